@@ -1,0 +1,82 @@
+# minnow: a minimal neural-net engine that trains. `make help` lists the goals; everything is built into build/.
+#
+#   CUDA=0          build for the CPU alone (the default where there is no nvcc)
+#   CUDA_ARCH="90"  GPU architectures (default: the GPU that is here, else 75 80 90, and PTX for later ones)
+#   SANITIZE=address,undefined   DEBUG=1   WERROR=1   VERBOSE=1
+
+CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(wildcard $(shell command -v nvcc 2>/dev/null) /usr/local/cuda/bin/nvcc)))
+NVCC      ?= $(CUDA_HOME)/bin/nvcc
+CUDA      ?= $(if $(CUDA_HOME),1,0)
+SANITIZE  ?=
+DEBUG     ?= 0
+WERROR    ?= 0
+VERBOSE   ?= 0
+CC        := $(if $(filter default,$(origin CC)),gcc,$(CC))
+
+BUILD   ?= build
+VERSION := 0.1.0
+Q       := $(if $(filter 1,$(VERBOSE)),,@)
+say      = $(if $(filter 1,$(VERBOSE)),,@echo "  $(1)	$(patsubst $(BUILD)/%,%,$(2))";)
+
+HDF5_CFLAGS := $(shell pkg-config --cflags hdf5-serial 2>/dev/null || pkg-config --cflags hdf5 2>/dev/null)
+HDF5_LIBS   := $(shell pkg-config --libs hdf5-serial 2>/dev/null || pkg-config --libs hdf5 2>/dev/null || echo -lhdf5)
+BLAS_CFLAGS := $(shell pkg-config --cflags openblas 2>/dev/null)
+BLAS_LIBS   := $(shell pkg-config --libs openblas 2>/dev/null || echo -lopenblas)
+
+OPTIMIZE := $(if $(filter 1,$(DEBUG)),-O0 -g3,-O3 -g)
+WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(if $(filter 1,$(WERROR)),-Werror)
+HARDEN   := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all)
+CFLAGS   += -std=c11 -D_GNU_SOURCE -DMN_VERSION='"$(VERSION)"' -I. $(OPTIMIZE) $(WARN) $(HARDEN) -fPIC -fopenmp -ffp-contract=off \
+            $(HDF5_CFLAGS) $(BLAS_CFLAGS) $(if $(filter 1,$(CUDA)),-DMN_CUDA)
+LDLIBS   += $(HDF5_LIBS) $(BLAS_LIBS) -lpthread -lm
+LDFLAGS  += $(HARDEN) -fopenmp
+
+ifeq ($(CUDA),1)
+HERE      := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .)
+CUDA_ARCH ?= $(or $(HERE),75 80 90 ptx)
+ARCHS     := $(filter-out ptx,$(CUDA_ARCH))
+GENCODE   := $(foreach a,$(ARCHS),-gencode=arch=compute_$(a),code=sm_$(a)) \
+             $(if $(filter ptx,$(CUDA_ARCH)),-gencode=arch=compute_$(lastword $(ARCHS)),code=compute_$(lastword $(ARCHS)))
+NVFLAGS   += -std=c++17 -O3 -lineinfo -I. $(GENCODE) -ccbin g++ -DMN_CUDA -Xcompiler -fPIC,-Wall \
+             $(if $(filter 1,$(WERROR)),-Werror all-warnings)
+LDLIBS    += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static -lstdc++ -ldl -lrt
+endif
+
+# The CPU kernels of one real each, compiled for float and for double.
+TWICE   := kernels/block.c kernels/elementwise.c kernels/gemm.c kernels/loss.c kernels/random.c kernels/update.c
+ONCE    := $(filter-out $(TWICE) train/main.c,$(wildcard kernels/*.c engine/*.c layers/*.c data/*.c train/*.c))
+OBJECTS := $(TWICE:%.c=$(BUILD)/%.fp32.o) $(TWICE:%.c=$(BUILD)/%.fp64.o) $(ONCE:%.c=$(BUILD)/%.o) \
+           $(if $(filter 1,$(CUDA)),$(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard kernels/*.cu)))
+TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
+
+all: $(BUILD)/libminnow.a $(BUILD)/libminnow.so $(BUILD)/minnow
+
+$(BUILD)/minnow: $(BUILD)/train/main.o $(BUILD)/libminnow.a
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+$(BUILD)/libminnow.a: $(OBJECTS)
+	$(call say,AR,$@)rm -f $@ && ar rcs $@ $^
+$(BUILD)/libminnow.so: $(OBJECTS)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -shared -Wl,-soname,libminnow.so -o $@ $^ $(LDLIBS)
+
+$(BUILD)/%.fp32.o: %.c
+	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+$(BUILD)/%.fp64.o: %.c
+	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -DMN_DOUBLE -MMD -MP -c -o $@ $<
+$(BUILD)/%.o: %.c
+	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+$(BUILD)/%.cu.o: %.cu
+	$(call say,NVCC,$@)mkdir -p $(@D) && $(NVCC) $(NVFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libminnow.a
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+
+# Every test program, each in the folder of the sources so that it finds tests/golden and data/.
+test: all $(TESTS)
+	$(Q)set -e; for t in $(TESTS); do echo "== $$(basename $$t)"; MINNOW=$(BUILD)/minnow $$t; done
+
+clean:
+	$(Q)rm -rf $(BUILD)
+
+.PHONY: all test clean
+.SECONDARY:
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -1,0 +1,61 @@
+/* Rows of inputs and targets, wherever they come from: an HDF5 file (dataset.c) or a synthetic teacher
+ * (synthetic.c).
+ *
+ * A dataset may be larger than memory: it is read in stretches of rows, and holds none of them itself. */
+#ifndef MN_DATA_DATASET_H
+#define MN_DATA_DATASET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/status.h"
+
+struct mn_dataset {
+  int64_t rows;    /* n */
+  int64_t inputs;  /* I, the width of x */
+  int64_t outputs; /* K: the width of y; with classes, the largest label + 1 */
+  int classes;     /* y is [n] int32 labels (cross-entropy), not [n, K] reals (mse) */
+  double floor;    /* the loss no model can go below on average, where it is known (synthetic); else NaN */
+  /* Reads rows first … first + count: x as [count, I] and y as [count, K] reals of `real` bytes (4: float, 8:
+   * double), or as int32 labels [count]. x or y may be NULL; y must be where outputs is 0. MN_BAD_DATA names
+   * dataset and row of a value that is not finite (or not in a float's range, for real 4). May be called from
+   * any thread, one at a time. */
+  mn_status (*read)(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real, void *x, void *y);
+  void (*close)(struct mn_dataset *dataset);
+};
+
+enum mn_part { MN_PART_TRAIN, MN_PART_TEST, MN_PART_ALL };
+
+/* Opens a dataset in the HDF5 file `path`: x_name (default "x") [n, I] and y_name (default "y"), in the group
+ * "train" or "test" where the file has such groups, else at the root. MN_PART_ALL: the root's, or, with
+ * groups, the training part. MN_PART_TEST of a file without that group gives MN_OK and *out = NULL.
+ *
+ * Integers of up to 64 bits or floats of any width; the attributes scale_factor and add_offset, one number
+ * each, are honoured (value·scale_factor + add_offset, in double). What y is:
+ *   floats [n, K], or [n] (K = 1)            regression targets
+ *   integers with one of the attributes      the same: they are packed reals
+ *   integers [n] or [n, 1] without           class labels; all are read once here, and checked to be ≥ 0
+ *   integers [n, K > 1] without              refused: one-hot labels and counts look alike. Labels belong in
+ *                                            [n]; targets are floats, or carry a scale_factor of 1
+ * `y_required` 0: a file without y is fine (outputs 0, classes 0).
+ *
+ * Errors: MN_NO_INPUT (no such file, no permission, locked by another program), MN_BAD_DATA (empty,
+ * truncated, not HDF5, no such dataset, wrong rank or type, rows that differ, no rows, soft or external links
+ * and external or virtual storage, a filter that is not there, a declared size beyond what is stored), MN_IO
+ * (the disk fails); each message names file, dataset, what was found and what would do. */
+mn_status mn_dataset_open(struct mn_dataset **out, const char *path, enum mn_part part, const char *x_name,
+                          const char *y_name, int y_required);
+
+/* The synthetic teacher: x uniform with variance 1; y = a hidden block of `outputs` channels in `groups`
+ * groups (weights as a new block's, gamma 1 + t/2 and beta t/2 with t uniform on [−1, 1), eps 1e-5, slope
+ * 0.01) of x, plus uniform noise of variance noise². Everything is a function of (seed, row), computed in
+ * double on the CPU, and rounded to the real asked for: so a row does not depend on the rows asked for with
+ * it, nor on the device. The test part are other rows of the same teacher. floor = noise². Holds the
+ * teacher's weights in double (8·outputs·inputs bytes: 537 MB at 8192²). MN_USAGE: sizes below 1, inputs or
+ * outputs above 2²², rows above 2⁴⁰, groups that do not divide outputs, a noise below 0. */
+mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64_t rows, int64_t inputs,
+                               int64_t outputs, int64_t groups, double noise, uint64_t seed);
+
+void mn_dataset_close(struct mn_dataset *dataset); /* NULL is fine */
+
+#endif

@@ -1,0 +1,205 @@
+/* Recording, finishing and replaying; what belongs to a tape goes back with it. */
+#include "engine/tape.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* One thing that goes with the tape: host memory (size 0), device memory, or a tensor. */
+struct mn_owned {
+  struct mn_owned *next;
+  void *memory;
+  struct mn_tensor *tensor;
+  int64_t count;
+  size_t size;
+};
+
+mn_status mn_tape_open(struct mn_tape **out, struct mn_context *context, int training) {
+  *out = NULL;
+  struct mn_tape *tape = calloc(1, sizeof *tape);
+  if (!tape) return mn_fail(MN_NO_MEMORY, "no memory for a tape");
+  tape->context = context;
+  tape->training = training;
+  mn_status status = mn_tape_device(tape, (void **)&tape->results, 2, sizeof(double));
+  if (status != MN_OK) {
+    mn_tape_close(tape);
+    return status;
+  }
+  *out = tape;
+  return MN_OK;
+}
+
+void mn_tape_close(struct mn_tape *tape) {
+  if (!tape) return;
+  for (struct mn_owned *owned = tape->owned, *next; owned; owned = next) {
+    next = owned->next;
+    if (owned->tensor)
+      mn_tensor_free(tape->context, owned->tensor);
+    else if (owned->size)
+      mn_context_release(tape->context, owned->memory, owned->count, owned->size);
+    else
+      free(owned->memory);
+    free(owned);
+  }
+  free(tape);
+}
+
+static mn_status own(struct mn_tape *tape, struct mn_owned **out) {
+  *out = calloc(1, sizeof **out);
+  if (!*out) return mn_fail(MN_NO_MEMORY, "no memory for a tape's entry");
+  (*out)->next = tape->owned;
+  tape->owned = *out;
+  return MN_OK;
+}
+
+mn_status mn_tape_host(struct mn_tape *tape, void **out, size_t bytes) {
+  struct mn_owned *owned;
+  MN_TRY(own(tape, &owned));
+  owned->memory = *out = calloc(1, bytes);
+  return *out ? MN_OK : mn_fail(MN_NO_MEMORY, "no memory for a tape's node");
+}
+
+mn_status mn_tape_device(struct mn_tape *tape, void **out, int64_t count, size_t size) {
+  struct mn_owned *owned;
+  MN_TRY(own(tape, &owned));
+  MN_TRY(mn_context_allocate(tape->context, out, count, size));
+  owned->memory = *out;
+  owned->count = count;
+  owned->size = size;
+  return MN_OK;
+}
+
+mn_status mn_tape_tensor(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
+                         int64_t cols) {
+  struct mn_owned *owned;
+  MN_TRY(own(tape, &owned));
+  struct mn_tensor *tensor = owned->tensor = *out = calloc(1, sizeof *tensor);
+  if (!tensor) return mn_fail(MN_NO_MEMORY, "no memory for tensor %s", name);
+  snprintf(tensor->name, sizeof tensor->name, "%s", name);
+  tensor->rank = 2;
+  tensor->value.rows = rows;
+  tensor->value.cols = cols;
+  return MN_OK;
+}
+
+mn_status mn_tape_input(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
+                        int64_t cols) {
+  MN_TRY(mn_tape_tensor(tape, out, name, rows, cols));
+  (*out)->keep = 1;
+  return MN_OK;
+}
+
+mn_status mn_tape_record(struct mn_tape *tape, const struct mn_node *recorded) {
+  struct mn_node *node;
+  MN_TRY(mn_tape_host(tape, (void **)&node, sizeof *node));
+  *node = *recorded;
+  node->previous = tape->last;
+  *(tape->last ? &tape->last->next : &tape->first) = node;
+  tape->last = node;
+  for (int i = 0; i < MN_NODE_INPUTS; i++)
+    if (node->output && node->inputs[i] && node->inputs[i]->needs_gradient) node->output->needs_gradient = 1;
+  return MN_OK;
+}
+
+/* Takes a tensor's buffers, if it has none yet. The real form goes only where nobody reads it. */
+static mn_status take_buffers(struct mn_tape *tape, struct mn_tensor *tensor, int real, int half) {
+  struct mn_context *context = tape->context;
+  int64_t count = mn_tensor_count(tensor);
+  half = half && context->stream->half;
+  if (!tensor->value.real && (real || !half))
+    MN_TRY(mn_context_allocate(context, &tensor->value.real, count, context->stream->real));
+  if (!tensor->value.half && half)
+    MN_TRY(mn_context_allocate(context, &tensor->value.half, count, context->stream->half));
+  if (!tensor->gradient && tape->training && tensor->needs_gradient && tensor->sink.kind != MN_UPDATE) {
+    MN_TRY(mn_context_allocate(context, &tensor->gradient, count, context->stream->real));
+    tensor->sink.into = tensor->gradient;
+  }
+  return MN_OK;
+}
+
+static mn_status take_all_buffers(struct mn_tape *tape) {
+  for (struct mn_node *node = tape->first; node; node = node->next) {
+    for (int i = 0; i < MN_NODE_INPUTS; i++) {
+      struct mn_tensor *input = node->inputs[i];
+      if (!input) continue;
+      MN_TRY(take_buffers(tape, input, !node->operand[i] || input->keep, node->operand[i]));
+    }
+    if (node->output && node->output->keep) MN_TRY(take_buffers(tape, node->output, 1, 0));
+  }
+  struct mn_tensor *root = tape->last->output;
+  return root ? take_buffers(tape, root, 1, 0) : MN_OK;
+}
+
+/* A tensor read more than once: its gradient is stored by the first consumer that the backward meets, and the
+ * others add. */
+static mn_status summing_sink(struct mn_tape *tape, const struct mn_epilogue **out,
+                              const struct mn_tensor *tensor, enum mn_epilogue_kind kind) {
+  struct mn_epilogue *sink;
+  MN_TRY(mn_tape_host(tape, (void **)&sink, sizeof *sink));
+  *sink = (struct mn_epilogue){.kind = kind, .into = tensor->gradient};
+  *out = sink;
+  return MN_OK;
+}
+
+/* Gives each consumer the sink of what it reads, in the order in which the backward will come by. */
+static mn_status give_sinks(struct mn_tape *tape) {
+  for (struct mn_node *node = tape->first; node; node = node->next)
+    for (int i = 0; i < MN_NODE_INPUTS; i++)
+      if (node->inputs[i]) node->inputs[i]->uses = node->inputs[i]->stored = 0;
+  for (struct mn_node *node = tape->first; node; node = node->next)
+    for (int i = 0; i < MN_NODE_INPUTS; i++)
+      if (node->inputs[i]) node->inputs[i]->uses++;
+  if (tape->last->output) tape->last->output->stored = 1;
+  for (struct mn_node *node = tape->last; node; node = node->previous)
+    for (int i = 0; i < MN_NODE_INPUTS; i++) {
+      struct mn_tensor *input = node->inputs[i];
+      if (!input || !input->needs_gradient) continue;
+      if (input->uses == 1) {
+        node->sinks[i] = &input->sink;
+        continue;
+      }
+      /* A parameter is not read twice by any model here; summing it would ask for a buffer that its sink has
+       * not. */
+      MN_REQUIRE(input->gradient);
+      int first = !input->stored && input->sink.kind != MN_ADD;
+      MN_TRY(summing_sink(tape, &node->sinks[i], input, first ? MN_STORE : MN_ADD));
+      input->stored = 1;
+    }
+  return MN_OK;
+}
+
+mn_status mn_tape_finish(struct mn_tape *tape) {
+  MN_REQUIRE(tape->last);
+  MN_TRY(take_all_buffers(tape));
+  if (tape->training) MN_TRY(give_sinks(tape));
+  for (struct mn_node *node = tape->first; node; node = node->next)
+    if (node->operation->bind) MN_TRY(node->operation->bind(tape, node));
+  return MN_OK;
+}
+
+mn_status mn_tape_forward(struct mn_tape *tape) {
+  for (struct mn_node *node = tape->first; node; node = node->next)
+    MN_TRY(node->operation->forward(tape, node));
+  return MN_OK;
+}
+
+mn_status mn_tape_backward(struct mn_tape *tape) {
+  MN_REQUIRE(tape->training);
+  for (struct mn_node *node = tape->last; node; node = node->previous)
+    MN_TRY(node->operation->backward(tape, node));
+  return MN_OK;
+}
+
+mn_status mn_tape_receive(struct mn_tape *tape, struct mn_node *node) {
+  struct mn_tensor *output = node->output;
+  if (!output->stored || output->sink.kind == MN_STORE) return MN_OK;
+  return tape->context->kernels->epilogue(tape->context->stream, output->gradient, output->value.rows,
+                                          output->value.cols, &output->sink);
+}
+
+mn_status mn_tape_results(struct mn_tape *tape, double *loss, double *correct) {
+  double results[2];
+  MN_TRY(tape->context->kernels->download(tape->context->stream, results, tape->results, sizeof results));
+  *loss = results[0];
+  if (correct) *correct = results[1];
+  return MN_OK;
+}

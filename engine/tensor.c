@@ -1,0 +1,84 @@
+/* Parameters and their buffers. */
+#include "engine/tensor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out, const char *name, int rank,
+                              int64_t rows, int64_t cols) {
+  *out = NULL;
+  struct mn_tensor *tensor = calloc(1, sizeof *tensor);
+  if (!tensor) return mn_fail(MN_NO_MEMORY, "no memory for parameter %s", name);
+  snprintf(tensor->name, sizeof tensor->name, "%s", name);
+  tensor->rank = rank;
+  tensor->value.rows = rows;
+  tensor->value.cols = cols;
+  mn_status status = mn_context_allocate(context, &tensor->value.real, rows * cols, context->stream->real);
+  if (status == MN_OK && rank == 2 && context->stream->half)
+    status = mn_context_allocate(context, &tensor->value.half, rows * cols, context->stream->half);
+  if (status != MN_OK) {
+    mn_tensor_free(context, tensor);
+    return status;
+  }
+  tensor->value.stale = 1;
+  *out = tensor;
+  return MN_OK;
+}
+
+void mn_tensor_free(struct mn_context *context, struct mn_tensor *tensor) {
+  if (!tensor) return;
+  int64_t count = mn_tensor_count(tensor);
+  mn_context_release(context, tensor->value.real, count, context->stream->real);
+  mn_context_release(context, tensor->value.half, count, context->stream->half);
+  mn_context_release(context, tensor->gradient, count, context->stream->real);
+  mn_context_release(context, tensor->momentum, count, context->stream->real);
+  free(tensor);
+}
+
+/* Whether the gradient passes through a buffer of its own: always, but where a GEMM adds it straight to
+ * momentum. */
+static int needs_buffer(const struct mn_tensor *tensor, enum mn_training how, const struct mn_sgd *sgd) {
+  if (how == MN_TRAIN_FROZEN) return 0;
+  if (how != MN_TRAIN_UPDATE) return 1;
+  return tensor->rank == 2 && (sgd->momentum == 0 || sgd->nesterov || sgd->scale);
+}
+
+mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, enum mn_training how,
+                          const struct mn_sgd *sgd) {
+  static const enum mn_epilogue_kind kinds[] = {[MN_TRAIN_FROZEN] = MN_STORE,
+                                                [MN_TRAIN_UPDATE] = MN_UPDATE,
+                                                [MN_TRAIN_STORE] = MN_STORE,
+                                                [MN_TRAIN_ADD] = MN_ADD};
+  int64_t count = mn_tensor_count(tensor);
+  size_t real = context->stream->real;
+  if (needs_buffer(tensor, how, sgd) && !tensor->gradient)
+    MN_TRY(mn_context_allocate(context, &tensor->gradient, count, real));
+  if (how == MN_TRAIN_ADD)
+    MN_TRY(context->kernels->zero(context->stream, tensor->gradient, (size_t)count * real));
+  if (sgd && sgd->momentum != 0 && !tensor->momentum) {
+    MN_TRY(mn_context_allocate(context, &tensor->momentum, count, real));
+    MN_TRY(context->kernels->zero(context->stream, tensor->momentum, (size_t)count * real));
+  }
+  tensor->needs_gradient = how != MN_TRAIN_FROZEN;
+  tensor->update = (struct mn_update){.w = &tensor->value, .momentum = tensor->momentum, .sgd = sgd};
+  tensor->sink =
+      (struct mn_epilogue){.kind = kinds[how], .into = tensor->gradient, .update = &tensor->update};
+  return MN_OK;
+}
+
+mn_status mn_operand_prepare(struct mn_context *context, struct mn_operand *operand) {
+  if (operand->half && operand->stale) return context->kernels->round(context->stream, operand);
+  operand->stale = 0;
+  return MN_OK;
+}
+
+mn_status mn_tensor_write(struct mn_context *context, struct mn_tensor *tensor, const double *from) {
+  MN_TRY(mn_context_write(context, tensor->value.real, from, mn_tensor_count(tensor)));
+  tensor->value.stale = 1;
+  return mn_operand_prepare(context, &tensor->value);
+}
+
+mn_status mn_tensor_read(struct mn_context *context, const struct mn_tensor *tensor, double *to) {
+  MN_REQUIRE(tensor->value.real);
+  return mn_context_read(context, to, tensor->value.real, mn_tensor_count(tensor));
+}

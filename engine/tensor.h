@@ -1,0 +1,52 @@
+/* A tensor: a matrix on the device with the forms that GEMMs read, its gradient, and what its producer wants
+ * done with that gradient when it arrives. Vectors are matrices of one row. */
+#ifndef MN_ENGINE_TENSOR_H
+#define MN_ENGINE_TENSOR_H
+
+#include "engine/context.h"
+
+struct mn_tensor {
+  char name[64];           /* a parameter's is PyTorch's, "blocks.0.fc.weight" */
+  int rank;                /* 1: a vector [cols]; 2 */
+  struct mn_operand value; /* [rows, cols] */
+  void *gradient;          /* [rows, cols] reals; NULL where the gradient is never stored */
+  void *momentum;          /* [rows, cols] reals; parameters under momentum, else NULL */
+  int needs_gradient;
+  /* The gradient sink: how the gradient is to arrive, for the one consumer there is. With several consumers
+   * the gradient is summed in `gradient` (stored) and the sink is applied to that sum, once. */
+  struct mn_epilogue sink;
+  struct mn_update update; /* what a MN_UPDATE sink points at */
+  int uses, stored;        /* consumers on the tape being finished; the gradient is summed first */
+  int keep;                /* the real form is wanted, whatever the consumers read */
+};
+
+/* A parameter: real form, and in MN_BF16 for rank 2 the half form, not initialised. `*out` is the caller's,
+ * for mn_tensor_free. */
+mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out, const char *name, int rank,
+                              int64_t rows, int64_t cols);
+void mn_tensor_free(struct mn_context *context, struct mn_tensor *tensor); /* NULL is fine */
+
+static inline int64_t mn_tensor_count(const struct mn_tensor *t) {
+  return t->value.rows * t->value.cols;
+}
+
+/* How a parameter is trained, to be set before the tape that trains it is finished. */
+enum mn_training {
+  MN_TRAIN_FROZEN, /* no gradient */
+  MN_TRAIN_UPDATE, /* sgd at once, in the epilogue that produces the gradient */
+  MN_TRAIN_STORE,  /* the gradient is stored, for checks or a later step */
+  MN_TRAIN_ADD,    /* the gradient is added up over several backward passes */
+};
+/* Takes gradient and momentum buffers as `how` needs them; momentum starts at 0. `sgd` is borrowed, and may
+ * be NULL except for MN_TRAIN_UPDATE. */
+mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, enum mn_training how,
+                          const struct mn_sgd *sgd);
+
+/* Fills a tensor from host doubles / reads its real form; forms are refreshed. */
+mn_status mn_tensor_write(struct mn_context *context, struct mn_tensor *tensor, const double *from);
+mn_status mn_tensor_read(struct mn_context *context, const struct mn_tensor *tensor, double *to);
+
+/* Refreshes the half form where it is stale. */
+mn_status mn_operand_prepare(struct mn_context *context, struct mn_operand *operand);
+
+#endif

@@ -1,0 +1,228 @@
+/* The epilogues on the CPU, over a matrix that stands in memory: one OpenMP loop over chunks of rows, and the
+ * block's arithmetic on one group of one row, forward and backward. Formulas: kernels/block.h. */
+#include "kernels/block.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/half.h"
+#include "kernels/kernels.h"
+#include "kernels/real.h"
+#include "kernels/sgd.h"
+
+/* A group: the `width` neighbours of one row on which statistics are taken, with everything of theirs at
+ * hand. Without normalisation the whole row is one group. */
+struct group {
+  unsigned stages;
+  int64_t width;
+  real slope, mean, rstd;
+  real *z;
+  const real *gamma, *beta;
+  const real *dy, *target; /* the one that is not NULL gives the incoming gradient */
+  real factor;             /* dy = factor·(y − target) */
+};
+
+static inline real standardised(const struct group *g, int64_t c) {
+  return (g->z[c] - g->mean) * g->rstd;
+}
+
+static inline real normalised(const struct group *g, unsigned stages, int64_t c) {
+  return stages & MN_STAGE_NORM ? standardised(g, c) * g->gamma[c] + g->beta[c] : g->z[c];
+}
+
+static inline real activated(const struct group *g, unsigned stages, real v) {
+  real a = stages & MN_STAGE_ACTIVATE ? (v > 0 ? v : g->slope * v) : v;
+  return stages & MN_STAGE_SUM ? a + a : a;
+}
+
+/* dL/dv at c: the gradient that comes in, through sum and activation. */
+static inline real gradient(const struct group *g, unsigned stages, int64_t c) {
+  real v = normalised(g, stages, c);
+  real dy = g->target ? g->factor * (activated(g, stages, v) - g->target[c]) : g->dy[c];
+  if (stages & MN_STAGE_SUM) dy = 2 * dy;
+  return stages & MN_STAGE_ACTIVATE ? dy * (v > 0 ? 1 : g->slope) : dy;
+}
+
+/* Centred: the mean first, then the mean of the squared distances from it. */
+static inline void statistics(struct group *g, real eps) {
+  real sum = 0, squares = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t c = 0; c < g->width; c++) sum += g->z[c];
+  g->mean = sum / (real)g->width;
+#pragma omp simd reduction(+ : squares)
+  for (int64_t c = 0; c < g->width; c++) {
+    real centred = g->z[c] - g->mean;
+    squares += centred * centred;
+  }
+  g->rstd = 1 / (real)sqrt(squares / (real)g->width + eps);
+}
+
+/* y of the group into the forms asked for; returns 0, or NaN when a value is not finite. */
+static inline real forward(const struct group *g, unsigned stages, real *y, float *half) {
+  real poison = 0;
+  for (int64_t c = 0; c < g->width; c++) {
+    real out = activated(g, stages, normalised(g, stages, c));
+    poison += out * 0;
+    if (y) y[c] = out;
+    if (half) half[c] = mn_to_bf16((float)out);
+  }
+  return poison;
+}
+
+/* dz of the group into the forms asked for, and its part of the column sums; returns 0, or NaN as above. dz
+ * may be g->z or g->dy: c is read before it is written. */
+static inline real backward(const struct group *g, unsigned stages, real *dz, float *half, real *dbias,
+                            real *dgamma, real *dbeta) {
+  real m1 = 0, m2 = 0, poison = 0;
+  if (stages & MN_STAGE_NORM) {
+    for (int64_t c = 0; c < g->width; c++) {
+      real at = gradient(g, stages, c), z = standardised(g, c);
+      dgamma[c] += at * z;
+      dbeta[c] += at;
+      m1 += at * g->gamma[c];
+      m2 += at * g->gamma[c] * z;
+    }
+    m1 /= (real)g->width;
+    m2 /= (real)g->width;
+  }
+  for (int64_t c = 0; c < g->width; c++) {
+    real at = gradient(g, stages, c);
+    if (stages & MN_STAGE_NORM) at = g->rstd * (at * g->gamma[c] - m1 - standardised(g, c) * m2);
+    if (stages & MN_STAGE_BIAS) dbias[c] += at;
+    poison += at * 0;
+    if (dz) dz[c] = at;
+    if (half) half[c] = mn_to_bf16((float)at);
+  }
+  return poison;
+}
+
+static inline real squared_error(const struct group *g, unsigned stages) {
+  real sum = 0;
+  for (int64_t c = 0; c < g->width; c++) {
+    real error = activated(g, stages, normalised(g, stages, c)) - g->target[c];
+    sum += error * error;
+  }
+  return sum;
+}
+
+/* The group at (row, k) of the block; at is its first element. */
+static inline struct group group_at(const struct mn_block *b, unsigned stages, const real *d, int64_t row,
+                                    int64_t k) {
+  int64_t groups = stages & MN_STAGE_NORM ? b->groups : 1, width = b->channels / groups;
+  int64_t at = row * b->channels + k * width;
+  struct group g = {.stages = stages, .width = width, .slope = (real)b->slope, .z = (real *)b->z + at};
+  if (stages & MN_STAGE_NORM) {
+    g.gamma = (const real *)b->gamma + k * width;
+    g.beta = (const real *)b->beta + k * width;
+    g.mean = ((const real *)b->mean)[row * groups + k];
+    g.rstd = ((const real *)b->rstd)[row * groups + k];
+  }
+  if (d) g.dy = d + at;
+  return g;
+}
+
+static inline real forward_at(const struct mn_block *b, unsigned stages, const real *d, int64_t row,
+                              int64_t k) {
+  struct group g = group_at(b, stages, NULL, row, k);
+  int64_t at = g.z - (real *)b->z, c0 = k * g.width;
+  if (stages & MN_STAGE_BIAS)
+    for (int64_t c = 0; c < g.width; c++) g.z[c] = d[at + c] + ((const real *)b->bias)[c0 + c];
+  else if (d != b->z)
+    g.z = (real *)d + at; /* an input that is its own saved z is only read */
+  if (stages & MN_STAGE_NORM) {
+    statistics(&g, (real)b->eps);
+    ((real *)b->mean)[row * b->groups + k] = g.mean;
+    ((real *)b->rstd)[row * b->groups + k] = g.rstd;
+  }
+  real *y = b->y && b->y->real ? (real *)b->y->real + at : NULL;
+  float *half = b->y && b->y->half ? (float *)b->y->half + at : NULL;
+  return forward(&g, stages, y, half);
+}
+
+static inline real backward_at(const struct mn_block *b, unsigned stages, const real *dy, int64_t row,
+                               int64_t k) {
+  struct group g = group_at(b, stages, dy, row, k);
+  int64_t at = g.z - (real *)b->z, c0 = k * g.width;
+  if (!dy) {
+    g.target = (const real *)b->target + at;
+    g.factor = (real)(2 * b->scale / ((double)b->rows * (double)b->channels));
+    ((real *)b->loss_parts)[row * (b->channels / g.width) + k] = squared_error(&g, stages);
+  }
+  int64_t plane = mn_chunks(b->rows) * b->channels;
+  real *sums = (real *)b->sums + row / MN_CHUNK_ROWS * b->channels + c0;
+  real *dz = b->dz->real ? (real *)b->dz->real + at : NULL;
+  float *half = b->dz->half ? (float *)b->dz->half + at : NULL;
+  return backward(&g, stages, dz, half, sums, sums + plane, sums + 2 * plane);
+}
+
+/* One chunk of rows. The chunk's column sums are its own, so that threads never share one. */
+static inline real chunk(const struct mn_epilogue *e, unsigned stages, const real *d, int64_t index) {
+  const struct mn_block *b = e->block;
+  int64_t first = index * MN_CHUNK_ROWS,
+          last = first + MN_CHUNK_ROWS < b->rows ? first + MN_CHUNK_ROWS : b->rows;
+  int64_t groups = stages & MN_STAGE_NORM ? b->groups : 1, plane = mn_chunks(b->rows) * b->channels;
+  if (e->kind != MN_BLOCK)
+    for (int i = 0; i < 3; i++)
+      if (stages & (i == 0 ? MN_STAGE_BIAS : MN_STAGE_NORM))
+        memset((real *)b->sums + i * plane + index * b->channels, 0, (size_t)b->channels * sizeof(real));
+  real poison = 0;
+  for (int64_t row = first; row < last; row++)
+    for (int64_t k = 0; k < groups; k++) {
+      if (e->kind != MN_BLOCK_BACKWARD) poison += forward_at(b, stages, d, row, k);
+      if (e->kind != MN_BLOCK)
+        poison += backward_at(b, stages, e->kind == MN_BLOCK_BACKWARD ? d : NULL, row, k);
+    }
+  return poison;
+}
+
+static void block(struct mn_stream *stream, const real *d, const struct mn_epilogue *e) {
+  unsigned stages = e->block->stages;
+  int64_t chunks = mn_chunks(e->block->rows);
+  int bad = 0;
+#pragma omp parallel for schedule(static) reduction(| : bad)
+  for (int64_t i = 0; i < chunks; i++) {
+    /* The whole block with its stages known at compile time: three times as fast as asking at each element.
+     */
+    real poison = stages == MN_STAGE_ALL ? chunk(e, MN_STAGE_ALL, d, i) : chunk(e, stages, d, i);
+    bad |= !(poison == 0);
+  }
+  if (bad) *stream->nonfinite = 1;
+}
+
+mn_status MN_CPU(mn_epilogue)(struct mn_stream *stream, void *d, int64_t rows, int64_t cols,
+                              const struct mn_epilogue *epilogue) {
+  int64_t count = rows * cols;
+  switch (epilogue->kind) {
+  case MN_STORE:
+    if (epilogue->into != d) memcpy(epilogue->into, d, (size_t)count * sizeof(real));
+    return MN_OK;
+  case MN_ADD:
+#pragma omp parallel for simd schedule(static)
+    for (int64_t i = 0; i < count; i++) ((real *)epilogue->into)[i] += ((const real *)d)[i];
+    return MN_OK;
+  case MN_BLOCK:
+  case MN_BLOCK_LOSS:
+  case MN_BLOCK_BACKWARD:
+    MN_REQUIRE(rows == epilogue->block->rows && cols == epilogue->block->channels);
+    block(stream, d, epilogue);
+    return MN_OK;
+  case MN_UPDATE:
+    MN_REQUIRE(rows == epilogue->update->w->rows && cols == epilogue->update->w->cols);
+    MN_CPU(mn_sgd)(stream, epilogue->update, d);
+    return MN_OK;
+  }
+  mn_abort(__FILE__, __LINE__, "an epilogue kind");
+}
+
+mn_status MN_CPU(mn_column_sums)(struct mn_stream *stream, const void *sums, int64_t chunks, int64_t channels,
+                                 const struct mn_epilogue *const sinks[3]) {
+  for (int i = 0; i < 3; i++) {
+    if (!sinks[i]) continue;
+    /* The first chunk's part becomes the sum: the parts are scratch that nobody reads again. */
+    real *total = (real *)sums + i * chunks * channels;
+    for (int64_t k = 1; k < chunks; k++)
+      for (int64_t c = 0; c < channels; c++) total[c] += total[k * channels + c];
+    MN_TRY(MN_CPU(mn_epilogue)(stream, total, 1, channels, sinks[i]));
+  }
+  return MN_OK;
+}

@@ -1,0 +1,37 @@
+/* The epilogues over a matrix that stands in memory: the block forward, forward with loss, backward, and the
+ * small ones.
+ *
+ * Forward, per row and group of D = C/G neighbours (flags of block->stages):
+ *   z = d + bias;  mean = Σz/D;  rstd = 1/√(Σ(z − mean)²/D + eps);  ẑ = (z − mean)·rstd;  v = ẑ·gamma + beta;
+ *   y = 2·(v > 0 ? v : slope·v)
+ * The variance is centred, never E[z²] − E[z]²; a constant group gives v = beta.
+ * Backward:
+ *   g = 2·dy·(v > 0 ? 1 : slope);  h = g·gamma;  m1 = Σh/D;  m2 = Σh·ẑ/D;  dz = rstd·(h − m1 − ẑ·m2)
+ *   sums: dbeta += g;  dgamma += g·ẑ;  dbias += dz     over the rows of a chunk
+ * As torch.nn.Linear, GroupNorm, LeakyReLU and x + x, and their autograd. */
+#ifndef MN_KERNELS_BLOCK_H
+#define MN_KERNELS_BLOCK_H
+
+#include "kernels/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Applies `epilogue` to the matrix d[rows, cols]. d may be epilogue->into, block->z (forward) or
+ * block->dz->real (backward): each group of a row is read before it is written. The nonfinite flag is set
+ * when a value of the result is not finite. */
+typedef mn_status mn_epilogue_function(struct mn_stream *stream, void *d, int64_t rows, int64_t cols,
+                                       const struct mn_epilogue *epilogue);
+MN_KERNEL(mn_epilogue);
+
+/* Finishes the partial sums of a block's backward: for each of dbias, dgamma, dbeta with sinks[i] not NULL,
+ * adds its chunks in order and applies sinks[i] (MN_STORE, MN_ADD or MN_UPDATE) to the vector [C]. */
+typedef mn_status mn_column_sums_function(struct mn_stream *stream, const void *sums, int64_t chunks,
+                                          int64_t channels, const struct mn_epilogue *const sinks[3]);
+MN_KERNEL(mn_column_sums);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,90 @@
+/* The losses on the CPU. Formulas: kernels/loss.h. */
+#include "kernels/loss.h"
+
+#include <math.h>
+
+#include "kernels/kernels.h"
+#include "kernels/real.h"
+
+mn_status MN_CPU(mn_mse)(struct mn_stream *stream, void *parts, const void *y, const void *target,
+                         int64_t rows, int64_t cols) {
+  (void)stream;
+#pragma omp parallel for schedule(static)
+  for (int64_t n = 0; n < rows; n++) {
+    const real *a = (const real *)y + n * cols, *t = (const real *)target + n * cols;
+    real sum = 0;
+    for (int64_t k = 0; k < cols; k++) sum += (a[k] - t[k]) * (a[k] - t[k]);
+    ((real *)parts)[n] = sum;
+  }
+  return MN_OK;
+}
+
+mn_status MN_CPU(mn_mse_gradient)(struct mn_stream *stream, void *dy, const void *y, const void *target,
+                                  int64_t rows, int64_t cols, double scale, int add) {
+  (void)stream;
+  const real *a = y, *t = target, factor = (real)(2 * scale / ((double)rows * (double)cols));
+#pragma omp parallel for schedule(static)
+  for (int64_t i = 0; i < rows * cols; i++)
+    ((real *)dy)[i] = (add ? ((real *)dy)[i] : 0) + factor * (a[i] - t[i]);
+  return MN_OK;
+}
+
+/* The row's first largest place, and Σ exp(y − largest): never overflows, and at least 1. */
+static real softmax_sum(const real *y, int64_t cols, int64_t *largest) {
+  *largest = 0;
+  for (int64_t k = 1; k < cols; k++)
+    if (y[k] > y[*largest]) *largest = k;
+  real sum = 0;
+  for (int64_t k = 0; k < cols; k++) sum += (real)exp(y[k] - y[*largest]);
+  return sum;
+}
+
+mn_status MN_CPU(mn_cross_entropy)(struct mn_stream *stream, void *parts, void *correct, const void *y,
+                                   const int32_t *labels, int64_t rows, int64_t cols) {
+  (void)stream;
+#pragma omp parallel for schedule(static)
+  for (int64_t n = 0; n < rows; n++) {
+    const real *a = (const real *)y + n * cols;
+    int64_t largest;
+    real sum = softmax_sum(a, cols, &largest);
+    ((real *)parts)[n] = (real)log(sum) + (a[largest] - a[labels[n]]);
+    ((real *)correct)[n] = largest == labels[n];
+  }
+  return MN_OK;
+}
+
+mn_status MN_CPU(mn_cross_entropy_gradient)(struct mn_stream *stream, void *dy, const void *y,
+                                            const int32_t *labels, int64_t rows, int64_t cols, double scale,
+                                            int add) {
+  (void)stream;
+  real factor = (real)(scale / (double)rows);
+#pragma omp parallel for schedule(static)
+  for (int64_t n = 0; n < rows; n++) {
+    const real *a = (const real *)y + n * cols;
+    real *d = (real *)dy + n * cols;
+    int64_t largest;
+    real sum = softmax_sum(a, cols, &largest);
+    for (int64_t k = 0; k < cols; k++) {
+      real probability = (real)exp(a[k] - a[largest]) / sum;
+      d[k] = (add ? d[k] : 0) + factor * (probability - (k == labels[n]));
+    }
+  }
+  return MN_OK;
+}
+
+mn_status MN_CPU(mn_reduce)(struct mn_stream *stream, double *out, double *scratch, const void *parts,
+                            int64_t count, double factor) {
+  (void)stream;
+  const real *p = parts;
+  int64_t spans = mn_reduce_scratch(count);
+#pragma omp parallel for schedule(static)
+  for (int64_t s = 0; s < spans; s++) {
+    double sum = 0;
+    for (int64_t i = s * MN_REDUCE_SPAN; i < count && i < (s + 1) * MN_REDUCE_SPAN; i++) sum += (double)p[i];
+    scratch[s] = sum;
+  }
+  double sum = 0;
+  for (int64_t s = 0; s < spans; s++) sum += scratch[s];
+  *out = factor * sum;
+  return MN_OK;
+}

@@ -1,0 +1,19 @@
+/* The CPU's pass of an update over one parameter, for the epilogue and for the GEMM that feeds momentum
+ * itself. */
+#ifndef MN_KERNELS_SGD_H
+#define MN_KERNELS_SGD_H
+
+#include "kernels/types.h"
+
+/* Applies struct mn_sgd's rule. gradient NULL: momentum already holds momentum·m + gradient. Does nothing
+ * once the nonfinite flag is set. */
+void mn_sgd_cpu_fp32(struct mn_stream *stream, const struct mn_update *update, const void *gradient);
+void mn_sgd_cpu_fp64(struct mn_stream *stream, const struct mn_update *update, const void *gradient);
+
+/* A plain momentum step can be left to a GEMM with beta = momentum. Not with Nesterov, which needs the
+ * gradient by itself, nor with a scale, which must not touch the old momentum. */
+static inline int mn_sgd_by_gemm(const struct mn_sgd *sgd) {
+  return sgd->momentum != 0 && !sgd->nesterov && !sgd->scale;
+}
+
+#endif

@@ -1,0 +1,56 @@
+/* What a call that can fail returns, and the sentence that goes with it.
+ *
+ * Two tiers. What a user can cause (files, arguments, memory, a device that is not there) is a mn_status with
+ * a message; the codes are the command's exit codes, those of sysexits.h. A broken invariant of our own is no
+ * status: MN_REQUIRE aborts with file, line and condition, in release builds too.
+ *
+ * This lives in kernels/, the lowest folder, because the kernels return it and may include nothing above
+ * them. */
+#ifndef MN_KERNELS_STATUS_H
+#define MN_KERNELS_STATUS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum mn_status {
+  MN_OK = 0,
+  MN_FAILED = 1,       /* a check failed, or training diverged */
+  MN_USAGE = 64,       /* arguments that cannot be */
+  MN_BAD_DATA = 65,    /* a file whose content is wrong */
+  MN_NO_INPUT = 66,    /* a file that is not there or cannot be read */
+  MN_NO_DEVICE = 69,   /* no GPU, or one that lacks what was asked for */
+  MN_LIBRARY = 70,     /* CUDA, cuBLASLt or HDF5 failed */
+  MN_NO_MEMORY = 71,   /* host or device memory */
+  MN_NO_CREATE = 73,   /* an output that exists already, or a place that cannot be written */
+  MN_IO = 74,          /* reading or writing failed on the way, a full disk included */
+  MN_INTERRUPTED = 75, /* stopped by a signal, resumable */
+} mn_status;
+
+/* Sets the calling thread's message (printf-like: what, its value, and what would do) and returns `status`.
+ */
+mn_status mn_fail(mn_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The calling thread's last message: valid until its next mn_fail; "" before the first. */
+const char *mn_message(void);
+
+/* Prints file, line and the broken condition to stderr and aborts. */
+void mn_abort(const char *file, int line, const char *condition) __attribute__((noreturn));
+
+/* Returns from the calling function, with its status, when `call` fails. */
+#define MN_TRY(call)                                                                                         \
+  do {                                                                                                       \
+    mn_status try_status_ = (call);                                                                          \
+    if (try_status_ != MN_OK) return try_status_;                                                            \
+  } while (0)
+
+/* An invariant of ours, checked in release builds too. */
+#define MN_REQUIRE(condition)                                                                                \
+  do {                                                                                                       \
+    if (!(condition)) mn_abort(__FILE__, __LINE__, #condition);                                              \
+  } while (0)
+
+#ifdef __cplusplus
+}
+#endif
+#endif

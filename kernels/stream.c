@@ -1,0 +1,88 @@
+/* The kernel tables, and opening a stream on one of them. */
+#include "kernels/stream.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define TABLE(device, width)                                                                                 \
+  {                                                                                                          \
+    .gemm = mn_gemm_##device##_##width, .epilogue = mn_epilogue_##device##_##width,                          \
+    .column_sums = mn_column_sums_##device##_##width, .mse = mn_mse_##device##_##width,                      \
+    .mse_gradient = mn_mse_gradient_##device##_##width,                                                      \
+    .cross_entropy = mn_cross_entropy_##device##_##width,                                                    \
+    .cross_entropy_gradient = mn_cross_entropy_gradient_##device##_##width,                                  \
+    .reduce = mn_reduce_##device##_##width, .sum_of_squares = mn_sum_of_squares_##device##_##width,          \
+    .clip = mn_clip_##device##_##width, .add = mn_add_##device##_##width,                                    \
+    .round = mn_round_##device##_##width, .uniform = mn_uniform_##device##_##width,                          \
+    .allocate = mn_allocate_##device, .release = mn_release_##device,                                        \
+    .allocate_host = mn_allocate_host_##device, .release_host = mn_release_host_##device,                    \
+    .upload = mn_upload_##device, .download = mn_download_##device, .copy = mn_copy_##device,                \
+    .zero = mn_zero_##device, .synchronize = mn_synchronize_##device, .mark = mn_mark_##device,              \
+    .elapsed = mn_elapsed_##device,                                                                          \
+  }
+
+static const struct mn_kernels cpu_fp32 = TABLE(cpu, fp32), cpu_fp64 = TABLE(cpu, fp64);
+
+#ifdef MN_CUDA
+static const struct mn_kernels cuda_fp32 = TABLE(cuda, fp32), cuda_fp64 = TABLE(cuda, fp64);
+
+static const struct mn_kernels *cuda_table(enum mn_precision precision) {
+  return precision == MN_FP64 ? &cuda_fp64 : &cuda_fp32;
+}
+#else
+static const struct mn_kernels *cuda_table(enum mn_precision precision) {
+  (void)precision;
+  return NULL;
+}
+
+mn_status mn_cuda_open(struct mn_stream *stream, int ordinal) {
+  (void)stream, (void)ordinal;
+  return mn_fail(MN_NO_DEVICE, "this minnow was built without CUDA; --device cpu works, or build with nvcc");
+}
+
+void mn_cuda_close(struct mn_stream *stream) {
+  (void)stream;
+}
+
+void mn_cuda_describe(const struct mn_stream *stream, char *text, size_t size) {
+  (void)stream;
+  snprintf(text, size, "CUDA");
+}
+#endif
+
+mn_status mn_stream_open(struct mn_stream **out, enum mn_device device, int ordinal,
+                         enum mn_precision precision) {
+  *out = NULL;
+  struct mn_stream *stream = calloc(1, sizeof *stream);
+  if (!stream) return mn_fail(MN_NO_MEMORY, "no memory for a stream");
+  int cuda = device == MN_DEVICE_CUDA;
+  stream->device = device;
+  stream->precision = precision;
+  stream->real = precision == MN_FP64 ? sizeof(double) : sizeof(float);
+  stream->half = precision == MN_BF16 ? (cuda ? 2 : sizeof(float)) : 0;
+  stream->kernels = cuda ? cuda_table(precision) : precision == MN_FP64 ? &cpu_fp64 : &cpu_fp32;
+  mn_status status = cuda ? mn_cuda_open(stream, ordinal) : MN_OK;
+  if (status == MN_OK) status = stream->kernels->allocate(stream, (void **)&stream->nonfinite, sizeof(int));
+  if (status == MN_OK) status = stream->kernels->zero(stream, stream->nonfinite, sizeof(int));
+  if (status != MN_OK) {
+    mn_stream_close(stream);
+    return status;
+  }
+  *out = stream;
+  return MN_OK;
+}
+
+void mn_stream_close(struct mn_stream *stream) {
+  if (!stream) return;
+  if (stream->nonfinite) stream->kernels->release(stream, stream->nonfinite);
+  if (stream->device == MN_DEVICE_CUDA) mn_cuda_close(stream);
+  free(stream);
+}
+
+void mn_stream_describe(const struct mn_stream *stream, char *text, size_t size) {
+  if (stream->device == MN_DEVICE_CUDA)
+    mn_cuda_describe(stream, text, size);
+  else
+    snprintf(text, size, "CPU (%d threads)", omp_get_max_threads());
+}

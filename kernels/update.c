@@ -1,0 +1,57 @@
+/* SGD on the CPU. Formulas: struct mn_sgd, kernels/update.h. */
+#include "kernels/update.h"
+
+#include <math.h>
+
+#include "kernels/half.h"
+#include "kernels/kernels.h"
+#include "kernels/real.h"
+#include "kernels/sgd.h"
+
+void MN_CPU(mn_sgd)(struct mn_stream *stream, const struct mn_update *update, const void *gradient) {
+  if (*stream->nonfinite) return;
+  const struct mn_sgd *sgd = update->sgd;
+  const real rate = (real)*sgd->rate, scale = sgd->scale ? (real)*sgd->scale : 1;
+  const real momentum = (real)sgd->momentum, decay = (real)sgd->weight_decay;
+  const real *g = gradient;
+  real *w = update->w->real, *m = update->momentum;
+  float *half = update->w->half;
+  int64_t count = update->w->rows * update->w->cols;
+#pragma omp parallel for schedule(static)
+  for (int64_t i = 0; i < count; i++) {
+    real at = (g ? scale * g[i] : 0) + decay * w[i], step = at;
+    if (m) {
+      m[i] = (g ? momentum * m[i] : m[i]) + at;
+      step = sgd->nesterov ? at + momentum * m[i] : m[i];
+    }
+    w[i] -= rate * step;
+    if (half) half[i] = mn_to_bf16((float)w[i]);
+  }
+}
+
+mn_status MN_CPU(mn_sum_of_squares)(struct mn_stream *stream, double *out, double *scratch,
+                                    const void *values, int64_t count) {
+  (void)stream;
+  const real *v = values;
+  int64_t spans = mn_reduce_scratch(count);
+#pragma omp parallel for schedule(static)
+  for (int64_t s = 0; s < spans; s++) {
+    double sum = 0;
+    for (int64_t i = s * MN_REDUCE_SPAN; i < count && i < (s + 1) * MN_REDUCE_SPAN; i++)
+      sum += (double)v[i] * v[i];
+    scratch[s] = sum;
+  }
+  *out = 0;
+  for (int64_t s = 0; s < spans; s++) *out += scratch[s];
+  return MN_OK;
+}
+
+mn_status MN_CPU(mn_clip)(struct mn_stream *stream, double *scale, const double *squares, int64_t count,
+                          double max_norm) {
+  double norm = 0;
+  for (int64_t i = 0; i < count; i++) norm += squares[i];
+  norm = sqrt(norm);
+  if (!isfinite(norm)) *stream->nonfinite = 1;
+  *scale = max_norm / (norm + 1e-6) < 1 ? max_norm / (norm + 1e-6) : 1;
+  return MN_OK;
+}

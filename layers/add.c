@@ -1,0 +1,25 @@
+/* The sum on the tape: its backward hands dy to both. */
+#include "layers/add.h"
+
+static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
+  return tape->context->kernels->add(tape->context->stream, &node->output->value, node->inputs[0]->value.real,
+                                     node->inputs[1]->value.real);
+}
+
+static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
+  struct mn_tensor *y = node->output;
+  for (int i = 0; i < 2; i++)
+    if (node->sinks[i])
+      MN_TRY(tape->context->kernels->epilogue(tape->context->stream, y->gradient, y->value.rows,
+                                              y->value.cols, node->sinks[i]));
+  return MN_OK;
+}
+
+static const struct mn_operation operation = {"add", NULL, forward, backward};
+
+mn_status mn_add_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *a,
+                        struct mn_tensor *b) {
+  MN_REQUIRE(a->value.rows == b->value.rows && a->value.cols == b->value.cols);
+  MN_TRY(mn_tape_tensor(tape, y, "sum", a->value.rows, a->value.cols));
+  return mn_tape_record(tape, &(struct mn_node){.operation = &operation, .inputs = {a, b}, .output = *y});
+}

@@ -1,0 +1,83 @@
+/* Mean squared error and softmax cross-entropy on the tape. */
+#include "layers/loss.h"
+
+enum { Y, TARGET };
+
+struct saved {
+  double scale;
+  const int32_t *labels;
+  void *parts, *correct; /* [N] */
+  double *scratch;
+};
+
+static mn_status mse_forward(struct mn_tape *tape, struct mn_node *node) {
+  const struct mn_kernels *k = tape->context->kernels;
+  struct saved *saved = node->saved;
+  const struct mn_operand *y = &node->inputs[Y]->value;
+  MN_TRY(k->mse(tape->context->stream, saved->parts, y->real, node->inputs[TARGET]->value.real, y->rows,
+                y->cols));
+  return k->reduce(tape->context->stream, tape->results, saved->scratch, saved->parts, y->rows,
+                   1 / ((double)y->rows * (double)y->cols));
+}
+
+static mn_status mse_backward(struct mn_tape *tape, struct mn_node *node) {
+  const struct mn_kernels *k = tape->context->kernels;
+  struct saved *saved = node->saved;
+  const struct mn_operand *y = &node->inputs[Y]->value;
+  const struct mn_epilogue *sink = node->sinks[Y];
+  if (!sink) return MN_OK;
+  MN_TRY(k->mse_gradient(tape->context->stream, sink->into, y->real, node->inputs[TARGET]->value.real,
+                         y->rows, y->cols, saved->scale, sink->kind == MN_ADD));
+  return sink->kind == MN_ADD ? MN_OK
+                              : k->epilogue(tape->context->stream, sink->into, y->rows, y->cols, sink);
+}
+
+static mn_status cross_entropy_forward(struct mn_tape *tape, struct mn_node *node) {
+  const struct mn_kernels *k = tape->context->kernels;
+  struct mn_stream *stream = tape->context->stream;
+  struct saved *saved = node->saved;
+  const struct mn_operand *y = &node->inputs[Y]->value;
+  MN_TRY(k->cross_entropy(stream, saved->parts, saved->correct, y->real, saved->labels, y->rows, y->cols));
+  MN_TRY(k->reduce(stream, tape->results, saved->scratch, saved->parts, y->rows, 1 / (double)y->rows));
+  return k->reduce(stream, tape->results + 1, saved->scratch, saved->correct, y->rows, 1);
+}
+
+static mn_status cross_entropy_backward(struct mn_tape *tape, struct mn_node *node) {
+  const struct mn_kernels *k = tape->context->kernels;
+  struct saved *saved = node->saved;
+  const struct mn_operand *y = &node->inputs[Y]->value;
+  const struct mn_epilogue *sink = node->sinks[Y];
+  if (!sink) return MN_OK;
+  MN_TRY(k->cross_entropy_gradient(tape->context->stream, sink->into, y->real, saved->labels, y->rows,
+                                   y->cols, saved->scale, sink->kind == MN_ADD));
+  return sink->kind == MN_ADD ? MN_OK
+                              : k->epilogue(tape->context->stream, sink->into, y->rows, y->cols, sink);
+}
+
+static const struct mn_operation mse = {"mse", NULL, mse_forward, mse_backward};
+static const struct mn_operation cross_entropy = {"cross_entropy", NULL, cross_entropy_forward,
+                                                  cross_entropy_backward};
+
+static mn_status record(struct mn_tape *tape, struct mn_node node, struct saved given) {
+  struct saved *saved;
+  int64_t rows = node.inputs[Y]->value.rows;
+  MN_TRY(mn_tape_host(tape, (void **)&saved, sizeof *saved));
+  MN_TRY(mn_tape_device(tape, &given.parts, rows, tape->context->stream->real));
+  MN_TRY(mn_tape_device(tape, &given.correct, rows, tape->context->stream->real));
+  MN_TRY(mn_tape_device(tape, (void **)&given.scratch, mn_reduce_scratch(rows), sizeof(double)));
+  *saved = given;
+  node.saved = saved;
+  return mn_tape_record(tape, &node);
+}
+
+mn_status mn_mse_record(struct mn_tape *tape, struct mn_tensor *y, struct mn_tensor *target, double scale) {
+  MN_REQUIRE(y->value.rows == target->value.rows && y->value.cols == target->value.cols);
+  return record(tape, (struct mn_node){.operation = &mse, .inputs = {y, target}},
+                (struct saved){.scale = scale});
+}
+
+mn_status mn_cross_entropy_record(struct mn_tape *tape, struct mn_tensor *y, const int32_t *labels,
+                                  double scale) {
+  return record(tape, (struct mn_node){.operation = &cross_entropy, .inputs = {y}},
+                (struct saved){.scale = scale, .labels = labels});
+}

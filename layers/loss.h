@@ -1,0 +1,16 @@
+/* The losses: the last operation of a tape. The loss goes to tape->results (mn_tape_results); `scale`
+ * multiplies the gradient, not the loss (1/steps under accumulation). */
+#ifndef MN_LAYERS_LOSS_H
+#define MN_LAYERS_LOSS_H
+
+#include "engine/tape.h"
+
+/* mean((y − target)²) over all elements, as torch.nn.MSELoss. y, target [N, K]. */
+mn_status mn_mse_record(struct mn_tape *tape, struct mn_tensor *y, struct mn_tensor *target, double scale);
+
+/* mean over the rows of −log softmax(y)[label], as torch.nn.CrossEntropyLoss, and the number of rows whose
+ * first largest y is at the label. y [N, K]; labels int32 [N] on the device, each in 0 … K−1, borrowed. */
+mn_status mn_cross_entropy_record(struct mn_tape *tape, struct mn_tensor *y, const int32_t *labels,
+                                  double scale);
+
+#endif

@@ -1,0 +1,24 @@
+/* `minnow bench`: what a step costs, beside what the device can do, measured in the same run. */
+#ifndef MN_TRAIN_BENCH_H
+#define MN_TRAIN_BENCH_H
+
+#include <stdio.h>
+
+#include "train/model.h"
+
+struct mn_bench_config {
+  struct mn_model_config model;
+  int64_t batch;
+  uint64_t seed;
+  double momentum, weight_decay;
+  int plans; /* all six fusion plans beside each other, forward and forward+backward */
+};
+
+/* Times, on random data, medians after a warm-up: the forward (evaluation of y), forward + backward
+ * (gradients stored, no update, x's gradient not computed), and the whole training step (forward, loss,
+ * backward, SGD), beside the bare GEMMs of the first block (forward, dx, dW) and the rate of a
+ * device-to-device copy. To `out` as text or one JSON object (forward_ms, forward_backward_ms, step_ms,
+ * gemm_forward_ms, gemm_dx_ms, gemm_dw_ms, gemm_tflops, copy_gb_per_s …). */
+mn_status mn_bench(FILE *out, struct mn_context *context, const struct mn_bench_config *config, int json);
+
+#endif
