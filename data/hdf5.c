@@ -1,0 +1,46 @@
+/* The lock around HDF5, and what HDF5 says when it fails. */
+#include "data/hdf5.h"
+
+#include <ctype.h>
+#include <hdf5.h>
+#include <pthread.h>
+#include <stdio.h>
+
+#include "kernels/status.h"
+
+static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static int depth; /* how often the holder has taken the mutex; the mutex guards it */
+
+void mn_hdf5_lock(void) {
+  MN_REQUIRE(pthread_mutex_lock(&mutex) == 0);
+  /* Each time and not once: a thread-safe HDF5 keeps this setting for each thread by itself. */
+  if (depth++ == 0) MN_REQUIRE(H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0);
+}
+
+void mn_hdf5_unlock(void) {
+  depth--;
+  MN_REQUIRE(pthread_mutex_unlock(&mutex) == 0);
+}
+
+struct reason {
+  char *text;
+  size_t size;
+};
+
+static herr_t take_first(unsigned place, const H5E_error2_t *error, void *data) {
+  struct reason *reason = data;
+  if (place == 0 && error->desc) snprintf(reason->text, reason->size, "%s", error->desc);
+  return 0;
+}
+
+const char *mn_hdf5_reason(char *text, size_t size) {
+  MN_REQUIRE(size > 0);
+  text[0] = 0;
+  struct reason reason = {text, size};
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_first, &reason);
+  if (!text[0]) snprintf(text, size, "no reason given");
+  /* HDF5 puts the output of ctime, with its newline, into some: a message is one line. */
+  for (char *c = text; *c; c++)
+    if (iscntrl((unsigned char)*c)) *c = ' ';
+  return text;
+}

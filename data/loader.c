@@ -1,0 +1,343 @@
+/* The loader: one thread that reads windows of the dataset and lays out batches from them, ahead of whoever
+ * trains.
+ *
+ * Two stages of buffers. A window's blocks are read in ascending order, neighbours in one go, into a window
+ * buffer; rows are then copied in training order into a ring of three batches: one with the consumer, two
+ * ahead. While the ring is full the thread reads on into a second window buffer, so that the end of a window
+ * is no pause. A dataset of a single window is read once and stays.
+ *
+ * What the consumer gets depends on the order alone, never on which side was faster: an error in a window
+ * comes only after the batches that do not need that window. */
+#include "data/loader.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/order.h"
+#include "kernels/kernels.h"
+
+enum { RING = 3, WINDOW_ROWS = MN_ORDER_BLOCK * MN_ORDER_WINDOW };
+enum { MESSAGE = 1024 };
+#define STRETCH ((int64_t)4 << 20) /* bytes of x read in one go: how soon a close is noticed */
+
+struct window {
+  int64_t epoch, index;                   /* which window this is */
+  int64_t blocks[MN_ORDER_WINDOW], count; /* its blocks, ascending: the buffer's layout */
+  int64_t read;                           /* blocks that stand in the buffer */
+  int64_t total, at;                      /* its rows; those already copied out */
+  int64_t from[WINDOW_ROWS]; /* [total] the row of the buffer that comes i-th in training order */
+  char *x, *y;               /* [total] rows; y NULL where the dataset has none */
+  mn_status status;          /* of reading it, with `message` */
+  char message[MESSAGE];
+};
+
+struct mn_loader {
+  struct mn_dataset *dataset; /* borrowed */
+  struct mn_stream *stream;   /* borrowed: its width of a real, and its host buffers */
+  struct mn_order *order;
+  int64_t batch, windows;
+  size_t x_row, y_row; /* bytes */
+  /* the thread's alone */
+  struct window *current, *next; /* `next` follows `current` in the endless sequence */
+  int64_t filled;                /* rows in the batch being laid out */
+  /* `mutex` guards these; `changed` tells of each change */
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  int64_t produced; /* batches laid out, in slot number % RING */
+  int64_t taken;    /* batches handed out; the last is still the consumer's */
+  int64_t released; /* batches the consumer is done with */
+  int stop;         /* the consumer wants the thread to end */
+  mn_status status; /* what ended the thread, with `message` */
+  char message[MESSAGE];
+  int running; /* there is a thread to join */
+  pthread_t thread;
+  void *x[RING], *y[RING];
+};
+
+/* A mutex or condition variable that fails is a broken invariant. */
+static void lock(struct mn_loader *loader) {
+  MN_REQUIRE(pthread_mutex_lock(&loader->mutex) == 0);
+}
+static void unlock(struct mn_loader *loader) {
+  MN_REQUIRE(pthread_mutex_unlock(&loader->mutex) == 0);
+}
+static void wait_for_change(struct mn_loader *loader) {
+  MN_REQUIRE(pthread_cond_wait(&loader->changed, &loader->mutex) == 0);
+}
+static void announce(struct mn_loader *loader) {
+  MN_REQUIRE(pthread_cond_broadcast(&loader->changed) == 0);
+}
+
+/* ---- the thread: windows ---- */
+
+/* The place of the block among the window's, which ascend. */
+static int64_t place_of(const struct window *window, int64_t block) {
+  int64_t low = 0, high = window->count - 1;
+  while (low < high) {
+    int64_t middle = (low + high) / 2;
+    if (window->blocks[middle] < block)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+static mn_status plan(struct mn_loader *loader, struct window *window, int64_t epoch, int64_t index) {
+  const int64_t *blocks, *rows;
+  MN_TRY(mn_order_window(loader->order, epoch, index, &blocks, &window->count, &rows, &window->total));
+  window->epoch = epoch;
+  window->index = index;
+  window->at = 0;
+  memcpy(window->blocks, blocks, (size_t)window->count * sizeof *blocks);
+  for (int64_t i = 0; i < window->total; i++)
+    /* The only short block is the dataset's last, and so the last here: all before it are whole. */
+    window->from[i] = place_of(window, rows[i] / MN_ORDER_BLOCK) * MN_ORDER_BLOCK + rows[i] % MN_ORDER_BLOCK;
+  window->status = MN_OK;
+  /* With one window both share one buffer, which holds the whole dataset, in its own order, for good. */
+  int held = loader->windows == 1 && loader->current->read == loader->current->count;
+  window->read = held ? window->count : 0;
+  return MN_OK;
+}
+
+static mn_status plan_next(struct mn_loader *loader) {
+  int64_t epoch = loader->current->epoch, index = loader->current->index + 1;
+  if (index == loader->windows) {
+    index = 0;
+    epoch++;
+  }
+  return plan(loader, loader->next, epoch, index);
+}
+
+static int whole(const struct window *window) {
+  return window->read == window->count;
+}
+
+/* Reads the window's next stretch: neighbouring blocks, in one go. */
+static void read_on(struct mn_loader *loader, struct window *window) {
+  int64_t most = STRETCH / ((int64_t)loader->x_row * MN_ORDER_BLOCK), blocks = 1;
+  int64_t first = window->blocks[window->read];
+  while (blocks < most && window->read + blocks < window->count &&
+         window->blocks[window->read + blocks] == first + blocks)
+    blocks++;
+  int64_t row = first * MN_ORDER_BLOCK, rows = blocks * MN_ORDER_BLOCK, at = window->read * MN_ORDER_BLOCK;
+  if (rows > loader->dataset->rows - row) rows = loader->dataset->rows - row;
+  window->status = loader->dataset->read(loader->dataset, row, rows, loader->stream->real,
+                                         window->x + (size_t)at * loader->x_row,
+                                         window->y ? window->y + (size_t)at * loader->y_row : NULL);
+  if (window->status == MN_OK)
+    window->read += blocks;
+  else
+    snprintf(window->message, sizeof window->message, "%s", mn_message());
+}
+
+/* Copies rows of the current window into the batch being laid out, up to the end of either. */
+static void gather(struct mn_loader *loader, int64_t slot) {
+  struct window *window = loader->current;
+  size_t x_row = loader->x_row, y_row = loader->y_row;
+  char *x = (char *)loader->x[slot], *y = (char *)loader->y[slot];
+  for (; loader->filled < loader->batch && window->at < window->total; loader->filled++, window->at++) {
+    size_t from = (size_t)window->from[window->at], to = (size_t)loader->filled;
+    memcpy(x + to * x_row, window->x + from * x_row, x_row);
+    if (y) memcpy(y + to * y_row, window->y + from * y_row, y_row);
+  }
+}
+
+/* ---- the thread: what to do next ---- */
+
+/* Waits until there is something to do. Returns 0 to end, else *slot: where to lay out rows, or −1 when the
+ * ring is full and there is only a window to read. */
+static int next_task(struct mn_loader *loader, int64_t *slot) {
+  const struct window *next = loader->next;
+  /* Whatever the ring: the current window is needed first, and the next one is worth having. */
+  int can_read = !whole(loader->current) || (!whole(next) && next->status == MN_OK);
+  lock(loader);
+  while (!loader->stop && !can_read && loader->produced - loader->released == RING) wait_for_change(loader);
+  int go = !loader->stop;
+  *slot = loader->produced - loader->released < RING ? loader->produced % RING : -1;
+  unlock(loader);
+  return go;
+}
+
+static mn_status work(struct mn_loader *loader) {
+  int64_t slot;
+  MN_TRY(plan_next(loader));
+  while (next_task(loader, &slot)) {
+    struct window *current = loader->current;
+    if (current->status != MN_OK) return mn_fail(current->status, "%s", current->message);
+    if (!whole(current)) {
+      read_on(loader, current);
+      if (loader->windows == 1) loader->next->read = current->read;
+      continue;
+    }
+    if (slot < 0) {
+      read_on(loader, loader->next);
+      continue;
+    }
+    gather(loader, slot);
+    if (loader->filled == loader->batch) {
+      loader->filled = 0;
+      lock(loader);
+      loader->produced++;
+      announce(loader);
+      unlock(loader);
+    }
+    if (current->at == current->total) {
+      loader->current = loader->next;
+      loader->next = current;
+      MN_TRY(plan_next(loader));
+    }
+  }
+  return MN_OK;
+}
+
+static void *run(void *data) {
+  struct mn_loader *loader = data;
+  mn_status status = work(loader);
+  lock(loader);
+  loader->status = status;
+  if (status != MN_OK) snprintf(loader->message, sizeof loader->message, "%s", mn_message());
+  announce(loader);
+  unlock(loader);
+  return NULL;
+}
+
+/* ---- opening, taking, closing ---- */
+
+static mn_status allocate_windows(struct mn_loader *loader) {
+  int64_t rows = loader->dataset->rows < WINDOW_ROWS ? loader->dataset->rows : WINDOW_ROWS;
+  struct window *windows[2] = {loader->current = calloc(1, sizeof *loader->current),
+                               loader->next = calloc(1, sizeof *loader->next)};
+  if (!windows[0] || !windows[1]) return mn_fail(MN_NO_MEMORY, "no memory for the loader's windows");
+  for (int i = 0; i < 2; i++) {
+    if (i == 1 && loader->windows == 1) {
+      windows[1]->x = windows[0]->x;
+      windows[1]->y = windows[0]->y;
+      break;
+    }
+    size_t x = (size_t)rows * loader->x_row, y = (size_t)rows * loader->y_row;
+    windows[i]->x = malloc(x);
+    windows[i]->y = y ? malloc(y) : NULL;
+    if (!windows[i]->x || (y && !windows[i]->y))
+      return mn_fail(MN_NO_MEMORY,
+                     "no memory to read ahead: %lld rows, %zu bytes, twice; a machine with more, or narrower "
+                     "rows, would do",
+                     (long long)rows, x + y);
+  }
+  return MN_OK;
+}
+
+static mn_status allocate_ring(struct mn_loader *loader) {
+  const struct mn_kernels *kernels = loader->stream->kernels;
+  size_t batch = (size_t)loader->batch;
+  for (int i = 0; i < RING; i++) {
+    MN_TRY(kernels->allocate_host(loader->stream, &loader->x[i], batch * loader->x_row));
+    if (loader->y_row) MN_TRY(kernels->allocate_host(loader->stream, &loader->y[i], batch * loader->y_row));
+  }
+  return MN_OK;
+}
+
+/* Starts the thread with every signal blocked: signals are for the thread that trains. */
+static mn_status start(struct mn_loader *loader) {
+  sigset_t all, before;
+  MN_REQUIRE(sigfillset(&all) == 0 && pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
+  int failed = pthread_create(&loader->thread, NULL, run, loader);
+  MN_REQUIRE(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
+  if (failed) return mn_fail(MN_NO_MEMORY, "the loader's thread cannot be started: %s", strerror(failed));
+  loader->running = 1;
+  return MN_OK;
+}
+
+static mn_status prepare(struct mn_loader *loader, uint64_t seed, int64_t position) {
+  const struct mn_dataset *dataset = loader->dataset;
+  size_t real = loader->stream->real;
+  if (__builtin_mul_overflow((size_t)dataset->inputs, real, &loader->x_row) ||
+      __builtin_mul_overflow((size_t)(dataset->classes ? dataset->outputs > 0 : dataset->outputs),
+                             dataset->classes ? sizeof(int32_t) : real, &loader->y_row) ||
+      loader->x_row > INT64_MAX / WINDOW_ROWS || loader->y_row > INT64_MAX / WINDOW_ROWS ||
+      loader->batch > (int64_t)(INT64_MAX / (loader->x_row + loader->y_row)))
+    return mn_fail(MN_NO_MEMORY, "batches of %lld rows of %lld inputs do not fit in memory",
+                   (long long)loader->batch, (long long)dataset->inputs);
+  MN_TRY(mn_order_open(&loader->order, dataset->rows, seed));
+  loader->windows = mn_order_windows(loader->order);
+  MN_TRY(allocate_windows(loader));
+  MN_TRY(allocate_ring(loader));
+  int64_t epoch = position / dataset->rows, window, within;
+  mn_order_find(loader->order, epoch, position % dataset->rows, &window, &within);
+  MN_TRY(plan(loader, loader->current, epoch, window));
+  loader->current->at = within;
+  return start(loader);
+}
+
+mn_status mn_loader_open(struct mn_loader **out, struct mn_dataset *dataset, struct mn_stream *stream,
+                         int64_t batch, uint64_t seed, int64_t position) {
+  *out = NULL;
+  if (batch < 1 || batch > dataset->rows)
+    return mn_fail(MN_USAGE, "--batch %lld with data of %lld rows; choose 1 to %lld, or give more data",
+                   (long long)batch, (long long)dataset->rows, (long long)dataset->rows);
+  /* Half of what an int64 holds is left to run on. */
+  if (position < 0 || position > INT64_MAX / 2)
+    return mn_fail(MN_BAD_DATA, "sample position %lld: it must be from 0 to 2^62; the checkpoint is damaged",
+                   (long long)position);
+  struct mn_loader *loader = calloc(1, sizeof *loader);
+  if (!loader) return mn_fail(MN_NO_MEMORY, "no memory for the loader");
+  MN_REQUIRE(pthread_mutex_init(&loader->mutex, NULL) == 0 && pthread_cond_init(&loader->changed, NULL) == 0);
+  loader->dataset = dataset;
+  loader->stream = stream;
+  loader->batch = batch;
+  mn_status status = prepare(loader, seed, position);
+  if (status == MN_OK)
+    *out = loader;
+  else
+    mn_loader_close(loader);
+  return status;
+}
+
+mn_status mn_loader_next(struct mn_loader *loader, const void **x, const void **y) {
+  lock(loader);
+  loader->released = loader->taken;
+  announce(loader);
+  while (loader->produced == loader->taken && loader->status == MN_OK) wait_for_change(loader);
+  int there = loader->produced > loader->taken;
+  if (there) {
+    *x = loader->x[loader->taken % RING];
+    *y = loader->y[loader->taken % RING];
+    loader->taken++;
+  }
+  /* Set once, by a thread that then ends: it stays for every later call. */
+  mn_status status = there ? MN_OK : mn_fail(loader->status, "%s", loader->message);
+  unlock(loader);
+  return status;
+}
+
+void mn_loader_close(struct mn_loader *loader) {
+  if (!loader) return;
+  if (loader->running) {
+    lock(loader);
+    loader->stop = 1;
+    announce(loader);
+    unlock(loader);
+    MN_REQUIRE(pthread_join(loader->thread, NULL) == 0);
+  }
+  for (int i = 0; i < RING; i++) {
+    loader->stream->kernels->release_host(loader->stream, loader->x[i]);
+    loader->stream->kernels->release_host(loader->stream, loader->y[i]);
+  }
+  struct window *current = loader->current, *next = loader->next;
+  if (next && (!current || next->x != current->x)) {
+    free(next->x);
+    free(next->y);
+  }
+  if (current) {
+    free(current->x);
+    free(current->y);
+  }
+  free(current);
+  free(next);
+  mn_order_close(loader->order);
+  MN_REQUIRE(pthread_cond_destroy(&loader->changed) == 0 && pthread_mutex_destroy(&loader->mutex) == 0);
+  free(loader);
+}

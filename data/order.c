@@ -1,0 +1,139 @@
+/* The order of samples: Fisher–Yates, driven by random words that belong to a place and not to a sequence of
+ * calls.
+ *
+ * How the words are shared out. A shuffle's step i (i = m − 1 … 1, exchanging element i with one of 0 … i)
+ * has a slot of its own, a pair of words, 2·slot and 2·slot + 1, that make one 64-bit number:
+ *
+ *   shuffle of the blocks of an epoch   slot = epoch·B + i       B blocks in an epoch
+ *   shuffle of the rows of a window     slot = epoch·n + s + i   s: where in the epoch the window starts, so
+ *                                                                that the slot is the sample's position
+ *
+ * from the streams MN_RANDOM_ORDER + 2·attempt + (0: blocks, 1: rows). A number that would make the choice
+ * uneven is rejected, and attempt + 1 asked. So no two shuffles share a word, none depends on how often
+ * another was rejected, and slots last for all positions below 2⁶³. */
+#include "data/order.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/random.h"
+
+enum { WINDOW_ROWS = MN_ORDER_BLOCK * MN_ORDER_WINDOW };
+enum shuffled { BLOCKS, ROWS };
+
+struct mn_order {
+  int64_t rows;        /* n */
+  int64_t count;       /* B, blocks in an epoch */
+  int64_t missing;     /* rows that the last block is short of */
+  int64_t short_place; /* where in `blocks` the last block is */
+  int64_t epoch;       /* which epoch's `blocks` are; −1: none's */
+  uint64_t seed;
+  int64_t window_blocks[MN_ORDER_WINDOW];
+  int64_t window_rows[WINDOW_ROWS];
+  int64_t blocks[]; /* [B], shuffled */
+};
+
+static int64_t least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+mn_status mn_order_open(struct mn_order **out, int64_t rows, uint64_t seed) {
+  *out = NULL;
+  MN_REQUIRE(rows >= 1);
+  int64_t count = (rows - 1) / MN_ORDER_BLOCK + 1;
+  struct mn_order *order = malloc(sizeof *order + (size_t)count * sizeof order->blocks[0]);
+  if (!order)
+    return mn_fail(MN_NO_MEMORY, "no memory for the order of %lld rows (%lld bytes)", (long long)rows,
+                   (long long)count * 8);
+  order->rows = rows;
+  order->count = count;
+  /* Not count·64 − rows, which may not fit. */
+  order->missing = MN_ORDER_BLOCK - 1 - (rows - 1) % MN_ORDER_BLOCK;
+  order->epoch = -1;
+  order->seed = seed;
+  *out = order;
+  return MN_OK;
+}
+
+void mn_order_close(struct mn_order *order) {
+  free(order);
+}
+
+int64_t mn_order_windows(const struct mn_order *order) {
+  return (order->count - 1) / MN_ORDER_WINDOW + 1;
+}
+
+/* A number in 0 … bound − 1, each as likely as any other. */
+static uint64_t draw(uint64_t seed, enum shuffled what, uint64_t slot, uint64_t bound) {
+  /* 2⁶⁴ mod bound numbers at the low end would favour some remainders. */
+  uint64_t uneven = -bound % bound;
+  for (uint32_t attempt = 0; attempt < 0x4000; attempt++) {
+    uint32_t which = MN_RANDOM_ORDER + 2 * attempt + what;
+    uint64_t high = mn_random_word(seed, which, 2 * slot), low = mn_random_word(seed, which, 2 * slot + 1);
+    uint64_t number = high << 32 | low;
+    if (number >= uneven) return number % bound;
+  }
+  MN_REQUIRE(!"a random number accepted in 16384 attempts, each better than even");
+  return 0;
+}
+
+static void shuffle(int64_t *values, int64_t count, uint64_t seed, enum shuffled what, uint64_t slot) {
+  for (int64_t i = count - 1; i > 0; i--) {
+    int64_t j = (int64_t)draw(seed, what, slot + (uint64_t)i, (uint64_t)i + 1);
+    int64_t value = values[i];
+    values[i] = values[j];
+    values[j] = value;
+  }
+}
+
+static void turn_to(struct mn_order *order, int64_t epoch) {
+  MN_REQUIRE(epoch >= 0 && epoch <= INT64_MAX / order->rows - 1);
+  if (order->epoch == epoch) return;
+  int64_t last = order->count - 1;
+  for (int64_t i = 0; i <= last; i++) order->blocks[i] = i;
+  shuffle(order->blocks, order->count, order->seed, BLOCKS, (uint64_t)epoch * (uint64_t)order->count);
+  for (int64_t i = 0; i <= last; i++)
+    if (order->blocks[i] == last) order->short_place = i;
+  order->epoch = epoch;
+}
+
+/* The offset in the epoch at which a window starts. */
+static int64_t start_of(const struct mn_order *order, int64_t window) {
+  int short_before = order->short_place < window * MN_ORDER_WINDOW;
+  return window * WINDOW_ROWS - (short_before ? order->missing : 0);
+}
+
+static int ascending(const void *a, const void *b) {
+  int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
+  return (left > right) - (left < right);
+}
+
+mn_status mn_order_window(struct mn_order *order, int64_t epoch, int64_t window, const int64_t **blocks,
+                          int64_t *count, const int64_t **rows, int64_t *total) {
+  MN_REQUIRE(window >= 0 && window < mn_order_windows(order));
+  turn_to(order, epoch);
+  int64_t first = window * MN_ORDER_WINDOW;
+  *count = least(MN_ORDER_WINDOW, order->count - first);
+  memcpy(order->window_blocks, order->blocks + first, (size_t)*count * sizeof order->blocks[0]);
+  /* The rows are shuffled anyway; ascending blocks read best. */
+  qsort(order->window_blocks, (size_t)*count, sizeof order->window_blocks[0], ascending);
+  *total = 0;
+  for (int64_t b = 0; b < *count; b++) {
+    int64_t row = order->window_blocks[b] * MN_ORDER_BLOCK;
+    int64_t here = least(MN_ORDER_BLOCK, order->rows - row);
+    for (int64_t i = 0; i < here; i++) order->window_rows[(*total)++] = row + i;
+  }
+  int64_t position = epoch * order->rows + start_of(order, window);
+  shuffle(order->window_rows, *total, order->seed, ROWS, (uint64_t)position);
+  *blocks = order->window_blocks;
+  *rows = order->window_rows;
+  return MN_OK;
+}
+
+void mn_order_find(struct mn_order *order, int64_t epoch, int64_t offset, int64_t *window, int64_t *within) {
+  MN_REQUIRE(offset >= 0 && offset < order->rows);
+  turn_to(order, epoch);
+  *window = offset / WINDOW_ROWS;
+  if (*window + 1 < mn_order_windows(order) && offset >= start_of(order, *window + 1)) ++*window;
+  *within = offset - start_of(order, *window);
+}
