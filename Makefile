@@ -35,8 +35,9 @@ ifeq ($(CUDA),1)
 HERE      := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .)
 CUDA_ARCH ?= $(or $(HERE),75 80 90 ptx)
 ARCHS     := $(filter-out ptx,$(CUDA_ARCH))
+PTX       := $(if $(filter ptx,$(CUDA_ARCH)),$(lastword $(ARCHS)))
 GENCODE   := $(foreach a,$(ARCHS),-gencode=arch=compute_$(a),code=sm_$(a)) \
-             $(if $(filter ptx,$(CUDA_ARCH)),-gencode=arch=compute_$(lastword $(ARCHS)),code=compute_$(lastword $(ARCHS)))
+             $(foreach a,$(PTX),-gencode=arch=compute_$(a),code=compute_$(a))
 NVFLAGS   += -std=c++17 -O3 -lineinfo -I. $(GENCODE) -ccbin g++ -DMN_CUDA -Xcompiler -fPIC,-Wall \
              $(if $(filter 1,$(WERROR)),-Werror all-warnings)
 LDLIBS    += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static -lstdc++ -ldl -lrt
@@ -48,6 +49,7 @@ ONCE    := $(filter-out $(TWICE) train/main.c,$(wildcard kernels/*.c engine/*.c 
 OBJECTS := $(TWICE:%.c=$(BUILD)/%.fp32.o) $(TWICE:%.c=$(BUILD)/%.fp64.o) $(ONCE:%.c=$(BUILD)/%.o) \
            $(if $(filter 1,$(CUDA)),$(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard kernels/*.cu)))
 TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
+SCRIPTS := $(wildcard tests/test_*.sh)
 
 all: $(BUILD)/libminnow.a $(BUILD)/libminnow.so $(BUILD)/minnow
 
@@ -70,13 +72,51 @@ $(BUILD)/%.cu.o: %.cu
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
-# Every test program, each in the folder of the sources so that it finds tests/golden and data/.
-test: all $(TESTS)
-	$(Q)set -e; for t in $(TESTS); do echo "== $$(basename $$t)"; MINNOW=$(BUILD)/minnow $$t; done
+# The README's two commands. Packages first; then make starts anew, since what it asks pkg-config may have changed.
+test: packages
+	$(Q)$(MAKE) --no-print-directory check
+demo: packages
+	$(Q)$(MAKE) --no-print-directory demo-run
+packages:
+	$(Q)train/install/packages.sh
+
+# Every test program and script, run from here so that it finds tests/golden and data/.
+check: all $(TESTS)
+	$(Q)set -e; export OMP_WAIT_POLICY=passive; for t in $(TESTS) $(SCRIPTS); do echo "== $$(basename $$t)"; \
+	  MINNOW=$(BUILD)/minnow BUILD=$(BUILD) CC="$(CC)" CFLAGS="$(HARDEN)" LDLIBS="$(LDFLAGS) $(LDLIBS)" $$t; done
+
+test-mutants: all
+	$(Q)tests/mutants.sh
+
+# The CUDA tests under each of compute-sanitizer's tools; needs a GPU.
+test-sanitizer: all $(TESTS)
+	$(Q)MINNOW=$(BUILD)/minnow BUILD=$(BUILD) tests/sanitizer.sh
+
+DEMO := $(BUILD)/demo
+demo-run: $(BUILD)/minnow
+	$(Q)rm -rf $(DEMO) && mkdir -p $(DEMO)
+	$(Q)$(BUILD)/minnow train --data data/digits.h5 --hidden 128 --groups 8 --epochs 20 --batch 64 --lr 0.05 --momentum 0.9 \
+	  --checkpoint $(DEMO)/digits.h5 --log $(DEMO)/digits.jsonl --plot $(DEMO)/digits.svg
+	$(Q)echo "checkpoint $(DEMO)/digits.h5, log $(DEMO)/digits.jsonl, picture $(DEMO)/digits.svg"
+
+lint:
+	$(Q)tests/lint.sh
+format:
+	$(Q)clang-format -i $(wildcard */*.[ch] */*.cu */*.cuh)
 
 clean:
 	$(Q)rm -rf $(BUILD)
 
-.PHONY: all test clean
+help:
+	@echo "make               build/minnow, build/libminnow.a, build/libminnow.so"
+	@echo "make demo          train on data/digits.h5, draw the curves, print the test accuracy"
+	@echo "make test          every test (first installs packages that are missing)"
+	@echo "make check         the same without looking for packages"
+	@echo "make test-mutants  break the code in many ways and see the tests fail"
+	@echo "make test-sanitizer  the CUDA tests under compute-sanitizer (needs a GPU)"
+	@echo "make lint, format, clean"
+	@echo "knobs: CUDA=0  CUDA_ARCH=\"90\"  SANITIZE=address,undefined  DEBUG=1  WERROR=1  VERBOSE=1  BUILD=folder"
+
+.PHONY: all test demo packages check test-mutants test-sanitizer demo-run lint format clean help
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

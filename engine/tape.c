@@ -20,6 +20,7 @@ mn_status mn_tape_open(struct mn_tape **out, struct mn_context *context, int tra
   tape->context = context;
   tape->training = training;
   mn_status status = mn_tape_device(tape, (void **)&tape->results, 2, sizeof(double));
+  if (status == MN_OK) status = context->kernels->zero(context->stream, tape->results, 2 * sizeof(double));
   if (status != MN_OK) {
     mn_tape_close(tape);
     return status;

@@ -43,18 +43,24 @@ static inline real gradient(const struct group *g, unsigned stages, int64_t c) {
   return stages & MN_STAGE_ACTIVATE ? dy * (v > 0 ? 1 : g->slope) : dy;
 }
 
-/* Centred: the mean first, then the mean of the squared distances from it. */
-static inline void statistics(struct group *g, real eps) {
-  real sum = 0, squares = 0;
+/* Σ (z − from) over the group. */
+static inline real sum_from(const struct group *g, real from) {
+  real sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t c = 0; c < g->width; c++) sum += g->z[c];
-  g->mean = sum / (real)g->width;
+  for (int64_t c = 0; c < g->width; c++) sum += g->z[c] - from;
+  return sum;
+}
+
+/* Centred: the mean first, then the mean of the squared distances from it. The mean is taken from the first
+ * element on, so that of a constant group it is exactly the constant, and v = beta; then from itself, which
+ * takes away what rounding left. */
+static inline void statistics(struct group *g, real eps) {
+  real width = (real)g->width, squares = 0;
+  g->mean = g->z[0] + sum_from(g, g->z[0]) / width;
+  g->mean += sum_from(g, g->mean) / width;
 #pragma omp simd reduction(+ : squares)
-  for (int64_t c = 0; c < g->width; c++) {
-    real centred = g->z[c] - g->mean;
-    squares += centred * centred;
-  }
-  g->rstd = 1 / (real)sqrt(squares / (real)g->width + eps);
+  for (int64_t c = 0; c < g->width; c++) squares += (g->z[c] - g->mean) * (g->z[c] - g->mean);
+  g->rstd = 1 / (real)sqrt(squares / width + eps);
 }
 
 /* y of the group into the forms asked for; returns 0, or NaN when a value is not finite. */

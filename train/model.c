@@ -144,7 +144,7 @@ static mn_status record_layers(struct mn_pass *pass, int blocks) {
 static mn_status record(struct mn_pass *pass, enum mn_pass_kind kind, double scale, int inputs_too) {
   const struct mn_model *m = pass->model;
   const struct mn_model_config *c = &m->config;
-  int mse = c->loss == MN_LOSS_MSE, has_loss = kind == MN_PASS_EVALUATE || kind == MN_PASS_TRAIN;
+  int mse = c->loss == MN_LOSS_MSE, has_loss = kind != MN_PASS_PREDICT && kind != MN_PASS_SEEDED;
   int fused = kind == MN_PASS_TRAIN && mse && !c->head && c->plan == MN_PLAN_BLOCK;
   MN_TRY(mn_tape_input(pass->tape, &pass->x, "the input", pass->rows, c->inputs));
   pass->x->needs_gradient = inputs_too;
@@ -153,6 +153,8 @@ static mn_status record(struct mn_pass *pass, enum mn_pass_kind kind, double sca
   if (has_loss && !mse)
     MN_TRY(mn_tape_device(pass->tape, (void **)&pass->labels, pass->rows, sizeof(int32_t)));
   MN_TRY(record_layers(pass, fused ? c->depth - 1 : c->depth));
+  if (kind == MN_PASS_EXPLAIN)
+    for (struct mn_node *node = pass->tape->first; node; node = node->next) node->output->keep = 1;
   if (fused) {
     MN_TRY(mn_block_mse_record(pass->tape, pass->y, &m->blocks[c->depth - 1], pass->target, scale));
     pass->y = NULL;
@@ -202,4 +204,45 @@ mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y) {
   if (y && pass->labels)
     return k->upload(context->stream, pass->labels, y, (size_t)pass->rows * sizeof(int32_t));
   return MN_OK;
+}
+
+/* The first row of a tensor that holds a value that is not finite, or −1. */
+static mn_status find_nonfinite(struct mn_context *context, const struct mn_tensor *tensor, int64_t *row) {
+  int64_t count = mn_tensor_count(tensor);
+  double *values = malloc((size_t)count * sizeof *values);
+  if (!values) return mn_fail(MN_NO_MEMORY, "no memory to look at %s", tensor->name);
+  mn_status status = mn_tensor_read(context, tensor, values);
+  *row = -1;
+  for (int64_t i = 0; i < count && status == MN_OK && *row < 0; i++)
+    if (!isfinite(values[i])) *row = i / tensor->value.cols;
+  free(values);
+  return status;
+}
+
+static mn_status explain(struct mn_pass *pass, const void *x, const void *y, char *text, size_t size) {
+  struct mn_model *m = pass->model;
+  int64_t row = -1;
+  for (int i = 0; i < m->count; i++) {
+    MN_TRY(find_nonfinite(m->context, m->parameters[i], &row));
+    if (row >= 0) return snprintf(text, size, "%s, row %ld", m->parameters[i]->name, (long)row), MN_OK;
+  }
+  MN_TRY(mn_pass_load(pass, x, y));
+  MN_TRY(mn_tape_forward(pass->tape));
+  for (struct mn_node *node = pass->tape->first; node && node->output; node = node->next) {
+    MN_TRY(find_nonfinite(m->context, node->output, &row));
+    if (row >= 0) return snprintf(text, size, "%s, row %ld", node->output->name, (long)row), MN_OK;
+  }
+  double loss;
+  MN_TRY(mn_tape_results(pass->tape, &loss, NULL));
+  snprintf(text, size, isfinite(loss) ? "a gradient" : "the loss");
+  return MN_OK;
+}
+
+mn_status mn_pass_explain(struct mn_model *model, int64_t rows, const void *x, const void *y, char *text,
+                          size_t size) {
+  struct mn_pass *pass;
+  MN_TRY(mn_pass_open(&pass, model, MN_PASS_EXPLAIN, rows, 1, 0));
+  mn_status status = explain(pass, x, y, text, size);
+  mn_pass_close(pass);
+  return status;
 }

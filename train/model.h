@@ -49,6 +49,7 @@ enum mn_pass_kind {
   MN_PASS_PREDICT,  /* y */
   MN_PASS_EVALUATE, /* the loss (and the rows classified correctly) */
   MN_PASS_TRAIN,    /* the loss and its gradients; fuses the loss into the last block where it can */
+  MN_PASS_EXPLAIN,  /* as MN_PASS_EVALUATE, and every tensor on the way is kept */
   MN_PASS_SEEDED,   /* y, and the gradients of Σ dy·y for a dy that the caller writes to y->gradient */
 };
 
@@ -73,8 +74,10 @@ void mn_pass_close(struct mn_pass *pass); /* NULL is fine */
  * Both must stay until the next wait for the device (mn_tape_results). */
 mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y);
 
-/* After the nonfinite flag was raised: the first tensor and row that are not finite, in words, for a message.
- */
-mn_status mn_pass_explain(struct mn_pass *pass, char *text, size_t size);
+/* After the nonfinite flag was raised by a batch: the first value on its way through the model that is not
+ * finite, in words ("the output of blocks.1, row 5"). Runs the batch again, forward and unfused, on tensors
+ * of its own. */
+mn_status mn_pass_explain(struct mn_model *model, int64_t rows, const void *x, const void *y, char *text,
+                          size_t size);
 
 #endif

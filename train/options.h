@@ -1,5 +1,6 @@
 /* The options of every command, read by argp, each with its default; a command takes those of its own list
- * and no others. */
+ * and no others. One table (options.c) says of each option once what it is called, who takes it, what it may
+ * be, and how it is read and printed back. */
 #ifndef MN_TRAIN_OPTIONS_H
 #define MN_TRAIN_OPTIONS_H
 
@@ -37,15 +38,14 @@ struct mn_options {
   int64_t in;                     /* --in; 0: the data's */
   int64_t hidden[MN_MODEL_DEPTH]; /* --hidden 128,128; depth 0: not given */
   int depth;
-  int64_t groups;    /* --groups 8 */
+  int64_t groups;    /* --groups 8; bench 0: 16 channels a group */
   int64_t head;      /* --head K; −1: not given */
   double eps;        /* --eps 1e-5 */
   double slope;      /* --slope 0.01 */
   const char *loss;  /* --loss mse|cross-entropy; NULL: by the data's targets */
   enum mn_plan plan; /* --plan block */
   /* training */
-  int64_t epochs, steps; /* --epochs, --steps: the horizon; exactly one of them, or 0 and 0 before a default
-                            of 10 epochs */
+  int64_t epochs, steps; /* --epochs 10, --steps: the horizon; one of them, the other is 0 */
   int64_t stop_at;       /* --stop-at S: end early, after optimizer step S; 0: no */
   int64_t batch;         /* --batch 64 */
   double lr;             /* --lr 0.05 */
@@ -76,27 +76,41 @@ struct mn_options {
   int plans;          /* bench --plans */
   int json;           /* --json */
   int verbose, quiet; /* --verbose, --quiet */
-  /* which options of /config the user gave, by their long names' places in the option table: what resuming
-   * compares */
+  /* which options the user gave, by their places in the option table: ask mn_options_given */
   uint64_t given[2];
 };
 
-/* Reads argv (argv[1] is the command's name; --help and --version are answered here, and *done is set).
- * MN_USAGE, with a message that names the option, its value and what would do. Strings point into argv. */
+/* Reads argv (argv[1] is the command's name; --help and --version are answered here, on stdout, and *done is
+ * set). Every field gets its default, also those of options that the command does not take. MN_USAGE, with a
+ * message that names the option, its value and what would do. Strings point into argv, whose order changes:
+ * options first. With --resume, what only the checkpoint's /config can say is left to mn_options_check. */
 mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *done);
 
+/* Whether the options go together and none that the command needs is missing; mn_options_parse has asked
+ * already, but where resuming adds options from a checkpoint it is to be asked again. MN_USAGE. */
+mn_status mn_options_check(const struct mn_options *options);
+
+/* Whether the user named option `name` (without the dashes) on the command line. */
+int mn_options_given(const struct mn_options *options, const char *name);
+
+/* "train" … of a command. */
+const char *mn_command_name(enum mn_command command);
+
 /* The options that make a run what it is (data, model, training, seed, precision: what /config holds), as
- * text by name; returns how many. `given` of the k-th: the user named it on the command line. Values are
- * canonical: two spellings of one value give one text. */
+ * text by name; returns how many. Always all of them, so that resuming can go through them by name; of two
+ * that exclude each other the one that is unset says "0" or "". `given`: the user named it on the command
+ * line. Values are canonical: two spellings of one value give one text. None is cut off: mn_options_parse
+ * refuses what does not fit. */
+enum { MN_OPTION_NAME = 32, MN_OPTION_VALUE = 256 }; /* as in struct mn_checkpoint_option */
 struct mn_option_text {
-  char name[32];
-  char value[256];
+  char name[MN_OPTION_NAME];
+  char value[MN_OPTION_VALUE];
   int given;
 };
 int mn_options_config(const struct mn_options *options, struct mn_option_text *out, int room);
 
-/* Sets option `name` from text, as on the command line: for resuming from a checkpoint's /config.
- * MN_BAD_DATA: no such option or value. */
+/* Sets option `name` from such a text, for resuming from a checkpoint's /config; ask mn_options_check when
+ * all are set. `value` is borrowed: a path points into it. MN_BAD_DATA: no such option or value. */
 mn_status mn_options_set(struct mn_options *options, const char *name, const char *value);
 
 #endif

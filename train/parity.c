@@ -22,7 +22,7 @@ double mn_parity_error(const double *actual, const double *expected, int64_t cou
     size += expected[i] * expected[i];
     norm += actual[i] * actual[i];
   }
-  return size > 0 ? sqrt(difference) / sqrt(size) : sqrt(norm) / sqrt((double)count);
+  return size == 0 ? sqrt(norm) / sqrt((double)count) : sqrt(difference) / sqrt(size);
 }
 
 struct run {

@@ -1,0 +1,525 @@
+/* The epilogues on CUDA, over a matrix that stands in memory: one kernel a block epilogue.
+ *
+ * Groups of up to 256 neighbours stay in the registers of a few lanes (register_kernel); wider ones are
+ * walked over (walking_kernel). Both end in the same arithmetic, block.cuh. Where the groups do not matter, a
+ * thread's own 16 bytes are one. A block owns MN_CHUNK_ROWS rows of its columns, so the column sums are added
+ * up in registers, then over its warps in order: the same bytes every time, no atomics. */
+#include "kernels/block.h"
+
+#include "kernels/block.cuh"
+#include "kernels/sgd.cuh"
+
+/* Any kernel's arguments: struct mn_block with its types, and NULL for what is not to be written. */
+template <typename Real> struct arguments {
+  unsigned stages;
+  int64_t rows, channels, groups, width; /* N, C, G, D */
+  int64_t tiles;
+  int lanes;
+  Real inverse, eps, slope, factor; /* 1/D; dy = factor·(y − target) */
+  const Real *d, *bias, *gamma, *beta, *target;
+  Real *z, *mean, *rstd, *y, *dz, *loss, *sums;
+  mn_half *y_half, *dz_half;
+  int *nonfinite;
+};
+
+/* The warps of a block take the rows of a chunk in turn. */
+enum { WARPS = MN_CUDA_THREADS / 32, WALK_THREADS = 1024, WIDEST = 256 };
+
+/* Where a lane of the register kernel stands: value i of its V = W·K is column first + (i/W·L)·W + i%W. */
+struct place {
+  int64_t group, first;
+  int lane;   /* within the group */
+  bool leads; /* the one that writes what a group has one of */
+};
+
+/* What a row needs from memory, fetched before an earlier row writes: d, or what stands in its place, and z
+ * (backward) or the target (loss). */
+template <int V, typename Real> struct row_values { Real d[V], other[V], mean, rstd; };
+
+template <int W, int K, int L, bool Full, typename Real> struct lanes_of {
+  static constexpr int V = W * K;
+  typedef mn_group<V, L, Full, Real> group;
+
+  static __device__ __forceinline__ int count(const group &g) { return L > 0 ? L : g.lanes; }
+
+  static __device__ __forceinline__ void load(Real (&out)[V], const Real *from, const group &g) {
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+      Real part[W] = {};
+      if (k * W < g.valid) mn_load<W>(part, from + k * count(g) * W);
+#pragma unroll
+      for (int i = 0; i < W; i++) out[k * W + i] = part[i];
+    }
+  }
+
+  static __device__ __forceinline__ void store(Real *real, mn_half *half, int64_t at, const Real (&from)[V],
+                                               const group &g) {
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+      Real part[W];
+#pragma unroll
+      for (int i = 0; i < W; i++) part[i] = from[k * W + i];
+      if (k * W < g.valid) mn_store_forms<W>(real, half, at + k * count(g) * W, part, W);
+    }
+  }
+};
+
+/* Adds up a block's warps, in order, and writes its part of the chunk's column sums. */
+template <int W, int K, int L, bool Full, typename Real>
+static __device__ __forceinline__ void write_sums(const arguments<Real> &a, unsigned stages, int64_t tile,
+                                                  int64_t chunk, int lanes, const Real (&sums)[3][W * K]) {
+  constexpr int V = W * K;
+  __shared__ Real parts[WARPS][3][32 * V];
+  if (!a.sums) return;
+#pragma unroll
+  for (int q = 0; q < 3; q++)
+#pragma unroll
+    for (int i = 0; i < V; i++) parts[threadIdx.x / 32][q][threadIdx.x % 32 * V + i] = sums[q][i];
+  __syncthreads();
+  int64_t plane = (a.rows + MN_CHUNK_ROWS - 1) / MN_CHUNK_ROWS * a.channels;
+  for (int at = threadIdx.x; at < 3 * 32 * V; at += MN_CUDA_THREADS) {
+    int q = at / (32 * V), e = at % (32 * V), lane = e / V, i = e % V;
+    if (!(stages & (q == 0 ? MN_STAGE_BIAS : MN_STAGE_NORM))) continue;
+    int64_t group = tile * (32 / lanes) + lane / lanes;
+    int64_t within = (int64_t)(i / W * lanes + lane % lanes) * W + i % W;
+    if (group >= a.groups || within >= a.width) continue;
+    Real sum = 0;
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) sum += parts[w][q][e];
+    a.sums[q * plane + chunk * a.channels + group * a.width + within] = sum;
+  }
+}
+
+/* One group of one row: from what was fetched to what is saved. Returns 0, or NaN when a value is not finite.
+ */
+template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, typename Real>
+static __device__ __forceinline__ Real one_row(const arguments<Real> &a, unsigned stages, const place &p,
+                                               const mn_group<W * K, L, Full, Real> &group,
+                                               row_values<W * K, Real> &row, int64_t at, int64_t statistic,
+                                               const Real (&bias)[W * K], const Real (&gamma)[W * K],
+                                               const Real (&beta)[W * K], Real (&sums)[3][W * K]) {
+  constexpr int V = W * K;
+  typedef lanes_of<W, K, L, Full, Real> io;
+  Real standard[V], v[V], poison = 0;
+  if constexpr (Kind == MN_BLOCK_BACKWARD) {
+    mn_group_normalise(stages, standard, v, row.other, row.mean, row.rstd, gamma, beta);
+  } else {
+    if (stages & MN_STAGE_BIAS)
+#pragma unroll
+      for (int i = 0; i < V; i++) row.d[i] += bias[i];
+    if (a.z) io::store(a.z, NULL, at, row.d, group);
+    if (stages & MN_STAGE_NORM) {
+      mn_group_statistics(group, row.mean, row.rstd, row.d, a.eps);
+      if (p.leads && a.mean) a.mean[statistic] = row.mean;
+      if (p.leads && a.rstd) a.rstd[statistic] = row.rstd;
+    }
+    mn_group_normalise(stages, standard, v, row.d, row.mean, row.rstd, gamma, beta);
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+      row.d[i] = mn_activate(stages, v[i], a.slope);
+      poison = mn_poison(poison, row.d[i]);
+    }
+    if (a.y || a.y_half) io::store(a.y, a.y_half, at, row.d, group);
+  }
+  if constexpr (Kind == MN_BLOCK_LOSS) {
+    Real loss = 0;
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+      Real error = group.has(i) ? row.d[i] - row.other[i] : Real(0);
+      loss = fma(error, error, loss);
+      row.d[i] = a.factor * error;
+    }
+    loss = group.sum(loss);
+    poison = mn_poison(poison, loss);
+    if (p.leads && a.loss) a.loss[statistic] = loss;
+  }
+  if constexpr (Kind != MN_BLOCK) {
+    mn_group_backward(group, stages, row.d, sums, standard, v, gamma, row.rstd, a.slope);
+#pragma unroll
+    for (int i = 0; i < V; i++) poison = mn_poison(poison, row.d[i]);
+    io::store(a.dz, a.dz_half, at, row.d, group);
+  }
+  return poison;
+}
+
+template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, typename Real>
+static __device__ __forceinline__ void
+fetch_row(const arguments<Real> &a, unsigned stages, const mn_group<W * K, L, Full, Real> &group,
+          row_values<W * K, Real> &row, int64_t at, int64_t statistic) {
+  typedef lanes_of<W, K, L, Full, Real> io;
+  io::load(row.d, a.d + at, group);
+  row.mean = row.rstd = 0;
+  if constexpr (Kind == MN_BLOCK_LOSS) io::load(row.other, a.target + at, group);
+  if constexpr (Kind == MN_BLOCK_BACKWARD) {
+    if (stages & (MN_STAGE_NORM | MN_STAGE_ACTIVATE))
+      io::load(row.other, a.z + at, group);
+    else
+#pragma unroll
+      for (int i = 0; i < W * K; i++) row.other[i] = 0;
+    if ((stages & MN_STAGE_NORM) && group.valid > 0) {
+      row.mean = a.mean[statistic];
+      row.rstd = a.rstd[statistic];
+    }
+  }
+}
+
+/* Stages: MN_STAGE_ALL where the whole block is asked for, which saves asking at every element; else 0. */
+template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, unsigned Stages, typename Real>
+static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const arguments<Real> a) {
+  constexpr int V = W * K;
+  constexpr int AHEAD = V * sizeof(Real) > 16 ? 1 : Kind == MN_BLOCK ? 4 : 2; /* rows in flight */
+  typedef lanes_of<W, K, L, Full, Real> io;
+  const unsigned stages = Stages ? Stages : a.stages;
+  const int lanes = L > 0 ? L : a.lanes, lane = threadIdx.x % 32;
+  const int64_t tile = blockIdx.x % a.tiles, chunk = blockIdx.x / a.tiles;
+  place p = {tile * (32 / lanes) + lane / lanes, 0, lane % lanes, false};
+  p.first = p.group * a.width + p.lane * W;
+  int64_t held = (a.width / W - p.lane + lanes - 1) / lanes * W; /* of the group, by this lane */
+  mn_group<V, L, Full, Real> group = {lanes, p.group >= a.groups ? 0 : Full ? V : (int)held, a.inverse};
+  p.leads = p.group < a.groups && p.lane == 0;
+
+  Real bias[V] = {}, gamma[V] = {}, beta[V] = {}, sums[3][V] = {}, poison = 0;
+  if (Kind != MN_BLOCK_BACKWARD && (stages & MN_STAGE_BIAS)) io::load(bias, a.bias + p.first, group);
+  if (stages & MN_STAGE_NORM) {
+    io::load(gamma, a.gamma + p.first, group);
+    io::load(beta, a.beta + p.first, group);
+  }
+  const int64_t first_row = chunk * MN_CHUNK_ROWS + threadIdx.x / 32;
+  const int64_t left = min(a.rows - first_row, (int64_t)MN_CHUNK_ROWS);
+  const int64_t row_step = WARPS * a.channels, statistic_step = WARPS * a.groups;
+  int64_t at = first_row * a.channels + p.first, statistic = first_row * a.groups + p.group;
+  for (int turn = 0; turn < MN_CHUNK_ROWS / WARPS; turn += AHEAD) {
+    row_values<V, Real> rows[AHEAD];
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++)
+      if ((turn + i) * WARPS < left)
+        fetch_row<Kind, W, K, L, Full>(a, stages, group, rows[i], at + i * row_step,
+                                       statistic + i * statistic_step);
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++)
+      if ((turn + i) * WARPS < left)
+        poison += one_row<Kind, W, K, L, Full>(a, stages, p, group, rows[i], at + i * row_step,
+                                               statistic + i * statistic_step, bias, gamma, beta, sums);
+    at += AHEAD * row_step, statistic += AHEAD * statistic_step;
+  }
+  if (group.valid > 0 && !(poison == 0)) *a.nonfinite = 1;
+  if constexpr (Kind != MN_BLOCK) write_sums<W, K, L, Full>(a, stages, tile, chunk, lanes, sums);
+}
+
+/* The sum over the threads of one row's team, its warps in order. */
+template <typename Real> static __device__ Real team_sum(Real x, int team) {
+  __shared__ Real parts[WALK_THREADS / 32];
+  x = mn_lanes_sum<32>(x);
+  __syncthreads(); /* an earlier call's parts have been read */
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = 0;
+  int first = threadIdx.x / team * (team / 32);
+  for (int w = 0; w < team / 32; w++) x += parts[first + w];
+  return x;
+}
+
+/* What the walking kernel knows of a row of its group. */
+template <typename Real> struct row_state { Real mean, rstd, m1, m2; };
+
+/* One element on its way: z, ẑ, v, and, unless it goes forward alone, g. */
+template <typename Real> struct element { Real z, standard, v, y, error, g; };
+
+template <enum mn_epilogue_kind Kind, typename Real>
+static __device__ Real saved_z(const arguments<Real> &a, int64_t row, int64_t column) {
+  int64_t at = row * a.channels + column;
+  if (Kind == MN_BLOCK_BACKWARD) return a.stages & (MN_STAGE_NORM | MN_STAGE_ACTIVATE) ? a.z[at] : Real(0);
+  return a.stages & MN_STAGE_BIAS ? a.d[at] + a.bias[column] : a.d[at];
+}
+
+template <enum mn_epilogue_kind Kind, typename Real>
+static __device__ element<Real> element_at(const arguments<Real> &a, const row_state<Real> &s, int64_t row,
+                                           int64_t column) {
+  bool norm = a.stages & MN_STAGE_NORM;
+  element<Real> e;
+  e.z = saved_z<Kind>(a, row, column);
+  e.standard = norm ? mn_standardise(e.z, s.mean, s.rstd) : e.z;
+  e.v = norm ? mn_normalise(a.stages, e.standard, a.gamma[column], a.beta[column]) : e.z;
+  e.y = mn_activate(a.stages, e.v, a.slope);
+  e.error = Kind == MN_BLOCK_LOSS ? e.y - a.target[row * a.channels + column] : Real(0);
+  Real dy = Kind == MN_BLOCK_BACKWARD ? a.d[row * a.channels + column] : a.factor * e.error;
+  e.g = Kind == MN_BLOCK ? Real(0) : mn_gradient(a.stages, dy, e.v, a.slope);
+  return e;
+}
+
+/* The statistics of a row's group, by a team of threads: first the forward's, then the backward's. Returns 0,
+ * or NaN when the loss is not finite. */
+template <enum mn_epilogue_kind Kind, typename Real>
+static __device__ Real walk_statistics(const arguments<Real> &a, row_state<Real> &s, int64_t row,
+                                       int64_t group, int team) {
+  const int64_t first = group * a.width, last = first + a.width, mine = first + threadIdx.x % team;
+  const bool norm = a.stages & MN_STAGE_NORM, there = row < a.rows, leads = there && mine == first;
+  const int64_t end = there ? last : 0, at = row * a.groups + group;
+  s = {0, 0, 0, 0};
+  if (Kind == MN_BLOCK_BACKWARD && norm && there) s = {a.mean[at], a.rstd[at], 0, 0};
+  if (Kind != MN_BLOCK_BACKWARD && norm) {
+    Real origin = there ? saved_z<Kind>(a, row, first) : Real(0), sum = 0, squares = 0;
+    for (int64_t c = mine; c < end; c += team) sum += saved_z<Kind>(a, row, c) - origin;
+    s.mean = fma(team_sum(sum, team), a.inverse, origin);
+    for (int64_t c = mine; c < end; c += team) {
+      Real centred = saved_z<Kind>(a, row, c) - s.mean;
+      squares = fma(centred, centred, squares);
+    }
+    s.rstd = rsqrt(fma(team_sum(squares, team), a.inverse, a.eps));
+    if (leads && a.mean) a.mean[at] = s.mean;
+    if (leads && a.rstd) a.rstd[at] = s.rstd;
+  }
+  if (Kind == MN_BLOCK) return 0;
+  Real m1 = 0, m2 = 0, loss = 0;
+  for (int64_t c = mine; c < end; c += team) {
+    element<Real> e = element_at<Kind>(a, s, row, c);
+    Real h = norm ? e.g * a.gamma[c] : e.g;
+    m1 += h;
+    m2 = fma(h, e.standard, m2);
+    loss = fma(e.error, e.error, loss);
+  }
+  s.m1 = team_sum(m1, team) * a.inverse;
+  s.m2 = team_sum(m2, team) * a.inverse;
+  if (Kind != MN_BLOCK_LOSS) return 0;
+  loss = team_sum(loss, team);
+  if (leads && a.loss) a.loss[at] = loss;
+  return there ? mn_poison(Real(0), loss) : Real(0);
+}
+
+/* One column of a group, down the block's rows: saves what is to be saved. Each element is read before it is
+ * written, by the thread that writes it. */
+template <enum mn_epilogue_kind Kind, typename Real>
+static __device__ Real walk_column(const arguments<Real> &a, const row_state<Real> *states, int64_t first_row,
+                                   int64_t last_row, int64_t column) {
+  const bool norm = a.stages & MN_STAGE_NORM;
+  Real sums[3] = {}, poison = 0;
+  for (int64_t row = first_row; row < last_row; row++) {
+    const row_state<Real> s = states[row - first_row];
+    const element<Real> e = element_at<Kind>(a, s, row, column);
+    const int64_t at = row * a.channels + column;
+    if (Kind != MN_BLOCK_BACKWARD) {
+      poison = mn_poison(poison, e.y);
+      if (a.z) a.z[at] = e.z;
+      if (a.y || a.y_half) mn_store_forms<1>(a.y, a.y_half, at, {e.y}, 1);
+    }
+    if (Kind == MN_BLOCK) continue;
+    Real dz = norm ? mn_centre(e.g * a.gamma[column], e.standard, s.m1, s.m2, s.rstd) : e.g;
+    sums[0] += dz;
+    sums[1] = fma(e.g, e.standard, sums[1]);
+    sums[2] += e.g;
+    poison = mn_poison(poison, dz);
+    mn_store_forms<1>(a.dz, a.dz_half, at, {dz}, 1);
+  }
+  if (Kind != MN_BLOCK && a.sums)
+    for (int q = 0; q < 3; q++)
+      if (a.stages & (q == 0 ? MN_STAGE_BIAS : MN_STAGE_NORM))
+        a.sums[(q * ((a.rows + MN_CHUNK_ROWS - 1) / MN_CHUNK_ROWS) + first_row / MN_CHUNK_ROWS) * a.channels +
+               column] = sums[q];
+  return poison;
+}
+
+/* A group on `height` rows (MN_CHUNK_ROWS where there are column sums): first a team of threads on each row,
+ * then a thread on each column. */
+template <enum mn_epilogue_kind Kind, typename Real>
+static __global__ void __launch_bounds__(WALK_THREADS) walking_kernel(const arguments<Real> a, int height) {
+  __shared__ row_state<Real> states[MN_CHUNK_ROWS];
+  const int64_t group = blockIdx.x % a.groups, first_row = blockIdx.x / a.groups * height;
+  const int team = WALK_THREADS / height, row = threadIdx.x / team;
+  row_state<Real> s;
+  Real poison = walk_statistics<Kind>(a, s, first_row + row, group, team);
+  if (threadIdx.x % team == 0) states[row] = s;
+  __syncthreads();
+  const int64_t last_row = first_row + height < a.rows ? first_row + height : a.rows;
+  for (int64_t c = threadIdx.x; c < a.width; c += WALK_THREADS)
+    poison += walk_column<Kind>(a, states, first_row, last_row, group * a.width + c);
+  if (!(poison == 0)) *a.nonfinite = 1;
+}
+
+template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, unsigned Stages, typename Real>
+static void launch(cudaStream_t on, arguments<Real> &a) {
+  a.tiles = (a.groups + 32 / a.lanes - 1) / (32 / a.lanes);
+  unsigned grid = mn_cuda_grid(a.tiles * mn_chunks(a.rows), 1);
+  register_kernel<Kind, W, K, L, Full, Stages><<<grid, MN_CUDA_THREADS, 0, on>>>(a);
+}
+
+template <enum mn_epilogue_kind Kind, int W, int K, int L, typename Real>
+static void launch_full(cudaStream_t on, arguments<Real> &a) {
+  if (a.stages == MN_STAGE_ALL)
+    launch<Kind, W, K, L, true, MN_STAGE_ALL>(on, a);
+  else
+    launch<Kind, W, K, L, true, 0>(on, a);
+}
+
+/* Groups that are a power of two of 16-byte vectors: 4, 8, 16 … 256 floats. */
+template <enum mn_epilogue_kind Kind, typename Real>
+static bool launch_whole(cudaStream_t on, arguments<Real> &a, int64_t vectors) {
+  constexpr int W = mn_width<Real>;
+  switch (vectors) {
+  case 1:
+    launch_full<Kind, W, 1, 1>(on, a);
+    return true;
+  case 2:
+    launch_full<Kind, W, 1, 2>(on, a);
+    return true;
+  case 4:
+    launch_full<Kind, W, 1, 4>(on, a);
+    return true;
+  case 8:
+    launch_full<Kind, W, 1, 8>(on, a);
+    return true;
+  case 16:
+    launch_full<Kind, W, 1, 16>(on, a);
+    return true;
+  case 32:
+    launch_full<Kind, W, 1, 32>(on, a);
+    return true;
+  case 64:
+    launch_full<Kind, W, 2, 32>(on, a);
+    return true;
+  default:
+    return false;
+  }
+}
+
+/* A group of a.width reals in registers, read 16 bytes at a time if `wide`. */
+template <enum mn_epilogue_kind Kind, typename Real>
+static void launch_registers(cudaStream_t on, arguments<Real> &a, bool wide) {
+  constexpr int W = mn_width<Real>;
+  int64_t vectors = wide ? a.width / W : a.width;
+  for (a.lanes = 1; a.lanes < vectors && a.lanes < 32;) a.lanes *= 2;
+  int64_t each = (vectors + a.lanes - 1) / a.lanes;
+  if constexpr (sizeof(Real) == 4) /* double is for checking; it does with the general forms */
+    if (wide && launch_whole<Kind>(on, a, vectors)) return;
+  if (wide && each == 1)
+    launch<Kind, W, 1, 0, false, 0>(on, a);
+  else if (wide && each <= WIDEST / 32 / W)
+    launch<Kind, W, WIDEST / 32 / W, 32, false, 0>(on, a);
+  else if (each == 1)
+    launch<Kind, 1, 1, 0, false, 0>(on, a);
+  else if (each == 2)
+    launch<Kind, 1, 2, 32, false, 0>(on, a);
+  else
+    launch<Kind, 1, WIDEST / 32, 32, false, 0>(on, a);
+}
+
+/* Whether every access of whole vectors lands on one; D is a multiple of them. */
+template <typename Real> static bool vectors_fit(const arguments<Real> &a) {
+  return a.width % mn_width<Real> == 0 && mn_aligned(2 * mn_width<Real>, a.y_half, a.dz_half) &&
+         mn_aligned(16, a.d, a.bias, a.gamma, a.beta, a.target, a.z, a.y, a.dz);
+}
+
+template <enum mn_epilogue_kind Kind, typename Real>
+static mn_status block(struct mn_stream *stream, arguments<Real> &a) {
+  cudaStream_t on = stream->cuda->stream;
+  if (!(a.stages & MN_STAGE_NORM) && Kind != MN_BLOCK_LOSS) {
+    /* The groups do not matter: the width that suits the memory. */
+    a.width = a.channels % mn_width<Real> == 0 ? mn_width<Real> : 1;
+    if (!vectors_fit(a)) a.width = 1;
+    a.groups = a.channels / a.width;
+  }
+  a.inverse = 1 / (Real)a.width;
+  if (a.width <= WIDEST) {
+    launch_registers<Kind>(on, a, vectors_fit(a));
+  } else {
+    int height = Kind == MN_BLOCK ? 8 : MN_CHUNK_ROWS;
+    unsigned grid = mn_cuda_grid((a.rows + height - 1) / height * a.groups, 1);
+    walking_kernel<Kind><<<grid, WALK_THREADS, 0, on>>>(a, height);
+  }
+  return mn_cuda_launched("block");
+}
+
+template <typename Real>
+static arguments<Real> arguments_of(struct mn_stream *stream, const Real *d,
+                                    const struct mn_epilogue *epilogue) {
+  const struct mn_block *b = epilogue->block;
+  arguments<Real> a = {};
+  a.stages = b->stages;
+  a.rows = b->rows, a.channels = b->channels;
+  a.groups = b->stages & MN_STAGE_NORM ? b->groups : 1;
+  MN_REQUIRE(a.rows > 0 && a.channels > 0 && a.groups > 0 && a.channels % a.groups == 0);
+  a.width = a.channels / a.groups;
+  a.eps = (Real)b->eps, a.slope = (Real)b->slope;
+  a.factor = (Real)(2 * b->scale / ((double)b->rows * (double)b->channels));
+  a.nonfinite = stream->nonfinite;
+  a.d = d;
+  a.z = static_cast<Real *>(b->z);
+  if (b->stages & MN_STAGE_BIAS) a.bias = static_cast<const Real *>(b->bias);
+  if (b->stages & MN_STAGE_NORM) {
+    a.gamma = static_cast<const Real *>(b->gamma), a.beta = static_cast<const Real *>(b->beta);
+    a.mean = static_cast<Real *>(b->mean), a.rstd = static_cast<Real *>(b->rstd);
+  }
+  if (epilogue->kind != MN_BLOCK_BACKWARD && b->y) {
+    a.y = static_cast<Real *>(b->y->real), a.y_half = static_cast<mn_half *>(b->y->half);
+    if (a.y_half) b->y->stale = 0;
+  }
+  if (epilogue->kind != MN_BLOCK) {
+    a.dz = static_cast<Real *>(b->dz->real), a.dz_half = static_cast<mn_half *>(b->dz->half);
+    if (a.dz_half) b->dz->stale = 0;
+    a.sums = static_cast<Real *>(b->sums);
+  }
+  if (epilogue->kind == MN_BLOCK_LOSS) {
+    a.target = static_cast<const Real *>(b->target);
+    a.loss = static_cast<Real *>(b->loss_parts);
+  }
+  /* z is written where it is not there already, unless dz is about to take its place. */
+  if (epilogue->kind != MN_BLOCK_BACKWARD &&
+      ((a.z == d && !(b->stages & MN_STAGE_BIAS)) || (a.z && a.z == a.dz)))
+    a.z = NULL;
+  return a;
+}
+
+template <typename Real, int W>
+static __global__ void __launch_bounds__(MN_CUDA_THREADS)
+    accumulate_kernel(Real *into, const Real *d, int64_t count) {
+  int64_t at = ((int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x) * W, n = count - at;
+  if (n <= 0) return;
+  Real sum[W], more[W];
+  mn_load_some<W>(sum, into + at, n);
+  mn_load_some<W>(more, d + at, n);
+#pragma unroll
+  for (int i = 0; i < W; i++) sum[i] += more[i];
+  mn_store_some<W>(into + at, sum, n);
+}
+
+template <typename Real>
+static mn_status accumulate(struct mn_stream *stream, Real *into, const Real *d, int64_t count) {
+  constexpr int W = mn_width<Real>;
+  cudaStream_t on = stream->cuda->stream;
+  if (mn_aligned(16, into, d))
+    accumulate_kernel<Real, W>
+        <<<mn_cuda_grid(count, MN_CUDA_THREADS * W), MN_CUDA_THREADS, 0, on>>>(into, d, count);
+  else
+    accumulate_kernel<Real, 1>
+        <<<mn_cuda_grid(count, MN_CUDA_THREADS), MN_CUDA_THREADS, 0, on>>>(into, d, count);
+  return mn_cuda_launched("add");
+}
+
+template <typename Real>
+static mn_status apply(struct mn_stream *stream, Real *d, int64_t rows, int64_t cols,
+                       const struct mn_epilogue *epilogue) {
+  if (epilogue->kind >= MN_BLOCK && epilogue->kind <= MN_BLOCK_BACKWARD) {
+    MN_REQUIRE(rows == epilogue->block->rows && cols == epilogue->block->channels);
+    arguments<Real> a = arguments_of(stream, d, epilogue);
+    return epilogue->kind == MN_BLOCK        ? block<MN_BLOCK>(stream, a)
+           : epilogue->kind == MN_BLOCK_LOSS ? block<MN_BLOCK_LOSS>(stream, a)
+                                             : block<MN_BLOCK_BACKWARD>(stream, a);
+  }
+  int64_t count = rows * cols;
+  if (epilogue->kind == MN_UPDATE) {
+    MN_REQUIRE(rows == epilogue->update->w->rows && cols == epilogue->update->w->cols);
+    return mn_cuda_update(stream, epilogue->update, d, 0, count);
+  }
+  Real *into = static_cast<Real *>(epilogue->into);
+  MN_REQUIRE(into && (epilogue->kind == MN_STORE || epilogue->kind == MN_ADD));
+  if (epilogue->kind == MN_ADD) return accumulate(stream, into, d, count);
+  return into == d ? MN_OK : mn_copy_cuda(stream, into, d, (size_t)count * sizeof(Real));
+}
+
+extern "C" mn_status mn_epilogue_cuda_fp32(struct mn_stream *stream, void *d, int64_t rows, int64_t cols,
+                                           const struct mn_epilogue *epilogue) {
+  return apply(stream, static_cast<float *>(d), rows, cols, epilogue);
+}
+extern "C" mn_status mn_epilogue_cuda_fp64(struct mn_stream *stream, void *d, int64_t rows, int64_t cols,
+                                           const struct mn_epilogue *epilogue) {
+  return apply(stream, static_cast<double *>(d), rows, cols, epilogue);
+}

@@ -1,0 +1,126 @@
+/* The block's arithmetic on CUDA, written once for every kernel that ends in it: on one element, and on one
+ * group of one row that L neighbouring lanes hold in V registers each. Formulas: kernels/block.h.
+ *
+ * `stages` folds away where the caller passes a constant. Multiply-adds are spelled out, so that the backward
+ * finds the same v, to the bit, and so the same side of the kink, as the forward. */
+#ifndef MN_KERNELS_BLOCK_CUH
+#define MN_KERNELS_BLOCK_CUH
+
+#include "kernels/cuda.cuh"
+
+template <typename Real> __device__ __forceinline__ Real mn_standardise(Real z, Real mean, Real rstd) {
+  return (z - mean) * rstd;
+}
+
+/* v of a standardised (without MN_STAGE_NORM: plain) z. */
+template <typename Real>
+__device__ __forceinline__ Real mn_normalise(unsigned stages, Real standard, Real gamma, Real beta) {
+  return stages & MN_STAGE_NORM ? fma(standard, gamma, beta) : standard;
+}
+
+template <typename Real> __device__ __forceinline__ Real mn_activate(unsigned stages, Real v, Real slope) {
+  Real a = !(stages & MN_STAGE_ACTIVATE) || v > 0 ? v : slope * v;
+  return stages & MN_STAGE_SUM ? a + a : a;
+}
+
+/* dL/dv, from dy; at v = 0 the slope's side. */
+template <typename Real>
+__device__ __forceinline__ Real mn_gradient(unsigned stages, Real dy, Real v, Real slope) {
+  Real g = stages & MN_STAGE_SUM ? dy + dy : dy;
+  return !(stages & MN_STAGE_ACTIVATE) || v > 0 ? g : slope * g;
+}
+
+/* dz, from h = g·gamma and the group's means of h and h·ẑ. */
+template <typename Real>
+__device__ __forceinline__ Real mn_centre(Real h, Real standard, Real m1, Real m2, Real rstd) {
+  return rstd * fma(-standard, m2, h - m1);
+}
+
+/* Poison is 0 as long as every value that went in is finite, and NaN ever after. */
+template <typename Real> __device__ __forceinline__ Real mn_poison(Real poison, Real value) {
+  return fma(value, Real(0), poison);
+}
+
+/* How a group is spread: over L lanes (0: `lanes`, known at run time), of which this one holds the first
+ * `valid` of its V registers. Full: V·L is the group, so that it is a power of two, or none of it. */
+template <int V, int L, bool Full, typename Real> struct mn_group {
+  int lanes, valid;
+  Real inverse; /* 1/D */
+
+  __device__ __forceinline__ Real sum(Real x) const { return mn_lanes_sum<L>(x, lanes); }
+  __device__ __forceinline__ bool has(int i) const { return Full || i < valid; }
+};
+
+/* Centred. Of a constant group the mean is exactly the constant, so that v = beta: a Full group's sum is
+ * exact then, any other is summed from its first element on. */
+template <int V, int L, bool Full, typename Real>
+__device__ __forceinline__ void mn_group_statistics(const mn_group<V, L, Full, Real> &group, Real &mean,
+                                                    Real &rstd, const Real (&z)[V], Real eps) {
+  Real sum = 0, squares = 0;
+  if constexpr (Full) {
+    Real half[V];
+#pragma unroll
+    for (int i = 0; i < V; i++) half[i] = z[i];
+#pragma unroll
+    for (int n = V / 2; n > 0; n /= 2)
+#pragma unroll
+      for (int i = 0; i < n; i++) half[i] += half[i + n];
+    sum = half[0];
+    mean = group.sum(sum) * group.inverse;
+  } else {
+    Real origin = __shfl_sync(MN_CUDA_WARP, z[0], 0, group.lanes);
+#pragma unroll
+    for (int i = 0; i < V; i++) sum += group.has(i) ? z[i] - origin : Real(0);
+    mean = fma(group.sum(sum), group.inverse, origin);
+  }
+#pragma unroll
+  for (int i = 0; i < V; i++) {
+    Real centred = group.has(i) ? z[i] - mean : Real(0);
+    squares = fma(centred, centred, squares);
+  }
+  rstd = rsqrt(fma(group.sum(squares), group.inverse, eps));
+}
+
+/* ẑ (without MN_STAGE_NORM: z) and v of a group. */
+template <int V, typename Real>
+__device__ __forceinline__ void mn_group_normalise(unsigned stages, Real (&standard)[V], Real (&v)[V],
+                                                   const Real (&z)[V], Real mean, Real rstd,
+                                                   const Real (&gamma)[V], const Real (&beta)[V]) {
+#pragma unroll
+  for (int i = 0; i < V; i++) {
+    standard[i] = stages & MN_STAGE_NORM ? mn_standardise(z[i], mean, rstd) : z[i];
+    v[i] = mn_normalise(stages, standard[i], gamma[i], beta[i]);
+  }
+}
+
+/* d: dy in, dz out. sums: what this group adds to the columns of dbias, dgamma, dbeta. Registers that the
+ * group does not have hold dy = 0 and a finite ẑ. */
+template <int V, int L, bool Full, typename Real>
+__device__ __forceinline__ void mn_group_backward(const mn_group<V, L, Full, Real> &group, unsigned stages,
+                                                  Real (&d)[V], Real (&sums)[3][V], const Real (&standard)[V],
+                                                  const Real (&v)[V], const Real (&gamma)[V], Real rstd,
+                                                  Real slope) {
+  Real m1 = 0, m2 = 0;
+#pragma unroll
+  for (int i = 0; i < V; i++) {
+    d[i] = mn_gradient(stages, d[i], v[i], slope);
+    if (!(stages & MN_STAGE_NORM)) continue;
+    sums[1][i] = fma(d[i], standard[i], sums[1][i]);
+    sums[2][i] += d[i];
+    d[i] *= gamma[i];
+    m1 += d[i];
+    m2 = fma(d[i], standard[i], m2);
+  }
+  if (stages & MN_STAGE_NORM) {
+    m1 = group.sum(m1) * group.inverse;
+    m2 = group.sum(m2) * group.inverse;
+#pragma unroll
+    for (int i = 0; i < V; i++) d[i] = mn_centre(d[i], standard[i], m1, m2, rstd);
+  }
+  if (stages & MN_STAGE_BIAS) {
+#pragma unroll
+    for (int i = 0; i < V; i++) sums[0][i] += d[i];
+  }
+}
+
+#endif

@@ -1,0 +1,177 @@
+/* What the CUDA files share: the state behind a stream, errors turned into a mn_status, and the vectors of a
+ * few reals that memory is read and written in. Included by .cu files alone. */
+#ifndef MN_KERNELS_CUDA_CUH
+#define MN_KERNELS_CUDA_CUH
+
+#include <cublasLt.h>
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include "kernels/kernels.h"
+
+struct mn_plan; /* gemm.cu's */
+
+/* Everything of a stream that is CUDA's. No other state names a device. */
+struct mn_cuda {
+  int ordinal;
+  char name[256];
+  cudaStream_t stream;
+  cudaEvent_t marks[2];
+  cublasLtHandle_t blas;
+  void *workspace; /* MN_CUDA_WORKSPACE bytes, cuBLASLt's own */
+  void *scratch;   /* MN_CUDA_WORKSPACE bytes: a part of a product on its way to an update */
+  struct mn_plan *plans;
+  int plan_count, plan_room;
+};
+
+/* Fixed, so that the algorithms chosen, and with them the bytes of a result, are the same everywhere. */
+constexpr size_t MN_CUDA_WORKSPACE = size_t(32) << 20;
+constexpr int MN_CUDA_THREADS = 256;
+constexpr unsigned MN_CUDA_WARP = 0xffffffffu;
+
+typedef __nv_bfloat16 mn_half;
+
+mn_status mn_cuda_failed(cudaError_t error, const char *what);
+mn_status mn_cublas_failed(cublasStatus_t error, const char *what);
+void mn_cuda_release_plans(struct mn_cuda *cuda);
+
+/* Returns from the calling function when a CUDA or cuBLASLt call fails. */
+#define MN_CUDA_TRY(call)                                                                                    \
+  do {                                                                                                       \
+    cudaError_t try_error_ = (call);                                                                         \
+    if (try_error_ != cudaSuccess) return mn_cuda_failed(try_error_, #call);                                 \
+  } while (0)
+#define MN_CUBLAS_TRY(call)                                                                                  \
+  do {                                                                                                       \
+    cublasStatus_t try_error_ = (call);                                                                      \
+    if (try_error_ != CUBLAS_STATUS_SUCCESS) return mn_cublas_failed(try_error_, #call);                     \
+  } while (0)
+
+/* The status of the launch just made. */
+static inline mn_status mn_cuda_launched(const char *kernel) {
+  cudaError_t error = cudaGetLastError();
+  return error == cudaSuccess ? MN_OK : mn_cuda_failed(error, kernel);
+}
+
+/* Blocks of `per_block` that cover `count`. */
+static inline unsigned mn_cuda_grid(int64_t count, int64_t per_block) {
+  int64_t blocks = (count + per_block - 1) / per_block;
+  MN_REQUIRE(blocks > 0 && blocks <= INT32_MAX);
+  return (unsigned)blocks;
+}
+
+/* Whether every one of the pointers (NULL included) is a multiple of `bytes`. */
+template <typename... Pointers> static inline bool mn_aligned(size_t bytes, const Pointers *...pointers) {
+  return ((reinterpret_cast<uintptr_t>(pointers) | ...) & (bytes - 1)) == 0;
+}
+
+/* Reals in one 16-byte access. */
+template <typename Real> constexpr int mn_width = 16 / sizeof(Real);
+
+/* What the machine moves in one instruction. */
+template <size_t Bytes> struct mn_word { typedef uint4 type; };
+template <> struct mn_word<8> { typedef uint2 type; };
+template <> struct mn_word<4> { typedef unsigned type; };
+template <> struct mn_word<2> { typedef unsigned short type; };
+
+/* W values from p, which is aligned to all of them or to 16 bytes. */
+template <int W, typename T> __device__ __forceinline__ void mn_load(T (&out)[W], const T *p) {
+  typedef typename mn_word<sizeof out>::type word;
+#pragma unroll
+  for (size_t i = 0; i < sizeof out / sizeof(word); i++) {
+    word bits = reinterpret_cast<const word *>(p)[i];
+    memcpy(out + i * sizeof bits / sizeof(T), &bits, sizeof bits);
+  }
+}
+
+/* __stwb is a plain store that the compiler does not take apart into W narrow ones. */
+template <int W, typename T> __device__ __forceinline__ void mn_store(T *p, const T (&values)[W]) {
+  typedef typename mn_word<sizeof values>::type word;
+#pragma unroll
+  for (size_t i = 0; i < sizeof values / sizeof(word); i++) {
+    word bits;
+    memcpy(&bits, values + i * sizeof bits / sizeof(T), sizeof bits);
+    __stwb(reinterpret_cast<word *>(p) + i, bits);
+  }
+}
+
+/* The same near the end of an array, where only n of the W may be there; the others read as 0. */
+template <int W, typename T>
+__device__ __forceinline__ void mn_load_some(T (&out)[W], const T *p, int64_t n) {
+  if (n >= W) {
+    mn_load<W>(out, p);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < W; i++) out[i] = i < n ? p[i] : T(0);
+}
+
+template <int W, typename T>
+__device__ __forceinline__ void mn_store_some(T *p, const T (&values)[W], int64_t n) {
+  if (n >= W) {
+    mn_store<W>(p, values);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < W; i++)
+    if (i < n) p[i] = values[i];
+}
+
+/* To nearest, ties to even; NaN stays NaN. */
+__device__ __forceinline__ mn_half mn_to_half(float x) {
+  return __float2bfloat16_rn(x);
+}
+__device__ __forceinline__ mn_half mn_to_half(double x) {
+  return __double2bfloat16(x);
+}
+
+template <int W, typename Real>
+__device__ __forceinline__ void mn_to_halves(mn_half (&out)[W], const Real (&values)[W]) {
+#pragma unroll
+  for (int i = 0; i < W; i++) out[i] = mn_to_half(values[i]);
+}
+template <int W> __device__ __forceinline__ void mn_to_halves(mn_half (&out)[W], const float (&values)[W]) {
+#pragma unroll
+  for (int i = 0; i + 1 < W; i += 2) { /* two in one instruction */
+    __nv_bfloat162 pair = __floats2bfloat162_rn(values[i], values[i + 1]);
+    out[i] = pair.x, out[i + 1] = pair.y;
+  }
+  if constexpr (W % 2 == 1) out[W - 1] = mn_to_half(values[W - 1]);
+}
+
+/* Both forms of an operand, those that are not NULL. */
+template <int W, typename Real>
+__device__ __forceinline__ void mn_store_forms(Real *real, mn_half *half, int64_t at, const Real (&values)[W],
+                                               int64_t n) {
+  if (real) mn_store_some<W>(real + at, values, n);
+  if (!half) return;
+  mn_half halves[W];
+  mn_to_halves<W>(halves, values);
+  mn_store_some<W>(half + at, halves, n);
+}
+
+/* The sum over L neighbouring lanes, a power of two; L = 0: over `lanes` of them. Every lane gets the same.
+ */
+template <int L, typename Real> __device__ __forceinline__ Real mn_lanes_sum(Real x, int lanes = L) {
+  if constexpr (L > 0) {
+#pragma unroll
+    for (int offset = L / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(MN_CUDA_WARP, x, offset);
+  } else {
+    for (int offset = lanes / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(MN_CUDA_WARP, x, offset);
+  }
+  return x;
+}
+
+/* The sum over a block of MN_CUDA_THREADS or fewer whole warps, its warps in order; every thread gets it. */
+template <typename Real> __device__ Real mn_block_sum(Real x) {
+  __shared__ Real parts[32];
+  x = mn_lanes_sum<32>(x);
+  __syncthreads(); /* an earlier call's parts have been read */
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = 0;
+  for (unsigned w = 0; w < blockDim.x / 32; w++) x += parts[w];
+  return x;
+}
+
+#endif

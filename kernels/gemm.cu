@@ -1,0 +1,314 @@
+/* The matrix product on CUDA: cuBLASLt into memory, then the epilogue over the stored matrix.
+ *
+ * An algorithm is asked for once for each shape and kept: the heuristic's first, for a fixed workspace and no
+ * reduction in place, so that the same call gives the same bytes. */
+#include "kernels/gemm.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+
+#include "kernels/cuda.cuh"
+#include "kernels/sgd.cuh"
+
+/* d[rows, cols] = a·b (+ d), all row-major. lda is a's true width: a may be some of its columns. */
+struct product {
+  enum mn_form form;
+  bool accumulate;
+  int64_t rows, cols, depth, lda;
+  const void *a, *b;
+  void *d;
+};
+
+/* cuBLASLt thinks in columns, so it is asked for dᵀ = bᵀ·aᵀ: its A is our b, its B our a. */
+struct mn_plan {
+  enum mn_form form;
+  bool accumulate, found; /* found: cuBLASLt has an algorithm; else plain_kernel */
+  int64_t rows, cols, depth, lda;
+  uint32_t align_a, align_b, align_d;
+  cublasLtMatmulDesc_t operation;
+  cublasLtMatrixLayout_t a, b, d;
+  cublasLtMatmulAlgo_t algorithm;
+};
+
+static cudaDataType_t input_type(enum mn_precision precision) {
+  return precision == MN_FP64 ? CUDA_R_64F : precision == MN_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+static cudaDataType_t output_type(enum mn_precision precision) {
+  return precision == MN_FP64 ? CUDA_R_64F : CUDA_R_32F;
+}
+
+static cublasComputeType_t compute_type(enum mn_precision precision) {
+  return precision == MN_FP64   ? CUBLAS_COMPUTE_64F
+         : precision == MN_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                : CUBLAS_COMPUTE_32F;
+}
+
+/* The largest power of two, up to 256, that the pointer is a multiple of. */
+static uint32_t alignment_of(const void *pointer) {
+  uintptr_t bits = reinterpret_cast<uintptr_t>(pointer) | 256;
+  return (uint32_t)(bits & -bits);
+}
+
+static void release_plan(struct mn_plan *plan) {
+  if (plan->operation) (void)cublasLtMatmulDescDestroy(plan->operation);
+  for (cublasLtMatrixLayout_t layout : {plan->a, plan->b, plan->d})
+    if (layout) (void)cublasLtMatrixLayoutDestroy(layout);
+}
+
+void mn_cuda_release_plans(struct mn_cuda *cuda) {
+  for (int i = 0; i < cuda->plan_count; i++) release_plan(&cuda->plans[i]);
+  free(cuda->plans);
+  cuda->plans = NULL;
+  cuda->plan_count = cuda->plan_room = 0;
+}
+
+static mn_status describe(struct mn_plan *plan, enum mn_precision precision) {
+  cudaDataType_t in = input_type(precision), out = output_type(precision);
+  int64_t m = plan->cols, n = plan->rows, k = plan->depth;
+  bool ta = plan->form == MN_NT, tb = plan->form == MN_TN;
+  cublasOperation_t op_a = ta ? CUBLAS_OP_T : CUBLAS_OP_N, op_b = tb ? CUBLAS_OP_T : CUBLAS_OP_N;
+  MN_CUBLAS_TRY(cublasLtMatmulDescCreate(&plan->operation, compute_type(precision), out));
+  MN_CUBLAS_TRY(
+      cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a));
+  MN_CUBLAS_TRY(
+      cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b));
+  MN_CUBLAS_TRY(cublasLtMatrixLayoutCreate(&plan->a, in, ta ? k : m, ta ? m : k, ta ? k : m));
+  MN_CUBLAS_TRY(cublasLtMatrixLayoutCreate(&plan->b, in, tb ? n : k, tb ? k : n, plan->lda));
+  MN_CUBLAS_TRY(cublasLtMatrixLayoutCreate(&plan->d, out, m, n, m));
+  return MN_OK;
+}
+
+/* Asks for an algorithm that bears the given alignments; none is no error. */
+static mn_status ask(struct mn_cuda *cuda, struct mn_plan *plan, cublasLtMatmulPreference_t preference,
+                     uint32_t align_a, uint32_t align_b, uint32_t align_d) {
+  struct {
+    cublasLtMatmulPreferenceAttributes_t attribute;
+    uint32_t bytes;
+  } wanted[] = {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, align_b},
+                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, align_a},
+                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, align_d},
+                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, align_d}};
+  for (const auto &want : wanted)
+    MN_CUBLAS_TRY(
+        cublasLtMatmulPreferenceSetAttribute(preference, want.attribute, &want.bytes, sizeof want.bytes));
+  cublasLtMatmulHeuristicResult_t result;
+  int count = 0;
+  cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(cuda->blas, plan->operation, plan->a, plan->b,
+                                                         plan->d, plan->d, preference, 1, &result, &count);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) MN_CUBLAS_TRY(status);
+  plan->found = status == CUBLAS_STATUS_SUCCESS && count > 0 && result.state == CUBLAS_STATUS_SUCCESS;
+  if (plan->found) plan->algorithm = result.algo;
+  return MN_OK;
+}
+
+static mn_status choose(struct mn_stream *stream, struct mn_plan *plan,
+                        cublasLtMatmulPreference_t preference) {
+  size_t workspace = MN_CUDA_WORKSPACE;
+  uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  MN_CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                     &workspace, sizeof workspace));
+  MN_CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                     &reductions, sizeof reductions));
+  struct mn_cuda *cuda = stream->cuda;
+  MN_TRY(ask(cuda, plan, preference, plan->align_a, plan->align_b, plan->align_d));
+  if (plan->found) return MN_OK;
+  uint32_t in = stream->precision == MN_BF16 ? 2 : (uint32_t)stream->real;
+  return ask(cuda, plan, preference, in, in, (uint32_t)stream->real);
+}
+
+static mn_status make_plan(struct mn_stream *stream, struct mn_plan *plan) {
+  MN_TRY(describe(plan, stream->precision));
+  cublasLtMatmulPreference_t preference;
+  MN_CUBLAS_TRY(cublasLtMatmulPreferenceCreate(&preference));
+  mn_status status = choose(stream, plan, preference);
+  (void)cublasLtMatmulPreferenceDestroy(preference);
+  return status;
+}
+
+/* The plan for a product: one made before, or a new one. */
+static mn_status find_plan(struct mn_stream *stream, struct mn_plan **out, const struct product *p) {
+  struct mn_cuda *cuda = stream->cuda;
+  struct mn_plan plan = {};
+  plan.form = p->form, plan.accumulate = p->accumulate;
+  plan.rows = p->rows, plan.cols = p->cols, plan.depth = p->depth, plan.lda = p->lda;
+  plan.align_a = alignment_of(p->a), plan.align_b = alignment_of(p->b), plan.align_d = alignment_of(p->d);
+  for (int i = 0; i < cuda->plan_count; i++) {
+    const struct mn_plan *q = &cuda->plans[i];
+    if (q->form == plan.form && q->accumulate == plan.accumulate && q->rows == plan.rows &&
+        q->cols == plan.cols && q->depth == plan.depth && q->lda == plan.lda && q->align_a == plan.align_a &&
+        q->align_b == plan.align_b && q->align_d == plan.align_d) {
+      *out = &cuda->plans[i];
+      return MN_OK;
+    }
+  }
+  if (cuda->plan_count == cuda->plan_room) {
+    int room = cuda->plan_room ? 2 * cuda->plan_room : 16;
+    void *grown = realloc(cuda->plans, (size_t)room * sizeof plan);
+    if (!grown) return mn_fail(MN_NO_MEMORY, "no memory for a matrix product's plan");
+    cuda->plans = static_cast<struct mn_plan *>(grown);
+    cuda->plan_room = room;
+  }
+  mn_status status = make_plan(stream, &plan);
+  if (status != MN_OK) {
+    release_plan(&plan);
+    return status;
+  }
+  *out = &cuda->plans[cuda->plan_count++];
+  **out = plan;
+  return MN_OK;
+}
+
+static __device__ float widen(mn_half x) {
+  return __bfloat162float(x);
+}
+static __device__ float widen(float x) {
+  return x;
+}
+static __device__ double widen(double x) {
+  return x;
+}
+
+enum { TILE = 16 };
+
+/* Slow, plain and right: for a shape that cuBLASLt has no algorithm for (bfloat16 with odd widths is where it
+ * may not). Depth in order, one thread an element of d. */
+template <typename In, typename Real>
+static __global__ void __launch_bounds__(TILE *TILE)
+    plain_kernel(Real *d, const In *a, const In *b, struct product p, int64_t tiles) {
+  __shared__ Real part_a[TILE][TILE + 1], part_b[TILE][TILE + 1];
+  const int x = threadIdx.x, y = threadIdx.y;
+  const int64_t row0 = blockIdx.x / tiles * TILE, col0 = blockIdx.x % tiles * TILE;
+  Real sum = 0;
+  for (int64_t k0 = 0; k0 < p.depth; k0 += TILE) {
+    /* part_a[r][k] and part_b[k][c]; x runs along memory. */
+    int64_t r = row0 + (p.form == MN_TN ? x : y), ka = k0 + (p.form == MN_TN ? y : x);
+    int64_t c = col0 + (p.form == MN_NT ? y : x), kb = k0 + (p.form == MN_NT ? x : y);
+    Real va = 0, vb = 0;
+    if (r < p.rows && ka < p.depth) va = widen(a[p.form == MN_TN ? ka * p.lda + r : r * p.lda + ka]);
+    if (c < p.cols && kb < p.depth) vb = widen(b[p.form == MN_NT ? c * p.depth + kb : kb * p.cols + c]);
+    part_a[r - row0][ka - k0] = va;
+    part_b[kb - k0][c - col0] = vb;
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < TILE; k++) sum = fma(part_a[y][k], part_b[k][x], sum);
+    __syncthreads();
+  }
+  if (row0 + y >= p.rows || col0 + x >= p.cols) return;
+  Real *to = d + (row0 + y) * p.cols + col0 + x;
+  *to = p.accumulate ? *to + sum : sum;
+}
+
+/* In the header of no folder: a test calls it, because only cuBLASLt decides when it runs. */
+extern "C" mn_status mn_cuda_plain_product(struct mn_stream *stream, enum mn_form form, void *d,
+                                           const void *a, const void *b, int64_t rows, int64_t cols,
+                                           int64_t depth, int accumulate);
+
+static mn_status plain(struct mn_stream *stream, const struct product *p) {
+  int64_t tiles = (p->cols + TILE - 1) / TILE;
+  unsigned grid = mn_cuda_grid(tiles * ((p->rows + TILE - 1) / TILE), 1);
+  dim3 threads(TILE, TILE);
+  cudaStream_t on = stream->cuda->stream;
+  if (stream->precision == MN_FP64)
+    plain_kernel<<<grid, threads, 0, on>>>(static_cast<double *>(p->d), static_cast<const double *>(p->a),
+                                           static_cast<const double *>(p->b), *p, tiles);
+  else if (stream->precision == MN_BF16)
+    plain_kernel<<<grid, threads, 0, on>>>(static_cast<float *>(p->d), static_cast<const mn_half *>(p->a),
+                                           static_cast<const mn_half *>(p->b), *p, tiles);
+  else
+    plain_kernel<<<grid, threads, 0, on>>>(static_cast<float *>(p->d), static_cast<const float *>(p->a),
+                                           static_cast<const float *>(p->b), *p, tiles);
+  return mn_cuda_launched("gemm");
+}
+
+extern "C" mn_status mn_cuda_plain_product(struct mn_stream *stream, enum mn_form form, void *d,
+                                           const void *a, const void *b, int64_t rows, int64_t cols,
+                                           int64_t depth, int accumulate) {
+  const struct product p = {form, accumulate != 0, rows, cols, depth, form == MN_TN ? rows : depth, a, b, d};
+  return plain(stream, &p);
+}
+
+static mn_status multiply(struct mn_stream *stream, const struct product *p) {
+  struct mn_plan *plan = NULL;
+  MN_TRY(find_plan(stream, &plan, p));
+  if (!plan->found) return plain(stream, p);
+  const double one64 = 1, beta64 = p->accumulate;
+  const float one32 = 1, beta32 = p->accumulate;
+  bool wide = stream->precision == MN_FP64;
+  const void *one = wide ? (const void *)&one64 : &one32, *beta = wide ? (const void *)&beta64 : &beta32;
+  struct mn_cuda *cuda = stream->cuda;
+  MN_CUBLAS_TRY(cublasLtMatmul(cuda->blas, plan->operation, one, p->b, plan->a, p->a, plan->b, beta, p->d,
+                               plan->d, p->d, plan->d, &plan->algorithm, cuda->workspace, MN_CUDA_WORKSPACE,
+                               cuda->stream));
+  return MN_OK;
+}
+
+/* A product that ends in an update and has no memory of its own: some rows of it at a time go through the
+ * stream's scratch, which the L2 cache of a large GPU holds, and are used up there. Straight into the
+ * momentum (beta = momentum) would read and write as little, but could not be taken back when a value is not
+ * finite. */
+template <typename Real>
+static mn_status multiply_and_update(struct mn_stream *stream, const struct product *whole,
+                                     const struct mn_update *update) {
+  const int64_t step = 128; /* whole tiles, and a's alignment stays */
+  int64_t most = (int64_t)(MN_CUDA_WORKSPACE / sizeof(Real)) / whole->cols;
+  if (most == 0)
+    return mn_fail(MN_NO_MEMORY, "a weight of %lld columns is wider than the update's scratch memory, %lld",
+                   (long long)whole->cols, (long long)(MN_CUDA_WORKSPACE / sizeof(Real)));
+  int64_t parts = (whole->rows + most - 1) / most, each = (whole->rows + parts - 1) / parts;
+  if (most >= step) each = std::min((each + step - 1) / step, most / step) * step;
+  const size_t in = stream->precision == MN_BF16 ? 2 : sizeof(Real);
+  for (int64_t row = 0; row < whole->rows; row += each) {
+    struct product part = *whole;
+    part.rows = row + each < whole->rows ? each : whole->rows - row;
+    part.a =
+        static_cast<const char *>(whole->a) + (size_t)(whole->form == MN_TN ? row : row * whole->lda) * in;
+    part.d = stream->cuda->scratch;
+    MN_TRY(multiply(stream, &part));
+    MN_TRY(mn_cuda_update(stream, update, static_cast<const Real *>(part.d), row * whole->cols,
+                          part.rows * whole->cols));
+  }
+  return MN_OK;
+}
+
+template <typename Real>
+static mn_status gemm(struct mn_stream *stream, enum mn_form form, const struct mn_operand *a,
+                      const struct mn_operand *b, const struct mn_epilogue *epilogue) {
+  struct product p = {};
+  p.form = form;
+  p.rows = form == MN_TN ? a->cols : a->rows;
+  p.depth = form == MN_TN ? a->rows : a->cols;
+  p.cols = form == MN_NT ? b->rows : b->cols;
+  p.lda = a->cols;
+  MN_REQUIRE(p.depth == (form == MN_NT ? b->cols : b->rows));
+  MN_REQUIRE(p.rows > 0 && p.cols > 0 && p.depth > 0);
+  bool halves = stream->precision == MN_BF16;
+  MN_REQUIRE(!halves || (!a->stale && !b->stale));
+  p.a = halves ? a->half : a->real;
+  p.b = halves ? b->half : b->real;
+  MN_REQUIRE(p.a && p.b);
+  if (epilogue->kind == MN_UPDATE) {
+    const struct mn_update *update = epilogue->update;
+    MN_REQUIRE(p.rows == update->w->rows && p.cols == update->w->cols);
+    if (!epilogue->into) return multiply_and_update<Real>(stream, &p, update);
+  }
+  MN_REQUIRE(epilogue->into);
+  p.d = epilogue->into;
+  p.accumulate = epilogue->kind == MN_ADD;
+  MN_TRY(multiply(stream, &p));
+  if (epilogue->kind == MN_STORE || epilogue->kind == MN_ADD) return MN_OK;
+  return sizeof(Real) == 8 ? mn_epilogue_cuda_fp64(stream, p.d, p.rows, p.cols, epilogue)
+                           : mn_epilogue_cuda_fp32(stream, p.d, p.rows, p.cols, epilogue);
+}
+
+extern "C" mn_status mn_gemm_cuda_fp32(struct mn_stream *stream, enum mn_form form,
+                                       const struct mn_operand *a, const struct mn_operand *b,
+                                       const struct mn_epilogue *epilogue) {
+  return gemm<float>(stream, form, a, b, epilogue);
+}
+extern "C" mn_status mn_gemm_cuda_fp64(struct mn_stream *stream, enum mn_form form,
+                                       const struct mn_operand *a, const struct mn_operand *b,
+                                       const struct mn_epilogue *epilogue) {
+  return gemm<double>(stream, form, a, b, epilogue);
+}

@@ -1,0 +1,204 @@
+/* The losses on CUDA: a row by a warp, or, where rows are long, by a block. Formulas: kernels/loss.h. */
+#include "kernels/loss.h"
+
+#include <math_constants.h>
+
+#include "kernels/reduce.cuh"
+
+/* From this width on a row is worth a block. */
+static const int64_t LONG_ROW = 1024;
+
+/* The row that this thread works on, and its place among the T threads that do. */
+template <int T> static __device__ int64_t row_of_team() {
+  return (int64_t)blockIdx.x * (MN_CUDA_THREADS / T) + threadIdx.x / T;
+}
+
+template <int T, typename Real> static __device__ Real team_sum(Real x) {
+  if constexpr (T == 32)
+    return mn_lanes_sum<32>(x);
+  else
+    return mn_block_sum(x);
+}
+
+template <int T, typename Real>
+static __global__ void __launch_bounds__(MN_CUDA_THREADS)
+    mse_kernel(Real *parts, const Real *y, const Real *target, int64_t rows, int64_t cols) {
+  int64_t row = row_of_team<T>();
+  if (row >= rows) return; /* a whole team */
+  y += row * cols, target += row * cols;
+  Real sum = 0;
+  for (int64_t k = threadIdx.x % T; k < cols; k += T) {
+    Real error = y[k] - target[k];
+    sum += error * error;
+  }
+  sum = team_sum<T>(sum);
+  if (threadIdx.x % T == 0) parts[row] = sum;
+}
+
+template <typename Real, int W>
+static __global__ void __launch_bounds__(MN_CUDA_THREADS)
+    mse_gradient_kernel(Real *dy, const Real *y, const Real *target, int64_t count, Real factor, int add) {
+  int64_t at = ((int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x) * W, n = count - at;
+  if (n <= 0) return;
+  Real vy[W], vt[W], vd[W] = {};
+  mn_load_some<W>(vy, y + at, n);
+  mn_load_some<W>(vt, target + at, n);
+  if (add) mn_load_some<W>(vd, dy + at, n);
+#pragma unroll
+  for (int i = 0; i < W; i++) vd[i] += factor * (vy[i] - vt[i]);
+  mn_store_some<W>(dy + at, vd, n);
+}
+
+/* A row's largest value and its first place. */
+template <typename Real> struct largest {
+  Real value;
+  int64_t at;
+};
+
+template <typename Real> static __device__ void take_larger(largest<Real> &a, const largest<Real> &b) {
+  if (b.value > a.value || (b.value == a.value && b.at < a.at)) a = b;
+}
+
+template <int T, typename Real> static __device__ largest<Real> team_largest(const Real *y, int64_t cols) {
+  largest<Real> best = {Real(-CUDART_INF), INT64_MAX};
+  for (int64_t k = threadIdx.x % T; k < cols; k += T) take_larger(best, {y[k], k});
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2)
+    take_larger(best, {__shfl_xor_sync(MN_CUDA_WARP, best.value, offset),
+                       (int64_t)__shfl_xor_sync(MN_CUDA_WARP, (long long)best.at, offset)});
+  if constexpr (T > 32) {
+    __shared__ largest<Real> parts[T / 32];
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = best;
+    __syncthreads();
+    for (int w = 0; w < T / 32; w++) take_larger(best, parts[w]);
+  }
+  return best;
+}
+
+/* Σ exp(y − largest): never overflows, and at least 1. */
+template <int T, typename Real> static __device__ Real softmax_sum(const Real *y, int64_t cols, Real most) {
+  Real sum = 0;
+  for (int64_t k = threadIdx.x % T; k < cols; k += T) sum += exp(y[k] - most);
+  return team_sum<T>(sum);
+}
+
+template <int T, typename Real>
+static __global__ void __launch_bounds__(MN_CUDA_THREADS)
+    cross_entropy_kernel(Real *parts, Real *correct, const Real *y, const int32_t *labels, int64_t rows,
+                         int64_t cols) {
+  int64_t row = row_of_team<T>();
+  if (row >= rows) return;
+  y += row * cols;
+  largest<Real> most = team_largest<T>(y, cols);
+  Real sum = softmax_sum<T>(y, cols, most.value);
+  if (threadIdx.x % T != 0) return;
+  int32_t label = labels[row];
+  parts[row] = log(sum) + (most.value - y[label]);
+  correct[row] = most.at == label;
+}
+
+template <int T, typename Real>
+static __global__ void __launch_bounds__(MN_CUDA_THREADS)
+    cross_entropy_gradient_kernel(Real *dy, const Real *y, const int32_t *labels, int64_t rows, int64_t cols,
+                                  Real factor, int add) {
+  int64_t row = row_of_team<T>();
+  if (row >= rows) return;
+  y += row * cols, dy += row * cols;
+  largest<Real> most = team_largest<T>(y, cols);
+  Real sum = softmax_sum<T>(y, cols, most.value);
+  int32_t label = labels[row];
+  for (int64_t k = threadIdx.x % T; k < cols; k += T) {
+    Real probability = exp(y[k] - most.value) / sum;
+    dy[k] = (add ? dy[k] : Real(0)) + factor * (probability - (k == label ? Real(1) : Real(0)));
+  }
+}
+
+template <typename Real>
+static mn_status mse(struct mn_stream *stream, void *parts, const void *y, const void *target, int64_t rows,
+                     int64_t cols) {
+  Real *to = static_cast<Real *>(parts);
+  const Real *a = static_cast<const Real *>(y), *t = static_cast<const Real *>(target);
+  if (cols < LONG_ROW)
+    mse_kernel<32><<<mn_cuda_grid(rows, MN_CUDA_THREADS / 32), MN_CUDA_THREADS, 0, stream->cuda->stream>>>(
+        to, a, t, rows, cols);
+  else
+    mse_kernel<MN_CUDA_THREADS>
+        <<<mn_cuda_grid(rows, 1), MN_CUDA_THREADS, 0, stream->cuda->stream>>>(to, a, t, rows, cols);
+  return mn_cuda_launched("mse");
+}
+
+template <typename Real>
+static mn_status mse_gradient(struct mn_stream *stream, void *dy, const void *y, const void *target,
+                              int64_t rows, int64_t cols, double scale, int add) {
+  Real *to = static_cast<Real *>(dy), factor = (Real)(2 * scale / ((double)rows * (double)cols));
+  const Real *a = static_cast<const Real *>(y), *t = static_cast<const Real *>(target);
+  constexpr int W = mn_width<Real>;
+  int64_t count = rows * cols;
+  cudaStream_t on = stream->cuda->stream;
+  if (mn_aligned(16, to, a, t))
+    mse_gradient_kernel<Real, W>
+        <<<mn_cuda_grid(count, MN_CUDA_THREADS * W), MN_CUDA_THREADS, 0, on>>>(to, a, t, count, factor, add);
+  else
+    mse_gradient_kernel<Real, 1>
+        <<<mn_cuda_grid(count, MN_CUDA_THREADS), MN_CUDA_THREADS, 0, on>>>(to, a, t, count, factor, add);
+  return mn_cuda_launched("mse_gradient");
+}
+
+template <typename Real>
+static mn_status cross_entropy(struct mn_stream *stream, void *parts, void *correct, const void *y,
+                               const int32_t *labels, int64_t rows, int64_t cols) {
+  Real *to = static_cast<Real *>(parts), *hit = static_cast<Real *>(correct);
+  const Real *a = static_cast<const Real *>(y);
+  cudaStream_t on = stream->cuda->stream;
+  if (cols < LONG_ROW)
+    cross_entropy_kernel<32><<<mn_cuda_grid(rows, MN_CUDA_THREADS / 32), MN_CUDA_THREADS, 0, on>>>(
+        to, hit, a, labels, rows, cols);
+  else
+    cross_entropy_kernel<MN_CUDA_THREADS>
+        <<<mn_cuda_grid(rows, 1), MN_CUDA_THREADS, 0, on>>>(to, hit, a, labels, rows, cols);
+  return mn_cuda_launched("cross_entropy");
+}
+
+template <typename Real>
+static mn_status cross_entropy_gradient(struct mn_stream *stream, void *dy, const void *y,
+                                        const int32_t *labels, int64_t rows, int64_t cols, double scale,
+                                        int add) {
+  Real *to = static_cast<Real *>(dy), factor = (Real)(scale / (double)rows);
+  const Real *a = static_cast<const Real *>(y);
+  cudaStream_t on = stream->cuda->stream;
+  if (cols < LONG_ROW)
+    cross_entropy_gradient_kernel<32><<<mn_cuda_grid(rows, MN_CUDA_THREADS / 32), MN_CUDA_THREADS, 0, on>>>(
+        to, a, labels, rows, cols, factor, add);
+  else
+    cross_entropy_gradient_kernel<MN_CUDA_THREADS>
+        <<<mn_cuda_grid(rows, 1), MN_CUDA_THREADS, 0, on>>>(to, a, labels, rows, cols, factor, add);
+  return mn_cuda_launched("cross_entropy_gradient");
+}
+
+#define ENTRIES(Real, suffix)                                                                                \
+  extern "C" mn_status mn_mse_cuda_##suffix(struct mn_stream *stream, void *parts, const void *y,            \
+                                            const void *target, int64_t rows, int64_t cols) {                \
+    return mse<Real>(stream, parts, y, target, rows, cols);                                                  \
+  }                                                                                                          \
+  extern "C" mn_status mn_mse_gradient_cuda_##suffix(struct mn_stream *stream, void *dy, const void *y,      \
+                                                     const void *target, int64_t rows, int64_t cols,         \
+                                                     double scale, int add) {                                \
+    return mse_gradient<Real>(stream, dy, y, target, rows, cols, scale, add);                                \
+  }                                                                                                          \
+  extern "C" mn_status mn_cross_entropy_cuda_##suffix(struct mn_stream *stream, void *parts, void *correct,  \
+                                                      const void *y, const int32_t *labels, int64_t rows,    \
+                                                      int64_t cols) {                                        \
+    return cross_entropy<Real>(stream, parts, correct, y, labels, rows, cols);                               \
+  }                                                                                                          \
+  extern "C" mn_status mn_cross_entropy_gradient_cuda_##suffix(                                              \
+      struct mn_stream *stream, void *dy, const void *y, const int32_t *labels, int64_t rows, int64_t cols,  \
+      double scale, int add) {                                                                               \
+    return cross_entropy_gradient<Real>(stream, dy, y, labels, rows, cols, scale, add);                      \
+  }                                                                                                          \
+  extern "C" mn_status mn_reduce_cuda_##suffix(struct mn_stream *stream, double *out, double *scratch,       \
+                                               const void *parts, int64_t count, double factor) {            \
+    return mn_cuda_reduce<false, Real>(stream, out, scratch, parts, count, factor);                          \
+  }
+
+ENTRIES(float, fp32)
+ENTRIES(double, fp64)

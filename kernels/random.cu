@@ -1,0 +1,56 @@
+/* Uniform numbers on CUDA: cuRAND's Philox4x32-10, four words a thread. Formula, shared with the CPU to the
+ * last bit: kernels/random.h. */
+#include "kernels/random.h"
+
+#include <curand_philox4x32_x.h>
+
+#include "kernels/cuda.cuh"
+
+/* Exact: 24 bits; then one rounding, of bound·t. */
+template <typename Real> static __device__ Real uniform_of(unsigned word, Real bound) {
+  Real t = (Real)(word >> 8) * (Real)0x1p-23 - 1;
+  return bound * t;
+}
+
+/* Quad q of the stream is out[4q − first …): whole and aligned where W is 4, else element by element. */
+template <typename Real, int W>
+static __global__ void __launch_bounds__(MN_CUDA_THREADS)
+    uniform_kernel(Real *out, int64_t count, uint64_t seed, uint32_t which, uint64_t first, Real bound) {
+  uint64_t quad = first / 4 + (uint64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x;
+  uint4 counter = make_uint4((unsigned)quad, (unsigned)(quad >> 32), which, 0);
+  uint4 words = curand_Philox4x32_10(counter, make_uint2((unsigned)seed, (unsigned)(seed >> 32)));
+  Real values[4] = {uniform_of(words.x, bound), uniform_of(words.y, bound), uniform_of(words.z, bound),
+                    uniform_of(words.w, bound)};
+  int64_t at = (int64_t)(quad * 4 - first); /* down to −3 in the first quad */
+  if (W == 4 && at >= 0 && at + 4 <= count) {
+    mn_store<4>(out + at, values);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    if (at + i >= 0 && at + i < count) out[at + i] = values[i];
+}
+
+template <typename Real>
+static mn_status uniform(struct mn_stream *stream, void *out, int64_t count, uint64_t seed, uint32_t which,
+                         uint64_t first, double bound) {
+  Real *to = static_cast<Real *>(out);
+  int64_t quads = (int64_t)((first + (uint64_t)count + 3) / 4 - first / 4);
+  unsigned grid = mn_cuda_grid(quads, MN_CUDA_THREADS);
+  if (first % 4 == 0 && mn_aligned(4 * sizeof(Real), to))
+    uniform_kernel<Real, 4>
+        <<<grid, MN_CUDA_THREADS, 0, stream->cuda->stream>>>(to, count, seed, which, first, (Real)bound);
+  else
+    uniform_kernel<Real, 1>
+        <<<grid, MN_CUDA_THREADS, 0, stream->cuda->stream>>>(to, count, seed, which, first, (Real)bound);
+  return mn_cuda_launched("uniform");
+}
+
+extern "C" mn_status mn_uniform_cuda_fp32(struct mn_stream *stream, void *out, int64_t count, uint64_t seed,
+                                          uint32_t which, uint64_t first, double bound) {
+  return uniform<float>(stream, out, count, seed, which, first, bound);
+}
+extern "C" mn_status mn_uniform_cuda_fp64(struct mn_stream *stream, void *out, int64_t count, uint64_t seed,
+                                          uint32_t which, uint64_t first, double bound) {
+  return uniform<double>(stream, out, count, seed, which, first, bound);
+}

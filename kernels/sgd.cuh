@@ -1,0 +1,39 @@
+/* SGD's rule on CUDA, for the pass over a weight and for the finish of the column sums, which updates bias,
+ * gamma and beta. Formula: struct mn_sgd. */
+#ifndef MN_KERNELS_SGD_CUH
+#define MN_KERNELS_SGD_CUH
+
+#include "kernels/cuda.cuh"
+
+template <typename Real> struct mn_sgd_rule {
+  const double *rate, *scale; /* on the device; scale may be NULL */
+  const int *nonfinite;
+  Real momentum, decay;
+  bool nesterov;
+};
+
+template <typename Real>
+static inline mn_sgd_rule<Real> mn_sgd_rule_of(const struct mn_stream *stream, const struct mn_sgd *sgd) {
+  return {sgd->rate,         sgd->scale, stream->nonfinite, (Real)sgd->momentum, (Real)sgd->weight_decay,
+          sgd->nesterov != 0};
+}
+
+/* One weight: w and m (where there is momentum) become the new ones. rate and scale are *rule.rate and
+ * *rule.scale, read once. */
+template <typename Real>
+__device__ __forceinline__ void mn_sgd_step(const mn_sgd_rule<Real> &rule, Real rate, Real scale,
+                                            bool has_momentum, Real gradient, Real &w, Real &m) {
+  Real g = scale * gradient + rule.decay * w, step = g;
+  if (has_momentum) {
+    m = rule.momentum * m + g;
+    step = rule.nesterov ? g + rule.momentum * m : m;
+  }
+  w -= rate * step;
+}
+
+/* The MN_UPDATE epilogue on `count` weights from the one at `offset`, whose gradients stand at d. */
+template <typename Real>
+mn_status mn_cuda_update(struct mn_stream *stream, const struct mn_update *update, const Real *d,
+                         int64_t offset, int64_t count);
+
+#endif

@@ -1,0 +1,128 @@
+/* What the test programs share: a context or a reason to skip, random numbers, device buffers that go back by
+ * themselves, and comparisons that NaN fails. */
+#ifndef MN_TESTS_CHECK_H
+#define MN_TESTS_CHECK_H
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/tensor.h"
+
+/* A test run on a device; the test gets the device's name as its state. */
+#define ON(device, test)                                                                                     \
+  { #test ", " device, test, NULL, NULL, (void *)(uintptr_t)(device) }
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* The call succeeds. */
+#define MUST(call)                                                                                           \
+  do {                                                                                                       \
+    mn_status must_status_ = (call);                                                                         \
+    if (must_status_ != MN_OK) fail_msg("%s: %d, %s", #call, must_status_, mn_message());                    \
+  } while (0)
+
+/* A context; a test on a device that is not there is skipped, and says why. */
+static inline struct mn_context *open_or_skip(const char *device, const char *precision) {
+  struct mn_context *context = NULL;
+  mn_status status = mn_context_open(&context, device, precision);
+  if (status == MN_NO_DEVICE) {
+    print_message("skipped: %s\n", mn_message());
+    skip();
+  }
+  if (status != MN_OK) fail_msg("%s, %s: %s", device, precision, mn_message());
+  return context;
+}
+
+/* `count` numbers uniform on [−bound, bound), a function of the seed; free() them. They are floats' values,
+ * so that float and double start from the same ones. */
+static inline double *random_values(int64_t count, uint64_t seed, double bound) {
+  double *values = malloc((size_t)count * sizeof *values);
+  assert_non_null(values);
+  for (int64_t i = 0; i < count; i++)
+    values[i] = (float)(bound * ((mn_random_word(seed, 1, (uint64_t)i) >> 8) * 0x1p-23 - 1));
+  return values;
+}
+
+/* ‖a − e‖/‖e‖, or a's rms where e is 0 throughout. */
+static inline double distance(const double *a, const double *e, int64_t count) {
+  double difference = 0, size = 0, own = 0;
+  for (int64_t i = 0; i < count; i++) {
+    difference += (a[i] - e[i]) * (a[i] - e[i]);
+    size += e[i] * e[i];
+    own += a[i] * a[i];
+  }
+  return size == 0 ? sqrt(own / (double)count) : sqrt(difference / size);
+}
+
+static inline void assert_close(const char *what, const double *a, const double *e, int64_t count,
+                                double tolerance) {
+  double error = distance(a, e, count);
+  if (!(error <= tolerance)) fail_msg("%s: off by %g, more than %g", what, error, tolerance);
+}
+
+/* Reals on the device, all given back by release_all. */
+struct memory {
+  struct mn_context *context;
+  struct {
+    void *memory;
+    int64_t count;
+    size_t size;
+  } taken[64];
+  int count;
+};
+
+static inline void *take_bytes(struct memory *m, int64_t count, size_t size) {
+  assert_true(m->count < 64);
+  void *out = NULL;
+  MUST(mn_context_allocate(m->context, &out, count, size));
+  m->taken[m->count].memory = out;
+  m->taken[m->count].count = count;
+  m->taken[m->count++].size = size;
+  return out;
+}
+
+/* `count` reals with these values, or, from NULL, full of NaN: what nobody writes then shows. */
+static inline void *take_reals(struct memory *m, const double *from, int64_t count) {
+  void *out = take_bytes(m, count, m->context->stream->real);
+  double *poison = NULL;
+  if (!from) {
+    poison = malloc((size_t)count * sizeof *poison);
+    assert_non_null(poison);
+    for (int64_t i = 0; i < count; i++) poison[i] = NAN;
+  }
+  MUST(mn_context_write(m->context, out, from ? from : poison, count));
+  free(poison);
+  return out;
+}
+
+static inline double *read_reals(const struct memory *m, const void *from, int64_t count) {
+  double *out = malloc((size_t)count * sizeof *out);
+  assert_non_null(out);
+  MUST(mn_context_read(m->context, out, from, count));
+  return out;
+}
+
+static inline void release_all(struct memory *m) {
+  for (int i = 0; i < m->count; i++)
+    mn_context_release(m->context, m->taken[i].memory, m->taken[i].count, m->taken[i].size);
+  m->count = 0;
+}
+
+/* Reals on the device against doubles. */
+static inline void assert_reals(const struct memory *m, const char *what, const void *actual,
+                                const double *expected, int64_t count, double tolerance) {
+  double *values = read_reals(m, actual, count);
+  double error = distance(values, expected, count);
+  free(values);
+  if (!(error <= tolerance)) fail_msg("%s: off by %g, more than %g", what, error, tolerance);
+}
+
+#endif

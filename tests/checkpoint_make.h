@@ -1,0 +1,186 @@
+/* What the tests of checkpoints share: a checkpoint made up of numbers that tell where they belong, and a
+ * folder of one's own. */
+#ifndef MN_TESTS_CHECKPOINT_MAKE_H
+#define MN_TESTS_CHECKPOINT_MAKE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <hdf5.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "data/hdf5.h"
+#include "train/checkpoint.h"
+
+static inline void *make_values(int64_t elements, size_t real, int salt) {
+  void *values = malloc((size_t)elements * real);
+  MN_REQUIRE(values);
+  for (int64_t i = 0; i < elements; i++) {
+    double value = sin((double)i * 0.37 + salt);
+    if (real == 8)
+      ((double *)values)[i] = value;
+    else
+      ((float *)values)[i] = (float)value;
+  }
+  return values;
+}
+
+/* Two blocks, inputs → channels → channels in 2 groups, and a head of 3 where `head`. */
+static inline struct mn_checkpoint *make_checkpoint(int64_t inputs, int64_t channels, int head, size_t real,
+                                                    int momentum, int64_t step) {
+  struct mn_checkpoint *made = calloc(1, sizeof *made);
+  MN_REQUIRE(made);
+  made->inputs = inputs;
+  made->groups = 2;
+  made->depth = 2;
+  made->head = head ? 3 : 0;
+  made->hidden[0] = made->hidden[1] = channels;
+  made->eps = 1e-5;
+  made->slope = 0.01;
+  strcpy(made->loss, head ? "cross-entropy" : "mse");
+  made->tensor_count = mn_checkpoint_expected(made);
+  made->tensors = calloc((size_t)made->tensor_count, sizeof *made->tensors);
+  MN_REQUIRE(made->tensors);
+  for (int i = 0; i < made->tensor_count; i++) {
+    struct mn_checkpoint_tensor *tensor = &made->tensors[i];
+    mn_checkpoint_expect(made, i, tensor);
+    tensor->real = real;
+    tensor->value = make_values(tensor->rows * tensor->cols, real, i + (int)step);
+    if (momentum) tensor->momentum = make_values(tensor->rows * tensor->cols, real, 100 + i + (int)step);
+  }
+  made->step = step;
+  made->epoch = 3;
+  made->position = 320;
+  made->samples = step * 64;
+  made->seed = UINT64_MAX - 7;
+  made->best = -INFINITY;
+  made->option_count = 12; /* more than HDF5 keeps in an object's header of itself */
+  for (int i = 0; i < made->option_count; i++) {
+    snprintf(made->options[i].name, sizeof made->options[i].name, "option-%d", (i * 7) % 12);
+    snprintf(made->options[i].value, sizeof made->options[i].value, "%.*s", i * 3,
+             "värde \"quoted\", 128,128 and on");
+  }
+  made->fingerprint_count = 1;
+  strcpy(made->fingerprint[0].name, "version");
+  strcpy(made->fingerprint[0].value, "0.1.0");
+  return made;
+}
+
+static inline void make_folder(char *out, size_t size) {
+  const char *base = getenv("TMPDIR");
+  snprintf(out, size, "%s/minnow-test-XXXXXX", base && *base ? base : "/tmp");
+  MN_REQUIRE(mkdtemp(out));
+}
+
+static inline void remove_folder(const char *folder) {
+  DIR *entries = opendir(folder);
+  MN_REQUIRE(entries);
+  for (struct dirent *entry; (entry = readdir(entries));) {
+    char path[2048];
+    snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+    if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 && unlink(path) != 0) rmdir(path);
+  }
+  closedir(entries);
+  MN_REQUIRE(rmdir(folder) == 0);
+}
+
+/* All bytes of a file, malloc'ed. */
+static inline unsigned char *read_bytes(const char *path, size_t *size) {
+  FILE *file = fopen(path, "rb");
+  MN_REQUIRE(file);
+  struct stat status;
+  MN_REQUIRE(fstat(fileno(file), &status) == 0);
+  *size = (size_t)status.st_size;
+  unsigned char *bytes = malloc(*size + 1);
+  MN_REQUIRE(bytes && fread(bytes, 1, *size, file) == *size);
+  bytes[*size] = 0;
+  fclose(file);
+  return bytes;
+}
+
+static inline void write_bytes(const char *path, const void *bytes, size_t size) {
+  FILE *file = fopen(path, "wb");
+  MN_REQUIRE(file && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
+}
+
+/* ---- a folder for each test, and run.h5 in it ---- */
+
+static char folder[1024];
+static char path[1100];
+
+static inline const char *in_folder(const char *name) {
+  static char full[4][2048];
+  static int next;
+  char *out = full[next++ % 4];
+  snprintf(out, sizeof full[0], "%s/%s", folder, name);
+  return out;
+}
+
+static inline int setup(void **state) {
+  (void)state;
+  make_folder(folder, sizeof folder);
+  snprintf(path, sizeof path, "%s/run.h5", folder);
+  return 0;
+}
+
+static inline int teardown(void **state) {
+  (void)state;
+  remove_folder(folder);
+  /* Every test leaves HDF5 as it was: no file, group, dataset, attribute or type open. */
+  mn_hdf5_lock();
+  ssize_t left = H5Fget_obj_count((hid_t)H5F_OBJ_ALL, H5F_OBJ_ALL);
+  mn_hdf5_unlock();
+  return left != 0 ? -1 : 0;
+}
+
+static inline mn_status save_step(const char *to, int64_t step, int keep) {
+  struct mn_checkpoint *made = make_checkpoint(6, 4, 1, 4, 1, step);
+  mn_status status = mn_checkpoint_save(made, to, keep);
+  mn_checkpoint_free(made);
+  return status;
+}
+
+/* The step in a checkpoint, −1 where there is no file, −2 where it does not load. */
+static inline int64_t step_of(const char *of) {
+  struct mn_checkpoint *loaded;
+  if (access(of, F_OK) != 0) return -1;
+  if (mn_checkpoint_load(&loaded, of) != MN_OK) return -2;
+  int64_t step = loaded->step;
+  mn_checkpoint_free(loaded);
+  return step;
+}
+
+static inline int count_files(void) {
+  int count = 0;
+  DIR *entries = opendir(folder);
+  for (struct dirent *entry; (entry = readdir(entries));) count += entry->d_name[0] != '.';
+  closedir(entries);
+  return count;
+}
+
+static inline void assert_says(const char *words) {
+  if (!strstr(mn_message(), words)) fail_msg("message \"%s\" lacks \"%s\"", mn_message(), words);
+}
+
+/* The files run.h5 … run.2.h5 with steps 3, 2, 1. */
+static inline void three_files(void) {
+  for (int step = 1; step <= 3; step++) assert_int_equal(save_step(path, step, 3), MN_OK);
+}
+
+static inline int wait_for(pid_t child) {
+  int status;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  return status;
+}
+
+#endif

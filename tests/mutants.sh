@@ -1,0 +1,174 @@
+#!/usr/bin/env bash
+# Proves that the tests bite: breaks the CPU kernels in one place at a time, in a copy of the sources, and
+# expects some test program to fail. One line a mutant: who caught it, or SURVIVED. Exit 1 if any survives, or
+# if its text is no longer in the file exactly once (then the table below wants the new text).
+#
+#   tests/mutants.sh          all of them
+#   tests/mutants.sh WORD     those whose name has WORD in it
+set -u
+here=$(cd "$(dirname "$0")/.." && pwd)
+only=${1:-}
+work=$(mktemp -d "${TMPDIR:-/tmp}/minnow_mutants.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+passed=0 failed=0
+# Threads that wait idly leave the cores to the compiler; -O1 compiles in half the time.
+export OMP_WAIT_POLICY=passive
+build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1)
+programs="test_kernels test_sgd test_gradients test_tape test_parity"
+
+for folder in Makefile kernels engine layers train data tests; do cp -a "$here/$folder" "$work" || exit 1; done
+cd "$work" || exit 1
+
+# Runs the programs in turn up to the first that fails; prints its name.
+first_failing() {
+  local program
+  for program in "$@"; do
+    "${build[@]}" "build/tests/$program" >log 2>&1 || { echo "no build"; return; }
+    timeout 120 "build/tests/$program" >log 2>&1 || { echo "$program"; return; }
+  done
+}
+
+# mutant NAME FILE OLD NEW: OLD stands in FILE once.
+mutant() {
+  local name=$1 file=$2 old=$3 new=$4 content rest order caught
+  [[ $name == *"$only"* ]] || return 0
+  content=$(<"$here/$file")
+  rest=${content#*"$old"}
+  if [[ $rest == "$content" || $rest == *"$old"* ]]; then
+    printf '%-46s STALE: its text is not in %s exactly once\n' "$name" "$file"
+    failed=$((failed + 1))
+    return
+  fi
+  case $file in
+  kernels/update.c) order="test_sgd test_kernels test_tape test_gradients test_parity" ;;
+  *) order=$programs ;;
+  esac
+  printf '%s\n' "${content/"$old"/"$new"}" >"$file"
+  # shellcheck disable=SC2086
+  caught=$(first_failing $order)
+  cp "$here/$file" "$file" # a new time, so that it is compiled again
+  touch "$file"
+  case $caught in
+  "no build") printf '%-46s DOES NOT COMPILE\n' "$name" ;;
+  "") printf '%-46s SURVIVED\n' "$name" ;;
+  *)
+    printf '%-46s caught by %s\n' "$name" "$caught"
+    passed=$((passed + 1))
+    return
+    ;;
+  esac
+  failed=$((failed + 1))
+}
+
+# shellcheck disable=SC2086
+broken=$(first_failing $programs)
+if [ -n "$broken" ]; then
+  tail -n 20 log
+  echo "$broken fails without any mutant"
+  exit 1
+fi
+
+b=kernels/block.c
+# y
+mutant "y: sum subtracts" $b 'a + a : a' 'a - a : a'
+mutant "y: sum dropped" $b 'a + a : a' 'a : a'
+mutant "y: bias subtracted" $b 'd[at + c] + ((const real *)b->bias)' 'd[at + c] - ((const real *)b->bias)'
+mutant "y: bias dropped" $b '] = d[at + c] + ((const real *)b->bias)[c0 + c]' '] = d[at + c]'
+mutant "y: mean added" $b '(g->z[c] - g->mean) * g->rstd' '(g->z[c] + g->mean) * g->rstd'
+mutant "y: mean dropped" $b '(g->z[c] - g->mean) * g->rstd' 'g->z[c] * g->rstd'
+mutant "y: rstd dropped" $b '(g->z[c] - g->mean) * g->rstd' '(g->z[c] - g->mean)'
+mutant "y: beta subtracted" $b 'g->gamma[c] + g->beta[c]' 'g->gamma[c] - g->beta[c]'
+mutant "y: beta dropped" $b 'g->gamma[c] + g->beta[c]' 'g->gamma[c]'
+mutant "y: gamma dropped" $b 'standardised(g, c) * g->gamma[c] + ' 'standardised(g, c) + '
+mutant "y: gamma taken per group" $b 'standardised(g, c) * g->gamma[c] + ' 'standardised(g, c) * g->gamma[0] + '
+mutant "y: sign of the slope" $b '(v > 0 ? v : g->slope * v)' '(v > 0 ? v : -g->slope * v)'
+mutant "y: slope on the wrong side" $b '(v > 0 ? v : g->slope * v)' '(v < 0 ? v : g->slope * v)'
+# the statistics
+mutant "eps: twice" $b 'g->width + eps)' 'g->width + 2 * eps)'
+mutant "eps: none" $b 'g->width + eps)' 'g->width)'
+mutant "eps: outside the root" $b '(real)sqrt(squares / (real)g->width + eps)' \
+  '((real)sqrt(squares / (real)g->width) + eps)'
+mutant "variance: unbiased" $b 'squares / (real)g->width' \
+  'squares / (real)(g->width > 1 ? g->width - 1 : 1)'
+mutant "variance: one pass" $b 'g->rstd = 1 / (real)sqrt(squares / (real)g->width + eps);' \
+  'squares = 0;
+  for (int64_t c = 0; c < g->width; c++) squares += g->z[c] * g->z[c];
+  g->rstd = 1 / (real)sqrt(squares / (real)g->width - g->mean * g->mean + eps);'
+mutant "statistics: over the batch" $b 'statistics(&g, (real)b->eps);' \
+  '{
+      real sum = 0, squares = 0, count = (real)(b->rows * g.width);
+      for (int pass = 0; pass < 2; pass++)
+        for (int64_t n = 0; n < b->rows; n++)
+          for (int64_t c = c0; c < c0 + g.width; c++) {
+            real z = d[n * b->channels + c];
+            if (stages & MN_STAGE_BIAS && d != b->z) z += ((const real *)b->bias)[c];
+            if (pass == 0) sum += z;
+            if (pass == 1) squares += (z - sum / count) * (z - sum / count);
+          }
+      g.mean = sum / count;
+      g.rstd = 1 / (real)sqrt(squares / count + (real)b->eps);
+    }'
+mutant "statistics: over the row" $b 'statistics(&g, (real)b->eps);' \
+  '{ struct group row = g; row.z -= c0; row.width = b->channels; statistics(&row, (real)b->eps);
+     g.mean = row.mean, g.rstd = row.rstd; }'
+# g
+mutant "g: sign of the sum" $b 'dy = 2 * dy;' 'dy = -2 * dy;'
+mutant "g: sum dropped" $b 'dy = 2 * dy;' 'dy = 1 * dy;'
+mutant "g: sign of the slope" $b 'dy * (v > 0 ? 1 : g->slope)' 'dy * (v > 0 ? 1 : -g->slope)'
+mutant "g: slope dropped" $b 'dy * (v > 0 ? 1 : g->slope)' 'dy'
+mutant "g: v = 0 on the other side" $b 'dy * (v > 0 ? 1 : g->slope)' 'dy * (v >= 0 ? 1 : g->slope)'
+mutant "g: sign of the target" $b '(activated(g, stages, v) - g->target[c])' '(activated(g, stages, v) + g->target[c])'
+# dz
+mutant "dz: sign of h" $b '(at * g->gamma[c] - m1 -' '(-at * g->gamma[c] - m1 -'
+mutant "dz: sign of m1" $b '[c] - m1 - standardised' '[c] + m1 - standardised'
+mutant "dz: m1 dropped" $b '[c] - m1 - standardised' '[c] - standardised'
+mutant "dz: sign of m2" $b '- m1 - standardised(g, c) * m2' '- m1 + standardised(g, c) * m2'
+mutant "dz: m2 dropped" $b '- m1 - standardised(g, c) * m2' '- m1'
+mutant "dz: rstd dropped" $b 'at = g->rstd * (at *' 'at = (at *'
+mutant "dz: gamma taken per group" $b '(at * g->gamma[c] - m1' '(at * g->gamma[0] - m1'
+mutant "dz: gamma dropped from m1" $b 'm1 += at * g->gamma[c];' 'm1 += at;'
+mutant "dz: gamma dropped from m2" $b 'm2 += at * g->gamma[c] * z;' 'm2 += at * z;'
+mutant "dz: m1 is a sum" $b 'm1 /= (real)g->width;' ''
+mutant "dz: m2 is a sum" $b 'm2 /= (real)g->width;' ''
+# the column sums, the loss in the epilogue, the flag
+mutant "dbias: sign" $b 'dbias[c] += at;' 'dbias[c] -= at;'
+mutant "dgamma: sign" $b 'dgamma[c] += at * z;' 'dgamma[c] -= at * z;'
+mutant "dbeta: sign" $b 'dbeta[c] += at;' 'dbeta[c] -= at;'
+mutant "column sums: a chunk left out" $b 'for (int64_t k = 1; k < chunks; k++)' 'for (int64_t k = 2; k < chunks; k++)'
+mutant "fused loss: factor 2 dropped" $b '(real)(2 * b->scale /' '(real)(b->scale /'
+mutant "fused loss: sign of the target" $b 'normalised(g, stages, c)) - g->target[c];' \
+  'normalised(g, stages, c)) + g->target[c];'
+mutant "flag: not raised" $b 'if (bad) *stream->nonfinite = 1;' ''
+
+l=kernels/loss.c
+mutant "mse: sign of the target" $l '+= (a[k] - t[k]) * (a[k] - t[k])' '+= (a[k] + t[k]) * (a[k] + t[k])'
+mutant "mse gradient: sign of the target" $l 'factor * (a[i] - t[i])' 'factor * (a[i] + t[i])'
+mutant "mse gradient: factor 2 dropped" $l '(real)(2 * scale / ((double)rows' '(real)(scale / ((double)rows'
+mutant "mse gradient: overwrites" $l '(add ? ((real *)dy)[i] : 0) + factor' 'factor'
+mutant "cross-entropy: sign of the label" $l '(a[largest] - a[labels[n]])' '(a[largest] + a[labels[n]])'
+mutant "cross-entropy: maximum not taken off" $l 'sum += (real)exp(y[k] - y[*largest]);' 'sum += (real)exp(y[k]);'
+mutant "cross-entropy: last of equal ones" $l 'if (y[k] > y[*largest])' 'if (y[k] >= y[*largest])'
+mutant "cross-entropy gradient: sign of the label" $l '(probability - (k == labels[n]))' '(probability + (k == labels[n]))'
+mutant "cross-entropy gradient: label dropped" $l '(probability - (k == labels[n]))' 'probability'
+mutant "cross-entropy gradient: sum, not mean" $l '(real)(scale / (double)rows)' '(real)scale'
+mutant "reduce: factor dropped" $l '*out = factor * sum;' '*out = sum;'
+
+u=kernels/update.c
+mutant "sgd: sign of the step" $u 'w[i] -= rate * step;' 'w[i] += rate * step;'
+mutant "sgd: momentum dropped" $u '(g ? momentum * m[i] : m[i]) + at' 'at'
+mutant "sgd: momentum not multiplied" $u '(g ? momentum * m[i] : m[i]) + at' 'm[i] + at'
+mutant "sgd: dampened" $u 'm[i] : m[i]) + at' 'm[i] : m[i]) + (1 - momentum) * at'
+mutant "sgd: sign of the decay" $u '+ decay * w[i]' '- decay * w[i]'
+mutant "sgd: decay dropped" $u '+ decay * w[i]' ''
+mutant "sgd: decay after momentum" $u 'w[i] -= rate * step;' 'w[i] -= rate * (step + decay * w[i]);'
+mutant "sgd: nesterov without momentum" $u 'at + momentum * m[i] : m[i]' 'at + m[i] : m[i]'
+mutant "sgd: nesterov dropped" $u 'sgd->nesterov ? at + momentum * m[i] : m[i]' 'm[i]'
+mutant "sgd: clipping dropped" $u 'scale * g[i]' 'g[i]'
+mutant "sgd: copy for the GEMM left stale" $u 'if (half) half[i] = mn_to_bf16((float)w[i]);' ''
+mutant "sgd: updates in spite of the flag" $u 'if (*stream->nonfinite) return;' ''
+mutant "clip: never" $u 'max_norm / (norm + 1e-6) < 1 ?' 'max_norm / (norm + 1e-6) < 0 ?'
+mutant "clip: norm of norms" $u 'norm = sqrt(norm);' ''
+mutant "clip: flag not raised" $u 'if (!isfinite(norm)) *stream->nonfinite = 1;' ''
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,311 @@
+/* What the parity tests share: the CPU and a GPU side by side, buffers on both that hold the same numbers,
+ * and comparisons that a NaN fails. Outputs are poisoned with NaN before every call. */
+#ifndef MN_TESTS_PARITY_BENCH_H
+#define MN_TESTS_PARITY_BENCH_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/stream.h"
+
+/* Two devices on the same work. Every buffer is registered, so that one call gives all back. */
+enum { CPU, CUDA, SIDES };
+struct bench {
+  struct mn_stream *on[SIDES];
+  void *memory[SIDES][256];
+  int count[SIDES];
+  enum mn_precision precision;
+};
+
+static const char *const NAMES[] = {"fp64", "fp32", "tf32", "bf16"};
+
+static inline void must(mn_status status) {
+  if (status != MN_OK) fail_msg("status %d: %s", status, mn_message());
+}
+
+/* Skips the calling test where the GPU, or the precision on it, is not there. */
+static inline void open_bench(struct bench *b, enum mn_precision precision) {
+  memset(b, 0, sizeof *b);
+  b->precision = precision;
+  if (mn_stream_open(&b->on[CUDA], MN_DEVICE_CUDA, 0, precision) != MN_OK) {
+    print_message("skipped, %s: %s\n", NAMES[precision], mn_message());
+    skip();
+  }
+  must(mn_stream_open(&b->on[CPU], MN_DEVICE_CPU, 0, precision));
+}
+
+static inline void clear_bench(struct bench *b) {
+  for (int s = 0; s < SIDES; s++) {
+    while (b->count[s] > 0) b->on[s]->kernels->release(b->on[s], b->memory[s][--b->count[s]]);
+    must(b->on[s]->kernels->zero(b->on[s], b->on[s]->nonfinite, sizeof(int)));
+  }
+}
+
+static inline void close_bench(struct bench *b) {
+  clear_bench(b);
+  for (int s = 0; s < SIDES; s++) mn_stream_close(b->on[s]);
+}
+
+static inline void *take(struct bench *b, int s, size_t bytes) {
+  void *memory = NULL;
+  assert_true(b->count[s] < 256);
+  must(b->on[s]->kernels->allocate(b->on[s], &memory, bytes));
+  b->memory[s][b->count[s]++] = memory;
+  return memory;
+}
+
+/* `values` as reals in a stream's memory. */
+static inline void *put(struct bench *b, int s, const double *values, int64_t count) {
+  size_t bytes = (size_t)count * b->on[s]->real;
+  void *memory = take(b, s, bytes), *host = malloc(bytes);
+  assert_non_null(host);
+  for (int64_t i = 0; i < count; i++)
+    if (b->on[s]->real == 8)
+      ((double *)host)[i] = values[i];
+    else
+      ((float *)host)[i] = (float)values[i];
+  must(b->on[s]->kernels->upload(b->on[s], memory, host, bytes));
+  must(b->on[s]->kernels->synchronize(b->on[s]));
+  free(host);
+  return memory;
+}
+
+static inline void *put_raw(struct bench *b, int s, const void *from, size_t bytes) {
+  void *memory = take(b, s, bytes);
+  must(b->on[s]->kernels->upload(b->on[s], memory, from, bytes));
+  must(b->on[s]->kernels->synchronize(b->on[s]));
+  return memory;
+}
+
+/* Bytes 0xff: NaN in every width. */
+static inline void *poisoned(struct bench *b, int s, size_t bytes) {
+  void *host = malloc(bytes);
+  assert_non_null(host);
+  memset(host, 0xff, bytes);
+  void *memory = put_raw(b, s, host, bytes);
+  free(host);
+  return memory;
+}
+
+static inline void *poisoned_reals(struct bench *b, int s, int64_t count) {
+  return poisoned(b, s, (size_t)count * b->on[s]->real);
+}
+
+static inline void *get_raw(struct bench *b, int s, const void *from, size_t bytes) {
+  void *host = malloc(bytes);
+  assert_non_null(host);
+  must(b->on[s]->kernels->download(b->on[s], host, from, bytes));
+  return host;
+}
+
+static inline double *get(struct bench *b, int s, const void *from, int64_t count) {
+  void *host = get_raw(b, s, from, (size_t)count * b->on[s]->real);
+  double *out = malloc((size_t)count * sizeof *out);
+  assert_non_null(out);
+  for (int64_t i = 0; i < count; i++)
+    out[i] = b->on[s]->real == 8 ? ((double *)host)[i] : (double)((float *)host)[i];
+  free(host);
+  return out;
+}
+
+/* A half form: bfloat16 on CUDA, its value in a float on the CPU. */
+static inline double *get_half(struct bench *b, int s, const void *from, int64_t count) {
+  void *host = get_raw(b, s, from, (size_t)count * b->on[s]->half);
+  double *out = malloc((size_t)count * sizeof *out);
+  assert_non_null(out);
+  for (int64_t i = 0; i < count; i++) {
+    uint32_t bits = s == CUDA ? (uint32_t)((uint16_t *)host)[i] << 16 : ((uint32_t *)host)[i];
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    out[i] = value;
+  }
+  free(host);
+  return out;
+}
+
+static inline int flag(struct bench *b, int s) {
+  int *host = get_raw(b, s, b->on[s]->nonfinite, sizeof(int)), value = *host;
+  free(host);
+  return value;
+}
+
+/* Uniform on [−bound, bound), a float's worth of bits, so that both widths start from the same. */
+static inline double *draw(uint32_t which, int64_t count, double bound) {
+  double *out = malloc((size_t)count * sizeof *out);
+  assert_non_null(out);
+  for (int64_t i = 0; i < count; i++) {
+    double t = (double)(mn_random_word(7, MN_RANDOM_CHECK + which, (uint64_t)i) >> 8) * 0x1p-23 - 1;
+    out[i] = (float)(bound * t);
+  }
+  return out;
+}
+
+static inline void *put_drawn(struct bench *b, int s, uint32_t which, int64_t count, double bound) {
+  double *values = draw(which, count, bound);
+  void *memory = put(b, s, values, count);
+  free(values);
+  return memory;
+}
+
+/* ‖a − e‖/‖e‖, or ‖a‖/√count where all of e is zero. A NaN on either side fails. */
+static inline void near(const char *what, const double *a, const double *e, int64_t count, double tolerance) {
+  double difference = 0, size = 0, own = 0;
+  for (int64_t i = 0; i < count; i++) {
+    difference += (a[i] - e[i]) * (a[i] - e[i]);
+    size += e[i] * e[i];
+    own += a[i] * a[i];
+  }
+  double error = size > 0 ? sqrt(difference / size) : sqrt(own / (double)count);
+  if (size != size) error = NAN;
+  if (!(error <= tolerance)) fail_msg("%s: error %.3e is not within %.1e", what, error, tolerance);
+}
+
+static inline void same_reals(struct bench *b, const char *what, void *const at[SIDES], int64_t count,
+                              double tolerance) {
+  double *e = get(b, CPU, at[CPU], count), *a = get(b, CUDA, at[CUDA], count);
+  near(what, a, e, count, tolerance);
+  free(a), free(e);
+}
+
+static inline void same_halves(struct bench *b, const char *what, void *const at[SIDES], int64_t count,
+                               double tolerance) {
+  double *e = get_half(b, CPU, at[CPU], count), *a = get_half(b, CUDA, at[CUDA], count);
+  near(what, a, e, count, tolerance);
+  free(a), free(e);
+}
+
+static inline double tolerance_of(const struct bench *b) {
+  return b->precision == MN_FP64 ? 1e-12 : 1e-5;
+}
+
+/* ---- one side's block ---- */
+
+enum alias { APART, DY_TAKES_DZ, Z_TAKES_DZ, D_TAKES_Z };
+struct shape {
+  int64_t rows, groups, width;
+};
+
+/* One side's block with everything it reads and writes. */
+struct side {
+  struct mn_block block;
+  struct mn_operand y, dz;
+  void *d, *dy;
+};
+
+static inline void make_side(struct bench *b, int s, struct side *side, struct shape at, unsigned stages,
+                             enum alias alias) {
+  int64_t n = at.rows, c = at.groups * at.width, count = n * c;
+  size_t half = b->on[s]->half;
+  memset(side, 0, sizeof *side);
+  side->d = put_drawn(b, s, 1, count, 2);
+  side->dy = put_drawn(b, s, 2, count, 1);
+  side->y = (struct mn_operand){n, c, poisoned_reals(b, s, count), NULL, 0};
+  side->dz = (struct mn_operand){n, c, NULL, NULL, 0};
+  if (half) side->y.half = poisoned(b, s, (size_t)count * half);
+  if (half) side->dz.half = poisoned(b, s, (size_t)count * half);
+  side->block = (struct mn_block){
+      .stages = stages,
+      .rows = n,
+      .channels = c,
+      .groups = at.groups,
+      .eps = 1e-5,
+      .slope = 0.01,
+      .bias = put_drawn(b, s, 3, c, 1),
+      .gamma = put_drawn(b, s, 4, c, 2),
+      .beta = put_drawn(b, s, 5, c, 1),
+      .z = stages & MN_STAGE_BIAS && alias != D_TAKES_Z ? poisoned_reals(b, s, count) : side->d,
+      .mean = poisoned_reals(b, s, n * at.groups),
+      .rstd = poisoned_reals(b, s, n * at.groups),
+      .target = put_drawn(b, s, 6, count, 2),
+      .scale = (double)count / 4,
+      .loss_parts = poisoned_reals(b, s, n * at.groups),
+      .sums = poisoned_reals(b, s, 3 * mn_chunks(n) * c),
+  };
+  side->block.y = &side->y;
+  side->block.dz = &side->dz;
+  side->dz.real = alias == DY_TAKES_DZ  ? side->dy
+                  : alias == Z_TAKES_DZ ? side->block.z
+                                        : poisoned_reals(b, s, count);
+}
+
+static inline void apply(struct bench *b, int s, struct side *side, enum mn_epilogue_kind kind, void *d) {
+  struct mn_epilogue e = {.kind = kind, .into = d, .block = &side->block};
+  must(b->on[s]->kernels->epilogue(b->on[s], d, side->block.rows, side->block.channels, &e));
+}
+
+#define PAIR(field) ((void *[]){two[CPU].field, two[CUDA].field})
+
+/* ---- operands and parameters ---- */
+
+struct sizes {
+  int64_t rows, cols, depth;
+};
+
+static inline void operand_shape(enum mn_form form, struct sizes z, struct mn_operand *a,
+                                 struct mn_operand *b) {
+  *a = (struct mn_operand){form == MN_TN ? z.depth : z.rows, form == MN_TN ? z.rows : z.depth, NULL, NULL, 0};
+  *b = (struct mn_operand){form == MN_NT ? z.cols : z.depth, form == MN_NT ? z.depth : z.cols, NULL, NULL, 0};
+}
+
+static inline struct mn_operand operand(struct bench *b, int s, struct mn_operand shape, uint32_t which) {
+  int64_t count = shape.rows * shape.cols;
+  shape.real = put_drawn(b, s, which, count, 1);
+  if (!b->on[s]->half) return shape;
+  shape.half = poisoned(b, s, (size_t)count * b->on[s]->half);
+  shape.stale = 1;
+  must(b->on[s]->kernels->round(b->on[s], &shape));
+  assert_int_equal(shape.stale, 0);
+  return shape;
+}
+
+/* tf32 keeps 10 bits of each factor; the others multiply the same numbers on both sides. */
+static inline double product_tolerance(const struct bench *b) {
+  return b->precision == MN_FP64   ? 1e-12
+         : b->precision == MN_TF32 ? 1e-3
+         : b->precision == MN_BF16 ? 1e-4
+                                   : 1e-5;
+}
+
+struct rule {
+  double momentum, decay, scale; /* scale 0: none */
+  int nesterov;
+};
+static const struct rule RULES[] = {
+    {0, 0, 0, 0}, {0, 0.1, 0.5, 0}, {0.9, 0, 0, 0}, {0.9, 0.1, 0, 0}, {0.9, 0.1, 0, 1}, {0.9, 0.1, 0.5, 0},
+};
+enum { RULE_COUNT = sizeof RULES / sizeof RULES[0] };
+
+/* A parameter with its update, on one side. */
+struct parameter {
+  struct mn_operand w;
+  struct mn_sgd sgd;
+  struct mn_update update;
+};
+
+static inline void make_parameter(struct bench *b, int s, struct parameter *p, int64_t rows, int64_t cols,
+                                  struct rule r) {
+  const double rate = 0.1;
+  p->w = operand(b, s, (struct mn_operand){rows, cols, NULL, NULL, 0}, 21);
+  p->sgd = (struct mn_sgd){put_raw(b, s, &rate, sizeof rate), NULL, r.momentum, r.decay, r.nesterov};
+  if (r.scale > 0) p->sgd.scale = put_raw(b, s, &r.scale, sizeof r.scale);
+  p->update = (struct mn_update){&p->w, r.momentum > 0 ? put_drawn(b, s, 22, rows * cols, 1) : NULL, &p->sgd};
+}
+
+static inline void same_parameters(struct bench *b, struct parameter two[SIDES], const char *what,
+                                   double tolerance) {
+  int64_t count = two[CPU].w.rows * two[CPU].w.cols;
+  same_reals(b, what, PAIR(w.real), count, tolerance);
+  if (two[CPU].update.momentum) same_reals(b, what, PAIR(update.momentum), count, tolerance);
+  if (two[CPU].w.half) same_halves(b, what, PAIR(w.half), count, 2e-3);
+}
+
+#endif

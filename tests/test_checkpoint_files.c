@@ -1,0 +1,372 @@
+/* Saving checkpoints: which files there are afterwards, and that whatever call fails, or wherever the process
+ * is killed, a whole checkpoint stands.
+ *
+ * The system calls that saving makes are defined here, over those of the C library, so that the k-th can fail
+ * or kill. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#include "tests/checkpoint_make.h"
+
+/* ---- the calls that can be made to fail ---- */
+
+enum call { NONE, PWRITE, FTRUNCATE, FSYNC, RENAME, LINK, EVERY };
+
+static struct {
+  enum call call; /* EVERY: any of them */
+  int countdown;  /* the one that reaches 0 fails */
+  int lasting;    /* and those after it too */
+  int error;      /* with this errno; 0: the process is killed instead, before the call */
+} fault;
+
+static void (*on_fsync)(void); /* called once, in the middle of a save */
+
+static int fails(enum call call) {
+  if (fault.call != call && fault.call != EVERY) return 0;
+  if (fault.countdown > 0) fault.countdown--;
+  if (fault.countdown > 0) return 0;
+  if (!fault.lasting) fault.call = NONE;
+  if (fault.error == 0) raise(SIGKILL);
+  errno = fault.error;
+  return 1;
+}
+
+ssize_t pwrite(int fd, const void *bytes, size_t size, off_t offset) {
+  return fails(PWRITE) ? -1 : syscall(SYS_pwrite64, fd, bytes, size, offset);
+}
+
+int ftruncate(int fd, off_t length) {
+  return fails(FTRUNCATE) ? -1 : (int)syscall(SYS_ftruncate, fd, length);
+}
+
+int fsync(int fd) {
+  void (*now)(void) = on_fsync;
+  on_fsync = NULL;
+  if (now) now();
+  return fails(FSYNC) ? -1 : (int)syscall(SYS_fsync, fd);
+}
+
+int rename(const char *from, const char *to) {
+  return fails(RENAME) ? -1 : (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+int link(const char *from, const char *to) {
+  return fails(LINK) ? -1 : (int)syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+static void assert_three_files(void) {
+  assert_int_equal(count_files(), 3);
+  assert_int_equal(step_of(path), 3);
+  assert_int_equal(step_of(in_folder("run.1.h5")), 2);
+  assert_int_equal(step_of(in_folder("run.2.h5")), 1);
+}
+
+/* ---- rotation ---- */
+
+static void test_rotation(void **state) {
+  (void)state;
+  for (int keep = 1; keep <= 3; keep++) {
+    for (int step = 1; step <= 5; step++) {
+      assert_int_equal(save_step(path, step, keep), MN_OK);
+      assert_int_equal(count_files(), step < keep ? step : keep);
+      assert_int_equal(step_of(path), step);
+      for (int i = 1; i < keep; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "run.%d.h5", i);
+        assert_int_equal(step_of(in_folder(name)), step > i ? step - i : -1);
+      }
+    }
+    unlink(path);
+    unlink(in_folder("run.1.h5"));
+    unlink(in_folder("run.2.h5"));
+    assert_int_equal(count_files(), 0);
+  }
+}
+
+/* The number goes before the ending of the name, wherever there are dots; and what is not ours stays. */
+static void test_names(void **state) {
+  (void)state;
+  const char *const names[][2] = {{"plain", "plain.1"}, {"a.b.c", "a.b.1.c"}, {".hidden", ".hidden.1"}};
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(save_step(in_folder(names[i][0]), 1, 2), MN_OK);
+    assert_int_equal(save_step(in_folder(names[i][0]), 2, 2), MN_OK);
+    assert_int_equal(step_of(in_folder(names[i][0])), 2);
+    assert_int_equal(step_of(in_folder(names[i][1])), 1);
+  }
+  char here[4096];
+  assert_non_null(getcwd(here, sizeof here));
+  assert_int_equal(chdir(folder), 0);
+  mn_status status = save_step("relative.h5", 3, 2);
+  assert_int_equal(chdir(here), 0);
+  assert_int_equal(status, MN_OK);
+  assert_int_equal(step_of(in_folder("relative.h5")), 3);
+}
+
+/* A smaller keep later leaves older files alone; a gap in the numbers is no obstacle. */
+static void test_rotation_gap(void **state) {
+  (void)state;
+  for (int step = 1; step <= 3; step++) assert_int_equal(save_step(path, step, 3), MN_OK);
+  assert_int_equal(unlink(in_folder("run.1.h5")), 0);
+  assert_int_equal(save_step(path, 4, 3), MN_OK);
+  assert_int_equal(step_of(in_folder("run.1.h5")), 3);
+  assert_int_equal(step_of(in_folder("run.2.h5")),
+                   -1); /* 1 was dropped, and nothing was there to follow it */
+  assert_int_equal(save_step(path, 5, 3), MN_OK);
+  assert_int_equal(save_step(path, 6, 1), MN_OK);
+  assert_int_equal(step_of(path), 6);
+  assert_int_equal(step_of(in_folder("run.1.h5")), 4);
+}
+
+/* Where there are no hard links the older file is a copy. */
+static void test_no_links(void **state) {
+  (void)state;
+  const int errors[] = {EPERM, EOPNOTSUPP, ENOSYS, EMLINK};
+  for (int step = 1; step <= 4; step++) {
+    fault.call = LINK, fault.countdown = 1, fault.lasting = 1, fault.error = errors[step - 1];
+    assert_int_equal(save_step(path, step, 3), MN_OK);
+    fault.call = NONE;
+  }
+  assert_int_equal(step_of(path), 4);
+  assert_int_equal(step_of(in_folder("run.1.h5")), 3);
+  assert_int_equal(step_of(in_folder("run.2.h5")), 2);
+  assert_int_equal(count_files(), 3);
+  fault.call = LINK, fault.countdown = 1, fault.lasting = 1, fault.error = EPERM;
+  assert_int_equal(save_step(path, 5, 1), MN_OK);
+  fault.call = NONE;
+  assert_int_equal(step_of(path), 5);
+}
+
+/* ---- failing calls ---- */
+
+/* Fails the k-th `call` of a save for every k; each time nothing has changed. The number of ks. */
+static int fail_each(enum call call, int error, int keep, const char *words) {
+  for (int k = 1;; k++) {
+    fault.call = call, fault.countdown = k, fault.lasting = 0, fault.error = error;
+    mn_status status = save_step(path, 9, keep);
+    int reached = fault.call == NONE;
+    fault.call = NONE;
+    if (!reached) {
+      assert_int_equal(status, MN_OK);
+      return k - 1;
+    }
+    assert_int_equal(status, MN_IO);
+    assert_says(words);
+    assert_three_files();
+  }
+}
+
+static void test_failing_calls(void **state) {
+  (void)state;
+  for (int keep = 1; keep <= 4; keep++) {
+    const struct {
+      enum call call;
+      int error, least;
+      const char *words;
+    } cases[] = {{PWRITE, ENOSPC, 4, "No space left"},
+                 {PWRITE, EIO, 4, "check the disk"},
+                 {FSYNC, ENOSPC, 2, "free some space"},
+                 {RENAME, EIO, keep < 4 ? keep : 4, "disk"},
+                 {LINK, ENOSPC, 1, "free some space"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+      three_files();
+      int count = fail_each(cases[i].call, cases[i].error, keep, cases[i].words);
+      if (count < cases[i].least) fail_msg("only %d calls of kind %d", count, (int)cases[i].call);
+      unlink(in_folder("run.3.h5"));
+    }
+  }
+}
+
+/* The same where there is one file, or none, to begin with. */
+static void test_failing_first(void **state) {
+  (void)state;
+  for (int files = 0; files < 2; files++) {
+    for (enum call call = PWRITE; call <= LINK; call++) {
+      for (int k = 1, reached = 1; reached; k++) {
+        unlink(path);
+        unlink(in_folder("run.1.h5"));
+        if (files) assert_int_equal(save_step(path, 1, 1), MN_OK);
+        fault.call = call, fault.countdown = k, fault.lasting = 0, fault.error = EIO;
+        mn_status status = save_step(path, 9, 3);
+        reached = fault.call == NONE;
+        fault.call = NONE;
+        assert_int_equal(status, reached ? MN_IO : MN_OK);
+        assert_int_equal(count_files(), reached ? files : files + 1);
+        assert_int_equal(step_of(path), reached ? (files ? 1 : -1) : 9);
+      }
+    }
+  }
+}
+
+/* A disk that is full stays full: every call from the k-th on fails. What is undone only needs names moved.
+ */
+static void test_full_disk(void **state) {
+  (void)state;
+  three_files();
+  for (int k = 1; k <= 4; k++) {
+    fault.call = PWRITE, fault.countdown = k, fault.lasting = 1, fault.error = ENOSPC;
+    assert_int_equal(save_step(path, 9, 3), MN_IO);
+    fault.call = NONE;
+    assert_three_files();
+  }
+}
+
+/* Without links, failing the copy of the older one. */
+static void test_failing_copy(void **state) {
+  (void)state;
+  three_files();
+  fault.call = LINK, fault.countdown = 1, fault.lasting = 1, fault.error = EIO;
+  assert_int_equal(save_step(path, 9, 3), MN_IO);
+  fault.call = NONE;
+  assert_three_files();
+}
+
+/* A real limit, met inside HDF5's own flushing; and the process must end well after it. */
+static void test_file_size_limit(void **state) {
+  (void)state;
+  three_files();
+  const rlim_t limits[] = {0, 50, 700, 4000};
+  for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+    pid_t child = fork();
+    if (child == 0) {
+      signal(SIGXFSZ, SIG_IGN);
+      struct rlimit limit = {limits[i], limits[i]};
+      setrlimit(RLIMIT_FSIZE, &limit);
+      mn_status status = save_step(path, 9, 3);
+      exit(status == MN_IO && strstr(mn_message(), "ulimit") ? 3
+                                                             : 4); /* exit, not _exit: HDF5 cleans up too */
+    }
+    int status = wait_for(child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 3);
+    assert_three_files();
+  }
+}
+
+/* Killed at any call, a whole run.h5 stands: the old one or the new one; and the next save tidies up. */
+static void test_killed(void **state) {
+  (void)state;
+  for (int keep = 1; keep <= 3; keep++) {
+    for (int k = 1, killed = 1; killed; k++) {
+      char used[2048], skipped[256];
+      struct mn_checkpoint *loaded;
+      three_files();
+      pid_t child = fork();
+      if (child == 0) {
+        fault.call = EVERY, fault.countdown = k, fault.lasting = 0, fault.error = 0;
+        _exit(save_step(path, 9, keep) == MN_OK ? 0 : 1);
+      }
+      int status = wait_for(child);
+      killed = WIFSIGNALED(status);
+      if (!killed) assert_int_equal(WEXITSTATUS(status), 0);
+      int64_t step = step_of(path);
+      assert_true(step == 9 || (step == 3 && killed));
+      assert_int_equal(mn_checkpoint_load_newest(&loaded, path, used, sizeof used, skipped, sizeof skipped),
+                       MN_OK);
+      assert_string_equal(used, path);
+      assert_int_equal(loaded->step, step);
+      mn_checkpoint_free(loaded);
+      assert_int_equal(save_step(path, 10, 3), MN_OK);
+      assert_true(count_files() <= 3);
+      assert_int_equal(step_of(path), 10);
+      assert_int_equal(step_of(in_folder("run.1.h5")), step);
+    }
+  }
+}
+
+/* ---- stale files, permissions, places ---- */
+
+static void test_stale(void **state) {
+  (void)state;
+  const char *stale = in_folder("run.h5.saving-0123456789abcdef");
+  const char *held = in_folder("run.h5.saving-fedcba9876543210");
+  write_bytes(stale, "x", 1);
+  write_bytes(held, "x", 1);
+  write_bytes(in_folder("run.h5.saving-mine"), "x", 1);
+  write_bytes(in_folder("other.h5.saving-0123456789abcdef"), "x", 1);
+  int fd = open(held, O_RDWR | O_CLOEXEC);
+  assert_int_equal(flock(fd, LOCK_EX), 0);
+  assert_int_equal(save_step(path, 1, 1), MN_OK);
+  assert_int_equal(count_files(), 4); /* run.h5 and what is not stale, or not its own */
+  assert_int_equal(access(in_folder("run.h5.saving-0123456789abcdef"), F_OK), -1);
+  close(fd);
+  assert_int_equal(save_step(path, 2, 1), MN_OK);
+  assert_int_equal(count_files(), 3);
+}
+
+static void save_beside(void) {
+  pid_t child = fork();
+  if (child == 0) _exit(save_step(path, 7, 1) == MN_OK ? 0 : 1);
+  assert_int_equal(wait_for(child), 0);
+}
+
+/* Another process that saves to the same path meanwhile does not take our file for a killed run's. */
+static void test_two_savers(void **state) {
+  (void)state;
+  on_fsync = save_beside;
+  assert_int_equal(save_step(path, 8, 2), MN_OK);
+  assert_null(on_fsync);
+  assert_int_equal(step_of(path), 8);
+  assert_int_equal(step_of(in_folder("run.1.h5")), 7);
+  assert_int_equal(count_files(), 2);
+}
+
+static void test_permissions(void **state) {
+  (void)state;
+  const mode_t masks[] = {0022, 0077, 0002, 0};
+  for (int i = 0; i < 4; i++) {
+    struct stat status;
+    mode_t before = umask(masks[i]);
+    mn_status saved = save_step(path, i, 1);
+    umask(before);
+    assert_int_equal(saved, MN_OK);
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(status.st_mode & 07777, 0666 & ~masks[i]);
+  }
+}
+
+static void test_places(void **state) {
+  (void)state;
+  assert_int_equal(save_step(in_folder("missing/run.h5"), 1, 1), MN_NO_CREATE);
+  assert_says("mkdir -p");
+  assert_says("missing");
+  write_bytes(in_folder("file"), "x", 1);
+  assert_int_equal(save_step(in_folder("file/run.h5"), 1, 1), MN_NO_CREATE);
+  assert_says("file");
+  assert_int_equal(save_step(folder, 1, 1), MN_NO_CREATE);
+  assert_says("folder");
+  assert_int_equal(save_step("/dev/null", 1, 1), MN_NO_CREATE);
+  assert_says("device");
+  assert_int_equal(save_step("", 1, 1), MN_NO_CREATE);
+  assert_int_equal(save_step(in_folder(""), 1, 1), MN_NO_CREATE);
+  char longest[300];
+  memset(longest, 'a', sizeof longest);
+  longest[250] = 0;
+  assert_int_equal(save_step(in_folder(longest), 1, 1), MN_NO_CREATE);
+  assert_says("shorter");
+  assert_int_equal(save_step("/proc/run.h5", 1, 1), MN_NO_CREATE);
+  assert_int_equal(save_step(path, 1, 0), MN_USAGE);
+  assert_says("--keep");
+  assert_int_equal(save_step(path, 1, MN_CHECKPOINT_KEEP + 1), MN_USAGE);
+  assert_int_equal(count_files(), 1);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+  const struct CMUnitTest tests[] = {
+      TEST(test_rotation),      TEST(test_names),           TEST(test_rotation_gap), TEST(test_no_links),
+      TEST(test_failing_calls), TEST(test_full_disk),       TEST(test_failing_copy), TEST(test_failing_first),
+      TEST(test_two_savers),    TEST(test_file_size_limit), TEST(test_killed),       TEST(test_stale),
+      TEST(test_permissions),   TEST(test_places),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,491 @@
+/* Gradients against differences, in fp64: every operation by itself through a tape, and whole models (every
+ * plan, loss, depth and odd size) through the same check that `minnow gradcheck` runs. And the six plans
+ * against each other. */
+#include "tests/check.h"
+
+#include <omp.h>
+
+#include "layers/add.h"
+#include "layers/block.h"
+#include "layers/loss.h"
+#include "train/gradcheck.h"
+
+/* One operation, or a few, with everything they read a parameter whose gradient is stored. */
+enum { LEAVES = 6 };
+struct graph {
+  struct mn_context *context;
+  struct mn_tape *tape;
+  struct mn_tensor *leaves[LEAVES];
+  int count;
+  struct mn_tensor *y; /* NULL: the tape ends in a loss */
+  struct mn_tensor *target;
+  int32_t *labels;
+};
+
+static struct mn_tensor *leaf(struct graph *g, int64_t rows, int64_t cols, double bound) {
+  struct mn_tensor *t;
+  char name[32];
+  snprintf(name, sizeof name, "leaf %d", g->count);
+  MUST(mn_tensor_parameter(g->context, &t, name, rows > 1 ? 2 : 1, rows, cols));
+  double *values = random_values(rows * cols, 100 + (uint64_t)g->count, bound);
+  /* away from 0, where a leaky ReLU has its kink */
+  for (int64_t i = 0; i < rows * cols; i++)
+    if (fabs(values[i]) < 0.05) values[i] += 0.1;
+  MUST(mn_tensor_write(g->context, t, values));
+  MUST(mn_tensor_train(g->context, t, MN_TRAIN_STORE, NULL));
+  free(values);
+  g->leaves[g->count++] = t;
+  return t;
+}
+
+static struct mn_block_layer block_leaves(struct graph *g, int64_t inputs, int64_t channels, int64_t groups) {
+  struct mn_block_layer layer = {.groups = groups, .eps = 1e-3, .slope = 0.1};
+  layer.weight = leaf(g, channels, inputs, 1);
+  layer.bias = leaf(g, 1, channels, 1);
+  layer.gamma = leaf(g, 1, channels, 1);
+  layer.beta = leaf(g, 1, channels, 1);
+  return layer;
+}
+
+static void record_linear(struct graph *g) {
+  struct mn_tensor *x = leaf(g, 5, 7, 1), *weight = leaf(g, 3, 7, 1);
+  MUST(mn_linear_record(g->tape, &g->y, x, weight, leaf(g, 1, 3, 1)));
+}
+
+static void record_group_norm(struct graph *g) {
+  struct mn_tensor *x = leaf(g, 5, 12, 1), *gamma = leaf(g, 1, 12, 1);
+  MUST(mn_group_norm_record(g->tape, &g->y, x, gamma, leaf(g, 1, 12, 1), 3, 1e-3));
+}
+
+static void record_leaky_relu(struct graph *g) {
+  MUST(mn_leaky_relu_record(g->tape, &g->y, leaf(g, 35, 3, 1), 0.1));
+}
+
+static void record_add(struct graph *g) {
+  struct mn_tensor *a = leaf(g, 4, 3, 1);
+  MUST(mn_add_record(g->tape, &g->y, a, leaf(g, 4, 3, 1)));
+}
+
+static void record_add_to_itself(struct graph *g) {
+  struct mn_tensor *a = leaf(g, 4, 3, 1);
+  MUST(mn_add_record(g->tape, &g->y, a, a));
+}
+
+static void record_block(struct graph *g) {
+  struct mn_tensor *x = leaf(g, 5, 7, 1);
+  struct mn_block_layer layer = block_leaves(g, 7, 9, 3);
+  MUST(mn_block_record(g->tape, &g->y, x, &layer, MN_PLAN_BLOCK));
+}
+
+/* a leaf with three consumers: itself in a sum, twice, and a linear. */
+static void record_leaf_used_three_times(struct graph *g) {
+  struct mn_tensor *x = leaf(g, 4, 3, 1), *doubled, *mapped;
+  MUST(mn_add_record(g->tape, &doubled, x, x));
+  struct mn_tensor *weight = leaf(g, 3, 3, 1);
+  MUST(mn_linear_record(g->tape, &mapped, x, weight, leaf(g, 1, 3, 1)));
+  MUST(mn_add_record(g->tape, &g->y, doubled, mapped));
+}
+
+/* A block's output with three consumers, two of them GEMMs: its own sink then works on the sum. */
+static void record_output_used_three_times(struct graph *g) {
+  struct mn_tensor *x = leaf(g, 5, 4, 1), *h, *left, *right, *sum;
+  struct mn_block_layer layer = block_leaves(g, 4, 6, 2);
+  MUST(mn_block_record(g->tape, &h, x, &layer, MN_PLAN_BLOCK));
+  MUST(mn_linear_record(g->tape, &left, h, leaf(g, 6, 6, 1), layer.bias));
+  MUST(mn_leaky_relu_record(g->tape, &right, h, 0.5));
+  MUST(mn_add_record(g->tape, &sum, left, right));
+  MUST(mn_add_record(g->tape, &g->y, sum, h));
+}
+
+/* What was summed is read on by operations without a GEMM, too. */
+static void record_sum_normalised(struct graph *g) {
+  struct mn_tensor *a = leaf(g, 5, 8, 1), *sum;
+  MUST(mn_add_record(g->tape, &sum, a, a));
+  struct mn_tensor *gamma = leaf(g, 1, 8, 1);
+  MUST(mn_group_norm_record(g->tape, &g->y, sum, gamma, leaf(g, 1, 8, 1), 2, 1e-3));
+}
+
+static void take_target(struct graph *g, int64_t rows, int64_t cols) {
+  MUST(mn_tape_input(g->tape, &g->target, "target", rows, cols));
+}
+
+static void record_mse(struct graph *g) {
+  struct mn_tensor *y = leaf(g, 5, 3, 1);
+  take_target(g, 5, 3);
+  MUST(mn_mse_record(g->tape, y, g->target, 1));
+}
+
+static void record_cross_entropy(struct graph *g) {
+  struct mn_tensor *y = leaf(g, 7, 4, 2);
+  MUST(mn_tape_device(g->tape, (void **)&g->labels, 7, sizeof(int32_t)));
+  MUST(mn_cross_entropy_record(g->tape, y, g->labels, 1));
+}
+
+/* The logits come from an operation, which wants their gradient in its own way. */
+static void record_cross_entropy_of_linear(struct graph *g) {
+  struct mn_tensor *x = leaf(g, 7, 3, 2), *y;
+  MUST(mn_tape_device(g->tape, (void **)&g->labels, 7, sizeof(int32_t)));
+  struct mn_tensor *weight = leaf(g, 4, 3, 1);
+  MUST(mn_linear_record(g->tape, &y, x, weight, leaf(g, 1, 4, 1)));
+  MUST(mn_cross_entropy_record(g->tape, y, g->labels, 1));
+}
+
+static void record_block_mse(struct graph *g) {
+  struct mn_tensor *x = leaf(g, 5, 7, 1);
+  struct mn_block_layer layer = block_leaves(g, 7, 9, 3);
+  take_target(g, 5, 9);
+  MUST(mn_block_mse_record(g->tape, x, &layer, g->target, 1));
+}
+
+static const struct {
+  const char *name;
+  void (*record)(struct graph *graph);
+} operations[] = {
+    {"linear", record_linear},
+    {"group_norm", record_group_norm},
+    {"leaky_relu", record_leaky_relu},
+    {"add(a, b)", record_add},
+    {"add(a, a)", record_add_to_itself},
+    {"block", record_block},
+    {"a leaf used three times", record_leaf_used_three_times},
+    {"an output used three times", record_output_used_three_times},
+    {"a sum, normalised", record_sum_normalised},
+    {"mse", record_mse},
+    {"cross_entropy", record_cross_entropy},
+    {"cross_entropy of linear", record_cross_entropy_of_linear},
+    {"block + mse", record_block_mse},
+};
+
+static void open_graph(struct graph *g, struct mn_context *context, void (*record)(struct graph *)) {
+  *g = (struct graph){.context = context};
+  MUST(mn_tape_open(&g->tape, context, 1));
+  record(g);
+  MUST(mn_tape_finish(g->tape));
+  if (g->target) {
+    double *values = random_values(mn_tensor_count(g->target), 7, 1);
+    MUST(mn_tensor_write(context, g->target, values));
+    free(values);
+  }
+  if (g->labels) {
+    int32_t labels[7] = {0, 3, 2, 1, 1, 3, 0};
+    MUST(context->kernels->upload(context->stream, g->labels, labels, sizeof labels));
+    MUST(context->kernels->synchronize(context->stream));
+  }
+}
+
+static void close_graph(struct graph *g) {
+  mn_tape_close(g->tape);
+  for (int i = 0; i < g->count; i++) mn_tensor_free(g->context, g->leaves[i]);
+}
+
+/* Σ dy·y, or the loss. */
+static double loss_of(struct graph *g, const double *dy) {
+  double loss = 0;
+  MUST(mn_tape_forward(g->tape));
+  if (!g->y) {
+    MUST(mn_tape_results(g->tape, &loss, NULL));
+    return loss;
+  }
+  int64_t count = mn_tensor_count(g->y);
+  double *y = malloc((size_t)count * sizeof *y);
+  assert_non_null(y);
+  MUST(mn_tensor_read(g->context, g->y, y));
+  for (int64_t i = 0; i < count; i++) loss += dy[i] * y[i];
+  free(y);
+  return loss;
+}
+
+/* Four points, so that the error is h⁴'s. */
+static double numeric_at(struct graph *g, struct mn_tensor *t, double *values, int64_t i, const double *dy) {
+  const double h = 1e-3, value = values[i];
+  static const double steps[] = {1, -1, 2, -2}, weights[] = {8, -8, -1, 1};
+  double slope = 0;
+  for (int k = 0; k < 4; k++) {
+    values[i] = value + steps[k] * h;
+    MUST(mn_tensor_write(g->context, t, values));
+    slope += weights[k] * loss_of(g, dy);
+  }
+  values[i] = value;
+  MUST(mn_tensor_write(g->context, t, values));
+  return slope / (12 * h);
+}
+
+static void check_leaf(const char *operation, struct graph *g, struct mn_tensor *t, const double *dy) {
+  int64_t count = mn_tensor_count(t);
+  double *analytic = malloc((size_t)count * sizeof *analytic),
+         *values = malloc((size_t)count * sizeof *values);
+  double sum = 0;
+  assert_non_null(analytic);
+  assert_non_null(values);
+  MUST(mn_context_read(g->context, analytic, t->gradient, count));
+  MUST(mn_tensor_read(g->context, t, values));
+  for (int64_t i = 0; i < count; i++) sum += analytic[i] * analytic[i];
+  double rms = sqrt(sum / (double)count);
+  assert_true(rms > 1e-6);
+  for (int64_t i = 0; i < count; i++) {
+    double a = analytic[i], n = numeric_at(g, t, values, i, dy);
+    if (!(fabs(a - n) <= 1e-6 * fmax(rms, fmax(fabs(a), fabs(n)))))
+      fail_msg("%s, %s[%ld]: %.12g, by differences %.12g", operation, t->name, (long)i, a, n);
+  }
+  free(analytic);
+  free(values);
+}
+
+static void operations_match_differences(void **state) {
+  struct mn_context *context = open_or_skip(*state, "fp64");
+  for (size_t i = 0; i < COUNT(operations); i++) {
+    struct graph g;
+    open_graph(&g, context, operations[i].record);
+    int64_t count = g.y ? mn_tensor_count(g.y) : 1;
+    double *dy = random_values(count, 55, 1);
+    loss_of(&g, dy);
+    if (g.y) MUST(mn_context_write(context, g.y->gradient, dy, count));
+    MUST(mn_tape_backward(g.tape));
+    for (int k = 0; k < g.count; k++) check_leaf(operations[i].name, &g, g.leaves[k], dy);
+    free(dy);
+    close_graph(&g);
+  }
+  mn_context_close(context);
+}
+
+/* Runs mn_gradcheck; its report is shown when it is not `expected`. */
+static void check_model(struct mn_context *context, const struct mn_gradcheck_config *config,
+                        mn_status expected) {
+  char *report = NULL;
+  size_t size = 0;
+  FILE *out = open_memstream(&report, &size);
+  assert_non_null(out);
+  mn_status status = mn_gradcheck(out, context, config, 0);
+  fclose(out);
+  if (status != expected) print_message("%s", report);
+  free(report);
+  if (status != expected) fail_msg("status %d, not %d: %s", status, expected, mn_message());
+}
+
+static struct mn_gradcheck_config model_of(int depth, int64_t channels, int64_t groups, int64_t head) {
+  struct mn_gradcheck_config config = {.batch = 5, .seed = 3, .tolerance = 1e-6};
+  config.model = (struct mn_model_config){.inputs = 4,
+                                          .depth = depth,
+                                          .groups = groups,
+                                          .head = head,
+                                          .eps = 1e-5,
+                                          .slope = 0.01,
+                                          .plan = MN_PLAN_BLOCK};
+  for (int i = 0; i < depth; i++) config.model.hidden[i] = channels + i * groups;
+  return config;
+}
+
+static void every_plan_and_loss_matches_differences(void **state) {
+  struct mn_context *context = open_or_skip(*state, "fp64");
+  for (int plan = 0; plan < MN_PLANS; plan++)
+    for (int kind = 0; kind < 3; kind++) {
+      struct mn_gradcheck_config config = model_of(1, 9, 3, kind == 2 ? 5 : 0);
+      config.model.plan = (enum mn_plan)plan;
+      config.has_loss = kind > 0;
+      config.model.loss = kind == 2 ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
+      check_model(context, &config, MN_OK);
+    }
+  mn_context_close(context);
+}
+
+static void stacks_match_differences(void **state) {
+  struct mn_context *context = open_or_skip(*state, "fp64");
+  for (int plan = MN_PLAN_NONE; plan < MN_PLANS; plan += MN_PLAN_BLOCK - MN_PLAN_NONE)
+    for (int kind = 0; kind < 5; kind++) {
+      struct mn_gradcheck_config config = model_of(3, 6, 2, kind % 2 ? 3 : 0);
+      config.model.plan = (enum mn_plan)plan;
+      config.has_loss = kind > 1;
+      config.model.loss = kind == 4 ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
+      check_model(context, &config, MN_OK);
+    }
+  mn_context_close(context);
+}
+
+/* One row, one channel, one channel a group, two channels a group, one group, chunks of rows that do not come
+ * out even. */
+static void odd_sizes_match_differences(void **state) {
+  static const struct {
+    int64_t batch, inputs, channels, groups;
+    int depth;
+  } sizes[] = {{1, 5, 6, 2, 1}, {1, 1, 1, 1, 1}, {4, 3, 5, 5, 1},  {4, 3, 5, 5, 3},  {3, 2, 6, 3, 1},
+               {2, 3, 4, 2, 2}, {3, 7, 7, 1, 2}, {33, 3, 6, 2, 1}, {67, 2, 3, 1, 1}, {6, 33, 15, 5, 1}};
+  struct mn_context *context = open_or_skip(*state, "fp64");
+  for (size_t i = 0; i < COUNT(sizes); i++)
+    for (int has_loss = 0; has_loss < 2; has_loss++) {
+      struct mn_gradcheck_config config = model_of(sizes[i].depth, sizes[i].channels, sizes[i].groups, 0);
+      config.batch = sizes[i].batch;
+      config.model.inputs = sizes[i].inputs;
+      config.has_loss = has_loss;
+      check_model(context, &config, MN_OK);
+    }
+  mn_context_close(context);
+}
+
+/* The check itself must be able to fail. */
+
+static mn_gemm_function *right_gemm;
+static mn_column_sums_function *right_column_sums;
+static double injected;
+static int injected_into;
+
+/* dW with one element changed. */
+static mn_status wrong_gemm(struct mn_stream *stream, enum mn_form form, const struct mn_operand *a,
+                            const struct mn_operand *b, const struct mn_epilogue *epilogue) {
+  MN_TRY(right_gemm(stream, form, a, b, epilogue));
+  if (form == MN_TN && injected_into == 0) ((double *)epilogue->into)[2] *= injected;
+  return MN_OK;
+}
+
+/* dbias, dgamma or dbeta with one element changed. */
+static mn_status wrong_column_sums(struct mn_stream *stream, const void *sums, int64_t chunks,
+                                   int64_t channels, const struct mn_epilogue *const sinks[3]) {
+  MN_TRY(right_column_sums(stream, sums, chunks, channels, sinks));
+  if (injected_into > 0) ((double *)sinks[injected_into - 1]->into)[1] *= injected;
+  return MN_OK;
+}
+
+static void a_wrong_gradient_is_a_miss(void **state) {
+  static const double wrongs[] = {1.01, -1, 0, NAN, INFINITY};
+  struct mn_context *context = open_or_skip(*state, "fp64");
+  struct mn_kernels broken = *context->kernels;
+  right_gemm = broken.gemm, right_column_sums = broken.column_sums;
+  broken.gemm = wrong_gemm, broken.column_sums = wrong_column_sums;
+  context->kernels = &broken;
+  struct mn_gradcheck_config config = model_of(1, 6, 2, 0);
+  for (injected_into = 0; injected_into < 4; injected_into++)
+    for (size_t i = 0; i < COUNT(wrongs); i++) {
+      injected = wrongs[i];
+      config.has_loss = i % 2 == 0;
+      check_model(context, &config, MN_FAILED);
+    }
+  injected = 1, injected_into = 0;
+  check_model(context, &config, MN_OK);
+  mn_context_close(context);
+}
+
+/* The same model by each plan: y, the loss, and all gradients. */
+
+enum { ROWS = 37, TENSORS = 2 + 1 + 4 * 2 };
+struct outcome {
+  double *tensors[TENSORS]; /* y; the loss; x's gradient; each parameter's */
+  int64_t counts[TENSORS];
+};
+
+static void keep(struct outcome *o, int which, struct mn_context *context, const void *reals, int64_t count) {
+  o->tensors[which] = malloc((size_t)count * sizeof(double));
+  o->counts[which] = count;
+  assert_non_null(o->tensors[which]);
+  if (reals) MUST(mn_context_read(context, o->tensors[which], reals, count));
+}
+
+static struct outcome run_plan(struct mn_context *context, enum mn_plan plan) {
+  struct mn_model_config config = model_of(2, 12, 3, 0).model;
+  struct mn_model *model;
+  struct mn_pass *train, *predict;
+  struct outcome o;
+  config.plan = plan;
+  MUST(mn_model_open(&model, context, &config));
+  for (int i = 0; i < model->count; i++) {
+    double *values = random_values(mn_tensor_count(model->parameters[i]), (uint64_t)i, 1);
+    MUST(mn_tensor_write(context, model->parameters[i], values));
+    free(values);
+  }
+  MUST(mn_model_train(model, MN_TRAIN_STORE, NULL));
+  MUST(mn_pass_open(&train, model, MN_PASS_TRAIN, ROWS, 1, 1));
+  MUST(mn_pass_open(&predict, model, MN_PASS_PREDICT, ROWS, 1, 0));
+  double *x = random_values(mn_tensor_count(train->x), 50, 1);
+  double *target = random_values(mn_tensor_count(train->target), 51, 1);
+  MUST(mn_tensor_write(context, train->x, x));
+  MUST(mn_tensor_write(context, predict->x, x));
+  MUST(mn_tensor_write(context, train->target, target));
+  MUST(mn_tape_forward(predict->tape));
+  keep(&o, 0, context, predict->y->value.real, mn_tensor_count(predict->y));
+  MUST(mn_tape_forward(train->tape));
+  keep(&o, 1, context, NULL, 1);
+  MUST(mn_tape_results(train->tape, o.tensors[1], NULL));
+  MUST(mn_tape_backward(train->tape));
+  keep(&o, 2, context, train->x->gradient, mn_tensor_count(train->x));
+  for (int i = 0; i < model->count; i++)
+    keep(&o, 3 + i, context, model->parameters[i]->gradient, mn_tensor_count(model->parameters[i]));
+  free(x);
+  free(target);
+  mn_pass_close(train);
+  mn_pass_close(predict);
+  mn_model_close(model);
+  return o;
+}
+
+static void plans_give_the_same(void **state) {
+  static const char *const precisions[] = {"fp64", "fp32"};
+  for (int p = 0; p < 2; p++) {
+    struct mn_context *context = open_or_skip(*state, precisions[p]);
+    struct outcome block = run_plan(context, MN_PLAN_BLOCK);
+    for (int plan = 0; plan < MN_PLANS; plan++) {
+      struct outcome other = run_plan(context, (enum mn_plan)plan);
+      for (int i = 0; i < TENSORS; i++) {
+        char what[64];
+        snprintf(what, sizeof what, "plan %s, tensor %d", mn_plan_name((enum mn_plan)plan), i);
+        assert_close(what, other.tensors[i], block.tensors[i], block.counts[i], p ? 1e-5 : 1e-12);
+        free(other.tensors[i]);
+      }
+    }
+    for (int i = 0; i < TENSORS; i++) free(block.tensors[i]);
+    mn_context_close(context);
+  }
+}
+
+/* Two passes scaled by a half, added up, are the gradient of the loss: with the loss fused and without. */
+static void scaled_passes_add_up(void **state) {
+  struct mn_context *context = open_or_skip(*state, "fp64");
+  for (int kind = 0; kind < 3; kind++) {
+    struct mn_model_config config = model_of(2, 6, 2, kind ? 4 : 0).model;
+    config.loss = kind == 2 ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
+    struct mn_model *model;
+    double *once[MN_MODEL_PARAMETERS] = {0};
+    MUST(mn_model_open(&model, context, &config));
+    MUST(mn_model_initialise(model, 9));
+    for (int halves = 0; halves < 2; halves++) {
+      struct mn_pass *pass;
+      MUST(mn_model_train(model, halves ? MN_TRAIN_ADD : MN_TRAIN_STORE, NULL));
+      MUST(mn_pass_open(&pass, model, MN_PASS_TRAIN, 6, halves ? 0.5 : 1, 0));
+      double *x = random_values(6 * 4, 1, 1), *target = random_values(6 * mn_model_outputs(&config), 2, 1);
+      int32_t labels[6] = {0, 1, 2, 3, 0, 1};
+      MUST(mn_pass_load(pass, x, config.loss == MN_LOSS_MSE ? (void *)target : (void *)labels));
+      MUST(context->kernels->synchronize(context->stream));
+      for (int k = 0; k <= halves; k++) {
+        MUST(mn_tape_forward(pass->tape));
+        MUST(mn_tape_backward(pass->tape));
+      }
+      struct memory m = {.context = context};
+      for (int i = 0; i < model->count; i++) {
+        const struct mn_tensor *t = model->parameters[i];
+        if (halves)
+          assert_reals(&m, t->name, t->gradient, once[i], mn_tensor_count(t), 1e-13);
+        else
+          once[i] = read_reals(&m, t->gradient, mn_tensor_count(t));
+      }
+      free(x);
+      free(target);
+      mn_pass_close(pass);
+    }
+    for (int i = 0; i < model->count; i++) free(once[i]);
+    mn_model_close(model);
+  }
+  mn_context_close(context);
+}
+
+#define BOTH(test) ON("cpu", test), ON("cuda", test)
+
+int main(void) {
+  omp_set_num_threads(1); /* thousands of forwards, each too small to share */
+  const struct CMUnitTest tests[] = {
+      BOTH(operations_match_differences),
+      BOTH(every_plan_and_loss_matches_differences),
+      BOTH(stacks_match_differences),
+      BOTH(odd_sizes_match_differences),
+      ON("cpu", a_wrong_gradient_is_a_miss),
+      BOTH(plans_give_the_same),
+      BOTH(scaled_passes_add_up),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

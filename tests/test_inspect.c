@@ -1,0 +1,534 @@
+/* The JSON writer, and what info, verify and diff say: of checkpoints, of other HDF5 files, of what is
+ * broken. Every answer with json is parsed by a small parser of its own, which takes nothing but JSON. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <float.h>
+#include <hdf5.h>
+
+#include "data/hdf5.h"
+#include "tests/checkpoint_make.h"
+#include "train/inspect.h"
+#include "train/json.h"
+
+/* ---- a parser of JSON: each function returns what follows, or NULL when it is none ---- */
+
+static const char *parse_value(const char *at, int depth);
+
+static const char *parse_string(const char *at) {
+  if (*at++ != '"') return NULL;
+  while (*at != '"') {
+    if ((unsigned char)*at < 0x20) return NULL; /* the end, too */
+    if (*at == '\\') {
+      at++;
+      if (*at == 'u') {
+        if (strspn(at + 1, "0123456789abcdefABCDEF") < 4) return NULL;
+        at += 4;
+      } else if (!*at || !strchr("\"\\/bfnrt", *at)) {
+        return NULL;
+      }
+    }
+    at++;
+  }
+  return at + 1;
+}
+
+static const char *parse_digits(const char *at) {
+  size_t count = strspn(at, "0123456789");
+  return count ? at + count : NULL;
+}
+
+static const char *parse_number(const char *at) {
+  if (*at == '-') at++;
+  const char *end = *at == '0' ? at + 1 : parse_digits(at);
+  if (end && *end == '.') end = parse_digits(end + 1);
+  if (end && (*end == 'e' || *end == 'E')) {
+    end++;
+    if (*end == '+' || *end == '-') end++;
+    end = parse_digits(end);
+  }
+  return end;
+}
+
+static const char *parse_members(const char *at, char close, int depth) {
+  if (*at == close) return at + 1;
+  for (;;) {
+    if (close == '}') {
+      at = parse_string(at);
+      if (!at || *at++ != ':') return NULL;
+    }
+    at = parse_value(at, depth);
+    if (!at) return NULL;
+    if (*at == close) return at + 1;
+    if (*at++ != ',') return NULL;
+  }
+}
+
+static const char *parse_value(const char *at, int depth) {
+  static const char *const words[] = {"null", "true", "false"};
+  for (int i = 0; i < 3; i++)
+    if (strncmp(at, words[i], strlen(words[i])) == 0) return at + strlen(words[i]);
+  if (depth > 20) return NULL;
+  if (*at == '{') return parse_members(at + 1, '}', depth + 1);
+  if (*at == '[') return parse_members(at + 1, ']', depth + 1);
+  if (*at == '"') return parse_string(at);
+  return parse_number(at);
+}
+
+static void assert_json_line(const char *text) {
+  const char *end = *text == '{' ? parse_value(text, 0) : NULL;
+  if (!end || strcmp(end, "\n") != 0) fail_msg("not one line of JSON: %s", text);
+}
+
+static void test_parser(void **state) {
+  (void)state;
+  const char *const good[] = {"{}\n", "{\"a\":[1,-2.5e-3,null,true,\"\\u0001\\n\"],\"b\":{\"c\":0}}\n"};
+  const char *const bad[] = {"{,}\n",        "{\"a\":[1,]}\n", "{\"a\" 1}\n",
+                             "{\"a\":01}\n", "{\"a\":nan}\n",  "{\"a\":\"\t\"}\n"};
+  for (size_t i = 0; i < sizeof good / sizeof *good; i++) assert_json_line(good[i]);
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    const char *end = parse_value(bad[i], 0);
+    assert_true(!end || strcmp(end, "\n") != 0);
+  }
+}
+
+/* ---- a folder, and the text of an answer ---- */
+
+static char other[1100]; /* b.h5, beside `path` */
+static char *text;       /* of the last answer */
+
+static int setup_two(void **state) {
+  setup(state);
+  snprintf(path, sizeof path, "%s/a.h5", folder);
+  snprintf(other, sizeof other, "%s/b.h5", folder);
+  return 0;
+}
+
+static int teardown_two(void **state) {
+  free(text);
+  text = NULL;
+  return teardown(state);
+}
+
+enum command { INFO, VERIFY, DIFF };
+
+static mn_status run(enum command command, const char *a, const char *b, int json) {
+  size_t size;
+  free(text);
+  FILE *out = open_memstream(&text, &size);
+  mn_status status = command == INFO     ? mn_info(out, a, json)
+                     : command == VERIFY ? mn_verify(out, a, json)
+                                         : mn_diff(out, a, b, json);
+  fclose(out);
+  if (json && *text) assert_json_line(text);
+  return status;
+}
+
+static void assert_text(const char *words) {
+  if (!strstr(text, words)) fail_msg("\"%s\" lacks \"%s\"", text, words);
+}
+
+static void save(const struct mn_checkpoint *made, const char *to) {
+  assert_int_equal(mn_checkpoint_save(made, to, 1), MN_OK);
+}
+
+/* ---- json ---- */
+
+static void test_json(void **state) {
+  (void)state;
+  size_t size;
+  struct mn_json json;
+  FILE *out = open_memstream(&text, &size);
+  mn_json_begin(&json, out);
+  mn_json_open(&json, NULL);
+  mn_json_number(&json, "tenth", 0.1);
+  mn_json_array_open(&json, "list");
+  mn_json_integer(&json, NULL, INT64_MIN);
+  mn_json_unsigned(&json, NULL, UINT64_MAX);
+  mn_json_number(&json, NULL, INFINITY);
+  mn_json_number(&json, NULL, NAN);
+  mn_json_close(&json);
+  mn_json_open(&json, "none");
+  mn_json_close(&json);
+  mn_json_boolean(&json, "yes", 2);
+  mn_json_null(&json, "nothing");
+  mn_json_string(&json, "no \"string\"", NULL);
+  mn_json_string(&json, "text", "a\"b\\c\nd\x01\x7f é € 𝄞");
+  mn_json_string(&json, "bytes", "\xff \xc0\x80 \xed\xa0\x80 \xf4\x90\x80\x80 \xe2\x82");
+  mn_json_close(&json);
+  fclose(out);
+  assert_json_line(text);
+  assert_string_equal(
+      text, "{\"tenth\":0.10000000000000001,\"list\":[-9223372036854775808,18446744073709551615,null,null],"
+            "\"none\":{},\"yes\":true,\"nothing\":null,\"no \\\"string\\\"\":null,"
+            "\"text\":\"a\\\"b\\\\c\\u000ad\\u0001\\u007f é € 𝄞\","
+            "\"bytes\":\"\\ufffd \\ufffd\\ufffd \\ufffd\\ufffd\\ufffd \\ufffd\\ufffd\\ufffd\\ufffd "
+            "\\ufffd\\ufffd\"}\n");
+}
+
+/* ---- info ---- */
+
+static void test_info_checkpoint(void **state) {
+  (void)state;
+  struct mn_checkpoint *made = make_checkpoint(6, 4, 1, 8, 1, 12);
+  save(made, path);
+  mn_checkpoint_free(made);
+  assert_int_equal(run(INFO, path, NULL, 0), MN_OK);
+  assert_text("minnow checkpoint, format_version 1");
+  assert_text("6 → 4 → 4 → head 3, 2 groups, cross-entropy");
+  assert_text("79 float64, with momentum"); /* 4·6 + 3·4, 4·4 + 3·4, 3·4 + 3 */
+  assert_text("blocks.1.gn.bias [4]");
+  assert_text("head.weight [3, 4]");
+  assert_text("step 12, epoch 3, position 320, 768 samples, seed 18446744073709551608, best metric -inf");
+  assert_text("option-7 = vä\n");
+  assert_int_equal(run(INFO, path, NULL, 1), MN_OK);
+  assert_text("\"kind\":\"checkpoint\",\"format_version\":1,");
+  assert_text("\"hidden\":[4,4]");
+  assert_text("\"parameters\":79,\"momentum\":true");
+  assert_text("{\"name\":\"head.weight\",\"type\":\"float64\",\"shape\":[3,4]}");
+  assert_text("\"seed\":18446744073709551608,\"best_metric\":null");
+  assert_text("\\\"quoted\\\"");
+  assert_text("\"fingerprint\":{\"version\":\"0.1.0\"}");
+}
+
+static void put_attribute(hid_t object, const char *name, hid_t type, hsize_t count, const void *value) {
+  hid_t space = count ? H5Screate_simple(1, &count, NULL) : H5Screate(H5S_SCALAR);
+  hid_t attribute = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(H5Awrite(attribute, type, value) >= 0);
+  H5Aclose(attribute);
+  H5Sclose(space);
+}
+
+static hid_t put_dataset(hid_t file, const char *name, hid_t type, int rank, const hsize_t *shape,
+                         hid_t creation, const void *values) {
+  hid_t space = H5Screate_simple(rank, shape, NULL);
+  hid_t dataset = H5Dcreate2(file, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+  assert_true(dataset >= 0);
+  if (values) assert_true(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
+  H5Sclose(space);
+  return dataset;
+}
+
+enum { ROWS = 300000 };
+
+/* Data to train on, x [300000, 4] in chunks with checksums (4.8 MB) and labels y, and an assortment beside.
+ */
+static void make_dataset(const char *to) {
+  hsize_t shape[2] = {ROWS, 4}, chunk[2] = {1000, 3}, three = 3;
+  float *x = make_values(ROWS * 4, 4, 0);
+  int *y = calloc(ROWS, sizeof *y);
+  const double scale = 0.5, list[3] = {1, 2.5, NAN};
+  const char *strings[3] = {"one", "", "three"};
+  y[7] = 9;
+  mn_hdf5_lock();
+  hid_t file = H5Fcreate(to, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t chunked = H5Pcreate(H5P_DATASET_CREATE), string = H5Tcopy(H5T_C_S1);
+  H5Pset_chunk(chunked, 2, chunk);
+  H5Pset_fletcher32(chunked);
+  H5Tset_size(string, H5T_VARIABLE);
+  hid_t dataset = put_dataset(file, "x", H5T_NATIVE_FLOAT, 2, shape, chunked, x);
+  put_attribute(dataset, "units \"u\"", string, 0, &strings[0]);
+  put_attribute(dataset, "factor", H5T_NATIVE_DOUBLE, 0, &scale);
+  put_attribute(dataset, "list", H5T_NATIVE_DOUBLE, 3, list);
+  H5Dclose(dataset);
+  H5Dclose(put_dataset(file, "y", H5T_NATIVE_INT, 1, shape, H5P_DEFAULT, y));
+  H5Dclose(put_dataset(file, "names", string, 1, &three, H5P_DEFAULT, strings));
+  H5Dclose(put_dataset(file, "scalar", H5T_NATIVE_DOUBLE, 0, NULL, H5P_DEFAULT, &scale));
+  H5Dclose(put_dataset(file, "unwritten", H5T_NATIVE_UINT8, 2, shape, H5P_DEFAULT, NULL));
+  hid_t group = H5Gcreate2(file, "more", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  H5Lcreate_soft("/nowhere", group, "gone", H5P_DEFAULT, H5P_DEFAULT);
+  H5Gclose(group);
+  H5Tclose(string);
+  H5Pclose(chunked);
+  assert_true(H5Fclose(file) >= 0);
+  mn_hdf5_unlock();
+  free(x);
+  free(y);
+}
+
+static void test_info_other(void **state) {
+  (void)state;
+  make_dataset(path);
+  assert_int_equal(run(INFO, path, NULL, 0), MN_OK);
+  assert_text("300000 rows of 4 inputs, 10 classes");
+  assert_text("float32 [300000, 4], 7202400 bytes stored, checksums");
+  assert_text("int32 [300000], 1200000 bytes stored\n");
+  assert_text("string [3]");
+  assert_text("uint8 [300000, 4], 0 bytes stored");
+  assert_text("/more/gone");
+  assert_text("soft or external link, not followed");
+  assert_text("units \"u\" = \"one\"");
+  assert_text("list = 1, 2.5, nan");
+  assert_int_equal(run(INFO, path, NULL, 1), MN_OK);
+  assert_text("{\"name\":\"/x\",\"kind\":\"dataset\",\"type\":\"float32\",\"shape\":[300000,4]");
+  assert_text("\"attributes\":{\"factor\":0.5,\"list\":[1,2.5,null],\"units \\\"u\\\"\":\"one\"}");
+  assert_text("{\"name\":\"/more/gone\",\"kind\":\"link\"}");
+  assert_text("\"train\":{\"rows\":300000,\"inputs\":4,\"outputs\":10,\"classes\":true}");
+  assert_int_equal(run(INFO, "data/digits.h5", NULL, 1), MN_OK);
+  assert_text("\"train\":{\"rows\":1437,\"inputs\":64,\"outputs\":10,\"classes\":true}");
+  assert_text("\"test\":{\"rows\":360,");
+}
+
+/* HDF5 that is no data to train on is described all the same. */
+static void test_info_no_dataset(void **state) {
+  (void)state;
+  mn_hdf5_lock();
+  hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(H5Fclose(file) >= 0);
+  mn_hdf5_unlock();
+  assert_int_equal(run(INFO, path, NULL, 0), MN_OK);
+  assert_text("not to be trained on");
+  assert_int_equal(run(INFO, path, NULL, 1), MN_OK);
+  assert_text("\"train\":null,\"test\":null");
+}
+
+static void flip(const char *of, size_t offset) {
+  FILE *file = fopen(of, "r+b");
+  assert_non_null(file);
+  fseek(file, (long)offset, SEEK_SET);
+  int byte = getc(file);
+  fseek(file, (long)offset, SEEK_SET);
+  putc(byte ^ 1, file);
+  fclose(file);
+}
+
+/* Where the bytes of a float stand in a file. */
+static size_t find_float(const char *of, float value) {
+  size_t size, at = 0;
+  unsigned char *bytes = read_bytes(of, &size);
+  while (at + 4 <= size && memcmp(bytes + at, &value, 4) != 0) at++;
+  assert_true(at + 4 <= size);
+  free(bytes);
+  return at;
+}
+
+/* Where nothing can be told, nothing is written. */
+static void test_errors(void **state) {
+  (void)state;
+  for (int json = 0; json < 2; json++) {
+    for (enum command command = INFO; command <= DIFF; command++) {
+      assert_int_equal(run(command, path, path, json), MN_NO_INPUT);
+      assert_says(path);
+      assert_string_equal(text, "");
+    }
+    write_bytes(path, "not HDF5", 8);
+    assert_int_equal(run(INFO, path, NULL, json), MN_BAD_DATA);
+    assert_string_equal(text, "");
+    assert_int_equal(run(DIFF, path, path, json), MN_BAD_DATA);
+    assert_string_equal(text, "");
+    unlink(path);
+  }
+  struct mn_checkpoint *made = make_checkpoint(6, 4, 1, 4, 1, 12);
+  save(made, path);
+  mn_checkpoint_free(made);
+  for (enum command command = INFO; command <= DIFF; command++) { /* a full disk under stdout */
+    FILE *full = fopen("/dev/full", "w");
+    assert_non_null(full);
+    mn_status status = command == INFO     ? mn_info(full, path, 0)
+                       : command == VERIFY ? mn_verify(full, path, 0)
+                                           : mn_diff(full, path, path, 0);
+    fclose(full);
+    assert_int_equal(status, MN_IO);
+    assert_says("No space");
+  }
+}
+
+/* ---- verify ---- */
+
+static void test_verify_checkpoint(void **state) {
+  (void)state;
+  struct mn_checkpoint *made = make_checkpoint(6, 4, 1, 4, 1, 12);
+  save(made, path);
+  mn_checkpoint_free(made);
+  assert_int_equal(run(VERIFY, path, NULL, 0), MN_OK);
+  assert_text("minnow checkpoint, whole: 20 datasets, 632 bytes read, every checksum right");
+  assert_int_equal(run(VERIFY, path, NULL, 1), MN_OK);
+  assert_text("\"kind\":\"checkpoint\",\"whole\":true,\"reason\":null,\"datasets\":20,\"checksums\":20");
+  flip(path, find_float(path, (float)sin(12)));
+  assert_int_equal(run(VERIFY, path, NULL, 0), MN_BAD_DATA);
+  assert_says("damaged at blocks.0.fc.weight");
+  assert_string_equal(text, "");
+  assert_int_equal(run(VERIFY, path, NULL, 1), MN_BAD_DATA);
+  assert_text("\"whole\":false,\"reason\":\"");
+  assert_text("damaged at blocks.0.fc.weight");
+}
+
+static void test_verify_other(void **state) {
+  (void)state;
+  make_dataset(path);
+  assert_int_equal(run(VERIFY, path, NULL, 0), MN_OK);
+  assert_text(
+      "HDF5, whole: 5 datasets, 6000032 bytes read, 1 of them with checksums, all right, 1 never written, "
+      "1 links not followed");
+  assert_int_equal(run(VERIFY, path, NULL, 1), MN_OK);
+  assert_text("\"whole\":true,\"reason\":null,\"datasets\":5,\"checksums\":1,\"unwritten\":1,\"links\":1");
+  /* The very last element, so that all has to be read to see it. */
+  flip(path, find_float(path, (float)sin((ROWS * 4 - 1) * 0.37)));
+  assert_int_equal(run(VERIFY, path, NULL, 1), MN_BAD_DATA);
+  assert_text("\"whole\":false,\"reason\":\"");
+  assert_says("damaged at /x");
+  assert_says("hecksum");
+  make_dataset(path);
+  assert_int_equal(truncate(path, 1000000), 0);
+  assert_int_equal(run(VERIFY, path, NULL, 0), MN_BAD_DATA);
+  assert_says("cut short");
+}
+
+/* What reaches out of the file, and groups in a circle. */
+static void test_verify_odd(void **state) {
+  (void)state;
+  hsize_t shape[2] = {4, 6};
+  mn_hdf5_lock();
+  hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT),
+        creation = H5Pcreate(H5P_DATASET_CREATE);
+  H5Pset_external(creation, "/etc/passwd", 0, 96);
+  H5Dclose(put_dataset(file, "out", H5T_IEEE_F32LE, 2, shape, creation, NULL));
+  H5Pclose(creation);
+  assert_true(H5Fclose(file) >= 0);
+  mn_hdf5_unlock();
+  assert_int_equal(run(INFO, path, NULL, 0), MN_OK);
+  assert_text("in other files");
+  assert_int_equal(run(VERIFY, path, NULL, 0), MN_BAD_DATA);
+  assert_says("/out is stored in other files");
+  mn_hdf5_lock();
+  file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t group = H5Gcreate2(file, "circle", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  H5Lcreate_hard(file, "circle", group, "round", H5P_DEFAULT, H5P_DEFAULT);
+  H5Lcreate_hard(file, "circle", group, "and", H5P_DEFAULT, H5P_DEFAULT);
+  H5Gclose(group);
+  assert_true(H5Fclose(file) >= 0);
+  mn_hdf5_unlock();
+  assert_int_equal(run(VERIFY, path, NULL, 1), MN_BAD_DATA);
+  assert_says("in a circle");
+}
+
+/* ---- diff ---- */
+
+/* Saves `made` as it is to one file and, after the caller's change, to the other. */
+static struct mn_checkpoint *saved(void) {
+  struct mn_checkpoint *made = make_checkpoint(6, 4, 1, 4, 1, 12);
+  save(made, path);
+  return made;
+}
+
+static void assert_differ(struct mn_checkpoint *changed, const char *words, const char *json_words) {
+  save(changed, other);
+  assert_int_equal(run(DIFF, path, other, 0), MN_FAILED);
+  assert_says("differ in");
+  assert_text(words);
+  assert_int_equal(run(DIFF, path, other, 1), MN_FAILED);
+  assert_text(json_words);
+  assert_text("\"equal\":false");
+  mn_checkpoint_free(changed);
+}
+
+static void test_diff_same(void **state) {
+  (void)state;
+  struct mn_checkpoint *made = saved();
+  strcpy(made->options[0].value, "another place"); /* /config is not compared */
+  ((float *)made->tensors[1].value)[0] = NAN;      /* and a NaN is itself */
+  save(made, path);
+  save(made, other);
+  mn_checkpoint_free(made);
+  assert_int_equal(run(DIFF, path, other, 0), MN_OK);
+  assert_text("the same");
+  assert_int_equal(run(DIFF, path, other, 1), MN_OK);
+  assert_text("\"tensors\":[],\"attributes\":[],\"equal\":true}");
+}
+
+static void test_diff_values(void **state) {
+  (void)state;
+  struct mn_checkpoint *made = saved();
+  float *weight = made->tensors[0].value;
+  weight[3] = nextafterf(nextafterf(weight[3], 9), 9);
+  weight[5] = nextafterf(weight[5], -9);
+  assert_differ(
+      made, "/model/blocks.0.fc.weight: 2 of 24 differ, by up to 2 ULP\n",
+      "{\"name\":\"/model/blocks.0.fc.weight\",\"elements\":24,\"differing\":2,\"nan\":0,\"max_ulp\":2}");
+
+  made = saved();
+  ((float *)made->tensors[9].momentum)[1] = NAN;
+  assert_differ(made, "/optimizer/momentum/head.bias: 1 of 3 differ, 1 of them NaN\n",
+                "\"differing\":1,\"nan\":1,\"max_ulp\":0");
+
+  made = saved();
+  ((float *)made->tensors[3].value)[0] = 0.0f;
+  save(made, path);
+  ((float *)made->tensors[3].value)[0] = -0.0f; /* the neighbour of +0 */
+  assert_differ(made, "1 of 4 differ, by up to 1 ULP", "\"max_ulp\":1");
+
+  made = saved();
+  ((float *)made->tensors[3].value)[0] = FLT_MAX;
+  save(made, path);
+  ((float *)made->tensors[3].value)[0] = -FLT_MAX;
+  assert_differ(made, "by up to 4278190079 ULP", "\"max_ulp\":4278190079");
+}
+
+static void test_diff_double(void **state) {
+  (void)state;
+  struct mn_checkpoint *made = make_checkpoint(6, 4, 0, 8, 0, 12);
+  double *value = made->tensors[0].value;
+  value[0] = INFINITY;
+  save(made, path);
+  value[0] = -INFINITY; /* farther than a signed distance goes */
+  assert_differ(made, "1 of 24 differ, by up to 18437736874454810625 ULP",
+                "\"max_ulp\":18437736874454810625");
+}
+
+static void test_diff_attributes(void **state) {
+  (void)state;
+  struct mn_checkpoint *made = saved();
+  made->step = 13;
+  made->seed = 5;
+  strcpy(made->loss, "mse");
+  made->best = 0.5;
+  assert_differ(made, "/progress step: 12 | 13\n", "{\"name\":\"/progress step\",\"a\":12,\"b\":13}");
+  assert_text("{\"name\":\"/progress best_metric\",\"a\":null,\"b\":0.5,\"ulp\":");
+  assert_text("\"a\":18446744073709551608,\"b\":5}");
+  assert_text("{\"name\":\"/model loss\",\"a\":\"cross-entropy\",\"b\":\"mse\"}");
+  made = saved();
+  made->eps = nextafter(made->eps, 1);
+  assert_differ(made, "/model eps: 1.0000000000000001e-05 | 1.0000000000000003e-05, 1 ULP\n", "\"ulp\":1}");
+}
+
+static void test_diff_unlike(void **state) {
+  (void)state;
+  mn_checkpoint_free(saved());
+  assert_differ(make_checkpoint(6, 4, 0, 4, 1, 12), "/model/head.weight: only in", "\"b\":null");
+  assert_int_equal(run(DIFF, path, other, 0), MN_FAILED);
+  assert_text("a.h5\n");
+  assert_int_equal(run(DIFF, other, path, 0), MN_FAILED); /* the other way round */
+  assert_text("/optimizer/momentum/head.bias: only in");
+  assert_text("a.h5\n");
+  assert_differ(make_checkpoint(6, 4, 1, 4, 0, 12), "/optimizer/momentum/head.bias: only in",
+                "{\"name\":\"/optimizer/momentum/head.bias\",\"a\":\"float32 [3]\",\"b\":null}");
+  assert_differ(make_checkpoint(6, 4, 1, 8, 1, 12), "/model/head.bias: float32 [3] | float64 [3]\n",
+                "\"a\":\"float32 [3]\",\"b\":\"float64 [3]\"");
+  assert_differ(make_checkpoint(5, 8, 1, 4, 1, 12),
+                "/model/blocks.0.fc.weight: float32 [4, 6] | float32 [8, 5]\n",
+                "{\"name\":\"/model hidden[1]\",\"a\":4,\"b\":8}");
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup_two, teardown_two)
+  const struct CMUnitTest tests[] = {
+      TEST(test_parser),
+      TEST(test_json),
+      TEST(test_info_checkpoint),
+      TEST(test_info_other),
+      TEST(test_info_no_dataset),
+      TEST(test_errors),
+      TEST(test_verify_checkpoint),
+      TEST(test_verify_other),
+      TEST(test_verify_odd),
+      TEST(test_diff_same),
+      TEST(test_diff_values),
+      TEST(test_diff_double),
+      TEST(test_diff_attributes),
+      TEST(test_diff_unlike),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,782 @@
+/* The kernels one by one, through the table that the engine uses, on every device there is: against plain
+ * double arithmetic written out here, and against what the headers promise to the bit. */
+#include "tests/check.h"
+
+#include "kernels/half.h"
+#include "kernels/philox.h"
+
+static const char *const widths[] = {"fp64", "fp32"};
+
+static double tolerance_of(const struct mn_context *context) {
+  return context->precision == MN_FP64 ? 1e-12 : 2e-5;
+}
+
+/* Random numbers */
+
+/* Philox4x32-10 as Salmon et al. describe it, written out. */
+static void philox_reference(uint32_t counter[4], const uint32_t given[2]) {
+  uint32_t key[2] = {given[0], given[1]};
+  for (int round = 0; round < 10; round++) {
+    uint64_t a = (uint64_t)0xD2511F53u * counter[0], b = (uint64_t)0xCD9E8D57u * counter[2];
+    uint32_t next[4] = {(uint32_t)(b >> 32) ^ counter[1] ^ key[0], (uint32_t)b,
+                        (uint32_t)(a >> 32) ^ counter[3] ^ key[1], (uint32_t)a};
+    memcpy(counter, next, sizeof next);
+    key[0] += 0x9E3779B9u, key[1] += 0xBB67AE85u;
+  }
+}
+
+/* Random123's published answers; the reference has to give them, and the kernels' Philox what it gives. */
+static void philox_gives_the_known_answers(void **state) {
+  (void)state;
+  static const struct {
+    uint32_t counter[4], key[2], answer[4];
+  } known[] = {
+      {{0}, {0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+      {{~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+      {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+       {0xa4093822, 0x299f31d0},
+       {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+  };
+  for (size_t i = 0; i < COUNT(known); i++) {
+    uint32_t words[4];
+    memcpy(words, known[i].counter, sizeof words);
+    philox_reference(words, known[i].key);
+    assert_memory_equal(words, known[i].answer, sizeof words);
+  }
+  uint32_t words[4];
+  mn_philox(0, 0, 0, words);
+  assert_memory_equal(words, known[0].answer, sizeof words);
+  const uint64_t seed = 0x299f31d0a4093822u, quad = 0x85a308d3243f6a88u;
+  uint32_t expected[4] = {0x243f6a88, 0x85a308d3, 0x13198a2e, 0};
+  philox_reference(expected, known[2].key);
+  mn_philox(seed, 0x13198a2e, quad, words);
+  assert_memory_equal(words, expected, sizeof words);
+  for (uint64_t i = 0; i < 9; i++) {
+    mn_philox(5, 7, i / 4, words);
+    assert_int_equal(mn_random_word(5, 7, i), words[i % 4]);
+  }
+}
+
+/* bound·t with t exact and one rounding, from any place in the stream. */
+static void uniform_is_exact(void **state) {
+  for (size_t w = 0; w < COUNT(widths); w++) {
+    struct memory m = {.context = open_or_skip(*state, widths[w])};
+    static const uint64_t firsts[] = {0, 1, 3, 6, ((uint64_t)1 << 34) + 5};
+    const double bounds[] = {1, 0.3, 1 / sqrt(784)};
+    enum { MOST = 1031 };
+    void *out = take_reals(&m, NULL, MOST);
+    for (size_t f = 0; f < COUNT(firsts); f++)
+      for (int64_t count = 1; count <= MOST; count += 515) {
+        double bound = bounds[f % 3];
+        MUST(m.context->kernels->uniform(m.context->stream, out, count, 99, 3, firsts[f], bound));
+        double *values = read_reals(&m, out, count);
+        for (int64_t i = 0; i < count; i++) {
+          double t = (mn_random_word(99, 3, firsts[f] + (uint64_t)i) >> 8) * 0x1p-23 - 1;
+          float narrow = (float)bound * (float)t;
+          assert_true(t >= -1 && t < 1);
+          assert_true(values[i] == (w == 0 ? bound * t : (double)narrow));
+        }
+        free(values);
+      }
+    release_all(&m);
+    mn_context_close(m.context);
+  }
+}
+
+/* bfloat16 */
+
+static float from_bits(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+static uint32_t to_bits(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+/* The nearer neighbour among bfloat16s, the even one of two as near; as if the exponent went on above. */
+static uint32_t nearest_bf16(uint32_t bits) {
+  uint32_t low = bits & 0xffff0000u, high = low + 0x10000u, rest = bits & 0xffffu;
+  if (rest != 0x8000u) return rest < 0x8000u ? low : high;
+  return low & 0x10000u ? high : low;
+}
+
+static void bf16_rounds_to_nearest_even(void **state) {
+  (void)state;
+  static const uint32_t rests[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
+  for (uint32_t top = 0; top < 0x10000u; top++)
+    for (size_t r = 0; r < COUNT(rests); r++) {
+      uint32_t bits = top << 16 | rests[r], out = to_bits(mn_to_bf16(from_bits(bits)));
+      if (isnan(from_bits(bits)))
+        assert_true(isnan(from_bits(out)));
+      else
+        assert_int_equal(out, nearest_bf16(bits));
+    }
+  assert_true(isinf(mn_to_bf16(from_bits(0x7f7fffffu))));
+  assert_true(mn_to_bf16(-INFINITY) == -INFINITY);
+}
+
+static float half_at(const struct mn_context *context, const void *halves, int64_t i) {
+  if (context->stream->half == sizeof(float)) return ((const float *)halves)[i];
+  return from_bits((uint32_t)((const uint16_t *)halves)[i] << 16);
+}
+
+/* The kernel that rounds, with ties, infinities and NaN among its inputs. */
+static void round_fills_the_half_form(void **state) {
+  struct memory m = {.context = open_or_skip(*state, "bf16")};
+  static const uint32_t bits[] = {0x3f808000u, 0x3f818000u, 0xbf808000u, 0x3f808001u,
+                                  0x3f807fffu, 0x7f800000u, 0xff800000u, 0x7fc00000u,
+                                  0,           0x80000000u, 0x00008000u};
+  enum { MANY = COUNT(bits) };
+  double values[MANY];
+  for (int i = 0; i < MANY; i++) values[i] = from_bits(bits[i]);
+  size_t half = m.context->stream->half;
+  struct mn_operand operand = {.rows = 1, .cols = MANY, .real = take_reals(&m, values, MANY), .stale = 1};
+  operand.half = take_bytes(&m, MANY, half);
+  MUST(mn_operand_prepare(m.context, &operand));
+  assert_false(operand.stale);
+  char out[MANY * sizeof(float)];
+  MUST(m.context->kernels->download(m.context->stream, out, operand.half, MANY * half));
+  for (int i = 0; i < MANY; i++) {
+    float value = half_at(m.context, out, i);
+    if (isnan(values[i]))
+      assert_true(isnan(value));
+    else
+      assert_int_equal(to_bits(value), nearest_bf16(bits[i]));
+  }
+  release_all(&m);
+  mn_context_close(m.context);
+}
+
+/* Reductions */
+
+static void reduce_adds_in_its_fixed_order(void **state) {
+  static const int64_t counts[] = {1, 4095, 4096, 4097, 13000};
+  for (size_t w = 0; w < COUNT(widths); w++) {
+    struct memory m = {.context = open_or_skip(*state, widths[w])};
+    for (size_t c = 0; c < COUNT(counts); c++) {
+      double *values = random_values(counts[c], c, 1), total = 0;
+      for (int64_t i = 0; i < counts[c]; i += 7) values[i] *= 0x1p60; /* so that another order shows */
+      void *parts = take_reals(&m, values, counts[c]);
+      double *scratch = take_bytes(&m, mn_reduce_scratch(counts[c]), sizeof(double));
+      double *out = take_bytes(&m, 1, sizeof(double)), result;
+      MUST(m.context->kernels->reduce(m.context->stream, out, scratch, parts, counts[c], 0.3));
+      MUST(m.context->kernels->download(m.context->stream, &result, out, sizeof result));
+      for (int64_t span = 0; span < counts[c]; span += MN_REDUCE_SPAN) {
+        double sum = 0;
+        for (int64_t i = span; i < counts[c] && i < span + MN_REDUCE_SPAN; i++) sum += values[i];
+        total += sum;
+      }
+      double size = 0;
+      for (int64_t i = 0; i < counts[c]; i++) size += fabs(values[i]);
+      if (m.context->stream->device == MN_DEVICE_CPU) assert_true(result == 0.3 * total);
+      assert_true(fabs(result - 0.3 * total) <= 1e-14 * size);
+      free(values);
+    }
+    release_all(&m);
+    mn_context_close(m.context);
+  }
+}
+
+static double clip_scale(struct memory *m, const double *squares, int64_t count, double norm, int *flag) {
+  double *on_device = take_bytes(m, count, sizeof(double)), *out = take_bytes(m, 1, sizeof(double)), scale;
+  const struct mn_kernels *k = m->context->kernels;
+  struct mn_stream *stream = m->context->stream;
+  MUST(k->upload(stream, on_device, squares, (size_t)count * sizeof(double)));
+  MUST(k->clip(stream, out, on_device, count, norm));
+  MUST(k->download(stream, &scale, out, sizeof scale));
+  MUST(k->download(stream, flag, stream->nonfinite, sizeof *flag));
+  return scale;
+}
+
+static void clip_follows_the_global_norm(void **state) {
+  struct memory m = {.context = open_or_skip(*state, "fp64")};
+  int64_t count = 9001;
+  double *values = random_values(count, 4, 2), sum = 0, result;
+  for (int64_t i = 0; i < count; i++) sum += values[i] * values[i];
+  double *scratch = take_bytes(&m, mn_reduce_scratch(count), sizeof(double));
+  double *out = take_bytes(&m, 1, sizeof(double));
+  MUST(m.context->kernels->sum_of_squares(m.context->stream, out, scratch, take_reals(&m, values, count),
+                                          count));
+  MUST(m.context->kernels->download(m.context->stream, &result, out, sizeof result));
+  assert_true(fabs(result - sum) <= 1e-13 * sum);
+  free(values);
+  int flag;
+  assert_true(fabs(clip_scale(&m, (double[]){9, 16}, 2, 1, &flag) - 1 / (5 + 1e-6)) <= 1e-15);
+  assert_true(clip_scale(&m, (double[]){9, 16}, 2, 5.1, &flag) == 1);
+  assert_true(clip_scale(&m, (double[]){0}, 1, 1, &flag) == 1);
+  assert_int_equal(flag, 0);
+  clip_scale(&m, (double[]){1, NAN}, 2, 1, &flag);
+  assert_int_equal(flag, 1);
+  release_all(&m);
+  mn_context_close(m.context);
+}
+
+/* The block */
+
+/* Sizes, stages and inputs of one check, and what plain arithmetic says about them. */
+struct block_case {
+  unsigned stages;
+  int64_t rows, channels, groups;
+  double eps, slope, scale;
+  double *d, *bias, *gamma, *beta, *dy, *target;
+  double *z, *mean, *rstd, *y, *dz, *sums[3], *parts; /* sums: dbias, dgamma, dbeta */
+};
+
+static double *zeros(int64_t count) {
+  double *out = calloc((size_t)count, sizeof *out);
+  assert_non_null(out);
+  return out;
+}
+
+static void normalise_reference(struct block_case *c, int64_t n, int64_t k) {
+  int64_t width = c->channels / c->groups, at = n * c->channels + k * width;
+  long double mean = 0, variance = 0;
+  for (int64_t i = at; i < at + width; i++) mean += c->z[i];
+  mean /= width;
+  for (int64_t i = at; i < at + width; i++) variance += (c->z[i] - mean) * (c->z[i] - mean);
+  c->mean[n * c->groups + k] = (double)mean;
+  c->rstd[n * c->groups + k] = 1 / sqrt((double)(variance / width) + c->eps);
+}
+
+static double v_reference(const struct block_case *c, int64_t n, int64_t channel, double *standardised) {
+  int64_t group = n * c->groups + channel / (c->channels / c->groups);
+  double z = c->z[n * c->channels + channel];
+  *standardised = (z - c->mean[group]) * c->rstd[group];
+  return c->stages & MN_STAGE_NORM ? *standardised * c->gamma[channel] + c->beta[channel] : z;
+}
+
+static double y_reference(const struct block_case *c, double v) {
+  double a = c->stages & MN_STAGE_ACTIVATE && v <= 0 ? c->slope * v : v;
+  return c->stages & MN_STAGE_SUM ? 2 * a : a;
+}
+
+/* dL/dv. */
+static double g_reference(const struct block_case *c, int64_t n, int64_t channel, double dy) {
+  double unused, v = v_reference(c, n, channel, &unused);
+  return dy * (c->stages & MN_STAGE_SUM ? 2 : 1) * (c->stages & MN_STAGE_ACTIVATE && v <= 0 ? c->slope : 1);
+}
+
+static void forward_reference(struct block_case *c) {
+  for (int64_t n = 0; n < c->rows; n++) {
+    for (int64_t i = 0; i < c->channels; i++)
+      c->z[n * c->channels + i] = c->d[n * c->channels + i] + (c->stages & MN_STAGE_BIAS ? c->bias[i] : 0);
+    for (int64_t k = 0; k < c->groups; k++) normalise_reference(c, n, k);
+    for (int64_t i = 0; i < c->channels; i++) {
+      double unused;
+      c->y[n * c->channels + i] = y_reference(c, v_reference(c, n, i, &unused));
+    }
+  }
+}
+
+/* dL/dz_i = Σ_j over the group  h_j·∂ẑ_j/∂z_i,  ∂ẑ_j/∂z_i = rstd·(δ_ij − 1/D − ẑ_i·ẑ_j/D): the Jacobian
+ * written out, which is another way than the kernels' m1 and m2. */
+static void backward_reference(struct block_case *c, const double *dy) {
+  int64_t width = c->channels / c->groups;
+  for (int64_t n = 0; n < c->rows; n++)
+    for (int64_t i = 0; i < c->channels; i++) {
+      double *dz = &c->dz[n * c->channels + i], own, other, unused = v_reference(c, n, i, &own);
+      double g = g_reference(c, n, i, dy[n * c->channels + i]);
+      (void)unused;
+      c->sums[1][i] += g * own;
+      c->sums[2][i] += g;
+      *dz = c->stages & MN_STAGE_NORM ? 0 : g;
+      int64_t first = i / width * width, last = c->stages & MN_STAGE_NORM ? first + width : first;
+      for (int64_t j = first; j < last; j++) {
+        v_reference(c, n, j, &other);
+        double h = g_reference(c, n, j, dy[n * c->channels + j]) * c->gamma[j];
+        *dz += c->rstd[n * c->groups + i / width] * h * ((i == j) - (1 + own * other) / (double)width);
+      }
+      c->sums[0][i] += *dz;
+    }
+}
+
+/* dy of the squared error, and its parts. */
+static void loss_reference(struct block_case *c) {
+  int64_t width = c->channels / c->groups, count = c->rows * c->channels;
+  for (int64_t i = 0; i < count; i++) {
+    double error = c->y[i] - c->target[i];
+    c->dy[i] = c->scale * 2 * error / (double)count;
+    c->parts[i / c->channels * c->groups + i % c->channels / width] += error * error;
+  }
+}
+
+static struct block_case open_case(unsigned stages, int64_t rows, int64_t channels, int64_t groups) {
+  int64_t count = rows * channels;
+  uint64_t seed = (uint64_t)(rows * 1009 + channels * 31 + groups);
+  struct block_case c = {.stages = stages,
+                         .rows = rows,
+                         .channels = channels,
+                         .groups = stages & MN_STAGE_NORM ? groups : 1,
+                         .eps = 1e-3,
+                         .slope = 0.1,
+                         .scale = 0.7,
+                         .d = random_values(count, seed, 2),
+                         .bias = random_values(channels, seed + 1, 1),
+                         .gamma = random_values(channels, seed + 2, 2),
+                         .beta = random_values(channels, seed + 3, 1),
+                         .dy = random_values(count, seed + 4, 1),
+                         .target = random_values(count, seed + 5, 1),
+                         .z = zeros(count),
+                         .mean = zeros(rows * groups),
+                         .rstd = zeros(rows * groups),
+                         .y = zeros(count),
+                         .dz = zeros(count),
+                         .sums = {zeros(channels), zeros(channels), zeros(channels)},
+                         .parts = zeros(rows * groups)};
+  return c;
+}
+
+static void close_case(struct block_case *c) {
+  double *const all[] = {c->d,    c->bias, c->gamma, c->beta,  c->dy,      c->target,  c->z,      c->mean,
+                         c->rstd, c->y,    c->dz,    c->parts, c->sums[0], c->sums[1], c->sums[2]};
+  for (size_t i = 0; i < COUNT(all); i++) free(all[i]);
+}
+
+/* The case on the device. `block` points into itself, so it stays where it is. */
+struct device_case {
+  struct memory m;
+  struct mn_operand y, dz;
+  struct mn_block block;
+  void *dy;
+};
+
+static void upload_case(struct device_case *t, const struct block_case *c) {
+  int64_t count = c->rows * c->channels, chunks = mn_chunks(c->rows);
+  t->y = t->dz = (struct mn_operand){.rows = c->rows, .cols = c->channels};
+  t->y.real = take_reals(&t->m, NULL, count);
+  t->dz.real = take_reals(&t->m, NULL, count);
+  t->dy = take_reals(&t->m, c->dy, count);
+  t->block = (struct mn_block){.stages = c->stages,
+                               .rows = c->rows,
+                               .channels = c->channels,
+                               .groups = c->groups,
+                               .eps = c->eps,
+                               .slope = c->slope,
+                               .bias = take_reals(&t->m, c->bias, c->channels),
+                               .gamma = take_reals(&t->m, c->gamma, c->channels),
+                               .beta = take_reals(&t->m, c->beta, c->channels),
+                               .z = take_reals(&t->m, c->stages & MN_STAGE_BIAS ? NULL : c->d, count),
+                               .mean = take_reals(&t->m, NULL, c->rows * c->groups),
+                               .rstd = take_reals(&t->m, NULL, c->rows * c->groups),
+                               .y = &t->y,
+                               .target = take_reals(&t->m, c->target, count),
+                               .scale = c->scale,
+                               .loss_parts = take_reals(&t->m, NULL, c->rows * c->groups),
+                               .dz = &t->dz,
+                               .sums = take_reals(&t->m, NULL, 3 * chunks * c->channels)};
+}
+
+/* Applies the epilogue `kind` to d. */
+static void apply(struct device_case *t, enum mn_epilogue_kind kind, void *d) {
+  struct mn_context *context = t->m.context;
+  struct mn_epilogue epilogue = {.kind = kind, .block = &t->block};
+  MUST(context->kernels->epilogue(context->stream, d, t->block.rows, t->block.channels, &epilogue));
+}
+
+static void assert_backward(struct device_case *t, const struct block_case *c, double tolerance) {
+  struct mn_context *context = t->m.context;
+  static const char *const names[] = {"dbias", "dgamma", "dbeta"};
+  struct mn_epilogue stores[3];
+  const struct mn_epilogue *sinks[3] = {0};
+  for (int i = 0; i < 3; i++) {
+    stores[i] = (struct mn_epilogue){.kind = MN_STORE, .into = take_reals(&t->m, NULL, c->channels)};
+    if (c->stages & (i ? MN_STAGE_NORM : MN_STAGE_BIAS)) sinks[i] = &stores[i];
+  }
+  MUST(context->kernels->column_sums(context->stream, t->block.sums, mn_chunks(c->rows), c->channels, sinks));
+  assert_reals(&t->m, "dz", t->dz.real, c->dz, c->rows * c->channels, tolerance);
+  for (int i = 0; i < 3; i++)
+    if (sinks[i]) assert_reals(&t->m, names[i], stores[i].into, c->sums[i], c->channels, tolerance);
+}
+
+static void check_block(struct mn_context *context, struct block_case c) {
+  double tolerance = tolerance_of(context);
+  struct device_case t = {.m.context = context};
+  int64_t count = c.rows * c.channels;
+  forward_reference(&c);
+  backward_reference(&c, c.dy);
+  upload_case(&t, &c);
+  apply(&t, MN_BLOCK, c.stages & MN_STAGE_BIAS ? take_reals(&t.m, c.d, count) : t.block.z);
+  assert_reals(&t.m, "z", t.block.z, c.z, count, tolerance);
+  if (c.stages & MN_STAGE_NORM) {
+    assert_reals(&t.m, "mean", t.block.mean, c.mean, c.rows * c.groups, tolerance);
+    assert_reals(&t.m, "rstd", t.block.rstd, c.rstd, c.rows * c.groups, tolerance);
+  }
+  assert_reals(&t.m, "y", t.y.real, c.y, count, tolerance);
+  apply(&t, MN_BLOCK_BACKWARD, t.dy);
+  assert_backward(&t, &c, tolerance);
+  release_all(&t.m);
+  close_case(&c);
+}
+
+static void check_block_loss(struct mn_context *context, struct block_case c) {
+  struct device_case t = {.m.context = context};
+  forward_reference(&c);
+  loss_reference(&c);
+  backward_reference(&c, c.dy);
+  upload_case(&t, &c);
+  t.y.real = NULL; /* nobody asks for y */
+  apply(&t, MN_BLOCK_LOSS, take_reals(&t.m, c.d, c.rows * c.channels));
+  assert_reals(&t.m, "loss parts", t.block.loss_parts, c.parts, c.rows * c.groups, tolerance_of(context));
+  assert_backward(&t, &c, tolerance_of(context));
+  release_all(&t.m);
+  close_case(&c);
+}
+
+/* Rows, channels, groups: one of all, one channel a group, odd, wide, several chunks of rows. */
+static const int64_t shapes[][3] = {{1, 1, 1},   {1, 6, 6},   {3, 5, 5},   {7, 15, 3},
+                                    {1, 300, 1}, {33, 7, 1},  {70, 24, 8}, {5, 1026, 2},
+                                    {65, 9, 3},  {32, 64, 4}, {2, 96, 32}};
+
+static void block_follows_its_formulas(void **state) {
+  for (size_t w = 0; w < COUNT(widths); w++) {
+    struct mn_context *context = open_or_skip(*state, widths[w]);
+    for (size_t i = 0; i < COUNT(shapes); i++) {
+      check_block(context, open_case(MN_STAGE_ALL, shapes[i][0], shapes[i][1], shapes[i][2]));
+      check_block_loss(context, open_case(MN_STAGE_ALL, shapes[i][0], shapes[i][1], shapes[i][2]));
+    }
+    mn_context_close(context);
+  }
+}
+
+/* Every run of stages that a plan has. */
+static void stages_follow_their_formulas(void **state) {
+  enum { BIAS = MN_STAGE_BIAS, NORM = MN_STAGE_NORM, ACTIVATE = MN_STAGE_ACTIVATE, SUM = MN_STAGE_SUM };
+  static const unsigned runs[] = {
+      BIAS, NORM, ACTIVATE, ACTIVATE | SUM, NORM | ACTIVATE, NORM | ACTIVATE | SUM, BIAS | NORM};
+  for (size_t w = 0; w < COUNT(widths); w++) {
+    struct mn_context *context = open_or_skip(*state, widths[w]);
+    for (size_t i = 0; i < COUNT(runs); i++) {
+      check_block(context, open_case(runs[i], 35, 24, 4));
+      check_block(context, open_case(runs[i], 3, 5, 5));
+      check_block(context, open_case(runs[i], 1, 7, 1));
+    }
+    mn_context_close(context);
+  }
+}
+
+/* The results in the buffers that a tape shares are the ones of separate buffers. */
+static void block_works_in_place(void **state) {
+  for (size_t w = 0; w < COUNT(widths); w++) {
+    struct mn_context *context = open_or_skip(*state, widths[w]);
+    struct block_case c = open_case(MN_STAGE_ALL, 37, 12, 3);
+    struct device_case t = {.m.context = context};
+    double tolerance = tolerance_of(context);
+    int64_t count = c.rows * c.channels;
+    forward_reference(&c);
+    backward_reference(&c, c.dy);
+    upload_case(&t, &c);
+    MUST(mn_context_write(context, t.block.z, c.d, count));
+    apply(&t, MN_BLOCK, t.block.z); /* the product stands in z */
+    assert_reals(&t.m, "z", t.block.z, c.z, count, tolerance);
+    assert_reals(&t.m, "y", t.y.real, c.y, count, tolerance);
+    t.dz.real = t.dy; /* dz over dy */
+    apply(&t, MN_BLOCK_BACKWARD, t.dy);
+    assert_backward(&t, &c, tolerance);
+    t.dy = take_reals(&t.m, c.dy, count);
+    t.dz.real = t.block.z; /* dz over z */
+    apply(&t, MN_BLOCK_BACKWARD, t.dy);
+    for (int i = 0; i < 3; i++) memset(c.sums[i], 0, (size_t)c.channels * sizeof(double));
+    backward_reference(&c, c.dy);
+    assert_backward(&t, &c, tolerance);
+    release_all(&t.m);
+    close_case(&c);
+    mn_context_close(context);
+  }
+}
+
+/* z far from 0: the variance is of what is left when the mean is gone. E[z²] − E[z]² in float has nothing
+ * left of it at all. */
+static void variance_is_centred(void **state) {
+  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct block_case c = open_case(MN_STAGE_ALL, 6, 64, 4);
+  struct device_case t = {.m.context = context};
+  c.eps = 1e-5;
+  for (int64_t i = 0; i < c.rows * c.channels; i++) c.d[i] = (float)(1e4 + 0.25 * c.d[i]);
+  for (int64_t i = 0; i < c.channels; i++) c.bias[i] = 0;
+  forward_reference(&c);
+  upload_case(&t, &c);
+  apply(&t, MN_BLOCK, take_reals(&t.m, c.d, c.rows * c.channels));
+  assert_reals(&t.m, "rstd", t.block.rstd, c.rstd, c.rows * c.groups, 1e-3);
+  /* The mean is within a unit of 1e4's last place, 2⁻¹⁰, of a deviation of 0.29. */
+  assert_reals(&t.m, "y", t.y.real, c.y, c.rows * c.channels, 1e-2);
+  release_all(&t.m);
+  close_case(&c);
+  mn_context_close(context);
+}
+
+/* Equal values in a group give v = beta, whatever they are. */
+static void constant_group_gives_beta(void **state) {
+  for (size_t w = 0; w < COUNT(widths); w++) {
+    struct mn_context *context = open_or_skip(*state, widths[w]);
+    struct block_case c = open_case(MN_STAGE_ALL, 3, 8, 2);
+    struct device_case t = {.m.context = context};
+    for (int64_t i = 0; i < c.rows * c.channels; i++) c.d[i] = 3.5;
+    for (int64_t i = 0; i < c.channels; i++) c.bias[i] = 0.25;
+    upload_case(&t, &c);
+    apply(&t, MN_BLOCK, take_reals(&t.m, c.d, c.rows * c.channels));
+    for (int64_t i = 0; i < c.rows * c.channels; i++) c.y[i] = y_reference(&c, c.beta[i % c.channels]);
+    assert_reals(&t.m, "y", t.y.real, c.y, c.rows * c.channels, 1e-7);
+    release_all(&t.m);
+    close_case(&c);
+    mn_context_close(context);
+  }
+}
+
+/* At v = 0 the gradient is the slope's, as PyTorch's: constant groups with beta 0 put every v there. */
+static void at_zero_the_slope_counts(void **state) {
+  for (size_t w = 0; w < COUNT(widths); w++) {
+    struct mn_context *context = open_or_skip(*state, widths[w]);
+    struct block_case c = open_case(MN_STAGE_ALL, 3, 8, 2);
+    struct device_case t = {.m.context = context};
+    double *dbeta = c.sums[2];
+    for (int64_t i = 0; i < c.rows * c.channels; i++)
+      c.d[i] = 3.5, dbeta[i % c.channels] += 2 * c.slope * c.dy[i];
+    for (int64_t i = 0; i < c.channels; i++) c.bias[i] = 0.25, c.beta[i] = 0;
+    upload_case(&t, &c);
+    apply(&t, MN_BLOCK, take_reals(&t.m, c.d, c.rows * c.channels));
+    apply(&t, MN_BLOCK_BACKWARD, t.dy);
+    struct mn_epilogue store = {.kind = MN_STORE, .into = take_reals(&t.m, NULL, c.channels)};
+    const struct mn_epilogue *sinks[3] = {NULL, NULL, &store};
+    MUST(context->kernels->column_sums(context->stream, t.block.sums, 1, c.channels, sinks));
+    assert_reals(&t.m, "dbeta", store.into, dbeta, c.channels, 1e-6);
+    release_all(&t.m);
+    close_case(&c);
+    mn_context_close(context);
+  }
+}
+
+/* A row by itself gives the bytes that it gives among others. */
+static void statistics_never_see_other_rows(void **state) {
+  for (size_t w = 0; w < COUNT(widths); w++) {
+    struct mn_context *context = open_or_skip(*state, widths[w]);
+    struct block_case c = open_case(MN_STAGE_ALL, 40, 12, 3);
+    for (int64_t i = 0; i < c.rows * c.channels; i++) c.d[i] *= 1 + (double)(i / c.channels);
+    struct device_case all = {.m.context = context}, one = {.m.context = context};
+    upload_case(&all, &c);
+    apply(&all, MN_BLOCK, take_reals(&all.m, c.d, c.rows * c.channels));
+    double *y = read_reals(&all.m, all.y.real, c.rows * c.channels);
+    int64_t rows = c.rows;
+    c.rows = 1;
+    upload_case(&one, &c);
+    for (int64_t n = 0; n < rows; n += 13) {
+      apply(&one, MN_BLOCK, take_reals(&one.m, c.d + n * c.channels, c.channels));
+      double *alone = read_reals(&one.m, one.y.real, c.channels);
+      assert_memory_equal(alone, y + n * c.channels, (size_t)c.channels * sizeof *y);
+      free(alone);
+    }
+    free(y);
+    release_all(&all.m);
+    release_all(&one.m);
+    close_case(&c);
+    mn_context_close(context);
+  }
+}
+
+/* The flag goes up for a NaN or an infinity in any place, and only then. */
+static void nonfinite_values_raise_the_flag(void **state) {
+  static const double bad[] = {NAN, INFINITY, -INFINITY};
+  struct mn_context *context = open_or_skip(*state, "fp32");
+  for (int kind = 0; kind < 4; kind++)
+    for (int64_t at = 0; at < 35 * 8; at += 93) {
+      struct block_case c = open_case(MN_STAGE_ALL, 35, 8, 2);
+      struct device_case t = {.m.context = context};
+      if (kind < 3) c.d[at] = bad[kind];
+      upload_case(&t, &c);
+      int flag = 0;
+      MUST(context->kernels->zero(context->stream, context->stream->nonfinite, sizeof flag));
+      apply(&t, MN_BLOCK, take_reals(&t.m, c.d, c.rows * c.channels));
+      MUST(context->kernels->download(context->stream, &flag, context->stream->nonfinite, sizeof flag));
+      assert_int_equal(flag, kind < 3);
+      release_all(&t.m);
+      close_case(&c);
+    }
+  mn_context_close(context);
+}
+
+/* Products */
+
+/* d[rows, cols] = op(a)·op(b), summed in double. */
+static double product_at(enum mn_form form, const double *a, const double *b, const int64_t size[3],
+                         int64_t i, int64_t j) {
+  double sum = 0;
+  for (int64_t k = 0; k < size[2]; k++)
+    sum += a[form == MN_TN ? k * size[0] + i : i * size[2] + k] *
+           b[form == MN_NT ? j * size[2] + k : k * size[1] + j];
+  return sum;
+}
+
+static void check_product(struct memory *m, enum mn_form form, const int64_t size[3]) {
+  double *a = random_values(size[0] * size[2], 1, 1), *b = random_values(size[1] * size[2], 2, 1);
+  double *before = random_values(size[0] * size[1], 3, 1), *expected = zeros(size[0] * size[1]);
+  struct mn_operand left = {.real = take_reals(m, a, size[0] * size[2]), .rows = size[0], .cols = size[2]};
+  struct mn_operand right = {.real = take_reals(m, b, size[1] * size[2]), .rows = size[2], .cols = size[1]};
+  if (form == MN_TN) left.rows = size[2], left.cols = size[0];
+  if (form == MN_NT) right.rows = size[1], right.cols = size[2];
+  for (int add = 0; add < 2; add++) {
+    for (int64_t i = 0; i < size[0] * size[1]; i++)
+      expected[i] = (add ? before[i] : 0) + product_at(form, a, b, size, i / size[1], i % size[1]);
+    struct mn_epilogue epilogue = {.kind = add ? MN_ADD : MN_STORE,
+                                   .into = take_reals(m, add ? before : NULL, size[0] * size[1])};
+    MUST(m->context->kernels->gemm(m->context->stream, form, &left, &right, &epilogue));
+    assert_reals(m, "product", epilogue.into, expected, size[0] * size[1], tolerance_of(m->context));
+  }
+  free(a);
+  free(b);
+  free(before);
+  free(expected);
+}
+
+static void gemm_multiplies_in_every_form(void **state) {
+  static const int64_t sizes[][3] = {{1, 1, 1},  {3, 5, 7},    {17, 1, 33},
+                                     {1, 31, 2}, {64, 48, 40}, {65, 67, 129}};
+  for (size_t w = 0; w < COUNT(widths); w++) {
+    struct memory m = {.context = open_or_skip(*state, widths[w])};
+    for (size_t s = 0; s < COUNT(sizes); s++)
+      for (int form = MN_NT; form <= MN_TN; form++) {
+        check_product(&m, (enum mn_form)form, sizes[s]);
+        release_all(&m);
+      }
+    mn_context_close(m.context);
+  }
+}
+
+/* y = a + b with y over a, and a = b. */
+static void add_works_in_place(void **state) {
+  for (size_t w = 0; w < COUNT(widths); w++) {
+    struct memory m = {.context = open_or_skip(*state, widths[w])};
+    enum { MANY = 1037 };
+    double *a = random_values(MANY, 1, 1), *b = random_values(MANY, 2, 1);
+    void *pa = take_reals(&m, a, MANY), *pb = take_reals(&m, b, MANY);
+    struct mn_operand y = {.rows = 17, .cols = 61, .real = pa};
+    for (int i = 0; i < MANY; i++) a[i] += b[i], b[i] *= 2;
+    MUST(m.context->kernels->add(m.context->stream, &y, pa, pb));
+    assert_reals(&m, "a + b", pa, a, MANY, 1e-7);
+    y.real = take_reals(&m, NULL, MANY);
+    MUST(m.context->kernels->add(m.context->stream, &y, pb, pb));
+    assert_reals(&m, "b + b", y.real, b, MANY, 0);
+    free(a);
+    free(b);
+    release_all(&m);
+    mn_context_close(m.context);
+  }
+}
+
+/* Losses */
+
+static void mse_follows_its_formula(void **state) {
+  for (size_t w = 0; w < COUNT(widths); w++) {
+    struct memory m = {.context = open_or_skip(*state, widths[w])};
+    enum { ROWS = 5, COLS = 13, MANY = ROWS * COLS };
+    double *y = random_values(MANY, 1, 2), *target = random_values(MANY, 2, 2), parts[ROWS] = {0}, dy[MANY];
+    for (int i = 0; i < MANY; i++) {
+      parts[i / COLS] += (y[i] - target[i]) * (y[i] - target[i]);
+      dy[i] = 0.25 * 2 * (y[i] - target[i]) / MANY;
+    }
+    void *py = take_reals(&m, y, MANY), *pt = take_reals(&m, target, MANY);
+    void *pp = take_reals(&m, NULL, ROWS), *pd = take_reals(&m, NULL, MANY);
+    const struct mn_kernels *k = m.context->kernels;
+    MUST(k->mse(m.context->stream, pp, py, pt, ROWS, COLS));
+    assert_reals(&m, "parts", pp, parts, ROWS, 1e-6);
+    MUST(k->mse_gradient(m.context->stream, pd, py, pt, ROWS, COLS, 0.25, 0));
+    assert_reals(&m, "dy", pd, dy, MANY, 1e-6);
+    MUST(k->mse_gradient(m.context->stream, pd, py, pt, ROWS, COLS, 0.25, 1));
+    for (int i = 0; i < MANY; i++) dy[i] *= 2;
+    assert_reals(&m, "dy added", pd, dy, MANY, 1e-6);
+    free(y);
+    free(target);
+    release_all(&m);
+    mn_context_close(m.context);
+  }
+}
+
+/* exp would overflow at each of these, were it not taken from the row's maximum. */
+static void cross_entropy_bears_huge_logits(void **state) {
+  enum { ROWS = 5, COLS = 3, MANY = ROWS * COLS };
+  static const double y[MANY] = {1e4, 0, -1e4, 1e4, 0, -1e4, 0, 0, 0, -5e4, -5e4, -6e4, 2, 2, 1};
+  static const int32_t labels[ROWS] = {0, 1, 2, 1, 1};
+  const double e = exp(-1), tie = log(2 + e);
+  const double parts[ROWS] = {0, 1e4, log(3), log(2), tie};
+  const double correct[ROWS] = {1, 0, 0, 0, 0}; /* of equal ones the first counts as the largest */
+  const double q = 1 / (2 + e);
+  const double dy[MANY] = {0,       0,       0,        1, -1, 0,     1.0 / 3, 1.0 / 3,
+                           -2. / 3, 1.0 / 2, -1.0 / 2, 0, q,  q - 1, q * e};
+  for (size_t w = 0; w < COUNT(widths); w++) {
+    struct memory m = {.context = open_or_skip(*state, widths[w])};
+    const struct mn_kernels *k = m.context->kernels;
+    struct mn_stream *stream = m.context->stream;
+    double expected[MANY];
+    void *py = take_reals(&m, y, MANY), *pp = take_reals(&m, NULL, ROWS), *pc = take_reals(&m, NULL, ROWS);
+    void *pd = take_reals(&m, NULL, MANY);
+    int32_t *pl = take_bytes(&m, ROWS, sizeof *labels);
+    MUST(k->upload(stream, pl, labels, sizeof labels));
+    MUST(k->cross_entropy(stream, pp, pc, py, pl, ROWS, COLS));
+    assert_reals(&m, "parts", pp, parts, ROWS, 1e-6);
+    double *small = read_reals(&m, pp, ROWS); /* beside 1e4 the others would hide */
+    for (int n = 0; n < ROWS; n++) assert_true(fabs(small[n] - parts[n]) <= 1e-6 * (1 + parts[n]));
+    free(small);
+    assert_reals(&m, "correct", pc, correct, ROWS, 0);
+    for (int add = 0; add < 2; add++) {
+      for (int i = 0; i < MANY; i++) expected[i] = (add + 1) * 0.5 / ROWS * dy[i];
+      MUST(k->cross_entropy_gradient(stream, pd, py, pl, ROWS, COLS, 0.5, add));
+      assert_reals(&m, "dy", pd, expected, MANY, 1e-6);
+    }
+    release_all(&m);
+    mn_context_close(m.context);
+  }
+}
+
+static void memory_moves_as_it_is(void **state) {
+  struct memory m = {.context = open_or_skip(*state, "fp32")};
+  const struct mn_kernels *k = m.context->kernels;
+  unsigned char from[1000], to[1000];
+  for (int i = 0; i < 1000; i++) from[i] = (unsigned char)(i * 7);
+  void *a = take_bytes(&m, 1000, 1), *b = take_bytes(&m, 1000, 1), *pinned;
+  MUST(k->allocate_host(m.context->stream, &pinned, sizeof from));
+  memcpy(pinned, from, sizeof from);
+  MUST(k->upload(m.context->stream, a, pinned, sizeof from));
+  MUST(k->zero(m.context->stream, b, sizeof from));
+  MUST(k->copy(m.context->stream, b, a, 999));
+  MUST(k->download(m.context->stream, to, b, sizeof to));
+  assert_memory_equal(to, from, 999);
+  assert_int_equal(to[999], 0);
+  assert_int_equal((uintptr_t)a % 256, 0);
+  k->release_host(m.context->stream, pinned);
+  double ms = -1;
+  MUST(k->mark(m.context->stream, 0));
+  MUST(k->mark(m.context->stream, 1));
+  MUST(k->elapsed(m.context->stream, &ms));
+  assert_true(ms >= 0 && ms < 10000);
+  release_all(&m);
+  mn_context_close(m.context);
+}
+
+#define BOTH(test) ON("cpu", test), ON("cuda", test)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(philox_gives_the_known_answers),
+      cmocka_unit_test(bf16_rounds_to_nearest_even),
+      BOTH(uniform_is_exact),
+      BOTH(round_fills_the_half_form),
+      BOTH(reduce_adds_in_its_fixed_order),
+      BOTH(clip_follows_the_global_norm),
+      BOTH(block_follows_its_formulas),
+      BOTH(stages_follow_their_formulas),
+      BOTH(block_works_in_place),
+      BOTH(variance_is_centred),
+      BOTH(constant_group_gives_beta),
+      BOTH(at_zero_the_slope_counts),
+      BOTH(statistics_never_see_other_rows),
+      BOTH(nonfinite_values_raise_the_flag),
+      BOTH(gemm_multiplies_in_every_form),
+      BOTH(add_works_in_place),
+      BOTH(mse_follows_its_formula),
+      BOTH(cross_entropy_bears_huge_logits),
+      BOTH(memory_moves_as_it_is),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,363 @@
+/* Options, parsed directly: defaults of each command, what is refused and in which words, and the way through
+ * /config and back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/context.h"
+#include "train/options.h"
+#include "train/schedule.h"
+
+enum { WORDS = 40, CONFIG = 64 };
+
+/* Parses "train --lr 0.1 …", split at blanks; the words live until the next call but one. */
+static mn_status parse(struct mn_options *options, const char *line) {
+  static char texts[2][4096], program[] = "minnow";
+  static int turn;
+  char *text = texts[turn = !turn], *argv[WORDS] = {program};
+  int argc = 1, done = 0;
+  assert_true(strlen(line) < sizeof texts[0]);
+  strcpy(text, line);
+  for (char *word = strtok(text, " "); word; word = strtok(NULL, " ")) {
+    assert_true(argc < WORDS - 1);
+    argv[argc++] = word;
+  }
+  mn_status status = mn_options_parse(options, argc, argv, &done);
+  assert_int_equal(done, 0);
+  return status;
+}
+
+static struct mn_options good(const char *line) {
+  struct mn_options options;
+  if (parse(&options, line) != MN_OK) fail_msg("%s: %s", line, mn_message());
+  return options;
+}
+
+static void train_has_its_defaults(void **state) {
+  (void)state;
+  struct mn_options o = good("train --data d.h5 --hidden 128,64");
+  assert_int_equal(o.command, MN_COMMAND_TRAIN);
+  assert_string_equal(o.data, "d.h5");
+  assert_string_equal(o.x_name, "x");
+  assert_string_equal(o.y_name, "y");
+  assert_int_equal(o.depth, 2);
+  assert_int_equal(o.hidden[0], 128);
+  assert_int_equal(o.hidden[1], 64);
+  assert_int_equal(o.groups, 8);
+  assert_int_equal(o.head, -1);
+  assert_int_equal(o.test_rows, -1);
+  assert_true(o.eps == 1e-5 && o.slope == 0.01 && o.noise == 0.1);
+  assert_true(o.lr == 0.05 && o.momentum == 0.9 && o.weight_decay == 0 && o.clip == 0 &&
+              o.step_factor == 0.1);
+  assert_null(o.loss);
+  assert_int_equal(o.plan, MN_PLAN_BLOCK);
+  assert_int_equal(o.epochs, 10);
+  assert_int_equal(o.steps, 0);
+  assert_int_equal(o.batch, 64);
+  assert_int_equal(o.accumulate, 1);
+  assert_int_equal(o.keep, 1);
+  assert_string_equal(o.schedule, "constant");
+  assert_string_equal(o.device, "auto");
+  assert_string_equal(o.precision, "fp32");
+  assert_true(!o.checkpoint && !o.log && !o.plot && !o.resume && !o.nesterov && !o.quiet && !o.synthetic);
+}
+
+static void other_commands_have_their_own(void **state) {
+  (void)state;
+  struct mn_options o = good("gradcheck");
+  assert_true(o.batch == 4 && o.in == 6 && o.depth == 1 && o.hidden[0] == 8 && o.groups == 2 && o.head == 0);
+  assert_true(o.tolerance == 1e-6);
+  assert_null(o.loss);
+  o = good("bench");
+  assert_true(o.batch == 1024 && o.in == 0 && o.depth == 0 && o.groups == 0 && o.momentum == 0.9);
+  o = good("parity cases.h5");
+  assert_string_equal(o.files[0], "cases.h5");
+  assert_true(o.tolerance == 0);
+  assert_string_equal(o.precision, "fp32");
+  o = good("diff --json a.h5 b.h5");
+  assert_string_equal(o.files[0], "a.h5");
+  assert_string_equal(o.files[1], "b.h5");
+  assert_int_equal(o.json, 1);
+  o = good("plot a.jsonl --out p.svg b.jsonl c.jsonl");
+  assert_int_equal(o.log_count, 3);
+  assert_string_equal(o.logs[0], "a.jsonl");
+  assert_string_equal(o.logs[2], "c.jsonl");
+}
+
+static void every_option_lands_in_its_field(void **state) {
+  (void)state;
+  struct mn_options o = good(
+      "train --synthetic 500 --noise 0.5 --test-rows 0 --in 7 --hidden 12,6 --groups 3 --head 2 --eps 1e-3 "
+      "--slope 0.2 --loss mse --steps 30 --stop-at 9 --batch 5");
+  assert_true(o.synthetic == 500 && o.noise == 0.5 && o.test_rows == 0 && o.in == 7 && o.groups == 3);
+  assert_true(o.head == 2 && o.eps == 1e-3 && o.slope == 0.2 && o.steps == 30 && o.epochs == 0);
+  assert_true(o.stop_at == 9 && o.batch == 5);
+  assert_string_equal(o.loss, "mse");
+  o = good("train --data d --hidden 8 --x a --y b --lr=.25 --momentum 0.5 --weight-decay 1e-4 --nesterov "
+           "--schedule step "
+           "--step-every 4 --step-factor 0.5 --warmup 3 --clip 2 --accumulate 6 --seed 18446744073709551615");
+  assert_string_equal(o.x_name, "a");
+  assert_string_equal(o.y_name, "b");
+  assert_true(o.lr == 0.25 && o.momentum == 0.5 && o.weight_decay == 1e-4 && o.nesterov && o.step_every == 4);
+  assert_true(o.step_factor == 0.5 && o.warmup == 3 && o.clip == 2 && o.accumulate == 6 &&
+              o.seed == UINT64_MAX);
+  o = good(
+      "train --data d --hidden 8 --checkpoint c --save-every 30s --keep 4 --log l --log-every 2 --plot p.png "
+      "--verbose --device cuda:1 --precision bf16");
+  assert_true(o.save_every == 30 && o.save_seconds == 1 && o.keep == 4 && o.log_every == 2 && o.verbose);
+  assert_string_equal(o.device, "cuda:1");
+  assert_string_equal(o.precision, "bf16");
+  assert_string_equal(o.plot, "p.png");
+  o = good("train --data d --hidden 8 --checkpoint c --save-every 30 --epo 4");
+  assert_true(o.save_every == 30 && o.save_seconds == 0 && o.epochs == 4);
+  o = good("bench --plans --hidden 8,8");
+  assert_true(o.plans && o.depth == 2);
+}
+
+static void given_is_what_the_user_named(void **state) {
+  (void)state;
+  struct mn_options o = good("train --data d --hidden 8 --quiet --lr 0.05");
+  assert_true(mn_options_given(&o, "lr") && mn_options_given(&o, "quiet") && mn_options_given(&o, "data"));
+  assert_false(mn_options_given(&o, "groups") || mn_options_given(&o, "momentum"));
+}
+
+/* A command line, and what its one message has to name: the thing, and what would do. */
+static const struct {
+  const char *line, *thing, *remedy;
+} refused[] = {
+    {"", "command", "--help"},
+    {"trian", "'trian'", "did you mean train"},
+    {"frobnicate", "'frobnicate'", "--help"},
+    {"--seed 1 train", "'--seed'", "COMMAND first"},
+    {"train --ephocs 3", "'--ephocs'", "did you mean --epochs"},
+    {"train --momentun=3", "'--momentun'", "did you mean --momentum"},
+    {"train --frobnicate", "'--frobnicate'", "train --help"},
+    {"eval --epochs 3", "eval takes no --epochs", "option of train"},
+    {"gradcheck --precision fp32", "gradcheck takes no --precision", "--help"},
+    {"train -x", "'-x'", "two dashes"},
+    {"train --seed 3 -xyz", "'-xyz'", "two dashes"},
+    {"train --step 3", "'--step'", "--step-every"},
+    {"train --nesterov=3", "--nesterov", "takes no value"},
+    {"train --data d --hidden 8 --lr", "--lr has no value", "a number above 0"},
+    {"train --groups x", "--groups 'x'", "whole number from 1 "},
+    {"train --groups 0", "--groups '0'", "whole number from 1 "},
+    {"train --groups -4", "--groups '-4'", "whole number from 1 "},
+    {"train --groups 4x", "--groups '4x'", "whole number from 1 "},
+    {"train --groups 4.0", "--groups '4.0'", "whole number from 1 "},
+    {"train --groups=", "--groups ''", "whole number from 1 "},
+    {"train --steps 99999999999999999999", "--steps", "to 1099511627776"},
+    {"train --lr nan", "--lr 'nan'", "above 0"},
+    {"train --lr inf", "--lr 'inf'", "above 0"},
+    {"train --lr 1e999", "--lr '1e999'", "above 0"},
+    {"train --lr 0x1p-3", "--lr '0x1p-3'", "above 0"},
+    {"train --lr 0", "--lr '0'", "above 0"},
+    {"train --lr -0.1", "--lr '-0.1'", "above 0"},
+    {"train --lr 0.1.2", "--lr '0.1.2'", "above 0"},
+    {"train --momentum 1", "--momentum '1'", "below 1"},
+    {"train --weight-decay -1", "--weight-decay '-1'", "from 0"},
+    {"train --seed 18446744073709551616", "--seed", "18446744073709551615"},
+    {"train --seed -1", "--seed '-1'", "from 0"},
+    {"train --keep 1001", "--keep '1001'", "to 1000"},
+    {"train --hidden 8,", "--hidden '8,'", "such as 128,128"},
+    {"train --hidden 8,,8", "--hidden '8,,8'", "such as 128,128"},
+    {"train --hidden 8,0", "--hidden '8,0'", "such as 128,128"},
+    {"train --hidden auto", "--hidden 'auto'", "such as 128,128"},
+    {"train --save-every 30m", "--save-every '30m'", "30s"},
+    {"train --save-every s", "--save-every 's'", "30s"},
+    {"train --save-every 0s", "--save-every '0s'", "30s"},
+    {"train --loss huber", "--loss 'huber'", "mse or cross-entropy"},
+    {"train --loss ms", "--loss 'ms'", "mse or cross-entropy"},
+    {"train --schedule mse|cosine", "--schedule", "constant, cosine or step"},
+    {"gradcheck --plan tails", "--plan 'tails'", "tail, linear-norm or block"},
+    {"train --precision fp16", "--precision 'fp16'", "bf16"},
+    {"train --device gpu", "--device 'gpu'", "auto, cpu, cuda"},
+    {"train --device cuda:x", "--device 'cuda:x'", "cuda:N"},
+    {"train --plot p.pdf", "--plot 'p.pdf'", ".svg or .png"},
+    {"train --log --resume", "--log '--resume'", "name"},
+    {"train more", "'more'", "options alone"},
+    {"diff a", "diff", "diff A B"},
+    {"diff a b c", "'c'", "diff A B"},
+    {"parity", "parity", "parity F"},
+    {"plot --out p.svg", "plot", "LOG"},
+    {"plot l", "plot", "--out"},
+    {"plot l --out p.pdf", "'p.pdf'", ".svg or .png"},
+    {"train", "rows", "--data F"},
+    {"train --data d", "--hidden", "128,128"},
+    {"train --synthetic 9 --hidden 8", "--synthetic", "--in I"},
+    {"train --data d --synthetic 9", "--synthetic", "leave one out"},
+    {"train --epochs 3 --steps 9", "--steps", "leave one out"},
+    {"train --quiet --verbose", "--quiet", "leave one out"},
+    {"train --data d --hidden 8 --resume", "--resume", "needs --checkpoint F"},
+    {"train --data d --hidden 8 --save-every 3", "--save-every", "needs --checkpoint F"},
+    {"train --data d --hidden 8 --keep 3", "--keep", "needs --checkpoint F"},
+    {"train --data d --hidden 8 --in 3", "--in", "needs --synthetic n"},
+    {"train --data d --hidden 8 --noise 1", "--noise", "needs --synthetic n"},
+    {"train --synthetic 9 --in 4 --hidden 8 --x a", "--x", "needs --data F"},
+    {"train --data d --hidden 8 --plot p.svg", "--plot", "needs --log F.jsonl"},
+    {"train --data d --hidden 8 --step-every 3", "--step-every", "--schedule step"},
+    {"train --data d --hidden 8 --nesterov --momentum 0", "--nesterov", "--momentum above 0"},
+    {"train --synthetic 9 --in 4 --hidden 8 --loss cross-entropy", "--loss cross-entropy", "--loss mse"},
+    {"train --data d --hidden 128 --groups 7", "--groups 7 does not divide --hidden 128", "64, 128 do"},
+    {"train --data d --hidden 128,60", "--hidden 60", "10, 12, 15, 20, 30, 60 do"},
+    {"gradcheck --groups 3", "--groups 3 does not divide --hidden 8", "1, 2, 4, 8 do"},
+    {"eval --data d", "eval", "--checkpoint F"},
+    {"eval --checkpoint c", "eval", "--data F"},
+    {"predict --checkpoint c --data d", "predict", "--out F"},
+};
+
+static void what_is_wrong_is_named(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+    struct mn_options options;
+    mn_fail(MN_OK, "no message");
+    mn_status status = parse(&options, refused[i].line);
+    if (status != MN_USAGE) fail_msg("'%s' is status %d", refused[i].line, status);
+    if (!strstr(mn_message(), refused[i].thing) || !strstr(mn_message(), refused[i].remedy) ||
+        strchr(mn_message(), '\n'))
+      fail_msg("'%s' says '%s', which should name '%s' and '%s'", refused[i].line, mn_message(),
+               refused[i].thing, refused[i].remedy);
+  }
+}
+
+static void stacks_have_a_limit(void **state) {
+  (void)state;
+  struct mn_options o;
+  char line[4096] = "train --data d --hidden 128";
+  for (int i = 1; i < MN_MODEL_DEPTH; i++) strcat(line, ",128");
+  o = good(line);
+  assert_int_equal(o.depth, MN_MODEL_DEPTH);
+  strcat(line, ",128");
+  assert_int_equal(parse(&o, line), MN_USAGE);
+  assert_non_null(strstr(mn_message(), "at most 64"));
+}
+
+static void what_config_cannot_hold_is_refused(void **state) {
+  (void)state;
+  struct mn_options o;
+  char line[1024] = "train --hidden 8 --data ";
+  size_t length = strlen(line);
+  memset(line + length, 'd', MN_OPTION_VALUE - 1);
+  o = good(line);
+  struct mn_option_text config[CONFIG];
+  mn_options_config(&o, config, CONFIG);
+  assert_string_equal(config[0].name, "data");
+  assert_string_equal(config[0].value, line + length);
+  strcat(line, "d");
+  assert_int_equal(parse(&o, line), MN_USAGE);
+  assert_non_null(strstr(mn_message(), "255"));
+}
+
+static const struct mn_option_text *find(const struct mn_option_text *config, int count, const char *name) {
+  for (int i = 0; i < count; i++)
+    if (strcmp(config[i].name, name) == 0) return &config[i];
+  fail_msg("/config has no %s", name);
+  return NULL;
+}
+
+static void config_is_canonical(void **state) {
+  (void)state;
+  struct mn_options a =
+      good("train --data d --hidden 0128,8 --lr 5e-2 --eps 0.00001 --clip 1.50 --nesterov --seed 007");
+  struct mn_options b =
+      good("train --data d --hidden 128,8 --lr .05 --eps 1e-5 --clip 1.5 --nesterov --seed 7 --quiet");
+  struct mn_option_text one[CONFIG], two[CONFIG];
+  int count = mn_options_config(&a, one, CONFIG);
+  assert_int_equal(mn_options_config(&b, two, CONFIG), count);
+  for (int i = 0; i < count; i++) assert_string_equal(one[i].value, two[i].value);
+  static const char *const expected[][2] = {
+      {"hidden", "128,8"}, {"lr", "0.05"}, {"clip", "1.5"},  {"nesterov", "yes"}, {"seed", "7"},
+      {"epochs", "10"},    {"steps", "0"}, {"head", "auto"}, {"loss", "auto"},    {"synthetic", "0"},
+  };
+  for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+    assert_string_equal(find(one, count, expected[i][0])->value, expected[i][1]);
+  assert_true(find(one, count, "lr")->given);
+  assert_false(find(one, count, "groups")->given);
+}
+
+/* A third, to the last bit, and everything that excludes something else. */
+static void config_survives_the_way_back(void **state) {
+  (void)state;
+  static const char *const lines[] = {
+      "train --data d --x a --hidden 24,12 --groups 4 --lr 0.33333333333333331 --steps 77 --loss mse "
+      "--nesterov",
+      "train --synthetic 50 --in 3 --hidden 8 --epochs 3 --test-rows 0 --schedule step --step-every 4 --head "
+      "0",
+  };
+  for (int k = 0; k < 2; k++) {
+    struct mn_options from = good(lines[k]), to = good("train --resume --checkpoint c");
+    struct mn_option_text config[CONFIG], again[CONFIG];
+    int count = mn_options_config(&from, config, CONFIG);
+    assert_int_equal(mn_options_check(&to), MN_USAGE);
+    for (int i = 0; i < count; i++)
+      assert_int_equal(mn_options_set(&to, config[i].name, config[i].value), MN_OK);
+    assert_int_equal(mn_options_check(&to), MN_OK);
+    assert_int_equal(mn_options_config(&to, again, CONFIG), count);
+    for (int i = 0; i < count; i++) assert_string_equal(again[i].value, config[i].value);
+    assert_true(to.lr == from.lr && to.steps == from.steps && to.epochs == from.epochs &&
+                to.depth == from.depth);
+    assert_false(mn_options_given(&to, "lr"));
+  }
+}
+
+static void damaged_config_is_refused(void **state) {
+  (void)state;
+  struct mn_options o = good("train --resume --checkpoint c");
+  assert_int_equal(mn_options_set(&o, "colour", "blue"), MN_BAD_DATA);
+  assert_non_null(strstr(mn_message(), "colour"));
+  assert_int_equal(mn_options_set(&o, "checkpoint", "x"), MN_BAD_DATA);
+  assert_int_equal(mn_options_set(&o, "lr", "nan"), MN_BAD_DATA);
+  assert_non_null(strstr(mn_message(), "lr 'nan'"));
+  assert_int_equal(mn_options_set(&o, "batch", "0"), MN_BAD_DATA);
+  assert_int_equal(mn_options_set(&o, "nesterov", "maybe"), MN_BAD_DATA);
+  assert_int_equal(mn_options_set(&o, "hidden", ""), MN_BAD_DATA);
+  assert_true(o.lr == 0.05 && o.batch == 64);
+}
+
+/* The words in the table are those that the parts behind them know. */
+static void words_are_known_behind_the_options(void **state) {
+  (void)state;
+  static const char *const precisions[] = {"fp64", "fp32", "tf32", "bf16"};
+  static const char *const schedules[] = {"constant", "cosine", "step"};
+  char line[128];
+  for (int i = 0; i < 4; i++) {
+    enum mn_precision precision;
+    snprintf(line, sizeof line, "bench --precision %s", precisions[i]);
+    assert_int_equal(mn_precision_parse(good(line).precision, &precision), MN_OK);
+  }
+  for (int i = 0; i < 3; i++) {
+    enum mn_schedule_kind kind;
+    snprintf(line, sizeof line, "train --data d --hidden 8 --schedule %s", schedules[i]);
+    assert_int_equal(mn_schedule_parse(good(line).schedule, &kind), MN_OK);
+  }
+  for (int i = 0; i < 2; i++) {
+    enum mn_loss loss;
+    snprintf(line, sizeof line, "gradcheck --loss %s", mn_loss_name(i ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE));
+    assert_int_equal(mn_loss_parse(good(line).loss, &loss), MN_OK);
+  }
+  for (int i = 0; i < MN_PLANS; i++) {
+    snprintf(line, sizeof line, "gradcheck --plan %s", mn_plan_name((enum mn_plan)i));
+    assert_int_equal(good(line).plan, i);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(train_has_its_defaults),
+      cmocka_unit_test(other_commands_have_their_own),
+      cmocka_unit_test(every_option_lands_in_its_field),
+      cmocka_unit_test(given_is_what_the_user_named),
+      cmocka_unit_test(what_is_wrong_is_named),
+      cmocka_unit_test(stacks_have_a_limit),
+      cmocka_unit_test(what_config_cannot_hold_is_refused),
+      cmocka_unit_test(config_is_canonical),
+      cmocka_unit_test(config_survives_the_way_back),
+      cmocka_unit_test(damaged_config_is_refused),
+      cmocka_unit_test(words_are_known_behind_the_options),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

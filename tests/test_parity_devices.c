@@ -1,0 +1,485 @@
+/* The CPU's and CUDA's kernel tables, entry by entry, in one process: the same inputs to both, and the
+ * answers compared. The block's epilogues have a file of their own. Without a GPU every test is skipped, and
+ * says why. */
+#include "tests/parity_bench.h"
+
+static const struct sizes PRODUCTS[] = {
+    {1, 1, 1},   {1, 5, 3},      {3, 1, 7},       {16, 16, 16},    {33, 17, 9},
+    {64, 64, 1}, {129, 257, 65}, {127, 130, 300}, {256, 512, 128}, {31, 1000, 513},
+};
+
+static void check_product(struct bench *b, enum mn_form form, struct sizes z, enum mn_epilogue_kind kind) {
+  void *into[SIDES];
+  char what[200];
+  snprintf(what, sizeof what, "%s form %d kind %d, %lld by %lld by %lld", NAMES[b->precision], (int)form,
+           (int)kind, (long long)z.rows, (long long)z.cols, (long long)z.depth);
+  for (int s = 0; s < SIDES; s++) {
+    struct mn_operand x, y;
+    operand_shape(form, z, &x, &y);
+    x = operand(b, s, x, 11), y = operand(b, s, y, 12);
+    into[s] =
+        kind == MN_ADD ? put_drawn(b, s, 13, z.rows * z.cols, 1) : poisoned_reals(b, s, z.rows * z.cols);
+    struct mn_epilogue e = {.kind = kind, .into = into[s]};
+    must(b->on[s]->kernels->gemm(b->on[s], form, &x, &y, &e));
+  }
+  same_reals(b, what, into, z.rows * z.cols, product_tolerance(b));
+  clear_bench(b);
+}
+
+static void all_products(enum mn_precision precision) {
+  struct bench b;
+  open_bench(&b, precision);
+  for (unsigned i = 0; i < sizeof PRODUCTS / sizeof PRODUCTS[0]; i++)
+    for (int form = MN_NT; form <= MN_TN; form++) {
+      check_product(&b, (enum mn_form)form, PRODUCTS[i], MN_STORE);
+      check_product(&b, (enum mn_form)form, PRODUCTS[i], MN_ADD);
+    }
+  close_bench(&b);
+}
+
+static void gemm_fp64(void **state) {
+  (void)state;
+  all_products(MN_FP64);
+}
+static void gemm_fp32(void **state) {
+  (void)state;
+  all_products(MN_FP32);
+}
+static void gemm_tf32(void **state) {
+  (void)state;
+  all_products(MN_TF32);
+}
+static void gemm_bf16(void **state) {
+  (void)state;
+  all_products(MN_BF16);
+}
+
+/* Operands that start in the middle of 16 bytes. */
+static void gemm_unaligned(void **state) {
+  (void)state;
+  const enum mn_precision precisions[] = {MN_FP32, MN_BF16};
+  for (int p = 0; p < 2; p++) {
+    struct bench b;
+    open_bench(&b, precisions[p]);
+    struct sizes z = {48, 80, 64};
+    void *into[SIDES];
+    for (int s = 0; s < SIDES; s++) {
+      struct mn_operand x, y;
+      operand_shape(MN_NT, (struct sizes){z.rows + 1, z.cols, z.depth}, &x, &y);
+      x = operand(&b, s, x, 11), y = operand(&b, s, y, 12);
+      x.rows = z.rows; /* the same memory, one element later */
+      x.real = (char *)x.real + b.on[s]->real;
+      if (x.half) x.half = (char *)x.half + b.on[s]->half;
+      into[s] = (char *)poisoned_reals(&b, s, z.rows * z.cols + 1) + b.on[s]->real;
+      struct mn_epilogue e = {.kind = MN_STORE, .into = into[s]};
+      must(b.on[s]->kernels->gemm(b.on[s], MN_NT, &x, &y, &e));
+    }
+    same_reals(&b, "an unaligned product", into, z.rows * z.cols, product_tolerance(&b));
+    close_bench(&b);
+  }
+}
+
+#ifdef MN_CUDA
+mn_status mn_cuda_plain_product(struct mn_stream *stream, enum mn_form form, void *d, const void *a,
+                                const void *b, int64_t rows, int64_t cols, int64_t depth, int accumulate);
+
+/* What stands in where cuBLASLt has no algorithm. */
+static void gemm_plain(void **state) {
+  (void)state;
+  const enum mn_precision precisions[] = {MN_FP64, MN_FP32, MN_BF16};
+  for (int p = 0; p < 3; p++) {
+    struct bench b;
+    open_bench(&b, precisions[p]);
+    for (int form = MN_NT; form <= MN_TN; form++) {
+      struct sizes z = {33, 70, 129};
+      void *into[SIDES];
+      for (int s = 0; s < SIDES; s++) {
+        struct mn_operand x, y;
+        operand_shape((enum mn_form)form, z, &x, &y);
+        x = operand(&b, s, x, 11), y = operand(&b, s, y, 12);
+        into[s] = put_drawn(&b, s, 13, z.rows * z.cols, 1);
+        struct mn_epilogue e = {.kind = MN_ADD, .into = into[s]};
+        if (s == CPU)
+          must(b.on[s]->kernels->gemm(b.on[s], (enum mn_form)form, &x, &y, &e));
+        else
+          must(mn_cuda_plain_product(b.on[s], (enum mn_form)form, into[s], x.half ? x.half : x.real,
+                                     y.half ? y.half : y.real, z.rows, z.cols, z.depth, 1));
+      }
+      same_reals(&b, "the plain product", into, z.rows * z.cols, product_tolerance(&b));
+      clear_bench(&b);
+    }
+    close_bench(&b);
+  }
+}
+#endif
+
+/* A product that ends in a block, forward and backward. */
+static void gemm_block(void **state) {
+  (void)state;
+  const enum mn_precision precisions[] = {MN_FP64, MN_FP32, MN_BF16};
+  for (int p = 0; p < 3; p++) {
+    struct bench b;
+    open_bench(&b, precisions[p]);
+    struct shape at = {50, 6, 16};
+    int64_t count = at.rows * at.groups * at.width;
+    struct sizes z = {at.rows, at.groups * at.width, 70};
+    struct side two[SIDES];
+    for (int s = 0; s < SIDES; s++) {
+      struct mn_operand x, w;
+      make_side(&b, s, &two[s], at, MN_STAGE_ALL, APART);
+      operand_shape(MN_NT, z, &x, &w);
+      x = operand(&b, s, x, 11), w = operand(&b, s, w, 12);
+      struct mn_epilogue e = {.kind = MN_BLOCK, .into = poisoned_reals(&b, s, count), .block = &two[s].block};
+      must(b.on[s]->kernels->gemm(b.on[s], MN_NT, &x, &w, &e));
+    }
+    double tolerance = b.precision == MN_FP64 ? 1e-12 : 1e-4;
+    same_reals(&b, "y of a product", PAIR(y.real), count, tolerance);
+    same_reals(&b, "z of a product", PAIR(block.z), count, tolerance);
+    close_bench(&b);
+  }
+}
+
+/* ---- updates ---- */
+
+static void all_updates(enum mn_precision precision) {
+  struct bench b;
+  open_bench(&b, precision);
+  const int64_t sizes[][2] = {{1, 1}, {1, 7}, {33, 17}, {64, 64}};
+  for (int i = 0; i < RULE_COUNT; i++)
+    for (int k = 0; k < 4; k++) {
+      struct parameter two[SIDES];
+      for (int s = 0; s < SIDES; s++) {
+        make_parameter(&b, s, &two[s], sizes[k][0], sizes[k][1], RULES[i]);
+        struct mn_epilogue e = {.kind = MN_UPDATE, .update = &two[s].update};
+        void *d = put_drawn(&b, s, 23, sizes[k][0] * sizes[k][1], 1);
+        must(b.on[s]->kernels->epilogue(b.on[s], d, sizes[k][0], sizes[k][1], &e));
+      }
+      same_parameters(&b, two, "an update", tolerance_of(&b));
+      clear_bench(&b);
+    }
+  close_bench(&b);
+}
+
+/* Through a product: with memory for it and, where the CPU can do without, without; one part and several. */
+static void all_product_updates(enum mn_precision precision) {
+  struct bench b;
+  open_bench(&b, precision);
+  const struct sizes sizes[] = {{5, 7, 3}, {130, 70, 33}, {2100, 4100, 8}};
+  for (int i = 0; i < RULE_COUNT; i++)
+    for (int k = 0; k < (i == 3 ? 3 : 2); k++)
+      for (int given = 0; given < 2; given++) {
+        struct sizes z = sizes[k];
+        struct parameter two[SIDES];
+        for (int s = 0; s < SIDES; s++) {
+          struct mn_operand dz, x;
+          operand_shape(MN_TN, z, &dz, &x);
+          dz = operand(&b, s, dz, 11), x = operand(&b, s, x, 12);
+          make_parameter(&b, s, &two[s], z.rows, z.cols, RULES[i]);
+          struct mn_epilogue e = {.kind = MN_UPDATE, .update = &two[s].update};
+          if (given || s == CPU) e.into = poisoned_reals(&b, s, z.rows * z.cols);
+          must(b.on[s]->kernels->gemm(b.on[s], MN_TN, &dz, &x, &e));
+        }
+        same_parameters(&b, two, "an update by a product", product_tolerance(&b));
+        clear_bench(&b);
+      }
+  close_bench(&b);
+}
+
+static void update_fp64(void **state) {
+  (void)state;
+  all_updates(MN_FP64);
+  all_product_updates(MN_FP64);
+}
+static void update_fp32(void **state) {
+  (void)state;
+  all_updates(MN_FP32);
+  all_product_updates(MN_FP32);
+}
+static void update_bf16(void **state) {
+  (void)state;
+  all_updates(MN_BF16);
+  all_product_updates(MN_BF16);
+}
+
+static void column_sums(void **state) {
+  (void)state;
+  for (int p = MN_FP64; p <= MN_FP32; p++) {
+    struct bench b;
+    open_bench(&b, (enum mn_precision)p);
+    const int64_t chunks[] = {1, 2, 7, 32, 70}, channels[] = {1, 33, 96};
+    for (int i = 0; i < 15; i++) {
+      int64_t k = chunks[i % 5], c = channels[i / 5];
+      void *stored[SIDES], *added[SIDES];
+      struct parameter two[SIDES];
+      for (int s = 0; s < SIDES; s++) {
+        make_parameter(&b, s, &two[s], 1, c, RULES[i % RULE_COUNT]);
+        stored[s] = poisoned_reals(&b, s, c), added[s] = put_drawn(&b, s, 31, c, 1);
+        struct mn_epilogue store = {.kind = MN_STORE, .into = stored[s]},
+                           add = {.kind = MN_ADD, .into = added[s]},
+                           update = {.kind = MN_UPDATE, .update = &two[s].update};
+        void *sums = put_drawn(&b, s, 32, 3 * k * c, 1);
+        const struct mn_epilogue *const sinks[] = {&store, &add, &update}, *const some[] = {NULL, NULL, NULL};
+        must(b.on[s]->kernels->column_sums(b.on[s], sums, k, c, some));
+        must(b.on[s]->kernels->column_sums(b.on[s], sums, k, c, sinks));
+      }
+      same_reals(&b, "column sums, stored", stored, c, tolerance_of(&b));
+      same_reals(&b, "column sums, added", added, c, tolerance_of(&b));
+      same_parameters(&b, two, "column sums, updated", tolerance_of(&b));
+      clear_bench(&b);
+    }
+    close_bench(&b);
+  }
+}
+
+/* ---- losses and sums ---- */
+
+static void mse(void **state) {
+  (void)state;
+  const int64_t sizes[][2] = {{1, 1}, {1, 7}, {33, 10}, {5, 1500}, {64, 64}};
+  for (int p = MN_FP64; p <= MN_FP32; p++) {
+    struct bench b;
+    open_bench(&b, (enum mn_precision)p);
+    for (int i = 0; i < 10; i++) {
+      int64_t n = sizes[i % 5][0], k = sizes[i % 5][1];
+      void *parts[SIDES], *dy[SIDES];
+      for (int s = 0; s < SIDES; s++) {
+        const struct mn_kernels *t = b.on[s]->kernels;
+        void *y = put_drawn(&b, s, 41, n * k, 2), *target = put_drawn(&b, s, 42, n * k, 2);
+        parts[s] = poisoned_reals(&b, s, n);
+        dy[s] = i < 5 ? poisoned_reals(&b, s, n * k) : put_drawn(&b, s, 43, n * k, 0.01);
+        must(t->mse(b.on[s], parts[s], y, target, n, k));
+        must(t->mse_gradient(b.on[s], dy[s], y, target, n, k, 0.5, i >= 5));
+      }
+      same_reals(&b, "mse", parts, n, tolerance_of(&b));
+      same_reals(&b, "mse's gradient", dy, n * k, tolerance_of(&b));
+      clear_bench(&b);
+    }
+    close_bench(&b);
+  }
+}
+
+/* Some rows have their largest value twice: the first one counts. */
+static void cross_entropy(void **state) {
+  (void)state;
+  const int64_t sizes[][2] = {{1, 1}, {1, 7}, {33, 10}, {5, 1500}, {64, 100}};
+  for (int p = MN_FP64; p <= MN_FP32; p++) {
+    struct bench b;
+    open_bench(&b, (enum mn_precision)p);
+    for (int i = 0; i < 10; i++) {
+      int64_t n = sizes[i % 5][0], k = sizes[i % 5][1];
+      double *values = draw(44, n * k, 50);
+      int32_t *labels = malloc((size_t)n * sizeof *labels);
+      assert_non_null(labels);
+      for (int64_t r = 0; r < n; r++) {
+        labels[r] = (int32_t)(r * 7 % k);
+        if (r % 3 == 0) values[r * k + labels[r]] = values[r * k + k - 1] = 60;
+      }
+      void *parts[SIDES], *correct[SIDES], *dy[SIDES];
+      for (int s = 0; s < SIDES; s++) {
+        const struct mn_kernels *t = b.on[s]->kernels;
+        void *y = put(&b, s, values, n * k), *at = put_raw(&b, s, labels, (size_t)n * sizeof *labels);
+        parts[s] = poisoned_reals(&b, s, n), correct[s] = poisoned_reals(&b, s, n);
+        dy[s] = i < 5 ? poisoned_reals(&b, s, n * k) : put_drawn(&b, s, 43, n * k, 0.01);
+        must(t->cross_entropy(b.on[s], parts[s], correct[s], y, at, n, k));
+        must(t->cross_entropy_gradient(b.on[s], dy[s], y, at, n, k, 0.5, i >= 5));
+      }
+      same_reals(&b, "cross entropy", parts, n, tolerance_of(&b));
+      same_reals(&b, "correct rows", correct, n, 0);
+      same_reals(&b, "cross entropy's gradient", dy, n * k, tolerance_of(&b));
+      free(values), free(labels);
+      clear_bench(&b);
+    }
+    close_bench(&b);
+  }
+}
+
+static double get_double(struct bench *b, int s, const double *from) {
+  double *host = get_raw(b, s, from, sizeof(double)), value = *host;
+  free(host);
+  return value;
+}
+
+static void sums(void **state) {
+  (void)state;
+  const int64_t counts[] = {1, 255, 4096, 4097, 50000};
+  for (int p = MN_FP64; p <= MN_FP32; p++) {
+    struct bench b;
+    open_bench(&b, (enum mn_precision)p);
+    for (int i = 0; i < 5; i++) {
+      double found[SIDES][2];
+      for (int s = 0; s < SIDES; s++) {
+        const struct mn_kernels *t = b.on[s]->kernels;
+        void *values = put_drawn(&b, s, 51, counts[i], 3);
+        double *out = poisoned(&b, s, 16),
+               *scratch = poisoned(&b, s, 8 * (size_t)mn_reduce_scratch(counts[i]));
+        must(t->reduce(b.on[s], out, scratch, values, counts[i], 0.25));
+        must(t->sum_of_squares(b.on[s], out + 1, scratch, values, counts[i]));
+        found[s][0] = get_double(&b, s, out), found[s][1] = get_double(&b, s, out + 1);
+      }
+      if (!(fabs(found[CUDA][0] - found[CPU][0]) <= 1e-12 * found[CPU][1]))
+        fail_msg("reduce: %.17g is not %.17g", found[CUDA][0], found[CPU][0]);
+      near("sum of squares", &found[CUDA][1], &found[CPU][1], 1, 1e-12);
+      clear_bench(&b);
+    }
+    close_bench(&b);
+  }
+}
+
+static void clip(void **state) {
+  (void)state;
+  struct bench b;
+  open_bench(&b, MN_FP32);
+  const double squares[][3] = {{9, 16, 0}, {1e-4, 0, 0}, {INFINITY, 1, 1}, {NAN, 1, 1}};
+  for (int i = 0; i < 4; i++) {
+    double found[SIDES];
+    for (int s = 0; s < SIDES; s++) {
+      double *scale = poisoned(&b, s, sizeof *scale);
+      must(b.on[s]->kernels->clip(b.on[s], scale, put_raw(&b, s, squares[i], sizeof squares[i]), 3, 2));
+      found[s] = get_double(&b, s, scale);
+      assert_int_equal(flag(&b, s), i >= 2);
+    }
+    near("the clipping scale", &found[CUDA], &found[CPU], 1, 1e-15);
+    clear_bench(&b);
+  }
+  close_bench(&b);
+}
+
+/* ---- elementwise, random, memory ---- */
+
+static void add(void **state) {
+  (void)state;
+  const enum mn_precision precisions[] = {MN_FP64, MN_FP32, MN_BF16};
+  for (int p = 0; p < 3; p++) {
+    struct bench b;
+    open_bench(&b, precisions[p]);
+    for (int64_t cols = 1; cols < 40; cols += 6) {
+      void *y[SIDES], *half[SIDES] = {NULL, NULL};
+      for (int s = 0; s < SIDES; s++) {
+        y[s] = put_drawn(&b, s, 61, 3 * cols, 1);
+        if (b.on[s]->half) half[s] = poisoned(&b, s, 3 * (size_t)cols * b.on[s]->half);
+        struct mn_operand out = {3, cols, y[s], half[s], 0};
+        must(b.on[s]->kernels->add(b.on[s], &out, y[s], put_drawn(&b, s, 62, 3 * cols, 1)));
+      }
+      same_reals(&b, "a sum", y, 3 * cols, 0);
+      if (half[CPU]) same_halves(&b, "a sum, rounded", half, 3 * cols, 0);
+      clear_bench(&b);
+    }
+    close_bench(&b);
+  }
+}
+
+/* Ties, both ways; the largest finite float, which rounds to infinity; subnormals; infinities and NaN. */
+static void rounding(void **state) {
+  (void)state;
+  struct bench b;
+  open_bench(&b, MN_BF16);
+  const double values[] = {1,          0x1.01p0, 0x1.03p0, 0x1.0101p0, -0x1.01p0, 0x1.fffffep127, 0x1p-140,
+                           0x1.8p-134, -0.0,     INFINITY, -INFINITY,  NAN,       3.14159,        0x1.02p0};
+  enum { COUNT = sizeof values / sizeof values[0] };
+  double *found[SIDES];
+  for (int s = 0; s < SIDES; s++) {
+    struct mn_operand o = {1, COUNT, put(&b, s, values, COUNT), poisoned(&b, s, COUNT * b.on[s]->half), 1};
+    must(b.on[s]->kernels->round(b.on[s], &o));
+    assert_int_equal(o.stale, 0);
+    found[s] = get_half(&b, s, o.half, COUNT);
+  }
+  for (int i = 0; i < COUNT; i++) {
+    if (isnan(values[i]))
+      assert_true(isnan(found[CUDA][i]) && isnan(found[CPU][i]));
+    else
+      assert_true(found[CUDA][i] == found[CPU][i] && signbit(found[CUDA][i]) == signbit(found[CPU][i]));
+  }
+  free(found[CPU]), free(found[CUDA]);
+  close_bench(&b);
+}
+
+static void uniform(void **state) {
+  (void)state;
+  const uint64_t firsts[] = {0, 1, 3, 4, ((uint64_t)1 << 34) + 1};
+  const int64_t counts[] = {1, 2, 4, 5, 8, 1023};
+  for (int p = MN_FP64; p <= MN_FP32; p++) {
+    struct bench b;
+    open_bench(&b, (enum mn_precision)p);
+    for (int i = 0; i < 30; i++) {
+      int64_t count = counts[i / 5];
+      void *host[SIDES];
+      for (int s = 0; s < SIDES; s++) {
+        void *out = poisoned_reals(&b, s, count + 1);
+        must(b.on[s]->kernels->uniform(b.on[s], out, count, 0x123456789abcdefu, 77, firsts[i % 5], 0.1));
+        host[s] = get_raw(&b, s, out, (size_t)(count + 1) * b.on[s]->real); /* and nothing past the end */
+      }
+      assert_memory_equal(host[CPU], host[CUDA], (size_t)(count + 1) * b.on[CPU]->real);
+      free(host[CPU]), free(host[CUDA]);
+      clear_bench(&b);
+    }
+    close_bench(&b);
+  }
+}
+
+static void memory(void **state) {
+  (void)state;
+  struct bench b;
+  open_bench(&b, MN_FP32);
+  struct mn_stream *cuda = b.on[CUDA];
+  double *values = draw(71, 1000, 1), back[1000];
+  void *first = put_raw(&b, CUDA, values, sizeof back), *second = poisoned(&b, CUDA, sizeof back), *host;
+  assert_int_equal((uintptr_t)first % 256, 0);
+  must(cuda->kernels->mark(cuda, 0));
+  must(cuda->kernels->copy(cuda, second, first, sizeof back));
+  must(cuda->kernels->zero(cuda, second, 8));
+  must(cuda->kernels->mark(cuda, 1));
+  must(cuda->kernels->download(cuda, back, second, sizeof back));
+  assert_true(back[0] == 0);
+  assert_memory_equal(back + 1, values + 1, sizeof back - 8);
+  double ms = NAN;
+  must(cuda->kernels->elapsed(cuda, &ms));
+  assert_true(ms >= 0 && ms < 1e4);
+  must(cuda->kernels->allocate_host(cuda, &host, 1 << 20));
+  cuda->kernels->release_host(cuda, host);
+  assert_int_equal(cuda->kernels->allocate(cuda, &host, (size_t)1 << 50), MN_NO_MEMORY);
+  assert_null(host);
+  must(cuda->kernels->synchronize(cuda)); /* and the stream still works */
+  char name[100];
+  mn_stream_describe(cuda, name, sizeof name);
+  print_message("on %s\n", name);
+  free(values);
+  close_bench(&b);
+}
+
+/* Without a GPU too: a device that cannot be is refused in words. */
+static void no_such_device(void **state) {
+  (void)state;
+  struct mn_stream *stream = NULL;
+  assert_int_equal(mn_stream_open(&stream, MN_DEVICE_CUDA, 1000, MN_FP32), MN_NO_DEVICE);
+  assert_null(stream);
+  assert_true(strlen(mn_message()) > 0 && !strchr(mn_message(), '\n'));
+  assert_non_null(strstr(mn_message(), "--device cpu"));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(no_such_device),
+      cmocka_unit_test(memory),
+      cmocka_unit_test(uniform),
+      cmocka_unit_test(rounding),
+      cmocka_unit_test(add),
+      cmocka_unit_test(sums),
+      cmocka_unit_test(clip),
+      cmocka_unit_test(mse),
+      cmocka_unit_test(cross_entropy),
+      cmocka_unit_test(gemm_fp64),
+      cmocka_unit_test(gemm_fp32),
+      cmocka_unit_test(gemm_tf32),
+      cmocka_unit_test(gemm_bf16),
+      cmocka_unit_test(gemm_unaligned),
+#ifdef MN_CUDA
+      cmocka_unit_test(gemm_plain),
+#endif
+      cmocka_unit_test(gemm_block),
+      cmocka_unit_test(update_fp64),
+      cmocka_unit_test(update_fp32),
+      cmocka_unit_test(update_bf16),
+      cmocka_unit_test(column_sums),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,302 @@
+/* SGD against PyTorch's rule, written out here on single numbers: momentum, weight decay, Nesterov, clipping
+ * and accumulation, on the path where the update is fused into the GEMM and on the one where gradients are
+ * stored first. */
+#include "tests/check.h"
+
+#include "train/sgd.h"
+
+enum { STEPS = 6, ROWS = 6, INPUTS = 5, OUTPUTS = 8 };
+static const double rates[STEPS] = {0.1, 0.1, 0.05, 0.2, 0, 0.03};
+
+static struct mn_model *open_model(struct mn_context *context, int depth) {
+  struct mn_model_config config = {.inputs = INPUTS,
+                                   .depth = depth,
+                                   .hidden = {OUTPUTS, OUTPUTS},
+                                   .groups = 2,
+                                   .eps = 1e-3,
+                                   .slope = 0.1,
+                                   .plan = MN_PLAN_BLOCK};
+  struct mn_model *model;
+  MUST(mn_model_open(&model, context, &config));
+  for (int i = 0; i < model->count; i++) {
+    double *values = random_values(mn_tensor_count(model->parameters[i]), 20 + (uint64_t)i, 1);
+    MUST(mn_tensor_write(context, model->parameters[i], values));
+    free(values);
+  }
+  return model;
+}
+
+/* Forward and backward over `rows` rows of the batch of step `step`, from row `first` on. */
+static void propagate(struct mn_pass *pass, int step, int64_t first) {
+  struct mn_context *context = pass->model->context;
+  double *x = random_values(4 * ROWS * INPUTS, 300 + (uint64_t)step, 1);
+  double *target = random_values(4 * ROWS * OUTPUTS, 400 + (uint64_t)step, 3);
+  MUST(mn_tensor_write(context, pass->x, x + first * INPUTS));
+  MUST(mn_tensor_write(context, pass->target, target + first * OUTPUTS));
+  MUST(mn_tape_forward(pass->tape));
+  MUST(mn_tape_backward(pass->tape));
+  free(x);
+  free(target);
+}
+
+/* torch.optim.SGD and clip_grad_norm_, one number at a time, on gradients taken from a pass that stores them.
+ */
+struct reference {
+  struct mn_model *model;
+  struct mn_pass *pass;
+  struct mn_sgd_config config;
+  double *velocity[MN_MODEL_PARAMETERS]; /* NULL before the first step: PyTorch starts it with the gradient */
+};
+
+static double norm_of(double *const *gradients, const struct mn_model *model) {
+  double sum = 0;
+  for (int i = 0; i < model->count; i++)
+    for (int64_t k = 0; k < mn_tensor_count(model->parameters[i]); k++)
+      sum += gradients[i][k] * gradients[i][k];
+  return sqrt(sum);
+}
+
+static void update_reference(struct reference *r, int which, double *gradient, double clip, double rate) {
+  struct mn_tensor *t = r->model->parameters[which];
+  int64_t count = mn_tensor_count(t);
+  int first = !r->velocity[which];
+  double *w = malloc((size_t)count * sizeof *w);
+  assert_non_null(w);
+  if (first) r->velocity[which] = calloc((size_t)count, sizeof(double));
+  double *velocity = r->velocity[which];
+  MUST(mn_tensor_read(r->model->context, t, w));
+  for (int64_t k = 0; k < count; k++) {
+    double direction = gradient[k] * clip;
+    if (r->config.weight_decay != 0) direction += r->config.weight_decay * w[k];
+    if (r->config.momentum != 0) {
+      velocity[k] = first ? direction : r->config.momentum * velocity[k] + direction;
+      direction = r->config.nesterov ? direction + r->config.momentum * velocity[k] : velocity[k];
+    }
+    w[k] -= rate * direction;
+  }
+  MUST(mn_tensor_write(r->model->context, t, w));
+  free(w);
+}
+
+static void step_reference(struct reference *r, double rate) {
+  struct memory m = {.context = r->model->context};
+  double *gradients[MN_MODEL_PARAMETERS], clip = 1;
+  for (int i = 0; i < r->model->count; i++) {
+    const struct mn_tensor *t = r->model->parameters[i];
+    gradients[i] = read_reals(&m, t->gradient, mn_tensor_count(t));
+  }
+  if (r->config.clip > 0) {
+    clip = r->config.clip / (norm_of(gradients, r->model) + 1e-6);
+    if (clip > 1) clip = 1;
+  }
+  for (int i = 0; i < r->model->count; i++) {
+    update_reference(r, i, gradients[i], clip, rate);
+    free(gradients[i]);
+  }
+}
+
+static struct reference open_reference(struct mn_context *context, struct mn_sgd_config config,
+                                       int64_t rows) {
+  struct reference r = {.config = config, .model = open_model(context, 2)};
+  MUST(mn_model_train(r.model, MN_TRAIN_STORE, NULL));
+  MUST(mn_pass_open(&r.pass, r.model, MN_PASS_TRAIN, rows, 1, 0));
+  return r;
+}
+
+static void close_reference(struct reference *r) {
+  for (int i = 0; i < r->model->count; i++) free(r->velocity[i]);
+  mn_pass_close(r->pass);
+  mn_model_close(r->model);
+}
+
+/* A model in training: its batch is config.accumulate passes of `rows`. */
+struct trained {
+  struct mn_model *model;
+  struct mn_optimizer *optimizer;
+  struct mn_pass *pass;
+};
+
+static struct trained open_trained(struct mn_context *context, struct mn_sgd_config config, int64_t rows) {
+  struct trained t = {.model = open_model(context, 2)};
+  MUST(mn_optimizer_open(&t.optimizer, t.model, &config));
+  MUST(mn_pass_open(&t.pass, t.model, MN_PASS_TRAIN, rows, 1.0 / config.accumulate, 0));
+  return t;
+}
+
+static void train(struct trained *t, int step) {
+  MUST(mn_optimizer_rate(t->optimizer, rates[step]));
+  for (int k = 0; k < t->optimizer->config.accumulate; k++) propagate(t->pass, step, k * t->pass->rows);
+  MUST(mn_optimizer_step(t->optimizer));
+}
+
+static void close_trained(struct trained *t) {
+  mn_pass_close(t->pass);
+  mn_optimizer_close(t->optimizer);
+  mn_model_close(t->model);
+}
+
+static void assert_same_model(const char *what, const struct mn_model *a, const struct mn_model *b,
+                              double tolerance) {
+  struct memory m = {.context = a->context};
+  for (int i = 0; i < a->count; i++) {
+    char text[128];
+    int64_t count = mn_tensor_count(a->parameters[i]);
+    double *expected = read_reals(&m, b->parameters[i]->value.real, count);
+    snprintf(text, sizeof text, "%s, %s", what, a->parameters[i]->name);
+    assert_reals(&m, text, a->parameters[i]->value.real, expected, count, tolerance);
+    free(expected);
+  }
+}
+
+/* Momentum, decay and Nesterov in every combination, each plainly, clipped (by a norm that bites, and by one
+ * that does not), and accumulated. */
+static void training_follows_the_rule(void **state) {
+  static const double momenta[] = {0, 0.9, 0.5}, decays[] = {0, 0.1}, clips[] = {0, 0.05, 1e3};
+  struct mn_context *context = open_or_skip(*state, "fp64");
+  for (int kind = 0; kind < 3 * 2 * 3 * 2 * 2; kind++) {
+    struct mn_sgd_config config = {.momentum = momenta[kind % 3],
+                                   .weight_decay = decays[kind / 3 % 2],
+                                   .clip = clips[kind / 6 % 3],
+                                   .nesterov = kind / 18 % 2,
+                                   .accumulate = kind / 36 ? 3 : 1};
+    if (config.nesterov && config.momentum == 0) continue;
+    struct reference r = open_reference(context, config, ROWS);
+    struct trained t = open_trained(context, config, ROWS / config.accumulate);
+    assert_int_equal(t.optimizer->stored, config.clip > 0 || config.accumulate > 1);
+    for (int step = 0; step < STEPS; step++) {
+      char what[160];
+      snprintf(what, sizeof what, "momentum %g, decay %g, nesterov %d, clip %g, accumulate %d, step %d",
+               config.momentum, config.weight_decay, config.nesterov, config.clip, config.accumulate, step);
+      propagate(r.pass, step, 0);
+      step_reference(&r, rates[step]);
+      train(&t, step);
+      assert_same_model(what, t.model, r.model, 1e-12);
+    }
+    close_reference(&r);
+    close_trained(&t);
+  }
+  mn_context_close(context);
+}
+
+/* With a norm that never bites, clipping leaves nothing but the other path. */
+static void fused_and_stored_updates_agree(void **state) {
+  struct mn_context *context = open_or_skip(*state, "fp64");
+  for (int kind = 0; kind < 3; kind++) {
+    struct mn_sgd_config config = {
+        .momentum = kind ? 0.9 : 0, .weight_decay = 0.01, .nesterov = kind == 2, .accumulate = 1};
+    struct trained fused = open_trained(context, config, ROWS);
+    config.clip = 1e30;
+    struct trained stored = open_trained(context, config, ROWS);
+    assert_false(fused.optimizer->stored);
+    assert_true(stored.optimizer->stored);
+    for (int step = 0; step < STEPS; step++) {
+      train(&fused, step);
+      train(&stored, step);
+    }
+    assert_same_model("fused and stored", fused.model, stored.model, 1e-12);
+    close_trained(&fused);
+    close_trained(&stored);
+  }
+  mn_context_close(context);
+}
+
+static void accumulated_batches_are_one_batch(void **state) {
+  struct mn_context *context = open_or_skip(*state, "fp64");
+  for (int clip = 0; clip < 2; clip++) {
+    struct mn_sgd_config config = {
+        .momentum = 0.9, .weight_decay = 0.01, .nesterov = 1, .clip = clip ? 0.1 : 0, .accumulate = 1};
+    struct trained whole = open_trained(context, config, 4 * ROWS);
+    config.accumulate = 4;
+    struct trained parts = open_trained(context, config, ROWS);
+    for (int step = 0; step < STEPS; step++) {
+      train(&whole, step);
+      train(&parts, step);
+    }
+    assert_same_model("4 batches and one", parts.model, whole.model, 1e-12);
+    close_trained(&whole);
+    close_trained(&parts);
+  }
+  mn_context_close(context);
+}
+
+/* float follows double as closely as its rounding lets it. */
+static void fp32_follows_fp64(void **state) {
+  struct mn_context *context = open_or_skip(*state, "fp32"), *wide = open_or_skip("cpu", "fp64");
+  struct mn_sgd_config config = {.momentum = 0.9, .weight_decay = 0.1, .nesterov = 1, .accumulate = 1};
+  struct trained narrow = open_trained(context, config, ROWS), exact = open_trained(wide, config, ROWS);
+  struct memory m = {.context = wide}, n = {.context = context};
+  for (int step = 0; step < STEPS; step++) {
+    train(&narrow, step);
+    train(&exact, step);
+  }
+  for (int i = 0; i < exact.model->count; i++) {
+    int64_t count = mn_tensor_count(exact.model->parameters[i]);
+    double *expected = read_reals(&m, exact.model->parameters[i]->value.real, count);
+    assert_reals(&n, exact.model->parameters[i]->name, narrow.model->parameters[i]->value.real, expected,
+                 count, 1e-5);
+    free(expected);
+  }
+  close_trained(&narrow);
+  close_trained(&exact);
+  mn_context_close(context);
+  mn_context_close(wide);
+}
+
+/* In bf16 the GEMMs read a copy of W; who updates W writes it. */
+static void updates_refresh_the_half_form(void **state) {
+  struct mn_context *context = open_or_skip(*state, "bf16");
+  for (int clip = 0; clip < 2; clip++) {
+    struct mn_sgd_config config = {.momentum = 0.9, .clip = clip ? 0.1 : 0, .accumulate = 1};
+    struct trained t = open_trained(context, config, ROWS);
+    train(&t, 0);
+    for (int i = 0; i < t.model->count; i++) {
+      struct mn_operand *w = &t.model->parameters[i]->value;
+      size_t bytes = (size_t)(w->rows * w->cols) * context->stream->half;
+      if (!w->half) continue;
+      char *updated = malloc(bytes), *rounded = malloc(bytes);
+      MUST(context->kernels->download(context->stream, updated, w->half, bytes));
+      MUST(context->kernels->round(context->stream, w));
+      MUST(context->kernels->download(context->stream, rounded, w->half, bytes));
+      assert_memory_equal(updated, rounded, bytes);
+      free(updated);
+      free(rounded);
+    }
+    close_trained(&t);
+  }
+  mn_context_close(context);
+}
+
+static void impossible_settings_are_refused(void **state) {
+  (void)state;
+  static const struct mn_sgd_config wrong[] = {
+      {.momentum = 1, .accumulate = 1},
+      {.momentum = -0.1, .accumulate = 1},
+      {.momentum = NAN, .accumulate = 1},
+      {.weight_decay = -1, .accumulate = 1},
+      {.weight_decay = NAN, .accumulate = 1},
+      {.nesterov = 1, .accumulate = 1},
+      {.clip = -1, .accumulate = 1},
+      {.clip = NAN, .accumulate = 1},
+      {.accumulate = 0},
+  };
+  struct mn_context *context = open_or_skip("cpu", "fp32");
+  struct mn_model *model = open_model(context, 1);
+  for (size_t i = 0; i < COUNT(wrong); i++) {
+    struct mn_optimizer *optimizer;
+    assert_int_equal(mn_optimizer_open(&optimizer, model, &wrong[i]), MN_USAGE);
+    assert_null(optimizer);
+  }
+  mn_model_close(model);
+  mn_context_close(context);
+}
+
+#define BOTH(test) ON("cpu", test), ON("cuda", test)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      BOTH(training_follows_the_rule),         BOTH(fused_and_stored_updates_agree),
+      BOTH(accumulated_batches_are_one_batch), BOTH(fp32_follows_fp64),
+      BOTH(updates_refresh_the_half_form),     cmocka_unit_test(impossible_settings_are_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

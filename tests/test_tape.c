@@ -1,0 +1,452 @@
+/* The tape: gradient sinks, buffers taken once, the same bytes every time, and what a value that is not
+ * finite may and may not do. */
+#include "tests/check.h"
+
+#include <omp.h>
+
+#include "layers/add.h"
+#include "layers/block.h"
+#include "layers/loss.h"
+#include "train/sgd.h"
+
+static const char *const precisions[] = {"fp64", "fp32", "bf16"};
+
+static struct mn_model *open_model(struct mn_context *context, int64_t head, enum mn_loss loss) {
+  struct mn_model_config config = {.inputs = 7,
+                                   .depth = 2,
+                                   .hidden = {12, 8},
+                                   .groups = 4,
+                                   .head = head,
+                                   .eps = 1e-3,
+                                   .slope = 0.1,
+                                   .loss = loss,
+                                   .plan = MN_PLAN_BLOCK};
+  struct mn_model *model;
+  MUST(mn_model_open(&model, context, &config));
+  for (int i = 0; i < model->count; i++) {
+    double *values = random_values(mn_tensor_count(model->parameters[i]), 20 + (uint64_t)i, 1);
+    MUST(mn_tensor_write(context, model->parameters[i], values));
+    free(values);
+  }
+  return model;
+}
+
+static void load(struct mn_pass *pass, uint64_t seed) {
+  struct mn_context *context = pass->model->context;
+  double *x = random_values(mn_tensor_count(pass->x), seed, 1);
+  MUST(mn_tensor_write(context, pass->x, x));
+  free(x);
+  if (pass->target) {
+    double *target = random_values(mn_tensor_count(pass->target), seed + 1, 1);
+    MUST(mn_tensor_write(context, pass->target, target));
+    free(target);
+  }
+  if (pass->labels) {
+    int32_t *labels = malloc((size_t)pass->rows * sizeof *labels);
+    uint64_t classes = (uint64_t)mn_model_outputs(&pass->model->config);
+    for (int64_t n = 0; n < pass->rows; n++)
+      labels[n] = (int32_t)(mn_random_word(seed, 2, (uint64_t)n) % classes);
+    MUST(
+        context->kernels->upload(context->stream, pass->labels, labels, (size_t)pass->rows * sizeof *labels));
+    MUST(context->kernels->synchronize(context->stream));
+    free(labels);
+  }
+}
+
+/* Store, add and update give what they say of one and the same gradient: twice the store is the add after two
+ * passes, and the update moves by rate times it. */
+static void sinks_do_what_they_say(void **state) {
+  struct mn_context *context = open_or_skip(*state, "fp64");
+  struct mn_model *model = open_model(context, 0, MN_LOSS_MSE);
+  struct memory m = {.context = context};
+  double *stored[MN_MODEL_PARAMETERS], *before[MN_MODEL_PARAMETERS], rate = 0.25;
+  double *device_rate = take_bytes(&m, 1, sizeof rate);
+  MUST(context->kernels->upload(context->stream, device_rate, &rate, sizeof rate));
+  struct mn_sgd sgd = {.rate = device_rate};
+  static const enum mn_training hows[] = {MN_TRAIN_STORE, MN_TRAIN_ADD, MN_TRAIN_UPDATE};
+  for (int how = 0; how < 3; how++) {
+    struct mn_pass *pass;
+    MUST(mn_model_train(model, hows[how], &sgd));
+    MUST(mn_pass_open(&pass, model, MN_PASS_TRAIN, 5, 1, 0));
+    load(pass, 1);
+    for (int k = 0; k < (how == 2 ? 1 : 2); k++) { /* storing twice leaves it stored once */
+      MUST(mn_tape_forward(pass->tape));
+      MUST(mn_tape_backward(pass->tape));
+    }
+    for (int i = 0; i < model->count; i++) {
+      const struct mn_tensor *t = model->parameters[i];
+      int64_t count = mn_tensor_count(t);
+      if (how == 0) {
+        stored[i] = read_reals(&m, t->gradient, count);
+        before[i] = read_reals(&m, t->value.real, count);
+        continue;
+      }
+      for (int64_t k = 0; k < count; k++) {
+        if (how == 1) stored[i][k] *= 2;
+        if (how == 2) before[i][k] -= rate * stored[i][k] / 2;
+      }
+      assert_reals(&m, t->name, how == 1 ? t->gradient : t->value.real, how == 1 ? stored[i] : before[i],
+                   count, 1e-14);
+    }
+    mn_pass_close(pass);
+  }
+  for (int i = 0; i < model->count; i++) {
+    free(stored[i]);
+    free(before[i]);
+  }
+  release_all(&m);
+  mn_model_close(model);
+  mn_context_close(context);
+}
+
+/* A frozen parameter has no gradient, and what only frozen ones lead to is not computed. */
+static void frozen_parameters_get_nothing(void **state) {
+  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_model *model = open_model(context, 0, MN_LOSS_MSE);
+  struct mn_pass *pass;
+  for (int i = 4; i < 8; i++) MUST(mn_tensor_train(context, model->parameters[i], MN_TRAIN_STORE, NULL));
+  MUST(mn_pass_open(&pass, model, MN_PASS_TRAIN, 5, 1, 0));
+  load(pass, 1);
+  for (int i = 0; i < 4; i++) assert_null(model->parameters[i]->gradient);
+  assert_null(pass->tape->last->sinks[0]);
+  MUST(mn_tape_forward(pass->tape));
+  MUST(mn_tape_backward(pass->tape));
+  mn_pass_close(pass);
+  mn_model_close(model);
+  mn_context_close(context);
+}
+
+/* A block that feeds one GEMM receives dz from that GEMM's epilogue; one that is used twice, a sum. */
+static void sinks_are_handed_over(void **state) {
+  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_model *model = open_model(context, 0, MN_LOSS_MSE);
+  MUST(mn_model_train(model, MN_TRAIN_STORE, NULL));
+  struct mn_tape *tape;
+  struct mn_tensor *x, *h, *sum, *y;
+  MUST(mn_tape_open(&tape, context, 1));
+  MUST(mn_tape_input(tape, &x, "x", 5, 7));
+  MUST(mn_block_record(tape, &h, x, &model->blocks[0], MN_PLAN_BLOCK));
+  MUST(mn_add_record(tape, &sum, h, h));
+  MUST(mn_block_record(tape, &y, sum, &model->blocks[1], MN_PLAN_BLOCK));
+  MUST(mn_tape_finish(tape));
+  const struct mn_node *first = tape->first, *add = first->next, *last = add->next;
+  assert_null(first->sinks[0]);
+  assert_int_equal(add->sinks[0]->kind, MN_STORE);
+  assert_int_equal(add->sinks[1]->kind, MN_ADD);
+  assert_int_equal(last->sinks[0]->kind, MN_STORE);
+  mn_tape_close(tape);
+  struct mn_pass *pass;
+  MUST(mn_pass_open(&pass, model, MN_PASS_TRAIN, 5, 1, 0));
+  assert_int_equal(pass->tape->last->sinks[0]->kind, MN_BLOCK_BACKWARD);
+  mn_pass_close(pass);
+  mn_model_close(model);
+  mn_context_close(context);
+}
+
+/* How a training run is set up, over the paths that differ. */
+static const struct mn_sgd_config settings[] = {
+    {.accumulate = 1},
+    {.momentum = 0.9, .accumulate = 1},
+    {.momentum = 0.9, .weight_decay = 0.01, .nesterov = 1, .accumulate = 1},
+    {.momentum = 0.9, .clip = 0.1, .accumulate = 1},
+    {.momentum = 0.9, .nesterov = 1, .clip = 0.1, .accumulate = 2},
+};
+
+struct training {
+  struct mn_model *model;
+  struct mn_optimizer *optimizer;
+  struct mn_pass *pass;
+};
+
+/* kind 0: mse on the last block; 1: mse on a head; 2: cross-entropy. */
+static struct training open_training(struct mn_context *context, struct mn_sgd_config config, int kind,
+                                     int64_t rows) {
+  struct training t = {
+      .model = open_model(context, kind ? 5 : 0, kind == 2 ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE)};
+  MUST(mn_optimizer_open(&t.optimizer, t.model, &config));
+  MUST(mn_pass_open(&t.pass, t.model, MN_PASS_TRAIN, rows, 1.0 / config.accumulate, 0));
+  return t;
+}
+
+static double step(struct training *t, uint64_t seed) {
+  double loss;
+  MUST(mn_optimizer_rate(t->optimizer, 0.05));
+  for (int k = 0; k < t->optimizer->config.accumulate; k++) {
+    load(t->pass, seed * 10 + (uint64_t)k);
+    MUST(mn_tape_forward(t->pass->tape));
+    MUST(mn_tape_backward(t->pass->tape));
+  }
+  MUST(mn_optimizer_step(t->optimizer));
+  MUST(mn_tape_results(t->pass->tape, &loss, NULL));
+  return loss;
+}
+
+static void close_training(struct training *t) {
+  mn_pass_close(t->pass);
+  mn_optimizer_close(t->optimizer);
+  mn_model_close(t->model);
+}
+
+static void steps_allocate_nothing(void **state) {
+  for (size_t p = 0; p < COUNT(precisions); p++) {
+    struct mn_context *context = open_or_skip(*state, precisions[p]);
+    for (size_t s = 0; s < COUNT(settings); s++)
+      for (int kind = 0; kind < 3; kind++) {
+        struct training t = open_training(context, settings[s], kind, 5);
+        step(&t, 0);
+        int64_t allocations = context->allocations;
+        size_t bytes = context->bytes;
+        for (uint64_t k = 1; k < 4; k++) step(&t, k);
+        assert_int_equal(context->allocations, allocations);
+        assert_int_equal(context->bytes, bytes);
+        close_training(&t);
+      }
+    assert_int_equal(context->bytes, 0);
+    mn_context_close(context);
+  }
+}
+
+/* A parameter's values and momentum, as they stand in memory. */
+static char *bytes_of(const struct training *t, size_t *size) {
+  struct mn_context *context = t->model->context;
+  char *out = NULL;
+  *size = 0;
+  for (int i = 0; i < t->model->count; i++) {
+    const struct mn_tensor *p = t->model->parameters[i];
+    size_t bytes = (size_t)mn_tensor_count(p) * context->stream->real;
+    const void *both[] = {p->value.real, p->momentum};
+    for (int k = 0; k < 2; k++) {
+      if (!both[k]) continue;
+      assert_non_null(out = realloc(out, *size + bytes));
+      MUST(context->kernels->download(context->stream, out + *size, both[k], bytes));
+      *size += bytes;
+    }
+  }
+  return out;
+}
+
+struct trace {
+  double losses[4];
+  char *bytes;
+  size_t size;
+};
+
+static struct trace trace_of(const char *device, const char *precision, int setting, int kind, int64_t rows,
+                             int threads) {
+  omp_set_num_threads(threads);
+  struct mn_context *context = open_or_skip(device, precision);
+  struct training t = open_training(context, settings[setting], kind, rows);
+  struct trace out;
+  for (int k = 0; k < 4; k++) out.losses[k] = step(&t, (uint64_t)k);
+  out.bytes = bytes_of(&t, &out.size);
+  close_training(&t);
+  mn_context_close(context);
+  return out;
+}
+
+static void assert_same_trace(const struct trace *a, const struct trace *b) {
+  for (int k = 0; k < 4; k++) assert_true(isfinite(a->losses[k]));
+  assert_memory_equal(a->losses, b->losses, sizeof a->losses);
+  assert_int_equal(a->size, b->size);
+  assert_memory_equal(a->bytes, b->bytes, a->size);
+}
+
+static void equal_runs_give_equal_bytes(void **state) {
+  for (size_t p = 0; p < COUNT(precisions); p++)
+    for (int s = 0; s < (int)COUNT(settings); s++)
+      for (int kind = 0; kind < 3; kind++) {
+        struct trace a = trace_of(*state, precisions[p], s, kind, 70, 2);
+        struct trace b = trace_of(*state, precisions[p], s, kind, 70, 2);
+        assert_same_trace(&a, &b);
+        free(a.bytes);
+        free(b.bytes);
+      }
+}
+
+/* On the CPU the number of threads does not matter either; the GEMMs here are too small for OpenBLAS to cut
+ * up. */
+static void threads_do_not_change_bytes(void **state) {
+  for (size_t p = 0; p < COUNT(precisions); p++)
+    for (int kind = 0; kind < 3; kind++) {
+      struct trace one = trace_of(*state, precisions[p], 4, kind, 135, 1);
+      for (int threads = 2; threads < 6; threads += 3) {
+        struct trace more = trace_of(*state, precisions[p], 4, kind, 135, threads);
+        assert_same_trace(&one, &more);
+        free(more.bytes);
+      }
+      free(one.bytes);
+    }
+  omp_set_num_threads(2);
+}
+
+/* Many rows and parts, so that the sums have several chunks and spans: all of it but the GEMMs. */
+static void kernels_do_not_depend_on_threads(void **state) {
+  enum { ROWS = 1500, CHANNELS = 24, GROUPS = 6, MANY = ROWS * CHANNELS };
+  struct mn_context *context = open_or_skip(*state, "fp32");
+  double *first[4] = {0}, loss = 0;
+  for (int threads = 1; threads <= 4; threads++) {
+    omp_set_num_threads(threads);
+    struct memory m = {.context = context};
+    double *d = random_values(MANY, 1, 2), *vectors = random_values(CHANNELS, 2, 1);
+    void *vector = take_reals(&m, vectors, CHANNELS);
+    struct mn_operand dz = {.rows = ROWS, .cols = CHANNELS, .real = take_reals(&m, NULL, MANY)};
+    struct mn_block block = {.stages = MN_STAGE_ALL,
+                             .rows = ROWS,
+                             .channels = CHANNELS,
+                             .groups = GROUPS,
+                             .eps = 1e-5,
+                             .slope = 0.01,
+                             .bias = vector,
+                             .gamma = vector,
+                             .beta = vector,
+                             .z = take_reals(&m, d, MANY),
+                             .mean = take_reals(&m, NULL, ROWS * GROUPS),
+                             .rstd = take_reals(&m, NULL, ROWS * GROUPS),
+                             .target = take_reals(&m, d, MANY),
+                             .scale = 1,
+                             .loss_parts = take_reals(&m, NULL, ROWS * GROUPS),
+                             .dz = &dz,
+                             .sums = take_reals(&m, NULL, 3 * mn_chunks(ROWS) * CHANNELS)};
+    struct mn_epilogue epilogue = {.kind = MN_BLOCK_LOSS, .block = &block}, stores[3];
+    const struct mn_epilogue *sinks[3];
+    for (int i = 0; i < 3; i++) {
+      stores[i] = (struct mn_epilogue){.kind = MN_STORE, .into = take_reals(&m, NULL, CHANNELS)};
+      sinks[i] = &stores[i];
+    }
+    double *out = take_bytes(&m, 1, sizeof(double)), result;
+    double *scratch = take_bytes(&m, mn_reduce_scratch(ROWS * GROUPS), sizeof(double));
+    const struct mn_kernels *k = context->kernels;
+    MUST(k->epilogue(context->stream, block.z, ROWS, CHANNELS, &epilogue));
+    MUST(k->column_sums(context->stream, block.sums, mn_chunks(ROWS), CHANNELS, sinks));
+    MUST(k->reduce(context->stream, out, scratch, block.loss_parts, ROWS * GROUPS, 1));
+    MUST(k->download(context->stream, &result, out, sizeof result));
+    double *all[4] = {read_reals(&m, dz.real, MANY), 0};
+    for (int i = 0; i < 3; i++) all[i + 1] = read_reals(&m, stores[i].into, CHANNELS);
+    for (int i = 0; i < 4; i++) {
+      if (threads == 1) {
+        first[i] = all[i];
+        continue;
+      }
+      assert_memory_equal(all[i], first[i], (size_t)(i ? CHANNELS : MANY) * sizeof(double));
+      free(all[i]);
+    }
+    if (threads == 1) loss = result;
+    assert_true(result == loss);
+    free(d);
+    free(vectors);
+    release_all(&m);
+  }
+  omp_set_num_threads(2);
+  for (int i = 0; i < 4; i++) free(first[i]);
+  mn_context_close(context);
+}
+
+/* Σ dz over a group of a row is 0, whatever dy is: so dbias sums to 0 over each group, and moving a group's
+ * bias as a whole changes nothing. */
+static void bias_gradients_cancel_in_each_group(void **state) {
+  struct mn_context *context = open_or_skip(*state, "fp64");
+  struct mn_model *model = open_model(context, 0, MN_LOSS_MSE);
+  struct mn_pass *pass;
+  struct memory m = {.context = context};
+  MUST(mn_model_train(model, MN_TRAIN_STORE, NULL));
+  MUST(mn_pass_open(&pass, model, MN_PASS_TRAIN, 41, 1, 0));
+  load(pass, 1);
+  MUST(mn_tape_forward(pass->tape));
+  MUST(mn_tape_backward(pass->tape));
+  for (int block = 0; block < 2; block++) {
+    int64_t channels = model->config.hidden[block], width = channels / model->config.groups;
+    double *dbias = read_reals(&m, model->blocks[block].bias->gradient, channels);
+    for (int64_t first = 0; first < channels; first += width) {
+      double sum = 0, size = 0;
+      for (int64_t c = first; c < first + width; c++) sum += dbias[c], size += fabs(dbias[c]);
+      assert_true(size > 1e-6);
+      assert_true(fabs(sum) <= 1e-12 * size);
+    }
+    free(dbias);
+  }
+  mn_pass_close(pass);
+  mn_model_close(model);
+  mn_context_close(context);
+}
+
+/* One NaN or infinity in a batch: no parameter and no momentum moves, on any path; and once the flag is down
+ * again, training goes on. */
+static void nonfinite_batches_change_nothing(void **state) {
+  static const double bad[] = {NAN, INFINITY};
+  struct mn_context *context = open_or_skip(*state, "fp32");
+  const struct mn_kernels *k = context->kernels;
+  for (size_t s = 0; s < COUNT(settings); s++)
+    for (int kind = 0; kind < 3; kind++)
+      for (size_t b = 0; b < COUNT(bad); b++) {
+        struct training t = open_training(context, settings[s], kind, 40);
+        size_t size;
+        int flag = 0;
+        step(&t, 0);
+        char *before = bytes_of(&t, &size);
+        double *x = random_values(mn_tensor_count(t.pass->x), 5, 1);
+        x[37 * 7 + 3] = bad[b];
+        MUST(mn_tensor_write(context, t.pass->x, x));
+        free(x);
+        MUST(mn_tape_forward(t.pass->tape));
+        MUST(mn_tape_backward(t.pass->tape));
+        MUST(mn_optimizer_step(t.optimizer));
+        char *after = bytes_of(&t, &size);
+        assert_memory_equal(before, after, size);
+        free(after);
+        MUST(k->download(context->stream, &flag, context->stream->nonfinite, sizeof flag));
+        assert_int_equal(flag, 1);
+        MUST(k->zero(context->stream, context->stream->nonfinite, sizeof flag));
+        if (settings[s].accumulate == 1) {
+          assert_true(isfinite(step(&t, 1)));
+          after = bytes_of(&t, &size);
+          assert_true(memcmp(before, after, size) != 0);
+          free(after);
+        }
+        free(before);
+        close_training(&t);
+      }
+  mn_context_close(context);
+}
+
+/* What a plan with fewer stages saves is what the single operations say: mean and rstd of the block, from
+ * outside. */
+static void the_block_saves_its_statistics(void **state) {
+  struct mn_context *context = open_or_skip(*state, "fp64");
+  struct mn_model *model = open_model(context, 0, MN_LOSS_MSE);
+  struct mn_pass *pass;
+  struct memory m = {.context = context};
+  MUST(mn_pass_open(&pass, model, MN_PASS_PREDICT, 3, 1, 0));
+  load(pass, 1);
+  MUST(mn_tape_forward(pass->tape));
+  const void *saved[3];
+  mn_block_saved(pass->y, pass->tape, &saved[0], &saved[1], &saved[2]);
+  double *z = read_reals(&m, saved[0], 3 * 8), mean[12], rstd[12];
+  for (int i = 0; i < 12; i++) {
+    mean[i] = (z[2 * i] + z[2 * i + 1]) / 2;
+    rstd[i] = 1 / sqrt((z[2 * i] - mean[i]) * (z[2 * i] - mean[i]) + 1e-3);
+  }
+  assert_reals(&m, "mean", saved[1], mean, 12, 1e-12);
+  assert_reals(&m, "rstd", saved[2], rstd, 12, 1e-12);
+  free(z);
+  mn_pass_close(pass);
+  mn_model_close(model);
+  mn_context_close(context);
+}
+
+#define BOTH(test) ON("cpu", test), ON("cuda", test)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      BOTH(sinks_do_what_they_say),
+      BOTH(frozen_parameters_get_nothing),
+      BOTH(sinks_are_handed_over),
+      BOTH(steps_allocate_nothing),
+      BOTH(equal_runs_give_equal_bytes),
+      ON("cpu", threads_do_not_change_bytes),
+      ON("cpu", kernels_do_not_depend_on_threads),
+      BOTH(bias_gradients_cancel_in_each_group),
+      BOTH(nonfinite_batches_change_nothing),
+      BOTH(the_block_saves_its_statistics),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,266 @@
+/* Training end to end, through the command: the demo's accuracy, resuming to the same bytes wherever a run is
+ * stopped, signals, divergence, predictions. On the CPU, and on CUDA where there is a GPU. */
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "engine/context.h"
+
+static char folder[64]; /* of this process's files */
+
+/* Runs a shell command with MINNOW and DIR set; returns its exit code. */
+static int run(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static int run(const char *format, ...) {
+  char command[2048];
+  va_list arguments;
+  va_start(arguments, format);
+  assert_true(vsnprintf(command, sizeof command, format, arguments) < (int)sizeof command);
+  va_end(arguments);
+  int status = system(command);
+  assert_true(WIFEXITED(status));
+  return WEXITSTATUS(status);
+}
+
+static int have_cuda(void) {
+  struct mn_context *context;
+  int have = mn_context_open(&context, "cuda", "fp64") == MN_OK;
+  if (have) mn_context_close(context);
+  return have;
+}
+
+static double read_number(const char *file, const char *key) {
+  char path[128], line[4096] = "";
+  snprintf(path, sizeof path, "%s/%s", folder, file);
+  FILE *in = fopen(path, "r");
+  assert_non_null(in);
+  double value = NAN;
+  while (fgets(line, sizeof line, in)) {
+    const char *at = strstr(line, key);
+    if (at) value = strtod(at + strlen(key), NULL);
+  }
+  fclose(in);
+  return value;
+}
+
+static void demo_reaches_98_percent(void **state) {
+  (void)state;
+  double sum = 0;
+  for (int seed = 0; seed < 5; seed++) {
+    assert_int_equal(
+        run("$MINNOW train --device cpu --data data/digits.h5 --hidden 128 --groups 8 --epochs 20 --batch 64 "
+            "--lr 0.05 --momentum 0.9 --seed %d --quiet --json >$DIR/demo",
+            seed),
+        0);
+    double accuracy = read_number("demo", "\"test_accuracy\":");
+    print_message("seed %d: %.4f\n", seed, accuracy);
+    sum += accuracy;
+  }
+  assert_true(sum / 5 >= 0.98);
+}
+
+/* One way of training; each is stopped and resumed on each device. */
+static const char *const ways[] = {
+    "--precision fp32 --momentum 0.9 --weight-decay 0.001",
+    "--precision fp32 --momentum 0 --schedule step --clip 0.5",
+    "--precision fp32 --momentum 0.9 --nesterov --accumulate 3 --schedule cosine --warmup 5",
+    "--precision fp64 --momentum 0.9 --plan none",
+    "--precision bf16 --momentum 0.9",
+    "--precision tf32 --momentum 0.9",
+};
+
+static void check_resume(const char *device, const char *way) {
+  char common[512];
+  snprintf(common, sizeof common,
+           "--device %s --data data/digits.h5 --hidden 32,32 --groups 4 --batch 48 --steps 75 --log-every 5 "
+           "--quiet %s",
+           device, way);
+  run("rm -f $DIR/*");
+  assert_int_equal(
+      run("$MINNOW train %s --checkpoint $DIR/whole.h5 --log $DIR/whole.log >/dev/null 2>&1", common), 0);
+  /* Inside the first epoch, then inside the second; the last time with nothing said but where. */
+  assert_int_equal(
+      run("$MINNOW train %s --stop-at 13 --checkpoint $DIR/cut.h5 --log $DIR/cut.log >/dev/null 2>&1",
+          common),
+      0);
+  assert_int_equal(run("$MINNOW diff $DIR/whole.h5 $DIR/cut.h5 >/dev/null 2>&1"), 1);
+  assert_int_equal(run("$MINNOW train %s --stop-at 47 --checkpoint $DIR/cut.h5 --resume --log $DIR/cut.log "
+                       ">/dev/null 2>&1",
+                       common),
+                   0);
+  assert_int_equal(run("$MINNOW train --device %s --checkpoint $DIR/cut.h5 --resume --log $DIR/cut.log "
+                       "--log-every 5 --quiet "
+                       ">/dev/null 2>&1",
+                       device),
+                   0);
+  if (run("$MINNOW diff $DIR/whole.h5 $DIR/cut.h5") != 0)
+    fail_msg("%s, %s: the resumed run ends otherwise", device, way);
+  assert_int_equal(run("sed 's/\"time\":{[^}]*}//' $DIR/whole.log >$DIR/a; sed 's/\"time\":{[^}]*}//' "
+                       "$DIR/cut.log >$DIR/b; "
+                       "cmp $DIR/a $DIR/b"),
+                   0);
+  /* Resuming a finished run does nothing, and says so. */
+  assert_int_equal(
+      run("cp $DIR/cut.h5 $DIR/before; $MINNOW train --device %s --checkpoint $DIR/cut.h5 --resume "
+          ">/dev/null 2>&1 && cmp $DIR/cut.h5 $DIR/before",
+          device),
+      0);
+}
+
+static void resume_ends_in_the_same_bytes(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) check_resume("cpu", ways[i]);
+}
+
+static void resume_ends_in_the_same_bytes_cuda(void **state) {
+  (void)state;
+  if (!have_cuda()) {
+    print_message("skipped: %s\n", mn_message());
+    skip();
+  }
+  for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) check_resume("cuda", ways[i]);
+}
+
+static void equal_runs_give_equal_files(void **state) {
+  (void)state;
+  const char *options =
+      "--device cpu --synthetic 300 --in 12 --hidden 16,8 --groups 4 --batch 32 --epochs 2 --seed 7 --quiet";
+  run("rm -f $DIR/*");
+  for (int i = 0; i < 2; i++)
+    assert_int_equal(run("$MINNOW train %s --checkpoint $DIR/%d.h5 >/dev/null", options, i), 0);
+  assert_int_equal(run("cmp $DIR/0.h5 $DIR/1.h5"), 0);
+  assert_int_equal(run("$MINNOW train %s --checkpoint $DIR/other.h5 --seed 8 >/dev/null", options), 0);
+  assert_int_equal(run("$MINNOW diff $DIR/0.h5 $DIR/other.h5 >/dev/null 2>&1"), 1);
+}
+
+/* Starts a run, sends it `number` once `ready` (a shell condition) holds, and returns its exit code, or −1 if
+ * the signal ended it. */
+static int interrupt(int number, const char *ready, const char *options) {
+  char command[1024];
+  snprintf(command, sizeof command, "exec $MINNOW train %s >/dev/null 2>$DIR/err", options);
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) {
+    execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+    _exit(127);
+  }
+  assert_int_equal(run("for i in $(seq 2000); do %s && exit 0; sleep 0.01; done; exit 1", ready), 0);
+  assert_int_equal(kill(child, number), 0);
+  int status;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+#define LONG_RUN "--device cpu --data data/digits.h5 --hidden 32 --groups 4 --batch 64 --steps 3000 --quiet"
+
+static void resume_and_compare(void) {
+  assert_int_equal(run("$MINNOW verify $DIR/cut.h5 >/dev/null"), 0);
+  assert_int_equal(run("$MINNOW diff $DIR/whole.h5 $DIR/cut.h5 >/dev/null 2>&1"),
+                   1); /* or it was not stopped early */
+  assert_int_equal(run("$MINNOW train --checkpoint $DIR/cut.h5 --resume --quiet --device cpu >/dev/null"), 0);
+  assert_int_equal(run("$MINNOW diff $DIR/whole.h5 $DIR/cut.h5 >/dev/null"), 0);
+}
+
+/* A signal saves after the step at hand and exits 75. */
+static void signals_save_and_exit_75(void **state) {
+  (void)state;
+  run("rm -f $DIR/*");
+  assert_int_equal(run("$MINNOW train " LONG_RUN " --checkpoint $DIR/whole.h5 >/dev/null"), 0);
+  const int numbers[] = {SIGTERM, SIGINT};
+  for (int i = 0; i < 2; i++) {
+    run("rm -f $DIR/cut*");
+    int code =
+        interrupt(numbers[i], "[ -s $DIR/cut.log ]", LONG_RUN " --log $DIR/cut.log --checkpoint $DIR/cut.h5");
+    assert_int_equal(code, 75);
+    resume_and_compare();
+  }
+}
+
+/* A killed run leaves its last save, whole, and resumes from there. */
+static void a_killed_run_resumes(void **state) {
+  (void)state;
+  run("rm -f $DIR/*");
+  assert_int_equal(run("$MINNOW train " LONG_RUN " --checkpoint $DIR/whole.h5 >/dev/null"), 0);
+  int code = interrupt(SIGKILL, "[ -s $DIR/cut.1.h5 ]",
+                       LONG_RUN " --keep 3 --save-every 20 --checkpoint $DIR/cut.h5");
+  assert_int_equal(code, -1);
+  resume_and_compare();
+}
+
+static void divergence_is_named_and_leaves_the_checkpoint(void **state) {
+  (void)state;
+  run("rm -f $DIR/*");
+  assert_int_equal(run("$MINNOW train --device cpu --synthetic 256 --in 8 --hidden 8 --head 4 --groups 2 "
+                       "--batch 32 --steps 50 --lr "
+                       "1e30 --save-every 1 --checkpoint $DIR/run.h5 >/dev/null 2>$DIR/err"),
+                   1);
+  assert_int_equal(run("grep -q 'minnow: training diverged at step .* is not finite' $DIR/err"), 0);
+  assert_int_equal(run("$MINNOW verify $DIR/run.h5 >/dev/null"), 0);
+}
+
+static void synthetic_training_nears_the_floor(void **state) {
+  (void)state;
+  assert_int_equal(run("$MINNOW train --device cpu --synthetic 4000 --in 8 --hidden 16 --groups 4 --batch 50 "
+                       "--epochs 40 --noise 0.2 "
+                       "--schedule cosine --lr 0.5 --quiet --json >$DIR/synthetic"),
+                   0);
+  double loss = read_number("synthetic", "\"test_loss\":");
+  print_message("test loss %.5f, floor 0.04\n", loss);
+  assert_true(loss > 0.03 && loss < 0.06);
+}
+
+static void predictions_are_those_that_eval_counts(void **state) {
+  (void)state;
+  run("rm -f $DIR/*");
+  assert_int_equal(run("$MINNOW train --device cpu --data data/digits.h5 --hidden 64 --groups 8 --epochs 3 "
+                       "--checkpoint $DIR/run.h5 "
+                       "--quiet --json >$DIR/train"),
+                   0);
+  assert_int_equal(run("$MINNOW eval --device cpu --checkpoint $DIR/run.h5 --data data/digits.h5 --quiet "
+                       "--json >$DIR/eval"),
+                   0);
+  double trained = read_number("train", "\"test_loss\":"), evaluated = read_number("eval", "\"loss\":");
+  assert_true(fabs(trained - evaluated) <= 1e-6 * fabs(trained));
+  assert_int_equal(run("$MINNOW predict --device cpu --checkpoint $DIR/run.h5 --data data/digits.h5 --out "
+                       "$DIR/out.h5 --quiet >/dev/null"),
+                   0);
+  assert_int_equal(run("$MINNOW info $DIR/out.h5 >$DIR/info && grep -q label $DIR/info"), 0);
+}
+
+static int make_folder(void **state) {
+  (void)state;
+  const char *base = getenv("TMPDIR");
+  snprintf(folder, sizeof folder, "%.40s/minnow-XXXXXX", base ? base : "/tmp");
+  if (!mkdtemp(folder)) return -1;
+  if (!getenv("MINNOW")) setenv("MINNOW", "build/minnow", 1);
+  return setenv("DIR", folder, 1);
+}
+
+static int remove_folder(void **state) {
+  (void)state;
+  return run("rm -rf $DIR");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(demo_reaches_98_percent),
+      cmocka_unit_test(resume_ends_in_the_same_bytes),
+      cmocka_unit_test(resume_ends_in_the_same_bytes_cuda),
+      cmocka_unit_test(equal_runs_give_equal_files),
+      cmocka_unit_test(signals_save_and_exit_75),
+      cmocka_unit_test(a_killed_run_resumes),
+      cmocka_unit_test(divergence_is_named_and_leaves_the_checkpoint),
+      cmocka_unit_test(synthetic_training_nears_the_floor),
+      cmocka_unit_test(predictions_are_those_that_eval_counts),
+  };
+  return cmocka_run_group_tests_name("training", tests, make_folder, remove_folder);
+}

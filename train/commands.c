@@ -1,0 +1,128 @@
+/* From options to the configuration of each command. train, eval and predict read the options themselves; the
+ * checks and measurements have structs of their own, so that tests and programs can call them without a
+ * command line. */
+#include "train/commands.h"
+
+#include <string.h>
+
+#include "train/bench.h"
+#include "train/cases.h"
+#include "train/gradcheck.h"
+#include "train/inspect.h"
+#include "train/parity.h"
+#include "train/plot.h"
+#include "train/trainer.h"
+
+/* What bench times by default: the reference shape, or on the CPU one that takes seconds, not minutes; both
+ * in groups of 16 channels. */
+enum { BENCH_WIDTH = 8192, BENCH_WIDTH_CPU = 1024, BENCH_GROUP = 16 };
+
+static int on_cpu(const struct mn_context *context) {
+  return context->stream->device == MN_DEVICE_CPU;
+}
+
+void mn_command_announce(const struct mn_context *context, const struct mn_options *options) {
+  if (options->quiet) return;
+  if (strcmp(options->device, "auto") == 0)
+    fprintf(stderr, "device: %s, %s\n", context->name, mn_precision_name(context->precision));
+  if (context->precision == MN_TF32 && on_cpu(context))
+    fprintf(stderr, "note: tf32 runs as fp32 on the CPU\n");
+}
+
+static mn_status open_context(struct mn_context **out, const struct mn_options *options,
+                              const char *precision) {
+  MN_TRY(mn_context_open(out, options->device, precision));
+  mn_command_announce(*out, options);
+  return MN_OK;
+}
+
+static struct mn_model_config model_config(const struct mn_options *o) {
+  struct mn_model_config config = {.inputs = o->in,
+                                   .depth = o->depth,
+                                   .groups = o->groups,
+                                   .head = o->head > 0 ? o->head : 0,
+                                   .eps = o->eps,
+                                   .slope = o->slope,
+                                   .loss = MN_LOSS_MSE,
+                                   .plan = o->plan};
+  memcpy(config.hidden, o->hidden, sizeof config.hidden);
+  return config;
+}
+
+static mn_status run_gradcheck(FILE *out, const struct mn_options *options) {
+  struct mn_gradcheck_config config = {.model = model_config(options),
+                                       .has_loss = options->loss != NULL,
+                                       .batch = options->batch,
+                                       .seed = options->seed,
+                                       .tolerance = options->tolerance};
+  if (options->loss) MN_TRY(mn_loss_parse(options->loss, &config.model.loss));
+  struct mn_context *context;
+  MN_TRY(open_context(&context, options, "fp64"));
+  mn_status status = mn_gradcheck(out, context, &config, options->json);
+  mn_context_close(context);
+  return status;
+}
+
+static mn_status run_parity(FILE *out, const struct mn_options *options) {
+  /* First, so that a wrong file costs no start of a GPU. */
+  int count;
+  MN_TRY(mn_cases_count(options->files[0], &count));
+  struct mn_context *context;
+  MN_TRY(open_context(&context, options, options->precision));
+  mn_status status = mn_parity(out, context, options->files[0], options->tolerance, options->json);
+  mn_context_close(context);
+  return status;
+}
+
+static mn_status run_bench(FILE *out, const struct mn_options *options) {
+  struct mn_bench_config config = {.model = model_config(options),
+                                   .batch = options->batch,
+                                   .seed = options->seed,
+                                   .momentum = options->momentum,
+                                   .weight_decay = options->weight_decay,
+                                   .plans = options->plans};
+  struct mn_context *context;
+  MN_TRY(open_context(&context, options, options->precision));
+  struct mn_model_config *model = &config.model;
+  int64_t width = on_cpu(context) ? BENCH_WIDTH_CPU : BENCH_WIDTH;
+  if (model->inputs == 0) model->inputs = width;
+  if (model->depth == 0) model->depth = 1, model->hidden[0] = width;
+  if (model->groups == 0) {
+    model->groups = model->hidden[0] / BENCH_GROUP;
+    for (int i = 0; i < model->depth; i++)
+      if (model->hidden[i] % BENCH_GROUP || model->hidden[i] % (model->groups ? model->groups : 1))
+        model->groups = 1;
+  }
+  mn_status status = mn_bench(out, context, &config, options->json);
+  mn_context_close(context);
+  return status;
+}
+
+mn_status mn_command_run(FILE *out, const struct mn_options *o) {
+  switch (o->command) {
+  case MN_COMMAND_TRAIN:
+    return mn_train(out, o);
+  case MN_COMMAND_EVAL:
+    return mn_eval(out, o);
+  case MN_COMMAND_PREDICT:
+    return mn_predict(out, o);
+  case MN_COMMAND_GRADCHECK:
+    return run_gradcheck(out, o);
+  case MN_COMMAND_PARITY:
+    return run_parity(out, o);
+  case MN_COMMAND_BENCH:
+    return run_bench(out, o);
+  case MN_COMMAND_PLOT:
+    return mn_plot(o->out, o->logs, o->log_count);
+  case MN_COMMAND_INFO:
+    return mn_info(out, o->files[0], o->json);
+  case MN_COMMAND_VERIFY:
+    return mn_verify(out, o->files[0], o->json);
+  case MN_COMMAND_DIFF:
+    return mn_diff(out, o->files[0], o->files[1], o->json);
+  case MN_COMMANDS:
+    break;
+  }
+  MN_REQUIRE(!"a command");
+  return MN_USAGE;
+}

@@ -1,0 +1,16 @@
+/* The commands behind the options: each turned into the one call that does its work. */
+#ifndef MN_TRAIN_COMMANDS_H
+#define MN_TRAIN_COMMANDS_H
+
+#include <stdio.h>
+
+#include "train/options.h"
+
+/* Runs options->command; its result goes to `out`, notes to stderr. Returns what the command returns, with
+ * its message. */
+mn_status mn_command_run(FILE *out, const struct mn_options *options);
+
+/* Says on stderr which device --device auto took, and that tf32 is fp32 on the CPU; nothing with --quiet. */
+void mn_command_announce(const struct mn_context *context, const struct mn_options *options);
+
+#endif

@@ -1,0 +1,35 @@
+/* The learning rate as a function of the step: warm-up first, then the schedule over the steps that are left.
+ */
+#include "train/schedule.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *const words[] = {"constant", "cosine", "step"};
+
+mn_status mn_schedule_parse(const char *word, enum mn_schedule_kind *out) {
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (strcmp(word, words[i]) == 0) {
+      *out = (enum mn_schedule_kind)i;
+      return MN_OK;
+    }
+  return mn_fail(MN_USAGE, "no schedule is called '%s'; constant, cosine and step are", word);
+}
+
+double mn_schedule_rate(const struct mn_schedule *s, int64_t step) {
+  MN_REQUIRE(step >= 0);
+  if (step < s->warmup) return s->rate * (double)(step + 1) / (double)s->warmup;
+  int64_t done = step - s->warmup, span = s->horizon - s->warmup;
+  switch (s->kind) {
+  case MN_SCHEDULE_CONSTANT:
+    break;
+  case MN_SCHEDULE_COSINE:
+    /* A run may be asked for a step past its horizon; the rate has arrived at 0 there, and does not rise. */
+    if (done >= span) return 0;
+    return s->rate * 0.5 * (1 + cos(M_PI * (double)done / (double)span));
+  case MN_SCHEDULE_STEP:
+    MN_REQUIRE(s->every > 0);
+    return s->rate * pow(s->factor, (double)(done / s->every));
+  }
+  return s->rate;
+}
