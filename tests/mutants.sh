@@ -3,18 +3,19 @@
 # expects some test program to fail. One line a mutant: who caught it, or SURVIVED. Exit 1 if any survives, or
 # if its text is no longer in the file exactly once (then the table below wants the new text).
 #
-#   tests/mutants.sh          all of them
-#   tests/mutants.sh WORD     those whose name has WORD in it
+#   tests/mutants.sh                 all of them
+#   tests/mutants.sh WORD            those whose name has WORD in it
+#   tests/mutants.sh WORD PROGRAM    the same, by one test program alone: what does it see by itself?
 set -u
 here=$(cd "$(dirname "$0")/.." && pwd)
-only=${1:-}
+only=${1:-} alone=${2:-}
 work=$(mktemp -d "${TMPDIR:-/tmp}/minnow_mutants.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 passed=0 failed=0
 # Threads that wait idly leave the cores to the compiler; -O1 compiles in half the time.
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1)
-programs="test_kernels test_sgd test_gradients test_tape test_parity"
+programs=${alone:-test_kernels test_sgd test_gradients test_tape test_parity}
 
 for folder in Makefile kernels engine layers train data tests; do cp -a "$here/$folder" "$work" || exit 1; done
 cd "$work" || exit 1
@@ -40,7 +41,7 @@ mutant() {
     return
   fi
   case $file in
-  kernels/update.c) order="test_sgd test_kernels test_tape test_gradients test_parity" ;;
+  kernels/update.c) order=${alone:-test_sgd test_kernels test_tape test_gradients test_parity} ;;
   *) order=$programs ;;
   esac
   printf '%s\n' "${content/"$old"/"$new"}" >"$file"
@@ -84,16 +85,14 @@ mutant "y: gamma taken per group" $b 'standardised(g, c) * g->gamma[c] + ' 'stan
 mutant "y: sign of the slope" $b '(v > 0 ? v : g->slope * v)' '(v > 0 ? v : -g->slope * v)'
 mutant "y: slope on the wrong side" $b '(v > 0 ? v : g->slope * v)' '(v < 0 ? v : g->slope * v)'
 # the statistics
-mutant "eps: twice" $b 'g->width + eps)' 'g->width + 2 * eps)'
-mutant "eps: none" $b 'g->width + eps)' 'g->width)'
-mutant "eps: outside the root" $b '(real)sqrt(squares / (real)g->width + eps)' \
-  '((real)sqrt(squares / (real)g->width) + eps)'
-mutant "variance: unbiased" $b 'squares / (real)g->width' \
-  'squares / (real)(g->width > 1 ? g->width - 1 : 1)'
-mutant "variance: one pass" $b 'g->rstd = 1 / (real)sqrt(squares / (real)g->width + eps);' \
+mutant "eps: twice" $b 'squares / width + eps)' 'squares / width + 2 * eps)'
+mutant "eps: none" $b 'squares / width + eps)' 'squares / width)'
+mutant "eps: outside the root" $b '(real)sqrt(squares / width + eps)' '((real)sqrt(squares / width) + eps)'
+mutant "variance: unbiased" $b 'sqrt(squares / width' 'sqrt(squares / (width > 1 ? width - 1 : 1)'
+mutant "variance: one pass" $b 'g->rstd = 1 / (real)sqrt(squares / width + eps);' \
   'squares = 0;
   for (int64_t c = 0; c < g->width; c++) squares += g->z[c] * g->z[c];
-  g->rstd = 1 / (real)sqrt(squares / (real)g->width - g->mean * g->mean + eps);'
+  g->rstd = 1 / (real)sqrt(squares / width - g->mean * g->mean + eps);'
 mutant "statistics: over the batch" $b 'statistics(&g, (real)b->eps);' \
   '{
       real sum = 0, squares = 0, count = (real)(b->rows * g.width);

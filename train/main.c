@@ -45,7 +45,8 @@ int main(int argc, char **argv) {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
   /* Results are short. Written in one go at the end, they fail where the reason can still be told. */
-  if (!isatty(STDOUT_FILENO)) setvbuf(stdout, NULL, _IOFBF, 1 << 20);
+  static char results[1 << 18];
+  if (!isatty(STDOUT_FILENO)) setvbuf(stdout, results, _IOFBF, sizeof results);
   struct mn_options options;
   int done = 0;
   mn_status status = mn_options_parse(&options, argc, argv, &done);
