@@ -134,7 +134,7 @@ static inline real forward_at(const struct mn_block *b, unsigned stages, const r
   if (stages & MN_STAGE_BIAS)
     for (int64_t c = 0; c < g.width; c++) g.z[c] = d[at + c] + ((const real *)b->bias)[c0 + c];
   else if (d != b->z)
-    g.z = (real *)d + at; /* an input that is its own saved z is only read */
+    memcpy(g.z, d + at, (size_t)g.width * sizeof(real));
   if (stages & MN_STAGE_NORM) {
     statistics(&g, (real)b->eps);
     ((real *)b->mean)[row * b->groups + k] = g.mean;
@@ -220,11 +220,11 @@ mn_status MN_CPU(mn_epilogue)(struct mn_stream *stream, void *d, int64_t rows, i
   mn_abort(__FILE__, __LINE__, "an epilogue kind");
 }
 
-mn_status MN_CPU(mn_column_sums)(struct mn_stream *stream, const void *sums, int64_t chunks, int64_t channels,
+mn_status MN_CPU(mn_column_sums)(struct mn_stream *stream, void *sums, int64_t chunks, int64_t channels,
                                  const struct mn_epilogue *const sinks[3]) {
   for (int i = 0; i < 3; i++) {
     if (!sinks[i]) continue;
-    /* The first chunk's part becomes the sum: the parts are scratch that nobody reads again. */
+    /* The first chunk's part becomes the sum. */
     real *total = (real *)sums + i * chunks * channels;
     for (int64_t k = 1; k < chunks; k++)
       for (int64_t c = 0; c < channels; c++) total[c] += total[k * channels + c];

@@ -26,8 +26,9 @@ typedef mn_status mn_epilogue_function(struct mn_stream *stream, void *d, int64_
 MN_KERNEL(mn_epilogue);
 
 /* Finishes the partial sums of a block's backward: for each of dbias, dgamma, dbeta with sinks[i] not NULL,
- * adds its chunks in order and applies sinks[i] (MN_STORE, MN_ADD or MN_UPDATE) to the vector [C]. */
-typedef mn_status mn_column_sums_function(struct mn_stream *stream, const void *sums, int64_t chunks,
+ * adds its chunks in order and applies sinks[i] (MN_STORE, MN_ADD or MN_UPDATE) to the vector [C]. The
+ * partial sums are used up. */
+typedef mn_status mn_column_sums_function(struct mn_stream *stream, void *sums, int64_t chunks,
                                           int64_t channels, const struct mn_epilogue *const sinks[3]);
 MN_KERNEL(mn_column_sums);
 

@@ -65,7 +65,7 @@ static sink<Real> sink_of(struct mn_stream *stream, int64_t channels, const stru
 }
 
 template <typename Real>
-static mn_status column_sums(struct mn_stream *stream, const void *sums, int64_t chunks, int64_t channels,
+static mn_status column_sums(struct mn_stream *stream, void *sums, int64_t chunks, int64_t channels,
                              const struct mn_epilogue *const targets[3]) {
   sinks<Real> all;
   for (int i = 0; i < 3; i++) all.of[i] = sink_of<Real>(stream, channels, targets[i]);
@@ -76,11 +76,11 @@ static mn_status column_sums(struct mn_stream *stream, const void *sums, int64_t
   return mn_cuda_launched("column_sums");
 }
 
-extern "C" mn_status mn_column_sums_cuda_fp32(struct mn_stream *stream, const void *sums, int64_t chunks,
+extern "C" mn_status mn_column_sums_cuda_fp32(struct mn_stream *stream, void *sums, int64_t chunks,
                                               int64_t channels, const struct mn_epilogue *const targets[3]) {
   return column_sums<float>(stream, sums, chunks, channels, targets);
 }
-extern "C" mn_status mn_column_sums_cuda_fp64(struct mn_stream *stream, const void *sums, int64_t chunks,
+extern "C" mn_status mn_column_sums_cuda_fp64(struct mn_stream *stream, void *sums, int64_t chunks,
                                               int64_t channels, const struct mn_epilogue *const targets[3]) {
   return column_sums<double>(stream, sums, chunks, channels, targets);
 }

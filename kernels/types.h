@@ -79,12 +79,13 @@ struct mn_block {
   int64_t rows, channels, groups; /* N, C, G; C divisible by G */
   double eps, slope;
   const void *bias, *gamma, *beta; /* [C] */
-  void *z;              /* [N, C] saved: the product plus bias, or, without MN_STAGE_BIAS, the input */
+  void *z;              /* [N, C] saved: d plus bias; without MN_STAGE_BIAS a copy of d, or d itself */
   void *mean, *rstd;    /* [N, G] saved */
   struct mn_operand *y; /* [N, C]: the forms that are not NULL are written */
   const void *target;   /* [N, C]: MN_BLOCK_LOSS only */
   double scale;         /* MN_BLOCK_LOSS: dy = scale·2·(y − target)/(N·C) */
-  void *loss_parts; /* [N, G] MN_BLOCK_LOSS: Σ (y − target)² over the group (C/G = D neighbours) of a row */
+  void *loss_parts; /* [N, G] MN_BLOCK_LOSS: Σ (y − target)² over the group (D = C/G neighbours) of a row;
+                       [N] without MN_STAGE_NORM, where a row is one group */
   struct mn_operand
       *dz;    /* [N, C]: the forms that are not NULL are written; dz->real may be z or the incoming dy */
   void *sums; /* [3, chunks, C]: partial column sums of dbias, dgamma, dbeta, over chunks of

@@ -51,6 +51,19 @@ static inline double *random_values(int64_t count, uint64_t seed, double bound) 
   return values;
 }
 
+static inline double *zeros(int64_t count) {
+  double *out = calloc((size_t)count, sizeof *out);
+  assert_non_null(out);
+  return out;
+}
+
+/* The two widths that kernels come in, and how near to plain double arithmetic one kernel stays. */
+static const char *const widths[] __attribute__((unused)) = {"fp64", "fp32"};
+
+static inline double tolerance_of(const struct mn_context *context) {
+  return context->precision == MN_FP64 ? 1e-12 : 2e-5;
+}
+
 /* ‖a − e‖/‖e‖, or a's rms where e is 0 throughout. */
 static inline double distance(const double *a, const double *e, int64_t count) {
   double difference = 0, size = 0, own = 0;

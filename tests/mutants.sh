@@ -15,7 +15,7 @@ passed=0 failed=0
 # Threads that wait idly leave the cores to the compiler; -O1 compiles in half the time.
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1)
-programs=${alone:-test_kernels test_sgd test_gradients test_tape test_parity}
+programs=${alone:-test_block test_kernels test_sgd test_gradients test_tape test_parity}
 
 for folder in Makefile kernels engine layers train data tests; do cp -a "$here/$folder" "$work" || exit 1; done
 cd "$work" || exit 1
@@ -41,7 +41,8 @@ mutant() {
     return
   fi
   case $file in
-  kernels/update.c) order=${alone:-test_sgd test_kernels test_tape test_gradients test_parity} ;;
+  kernels/loss.c) order=${alone:-test_kernels test_gradients test_block test_sgd test_tape test_parity} ;;
+  kernels/update.c) order=${alone:-test_sgd test_kernels test_tape test_gradients test_block test_parity} ;;
   *) order=$programs ;;
   esac
   printf '%s\n' "${content/"$old"/"$new"}" >"$file"

@@ -106,8 +106,7 @@ static mn_status load_labels(struct bench *b, struct mn_pass *pass) {
   for (int64_t n = 0; n < pass->rows; n++)
     labels[n] = (int32_t)(mn_random_word(b->config->seed, MN_RANDOM_CHECK + 5, (uint64_t)n) % classes);
   const struct mn_kernels *k = b->context->kernels;
-  mn_status status =
-      k->upload(b->context->stream, pass->labels, labels, (size_t)pass->rows * sizeof *labels);
+  mn_status status = k->upload(b->context->stream, pass->labels, labels, (size_t)pass->rows * sizeof *labels);
   if (status == MN_OK) status = k->synchronize(b->context->stream);
   free(labels);
   return status;
@@ -339,8 +338,7 @@ mn_status mn_bench(FILE *out, struct mn_context *context, const struct mn_bench_
   struct mn_json json;
   struct figures f = {0};
   struct bench b = {.out = out, .json = as_json ? &json : NULL, .context = context, .config = config};
-  for (int i = 0; i < FIGURES; i++)
-    MN_TRY(time_figure(&b, (enum figure)i, config->model.plan, &f.ms[i]));
+  for (int i = 0; i < FIGURES; i++) MN_TRY(time_figure(&b, (enum figure)i, config->model.plan, &f.ms[i]));
   MN_TRY(time_products(&b, f.products));
   MN_TRY(time_copy(&b, &f.copy));
   for (int plan = 0; config->plans && plan < MN_PLANS; plan++)

@@ -1,14 +1,12 @@
 /* `minnow eval` and `minnow predict`: a trained model on other rows. */
-#include <errno.h>
-#include <fcntl.h>
 #include <hdf5.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "data/hdf5.h"
+#include "train/checkpoint_disk.h"
+#include "train/checkpoint_files.h"
 #include "train/evaluate.h"
 #include "train/json.h"
 #include "train/session.h"
@@ -45,10 +43,10 @@ mn_status mn_eval(FILE *out, const struct mn_options *options) {
   return status;
 }
 
-/* The file of outputs, written under another name until it is whole. */
+/* The file of outputs: takes the place of --out when it is whole. */
 struct output {
-  const char *path;
-  char partial[4096];
+  struct mn_checkpoint_file on_disk;
+  struct mn_checkpoint_disk disk;
   hid_t file, y, label;
   int64_t cols;
   size_t real;
@@ -57,30 +55,25 @@ struct output {
 
 static mn_status cannot_write(const struct output *o) {
   char reason[160];
-  return mn_fail(MN_IO, "--out %s cannot be written: %s; is there room?", o->path,
+  if (o->disk.error) return mn_checkpoint_file_fail("write", o->on_disk.path, o->disk.error);
+  return mn_fail(MN_LIBRARY, "--out %s: HDF5 failed: %s", o->on_disk.path,
                  mn_hdf5_reason(reason, sizeof reason));
 }
 
 static hid_t create(hid_t file, const char *name, hid_t type, int rank, int64_t rows, int64_t cols) {
   hid_t space = H5Screate_simple(rank, (hsize_t[]){(hsize_t)rows, (hsize_t)cols}, NULL);
-  hid_t set = H5Dcreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  H5Sclose(space);
+  hid_t set = space < 0 ? -1 : H5Dcreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  if (space >= 0) H5Sclose(space);
   return set;
 }
 
 static mn_status create_output(struct output *o, int64_t rows) {
-  int length = snprintf(o->partial, sizeof o->partial, "%s.partial", o->path);
-  if (length < 0 || (size_t)length >= sizeof o->partial)
-    return mn_fail(MN_NO_CREATE, "--out: that name is too long; name a shorter one");
-  int fd = open(o->partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0)
-    return mn_fail(MN_NO_CREATE, "--out %s: %s; name a file in a folder that can be written", o->path,
-                   strerror(errno));
-  close(fd);
   mn_hdf5_lock();
-  o->file = H5Fcreate(o->partial, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  o->disk.fd = o->on_disk.fd;
+  o->file = mn_checkpoint_disk_create(&o->disk, o->on_disk.path, H5P_FILE_CREATE_DEFAULT);
   if (o->file >= 0)
-    o->y = create(o->file, "y", o->real == 8 ? H5T_IEEE_F64LE : H5T_IEEE_F32LE, 2, rows, o->cols);
+    o->y =
+        create(o->file, "y", o->real == sizeof(double) ? H5T_IEEE_F64LE : H5T_IEEE_F32LE, 2, rows, o->cols);
   if (o->y >= 0 && o->labels) o->label = create(o->file, "label", H5T_STD_I32LE, 1, rows, 1);
   mn_status status = o->y < 0 || (o->labels && o->label < 0) ? cannot_write(o) : MN_OK;
   mn_hdf5_unlock();
@@ -91,10 +84,11 @@ static int write_rows(hid_t set, hid_t type, int rank, int64_t first, int64_t co
                       const void *values) {
   hsize_t start[] = {(hsize_t)first, 0}, size[] = {(hsize_t)count, (hsize_t)cols};
   hid_t space = H5Dget_space(set), memory = H5Screate_simple(rank, size, NULL);
-  int failed = H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, size, NULL) < 0 ||
+  int failed = space < 0 || memory < 0 ||
+               H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, size, NULL) < 0 ||
                H5Dwrite(set, type, memory, space, H5P_DEFAULT, values) < 0;
-  H5Sclose(memory);
-  H5Sclose(space);
+  if (memory >= 0) H5Sclose(memory);
+  if (space >= 0) H5Sclose(space);
   return failed;
 }
 
@@ -118,41 +112,44 @@ static mn_status take(void *to, const void *y, int64_t first, int64_t count) {
   return status;
 }
 
-/* Closes the file; when all went well, it gets its name. */
+/* Closes the file, and puts it in its place when all went well. */
 static mn_status finish_output(struct output *o, mn_status status) {
   mn_hdf5_lock();
-  int failed = (o->label >= 0 && H5Dclose(o->label) < 0) || (o->y >= 0 && H5Dclose(o->y) < 0);
+  int failed = (o->label >= 0 && H5Dclose(o->label) < 0);
+  failed = (o->y >= 0 && H5Dclose(o->y) < 0) || failed;
   failed = (o->file >= 0 && H5Fclose(o->file) < 0) || failed;
-  if (failed && status == MN_OK) status = cannot_write(o);
+  if ((failed || o->disk.error) && status == MN_OK) status = cannot_write(o);
   mn_hdf5_unlock();
-  if (status == MN_OK && rename(o->partial, o->path) != 0)
-    status = mn_fail(MN_IO, "--out %s: %s", o->path, strerror(errno));
-  if (status != MN_OK && o->partial[0]) unlink(o->partial);
+  if (status == MN_OK) return mn_checkpoint_file_publish(&o->on_disk, 1);
+  mn_checkpoint_file_discard(&o->on_disk);
   return status;
 }
 
+static mn_status write_outputs(struct mn_session *s, struct mn_evaluator *evaluator, struct output *o) {
+  if (s->model->config.loss == MN_LOSS_CROSS_ENTROPY &&
+      !(o->labels = calloc((size_t)s->options.batch, sizeof *o->labels)))
+    return mn_fail(MN_NO_MEMORY, "no memory for the labels");
+  MN_TRY(mn_checkpoint_file_create(&o->on_disk, s->options.out));
+  mn_status status = create_output(o, s->test->rows);
+  if (status == MN_OK) status = mn_evaluator_predict(evaluator, take, o);
+  return finish_output(o, status);
+}
+
 static mn_status predict(FILE *out, struct mn_session *s) {
-  struct output o = {.path = s->options.out,
-                     .file = -1,
+  struct output o = {.file = -1,
                      .y = -1,
                      .label = -1,
                      .cols = mn_model_outputs(&s->model->config),
                      .real = s->context->stream->real};
-  if (!o.path) return mn_fail(MN_USAGE, "predict needs --out F, the file for the outputs");
   struct mn_evaluator *evaluator;
   MN_TRY(mn_evaluator_open(&evaluator, s->model, s->test, MN_PASS_PREDICT, s->options.batch));
-  int classes = s->model->config.loss == MN_LOSS_CROSS_ENTROPY;
-  mn_status status = MN_OK;
-  if (classes && !(o.labels = calloc((size_t)s->options.batch, sizeof *o.labels)))
-    status = mn_fail(MN_NO_MEMORY, "no memory for the labels");
-  if (status == MN_OK) status = create_output(&o, s->test->rows);
-  if (status == MN_OK) status = mn_evaluator_predict(evaluator, take, &o);
-  status = finish_output(&o, status);
+  mn_status status = write_outputs(s, evaluator, &o);
   mn_evaluator_close(evaluator);
+  if (status == MN_OK)
+    fprintf(out, "%s: y [%ld, %ld]%s\n", s->options.out, (long)s->test->rows, (long)o.cols,
+            o.labels ? ", label" : "");
   free(o.labels);
-  MN_TRY(status);
-  fprintf(out, "%s: y [%ld, %ld]%s\n", o.path, (long)s->test->rows, (long)o.cols, classes ? ", label" : "");
-  return MN_OK;
+  return status;
 }
 
 mn_status mn_predict(FILE *out, const struct mn_options *options) {
