@@ -68,6 +68,8 @@ mn_status mn_tape_record(struct mn_tape *tape, const struct mn_node *node);
  * is to be filled by the caller. A tape that ends in a loss starts from 1. */
 mn_status mn_tape_finish(struct mn_tape *tape);
 
+/* Replays the recorded operations, and then their backward: once after each forward, whose saved tensors it
+ * uses up. */
 mn_status mn_tape_forward(struct mn_tape *tape);
 mn_status mn_tape_backward(struct mn_tape *tape);
 

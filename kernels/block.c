@@ -183,9 +183,9 @@ static inline real chunk(const struct mn_epilogue *e, unsigned stages, const rea
 
 static void block(struct mn_stream *stream, const real *d, const struct mn_epilogue *e) {
   unsigned stages = e->block->stages;
-  int64_t chunks = mn_chunks(e->block->rows);
+  int64_t chunks = mn_chunks(e->block->rows), elements = e->block->rows * e->block->channels;
   int bad = 0;
-#pragma omp parallel for schedule(static) reduction(| : bad)
+#pragma omp parallel for schedule(static) reduction(| : bad) if (elements > MN_PARALLEL_FROM)
   for (int64_t i = 0; i < chunks; i++) {
     /* The whole block with its stages known at compile time: three times as fast as asking at each element.
      */
@@ -203,7 +203,7 @@ mn_status MN_CPU(mn_epilogue)(struct mn_stream *stream, void *d, int64_t rows, i
     if (epilogue->into != d) memcpy(epilogue->into, d, (size_t)count * sizeof(real));
     return MN_OK;
   case MN_ADD:
-#pragma omp parallel for simd schedule(static)
+#pragma omp parallel for simd schedule(static) if (count > MN_PARALLEL_FROM)
     for (int64_t i = 0; i < count; i++) ((real *)epilogue->into)[i] += ((const real *)d)[i];
     return MN_OK;
   case MN_BLOCK:

@@ -10,8 +10,9 @@ mn_status MN_CPU(mn_add)(struct mn_stream *stream, struct mn_operand *y, const v
   const real *pa = a, *pb = b;
   real *out = y->real;
   float *half = y->half;
-#pragma omp parallel for schedule(static)
-  for (int64_t i = 0; i < y->rows * y->cols; i++) {
+  int64_t count = y->rows * y->cols;
+#pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
+  for (int64_t i = 0; i < count; i++) {
     real sum = pa[i] + pb[i];
     if (out) out[i] = sum;
     if (half) half[i] = mn_to_bf16((float)sum);
@@ -23,8 +24,9 @@ mn_status MN_CPU(mn_round)(struct mn_stream *stream, struct mn_operand *operand)
   (void)stream;
   const real *from = operand->real;
   float *half = operand->half;
-#pragma omp parallel for schedule(static)
-  for (int64_t i = 0; i < operand->rows * operand->cols; i++) half[i] = mn_to_bf16((float)from[i]);
+  int64_t count = operand->rows * operand->cols;
+#pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
+  for (int64_t i = 0; i < count; i++) half[i] = mn_to_bf16((float)from[i]);
   operand->stale = 0;
   return MN_OK;
 }

@@ -9,7 +9,7 @@
 mn_status MN_CPU(mn_mse)(struct mn_stream *stream, void *parts, const void *y, const void *target,
                          int64_t rows, int64_t cols) {
   (void)stream;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (rows * cols > MN_PARALLEL_FROM)
   for (int64_t n = 0; n < rows; n++) {
     const real *a = (const real *)y + n * cols, *t = (const real *)target + n * cols;
     real sum = 0;
@@ -23,7 +23,7 @@ mn_status MN_CPU(mn_mse_gradient)(struct mn_stream *stream, void *dy, const void
                                   int64_t rows, int64_t cols, double scale, int add) {
   (void)stream;
   const real *a = y, *t = target, factor = (real)(2 * scale / ((double)rows * (double)cols));
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (rows * cols > MN_PARALLEL_FROM)
   for (int64_t i = 0; i < rows * cols; i++)
     ((real *)dy)[i] = (add ? ((real *)dy)[i] : 0) + factor * (a[i] - t[i]);
   return MN_OK;
@@ -42,7 +42,7 @@ static real softmax_sum(const real *y, int64_t cols, int64_t *largest) {
 mn_status MN_CPU(mn_cross_entropy)(struct mn_stream *stream, void *parts, void *correct, const void *y,
                                    const int32_t *labels, int64_t rows, int64_t cols) {
   (void)stream;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (rows * cols > MN_PARALLEL_FROM)
   for (int64_t n = 0; n < rows; n++) {
     const real *a = (const real *)y + n * cols;
     int64_t largest;
@@ -58,7 +58,7 @@ mn_status MN_CPU(mn_cross_entropy_gradient)(struct mn_stream *stream, void *dy, 
                                             int add) {
   (void)stream;
   real factor = (real)(scale / (double)rows);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (rows * cols > MN_PARALLEL_FROM)
   for (int64_t n = 0; n < rows; n++) {
     const real *a = (const real *)y + n * cols;
     real *d = (real *)dy + n * cols;
@@ -77,7 +77,7 @@ mn_status MN_CPU(mn_reduce)(struct mn_stream *stream, double *out, double *scrat
   (void)stream;
   const real *p = parts;
   int64_t spans = mn_reduce_scratch(count);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
   for (int64_t s = 0; s < spans; s++) {
     double sum = 0;
     for (int64_t i = s * MN_REDUCE_SPAN; i < count && i < (s + 1) * MN_REDUCE_SPAN; i++) sum += (double)p[i];

@@ -9,7 +9,7 @@ mn_status MN_CPU(mn_uniform)(struct mn_stream *stream, void *out, int64_t count,
                              uint32_t which, uint64_t first, double bound) {
   (void)stream;
   uint64_t last = first + (uint64_t)count;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
   for (uint64_t quad = first / 4; quad < (last + 3) / 4; quad++) {
     uint32_t words[4];
     mn_philox(seed, which, quad, words);

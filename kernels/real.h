@@ -10,4 +10,8 @@ typedef float real;
 #define MN_CPU(name) name##_cpu_fp32
 #endif
 
+/* Elements from which a loop is worth more than one thread: waking the others costs some microseconds.
+ * Results do not depend on how many there are. */
+enum { MN_PARALLEL_FROM = 16384 };
+
 #endif

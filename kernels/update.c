@@ -17,7 +17,7 @@ void MN_CPU(mn_sgd)(struct mn_stream *stream, const struct mn_update *update, co
   real *w = update->w->real, *m = update->momentum;
   float *half = update->w->half;
   int64_t count = update->w->rows * update->w->cols;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
   for (int64_t i = 0; i < count; i++) {
     real at = (g ? scale * g[i] : 0) + decay * w[i], step = at;
     if (m) {
@@ -34,7 +34,7 @@ mn_status MN_CPU(mn_sum_of_squares)(struct mn_stream *stream, double *out, doubl
   (void)stream;
   const real *v = values;
   int64_t spans = mn_reduce_scratch(count);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
   for (int64_t s = 0; s < spans; s++) {
     double sum = 0;
     for (int64_t i = s * MN_REDUCE_SPAN; i < count && i < (s + 1) * MN_REDUCE_SPAN; i++)

@@ -11,7 +11,7 @@ struct mn_bench_config {
   int64_t batch;
   uint64_t seed;
   double momentum, weight_decay;
-  int plans; /* all six fusion plans beside each other, forward and forward+backward */
+  int plans; /* all six fusion plans beside each other, forward, forward+backward and step */
 };
 
 /* Times, on random data, medians after a warm-up: the forward (evaluation of y), forward + backward

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "train/announce.h"
 #include "train/bench.h"
 #include "train/cases.h"
 #include "train/gradcheck.h"
@@ -21,18 +22,10 @@ static int on_cpu(const struct mn_context *context) {
   return context->stream->device == MN_DEVICE_CPU;
 }
 
-void mn_command_announce(const struct mn_context *context, const struct mn_options *options) {
-  if (options->quiet) return;
-  if (strcmp(options->device, "auto") == 0)
-    fprintf(stderr, "device: %s, %s\n", context->name, mn_precision_name(context->precision));
-  if (context->precision == MN_TF32 && on_cpu(context))
-    fprintf(stderr, "note: tf32 runs as fp32 on the CPU\n");
-}
-
 static mn_status open_context(struct mn_context **out, const struct mn_options *options,
                               const char *precision) {
   MN_TRY(mn_context_open(out, options->device, precision));
-  mn_command_announce(*out, options);
+  mn_announce_device(*out, options);
   return MN_OK;
 }
 

@@ -10,7 +10,4 @@
  * its message. */
 mn_status mn_command_run(FILE *out, const struct mn_options *options);
 
-/* Says on stderr which device --device auto took, and that tf32 is fp32 on the CPU; nothing with --quiet. */
-void mn_command_announce(const struct mn_context *context, const struct mn_options *options);
-
 #endif

@@ -20,8 +20,8 @@
  * expected for that dy are computed in fp64 on the CPU, which the same file checks to 1e-10. */
 mn_status mn_parity(FILE *out, struct mn_context *context, const char *path, double tolerance, int json);
 
-/* fp64 1e-10, fp32 1e-5, and for the GEMMs' rounded inputs tf32 (2⁻¹¹) and bf16 (2⁻⁹) sixteen units: 8e-3
- * and 3.2e-2. */
+/* fp64 1e-10, fp32 1e-5, and for the GEMMs' rounded inputs tf32 (2⁻¹¹) and bf16 (2⁻⁹) eight units: 3.9e-3 and
+ * 1.6e-2. */
 double mn_parity_tolerance(enum mn_precision precision);
 
 /* The measure above. */

@@ -2,32 +2,19 @@
 #include "train/session.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "data/order.h"
+#include "train/announce.h"
 #include "train/restore.h"
-
-static void announce(const struct mn_options *options, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void announce(const struct mn_options *options, const char *format, ...) {
-  if (options->quiet) return;
-  va_list arguments;
-  va_start(arguments, format);
-  vfprintf(stderr, format, arguments);
-  va_end(arguments);
-  fputc('\n', stderr);
-}
 
 static mn_status open_context(struct mn_session *s) {
   const struct mn_options *o = &s->options;
   MN_TRY(mn_context_open(&s->context, o->device, o->precision));
-  announce(o, "device: %s, %s", s->context->name, o->precision);
-  if (s->context->stream->device == MN_DEVICE_CPU && s->context->precision == MN_TF32)
-    announce(o, "note: tf32 runs as fp32 on the CPU");
+  mn_announce_device(s->context, o);
   return MN_OK;
 }
 
@@ -45,7 +32,7 @@ static mn_status open_synthetic(struct mn_session *s) {
                               o->seed));
   if (held_out > 0)
     MN_TRY(mn_dataset_synthetic(&s->test, MN_PART_TEST, held_out, o->in, outputs, groups, o->noise, o->seed));
-  announce(&s->options, "data: %ld synthetic rows, no loss below %g", (long)o->synthetic, s->train->floor);
+  mn_announce(&s->options, "data: %ld synthetic rows, no loss below %g", (long)o->synthetic, s->train->floor);
   return MN_OK;
 }
 
@@ -53,8 +40,8 @@ static mn_status open_file(struct mn_session *s) {
   const struct mn_options *o = &s->options;
   MN_TRY(mn_dataset_open(&s->train, o->data, MN_PART_ALL, o->x_name, o->y_name, 1));
   MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_TEST, o->x_name, o->y_name, 1));
-  announce(o, "data: %s, %ld rows, %ld to test", o->data, (long)s->train->rows,
-           s->test ? (long)s->test->rows : 0L);
+  mn_announce(o, "data: %s, %ld rows, %ld to test", o->data, (long)s->train->rows,
+              s->test ? (long)s->test->rows : 0L);
   const struct mn_dataset *train = s->train, *test = s->test;
   if (test && (test->inputs != train->inputs || test->classes != train->classes ||
                (train->classes ? test->outputs > train->outputs : test->outputs != train->outputs)))
@@ -111,7 +98,7 @@ static mn_status resume(struct mn_session *s) {
   MN_TRY(mn_checkpoint_load_newest(&s->from, o->checkpoint, s->from_path, sizeof s->from_path, skipped,
                                    sizeof skipped));
   if (skipped[0]) fprintf(stderr, "minnow: warning: passed over %s\n", skipped);
-  announce(o, "resuming from %s, step %ld", s->from_path, (long)s->from->step);
+  mn_announce(o, "resuming from %s, step %ld", s->from_path, (long)s->from->step);
   return mn_restore_options(s);
 }
 
@@ -155,9 +142,9 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
                               .accumulate = o->accumulate};
   MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &sgd));
   if (o->verbose && s->optimizer->stored)
-    announce(o, "plan: gradients are stored, then applied (clipping and accumulation need them whole)");
+    mn_announce(o, "plan: gradients are stored, then applied (clipping and accumulation need them whole)");
   else if (o->verbose)
-    announce(o, "plan: every gradient's product updates its parameter at once");
+    mn_announce(o, "plan: every gradient's product updates its parameter at once");
   return s->from ? mn_restore_momentum(s) : MN_OK;
 }
 
