@@ -9,7 +9,7 @@
 
 #include "data/order.h"
 #include "train/announce.h"
-#include "train/restore.h"
+#include "train/snapshot.h"
 
 static mn_status open_context(struct mn_session *s) {
   const struct mn_options *o = &s->options;
@@ -89,7 +89,7 @@ static mn_status open_model(struct mn_session *s) {
   memcpy(c.hidden, o->hidden, sizeof c.hidden);
   MN_TRY(fit_to_targets(s, &c));
   MN_TRY(mn_model_open(&s->model, s->context, &c));
-  return s->from ? mn_restore_model(s) : mn_model_initialise(s->model, o->seed);
+  return s->from ? mn_snapshot_model(s) : mn_model_initialise(s->model, o->seed);
 }
 
 static mn_status resume(struct mn_session *s) {
@@ -99,7 +99,7 @@ static mn_status resume(struct mn_session *s) {
                                    sizeof skipped));
   if (skipped[0]) fprintf(stderr, "minnow: warning: passed over %s\n", skipped);
   mn_announce(o, "resuming from %s, step %ld", s->from_path, (long)s->from->step);
-  return mn_restore_options(s);
+  return mn_snapshot_options(s);
 }
 
 /* Where the checkpoint is to go is known to be writable before hours of training. */
@@ -130,9 +130,9 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   if (s->options.batch > s->train->rows)
     return mn_fail(MN_USAGE, "--batch %ld is more than the %ld rows of the data; --batch %ld or less works",
                    (long)s->options.batch, (long)s->train->rows, (long)s->train->rows);
-  if (s->from) MN_TRY(mn_restore_check_data(s));
+  if (s->from) MN_TRY(mn_snapshot_check_data(s));
   MN_TRY(open_context(s));
-  if (s->from) mn_restore_warn(s);
+  if (s->from) mn_snapshot_warn(s);
   MN_TRY(open_model(s));
   const struct mn_options *o = &s->options;
   struct mn_sgd_config sgd = {.momentum = o->momentum,
@@ -145,7 +145,7 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
     mn_announce(o, "plan: gradients are stored, then applied (clipping and accumulation need them whole)");
   else if (o->verbose)
     mn_announce(o, "plan: every gradient's product updates its parameter at once");
-  return s->from ? mn_restore_momentum(s) : MN_OK;
+  return s->from ? mn_snapshot_momentum(s) : MN_OK;
 }
 
 mn_status mn_session_read(struct mn_session *s, const struct mn_options *options, int targets) {
@@ -156,7 +156,7 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
   MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_TEST, o->x_name, o->y_name, targets));
   if (!s->test) MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_ALL, o->x_name, o->y_name, targets));
   struct mn_model_config c;
-  MN_TRY(mn_restore_config(s, &c));
+  MN_TRY(mn_snapshot_config(s, &c));
   if (c.inputs != s->test->inputs)
     return mn_fail(MN_BAD_DATA, "%s takes %ld inputs, but %s has %ld", o->checkpoint, (long)c.inputs, o->data,
                    (long)s->test->inputs);
@@ -169,7 +169,7 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
                    s->test->classes ? "classes" : "numbers");
   MN_TRY(open_context(s));
   MN_TRY(mn_model_open(&s->model, s->context, &c));
-  return mn_restore_model(s);
+  return mn_snapshot_model(s);
 }
 
 void mn_session_close(struct mn_session *s) {

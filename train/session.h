@@ -34,7 +34,4 @@ void mn_session_close(struct mn_session *session);
  * neither is given). */
 int64_t mn_session_horizon(const struct mn_session *session);
 
-/* Writes the session as a checkpoint after optimizer step `step`. */
-mn_status mn_session_save(const struct mn_session *session, int64_t step, double best);
-
 #endif

@@ -14,16 +14,20 @@ static mn_status check(const struct mn_sgd_config *c) {
   return MN_OK;
 }
 
-/* Clipping looks at all gradients before the first update, and scratch serves the largest of them. */
+/* Doubles of scratch memory: what the norm of the largest parameter's gradient needs. */
+static int64_t scratch_size(const struct mn_model *model) {
+  int64_t largest = 1;
+  for (int i = 0; i < model->count; i++)
+    if (mn_tensor_count(model->parameters[i]) > largest) largest = mn_tensor_count(model->parameters[i]);
+  return mn_reduce_scratch(largest);
+}
+
+/* Clipping looks at all gradients before the first update. */
 static mn_status take_clip_buffers(struct mn_optimizer *o) {
   struct mn_context *context = o->model->context;
-  int64_t largest = 1;
-  for (int i = 0; i < o->model->count; i++)
-    if (mn_tensor_count(o->model->parameters[i]) > largest)
-      largest = mn_tensor_count(o->model->parameters[i]);
   MN_TRY(mn_context_allocate(context, (void **)&o->scale, 1, sizeof(double)));
   MN_TRY(mn_context_allocate(context, (void **)&o->squares, o->model->count, sizeof(double)));
-  return mn_context_allocate(context, (void **)&o->scratch, mn_reduce_scratch(largest), sizeof(double));
+  return mn_context_allocate(context, (void **)&o->scratch, scratch_size(o->model), sizeof(double));
 }
 
 mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
@@ -58,11 +62,7 @@ void mn_optimizer_close(struct mn_optimizer *o) {
   mn_context_release(context, o->rate, 1, sizeof(double));
   mn_context_release(context, o->scale, 1, sizeof(double));
   mn_context_release(context, o->squares, o->model->count, sizeof(double));
-  int64_t largest = 1;
-  for (int i = 0; i < o->model->count; i++)
-    if (mn_tensor_count(o->model->parameters[i]) > largest)
-      largest = mn_tensor_count(o->model->parameters[i]);
-  mn_context_release(context, o->scratch, mn_reduce_scratch(largest), sizeof(double));
+  mn_context_release(context, o->scratch, scratch_size(o->model), sizeof(double));
   free(o);
 }
 

@@ -13,6 +13,7 @@
 #include "train/progress.h"
 #include "train/schedule.h"
 #include "train/session.h"
+#include "train/snapshot.h"
 
 static volatile sig_atomic_t interrupted;
 
@@ -135,7 +136,7 @@ static mn_status evaluate(struct trainer *t, int64_t epoch, int epoch_end) {
 
 static mn_status save(struct trainer *t) {
   if (!t->session.options.checkpoint || t->saved == t->step) return MN_OK;
-  MN_TRY(mn_session_save(&t->session, t->step, t->best));
+  MN_TRY(mn_snapshot_save(&t->session, t->step, t->best));
   t->saved = t->step;
   t->save_time = mn_seconds();
   return MN_OK;

@@ -1,5 +1,5 @@
 /* From a checkpoint into a session, and back. */
-#include "train/restore.h"
+#include "train/snapshot.h"
 
 #include <cblas.h>
 #include <hdf5.h>
@@ -36,7 +36,7 @@ static const char *find(const struct mn_checkpoint_option *options, int count, c
   return NULL;
 }
 
-mn_status mn_restore_options(struct mn_session *s) {
+mn_status mn_snapshot_options(struct mn_session *s) {
   struct mn_option_text now[MN_CHECKPOINT_OPTIONS];
   int count = mn_options_config(&s->options, now, MN_CHECKPOINT_OPTIONS);
   for (int i = 0; i < count; i++) {
@@ -51,7 +51,7 @@ mn_status mn_restore_options(struct mn_session *s) {
   return mn_options_check(&s->options);
 }
 
-mn_status mn_restore_check_data(const struct mn_session *s) {
+mn_status mn_snapshot_check_data(const struct mn_session *s) {
   struct mn_checkpoint_option constants[3];
   int count = add_constants(s, constants);
   for (int i = 0; i < count; i++) {
@@ -78,7 +78,7 @@ static int fingerprint(const struct mn_session *s, struct mn_checkpoint_option *
   return 5;
 }
 
-void mn_restore_warn(const struct mn_session *s) {
+void mn_snapshot_warn(const struct mn_session *s) {
   struct mn_checkpoint_option here[5];
   int count = fingerprint(s, here);
   for (int i = 0; i < count; i++) {
@@ -91,7 +91,7 @@ void mn_restore_warn(const struct mn_session *s) {
   }
 }
 
-mn_status mn_restore_config(const struct mn_session *s, struct mn_model_config *c) {
+mn_status mn_snapshot_config(const struct mn_session *s, struct mn_model_config *c) {
   const struct mn_checkpoint *from = s->from;
   *c = (struct mn_model_config){.inputs = from->inputs,
                                 .depth = (int)from->depth,
@@ -131,7 +131,7 @@ static mn_status find_tensor(const struct mn_session *s, const struct mn_tensor 
   return mn_fail(MN_BAD_DATA, "the checkpoint has no %s, which this model has", t->name);
 }
 
-mn_status mn_restore_model(struct mn_session *s) {
+mn_status mn_snapshot_model(struct mn_session *s) {
   for (int i = 0; i < s->model->count; i++) {
     struct mn_tensor *t = s->model->parameters[i];
     const struct mn_checkpoint_tensor *saved;
@@ -143,7 +143,7 @@ mn_status mn_restore_model(struct mn_session *s) {
   return MN_OK;
 }
 
-mn_status mn_restore_momentum(struct mn_session *s) {
+mn_status mn_snapshot_momentum(struct mn_session *s) {
   for (int i = 0; i < s->model->count; i++) {
     struct mn_tensor *t = s->model->parameters[i];
     const struct mn_checkpoint_tensor *saved;
@@ -202,7 +202,7 @@ static mn_status collect(const struct mn_session *s, int64_t step, double best, 
   return MN_OK;
 }
 
-mn_status mn_session_save(const struct mn_session *s, int64_t step, double best) {
+mn_status mn_snapshot_save(const struct mn_session *s, int64_t step, double best) {
   struct mn_checkpoint c = {.tensors = calloc((size_t)s->model->count, sizeof *c.tensors)};
   if (!c.tensors) return mn_fail(MN_NO_MEMORY, "no memory to save");
   mn_status status = collect(s, step, best, &c);
