@@ -32,7 +32,7 @@ LDLIBS   += $(HDF5_LIBS) $(BLAS_LIBS) -lpthread -lm
 LDFLAGS  += $(HARDEN) -fopenmp
 
 ifeq ($(CUDA),1)
-HERE      := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .)
+HERE      := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sed -n 's/^\([0-9]*\)\.\([0-9]*\)$$/\1\2/p' | sort -u)
 CUDA_ARCH ?= $(or $(HERE),75 80 90 ptx)
 ARCHS     := $(filter-out ptx,$(CUDA_ARCH))
 PTX       := $(if $(filter ptx,$(CUDA_ARCH)),$(lastword $(ARCHS)))

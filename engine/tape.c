@@ -31,6 +31,7 @@ mn_status mn_tape_open(struct mn_tape **out, struct mn_context *context, int tra
 
 void mn_tape_close(struct mn_tape *tape) {
   if (!tape) return;
+  if (tape->graph) tape->context->kernels->graph_free(tape->context->stream, tape->graph);
   for (struct mn_owned *owned = tape->owned, *next; owned; owned = next) {
     next = owned->next;
     if (owned->tensor)
@@ -188,6 +189,34 @@ mn_status mn_tape_backward(struct mn_tape *tape) {
   for (struct mn_node *node = tape->last; node; node = node->previous)
     MN_TRY(node->operation->backward(tape, node));
   return MN_OK;
+}
+
+static mn_status forward_and_backward(struct mn_tape *tape) {
+  MN_TRY(mn_tape_forward(tape));
+  return mn_tape_backward(tape);
+}
+
+/* The capture is ended whatever happened, and the first error is the one to report. */
+static mn_status capture(struct mn_tape *tape) {
+  const struct mn_kernels *k = tape->context->kernels;
+  struct mn_stream *stream = tape->context->stream;
+  MN_TRY(k->graph_begin(stream));
+  mn_status status = forward_and_backward(tape);
+  if (status == MN_OK) return k->graph_end(stream, &tape->graph);
+  char message[1024];
+  snprintf(message, sizeof message, "%s", mn_message());
+  struct mn_graph *partial = NULL;
+  if (k->graph_end(stream, &partial) == MN_OK) k->graph_free(stream, partial);
+  return mn_fail(status, "%s", message);
+}
+
+mn_status mn_tape_step(struct mn_tape *tape) {
+  const struct mn_kernels *k = tape->context->kernels;
+  int first = !tape->stepped;
+  tape->stepped = 1;
+  if (first || !k->graph_launch) return forward_and_backward(tape);
+  if (!tape->graph) MN_TRY(capture(tape));
+  return k->graph_launch(tape->context->stream, tape->graph);
 }
 
 mn_status mn_tape_receive(struct mn_tape *tape, struct mn_node *node) {

@@ -41,6 +41,8 @@ struct mn_tape {
   int training;    /* gradients are wanted */
   double *results; /* on the device: [0] the loss, [1] the number of rows classified correctly */
   struct mn_node *first, *last;
+  int stepped;            /* mn_tape_step has been called */
+  struct mn_graph *graph; /* NULL before the second, and on the CPU */
   struct mn_owned *owned; /* everything that goes with the tape */
 };
 
@@ -72,6 +74,10 @@ mn_status mn_tape_finish(struct mn_tape *tape);
  * uses up. */
 mn_status mn_tape_forward(struct mn_tape *tape);
 mn_status mn_tape_backward(struct mn_tape *tape);
+
+/* Both, for every step of training: the first time one by one, then, on CUDA, as one graph, recorded the
+ * second time. What may change between steps is what lies in device memory: the batch, the learning rate. */
+mn_status mn_tape_step(struct mn_tape *tape);
 
 /* For an operation's backward: applies the sink of `node`'s output, if the gradient was summed and not handed
  * over by its one consumer's GEMM. */

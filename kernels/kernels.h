@@ -6,6 +6,7 @@
 #include "kernels/block.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
+#include "kernels/graph.h"
 #include "kernels/loss.h"
 #include "kernels/memory.h"
 #include "kernels/random.h"
@@ -36,6 +37,10 @@ struct mn_kernels {
   mn_synchronize_function *synchronize;
   mn_mark_function *mark;
   mn_elapsed_function *elapsed;
+  mn_graph_begin_function *graph_begin; /* these four: NULL on the CPU */
+  mn_graph_end_function *graph_end;
+  mn_graph_launch_function *graph_launch;
+  mn_graph_free_function *graph_free;
 };
 
 #endif

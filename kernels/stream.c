@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define TABLE(device, width)                                                                                 \
+#define TABLE(device, width, ...)                                                                            \
   {                                                                                                          \
     .gemm = mn_gemm_##device##_##width, .epilogue = mn_epilogue_##device##_##width,                          \
     .column_sums = mn_column_sums_##device##_##width, .mse = mn_mse_##device##_##width,                      \
@@ -19,13 +19,19 @@
     .allocate_host = mn_allocate_host_##device, .release_host = mn_release_host_##device,                    \
     .upload = mn_upload_##device, .download = mn_download_##device, .copy = mn_copy_##device,                \
     .zero = mn_zero_##device, .synchronize = mn_synchronize_##device, .mark = mn_mark_##device,              \
-    .elapsed = mn_elapsed_##device,                                                                          \
+    .elapsed = mn_elapsed_##device, __VA_ARGS__                                                              \
   }
 
-static const struct mn_kernels cpu_fp32 = TABLE(cpu, fp32), cpu_fp64 = TABLE(cpu, fp64);
+#define NO_GRAPH .graph_begin = NULL, .graph_end = NULL, .graph_launch = NULL, .graph_free = NULL
+
+static const struct mn_kernels cpu_fp32 = TABLE(cpu, fp32, NO_GRAPH), cpu_fp64 = TABLE(cpu, fp64, NO_GRAPH);
 
 #ifdef MN_CUDA
-static const struct mn_kernels cuda_fp32 = TABLE(cuda, fp32), cuda_fp64 = TABLE(cuda, fp64);
+#define GRAPH                                                                                                \
+  .graph_begin = mn_graph_begin_cuda, .graph_end = mn_graph_end_cuda, .graph_launch = mn_graph_launch_cuda,  \
+  .graph_free = mn_graph_free_cuda
+
+static const struct mn_kernels cuda_fp32 = TABLE(cuda, fp32, GRAPH), cuda_fp64 = TABLE(cuda, fp64, GRAPH);
 
 static const struct mn_kernels *cuda_table(enum mn_precision precision) {
   return precision == MN_FP64 ? &cuda_fp64 : &cuda_fp32;

@@ -157,6 +157,7 @@ struct training {
   struct mn_model *model;
   struct mn_optimizer *optimizer;
   struct mn_pass *pass;
+  int apart; /* forward and backward are called one by one, not as a step */
 };
 
 /* kind 0: mse on the last block; 1: mse on a head; 2: cross-entropy. */
@@ -171,11 +172,15 @@ static struct training open_training(struct mn_context *context, struct mn_sgd_c
 
 static double step(struct training *t, uint64_t seed) {
   double loss;
-  MUST(mn_optimizer_rate(t->optimizer, 0.05));
+  MUST(mn_optimizer_rate(t->optimizer, 0.05 / (double)(seed + 1)));
   for (int k = 0; k < t->optimizer->config.accumulate; k++) {
     load(t->pass, seed * 10 + (uint64_t)k);
-    MUST(mn_tape_forward(t->pass->tape));
-    MUST(mn_tape_backward(t->pass->tape));
+    if (t->apart) {
+      MUST(mn_tape_forward(t->pass->tape));
+      MUST(mn_tape_backward(t->pass->tape));
+    } else {
+      MUST(mn_tape_step(t->pass->tape));
+    }
   }
   MUST(mn_optimizer_step(t->optimizer));
   MUST(mn_tape_results(t->pass->tape, &loss, NULL));
@@ -266,6 +271,30 @@ static void equal_runs_give_equal_bytes(void **state) {
 
 /* On the CPU the number of threads does not matter either; the GEMMs here are too small for OpenBLAS to cut
  * up. */
+/* On CUDA the steps after the first are one graph, and the rate changes under it. */
+static void a_step_is_forward_and_backward(void **state) {
+  for (size_t p = 0; p < COUNT(precisions); p++) {
+    struct mn_context *context = open_or_skip(*state, precisions[p]);
+    for (size_t s = 0; s < COUNT(settings); s++)
+      for (int kind = 0; kind < 3; kind++) {
+        struct training whole = open_training(context, settings[s], kind, 40);
+        struct training apart = open_training(context, settings[s], kind, 40);
+        apart.apart = 1;
+        for (uint64_t k = 0; k < 4; k++) assert_true(step(&whole, k) == step(&apart, k));
+        assert_int_equal(whole.pass->tape->graph != NULL, context->kernels->graph_launch != NULL);
+        size_t sizes[2];
+        char *a = bytes_of(&whole, &sizes[0]), *b = bytes_of(&apart, &sizes[1]);
+        assert_int_equal(sizes[0], sizes[1]);
+        assert_memory_equal(a, b, sizes[0]);
+        free(a);
+        free(b);
+        close_training(&whole);
+        close_training(&apart);
+      }
+    mn_context_close(context);
+  }
+}
+
 static void threads_do_not_change_bytes(void **state) {
   for (size_t p = 0; p < COUNT(precisions); p++)
     for (int kind = 0; kind < 3; kind++) {
@@ -443,6 +472,7 @@ int main(void) {
       BOTH(sinks_are_handed_over),
       BOTH(steps_allocate_nothing),
       BOTH(equal_runs_give_equal_bytes),
+      BOTH(a_step_is_forward_and_backward),
       ON("cpu", threads_do_not_change_bytes),
       ON("cpu", kernels_do_not_depend_on_threads),
       BOTH(bias_gradients_cancel_in_each_group),

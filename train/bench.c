@@ -94,8 +94,8 @@ struct subject {
 
 static mn_status run_subject(void *state) {
   struct subject *s = state;
-  MN_TRY(mn_tape_forward(s->pass->tape));
-  if (s->figure != FORWARD) MN_TRY(mn_tape_backward(s->pass->tape));
+  if (s->figure == FORWARD) return mn_tape_forward(s->pass->tape);
+  MN_TRY(mn_tape_step(s->pass->tape));
   return s->figure == STEP ? mn_optimizer_step(s->optimizer) : MN_OK;
 }
 

@@ -109,8 +109,7 @@ static mn_status step(struct trainer *t) {
     const void *x, *y;
     MN_TRY(mn_loader_next(t->loader, &x, &y));
     MN_TRY(mn_pass_load(t->pass, x, y));
-    MN_TRY(mn_tape_forward(t->pass->tape));
-    MN_TRY(mn_tape_backward(t->pass->tape));
+    MN_TRY(mn_tape_step(t->pass->tape));
     if (i == o->accumulate - 1) MN_TRY(mn_optimizer_step(t->session.optimizer));
     MN_TRY(mn_tape_results(t->pass->tape, &t->loss, NULL));
     MN_TRY(check_finite(t, x, y));

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Names the Debian or Ubuntu packages that building, testing and the demo lack here, and installs them through apt, as root or by
 # sudo. Does nothing when all is there. What counts is whether a header or a program can be found, not who put it there.
+# Arguments: further programs that are wanted, each in a package of its name.
 set -euo pipefail
 
 missing=()
@@ -11,6 +12,7 @@ need_header() {
     -I/usr/include/hdf5/serial - >/dev/null 2>&1 || missing+=("$2")
 }
 
+for program in "$@"; do need_program "$program" "$program"; done
 need_program gcc gcc
 need_program pkg-config pkg-config
 need_program gnuplot gnuplot-nox

@@ -1,0 +1,42 @@
+/* CUDA graphs, captured from the stream. */
+#include "kernels/graph.h"
+
+#include <new>
+
+#include "kernels/cuda.cuh"
+
+struct mn_graph {
+  cudaGraphExec_t executable;
+};
+
+/* Thread-local: another thread's allocations do not spoil the capture. */
+extern "C" mn_status mn_graph_begin_cuda(struct mn_stream *stream) {
+  MN_CUDA_TRY(cudaStreamBeginCapture(stream->cuda->stream, cudaStreamCaptureModeThreadLocal));
+  return MN_OK;
+}
+
+extern "C" mn_status mn_graph_end_cuda(struct mn_stream *stream, struct mn_graph **out) {
+  *out = NULL;
+  cudaGraph_t captured = NULL;
+  MN_CUDA_TRY(cudaStreamEndCapture(stream->cuda->stream, &captured));
+  cudaGraphExec_t executable;
+  cudaError_t error = cudaGraphInstantiate(&executable, captured, 0);
+  (void)cudaGraphDestroy(captured);
+  if (error != cudaSuccess) return mn_cuda_failed(error, "making a graph");
+  *out = new (std::nothrow) mn_graph{executable};
+  if (*out) return MN_OK;
+  (void)cudaGraphExecDestroy(executable);
+  return mn_fail(MN_NO_MEMORY, "no memory for a graph");
+}
+
+extern "C" mn_status mn_graph_launch_cuda(struct mn_stream *stream, struct mn_graph *graph) {
+  MN_CUDA_TRY(cudaGraphLaunch(graph->executable, stream->cuda->stream));
+  return MN_OK;
+}
+
+extern "C" void mn_graph_free_cuda(struct mn_stream *stream, struct mn_graph *graph) {
+  (void)stream;
+  if (!graph) return;
+  (void)cudaGraphExecDestroy(graph->executable);
+  delete graph;
+}
