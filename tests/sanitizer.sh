@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The CUDA tests at small shapes under each tool of compute-sanitizer; needs a GPU. Ends at the first tool that finds something.
 set -euo pipefail
+export MINNOW_QUICK=1
 build=${BUILD:-build}
 minnow=${MINNOW:-$build/minnow}
 folder=$(mktemp -d)
@@ -12,7 +13,7 @@ run() {
   # One test asks for more memory than there is: that refusal is no finding.
   [ "$tool" != memcheck ] || more=(--report-api-errors no)
   echo "== $tool: $*"
-  # initcheck also asks whether memory is read that nobody wrote; racecheck looks at shared memory, synccheck at barriers.
+  # memcheck: bounds; racecheck: shared memory; initcheck: memory that nobody wrote; synccheck: barriers.
   compute-sanitizer --tool "$tool" "${more[@]}" --error-exitcode 9 --print-limit 5 "$@" >"$folder/out" 2>&1 || {
     grep -A 25 "^=====" "$folder/out" | head -120
     echo "$tool has findings: $*" >&2

@@ -120,11 +120,17 @@ static const struct shape SHAPES[] = {
 };
 enum { SHAPE_COUNT = sizeof SHAPES / sizeof SHAPES[0] };
 
+/* Under compute-sanitizer a launch costs a hundred times as much: a choice of the stages then, and few
+ * repeats. */
+static int quick(void) {
+  return getenv("MINNOW_QUICK") != NULL;
+}
+
 static void all_blocks(enum mn_precision precision) {
   struct bench b;
   open_bench(&b, precision);
   for (int i = 0; i < SHAPE_COUNT; i++) {
-    for (unsigned stages = 0; stages <= MN_STAGE_ALL; stages++) {
+    for (unsigned stages = 0; stages <= MN_STAGE_ALL; stages += quick() ? 5 : 1) {
       check_block(&b, SHAPES[i], stages, APART);
       check_block_loss(&b, SHAPES[i], stages);
     }
@@ -311,7 +317,7 @@ static void repeats(void **state) {
     struct bench b;
     open_bench(&b, precisions[p]);
     struct outcome wide = {{NULL}, {0}}, narrow = wide, product = wide;
-    for (int run = 0; run < 100; run++) {
+    for (int run = 0; run < (quick() ? 2 : 100); run++) {
       same_bytes(&narrow, block_once(&b, (struct shape){150, 9, 16}));
       same_bytes(&wide, block_once(&b, (struct shape){70, 2, 300}));
       same_bytes(&product, gemm_once(&b));
