@@ -26,7 +26,7 @@ BLAS_LIBS   := $(shell pkg-config --libs openblas 2>/dev/null || echo -lopenblas
 OPTIMIZE := $(if $(filter 1,$(DEBUG)),-O0 -g3,-O3 -g)
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(if $(filter 1,$(WERROR)),-Werror)
 HARDEN   := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all)
-CFLAGS   += -std=c11 -D_GNU_SOURCE -DMN_VERSION='"$(VERSION)"' -I. $(OPTIMIZE) $(WARN) $(HARDEN) -fPIC -fopenmp -ffp-contract=off \
+CFLAGS   += -std=c11 -D_GNU_SOURCE -DMN_VERSION='"$(VERSION)"' -I. $(OPTIMIZE) $(WARN) $(HARDEN) -fPIC -fopenmp -ffp-contract=off -fno-math-errno -fno-trapping-math \
             $(HDF5_CFLAGS) $(BLAS_CFLAGS) $(if $(filter 1,$(CUDA)),-DMN_CUDA)
 LDLIBS   += $(HDF5_LIBS) $(BLAS_LIBS) -lpthread -lm
 LDFLAGS  += $(HARDEN) -fopenmp

@@ -63,24 +63,33 @@ static inline void statistics(struct group *g, real eps) {
   g->rstd = 1 / (real)sqrt(squares / width + eps);
 }
 
-/* y of the group into the forms asked for; returns 0, or NaN when a value is not finite. */
+static inline real output(const struct group *g, unsigned stages, int64_t c) {
+  return activated(g, stages, normalised(g, stages, c));
+}
+
+/* y of the group into the forms asked for; returns 0, or NaN when a value is not finite. A loop a form: so
+ * each becomes vectors. */
 static inline real forward(const struct group *g, unsigned stages, real *y, float *half) {
   real poison = 0;
-  for (int64_t c = 0; c < g->width; c++) {
-    real out = activated(g, stages, normalised(g, stages, c));
-    poison += out * 0;
-    if (y) y[c] = out;
-    if (half) half[c] = mn_to_bf16((float)out);
-  }
+#pragma omp simd reduction(+ : poison)
+  for (int64_t c = 0; c < g->width; c++) poison += 0 * output(g, stages, c);
+  for (int64_t c = 0; y && c < g->width; c++) y[c] = output(g, stages, c);
+  for (int64_t c = 0; half && c < g->width; c++) half[c] = mn_to_bf16((float)output(g, stages, c));
   return poison;
 }
 
+static inline real input_gradient(const struct group *g, unsigned stages, int64_t c, real m1, real m2) {
+  real at = gradient(g, stages, c);
+  return stages & MN_STAGE_NORM ? g->rstd * (at * g->gamma[c] - m1 - standardised(g, c) * m2) : at;
+}
+
 /* dz of the group into the forms asked for, and its part of the column sums; returns 0, or NaN as above. dz
- * may be g->z or g->dy: c is read before it is written. */
+ * may be g->z or g->dy: c is read before it is written, and the half form goes first. */
 static inline real backward(const struct group *g, unsigned stages, real *dz, float *half, real *dbias,
                             real *dgamma, real *dbeta) {
   real m1 = 0, m2 = 0, poison = 0;
   if (stages & MN_STAGE_NORM) {
+#pragma omp simd reduction(+ : m1, m2)
     for (int64_t c = 0; c < g->width; c++) {
       real at = gradient(g, stages, c), z = standardised(g, c);
       dgamma[c] += at * z;
@@ -91,14 +100,13 @@ static inline real backward(const struct group *g, unsigned stages, real *dz, fl
     m1 /= (real)g->width;
     m2 /= (real)g->width;
   }
-  for (int64_t c = 0; c < g->width; c++) {
-    real at = gradient(g, stages, c);
-    if (stages & MN_STAGE_NORM) at = g->rstd * (at * g->gamma[c] - m1 - standardised(g, c) * m2);
-    if (stages & MN_STAGE_BIAS) dbias[c] += at;
-    poison += at * 0;
-    if (dz) dz[c] = at;
-    if (half) half[c] = mn_to_bf16((float)at);
-  }
+#pragma omp simd reduction(+ : poison)
+  for (int64_t c = 0; c < g->width; c++) poison += 0 * input_gradient(g, stages, c, m1, m2);
+  if (stages & MN_STAGE_BIAS)
+    for (int64_t c = 0; c < g->width; c++) dbias[c] += input_gradient(g, stages, c, m1, m2);
+  for (int64_t c = 0; half && c < g->width; c++)
+    half[c] = mn_to_bf16((float)input_gradient(g, stages, c, m1, m2));
+  for (int64_t c = 0; dz && c < g->width; c++) dz[c] = input_gradient(g, stages, c, m1, m2);
   return poison;
 }
 
