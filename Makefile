@@ -6,7 +6,7 @@
 
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(wildcard $(shell command -v nvcc 2>/dev/null) /usr/local/cuda/bin/nvcc)))
 NVCC      ?= $(CUDA_HOME)/bin/nvcc
-CUDA      ?= $(if $(CUDA_HOME),1,0)
+CUDA      ?= $(if $(wildcard $(NVCC)),1,0)
 SANITIZE  ?=
 DEBUG     ?= 0
 WERROR    ?= 0
