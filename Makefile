@@ -26,10 +26,10 @@ BLAS_LIBS   := $(shell pkg-config --libs openblas 2>/dev/null || echo -lopenblas
 OPTIMIZE := $(if $(filter 1,$(DEBUG)),-O0 -g3,-O3 -g)
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(if $(filter 1,$(WERROR)),-Werror)
 HARDEN   := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all)
-CFLAGS   += -std=c11 -D_GNU_SOURCE -DMN_VERSION='"$(VERSION)"' -I. $(OPTIMIZE) $(WARN) $(HARDEN) -fPIC -fopenmp -ffp-contract=off -fno-math-errno -fno-trapping-math \
+override CFLAGS += -std=c11 -D_GNU_SOURCE -DMN_VERSION='"$(VERSION)"' -I. $(OPTIMIZE) $(WARN) $(HARDEN) -fPIC -fopenmp -ffp-contract=off -fno-math-errno -fno-trapping-math \
             $(HDF5_CFLAGS) $(BLAS_CFLAGS) $(if $(filter 1,$(CUDA)),-DMN_CUDA)
-LDLIBS   += $(HDF5_LIBS) $(BLAS_LIBS) -lpthread -lm
-LDFLAGS  += $(HARDEN) -fopenmp
+override LDLIBS += $(HDF5_LIBS) $(BLAS_LIBS) -lpthread -lm
+override LDFLAGS += $(HARDEN) -fopenmp
 
 ifeq ($(CUDA),1)
 HERE      := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sed -n 's/^\([0-9]*\)\.\([0-9]*\)$$/\1\2/p' | sort -u)
@@ -38,9 +38,9 @@ ARCHS     := $(filter-out ptx,$(CUDA_ARCH))
 PTX       := $(if $(filter ptx,$(CUDA_ARCH)),$(lastword $(ARCHS)))
 GENCODE   := $(foreach a,$(ARCHS),-gencode=arch=compute_$(a),code=sm_$(a)) \
              $(foreach a,$(PTX),-gencode=arch=compute_$(a),code=compute_$(a))
-NVFLAGS   += -std=c++17 -O3 -lineinfo -I. $(GENCODE) -ccbin g++ -DMN_CUDA -Xcompiler -fPIC,-Wall \
+override NVFLAGS += -std=c++17 -O3 -lineinfo -I. $(GENCODE) -ccbin g++ -DMN_CUDA -Xcompiler -fPIC,-Wall \
              $(if $(filter 1,$(WERROR)),-Werror all-warnings)
-LDLIBS    += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static -lstdc++ -ldl -lrt
+override LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static -lstdc++ -ldl -lrt
 endif
 
 # The CPU kernels of one real each, compiled for float and for double.
@@ -51,6 +51,16 @@ OBJECTS := $(TWICE:%.c=$(BUILD)/%.fp32.o) $(TWICE:%.c=$(BUILD)/%.fp64.o) $(ONCE:
 TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 SCRIPTS := $(wildcard tests/test_*.sh)
 
+# What was compiled with other flags is compiled again: build/flags.* change when they do, and every object depends on them.
+define note_flags
+$(shell mkdir -p $(BUILD))$(file >$(BUILD)/flags.$(1).new,$(2))
+$(shell cmp -s $(BUILD)/flags.$(1).new $(BUILD)/flags.$(1) || cp $(BUILD)/flags.$(1).new $(BUILD)/flags.$(1); rm -f $(BUILD)/flags.$(1).new)
+endef
+ifneq ($(filter-out packages lint format clean help test demo,$(or $(MAKECMDGOALS),all)),)
+$(call note_flags,cc,$(CC) $(CFLAGS))
+$(call note_flags,nvcc,$(NVCC) $(NVFLAGS))
+endif
+
 all: $(BUILD)/libminnow.a $(BUILD)/libminnow.so $(BUILD)/minnow
 
 $(BUILD)/minnow: $(BUILD)/train/main.o $(BUILD)/libminnow.a
@@ -60,13 +70,13 @@ $(BUILD)/libminnow.a: $(OBJECTS)
 $(BUILD)/libminnow.so: $(OBJECTS)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -shared -Wl,-soname,libminnow.so -o $@ $^ $(LDLIBS)
 
-$(BUILD)/%.fp32.o: %.c
+$(BUILD)/%.fp32.o: %.c $(BUILD)/flags.cc
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
-$(BUILD)/%.fp64.o: %.c
+$(BUILD)/%.fp64.o: %.c $(BUILD)/flags.cc
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -DMN_DOUBLE -MMD -MP -c -o $@ $<
-$(BUILD)/%.o: %.c
+$(BUILD)/%.o: %.c $(BUILD)/flags.cc
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
-$(BUILD)/%.cu.o: %.cu
+$(BUILD)/%.cu.o: %.cu $(BUILD)/flags.nvcc
 	$(call say,NVCC,$@)mkdir -p $(@D) && $(NVCC) $(NVFLAGS) -MMD -MP -c -o $@ $<
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libminnow.a
