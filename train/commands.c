@@ -22,11 +22,12 @@ static int on_cpu(const struct mn_context *context) {
   return context->stream->device == MN_DEVICE_CPU;
 }
 
-static mn_status open_context(struct mn_context **out, const struct mn_options *options,
-                              const char *precision) {
-  MN_TRY(mn_context_open(out, options->device, precision));
-  mn_announce_device(*out, options);
-  return MN_OK;
+/* Says where it ran once it did: when the input is at fault, the one line on stderr is the one that says so.
+ */
+static mn_status leave(struct mn_context *context, const struct mn_options *options, mn_status status) {
+  if (status == MN_OK || status == MN_FAILED) mn_announce_device(context, options);
+  mn_context_close(context);
+  return status;
 }
 
 static struct mn_model_config model_config(const struct mn_options *o) {
@@ -50,10 +51,8 @@ static mn_status run_gradcheck(FILE *out, const struct mn_options *options) {
                                        .tolerance = options->tolerance};
   if (options->loss) MN_TRY(mn_loss_parse(options->loss, &config.model.loss));
   struct mn_context *context;
-  MN_TRY(open_context(&context, options, "fp64"));
-  mn_status status = mn_gradcheck(out, context, &config, options->json);
-  mn_context_close(context);
-  return status;
+  MN_TRY(mn_context_open(&context, options->device, "fp64"));
+  return leave(context, options, mn_gradcheck(out, context, &config, options->json));
 }
 
 static mn_status run_parity(FILE *out, const struct mn_options *options) {
@@ -61,10 +60,9 @@ static mn_status run_parity(FILE *out, const struct mn_options *options) {
   int count;
   MN_TRY(mn_cases_count(options->files[0], &count));
   struct mn_context *context;
-  MN_TRY(open_context(&context, options, options->precision));
-  mn_status status = mn_parity(out, context, options->files[0], options->tolerance, options->json);
-  mn_context_close(context);
-  return status;
+  MN_TRY(mn_context_open(&context, options->device, options->precision));
+  return leave(context, options,
+               mn_parity(out, context, options->files[0], options->tolerance, options->json));
 }
 
 static mn_status run_bench(FILE *out, const struct mn_options *options) {
@@ -75,7 +73,7 @@ static mn_status run_bench(FILE *out, const struct mn_options *options) {
                                    .weight_decay = options->weight_decay,
                                    .plans = options->plans};
   struct mn_context *context;
-  MN_TRY(open_context(&context, options, options->precision));
+  MN_TRY(mn_context_open(&context, options->device, options->precision));
   struct mn_model_config *model = &config.model;
   int64_t width = on_cpu(context) ? BENCH_WIDTH_CPU : BENCH_WIDTH;
   if (model->inputs == 0) model->inputs = width;
@@ -86,9 +84,7 @@ static mn_status run_bench(FILE *out, const struct mn_options *options) {
       if (model->hidden[i] % BENCH_GROUP || model->hidden[i] % (model->groups ? model->groups : 1))
         model->groups = 1;
   }
-  mn_status status = mn_bench(out, context, &config, options->json);
-  mn_context_close(context);
-  return status;
+  return leave(context, options, mn_bench(out, context, &config, options->json));
 }
 
 mn_status mn_command_run(FILE *out, const struct mn_options *o) {

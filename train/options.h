@@ -1,6 +1,6 @@
 /* The options of every command, read by argp, each with its default; a command takes those of its own list
- * and no others. One table (options.c) says of each option once what it is called, who takes it, what it may
- * be, and how it is read and printed back. */
+ * and no others. One table (options_table.c) says of each option once what it is called, who takes it, what
+ * it may be, and how it is read and printed back. */
 #ifndef MN_TRAIN_OPTIONS_H
 #define MN_TRAIN_OPTIONS_H
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "data/hdf5.h"
+#include "train/announce.h"
 #include "train/checkpoint_disk.h"
 #include "train/checkpoint_files.h"
 #include "train/evaluate.h"
@@ -19,6 +20,7 @@ static mn_status eval(FILE *out, struct mn_session *s) {
   mn_status status = mn_evaluate(evaluator, &loss, &accuracy);
   mn_evaluator_close(evaluator);
   MN_TRY(status);
+  mn_announce_device(s->context, &s->options);
   if (s->options.json) {
     struct mn_json json;
     mn_json_begin(&json, out);
@@ -145,9 +147,11 @@ static mn_status predict(FILE *out, struct mn_session *s) {
   MN_TRY(mn_evaluator_open(&evaluator, s->model, s->test, MN_PASS_PREDICT, s->options.batch));
   mn_status status = write_outputs(s, evaluator, &o);
   mn_evaluator_close(evaluator);
-  if (status == MN_OK)
+  if (status == MN_OK) {
+    mn_announce_device(s->context, &s->options);
     fprintf(out, "%s: y [%ld, %ld]%s\n", s->options.out, (long)s->test->rows, (long)o.cols,
             o.labels ? ", label" : "");
+  }
   free(o.labels);
   return status;
 }

@@ -11,13 +11,6 @@
 #include "train/announce.h"
 #include "train/snapshot.h"
 
-static mn_status open_context(struct mn_session *s) {
-  const struct mn_options *o = &s->options;
-  MN_TRY(mn_context_open(&s->context, o->device, o->precision));
-  mn_announce_device(s->context, o);
-  return MN_OK;
-}
-
 static mn_status open_synthetic(struct mn_session *s) {
   const struct mn_options *o = &s->options;
   if (o->in < 1) return mn_fail(MN_USAGE, "--synthetic needs --in I, the number of inputs");
@@ -32,7 +25,6 @@ static mn_status open_synthetic(struct mn_session *s) {
                               o->seed));
   if (held_out > 0)
     MN_TRY(mn_dataset_synthetic(&s->test, MN_PART_TEST, held_out, o->in, outputs, groups, o->noise, o->seed));
-  mn_announce(&s->options, "data: %ld synthetic rows, no loss below %g", (long)o->synthetic, s->train->floor);
   return MN_OK;
 }
 
@@ -40,8 +32,6 @@ static mn_status open_file(struct mn_session *s) {
   const struct mn_options *o = &s->options;
   MN_TRY(mn_dataset_open(&s->train, o->data, MN_PART_ALL, o->x_name, o->y_name, 1));
   MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_TEST, o->x_name, o->y_name, 1));
-  mn_announce(o, "data: %s, %ld rows, %ld to test", o->data, (long)s->train->rows,
-              s->test ? (long)s->test->rows : 0L);
   const struct mn_dataset *train = s->train, *test = s->test;
   if (test && (test->inputs != train->inputs || test->classes != train->classes ||
                (train->classes ? test->outputs > train->outputs : test->outputs != train->outputs)))
@@ -98,7 +88,6 @@ static mn_status resume(struct mn_session *s) {
   MN_TRY(mn_checkpoint_load_newest(&s->from, o->checkpoint, s->from_path, sizeof s->from_path, skipped,
                                    sizeof skipped));
   if (skipped[0]) fprintf(stderr, "minnow: warning: passed over %s\n", skipped);
-  mn_announce(o, "resuming from %s, step %ld", s->from_path, (long)s->from->step);
   return mn_snapshot_options(s);
 }
 
@@ -122,29 +111,24 @@ static mn_status check_place(const struct mn_options *o) {
 
 mn_status mn_session_train(struct mn_session *s, const struct mn_options *options) {
   *s = (struct mn_session){.options = *options};
-  if (s->options.resume) MN_TRY(resume(s));
-  MN_TRY(check_place(&s->options));
-  if (!s->options.data && !s->options.synthetic)
-    return mn_fail(MN_USAGE, "train needs rows: --data F, or --synthetic N --in I");
-  MN_TRY(s->options.data ? open_file(s) : open_synthetic(s));
-  if (s->options.batch > s->train->rows)
-    return mn_fail(MN_USAGE, "--batch %ld is more than the %ld rows of the data; --batch %ld or less works",
-                   (long)s->options.batch, (long)s->train->rows, (long)s->train->rows);
-  if (s->from) MN_TRY(mn_snapshot_check_data(s));
-  MN_TRY(open_context(s));
-  if (s->from) mn_snapshot_warn(s);
-  MN_TRY(open_model(s));
   const struct mn_options *o = &s->options;
+  if (o->resume) MN_TRY(resume(s));
+  MN_TRY(check_place(o));
+  if (!o->data && !o->synthetic)
+    return mn_fail(MN_USAGE, "train needs rows: --data F, or --synthetic N --in I");
+  MN_TRY(o->data ? open_file(s) : open_synthetic(s));
+  if (o->batch > s->train->rows)
+    return mn_fail(MN_USAGE, "--batch %ld is more than the %ld rows of the data; --batch %ld or less works",
+                   (long)o->batch, (long)s->train->rows, (long)s->train->rows);
+  if (s->from) MN_TRY(mn_snapshot_check_data(s));
+  MN_TRY(mn_context_open(&s->context, o->device, o->precision));
+  MN_TRY(open_model(s));
   struct mn_sgd_config sgd = {.momentum = o->momentum,
                               .weight_decay = o->weight_decay,
                               .nesterov = o->nesterov,
                               .clip = o->clip,
                               .accumulate = o->accumulate};
   MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &sgd));
-  if (o->verbose && s->optimizer->stored)
-    mn_announce(o, "plan: gradients are stored, then applied (clipping and accumulation need them whole)");
-  else if (o->verbose)
-    mn_announce(o, "plan: every gradient's product updates its parameter at once");
   return s->from ? mn_snapshot_momentum(s) : MN_OK;
 }
 
@@ -167,7 +151,7 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
     return mn_fail(MN_BAD_DATA, "%s gives %ld %s, but %s has %ld %s", o->checkpoint, (long)outputs,
                    classes ? "classes" : "numbers", o->data, (long)s->test->outputs,
                    s->test->classes ? "classes" : "numbers");
-  MN_TRY(open_context(s));
+  MN_TRY(mn_context_open(&s->context, o->device, o->precision));
   MN_TRY(mn_model_open(&s->model, s->context, &c));
   return mn_snapshot_model(s);
 }
@@ -186,4 +170,23 @@ int64_t mn_session_horizon(const struct mn_session *s) {
   if (o->steps > 0) return o->steps;
   int64_t each = o->batch * o->accumulate, epochs = o->epochs > 0 ? o->epochs : 10;
   return (epochs * s->train->rows + each - 1) / each;
+}
+
+void mn_session_describe(const struct mn_session *s) {
+  const struct mn_options *o = &s->options;
+  mn_announce_device(s->context, o);
+  if (o->data)
+    mn_announce(o, "data: %s, %ld rows, %ld to test", o->data, (long)s->train->rows,
+                s->test ? (long)s->test->rows : 0L);
+  else
+    mn_announce(o, "data: %ld synthetic rows, no loss below %g", (long)s->train->rows, s->train->floor);
+  if (s->from) {
+    mn_announce(o, "resuming from %s, step %ld", s->from_path, (long)s->from->step);
+    mn_snapshot_warn(s);
+  }
+  if (!o->verbose) return;
+  if (s->optimizer->stored)
+    mn_announce(o, "plan: gradients are stored, then applied (clipping and accumulation need them whole)");
+  else
+    mn_announce(o, "plan: every gradient's product updates its parameter at once");
 }

@@ -19,9 +19,8 @@ struct mn_session {
 };
 
 /* Opens everything for `train`: with --resume from the newest checkpoint that verifies (its options hold
- * where the command line says nothing; one that says otherwise is MN_USAGE), else from the seed. Says on
- * stderr what device, data and checkpoint it took, unless
- * --quiet. Closed by mn_session_close, also after an error. */
+ * where the command line says nothing; one that says otherwise is MN_USAGE), else from the seed. Closed by
+ * mn_session_close, also after an error. */
 mn_status mn_session_train(struct mn_session *session, const struct mn_options *options);
 
 /* The same for `eval` and `predict`: model and parameters from --checkpoint, rows from --data (its test part
@@ -33,5 +32,10 @@ void mn_session_close(struct mn_session *session);
 /* The number of optimizer steps of the whole run: --steps, or --epochs over the rows there are (10 where
  * neither is given). */
 int64_t mn_session_horizon(const struct mn_session *session);
+
+/* Says on stderr what device, data and checkpoint a training session took, and under --verbose its plan;
+ * nothing under --quiet. Called once nothing can be wrong with the input any more, so that an error is the
+ * one line that says so. */
+void mn_session_describe(const struct mn_session *session);
 
 #endif

@@ -78,6 +78,7 @@ static mn_status open(struct trainer *t, const struct mn_options *options) {
   struct mn_option_text config[MN_CHECKPOINT_OPTIONS];
   int count = mn_options_config(o, config, MN_CHECKPOINT_OPTIONS);
   MN_TRY(mn_log_start(&t->log, config, count, t->session.context->name));
+  mn_session_describe(&t->session);
   mn_progress_open(&t->progress, t->step, t->horizon, o->batch * o->accumulate, o->quiet);
   t->save_time = mn_seconds();
   return watch_signals();

@@ -1,0 +1,170 @@
+/* What can go wrong, each with the exit code and the words it has to say: one line on stderr that names the
+ * thing and what would do, and every file left as it was, byte for byte. A fault that is worth a test is a
+ * row in a table. */
+#include "tests/command_run.h"
+
+enum { K = 8 }; /* outputs of targets.h5 */
+
+static void write_targets(const char *name) {
+  static float x[N * I], y[N * K];
+  hsize_t xs[] = {N, I}, ys[] = {N, K};
+  for (int i = 0; i < N * I; i++) x[i] = (float)(i % 13) / 6 - 1;
+  for (int i = 0; i < N * K; i++) y[i] = (float)(i % 7) / 3 - 1;
+  hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(file >= 0);
+  put(file, "x", H5T_NATIVE_FLOAT, 2, xs, x);
+  put(file, "y", H5T_NATIVE_FLOAT, 2, ys, y);
+  H5Fclose(file);
+}
+
+/* Beside what all tests of the program have, a file for each thing that can be wrong with one. */
+static int set_up_faults(void **state) {
+  if (set_up(state) != 0) return -1;
+  write_dataset("no-x.h5", NO_X);
+  write_dataset("no-y.h5", NO_Y);
+  write_dataset("rank.h5", RANK);
+  write_dataset("type.h5", TYPE);
+  write_dataset("negative.h5", NEGATIVE);
+  write_dataset("nan.h5", NOT_A_NUMBER);
+  write_dataset("uneven.h5", UNEVEN);
+  write_dataset("wider.h5", WIDER);
+  write_dataset("more-labels.h5", MORE_LABELS);
+  write_targets("targets.h5");
+  write_text("empty.h5", "");
+  write_text("text.h5", "x,y\n1,2\n");
+  write_text("broken.jsonl",
+             "{\"event\":\"step\",\"step\":1,\"loss\":1,\"rate\":1}\n{\"event\":\"step\",\"step\":\n");
+  write_text("lacking.jsonl", "{\"event\":\"step\",\"step\":1,\"rate\":1}\n");
+  write_text("none.jsonl", "{\"event\":\"start\"}\n");
+  cut("cut.h5", "good.h5");
+  return 0;
+}
+
+/* Faults, each with what it has to name. */
+struct fault {
+  const char *line;
+  int status;
+  const char *words;
+  struct circumstances how;
+};
+
+static void check_faults(const struct fault *faults, size_t count) {
+  uint64_t before = snapshot();
+  for (size_t i = 0; i < count; i++) {
+    assert_complains(faults[i].line, run_in(faults[i].line, faults[i].how), faults[i].status,
+                     faults[i].words);
+    if (snapshot() != before) fail_msg("'%s' changed a file", faults[i].line);
+  }
+}
+#define CHECK(faults) check_faults(faults, sizeof faults / sizeof *faults)
+
+static void usage_is_explained(void **state) {
+  (void)state;
+  static const struct fault faults[] = {
+      {"", 64, "command|minnow --help", {0}},
+      {"trian", 64, "trian|train", {0}},
+      {"train --ephocs 3", 64, "--ephocs|--epochs", {0}},
+      {"train --frobnicate", 64, "--frobnicate|train --help", {0}},
+      {"train -z", 64, "-z|--help", {0}},
+      {"train --lr", 64, "--lr|above 0", {0}},
+      {"train --lr nan", 64, "--lr 'nan'|above 0", {0}},
+      {"train --groups x", 64, "--groups 'x': a whole number from 1 is needed", {0}},
+      {LABELS "--groups 3", 64, "--groups 3|--hidden 8|1, 2, 4, 8", {0}},
+      {LABELS "--synthetic 8", 64, "--data|--synthetic", {0}},
+      {LABELS "--resume", 64, "--resume|--checkpoint", {0}},
+      {LABELS "--log l.jsonl --plot p.pdf", 64, "p.pdf|.svg or .png", {0}},
+      {"gradcheck --groups 3", 64, "--groups 3|--hidden 8", {0}},
+      {"diff run.h5", 64, "diff A B", {0}},
+      {"plot run.jsonl --out run.pdf", 64, "run.pdf|.svg", {0}},
+  };
+  CHECK(faults);
+}
+
+static void checks_and_files_are_explained(void **state) {
+  (void)state;
+  static const struct fault faults[] = {
+      {"parity --quiet missing.h5", 66, "missing.h5", {0}},
+      {"parity --quiet empty.h5", 65, "empty.h5|HDF5", {0}},
+      {"parity --quiet good.h5", 65, "good.h5", {0}},
+      {"info missing.h5", 66, "missing.h5", {0}},
+      {"info empty.h5", 65, "empty.h5", {0}},
+      {"info text.h5", 65, "text.h5|HDF5", {0}},
+      {"verify missing.h5", 66, "missing.h5", {0}},
+      {"diff run.h5 missing.h5", 66, "missing.h5", {0}},
+      {"diff run.h5 good.h5", 65, "good.h5|checkpoint", {0}},
+      {"diff cut-run.h5 run.h5", 65, "cut-run.h5", {0}},
+      {"gradcheck --quiet --device cuda", 69, "--device cpu", {.no_gpu = 1}},
+      {"plot missing.jsonl --out p.svg", 66, "missing.jsonl|--log", {0}},
+      {"plot broken.jsonl --out p.svg", 65, "broken.jsonl, line 2", {0}},
+      {"plot lacking.jsonl --out p.svg", 65, "lacking.jsonl, line 1|'loss'", {0}},
+      {"plot none.jsonl --out p.svg", 65, "none.jsonl|log", {0}},
+      {"plot run.h5 --out p.svg", 65, "run.h5, line 1", {0}},
+      {"plot run.jsonl --out no/p.svg", 73, "no/p.svg", {0}},
+      {"plot run.jsonl --out p.svg", 70, "gnuplot-nox", {.path = "/nowhere"}},
+  };
+  CHECK(faults);
+}
+
+static void training_faults_are_explained(void **state) {
+  (void)state;
+#define TRAIN(rest) "train --quiet --device cpu --hidden 8 --groups 2 --batch 6 --checkpoint new.h5 " rest
+  static const struct fault faults[] = {
+      {TRAIN("--data missing.h5"), 66, "missing.h5", {0}},
+      {TRAIN("--data empty.h5"), 65, "empty.h5", {0}},
+      {TRAIN("--data text.h5"), 65, "text.h5|HDF5", {0}},
+      {TRAIN("--data cut.h5"), 65, "cut.h5", {0}},
+      {TRAIN("--data no-x.h5"), 65, "no-x.h5|x", {0}},
+      {TRAIN("--data no-y.h5"), 65, "no-y.h5|y", {0}},
+      {TRAIN("--data good.h5 --y label"), 65, "good.h5|label", {0}},
+      {TRAIN("--data rank.h5"), 65, "rank.h5|x", {0}},
+      {TRAIN("--data type.h5"), 65, "type.h5|x", {0}},
+      {TRAIN("--data uneven.h5"), 65, "uneven.h5|24|23", {0}},
+      {TRAIN("--data negative.h5"), 65, "negative.h5|-1", {0}},
+      {TRAIN("--data nan.h5"), 65, "nan.h5|x|row", {0}},
+      {TRAIN("--data good.h5 --batch 25"), 64, "--batch 25|24", {0}},
+      {TRAIN("--data good.h5 --loss mse"), 64, "--loss mse|cross-entropy", {0}},
+      {TRAIN("--data good.h5 --head 2"), 64, "2 outputs|--head 3", {0}},
+      {TRAIN("--data good.h5 --device cuda"), 69, "--device cpu", {.no_gpu = 1}},
+      {TRAIN("--data good.h5 --checkpoint no/new.h5"), 73, "no", {0}},
+      {TRAIN("--data good.h5 --checkpoint /proc/new.h5"), 73, "/proc", {0}},
+      {TRAIN("--data good.h5 --log no/run.jsonl"), 73, "no/run.jsonl", {0}},
+      {TRAIN("--data good.h5 --checkpoint run.h5"), 73, "run.h5|--resume", {0}},
+      {TRAIN("--data good.h5 --resume"), 66, "new.h5", {0}},
+      {TRAIN("--data good.h5 --epochs 2"), 74, "new.h5", {.largest = 4096}},
+      {LABELS "--checkpoint run.h5 --resume --hidden 16", 64, "--hidden 16|8", {0}},
+      {LABELS "--checkpoint run.h5 --resume --lr 0.5", 64, "--lr 0.5|0.05", {0}},
+      {"train --quiet --checkpoint cut-run.h5 --resume", 65, "cut-run.h5", {0}},
+      {"train --quiet --checkpoint good.h5 --resume", 65, "good.h5", {0}},
+  };
+  CHECK(faults);
+}
+
+static void reading_faults_are_explained(void **state) {
+  (void)state;
+#define EVAL(rest) "eval --quiet --device cpu " rest
+#define PREDICT(rest) "predict --quiet --device cpu " rest
+  static const struct fault faults[] = {
+      {EVAL("--checkpoint missing.h5 --data good.h5"), 66, "missing.h5", {0}},
+      {EVAL("--checkpoint cut-run.h5 --data good.h5"), 65, "cut-run.h5", {0}},
+      {EVAL("--checkpoint good.h5 --data good.h5"), 65, "good.h5|checkpoint", {0}},
+      {EVAL("--checkpoint run.h5 --data missing.h5"), 66, "missing.h5", {0}},
+      {EVAL("--checkpoint run.h5 --data wider.h5"), 65, "wider.h5|5|4", {0}},
+      {EVAL("--checkpoint run.h5 --data more-labels.h5"), 65, "more-labels.h5|8|3", {0}},
+      {EVAL("--checkpoint run.h5 --data targets.h5"), 65, "targets.h5", {0}},
+      {EVAL("--checkpoint run.h5 --data nan.h5"), 65, "nan.h5|x|row", {0}},
+      {PREDICT("--checkpoint run.h5 --data wider.h5 --out p.h5"), 65, "wider.h5|5|4", {0}},
+      {PREDICT("--checkpoint run.h5 --data good.h5 --out no/p.h5"), 73, "no", {0}},
+      {PREDICT("--checkpoint run.h5 --data nan.h5 --out p.h5"), 65, "nan.h5|x|row", {0}},
+  };
+  CHECK(faults);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(usage_is_explained),
+      cmocka_unit_test(checks_and_files_are_explained),
+      cmocka_unit_test(training_faults_are_explained),
+      cmocka_unit_test(reading_faults_are_explained),
+  };
+  return cmocka_run_group_tests(tests, set_up_faults, tear_down);
+}
