@@ -83,9 +83,9 @@ static void usage_is_explained(void **state) {
 static void checks_and_files_are_explained(void **state) {
   (void)state;
   static const struct fault faults[] = {
-      {"parity --quiet missing.h5", 66, "missing.h5", {0}},
-      {"parity --quiet empty.h5", 65, "empty.h5|HDF5", {0}},
-      {"parity --quiet good.h5", 65, "good.h5", {0}},
+      {"parity missing.h5", 66, "missing.h5", {0}},
+      {"parity empty.h5", 65, "empty.h5|HDF5", {0}},
+      {"parity good.h5", 65, "good.h5", {0}},
       {"info missing.h5", 66, "missing.h5", {0}},
       {"info empty.h5", 65, "empty.h5", {0}},
       {"info text.h5", 65, "text.h5|HDF5", {0}},
@@ -93,7 +93,7 @@ static void checks_and_files_are_explained(void **state) {
       {"diff run.h5 missing.h5", 66, "missing.h5", {0}},
       {"diff run.h5 good.h5", 65, "good.h5|checkpoint", {0}},
       {"diff cut-run.h5 run.h5", 65, "cut-run.h5", {0}},
-      {"gradcheck --quiet --device cuda", 69, "--device cpu", {.no_gpu = 1}},
+      {"gradcheck --device cuda", 69, "--device cpu", {.no_gpu = 1}},
       {"plot missing.jsonl --out p.svg", 66, "missing.jsonl|--log", {0}},
       {"plot broken.jsonl --out p.svg", 65, "broken.jsonl, line 2", {0}},
       {"plot lacking.jsonl --out p.svg", 65, "lacking.jsonl, line 1|'loss'", {0}},
@@ -107,7 +107,7 @@ static void checks_and_files_are_explained(void **state) {
 
 static void training_faults_are_explained(void **state) {
   (void)state;
-#define TRAIN(rest) "train --quiet --device cpu --hidden 8 --groups 2 --batch 6 --checkpoint new.h5 " rest
+#define TRAIN(rest) "train --device cpu --hidden 8 --groups 2 --batch 6 --checkpoint new.h5 " rest
   static const struct fault faults[] = {
       {TRAIN("--data missing.h5"), 66, "missing.h5", {0}},
       {TRAIN("--data empty.h5"), 65, "empty.h5", {0}},
@@ -120,7 +120,7 @@ static void training_faults_are_explained(void **state) {
       {TRAIN("--data type.h5"), 65, "type.h5|x", {0}},
       {TRAIN("--data uneven.h5"), 65, "uneven.h5|24|23", {0}},
       {TRAIN("--data negative.h5"), 65, "negative.h5|-1", {0}},
-      {TRAIN("--data nan.h5"), 65, "nan.h5|x|row", {0}},
+      {TRAIN("--quiet --data nan.h5"), 65, "nan.h5|x|row", {0}},
       {TRAIN("--data good.h5 --batch 25"), 64, "--batch 25|24", {0}},
       {TRAIN("--data good.h5 --loss mse"), 64, "--loss mse|cross-entropy", {0}},
       {TRAIN("--data good.h5 --head 2"), 64, "2 outputs|--head 3", {0}},
@@ -130,19 +130,19 @@ static void training_faults_are_explained(void **state) {
       {TRAIN("--data good.h5 --log no/run.jsonl"), 73, "no/run.jsonl", {0}},
       {TRAIN("--data good.h5 --checkpoint run.h5"), 73, "run.h5|--resume", {0}},
       {TRAIN("--data good.h5 --resume"), 66, "new.h5", {0}},
-      {TRAIN("--data good.h5 --epochs 2"), 74, "new.h5", {.largest = 4096}},
+      {TRAIN("--quiet --data good.h5 --epochs 2"), 74, "new.h5", {.largest = 4096}},
       {LABELS "--checkpoint run.h5 --resume --hidden 16", 64, "--hidden 16|8", {0}},
       {LABELS "--checkpoint run.h5 --resume --lr 0.5", 64, "--lr 0.5|0.05", {0}},
-      {"train --quiet --checkpoint cut-run.h5 --resume", 65, "cut-run.h5", {0}},
-      {"train --quiet --checkpoint good.h5 --resume", 65, "good.h5", {0}},
+      {"train --checkpoint cut-run.h5 --resume", 65, "cut-run.h5", {0}},
+      {"train --checkpoint good.h5 --resume", 65, "good.h5", {0}},
   };
   CHECK(faults);
 }
 
 static void reading_faults_are_explained(void **state) {
   (void)state;
-#define EVAL(rest) "eval --quiet --device cpu " rest
-#define PREDICT(rest) "predict --quiet --device cpu " rest
+#define EVAL(rest) "eval --device cpu " rest
+#define PREDICT(rest) "predict --device cpu " rest
   static const struct fault faults[] = {
       {EVAL("--checkpoint missing.h5 --data good.h5"), 66, "missing.h5", {0}},
       {EVAL("--checkpoint cut-run.h5 --data good.h5"), 65, "cut-run.h5", {0}},
