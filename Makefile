@@ -99,7 +99,7 @@ test-mutants: all
 	$(Q)tests/mutants.sh
 
 # The CUDA tests under each of compute-sanitizer's tools; needs a GPU.
-test-sanitizer: all $(TESTS)
+test-sanitizer: all $(TESTS) $(BUILD)/tests/initcheck
 	$(Q)MINNOW=$(BUILD)/minnow BUILD=$(BUILD) tests/sanitizer.sh
 
 DEMO := $(BUILD)/demo

@@ -23,10 +23,18 @@ run() {
 }
 
 train=(train --device cuda --data data/digits.h5 --hidden "32,32" --groups 4 --batch 48 --steps 3 --quiet)
+# Whether initcheck sees what cuBLASLt writes in bf16 (tests/initcheck.c). Where it does not, whole programs would repeat that one
+# false finding; the kernels' own tests, whose outputs are poisoned first, are checked all the same.
+"$build/tests/initcheck"
+blind=0
+compute-sanitizer --tool initcheck --error-exitcode 9 "$build/tests/initcheck" >"$folder/out" 2>&1 || blind=1
+[ $blind = 0 ] || echo "initcheck does not see cuBLASLt's bf16 writes: whole bf16 programs are left out of it"
+
 for tool in memcheck racecheck initcheck synccheck; do
   run $tool "$build/tests/test_parity_devices"
   run $tool "$build/tests/test_parity_block"
   for precision in fp64 fp32 tf32 bf16; do
+    [ "$tool $precision $blind" != "initcheck bf16 1" ] || continue
     run $tool "$minnow" parity tests/golden/block.h5 --device cuda --precision $precision
     run $tool "$minnow" "${train[@]}" --precision $precision
   done

@@ -1,7 +1,6 @@
 /* Opening a session, for a new run, a resumed one, and for reading a checkpoint. */
 #include "train/session.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 
 #include "data/order.h"
 #include "train/announce.h"
+#include "train/checkpoint_files.h"
 #include "train/snapshot.h"
 
 static mn_status open_synthetic(struct mn_session *s) {
@@ -97,16 +97,10 @@ static mn_status check_place(const struct mn_options *o) {
   if (!o->resume && access(o->checkpoint, F_OK) == 0)
     return mn_fail(MN_NO_CREATE, "--checkpoint %s exists; --resume goes on from it, or name another file",
                    o->checkpoint);
-  char folder[4096];
-  snprintf(folder, sizeof folder, "%s", o->checkpoint);
-  char *slash = strrchr(folder, '/');
-  if (!slash)
-    snprintf(folder, sizeof folder, ".");
-  else
-    slash[slash == folder] = 0;
-  if (access(folder, W_OK | X_OK) == 0) return MN_OK;
-  return mn_fail(MN_NO_CREATE, "--checkpoint %s: %s: %s; name a file in a folder that can be written",
-                 o->checkpoint, folder, strerror(errno));
+  struct mn_checkpoint_file file;
+  MN_TRY(mn_checkpoint_file_create(&file, o->checkpoint));
+  mn_checkpoint_file_discard(&file);
+  return MN_OK;
 }
 
 mn_status mn_session_train(struct mn_session *s, const struct mn_options *options) {
