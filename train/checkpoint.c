@@ -39,9 +39,9 @@
 #include <string.h>
 
 #include "data/hdf5.h"
-#include "train/checkpoint_disk.h"
-#include "train/checkpoint_files.h"
+#include "train/atomic_file.h"
 #include "train/checkpoint_layout.h"
+#include "train/hdf5_disk.h"
 
 #define FIELD(name, kind, member)                                                                            \
   { name, kind, offsetof(struct mn_checkpoint, member), sizeof(((struct mn_checkpoint *)0)->member) }
@@ -124,7 +124,7 @@ int mn_checkpoint_next_band(struct mn_checkpoint_band *band, const struct mn_che
 struct writer {
   const struct mn_checkpoint *checkpoint;
   const char *path; /* for messages */
-  struct mn_checkpoint_disk disk;
+  struct mn_hdf5_disk disk;
   hid_t file;
 };
 
@@ -132,7 +132,7 @@ struct writer {
 static mn_status write_failed(const struct writer *writer, const char *name) {
   char reason[160];
   mn_hdf5_reason(reason, sizeof reason);
-  if (writer->disk.error) return mn_checkpoint_file_fail("write", writer->path, writer->disk.error);
+  if (writer->disk.error) return mn_atomic_file_fail("write", writer->path, writer->disk.error);
   return mn_fail(MN_LIBRARY, "cannot write %s of %s: HDF5: %s", name, writer->path, reason);
 }
 
@@ -330,7 +330,7 @@ static mn_status create_root(struct writer *writer) {
   mn_hdf5_lock();
   hid_t creation = H5Pcreate(H5P_FILE_CREATE);
   if (creation >= 0 && set_creation(creation, 0) == 0)
-    writer->file = mn_checkpoint_disk_create(&writer->disk, writer->path, creation);
+    writer->file = mn_hdf5_disk_create(&writer->disk, writer->path, creation);
   if (writer->file < 0 && writer->disk.error)
     status = write_failed(writer, "it");
   else if (writer->file < 0)
@@ -344,7 +344,7 @@ static mn_status create_root(struct writer *writer) {
   return status;
 }
 
-static mn_status write_file(const struct mn_checkpoint *checkpoint, const struct mn_checkpoint_file *file) {
+static mn_status write_file(const struct mn_checkpoint *checkpoint, const struct mn_atomic_file *file) {
   struct writer writer = {.checkpoint = checkpoint, .path = file->path, .disk = {.fd = file->fd}, .file = -1};
   mn_status status = create_root(&writer);
   if (status == MN_OK) status = write_groups(&writer);
@@ -379,14 +379,14 @@ mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char 
   if (keep < 1 || keep > MN_CHECKPOINT_KEEP)
     return mn_fail(MN_USAGE, "--keep %d: 1 to %d checkpoints can be kept", keep, MN_CHECKPOINT_KEEP);
   check(checkpoint);
-  struct mn_checkpoint_file file;
-  MN_TRY(mn_checkpoint_file_create(&file, path));
+  struct mn_atomic_file file;
+  MN_TRY(mn_atomic_file_create(&file, path));
   mn_status status = write_file(checkpoint, &file);
   if (status != MN_OK) {
-    mn_checkpoint_file_discard(&file);
+    mn_atomic_file_discard(&file);
     return status;
   }
-  return mn_checkpoint_file_publish(&file, keep);
+  return mn_atomic_file_publish(&file, keep);
 }
 
 void mn_checkpoint_free(struct mn_checkpoint *checkpoint) {

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "train/atomic_file.h"
 #include "train/checkpoint.h"
-#include "train/checkpoint_files.h"
 
 /* Adds to skipped[size] why a file was passed over: the message at hand, which names it. */
 static void note_skipped(char *skipped, size_t size) {
@@ -17,8 +17,8 @@ static void note_skipped(char *skipped, size_t size) {
 /* Tries `path` as number `number`. *there is set if there is such a file at all. */
 static mn_status try_number(struct mn_checkpoint **out, const char *path, int number, char *used,
                             size_t used_size, int *there) {
-  char name[MN_CHECKPOINT_PATH];
-  if (mn_checkpoint_file_number(name, sizeof name, path, number) != 0)
+  char name[MN_ATOMIC_FILE_PATH];
+  if (mn_atomic_file_number(name, sizeof name, path, number) != 0)
     return mn_fail(MN_NO_INPUT, "%.60s…: too long a path", path);
   *there = access(name, F_OK) == 0;
   mn_status status = mn_checkpoint_load(out, name);
@@ -33,7 +33,7 @@ mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path
   *out = NULL;
   if (used_size > 0) used[0] = 0;
   if (skipped_size > 0) skipped[0] = 0;
-  int count = mn_checkpoint_file_numbers(&numbers, path);
+  int count = mn_atomic_file_numbers(&numbers, path);
   if (count < 0) return mn_fail(MN_NO_MEMORY, "no memory for the names beside %s", path);
   mn_status status = MN_NO_INPUT;
   for (int i = -1; i < count; i++) {

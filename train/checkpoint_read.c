@@ -13,15 +13,15 @@
 #include <unistd.h>
 
 #include "data/hdf5.h"
+#include "train/atomic_file.h"
 #include "train/checkpoint.h"
-#include "train/checkpoint_disk.h"
-#include "train/checkpoint_files.h"
 #include "train/checkpoint_layout.h"
+#include "train/hdf5_disk.h"
 
 /* A file on its way to a checkpoint. */
 struct reader {
   const char *path;
-  struct mn_checkpoint_disk disk;
+  struct mn_hdf5_disk disk;
   uint64_t size; /* of the file, in bytes */
   hid_t file;
   struct mn_checkpoint *checkpoint;
@@ -33,7 +33,7 @@ static const char remedy[] = "take an older checkpoint or a copy";
 static mn_status read_failed(const struct reader *reader, const char *name) {
   char reason[160];
   mn_hdf5_reason(reason, sizeof reason);
-  if (reader->disk.error) return mn_checkpoint_file_fail("read", reader->path, reader->disk.error);
+  if (reader->disk.error) return mn_atomic_file_fail("read", reader->path, reader->disk.error);
   return mn_fail(MN_BAD_DATA, "%s is damaged at %s (HDF5: %s): %s", reader->path, name, reason, remedy);
 }
 
@@ -414,9 +414,9 @@ static mn_status check_format(const struct reader *reader) {
 static mn_status read_file(struct reader *reader) {
   mn_status status = MN_OK;
   mn_hdf5_lock();
-  reader->file = mn_checkpoint_disk_open(&reader->disk, reader->path);
+  reader->file = mn_hdf5_disk_open(&reader->disk, reader->path);
   if (reader->file < 0 && reader->disk.error)
-    status = mn_checkpoint_file_fail("read", reader->path, reader->disk.error);
+    status = mn_atomic_file_fail("read", reader->path, reader->disk.error);
   else if (reader->file < 0)
     status = mn_fail(MN_BAD_DATA, "%s is no HDF5 file, or cut short (%llu bytes; HDF5: %s): %s", reader->path,
                      (unsigned long long)reader->size, reader->disk.reason, remedy);
@@ -435,7 +435,7 @@ static mn_status read_file(struct reader *reader) {
 mn_status mn_checkpoint_load(struct mn_checkpoint **out, const char *path) {
   struct reader reader = {.path = path, .file = -1};
   *out = NULL;
-  MN_TRY(mn_checkpoint_file_open(&reader.disk.fd, &reader.size, path));
+  MN_TRY(mn_atomic_file_open(&reader.disk.fd, &reader.size, path));
   reader.checkpoint = calloc(1, sizeof *reader.checkpoint);
   mn_status status = reader.checkpoint ? read_file(&reader) : mn_fail(MN_NO_MEMORY, "no memory for %s", path);
   close(reader.disk.fd);

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "data/dataset.h"
+#include "train/atomic_file.h"
 #include "train/checkpoint.h"
-#include "train/checkpoint_files.h"
 #include "train/checkpoint_layout.h"
 #include "train/inspect_hdf5.h"
 #include "train/json.h"

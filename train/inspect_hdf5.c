@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "data/hdf5.h"
-#include "train/checkpoint_files.h"
+#include "train/atomic_file.h"
 #include "train/checkpoint_layout.h"
 
 /* Deep enough for anyone; and names in all, since hard links can make a small file look endless. */
@@ -22,20 +22,20 @@ enum { DENSEST = 1032 };
 static mn_status damaged(const struct mn_hdf5_file *file, const char *name) {
   char reason[160];
   mn_hdf5_reason(reason, sizeof reason);
-  if (file->disk.error) return mn_checkpoint_file_fail("read", file->path, file->disk.error);
+  if (file->disk.error) return mn_atomic_file_fail("read", file->path, file->disk.error);
   return mn_fail(MN_BAD_DATA, "%s is damaged at %s (HDF5: %s): take a copy or make it anew", file->path, name,
                  reason);
 }
 
 mn_status mn_hdf5_file_open(struct mn_hdf5_file *file, const char *path) {
   *file = (struct mn_hdf5_file){.path = path, .id = -1};
-  MN_TRY(mn_checkpoint_file_open(&file->disk.fd, &file->size, path));
+  MN_TRY(mn_atomic_file_open(&file->disk.fd, &file->size, path));
   mn_hdf5_lock();
-  file->id = mn_checkpoint_disk_open(&file->disk, path);
+  file->id = mn_hdf5_disk_open(&file->disk, path);
   mn_hdf5_unlock();
   if (file->id >= 0) return MN_OK;
   close(file->disk.fd);
-  if (file->disk.error) return mn_checkpoint_file_fail("read", path, file->disk.error);
+  if (file->disk.error) return mn_atomic_file_fail("read", path, file->disk.error);
   return mn_fail(MN_BAD_DATA, "%s is no HDF5 file, or cut short (%" PRIu64 " bytes; HDF5: %s)", path,
                  file->size, file->disk.reason);
 }

@@ -6,7 +6,7 @@
 #include <hdf5.h>
 
 #include "kernels/status.h"
-#include "train/checkpoint_disk.h"
+#include "train/hdf5_disk.h"
 
 enum { MN_HDF5_RANK = 32, MN_HDF5_VALUES = 64, MN_HDF5_TEXT = 1024 };
 
@@ -14,7 +14,7 @@ enum { MN_HDF5_RANK = 32, MN_HDF5_VALUES = 64, MN_HDF5_TEXT = 1024 };
 struct mn_hdf5_file {
   const char *path;
   uint64_t size; /* bytes */
-  struct mn_checkpoint_disk disk;
+  struct mn_hdf5_disk disk;
   hid_t id;
 };
 

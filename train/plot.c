@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "train/checkpoint_files.h"
+#include "train/atomic_file.h"
 
 extern char **environ;
 
@@ -510,20 +510,20 @@ static mn_status draw(const char *out, struct run *runs, int count, int png) {
   mn_status status = MN_OK;
   if (!script || !errors)
     status = mn_fail(MN_IO, "no temporary file for gnuplot: %s; is there room in /tmp?", strerror(errno));
-  struct mn_checkpoint_file file;
+  struct mn_atomic_file file;
   if (status == MN_OK) {
     struct picture picture = {.script = script, .runs = runs, .count = count};
     status = write_script(&picture, png);
   }
-  if (status == MN_OK) status = mn_checkpoint_file_create(&file, out);
+  if (status == MN_OK) status = mn_atomic_file_create(&file, out);
   if (status == MN_OK) {
     status = run_gnuplot(script, file.fd, errors);
     if (status == MN_OK && lseek(file.fd, 0, SEEK_END) <= 0)
       status = mn_fail(MN_LIBRARY, "gnuplot drew nothing; is the package gnuplot-nox whole?");
     if (status == MN_OK)
-      status = mn_checkpoint_file_publish(&file, 1);
+      status = mn_atomic_file_publish(&file, 1);
     else
-      mn_checkpoint_file_discard(&file);
+      mn_atomic_file_discard(&file);
   }
   if (script) fclose(script);
   if (errors) fclose(errors);

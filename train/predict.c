@@ -6,9 +6,9 @@
 
 #include "data/hdf5.h"
 #include "train/announce.h"
-#include "train/checkpoint_disk.h"
-#include "train/checkpoint_files.h"
+#include "train/atomic_file.h"
 #include "train/evaluate.h"
+#include "train/hdf5_disk.h"
 #include "train/json.h"
 #include "train/session.h"
 #include "train/trainer.h"
@@ -47,8 +47,8 @@ mn_status mn_eval(FILE *out, const struct mn_options *options) {
 
 /* The file of outputs: takes the place of --out when it is whole. */
 struct output {
-  struct mn_checkpoint_file on_disk;
-  struct mn_checkpoint_disk disk;
+  struct mn_atomic_file on_disk;
+  struct mn_hdf5_disk disk;
   hid_t file, y, label;
   int64_t cols;
   size_t real;
@@ -57,7 +57,7 @@ struct output {
 
 static mn_status cannot_write(const struct output *o) {
   char reason[160];
-  if (o->disk.error) return mn_checkpoint_file_fail("write", o->on_disk.path, o->disk.error);
+  if (o->disk.error) return mn_atomic_file_fail("write", o->on_disk.path, o->disk.error);
   return mn_fail(MN_LIBRARY, "--out %s: HDF5 failed: %s", o->on_disk.path,
                  mn_hdf5_reason(reason, sizeof reason));
 }
@@ -72,7 +72,7 @@ static hid_t create(hid_t file, const char *name, hid_t type, int rank, int64_t 
 static mn_status create_output(struct output *o, int64_t rows) {
   mn_hdf5_lock();
   o->disk.fd = o->on_disk.fd;
-  o->file = mn_checkpoint_disk_create(&o->disk, o->on_disk.path, H5P_FILE_CREATE_DEFAULT);
+  o->file = mn_hdf5_disk_create(&o->disk, o->on_disk.path, H5P_FILE_CREATE_DEFAULT);
   if (o->file >= 0)
     o->y =
         create(o->file, "y", o->real == sizeof(double) ? H5T_IEEE_F64LE : H5T_IEEE_F32LE, 2, rows, o->cols);
@@ -122,8 +122,8 @@ static mn_status finish_output(struct output *o, mn_status status) {
   failed = (o->file >= 0 && H5Fclose(o->file) < 0) || failed;
   if ((failed || o->disk.error) && status == MN_OK) status = cannot_write(o);
   mn_hdf5_unlock();
-  if (status == MN_OK) return mn_checkpoint_file_publish(&o->on_disk, 1);
-  mn_checkpoint_file_discard(&o->on_disk);
+  if (status == MN_OK) return mn_atomic_file_publish(&o->on_disk, 1);
+  mn_atomic_file_discard(&o->on_disk);
   return status;
 }
 
@@ -131,7 +131,7 @@ static mn_status write_outputs(struct mn_session *s, struct mn_evaluator *evalua
   if (s->model->config.loss == MN_LOSS_CROSS_ENTROPY &&
       !(o->labels = calloc((size_t)s->options.batch, sizeof *o->labels)))
     return mn_fail(MN_NO_MEMORY, "no memory for the labels");
-  MN_TRY(mn_checkpoint_file_create(&o->on_disk, s->options.out));
+  MN_TRY(mn_atomic_file_create(&o->on_disk, s->options.out));
   mn_status status = create_output(o, s->test->rows);
   if (status == MN_OK) status = mn_evaluator_predict(evaluator, take, o);
   return finish_output(o, status);

@@ -8,7 +8,7 @@
 
 #include "data/order.h"
 #include "train/announce.h"
-#include "train/checkpoint_files.h"
+#include "train/atomic_file.h"
 #include "train/snapshot.h"
 
 static mn_status open_synthetic(struct mn_session *s) {
@@ -97,9 +97,9 @@ static mn_status check_place(const struct mn_options *o) {
   if (!o->resume && access(o->checkpoint, F_OK) == 0)
     return mn_fail(MN_NO_CREATE, "--checkpoint %s exists; --resume goes on from it, or name another file",
                    o->checkpoint);
-  struct mn_checkpoint_file file;
-  MN_TRY(mn_checkpoint_file_create(&file, o->checkpoint));
-  mn_checkpoint_file_discard(&file);
+  struct mn_atomic_file file;
+  MN_TRY(mn_atomic_file_create(&file, o->checkpoint));
+  mn_atomic_file_discard(&file);
   return MN_OK;
 }
 

@@ -1,6 +1,6 @@
 /* The HDF5 driver that checkpoints are read and written through: pread, pwrite and ftruncate on a descriptor,
- * and an error that waits. See checkpoint_disk.h for why there is one. */
-#include "train/checkpoint_disk.h"
+ * and an error that waits. See hdf5_disk.h for why there is one. */
+#include "train/hdf5_disk.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -17,14 +17,14 @@
 /* What HDF5 holds of an open file. The public part must come first. */
 struct disk_file {
   H5FD_t base;
-  struct mn_checkpoint_disk *disk;
+  struct mn_hdf5_disk *disk;
   haddr_t allocated; /* where the library's allocations end ("EOA") */
   haddr_t end;       /* where the file ends ("EOF") */
 };
 
 /* What travels in the access properties: only a pointer, so that H5Fcreate's copies share the disk. */
 struct disk_access {
-  struct mn_checkpoint_disk *disk;
+  struct mn_hdf5_disk *disk;
 };
 
 static const haddr_t largest = (haddr_t)INT64_MAX;
@@ -161,7 +161,7 @@ static hid_t registered(void) {
 }
 
 /* File access properties that lead to `disk`. */
-static hid_t access_properties(struct mn_checkpoint_disk *disk) {
+static hid_t access_properties(struct mn_hdf5_disk *disk) {
   struct disk_access info = {disk};
   hid_t id = registered();
   hid_t access = id < 0 ? -1 : H5Pcreate(H5P_FILE_ACCESS);
@@ -173,7 +173,7 @@ static hid_t access_properties(struct mn_checkpoint_disk *disk) {
   return -1;
 }
 
-hid_t mn_checkpoint_disk_create(struct mn_checkpoint_disk *disk, const char *name, hid_t creation) {
+hid_t mn_hdf5_disk_create(struct mn_hdf5_disk *disk, const char *name, hid_t creation) {
   hid_t access = access_properties(disk);
   hid_t file = access < 0 ? -1 : H5Fcreate(name, H5F_ACC_TRUNC, creation, access);
   if (file < 0) mn_hdf5_reason(disk->reason, sizeof disk->reason); /* H5Pclose would clear it */
@@ -181,7 +181,7 @@ hid_t mn_checkpoint_disk_create(struct mn_checkpoint_disk *disk, const char *nam
   return file;
 }
 
-hid_t mn_checkpoint_disk_open(struct mn_checkpoint_disk *disk, const char *name) {
+hid_t mn_hdf5_disk_open(struct mn_hdf5_disk *disk, const char *name) {
   hid_t access = access_properties(disk);
   hid_t file = access < 0 ? -1 : H5Fopen(name, H5F_ACC_RDONLY, access);
   if (file < 0) mn_hdf5_reason(disk->reason, sizeof disk->reason);

@@ -1,4 +1,4 @@
-/* Replacing a checkpoint so that at no moment, whatever fails or is killed, there is no whole one.
+/* Replacing a file so that at no moment, whatever fails or is killed, there is no whole one.
  *
  * With keep 3 and run.h5, run.1.h5, run.2.h5 there, publishing run.h5.saving-A goes:
  *
@@ -12,7 +12,7 @@
  *
  * With keep 1, run.h5 itself is what gets a second name to be put back from. A killed run leaves .saving-
  * files at worst, which the next save removes. */
-#include "train/checkpoint_files.h"
+#include "train/atomic_file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -32,7 +32,7 @@
 static const char suffix[] = ".saving-"; /* then SUFFIX_DIGITS hex digits */
 enum { SUFFIX_DIGITS = 16, STALE_SECONDS = 3600 };
 
-mn_status mn_checkpoint_file_fail(const char *doing, const char *path, int error) {
+mn_status mn_atomic_file_fail(const char *doing, const char *path, int error) {
   const char *remedy = error == ENOSPC || error == EDQUOT ? "free some space or name another place"
                        : error == EFBIG ? "raise the limit on file sizes (ulimit -f) or name another place"
                        : error == EROFS || error == EACCES || error == EPERM
@@ -61,7 +61,7 @@ static const char *ending(const char *path) {
   return dot && dot != base ? dot : path + strlen(path);
 }
 
-int mn_checkpoint_file_number(char *out, size_t size, const char *path, int number) {
+int mn_atomic_file_number(char *out, size_t size, const char *path, int number) {
   const char *end = ending(path);
   int length = number == 0 ? snprintf(out, size, "%s", path)
                            : snprintf(out, size, "%.*s.%d%s", (int)(end - path), path, number, end);
@@ -84,8 +84,8 @@ static int entry_number(const char *entry, const char *base) {
   return atoi(digits);
 }
 
-int mn_checkpoint_file_numbers(int **numbers, const char *path) {
-  char folder[MN_CHECKPOINT_PATH];
+int mn_atomic_file_numbers(int **numbers, const char *path) {
+  char folder[MN_ATOMIC_FILE_PATH];
   folder_name(folder, sizeof folder, path);
   *numbers = NULL;
   int count = 0, capacity = 0;
@@ -112,7 +112,7 @@ int mn_checkpoint_file_numbers(int **numbers, const char *path) {
   return count;
 }
 
-/* A name beside `path` that nobody else has: at most MN_CHECKPOINT_PATH bytes, as create has checked. */
+/* A name beside `path` that nobody else has: at most MN_ATOMIC_FILE_PATH bytes, as create has checked. */
 static void temporary_name(char *out, const char *path) {
   uint64_t word = 0;
   if (getrandom(&word, sizeof word, GRND_NONBLOCK) != sizeof word) {
@@ -120,8 +120,8 @@ static void temporary_name(char *out, const char *path) {
     clock_gettime(CLOCK_REALTIME, &now);
     word = (uint64_t)now.tv_sec << 32 ^ (uint64_t)now.tv_nsec << 12 ^ (uint64_t)getpid();
   }
-  int length = snprintf(out, MN_CHECKPOINT_PATH, "%s%s%016llx", path, suffix, (unsigned long long)word);
-  MN_REQUIRE(length > 0 && length < MN_CHECKPOINT_PATH);
+  int length = snprintf(out, MN_ATOMIC_FILE_PATH, "%s%s%016llx", path, suffix, (unsigned long long)word);
+  MN_REQUIRE(length > 0 && length < MN_ATOMIC_FILE_PATH);
 }
 
 static int is_temporary(const char *entry, const char *base) {
@@ -144,11 +144,11 @@ static int is_stale(const char *path) {
   return locks_work ? free_now : time(NULL) - status.st_mtime > STALE_SECONDS;
 }
 
-static void remove_stale(const struct mn_checkpoint_file *file) {
+static void remove_stale(const struct mn_atomic_file *file) {
   DIR *entries = opendir(file->folder);
   if (!entries) return;
   for (struct dirent *entry; (entry = readdir(entries));) {
-    char path[2 * MN_CHECKPOINT_PATH];
+    char path[2 * MN_ATOMIC_FILE_PATH];
     if (!is_temporary(entry->d_name, base_name(file->path))) continue;
     snprintf(path, sizeof path, "%s/%s", file->folder, entry->d_name);
     if (is_stale(path)) unlink(path);
@@ -157,7 +157,7 @@ static void remove_stale(const struct mn_checkpoint_file *file) {
 }
 
 /* Refuses what no file can be put in place of. */
-static mn_status check_place(const struct mn_checkpoint_file *file) {
+static mn_status check_place(const struct mn_atomic_file *file) {
   struct stat status;
   const char *path = file->path;
   if (stat(file->folder, &status) != 0) {
@@ -175,12 +175,12 @@ static mn_status check_place(const struct mn_checkpoint_file *file) {
   return MN_OK;
 }
 
-mn_status mn_checkpoint_file_create(struct mn_checkpoint_file *file, const char *path) {
+mn_status mn_atomic_file_create(struct mn_atomic_file *file, const char *path) {
   file->fd = -1;
   size_t length = strlen(path);
   if (length == 0 || *base_name(path) == 0)
     return mn_fail(MN_NO_CREATE, "cannot save \"%s\": it names no file", path);
-  if (length + sizeof suffix + SUFFIX_DIGITS > MN_CHECKPOINT_PATH)
+  if (length + sizeof suffix + SUFFIX_DIGITS > MN_ATOMIC_FILE_PATH)
     return mn_fail(MN_NO_CREATE, "cannot save %.60s…: a path of %zu bytes is too long: name a shorter one",
                    path, length);
   snprintf(file->path, sizeof file->path, "%s", path);
@@ -191,7 +191,7 @@ mn_status mn_checkpoint_file_create(struct mn_checkpoint_file *file, const char 
   file->fd = open(file->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (file->fd < 0) {
     if (errno == ENOSPC || errno == EDQUOT || errno == EIO)
-      return mn_checkpoint_file_fail("create", file->temporary, errno);
+      return mn_atomic_file_fail("create", file->temporary, errno);
     return mn_fail(MN_NO_CREATE, "cannot save %s: cannot create a file in %s: %s: %s", path, file->folder,
                    strerror(errno),
                    errno == ENAMETOOLONG ? "name a shorter one" : "name a place that can be written");
@@ -200,7 +200,7 @@ mn_status mn_checkpoint_file_create(struct mn_checkpoint_file *file, const char 
   return MN_OK;
 }
 
-mn_status mn_checkpoint_file_open(int *fd, uint64_t *size, const char *path) {
+mn_status mn_atomic_file_open(int *fd, uint64_t *size, const char *path) {
   struct stat status;
   *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not to wait for the other end of a pipe */
   if (*fd < 0)
@@ -215,7 +215,7 @@ mn_status mn_checkpoint_file_open(int *fd, uint64_t *size, const char *path) {
   return MN_OK;
 }
 
-void mn_checkpoint_file_discard(struct mn_checkpoint_file *file) {
+void mn_atomic_file_discard(struct mn_atomic_file *file) {
   if (file->fd < 0) return;
   unlink(file->temporary);
   close(file->fd);
@@ -232,9 +232,9 @@ static int sync_descriptor(int fd) {
 /* A folder's names are its content; a file system that cannot sync one (EINVAL) needs no telling. */
 static mn_status sync_folder(const char *folder) {
   int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return errno == EACCES ? MN_OK : mn_checkpoint_file_fail("open the folder", folder, errno);
+  if (fd < 0) return errno == EACCES ? MN_OK : mn_atomic_file_fail("open the folder", folder, errno);
   int failed = sync_descriptor(fd) != 0 && errno != EINVAL && errno != ENOTSUP;
-  mn_status status = failed ? mn_checkpoint_file_fail("sync the folder", folder, errno) : MN_OK;
+  mn_status status = failed ? mn_atomic_file_fail("sync the folder", folder, errno) : MN_OK;
   close(fd);
   return status;
 }
@@ -259,8 +259,8 @@ static int copy_descriptor(int to, int from) {
 }
 
 /* A whole copy of `from` as `to`, through a temporary name, for file systems without hard links. */
-static int copy_file(const struct mn_checkpoint_file *file, const char *from, const char *to) {
-  char temporary[MN_CHECKPOINT_PATH];
+static int copy_file(const struct mn_atomic_file *file, const char *from, const char *to) {
+  char temporary[MN_ATOMIC_FILE_PATH];
   temporary_name(temporary, file->path);
   int in = open(from, O_RDONLY | O_CLOEXEC);
   if (in < 0) return -1;
@@ -286,22 +286,22 @@ static int links_missing(int error) {
 
 /* What a rotation has done so far, so that it can be undone. */
 struct rotation {
-  const struct mn_checkpoint_file *file;
+  const struct mn_atomic_file *file;
   int keep;
-  char aside[MN_CHECKPOINT_PATH]; /* where the oldest waits */
-  int set_aside, doubled;         /* the oldest is there; the newest old one has its second name, number 1 */
+  char aside[MN_ATOMIC_FILE_PATH]; /* where the oldest waits */
+  int set_aside, doubled;          /* the oldest is there; the newest old one has its second name, number 1 */
   int published;
   int alone; /* keep 1 and no links: the old file has no second name to come back from */
   unsigned char moved[MN_CHECKPOINT_KEEP]; /* [i]: number i has moved to i + 1 */
 };
 
 static void number_name(char *out, const struct rotation *rotation, int number) {
-  int status = mn_checkpoint_file_number(out, MN_CHECKPOINT_PATH, rotation->file->path, number);
+  int status = mn_atomic_file_number(out, MN_ATOMIC_FILE_PATH, rotation->file->path, number);
   MN_REQUIRE(status == 0); /* shorter than the temporary name, which fits */
 }
 
 static void undo(const struct rotation *rotation) {
-  char from[MN_CHECKPOINT_PATH], to[MN_CHECKPOINT_PATH];
+  char from[MN_ATOMIC_FILE_PATH], to[MN_ATOMIC_FILE_PATH];
   const char *path = rotation->file->path;
   number_name(from, rotation, 1);
   if (rotation->published && rotation->keep > 1 && rotation->doubled)
@@ -327,51 +327,51 @@ static void undo(const struct rotation *rotation) {
 
 /* Gets the old files out of the way: number i to i + 1, and `path` a second name. */
 static mn_status make_room(struct rotation *rotation) {
-  char from[MN_CHECKPOINT_PATH], to[MN_CHECKPOINT_PATH];
+  char from[MN_ATOMIC_FILE_PATH], to[MN_ATOMIC_FILE_PATH];
   const char *path = rotation->file->path;
   temporary_name(rotation->aside, path);
   if (rotation->keep == 1) {
     rotation->set_aside = link(path, rotation->aside) == 0;
     rotation->alone = !rotation->set_aside && links_missing(errno);
     if (!rotation->set_aside && errno != ENOENT && !rotation->alone)
-      return mn_checkpoint_file_fail("link", path, errno);
+      return mn_atomic_file_fail("link", path, errno);
     return MN_OK;
   }
   number_name(from, rotation, rotation->keep - 1);
   rotation->set_aside = rename(from, rotation->aside) == 0;
-  if (!rotation->set_aside && errno != ENOENT) return mn_checkpoint_file_fail("rename", from, errno);
+  if (!rotation->set_aside && errno != ENOENT) return mn_atomic_file_fail("rename", from, errno);
   for (int i = rotation->keep - 2; i >= 1; i--) {
     number_name(from, rotation, i);
     number_name(to, rotation, i + 1);
     rotation->moved[i] = rename(from, to) == 0;
-    if (!rotation->moved[i] && errno != ENOENT) return mn_checkpoint_file_fail("rename", from, errno);
+    if (!rotation->moved[i] && errno != ENOENT) return mn_atomic_file_fail("rename", from, errno);
   }
   number_name(to, rotation, 1);
   rotation->doubled = link(path, to) == 0;
   if (!rotation->doubled && links_missing(errno))
     rotation->doubled = copy_file(rotation->file, path, to) == 0;
-  if (!rotation->doubled && errno != ENOENT) return mn_checkpoint_file_fail("keep a copy of", path, errno);
+  if (!rotation->doubled && errno != ENOENT) return mn_atomic_file_fail("keep a copy of", path, errno);
   return MN_OK;
 }
 
 static mn_status rotate(struct rotation *rotation) {
-  const struct mn_checkpoint_file *file = rotation->file;
+  const struct mn_atomic_file *file = rotation->file;
   MN_TRY(make_room(rotation));
-  if (rename(file->temporary, file->path) != 0) return mn_checkpoint_file_fail("replace", file->path, errno);
+  if (rename(file->temporary, file->path) != 0) return mn_atomic_file_fail("replace", file->path, errno);
   rotation->published = 1;
   return sync_folder(file->folder);
 }
 
-mn_status mn_checkpoint_file_publish(struct mn_checkpoint_file *file, int keep) {
+mn_status mn_atomic_file_publish(struct mn_atomic_file *file, int keep) {
   MN_REQUIRE(keep >= 1 && keep <= MN_CHECKPOINT_KEEP);
   struct rotation rotation = {.file = file, .keep = keep};
   mn_status status = MN_OK;
   if (sync_descriptor(file->fd) != 0)
-    status = mn_checkpoint_file_fail("write", file->path, errno);
+    status = mn_atomic_file_fail("write", file->path, errno);
   else if ((status = rotate(&rotation)) != MN_OK)
     undo(&rotation);
   if (status != MN_OK) {
-    mn_checkpoint_file_discard(file); /* where it was published and taken back, there is nothing to unlink */
+    mn_atomic_file_discard(file); /* where it was published and taken back, there is nothing to unlink */
     return status;
   }
   if (rotation.set_aside) unlink(rotation.aside);
