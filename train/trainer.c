@@ -95,7 +95,7 @@ static mn_status check_finite(struct trainer *t, const void *x, const void *y) {
   MN_TRY(mn_pass_explain(t->session.model, t->session.options.batch, x, y, where, sizeof where));
   return mn_fail(
       MN_FAILED,
-      "training diverged at step %ld: %s is not finite; a lower --lr, --warmup or --clip would help",
+      "training diverged at step %ld: %s is not finite; a lower --lr, a --warmup or a --clip would help",
       (long)t->step + 1, where);
 }
 
