@@ -33,8 +33,9 @@ static int cuda_ordinal(const char *device) {
 
 static mn_status open_stream(struct mn_stream **out, const char *device, enum mn_precision precision) {
   if (strcmp(device, "auto") == 0) {
-    if (mn_stream_open(out, MN_DEVICE_CUDA, 0, precision) == MN_OK) return MN_OK;
-    return mn_stream_open(out, MN_DEVICE_CPU, 0, precision);
+    /* Only where there is none that could: a GPU that fails is an error, not a reason to be slow. */
+    mn_status status = mn_stream_open(out, MN_DEVICE_CUDA, 0, precision);
+    return status == MN_NO_DEVICE ? mn_stream_open(out, MN_DEVICE_CPU, 0, precision) : status;
   }
   if (strcmp(device, "cpu") == 0) return mn_stream_open(out, MN_DEVICE_CPU, 0, precision);
   int ordinal = cuda_ordinal(device);

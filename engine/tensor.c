@@ -35,8 +35,8 @@ void mn_tensor_free(struct mn_context *context, struct mn_tensor *tensor) {
   free(tensor);
 }
 
-/* Whether the gradient passes through a buffer of its own: always, but where a GEMM adds it straight to
- * momentum. */
+/* Whether the gradient passes through a buffer of its own: always, but where the GEMM takes care of the
+ * update by itself (MN_UPDATE without `into`). */
 static int needs_buffer(const struct mn_tensor *tensor, enum mn_training how, const struct mn_sgd *sgd) {
   if (how == MN_TRAIN_FROZEN) return 0;
   if (how != MN_TRAIN_UPDATE) return 1;

@@ -51,6 +51,13 @@ static inline double *random_values(int64_t count, uint64_t seed, double bound) 
   return values;
 }
 
+/* Fills a tensor with them. */
+static inline void randomise(struct mn_context *context, struct mn_tensor *tensor, uint64_t seed) {
+  double *values = random_values(mn_tensor_count(tensor), seed, 1);
+  MUST(mn_tensor_write(context, tensor, values));
+  free(values);
+}
+
 static inline double *zeros(int64_t count) {
   double *out = calloc((size_t)count, sizeof *out);
   assert_non_null(out);

@@ -18,11 +18,7 @@ static struct mn_model *open_model(struct mn_context *context, int depth) {
                                    .plan = MN_PLAN_BLOCK};
   struct mn_model *model;
   MUST(mn_model_open(&model, context, &config));
-  for (int i = 0; i < model->count; i++) {
-    double *values = random_values(mn_tensor_count(model->parameters[i]), 20 + (uint64_t)i, 1);
-    MUST(mn_tensor_write(context, model->parameters[i], values));
-    free(values);
-  }
+  for (int i = 0; i < model->count; i++) randomise(context, model->parameters[i], 20 + (uint64_t)i);
   return model;
 }
 

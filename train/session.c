@@ -162,8 +162,8 @@ void mn_session_close(struct mn_session *s) {
 int64_t mn_session_horizon(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
   if (o->steps > 0) return o->steps;
-  int64_t each = o->batch * o->accumulate, epochs = o->epochs > 0 ? o->epochs : 10;
-  return (epochs * s->train->rows + each - 1) / each;
+  int64_t each = o->batch * o->accumulate;
+  return (o->epochs * s->train->rows + each - 1) / each;
 }
 
 void mn_session_describe(const struct mn_session *s) {

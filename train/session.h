@@ -29,8 +29,7 @@ mn_status mn_session_read(struct mn_session *session, const struct mn_options *o
 
 void mn_session_close(struct mn_session *session);
 
-/* The number of optimizer steps of the whole run: --steps, or --epochs over the rows there are (10 where
- * neither is given). */
+/* The number of optimizer steps of the whole run: --steps, or --epochs over the rows there are. */
 int64_t mn_session_horizon(const struct mn_session *session);
 
 /* Says on stderr what device, data and checkpoint a training session took, and under --verbose its plan;
