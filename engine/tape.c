@@ -128,7 +128,7 @@ static mn_status take_all_buffers(struct mn_tape *tape) {
     if (node->output && node->output->keep) MN_TRY(take_buffers(tape, node->output, 1, 0));
   }
   struct mn_tensor *root = tape->last->output;
-  return root ? take_buffers(tape, root, 1, 0) : MN_OK;
+  return root ? take_buffers(tape, root, !root->operand, root->operand) : MN_OK;
 }
 
 /* A tensor read more than once: its gradient is stored by the first consumer that the backward meets, and the

@@ -18,6 +18,7 @@ struct mn_tensor {
   struct mn_update update; /* what a MN_UPDATE sink points at */
   int uses, stored;        /* consumers on the tape being finished; the gradient is summed first */
   int keep;                /* the real form is wanted, whatever the consumers read */
+  int operand;             /* of a tape's last output: a GEMM will read it, so its real form is not wanted */
 };
 
 /* A parameter: real form, and in MN_BF16 for rank 2 the half form, not initialised. `*out` is the caller's,

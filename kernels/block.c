@@ -119,25 +119,22 @@ static inline real squared_error(const struct group *g, unsigned stages) {
   return sum;
 }
 
-/* The group at (row, k) of the block; at is its first element. */
-static inline struct group group_at(const struct mn_block *b, unsigned stages, const real *d, int64_t row,
-                                    int64_t k) {
+/* The group at (row, k) of the block. */
+static inline struct group group_at(const struct mn_block *b, unsigned stages, int64_t row, int64_t k) {
   int64_t groups = stages & MN_STAGE_NORM ? b->groups : 1, width = b->channels / groups;
   int64_t at = row * b->channels + k * width;
   struct group g = {.stages = stages, .width = width, .slope = (real)b->slope, .z = (real *)b->z + at};
   if (stages & MN_STAGE_NORM) {
     g.gamma = (const real *)b->gamma + k * width;
     g.beta = (const real *)b->beta + k * width;
-    g.mean = ((const real *)b->mean)[row * groups + k];
-    g.rstd = ((const real *)b->rstd)[row * groups + k];
   }
-  if (d) g.dy = d + at;
   return g;
 }
 
+/* Fills in z, mean and rstd, and saves what somebody will read. */
 static inline real forward_at(const struct mn_block *b, unsigned stages, const real *d, int64_t row,
-                              int64_t k) {
-  struct group g = group_at(b, stages, NULL, row, k);
+                              int64_t k, struct group *out) {
+  struct group g = group_at(b, stages, row, k);
   int64_t at = g.z - (real *)b->z, c0 = k * g.width;
   if (stages & MN_STAGE_BIAS)
     for (int64_t c = 0; c < g.width; c++) g.z[c] = d[at + c] + ((const real *)b->bias)[c0 + c];
@@ -145,19 +142,31 @@ static inline real forward_at(const struct mn_block *b, unsigned stages, const r
     memcpy(g.z, d + at, (size_t)g.width * sizeof(real));
   if (stages & MN_STAGE_NORM) {
     statistics(&g, (real)b->eps);
-    ((real *)b->mean)[row * b->groups + k] = g.mean;
-    ((real *)b->rstd)[row * b->groups + k] = g.rstd;
+    if (b->mean) ((real *)b->mean)[row * b->groups + k] = g.mean;
+    if (b->rstd) ((real *)b->rstd)[row * b->groups + k] = g.rstd;
   }
+  *out = g;
   real *y = b->y && b->y->real ? (real *)b->y->real + at : NULL;
   float *half = b->y && b->y->half ? (float *)b->y->half + at : NULL;
   return forward(&g, stages, y, half);
 }
 
+/* The group as the forward left it. */
+static inline struct group saved_at(const struct mn_block *b, unsigned stages, int64_t row, int64_t k) {
+  struct group g = group_at(b, stages, row, k);
+  if (!(stages & MN_STAGE_NORM)) return g;
+  g.mean = ((const real *)b->mean)[row * b->groups + k];
+  g.rstd = ((const real *)b->rstd)[row * b->groups + k];
+  return g;
+}
+
+/* dy NULL: the loss gives it. */
 static inline real backward_at(const struct mn_block *b, unsigned stages, const real *dy, int64_t row,
-                               int64_t k) {
-  struct group g = group_at(b, stages, dy, row, k);
+                               int64_t k, struct group g) {
   int64_t at = g.z - (real *)b->z, c0 = k * g.width;
-  if (!dy) {
+  if (dy) {
+    g.dy = dy + at;
+  } else {
     g.target = (const real *)b->target + at;
     g.factor = (real)(2 * b->scale / ((double)b->rows * (double)b->channels));
     ((real *)b->loss_parts)[row * (b->channels / g.width) + k] = squared_error(&g, stages);
@@ -170,34 +179,41 @@ static inline real backward_at(const struct mn_block *b, unsigned stages, const 
 }
 
 /* One chunk of rows. The chunk's column sums are its own, so that threads never share one. */
-static inline real chunk(const struct mn_epilogue *e, unsigned stages, const real *d, int64_t index) {
-  const struct mn_block *b = e->block;
+static inline real chunk(const struct mn_block *b, enum mn_epilogue_kind kind, unsigned stages, const real *d,
+                         int64_t index) {
   int64_t first = index * MN_CHUNK_ROWS,
           last = first + MN_CHUNK_ROWS < b->rows ? first + MN_CHUNK_ROWS : b->rows;
   int64_t groups = stages & MN_STAGE_NORM ? b->groups : 1, plane = mn_chunks(b->rows) * b->channels;
-  if (e->kind != MN_BLOCK)
+  if (kind != MN_BLOCK)
     for (int i = 0; i < 3; i++)
       if (stages & (i == 0 ? MN_STAGE_BIAS : MN_STAGE_NORM))
         memset((real *)b->sums + i * plane + index * b->channels, 0, (size_t)b->channels * sizeof(real));
   real poison = 0;
   for (int64_t row = first; row < last; row++)
     for (int64_t k = 0; k < groups; k++) {
-      if (e->kind != MN_BLOCK_BACKWARD) poison += forward_at(b, stages, d, row, k);
-      if (e->kind != MN_BLOCK)
-        poison += backward_at(b, stages, e->kind == MN_BLOCK_BACKWARD ? d : NULL, row, k);
+      struct group g;
+      if (kind != MN_BLOCK_BACKWARD)
+        poison += forward_at(b, stages, d, row, k, &g);
+      else
+        g = saved_at(b, stages, row, k);
+      if (kind != MN_BLOCK) poison += backward_at(b, stages, kind == MN_BLOCK_BACKWARD ? d : NULL, row, k, g);
     }
   return poison;
 }
 
-static void block(struct mn_stream *stream, const real *d, const struct mn_epilogue *e) {
-  unsigned stages = e->block->stages;
-  int64_t chunks = mn_chunks(e->block->rows), elements = e->block->rows * e->block->channels;
+/* Where nobody wants z, it takes d's place for as long as it is at hand. */
+static void block(struct mn_stream *stream, real *d, const struct mn_epilogue *e) {
+  struct mn_block b = *e->block;
+  int64_t chunks = mn_chunks(b.rows), elements = b.rows * b.channels;
   int bad = 0;
+  MN_REQUIRE(b.z || e->kind != MN_BLOCK_BACKWARD || !(b.stages & (MN_STAGE_NORM | MN_STAGE_ACTIVATE)));
+  if (!b.z) b.z = d;
 #pragma omp parallel for schedule(static) reduction(| : bad) if (elements > MN_PARALLEL_FROM)
   for (int64_t i = 0; i < chunks; i++) {
     /* The whole block with its stages known at compile time: three times as fast as asking at each element.
      */
-    real poison = stages == MN_STAGE_ALL ? chunk(e, MN_STAGE_ALL, d, i) : chunk(e, stages, d, i);
+    real poison = b.stages == MN_STAGE_ALL ? chunk(&b, e->kind, MN_STAGE_ALL, d, i)
+                                           : chunk(&b, e->kind, b.stages, d, i);
     bad |= !(poison == 0);
   }
   if (bad) *stream->nonfinite = 1;

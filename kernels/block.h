@@ -19,7 +19,8 @@ extern "C" {
 #endif
 
 /* Applies `epilogue` to the matrix d[rows, cols]. d may be epilogue->into, block->z (forward) or
- * block->dz->real (backward): each group of a row is read before it is written. The nonfinite flag is set
+ * block->dz->real (backward): each group of a row is read before it is written. block->z, mean and rstd NULL:
+ * nobody reads them later, and they are not saved; a forward without z uses up d. The nonfinite flag is set
  * when a value of the result is not finite. */
 typedef mn_status mn_epilogue_function(struct mn_stream *stream, void *d, int64_t rows, int64_t cols,
                                        const struct mn_epilogue *epilogue);

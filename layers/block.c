@@ -9,7 +9,7 @@
 enum { X, WEIGHT, BIAS, GAMMA, BETA, TARGET }; /* a node's inputs */
 
 struct saved {
-  struct mn_block block; /* what the kernels work on; block.z, mean and rstd are what the forward saves */
+  struct mn_block block; /* what the kernels work on; z, mean, rstd: what the forward saves, or NULL */
   struct mn_operand dz;
   struct mn_epilogue forward;
   double *scratch; /* of the loss's reduction */
@@ -47,9 +47,9 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   return MN_OK;
 }
 
-/* The buffers stand now. dz goes where it is read next: to the GEMMs in their form, in place over dy (over z,
- * if a loss is fused and no dy ever stored); without a GEMM, straight to where the input's gradient is
- * collected. */
+/* The buffers stand now. dz goes where it is read next: to the GEMMs in their form, in place over dy (over
+ * the product, if a loss is fused and no dy ever stored); without a GEMM, straight to where the input's
+ * gradient is collected. */
 static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
   struct mn_block *b = &saved->block;
@@ -57,7 +57,7 @@ static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
   if (node->inputs[TARGET]) b->target = node->inputs[TARGET]->value.real;
   if (!tape->training) return MN_OK;
   const struct mn_epilogue *sink = node->sinks[X];
-  void *dy = node->output ? node->output->gradient : b->z;
+  void *dy = node->output ? node->output->gradient : saved->forward.into;
   if (!node->inputs[WEIGHT])
     saved->dz.real = sink && sink->kind != MN_ADD ? sink->into : dy;
   else if (tape->context->stream->half)
@@ -69,13 +69,17 @@ static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
 
 static const struct mn_operation operation = {"block", bind, forward, backward};
 
+/* A later backward reads z, mean and rstd, so a tape that trains saves them. A fused loss goes back in the
+ * same pass and needs none of them; nor does a stage that neither normalises nor activates need z. */
 static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
   struct mn_block *b = &saved->block;
   int64_t elements = b->rows * b->channels, chunks = mn_chunks(b->rows);
   size_t real = tape->context->stream->real;
-  if (node->inputs[WEIGHT]) MN_TRY(mn_tape_device(tape, &b->z, elements, real));
-  if (b->stages & MN_STAGE_NORM) {
+  int later = tape->training && node->output;
+  if (node->inputs[WEIGHT]) MN_TRY(mn_tape_device(tape, &saved->forward.into, elements, real));
+  if (later && b->stages & (MN_STAGE_NORM | MN_STAGE_ACTIVATE)) b->z = saved->forward.into;
+  if (later && b->stages & MN_STAGE_NORM) {
     MN_TRY(mn_tape_device(tape, &b->mean, b->rows * b->groups, real));
     MN_TRY(mn_tape_device(tape, &b->rstd, b->rows * b->groups, real));
   }
@@ -118,9 +122,8 @@ static mn_status record(struct mn_tape *tape, struct mn_tensor **y, struct mn_no
     (*y)->sink = (struct mn_epilogue){.kind = MN_BLOCK_BACKWARD, .block = &saved->block};
   }
   saved->block = block;
+  saved->forward = (struct mn_epilogue){.kind = y ? MN_BLOCK : MN_BLOCK_LOSS, .block = &saved->block};
   MN_TRY(take_saved(tape, &node));
-  saved->forward = (struct mn_epilogue){
-      .kind = y ? MN_BLOCK : MN_BLOCK_LOSS, .into = saved->block.z, .block = &saved->block};
   return mn_tape_record(tape, &node);
 }
 

@@ -48,8 +48,9 @@ mn_status mn_group_norm_record(struct mn_tape *tape, struct mn_tensor **y, struc
 /* y = x > 0 ? x : slope·x, as torch.nn.LeakyReLU. */
 mn_status mn_leaky_relu_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x, double slope);
 
-/* What the last forward saved, for checks: z [N, C], mean and rstd [N, G] of a block recorded with
- * MN_PLAN_BLOCK. Pointers into the device's memory, valid with the tape. */
+/* What the last forward of a tape that trains saved, for checks: z [N, C], mean and rstd [N, G] of a block
+ * recorded with MN_PLAN_BLOCK. Pointers into the device's memory, valid with the tape; NULL where the tape
+ * does not train. */
 void mn_block_saved(const struct mn_tensor *y, const struct mn_tape *tape, const void **z, const void **mean,
                     const void **rstd);
 

@@ -267,6 +267,33 @@ static void block_works_in_place(void **state) {
   }
 }
 
+/* Whether or not z, mean and rstd are saved, the results are the same bytes. */
+static void what_is_saved_changes_nothing(void **state) {
+  for (size_t w = 0; w < COUNT(widths); w++) {
+    struct mn_context *context = open_or_skip(*state, widths[w]);
+    for (size_t i = 0; i < COUNT(shapes); i++)
+      for (int loss = 0; loss < 2; loss++) {
+        struct block_case c = open_case(MN_STAGE_ALL, shapes[i][0], shapes[i][1], shapes[i][2]);
+        int64_t count = c.rows * c.channels;
+        double *results[2];
+        for (int saved = 0; saved < 2; saved++) {
+          struct device_case t = {.m.context = context};
+          upload_case(&t, &c);
+          if (!saved) t.block.z = t.block.mean = t.block.rstd = NULL;
+          apply(&t, loss ? MN_BLOCK_LOSS : MN_BLOCK, take_reals(&t.m, c.d, count));
+          results[saved] = read_reals(&t.m, loss ? t.dz.real : t.y.real, count);
+          release_all(&t.m);
+        }
+        assert_true(isfinite(results[0][0]));
+        assert_memory_equal(results[0], results[1], (size_t)count * sizeof(double));
+        free(results[0]);
+        free(results[1]);
+        close_case(&c);
+      }
+    mn_context_close(context);
+  }
+}
+
 /* z far from 0: the variance is of what is left when the mean is gone. E[z²] − E[z]² in float has nothing
  * left of it at all. */
 static void variance_is_centred(void **state) {
@@ -383,6 +410,7 @@ int main(void) {
       BOTH(block_follows_its_formulas),
       BOTH(stages_follow_their_formulas),
       BOTH(block_works_in_place),
+      BOTH(what_is_saved_changes_nothing),
       BOTH(variance_is_centred),
       BOTH(constant_group_gives_beta),
       BOTH(at_zero_the_slope_counts),

@@ -1,5 +1,6 @@
 /* Timing: every figure is the median of stretches between two marks on the device's own clock, and the bare
- * GEMMs and the copy that a step is held against are measured in the same run, on the same data sizes.
+ * GEMMs (the library's, and our own beside them) and the copy that a step is held against are measured in the
+ * same run, on the same data sizes.
  *
  * Each figure has a model of its own: what was measured before leaves no buffers behind, so the memory
  * reported is what one training run holds. All data are random, because constant data run faster. */
@@ -74,6 +75,11 @@ static mn_status measure(struct mn_context *context, struct work work, double *m
   return MN_OK;
 }
 
+/* Whether some products run in a GEMM of our own, so that there are two paths to compare. */
+static int has_own_gemm(const struct bench *b) {
+  return b->context->stream->device == MN_DEVICE_CUDA && b->context->precision == MN_BF16;
+}
+
 static mn_status fill(struct bench *b, struct mn_operand *operand, uint32_t which) {
   MN_TRY(b->context->kernels->uniform(b->context->stream, operand->real, operand->rows * operand->cols,
                                       b->config->seed, MN_RANDOM_CHECK + which, 0, 1));
@@ -125,7 +131,7 @@ static mn_status open_subject(struct bench *b, struct subject *s, enum mn_plan p
     MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &sgd));
     MN_TRY(mn_optimizer_rate(s->optimizer, 1e-6));
   }
-  enum mn_pass_kind kind = s->figure == FORWARD ? MN_PASS_PREDICT : MN_PASS_TRAIN;
+  enum mn_pass_kind kind = s->figure == FORWARD ? MN_PASS_FORWARD : MN_PASS_TRAIN;
   MN_TRY(mn_pass_open(&s->pass, s->model, kind, b->config->batch, 1, 0));
   MN_TRY(fill(b, &s->pass->x->value, 0));
   if (s->pass->target) MN_TRY(fill(b, &s->pass->target->value, 1));
@@ -140,15 +146,19 @@ static mn_status check_finite(struct bench *b) {
   return nonfinite ? mn_fail(MN_FAILED, "values that are not finite: these times mean nothing") : MN_OK;
 }
 
-static mn_status time_figure(struct bench *b, enum figure figure, enum mn_plan plan, double *ms) {
+/* library: every product takes the library's path. */
+static mn_status time_figure(struct bench *b, enum figure figure, enum mn_plan plan, int library,
+                             double *ms) {
   struct subject subject = {.figure = figure};
+  b->context->stream->library = library;
   mn_status status = open_subject(b, &subject, plan);
-  if (status == MN_OK && figure == STEP && plan == b->config->model.plan) b->held = b->context->bytes;
+  if (status == MN_OK && figure == STEP && !b->held) b->held = b->context->bytes; /* the plan asked for */
   if (status == MN_OK) status = measure(b->context, (struct work){run_subject, &subject}, ms);
   if (status == MN_OK) status = check_finite(b);
   mn_pass_close(subject.pass);
   mn_optimizer_close(subject.optimizer);
   mn_model_close(subject.model);
+  b->context->stream->library = 0;
   return status;
 }
 
@@ -178,10 +188,11 @@ static mn_status time_product(struct bench *b, enum mn_form form, const struct m
 }
 
 /* The three products of the first block: x·Wᵀ, dz·W, dzᵀ·x. */
-static mn_status time_products(struct bench *b, double ms[3]) {
+static mn_status time_products(struct bench *b, int library, double ms[3]) {
   const struct mn_model_config *config = &b->config->model;
   int64_t rows = b->config->batch, inputs = config->inputs, channels = config->hidden[0];
   struct mn_tensor *x = NULL, *weight = NULL, *dz = NULL;
+  b->context->stream->library = library;
   mn_status status = mn_tensor_parameter(b->context, &x, "x", 2, rows, inputs);
   if (status == MN_OK) status = mn_tensor_parameter(b->context, &weight, "W", 2, channels, inputs);
   if (status == MN_OK) status = mn_tensor_parameter(b->context, &dz, "dz", 2, rows, channels);
@@ -194,6 +205,7 @@ static mn_status time_products(struct bench *b, double ms[3]) {
   mn_tensor_free(b->context, x);
   mn_tensor_free(b->context, weight);
   mn_tensor_free(b->context, dz);
+  b->context->stream->library = 0;
   return status;
 }
 
@@ -238,13 +250,26 @@ static double flops(const struct mn_bench_config *config, enum figure figure) {
   return total;
 }
 
+/* The plans are compared on the library's path; the last row is the block again, each product and its
+ * epilogue in one kernel. */
+enum { FUSED_GEMM = MN_PLANS, PLAN_ROWS };
+
 struct figures {
-  double ms[FIGURES], products[3], copy;
-  double plans[MN_PLANS][FIGURES];
+  double ms[FIGURES], products[3], own_products[3], copy;
+  double plans[PLAN_ROWS][FIGURES];
 };
+
+static const char *row_name(int row) {
+  return row == FUSED_GEMM ? "block, fused GEMM" : mn_plan_name((enum mn_plan)row);
+}
+
+static int rows_of_plans(const struct bench *b) {
+  return !b->config->plans ? 0 : has_own_gemm(b) ? PLAN_ROWS : MN_PLANS;
+}
 
 static const char *const figure_keys[FIGURES] = {"forward_ms", "forward_backward_ms", "step_ms"};
 static const char *const product_keys[3] = {"gemm_forward_ms", "gemm_dx_ms", "gemm_dw_ms"};
+static const char *const own_product_keys[3] = {"own_gemm_forward_ms", "own_gemm_dx_ms", "own_gemm_dw_ms"};
 
 static double tflops(double operations, double ms) {
   return operations / ms * 1e-9;
@@ -285,6 +310,8 @@ static void write_json(struct bench *b, const struct figures *f) {
   write_model(json, b->config);
   for (int i = 0; i < FIGURES; i++) mn_json_number(json, figure_keys[i], f->ms[i]);
   for (int i = 0; i < 3; i++) mn_json_number(json, product_keys[i], f->products[i]);
+  for (int i = 0; i < 3 && has_own_gemm(b); i++)
+    mn_json_number(json, own_product_keys[i], f->own_products[i]);
   mn_json_number(json, "gemm_tflops", product_rate(b->config, f));
   mn_json_number(json, "forward_tflops", tflops(flops(b->config, FORWARD), f->ms[FORWARD]));
   mn_json_number(json, "step_tflops", tflops(flops(b->config, STEP), f->ms[STEP]));
@@ -294,10 +321,10 @@ static void write_json(struct bench *b, const struct figures *f) {
   mn_json_integer(json, "device_bytes", (int64_t)b->held);
   if (b->config->plans) {
     mn_json_array_open(json, "plans");
-    for (int plan = 0; plan < MN_PLANS; plan++) {
+    for (int row = 0; row < rows_of_plans(b); row++) {
       mn_json_open(json, NULL);
-      mn_json_string(json, "plan", mn_plan_name((enum mn_plan)plan));
-      for (int i = 0; i < FIGURES; i++) mn_json_number(json, figure_keys[i], f->plans[plan][i]);
+      mn_json_string(json, "plan", row_name(row));
+      for (int i = 0; i < FIGURES; i++) mn_json_number(json, figure_keys[i], f->plans[row][i]);
       mn_json_close(json);
     }
     mn_json_close(json);
@@ -314,6 +341,7 @@ static void write_row(FILE *out, const char *what, double ms, double operations,
 static void write_text(struct bench *b, const struct figures *f) {
   static const char *const figures[] = {"forward", "forward + backward", "training step"};
   static const char *const products[] = {"GEMM x*W^T", "GEMM dz*W", "GEMM dz^T*x"};
+  static const char *const own[] = {"own GEMM x*W^T", "own GEMM dz*W", "own GEMM dz^T*x"};
   const struct mn_model_config *m = &b->config->model;
   fprintf(b->out, "%s, %s: batch %ld, %ld", b->context->name, mn_precision_name(b->context->precision),
           (long)b->config->batch, (long)m->inputs);
@@ -325,25 +353,30 @@ static void write_text(struct bench *b, const struct figures *f) {
     write_row(b->out, figures[i], f->ms[i], flops(b->config, (enum figure)i),
               bare(b->config, f, (enum figure)i));
   for (int i = 0; i < 3; i++) write_row(b->out, products[i], f->products[i], product_flops(b->config), NAN);
+  for (int i = 0; i < 3 && has_own_gemm(b); i++)
+    write_row(b->out, own[i], f->own_products[i], product_flops(b->config), NAN);
   fprintf(b->out, "  %-22s %10.1f GB/s\n", "copy, read + written", f->copy);
   fprintf(b->out, "  %-22s %10.1f MiB\n", "device memory, a step", (double)b->held / 1048576);
   if (!b->config->plans) return;
   fprintf(b->out, "  %-18s %14s %20s %14s\n", "plan", "forward ms", "forward+backward ms", "step ms");
-  for (int plan = 0; plan < MN_PLANS; plan++)
-    fprintf(b->out, "  %-18s %14.4f %20.4f %14.4f\n", mn_plan_name((enum mn_plan)plan),
-            f->plans[plan][FORWARD], f->plans[plan][FORWARD_BACKWARD], f->plans[plan][STEP]);
+  for (int row = 0; row < rows_of_plans(b); row++)
+    fprintf(b->out, "  %-18s %14.4f %20.4f %14.4f\n", row_name(row), f->plans[row][FORWARD],
+            f->plans[row][FORWARD_BACKWARD], f->plans[row][STEP]);
 }
 
 mn_status mn_bench(FILE *out, struct mn_context *context, const struct mn_bench_config *config, int as_json) {
   struct mn_json json;
   struct figures f = {0};
   struct bench b = {.out = out, .json = as_json ? &json : NULL, .context = context, .config = config};
-  for (int i = 0; i < FIGURES; i++) MN_TRY(time_figure(&b, (enum figure)i, config->model.plan, &f.ms[i]));
-  MN_TRY(time_products(&b, f.products));
+  for (int i = 0; i < FIGURES; i++) MN_TRY(time_figure(&b, (enum figure)i, config->model.plan, 0, &f.ms[i]));
+  MN_TRY(time_products(&b, 1, f.products));
+  if (has_own_gemm(&b)) MN_TRY(time_products(&b, 0, f.own_products));
   MN_TRY(time_copy(&b, &f.copy));
-  for (int plan = 0; config->plans && plan < MN_PLANS; plan++)
-    for (int i = 0; i < FIGURES; i++)
-      MN_TRY(time_figure(&b, (enum figure)i, (enum mn_plan)plan, &f.plans[plan][i]));
+  for (int row = 0; row < rows_of_plans(&b); row++)
+    for (int i = 0; i < FIGURES; i++) {
+      enum mn_plan plan = row == FUSED_GEMM ? MN_PLAN_BLOCK : (enum mn_plan)row;
+      MN_TRY(time_figure(&b, (enum figure)i, plan, row != FUSED_GEMM, &f.plans[row][i]));
+    }
   if (as_json)
     write_json(&b, &f);
   else

@@ -144,7 +144,8 @@ static mn_status record_layers(struct mn_pass *pass, int blocks) {
 static mn_status record(struct mn_pass *pass, enum mn_pass_kind kind, double scale, int inputs_too) {
   const struct mn_model *m = pass->model;
   const struct mn_model_config *c = &m->config;
-  int mse = c->loss == MN_LOSS_MSE, has_loss = kind != MN_PASS_PREDICT && kind != MN_PASS_SEEDED;
+  int mse = c->loss == MN_LOSS_MSE;
+  int has_loss = kind == MN_PASS_EVALUATE || kind == MN_PASS_TRAIN || kind == MN_PASS_EXPLAIN;
   int fused = kind == MN_PASS_TRAIN && mse && !c->head && c->plan == MN_PLAN_BLOCK;
   MN_TRY(mn_tape_input(pass->tape, &pass->x, "the input", pass->rows, c->inputs));
   pass->x->needs_gradient = inputs_too;
@@ -153,6 +154,7 @@ static mn_status record(struct mn_pass *pass, enum mn_pass_kind kind, double sca
   if (has_loss && !mse)
     MN_TRY(mn_tape_device(pass->tape, (void **)&pass->labels, pass->rows, sizeof(int32_t)));
   MN_TRY(record_layers(pass, fused ? c->depth - 1 : c->depth));
+  if (kind == MN_PASS_FORWARD) pass->y->operand = 1;
   if (kind == MN_PASS_EXPLAIN)
     for (struct mn_node *node = pass->tape->first; node; node = node->next) node->output->keep = 1;
   if (fused) {

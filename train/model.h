@@ -47,6 +47,7 @@ int64_t mn_model_outputs(const struct mn_model_config *config); /* K: width of t
 /* What a recorded pass over a model is for. */
 enum mn_pass_kind {
   MN_PASS_PREDICT,  /* y */
+  MN_PASS_FORWARD,  /* y in the form that the GEMM of a next layer would read, and in no other */
   MN_PASS_EVALUATE, /* the loss (and the rows classified correctly) */
   MN_PASS_TRAIN,    /* the loss and its gradients; fuses the loss into the last block where it can */
   MN_PASS_EXPLAIN,  /* as MN_PASS_EVALUATE, and every tensor on the way is kept */
