@@ -31,6 +31,7 @@ override CFLAGS += -std=c11 -D_GNU_SOURCE -DMN_VERSION='"$(VERSION)"' -I. $(OPTI
 override LDLIBS += $(HDF5_LIBS) $(BLAS_LIBS) -lpthread -lm
 override LDFLAGS += $(HARDEN) -fopenmp
 
+comma := ,
 ifeq ($(CUDA),1)
 HERE      := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sed -n 's/^\([0-9]*\)\.\([0-9]*\)$$/\1\2/p' | sort -u)
 CUDA_ARCH ?= $(or $(HERE),75 80 90 ptx)
@@ -38,7 +39,7 @@ ARCHS     := $(filter-out ptx,$(CUDA_ARCH))
 PTX       := $(if $(filter ptx,$(CUDA_ARCH)),$(lastword $(ARCHS)))
 GENCODE   := $(foreach a,$(ARCHS),-gencode=arch=compute_$(a),code=sm_$(a)) \
              $(foreach a,$(PTX),-gencode=arch=compute_$(a),code=compute_$(a))
-override NVFLAGS += -std=c++17 -O3 -lineinfo -I. $(GENCODE) -ccbin g++ -DMN_CUDA -Xcompiler -fPIC,-Wall \
+override NVFLAGS += -std=c++17 -O3 -lineinfo -I. -ccbin g++ -DMN_CUDA -Xcompiler -fPIC,-Wall \
              $(if $(filter 1,$(WERROR)),-Werror all-warnings)
 override LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static -lstdc++ -ldl -lrt
 endif
@@ -58,7 +59,7 @@ $(shell cmp -s $(BUILD)/flags.$(1).new $(BUILD)/flags.$(1) || cp $(BUILD)/flags.
 endef
 ifneq ($(filter-out packages lint format clean help test demo,$(or $(MAKECMDGOALS),all)),)
 $(call note_flags,cc,$(CC) $(CFLAGS))
-$(call note_flags,nvcc,$(NVCC) $(NVFLAGS))
+$(call note_flags,nvcc,$(NVCC) $(NVFLAGS) $(GENCODE))
 endif
 
 all: $(BUILD)/libminnow.a $(BUILD)/libminnow.so $(BUILD)/minnow
@@ -76,8 +77,10 @@ $(BUILD)/%.fp64.o: %.c $(BUILD)/flags.cc
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -DMN_DOUBLE -MMD -MP -c -o $@ $<
 $(BUILD)/%.o: %.c $(BUILD)/flags.cc
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+# Hopper's own instructions are in sm_90a alone, which no other GPU runs.
+$(BUILD)/%.cu.o: GENCODE_OF = $(if $(findstring hopper,$*),-gencode=arch=compute_90a$(comma)code=sm_90a,$(GENCODE))
 $(BUILD)/%.cu.o: %.cu $(BUILD)/flags.nvcc
-	$(call say,NVCC,$@)mkdir -p $(@D) && $(NVCC) $(NVFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,NVCC,$@)mkdir -p $(@D) && $(NVCC) $(NVFLAGS) $(GENCODE_OF) -MMD -MP -c -o $@ $<
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
@@ -102,6 +105,12 @@ test-mutants: all
 test-sanitizer: all $(TESTS) $(BUILD)/tests/initcheck
 	$(Q)MINNOW=$(BUILD)/minnow BUILD=$(BUILD) tests/sanitizer.sh
 
+# minnow beside PyTorch and JAX, each of which is left out, and named, where python3 has it not; ARGS="--help" lists the options.
+peers: $(BUILD)/tests/minnow_peer.so
+	$(Q)BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1 python3 tests/peers/peers.py $(ARGS)
+$(BUILD)/tests/minnow_peer.so: $(BUILD)/tests/peers/minnow_peer.o $(BUILD)/libminnow.a
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -shared -o $@ $^ $(LDLIBS)
+
 DEMO := $(BUILD)/demo
 demo-run: $(BUILD)/minnow
 	$(Q)rm -rf $(DEMO) && mkdir -p $(DEMO)
@@ -124,9 +133,10 @@ help:
 	@echo "make check         the same without looking for packages"
 	@echo "make test-mutants  break the code in many ways and see the tests fail"
 	@echo "make test-sanitizer  the CUDA tests under compute-sanitizer (needs a GPU)"
+	@echo "make peers         minnow, PyTorch and JAX timed one way on one GPU (ARGS=\"--help\" lists the options)"
 	@echo "make lint, format, clean"
 	@echo "knobs: CUDA=0  CUDA_ARCH=\"90\"  SANITIZE=address,undefined  DEBUG=1  WERROR=1  VERBOSE=1  BUILD=folder"
 
-.PHONY: all test demo packages check test-mutants test-sanitizer demo-run lint format clean help
+.PHONY: all test demo packages check test-mutants test-sanitizer peers demo-run lint format clean help
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

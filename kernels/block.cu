@@ -6,68 +6,24 @@
  * up in registers, then over its warps in order: the same bytes every time, no atomics. */
 #include "kernels/block.h"
 
-#include "kernels/block.cuh"
+#include "kernels/block_row.cuh"
 #include "kernels/sgd.cuh"
-
-/* Any kernel's arguments: struct mn_block with its types, and NULL for what is not to be written. */
-template <typename Real> struct arguments {
-  unsigned stages;
-  int64_t rows, channels, groups, width; /* N, C, G, D */
-  int64_t tiles;
-  int lanes;
-  Real inverse, eps, slope, factor; /* 1/D; dy = factor·(y − target) */
-  const Real *d, *bias, *gamma, *beta, *target;
-  Real *z, *mean, *rstd, *y, *dz, *loss, *sums;
-  mn_half *y_half, *dz_half;
-  int *nonfinite;
-};
 
 /* The warps of a block take the rows of a chunk in turn. */
 enum { WARPS = MN_CUDA_THREADS / 32, WALK_THREADS = 1024, WIDEST = 256 };
 
-/* Where a lane of the register kernel stands: value i of its V = W·K is column first + (i/W·L)·W + i%W. */
+/* Where a lane of the register kernel stands. */
 struct place {
-  int64_t group, first;
-  int lane;   /* within the group */
-  bool leads; /* the one that writes what a group has one of */
-};
-
-/* What a row needs from memory, fetched before an earlier row writes: d, or what stands in its place, and z
- * (backward) or the target (loss). */
-template <int V, typename Real> struct row_values { Real d[V], other[V], mean, rstd; };
-
-template <int W, int K, int L, bool Full, typename Real> struct lanes_of {
-  static constexpr int V = W * K;
-  typedef mn_group<V, L, Full, Real> group;
-
-  static __device__ __forceinline__ int count(const group &g) { return L > 0 ? L : g.lanes; }
-
-  static __device__ __forceinline__ void load(Real (&out)[V], const Real *from, const group &g) {
-#pragma unroll
-    for (int k = 0; k < K; k++) {
-      Real part[W] = {};
-      if (k * W < g.valid) mn_load<W>(part, from + k * count(g) * W);
-#pragma unroll
-      for (int i = 0; i < W; i++) out[k * W + i] = part[i];
-    }
-  }
-
-  static __device__ __forceinline__ void store(Real *real, mn_half *half, int64_t at, const Real (&from)[V],
-                                               const group &g) {
-#pragma unroll
-    for (int k = 0; k < K; k++) {
-      Real part[W];
-#pragma unroll
-      for (int i = 0; i < W; i++) part[i] = from[k * W + i];
-      if (k * W < g.valid) mn_store_forms<W>(real, half, at + k * count(g) * W, part, W);
-    }
-  }
+  int64_t group, first; /* column of its first value */
+  int lane;             /* within the group */
+  bool leads;           /* the one that writes what a group has one of */
 };
 
 /* Adds up a block's warps, in order, and writes its part of the chunk's column sums. */
 template <int W, int K, int L, bool Full, typename Real>
-static __device__ __forceinline__ void write_sums(const arguments<Real> &a, unsigned stages, int64_t tile,
-                                                  int64_t chunk, int lanes, const Real (&sums)[3][W * K]) {
+static __device__ __forceinline__ void write_sums(const mn_block_arguments<Real> &a, unsigned stages,
+                                                  int64_t tile, int64_t chunk, int lanes,
+                                                  const Real (&sums)[3][W * K]) {
   constexpr int V = W * K;
   __shared__ Real parts[WARPS][3][32 * V];
   if (!a.sums) return;
@@ -90,85 +46,12 @@ static __device__ __forceinline__ void write_sums(const arguments<Real> &a, unsi
   }
 }
 
-/* One group of one row: from what was fetched to what is saved. Returns 0, or NaN when a value is not finite.
- */
-template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, typename Real>
-static __device__ __forceinline__ Real one_row(const arguments<Real> &a, unsigned stages, const place &p,
-                                               const mn_group<W * K, L, Full, Real> &group,
-                                               row_values<W * K, Real> &row, int64_t at, int64_t statistic,
-                                               const Real (&bias)[W * K], const Real (&gamma)[W * K],
-                                               const Real (&beta)[W * K], Real (&sums)[3][W * K]) {
-  constexpr int V = W * K;
-  typedef lanes_of<W, K, L, Full, Real> io;
-  Real standard[V], v[V], poison = 0;
-  if constexpr (Kind == MN_BLOCK_BACKWARD) {
-    mn_group_normalise(stages, standard, v, row.other, row.mean, row.rstd, gamma, beta);
-  } else {
-    if (stages & MN_STAGE_BIAS)
-#pragma unroll
-      for (int i = 0; i < V; i++) row.d[i] += bias[i];
-    if (a.z) io::store(a.z, NULL, at, row.d, group);
-    if (stages & MN_STAGE_NORM) {
-      mn_group_statistics(group, row.mean, row.rstd, row.d, a.eps);
-      if (p.leads && a.mean) a.mean[statistic] = row.mean;
-      if (p.leads && a.rstd) a.rstd[statistic] = row.rstd;
-    }
-    mn_group_normalise(stages, standard, v, row.d, row.mean, row.rstd, gamma, beta);
-#pragma unroll
-    for (int i = 0; i < V; i++) {
-      row.d[i] = mn_activate(stages, v[i], a.slope);
-      poison = mn_poison(poison, row.d[i]);
-    }
-    if (a.y || a.y_half) io::store(a.y, a.y_half, at, row.d, group);
-  }
-  if constexpr (Kind == MN_BLOCK_LOSS) {
-    Real loss = 0;
-#pragma unroll
-    for (int i = 0; i < V; i++) {
-      Real error = group.has(i) ? row.d[i] - row.other[i] : Real(0);
-      loss = fma(error, error, loss);
-      row.d[i] = a.factor * error;
-    }
-    loss = group.sum(loss);
-    poison = mn_poison(poison, loss);
-    if (p.leads && a.loss) a.loss[statistic] = loss;
-  }
-  if constexpr (Kind != MN_BLOCK) {
-    mn_group_backward(group, stages, row.d, sums, standard, v, gamma, row.rstd, a.slope);
-#pragma unroll
-    for (int i = 0; i < V; i++) poison = mn_poison(poison, row.d[i]);
-    io::store(a.dz, a.dz_half, at, row.d, group);
-  }
-  return poison;
-}
-
-template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, typename Real>
-static __device__ __forceinline__ void
-fetch_row(const arguments<Real> &a, unsigned stages, const mn_group<W * K, L, Full, Real> &group,
-          row_values<W * K, Real> &row, int64_t at, int64_t statistic) {
-  typedef lanes_of<W, K, L, Full, Real> io;
-  io::load(row.d, a.d + at, group);
-  row.mean = row.rstd = 0;
-  if constexpr (Kind == MN_BLOCK_LOSS) io::load(row.other, a.target + at, group);
-  if constexpr (Kind == MN_BLOCK_BACKWARD) {
-    if (stages & (MN_STAGE_NORM | MN_STAGE_ACTIVATE))
-      io::load(row.other, a.z + at, group);
-    else
-#pragma unroll
-      for (int i = 0; i < W * K; i++) row.other[i] = 0;
-    if ((stages & MN_STAGE_NORM) && group.valid > 0) {
-      row.mean = a.mean[statistic];
-      row.rstd = a.rstd[statistic];
-    }
-  }
-}
-
 /* Stages: MN_STAGE_ALL where the whole block is asked for, which saves asking at every element; else 0. */
 template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, unsigned Stages, typename Real>
-static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const arguments<Real> a) {
+static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const mn_block_arguments<Real> a) {
   constexpr int V = W * K;
   constexpr int AHEAD = V * sizeof(Real) > 16 ? 1 : Kind == MN_BLOCK ? 4 : 2; /* rows in flight */
-  typedef lanes_of<W, K, L, Full, Real> io;
+  typedef mn_lanes_of<W, K, L, Full, Real> io;
   const unsigned stages = Stages ? Stages : a.stages;
   const int lanes = L > 0 ? L : a.lanes, lane = threadIdx.x % 32;
   const int64_t tile = blockIdx.x % a.tiles, chunk = blockIdx.x / a.tiles;
@@ -189,17 +72,19 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const 
   const int64_t row_step = WARPS * a.channels, statistic_step = WARPS * a.groups;
   int64_t at = first_row * a.channels + p.first, statistic = first_row * a.groups + p.group;
   for (int turn = 0; turn < MN_CHUNK_ROWS / WARPS; turn += AHEAD) {
-    row_values<V, Real> rows[AHEAD];
+    mn_row<V, Real> rows[AHEAD];
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++)
+      if ((turn + i) * WARPS < left) {
+        io::load(rows[i].d, a.d + at + i * row_step, group);
+        mn_row_fetch<Kind, W, K, L, Full>(a, stages, group, rows[i], at + i * row_step,
+                                          statistic + i * statistic_step);
+      }
 #pragma unroll
     for (int i = 0; i < AHEAD; i++)
       if ((turn + i) * WARPS < left)
-        fetch_row<Kind, W, K, L, Full>(a, stages, group, rows[i], at + i * row_step,
-                                       statistic + i * statistic_step);
-#pragma unroll
-    for (int i = 0; i < AHEAD; i++)
-      if ((turn + i) * WARPS < left)
-        poison += one_row<Kind, W, K, L, Full>(a, stages, p, group, rows[i], at + i * row_step,
-                                               statistic + i * statistic_step, bias, gamma, beta, sums);
+        poison += mn_row_finish<Kind, W, K, L, Full>(a, stages, p.leads, group, rows[i], at + i * row_step,
+                                                     statistic + i * statistic_step, bias, gamma, beta, sums);
     at += AHEAD * row_step, statistic += AHEAD * statistic_step;
   }
   if (group.valid > 0 && !(poison == 0)) *a.nonfinite = 1;
@@ -226,15 +111,15 @@ template <typename Real> struct row_state { Real mean, rstd, m1, m2; };
 template <typename Real> struct element { Real z, standard, v, y, error, g; };
 
 template <enum mn_epilogue_kind Kind, typename Real>
-static __device__ Real saved_z(const arguments<Real> &a, int64_t row, int64_t column) {
+static __device__ Real saved_z(const mn_block_arguments<Real> &a, int64_t row, int64_t column) {
   int64_t at = row * a.channels + column;
   if (Kind == MN_BLOCK_BACKWARD) return a.stages & (MN_STAGE_NORM | MN_STAGE_ACTIVATE) ? a.z[at] : Real(0);
   return a.stages & MN_STAGE_BIAS ? a.d[at] + a.bias[column] : a.d[at];
 }
 
 template <enum mn_epilogue_kind Kind, typename Real>
-static __device__ element<Real> element_at(const arguments<Real> &a, const row_state<Real> &s, int64_t row,
-                                           int64_t column) {
+static __device__ element<Real> element_at(const mn_block_arguments<Real> &a, const row_state<Real> &s,
+                                           int64_t row, int64_t column) {
   bool norm = a.stages & MN_STAGE_NORM;
   element<Real> e;
   e.z = saved_z<Kind>(a, row, column);
@@ -250,7 +135,7 @@ static __device__ element<Real> element_at(const arguments<Real> &a, const row_s
 /* The statistics of a row's group, by a team of threads: first the forward's, then the backward's. Returns 0,
  * or NaN when the loss is not finite. */
 template <enum mn_epilogue_kind Kind, typename Real>
-static __device__ Real walk_statistics(const arguments<Real> &a, row_state<Real> &s, int64_t row,
+static __device__ Real walk_statistics(const mn_block_arguments<Real> &a, row_state<Real> &s, int64_t row,
                                        int64_t group, int team) {
   const int64_t first = group * a.width, last = first + a.width, mine = first + threadIdx.x % team;
   const bool norm = a.stages & MN_STAGE_NORM, there = row < a.rows, leads = there && mine == first;
@@ -289,8 +174,8 @@ static __device__ Real walk_statistics(const arguments<Real> &a, row_state<Real>
 /* One column of a group, down the block's rows: saves what is to be saved. Each element is read before it is
  * written, by the thread that writes it. */
 template <enum mn_epilogue_kind Kind, typename Real>
-static __device__ Real walk_column(const arguments<Real> &a, const row_state<Real> *states, int64_t first_row,
-                                   int64_t last_row, int64_t column) {
+static __device__ Real walk_column(const mn_block_arguments<Real> &a, const row_state<Real> *states,
+                                   int64_t first_row, int64_t last_row, int64_t column) {
   const bool norm = a.stages & MN_STAGE_NORM;
   Real sums[3] = {}, poison = 0;
   for (int64_t row = first_row; row < last_row; row++) {
@@ -321,7 +206,8 @@ static __device__ Real walk_column(const arguments<Real> &a, const row_state<Rea
 /* A group on `height` rows (MN_CHUNK_ROWS where there are column sums): first a team of threads on each row,
  * then a thread on each column. */
 template <enum mn_epilogue_kind Kind, typename Real>
-static __global__ void __launch_bounds__(WALK_THREADS) walking_kernel(const arguments<Real> a, int height) {
+static __global__ void __launch_bounds__(WALK_THREADS)
+    walking_kernel(const mn_block_arguments<Real> a, int height) {
   __shared__ row_state<Real> states[MN_CHUNK_ROWS];
   const int64_t group = blockIdx.x % a.groups, first_row = blockIdx.x / a.groups * height;
   const int team = WALK_THREADS / height, row = threadIdx.x / team;
@@ -336,14 +222,14 @@ static __global__ void __launch_bounds__(WALK_THREADS) walking_kernel(const argu
 }
 
 template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, unsigned Stages, typename Real>
-static void launch(cudaStream_t on, arguments<Real> &a) {
+static void launch(cudaStream_t on, mn_block_arguments<Real> &a) {
   a.tiles = (a.groups + 32 / a.lanes - 1) / (32 / a.lanes);
   unsigned grid = mn_cuda_grid(a.tiles * mn_chunks(a.rows), 1);
   register_kernel<Kind, W, K, L, Full, Stages><<<grid, MN_CUDA_THREADS, 0, on>>>(a);
 }
 
 template <enum mn_epilogue_kind Kind, int W, int K, int L, typename Real>
-static void launch_full(cudaStream_t on, arguments<Real> &a) {
+static void launch_full(cudaStream_t on, mn_block_arguments<Real> &a) {
   if (a.stages == MN_STAGE_ALL)
     launch<Kind, W, K, L, true, MN_STAGE_ALL>(on, a);
   else
@@ -352,7 +238,7 @@ static void launch_full(cudaStream_t on, arguments<Real> &a) {
 
 /* Groups that are a power of two of 16-byte vectors: 4, 8, 16 … 256 floats. */
 template <enum mn_epilogue_kind Kind, typename Real>
-static bool launch_whole(cudaStream_t on, arguments<Real> &a, int64_t vectors) {
+static bool launch_whole(cudaStream_t on, mn_block_arguments<Real> &a, int64_t vectors) {
   constexpr int W = mn_width<Real>;
   switch (vectors) {
   case 1:
@@ -383,7 +269,7 @@ static bool launch_whole(cudaStream_t on, arguments<Real> &a, int64_t vectors) {
 
 /* A group of a.width reals in registers, read 16 bytes at a time if `wide`. */
 template <enum mn_epilogue_kind Kind, typename Real>
-static void launch_registers(cudaStream_t on, arguments<Real> &a, bool wide) {
+static void launch_registers(cudaStream_t on, mn_block_arguments<Real> &a, bool wide) {
   constexpr int W = mn_width<Real>;
   int64_t vectors = wide ? a.width / W : a.width;
   for (a.lanes = 1; a.lanes < vectors && a.lanes < 32;) a.lanes *= 2;
@@ -403,13 +289,13 @@ static void launch_registers(cudaStream_t on, arguments<Real> &a, bool wide) {
 }
 
 /* Whether every access of whole vectors lands on one; D is a multiple of them. */
-template <typename Real> static bool vectors_fit(const arguments<Real> &a) {
+template <typename Real> static bool vectors_fit(const mn_block_arguments<Real> &a) {
   return a.width % mn_width<Real> == 0 && mn_aligned(2 * mn_width<Real>, a.y_half, a.dz_half) &&
          mn_aligned(16, a.d, a.bias, a.gamma, a.beta, a.target, a.z, a.y, a.dz);
 }
 
 template <enum mn_epilogue_kind Kind, typename Real>
-static mn_status block(struct mn_stream *stream, arguments<Real> &a) {
+static mn_status block(struct mn_stream *stream, mn_block_arguments<Real> &a) {
   cudaStream_t on = stream->cuda->stream;
   if (!(a.stages & MN_STAGE_NORM) && Kind != MN_BLOCK_LOSS) {
     /* The groups do not matter: the width that suits the memory. */
@@ -426,46 +312,6 @@ static mn_status block(struct mn_stream *stream, arguments<Real> &a) {
     walking_kernel<Kind><<<grid, WALK_THREADS, 0, on>>>(a, height);
   }
   return mn_cuda_launched("block");
-}
-
-template <typename Real>
-static arguments<Real> arguments_of(struct mn_stream *stream, const Real *d,
-                                    const struct mn_epilogue *epilogue) {
-  const struct mn_block *b = epilogue->block;
-  arguments<Real> a = {};
-  a.stages = b->stages;
-  a.rows = b->rows, a.channels = b->channels;
-  a.groups = b->stages & MN_STAGE_NORM ? b->groups : 1;
-  MN_REQUIRE(a.rows > 0 && a.channels > 0 && a.groups > 0 && a.channels % a.groups == 0);
-  a.width = a.channels / a.groups;
-  a.eps = (Real)b->eps, a.slope = (Real)b->slope;
-  a.factor = (Real)(2 * b->scale / ((double)b->rows * (double)b->channels));
-  a.nonfinite = stream->nonfinite;
-  a.d = d;
-  a.z = static_cast<Real *>(b->z);
-  if (b->stages & MN_STAGE_BIAS) a.bias = static_cast<const Real *>(b->bias);
-  if (b->stages & MN_STAGE_NORM) {
-    a.gamma = static_cast<const Real *>(b->gamma), a.beta = static_cast<const Real *>(b->beta);
-    a.mean = static_cast<Real *>(b->mean), a.rstd = static_cast<Real *>(b->rstd);
-  }
-  if (epilogue->kind != MN_BLOCK_BACKWARD && b->y) {
-    a.y = static_cast<Real *>(b->y->real), a.y_half = static_cast<mn_half *>(b->y->half);
-    if (a.y_half) b->y->stale = 0;
-  }
-  if (epilogue->kind != MN_BLOCK) {
-    a.dz = static_cast<Real *>(b->dz->real), a.dz_half = static_cast<mn_half *>(b->dz->half);
-    if (a.dz_half) b->dz->stale = 0;
-    a.sums = static_cast<Real *>(b->sums);
-  }
-  if (epilogue->kind == MN_BLOCK_LOSS) {
-    a.target = static_cast<const Real *>(b->target);
-    a.loss = static_cast<Real *>(b->loss_parts);
-  }
-  /* z is written where it is not there already, unless dz is about to take its place. */
-  if (epilogue->kind != MN_BLOCK_BACKWARD &&
-      ((a.z == d && !(b->stages & MN_STAGE_BIAS)) || (a.z && a.z == a.dz)))
-    a.z = NULL;
-  return a;
 }
 
 template <typename Real, int W>
@@ -499,7 +345,7 @@ static mn_status apply(struct mn_stream *stream, Real *d, int64_t rows, int64_t 
                        const struct mn_epilogue *epilogue) {
   if (epilogue->kind >= MN_BLOCK && epilogue->kind <= MN_BLOCK_BACKWARD) {
     MN_REQUIRE(rows == epilogue->block->rows && cols == epilogue->block->channels);
-    arguments<Real> a = arguments_of(stream, d, epilogue);
+    mn_block_arguments<Real> a = mn_block_arguments_of(stream, d, epilogue);
     return epilogue->kind == MN_BLOCK        ? block<MN_BLOCK>(stream, a)
            : epilogue->kind == MN_BLOCK_LOSS ? block<MN_BLOCK_LOSS>(stream, a)
                                              : block<MN_BLOCK_BACKWARD>(stream, a);

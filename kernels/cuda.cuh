@@ -14,6 +14,7 @@ struct mn_plan; /* gemm.cu's */
 /* Everything of a stream that is CUDA's. No other state names a device. */
 struct mn_cuda {
   int ordinal;
+  int multiprocessors;
   char name[256];
   cudaStream_t stream;
   cudaEvent_t marks[2];
@@ -22,6 +23,7 @@ struct mn_cuda {
   void *scratch;   /* MN_CUDA_WORKSPACE bytes: a part of a product on its way to an update */
   struct mn_plan *plans;
   int plan_count, plan_room;
+  void *encode; /* cuTensorMapEncodeTiled, where gemm_hopper.cu can work; else NULL */
 };
 
 /* Fixed, so that the algorithms chosen, and with them the bytes of a result, are the same everywhere. */
@@ -34,6 +36,7 @@ typedef __nv_bfloat16 mn_half;
 mn_status mn_cuda_failed(cudaError_t error, const char *what);
 mn_status mn_cublas_failed(cublasStatus_t error, const char *what);
 void mn_cuda_release_plans(struct mn_cuda *cuda);
+mn_status mn_hopper_open(struct mn_cuda *cuda, const cudaDeviceProp *properties);
 
 /* Returns from the calling function when a CUDA or cuBLASLt call fails. */
 #define MN_CUDA_TRY(call)                                                                                    \
@@ -95,7 +98,20 @@ template <int W, typename T> __device__ __forceinline__ void mn_store(T *p, cons
   }
 }
 
-/* The same near the end of an array, where only n of the W may be there; the others read as 0. */
+/* The same for what nobody reads again soon: it is the first to leave the caches. */
+template <int W, typename T> __device__ __forceinline__ void mn_load_once(T (&out)[W], const T *p) {
+  typedef typename mn_word<sizeof out>::type word;
+  const word bits = __ldcs(reinterpret_cast<const word *>(p));
+  memcpy(out, &bits, sizeof bits);
+}
+template <int W, typename T> __device__ __forceinline__ void mn_store_once(T *p, const T (&values)[W]) {
+  typedef typename mn_word<sizeof values>::type word;
+  word bits;
+  memcpy(&bits, values, sizeof bits);
+  __stcs(reinterpret_cast<word *>(p), bits);
+}
+
+/* Near the end of an array, where only n of the W may be there; the others read as 0. */
 template <int W, typename T>
 __device__ __forceinline__ void mn_load_some(T (&out)[W], const T *p, int64_t n) {
   if (n >= W) {

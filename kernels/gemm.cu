@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "kernels/cuda.cuh"
+#include "kernels/gemm_hopper.h"
 #include "kernels/sgd.cuh"
 
 /* d[rows, cols] = a·b (+ d), all row-major. lda is a's true width: a may be some of its columns. */
@@ -288,6 +289,8 @@ static mn_status gemm(struct mn_stream *stream, enum mn_form form, const struct 
   p.a = halves ? a->half : a->real;
   p.b = halves ? b->half : b->real;
   MN_REQUIRE(p.a && p.b);
+  const struct mn_hopper_product ours = {form, p.rows, p.cols, p.depth, p.a, p.b};
+  if (mn_hopper_fits(stream, &ours, epilogue)) return mn_hopper_gemm(stream, &ours, epilogue);
   if (epilogue->kind == MN_UPDATE) {
     const struct mn_update *update = epilogue->update;
     MN_REQUIRE(p.rows == update->w->rows && p.cols == update->w->cols);

@@ -76,7 +76,9 @@ extern "C" mn_status mn_cuda_open(struct mn_stream *stream, int ordinal) {
   if (!cuda) return mn_fail(MN_NO_MEMORY, "no memory for a stream");
   cuda->ordinal = ordinal;
   snprintf(cuda->name, sizeof cuda->name, "%s", properties.name);
+  cuda->multiprocessors = properties.multiProcessorCount;
   mn_status status = open_parts(cuda);
+  if (status == MN_OK) status = mn_hopper_open(cuda, &properties);
   stream->cuda = cuda; /* whole or in part, mn_cuda_close knows what to give back */
   if (status != MN_OK) mn_cuda_close(stream);
   return status;

@@ -41,6 +41,8 @@ struct mn_stream {
   size_t real; /* bytes of a real: 8 or 4 */
   size_t half; /* bytes of an element of an operand's half form: 0 but in MN_BF16; there 2 on CUDA, and 4 on
                   the CPU, which keeps a bfloat16's value in a float so that sgemm can read it */
+  int library; /* set: every product takes the library path, also where a GEMM of our own would do; for
+                  measuring and checking one against the other */
   int *nonfinite; /* in the stream's memory: set to 1 by an epilogue that meets an infinity or a NaN, and read
                      by every update, which then writes nothing */
   struct mn_cuda *cuda; /* stream, cuBLASLt handle and workspace; NULL on the CPU */

@@ -25,7 +25,7 @@ for f in "${sources[@]}"; do
   lines=$(wc -l <"$f")
   [ "$lines" -le 600 ] || complain "$f has $lines lines; 600 are one thing, more are perhaps two"
   # A function's body starts with '{' ending a line of column 0 text and ends with '}' in column 0.
-  awk -v f="$f" '/^[A-Za-z_].*\{$/ && !/^(struct|enum|union|typedef|extern|namespace|static const)/ { start = FNR; name = $0 }
+  awk -v f="$f" '/^[A-Za-z_].*\{$/ && !/^(template <.*> )?(struct|enum|union|typedef|extern|namespace|static const)/ { start = FNR; name = $0 }
     /^\}/ { if (start && FNR - start + 1 > 60) { print f ":" start ": " FNR - start + 1 " lines: " name; bad = 1 } start = 0 }
     END { exit bad }' "$f" || complain "functions over 60 lines"
 done

@@ -1,0 +1,200 @@
+/* The Hopper GEMM's plain epilogues, store, add and update, and when it is the one to take. */
+#include <algorithm>
+
+#include <cudaTypedefs.h>
+
+#include "kernels/gemm_hopper.cuh"
+#include "kernels/sgd.cuh"
+
+/* With fewer tiles than this the library's smaller ones are faster. */
+enum { MN_HOPPER_TILES = 32 };
+
+struct store_arguments {
+  float *into;
+  int64_t rows, cols;
+};
+
+/* into = d, or into += d. */
+template <bool Add> struct store_epilogue {
+  typedef store_arguments arguments;
+  enum { COLS = 256, WIDE = 128, HIGH = 8, AHEAD = 4 };
+
+  static __device__ __forceinline__ void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {
+    if constexpr (Add) mn_tile_prefetch(a.into, a.rows, a.cols, row, col, COLS, lane);
+  }
+
+  static __device__ __forceinline__ void finish(const arguments &a, float (&d)[COLS / 2], int64_t row,
+                                                int64_t col, float *piece) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int across = 0; across < COLS; across += WIDE)
+#pragma unroll
+      for (int down = 0; down < 16; down += HIGH) {
+        mn_piece_put<WIDE, HIGH>(piece, d, across, down);
+        const int64_t c = col + across + lane * 4;
+        float *to = a.into + (row + down) * a.cols + c;
+        const int rows = c < a.cols ? (int)min((int64_t)HIGH, a.rows - row - down) : 0;
+#pragma unroll
+        for (int i = 0; i < HIGH; i++) {
+          float values[4], before[4];
+          if (i >= rows) break;
+          mn_piece_get<WIDE>(values, piece, i, lane * 4);
+          if constexpr (Add) {
+            mn_load<4>(before, to + i * a.cols);
+#pragma unroll
+            for (int j = 0; j < 4; j++) values[j] += before[j];
+          }
+          mn_store<4>(to + i * a.cols, values);
+        }
+      }
+  }
+};
+
+struct update_arguments {
+  float *w, *m; /* m NULL: no momentum */
+  mn_half *half;
+  int64_t rows, cols;
+  mn_sgd_rule<float> rule;
+};
+
+/* W, momentum and W's bfloat16 copy, in place. AHEAD rows of 512 bytes, of W and of momentum, are on their
+ * way to a writer at any time. */
+struct update_epilogue {
+  typedef update_arguments arguments;
+  enum { COLS = 128, AHEAD = 8 };
+  struct ahead {
+    float w[AHEAD][4], m[AHEAD][4];
+  };
+
+  static __device__ __forceinline__ void prefetch(const arguments &, int64_t, int64_t, int) {}
+
+  static __device__ __forceinline__ void fetch(const arguments &a, ahead &next, int i, int64_t row,
+                                               int64_t col) {
+    if (row + i >= a.rows || col >= a.cols) return;
+    mn_load_once<4>(next.w[i % AHEAD], a.w + (row + i) * a.cols + col);
+    if (a.m) mn_load_once<4>(next.m[i % AHEAD], a.m + (row + i) * a.cols + col);
+  }
+
+  static __device__ __forceinline__ void begin(const arguments &a, ahead &next, int64_t row, int64_t col) {
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++) fetch(a, next, i, row, col + threadIdx.x % 32 * 4);
+  }
+
+  static __device__ __forceinline__ void finish(const arguments &a, ahead &next, int64_t row, int64_t col,
+                                                float *piece) {
+    const int lane = threadIdx.x % 32;
+    const float rate = (float)*a.rule.rate, scale = a.rule.scale ? (float)*a.rule.scale : 1.0f;
+    const bool stop = *a.rule.nonfinite;
+    col += lane * 4;
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+      float gradient[4], (&w)[4] = next.w[i % AHEAD], (&m)[4] = next.m[i % AHEAD];
+      mn_piece_get<COLS>(gradient, piece, i, lane * 4);
+#pragma unroll
+      for (int j = 0; j < 4; j++) mn_sgd_step(a.rule, rate, scale, a.m != NULL, gradient[j], w[j], m[j]);
+      const int64_t at = (row + i) * a.cols + col;
+      if (row + i < a.rows && col < a.cols && !stop) {
+        if (a.m) mn_store_once<4>(a.m + at, m);
+        mn_store_once<4>(a.w + at, w);
+        mn_half halves[4];
+        mn_to_halves<4>(halves, w);
+        if (a.half) mn_store_once<4>(a.half + at, halves);
+      }
+      if (i + AHEAD < 16) fetch(a, next, i + AHEAD, row, col);
+    }
+  }
+};
+
+static mn_status update(struct mn_stream *stream, const struct mn_hopper_product *p,
+                        const struct mn_update *u) {
+  MN_REQUIRE(u->w->real && (u->momentum || u->sgd->momentum == 0));
+  const update_arguments arguments = {static_cast<float *>(u->w->real),
+                                      static_cast<float *>(u->momentum),
+                                      static_cast<mn_half *>(u->w->half),
+                                      p->rows,
+                                      p->cols,
+                                      mn_sgd_rule_of<float>(stream, u->sgd)};
+  MN_REQUIRE(p->form == MN_TN);
+  return mn_hopper_launch<MN_TN, 128, update_epilogue>(stream, p, arguments);
+}
+
+template <bool Add>
+static mn_status store(struct mn_stream *stream, const struct mn_hopper_product *p, void *into) {
+  const store_arguments arguments = {static_cast<float *>(into), p->rows, p->cols};
+  typedef store_epilogue<Add> epilogue;
+  return p->form == MN_NT   ? mn_hopper_launch<MN_NT, 256, epilogue>(stream, p, arguments)
+         : p->form == MN_NN ? mn_hopper_launch<MN_NN, 256, epilogue>(stream, p, arguments)
+                            : mn_hopper_launch<MN_TN, 256, epilogue>(stream, p, arguments);
+}
+
+static mn_status plain(struct mn_stream *stream, const struct mn_hopper_product *p,
+                       const struct mn_epilogue *epilogue) {
+  if (epilogue->kind == MN_UPDATE) return update(stream, p, epilogue->update);
+  return epilogue->kind == MN_ADD ? store<true>(stream, p, epilogue->into)
+                                  : store<false>(stream, p, epilogue->into);
+}
+
+mn_status mn_hopper_gemm(struct mn_stream *stream, const struct mn_hopper_product *p,
+                         const struct mn_epilogue *epilogue) {
+  return epilogue->kind >= MN_BLOCK && epilogue->kind <= MN_BLOCK_BACKWARD
+             ? mn_hopper_block(stream, p, epilogue)
+             : plain(stream, p, epilogue);
+}
+
+mn_status mn_hopper_open(struct mn_cuda *cuda, const cudaDeviceProp *properties) {
+  if (properties->major != 9 || properties->minor != 0) return MN_OK;
+  enum cudaDriverEntryPointQueryResult found;
+  void *entry = NULL;
+  MN_CUDA_TRY(
+      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found));
+  if (found == cudaDriverEntryPointSuccess) cuda->encode = entry;
+  return MN_OK;
+}
+
+/* Multiples of 8 make every row of a bfloat16 operand one of 16 bytes, which TMA asks for, and keep the
+ * epilogue's 16-byte accesses whole. A row of W or z is read and written by 16 bytes too. */
+static bool block_fits(const struct mn_hopper_product *p, const struct mn_epilogue *epilogue) {
+  const struct mn_block *b = epilogue->block;
+  const int64_t width = b->channels / b->groups;
+  return b->stages == MN_STAGE_ALL && p->form == (epilogue->kind == MN_BLOCK_BACKWARD ? MN_NN : MN_NT) &&
+         width >= 8 && width <= 256 && (width & (width - 1)) == 0 &&
+         mn_aligned(16, b->bias, b->gamma, b->beta, b->z, b->target) &&
+         (!b->y || mn_aligned(16, b->y->real, b->y->half)) &&
+         (!b->dz || mn_aligned(16, b->dz->real, b->dz->half));
+}
+
+static bool update_fits(const struct mn_hopper_product *p, const struct mn_epilogue *epilogue) {
+  const struct mn_update *u = epilogue->update;
+  return p->form == MN_TN && !epilogue->into && mn_aligned(16, u->w->real, u->w->half, u->momentum);
+}
+
+bool mn_hopper_fits(const struct mn_stream *stream, const struct mn_hopper_product *p,
+                    const struct mn_epilogue *epilogue) {
+  if (!stream->cuda->encode || stream->library || stream->precision != MN_BF16) return false;
+  if (p->cols % 8 || (p->form == MN_TN ? p->rows : p->depth) % 8 || !mn_aligned(16, p->a, p->b)) return false;
+  const int64_t tiles = (p->rows + MN_TILE_ROWS - 1) / MN_TILE_ROWS * ((p->cols + 255) / 256);
+  if (p->rows <= MN_TILE_ROWS || tiles < MN_HOPPER_TILES || tiles > INT32_MAX / 4) return false;
+  if (p->rows > INT32_MAX / 2 || p->cols > INT32_MAX / 2 || p->depth > INT32_MAX / 2) return false;
+  switch (epilogue->kind) {
+  case MN_STORE:
+  case MN_ADD:
+    return mn_aligned(16, epilogue->into);
+  case MN_UPDATE:
+    return update_fits(p, epilogue);
+  default:
+    return block_fits(p, epilogue);
+  }
+}
+
+mn_status mn_hopper_map(struct mn_stream *stream, CUtensorMap *out, const void *matrix, bool down,
+                        int64_t across, int64_t depth, int box) {
+  const cuuint64_t sizes[2] = {(cuuint64_t)(down ? across : depth), (cuuint64_t)(down ? depth : across)};
+  const cuuint64_t stride[1] = {sizes[0] * 2};
+  const cuuint32_t boxes[2] = {64, (cuuint32_t)(down ? MN_TILE_DEPTH : box)}, steps[2] = {1, 1};
+  CUresult result = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(stream->cuda->encode)(
+      out, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void *>(matrix), sizes, stride, boxes, steps,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? MN_OK
+                                : mn_fail(MN_LIBRARY, "CUDA: cuTensorMapEncodeTiled: error %d", (int)result);
+}
