@@ -1,0 +1,198 @@
+/* minnow as tests/peers times it: something to call again and again, behind a C interface for Python's
+ * ctypes.
+ *
+ * A handle is one thing to call, with a context, a stream and random data of its own. A call only gives work
+ * to the device, as a call of every other peer does, and the clock is the caller's. Every int returned is a
+ * mn_status; mn_message(), which this library exports too, says why. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/model.h"
+#include "train/sgd.h"
+
+/* In the order of `names`, by which minnow_peer_open takes them. */
+enum what { FORWARD, STEP, PRODUCT_NT, PRODUCT_NN, PRODUCT_TN, COPY, WHATS };
+static const char *const names[WHATS] = {"forward", "step", "x*W^T", "dz*W", "dz^T*x", "copy"};
+
+enum { SEED = 7 };
+static const size_t COPIED_BYTES = (size_t)512 << 20;  /* larger than any cache */
+static const size_t FLUSHED_BYTES = (size_t)256 << 20; /* as KernelBench flushes the L2 cache */
+
+struct minnow_peer {
+  enum what what;
+  struct mn_context *context;
+  struct mn_model *model;         /* FORWARD, STEP */
+  struct mn_optimizer *optimizer; /* STEP */
+  struct mn_pass *pass;
+  struct mn_tensor *left, *right; /* PRODUCT_… */
+  void *from, *into;              /* COPY; where a product is stored */
+  void *flushed;                  /* taken by the first minnow_peer_cold */
+};
+
+/* shape: N, I, C, G. `*out` is the caller's, for minnow_peer_close. */
+int minnow_peer_open(struct minnow_peer **out, const char *what, const int64_t shape[4], const char *device,
+                     const char *precision);
+void minnow_peer_close(struct minnow_peer *peer); /* NULL is fine */
+int minnow_peer_call(struct minnow_peer *peer);
+int minnow_peer_sync(struct minnow_peer *peer);
+/* MN_FAILED after values that are not finite, which updates skip: such a step looks faster than it is. */
+int minnow_peer_check(struct minnow_peer *peer);
+/* What a forward or a step holds on the device. */
+int64_t minnow_peer_bytes(const struct minnow_peer *peer);
+/* The milliseconds of one call, by the device's own clock, after the L2 cache was flushed. */
+int minnow_peer_cold(struct minnow_peer *peer, double *milliseconds);
+/* Parameters by PyTorch's names, and "x", from floats on the host; y to them. FORWARD only. */
+int minnow_peer_write(struct minnow_peer *peer, const char *name, const float *values);
+int minnow_peer_read(struct minnow_peer *peer, float *y);
+const char *minnow_peer_version(void);
+
+static mn_status fill(struct mn_context *context, struct mn_operand *operand, uint32_t which) {
+  MN_TRY(context->kernels->uniform(context->stream, operand->real, operand->rows * operand->cols, SEED,
+                                   MN_RANDOM_CHECK + which, 0, 1));
+  operand->stale = 1;
+  return mn_operand_prepare(context, operand);
+}
+
+/* The rate is so small that no number of steps leads the weights anywhere. */
+static mn_status open_model(struct minnow_peer *p, const int64_t shape[4]) {
+  struct mn_model_config config = {.inputs = shape[1],
+                                   .depth = 1,
+                                   .hidden = {shape[2]},
+                                   .groups = shape[3],
+                                   .eps = 1e-5,
+                                   .slope = 0.01,
+                                   .loss = MN_LOSS_MSE,
+                                   .plan = MN_PLAN_BLOCK};
+  MN_TRY(mn_model_open(&p->model, p->context, &config));
+  MN_TRY(mn_model_initialise(p->model, SEED));
+  MN_TRY(fill(p->context, &p->model->blocks[0].gamma->value, 0));
+  MN_TRY(fill(p->context, &p->model->blocks[0].beta->value, 1));
+  if (p->what == STEP) {
+    struct mn_sgd_config sgd = {.momentum = 0.9, .accumulate = 1};
+    MN_TRY(mn_optimizer_open(&p->optimizer, p->model, &sgd));
+    MN_TRY(mn_optimizer_rate(p->optimizer, 1e-6));
+  }
+  enum mn_pass_kind kind = p->what == STEP ? MN_PASS_TRAIN : MN_PASS_PREDICT;
+  MN_TRY(mn_pass_open(&p->pass, p->model, kind, shape[0], 1, 0));
+  MN_TRY(fill(p->context, &p->pass->x->value, 2));
+  return p->pass->target ? fill(p->context, &p->pass->target->value, 3) : MN_OK;
+}
+
+/* x [N, I], W [C, I] and dz [N, C] are the operands, two of them at a time. */
+static mn_status open_product(struct minnow_peer *p, const int64_t shape[4]) {
+  int64_t n = shape[0], i = shape[1], c = shape[2];
+  int64_t results = p->what == PRODUCT_NT ? n * c : p->what == PRODUCT_NN ? n * i : c * i;
+  p->context->stream->library = 1; /* this is what our own products are held against */
+  MN_TRY(mn_tensor_parameter(p->context, &p->left, "left", 2, n, p->what == PRODUCT_NT ? i : c));
+  MN_TRY(mn_tensor_parameter(p->context, &p->right, "right", 2, p->what == PRODUCT_TN ? n : c, i));
+  MN_TRY(fill(p->context, &p->left->value, 4));
+  MN_TRY(fill(p->context, &p->right->value, 5));
+  return p->context->kernels->allocate(p->context->stream, &p->into,
+                                       (size_t)results * p->context->stream->real);
+}
+
+static mn_status open_copy(struct minnow_peer *p) {
+  const struct mn_kernels *k = p->context->kernels;
+  struct mn_operand source = {.rows = 1, .cols = (int64_t)(COPIED_BYTES / p->context->stream->real)};
+  MN_TRY(k->allocate(p->context->stream, &p->from, COPIED_BYTES));
+  MN_TRY(k->allocate(p->context->stream, &p->into, COPIED_BYTES));
+  source.real = p->from;
+  return fill(p->context, &source, 6);
+}
+
+static mn_status open_parts(struct minnow_peer *p, const char *what, const int64_t shape[4],
+                            const char *device, const char *precision) {
+  while (p->what < WHATS && strcmp(names[p->what], what) != 0) p->what++;
+  if (p->what == WHATS) return mn_fail(MN_USAGE, "nothing to time is called '%s'", what);
+  MN_TRY(mn_context_open(&p->context, device, precision));
+  if (p->what == COPY) return open_copy(p);
+  return p->what < PRODUCT_NT ? open_model(p, shape) : open_product(p, shape);
+}
+
+int minnow_peer_open(struct minnow_peer **out, const char *what, const int64_t shape[4], const char *device,
+                     const char *precision) {
+  struct minnow_peer *p = *out = calloc(1, sizeof *p);
+  if (!p) return mn_fail(MN_NO_MEMORY, "no memory for a peer");
+  mn_status status = open_parts(p, what, shape, device, precision);
+  if (status == MN_OK) return MN_OK;
+  minnow_peer_close(p);
+  *out = NULL;
+  return status;
+}
+
+void minnow_peer_close(struct minnow_peer *p) {
+  if (!p) return;
+  mn_pass_close(p->pass);
+  mn_optimizer_close(p->optimizer);
+  mn_model_close(p->model);
+  if (p->context) {
+    mn_tensor_free(p->context, p->left);
+    mn_tensor_free(p->context, p->right);
+    void *const buffers[] = {p->from, p->into, p->flushed};
+    for (int i = 0; i < 3; i++) p->context->kernels->release(p->context->stream, buffers[i]);
+  }
+  mn_context_close(p->context);
+  free(p);
+}
+
+int minnow_peer_call(struct minnow_peer *p) {
+  static const enum mn_form forms[WHATS] = {[PRODUCT_NT] = MN_NT, [PRODUCT_NN] = MN_NN, [PRODUCT_TN] = MN_TN};
+  struct mn_stream *stream = p->context->stream;
+  if (p->what == FORWARD) return mn_tape_forward(p->pass->tape);
+  if (p->what == STEP) {
+    MN_TRY(mn_tape_step(p->pass->tape));
+    return mn_optimizer_step(p->optimizer);
+  }
+  if (p->what == COPY) return p->context->kernels->copy(stream, p->into, p->from, COPIED_BYTES);
+  struct mn_epilogue store = {.kind = MN_STORE, .into = p->into};
+  return p->context->kernels->gemm(stream, forms[p->what], &p->left->value, &p->right->value, &store);
+}
+
+int minnow_peer_sync(struct minnow_peer *p) {
+  return p->context->kernels->synchronize(p->context->stream);
+}
+
+int minnow_peer_check(struct minnow_peer *p) {
+  struct mn_stream *stream = p->context->stream;
+  int nonfinite;
+  MN_TRY(p->context->kernels->download(stream, &nonfinite, stream->nonfinite, sizeof nonfinite));
+  return nonfinite ? mn_fail(MN_FAILED, "values that are not finite: this time means nothing") : MN_OK;
+}
+
+int64_t minnow_peer_bytes(const struct minnow_peer *p) {
+  return (int64_t)p->context->bytes;
+}
+
+int minnow_peer_cold(struct minnow_peer *p, double *milliseconds) {
+  const struct mn_kernels *k = p->context->kernels;
+  struct mn_stream *stream = p->context->stream;
+  if (!p->flushed) MN_TRY(k->allocate(stream, &p->flushed, FLUSHED_BYTES));
+  MN_TRY(k->zero(stream, p->flushed, FLUSHED_BYTES));
+  MN_TRY(k->mark(stream, 0));
+  MN_TRY(minnow_peer_call(p));
+  MN_TRY(k->mark(stream, 1));
+  return k->elapsed(stream, milliseconds);
+}
+
+int minnow_peer_write(struct minnow_peer *p, const char *name, const float *values) {
+  struct mn_stream *stream = p->context->stream;
+  struct mn_tensor *tensor = strcmp(name, "x") == 0 ? p->pass->x : NULL;
+  for (int i = 0; i < p->model->count; i++)
+    if (strcmp(p->model->parameters[i]->name, name) == 0) tensor = p->model->parameters[i];
+  if (!tensor) return mn_fail(MN_USAGE, "no tensor is called '%s'", name);
+  if (stream->real != sizeof *values) return mn_fail(MN_USAGE, "only floats are written here");
+  size_t bytes = (size_t)mn_tensor_count(tensor) * sizeof *values;
+  MN_TRY(p->context->kernels->upload(stream, tensor->value.real, values, bytes));
+  MN_TRY(p->context->kernels->synchronize(stream));
+  tensor->value.stale = 1;
+  return mn_operand_prepare(p->context, &tensor->value);
+}
+
+int minnow_peer_read(struct minnow_peer *p, float *y) {
+  size_t bytes = (size_t)mn_tensor_count(p->pass->y) * sizeof *y;
+  return p->context->kernels->download(p->context->stream, y, p->pass->y->value.real, bytes);
+}
+
+const char *minnow_peer_version(void) {
+  return MN_VERSION;
+}

@@ -1,0 +1,94 @@
+"""How every figure is taken, the same way for every peer, and the loop by which a child process serves its own.
+
+A stretch is as many calls as fill 20 ms, given to the device one after the other between two waits for it. So what a
+call costs on the host counts where the device has to wait for it, as in a training loop, and not otherwise; and the
+one clock is the host's, which all peers share."""
+import json
+import math
+import os
+import statistics
+import sys
+import time
+
+STRETCH_S = 0.020
+REPETITIONS = 20
+
+
+def stretch(call, sync, count):
+  sync()
+  start = time.perf_counter()
+  for _ in range(count):
+    call()
+  sync()
+  return (time.perf_counter() - start) / count
+
+
+def measure(call, sync, warm_s, budget_s):
+  """The median and the quartiles, in ms. Past four times the budget, fewer repetitions have to do."""
+  stretch(call, sync, 1)  # what the first call sets up is nobody's time
+  count, start = 1, time.perf_counter()
+  while True:
+    each = stretch(call, sync, count)
+    if each * count < STRETCH_S:
+      count *= 2
+    elif time.perf_counter() - start >= warm_s:
+      break
+  count = math.ceil(STRETCH_S / each)
+  times, start = [], time.perf_counter()
+  while len(times) < REPETITIONS or time.perf_counter() - start < budget_s:
+    if len(times) >= 3 and time.perf_counter() - start > 4 * budget_s:
+      break
+    times.append(1e3 * stretch(call, sync, count))
+  low, median, high = statistics.quantiles(times, n=4)
+  return {"ms": median, "quartiles": [low, high], "repetitions": len(times), "calls": count}
+
+
+def cold(once):
+  """KernelBench's protocol; once() flushes the L2 cache, then makes one call, whose milliseconds it returns."""
+  for _ in range(3):
+    once()
+  times = [once() for _ in range(100)]
+  return {"ms": statistics.median(times), "mean_ms": statistics.mean(times)}
+
+
+class Peer:
+  """What a child serves; each method but make() is a request. A subject is a row of the tables and what is timed."""
+
+  def __init__(self):
+    self.ready = {}
+
+  def make(self, row, what):
+    """Builds what is to be timed: call(), which gives the device one run of it, and sync(), which waits for all."""
+    raise NotImplementedError
+
+  def prepare(self, row, what):
+    call, sync = self.ready[row, what] = self.make(row, what)
+    call()
+    sync()
+
+  def time(self, row, what, warm_s, budget_s):
+    return measure(*self.ready[row, what], warm_s, budget_s)
+
+  def close(self):
+    """Gives back what open() and prepare() took."""
+    self.ready.clear()
+
+
+def reason(error):
+  """The first line of what an exception says; the rest are other people's stack frames."""
+  lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+  return f"{type(error).__name__}: {lines[0] if lines else ''}"[:200].rstrip(": ")
+
+
+def serve(peer):
+  """One JSON request a line from stdin, {"do": method, ...}, one JSON reply a line to the stdout of the start: what
+  else prints, prints to stderr."""
+  replies = os.fdopen(os.dup(1), "w")
+  os.dup2(2, 1)
+  for line in sys.stdin:
+    request = json.loads(line)
+    try:
+      reply = {"value": getattr(peer, request.pop("do"))(**request)}
+    except Exception as error:  # whatever a peer meets is a result: it is named in the table
+      reply = {"error": reason(error)}
+    print(json.dumps(reply), file=replies, flush=True)
