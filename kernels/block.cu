@@ -16,7 +16,6 @@ enum { WARPS = MN_CUDA_THREADS / 32, WALK_THREADS = 1024, WIDEST = 256 };
 struct place {
   int64_t group, first; /* column of its first value */
   int lane;             /* within the group */
-  bool leads;           /* the one that writes what a group has one of */
 };
 
 /* Adds up a block's warps, in order, and writes its part of the chunk's column sums. */
@@ -55,11 +54,16 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const 
   const unsigned stages = Stages ? Stages : a.stages;
   const int lanes = L > 0 ? L : a.lanes, lane = threadIdx.x % 32;
   const int64_t tile = blockIdx.x % a.tiles, chunk = blockIdx.x / a.tiles;
-  place p = {tile * (32 / lanes) + lane / lanes, 0, lane % lanes, false};
+  place p = {tile * (32 / lanes) + lane / lanes, 0, lane % lanes};
+  const bool inside = p.group < a.groups;
+  if (!inside) p.group = 0; /* a place that can be read */
   p.first = p.group * a.width + p.lane * W;
   int64_t held = (a.width / W - p.lane + lanes - 1) / lanes * W; /* of the group, by this lane */
-  mn_group<V, L, Full, Real> group = {lanes, p.group >= a.groups ? 0 : Full ? V : (int)held, a.inverse};
-  p.leads = p.group < a.groups && p.lane == 0;
+  const mn_group<V, L, Full, Real> group = {lanes,
+                                            !inside ? 0
+                                            : Full  ? V
+                                                    : (int)held,
+                                            a.inverse, inside && p.lane == 0};
 
   Real bias[V] = {}, gamma[V] = {}, beta[V] = {}, sums[3][V] = {}, poison = 0;
   if (Kind != MN_BLOCK_BACKWARD && (stages & MN_STAGE_BIAS)) io::load(bias, a.bias + p.first, group);
@@ -68,26 +72,23 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const 
     io::load(beta, a.beta + p.first, group);
   }
   const int64_t first_row = chunk * MN_CHUNK_ROWS + threadIdx.x / 32;
-  const int64_t left = min(a.rows - first_row, (int64_t)MN_CHUNK_ROWS);
-  const int64_t row_step = WARPS * a.channels, statistic_step = WARPS * a.groups;
-  int64_t at = first_row * a.channels + p.first, statistic = first_row * a.groups + p.group;
   for (int turn = 0; turn < MN_CHUNK_ROWS / WARPS; turn += AHEAD) {
-    mn_row<V, Real> rows[AHEAD];
+    const int64_t row = first_row + turn * WARPS, some_row = min(row, a.rows - 1);
+    mn_rows<V, AHEAD, Real> rows;
+    rows.at = some_row * a.channels + p.first, rows.statistic = some_row * a.groups + p.group;
+    rows.step = WARPS;
+    rows.count = row < a.rows ? (int)min((a.rows - row + WARPS - 1) / WARPS, (int64_t)AHEAD) : 0;
 #pragma unroll
-    for (int i = 0; i < AHEAD; i++)
-      if ((turn + i) * WARPS < left) {
-        io::load(rows[i].d, a.d + at + i * row_step, group);
-        mn_row_fetch<Kind, W, K, L, Full>(a, stages, group, rows[i], at + i * row_step,
-                                          statistic + i * statistic_step);
-      }
+    for (int i = 0; i < AHEAD; i++) {
 #pragma unroll
-    for (int i = 0; i < AHEAD; i++)
-      if ((turn + i) * WARPS < left)
-        poison += mn_row_finish<Kind, W, K, L, Full>(a, stages, p.leads, group, rows[i], at + i * row_step,
-                                                     statistic + i * statistic_step, bias, gamma, beta, sums);
-    at += AHEAD * row_step, statistic += AHEAD * statistic_step;
+      for (int k = 0; k < V; k++) rows.row[i].d[k] = 0;
+      if (i < rows.count) io::load(rows.row[i].d, a.d + rows.at + i * WARPS * a.channels, group);
+    }
+    mn_rows_fetch<Kind, W, K>(a, stages, group, rows);
+    poison += mn_rows_finish<Kind, W, K>(a, stages, group, rows, bias, gamma, beta, sums);
   }
-  if (group.valid > 0 && !(poison == 0)) *a.nonfinite = 1;
+  if constexpr (Kind != MN_BLOCK) poison += mn_sums_poison(sums);
+  if (inside && !(poison == 0)) *a.nonfinite = 1;
   if constexpr (Kind != MN_BLOCK) write_sums<W, K, L, Full>(a, stages, tile, chunk, lanes, sums);
 }
 
@@ -125,10 +126,11 @@ static __device__ element<Real> element_at(const mn_block_arguments<Real> &a, co
   e.z = saved_z<Kind>(a, row, column);
   e.standard = norm ? mn_standardise(e.z, s.mean, s.rstd) : e.z;
   e.v = norm ? mn_normalise(a.stages, e.standard, a.gamma[column], a.beta[column]) : e.z;
-  e.y = mn_activate(a.stages, e.v, a.slope);
+  const Real steepness = mn_steepness(a.stages, e.v, a.slope);
+  e.y = steepness * e.v;
   e.error = Kind == MN_BLOCK_LOSS ? e.y - a.target[row * a.channels + column] : Real(0);
   Real dy = Kind == MN_BLOCK_BACKWARD ? a.d[row * a.channels + column] : a.factor * e.error;
-  e.g = Kind == MN_BLOCK ? Real(0) : mn_gradient(a.stages, dy, e.v, a.slope);
+  e.g = Kind == MN_BLOCK ? Real(0) : steepness * dy;
   return e;
 }
 

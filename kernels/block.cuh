@@ -18,16 +18,11 @@ __device__ __forceinline__ Real mn_normalise(unsigned stages, Real standard, Rea
   return stages & MN_STAGE_NORM ? fma(standard, gamma, beta) : standard;
 }
 
-template <typename Real> __device__ __forceinline__ Real mn_activate(unsigned stages, Real v, Real slope) {
-  Real a = !(stages & MN_STAGE_ACTIVATE) || v > 0 ? v : slope * v;
-  return stages & MN_STAGE_SUM ? a + a : a;
-}
-
-/* dL/dv, from dy; at v = 0 the slope's side. */
-template <typename Real>
-__device__ __forceinline__ Real mn_gradient(unsigned stages, Real dy, Real v, Real slope) {
-  Real g = stages & MN_STAGE_SUM ? dy + dy : dy;
-  return !(stages & MN_STAGE_ACTIVATE) || v > 0 ? g : slope * g;
+/* dy/dv, so that y = slope·v and g = slope·dy; at v = 0 the slope's side. Twice the slope is exact, so the
+ * sum is the one of two equal terms to the bit. */
+template <typename Real> __device__ __forceinline__ Real mn_steepness(unsigned stages, Real v, Real slope) {
+  const Real sum = stages & MN_STAGE_SUM ? 2 : 1;
+  return !(stages & MN_STAGE_ACTIVATE) || v > 0 ? sum : sum * slope;
 }
 
 /* dz, from h = g·gamma and the group's means of h and h·ẑ. */
@@ -46,6 +41,7 @@ template <typename Real> __device__ __forceinline__ Real mn_poison(Real poison, 
 template <int V, int L, bool Full, typename Real> struct mn_group {
   int lanes, valid;
   Real inverse; /* 1/D */
+  bool leads;   /* this lane writes what a group has one of */
 
   __device__ __forceinline__ Real sum(Real x) const { return mn_lanes_sum<L>(x, lanes); }
   __device__ __forceinline__ bool has(int i) const { return Full || i < valid; }
@@ -81,29 +77,30 @@ __device__ __forceinline__ void mn_group_statistics(const mn_group<V, L, Full, R
   rstd = rsqrt(fma(group.sum(squares), group.inverse, eps));
 }
 
-/* ẑ (without MN_STAGE_NORM: z) and v of a group. */
+/* ẑ (without MN_STAGE_NORM: z), y and dy/dv of a group. */
 template <int V, typename Real>
-__device__ __forceinline__ void mn_group_normalise(unsigned stages, Real (&standard)[V], Real (&v)[V],
-                                                   const Real (&z)[V], Real mean, Real rstd,
-                                                   const Real (&gamma)[V], const Real (&beta)[V]) {
+__device__ __forceinline__ void
+mn_group_forward(unsigned stages, Real (&standard)[V], Real (&y)[V], Real (&steepness)[V], const Real (&z)[V],
+                 Real mean, Real rstd, const Real (&gamma)[V], const Real (&beta)[V], Real slope) {
 #pragma unroll
   for (int i = 0; i < V; i++) {
     standard[i] = stages & MN_STAGE_NORM ? mn_standardise(z[i], mean, rstd) : z[i];
-    v[i] = mn_normalise(stages, standard[i], gamma[i], beta[i]);
+    const Real v = mn_normalise(stages, standard[i], gamma[i], beta[i]);
+    steepness[i] = mn_steepness(stages, v, slope);
+    y[i] = steepness[i] * v;
   }
 }
 
 /* d: dy in, dz out. sums: what this group adds to the columns of dbias, dgamma, dbeta. Registers that the
  * group does not have hold dy = 0 and a finite ẑ. */
 template <int V, int L, bool Full, typename Real>
-__device__ __forceinline__ void mn_group_backward(const mn_group<V, L, Full, Real> &group, unsigned stages,
-                                                  Real (&d)[V], Real (&sums)[3][V], const Real (&standard)[V],
-                                                  const Real (&v)[V], const Real (&gamma)[V], Real rstd,
-                                                  Real slope) {
+__device__ __forceinline__ void
+mn_group_backward(const mn_group<V, L, Full, Real> &group, unsigned stages, Real (&d)[V], Real (&sums)[3][V],
+                  const Real (&standard)[V], const Real (&steepness)[V], const Real (&gamma)[V], Real rstd) {
   Real m1 = 0, m2 = 0;
 #pragma unroll
   for (int i = 0; i < V; i++) {
-    d[i] = mn_gradient(stages, d[i], v[i], slope);
+    d[i] *= steepness[i];
     if (!(stages & MN_STAGE_NORM)) continue;
     sums[1][i] = fma(d[i], standard[i], sums[1][i]);
     sums[2][i] += d[i];
@@ -117,10 +114,8 @@ __device__ __forceinline__ void mn_group_backward(const mn_group<V, L, Full, Rea
 #pragma unroll
     for (int i = 0; i < V; i++) d[i] = mn_centre(d[i], standard[i], m1, m2, rstd);
   }
-  if (stages & MN_STAGE_BIAS) {
 #pragma unroll
-    for (int i = 0; i < V; i++) sums[0][i] += d[i];
-  }
+  for (int i = 0; i < V; i++) sums[0][i] += d[i];
 }
 
 #endif

@@ -60,9 +60,16 @@ static mn_block_arguments<Real> mn_block_arguments_of(struct mn_stream *stream, 
   return a;
 }
 
-/* What a lane has of a row: d, or what stands in its place, z (backward) or the target (loss), the group's
- * statistics (backward). factor 0: the row is not there and adds nothing to the column sums. */
-template <int V, typename Real> struct mn_row { Real d[V], other[V], mean, rstd, factor; };
+/* What a lane has of some rows at once, `step` apart: d, or what stands in its place; z (backward) or the
+ * target (loss); the group's statistics (backward). Of the rows the first `count` are there; from the others
+ * nothing is read or written, and nothing is added to the column sums. */
+template <int V, int Rows, typename Real> struct mn_rows {
+  struct {
+    Real d[V], other[V], mean, rstd;
+  } row[Rows];
+  int64_t at, statistic; /* where the lane's first column, the group's statistics are in the first row */
+  int step, count;
+};
 
 /* How a lane's values lie in memory: value i of its V = W·K is (i/W·L)·W + i%W columns on from its first. */
 template <int W, int K, int L, bool Full, typename Real> struct mn_lanes_of {
@@ -81,6 +88,16 @@ template <int W, int K, int L, bool Full, typename Real> struct mn_lanes_of {
     }
   }
 
+  static __device__ __forceinline__ void load_all(Real (&out)[V], const Real *from, const group &g) {
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+      Real part[W];
+      mn_load<W>(part, from + k * count(g) * W);
+#pragma unroll
+      for (int i = 0; i < W; i++) out[k * W + i] = part[i];
+    }
+  }
+
   static __device__ __forceinline__ void store(Real *real, mn_half *half, int64_t at, const Real (&from)[V],
                                                const group &g) {
 #pragma unroll
@@ -93,77 +110,163 @@ template <int W, int K, int L, bool Full, typename Real> struct mn_lanes_of {
   }
 };
 
-/* What a row needs from memory beside d. Fetched before an earlier row writes. */
-template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, typename Real>
-static __device__ __forceinline__ void mn_row_fetch(const mn_block_arguments<Real> &a, unsigned stages,
-                                                    const mn_group<W * K, L, Full, Real> &group,
-                                                    mn_row<W * K, Real> &row, int64_t at, int64_t statistic) {
+/* What rows need from memory beside d. Fetched before earlier rows are written. A Full group reads without
+ * asking, in the place of rows that are not there the first one again (`at` and `statistic` are inside of the
+ * matrix in any case), because loads under a condition are waited for at once. */
+template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, int Rows, typename Real>
+static __device__ __forceinline__ void mn_rows_fetch(const mn_block_arguments<Real> &a, unsigned stages,
+                                                     const mn_group<W * K, L, Full, Real> &group,
+                                                     mn_rows<W * K, Rows, Real> &rows) {
   typedef mn_lanes_of<W, K, L, Full, Real> io;
-  row.mean = row.rstd = 0;
-  row.factor = a.factor;
-  if constexpr (Kind == MN_BLOCK_LOSS) io::load(row.other, a.target + at, group);
-  if constexpr (Kind == MN_BLOCK_BACKWARD) {
-    if (stages & (MN_STAGE_NORM | MN_STAGE_ACTIVATE))
-      io::load(row.other, a.z + at, group);
-    else
+  if constexpr (Kind == MN_BLOCK) return;
+  const bool reads = Kind == MN_BLOCK_LOSS || stages & (MN_STAGE_NORM | MN_STAGE_ACTIVATE);
+  const Real *from = Kind == MN_BLOCK_LOSS ? a.target : a.z;
+#pragma unroll
+  for (int r = 0; r < Rows; r++) {
+    auto &row = rows.row[r];
+    const int64_t down = r < rows.count ? r * rows.step : 0;
+    if (Full && reads) {
+      io::load_all(row.other, from + rows.at + down * a.channels, group);
+    } else {
 #pragma unroll
       for (int i = 0; i < W * K; i++) row.other[i] = 0;
-    if ((stages & MN_STAGE_NORM) && group.valid > 0) {
-      row.mean = a.mean[statistic];
-      row.rstd = a.rstd[statistic];
+      if (reads && r < rows.count) io::load(row.other, from + rows.at + down * a.channels, group);
+    }
+    row.mean = row.rstd = 0;
+    if (Kind == MN_BLOCK_BACKWARD && (stages & MN_STAGE_NORM)) {
+      row.mean = a.mean[rows.statistic + down * a.groups];
+      row.rstd = a.rstd[rows.statistic + down * a.groups];
     }
   }
 }
 
-/* From what was fetched to what is saved; sums: what the row adds to the columns of dbias, dgamma, dbeta.
- * Returns 0, or NaN when a value is not finite. */
-template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, typename Real>
-static __device__ __forceinline__ Real mn_row_finish(const mn_block_arguments<Real> &a, unsigned stages,
-                                                     bool leads, const mn_group<W * K, L, Full, Real> &group,
-                                                     mn_row<W * K, Real> &row, int64_t at, int64_t statistic,
-                                                     const Real (&bias)[W * K], const Real (&gamma)[W * K],
-                                                     const Real (&beta)[W * K], Real (&sums)[3][W * K]) {
+/* All rows' d to a matrix, in the forms that are not NULL. */
+template <int W, int K, int L, bool Full, int Rows, typename Real>
+static __device__ __forceinline__ void mn_rows_store(Real *real, mn_half *half, int64_t channels,
+                                                     const mn_group<W * K, L, Full, Real> &group,
+                                                     const mn_rows<W * K, Rows, Real> &rows) {
+  if (!real && !half) return;
+#pragma unroll
+  for (int r = 0; r < Rows; r++)
+    if (r < rows.count)
+      mn_lanes_of<W, K, L, Full, Real>::store(real, half, rows.at + (int64_t)r * rows.step * channels,
+                                              rows.row[r].d, group);
+}
+
+/* What a group has one of, a row. */
+template <int V, int L, bool Full, int Rows, typename Real>
+static __device__ __forceinline__ void
+mn_rows_note(Real *to, int64_t groups, const mn_group<V, L, Full, Real> &group,
+             const mn_rows<V, Rows, Real> &rows, const Real (&values)[Rows]) {
+  if (!to || !group.leads) return;
+#pragma unroll
+  for (int r = 0; r < Rows; r++)
+    if (r < rows.count) to[rows.statistic + (int64_t)r * rows.step * groups] = values[r];
+}
+
+/* d becomes y, which is saved, and steepness dy/dv; standard is ẑ. Each step takes all rows before the next
+ * does, so that none waits for another's sums over the lanes. */
+template <int W, int K, int L, bool Full, int Rows, typename Real>
+static __device__ __forceinline__ void
+mn_rows_forward(const mn_block_arguments<Real> &a, unsigned stages,
+                const mn_group<W * K, L, Full, Real> &group, mn_rows<W * K, Rows, Real> &rows,
+                Real (&standard)[Rows][W * K], Real (&steepness)[Rows][W * K], const Real (&bias)[W * K],
+                const Real (&gamma)[W * K], const Real (&beta)[W * K]) {
+  Real mean[Rows], rstd[Rows];
+  if (stages & MN_STAGE_BIAS)
+#pragma unroll
+    for (int r = 0; r < Rows; r++)
+#pragma unroll
+      for (int i = 0; i < W * K; i++) rows.row[r].d[i] += bias[i];
+  mn_rows_store<W, K>(a.z, (mn_half *)NULL, a.channels, group, rows);
+  if (stages & MN_STAGE_NORM) {
+#pragma unroll
+    for (int r = 0; r < Rows; r++) {
+      mn_group_statistics(group, mean[r], rstd[r], rows.row[r].d, a.eps);
+      rows.row[r].mean = mean[r], rows.row[r].rstd = rstd[r];
+    }
+    mn_rows_note(a.mean, a.groups, group, rows, mean);
+    mn_rows_note(a.rstd, a.groups, group, rows, rstd);
+  }
+#pragma unroll
+  for (int r = 0; r < Rows; r++) {
+    auto &row = rows.row[r];
+    mn_group_forward(stages, standard[r], row.d, steepness[r], row.d, row.mean, row.rstd, gamma, beta,
+                     a.slope);
+  }
+  mn_rows_store<W, K>(a.y, a.y_half, a.channels, group, rows);
+}
+
+/* The squared error of every row is saved, and d = y becomes dy. Returns 0, or NaN when an error is not
+ * finite. */
+template <int V, int L, bool Full, int Rows, typename Real>
+static __device__ __forceinline__ Real mn_rows_loss(const mn_block_arguments<Real> &a,
+                                                    const mn_group<V, L, Full, Real> &group,
+                                                    mn_rows<V, Rows, Real> &rows) {
+  Real loss[Rows], poison = 0;
+#pragma unroll
+  for (int r = 0; r < Rows; r++) {
+    const Real factor = r < rows.count ? a.factor : Real(0);
+    loss[r] = 0;
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+      Real error = group.has(i) ? rows.row[r].d[i] - rows.row[r].other[i] : Real(0);
+      loss[r] = fma(error, error, loss[r]);
+      rows.row[r].d[i] = factor * error;
+    }
+    loss[r] = group.sum(loss[r]);
+    if (r < rows.count) poison = mn_poison(poison, loss[r]);
+  }
+  mn_rows_note(a.loss, a.groups, group, rows, loss);
+  return poison;
+}
+
+/* From what was fetched to what is saved; sums: what the rows add to the columns of dbias, dgamma, dbeta.
+ * Returns 0, or NaN when a value is not finite that the column sums will not show. */
+template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, int Rows, typename Real>
+static __device__ __forceinline__ Real mn_rows_finish(const mn_block_arguments<Real> &a, unsigned stages,
+                                                      const mn_group<W * K, L, Full, Real> &group,
+                                                      mn_rows<W * K, Rows, Real> &rows,
+                                                      const Real (&bias)[W * K], const Real (&gamma)[W * K],
+                                                      const Real (&beta)[W * K], Real (&sums)[3][W * K]) {
   constexpr int V = W * K;
-  typedef mn_lanes_of<W, K, L, Full, Real> io;
-  Real standard[V], v[V], poison = 0;
+  Real standard[Rows][V], steepness[Rows][V], poison = 0;
   if constexpr (Kind == MN_BLOCK_BACKWARD) {
-    mn_group_normalise(stages, standard, v, row.other, row.mean, row.rstd, gamma, beta);
+#pragma unroll
+    for (int r = 0; r < Rows; r++) {
+      auto &row = rows.row[r];
+      Real y[V];
+      mn_group_forward(stages, standard[r], y, steepness[r], row.other, row.mean, row.rstd, gamma, beta,
+                       a.slope);
+    }
   } else {
-    if (stages & MN_STAGE_BIAS)
-#pragma unroll
-      for (int i = 0; i < V; i++) row.d[i] += bias[i];
-    if (a.z) io::store(a.z, NULL, at, row.d, group);
-    if (stages & MN_STAGE_NORM) {
-      mn_group_statistics(group, row.mean, row.rstd, row.d, a.eps);
-      if (leads && a.mean) a.mean[statistic] = row.mean;
-      if (leads && a.rstd) a.rstd[statistic] = row.rstd;
-    }
-    mn_group_normalise(stages, standard, v, row.d, row.mean, row.rstd, gamma, beta);
-#pragma unroll
-    for (int i = 0; i < V; i++) {
-      row.d[i] = mn_activate(stages, v[i], a.slope);
-      poison = mn_poison(poison, row.d[i]);
-    }
-    if (a.y || a.y_half) io::store(a.y, a.y_half, at, row.d, group);
+    mn_rows_forward<W, K>(a, stages, group, rows, standard, steepness, bias, gamma, beta);
   }
-  if constexpr (Kind == MN_BLOCK_LOSS) {
-    Real loss = 0;
+  if constexpr (Kind == MN_BLOCK) {
 #pragma unroll
-    for (int i = 0; i < V; i++) {
-      Real error = group.has(i) ? row.d[i] - row.other[i] : Real(0);
-      loss = fma(error, error, loss);
-      row.d[i] = row.factor * error;
-    }
-    loss = group.sum(loss);
-    poison = mn_poison(poison, loss);
-    if (leads && a.loss) a.loss[statistic] = loss;
-  }
-  if constexpr (Kind != MN_BLOCK) {
-    mn_group_backward(group, stages, row.d, sums, standard, v, gamma, row.rstd, a.slope);
+    for (int r = 0; r < Rows; r++)
 #pragma unroll
-    for (int i = 0; i < V; i++) poison = mn_poison(poison, row.d[i]);
-    io::store(a.dz, a.dz_half, at, row.d, group);
+      for (int i = 0; i < V; i++)
+        if (r < rows.count) poison = mn_poison(poison, rows.row[r].d[i]);
+  } else {
+    if constexpr (Kind == MN_BLOCK_LOSS) poison = mn_rows_loss(a, group, rows);
+#pragma unroll
+    for (int r = 0; r < Rows; r++)
+      mn_group_backward(group, stages, rows.row[r].d, sums, standard[r], steepness[r], gamma,
+                        rows.row[r].rstd);
+    mn_rows_store<W, K>(a.dz, a.dz_half, a.channels, group, rows);
   }
+  return poison;
+}
+
+/* 0, or NaN when a column sum is not finite, as it is when any of its terms is not. */
+template <int V, typename Real>
+static __device__ __forceinline__ Real mn_sums_poison(const Real (&sums)[3][V]) {
+  Real poison = 0;
+#pragma unroll
+  for (int q = 0; q < 3; q++)
+#pragma unroll
+    for (int i = 0; i < V; i++) poison = mn_poison(poison, sums[q][i]);
   return poison;
 }
 

@@ -20,7 +20,8 @@ struct mn_cuda {
   cudaEvent_t marks[2];
   cublasLtHandle_t blas;
   void *workspace; /* MN_CUDA_WORKSPACE bytes, cuBLASLt's own */
-  void *scratch;   /* MN_CUDA_WORKSPACE bytes: a part of a product on its way to an update */
+  void *scratch;   /* MN_CUDA_WORKSPACE bytes: a part of a product on its way to an update; NULL before the
+                      first */
   struct mn_plan *plans;
   int plan_count, plan_room;
   void *encode; /* cuTensorMapEncodeTiled, where gemm_hopper.cu can work; else NULL */

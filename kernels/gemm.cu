@@ -260,6 +260,7 @@ static mn_status multiply_and_update(struct mn_stream *stream, const struct prod
   int64_t parts = (whole->rows + most - 1) / most, each = (whole->rows + parts - 1) / parts;
   if (most >= step) each = std::min((each + step - 1) / step, most / step) * step;
   const size_t in = stream->precision == MN_BF16 ? 2 : sizeof(Real);
+  if (!stream->cuda->scratch) MN_CUDA_TRY(cudaMalloc(&stream->cuda->scratch, MN_CUDA_WORKSPACE));
   for (int64_t row = 0; row < whole->rows; row += each) {
     struct product part = *whole;
     part.rows = row + each < whole->rows ? each : whole->rows - row;

@@ -5,6 +5,7 @@
 
 #include "kernels/gemm_hopper.cuh"
 #include "kernels/sgd.cuh"
+#include "kernels/stream.h"
 
 /* With fewer tiles than this the library's smaller ones are faster. */
 enum { MN_HOPPER_TILES = 32 };
@@ -17,23 +18,26 @@ struct store_arguments {
 /* into = d, or into += d. */
 template <bool Add> struct store_epilogue {
   typedef store_arguments arguments;
-  enum { COLS = 256, WIDE = 128, HIGH = 8, AHEAD = 4 };
+  enum { COLS = 256, PANEL = 8, WIDE = 128, HIGH = 8 };
+  struct ahead {};
 
   static __device__ __forceinline__ void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {
     if constexpr (Add) mn_tile_prefetch(a.into, a.rows, a.cols, row, col, COLS, lane);
   }
 
-  static __device__ __forceinline__ void finish(const arguments &a, float (&d)[COLS / 2], int64_t row,
-                                                int64_t col, float *piece) {
+  static __device__ __forceinline__ void begin(const arguments &, ahead &, const mn_corner &) {}
+
+  static __device__ __forceinline__ void finish(const arguments &a, ahead &, const float *d,
+                                                const mn_corner &at, const mn_corner &, float *piece) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int across = 0; across < COLS; across += WIDE)
 #pragma unroll
       for (int down = 0; down < 16; down += HIGH) {
         mn_piece_put<WIDE, HIGH>(piece, d, across, down);
-        const int64_t c = col + across + lane * 4;
-        float *to = a.into + (row + down) * a.cols + c;
-        const int rows = c < a.cols ? (int)min((int64_t)HIGH, a.rows - row - down) : 0;
+        const int64_t c = at.col + across + lane * 4;
+        float *to = a.into + (at.row + down) * a.cols + c;
+        const int rows = c < a.cols ? (int)min((int64_t)HIGH, a.rows - at.row - down) : 0;
 #pragma unroll
         for (int i = 0; i < HIGH; i++) {
           float values[4], before[4];
@@ -57,53 +61,78 @@ struct update_arguments {
   mn_sgd_rule<float> rule;
 };
 
-/* W, momentum and W's bfloat16 copy, in place. AHEAD rows of 512 bytes, of W and of momentum, are on their
- * way to a writer at any time. */
-struct update_epilogue {
+/* W, momentum and W's bfloat16 copy, in place, in strips of a warp's 16 rows by 128 columns. AHEAD rows of
+ * 512 bytes, of W and of momentum, are always on their way. */
+template <int Cols> struct update_epilogue {
   typedef update_arguments arguments;
-  enum { COLS = 128, AHEAD = 8 };
+  enum { COLS = Cols, PANEL = Cols == 256 ? 8 : 1, WIDE = 128, AHEAD = 8, ROWS = 16 * Cols / WIDE };
   struct ahead {
-    float w[AHEAD][4], m[AHEAD][4];
+    float w[AHEAD][4], m[AHEAD][4], rate, scale;
+    bool stop; /* a value was not finite: nothing is written */
   };
 
-  static __device__ __forceinline__ void prefetch(const arguments &, int64_t, int64_t, int) {}
-
-  static __device__ __forceinline__ void fetch(const arguments &a, ahead &next, int i, int64_t row,
-                                               int64_t col) {
-    if (row + i >= a.rows || col >= a.cols) return;
-    mn_load_once<4>(next.w[i % AHEAD], a.w + (row + i) * a.cols + col);
-    if (a.m) mn_load_once<4>(next.m[i % AHEAD], a.m + (row + i) * a.cols + col);
+  static __device__ __forceinline__ void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {
+    if (Cols == 128) return; /* the writers are always there to read */
+    mn_tile_prefetch(a.w, a.rows, a.cols, row, col, COLS, lane);
+    if (a.m) mn_tile_prefetch(a.m, a.rows, a.cols, row, col, COLS, lane);
   }
 
-  static __device__ __forceinline__ void begin(const arguments &a, ahead &next, int64_t row, int64_t col) {
-#pragma unroll
-    for (int i = 0; i < AHEAD; i++) fetch(a, next, i, row, col + threadIdx.x % 32 * 4);
+  /* Row i of the tile's strips, one after the other; -1: outside. */
+  static __device__ __forceinline__ int64_t place(const arguments &a, int i, const mn_corner &at) {
+    const int64_t row = at.row + i % 16, col = at.col + i / 16 * WIDE + threadIdx.x % 32 * 4;
+    return row < a.rows && col < a.cols ? row * a.cols + col : -1;
   }
 
-  static __device__ __forceinline__ void finish(const arguments &a, ahead &next, int64_t row, int64_t col,
-                                                float *piece) {
-    const int lane = threadIdx.x % 32;
-    const float rate = (float)*a.rule.rate, scale = a.rule.scale ? (float)*a.rule.scale : 1.0f;
-    const bool stop = *a.rule.nonfinite;
-    col += lane * 4;
+  static __device__ __forceinline__ void fetch(const arguments &a, ahead &next, int i, const mn_corner &at) {
+    const int64_t from = place(a, i, at);
+    if (from < 0) return;
+    mn_load_once<4>(next.w[i % AHEAD], a.w + from);
+    if (a.m) mn_load_once<4>(next.m[i % AHEAD], a.m + from);
+  }
+
+  static __device__ __forceinline__ void begin(const arguments &a, ahead &next, const mn_corner &first) {
+    next.rate = (float)*a.rule.rate, next.scale = a.rule.scale ? (float)*a.rule.scale : 1.0f;
+    next.stop = *a.rule.nonfinite;
 #pragma unroll
-    for (int i = 0; i < 16; i++) {
-      float gradient[4], (&w)[4] = next.w[i % AHEAD], (&m)[4] = next.m[i % AHEAD];
-      mn_piece_get<COLS>(gradient, piece, i, lane * 4);
+    for (int i = 0; i < AHEAD; i++) fetch(a, next, i, first);
+  }
+
+  static __device__ __forceinline__ void update_row(const arguments &a, ahead &now, int i, int64_t to,
+                                                    float *piece) {
+    float gradient[4], (&w)[4] = now.w[i % AHEAD], (&m)[4] = now.m[i % AHEAD];
+    mn_half halves[4];
+    mn_piece_get<WIDE>(gradient, piece, i % (mn_tile<Cols>::PIECE / WIDE), threadIdx.x % 32 * 4);
+    if (a.m)
 #pragma unroll
-      for (int j = 0; j < 4; j++) mn_sgd_step(a.rule, rate, scale, a.m != NULL, gradient[j], w[j], m[j]);
-      const int64_t at = (row + i) * a.cols + col;
-      if (row + i < a.rows && col < a.cols && !stop) {
-        if (a.m) mn_store_once<4>(a.m + at, m);
-        mn_store_once<4>(a.w + at, w);
-        mn_half halves[4];
-        mn_to_halves<4>(halves, w);
-        if (a.half) mn_store_once<4>(a.half + at, halves);
-      }
-      if (i + AHEAD < 16) fetch(a, next, i + AHEAD, row, col);
+      for (int j = 0; j < 4; j++) mn_sgd_step(a.rule, now.rate, now.scale, true, gradient[j], w[j], m[j]);
+    else
+#pragma unroll
+      for (int j = 0; j < 4; j++) mn_sgd_step(a.rule, now.rate, now.scale, false, gradient[j], w[j], m[j]);
+    if (to < 0 || now.stop) return;
+    if (a.m) mn_store_once<4>(a.m + to, m);
+    mn_store_once<4>(a.w + to, w);
+    mn_to_halves<4>(halves, w);
+    if (a.half) mn_store_once<4>(a.half + to, halves);
+  }
+
+  /* d: NULL where the piece holds the whole strip. What has been updated makes room for what comes AHEAD rows
+   * later, be it the next tile's. */
+  static __device__ __forceinline__ void finish(const arguments &a, ahead &now, const float *d,
+                                                const mn_corner &at, const mn_corner &next, float *piece) {
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+      if (Cols == 256 && i % 8 == 0) mn_piece_put<WIDE, 8>(piece, d, i / 16 * WIDE, i % 16);
+      update_row(a, now, i, place(a, i, at), piece);
+      if (i + AHEAD < ROWS)
+        fetch(a, now, i + AHEAD, at);
+      else
+        fetch(a, now, i + AHEAD - ROWS, next);
     }
   }
 };
+
+/* From this depth on multiplying a tile takes longer than its share of the memory's time. */
+enum { DEEP = 2048 };
 
 static mn_status update(struct mn_stream *stream, const struct mn_hopper_product *p,
                         const struct mn_update *u) {
@@ -115,7 +144,8 @@ static mn_status update(struct mn_stream *stream, const struct mn_hopper_product
                                       p->cols,
                                       mn_sgd_rule_of<float>(stream, u->sgd)};
   MN_REQUIRE(p->form == MN_TN);
-  return mn_hopper_launch<MN_TN, 128, update_epilogue>(stream, p, arguments);
+  return p->depth > DEEP ? mn_hopper_launch<MN_TN, 256, update_epilogue<256>>(stream, p, arguments)
+                         : mn_hopper_launch<MN_TN, 128, update_epilogue<128>>(stream, p, arguments);
 }
 
 template <bool Add>
@@ -170,7 +200,7 @@ static bool update_fits(const struct mn_hopper_product *p, const struct mn_epilo
 
 bool mn_hopper_fits(const struct mn_stream *stream, const struct mn_hopper_product *p,
                     const struct mn_epilogue *epilogue) {
-  if (!stream->cuda->encode || stream->library || stream->precision != MN_BF16) return false;
+  if (stream->library || !mn_stream_fuses(stream)) return false;
   if (p->cols % 8 || (p->form == MN_TN ? p->rows : p->depth) % 8 || !mn_aligned(16, p->a, p->b)) return false;
   const int64_t tiles = (p->rows + MN_TILE_ROWS - 1) / MN_TILE_ROWS * ((p->cols + 255) / 256);
   if (p->rows <= MN_TILE_ROWS || tiles < MN_HOPPER_TILES || tiles > INT32_MAX / 4) return false;

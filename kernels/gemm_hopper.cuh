@@ -3,10 +3,11 @@
  *
  * A block is two warpgroups that consume and a warp that produces. The producer keeps TMA loads of both
  * operands going, through a ring of stages in shared memory; each consumer multiplies (wgmma) its 64 rows of
- * the block's tile, 128 rows by Cols columns. Two blocks make a cluster: they work on tiles one above the
- * other, which share b's part; each loads half of it for both. Blocks stay and go through the tiles in an
- * order that keeps the operands in the L2 cache; the producer runs ahead, so that the next tile's operands
- * arrive during the epilogue.
+ * the block's tile, 128 rows by Cols columns. The blocks of a cluster work on neighbouring tiles, two down
+ * and ACROSS across, and load together what they share: of b's part each block loads the half for its column
+ * of blocks, and, two across, of a's part the half for its row of blocks. Blocks stay and go through the
+ * tiles in an order that keeps the operands in the L2 cache; the producer runs ahead, so that the next tile's
+ * operands arrive during the epilogue.
  *
  * Cols 256 does the most arithmetic for each byte that comes from the L2 cache: for products bound by
  * arithmetic. The consumers end in the epilogue themselves, from their registers.
@@ -28,18 +29,26 @@ enum {
   MN_TILE_GROUP = 128,                  /* threads of a warpgroup */
   MN_TILE_WARPS = 8,                    /* that consume, 16 rows each */
   MN_TILE_BOX = 64 * MN_TILE_DEPTH * 2, /* bytes of 64 rows or columns of an operand's stage */
-  MN_TILE_PANEL = 8,                    /* tile pairs (2048 rows) that go along b together */
+  MN_TILE_LATE = 16, /* stages before a tile's last, at which what its epilogue reads is sent for */
 };
 
-/* What depends on the width of a tile: stages in the ring, warps that write, floats of a warp's piece, and
- * the registers of each thread by its role (0: an even share). To hand over registers the producer is a whole
- * warpgroup, of which one warp works. */
+/* What depends on the width of a tile: stages in the ring, blocks of a cluster side by side, warps that
+ * write, floats of a warp's piece, and the registers of each thread by its role (0: an even share). To hand
+ * over registers the producer is a whole warpgroup, of which one warp works. */
 template <int Cols> struct mn_tile;
 template <> struct mn_tile<256> {
-  enum { STAGES = 4, WRITERS = 0, PIECE = 8 * 128, CONSUME = 232, WRITE = 0, PRODUCE = 40 };
+  enum { STAGES = 4, ACROSS = 1, WRITERS = 0, PIECE = 8 * 128, CONSUME = 232, WRITE = 0, PRODUCE = 40 };
 };
 template <> struct mn_tile<128> {
-  enum { STAGES = 5, WRITERS = MN_TILE_WARPS, PIECE = 16 * 128, CONSUME = 0, WRITE = 128, PRODUCE = 24 };
+  enum {
+    STAGES = 5,
+    ACROSS = 1,
+    WRITERS = MN_TILE_WARPS,
+    PIECE = 16 * 128,
+    CONSUME = 0,
+    WRITE = 128,
+    PRODUCE = 24
+  };
 };
 template <int Cols> constexpr int mn_tile_threads = 32 * (MN_TILE_WARPS + mn_tile<Cols>::WRITERS + 4);
 
@@ -51,17 +60,31 @@ template <int Cols>
 constexpr int mn_tile_memory = mn_tile<Cols>::STAGES *(mn_tile_stage<Cols> + 16) +
                                MN_TILE_WARPS *(mn_tile<Cols>::PIECE *(int)sizeof(float) + 16);
 
-/* How the tiles of a product are walked over. */
+/* How the tiles of a product are walked over, a cluster's at a time. */
 struct mn_walk {
-  int pairs, cols, depths; /* tile pairs down, tiles across, stages deep */
+  int down, across, depths; /* clusters down and across, stages deep */
+  int panel;                /* clusters that go across together */
 };
 
-/* Down a panel of pairs, then across: what runs at the same time is about square. */
-static __device__ __forceinline__ void mn_walk_to(const mn_walk &walk, int tile, int &pair, int &col) {
-  int panel = tile / (MN_TILE_PANEL * walk.cols), within = tile - panel * MN_TILE_PANEL * walk.cols;
-  int height = min((int)MN_TILE_PANEL, walk.pairs - panel * MN_TILE_PANEL);
-  pair = panel * MN_TILE_PANEL + within % height;
-  col = within / height;
+/* Where a tile, or a warp's strip of it, begins. Beyond the last tile: beyond the last row. */
+struct mn_corner {
+  int64_t row, col;
+};
+
+/* The tile of this block in the cluster's turn: down a panel, then across, so that what runs at the same time
+ * shares its operands in the L2 cache. */
+template <int Cols> static __device__ __forceinline__ mn_corner mn_walk_to(const mn_walk &walk, int turn) {
+  const int panel = turn / (walk.panel * walk.across), within = turn - panel * walk.panel * walk.across;
+  const int height = max(min(walk.panel, walk.down - panel * walk.panel), 1), rank = mn_cluster_rank();
+  const int down = panel * walk.panel + within % height, across = within / height;
+  return {(int64_t)(2 * down + rank % 2) * MN_TILE_ROWS,
+          (int64_t)(mn_tile<Cols>::ACROSS * across + rank / 2) * Cols};
+}
+
+/* The 16 rows of a warp, in a tile: of a consumer, and of the writer that takes over from it. */
+template <int Cols> static __device__ __forceinline__ mn_corner mn_strip_of(const mn_walk &walk, int turn) {
+  const mn_corner tile = mn_walk_to<Cols>(walk, turn);
+  return {tile.row + threadIdx.x / 32 % MN_TILE_WARPS * 16, tile.col};
 }
 
 /* A place in the ring of stages, and how often it has come round. */
@@ -82,27 +105,25 @@ struct mn_places {
   float *pieces;
 };
 
-/* The loads of one stage, by one thread of each block: all of its own a, its half of the pair's b. An operand
- * whose depth runs along memory is one box of 64 of the depth, any other one for each 64 rows or columns. */
+/* A block's share of the loads of one stage. An operand whose depth runs along memory is one box of 64 of the
+ * depth, any other one for each 64 rows or columns. */
 template <enum mn_form Form, int Cols>
 static __device__ __forceinline__ void mn_tile_load(const CUtensorMap *a, const CUtensorMap *b, uint32_t to,
-                                                    uint32_t full, int row, int col, int depth, int rank) {
-  const uint32_t to_b = to + MN_TILE_ROWS / 64 * MN_TILE_BOX + rank * (Cols / 128 * MN_TILE_BOX);
-  const int first = col + rank * (Cols / 2);
-  if constexpr (Form == MN_TN) {
+                                                    uint32_t full, const mn_corner &corner, int depth) {
+  constexpr int ACROSS = mn_tile<Cols>::ACROSS, BOXES_A = MN_TILE_ROWS / 64 / ACROSS, BOXES_B = Cols / 128;
+  const int rank = mn_cluster_rank(), down = rank % 2, across = rank / 2;
+  const uint32_t to_a = to + across * BOXES_A * MN_TILE_BOX;
+  const uint32_t to_b = to + (MN_TILE_ROWS / 64 + down * BOXES_B) * MN_TILE_BOX;
+  const int row = (int)corner.row + across * BOXES_A * 64, col = (int)corner.col + down * BOXES_B * 64;
+  const uint16_t same_row = (ACROSS == 2 ? 5 : 1) << down, same_col = 3 << 2 * across;
 #pragma unroll
-    for (int i = 0; i < MN_TILE_ROWS / 64; i++)
-      mn_tma_load(to + i * MN_TILE_BOX, a, full, row + i * 64, depth);
-  } else {
-    mn_tma_load(to, a, full, depth, row);
-  }
-  if constexpr (Form == MN_NT) {
-    mn_tma_multicast(to_b, b, full, depth, first, 3);
-  } else {
+  for (int i = 0; i < (Form == MN_TN ? BOXES_A : 1); i++)
+    mn_tma_load(to_a + i * MN_TILE_BOX, a, full, Form == MN_TN ? row + i * 64 : depth,
+                Form == MN_TN ? depth : row, same_row);
 #pragma unroll
-    for (int i = 0; i < Cols / 128; i++)
-      mn_tma_multicast(to_b + i * MN_TILE_BOX, b, full, first + i * 64, depth, 3);
-  }
+  for (int i = 0; i < (Form == MN_NT ? 1 : BOXES_B); i++)
+    mn_tma_load(to_b + i * MN_TILE_BOX, b, full, Form == MN_NT ? depth : col + i * 64,
+                Form == MN_NT ? col : depth, same_col);
 }
 
 /* One stage's multiplications, given to the tensor cores and not waited for. */
@@ -124,19 +145,17 @@ static __device__ __forceinline__ void
 mn_tile_produce(const CUtensorMap *map_a, const CUtensorMap *map_b, const mn_walk &walk,
                 const typename Epilogue::arguments &arguments, const mn_places &at) {
   mn_ring<mn_tile<Cols>::STAGES> ring;
-  const int rank = mn_cluster_rank(), lane = threadIdx.x % 32;
-  for (int t = blockIdx.x / 2; t < walk.pairs * walk.cols; t += gridDim.x / 2) {
-    int pair, col;
-    mn_walk_to(walk, t, pair, col);
-    const int row = (2 * pair + rank) * MN_TILE_ROWS;
-    Epilogue::prefetch(arguments, row, (int64_t)col * Cols, lane);
+  const int lane = threadIdx.x % 32, late = max(walk.depths - MN_TILE_LATE, 0);
+  for (int t = mn_cluster(); t < walk.down * walk.across; t += mn_clusters()) {
+    const mn_corner corner = mn_walk_to<Cols>(walk, t);
     for (int k = 0; k < walk.depths; k++, ring.next()) {
       const uint32_t full = at.full + 8 * ring.stage;
+      if (k == late) Epilogue::prefetch(arguments, corner.row, corner.col, lane);
       mn_barrier_wait(at.empty + 8 * ring.stage, ring.parity ^ 1);
       if (lane == 0) {
         mn_barrier_expect(full, mn_tile_stage<Cols>);
-        mn_tile_load<Form, Cols>(map_a, map_b, at.stages + ring.stage * mn_tile_stage<Cols>, full, row,
-                                 col * Cols, k * MN_TILE_DEPTH, rank);
+        mn_tile_load<Form, Cols>(map_a, map_b, at.stages + ring.stage * mn_tile_stage<Cols>, full, corner,
+                                 k * MN_TILE_DEPTH);
       }
       __syncwarp();
     }
@@ -152,8 +171,8 @@ template <int Wide> static __device__ __forceinline__ float *mn_piece_at(float *
 }
 
 /* Columns from `col`, rows from `row` of the warp's 16; High is 8, or 4 where the piece is wide. */
-template <int Wide, int High, int Count>
-static __device__ __forceinline__ void mn_piece_put(float *piece, const float (&d)[Count], int col, int row) {
+template <int Wide, int High>
+static __device__ __forceinline__ void mn_piece_put(float *piece, const float *d, int col, int row) {
   const int lane = threadIdx.x % 32, mine = lane / 4 - row % 8;
   __syncwarp(); /* the piece before has been read */
   if (High == 8 || (mine >= 0 && mine < High))
@@ -172,25 +191,29 @@ static __device__ __forceinline__ void mn_piece_get(float (&out)[4], float *piec
   mn_load<4>(out, mn_piece_at<Wide>(piece, row, col));
 }
 
+/* A stage has been read: every block that loads a part of it may do so again. */
+template <int Cols> static __device__ __forceinline__ void mn_tile_release(const mn_places &at, int stage) {
+  const int thread = threadIdx.x % MN_TILE_GROUP;
+  if (thread <= mn_tile<Cols>::ACROSS) mn_barrier_arrive(at.empty + 8 * stage, mn_cluster_rank() ^ thread);
+}
+
 /* One tile's product, in the registers of the warpgroup. */
 template <enum mn_form Form, int Cols>
 static __device__ __forceinline__ void
 mn_tile_product(float (&d)[Cols / 2], mn_ring<mn_tile<Cols>::STAGES> &ring, int depths, const mn_places &at) {
-  const int thread = threadIdx.x % MN_TILE_GROUP;
   const uint32_t own = threadIdx.x / MN_TILE_GROUP * MN_TILE_BOX;
   int last = 0;
   for (int k = 0; k < depths; k++) {
     const uint32_t stage = at.stages + ring.stage * mn_tile_stage<Cols>;
     mn_barrier_wait(at.full + 8 * ring.stage, ring.parity);
     mn_tile_multiply<Form, Cols>(d, stage + own, stage + MN_TILE_ROWS / 64 * MN_TILE_BOX);
-    /* The stage before this one has been read: both blocks' producers may fill it again. */
     mn_wgmma_wait<1>();
-    if (k > 0 && thread < 2) mn_barrier_arrive(at.empty + 8 * last, thread);
+    if (k > 0) mn_tile_release<Cols>(at, last);
     last = ring.stage;
     ring.next();
   }
   mn_wgmma_wait<0>();
-  if (thread < 2) mn_barrier_arrive(at.empty + 8 * last, thread);
+  mn_tile_release<Cols>(at, last);
   mn_wgmma_hold(d);
 }
 
@@ -198,13 +221,14 @@ template <enum mn_form Form, int Cols, class Epilogue>
 static __device__ __forceinline__ void
 mn_tile_consume(const mn_walk &walk, const typename Epilogue::arguments &arguments, const mn_places &at) {
   mn_ring<mn_tile<Cols>::STAGES> ring;
-  const int rank = mn_cluster_rank(), warp = threadIdx.x / 32;
+  const int warp = threadIdx.x / 32;
   float *piece = at.pieces + warp * mn_tile<Cols>::PIECE;
   uint32_t parity = 1; /* the writer has not been given a piece yet */
-  for (int t = blockIdx.x / 2; t < walk.pairs * walk.cols; t += gridDim.x / 2, parity ^= 1) {
-    int pair, col;
+  typename Epilogue::ahead ahead;
+  if constexpr (mn_tile<Cols>::WRITERS == 0)
+    Epilogue::begin(arguments, ahead, mn_strip_of<Cols>(walk, mn_cluster()));
+  for (int t = mn_cluster(); t < walk.down * walk.across; t += mn_clusters(), parity ^= 1) {
     float d[Cols / 2] = {};
-    mn_walk_to(walk, t, pair, col);
     mn_tile_product<Form, Cols>(d, ring, walk.depths, at);
     if constexpr (mn_tile<Cols>::WRITERS > 0) {
       mn_barrier_wait(at.free + 8 * warp, parity);
@@ -212,8 +236,8 @@ mn_tile_consume(const mn_walk &walk, const typename Epilogue::arguments &argumen
       mn_piece_put<Cols, 8>(piece + 8 * Cols, d, 0, 8);
       if (threadIdx.x % 32 == 0) mn_barrier_signal(at.ready + 8 * warp);
     } else {
-      const int64_t row = (int64_t)(2 * pair + rank) * MN_TILE_ROWS + warp * 16;
-      Epilogue::finish(arguments, d, row, (int64_t)col * Cols, piece);
+      Epilogue::finish(arguments, ahead, d, mn_strip_of<Cols>(walk, t),
+                       mn_strip_of<Cols>(walk, t + mn_clusters()), piece);
     }
   }
 }
@@ -222,17 +246,15 @@ mn_tile_consume(const mn_walk &walk, const typename Epilogue::arguments &argumen
 template <int Cols, class Epilogue>
 static __device__ __forceinline__ void
 mn_tile_write(const mn_walk &walk, const typename Epilogue::arguments &arguments, const mn_places &at) {
-  const int rank = mn_cluster_rank(), warp = threadIdx.x / 32 - MN_TILE_WARPS;
+  const int warp = threadIdx.x / 32 - MN_TILE_WARPS;
   float *piece = at.pieces + warp * mn_tile<Cols>::PIECE;
   uint32_t parity = 0;
-  for (int t = blockIdx.x / 2; t < walk.pairs * walk.cols; t += gridDim.x / 2, parity ^= 1) {
-    int pair, col;
-    mn_walk_to(walk, t, pair, col);
-    typename Epilogue::ahead ahead;
-    const int64_t row = (int64_t)(2 * pair + rank) * MN_TILE_ROWS + warp * 16;
-    Epilogue::begin(arguments, ahead, row, (int64_t)col * Cols);
+  typename Epilogue::ahead ahead;
+  Epilogue::begin(arguments, ahead, mn_strip_of<Cols>(walk, mn_cluster()));
+  for (int t = mn_cluster(); t < walk.down * walk.across; t += mn_clusters(), parity ^= 1) {
     mn_barrier_wait(at.ready + 8 * warp, parity);
-    Epilogue::finish(arguments, ahead, row, (int64_t)col * Cols, piece);
+    Epilogue::finish(arguments, ahead, NULL, mn_strip_of<Cols>(walk, t),
+                     mn_strip_of<Cols>(walk, t + mn_clusters()), piece);
     __syncwarp();
     if (threadIdx.x % 32 == 0) mn_barrier_signal(at.free + 8 * warp);
   }
@@ -241,7 +263,7 @@ mn_tile_write(const mn_walk &walk, const typename Epilogue::arguments &arguments
 template <int Cols> static __device__ __forceinline__ void mn_tile_barriers(const mn_places &at) {
   for (int i = 0; i < mn_tile<Cols>::STAGES; i++) {
     mn_barrier_init(at.full + 8 * i, 1);
-    mn_barrier_init(at.empty + 8 * i, 4); /* two consumers in each of two blocks */
+    mn_barrier_init(at.empty + 8 * i, 2 * (1 + mn_tile<Cols>::ACROSS)); /* see mn_tile_release */
   }
   for (int i = 0; i < MN_TILE_WARPS; i++) {
     mn_barrier_init(at.ready + 8 * i, 1);
@@ -251,9 +273,10 @@ template <int Cols> static __device__ __forceinline__ void mn_tile_barriers(cons
 }
 
 template <enum mn_form Form, int Cols, class Epilogue>
-static __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(mn_tile_threads<Cols>, 1)
-    mn_hopper_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
-                     const mn_walk walk, const __grid_constant__ typename Epilogue::arguments arguments) {
+static __global__ void __cluster_dims__(2 * mn_tile<Cols>::ACROSS, 1, 1)
+    __launch_bounds__(mn_tile_threads<Cols>, 1)
+        mn_hopper_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
+                         const mn_walk walk, const __grid_constant__ typename Epilogue::arguments arguments) {
   typedef mn_tile<Cols> tile;
   extern __shared__ __align__(1024) char stages[]; /* the swizzle counts from multiples of 1024 */
   float *pieces = reinterpret_cast<float *>(stages + tile::STAGES * mn_tile_stage<Cols>);
@@ -288,26 +311,35 @@ template <typename T>
 static __device__ __forceinline__ void mn_tile_prefetch(const T *matrix, int64_t rows, int64_t cols,
                                                         int64_t row, int64_t col, int width, int lane) {
   const int inside = (int)min((int64_t)width, cols - col) * (int)sizeof(T);
-  for (int64_t r = row + lane; r < min(row + MN_TILE_ROWS, rows); r += 32)
-    mn_prefetch(matrix + r * cols + col, inside);
+  const T *from = matrix + (row + lane) * cols + col;
+#pragma unroll 1
+  for (int left = (int)min(rows - row, (int64_t)MN_TILE_ROWS) - lane; left > 0; left -= 32, from += 32 * cols)
+    mn_prefetch(from, inside);
 }
 
-/* The product, on as many blocks as there is room for. */
+/* The product, on as many clusters as there is room for. */
 template <enum mn_form Form, int Cols, class Epilogue>
 static mn_status mn_hopper_launch(struct mn_stream *stream, const struct mn_hopper_product *p,
                                   const typename Epilogue::arguments &arguments) {
-  constexpr int memory = mn_tile_memory<Cols>;
+  constexpr int memory = mn_tile_memory<Cols>, across = mn_tile<Cols>::ACROSS;
   static_assert(memory <= 227 * 1024);
   CUtensorMap a, b;
-  MN_TRY(mn_hopper_map(stream, &a, p->a, Form == MN_TN, p->rows, p->depth, MN_TILE_ROWS));
+  MN_TRY(mn_hopper_map(stream, &a, p->a, Form == MN_TN, p->rows, p->depth, MN_TILE_ROWS / across));
   MN_TRY(mn_hopper_map(stream, &b, p->b, Form != MN_NT, p->cols, p->depth, Cols / 2));
   const mn_walk walk = {(int)((p->rows + 2 * MN_TILE_ROWS - 1) / (2 * MN_TILE_ROWS)),
-                        (int)((p->cols + Cols - 1) / Cols),
-                        (int)((p->depth + MN_TILE_DEPTH - 1) / MN_TILE_DEPTH)};
-  const int pairs = std::min(walk.pairs * walk.cols, stream->cuda->multiprocessors / 2);
+                        (int)((p->cols + across * Cols - 1) / (across * Cols)),
+                        (int)((p->depth + MN_TILE_DEPTH - 1) / MN_TILE_DEPTH), Epilogue::PANEL};
   auto kernel = mn_hopper_kernel<Form, Cols, Epilogue>;
   MN_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, memory));
-  kernel<<<2 * pairs, mn_tile_threads<Cols>, memory, stream->cuda->stream>>>(a, b, walk, arguments);
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(2 * across * walk.down * walk.across), config.blockDim = dim3(mn_tile_threads<Cols>);
+  config.dynamicSmemBytes = memory;
+  int room = 0;
+  MN_CUDA_TRY(cudaOccupancyMaxActiveClusters(&room, kernel, &config));
+  MN_REQUIRE(room > 0);
+  config.gridDim.x = 2 * across * std::min(walk.down * walk.across, room);
+  config.stream = stream->cuda->stream;
+  MN_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, a, b, walk, arguments));
   return mn_cuda_launched("gemm");
 }
 

@@ -9,12 +9,13 @@ template <enum mn_epilogue_kind Kind, int D> struct block_epilogue {
   typedef mn_block_arguments<float> arguments;
   enum {
     COLS = 256,
+    PANEL = 8,
     K = D == 256 ? 2 : 1,
     V = 4 * K,
     L = D / V,
     WIDE = 32 * V,
     HIGH = mn_tile<COLS>::PIECE / WIDE,
-    AHEAD = K == 1 ? 4 : 2, /* rows in a batch; one is worked on, one on its way */
+    AHEAD = K == 1 ? 4 : 1, /* rows in a batch; one is worked on, one on its way */
     BATCHES = COLS / WIDE * 16 / AHEAD,
   };
   typedef mn_lanes_of<4, K, L, true, float> io;
@@ -23,67 +24,60 @@ template <enum mn_epilogue_kind Kind, int D> struct block_epilogue {
   /* What a lane keeps for its columns. */
   struct columns {
     int64_t first;
+    group lanes;
     float bias[V], gamma[V], beta[V], sums[3][V];
   };
+
+  /* Rows and what they need from memory. A warp's strip is BATCHES of them, piece by piece. */
+  typedef mn_rows<V, AHEAD, float> ahead;
 
   static __device__ __forceinline__ void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {
     if constexpr (Kind == MN_BLOCK_LOSS) mn_tile_prefetch(a.target, a.rows, a.channels, row, col, COLS, lane);
     if constexpr (Kind == MN_BLOCK_BACKWARD) mn_tile_prefetch(a.z, a.rows, a.channels, row, col, COLS, lane);
   }
 
+  static __device__ __forceinline__ group lanes_at(const arguments &a, int64_t col) {
+    const bool inside = col < a.channels;
+    return {L, inside ? V : 0, a.inverse, inside && threadIdx.x % L == 0};
+  }
+
   static __device__ __forceinline__ void columns_at(columns &c, const arguments &a, int64_t first) {
-    const group there = {L, first < a.channels ? V : 0, a.inverse};
     c = {};
     c.first = first;
-    io::load(c.gamma, a.gamma + first, there);
-    io::load(c.beta, a.beta + first, there);
-    if constexpr (Kind != MN_BLOCK_BACKWARD) io::load(c.bias, a.bias + first, there);
+    c.lanes = lanes_at(a, first);
+    io::load(c.gamma, a.gamma + first, c.lanes);
+    io::load(c.beta, a.beta + first, c.lanes);
+    if constexpr (Kind != MN_BLOCK_BACKWARD) io::load(c.bias, a.bias + first, c.lanes);
   }
 
-  /* AHEAD rows and what they need from memory. A warp's strip is so many batches, piece by piece. */
-  struct batch {
-    mn_row<V, float> rows[AHEAD];
-  };
-
-  static __device__ __forceinline__ group group_at(const arguments &a, int64_t row, int64_t col) {
-    return {L, row < a.rows && col < a.channels ? V : 0, a.inverse};
+  /* Batch b of a strip, if there is anything to fetch. */
+  static __device__ __forceinline__ void fetch(const arguments &a, ahead &next, int b,
+                                               const mn_corner &strip) {
+    const int64_t row = strip.row + b % (16 / AHEAD) * AHEAD;
+    const int64_t col = strip.col + b / (16 / AHEAD) * WIDE + threadIdx.x % 32 * 4;
+    const int64_t inside_row = min(row, a.rows - 1), inside_col = col < a.channels ? col : 0;
+    next.at = inside_row * a.channels + inside_col, next.statistic = inside_row * a.groups + inside_col / D;
+    next.step = 1, next.count = (int)max(min(a.rows - row, (int64_t)AHEAD), (int64_t)0);
+    mn_rows_fetch<Kind, 4, K>(a, MN_STAGE_ALL, lanes_at(a, col), next);
   }
 
-  static __device__ __forceinline__ void fetch(const arguments &a, batch &next, int b, int64_t row,
-                                               int64_t col) {
-    row += b % (16 / AHEAD) * AHEAD;
-    col += b / (16 / AHEAD) * WIDE;
-#pragma unroll
-    for (int i = 0; i < AHEAD; i++, row++) {
-      mn_row_fetch<Kind, 4, K, L, true>(a, MN_STAGE_ALL, group_at(a, row, col), next.rows[i],
-                                        row * a.channels + col, row * a.groups + col / D);
-      if (row >= a.rows) next.rows[i].factor = 0;
-    }
+  static __device__ __forceinline__ void begin(const arguments &a, ahead &next, const mn_corner &first) {
+    fetch(a, next, 0, first);
   }
 
-  /* The batch's rows of the piece, from `within` on; `row` is the first one's. */
-  static __device__ __forceinline__ float finish_rows(const arguments &a, columns &c, batch &now,
-                                                      float *piece, int within, int64_t row) {
-    const int lane = threadIdx.x % 32;
-    float poison = 0;
+  /* The batch's rows of the piece, from `within` on. */
+  static __device__ __forceinline__ float finish_rows(const arguments &a, columns &c, ahead &now,
+                                                      float *piece, int within) {
 #pragma unroll
     for (int i = 0; i < AHEAD; i++)
 #pragma unroll
       for (int k = 0; k < K; k++) {
         float four[4];
-        mn_piece_get<WIDE>(four, piece, within + i, k * 128 + lane * 4);
+        mn_piece_get<WIDE>(four, piece, within + i, k * 128 + threadIdx.x % 32 * 4);
 #pragma unroll
-        for (int j = 0; j < 4; j++) now.rows[i].d[k * 4 + j] = four[j];
+        for (int j = 0; j < 4; j++) now.row[i].d[k * 4 + j] = four[j];
       }
-#pragma unroll
-    for (int i = 0; i < AHEAD; i++, row++) {
-      const group g = group_at(a, row, c.first);
-      float bad = mn_row_finish<Kind, 4, K, L, true>(
-          a, MN_STAGE_ALL, g.valid > 0 && lane % L == 0, g, now.rows[i], row * a.channels + c.first,
-          row * a.groups + c.first / D, c.bias, c.gamma, c.beta, c.sums);
-      poison += g.valid > 0 ? bad : 0;
-    }
-    return poison;
+    return mn_rows_finish<Kind, 4, K>(a, MN_STAGE_ALL, c.lanes, now, c.bias, c.gamma, c.beta, c.sums);
   }
 
   /* A warp is 16 rows high, a chunk of the column sums two warps: the second's pass through its piece. */
@@ -92,7 +86,6 @@ template <enum mn_epilogue_kind Kind, int D> struct block_epilogue {
     const int64_t chunks = (a.rows + MN_CHUNK_ROWS - 1) / MN_CHUNK_ROWS, chunk = row / MN_CHUNK_ROWS;
     const int lane = threadIdx.x % 32, pair = threadIdx.x / 64;
     const bool second = threadIdx.x / 32 % 2;
-    const group there = {L, chunk < chunks && c.first < a.channels ? V : 0, a.inverse};
     __syncwarp();
     if (second)
 #pragma unroll
@@ -107,33 +100,34 @@ template <enum mn_epilogue_kind Kind, int D> struct block_epilogue {
 #pragma unroll
         for (int i = 0; i < V; i++)
           sum[i] = c.sums[q][i] + piece[mn_tile<COLS>::PIECE + (q * V + i) * 32 + lane];
-        io::store(a.sums, NULL, (q * chunks + chunk) * a.channels + c.first, sum, there);
+        if (chunk < chunks)
+          io::store(a.sums, NULL, (q * chunks + chunk) * a.channels + c.first, sum, c.lanes);
       }
     mn_named_sync(1 + pair, 64); /* before the second's next piece */
   }
 
-  static __device__ __forceinline__ void finish(const arguments &a, float (&d)[COLS / 2], int64_t row,
-                                                int64_t col, float *piece) {
+  static __device__ __forceinline__ void finish(const arguments &a, ahead &ready, const float *d,
+                                                const mn_corner &at, const mn_corner &next, float *piece) {
     float poison = 0;
     int b = 0;
-    batch now, next;
-    col += threadIdx.x % 32 * 4;
-    fetch(a, next, 0, row, col);
 #pragma unroll
     for (int across = 0; across < COLS; across += WIDE) {
       columns c;
-      columns_at(c, a, col + across);
+      columns_at(c, a, at.col + across + threadIdx.x % 32 * 4);
 #pragma unroll
       for (int down = 0; down < 16; down += HIGH) {
         mn_piece_put<WIDE, HIGH>(piece, d, across, down);
 #pragma unroll 1
         for (int within = 0; within < HIGH; within += AHEAD) {
-          now = next;
-          if (++b < BATCHES) fetch(a, next, b, row, col);
-          poison += finish_rows(a, c, now, piece, within, row + down + within);
+          ahead now = ready;
+          b++;
+          fetch(a, ready, b % BATCHES, b < BATCHES ? at : next);
+          poison += finish_rows(a, c, now, piece, within);
         }
       }
-      if constexpr (Kind != MN_BLOCK) write_sums(a, c, piece, row);
+      if constexpr (Kind == MN_BLOCK) continue;
+      poison += mn_sums_poison(c.sums);
+      write_sums(a, c, piece, at.row);
     }
     if (!(poison == 0)) *a.nonfinite = 1;
   }

@@ -51,8 +51,20 @@ __device__ __forceinline__ void mn_barrier_wait(uint32_t barrier, uint32_t parit
 
 __device__ __forceinline__ uint32_t mn_cluster_rank() {
   uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
+}
+
+/* This cluster among all, and how many there are. */
+__device__ __forceinline__ int mn_cluster() {
+  uint32_t cluster;
+  asm("mov.u32 %0, %%clusterid.x;" : "=r"(cluster));
+  return (int)cluster;
+}
+__device__ __forceinline__ int mn_clusters() {
+  uint32_t clusters;
+  asm("mov.u32 %0, %%nclusterid.x;" : "=r"(clusters));
+  return (int)clusters;
 }
 
 /* All threads of the cluster's blocks. */
@@ -65,20 +77,10 @@ __device__ __forceinline__ void mn_named_sync(int which, int count) {
   asm volatile("bar.sync %0, %1;" ::"r"(which), "r"(count) : "memory");
 }
 
-/* The box of `map` at (x, y), x along memory, to shared memory; what lies outside of the tensor reads as 0.
- */
+/* The box of `map` at (x, y), x along memory, to the same place in the shared memory of every block of the
+ * cluster that `mask` names, each one's own barrier told; what lies outside of the tensor reads as 0. */
 __device__ __forceinline__ void mn_tma_load(uint32_t to, const CUtensorMap *map, uint32_t barrier, int x,
-                                            int y) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-               " [%0], [%1, {%3, %4}], [%2];" ::"r"(to),
-               "l"(map), "r"(barrier), "r"(x), "r"(y)
-               : "memory");
-}
-
-/* The same to every block of the cluster named in `mask`, at the same address, each one's own barrier told.
- */
-__device__ __forceinline__ void mn_tma_multicast(uint32_t to, const CUtensorMap *map, uint32_t barrier, int x,
-                                                 int y, uint16_t mask) {
+                                            int y, uint16_t mask) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
       " [%0], [%1, {%4, %5}], [%2], %3;" ::"r"(to),

@@ -55,6 +55,11 @@ void mn_cuda_describe(const struct mn_stream *stream, char *text, size_t size) {
   (void)stream;
   snprintf(text, size, "CUDA");
 }
+
+int mn_cuda_fuses(const struct mn_stream *stream) {
+  (void)stream;
+  return 0;
+}
 #endif
 
 mn_status mn_stream_open(struct mn_stream **out, enum mn_device device, int ordinal,
@@ -91,4 +96,8 @@ void mn_stream_describe(const struct mn_stream *stream, char *text, size_t size)
     mn_cuda_describe(stream, text, size);
   else
     snprintf(text, size, "CPU (%d threads)", omp_get_max_threads());
+}
+
+int mn_stream_fuses(const struct mn_stream *stream) {
+  return stream->device == MN_DEVICE_CUDA && mn_cuda_fuses(stream);
 }

@@ -55,7 +55,6 @@ static mn_status open_parts(struct mn_cuda *cuda) {
   MN_CUDA_TRY(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));
   for (cudaEvent_t &mark : cuda->marks) MN_CUDA_TRY(cudaEventCreate(&mark));
   MN_CUDA_TRY(cudaMalloc(&cuda->workspace, MN_CUDA_WORKSPACE));
-  MN_CUDA_TRY(cudaMalloc(&cuda->scratch, MN_CUDA_WORKSPACE));
   MN_CUBLAS_TRY(cublasLtCreate(&cuda->blas));
   return MN_OK;
 }
@@ -104,4 +103,8 @@ extern "C" void mn_cuda_close(struct mn_stream *stream) {
 
 extern "C" void mn_cuda_describe(const struct mn_stream *stream, char *text, size_t size) {
   snprintf(text, size, "%s", stream->cuda->name);
+}
+
+extern "C" int mn_cuda_fuses(const struct mn_stream *stream) {
+  return stream->cuda->encode && stream->precision == MN_BF16;
 }

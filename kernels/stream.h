@@ -18,12 +18,17 @@ void mn_stream_close(struct mn_stream *stream); /* NULL is fine */
 /* The device's name for people, e.g. "NVIDIA H200" or "CPU (16 threads)". */
 void mn_stream_describe(const struct mn_stream *stream, char *text, size_t size);
 
-/* The CUDA half of the three above (stream.cu), which the tables' owner stream.c calls: `stream` has its
+/* Whether products that suit it run in the GEMM of our own (kernels/gemm_hopper.h), unless `library` is set.
+ */
+int mn_stream_fuses(const struct mn_stream *stream);
+
+/* The CUDA half of the four above (stream.cu), which the tables' owner stream.c calls: `stream` has its
  * precision, widths and table already; this opens device, stream, cuBLASLt and workspace into stream->cuda.
  */
 mn_status mn_cuda_open(struct mn_stream *stream, int ordinal);
 void mn_cuda_close(struct mn_stream *stream);
 void mn_cuda_describe(const struct mn_stream *stream, char *text, size_t size);
+int mn_cuda_fuses(const struct mn_stream *stream);
 
 #ifdef __cplusplus
 }

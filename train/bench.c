@@ -77,7 +77,7 @@ static mn_status measure(struct mn_context *context, struct work work, double *m
 
 /* Whether some products run in a GEMM of our own, so that there are two paths to compare. */
 static int has_own_gemm(const struct bench *b) {
-  return b->context->stream->device == MN_DEVICE_CUDA && b->context->precision == MN_BF16;
+  return mn_stream_fuses(b->context->stream);
 }
 
 static mn_status fill(struct bench *b, struct mn_operand *operand, uint32_t which) {
