@@ -178,7 +178,7 @@ mn_status mn_tape_finish(struct mn_tape *tape) {
   return MN_OK;
 }
 
-mn_status mn_tape_forward(struct mn_tape *tape) {
+static mn_status forward(struct mn_tape *tape) {
   for (struct mn_node *node = tape->first; node; node = node->next)
     MN_TRY(node->operation->forward(tape, node));
   return MN_OK;
@@ -191,9 +191,13 @@ mn_status mn_tape_backward(struct mn_tape *tape) {
   return MN_OK;
 }
 
-static mn_status forward_and_backward(struct mn_tape *tape) {
-  MN_TRY(mn_tape_forward(tape));
-  return mn_tape_backward(tape);
+static mn_status run_all(struct mn_tape *tape) {
+  if (!tape->training) return forward(tape);
+  tape->stepping = 1;
+  mn_status status = forward(tape);
+  if (status == MN_OK) status = mn_tape_backward(tape);
+  tape->stepping = 0;
+  return status;
 }
 
 /* The capture is ended whatever happened, and the first error is the one to report. */
@@ -201,7 +205,7 @@ static mn_status capture(struct mn_tape *tape) {
   const struct mn_kernels *k = tape->context->kernels;
   struct mn_stream *stream = tape->context->stream;
   MN_TRY(k->graph_begin(stream));
-  mn_status status = forward_and_backward(tape);
+  mn_status status = run_all(tape);
   if (status == MN_OK) return k->graph_end(stream, &tape->graph);
   char message[1024];
   snprintf(message, sizeof message, "%s", mn_message());
@@ -210,13 +214,22 @@ static mn_status capture(struct mn_tape *tape) {
   return mn_fail(status, "%s", message);
 }
 
-mn_status mn_tape_step(struct mn_tape *tape) {
+static mn_status replay_all(struct mn_tape *tape) {
   const struct mn_kernels *k = tape->context->kernels;
-  int first = !tape->stepped;
-  tape->stepped = 1;
-  if (first || !k->graph_launch) return forward_and_backward(tape);
+  int first = !tape->ran;
+  tape->ran = 1;
+  if (first || !k->graph_launch) return run_all(tape);
   if (!tape->graph) MN_TRY(capture(tape));
   return k->graph_launch(tape->context->stream, tape->graph);
+}
+
+mn_status mn_tape_step(struct mn_tape *tape) {
+  MN_REQUIRE(tape->training);
+  return replay_all(tape);
+}
+
+mn_status mn_tape_forward(struct mn_tape *tape) {
+  return tape->training ? forward(tape) : replay_all(tape);
 }
 
 mn_status mn_tape_receive(struct mn_tape *tape, struct mn_node *node) {

@@ -41,8 +41,9 @@ struct mn_tape {
   int training;    /* gradients are wanted */
   double *results; /* on the device: [0] the loss, [1] the number of rows classified correctly */
   struct mn_node *first, *last;
-  int stepped;            /* mn_tape_step has been called */
-  struct mn_graph *graph; /* NULL before the second, and on the CPU */
+  int stepping;           /* within a step: what a forward leaves to be read may wait for the backward */
+  int ran;                /* a step has; or, where the tape does not train, a forward */
+  struct mn_graph *graph; /* NULL before the second time, and on the CPU */
   struct mn_owned *owned; /* everything that goes with the tape */
 };
 
@@ -71,12 +72,13 @@ mn_status mn_tape_record(struct mn_tape *tape, const struct mn_node *node);
 mn_status mn_tape_finish(struct mn_tape *tape);
 
 /* Replays the recorded operations, and then their backward: once after each forward, whose saved tensors it
- * uses up. */
+ * uses up. mn_tape_step is both, for every step of training.
+ *
+ * A step, and the forward of a tape that does not train, run the first time one by one, then, on CUDA, as one
+ * graph, recorded the second time. What may change between them is what lies in device memory: the batch, the
+ * parameters, the learning rate. */
 mn_status mn_tape_forward(struct mn_tape *tape);
 mn_status mn_tape_backward(struct mn_tape *tape);
-
-/* Both, for every step of training: the first time one by one, then, on CUDA, as one graph, recorded the
- * second time. What may change between steps is what lies in device memory: the batch, the learning rate. */
 mn_status mn_tape_step(struct mn_tape *tape);
 
 /* For an operation's backward: applies the sink of `node`'s output, if the gradient was summed and not handed

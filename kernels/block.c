@@ -245,7 +245,7 @@ mn_status MN_CPU(mn_epilogue)(struct mn_stream *stream, void *d, int64_t rows, i
 }
 
 mn_status MN_CPU(mn_column_sums)(struct mn_stream *stream, void *sums, int64_t chunks, int64_t channels,
-                                 const struct mn_epilogue *const sinks[3]) {
+                                 const struct mn_epilogue *const sinks[3], const struct mn_reduction *loss) {
   for (int i = 0; i < 3; i++) {
     if (!sinks[i]) continue;
     /* The first chunk's part becomes the sum. */
@@ -254,5 +254,6 @@ mn_status MN_CPU(mn_column_sums)(struct mn_stream *stream, void *sums, int64_t c
       for (int64_t c = 0; c < channels; c++) total[c] += total[k * channels + c];
     MN_TRY(MN_CPU(mn_epilogue)(stream, total, 1, channels, sinks[i]));
   }
-  return MN_OK;
+  if (!loss) return MN_OK;
+  return MN_CPU(mn_reduce)(stream, loss->out, loss->scratch, loss->parts, loss->count, loss->factor);
 }

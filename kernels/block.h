@@ -12,7 +12,7 @@
 #ifndef MN_KERNELS_BLOCK_H
 #define MN_KERNELS_BLOCK_H
 
-#include "kernels/types.h"
+#include "kernels/loss.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,9 +28,10 @@ MN_KERNEL(mn_epilogue);
 
 /* Finishes the partial sums of a block's backward: for each of dbias, dgamma, dbeta with sinks[i] not NULL,
  * adds its chunks in order and applies sinks[i] (MN_STORE, MN_ADD or MN_UPDATE) to the vector [C]. The
- * partial sums are used up. */
+ * partial sums are used up. `loss`, if not NULL, is summed beside them, as mn_reduce would. */
 typedef mn_status mn_column_sums_function(struct mn_stream *stream, void *sums, int64_t chunks,
-                                          int64_t channels, const struct mn_epilogue *const sinks[3]);
+                                          int64_t channels, const struct mn_epilogue *const sinks[3],
+                                          const struct mn_reduction *loss);
 MN_KERNEL(mn_column_sums);
 
 #ifdef __cplusplus

@@ -183,7 +183,8 @@ mn_rows_forward(const mn_block_arguments<Real> &a, unsigned stages,
 #pragma unroll
     for (int r = 0; r < Rows; r++) {
       mn_group_statistics(group, mean[r], rstd[r], rows.row[r].d, a.eps);
-      rows.row[r].mean = mean[r], rows.row[r].rstd = rstd[r];
+      rows.row[r].mean = mean[r];
+      rows.row[r].rstd = r < rows.count && group.valid > 0 ? rstd[r] : Real(0); /* else infinite, eps 0 */
     }
     mn_rows_note(a.mean, a.groups, group, rows, mean);
     mn_rows_note(a.rstd, a.groups, group, rows, rstd);
@@ -215,7 +216,7 @@ static __device__ __forceinline__ Real mn_rows_loss(const mn_block_arguments<Rea
       rows.row[r].d[i] = factor * error;
     }
     loss[r] = group.sum(loss[r]);
-    if (r < rows.count) poison = mn_poison(poison, loss[r]);
+    if (r < rows.count && group.valid > 0) poison = mn_poison(poison, loss[r]);
   }
   mn_rows_note(a.loss, a.groups, group, rows, loss);
   return poison;

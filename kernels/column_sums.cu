@@ -1,7 +1,9 @@
 /* The finish of the block's column sums on CUDA: the chunks' parts become dbias, dgamma and dbeta, and end in
- * their sinks, all three in one launch. */
+ * their sinks, all three in one launch, and a fused loss's sum beside them: where a step is small, its time
+ * is the number of its launches. */
 #include "kernels/block.h"
 
+#include "kernels/reduce.cuh"
 #include "kernels/sgd.cuh"
 
 /* Where one vector of column sums goes. */
@@ -13,24 +15,24 @@ template <typename Real> struct sink {
 };
 template <typename Real> struct sinks { sink<Real> of[3]; };
 
-/* 32 columns by blockDim.y stretches of the chunks: each adds its own in order, then they are added in order.
- * The stretches, and so the bytes, depend on the number of chunks alone. */
+/* 32 columns of the vector `which` by a stretch of the chunks a warp: each adds its own in order, then they
+ * are added in order. The stretches, and so the bytes, depend on the number of chunks alone. */
 template <typename Real>
-static __global__ void column_sums_kernel(const Real *sums, int64_t chunks, int64_t channels,
-                                          const sinks<Real> all) {
+static __device__ void sum_columns(const Real *sums, int64_t chunks, int64_t channels, const sink<Real> &to,
+                                   int which, int64_t column0) {
   __shared__ Real parts[32][32];
-  const sink<Real> &to = all.of[blockIdx.y];
   if (to.kind < 0) return;
-  const int64_t column = (int64_t)blockIdx.x * 32 + threadIdx.x;
-  const int64_t each = (chunks + blockDim.y - 1) / blockDim.y, first = threadIdx.y * each;
+  const int lane = threadIdx.x % 32, stretch = threadIdx.x / 32, stretches = blockDim.x / 32;
+  const int64_t column = column0 + lane;
+  const int64_t each = (chunks + stretches - 1) / stretches, first = stretch * each;
   const int64_t last = first + each < chunks ? first + each : chunks;
   Real sum = 0;
   if (column < channels)
-    for (int64_t k = first; k < last; k++) sum += sums[(blockIdx.y * chunks + k) * channels + column];
-  parts[threadIdx.y][threadIdx.x] = sum;
+    for (int64_t k = first; k < last; k++) sum += sums[(which * chunks + k) * channels + column];
+  parts[stretch][lane] = sum;
   __syncthreads();
-  if (threadIdx.y != 0 || column >= channels) return;
-  for (unsigned i = 1; i < blockDim.y; i++) sum += parts[i][threadIdx.x];
+  if (stretch != 0 || column >= channels) return;
+  for (int i = 1; i < stretches; i++) sum += parts[i][lane];
   if (to.kind == MN_ADD) sum += to.into[column];
   if (to.kind == MN_UPDATE) {
     if (*to.rule.nonfinite) return;
@@ -42,6 +44,19 @@ static __global__ void column_sums_kernel(const Real *sums, int64_t chunks, int6
     sum = w;
   }
   to.into[column] = sum;
+}
+
+/* The loss's blocks come first: its last one has to wait for the others. */
+template <typename Real>
+static __global__ void __launch_bounds__(1024)
+    column_sums_kernel(const Real *sums, int64_t chunks, int64_t channels, const sinks<Real> all,
+                       const mn_summands<Real> loss) {
+  if (blockIdx.x < loss.spans) {
+    mn_sum_span<false>(loss, blockIdx.x);
+    return;
+  }
+  const unsigned block = blockIdx.x - loss.spans, which = block % 3;
+  sum_columns(sums, chunks, channels, all.of[which], (int)which, (int64_t)(block / 3) * 32);
 }
 
 template <typename Real>
@@ -66,21 +81,25 @@ static sink<Real> sink_of(struct mn_stream *stream, int64_t channels, const stru
 
 template <typename Real>
 static mn_status column_sums(struct mn_stream *stream, void *sums, int64_t chunks, int64_t channels,
-                             const struct mn_epilogue *const targets[3]) {
+                             const struct mn_epilogue *const targets[3], const struct mn_reduction *loss) {
   sinks<Real> all;
   for (int i = 0; i < 3; i++) all.of[i] = sink_of<Real>(stream, channels, targets[i]);
-  unsigned stretches = chunks <= 1 ? 1 : chunks <= 64 ? 8 : 32;
-  dim3 grid(mn_cuda_grid(channels, 32), 3), threads(32, stretches);
+  mn_summands<Real> summands = {};
+  if (loss) summands = mn_summands_of<Real>(stream, loss);
+  unsigned grid = mn_cuda_grid(summands.spans + 3 * (int64_t)mn_cuda_grid(channels, 32), 1);
+  unsigned threads = chunks <= 64 ? MN_CUDA_THREADS : 1024; /* no fewer: a loss's span wants as many */
   column_sums_kernel<<<grid, threads, 0, stream->cuda->stream>>>(static_cast<const Real *>(sums), chunks,
-                                                                 channels, all);
+                                                                 channels, all, summands);
   return mn_cuda_launched("column_sums");
 }
 
 extern "C" mn_status mn_column_sums_cuda_fp32(struct mn_stream *stream, void *sums, int64_t chunks,
-                                              int64_t channels, const struct mn_epilogue *const targets[3]) {
-  return column_sums<float>(stream, sums, chunks, channels, targets);
+                                              int64_t channels, const struct mn_epilogue *const targets[3],
+                                              const struct mn_reduction *loss) {
+  return column_sums<float>(stream, sums, chunks, channels, targets, loss);
 }
 extern "C" mn_status mn_column_sums_cuda_fp64(struct mn_stream *stream, void *sums, int64_t chunks,
-                                              int64_t channels, const struct mn_epilogue *const targets[3]) {
-  return column_sums<double>(stream, sums, chunks, channels, targets);
+                                              int64_t channels, const struct mn_epilogue *const targets[3],
+                                              const struct mn_reduction *loss) {
+  return column_sums<double>(stream, sums, chunks, channels, targets, loss);
 }

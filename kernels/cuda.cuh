@@ -22,6 +22,7 @@ struct mn_cuda {
   void *workspace; /* MN_CUDA_WORKSPACE bytes, cuBLASLt's own */
   void *scratch;   /* MN_CUDA_WORKSPACE bytes: a part of a product on its way to an update; NULL before the
                       first */
+  unsigned *spans_done; /* of the sum under way (reduce.cuh); 0 between launches */
   struct mn_plan *plans;
   int plan_count, plan_room;
   void *encode; /* cuTensorMapEncodeTiled, where gemm_hopper.cu can work; else NULL */
@@ -37,7 +38,7 @@ typedef __nv_bfloat16 mn_half;
 mn_status mn_cuda_failed(cudaError_t error, const char *what);
 mn_status mn_cublas_failed(cublasStatus_t error, const char *what);
 void mn_cuda_release_plans(struct mn_cuda *cuda);
-mn_status mn_hopper_open(struct mn_cuda *cuda, const cudaDeviceProp *properties);
+void mn_hopper_open(struct mn_cuda *cuda, const cudaDeviceProp *properties);
 
 /* Returns from the calling function when a CUDA or cuBLASLt call fails. */
 #define MN_CUDA_TRY(call)                                                                                    \
@@ -179,7 +180,7 @@ template <int L, typename Real> __device__ __forceinline__ Real mn_lanes_sum(Rea
   return x;
 }
 
-/* The sum over a block of MN_CUDA_THREADS or fewer whole warps, its warps in order; every thread gets it. */
+/* The sum over a block of whole warps, its warps in order; every thread gets it. */
 template <typename Real> __device__ Real mn_block_sum(Real x) {
   __shared__ Real parts[32];
   x = mn_lanes_sum<32>(x);

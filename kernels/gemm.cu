@@ -1,4 +1,5 @@
-/* The matrix product on CUDA: cuBLASLt into memory, then the epilogue over the stored matrix.
+/* The matrix product on CUDA: in the GEMM of our own where it suits (gemm_hopper.h), else cuBLASLt into
+ * memory, then the epilogue over the stored matrix.
  *
  * An algorithm is asked for once for each shape and kept: the heuristic's first, for a fixed workspace and no
  * reduction in place, so that the same call gives the same bytes. */
@@ -274,6 +275,22 @@ static mn_status multiply_and_update(struct mn_stream *stream, const struct prod
   return MN_OK;
 }
 
+/* What every path relies on. */
+static void check_epilogue(const struct product *p, const struct mn_epilogue *epilogue) {
+  const struct mn_block *b = epilogue->block;
+  switch (epilogue->kind) {
+  case MN_STORE:
+  case MN_ADD:
+    MN_REQUIRE(epilogue->into);
+    return;
+  case MN_UPDATE:
+    MN_REQUIRE(p->rows == epilogue->update->w->rows && p->cols == epilogue->update->w->cols);
+    return;
+  default:
+    MN_REQUIRE(p->rows == b->rows && p->cols == b->channels);
+  }
+}
+
 template <typename Real>
 static mn_status gemm(struct mn_stream *stream, enum mn_form form, const struct mn_operand *a,
                       const struct mn_operand *b, const struct mn_epilogue *epilogue) {
@@ -290,13 +307,11 @@ static mn_status gemm(struct mn_stream *stream, enum mn_form form, const struct 
   p.a = halves ? a->half : a->real;
   p.b = halves ? b->half : b->real;
   MN_REQUIRE(p.a && p.b);
+  check_epilogue(&p, epilogue);
   const struct mn_hopper_product ours = {form, p.rows, p.cols, p.depth, p.a, p.b};
   if (mn_hopper_fits(stream, &ours, epilogue)) return mn_hopper_gemm(stream, &ours, epilogue);
-  if (epilogue->kind == MN_UPDATE) {
-    const struct mn_update *update = epilogue->update;
-    MN_REQUIRE(p.rows == update->w->rows && p.cols == update->w->cols);
-    if (!epilogue->into) return multiply_and_update<Real>(stream, &p, update);
-  }
+  if (epilogue->kind == MN_UPDATE && !epilogue->into)
+    return multiply_and_update<Real>(stream, &p, epilogue->update);
   MN_REQUIRE(epilogue->into);
   p.d = epilogue->into;
   p.accumulate = epilogue->kind == MN_ADD;

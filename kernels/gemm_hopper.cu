@@ -1,6 +1,4 @@
 /* The Hopper GEMM's plain epilogues, store, add and update, and when it is the one to take. */
-#include <algorithm>
-
 #include <cudaTypedefs.h>
 
 #include "kernels/gemm_hopper.cuh"
@@ -18,17 +16,18 @@ struct store_arguments {
 /* into = d, or into += d. */
 template <bool Add> struct store_epilogue {
   typedef store_arguments arguments;
-  enum { COLS = 256, PANEL = 8, WIDE = 128, HIGH = 8 };
+  typedef mn_plain_tile tile;
+  enum { COLS = tile::COLS, PANEL = 8, WIDE = 128, HIGH = 8 };
   struct ahead {};
 
   static __device__ __forceinline__ void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {
     if constexpr (Add) mn_tile_prefetch(a.into, a.rows, a.cols, row, col, COLS, lane);
   }
 
-  static __device__ __forceinline__ void begin(const arguments &, ahead &, const mn_corner &) {}
+  static __device__ __forceinline__ void begin(const arguments &, ahead &, const mn_strip &) {}
 
   static __device__ __forceinline__ void finish(const arguments &a, ahead &, const float *d,
-                                                const mn_corner &at, const mn_corner &, float *piece) {
+                                                const mn_strip &at, const mn_strip &, float *piece) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int across = 0; across < COLS; across += WIDE)
@@ -61,36 +60,38 @@ struct update_arguments {
   mn_sgd_rule<float> rule;
 };
 
-/* W, momentum and W's bfloat16 copy, in place, in strips of a warp's 16 rows by 128 columns. AHEAD rows of
- * 512 bytes, of W and of momentum, are always on their way. */
-template <int Cols> struct update_epilogue {
+/* W, momentum and W's bfloat16 copy, in place, a piece of 8 rows by 128 columns at a time. AHEAD rows of 512
+ * bytes, of W and of momentum, are always on their way. */
+template <class Tile> struct update_epilogue {
   typedef update_arguments arguments;
-  enum { COLS = Cols, PANEL = Cols == 256 ? 8 : 1, WIDE = 128, AHEAD = 8, ROWS = 16 * Cols / WIDE };
+  typedef Tile tile;
+  enum { PANEL = Tile::WRITERS > 0 ? 1 : 8, WIDE = 128, HIGH = MN_TILE_PIECE / WIDE, AHEAD = 8 };
   struct ahead {
     float w[AHEAD][4], m[AHEAD][4], rate, scale;
     bool stop; /* a value was not finite: nothing is written */
   };
 
   static __device__ __forceinline__ void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {
-    if (Cols == 128) return; /* the writers are always there to read */
-    mn_tile_prefetch(a.w, a.rows, a.cols, row, col, COLS, lane);
-    if (a.m) mn_tile_prefetch(a.m, a.rows, a.cols, row, col, COLS, lane);
+    if constexpr (Tile::WRITERS == 0) { /* writers are always there to read */
+      mn_tile_prefetch(a.w, a.rows, a.cols, row, col, Tile::COLS, lane);
+      if (a.m) mn_tile_prefetch(a.m, a.rows, a.cols, row, col, Tile::COLS, lane);
+    }
   }
 
-  /* Row i of the tile's strips, one after the other; -1: outside. */
-  static __device__ __forceinline__ int64_t place(const arguments &a, int i, const mn_corner &at) {
-    const int64_t row = at.row + i % 16, col = at.col + i / 16 * WIDE + threadIdx.x % 32 * 4;
+  /* Row i of a piece; -1: outside. */
+  static __device__ __forceinline__ int64_t place(const arguments &a, int i, const mn_strip &at) {
+    const int64_t row = at.row + i, col = at.col + threadIdx.x % 32 * 4;
     return row < a.rows && col < a.cols ? row * a.cols + col : -1;
   }
 
-  static __device__ __forceinline__ void fetch(const arguments &a, ahead &next, int i, const mn_corner &at) {
+  static __device__ __forceinline__ void fetch(const arguments &a, ahead &next, int i, const mn_strip &at) {
     const int64_t from = place(a, i, at);
     if (from < 0) return;
     mn_load_once<4>(next.w[i % AHEAD], a.w + from);
     if (a.m) mn_load_once<4>(next.m[i % AHEAD], a.m + from);
   }
 
-  static __device__ __forceinline__ void begin(const arguments &a, ahead &next, const mn_corner &first) {
+  static __device__ __forceinline__ void begin(const arguments &a, ahead &next, const mn_strip &first) {
     next.rate = (float)*a.rule.rate, next.scale = a.rule.scale ? (float)*a.rule.scale : 1.0f;
     next.stop = *a.rule.nonfinite;
 #pragma unroll
@@ -101,7 +102,7 @@ template <int Cols> struct update_epilogue {
                                                     float *piece) {
     float gradient[4], (&w)[4] = now.w[i % AHEAD], (&m)[4] = now.m[i % AHEAD];
     mn_half halves[4];
-    mn_piece_get<WIDE>(gradient, piece, i % (mn_tile<Cols>::PIECE / WIDE), threadIdx.x % 32 * 4);
+    mn_piece_get<WIDE>(gradient, piece, i, threadIdx.x % 32 * 4);
     if (a.m)
 #pragma unroll
       for (int j = 0; j < 4; j++) mn_sgd_step(a.rule, now.rate, now.scale, true, gradient[j], w[j], m[j]);
@@ -115,19 +116,29 @@ template <int Cols> struct update_epilogue {
     if (a.half) mn_store_once<4>(a.half + to, halves);
   }
 
-  /* d: NULL where the piece holds the whole strip. What has been updated makes room for what comes AHEAD rows
-   * later, be it the next tile's. */
-  static __device__ __forceinline__ void finish(const arguments &a, ahead &now, const float *d,
-                                                const mn_corner &at, const mn_corner &next, float *piece) {
+  /* One piece. What has been updated makes room for what comes AHEAD rows later, be it the next piece's. */
+  static __device__ __forceinline__ void finish(const arguments &a, ahead &now, const mn_strip &at,
+                                                const mn_strip &next, float *piece) {
 #pragma unroll
-    for (int i = 0; i < ROWS; i++) {
-      if (Cols == 256 && i % 8 == 0) mn_piece_put<WIDE, 8>(piece, d, i / 16 * WIDE, i % 16);
+    for (int i = 0; i < HIGH; i++) {
       update_row(a, now, i, place(a, i, at), piece);
-      if (i + AHEAD < ROWS)
-        fetch(a, now, i + AHEAD, at);
-      else
-        fetch(a, now, i + AHEAD - ROWS, next);
+      fetch(a, now, (i + AHEAD) % HIGH, i + AHEAD < HIGH ? at : next);
     }
+  }
+
+  /* A strip of the plain tile: its pieces down, then across. */
+  static __device__ __forceinline__ void finish(const arguments &a, ahead &now, const float *d,
+                                                const mn_strip &at, const mn_strip &next, float *piece) {
+#pragma unroll
+    for (int across = 0; across < Tile::COLS; across += WIDE)
+#pragma unroll
+      for (int down = 0; down < 16; down += HIGH) {
+        const bool last_down = down + HIGH == 16, last = last_down && across + WIDE == Tile::COLS;
+        const mn_strip below = {last_down ? at.row : at.row + down + HIGH,
+                                at.col + across + last_down * WIDE};
+        mn_piece_put<WIDE, HIGH>(piece, d, across, down);
+        finish(a, now, {at.row + down, at.col + across}, last ? next : below, piece);
+      }
   }
 };
 
@@ -144,17 +155,17 @@ static mn_status update(struct mn_stream *stream, const struct mn_hopper_product
                                       p->cols,
                                       mn_sgd_rule_of<float>(stream, u->sgd)};
   MN_REQUIRE(p->form == MN_TN);
-  return p->depth > DEEP ? mn_hopper_launch<MN_TN, 256, update_epilogue<256>>(stream, p, arguments)
-                         : mn_hopper_launch<MN_TN, 128, update_epilogue<128>>(stream, p, arguments);
+  return p->depth > DEEP ? mn_hopper_launch<MN_TN, update_epilogue<mn_plain_tile>>(stream, p, arguments)
+                         : mn_hopper_launch<MN_TN, update_epilogue<mn_streaming_tile>>(stream, p, arguments);
 }
 
 template <bool Add>
 static mn_status store(struct mn_stream *stream, const struct mn_hopper_product *p, void *into) {
   const store_arguments arguments = {static_cast<float *>(into), p->rows, p->cols};
   typedef store_epilogue<Add> epilogue;
-  return p->form == MN_NT   ? mn_hopper_launch<MN_NT, 256, epilogue>(stream, p, arguments)
-         : p->form == MN_NN ? mn_hopper_launch<MN_NN, 256, epilogue>(stream, p, arguments)
-                            : mn_hopper_launch<MN_TN, 256, epilogue>(stream, p, arguments);
+  return p->form == MN_NT   ? mn_hopper_launch<MN_NT, epilogue>(stream, p, arguments)
+         : p->form == MN_NN ? mn_hopper_launch<MN_NN, epilogue>(stream, p, arguments)
+                            : mn_hopper_launch<MN_TN, epilogue>(stream, p, arguments);
 }
 
 static mn_status plain(struct mn_stream *stream, const struct mn_hopper_product *p,
@@ -171,24 +182,30 @@ mn_status mn_hopper_gemm(struct mn_stream *stream, const struct mn_hopper_produc
              : plain(stream, p, epilogue);
 }
 
-mn_status mn_hopper_open(struct mn_cuda *cuda, const cudaDeviceProp *properties) {
-  if (properties->major != 9 || properties->minor != 0) return MN_OK;
+/* A driver that does not know the function is one that the library path is for. */
+void mn_hopper_open(struct mn_cuda *cuda, const cudaDeviceProp *properties) {
+  if (properties->major != 9 || properties->minor != 0) return;
   enum cudaDriverEntryPointQueryResult found;
   void *entry = NULL;
-  MN_CUDA_TRY(
-      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found));
-  if (found == cudaDriverEntryPointSuccess) cuda->encode = entry;
-  return MN_OK;
+#if CUDART_VERSION >= 12050
+  cudaError_t error =
+      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found);
+#else
+  cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &entry, cudaEnableDefault, &found);
+#endif
+  if (error == cudaSuccess && found == cudaDriverEntryPointSuccess) cuda->encode = entry;
+  (void)cudaGetLastError();
 }
 
 /* Multiples of 8 make every row of a bfloat16 operand one of 16 bytes, which TMA asks for, and keep the
  * epilogue's 16-byte accesses whole. A row of W or z is read and written by 16 bytes too. */
 static bool block_fits(const struct mn_hopper_product *p, const struct mn_epilogue *epilogue) {
   const struct mn_block *b = epilogue->block;
+  if (b->stages != MN_STAGE_ALL || p->form != (epilogue->kind == MN_BLOCK_BACKWARD ? MN_NN : MN_NT))
+    return false;
   const int64_t width = b->channels / b->groups;
-  return b->stages == MN_STAGE_ALL && p->form == (epilogue->kind == MN_BLOCK_BACKWARD ? MN_NN : MN_NT) &&
-         width >= 8 && width <= 256 && (width & (width - 1)) == 0 &&
-         mn_aligned(16, b->bias, b->gamma, b->beta, b->z, b->target) &&
+  return width >= 8 && width <= 256 && (width & (width - 1)) == 0 &&
+         mn_aligned(16, b->bias, b->gamma, b->beta, b->z, b->target, b->sums) &&
          (!b->y || mn_aligned(16, b->y->real, b->y->half)) &&
          (!b->dz || mn_aligned(16, b->dz->real, b->dz->half));
 }
@@ -202,7 +219,8 @@ bool mn_hopper_fits(const struct mn_stream *stream, const struct mn_hopper_produ
                     const struct mn_epilogue *epilogue) {
   if (stream->library || !mn_stream_fuses(stream)) return false;
   if (p->cols % 8 || (p->form == MN_TN ? p->rows : p->depth) % 8 || !mn_aligned(16, p->a, p->b)) return false;
-  const int64_t tiles = (p->rows + MN_TILE_ROWS - 1) / MN_TILE_ROWS * ((p->cols + 255) / 256);
+  const int64_t tiles = (p->rows + MN_TILE_ROWS - 1) / MN_TILE_ROWS *
+                        ((p->cols + mn_plain_tile::COLS - 1) / mn_plain_tile::COLS);
   if (p->rows <= MN_TILE_ROWS || tiles < MN_HOPPER_TILES || tiles > INT32_MAX / 4) return false;
   if (p->rows > INT32_MAX / 2 || p->cols > INT32_MAX / 2 || p->depth > INT32_MAX / 2) return false;
   switch (epilogue->kind) {

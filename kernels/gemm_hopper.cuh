@@ -3,17 +3,16 @@
  *
  * A block is two warpgroups that consume and a warp that produces. The producer keeps TMA loads of both
  * operands going, through a ring of stages in shared memory; each consumer multiplies (wgmma) its 64 rows of
- * the block's tile, 128 rows by Cols columns. The blocks of a cluster work on neighbouring tiles, two down
- * and ACROSS across, and load together what they share: of b's part each block loads the half for its column
- * of blocks, and, two across, of a's part the half for its row of blocks. Blocks stay and go through the
- * tiles in an order that keeps the operands in the L2 cache; the producer runs ahead, so that the next tile's
- * operands arrive during the epilogue.
+ * the block's tile, 128 rows by COLS columns. Two blocks make a cluster: they work on tiles one above the
+ * other, which share b's part; each loads half of it for both. Blocks stay and go through the tiles in an
+ * order that keeps the operands in the L2 cache; the producer runs ahead, so that the next tile's operands
+ * arrive during the epilogue.
  *
- * Cols 256 does the most arithmetic for each byte that comes from the L2 cache: for products bound by
- * arithmetic. The consumers end in the epilogue themselves, from their registers.
- * Cols 128 is for epilogues that move more bytes than the multiplication takes time: eight more warps, the
- * writers, do nothing but the epilogue, of the tile before the one that is being multiplied, so that the
- * memory never rests. */
+ * Two tiles differ in who does the epilogue. In the plain one the consumers do, from their registers, while
+ * the tensor cores rest. The streaming one is for epilogues that move more bytes than the multiplication
+ * takes time: eight more warps, the writers, do nothing else, of one tile while the next is being multiplied,
+ * so that the memory never rests; it is half as wide, because a tile on its way to the writers takes shared
+ * memory. */
 #ifndef MN_KERNELS_GEMM_HOPPER_CUH
 #define MN_KERNELS_GEMM_HOPPER_CUH
 
@@ -29,62 +28,57 @@ enum {
   MN_TILE_GROUP = 128,                  /* threads of a warpgroup */
   MN_TILE_WARPS = 8,                    /* that consume, 16 rows each */
   MN_TILE_BOX = 64 * MN_TILE_DEPTH * 2, /* bytes of 64 rows or columns of an operand's stage */
-  MN_TILE_LATE = 16, /* stages before a tile's last, at which what its epilogue reads is sent for */
+  MN_TILE_A = MN_TILE_ROWS / 64 * MN_TILE_BOX,
+  MN_TILE_PIECE = 8 * 128, /* floats of a piece of the result: 8 rows, or 4 that are twice as wide */
+  MN_TILE_LATE = 16,       /* stages before a tile's last, at which what its epilogue reads is sent for */
 };
 
-/* What depends on the width of a tile: stages in the ring, blocks of a cluster side by side, warps that
- * write, floats of a warp's piece, and the registers of each thread by its role (0: an even share). To hand
- * over registers the producer is a whole warpgroup, of which one warp works. */
-template <int Cols> struct mn_tile;
-template <> struct mn_tile<256> {
-  enum { STAGES = 4, ACROSS = 1, WRITERS = 0, PIECE = 8 * 128, CONSUME = 232, WRITE = 0, PRODUCE = 40 };
+/* What the tiles differ in: columns, stages in the ring, warps that write, pieces of the result that a
+ * consuming warp has (each PIECE floats), the registers of each thread by its role (0: an even share). To
+ * hand over registers the producer is a whole warpgroup, of which one warp works. */
+struct mn_plain_tile {
+  enum { COLS = 256, STAGES = 4, WRITERS = 0, PIECES = 1, CONSUME = 232, WRITE = 0, PRODUCE = 40 };
 };
-template <> struct mn_tile<128> {
+struct mn_streaming_tile {
   enum {
+    COLS = 128,
     STAGES = 5,
-    ACROSS = 1,
     WRITERS = MN_TILE_WARPS,
-    PIECE = 16 * 128,
+    PIECES = 2,
     CONSUME = 0,
     WRITE = 128,
     PRODUCE = 24
   };
 };
-template <int Cols> constexpr int mn_tile_threads = 32 * (MN_TILE_WARPS + mn_tile<Cols>::WRITERS + 4);
+template <class Tile> constexpr int mn_tile_threads = 32 * (MN_TILE_WARPS + Tile::WRITERS + 4);
 
 /* Bytes of one stage: a's part, then b's. */
-template <int Cols> constexpr int mn_tile_stage = (MN_TILE_ROWS + Cols) / 64 * MN_TILE_BOX;
+template <class Tile> constexpr int mn_tile_stage = MN_TILE_A + Tile::COLS / 64 * MN_TILE_BOX;
 
-/* Shared memory: stages, a piece of the result for each consuming warp (PIECE floats), barriers. */
-template <int Cols>
-constexpr int mn_tile_memory = mn_tile<Cols>::STAGES *(mn_tile_stage<Cols> + 16) +
-                               MN_TILE_WARPS *(mn_tile<Cols>::PIECE *(int)sizeof(float) + 16);
+/* Shared memory: stages, pieces of the result, barriers. */
+template <class Tile>
+constexpr int mn_tile_memory = Tile::STAGES *(mn_tile_stage<Tile> + 16) +
+                               MN_TILE_WARPS *Tile::PIECES *(MN_TILE_PIECE *(int)sizeof(float) + 16);
 
-/* How the tiles of a product are walked over, a cluster's at a time. */
+/* How the tiles of a product are walked over, a cluster's pair at a time. */
 struct mn_walk {
-  int down, across, depths; /* clusters down and across, stages deep */
-  int panel;                /* clusters that go across together */
+  int pairs, cols, depths; /* pairs down, tiles across, stages deep */
+  int panel;               /* pairs that go across together */
 };
 
-/* Where a tile, or a warp's strip of it, begins. Beyond the last tile: beyond the last row. */
-struct mn_corner {
+/* Where a tile, a warp's strip of 16 rows of it, or a piece of that begins. */
+struct mn_strip {
   int64_t row, col;
 };
 
-/* The tile of this block in the cluster's turn: down a panel, then across, so that what runs at the same time
- * shares its operands in the L2 cache. */
-template <int Cols> static __device__ __forceinline__ mn_corner mn_walk_to(const mn_walk &walk, int turn) {
-  const int panel = turn / (walk.panel * walk.across), within = turn - panel * walk.panel * walk.across;
-  const int height = max(min(walk.panel, walk.down - panel * walk.panel), 1), rank = mn_cluster_rank();
-  const int down = panel * walk.panel + within % height, across = within / height;
-  return {(int64_t)(2 * down + rank % 2) * MN_TILE_ROWS,
-          (int64_t)(mn_tile<Cols>::ACROSS * across + rank / 2) * Cols};
-}
-
-/* The 16 rows of a warp, in a tile: of a consumer, and of the writer that takes over from it. */
-template <int Cols> static __device__ __forceinline__ mn_corner mn_strip_of(const mn_walk &walk, int turn) {
-  const mn_corner tile = mn_walk_to<Cols>(walk, turn);
-  return {tile.row + threadIdx.x / 32 % MN_TILE_WARPS * 16, tile.col};
+/* The strip of consumer `warp` in the cluster's turn: down a panel, then across, so that what runs at the
+ * same time shares its operands in the L2 cache. After the last turn a strip is outside of the matrix. */
+template <class Tile>
+static __device__ __forceinline__ mn_strip mn_strip_of(const mn_walk &walk, int turn, int warp) {
+  const int panel = turn / (walk.panel * walk.cols), within = turn - panel * walk.panel * walk.cols;
+  const int height = max(min(walk.panel, walk.pairs - panel * walk.panel), 1);
+  const int pair = panel * walk.panel + within % height, col = within / height;
+  return {(int64_t)(2 * pair + mn_cluster_rank()) * MN_TILE_ROWS + warp * 16, (int64_t)col * Tile::COLS};
 }
 
 /* A place in the ring of stages, and how often it has come round. */
@@ -105,30 +99,28 @@ struct mn_places {
   float *pieces;
 };
 
-/* A block's share of the loads of one stage. An operand whose depth runs along memory is one box of 64 of the
- * depth, any other one for each 64 rows or columns. */
-template <enum mn_form Form, int Cols>
+/* A block's loads of one stage: its own part of a, and the half of b's part that it loads for both. An
+ * operand whose depth runs along memory is one box of 64 of the depth, any other one for each 64 rows or
+ * columns. */
+template <enum mn_form Form, class Tile>
 static __device__ __forceinline__ void mn_tile_load(const CUtensorMap *a, const CUtensorMap *b, uint32_t to,
-                                                    uint32_t full, const mn_corner &corner, int depth) {
-  constexpr int ACROSS = mn_tile<Cols>::ACROSS, BOXES_A = MN_TILE_ROWS / 64 / ACROSS, BOXES_B = Cols / 128;
-  const int rank = mn_cluster_rank(), down = rank % 2, across = rank / 2;
-  const uint32_t to_a = to + across * BOXES_A * MN_TILE_BOX;
-  const uint32_t to_b = to + (MN_TILE_ROWS / 64 + down * BOXES_B) * MN_TILE_BOX;
-  const int row = (int)corner.row + across * BOXES_A * 64, col = (int)corner.col + down * BOXES_B * 64;
-  const uint16_t same_row = (ACROSS == 2 ? 5 : 1) << down, same_col = 3 << 2 * across;
+                                                    uint32_t full, const mn_strip &tile, int depth) {
+  constexpr int BOXES_A = MN_TILE_ROWS / 64, BOXES_B = Tile::COLS / 2 / 64;
+  const int rank = mn_cluster_rank(), row = (int)tile.row, col = (int)tile.col + rank * BOXES_B * 64;
+  const uint32_t to_b = to + MN_TILE_A + rank * BOXES_B * MN_TILE_BOX;
 #pragma unroll
   for (int i = 0; i < (Form == MN_TN ? BOXES_A : 1); i++)
-    mn_tma_load(to_a + i * MN_TILE_BOX, a, full, Form == MN_TN ? row + i * 64 : depth,
-                Form == MN_TN ? depth : row, same_row);
+    mn_tma_load(to + i * MN_TILE_BOX, a, full, Form == MN_TN ? row + i * 64 : depth,
+                Form == MN_TN ? depth : row, 1 << rank);
 #pragma unroll
   for (int i = 0; i < (Form == MN_NT ? 1 : BOXES_B); i++)
     mn_tma_load(to_b + i * MN_TILE_BOX, b, full, Form == MN_NT ? depth : col + i * 64,
-                Form == MN_NT ? col : depth, same_col);
+                Form == MN_NT ? col : depth, 3);
 }
 
 /* One stage's multiplications, given to the tensor cores and not waited for. */
-template <enum mn_form Form, int Cols>
-static __device__ __forceinline__ void mn_tile_multiply(float (&d)[Cols / 2], uint32_t a, uint32_t b) {
+template <enum mn_form Form, int Count>
+static __device__ __forceinline__ void mn_tile_multiply(float (&d)[Count], uint32_t a, uint32_t b) {
   constexpr int DOWN_A = Form == MN_TN, DOWN_B = Form != MN_NT;
   /* 16 of the depth: 32 bytes along a row, or 16 rows down. */
   constexpr int STEP_A = DOWN_A ? 2048 : 32, STEP_B = DOWN_B ? 2048 : 32;
@@ -140,21 +132,22 @@ static __device__ __forceinline__ void mn_tile_multiply(float (&d)[Cols / 2], ui
   mn_wgmma_commit();
 }
 
-template <enum mn_form Form, int Cols, class Epilogue>
+template <enum mn_form Form, class Epilogue>
 static __device__ __forceinline__ void
 mn_tile_produce(const CUtensorMap *map_a, const CUtensorMap *map_b, const mn_walk &walk,
                 const typename Epilogue::arguments &arguments, const mn_places &at) {
-  mn_ring<mn_tile<Cols>::STAGES> ring;
+  typedef typename Epilogue::tile Tile;
+  mn_ring<Tile::STAGES> ring;
   const int lane = threadIdx.x % 32, late = max(walk.depths - MN_TILE_LATE, 0);
-  for (int t = mn_cluster(); t < walk.down * walk.across; t += mn_clusters()) {
-    const mn_corner corner = mn_walk_to<Cols>(walk, t);
+  for (int t = mn_cluster(); t < walk.pairs * walk.cols; t += mn_clusters()) {
+    const mn_strip tile = mn_strip_of<Tile>(walk, t, 0);
     for (int k = 0; k < walk.depths; k++, ring.next()) {
       const uint32_t full = at.full + 8 * ring.stage;
-      if (k == late) Epilogue::prefetch(arguments, corner.row, corner.col, lane);
+      if (k == late) Epilogue::prefetch(arguments, tile.row, tile.col, lane);
       mn_barrier_wait(at.empty + 8 * ring.stage, ring.parity ^ 1);
       if (lane == 0) {
-        mn_barrier_expect(full, mn_tile_stage<Cols>);
-        mn_tile_load<Form, Cols>(map_a, map_b, at.stages + ring.stage * mn_tile_stage<Cols>, full, corner,
+        mn_barrier_expect(full, mn_tile_stage<Tile>);
+        mn_tile_load<Form, Tile>(map_a, map_b, at.stages + ring.stage * mn_tile_stage<Tile>, full, tile,
                                  k * MN_TILE_DEPTH);
       }
       __syncwarp();
@@ -191,116 +184,129 @@ static __device__ __forceinline__ void mn_piece_get(float (&out)[4], float *piec
   mn_load<4>(out, mn_piece_at<Wide>(piece, row, col));
 }
 
-/* A stage has been read: every block that loads a part of it may do so again. */
-template <int Cols> static __device__ __forceinline__ void mn_tile_release(const mn_places &at, int stage) {
+/* A stage has been read: both blocks, which load parts of it, may do so again. */
+static __device__ __forceinline__ void mn_tile_release(const mn_places &at, int stage) {
   const int thread = threadIdx.x % MN_TILE_GROUP;
-  if (thread <= mn_tile<Cols>::ACROSS) mn_barrier_arrive(at.empty + 8 * stage, mn_cluster_rank() ^ thread);
+  if (thread < 2) mn_barrier_arrive(at.empty + 8 * stage, thread);
 }
 
 /* One tile's product, in the registers of the warpgroup. */
-template <enum mn_form Form, int Cols>
+template <enum mn_form Form, class Tile>
 static __device__ __forceinline__ void
-mn_tile_product(float (&d)[Cols / 2], mn_ring<mn_tile<Cols>::STAGES> &ring, int depths, const mn_places &at) {
+mn_tile_product(float (&d)[Tile::COLS / 2], mn_ring<Tile::STAGES> &ring, int depths, const mn_places &at) {
   const uint32_t own = threadIdx.x / MN_TILE_GROUP * MN_TILE_BOX;
   int last = 0;
   for (int k = 0; k < depths; k++) {
-    const uint32_t stage = at.stages + ring.stage * mn_tile_stage<Cols>;
+    const uint32_t stage = at.stages + ring.stage * mn_tile_stage<Tile>;
     mn_barrier_wait(at.full + 8 * ring.stage, ring.parity);
-    mn_tile_multiply<Form, Cols>(d, stage + own, stage + MN_TILE_ROWS / 64 * MN_TILE_BOX);
+    mn_tile_multiply<Form>(d, stage + own, stage + MN_TILE_A);
     mn_wgmma_wait<1>();
-    if (k > 0) mn_tile_release<Cols>(at, last);
+    if (k > 0) mn_tile_release(at, last);
     last = ring.stage;
     ring.next();
   }
   mn_wgmma_wait<0>();
-  mn_tile_release<Cols>(at, last);
+  mn_tile_release(at, last);
   mn_wgmma_hold(d);
 }
 
-template <enum mn_form Form, int Cols, class Epilogue>
+template <enum mn_form Form, class Epilogue>
 static __device__ __forceinline__ void
 mn_tile_consume(const mn_walk &walk, const typename Epilogue::arguments &arguments, const mn_places &at) {
-  mn_ring<mn_tile<Cols>::STAGES> ring;
+  typedef typename Epilogue::tile Tile;
+  mn_ring<Tile::STAGES> ring;
+  mn_ring<Tile::PIECES> hand;
   const int warp = threadIdx.x / 32;
-  float *piece = at.pieces + warp * mn_tile<Cols>::PIECE;
-  uint32_t parity = 1; /* the writer has not been given a piece yet */
   typename Epilogue::ahead ahead;
-  if constexpr (mn_tile<Cols>::WRITERS == 0)
-    Epilogue::begin(arguments, ahead, mn_strip_of<Cols>(walk, mn_cluster()));
-  for (int t = mn_cluster(); t < walk.down * walk.across; t += mn_clusters(), parity ^= 1) {
-    float d[Cols / 2] = {};
-    mn_tile_product<Form, Cols>(d, ring, walk.depths, at);
-    if constexpr (mn_tile<Cols>::WRITERS > 0) {
-      mn_barrier_wait(at.free + 8 * warp, parity);
-      mn_piece_put<Cols, 8>(piece, d, 0, 0);
-      mn_piece_put<Cols, 8>(piece + 8 * Cols, d, 0, 8);
-      if (threadIdx.x % 32 == 0) mn_barrier_signal(at.ready + 8 * warp);
+  if constexpr (Tile::WRITERS == 0)
+    Epilogue::begin(arguments, ahead, mn_strip_of<Tile>(walk, mn_cluster(), warp));
+  for (int t = mn_cluster(); t < walk.pairs * walk.cols; t += mn_clusters()) {
+    float d[Tile::COLS / 2] = {};
+    mn_tile_product<Form, Tile>(d, ring, walk.depths, at);
+    if constexpr (Tile::WRITERS == 0) {
+      Epilogue::finish(arguments, ahead, d, mn_strip_of<Tile>(walk, t, warp),
+                       mn_strip_of<Tile>(walk, t + mn_clusters(), warp), at.pieces + warp * MN_TILE_PIECE);
     } else {
-      Epilogue::finish(arguments, ahead, d, mn_strip_of<Cols>(walk, t),
-                       mn_strip_of<Cols>(walk, t + mn_clusters()), piece);
+#pragma unroll
+      for (int down = 0; down < 16; down += 8, hand.next()) {
+        const int own = warp * Tile::PIECES + hand.stage;
+        mn_barrier_wait(at.free + 8 * own, hand.parity ^ 1);
+        mn_piece_put<Tile::COLS, 8>(at.pieces + own * MN_TILE_PIECE, d, 0, down);
+        if (threadIdx.x % 32 == 0) mn_barrier_signal(at.ready + 8 * own);
+      }
     }
   }
 }
 
-/* The epilogue of the narrow tile: each writer takes what the consumer with its number leaves. */
-template <int Cols, class Epilogue>
+/* The epilogue of the streaming tile, 8 rows at a time: each writer takes over from the consumer with its
+ * number. */
+template <class Epilogue>
 static __device__ __forceinline__ void
 mn_tile_write(const mn_walk &walk, const typename Epilogue::arguments &arguments, const mn_places &at) {
+  typedef typename Epilogue::tile Tile;
+  mn_ring<Tile::PIECES> hand;
   const int warp = threadIdx.x / 32 - MN_TILE_WARPS;
-  float *piece = at.pieces + warp * mn_tile<Cols>::PIECE;
-  uint32_t parity = 0;
   typename Epilogue::ahead ahead;
-  Epilogue::begin(arguments, ahead, mn_strip_of<Cols>(walk, mn_cluster()));
-  for (int t = mn_cluster(); t < walk.down * walk.across; t += mn_clusters(), parity ^= 1) {
-    mn_barrier_wait(at.ready + 8 * warp, parity);
-    Epilogue::finish(arguments, ahead, NULL, mn_strip_of<Cols>(walk, t),
-                     mn_strip_of<Cols>(walk, t + mn_clusters()), piece);
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) mn_barrier_signal(at.free + 8 * warp);
-  }
+  mn_strip strip = mn_strip_of<Tile>(walk, mn_cluster(), warp);
+  Epilogue::begin(arguments, ahead, strip);
+  for (int t = mn_cluster(); t < walk.pairs * walk.cols; t += mn_clusters())
+#pragma unroll 1
+    for (int down = 0; down < 16; down += 8, hand.next()) {
+      const int own = warp * Tile::PIECES + hand.stage;
+      mn_strip next = {strip.row + 8, strip.col};
+      if (down == 8) next = mn_strip_of<Tile>(walk, t + mn_clusters(), warp);
+      mn_barrier_wait(at.ready + 8 * own, hand.parity);
+      Epilogue::finish(arguments, ahead, strip, next, at.pieces + own * MN_TILE_PIECE);
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) mn_barrier_signal(at.free + 8 * own);
+      strip = next;
+    }
 }
 
-template <int Cols> static __device__ __forceinline__ void mn_tile_barriers(const mn_places &at) {
-  for (int i = 0; i < mn_tile<Cols>::STAGES; i++) {
+template <class Tile> static __device__ __forceinline__ void mn_tile_barriers(const mn_places &at) {
+  for (int i = 0; i < Tile::STAGES; i++) {
     mn_barrier_init(at.full + 8 * i, 1);
-    mn_barrier_init(at.empty + 8 * i, 2 * (1 + mn_tile<Cols>::ACROSS)); /* see mn_tile_release */
+    mn_barrier_init(at.empty + 8 * i, 4); /* two consumers in each of two blocks */
   }
-  for (int i = 0; i < MN_TILE_WARPS; i++) {
+  for (int i = 0; i < MN_TILE_WARPS * Tile::PIECES; i++) {
     mn_barrier_init(at.ready + 8 * i, 1);
     mn_barrier_init(at.free + 8 * i, 1);
   }
   mn_barrier_publish();
 }
 
-template <enum mn_form Form, int Cols, class Epilogue>
-static __global__ void __cluster_dims__(2 * mn_tile<Cols>::ACROSS, 1, 1)
-    __launch_bounds__(mn_tile_threads<Cols>, 1)
+template <enum mn_form Form, class Epilogue>
+static __global__ void __cluster_dims__(2, 1, 1)
+    __launch_bounds__(mn_tile_threads<typename Epilogue::tile>, 1)
         mn_hopper_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
                          const mn_walk walk, const __grid_constant__ typename Epilogue::arguments arguments) {
-  typedef mn_tile<Cols> tile;
+  typedef typename Epilogue::tile tile;
   extern __shared__ __align__(1024) char stages[]; /* the swizzle counts from multiples of 1024 */
-  float *pieces = reinterpret_cast<float *>(stages + tile::STAGES * mn_tile_stage<Cols>);
-  const uint32_t full = mn_shared(pieces + MN_TILE_WARPS * tile::PIECE), empty = full + 8 * tile::STAGES;
+  float *pieces = reinterpret_cast<float *>(stages + tile::STAGES * mn_tile_stage<tile>);
+  const uint32_t full = mn_shared(pieces + MN_TILE_WARPS * tile::PIECES * MN_TILE_PIECE),
+                 empty = full + 8 * tile::STAGES;
   const uint32_t ready = empty + 8 * tile::STAGES;
-  const mn_places at = {mn_shared(stages), full, empty, ready, ready + 8 * MN_TILE_WARPS, pieces};
+  const mn_places at = {
+      mn_shared(stages), full, empty, ready, ready + 8 * MN_TILE_WARPS * tile::PIECES, pieces};
   const int warp = threadIdx.x / 32;
   if (threadIdx.x == 0) {
+    if (at.stages % 1024) __trap();
     mn_tma_fetch_map(&map_a);
     mn_tma_fetch_map(&map_b);
-    mn_tile_barriers<Cols>(at);
+    mn_tile_barriers<tile>(at);
   }
   __syncwarp();
   mn_cluster_sync();
   if (warp < MN_TILE_WARPS) {
     mn_registers_up<tile::CONSUME>();
-    mn_tile_consume<Form, Cols, Epilogue>(walk, arguments, at);
+    mn_tile_consume<Form, Epilogue>(walk, arguments, at);
   } else if (warp < MN_TILE_WARPS + tile::WRITERS) {
     mn_registers_up<tile::WRITE>();
-    if constexpr (tile::WRITERS > 0) mn_tile_write<Cols, Epilogue>(walk, arguments, at);
+    if constexpr (tile::WRITERS > 0) mn_tile_write<Epilogue>(walk, arguments, at);
   } else {
     mn_registers_down<tile::PRODUCE>();
     if (warp == MN_TILE_WARPS + tile::WRITERS)
-      mn_tile_produce<Form, Cols, Epilogue>(&map_a, &map_b, walk, arguments, at);
+      mn_tile_produce<Form, Epilogue>(&map_a, &map_b, walk, arguments, at);
   }
   __syncwarp();
   mn_cluster_sync(); /* the other block may still tell this one's barriers */
@@ -318,28 +324,22 @@ static __device__ __forceinline__ void mn_tile_prefetch(const T *matrix, int64_t
 }
 
 /* The product, on as many clusters as there is room for. */
-template <enum mn_form Form, int Cols, class Epilogue>
+template <enum mn_form Form, class Epilogue>
 static mn_status mn_hopper_launch(struct mn_stream *stream, const struct mn_hopper_product *p,
                                   const typename Epilogue::arguments &arguments) {
-  constexpr int memory = mn_tile_memory<Cols>, across = mn_tile<Cols>::ACROSS;
+  typedef typename Epilogue::tile tile;
+  constexpr int memory = mn_tile_memory<tile>;
   static_assert(memory <= 227 * 1024);
   CUtensorMap a, b;
-  MN_TRY(mn_hopper_map(stream, &a, p->a, Form == MN_TN, p->rows, p->depth, MN_TILE_ROWS / across));
-  MN_TRY(mn_hopper_map(stream, &b, p->b, Form != MN_NT, p->cols, p->depth, Cols / 2));
+  MN_TRY(mn_hopper_map(stream, &a, p->a, Form == MN_TN, p->rows, p->depth, MN_TILE_ROWS));
+  MN_TRY(mn_hopper_map(stream, &b, p->b, Form != MN_NT, p->cols, p->depth, tile::COLS / 2));
   const mn_walk walk = {(int)((p->rows + 2 * MN_TILE_ROWS - 1) / (2 * MN_TILE_ROWS)),
-                        (int)((p->cols + across * Cols - 1) / (across * Cols)),
+                        (int)((p->cols + tile::COLS - 1) / tile::COLS),
                         (int)((p->depth + MN_TILE_DEPTH - 1) / MN_TILE_DEPTH), Epilogue::PANEL};
-  auto kernel = mn_hopper_kernel<Form, Cols, Epilogue>;
+  const int clusters = std::min(walk.pairs * walk.cols, stream->cuda->multiprocessors / 2);
+  auto kernel = mn_hopper_kernel<Form, Epilogue>;
   MN_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, memory));
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(2 * across * walk.down * walk.across), config.blockDim = dim3(mn_tile_threads<Cols>);
-  config.dynamicSmemBytes = memory;
-  int room = 0;
-  MN_CUDA_TRY(cudaOccupancyMaxActiveClusters(&room, kernel, &config));
-  MN_REQUIRE(room > 0);
-  config.gridDim.x = 2 * across * std::min(walk.down * walk.across, room);
-  config.stream = stream->cuda->stream;
-  MN_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, a, b, walk, arguments));
+  kernel<<<2 * clusters, mn_tile_threads<tile>, memory, stream->cuda->stream>>>(a, b, walk, arguments);
   return mn_cuda_launched("gemm");
 }
 

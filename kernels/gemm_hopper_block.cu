@@ -7,14 +7,15 @@
 /* Groups of D channels, in pieces of one row of a warp's lanes, or of two vectors a lane where D is 256. */
 template <enum mn_epilogue_kind Kind, int D> struct block_epilogue {
   typedef mn_block_arguments<float> arguments;
+  typedef mn_plain_tile tile;
   enum {
-    COLS = 256,
+    COLS = tile::COLS,
     PANEL = 8,
     K = D == 256 ? 2 : 1,
     V = 4 * K,
     L = D / V,
     WIDE = 32 * V,
-    HIGH = mn_tile<COLS>::PIECE / WIDE,
+    HIGH = MN_TILE_PIECE / WIDE,
     AHEAD = K == 1 ? 4 : 1, /* rows in a batch; one is worked on, one on its way */
     BATCHES = COLS / WIDE * 16 / AHEAD,
   };
@@ -52,7 +53,7 @@ template <enum mn_epilogue_kind Kind, int D> struct block_epilogue {
 
   /* Batch b of a strip, if there is anything to fetch. */
   static __device__ __forceinline__ void fetch(const arguments &a, ahead &next, int b,
-                                               const mn_corner &strip) {
+                                               const mn_strip &strip) {
     const int64_t row = strip.row + b % (16 / AHEAD) * AHEAD;
     const int64_t col = strip.col + b / (16 / AHEAD) * WIDE + threadIdx.x % 32 * 4;
     const int64_t inside_row = min(row, a.rows - 1), inside_col = col < a.channels ? col : 0;
@@ -61,7 +62,7 @@ template <enum mn_epilogue_kind Kind, int D> struct block_epilogue {
     mn_rows_fetch<Kind, 4, K>(a, MN_STAGE_ALL, lanes_at(a, col), next);
   }
 
-  static __device__ __forceinline__ void begin(const arguments &a, ahead &next, const mn_corner &first) {
+  static __device__ __forceinline__ void begin(const arguments &a, ahead &next, const mn_strip &first) {
     fetch(a, next, 0, first);
   }
 
@@ -81,6 +82,7 @@ template <enum mn_epilogue_kind Kind, int D> struct block_epilogue {
   }
 
   /* A warp is 16 rows high, a chunk of the column sums two warps: the second's pass through its piece. */
+  static_assert(MN_CHUNK_ROWS == 32 && tile::PIECES == 1);
   static __device__ __forceinline__ void write_sums(const arguments &a, const columns &c, float *piece,
                                                     int64_t row) {
     const int64_t chunks = (a.rows + MN_CHUNK_ROWS - 1) / MN_CHUNK_ROWS, chunk = row / MN_CHUNK_ROWS;
@@ -98,8 +100,7 @@ template <enum mn_epilogue_kind Kind, int D> struct block_epilogue {
       for (int q = 0; q < 3; q++) {
         float sum[V];
 #pragma unroll
-        for (int i = 0; i < V; i++)
-          sum[i] = c.sums[q][i] + piece[mn_tile<COLS>::PIECE + (q * V + i) * 32 + lane];
+        for (int i = 0; i < V; i++) sum[i] = c.sums[q][i] + piece[MN_TILE_PIECE + (q * V + i) * 32 + lane];
         if (chunk < chunks)
           io::store(a.sums, NULL, (q * chunks + chunk) * a.channels + c.first, sum, c.lanes);
       }
@@ -107,7 +108,7 @@ template <enum mn_epilogue_kind Kind, int D> struct block_epilogue {
   }
 
   static __device__ __forceinline__ void finish(const arguments &a, ahead &ready, const float *d,
-                                                const mn_corner &at, const mn_corner &next, float *piece) {
+                                                const mn_strip &at, const mn_strip &next, float *piece) {
     float poison = 0;
     int b = 0;
 #pragma unroll
@@ -139,18 +140,18 @@ static mn_status launch(struct mn_stream *stream, const struct mn_hopper_product
   const mn_block_arguments<float> a = mn_block_arguments_of<float>(stream, NULL, epilogue);
   switch (a.width) {
   case 8:
-    return mn_hopper_launch<Form, 256, block_epilogue<Kind, 8>>(stream, p, a);
+    return mn_hopper_launch<Form, block_epilogue<Kind, 8>>(stream, p, a);
   case 16:
-    return mn_hopper_launch<Form, 256, block_epilogue<Kind, 16>>(stream, p, a);
+    return mn_hopper_launch<Form, block_epilogue<Kind, 16>>(stream, p, a);
   case 32:
-    return mn_hopper_launch<Form, 256, block_epilogue<Kind, 32>>(stream, p, a);
+    return mn_hopper_launch<Form, block_epilogue<Kind, 32>>(stream, p, a);
   case 64:
-    return mn_hopper_launch<Form, 256, block_epilogue<Kind, 64>>(stream, p, a);
+    return mn_hopper_launch<Form, block_epilogue<Kind, 64>>(stream, p, a);
   case 128:
-    return mn_hopper_launch<Form, 256, block_epilogue<Kind, 128>>(stream, p, a);
+    return mn_hopper_launch<Form, block_epilogue<Kind, 128>>(stream, p, a);
   default:
     MN_REQUIRE(a.width == 256);
-    return mn_hopper_launch<Form, 256, block_epilogue<Kind, 256>>(stream, p, a);
+    return mn_hopper_launch<Form, block_epilogue<Kind, 256>>(stream, p, a);
   }
 }
 

@@ -42,6 +42,14 @@ typedef mn_status mn_reduce_function(struct mn_stream *stream, double *out, doub
                                      const void *parts, int64_t count, double factor);
 MN_KERNEL(mn_reduce);
 
+/* mn_reduce's arguments, for a sum that another kernel's launch takes along (mn_column_sums). */
+struct mn_reduction {
+  double *out, *scratch;
+  const void *parts;
+  int64_t count;
+  double factor;
+};
+
 #ifdef __cplusplus
 }
 #endif

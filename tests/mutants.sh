@@ -138,6 +138,7 @@ mutant "column sums: a chunk left out" $b 'for (int64_t k = 1; k < chunks; k++)'
 mutant "fused loss: factor 2 dropped" $b '(real)(2 * b->scale /' '(real)(b->scale /'
 mutant "fused loss: sign of the target" $b 'normalised(g, stages, c)) - g->target[c];' \
   'normalised(g, stages, c)) + g->target[c];'
+mutant "column sums: the loss beside them dropped" $b 'if (!loss) return MN_OK;' 'return MN_OK;'
 mutant "flag: not raised" $b 'if (bad) *stream->nonfinite = 1;' ''
 
 l=kernels/loss.c

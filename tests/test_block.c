@@ -165,7 +165,8 @@ static void assert_backward(struct device_case *t, const struct block_case *c, d
     stores[i] = (struct mn_epilogue){.kind = MN_STORE, .into = take_reals(&t->m, NULL, c->channels)};
     if (c->stages & (i ? MN_STAGE_NORM : MN_STAGE_BIAS)) sinks[i] = &stores[i];
   }
-  MUST(context->kernels->column_sums(context->stream, t->block.sums, mn_chunks(c->rows), c->channels, sinks));
+  MUST(context->kernels->column_sums(context->stream, t->block.sums, mn_chunks(c->rows), c->channels, sinks,
+                                     NULL));
   assert_reals(&t->m, "dz", t->dz.real, c->dz, c->rows * c->channels, tolerance);
   for (int i = 0; i < 3; i++)
     if (sinks[i]) assert_reals(&t->m, names[i], stores[i].into, c->sums[i], c->channels, tolerance);
@@ -347,7 +348,7 @@ static void at_zero_the_slope_counts(void **state) {
     apply(&t, MN_BLOCK_BACKWARD, t.dy);
     struct mn_epilogue store = {.kind = MN_STORE, .into = take_reals(&t.m, NULL, c.channels)};
     const struct mn_epilogue *sinks[3] = {NULL, NULL, &store};
-    MUST(context->kernels->column_sums(context->stream, t.block.sums, 1, c.channels, sinks));
+    MUST(context->kernels->column_sums(context->stream, t.block.sums, 1, c.channels, sinks, NULL));
     assert_reals(&t.m, "dbeta", store.into, dbeta, c.channels, 1e-6);
     release_all(&t.m);
     close_case(&c);

@@ -338,8 +338,9 @@ static mn_status wrong_gemm(struct mn_stream *stream, enum mn_form form, const s
 
 /* dbias, dgamma or dbeta with one element changed. */
 static mn_status wrong_column_sums(struct mn_stream *stream, void *sums, int64_t chunks, int64_t channels,
-                                   const struct mn_epilogue *const sinks[3]) {
-  MN_TRY(right_column_sums(stream, sums, chunks, channels, sinks));
+                                   const struct mn_epilogue *const sinks[3],
+                                   const struct mn_reduction *loss) {
+  MN_TRY(right_column_sums(stream, sums, chunks, channels, sinks, loss));
   if (injected_into > 0) ((double *)sinks[injected_into - 1]->into)[1] *= injected;
   return MN_OK;
 }

@@ -218,7 +218,7 @@ static void updates_write_nothing(struct bench *b, int s) {
   struct mn_update vector = {&flat, p.update.momentum, &p.sgd};
   struct mn_epilogue to_vector = {.kind = MN_UPDATE, .update = &vector};
   const struct mn_epilogue *const sinks[] = {NULL, &to_vector, NULL};
-  must(b->on[s]->kernels->column_sums(b->on[s], d, 1, count, sinks));
+  must(b->on[s]->kernels->column_sums(b->on[s], d, 1, count, sinks, NULL));
   void *w_after = get_raw(b, s, p.w.real, bytes), *m_after = get_raw(b, s, p.update.momentum, bytes);
   assert_memory_equal(w, w_after, bytes);
   assert_memory_equal(m, m_after, bytes);
@@ -272,7 +272,7 @@ static struct outcome block_once(struct bench *b, struct shape at) {
   void *total = poisoned_reals(b, CUDA, c);
   struct mn_epilogue store = {.kind = MN_STORE, .into = total};
   const struct mn_epilogue *const sinks[] = {NULL, &store, NULL};
-  must(b->on[CUDA]->kernels->column_sums(b->on[CUDA], side.block.sums, mn_chunks(at.rows), c, sinks));
+  must(b->on[CUDA]->kernels->column_sums(b->on[CUDA], side.block.sums, mn_chunks(at.rows), c, sinks, NULL));
   size_t real = b->on[CUDA]->real;
   struct outcome o = {{get_raw(b, CUDA, side.y.real, (size_t)count * real),
                        get_raw(b, CUDA, side.dz.real, (size_t)count * real),

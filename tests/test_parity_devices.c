@@ -201,14 +201,22 @@ static void update_bf16(void **state) {
   all_product_updates(MN_BF16);
 }
 
+static double get_double(struct bench *b, int s, const double *from) {
+  double *host = get_raw(b, s, from, sizeof(double)), value = *host;
+  free(host);
+  return value;
+}
+
+/* Every other time the loss is summed beside nothing. */
 static void column_sums(void **state) {
   (void)state;
   for (int p = MN_FP64; p <= MN_FP32; p++) {
     struct bench b;
     open_bench(&b, (enum mn_precision)p);
-    const int64_t chunks[] = {1, 2, 7, 32, 70}, channels[] = {1, 33, 96};
+    const int64_t chunks[] = {1, 2, 7, 32, 70}, channels[] = {1, 33, 96}, parts[] = {1, 4097, 50000};
     for (int i = 0; i < 15; i++) {
-      int64_t k = chunks[i % 5], c = channels[i / 5];
+      int64_t k = chunks[i % 5], c = channels[i / 5], n = parts[i % 3];
+      double losses[SIDES];
       void *stored[SIDES], *added[SIDES];
       struct parameter two[SIDES];
       for (int s = 0; s < SIDES; s++) {
@@ -219,9 +227,15 @@ static void column_sums(void **state) {
                            update = {.kind = MN_UPDATE, .update = &two[s].update};
         void *sums = put_drawn(&b, s, 32, 3 * k * c, 1);
         const struct mn_epilogue *const sinks[] = {&store, &add, &update}, *const some[] = {NULL, NULL, NULL};
-        must(b.on[s]->kernels->column_sums(b.on[s], sums, k, c, some));
-        must(b.on[s]->kernels->column_sums(b.on[s], sums, k, c, sinks));
+        double *out = poisoned(&b, s, 16), *scratch = poisoned(&b, s, 8 * (size_t)mn_reduce_scratch(n));
+        const struct mn_reduction loss = {out, scratch, put_drawn(&b, s, 33, n, 3), n, 0.25};
+        must(b.on[s]->kernels->column_sums(b.on[s], sums, k, c, some, i % 2 ? &loss : NULL));
+        must(b.on[s]->kernels->column_sums(b.on[s], sums, k, c, sinks, i % 2 ? NULL : &loss));
+        must(b.on[s]->kernels->reduce(b.on[s], out + 1, scratch, loss.parts, n, 0.25));
+        losses[s] = get_double(&b, s, out);
+        assert_true(losses[s] == get_double(&b, s, out + 1)); /* the same order: the same bytes */
       }
+      near("a loss beside them", &losses[CUDA], &losses[CPU], 1, 1e-10);
       same_reals(&b, "column sums, stored", stored, c, tolerance_of(&b));
       same_reals(&b, "column sums, added", added, c, tolerance_of(&b));
       same_parameters(&b, two, "column sums, updated", tolerance_of(&b));
@@ -293,19 +307,39 @@ static void cross_entropy(void **state) {
   }
 }
 
-static double get_double(struct bench *b, int s, const double *from) {
-  double *host = get_raw(b, s, from, sizeof(double)), value = *host;
-  free(host);
-  return value;
+/* One sum after the other through the same memory, the way a stream's sums come: each leaves nothing behind
+ * for the next, and blocks that are done in another order give the same bytes. */
+static void sums_leave_nothing_behind(void **state) {
+  (void)state;
+  enum { LARGEST = 3000001, TIMES = 20 };
+  const int64_t counts[] = {LARGEST, 4097, 1, 300000};
+  for (int p = MN_FP64; p <= MN_FP32; p++) {
+    struct bench b;
+    open_bench(&b, (enum mn_precision)p);
+    const struct mn_kernels *t = b.on[CUDA]->kernels;
+    void *values = put_drawn(&b, CUDA, 52, LARGEST, 3);
+    double *out = poisoned(&b, CUDA, 16), first[4][2];
+    double *scratch = poisoned(&b, CUDA, 8 * (size_t)mn_reduce_scratch(LARGEST));
+    for (int i = 0; i < 4 * TIMES; i++) {
+      must(t->zero(b.on[CUDA], scratch, 8 * (size_t)mn_reduce_scratch(LARGEST))); /* no sum from before */
+      must(t->reduce(b.on[CUDA], out, scratch, values, counts[i % 4], 0.25));
+      must(t->sum_of_squares(b.on[CUDA], out + 1, scratch, values, counts[i % 4]));
+      double found[2] = {get_double(&b, CUDA, out), get_double(&b, CUDA, out + 1)};
+      if (i < 4) memcpy(first[i], found, sizeof found);
+      assert_true(isfinite(found[0]) && found[1] > 0);
+      assert_memory_equal(found, first[i % 4], sizeof found);
+    }
+    close_bench(&b);
+  }
 }
 
 static void sums(void **state) {
   (void)state;
-  const int64_t counts[] = {1, 255, 4096, 4097, 50000};
+  const int64_t counts[] = {1, 255, 4096, 4097, 50000, 3000001};
   for (int p = MN_FP64; p <= MN_FP32; p++) {
     struct bench b;
     open_bench(&b, (enum mn_precision)p);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
       double found[SIDES][2];
       for (int s = 0; s < SIDES; s++) {
         const struct mn_kernels *t = b.on[s]->kernels;
@@ -464,6 +498,7 @@ int main(void) {
       cmocka_unit_test(rounding),
       cmocka_unit_test(add),
       cmocka_unit_test(sums),
+      cmocka_unit_test(sums_leave_nothing_behind),
       cmocka_unit_test(clip),
       cmocka_unit_test(mse),
       cmocka_unit_test(cross_entropy),

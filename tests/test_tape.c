@@ -265,8 +265,6 @@ static void equal_runs_give_equal_bytes(void **state) {
       }
 }
 
-/* On the CPU the number of threads does not matter either; the GEMMs here are too small for OpenBLAS to cut
- * up. */
 /* On CUDA the steps after the first are one graph, and the rate changes under it. */
 static void a_step_is_forward_and_backward(void **state) {
   for (size_t p = 0; p < COUNT(precisions); p++) {
@@ -291,6 +289,55 @@ static void a_step_is_forward_and_backward(void **state) {
   }
 }
 
+/* What a forward leaves: y, or the loss and how many rows are right. */
+static void result_of(struct mn_pass *pass, double *out) {
+  MUST(mn_tape_forward(pass->tape));
+  if (pass->target || pass->labels)
+    MUST(mn_tape_results(pass->tape, &out[0], &out[1]));
+  else
+    MUST(mn_tensor_read(pass->model->context, pass->y, out));
+}
+
+/* On CUDA the forwards after the first are one graph: it sees a new batch, and parameters that another tape
+ * has moved or that were written, just as a pass does that never ran. A tape that trains keeps its graph for
+ * its steps. */
+static void replayed_forwards_see_what_is_new(void **state) {
+  enum { ROUNDS = 5, RESULTS = 40 * 8 };
+  for (size_t p = 0; p < COUNT(precisions); p++) {
+    struct mn_context *context = open_or_skip(*state, precisions[p]);
+    for (int kind = 0; kind < 3; kind++)
+      for (int evaluates = 0; evaluates < 2; evaluates++) {
+        struct training t = open_training(context, settings[1], kind, 40);
+        enum mn_pass_kind what = evaluates ? MN_PASS_EVALUATE : MN_PASS_PREDICT;
+        struct mn_pass *replayed, *fresh;
+        double found[RESULTS] = {0}, expected[RESULTS] = {0}, before[RESULTS] = {0};
+        MUST(mn_pass_open(&replayed, t.model, what, 40, 1, 0));
+        for (uint64_t k = 0; k < ROUNDS; k++) {
+          if (k < 3) load(replayed, 60 + k);
+          if (k == 3) step(&t, 0);
+          if (k == 4) randomise(context, t.model->parameters[0], 77);
+          result_of(replayed, found);
+          MUST(mn_pass_open(&fresh, t.model, what, 40, 1, 0));
+          load(fresh, k < 3 ? 60 + k : 62);
+          result_of(fresh, expected);
+          assert_null(fresh->tape->graph);
+          mn_pass_close(fresh);
+          assert_memory_equal(found, expected, sizeof found);
+          assert_true(memcmp(found, before, sizeof found) != 0);
+          memcpy(before, found, sizeof before);
+          assert_int_equal(replayed->tape->graph != NULL, k > 0 && context->kernels->graph_launch != NULL);
+        }
+        for (int k = 0; k < 3; k++) MUST(mn_tape_forward(t.pass->tape));
+        assert_null(t.pass->tape->graph);
+        mn_pass_close(replayed);
+        close_training(&t);
+      }
+    mn_context_close(context);
+  }
+}
+
+/* On the CPU the number of threads does not matter either; the GEMMs here are too small for OpenBLAS to cut
+ * up. */
 static void threads_do_not_change_bytes(void **state) {
   for (size_t p = 0; p < COUNT(precisions); p++)
     for (int kind = 0; kind < 3; kind++) {
@@ -341,10 +388,10 @@ static void kernels_do_not_depend_on_threads(void **state) {
     }
     double *out = take_bytes(&m, 1, sizeof(double)), result;
     double *scratch = take_bytes(&m, mn_reduce_scratch(ROWS * GROUPS), sizeof(double));
+    struct mn_reduction sum = {out, scratch, block.loss_parts, ROWS * GROUPS, 1};
     const struct mn_kernels *k = context->kernels;
     MUST(k->epilogue(context->stream, block.z, ROWS, CHANNELS, &epilogue));
-    MUST(k->column_sums(context->stream, block.sums, mn_chunks(ROWS), CHANNELS, sinks));
-    MUST(k->reduce(context->stream, out, scratch, block.loss_parts, ROWS * GROUPS, 1));
+    MUST(k->column_sums(context->stream, block.sums, mn_chunks(ROWS), CHANNELS, sinks, &sum));
     MUST(k->download(context->stream, &result, out, sizeof result));
     double *all[4] = {read_reals(&m, dz.real, MANY), 0};
     for (int i = 0; i < 3; i++) all[i + 1] = read_reals(&m, stores[i].into, CHANNELS);
@@ -531,6 +578,7 @@ int main(void) {
       BOTH(steps_allocate_nothing),
       BOTH(equal_runs_give_equal_bytes),
       BOTH(a_step_is_forward_and_backward),
+      BOTH(replayed_forwards_see_what_is_new),
       ON("cpu", threads_do_not_change_bytes),
       ON("cpu", kernels_do_not_depend_on_threads),
       BOTH(bias_gradients_cancel_in_each_group),

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "kernels/stream.h"
 #include "train/json.h"
 #include "train/sgd.h"
 
