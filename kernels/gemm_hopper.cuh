@@ -232,7 +232,7 @@ mn_tile_consume(const mn_walk &walk, const typename Epilogue::arguments &argumen
         const int own = warp * Tile::PIECES + hand.stage;
         mn_barrier_wait(at.free + 8 * own, hand.parity ^ 1);
         mn_piece_put<Tile::COLS, 8>(at.pieces + own * MN_TILE_PIECE, d, 0, down);
-        if (threadIdx.x % 32 == 0) mn_barrier_signal(at.ready + 8 * own);
+        mn_barrier_signal(at.ready + 8 * own);
       }
     }
   }
@@ -257,8 +257,7 @@ mn_tile_write(const mn_walk &walk, const typename Epilogue::arguments &arguments
       if (down == 8) next = mn_strip_of<Tile>(walk, t + mn_clusters(), warp);
       mn_barrier_wait(at.ready + 8 * own, hand.parity);
       Epilogue::finish(arguments, ahead, strip, next, at.pieces + own * MN_TILE_PIECE);
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) mn_barrier_signal(at.free + 8 * own);
+      mn_barrier_signal(at.free + 8 * own);
       strip = next;
     }
 }
@@ -269,8 +268,8 @@ template <class Tile> static __device__ __forceinline__ void mn_tile_barriers(co
     mn_barrier_init(at.empty + 8 * i, 4); /* two consumers in each of two blocks */
   }
   for (int i = 0; i < MN_TILE_WARPS * Tile::PIECES; i++) {
-    mn_barrier_init(at.ready + 8 * i, 1);
-    mn_barrier_init(at.free + 8 * i, 1);
+    mn_barrier_init(at.ready + 8 * i, 32); /* a warp, each lane for itself */
+    mn_barrier_init(at.free + 8 * i, 32);
   }
   mn_barrier_publish();
 }

@@ -23,6 +23,8 @@ run() {
 }
 
 train=(train --device cuda --data data/digits.h5 --hidden "32,32" --groups 4 --batch 48 --steps 3 --quiet)
+# On Hopper large enough for the fused GEMM: forward, loss, backward and update.
+fused=(train --device cuda --synthetic 600 --in 1024 --hidden "2048,2048" --groups 128 --batch 520 --steps 2 --precision bf16 --quiet)
 # Whether initcheck sees what cuBLASLt writes in bf16 (tests/initcheck.c). Where it does not, whole programs would repeat that one
 # false finding; the kernels' own tests, whose outputs are poisoned first, are checked all the same.
 "$build/tests/initcheck"
@@ -39,6 +41,7 @@ for tool in memcheck racecheck initcheck synccheck; do
     run $tool "$minnow" "${train[@]}" --precision $precision
   done
   run $tool "$minnow" "${train[@]}" --clip 1 --accumulate 2 --nesterov
+  [ "$tool $blind" = "initcheck 1" ] || run $tool "$minnow" "${fused[@]}"
   for plan in none tail linear-norm; do run $tool "$minnow" gradcheck --device cuda --hidden 6,6 --loss mse --plan $plan; done
 done
 echo "1 passed, 0 failed"

@@ -12,6 +12,7 @@ TARGETS = {
 }
 WIDTH = 30
 BARE = ("x*W^T", "dz*W", "dz^T*x")
+WAYS = ("rested", "sustained")  # timing.py says what they are
 
 
 def numbers(shape):
@@ -110,15 +111,25 @@ def failures(figures):
           for why, rows in reasons.items()]
 
 
-def peers(shape, precision, figures):
+def timed(figures, way):
+  """The figures of one way of timing, each the lower of its rounds' medians."""
+  return {key: {**f, "ms": min(r["ms"] for r in f[way]), "rounds": f[way]} if way in f else f
+          for key, f in figures.items()}
+
+
+def peers_one_way(shape, precision, figures, way):
   rows = list(dict.fromkeys(row for row, what in figures if what in ("forward", "step")))
-  lines = ["", f"{f'{shape}, {precision}':<{WIDTH}}{'forward ms':>12}{'step ms':>12}"]
-  lines += [f"{row:<{WIDTH}}{cell(figures, row, 'forward')}{cell(figures, row, 'step')}" for row in rows]
-  lines += bare(figures) + summary(shape, precision, figures)
+  lines = ["", f"{f'{shape}, {precision}, {way}':<{WIDTH + 4}}{'forward ms':>12}{'step ms':>12}"]
+  lines += [f"{row:<{WIDTH + 4}}{cell(figures, row, 'forward')}{cell(figures, row, 'step')}" for row in rows]
+  return lines + bare(figures) + summary(shape, precision, figures) + spread(figures)
+
+
+def peers(shape, precision, figures):
+  lines = [line for way in WAYS for line in peers_one_way(shape, precision, timed(figures, way), way)]
   held = figures.get(("minnow", "step"), {}).get("bytes")
   if held:
     lines.append(f"minnow's step holds {held / 2**20:.1f} MiB of the device's memory")
-  return "\n".join(lines + spread(figures) + failures(figures))
+  return "\n".join(lines + failures(figures))
 
 
 def kernelbench(shape, precision, figures):

@@ -1,8 +1,10 @@
 """How every figure is taken, the same way for every peer, and the loop by which a child process serves its own.
 
-A stretch is as many calls as fill 20 ms, given to the device one after the other between two waits for it. So what a
-call costs on the host counts where the device has to wait for it, as in a training loop, and not otherwise; and the
-one clock is the host's, which all peers share."""
+A stretch is some calls, given to the device one after the other between two waits for it. So what a call costs on the
+host counts where the device has to wait for it, as in a training loop, and not otherwise; and the one clock is the
+host's, which all peers share. Each subject is timed in two ways. *Rested*: ten calls (more, where they would not fill
+2 ms) after a pause, at the clocks that the card has then. *Sustained*: stretches of 20 ms, one after the other, at the
+clocks that its power limit leaves; that hits hardest whoever keeps tensor cores and memory busiest."""
 import json
 import math
 import os
@@ -10,8 +12,8 @@ import statistics
 import sys
 import time
 
-STRETCH_S = 0.020
-REPETITIONS = 20
+SUSTAINED = {"stretch_s": 0.020, "calls": 1, "pause_s": 0, "repetitions": 20}
+RESTED = {"stretch_s": 0.002, "calls": 10, "pause_s": 0.025, "repetitions": 9}
 
 
 def stretch(call, sync, count):
@@ -23,24 +25,31 @@ def stretch(call, sync, count):
   return (time.perf_counter() - start) / count
 
 
-def measure(call, sync, warm_s, budget_s):
+def median(call, sync, each, way, budget_s):
   """The median and the quartiles, in ms. Past four times the budget, fewer repetitions have to do."""
+  count = max(way["calls"], math.ceil(way["stretch_s"] / each))
+  times, start = [], time.perf_counter()
+  while len(times) < way["repetitions"] and (len(times) < 3 or time.perf_counter() - start < 4 * budget_s):
+    if way["pause_s"]:
+      time.sleep(way["pause_s"])
+      stretch(call, sync, 1)
+    times.append(1e3 * stretch(call, sync, count))
+  low, middle, high = statistics.quantiles(times, n=4)
+  return {"ms": middle, "quartiles": [low, high], "repetitions": len(times), "calls": count}
+
+
+def measure(call, sync, warm_s, budget_s):
+  """Both ways, after a warm-up that also says how long a call takes."""
   stretch(call, sync, 1)  # what the first call sets up is nobody's time
   count, start = 1, time.perf_counter()
   while True:
     each = stretch(call, sync, count)
-    if each * count < STRETCH_S:
+    if each * count < SUSTAINED["stretch_s"]:
       count *= 2
     elif time.perf_counter() - start >= warm_s:
       break
-  count = math.ceil(STRETCH_S / each)
-  times, start = [], time.perf_counter()
-  while len(times) < REPETITIONS or time.perf_counter() - start < budget_s:
-    if len(times) >= 3 and time.perf_counter() - start > 4 * budget_s:
-      break
-    times.append(1e3 * stretch(call, sync, count))
-  low, median, high = statistics.quantiles(times, n=4)
-  return {"ms": median, "quartiles": [low, high], "repetitions": len(times), "calls": count}
+  sustained = median(call, sync, each, SUSTAINED, budget_s)
+  return {"sustained": sustained, "rested": median(call, sync, each, RESTED, budget_s)}
 
 
 def cold(once):
