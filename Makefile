@@ -133,7 +133,7 @@ help:
 	@echo "make check         the same without looking for packages"
 	@echo "make test-mutants  break the code in many ways and see the tests fail"
 	@echo "make test-sanitizer  the CUDA tests under compute-sanitizer (needs a GPU)"
-	@echo "make peers         minnow, PyTorch and JAX timed one way on one GPU (ARGS=\"--help\" lists the options)"
+	@echo "make peers         minnow, PyTorch and JAX timed alike on one GPU (ARGS=\"--help\" lists the options)"
 	@echo "make lint, format, clean"
 	@echo "knobs: CUDA=0  CUDA_ARCH=\"90\"  SANITIZE=address,undefined  DEBUG=1  WERROR=1  VERBOSE=1  BUILD=folder"
 

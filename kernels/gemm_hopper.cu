@@ -60,14 +60,14 @@ struct update_arguments {
   mn_sgd_rule<float> rule;
 };
 
-/* W, momentum and W's bfloat16 copy, in place, a piece of 8 rows by 128 columns at a time. AHEAD rows of 512
- * bytes, of W and of momentum, are always on their way. */
+/* W, momentum and W's bfloat16 copy, in place, a piece of 8 rows by 128 columns at a time. The next piece's
+ * rows of 512 bytes, of W and of momentum, are always on their way. */
 template <class Tile> struct update_epilogue {
   typedef update_arguments arguments;
   typedef Tile tile;
-  enum { PANEL = Tile::WRITERS > 0 ? 1 : 8, WIDE = 128, HIGH = MN_TILE_PIECE / WIDE, AHEAD = 8 };
+  enum { PANEL = Tile::WRITERS > 0 ? 1 : 8, WIDE = 128, HIGH = MN_TILE_PIECE / WIDE };
   struct ahead {
-    float w[AHEAD][4], m[AHEAD][4], rate, scale;
+    float w[HIGH][4], m[HIGH][4], rate, scale;
     bool stop; /* a value was not finite: nothing is written */
   };
 
@@ -87,20 +87,20 @@ template <class Tile> struct update_epilogue {
   static __device__ __forceinline__ void fetch(const arguments &a, ahead &next, int i, const mn_strip &at) {
     const int64_t from = place(a, i, at);
     if (from < 0) return;
-    mn_load_once<4>(next.w[i % AHEAD], a.w + from);
-    if (a.m) mn_load_once<4>(next.m[i % AHEAD], a.m + from);
+    mn_load_once<4>(next.w[i], a.w + from);
+    if (a.m) mn_load_once<4>(next.m[i], a.m + from);
   }
 
   static __device__ __forceinline__ void begin(const arguments &a, ahead &next, const mn_strip &first) {
     next.rate = (float)*a.rule.rate, next.scale = a.rule.scale ? (float)*a.rule.scale : 1.0f;
     next.stop = *a.rule.nonfinite;
 #pragma unroll
-    for (int i = 0; i < AHEAD; i++) fetch(a, next, i, first);
+    for (int i = 0; i < HIGH; i++) fetch(a, next, i, first);
   }
 
   static __device__ __forceinline__ void update_row(const arguments &a, ahead &now, int i, int64_t to,
                                                     float *piece) {
-    float gradient[4], (&w)[4] = now.w[i % AHEAD], (&m)[4] = now.m[i % AHEAD];
+    float gradient[4], (&w)[4] = now.w[i], (&m)[4] = now.m[i];
     mn_half halves[4];
     mn_piece_get<WIDE>(gradient, piece, i, threadIdx.x % 32 * 4);
     if (a.m)
@@ -116,13 +116,13 @@ template <class Tile> struct update_epilogue {
     if (a.half) mn_store_once<4>(a.half + to, halves);
   }
 
-  /* One piece. What has been updated makes room for what comes AHEAD rows later, be it the next piece's. */
+  /* One piece. A row that has been updated makes room for the same row of the next piece. */
   static __device__ __forceinline__ void finish(const arguments &a, ahead &now, const mn_strip &at,
                                                 const mn_strip &next, float *piece) {
 #pragma unroll
     for (int i = 0; i < HIGH; i++) {
       update_row(a, now, i, place(a, i, at), piece);
-      fetch(a, now, (i + AHEAD) % HIGH, i + AHEAD < HIGH ? at : next);
+      fetch(a, now, i, next);
     }
   }
 
@@ -212,7 +212,7 @@ static bool block_fits(const struct mn_hopper_product *p, const struct mn_epilog
 
 static bool update_fits(const struct mn_hopper_product *p, const struct mn_epilogue *epilogue) {
   const struct mn_update *u = epilogue->update;
-  return p->form == MN_TN && !epilogue->into && mn_aligned(16, u->w->real, u->w->half, u->momentum);
+  return p->form == MN_TN && mn_aligned(16, u->w->real, u->w->half, u->momentum);
 }
 
 bool mn_hopper_fits(const struct mn_stream *stream, const struct mn_hopper_product *p,

@@ -34,7 +34,7 @@ enum {
 };
 
 /* What the tiles differ in: columns, stages in the ring, warps that write, pieces of the result that a
- * consuming warp has (each PIECE floats), the registers of each thread by its role (0: an even share). To
+ * consuming warp has (each PIECE floats), the registers of each thread by its role (0: as at the start). To
  * hand over registers the producer is a whole warpgroup, of which one warp works. */
 struct mn_plain_tile {
   enum { COLS = 256, STAGES = 4, WRITERS = 0, PIECES = 1, CONSUME = 232, WRITE = 0, PRODUCE = 40 };
@@ -265,7 +265,7 @@ mn_tile_write(const mn_walk &walk, const typename Epilogue::arguments &arguments
 template <class Tile> static __device__ __forceinline__ void mn_tile_barriers(const mn_places &at) {
   for (int i = 0; i < Tile::STAGES; i++) {
     mn_barrier_init(at.full + 8 * i, 1);
-    mn_barrier_init(at.empty + 8 * i, 4); /* two consumers in each of two blocks */
+    mn_barrier_init(at.empty + 8 * i, 4); /* two warpgroups in each of two blocks */
   }
   for (int i = 0; i < MN_TILE_WARPS * Tile::PIECES; i++) {
     mn_barrier_init(at.ready + 8 * i, 32); /* a warp, each lane for itself */
@@ -308,7 +308,7 @@ static __global__ void __cluster_dims__(2, 1, 1)
       mn_tile_produce<Form, Epilogue>(&map_a, &map_b, walk, arguments, at);
   }
   __syncwarp();
-  mn_cluster_sync(); /* the other block may still tell this one's barriers */
+  mn_cluster_sync(); /* the other block may still arrive at this one's barriers */
 }
 
 /* The part of a tile that is inside the matrix comes into the L2 cache: a lane for every 32nd row. */

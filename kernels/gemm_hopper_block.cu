@@ -4,7 +4,7 @@
 #include "kernels/block_row.cuh"
 #include "kernels/gemm_hopper.cuh"
 
-/* Groups of D channels, in pieces of one row of a warp's lanes, or of two vectors a lane where D is 256. */
+/* Groups of D channels, a row of a piece one vector of 4 a lane, or two where D is 256. */
 template <enum mn_epilogue_kind Kind, int D> struct block_epilogue {
   typedef mn_block_arguments<float> arguments;
   typedef mn_plain_tile tile;

@@ -1,5 +1,5 @@
-/* SGD's rule on CUDA, for the pass over a weight and for the finish of the column sums, which updates bias,
- * gamma and beta. Formula: struct mn_sgd. */
+/* SGD's rule on CUDA, for the pass over a weight, for the update at the end of a GEMM and for the finish of
+ * the column sums, which updates bias, gamma and beta. Formula: struct mn_sgd. */
 #ifndef MN_KERNELS_SGD_CUH
 #define MN_KERNELS_SGD_CUH
 

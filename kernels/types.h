@@ -123,7 +123,8 @@ struct mn_epilogue {
   enum mn_epilogue_kind kind;
   void *into; /* like d. Store, add: the result. The others: where a library GEMM may leave its product on the
                  way; MN_UPDATE may have NULL here if momentum != 0, without Nesterov and scale: the product
-                 then goes straight into momentum (CPU) or through scratch of the stream's (CUDA) */
+                 then goes straight into momentum (CPU), through scratch of the stream's (CUDA), or
+                 stays in the registers of the GEMM of our own */
   const struct mn_block *block;
   const struct mn_update *update;
 };

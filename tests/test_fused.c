@@ -285,6 +285,8 @@ static const struct fused_case large[] = {
     {136, 8200, 513, .width = 8},
     {136, 72, 513, .width = 8, .nesterov = 1},
     {1, 1024, 24, .width = 16},
+    {2304, 1032, 130, .width = 32}, /* so deep a dW that the consumers update it themselves */
+    {1024, 1024, 128, .width = 16, .nesterov = 1},
 };
 
 static void check_all(const char *device, int halves) {

@@ -72,7 +72,8 @@ static mn_status open_model(struct minnow_peer *p, const int64_t shape[4]) {
     MN_TRY(mn_optimizer_open(&p->optimizer, p->model, &sgd));
     MN_TRY(mn_optimizer_rate(p->optimizer, 1e-6));
   }
-  enum mn_pass_kind kind = p->what == STEP ? MN_PASS_TRAIN : MN_PASS_PREDICT;
+  /* y in the precision's own form, as the peers leave theirs. */
+  enum mn_pass_kind kind = p->what == STEP ? MN_PASS_TRAIN : MN_PASS_FORWARD;
   MN_TRY(mn_pass_open(&p->pass, p->model, kind, shape[0], 1, 0));
   MN_TRY(fill(p->context, &p->pass->x->value, 2));
   return p->pass->target ? fill(p->context, &p->pass->target->value, 3) : MN_OK;
@@ -189,8 +190,20 @@ int minnow_peer_write(struct minnow_peer *p, const char *name, const float *valu
 }
 
 int minnow_peer_read(struct minnow_peer *p, float *y) {
-  size_t bytes = (size_t)mn_tensor_count(p->pass->y) * sizeof *y;
-  return p->context->kernels->download(p->context->stream, y, p->pass->y->value.real, bytes);
+  const struct mn_operand *value = &p->pass->y->value;
+  struct mn_stream *stream = p->context->stream;
+  int64_t count = mn_tensor_count(p->pass->y);
+  size_t width = value->real ? sizeof *y : stream->half;
+  MN_TRY(p->context->kernels->download(stream, y, value->real ? value->real : value->half,
+                                       (size_t)count * width));
+  if (width == sizeof *y) return MN_OK;
+  for (int64_t i = count - 1; i >= 0; i--) { /* widened in place, from the end */
+    uint16_t half;
+    memcpy(&half, (const char *)y + i * 2, sizeof half);
+    uint32_t bits = (uint32_t)half << 16;
+    memcpy(y + i, &bits, sizeof bits);
+  }
+  return MN_OK;
 }
 
 const char *minnow_peer_version(void) {

@@ -1,4 +1,4 @@
-"""minnow beside PyTorch and JAX on one device, in one run, timed one way (timing.py): `make peers ARGS=…`.
+"""minnow beside PyTorch and JAX on one device, in one run, all timed alike (timing.py): `make peers ARGS=…`.
 
 Each peer lives in a process of its own, since their CUDA libraries are not one another's, and is asked one thing at a
 time, so that they never compute at once. Tables go to stdout as they are done, progress to stderr. A peer or a variant
@@ -150,7 +150,7 @@ def kernelbench(children, precision, options, folder):
 
 def parse():
   parser = argparse.ArgumentParser(prog="make peers ARGS=…",
-                                   description="Times minnow, PyTorch and JAX on one device, all in one way.")
+                                   description="Times minnow, PyTorch and JAX on one device, all alike.")
   parser.add_argument("--shape", action="append", help=f"NxIxC/G, repeatable; default {' '.join(SHAPES)}")
   parser.add_argument("--precision", action="append", choices=PRECISIONS,
                       help="repeatable; default bf16, and all three under KernelBench's rules")
@@ -158,7 +158,7 @@ def parse():
   parser.add_argument("--kernelbench", choices=["also", "only", "no"], default="also",
                       help="KernelBench's protocol on level 2, problem 62; default %(default)s")
   parser.add_argument("--kernelbench-shape", default=SHAPES[0], help="default %(default)s")
-  parser.add_argument("--seconds", type=float, default=0.4, help="for one figure's repetitions; default %(default)s")
+  parser.add_argument("--seconds", type=float, default=0.4, help="a figure that takes four times this long ends early; default %(default)s")
   parser.add_argument("--warm", type=float, default=0.15, help="seconds before them; default %(default)s")
   parser.add_argument("--patience", type=float, default=300,
                       help="seconds after which a peer that does not answer is given up; default %(default)s")

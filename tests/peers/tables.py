@@ -1,4 +1,4 @@
-"""The tables of peers.py, in plain text of fixed width. `figures` holds, by (row, what was timed), {"ms": …} or
+"""The tables of peers.py, in plain text of fixed width. `figures` holds, by (row, what was timed), {"ms": …} (peers: by way of timing, the rounds) or
 {"failed": why}."""
 import re
 
