@@ -1,4 +1,16 @@
-/* The Hopper GEMM's plain epilogues, store, add and update, and when it is the one to take. */
+/* The Hopper GEMM's plain epilogues, store, add and update, and when it is the one to take.
+ *
+ * The update at the reference shape, N 1024, W [8192, 8192], reads and writes W and momentum and writes the
+ * bfloat16 copy: 1.21 GB, 0.29 ms at the rate of a copy; its 137 GFLOP would fit beneath. On an H200 that
+ * traffic alone, in this order, takes 0.31 ms, the kernel with a depth of 8 0.32, with all of it 0.39 (0.43
+ * when it runs without pause and the clocks sink). Nsight Compute: L2 cache 90 % busy, DRAM 72 %, tensor
+ * cores 43 %; consumers wait for their stages, because a load that hits the L2 cache queues with those that
+ * do not. What that was without (ms, without pause): the library product in slabs and a pass over each 0.62;
+ * consumers that do the epilogue, two blocks a multiprocessor 0.63; with writers as below 0.43. What did not
+ * help: clusters of four, which halve a's loads too, 0.43, since only 120 of 132 multiprocessors take part;
+ * tiles twice as wide with four writers 0.48; three stages and room for two tiles of the result 0.49; six
+ * stages and half the room 0.45; fewer rows on their way 0.44 (four), 0.48 (two); operands that are kept in
+ * the L2 cache by a hint; other orders of the tiles. */
 #include <cudaTypedefs.h>
 
 #include "kernels/gemm_hopper.cuh"
