@@ -76,7 +76,8 @@ static mn_status measure(struct mn_context *context, struct work work, double *m
   return MN_OK;
 }
 
-/* Whether some products run in a GEMM of our own, so that there are two paths to compare. */
+/* Whether some products run in a GEMM of our own, so that there are two paths to compare. At sizes that do
+ * not suit it both are the library's. */
 static int has_own_gemm(const struct bench *b) {
   return mn_stream_fuses(b->context->stream);
 }
