@@ -61,8 +61,8 @@ static mn_block_arguments<Real> mn_block_arguments_of(struct mn_stream *stream, 
 }
 
 /* What a lane has of some rows at once, `step` apart: d, or what stands in its place; z (backward) or the
- * target (loss); the group's statistics (backward). Of the rows the first `count` are there; from the others
- * nothing is read or written, and nothing is added to the column sums. */
+ * target (loss); the group's statistics (backward). Of the rows the first `count` are there; the others write
+ * nothing and add nothing to the column sums. */
 template <int V, int Rows, typename Real> struct mn_rows {
   struct {
     Real d[V], other[V], mean, rstd;
@@ -78,21 +78,13 @@ template <int W, int K, int L, bool Full, typename Real> struct mn_lanes_of {
 
   static __device__ __forceinline__ int count(const group &g) { return L > 0 ? L : g.lanes; }
 
+  /* Always: also what the group does not have, which must be there to be read. */
+  template <bool Always = false>
   static __device__ __forceinline__ void load(Real (&out)[V], const Real *from, const group &g) {
 #pragma unroll
     for (int k = 0; k < K; k++) {
       Real part[W] = {};
-      if (k * W < g.valid) mn_load<W>(part, from + k * count(g) * W);
-#pragma unroll
-      for (int i = 0; i < W; i++) out[k * W + i] = part[i];
-    }
-  }
-
-  static __device__ __forceinline__ void load_all(Real (&out)[V], const Real *from, const group &g) {
-#pragma unroll
-    for (int k = 0; k < K; k++) {
-      Real part[W];
-      mn_load<W>(part, from + k * count(g) * W);
+      if (Always || k * W < g.valid) mn_load<W>(part, from + k * count(g) * W);
 #pragma unroll
       for (int i = 0; i < W; i++) out[k * W + i] = part[i];
     }
@@ -126,7 +118,7 @@ static __device__ __forceinline__ void mn_rows_fetch(const mn_block_arguments<Re
     auto &row = rows.row[r];
     const int64_t down = r < rows.count ? r * rows.step : 0;
     if (Full && reads) {
-      io::load_all(row.other, from + rows.at + down * a.channels, group);
+      io::template load<true>(row.other, from + rows.at + down * a.channels, group);
     } else {
 #pragma unroll
       for (int i = 0; i < W * K; i++) row.other[i] = 0;

@@ -46,7 +46,7 @@ static __device__ void sum_columns(const Real *sums, int64_t chunks, int64_t cha
   to.into[column] = sum;
 }
 
-/* The loss's blocks come first: its last one has to wait for the others. */
+/* The loss's blocks come first: whichever of them ends last still has the spans to add. */
 template <typename Real>
 static __global__ void __launch_bounds__(1024)
     column_sums_kernel(const Real *sums, int64_t chunks, int64_t channels, const sinks<Real> all,

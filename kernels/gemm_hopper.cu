@@ -1,16 +1,19 @@
 /* The Hopper GEMM's plain epilogues, store, add and update, and when it is the one to take.
  *
  * The update at the reference shape, N 1024, W [8192, 8192], reads and writes W and momentum and writes the
- * bfloat16 copy: 1.21 GB, 0.29 ms at the rate of a copy; its 137 GFLOP would fit beneath. On an H200 that
- * traffic alone, in this order, takes 0.31 ms, the kernel with a depth of 8 0.32, with all of it 0.39 (0.43
- * when it runs without pause and the clocks sink). Nsight Compute: L2 cache 90 % busy, DRAM 72 %, tensor
- * cores 43 %; consumers wait for their stages, because a load that hits the L2 cache queues with those that
- * do not. What that was without (ms, without pause): the library product in slabs and a pass over each 0.62;
- * consumers that do the epilogue, two blocks a multiprocessor 0.63; with writers as below 0.43. What did not
- * help: clusters of four, which halve a's loads too, 0.43, since only 120 of 132 multiprocessors take part;
- * tiles twice as wide with four writers 0.48; three stages and room for two tiles of the result 0.49; six
- * stages and half the room 0.45; fewer rows on their way 0.44 (four), 0.48 (two); operands that are kept in
- * the L2 cache by a hint; other orders of the tiles. */
+ * bfloat16 copy: 1.21 GB, 0.29 ms at the rate of a copy; its 137 GFLOP would fit beneath. On an H200 a kernel
+ * of that traffic alone, in this order, took 0.31 ms, and this one with a depth of 8 0.32; with all of the
+ * depth it is what is left of a step after the loss: 0.39 ms rested, 0.42 sustained (make peers says what
+ * these are). Nsight Compute of a version near this one: L2 cache 90 % busy, DRAM 72 %, tensor cores 43 %.
+ * Consumers wait for their stages, and the fewer stages the slower it is, so loads that hit the L2 cache must
+ * take long; the likely cause is that they queue with those of W that do not.
+ *
+ * Versions on the way, none of them kept, in ms and sustained: the library's product in slabs and a pass over
+ * each 0.62; consumers that do the epilogue, two blocks a multiprocessor 0.63; writers, five stages 0.43. No
+ * better than that: clusters of four, which halve a's loads too, but leave 12 of 132 multiprocessors idle,
+ * 0.43; tiles twice as wide with four writers 0.48; three stages 0.49; six, and four rows of W on their way
+ * instead of eight, 0.45, two rows 0.48; five and four rows 0.44; other orders of the tiles. A hint to keep
+ * the operands in the L2 cache left DRAM's reads at 0.70 GB, where 0.57 would do. */
 #include <cudaTypedefs.h>
 
 #include "kernels/gemm_hopper.cuh"
@@ -154,7 +157,8 @@ template <class Tile> struct update_epilogue {
   }
 };
 
-/* From this depth on multiplying a tile takes longer than its share of the memory's time. */
+/* From this depth on multiplying a tile takes longer than its share of the memory's time: at 8192 the plain
+ * tile takes 2.0 ms and the streaming one, on its way, took 2.2. */
 enum { DEEP = 2048 };
 
 static mn_status update(struct mn_stream *stream, const struct mn_hopper_product *p,
@@ -209,8 +213,7 @@ void mn_hopper_open(struct mn_cuda *cuda, const cudaDeviceProp *properties) {
   (void)cudaGetLastError();
 }
 
-/* Multiples of 8 make every row of a bfloat16 operand one of 16 bytes, which TMA asks for, and keep the
- * epilogue's 16-byte accesses whole. A row of W or z is read and written by 16 bytes too. */
+/* Every access of an epilogue to a matrix or a vector of channels is one of 16 bytes. */
 static bool block_fits(const struct mn_hopper_product *p, const struct mn_epilogue *epilogue) {
   const struct mn_block *b = epilogue->block;
   if (b->stages != MN_STAGE_ALL || p->form != (epilogue->kind == MN_BLOCK_BACKWARD ? MN_NN : MN_NT))
@@ -227,6 +230,8 @@ static bool update_fits(const struct mn_hopper_product *p, const struct mn_epilo
   return p->form == MN_TN && mn_aligned(16, u->w->real, u->w->half, u->momentum);
 }
 
+/* Multiples of 8 make every row of a bfloat16 operand one of 16 bytes, which TMA asks for, and the epilogue's
+ * accesses whole. Rows for one tile only would leave the second block of every cluster without work. */
 bool mn_hopper_fits(const struct mn_stream *stream, const struct mn_hopper_product *p,
                     const struct mn_epilogue *epilogue) {
   if (stream->library || !mn_stream_fuses(stream)) return false;

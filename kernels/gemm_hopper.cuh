@@ -34,8 +34,8 @@ enum {
 };
 
 /* What the tiles differ in: columns, stages in the ring, warps that write, pieces of the result that a
- * consuming warp has (each PIECE floats), the registers of each thread by its role (0: as at the start). To
- * hand over registers the producer is a whole warpgroup, of which one warp works. */
+ * consuming warp has (each MN_TILE_PIECE floats), the registers of each thread by its role (0: as at the
+ * start). To hand over registers the producer is a whole warpgroup, of which one warp works. */
 struct mn_plain_tile {
   enum { COLS = 256, STAGES = 4, WRITERS = 0, PIECES = 1, CONSUME = 232, WRITE = 0, PRODUCE = 40 };
 };

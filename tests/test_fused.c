@@ -17,6 +17,7 @@
  * There dy is 0, or the target is the y expected. */
 #include "tests/fused_bench.h"
 
+#include "kernels/stream.h"
 #include "train/parity.h"
 
 enum { EXPECTED, ACTUAL, SIDES };
@@ -334,6 +335,67 @@ static void the_library_path_agrees(void **state) {
   }
 }
 
+/* A [1024, 1024] operand, random. */
+static struct mn_tensor *square(struct mn_context *context, uint64_t seed) {
+  struct mn_tensor *t;
+  MUST(mn_tensor_parameter(context, &t, "an operand", 2, 1024, 1024));
+  fill(context, t, seed, (struct range){0, 1, 0});
+  return t;
+}
+
+/* Which way a product went shows in `into`, where only the library leaves it. Every fused epilogue goes the
+ * own way at these sizes, unless it is told not to. */
+static void fitting_products_leave_into_alone(void **state) {
+  enum { N = 1024, COUNT_ALL = N * N, GROUPS = N / 16 };
+  struct mn_context *context = open_or_skip(*state, "bf16");
+  struct mn_stream *stream = context->stream;
+  if (!mn_stream_fuses(stream)) {
+    mn_context_close(context);
+    skip();
+  }
+  struct memory m = {.context = context};
+  struct mn_tensor *x = square(context, 1), *w = square(context, 2), *dz = square(context, 3);
+  double *vector = random_values(COUNT_ALL, 4, 1);
+  void *given = take_reals(&m, vector, COUNT_ALL), *rate = take_bytes(&m, 1, sizeof(double));
+  MUST(context->kernels->zero(stream, rate, sizeof(double)));
+  struct mn_operand y = {N, N, take_reals(&m, NULL, COUNT_ALL), NULL, 0};
+  struct mn_operand out = {N, N, NULL, take_bytes(&m, COUNT_ALL, stream->half), 0};
+  struct mn_sgd sgd = {.rate = rate};
+  struct mn_update update = {&w->value, NULL, &sgd};
+  struct mn_block block = {.stages = MN_STAGE_ALL,
+                           .rows = N,
+                           .channels = N,
+                           .groups = GROUPS,
+                           .eps = 1e-5,
+                           .bias = given,
+                           .gamma = given,
+                           .beta = given,
+                           .y = &y,
+                           .target = given,
+                           .scale = 1,
+                           .dz = &out};
+  block.z = take_reals(&m, NULL, COUNT_ALL);
+  block.mean = take_reals(&m, NULL, N * GROUPS), block.rstd = take_reals(&m, NULL, N * GROUPS);
+  block.loss_parts = take_reals(&m, NULL, N * GROUPS);
+  block.sums = take_reals(&m, NULL, 3 * mn_chunks(N) * N);
+  for (int kind = MN_BLOCK; kind <= MN_UPDATE; kind++)
+    for (int library = 0; library < 2; library++) {
+      enum mn_form form = kind == MN_UPDATE ? MN_TN : kind == MN_BLOCK_BACKWARD ? MN_NN : MN_NT;
+      struct mn_epilogue e = {(enum mn_epilogue_kind)kind, take_reals(&m, NULL, COUNT_ALL), &block, &update};
+      stream->library = library;
+      MUST(context->kernels->gemm(stream, form, form == MN_NT ? &x->value : &dz->value,
+                                  form == MN_TN ? &x->value : &w->value, &e));
+      double *values = read_reals(&m, e.into, COUNT_ALL);
+      for (int64_t i = 0; i < COUNT_ALL; i++) assert_int_equal(!isnan(values[i]), library);
+      free(values);
+    }
+  free(vector);
+  release_all(&m);
+  struct mn_tensor *const tensors[] = {x, w, dz};
+  for (int i = 0; i < 3; i++) mn_tensor_free(context, tensors[i]);
+  mn_context_close(context);
+}
+
 #define BOTH(test) ON("cpu", test), ON("cuda", test)
 
 int main(void) {
@@ -342,6 +404,7 @@ int main(void) {
       BOTH(any_operands),
       ON("cuda", reference_shape),
       BOTH(the_library_path_agrees),
+      ON("cuda", fitting_products_leave_into_alone),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
