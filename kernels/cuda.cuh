@@ -16,7 +16,8 @@ struct mn_cuda {
   int ordinal;
   int multiprocessors;
   char name[256];
-  cudaStream_t stream;
+  cudaStream_t stream, branch; /* branch.cu */
+  cudaEvent_t forked, joined;
   cudaEvent_t marks[2];
   cublasLtHandle_t blas;
   void *workspace; /* MN_CUDA_WORKSPACE bytes, cuBLASLt's own */

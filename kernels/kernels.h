@@ -4,6 +4,7 @@
 #define MN_KERNELS_KERNELS_H
 
 #include "kernels/block.h"
+#include "kernels/branch.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "kernels/graph.h"
@@ -37,6 +38,9 @@ struct mn_kernels {
   mn_synchronize_function *synchronize;
   mn_mark_function *mark;
   mn_elapsed_function *elapsed;
+  mn_branch_function *branch_fork;
+  mn_branch_function *branch_begin;
+  mn_branch_function *branch_join;
   mn_graph_begin_function *graph_begin; /* these four: NULL on the CPU */
   mn_graph_end_function *graph_end;
   mn_graph_launch_function *graph_launch;

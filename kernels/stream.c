@@ -19,7 +19,8 @@
     .allocate_host = mn_allocate_host_##device, .release_host = mn_release_host_##device,                    \
     .upload = mn_upload_##device, .download = mn_download_##device, .copy = mn_copy_##device,                \
     .zero = mn_zero_##device, .synchronize = mn_synchronize_##device, .mark = mn_mark_##device,              \
-    .elapsed = mn_elapsed_##device, __VA_ARGS__                                                              \
+    .elapsed = mn_elapsed_##device, .branch_fork = mn_branch_fork_##device,                                  \
+    .branch_begin = mn_branch_begin_##device, .branch_join = mn_branch_join_##device, __VA_ARGS__            \
   }
 
 #define NO_GRAPH .graph_begin = NULL, .graph_end = NULL, .graph_launch = NULL, .graph_free = NULL

@@ -52,7 +52,12 @@ static mn_status check_code(const cudaDeviceProp *p) {
 }
 
 static mn_status open_parts(struct mn_cuda *cuda) {
-  MN_CUDA_TRY(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));
+  int least, greatest;
+  MN_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  MN_CUDA_TRY(cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking, greatest));
+  MN_CUDA_TRY(cudaStreamCreateWithPriority(&cuda->branch, cudaStreamNonBlocking, least));
+  MN_CUDA_TRY(cudaEventCreateWithFlags(&cuda->forked, cudaEventDisableTiming));
+  MN_CUDA_TRY(cudaEventCreateWithFlags(&cuda->joined, cudaEventDisableTiming));
   for (cudaEvent_t &mark : cuda->marks) MN_CUDA_TRY(cudaEventCreate(&mark));
   MN_CUDA_TRY(cudaMalloc(&cuda->workspace, MN_CUDA_WORKSPACE));
   MN_CUDA_TRY(cudaMalloc(&cuda->spans_done, sizeof *cuda->spans_done));
@@ -96,9 +101,10 @@ extern "C" void mn_cuda_close(struct mn_stream *stream) {
   if (cuda->workspace) (void)cudaFree(cuda->workspace);
   if (cuda->scratch) (void)cudaFree(cuda->scratch);
   if (cuda->spans_done) (void)cudaFree(cuda->spans_done);
-  for (cudaEvent_t mark : cuda->marks)
-    if (mark) (void)cudaEventDestroy(mark);
-  if (cuda->stream) (void)cudaStreamDestroy(cuda->stream);
+  for (cudaEvent_t event : {cuda->forked, cuda->joined, cuda->marks[0], cuda->marks[1]})
+    if (event) (void)cudaEventDestroy(event);
+  for (cudaStream_t each : {cuda->branch, cuda->stream})
+    if (each) (void)cudaStreamDestroy(each);
   (void)cudaGetLastError();
   free(cuda);
   stream->cuda = NULL;

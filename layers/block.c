@@ -29,23 +29,38 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   return k->reduce(stream, loss->out, loss->scratch, loss->parts, loss->count, loss->factor);
 }
 
+/* The finish of the column sums beside dW, which is given and has no use for it; in a step with a fused
+ * loss's parts, there since the forward, in the same launch. */
+static mn_status sum_columns(struct mn_tape *tape, struct mn_node *node) {
+  const struct mn_kernels *k = tape->context->kernels;
+  struct mn_stream *stream = tape->context->stream;
+  struct saved *saved = node->saved;
+  const struct mn_block *b = &saved->block;
+  MN_TRY(k->branch_begin(stream));
+  mn_status status = k->column_sums(stream, b->sums, mn_chunks(b->rows), b->channels, node->sinks + BIAS,
+                                    node->inputs[TARGET] && tape->stepping ? &saved->loss : NULL);
+  mn_status joined = k->branch_join(stream);
+  return status != MN_OK ? status : joined;
+}
+
 /* By now dz and the partial column sums stand: the epilogue of whoever computed dy left them, or receive
- * does. In a step a fused loss's parts, there since the forward, are summed in the same launch. */
+ * does. No parameter is updated before dx stands, which needs W, and which may find values that are not
+ * finite: then none is. */
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_kernels *k = tape->context->kernels;
   struct mn_stream *stream = tape->context->stream;
   struct saved *saved = node->saved;
   struct mn_block *b = &saved->block;
+  const struct mn_epilogue *dx = node->sinks[X], *dw = node->sinks[WEIGHT];
   if (node->output) MN_TRY(mn_tape_receive(tape, node));
-  MN_TRY(k->column_sums(stream, b->sums, mn_chunks(b->rows), b->channels, node->sinks + BIAS,
-                        node->inputs[TARGET] && tape->stepping ? &saved->loss : NULL));
-  if (!node->inputs[WEIGHT])
-    return node->sinks[X] ? k->epilogue(stream, saved->dz.real, b->rows, b->channels, node->sinks[X]) : MN_OK;
-  if (node->sinks[X]) /* dx = dz·W, before W is updated */
-    MN_TRY(k->gemm(stream, MN_NN, &saved->dz, &node->inputs[WEIGHT]->value, node->sinks[X]));
-  if (node->sinks[WEIGHT]) /* dW = dzᵀ·x */
-    MN_TRY(k->gemm(stream, MN_TN, &saved->dz, &node->inputs[X]->value, node->sinks[WEIGHT]));
-  return MN_OK;
+  if (dx && !node->inputs[WEIGHT])
+    MN_TRY(k->epilogue(stream, saved->dz.real, b->rows, b->channels, dx));
+  else if (dx) /* dx = dz·W */
+    MN_TRY(k->gemm(stream, MN_NN, &saved->dz, &node->inputs[WEIGHT]->value, dx));
+  MN_TRY(k->branch_fork(stream));
+  if (dw) /* dW = dzᵀ·x */
+    MN_TRY(k->gemm(stream, MN_TN, &saved->dz, &node->inputs[X]->value, dw));
+  return sum_columns(tape, node);
 }
 
 /* The buffers stand now. dz goes where it is read next: to the GEMMs in their form, in place over dy (over

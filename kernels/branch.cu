@@ -1,0 +1,28 @@
+/* A branch is a second stream, of a lower priority, which trades places with the first between begin and
+ * join.
+ */
+#include "kernels/branch.h"
+
+#include <utility>
+
+#include "kernels/cuda.cuh"
+
+extern "C" mn_status mn_branch_fork_cuda(struct mn_stream *stream) {
+  struct mn_cuda *cuda = stream->cuda;
+  MN_CUDA_TRY(cudaEventRecord(cuda->forked, cuda->stream));
+  MN_CUDA_TRY(cudaStreamWaitEvent(cuda->branch, cuda->forked, 0));
+  return MN_OK;
+}
+
+extern "C" mn_status mn_branch_begin_cuda(struct mn_stream *stream) {
+  std::swap(stream->cuda->stream, stream->cuda->branch);
+  return MN_OK;
+}
+
+extern "C" mn_status mn_branch_join_cuda(struct mn_stream *stream) {
+  struct mn_cuda *cuda = stream->cuda;
+  std::swap(cuda->stream, cuda->branch);
+  MN_CUDA_TRY(cudaEventRecord(cuda->joined, cuda->branch));
+  MN_CUDA_TRY(cudaStreamWaitEvent(cuda->stream, cuda->joined, 0));
+  return MN_OK;
+}
