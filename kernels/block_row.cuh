@@ -137,12 +137,16 @@ template <int W, int K, int L, bool Full, int Rows, typename Real>
 static __device__ __forceinline__ void mn_rows_store(Real *real, mn_half *half, int64_t channels,
                                                      const mn_group<W * K, L, Full, Real> &group,
                                                      const mn_rows<W * K, Rows, Real> &rows) {
-  if (!real && !half) return;
+  typedef mn_lanes_of<W, K, L, Full, Real> io;
+  const int64_t down = rows.step * channels;
+  if (real)
 #pragma unroll
-  for (int r = 0; r < Rows; r++)
-    if (r < rows.count)
-      mn_lanes_of<W, K, L, Full, Real>::store(real, half, rows.at + (int64_t)r * rows.step * channels,
-                                              rows.row[r].d, group);
+    for (int r = 0; r < Rows; r++)
+      if (r < rows.count) io::store(real, NULL, rows.at + r * down, rows.row[r].d, group);
+  if (half)
+#pragma unroll
+    for (int r = 0; r < Rows; r++)
+      if (r < rows.count) io::store(NULL, half, rows.at + r * down, rows.row[r].d, group);
 }
 
 /* What a group has one of, a row. */

@@ -20,9 +20,6 @@
 #include "kernels/sgd.cuh"
 #include "kernels/stream.h"
 
-/* With fewer tiles than this the library's smaller ones are faster. */
-enum { MN_HOPPER_TILES = 32 };
-
 struct store_arguments {
   float *into;
   int64_t rows, cols;
@@ -32,70 +29,72 @@ struct store_arguments {
 template <bool Add> struct store_epilogue {
   typedef store_arguments arguments;
   typedef mn_plain_tile tile;
-  enum { COLS = tile::COLS, PANEL = 8, WIDE = 128, HIGH = 8 };
+  enum { COLS = tile::COLS, WIDE = 128, HIGH = MN_TILE_PIECE / WIDE };
+  typedef mn_piece_lane<WIDE> part;
   struct ahead {};
 
   static __device__ __forceinline__ void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {
-    if constexpr (Add) mn_tile_prefetch(a.into, a.rows, a.cols, row, col, COLS, lane);
+    if constexpr (Add) mn_tile_prefetch<tile>(a.into, a.rows, a.cols, row, col, lane);
   }
 
   static __device__ __forceinline__ void begin(const arguments &, ahead &, const mn_strip &) {}
 
   static __device__ __forceinline__ void finish(const arguments &a, ahead &, const float *d,
                                                 const mn_strip &at, const mn_strip &, float *piece) {
-    const int lane = threadIdx.x % 32;
+    const part mine;
 #pragma unroll
     for (int across = 0; across < COLS; across += WIDE)
 #pragma unroll
       for (int down = 0; down < 16; down += HIGH) {
         mn_piece_put<WIDE, HIGH>(piece, d, across, down);
-        const int64_t c = at.col + across + lane * 4;
-        float *to = a.into + (at.row + down) * a.cols + c;
-        const int rows = c < a.cols ? (int)min((int64_t)HIGH, a.rows - at.row - down) : 0;
+        const int64_t row = at.row + down + mine.row, col = at.col + across + mine.col;
+        float *to = a.into + row * a.cols + col;
 #pragma unroll
-        for (int i = 0; i < HIGH; i++) {
+        for (int i = 0; i < part::SLOTS; i++, to += part::ROWS * a.cols) {
           float values[4], before[4];
-          if (i >= rows) break;
-          mn_piece_get<WIDE>(values, piece, i, lane * 4);
+          if (col >= a.cols || row + i * part::ROWS >= a.rows) break;
+          mine.get(values, piece, i);
           if constexpr (Add) {
-            mn_load<4>(before, to + i * a.cols);
+            mn_load<4>(before, to);
 #pragma unroll
             for (int j = 0; j < 4; j++) values[j] += before[j];
           }
-          mn_store<4>(to + i * a.cols, values);
+          mn_store<4>(to, values);
         }
       }
   }
 };
 
 struct update_arguments {
-  float *w, *m; /* m NULL: no momentum */
+  float *w, *m;
   mn_half *half;
   int64_t rows, cols;
   mn_sgd_rule<float> rule;
 };
 
-/* W, momentum and W's bfloat16 copy, in place, a piece of 8 rows by 128 columns at a time. The next piece's
- * rows of 512 bytes, of W and of momentum, are always on their way. */
-template <class Tile> struct update_epilogue {
+/* W, momentum and W's bfloat16 copy, in place, a piece at a time. The next piece's rows of W and of momentum
+ * are always on their way. */
+template <bool Momentum, class Tile> struct update_epilogue {
   typedef update_arguments arguments;
   typedef Tile tile;
-  enum { PANEL = Tile::WRITERS > 0 ? 1 : 8, WIDE = 128, HIGH = MN_TILE_PIECE / WIDE };
+  enum { COLS = tile::COLS, WIDE = COLS < 128 ? COLS : 128, HIGH = MN_TILE_PIECE / WIDE };
+  typedef mn_piece_lane<WIDE> part;
   struct ahead {
-    float w[HIGH][4], m[HIGH][4], rate, scale;
+    float w[part::SLOTS][4], m[part::SLOTS][4], rate, scale;
     bool stop; /* a value was not finite: nothing is written */
   };
 
   static __device__ __forceinline__ void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {
-    if constexpr (Tile::WRITERS == 0) { /* writers are always there to read */
-      mn_tile_prefetch(a.w, a.rows, a.cols, row, col, Tile::COLS, lane);
-      if (a.m) mn_tile_prefetch(a.m, a.rows, a.cols, row, col, Tile::COLS, lane);
+    if constexpr (tile::WRITERS == 0 && COLS > WIDE) { /* else all of it is read ahead */
+      mn_tile_prefetch<tile>(a.w, a.rows, a.cols, row, col, lane);
+      if (Momentum) mn_tile_prefetch<tile>(a.m, a.rows, a.cols, row, col, lane);
     }
   }
 
-  /* Row i of a piece; -1: outside. */
+  /* Slot i of a piece; -1: outside. */
   static __device__ __forceinline__ int64_t place(const arguments &a, int i, const mn_strip &at) {
-    const int64_t row = at.row + i, col = at.col + threadIdx.x % 32 * 4;
+    const part mine;
+    const int64_t row = at.row + i * part::ROWS + mine.row, col = at.col + mine.col;
     return row < a.rows && col < a.cols ? row * a.cols + col : -1;
   }
 
@@ -103,52 +102,48 @@ template <class Tile> struct update_epilogue {
     const int64_t from = place(a, i, at);
     if (from < 0) return;
     mn_load_once<4>(next.w[i], a.w + from);
-    if (a.m) mn_load_once<4>(next.m[i], a.m + from);
+    if (Momentum) mn_load_once<4>(next.m[i], a.m + from);
   }
 
   static __device__ __forceinline__ void begin(const arguments &a, ahead &next, const mn_strip &first) {
+#pragma unroll
+    for (int i = 0; i < part::SLOTS; i++) fetch(a, next, i, first);
     next.rate = (float)*a.rule.rate, next.scale = a.rule.scale ? (float)*a.rule.scale : 1.0f;
     next.stop = *a.rule.nonfinite;
-#pragma unroll
-    for (int i = 0; i < HIGH; i++) fetch(a, next, i, first);
   }
 
-  static __device__ __forceinline__ void update_row(const arguments &a, ahead &now, int i, int64_t to,
-                                                    float *piece) {
+  static __device__ __forceinline__ void update_slot(const arguments &a, ahead &now, int i, int64_t to,
+                                                     float *piece) {
     float gradient[4], (&w)[4] = now.w[i], (&m)[4] = now.m[i];
     mn_half halves[4];
-    mn_piece_get<WIDE>(gradient, piece, i, threadIdx.x % 32 * 4);
-    if (a.m)
+    part().get(gradient, piece, i);
 #pragma unroll
-      for (int j = 0; j < 4; j++) mn_sgd_step(a.rule, now.rate, now.scale, true, gradient[j], w[j], m[j]);
-    else
-#pragma unroll
-      for (int j = 0; j < 4; j++) mn_sgd_step(a.rule, now.rate, now.scale, false, gradient[j], w[j], m[j]);
+    for (int j = 0; j < 4; j++) mn_sgd_step(a.rule, now.rate, now.scale, Momentum, gradient[j], w[j], m[j]);
     if (to < 0 || now.stop) return;
-    if (a.m) mn_store_once<4>(a.m + to, m);
+    if (Momentum) mn_store_once<4>(a.m + to, m);
     mn_store_once<4>(a.w + to, w);
     mn_to_halves<4>(halves, w);
-    if (a.half) mn_store_once<4>(a.half + to, halves);
+    mn_store_once<4>(a.half + to, halves);
   }
 
-  /* One piece. A row that has been updated makes room for the same row of the next piece. */
+  /* One piece. A slot that has been updated makes room for the same of the next piece. */
   static __device__ __forceinline__ void finish(const arguments &a, ahead &now, const mn_strip &at,
                                                 const mn_strip &next, float *piece) {
 #pragma unroll
-    for (int i = 0; i < HIGH; i++) {
-      update_row(a, now, i, place(a, i, at), piece);
+    for (int i = 0; i < part::SLOTS; i++) {
+      update_slot(a, now, i, place(a, i, at), piece);
       fetch(a, now, i, next);
     }
   }
 
-  /* A strip of the plain tile: its pieces down, then across. */
+  /* A strip of a tile without writers: its pieces down, then across. */
   static __device__ __forceinline__ void finish(const arguments &a, ahead &now, const float *d,
                                                 const mn_strip &at, const mn_strip &next, float *piece) {
 #pragma unroll
-    for (int across = 0; across < Tile::COLS; across += WIDE)
+    for (int across = 0; across < COLS; across += WIDE)
 #pragma unroll
       for (int down = 0; down < 16; down += HIGH) {
-        const bool last_down = down + HIGH == 16, last = last_down && across + WIDE == Tile::COLS;
+        const bool last_down = down + HIGH == 16, last = last_down && across + WIDE == COLS;
         const mn_strip below = {last_down ? at.row : at.row + down + HIGH,
                                 at.col + across + last_down * WIDE};
         mn_piece_put<WIDE, HIGH>(piece, d, across, down);
@@ -161,18 +156,48 @@ template <class Tile> struct update_epilogue {
  * tile takes 2.0 ms and the streaming one, on its way, took 2.2. */
 enum { DEEP = 2048 };
 
+/* W and momentum stream past the operands through the L2 cache, two halves joined by a link that is the first
+ * to be full. An operand, or a panel's part of it, that is no larger than this stays in both. */
+enum { KEPT = 8 << 20 };
+
+/* All of b, or as much of a as that; pairs of tiles. */
+static int panel_of(const struct mn_hopper_product *p) {
+  if (p->cols * p->depth * 2 <= KEPT) return 1;
+  return (int)std::max(KEPT / (2 * mn_streaming_tile::ROWS * p->depth * 2), (int64_t)1);
+}
+
+enum update_tile { NONE, SMALL, STREAMING, PLAIN };
+
+static enum update_tile update_tile_of(const struct mn_stream *stream, const struct mn_hopper_product *p) {
+  const bool plain = mn_tiles_fill<mn_plain_tile>(stream, p);
+  if (plain && p->depth > DEEP) return PLAIN;
+  if (mn_tiles_fill<mn_streaming_tile>(stream, p)) return STREAMING;
+  return plain ? PLAIN : mn_small_pays(stream, p) ? SMALL : NONE;
+}
+
+template <bool Momentum>
+static mn_status launch_update(struct mn_stream *stream, const struct mn_hopper_product *p,
+                               const update_arguments &a) {
+  switch (update_tile_of(stream, p)) {
+  case PLAIN:
+    return mn_hopper_launch<MN_TN, update_epilogue<Momentum, mn_plain_tile>>(stream, p, a);
+  case STREAMING:
+    return mn_hopper_launch<MN_TN, update_epilogue<Momentum, mn_streaming_tile>>(stream, p, a, panel_of(p));
+  default:
+    return mn_hopper_launch<MN_TN, update_epilogue<Momentum, mn_small_tile>>(stream, p, a);
+  }
+}
+
 static mn_status update(struct mn_stream *stream, const struct mn_hopper_product *p,
                         const struct mn_update *u) {
-  MN_REQUIRE(u->w->real && (u->momentum || u->sgd->momentum == 0));
+  MN_REQUIRE(p->form == MN_TN && u->w->real && (u->momentum || u->sgd->momentum == 0));
   const update_arguments arguments = {static_cast<float *>(u->w->real),
                                       static_cast<float *>(u->momentum),
                                       static_cast<mn_half *>(u->w->half),
                                       p->rows,
                                       p->cols,
                                       mn_sgd_rule_of<float>(stream, u->sgd)};
-  MN_REQUIRE(p->form == MN_TN);
-  return p->depth > DEEP ? mn_hopper_launch<MN_TN, update_epilogue<mn_plain_tile>>(stream, p, arguments)
-                         : mn_hopper_launch<MN_TN, update_epilogue<mn_streaming_tile>>(stream, p, arguments);
+  return u->momentum ? launch_update<true>(stream, p, arguments) : launch_update<false>(stream, p, arguments);
 }
 
 template <bool Add>
@@ -184,18 +209,18 @@ static mn_status store(struct mn_stream *stream, const struct mn_hopper_product 
                             : mn_hopper_launch<MN_TN, epilogue>(stream, p, arguments);
 }
 
-static mn_status plain(struct mn_stream *stream, const struct mn_hopper_product *p,
-                       const struct mn_epilogue *epilogue) {
-  if (epilogue->kind == MN_UPDATE) return update(stream, p, epilogue->update);
-  return epilogue->kind == MN_ADD ? store<true>(stream, p, epilogue->into)
-                                  : store<false>(stream, p, epilogue->into);
-}
-
 mn_status mn_hopper_gemm(struct mn_stream *stream, const struct mn_hopper_product *p,
                          const struct mn_epilogue *epilogue) {
-  return epilogue->kind >= MN_BLOCK && epilogue->kind <= MN_BLOCK_BACKWARD
-             ? mn_hopper_block(stream, p, epilogue)
-             : plain(stream, p, epilogue);
+  switch (epilogue->kind) {
+  case MN_STORE:
+    return store<false>(stream, p, epilogue->into);
+  case MN_ADD:
+    return store<true>(stream, p, epilogue->into);
+  case MN_UPDATE:
+    return update(stream, p, epilogue->update);
+  default:
+    return mn_hopper_block(stream, p, epilogue);
+  }
 }
 
 /* A driver that does not know the function is one that the library path is for. */
@@ -213,41 +238,28 @@ void mn_hopper_open(struct mn_cuda *cuda, const cudaDeviceProp *properties) {
   (void)cudaGetLastError();
 }
 
-/* Every access of an epilogue to a matrix or a vector of channels is one of 16 bytes. */
-static bool block_fits(const struct mn_hopper_product *p, const struct mn_epilogue *epilogue) {
-  const struct mn_block *b = epilogue->block;
-  if (b->stages != MN_STAGE_ALL || p->form != (epilogue->kind == MN_BLOCK_BACKWARD ? MN_NN : MN_NT))
-    return false;
-  const int64_t width = b->channels / b->groups;
-  return width >= 8 && width <= 256 && (width & (width - 1)) == 0 &&
-         mn_aligned(16, b->bias, b->gamma, b->beta, b->z, b->target, b->sums) &&
-         (!b->y || mn_aligned(16, b->y->real, b->y->half)) &&
-         (!b->dz || mn_aligned(16, b->dz->real, b->dz->half));
-}
-
-static bool update_fits(const struct mn_hopper_product *p, const struct mn_epilogue *epilogue) {
-  const struct mn_update *u = epilogue->update;
-  return p->form == MN_TN && mn_aligned(16, u->w->real, u->w->half, u->momentum);
+static bool update_fits(const struct mn_stream *stream, const struct mn_hopper_product *p,
+                        const struct mn_update *u) {
+  return p->form == MN_TN && u->w->half && mn_aligned(16, u->w->real, u->w->half, u->momentum) &&
+         update_tile_of(stream, p) != NONE;
 }
 
 /* Multiples of 8 make every row of a bfloat16 operand one of 16 bytes, which TMA asks for, and the epilogue's
- * accesses whole. Rows for one tile only would leave the second block of every cluster without work. */
+ * accesses whole. */
 bool mn_hopper_fits(const struct mn_stream *stream, const struct mn_hopper_product *p,
                     const struct mn_epilogue *epilogue) {
   if (stream->library || !mn_stream_fuses(stream)) return false;
   if (p->cols % 8 || (p->form == MN_TN ? p->rows : p->depth) % 8 || !mn_aligned(16, p->a, p->b)) return false;
-  const int64_t tiles = (p->rows + MN_TILE_ROWS - 1) / MN_TILE_ROWS *
-                        ((p->cols + mn_plain_tile::COLS - 1) / mn_plain_tile::COLS);
-  if (p->rows <= MN_TILE_ROWS || tiles < MN_HOPPER_TILES || tiles > INT32_MAX / 4) return false;
   if (p->rows > INT32_MAX / 2 || p->cols > INT32_MAX / 2 || p->depth > INT32_MAX / 2) return false;
+  if (mn_tiles_down<mn_small_tile>(p) * mn_tiles_across<mn_small_tile>(p) > INT32_MAX / 4) return false;
   switch (epilogue->kind) {
   case MN_STORE:
   case MN_ADD:
-    return mn_aligned(16, epilogue->into);
+    return mn_tiles_fill<mn_plain_tile>(stream, p) && mn_aligned(16, epilogue->into);
   case MN_UPDATE:
-    return update_fits(p, epilogue);
+    return update_fits(stream, p, epilogue->update);
   default:
-    return block_fits(p, epilogue);
+    return mn_hopper_block_fits(stream, p, epilogue);
   }
 }
 
@@ -258,7 +270,7 @@ mn_status mn_hopper_map(struct mn_stream *stream, CUtensorMap *out, const void *
   const cuuint32_t boxes[2] = {64, (cuuint32_t)(down ? MN_TILE_DEPTH : box)}, steps[2] = {1, 1};
   CUresult result = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(stream->cuda->encode)(
       out, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void *>(matrix), sizes, stride, boxes, steps,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? MN_OK
                                 : mn_fail(MN_LIBRARY, "CUDA: cuTensorMapEncodeTiled: error %d", (int)result);

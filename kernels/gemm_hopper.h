@@ -14,14 +14,17 @@ struct mn_hopper_product {
 };
 
 /* Whether GPU, precision, sizes, addresses and epilogue suit it: compute capability 9.0; rows of 16-byte
- * multiples; a whole block of groups of 8, 16 … 256, or another epilogue in its usual form; and enough tiles
- * to be worth it. Of an epilogue's `into` only MN_STORE and MN_ADD make use. */
+ * multiples; a whole block of groups of 8, 16 … 256 whose loss or backward leaves dz for GEMMs alone, or
+ * another epilogue in its usual form; and enough tiles to be worth it. Of an epilogue's `into` only MN_STORE
+ * and MN_ADD make use. */
 bool mn_hopper_fits(const struct mn_stream *stream, const struct mn_hopper_product *p,
                     const struct mn_epilogue *epilogue);
 mn_status mn_hopper_gemm(struct mn_stream *stream, const struct mn_hopper_product *p,
                          const struct mn_epilogue *epilogue);
 
-/* The part of it that is in gemm_hopper_block.cu: MN_BLOCK, MN_BLOCK_LOSS, MN_BLOCK_BACKWARD. */
+/* The part of both that is in gemm_hopper_block.cu: MN_BLOCK, MN_BLOCK_LOSS, MN_BLOCK_BACKWARD. */
+bool mn_hopper_block_fits(const struct mn_stream *stream, const struct mn_hopper_product *p,
+                          const struct mn_epilogue *epilogue);
 mn_status mn_hopper_block(struct mn_stream *stream, const struct mn_hopper_product *p,
                           const struct mn_epilogue *epilogue);
 

@@ -77,15 +77,21 @@ __device__ __forceinline__ void mn_named_sync(int which, int count) {
   asm volatile("bar.sync %0, %1;" ::"r"(which), "r"(count) : "memory");
 }
 
+/* What is loaded with this policy leaves the L2 cache after everything else. */
+__device__ __forceinline__ uint64_t mn_l2_keep() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
 /* The box of `map` at (x, y), x along memory, to the same place in the shared memory of every block of the
  * cluster that `mask` names, each one's own barrier told; what lies outside of the tensor reads as 0. */
 __device__ __forceinline__ void mn_tma_load(uint32_t to, const CUtensorMap *map, uint32_t barrier, int x,
-                                            int y, uint16_t mask) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
-      " [%0], [%1, {%4, %5}], [%2], %3;" ::"r"(to),
-      "l"(map), "r"(barrier), "h"(mask), "r"(x), "r"(y)
-      : "memory");
+                                            int y, uint16_t mask, uint64_t policy) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+               ".multicast::cluster.L2::cache_hint [%0], [%1, {%4, %5}], [%2], %3, %6;" ::"r"(to),
+               "l"(map), "r"(barrier), "h"(mask), "r"(x), "r"(y), "l"(policy)
+               : "memory");
 }
 
 __device__ __forceinline__ void mn_tma_fetch_map(const CUtensorMap *map) {
@@ -131,8 +137,9 @@ template <int Count> __device__ __forceinline__ void mn_wgmma_hold(float (&d)[Co
   for (int i = 0; i < Count; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-/* d += a·b for 64 rows, 256 or 128 columns, 16 of the depth; Trans: the operand's depth runs down the rows.
- * Of d a thread holds, for each 8 columns, two neighbours of one row and the same two of the row 8 below. */
+/* d += a·b for 64 rows, 256, 128 or 64 columns, 16 of the depth; Trans: the operand's depth runs down the
+ * rows. Of d a thread holds, for each 8 columns, two neighbours of one row and the same two of the row 8
+ * below. */
 #define MN_ACC8(d, i)                                                                                        \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),                \
       "+f"(d[i + 6]), "+f"(d[i + 7])
@@ -165,6 +172,17 @@ __device__ __forceinline__ void mn_wgmma(float (&d)[64], uint64_t a, uint64_t b)
                "%56, %57, %58, %59, %60, %61, %62, %63}, "
                "%64, %65, p, 1, 1, %67, %68;\n}\n"
                : MN_ACC32(d, 0), MN_ACC32(d, 32)
+               : "l"(a), "l"(b), "r"(1), "n"(TransA), "n"(TransB));
+}
+
+template <int TransA, int TransB>
+__device__ __forceinline__ void mn_wgmma(float (&d)[32], uint64_t a, uint64_t b) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
+               "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+               "%32, %33, p, 1, 1, %35, %36;\n}\n"
+               : MN_ACC32(d, 0)
                : "l"(a), "l"(b), "r"(1), "n"(TransA), "n"(TransB));
 }
 

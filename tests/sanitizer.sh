@@ -24,7 +24,7 @@ run() {
 
 train=(train --device cuda --data data/digits.h5 --hidden "32,32" --groups 4 --batch 48 --steps 3 --quiet)
 # On Hopper large enough for the fused GEMM throughout, the test rows too: racecheck reports a kernel of cuBLASLt's at odd sizes.
-fused=(train --device cuda --synthetic 1040 --test-rows 520 --in 1024 --hidden "2048,2048" --groups 128 --batch 520 --steps 2 --precision bf16 --quiet)
+fused=(train --device cuda --synthetic 2080 --test-rows 1040 --in 2304 --hidden "2304,2304" --groups 144 --batch 1040 --steps 2 --precision bf16 --quiet)
 # Whether initcheck sees what cuBLASLt writes in bf16 (tests/initcheck.c). Where it does not, whole programs would repeat that one
 # false finding; the kernels' own tests, whose outputs are poisoned first, are checked all the same.
 "$build/tests/initcheck"

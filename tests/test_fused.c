@@ -272,22 +272,25 @@ static const struct fused_case small[] = {
 /* Every width of a group; then edges: rows, channels and depth that fill no tile, one row, one deep product.
  */
 static const struct fused_case large[] = {
-    {1024, 1024, 256, .width = 8, .twice = 1},
-    {1024, 1024, 128, .width = 16, .x_offset = 16},
-    {1024, 1024, 64, .width = 32, .bias_offset = 2, .nesterov = 1},
-    {1024, 1024, 32, .width = 64, .x_offset = -4, .twice = 1},
-    {1024, 1024, 16, .width = 128, .bias_offset = -100},
-    {1024, 1024, 8, .width = 256, .nesterov = 1},
-    {1000, 72, 125, .width = 8},
-    {4000, 72, 9, .width = 16, .twice = 1},
-    {129, 1032, 130, .width = 32},
-    {1000, 264, 40, .width = 64, .x_offset = 16, .twice = 1},
-    {200, 2048, 31, .width = 256, .bias_offset = 2},
-    {136, 8200, 513, .width = 8},
-    {136, 72, 513, .width = 8, .nesterov = 1},
+    {1024, 1024, 512, .width = 8, .twice = 1},
+    {1024, 1024, 256, .width = 16, .x_offset = 16},
+    {1024, 1024, 128, .width = 32, .bias_offset = 2, .nesterov = 1},
+    {1024, 1024, 64, .width = 64, .x_offset = -4, .twice = 1},
+    {1024, 1024, 32, .width = 128, .bias_offset = -100},
+    {1024, 1024, 16, .width = 256, .nesterov = 1},
+    {1000, 72, 500, .width = 8},
+    {4000, 72, 45, .width = 16, .twice = 1},
+    {129, 1032, 353, .width = 32},
+    {1000, 264, 60, .width = 64, .x_offset = 16, .twice = 1},
+    {200, 2048, 45, .width = 256, .bias_offset = 2},
+    {136, 4104, 1425, .width = 8},
+    {136, 72, 1425, .width = 8, .nesterov = 1},
+    {2304, 1032, 320, .width = 8}, /* so deep a dW that the consumers update it themselves */
+    {1024, 1024, 256, .width = 16, .nesterov = 1},
+    {128, 512, 8, .width = 32}, /* from here on in small tiles */
     {1, 1024, 24, .width = 16},
-    {2304, 1032, 130, .width = 32}, /* so deep a dW that the consumers update it themselves */
-    {1024, 1024, 128, .width = 16, .nesterov = 1},
+    {520, 520, 50, .width = 8, .nesterov = 1},
+    {200, 1000, 17, .width = 64, .bias_offset = -100, .twice = 1},
 };
 
 static void check_all(const char *device, int halves) {
@@ -322,9 +325,9 @@ static void reference_shape(void **state) {
 static void the_library_path_agrees(void **state) {
   static const struct fused_case cases[] = {
       {70, 40, 3, .width = 64, .halves = 1},
-      {1024, 1024, 128, .width = 16, .bias_offset = 2, .halves = 1},
-      {1000, 264, 40, .width = 64, .twice = 1, .nesterov = 1, .halves = 1},
-      {136, 8200, 513, .width = 8, .halves = 1}};
+      {1024, 1024, 256, .width = 16, .bias_offset = 2, .halves = 1},
+      {1000, 264, 60, .width = 64, .twice = 1, .nesterov = 1, .halves = 1},
+      {128, 512, 8, .width = 32, .halves = 1}};
   for (size_t i = 0; i < (on_cuda(*state) && !quick() ? COUNT(cases) : 1); i++) {
     struct duel d;
     open_duel(&d, &cases[i], *state, "bf16");
@@ -335,10 +338,10 @@ static void the_library_path_agrees(void **state) {
   }
 }
 
-/* A [1024, 1024] operand, random. */
+/* A [2048, 2048] operand, random. */
 static struct mn_tensor *square(struct mn_context *context, uint64_t seed) {
   struct mn_tensor *t;
-  MUST(mn_tensor_parameter(context, &t, "an operand", 2, 1024, 1024));
+  MUST(mn_tensor_parameter(context, &t, "an operand", 2, 2048, 2048));
   fill(context, t, seed, (struct range){0, 1, 0});
   return t;
 }
@@ -346,7 +349,7 @@ static struct mn_tensor *square(struct mn_context *context, uint64_t seed) {
 /* Which way a product went shows in `into`, where only the library leaves it. Every fused epilogue goes the
  * own way at these sizes, unless it is told not to. */
 static void fitting_products_leave_into_alone(void **state) {
-  enum { N = 1024, COUNT_ALL = N * N, GROUPS = N / 16 };
+  enum { N = 2048, COUNT_ALL = N * N, GROUPS = N / 16 };
   struct mn_context *context = open_or_skip(*state, "bf16");
   struct mn_stream *stream = context->stream;
   if (!mn_stream_fuses(stream)) {
@@ -370,18 +373,19 @@ static void fitting_products_leave_into_alone(void **state) {
                            .bias = given,
                            .gamma = given,
                            .beta = given,
-                           .y = &y,
                            .target = given,
                            .scale = 1,
                            .dz = &out};
-  block.z = take_reals(&m, NULL, COUNT_ALL);
-  block.mean = take_reals(&m, NULL, N * GROUPS), block.rstd = take_reals(&m, NULL, N * GROUPS);
+  struct mn_block saves = block;
+  saves.y = &y, saves.z = take_reals(&m, NULL, COUNT_ALL);
+  saves.mean = take_reals(&m, NULL, N * GROUPS), saves.rstd = take_reals(&m, NULL, N * GROUPS);
   block.loss_parts = take_reals(&m, NULL, N * GROUPS);
-  block.sums = take_reals(&m, NULL, 3 * mn_chunks(N) * N);
+  saves.sums = block.sums = take_reals(&m, NULL, 3 * mn_chunks(N) * N);
   for (int kind = MN_BLOCK; kind <= MN_UPDATE; kind++)
     for (int library = 0; library < 2; library++) {
       enum mn_form form = kind == MN_UPDATE ? MN_TN : kind == MN_BLOCK_BACKWARD ? MN_NN : MN_NT;
-      struct mn_epilogue e = {(enum mn_epilogue_kind)kind, take_reals(&m, NULL, COUNT_ALL), &block, &update};
+      struct mn_epilogue e = {(enum mn_epilogue_kind)kind, take_reals(&m, NULL, COUNT_ALL),
+                              kind == MN_BLOCK_LOSS ? &block : &saves, &update};
       stream->library = library;
       MUST(context->kernels->gemm(stream, form, form == MN_NT ? &x->value : &dz->value,
                                   form == MN_TN ? &x->value : &w->value, &e));

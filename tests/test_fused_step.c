@@ -47,10 +47,11 @@ static void check_stack(const char *device, const struct fused_case *c) {
 
 static const struct fused_case small_stacks[] = {{40, 24, 4, 8, .blocks = 3},
                                                  {70, 48, 3, 32, .blocks = 3, .nesterov = 1}};
-static const struct fused_case large_stacks[] = {{1024, 1024, 64, 16, .blocks = 3},
-                                                 {1000, 1032, 145, 8, .blocks = 3},
-                                                 {1000, 520, 19, 64, .blocks = 3, .nesterov = 1},
-                                                 {520, 264, 8, 256, .blocks = 3}};
+static const struct fused_case large_stacks[] = {{2048, 1024, 128, 16, .blocks = 3},
+                                                 {1000, 1032, 505, 8, .blocks = 3},
+                                                 {1000, 520, 60, 64, .blocks = 3, .nesterov = 1},
+                                                 {520, 264, 18, 256, .blocks = 3},
+                                                 {128, 512, 8, 32, .blocks = 3}};
 
 static void stacks_match_fp64(void **state) {
   for (size_t i = 0; i < COUNT(small_stacks); i++) check_stack(*state, &small_stacks[i]);
