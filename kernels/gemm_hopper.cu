@@ -1,19 +1,22 @@
 /* The Hopper GEMM's plain epilogues, store, add and update, and when it is the one to take.
  *
  * The update at the reference shape, N 1024, W [8192, 8192], reads and writes W and momentum and writes the
- * bfloat16 copy: 1.21 GB, 0.29 ms at the rate of a copy; its 137 GFLOP would fit beneath. On an H200 a kernel
- * of that traffic alone, in this order, took 0.31 ms, and this one with a depth of 8 0.32; with all of the
- * depth it is what is left of a step after the loss: 0.39 ms rested, 0.42 sustained (make peers says what
- * these are). Nsight Compute of a version near this one: L2 cache 90 % busy, DRAM 72 %, tensor cores 43 %.
- * Consumers wait for their stages, and the fewer stages the slower it is, so loads that hit the L2 cache must
- * take long; the likely cause is that they queue with those of W that do not.
+ * bfloat16 copy: 1.21 GB, 0.29 ms at the rate of a copy; its 137 GFLOP would fit beneath. On an H200 it takes
+ * 0.36 to 0.37 ms rested: what is left of a step after the loss (make peers). A depth of 8, all of the
+ * traffic and next to no product, took 0.328; all of the product and no traffic 0.213. Nsight Compute says
+ * what bounds it: the link between the two halves of the L2 cache, 90 % busy. Half of W, momentum and copy
+ * crosses it, 0.6 GB, in any case; operands crossed it with another 0.25 GB, since they left the cache before
+ * they were read again. From 0.391 ms: panels of tiles whose operands fit, 0.372 (DRAM reads 0.62 GB instead
+ * of 0.72, the link 85 %); a policy that keeps operands, and lines fetched one by one, 0.361. If operands
+ * never missed, 0.345 (every tile given the same ones).
  *
- * Versions on the way, none of them kept, in ms and sustained: the library's product in slabs and a pass over
- * each 0.62; consumers that do the epilogue, two blocks a multiprocessor 0.63; writers, five stages 0.43. No
- * better than that: clusters of four, which halve a's loads too, but leave 12 of 132 multiprocessors idle,
- * 0.43; tiles twice as wide with four writers 0.48; three stages 0.49; six, and four rows of W on their way
- * instead of eight, 0.45, two rows 0.48; five and four rows 0.44; other orders of the tiles. A hint to keep
- * the operands in the L2 cache left DRAM's reads at 0.70 GB, where 0.57 would do. */
+ * Tried and no better, ms rested: other panels, or back and forth across them, 0.376 to 0.398; 64 clusters of
+ * the 66 0.366; twice as many stages half as deep 0.366; W, momentum and copy without the hint that they are
+ * used once 0.389; no multicast 0.401. Loss and update at the same time, each slab of channels' update as
+ * soon as its dz stands, on two halves of the GPU: a step of 0.589 instead of 0.593, because on 68 of 132
+ * multiprocessors the update takes 0.507. Earlier, sustained, from 0.43: clusters of four 0.43; tiles twice
+ * as wide with four writers 0.48; three stages 0.49; fewer rows of W on their way 0.44 to 0.48; the library's
+ * product in slabs and a pass over each 0.62. The programs that timed these are not kept. */
 #include <cudaTypedefs.h>
 
 #include "kernels/gemm_hopper.cuh"
@@ -153,7 +156,7 @@ template <bool Momentum, class Tile> struct update_epilogue {
 };
 
 /* From this depth on multiplying a tile takes longer than its share of the memory's time: at 8192 the plain
- * tile takes 2.0 ms and the streaming one, on its way, took 2.2. */
+ * tile took 2.0 ms sustained, the streaming one 2.2. */
 enum { DEEP = 2048 };
 
 /* W and momentum stream past the operands through the L2 cache, two halves joined by a link that is the first

@@ -15,8 +15,8 @@ struct mn_hopper_product {
 
 /* Whether GPU, precision, sizes, addresses and epilogue suit it: compute capability 9.0; rows of 16-byte
  * multiples; a whole block of groups of 8, 16 … 256 whose loss or backward leaves dz for GEMMs alone, or
- * another epilogue in its usual form; and enough tiles to be worth it. Of an epilogue's `into` only MN_STORE
- * and MN_ADD make use. */
+ * another epilogue in its usual form; and tiles that fill the GPU, or little depth. Of an epilogue's `into`
+ * only MN_STORE and MN_ADD make use. */
 bool mn_hopper_fits(const struct mn_stream *stream, const struct mn_hopper_product *p,
                     const struct mn_epilogue *epilogue);
 mn_status mn_hopper_gemm(struct mn_stream *stream, const struct mn_hopper_product *p,
