@@ -378,8 +378,9 @@ static mn_status mn_hopper_launch(struct mn_stream *stream, const struct mn_hopp
   CUtensorMap a, b;
   MN_TRY(mn_hopper_map(stream, &a, p->a, Form == MN_TN, p->rows, p->depth, tile::ROWS));
   MN_TRY(mn_hopper_map(stream, &b, p->b, Form != MN_NT, p->cols, p->depth, tile::COLS / tile::CLUSTER));
-  const mn_walk walk = {(int)mn_tiles_down<tile>(p) / tile::CLUSTER, (int)mn_tiles_across<tile>(p),
-                        (int)((p->depth + MN_TILE_DEPTH - 1) / MN_TILE_DEPTH), panel};
+  const int down = (int)mn_tiles_down<tile>(p) / tile::CLUSTER;
+  const mn_walk walk = {down, (int)mn_tiles_across<tile>(p),
+                        (int)((p->depth + MN_TILE_DEPTH - 1) / MN_TILE_DEPTH), std::min(panel, down)};
   const int clusters = std::min(walk.down * walk.across, stream->cuda->multiprocessors / tile::CLUSTER);
   auto kernel = mn_hopper_kernel<Form, Epilogue>;
   MN_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, memory));
