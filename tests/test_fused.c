@@ -338,66 +338,77 @@ static void the_library_path_agrees(void **state) {
   }
 }
 
-/* A [2048, 2048] operand, random. */
-static struct mn_tensor *square(struct mn_context *context, uint64_t seed) {
+/* An [n, n] operand, random. */
+static struct mn_tensor *square(struct mn_context *context, int64_t n, uint64_t seed) {
   struct mn_tensor *t;
-  MUST(mn_tensor_parameter(context, &t, "an operand", 2, 2048, 2048));
+  MUST(mn_tensor_parameter(context, &t, "an operand", 2, n, n));
   fill(context, t, seed, (struct range){0, 1, 0});
   return t;
 }
 
-/* Which way a product went shows in `into`, where only the library leaves it. Every fused epilogue goes the
- * own way at these sizes, unless it is told not to. */
-static void fitting_products_leave_into_alone(void **state) {
-  enum { N = 2048, COUNT_ALL = N * N, GROUPS = N / 16 };
-  struct mn_context *context = open_or_skip(*state, "bf16");
-  struct mn_stream *stream = context->stream;
-  if (!mn_stream_fuses(stream)) {
-    mn_context_close(context);
-    skip();
-  }
+/* Which way a product went shows in `into`, where only the library leaves it. */
+static void check_way(struct memory *m, const struct mn_tensor *const operands[3],
+                      const struct mn_epilogue *epilogue, int library) {
+  struct mn_context *context = m->context;
+  const struct mn_tensor *x = operands[0], *w = operands[1], *dz = operands[2];
+  const int64_t count = mn_tensor_count(x);
+  struct mn_epilogue e = *epilogue;
+  enum mn_form form = e.kind == MN_UPDATE ? MN_TN : e.kind == MN_BLOCK_BACKWARD ? MN_NN : MN_NT;
+  e.into = take_reals(m, NULL, count);
+  context->stream->library = library;
+  MUST(context->kernels->gemm(context->stream, form, form == MN_NT ? &x->value : &dz->value,
+                              form == MN_TN ? &x->value : &w->value, &e));
+  double *values = read_reals(m, e.into, count);
+  for (int64_t i = 0; i < count; i++) assert_int_equal(!isnan(values[i]), library);
+  free(values);
+}
+
+/* Every fused epilogue of an [n, n] product in groups of 16, its own way and, when told so, the library's. */
+static void check_ways(struct mn_context *context, int64_t n) {
   struct memory m = {.context = context};
-  struct mn_tensor *x = square(context, 1), *w = square(context, 2), *dz = square(context, 3);
-  double *vector = random_values(COUNT_ALL, 4, 1);
-  void *given = take_reals(&m, vector, COUNT_ALL), *rate = take_bytes(&m, 1, sizeof(double));
+  struct mn_stream *stream = context->stream;
+  struct mn_tensor *const operands[] = {square(context, n, 1), square(context, n, 2), square(context, n, 3)};
+  double *values = random_values(n * n, 4, 1);
+  void *given = take_reals(&m, values, n * n), *rate = take_bytes(&m, 1, sizeof(double));
   MUST(context->kernels->zero(stream, rate, sizeof(double)));
-  struct mn_operand y = {N, N, take_reals(&m, NULL, COUNT_ALL), NULL, 0};
-  struct mn_operand out = {N, N, NULL, take_bytes(&m, COUNT_ALL, stream->half), 0};
+  struct mn_operand y = {n, n, take_reals(&m, NULL, n * n), NULL, 0};
+  struct mn_operand out = {n, n, NULL, take_bytes(&m, n * n, stream->half), 0};
   struct mn_sgd sgd = {.rate = rate};
-  struct mn_update update = {&w->value, NULL, &sgd};
-  struct mn_block block = {.stages = MN_STAGE_ALL,
-                           .rows = N,
-                           .channels = N,
-                           .groups = GROUPS,
-                           .eps = 1e-5,
-                           .bias = given,
-                           .gamma = given,
-                           .beta = given,
-                           .target = given,
-                           .scale = 1,
-                           .dz = &out};
-  struct mn_block saves = block;
-  saves.y = &y, saves.z = take_reals(&m, NULL, COUNT_ALL);
-  saves.mean = take_reals(&m, NULL, N * GROUPS), saves.rstd = take_reals(&m, NULL, N * GROUPS);
-  block.loss_parts = take_reals(&m, NULL, N * GROUPS);
-  saves.sums = block.sums = take_reals(&m, NULL, 3 * mn_chunks(N) * N);
+  struct mn_update update = {&operands[1]->value, NULL, &sgd};
+  struct mn_block loss = {.stages = MN_STAGE_ALL,
+                          .rows = n,
+                          .channels = n,
+                          .groups = n / 16,
+                          .eps = 1e-5,
+                          .bias = given,
+                          .gamma = given,
+                          .beta = given,
+                          .target = given,
+                          .scale = 1,
+                          .dz = &out};
+  loss.loss_parts = take_reals(&m, NULL, n * n / 16);
+  loss.sums = take_reals(&m, NULL, 3 * mn_chunks(n) * n);
+  struct mn_block saves = loss;
+  saves.y = &y, saves.z = take_reals(&m, NULL, n * n);
+  saves.mean = take_reals(&m, NULL, n * n / 16), saves.rstd = take_reals(&m, NULL, n * n / 16);
   for (int kind = MN_BLOCK; kind <= MN_UPDATE; kind++)
     for (int library = 0; library < 2; library++) {
-      enum mn_form form = kind == MN_UPDATE ? MN_TN : kind == MN_BLOCK_BACKWARD ? MN_NN : MN_NT;
-      struct mn_epilogue e = {(enum mn_epilogue_kind)kind, take_reals(&m, NULL, COUNT_ALL),
-                              kind == MN_BLOCK_LOSS ? &block : &saves, &update};
-      stream->library = library;
-      MUST(context->kernels->gemm(stream, form, form == MN_NT ? &x->value : &dz->value,
-                                  form == MN_TN ? &x->value : &w->value, &e));
-      double *values = read_reals(&m, e.into, COUNT_ALL);
-      for (int64_t i = 0; i < COUNT_ALL; i++) assert_int_equal(!isnan(values[i]), library);
-      free(values);
+      const struct mn_epilogue e = {(enum mn_epilogue_kind)kind, NULL, kind == MN_BLOCK_LOSS ? &loss : &saves,
+                                    &update};
+      check_way(&m, (const struct mn_tensor *const *)operands, &e, library);
     }
-  free(vector);
+  free(values);
   release_all(&m);
-  struct mn_tensor *const tensors[] = {x, w, dz};
-  for (int i = 0; i < 3; i++) mn_tensor_free(context, tensors[i]);
+  for (int i = 0; i < 3; i++) mn_tensor_free(context, operands[i]);
+}
+
+/* Small tiles, then large ones. */
+static void fitting_products_leave_into_alone(void **state) {
+  struct mn_context *context = open_or_skip(*state, "bf16");
+  const int fuses = mn_stream_fuses(context->stream);
+  for (int64_t n = 512; n <= 2048 && fuses; n *= 4) check_ways(context, n);
   mn_context_close(context);
+  if (!fuses) skip();
 }
 
 #define BOTH(test) ON("cpu", test), ON("cuda", test)
