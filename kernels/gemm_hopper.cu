@@ -10,13 +10,14 @@
  * of 0.72, the link 85 %); a policy that keeps operands, and lines fetched one by one, 0.361. If operands
  * never missed, 0.345 (every tile given the same ones).
  *
- * Tried and no better, ms rested: other panels, or back and forth across them, 0.376 to 0.398; 64 clusters of
- * the 66 0.366; twice as many stages half as deep 0.366; W, momentum and copy without the hint that they are
- * used once 0.389; no multicast 0.401. Loss and update at the same time, each slab of channels' update as
- * soon as its dz stands, on two halves of the GPU: a step of 0.589 instead of 0.593, because on 68 of 132
- * multiprocessors the update takes 0.507. Earlier, sustained, from 0.43: clusters of four 0.43; tiles twice
- * as wide with four writers 0.48; three stages 0.49; fewer rows of W on their way 0.44 to 0.48; the library's
- * product in slabs and a pass over each 0.62. The programs that timed these are not kept. */
+ * Tried and no better, ms rested, in brackets what it was tried on: other panels, or back and forth across
+ * them, 0.376 to 0.399 (0.376); 64 clusters of the 66 0.366 (0.361); twice as many stages half as deep 0.366
+ * (0.361); W, momentum and copy without the hint that they are used once 0.389 (0.375); no multicast 0.401
+ * (0.384). Loss and update at the same time on two halves of the GPU, the update of half of the channels as
+ * soon as their dz stands: a step of 0.589 (0.580), because on 68 of 132 multiprocessors the update takes
+ * 0.507. Earlier, sustained, from 0.43: clusters of four 0.43; tiles twice as wide with four writers 0.48;
+ * three stages 0.49; fewer rows of W on their way 0.44 to 0.48; the library's product in slabs and a pass
+ * over each 0.62. The programs that timed these are not kept. */
 #include <cudaTypedefs.h>
 
 #include "kernels/gemm_hopper.cuh"

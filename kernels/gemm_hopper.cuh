@@ -150,6 +150,7 @@ mn_tile_produce(const CUtensorMap *map_a, const CUtensorMap *map_b, const mn_wal
   typedef typename Epilogue::tile Tile;
   mn_ring<Tile::STAGES> ring;
   const int lane = threadIdx.x % 32;
+  /* Not before the ring is full: the first operands are waited for. */
   const int late = max(walk.depths - MN_TILE_LATE, min(walk.depths, (int)Tile::STAGES) - 1);
   for (int t = mn_cluster(); t < walk.down * walk.across; t += mn_clusters()) {
     const mn_strip tile = mn_strip_of<Tile>(walk, t, 0);
