@@ -46,9 +46,11 @@ endif
 
 # The CPU kernels of one real each, compiled for float and for double.
 TWICE   := kernels/block.c kernels/elementwise.c kernels/gemm.c kernels/loss.c kernels/random.c kernels/update.c
-ONCE    := $(filter-out $(TWICE) train/main.c,$(wildcard kernels/*.c engine/*.c layers/*.c data/*.c train/*.c))
+ROOMS   := kernels engine layers data train
+MAIN    := train/command/main.c
+ONCE    := $(filter-out $(TWICE) $(MAIN),$(shell find $(ROOMS) -name '*.c' | LC_ALL=C sort))
 OBJECTS := $(TWICE:%.c=$(BUILD)/%.fp32.o) $(TWICE:%.c=$(BUILD)/%.fp64.o) $(ONCE:%.c=$(BUILD)/%.o) \
-           $(if $(filter 1,$(CUDA)),$(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard kernels/*.cu)))
+           $(if $(filter 1,$(CUDA)),$(patsubst %.cu,$(BUILD)/%.cu.o,$(shell find $(ROOMS) -name '*.cu' | LC_ALL=C sort)))
 TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 SCRIPTS := $(wildcard tests/test_*.sh)
 
@@ -64,7 +66,7 @@ endif
 
 all: $(BUILD)/libminnow.a $(BUILD)/libminnow.so $(BUILD)/minnow
 
-$(BUILD)/minnow: $(BUILD)/train/main.o $(BUILD)/libminnow.a
+$(BUILD)/minnow: $(BUILD)/$(MAIN:.c=.o) $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/libminnow.a: $(OBJECTS)
 	$(call say,AR,$@)rm -f $@ && ar rcs $@ $^
@@ -121,7 +123,7 @@ demo-run: $(BUILD)/minnow
 lint:
 	$(Q)tests/lint.sh
 format:
-	$(Q)clang-format -i $(wildcard */*.[ch] */*.cu */*.cuh)
+	$(Q)clang-format -i $$(git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cu' '*.cuh')
 
 clean:
 	$(Q)rm -rf $(BUILD)

@@ -1,7 +1,7 @@
 /* The loader: one thread that reads windows of the dataset and lays out batches from them, ahead of whoever
  * trains.
  *
- * Two stages of buffers. A window's blocks are read in ascending order, neighbours in one go, into a window
+ * Two ops of buffers. A window's blocks are read in ascending order, neighbours in one go, into a window
  * buffer; rows are then copied in training order into a ring of three batches: one with the consumer, two
  * ahead. While the ring is full the thread reads on into a second window buffer, so that the end of a window
  * is no pause. A dataset of a single window is read once and stays.
@@ -19,7 +19,7 @@
 #include "data/order.h"
 #include "kernels/kernels.h"
 
-enum { RING = 3, WINDOW_ROWS = MN_ORDER_BLOCK * MN_ORDER_WINDOW };
+enum { RING = 3, WINDOW_ROWS = MN_ORDER_EXTENT * MN_ORDER_WINDOW };
 enum { MESSAGE = 1024 };
 #define STRETCH ((int64_t)4 << 20) /* bytes of x read in one go: how soon a close is noticed */
 
@@ -36,7 +36,7 @@ struct window {
 
 struct mn_loader {
   struct mn_dataset *dataset; /* borrowed */
-  struct mn_stream *stream;   /* borrowed: its width of a real, and its host buffers */
+  struct mn_device *device;   /* borrowed: its width of a real, and its host buffers */
   struct mn_order *order;
   int64_t batch, windows;
   size_t x_row, y_row; /* bytes */
@@ -95,7 +95,8 @@ static mn_status plan(struct mn_loader *loader, struct window *window, int64_t e
   memcpy(window->blocks, blocks, (size_t)window->count * sizeof *blocks);
   for (int64_t i = 0; i < window->total; i++)
     /* The only short block is the dataset's last, and so the last here: all before it are whole. */
-    window->from[i] = place_of(window, rows[i] / MN_ORDER_BLOCK) * MN_ORDER_BLOCK + rows[i] % MN_ORDER_BLOCK;
+    window->from[i] =
+        place_of(window, rows[i] / MN_ORDER_EXTENT) * MN_ORDER_EXTENT + rows[i] % MN_ORDER_EXTENT;
   window->status = MN_OK;
   /* With one window both share one buffer, which holds the whole dataset, in its own order, for good. */
   int held = loader->windows == 1 && loader->current->read == loader->current->count;
@@ -118,14 +119,14 @@ static int whole(const struct window *window) {
 
 /* Reads the window's next stretch: neighbouring blocks, in one go. */
 static void read_on(struct mn_loader *loader, struct window *window) {
-  int64_t most = STRETCH / ((int64_t)loader->x_row * MN_ORDER_BLOCK), blocks = 1;
+  int64_t most = STRETCH / ((int64_t)loader->x_row * MN_ORDER_EXTENT), blocks = 1;
   int64_t first = window->blocks[window->read];
   while (blocks < most && window->read + blocks < window->count &&
          window->blocks[window->read + blocks] == first + blocks)
     blocks++;
-  int64_t row = first * MN_ORDER_BLOCK, rows = blocks * MN_ORDER_BLOCK, at = window->read * MN_ORDER_BLOCK;
+  int64_t row = first * MN_ORDER_EXTENT, rows = blocks * MN_ORDER_EXTENT, at = window->read * MN_ORDER_EXTENT;
   if (rows > loader->dataset->rows - row) rows = loader->dataset->rows - row;
-  window->status = loader->dataset->read(loader->dataset, row, rows, loader->stream->real,
+  window->status = loader->dataset->read(loader->dataset, row, rows, loader->device->real,
                                          window->x + (size_t)at * loader->x_row,
                                          window->y ? window->y + (size_t)at * loader->y_row : NULL);
   if (window->status == MN_OK)
@@ -231,11 +232,11 @@ static mn_status allocate_windows(struct mn_loader *loader) {
 }
 
 static mn_status allocate_ring(struct mn_loader *loader) {
-  const struct mn_kernels *kernels = loader->stream->kernels;
+  const struct mn_kernels *kernels = loader->device->kernels;
   size_t batch = (size_t)loader->batch;
   for (int i = 0; i < RING; i++) {
-    MN_TRY(kernels->allocate_host(loader->stream, &loader->x[i], batch * loader->x_row));
-    if (loader->y_row) MN_TRY(kernels->allocate_host(loader->stream, &loader->y[i], batch * loader->y_row));
+    MN_TRY(kernels->allocate_host(loader->device, &loader->x[i], batch * loader->x_row));
+    if (loader->y_row) MN_TRY(kernels->allocate_host(loader->device, &loader->y[i], batch * loader->y_row));
   }
   return MN_OK;
 }
@@ -253,7 +254,7 @@ static mn_status start(struct mn_loader *loader) {
 
 static mn_status prepare(struct mn_loader *loader, uint64_t seed, int64_t position) {
   const struct mn_dataset *dataset = loader->dataset;
-  size_t real = loader->stream->real;
+  size_t real = loader->device->real;
   if (__builtin_mul_overflow((size_t)dataset->inputs, real, &loader->x_row) ||
       __builtin_mul_overflow((size_t)(dataset->classes ? dataset->outputs > 0 : dataset->outputs),
                              dataset->classes ? sizeof(int32_t) : real, &loader->y_row) ||
@@ -272,7 +273,7 @@ static mn_status prepare(struct mn_loader *loader, uint64_t seed, int64_t positi
   return start(loader);
 }
 
-mn_status mn_loader_open(struct mn_loader **out, struct mn_dataset *dataset, struct mn_stream *stream,
+mn_status mn_loader_open(struct mn_loader **out, struct mn_dataset *dataset, struct mn_device *device,
                          int64_t batch, uint64_t seed, int64_t position) {
   *out = NULL;
   if (batch < 1 || batch > dataset->rows)
@@ -286,7 +287,7 @@ mn_status mn_loader_open(struct mn_loader **out, struct mn_dataset *dataset, str
   if (!loader) return mn_fail(MN_NO_MEMORY, "no memory for the loader");
   MN_REQUIRE(pthread_mutex_init(&loader->mutex, NULL) == 0 && pthread_cond_init(&loader->changed, NULL) == 0);
   loader->dataset = dataset;
-  loader->stream = stream;
+  loader->device = device;
   loader->batch = batch;
   mn_status status = prepare(loader, seed, position);
   if (status == MN_OK)
@@ -323,8 +324,8 @@ void mn_loader_close(struct mn_loader *loader) {
     MN_REQUIRE(pthread_join(loader->thread, NULL) == 0);
   }
   for (int i = 0; i < RING; i++) {
-    loader->stream->kernels->release_host(loader->stream, loader->x[i]);
-    loader->stream->kernels->release_host(loader->stream, loader->y[i]);
+    loader->device->kernels->release_host(loader->device, loader->x[i]);
+    loader->device->kernels->release_host(loader->device, loader->y[i]);
   }
   struct window *current = loader->current, *next = loader->next;
   if (next && (!current || next->x != current->x)) {

@@ -8,11 +8,11 @@
 struct mn_loader;
 
 /* Streams batches of exactly `batch` rows of `dataset` (which it borrows) in the order of data/order.h,
- * starting at sample `position` of the endless sequence (epoch = position / n). `stream` says how wide a real
+ * starting at sample `position` of the endless sequence (epoch = position / n). `device` says how wide a real
  * is and gives the buffers. Memory: three batches, and two windows of 4096 rows (one, read once, where that
  * is the whole dataset). The dataset is read by the loader's thread alone until the loader is closed.
  * MN_USAGE when batch is larger than the dataset; MN_BAD_DATA when position is not from 0 to 2⁶². */
-mn_status mn_loader_open(struct mn_loader **out, struct mn_dataset *dataset, struct mn_stream *stream,
+mn_status mn_loader_open(struct mn_loader **out, struct mn_dataset *dataset, struct mn_device *device,
                          int64_t batch, uint64_t seed, int64_t position);
 
 /* The next batch: x [batch, I] reals, y [batch, K] reals or [batch] int32 labels, NULL where the dataset has

@@ -18,7 +18,7 @@
 
 #include "kernels/random.h"
 
-enum { WINDOW_ROWS = MN_ORDER_BLOCK * MN_ORDER_WINDOW };
+enum { WINDOW_ROWS = MN_ORDER_EXTENT * MN_ORDER_WINDOW };
 enum shuffled { BLOCKS, ROWS };
 
 struct mn_order {
@@ -40,7 +40,7 @@ static int64_t least(int64_t a, int64_t b) {
 mn_status mn_order_open(struct mn_order **out, int64_t rows, uint64_t seed) {
   *out = NULL;
   MN_REQUIRE(rows >= 1);
-  int64_t count = (rows - 1) / MN_ORDER_BLOCK + 1;
+  int64_t count = (rows - 1) / MN_ORDER_EXTENT + 1;
   struct mn_order *order = malloc(sizeof *order + (size_t)count * sizeof order->blocks[0]);
   if (!order)
     return mn_fail(MN_NO_MEMORY, "no memory for the order of %lld rows (%lld bytes)", (long long)rows,
@@ -48,7 +48,7 @@ mn_status mn_order_open(struct mn_order **out, int64_t rows, uint64_t seed) {
   order->rows = rows;
   order->count = count;
   /* Not count·64 − rows, which may not fit. */
-  order->missing = MN_ORDER_BLOCK - 1 - (rows - 1) % MN_ORDER_BLOCK;
+  order->missing = MN_ORDER_EXTENT - 1 - (rows - 1) % MN_ORDER_EXTENT;
   order->epoch = -1;
   order->seed = seed;
   *out = order;
@@ -119,8 +119,8 @@ mn_status mn_order_window(struct mn_order *order, int64_t epoch, int64_t window,
   qsort(order->window_blocks, (size_t)*count, sizeof order->window_blocks[0], ascending);
   *total = 0;
   for (int64_t b = 0; b < *count; b++) {
-    int64_t row = order->window_blocks[b] * MN_ORDER_BLOCK;
-    int64_t here = least(MN_ORDER_BLOCK, order->rows - row);
+    int64_t row = order->window_blocks[b] * MN_ORDER_EXTENT;
+    int64_t here = least(MN_ORDER_EXTENT, order->rows - row);
     for (int64_t i = 0; i < here; i++) order->window_rows[(*total)++] = row + i;
   }
   int64_t position = epoch * order->rows + start_of(order, window);

@@ -1,7 +1,7 @@
 /* The order of samples: a function of (seed, epoch, position) alone, never stored, so that a run can resume
  * anywhere.
  *
- * An epoch is a permutation of the n rows: the blocks of MN_ORDER_BLOCK neighbouring rows are shuffled, and
+ * An epoch is a permutation of the n rows: the blocks of MN_ORDER_EXTENT neighbouring rows are shuffled, and
  * then the rows within each window of MN_ORDER_WINDOW blocks in that new order. Reading a window is so a few
  * long reads from the file, never a read a row; a dataset of one window is shuffled whole. Batches are
  * consecutive stretches of the endless sequence of epochs and may straddle two. Both sizes are constants and
@@ -13,7 +13,7 @@
 
 #include "kernels/status.h"
 
-enum { MN_ORDER_BLOCK = 64, MN_ORDER_WINDOW = 64 };
+enum { MN_ORDER_EXTENT = 64, MN_ORDER_WINDOW = 64 };
 
 struct mn_order; /* the shuffled blocks of one epoch and the shuffled rows of one window: O(n/64 + 4096)
                     memory */

@@ -2,14 +2,14 @@
  *
  * A row has to be the same whatever is asked for with it, and a matrix product of another height may add in
  * another order: so the teacher always sees WINDOW rows at a time, aligned. Words are indexed by row:
- * element i of row r is word r·I + i of its stream, and the test part's rows start at TEST_BASE. */
+ * element i of row r is word r·I + i of its device, and the test part's rows start at TEST_BASE. */
 #include "data/dataset.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/stream.h"
+#include "kernels/device.h"
 
 enum { WINDOW = 64 };                /* rows the teacher sees at a time */
 #define TEST_BASE ((int64_t)1 << 40) /* the first row of the test part; a multiple of WINDOW */
@@ -19,17 +19,17 @@ enum { WEIGHT, BIAS, GAMMA, BETA, Z, MEAN, RSTD, X, Y, NOISE, BUFFERS };
 
 struct synthetic {
   struct mn_dataset base; /* first, so that the two convert */
-  struct mn_stream *stream;
+  struct mn_device *device;
   int64_t base_row, groups;
   double noise;
   uint64_t seed;
   double *buffer[BUFFERS]; /* the parameters, and one window of everything else */
 };
 
-/* A buffer from words first … of a stream. Uniform on ±√3, values have variance 1. */
-static mn_status fill(struct synthetic *d, int which, int64_t count, uint32_t stream, int64_t first,
+/* A buffer from words first … of a device. Uniform on ±√3, values have variance 1. */
+static mn_status fill(struct synthetic *d, int which, int64_t count, uint32_t sequence, int64_t first,
                       double bound) {
-  return d->stream->kernels->uniform(d->stream, d->buffer[which], count, d->seed, stream, (uint64_t)first,
+  return d->device->kernels->uniform(d->device, d->buffer[which], count, d->seed, sequence, (uint64_t)first,
                                      bound);
 }
 
@@ -38,7 +38,7 @@ static mn_status teach(struct synthetic *d) {
   struct mn_operand x = {.rows = WINDOW, .cols = d->base.inputs, .real = d->buffer[X]};
   struct mn_operand weight = {.rows = d->base.outputs, .cols = d->base.inputs, .real = d->buffer[WEIGHT]};
   struct mn_operand y = {.rows = WINDOW, .cols = d->base.outputs, .real = d->buffer[Y]};
-  struct mn_block block = {.stages = MN_STAGE_ALL,
+  struct mn_block block = {.ops = MN_OP_ALL,
                            .rows = WINDOW,
                            .channels = d->base.outputs,
                            .groups = d->groups,
@@ -52,7 +52,7 @@ static mn_status teach(struct synthetic *d) {
                            .rstd = d->buffer[RSTD],
                            .y = &y};
   struct mn_epilogue epilogue = {.kind = MN_BLOCK, .into = d->buffer[Z], .block = &block};
-  return d->stream->kernels->gemm(d->stream, MN_NT, &x, &weight, &epilogue);
+  return d->device->kernels->gemm(d->device, MN_NT, &x, &weight, &epilogue);
 }
 
 /* Rows from … from + count of a window of `cols` columns, rounded to reals. */
@@ -89,8 +89,8 @@ static mn_status synthetic_read(struct mn_dataset *dataset, int64_t first, int64
 
 static void synthetic_close(struct mn_dataset *dataset) {
   struct synthetic *d = (struct synthetic *)dataset;
-  for (int i = 0; d->stream && i < BUFFERS; i++) d->stream->kernels->release(d->stream, d->buffer[i]);
-  mn_stream_close(d->stream);
+  for (int i = 0; d->device && i < BUFFERS; i++) d->device->kernels->release(d->device, d->buffer[i]);
+  mn_device_close(d->device);
   free(d);
 }
 
@@ -118,7 +118,7 @@ static mn_status make_teacher(struct synthetic *d) {
                              [Y] = WINDOW * outputs,      [NOISE] = WINDOW * outputs};
   for (int i = 0; i < BUFFERS; i++)
     MN_TRY(
-        d->stream->kernels->allocate(d->stream, (void **)&d->buffer[i], (size_t)counts[i] * sizeof(double)));
+        d->device->kernels->allocate(d->device, (void **)&d->buffer[i], (size_t)counts[i] * sizeof(double)));
   double bound = 1 / sqrt((double)inputs);
   MN_TRY(fill(d, WEIGHT, counts[WEIGHT], MN_RANDOM_TEACHER + 0, 0, bound));
   MN_TRY(fill(d, BIAS, outputs, MN_RANDOM_TEACHER + 1, 0, bound));
@@ -144,7 +144,7 @@ mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64
   d->groups = groups;
   d->noise = noise;
   d->seed = seed;
-  mn_status status = mn_stream_open(&d->stream, MN_DEVICE_CPU, 0, MN_FP64);
+  mn_status status = mn_device_open(&d->device, MN_DEVICE_CPU, 0, MN_FP64);
   if (status == MN_OK) status = make_teacher(d);
   if (status == MN_OK)
     *out = &d->base;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/stream.h"
+#include "kernels/device.h"
 
 static const char *const precisions[] = {
     [MN_FP64] = "fp64", [MN_FP32] = "fp32", [MN_TF32] = "tf32", [MN_BF16] = "bf16"};
@@ -31,17 +31,17 @@ static int cuda_ordinal(const char *device) {
   return -1;
 }
 
-static mn_status open_stream(struct mn_stream **out, const char *device, enum mn_precision precision) {
+static mn_status open_stream(struct mn_device **out, const char *device, enum mn_precision precision) {
   if (strcmp(device, "auto") == 0) {
     /* Only where there is none that could: a GPU that fails is an error, not a reason to be slow. */
-    mn_status status = mn_stream_open(out, MN_DEVICE_CUDA, 0, precision);
-    return status == MN_NO_DEVICE ? mn_stream_open(out, MN_DEVICE_CPU, 0, precision) : status;
+    mn_status status = mn_device_open(out, MN_DEVICE_CUDA, 0, precision);
+    return status == MN_NO_DEVICE ? mn_device_open(out, MN_DEVICE_CPU, 0, precision) : status;
   }
-  if (strcmp(device, "cpu") == 0) return mn_stream_open(out, MN_DEVICE_CPU, 0, precision);
+  if (strcmp(device, "cpu") == 0) return mn_device_open(out, MN_DEVICE_CPU, 0, precision);
   int ordinal = cuda_ordinal(device);
   if (ordinal < 0)
     return mn_fail(MN_USAGE, "no device is called '%s'; auto, cpu, cuda and cuda:N are", device);
-  return mn_stream_open(out, MN_DEVICE_CUDA, ordinal, precision);
+  return mn_device_open(out, MN_DEVICE_CUDA, ordinal, precision);
 }
 
 mn_status mn_context_open(struct mn_context **out, const char *device, const char *precision) {
@@ -50,27 +50,27 @@ mn_status mn_context_open(struct mn_context **out, const char *device, const cha
   MN_TRY(mn_precision_parse(precision, &parsed));
   struct mn_context *context = calloc(1, sizeof *context);
   if (!context) return mn_fail(MN_NO_MEMORY, "no memory for a context");
-  mn_status status = open_stream(&context->stream, device, parsed);
+  mn_status status = open_stream(&context->device, device, parsed);
   if (status != MN_OK) {
     free(context);
     return status;
   }
-  context->kernels = context->stream->kernels;
+  context->kernels = context->device->kernels;
   context->precision = parsed;
-  mn_stream_describe(context->stream, context->name, sizeof context->name);
+  mn_device_describe(context->device, context->name, sizeof context->name);
   *out = context;
   return MN_OK;
 }
 
 void mn_context_close(struct mn_context *context) {
   if (!context) return;
-  mn_stream_close(context->stream);
+  mn_device_close(context->device);
   free(context);
 }
 
 mn_status mn_context_allocate(struct mn_context *context, void **out, int64_t count, size_t size) {
   MN_REQUIRE(count > 0);
-  MN_TRY(context->kernels->allocate(context->stream, out, (size_t)count * size));
+  MN_TRY(context->kernels->allocate(context->device, out, (size_t)count * size));
   context->allocations++;
   context->bytes += (size_t)count * size;
   return MN_OK;
@@ -78,29 +78,29 @@ mn_status mn_context_allocate(struct mn_context *context, void **out, int64_t co
 
 void mn_context_release(struct mn_context *context, void *memory, int64_t count, size_t size) {
   if (!memory) return;
-  context->kernels->release(context->stream, memory);
+  context->kernels->release(context->device, memory);
   context->bytes -= (size_t)count * size;
 }
 
 mn_status mn_context_write(struct mn_context *context, void *to, const double *from, int64_t count) {
-  size_t bytes = (size_t)count * context->stream->real;
-  if (context->stream->real == sizeof(double)) {
-    MN_TRY(context->kernels->upload(context->stream, to, from, bytes));
-    return context->kernels->synchronize(context->stream);
+  size_t bytes = (size_t)count * context->device->real;
+  if (context->device->real == sizeof(double)) {
+    MN_TRY(context->kernels->upload(context->device, to, from, bytes));
+    return context->kernels->synchronize(context->device);
   }
   float *narrow = malloc(bytes);
   if (!narrow) return mn_fail(MN_NO_MEMORY, "no %.1f MiB of memory left", (double)bytes / 1048576);
   for (int64_t i = 0; i < count; i++) narrow[i] = (float)from[i];
-  mn_status status = context->kernels->upload(context->stream, to, narrow, bytes);
-  if (status == MN_OK) status = context->kernels->synchronize(context->stream);
+  mn_status status = context->kernels->upload(context->device, to, narrow, bytes);
+  if (status == MN_OK) status = context->kernels->synchronize(context->device);
   free(narrow);
   return status;
 }
 
 mn_status mn_context_read(struct mn_context *context, double *to, const void *from, int64_t count) {
-  size_t bytes = (size_t)count * context->stream->real;
-  MN_TRY(context->kernels->download(context->stream, to, from, bytes));
-  if (context->stream->real == sizeof(float)) /* widened in place, from the end */
+  size_t bytes = (size_t)count * context->device->real;
+  MN_TRY(context->kernels->download(context->device, to, from, bytes));
+  if (context->device->real == sizeof(float)) /* widened in place, from the end */
     for (int64_t i = count - 1; i >= 0; i--) {
       float narrow;
       memcpy(&narrow, (const char *)to + (size_t)i * sizeof narrow, sizeof narrow);

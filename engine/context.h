@@ -6,8 +6,8 @@
 #include "kernels/kernels.h"
 
 struct mn_context {
-  struct mn_stream *stream;
-  const struct mn_kernels *kernels; /* stream->kernels */
+  struct mn_device *device;
+  const struct mn_kernels *kernels; /* device->kernels */
   enum mn_precision precision;
   char name[128];      /* the device's, e.g. "NVIDIA H200" */
   int64_t allocations; /* buffers taken so far: does not move once training runs */
@@ -16,7 +16,7 @@ struct mn_context {
 
 /* device: "cpu", "cuda", "cuda:1" or "auto", which takes the GPU when one is there, else the CPU. precision:
  * "fp64", "fp32", "tf32" or "bf16". `*out` is the caller's. MN_USAGE: no such word. MN_NO_DEVICE: see
- * mn_stream_open. */
+ * mn_device_open. */
 mn_status mn_context_open(struct mn_context **out, const char *device, const char *precision);
 void mn_context_close(struct mn_context *context); /* NULL is fine */
 

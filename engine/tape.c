@@ -20,7 +20,7 @@ mn_status mn_tape_open(struct mn_tape **out, struct mn_context *context, int tra
   tape->context = context;
   tape->training = training;
   mn_status status = mn_tape_device(tape, (void **)&tape->results, 2, sizeof(double));
-  if (status == MN_OK) status = context->kernels->zero(context->stream, tape->results, 2 * sizeof(double));
+  if (status == MN_OK) status = context->kernels->zero(context->device, tape->results, 2 * sizeof(double));
   if (status != MN_OK) {
     mn_tape_close(tape);
     return status;
@@ -31,7 +31,7 @@ mn_status mn_tape_open(struct mn_tape **out, struct mn_context *context, int tra
 
 void mn_tape_close(struct mn_tape *tape) {
   if (!tape) return;
-  if (tape->graph) tape->context->kernels->graph_free(tape->context->stream, tape->graph);
+  if (tape->graph) tape->context->kernels->graph_free(tape->context->device, tape->graph);
   for (struct mn_owned *owned = tape->owned, *next; owned; owned = next) {
     next = owned->next;
     if (owned->tensor)
@@ -103,16 +103,16 @@ mn_status mn_tape_record(struct mn_tape *tape, const struct mn_node *recorded) {
 }
 
 /* Takes a tensor's buffers, if it has none yet. The real form goes only where nobody reads it. */
-static mn_status take_buffers(struct mn_tape *tape, struct mn_tensor *tensor, int real, int half) {
+static mn_status take_buffers(struct mn_tape *tape, struct mn_tensor *tensor, int real, int bf16) {
   struct mn_context *context = tape->context;
   int64_t count = mn_tensor_count(tensor);
-  half = half && context->stream->half;
-  if (!tensor->value.real && (real || !half))
-    MN_TRY(mn_context_allocate(context, &tensor->value.real, count, context->stream->real));
-  if (!tensor->value.half && half)
-    MN_TRY(mn_context_allocate(context, &tensor->value.half, count, context->stream->half));
+  bf16 = bf16 && context->device->bf16;
+  if (!tensor->value.real && (real || !bf16))
+    MN_TRY(mn_context_allocate(context, &tensor->value.real, count, context->device->real));
+  if (!tensor->value.bf16 && bf16)
+    MN_TRY(mn_context_allocate(context, &tensor->value.bf16, count, context->device->bf16));
   if (!tensor->gradient && tape->training && tensor->needs_gradient && tensor->sink.kind != MN_UPDATE) {
-    MN_TRY(mn_context_allocate(context, &tensor->gradient, count, context->stream->real));
+    MN_TRY(mn_context_allocate(context, &tensor->gradient, count, context->device->real));
     tensor->sink.into = tensor->gradient;
   }
   return MN_OK;
@@ -203,14 +203,14 @@ static mn_status run_all(struct mn_tape *tape) {
 /* The capture is ended whatever happened, and the first error is the one to report. */
 static mn_status capture(struct mn_tape *tape) {
   const struct mn_kernels *k = tape->context->kernels;
-  struct mn_stream *stream = tape->context->stream;
-  MN_TRY(k->graph_begin(stream));
+  struct mn_device *device = tape->context->device;
+  MN_TRY(k->graph_begin(device));
   mn_status status = run_all(tape);
-  if (status == MN_OK) return k->graph_end(stream, &tape->graph);
+  if (status == MN_OK) return k->graph_end(device, &tape->graph);
   char message[1024];
   snprintf(message, sizeof message, "%s", mn_message());
   struct mn_graph *partial = NULL;
-  if (k->graph_end(stream, &partial) == MN_OK) k->graph_free(stream, partial);
+  if (k->graph_end(device, &partial) == MN_OK) k->graph_free(device, partial);
   return mn_fail(status, "%s", message);
 }
 
@@ -220,7 +220,7 @@ static mn_status replay_all(struct mn_tape *tape) {
   tape->ran = 1;
   if (first || !k->graph_launch) return run_all(tape);
   if (!tape->graph) MN_TRY(capture(tape));
-  return k->graph_launch(tape->context->stream, tape->graph);
+  return k->graph_launch(tape->context->device, tape->graph);
 }
 
 mn_status mn_tape_step(struct mn_tape *tape) {
@@ -235,13 +235,13 @@ mn_status mn_tape_forward(struct mn_tape *tape) {
 mn_status mn_tape_receive(struct mn_tape *tape, struct mn_node *node) {
   struct mn_tensor *output = node->output;
   if (!output->stored || output->sink.kind == MN_STORE) return MN_OK;
-  return tape->context->kernels->epilogue(tape->context->stream, output->gradient, output->value.rows,
+  return tape->context->kernels->epilogue(tape->context->device, output->gradient, output->value.rows,
                                           output->value.cols, &output->sink);
 }
 
 mn_status mn_tape_results(struct mn_tape *tape, double *loss, double *correct) {
   double results[2];
-  MN_TRY(tape->context->kernels->download(tape->context->stream, results, tape->results, sizeof results));
+  MN_TRY(tape->context->kernels->download(tape->context->device, results, tape->results, sizeof results));
   *loss = results[0];
   if (correct) *correct = results[1];
   return MN_OK;

@@ -13,9 +13,9 @@ mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out
   tensor->rank = rank;
   tensor->value.rows = rows;
   tensor->value.cols = cols;
-  mn_status status = mn_context_allocate(context, &tensor->value.real, rows * cols, context->stream->real);
-  if (status == MN_OK && rank == 2 && context->stream->half)
-    status = mn_context_allocate(context, &tensor->value.half, rows * cols, context->stream->half);
+  mn_status status = mn_context_allocate(context, &tensor->value.real, rows * cols, context->device->real);
+  if (status == MN_OK && rank == 2 && context->device->bf16)
+    status = mn_context_allocate(context, &tensor->value.bf16, rows * cols, context->device->bf16);
   if (status != MN_OK) {
     mn_tensor_free(context, tensor);
     return status;
@@ -28,10 +28,10 @@ mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out
 void mn_tensor_free(struct mn_context *context, struct mn_tensor *tensor) {
   if (!tensor) return;
   int64_t count = mn_tensor_count(tensor);
-  mn_context_release(context, tensor->value.real, count, context->stream->real);
-  mn_context_release(context, tensor->value.half, count, context->stream->half);
-  mn_context_release(context, tensor->gradient, count, context->stream->real);
-  mn_context_release(context, tensor->momentum, count, context->stream->real);
+  mn_context_release(context, tensor->value.real, count, context->device->real);
+  mn_context_release(context, tensor->value.bf16, count, context->device->bf16);
+  mn_context_release(context, tensor->gradient, count, context->device->real);
+  mn_context_release(context, tensor->momentum, count, context->device->real);
   free(tensor);
 }
 
@@ -50,14 +50,14 @@ mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, 
                                                 [MN_TRAIN_STORE] = MN_STORE,
                                                 [MN_TRAIN_ADD] = MN_ADD};
   int64_t count = mn_tensor_count(tensor);
-  size_t real = context->stream->real;
+  size_t real = context->device->real;
   if (needs_buffer(tensor, how, sgd) && !tensor->gradient)
     MN_TRY(mn_context_allocate(context, &tensor->gradient, count, real));
   if (how == MN_TRAIN_ADD)
-    MN_TRY(context->kernels->zero(context->stream, tensor->gradient, (size_t)count * real));
+    MN_TRY(context->kernels->zero(context->device, tensor->gradient, (size_t)count * real));
   if (sgd && sgd->momentum != 0 && !tensor->momentum) {
     MN_TRY(mn_context_allocate(context, &tensor->momentum, count, real));
-    MN_TRY(context->kernels->zero(context->stream, tensor->momentum, (size_t)count * real));
+    MN_TRY(context->kernels->zero(context->device, tensor->momentum, (size_t)count * real));
   }
   tensor->needs_gradient = how != MN_TRAIN_FROZEN;
   tensor->update = (struct mn_update){.w = &tensor->value, .momentum = tensor->momentum, .sgd = sgd};
@@ -67,7 +67,7 @@ mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, 
 }
 
 mn_status mn_operand_prepare(struct mn_context *context, struct mn_operand *operand) {
-  if (operand->half && operand->stale) return context->kernels->round(context->stream, operand);
+  if (operand->bf16 && operand->stale) return context->kernels->round(context->device, operand);
   operand->stale = 0;
   return MN_OK;
 }

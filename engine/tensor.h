@@ -21,7 +21,7 @@ struct mn_tensor {
   int operand;             /* of a tape's last output: a GEMM will read it, so its real form is not wanted */
 };
 
-/* A parameter: real form, and in MN_BF16 for rank 2 the half form, not initialised. `*out` is the caller's,
+/* A parameter: real form, and in MN_BF16 for rank 2 the bf16 form, not initialised. `*out` is the caller's,
  * for mn_tensor_free. */
 mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out, const char *name, int rank,
                               int64_t rows, int64_t cols);
@@ -47,7 +47,7 @@ mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, 
 mn_status mn_tensor_write(struct mn_context *context, struct mn_tensor *tensor, const double *from);
 mn_status mn_tensor_read(struct mn_context *context, const struct mn_tensor *tensor, double *to);
 
-/* Refreshes the half form where it is stale. */
+/* Refreshes the bf16 form where it is stale. */
 mn_status mn_operand_prepare(struct mn_context *context, struct mn_operand *operand);
 
 #endif

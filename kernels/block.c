@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/half.h"
+#include "kernels/bf16.h"
 #include "kernels/kernels.h"
 #include "kernels/real.h"
 #include "kernels/sgd.h"
@@ -13,7 +13,7 @@
 /* A group: the `width` neighbours of one row on which statistics are taken, with everything of theirs at
  * hand. Without normalisation the whole row is one group. */
 struct group {
-  unsigned stages;
+  unsigned ops;
   int64_t width;
   real slope, mean, rstd;
   real *z;
@@ -26,21 +26,21 @@ static inline real standardised(const struct group *g, int64_t c) {
   return (g->z[c] - g->mean) * g->rstd;
 }
 
-static inline real normalised(const struct group *g, unsigned stages, int64_t c) {
-  return stages & MN_STAGE_NORM ? standardised(g, c) * g->gamma[c] + g->beta[c] : g->z[c];
+static inline real normalised(const struct group *g, unsigned ops, int64_t c) {
+  return ops & MN_OP_NORM ? standardised(g, c) * g->gamma[c] + g->beta[c] : g->z[c];
 }
 
-static inline real activated(const struct group *g, unsigned stages, real v) {
-  real a = stages & MN_STAGE_ACTIVATE ? (v > 0 ? v : g->slope * v) : v;
-  return stages & MN_STAGE_SUM ? a + a : a;
+static inline real activated(const struct group *g, unsigned ops, real v) {
+  real a = ops & MN_OP_ACTIVATE ? (v > 0 ? v : g->slope * v) : v;
+  return ops & MN_OP_SUM ? a + a : a;
 }
 
 /* dL/dv at c: the gradient that comes in, through sum and activation. */
-static inline real gradient(const struct group *g, unsigned stages, int64_t c) {
-  real v = normalised(g, stages, c);
-  real dy = g->target ? g->factor * (activated(g, stages, v) - g->target[c]) : g->dy[c];
-  if (stages & MN_STAGE_SUM) dy = 2 * dy;
-  return stages & MN_STAGE_ACTIVATE ? dy * (v > 0 ? 1 : g->slope) : dy;
+static inline real gradient(const struct group *g, unsigned ops, int64_t c) {
+  real v = normalised(g, ops, c);
+  real dy = g->target ? g->factor * (activated(g, ops, v) - g->target[c]) : g->dy[c];
+  if (ops & MN_OP_SUM) dy = 2 * dy;
+  return ops & MN_OP_ACTIVATE ? dy * (v > 0 ? 1 : g->slope) : dy;
 }
 
 /* Σ (z − from) over the group. */
@@ -63,35 +63,35 @@ static inline void statistics(struct group *g, real eps) {
   g->rstd = 1 / (real)sqrt(squares / width + eps);
 }
 
-static inline real output(const struct group *g, unsigned stages, int64_t c) {
-  return activated(g, stages, normalised(g, stages, c));
+static inline real output(const struct group *g, unsigned ops, int64_t c) {
+  return activated(g, ops, normalised(g, ops, c));
 }
 
 /* y of the group into the forms asked for; returns 0, or NaN when a value is not finite. A loop a form: so
  * each becomes vectors. */
-static inline real forward(const struct group *g, unsigned stages, real *y, float *half) {
+static inline real forward(const struct group *g, unsigned ops, real *y, float *bf16) {
   real poison = 0;
 #pragma omp simd reduction(+ : poison)
-  for (int64_t c = 0; c < g->width; c++) poison += 0 * output(g, stages, c);
-  for (int64_t c = 0; y && c < g->width; c++) y[c] = output(g, stages, c);
-  for (int64_t c = 0; half && c < g->width; c++) half[c] = mn_to_bf16((float)output(g, stages, c));
+  for (int64_t c = 0; c < g->width; c++) poison += 0 * output(g, ops, c);
+  for (int64_t c = 0; y && c < g->width; c++) y[c] = output(g, ops, c);
+  for (int64_t c = 0; bf16 && c < g->width; c++) bf16[c] = mn_to_bf16((float)output(g, ops, c));
   return poison;
 }
 
-static inline real input_gradient(const struct group *g, unsigned stages, int64_t c, real m1, real m2) {
-  real at = gradient(g, stages, c);
-  return stages & MN_STAGE_NORM ? g->rstd * (at * g->gamma[c] - m1 - standardised(g, c) * m2) : at;
+static inline real input_gradient(const struct group *g, unsigned ops, int64_t c, real m1, real m2) {
+  real at = gradient(g, ops, c);
+  return ops & MN_OP_NORM ? g->rstd * (at * g->gamma[c] - m1 - standardised(g, c) * m2) : at;
 }
 
 /* dz of the group into the forms asked for, and its part of the column sums; returns 0, or NaN as above. dz
- * may be g->z or g->dy: c is read before it is written, and the half form goes first. */
-static inline real backward(const struct group *g, unsigned stages, real *dz, float *half, real *dbias,
+ * may be g->z or g->dy: c is read before it is written, and the bf16 form goes first. */
+static inline real backward(const struct group *g, unsigned ops, real *dz, float *bf16, real *dbias,
                             real *dgamma, real *dbeta) {
   real m1 = 0, m2 = 0, poison = 0;
-  if (stages & MN_STAGE_NORM) {
+  if (ops & MN_OP_NORM) {
 #pragma omp simd reduction(+ : m1, m2)
     for (int64_t c = 0; c < g->width; c++) {
-      real at = gradient(g, stages, c), z = standardised(g, c);
+      real at = gradient(g, ops, c), z = standardised(g, c);
       dgamma[c] += at * z;
       dbeta[c] += at;
       m1 += at * g->gamma[c];
@@ -101,30 +101,30 @@ static inline real backward(const struct group *g, unsigned stages, real *dz, fl
     m2 /= (real)g->width;
   }
 #pragma omp simd reduction(+ : poison)
-  for (int64_t c = 0; c < g->width; c++) poison += 0 * input_gradient(g, stages, c, m1, m2);
-  if (stages & MN_STAGE_BIAS)
-    for (int64_t c = 0; c < g->width; c++) dbias[c] += input_gradient(g, stages, c, m1, m2);
-  for (int64_t c = 0; half && c < g->width; c++)
-    half[c] = mn_to_bf16((float)input_gradient(g, stages, c, m1, m2));
-  for (int64_t c = 0; dz && c < g->width; c++) dz[c] = input_gradient(g, stages, c, m1, m2);
+  for (int64_t c = 0; c < g->width; c++) poison += 0 * input_gradient(g, ops, c, m1, m2);
+  if (ops & MN_OP_BIAS)
+    for (int64_t c = 0; c < g->width; c++) dbias[c] += input_gradient(g, ops, c, m1, m2);
+  for (int64_t c = 0; bf16 && c < g->width; c++)
+    bf16[c] = mn_to_bf16((float)input_gradient(g, ops, c, m1, m2));
+  for (int64_t c = 0; dz && c < g->width; c++) dz[c] = input_gradient(g, ops, c, m1, m2);
   return poison;
 }
 
-static inline real squared_error(const struct group *g, unsigned stages) {
+static inline real squared_error(const struct group *g, unsigned ops) {
   real sum = 0;
   for (int64_t c = 0; c < g->width; c++) {
-    real error = activated(g, stages, normalised(g, stages, c)) - g->target[c];
+    real error = activated(g, ops, normalised(g, ops, c)) - g->target[c];
     sum += error * error;
   }
   return sum;
 }
 
 /* The group at (row, k) of the block. */
-static inline struct group group_at(const struct mn_block *b, unsigned stages, int64_t row, int64_t k) {
-  int64_t groups = stages & MN_STAGE_NORM ? b->groups : 1, width = b->channels / groups;
+static inline struct group group_at(const struct mn_block *b, unsigned ops, int64_t row, int64_t k) {
+  int64_t groups = ops & MN_OP_NORM ? b->groups : 1, width = b->channels / groups;
   int64_t at = row * b->channels + k * width;
-  struct group g = {.stages = stages, .width = width, .slope = (real)b->slope, .z = (real *)b->z + at};
-  if (stages & MN_STAGE_NORM) {
+  struct group g = {.ops = ops, .width = width, .slope = (real)b->slope, .z = (real *)b->z + at};
+  if (ops & MN_OP_NORM) {
     g.gamma = (const real *)b->gamma + k * width;
     g.beta = (const real *)b->beta + k * width;
   }
@@ -132,94 +132,93 @@ static inline struct group group_at(const struct mn_block *b, unsigned stages, i
 }
 
 /* Fills in z, mean and rstd, and saves what somebody will read. */
-static inline real forward_at(const struct mn_block *b, unsigned stages, const real *d, int64_t row,
-                              int64_t k, struct group *out) {
-  struct group g = group_at(b, stages, row, k);
+static inline real forward_at(const struct mn_block *b, unsigned ops, const real *d, int64_t row, int64_t k,
+                              struct group *out) {
+  struct group g = group_at(b, ops, row, k);
   int64_t at = g.z - (real *)b->z, c0 = k * g.width;
-  if (stages & MN_STAGE_BIAS)
+  if (ops & MN_OP_BIAS)
     for (int64_t c = 0; c < g.width; c++) g.z[c] = d[at + c] + ((const real *)b->bias)[c0 + c];
   else if (d != b->z)
     memcpy(g.z, d + at, (size_t)g.width * sizeof(real));
-  if (stages & MN_STAGE_NORM) {
+  if (ops & MN_OP_NORM) {
     statistics(&g, (real)b->eps);
     if (b->mean) ((real *)b->mean)[row * b->groups + k] = g.mean;
     if (b->rstd) ((real *)b->rstd)[row * b->groups + k] = g.rstd;
   }
   *out = g;
   real *y = b->y && b->y->real ? (real *)b->y->real + at : NULL;
-  float *half = b->y && b->y->half ? (float *)b->y->half + at : NULL;
-  return forward(&g, stages, y, half);
+  float *bf16 = b->y && b->y->bf16 ? (float *)b->y->bf16 + at : NULL;
+  return forward(&g, ops, y, bf16);
 }
 
 /* The group as the forward left it. */
-static inline struct group saved_at(const struct mn_block *b, unsigned stages, int64_t row, int64_t k) {
-  struct group g = group_at(b, stages, row, k);
-  if (!(stages & MN_STAGE_NORM)) return g;
+static inline struct group saved_at(const struct mn_block *b, unsigned ops, int64_t row, int64_t k) {
+  struct group g = group_at(b, ops, row, k);
+  if (!(ops & MN_OP_NORM)) return g;
   g.mean = ((const real *)b->mean)[row * b->groups + k];
   g.rstd = ((const real *)b->rstd)[row * b->groups + k];
   return g;
 }
 
 /* dy NULL: the loss gives it. */
-static inline real backward_at(const struct mn_block *b, unsigned stages, const real *dy, int64_t row,
-                               int64_t k, struct group g) {
+static inline real backward_at(const struct mn_block *b, unsigned ops, const real *dy, int64_t row, int64_t k,
+                               struct group g) {
   int64_t at = g.z - (real *)b->z, c0 = k * g.width;
   if (dy) {
     g.dy = dy + at;
   } else {
     g.target = (const real *)b->target + at;
     g.factor = (real)(2 * b->scale / ((double)b->rows * (double)b->channels));
-    ((real *)b->loss_parts)[row * (b->channels / g.width) + k] = squared_error(&g, stages);
+    ((real *)b->loss_parts)[row * (b->channels / g.width) + k] = squared_error(&g, ops);
   }
   int64_t plane = mn_chunks(b->rows) * b->channels;
   real *sums = (real *)b->sums + row / MN_CHUNK_ROWS * b->channels + c0;
   real *dz = b->dz->real ? (real *)b->dz->real + at : NULL;
-  float *half = b->dz->half ? (float *)b->dz->half + at : NULL;
-  return backward(&g, stages, dz, half, sums, sums + plane, sums + 2 * plane);
+  float *bf16 = b->dz->bf16 ? (float *)b->dz->bf16 + at : NULL;
+  return backward(&g, ops, dz, bf16, sums, sums + plane, sums + 2 * plane);
 }
 
 /* One chunk of rows. The chunk's column sums are its own, so that threads never share one. */
-static inline real chunk(const struct mn_block *b, enum mn_epilogue_kind kind, unsigned stages, const real *d,
+static inline real chunk(const struct mn_block *b, enum mn_epilogue_kind kind, unsigned ops, const real *d,
                          int64_t index) {
   int64_t first = index * MN_CHUNK_ROWS,
           last = first + MN_CHUNK_ROWS < b->rows ? first + MN_CHUNK_ROWS : b->rows;
-  int64_t groups = stages & MN_STAGE_NORM ? b->groups : 1, plane = mn_chunks(b->rows) * b->channels;
+  int64_t groups = ops & MN_OP_NORM ? b->groups : 1, plane = mn_chunks(b->rows) * b->channels;
   if (kind != MN_BLOCK)
     for (int i = 0; i < 3; i++)
-      if (stages & (i == 0 ? MN_STAGE_BIAS : MN_STAGE_NORM))
+      if (ops & (i == 0 ? MN_OP_BIAS : MN_OP_NORM))
         memset((real *)b->sums + i * plane + index * b->channels, 0, (size_t)b->channels * sizeof(real));
   real poison = 0;
   for (int64_t row = first; row < last; row++)
     for (int64_t k = 0; k < groups; k++) {
       struct group g;
       if (kind != MN_BLOCK_BACKWARD)
-        poison += forward_at(b, stages, d, row, k, &g);
+        poison += forward_at(b, ops, d, row, k, &g);
       else
-        g = saved_at(b, stages, row, k);
-      if (kind != MN_BLOCK) poison += backward_at(b, stages, kind == MN_BLOCK_BACKWARD ? d : NULL, row, k, g);
+        g = saved_at(b, ops, row, k);
+      if (kind != MN_BLOCK) poison += backward_at(b, ops, kind == MN_BLOCK_BACKWARD ? d : NULL, row, k, g);
     }
   return poison;
 }
 
 /* Where nobody wants z, it takes d's place for as long as it is at hand. */
-static void block(struct mn_stream *stream, real *d, const struct mn_epilogue *e) {
+static void block(struct mn_device *device, real *d, const struct mn_epilogue *e) {
   struct mn_block b = *e->block;
   int64_t chunks = mn_chunks(b.rows), elements = b.rows * b.channels;
   int bad = 0;
-  MN_REQUIRE(b.z || e->kind != MN_BLOCK_BACKWARD || !(b.stages & (MN_STAGE_NORM | MN_STAGE_ACTIVATE)));
+  MN_REQUIRE(b.z || e->kind != MN_BLOCK_BACKWARD || !(b.ops & (MN_OP_NORM | MN_OP_ACTIVATE)));
   if (!b.z) b.z = d;
 #pragma omp parallel for schedule(static) reduction(| : bad) if (elements > MN_PARALLEL_FROM)
   for (int64_t i = 0; i < chunks; i++) {
-    /* The whole block with its stages known at compile time: three times as fast as asking at each element.
+    /* The whole block with its ops known at compile time: three times as fast as asking at each element.
      */
-    real poison = b.stages == MN_STAGE_ALL ? chunk(&b, e->kind, MN_STAGE_ALL, d, i)
-                                           : chunk(&b, e->kind, b.stages, d, i);
+    real poison = b.ops == MN_OP_ALL ? chunk(&b, e->kind, MN_OP_ALL, d, i) : chunk(&b, e->kind, b.ops, d, i);
     bad |= !(poison == 0);
   }
-  if (bad) *stream->nonfinite = 1;
+  if (bad) *device->nonfinite = 1;
 }
 
-mn_status MN_CPU(mn_epilogue)(struct mn_stream *stream, void *d, int64_t rows, int64_t cols,
+mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, int64_t cols,
                               const struct mn_epilogue *epilogue) {
   int64_t count = rows * cols;
   switch (epilogue->kind) {
@@ -234,17 +233,17 @@ mn_status MN_CPU(mn_epilogue)(struct mn_stream *stream, void *d, int64_t rows, i
   case MN_BLOCK_LOSS:
   case MN_BLOCK_BACKWARD:
     MN_REQUIRE(rows == epilogue->block->rows && cols == epilogue->block->channels);
-    block(stream, d, epilogue);
+    block(device, d, epilogue);
     return MN_OK;
   case MN_UPDATE:
     MN_REQUIRE(rows == epilogue->update->w->rows && cols == epilogue->update->w->cols);
-    MN_CPU(mn_sgd)(stream, epilogue->update, d);
+    MN_CPU(mn_sgd)(device, epilogue->update, d);
     return MN_OK;
   }
   mn_abort(__FILE__, __LINE__, "an epilogue kind");
 }
 
-mn_status MN_CPU(mn_column_sums)(struct mn_stream *stream, void *sums, int64_t chunks, int64_t channels,
+mn_status MN_CPU(mn_column_sums)(struct mn_device *device, void *sums, int64_t chunks, int64_t channels,
                                  const struct mn_epilogue *const sinks[3], const struct mn_reduction *loss) {
   for (int i = 0; i < 3; i++) {
     if (!sinks[i]) continue;
@@ -252,8 +251,8 @@ mn_status MN_CPU(mn_column_sums)(struct mn_stream *stream, void *sums, int64_t c
     real *total = (real *)sums + i * chunks * channels;
     for (int64_t k = 1; k < chunks; k++)
       for (int64_t c = 0; c < channels; c++) total[c] += total[k * channels + c];
-    MN_TRY(MN_CPU(mn_epilogue)(stream, total, 1, channels, sinks[i]));
+    MN_TRY(MN_CPU(mn_epilogue)(device, total, 1, channels, sinks[i]));
   }
   if (!loss) return MN_OK;
-  return MN_CPU(mn_reduce)(stream, loss->out, loss->scratch, loss->parts, loss->count, loss->factor);
+  return MN_CPU(mn_reduce)(device, loss->out, loss->scratch, loss->parts, loss->count, loss->factor);
 }

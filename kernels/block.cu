@@ -20,7 +20,7 @@ struct place {
 
 /* Adds up a block's warps, in order, and writes its part of the chunk's column sums. */
 template <int W, int K, int L, bool Full, typename Real>
-static __device__ __forceinline__ void write_sums(const mn_block_arguments<Real> &a, unsigned stages,
+static __device__ __forceinline__ void write_sums(const mn_block_arguments<Real> &a, unsigned ops,
                                                   int64_t tile, int64_t chunk, int lanes,
                                                   const Real (&sums)[3][W * K]) {
   constexpr int V = W * K;
@@ -34,7 +34,7 @@ static __device__ __forceinline__ void write_sums(const mn_block_arguments<Real>
   int64_t plane = (a.rows + MN_CHUNK_ROWS - 1) / MN_CHUNK_ROWS * a.channels;
   for (int at = threadIdx.x; at < 3 * 32 * V; at += MN_CUDA_THREADS) {
     int q = at / (32 * V), e = at % (32 * V), lane = e / V, i = e % V;
-    if (!(stages & (q == 0 ? MN_STAGE_BIAS : MN_STAGE_NORM))) continue;
+    if (!(ops & (q == 0 ? MN_OP_BIAS : MN_OP_NORM))) continue;
     int64_t group = tile * (32 / lanes) + lane / lanes;
     int64_t within = (int64_t)(i / W * lanes + lane % lanes) * W + i % W;
     if (group >= a.groups || within >= a.width) continue;
@@ -45,13 +45,13 @@ static __device__ __forceinline__ void write_sums(const mn_block_arguments<Real>
   }
 }
 
-/* Stages: MN_STAGE_ALL where the whole block is asked for, which saves asking at every element; else 0. */
-template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, unsigned Stages, typename Real>
+/* Ops: MN_OP_ALL where the whole block is asked for, which saves asking at every element; else 0. */
+template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, unsigned Ops, typename Real>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const mn_block_arguments<Real> a) {
   constexpr int V = W * K;
   constexpr int AHEAD = V * sizeof(Real) > 16 ? 1 : Kind == MN_BLOCK ? 4 : 2; /* rows in flight */
   typedef mn_lanes_of<W, K, L, Full, Real> io;
-  const unsigned stages = Stages ? Stages : a.stages;
+  const unsigned ops = Ops ? Ops : a.ops;
   const int lanes = L > 0 ? L : a.lanes, lane = threadIdx.x % 32;
   const int64_t tile = blockIdx.x % a.tiles, chunk = blockIdx.x / a.tiles;
   place p = {tile * (32 / lanes) + lane / lanes, 0, lane % lanes};
@@ -66,8 +66,8 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const 
                                             a.inverse, inside && p.lane == 0};
 
   Real bias[V] = {}, gamma[V] = {}, beta[V] = {}, sums[3][V] = {}, poison = 0;
-  if (Kind != MN_BLOCK_BACKWARD && (stages & MN_STAGE_BIAS)) io::load(bias, a.bias + p.first, group);
-  if (stages & MN_STAGE_NORM) {
+  if (Kind != MN_BLOCK_BACKWARD && (ops & MN_OP_BIAS)) io::load(bias, a.bias + p.first, group);
+  if (ops & MN_OP_NORM) {
     io::load(gamma, a.gamma + p.first, group);
     io::load(beta, a.beta + p.first, group);
   }
@@ -84,12 +84,12 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const 
       for (int k = 0; k < V; k++) rows.row[i].d[k] = 0;
       if (i < rows.count) io::load(rows.row[i].d, a.d + rows.at + i * WARPS * a.channels, group);
     }
-    mn_rows_fetch<Kind, W, K>(a, stages, group, rows);
-    poison += mn_rows_finish<Kind, W, K>(a, stages, group, rows, bias, gamma, beta, sums);
+    mn_rows_fetch<Kind, W, K>(a, ops, group, rows);
+    poison += mn_rows_finish<Kind, W, K>(a, ops, group, rows, bias, gamma, beta, sums);
   }
   if constexpr (Kind != MN_BLOCK) poison += mn_sums_poison(sums);
   if (inside && !(poison == 0)) *a.nonfinite = 1;
-  if constexpr (Kind != MN_BLOCK) write_sums<W, K, L, Full>(a, stages, tile, chunk, lanes, sums);
+  if constexpr (Kind != MN_BLOCK) write_sums<W, K, L, Full>(a, ops, tile, chunk, lanes, sums);
 }
 
 /* The sum over the threads of one row's team, its warps in order. */
@@ -114,19 +114,19 @@ template <typename Real> struct element { Real z, standard, v, y, error, g; };
 template <enum mn_epilogue_kind Kind, typename Real>
 static __device__ Real saved_z(const mn_block_arguments<Real> &a, int64_t row, int64_t column) {
   int64_t at = row * a.channels + column;
-  if (Kind == MN_BLOCK_BACKWARD) return a.stages & (MN_STAGE_NORM | MN_STAGE_ACTIVATE) ? a.z[at] : Real(0);
-  return a.stages & MN_STAGE_BIAS ? a.d[at] + a.bias[column] : a.d[at];
+  if (Kind == MN_BLOCK_BACKWARD) return a.ops & (MN_OP_NORM | MN_OP_ACTIVATE) ? a.z[at] : Real(0);
+  return a.ops & MN_OP_BIAS ? a.d[at] + a.bias[column] : a.d[at];
 }
 
 template <enum mn_epilogue_kind Kind, typename Real>
 static __device__ element<Real> element_at(const mn_block_arguments<Real> &a, const row_state<Real> &s,
                                            int64_t row, int64_t column) {
-  bool norm = a.stages & MN_STAGE_NORM;
+  bool norm = a.ops & MN_OP_NORM;
   element<Real> e;
   e.z = saved_z<Kind>(a, row, column);
   e.standard = norm ? mn_standardise(e.z, s.mean, s.rstd) : e.z;
-  e.v = norm ? mn_normalise(a.stages, e.standard, a.gamma[column], a.beta[column]) : e.z;
-  const Real steepness = mn_steepness(a.stages, e.v, a.slope);
+  e.v = norm ? mn_normalise(a.ops, e.standard, a.gamma[column], a.beta[column]) : e.z;
+  const Real steepness = mn_steepness(a.ops, e.v, a.slope);
   e.y = steepness * e.v;
   e.error = Kind == MN_BLOCK_LOSS ? e.y - a.target[row * a.channels + column] : Real(0);
   Real dy = Kind == MN_BLOCK_BACKWARD ? a.d[row * a.channels + column] : a.factor * e.error;
@@ -140,7 +140,7 @@ template <enum mn_epilogue_kind Kind, typename Real>
 static __device__ Real walk_statistics(const mn_block_arguments<Real> &a, row_state<Real> &s, int64_t row,
                                        int64_t group, int team) {
   const int64_t first = group * a.width, last = first + a.width, mine = first + threadIdx.x % team;
-  const bool norm = a.stages & MN_STAGE_NORM, there = row < a.rows, leads = there && mine == first;
+  const bool norm = a.ops & MN_OP_NORM, there = row < a.rows, leads = there && mine == first;
   const int64_t end = there ? last : 0, at = row * a.groups + group;
   s = {0, 0, 0, 0};
   if (Kind == MN_BLOCK_BACKWARD && norm && there) s = {a.mean[at], a.rstd[at], 0, 0};
@@ -178,7 +178,7 @@ static __device__ Real walk_statistics(const mn_block_arguments<Real> &a, row_st
 template <enum mn_epilogue_kind Kind, typename Real>
 static __device__ Real walk_column(const mn_block_arguments<Real> &a, const row_state<Real> *states,
                                    int64_t first_row, int64_t last_row, int64_t column) {
-  const bool norm = a.stages & MN_STAGE_NORM;
+  const bool norm = a.ops & MN_OP_NORM;
   Real sums[3] = {}, poison = 0;
   for (int64_t row = first_row; row < last_row; row++) {
     const row_state<Real> s = states[row - first_row];
@@ -187,7 +187,7 @@ static __device__ Real walk_column(const mn_block_arguments<Real> &a, const row_
     if (Kind != MN_BLOCK_BACKWARD) {
       poison = mn_poison(poison, e.y);
       if (a.z) a.z[at] = e.z;
-      if (a.y || a.y_half) mn_store_forms<1>(a.y, a.y_half, at, {e.y}, 1);
+      if (a.y || a.y_bf16) mn_store_forms<1>(a.y, a.y_bf16, at, {e.y}, 1);
     }
     if (Kind == MN_BLOCK) continue;
     Real dz = norm ? mn_centre(e.g * a.gamma[column], e.standard, s.m1, s.m2, s.rstd) : e.g;
@@ -195,11 +195,11 @@ static __device__ Real walk_column(const mn_block_arguments<Real> &a, const row_
     sums[1] = fma(e.g, e.standard, sums[1]);
     sums[2] += e.g;
     poison = mn_poison(poison, dz);
-    mn_store_forms<1>(a.dz, a.dz_half, at, {dz}, 1);
+    mn_store_forms<1>(a.dz, a.dz_bf16, at, {dz}, 1);
   }
   if (Kind != MN_BLOCK && a.sums)
     for (int q = 0; q < 3; q++)
-      if (a.stages & (q == 0 ? MN_STAGE_BIAS : MN_STAGE_NORM))
+      if (a.ops & (q == 0 ? MN_OP_BIAS : MN_OP_NORM))
         a.sums[(q * ((a.rows + MN_CHUNK_ROWS - 1) / MN_CHUNK_ROWS) + first_row / MN_CHUNK_ROWS) * a.channels +
                column] = sums[q];
   return poison;
@@ -223,17 +223,17 @@ static __global__ void __launch_bounds__(WALK_THREADS)
   if (!(poison == 0)) *a.nonfinite = 1;
 }
 
-template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, unsigned Stages, typename Real>
+template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, unsigned Ops, typename Real>
 static void launch(cudaStream_t on, mn_block_arguments<Real> &a) {
   a.tiles = (a.groups + 32 / a.lanes - 1) / (32 / a.lanes);
   unsigned grid = mn_cuda_grid(a.tiles * mn_chunks(a.rows), 1);
-  register_kernel<Kind, W, K, L, Full, Stages><<<grid, MN_CUDA_THREADS, 0, on>>>(a);
+  register_kernel<Kind, W, K, L, Full, Ops><<<grid, MN_CUDA_THREADS, 0, on>>>(a);
 }
 
 template <enum mn_epilogue_kind Kind, int W, int K, int L, typename Real>
 static void launch_full(cudaStream_t on, mn_block_arguments<Real> &a) {
-  if (a.stages == MN_STAGE_ALL)
-    launch<Kind, W, K, L, true, MN_STAGE_ALL>(on, a);
+  if (a.ops == MN_OP_ALL)
+    launch<Kind, W, K, L, true, MN_OP_ALL>(on, a);
   else
     launch<Kind, W, K, L, true, 0>(on, a);
 }
@@ -292,14 +292,14 @@ static void launch_registers(cudaStream_t on, mn_block_arguments<Real> &a, bool 
 
 /* Whether every access of whole vectors lands on one; D is a multiple of them. */
 template <typename Real> static bool vectors_fit(const mn_block_arguments<Real> &a) {
-  return a.width % mn_width<Real> == 0 && mn_aligned(2 * mn_width<Real>, a.y_half, a.dz_half) &&
+  return a.width % mn_width<Real> == 0 && mn_aligned(2 * mn_width<Real>, a.y_bf16, a.dz_bf16) &&
          mn_aligned(16, a.d, a.bias, a.gamma, a.beta, a.target, a.z, a.y, a.dz);
 }
 
 template <enum mn_epilogue_kind Kind, typename Real>
-static mn_status block(struct mn_stream *stream, mn_block_arguments<Real> &a) {
-  cudaStream_t on = stream->cuda->stream;
-  if (!(a.stages & MN_STAGE_NORM) && Kind != MN_BLOCK_LOSS) {
+static mn_status block(struct mn_device *device, mn_block_arguments<Real> &a) {
+  cudaStream_t on = device->cuda->stream;
+  if (!(a.ops & MN_OP_NORM) && Kind != MN_BLOCK_LOSS) {
     /* The groups do not matter: the width that suits the memory. */
     a.width = a.channels % mn_width<Real> == 0 ? mn_width<Real> : 1;
     if (!vectors_fit(a)) a.width = 1;
@@ -330,9 +330,9 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 }
 
 template <typename Real>
-static mn_status accumulate(struct mn_stream *stream, Real *into, const Real *d, int64_t count) {
+static mn_status accumulate(struct mn_device *device, Real *into, const Real *d, int64_t count) {
   constexpr int W = mn_width<Real>;
-  cudaStream_t on = stream->cuda->stream;
+  cudaStream_t on = device->cuda->stream;
   if (mn_aligned(16, into, d))
     accumulate_kernel<Real, W>
         <<<mn_cuda_grid(count, MN_CUDA_THREADS * W), MN_CUDA_THREADS, 0, on>>>(into, d, count);
@@ -343,31 +343,31 @@ static mn_status accumulate(struct mn_stream *stream, Real *into, const Real *d,
 }
 
 template <typename Real>
-static mn_status apply(struct mn_stream *stream, Real *d, int64_t rows, int64_t cols,
+static mn_status apply(struct mn_device *device, Real *d, int64_t rows, int64_t cols,
                        const struct mn_epilogue *epilogue) {
   if (epilogue->kind >= MN_BLOCK && epilogue->kind <= MN_BLOCK_BACKWARD) {
     MN_REQUIRE(rows == epilogue->block->rows && cols == epilogue->block->channels);
-    mn_block_arguments<Real> a = mn_block_arguments_of(stream, d, epilogue);
-    return epilogue->kind == MN_BLOCK        ? block<MN_BLOCK>(stream, a)
-           : epilogue->kind == MN_BLOCK_LOSS ? block<MN_BLOCK_LOSS>(stream, a)
-                                             : block<MN_BLOCK_BACKWARD>(stream, a);
+    mn_block_arguments<Real> a = mn_block_arguments_of(device, d, epilogue);
+    return epilogue->kind == MN_BLOCK        ? block<MN_BLOCK>(device, a)
+           : epilogue->kind == MN_BLOCK_LOSS ? block<MN_BLOCK_LOSS>(device, a)
+                                             : block<MN_BLOCK_BACKWARD>(device, a);
   }
   int64_t count = rows * cols;
   if (epilogue->kind == MN_UPDATE) {
     MN_REQUIRE(rows == epilogue->update->w->rows && cols == epilogue->update->w->cols);
-    return mn_cuda_update(stream, epilogue->update, d, 0, count);
+    return mn_cuda_update(device, epilogue->update, d, 0, count);
   }
   Real *into = static_cast<Real *>(epilogue->into);
   MN_REQUIRE(into && (epilogue->kind == MN_STORE || epilogue->kind == MN_ADD));
-  if (epilogue->kind == MN_ADD) return accumulate(stream, into, d, count);
-  return into == d ? MN_OK : mn_copy_cuda(stream, into, d, (size_t)count * sizeof(Real));
+  if (epilogue->kind == MN_ADD) return accumulate(device, into, d, count);
+  return into == d ? MN_OK : mn_copy_cuda(device, into, d, (size_t)count * sizeof(Real));
 }
 
-extern "C" mn_status mn_epilogue_cuda_fp32(struct mn_stream *stream, void *d, int64_t rows, int64_t cols,
+extern "C" mn_status mn_epilogue_cuda_fp32(struct mn_device *device, void *d, int64_t rows, int64_t cols,
                                            const struct mn_epilogue *epilogue) {
-  return apply(stream, static_cast<float *>(d), rows, cols, epilogue);
+  return apply(device, static_cast<float *>(d), rows, cols, epilogue);
 }
-extern "C" mn_status mn_epilogue_cuda_fp64(struct mn_stream *stream, void *d, int64_t rows, int64_t cols,
+extern "C" mn_status mn_epilogue_cuda_fp64(struct mn_device *device, void *d, int64_t rows, int64_t cols,
                                            const struct mn_epilogue *epilogue) {
-  return apply(stream, static_cast<double *>(d), rows, cols, epilogue);
+  return apply(device, static_cast<double *>(d), rows, cols, epilogue);
 }

@@ -1,7 +1,7 @@
 /* The block's arithmetic on CUDA, written once for every kernel that ends in it: on one element, and on one
  * group of one row that L neighbouring lanes hold in V registers each. Formulas: kernels/block.h.
  *
- * `stages` folds away where the caller passes a constant. Multiply-adds are spelled out, so that the backward
+ * `ops` folds away where the caller passes a constant. Multiply-adds are spelled out, so that the backward
  * finds the same v, to the bit, and so the same side of the kink, as the forward. */
 #ifndef MN_KERNELS_BLOCK_CUH
 #define MN_KERNELS_BLOCK_CUH
@@ -12,17 +12,17 @@ template <typename Real> __device__ __forceinline__ Real mn_standardise(Real z, 
   return (z - mean) * rstd;
 }
 
-/* v of a standardised (without MN_STAGE_NORM: plain) z. */
+/* v of a standardised (without MN_OP_NORM: plain) z. */
 template <typename Real>
-__device__ __forceinline__ Real mn_normalise(unsigned stages, Real standard, Real gamma, Real beta) {
-  return stages & MN_STAGE_NORM ? fma(standard, gamma, beta) : standard;
+__device__ __forceinline__ Real mn_normalise(unsigned ops, Real standard, Real gamma, Real beta) {
+  return ops & MN_OP_NORM ? fma(standard, gamma, beta) : standard;
 }
 
 /* dy/dv, so that y = slope·v and g = slope·dy; at v = 0 the slope's side. Twice the slope is exact, so the
  * sum is the one of two equal terms to the bit. */
-template <typename Real> __device__ __forceinline__ Real mn_steepness(unsigned stages, Real v, Real slope) {
-  const Real sum = stages & MN_STAGE_SUM ? 2 : 1;
-  return !(stages & MN_STAGE_ACTIVATE) || v > 0 ? sum : sum * slope;
+template <typename Real> __device__ __forceinline__ Real mn_steepness(unsigned ops, Real v, Real slope) {
+  const Real sum = ops & MN_OP_SUM ? 2 : 1;
+  return !(ops & MN_OP_ACTIVATE) || v > 0 ? sum : sum * slope;
 }
 
 /* dz, from h = g·gamma and the group's means of h and h·ẑ. */
@@ -77,16 +77,16 @@ __device__ __forceinline__ void mn_group_statistics(const mn_group<V, L, Full, R
   rstd = rsqrt(fma(group.sum(squares), group.inverse, eps));
 }
 
-/* ẑ (without MN_STAGE_NORM: z), y and dy/dv of a group. */
+/* ẑ (without MN_OP_NORM: z), y and dy/dv of a group. */
 template <int V, typename Real>
 __device__ __forceinline__ void
-mn_group_forward(unsigned stages, Real (&standard)[V], Real (&y)[V], Real (&steepness)[V], const Real (&z)[V],
+mn_group_forward(unsigned ops, Real (&standard)[V], Real (&y)[V], Real (&steepness)[V], const Real (&z)[V],
                  Real mean, Real rstd, const Real (&gamma)[V], const Real (&beta)[V], Real slope) {
 #pragma unroll
   for (int i = 0; i < V; i++) {
-    standard[i] = stages & MN_STAGE_NORM ? mn_standardise(z[i], mean, rstd) : z[i];
-    const Real v = mn_normalise(stages, standard[i], gamma[i], beta[i]);
-    steepness[i] = mn_steepness(stages, v, slope);
+    standard[i] = ops & MN_OP_NORM ? mn_standardise(z[i], mean, rstd) : z[i];
+    const Real v = mn_normalise(ops, standard[i], gamma[i], beta[i]);
+    steepness[i] = mn_steepness(ops, v, slope);
     y[i] = steepness[i] * v;
   }
 }
@@ -95,20 +95,20 @@ mn_group_forward(unsigned stages, Real (&standard)[V], Real (&y)[V], Real (&stee
  * group does not have hold dy = 0 and a finite ẑ. */
 template <int V, int L, bool Full, typename Real>
 __device__ __forceinline__ void
-mn_group_backward(const mn_group<V, L, Full, Real> &group, unsigned stages, Real (&d)[V], Real (&sums)[3][V],
+mn_group_backward(const mn_group<V, L, Full, Real> &group, unsigned ops, Real (&d)[V], Real (&sums)[3][V],
                   const Real (&standard)[V], const Real (&steepness)[V], const Real (&gamma)[V], Real rstd) {
   Real m1 = 0, m2 = 0;
 #pragma unroll
   for (int i = 0; i < V; i++) {
     d[i] *= steepness[i];
-    if (!(stages & MN_STAGE_NORM)) continue;
+    if (!(ops & MN_OP_NORM)) continue;
     sums[1][i] = fma(d[i], standard[i], sums[1][i]);
     sums[2][i] += d[i];
     d[i] *= gamma[i];
     m1 += d[i];
     m2 = fma(d[i], standard[i], m2);
   }
-  if (stages & MN_STAGE_NORM) {
+  if (ops & MN_OP_NORM) {
     m1 = group.sum(m1) * group.inverse;
     m2 = group.sum(m2) * group.inverse;
 #pragma unroll

@@ -1,7 +1,7 @@
 /* The epilogues over a matrix that stands in memory: the block forward, forward with loss, backward, and the
  * small ones.
  *
- * Forward, per row and group of D = C/G neighbours (flags of block->stages):
+ * Forward, per row and group of D = C/G neighbours (flags of block->ops):
  *   z = d + bias;  mean = Σz/D;  rstd = 1/√(Σ(z − mean)²/D + eps);  ẑ = (z − mean)·rstd;  v = ẑ·gamma + beta;
  *   y = 2·(v > 0 ? v : slope·v)
  * The variance is centred, never E[z²] − E[z]²; a constant group gives v = beta.
@@ -14,27 +14,20 @@
 
 #include "kernels/loss.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Applies `epilogue` to the matrix d[rows, cols]. d may be epilogue->into, block->z (forward) or
  * block->dz->real (backward): each group of a row is read before it is written. block->z, mean and rstd NULL:
  * nobody reads them later, and they are not saved; a forward without z uses up d. The nonfinite flag is set
  * when a value of the result is not finite. */
-typedef mn_status mn_epilogue_function(struct mn_stream *stream, void *d, int64_t rows, int64_t cols,
+typedef mn_status mn_epilogue_function(struct mn_device *device, void *d, int64_t rows, int64_t cols,
                                        const struct mn_epilogue *epilogue);
 MN_KERNEL(mn_epilogue);
 
 /* Finishes the partial sums of a block's backward: for each of dbias, dgamma, dbeta with sinks[i] not NULL,
  * adds its chunks in order and applies sinks[i] (MN_STORE, MN_ADD or MN_UPDATE) to the vector [C]. The
  * partial sums are used up. `loss`, if not NULL, is summed beside them, as mn_reduce would. */
-typedef mn_status mn_column_sums_function(struct mn_stream *stream, void *sums, int64_t chunks,
+typedef mn_status mn_column_sums_function(struct mn_device *device, void *sums, int64_t chunks,
                                           int64_t channels, const struct mn_epilogue *const sinks[3],
                                           const struct mn_reduction *loss);
 MN_KERNEL(mn_column_sums);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

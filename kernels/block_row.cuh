@@ -7,46 +7,46 @@
 
 /* Any kernel's arguments: struct mn_block with its types, and NULL for what is not to be written. */
 template <typename Real> struct mn_block_arguments {
-  unsigned stages;
+  unsigned ops;
   int64_t rows, channels, groups, width; /* N, C, G, D */
   int64_t tiles;
   int lanes;
   Real inverse, eps, slope, factor; /* 1/D; dy = factor·(y − target) */
   const Real *d, *bias, *gamma, *beta, *target;
   Real *z, *mean, *rstd, *y, *dz, *loss, *sums;
-  mn_half *y_half, *dz_half;
+  mn_bf16 *y_bf16, *dz_bf16;
   int *nonfinite;
 };
 
 /* d: where the product stands; NULL when it is in registers. */
 template <typename Real>
-static mn_block_arguments<Real> mn_block_arguments_of(struct mn_stream *stream, const Real *d,
+static mn_block_arguments<Real> mn_block_arguments_of(struct mn_device *device, const Real *d,
                                                       const struct mn_epilogue *epilogue) {
   const struct mn_block *b = epilogue->block;
   mn_block_arguments<Real> a = {};
-  a.stages = b->stages;
+  a.ops = b->ops;
   a.rows = b->rows, a.channels = b->channels;
-  a.groups = b->stages & MN_STAGE_NORM ? b->groups : 1;
+  a.groups = b->ops & MN_OP_NORM ? b->groups : 1;
   MN_REQUIRE(a.rows > 0 && a.channels > 0 && a.groups > 0 && a.channels % a.groups == 0);
   a.width = a.channels / a.groups;
   a.inverse = 1 / (Real)a.width;
   a.eps = (Real)b->eps, a.slope = (Real)b->slope;
   a.factor = (Real)(2 * b->scale / ((double)b->rows * (double)b->channels));
-  a.nonfinite = stream->nonfinite;
+  a.nonfinite = device->nonfinite;
   a.d = d;
   a.z = static_cast<Real *>(b->z);
-  if (b->stages & MN_STAGE_BIAS) a.bias = static_cast<const Real *>(b->bias);
-  if (b->stages & MN_STAGE_NORM) {
+  if (b->ops & MN_OP_BIAS) a.bias = static_cast<const Real *>(b->bias);
+  if (b->ops & MN_OP_NORM) {
     a.gamma = static_cast<const Real *>(b->gamma), a.beta = static_cast<const Real *>(b->beta);
     a.mean = static_cast<Real *>(b->mean), a.rstd = static_cast<Real *>(b->rstd);
   }
   if (epilogue->kind != MN_BLOCK_BACKWARD && b->y) {
-    a.y = static_cast<Real *>(b->y->real), a.y_half = static_cast<mn_half *>(b->y->half);
-    if (a.y_half) b->y->stale = 0;
+    a.y = static_cast<Real *>(b->y->real), a.y_bf16 = static_cast<mn_bf16 *>(b->y->bf16);
+    if (a.y_bf16) b->y->stale = 0;
   }
   if (epilogue->kind != MN_BLOCK) {
-    a.dz = static_cast<Real *>(b->dz->real), a.dz_half = static_cast<mn_half *>(b->dz->half);
-    if (a.dz_half) b->dz->stale = 0;
+    a.dz = static_cast<Real *>(b->dz->real), a.dz_bf16 = static_cast<mn_bf16 *>(b->dz->bf16);
+    if (a.dz_bf16) b->dz->stale = 0;
     a.sums = static_cast<Real *>(b->sums);
   }
   if (epilogue->kind == MN_BLOCK_LOSS) {
@@ -54,8 +54,7 @@ static mn_block_arguments<Real> mn_block_arguments_of(struct mn_stream *stream, 
     a.loss = static_cast<Real *>(b->loss_parts);
   }
   /* z is written where it is not there already, unless dz is about to take its place. */
-  if (epilogue->kind != MN_BLOCK_BACKWARD &&
-      ((a.z == d && !(b->stages & MN_STAGE_BIAS)) || (a.z && a.z == a.dz)))
+  if (epilogue->kind != MN_BLOCK_BACKWARD && ((a.z == d && !(b->ops & MN_OP_BIAS)) || (a.z && a.z == a.dz)))
     a.z = NULL;
   return a;
 }
@@ -90,14 +89,14 @@ template <int W, int K, int L, bool Full, typename Real> struct mn_lanes_of {
     }
   }
 
-  static __device__ __forceinline__ void store(Real *real, mn_half *half, int64_t at, const Real (&from)[V],
+  static __device__ __forceinline__ void store(Real *real, mn_bf16 *bf16, int64_t at, const Real (&from)[V],
                                                const group &g) {
 #pragma unroll
     for (int k = 0; k < K; k++) {
       Real part[W];
 #pragma unroll
       for (int i = 0; i < W; i++) part[i] = from[k * W + i];
-      if (k * W < g.valid) mn_store_forms<W>(real, half, at + k * count(g) * W, part, W);
+      if (k * W < g.valid) mn_store_forms<W>(real, bf16, at + k * count(g) * W, part, W);
     }
   }
 };
@@ -106,12 +105,12 @@ template <int W, int K, int L, bool Full, typename Real> struct mn_lanes_of {
  * asking, in the place of rows that are not there the first one again (`at` and `statistic` are inside of the
  * matrix in any case), because loads under a condition are waited for at once. */
 template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, int Rows, typename Real>
-static __device__ __forceinline__ void mn_rows_fetch(const mn_block_arguments<Real> &a, unsigned stages,
+static __device__ __forceinline__ void mn_rows_fetch(const mn_block_arguments<Real> &a, unsigned ops,
                                                      const mn_group<W * K, L, Full, Real> &group,
                                                      mn_rows<W * K, Rows, Real> &rows) {
   typedef mn_lanes_of<W, K, L, Full, Real> io;
   if constexpr (Kind == MN_BLOCK) return;
-  const bool reads = Kind == MN_BLOCK_LOSS || stages & (MN_STAGE_NORM | MN_STAGE_ACTIVATE);
+  const bool reads = Kind == MN_BLOCK_LOSS || ops & (MN_OP_NORM | MN_OP_ACTIVATE);
   const Real *from = Kind == MN_BLOCK_LOSS ? a.target : a.z;
 #pragma unroll
   for (int r = 0; r < Rows; r++) {
@@ -125,7 +124,7 @@ static __device__ __forceinline__ void mn_rows_fetch(const mn_block_arguments<Re
       if (reads && r < rows.count) io::load(row.other, from + rows.at + down * a.channels, group);
     }
     row.mean = row.rstd = 0;
-    if (Kind == MN_BLOCK_BACKWARD && (stages & MN_STAGE_NORM)) {
+    if (Kind == MN_BLOCK_BACKWARD && (ops & MN_OP_NORM)) {
       row.mean = a.mean[rows.statistic + down * a.groups];
       row.rstd = a.rstd[rows.statistic + down * a.groups];
     }
@@ -134,7 +133,7 @@ static __device__ __forceinline__ void mn_rows_fetch(const mn_block_arguments<Re
 
 /* All rows' d to a matrix, in the forms that are not NULL. */
 template <int W, int K, int L, bool Full, int Rows, typename Real>
-static __device__ __forceinline__ void mn_rows_store(Real *real, mn_half *half, int64_t channels,
+static __device__ __forceinline__ void mn_rows_store(Real *real, mn_bf16 *bf16, int64_t channels,
                                                      const mn_group<W * K, L, Full, Real> &group,
                                                      const mn_rows<W * K, Rows, Real> &rows) {
   typedef mn_lanes_of<W, K, L, Full, Real> io;
@@ -143,10 +142,10 @@ static __device__ __forceinline__ void mn_rows_store(Real *real, mn_half *half, 
 #pragma unroll
     for (int r = 0; r < Rows; r++)
       if (r < rows.count) io::store(real, NULL, rows.at + r * down, rows.row[r].d, group);
-  if (half)
+  if (bf16)
 #pragma unroll
     for (int r = 0; r < Rows; r++)
-      if (r < rows.count) io::store(NULL, half, rows.at + r * down, rows.row[r].d, group);
+      if (r < rows.count) io::store(NULL, bf16, rows.at + r * down, rows.row[r].d, group);
 }
 
 /* What a group has one of, a row. */
@@ -164,18 +163,18 @@ mn_rows_note(Real *to, int64_t groups, const mn_group<V, L, Full, Real> &group,
  * does, so that none waits for another's sums over the lanes. */
 template <int W, int K, int L, bool Full, int Rows, typename Real>
 static __device__ __forceinline__ void
-mn_rows_forward(const mn_block_arguments<Real> &a, unsigned stages,
-                const mn_group<W * K, L, Full, Real> &group, mn_rows<W * K, Rows, Real> &rows,
-                Real (&standard)[Rows][W * K], Real (&steepness)[Rows][W * K], const Real (&bias)[W * K],
-                const Real (&gamma)[W * K], const Real (&beta)[W * K]) {
+mn_rows_forward(const mn_block_arguments<Real> &a, unsigned ops, const mn_group<W * K, L, Full, Real> &group,
+                mn_rows<W * K, Rows, Real> &rows, Real (&standard)[Rows][W * K],
+                Real (&steepness)[Rows][W * K], const Real (&bias)[W * K], const Real (&gamma)[W * K],
+                const Real (&beta)[W * K]) {
   Real mean[Rows], rstd[Rows];
-  if (stages & MN_STAGE_BIAS)
+  if (ops & MN_OP_BIAS)
 #pragma unroll
     for (int r = 0; r < Rows; r++)
 #pragma unroll
       for (int i = 0; i < W * K; i++) rows.row[r].d[i] += bias[i];
-  mn_rows_store<W, K>(a.z, (mn_half *)NULL, a.channels, group, rows);
-  if (stages & MN_STAGE_NORM) {
+  mn_rows_store<W, K>(a.z, (mn_bf16 *)NULL, a.channels, group, rows);
+  if (ops & MN_OP_NORM) {
 #pragma unroll
     for (int r = 0; r < Rows; r++) {
       mn_group_statistics(group, mean[r], rstd[r], rows.row[r].d, a.eps);
@@ -188,10 +187,9 @@ mn_rows_forward(const mn_block_arguments<Real> &a, unsigned stages,
 #pragma unroll
   for (int r = 0; r < Rows; r++) {
     auto &row = rows.row[r];
-    mn_group_forward(stages, standard[r], row.d, steepness[r], row.d, row.mean, row.rstd, gamma, beta,
-                     a.slope);
+    mn_group_forward(ops, standard[r], row.d, steepness[r], row.d, row.mean, row.rstd, gamma, beta, a.slope);
   }
-  mn_rows_store<W, K>(a.y, a.y_half, a.channels, group, rows);
+  mn_rows_store<W, K>(a.y, a.y_bf16, a.channels, group, rows);
 }
 
 /* The squared error of every row is saved, and d = y becomes dy. Returns 0, or NaN when an error is not
@@ -221,7 +219,7 @@ static __device__ __forceinline__ Real mn_rows_loss(const mn_block_arguments<Rea
 /* From what was fetched to what is saved; sums: what the rows add to the columns of dbias, dgamma, dbeta.
  * Returns 0, or NaN when a value is not finite that the column sums will not show. */
 template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, int Rows, typename Real>
-static __device__ __forceinline__ Real mn_rows_finish(const mn_block_arguments<Real> &a, unsigned stages,
+static __device__ __forceinline__ Real mn_rows_finish(const mn_block_arguments<Real> &a, unsigned ops,
                                                       const mn_group<W * K, L, Full, Real> &group,
                                                       mn_rows<W * K, Rows, Real> &rows,
                                                       const Real (&bias)[W * K], const Real (&gamma)[W * K],
@@ -233,11 +231,11 @@ static __device__ __forceinline__ Real mn_rows_finish(const mn_block_arguments<R
     for (int r = 0; r < Rows; r++) {
       auto &row = rows.row[r];
       Real y[V];
-      mn_group_forward(stages, standard[r], y, steepness[r], row.other, row.mean, row.rstd, gamma, beta,
+      mn_group_forward(ops, standard[r], y, steepness[r], row.other, row.mean, row.rstd, gamma, beta,
                        a.slope);
     }
   } else {
-    mn_rows_forward<W, K>(a, stages, group, rows, standard, steepness, bias, gamma, beta);
+    mn_rows_forward<W, K>(a, ops, group, rows, standard, steepness, bias, gamma, beta);
   }
   if constexpr (Kind == MN_BLOCK) {
 #pragma unroll
@@ -249,9 +247,8 @@ static __device__ __forceinline__ Real mn_rows_finish(const mn_block_arguments<R
     if constexpr (Kind == MN_BLOCK_LOSS) poison = mn_rows_loss(a, group, rows);
 #pragma unroll
     for (int r = 0; r < Rows; r++)
-      mn_group_backward(group, stages, rows.row[r].d, sums, standard[r], steepness[r], gamma,
-                        rows.row[r].rstd);
-    mn_rows_store<W, K>(a.dz, a.dz_half, a.channels, group, rows);
+      mn_group_backward(group, ops, rows.row[r].d, sums, standard[r], steepness[r], gamma, rows.row[r].rstd);
+    mn_rows_store<W, K>(a.dz, a.dz_bf16, a.channels, group, rows);
   }
   return poison;
 }

@@ -1,4 +1,4 @@
-/* A branch is a second stream, of a lower priority, which trades places with the first between begin and
+/* A branch is a second device, of a lower priority, which trades places with the first between begin and
  * join.
  */
 #include "kernels/branch.h"
@@ -7,20 +7,20 @@
 
 #include "kernels/cuda.cuh"
 
-extern "C" mn_status mn_branch_fork_cuda(struct mn_stream *stream) {
-  struct mn_cuda *cuda = stream->cuda;
+extern "C" mn_status mn_branch_fork_cuda(struct mn_device *device) {
+  struct mn_cuda *cuda = device->cuda;
   MN_CUDA_TRY(cudaEventRecord(cuda->forked, cuda->stream));
   MN_CUDA_TRY(cudaStreamWaitEvent(cuda->branch, cuda->forked, 0));
   return MN_OK;
 }
 
-extern "C" mn_status mn_branch_begin_cuda(struct mn_stream *stream) {
-  std::swap(stream->cuda->stream, stream->cuda->branch);
+extern "C" mn_status mn_branch_begin_cuda(struct mn_device *device) {
+  std::swap(device->cuda->stream, device->cuda->branch);
   return MN_OK;
 }
 
-extern "C" mn_status mn_branch_join_cuda(struct mn_stream *stream) {
-  struct mn_cuda *cuda = stream->cuda;
+extern "C" mn_status mn_branch_join_cuda(struct mn_device *device) {
+  struct mn_cuda *cuda = device->cuda;
   std::swap(cuda->stream, cuda->branch);
   MN_CUDA_TRY(cudaEventRecord(cuda->joined, cuda->branch));
   MN_CUDA_TRY(cudaStreamWaitEvent(cuda->stream, cuda->joined, 0));

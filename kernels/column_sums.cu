@@ -10,7 +10,7 @@
 template <typename Real> struct sink {
   int kind; /* enum mn_epilogue_kind; −1: nowhere */
   Real *into, *momentum;
-  mn_half *half;
+  mn_bf16 *bf16;
   mn_sgd_rule<Real> rule;
 };
 template <typename Real> struct sinks { sink<Real> of[3]; };
@@ -40,7 +40,7 @@ static __device__ void sum_columns(const Real *sums, int64_t chunks, int64_t cha
     Real w = to.into[column], m = to.momentum ? to.momentum[column] : Real(0);
     mn_sgd_step(to.rule, rate, scale, to.momentum != NULL, sum, w, m);
     if (to.momentum) to.momentum[column] = m;
-    if (to.half) to.half[column] = mn_to_half(w);
+    if (to.bf16) to.bf16[column] = mn_to_bf16(w);
     sum = w;
   }
   to.into[column] = sum;
@@ -60,7 +60,7 @@ static __global__ void __launch_bounds__(1024)
 }
 
 template <typename Real>
-static sink<Real> sink_of(struct mn_stream *stream, int64_t channels, const struct mn_epilogue *epilogue) {
+static sink<Real> sink_of(struct mn_device *device, int64_t channels, const struct mn_epilogue *epilogue) {
   sink<Real> to = {};
   to.kind = epilogue ? (int)epilogue->kind : -1;
   if (!epilogue) return to;
@@ -71,35 +71,35 @@ static sink<Real> sink_of(struct mn_stream *stream, int64_t channels, const stru
     MN_REQUIRE(update->w->rows * update->w->cols == channels);
     MN_REQUIRE(update->momentum || update->sgd->momentum == 0);
     to.into = static_cast<Real *>(update->w->real);
-    to.half = static_cast<mn_half *>(update->w->half);
+    to.bf16 = static_cast<mn_bf16 *>(update->w->bf16);
     to.momentum = static_cast<Real *>(update->momentum);
-    to.rule = mn_sgd_rule_of<Real>(stream, update->sgd);
+    to.rule = mn_sgd_rule_of<Real>(device, update->sgd);
   }
   MN_REQUIRE(to.into);
   return to;
 }
 
 template <typename Real>
-static mn_status column_sums(struct mn_stream *stream, void *sums, int64_t chunks, int64_t channels,
+static mn_status column_sums(struct mn_device *device, void *sums, int64_t chunks, int64_t channels,
                              const struct mn_epilogue *const targets[3], const struct mn_reduction *loss) {
   sinks<Real> all;
-  for (int i = 0; i < 3; i++) all.of[i] = sink_of<Real>(stream, channels, targets[i]);
+  for (int i = 0; i < 3; i++) all.of[i] = sink_of<Real>(device, channels, targets[i]);
   mn_summands<Real> summands = {};
-  if (loss) summands = mn_summands_of<Real>(stream, loss);
+  if (loss) summands = mn_summands_of<Real>(device, loss);
   unsigned grid = mn_cuda_grid(summands.spans + 3 * (int64_t)mn_cuda_grid(channels, 32), 1);
   unsigned threads = chunks <= 64 ? MN_CUDA_THREADS : 1024; /* no fewer: a loss's span wants as many */
-  column_sums_kernel<<<grid, threads, 0, stream->cuda->stream>>>(static_cast<const Real *>(sums), chunks,
+  column_sums_kernel<<<grid, threads, 0, device->cuda->stream>>>(static_cast<const Real *>(sums), chunks,
                                                                  channels, all, summands);
   return mn_cuda_launched("column_sums");
 }
 
-extern "C" mn_status mn_column_sums_cuda_fp32(struct mn_stream *stream, void *sums, int64_t chunks,
+extern "C" mn_status mn_column_sums_cuda_fp32(struct mn_device *device, void *sums, int64_t chunks,
                                               int64_t channels, const struct mn_epilogue *const targets[3],
                                               const struct mn_reduction *loss) {
-  return column_sums<float>(stream, sums, chunks, channels, targets, loss);
+  return column_sums<float>(device, sums, chunks, channels, targets, loss);
 }
-extern "C" mn_status mn_column_sums_cuda_fp64(struct mn_stream *stream, void *sums, int64_t chunks,
+extern "C" mn_status mn_column_sums_cuda_fp64(struct mn_device *device, void *sums, int64_t chunks,
                                               int64_t channels, const struct mn_epilogue *const targets[3],
                                               const struct mn_reduction *loss) {
-  return column_sums<double>(stream, sums, chunks, channels, targets, loss);
+  return column_sums<double>(device, sums, chunks, channels, targets, loss);
 }

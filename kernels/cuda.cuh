@@ -1,4 +1,4 @@
-/* What the CUDA files share: the state behind a stream, errors turned into a mn_status, and the vectors of a
+/* What the CUDA files share: the state behind a device, errors turned into a mn_status, and the vectors of a
  * few reals that memory is read and written in. Included by .cu files alone. */
 #ifndef MN_KERNELS_CUDA_CUH
 #define MN_KERNELS_CUDA_CUH
@@ -34,7 +34,7 @@ constexpr size_t MN_CUDA_WORKSPACE = size_t(32) << 20;
 constexpr int MN_CUDA_THREADS = 256;
 constexpr unsigned MN_CUDA_WARP = 0xffffffffu;
 
-typedef __nv_bfloat16 mn_half;
+typedef __nv_bfloat16 mn_bf16;
 
 mn_status mn_cuda_failed(cudaError_t error, const char *what);
 mn_status mn_cublas_failed(cublasStatus_t error, const char *what);
@@ -137,34 +137,34 @@ __device__ __forceinline__ void mn_store_some(T *p, const T (&values)[W], int64_
 }
 
 /* To nearest, ties to even; NaN stays NaN. */
-__device__ __forceinline__ mn_half mn_to_half(float x) {
+__device__ __forceinline__ mn_bf16 mn_to_bf16(float x) {
   return __float2bfloat16_rn(x);
 }
-__device__ __forceinline__ mn_half mn_to_half(double x) {
+__device__ __forceinline__ mn_bf16 mn_to_bf16(double x) {
   return __double2bfloat16(x);
 }
 
 template <int W, typename Real>
-__device__ __forceinline__ void mn_to_halves(mn_half (&out)[W], const Real (&values)[W]) {
+__device__ __forceinline__ void mn_to_halves(mn_bf16 (&out)[W], const Real (&values)[W]) {
 #pragma unroll
-  for (int i = 0; i < W; i++) out[i] = mn_to_half(values[i]);
+  for (int i = 0; i < W; i++) out[i] = mn_to_bf16(values[i]);
 }
-template <int W> __device__ __forceinline__ void mn_to_halves(mn_half (&out)[W], const float (&values)[W]) {
+template <int W> __device__ __forceinline__ void mn_to_halves(mn_bf16 (&out)[W], const float (&values)[W]) {
 #pragma unroll
   for (int i = 0; i + 1 < W; i += 2) { /* two in one instruction */
     __nv_bfloat162 pair = __floats2bfloat162_rn(values[i], values[i + 1]);
     out[i] = pair.x, out[i + 1] = pair.y;
   }
-  if constexpr (W % 2 == 1) out[W - 1] = mn_to_half(values[W - 1]);
+  if constexpr (W % 2 == 1) out[W - 1] = mn_to_bf16(values[W - 1]);
 }
 
 /* Both forms of an operand, those that are not NULL. */
 template <int W, typename Real>
-__device__ __forceinline__ void mn_store_forms(Real *real, mn_half *half, int64_t at, const Real (&values)[W],
+__device__ __forceinline__ void mn_store_forms(Real *real, mn_bf16 *half, int64_t at, const Real (&values)[W],
                                                int64_t n) {
   if (real) mn_store_some<W>(real + at, values, n);
   if (!half) return;
-  mn_half halves[W];
+  mn_bf16 halves[W];
   mn_to_halves<W>(halves, values);
   mn_store_some<W>(half + at, halves, n);
 }

@@ -4,21 +4,14 @@
 
 #include "kernels/types.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* y = a + b, element by element over [rows, cols] of y; y's forms that are not NULL are written. y->real may
  * be a or b. */
-typedef mn_status mn_add_function(struct mn_stream *stream, struct mn_operand *y, const void *a,
+typedef mn_status mn_add_function(struct mn_device *device, struct mn_operand *y, const void *a,
                                   const void *b);
 MN_KERNEL(mn_add);
 
-/* operand->half = operand->real rounded to bfloat16 (nearest, ties to even; NaN stays NaN); clears stale. */
-typedef mn_status mn_round_function(struct mn_stream *stream, struct mn_operand *operand);
+/* operand->bf16 = operand->real rounded to bfloat16 (nearest, ties to even; NaN stays NaN); clears stale. */
+typedef mn_status mn_round_function(struct mn_device *device, struct mn_operand *operand);
 MN_KERNEL(mn_round);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

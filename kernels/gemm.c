@@ -23,15 +23,15 @@ static void product(enum mn_form form, real *d, const real *a, const real *b, in
   CBLAS_GEMM(CblasRowMajor, ta, tb, (int)rows, (int)cols, (int)depth, 1, a, lda, b, ldb, beta, d, (int)cols);
 }
 
-mn_status MN_CPU(mn_gemm)(struct mn_stream *stream, enum mn_form form, const struct mn_operand *a,
+mn_status MN_CPU(mn_gemm)(struct mn_device *device, enum mn_form form, const struct mn_operand *a,
                           const struct mn_operand *b, const struct mn_epilogue *epilogue) {
   int64_t rows = form == MN_TN ? a->cols : a->rows, depth = form == MN_TN ? a->rows : a->cols;
   int64_t cols = form == MN_NT ? b->rows : b->cols;
   MN_REQUIRE(depth == (form == MN_NT ? b->cols : b->rows));
   MN_REQUIRE(rows > 0 && cols > 0 && depth > 0 && rows <= INT_MAX && cols <= INT_MAX && depth <= INT_MAX);
-  int halves = stream->precision == MN_BF16;
-  MN_REQUIRE(!halves || (a->half && b->half && !a->stale && !b->stale));
-  const real *pa = halves ? a->half : a->real, *pb = halves ? b->half : b->real;
+  int halves = device->precision == MN_BF16;
+  MN_REQUIRE(!halves || (a->bf16 && b->bf16 && !a->stale && !b->stale));
+  const real *pa = halves ? a->bf16 : a->real, *pb = halves ? b->bf16 : b->real;
 
   if (epilogue->kind == MN_ADD) {
     product(form, epilogue->into, pa, pb, rows, cols, depth, 1);
@@ -40,11 +40,11 @@ mn_status MN_CPU(mn_gemm)(struct mn_stream *stream, enum mn_form form, const str
   if (epilogue->kind == MN_UPDATE && mn_sgd_by_gemm(epilogue->update->sgd)) {
     const struct mn_update *update = epilogue->update;
     MN_REQUIRE(rows == update->w->rows && cols == update->w->cols);
-    if (*stream->nonfinite) return MN_OK;
+    if (*device->nonfinite) return MN_OK;
     product(form, update->momentum, pa, pb, rows, cols, depth, (real)update->sgd->momentum);
-    MN_CPU(mn_sgd)(stream, update, NULL);
+    MN_CPU(mn_sgd)(device, update, NULL);
     return MN_OK;
   }
   product(form, epilogue->into, pa, pb, rows, cols, depth, 0);
-  return MN_CPU(mn_epilogue)(stream, epilogue->into, rows, cols, epilogue);
+  return MN_CPU(mn_epilogue)(device, epilogue->into, rows, cols, epilogue);
 }

@@ -10,7 +10,7 @@
 #include <algorithm>
 
 #include "kernels/cuda.cuh"
-#include "kernels/gemm_hopper.h"
+#include "kernels/hopper/gemm.h"
 #include "kernels/sgd.cuh"
 
 /* d[rows, cols] = a·b (+ d), all row-major. lda is a's true width: a may be some of its columns. */
@@ -105,7 +105,7 @@ static mn_status ask(struct mn_cuda *cuda, struct mn_plan *plan, cublasLtMatmulP
   return MN_OK;
 }
 
-static mn_status choose(struct mn_stream *stream, struct mn_plan *plan,
+static mn_status choose(struct mn_device *device, struct mn_plan *plan,
                         cublasLtMatmulPreference_t preference) {
   size_t workspace = MN_CUDA_WORKSPACE;
   uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -113,25 +113,25 @@ static mn_status choose(struct mn_stream *stream, struct mn_plan *plan,
                                                      &workspace, sizeof workspace));
   MN_CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                                      &reductions, sizeof reductions));
-  struct mn_cuda *cuda = stream->cuda;
+  struct mn_cuda *cuda = device->cuda;
   MN_TRY(ask(cuda, plan, preference, plan->align_a, plan->align_b, plan->align_d));
   if (plan->found) return MN_OK;
-  uint32_t in = stream->precision == MN_BF16 ? 2 : (uint32_t)stream->real;
-  return ask(cuda, plan, preference, in, in, (uint32_t)stream->real);
+  uint32_t in = device->precision == MN_BF16 ? 2 : (uint32_t)device->real;
+  return ask(cuda, plan, preference, in, in, (uint32_t)device->real);
 }
 
-static mn_status make_plan(struct mn_stream *stream, struct mn_plan *plan) {
-  MN_TRY(describe(plan, stream->precision));
+static mn_status make_plan(struct mn_device *device, struct mn_plan *plan) {
+  MN_TRY(describe(plan, device->precision));
   cublasLtMatmulPreference_t preference;
   MN_CUBLAS_TRY(cublasLtMatmulPreferenceCreate(&preference));
-  mn_status status = choose(stream, plan, preference);
+  mn_status status = choose(device, plan, preference);
   (void)cublasLtMatmulPreferenceDestroy(preference);
   return status;
 }
 
 /* The plan for a product: one made before, or a new one. */
-static mn_status find_plan(struct mn_stream *stream, struct mn_plan **out, const struct product *p) {
-  struct mn_cuda *cuda = stream->cuda;
+static mn_status find_plan(struct mn_device *device, struct mn_plan **out, const struct product *p) {
+  struct mn_cuda *cuda = device->cuda;
   struct mn_plan plan = {};
   plan.form = p->form, plan.accumulate = p->accumulate;
   plan.rows = p->rows, plan.cols = p->cols, plan.depth = p->depth, plan.lda = p->lda;
@@ -152,7 +152,7 @@ static mn_status find_plan(struct mn_stream *stream, struct mn_plan **out, const
     cuda->plans = static_cast<struct mn_plan *>(grown);
     cuda->plan_room = room;
   }
-  mn_status status = make_plan(stream, &plan);
+  mn_status status = make_plan(device, &plan);
   if (status != MN_OK) {
     release_plan(&plan);
     return status;
@@ -162,7 +162,7 @@ static mn_status find_plan(struct mn_stream *stream, struct mn_plan **out, const
   return MN_OK;
 }
 
-static __device__ float widen(mn_half x) {
+static __device__ float widen(mn_bf16 x) {
   return __bfloat162float(x);
 }
 static __device__ float widen(float x) {
@@ -203,43 +203,43 @@ static __global__ void __launch_bounds__(TILE *TILE)
 }
 
 /* In the header of no folder: a test calls it, because only cuBLASLt decides when it runs. */
-extern "C" mn_status mn_cuda_plain_product(struct mn_stream *stream, enum mn_form form, void *d,
+extern "C" mn_status mn_cuda_plain_product(struct mn_device *device, enum mn_form form, void *d,
                                            const void *a, const void *b, int64_t rows, int64_t cols,
                                            int64_t depth, int accumulate);
 
-static mn_status plain(struct mn_stream *stream, const struct product *p) {
+static mn_status plain(struct mn_device *device, const struct product *p) {
   int64_t tiles = (p->cols + TILE - 1) / TILE;
   unsigned grid = mn_cuda_grid(tiles * ((p->rows + TILE - 1) / TILE), 1);
   dim3 threads(TILE, TILE);
-  cudaStream_t on = stream->cuda->stream;
-  if (stream->precision == MN_FP64)
+  cudaStream_t on = device->cuda->stream;
+  if (device->precision == MN_FP64)
     plain_kernel<<<grid, threads, 0, on>>>(static_cast<double *>(p->d), static_cast<const double *>(p->a),
                                            static_cast<const double *>(p->b), *p, tiles);
-  else if (stream->precision == MN_BF16)
-    plain_kernel<<<grid, threads, 0, on>>>(static_cast<float *>(p->d), static_cast<const mn_half *>(p->a),
-                                           static_cast<const mn_half *>(p->b), *p, tiles);
+  else if (device->precision == MN_BF16)
+    plain_kernel<<<grid, threads, 0, on>>>(static_cast<float *>(p->d), static_cast<const mn_bf16 *>(p->a),
+                                           static_cast<const mn_bf16 *>(p->b), *p, tiles);
   else
     plain_kernel<<<grid, threads, 0, on>>>(static_cast<float *>(p->d), static_cast<const float *>(p->a),
                                            static_cast<const float *>(p->b), *p, tiles);
   return mn_cuda_launched("gemm");
 }
 
-extern "C" mn_status mn_cuda_plain_product(struct mn_stream *stream, enum mn_form form, void *d,
+extern "C" mn_status mn_cuda_plain_product(struct mn_device *device, enum mn_form form, void *d,
                                            const void *a, const void *b, int64_t rows, int64_t cols,
                                            int64_t depth, int accumulate) {
   const struct product p = {form, accumulate != 0, rows, cols, depth, form == MN_TN ? rows : depth, a, b, d};
-  return plain(stream, &p);
+  return plain(device, &p);
 }
 
-static mn_status multiply(struct mn_stream *stream, const struct product *p) {
+static mn_status multiply(struct mn_device *device, const struct product *p) {
   struct mn_plan *plan = NULL;
-  MN_TRY(find_plan(stream, &plan, p));
-  if (!plan->found) return plain(stream, p);
+  MN_TRY(find_plan(device, &plan, p));
+  if (!plan->found) return plain(device, p);
   const double one64 = 1, beta64 = p->accumulate;
   const float one32 = 1, beta32 = p->accumulate;
-  bool wide = stream->precision == MN_FP64;
+  bool wide = device->precision == MN_FP64;
   const void *one = wide ? (const void *)&one64 : &one32, *beta = wide ? (const void *)&beta64 : &beta32;
-  struct mn_cuda *cuda = stream->cuda;
+  struct mn_cuda *cuda = device->cuda;
   MN_CUBLAS_TRY(cublasLtMatmul(cuda->blas, plan->operation, one, p->b, plan->a, p->a, plan->b, beta, p->d,
                                plan->d, p->d, plan->d, &plan->algorithm, cuda->workspace, MN_CUDA_WORKSPACE,
                                cuda->stream));
@@ -251,7 +251,7 @@ static mn_status multiply(struct mn_stream *stream, const struct product *p) {
  * momentum (beta = momentum) would read and write as little, but could not be taken back when a value is not
  * finite. */
 template <typename Real>
-static mn_status multiply_and_update(struct mn_stream *stream, const struct product *whole,
+static mn_status multiply_and_update(struct mn_device *device, const struct product *whole,
                                      const struct mn_update *update) {
   const int64_t step = 128; /* whole tiles, and a's alignment stays */
   int64_t most = (int64_t)(MN_CUDA_WORKSPACE / sizeof(Real)) / whole->cols;
@@ -260,16 +260,16 @@ static mn_status multiply_and_update(struct mn_stream *stream, const struct prod
                    (long long)whole->cols, (long long)(MN_CUDA_WORKSPACE / sizeof(Real)));
   int64_t parts = (whole->rows + most - 1) / most, each = (whole->rows + parts - 1) / parts;
   if (most >= step) each = std::min((each + step - 1) / step, most / step) * step;
-  const size_t in = stream->precision == MN_BF16 ? 2 : sizeof(Real);
-  if (!stream->cuda->scratch) MN_CUDA_TRY(cudaMalloc(&stream->cuda->scratch, MN_CUDA_WORKSPACE));
+  const size_t in = device->precision == MN_BF16 ? 2 : sizeof(Real);
+  if (!device->cuda->scratch) MN_CUDA_TRY(cudaMalloc(&device->cuda->scratch, MN_CUDA_WORKSPACE));
   for (int64_t row = 0; row < whole->rows; row += each) {
     struct product part = *whole;
     part.rows = row + each < whole->rows ? each : whole->rows - row;
     part.a =
         static_cast<const char *>(whole->a) + (size_t)(whole->form == MN_TN ? row : row * whole->lda) * in;
-    part.d = stream->cuda->scratch;
-    MN_TRY(multiply(stream, &part));
-    MN_TRY(mn_cuda_update(stream, update, static_cast<const Real *>(part.d), row * whole->cols,
+    part.d = device->cuda->scratch;
+    MN_TRY(multiply(device, &part));
+    MN_TRY(mn_cuda_update(device, update, static_cast<const Real *>(part.d), row * whole->cols,
                           part.rows * whole->cols));
   }
   return MN_OK;
@@ -292,7 +292,7 @@ static void check_epilogue(const struct product *p, const struct mn_epilogue *ep
 }
 
 template <typename Real>
-static mn_status gemm(struct mn_stream *stream, enum mn_form form, const struct mn_operand *a,
+static mn_status gemm(struct mn_device *device, enum mn_form form, const struct mn_operand *a,
                       const struct mn_operand *b, const struct mn_epilogue *epilogue) {
   struct product p = {};
   p.form = form;
@@ -302,32 +302,32 @@ static mn_status gemm(struct mn_stream *stream, enum mn_form form, const struct 
   p.lda = a->cols;
   MN_REQUIRE(p.depth == (form == MN_NT ? b->cols : b->rows));
   MN_REQUIRE(p.rows > 0 && p.cols > 0 && p.depth > 0);
-  bool halves = stream->precision == MN_BF16;
+  bool halves = device->precision == MN_BF16;
   MN_REQUIRE(!halves || (!a->stale && !b->stale));
-  p.a = halves ? a->half : a->real;
-  p.b = halves ? b->half : b->real;
+  p.a = halves ? a->bf16 : a->real;
+  p.b = halves ? b->bf16 : b->real;
   MN_REQUIRE(p.a && p.b);
   check_epilogue(&p, epilogue);
   const struct mn_hopper_product ours = {form, p.rows, p.cols, p.depth, p.a, p.b};
-  if (mn_hopper_fits(stream, &ours, epilogue)) return mn_hopper_gemm(stream, &ours, epilogue);
+  if (mn_hopper_fits(device, &ours, epilogue)) return mn_hopper_gemm(device, &ours, epilogue);
   if (epilogue->kind == MN_UPDATE && !epilogue->into)
-    return multiply_and_update<Real>(stream, &p, epilogue->update);
+    return multiply_and_update<Real>(device, &p, epilogue->update);
   MN_REQUIRE(epilogue->into);
   p.d = epilogue->into;
   p.accumulate = epilogue->kind == MN_ADD;
-  MN_TRY(multiply(stream, &p));
+  MN_TRY(multiply(device, &p));
   if (epilogue->kind == MN_STORE || epilogue->kind == MN_ADD) return MN_OK;
-  return sizeof(Real) == 8 ? mn_epilogue_cuda_fp64(stream, p.d, p.rows, p.cols, epilogue)
-                           : mn_epilogue_cuda_fp32(stream, p.d, p.rows, p.cols, epilogue);
+  return sizeof(Real) == 8 ? mn_epilogue_cuda_fp64(device, p.d, p.rows, p.cols, epilogue)
+                           : mn_epilogue_cuda_fp32(device, p.d, p.rows, p.cols, epilogue);
 }
 
-extern "C" mn_status mn_gemm_cuda_fp32(struct mn_stream *stream, enum mn_form form,
+extern "C" mn_status mn_gemm_cuda_fp32(struct mn_device *device, enum mn_form form,
                                        const struct mn_operand *a, const struct mn_operand *b,
                                        const struct mn_epilogue *epilogue) {
-  return gemm<float>(stream, form, a, b, epilogue);
+  return gemm<float>(device, form, a, b, epilogue);
 }
-extern "C" mn_status mn_gemm_cuda_fp64(struct mn_stream *stream, enum mn_form form,
+extern "C" mn_status mn_gemm_cuda_fp64(struct mn_device *device, enum mn_form form,
                                        const struct mn_operand *a, const struct mn_operand *b,
                                        const struct mn_epilogue *epilogue) {
-  return gemm<double>(stream, form, a, b, epilogue);
+  return gemm<double>(device, form, a, b, epilogue);
 }

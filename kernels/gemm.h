@@ -4,26 +4,19 @@
 
 #include "kernels/types.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum mn_form {
   MN_NT, /* d[rows, cols] = a[rows, depth] · b[cols, depth]ᵀ    the forward:  z  = x·Wᵀ  */
   MN_NN, /* d[rows, cols] = a[rows, depth] · b[depth, cols]     backward:     dx = dz·W  */
   MN_TN, /* d[rows, cols] = a[depth, rows]ᵀ · b[depth, cols]    backward:     dW = dzᵀ·x */
 };
 
-/* d = a·b in `form`, and `epilogue` applied to d. Sizes are the operands'. In MN_BF16 the half forms are
+/* d = a·b in `form`, and `epilogue` applied to d. Sizes are the operands'. In MN_BF16 the bf16 forms are
  * read, which must not be stale; in every other precision the real ones. A MN_BLOCK… epilogue's block is
  * [rows, cols] = [N, C]. On Hopper GPUs MN_BF16 runs in a GEMM of our own where that suits; else in
  * libraries: OpenBLAS; cuBLASLt, the heuristic's first algorithm for a fixed workspace, split-K only with a
  * reduction of fixed order. MN_LIBRARY when the library refuses. */
-typedef mn_status mn_gemm_function(struct mn_stream *stream, enum mn_form form, const struct mn_operand *a,
+typedef mn_status mn_gemm_function(struct mn_device *device, enum mn_form form, const struct mn_operand *a,
                                    const struct mn_operand *b, const struct mn_epilogue *epilogue);
 MN_KERNEL(mn_gemm);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

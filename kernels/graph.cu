@@ -1,4 +1,4 @@
-/* CUDA graphs, captured from the stream. */
+/* CUDA graphs, captured from the device. */
 #include "kernels/graph.h"
 
 #include <new>
@@ -10,15 +10,15 @@ struct mn_graph {
 };
 
 /* Thread-local: another thread's allocations do not spoil the capture. */
-extern "C" mn_status mn_graph_begin_cuda(struct mn_stream *stream) {
-  MN_CUDA_TRY(cudaStreamBeginCapture(stream->cuda->stream, cudaStreamCaptureModeThreadLocal));
+extern "C" mn_status mn_graph_begin_cuda(struct mn_device *device) {
+  MN_CUDA_TRY(cudaStreamBeginCapture(device->cuda->stream, cudaStreamCaptureModeThreadLocal));
   return MN_OK;
 }
 
-extern "C" mn_status mn_graph_end_cuda(struct mn_stream *stream, struct mn_graph **out) {
+extern "C" mn_status mn_graph_end_cuda(struct mn_device *device, struct mn_graph **out) {
   *out = NULL;
   cudaGraph_t captured = NULL;
-  MN_CUDA_TRY(cudaStreamEndCapture(stream->cuda->stream, &captured));
+  MN_CUDA_TRY(cudaStreamEndCapture(device->cuda->stream, &captured));
   cudaGraphExec_t executable;
   cudaError_t error = cudaGraphInstantiate(&executable, captured, 0);
   (void)cudaGraphDestroy(captured);
@@ -29,13 +29,13 @@ extern "C" mn_status mn_graph_end_cuda(struct mn_stream *stream, struct mn_graph
   return mn_fail(MN_NO_MEMORY, "no memory for a graph");
 }
 
-extern "C" mn_status mn_graph_launch_cuda(struct mn_stream *stream, struct mn_graph *graph) {
-  MN_CUDA_TRY(cudaGraphLaunch(graph->executable, stream->cuda->stream));
+extern "C" mn_status mn_graph_launch_cuda(struct mn_device *device, struct mn_graph *graph) {
+  MN_CUDA_TRY(cudaGraphLaunch(graph->executable, device->cuda->stream));
   return MN_OK;
 }
 
-extern "C" void mn_graph_free_cuda(struct mn_stream *stream, struct mn_graph *graph) {
-  (void)stream;
+extern "C" void mn_graph_free_cuda(struct mn_device *device, struct mn_graph *graph) {
+  (void)device;
   if (!graph) return;
   (void)cudaGraphExecDestroy(graph->executable);
   delete graph;

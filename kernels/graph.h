@@ -6,28 +6,21 @@
 
 #include "kernels/types.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct mn_graph;
 
-/* From begin to end, what is given to the stream is recorded and not run: kernels and device-to-device copies
+/* From begin to end, what is given to the device is recorded and not run: kernels and device-to-device copies
  * only, on memory that stays where it is, and each run once before, so that libraries have made their
  * choices. end gives the graph, the caller's for mn_graph_free, and is to be called whatever happened since
  * begin. */
-typedef mn_status mn_graph_begin_function(struct mn_stream *stream);
-typedef mn_status mn_graph_end_function(struct mn_stream *stream, struct mn_graph **out);
-/* Runs what was recorded, in order with the rest of the stream's work. */
-typedef mn_status mn_graph_launch_function(struct mn_stream *stream, struct mn_graph *graph);
-typedef void mn_graph_free_function(struct mn_stream *stream, struct mn_graph *graph); /* NULL is fine */
+typedef mn_status mn_graph_begin_function(struct mn_device *device);
+typedef mn_status mn_graph_end_function(struct mn_device *device, struct mn_graph **out);
+/* Runs what was recorded, in order with the rest of the device's work. */
+typedef mn_status mn_graph_launch_function(struct mn_device *device, struct mn_graph *graph);
+typedef void mn_graph_free_function(struct mn_device *device, struct mn_graph *graph); /* NULL is fine */
 
-extern mn_graph_begin_function mn_graph_begin_cuda;
-extern mn_graph_end_function mn_graph_end_cuda;
-extern mn_graph_launch_function mn_graph_launch_cuda;
-extern mn_graph_free_function mn_graph_free_cuda;
+MN_C mn_graph_begin_function mn_graph_begin_cuda;
+MN_C mn_graph_end_function mn_graph_end_cuda;
+MN_C mn_graph_launch_function mn_graph_launch_cuda;
+MN_C mn_graph_free_function mn_graph_free_cuda;
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -6,9 +6,9 @@
 #include "kernels/kernels.h"
 #include "kernels/real.h"
 
-mn_status MN_CPU(mn_mse)(struct mn_stream *stream, void *parts, const void *y, const void *target,
+mn_status MN_CPU(mn_mse)(struct mn_device *device, void *parts, const void *y, const void *target,
                          int64_t rows, int64_t cols) {
-  (void)stream;
+  (void)device;
 #pragma omp parallel for schedule(static) if (rows * cols > MN_PARALLEL_FROM)
   for (int64_t n = 0; n < rows; n++) {
     const real *a = (const real *)y + n * cols, *t = (const real *)target + n * cols;
@@ -19,9 +19,9 @@ mn_status MN_CPU(mn_mse)(struct mn_stream *stream, void *parts, const void *y, c
   return MN_OK;
 }
 
-mn_status MN_CPU(mn_mse_gradient)(struct mn_stream *stream, void *dy, const void *y, const void *target,
+mn_status MN_CPU(mn_mse_gradient)(struct mn_device *device, void *dy, const void *y, const void *target,
                                   int64_t rows, int64_t cols, double scale, int add) {
-  (void)stream;
+  (void)device;
   const real *a = y, *t = target, factor = (real)(2 * scale / ((double)rows * (double)cols));
 #pragma omp parallel for schedule(static) if (rows * cols > MN_PARALLEL_FROM)
   for (int64_t i = 0; i < rows * cols; i++)
@@ -39,9 +39,9 @@ static real softmax_sum(const real *y, int64_t cols, int64_t *largest) {
   return sum;
 }
 
-mn_status MN_CPU(mn_cross_entropy)(struct mn_stream *stream, void *parts, void *correct, const void *y,
+mn_status MN_CPU(mn_cross_entropy)(struct mn_device *device, void *parts, void *correct, const void *y,
                                    const int32_t *labels, int64_t rows, int64_t cols) {
-  (void)stream;
+  (void)device;
 #pragma omp parallel for schedule(static) if (rows * cols > MN_PARALLEL_FROM)
   for (int64_t n = 0; n < rows; n++) {
     const real *a = (const real *)y + n * cols;
@@ -53,10 +53,10 @@ mn_status MN_CPU(mn_cross_entropy)(struct mn_stream *stream, void *parts, void *
   return MN_OK;
 }
 
-mn_status MN_CPU(mn_cross_entropy_gradient)(struct mn_stream *stream, void *dy, const void *y,
+mn_status MN_CPU(mn_cross_entropy_gradient)(struct mn_device *device, void *dy, const void *y,
                                             const int32_t *labels, int64_t rows, int64_t cols, double scale,
                                             int add) {
-  (void)stream;
+  (void)device;
   real factor = (real)(scale / (double)rows);
 #pragma omp parallel for schedule(static) if (rows * cols > MN_PARALLEL_FROM)
   for (int64_t n = 0; n < rows; n++) {
@@ -72,9 +72,9 @@ mn_status MN_CPU(mn_cross_entropy_gradient)(struct mn_stream *stream, void *dy, 
   return MN_OK;
 }
 
-mn_status MN_CPU(mn_reduce)(struct mn_stream *stream, double *out, double *scratch, const void *parts,
+mn_status MN_CPU(mn_reduce)(struct mn_device *device, double *out, double *scratch, const void *parts,
                             int64_t count, double factor) {
-  (void)stream;
+  (void)device;
   const real *p = parts;
   int64_t spans = mn_reduce_scratch(count);
 #pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)

@@ -114,27 +114,27 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 }
 
 template <typename Real>
-static mn_status mse(struct mn_stream *stream, void *parts, const void *y, const void *target, int64_t rows,
+static mn_status mse(struct mn_device *device, void *parts, const void *y, const void *target, int64_t rows,
                      int64_t cols) {
   Real *to = static_cast<Real *>(parts);
   const Real *a = static_cast<const Real *>(y), *t = static_cast<const Real *>(target);
   if (cols < LONG_ROW)
-    mse_kernel<32><<<mn_cuda_grid(rows, MN_CUDA_THREADS / 32), MN_CUDA_THREADS, 0, stream->cuda->stream>>>(
+    mse_kernel<32><<<mn_cuda_grid(rows, MN_CUDA_THREADS / 32), MN_CUDA_THREADS, 0, device->cuda->stream>>>(
         to, a, t, rows, cols);
   else
     mse_kernel<MN_CUDA_THREADS>
-        <<<mn_cuda_grid(rows, 1), MN_CUDA_THREADS, 0, stream->cuda->stream>>>(to, a, t, rows, cols);
+        <<<mn_cuda_grid(rows, 1), MN_CUDA_THREADS, 0, device->cuda->stream>>>(to, a, t, rows, cols);
   return mn_cuda_launched("mse");
 }
 
 template <typename Real>
-static mn_status mse_gradient(struct mn_stream *stream, void *dy, const void *y, const void *target,
+static mn_status mse_gradient(struct mn_device *device, void *dy, const void *y, const void *target,
                               int64_t rows, int64_t cols, double scale, int add) {
   Real *to = static_cast<Real *>(dy), factor = (Real)(2 * scale / ((double)rows * (double)cols));
   const Real *a = static_cast<const Real *>(y), *t = static_cast<const Real *>(target);
   constexpr int W = mn_width<Real>;
   int64_t count = rows * cols;
-  cudaStream_t on = stream->cuda->stream;
+  cudaStream_t on = device->cuda->stream;
   if (mn_aligned(16, to, a, t))
     mse_gradient_kernel<Real, W>
         <<<mn_cuda_grid(count, MN_CUDA_THREADS * W), MN_CUDA_THREADS, 0, on>>>(to, a, t, count, factor, add);
@@ -145,11 +145,11 @@ static mn_status mse_gradient(struct mn_stream *stream, void *dy, const void *y,
 }
 
 template <typename Real>
-static mn_status cross_entropy(struct mn_stream *stream, void *parts, void *correct, const void *y,
+static mn_status cross_entropy(struct mn_device *device, void *parts, void *correct, const void *y,
                                const int32_t *labels, int64_t rows, int64_t cols) {
   Real *to = static_cast<Real *>(parts), *hit = static_cast<Real *>(correct);
   const Real *a = static_cast<const Real *>(y);
-  cudaStream_t on = stream->cuda->stream;
+  cudaStream_t on = device->cuda->stream;
   if (cols < LONG_ROW)
     cross_entropy_kernel<32><<<mn_cuda_grid(rows, MN_CUDA_THREADS / 32), MN_CUDA_THREADS, 0, on>>>(
         to, hit, a, labels, rows, cols);
@@ -160,12 +160,12 @@ static mn_status cross_entropy(struct mn_stream *stream, void *parts, void *corr
 }
 
 template <typename Real>
-static mn_status cross_entropy_gradient(struct mn_stream *stream, void *dy, const void *y,
+static mn_status cross_entropy_gradient(struct mn_device *device, void *dy, const void *y,
                                         const int32_t *labels, int64_t rows, int64_t cols, double scale,
                                         int add) {
   Real *to = static_cast<Real *>(dy), factor = (Real)(scale / (double)rows);
   const Real *a = static_cast<const Real *>(y);
-  cudaStream_t on = stream->cuda->stream;
+  cudaStream_t on = device->cuda->stream;
   if (cols < LONG_ROW)
     cross_entropy_gradient_kernel<32><<<mn_cuda_grid(rows, MN_CUDA_THREADS / 32), MN_CUDA_THREADS, 0, on>>>(
         to, a, labels, rows, cols, factor, add);
@@ -176,28 +176,28 @@ static mn_status cross_entropy_gradient(struct mn_stream *stream, void *dy, cons
 }
 
 #define ENTRIES(Real, suffix)                                                                                \
-  extern "C" mn_status mn_mse_cuda_##suffix(struct mn_stream *stream, void *parts, const void *y,            \
+  extern "C" mn_status mn_mse_cuda_##suffix(struct mn_device *device, void *parts, const void *y,            \
                                             const void *target, int64_t rows, int64_t cols) {                \
-    return mse<Real>(stream, parts, y, target, rows, cols);                                                  \
+    return mse<Real>(device, parts, y, target, rows, cols);                                                  \
   }                                                                                                          \
-  extern "C" mn_status mn_mse_gradient_cuda_##suffix(struct mn_stream *stream, void *dy, const void *y,      \
+  extern "C" mn_status mn_mse_gradient_cuda_##suffix(struct mn_device *device, void *dy, const void *y,      \
                                                      const void *target, int64_t rows, int64_t cols,         \
                                                      double scale, int add) {                                \
-    return mse_gradient<Real>(stream, dy, y, target, rows, cols, scale, add);                                \
+    return mse_gradient<Real>(device, dy, y, target, rows, cols, scale, add);                                \
   }                                                                                                          \
-  extern "C" mn_status mn_cross_entropy_cuda_##suffix(struct mn_stream *stream, void *parts, void *correct,  \
+  extern "C" mn_status mn_cross_entropy_cuda_##suffix(struct mn_device *device, void *parts, void *correct,  \
                                                       const void *y, const int32_t *labels, int64_t rows,    \
                                                       int64_t cols) {                                        \
-    return cross_entropy<Real>(stream, parts, correct, y, labels, rows, cols);                               \
+    return cross_entropy<Real>(device, parts, correct, y, labels, rows, cols);                               \
   }                                                                                                          \
   extern "C" mn_status mn_cross_entropy_gradient_cuda_##suffix(                                              \
-      struct mn_stream *stream, void *dy, const void *y, const int32_t *labels, int64_t rows, int64_t cols,  \
+      struct mn_device *device, void *dy, const void *y, const int32_t *labels, int64_t rows, int64_t cols,  \
       double scale, int add) {                                                                               \
-    return cross_entropy_gradient<Real>(stream, dy, y, labels, rows, cols, scale, add);                      \
+    return cross_entropy_gradient<Real>(device, dy, y, labels, rows, cols, scale, add);                      \
   }                                                                                                          \
-  extern "C" mn_status mn_reduce_cuda_##suffix(struct mn_stream *stream, double *out, double *scratch,       \
+  extern "C" mn_status mn_reduce_cuda_##suffix(struct mn_device *device, double *out, double *scratch,       \
                                                const void *parts, int64_t count, double factor) {            \
-    return mn_cuda_reduce<false, Real>(stream, out, scratch, parts, count, factor);                          \
+    return mn_cuda_reduce<false, Real>(device, out, scratch, parts, count, factor);                          \
   }
 
 ENTRIES(float, fp32)

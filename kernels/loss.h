@@ -4,17 +4,13 @@
 
 #include "kernels/types.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* parts[n] = Σ over k of (y − target)², for the N rows of y[N, K]. The loss is reduce(parts)/(N·K). */
-typedef mn_status mn_mse_function(struct mn_stream *stream, void *parts, const void *y, const void *target,
+typedef mn_status mn_mse_function(struct mn_device *device, void *parts, const void *y, const void *target,
                                   int64_t rows, int64_t cols);
 MN_KERNEL(mn_mse);
 
 /* dy = (add ? dy : 0) + scale·2·(y − target)/(N·K). */
-typedef mn_status mn_mse_gradient_function(struct mn_stream *stream, void *dy, const void *y,
+typedef mn_status mn_mse_gradient_function(struct mn_device *device, void *dy, const void *y,
                                            const void *target, int64_t rows, int64_t cols, double scale,
                                            int add);
 MN_KERNEL(mn_mse_gradient);
@@ -22,23 +18,23 @@ MN_KERNEL(mn_mse_gradient);
 /* parts[n] = log Σ exp(y[n]) − y[n, label], taken from the row's maximum; correct[n] = 1 where the first
  * largest of y[n] is at the label, else 0. labels int32 [N], each in 0 … K−1 (checked where they are read
  * from a file). */
-typedef mn_status mn_cross_entropy_function(struct mn_stream *stream, void *parts, void *correct,
+typedef mn_status mn_cross_entropy_function(struct mn_device *device, void *parts, void *correct,
                                             const void *y, const int32_t *labels, int64_t rows, int64_t cols);
 MN_KERNEL(mn_cross_entropy);
 
 /* dy = (add ? dy : 0) + scale·(softmax(y) − onehot(label))/N. */
-typedef mn_status mn_cross_entropy_gradient_function(struct mn_stream *stream, void *dy, const void *y,
+typedef mn_status mn_cross_entropy_gradient_function(struct mn_device *device, void *dy, const void *y,
                                                      const int32_t *labels, int64_t rows, int64_t cols,
                                                      double scale, int add);
 MN_KERNEL(mn_cross_entropy_gradient);
 
 /* *out = factor·Σ parts[0 … count), added in double, in a fixed order: 4096 at a time, then those sums.
- * `out`, one double, and `scratch`, mn_reduce_scratch(count) doubles, are in the stream's memory. */
+ * `out`, one double, and `scratch`, mn_reduce_scratch(count) doubles, are in the device's memory. */
 enum { MN_REDUCE_SPAN = 4096 };
 static inline int64_t mn_reduce_scratch(int64_t count) {
   return (count + MN_REDUCE_SPAN - 1) / MN_REDUCE_SPAN;
 }
-typedef mn_status mn_reduce_function(struct mn_stream *stream, double *out, double *scratch,
+typedef mn_status mn_reduce_function(struct mn_device *device, double *out, double *scratch,
                                      const void *parts, int64_t count, double factor);
 MN_KERNEL(mn_reduce);
 
@@ -50,7 +46,4 @@ struct mn_reduction {
   double factor;
 };
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -8,8 +8,8 @@
 
 #include "kernels/kernels.h"
 
-mn_status mn_allocate_cpu(struct mn_stream *stream, void **out, size_t bytes) {
-  (void)stream;
+mn_status mn_allocate_cpu(struct mn_device *device, void **out, size_t bytes) {
+  (void)device;
   *out = NULL;
   if (posix_memalign(out, 256, bytes) != 0)
     return mn_fail(MN_NO_MEMORY, "no %.1f MiB of memory left; smaller --batch or --hidden would need less",
@@ -17,54 +17,54 @@ mn_status mn_allocate_cpu(struct mn_stream *stream, void **out, size_t bytes) {
   return MN_OK;
 }
 
-void mn_release_cpu(struct mn_stream *stream, void *memory) {
-  (void)stream;
+void mn_release_cpu(struct mn_device *device, void *memory) {
+  (void)device;
   free(memory);
 }
 
-mn_status mn_allocate_host_cpu(struct mn_stream *stream, void **out, size_t bytes) {
-  return mn_allocate_cpu(stream, out, bytes);
+mn_status mn_allocate_host_cpu(struct mn_device *device, void **out, size_t bytes) {
+  return mn_allocate_cpu(device, out, bytes);
 }
 
-void mn_release_host_cpu(struct mn_stream *stream, void *memory) {
-  mn_release_cpu(stream, memory);
+void mn_release_host_cpu(struct mn_device *device, void *memory) {
+  mn_release_cpu(device, memory);
 }
 
-mn_status mn_upload_cpu(struct mn_stream *stream, void *to, const void *from, size_t bytes) {
-  (void)stream;
+mn_status mn_upload_cpu(struct mn_device *device, void *to, const void *from, size_t bytes) {
+  (void)device;
   memcpy(to, from, bytes);
   return MN_OK;
 }
 
-mn_status mn_download_cpu(struct mn_stream *stream, void *to, const void *from, size_t bytes) {
-  return mn_upload_cpu(stream, to, from, bytes);
+mn_status mn_download_cpu(struct mn_device *device, void *to, const void *from, size_t bytes) {
+  return mn_upload_cpu(device, to, from, bytes);
 }
 
-mn_status mn_copy_cpu(struct mn_stream *stream, void *to, const void *from, size_t bytes) {
-  return mn_upload_cpu(stream, to, from, bytes);
+mn_status mn_copy_cpu(struct mn_device *device, void *to, const void *from, size_t bytes) {
+  return mn_upload_cpu(device, to, from, bytes);
 }
 
-mn_status mn_zero_cpu(struct mn_stream *stream, void *memory, size_t bytes) {
-  (void)stream;
+mn_status mn_zero_cpu(struct mn_device *device, void *memory, size_t bytes) {
+  (void)device;
   memset(memory, 0, bytes);
   return MN_OK;
 }
 
-mn_status mn_synchronize_cpu(struct mn_stream *stream) {
-  (void)stream;
+mn_status mn_synchronize_cpu(struct mn_device *device) {
+  (void)device;
   return MN_OK;
 }
 
-mn_status mn_mark_cpu(struct mn_stream *stream, int which) {
+mn_status mn_mark_cpu(struct mn_device *device, int which) {
   MN_REQUIRE(which == 0 || which == 1);
   struct timespec now;
   if (clock_gettime(CLOCK_MONOTONIC, &now) != 0)
     return mn_fail(MN_LIBRARY, "clock_gettime: %s", strerror(errno));
-  stream->marks[which] = (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+  device->marks[which] = (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
   return MN_OK;
 }
 
-mn_status mn_elapsed_cpu(struct mn_stream *stream, double *milliseconds) {
-  *milliseconds = stream->marks[1] - stream->marks[0];
+mn_status mn_elapsed_cpu(struct mn_device *device, double *milliseconds) {
+  *milliseconds = device->marks[1] - device->marks[0];
   return MN_OK;
 }

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* The four words 4·quad … 4·quad + 3 of a stream (kernels/random.h). */
-void mn_philox(uint64_t seed, uint32_t which, uint64_t quad, uint32_t words[4]);
+/* The four words 4·quad … 4·quad + 3 of a sequence (kernels/random.h). */
+void mn_philox(uint64_t seed, uint32_t sequence, uint64_t quad, uint32_t words[4]);
 
 #endif

@@ -5,14 +5,14 @@
 #include "kernels/philox.h"
 #include "kernels/real.h"
 
-mn_status MN_CPU(mn_uniform)(struct mn_stream *stream, void *out, int64_t count, uint64_t seed,
-                             uint32_t which, uint64_t first, double bound) {
-  (void)stream;
+mn_status MN_CPU(mn_uniform)(struct mn_device *device, void *out, int64_t count, uint64_t seed,
+                             uint32_t sequence, uint64_t first, double bound) {
+  (void)device;
   uint64_t last = first + (uint64_t)count;
 #pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
   for (uint64_t quad = first / 4; quad < (last + 3) / 4; quad++) {
     uint32_t words[4];
-    mn_philox(seed, which, quad, words);
+    mn_philox(seed, sequence, quad, words);
     for (uint64_t i = 4 * quad; i < 4 * quad + 4; i++) {
       if (i < first || i >= last) continue;
       real t = (real)(words[i % 4] >> 8) * (real)0x1p-23 - 1; /* exact: 24 bits */

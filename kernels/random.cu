@@ -12,12 +12,12 @@ template <typename Real> static __device__ Real uniform_of(unsigned word, Real b
   return bound * t;
 }
 
-/* Quad q of the stream is out[4q − first …): whole and aligned where W is 4, else element by element. */
+/* Quad q of the sequence is out[4q − first …): whole and aligned where W is 4, else element by element. */
 template <typename Real, int W>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    uniform_kernel(Real *out, int64_t count, uint64_t seed, uint32_t which, uint64_t first, Real bound) {
+    uniform_kernel(Real *out, int64_t count, uint64_t seed, uint32_t sequence, uint64_t first, Real bound) {
   uint64_t quad = first / 4 + (uint64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x;
-  uint4 counter = make_uint4((unsigned)quad, (unsigned)(quad >> 32), which, 0);
+  uint4 counter = make_uint4((unsigned)quad, (unsigned)(quad >> 32), sequence, 0);
   uint4 words = curand_Philox4x32_10(counter, make_uint2((unsigned)seed, (unsigned)(seed >> 32)));
   Real values[4] = {uniform_of(words.x, bound), uniform_of(words.y, bound), uniform_of(words.z, bound),
                     uniform_of(words.w, bound)};
@@ -32,25 +32,25 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 }
 
 template <typename Real>
-static mn_status uniform(struct mn_stream *stream, void *out, int64_t count, uint64_t seed, uint32_t which,
+static mn_status uniform(struct mn_device *device, void *out, int64_t count, uint64_t seed, uint32_t sequence,
                          uint64_t first, double bound) {
   Real *to = static_cast<Real *>(out);
   int64_t quads = (int64_t)((first + (uint64_t)count + 3) / 4 - first / 4);
   unsigned grid = mn_cuda_grid(quads, MN_CUDA_THREADS);
   if (first % 4 == 0 && mn_aligned(4 * sizeof(Real), to))
     uniform_kernel<Real, 4>
-        <<<grid, MN_CUDA_THREADS, 0, stream->cuda->stream>>>(to, count, seed, which, first, (Real)bound);
+        <<<grid, MN_CUDA_THREADS, 0, device->cuda->stream>>>(to, count, seed, sequence, first, (Real)bound);
   else
     uniform_kernel<Real, 1>
-        <<<grid, MN_CUDA_THREADS, 0, stream->cuda->stream>>>(to, count, seed, which, first, (Real)bound);
+        <<<grid, MN_CUDA_THREADS, 0, device->cuda->stream>>>(to, count, seed, sequence, first, (Real)bound);
   return mn_cuda_launched("uniform");
 }
 
-extern "C" mn_status mn_uniform_cuda_fp32(struct mn_stream *stream, void *out, int64_t count, uint64_t seed,
-                                          uint32_t which, uint64_t first, double bound) {
-  return uniform<float>(stream, out, count, seed, which, first, bound);
+extern "C" mn_status mn_uniform_cuda_fp32(struct mn_device *device, void *out, int64_t count, uint64_t seed,
+                                          uint32_t sequence, uint64_t first, double bound) {
+  return uniform<float>(device, out, count, seed, sequence, first, bound);
 }
-extern "C" mn_status mn_uniform_cuda_fp64(struct mn_stream *stream, void *out, int64_t count, uint64_t seed,
-                                          uint32_t which, uint64_t first, double bound) {
-  return uniform<double>(stream, out, count, seed, which, first, bound);
+extern "C" mn_status mn_uniform_cuda_fp64(struct mn_device *device, void *out, int64_t count, uint64_t seed,
+                                          uint32_t sequence, uint64_t first, double bound) {
+  return uniform<double>(device, out, count, seed, sequence, first, bound);
 }

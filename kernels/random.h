@@ -1,7 +1,7 @@
 /* Random numbers that do not depend on the device: Philox4x32-10 (Salmon et al., SC'11), Random123 on the
  * CPU, cuRAND's device functions on the GPU.
  *
- * Word i of a stream is lane i mod 4 of Philox(counter = {i/4 low, i/4 high, stream, 0}, key = {seed low,
+ * Word i of a sequence is lane i mod 4 of Philox(counter = {i/4 low, i/4 high, sequence, 0}, key = {seed low,
  * seed high}). A word u becomes t = (u >> 8)·2⁻²³ − 1, exact in a float, uniform on [−1, 1); a value is
  * bound·t, rounded once. */
 #ifndef MN_KERNELS_RANDOM_H
@@ -9,20 +9,16 @@
 
 #include "kernels/types.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* out[i] = bound·t(word first + i), 0 ≤ i < count. In fp64 too t has 24 bits, so that the widths agree. */
-typedef mn_status mn_uniform_function(struct mn_stream *stream, void *out, int64_t count, uint64_t seed,
-                                      uint32_t which, uint64_t first, double bound);
+typedef mn_status mn_uniform_function(struct mn_device *device, void *out, int64_t count, uint64_t seed,
+                                      uint32_t sequence, uint64_t first, double bound);
 MN_KERNEL(mn_uniform);
 
-/* Word `index` of a stream, on the host: for shuffles and tests. */
-uint32_t mn_random_word(uint64_t seed, uint32_t which, uint64_t index);
+/* Word `index` of a device, on the host: for shuffles and tests. */
+MN_C uint32_t mn_random_word(uint64_t seed, uint32_t sequence, uint64_t index);
 
-/* Who draws from which stream (the argument `which`): no two users share one. */
-enum mn_random_stream {
+/* Who draws from which sequence: no two users share one. */
+enum mn_random_sequence {
   MN_RANDOM_PARAMETER = 0x10000, /* + the parameter's place in the model */
   MN_RANDOM_ORDER = 0x20000,     /* the order of samples */
   MN_RANDOM_INPUTS = 0x30000,    /* synthetic inputs */
@@ -31,7 +27,4 @@ enum mn_random_stream {
   MN_RANDOM_CHECK = 0x60000,     /* gradient checks and benchmarks */
 };
 
-#ifdef __cplusplus
-}
-#endif
 #endif

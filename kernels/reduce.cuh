@@ -16,10 +16,10 @@ template <typename Real> struct mn_summands {
 };
 
 template <typename Real>
-static inline mn_summands<Real> mn_summands_of(struct mn_stream *stream, const struct mn_reduction *r) {
+static inline mn_summands<Real> mn_summands_of(struct mn_device *device, const struct mn_reduction *r) {
   return {r->out,
           r->scratch,
-          stream->cuda->spans_done,
+          device->cuda->spans_done,
           static_cast<const Real *>(r->parts),
           r->count,
           mn_cuda_grid(r->count, MN_REDUCE_SPAN),
@@ -71,11 +71,11 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS) mn_sum_kernel(const mn
 }
 
 template <bool Square, typename Real>
-static mn_status mn_cuda_reduce(struct mn_stream *stream, double *out, double *scratch, const void *values,
+static mn_status mn_cuda_reduce(struct mn_device *device, double *out, double *scratch, const void *values,
                                 int64_t count, double factor) {
   const struct mn_reduction reduction = {out, scratch, values, count, factor};
-  const mn_summands<Real> s = mn_summands_of<Real>(stream, &reduction);
-  mn_sum_kernel<Square><<<s.spans, MN_CUDA_THREADS, 0, stream->cuda->stream>>>(s);
+  const mn_summands<Real> s = mn_summands_of<Real>(device, &reduction);
+  mn_sum_kernel<Square><<<s.spans, MN_CUDA_THREADS, 0, device->cuda->stream>>>(s);
   return mn_cuda_launched("reduce");
 }
 

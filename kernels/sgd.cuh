@@ -13,8 +13,8 @@ template <typename Real> struct mn_sgd_rule {
 };
 
 template <typename Real>
-static inline mn_sgd_rule<Real> mn_sgd_rule_of(const struct mn_stream *stream, const struct mn_sgd *sgd) {
-  return {sgd->rate,         sgd->scale, stream->nonfinite, (Real)sgd->momentum, (Real)sgd->weight_decay,
+static inline mn_sgd_rule<Real> mn_sgd_rule_of(const struct mn_device *device, const struct mn_sgd *sgd) {
+  return {sgd->rate,         sgd->scale, device->nonfinite, (Real)sgd->momentum, (Real)sgd->weight_decay,
           sgd->nesterov != 0};
 }
 
@@ -33,7 +33,7 @@ __device__ __forceinline__ void mn_sgd_step(const mn_sgd_rule<Real> &rule, Real 
 
 /* The MN_UPDATE epilogue on `count` weights from the one at `offset`, whose gradients stand at d. */
 template <typename Real>
-mn_status mn_cuda_update(struct mn_stream *stream, const struct mn_update *update, const Real *d,
+mn_status mn_cuda_update(struct mn_device *device, const struct mn_update *update, const Real *d,
                          int64_t offset, int64_t count);
 
 #endif

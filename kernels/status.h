@@ -9,9 +9,14 @@
 #ifndef MN_KERNELS_STATUS_H
 #define MN_KERNELS_STATUS_H
 
+/* A function with C linkage, also where a .cu file includes its header; and one that libminnow.so exports,
+ * the public interface: everything else is hidden. */
 #ifdef __cplusplus
-extern "C" {
+#define MN_C extern "C"
+#else
+#define MN_C
 #endif
+#define MN_API MN_C __attribute__((visibility("default")))
 
 typedef enum mn_status {
   MN_OK = 0,
@@ -29,13 +34,13 @@ typedef enum mn_status {
 
 /* Sets the calling thread's message (printf-like: what, its value, and what would do) and returns `status`.
  */
-mn_status mn_fail(mn_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+MN_API mn_status mn_fail(mn_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The calling thread's last message: valid until its next mn_fail; "" before the first. */
-const char *mn_message(void);
+MN_API const char *mn_message(void);
 
 /* Prints file, line and the broken condition to stderr and aborts. */
-void mn_abort(const char *file, int line, const char *condition) __attribute__((noreturn));
+MN_API void mn_abort(const char *file, int line, const char *condition) __attribute__((noreturn));
 
 /* Returns from the calling function, with its status, when `call` fails. */
 #define MN_TRY(call)                                                                                         \
@@ -50,7 +55,4 @@ void mn_abort(const char *file, int line, const char *condition) __attribute__((
     if (!(condition)) mn_abort(__FILE__, __LINE__, #condition);                                              \
   } while (0)
 
-#ifdef __cplusplus
-}
-#endif
 #endif

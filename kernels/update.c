@@ -3,19 +3,19 @@
 
 #include <math.h>
 
-#include "kernels/half.h"
+#include "kernels/bf16.h"
 #include "kernels/kernels.h"
 #include "kernels/real.h"
 #include "kernels/sgd.h"
 
-void MN_CPU(mn_sgd)(struct mn_stream *stream, const struct mn_update *update, const void *gradient) {
-  if (*stream->nonfinite) return;
+void MN_CPU(mn_sgd)(struct mn_device *device, const struct mn_update *update, const void *gradient) {
+  if (*device->nonfinite) return;
   const struct mn_sgd *sgd = update->sgd;
   const real rate = (real)*sgd->rate, scale = sgd->scale ? (real)*sgd->scale : 1;
   const real momentum = (real)sgd->momentum, decay = (real)sgd->weight_decay;
   const real *g = gradient;
   real *w = update->w->real, *m = update->momentum;
-  float *half = update->w->half;
+  float *bf16 = update->w->bf16;
   int64_t count = update->w->rows * update->w->cols;
 #pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
   for (int64_t i = 0; i < count; i++) {
@@ -25,13 +25,13 @@ void MN_CPU(mn_sgd)(struct mn_stream *stream, const struct mn_update *update, co
       step = sgd->nesterov ? at + momentum * m[i] : m[i];
     }
     w[i] -= rate * step;
-    if (half) half[i] = mn_to_bf16((float)w[i]);
+    if (bf16) bf16[i] = mn_to_bf16((float)w[i]);
   }
 }
 
-mn_status MN_CPU(mn_sum_of_squares)(struct mn_stream *stream, double *out, double *scratch,
+mn_status MN_CPU(mn_sum_of_squares)(struct mn_device *device, double *out, double *scratch,
                                     const void *values, int64_t count) {
-  (void)stream;
+  (void)device;
   const real *v = values;
   int64_t spans = mn_reduce_scratch(count);
 #pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
@@ -46,12 +46,12 @@ mn_status MN_CPU(mn_sum_of_squares)(struct mn_stream *stream, double *out, doubl
   return MN_OK;
 }
 
-mn_status MN_CPU(mn_clip)(struct mn_stream *stream, double *scale, const double *squares, int64_t count,
+mn_status MN_CPU(mn_clip)(struct mn_device *device, double *scale, const double *squares, int64_t count,
                           double max_norm) {
   double norm = 0;
   for (int64_t i = 0; i < count; i++) norm += squares[i];
   norm = sqrt(norm);
-  if (!isfinite(norm)) *stream->nonfinite = 1;
+  if (!isfinite(norm)) *device->nonfinite = 1;
   *scale = max_norm / (norm + 1e-6) < 1 ? max_norm / (norm + 1e-6) : 1;
   return MN_OK;
 }

@@ -8,7 +8,7 @@
 /* The flag is read beside the rest and acts on the stores alone, so that a good step does not wait for it. */
 template <typename Real, int W>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    update_kernel(Real *w, mn_half *half, Real *m, const Real *d, int64_t count,
+    update_kernel(Real *w, mn_bf16 *bf16, Real *m, const Real *d, int64_t count,
                   const mn_sgd_rule<Real> rule) {
   int64_t at = ((int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x) * W, n = count - at;
   if (n <= 0) return;
@@ -22,32 +22,32 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
   for (int i = 0; i < W; i++) mn_sgd_step(rule, rate, scale, m != NULL, vd[i], vw[i], vm[i]);
   if (stop) return;
   if (m) mn_store_some<W>(m + at, vm, n);
-  mn_store_forms<W>(w, half, at, vw, n);
+  mn_store_forms<W>(w, bf16, at, vw, n);
 }
 
 template <typename Real>
-mn_status mn_cuda_update(struct mn_stream *stream, const struct mn_update *update, const Real *d,
+mn_status mn_cuda_update(struct mn_device *device, const struct mn_update *update, const Real *d,
                          int64_t offset, int64_t count) {
   const struct mn_sgd *sgd = update->sgd;
   MN_REQUIRE(d && update->w->real && (update->momentum || sgd->momentum == 0));
   Real *w = static_cast<Real *>(update->w->real) + offset;
   Real *m = update->momentum ? static_cast<Real *>(update->momentum) + offset : NULL;
-  mn_half *half = update->w->half ? static_cast<mn_half *>(update->w->half) + offset : NULL;
-  mn_sgd_rule<Real> rule = mn_sgd_rule_of<Real>(stream, sgd);
-  cudaStream_t on = stream->cuda->stream;
+  mn_bf16 *bf16 = update->w->bf16 ? static_cast<mn_bf16 *>(update->w->bf16) + offset : NULL;
+  mn_sgd_rule<Real> rule = mn_sgd_rule_of<Real>(device, sgd);
+  cudaStream_t on = device->cuda->stream;
   constexpr int W = mn_width<Real>;
-  if (mn_aligned(16, w, m, d) && mn_aligned(2 * W, half))
+  if (mn_aligned(16, w, m, d) && mn_aligned(2 * W, bf16))
     update_kernel<Real, W>
-        <<<mn_cuda_grid(count, MN_CUDA_THREADS * W), MN_CUDA_THREADS, 0, on>>>(w, half, m, d, count, rule);
+        <<<mn_cuda_grid(count, MN_CUDA_THREADS * W), MN_CUDA_THREADS, 0, on>>>(w, bf16, m, d, count, rule);
   else
     update_kernel<Real, 1>
-        <<<mn_cuda_grid(count, MN_CUDA_THREADS), MN_CUDA_THREADS, 0, on>>>(w, half, m, d, count, rule);
+        <<<mn_cuda_grid(count, MN_CUDA_THREADS), MN_CUDA_THREADS, 0, on>>>(w, bf16, m, d, count, rule);
   return mn_cuda_launched("update");
 }
 
-template mn_status mn_cuda_update<float>(struct mn_stream *, const struct mn_update *, const float *, int64_t,
+template mn_status mn_cuda_update<float>(struct mn_device *, const struct mn_update *, const float *, int64_t,
                                          int64_t);
-template mn_status mn_cuda_update<double>(struct mn_stream *, const struct mn_update *, const double *,
+template mn_status mn_cuda_update<double>(struct mn_device *, const struct mn_update *, const double *,
                                           int64_t, int64_t);
 
 /* A norm that is not a number scales by 1: the update it is for writes nothing. */
@@ -62,26 +62,26 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
   *scale = ratio < 1 ? ratio : 1;
 }
 
-static mn_status clip(struct mn_stream *stream, double *scale, const double *squares, int64_t count,
+static mn_status clip(struct mn_device *device, double *scale, const double *squares, int64_t count,
                       double max_norm) {
-  clip_kernel<<<1, MN_CUDA_THREADS, 0, stream->cuda->stream>>>(scale, stream->nonfinite, squares, count,
+  clip_kernel<<<1, MN_CUDA_THREADS, 0, device->cuda->stream>>>(scale, device->nonfinite, squares, count,
                                                                max_norm);
   return mn_cuda_launched("clip");
 }
 
-extern "C" mn_status mn_sum_of_squares_cuda_fp32(struct mn_stream *stream, double *out, double *scratch,
+extern "C" mn_status mn_sum_of_squares_cuda_fp32(struct mn_device *device, double *out, double *scratch,
                                                  const void *values, int64_t count) {
-  return mn_cuda_reduce<true, float>(stream, out, scratch, values, count, 1);
+  return mn_cuda_reduce<true, float>(device, out, scratch, values, count, 1);
 }
-extern "C" mn_status mn_sum_of_squares_cuda_fp64(struct mn_stream *stream, double *out, double *scratch,
+extern "C" mn_status mn_sum_of_squares_cuda_fp64(struct mn_device *device, double *out, double *scratch,
                                                  const void *values, int64_t count) {
-  return mn_cuda_reduce<true, double>(stream, out, scratch, values, count, 1);
+  return mn_cuda_reduce<true, double>(device, out, scratch, values, count, 1);
 }
-extern "C" mn_status mn_clip_cuda_fp32(struct mn_stream *stream, double *scale, const double *squares,
+extern "C" mn_status mn_clip_cuda_fp32(struct mn_device *device, double *scale, const double *squares,
                                        int64_t count, double max_norm) {
-  return clip(stream, scale, squares, count, max_norm);
+  return clip(device, scale, squares, count, max_norm);
 }
-extern "C" mn_status mn_clip_cuda_fp64(struct mn_stream *stream, double *scale, const double *squares,
+extern "C" mn_status mn_clip_cuda_fp64(struct mn_device *device, double *scale, const double *squares,
                                        int64_t count, double max_norm) {
-  return clip(stream, scale, squares, count, max_norm);
+  return clip(device, scale, squares, count, max_norm);
 }

@@ -2,7 +2,7 @@
 #include "layers/add.h"
 
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
-  return tape->context->kernels->add(tape->context->stream, &node->output->value, node->inputs[0]->value.real,
+  return tape->context->kernels->add(tape->context->device, &node->output->value, node->inputs[0]->value.real,
                                      node->inputs[1]->value.real);
 }
 
@@ -10,7 +10,7 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   struct mn_tensor *y = node->output;
   for (int i = 0; i < 2; i++)
     if (node->sinks[i])
-      MN_TRY(tape->context->kernels->epilogue(tape->context->stream, y->gradient, y->value.rows,
+      MN_TRY(tape->context->kernels->epilogue(tape->context->device, y->gradient, y->value.rows,
                                               y->value.cols, node->sinks[i]));
   return MN_OK;
 }

@@ -1,4 +1,4 @@
-/* The block on the tape: forward and backward of any run of stages, with the GEMM before them or without. */
+/* The block on the tape: forward and backward of any run of ops, with the GEMM before them or without. */
 #include "layers/block.h"
 
 #include <stdio.h>
@@ -17,29 +17,29 @@ struct saved {
 
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_kernels *k = tape->context->kernels;
-  struct mn_stream *stream = tape->context->stream;
+  struct mn_device *device = tape->context->device;
   struct saved *saved = node->saved;
   struct mn_block *b = &saved->block;
   if (node->inputs[WEIGHT])
-    MN_TRY(k->gemm(stream, MN_NT, &node->inputs[X]->value, &node->inputs[WEIGHT]->value, &saved->forward));
+    MN_TRY(k->gemm(device, MN_NT, &node->inputs[X]->value, &node->inputs[WEIGHT]->value, &saved->forward));
   else
-    MN_TRY(k->epilogue(stream, node->inputs[X]->value.real, b->rows, b->channels, &saved->forward));
+    MN_TRY(k->epilogue(device, node->inputs[X]->value.real, b->rows, b->channels, &saved->forward));
   if (!node->inputs[TARGET] || tape->stepping) return MN_OK;
   const struct mn_reduction *loss = &saved->loss;
-  return k->reduce(stream, loss->out, loss->scratch, loss->parts, loss->count, loss->factor);
+  return k->reduce(device, loss->out, loss->scratch, loss->parts, loss->count, loss->factor);
 }
 
 /* The finish of the column sums beside dW, which is given and has no use for it; in a step with a fused
  * loss's parts, there since the forward, in the same launch. */
 static mn_status sum_columns(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_kernels *k = tape->context->kernels;
-  struct mn_stream *stream = tape->context->stream;
+  struct mn_device *device = tape->context->device;
   struct saved *saved = node->saved;
   const struct mn_block *b = &saved->block;
-  MN_TRY(k->branch_begin(stream));
-  mn_status status = k->column_sums(stream, b->sums, mn_chunks(b->rows), b->channels, node->sinks + BIAS,
+  MN_TRY(k->branch_begin(device));
+  mn_status status = k->column_sums(device, b->sums, mn_chunks(b->rows), b->channels, node->sinks + BIAS,
                                     node->inputs[TARGET] && tape->stepping ? &saved->loss : NULL);
-  mn_status joined = k->branch_join(stream);
+  mn_status joined = k->branch_join(device);
   return status != MN_OK ? status : joined;
 }
 
@@ -48,18 +48,18 @@ static mn_status sum_columns(struct mn_tape *tape, struct mn_node *node) {
  * finite: then none is. */
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_kernels *k = tape->context->kernels;
-  struct mn_stream *stream = tape->context->stream;
+  struct mn_device *device = tape->context->device;
   struct saved *saved = node->saved;
   struct mn_block *b = &saved->block;
   const struct mn_epilogue *dx = node->sinks[X], *dw = node->sinks[WEIGHT];
   if (node->output) MN_TRY(mn_tape_receive(tape, node));
   if (dx && !node->inputs[WEIGHT])
-    MN_TRY(k->epilogue(stream, saved->dz.real, b->rows, b->channels, dx));
+    MN_TRY(k->epilogue(device, saved->dz.real, b->rows, b->channels, dx));
   else if (dx) /* dx = dz·W */
-    MN_TRY(k->gemm(stream, MN_NN, &saved->dz, &node->inputs[WEIGHT]->value, dx));
-  MN_TRY(k->branch_fork(stream));
+    MN_TRY(k->gemm(device, MN_NN, &saved->dz, &node->inputs[WEIGHT]->value, dx));
+  MN_TRY(k->branch_fork(device));
   if (dw) /* dW = dzᵀ·x */
-    MN_TRY(k->gemm(stream, MN_TN, &saved->dz, &node->inputs[X]->value, dw));
+    MN_TRY(k->gemm(device, MN_TN, &saved->dz, &node->inputs[X]->value, dw));
   return sum_columns(tape, node);
 }
 
@@ -76,8 +76,8 @@ static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
   void *dy = node->output ? node->output->gradient : saved->forward.into;
   if (!node->inputs[WEIGHT])
     saved->dz.real = sink && sink->kind != MN_ADD ? sink->into : dy;
-  else if (tape->context->stream->half)
-    return mn_tape_device(tape, &saved->dz.half, b->rows * b->channels, tape->context->stream->half);
+  else if (tape->context->device->bf16)
+    return mn_tape_device(tape, &saved->dz.bf16, b->rows * b->channels, tape->context->device->bf16);
   else
     saved->dz.real = dy;
   return MN_OK;
@@ -91,11 +91,11 @@ static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
   struct mn_block *b = &saved->block;
   int64_t elements = b->rows * b->channels, chunks = mn_chunks(b->rows);
-  size_t real = tape->context->stream->real;
+  size_t real = tape->context->device->real;
   int later = tape->training && node->output;
   if (node->inputs[WEIGHT]) MN_TRY(mn_tape_device(tape, &saved->forward.into, elements, real));
-  if (later && b->stages & (MN_STAGE_NORM | MN_STAGE_ACTIVATE)) b->z = saved->forward.into;
-  if (later && b->stages & MN_STAGE_NORM) {
+  if (later && b->ops & (MN_OP_NORM | MN_OP_ACTIVATE)) b->z = saved->forward.into;
+  if (later && b->ops & MN_OP_NORM) {
     MN_TRY(mn_tape_device(tape, &b->mean, b->rows * b->groups, real));
     MN_TRY(mn_tape_device(tape, &b->rstd, b->rows * b->groups, real));
   }
@@ -110,7 +110,7 @@ static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
   return mn_tape_device(tape, &b->sums, 3 * chunks * b->channels, real);
 }
 
-/* Records the node whose inputs and block's stages, groups, eps, slope and scale are given. */
+/* Records the node whose inputs and block's ops, groups, eps, slope and scale are given. */
 static mn_status record(struct mn_tape *tape, struct mn_tensor **y, struct mn_node node,
                         struct mn_block block) {
   struct saved *saved;
@@ -121,7 +121,7 @@ static mn_status record(struct mn_tape *tape, struct mn_tensor **y, struct mn_no
   if (weight && weight->value.cols != x->value.cols)
     return mn_fail(MN_USAGE, "%s takes %ld inputs, but %s has %ld", weight->name, (long)weight->value.cols,
                    x->name, (long)x->value.cols);
-  if (block.stages & MN_STAGE_NORM) MN_TRY(mn_block_check_groups(block.channels, block.groups));
+  if (block.ops & MN_OP_NORM) MN_TRY(mn_block_check_groups(block.channels, block.groups));
   const void **vectors[] = {[BIAS] = &block.bias, [GAMMA] = &block.gamma, [BETA] = &block.beta};
   for (int i = BIAS; i <= BETA; i++)
     if (node.inputs[i]) {
@@ -148,32 +148,32 @@ static mn_status record(struct mn_tape *tape, struct mn_tensor **y, struct mn_no
 mn_status mn_linear_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
                            struct mn_tensor *weight, struct mn_tensor *bias) {
   return record(tape, y, (struct mn_node){.inputs = {x, weight, bias}},
-                (struct mn_block){.stages = MN_STAGE_BIAS, .groups = 1});
+                (struct mn_block){.ops = MN_OP_BIAS, .groups = 1});
 }
 
 mn_status mn_group_norm_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
                                struct mn_tensor *gamma, struct mn_tensor *beta, int64_t groups, double eps) {
   return record(tape, y, (struct mn_node){.inputs = {[X] = x, [GAMMA] = gamma, [BETA] = beta}},
-                (struct mn_block){.stages = MN_STAGE_NORM, .groups = groups, .eps = eps});
+                (struct mn_block){.ops = MN_OP_NORM, .groups = groups, .eps = eps});
 }
 
 mn_status mn_leaky_relu_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
                                double slope) {
   return record(tape, y, (struct mn_node){.inputs = {x}},
-                (struct mn_block){.stages = MN_STAGE_ACTIVATE, .groups = 1, .slope = slope});
+                (struct mn_block){.ops = MN_OP_ACTIVATE, .groups = 1, .slope = slope});
 }
 
 /* The first operation of a plan has the GEMM, and the later ones work on its output; each takes the vectors
- * of its stages. */
+ * of its ops. */
 static mn_status record_stages(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
-                               const struct mn_block_layer *l, unsigned stages, struct mn_tensor *target,
+                               const struct mn_block_layer *l, unsigned ops, struct mn_tensor *target,
                                double scale) {
   struct mn_node node = {.inputs = {[X] = x, [TARGET] = target}};
-  if (stages & MN_STAGE_BIAS) node.inputs[WEIGHT] = l->weight, node.inputs[BIAS] = l->bias;
-  if (stages & MN_STAGE_NORM) node.inputs[GAMMA] = l->gamma, node.inputs[BETA] = l->beta;
+  if (ops & MN_OP_BIAS) node.inputs[WEIGHT] = l->weight, node.inputs[BIAS] = l->bias;
+  if (ops & MN_OP_NORM) node.inputs[GAMMA] = l->gamma, node.inputs[BETA] = l->beta;
   return record(tape, y, node,
-                (struct mn_block){.stages = stages,
-                                  .groups = stages & MN_STAGE_NORM ? l->groups : 1,
+                (struct mn_block){.ops = ops,
+                                  .groups = ops & MN_OP_NORM ? l->groups : 1,
                                   .eps = l->eps,
                                   .slope = l->slope,
                                   .scale = scale});
@@ -183,21 +183,21 @@ mn_status mn_block_mse_record(struct mn_tape *tape, struct mn_tensor *x, const s
                               struct mn_tensor *target, double scale) {
   MN_REQUIRE(target->value.rows == x->value.rows && target->value.cols == layer->weight->value.rows &&
              tape->training);
-  return record_stages(tape, NULL, x, layer, MN_STAGE_ALL, target, scale);
+  return record_stages(tape, NULL, x, layer, MN_OP_ALL, target, scale);
 }
 
-enum { LINEAR = MN_STAGE_BIAS, NORM = MN_STAGE_NORM, ACTIVATE = MN_STAGE_ACTIVATE, SUM = MN_STAGE_SUM };
+enum { LINEAR = MN_OP_BIAS, NORM = MN_OP_NORM, ACTIVATE = MN_OP_ACTIVATE, SUM = MN_OP_SUM };
 
 static const struct {
   const char *name;
-  unsigned parts[5]; /* the stages of each operation; 0 ends */
+  unsigned parts[5]; /* the ops of each operation; 0 ends */
 } plans[MN_PLANS] = {
     [MN_PLAN_NONE] = {"none", {LINEAR, NORM, ACTIVATE, SUM}},
     [MN_PLAN_ACTIVATION] = {"activation", {LINEAR, NORM, ACTIVATE | SUM}},
     [MN_PLAN_NORM_ACTIVATION] = {"norm-activation", {LINEAR, NORM | ACTIVATE, SUM}},
     [MN_PLAN_TAIL] = {"tail", {LINEAR, NORM | ACTIVATE | SUM}},
     [MN_PLAN_LINEAR_NORM] = {"linear-norm", {LINEAR | NORM, ACTIVATE | SUM}},
-    [MN_PLAN_BLOCK] = {"block", {MN_STAGE_ALL}},
+    [MN_PLAN_BLOCK] = {"block", {MN_OP_ALL}},
 };
 
 mn_status mn_block_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,

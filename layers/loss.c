@@ -14,9 +14,9 @@ static mn_status mse_forward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_kernels *k = tape->context->kernels;
   struct saved *saved = node->saved;
   const struct mn_operand *y = &node->inputs[Y]->value;
-  MN_TRY(k->mse(tape->context->stream, saved->parts, y->real, node->inputs[TARGET]->value.real, y->rows,
+  MN_TRY(k->mse(tape->context->device, saved->parts, y->real, node->inputs[TARGET]->value.real, y->rows,
                 y->cols));
-  return k->reduce(tape->context->stream, tape->results, saved->scratch, saved->parts, y->rows,
+  return k->reduce(tape->context->device, tape->results, saved->scratch, saved->parts, y->rows,
                    1 / ((double)y->rows * (double)y->cols));
 }
 
@@ -26,20 +26,20 @@ static mn_status mse_backward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_operand *y = &node->inputs[Y]->value;
   const struct mn_epilogue *sink = node->sinks[Y];
   if (!sink) return MN_OK;
-  MN_TRY(k->mse_gradient(tape->context->stream, sink->into, y->real, node->inputs[TARGET]->value.real,
+  MN_TRY(k->mse_gradient(tape->context->device, sink->into, y->real, node->inputs[TARGET]->value.real,
                          y->rows, y->cols, saved->scale, sink->kind == MN_ADD));
   return sink->kind == MN_ADD ? MN_OK
-                              : k->epilogue(tape->context->stream, sink->into, y->rows, y->cols, sink);
+                              : k->epilogue(tape->context->device, sink->into, y->rows, y->cols, sink);
 }
 
 static mn_status cross_entropy_forward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_kernels *k = tape->context->kernels;
-  struct mn_stream *stream = tape->context->stream;
+  struct mn_device *device = tape->context->device;
   struct saved *saved = node->saved;
   const struct mn_operand *y = &node->inputs[Y]->value;
-  MN_TRY(k->cross_entropy(stream, saved->parts, saved->correct, y->real, saved->labels, y->rows, y->cols));
-  MN_TRY(k->reduce(stream, tape->results, saved->scratch, saved->parts, y->rows, 1 / (double)y->rows));
-  return k->reduce(stream, tape->results + 1, saved->scratch, saved->correct, y->rows, 1);
+  MN_TRY(k->cross_entropy(device, saved->parts, saved->correct, y->real, saved->labels, y->rows, y->cols));
+  MN_TRY(k->reduce(device, tape->results, saved->scratch, saved->parts, y->rows, 1 / (double)y->rows));
+  return k->reduce(device, tape->results + 1, saved->scratch, saved->correct, y->rows, 1);
 }
 
 static mn_status cross_entropy_backward(struct mn_tape *tape, struct mn_node *node) {
@@ -48,10 +48,10 @@ static mn_status cross_entropy_backward(struct mn_tape *tape, struct mn_node *no
   const struct mn_operand *y = &node->inputs[Y]->value;
   const struct mn_epilogue *sink = node->sinks[Y];
   if (!sink) return MN_OK;
-  MN_TRY(k->cross_entropy_gradient(tape->context->stream, sink->into, y->real, saved->labels, y->rows,
+  MN_TRY(k->cross_entropy_gradient(tape->context->device, sink->into, y->real, saved->labels, y->rows,
                                    y->cols, saved->scale, sink->kind == MN_ADD));
   return sink->kind == MN_ADD ? MN_OK
-                              : k->epilogue(tape->context->stream, sink->into, y->rows, y->cols, sink);
+                              : k->epilogue(tape->context->device, sink->into, y->rows, y->cols, sink);
 }
 
 static const struct mn_operation mse = {"mse", NULL, mse_forward, mse_backward};
@@ -62,8 +62,8 @@ static mn_status record(struct mn_tape *tape, struct mn_node node, struct saved 
   struct saved *saved;
   int64_t rows = node.inputs[Y]->value.rows;
   MN_TRY(mn_tape_host(tape, (void **)&saved, sizeof *saved));
-  MN_TRY(mn_tape_device(tape, &given.parts, rows, tape->context->stream->real));
-  MN_TRY(mn_tape_device(tape, &given.correct, rows, tape->context->stream->real));
+  MN_TRY(mn_tape_device(tape, &given.parts, rows, tape->context->device->real));
+  MN_TRY(mn_tape_device(tape, &given.correct, rows, tape->context->device->real));
   MN_TRY(mn_tape_device(tape, (void **)&given.scratch, mn_reduce_scratch(rows), sizeof(double)));
   *saved = given;
   node.saved = saved;

@@ -111,7 +111,7 @@ static inline void *take_bytes(struct memory *m, int64_t count, size_t size) {
 
 /* `count` reals with these values, or, from NULL, full of NaN: what nobody writes then shows. */
 static inline void *take_reals(struct memory *m, const double *from, int64_t count) {
-  void *out = take_bytes(m, count, m->context->stream->real);
+  void *out = take_bytes(m, count, m->context->device->real);
   double *poison = NULL;
   if (!from) {
     poison = malloc((size_t)count * sizeof *poison);

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "data/hdf5.h"
-#include "train/checkpoint.h"
+#include "train/checkpoint/checkpoint.h"
 
 static inline void *make_values(int64_t elements, size_t real, int salt) {
   void *values = malloc((size_t)elements * real);

@@ -6,8 +6,8 @@
 
 #include "tests/check.h"
 
-#include "kernels/half.h"
-#include "train/sgd.h"
+#include "kernels/bf16.h"
+#include "train/optimizer.h"
 
 /* One block, or a stack of equal ones. */
 struct fused_case {
@@ -44,30 +44,30 @@ static struct guard {
 static int guard_count;
 static struct mn_kernels guarded;
 
-static inline mn_status guarded_allocate(struct mn_stream *stream, void **out, size_t bytes) {
+static inline mn_status guarded_allocate(struct mn_device *device, void **out, size_t bytes) {
   static unsigned char poison[1 << 20], canaries[CANARIES];
   memset(poison, 0xff, sizeof poison);
   memset(canaries, CANARY, sizeof canaries);
   assert_true(guard_count < (int)COUNT(guards));
-  MN_TRY(stream->kernels->allocate(stream, out, bytes + CANARIES));
+  MN_TRY(device->kernels->allocate(device, out, bytes + CANARIES));
   guards[guard_count++] = (struct guard){*out, bytes};
   for (size_t at = 0; at < bytes; at += sizeof poison) {
     size_t left = bytes - at;
-    MN_TRY(stream->kernels->upload(stream, (char *)*out + at, poison,
+    MN_TRY(device->kernels->upload(device, (char *)*out + at, poison,
                                    left < sizeof poison ? left : sizeof poison));
   }
-  return stream->kernels->upload(stream, (char *)*out + bytes, canaries, sizeof canaries);
+  return device->kernels->upload(device, (char *)*out + bytes, canaries, sizeof canaries);
 }
 
-static inline void guarded_release(struct mn_stream *stream, void *memory) {
+static inline void guarded_release(struct mn_device *device, void *memory) {
   unsigned char canaries[CANARIES];
   int i = guard_count - 1;
   while (i >= 0 && guards[i].memory != memory) i--;
   assert_true(i >= 0);
   size_t bytes = guards[i].bytes;
   guards[i] = guards[--guard_count];
-  MUST(stream->kernels->download(stream, canaries, (char *)memory + bytes, sizeof canaries));
-  stream->kernels->release(stream, memory);
+  MUST(device->kernels->download(device, canaries, (char *)memory + bytes, sizeof canaries));
+  device->kernels->release(device, memory);
   for (size_t k = 0; k < sizeof canaries; k++)
     if (canaries[k] != CANARY) fail_msg("byte %zu behind a buffer of %zu bytes was written", k, bytes);
 }
@@ -89,7 +89,7 @@ struct range {
   int halves;
 };
 
-/* Value i of a stream, on [−1, 1): splitmix64, because a weight of the reference shape has 67 million. */
+/* Value i of a device, on [−1, 1): splitmix64, because a weight of the reference shape has 67 million. */
 static inline double number(uint64_t seed, int64_t i) {
   uint64_t x = seed * 0xd1342543de82ef95u + (uint64_t)(i + 1) * 0x9e3779b97f4a7c15u;
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -227,12 +227,12 @@ static inline void report(const struct fused_case *c, const char *tensor, double
 /* W's copy for the GEMMs is W, rounded. */
 static inline void assert_rounded(struct mn_context *context, const struct mn_tensor *w) {
   int64_t count = mn_tensor_count(w), wrong = 0;
-  size_t half = context->stream->half;
+  size_t half = context->device->bf16;
   float *real = malloc((size_t)count * sizeof *real);
   char *halves = malloc((size_t)count * half);
   assert_true(real && halves);
-  MUST(context->kernels->download(context->stream, real, w->value.real, (size_t)count * sizeof *real));
-  MUST(context->kernels->download(context->stream, halves, w->value.half, (size_t)count * half));
+  MUST(context->kernels->download(context->device, real, w->value.real, (size_t)count * sizeof *real));
+  MUST(context->kernels->download(context->device, halves, w->value.bf16, (size_t)count * half));
   /* A bfloat16 is the upper half of the float whose value it is; on the CPU it is kept as that float. */
 #pragma omp parallel for reduction(+ : wrong)
   for (int64_t i = 0; i < count; i++) {

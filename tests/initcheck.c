@@ -6,29 +6,29 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "kernels/stream.h"
+#include "kernels/device.h"
 
 enum { SIZE = 64 };
 
-static mn_status product(struct mn_stream *stream, float *out) {
-  const struct mn_kernels *k = stream->kernels;
+static mn_status product(struct mn_device *device, float *out) {
+  const struct mn_kernels *k = device->kernels;
   struct mn_operand a = {.rows = SIZE, .cols = SIZE}, sum = {.rows = SIZE, .cols = SIZE};
   static uint16_t ones[SIZE * SIZE];
   for (int i = 0; i < SIZE * SIZE; i++) ones[i] = 0x3f80; /* 1 in bfloat16 */
   void *fresh;
-  MN_TRY(k->allocate(stream, &a.half, sizeof ones));
-  MN_TRY(k->upload(stream, a.half, ones, sizeof ones));
-  MN_TRY(k->allocate(stream, &fresh, SIZE * SIZE * sizeof(float)));
-  MN_TRY(k->allocate(stream, &sum.real, SIZE * SIZE * sizeof(float)));
-  MN_TRY(k->gemm(stream, MN_NT, &a, &a, &(struct mn_epilogue){.kind = MN_STORE, .into = fresh}));
-  MN_TRY(k->add(stream, &sum, fresh, fresh));
-  return k->download(stream, out, sum.real, SIZE * SIZE * sizeof(float));
+  MN_TRY(k->allocate(device, &a.bf16, sizeof ones));
+  MN_TRY(k->upload(device, a.bf16, ones, sizeof ones));
+  MN_TRY(k->allocate(device, &fresh, SIZE * SIZE * sizeof(float)));
+  MN_TRY(k->allocate(device, &sum.real, SIZE * SIZE * sizeof(float)));
+  MN_TRY(k->gemm(device, MN_NT, &a, &a, &(struct mn_epilogue){.kind = MN_STORE, .into = fresh}));
+  MN_TRY(k->add(device, &sum, fresh, fresh));
+  return k->download(device, out, sum.real, SIZE * SIZE * sizeof(float));
 }
 
 int main(void) {
-  struct mn_stream *stream;
+  struct mn_device *device;
   static float out[SIZE * SIZE];
-  if (mn_stream_open(&stream, MN_DEVICE_CUDA, 0, MN_BF16) != MN_OK || product(stream, out) != MN_OK) {
+  if (mn_device_open(&device, MN_DEVICE_CUDA, 0, MN_BF16) != MN_OK || product(device, out) != MN_OK) {
     fprintf(stderr, "%s\n", mn_message());
     return EXIT_FAILURE;
   }
@@ -37,6 +37,6 @@ int main(void) {
       fprintf(stderr, "element %d is %g\n", i, (double)out[i]);
       return EXIT_FAILURE;
     }
-  mn_stream_close(stream);
+  mn_device_close(device);
   return EXIT_SUCCESS;
 }

@@ -10,7 +10,7 @@ forbid() {
   local folder=$1 above hits
   shift
   for above in "$@"; do
-    hits=$(grep -nE "#include \"(\.\./)?$above/" "$folder"/*.[ch]* 2>/dev/null) || continue
+    hits=$(grep -rnE --include='*.[ch]*' "#include \"(\.\./)?$above/" "$folder") || continue
     complain "$folder/ may not include $above/:"$'\n'"$hits"
   done
 }

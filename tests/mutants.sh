@@ -101,7 +101,7 @@ mutant "statistics: over the batch" $b 'statistics(&g, (real)b->eps);' \
         for (int64_t n = 0; n < b->rows; n++)
           for (int64_t c = c0; c < c0 + g.width; c++) {
             real z = d[n * b->channels + c];
-            if (stages & MN_STAGE_BIAS && d != b->z) z += ((const real *)b->bias)[c];
+            if (ops & MN_OP_BIAS && d != b->z) z += ((const real *)b->bias)[c];
             if (pass == 0) sum += z;
             if (pass == 1) squares += (z - sum / count) * (z - sum / count);
           }
@@ -117,7 +117,7 @@ mutant "g: sum dropped" $b 'dy = 2 * dy;' 'dy = 1 * dy;'
 mutant "g: sign of the slope" $b 'dy * (v > 0 ? 1 : g->slope)' 'dy * (v > 0 ? 1 : -g->slope)'
 mutant "g: slope dropped" $b 'dy * (v > 0 ? 1 : g->slope)' 'dy'
 mutant "g: v = 0 on the other side" $b 'dy * (v > 0 ? 1 : g->slope)' 'dy * (v >= 0 ? 1 : g->slope)'
-mutant "g: sign of the target" $b '(activated(g, stages, v) - g->target[c])' '(activated(g, stages, v) + g->target[c])'
+mutant "g: sign of the target" $b '(activated(g, ops, v) - g->target[c])' '(activated(g, ops, v) + g->target[c])'
 # dz
 mutant "dz: sign of h" $b '(at * g->gamma[c] - m1 -' '(-at * g->gamma[c] - m1 -'
 mutant "dz: sign of m1" $b '[c] - m1 - standardised' '[c] + m1 - standardised'
@@ -136,10 +136,10 @@ mutant "dgamma: sign" $b 'dgamma[c] += at * z;' 'dgamma[c] -= at * z;'
 mutant "dbeta: sign" $b 'dbeta[c] += at;' 'dbeta[c] -= at;'
 mutant "column sums: a chunk left out" $b 'for (int64_t k = 1; k < chunks; k++)' 'for (int64_t k = 2; k < chunks; k++)'
 mutant "fused loss: factor 2 dropped" $b '(real)(2 * b->scale /' '(real)(b->scale /'
-mutant "fused loss: sign of the target" $b 'normalised(g, stages, c)) - g->target[c];' \
-  'normalised(g, stages, c)) + g->target[c];'
+mutant "fused loss: sign of the target" $b 'normalised(g, ops, c)) - g->target[c];' \
+  'normalised(g, ops, c)) + g->target[c];'
 mutant "column sums: the loss beside them dropped" $b 'if (!loss) return MN_OK;' 'return MN_OK;'
-mutant "flag: not raised" $b 'if (bad) *stream->nonfinite = 1;' ''
+mutant "flag: not raised" $b 'if (bad) *device->nonfinite = 1;' ''
 
 l=kernels/loss.c
 mutant "mse: sign of the target" $l '+= (a[k] - t[k]) * (a[k] - t[k])' '+= (a[k] + t[k]) * (a[k] + t[k])'
@@ -165,11 +165,11 @@ mutant "sgd: decay after momentum" $u 'w[i] -= rate * step;' 'w[i] -= rate * (st
 mutant "sgd: nesterov without momentum" $u 'at + momentum * m[i] : m[i]' 'at + m[i] : m[i]'
 mutant "sgd: nesterov dropped" $u 'sgd->nesterov ? at + momentum * m[i] : m[i]' 'm[i]'
 mutant "sgd: clipping dropped" $u 'scale * g[i]' 'g[i]'
-mutant "sgd: copy for the GEMM left stale" $u 'if (half) half[i] = mn_to_bf16((float)w[i]);' ''
-mutant "sgd: updates in spite of the flag" $u 'if (*stream->nonfinite) return;' ''
+mutant "sgd: copy for the GEMM left stale" $u 'if (bf16) bf16[i] = mn_to_bf16((float)w[i]);' ''
+mutant "sgd: updates in spite of the flag" $u 'if (*device->nonfinite) return;' ''
 mutant "clip: never" $u 'max_norm / (norm + 1e-6) < 1 ?' 'max_norm / (norm + 1e-6) < 0 ?'
 mutant "clip: norm of norms" $u 'norm = sqrt(norm);' ''
-mutant "clip: flag not raised" $u 'if (!isfinite(norm)) *stream->nonfinite = 1;' ''
+mutant "clip: flag not raised" $u 'if (!isfinite(norm)) *device->nonfinite = 1;' ''
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -15,12 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/stream.h"
+#include "kernels/device.h"
 
 /* Two devices on the same work. Every buffer is registered, so that one call gives all back. */
 enum { CPU, CUDA, SIDES };
 struct bench {
-  struct mn_stream *on[SIDES];
+  struct mn_device *on[SIDES];
   void *memory[SIDES][256];
   int count[SIDES];
   enum mn_precision precision;
@@ -36,11 +36,11 @@ static inline void must(mn_status status) {
 static inline void open_bench(struct bench *b, enum mn_precision precision) {
   memset(b, 0, sizeof *b);
   b->precision = precision;
-  if (mn_stream_open(&b->on[CUDA], MN_DEVICE_CUDA, 0, precision) != MN_OK) {
+  if (mn_device_open(&b->on[CUDA], MN_DEVICE_CUDA, 0, precision) != MN_OK) {
     print_message("skipped, %s: %s\n", NAMES[precision], mn_message());
     skip();
   }
-  must(mn_stream_open(&b->on[CPU], MN_DEVICE_CPU, 0, precision));
+  must(mn_device_open(&b->on[CPU], MN_DEVICE_CPU, 0, precision));
 }
 
 static inline void clear_bench(struct bench *b) {
@@ -52,7 +52,7 @@ static inline void clear_bench(struct bench *b) {
 
 static inline void close_bench(struct bench *b) {
   clear_bench(b);
-  for (int s = 0; s < SIDES; s++) mn_stream_close(b->on[s]);
+  for (int s = 0; s < SIDES; s++) mn_device_close(b->on[s]);
 }
 
 static inline void *take(struct bench *b, int s, size_t bytes) {
@@ -63,7 +63,7 @@ static inline void *take(struct bench *b, int s, size_t bytes) {
   return memory;
 }
 
-/* `values` as reals in a stream's memory. */
+/* `values` as reals in a device's memory. */
 static inline void *put(struct bench *b, int s, const double *values, int64_t count) {
   size_t bytes = (size_t)count * b->on[s]->real;
   void *memory = take(b, s, bytes), *host = malloc(bytes);
@@ -117,9 +117,9 @@ static inline double *get(struct bench *b, int s, const void *from, int64_t coun
   return out;
 }
 
-/* A half form: bfloat16 on CUDA, its value in a float on the CPU. */
+/* A bf16 form: bfloat16 on CUDA, its value in a float on the CPU. */
 static inline double *get_half(struct bench *b, int s, const void *from, int64_t count) {
-  void *host = get_raw(b, s, from, (size_t)count * b->on[s]->half);
+  void *host = get_raw(b, s, from, (size_t)count * b->on[s]->bf16);
   double *out = malloc((size_t)count * sizeof *out);
   assert_non_null(out);
   for (int64_t i = 0; i < count; i++) {
@@ -201,19 +201,19 @@ struct side {
   void *d, *dy;
 };
 
-static inline void make_side(struct bench *b, int s, struct side *side, struct shape at, unsigned stages,
+static inline void make_side(struct bench *b, int s, struct side *side, struct shape at, unsigned ops,
                              enum alias alias) {
   int64_t n = at.rows, c = at.groups * at.width, count = n * c;
-  size_t half = b->on[s]->half;
+  size_t half = b->on[s]->bf16;
   memset(side, 0, sizeof *side);
   side->d = put_drawn(b, s, 1, count, 2);
   side->dy = put_drawn(b, s, 2, count, 1);
   side->y = (struct mn_operand){n, c, poisoned_reals(b, s, count), NULL, 0};
   side->dz = (struct mn_operand){n, c, NULL, NULL, 0};
-  if (half) side->y.half = poisoned(b, s, (size_t)count * half);
-  if (half) side->dz.half = poisoned(b, s, (size_t)count * half);
+  if (half) side->y.bf16 = poisoned(b, s, (size_t)count * half);
+  if (half) side->dz.bf16 = poisoned(b, s, (size_t)count * half);
   side->block = (struct mn_block){
-      .stages = stages,
+      .ops = ops,
       .rows = n,
       .channels = c,
       .groups = at.groups,
@@ -222,7 +222,7 @@ static inline void make_side(struct bench *b, int s, struct side *side, struct s
       .bias = put_drawn(b, s, 3, c, 1),
       .gamma = put_drawn(b, s, 4, c, 2),
       .beta = put_drawn(b, s, 5, c, 1),
-      .z = stages & MN_STAGE_BIAS && alias != D_TAKES_Z ? poisoned_reals(b, s, count) : side->d,
+      .z = ops & MN_OP_BIAS && alias != D_TAKES_Z ? poisoned_reals(b, s, count) : side->d,
       .mean = poisoned_reals(b, s, n * at.groups),
       .rstd = poisoned_reals(b, s, n * at.groups),
       .target = put_drawn(b, s, 6, count, 2),
@@ -259,8 +259,8 @@ static inline void operand_shape(enum mn_form form, struct sizes z, struct mn_op
 static inline struct mn_operand operand(struct bench *b, int s, struct mn_operand shape, uint32_t which) {
   int64_t count = shape.rows * shape.cols;
   shape.real = put_drawn(b, s, which, count, 1);
-  if (!b->on[s]->half) return shape;
-  shape.half = poisoned(b, s, (size_t)count * b->on[s]->half);
+  if (!b->on[s]->bf16) return shape;
+  shape.bf16 = poisoned(b, s, (size_t)count * b->on[s]->bf16);
   shape.stale = 1;
   must(b->on[s]->kernels->round(b->on[s], &shape));
   assert_int_equal(shape.stale, 0);
@@ -305,7 +305,7 @@ static inline void same_parameters(struct bench *b, struct parameter two[SIDES],
   int64_t count = two[CPU].w.rows * two[CPU].w.cols;
   same_reals(b, what, PAIR(w.real), count, tolerance);
   if (two[CPU].update.momentum) same_reals(b, what, PAIR(update.momentum), count, tolerance);
-  if (two[CPU].w.half) same_halves(b, what, PAIR(w.half), count, 2e-3);
+  if (two[CPU].w.bf16) same_halves(b, what, PAIR(w.bf16), count, 2e-3);
 }
 
 #endif

@@ -2,9 +2,9 @@
  * in plain double arithmetic, the group's Jacobian written out instead of the kernels' two means. */
 #include "tests/check.h"
 
-/* Sizes, stages and inputs of one check, and what plain arithmetic says about them. */
+/* Sizes, ops and inputs of one check, and what plain arithmetic says about them. */
 struct block_case {
-  unsigned stages;
+  unsigned ops;
   int64_t rows, channels, groups;
   double eps, slope, scale;
   double *d, *bias, *gamma, *beta, *dy, *target;
@@ -25,24 +25,24 @@ static double v_reference(const struct block_case *c, int64_t n, int64_t channel
   int64_t group = n * c->groups + channel / (c->channels / c->groups);
   double z = c->z[n * c->channels + channel];
   *standardised = (z - c->mean[group]) * c->rstd[group];
-  return c->stages & MN_STAGE_NORM ? *standardised * c->gamma[channel] + c->beta[channel] : z;
+  return c->ops & MN_OP_NORM ? *standardised * c->gamma[channel] + c->beta[channel] : z;
 }
 
 static double y_reference(const struct block_case *c, double v) {
-  double a = c->stages & MN_STAGE_ACTIVATE && v <= 0 ? c->slope * v : v;
-  return c->stages & MN_STAGE_SUM ? 2 * a : a;
+  double a = c->ops & MN_OP_ACTIVATE && v <= 0 ? c->slope * v : v;
+  return c->ops & MN_OP_SUM ? 2 * a : a;
 }
 
 /* dL/dv. */
 static double g_reference(const struct block_case *c, int64_t n, int64_t channel, double dy) {
   double unused, v = v_reference(c, n, channel, &unused);
-  return dy * (c->stages & MN_STAGE_SUM ? 2 : 1) * (c->stages & MN_STAGE_ACTIVATE && v <= 0 ? c->slope : 1);
+  return dy * (c->ops & MN_OP_SUM ? 2 : 1) * (c->ops & MN_OP_ACTIVATE && v <= 0 ? c->slope : 1);
 }
 
 static void forward_reference(struct block_case *c) {
   for (int64_t n = 0; n < c->rows; n++) {
     for (int64_t i = 0; i < c->channels; i++)
-      c->z[n * c->channels + i] = c->d[n * c->channels + i] + (c->stages & MN_STAGE_BIAS ? c->bias[i] : 0);
+      c->z[n * c->channels + i] = c->d[n * c->channels + i] + (c->ops & MN_OP_BIAS ? c->bias[i] : 0);
     for (int64_t k = 0; k < c->groups; k++) normalise_reference(c, n, k);
     for (int64_t i = 0; i < c->channels; i++) {
       double unused;
@@ -62,8 +62,8 @@ static void backward_reference(struct block_case *c, const double *dy) {
       (void)unused;
       c->sums[1][i] += g * own;
       c->sums[2][i] += g;
-      *dz = c->stages & MN_STAGE_NORM ? 0 : g;
-      int64_t first = i / width * width, last = c->stages & MN_STAGE_NORM ? first + width : first;
+      *dz = c->ops & MN_OP_NORM ? 0 : g;
+      int64_t first = i / width * width, last = c->ops & MN_OP_NORM ? first + width : first;
       for (int64_t j = first; j < last; j++) {
         v_reference(c, n, j, &other);
         double h = g_reference(c, n, j, dy[n * c->channels + j]) * c->gamma[j];
@@ -83,13 +83,13 @@ static void loss_reference(struct block_case *c) {
   }
 }
 
-static struct block_case open_case(unsigned stages, int64_t rows, int64_t channels, int64_t groups) {
+static struct block_case open_case(unsigned ops, int64_t rows, int64_t channels, int64_t groups) {
   int64_t count = rows * channels;
   uint64_t seed = (uint64_t)(rows * 1009 + channels * 31 + groups);
-  struct block_case c = {.stages = stages,
+  struct block_case c = {.ops = ops,
                          .rows = rows,
                          .channels = channels,
-                         .groups = stages & MN_STAGE_NORM ? groups : 1,
+                         .groups = ops & MN_OP_NORM ? groups : 1,
                          .eps = 1e-3,
                          .slope = 0.1,
                          .scale = 0.7,
@@ -129,7 +129,7 @@ static void upload_case(struct device_case *t, const struct block_case *c) {
   t->y.real = take_reals(&t->m, NULL, count);
   t->dz.real = take_reals(&t->m, NULL, count);
   t->dy = take_reals(&t->m, c->dy, count);
-  t->block = (struct mn_block){.stages = c->stages,
+  t->block = (struct mn_block){.ops = c->ops,
                                .rows = c->rows,
                                .channels = c->channels,
                                .groups = c->groups,
@@ -138,7 +138,7 @@ static void upload_case(struct device_case *t, const struct block_case *c) {
                                .bias = take_reals(&t->m, c->bias, c->channels),
                                .gamma = take_reals(&t->m, c->gamma, c->channels),
                                .beta = take_reals(&t->m, c->beta, c->channels),
-                               .z = take_reals(&t->m, c->stages & MN_STAGE_BIAS ? NULL : c->d, count),
+                               .z = take_reals(&t->m, c->ops & MN_OP_BIAS ? NULL : c->d, count),
                                .mean = take_reals(&t->m, NULL, c->rows * c->groups),
                                .rstd = take_reals(&t->m, NULL, c->rows * c->groups),
                                .y = &t->y,
@@ -153,7 +153,7 @@ static void upload_case(struct device_case *t, const struct block_case *c) {
 static void apply(struct device_case *t, enum mn_epilogue_kind kind, void *d) {
   struct mn_context *context = t->m.context;
   struct mn_epilogue epilogue = {.kind = kind, .block = &t->block};
-  MUST(context->kernels->epilogue(context->stream, d, t->block.rows, t->block.channels, &epilogue));
+  MUST(context->kernels->epilogue(context->device, d, t->block.rows, t->block.channels, &epilogue));
 }
 
 static void assert_backward(struct device_case *t, const struct block_case *c, double tolerance) {
@@ -163,9 +163,9 @@ static void assert_backward(struct device_case *t, const struct block_case *c, d
   const struct mn_epilogue *sinks[3] = {0};
   for (int i = 0; i < 3; i++) {
     stores[i] = (struct mn_epilogue){.kind = MN_STORE, .into = take_reals(&t->m, NULL, c->channels)};
-    if (c->stages & (i ? MN_STAGE_NORM : MN_STAGE_BIAS)) sinks[i] = &stores[i];
+    if (c->ops & (i ? MN_OP_NORM : MN_OP_BIAS)) sinks[i] = &stores[i];
   }
-  MUST(context->kernels->column_sums(context->stream, t->block.sums, mn_chunks(c->rows), c->channels, sinks,
+  MUST(context->kernels->column_sums(context->device, t->block.sums, mn_chunks(c->rows), c->channels, sinks,
                                      NULL));
   assert_reals(&t->m, "dz", t->dz.real, c->dz, c->rows * c->channels, tolerance);
   for (int i = 0; i < 3; i++)
@@ -179,9 +179,9 @@ static void check_block(struct mn_context *context, struct block_case c) {
   forward_reference(&c);
   backward_reference(&c, c.dy);
   upload_case(&t, &c);
-  apply(&t, MN_BLOCK, c.stages & MN_STAGE_BIAS ? take_reals(&t.m, c.d, count) : t.block.z);
+  apply(&t, MN_BLOCK, c.ops & MN_OP_BIAS ? take_reals(&t.m, c.d, count) : t.block.z);
   assert_reals(&t.m, "z", t.block.z, c.z, count, tolerance);
-  if (c.stages & MN_STAGE_NORM) {
+  if (c.ops & MN_OP_NORM) {
     assert_reals(&t.m, "mean", t.block.mean, c.mean, c.rows * c.groups, tolerance);
     assert_reals(&t.m, "rstd", t.block.rstd, c.rstd, c.rows * c.groups, tolerance);
   }
@@ -215,16 +215,16 @@ static void block_follows_its_formulas(void **state) {
   for (size_t w = 0; w < COUNT(widths); w++) {
     struct mn_context *context = open_or_skip(*state, widths[w]);
     for (size_t i = 0; i < COUNT(shapes); i++) {
-      check_block(context, open_case(MN_STAGE_ALL, shapes[i][0], shapes[i][1], shapes[i][2]));
-      check_block_loss(context, open_case(MN_STAGE_ALL, shapes[i][0], shapes[i][1], shapes[i][2]));
+      check_block(context, open_case(MN_OP_ALL, shapes[i][0], shapes[i][1], shapes[i][2]));
+      check_block_loss(context, open_case(MN_OP_ALL, shapes[i][0], shapes[i][1], shapes[i][2]));
     }
     mn_context_close(context);
   }
 }
 
-/* Every run of stages that a plan has. */
+/* Every run of ops that a plan has. */
 static void stages_follow_their_formulas(void **state) {
-  enum { BIAS = MN_STAGE_BIAS, NORM = MN_STAGE_NORM, ACTIVATE = MN_STAGE_ACTIVATE, SUM = MN_STAGE_SUM };
+  enum { BIAS = MN_OP_BIAS, NORM = MN_OP_NORM, ACTIVATE = MN_OP_ACTIVATE, SUM = MN_OP_SUM };
   static const unsigned runs[] = {
       BIAS, NORM, ACTIVATE, ACTIVATE | SUM, NORM | ACTIVATE, NORM | ACTIVATE | SUM, BIAS | NORM};
   for (size_t w = 0; w < COUNT(widths); w++) {
@@ -242,7 +242,7 @@ static void stages_follow_their_formulas(void **state) {
 static void block_works_in_place(void **state) {
   for (size_t w = 0; w < COUNT(widths); w++) {
     struct mn_context *context = open_or_skip(*state, widths[w]);
-    struct block_case c = open_case(MN_STAGE_ALL, 37, 12, 3);
+    struct block_case c = open_case(MN_OP_ALL, 37, 12, 3);
     struct device_case t = {.m.context = context};
     double tolerance = tolerance_of(context);
     int64_t count = c.rows * c.channels;
@@ -274,7 +274,7 @@ static void what_is_saved_changes_nothing(void **state) {
     struct mn_context *context = open_or_skip(*state, widths[w]);
     for (size_t i = 0; i < COUNT(shapes); i++)
       for (int loss = 0; loss < 2; loss++) {
-        struct block_case c = open_case(MN_STAGE_ALL, shapes[i][0], shapes[i][1], shapes[i][2]);
+        struct block_case c = open_case(MN_OP_ALL, shapes[i][0], shapes[i][1], shapes[i][2]);
         int64_t count = c.rows * c.channels;
         double *results[2];
         for (int saved = 0; saved < 2; saved++) {
@@ -299,7 +299,7 @@ static void what_is_saved_changes_nothing(void **state) {
  * left of it at all. */
 static void variance_is_centred(void **state) {
   struct mn_context *context = open_or_skip(*state, "fp32");
-  struct block_case c = open_case(MN_STAGE_ALL, 6, 64, 4);
+  struct block_case c = open_case(MN_OP_ALL, 6, 64, 4);
   struct device_case t = {.m.context = context};
   c.eps = 1e-5;
   for (int64_t i = 0; i < c.rows * c.channels; i++) c.d[i] = (float)(1e4 + 0.25 * c.d[i]);
@@ -319,7 +319,7 @@ static void variance_is_centred(void **state) {
 static void constant_group_gives_beta(void **state) {
   for (size_t w = 0; w < COUNT(widths); w++) {
     struct mn_context *context = open_or_skip(*state, widths[w]);
-    struct block_case c = open_case(MN_STAGE_ALL, 3, 8, 2);
+    struct block_case c = open_case(MN_OP_ALL, 3, 8, 2);
     struct device_case t = {.m.context = context};
     for (int64_t i = 0; i < c.rows * c.channels; i++) c.d[i] = 3.5;
     for (int64_t i = 0; i < c.channels; i++) c.bias[i] = 0.25;
@@ -337,7 +337,7 @@ static void constant_group_gives_beta(void **state) {
 static void at_zero_the_slope_counts(void **state) {
   for (size_t w = 0; w < COUNT(widths); w++) {
     struct mn_context *context = open_or_skip(*state, widths[w]);
-    struct block_case c = open_case(MN_STAGE_ALL, 3, 8, 2);
+    struct block_case c = open_case(MN_OP_ALL, 3, 8, 2);
     struct device_case t = {.m.context = context};
     double *dbeta = c.sums[2];
     for (int64_t i = 0; i < c.rows * c.channels; i++)
@@ -348,7 +348,7 @@ static void at_zero_the_slope_counts(void **state) {
     apply(&t, MN_BLOCK_BACKWARD, t.dy);
     struct mn_epilogue store = {.kind = MN_STORE, .into = take_reals(&t.m, NULL, c.channels)};
     const struct mn_epilogue *sinks[3] = {NULL, NULL, &store};
-    MUST(context->kernels->column_sums(context->stream, t.block.sums, 1, c.channels, sinks, NULL));
+    MUST(context->kernels->column_sums(context->device, t.block.sums, 1, c.channels, sinks, NULL));
     assert_reals(&t.m, "dbeta", store.into, dbeta, c.channels, 1e-6);
     release_all(&t.m);
     close_case(&c);
@@ -360,7 +360,7 @@ static void at_zero_the_slope_counts(void **state) {
 static void statistics_never_see_other_rows(void **state) {
   for (size_t w = 0; w < COUNT(widths); w++) {
     struct mn_context *context = open_or_skip(*state, widths[w]);
-    struct block_case c = open_case(MN_STAGE_ALL, 40, 12, 3);
+    struct block_case c = open_case(MN_OP_ALL, 40, 12, 3);
     for (int64_t i = 0; i < c.rows * c.channels; i++) c.d[i] *= 1 + (double)(i / c.channels);
     struct device_case all = {.m.context = context}, one = {.m.context = context};
     upload_case(&all, &c);
@@ -389,14 +389,14 @@ static void nonfinite_values_raise_the_flag(void **state) {
   struct mn_context *context = open_or_skip(*state, "fp32");
   for (int kind = 0; kind < 4; kind++)
     for (int64_t at = 0; at < 35 * 8; at += 93) {
-      struct block_case c = open_case(MN_STAGE_ALL, 35, 8, 2);
+      struct block_case c = open_case(MN_OP_ALL, 35, 8, 2);
       struct device_case t = {.m.context = context};
       if (kind < 3) c.d[at] = bad[kind];
       upload_case(&t, &c);
       int flag = 0;
-      MUST(context->kernels->zero(context->stream, context->stream->nonfinite, sizeof flag));
+      MUST(context->kernels->zero(context->device, context->device->nonfinite, sizeof flag));
       apply(&t, MN_BLOCK, take_reals(&t.m, c.d, c.rows * c.channels));
-      MUST(context->kernels->download(context->stream, &flag, context->stream->nonfinite, sizeof flag));
+      MUST(context->kernels->download(context->device, &flag, context->device->nonfinite, sizeof flag));
       assert_int_equal(flag, kind < 3);
       release_all(&t.m);
       close_case(&c);

@@ -11,7 +11,7 @@
 #include <signal.h>
 
 #include "tests/checkpoint_make.h"
-#include "train/checkpoint_layout.h"
+#include "train/checkpoint/layout.h"
 
 static void assert_load_fails(mn_status expected, const char *words) {
   struct mn_checkpoint *loaded = (void *)&loaded;

@@ -11,14 +11,14 @@
  * 2⁻²⁴·‖z‖·rstd) + 2⁻²² bounds all that floats are kept of. dz goes to its GEMMs as bfloat16, off by 2⁻⁹ in
  * each element, which is what dx and dW can be off by; doubled, 2⁻⁸ + normalised bounds these, and what an
  * update makes of them. Where x and W are any floats, their own rounding is 2⁻⁹ each: the bound is bf16's of
- * train/parity.h.
+ * train/check/parity.h.
  *
  * Kinks: where v is so near to 0 that such an error may move it across, no gradient is right on both sides.
  * There dy is 0, or the target is the y expected. */
 #include "tests/fused_bench.h"
 
-#include "kernels/stream.h"
-#include "train/parity.h"
+#include "kernels/device.h"
+#include "train/check/parity.h"
 
 enum { EXPECTED, ACTUAL, SIDES };
 
@@ -151,12 +151,12 @@ static void compare_forward(struct duel *d, struct mn_model *const model[SIDES],
   compare(d, "y", pass[EXPECTED]->y->value.real, pass[ACTUAL]->y->value.real, count, d->normalised);
 }
 
-/* A block handed on to another block's GEMM leaves nothing but y's half form. */
+/* A block handed on to another block's GEMM leaves nothing but y's bf16 form. */
 static void compare_halves(const struct duel *d, struct mn_model *model) {
   struct mn_context *context = d->on[ACTUAL];
   struct mn_pass *pass;
   int64_t count = d->c.rows * channels_of(&d->c);
-  size_t half = context->stream->half;
+  size_t half = context->device->bf16;
   MUST(mn_pass_open(&pass, model, MN_PASS_FORWARD, d->c.rows, 1, 0));
   fill_x(pass, &d->c);
   MUST(mn_tape_forward(pass->tape));
@@ -164,7 +164,7 @@ static void compare_halves(const struct duel *d, struct mn_model *model) {
   char *halves = malloc((size_t)count * half);
   double *y = malloc((size_t)count * sizeof *y);
   assert_true(halves && y);
-  MUST(context->kernels->download(context->stream, halves, pass->y->value.half, (size_t)count * half));
+  MUST(context->kernels->download(context->device, halves, pass->y->value.bf16, (size_t)count * half));
   for (int64_t i = 0; i < count; i++) {
     float value = 0;
     memcpy((char *)&value + sizeof value - half, halves + (size_t)i * half, half);
@@ -331,7 +331,7 @@ static void the_library_path_agrees(void **state) {
   for (size_t i = 0; i < (on_cuda(*state) && !quick() ? COUNT(cases) : 1); i++) {
     struct duel d;
     open_duel(&d, &cases[i], *state, "bf16");
-    d.on[EXPECTED]->stream->library = 1;
+    d.on[EXPECTED]->device->library = 1;
     compare_gradients(&d);
     compare_step(&d);
     close_duel(&d);
@@ -355,8 +355,8 @@ static void check_way(struct memory *m, const struct mn_tensor *const operands[3
   struct mn_epilogue e = *epilogue;
   enum mn_form form = e.kind == MN_UPDATE ? MN_TN : e.kind == MN_BLOCK_BACKWARD ? MN_NN : MN_NT;
   e.into = take_reals(m, NULL, count);
-  context->stream->library = library;
-  MUST(context->kernels->gemm(context->stream, form, form == MN_NT ? &x->value : &dz->value,
+  context->device->library = library;
+  MUST(context->kernels->gemm(context->device, form, form == MN_NT ? &x->value : &dz->value,
                               form == MN_TN ? &x->value : &w->value, &e));
   double *values = read_reals(m, e.into, count);
   for (int64_t i = 0; i < count; i++) assert_int_equal(!isnan(values[i]), library);
@@ -366,16 +366,16 @@ static void check_way(struct memory *m, const struct mn_tensor *const operands[3
 /* Every fused epilogue of an [n, n] product in groups of 16, its own way and, when told so, the library's. */
 static void check_ways(struct mn_context *context, int64_t n) {
   struct memory m = {.context = context};
-  struct mn_stream *stream = context->stream;
+  struct mn_device *device = context->device;
   struct mn_tensor *const operands[] = {square(context, n, 1), square(context, n, 2), square(context, n, 3)};
   double *values = random_values(n * n, 4, 1);
   void *given = take_reals(&m, values, n * n), *rate = take_bytes(&m, 1, sizeof(double));
-  MUST(context->kernels->zero(stream, rate, sizeof(double)));
+  MUST(context->kernels->zero(device, rate, sizeof(double)));
   struct mn_operand y = {n, n, take_reals(&m, NULL, n * n), NULL, 0};
-  struct mn_operand out = {n, n, NULL, take_bytes(&m, n * n, stream->half), 0};
+  struct mn_operand out = {n, n, NULL, take_bytes(&m, n * n, device->bf16), 0};
   struct mn_sgd sgd = {.rate = rate};
   struct mn_update update = {&operands[1]->value, NULL, &sgd};
-  struct mn_block loss = {.stages = MN_STAGE_ALL,
+  struct mn_block loss = {.ops = MN_OP_ALL,
                           .rows = n,
                           .channels = n,
                           .groups = n / 16,
@@ -405,7 +405,7 @@ static void check_ways(struct mn_context *context, int64_t n) {
 /* Small tiles, then large ones. */
 static void fitting_products_leave_into_alone(void **state) {
   struct mn_context *context = open_or_skip(*state, "bf16");
-  const int fuses = mn_stream_fuses(context->stream);
+  const int fuses = mn_device_fuses(context->device);
   for (int64_t n = 512; n <= 2048 && fuses; n *= 4) check_ways(context, n);
   mn_context_close(context);
   if (!fuses) skip();

@@ -3,12 +3,12 @@
  * holds. */
 #include "tests/fused_bench.h"
 
-#include "train/parity.h"
+#include "train/check/parity.h"
 
 /* ---- against fp64 ---- */
 
 /* Each block rounds its input, its weight and its dz once more; three of them stay within the bound of one
- * (train/parity.h), which has room for eight roundings. */
+ * (train/check/parity.h), which has room for eight roundings. */
 static void compare_steps(const struct fused_case *c, struct mn_context *const on[2],
                           struct training *const t[2]) {
   const double bound = mn_parity_tolerance(MN_BF16);
@@ -26,7 +26,7 @@ static void compare_steps(const struct fused_case *c, struct mn_context *const o
       report(c, what, norm_of_difference(values[1], values[0], count) / norm(values[0], count), bound);
       free(values[0]), free(values[1]);
     }
-    if (p[1]->value.half) assert_rounded(on[1], p[1]);
+    if (p[1]->value.bf16) assert_rounded(on[1], p[1]);
   }
 }
 
@@ -75,13 +75,13 @@ struct bytes {
 
 static struct bytes moved_by(const struct training *t) {
   struct bytes b = {.count = 0};
-  struct mn_stream *stream = t->model->context->stream;
+  struct mn_device *device = t->model->context->device;
   for (int i = 0; i < t->model->count; i++) {
     const struct mn_tensor *p = t->model->parameters[i];
     size_t count = (size_t)mn_tensor_count(p);
-    const struct part parts[] = {{p->value.real, count * stream->real, 0},
-                                 {p->value.half, count * stream->half, 0},
-                                 {p->momentum, count * stream->real, 0}};
+    const struct part parts[] = {{p->value.real, count * device->real, 0},
+                                 {p->value.bf16, count * device->bf16, 0},
+                                 {p->momentum, count * device->real, 0}};
     for (int k = 0; k < 3; k++) {
       if (!parts[k].device) continue;
       assert_true(b.count < (int)COUNT(b.parts));
@@ -98,7 +98,7 @@ static char *download(const struct training *t, const struct bytes *b) {
   char *out = malloc(b->size);
   assert_non_null(out);
   for (int i = 0; i < b->count; i++)
-    MUST(context->kernels->download(context->stream, out + b->parts[i].at, b->parts[i].device,
+    MUST(context->kernels->download(context->device, out + b->parts[i].at, b->parts[i].device,
                                     b->parts[i].bytes));
   return out;
 }
@@ -106,9 +106,9 @@ static char *download(const struct training *t, const struct bytes *b) {
 static void upload(const struct training *t, const struct bytes *b, const char *from) {
   const struct mn_context *context = t->model->context;
   for (int i = 0; i < b->count; i++)
-    MUST(context->kernels->upload(context->stream, b->parts[i].device, from + b->parts[i].at,
+    MUST(context->kernels->upload(context->device, b->parts[i].device, from + b->parts[i].at,
                                   b->parts[i].bytes));
-  MUST(context->kernels->synchronize(context->stream));
+  MUST(context->kernels->synchronize(context->device));
 }
 
 static struct fused_case stack_for(const char *device) {
@@ -169,13 +169,13 @@ static void nonfinite_steps_write_nothing(void **state) {
       int flag = 0;
       write_x(&t, &c, places[i % 3], bad[i / 3]);
       MUST(mn_tape_step(t.pass->tape));
-      MUST(k->download(context->stream, &flag, context->stream->nonfinite, sizeof flag));
+      MUST(k->download(context->device, &flag, context->device->nonfinite, sizeof flag));
       char *end = download(&t, &moved);
       assert_int_equal(flag, 1);
       if (memcmp(start, end, moved.size) != 0)
         fail_msg("%g at %ld moved something", bad[i / 3], (long)places[i % 3]);
       free(end);
-      MUST(k->zero(context->stream, context->stream->nonfinite, sizeof flag));
+      MUST(k->zero(context->device, context->device->nonfinite, sizeof flag));
     }
     write_x(&t, &c, -1, 0);
     MUST(mn_tape_step(t.pass->tape));
@@ -207,7 +207,7 @@ static void a_step_holds_little_more_than_its_data(void **state) {
   MUST(mn_model_open(&t.model, context, &config));
   MUST(mn_optimizer_open(&t.optimizer, t.model, &sgd));
   MUST(mn_pass_open(&t.pass, t.model, MN_PASS_TRAIN, ROWS, 1, 0));
-  const double real = (double)context->stream->real, half = (double)context->stream->half;
+  const double real = (double)context->device->real, half = (double)context->device->bf16;
   const double weight = (double)CHANNELS * INPUTS, x = (double)ROWS * INPUTS, z = (double)ROWS * CHANNELS;
   const double workspaces = on_cuda(*state) ? 32 * 1048576.0 : 0; /* cuBLASLt's; no scratch in a fused step */
   const double held = (double)context->bytes + workspaces;

@@ -8,7 +8,7 @@
 #include "layers/add.h"
 #include "layers/block.h"
 #include "layers/loss.h"
-#include "train/gradcheck.h"
+#include "train/check/gradcheck.h"
 
 /* One operation, or a few, with everything they read a parameter whose gradient is stored. */
 enum { LEAVES = 6 };
@@ -168,8 +168,8 @@ static void open_graph(struct graph *g, struct mn_context *context, void (*recor
   }
   if (g->labels) {
     int32_t labels[7] = {0, 3, 2, 1, 1, 3, 0};
-    MUST(context->kernels->upload(context->stream, g->labels, labels, sizeof labels));
-    MUST(context->kernels->synchronize(context->stream));
+    MUST(context->kernels->upload(context->device, g->labels, labels, sizeof labels));
+    MUST(context->kernels->synchronize(context->device));
   }
 }
 
@@ -329,18 +329,18 @@ static double injected;
 static int injected_into;
 
 /* dW with one element changed. */
-static mn_status wrong_gemm(struct mn_stream *stream, enum mn_form form, const struct mn_operand *a,
+static mn_status wrong_gemm(struct mn_device *device, enum mn_form form, const struct mn_operand *a,
                             const struct mn_operand *b, const struct mn_epilogue *epilogue) {
-  MN_TRY(right_gemm(stream, form, a, b, epilogue));
+  MN_TRY(right_gemm(device, form, a, b, epilogue));
   if (form == MN_TN && injected_into == 0) ((double *)epilogue->into)[2] *= injected;
   return MN_OK;
 }
 
 /* dbias, dgamma or dbeta with one element changed. */
-static mn_status wrong_column_sums(struct mn_stream *stream, void *sums, int64_t chunks, int64_t channels,
+static mn_status wrong_column_sums(struct mn_device *device, void *sums, int64_t chunks, int64_t channels,
                                    const struct mn_epilogue *const sinks[3],
                                    const struct mn_reduction *loss) {
-  MN_TRY(right_column_sums(stream, sums, chunks, channels, sinks, loss));
+  MN_TRY(right_column_sums(device, sums, chunks, channels, sinks, loss));
   if (injected_into > 0) ((double *)sinks[injected_into - 1]->into)[1] *= injected;
   return MN_OK;
 }
@@ -452,7 +452,7 @@ static void scaled_passes_add_up(void **state) {
       double *x = random_values(6 * 4, 1, 1), *target = random_values(6 * mn_model_outputs(&config), 2, 1);
       int32_t labels[6] = {0, 1, 2, 3, 0, 1};
       MUST(mn_pass_load(pass, x, config.loss == MN_LOSS_MSE ? (void *)target : (void *)labels));
-      MUST(context->kernels->synchronize(context->stream));
+      MUST(context->kernels->synchronize(context->device));
       for (int k = 0; k <= halves; k++) {
         MUST(mn_tape_forward(pass->tape));
         MUST(mn_tape_backward(pass->tape));

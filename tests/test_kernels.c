@@ -2,7 +2,7 @@
  * double arithmetic written out here, and against what the headers promise to the bit. */
 #include "tests/check.h"
 
-#include "kernels/half.h"
+#include "kernels/bf16.h"
 #include "kernels/philox.h"
 
 /* Random numbers */
@@ -51,7 +51,7 @@ static void philox_gives_the_known_answers(void **state) {
   }
 }
 
-/* bound·t with t exact and one rounding, from any place in the stream. */
+/* bound·t with t exact and one rounding, from any place in the device. */
 static void uniform_is_exact(void **state) {
   for (size_t w = 0; w < COUNT(widths); w++) {
     struct memory m = {.context = open_or_skip(*state, widths[w])};
@@ -62,7 +62,7 @@ static void uniform_is_exact(void **state) {
     for (size_t f = 0; f < COUNT(firsts); f++)
       for (int64_t count = 1; count <= MOST; count += 515) {
         double bound = bounds[f % 3];
-        MUST(m.context->kernels->uniform(m.context->stream, out, count, 99, 3, firsts[f], bound));
+        MUST(m.context->kernels->uniform(m.context->device, out, count, 99, 3, firsts[f], bound));
         double *values = read_reals(&m, out, count);
         for (int64_t i = 0; i < count; i++) {
           double t = (mn_random_word(99, 3, firsts[f] + (uint64_t)i) >> 8) * 0x1p-23 - 1;
@@ -114,7 +114,7 @@ static void bf16_rounds_to_nearest_even(void **state) {
 }
 
 static float half_at(const struct mn_context *context, const void *halves, int64_t i) {
-  if (context->stream->half == sizeof(float)) return ((const float *)halves)[i];
+  if (context->device->bf16 == sizeof(float)) return ((const float *)halves)[i];
   return from_bits((uint32_t)((const uint16_t *)halves)[i] << 16);
 }
 
@@ -127,13 +127,13 @@ static void round_fills_the_half_form(void **state) {
   enum { MANY = COUNT(bits) };
   double values[MANY];
   for (int i = 0; i < MANY; i++) values[i] = from_bits(bits[i]);
-  size_t half = m.context->stream->half;
+  size_t half = m.context->device->bf16;
   struct mn_operand operand = {.rows = 1, .cols = MANY, .real = take_reals(&m, values, MANY), .stale = 1};
-  operand.half = take_bytes(&m, MANY, half);
+  operand.bf16 = take_bytes(&m, MANY, half);
   MUST(mn_operand_prepare(m.context, &operand));
   assert_false(operand.stale);
   char out[MANY * sizeof(float)];
-  MUST(m.context->kernels->download(m.context->stream, out, operand.half, MANY * half));
+  MUST(m.context->kernels->download(m.context->device, out, operand.bf16, MANY * half));
   for (int i = 0; i < MANY; i++) {
     float value = half_at(m.context, out, i);
     if (isnan(values[i]))
@@ -157,8 +157,8 @@ static void reduce_adds_in_its_fixed_order(void **state) {
       void *parts = take_reals(&m, values, counts[c]);
       double *scratch = take_bytes(&m, mn_reduce_scratch(counts[c]), sizeof(double));
       double *out = take_bytes(&m, 1, sizeof(double)), result;
-      MUST(m.context->kernels->reduce(m.context->stream, out, scratch, parts, counts[c], 0.3));
-      MUST(m.context->kernels->download(m.context->stream, &result, out, sizeof result));
+      MUST(m.context->kernels->reduce(m.context->device, out, scratch, parts, counts[c], 0.3));
+      MUST(m.context->kernels->download(m.context->device, &result, out, sizeof result));
       for (int64_t span = 0; span < counts[c]; span += MN_REDUCE_SPAN) {
         double sum = 0;
         for (int64_t i = span; i < counts[c] && i < span + MN_REDUCE_SPAN; i++) sum += values[i];
@@ -166,7 +166,7 @@ static void reduce_adds_in_its_fixed_order(void **state) {
       }
       double size = 0;
       for (int64_t i = 0; i < counts[c]; i++) size += fabs(values[i]);
-      if (m.context->stream->device == MN_DEVICE_CPU) assert_true(result == 0.3 * total);
+      if (m.context->device->type == MN_DEVICE_CPU) assert_true(result == 0.3 * total);
       assert_true(fabs(result - 0.3 * total) <= 1e-14 * size);
       free(values);
     }
@@ -178,11 +178,11 @@ static void reduce_adds_in_its_fixed_order(void **state) {
 static double clip_scale(struct memory *m, const double *squares, int64_t count, double norm, int *flag) {
   double *on_device = take_bytes(m, count, sizeof(double)), *out = take_bytes(m, 1, sizeof(double)), scale;
   const struct mn_kernels *k = m->context->kernels;
-  struct mn_stream *stream = m->context->stream;
-  MUST(k->upload(stream, on_device, squares, (size_t)count * sizeof(double)));
-  MUST(k->clip(stream, out, on_device, count, norm));
-  MUST(k->download(stream, &scale, out, sizeof scale));
-  MUST(k->download(stream, flag, stream->nonfinite, sizeof *flag));
+  struct mn_device *device = m->context->device;
+  MUST(k->upload(device, on_device, squares, (size_t)count * sizeof(double)));
+  MUST(k->clip(device, out, on_device, count, norm));
+  MUST(k->download(device, &scale, out, sizeof scale));
+  MUST(k->download(device, flag, device->nonfinite, sizeof *flag));
   return scale;
 }
 
@@ -193,9 +193,9 @@ static void clip_follows_the_global_norm(void **state) {
   for (int64_t i = 0; i < count; i++) sum += values[i] * values[i];
   double *scratch = take_bytes(&m, mn_reduce_scratch(count), sizeof(double));
   double *out = take_bytes(&m, 1, sizeof(double));
-  MUST(m.context->kernels->sum_of_squares(m.context->stream, out, scratch, take_reals(&m, values, count),
+  MUST(m.context->kernels->sum_of_squares(m.context->device, out, scratch, take_reals(&m, values, count),
                                           count));
-  MUST(m.context->kernels->download(m.context->stream, &result, out, sizeof result));
+  MUST(m.context->kernels->download(m.context->device, &result, out, sizeof result));
   assert_true(fabs(result - sum) <= 1e-13 * sum);
   free(values);
   int flag;
@@ -233,7 +233,7 @@ static void check_product(struct memory *m, enum mn_form form, const int64_t siz
       expected[i] = (add ? before[i] : 0) + product_at(form, a, b, size, i / size[1], i % size[1]);
     struct mn_epilogue epilogue = {.kind = add ? MN_ADD : MN_STORE,
                                    .into = take_reals(m, add ? before : NULL, size[0] * size[1])};
-    MUST(m->context->kernels->gemm(m->context->stream, form, &left, &right, &epilogue));
+    MUST(m->context->kernels->gemm(m->context->device, form, &left, &right, &epilogue));
     assert_reals(m, "product", epilogue.into, expected, size[0] * size[1], tolerance_of(m->context));
   }
   free(a);
@@ -265,10 +265,10 @@ static void add_works_in_place(void **state) {
     void *pa = take_reals(&m, a, MANY), *pb = take_reals(&m, b, MANY);
     struct mn_operand y = {.rows = 17, .cols = 61, .real = pa};
     for (int i = 0; i < MANY; i++) a[i] += b[i], b[i] *= 2;
-    MUST(m.context->kernels->add(m.context->stream, &y, pa, pb));
+    MUST(m.context->kernels->add(m.context->device, &y, pa, pb));
     assert_reals(&m, "a + b", pa, a, MANY, 1e-7);
     y.real = take_reals(&m, NULL, MANY);
-    MUST(m.context->kernels->add(m.context->stream, &y, pb, pb));
+    MUST(m.context->kernels->add(m.context->device, &y, pb, pb));
     assert_reals(&m, "b + b", y.real, b, MANY, 0);
     free(a);
     free(b);
@@ -291,11 +291,11 @@ static void mse_follows_its_formula(void **state) {
     void *py = take_reals(&m, y, MANY), *pt = take_reals(&m, target, MANY);
     void *pp = take_reals(&m, NULL, ROWS), *pd = take_reals(&m, NULL, MANY);
     const struct mn_kernels *k = m.context->kernels;
-    MUST(k->mse(m.context->stream, pp, py, pt, ROWS, COLS));
+    MUST(k->mse(m.context->device, pp, py, pt, ROWS, COLS));
     assert_reals(&m, "parts", pp, parts, ROWS, 1e-6);
-    MUST(k->mse_gradient(m.context->stream, pd, py, pt, ROWS, COLS, 0.25, 0));
+    MUST(k->mse_gradient(m.context->device, pd, py, pt, ROWS, COLS, 0.25, 0));
     assert_reals(&m, "dy", pd, dy, MANY, 1e-6);
-    MUST(k->mse_gradient(m.context->stream, pd, py, pt, ROWS, COLS, 0.25, 1));
+    MUST(k->mse_gradient(m.context->device, pd, py, pt, ROWS, COLS, 0.25, 1));
     for (int i = 0; i < MANY; i++) dy[i] *= 2;
     assert_reals(&m, "dy added", pd, dy, MANY, 1e-6);
     free(y);
@@ -319,13 +319,13 @@ static void cross_entropy_bears_huge_logits(void **state) {
   for (size_t w = 0; w < COUNT(widths); w++) {
     struct memory m = {.context = open_or_skip(*state, widths[w])};
     const struct mn_kernels *k = m.context->kernels;
-    struct mn_stream *stream = m.context->stream;
+    struct mn_device *device = m.context->device;
     double expected[MANY];
     void *py = take_reals(&m, y, MANY), *pp = take_reals(&m, NULL, ROWS), *pc = take_reals(&m, NULL, ROWS);
     void *pd = take_reals(&m, NULL, MANY);
     int32_t *pl = take_bytes(&m, ROWS, sizeof *labels);
-    MUST(k->upload(stream, pl, labels, sizeof labels));
-    MUST(k->cross_entropy(stream, pp, pc, py, pl, ROWS, COLS));
+    MUST(k->upload(device, pl, labels, sizeof labels));
+    MUST(k->cross_entropy(device, pp, pc, py, pl, ROWS, COLS));
     assert_reals(&m, "parts", pp, parts, ROWS, 1e-6);
     double *small = read_reals(&m, pp, ROWS); /* beside 1e4 the others would hide */
     for (int n = 0; n < ROWS; n++) assert_true(fabs(small[n] - parts[n]) <= 1e-6 * (1 + parts[n]));
@@ -333,7 +333,7 @@ static void cross_entropy_bears_huge_logits(void **state) {
     assert_reals(&m, "correct", pc, correct, ROWS, 0);
     for (int add = 0; add < 2; add++) {
       for (int i = 0; i < MANY; i++) expected[i] = (add + 1) * 0.5 / ROWS * dy[i];
-      MUST(k->cross_entropy_gradient(stream, pd, py, pl, ROWS, COLS, 0.5, add));
+      MUST(k->cross_entropy_gradient(device, pd, py, pl, ROWS, COLS, 0.5, add));
       assert_reals(&m, "dy", pd, expected, MANY, 1e-6);
     }
     release_all(&m);
@@ -347,20 +347,20 @@ static void memory_moves_as_it_is(void **state) {
   unsigned char from[1000], to[1000];
   for (int i = 0; i < 1000; i++) from[i] = (unsigned char)(i * 7);
   void *a = take_bytes(&m, 1000, 1), *b = take_bytes(&m, 1000, 1), *pinned;
-  MUST(k->allocate_host(m.context->stream, &pinned, sizeof from));
+  MUST(k->allocate_host(m.context->device, &pinned, sizeof from));
   memcpy(pinned, from, sizeof from);
-  MUST(k->upload(m.context->stream, a, pinned, sizeof from));
-  MUST(k->zero(m.context->stream, b, sizeof from));
-  MUST(k->copy(m.context->stream, b, a, 999));
-  MUST(k->download(m.context->stream, to, b, sizeof to));
+  MUST(k->upload(m.context->device, a, pinned, sizeof from));
+  MUST(k->zero(m.context->device, b, sizeof from));
+  MUST(k->copy(m.context->device, b, a, 999));
+  MUST(k->download(m.context->device, to, b, sizeof to));
   assert_memory_equal(to, from, 999);
   assert_int_equal(to[999], 0);
   assert_int_equal((uintptr_t)a % 256, 0);
-  k->release_host(m.context->stream, pinned);
+  k->release_host(m.context->device, pinned);
   double ms = -1;
-  MUST(k->mark(m.context->stream, 0));
-  MUST(k->mark(m.context->stream, 1));
-  MUST(k->elapsed(m.context->stream, &ms));
+  MUST(k->mark(m.context->device, 0));
+  MUST(k->mark(m.context->device, 1));
+  MUST(k->elapsed(m.context->device, &ms));
   assert_true(ms >= 0 && ms < 10000);
   release_all(&m);
   mn_context_close(m.context);

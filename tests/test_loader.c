@@ -17,7 +17,7 @@
 #include "data/order.h"
 #include "kernels/kernels.h"
 
-enum { WINDOW = MN_ORDER_BLOCK * MN_ORDER_WINDOW };
+enum { WINDOW = MN_ORDER_EXTENT * MN_ORDER_WINDOW };
 
 /* ---- the order ---- */
 
@@ -227,8 +227,8 @@ static struct made make(int64_t rows, int classes) {
 
 static int host_buffers, host_limit;
 
-static mn_status allocate_host(struct mn_stream *stream, void **out, size_t bytes) {
-  (void)stream;
+static mn_status allocate_host(struct mn_device *device, void **out, size_t bytes) {
+  (void)device;
   *out = NULL;
   if (host_buffers == host_limit) return mn_fail(MN_NO_MEMORY, "no buffer left");
   *out = malloc(bytes);
@@ -238,15 +238,15 @@ static mn_status allocate_host(struct mn_stream *stream, void **out, size_t byte
   return MN_OK;
 }
 
-static void release_host(struct mn_stream *stream, void *memory) {
-  (void)stream;
+static void release_host(struct mn_device *device, void *memory) {
+  (void)device;
   host_buffers -= memory != NULL;
   free(memory);
 }
 
 static const struct mn_kernels kernels = {.allocate_host = allocate_host, .release_host = release_host};
-static struct mn_stream narrow = {.kernels = &kernels, .precision = MN_FP32, .real = 4};
-static struct mn_stream wide = {.kernels = &kernels, .precision = MN_FP64, .real = 8};
+static struct mn_device narrow = {.kernels = &kernels, .precision = MN_FP32, .real = 4};
+static struct mn_device wide = {.kernels = &kernels, .precision = MN_FP64, .real = 8};
 
 static int fresh(void **state) {
   (void)state;
@@ -258,17 +258,17 @@ static int none_left(void **state) {
   return host_buffers;
 }
 
-static struct mn_loader *open_loader(struct made *m, struct mn_stream *stream, int64_t batch, uint64_t seed,
+static struct mn_loader *open_loader(struct made *m, struct mn_device *device, int64_t batch, uint64_t seed,
                                      int64_t position) {
   struct mn_loader *loader;
-  mn_status status = mn_loader_open(&loader, &m->base, stream, batch, seed, position);
+  mn_status status = mn_loader_open(&loader, &m->base, device, batch, seed, position);
   if (status != MN_OK) print_error("%s\n", mn_message());
   assert_int_equal(status, MN_OK);
   return loader;
 }
 
 /* Takes a batch and checks that it is samples position … of the sequence, whose epochs `epochs` holds. */
-static void take(struct mn_loader *loader, const struct made *m, const struct mn_stream *stream,
+static void take(struct mn_loader *loader, const struct made *m, const struct mn_device *device,
                  int64_t batch, int64_t position, int64_t *const *epochs) {
   const void *x, *y;
   mn_status status = mn_loader_next(loader, &x, &y);
@@ -277,14 +277,14 @@ static void take(struct mn_loader *loader, const struct made *m, const struct mn
   for (int64_t b = 0; b < batch; b++) {
     int64_t row = epochs[(position + b) / m->base.rows][(position + b) % m->base.rows];
     for (int i = 0; i < INPUTS; i++) {
-      double value = stream->real == 8 ? ((const double *)x)[b * INPUTS + i]
+      double value = device->real == 8 ? ((const double *)x)[b * INPUTS + i]
                                        : (double)((const float *)x)[b * INPUTS + i];
       if (!(value == x_of(row, i))) fail_msg("sample %lld", (long long)(position + b));
     }
     if (m->base.classes)
       assert_int_equal(((const int32_t *)y)[b], row);
     else if (m->base.outputs) {
-      double target = stream->real == 8 ? ((const double *)y)[b * 2] : (double)((const float *)y)[b * 2];
+      double target = device->real == 8 ? ((const double *)y)[b * 2] : (double)((const float *)y)[b * 2];
       assert_true(target == (double)row);
     } else {
       assert_null(y);
@@ -312,7 +312,7 @@ static void streams_in_order(void **state) {
   const struct {
     int64_t n, batch;
     int classes;
-    struct mn_stream *stream;
+    struct mn_device *device;
   } cases[] = {{1, 1, 0, &wide},       {5, 5, 1, &narrow},       {100, 7, 0, &narrow},
                {1437, 64, 1, &narrow}, {4096, 1000, 0, &wide},   {4097, 100, 1, &wide},
                {9001, 9001, 0, &wide}, {9001, 5000, 1, &narrow}, {20000, 333, 0, &narrow}};
@@ -320,9 +320,9 @@ static void streams_in_order(void **state) {
     int64_t n = cases[c].n, batch = cases[c].batch, *epochs[EPOCHS];
     struct made m = make(n, cases[c].classes);
     plan_epochs(epochs, n, c);
-    struct mn_loader *loader = open_loader(&m, cases[c].stream, batch, c, 0);
+    struct mn_loader *loader = open_loader(&m, cases[c].device, batch, c, 0);
     for (int64_t at = 0; at + batch <= EPOCHS * n; at += batch)
-      take(loader, &m, cases[c].stream, batch, at, epochs);
+      take(loader, &m, cases[c].device, batch, at, epochs);
     mn_loader_close(loader);
     /* Long reads: at most one a block; and a single window is read once, in one go. */
     assert_true(m.reads <= (m.rows_read + 63) / 64 + EPOCHS + 2);

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "engine/context.h"
-#include "train/options.h"
+#include "train/command/options.h"
 #include "train/schedule.h"
 
 enum { WORDS = 40, CONFIG = 64 };

@@ -5,7 +5,7 @@
 #include <hdf5.h>
 #include <unistd.h>
 
-#include "train/parity.h"
+#include "train/check/parity.h"
 
 static const char golden[] = "tests/golden/block.h5";
 

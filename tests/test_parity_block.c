@@ -1,4 +1,4 @@
-/* The block's epilogues on the CPU and on CUDA, side by side: every subset of stages on every kind of group,
+/* The block's epilogues on the CPU and on CUDA, side by side: every subset of ops on every kind of group,
  * in place and apart; values that are not finite; and the same bytes, run after run. Without a GPU every test
  * is skipped, and says why. */
 #include "tests/parity_bench.h"
@@ -8,7 +8,7 @@ static void same_sums(struct bench *b, struct side two[SIDES], const char *what,
   int64_t plane = mn_chunks(k->rows) * k->channels;
   double *e = get(b, CPU, two[CPU].block.sums, 3 * plane), *a = get(b, CUDA, two[CUDA].block.sums, 3 * plane);
   for (int q = 0; q < 3; q++) {
-    if (k->stages & (q == 0 ? MN_STAGE_BIAS : MN_STAGE_NORM)) {
+    if (k->ops & (q == 0 ? MN_OP_BIAS : MN_OP_NORM)) {
       near(what, a + q * plane, e + q * plane, plane, tolerance);
       continue;
     }
@@ -18,20 +18,20 @@ static void same_sums(struct bench *b, struct side two[SIDES], const char *what,
 }
 
 /* Where one channel is a group, or rounding is all there is, dz is 0 but for rounding: no relative error. */
-static double gradient_tolerance(const struct bench *b, struct shape at, unsigned stages) {
+static double gradient_tolerance(const struct bench *b, struct shape at, unsigned ops) {
   double tolerance = tolerance_of(b) * (b->precision == MN_FP64 ? 10 : 1);
-  return (stages & MN_STAGE_NORM) && at.width <= 2 ? INFINITY : tolerance;
+  return (ops & MN_OP_NORM) && at.width <= 2 ? INFINITY : tolerance;
 }
 
-static void check_dz(struct bench *b, struct side two[SIDES], struct shape at, unsigned stages,
+static void check_dz(struct bench *b, struct side two[SIDES], struct shape at, unsigned ops,
                      const char *what) {
   int64_t count = at.rows * at.groups * at.width;
-  double tolerance = gradient_tolerance(b, at, stages);
+  double tolerance = gradient_tolerance(b, at, ops);
   char text[256];
   snprintf(text, sizeof text, "dz of %s", what);
   if (tolerance < INFINITY) {
     same_reals(b, text, PAIR(dz.real), count, tolerance);
-    if (b->on[CPU]->half) same_halves(b, text, PAIR(dz.half), count, 2e-3);
+    if (b->on[CPU]->bf16) same_halves(b, text, PAIR(dz.bf16), count, 2e-3);
     snprintf(text, sizeof text, "sums of %s", what);
     same_sums(b, two, text, 4 * tolerance);
     return;
@@ -46,17 +46,17 @@ static void check_dz(struct bench *b, struct side two[SIDES], struct shape at, u
   free(a), free(e), free(rstd);
 }
 
-static void check_forward(struct bench *b, struct side two[SIDES], struct shape at, unsigned stages,
+static void check_forward(struct bench *b, struct side two[SIDES], struct shape at, unsigned ops,
                           const char *what) {
   int64_t count = at.rows * at.groups * at.width;
   double tolerance = tolerance_of(b);
   char text[256];
   snprintf(text, sizeof text, "y of %s", what);
   same_reals(b, text, PAIR(y.real), count, tolerance);
-  if (b->on[CPU]->half) same_halves(b, text, PAIR(y.half), count, 2e-3);
+  if (b->on[CPU]->bf16) same_halves(b, text, PAIR(y.bf16), count, 2e-3);
   snprintf(text, sizeof text, "z of %s", what);
   same_reals(b, text, PAIR(block.z), count, tolerance);
-  if (!(stages & MN_STAGE_NORM)) return;
+  if (!(ops & MN_OP_NORM)) return;
   snprintf(text, sizeof text, "rstd of %s", what);
   same_reals(b, text, PAIR(block.rstd), at.rows * at.groups, tolerance);
   /* A mean may be next to nothing; its error is that of the values it is taken from. */
@@ -71,16 +71,16 @@ static void check_forward(struct bench *b, struct side two[SIDES], struct shape 
 
 /* Forward, then backward from the CPU's z, mean and rstd, so that both stand on the same side of every kink.
  */
-static void check_block(struct bench *b, struct shape at, unsigned stages, enum alias alias) {
+static void check_block(struct bench *b, struct shape at, unsigned ops, enum alias alias) {
   struct side two[SIDES];
   char what[200];
-  snprintf(what, sizeof what, "%s N %lld G %lld D %lld stages %u alias %d", NAMES[b->precision],
-           (long long)at.rows, (long long)at.groups, (long long)at.width, stages, (int)alias);
+  snprintf(what, sizeof what, "%s N %lld G %lld D %lld ops %u alias %d", NAMES[b->precision],
+           (long long)at.rows, (long long)at.groups, (long long)at.width, ops, (int)alias);
   for (int s = 0; s < SIDES; s++) {
-    make_side(b, s, &two[s], at, stages, alias);
+    make_side(b, s, &two[s], at, ops, alias);
     apply(b, s, &two[s], MN_BLOCK, two[s].d);
   }
-  check_forward(b, two, at, stages, what);
+  check_forward(b, two, at, ops, what);
   struct {
     void **to, *from;
     int64_t count;
@@ -91,24 +91,23 @@ static void check_block(struct bench *b, struct shape at, unsigned stages, enum 
     must(b->on[CUDA]->kernels->upload(b->on[CUDA], *shared[i].to, shared[i].from,
                                       (size_t)shared[i].count * b->on[CUDA]->real));
   for (int s = 0; s < SIDES; s++) apply(b, s, &two[s], MN_BLOCK_BACKWARD, two[s].dy);
-  check_dz(b, two, at, stages, what);
+  check_dz(b, two, at, ops, what);
   for (int s = 0; s < SIDES; s++) assert_int_equal(flag(b, s), 0);
   clear_bench(b);
 }
 
-static void check_block_loss(struct bench *b, struct shape at, unsigned stages) {
+static void check_block_loss(struct bench *b, struct shape at, unsigned ops) {
   struct side two[SIDES];
   char what[200];
-  snprintf(what, sizeof what, "loss %s N %lld G %lld D %lld stages %u", NAMES[b->precision],
-           (long long)at.rows, (long long)at.groups, (long long)at.width, stages);
+  snprintf(what, sizeof what, "loss %s N %lld G %lld D %lld ops %u", NAMES[b->precision], (long long)at.rows,
+           (long long)at.groups, (long long)at.width, ops);
   for (int s = 0; s < SIDES; s++) {
-    make_side(b, s, &two[s], at, stages, APART);
+    make_side(b, s, &two[s], at, ops, APART);
     apply(b, s, &two[s], MN_BLOCK_LOSS, two[s].d);
   }
-  check_forward(b, two, at, stages, what);
-  same_reals(b, what, PAIR(block.loss_parts), at.rows * (stages & MN_STAGE_NORM ? at.groups : 1),
-             tolerance_of(b));
-  check_dz(b, two, at, stages, what);
+  check_forward(b, two, at, ops, what);
+  same_reals(b, what, PAIR(block.loss_parts), at.rows * (ops & MN_OP_NORM ? at.groups : 1), tolerance_of(b));
+  check_dz(b, two, at, ops, what);
   for (int s = 0; s < SIDES; s++) assert_int_equal(flag(b, s), 0);
   clear_bench(b);
 }
@@ -120,7 +119,7 @@ static const struct shape SHAPES[] = {
 };
 enum { SHAPE_COUNT = sizeof SHAPES / sizeof SHAPES[0] };
 
-/* Under compute-sanitizer a launch costs a hundred times as much: a choice of the stages then, and few
+/* Under compute-sanitizer a launch costs a hundred times as much: a choice of the ops then, and few
  * repeats. */
 static int quick(void) {
   return getenv("MINNOW_QUICK") != NULL;
@@ -130,13 +129,13 @@ static void all_blocks(enum mn_precision precision) {
   struct bench b;
   open_bench(&b, precision);
   for (int i = 0; i < SHAPE_COUNT; i++) {
-    for (unsigned stages = 0; stages <= MN_STAGE_ALL; stages += quick() ? 5 : 1) {
-      check_block(&b, SHAPES[i], stages, APART);
-      check_block_loss(&b, SHAPES[i], stages);
+    for (unsigned ops = 0; ops <= MN_OP_ALL; ops += quick() ? 5 : 1) {
+      check_block(&b, SHAPES[i], ops, APART);
+      check_block_loss(&b, SHAPES[i], ops);
     }
-    check_block(&b, SHAPES[i], MN_STAGE_ALL, DY_TAKES_DZ);
-    check_block(&b, SHAPES[i], MN_STAGE_ALL, Z_TAKES_DZ);
-    check_block(&b, SHAPES[i], MN_STAGE_ALL, D_TAKES_Z);
+    check_block(&b, SHAPES[i], MN_OP_ALL, DY_TAKES_DZ);
+    check_block(&b, SHAPES[i], MN_OP_ALL, Z_TAKES_DZ);
+    check_block(&b, SHAPES[i], MN_OP_ALL, D_TAKES_Z);
   }
   close_bench(&b);
 }
@@ -164,7 +163,7 @@ static void block_unaligned(void **state) {
   struct side two[SIDES];
   void *y[SIDES];
   for (int s = 0; s < SIDES; s++) {
-    make_side(&b, s, &two[s], at, MN_STAGE_ALL, APART);
+    make_side(&b, s, &two[s], at, MN_OP_ALL, APART);
     y[s] = two[s].y.real = (float *)poisoned_reals(&b, s, count + 1) + 1;
     apply(&b, s, &two[s], MN_BLOCK, two[s].d);
   }
@@ -182,7 +181,7 @@ static void block_constant_group(void **state) {
     struct shape at = {40, 2, widths[i]};
     int64_t c = at.groups * at.width, count = at.rows * c;
     struct side side;
-    make_side(&b, CUDA, &side, at, MN_STAGE_NORM, APART);
+    make_side(&b, CUDA, &side, at, MN_OP_NORM, APART);
     double *same = malloc((size_t)count * sizeof *same);
     assert_non_null(same);
     for (int64_t k = 0; k < count; k++) same[k] = (float)(1000.1 + (double)(k / at.width));
@@ -214,7 +213,7 @@ static void updates_write_nothing(struct bench *b, int s) {
   struct mn_epilogue e = {.kind = MN_UPDATE, .update = &p.update};
   must(b->on[s]->kernels->epilogue(b->on[s], d, z.rows, z.cols, &e));
   must(b->on[s]->kernels->gemm(b->on[s], MN_TN, &dz, &x, &e));
-  struct mn_operand flat = {1, count, p.w.real, p.w.half, 0};
+  struct mn_operand flat = {1, count, p.w.real, p.w.bf16, 0};
   struct mn_update vector = {&flat, p.update.momentum, &p.sgd};
   struct mn_epilogue to_vector = {.kind = MN_UPDATE, .update = &vector};
   const struct mn_epilogue *const sinks[] = {NULL, &to_vector, NULL};
@@ -229,7 +228,7 @@ static void check_nonfinite(struct bench *b, struct shape at, enum mn_epilogue_k
   int64_t c = at.groups * at.width, count = at.rows * c;
   for (int s = 0; s < SIDES; s++) {
     struct side side;
-    make_side(b, s, &side, at, MN_STAGE_ALL, APART);
+    make_side(b, s, &side, at, MN_OP_ALL, APART);
     if (kind == MN_BLOCK_BACKWARD) apply(b, s, &side, MN_BLOCK, side.d);
     assert_int_equal(flag(b, s), 0);
     double *values = draw(kind == MN_BLOCK_BACKWARD ? 2 : 1, count, 1);
@@ -266,7 +265,7 @@ struct outcome {
 static struct outcome block_once(struct bench *b, struct shape at) {
   struct side side;
   int64_t c = at.groups * at.width, count = at.rows * c;
-  make_side(b, CUDA, &side, at, MN_STAGE_ALL, APART);
+  make_side(b, CUDA, &side, at, MN_OP_ALL, APART);
   apply(b, CUDA, &side, MN_BLOCK, side.d);
   apply(b, CUDA, &side, MN_BLOCK_BACKWARD, side.dy);
   void *total = poisoned_reals(b, CUDA, c);

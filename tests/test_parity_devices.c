@@ -69,7 +69,7 @@ static void gemm_unaligned(void **state) {
       x = operand(&b, s, x, 11), y = operand(&b, s, y, 12);
       x.rows = z.rows; /* the same memory, one element later */
       x.real = (char *)x.real + b.on[s]->real;
-      if (x.half) x.half = (char *)x.half + b.on[s]->half;
+      if (x.bf16) x.bf16 = (char *)x.bf16 + b.on[s]->bf16;
       into[s] = (char *)poisoned_reals(&b, s, z.rows * z.cols + 1) + b.on[s]->real;
       struct mn_epilogue e = {.kind = MN_STORE, .into = into[s]};
       must(b.on[s]->kernels->gemm(b.on[s], MN_NT, &x, &y, &e));
@@ -80,7 +80,7 @@ static void gemm_unaligned(void **state) {
 }
 
 #ifdef MN_CUDA
-mn_status mn_cuda_plain_product(struct mn_stream *stream, enum mn_form form, void *d, const void *a,
+mn_status mn_cuda_plain_product(struct mn_device *device, enum mn_form form, void *d, const void *a,
                                 const void *b, int64_t rows, int64_t cols, int64_t depth, int accumulate);
 
 /* What stands in where cuBLASLt has no algorithm. */
@@ -102,8 +102,8 @@ static void gemm_plain(void **state) {
         if (s == CPU)
           must(b.on[s]->kernels->gemm(b.on[s], (enum mn_form)form, &x, &y, &e));
         else
-          must(mn_cuda_plain_product(b.on[s], (enum mn_form)form, into[s], x.half ? x.half : x.real,
-                                     y.half ? y.half : y.real, z.rows, z.cols, z.depth, 1));
+          must(mn_cuda_plain_product(b.on[s], (enum mn_form)form, into[s], x.bf16 ? x.bf16 : x.real,
+                                     y.bf16 ? y.bf16 : y.real, z.rows, z.cols, z.depth, 1));
       }
       same_reals(&b, "the plain product", into, z.rows * z.cols, product_tolerance(&b));
       clear_bench(&b);
@@ -126,7 +126,7 @@ static void gemm_block(void **state) {
     struct side two[SIDES];
     for (int s = 0; s < SIDES; s++) {
       struct mn_operand x, w;
-      make_side(&b, s, &two[s], at, MN_STAGE_ALL, APART);
+      make_side(&b, s, &two[s], at, MN_OP_ALL, APART);
       operand_shape(MN_NT, z, &x, &w);
       x = operand(&b, s, x, 11), w = operand(&b, s, w, 12);
       struct mn_epilogue e = {.kind = MN_BLOCK, .into = poisoned_reals(&b, s, count), .block = &two[s].block};
@@ -390,7 +390,7 @@ static void add(void **state) {
       void *y[SIDES], *half[SIDES] = {NULL, NULL};
       for (int s = 0; s < SIDES; s++) {
         y[s] = put_drawn(&b, s, 61, 3 * cols, 1);
-        if (b.on[s]->half) half[s] = poisoned(&b, s, 3 * (size_t)cols * b.on[s]->half);
+        if (b.on[s]->bf16) half[s] = poisoned(&b, s, 3 * (size_t)cols * b.on[s]->bf16);
         struct mn_operand out = {3, cols, y[s], half[s], 0};
         must(b.on[s]->kernels->add(b.on[s], &out, y[s], put_drawn(&b, s, 62, 3 * cols, 1)));
       }
@@ -412,10 +412,10 @@ static void rounding(void **state) {
   enum { COUNT = sizeof values / sizeof values[0] };
   double *found[SIDES];
   for (int s = 0; s < SIDES; s++) {
-    struct mn_operand o = {1, COUNT, put(&b, s, values, COUNT), poisoned(&b, s, COUNT * b.on[s]->half), 1};
+    struct mn_operand o = {1, COUNT, put(&b, s, values, COUNT), poisoned(&b, s, COUNT * b.on[s]->bf16), 1};
     must(b.on[s]->kernels->round(b.on[s], &o));
     assert_int_equal(o.stale, 0);
-    found[s] = get_half(&b, s, o.half, COUNT);
+    found[s] = get_half(&b, s, o.bf16, COUNT);
   }
   for (int i = 0; i < COUNT; i++) {
     if (isnan(values[i]))
@@ -454,7 +454,7 @@ static void memory(void **state) {
   (void)state;
   struct bench b;
   open_bench(&b, MN_FP32);
-  struct mn_stream *cuda = b.on[CUDA];
+  struct mn_device *cuda = b.on[CUDA];
   double *values = draw(71, 1000, 1), back[1000];
   void *first = put_raw(&b, CUDA, values, sizeof back), *second = poisoned(&b, CUDA, sizeof back), *host;
   assert_int_equal((uintptr_t)first % 256, 0);
@@ -474,7 +474,7 @@ static void memory(void **state) {
   assert_null(host);
   must(cuda->kernels->synchronize(cuda)); /* and the stream still works */
   char name[100];
-  mn_stream_describe(cuda, name, sizeof name);
+  mn_device_describe(cuda, name, sizeof name);
   print_message("on %s\n", name);
   free(values);
   close_bench(&b);
@@ -483,9 +483,9 @@ static void memory(void **state) {
 /* Without a GPU too: a device that cannot be is refused in words. */
 static void no_such_device(void **state) {
   (void)state;
-  struct mn_stream *stream = NULL;
-  assert_int_equal(mn_stream_open(&stream, MN_DEVICE_CUDA, 1000, MN_FP32), MN_NO_DEVICE);
-  assert_null(stream);
+  struct mn_device *device = NULL;
+  assert_int_equal(mn_device_open(&device, MN_DEVICE_CUDA, 1000, MN_FP32), MN_NO_DEVICE);
+  assert_null(device);
   assert_true(strlen(mn_message()) > 0 && !strchr(mn_message(), '\n'));
   assert_non_null(strstr(mn_message(), "--device cpu"));
 }

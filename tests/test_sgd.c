@@ -3,7 +3,7 @@
  * stored first. */
 #include "tests/check.h"
 
-#include "train/sgd.h"
+#include "train/optimizer.h"
 
 enum { STEPS = 6, ROWS = 6, INPUTS = 5, OUTPUTS = 8 };
 static const double rates[STEPS] = {0.1, 0.1, 0.05, 0.2, 0, 0.03};
@@ -247,12 +247,12 @@ static void updates_refresh_the_half_form(void **state) {
     train(&t, 0);
     for (int i = 0; i < t.model->count; i++) {
       struct mn_operand *w = &t.model->parameters[i]->value;
-      size_t bytes = (size_t)(w->rows * w->cols) * context->stream->half;
-      if (!w->half) continue;
+      size_t bytes = (size_t)(w->rows * w->cols) * context->device->bf16;
+      if (!w->bf16) continue;
       char *updated = malloc(bytes), *rounded = malloc(bytes);
-      MUST(context->kernels->download(context->stream, updated, w->half, bytes));
-      MUST(context->kernels->round(context->stream, w));
-      MUST(context->kernels->download(context->stream, rounded, w->half, bytes));
+      MUST(context->kernels->download(context->device, updated, w->bf16, bytes));
+      MUST(context->kernels->round(context->device, w));
+      MUST(context->kernels->download(context->device, rounded, w->bf16, bytes));
       assert_memory_equal(updated, rounded, bytes);
       free(updated);
       free(rounded);

@@ -7,8 +7,8 @@
 
 enum { I = 37, K = 24, GROUPS = 6, SEED = 4711 };
 
-static double t_of(uint32_t stream, uint64_t index) {
-  return ldexp((double)(mn_random_word(SEED, stream, index) >> 8), -23) - 1;
+static double t_of(uint32_t sequence, uint64_t index) {
+  return ldexp((double)(mn_random_word(SEED, sequence, index) >> 8), -23) - 1;
 }
 
 /* Row r of the teacher, written down anew: x and y without noise. */

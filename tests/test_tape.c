@@ -7,7 +7,7 @@
 #include "layers/add.h"
 #include "layers/block.h"
 #include "layers/loss.h"
-#include "train/sgd.h"
+#include "train/optimizer.h"
 
 static const char *const precisions[] = {"fp64", "fp32", "bf16"};
 
@@ -43,8 +43,8 @@ static void load(struct mn_pass *pass, uint64_t seed) {
     for (int64_t n = 0; n < pass->rows; n++)
       labels[n] = (int32_t)(mn_random_word(seed, 2, (uint64_t)n) % classes);
     MUST(
-        context->kernels->upload(context->stream, pass->labels, labels, (size_t)pass->rows * sizeof *labels));
-    MUST(context->kernels->synchronize(context->stream));
+        context->kernels->upload(context->device, pass->labels, labels, (size_t)pass->rows * sizeof *labels));
+    MUST(context->kernels->synchronize(context->device));
     free(labels);
   }
 }
@@ -57,7 +57,7 @@ static void sinks_do_what_they_say(void **state) {
   struct memory m = {.context = context};
   double *stored[MN_MODEL_PARAMETERS], *before[MN_MODEL_PARAMETERS], rate = 0.25;
   double *device_rate = take_bytes(&m, 1, sizeof rate);
-  MUST(context->kernels->upload(context->stream, device_rate, &rate, sizeof rate));
+  MUST(context->kernels->upload(context->device, device_rate, &rate, sizeof rate));
   struct mn_sgd sgd = {.rate = device_rate};
   static const enum mn_training hows[] = {MN_TRAIN_STORE, MN_TRAIN_ADD, MN_TRAIN_UPDATE};
   for (int how = 0; how < 3; how++) {
@@ -215,12 +215,12 @@ static char *bytes_of(const struct training *t, size_t *size) {
   *size = 0;
   for (int i = 0; i < t->model->count; i++) {
     const struct mn_tensor *p = t->model->parameters[i];
-    size_t bytes = (size_t)mn_tensor_count(p) * context->stream->real;
+    size_t bytes = (size_t)mn_tensor_count(p) * context->device->real;
     const void *both[] = {p->value.real, p->momentum};
     for (int k = 0; k < 2; k++) {
       if (!both[k]) continue;
       assert_non_null(out = realloc(out, *size + bytes));
-      MUST(context->kernels->download(context->stream, out + *size, both[k], bytes));
+      MUST(context->kernels->download(context->device, out + *size, both[k], bytes));
       *size += bytes;
     }
   }
@@ -363,7 +363,7 @@ static void kernels_do_not_depend_on_threads(void **state) {
     double *d = random_values(MANY, 1, 2), *vectors = random_values(CHANNELS, 2, 1);
     void *vector = take_reals(&m, vectors, CHANNELS);
     struct mn_operand dz = {.rows = ROWS, .cols = CHANNELS, .real = take_reals(&m, NULL, MANY)};
-    struct mn_block block = {.stages = MN_STAGE_ALL,
+    struct mn_block block = {.ops = MN_OP_ALL,
                              .rows = ROWS,
                              .channels = CHANNELS,
                              .groups = GROUPS,
@@ -390,9 +390,9 @@ static void kernels_do_not_depend_on_threads(void **state) {
     double *scratch = take_bytes(&m, mn_reduce_scratch(ROWS * GROUPS), sizeof(double));
     struct mn_reduction sum = {out, scratch, block.loss_parts, ROWS * GROUPS, 1};
     const struct mn_kernels *k = context->kernels;
-    MUST(k->epilogue(context->stream, block.z, ROWS, CHANNELS, &epilogue));
-    MUST(k->column_sums(context->stream, block.sums, mn_chunks(ROWS), CHANNELS, sinks, &sum));
-    MUST(k->download(context->stream, &result, out, sizeof result));
+    MUST(k->epilogue(context->device, block.z, ROWS, CHANNELS, &epilogue));
+    MUST(k->column_sums(context->device, block.sums, mn_chunks(ROWS), CHANNELS, sinks, &sum));
+    MUST(k->download(context->device, &result, out, sizeof result));
     double *all[4] = {read_reals(&m, dz.real, MANY), 0};
     for (int i = 0; i < 3; i++) all[i + 1] = read_reals(&m, stores[i].into, CHANNELS);
     for (int i = 0; i < 4; i++) {
@@ -466,9 +466,9 @@ static void nonfinite_batches_change_nothing(void **state) {
         char *after = bytes_of(&t, &size);
         assert_memory_equal(before, after, size);
         free(after);
-        MUST(k->download(context->stream, &flag, context->stream->nonfinite, sizeof flag));
+        MUST(k->download(context->device, &flag, context->device->nonfinite, sizeof flag));
         assert_int_equal(flag, 1);
-        MUST(k->zero(context->stream, context->stream->nonfinite, sizeof flag));
+        MUST(k->zero(context->device, context->device->nonfinite, sizeof flag));
         if (settings[s].accumulate == 1) {
           assert_true(isfinite(step(&t, 1)));
           after = bytes_of(&t, &size);
@@ -481,7 +481,7 @@ static void nonfinite_batches_change_nothing(void **state) {
   mn_context_close(context);
 }
 
-/* What a plan with fewer stages saves is what the single operations say: mean and rstd of the block, from
+/* What a plan with fewer ops saves is what the single operations say: mean and rstd of the block, from
  * outside. */
 static void the_block_saves_its_statistics(void **state) {
   struct mn_context *context = open_or_skip(*state, "fp64");
@@ -548,18 +548,18 @@ static void forward_gives_what_a_gemm_reads(void **state) {
     MUST(mn_tape_forward(forward->tape));
     MUST(mn_tape_forward(predict->tape));
     struct mn_operand *given = &forward->y->value, *y = &predict->y->value;
-    size_t size = context->stream->half, bytes = 37 * 8 * (size ? size : context->stream->real);
+    size_t size = context->device->bf16, bytes = 37 * 8 * (size ? size : context->device->real);
     assert_int_equal(given->real != NULL, size == 0);
-    assert_int_equal(given->half != NULL, size != 0);
+    assert_int_equal(given->bf16 != NULL, size != 0);
     if (size) {
-      y->half = take_bytes(&m, 37 * 8, size);
-      MUST(context->kernels->round(context->stream, y));
+      y->bf16 = take_bytes(&m, 37 * 8, size);
+      MUST(context->kernels->round(context->device, y));
     }
     char found[37 * 8 * 8], expected[sizeof found];
-    MUST(context->kernels->download(context->stream, found, size ? given->half : given->real, bytes));
-    MUST(context->kernels->download(context->stream, expected, size ? y->half : y->real, bytes));
+    MUST(context->kernels->download(context->device, found, size ? given->bf16 : given->real, bytes));
+    MUST(context->kernels->download(context->device, expected, size ? y->bf16 : y->real, bytes));
     assert_memory_equal(found, expected, bytes);
-    y->half = NULL; /* m's, not the tape's */
+    y->bf16 = NULL; /* m's, not the tape's */
     release_all(&m);
     mn_pass_close(forward);
     mn_pass_close(predict);

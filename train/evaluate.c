@@ -13,14 +13,14 @@ struct mn_evaluator {
 };
 
 static mn_status take_buffers(struct mn_evaluator *e, enum mn_pass_kind kind) {
-  struct mn_stream *stream = e->model->context->stream;
+  struct mn_device *device = e->model->context->device;
   int64_t rest = e->dataset->rows % e->batch;
-  size_t real = stream->real;
+  size_t real = device->real;
   MN_TRY(mn_pass_open(&e->full, e->model, kind, e->batch, 1, 0));
   if (rest) MN_TRY(mn_pass_open(&e->rest, e->model, kind, rest, 1, 0));
-  MN_TRY(stream->kernels->allocate_host(stream, &e->x, (size_t)(e->batch * e->dataset->inputs) * real));
+  MN_TRY(device->kernels->allocate_host(device, &e->x, (size_t)(e->batch * e->dataset->inputs) * real));
   int64_t outputs = mn_model_outputs(&e->model->config);
-  return stream->kernels->allocate_host(stream, &e->y, (size_t)(e->batch * outputs) * real);
+  return device->kernels->allocate_host(device, &e->y, (size_t)(e->batch * outputs) * real);
 }
 
 mn_status mn_evaluator_open(struct mn_evaluator **out, struct mn_model *model, struct mn_dataset *dataset,
@@ -42,18 +42,18 @@ mn_status mn_evaluator_open(struct mn_evaluator **out, struct mn_model *model, s
 
 void mn_evaluator_close(struct mn_evaluator *e) {
   if (!e) return;
-  struct mn_stream *stream = e->model->context->stream;
+  struct mn_device *device = e->model->context->device;
   mn_pass_close(e->full);
   mn_pass_close(e->rest);
-  stream->kernels->release_host(stream, e->x);
-  stream->kernels->release_host(stream, e->y);
+  device->kernels->release_host(device, e->x);
+  device->kernels->release_host(device, e->y);
   free(e);
 }
 
 /* Reads rows first … and runs the forward over them; *pass gets the pass that did. */
 static mn_status forward(struct mn_evaluator *e, int64_t first, int targets, struct mn_pass **pass) {
   *pass = first + e->batch <= e->dataset->rows ? e->full : e->rest;
-  MN_TRY(e->dataset->read(e->dataset, first, (*pass)->rows, e->model->context->stream->real, e->x,
+  MN_TRY(e->dataset->read(e->dataset, first, (*pass)->rows, e->model->context->device->real, e->x,
                           targets ? e->y : NULL));
   MN_TRY(mn_pass_load(*pass, e->x, targets ? e->y : NULL));
   return mn_tape_forward((*pass)->tape);
@@ -81,8 +81,8 @@ mn_status mn_evaluator_predict(struct mn_evaluator *e,
   struct mn_pass *pass;
   for (int64_t first = 0; first < e->dataset->rows; first += pass->rows) {
     MN_TRY(forward(e, first, 0, &pass));
-    MN_TRY(context->kernels->download(context->stream, e->y, pass->y->value.real,
-                                      (size_t)mn_tensor_count(pass->y) * context->stream->real));
+    MN_TRY(context->kernels->download(context->device, e->y, pass->y->value.real,
+                                      (size_t)mn_tensor_count(pass->y) * context->device->real));
     MN_TRY(take(to, e->y, first, pass->rows));
   }
   return MN_OK;

@@ -1,4 +1,4 @@
-/* Writes JSON as it comes, to a stream, with no tree in between: commas and nesting are all there is to keep.
+/* Writes JSON as it comes, to a device, with no tree in between: commas and nesting are all there is to keep.
  */
 #include "train/json.h"
 

@@ -11,7 +11,7 @@
  *
  * A key belongs to every value in an object, NULL to every element of an array and to the outermost value;
  * anything else, like more than MN_JSON_DEPTH levels, is a broken invariant and aborts. Write errors stay
- * with the stream, for its owner to see with ferror. */
+ * with the device, for its owner to see with ferror. */
 #ifndef MN_TRAIN_JSON_H
 #define MN_TRAIN_JSON_H
 

@@ -9,9 +9,9 @@
 #include "layers/add.h"
 #include "layers/block.h"
 #include "layers/loss.h"
-#include "train/checkpoint.h"
-#include "train/gradcheck.h"
+#include "train/check/gradcheck.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/model.h"
-#include "train/sgd.h"
+#include "train/optimizer.h"
 
 #endif

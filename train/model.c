@@ -113,7 +113,7 @@ mn_status mn_model_initialise(struct mn_model *model, uint64_t seed) {
     /* A bias has the bound of the weight before it. */
     const struct mn_tensor *weight = t->rank == 2 ? t : model->parameters[i - 1];
     double bound = 1 / sqrt((double)weight->value.cols);
-    MN_TRY(model->context->kernels->uniform(model->context->stream, t->value.real, mn_tensor_count(t), seed,
+    MN_TRY(model->context->kernels->uniform(model->context->device, t->value.real, mn_tensor_count(t), seed,
                                             MN_RANDOM_PARAMETER + (uint32_t)i, 0, bound));
     t->value.stale = 1;
     MN_TRY(mn_operand_prepare(model->context, &t->value));
@@ -196,15 +196,15 @@ void mn_pass_close(struct mn_pass *pass) {
 mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y) {
   struct mn_context *context = pass->model->context;
   const struct mn_kernels *k = context->kernels;
-  size_t real = context->stream->real;
-  MN_TRY(k->upload(context->stream, pass->x->value.real, x, (size_t)mn_tensor_count(pass->x) * real));
+  size_t real = context->device->real;
+  MN_TRY(k->upload(context->device, pass->x->value.real, x, (size_t)mn_tensor_count(pass->x) * real));
   pass->x->value.stale = 1;
   MN_TRY(mn_operand_prepare(context, &pass->x->value));
   if (y && pass->target)
-    return k->upload(context->stream, pass->target->value.real, y,
+    return k->upload(context->device, pass->target->value.real, y,
                      (size_t)mn_tensor_count(pass->target) * real);
   if (y && pass->labels)
-    return k->upload(context->stream, pass->labels, y, (size_t)pass->rows * sizeof(int32_t));
+    return k->upload(context->device, pass->labels, y, (size_t)pass->rows * sizeof(int32_t));
   return MN_OK;
 }
 

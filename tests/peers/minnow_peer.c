@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "train/model.h"
-#include "train/sgd.h"
+#include "train/optimizer.h"
 
 /* In the order of `names`, by which minnow_peer_open takes them. */
 enum what { FORWARD, STEP, PRODUCT_NT, PRODUCT_NN, PRODUCT_TN, COPY, WHATS };
@@ -47,7 +47,7 @@ int minnow_peer_read(struct minnow_peer *peer, float *y);
 const char *minnow_peer_version(void);
 
 static mn_status fill(struct mn_context *context, struct mn_operand *operand, uint32_t which) {
-  MN_TRY(context->kernels->uniform(context->stream, operand->real, operand->rows * operand->cols, SEED,
+  MN_TRY(context->kernels->uniform(context->device, operand->real, operand->rows * operand->cols, SEED,
                                    MN_RANDOM_CHECK + which, 0, 1));
   operand->stale = 1;
   return mn_operand_prepare(context, operand);
@@ -83,20 +83,20 @@ static mn_status open_model(struct minnow_peer *p, const int64_t shape[4]) {
 static mn_status open_product(struct minnow_peer *p, const int64_t shape[4]) {
   int64_t n = shape[0], i = shape[1], c = shape[2];
   int64_t results = p->what == PRODUCT_NT ? n * c : p->what == PRODUCT_NN ? n * i : c * i;
-  p->context->stream->library = 1; /* this is what our own products are held against */
+  p->context->device->library = 1; /* this is what our own products are held against */
   MN_TRY(mn_tensor_parameter(p->context, &p->left, "left", 2, n, p->what == PRODUCT_NT ? i : c));
   MN_TRY(mn_tensor_parameter(p->context, &p->right, "right", 2, p->what == PRODUCT_TN ? n : c, i));
   MN_TRY(fill(p->context, &p->left->value, 4));
   MN_TRY(fill(p->context, &p->right->value, 5));
-  return p->context->kernels->allocate(p->context->stream, &p->into,
-                                       (size_t)results * p->context->stream->real);
+  return p->context->kernels->allocate(p->context->device, &p->into,
+                                       (size_t)results * p->context->device->real);
 }
 
 static mn_status open_copy(struct minnow_peer *p) {
   const struct mn_kernels *k = p->context->kernels;
-  struct mn_operand source = {.rows = 1, .cols = (int64_t)(COPIED_BYTES / p->context->stream->real)};
-  MN_TRY(k->allocate(p->context->stream, &p->from, COPIED_BYTES));
-  MN_TRY(k->allocate(p->context->stream, &p->into, COPIED_BYTES));
+  struct mn_operand source = {.rows = 1, .cols = (int64_t)(COPIED_BYTES / p->context->device->real)};
+  MN_TRY(k->allocate(p->context->device, &p->from, COPIED_BYTES));
+  MN_TRY(k->allocate(p->context->device, &p->into, COPIED_BYTES));
   source.real = p->from;
   return fill(p->context, &source, 6);
 }
@@ -130,7 +130,7 @@ void minnow_peer_close(struct minnow_peer *p) {
     mn_tensor_free(p->context, p->left);
     mn_tensor_free(p->context, p->right);
     void *const buffers[] = {p->from, p->into, p->flushed};
-    for (int i = 0; i < 3; i++) p->context->kernels->release(p->context->stream, buffers[i]);
+    for (int i = 0; i < 3; i++) p->context->kernels->release(p->context->device, buffers[i]);
   }
   mn_context_close(p->context);
   free(p);
@@ -138,25 +138,25 @@ void minnow_peer_close(struct minnow_peer *p) {
 
 int minnow_peer_call(struct minnow_peer *p) {
   static const enum mn_form forms[WHATS] = {[PRODUCT_NT] = MN_NT, [PRODUCT_NN] = MN_NN, [PRODUCT_TN] = MN_TN};
-  struct mn_stream *stream = p->context->stream;
+  struct mn_device *device = p->context->device;
   if (p->what == FORWARD) return mn_tape_forward(p->pass->tape);
   if (p->what == STEP) {
     MN_TRY(mn_tape_step(p->pass->tape));
     return mn_optimizer_step(p->optimizer);
   }
-  if (p->what == COPY) return p->context->kernels->copy(stream, p->into, p->from, COPIED_BYTES);
+  if (p->what == COPY) return p->context->kernels->copy(device, p->into, p->from, COPIED_BYTES);
   struct mn_epilogue store = {.kind = MN_STORE, .into = p->into};
-  return p->context->kernels->gemm(stream, forms[p->what], &p->left->value, &p->right->value, &store);
+  return p->context->kernels->gemm(device, forms[p->what], &p->left->value, &p->right->value, &store);
 }
 
 int minnow_peer_sync(struct minnow_peer *p) {
-  return p->context->kernels->synchronize(p->context->stream);
+  return p->context->kernels->synchronize(p->context->device);
 }
 
 int minnow_peer_check(struct minnow_peer *p) {
-  struct mn_stream *stream = p->context->stream;
+  struct mn_device *device = p->context->device;
   int nonfinite;
-  MN_TRY(p->context->kernels->download(stream, &nonfinite, stream->nonfinite, sizeof nonfinite));
+  MN_TRY(p->context->kernels->download(device, &nonfinite, device->nonfinite, sizeof nonfinite));
   return nonfinite ? mn_fail(MN_FAILED, "values that are not finite: this time means nothing") : MN_OK;
 }
 
@@ -166,35 +166,35 @@ int64_t minnow_peer_bytes(const struct minnow_peer *p) {
 
 int minnow_peer_cold(struct minnow_peer *p, double *milliseconds) {
   const struct mn_kernels *k = p->context->kernels;
-  struct mn_stream *stream = p->context->stream;
-  if (!p->flushed) MN_TRY(k->allocate(stream, &p->flushed, FLUSHED_BYTES));
-  MN_TRY(k->zero(stream, p->flushed, FLUSHED_BYTES));
-  MN_TRY(k->mark(stream, 0));
+  struct mn_device *device = p->context->device;
+  if (!p->flushed) MN_TRY(k->allocate(device, &p->flushed, FLUSHED_BYTES));
+  MN_TRY(k->zero(device, p->flushed, FLUSHED_BYTES));
+  MN_TRY(k->mark(device, 0));
   MN_TRY(minnow_peer_call(p));
-  MN_TRY(k->mark(stream, 1));
-  return k->elapsed(stream, milliseconds);
+  MN_TRY(k->mark(device, 1));
+  return k->elapsed(device, milliseconds);
 }
 
 int minnow_peer_write(struct minnow_peer *p, const char *name, const float *values) {
-  struct mn_stream *stream = p->context->stream;
+  struct mn_device *device = p->context->device;
   struct mn_tensor *tensor = strcmp(name, "x") == 0 ? p->pass->x : NULL;
   for (int i = 0; i < p->model->count; i++)
     if (strcmp(p->model->parameters[i]->name, name) == 0) tensor = p->model->parameters[i];
   if (!tensor) return mn_fail(MN_USAGE, "no tensor is called '%s'", name);
-  if (stream->real != sizeof *values) return mn_fail(MN_USAGE, "only floats are written here");
+  if (device->real != sizeof *values) return mn_fail(MN_USAGE, "only floats are written here");
   size_t bytes = (size_t)mn_tensor_count(tensor) * sizeof *values;
-  MN_TRY(p->context->kernels->upload(stream, tensor->value.real, values, bytes));
-  MN_TRY(p->context->kernels->synchronize(stream));
+  MN_TRY(p->context->kernels->upload(device, tensor->value.real, values, bytes));
+  MN_TRY(p->context->kernels->synchronize(device));
   tensor->value.stale = 1;
   return mn_operand_prepare(p->context, &tensor->value);
 }
 
 int minnow_peer_read(struct minnow_peer *p, float *y) {
   const struct mn_operand *value = &p->pass->y->value;
-  struct mn_stream *stream = p->context->stream;
+  struct mn_device *device = p->context->device;
   int64_t count = mn_tensor_count(p->pass->y);
-  size_t width = value->real ? sizeof *y : stream->half;
-  MN_TRY(p->context->kernels->download(stream, y, value->real ? value->real : value->half,
+  size_t width = value->real ? sizeof *y : device->bf16;
+  MN_TRY(p->context->kernels->download(device, y, value->real ? value->real : value->bf16,
                                        (size_t)count * width));
   if (width == sizeof *y) return MN_OK;
   for (int64_t i = count - 1; i >= 0; i--) { /* widened in place, from the end */

@@ -1,0 +1,29 @@
+/* HDF5 on a file descriptor of ours: the few calls through which checkpoints and predictions touch the disk.
+ *
+ * HDF5's own driver cannot be trusted with a full disk: when a write fails, H5Fclose fails too, the file
+ * stays open inside the library, and 1.10.8 crashes when the process exits. This driver never lets HDF5 see a
+ * failed write: it keeps the first error number, writes nothing more, and lets the library close in peace;
+ * the caller looks at `error` afterwards and throws the file away. It takes no file locks either, which fail
+ * on some network file systems and which files that are only ever replaced whole do not need. */
+#ifndef MN_DATA_HDF5_DISK_H
+#define MN_DATA_HDF5_DISK_H
+
+#include <hdf5.h>
+
+struct mn_hdf5_disk {
+  int fd;           /* borrowed: open while the HDF5 file is */
+  int error;        /* errno of the first read or write that failed, else 0 */
+  char reason[160]; /* HDF5's own words where creating or opening failed */
+};
+
+/* Call these two while holding the lock of data/hdf5.h. Both return the file, to be closed with H5Fclose, or
+ * a negative number; `name` is for HDF5's messages alone. `disk` must outlive the file. */
+
+/* A new HDF5 file in the empty file disk->fd (open for reading and writing), version bounds V110, with the
+ * file creation properties `creation`. */
+hid_t mn_hdf5_disk_create(struct mn_hdf5_disk *disk, const char *name, hid_t creation);
+
+/* The HDF5 file in disk->fd, for reading. */
+hid_t mn_hdf5_disk_open(struct mn_hdf5_disk *disk, const char *name);
+
+#endif

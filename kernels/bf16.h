@@ -1,0 +1,18 @@
+/* bfloat16 on the CPU: the rounding alone. The value stays in a float, so that sgemm can read it. */
+#ifndef MN_KERNELS_BF16_H
+#define MN_KERNELS_BF16_H
+
+#include <stdint.h>
+#include <string.h>
+
+/* `value` rounded to the nearest bfloat16, ties to even; infinities and NaN stay what they are. */
+static inline float mn_to_bf16(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return value;
+  bits = (bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u;
+  memcpy(&value, &bits, sizeof bits);
+  return value;
+}
+
+#endif

@@ -1,0 +1,407 @@
+/* Gradients against differences of the loss.
+ *
+ * Why the step is not one constant: a derivative is good to 1e-6 only if h is small beside the distance over
+ * which the loss bends, and normalisation bends over √eps where a group hardly varies, yet rounding grows as
+ * 1/h. So each element's differences are taken at h, h/2, h/4 … and extrapolated (Richardson's table, as
+ * Ridders does) until the table itself says that they are good enough; the gradient under test has no part in
+ * that choice. A smaller h also steps out of most kinks. */
+#include "train/check/gradcheck.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "train/json.h"
+
+enum { LEVELS = 8, TENSORS = MN_MODEL_PARAMETERS + 1 };
+static const double first_step = 1e-3;
+
+/* What one forward shows: the loss, and everything that says on which side of its kink each v is. */
+struct view {
+  double loss;
+  double *y;       /* [N, K]; without a loss only, else NULL */
+  double *outputs; /* the outputs of all blocks: they have the sign of v */
+};
+
+struct check {
+  FILE *out;
+  struct mn_json *json; /* NULL: lines of text */
+  const struct mn_gradcheck_config *config;
+  struct mn_context *context;
+  struct mn_model *model;
+  struct mn_pass *gradients; /* the pass under test */
+  struct mn_pass *losses;    /* the pass whose loss is differenced: the same one, or one that evaluates */
+  const struct mn_tensor *blocks[MN_MODEL_DEPTH]; /* outputs of the blocks of `losses` */
+  int depth;
+  struct view here, ahead, behind;
+  double *dy;
+  double *analytic[TENSORS]; /* x's, then each parameter's */
+  double largest;            /* the largest rms among them */
+  int missed;
+  int64_t kinks;
+};
+
+/* One tensor's line. */
+struct result {
+  const char *name;
+  int64_t elements, cols, kinks, at; /* at: the element with the worst error */
+  double worst, analytic, numeric;
+  int missed;
+};
+
+/* values[i] uniform on [−bound, bound): drawn on the host, so that both devices check the same model. */
+static void draw(double *values, int64_t count, uint64_t seed, int which, double bound) {
+  for (int64_t i = 0; i < count; i++)
+    values[i] =
+        bound *
+        ((double)(mn_random_word(seed, MN_RANDOM_CHECK + (uint32_t)which, (uint64_t)i) >> 8) * 0x1p-23 - 1);
+}
+
+static mn_status take(double **out, int64_t count) {
+  *out = calloc((size_t)(count ? count : 1), sizeof **out);
+  return *out ? MN_OK : mn_fail(MN_NO_MEMORY, "no memory for %ld numbers", (long)count);
+}
+
+/* Two channels stand on either side of their mean, so normalised they are −1 and 1 and no gradient passes,
+ * unless z is of √eps's size. There the weights are drawn so small, or nothing could be measured. */
+static double z_size(const struct mn_model_config *config, const struct mn_model *model, int parameter) {
+  int block = parameter / 4;
+  if (block >= config->depth || model->parameters[parameter] == model->blocks[block].gamma ||
+      model->parameters[parameter] == model->blocks[block].beta)
+    return 1;
+  int pairs = config->hidden[block] == 2 * config->groups && config->eps > 0;
+  return pairs ? fmin(1, 3 * sqrt(config->eps)) : 1;
+}
+
+/* Weights that keep z's size, gamma on both sides of 0. */
+static mn_status randomise(struct check *c) {
+  for (int i = 0; i < c->model->count; i++) {
+    struct mn_tensor *t = c->model->parameters[i];
+    double *values, bound = t->rank == 2 ? sqrt(3 / (double)t->value.cols) : 1;
+    bound *= z_size(&c->config->model, c->model, i);
+    MN_TRY(take(&values, mn_tensor_count(t)));
+    draw(values, mn_tensor_count(t), c->config->seed, i, bound);
+    mn_status status = mn_tensor_write(c->context, t, values);
+    free(values);
+    MN_TRY(status);
+  }
+  return MN_OK;
+}
+
+static mn_status load(struct check *c) {
+  int64_t rows = c->config->batch, outputs = mn_model_outputs(&c->config->model);
+  int64_t inputs = rows * c->config->model.inputs;
+  double *x = NULL, *target = NULL;
+  int32_t *labels = malloc((size_t)rows * sizeof *labels);
+  mn_status status = labels ? take(&x, inputs) : mn_fail(MN_NO_MEMORY, "no memory for labels");
+  if (status == MN_OK) status = take(&target, rows * outputs);
+  if (status == MN_OK) {
+    draw(x, inputs, c->config->seed, TENSORS, sqrt(3));
+    draw(target, rows * outputs, c->config->seed, TENSORS + 1, 1);
+    for (int64_t n = 0; n < rows; n++)
+      labels[n] = (int32_t)(mn_random_word(c->config->seed, MN_RANDOM_CHECK + TENSORS + 2, (uint64_t)n) %
+                            (uint64_t)outputs);
+    const void *y = c->config->model.loss == MN_LOSS_MSE ? (void *)target : (void *)labels;
+    status = mn_pass_load(c->gradients, x, y);
+    if (status == MN_OK && c->losses != c->gradients) status = mn_pass_load(c->losses, x, y);
+    mn_status synchronized = c->context->kernels->synchronize(c->context->device);
+    if (status == MN_OK) status = synchronized;
+  }
+  free(labels);
+  free(x);
+  free(target);
+  return status;
+}
+
+/* A block's output is what the next GEMM reads, or the last y. */
+static void find_blocks(struct check *c) {
+  const struct mn_pass *pass = c->losses;
+  for (const struct mn_node *node = pass->tape->first; node; node = node->next)
+    if (node->operand[0] && node->inputs[0] != pass->x) c->blocks[c->depth++] = node->inputs[0];
+  if (!c->config->model.head) c->blocks[c->depth++] = pass->y;
+  MN_REQUIRE(c->depth == c->config->model.depth);
+}
+
+static mn_status open_views(struct check *c) {
+  int64_t outputs = 0;
+  for (int i = 0; i < c->depth; i++) outputs += mn_tensor_count(c->blocks[i]);
+  struct view *const views[] = {&c->here, &c->ahead, &c->behind};
+  for (int i = 0; i < 3; i++) {
+    MN_TRY(take(&views[i]->outputs, outputs));
+    if (!c->config->has_loss) MN_TRY(take(&views[i]->y, mn_tensor_count(c->losses->y)));
+  }
+  return MN_OK;
+}
+
+static mn_status prepare(struct check *c) {
+  const struct mn_gradcheck_config *config = c->config;
+  MN_TRY(mn_model_open(&c->model, c->context, &config->model));
+  MN_TRY(randomise(c));
+  MN_TRY(mn_model_train(c->model, MN_TRAIN_STORE, NULL));
+  enum mn_pass_kind kind = config->has_loss ? MN_PASS_TRAIN : MN_PASS_SEEDED;
+  MN_TRY(mn_pass_open(&c->gradients, c->model, kind, config->batch, 1, 1));
+  c->losses = c->gradients;
+  if (config->has_loss) MN_TRY(mn_pass_open(&c->losses, c->model, MN_PASS_EVALUATE, config->batch, 1, 0));
+  find_blocks(c);
+  MN_TRY(open_views(c));
+  return load(c);
+}
+
+static mn_status look(struct check *c, struct view *view) {
+  MN_TRY(mn_tape_forward(c->losses->tape));
+  double *outputs = view->outputs;
+  for (int i = 0; i < c->depth; i++) {
+    MN_TRY(mn_tensor_read(c->context, c->blocks[i], outputs));
+    outputs += mn_tensor_count(c->blocks[i]);
+  }
+  if (c->config->has_loss) return mn_tape_results(c->losses->tape, &view->loss, NULL);
+  return mn_tensor_read(c->context, c->losses->y, view->y);
+}
+
+/* Some v lies on the other side of 0. NaN lies on no side: it is no kink, and fails when it is compared. */
+static int crossed(const struct check *c, const struct view *to) {
+  int64_t outputs = 0;
+  for (int i = 0; i < c->depth; i++) outputs += mn_tensor_count(c->blocks[i]);
+  const double *from = c->here.outputs;
+  for (int64_t i = 0; i < outputs; i++)
+    if ((from[i] > 0 && to->outputs[i] <= 0) || (from[i] <= 0 && to->outputs[i] > 0)) return 1;
+  return 0;
+}
+
+/* The loss ahead less the loss behind. Without a loss of its own the sum is taken over differences, so that
+ * whatever did not move cancels exactly. */
+static double difference(const struct check *c) {
+  if (c->config->has_loss) return c->ahead.loss - c->behind.loss;
+  double sum = 0;
+  for (int64_t i = 0; i < mn_tensor_count(c->losses->y); i++)
+    sum += c->dy[i] * (c->ahead.y[i] - c->behind.y[i]);
+  return sum;
+}
+
+/* The gradients under test, and the loss that they are of: in training a fused loss is another code than the
+ * one evaluated, and both must agree. */
+static mn_status propagate(struct check *c, double *trained_loss) {
+  MN_TRY(mn_tape_forward(c->gradients->tape));
+  if (c->config->has_loss) {
+    MN_TRY(mn_tape_results(c->gradients->tape, trained_loss, NULL));
+  } else {
+    int64_t count = mn_tensor_count(c->gradients->y);
+    MN_TRY(take(&c->dy, count));
+    draw(c->dy, count, c->config->seed, TENSORS + 3, 1);
+    MN_TRY(mn_context_write(c->context, c->gradients->y->gradient, c->dy, count));
+  }
+  MN_TRY(mn_tape_backward(c->gradients->tape));
+  for (int i = 0; i <= c->model->count; i++) {
+    const struct mn_tensor *t = i ? c->model->parameters[i - 1] : c->gradients->x;
+    int64_t count = mn_tensor_count(t);
+    MN_TRY(take(&c->analytic[i], count));
+    MN_TRY(mn_context_read(c->context, c->analytic[i], t->gradient, count));
+  }
+  return MN_OK;
+}
+
+static double rms(const double *values, int64_t count) {
+  double sum = 0;
+  for (int64_t i = 0; i < count; i++) sum += values[i] * values[i];
+  return sqrt(sum / (double)count);
+}
+
+/* An element of the tensor being differenced, on the device. */
+struct place {
+  char *address;
+  double value, size; /* size: rms of the tensor's values */
+};
+
+static mn_status look_from(struct check *c, const struct place *p, double value, struct view *view) {
+  MN_TRY(c->context->kernels->upload(c->context->device, p->address, &value, sizeof value));
+  return look(c, view); /* waits, so `value` may go */
+}
+
+static mn_status slope_at(struct check *c, const struct place *p, double h, double *slope, int *kink) {
+  volatile double ahead = p->value + h, behind = p->value - h;
+  MN_TRY(look_from(c, p, ahead, &c->ahead));
+  MN_TRY(look_from(c, p, behind, &c->behind));
+  *kink = crossed(c, &c->ahead) || crossed(c, &c->behind);
+  *slope = difference(c) / (ahead - behind);
+  return MN_OK;
+}
+
+/* Takes one more row of the table: differences at half the step, and what they extrapolate to. Keeps in *best
+ * the entry that moved least from its neighbours, and how far it moved. */
+static void extrapolate(double table[LEVELS], int rows, double slope, double *best, double *error) {
+  double above = table[0], power = 1;
+  table[0] = slope;
+  if (rows == 0) *best = slope;
+  for (int k = 1; k <= rows; k++) {
+    power *= 4;
+    double next = table[k - 1] + (table[k - 1] - above) / (power - 1);
+    double moved = fmax(fabs(next - table[k - 1]), fabs(next - above));
+    if (!(moved > *error)) *error = moved, *best = next;
+    above = table[k];
+    table[k] = next;
+  }
+}
+
+/* The derivative at `p` by differences, good to `enough`·max(scale, |itself|); *kink: a v changes sign within
+ * every h tried. */
+static mn_status differentiate(struct check *c, const struct place *p, double scale, double enough,
+                               double *out, int *kink) {
+  double table[LEVELS] = {0}, error = INFINITY, h = first_step * fmax(p->size, fabs(p->value));
+  int rows = 0;
+  for (int level = 0; level < LEVELS; level++, h /= 2) {
+    double slope;
+    int here;
+    MN_TRY(slope_at(c, p, h, &slope, &here));
+    if (here) { /* after smooth steps too: v crossed and came back within them */
+      rows = 0, error = INFINITY;
+      continue;
+    }
+    if (isnan(slope)) {
+      *out = slope;
+      rows = 1;
+      break;
+    }
+    extrapolate(table, rows++, slope, out, &error);
+    if (error <= enough * fmax(scale, fabs(*out))) break;
+  }
+  *kink = rows == 0;
+  return look_from(c, p, p->value, &c->behind);
+}
+
+/* Rounding in dz is relative to rstd·gamma·dy, and rstd may reach 1/√eps: beside the model's other gradients
+ * nothing below that can be told from a gradient of 0 (one channel a group). Never more than a thousandth of
+ * the tolerance. */
+static double noise(const struct check *c) {
+  double eps = c->config->model.eps, unit = 4 * 0x1p-53 * (eps > 0 ? fmax(1, 1 / sqrt(eps)) : 1);
+  return c->largest * fmin(unit, 1e-3 * c->config->tolerance);
+}
+
+static mn_status compare(struct check *c, int which, struct result *r) {
+  struct mn_tensor *t = which ? c->model->parameters[which - 1] : c->losses->x;
+  const double *analytic = c->analytic[which], tolerance = c->config->tolerance;
+  *r = (struct result){.name = which ? t->name : "x", .elements = mn_tensor_count(t), .cols = t->value.cols};
+  double scale = rms(analytic, r->elements), *values;
+  MN_TRY(take(&values, r->elements));
+  mn_status status = mn_tensor_read(c->context, t, values);
+  struct place p = {.size = rms(values, r->elements)};
+  for (int64_t i = 0; i < r->elements && status == MN_OK; i++) {
+    p.address = (char *)t->value.real + (size_t)i * sizeof(double), p.value = values[i];
+    double a = analytic[i], n = 0;
+    int kink = 0;
+    status = differentiate(c, &p, scale, 0.05 * tolerance, &n, &kink);
+    r->kinks += kink;
+    if (kink) continue;
+    double bound = fmax(tolerance * fmax(scale, fmax(fabs(a), fabs(n))), noise(c));
+    double error = a == n ? 0 : fabs(a - n) / bound;
+    r->missed += !(error <= 1);                            /* NaN is a miss */
+    if (isnan(error) || error > r->worst || i == r->kinks) /* i == kinks: the first one compared */
+      r->worst = error, r->at = i, r->analytic = a, r->numeric = n;
+  }
+  free(values);
+  if (r->kinks == r->elements) r->missed++; /* nothing was shown */
+  return status;
+}
+
+static void report(struct check *c, const struct result *r) {
+  c->missed += r->missed > 0;
+  c->kinks += r->kinks;
+  if (!c->json) {
+    fprintf(c->out,
+            "%-20s %7ld elements  worst %9.2e of the bound, at [%ld, %ld]: %+.9e, by differences %+.9e  %ld "
+            "kinks  %s\n",
+            r->name, (long)r->elements, r->worst, (long)(r->at / r->cols), (long)(r->at % r->cols),
+            r->analytic, r->numeric, (long)r->kinks, r->missed ? "FAILED" : "ok");
+    return;
+  }
+  mn_json_open(c->json, NULL);
+  mn_json_string(c->json, "name", r->name);
+  mn_json_integer(c->json, "elements", r->elements);
+  mn_json_integer(c->json, "kinks", r->kinks);
+  mn_json_integer(c->json, "missed", r->missed);
+  mn_json_number(c->json, "worst", r->worst);
+  mn_json_array_open(c->json, "at");
+  mn_json_integer(c->json, NULL, r->at / r->cols);
+  mn_json_integer(c->json, NULL, r->at % r->cols);
+  mn_json_close(c->json);
+  mn_json_number(c->json, "analytic", r->analytic);
+  mn_json_number(c->json, "numeric", r->numeric);
+  mn_json_boolean(c->json, "ok", !r->missed);
+  mn_json_close(c->json);
+}
+
+static mn_status run(struct check *c) {
+  double trained = 0;
+  MN_TRY(prepare(c));
+  MN_TRY(look(c, &c->here));
+  MN_TRY(propagate(c, &trained));
+  for (int i = 0; i <= c->model->count; i++) {
+    const struct mn_tensor *t = i ? c->model->parameters[i - 1] : c->gradients->x;
+    c->largest = fmax(c->largest, rms(c->analytic[i], mn_tensor_count(t)));
+  }
+  if (c->config->has_loss) {
+    double bound = 1e-12 * fabs(c->here.loss), error = fabs(trained - c->here.loss);
+    struct result loss = {.name = "loss", .elements = 1, .cols = 1, .worst = error ? error / bound : 0};
+    loss.analytic = trained, loss.numeric = c->here.loss, loss.missed = !(error <= bound);
+    report(c, &loss);
+  }
+  for (int i = 0; i <= c->model->count; i++) {
+    struct result result;
+    MN_TRY(compare(c, i, &result));
+    report(c, &result);
+  }
+  return MN_OK;
+}
+
+static void close_check(struct check *c) {
+  struct view *const views[] = {&c->here, &c->ahead, &c->behind};
+  for (int i = 0; i < 3; i++) {
+    free(views[i]->y);
+    free(views[i]->outputs);
+  }
+  for (int i = 0; i < TENSORS; i++) free(c->analytic[i]);
+  free(c->dy);
+  if (c->losses != c->gradients) mn_pass_close(c->losses);
+  mn_pass_close(c->gradients);
+  mn_model_close(c->model);
+}
+
+static void begin_json(struct check *c, FILE *out) {
+  const struct mn_gradcheck_config *config = c->config;
+  mn_json_begin(c->json, out);
+  mn_json_open(c->json, NULL);
+  mn_json_string(c->json, "device", c->context->name);
+  mn_json_string(c->json, "plan", mn_plan_name(config->model.plan));
+  mn_json_string(c->json, "loss", config->has_loss ? mn_loss_name(config->model.loss) : "sum of dy*y");
+  mn_json_integer(c->json, "batch", config->batch);
+  mn_json_unsigned(c->json, "seed", config->seed);
+  mn_json_number(c->json, "tolerance", config->tolerance);
+  mn_json_array_open(c->json, "tensors");
+}
+
+mn_status mn_gradcheck(FILE *out, struct mn_context *context, const struct mn_gradcheck_config *config,
+                       int as_json) {
+  MN_REQUIRE(context->precision == MN_FP64);
+  if (!(config->model.slope >= 0))
+    return mn_fail(MN_USAGE, "--slope %g: kinks show in the sign of y, so gradcheck needs 0 or more",
+                   config->model.slope);
+  struct mn_json json;
+  struct check c = {.out = out, .json = as_json ? &json : NULL, .config = config, .context = context};
+  if (as_json) begin_json(&c, out);
+  mn_status status = run(&c);
+  if (as_json) {
+    mn_json_close(&json);
+    mn_json_integer(&json, "kinks", c.kinks);
+    mn_json_integer(&json, "missed", c.missed);
+    mn_json_boolean(&json, "ok", status == MN_OK && !c.missed);
+    mn_json_close(&json);
+  }
+  close_check(&c);
+  MN_TRY(status);
+  if (!as_json)
+    fprintf(out, "%s, plan %s, %s: %ld kinks left out, %d misses\n", context->name,
+            mn_plan_name(config->model.plan),
+            config->has_loss ? mn_loss_name(config->model.loss) : "sum of dy*y", (long)c.kinks, c.missed);
+  if (c.missed)
+    return mn_fail(MN_FAILED, "%d tensors are further from their differences than %g", c.missed,
+                   config->tolerance);
+  return MN_OK;
+}

@@ -1,0 +1,28 @@
+/* `minnow gradcheck`: every parameter's gradient and x's against central differences, in fp64, through the
+ * same tape and kernels as training. */
+#ifndef MN_TRAIN_CHECK_GRADCHECK_H
+#define MN_TRAIN_CHECK_GRADCHECK_H
+
+#include <stdio.h>
+
+#include "train/model.h"
+
+struct mn_gradcheck_config {
+  struct mn_model_config model;
+  int has_loss; /* model.loss; 0: the loss is Σ dy·y with random dy */
+  int64_t batch;
+  uint64_t seed;
+  double tolerance; /* |a − n| ≤ tolerance·max(|a|, |n|, rms of the tensor's gradient) */
+};
+
+/* Checks on `context` (fp64) and writes one line a tensor to `out`: its elements, the worst error over its
+ * bound, which element that is, analytic and numeric value there, and how many elements were kinks (their ±h
+ * moved a v of some block across 0: counted, not compared); or one JSON object. Parameters are random
+ * throughout (gamma and beta too, some negative). With a loss, a line `loss` holds the loss that training
+ * takes, fused into the last block where it can be, against the one that evaluation takes, to 1e-12.
+ * Gradients that are 0 but for rounding (one channel a group) are held against a floor of rounding's own
+ * size. MN_FAILED on a miss; MN_USAGE for a slope below 0, where kinks do not show in y. */
+mn_status mn_gradcheck(FILE *out, struct mn_context *context, const struct mn_gradcheck_config *config,
+                       int json);
+
+#endif

@@ -1,0 +1,381 @@
+/* Replacing a file so that at no moment, whatever fails or is killed, there is no whole one.
+ *
+ * With keep 3 and run.h5, run.1.h5, run.2.h5 there, publishing run.h5.saving-A goes:
+ *
+ *   fsync run.h5.saving-A                    its bytes are on the disk
+ *   rename run.2.h5 → run.h5.saving-B        the oldest is set aside, to be put back if anything below fails
+ *   rename run.1.h5 → run.2.h5
+ *   link   run.h5 → run.1.h5                 now both are the same file (a copy where there are no links)
+ *   rename run.h5.saving-A → run.h5          the moment it is published
+ *   fsync  the folder                        the names are on the disk
+ *   unlink run.h5.saving-B
+ *
+ * With keep 1, run.h5 itself is what gets a second name to be put back from. A killed run leaves .saving-
+ * files at worst, which the next save removes. */
+#include "train/checkpoint/atomic_file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "train/checkpoint/checkpoint.h"
+
+static const char suffix[] = ".saving-"; /* then SUFFIX_DIGITS hex digits */
+enum { SUFFIX_DIGITS = 16, STALE_SECONDS = 3600 };
+
+mn_status mn_atomic_file_fail(const char *doing, const char *path, int error) {
+  const char *remedy = error == ENOSPC || error == EDQUOT ? "free some space or name another place"
+                       : error == EFBIG ? "raise the limit on file sizes (ulimit -f) or name another place"
+                       : error == EROFS || error == EACCES || error == EPERM
+                           ? "name a place that can be written"
+                           : "check the disk or name another place";
+  return mn_fail(MN_IO, "cannot %s %s: %s: %s", doing, path, strerror(error), remedy);
+}
+
+static const char *base_name(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
+/* The folder of `path`, "." where it names none. */
+static void folder_name(char *out, size_t size, const char *path) {
+  size_t length = (size_t)(base_name(path) - path);
+  if (length == 0)
+    snprintf(out, size, ".");
+  else
+    snprintf(out, size, "%.*s", (int)(length > 1 ? length - 1 : 1), path);
+}
+
+/* Where the ending (".h5") of `path` starts; its end when there is none. A leading dot starts no ending. */
+static const char *ending(const char *path) {
+  const char *base = base_name(path), *dot = strrchr(base, '.');
+  return dot && dot != base ? dot : path + strlen(path);
+}
+
+int mn_atomic_file_number(char *out, size_t size, const char *path, int number) {
+  const char *end = ending(path);
+  int length = number == 0 ? snprintf(out, size, "%s", path)
+                           : snprintf(out, size, "%.*s.%d%s", (int)(end - path), path, number, end);
+  return length > 0 && (size_t)length < size ? 0 : -1;
+}
+
+static int ascending(const void *a, const void *b) {
+  int x = *(const int *)a, y = *(const int *)b;
+  return (x > y) - (x < y);
+}
+
+/* The number that `entry` has as a numbered name of `base`; 0 when it is none. */
+static int entry_number(const char *entry, const char *base) {
+  const char *end = ending(base);
+  size_t stem = (size_t)(end - base);
+  if (strncmp(entry, base, stem) != 0 || entry[stem] != '.') return 0;
+  const char *digits = entry + stem + 1;
+  size_t count = strspn(digits, "0123456789");
+  if (count == 0 || count > 6 || digits[0] == '0' || strcmp(digits + count, end) != 0) return 0;
+  return atoi(digits);
+}
+
+int mn_atomic_file_numbers(int **numbers, const char *path) {
+  char folder[MN_ATOMIC_FILE_PATH];
+  folder_name(folder, sizeof folder, path);
+  *numbers = NULL;
+  int count = 0, capacity = 0;
+  DIR *entries = opendir(folder);
+  if (!entries) return errno == ENOMEM ? -1 : 0;
+  for (struct dirent *entry; (entry = readdir(entries));) {
+    int number = entry_number(entry->d_name, base_name(path));
+    if (number == 0) continue;
+    if (count == capacity) {
+      capacity = capacity ? 2 * capacity : 16;
+      int *more = realloc(*numbers, (size_t)capacity * sizeof *more);
+      if (!more) {
+        free(*numbers);
+        *numbers = NULL;
+        closedir(entries);
+        return -1;
+      }
+      *numbers = more;
+    }
+    (*numbers)[count++] = number;
+  }
+  closedir(entries);
+  if (count > 0) qsort(*numbers, (size_t)count, sizeof **numbers, ascending);
+  return count;
+}
+
+/* A name beside `path` that nobody else has: at most MN_ATOMIC_FILE_PATH bytes, as create has checked. */
+static void temporary_name(char *out, const char *path) {
+  uint64_t word = 0;
+  if (getrandom(&word, sizeof word, GRND_NONBLOCK) != sizeof word) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    word = (uint64_t)now.tv_sec << 32 ^ (uint64_t)now.tv_nsec << 12 ^ (uint64_t)getpid();
+  }
+  int length = snprintf(out, MN_ATOMIC_FILE_PATH, "%s%s%016llx", path, suffix, (unsigned long long)word);
+  MN_REQUIRE(length > 0 && length < MN_ATOMIC_FILE_PATH);
+}
+
+static int is_temporary(const char *entry, const char *base) {
+  size_t length = strlen(base);
+  if (strncmp(entry, base, length) != 0 || strncmp(entry + length, suffix, sizeof suffix - 1) != 0) return 0;
+  const char *digits = entry + length + sizeof suffix - 1;
+  return strlen(digits) == SUFFIX_DIGITS && strspn(digits, "0123456789abcdef") == SUFFIX_DIGITS;
+}
+
+/* Whether nobody is writing `path` any more. Its writer holds a lock that ends with the process, on this
+ * machine or another; where locks do not work, an hour without a write has to do. */
+static int is_stale(const char *path) {
+  struct stat status;
+  if (lstat(path, &status) != 0 || !S_ISREG(status.st_mode)) return 0;
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return 0;
+  int free_now = flock(fd, LOCK_EX | LOCK_NB) == 0;
+  int locks_work = free_now || errno == EWOULDBLOCK;
+  close(fd);
+  return locks_work ? free_now : time(NULL) - status.st_mtime > STALE_SECONDS;
+}
+
+static void remove_stale(const struct mn_atomic_file *file) {
+  DIR *entries = opendir(file->folder);
+  if (!entries) return;
+  for (struct dirent *entry; (entry = readdir(entries));) {
+    char path[2 * MN_ATOMIC_FILE_PATH];
+    if (!is_temporary(entry->d_name, base_name(file->path))) continue;
+    snprintf(path, sizeof path, "%s/%s", file->folder, entry->d_name);
+    if (is_stale(path)) unlink(path);
+  }
+  closedir(entries);
+}
+
+/* Refuses what no file can be put in place of. */
+static mn_status check_place(const struct mn_atomic_file *file) {
+  struct stat status;
+  const char *path = file->path;
+  if (stat(file->folder, &status) != 0) {
+    const char *remedy =
+        errno == ENOENT ? "create it (mkdir -p) or name another place" : "name another place";
+    return mn_fail(MN_NO_CREATE, "cannot save %s: the folder %s: %s: %s", path, file->folder, strerror(errno),
+                   remedy);
+  }
+  if (!S_ISDIR(status.st_mode))
+    return mn_fail(MN_NO_CREATE, "cannot save %s: %s is not a folder: name another place", path,
+                   file->folder);
+  if (stat(path, &status) == 0 && !S_ISREG(status.st_mode))
+    return mn_fail(MN_NO_CREATE, "cannot save %s: it is %s: name a file", path,
+                   S_ISDIR(status.st_mode) ? "a folder" : "a device or a pipe");
+  return MN_OK;
+}
+
+mn_status mn_atomic_file_create(struct mn_atomic_file *file, const char *path) {
+  file->fd = -1;
+  size_t length = strlen(path);
+  if (length == 0 || *base_name(path) == 0)
+    return mn_fail(MN_NO_CREATE, "cannot save \"%s\": it names no file", path);
+  if (length + sizeof suffix + SUFFIX_DIGITS > MN_ATOMIC_FILE_PATH)
+    return mn_fail(MN_NO_CREATE, "cannot save %.60s…: a path of %zu bytes is too long: name a shorter one",
+                   path, length);
+  snprintf(file->path, sizeof file->path, "%s", path);
+  folder_name(file->folder, sizeof file->folder, path);
+  MN_TRY(check_place(file));
+  remove_stale(file);
+  temporary_name(file->temporary, path);
+  file->fd = open(file->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (file->fd < 0) {
+    if (errno == ENOSPC || errno == EDQUOT || errno == EIO)
+      return mn_atomic_file_fail("create", file->temporary, errno);
+    return mn_fail(MN_NO_CREATE, "cannot save %s: cannot create a file in %s: %s: %s", path, file->folder,
+                   strerror(errno),
+                   errno == ENAMETOOLONG ? "name a shorter one" : "name a place that can be written");
+  }
+  flock(file->fd, LOCK_EX | LOCK_NB); /* where there are no locks, is_stale goes by age */
+  return MN_OK;
+}
+
+mn_status mn_atomic_file_open(int *fd, uint64_t *size, const char *path) {
+  struct stat status;
+  *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not to wait for the other end of a pipe */
+  if (*fd < 0)
+    return mn_fail(MN_NO_INPUT, "cannot open %s: %s: check %s", path, strerror(errno),
+                   errno == EACCES ? "its permissions" : "the name");
+  if (fstat(*fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+    close(*fd);
+    *fd = -1;
+    return mn_fail(MN_NO_INPUT, "cannot read %s: it is not a regular file: name an HDF5 file", path);
+  }
+  *size = (uint64_t)status.st_size;
+  return MN_OK;
+}
+
+void mn_atomic_file_discard(struct mn_atomic_file *file) {
+  if (file->fd < 0) return;
+  unlink(file->temporary);
+  close(file->fd);
+  file->fd = -1;
+}
+
+static int sync_descriptor(int fd) {
+  int result;
+  do result = fsync(fd);
+  while (result != 0 && errno == EINTR);
+  return result;
+}
+
+/* A folder's names are its content; a file system that cannot sync one (EINVAL) needs no telling. */
+static mn_status sync_folder(const char *folder) {
+  int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return errno == EACCES ? MN_OK : mn_atomic_file_fail("open the folder", folder, errno);
+  int failed = sync_descriptor(fd) != 0 && errno != EINVAL && errno != ENOTSUP;
+  mn_status status = failed ? mn_atomic_file_fail("sync the folder", folder, errno) : MN_OK;
+  close(fd);
+  return status;
+}
+
+/* Copies the rest of `from` to `to` and makes it durable; 0, or −1 with errno. */
+static int copy_descriptor(int to, int from) {
+  static const size_t size = (size_t)1 << 20;
+  char *buffer = malloc(size);
+  ssize_t got = -1;
+  while (buffer && (got = read(from, buffer, size)) > 0) {
+    for (ssize_t done = 0; done < got;) {
+      ssize_t wrote = write(to, buffer + done, (size_t)(got - done));
+      if (wrote < 0) {
+        free(buffer);
+        return -1;
+      }
+      done += wrote;
+    }
+  }
+  free(buffer);
+  return got < 0 ? -1 : sync_descriptor(to);
+}
+
+/* A whole copy of `from` as `to`, through a temporary name, for file systems without hard links. */
+static int copy_file(const struct mn_atomic_file *file, const char *from, const char *to) {
+  char temporary[MN_ATOMIC_FILE_PATH];
+  temporary_name(temporary, file->path);
+  int in = open(from, O_RDONLY | O_CLOEXEC);
+  if (in < 0) return -1;
+  int out = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  int failed = out < 0;
+  if (out >= 0) {
+    flock(out, LOCK_EX | LOCK_NB);
+    failed = copy_descriptor(out, in) != 0 || rename(temporary, to) != 0;
+    int error = errno;
+    if (failed) unlink(temporary);
+    close(out);
+    errno = error;
+  }
+  int error = errno;
+  close(in);
+  errno = error;
+  return failed ? -1 : 0;
+}
+
+static int links_missing(int error) {
+  return error == EPERM || error == EOPNOTSUPP || error == ENOSYS || error == EMLINK;
+}
+
+/* What a rotation has done so far, so that it can be undone. */
+struct rotation {
+  const struct mn_atomic_file *file;
+  int keep;
+  char aside[MN_ATOMIC_FILE_PATH]; /* where the oldest waits */
+  int set_aside, doubled;          /* the oldest is there; the newest old one has its second name, number 1 */
+  int published;
+  int alone; /* keep 1 and no links: the old file has no second name to come back from */
+  unsigned char moved[MN_CHECKPOINT_KEEP]; /* [i]: number i has moved to i + 1 */
+};
+
+static void number_name(char *out, const struct rotation *rotation, int number) {
+  int status = mn_atomic_file_number(out, MN_ATOMIC_FILE_PATH, rotation->file->path, number);
+  MN_REQUIRE(status == 0); /* shorter than the temporary name, which fits */
+}
+
+static void undo(const struct rotation *rotation) {
+  char from[MN_ATOMIC_FILE_PATH], to[MN_ATOMIC_FILE_PATH];
+  const char *path = rotation->file->path;
+  number_name(from, rotation, 1);
+  if (rotation->published && rotation->keep > 1 && rotation->doubled)
+    rename(from, path);
+  else if (rotation->published && rotation->keep == 1 && rotation->set_aside)
+    rename(rotation->aside, path);
+  else if (rotation->published && !rotation->alone)
+    unlink(path); /* there was none before */
+  else if (rotation->doubled)
+    unlink(from);
+  for (int i = 1; i < rotation->keep - 1; i++) {
+    number_name(from, rotation, i + 1);
+    number_name(to, rotation, i);
+    if (rotation->moved[i]) rename(from, to);
+  }
+  if (!rotation->set_aside) return;
+  number_name(to, rotation, rotation->keep - 1);
+  if (rotation->keep > 1)
+    rename(rotation->aside, to);
+  else
+    unlink(rotation->aside);
+}
+
+/* Gets the old files out of the way: number i to i + 1, and `path` a second name. */
+static mn_status make_room(struct rotation *rotation) {
+  char from[MN_ATOMIC_FILE_PATH], to[MN_ATOMIC_FILE_PATH];
+  const char *path = rotation->file->path;
+  temporary_name(rotation->aside, path);
+  if (rotation->keep == 1) {
+    rotation->set_aside = link(path, rotation->aside) == 0;
+    rotation->alone = !rotation->set_aside && links_missing(errno);
+    if (!rotation->set_aside && errno != ENOENT && !rotation->alone)
+      return mn_atomic_file_fail("link", path, errno);
+    return MN_OK;
+  }
+  number_name(from, rotation, rotation->keep - 1);
+  rotation->set_aside = rename(from, rotation->aside) == 0;
+  if (!rotation->set_aside && errno != ENOENT) return mn_atomic_file_fail("rename", from, errno);
+  for (int i = rotation->keep - 2; i >= 1; i--) {
+    number_name(from, rotation, i);
+    number_name(to, rotation, i + 1);
+    rotation->moved[i] = rename(from, to) == 0;
+    if (!rotation->moved[i] && errno != ENOENT) return mn_atomic_file_fail("rename", from, errno);
+  }
+  number_name(to, rotation, 1);
+  rotation->doubled = link(path, to) == 0;
+  if (!rotation->doubled && links_missing(errno))
+    rotation->doubled = copy_file(rotation->file, path, to) == 0;
+  if (!rotation->doubled && errno != ENOENT) return mn_atomic_file_fail("keep a copy of", path, errno);
+  return MN_OK;
+}
+
+static mn_status rotate(struct rotation *rotation) {
+  const struct mn_atomic_file *file = rotation->file;
+  MN_TRY(make_room(rotation));
+  if (rename(file->temporary, file->path) != 0) return mn_atomic_file_fail("replace", file->path, errno);
+  rotation->published = 1;
+  return sync_folder(file->folder);
+}
+
+mn_status mn_atomic_file_publish(struct mn_atomic_file *file, int keep) {
+  MN_REQUIRE(keep >= 1 && keep <= MN_CHECKPOINT_KEEP);
+  struct rotation rotation = {.file = file, .keep = keep};
+  mn_status status = MN_OK;
+  if (sync_descriptor(file->fd) != 0)
+    status = mn_atomic_file_fail("write", file->path, errno);
+  else if ((status = rotate(&rotation)) != MN_OK)
+    undo(&rotation);
+  if (status != MN_OK) {
+    mn_atomic_file_discard(file); /* where it was published and taken back, there is nothing to unlink */
+    return status;
+  }
+  if (rotation.set_aside) unlink(rotation.aside);
+  close(file->fd);
+  file->fd = -1;
+  return MN_OK;
+}

@@ -1,0 +1,89 @@
+/* Checkpoints: a model, its optimiser and the progress of its training in one HDF5 file, laid out so that
+ * PyTorch can read /model as a state_dict. The layout stands in checkpoint.c, beside the code that writes it.
+ */
+#ifndef MN_TRAIN_CHECKPOINT_CHECKPOINT_H
+#define MN_TRAIN_CHECKPOINT_CHECKPOINT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/status.h"
+
+/* One parameter, on the host. */
+struct mn_checkpoint_tensor {
+  char name[64];      /* PyTorch's: "blocks.0.fc.weight", "head.bias" … */
+  int rank;           /* 2: [rows, cols], 1: [cols] */
+  int64_t rows, cols; /* rows 1 for a vector */
+  size_t real;        /* 4 or 8 bytes an element */
+  void *value;        /* owned by the checkpoint */
+  void *momentum;     /* the same size, or NULL where there is no momentum: then in all of them */
+};
+
+/* An option, as text: what /config holds and what resuming compares. */
+struct mn_checkpoint_option {
+  char name[32];
+  char value[256];
+};
+
+enum {
+  MN_CHECKPOINT_BLOCKS = 64,
+  MN_CHECKPOINT_TENSORS = 512,
+  MN_CHECKPOINT_OPTIONS = 64,
+  MN_CHECKPOINT_FINGERPRINT = 16,
+  MN_CHECKPOINT_KEEP = 1000, /* the largest `keep` */
+};
+
+struct mn_checkpoint {
+  /* /model attributes */
+  int64_t inputs, groups, depth, head;  /* depth: number of blocks; head: its outputs, 0 for none */
+  int64_t hidden[MN_CHECKPOINT_BLOCKS]; /* channels of each block */
+  double eps, slope;
+  char loss[24]; /* "mse" or "cross-entropy" */
+  int tensor_count;
+  /* [tensor_count], owned. In the order of PyTorch's state_dict: of each block fc.weight, fc.bias, gn.weight,
+   * gn.bias, then head.weight, head.bias; all of one real. mn_checkpoint_expect says name and shape of each.
+   */
+  struct mn_checkpoint_tensor *tensors;
+  /* /progress attributes */
+  int64_t step, epoch, position,
+      samples; /* optimizer steps done; epoch and row within it of the next sample; samples seen */
+  uint64_t seed;
+  double best; /* best metric so far: accuracy, or −loss; −infinity before the first evaluation */
+  /* /config and /fingerprint: attributes, fixed-length strings */
+  int option_count;
+  struct mn_checkpoint_option options[MN_CHECKPOINT_OPTIONS];
+  int fingerprint_count;
+  struct mn_checkpoint_option fingerprint[MN_CHECKPOINT_FINGERPRINT];
+};
+
+/* The tensors that a model of these sizes has: their number, and the name, rank, rows and cols of number
+ * `index` (real, value and momentum of *tensor are left alone). Reads inputs, depth, hidden and head alone.
+ */
+int mn_checkpoint_expected(const struct mn_checkpoint *checkpoint);
+void mn_checkpoint_expect(const struct mn_checkpoint *checkpoint, int index,
+                          struct mn_checkpoint_tensor *tensor);
+
+/* Writes `checkpoint` to `path`: new file in the same folder, H5Fclose, fsync, rename, fsync of the folder.
+ * With keep > 1 the file that stood at PATH moves to PATH with .1 before its ending (run.h5 → run.1.h5), that
+ * one to .2, up to keep − 1, by hard links and renames, so that at no moment there is no whole `path`. keep
+ * 1: it is replaced. On any error the files that existed are as they were and the new one is removed.
+ * MN_USAGE: keep outside 1 … MN_CHECKPOINT_KEEP; MN_NO_CREATE: a folder that is not there or cannot be
+ * written, a path that is no regular file; MN_IO: no space, a failing disk; MN_LIBRARY: HDF5 failed
+ * otherwise. Holds the lock of data/hdf5.h for 4 MiB at a time. One thread or process saves to a path at a
+ * time. */
+mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep);
+
+/* Reads and verifies a checkpoint; free it with mn_checkpoint_free. MN_NO_INPUT: no such file; MN_IO: a disk
+ * that cannot be read; MN_NO_MEMORY; MN_BAD_DATA: not HDF5, truncated, a checksum that fails, not a minnow
+ * checkpoint, a newer format_version, a tensor missing or of another shape. */
+mn_status mn_checkpoint_load(struct mn_checkpoint **out, const char *path);
+
+/* The newest of path, path.1, path.2 … that verifies; *used gets its name, and *skipped, for people, which
+ * newer ones were passed over and why ("" for none). MN_NO_INPUT when there is none at all, MN_BAD_DATA when
+ * there are and none verifies. */
+mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path, char *used,
+                                    size_t used_size, char *skipped, size_t skipped_size);
+
+void mn_checkpoint_free(struct mn_checkpoint *checkpoint); /* NULL is fine */
+
+#endif

@@ -1,0 +1,400 @@
+/* Writes checkpoints. Their layout, format_version 1:
+ *
+ *   object                        type, shape                what
+ *   ----------------------------  -------------------------  ------------------------------------------------
+ *   /            format           string                     "minnow checkpoint"
+ *                format_version   int64                      1; a reader refuses what is newer than itself
+ *   /model       inputs           int64                      I of the first block
+ *                hidden           int64 [depth]              C of each block
+ *                groups, depth    int64                      G of every block; the number of blocks
+ *                head             int64                      outputs of the linear head, 0 for none
+ *                eps              float64
+ *                negative_slope   float64
+ *                loss             string                     "mse", "cross-entropy"
+ *   /model/blocks.i.fc.weight     real [C, I]                one dataset a parameter, under PyTorch's name
+ *   /model/blocks.i.fc.bias       real [C]                   (dots, no groups), float32 or, trained in fp64,
+ *   /model/blocks.i.gn.weight     real [C]                   float64: all of them the same
+ *   /model/blocks.i.gn.bias       real [C]
+ *   /model/head.weight            real [head, C]
+ *   /model/head.bias              real [head]
+ *   /optimizer/momentum/…         the same names and shapes  the group momentum is there only with momentum
+ *   /progress    step             int64                      optimizer steps done
+ *                epoch, position  int64                      of the next sample
+ *                samples          int64                      samples seen
+ *                seed             uint64
+ *                best_metric      float64                    −inf before the first evaluation
+ *   /config      one string an option, in the order given
+ *   /fingerprint one string an item, in the order given
+ *
+ * What has no dataset sign is an attribute. Everything is little-endian. Strings are of fixed length, padded
+ * with zeros; integers and strings are scalars but for `hidden`. Every dataset is chunked
+ * (checkpoint_layout.h) and carries fletcher32 checksums; version bounds V110 give all of HDF5's own
+ * structures a checksum too, so no flipped bit goes unseen. No times are stored and all links and attributes
+ * stay in their object's header: the same content gives the same bytes. */
+#include "train/checkpoint/checkpoint.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/hdf5.h"
+#include "data/hdf5_disk.h"
+#include "train/checkpoint/atomic_file.h"
+#include "train/checkpoint/layout.h"
+
+#define FIELD(name, kind, member)                                                                            \
+  { name, kind, offsetof(struct mn_checkpoint, member), sizeof(((struct mn_checkpoint *)0)->member) }
+
+const struct mn_checkpoint_field mn_checkpoint_model_fields[] = {
+    FIELD("inputs", MN_FIELD_INTEGER, inputs), FIELD("groups", MN_FIELD_INTEGER, groups),
+    FIELD("depth", MN_FIELD_INTEGER, depth),   FIELD("head", MN_FIELD_INTEGER, head),
+    FIELD("eps", MN_FIELD_REAL, eps),          FIELD("negative_slope", MN_FIELD_REAL, slope),
+    FIELD("loss", MN_FIELD_TEXT, loss),        {NULL, MN_FIELD_INTEGER, 0, 0},
+};
+
+const struct mn_checkpoint_field mn_checkpoint_progress_fields[] = {
+    FIELD("step", MN_FIELD_INTEGER, step),
+    FIELD("epoch", MN_FIELD_INTEGER, epoch),
+    FIELD("position", MN_FIELD_INTEGER, position),
+    FIELD("samples", MN_FIELD_INTEGER, samples),
+    FIELD("seed", MN_FIELD_UNSIGNED, seed),
+    FIELD("best_metric", MN_FIELD_REAL, best),
+    {NULL, MN_FIELD_INTEGER, 0, 0},
+};
+
+int mn_checkpoint_expected(const struct mn_checkpoint *checkpoint) {
+  return (int)(4 * checkpoint->depth + (checkpoint->head > 0 ? 2 : 0));
+}
+
+void mn_checkpoint_expect(const struct mn_checkpoint *checkpoint, int index,
+                          struct mn_checkpoint_tensor *tensor) {
+  static const char *const parts[] = {"fc.weight", "fc.bias", "gn.weight", "gn.bias"};
+  int block = index / 4, part = index % 4;
+  MN_REQUIRE(index >= 0 && index < mn_checkpoint_expected(checkpoint));
+  int in_head = block == checkpoint->depth;
+  int64_t inputs = block == 0 ? checkpoint->inputs : checkpoint->hidden[block - 1];
+  int64_t channels = in_head ? checkpoint->head : checkpoint->hidden[block];
+  tensor->rank = part == 0 ? 2 : 1;
+  tensor->rows = part == 0 ? channels : 1;
+  tensor->cols = part == 0 ? inputs : channels;
+  if (in_head)
+    snprintf(tensor->name, sizeof tensor->name, "head.%s", part == 0 ? "weight" : "bias");
+  else
+    snprintf(tensor->name, sizeof tensor->name, "blocks.%d.%s", block, parts[part]);
+}
+
+hid_t mn_checkpoint_file_type(size_t real) {
+  return real == 8 ? H5T_IEEE_F64LE : H5T_IEEE_F32LE;
+}
+
+hid_t mn_checkpoint_memory_type(size_t real) {
+  return real == 8 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
+}
+
+/* `total` in the fewest parts of at most `most`, as even as can be: no nearly empty last chunk. */
+static hsize_t even_part(hsize_t total, hsize_t most) {
+  hsize_t parts = (total + most - 1) / most;
+  return (total + parts - 1) / parts;
+}
+
+void mn_checkpoint_chunk(hsize_t chunk[2], const struct mn_checkpoint_tensor *tensor) {
+  hsize_t most = ((hsize_t)1 << 20) / tensor->real, cols = (hsize_t)tensor->cols;
+  chunk[0] = cols < most ? even_part((hsize_t)tensor->rows, most / cols) : 1;
+  chunk[1] = even_part(cols, most);
+}
+
+int mn_checkpoint_next_band(struct mn_checkpoint_band *band, const struct mn_checkpoint_tensor *tensor) {
+  hsize_t chunk[2], rows = (hsize_t)tensor->rows, cols = (hsize_t)tensor->cols;
+  mn_checkpoint_chunk(chunk, tensor);
+  hsize_t chunks = MN_HDF5_PIECE / (chunk[0] * chunk[1] * tensor->real);
+  band->start[1] += band->count[1];
+  if (band->start[1] == cols) {
+    band->start[1] = 0;
+    band->start[0] += band->count[0];
+  }
+  band->count[0] = chunk[1] == cols ? chunks * chunk[0] : 1;
+  band->count[1] = chunk[1] == cols ? cols : chunks * chunk[1];
+  if (band->count[0] > rows - band->start[0]) band->count[0] = rows - band->start[0];
+  if (band->count[1] > cols - band->start[1]) band->count[1] = cols - band->start[1];
+  return band->count[0] > 0;
+}
+
+/* A checkpoint on its way to a file. */
+struct writer {
+  const struct mn_checkpoint *checkpoint;
+  const char *path; /* for messages */
+  struct mn_hdf5_disk disk;
+  hid_t file;
+};
+
+/* The message for an HDF5 call that failed while writing `name`: the disk's error where there was one. */
+static mn_status write_failed(const struct writer *writer, const char *name) {
+  char reason[160];
+  mn_hdf5_reason(reason, sizeof reason);
+  if (writer->disk.error) return mn_atomic_file_fail("write", writer->path, writer->disk.error);
+  return mn_fail(MN_LIBRARY, "cannot write %s of %s: HDF5: %s", name, writer->path, reason);
+}
+
+/* An attribute of `count` elements, or a scalar for count 0. */
+static mn_status write_attribute(struct writer *writer, hid_t object, const char *name, hid_t file_type,
+                                 hid_t memory_type, hsize_t count, const void *value) {
+  hid_t space = count > 0 ? H5Screate_simple(1, &count, NULL) : H5Screate(H5S_SCALAR);
+  hid_t attribute = H5Acreate2(object, name, file_type, space, H5P_DEFAULT, H5P_DEFAULT);
+  mn_status status = MN_OK;
+  if (space < 0 || attribute < 0 || H5Awrite(attribute, memory_type, value) < 0)
+    status = write_failed(writer, name);
+  if (attribute >= 0 && H5Aclose(attribute) < 0 && status == MN_OK) status = write_failed(writer, name);
+  if (space >= 0) H5Sclose(space);
+  return status;
+}
+
+static mn_status write_text(struct writer *writer, hid_t object, const char *name, const char *text) {
+  size_t length = strlen(text);
+  hid_t type = H5Tcopy(H5T_C_S1);
+  mn_status status;
+  /* A length of 0 cannot be: the empty string is one zero. */
+  if (type < 0 || H5Tset_size(type, length > 0 ? length : 1) < 0 ||
+      H5Tset_strpad(type, H5T_STR_NULLPAD) < 0 || H5Tset_cset(type, H5T_CSET_UTF8) < 0)
+    status = write_failed(writer, name);
+  else
+    status = write_attribute(writer, object, name, type, type, 0, text);
+  if (type >= 0) H5Tclose(type);
+  return status;
+}
+
+static mn_status write_fields(struct writer *writer, hid_t object, const struct mn_checkpoint_field *fields) {
+  for (; fields->name; fields++) {
+    const char *value = (const char *)writer->checkpoint + fields->offset;
+    if (fields->kind == MN_FIELD_TEXT) {
+      MN_TRY(write_text(writer, object, fields->name, value));
+      continue;
+    }
+    hid_t file_type = fields->kind == MN_FIELD_INTEGER    ? H5T_STD_I64LE
+                      : fields->kind == MN_FIELD_UNSIGNED ? H5T_STD_U64LE
+                                                          : H5T_IEEE_F64LE;
+    hid_t memory_type = fields->kind == MN_FIELD_INTEGER    ? H5T_NATIVE_INT64
+                        : fields->kind == MN_FIELD_UNSIGNED ? H5T_NATIVE_UINT64
+                                                            : H5T_NATIVE_DOUBLE;
+    MN_TRY(write_attribute(writer, object, fields->name, file_type, memory_type, 0, value));
+  }
+  return MN_OK;
+}
+
+/* No times, links and attributes in order of creation, and all in the object's own header: the structures
+ * that HDF5 moves to beyond a few are more to go wrong for nothing here. */
+static int set_creation(hid_t creation, int is_dataset) {
+  if (H5Pset_obj_track_times(creation, 0) < 0) return -1;
+  if (is_dataset) return 0;
+  unsigned order = H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED;
+  if (H5Pset_link_creation_order(creation, order) < 0 || H5Pset_attr_creation_order(creation, order) < 0 ||
+      H5Pset_link_phase_change(creation, MN_CHECKPOINT_TENSORS, 0) < 0 ||
+      H5Pset_attr_phase_change(creation, MN_CHECKPOINT_TENSORS, 0) < 0)
+    return -1;
+  return 0;
+}
+
+/* Creates a group, *group, to be closed. */
+static mn_status create_group(struct writer *writer, hid_t *group, hid_t parent, const char *name) {
+  hid_t creation = H5Pcreate(H5P_GROUP_CREATE);
+  *group = -1;
+  if (creation >= 0 && set_creation(creation, 0) == 0)
+    *group = H5Gcreate2(parent, name, H5P_DEFAULT, creation, H5P_DEFAULT);
+  mn_status status = *group < 0 ? write_failed(writer, name) : MN_OK;
+  if (creation >= 0) H5Pclose(creation);
+  return status;
+}
+
+/* The dataset of one tensor, or of its momentum; *dataset is to be closed. The message is made before
+ * anything is closed: every call to HDF5 clears the error of the one before. */
+static mn_status create_dataset(struct writer *writer, hid_t *dataset, hid_t group,
+                                const struct mn_checkpoint_tensor *tensor) {
+  hsize_t chunk[2], shape[2] = {(hsize_t)tensor->rows, (hsize_t)tensor->cols};
+  int skip = 2 - tensor->rank;
+  mn_checkpoint_chunk(chunk, tensor);
+  hid_t space = H5Screate_simple(tensor->rank, shape + skip, NULL);
+  hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
+  *dataset = -1;
+  if (space >= 0 && creation >= 0 && set_creation(creation, 1) == 0 &&
+      H5Pset_chunk(creation, tensor->rank, chunk + skip) >= 0 && H5Pset_fletcher32(creation) >= 0 &&
+      H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER) >= 0)
+    *dataset = H5Dcreate2(group, tensor->name, mn_checkpoint_file_type(tensor->real), space, H5P_DEFAULT,
+                          creation, H5P_DEFAULT);
+  mn_status status = *dataset < 0 ? write_failed(writer, tensor->name) : MN_OK;
+  if (creation >= 0) H5Pclose(creation);
+  if (space >= 0) H5Sclose(space);
+  return status;
+}
+
+static mn_status write_band(struct writer *writer, hid_t dataset, const struct mn_checkpoint_tensor *tensor,
+                            const struct mn_checkpoint_band *band, const char *values) {
+  int skip = 2 - tensor->rank;
+  mn_status status = MN_OK;
+  hsize_t offset = band->start[0] * (hsize_t)tensor->cols + band->start[1];
+  /* In memory the same shape as in the file, or HDF5 goes through it element by element. */
+  hid_t memory = H5Screate_simple(tensor->rank, band->count + skip, NULL), space = H5Dget_space(dataset);
+  if (memory < 0 || space < 0 ||
+      H5Sselect_hyperslab(space, H5S_SELECT_SET, band->start + skip, NULL, band->count + skip, NULL) < 0 ||
+      H5Dwrite(dataset, mn_checkpoint_memory_type(tensor->real), memory, space, H5P_DEFAULT,
+               values + offset * tensor->real) < 0 ||
+      writer->disk.error)
+    status = write_failed(writer, tensor->name);
+  if (space >= 0) H5Sclose(space);
+  if (memory >= 0) H5Sclose(memory);
+  return status;
+}
+
+/* Lets go of the lock after every band: a loader waits for 4 MiB at most. */
+static mn_status write_tensor(struct writer *writer, hid_t group, const struct mn_checkpoint_tensor *tensor,
+                              const void *values) {
+  hid_t dataset;
+  struct mn_checkpoint_band band = {{0, 0}, {0, 0}};
+  mn_hdf5_lock();
+  mn_status status = create_dataset(writer, &dataset, group, tensor);
+  mn_hdf5_unlock();
+  if (status != MN_OK) return status;
+  while (status == MN_OK && mn_checkpoint_next_band(&band, tensor)) {
+    mn_hdf5_lock();
+    status = write_band(writer, dataset, tensor, &band, values);
+    mn_hdf5_unlock();
+  }
+  mn_hdf5_lock();
+  if (H5Dclose(dataset) < 0 && status == MN_OK) status = write_failed(writer, tensor->name);
+  mn_hdf5_unlock();
+  return status;
+}
+
+static mn_status close_group(struct writer *writer, hid_t group, mn_status status) {
+  mn_hdf5_lock();
+  if (group >= 0 && H5Gclose(group) < 0 && status == MN_OK) status = write_failed(writer, "a group");
+  mn_hdf5_unlock();
+  return status;
+}
+
+static mn_status write_model(struct writer *writer) {
+  const struct mn_checkpoint *checkpoint = writer->checkpoint;
+  hid_t group;
+  mn_hdf5_lock();
+  mn_status status = create_group(writer, &group, writer->file, "model");
+  if (status == MN_OK) status = write_fields(writer, group, mn_checkpoint_model_fields);
+  if (status == MN_OK)
+    status = write_attribute(writer, group, "hidden", H5T_STD_I64LE, H5T_NATIVE_INT64,
+                             (hsize_t)checkpoint->depth, checkpoint->hidden);
+  mn_hdf5_unlock();
+  for (int i = 0; status == MN_OK && i < checkpoint->tensor_count; i++)
+    status = write_tensor(writer, group, &checkpoint->tensors[i], checkpoint->tensors[i].value);
+  return close_group(writer, group, status);
+}
+
+static mn_status write_optimizer(struct writer *writer) {
+  const struct mn_checkpoint *checkpoint = writer->checkpoint;
+  hid_t group, momentum = -1;
+  mn_hdf5_lock();
+  mn_status status = create_group(writer, &group, writer->file, "optimizer");
+  if (status == MN_OK && checkpoint->tensors[0].momentum)
+    status = create_group(writer, &momentum, group, "momentum");
+  mn_hdf5_unlock();
+  for (int i = 0; status == MN_OK && momentum >= 0 && i < checkpoint->tensor_count; i++)
+    status = write_tensor(writer, momentum, &checkpoint->tensors[i], checkpoint->tensors[i].momentum);
+  status = close_group(writer, momentum, status);
+  return close_group(writer, group, status);
+}
+
+/* A group of attributes only: fields, or options. */
+static mn_status write_small(struct writer *writer, const char *name,
+                             const struct mn_checkpoint_field *fields,
+                             const struct mn_checkpoint_option *options, int count) {
+  hid_t group;
+  mn_hdf5_lock();
+  mn_status status = create_group(writer, &group, writer->file, name);
+  if (status == MN_OK && fields) status = write_fields(writer, group, fields);
+  for (int i = 0; status == MN_OK && i < count; i++)
+    status = write_text(writer, group, options[i].name, options[i].value);
+  mn_hdf5_unlock();
+  return close_group(writer, group, status);
+}
+
+static mn_status write_groups(struct writer *writer) {
+  const struct mn_checkpoint *checkpoint = writer->checkpoint;
+  MN_TRY(write_model(writer));
+  MN_TRY(write_optimizer(writer));
+  MN_TRY(write_small(writer, "progress", mn_checkpoint_progress_fields, NULL, 0));
+  MN_TRY(write_small(writer, "config", NULL, checkpoint->options, checkpoint->option_count));
+  return write_small(writer, "fingerprint", NULL, checkpoint->fingerprint, checkpoint->fingerprint_count);
+}
+
+/* The HDF5 file with its root attributes, in writer->file. */
+static mn_status create_root(struct writer *writer) {
+  const int64_t version = MN_CHECKPOINT_VERSION;
+  mn_status status = MN_OK;
+  mn_hdf5_lock();
+  hid_t creation = H5Pcreate(H5P_FILE_CREATE);
+  if (creation >= 0 && set_creation(creation, 0) == 0)
+    writer->file = mn_hdf5_disk_create(&writer->disk, writer->path, creation);
+  if (writer->file < 0 && writer->disk.error)
+    status = write_failed(writer, "it");
+  else if (writer->file < 0)
+    status = mn_fail(MN_LIBRARY, "cannot create %s: HDF5: %s", writer->path, writer->disk.reason);
+  if (creation >= 0) H5Pclose(creation);
+  if (status == MN_OK) status = write_text(writer, writer->file, "format", MN_CHECKPOINT_FORMAT);
+  if (status == MN_OK)
+    status =
+        write_attribute(writer, writer->file, "format_version", H5T_STD_I64LE, H5T_NATIVE_INT64, 0, &version);
+  mn_hdf5_unlock();
+  return status;
+}
+
+static mn_status write_file(const struct mn_checkpoint *checkpoint, const struct mn_atomic_file *file) {
+  struct writer writer = {.checkpoint = checkpoint, .path = file->path, .disk = {.fd = file->fd}, .file = -1};
+  mn_status status = create_root(&writer);
+  if (status == MN_OK) status = write_groups(&writer);
+  mn_hdf5_lock();
+  if (writer.file >= 0 && H5Fclose(writer.file) < 0 && status == MN_OK)
+    status = write_failed(&writer, "the end");
+  if (writer.disk.error && status == MN_OK) status = write_failed(&writer, "the end");
+  mn_hdf5_unlock();
+  return status;
+}
+
+/* What the trainer hands over is what the reader will accept: anything else is a bug of ours. */
+static void check(const struct mn_checkpoint *checkpoint) {
+  MN_REQUIRE(checkpoint->depth >= 1 && checkpoint->depth <= MN_CHECKPOINT_BLOCKS);
+  MN_REQUIRE(checkpoint->tensor_count == mn_checkpoint_expected(checkpoint));
+  MN_REQUIRE(checkpoint->option_count <= MN_CHECKPOINT_OPTIONS);
+  MN_REQUIRE(checkpoint->fingerprint_count <= MN_CHECKPOINT_FINGERPRINT);
+  const struct mn_checkpoint_tensor *first = &checkpoint->tensors[0];
+  for (int i = 0; i < checkpoint->tensor_count; i++) {
+    const struct mn_checkpoint_tensor *tensor = &checkpoint->tensors[i];
+    struct mn_checkpoint_tensor expected;
+    mn_checkpoint_expect(checkpoint, i, &expected);
+    MN_REQUIRE(strcmp(tensor->name, expected.name) == 0 && tensor->rank == expected.rank);
+    MN_REQUIRE(tensor->rows == expected.rows && tensor->cols == expected.cols);
+    MN_REQUIRE((tensor->real == 4 || tensor->real == 8) && tensor->real == first->real);
+    MN_REQUIRE(tensor->rows > 0 && tensor->cols > 0 && tensor->value);
+    MN_REQUIRE((tensor->momentum == NULL) == (first->momentum == NULL));
+  }
+}
+
+mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep) {
+  if (keep < 1 || keep > MN_CHECKPOINT_KEEP)
+    return mn_fail(MN_USAGE, "--keep %d: 1 to %d checkpoints can be kept", keep, MN_CHECKPOINT_KEEP);
+  check(checkpoint);
+  struct mn_atomic_file file;
+  MN_TRY(mn_atomic_file_create(&file, path));
+  mn_status status = write_file(checkpoint, &file);
+  if (status != MN_OK) {
+    mn_atomic_file_discard(&file);
+    return status;
+  }
+  return mn_atomic_file_publish(&file, keep);
+}
+
+void mn_checkpoint_free(struct mn_checkpoint *checkpoint) {
+  if (!checkpoint) return;
+  for (int i = 0; checkpoint->tensors && i < checkpoint->tensor_count; i++) {
+    free(checkpoint->tensors[i].value);
+    free(checkpoint->tensors[i].momentum);
+  }
+  free(checkpoint->tensors);
+  free(checkpoint);
+}

@@ -1,0 +1,39 @@
+/* Lines on stderr. */
+#include "train/command/announce.h"
+
+#include <cblas.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void mn_announce(const struct mn_options *options, const char *format, ...) {
+  if (options->quiet) return;
+  va_list arguments;
+  va_start(arguments, format);
+  vfprintf(stderr, format, arguments);
+  va_end(arguments);
+  fputc('\n', stderr);
+}
+
+/* An OpenBLAS older than the processor falls back to SSE3 kernels; this names those that it should take.
+ * NULL: all is well. */
+static const char *better_core(void) {
+#ifdef __x86_64__
+  if (strcmp(openblas_get_corename(), "Prescott") != 0 || !__builtin_cpu_supports("avx2")) return NULL;
+  return __builtin_cpu_supports("avx512f") ? "SkylakeX" : "Haswell";
+#else
+  return NULL;
+#endif
+}
+
+void mn_announce_device(const struct mn_context *context, const struct mn_options *options) {
+  mn_announce(options, "device: %s, %s", context->name, mn_precision_name(context->precision));
+  if (context->device->type != MN_DEVICE_CPU) return;
+  if (context->precision == MN_TF32) mn_announce(options, "note: tf32 runs as fp32 on the CPU");
+  const char *core = better_core();
+  if (core)
+    mn_announce(options,
+                "note: this OpenBLAS does not know this processor; OPENBLAS_CORETYPE=%s in the environment "
+                "makes its products several times faster",
+                core);
+}

@@ -1,0 +1,15 @@
+/* What a command says on stderr about where it runs, before it runs. */
+#ifndef MN_TRAIN_COMMAND_ANNOUNCE_H
+#define MN_TRAIN_COMMAND_ANNOUNCE_H
+
+#include "train/command/options.h"
+
+/* The device and the precision, and what a user should know about them: that tf32 runs as fp32 on the CPU,
+ * that OpenBLAS does not know this processor and runs at a fraction of its speed. Nothing under --quiet. */
+void mn_announce_device(const struct mn_context *context, const struct mn_options *options);
+
+/* A line of one's own, printf-like. */
+void mn_announce(const struct mn_options *options, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

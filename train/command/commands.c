@@ -1,0 +1,117 @@
+/* From options to the configuration of each command. train, eval and predict read the options themselves; the
+ * checks and measurements have structs of their own, so that tests and programs can call them without a
+ * command line. */
+#include "train/command/commands.h"
+
+#include <string.h>
+
+#include "train/check/bench.h"
+#include "train/check/cases.h"
+#include "train/check/gradcheck.h"
+#include "train/check/parity.h"
+#include "train/command/announce.h"
+#include "train/command/inspect.h"
+#include "train/command/plot.h"
+#include "train/command/train.h"
+
+/* What bench times by default: the reference shape, or on the CPU one that takes seconds, not minutes; both
+ * in groups of 16 channels. */
+enum { BENCH_WIDTH = 8192, BENCH_WIDTH_CPU = 1024, BENCH_GROUP = 16 };
+
+static int on_cpu(const struct mn_context *context) {
+  return context->device->type == MN_DEVICE_CPU;
+}
+
+/* Says where it ran once it did: when the input is at fault, the one line on stderr is the one that says so.
+ */
+static mn_status leave(struct mn_context *context, const struct mn_options *options, mn_status status) {
+  if (status == MN_OK || status == MN_FAILED) mn_announce_device(context, options);
+  mn_context_close(context);
+  return status;
+}
+
+static struct mn_model_config model_config(const struct mn_options *o) {
+  struct mn_model_config config = {.inputs = o->in,
+                                   .depth = o->depth,
+                                   .groups = o->groups,
+                                   .head = o->head > 0 ? o->head : 0,
+                                   .eps = o->eps,
+                                   .slope = o->slope,
+                                   .loss = MN_LOSS_MSE,
+                                   .plan = o->plan};
+  memcpy(config.hidden, o->hidden, sizeof config.hidden);
+  return config;
+}
+
+static mn_status run_gradcheck(FILE *out, const struct mn_options *options) {
+  struct mn_gradcheck_config config = {.model = model_config(options),
+                                       .has_loss = options->loss != NULL,
+                                       .batch = options->batch,
+                                       .seed = options->seed,
+                                       .tolerance = options->tolerance};
+  if (options->loss) MN_TRY(mn_loss_parse(options->loss, &config.model.loss));
+  struct mn_context *context;
+  MN_TRY(mn_context_open(&context, options->device, "fp64"));
+  return leave(context, options, mn_gradcheck(out, context, &config, options->json));
+}
+
+static mn_status run_parity(FILE *out, const struct mn_options *options) {
+  /* First, so that a wrong file costs no start of a GPU. */
+  int count;
+  MN_TRY(mn_cases_count(options->files[0], &count));
+  struct mn_context *context;
+  MN_TRY(mn_context_open(&context, options->device, options->precision));
+  return leave(context, options,
+               mn_parity(out, context, options->files[0], options->tolerance, options->json));
+}
+
+static mn_status run_bench(FILE *out, const struct mn_options *options) {
+  struct mn_bench_config config = {.model = model_config(options),
+                                   .batch = options->batch,
+                                   .seed = options->seed,
+                                   .momentum = options->momentum,
+                                   .weight_decay = options->weight_decay,
+                                   .plans = options->plans};
+  struct mn_context *context;
+  MN_TRY(mn_context_open(&context, options->device, options->precision));
+  struct mn_model_config *model = &config.model;
+  int64_t width = on_cpu(context) ? BENCH_WIDTH_CPU : BENCH_WIDTH;
+  if (model->inputs == 0) model->inputs = width;
+  if (model->depth == 0) model->depth = 1, model->hidden[0] = width;
+  if (model->groups == 0) {
+    model->groups = model->hidden[0] / BENCH_GROUP;
+    for (int i = 0; i < model->depth; i++)
+      if (model->hidden[i] % BENCH_GROUP || model->hidden[i] % (model->groups ? model->groups : 1))
+        model->groups = 1;
+  }
+  return leave(context, options, mn_bench(out, context, &config, options->json));
+}
+
+mn_status mn_command_run(FILE *out, const struct mn_options *o) {
+  switch (o->command) {
+  case MN_COMMAND_TRAIN:
+    return mn_train(out, o);
+  case MN_COMMAND_EVAL:
+    return mn_eval(out, o);
+  case MN_COMMAND_PREDICT:
+    return mn_predict(out, o);
+  case MN_COMMAND_GRADCHECK:
+    return run_gradcheck(out, o);
+  case MN_COMMAND_PARITY:
+    return run_parity(out, o);
+  case MN_COMMAND_BENCH:
+    return run_bench(out, o);
+  case MN_COMMAND_PLOT:
+    return mn_plot(o->out, o->logs, o->log_count);
+  case MN_COMMAND_INFO:
+    return mn_info(out, o->files[0], o->json);
+  case MN_COMMAND_VERIFY:
+    return mn_verify(out, o->files[0], o->json);
+  case MN_COMMAND_DIFF:
+    return mn_diff(out, o->files[0], o->files[1], o->json);
+  case MN_COMMANDS:
+    break;
+  }
+  MN_REQUIRE(!"a command");
+  return MN_USAGE;
+}

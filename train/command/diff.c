@@ -1,0 +1,263 @@
+/* The command diff: where two checkpoints differ, to the last bit. Both are loaded, and so verified, first;
+ * what is compared is all that a checkpoint holds but /config and /fingerprint, which may differ between
+ * equal runs. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/layout.h"
+#include "train/command/inspect.h"
+#include "train/json.h"
+
+struct diff {
+  FILE *out;
+  struct mn_json *json; /* NULL: text */
+  const char *names[2];
+  int tensors, attributes; /* how many differ */
+};
+
+/* A real as an integer such that neighbours are neighbours: …, −0 = −1, +0 = 0, …; so distances count the
+ * numbers between, and any two bit patterns but equal ones are at least 1 apart. */
+static int64_t ordered(const void *value, size_t real) {
+  if (real == 8) {
+    uint64_t bits;
+    memcpy(&bits, value, sizeof bits);
+    return bits >> 63 ? -(int64_t)(bits & INT64_MAX) - 1 : (int64_t)bits;
+  }
+  uint32_t bits;
+  memcpy(&bits, value, sizeof bits);
+  return bits >> 31 ? -(int64_t)(bits & INT32_MAX) - 1 : (int64_t)bits;
+}
+
+static int is_nan(const void *value, size_t real) {
+  if (real == 8) {
+    double number;
+    memcpy(&number, value, sizeof number);
+    return isnan(number);
+  }
+  float number;
+  memcpy(&number, value, sizeof number);
+  return isnan(number);
+}
+
+/* How two arrays differ. */
+struct distance {
+  int64_t elements, differing;
+  int64_t nan;  /* of the differing: at least one side is NaN, so there is no distance */
+  uint64_t ulp; /* the largest of the others */
+};
+
+static struct distance measure(const char *a, const char *b, int64_t elements, size_t real) {
+  struct distance distance = {elements, 0, 0, 0};
+  for (int64_t i = 0; i < elements; i++, a += real, b += real) {
+    if (memcmp(a, b, real) == 0) continue;
+    distance.differing++;
+    if (is_nan(a, real) || is_nan(b, real)) {
+      distance.nan++;
+      continue;
+    }
+    int64_t x = ordered(a, real), y = ordered(b, real);
+    uint64_t ulp = x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x;
+    if (ulp > distance.ulp) distance.ulp = ulp;
+  }
+  return distance;
+}
+
+static void shape_text(char *out, size_t size, const struct mn_checkpoint_tensor *tensor) {
+  const char *type = tensor->real == 8 ? "float64" : "float32";
+  if (tensor->rank == 2)
+    snprintf(out, size, "%s [%" PRId64 ", %" PRId64 "]", type, tensor->rows, tensor->cols);
+  else
+    snprintf(out, size, "%s [%" PRId64 "]", type, tensor->cols);
+}
+
+/* A tensor that cannot be compared: it is in one only, or of another shape or type. NULL: not there. */
+static void report_unlike(struct diff *diff, const char *name, const struct mn_checkpoint_tensor *a,
+                          const struct mn_checkpoint_tensor *b) {
+  char shapes[2][80] = {"", ""};
+  if (a) shape_text(shapes[0], sizeof shapes[0], a);
+  if (b) shape_text(shapes[1], sizeof shapes[1], b);
+  diff->tensors++;
+  if (diff->json) {
+    mn_json_open(diff->json, NULL);
+    mn_json_string(diff->json, "name", name);
+    mn_json_string(diff->json, "a", a ? shapes[0] : NULL);
+    mn_json_string(diff->json, "b", b ? shapes[1] : NULL);
+    mn_json_close(diff->json);
+  } else if (a && b) {
+    fprintf(diff->out, "%s: %s | %s\n", name, shapes[0], shapes[1]);
+  } else {
+    fprintf(diff->out, "%s: only in %s\n", name, diff->names[a ? 0 : 1]);
+  }
+}
+
+static void report_distance(struct diff *diff, const char *name, const struct distance *distance) {
+  diff->tensors++;
+  if (diff->json) {
+    mn_json_open(diff->json, NULL);
+    mn_json_string(diff->json, "name", name);
+    mn_json_integer(diff->json, "elements", distance->elements);
+    mn_json_integer(diff->json, "differing", distance->differing);
+    mn_json_integer(diff->json, "nan", distance->nan);
+    mn_json_unsigned(diff->json, "max_ulp", distance->ulp);
+    mn_json_close(diff->json);
+    return;
+  }
+  fprintf(diff->out, "%s: %" PRId64 " of %" PRId64 " differ", name, distance->differing, distance->elements);
+  if (distance->differing > distance->nan) fprintf(diff->out, ", by up to %" PRIu64 " ULP", distance->ulp);
+  if (distance->nan > 0) fprintf(diff->out, ", %" PRId64 " of them NaN", distance->nan);
+  putc('\n', diff->out);
+}
+
+static const struct mn_checkpoint_tensor *find(const struct mn_checkpoint *checkpoint, const char *name) {
+  for (int i = 0; i < checkpoint->tensor_count; i++)
+    if (strcmp(checkpoint->tensors[i].name, name) == 0) return &checkpoint->tensors[i];
+  return NULL;
+}
+
+/* One tensor of two checkpoints, or its momentum. NULL: that checkpoint has no such tensor. */
+static void compare_tensor(struct diff *diff, const struct mn_checkpoint_tensor *a,
+                           const struct mn_checkpoint_tensor *b, int momentum) {
+  char name[128];
+  snprintf(name, sizeof name, "%s/%s", momentum ? "/optimizer/momentum" : "/model", a ? a->name : b->name);
+  const void *x = !a ? NULL : momentum ? a->momentum : a->value;
+  const void *y = !b ? NULL : momentum ? b->momentum : b->value;
+  if (!x && !y) return;
+  if (!x || !y || a->rank != b->rank || a->rows != b->rows || a->cols != b->cols || a->real != b->real) {
+    report_unlike(diff, name, x ? a : NULL, y ? b : NULL);
+    return;
+  }
+  struct distance distance = measure(x, y, a->rows * a->cols, a->real);
+  if (distance.differing > 0) report_distance(diff, name, &distance);
+}
+
+static void compare_tensors(struct diff *diff, const struct mn_checkpoint *a, const struct mn_checkpoint *b) {
+  if (diff->json) mn_json_array_open(diff->json, "tensors");
+  for (int momentum = 0; momentum < 2; momentum++) {
+    for (int i = 0; i < a->tensor_count; i++)
+      compare_tensor(diff, &a->tensors[i], find(b, a->tensors[i].name), momentum);
+    for (int i = 0; i < b->tensor_count; i++)
+      if (!find(a, b->tensors[i].name)) compare_tensor(diff, NULL, &b->tensors[i], momentum);
+  }
+  if (diff->json) mn_json_close(diff->json);
+}
+
+static void field_text(char *out, size_t size, const void *value, enum mn_checkpoint_kind kind) {
+  switch (kind) {
+  case MN_FIELD_INTEGER:
+    snprintf(out, size, "%" PRId64, *(const int64_t *)value);
+    break;
+  case MN_FIELD_UNSIGNED:
+    snprintf(out, size, "%" PRIu64, *(const uint64_t *)value);
+    break;
+  case MN_FIELD_REAL:
+    snprintf(out, size, "%.17g", *(const double *)value);
+    break;
+  case MN_FIELD_TEXT:
+    snprintf(out, size, "%s", (const char *)value);
+    break;
+  }
+}
+
+static void json_field(struct mn_json *json, const char *key, const void *value,
+                       enum mn_checkpoint_kind kind) {
+  switch (kind) {
+  case MN_FIELD_INTEGER:
+    mn_json_integer(json, key, *(const int64_t *)value);
+    break;
+  case MN_FIELD_UNSIGNED:
+    mn_json_unsigned(json, key, *(const uint64_t *)value);
+    break;
+  case MN_FIELD_REAL:
+    mn_json_number(json, key, *(const double *)value);
+    break;
+  case MN_FIELD_TEXT:
+    mn_json_string(json, key, value);
+    break;
+  }
+}
+
+static void compare_value(struct diff *diff, const char *name, enum mn_checkpoint_kind kind, const void *a,
+                          const void *b, size_t size) {
+  if (kind == MN_FIELD_TEXT ? strcmp(a, b) == 0 : memcmp(a, b, size) == 0) return;
+  struct distance distance = {0, 0, 0, 0};
+  if (kind == MN_FIELD_REAL) distance = measure(a, b, 1, size);
+  diff->attributes++;
+  if (diff->json) {
+    mn_json_open(diff->json, NULL);
+    mn_json_string(diff->json, "name", name);
+    json_field(diff->json, "a", a, kind);
+    json_field(diff->json, "b", b, kind);
+    if (kind == MN_FIELD_REAL && distance.nan == 0) mn_json_unsigned(diff->json, "ulp", distance.ulp);
+    mn_json_close(diff->json);
+    return;
+  }
+  char texts[2][64];
+  field_text(texts[0], sizeof texts[0], a, kind);
+  field_text(texts[1], sizeof texts[1], b, kind);
+  fprintf(diff->out, "%s: %s | %s", name, texts[0], texts[1]);
+  if (kind == MN_FIELD_REAL && distance.nan == 0) fprintf(diff->out, ", %" PRIu64 " ULP", distance.ulp);
+  putc('\n', diff->out);
+}
+
+static void compare_fields(struct diff *diff, const char *group, const struct mn_checkpoint_field *fields,
+                           const struct mn_checkpoint *a, const struct mn_checkpoint *b) {
+  for (; fields->name; fields++) {
+    char name[64];
+    snprintf(name, sizeof name, "%s %s", group, fields->name);
+    compare_value(diff, name, fields->kind, (const char *)a + fields->offset,
+                  (const char *)b + fields->offset, fields->size);
+  }
+}
+
+static void compare_attributes(struct diff *diff, const struct mn_checkpoint *a,
+                               const struct mn_checkpoint *b) {
+  if (diff->json) mn_json_array_open(diff->json, "attributes");
+  compare_fields(diff, "/model", mn_checkpoint_model_fields, a, b);
+  /* `depth` says which there are; beyond the end of the shorter, hidden is 0. */
+  for (int i = 0; i < a->depth || i < b->depth; i++) {
+    char name[64];
+    snprintf(name, sizeof name, "/model hidden[%d]", i);
+    compare_value(diff, name, MN_FIELD_INTEGER, &a->hidden[i], &b->hidden[i], sizeof a->hidden[i]);
+  }
+  compare_fields(diff, "/progress", mn_checkpoint_progress_fields, a, b);
+  if (diff->json) mn_json_close(diff->json);
+}
+
+static mn_status compare(FILE *out, const struct mn_checkpoint *a, const struct mn_checkpoint *b,
+                         const char *name_a, const char *name_b, int as_json) {
+  struct mn_json json;
+  struct diff diff = {out, as_json ? &json : NULL, {name_a, name_b}, 0, 0};
+  mn_json_begin(&json, out);
+  if (as_json) {
+    mn_json_open(&json, NULL);
+    mn_json_string(&json, "a", name_a);
+    mn_json_string(&json, "b", name_b);
+  }
+  compare_tensors(&diff, a, b);
+  compare_attributes(&diff, a, b);
+  int equal = diff.tensors == 0 && diff.attributes == 0;
+  if (as_json) {
+    mn_json_boolean(&json, "equal", equal);
+    mn_json_close(&json);
+  } else if (equal) {
+    fprintf(out, "%s and %s are the same to the last bit\n", name_a, name_b);
+  }
+  if (fflush(out) != 0 || ferror(out)) return mn_fail(MN_IO, "cannot write the answer: %s", strerror(errno));
+  if (equal) return MN_OK;
+  return mn_fail(MN_FAILED, "%s and %s differ in %d tensors and %d attributes", name_a, name_b, diff.tensors,
+                 diff.attributes);
+}
+
+mn_status mn_diff(FILE *out, const char *a, const char *b, int json) {
+  struct mn_checkpoint *first, *second;
+  MN_TRY(mn_checkpoint_load(&first, a));
+  mn_status status = mn_checkpoint_load(&second, b);
+  if (status == MN_OK) status = compare(out, first, second, a, b, json);
+  mn_checkpoint_free(first);
+  mn_checkpoint_free(second);
+  return status;
+}

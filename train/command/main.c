@@ -1,0 +1,57 @@
+/* The program `minnow`: reads its options, runs one command, and turns what that returns into one line on
+ * stderr and an exit code. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "train/command/commands.h"
+
+/* With stdin, stdout or stderr closed, the next file opened would take its number, and results or warnings
+ * would be written into a checkpoint. What takes their place fails on use, so that a lost result is noticed;
+ * stderr alone may be closed on purpose. */
+static void hold_standard_files(void) {
+  for (int fd = 0; fd <= 2; fd++)
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+      int held = open("/dev/null", fd == 1 ? O_RDONLY : O_RDWR);
+      (void)held; /* the lowest free number, so fd */
+    }
+}
+
+/* One line, whatever names files have. */
+static void complain(const char *message) {
+  char line[1100];
+  snprintf(line, sizeof line, "%s", *message ? message : "failed, without saying why");
+  for (char *c = line; *c; c++)
+    if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
+  fprintf(stderr, "minnow: %s\n", line);
+}
+
+/* Results that did not arrive are a failure, also where only closing tells. */
+static mn_status close_stdout(mn_status status) {
+  int failed = ferror(stdout);
+  errno = 0;
+  if (fclose(stdout) == 0 && !failed) return status;
+  const char *reason = errno ? strerror(errno) : "a write failed";
+  if (status != MN_OK) return status;
+  return mn_fail(MN_IO, "cannot write to stdout: %s; give it a place that can take the result", reason);
+}
+
+int main(int argc, char **argv) {
+  hold_standard_files();
+  /* A reader that went away and a file at its largest size are errors to report, not deaths. */
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
+  /* Results are short. Written in one go at the end, they fail where the reason can still be told. */
+  static char results[1 << 18];
+  if (!isatty(STDOUT_FILENO)) setvbuf(stdout, results, _IOFBF, sizeof results);
+  struct mn_options options;
+  int done = 0;
+  mn_status status = mn_options_parse(&options, argc, argv, &done);
+  if (status == MN_OK && !done) status = mn_command_run(stdout, &options);
+  status = close_stdout(status);
+  if (status != MN_OK) complain(mn_message());
+  return status;
+}

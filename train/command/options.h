@@ -1,0 +1,116 @@
+/* The options of every command, read by argp, each with its default; a command takes those of its own list
+ * and no others. One table (options_table.c) says of each option once what it is called, who takes it, what
+ * it may be, and how it is read and printed back. */
+#ifndef MN_TRAIN_COMMAND_OPTIONS_H
+#define MN_TRAIN_COMMAND_OPTIONS_H
+
+#include <stdio.h>
+
+#include "train/model.h"
+
+enum mn_command {
+  MN_COMMAND_TRAIN,
+  MN_COMMAND_EVAL,
+  MN_COMMAND_PREDICT,
+  MN_COMMAND_GRADCHECK,
+  MN_COMMAND_PARITY,
+  MN_COMMAND_BENCH,
+  MN_COMMAND_PLOT,
+  MN_COMMAND_INFO,
+  MN_COMMAND_VERIFY,
+  MN_COMMAND_DIFF,
+  MN_COMMANDS,
+};
+
+struct mn_options {
+  enum mn_command command;
+  const char
+      *files[2]; /* the arguments that are no options: parity F, info F, verify F, diff A B; plot: see logs */
+  char **logs;   /* plot LOG… */
+  int log_count;
+  /* where the rows come from */
+  const char *data;            /* --data F */
+  const char *x_name, *y_name; /* --x, --y; "x" and "y" */
+  int64_t synthetic;           /* --synthetic n: rows; 0: none */
+  double noise;                /* --noise: standard deviation of the synthetic targets' noise, 0.1 */
+  int64_t test_rows; /* --test-rows: synthetic rows held out for evaluation, −1: n/10 (at least 1) */
+  /* the model */
+  int64_t in;                     /* --in; 0: the data's */
+  int64_t hidden[MN_MODEL_DEPTH]; /* --hidden 128,128; depth 0: not given */
+  int depth;
+  int64_t groups;    /* --groups 8; bench 0: 16 channels a group */
+  int64_t head;      /* --head K; −1: not given */
+  double eps;        /* --eps 1e-5 */
+  double slope;      /* --slope 0.01 */
+  const char *loss;  /* --loss mse|cross-entropy; NULL: by the data's targets */
+  enum mn_plan plan; /* --plan block */
+  /* training */
+  int64_t epochs, steps; /* --epochs 10, --steps: the horizon; one of them, the other is 0 */
+  int64_t stop_at;       /* --stop-at S: end early, after optimizer step S; 0: no */
+  int64_t batch;         /* --batch 64 */
+  double lr;             /* --lr 0.05 */
+  double momentum;       /* --momentum 0.9 */
+  double weight_decay;   /* --weight-decay 0 */
+  int nesterov;          /* --nesterov */
+  const char *schedule;  /* --schedule constant|cosine|step */
+  int64_t step_every;    /* --step-every: steps between drops of --schedule step; 0: a third of the horizon */
+  double step_factor;    /* --step-factor 0.1 */
+  int64_t warmup;        /* --warmup: steps of linear warm-up, 0 */
+  double clip;           /* --clip: largest global gradient norm, 0: none */
+  int accumulate;        /* --accumulate: batches a step, 1 */
+  uint64_t seed;         /* --seed 0 */
+  const char *device;    /* --device auto */
+  const char *precision; /* --precision fp32 (gradcheck: always fp64) */
+  /* files written */
+  const char *checkpoint; /* --checkpoint F */
+  int64_t save_every;     /* --save-every N: steps, or 30s: seconds; 0: at the end only */
+  int save_seconds;       /* the number above is seconds */
+  int keep;               /* --keep 1 */
+  int resume;             /* --resume */
+  const char *log;        /* --log F.jsonl */
+  int64_t log_every; /* --log-every: steps a log line, 0: as many as make about 1000 lines … see trainer.h */
+  const char *plot;  /* --plot F.svg */
+  const char *out;   /* --out F: predict, plot */
+  /* checks */
+  double tolerance;   /* --tolerance: parity, 0: the precision's own; gradcheck, 0: 1e-6 */
+  int plans;          /* bench --plans */
+  int json;           /* --json */
+  int verbose, quiet; /* --verbose, --quiet */
+  /* which options the user gave, by their places in the option table: ask mn_options_given */
+  uint64_t given[2];
+};
+
+/* Reads argv (argv[1] is the command's name; --help and --version are answered here, on stdout, and *done is
+ * set). Every field gets its default, also those of options that the command does not take. MN_USAGE, with a
+ * message that names the option, its value and what would do. Strings point into argv, whose order changes:
+ * options first. With --resume, what only the checkpoint's /config can say is left to mn_options_check. */
+mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *done);
+
+/* Whether the options go together and none that the command needs is missing; mn_options_parse has asked
+ * already, but where resuming adds options from a checkpoint it is to be asked again. MN_USAGE. */
+mn_status mn_options_check(const struct mn_options *options);
+
+/* Whether the user named option `name` (without the dashes) on the command line. */
+int mn_options_given(const struct mn_options *options, const char *name);
+
+/* "train" … of a command. */
+const char *mn_command_name(enum mn_command command);
+
+/* The options that make a run what it is (data, model, training, seed, precision: what /config holds), as
+ * text by name; returns how many. Always all of them, so that resuming can go through them by name; of two
+ * that exclude each other the one that is unset says "0" or "". `given`: the user named it on the command
+ * line. Values are canonical: two spellings of one value give one text. None is cut off: mn_options_parse
+ * refuses what does not fit. */
+enum { MN_OPTION_NAME = 32, MN_OPTION_VALUE = 256 }; /* as in struct mn_checkpoint_option */
+struct mn_option_text {
+  char name[MN_OPTION_NAME];
+  char value[MN_OPTION_VALUE];
+  int given;
+};
+int mn_options_config(const struct mn_options *options, struct mn_option_text *out, int room);
+
+/* Sets option `name` from such a text, for resuming from a checkpoint's /config; ask mn_options_check when
+ * all are set. `value` is borrowed: a path points into it. MN_BAD_DATA: no such option or value. */
+mn_status mn_options_set(struct mn_options *options, const char *name, const char *value);
+
+#endif

@@ -1,0 +1,264 @@
+/* The values of options: read from text, as on a command line, and shown as text, as in /config, so that what
+ * is shown reads back as the same value. */
+#include "train/command/options_table.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* From text. All return 0, or −1 for text that is no such value. */
+
+static int in_bounds(const struct mn_option_row *row, double value) {
+  if (!(value >= row->low) || (row->flags & MN_OPTION_ABOVE && value == row->low)) return 0;
+  return row->high == 0 || value < row->high || (value == row->high && !(row->flags & MN_OPTION_BELOW));
+}
+
+/* Digits alone: strtoll would take blanks and signs too. */
+static int read_unsigned(uint64_t *out, const char *text, size_t length) {
+  char digits[24], *end;
+  if (length == 0 || length >= sizeof digits || strspn(text, "0123456789") < length) return -1;
+  memcpy(digits, text, length);
+  digits[length] = 0;
+  errno = 0;
+  uint64_t value = strtoull(digits, &end, 10);
+  if (errno != 0 || *end != 0) return -1;
+  *out = value;
+  return 0;
+}
+
+static int read_integer(int64_t *out, const struct mn_option_row *row, const char *text, size_t length) {
+  uint64_t value;
+  if (read_unsigned(&value, text, length) != 0 || value > INT64_MAX || !in_bounds(row, (double)value))
+    return -1;
+  *out = (int64_t)value;
+  return 0;
+}
+
+/* Decimal numbers alone: strtod would take nan, inf and hexadecimal too. */
+static int read_real(double *out, const struct mn_option_row *row, const char *text) {
+  char *end;
+  if (*text == 0 || strspn(text, "0123456789.eE+-") != strlen(text)) return -1;
+  double value = strtod(text, &end);
+  if (*end != 0 || !isfinite(value) || !in_bounds(row, value)) return -1;
+  *out = value;
+  return 0;
+}
+
+static int read_widths(struct mn_options *options, const struct mn_option_row *row, const char *text) {
+  int64_t widths[MN_MODEL_DEPTH];
+  int depth = 0;
+  for (;;) {
+    size_t length = strcspn(text, ",");
+    if (depth == MN_MODEL_DEPTH || read_integer(&widths[depth], row, text, length) != 0) return -1;
+    depth++;
+    if (text[length] == 0) break;
+    text += length + 1;
+  }
+  memset(options->hidden, 0, sizeof options->hidden);
+  memcpy(options->hidden, widths, (size_t)depth * sizeof *widths);
+  options->depth = depth;
+  return 0;
+}
+
+static int read_every(struct mn_options *options, const struct mn_option_row *row, const char *text) {
+  size_t length = strlen(text);
+  int seconds = length > 1 && text[length - 1] == 's';
+  if (read_integer(&options->save_every, row, text, length - (size_t)seconds) != 0) return -1;
+  options->save_seconds = seconds;
+  return 0;
+}
+
+/* Whether `text` is one of the words in a|b|c. */
+static int is_word(const char *words, const char *text) {
+  size_t length = strlen(text);
+  for (const char *at = words; length > 0; at += strcspn(at, "|") + 1) {
+    if (strcspn(at, "|") == length && strncmp(at, text, length) == 0) return 1;
+    if (at[strcspn(at, "|")] == 0) break;
+  }
+  return 0;
+}
+
+static int is_place(const char *text) {
+  uint64_t ordinal;
+  if (is_word("auto|cpu|cuda", text)) return 1;
+  return strncmp(text, "cuda:", 5) == 0 && read_unsigned(&ordinal, text + 5, strlen(text + 5)) == 0 &&
+         ordinal < 1024;
+}
+
+int mn_option_is_picture(const char *text) {
+  size_t length = strlen(text);
+  return length > 4 && (strcmp(text + length - 4, ".svg") == 0 || strcmp(text + length - 4, ".png") == 0);
+}
+
+static int read_auto(struct mn_options *options, const struct mn_option_row *row) {
+  void *field = (char *)options + row->offset;
+  switch (row->kind) {
+  case MN_KIND_INTEGER:
+    *(int64_t *)field = (int64_t)row->auto_value;
+    return 0;
+  case MN_KIND_REAL:
+    *(double *)field = row->auto_value;
+    return 0;
+  case MN_KIND_WORD:
+    *(const char **)field = NULL;
+    return 0;
+  case MN_KIND_WIDTHS:
+    options->depth = 0;
+    return 0;
+  default:
+    return -1;
+  }
+}
+
+/* Flags read "yes" or "no", as /config has them. */
+static int read_flag(int *out, const char *text) {
+  *out = strcmp(text, "yes") == 0;
+  return *out || strcmp(text, "no") == 0 ? 0 : -1;
+}
+
+int mn_option_read(struct mn_options *options, int place, enum mn_command command, const char *text) {
+  const struct mn_option_row *row = &mn_option_rows[place];
+  void *field = (char *)options + row->offset;
+  if (strcmp(text, "auto") == 0 && row->automatic >> command & 1) return read_auto(options, row);
+  int64_t small;
+  int good;
+  switch (row->kind) {
+  case MN_KIND_FLAG:
+    return read_flag(field, text);
+  case MN_KIND_INTEGER:
+    return read_integer(field, row, text, strlen(text));
+  case MN_KIND_SMALL:
+    if (read_integer(&small, row, text, strlen(text)) != 0) return -1;
+    *(int *)field = (int)small;
+    return 0;
+  case MN_KIND_SEED:
+    return read_unsigned(field, text, strlen(text));
+  case MN_KIND_REAL:
+    return read_real(field, row, text);
+  case MN_KIND_PLAN:
+    return mn_plan_parse(text, field) == MN_OK ? 0 : -1;
+  case MN_KIND_WIDTHS:
+    return read_widths(options, row, text);
+  case MN_KIND_EVERY:
+    return read_every(options, row, text);
+  /* A forgotten value must not make the next option a file's name. */
+  case MN_KIND_TEXT:
+    good = *text != 0 && strncmp(text, "--", 2) != 0;
+    break;
+  case MN_KIND_PICTURE:
+    good = strncmp(text, "--", 2) != 0 && mn_option_is_picture(text);
+    break;
+  case MN_KIND_WORD:
+    good = is_word(row->argument, text);
+    break;
+  case MN_KIND_PLACE:
+    good = is_place(text);
+    break;
+  default:
+    good = 0;
+  }
+  if (good) *(const char **)field = text;
+  return good ? 0 : -1;
+}
+
+void mn_option_reset(struct mn_options *options, int place, enum mn_command command) {
+  const struct mn_option_row *row = &mn_option_rows[place];
+  const char *text = mn_option_initial(place, command);
+  if (!text) return;
+  /* Read here, because a command that does not take the option would not read it. */
+  int automatic = row->automatic && strcmp(text, "auto") == 0;
+  MN_REQUIRE((automatic ? read_auto(options, row) : mn_option_read(options, place, command, text)) == 0);
+}
+
+/* To text. */
+
+/* The shortest decimal that reads back as the same double. */
+static void show_real(char *out, size_t size, double value) {
+  for (int digits = 6; digits <= 17; digits++) {
+    snprintf(out, size, "%.*g", digits, value);
+    if (strtod(out, NULL) == value) return;
+  }
+}
+
+static int show_widths(char *out, size_t size, const struct mn_options *options) {
+  int length = snprintf(out, size, "%s", options->depth ? "" : "auto");
+  for (int i = 0; i < options->depth; i++)
+    length +=
+        snprintf(out + (length < (int)size ? length : 0), length < (int)size ? size - (size_t)length : 0,
+                 "%s%" PRId64, i ? "," : "", options->hidden[i]);
+  return length;
+}
+
+int mn_option_show(char *out, size_t size, const struct mn_options *options, int place) {
+  const struct mn_option_row *row = &mn_option_rows[place];
+  const void *field = (const char *)options + row->offset;
+  const char *text;
+  switch (row->kind) {
+  case MN_KIND_FLAG:
+    return snprintf(out, size, "%s", *(const int *)field ? "yes" : "no");
+  case MN_KIND_INTEGER:
+    if (row->automatic && (double)*(const int64_t *)field == row->auto_value)
+      return snprintf(out, size, "auto");
+    return snprintf(out, size, "%" PRId64, *(const int64_t *)field);
+  case MN_KIND_SMALL:
+    return snprintf(out, size, "%d", *(const int *)field);
+  case MN_KIND_SEED:
+    return snprintf(out, size, "%" PRIu64, *(const uint64_t *)field);
+  case MN_KIND_REAL:
+    show_real(out, size, *(const double *)field);
+    return (int)strlen(out);
+  case MN_KIND_PLAN:
+    return snprintf(out, size, "%s", mn_plan_name(*(const enum mn_plan *)field));
+  case MN_KIND_WIDTHS:
+    return show_widths(out, size, options);
+  case MN_KIND_EVERY:
+    return snprintf(out, size, "%" PRId64 "%s", options->save_every, options->save_seconds ? "s" : "");
+  default:
+    text = *(const char *const *)field;
+    return snprintf(out, size, "%s", text ? text : row->automatic ? "auto" : "");
+  }
+}
+
+/* /config. */
+
+int mn_options_config(const struct mn_options *options, struct mn_option_text *out, int room) {
+  int count = 0;
+  for (int i = 0; i < mn_option_count; i++) {
+    if (!mn_option_taken(i, MN_COMMAND_TRAIN) || !(mn_option_rows[i].flags & MN_OPTION_CONFIG)) continue;
+    MN_REQUIRE(count < room);
+    struct mn_option_text *text = &out[count++];
+    snprintf(text->name, sizeof text->name, "%s", mn_option_rows[i].name);
+    mn_option_show(text->value, sizeof text->value, options, i);
+    text->given = mn_options_given(options, text->name);
+  }
+  return count;
+}
+
+/* Of two options that exclude each other one is unset, which no command line can say: "0" or "". */
+static int read_unset(struct mn_options *options, int place, const char *text) {
+  const struct mn_option_row *row = &mn_option_rows[place];
+  void *field = (char *)options + row->offset;
+  int excluded = 0;
+  for (const struct mn_option_rule *rule = mn_option_rules; rule->name; rule++)
+    excluded |= !rule->needs && (strcmp(rule->name, row->name) == 0 || strcmp(rule->other, row->name) == 0);
+  if (!excluded || strcmp(text, row->kind == MN_KIND_INTEGER ? "0" : "") != 0) return -1;
+  if (row->kind == MN_KIND_INTEGER)
+    *(int64_t *)field = 0;
+  else
+    *(const char **)field = NULL;
+  return 0;
+}
+
+mn_status mn_options_set(struct mn_options *options, const char *name, const char *value) {
+  int place = mn_option_find(name);
+  if (place < 0 || !(mn_option_rows[place].flags & MN_OPTION_CONFIG))
+    return mn_fail(MN_BAD_DATA, "/config has '%s', which no run here has; was it written by another minnow?",
+                   name);
+  if (read_unset(options, place, value) == 0) return MN_OK;
+  if (mn_option_read(options, place, MN_COMMAND_TRAIN, value) == 0) return MN_OK;
+  char remedy[256];
+  mn_option_describe(remedy, sizeof remedy, place, MN_COMMAND_TRAIN, value);
+  return mn_fail(MN_BAD_DATA, "/config has %s '%s': %s", name, value, remedy);
+}

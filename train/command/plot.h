@@ -1,0 +1,17 @@
+/* `minnow plot`: the curves of one run or several, from their logs, drawn by gnuplot. */
+#ifndef MN_TRAIN_COMMAND_PLOT_H
+#define MN_TRAIN_COMMAND_PLOT_H
+
+#include "kernels/status.h"
+
+/* Reads `count` ≥ 1 logs (train/command/log.h) and draws training loss (as logged, and smoothed), test loss,
+ * test accuracy where there is one, and learning rate over the optimizer steps into `out`: SVG or PNG by its
+ * ending. `out` is replaced in one rename when the picture is whole, and untouched on any error. A last line
+ * without its newline, as a run that is still writing has it, is left out.
+ *
+ * MN_USAGE: another ending; MN_NO_INPUT: no such log; MN_BAD_DATA: a line that is no JSON object or lacks a
+ * value, with file and line, or a log without a step or evaluation; MN_LIBRARY: gnuplot is missing or failed;
+ * MN_NO_CREATE, MN_IO: `out` cannot be written; MN_NO_MEMORY. */
+mn_status mn_plot(const char *out, char **logs, int count);
+
+#endif

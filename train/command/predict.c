@@ -1,0 +1,165 @@
+/* `minnow eval` and `minnow predict`: a trained model on other rows. */
+#include <hdf5.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "data/hdf5.h"
+#include "data/hdf5_disk.h"
+#include "train/checkpoint/atomic_file.h"
+#include "train/command/announce.h"
+#include "train/command/session.h"
+#include "train/command/train.h"
+#include "train/evaluate.h"
+#include "train/json.h"
+
+static mn_status eval(FILE *out, struct mn_session *s) {
+  struct mn_evaluator *evaluator;
+  double loss = NAN, accuracy = NAN;
+  MN_TRY(mn_evaluator_open(&evaluator, s->model, s->test, MN_PASS_EVALUATE, s->options.batch));
+  mn_status status = mn_evaluate(evaluator, &loss, &accuracy);
+  mn_evaluator_close(evaluator);
+  MN_TRY(status);
+  mn_announce_device(s->context, &s->options);
+  if (s->options.json) {
+    struct mn_json json;
+    mn_json_begin(&json, out);
+    mn_json_open(&json, NULL);
+    mn_json_integer(&json, "rows", s->test->rows);
+    mn_json_number(&json, "loss", loss);
+    mn_json_number(&json, "accuracy", accuracy);
+    mn_json_close(&json);
+  } else {
+    fprintf(out, "%ld rows: loss %.6g", (long)s->test->rows, loss);
+    if (!isnan(accuracy)) fprintf(out, ", accuracy %.2f %%", 100 * accuracy);
+    fputc('\n', out);
+  }
+  return MN_OK;
+}
+
+mn_status mn_eval(FILE *out, const struct mn_options *options) {
+  struct mn_session s;
+  mn_status status = mn_session_read(&s, options, 1);
+  if (status == MN_OK) status = eval(out, &s);
+  mn_session_close(&s);
+  return status;
+}
+
+/* The file of outputs: takes the place of --out when it is whole. */
+struct output {
+  struct mn_atomic_file on_disk;
+  struct mn_hdf5_disk disk;
+  hid_t file, y, label;
+  int64_t cols;
+  size_t real;
+  int32_t *labels; /* room for a batch's; NULL without classes */
+};
+
+static mn_status cannot_write(const struct output *o) {
+  char reason[160];
+  if (o->disk.error) return mn_atomic_file_fail("write", o->on_disk.path, o->disk.error);
+  return mn_fail(MN_LIBRARY, "--out %s: HDF5 failed: %s", o->on_disk.path,
+                 mn_hdf5_reason(reason, sizeof reason));
+}
+
+static hid_t create(hid_t file, const char *name, hid_t type, int rank, int64_t rows, int64_t cols) {
+  hid_t space = H5Screate_simple(rank, (hsize_t[]){(hsize_t)rows, (hsize_t)cols}, NULL);
+  hid_t set = space < 0 ? -1 : H5Dcreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  if (space >= 0) H5Sclose(space);
+  return set;
+}
+
+static mn_status create_output(struct output *o, int64_t rows) {
+  mn_hdf5_lock();
+  o->disk.fd = o->on_disk.fd;
+  o->file = mn_hdf5_disk_create(&o->disk, o->on_disk.path, H5P_FILE_CREATE_DEFAULT);
+  if (o->file >= 0)
+    o->y =
+        create(o->file, "y", o->real == sizeof(double) ? H5T_IEEE_F64LE : H5T_IEEE_F32LE, 2, rows, o->cols);
+  if (o->y >= 0 && o->labels) o->label = create(o->file, "label", H5T_STD_I32LE, 1, rows, 1);
+  mn_status status = o->y < 0 || (o->labels && o->label < 0) ? cannot_write(o) : MN_OK;
+  mn_hdf5_unlock();
+  return status;
+}
+
+static int write_rows(hid_t set, hid_t type, int rank, int64_t first, int64_t count, int64_t cols,
+                      const void *values) {
+  hsize_t start[] = {(hsize_t)first, 0}, size[] = {(hsize_t)count, (hsize_t)cols};
+  hid_t space = H5Dget_space(set), memory = H5Screate_simple(rank, size, NULL);
+  int failed = space < 0 || memory < 0 ||
+               H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, size, NULL) < 0 ||
+               H5Dwrite(set, type, memory, space, H5P_DEFAULT, values) < 0;
+  if (memory >= 0) H5Sclose(memory);
+  if (space >= 0) H5Sclose(space);
+  return failed;
+}
+
+static double at(const struct output *o, const void *y, int64_t i) {
+  return o->real == sizeof(double) ? ((const double *)y)[i] : ((const float *)y)[i];
+}
+
+static mn_status take(void *to, const void *y, int64_t first, int64_t count) {
+  struct output *o = to;
+  for (int64_t n = 0; n < count && o->labels; n++) {
+    o->labels[n] = 0;
+    for (int64_t k = 1; k < o->cols; k++)
+      if (at(o, y, n * o->cols + k) > at(o, y, n * o->cols + o->labels[n])) o->labels[n] = (int32_t)k;
+  }
+  mn_hdf5_lock();
+  hid_t type = o->real == sizeof(double) ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
+  int failed = write_rows(o->y, type, 2, first, count, o->cols, y) ||
+               (o->labels && write_rows(o->label, H5T_NATIVE_INT32, 1, first, count, 1, o->labels));
+  mn_status status = failed ? cannot_write(o) : MN_OK;
+  mn_hdf5_unlock();
+  return status;
+}
+
+/* Closes the file, and puts it in its place when all went well. */
+static mn_status finish_output(struct output *o, mn_status status) {
+  mn_hdf5_lock();
+  int failed = (o->label >= 0 && H5Dclose(o->label) < 0);
+  failed = (o->y >= 0 && H5Dclose(o->y) < 0) || failed;
+  failed = (o->file >= 0 && H5Fclose(o->file) < 0) || failed;
+  if ((failed || o->disk.error) && status == MN_OK) status = cannot_write(o);
+  mn_hdf5_unlock();
+  if (status == MN_OK) return mn_atomic_file_publish(&o->on_disk, 1);
+  mn_atomic_file_discard(&o->on_disk);
+  return status;
+}
+
+static mn_status write_outputs(struct mn_session *s, struct mn_evaluator *evaluator, struct output *o) {
+  if (s->model->config.loss == MN_LOSS_CROSS_ENTROPY &&
+      !(o->labels = calloc((size_t)s->options.batch, sizeof *o->labels)))
+    return mn_fail(MN_NO_MEMORY, "no memory for the labels");
+  MN_TRY(mn_atomic_file_create(&o->on_disk, s->options.out));
+  mn_status status = create_output(o, s->test->rows);
+  if (status == MN_OK) status = mn_evaluator_predict(evaluator, take, o);
+  return finish_output(o, status);
+}
+
+static mn_status predict(FILE *out, struct mn_session *s) {
+  struct output o = {.file = -1,
+                     .y = -1,
+                     .label = -1,
+                     .cols = mn_model_outputs(&s->model->config),
+                     .real = s->context->device->real};
+  struct mn_evaluator *evaluator;
+  MN_TRY(mn_evaluator_open(&evaluator, s->model, s->test, MN_PASS_PREDICT, s->options.batch));
+  mn_status status = write_outputs(s, evaluator, &o);
+  mn_evaluator_close(evaluator);
+  if (status == MN_OK) {
+    mn_announce_device(s->context, &s->options);
+    fprintf(out, "%s: y [%ld, %ld]%s\n", s->options.out, (long)s->test->rows, (long)o.cols,
+            o.labels ? ", label" : "");
+  }
+  free(o.labels);
+  return status;
+}
+
+mn_status mn_predict(FILE *out, const struct mn_options *options) {
+  struct mn_session s;
+  mn_status status = mn_session_read(&s, options, 0);
+  if (status == MN_OK) status = predict(out, &s);
+  mn_session_close(&s);
+  return status;
+}

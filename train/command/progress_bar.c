@@ -1,0 +1,81 @@
+/* Drawing progress. */
+#include "train/command/progress_bar.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "train/command/log.h"
+
+enum { BAR = 24 };
+static const double terminal_interval = 0.1, plain_interval = 10;
+
+void mn_progress_open(struct mn_progress *p, int64_t first, int64_t horizon, int64_t samples_per_step,
+                      int quiet) {
+  double now = mn_seconds();
+  *p = (struct mn_progress){.terminal = isatty(STDERR_FILENO),
+                            .quiet = quiet,
+                            .first = first,
+                            .horizon = horizon,
+                            .samples_per_step = samples_per_step,
+                            .start = now,
+                            .last = now};
+}
+
+/* The line that is drawn over goes away before another is written. */
+static void erase(struct mn_progress *p) {
+  if (p->drawn) fputs("\r\033[K", stderr);
+  p->drawn = 0;
+}
+
+void mn_progress_step(struct mn_progress *p, int64_t step, double loss) {
+  double now = mn_seconds();
+  if (p->quiet || now - p->last < (p->terminal ? terminal_interval : plain_interval)) return;
+  p->last = now;
+  double seconds = now - p->start, each = seconds / (double)(step - p->first),
+         left = each * (double)(p->horizon - step);
+  double rate = (double)p->samples_per_step / each;
+  erase(p);
+  if (p->terminal) {
+    char bar[BAR + 1];
+    int full = (int)(BAR * step / p->horizon);
+    memset(bar, '.', BAR);
+    memset(bar, '#', (size_t)full);
+    bar[BAR] = 0;
+    fprintf(stderr, "[%s] ", bar);
+  }
+  fprintf(stderr, "step %ld of %ld  loss %.5g  %.4g samples/s  %.0f s left", (long)step, (long)p->horizon,
+          loss, rate, left);
+  if (p->terminal)
+    p->drawn = 1;
+  else
+    fputc('\n', stderr);
+  fflush(stderr);
+}
+
+static void line(struct mn_progress *p, const char *before, const char *format, va_list arguments) {
+  erase(p);
+  fputs(before, stderr);
+  vfprintf(stderr, format, arguments);
+  fputc('\n', stderr);
+}
+
+void mn_progress_note(struct mn_progress *p, const char *format, ...) {
+  if (p->quiet) return;
+  va_list arguments;
+  va_start(arguments, format);
+  line(p, "", format, arguments);
+  va_end(arguments);
+}
+
+void mn_progress_warn(struct mn_progress *p, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  line(p, "minnow: warning: ", format, arguments);
+  va_end(arguments);
+}
+
+void mn_progress_close(struct mn_progress *p) {
+  erase(p);
+}

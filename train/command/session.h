@@ -1,0 +1,40 @@
+/* A session: what train, eval and predict have in common. A device, a model with its parameters, the rows,
+ * and the checkpoint that they come from. */
+#ifndef MN_TRAIN_COMMAND_SESSION_H
+#define MN_TRAIN_COMMAND_SESSION_H
+
+#include "data/dataset.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/command/options.h"
+#include "train/optimizer.h"
+
+struct mn_session {
+  struct mn_options options; /* the command line's, and what a checkpoint's /config adds */
+  struct mn_context *context;
+  struct mn_dataset *train, *test; /* test may be NULL; eval and predict have test alone */
+  struct mn_model *model;
+  struct mn_optimizer *optimizer; /* train alone */
+  struct mn_checkpoint *from;     /* what was resumed or read; NULL for a new run */
+  char from_path[4096];
+};
+
+/* Opens everything for `train`: with --resume from the newest checkpoint that verifies (its options hold
+ * where the command line says nothing; one that says otherwise is MN_USAGE), else from the seed. Closed by
+ * mn_session_close, also after an error. */
+mn_status mn_session_train(struct mn_session *session, const struct mn_options *options);
+
+/* The same for `eval` and `predict`: model and parameters from --checkpoint, rows from --data (its test part
+ * where it has one). */
+mn_status mn_session_read(struct mn_session *session, const struct mn_options *options, int targets);
+
+void mn_session_close(struct mn_session *session);
+
+/* The number of optimizer steps of the whole run: --steps, or --epochs over the rows there are. */
+int64_t mn_session_horizon(const struct mn_session *session);
+
+/* Says on stderr what device, data and checkpoint a training session took, and under --verbose its plan;
+ * nothing under --quiet. Called once nothing can be wrong with the input any more, so that an error is the
+ * one line that says so. */
+void mn_session_describe(const struct mn_session *session);
+
+#endif

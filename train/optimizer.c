@@ -1,0 +1,98 @@
+/* SGD around a model. The rule itself is the MN_UPDATE epilogue (kernels/types.h). */
+#include "train/optimizer.h"
+
+#include <stdlib.h>
+
+static mn_status check(const struct mn_sgd_config *c) {
+  if (!(c->momentum >= 0 && c->momentum < 1))
+    return mn_fail(MN_USAGE, "--momentum %g: 0 up to, but not, 1 works", c->momentum);
+  if (!(c->weight_decay >= 0))
+    return mn_fail(MN_USAGE, "--weight-decay %g: 0 or more works", c->weight_decay);
+  if (c->nesterov && c->momentum == 0) return mn_fail(MN_USAGE, "--nesterov needs --momentum above 0");
+  if (!(c->clip >= 0)) return mn_fail(MN_USAGE, "--clip %g: 0 (none) or more works", c->clip);
+  if (c->accumulate < 1) return mn_fail(MN_USAGE, "--accumulate %d: 1 or more works", c->accumulate);
+  return MN_OK;
+}
+
+/* Doubles of scratch memory: what the norm of the largest parameter's gradient needs. */
+static int64_t scratch_size(const struct mn_model *model) {
+  int64_t largest = 1;
+  for (int i = 0; i < model->count; i++)
+    if (mn_tensor_count(model->parameters[i]) > largest) largest = mn_tensor_count(model->parameters[i]);
+  return mn_reduce_scratch(largest);
+}
+
+/* Clipping looks at all gradients before the first update. */
+static mn_status take_clip_buffers(struct mn_optimizer *o) {
+  struct mn_context *context = o->model->context;
+  MN_TRY(mn_context_allocate(context, (void **)&o->scale, 1, sizeof(double)));
+  MN_TRY(mn_context_allocate(context, (void **)&o->squares, o->model->count, sizeof(double)));
+  return mn_context_allocate(context, (void **)&o->scratch, scratch_size(o->model), sizeof(double));
+}
+
+mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
+                            const struct mn_sgd_config *config) {
+  *out = NULL;
+  MN_TRY(check(config));
+  struct mn_optimizer *o = calloc(1, sizeof *o);
+  if (!o) return mn_fail(MN_NO_MEMORY, "no memory for an optimizer");
+  o->model = model;
+  o->config = *config;
+  o->stored = config->clip > 0 || config->accumulate > 1;
+  mn_status status = mn_context_allocate(model->context, (void **)&o->rate, 1, sizeof(double));
+  if (status == MN_OK && config->clip > 0) status = take_clip_buffers(o);
+  o->sgd = (struct mn_sgd){.rate = o->rate,
+                           .scale = o->scale,
+                           .momentum = config->momentum,
+                           .weight_decay = config->weight_decay,
+                           .nesterov = config->nesterov};
+  enum mn_training how = config->accumulate > 1 ? MN_TRAIN_ADD : o->stored ? MN_TRAIN_STORE : MN_TRAIN_UPDATE;
+  if (status == MN_OK) status = mn_model_train(model, how, &o->sgd);
+  if (status != MN_OK) {
+    mn_optimizer_close(o);
+    return status;
+  }
+  *out = o;
+  return MN_OK;
+}
+
+void mn_optimizer_close(struct mn_optimizer *o) {
+  if (!o) return;
+  struct mn_context *context = o->model->context;
+  mn_context_release(context, o->rate, 1, sizeof(double));
+  mn_context_release(context, o->scale, 1, sizeof(double));
+  mn_context_release(context, o->squares, o->model->count, sizeof(double));
+  mn_context_release(context, o->scratch, scratch_size(o->model), sizeof(double));
+  free(o);
+}
+
+mn_status mn_optimizer_rate(struct mn_optimizer *o, double rate) {
+  struct mn_context *context = o->model->context;
+  o->host_rate = rate;
+  return context->kernels->upload(context->device, o->rate, &o->host_rate, sizeof o->host_rate);
+}
+
+static mn_status clip(struct mn_optimizer *o) {
+  struct mn_context *context = o->model->context;
+  const struct mn_kernels *k = context->kernels;
+  for (int i = 0; i < o->model->count; i++) {
+    const struct mn_tensor *t = o->model->parameters[i];
+    MN_TRY(k->sum_of_squares(context->device, o->squares + i, o->scratch, t->gradient, mn_tensor_count(t)));
+  }
+  return k->clip(context->device, o->scale, o->squares, o->model->count, o->config.clip);
+}
+
+mn_status mn_optimizer_step(struct mn_optimizer *o) {
+  if (!o->stored) return MN_OK;
+  struct mn_context *context = o->model->context;
+  const struct mn_kernels *k = context->kernels;
+  if (o->config.clip > 0) MN_TRY(clip(o));
+  for (int i = 0; i < o->model->count; i++) {
+    struct mn_tensor *t = o->model->parameters[i];
+    struct mn_epilogue update = {.kind = MN_UPDATE, .update = &t->update};
+    MN_TRY(k->epilogue(context->device, t->gradient, t->value.rows, t->value.cols, &update));
+    if (o->config.accumulate > 1)
+      MN_TRY(k->zero(context->device, t->gradient, (size_t)mn_tensor_count(t) * context->device->real));
+  }
+  return MN_OK;
+}

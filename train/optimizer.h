@@ -1,0 +1,38 @@
+/* SGD around a model: how its gradients arrive (at once, or stored for clipping and accumulation), and the
+ * end of a step. */
+#ifndef MN_TRAIN_OPTIMIZER_H
+#define MN_TRAIN_OPTIMIZER_H
+
+#include "train/model.h"
+
+struct mn_sgd_config {
+  double momentum, weight_decay;
+  int nesterov;
+  double clip;    /* largest global gradient norm; 0: no clipping */
+  int accumulate; /* backward passes a step, ≥ 1 */
+};
+
+struct mn_optimizer {
+  struct mn_model *model;
+  struct mn_sgd_config config;
+  struct mn_sgd sgd;              /* what the update epilogues read */
+  double *rate, *scale, *squares; /* on the device: rate [1], scale [1], squares [parameters] */
+  double *scratch;
+  double host_rate; /* what rate is copied from */
+  int stored;       /* gradients are stored, and mn_optimizer_step updates: clipping or accumulation */
+};
+
+/* Sets the model's parameters to be trained (mn_model_train) by SGD; open it before the pass. MN_USAGE:
+ * values that cannot be (Nesterov without momentum, as in PyTorch; negative ones). `*out` is the caller's. */
+mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
+                            const struct mn_sgd_config *config);
+void mn_optimizer_close(struct mn_optimizer *optimizer); /* NULL is fine; before the model */
+
+/* The learning rate from the next backward on. */
+mn_status mn_optimizer_rate(struct mn_optimizer *optimizer, double rate);
+
+/* Ends a step, after its backward passes: clips, updates and zeroes stored gradients; nothing where updates
+ * were fused. */
+mn_status mn_optimizer_step(struct mn_optimizer *optimizer);
+
+#endif
