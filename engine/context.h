@@ -17,20 +17,20 @@ struct mn_context {
 /* device: "cpu", "cuda", "cuda:1" or "auto", which takes the GPU when one is there, else the CPU. precision:
  * "fp64", "fp32", "tf32" or "bf16". `*out` is the caller's. MN_USAGE: no such word. MN_NO_DEVICE: see
  * mn_device_open. */
-mn_status mn_context_open(struct mn_context **out, const char *device, const char *precision);
-void mn_context_close(struct mn_context *context); /* NULL is fine */
+MN_API mn_status mn_context_open(struct mn_context **out, const char *device, const char *precision);
+MN_API void mn_context_close(struct mn_context *context); /* NULL is fine */
 
 /* "fp64" … of a precision, and back (MN_USAGE: no such word). */
-const char *mn_precision_name(enum mn_precision precision);
-mn_status mn_precision_parse(const char *word, enum mn_precision *out);
+MN_API const char *mn_precision_name(enum mn_precision precision);
+MN_API mn_status mn_precision_parse(const char *word, enum mn_precision *out);
 
 /* `count` reals (or elements of `size` bytes) on the device, not initialised; they go back by
  * mn_context_release. */
-mn_status mn_context_allocate(struct mn_context *context, void **out, int64_t count, size_t size);
-void mn_context_release(struct mn_context *context, void *memory, int64_t count, size_t size);
+MN_API mn_status mn_context_allocate(struct mn_context *context, void **out, int64_t count, size_t size);
+MN_API void mn_context_release(struct mn_context *context, void *memory, int64_t count, size_t size);
 
 /* Reals on the device from and to doubles on the host, whatever a real is. */
-mn_status mn_context_write(struct mn_context *context, void *to, const double *from, int64_t count);
-mn_status mn_context_read(struct mn_context *context, double *to, const void *from, int64_t count);
+MN_API mn_status mn_context_write(struct mn_context *context, void *to, const double *from, int64_t count);
+MN_API mn_status mn_context_read(struct mn_context *context, double *to, const void *from, int64_t count);
 
 #endif

@@ -1,16 +1,22 @@
-/* Recording, finishing and replaying; what belongs to a tape goes back with it. */
+/* Recording, finishing and replaying a tape, and the memory that is freed with it. */
 #include "engine/tape.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* One thing that goes with the tape: host memory (size 0), device memory, or a tensor. */
+/* An allocation that is freed with the tape: host memory (size 0), device memory, or a tensor. */
 struct mn_owned {
   struct mn_owned *next;
   void *memory;
   struct mn_tensor *tensor;
   int64_t count;
   size_t size;
+};
+
+/* A parameter with an MN_UPDATE sink and several consumers (tied weights). */
+struct mn_shared {
+  const struct mn_tensor *parameter;
+  struct mn_shared *next;
 };
 
 mn_status mn_tape_open(struct mn_tape **out, struct mn_context *context, int training) {
@@ -20,7 +26,9 @@ mn_status mn_tape_open(struct mn_tape **out, struct mn_context *context, int tra
   tape->context = context;
   tape->training = training;
   mn_status status = mn_tape_device(tape, (void **)&tape->results, 2, sizeof(double));
+  if (status == MN_OK) status = mn_tape_device(tape, (void **)&tape->nonfinite, 1, sizeof(int));
   if (status == MN_OK) status = context->kernels->zero(context->device, tape->results, 2 * sizeof(double));
+  if (status == MN_OK) status = mn_tape_clear_nonfinite(tape);
   if (status != MN_OK) {
     mn_tape_close(tape);
     return status;
@@ -102,7 +110,8 @@ mn_status mn_tape_record(struct mn_tape *tape, const struct mn_node *recorded) {
   return MN_OK;
 }
 
-/* Takes a tensor's buffers, if it has none yet. The real form goes only where nobody reads it. */
+/* Allocates the buffers that a tensor lacks: the forms that are read, and the gradient, unless the one
+ * consumer's GEMM applies the update and the gradient is never stored. */
 static mn_status take_buffers(struct mn_tape *tape, struct mn_tensor *tensor, int real, int bf16) {
   struct mn_context *context = tape->context;
   int64_t count = mn_tensor_count(tensor);
@@ -111,7 +120,8 @@ static mn_status take_buffers(struct mn_tape *tape, struct mn_tensor *tensor, in
     MN_TRY(mn_context_allocate(context, &tensor->value.real, count, context->device->real));
   if (!tensor->value.bf16 && bf16)
     MN_TRY(mn_context_allocate(context, &tensor->value.bf16, count, context->device->bf16));
-  if (!tensor->gradient && tape->training && tensor->needs_gradient && tensor->sink.kind != MN_UPDATE) {
+  if (!tensor->gradient && tape->training && tensor->needs_gradient &&
+      (tensor->sink.kind != MN_UPDATE || tensor->uses > 1)) {
     MN_TRY(mn_context_allocate(context, &tensor->gradient, count, context->device->real));
     tensor->sink.into = tensor->gradient;
   }
@@ -131,8 +141,7 @@ static mn_status take_all_buffers(struct mn_tape *tape) {
   return root ? take_buffers(tape, root, !root->operand, root->operand) : MN_OK;
 }
 
-/* A tensor read more than once: its gradient is stored by the first consumer that the backward meets, and the
- * others add. */
+/* The sink of one of several consumers: the first that the backward meets stores, the others add. */
 static mn_status summing_sink(struct mn_tape *tape, const struct mn_epilogue **out,
                               const struct mn_tensor *tensor, enum mn_epilogue_kind kind) {
   struct mn_epilogue *sink;
@@ -142,14 +151,25 @@ static mn_status summing_sink(struct mn_tape *tape, const struct mn_epilogue **o
   return MN_OK;
 }
 
-/* Gives each consumer the sink of what it reads, in the order in which the backward will come by. */
-static mn_status give_sinks(struct mn_tape *tape) {
+static void count_uses(struct mn_tape *tape) {
   for (struct mn_node *node = tape->first; node; node = node->next)
     for (int i = 0; i < MN_NODE_INPUTS; i++)
       if (node->inputs[i]) node->inputs[i]->uses = node->inputs[i]->stored = 0;
   for (struct mn_node *node = tape->first; node; node = node->next)
     for (int i = 0; i < MN_NODE_INPUTS; i++)
       if (node->inputs[i]) node->inputs[i]->uses++;
+}
+
+static mn_status share(struct mn_tape *tape, const struct mn_tensor *parameter) {
+  struct mn_shared *shared;
+  MN_TRY(mn_tape_host(tape, (void **)&shared, sizeof *shared));
+  *shared = (struct mn_shared){parameter, tape->shared};
+  tape->shared = shared;
+  return MN_OK;
+}
+
+/* Gives each consumer the sink of what it reads, in the order of the backward. */
+static mn_status give_sinks(struct mn_tape *tape) {
   if (tape->last->output) tape->last->output->stored = 1;
   for (struct mn_node *node = tape->last; node; node = node->previous)
     for (int i = 0; i < MN_NODE_INPUTS; i++) {
@@ -159,9 +179,7 @@ static mn_status give_sinks(struct mn_tape *tape) {
         node->sinks[i] = &input->sink;
         continue;
       }
-      /* A parameter is not read twice by any model here; summing it would ask for a buffer that its sink has
-       * not. */
-      MN_REQUIRE(input->gradient);
+      if (!input->stored && input->sink.kind == MN_UPDATE) MN_TRY(share(tape, input));
       int first = !input->stored && input->sink.kind != MN_ADD;
       MN_TRY(summing_sink(tape, &node->sinks[i], input, first ? MN_STORE : MN_ADD));
       input->stored = 1;
@@ -171,6 +189,7 @@ static mn_status give_sinks(struct mn_tape *tape) {
 
 mn_status mn_tape_finish(struct mn_tape *tape) {
   MN_REQUIRE(tape->last);
+  count_uses(tape);
   MN_TRY(take_all_buffers(tape));
   if (tape->training) MN_TRY(give_sinks(tape));
   for (struct mn_node *node = tape->first; node; node = node->next)
@@ -178,24 +197,44 @@ mn_status mn_tape_finish(struct mn_tape *tape) {
   return MN_OK;
 }
 
-static mn_status forward(struct mn_tape *tape) {
+mn_status mn_tape_run(struct mn_tape *tape, mn_status (*run)(void *data), void *data) {
+  int **current = &tape->context->device->nonfinite, *before = *current;
+  *current = tape->nonfinite;
+  mn_status status = run(data);
+  *current = before;
+  return status;
+}
+
+static mn_status forward(void *data) {
+  struct mn_tape *tape = data;
   for (struct mn_node *node = tape->first; node; node = node->next)
     MN_TRY(node->operation->forward(tape, node));
   return MN_OK;
 }
 
-mn_status mn_tape_backward(struct mn_tape *tape) {
-  MN_REQUIRE(tape->training);
-  for (struct mn_node *node = tape->last; node; node = node->previous)
-    MN_TRY(node->operation->backward(tape, node));
+/* Every consumer of a shared parameter has added its gradient, and none reads the old value any more. */
+static mn_status update_shared(struct mn_tape *tape) {
+  for (const struct mn_shared *shared = tape->shared; shared; shared = shared->next) {
+    const struct mn_tensor *t = shared->parameter;
+    MN_TRY(tape->context->kernels->epilogue(tape->context->device, t->gradient, t->value.rows, t->value.cols,
+                                            &t->sink));
+  }
   return MN_OK;
 }
 
-static mn_status run_all(struct mn_tape *tape) {
+static mn_status backward(void *data) {
+  struct mn_tape *tape = data;
+  for (struct mn_node *node = tape->last; node; node = node->previous)
+    MN_TRY(node->operation->backward(tape, node));
+  return update_shared(tape);
+}
+
+static mn_status run_all(void *data) {
+  struct mn_tape *tape = data;
   if (!tape->training) return forward(tape);
   tape->stepping = 1;
   mn_status status = forward(tape);
-  if (status == MN_OK) status = mn_tape_backward(tape);
+  if (status == MN_OK) status = backward(tape);
   tape->stepping = 0;
   return status;
 }
@@ -214,7 +253,8 @@ static mn_status capture(struct mn_tape *tape) {
   return mn_fail(status, "%s", message);
 }
 
-static mn_status replay_all(struct mn_tape *tape) {
+static mn_status replay(void *data) {
+  struct mn_tape *tape = data;
   const struct mn_kernels *k = tape->context->kernels;
   int first = !tape->ran;
   tape->ran = 1;
@@ -225,11 +265,16 @@ static mn_status replay_all(struct mn_tape *tape) {
 
 mn_status mn_tape_step(struct mn_tape *tape) {
   MN_REQUIRE(tape->training);
-  return replay_all(tape);
+  return mn_tape_run(tape, replay, tape);
 }
 
 mn_status mn_tape_forward(struct mn_tape *tape) {
-  return tape->training ? forward(tape) : replay_all(tape);
+  return mn_tape_run(tape, tape->training ? forward : replay, tape);
+}
+
+mn_status mn_tape_backward(struct mn_tape *tape) {
+  MN_REQUIRE(tape->training);
+  return mn_tape_run(tape, backward, tape);
 }
 
 mn_status mn_tape_receive(struct mn_tape *tape, struct mn_node *node) {
@@ -245,4 +290,12 @@ mn_status mn_tape_results(struct mn_tape *tape, double *loss, double *correct) {
   *loss = results[0];
   if (correct) *correct = results[1];
   return MN_OK;
+}
+
+mn_status mn_tape_nonfinite(struct mn_tape *tape, int *raised) {
+  return tape->context->kernels->download(tape->context->device, raised, tape->nonfinite, sizeof *raised);
+}
+
+mn_status mn_tape_clear_nonfinite(struct mn_tape *tape) {
+  return tape->context->kernels->zero(tape->context->device, tape->nonfinite, sizeof *tape->nonfinite);
 }

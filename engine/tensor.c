@@ -49,6 +49,7 @@ mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, 
                                                 [MN_TRAIN_UPDATE] = MN_UPDATE,
                                                 [MN_TRAIN_STORE] = MN_STORE,
                                                 [MN_TRAIN_ADD] = MN_ADD};
+  _Static_assert(sizeof kinds / sizeof *kinds == MN_TRAIN_ADD + 1, "a sink for each way to train");
   int64_t count = mn_tensor_count(tensor);
   size_t real = context->device->real;
   if (needs_buffer(tensor, how, sgd) && !tensor->gradient)

@@ -1,5 +1,5 @@
-/* A tensor: a matrix on the device with the forms that GEMMs read, its gradient, and what its producer wants
- * done with that gradient when it arrives. Vectors are matrices of one row. */
+/* A tensor: a matrix on the device with the forms that GEMMs read, its gradient, and the epilogue that is to
+ * be applied to that gradient. Vectors are matrices of one row. */
 #ifndef MN_ENGINE_TENSOR_H
 #define MN_ENGINE_TENSOR_H
 
@@ -12,20 +12,19 @@ struct mn_tensor {
   void *gradient;          /* [rows, cols] reals; NULL where the gradient is never stored */
   void *momentum;          /* [rows, cols] reals; parameters under momentum, else NULL */
   int needs_gradient;
-  /* The gradient sink: how the gradient is to arrive, for the one consumer there is. With several consumers
-   * the gradient is summed in `gradient` (stored) and the sink is applied to that sum, once. */
-  struct mn_epilogue sink;
+  struct mn_epilogue
+      sink; /* applied to the gradient: by its consumer's GEMM, or, with several, to their sum */
   struct mn_update update; /* what a MN_UPDATE sink points at */
-  int uses, stored;        /* consumers on the tape being finished; the gradient is summed first */
-  int keep;                /* the real form is wanted, whatever the consumers read */
-  int operand;             /* of a tape's last output: a GEMM will read it, so its real form is not wanted */
+  int uses, stored;        /* on the tape being finished: its consumers; whether `gradient` holds their sum */
+  int keep;                /* the real form is kept, whatever the consumers read */
+  int operand;             /* of a tape's last output: only a GEMM will read it, so it has no real form */
 };
 
 /* A parameter: real form, and in MN_BF16 for rank 2 the bf16 form, not initialised. `*out` is the caller's,
  * for mn_tensor_free. */
-mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out, const char *name, int rank,
-                              int64_t rows, int64_t cols);
-void mn_tensor_free(struct mn_context *context, struct mn_tensor *tensor); /* NULL is fine */
+MN_API mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out, const char *name,
+                                     int rank, int64_t rows, int64_t cols);
+MN_API void mn_tensor_free(struct mn_context *context, struct mn_tensor *tensor); /* NULL is fine */
 
 static inline int64_t mn_tensor_count(const struct mn_tensor *t) {
   return t->value.rows * t->value.cols;
@@ -40,14 +39,14 @@ enum mn_training {
 };
 /* Takes gradient and momentum buffers as `how` needs them; momentum starts at 0. `sgd` is borrowed, and may
  * be NULL except for MN_TRAIN_UPDATE. */
-mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, enum mn_training how,
-                          const struct mn_sgd *sgd);
+MN_API mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, enum mn_training how,
+                                 const struct mn_sgd *sgd);
 
 /* Fills a tensor from host doubles / reads its real form; forms are refreshed. */
-mn_status mn_tensor_write(struct mn_context *context, struct mn_tensor *tensor, const double *from);
-mn_status mn_tensor_read(struct mn_context *context, const struct mn_tensor *tensor, double *to);
+MN_API mn_status mn_tensor_write(struct mn_context *context, struct mn_tensor *tensor, const double *from);
+MN_API mn_status mn_tensor_read(struct mn_context *context, const struct mn_tensor *tensor, double *to);
 
 /* Refreshes the bf16 form where it is stale. */
-mn_status mn_operand_prepare(struct mn_context *context, struct mn_operand *operand);
+MN_API mn_status mn_operand_prepare(struct mn_context *context, struct mn_operand *operand);
 
 #endif

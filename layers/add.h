@@ -6,6 +6,7 @@
 #include "engine/tape.h"
 
 /* Notes the sum of two tensors of one shape; y is a tensor of the tape. */
-mn_status mn_add_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *a, struct mn_tensor *b);
+MN_API mn_status mn_add_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *a,
+                               struct mn_tensor *b);
 
 #endif

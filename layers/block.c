@@ -1,9 +1,11 @@
-/* The block on the tape: forward and backward of any run of ops, with the GEMM before them or without. */
+/* The block on the tape: forward and backward of any run of its operations, with the GEMM before them or
+ * without. */
 #include "layers/block.h"
 
+#include <math.h>
 #include <stdio.h>
-#include <string.h>
 
+#include "kernels/words.h"
 #include "layers/add.h"
 
 enum { X, WEIGHT, BIAS, GAMMA, BETA, TARGET }; /* a node's inputs */
@@ -29,8 +31,8 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   return k->reduce(device, loss->out, loss->scratch, loss->parts, loss->count, loss->factor);
 }
 
-/* The finish of the column sums beside dW, which is given and has no use for it; in a step with a fused
- * loss's parts, there since the forward, in the same launch. */
+/* Finishes the column sums (db, dgamma, dbeta), on the side branch: dW's GEMM does not read them, so the two
+ * run at the same time. Within a step the fused loss is reduced in the same launch, which saves one. */
 static mn_status sum_columns(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_kernels *k = tape->context->kernels;
   struct mn_device *device = tape->context->device;
@@ -165,12 +167,13 @@ mn_status mn_leaky_relu_record(struct mn_tape *tape, struct mn_tensor **y, struc
 
 /* The first operation of a plan has the GEMM, and the later ones work on its output; each takes the vectors
  * of its ops. */
-static mn_status record_stages(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
-                               const struct mn_block_layer *l, unsigned ops, struct mn_tensor *target,
-                               double scale) {
+static mn_status record_ops(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
+                            const struct mn_layer *l, unsigned ops, struct mn_tensor *target, double scale) {
   struct mn_node node = {.inputs = {[X] = x, [TARGET] = target}};
-  if (ops & MN_OP_BIAS) node.inputs[WEIGHT] = l->weight, node.inputs[BIAS] = l->bias;
-  if (ops & MN_OP_NORM) node.inputs[GAMMA] = l->gamma, node.inputs[BETA] = l->beta;
+  if (ops & MN_OP_BIAS)
+    node.inputs[WEIGHT] = l->parameters[MN_BLOCK_WEIGHT], node.inputs[BIAS] = l->parameters[MN_BLOCK_BIAS];
+  if (ops & MN_OP_NORM)
+    node.inputs[GAMMA] = l->parameters[MN_BLOCK_GAMMA], node.inputs[BETA] = l->parameters[MN_BLOCK_BETA];
   return record(tape, y, node,
                 (struct mn_block){.ops = ops,
                                   .groups = ops & MN_OP_NORM ? l->groups : 1,
@@ -179,52 +182,55 @@ static mn_status record_stages(struct mn_tape *tape, struct mn_tensor **y, struc
                                   .scale = scale});
 }
 
-mn_status mn_block_mse_record(struct mn_tape *tape, struct mn_tensor *x, const struct mn_block_layer *layer,
+mn_status mn_block_mse_record(struct mn_tape *tape, struct mn_tensor *x, const struct mn_layer *layer,
                               struct mn_tensor *target, double scale) {
-  MN_REQUIRE(target->value.rows == x->value.rows && target->value.cols == layer->weight->value.rows &&
-             tape->training);
-  return record_stages(tape, NULL, x, layer, MN_OP_ALL, target, scale);
+  MN_REQUIRE(target->value.rows == x->value.rows && target->value.cols == layer->outputs && tape->training);
+  return record_ops(tape, NULL, x, layer, MN_OP_ALL, target, scale);
 }
 
 enum { LINEAR = MN_OP_BIAS, NORM = MN_OP_NORM, ACTIVATE = MN_OP_ACTIVATE, SUM = MN_OP_SUM };
 
-static const struct {
-  const char *name;
-  unsigned parts[5]; /* the ops of each operation; 0 ends */
-} plans[MN_PLANS] = {
-    [MN_PLAN_NONE] = {"none", {LINEAR, NORM, ACTIVATE, SUM}},
-    [MN_PLAN_ACTIVATION] = {"activation", {LINEAR, NORM, ACTIVATE | SUM}},
-    [MN_PLAN_NORM_ACTIVATION] = {"norm-activation", {LINEAR, NORM | ACTIVATE, SUM}},
-    [MN_PLAN_TAIL] = {"tail", {LINEAR, NORM | ACTIVATE | SUM}},
-    [MN_PLAN_LINEAR_NORM] = {"linear-norm", {LINEAR | NORM, ACTIVATE | SUM}},
-    [MN_PLAN_BLOCK] = {"block", {MN_OP_ALL}},
+/* The operations that each node of a plan fuses; 0 ends. */
+static const unsigned plans[][5] = {
+    [MN_PLAN_NONE] = {LINEAR, NORM, ACTIVATE, SUM},
+    [MN_PLAN_ACTIVATION] = {LINEAR, NORM, ACTIVATE | SUM},
+    [MN_PLAN_NORM_ACTIVATION] = {LINEAR, NORM | ACTIVATE, SUM},
+    [MN_PLAN_TAIL] = {LINEAR, NORM | ACTIVATE | SUM},
+    [MN_PLAN_LINEAR_NORM] = {LINEAR | NORM, ACTIVATE | SUM},
+    [MN_PLAN_BLOCK] = {MN_OP_ALL},
 };
+static const char *const names[] = {
+    [MN_PLAN_NONE] = "none",
+    [MN_PLAN_ACTIVATION] = "activation",
+    [MN_PLAN_NORM_ACTIVATION] = "norm-activation",
+    [MN_PLAN_TAIL] = "tail",
+    [MN_PLAN_LINEAR_NORM] = "linear-norm",
+    [MN_PLAN_BLOCK] = "block",
+};
+_Static_assert(sizeof plans / sizeof *plans == MN_PLANS && sizeof names / sizeof *names == MN_PLANS,
+               "every plan has its operations and its name");
 
 mn_status mn_block_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
-                          const struct mn_block_layer *layer, enum mn_plan plan) {
+                          const struct mn_layer *layer) {
   *y = x;
-  for (const unsigned *part = plans[plan].parts; *part; part++) {
-    if (*part == SUM)
+  for (const unsigned *ops = plans[layer->plan]; *ops; ops++) {
+    if (*ops == SUM)
       MN_TRY(mn_add_record(tape, y, *y, *y));
     else
-      MN_TRY(record_stages(tape, y, *y, layer, *part, NULL, 1));
+      MN_TRY(record_ops(tape, y, *y, layer, *ops, NULL, 1));
   }
   return MN_OK;
 }
 
 const char *mn_plan_name(enum mn_plan plan) {
-  return plans[plan].name;
+  return names[plan];
 }
 
 mn_status mn_plan_parse(const char *word, enum mn_plan *out) {
-  for (int i = 0; i < MN_PLANS; i++)
-    if (strcmp(word, plans[i].name) == 0) {
-      *out = (enum mn_plan)i;
-      return MN_OK;
-    }
-  return mn_fail(MN_USAGE,
-                 "no plan is called '%s'; none, activation, norm-activation, tail, linear-norm and block are",
-                 word);
+  int found;
+  MN_TRY(mn_word_find(&found, "plan", names, MN_PLANS, word));
+  *out = (enum mn_plan)found;
+  return MN_OK;
 }
 
 void mn_block_saved(const struct mn_tensor *y, const struct mn_tape *tape, const void **z, const void **mean,
@@ -238,14 +244,50 @@ void mn_block_saved(const struct mn_tensor *y, const struct mn_tape *tape, const
   mn_abort(__FILE__, __LINE__, "a block's output");
 }
 
+/* The whole list where it is short, else the nearest divisors: a message that is cut off would be wrong. */
 mn_status mn_block_check_groups(int64_t channels, int64_t groups) {
   if (groups >= 1 && channels % groups == 0) return MN_OK;
-  char divisors[256] = "";
+  char list[160] = "";
   size_t length = 0;
-  for (int64_t d = 1; d <= channels && length < sizeof divisors - 40; d++)
-    if (channels % d == 0)
-      length +=
-          (size_t)snprintf(divisors + length, sizeof divisors - length, "%s%ld", length ? ", " : "", (long)d);
-  return mn_fail(MN_USAGE, "--groups %ld does not divide --hidden %ld; %s do", (long)groups, (long)channels,
-                 divisors);
+  int64_t below = 1, above = channels;
+  for (int64_t d = 1; d <= channels; d++) {
+    if (channels % d) continue;
+    if (d < groups) below = d;
+    if (d > groups && d < above) above = d;
+    if (length < sizeof list)
+      length += (size_t)snprintf(list + length, sizeof list - length, "%s%ld", d > 1 ? ", " : "", (long)d);
+  }
+  if (length >= sizeof list)
+    snprintf(list, sizeof list, "of its many divisors %ld and %ld are the nearest and", (long)below,
+             (long)above);
+  return mn_fail(MN_USAGE, "%ld groups do not divide %ld channels; %s do", (long)groups, (long)channels,
+                 list);
 }
+
+static mn_status check(const struct mn_layer *layer) {
+  return mn_block_check_groups(layer->outputs, layer->groups);
+}
+
+static mn_status record_linear(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
+                               const struct mn_layer *layer) {
+  return mn_linear_record(tape, y, x, layer->parameters[MN_BLOCK_WEIGHT], layer->parameters[MN_BLOCK_BIAS]);
+}
+
+/* torch.nn's names and initial values: weight and bias uniform on ±1/√I, gamma 1, beta 0. */
+static struct mn_parameter parameter(const struct mn_layer *layer, int index) {
+  static const char *const of_block[] = {"fc.weight", "fc.bias", "gn.weight", "gn.bias"};
+  static const char *const of_linear[] = {"weight", "bias"};
+  static const enum mn_initial initial[] = {MN_INITIAL_UNIFORM, MN_INITIAL_UNIFORM, MN_INITIAL_ONE,
+                                            MN_INITIAL_ZERO};
+  int matrix = index == MN_BLOCK_WEIGHT;
+  struct mn_parameter p = {.rank = matrix ? 2 : 1,
+                           .rows = matrix ? layer->outputs : 1,
+                           .cols = matrix ? layer->inputs : layer->outputs,
+                           .initial = initial[index],
+                           .bound = 1 / sqrt((double)layer->inputs)};
+  snprintf(p.name, sizeof p.name, "%s", (layer->kind == &mn_block_kind ? of_block : of_linear)[index]);
+  return p;
+}
+
+const struct mn_layer_kind mn_block_kind = {4, parameter, check, mn_block_record, mn_block_mse_record};
+const struct mn_layer_kind mn_linear_kind = {2, parameter, NULL, record_linear, NULL};

@@ -8,53 +8,44 @@
 #ifndef MN_LAYERS_BLOCK_H
 #define MN_LAYERS_BLOCK_H
 
-#include "engine/tape.h"
+#include "layers/layer.h"
 
-/* A block's parameters, borrowed, and constants. */
-struct mn_block_layer {
-  struct mn_tensor *weight, *bias, *gamma, *beta;
-  int64_t groups;
-  double eps, slope;
-};
+/* A block's parameters, as mn_block_kind orders them; a linear layer has the first two. */
+enum { MN_BLOCK_WEIGHT, MN_BLOCK_BIAS, MN_BLOCK_GAMMA, MN_BLOCK_BETA };
+MN_API extern const struct mn_layer_kind mn_block_kind, mn_linear_kind;
 
-/* Which of the ops are fused. Same results, different speed. */
-enum mn_plan {
-  MN_PLAN_NONE,            /* linear, group_norm, leaky_relu, add */
-  MN_PLAN_ACTIVATION,      /* linear, group_norm, leaky_relu+add */
-  MN_PLAN_NORM_ACTIVATION, /* linear, group_norm+leaky_relu, add */
-  MN_PLAN_TAIL,            /* linear, group_norm+leaky_relu+add */
-  MN_PLAN_LINEAR_NORM,     /* linear+group_norm, leaky_relu+add */
-  MN_PLAN_BLOCK,           /* all in one: the default */
-  MN_PLANS,
-};
-const char *mn_plan_name(enum mn_plan plan);
-mn_status mn_plan_parse(const char *word, enum mn_plan *out);
+/* "block" … of a plan, and back (MN_USAGE: no such word). */
+MN_API const char *mn_plan_name(enum mn_plan plan);
+MN_API mn_status mn_plan_parse(const char *word, enum mn_plan *out);
 
-mn_status mn_block_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
-                          const struct mn_block_layer *layer, enum mn_plan plan);
+/* The block whose sizes, constants, plan and parameters `layer` holds. */
+MN_API mn_status mn_block_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
+                                 const struct mn_layer *layer);
 
 /* The block with mse behind it, in one epilogue: the loss is mean((y − target)²), and dz is there when the
  * forward ends. `scale` multiplies the gradient, not the loss (1/steps under accumulation). Ends a tape that
  * trains; y itself is not kept. */
-mn_status mn_block_mse_record(struct mn_tape *tape, struct mn_tensor *x, const struct mn_block_layer *layer,
-                              struct mn_tensor *target, double scale);
+MN_API mn_status mn_block_mse_record(struct mn_tape *tape, struct mn_tensor *x, const struct mn_layer *layer,
+                                     struct mn_tensor *target, double scale);
 
 /* y = x·Wᵀ + bias, as torch.nn.Linear. */
-mn_status mn_linear_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
-                           struct mn_tensor *weight, struct mn_tensor *bias);
+MN_API mn_status mn_linear_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
+                                  struct mn_tensor *weight, struct mn_tensor *bias);
 /* y = (x − mean)·rstd·gamma + beta, as torch.nn.GroupNorm on [N, C]. */
-mn_status mn_group_norm_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
-                               struct mn_tensor *gamma, struct mn_tensor *beta, int64_t groups, double eps);
+MN_API mn_status mn_group_norm_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
+                                      struct mn_tensor *gamma, struct mn_tensor *beta, int64_t groups,
+                                      double eps);
 /* y = x > 0 ? x : slope·x, as torch.nn.LeakyReLU. */
-mn_status mn_leaky_relu_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x, double slope);
+MN_API mn_status mn_leaky_relu_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
+                                      double slope);
 
 /* What the last forward of a tape that trains saved, for checks: z [N, C], mean and rstd [N, G] of a block
  * recorded with MN_PLAN_BLOCK. Pointers into the device's memory, valid with the tape; NULL where the tape
  * does not train. */
-void mn_block_saved(const struct mn_tensor *y, const struct mn_tape *tape, const void **z, const void **mean,
-                    const void **rstd);
+MN_API void mn_block_saved(const struct mn_tensor *y, const struct mn_tape *tape, const void **z,
+                           const void **mean, const void **rstd);
 
-/* MN_USAGE unless groups divides channels; the message lists what does. */
-mn_status mn_block_check_groups(int64_t channels, int64_t groups);
+/* MN_USAGE unless groups divides channels; the message names divisors. */
+MN_API mn_status mn_block_check_groups(int64_t channels, int64_t groups);
 
 #endif

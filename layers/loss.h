@@ -6,11 +6,12 @@
 #include "engine/tape.h"
 
 /* mean((y − target)²) over all elements, as torch.nn.MSELoss. y, target [N, K]. */
-mn_status mn_mse_record(struct mn_tape *tape, struct mn_tensor *y, struct mn_tensor *target, double scale);
+MN_API mn_status mn_mse_record(struct mn_tape *tape, struct mn_tensor *y, struct mn_tensor *target,
+                               double scale);
 
 /* mean over the rows of −log softmax(y)[label], as torch.nn.CrossEntropyLoss, and the number of rows whose
  * first largest y is at the label. y [N, K]; labels int32 [N] on the device, each in 0 … K−1, borrowed. */
-mn_status mn_cross_entropy_record(struct mn_tape *tape, struct mn_tensor *y, const int32_t *labels,
-                                  double scale);
+MN_API mn_status mn_cross_entropy_record(struct mn_tape *tape, struct mn_tensor *y, const int32_t *labels,
+                                         double scale);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "kernels/bf16.h"
 #include "train/optimizer.h"
+#include "train/pass.h"
 
 /* One block, or a stack of equal ones. */
 struct fused_case {

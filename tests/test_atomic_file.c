@@ -273,7 +273,7 @@ static void test_killed(void **state) {
       assert_int_equal(mn_checkpoint_load_newest(&loaded, path, used, sizeof used, skipped, sizeof skipped),
                        MN_OK);
       assert_string_equal(used, path);
-      assert_int_equal(loaded->step, step);
+      assert_int_equal(loaded->progress.step, step);
       mn_checkpoint_free(loaded);
       assert_int_equal(save_step(path, 10, 3), MN_OK);
       assert_true(count_files() <= 3);

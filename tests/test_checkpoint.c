@@ -32,12 +32,12 @@ static void assert_same(const struct mn_checkpoint *a, const struct mn_checkpoin
   assert_memory_equal(&a->eps, &b->eps, sizeof a->eps);
   assert_memory_equal(&a->slope, &b->slope, sizeof a->slope);
   assert_string_equal(a->loss, b->loss);
-  assert_int_equal(a->step, b->step);
-  assert_int_equal(a->epoch, b->epoch);
-  assert_int_equal(a->position, b->position);
-  assert_int_equal(a->samples, b->samples);
-  assert_true(a->seed == b->seed);
-  assert_memory_equal(&a->best, &b->best, sizeof a->best);
+  assert_int_equal(a->progress.step, b->progress.step);
+  assert_int_equal(a->progress.epoch, b->progress.epoch);
+  assert_int_equal(a->progress.position, b->progress.position);
+  assert_int_equal(a->progress.samples, b->progress.samples);
+  assert_true(a->progress.seed == b->progress.seed);
+  assert_memory_equal(&a->progress.best, &b->progress.best, sizeof a->progress.best);
   assert_int_equal(a->option_count, b->option_count);
   for (int i = 0; i < a->option_count; i++) {
     assert_string_equal(a->options[i].name, b->options[i].name);
@@ -466,7 +466,7 @@ static void assert_newest(mn_status expected, const char *file, int64_t step, co
                    expected);
   if (expected == MN_OK) {
     assert_string_equal(used, in_folder(file));
-    assert_int_equal(loaded->step, step);
+    assert_int_equal(loaded->progress.step, step);
     mn_checkpoint_free(loaded);
   } else {
     assert_null(loaded);

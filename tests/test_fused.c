@@ -119,8 +119,8 @@ static void prepare(struct duel *d, const struct mn_model *model, const struct m
   struct mn_context *context = d->on[EXPECTED];
   int64_t channels = channels_of(&d->c), count = d->c.rows * channels, statistics = d->c.rows * d->c.groups;
   double *z = read_device(context, saved[0], count), *rstd = read_device(context, saved[2], statistics);
-  double *bias = read_device(context, model->blocks[0].bias->value.real, channels);
-  double *gamma = read_device(context, model->blocks[0].gamma->value.real, channels);
+  double *bias = read_device(context, model->layers[0].parameters[MN_BLOCK_BIAS]->value.real, channels);
+  double *gamma = read_device(context, model->layers[0].parameters[MN_BLOCK_GAMMA]->value.real, channels);
   double whole, product;
   d->y = read_device(context, pass->y->value.real, count);
   sizes_of(d, z, bias, &whole, &product);

@@ -38,12 +38,17 @@ static struct mn_tensor *leaf(struct graph *g, int64_t rows, int64_t cols, doubl
   return t;
 }
 
-static struct mn_block_layer block_leaves(struct graph *g, int64_t inputs, int64_t channels, int64_t groups) {
-  struct mn_block_layer layer = {.groups = groups, .eps = 1e-3, .slope = 0.1};
-  layer.weight = leaf(g, channels, inputs, 1);
-  layer.bias = leaf(g, 1, channels, 1);
-  layer.gamma = leaf(g, 1, channels, 1);
-  layer.beta = leaf(g, 1, channels, 1);
+static struct mn_layer block_leaves(struct graph *g, int64_t inputs, int64_t channels, int64_t groups) {
+  struct mn_layer layer = {.inputs = inputs,
+                           .outputs = channels,
+                           .groups = groups,
+                           .eps = 1e-3,
+                           .slope = 0.1,
+                           .plan = MN_PLAN_BLOCK};
+  layer.parameters[MN_BLOCK_WEIGHT] = leaf(g, channels, inputs, 1);
+  layer.parameters[MN_BLOCK_BIAS] = leaf(g, 1, channels, 1);
+  layer.parameters[MN_BLOCK_GAMMA] = leaf(g, 1, channels, 1);
+  layer.parameters[MN_BLOCK_BETA] = leaf(g, 1, channels, 1);
   return layer;
 }
 
@@ -73,8 +78,8 @@ static void record_add_to_itself(struct graph *g) {
 
 static void record_block(struct graph *g) {
   struct mn_tensor *x = leaf(g, 5, 7, 1);
-  struct mn_block_layer layer = block_leaves(g, 7, 9, 3);
-  MUST(mn_block_record(g->tape, &g->y, x, &layer, MN_PLAN_BLOCK));
+  struct mn_layer layer = block_leaves(g, 7, 9, 3);
+  MUST(mn_block_record(g->tape, &g->y, x, &layer));
 }
 
 /* a leaf with three consumers: itself in a sum, twice, and a linear. */
@@ -89,9 +94,9 @@ static void record_leaf_used_three_times(struct graph *g) {
 /* A block's output with three consumers, two of them GEMMs: its own sink then works on the sum. */
 static void record_output_used_three_times(struct graph *g) {
   struct mn_tensor *x = leaf(g, 5, 4, 1), *h, *left, *right, *sum;
-  struct mn_block_layer layer = block_leaves(g, 4, 6, 2);
-  MUST(mn_block_record(g->tape, &h, x, &layer, MN_PLAN_BLOCK));
-  MUST(mn_linear_record(g->tape, &left, h, leaf(g, 6, 6, 1), layer.bias));
+  struct mn_layer layer = block_leaves(g, 4, 6, 2);
+  MUST(mn_block_record(g->tape, &h, x, &layer));
+  MUST(mn_linear_record(g->tape, &left, h, leaf(g, 6, 6, 1), layer.parameters[MN_BLOCK_BIAS]));
   MUST(mn_leaky_relu_record(g->tape, &right, h, 0.5));
   MUST(mn_add_record(g->tape, &sum, left, right));
   MUST(mn_add_record(g->tape, &g->y, sum, h));
@@ -132,7 +137,7 @@ static void record_cross_entropy_of_linear(struct graph *g) {
 
 static void record_block_mse(struct graph *g) {
   struct mn_tensor *x = leaf(g, 5, 7, 1);
-  struct mn_block_layer layer = block_leaves(g, 7, 9, 3);
+  struct mn_layer layer = block_leaves(g, 7, 9, 3);
   take_target(g, 5, 9);
   MUST(mn_block_mse_record(g->tape, x, &layer, g->target, 1));
 }

@@ -481,10 +481,10 @@ static void test_diff_double(void **state) {
 static void test_diff_attributes(void **state) {
   (void)state;
   struct mn_checkpoint *made = saved();
-  made->step = 13;
-  made->seed = 5;
+  made->progress.step = 13;
+  made->progress.seed = 5;
   strcpy(made->loss, "mse");
-  made->best = 0.5;
+  made->progress.best = 0.5;
   assert_differ(made, "/progress step: 12 | 13\n", "{\"name\":\"/progress step\",\"a\":12,\"b\":13}");
   assert_text("{\"name\":\"/progress best_metric\",\"a\":null,\"b\":0.5,\"ulp\":");
   assert_text("\"a\":18446744073709551608,\"b\":5}");

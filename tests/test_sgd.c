@@ -4,6 +4,7 @@
 #include "tests/check.h"
 
 #include "train/optimizer.h"
+#include "train/pass.h"
 
 enum { STEPS = 6, ROWS = 6, INPUTS = 5, OUTPUTS = 8 };
 static const double rates[STEPS] = {0.1, 0.1, 0.05, 0.2, 0, 0.03};
@@ -122,7 +123,7 @@ static struct trained open_trained(struct mn_context *context, struct mn_sgd_con
 static void train(struct trained *t, int step) {
   MUST(mn_optimizer_rate(t->optimizer, rates[step]));
   for (int k = 0; k < t->optimizer->config.accumulate; k++) propagate(t->pass, step, k * t->pass->rows);
-  MUST(mn_optimizer_step(t->optimizer));
+  MUST(mn_optimizer_step(t->optimizer, t->pass->tape));
 }
 
 static void close_trained(struct trained *t) {

@@ -8,6 +8,7 @@
 #include "layers/block.h"
 #include "layers/loss.h"
 #include "train/optimizer.h"
+#include "train/pass.h"
 
 static const char *const precisions[] = {"fp64", "fp32", "bf16"};
 
@@ -122,9 +123,9 @@ static void sinks_are_handed_over(void **state) {
   struct mn_tensor *x, *h, *sum, *y;
   MUST(mn_tape_open(&tape, context, 1));
   MUST(mn_tape_input(tape, &x, "x", 5, 7));
-  MUST(mn_block_record(tape, &h, x, &model->blocks[0], MN_PLAN_BLOCK));
+  MUST(mn_block_record(tape, &h, x, &model->layers[0]));
   MUST(mn_add_record(tape, &sum, h, h));
-  MUST(mn_block_record(tape, &y, sum, &model->blocks[1], MN_PLAN_BLOCK));
+  MUST(mn_block_record(tape, &y, sum, &model->layers[1]));
   MUST(mn_tape_finish(tape));
   const struct mn_node *first = tape->first, *add = first->next, *last = add->next;
   assert_null(first->sinks[0]);
@@ -178,7 +179,7 @@ static double step(struct training *t, uint64_t seed) {
       MUST(mn_tape_step(t->pass->tape));
     }
   }
-  MUST(mn_optimizer_step(t->optimizer));
+  MUST(mn_optimizer_step(t->optimizer, t->pass->tape));
   MUST(mn_tape_results(t->pass->tape, &loss, NULL));
   return loss;
 }
@@ -428,7 +429,7 @@ static void bias_gradients_cancel_in_each_group(void **state) {
   MUST(mn_tape_backward(pass->tape));
   for (int block = 0; block < 2; block++) {
     int64_t channels = model->config.hidden[block], width = channels / model->config.groups;
-    double *dbias = read_reals(&m, model->blocks[block].bias->gradient, channels);
+    double *dbias = read_reals(&m, model->layers[block].parameters[MN_BLOCK_BIAS]->gradient, channels);
     for (int64_t first = 0; first < channels; first += width) {
       double sum = 0, size = 0;
       for (int64_t c = first; c < first + width; c++) sum += dbias[c], size += fabs(dbias[c]);
@@ -447,7 +448,6 @@ static void bias_gradients_cancel_in_each_group(void **state) {
 static void nonfinite_batches_change_nothing(void **state) {
   static const double bad[] = {NAN, INFINITY};
   struct mn_context *context = open_or_skip(*state, "fp32");
-  const struct mn_kernels *k = context->kernels;
   for (size_t s = 0; s < COUNT(settings); s++)
     for (int kind = 0; kind < 3; kind++)
       for (size_t b = 0; b < COUNT(bad); b++) {
@@ -462,13 +462,13 @@ static void nonfinite_batches_change_nothing(void **state) {
         free(x);
         MUST(mn_tape_forward(t.pass->tape));
         MUST(mn_tape_backward(t.pass->tape));
-        MUST(mn_optimizer_step(t.optimizer));
+        MUST(mn_optimizer_step(t.optimizer, t.pass->tape));
         char *after = bytes_of(&t, &size);
         assert_memory_equal(before, after, size);
         free(after);
-        MUST(k->download(context->device, &flag, context->device->nonfinite, sizeof flag));
+        MUST(mn_tape_nonfinite(t.pass->tape, &flag));
         assert_int_equal(flag, 1);
-        MUST(k->zero(context->device, context->device->nonfinite, sizeof flag));
+        MUST(mn_tape_clear_nonfinite(t.pass->tape));
         if (settings[s].accumulate == 1) {
           assert_true(isfinite(step(&t, 1)));
           after = bytes_of(&t, &size);
@@ -478,6 +478,131 @@ static void nonfinite_batches_change_nothing(void **state) {
         free(before);
         close_training(&t);
       }
+  mn_context_close(context);
+}
+
+/* A flag belongs to the pass that raised it: an evaluation of a bad batch leaves training alone, whether
+ * updates are fused or applied by the optimizer, and before and after the steps became a graph. */
+static void an_evaluation_cannot_stop_training(void **state) {
+  struct mn_context *context = open_or_skip(*state, "fp32");
+  for (size_t s = 0; s < COUNT(settings); s++) {
+    struct training t = open_training(context, settings[s], 0, 5);
+    struct mn_pass *evaluation;
+    size_t size;
+    int raised = 0;
+    MUST(mn_pass_open(&evaluation, t.model, MN_PASS_EVALUATE, 5, 1, 0));
+    for (uint64_t i = 0; i < 4; i++) {
+      step(&t, i);
+      char *before = bytes_of(&t, &size);
+      double *x = random_values(mn_tensor_count(evaluation->x), 9, 1);
+      x[3] = NAN;
+      MUST(mn_tensor_write(context, evaluation->x, x));
+      free(x);
+      MUST(mn_tape_forward(evaluation->tape));
+      MUST(mn_tape_nonfinite(evaluation->tape, &raised));
+      assert_int_equal(raised, 1);
+      MUST(mn_tape_nonfinite(t.pass->tape, &raised));
+      assert_int_equal(raised, 0);
+      assert_true(isfinite(step(&t, i + 10)));
+      char *after = bytes_of(&t, &size);
+      assert_true(memcmp(before, after, size) != 0);
+      free(before), free(after);
+    }
+    mn_pass_close(evaluation);
+    close_training(&t);
+  }
+  mn_context_close(context);
+}
+
+enum { TIED = 6, TIED_ROWS = 5 };
+
+/* y = x·Wᵀ + b, twice, with the same parameters or with equal ones; both of [TIED, TIED]. Σ dy·y is the loss.
+ */
+struct tied {
+  struct mn_tape *tape;
+  struct mn_tensor *x, *y, *weights[2], *biases[2];
+  int shared;
+};
+
+static struct tied open_tied(struct mn_context *context, int shared, enum mn_training how,
+                             const struct mn_sgd *sgd) {
+  struct tied t = {.shared = shared};
+  struct mn_tensor *h;
+  for (int i = 0; i < 2 - shared; i++) {
+    MUST(mn_tensor_parameter(context, &t.weights[i], "weight", 2, TIED, TIED));
+    MUST(mn_tensor_parameter(context, &t.biases[i], "bias", 1, 1, TIED));
+    randomise(context, t.weights[i], 1);
+    randomise(context, t.biases[i], 2);
+    MUST(mn_tensor_train(context, t.weights[i], how, sgd));
+    MUST(mn_tensor_train(context, t.biases[i], how, sgd));
+  }
+  if (shared) t.weights[1] = t.weights[0], t.biases[1] = t.biases[0];
+  MUST(mn_tape_open(&t.tape, context, 1));
+  MUST(mn_tape_input(t.tape, &t.x, "x", TIED_ROWS, TIED));
+  MUST(mn_linear_record(t.tape, &h, t.x, t.weights[0], t.biases[0]));
+  MUST(mn_linear_record(t.tape, &t.y, h, t.weights[1], t.biases[1]));
+  MUST(mn_tape_finish(t.tape));
+  randomise(context, t.x, 3);
+  return t;
+}
+
+static void run_tied(struct mn_context *context, struct tied *t, uint64_t seed) {
+  double *dy = random_values(TIED_ROWS * TIED, seed, 1);
+  MUST(mn_tape_forward(t->tape));
+  MUST(mn_context_write(context, t->y->gradient, dy, TIED_ROWS * TIED));
+  MUST(mn_tape_backward(t->tape));
+  free(dy);
+}
+
+static void close_tied(struct mn_context *context, struct tied *t) {
+  mn_tape_close(t->tape);
+  for (int i = 0; i < 2 - t->shared; i++) {
+    mn_tensor_free(context, t->weights[i]);
+    mn_tensor_free(context, t->biases[i]);
+  }
+}
+
+/* Moves the tied parameter by the sum of the gradients that two equal, untied ones have, and gives both the
+ * new value: SGD with momentum, step by step. */
+static void follow(struct memory *m, struct mn_tensor *const pair[2], double *value, double *velocity,
+                   double momentum, double rate) {
+  int64_t count = mn_tensor_count(pair[0]);
+  double *first = read_reals(m, pair[0]->gradient, count), *second = read_reals(m, pair[1]->gradient, count);
+  for (int64_t i = 0; i < count; i++) {
+    velocity[i] = momentum * velocity[i] + first[i] + second[i];
+    value[i] -= rate * velocity[i];
+  }
+  for (int k = 0; k < 2; k++) MUST(mn_tensor_write(m->context, pair[k], value));
+  free(first), free(second);
+}
+
+/* A parameter that two nodes read is updated once, by the sum of its gradients, with momentum and without. */
+static void tied_weights_train(void **state) {
+  struct mn_context *context = open_or_skip(*state, "fp64");
+  double rate = 0.125;
+  static const double momenta[] = {0, 0.5};
+  for (size_t k = 0; k < COUNT(momenta); k++) {
+    struct memory m = {.context = context};
+    double *device_rate = take_bytes(&m, 1, sizeof rate), momentum = momenta[k];
+    MUST(context->kernels->upload(context->device, device_rate, &rate, sizeof rate));
+    struct mn_sgd sgd = {.rate = device_rate, .momentum = momentum};
+    struct tied tied = open_tied(context, 1, MN_TRAIN_UPDATE, &sgd);
+    struct tied free_pair = open_tied(context, 0, MN_TRAIN_STORE, NULL);
+    double *weight = random_values(TIED * TIED, 1, 1), *bias = random_values(TIED, 2, 1);
+    double *weight_velocity = zeros(TIED * TIED), *bias_velocity = zeros(TIED);
+    for (uint64_t i = 0; i < 3; i++) {
+      run_tied(context, &tied, 30 + i);
+      run_tied(context, &free_pair, 30 + i);
+      follow(&m, free_pair.weights, weight, weight_velocity, momentum, rate);
+      follow(&m, free_pair.biases, bias, bias_velocity, momentum, rate);
+      assert_reals(&m, "tied weight", tied.weights[0]->value.real, weight, TIED * TIED, 1e-13);
+      assert_reals(&m, "tied bias", tied.biases[0]->value.real, bias, TIED, 1e-13);
+    }
+    free(weight), free(bias), free(weight_velocity), free(bias_velocity);
+    close_tied(context, &tied);
+    close_tied(context, &free_pair);
+    release_all(&m);
+  }
   mn_context_close(context);
 }
 
@@ -583,6 +708,8 @@ int main(void) {
       ON("cpu", kernels_do_not_depend_on_threads),
       BOTH(bias_gradients_cancel_in_each_group),
       BOTH(nonfinite_batches_change_nothing),
+      BOTH(an_evaluation_cannot_stop_training),
+      BOTH(tied_weights_train),
       BOTH(the_block_saves_its_statistics),
       BOTH(passes_that_do_not_train_save_nothing),
       BOTH(forward_gives_what_a_gemm_reads),

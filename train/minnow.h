@@ -1,6 +1,7 @@
-/* All of minnow: include this, and link with -lminnow. Where to read on: train/model.h for models and passes
- * over them, layers/block.h for the layers, engine/tape.h for the tape, kernels/kernels.h for the arithmetic.
- * Every call that can fail returns a mn_status, and mn_message() says why. */
+/* All of minnow's library: include this, in C or C++, and link with -lminnow. Models and passes over them:
+ * train/model.h, train/pass.h; training: train/trainer.h; saving and resuming: train/checkpoint/snapshot.h;
+ * layers of one's own: layers/layer.h, engine/tape.h. Every call that can fail returns a mn_status, and
+ * mn_message() says why. */
 #ifndef MN_TRAIN_MINNOW_H
 #define MN_TRAIN_MINNOW_H
 
@@ -10,8 +11,8 @@
 #include "layers/block.h"
 #include "layers/loss.h"
 #include "train/check/gradcheck.h"
-#include "train/checkpoint/checkpoint.h"
-#include "train/model.h"
-#include "train/optimizer.h"
+#include "train/checkpoint/snapshot.h"
+#include "train/evaluate.h"
+#include "train/trainer.h"
 
 #endif

@@ -5,12 +5,12 @@
 
 static mn_status check(const struct mn_sgd_config *c) {
   if (!(c->momentum >= 0 && c->momentum < 1))
-    return mn_fail(MN_USAGE, "--momentum %g: 0 up to, but not, 1 works", c->momentum);
-  if (!(c->weight_decay >= 0))
-    return mn_fail(MN_USAGE, "--weight-decay %g: 0 or more works", c->weight_decay);
-  if (c->nesterov && c->momentum == 0) return mn_fail(MN_USAGE, "--nesterov needs --momentum above 0");
-  if (!(c->clip >= 0)) return mn_fail(MN_USAGE, "--clip %g: 0 (none) or more works", c->clip);
-  if (c->accumulate < 1) return mn_fail(MN_USAGE, "--accumulate %d: 1 or more works", c->accumulate);
+    return mn_fail(MN_USAGE, "momentum %g: 0 up to, but not, 1 works", c->momentum);
+  if (!(c->weight_decay >= 0)) return mn_fail(MN_USAGE, "weight decay %g: 0 or more works", c->weight_decay);
+  if (c->nesterov && c->momentum == 0)
+    return mn_fail(MN_USAGE, "Nesterov's momentum needs a momentum above 0");
+  if (!(c->clip >= 0)) return mn_fail(MN_USAGE, "a clipping norm of %g: 0 (none) or more works", c->clip);
+  if (c->accumulate < 1) return mn_fail(MN_USAGE, "%d batches a step: 1 or more work", c->accumulate);
   return MN_OK;
 }
 
@@ -82,17 +82,21 @@ static mn_status clip(struct mn_optimizer *o) {
   return k->clip(context->device, o->scale, o->squares, o->model->count, o->config.clip);
 }
 
-mn_status mn_optimizer_step(struct mn_optimizer *o) {
-  if (!o->stored) return MN_OK;
+static mn_status update(void *data) {
+  struct mn_optimizer *o = data;
   struct mn_context *context = o->model->context;
   const struct mn_kernels *k = context->kernels;
   if (o->config.clip > 0) MN_TRY(clip(o));
   for (int i = 0; i < o->model->count; i++) {
     struct mn_tensor *t = o->model->parameters[i];
-    struct mn_epilogue update = {.kind = MN_UPDATE, .update = &t->update};
-    MN_TRY(k->epilogue(context->device, t->gradient, t->value.rows, t->value.cols, &update));
+    struct mn_epilogue apply = {.kind = MN_UPDATE, .update = &t->update};
+    MN_TRY(k->epilogue(context->device, t->gradient, t->value.rows, t->value.cols, &apply));
     if (o->config.accumulate > 1)
       MN_TRY(k->zero(context->device, t->gradient, (size_t)mn_tensor_count(t) * context->device->real));
   }
   return MN_OK;
+}
+
+mn_status mn_optimizer_step(struct mn_optimizer *o, struct mn_tape *tape) {
+  return o->stored ? mn_tape_run(tape, update, o) : MN_OK;
 }

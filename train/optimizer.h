@@ -1,5 +1,5 @@
-/* SGD around a model: how its gradients arrive (at once, or stored for clipping and accumulation), and the
- * end of a step. */
+/* SGD on a model's parameters: fused into the GEMMs that compute their gradients, or, for clipping and
+ * accumulation, after the gradients were stored. */
 #ifndef MN_TRAIN_OPTIMIZER_H
 #define MN_TRAIN_OPTIMIZER_H
 
@@ -24,15 +24,15 @@ struct mn_optimizer {
 
 /* Sets the model's parameters to be trained (mn_model_train) by SGD; open it before the pass. MN_USAGE:
  * values that cannot be (Nesterov without momentum, as in PyTorch; negative ones). `*out` is the caller's. */
-mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
-                            const struct mn_sgd_config *config);
-void mn_optimizer_close(struct mn_optimizer *optimizer); /* NULL is fine; before the model */
+MN_API mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
+                                   const struct mn_sgd_config *config);
+MN_API void mn_optimizer_close(struct mn_optimizer *optimizer); /* NULL is fine; before the model */
 
 /* The learning rate from the next backward on. */
-mn_status mn_optimizer_rate(struct mn_optimizer *optimizer, double rate);
+MN_API mn_status mn_optimizer_rate(struct mn_optimizer *optimizer, double rate);
 
-/* Ends a step, after its backward passes: clips, updates and zeroes stored gradients; nothing where updates
- * were fused. */
-mn_status mn_optimizer_step(struct mn_optimizer *optimizer);
+/* Ends a step, after its backward passes on `tape`: clips, updates and zeroes stored gradients, unless the
+ * tape's nonfinite flag is raised; nothing where updates were fused. */
+MN_API mn_status mn_optimizer_step(struct mn_optimizer *optimizer, struct mn_tape *tape);
 
 #endif

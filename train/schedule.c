@@ -3,17 +3,22 @@
 #include "train/schedule.h"
 
 #include <math.h>
-#include <string.h>
 
-static const char *const words[] = {"constant", "cosine", "step"};
+#include "kernels/words.h"
+
+static const char *const names[] = {
+    [MN_SCHEDULE_CONSTANT] = "constant", [MN_SCHEDULE_COSINE] = "cosine", [MN_SCHEDULE_STEP] = "step"};
+_Static_assert(sizeof names / sizeof *names == MN_SCHEDULES, "every schedule has its name");
+
+const char *mn_schedule_name(enum mn_schedule_kind kind) {
+  return names[kind];
+}
 
 mn_status mn_schedule_parse(const char *word, enum mn_schedule_kind *out) {
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-    if (strcmp(word, words[i]) == 0) {
-      *out = (enum mn_schedule_kind)i;
-      return MN_OK;
-    }
-  return mn_fail(MN_USAGE, "no schedule is called '%s'; constant, cosine and step are", word);
+  int found;
+  MN_TRY(mn_word_find(&found, "schedule", names, MN_SCHEDULES, word));
+  *out = (enum mn_schedule_kind)found;
+  return MN_OK;
 }
 
 double mn_schedule_rate(const struct mn_schedule *s, int64_t step) {
@@ -22,7 +27,7 @@ double mn_schedule_rate(const struct mn_schedule *s, int64_t step) {
   int64_t done = step - s->warmup, span = s->horizon - s->warmup;
   switch (s->kind) {
   case MN_SCHEDULE_CONSTANT:
-    break;
+    return s->rate;
   case MN_SCHEDULE_COSINE:
     /* A run may be asked for a step past its horizon; the rate has arrived at 0 there, and does not rise. */
     if (done >= span) return 0;
@@ -30,6 +35,8 @@ double mn_schedule_rate(const struct mn_schedule *s, int64_t step) {
   case MN_SCHEDULE_STEP:
     MN_REQUIRE(s->every > 0);
     return s->rate * pow(s->factor, (double)(done / s->every));
+  case MN_SCHEDULES:
+    break;
   }
-  return s->rate;
+  mn_abort(__FILE__, __LINE__, "a schedule");
 }

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/model.h"
 #include "train/optimizer.h"
+#include "train/pass.h"
 
 /* In the order of `names`, by which minnow_peer_open takes them. */
 enum what { FORWARD, STEP, PRODUCT_NT, PRODUCT_NN, PRODUCT_TN, COPY, WHATS };
@@ -65,8 +65,8 @@ static mn_status open_model(struct minnow_peer *p, const int64_t shape[4]) {
                                    .plan = MN_PLAN_BLOCK};
   MN_TRY(mn_model_open(&p->model, p->context, &config));
   MN_TRY(mn_model_initialise(p->model, SEED));
-  MN_TRY(fill(p->context, &p->model->blocks[0].gamma->value, 0));
-  MN_TRY(fill(p->context, &p->model->blocks[0].beta->value, 1));
+  MN_TRY(fill(p->context, &p->model->layers[0].parameters[MN_BLOCK_GAMMA]->value, 0));
+  MN_TRY(fill(p->context, &p->model->layers[0].parameters[MN_BLOCK_BETA]->value, 1));
   if (p->what == STEP) {
     struct mn_sgd_config sgd = {.momentum = 0.9, .accumulate = 1};
     MN_TRY(mn_optimizer_open(&p->optimizer, p->model, &sgd));
@@ -142,7 +142,7 @@ int minnow_peer_call(struct minnow_peer *p) {
   if (p->what == FORWARD) return mn_tape_forward(p->pass->tape);
   if (p->what == STEP) {
     MN_TRY(mn_tape_step(p->pass->tape));
-    return mn_optimizer_step(p->optimizer);
+    return mn_optimizer_step(p->optimizer, p->pass->tape);
   }
   if (p->what == COPY) return p->context->kernels->copy(device, p->into, p->from, COPIED_BYTES);
   struct mn_epilogue store = {.kind = MN_STORE, .into = p->into};
@@ -154,9 +154,8 @@ int minnow_peer_sync(struct minnow_peer *p) {
 }
 
 int minnow_peer_check(struct minnow_peer *p) {
-  struct mn_device *device = p->context->device;
-  int nonfinite;
-  MN_TRY(p->context->kernels->download(device, &nonfinite, device->nonfinite, sizeof nonfinite));
+  int nonfinite = 0;
+  if (p->pass) MN_TRY(mn_tape_nonfinite(p->pass->tape, &nonfinite));
   return nonfinite ? mn_fail(MN_FAILED, "values that are not finite: this time means nothing") : MN_OK;
 }
 

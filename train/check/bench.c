@@ -104,7 +104,7 @@ static mn_status run_subject(void *state) {
   struct subject *s = state;
   if (s->figure == FORWARD) return mn_tape_forward(s->pass->tape);
   MN_TRY(mn_tape_step(s->pass->tape));
-  return s->figure == STEP ? mn_optimizer_step(s->optimizer) : MN_OK;
+  return s->figure == STEP ? mn_optimizer_step(s->optimizer, s->pass->tape) : MN_OK;
 }
 
 static mn_status load_labels(struct bench *b, struct mn_pass *pass) {
@@ -141,10 +141,9 @@ static mn_status open_subject(struct bench *b, struct subject *s, enum mn_plan p
 }
 
 /* A value that is not finite makes updates do nothing, and a step look faster than it is. */
-static mn_status check_finite(struct bench *b) {
+static mn_status check_finite(struct mn_tape *tape) {
   int nonfinite;
-  MN_TRY(b->context->kernels->download(b->context->device, &nonfinite, b->context->device->nonfinite,
-                                       sizeof nonfinite));
+  MN_TRY(mn_tape_nonfinite(tape, &nonfinite));
   return nonfinite ? mn_fail(MN_FAILED, "values that are not finite: these times mean nothing") : MN_OK;
 }
 
@@ -156,7 +155,7 @@ static mn_status time_figure(struct bench *b, enum figure figure, enum mn_plan p
   mn_status status = open_subject(b, &subject, plan);
   if (status == MN_OK && figure == STEP && !b->held) b->held = b->context->bytes; /* the plan asked for */
   if (status == MN_OK) status = measure(b->context, (struct work){run_subject, &subject}, ms);
-  if (status == MN_OK) status = check_finite(b);
+  if (status == MN_OK) status = check_finite(subject.pass->tape);
   mn_pass_close(subject.pass);
   mn_optimizer_close(subject.optimizer);
   mn_model_close(subject.model);

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "train/model.h"
+#include "train/pass.h"
 
 struct mn_bench_config {
   struct mn_model_config model;

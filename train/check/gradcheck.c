@@ -63,27 +63,24 @@ static mn_status take(double **out, int64_t count) {
 
 /* Two channels stand on either side of their mean, so normalised they are −1 and 1 and no gradient passes,
  * unless z is of √eps's size. There the weights are drawn so small, or nothing could be measured. */
-static double z_size(const struct mn_model_config *config, const struct mn_model *model, int parameter) {
-  int block = parameter / 4;
-  if (block >= config->depth || model->parameters[parameter] == model->blocks[block].gamma ||
-      model->parameters[parameter] == model->blocks[block].beta)
-    return 1;
-  int pairs = config->hidden[block] == 2 * config->groups && config->eps > 0;
-  return pairs ? fmin(1, 3 * sqrt(config->eps)) : 1;
+static double z_size(const struct mn_layer *layer, const struct mn_parameter *p) {
+  int pairs = layer->outputs == 2 * layer->groups && layer->eps > 0;
+  return pairs && p->initial == MN_INITIAL_UNIFORM ? fmin(1, 3 * sqrt(layer->eps)) : 1;
 }
 
 /* Weights that keep z's size, gamma on both sides of 0. */
 static mn_status randomise(struct check *c) {
-  for (int i = 0; i < c->model->count; i++) {
-    struct mn_tensor *t = c->model->parameters[i];
-    double *values, bound = t->rank == 2 ? sqrt(3 / (double)t->value.cols) : 1;
-    bound *= z_size(&c->config->model, c->model, i);
-    MN_TRY(take(&values, mn_tensor_count(t)));
-    draw(values, mn_tensor_count(t), c->config->seed, i, bound);
-    mn_status status = mn_tensor_write(c->context, t, values);
-    free(values);
-    MN_TRY(status);
-  }
+  int place = 0;
+  for (const struct mn_layer *layer = c->model->layers; layer < c->model->layers + c->model->depth; layer++)
+    for (int i = 0; i < layer->kind->parameters; i++) {
+      struct mn_parameter p = layer->kind->parameter(layer, i);
+      double *values, bound = (p.rank == 2 ? sqrt(3 / (double)p.cols) : 1) * z_size(layer, &p);
+      MN_TRY(take(&values, p.rows * p.cols));
+      draw(values, p.rows * p.cols, c->config->seed, place++, bound);
+      mn_status status = mn_tensor_write(c->context, layer->parameters[i], values);
+      free(values);
+      MN_TRY(status);
+    }
   return MN_OK;
 }
 

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "train/model.h"
+#include "train/pass.h"
 
 struct mn_gradcheck_config {
   struct mn_model_config model;
@@ -22,7 +22,7 @@ struct mn_gradcheck_config {
  * takes, fused into the last block where it can be, against the one that evaluation takes, to 1e-12.
  * Gradients that are 0 but for rounding (one channel a group) are held against a floor of rounding's own
  * size. MN_FAILED on a miss; MN_USAGE for a slope below 0, where kinks do not show in y. */
-mn_status mn_gradcheck(FILE *out, struct mn_context *context, const struct mn_gradcheck_config *config,
-                       int json);
+MN_API mn_status mn_gradcheck(FILE *out, struct mn_context *context, const struct mn_gradcheck_config *config,
+                              int json);
 
 #endif

@@ -8,10 +8,12 @@
 #include "train/check/cases.h"
 #include "train/json.h"
 #include "train/optimizer.h"
+#include "train/pass.h"
 
 double mn_parity_tolerance(enum mn_precision precision) {
   static const double tolerances[] = {
       [MN_FP64] = 1e-10, [MN_FP32] = 1e-5, [MN_TF32] = 8 * 0x1p-11, [MN_BF16] = 8 * 0x1p-9};
+  _Static_assert(sizeof tolerances / sizeof *tolerances == MN_BF16 + 1, "a tolerance for each precision");
   return tolerances[precision];
 }
 
@@ -77,10 +79,22 @@ static mn_status report_device(struct run *run, const char *tensor, const void *
   return status;
 }
 
-static const char *const parameters[] = {"fc.weight", "fc.bias", "gn.weight", "gn.bias"};
+/* The name in the file of the block's parameter `index` ("fc.weight" …), or of x for −1, behind `prefix`. */
+struct name {
+  char text[80];
+};
+static struct name name_of(const char *prefix, const struct mn_model *model, int index) {
+  const struct mn_layer *layer = &model->layers[0];
+  struct mn_parameter p = {.name = "x"};
+  struct name name;
+  if (index >= 0) p = layer->kind->parameter(layer, index);
+  snprintf(name.text, sizeof name.text, "%s%s", prefix, p.name);
+  return name;
+}
 
-static const char *const gradients[] = {"grad/x", "grad/fc.weight", "grad/fc.bias", "grad/gn.weight",
-                                        "grad/gn.bias"};
+static const void *gradient_of(const struct mn_pass *pass, int index) {
+  return index < 0 ? pass->x->gradient : pass->model->parameters[index]->gradient;
+}
 
 /* A block of the case's sizes, with the parameters under `prefix`. */
 static mn_status open_model(struct mn_context *context, const struct mn_case *c, const char *prefix,
@@ -93,11 +107,9 @@ static mn_status open_model(struct mn_context *context, const struct mn_case *c,
                                    .slope = c->slope,
                                    .plan = MN_PLAN_BLOCK};
   MN_TRY(mn_model_open(model, context, &config));
-  for (int i = 0; i < 4; i++) {
-    char name[32];
-    snprintf(name, sizeof name, "%s%s", prefix, parameters[i]);
-    MN_TRY(mn_tensor_write(context, (*model)->parameters[i], mn_case_array(c, name, NULL)));
-  }
+  for (int i = 0; i < (*model)->count; i++)
+    MN_TRY(mn_tensor_write(context, (*model)->parameters[i],
+                           mn_case_array(c, name_of(prefix, *model, i).text, NULL)));
   return MN_OK;
 }
 
@@ -142,11 +154,10 @@ static mn_status expect_gradients(struct mn_case *c, const double *dy) {
   mn_status status = mn_context_open(&context, "cpu", "fp64");
   if (status == MN_OK) status = open_pass(context, c, &model, &pass);
   if (status == MN_OK) status = propagate(pass, c, dy);
-  for (int i = 0; i < 5 && status == MN_OK; i++) {
+  for (int i = -1; status == MN_OK && i < model->count; i++) {
     int64_t count;
-    double *expected = (double *)mn_case_array(c, gradients[i], &count);
-    status =
-        mn_context_read(context, expected, i ? model->parameters[i - 1]->gradient : pass->x->gradient, count);
+    double *expected = (double *)mn_case_array(c, name_of("grad/", model, i).text, &count);
+    status = mn_context_read(context, expected, gradient_of(pass, i), count);
   }
   mn_pass_close(pass);
   mn_model_close(model);
@@ -170,9 +181,8 @@ static mn_status report_gradients(struct run *run, struct mn_pass *pass, double 
     MN_TRY(expect_gradients(run->which, dy));
     MN_TRY(propagate(pass, run->which, dy));
   }
-  for (int i = 0; i < 5; i++)
-    MN_TRY(
-        report_device(run, gradients[i], i ? pass->model->parameters[i - 1]->gradient : pass->x->gradient));
+  for (int i = -1; i < pass->model->count; i++)
+    MN_TRY(report_device(run, name_of("grad/", pass->model, i).text, gradient_of(pass, i)));
   return MN_OK;
 }
 
@@ -204,11 +214,9 @@ static mn_status train(struct run *run, struct mn_pass *pass, double *losses) {
     MN_TRY(mn_tape_results(pass->tape, &losses[step], NULL));
   }
   report(run, "losses", losses);
-  for (int i = 0; i < 4; i++) {
-    char name[32];
-    snprintf(name, sizeof name, "final/%s", parameters[i]);
-    MN_TRY(report_device(run, name, pass->model->parameters[i]->value.real));
-  }
+  for (int i = 0; i < pass->model->count; i++)
+    MN_TRY(
+        report_device(run, name_of("final/", pass->model, i).text, pass->model->parameters[i]->value.real));
   return MN_OK;
 }
 

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "kernels/status.h"
+#include "train/progress.h"
 
 /* One parameter, on the host. */
 struct mn_checkpoint_tensor {
@@ -20,7 +21,7 @@ struct mn_checkpoint_tensor {
 };
 
 /* An option, as text: what /config holds and what resuming compares. */
-struct mn_checkpoint_option {
+struct mn_text {
   char name[32];
   char value[256];
 };
@@ -45,15 +46,12 @@ struct mn_checkpoint {
    */
   struct mn_checkpoint_tensor *tensors;
   /* /progress attributes */
-  int64_t step, epoch, position,
-      samples; /* optimizer steps done; epoch and row within it of the next sample; samples seen */
-  uint64_t seed;
-  double best; /* best metric so far: accuracy, or −loss; −infinity before the first evaluation */
+  struct mn_progress progress;
   /* /config and /fingerprint: attributes, fixed-length strings */
   int option_count;
-  struct mn_checkpoint_option options[MN_CHECKPOINT_OPTIONS];
+  struct mn_text options[MN_CHECKPOINT_OPTIONS];
   int fingerprint_count;
-  struct mn_checkpoint_option fingerprint[MN_CHECKPOINT_FINGERPRINT];
+  struct mn_text fingerprint[MN_CHECKPOINT_FINGERPRINT];
 };
 
 /* The tensors that a model of these sizes has: their number, and the name, rank, rows and cols of number
@@ -71,19 +69,19 @@ void mn_checkpoint_expect(const struct mn_checkpoint *checkpoint, int index,
  * written, a path that is no regular file; MN_IO: no space, a failing disk; MN_LIBRARY: HDF5 failed
  * otherwise. Holds the lock of data/hdf5.h for 4 MiB at a time. One thread or process saves to a path at a
  * time. */
-mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep);
+MN_API mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep);
 
 /* Reads and verifies a checkpoint; free it with mn_checkpoint_free. MN_NO_INPUT: no such file; MN_IO: a disk
  * that cannot be read; MN_NO_MEMORY; MN_BAD_DATA: not HDF5, truncated, a checksum that fails, not a minnow
  * checkpoint, a newer format_version, a tensor missing or of another shape. */
-mn_status mn_checkpoint_load(struct mn_checkpoint **out, const char *path);
+MN_API mn_status mn_checkpoint_load(struct mn_checkpoint **out, const char *path);
 
 /* The newest of path, path.1, path.2 … that verifies; *used gets its name, and *skipped, for people, which
  * newer ones were passed over and why ("" for none). MN_NO_INPUT when there is none at all, MN_BAD_DATA when
  * there are and none verifies. */
-mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path, char *used,
-                                    size_t used_size, char *skipped, size_t skipped_size);
+MN_API mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path, char *used,
+                                           size_t used_size, char *skipped, size_t skipped_size);
 
-void mn_checkpoint_free(struct mn_checkpoint *checkpoint); /* NULL is fine */
+MN_API void mn_checkpoint_free(struct mn_checkpoint *checkpoint); /* NULL is fine */
 
 #endif

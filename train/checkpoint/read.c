@@ -155,7 +155,7 @@ static mn_status read_fields(const struct reader *reader, hid_t object,
 /* Where H5Aiterate puts the options of a group. */
 struct options {
   const struct reader *reader;
-  struct mn_checkpoint_option *option;
+  struct mn_text *option;
   int count, capacity;
   mn_status status;
 };
@@ -167,7 +167,7 @@ static herr_t take_option(hid_t group, const char *name, const H5A_info_t *info,
     options->status = refuse(options->reader, name, "is one option too many");
     return -1;
   }
-  struct mn_checkpoint_option *option = &options->option[options->count++];
+  struct mn_text *option = &options->option[options->count++];
   if (strlen(name) >= sizeof option->name) {
     options->status = refuse(options->reader, name, "is too long a name");
     return -1;
@@ -177,8 +177,8 @@ static herr_t take_option(hid_t group, const char *name, const H5A_info_t *info,
   return options->status == MN_OK ? 0 : -1;
 }
 
-static mn_status read_options(const struct reader *reader, const char *name,
-                              struct mn_checkpoint_option *option, int capacity, int *count) {
+static mn_status read_options(const struct reader *reader, const char *name, struct mn_text *option,
+                              int capacity, int *count) {
   struct options options = {reader, option, 0, capacity, MN_OK};
   hid_t group;
   MN_TRY(open_object(reader, &group, reader->file, name, H5I_GROUP));
@@ -376,8 +376,8 @@ static mn_status read_progress(const struct reader *reader) {
   MN_TRY(open_object(reader, &group, reader->file, "progress", H5I_GROUP));
   mn_status status = read_fields(reader, group, mn_checkpoint_progress_fields);
   H5Oclose(group);
-  if (status == MN_OK &&
-      (checkpoint->step < 0 || checkpoint->epoch < 0 || checkpoint->position < 0 || checkpoint->samples < 0))
+  if (status == MN_OK && (checkpoint->progress.step < 0 || checkpoint->progress.epoch < 0 ||
+                          checkpoint->progress.position < 0 || checkpoint->progress.samples < 0))
     status = refuse(reader, "progress", "is below zero");
   return status;
 }

@@ -1,30 +1,34 @@
-/* Between a session and a checkpoint, both ways: sizes, options, parameters, momentum, progress. */
+/* Between a model in training and a checkpoint, both ways: sizes, parameters, momentum, progress. */
 #ifndef MN_TRAIN_CHECKPOINT_SNAPSHOT_H
 #define MN_TRAIN_CHECKPOINT_SNAPSHOT_H
 
-#include "train/command/session.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/optimizer.h"
 
-/* Takes from s->from's /config every option that the command line leaves open. MN_USAGE: one that it names
- * with another value. */
-mn_status mn_snapshot_options(struct mn_session *s);
+/* Copies model, momentum (optimizer NULL: none) and progress from the device and writes them to `path`,
+ * keeping `keep` checkpoints (mn_checkpoint_save). `config`, `count` texts that the caller wants to find
+ * again, go to /config, before the constants of the order of samples; versions and device go to /fingerprint.
+ * Errors: mn_checkpoint_save's, MN_NO_MEMORY. */
+MN_API mn_status mn_snapshot_save(const char *path, int keep, const struct mn_model *model,
+                                  const struct mn_optimizer *optimizer, const struct mn_progress *progress,
+                                  const struct mn_text *config, int count);
 
-/* MN_BAD_DATA when the data has another number of rows, so that the order of samples would be another one. */
-mn_status mn_snapshot_check_data(const struct mn_session *s);
+/* The sizes, constants and loss of the model in `from`, under the block plan. */
+MN_API mn_status mn_snapshot_config(const struct mn_checkpoint *from, struct mn_model_config *out);
 
-/* Warns on stderr about each part of the /fingerprint that differs here: results may differ in their last
+/* Copies parameters, momentum (where optimizer is not NULL) and progress (where not NULL) out of `from`, into
+ * a model of its sizes. MN_BAD_DATA: a tensor is missing or has another shape, or the order of samples was
+ * another one. */
+MN_API mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model *model,
+                                     struct mn_optimizer *optimizer, struct mn_progress *progress);
+
+/* Tells each part of the /fingerprint in `from` that is another one here: results may differ in their last
  * bits. */
-void mn_snapshot_warn(const struct mn_session *s);
+MN_API void mn_snapshot_compare(const struct mn_checkpoint *from, const struct mn_context *here,
+                                void (*tell)(void *to, const char *name, const char *then, const char *now),
+                                void *to);
 
-/* The model's sizes as s->from has them, under the block plan. */
-mn_status mn_snapshot_config(const struct mn_session *s, struct mn_model_config *out);
-
-/* Copies parameters, or momentum, to the device. MN_BAD_DATA: a tensor that is missing or has another shape.
- */
-mn_status mn_snapshot_model(struct mn_session *s);
-mn_status mn_snapshot_momentum(struct mn_session *s);
-
-/* Writes the session as a checkpoint, to --checkpoint, after optimizer step `step`. Errors:
- * mn_checkpoint_save's, MN_NO_MEMORY. */
-mn_status mn_snapshot_save(const struct mn_session *s, int64_t step, double best);
+/* The value of the text called `name`; NULL: there is none. */
+MN_API const char *mn_text_find(const struct mn_text *texts, int count, const char *name);
 
 #endif

@@ -42,6 +42,7 @@
 #include "data/hdf5_disk.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/checkpoint/layout.h"
+#include "train/model.h"
 
 #define FIELD(name, kind, member)                                                                            \
   { name, kind, offsetof(struct mn_checkpoint, member), sizeof(((struct mn_checkpoint *)0)->member) }
@@ -54,34 +55,42 @@ const struct mn_checkpoint_field mn_checkpoint_model_fields[] = {
 };
 
 const struct mn_checkpoint_field mn_checkpoint_progress_fields[] = {
-    FIELD("step", MN_FIELD_INTEGER, step),
-    FIELD("epoch", MN_FIELD_INTEGER, epoch),
-    FIELD("position", MN_FIELD_INTEGER, position),
-    FIELD("samples", MN_FIELD_INTEGER, samples),
-    FIELD("seed", MN_FIELD_UNSIGNED, seed),
-    FIELD("best_metric", MN_FIELD_REAL, best),
+    FIELD("step", MN_FIELD_INTEGER, progress.step),
+    FIELD("epoch", MN_FIELD_INTEGER, progress.epoch),
+    FIELD("position", MN_FIELD_INTEGER, progress.position),
+    FIELD("samples", MN_FIELD_INTEGER, progress.samples),
+    FIELD("seed", MN_FIELD_UNSIGNED, progress.seed),
+    FIELD("best_metric", MN_FIELD_REAL, progress.best),
     {NULL, MN_FIELD_INTEGER, 0, 0},
 };
 
+/* The sizes that decide which parameters a model has. */
+static struct mn_model_config sizes_of(const struct mn_checkpoint *checkpoint) {
+  struct mn_model_config config = {
+      .inputs = checkpoint->inputs, .depth = (int)checkpoint->depth, .groups = 1, .head = checkpoint->head};
+  _Static_assert(sizeof config.hidden == sizeof checkpoint->hidden,
+                 "as many blocks in a model as in a checkpoint");
+  memcpy(config.hidden, checkpoint->hidden, sizeof config.hidden);
+  return config;
+}
+
 int mn_checkpoint_expected(const struct mn_checkpoint *checkpoint) {
-  return (int)(4 * checkpoint->depth + (checkpoint->head > 0 ? 2 : 0));
+  struct mn_model_config config = sizes_of(checkpoint);
+  struct mn_parameter parameter;
+  int count = 0;
+  while (mn_model_parameter(&config, count, &parameter)) count++;
+  return count;
 }
 
 void mn_checkpoint_expect(const struct mn_checkpoint *checkpoint, int index,
                           struct mn_checkpoint_tensor *tensor) {
-  static const char *const parts[] = {"fc.weight", "fc.bias", "gn.weight", "gn.bias"};
-  int block = index / 4, part = index % 4;
-  MN_REQUIRE(index >= 0 && index < mn_checkpoint_expected(checkpoint));
-  int in_head = block == checkpoint->depth;
-  int64_t inputs = block == 0 ? checkpoint->inputs : checkpoint->hidden[block - 1];
-  int64_t channels = in_head ? checkpoint->head : checkpoint->hidden[block];
-  tensor->rank = part == 0 ? 2 : 1;
-  tensor->rows = part == 0 ? channels : 1;
-  tensor->cols = part == 0 ? inputs : channels;
-  if (in_head)
-    snprintf(tensor->name, sizeof tensor->name, "head.%s", part == 0 ? "weight" : "bias");
-  else
-    snprintf(tensor->name, sizeof tensor->name, "blocks.%d.%s", block, parts[part]);
+  struct mn_model_config config = sizes_of(checkpoint);
+  struct mn_parameter parameter;
+  MN_REQUIRE(mn_model_parameter(&config, index, &parameter));
+  snprintf(tensor->name, sizeof tensor->name, "%s", parameter.name);
+  tensor->rank = parameter.rank;
+  tensor->rows = parameter.rows;
+  tensor->cols = parameter.cols;
 }
 
 hid_t mn_checkpoint_file_type(size_t real) {
@@ -302,8 +311,8 @@ static mn_status write_optimizer(struct writer *writer) {
 
 /* A group of attributes only: fields, or options. */
 static mn_status write_small(struct writer *writer, const char *name,
-                             const struct mn_checkpoint_field *fields,
-                             const struct mn_checkpoint_option *options, int count) {
+                             const struct mn_checkpoint_field *fields, const struct mn_text *options,
+                             int count) {
   hid_t group;
   mn_hdf5_lock();
   mn_status status = create_group(writer, &group, writer->file, name);

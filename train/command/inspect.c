@@ -83,8 +83,7 @@ static void json_fields(struct mn_json *json, const struct mn_checkpoint *checkp
   }
 }
 
-static void json_options(struct mn_json *json, const char *key, const struct mn_checkpoint_option *options,
-                         int count) {
+static void json_options(struct mn_json *json, const char *key, const struct mn_text *options, int count) {
   mn_json_open(json, key);
   for (int i = 0; i < count; i++) mn_json_string(json, options[i].name, options[i].value);
   mn_json_close(json);
@@ -127,8 +126,7 @@ static void json_checkpoint(struct mn_json *json, const char *path, uint64_t siz
   mn_json_close(json);
 }
 
-static void text_options(FILE *out, const char *title, const struct mn_checkpoint_option *options,
-                         int count) {
+static void text_options(FILE *out, const char *title, const struct mn_text *options, int count) {
   for (int i = 0; i < count; i++)
     fprintf(out, "%-13s %s = %s\n", i == 0 ? title : "", options[i].name, options[i].value);
 }
@@ -154,9 +152,9 @@ static void text_checkpoint(FILE *out, const char *path, uint64_t size,
   fprintf(out,
           "%-13s step %" PRId64 ", epoch %" PRId64 ", position %" PRId64 ", %" PRId64
           " samples, seed %" PRIu64,
-          "progress", checkpoint->step, checkpoint->epoch, checkpoint->position, checkpoint->samples,
-          checkpoint->seed);
-  fprintf(out, ", best metric %g\n", checkpoint->best);
+          "progress", checkpoint->progress.step, checkpoint->progress.epoch, checkpoint->progress.position,
+          checkpoint->progress.samples, checkpoint->progress.seed);
+  fprintf(out, ", best metric %g\n", checkpoint->progress.best);
   text_options(out, "config", checkpoint->options, checkpoint->option_count);
   text_options(out, "fingerprint", checkpoint->fingerprint, checkpoint->fingerprint_count);
 }

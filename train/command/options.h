@@ -101,7 +101,7 @@ const char *mn_command_name(enum mn_command command);
  * that exclude each other the one that is unset says "0" or "". `given`: the user named it on the command
  * line. Values are canonical: two spellings of one value give one text. None is cut off: mn_options_parse
  * refuses what does not fit. */
-enum { MN_OPTION_NAME = 32, MN_OPTION_VALUE = 256 }; /* as in struct mn_checkpoint_option */
+enum { MN_OPTION_NAME = 32, MN_OPTION_VALUE = 256 }; /* as in struct mn_text */
 struct mn_option_text {
   char name[MN_OPTION_NAME];
   char value[MN_OPTION_VALUE];

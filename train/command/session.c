@@ -2,21 +2,14 @@
 #include "train/command/session.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "data/order.h"
 #include "train/checkpoint/atomic_file.h"
-#include "train/checkpoint/snapshot.h"
 #include "train/command/announce.h"
 
 static mn_status open_synthetic(struct mn_session *s) {
   const struct mn_options *o = &s->options;
-  if (o->in < 1) return mn_fail(MN_USAGE, "--synthetic needs --in I, the number of inputs");
-  if (o->depth < 1) return mn_fail(MN_USAGE, "--synthetic needs --hidden, the channels of each block");
-  if (o->loss && strcmp(o->loss, "mse") != 0)
-    return mn_fail(MN_USAGE, "--loss %s: synthetic targets are numbers; mse works", o->loss);
   int64_t outputs = o->head > 0 ? o->head : o->hidden[o->depth - 1];
   int64_t groups =
       outputs % o->groups == 0 ? o->groups : 1; /* the teacher's; a head's width need not divide */
@@ -41,21 +34,27 @@ static mn_status open_file(struct mn_session *s) {
   return MN_OK;
 }
 
-/* The loss and the head that the options name, or else those that the targets ask for. */
-static mn_status fit_to_targets(const struct mn_session *s, struct mn_model_config *c) {
+/* The model that the options name, with the loss and the head that the targets ask for where they say
+ * nothing. */
+static mn_status new_model(const struct mn_session *s, struct mn_model_config *c) {
   const struct mn_options *o = &s->options;
   const struct mn_dataset *d = s->train;
-  int64_t last = c->hidden[c->depth - 1];
-  c->loss = d->classes ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
+  if (o->in > 0 && o->in != d->inputs)
+    return mn_fail(MN_USAGE, "--in %ld, but the data has %ld inputs; leave --in out", (long)o->in,
+                   (long)d->inputs);
+  *c = (struct mn_model_config){.inputs = d->inputs,
+                                .depth = o->depth,
+                                .groups = o->groups,
+                                .eps = o->eps,
+                                .slope = o->slope,
+                                .loss = d->classes ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE};
+  memcpy(c->hidden, o->hidden, sizeof c->hidden);
   if (o->loss) MN_TRY(mn_loss_parse(o->loss, &c->loss));
   if ((c->loss == MN_LOSS_CROSS_ENTROPY) != d->classes)
     return mn_fail(MN_USAGE, "--loss %s does not go with these targets; %s does", o->loss,
                    d->classes ? "cross-entropy (y are classes)" : "mse (y are numbers)");
-  if (o->head >= 0) {
-    c->head = o->head;
-  } else {
-    c->head = d->classes || d->outputs != last ? d->outputs : 0;
-  }
+  int needs_head = d->classes || d->outputs != c->hidden[c->depth - 1];
+  c->head = o->head >= 0 ? o->head : needs_head ? d->outputs : 0;
   int64_t outputs = mn_model_outputs(c);
   if (d->classes ? outputs < d->outputs : outputs != d->outputs)
     return mn_fail(MN_USAGE, "the model has %ld outputs, but the data %ld %s; --head %ld would fit",
@@ -63,32 +62,44 @@ static mn_status fit_to_targets(const struct mn_session *s, struct mn_model_conf
   return MN_OK;
 }
 
-static mn_status open_model(struct mn_session *s) {
-  const struct mn_options *o = &s->options;
-  if (o->depth < 1)
-    return mn_fail(MN_USAGE, "--hidden is needed: the channels of each block, such as --hidden 128,128");
-  if (o->in > 0 && o->in != s->train->inputs)
-    return mn_fail(MN_USAGE, "--in %ld, but the data has %ld inputs; leave --in out", (long)o->in,
-                   (long)s->train->inputs);
-  struct mn_model_config c = {.inputs = s->train->inputs,
-                              .depth = o->depth,
-                              .groups = o->groups,
-                              .eps = o->eps,
-                              .slope = o->slope,
-                              .plan = o->plan};
-  memcpy(c.hidden, o->hidden, sizeof c.hidden);
-  MN_TRY(fit_to_targets(s, &c));
-  MN_TRY(mn_model_open(&s->model, s->context, &c));
-  return s->from ? mn_snapshot_model(s) : mn_model_initialise(s->model, o->seed);
+/* Whether a dataset is for the checkpoint's model: its inputs and, where `targets` are read, their kind. */
+static mn_status check_fit(const struct mn_session *s, const struct mn_dataset *d,
+                           const struct mn_model_config *c, int targets) {
+  const char *data = s->options.data ? s->options.data : "the synthetic data";
+  int classes = c->loss == MN_LOSS_CROSS_ENTROPY;
+  int64_t outputs = mn_model_outputs(c);
+  if (c->inputs != d->inputs)
+    return mn_fail(MN_BAD_DATA, "%s takes %ld inputs, but %s has %ld", s->from_path, (long)c->inputs, data,
+                   (long)d->inputs);
+  if (targets && (classes != d->classes || (classes ? outputs < d->outputs : outputs != d->outputs)))
+    return mn_fail(MN_BAD_DATA, "%s gives %ld %s, but %s has %ld %s", s->from_path, (long)outputs,
+                   classes ? "classes" : "numbers", data, (long)d->outputs,
+                   d->classes ? "classes" : "numbers");
+  return MN_OK;
+}
+
+/* Every option that the command line leaves open is taken from the checkpoint's /config; one that it names
+ * with another value is refused. The data may have moved: its rows and targets are compared later. */
+static mn_status take_options(struct mn_session *s) {
+  struct mn_option_text now[MN_CHECKPOINT_OPTIONS];
+  int count = mn_options_config(&s->options, now, MN_CHECKPOINT_OPTIONS);
+  for (int i = 0; i < count; i++) {
+    const char *then = mn_text_find(s->from->options, s->from->option_count, now[i].name);
+    if (!then) continue;
+    if (now[i].given && strcmp(now[i].value, then) != 0 && strcmp(now[i].name, "data") != 0)
+      return mn_fail(MN_USAGE, "--%s %s, but %s was trained with %s; leave it out, or start a new run",
+                     now[i].name, now[i].value, s->from_path, then);
+    if (!now[i].given) MN_TRY(mn_options_set(&s->options, now[i].name, then));
+  }
+  return mn_options_check(&s->options);
 }
 
 static mn_status resume(struct mn_session *s) {
-  const struct mn_options *o = &s->options;
   char skipped[1024];
-  MN_TRY(mn_checkpoint_load_newest(&s->from, o->checkpoint, s->from_path, sizeof s->from_path, skipped,
-                                   sizeof skipped));
+  MN_TRY(mn_checkpoint_load_newest(&s->from, s->options.checkpoint, s->from_path, sizeof s->from_path,
+                                   skipped, sizeof skipped));
   if (skipped[0]) fprintf(stderr, "minnow: warning: passed over %s\n", skipped);
-  return mn_snapshot_options(s);
+  return take_options(s);
 }
 
 /* Where the checkpoint is to go is known to be writable before hours of training. */
@@ -106,48 +117,40 @@ static mn_status check_place(const struct mn_options *o) {
 mn_status mn_session_train(struct mn_session *s, const struct mn_options *options) {
   *s = (struct mn_session){.options = *options};
   const struct mn_options *o = &s->options;
+  struct mn_model_config config;
   if (o->resume) MN_TRY(resume(s));
   MN_TRY(check_place(o));
-  if (!o->data && !o->synthetic)
-    return mn_fail(MN_USAGE, "train needs rows: --data F, or --synthetic N --in I");
   MN_TRY(o->data ? open_file(s) : open_synthetic(s));
-  if (o->batch > s->train->rows)
-    return mn_fail(MN_USAGE, "--batch %ld is more than the %ld rows of the data; --batch %ld or less works",
-                   (long)o->batch, (long)s->train->rows, (long)s->train->rows);
-  if (s->from) MN_TRY(mn_snapshot_check_data(s));
+  MN_TRY(s->from ? mn_snapshot_config(s->from, &config) : new_model(s, &config));
+  if (s->from) MN_TRY(check_fit(s, s->train, &config, 1));
+  config.plan = o->plan;
   MN_TRY(mn_context_open(&s->context, o->device, o->precision));
-  MN_TRY(open_model(s));
+  MN_TRY(mn_model_open(&s->model, s->context, &config));
   struct mn_sgd_config sgd = {.momentum = o->momentum,
                               .weight_decay = o->weight_decay,
                               .nesterov = o->nesterov,
                               .clip = o->clip,
                               .accumulate = o->accumulate};
   MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &sgd));
-  return s->from ? mn_snapshot_momentum(s) : MN_OK;
+  return s->from ? mn_snapshot_restore(s->from, s->model, s->optimizer, &s->progress)
+                 : mn_model_initialise(s->model, o->seed);
 }
 
 mn_status mn_session_read(struct mn_session *s, const struct mn_options *options, int targets) {
   *s = (struct mn_session){.options = *options};
   const struct mn_options *o = &s->options;
-  if (!o->checkpoint || !o->data) return mn_fail(MN_USAGE, "--checkpoint F and --data F are needed");
+  struct mn_model_config config;
   MN_TRY(mn_checkpoint_load(&s->from, o->checkpoint));
+  snprintf(s->from_path, sizeof s->from_path, "%s", o->checkpoint);
   MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_TEST, o->x_name, o->y_name, targets));
   if (!s->test) MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_ALL, o->x_name, o->y_name, targets));
-  struct mn_model_config c;
-  MN_TRY(mn_snapshot_config(s, &c));
-  if (c.inputs != s->test->inputs)
-    return mn_fail(MN_BAD_DATA, "%s takes %ld inputs, but %s has %ld", o->checkpoint, (long)c.inputs, o->data,
-                   (long)s->test->inputs);
-  int classes = c.loss == MN_LOSS_CROSS_ENTROPY;
-  int64_t outputs = mn_model_outputs(&c);
-  if (targets &&
-      (classes != s->test->classes || (classes ? outputs < s->test->outputs : outputs != s->test->outputs)))
-    return mn_fail(MN_BAD_DATA, "%s gives %ld %s, but %s has %ld %s", o->checkpoint, (long)outputs,
-                   classes ? "classes" : "numbers", o->data, (long)s->test->outputs,
-                   s->test->classes ? "classes" : "numbers");
-  MN_TRY(mn_context_open(&s->context, o->device, o->precision));
-  MN_TRY(mn_model_open(&s->model, s->context, &c));
-  return mn_snapshot_model(s);
+  MN_TRY(mn_snapshot_config(s->from, &config));
+  MN_TRY(check_fit(s, s->test, &config, targets));
+  const char *trained = mn_text_find(s->from->fingerprint, s->from->fingerprint_count, "precision");
+  int given = mn_options_given(o, "precision") || !trained;
+  MN_TRY(mn_context_open(&s->context, o->device, given ? o->precision : trained));
+  MN_TRY(mn_model_open(&s->model, s->context, &config));
+  return mn_snapshot_restore(s->from, s->model, NULL, NULL);
 }
 
 void mn_session_close(struct mn_session *s) {
@@ -159,11 +162,36 @@ void mn_session_close(struct mn_session *s) {
   mn_context_close(s->context);
 }
 
-int64_t mn_session_horizon(const struct mn_session *s) {
+mn_status mn_session_horizon(const struct mn_session *s, int64_t *horizon) {
   const struct mn_options *o = &s->options;
-  if (o->steps > 0) return o->steps;
-  int64_t each = o->batch * o->accumulate;
-  return (o->epochs * s->train->rows + each - 1) / each;
+  int64_t each = o->batch * o->accumulate, samples;
+  *horizon = o->steps;
+  if (o->steps > 0) return MN_OK;
+  if (__builtin_mul_overflow(o->epochs, s->train->rows, &samples) || samples > INT64_MAX - each)
+    return mn_fail(MN_USAGE, "--epochs %ld of %ld rows are more samples than can be counted; fewer would do",
+                   (long)o->epochs, (long)s->train->rows);
+  *horizon = (samples + each - 1) / each;
+  return MN_OK;
+}
+
+mn_status mn_session_save(const struct mn_session *s, const struct mn_progress *progress) {
+  const struct mn_options *o = &s->options;
+  struct mn_option_text texts[MN_CHECKPOINT_OPTIONS];
+  struct mn_text config[MN_CHECKPOINT_OPTIONS];
+  int count = mn_options_config(o, texts, MN_CHECKPOINT_OPTIONS);
+  for (int i = 0; i < count; i++) {
+    memcpy(config[i].name, texts[i].name, sizeof config[i].name);
+    memcpy(config[i].value, texts[i].value, sizeof config[i].value);
+  }
+  return mn_snapshot_save(o->checkpoint, o->keep, s->model, s->optimizer, progress, config, count);
+}
+
+static void warn_of_difference(void *to, const char *name, const char *then, const char *now) {
+  const struct mn_session *s = to;
+  fprintf(stderr,
+          "minnow: warning: %s was written with %s '%s', and this is '%s'; the last bits may come out "
+          "otherwise\n",
+          s->from_path, name, then, now);
 }
 
 void mn_session_describe(const struct mn_session *s) {
@@ -175,8 +203,8 @@ void mn_session_describe(const struct mn_session *s) {
   else
     mn_announce(o, "data: %ld synthetic rows, no loss below %g", (long)s->train->rows, s->train->floor);
   if (s->from) {
-    mn_announce(o, "resuming from %s, step %ld", s->from_path, (long)s->from->step);
-    mn_snapshot_warn(s);
+    mn_announce(o, "resuming from %s, step %ld", s->from_path, (long)s->from->progress.step);
+    mn_snapshot_compare(s->from, s->context, warn_of_difference, (void *)s);
   }
   if (!o->verbose) return;
   if (s->optimizer->stored)

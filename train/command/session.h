@@ -1,12 +1,11 @@
-/* A session: what train, eval and predict have in common. A device, a model with its parameters, the rows,
- * and the checkpoint that they come from. */
+/* What the commands train, eval and predict open: a device, a model with its parameters, the rows, and the
+ * checkpoint that they come from. */
 #ifndef MN_TRAIN_COMMAND_SESSION_H
 #define MN_TRAIN_COMMAND_SESSION_H
 
 #include "data/dataset.h"
-#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/snapshot.h"
 #include "train/command/options.h"
-#include "train/optimizer.h"
 
 struct mn_session {
   struct mn_options options; /* the command line's, and what a checkpoint's /config adds */
@@ -16,6 +15,7 @@ struct mn_session {
   struct mn_optimizer *optimizer; /* train alone */
   struct mn_checkpoint *from;     /* what was resumed or read; NULL for a new run */
   char from_path[4096];
+  struct mn_progress progress; /* of a resumed run */
 };
 
 /* Opens everything for `train`: with --resume from the newest checkpoint that verifies (its options hold
@@ -23,14 +23,18 @@ struct mn_session {
  * mn_session_close, also after an error. */
 mn_status mn_session_train(struct mn_session *session, const struct mn_options *options);
 
-/* The same for `eval` and `predict`: model and parameters from --checkpoint, rows from --data (its test part
- * where it has one). */
+/* The same for `eval` and `predict`: model, parameters and precision from --checkpoint, rows from --data (its
+ * test part where it has one). */
 mn_status mn_session_read(struct mn_session *session, const struct mn_options *options, int targets);
 
 void mn_session_close(struct mn_session *session);
 
-/* The number of optimizer steps of the whole run: --steps, or --epochs over the rows there are. */
-int64_t mn_session_horizon(const struct mn_session *session);
+/* The number of optimizer steps of the whole run: --steps, or --epochs over the rows there are. MN_USAGE:
+ * more than can be counted. */
+mn_status mn_session_horizon(const struct mn_session *session, int64_t *horizon);
+
+/* Writes --checkpoint. */
+mn_status mn_session_save(const struct mn_session *session, const struct mn_progress *progress);
 
 /* Says on stderr what device, data and checkpoint a training session took, and under --verbose its plan;
  * nothing under --quiet. Called once nothing can be wrong with the input any more, so that an error is the

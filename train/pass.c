@@ -1,0 +1,127 @@
+/* Recording passes over a model, loading batches, and finding values that are not finite. */
+#include "train/pass.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "layers/loss.h"
+
+/* Records layers 0 … count − 1, from x to y. */
+static mn_status record_layers(struct mn_pass *pass, int count) {
+  pass->y = pass->x;
+  for (int i = 0; i < count; i++) {
+    const struct mn_layer *layer = &pass->model->layers[i];
+    MN_TRY(layer->kind->record(pass->tape, &pass->y, pass->y, layer));
+    snprintf(pass->y->name, sizeof pass->y->name, "the output of %s", layer->name);
+  }
+  return MN_OK;
+}
+
+static mn_status record(struct mn_pass *pass, enum mn_pass_kind kind, double scale, int input_gradient) {
+  const struct mn_model *m = pass->model;
+  const struct mn_model_config *c = &m->config;
+  const struct mn_layer *last = &m->layers[m->depth - 1];
+  struct mn_tape *tape = pass->tape;
+  int has_loss = kind == MN_PASS_EVALUATE || kind == MN_PASS_TRAIN || kind == MN_PASS_EXPLAIN;
+  int mse = has_loss && c->loss == MN_LOSS_MSE, cross_entropy = has_loss && c->loss == MN_LOSS_CROSS_ENTROPY;
+  int fused = mse && kind == MN_PASS_TRAIN && last->kind->record_mse && last->plan == MN_PLAN_BLOCK;
+  MN_TRY(mn_tape_input(tape, &pass->x, "the input", pass->rows, c->inputs));
+  pass->x->needs_gradient = input_gradient;
+  if (mse) MN_TRY(mn_tape_input(tape, &pass->target, "the target", pass->rows, mn_model_outputs(c)));
+  if (cross_entropy) MN_TRY(mn_tape_device(tape, (void **)&pass->labels, pass->rows, sizeof(int32_t)));
+  MN_TRY(record_layers(pass, m->depth - fused));
+  if (kind == MN_PASS_FORWARD) pass->y->operand = 1;
+  if (kind == MN_PASS_EXPLAIN)
+    for (struct mn_node *node = tape->first; node; node = node->next) node->output->keep = 1;
+  if (fused) {
+    MN_TRY(last->kind->record_mse(tape, pass->y, last, pass->target, scale));
+    pass->y = NULL;
+  } else if (mse) {
+    MN_TRY(mn_mse_record(tape, pass->y, pass->target, scale));
+  } else if (cross_entropy) {
+    MN_TRY(mn_cross_entropy_record(tape, pass->y, pass->labels, scale));
+  }
+  return mn_tape_finish(tape);
+}
+
+mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind, int64_t rows,
+                       double scale, int input_gradient) {
+  *out = NULL;
+  if (rows < 1) return mn_fail(MN_USAGE, "a batch of %ld rows: at least 1 is needed", (long)rows);
+  struct mn_pass *pass = calloc(1, sizeof *pass);
+  if (!pass) return mn_fail(MN_NO_MEMORY, "no memory for a pass");
+  pass->model = model;
+  pass->rows = rows;
+  mn_status status =
+      mn_tape_open(&pass->tape, model->context, kind == MN_PASS_TRAIN || kind == MN_PASS_SEEDED);
+  if (status == MN_OK) status = record(pass, kind, scale, input_gradient);
+  if (status != MN_OK) {
+    mn_pass_close(pass);
+    return status;
+  }
+  *out = pass;
+  return MN_OK;
+}
+
+void mn_pass_close(struct mn_pass *pass) {
+  if (!pass) return;
+  mn_tape_close(pass->tape);
+  free(pass);
+}
+
+mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y) {
+  struct mn_context *context = pass->model->context;
+  const struct mn_kernels *k = context->kernels;
+  size_t real = context->device->real;
+  MN_TRY(k->upload(context->device, pass->x->value.real, x, (size_t)mn_tensor_count(pass->x) * real));
+  pass->x->value.stale = 1;
+  MN_TRY(mn_operand_prepare(context, &pass->x->value));
+  if (y && pass->target)
+    return k->upload(context->device, pass->target->value.real, y,
+                     (size_t)mn_tensor_count(pass->target) * real);
+  if (y && pass->labels)
+    return k->upload(context->device, pass->labels, y, (size_t)pass->rows * sizeof(int32_t));
+  return MN_OK;
+}
+
+/* The first row of a tensor that holds a value that is not finite, or −1. */
+static mn_status find_nonfinite(struct mn_context *context, const struct mn_tensor *tensor, int64_t *row) {
+  int64_t count = mn_tensor_count(tensor);
+  double *values = malloc((size_t)count * sizeof *values);
+  if (!values) return mn_fail(MN_NO_MEMORY, "no memory to look at %s", tensor->name);
+  mn_status status = mn_tensor_read(context, tensor, values);
+  *row = -1;
+  for (int64_t i = 0; i < count && status == MN_OK && *row < 0; i++)
+    if (!isfinite(values[i])) *row = i / tensor->value.cols;
+  free(values);
+  return status;
+}
+
+static mn_status explain(struct mn_pass *pass, const void *x, const void *y, char *text, size_t size) {
+  struct mn_model *m = pass->model;
+  int64_t row = -1;
+  for (int i = 0; i < m->count; i++) {
+    MN_TRY(find_nonfinite(m->context, m->parameters[i], &row));
+    if (row >= 0) return snprintf(text, size, "%s, row %ld", m->parameters[i]->name, (long)row), MN_OK;
+  }
+  MN_TRY(mn_pass_load(pass, x, y));
+  MN_TRY(mn_tape_forward(pass->tape));
+  for (struct mn_node *node = pass->tape->first; node && node->output; node = node->next) {
+    MN_TRY(find_nonfinite(m->context, node->output, &row));
+    if (row >= 0) return snprintf(text, size, "%s, row %ld", node->output->name, (long)row), MN_OK;
+  }
+  double loss;
+  MN_TRY(mn_tape_results(pass->tape, &loss, NULL));
+  snprintf(text, size, isfinite(loss) ? "a gradient" : "the loss");
+  return MN_OK;
+}
+
+mn_status mn_pass_explain(struct mn_model *model, int64_t rows, const void *x, const void *y, char *text,
+                          size_t size) {
+  struct mn_pass *pass;
+  MN_TRY(mn_pass_open(&pass, model, MN_PASS_EXPLAIN, rows, 1, 0));
+  mn_status status = explain(pass, x, y, text, size);
+  mn_pass_close(pass);
+  return status;
+}

@@ -1,0 +1,17 @@
+/* How far a training run has come: all that, beside parameters and momentum, makes a resumed run the same
+ * run. */
+#ifndef MN_TRAIN_PROGRESS_H
+#define MN_TRAIN_PROGRESS_H
+
+#include <stdint.h>
+
+struct mn_progress {
+  int64_t step;            /* optimizer steps done */
+  int64_t epoch, position; /* of the next sample: samples / rows, and the remainder */
+  int64_t samples;         /* seen */
+  int64_t rows;            /* of the training data, which the order of samples depends on */
+  uint64_t seed;           /* of the order of samples and the initial parameters */
+  double best;             /* best metric: accuracy, or −loss; −infinity before the first evaluation */
+};
+
+#endif
