@@ -16,7 +16,8 @@
 #else
 #define MN_C
 #endif
-#define MN_API MN_C __attribute__((visibility("default")))
+#define MN_EXPORT __attribute__((visibility("default")))
+#define MN_API MN_C MN_EXPORT
 
 typedef enum mn_status {
   MN_OK = 0,

@@ -1,54 +1,14 @@
 /* The tape: gradient sinks, buffers taken once, the same bytes every time, and what a value that is not
  * finite may and may not do. */
-#include "tests/check.h"
+#include "tests/training.h"
 
 #include <omp.h>
 
 #include "layers/add.h"
 #include "layers/block.h"
 #include "layers/loss.h"
-#include "train/optimizer.h"
-#include "train/pass.h"
 
 static const char *const precisions[] = {"fp64", "fp32", "bf16"};
-
-static struct mn_model *open_model(struct mn_context *context, int64_t head, enum mn_loss loss) {
-  struct mn_model_config config = {.inputs = 7,
-                                   .depth = 2,
-                                   .hidden = {12, 8},
-                                   .groups = 4,
-                                   .head = head,
-                                   .eps = 1e-3,
-                                   .slope = 0.1,
-                                   .loss = loss,
-                                   .plan = MN_PLAN_BLOCK};
-  struct mn_model *model;
-  MUST(mn_model_open(&model, context, &config));
-  for (int i = 0; i < model->count; i++) randomise(context, model->parameters[i], 20 + (uint64_t)i);
-  return model;
-}
-
-static void load(struct mn_pass *pass, uint64_t seed) {
-  struct mn_context *context = pass->model->context;
-  double *x = random_values(mn_tensor_count(pass->x), seed, 1);
-  MUST(mn_tensor_write(context, pass->x, x));
-  free(x);
-  if (pass->target) {
-    double *target = random_values(mn_tensor_count(pass->target), seed + 1, 1);
-    MUST(mn_tensor_write(context, pass->target, target));
-    free(target);
-  }
-  if (pass->labels) {
-    int32_t *labels = malloc((size_t)pass->rows * sizeof *labels);
-    uint64_t classes = (uint64_t)mn_model_outputs(&pass->model->config);
-    for (int64_t n = 0; n < pass->rows; n++)
-      labels[n] = (int32_t)(mn_random_word(seed, 2, (uint64_t)n) % classes);
-    MUST(
-        context->kernels->upload(context->device, pass->labels, labels, (size_t)pass->rows * sizeof *labels));
-    MUST(context->kernels->synchronize(context->device));
-    free(labels);
-  }
-}
 
 /* Store, add and update give what they say of one and the same gradient: twice the store is the add after two
  * passes, and the update moves by rate times it. */
@@ -139,55 +99,6 @@ static void sinks_are_handed_over(void **state) {
   mn_pass_close(pass);
   mn_model_close(model);
   mn_context_close(context);
-}
-
-/* How a training run is set up, over the paths that differ. */
-static const struct mn_sgd_config settings[] = {
-    {.accumulate = 1},
-    {.momentum = 0.9, .accumulate = 1},
-    {.momentum = 0.9, .weight_decay = 0.01, .nesterov = 1, .accumulate = 1},
-    {.momentum = 0.9, .clip = 0.1, .accumulate = 1},
-    {.momentum = 0.9, .nesterov = 1, .clip = 0.1, .accumulate = 2},
-};
-
-struct training {
-  struct mn_model *model;
-  struct mn_optimizer *optimizer;
-  struct mn_pass *pass;
-  int apart; /* forward and backward are called one by one, not as a step */
-};
-
-/* kind 0: mse on the last block; 1: mse on a head; 2: cross-entropy. */
-static struct training open_training(struct mn_context *context, struct mn_sgd_config config, int kind,
-                                     int64_t rows) {
-  struct training t = {
-      .model = open_model(context, kind ? 5 : 0, kind == 2 ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE)};
-  MUST(mn_optimizer_open(&t.optimizer, t.model, &config));
-  MUST(mn_pass_open(&t.pass, t.model, MN_PASS_TRAIN, rows, 1.0 / config.accumulate, 0));
-  return t;
-}
-
-static double step(struct training *t, uint64_t seed) {
-  double loss;
-  MUST(mn_optimizer_rate(t->optimizer, 0.05 / (double)(seed + 1)));
-  for (int k = 0; k < t->optimizer->config.accumulate; k++) {
-    load(t->pass, seed * 10 + (uint64_t)k);
-    if (t->apart) {
-      MUST(mn_tape_forward(t->pass->tape));
-      MUST(mn_tape_backward(t->pass->tape));
-    } else {
-      MUST(mn_tape_step(t->pass->tape));
-    }
-  }
-  MUST(mn_optimizer_step(t->optimizer, t->pass->tape));
-  MUST(mn_tape_results(t->pass->tape, &loss, NULL));
-  return loss;
-}
-
-static void close_training(struct training *t) {
-  mn_pass_close(t->pass);
-  mn_optimizer_close(t->optimizer);
-  mn_model_close(t->model);
 }
 
 static void steps_allocate_nothing(void **state) {
@@ -514,185 +425,6 @@ static void an_evaluation_cannot_stop_training(void **state) {
   mn_context_close(context);
 }
 
-enum { TIED = 6, TIED_ROWS = 5 };
-
-/* y = x·Wᵀ + b, twice, with the same parameters or with equal ones; both of [TIED, TIED]. Σ dy·y is the loss.
- */
-struct tied {
-  struct mn_tape *tape;
-  struct mn_tensor *x, *y, *weights[2], *biases[2];
-  int shared;
-};
-
-static struct tied open_tied(struct mn_context *context, int shared, enum mn_training how,
-                             const struct mn_sgd *sgd) {
-  struct tied t = {.shared = shared};
-  struct mn_tensor *h;
-  for (int i = 0; i < 2 - shared; i++) {
-    MUST(mn_tensor_parameter(context, &t.weights[i], "weight", 2, TIED, TIED));
-    MUST(mn_tensor_parameter(context, &t.biases[i], "bias", 1, 1, TIED));
-    randomise(context, t.weights[i], 1);
-    randomise(context, t.biases[i], 2);
-    MUST(mn_tensor_train(context, t.weights[i], how, sgd));
-    MUST(mn_tensor_train(context, t.biases[i], how, sgd));
-  }
-  if (shared) t.weights[1] = t.weights[0], t.biases[1] = t.biases[0];
-  MUST(mn_tape_open(&t.tape, context, 1));
-  MUST(mn_tape_input(t.tape, &t.x, "x", TIED_ROWS, TIED));
-  MUST(mn_linear_record(t.tape, &h, t.x, t.weights[0], t.biases[0]));
-  MUST(mn_linear_record(t.tape, &t.y, h, t.weights[1], t.biases[1]));
-  MUST(mn_tape_finish(t.tape));
-  randomise(context, t.x, 3);
-  return t;
-}
-
-static void run_tied(struct mn_context *context, struct tied *t, uint64_t seed) {
-  double *dy = random_values(TIED_ROWS * TIED, seed, 1);
-  MUST(mn_tape_forward(t->tape));
-  MUST(mn_context_write(context, t->y->gradient, dy, TIED_ROWS * TIED));
-  MUST(mn_tape_backward(t->tape));
-  free(dy);
-}
-
-static void close_tied(struct mn_context *context, struct tied *t) {
-  mn_tape_close(t->tape);
-  for (int i = 0; i < 2 - t->shared; i++) {
-    mn_tensor_free(context, t->weights[i]);
-    mn_tensor_free(context, t->biases[i]);
-  }
-}
-
-/* Moves the tied parameter by the sum of the gradients that two equal, untied ones have, and gives both the
- * new value: SGD with momentum, step by step. */
-static void follow(struct memory *m, struct mn_tensor *const pair[2], double *value, double *velocity,
-                   double momentum, double rate) {
-  int64_t count = mn_tensor_count(pair[0]);
-  double *first = read_reals(m, pair[0]->gradient, count), *second = read_reals(m, pair[1]->gradient, count);
-  for (int64_t i = 0; i < count; i++) {
-    velocity[i] = momentum * velocity[i] + first[i] + second[i];
-    value[i] -= rate * velocity[i];
-  }
-  for (int k = 0; k < 2; k++) MUST(mn_tensor_write(m->context, pair[k], value));
-  free(first), free(second);
-}
-
-/* A parameter that two nodes read is updated once, by the sum of its gradients, with momentum and without. */
-static void tied_weights_train(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp64");
-  double rate = 0.125;
-  static const double momenta[] = {0, 0.5};
-  for (size_t k = 0; k < COUNT(momenta); k++) {
-    struct memory m = {.context = context};
-    double *device_rate = take_bytes(&m, 1, sizeof rate), momentum = momenta[k];
-    MUST(context->kernels->upload(context->device, device_rate, &rate, sizeof rate));
-    struct mn_sgd sgd = {.rate = device_rate, .momentum = momentum};
-    struct tied tied = open_tied(context, 1, MN_TRAIN_UPDATE, &sgd);
-    struct tied free_pair = open_tied(context, 0, MN_TRAIN_STORE, NULL);
-    double *weight = random_values(TIED * TIED, 1, 1), *bias = random_values(TIED, 2, 1);
-    double *weight_velocity = zeros(TIED * TIED), *bias_velocity = zeros(TIED);
-    for (uint64_t i = 0; i < 3; i++) {
-      run_tied(context, &tied, 30 + i);
-      run_tied(context, &free_pair, 30 + i);
-      follow(&m, free_pair.weights, weight, weight_velocity, momentum, rate);
-      follow(&m, free_pair.biases, bias, bias_velocity, momentum, rate);
-      assert_reals(&m, "tied weight", tied.weights[0]->value.real, weight, TIED * TIED, 1e-13);
-      assert_reals(&m, "tied bias", tied.biases[0]->value.real, bias, TIED, 1e-13);
-    }
-    free(weight), free(bias), free(weight_velocity), free(bias_velocity);
-    close_tied(context, &tied);
-    close_tied(context, &free_pair);
-    release_all(&m);
-  }
-  mn_context_close(context);
-}
-
-/* What a plan with fewer ops saves is what the single operations say: mean and rstd of the block, from
- * outside. */
-static void the_block_saves_its_statistics(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp64");
-  struct mn_model *model = open_model(context, 0, MN_LOSS_MSE);
-  struct mn_pass *pass;
-  struct memory m = {.context = context};
-  MUST(mn_pass_open(&pass, model, MN_PASS_SEEDED, 3, 1, 0));
-  load(pass, 1);
-  MUST(mn_tape_forward(pass->tape));
-  const void *saved[3];
-  mn_block_saved(pass->y, pass->tape, &saved[0], &saved[1], &saved[2]);
-  double *z = read_reals(&m, saved[0], 3 * 8), mean[12], rstd[12];
-  for (int i = 0; i < 12; i++) {
-    mean[i] = (z[2 * i] + z[2 * i + 1]) / 2;
-    rstd[i] = 1 / sqrt((z[2 * i] - mean[i]) * (z[2 * i] - mean[i]) + 1e-3);
-  }
-  assert_reals(&m, "mean", saved[1], mean, 12, 1e-12);
-  assert_reals(&m, "rstd", saved[2], rstd, 12, 1e-12);
-  free(z);
-  mn_pass_close(pass);
-  mn_model_close(model);
-  mn_context_close(context);
-}
-
-/* Only a tape that trains saves them; y is the same bytes all the same. */
-static void passes_that_do_not_train_save_nothing(void **state) {
-  for (size_t p = 0; p < COUNT(precisions); p++) {
-    struct mn_context *context = open_or_skip(*state, precisions[p]);
-    struct mn_model *model = open_model(context, 0, MN_LOSS_MSE);
-    struct memory m = {.context = context};
-    double *y[2];
-    for (int trains = 0; trains < 2; trains++) {
-      struct mn_pass *pass;
-      const void *saved[3];
-      MUST(mn_pass_open(&pass, model, trains ? MN_PASS_SEEDED : MN_PASS_PREDICT, 37, 1, 0));
-      load(pass, 1);
-      MUST(mn_tape_forward(pass->tape));
-      mn_block_saved(pass->y, pass->tape, &saved[0], &saved[1], &saved[2]);
-      for (int i = 0; i < 3; i++) assert_int_equal(saved[i] != NULL, trains);
-      y[trains] = read_reals(&m, pass->y->value.real, mn_tensor_count(pass->y));
-      mn_pass_close(pass);
-    }
-    assert_memory_equal(y[0], y[1], 37 * 8 * sizeof(double));
-    free(y[0]);
-    free(y[1]);
-    mn_model_close(model);
-    mn_context_close(context);
-  }
-}
-
-/* Where GEMMs read another form than the real one, y comes in that form alone: the real one's values,
- * rounded.
- */
-static void forward_gives_what_a_gemm_reads(void **state) {
-  for (size_t p = 0; p < COUNT(precisions); p++) {
-    struct mn_context *context = open_or_skip(*state, precisions[p]);
-    struct mn_model *model = open_model(context, 0, MN_LOSS_MSE);
-    struct memory m = {.context = context};
-    struct mn_pass *forward, *predict;
-    MUST(mn_pass_open(&forward, model, MN_PASS_FORWARD, 37, 1, 0));
-    MUST(mn_pass_open(&predict, model, MN_PASS_PREDICT, 37, 1, 0));
-    load(forward, 1);
-    load(predict, 1);
-    MUST(mn_tape_forward(forward->tape));
-    MUST(mn_tape_forward(predict->tape));
-    struct mn_operand *given = &forward->y->value, *y = &predict->y->value;
-    size_t size = context->device->bf16, bytes = 37 * 8 * (size ? size : context->device->real);
-    assert_int_equal(given->real != NULL, size == 0);
-    assert_int_equal(given->bf16 != NULL, size != 0);
-    if (size) {
-      y->bf16 = take_bytes(&m, 37 * 8, size);
-      MUST(context->kernels->round(context->device, y));
-    }
-    char found[37 * 8 * 8], expected[sizeof found];
-    MUST(context->kernels->download(context->device, found, size ? given->bf16 : given->real, bytes));
-    MUST(context->kernels->download(context->device, expected, size ? y->bf16 : y->real, bytes));
-    assert_memory_equal(found, expected, bytes);
-    y->bf16 = NULL; /* m's, not the tape's */
-    release_all(&m);
-    mn_pass_close(forward);
-    mn_pass_close(predict);
-    mn_model_close(model);
-    mn_context_close(context);
-  }
-}
-
 #define BOTH(test) ON("cpu", test), ON("cuda", test)
 
 int main(void) {
@@ -709,10 +441,6 @@ int main(void) {
       BOTH(bias_gradients_cancel_in_each_group),
       BOTH(nonfinite_batches_change_nothing),
       BOTH(an_evaluation_cannot_stop_training),
-      BOTH(tied_weights_train),
-      BOTH(the_block_saves_its_statistics),
-      BOTH(passes_that_do_not_train_save_nothing),
-      BOTH(forward_gives_what_a_gemm_reads),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,102 @@
+/* What the passes over a model save and leave. */
+#include "tests/training.h"
+
+#include "layers/block.h"
+
+/* What a plan with fewer ops saves is what the single operations say: mean and rstd of the block, from
+ * outside. */
+static void the_block_saves_its_statistics(void **state) {
+  struct mn_context *context = open_or_skip(*state, "fp64");
+  struct mn_model *model = open_model(context, 0, MN_LOSS_MSE);
+  struct mn_pass *pass;
+  struct memory m = {.context = context};
+  MUST(mn_pass_open(&pass, model, MN_PASS_SEEDED, 3, 1, 0));
+  load(pass, 1);
+  MUST(mn_tape_forward(pass->tape));
+  const void *saved[3];
+  mn_block_saved(pass->y, pass->tape, &saved[0], &saved[1], &saved[2]);
+  double *z = read_reals(&m, saved[0], 3 * 8), mean[12], rstd[12];
+  for (int i = 0; i < 12; i++) {
+    mean[i] = (z[2 * i] + z[2 * i + 1]) / 2;
+    rstd[i] = 1 / sqrt((z[2 * i] - mean[i]) * (z[2 * i] - mean[i]) + 1e-3);
+  }
+  assert_reals(&m, "mean", saved[1], mean, 12, 1e-12);
+  assert_reals(&m, "rstd", saved[2], rstd, 12, 1e-12);
+  free(z);
+  mn_pass_close(pass);
+  mn_model_close(model);
+  mn_context_close(context);
+}
+
+/* Only a tape that trains saves them; y is the same bytes all the same. */
+static void passes_that_do_not_train_save_nothing(void **state) {
+  for (size_t p = 0; p < COUNT(precisions); p++) {
+    struct mn_context *context = open_or_skip(*state, precisions[p]);
+    struct mn_model *model = open_model(context, 0, MN_LOSS_MSE);
+    struct memory m = {.context = context};
+    double *y[2];
+    for (int trains = 0; trains < 2; trains++) {
+      struct mn_pass *pass;
+      const void *saved[3];
+      MUST(mn_pass_open(&pass, model, trains ? MN_PASS_SEEDED : MN_PASS_PREDICT, 37, 1, 0));
+      load(pass, 1);
+      MUST(mn_tape_forward(pass->tape));
+      mn_block_saved(pass->y, pass->tape, &saved[0], &saved[1], &saved[2]);
+      for (int i = 0; i < 3; i++) assert_int_equal(saved[i] != NULL, trains);
+      y[trains] = read_reals(&m, pass->y->value.real, mn_tensor_count(pass->y));
+      mn_pass_close(pass);
+    }
+    assert_memory_equal(y[0], y[1], 37 * 8 * sizeof(double));
+    free(y[0]);
+    free(y[1]);
+    mn_model_close(model);
+    mn_context_close(context);
+  }
+}
+
+/* Where GEMMs read another form than the real one, y comes in that form alone: the real one's values,
+ * rounded.
+ */
+static void forward_gives_what_a_gemm_reads(void **state) {
+  for (size_t p = 0; p < COUNT(precisions); p++) {
+    struct mn_context *context = open_or_skip(*state, precisions[p]);
+    struct mn_model *model = open_model(context, 0, MN_LOSS_MSE);
+    struct memory m = {.context = context};
+    struct mn_pass *forward, *predict;
+    MUST(mn_pass_open(&forward, model, MN_PASS_FORWARD, 37, 1, 0));
+    MUST(mn_pass_open(&predict, model, MN_PASS_PREDICT, 37, 1, 0));
+    load(forward, 1);
+    load(predict, 1);
+    MUST(mn_tape_forward(forward->tape));
+    MUST(mn_tape_forward(predict->tape));
+    struct mn_operand *given = &forward->y->value, *y = &predict->y->value;
+    size_t size = context->device->bf16, bytes = 37 * 8 * (size ? size : context->device->real);
+    assert_int_equal(given->real != NULL, size == 0);
+    assert_int_equal(given->bf16 != NULL, size != 0);
+    if (size) {
+      y->bf16 = take_bytes(&m, 37 * 8, size);
+      MUST(context->kernels->round(context->device, y));
+    }
+    char found[37 * 8 * 8], expected[sizeof found];
+    MUST(context->kernels->download(context->device, found, size ? given->bf16 : given->real, bytes));
+    MUST(context->kernels->download(context->device, expected, size ? y->bf16 : y->real, bytes));
+    assert_memory_equal(found, expected, bytes);
+    y->bf16 = NULL; /* m's, not the tape's */
+    release_all(&m);
+    mn_pass_close(forward);
+    mn_pass_close(predict);
+    mn_model_close(model);
+    mn_context_close(context);
+  }
+}
+
+#define BOTH(test) ON("cpu", test), ON("cuda", test)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      BOTH(the_block_saves_its_statistics),
+      BOTH(passes_that_do_not_train_save_nothing),
+      BOTH(forward_gives_what_a_gemm_reads),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,97 @@
+/* What the tests of tapes and passes share: a small model, random batches, and a training run. */
+#ifndef MN_TESTS_TRAINING_H
+#define MN_TESTS_TRAINING_H
+
+#include "tests/check.h"
+
+#include "train/optimizer.h"
+#include "train/pass.h"
+
+static inline struct mn_model *open_model(struct mn_context *context, int64_t head, enum mn_loss loss) {
+  struct mn_model_config config = {.inputs = 7,
+                                   .depth = 2,
+                                   .hidden = {12, 8},
+                                   .groups = 4,
+                                   .head = head,
+                                   .eps = 1e-3,
+                                   .slope = 0.1,
+                                   .loss = loss,
+                                   .plan = MN_PLAN_BLOCK};
+  struct mn_model *model;
+  MUST(mn_model_open(&model, context, &config));
+  for (int i = 0; i < model->count; i++) randomise(context, model->parameters[i], 20 + (uint64_t)i);
+  return model;
+}
+
+static inline void load(struct mn_pass *pass, uint64_t seed) {
+  struct mn_context *context = pass->model->context;
+  double *x = random_values(mn_tensor_count(pass->x), seed, 1);
+  MUST(mn_tensor_write(context, pass->x, x));
+  free(x);
+  if (pass->target) {
+    double *target = random_values(mn_tensor_count(pass->target), seed + 1, 1);
+    MUST(mn_tensor_write(context, pass->target, target));
+    free(target);
+  }
+  if (pass->labels) {
+    int32_t *labels = malloc((size_t)pass->rows * sizeof *labels);
+    uint64_t classes = (uint64_t)mn_model_outputs(&pass->model->config);
+    for (int64_t n = 0; n < pass->rows; n++)
+      labels[n] = (int32_t)(mn_random_word(seed, 2, (uint64_t)n) % classes);
+    MUST(
+        context->kernels->upload(context->device, pass->labels, labels, (size_t)pass->rows * sizeof *labels));
+    MUST(context->kernels->synchronize(context->device));
+    free(labels);
+  }
+}
+
+/* How a training run is set up, over the paths that differ. */
+static const struct mn_sgd_config settings[] __attribute__((unused)) = {
+    {.accumulate = 1},
+    {.momentum = 0.9, .accumulate = 1},
+    {.momentum = 0.9, .weight_decay = 0.01, .nesterov = 1, .accumulate = 1},
+    {.momentum = 0.9, .clip = 0.1, .accumulate = 1},
+    {.momentum = 0.9, .nesterov = 1, .clip = 0.1, .accumulate = 2},
+};
+
+struct training {
+  struct mn_model *model;
+  struct mn_optimizer *optimizer;
+  struct mn_pass *pass;
+  int apart; /* forward and backward are called one by one, not as a step */
+};
+
+/* kind 0: mse on the last block; 1: mse on a head; 2: cross-entropy. */
+static inline struct training open_training(struct mn_context *context, struct mn_sgd_config config, int kind,
+                                            int64_t rows) {
+  struct training t = {
+      .model = open_model(context, kind ? 5 : 0, kind == 2 ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE)};
+  MUST(mn_optimizer_open(&t.optimizer, t.model, &config));
+  MUST(mn_pass_open(&t.pass, t.model, MN_PASS_TRAIN, rows, 1.0 / config.accumulate, 0));
+  return t;
+}
+
+static inline double step(struct training *t, uint64_t seed) {
+  double loss;
+  MUST(mn_optimizer_rate(t->optimizer, 0.05 / (double)(seed + 1)));
+  for (int k = 0; k < t->optimizer->config.accumulate; k++) {
+    load(t->pass, seed * 10 + (uint64_t)k);
+    if (t->apart) {
+      MUST(mn_tape_forward(t->pass->tape));
+      MUST(mn_tape_backward(t->pass->tape));
+    } else {
+      MUST(mn_tape_step(t->pass->tape));
+    }
+  }
+  MUST(mn_optimizer_step(t->optimizer, t->pass->tape));
+  MUST(mn_tape_results(t->pass->tape, &loss, NULL));
+  return loss;
+}
+
+static inline void close_training(struct training *t) {
+  mn_pass_close(t->pass);
+  mn_optimizer_close(t->optimizer);
+  mn_model_close(t->model);
+}
+
+#endif
