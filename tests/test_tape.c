@@ -8,8 +8,6 @@
 #include "layers/block.h"
 #include "layers/loss.h"
 
-static const char *const precisions[] = {"fp64", "fp32", "bf16"};
-
 /* Store, add and update give what they say of one and the same gradient: twice the store is the add after two
  * passes, and the update moves by rate times it. */
 static void sinks_do_what_they_say(void **state) {

@@ -7,6 +7,8 @@
 #include "train/optimizer.h"
 #include "train/pass.h"
 
+static const char *const precisions[] __attribute__((unused)) = {"fp64", "fp32", "bf16"};
+
 static inline struct mn_model *open_model(struct mn_context *context, int64_t head, enum mn_loss loss) {
   struct mn_model_config config = {.inputs = 7,
                                    .depth = 2,

@@ -1,0 +1,177 @@
+/* A whole run by the library alone, as a C program has it: a dataset opened, training with a schedule, a
+ * checkpoint saved and resumed, evaluation, prediction. Nothing of the command is included. */
+#include "train/minnow.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MUST(call)                                                                                           \
+  do {                                                                                                       \
+    mn_status must_status_ = (call);                                                                         \
+    if (must_status_ != MN_OK) fail_msg("%s: %d, %s", #call, must_status_, mn_message());                    \
+  } while (0)
+
+enum { BATCH = 32, HALF = 12, STEPS = 24 };
+static const char data[] = "data/digits.h5";
+
+struct run {
+  struct mn_context *context;
+  struct mn_dataset *train, *test;
+  struct mn_model *model;
+  struct mn_optimizer *optimizer;
+  struct mn_trainer *trainer;
+};
+
+/* A new run, or one resumed from the checkpoint `from`. */
+static struct run open_run(const char *device, const char *from) {
+  struct run r = {0};
+  struct mn_checkpoint *checkpoint = NULL;
+  struct mn_progress progress;
+  struct mn_sgd_config sgd = {.momentum = 0.9, .nesterov = 1, .clip = 5, .accumulate = 2};
+  struct mn_schedule schedule = {.kind = MN_SCHEDULE_COSINE, .rate = 0.1, .horizon = STEPS, .warmup = 3};
+  mn_status opened = mn_context_open(&r.context, device, "fp32");
+  if (opened == MN_NO_DEVICE) skip();
+  MUST(opened);
+  MUST(mn_dataset_open(&r.train, data, MN_PART_TRAIN, NULL, NULL, 1));
+  MUST(mn_dataset_open(&r.test, data, MN_PART_TEST, NULL, NULL, 1));
+  struct mn_model_config config = {.inputs = r.train->inputs,
+                                   .depth = 2,
+                                   .hidden = {32, 16},
+                                   .groups = 4,
+                                   .head = r.train->outputs,
+                                   .eps = 1e-5,
+                                   .slope = 0.01,
+                                   .loss = MN_LOSS_CROSS_ENTROPY,
+                                   .plan = MN_PLAN_BLOCK};
+  if (from) {
+    MUST(mn_checkpoint_load(&checkpoint, from));
+    MUST(mn_snapshot_config(checkpoint, &config));
+  }
+  MUST(mn_model_open(&r.model, r.context, &config));
+  MUST(mn_optimizer_open(&r.optimizer, r.model, &sgd));
+  MUST(from ? mn_snapshot_restore(checkpoint, r.model, r.optimizer, &progress)
+            : mn_model_initialise(r.model, 7));
+  MUST(mn_trainer_open(&r.trainer, r.model, r.optimizer, r.train, &schedule, BATCH, 7,
+                       from ? &progress : NULL));
+  mn_checkpoint_free(checkpoint);
+  return r;
+}
+
+static void close_run(struct run *r) {
+  mn_trainer_close(r->trainer);
+  mn_optimizer_close(r->optimizer);
+  mn_model_close(r->model);
+  mn_dataset_close(r->train);
+  mn_dataset_close(r->test);
+  mn_context_close(r->context);
+}
+
+static void train_to(struct run *r, int64_t step) {
+  while (r->trainer->progress.step < step) MUST(mn_trainer_step(r->trainer));
+}
+
+static void assert_same_parameters(const struct run *a, const struct run *b) {
+  for (int i = 0; i < a->model->count; i++) {
+    const struct mn_tensor *pair[] = {a->model->parameters[i], b->model->parameters[i]};
+    size_t size = (size_t)mn_tensor_count(pair[0]) * sizeof(double);
+    double *values[2];
+    for (int k = 0; k < 2; k++) {
+      values[k] = malloc(size);
+      assert_non_null(values[k]);
+      MUST(mn_tensor_read(k ? b->context : a->context, pair[k], values[k]));
+    }
+    assert_memory_equal(values[0], values[1], size);
+    free(values[0]), free(values[1]);
+  }
+}
+
+static double accuracy_of(const struct run *r) {
+  struct mn_evaluator *evaluator;
+  double loss, accuracy;
+  MUST(mn_evaluator_open(&evaluator, r->model, r->test, MN_PASS_EVALUATE, 100));
+  MUST(mn_evaluate(evaluator, &loss, &accuracy));
+  mn_evaluator_close(evaluator);
+  assert_true(isfinite(loss));
+  return accuracy;
+}
+
+/* Counts rows, and how many have a value other than 0. */
+struct seen {
+  int64_t rows, outputs;
+};
+
+static mn_status see(void *to, const void *y, int64_t first, int64_t count) {
+  struct seen *seen = to;
+  assert_int_equal(first, seen->rows);
+  for (int64_t i = 0; i < count * seen->outputs; i++) assert_true(isfinite(((const float *)y)[i]));
+  seen->rows += count;
+  return MN_OK;
+}
+
+/* Saved half way and resumed, a run ends in the same bytes; and what it learned can be evaluated and used. */
+static void a_program_trains_saves_and_resumes(void **state) {
+  char folder[] = "/tmp/minnow-XXXXXX", path[64];
+  struct run whole = open_run(*state, NULL);
+  assert_non_null(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/run.h5", folder);
+  double before = accuracy_of(&whole);
+  train_to(&whole, HALF);
+  MUST(mn_snapshot_save(path, 1, whole.model, whole.optimizer, &whole.trainer->progress, NULL, 0));
+  train_to(&whole, STEPS);
+  struct run resumed = open_run(*state, path);
+  assert_int_equal(resumed.trainer->progress.step, HALF);
+  assert_int_equal(resumed.trainer->progress.samples, HALF * 2 * BATCH);
+  train_to(&resumed, STEPS);
+  assert_same_parameters(&whole, &resumed);
+  assert_true(accuracy_of(&resumed) > before + 0.3);
+  struct mn_evaluator *predictor;
+  struct seen seen = {.outputs = whole.train->outputs};
+  MUST(mn_evaluator_open(&predictor, resumed.model, resumed.test, MN_PASS_PREDICT, 100));
+  MUST(mn_evaluator_predict(predictor, see, &seen));
+  assert_int_equal(seen.rows, resumed.test->rows);
+  mn_evaluator_close(predictor);
+  close_run(&resumed);
+  close_run(&whole);
+  assert_int_equal(unlink(path), 0);
+  assert_int_equal(rmdir(folder), 0);
+}
+
+/* The sizes that a program asks for are checked where they are used, in words that name no option. */
+static void what_cannot_be_is_refused(void **state) {
+  struct run r = open_run(*state, NULL);
+  struct mn_trainer *trainer;
+  struct mn_schedule endless = {.kind = MN_SCHEDULE_CONSTANT, .rate = 0.1, .horizon = INT64_MAX / 4};
+  assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, r.train, &endless, BATCH, 0, NULL),
+                   MN_USAGE);
+  assert_null(trainer);
+  struct mn_progress other = {.rows = r.train->rows - 1};
+  endless.horizon = 5;
+  assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, r.train, &endless, BATCH, 0, &other),
+                   MN_BAD_DATA);
+  assert_int_equal(
+      mn_trainer_open(&trainer, r.model, r.optimizer, r.train, &endless, r.train->rows + 1, 0, NULL),
+      MN_USAGE);
+  assert_null(strstr(mn_message(), "--"));
+  assert_int_equal(mn_block_check_groups(128, 7), MN_USAGE);
+  assert_non_null(strstr(mn_message(), "1, 2, 4, 8, 16, 32, 64, 128 do"));
+  /* 240 divisors do not fit a line; those named are divisors, and nothing says that they are all. */
+  assert_int_equal(mn_block_check_groups(720720, 17), MN_USAGE);
+  assert_non_null(strstr(mn_message(), "16 and 18 are the nearest"));
+  close_run(&r);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      {"a_program_trains_saves_and_resumes, cpu", a_program_trains_saves_and_resumes, NULL, NULL, "cpu"},
+      {"a_program_trains_saves_and_resumes, cuda", a_program_trains_saves_and_resumes, NULL, NULL, "cuda"},
+      {"what_cannot_be_is_refused", what_cannot_be_is_refused, NULL, NULL, "cpu"},
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
