@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <hdf5.h>
 
 #include "engine/context.h"
 
@@ -236,6 +237,65 @@ static void predictions_are_those_that_eval_counts(void **state) {
   assert_int_equal(run("$MINNOW info $DIR/out.h5 >$DIR/info && grep -q label $DIR/info"), 0);
 }
 
+/* A checkpoint is evaluated in the precision that it was trained in, unless another is named. */
+static void eval_takes_the_precision_of_training(void **state) {
+  (void)state;
+  run("rm -f $DIR/*");
+  assert_int_equal(run("$MINNOW train --device cpu --data data/digits.h5 --hidden 64 --groups 8 --epochs 2 "
+                       "--precision bf16 --checkpoint $DIR/run.h5 --quiet --json >$DIR/train"),
+                   0);
+  const char *const named[] = {"", "--precision bf16", "--precision fp32"};
+  double loss[3], trained = read_number("train", "\"test_loss\":");
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(run("$MINNOW eval --device cpu --checkpoint $DIR/run.h5 --data data/digits.h5 --quiet "
+                         "--json %s >$DIR/eval",
+                         named[i]),
+                     0);
+    loss[i] = read_number("eval", "\"loss\":");
+  }
+  assert_true(loss[0] == trained && loss[0] == loss[1] && loss[0] != loss[2]);
+}
+
+/* Rows as many and as wide as the digits, with numbers for targets in place of classes. */
+static void write_numbers(const char *name) {
+  char path[128];
+  static const float values[1437 * 64];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  for (int i = 0; i < 2; i++) {
+    hid_t space = H5Screate_simple(2, (hsize_t[]){1437, i ? 10 : 64}, NULL);
+    hid_t set = H5Dcreate2(file, i ? "y" : "x", H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
+    assert_true(H5Dclose(set) >= 0 && H5Sclose(space) >= 0);
+  }
+  assert_true(H5Fclose(file) >= 0);
+}
+
+/* The loss is part of what is resumed: targets of another kind do not change it, they are refused. */
+static void resuming_refuses_targets_of_another_kind(void **state) {
+  (void)state;
+  run("rm -f $DIR/*");
+  write_numbers("numbers.h5");
+  assert_int_equal(
+      run("$MINNOW train --device cpu --data data/digits.h5 --hidden 8 --groups 2 --steps 20 "
+          "--stop-at 10 --checkpoint $DIR/run.h5 --quiet >/dev/null && cp $DIR/run.h5 $DIR/before.h5"),
+      0);
+  assert_int_equal(run("$MINNOW train --device cpu --checkpoint $DIR/run.h5 --resume --data $DIR/numbers.h5 "
+                       "--quiet >/dev/null 2>$DIR/err"),
+                   65);
+  assert_int_equal(run("grep -q 'gives 10 classes, but .* has 10 numbers' $DIR/err"), 0);
+  assert_int_equal(run("cmp -s $DIR/run.h5 $DIR/before.h5"), 0);
+}
+
+/* A horizon that cannot be counted is refused, not cut to nothing with exit code 0. */
+static void an_uncountable_horizon_is_refused(void **state) {
+  (void)state;
+  assert_int_equal(run("$MINNOW train --device cpu --synthetic 1099511627776 --in 1 --hidden 1 --groups 1 "
+                       "--batch 1 --epochs 1099511627776 --quiet >/dev/null 2>$DIR/err"),
+                   64);
+  assert_int_equal(run("grep -q -e '--epochs 1099511627776' $DIR/err"), 0);
+}
+
 static int make_folder(void **state) {
   (void)state;
   const char *base = getenv("TMPDIR");
@@ -261,6 +321,9 @@ int main(void) {
       cmocka_unit_test(divergence_is_named_and_leaves_the_checkpoint),
       cmocka_unit_test(synthetic_training_nears_the_floor),
       cmocka_unit_test(predictions_are_those_that_eval_counts),
+      cmocka_unit_test(eval_takes_the_precision_of_training),
+      cmocka_unit_test(resuming_refuses_targets_of_another_kind),
+      cmocka_unit_test(an_uncountable_horizon_is_refused),
   };
   return cmocka_run_group_tests_name("training", tests, make_folder, remove_folder);
 }
