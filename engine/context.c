@@ -33,7 +33,7 @@ static int cuda_ordinal(const char *device) {
 
 static mn_status open_stream(struct mn_device **out, const char *device, enum mn_precision precision) {
   if (strcmp(device, "auto") == 0) {
-    /* Only where there is none that could: a GPU that fails is an error, not a reason to be slow. */
+    /* The CPU only where there is no GPU to use: a GPU that fails is an error. */
     mn_status status = mn_device_open(out, MN_DEVICE_CUDA, 0, precision);
     return status == MN_NO_DEVICE ? mn_device_open(out, MN_DEVICE_CPU, 0, precision) : status;
   }
@@ -100,7 +100,8 @@ mn_status mn_context_write(struct mn_context *context, void *to, const double *f
 mn_status mn_context_read(struct mn_context *context, double *to, const void *from, int64_t count) {
   size_t bytes = (size_t)count * context->device->real;
   MN_TRY(context->kernels->download(context->device, to, from, bytes));
-  if (context->device->real == sizeof(float)) /* widened in place, from the end */
+  if (context->device->real ==
+      sizeof(float)) /* widened in place, from the end, so that no float is overwritten before it is read */
     for (int64_t i = count - 1; i >= 0; i--) {
       float narrow;
       memcpy(&narrow, (const char *)to + (size_t)i * sizeof narrow, sizeof narrow);

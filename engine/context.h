@@ -1,5 +1,5 @@
-/* The context: which device, which precision, and the memory taken there. Everything above the kernels starts
- * from one; nothing global names a device. One thread at a time. */
+/* The context: a device, a precision, and a count of the memory allocated there. Everything above the kernels
+ * takes one; no global state names a device. A context is used by one thread at a time. */
 #ifndef MN_ENGINE_CONTEXT_H
 #define MN_ENGINE_CONTEXT_H
 
@@ -10,8 +10,8 @@ struct mn_context {
   const struct mn_kernels *kernels; /* device->kernels */
   enum mn_precision precision;
   char name[128];      /* the device's, e.g. "NVIDIA H200" */
-  int64_t allocations; /* buffers taken so far: does not move once training runs */
-  size_t bytes;        /* held now, on the device */
+  int64_t allocations; /* made so far: constant once training runs */
+  size_t bytes;        /* allocated now, on the device */
 };
 
 /* device: "cpu", "cuda", "cuda:1" or "auto", which takes the GPU when one is there, else the CPU. precision:

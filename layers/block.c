@@ -45,9 +45,9 @@ static mn_status sum_columns(struct mn_tape *tape, struct mn_node *node) {
   return status != MN_OK ? status : joined;
 }
 
-/* By now dz and the partial column sums stand: the epilogue of whoever computed dy left them, or receive
- * does. No parameter is updated before dx stands, which needs W, and which may find values that are not
- * finite: then none is. */
+/* dz and the partial column sums were written by the epilogue of the GEMM that computed dy, or are written by
+ * mn_tape_receive. dx is computed before dW, whose epilogue updates W: dx reads the old W, and a value in dx
+ * that is not finite must stop that update. */
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_kernels *k = tape->context->kernels;
   struct mn_device *device = tape->context->device;
@@ -65,9 +65,9 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   return sum_columns(tape, node);
 }
 
-/* The buffers stand now. dz goes where it is read next: to the GEMMs in their form, in place over dy (over
- * the product, if a loss is fused and no dy ever stored); without a GEMM, straight to where the input's
- * gradient is collected. */
+/* Chooses where dz goes, once the buffers are allocated. With a GEMM: in the form that it reads; a real dz
+ * overwrites dy, or, where a loss is fused and dy is never stored, the product. Without a GEMM dz is the
+ * input's gradient and goes straight into its buffer. */
 static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
   struct mn_block *b = &saved->block;
@@ -87,8 +87,8 @@ static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
 
 static const struct mn_operation operation = {"block", bind, forward, backward};
 
-/* A later backward reads z, mean and rstd, so a tape that trains saves them. A fused loss goes back in the
- * same pass and needs none of them; nor does a stage that neither normalises nor activates need z. */
+/* Allocates what the forward saves: z, mean and rstd where a later backward reads them. A fused loss runs its
+ * backward in the same epilogue and saves nothing. */
 static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
   struct mn_block *b = &saved->block;
@@ -112,7 +112,7 @@ static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
   return mn_tape_device(tape, &b->sums, 3 * chunks * b->channels, real);
 }
 
-/* Records the node whose inputs and block's ops, groups, eps, slope and scale are given. */
+/* Records a node with these inputs, and of `block` the ops, groups, eps, slope and scale. */
 static mn_status record(struct mn_tape *tape, struct mn_tensor **y, struct mn_node node,
                         struct mn_block block) {
   struct saved *saved;
@@ -165,8 +165,7 @@ mn_status mn_leaky_relu_record(struct mn_tape *tape, struct mn_tensor **y, struc
                 (struct mn_block){.ops = MN_OP_ACTIVATE, .groups = 1, .slope = slope});
 }
 
-/* The first operation of a plan has the GEMM, and the later ones work on its output; each takes the vectors
- * of its ops. */
+/* Records one node of a plan: the one with the bias has the GEMM; each reads the parameters of its ops. */
 static mn_status record_ops(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
                             const struct mn_layer *l, unsigned ops, struct mn_tensor *target, double scale) {
   struct mn_node node = {.inputs = {[X] = x, [TARGET] = target}};

@@ -1,5 +1,5 @@
 /* The fused block, y = a + a with a = leaky_relu(group_norm(x·Wᵀ + b)), and the single operations that it is
- * made of. All are one operation on the tape with more or fewer ops (enum mn_block_op), so that every fusion
+ * made of. All are one operation on the tape, with more or fewer ops (enum mn_block_op), so that every fusion
  * plan runs the same kernel.
  *
  * x [N, I], weight [C, I], bias [C], gamma [C], beta [C], y [N, C]; statistics per row and group, as

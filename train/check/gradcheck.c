@@ -15,7 +15,8 @@
 enum { LEVELS = 8, TENSORS = MN_MODEL_PARAMETERS + 1 };
 static const double first_step = 1e-3;
 
-/* What one forward shows: the loss, and everything that says on which side of its kink each v is. */
+/* The results of one forward: the loss, and the values whose signs tell on which side of its kink each v is.
+ */
 struct view {
   double loss;
   double *y;       /* [N, K]; without a loss only, else NULL */
@@ -378,7 +379,8 @@ mn_status mn_gradcheck(FILE *out, struct mn_context *context, const struct mn_gr
                        int as_json) {
   MN_REQUIRE(context->precision == MN_FP64);
   if (!(config->model.slope >= 0))
-    return mn_fail(MN_USAGE, "--slope %g: kinks show in the sign of y, so gradcheck needs 0 or more",
+    return mn_fail(MN_USAGE,
+                   "a slope of %g: kinks show in the sign of y, so a gradient check needs 0 or more",
                    config->model.slope);
   struct mn_json json;
   struct check c = {.out = out, .json = as_json ? &json : NULL, .config = config, .context = context};
