@@ -71,13 +71,13 @@ static double z_size(const struct mn_layer *layer, const struct mn_parameter *p)
 
 /* Weights that keep z's size, gamma on both sides of 0. */
 static mn_status randomise(struct check *c) {
-  int place = 0;
+  int sequence = 0;
   for (const struct mn_layer *layer = c->model->layers; layer < c->model->layers + c->model->depth; layer++)
     for (int i = 0; i < layer->kind->parameters; i++) {
       struct mn_parameter p = layer->kind->parameter(layer, i);
       double *values, bound = (p.rank == 2 ? sqrt(3 / (double)p.cols) : 1) * z_size(layer, &p);
       MN_TRY(take(&values, p.rows * p.cols));
-      draw(values, p.rows * p.cols, c->config->seed, place++, bound);
+      draw(values, p.rows * p.cols, c->config->seed, sequence++, bound);
       mn_status status = mn_tensor_write(c->context, layer->parameters[i], values);
       free(values);
       MN_TRY(status);
@@ -204,17 +204,17 @@ static double rms(const double *values, int64_t count) {
 }
 
 /* An element of the tensor being differenced, on the device. */
-struct place {
+struct element {
   char *address;
   double value, size; /* size: rms of the tensor's values */
 };
 
-static mn_status look_from(struct check *c, const struct place *p, double value, struct view *view) {
+static mn_status look_from(struct check *c, const struct element *p, double value, struct view *view) {
   MN_TRY(c->context->kernels->upload(c->context->device, p->address, &value, sizeof value));
   return look(c, view); /* waits, so `value` may go */
 }
 
-static mn_status slope_at(struct check *c, const struct place *p, double h, double *slope, int *kink) {
+static mn_status slope_at(struct check *c, const struct element *p, double h, double *slope, int *kink) {
   volatile double ahead = p->value + h, behind = p->value - h;
   MN_TRY(look_from(c, p, ahead, &c->ahead));
   MN_TRY(look_from(c, p, behind, &c->behind));
@@ -241,7 +241,7 @@ static void extrapolate(double table[LEVELS], int rows, double slope, double *be
 
 /* The derivative at `p` by differences, good to `enough`·max(scale, |itself|); *kink: a v changes sign within
  * every h tried. */
-static mn_status differentiate(struct check *c, const struct place *p, double scale, double enough,
+static mn_status differentiate(struct check *c, const struct element *p, double scale, double enough,
                                double *out, int *kink) {
   double table[LEVELS] = {0}, error = INFINITY, h = first_step * fmax(p->size, fabs(p->value));
   int rows = 0;
@@ -280,7 +280,7 @@ static mn_status compare(struct check *c, int which, struct result *r) {
   double scale = rms(analytic, r->elements), *values;
   MN_TRY(take(&values, r->elements));
   mn_status status = mn_tensor_read(c->context, t, values);
-  struct place p = {.size = rms(values, r->elements)};
+  struct element p = {.size = rms(values, r->elements)};
   for (int64_t i = 0; i < r->elements && status == MN_OK; i++) {
     p.address = (char *)t->value.real + (size_t)i * sizeof(double), p.value = values[i];
     double a = analytic[i], n = 0;
