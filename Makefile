@@ -18,17 +18,21 @@ VERSION := 0.1.0
 Q       := $(if $(filter 1,$(VERBOSE)),,@)
 say      = $(if $(filter 1,$(VERBOSE)),,@echo "  $(1)	$(patsubst $(BUILD)/%,%,$(2))";)
 
+# `make packages` compiles and links a line against each library with these same flags.
 HDF5_CFLAGS := $(shell pkg-config --cflags hdf5-serial 2>/dev/null || pkg-config --cflags hdf5 2>/dev/null)
 HDF5_LIBS   := $(shell pkg-config --libs hdf5-serial 2>/dev/null || pkg-config --libs hdf5 2>/dev/null || echo -lhdf5)
 BLAS_CFLAGS := $(shell pkg-config --cflags openblas 2>/dev/null)
 BLAS_LIBS   := $(shell pkg-config --libs openblas 2>/dev/null || echo -lopenblas)
+JSON_CFLAGS := $(shell pkg-config --cflags jansson 2>/dev/null)
+JSON_LIBS   := $(shell pkg-config --libs jansson 2>/dev/null || echo -ljansson)
+CMOCKA_LIBS := -lcmocka
 
 OPTIMIZE := $(if $(filter 1,$(DEBUG)),-O0 -g3,-O3 -g)
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(if $(filter 1,$(WERROR)),-Werror)
 HARDEN   := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all)
-override CFLAGS += -std=c11 -D_GNU_SOURCE -DMN_VERSION='"$(VERSION)"' -I. $(OPTIMIZE) $(WARN) $(HARDEN) -fPIC -fopenmp -ffp-contract=off -fno-math-errno -fno-trapping-math \
-            $(HDF5_CFLAGS) $(BLAS_CFLAGS) $(if $(filter 1,$(CUDA)),-DMN_CUDA)
-override LDLIBS += $(HDF5_LIBS) $(BLAS_LIBS) -lpthread -lm
+override CFLAGS += -std=c11 -D_GNU_SOURCE -DMN_VERSION='"$(VERSION)"' -I. $(OPTIMIZE) $(WARN) $(HARDEN) -fPIC -fvisibility=hidden -fopenmp -ffp-contract=off -fno-math-errno \
+            -fno-trapping-math $(HDF5_CFLAGS) $(BLAS_CFLAGS) $(JSON_CFLAGS) $(if $(filter 1,$(CUDA)),-DMN_CUDA)
+override LDLIBS += $(HDF5_LIBS) $(BLAS_LIBS) $(JSON_LIBS) -lpthread -lm
 override LDFLAGS += $(HARDEN) -fopenmp
 
 comma := ,
@@ -39,7 +43,7 @@ ARCHS     := $(filter-out ptx,$(CUDA_ARCH))
 PTX       := $(if $(filter ptx,$(CUDA_ARCH)),$(lastword $(ARCHS)))
 GENCODE   := $(foreach a,$(ARCHS),-gencode=arch=compute_$(a),code=sm_$(a)) \
              $(foreach a,$(PTX),-gencode=arch=compute_$(a),code=compute_$(a))
-override NVFLAGS += -std=c++17 -O3 -lineinfo -I. -ccbin g++ -DMN_CUDA -Xcompiler -fPIC,-Wall \
+override NVFLAGS += -std=c++17 -O3 -lineinfo -I. -ccbin g++ -DMN_CUDA -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
              $(if $(filter 1,$(WERROR)),-Werror all-warnings)
 override LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static -lstdc++ -ldl -lrt
 endif
@@ -71,7 +75,7 @@ $(BUILD)/minnow: $(BUILD)/$(MAIN:.c=.o) $(BUILD)/libminnow.a
 $(BUILD)/libminnow.a: $(OBJECTS)
 	$(call say,AR,$@)rm -f $@ && ar rcs $@ $^
 $(BUILD)/libminnow.so: $(OBJECTS)
-	$(call say,LD,$@)$(CC) $(LDFLAGS) -shared -Wl,-soname,libminnow.so -o $@ $^ $(LDLIBS)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -shared -Wl,-soname,libminnow.so -Wl,--exclude-libs,ALL -o $@ $^ $(LDLIBS)
 
 $(BUILD)/%.fp32.o: %.c $(BUILD)/flags.cc
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
@@ -85,15 +89,19 @@ $(BUILD)/%.cu.o: %.cu $(BUILD)/flags.nvcc
 	$(call say,NVCC,$@)mkdir -p $(@D) && $(NVCC) $(NVFLAGS) $(GENCODE_OF) -MMD -MP -c -o $@ $<
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libminnow.a
-	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(CMOCKA_LIBS) $(LDLIBS)
 
-# The README's two commands. Packages first; then make starts anew, since what it asks pkg-config may have changed.
+# The README's two commands. Packages first; then make starts anew, since pkg-config may answer otherwise now. It builds on all
+# cores, unless -j was given; check runs the tests one after the other in any case.
+JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+test: PROGRAMS += g++
 test: packages
-	$(Q)$(MAKE) --no-print-directory check
+	$(Q)$(MAKE) --no-print-directory $(JOBS) check
 demo: packages
-	$(Q)$(MAKE) --no-print-directory demo-run
+	$(Q)$(MAKE) --no-print-directory $(JOBS) demo-run
 packages:
-	$(Q)train/install/packages.sh
+	$(Q)HDF5_LIBS="$(HDF5_LIBS)" BLAS_LIBS="$(BLAS_LIBS)" JSON_LIBS="$(JSON_LIBS)" CMOCKA_LIBS="$(CMOCKA_LIBS)" \
+	  train/install/packages.sh $(PROGRAMS) -- $(CC) $(CFLAGS) $(LDFLAGS)
 
 # Every test program and script, run from here so that it finds tests/golden and data/.
 check: all $(TESTS)

@@ -1,26 +1,59 @@
 #!/usr/bin/env bash
-# What a machine can say about the style: the order of the folders, the format, the length of functions and files, the scripts.
+# What a machine can say about the style: who includes whom, the format, the length of functions and files, the scripts.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 bad=0
 complain() { echo "lint: $*" >&2; bad=1; }
 
-# What each folder may not include: nobody looks up. tests/ may include everything.
-forbid() {
-  local folder=$1 above hits
-  shift
-  for above in "$@"; do
-    hits=$(grep -rnE --include='*.[ch]*' "#include \"(\.\./)?$above/" "$folder") || continue
-    complain "$folder/ may not include $above/:"$'\n'"$hits"
-  done
-}
-forbid kernels engine layers data train tests
-forbid engine layers data train tests
-forbid layers data train tests
-forbid data layers train tests
-forbid train tests
+mapfile -t sources < <(git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' |
+  while IFS= read -r f; do [ ! -f "$f" ] || echo "$f"; done)
 
-mapfile -t sources < <(git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cu' '*.cuh')
+# may_include FOLDER OTHER…: the sources of FOLDER may include those of FOLDER itself and of the others named, and no more. A folder
+# that has sources and no row here is an error, as is a row whose folder has no sources.
+declare -A allowed=()
+may_include() { allowed[$1]=" $* "; }
+may_include kernels kernels/hopper
+may_include kernels/hopper kernels
+may_include engine kernels
+may_include layers kernels engine
+may_include data kernels engine
+may_include train kernels engine layers data
+may_include train/checkpoint kernels engine layers data train
+may_include train/check kernels engine layers data train
+may_include train/command kernels engine layers data train train/checkpoint train/check
+may_include tests kernels kernels/hopper engine layers data train train/checkpoint train/check train/command
+may_include tests/peers kernels engine layers data train
+
+# One line for each include of a file of ours, in quotes or angle brackets: FILE:LINE, its folder, the included file's folder, FILE,
+# the included file.
+includes=$(awk -v OFS='\t' '
+  function folder(path) { return path ~ /\// ? substr(path, 1, match(path, /\/[^\/]*$/) - 1) : "." }
+  /^[ \t]*#[ \t]*include[ \t]*["<]/ {
+    split($0, part, /["<>]/)
+    if (/"/ || part[2] ~ /^(kernels|engine|layers|data|train|tests)\//)
+      print FILENAME ":" FNR, folder(FILENAME), folder(part[2]), FILENAME, part[2]
+  }' "${sources[@]}")
+declare -A seen=()
+for f in "${sources[@]}"; do
+  folder=$(dirname "$f")
+  seen[$folder]=$((${seen[$folder]:-0} + 1))
+done
+for folder in "${!seen[@]}"; do
+  [ -n "${allowed[$folder]:-}" ] || complain "$folder/ has sources, but tests/lint.sh does not say what they may include"
+done
+for folder in "${!allowed[@]}"; do
+  [ -n "${seen[$folder]:-}" ] || complain "$folder/ has no sources: take its row out of tests/lint.sh"
+done
+while IFS=$'\t' read -r where from to file included; do
+  [ -f "$included" ] || complain "$where: there is no $included; includes are named from the top folder"
+  # The header of the whole library is above its parts.
+  case "$file $to" in "train/minnow.h train/checkpoint" | "train/minnow.h train/check") continue ;; esac
+  [[ ${allowed[$from]:-} == *" $to "* ]] || complain "$where: $from/ may not include $to/ ($included)"
+done <<<"$includes"
+
+# No file includes another that includes it, be it by way of others; tests/test_circles.sh asks the same of calls.
+circles=$(cut -f 4,5 <<<"$includes" | tsort 2>&1 >/dev/null) || complain "includes go round in circles:"$'\n'"${circles//tsort: /  }"
+
 for f in "${sources[@]}"; do
   lines=$(wc -l <"$f")
   [ "$lines" -le 600 ] || complain "$f has $lines lines; 600 are one thing, more are perhaps two"
@@ -44,5 +77,6 @@ if command -v shellcheck >/dev/null 2>&1; then
 else
   echo "lint: no shellcheck here (package shellcheck): the scripts are not checked"
 fi
+for folder in "${!seen[@]}"; do echo "$folder (${seen[$folder]})"; done | LC_ALL=C sort | paste -sd, | sed 's/,/, /g; s/^/lint: sources seen in /'
 [ "$bad" = 0 ] && echo "lint: ${#sources[@]} sources and ${#scripts[@]} scripts are in order"
 exit "$bad"

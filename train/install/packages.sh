@@ -1,26 +1,50 @@
 #!/usr/bin/env bash
 # Names the Debian or Ubuntu packages that building, testing and the demo lack here, and installs them through apt, as root or by
-# sudo. Does nothing when all is there. What counts is whether a header or a program can be found, not who put it there.
-# Arguments: further programs that are wanted, each in a package of its name.
+# sudo. Does nothing when all is there. A program counts as there when it can be found; a library, when a line that calls it
+# compiles and links with the Makefile's own flags.
+#
+#   train/install/packages.sh [PROGRAM…] -- COMPILER FLAG…     (make packages)
+#
+# PROGRAM: one more that is wanted, in a package of its name. HDF5_LIBS, BLAS_LIBS, JSON_LIBS, CMOCKA_LIBS: what each links with.
 set -euo pipefail
 
 missing=()
 need_program() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
-need_header() {
-  # shellcheck disable=SC2046 # several flags are meant to become several words
-  echo "#include <$1>" | gcc -E $(pkg-config --cflags hdf5-serial openblas 2>/dev/null || true) \
-    -I/usr/include/hdf5/serial - >/dev/null 2>&1 || missing+=("$2")
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+  need_program "$1" "$1"
+  shift
+done
+if [ $# -lt 2 ]; then
+  echo "no compiler is named: run make packages" >&2
+  exit 64
+fi
+compile=("${@:2}")
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+# need_library PACKAGE LIBS CALL HEADER…: a program of this one call, with these headers, compiles and links.
+need_library() {
+  local package=$1 call=$3 libs
+  read -ra libs <<<"$2"
+  {
+    printf '#include <%s>\n' "${@:4}"
+    printf 'int main(void) {\n  %s;\n  return 0;\n}\n' "$call"
+  } >"$folder/line.c"
+  "${compile[@]}" -Werror=implicit-function-declaration -o "$folder/line" "$folder/line.c" "${libs[@]}" -lm \
+    >"$folder/said" 2>&1 || missing+=("$package")
 }
 
-for program in "$@"; do need_program "$program" "$program"; done
-need_program gcc gcc
+need_program "${compile[0]}" "${compile[0]}"
 need_program pkg-config pkg-config
 need_program gnuplot gnuplot-nox
-need_header stdio.h libc6-dev
-need_header hdf5.h libhdf5-dev
-need_header cblas.h libopenblas-openmp-dev
-need_header Random123/philox.h librandom123-dev
-need_header cmocka.h libcmocka-dev
+need_library libc6-dev "" 'puts("")' stdio.h
+need_library libhdf5-dev "$HDF5_LIBS" 'H5open()' hdf5.h
+# Debian's libblas-dev has a cblas.h too, without the calls that only OpenBLAS has.
+need_library libopenblas-openmp-dev "$BLAS_LIBS" 'openblas_get_config()' cblas.h
+need_library libjansson-dev "$JSON_LIBS" 'json_decref(json_object())' jansson.h
+need_library librandom123-dev "" '(void)philox4x32_rounds' Random123/philox.h
+need_library libcmocka-dev "$CMOCKA_LIBS" 'cmocka_set_message_output(CM_OUTPUT_STDOUT)' \
+  stdarg.h stddef.h stdint.h setjmp.h cmocka.h
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 echo "missing packages: ${missing[*]}" >&2

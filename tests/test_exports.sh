@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# libminnow.so exports what train/minnow.h declares with MN_API, and nothing else. A C++ program that includes train/minnow.h
+# compiles without a warning, links with libminnow.so alone, and runs.
+set -euo pipefail
+build=${BUILD:-build}
+read -ra cc <<<"${CC:-gcc}"
+read -ra cflags <<<"${CFLAGS:-}"
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+export LC_ALL=C
+
+# The preprocessor has followed every include and macro: a declaration with MN_API's attribute ends at the next semicolon, and
+# the last word before its first parenthesis is the name.
+echo '#include "train/minnow.h"' >"$folder/all.c"
+"${cc[@]}" -std=c11 -E -P -I. "$folder/all.c" | tr '\n' ' ' | tr ';' '\n' |
+  sed -n 's/.*visibility("default")))//p' | sed 's/(.*//; s/.*[ *]//' | sort -u >"$folder/declared"
+[ -s "$folder/declared" ] || { echo "train/minnow.h declares nothing with MN_API" >&2; exit 1; }
+# What the linker adds to every library, and AddressSanitizer to every variable, is not ours.
+nm -D --defined-only "$build/libminnow.so" | awk '{ print $3 }' | grep -vE '^(_init|_fini|_edata|_end|__bss_start|__odr_asan.*)$' |
+  sort -u >"$folder/exported"
+if ! diff "$folder/declared" "$folder/exported" >"$folder/difference"; then
+  sed -n 's/^< /declared with MN_API, not exported: /p; s/^> /exported, not declared with MN_API: /p' "$folder/difference" >&2
+  exit 1
+fi
+
+cat >"$folder/user.cpp" <<'EOF'
+#include "train/minnow.h"
+
+int main() {
+  mn_context *context = nullptr;
+  bool failed = mn_context_open(&context, "cpu", "fp32") != MN_OK || mn_message()[0] != '\0';
+  mn_context_close(context);
+  return failed;
+}
+EOF
+g++ -std=c++17 -Wall -Wextra -Werror "${cflags[@]}" -I. -o "$folder/user" "$folder/user.cpp" \
+  -L"$build" -lminnow -Wl,-rpath,"$(cd "$build" && pwd)"
+"$folder/user"
+echo "$(wc -l <"$folder/exported") functions are exported"
+echo "1 passed, 0 failed"
