@@ -12,7 +12,8 @@
 
 /* A block's parameters, as mn_block_kind orders them; a linear layer has the first two. */
 enum { MN_BLOCK_WEIGHT, MN_BLOCK_BIAS, MN_BLOCK_GAMMA, MN_BLOCK_BETA };
-extern MN_EXPORT const struct mn_layer_kind mn_block_kind, mn_linear_kind;
+extern MN_EXPORT const struct mn_layer_kind mn_block_kind;
+extern MN_EXPORT const struct mn_layer_kind mn_linear_kind;
 
 /* "block" … of a plan, and back (MN_USAGE: no such word). */
 MN_API const char *mn_plan_name(enum mn_plan plan);
