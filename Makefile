@@ -22,13 +22,15 @@ HDF5_CFLAGS := $(shell pkg-config --cflags hdf5-serial 2>/dev/null || pkg-config
 HDF5_LIBS   := $(shell pkg-config --libs hdf5-serial 2>/dev/null || pkg-config --libs hdf5 2>/dev/null || echo -lhdf5)
 BLAS_CFLAGS := $(shell pkg-config --cflags openblas 2>/dev/null)
 BLAS_LIBS   := $(shell pkg-config --libs openblas 2>/dev/null || echo -lopenblas)
+JSON_CFLAGS := $(shell pkg-config --cflags jansson 2>/dev/null)
+JSON_LIBS   := $(shell pkg-config --libs jansson 2>/dev/null || echo -ljansson)
 
 OPTIMIZE := $(if $(filter 1,$(DEBUG)),-O0 -g3,-O3 -g)
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(if $(filter 1,$(WERROR)),-Werror)
 HARDEN   := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 override CFLAGS += -std=c11 -D_GNU_SOURCE -DMN_VERSION='"$(VERSION)"' -I. $(OPTIMIZE) $(WARN) $(HARDEN) -fPIC -fopenmp -ffp-contract=off -fno-math-errno -fno-trapping-math \
-            $(HDF5_CFLAGS) $(BLAS_CFLAGS) $(if $(filter 1,$(CUDA)),-DMN_CUDA)
-override LDLIBS += $(HDF5_LIBS) $(BLAS_LIBS) -lpthread -lm
+            $(HDF5_CFLAGS) $(BLAS_CFLAGS) $(JSON_CFLAGS) $(if $(filter 1,$(CUDA)),-DMN_CUDA)
+override LDLIBS += $(HDF5_LIBS) $(BLAS_LIBS) $(JSON_LIBS) -lpthread -lm
 override LDFLAGS += $(HARDEN) -fopenmp
 
 comma := ,

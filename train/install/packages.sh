@@ -19,6 +19,7 @@ need_program gnuplot gnuplot-nox
 need_header stdio.h libc6-dev
 need_header hdf5.h libhdf5-dev
 need_header cblas.h libopenblas-openmp-dev
+need_header jansson.h libjansson-dev
 need_header Random123/philox.h librandom123-dev
 need_header cmocka.h libcmocka-dev
 [ ${#missing[@]} -gt 0 ] || exit 0
