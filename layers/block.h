@@ -27,7 +27,7 @@ enum mn_plan {
   MN_PLAN_BLOCK,           /* all in one: the default */
   MN_PLANS,
 };
-const char *mn_plan_name(enum mn_plan plan);
+const char *mn_plan_name(enum mn_plan plan); /* NULL behind the last one */
 mn_status mn_plan_parse(const char *word, enum mn_plan *out);
 
 mn_status mn_block_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,

@@ -140,7 +140,7 @@ static const struct {
     {"eval --epochs 3", "eval takes no --epochs", "option of train"},
     {"gradcheck --precision fp32", "gradcheck takes no --precision", "--help"},
     {"train -x", "'-x'", "two dashes"},
-    {"train --seed 3 -xyz", "'-xyz'", "two dashes"},
+    {"train --seed 3 -xyz", "'-x'", "two dashes"},
     {"train --step 3", "'--step'", "--step-every"},
     {"train --nesterov=3", "--nesterov", "takes no value"},
     {"train --data d --hidden 8 --lr", "--lr has no value", "a number above 0"},

@@ -11,7 +11,7 @@
 static const char *const losses[] = {[MN_LOSS_MSE] = "mse", [MN_LOSS_CROSS_ENTROPY] = "cross-entropy"};
 
 const char *mn_loss_name(enum mn_loss loss) {
-  return losses[loss];
+  return loss < sizeof losses / sizeof *losses ? losses[loss] : NULL;
 }
 
 mn_status mn_loss_parse(const char *word, enum mn_loss *out) {

@@ -7,7 +7,7 @@
 enum { MN_MODEL_DEPTH = 64, MN_MODEL_PARAMETERS = 4 * MN_MODEL_DEPTH + 2 };
 
 enum mn_loss { MN_LOSS_MSE, MN_LOSS_CROSS_ENTROPY };
-const char *mn_loss_name(enum mn_loss loss);
+const char *mn_loss_name(enum mn_loss loss); /* NULL behind the last one */
 mn_status mn_loss_parse(const char *word, enum mn_loss *out);
 
 struct mn_model_config {

@@ -5,7 +5,12 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const words[] = {"constant", "cosine", "step"};
+static const char *const words[] = {
+    [MN_SCHEDULE_CONSTANT] = "constant", [MN_SCHEDULE_COSINE] = "cosine", [MN_SCHEDULE_STEP] = "step"};
+
+const char *mn_schedule_name(enum mn_schedule_kind kind) {
+  return kind < sizeof words / sizeof *words ? words[kind] : NULL;
+}
 
 mn_status mn_schedule_parse(const char *word, enum mn_schedule_kind *out) {
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)

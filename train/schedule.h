@@ -19,8 +19,9 @@ struct mn_schedule {
   double factor;
 };
 
-/* "constant", "cosine" (to 0 at the horizon, over the steps after the warm-up) or "step". MN_USAGE: no such
- * word. */
+/* "constant", "cosine" (to 0 at the horizon, over the steps after the warm-up) or "step" of a kind (NULL
+ * behind the last one), and back (MN_USAGE: no such word). */
+const char *mn_schedule_name(enum mn_schedule_kind kind);
 mn_status mn_schedule_parse(const char *word, enum mn_schedule_kind *out);
 
 /* The rate of optimizer step `step`, 0 … horizon − 1. */
