@@ -126,6 +126,12 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   return s->from ? mn_snapshot_momentum(s) : MN_OK;
 }
 
+static const char *trained_precision(const struct mn_checkpoint *from) {
+  for (int i = 0; i < from->option_count; i++)
+    if (strcmp(from->options[i].name, "precision") == 0) return from->options[i].value;
+  return "fp32";
+}
+
 mn_status mn_session_read(struct mn_session *s, const struct mn_options *options, int targets) {
   *s = (struct mn_session){.options = *options};
   const struct mn_options *o = &s->options;
@@ -145,7 +151,7 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
     return mn_fail(MN_BAD_DATA, "%s gives %ld %s, but %s has %ld %s", o->checkpoint, (long)outputs,
                    classes ? "classes" : "numbers", o->data, (long)s->test->outputs,
                    s->test->classes ? "classes" : "numbers");
-  MN_TRY(mn_context_open(&s->context, o->device, o->precision));
+  MN_TRY(mn_context_open(&s->context, o->device, o->precision ? o->precision : trained_precision(s->from)));
   MN_TRY(mn_model_open(&s->model, s->context, &c));
   return mn_snapshot_model(s);
 }
