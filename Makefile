@@ -83,6 +83,7 @@ $(BUILD)/%.fp64.o: %.c $(BUILD)/flags.cc
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -DMN_DOUBLE -MMD -MP -c -o $@ $<
 $(BUILD)/%.o: %.c $(BUILD)/flags.cc
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+$(BUILD)/train/command/plot.o: train/command/plot.gp
 # Hopper's own instructions are in sm_90a alone, which no other GPU runs.
 $(BUILD)/%.cu.o: GENCODE_OF = $(if $(findstring hopper,$*),-gencode=arch=compute_90a$(comma)code=sm_90a,$(GENCODE))
 $(BUILD)/%.cu.o: %.cu $(BUILD)/flags.nvcc

@@ -11,7 +11,7 @@ static const char *const precisions[] = {
     [MN_FP64] = "fp64", [MN_FP32] = "fp32", [MN_TF32] = "tf32", [MN_BF16] = "bf16"};
 
 const char *mn_precision_name(enum mn_precision precision) {
-  return precisions[precision];
+  return precision < sizeof precisions / sizeof *precisions ? precisions[precision] : NULL;
 }
 
 mn_status mn_precision_parse(const char *word, enum mn_precision *out) {

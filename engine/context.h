@@ -20,7 +20,7 @@ struct mn_context {
 MN_API mn_status mn_context_open(struct mn_context **out, const char *device, const char *precision);
 MN_API void mn_context_close(struct mn_context *context); /* NULL is fine */
 
-/* "fp64" … of a precision, and back (MN_USAGE: no such word). */
+/* "fp64" … of a precision (NULL behind the last one), and back (MN_USAGE: no such word). */
 MN_API const char *mn_precision_name(enum mn_precision precision);
 MN_API mn_status mn_precision_parse(const char *word, enum mn_precision *out);
 

@@ -222,7 +222,7 @@ mn_status mn_block_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_
 }
 
 const char *mn_plan_name(enum mn_plan plan) {
-  return names[plan];
+  return plan < MN_PLANS ? names[plan] : NULL;
 }
 
 mn_status mn_plan_parse(const char *word, enum mn_plan *out) {

@@ -15,7 +15,7 @@ enum { MN_BLOCK_WEIGHT, MN_BLOCK_BIAS, MN_BLOCK_GAMMA, MN_BLOCK_BETA };
 extern MN_EXPORT const struct mn_layer_kind mn_block_kind;
 extern MN_EXPORT const struct mn_layer_kind mn_linear_kind;
 
-/* "block" … of a plan, and back (MN_USAGE: no such word). */
+/* "block" … of a plan (NULL past the last), and back (MN_USAGE: no such word). */
 MN_API const char *mn_plan_name(enum mn_plan plan);
 MN_API mn_status mn_plan_parse(const char *word, enum mn_plan *out);
 

@@ -79,6 +79,11 @@ static void other_commands_have_their_own(void **state) {
   assert_string_equal(o.files[0], "cases.h5");
   assert_true(o.tolerance == 0);
   assert_string_equal(o.precision, "fp32");
+  o = good("eval --checkpoint c --data d");
+  assert_null(o.precision);
+  o = good("predict --checkpoint c --data d --out p --precision bf16 --force");
+  assert_string_equal(o.precision, "bf16");
+  assert_int_equal(o.force, 1);
   o = good("diff --json a.h5 b.h5");
   assert_string_equal(o.files[0], "a.h5");
   assert_string_equal(o.files[1], "b.h5");
@@ -140,7 +145,7 @@ static const struct {
     {"eval --epochs 3", "eval takes no --epochs", "option of train"},
     {"gradcheck --precision fp32", "gradcheck takes no --precision", "--help"},
     {"train -x", "'-x'", "two dashes"},
-    {"train --seed 3 -xyz", "'-xyz'", "two dashes"},
+    {"train --seed 3 -xyz", "'-x'", "two dashes"},
     {"train --step 3", "'--step'", "--step-every"},
     {"train --nesterov=3", "--nesterov", "takes no value"},
     {"train --data d --hidden 8 --lr", "--lr has no value", "a number above 0"},
@@ -321,24 +326,29 @@ static void damaged_config_is_refused(void **state) {
 /* The words in the table are those that the parts behind them know. */
 static void words_are_known_behind_the_options(void **state) {
   (void)state;
-  static const char *const precisions[] = {"fp64", "fp32", "tf32", "bf16"};
-  static const char *const schedules[] = {"constant", "cosine", "step"};
   char line[128];
-  for (int i = 0; i < 4; i++) {
-    enum mn_precision precision;
-    snprintf(line, sizeof line, "bench --precision %s", precisions[i]);
+  enum mn_precision precision;
+  enum mn_schedule_kind kind;
+  enum mn_loss loss;
+  for (int i = 0; mn_precision_name((enum mn_precision)i); i++) {
+    snprintf(line, sizeof line, "bench --precision %s", mn_precision_name((enum mn_precision)i));
     assert_int_equal(mn_precision_parse(good(line).precision, &precision), MN_OK);
+    assert_int_equal(precision, i);
   }
-  for (int i = 0; i < 3; i++) {
-    enum mn_schedule_kind kind;
-    snprintf(line, sizeof line, "train --data d --hidden 8 --schedule %s", schedules[i]);
+  assert_int_equal(precision, MN_BF16);
+  for (int i = 0; mn_schedule_name((enum mn_schedule_kind)i); i++) {
+    snprintf(line, sizeof line, "train --data d --hidden 8 --schedule %s",
+             mn_schedule_name((enum mn_schedule_kind)i));
     assert_int_equal(mn_schedule_parse(good(line).schedule, &kind), MN_OK);
+    assert_int_equal(kind, i);
   }
-  for (int i = 0; i < 2; i++) {
-    enum mn_loss loss;
-    snprintf(line, sizeof line, "gradcheck --loss %s", mn_loss_name(i ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE));
+  assert_int_equal(kind, MN_SCHEDULE_STEP);
+  for (int i = 0; mn_loss_name((enum mn_loss)i); i++) {
+    snprintf(line, sizeof line, "gradcheck --loss %s", mn_loss_name((enum mn_loss)i));
     assert_int_equal(mn_loss_parse(good(line).loss, &loss), MN_OK);
+    assert_int_equal(loss, i);
   }
+  assert_int_equal(loss, MN_LOSS_CROSS_ENTROPY);
   for (int i = 0; i < MN_PLANS; i++) {
     snprintf(line, sizeof line, "gradcheck --plan %s", mn_plan_name((enum mn_plan)i));
     assert_int_equal(good(line).plan, i);

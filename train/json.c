@@ -1,44 +1,53 @@
-/* Writes JSON as it comes, to a device, with no tree in between: commas and nesting are all there is to keep.
- */
+/* The nesting, the commas and the numbers of JSON are written here as they come, strings by jansson.
+ * jansson's own tree would not do: its dump prints 0.05 as 0.050000000000000003, and it holds no integer
+ * above INT64_MAX. */
 #include "train/json.h"
 
 #include <inttypes.h>
+#include <jansson.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/status.h"
 
-/* The length of the well-formed UTF-8 sequence that starts at `text` (which ends in 0), or 0. Overlong forms,
- * surrogates and what lies beyond U+10FFFF are not well-formed. */
-static int sequence_length(const unsigned char *text) {
-  unsigned char c = text[0];
-  if (c < 0x80) return 1;
-  int length = c >= 0xc2 && c <= 0xdf ? 2 : c >= 0xe0 && c <= 0xef ? 3 : c >= 0xf0 && c <= 0xf4 ? 4 : 0;
-  for (int i = 1; i < length; i++)
-    if ((text[i] & 0xc0) != 0x80) return 0;
-  if ((c == 0xe0 && text[1] < 0xa0) || (c == 0xed && text[1] > 0x9f)) return 0;
-  if ((c == 0xf0 && text[1] < 0x90) || (c == 0xf4 && text[1] > 0x8f)) return 0;
-  return length;
+void mn_json_show_real(char *out, size_t size, double value) {
+  for (int digits = 6; digits <= 17; digits++) {
+    snprintf(out, size, "%.*g", digits, value);
+    if (strtod(out, NULL) == value) return;
+  }
 }
 
-static void write_quoted(FILE *out, const char *string) {
-  const unsigned char *text = (const unsigned char *)string;
-  putc('"', out);
-  while (*text) {
-    int length = sequence_length(text);
-    if (length == 0) {
-      fputs("\\ufffd", out);
-      length = 1;
-    } else if (*text == '"' || *text == '\\') {
-      fprintf(out, "\\%c", *text);
-    } else if (*text < 0x20 || *text == 0x7f) {
-      fprintf(out, "\\u%04x", *text);
-    } else {
-      fwrite(text, 1, (size_t)length, out);
-    }
+/* A string of jansson's with U+FFFD in place of each byte that is not part of a UTF-8 character; NULL: no
+ * memory. */
+static json_t *replace_bytes(const char *text) {
+  size_t left = strlen(text);
+  char *clean = malloc(3 * left + 1), *end = clean;
+  if (!clean) return NULL;
+  while (left > 0) {
+    size_t length = 0;
+    json_t *character = NULL;
+    while (!character && length < 4 && length < left) character = json_stringn(text, ++length);
+    if (character)
+      end = mempcpy(end, text, length);
+    else
+      end = mempcpy(end, "\xef\xbf\xbd", 3), length = 1;
+    json_decref(character);
     text += length;
+    left -= length;
   }
-  putc('"', out);
+  json_t *string = json_stringn(clean, (size_t)(end - clean));
+  free(clean);
+  return string;
+}
+
+static void write_string(FILE *out, const char *text) {
+  json_t *string = json_string(text); /* NULL: no UTF-8, or no memory */
+  if (!string) string = replace_bytes(text);
+  if (!string) mn_abort(__FILE__, __LINE__, "memory for a string of JSON");
+  json_dumpf(string, out, JSON_ENCODE_ANY); /* a failure is seen with ferror */
+  json_decref(string);
 }
 
 /* What goes before a value: the comma and the key. */
@@ -52,7 +61,7 @@ static void start_value(struct mn_json *json, const char *key) {
   if (json->used[level]) putc(',', json->out);
   json->used[level] = 1;
   if (key) {
-    write_quoted(json->out, key);
+    write_string(json->out, key);
     putc(':', json->out);
   }
 }
@@ -67,8 +76,7 @@ static void open_level(struct mn_json *json, const char *key, int array) {
 }
 
 void mn_json_begin(struct mn_json *json, FILE *out) {
-  memset(json, 0, sizeof *json);
-  json->out = out;
+  *json = (struct mn_json){.out = out};
 }
 
 void mn_json_open(struct mn_json *json, const char *key) {
@@ -86,38 +94,43 @@ void mn_json_close(struct mn_json *json) {
   if (json->depth == 0) putc('\n', json->out);
 }
 
-void mn_json_number(struct mn_json *json, const char *key, double value) {
+/* A value that printf can print. */
+static void __attribute__((format(printf, 3, 4)))
+put(struct mn_json *json, const char *key, const char *format, ...) {
+  va_list arguments;
   start_value(json, key);
-  if (isfinite(value))
-    fprintf(json->out, "%.17g", value);
-  else
-    fputs("null", json->out);
+  va_start(arguments, format);
+  vfprintf(json->out, format, arguments);
+  va_end(arguments);
+}
+
+void mn_json_number(struct mn_json *json, const char *key, double value) {
+  char text[MN_JSON_REAL] = "null";
+  if (isfinite(value)) mn_json_show_real(text, sizeof text, value);
+  put(json, key, "%s", text);
 }
 
 void mn_json_integer(struct mn_json *json, const char *key, int64_t value) {
-  start_value(json, key);
-  fprintf(json->out, "%" PRId64, value);
+  put(json, key, "%" PRId64, value);
 }
 
 void mn_json_unsigned(struct mn_json *json, const char *key, uint64_t value) {
-  start_value(json, key);
-  fprintf(json->out, "%" PRIu64, value);
+  put(json, key, "%" PRIu64, value);
 }
 
 void mn_json_boolean(struct mn_json *json, const char *key, int value) {
-  start_value(json, key);
-  fputs(value ? "true" : "false", json->out);
+  put(json, key, "%s", value ? "true" : "false");
 }
 
 void mn_json_null(struct mn_json *json, const char *key) {
-  start_value(json, key);
-  fputs("null", json->out);
+  put(json, key, "null");
 }
 
 void mn_json_string(struct mn_json *json, const char *key, const char *value) {
+  if (!value) {
+    mn_json_null(json, key);
+    return;
+  }
   start_value(json, key);
-  if (value)
-    write_quoted(json->out, value);
-  else
-    fputs("null", json->out);
+  write_string(json->out, value);
 }

@@ -11,7 +11,7 @@ static const char *const losses[] = {[MN_LOSS_MSE] = "mse", [MN_LOSS_CROSS_ENTRO
 _Static_assert(sizeof losses / sizeof *losses == MN_LOSSES, "every loss has its name");
 
 const char *mn_loss_name(enum mn_loss loss) {
-  return losses[loss];
+  return loss < MN_LOSSES ? losses[loss] : NULL;
 }
 
 mn_status mn_loss_parse(const char *word, enum mn_loss *out) {

@@ -3,6 +3,7 @@
 #include "train/schedule.h"
 
 #include <math.h>
+#include <stddef.h>
 
 #include "kernels/words.h"
 
@@ -11,7 +12,7 @@ static const char *const names[] = {
 _Static_assert(sizeof names / sizeof *names == MN_SCHEDULES, "every schedule has its name");
 
 const char *mn_schedule_name(enum mn_schedule_kind kind) {
-  return names[kind];
+  return kind < MN_SCHEDULES ? names[kind] : NULL;
 }
 
 mn_status mn_schedule_parse(const char *word, enum mn_schedule_kind *out) {

@@ -1,6 +1,6 @@
-/* The options of every command, read by argp, each with its default; a command takes those of its own list
- * and no others. One table (options_table.c) says of each option once what it is called, who takes it, what
- * it may be, and how it is read and printed back. */
+/* The options of every command, each with its default; a command takes those of its own list and no others.
+ * One table (options_table.c) says of each option what it is called, which commands take it and what it may
+ * be; options_text.c reads and shows values, options_parse.c reads a command line. */
 #ifndef MN_TRAIN_COMMAND_OPTIONS_H
 #define MN_TRAIN_COMMAND_OPTIONS_H
 
@@ -60,7 +60,7 @@ struct mn_options {
   int accumulate;        /* --accumulate: batches a step, 1 */
   uint64_t seed;         /* --seed 0 */
   const char *device;    /* --device auto */
-  const char *precision; /* --precision fp32 (gradcheck: always fp64) */
+  const char *precision; /* --precision fp32 (gradcheck: always fp64); eval, predict NULL: the checkpoint's */
   /* files written */
   const char *checkpoint; /* --checkpoint F */
   int64_t save_every;     /* --save-every N: steps, or 30s: seconds; 0: at the end only */
@@ -71,23 +71,24 @@ struct mn_options {
   int64_t log_every; /* --log-every: steps a log line, 0: as many as make about 1000 lines … see trainer.h */
   const char *plot;  /* --plot F.svg */
   const char *out;   /* --out F: predict, plot */
+  int force;         /* --force: an existing --out or --plot is replaced */
   /* checks */
   double tolerance;   /* --tolerance: parity, 0: the precision's own; gradcheck, 0: 1e-6 */
   int plans;          /* bench --plans */
   int json;           /* --json */
   int verbose, quiet; /* --verbose, --quiet */
-  /* which options the user gave, by their places in the option table: ask mn_options_given */
+  /* which options the user gave, a bit for each index of the option table: ask mn_options_given */
   uint64_t given[2];
 };
 
 /* Reads argv (argv[1] is the command's name; --help and --version are answered here, on stdout, and *done is
  * set). Every field gets its default, also those of options that the command does not take. MN_USAGE, with a
  * message that names the option, its value and what would do. Strings point into argv, whose order changes:
- * options first. With --resume, what only the checkpoint's /config can say is left to mn_options_check. */
+ * options first. With --resume, options that the checkpoint's /config may give are not asked for yet. */
 mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *done);
 
-/* Whether the options go together and none that the command needs is missing; mn_options_parse has asked
- * already, but where resuming adds options from a checkpoint it is to be asked again. MN_USAGE. */
+/* Whether the options go together and none that the command needs is missing. mn_options_parse checks
+ * already; after resuming has added the options of a checkpoint, check again. MN_USAGE. */
 mn_status mn_options_check(const struct mn_options *options);
 
 /* Whether the user named option `name` (without the dashes) on the command line. */
@@ -97,10 +98,9 @@ int mn_options_given(const struct mn_options *options, const char *name);
 const char *mn_command_name(enum mn_command command);
 
 /* The options that make a run what it is (data, model, training, seed, precision: what /config holds), as
- * text by name; returns how many. Always all of them, so that resuming can go through them by name; of two
- * that exclude each other the one that is unset says "0" or "". `given`: the user named it on the command
- * line. Values are canonical: two spellings of one value give one text. None is cut off: mn_options_parse
- * refuses what does not fit. */
+ * text by name; returns how many. It is always all of them; of two that exclude each other the unset one has
+ * the text "0" or "". `given`: the user named it on the command line. Values are canonical: two spellings of
+ * one value give one text. None is cut off: mn_options_parse refuses what does not fit. */
 enum { MN_OPTION_NAME = 32, MN_OPTION_VALUE = 256 }; /* as in struct mn_text */
 struct mn_option_text {
   char name[MN_OPTION_NAME];
@@ -109,7 +109,7 @@ struct mn_option_text {
 };
 int mn_options_config(const struct mn_options *options, struct mn_option_text *out, int room);
 
-/* Sets option `name` from such a text, for resuming from a checkpoint's /config; ask mn_options_check when
+/* Sets option `name` from such a text, for resuming from a checkpoint's /config; call mn_options_check when
  * all are set. `value` is borrowed: a path points into it. MN_BAD_DATA: no such option or value. */
 mn_status mn_options_set(struct mn_options *options, const char *name, const char *value);
 

@@ -1,10 +1,12 @@
-/* The table: every option has one row, with its name, the commands that take it, its kind and bounds, its
- * default as the user would write it, and its help. Reading, --help, /config and every error message come
- * from that row; a new option is a row here and a field in struct mn_options, and nothing else. Beside it,
- * the commands, and which options go together. */
+/* Every option has one row here: its name, the commands that take it, its kind and bounds, its default as the
+ * user would write it, and its help. A new option is a row and a field in struct mn_options, and nothing
+ * else. The commands, and which options go together, stand below. */
 #include "train/command/options_table.h"
 
 #include <string.h>
+
+#include "engine/context.h"
+#include "train/schedule.h"
 
 /* Sets of commands. */
 enum {
@@ -23,98 +25,119 @@ enum {
 /* Short, so that a row reads at a glance. */
 enum { CONFIG = MN_OPTION_CONFIG, ABOVE = MN_OPTION_ABOVE, BELOW = MN_OPTION_BELOW };
 
-#define AT(field) offsetof(struct mn_options, field)
+/* A row's kind and field. A field of another type than the kind's does not compile. */
+#define FIELD(field, type)                                                                                   \
+  _Generic(((struct mn_options *)0)->field, type : offsetof(struct mn_options, field))
+#define FLAG(field) MN_KIND_FLAG, FIELD(field, int)
+#define INTEGER(field) MN_KIND_INTEGER, FIELD(field, int64_t)
+#define SMALL(field) MN_KIND_SMALL, FIELD(field, int)
+#define SEED(field) MN_KIND_SEED, FIELD(field, uint64_t)
+#define REAL(field) MN_KIND_REAL, FIELD(field, double)
+#define TEXT(field) MN_KIND_TEXT, FIELD(field, const char *)
+#define PICTURE(field) MN_KIND_PICTURE, FIELD(field, const char *)
+#define WORD(field) MN_KIND_WORD, FIELD(field, const char *)
+#define DEVICE(field) MN_KIND_DEVICE, FIELD(field, const char *)
+#define PLAN(field) MN_KIND_PLAN, FIELD(field, enum mn_plan)
+#define WIDTHS(field) MN_KIND_WIDTHS, FIELD(field, int64_t *)
+#define EVERY(field) MN_KIND_EVERY, FIELD(field, int64_t)
+
+/* The words of a row: those of an enum, whose names stand beside it, and the devices. */
+#define WORDS(name, type)                                                                                    \
+  static const char *name##_word(int index) {                                                                \
+    return mn_##name##_name((type)index);                                                                    \
+  }
+WORDS(loss, enum mn_loss)
+WORDS(plan, enum mn_plan)
+WORDS(precision, enum mn_precision)
+WORDS(schedule, enum mn_schedule_kind)
+
+static const char *device_word(int index) {
+  static const char *const devices[] = {"auto", "cpu", "cuda", "cuda:N", NULL};
+  return devices[index];
+}
+
 #define LARGEST 1099511627776.0 /* 2⁴⁰, which bounds every count */
 
 static const struct mn_option_row table[] = {
     {.kind = MN_KIND_HEADING, .help = "Rows:"},
-    {"data", "F", RUNS, MN_KIND_TEXT, CONFIG, AT(data),
+    {"data", "F", RUNS, TEXT(data), CONFIG,
      .help = "HDF5 file with x [n, I] and y, or train/ and test/ of them"},
-    {"x", "NAME", RUNS, MN_KIND_TEXT, CONFIG, AT(x_name), .initial = "x", .help = "dataset of the inputs"},
-    {"y", "NAME", TRAIN | EVAL, MN_KIND_TEXT, CONFIG, AT(y_name), .initial = "y",
+    {"x", "NAME", RUNS, TEXT(x_name), CONFIG, .initial = "x", .help = "dataset of the inputs"},
+    {"y", "NAME", TRAIN | EVAL, TEXT(y_name), CONFIG, .initial = "y",
      .help = "dataset of the targets or labels"},
-    {"synthetic", "n", TRAIN, MN_KIND_INTEGER, CONFIG, AT(synthetic), 1, LARGEST,
+    {"synthetic", "n", TRAIN, INTEGER(synthetic), CONFIG, 1, LARGEST,
      .help = "n rows of a random teacher instead of --data"},
-    {"noise", "S", TRAIN, MN_KIND_REAL, CONFIG, AT(noise), 0, 0, "0.1",
+    {"noise", "S", TRAIN, REAL(noise), CONFIG, 0, 0, "0.1",
      .help = "standard deviation of the synthetic targets' noise"},
-    {"test-rows", "n", TRAIN, MN_KIND_INTEGER, CONFIG, AT(test_rows), 0, LARGEST, "auto", TRAIN, -1,
-     "synthetic rows held out for evaluation, 0: none; auto: a tenth of --synthetic"},
+    {"test-rows", "n", TRAIN, INTEGER(test_rows), CONFIG, 0, LARGEST, "auto", TRAIN, -1,
+     .help = "synthetic rows held out for evaluation, 0: none; auto: a tenth of --synthetic"},
     {.kind = MN_KIND_HEADING, .help = "Model:"},
-    {"in", "I", TRAIN | GRADCHECK | BENCH, MN_KIND_INTEGER, CONFIG, AT(in), 1, MN_OPTION_WIDEST, "auto",
-     TRAIN | BENCH, 0, "inputs, with --synthetic"},
-    {"hidden", "C,C...", TRAIN | GRADCHECK | BENCH, MN_KIND_WIDTHS, CONFIG, AT(hidden), 1, MN_OPTION_WIDEST,
-     NULL, BENCH, 0, "channels of each block, such as 128,128"},
-    {"groups", "G", TRAIN | GRADCHECK | BENCH, MN_KIND_INTEGER, CONFIG, AT(groups), 1, MN_OPTION_WIDEST, "8",
-     BENCH, 0, "groups of each block; has to divide every --hidden"},
-    {"head", "K", TRAIN | GRADCHECK, MN_KIND_INTEGER, CONFIG, AT(head), 0, MN_OPTION_WIDEST, "auto", TRAIN,
-     -1,
-     "outputs of a linear head, 0: none; auto: the largest label + 1, or the targets' width where the last "
-     "block has another"},
-    {"eps", "E", TRAIN | GRADCHECK, MN_KIND_REAL, CONFIG | ABOVE, AT(eps), 0, 0, "1e-5",
-     .help = "added to the variance"},
-    {"slope", "S", TRAIN | GRADCHECK, MN_KIND_REAL, CONFIG, AT(slope), 0, 0, "0.01",
-     .help = "of the leaky ReLU below 0"},
-    {"loss", "mse|cross-entropy", TRAIN | GRADCHECK, MN_KIND_WORD, CONFIG, AT(loss), 0, 0, "auto",
-     TRAIN | GRADCHECK, 0, "loss; auto: what the targets are for, reals mse and labels cross-entropy"},
-    {"plan", "none|activation|norm-activation|tail|linear-norm|block", TRAIN | GRADCHECK, MN_KIND_PLAN,
-     CONFIG, AT(plan), 0, 0, "block", .help = "which operations are fused"},
+    {"in", "I", TRAIN | GRADCHECK | BENCH, INTEGER(in), CONFIG, 1, MN_OPTION_WIDEST, "auto", TRAIN | BENCH, 0,
+     .help = "inputs, with --synthetic"},
+    {"hidden", "C,C...", TRAIN | GRADCHECK | BENCH, WIDTHS(hidden), CONFIG, 1, MN_OPTION_WIDEST, NULL, BENCH,
+     0, .help = "channels of each block, such as 128,128"},
+    {"groups", "G", TRAIN | GRADCHECK | BENCH, INTEGER(groups), CONFIG, 1, MN_OPTION_WIDEST, "8", BENCH, 0,
+     .help = "groups of each block; has to divide every --hidden"},
+    {"head", "K", TRAIN | GRADCHECK, INTEGER(head), CONFIG, 0, MN_OPTION_WIDEST, "auto", TRAIN, -1,
+     .help =
+         "outputs of a linear head, 0: none; auto: the largest label + 1, or the targets' width where the "
+         "last block has another"},
+    {"eps", "E", TRAIN | GRADCHECK, REAL(eps), CONFIG | ABOVE, 0, 0, "1e-5", .help = "added to the variance"},
+    {"slope", "S", TRAIN | GRADCHECK, REAL(slope), CONFIG, 0, 0, "0.01", .help = "of the leaky ReLU below 0"},
+    {"loss", NULL, TRAIN | GRADCHECK, WORD(loss), CONFIG, 0, 0, "auto", TRAIN | GRADCHECK, 0,
+     .help = "loss; auto: what the targets are for, reals mse and labels cross-entropy", .word = loss_word},
+    {"plan", NULL, TRAIN | GRADCHECK, PLAN(plan), CONFIG, 0, 0, "block", .help = "which operations are fused",
+     .word = plan_word},
     {.kind = MN_KIND_HEADING, .help = "Training:"},
-    {"epochs", "N", TRAIN, MN_KIND_INTEGER, CONFIG, AT(epochs), 1, LARGEST, "10",
+    {"epochs", "N", TRAIN, INTEGER(epochs), CONFIG, 1, LARGEST, "10",
      .help = "passes over the rows: the horizon of the schedule"},
-    {"steps", "N", TRAIN, MN_KIND_INTEGER, CONFIG, AT(steps), 1, LARGEST,
-     .help = "optimizer steps, instead of --epochs"},
-    {"stop-at", "S", TRAIN, MN_KIND_INTEGER, 0, AT(stop_at), 1, LARGEST,
+    {"steps", "N", TRAIN, INTEGER(steps), CONFIG, 1, LARGEST, .help = "optimizer steps, instead of --epochs"},
+    {"stop-at", "S", TRAIN, INTEGER(stop_at), 0, 1, LARGEST,
      .help = "end early, after step S, to be resumed; the horizon stays"},
-    {"batch", "N", TRAIN | GRADCHECK | BENCH, MN_KIND_INTEGER, CONFIG, AT(batch), 1, LARGEST, "64",
+    {"batch", "N", TRAIN | GRADCHECK | BENCH, INTEGER(batch), CONFIG, 1, LARGEST, "64",
      .help = "rows a batch"},
-    {"lr", "RATE", TRAIN, MN_KIND_REAL, CONFIG | ABOVE, AT(lr), 0, 0, "0.05", .help = "learning rate"},
-    {"momentum", "M", TRAIN | BENCH, MN_KIND_REAL, CONFIG | BELOW, AT(momentum), 0, 1, "0.9",
-     .help = "of SGD"},
-    {"weight-decay", "D", TRAIN | BENCH, MN_KIND_REAL, CONFIG, AT(weight_decay), 0, 0, "0",
+    {"lr", "RATE", TRAIN, REAL(lr), CONFIG | ABOVE, 0, 0, "0.05", .help = "learning rate"},
+    {"momentum", "M", TRAIN | BENCH, REAL(momentum), CONFIG | BELOW, 0, 1, "0.9", .help = "of SGD"},
+    {"weight-decay", "D", TRAIN | BENCH, REAL(weight_decay), CONFIG, 0, 0, "0",
      .help = "of SGD, on every parameter"},
-    {"nesterov", NULL, TRAIN, MN_KIND_FLAG, CONFIG, AT(nesterov), .help = "Nesterov's momentum"},
-    {"schedule", "constant|cosine|step", TRAIN, MN_KIND_WORD, CONFIG, AT(schedule), 0, 0, "constant",
-     .help = "of the learning rate"},
-    {"step-every", "N", TRAIN, MN_KIND_INTEGER, CONFIG, AT(step_every), 1, LARGEST, "auto", TRAIN, 0,
-     "steps between the drops of --schedule step; auto: a third of the horizon"},
-    {"step-factor", "F", TRAIN, MN_KIND_REAL, CONFIG | ABOVE, AT(step_factor), 0, 1, "0.1",
+    {"nesterov", NULL, TRAIN, FLAG(nesterov), CONFIG, .help = "Nesterov's momentum"},
+    {"schedule", NULL, TRAIN, WORD(schedule), CONFIG, 0, 0, "constant", .help = "of the learning rate",
+     .word = schedule_word},
+    {"step-every", "N", TRAIN, INTEGER(step_every), CONFIG, 1, LARGEST, "auto", TRAIN, 0,
+     .help = "steps between the drops of --schedule step; auto: a third of the horizon"},
+    {"step-factor", "F", TRAIN, REAL(step_factor), CONFIG | ABOVE, 0, 1, "0.1",
      .help = "what each drop multiplies the rate by"},
-    {"warmup", "N", TRAIN, MN_KIND_INTEGER, CONFIG, AT(warmup), 0, LARGEST, "0",
-     .help = "steps of linear warm-up"},
-    {"clip", "NORM", TRAIN, MN_KIND_REAL, CONFIG, AT(clip), 0, 0, "0",
+    {"warmup", "N", TRAIN, INTEGER(warmup), CONFIG, 0, LARGEST, "0", .help = "steps of linear warm-up"},
+    {"clip", "NORM", TRAIN, REAL(clip), CONFIG, 0, 0, "0",
      .help = "largest norm of the whole gradient, 0: no clipping"},
-    {"accumulate", "N", TRAIN, MN_KIND_SMALL, CONFIG, AT(accumulate), 1, 1e6, "1",
-     .help = "batches an optimizer step"},
-    {"seed", "N", TRAIN | GRADCHECK | BENCH, MN_KIND_SEED, CONFIG, AT(seed), 0, 0, "0",
-     .help = "of everything random"},
+    {"accumulate", "N", TRAIN, SMALL(accumulate), CONFIG, 1, 1e6, "1", .help = "batches an optimizer step"},
+    {"seed", "N", TRAIN | GRADCHECK | BENCH, SEED(seed), CONFIG, 0, 0, "0", .help = "of everything random"},
     {.kind = MN_KIND_HEADING, .help = "Device:"},
-    {"device", "auto|cpu|cuda|cuda:N", RUNS | CHECKS, MN_KIND_PLACE, 0, AT(device), 0, 0, "auto",
-     .help = "auto: the GPU where there is one"},
-    {"precision", "fp64|fp32|tf32|bf16", RUNS | PARITY | BENCH, MN_KIND_WORD, CONFIG, AT(precision), 0, 0,
-     "fp32", .help = "of the matrix products' inputs; tf32 runs as fp32 on the CPU"},
+    {"device", NULL, RUNS | CHECKS, DEVICE(device), 0, 0, 0, "auto",
+     .help = "auto: the GPU where there is one", .word = device_word},
+    {"precision", NULL, RUNS | PARITY | BENCH, WORD(precision), CONFIG, 0, 0, "fp32", EVAL | PREDICT, 0,
+     .help = "of the matrix products' inputs; tf32 runs as fp32 on the CPU", .word = precision_word},
     {.kind = MN_KIND_HEADING, .help = "Files:"},
-    {"checkpoint", "F", RUNS, MN_KIND_TEXT, 0, AT(checkpoint),
+    {"checkpoint", "F", RUNS, TEXT(checkpoint), 0,
      .help = "HDF5 file of the parameters and of all that resuming needs"},
-    {"save-every", "N|30s", TRAIN, MN_KIND_EVERY, 0, AT(save_every), 1, 1e9,
+    {"save-every", "N|30s", TRAIN, EVERY(save_every), 0, 1, 1e9,
      .help = "save each N steps or so many seconds, not at the end alone"},
-    {"keep", "K", TRAIN, MN_KIND_SMALL, 0, AT(keep), 1, 1000, "1",
+    {"keep", "K", TRAIN, SMALL(keep), 0, 1, 1000, "1",
      .help = "checkpoints to keep: run.h5, run.1.h5, run.2.h5 …"},
-    {"resume", NULL, TRAIN, MN_KIND_FLAG, 0, AT(resume), .help = "go on from --checkpoint, with its options"},
-    {"log", "F.jsonl", TRAIN, MN_KIND_TEXT, 0, AT(log),
-     .help = "write the run's log, one JSON object a line"},
-    {"log-every", "N", TRAIN, MN_KIND_INTEGER, 0, AT(log_every), 1, LARGEST, "auto", TRAIN, 0,
-     "steps a line of --log; auto: about 1000 lines a run"},
-    {"plot", "F.svg", TRAIN, MN_KIND_PICTURE, 0, AT(plot),
-     .help = "draw the --log at the end, as SVG or PNG"},
-    {"out", "F", PREDICT | PLOT, MN_KIND_TEXT, 0, AT(out), .help = "file to write"},
+    {"resume", NULL, TRAIN, FLAG(resume), 0, .help = "go on from --checkpoint, with its options"},
+    {"log", "F.jsonl", TRAIN, TEXT(log), 0, .help = "write the run's log, one JSON object a line"},
+    {"log-every", "N", TRAIN, INTEGER(log_every), 0, 1, LARGEST, "auto", TRAIN, 0,
+     .help = "steps a line of --log; auto: about 1000 lines a run"},
+    {"plot", "F.svg", TRAIN, PICTURE(plot), 0, .help = "draw the --log at the end, as SVG or PNG"},
+    {"out", "F", PREDICT | PLOT, TEXT(out), 0, .help = "file to write"},
+    {"force", NULL, TRAIN | PREDICT | PLOT, FLAG(force), 0, .help = "replace the file if it exists"},
     {.kind = MN_KIND_HEADING, .help = "Output:"},
-    {"tolerance", "T", GRADCHECK | PARITY, MN_KIND_REAL, ABOVE, AT(tolerance), 0, 0, "auto", PARITY, 0,
-     "largest relative error; auto: the precision's own"},
-    {"plans", NULL, BENCH, MN_KIND_FLAG, 0, AT(plans), .help = "the fusion plans beside each other"},
-    {"json", NULL, TRAIN | EVAL | CHECKS | FILES, MN_KIND_FLAG, 0, AT(json),
-     .help = "one JSON object on stdout"},
-    {"verbose", NULL, TRAIN, MN_KIND_FLAG, 0, AT(verbose), .help = "say what is fused, and more"},
-    {"quiet", NULL, RUNS | CHECKS, MN_KIND_FLAG, 0, AT(quiet), .help = "no progress and no notes on stderr"},
+    {"tolerance", "T", GRADCHECK | PARITY, REAL(tolerance), ABOVE, 0, 0, "auto", PARITY, 0,
+     .help = "largest relative error; auto: the precision's own"},
+    {"plans", NULL, BENCH, FLAG(plans), 0, .help = "the fusion plans beside each other"},
+    {"json", NULL, TRAIN | EVAL | CHECKS | FILES, FLAG(json), 0, .help = "one JSON object on stdout"},
+    {"verbose", NULL, TRAIN, FLAG(verbose), 0, .help = "say what is fused, and more"},
+    {"quiet", NULL, RUNS | CHECKS, FLAG(quiet), 0, .help = "no progress and no notes on stderr"},
 };
 enum { ROWS = sizeof table / sizeof *table };
 _Static_assert(ROWS <= (int)MN_OPTION_MOST, "a bit for each option");
@@ -137,6 +160,9 @@ static const struct {
     {MN_COMMAND_BENCH, "in", NULL, "inputs; auto: 8192, and 1024 on the CPU"},
     {MN_COMMAND_BENCH, "hidden", "auto", "channels of each block; auto: 8192, and 1024 on the CPU"},
     {MN_COMMAND_BENCH, "groups", "auto", "groups of each block; auto: of 16 channels each, or one"},
+    {MN_COMMAND_TRAIN, "force", NULL, "replace the --plot if it exists"},
+    {MN_COMMAND_EVAL, "precision", "auto", "of the matrix products' inputs; auto: the checkpoint's"},
+    {MN_COMMAND_PREDICT, "precision", "auto", "of the matrix products' inputs; auto: the checkpoint's"},
     {MN_COMMAND_EVAL, "checkpoint", NULL, "HDF5 file to read the parameters from"},
     {MN_COMMAND_PREDICT, "checkpoint", NULL, "HDF5 file to read the parameters from"},
     {MN_COMMAND_PREDICT, "out", NULL, "HDF5 file to write: y [n, K], and with classes label [n]"},
@@ -172,6 +198,7 @@ const struct mn_option_rule mn_option_rules[] = {
     {"resume", "checkpoint", 1},
     {"log-every", "log", 1},
     {"plot", "log", 1},
+    {"force", "plot", 1},
     {NULL, NULL, 0},
 };
 
@@ -179,8 +206,8 @@ const char *mn_command_name(enum mn_command command) {
   return mn_command_rows[command].name;
 }
 
-int mn_option_taken(int place, enum mn_command command) {
-  return table[place].kind != MN_KIND_HEADING && table[place].commands >> command & 1;
+int mn_option_taken(int index, enum mn_command command) {
+  return table[index].kind != MN_KIND_HEADING && table[index].commands >> command & 1;
 }
 
 int mn_option_find(const char *name) {
@@ -189,18 +216,24 @@ int mn_option_find(const char *name) {
   return -1;
 }
 
-const char *mn_option_initial(int place, enum mn_command command) {
-  for (int i = 0; i < VARIANTS; i++)
-    if (variants[i].command == command && strcmp(variants[i].name, table[place].name) == 0 &&
-        variants[i].initial)
-      return variants[i].initial;
-  return table[place].initial;
+int mn_options_given(const struct mn_options *options, const char *name) {
+  int index = mn_option_find(name);
+  MN_REQUIRE(index >= 0);
+  return (int)(options->given[index / 64] >> index % 64 & 1);
 }
 
-const char *mn_option_help(int place, enum mn_command command) {
+const char *mn_option_initial(int index, enum mn_command command) {
   for (int i = 0; i < VARIANTS; i++)
-    if (variants[i].command == command && table[place].name &&
-        strcmp(variants[i].name, table[place].name) == 0 && variants[i].help)
+    if (variants[i].command == command && strcmp(variants[i].name, table[index].name) == 0 &&
+        variants[i].initial)
+      return variants[i].initial;
+  return table[index].initial;
+}
+
+const char *mn_option_help(int index, enum mn_command command) {
+  for (int i = 0; i < VARIANTS; i++)
+    if (variants[i].command == command && strcmp(variants[i].name, table[index].name) == 0 &&
+        variants[i].help)
       return variants[i].help;
-  return table[place].help;
+  return table[index].help;
 }

@@ -1,12 +1,15 @@
-/* The values of options: read from text, as on a command line, and shown as text, as in /config, so that what
- * is shown reads back as the same value. */
-#include "train/command/options_table.h"
+/* One switch over the kinds of option for each thing that text is for: reading a value, showing it so that it
+ * reads back as the same value, and saying what would do. */
+#include "train/command/options_text.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "train/command/options_table.h"
+#include "train/json.h"
 
 /* From text. All return 0, or −1 for text that is no such value. */
 
@@ -70,19 +73,15 @@ static int read_every(struct mn_options *options, const struct mn_option_row *ro
   return 0;
 }
 
-/* Whether `text` is one of the words in a|b|c. */
-static int is_word(const char *words, const char *text) {
-  size_t length = strlen(text);
-  for (const char *at = words; length > 0; at += strcspn(at, "|") + 1) {
-    if (strcspn(at, "|") == length && strncmp(at, text, length) == 0) return 1;
-    if (at[strcspn(at, "|")] == 0) break;
-  }
+static int is_word(const struct mn_option_row *row, const char *text) {
+  for (int i = 0; row->word(i); i++)
+    if (strcmp(row->word(i), text) == 0) return 1;
   return 0;
 }
 
-static int is_place(const char *text) {
+static int is_device(const struct mn_option_row *row, const char *text) {
   uint64_t ordinal;
-  if (is_word("auto|cpu|cuda", text)) return 1;
+  if (is_word(row, text)) return 1;
   return strncmp(text, "cuda:", 5) == 0 && read_unsigned(&ordinal, text + 5, strlen(text + 5)) == 0 &&
          ordinal < 1024;
 }
@@ -92,24 +91,20 @@ int mn_option_is_picture(const char *text) {
   return length > 4 && (strcmp(text + length - 4, ".svg") == 0 || strcmp(text + length - 4, ".png") == 0);
 }
 
+/* "auto"; the kinds that never have it need not be told from text. */
 static int read_auto(struct mn_options *options, const struct mn_option_row *row) {
   void *field = (char *)options + row->offset;
-  switch (row->kind) {
-  case MN_KIND_INTEGER:
+  if (row->kind == MN_KIND_INTEGER)
     *(int64_t *)field = (int64_t)row->auto_value;
-    return 0;
-  case MN_KIND_REAL:
+  else if (row->kind == MN_KIND_REAL)
     *(double *)field = row->auto_value;
-    return 0;
-  case MN_KIND_WORD:
-    *(const char **)field = NULL;
-    return 0;
-  case MN_KIND_WIDTHS:
+  else if (row->kind == MN_KIND_WIDTHS)
     options->depth = 0;
-    return 0;
-  default:
+  else if (row->kind == MN_KIND_WORD)
+    *(const char **)field = NULL;
+  else
     return -1;
-  }
+  return 0;
 }
 
 /* Flags read "yes" or "no", as /config has them. */
@@ -118,12 +113,12 @@ static int read_flag(int *out, const char *text) {
   return *out || strcmp(text, "no") == 0 ? 0 : -1;
 }
 
-int mn_option_read(struct mn_options *options, int place, enum mn_command command, const char *text) {
-  const struct mn_option_row *row = &mn_option_rows[place];
+int mn_option_read(struct mn_options *options, int index, enum mn_command command, const char *text) {
+  const struct mn_option_row *row = &mn_option_rows[index];
   void *field = (char *)options + row->offset;
   if (strcmp(text, "auto") == 0 && row->automatic >> command & 1) return read_auto(options, row);
   int64_t small;
-  int good;
+  int good = 0;
   switch (row->kind) {
   case MN_KIND_FLAG:
     return read_flag(field, text);
@@ -151,36 +146,28 @@ int mn_option_read(struct mn_options *options, int place, enum mn_command comman
     good = strncmp(text, "--", 2) != 0 && mn_option_is_picture(text);
     break;
   case MN_KIND_WORD:
-    good = is_word(row->argument, text);
+    good = is_word(row, text);
     break;
-  case MN_KIND_PLACE:
-    good = is_place(text);
+  case MN_KIND_DEVICE:
+    good = is_device(row, text);
     break;
-  default:
-    good = 0;
+  case MN_KIND_HEADING:
+    break;
   }
   if (good) *(const char **)field = text;
   return good ? 0 : -1;
 }
 
-void mn_option_reset(struct mn_options *options, int place, enum mn_command command) {
-  const struct mn_option_row *row = &mn_option_rows[place];
-  const char *text = mn_option_initial(place, command);
+void mn_option_reset(struct mn_options *options, int index, enum mn_command command) {
+  const struct mn_option_row *row = &mn_option_rows[index];
+  const char *text = mn_option_initial(index, command);
   if (!text) return;
   /* Read here, because a command that does not take the option would not read it. */
   int automatic = row->automatic && strcmp(text, "auto") == 0;
-  MN_REQUIRE((automatic ? read_auto(options, row) : mn_option_read(options, place, command, text)) == 0);
+  MN_REQUIRE((automatic ? read_auto(options, row) : mn_option_read(options, index, command, text)) == 0);
 }
 
 /* To text. */
-
-/* The shortest decimal that reads back as the same double. */
-static void show_real(char *out, size_t size, double value) {
-  for (int digits = 6; digits <= 17; digits++) {
-    snprintf(out, size, "%.*g", digits, value);
-    if (strtod(out, NULL) == value) return;
-  }
-}
 
 static int show_widths(char *out, size_t size, const struct mn_options *options) {
   int length = snprintf(out, size, "%s", options->depth ? "" : "auto");
@@ -191,8 +178,8 @@ static int show_widths(char *out, size_t size, const struct mn_options *options)
   return length;
 }
 
-int mn_option_show(char *out, size_t size, const struct mn_options *options, int place) {
-  const struct mn_option_row *row = &mn_option_rows[place];
+int mn_option_show(char *out, size_t size, const struct mn_options *options, int index) {
+  const struct mn_option_row *row = &mn_option_rows[index];
   const void *field = (const char *)options + row->offset;
   const char *text;
   switch (row->kind) {
@@ -207,7 +194,7 @@ int mn_option_show(char *out, size_t size, const struct mn_options *options, int
   case MN_KIND_SEED:
     return snprintf(out, size, "%" PRIu64, *(const uint64_t *)field);
   case MN_KIND_REAL:
-    show_real(out, size, *(const double *)field);
+    mn_json_show_real(out, size, *(const double *)field);
     return (int)strlen(out);
   case MN_KIND_PLAN:
     return snprintf(out, size, "%s", mn_plan_name(*(const enum mn_plan *)field));
@@ -215,9 +202,80 @@ int mn_option_show(char *out, size_t size, const struct mn_options *options, int
     return show_widths(out, size, options);
   case MN_KIND_EVERY:
     return snprintf(out, size, "%" PRId64 "%s", options->save_every, options->save_seconds ? "s" : "");
-  default:
+  case MN_KIND_TEXT:
+  case MN_KIND_PICTURE:
+  case MN_KIND_WORD:
+  case MN_KIND_DEVICE:
     text = *(const char *const *)field;
     return snprintf(out, size, "%s", text ? text : row->automatic ? "auto" : "");
+  case MN_KIND_HEADING:
+    break;
+  }
+  MN_REQUIRE(!"an option");
+  return 0;
+}
+
+/* What would do. */
+
+static void join_words(char *out, size_t size, const struct mn_option_row *row, const char *between,
+                       const char *before_last) {
+  size_t used = 0;
+  for (int i = 0; row->word(i) && used < size; i++)
+    used += (size_t)snprintf(out + used, size - used, "%s%s",
+                             i == 0             ? ""
+                             : row->word(i + 1) ? between
+                                                : before_last,
+                             row->word(i));
+}
+
+void mn_option_argument(char *out, size_t size, int index) {
+  const struct mn_option_row *row = &mn_option_rows[index];
+  snprintf(out, size, "%s", row->argument ? row->argument : "");
+  if (row->word) join_words(out, size, row, "|", "|");
+}
+
+void mn_option_describe(char *out, size_t size, int index, enum mn_command command, const char *value) {
+  const struct mn_option_row *row = &mn_option_rows[index];
+  const char *or_auto = row->automatic >> command & 1 ? " or auto" : "";
+  char high[40] = "", words[160];
+  int too_large = value && *value && value[strspn(value, "0123456789")] == 0;
+  if (row->high > 0 && (row->flags & MN_OPTION_BELOW || row->high < MN_OPTION_WIDEST || too_large))
+    snprintf(high, sizeof high, " to %s%.0f", row->flags & MN_OPTION_BELOW ? "below " : "", row->high);
+  switch (row->kind) {
+  case MN_KIND_INTEGER:
+  case MN_KIND_SMALL:
+    snprintf(out, size, "a whole number from %g%s%s is needed", row->low, high, or_auto);
+    break;
+  case MN_KIND_SEED:
+    snprintf(out, size, "a whole number from 0 to %" PRIu64 " is needed", UINT64_MAX);
+    break;
+  case MN_KIND_REAL:
+    snprintf(out, size, "a number %s %g%s%s is needed", row->flags & MN_OPTION_ABOVE ? "above" : "from",
+             row->low, high, or_auto);
+    break;
+  case MN_KIND_PICTURE:
+    snprintf(out, size, "a file's name that ends in .svg or .png is needed");
+    break;
+  case MN_KIND_WIDTHS:
+    snprintf(out, size, "whole numbers from 1 are needed, one a block and at most %d, such as 128,128",
+             MN_MODEL_DEPTH);
+    break;
+  case MN_KIND_EVERY:
+    snprintf(out, size, "a number of steps such as 500, or of seconds such as 30s, is needed");
+    break;
+  case MN_KIND_WORD:
+  case MN_KIND_PLAN:
+  case MN_KIND_DEVICE:
+    join_words(words, sizeof words, row, ", ", " or ");
+    snprintf(out, size, "%s is needed", words);
+    break;
+  case MN_KIND_FLAG:
+    snprintf(out, size, "yes or no is needed");
+    break;
+  case MN_KIND_TEXT:
+  case MN_KIND_HEADING:
+    snprintf(out, size, "a name is needed");
+    break;
   }
 }
 
@@ -236,9 +294,9 @@ int mn_options_config(const struct mn_options *options, struct mn_option_text *o
   return count;
 }
 
-/* Of two options that exclude each other one is unset, which no command line can say: "0" or "". */
-static int read_unset(struct mn_options *options, int place, const char *text) {
-  const struct mn_option_row *row = &mn_option_rows[place];
+/* Of two options that exclude each other one is unset, as "0" or "", which no command line may say. */
+static int read_unset(struct mn_options *options, int index, const char *text) {
+  const struct mn_option_row *row = &mn_option_rows[index];
   void *field = (char *)options + row->offset;
   int excluded = 0;
   for (const struct mn_option_rule *rule = mn_option_rules; rule->name; rule++)
@@ -252,13 +310,13 @@ static int read_unset(struct mn_options *options, int place, const char *text) {
 }
 
 mn_status mn_options_set(struct mn_options *options, const char *name, const char *value) {
-  int place = mn_option_find(name);
-  if (place < 0 || !(mn_option_rows[place].flags & MN_OPTION_CONFIG))
+  int index = mn_option_find(name);
+  if (index < 0 || !(mn_option_rows[index].flags & MN_OPTION_CONFIG))
     return mn_fail(MN_BAD_DATA, "/config has '%s', which no run here has; was it written by another minnow?",
                    name);
-  if (read_unset(options, place, value) == 0) return MN_OK;
-  if (mn_option_read(options, place, MN_COMMAND_TRAIN, value) == 0) return MN_OK;
+  if (read_unset(options, index, value) == 0) return MN_OK;
+  if (mn_option_read(options, index, MN_COMMAND_TRAIN, value) == 0) return MN_OK;
   char remedy[256];
-  mn_option_describe(remedy, sizeof remedy, place, MN_COMMAND_TRAIN, value);
+  mn_option_describe(remedy, sizeof remedy, index, MN_COMMAND_TRAIN, value);
   return mn_fail(MN_BAD_DATA, "/config has %s '%s': %s", name, value, remedy);
 }

@@ -147,8 +147,7 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
   MN_TRY(mn_snapshot_config(s->from, &config));
   MN_TRY(check_fit(s, s->test, &config, targets));
   const char *trained = mn_text_find(s->from->fingerprint, s->from->fingerprint_count, "precision");
-  int given = mn_options_given(o, "precision") || !trained;
-  MN_TRY(mn_context_open(&s->context, o->device, given ? o->precision : trained));
+  MN_TRY(mn_context_open(&s->context, o->device, o->precision ? o->precision : trained ? trained : "fp32"));
   MN_TRY(mn_model_open(&s->model, s->context, &config));
   return mn_snapshot_restore(s->from, s->model, NULL, NULL);
 }

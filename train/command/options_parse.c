@@ -1,0 +1,306 @@
+/* Reading a command line: getopt_long takes it apart by the table of options, every message is ours, --help
+ * is printed from the same table; then come the checks of what each command needs and of which options go
+ * together. */
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/command/options.h"
+#include "train/command/options_table.h"
+#include "train/command/options_text.h"
+
+/* What getopt_long returns: FIRST_KEY + i for the option of row i, beyond every character. */
+enum { FIRST_KEY = 256, HELP_KEY = FIRST_KEY + MN_OPTION_MOST };
+
+/* What was meant. */
+
+enum { LONGEST = 64 }; /* more letters than any option or command has */
+
+/* How many letters to insert, remove or replace to turn the first `length` letters of a into b. */
+static int distance(const char *a, size_t length, const char *b) {
+  int row[LONGEST];
+  size_t width = strlen(b);
+  if (width >= LONGEST) return LONGEST;
+  for (size_t j = 0; j <= width; j++) row[j] = (int)j;
+  for (size_t i = 1; i <= length; i++) {
+    int corner = row[0];
+    row[0] = (int)i;
+    for (size_t j = 1; j <= width; j++) {
+      int change = corner + (a[i - 1] != b[j - 1]);
+      corner = row[j];
+      int skip = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+      row[j] = change < skip ? change : skip;
+    }
+  }
+  return row[width];
+}
+
+/* Close enough to be meant: one slip in a short word, two in a longer one. */
+static int is_close(int slips, size_t length) {
+  return slips <= (length > 4 ? 2 : 1) && 2 * (size_t)slips < length;
+}
+
+static mn_status find_command(enum mn_command *out, const char *word) {
+  int best = 0, least = LONGEST;
+  for (int i = 0; i < MN_COMMANDS; i++) {
+    int slips = distance(word, strlen(word), mn_command_name(i));
+    if (slips < least) best = i, least = slips;
+  }
+  *out = (enum mn_command)best;
+  if (least == 0) return MN_OK;
+  if (word[0] == '-')
+    return mn_fail(MN_USAGE,
+                   "'%s' comes before a command; write minnow COMMAND first, as minnow --help lists them",
+                   word);
+  if (is_close(least, strlen(word)))
+    return mn_fail(MN_USAGE, "no command is called '%s'; did you mean %s?", word, mn_command_name(best));
+  return mn_fail(MN_USAGE, "no command is called '%s'; minnow --help lists those there are", word);
+}
+
+/* `name`, of `length` letters, starts no option of this command. */
+static mn_status refuse_unknown(enum mn_command command, const char *name, size_t length) {
+  const char *says = mn_command_name(command);
+  int best = -1, least = LONGEST;
+  for (int i = 0; i < mn_option_count; i++) {
+    if (mn_option_rows[i].kind == MN_KIND_HEADING) continue;
+    int slips = distance(name, length, mn_option_rows[i].name);
+    if (slips == 0)
+      return mn_fail(MN_USAGE, "%s takes no --%s, which is an option of %s; minnow %s --help lists its own",
+                     says, mn_option_rows[i].name, mn_command_name(__builtin_ctz(mn_option_rows[i].commands)),
+                     says);
+    if (mn_option_taken(i, command) && slips < least) best = i, least = slips;
+  }
+  if (is_close(least, length))
+    return mn_fail(MN_USAGE, "%s has no option '--%.*s'; did you mean --%s?", says, (int)length, name,
+                   mn_option_rows[best].name);
+  return mn_fail(MN_USAGE, "%s has no option '--%.*s'; minnow %s --help lists those there are", says,
+                 (int)length, name, says);
+}
+
+/* `word`, --name or --name=value, is no option, or short for several. */
+static mn_status refuse_word(enum mn_command command, const char *word) {
+  const char *name = word + 2;
+  size_t length = strcspn(name, "="), used = 0;
+  char names[256] = "";
+  for (int i = 0; i < mn_option_count && length > 0 && used < sizeof names; i++)
+    if (mn_option_taken(i, command) && strncmp(mn_option_rows[i].name, name, length) == 0)
+      used += (size_t)snprintf(names + used, sizeof names - used, "%s--%s", used ? ", " : "",
+                               mn_option_rows[i].name);
+  if (used > 0 && used < sizeof names && strncmp("help", name, length) == 0)
+    snprintf(names + used, sizeof names - used, ", --help");
+  if (used == 0) return refuse_unknown(command, name, length);
+  return mn_fail(MN_USAGE, "'--%.*s' could be any of %s; write it out", (int)length, name, names);
+}
+
+/* Words. */
+
+static mn_status take_files(struct mn_options *options, char **files, int count) {
+  const struct mn_command_row *command = &mn_command_rows[options->command];
+  int most = command->most;
+  if (count > most && most == 0)
+    return mn_fail(MN_USAGE, "'%s': %s takes options alone, each behind two dashes", files[0], command->name);
+  if (count > most || count < command->least)
+    return mn_fail(MN_USAGE, "%s%s%s%s needs %s: minnow %s %s", count > most ? "'" : "",
+                   count > most ? files[most] : "", count > most ? "' is too much: " : "", command->name,
+                   command->needs, command->name, command->arguments);
+  for (int i = 0; i < count && i < (int)(sizeof options->files / sizeof *options->files); i++)
+    options->files[i] = files[i];
+  options->logs = files;
+  options->log_count = count;
+  return MN_OK;
+}
+
+/* text NULL: a flag, or no value where one is needed. */
+static mn_status take_option(struct mn_options *options, int index, const char *text) {
+  const struct mn_option_row *row = &mn_option_rows[index];
+  char value[MN_OPTION_VALUE], remedy[256];
+  if (!text && row->kind == MN_KIND_FLAG) text = "yes";
+  if (!text || mn_option_read(options, index, options->command, text) != 0) {
+    mn_option_describe(remedy, sizeof remedy, index, options->command, text);
+    if (!text) return mn_fail(MN_USAGE, "--%s has no value: %s", row->name, remedy);
+    return mn_fail(MN_USAGE, "--%s '%s': %s", row->name, text, remedy);
+  }
+  options->given[index / 64] |= (uint64_t)1 << index % 64;
+  if (row->flags & MN_OPTION_CONFIG &&
+      mn_option_show(value, sizeof value, options, index) >= (int)sizeof value)
+    return mn_fail(MN_USAGE, "--%s '%s': at most %d characters fit a checkpoint's /config; shorten it",
+                   row->name, text, MN_OPTION_VALUE - 1);
+  return MN_OK;
+}
+
+/* What getopt_long has refused: `word` is the one that it read last, `key` the option's, if it is one. */
+static mn_status refuse(enum mn_command command, int key, const char *word) {
+  if (key == 0) return refuse_word(command, word);
+  if (key >= FIRST_KEY)
+    return mn_fail(MN_USAGE, "'%s': this option takes no value; leave out '%s'", word, strchr(word, '='));
+  return mn_fail(MN_USAGE,
+                 "%s has no option '-%c'; options are whole words behind two dashes, see minnow %s --help",
+                 mn_command_name(command), key, mn_command_name(command));
+}
+
+static mn_status read_words(struct mn_options *options, int argc, char **argv, int *help) {
+  struct option known[MN_OPTION_MOST + 2] = {{"help", no_argument, NULL, HELP_KEY}};
+  int count = 1;
+  for (int i = 0; i < mn_option_count; i++)
+    if (mn_option_taken(i, options->command))
+      known[count++] = (struct option){mn_option_rows[i].name, mn_option_rows[i].kind != MN_KIND_FLAG, NULL,
+                                       FIRST_KEY + i};
+  optind = 0; /* makes glibc start anew */
+  opterr = 0;
+  for (int key; (key = getopt_long(argc, argv, ":", known, NULL)) != -1;) {
+    if (key == '?') return refuse(options->command, optopt, argv[optind - 1]);
+    if (key == HELP_KEY)
+      *help = 1;
+    else if (key == ':')
+      MN_TRY(take_option(options, optopt - FIRST_KEY, NULL));
+    else
+      MN_TRY(take_option(options, key - FIRST_KEY, optarg));
+  }
+  return *help ? MN_OK : take_files(options, argv + optind, argc - optind);
+}
+
+/* --help. */
+
+enum { HELP_COLUMN = 24, HELP_WIDTH = 79 };
+
+/* An option, and from HELP_COLUMN on what it is for, on as many lines as that takes. */
+static void print_option(const char *option, const char *text) {
+  int column = printf("  %-*s", HELP_COLUMN - 3, option);
+  if (column >= HELP_COLUMN) column = HELP_WIDTH;
+  while (*text) {
+    int length = (int)strcspn(text, " ");
+    if (column + 1 + length > HELP_WIDTH) printf("\n%*s", column = HELP_COLUMN - 1, "");
+    column += printf(" %.*s", length, text);
+    text += length + (text[length] == ' ');
+  }
+  putchar('\n');
+}
+
+static void print_help(enum mn_command command) {
+  const struct mn_command_row *row = &mn_command_rows[command];
+  const char *heading = NULL;
+  printf("Usage: minnow %s [OPTION...]%s%s\n%s\n", row->name, *row->arguments ? " " : "", row->arguments,
+         row->summary);
+  for (int i = 0; i < mn_option_count; i++) {
+    char argument[80], option[120], text[256];
+    if (mn_option_rows[i].kind == MN_KIND_HEADING) heading = mn_option_rows[i].help;
+    if (!mn_option_taken(i, command)) continue;
+    if (heading) printf("\n%s\n", heading);
+    heading = NULL;
+    mn_option_argument(argument, sizeof argument, i);
+    const char *initial = mn_option_initial(i, command);
+    snprintf(option, sizeof option, "--%s%s%s", mn_option_rows[i].name, *argument ? "=" : "", argument);
+    snprintf(text, sizeof text, "%s%s%s%s", mn_option_help(i, command), initial ? " (default " : "",
+             initial ? initial : "", initial ? ")" : "");
+    print_option(option, text);
+  }
+  putchar('\n');
+  print_option("--help", "this list");
+}
+
+static void print_commands(void) {
+  puts("Usage: minnow COMMAND [OPTION...]\nA minimal neural-net engine that trains.\n");
+  for (int i = 0; i < MN_COMMANDS; i++)
+    printf("  %s %-*s%s\n", mn_command_name(i), 14 - (int)strlen(mn_command_name(i)),
+           mn_command_rows[i].arguments, mn_command_rows[i].summary);
+  puts("\nminnow COMMAND --help lists a command's options, minnow --version says which minnow this is.\n"
+       "Exit status: 0 done; 1 a check failed or training diverged; 64 usage; 65 bad data; 66 no input;\n"
+       "69 no device; 70 a library failed; 71 out of memory; 73 cannot create; 74 input or output failed;\n"
+       "75 stopped by a signal, to be resumed.");
+}
+
+/* Which options go together, and what each command needs. */
+
+/* Whether an option has a value other than none and 0, from the command line or as a default. */
+static int is_set(const struct mn_options *options, int index) {
+  char text[MN_OPTION_VALUE];
+  mn_option_show(text, sizeof text, options, index);
+  return *text != 0 && strcmp(text, "0") != 0;
+}
+
+/* resuming: options that /config may still set are not asked for yet. */
+static mn_status check_rules(const struct mn_options *options, int resuming) {
+  for (const struct mn_option_rule *rule = mn_option_rules; rule->name; rule++) {
+    int index = mn_option_find(rule->other);
+    const struct mn_option_row *other = &mn_option_rows[index];
+    if (!mn_options_given(options, rule->name) || !mn_option_taken(index, options->command)) continue;
+    if (!rule->needs && mn_options_given(options, rule->other))
+      return mn_fail(MN_USAGE, "--%s and --%s exclude each other; leave one out", rule->name, rule->other);
+    if (!rule->needs || is_set(options, index) || (resuming && other->flags & MN_OPTION_CONFIG)) continue;
+    return mn_fail(MN_USAGE, "--%s needs --%s %s", rule->name, rule->other, other->argument);
+  }
+  return MN_OK;
+}
+
+static mn_status check_needed(const struct mn_options *o) {
+  const char *name = mn_command_name(o->command);
+  int predicts = o->command == MN_COMMAND_PREDICT, plots = o->command == MN_COMMAND_PLOT;
+  int reads = predicts || o->command == MN_COMMAND_EVAL;
+  if (o->command == MN_COMMAND_TRAIN && !o->data && !o->synthetic)
+    return mn_fail(MN_USAGE, "train needs rows: --data F for a file's, or --synthetic n for random ones");
+  if (o->command == MN_COMMAND_TRAIN && o->synthetic && !o->in)
+    return mn_fail(MN_USAGE, "--synthetic needs --in I, the number of inputs");
+  if (o->command == MN_COMMAND_TRAIN && o->depth == 0)
+    return mn_fail(MN_USAGE, "train needs --hidden, the channels of each block, such as --hidden 128,128");
+  if (reads && !o->checkpoint)
+    return mn_fail(MN_USAGE, "%s needs --checkpoint F, a file that train wrote", name);
+  if (reads && !o->data) return mn_fail(MN_USAGE, "%s needs --data F, an HDF5 file of rows", name);
+  if ((predicts || plots) && !o->out) return mn_fail(MN_USAGE, "%s needs --out F, the file to write", name);
+  if (plots && !mn_option_is_picture(o->out))
+    return mn_fail(MN_USAGE, "--out '%s': a file's name that ends in .svg or .png is needed", o->out);
+  return MN_OK;
+}
+
+static mn_status check_values(const struct mn_options *o) {
+  if (o->command == MN_COMMAND_TRAIN) {
+    if (o->nesterov && o->momentum == 0) return mn_fail(MN_USAGE, "--nesterov needs --momentum above 0");
+    if (o->synthetic && o->loss && strcmp(o->loss, "mse") != 0)
+      return mn_fail(MN_USAGE,
+                     "--loss %s needs classes, which --synthetic has none of; use --data or --loss mse",
+                     o->loss);
+    const char *drop = mn_options_given(o, "step-every") ? "step-every" : "step-factor";
+    if (strcmp(o->schedule, "step") != 0 && mn_options_given(o, drop))
+      return mn_fail(MN_USAGE, "--%s goes with --schedule step alone, not with %s", drop, o->schedule);
+  }
+  for (int i = 0; i < o->depth && o->groups > 0; i++) MN_TRY(mn_block_check_groups(o->hidden[i], o->groups));
+  return MN_OK;
+}
+
+mn_status mn_options_check(const struct mn_options *options) {
+  MN_TRY(check_rules(options, 0));
+  MN_TRY(check_needed(options));
+  return check_values(options);
+}
+
+/* All of it. */
+
+static void set_defaults(struct mn_options *options, enum mn_command command) {
+  memset(options, 0, sizeof *options);
+  options->command = command;
+  for (int i = 0; i < mn_option_count; i++)
+    if (mn_option_rows[i].kind != MN_KIND_HEADING) mn_option_reset(options, i, command);
+}
+
+mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *done) {
+  *done = 0;
+  if (argc < 2) return mn_fail(MN_USAGE, "a command is needed; minnow --help lists them");
+  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "--version") == 0) {
+    if (argv[1][2] == 'h')
+      print_commands();
+    else
+      puts("minnow " MN_VERSION);
+    *done = 1;
+    return MN_OK;
+  }
+  enum mn_command command = MN_COMMAND_TRAIN;
+  MN_TRY(find_command(&command, argv[1]));
+  set_defaults(out, command);
+  MN_TRY(read_words(out, argc - 1, argv + 1, done));
+  if (*done) {
+    print_help(command);
+    return MN_OK;
+  }
+  if (mn_options_given(out, "steps") && !mn_options_given(out, "epochs")) out->epochs = 0;
+  if (!out->resume) return mn_options_check(out);
+  return check_rules(out, 1);
+}
