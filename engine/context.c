@@ -5,24 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/device.h"
-
-static const char *const precisions[] = {
-    [MN_FP64] = "fp64", [MN_FP32] = "fp32", [MN_TF32] = "tf32", [MN_BF16] = "bf16"};
-
-const char *mn_precision_name(enum mn_precision precision) {
-  return precision < sizeof precisions / sizeof *precisions ? precisions[precision] : NULL;
-}
-
-mn_status mn_precision_parse(const char *word, enum mn_precision *out) {
-  for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++)
-    if (strcmp(word, precisions[i]) == 0) {
-      *out = (enum mn_precision)i;
-      return MN_OK;
-    }
-  return mn_fail(MN_USAGE, "no precision is called '%s'; fp64, fp32, tf32 and bf16 are", word);
-}
-
 /* The ordinal in "cuda" or "cuda:N"; −1 for anything else. */
 static int cuda_ordinal(const char *device) {
   int ordinal = 0, end = 0;

@@ -3,7 +3,7 @@
 #ifndef MN_ENGINE_CONTEXT_H
 #define MN_ENGINE_CONTEXT_H
 
-#include "kernels/kernels.h"
+#include "kernels/device.h"
 
 struct mn_context {
   struct mn_device *device;
@@ -19,10 +19,6 @@ struct mn_context {
  * mn_device_open. */
 MN_API mn_status mn_context_open(struct mn_context **out, const char *device, const char *precision);
 MN_API void mn_context_close(struct mn_context *context); /* NULL is fine */
-
-/* "fp64" … of a precision (NULL behind the last one), and back (MN_USAGE: no such word). */
-MN_API const char *mn_precision_name(enum mn_precision precision);
-MN_API mn_status mn_precision_parse(const char *word, enum mn_precision *out);
 
 /* `count` reals (or elements of `size` bytes) on the device, not initialised; they go back by
  * mn_context_release. */

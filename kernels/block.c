@@ -1,5 +1,5 @@
-/* The epilogues on the CPU, over a matrix that stands in memory: one OpenMP loop over chunks of rows, and the
- * block's arithmetic on one group of one row, forward and backward. Formulas: kernels/block.h. */
+/* The epilogues on the CPU, over a matrix in memory: one OpenMP loop over chunks of rows, and the block's
+ * arithmetic on one group of one row, forward and backward. Formulas: kernels/block.h. */
 #include "kernels/block.h"
 
 #include <math.h>
@@ -10,8 +10,8 @@
 #include "kernels/real.h"
 #include "kernels/sgd.h"
 
-/* A group: the `width` neighbours of one row on which statistics are taken, with everything of theirs at
- * hand. Without normalisation the whole row is one group. */
+/* A group: `width` neighbouring channels of one row that share statistics, with pointers to all that is
+ * computed from. Without normalisation the whole row is one group. */
 struct group {
   unsigned ops;
   int64_t width;
@@ -35,7 +35,7 @@ static inline real activated(const struct group *g, unsigned ops, real v) {
   return ops & MN_OP_SUM ? a + a : a;
 }
 
-/* dL/dv at c: the gradient that comes in, through sum and activation. */
+/* g = dL/dv at c: the incoming gradient through sum and activation. */
 static inline real gradient(const struct group *g, unsigned ops, int64_t c) {
   real v = normalised(g, ops, c);
   real dy = g->target ? g->factor * (activated(g, ops, v) - g->target[c]) : g->dy[c];
@@ -51,9 +51,9 @@ static inline real sum_from(const struct group *g, real from) {
   return sum;
 }
 
-/* Centred: the mean first, then the mean of the squared distances from it. The mean is taken from the first
- * element on, so that of a constant group it is exactly the constant, and v = beta; then from itself, which
- * takes away what rounding left. */
+/* Centred variance: the mean first, then the mean of the squared differences from it. The mean is summed
+ * relative to the first element, so that the mean of a constant group is exactly the constant and v = beta; a
+ * second sum relative to that mean removes most of its rounding error. */
 static inline void statistics(struct group *g, real eps) {
   real width = (real)g->width, squares = 0;
   g->mean = g->z[0] + sum_from(g, g->z[0]) / width;
@@ -67,8 +67,8 @@ static inline real output(const struct group *g, unsigned ops, int64_t c) {
   return activated(g, ops, normalised(g, ops, c));
 }
 
-/* y of the group into the forms asked for; returns 0, or NaN when a value is not finite. A loop a form: so
- * each becomes vectors. */
+/* Writes y of the group, in the forms that are not NULL; returns 0, or NaN when a value is not finite. Each
+ * form has a loop of its own, so that the compiler vectorises it. */
 static inline real forward(const struct group *g, unsigned ops, real *y, float *bf16) {
   real poison = 0;
 #pragma omp simd reduction(+ : poison)
@@ -83,8 +83,9 @@ static inline real input_gradient(const struct group *g, unsigned ops, int64_t c
   return ops & MN_OP_NORM ? g->rstd * (at * g->gamma[c] - m1 - standardised(g, c) * m2) : at;
 }
 
-/* dz of the group into the forms asked for, and its part of the column sums; returns 0, or NaN as above. dz
- * may be g->z or g->dy: c is read before it is written, and the bf16 form goes first. */
+/* Writes dz of the group, in the forms that are not NULL, and adds to the column sums; returns 0, or NaN when
+ * a value is not finite. dz may be g->z or g->dy: each element is read before it is written, and dz is
+ * written last. */
 static inline real backward(const struct group *g, unsigned ops, real *dz, float *bf16, real *dbias,
                             real *dgamma, real *dbeta) {
   real m1 = 0, m2 = 0, poison = 0;
@@ -131,7 +132,7 @@ static inline struct group group_at(const struct mn_block *b, unsigned ops, int6
   return g;
 }
 
-/* Fills in z, mean and rstd, and saves what somebody will read. */
+/* Computes z, mean and rstd of a group, and stores them, and y, where they are wanted. */
 static inline real forward_at(const struct mn_block *b, unsigned ops, const real *d, int64_t row, int64_t k,
                               struct group *out) {
   struct group g = group_at(b, ops, row, k);
@@ -151,7 +152,7 @@ static inline real forward_at(const struct mn_block *b, unsigned ops, const real
   return forward(&g, ops, y, bf16);
 }
 
-/* The group as the forward left it. */
+/* The group with the statistics that the forward saved. */
 static inline struct group saved_at(const struct mn_block *b, unsigned ops, int64_t row, int64_t k) {
   struct group g = group_at(b, ops, row, k);
   if (!(ops & MN_OP_NORM)) return g;
@@ -160,7 +161,7 @@ static inline struct group saved_at(const struct mn_block *b, unsigned ops, int6
   return g;
 }
 
-/* dy NULL: the loss gives it. */
+/* dy NULL: it is the gradient of the loss. */
 static inline real backward_at(const struct mn_block *b, unsigned ops, const real *dy, int64_t row, int64_t k,
                                struct group g) {
   int64_t at = g.z - (real *)b->z, c0 = k * g.width;
@@ -178,7 +179,7 @@ static inline real backward_at(const struct mn_block *b, unsigned ops, const rea
   return backward(&g, ops, dz, bf16, sums, sums + plane, sums + 2 * plane);
 }
 
-/* One chunk of rows. The chunk's column sums are its own, so that threads never share one. */
+/* One chunk of rows. Each chunk has column sums of its own, so that threads never write the same ones. */
 static inline real chunk(const struct mn_block *b, enum mn_epilogue_kind kind, unsigned ops, const real *d,
                          int64_t index) {
   int64_t first = index * MN_CHUNK_ROWS,
@@ -201,7 +202,7 @@ static inline real chunk(const struct mn_block *b, enum mn_epilogue_kind kind, u
   return poison;
 }
 
-/* Where nobody wants z, it takes d's place for as long as it is at hand. */
+/* Without b.z, z overwrites d. */
 static void block(struct mn_device *device, real *d, const struct mn_epilogue *e) {
   struct mn_block b = *e->block;
   int64_t chunks = mn_chunks(b.rows), elements = b.rows * b.channels;
@@ -210,8 +211,7 @@ static void block(struct mn_device *device, real *d, const struct mn_epilogue *e
   if (!b.z) b.z = d;
 #pragma omp parallel for schedule(static) reduction(| : bad) if (elements > MN_PARALLEL_FROM)
   for (int64_t i = 0; i < chunks; i++) {
-    /* The whole block with its ops known at compile time: three times as fast as asking at each element.
-     */
+    /* With ops a constant, the compiler removes the tests of them: three times as fast. */
     real poison = b.ops == MN_OP_ALL ? chunk(&b, e->kind, MN_OP_ALL, d, i) : chunk(&b, e->kind, b.ops, d, i);
     bad |= !(poison == 0);
   }
@@ -247,7 +247,7 @@ mn_status MN_CPU(mn_column_sums)(struct mn_device *device, void *sums, int64_t c
                                  const struct mn_epilogue *const sinks[3], const struct mn_reduction *loss) {
   for (int i = 0; i < 3; i++) {
     if (!sinks[i]) continue;
-    /* The first chunk's part becomes the sum. */
+    /* The sum overwrites the first chunk's. */
     real *total = (real *)sums + i * chunks * channels;
     for (int64_t k = 1; k < chunks; k++)
       for (int64_t c = 0; c < channels; c++) total[c] += total[k * channels + c];

@@ -1,24 +1,23 @@
-/* The epilogues on CUDA, over a matrix that stands in memory: one kernel a block epilogue.
+/* The epilogues on CUDA, over a matrix in memory: one kernel for each block epilogue.
  *
- * Groups of up to 256 neighbours stay in the registers of a few lanes (register_kernel); wider ones are
- * walked over (walking_kernel). Both end in the same arithmetic, block.cuh. Where the groups do not matter, a
- * thread's own 16 bytes are one. A block owns MN_CHUNK_ROWS rows of its columns, so the column sums are added
- * up in registers, then over its warps in order: the same bytes every time, no atomics. */
-#include "kernels/block.h"
-
+ * A group of up to 256 channels is kept in the registers of a few lanes (register_kernel). For a wider one,
+ * the threads loop over the group once for each statistic (loop_kernel). Both use the arithmetic in
+ * block.cuh. Where the operations do not depend on groups, the 16 bytes of one thread serve as a group. A CTA
+ * owns one chunk of MN_CHUNK_ROWS rows of its columns: column sums are added in registers, then over its
+ * warps in order, so that they have the same bytes every time, without atomics. */
 #include "kernels/block_row.cuh"
 #include "kernels/sgd.cuh"
 
-/* The warps of a block take the rows of a chunk in turn. */
-enum { WARPS = MN_CUDA_THREADS / 32, WALK_THREADS = 1024, WIDEST = 256 };
+/* In register_kernel warp w of a CTA has rows w, w + WARPS, … of the chunk. */
+enum { WARPS = MN_CUDA_THREADS / 32, LOOP_THREADS = 1024, WIDEST = 256 };
 
-/* Where a lane of the register kernel stands. */
-struct place {
+/* The position of a lane of register_kernel. */
+struct position {
   int64_t group, first; /* column of its first value */
   int lane;             /* within the group */
 };
 
-/* Adds up a block's warps, in order, and writes its part of the chunk's column sums. */
+/* Adds the sums of a CTA's warps in order and writes its columns of the chunk's partial column sums. */
 template <int W, int K, int L, bool Full, typename Real>
 static __device__ __forceinline__ void write_sums(const mn_block_arguments<Real> &a, unsigned ops,
                                                   int64_t tile, int64_t chunk, int lanes,
@@ -45,20 +44,20 @@ static __device__ __forceinline__ void write_sums(const mn_block_arguments<Real>
   }
 }
 
-/* Ops: MN_OP_ALL where the whole block is asked for, which saves asking at every element; else 0. */
+/* Ops: MN_OP_ALL compiles the whole block without a test of `ops` at each element; 0: ops are a.ops. */
 template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, unsigned Ops, typename Real>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const mn_block_arguments<Real> a) {
   constexpr int V = W * K;
-  constexpr int AHEAD = V * sizeof(Real) > 16 ? 1 : Kind == MN_BLOCK ? 4 : 2; /* rows in flight */
+  constexpr int ROWS = V * sizeof(Real) > 16 ? 1 : Kind == MN_BLOCK ? 4 : 2; /* loaded together */
   typedef mn_lanes_of<W, K, L, Full, Real> io;
   const unsigned ops = Ops ? Ops : a.ops;
   const int lanes = L > 0 ? L : a.lanes, lane = threadIdx.x % 32;
   const int64_t tile = blockIdx.x % a.tiles, chunk = blockIdx.x / a.tiles;
-  place p = {tile * (32 / lanes) + lane / lanes, 0, lane % lanes};
+  position p = {tile * (32 / lanes) + lane / lanes, 0, lane % lanes};
   const bool inside = p.group < a.groups;
-  if (!inside) p.group = 0; /* a place that can be read */
+  if (!inside) p.group = 0; /* its loads must be valid addresses */
   p.first = p.group * a.width + p.lane * W;
-  int64_t held = (a.width / W - p.lane + lanes - 1) / lanes * W; /* of the group, by this lane */
+  int64_t held = (a.width / W - p.lane + lanes - 1) / lanes * W; /* values of the group in this lane */
   const mn_group<V, L, Full, Real> group = {lanes,
                                             !inside ? 0
                                             : Full  ? V
@@ -72,19 +71,19 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const 
     io::load(beta, a.beta + p.first, group);
   }
   const int64_t first_row = chunk * MN_CHUNK_ROWS + threadIdx.x / 32;
-  for (int turn = 0; turn < MN_CHUNK_ROWS / WARPS; turn += AHEAD) {
+  for (int turn = 0; turn < MN_CHUNK_ROWS / WARPS; turn += ROWS) {
     const int64_t row = first_row + turn * WARPS, some_row = min(row, a.rows - 1);
-    mn_rows<V, AHEAD, Real> rows;
+    mn_rows<V, ROWS, Real> rows;
     rows.at = some_row * a.channels + p.first, rows.statistic = some_row * a.groups + p.group;
     rows.step = WARPS;
-    rows.count = row < a.rows ? (int)min((a.rows - row + WARPS - 1) / WARPS, (int64_t)AHEAD) : 0;
+    rows.count = row < a.rows ? (int)min((a.rows - row + WARPS - 1) / WARPS, (int64_t)ROWS) : 0;
 #pragma unroll
-    for (int i = 0; i < AHEAD; i++) {
+    for (int i = 0; i < ROWS; i++) {
 #pragma unroll
       for (int k = 0; k < V; k++) rows.row[i].d[k] = 0;
       if (i < rows.count) io::load(rows.row[i].d, a.d + rows.at + i * WARPS * a.channels, group);
     }
-    mn_rows_fetch<Kind, W, K>(a, ops, group, rows);
+    mn_rows_load<Kind, W, K>(a, ops, group, rows);
     poison += mn_rows_finish<Kind, W, K>(a, ops, group, rows, bias, gamma, beta, sums);
   }
   if constexpr (Kind != MN_BLOCK) poison += mn_sums_poison(sums);
@@ -92,11 +91,11 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const 
   if constexpr (Kind != MN_BLOCK) write_sums<W, K, L, Full>(a, ops, tile, chunk, lanes, sums);
 }
 
-/* The sum over the threads of one row's team, its warps in order. */
+/* The sum over the `team` consecutive threads that share a row, their warps in order. */
 template <typename Real> static __device__ Real team_sum(Real x, int team) {
-  __shared__ Real parts[WALK_THREADS / 32];
+  __shared__ Real parts[LOOP_THREADS / 32];
   x = mn_lanes_sum<32>(x);
-  __syncthreads(); /* an earlier call's parts have been read */
+  __syncthreads(); /* until an earlier call's parts have been read */
   if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
   __syncthreads();
   x = 0;
@@ -105,10 +104,10 @@ template <typename Real> static __device__ Real team_sum(Real x, int team) {
   return x;
 }
 
-/* What the walking kernel knows of a row of its group. */
+/* The statistics of a group of one row, in loop_kernel. */
 template <typename Real> struct row_state { Real mean, rstd, m1, m2; };
 
-/* One element on its way: z, ẑ, v, and, unless it goes forward alone, g. */
+/* The values computed from one element: z, ẑ, v, y, y − target and, in a backward, g. */
 template <typename Real> struct element { Real z, standard, v, y, error, g; };
 
 template <enum mn_epilogue_kind Kind, typename Real>
@@ -134,10 +133,10 @@ static __device__ element<Real> element_at(const mn_block_arguments<Real> &a, co
   return e;
 }
 
-/* The statistics of a row's group, by a team of threads: first the forward's, then the backward's. Returns 0,
- * or NaN when the loss is not finite. */
+/* The statistics of a group of one row, computed by the row's team of threads: those of the forward, then
+ * those of the backward. Returns 0, or NaN when the loss is not finite. */
 template <enum mn_epilogue_kind Kind, typename Real>
-static __device__ Real walk_statistics(const mn_block_arguments<Real> &a, row_state<Real> &s, int64_t row,
+static __device__ Real loop_statistics(const mn_block_arguments<Real> &a, row_state<Real> &s, int64_t row,
                                        int64_t group, int team) {
   const int64_t first = group * a.width, last = first + a.width, mine = first + threadIdx.x % team;
   const bool norm = a.ops & MN_OP_NORM, there = row < a.rows, leads = there && mine == first;
@@ -173,10 +172,10 @@ static __device__ Real walk_statistics(const mn_block_arguments<Real> &a, row_st
   return there ? mn_poison(Real(0), loss) : Real(0);
 }
 
-/* One column of a group, down the block's rows: saves what is to be saved. Each element is read before it is
- * written, by the thread that writes it. */
+/* One column of a group, over the CTA's rows: writes the results and the column's sums. Each element is read
+ * before it is written, by the thread that writes it. */
 template <enum mn_epilogue_kind Kind, typename Real>
-static __device__ Real walk_column(const mn_block_arguments<Real> &a, const row_state<Real> *states,
+static __device__ Real loop_column(const mn_block_arguments<Real> &a, const row_state<Real> *states,
                                    int64_t first_row, int64_t last_row, int64_t column) {
   const bool norm = a.ops & MN_OP_NORM;
   Real sums[3] = {}, poison = 0;
@@ -205,21 +204,21 @@ static __device__ Real walk_column(const mn_block_arguments<Real> &a, const row_
   return poison;
 }
 
-/* A group on `height` rows (MN_CHUNK_ROWS where there are column sums): first a team of threads on each row,
- * then a thread on each column. */
+/* One CTA has one group of `height` rows (MN_CHUNK_ROWS where there are column sums): first a team of threads
+ * computes the statistics of each row, then a thread goes down each column. */
 template <enum mn_epilogue_kind Kind, typename Real>
-static __global__ void __launch_bounds__(WALK_THREADS)
-    walking_kernel(const mn_block_arguments<Real> a, int height) {
+static __global__ void __launch_bounds__(LOOP_THREADS)
+    loop_kernel(const mn_block_arguments<Real> a, int height) {
   __shared__ row_state<Real> states[MN_CHUNK_ROWS];
   const int64_t group = blockIdx.x % a.groups, first_row = blockIdx.x / a.groups * height;
-  const int team = WALK_THREADS / height, row = threadIdx.x / team;
+  const int team = LOOP_THREADS / height, row = threadIdx.x / team;
   row_state<Real> s;
-  Real poison = walk_statistics<Kind>(a, s, first_row + row, group, team);
+  Real poison = loop_statistics<Kind>(a, s, first_row + row, group, team);
   if (threadIdx.x % team == 0) states[row] = s;
   __syncthreads();
   const int64_t last_row = first_row + height < a.rows ? first_row + height : a.rows;
-  for (int64_t c = threadIdx.x; c < a.width; c += WALK_THREADS)
-    poison += walk_column<Kind>(a, states, first_row, last_row, group * a.width + c);
+  for (int64_t c = threadIdx.x; c < a.width; c += LOOP_THREADS)
+    poison += loop_column<Kind>(a, states, first_row, last_row, group * a.width + c);
   if (!(poison == 0)) *a.nonfinite = 1;
 }
 
@@ -238,7 +237,7 @@ static void launch_full(cudaStream_t on, mn_block_arguments<Real> &a) {
     launch<Kind, W, K, L, true, 0>(on, a);
 }
 
-/* Groups that are a power of two of 16-byte vectors: 4, 8, 16 … 256 floats. */
+/* Launches for a group of a power of two of 16-byte vectors: 4, 8, 16 … 256 floats. False for any other. */
 template <enum mn_epilogue_kind Kind, typename Real>
 static bool launch_whole(cudaStream_t on, mn_block_arguments<Real> &a, int64_t vectors) {
   constexpr int W = mn_width<Real>;
@@ -269,14 +268,14 @@ static bool launch_whole(cudaStream_t on, mn_block_arguments<Real> &a, int64_t v
   }
 }
 
-/* A group of a.width reals in registers, read 16 bytes at a time if `wide`. */
+/* Launches register_kernel; it loads 16 bytes at a time if `wide`, else one real. */
 template <enum mn_epilogue_kind Kind, typename Real>
 static void launch_registers(cudaStream_t on, mn_block_arguments<Real> &a, bool wide) {
   constexpr int W = mn_width<Real>;
   int64_t vectors = wide ? a.width / W : a.width;
   for (a.lanes = 1; a.lanes < vectors && a.lanes < 32;) a.lanes *= 2;
   int64_t each = (vectors + a.lanes - 1) / a.lanes;
-  if constexpr (sizeof(Real) == 4) /* double is for checking; it does with the general forms */
+  if constexpr (sizeof(Real) == 4) /* double, used for checks, runs the general versions only */
     if (wide && launch_whole<Kind>(on, a, vectors)) return;
   if (wide && each == 1)
     launch<Kind, W, 1, 0, false, 0>(on, a);
@@ -290,7 +289,7 @@ static void launch_registers(cudaStream_t on, mn_block_arguments<Real> &a, bool 
     launch<Kind, 1, WIDEST / 32, 32, false, 0>(on, a);
 }
 
-/* Whether every access of whole vectors lands on one; D is a multiple of them. */
+/* Whether every pointer and the group width are aligned to 16-byte vectors of reals. */
 template <typename Real> static bool vectors_fit(const mn_block_arguments<Real> &a) {
   return a.width % mn_width<Real> == 0 && mn_aligned(2 * mn_width<Real>, a.y_bf16, a.dz_bf16) &&
          mn_aligned(16, a.d, a.bias, a.gamma, a.beta, a.target, a.z, a.y, a.dz);
@@ -300,7 +299,7 @@ template <enum mn_epilogue_kind Kind, typename Real>
 static mn_status block(struct mn_device *device, mn_block_arguments<Real> &a) {
   cudaStream_t on = device->cuda->stream;
   if (!(a.ops & MN_OP_NORM) && Kind != MN_BLOCK_LOSS) {
-    /* The groups do not matter: the width that suits the memory. */
+    /* The operations do not depend on groups, so any width will do. */
     a.width = a.channels % mn_width<Real> == 0 ? mn_width<Real> : 1;
     if (!vectors_fit(a)) a.width = 1;
     a.groups = a.channels / a.width;
@@ -311,7 +310,7 @@ static mn_status block(struct mn_device *device, mn_block_arguments<Real> &a) {
   } else {
     int height = Kind == MN_BLOCK ? 8 : MN_CHUNK_ROWS;
     unsigned grid = mn_cuda_grid((a.rows + height - 1) / height * a.groups, 1);
-    walking_kernel<Kind><<<grid, WALK_THREADS, 0, on>>>(a, height);
+    loop_kernel<Kind><<<grid, LOOP_THREADS, 0, on>>>(a, height);
   }
   return mn_cuda_launched("block");
 }
@@ -332,42 +331,41 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 template <typename Real>
 static mn_status accumulate(struct mn_device *device, Real *into, const Real *d, int64_t count) {
   constexpr int W = mn_width<Real>;
-  cudaStream_t on = device->cuda->stream;
-  if (mn_aligned(16, into, d))
-    accumulate_kernel<Real, W>
-        <<<mn_cuda_grid(count, MN_CUDA_THREADS * W), MN_CUDA_THREADS, 0, on>>>(into, d, count);
-  else
-    accumulate_kernel<Real, 1>
-        <<<mn_cuda_grid(count, MN_CUDA_THREADS), MN_CUDA_THREADS, 0, on>>>(into, d, count);
-  return mn_cuda_launched("add");
+  const bool wide = mn_aligned(16, into, d);
+  return mn_cuda_launch("add", device, count, MN_CUDA_THREADS * (wide ? W : 1),
+                        wide ? accumulate_kernel<Real, W> : accumulate_kernel<Real, 1>, into, d, count);
+}
+
+template <typename Real, enum mn_epilogue_kind Kind>
+static mn_status apply_block(struct mn_device *device, Real *d, int64_t rows, int64_t cols,
+                             const struct mn_epilogue *epilogue) {
+  MN_REQUIRE(rows == epilogue->block->rows && cols == epilogue->block->channels);
+  mn_block_arguments<Real> a = mn_block_arguments_of(device, d, epilogue);
+  return block<Kind>(device, a);
 }
 
 template <typename Real>
-static mn_status apply(struct mn_device *device, Real *d, int64_t rows, int64_t cols,
-                       const struct mn_epilogue *epilogue) {
-  if (epilogue->kind >= MN_BLOCK && epilogue->kind <= MN_BLOCK_BACKWARD) {
-    MN_REQUIRE(rows == epilogue->block->rows && cols == epilogue->block->channels);
-    mn_block_arguments<Real> a = mn_block_arguments_of(device, d, epilogue);
-    return epilogue->kind == MN_BLOCK        ? block<MN_BLOCK>(device, a)
-           : epilogue->kind == MN_BLOCK_LOSS ? block<MN_BLOCK_LOSS>(device, a)
-                                             : block<MN_BLOCK_BACKWARD>(device, a);
-  }
-  int64_t count = rows * cols;
-  if (epilogue->kind == MN_UPDATE) {
+mn_status mn_cuda_epilogue<Real>::run(struct mn_device *device, void *matrix, int64_t rows, int64_t cols,
+                                      const struct mn_epilogue *epilogue) {
+  Real *d = static_cast<Real *>(matrix), *into = static_cast<Real *>(epilogue->into);
+  const int64_t count = rows * cols;
+  switch (epilogue->kind) {
+  case MN_STORE:
+    MN_REQUIRE(into);
+    return into == d ? MN_OK : mn_copy_cuda(device, into, d, (size_t)count * sizeof(Real));
+  case MN_ADD:
+    MN_REQUIRE(into);
+    return accumulate(device, into, d, count);
+  case MN_BLOCK:
+    return apply_block<Real, MN_BLOCK>(device, d, rows, cols, epilogue);
+  case MN_BLOCK_LOSS:
+    return apply_block<Real, MN_BLOCK_LOSS>(device, d, rows, cols, epilogue);
+  case MN_BLOCK_BACKWARD:
+    return apply_block<Real, MN_BLOCK_BACKWARD>(device, d, rows, cols, epilogue);
+  case MN_UPDATE:
     MN_REQUIRE(rows == epilogue->update->w->rows && cols == epilogue->update->w->cols);
     return mn_cuda_update(device, epilogue->update, d, 0, count);
   }
-  Real *into = static_cast<Real *>(epilogue->into);
-  MN_REQUIRE(into && (epilogue->kind == MN_STORE || epilogue->kind == MN_ADD));
-  if (epilogue->kind == MN_ADD) return accumulate(device, into, d, count);
-  return into == d ? MN_OK : mn_copy_cuda(device, into, d, (size_t)count * sizeof(Real));
+  mn_abort(__FILE__, __LINE__, "an epilogue kind");
 }
-
-extern "C" mn_status mn_epilogue_cuda_fp32(struct mn_device *device, void *d, int64_t rows, int64_t cols,
-                                           const struct mn_epilogue *epilogue) {
-  return apply(device, static_cast<float *>(d), rows, cols, epilogue);
-}
-extern "C" mn_status mn_epilogue_cuda_fp64(struct mn_device *device, void *d, int64_t rows, int64_t cols,
-                                           const struct mn_epilogue *epilogue) {
-  return apply(device, static_cast<double *>(d), rows, cols, epilogue);
-}
+MN_CUDA_INSTANTIATE(epilogue);

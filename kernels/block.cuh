@@ -1,8 +1,8 @@
-/* The block's arithmetic on CUDA, written once for every kernel that ends in it: on one element, and on one
- * group of one row that L neighbouring lanes hold in V registers each. Formulas: kernels/block.h.
+/* The block's arithmetic on CUDA, shared by every kernel that applies it: on one element, and on one group of
+ * one row, of which L neighbouring lanes hold V registers each. Formulas: kernels/block.h.
  *
- * `ops` folds away where the caller passes a constant. Multiply-adds are spelled out, so that the backward
- * finds the same v, to the bit, and so the same side of the kink, as the forward. */
+ * Where `ops` is a constant, the compiler removes the tests of it. Multiply-adds are written as fma, so that
+ * the backward recomputes exactly the forward's v, and with it the same side of the activation's kink. */
 #ifndef MN_KERNELS_BLOCK_CUH
 #define MN_KERNELS_BLOCK_CUH
 
@@ -12,14 +12,14 @@ template <typename Real> __device__ __forceinline__ Real mn_standardise(Real z, 
   return (z - mean) * rstd;
 }
 
-/* v of a standardised (without MN_OP_NORM: plain) z. */
+/* v, from ẑ (without MN_OP_NORM: z). */
 template <typename Real>
 __device__ __forceinline__ Real mn_normalise(unsigned ops, Real standard, Real gamma, Real beta) {
   return ops & MN_OP_NORM ? fma(standard, gamma, beta) : standard;
 }
 
-/* dy/dv, so that y = slope·v and g = slope·dy; at v = 0 the slope's side. Twice the slope is exact, so the
- * sum is the one of two equal terms to the bit. */
+/* dy/dv, so that y = steepness·v and g = steepness·dy; v = 0 counts as negative. Doubling is exact, so y is
+ * the sum of the two equal terms to the bit. */
 template <typename Real> __device__ __forceinline__ Real mn_steepness(unsigned ops, Real v, Real slope) {
   const Real sum = ops & MN_OP_SUM ? 2 : 1;
   return !(ops & MN_OP_ACTIVATE) || v > 0 ? sum : sum * slope;
@@ -31,24 +31,24 @@ __device__ __forceinline__ Real mn_centre(Real h, Real standard, Real m1, Real m
   return rstd * fma(-standard, m2, h - m1);
 }
 
-/* Poison is 0 as long as every value that went in is finite, and NaN ever after. */
+/* Poison stays 0 as long as every value passed in is finite, and is NaN from the first that is not. */
 template <typename Real> __device__ __forceinline__ Real mn_poison(Real poison, Real value) {
   return fma(value, Real(0), poison);
 }
 
-/* How a group is spread: over L lanes (0: `lanes`, known at run time), of which this one holds the first
- * `valid` of its V registers. Full: V·L is the group, so that it is a power of two, or none of it. */
+/* How a group is distributed: over L lanes (0: `lanes`, known at run time). This lane's first `valid` of V
+ * registers are in the group. Full: either all V are, on L lanes of a power of two, or none. */
 template <int V, int L, bool Full, typename Real> struct mn_group {
   int lanes, valid;
   Real inverse; /* 1/D */
-  bool leads;   /* this lane writes what a group has one of */
+  bool leads;   /* this lane writes the group's mean, rstd and loss */
 
   __device__ __forceinline__ Real sum(Real x) const { return mn_lanes_sum<L>(x, lanes); }
   __device__ __forceinline__ bool has(int i) const { return Full || i < valid; }
 };
 
-/* Centred. Of a constant group the mean is exactly the constant, so that v = beta: a Full group's sum is
- * exact then, any other is summed from its first element on. */
+/* Centred variance. The mean of a constant group is exactly the constant, so that v = beta: a Full group's
+ * pairwise sum of equal values is exact, and any other group is summed relative to its first element. */
 template <int V, int L, bool Full, typename Real>
 __device__ __forceinline__ void mn_group_statistics(const mn_group<V, L, Full, Real> &group, Real &mean,
                                                     Real &rstd, const Real (&z)[V], Real eps) {
@@ -91,8 +91,8 @@ mn_group_forward(unsigned ops, Real (&standard)[V], Real (&y)[V], Real (&steepne
   }
 }
 
-/* d: dy in, dz out. sums: what this group adds to the columns of dbias, dgamma, dbeta. Registers that the
- * group does not have hold dy = 0 and a finite ẑ. */
+/* d: dy in, dz out. Adds to the lane's sums of dbias, dgamma, dbeta. Registers outside the group must hold
+ * dy = 0 and a finite ẑ. */
 template <int V, int L, bool Full, typename Real>
 __device__ __forceinline__ void
 mn_group_backward(const mn_group<V, L, Full, Real> &group, unsigned ops, Real (&d)[V], Real (&sums)[3][V],

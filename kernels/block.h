@@ -15,19 +15,17 @@
 #include "kernels/loss.h"
 
 /* Applies `epilogue` to the matrix d[rows, cols]. d may be epilogue->into, block->z (forward) or
- * block->dz->real (backward): each group of a row is read before it is written. block->z, mean and rstd NULL:
- * nobody reads them later, and they are not saved; a forward without z uses up d. The nonfinite flag is set
- * when a value of the result is not finite. */
+ * block->dz->real (backward): each group of a row is read before it is written. block->z, mean and rstd are
+ * saved where they are not NULL; a forward without z overwrites d. The nonfinite flag is set when a value of
+ * the result is not finite. */
 typedef mn_status mn_epilogue_function(struct mn_device *device, void *d, int64_t rows, int64_t cols,
                                        const struct mn_epilogue *epilogue);
-MN_KERNEL(mn_epilogue);
 
-/* Finishes the partial sums of a block's backward: for each of dbias, dgamma, dbeta with sinks[i] not NULL,
+/* Reduces the partial sums of a block's backward: for each of dbias, dgamma, dbeta with sinks[i] not NULL,
  * adds its chunks in order and applies sinks[i] (MN_STORE, MN_ADD or MN_UPDATE) to the vector [C]. The
- * partial sums are used up. `loss`, if not NULL, is summed beside them, as mn_reduce would. */
+ * partial sums are overwritten. `loss`, if not NULL, is reduced in the same launch, as by mn_reduce. */
 typedef mn_status mn_column_sums_function(struct mn_device *device, void *sums, int64_t chunks,
                                           int64_t channels, const struct mn_epilogue *const sinks[3],
                                           const struct mn_reduction *loss);
-MN_KERNEL(mn_column_sums);
 
 #endif

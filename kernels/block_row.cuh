@@ -1,11 +1,11 @@
-/* The block epilogues on one row of one group, from what its lanes hold to what is saved: the same for a
- * matrix that stands in memory (block.cu) and for one in a GEMM's accumulators (gemm_hopper_block.cu). */
+/* The block epilogues on a few rows of one group, from registers to the stored results: the same for a matrix
+ * in memory (block.cu) and for one in a GEMM's accumulators (hopper/block.cu). */
 #ifndef MN_KERNELS_BLOCK_ROW_CUH
 #define MN_KERNELS_BLOCK_ROW_CUH
 
 #include "kernels/block.cuh"
 
-/* Any kernel's arguments: struct mn_block with its types, and NULL for what is not to be written. */
+/* Every block kernel's arguments: struct mn_block with typed pointers, NULL for what is not to be written. */
 template <typename Real> struct mn_block_arguments {
   unsigned ops;
   int64_t rows, channels, groups, width; /* N, C, G, D */
@@ -18,7 +18,7 @@ template <typename Real> struct mn_block_arguments {
   int *nonfinite;
 };
 
-/* d: where the product stands; NULL when it is in registers. */
+/* d: the product in memory; NULL when it is in registers. */
 template <typename Real>
 static mn_block_arguments<Real> mn_block_arguments_of(struct mn_device *device, const Real *d,
                                                       const struct mn_epilogue *epilogue) {
@@ -53,31 +53,31 @@ static mn_block_arguments<Real> mn_block_arguments_of(struct mn_device *device, 
     a.target = static_cast<const Real *>(b->target);
     a.loss = static_cast<Real *>(b->loss_parts);
   }
-  /* z is written where it is not there already, unless dz is about to take its place. */
+  /* z is not written where d already is z, nor where dz is about to overwrite it. */
   if (epilogue->kind != MN_BLOCK_BACKWARD && ((a.z == d && !(b->ops & MN_OP_BIAS)) || (a.z && a.z == a.dz)))
     a.z = NULL;
   return a;
 }
 
-/* What a lane has of some rows at once, `step` apart: d, or what stands in its place; z (backward) or the
- * target (loss); the group's statistics (backward). Of the rows the first `count` are there; the others write
- * nothing and add nothing to the column sums. */
+/* A lane's registers for a few rows, `step` apart, that are computed together: d, later y or dz; `other`,
+ * which is z (backward) or the target (loss); the group's statistics. Only the first `count` rows exist; the
+ * others write nothing and add nothing to the column sums. */
 template <int V, int Rows, typename Real> struct mn_rows {
   struct {
     Real d[V], other[V], mean, rstd;
   } row[Rows];
-  int64_t at, statistic; /* where the lane's first column, the group's statistics are in the first row */
+  int64_t at, statistic; /* offsets of the lane's first column and of the group's statistics, first row */
   int step, count;
 };
 
-/* How a lane's values lie in memory: value i of its V = W·K is (i/W·L)·W + i%W columns on from its first. */
+/* Loads and stores of a lane's V = W·K values: value i is (i/W·L)·W + i%W columns right of the first. */
 template <int W, int K, int L, bool Full, typename Real> struct mn_lanes_of {
   static constexpr int V = W * K;
   typedef mn_group<V, L, Full, Real> group;
 
   static __device__ __forceinline__ int count(const group &g) { return L > 0 ? L : g.lanes; }
 
-  /* Always: also what the group does not have, which must be there to be read. */
+  /* Always: without a predicate; then also what is outside the group must be a valid address. */
   template <bool Always = false>
   static __device__ __forceinline__ void load(Real (&out)[V], const Real *from, const group &g) {
 #pragma unroll
@@ -101,13 +101,13 @@ template <int W, int K, int L, bool Full, typename Real> struct mn_lanes_of {
   }
 };
 
-/* What rows need from memory beside d. Fetched before earlier rows are written. A Full group reads without
- * asking, in the place of rows that are not there the first one again (`at` and `statistic` are inside of the
- * matrix in any case), because loads under a condition are waited for at once. */
+/* Loads the rows' `other` and statistics, ahead of use. A Full group loads without a predicate, because the
+ * compiler waits for a predicated load at once: a row that does not exist loads the first row again (`at` and
+ * `statistic` are always inside the matrix). */
 template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, int Rows, typename Real>
-static __device__ __forceinline__ void mn_rows_fetch(const mn_block_arguments<Real> &a, unsigned ops,
-                                                     const mn_group<W * K, L, Full, Real> &group,
-                                                     mn_rows<W * K, Rows, Real> &rows) {
+static __device__ __forceinline__ void mn_rows_load(const mn_block_arguments<Real> &a, unsigned ops,
+                                                    const mn_group<W * K, L, Full, Real> &group,
+                                                    mn_rows<W * K, Rows, Real> &rows) {
   typedef mn_lanes_of<W, K, L, Full, Real> io;
   if constexpr (Kind == MN_BLOCK) return;
   const bool reads = Kind == MN_BLOCK_LOSS || ops & (MN_OP_NORM | MN_OP_ACTIVATE);
@@ -131,7 +131,7 @@ static __device__ __forceinline__ void mn_rows_fetch(const mn_block_arguments<Re
   }
 }
 
-/* All rows' d to a matrix, in the forms that are not NULL. */
+/* Stores all rows' d, in the forms that are not NULL. */
 template <int W, int K, int L, bool Full, int Rows, typename Real>
 static __device__ __forceinline__ void mn_rows_store(Real *real, mn_bf16 *bf16, int64_t channels,
                                                      const mn_group<W * K, L, Full, Real> &group,
@@ -148,19 +148,19 @@ static __device__ __forceinline__ void mn_rows_store(Real *real, mn_bf16 *bf16, 
       if (r < rows.count) io::store(NULL, bf16, rows.at + r * down, rows.row[r].d, group);
 }
 
-/* What a group has one of, a row. */
+/* Stores one value for each row of the group: mean, rstd or loss. */
 template <int V, int L, bool Full, int Rows, typename Real>
 static __device__ __forceinline__ void
-mn_rows_note(Real *to, int64_t groups, const mn_group<V, L, Full, Real> &group,
-             const mn_rows<V, Rows, Real> &rows, const Real (&values)[Rows]) {
+mn_rows_store_statistic(Real *to, int64_t groups, const mn_group<V, L, Full, Real> &group,
+                        const mn_rows<V, Rows, Real> &rows, const Real (&values)[Rows]) {
   if (!to || !group.leads) return;
 #pragma unroll
   for (int r = 0; r < Rows; r++)
     if (r < rows.count) to[rows.statistic + (int64_t)r * rows.step * groups] = values[r];
 }
 
-/* d becomes y, which is saved, and steepness dy/dv; standard is ẑ. Each step takes all rows before the next
- * does, so that none waits for another's sums over the lanes. */
+/* d becomes y, which is stored; also gives ẑ (`standard`) and dy/dv (`steepness`). Each step is done for all
+ * rows before the next step, so that the rows' shuffles overlap. */
 template <int W, int K, int L, bool Full, int Rows, typename Real>
 static __device__ __forceinline__ void
 mn_rows_forward(const mn_block_arguments<Real> &a, unsigned ops, const mn_group<W * K, L, Full, Real> &group,
@@ -181,8 +181,8 @@ mn_rows_forward(const mn_block_arguments<Real> &a, unsigned ops, const mn_group<
       rows.row[r].mean = mean[r];
       rows.row[r].rstd = r < rows.count && group.valid > 0 ? rstd[r] : Real(0); /* else infinite, eps 0 */
     }
-    mn_rows_note(a.mean, a.groups, group, rows, mean);
-    mn_rows_note(a.rstd, a.groups, group, rows, rstd);
+    mn_rows_store_statistic(a.mean, a.groups, group, rows, mean);
+    mn_rows_store_statistic(a.rstd, a.groups, group, rows, rstd);
   }
 #pragma unroll
   for (int r = 0; r < Rows; r++) {
@@ -192,8 +192,7 @@ mn_rows_forward(const mn_block_arguments<Real> &a, unsigned ops, const mn_group<
   mn_rows_store<W, K>(a.y, a.y_bf16, a.channels, group, rows);
 }
 
-/* The squared error of every row is saved, and d = y becomes dy. Returns 0, or NaN when an error is not
- * finite. */
+/* Stores every row's squared error; d = y becomes dy. Returns 0, or NaN when an error is not finite. */
 template <int V, int L, bool Full, int Rows, typename Real>
 static __device__ __forceinline__ Real mn_rows_loss(const mn_block_arguments<Real> &a,
                                                     const mn_group<V, L, Full, Real> &group,
@@ -212,12 +211,12 @@ static __device__ __forceinline__ Real mn_rows_loss(const mn_block_arguments<Rea
     loss[r] = group.sum(loss[r]);
     if (r < rows.count && group.valid > 0) poison = mn_poison(poison, loss[r]);
   }
-  mn_rows_note(a.loss, a.groups, group, rows, loss);
+  mn_rows_store_statistic(a.loss, a.groups, group, rows, loss);
   return poison;
 }
 
-/* From what was fetched to what is saved; sums: what the rows add to the columns of dbias, dgamma, dbeta.
- * Returns 0, or NaN when a value is not finite that the column sums will not show. */
+/* The whole epilogue on rows that have been loaded; adds to the lane's sums of dbias, dgamma, dbeta. Returns
+ * 0, or NaN when a value that does not go into the column sums is not finite. */
 template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, int Rows, typename Real>
 static __device__ __forceinline__ Real mn_rows_finish(const mn_block_arguments<Real> &a, unsigned ops,
                                                       const mn_group<W * K, L, Full, Real> &group,
@@ -253,7 +252,7 @@ static __device__ __forceinline__ Real mn_rows_finish(const mn_block_arguments<R
   return poison;
 }
 
-/* 0, or NaN when a column sum is not finite, as it is when any of its terms is not. */
+/* 0, or NaN when a column sum is not finite; it is not when any of its terms is not. */
 template <int V, typename Real>
 static __device__ __forceinline__ Real mn_sums_poison(const Real (&sums)[3][V]) {
   Real poison = 0;

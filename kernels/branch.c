@@ -1,5 +1,5 @@
-/* The CPU has one thing to do at a time. */
-#include "kernels/branch.h"
+/* The CPU does work when it is given, so a branch has nothing to do. Contract: kernels/branch.h. */
+#include "kernels/kernels.h"
 
 mn_status mn_branch_fork_cpu(struct mn_device *device) {
   (void)device;

@@ -1,25 +1,22 @@
-/* A branch is a second device, of a lower priority, which trades places with the first between begin and
- * join.
- */
-#include "kernels/branch.h"
-
+/* A branch on CUDA: a second stream, of a lower priority, which is swapped with the first between begin and
+ * join. Contract: kernels/branch.h. */
 #include <utility>
 
 #include "kernels/cuda.cuh"
 
-extern "C" mn_status mn_branch_fork_cuda(struct mn_device *device) {
+mn_status mn_branch_fork_cuda(struct mn_device *device) {
   struct mn_cuda *cuda = device->cuda;
   MN_CUDA_TRY(cudaEventRecord(cuda->forked, cuda->stream));
   MN_CUDA_TRY(cudaStreamWaitEvent(cuda->branch, cuda->forked, 0));
   return MN_OK;
 }
 
-extern "C" mn_status mn_branch_begin_cuda(struct mn_device *device) {
+mn_status mn_branch_begin_cuda(struct mn_device *device) {
   std::swap(device->cuda->stream, device->cuda->branch);
   return MN_OK;
 }
 
-extern "C" mn_status mn_branch_join_cuda(struct mn_device *device) {
+mn_status mn_branch_join_cuda(struct mn_device *device) {
   struct mn_cuda *cuda = device->cuda;
   std::swap(cuda->stream, cuda->branch);
   MN_CUDA_TRY(cudaEventRecord(cuda->joined, cuda->branch));

@@ -1,20 +1,19 @@
-/* Work beside other work. fork remembers a place in the device; what is given between begin and join comes
- * after what stood before fork, but need not wait for what was given since, and runs on what that leaves
- * free: so a short piece of work hides behind a long one that does not need it. What is given after join
- * comes after all of it. One branch at a time, in a graph too; and what the device has one of, the library's
- * workspace or the count of a sum's spans, for one side only. On the CPU work is done when it is given. */
+/* A branch: work that runs beside the device's other work, on a second CUDA stream of a lower priority.
+ *
+ * branch_fork records the point that the branch depends on. Work given between branch_begin and branch_join
+ * is ordered after that point, not after what was given since, and uses the multiprocessors that the other
+ * work leaves idle: a short kernel hides behind a long one that it does not depend on. Work given after
+ * branch_join is ordered after both. There is one branch at a time, in a graph too. What a device has only
+ * one of (cuBLASLt's workspace, the counter of a sum's finished spans) may be used on one of the two sides
+ * only. On the CPU all three do nothing: work is done when it is given. */
 #ifndef MN_KERNELS_BRANCH_H
 #define MN_KERNELS_BRANCH_H
 
 #include "kernels/types.h"
 
-/* After begin, join is to be called whatever happened. */
-typedef mn_status mn_branch_function(struct mn_device *device);
-MN_C mn_branch_function mn_branch_fork_cpu;
-MN_C mn_branch_function mn_branch_fork_cuda;
-MN_C mn_branch_function mn_branch_begin_cpu;
-MN_C mn_branch_function mn_branch_begin_cuda;
-MN_C mn_branch_function mn_branch_join_cpu;
-MN_C mn_branch_function mn_branch_join_cuda;
+typedef mn_status mn_branch_fork_function(struct mn_device *device);
+/* After it branch_join is to be called, even when work in between failed. */
+typedef mn_status mn_branch_begin_function(struct mn_device *device);
+typedef mn_status mn_branch_join_function(struct mn_device *device);
 
 #endif

@@ -1,38 +1,37 @@
-/* The finish of the block's column sums on CUDA: the chunks' parts become dbias, dgamma and dbeta, and end in
- * their sinks, all three in one launch, and a fused loss's sum beside them: where a step is small, its time
+/* The last step of the block's column sums on CUDA: adds the chunks' partial sums to dbias, dgamma and dbeta
+ * and applies their sinks. All three, and the sum of a fused loss, take one launch: the time of a small step
  * is the number of its launches. */
-#include "kernels/block.h"
-
 #include "kernels/reduce.cuh"
 #include "kernels/sgd.cuh"
 
-/* Where one vector of column sums goes. */
+/* What is done with one vector of column sums. */
 template <typename Real> struct sink {
-  int kind; /* enum mn_epilogue_kind; −1: nowhere */
+  int kind; /* enum mn_epilogue_kind; −1: not wanted */
   Real *into, *momentum;
   mn_bf16 *bf16;
   mn_sgd_rule<Real> rule;
 };
 template <typename Real> struct sinks { sink<Real> of[3]; };
 
-/* 32 columns of the vector `which` by a stretch of the chunks a warp: each adds its own in order, then they
- * are added in order. The stretches, and so the bytes, depend on the number of chunks alone. */
+/* One CTA sums 32 columns of the vector `which`. Each warp adds a range of the chunks in order, then the
+ * warps' sums are added in order. The ranges, and so the result's bytes, depend on the number of chunks
+ * alone. */
 template <typename Real>
 static __device__ void sum_columns(const Real *sums, int64_t chunks, int64_t channels, const sink<Real> &to,
                                    int which, int64_t column0) {
   __shared__ Real parts[32][32];
   if (to.kind < 0) return;
-  const int lane = threadIdx.x % 32, stretch = threadIdx.x / 32, stretches = blockDim.x / 32;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   const int64_t column = column0 + lane;
-  const int64_t each = (chunks + stretches - 1) / stretches, first = stretch * each;
+  const int64_t each = (chunks + warps - 1) / warps, first = warp * each;
   const int64_t last = first + each < chunks ? first + each : chunks;
   Real sum = 0;
   if (column < channels)
     for (int64_t k = first; k < last; k++) sum += sums[(which * chunks + k) * channels + column];
-  parts[stretch][lane] = sum;
+  parts[warp][lane] = sum;
   __syncthreads();
-  if (stretch != 0 || column >= channels) return;
-  for (int i = 1; i < stretches; i++) sum += parts[i][lane];
+  if (warp != 0 || column >= channels) return;
+  for (int i = 1; i < warps; i++) sum += parts[i][lane];
   if (to.kind == MN_ADD) sum += to.into[column];
   if (to.kind == MN_UPDATE) {
     if (*to.rule.nonfinite) return;
@@ -46,7 +45,7 @@ static __device__ void sum_columns(const Real *sums, int64_t chunks, int64_t cha
   to.into[column] = sum;
 }
 
-/* The loss's blocks come first: whichever of them ends last still has the spans to add. */
+/* The loss's CTAs come first, because the last of them to finish has to add the spans' sums as well. */
 template <typename Real>
 static __global__ void __launch_bounds__(1024)
     column_sums_kernel(const Real *sums, int64_t chunks, int64_t channels, const sinks<Real> all,
@@ -55,8 +54,8 @@ static __global__ void __launch_bounds__(1024)
     mn_sum_span<false>(loss, blockIdx.x);
     return;
   }
-  const unsigned block = blockIdx.x - loss.spans, which = block % 3;
-  sum_columns(sums, chunks, channels, all.of[which], (int)which, (int64_t)(block / 3) * 32);
+  const unsigned cta = blockIdx.x - loss.spans, which = cta % 3;
+  sum_columns(sums, chunks, channels, all.of[which], (int)which, (int64_t)(cta / 3) * 32);
 }
 
 template <typename Real>
@@ -80,26 +79,17 @@ static sink<Real> sink_of(struct mn_device *device, int64_t channels, const stru
 }
 
 template <typename Real>
-static mn_status column_sums(struct mn_device *device, void *sums, int64_t chunks, int64_t channels,
-                             const struct mn_epilogue *const targets[3], const struct mn_reduction *loss) {
+mn_status mn_cuda_column_sums<Real>::run(struct mn_device *device, void *sums, int64_t chunks,
+                                         int64_t channels, const struct mn_epilogue *const targets[3],
+                                         const struct mn_reduction *loss) {
   sinks<Real> all;
   for (int i = 0; i < 3; i++) all.of[i] = sink_of<Real>(device, channels, targets[i]);
   mn_summands<Real> summands = {};
   if (loss) summands = mn_summands_of<Real>(device, loss);
   unsigned grid = mn_cuda_grid(summands.spans + 3 * (int64_t)mn_cuda_grid(channels, 32), 1);
-  unsigned threads = chunks <= 64 ? MN_CUDA_THREADS : 1024; /* no fewer: a loss's span wants as many */
+  unsigned threads = chunks <= 64 ? MN_CUDA_THREADS : 1024; /* a loss's span needs MN_CUDA_THREADS */
   column_sums_kernel<<<grid, threads, 0, device->cuda->stream>>>(static_cast<const Real *>(sums), chunks,
                                                                  channels, all, summands);
   return mn_cuda_launched("column_sums");
 }
-
-extern "C" mn_status mn_column_sums_cuda_fp32(struct mn_device *device, void *sums, int64_t chunks,
-                                              int64_t channels, const struct mn_epilogue *const targets[3],
-                                              const struct mn_reduction *loss) {
-  return column_sums<float>(device, sums, chunks, channels, targets, loss);
-}
-extern "C" mn_status mn_column_sums_cuda_fp64(struct mn_device *device, void *sums, int64_t chunks,
-                                              int64_t channels, const struct mn_epilogue *const targets[3],
-                                              const struct mn_reduction *loss) {
-  return column_sums<double>(device, sums, chunks, channels, targets, loss);
-}
+MN_CUDA_INSTANTIATE(column_sums);

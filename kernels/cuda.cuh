@@ -1,5 +1,5 @@
-/* What the CUDA files share: the state behind a device, errors turned into a mn_status, and the vectors of a
- * few reals that memory is read and written in. Included by .cu files alone. */
+/* What the CUDA files share: the state behind a device, errors turned into a mn_status, launches, and loads
+ * and stores of small vectors. Included by .cu files alone. */
 #ifndef MN_KERNELS_CUDA_CUH
 #define MN_KERNELS_CUDA_CUH
 
@@ -9,27 +9,27 @@
 
 #include "kernels/kernels.h"
 
-struct mn_plan; /* gemm.cu's */
+struct mn_matmul; /* gemm.cu's */
 
-/* Everything of a stream that is CUDA's. No other state names a device. */
+/* Everything of a device that is CUDA's. There is no other state of a GPU. */
 struct mn_cuda {
   int ordinal;
   int multiprocessors;
-  char name[256];
   cudaStream_t stream, branch; /* branch.cu */
   cudaEvent_t forked, joined;
   cudaEvent_t marks[2];
   cublasLtHandle_t blas;
   void *workspace; /* MN_CUDA_WORKSPACE bytes, cuBLASLt's own */
-  void *scratch;   /* MN_CUDA_WORKSPACE bytes: a part of a product on its way to an update; NULL before the
-                      first */
-  unsigned *spans_done; /* of the sum under way (reduce.cuh); 0 between launches */
-  struct mn_plan *plans;
-  int plan_count, plan_room;
-  void *encode; /* cuTensorMapEncodeTiled, where gemm_hopper.cu can work; else NULL */
+  void *scratch;   /* MN_CUDA_WORKSPACE bytes: some rows of a product that an update reads (gemm.cu); NULL
+                      before the first such update */
+  unsigned *spans_done; /* how many spans of the running sum are done (reduce.cuh); 0 between launches */
+  struct mn_matmul *matmuls;
+  int matmul_count, matmul_room;
+  void *encode; /* cuTensorMapEncodeTiled, where the Hopper GEMM can run; else NULL */
 };
 
-/* Fixed, so that the algorithms chosen, and with them the bytes of a result, are the same everywhere. */
+/* Fixed, so that cuBLASLt chooses the same algorithms, and so gives the same bytes, on every GPU of a kind.
+ */
 constexpr size_t MN_CUDA_WORKSPACE = size_t(32) << 20;
 constexpr int MN_CUDA_THREADS = 256;
 constexpr unsigned MN_CUDA_WARP = 0xffffffffu;
@@ -38,8 +38,18 @@ typedef __nv_bfloat16 mn_bf16;
 
 mn_status mn_cuda_failed(cudaError_t error, const char *what);
 mn_status mn_cublas_failed(cublasStatus_t error, const char *what);
-void mn_cuda_release_plans(struct mn_cuda *cuda);
+void mn_cuda_release_matmuls(struct mn_cuda *cuda);
 void mn_hopper_open(struct mn_cuda *cuda, const cudaDeviceProp *properties);
+
+/* The CUDA versions of the table's entries. An entry with an fp32 and an fp64 version is a static member of a
+ * template; the file that defines it instantiates both by MN_CUDA_INSTANTIATE. */
+#define MN_CUDA_REAL(name)                                                                                   \
+  template <typename Real> struct mn_cuda_##name { static mn_##name##_function run; };
+#define MN_CUDA_ONE(name) mn_##name##_function mn_##name##_cuda;
+MN_KERNELS(MN_CUDA_REAL, MN_CUDA_ONE, MN_CUDA_ONE)
+#define MN_CUDA_INSTANTIATE(name)                                                                            \
+  template struct mn_cuda_##name<float>;                                                                     \
+  template struct mn_cuda_##name<double>
 
 /* Returns from the calling function when a CUDA or cuBLASLt call fails. */
 #define MN_CUDA_TRY(call)                                                                                    \
@@ -59,11 +69,20 @@ static inline mn_status mn_cuda_launched(const char *kernel) {
   return error == cudaSuccess ? MN_OK : mn_cuda_failed(error, kernel);
 }
 
-/* Blocks of `per_block` that cover `count`. */
-static inline unsigned mn_cuda_grid(int64_t count, int64_t per_block) {
-  int64_t blocks = (count + per_block - 1) / per_block;
-  MN_REQUIRE(blocks > 0 && blocks <= INT32_MAX);
-  return (unsigned)blocks;
+/* The number of CTAs of `each` that cover `count`. */
+static inline unsigned mn_cuda_grid(int64_t count, int64_t each) {
+  int64_t ctas = (count + each - 1) / each;
+  MN_REQUIRE(ctas > 0 && ctas <= INT32_MAX);
+  return (unsigned)ctas;
+}
+
+/* Launches CTAs of MN_CUDA_THREADS threads, `each` of `count` to a CTA. */
+template <typename... Parameters, typename... Arguments>
+static inline mn_status mn_cuda_launch(const char *name, struct mn_device *device, int64_t count,
+                                       int64_t each, void (*kernel)(Parameters...),
+                                       const Arguments &...arguments) {
+  kernel<<<mn_cuda_grid(count, each), MN_CUDA_THREADS, 0, device->cuda->stream>>>(arguments...);
+  return mn_cuda_launched(name);
 }
 
 /* Whether every one of the pointers (NULL included) is a multiple of `bytes`. */
@@ -74,13 +93,13 @@ template <typename... Pointers> static inline bool mn_aligned(size_t bytes, cons
 /* Reals in one 16-byte access. */
 template <typename Real> constexpr int mn_width = 16 / sizeof(Real);
 
-/* What the machine moves in one instruction. */
+/* The type of a load or store of so many bytes in one instruction. */
 template <size_t Bytes> struct mn_word { typedef uint4 type; };
 template <> struct mn_word<8> { typedef uint2 type; };
 template <> struct mn_word<4> { typedef unsigned type; };
 template <> struct mn_word<2> { typedef unsigned short type; };
 
-/* W values from p, which is aligned to all of them or to 16 bytes. */
+/* W values from p, which is aligned to their size, or to 16 bytes where they are more. */
 template <int W, typename T> __device__ __forceinline__ void mn_load(T (&out)[W], const T *p) {
   typedef typename mn_word<sizeof out>::type word;
 #pragma unroll
@@ -90,7 +109,7 @@ template <int W, typename T> __device__ __forceinline__ void mn_load(T (&out)[W]
   }
 }
 
-/* __stwb is a plain store that the compiler does not take apart into W narrow ones. */
+/* __stwb is a plain store that the compiler does not split into W narrow ones. */
 template <int W, typename T> __device__ __forceinline__ void mn_store(T *p, const T (&values)[W]) {
   typedef typename mn_word<sizeof values>::type word;
 #pragma unroll
@@ -101,7 +120,7 @@ template <int W, typename T> __device__ __forceinline__ void mn_store(T *p, cons
   }
 }
 
-/* The same for what nobody reads again soon: it is the first to leave the caches. */
+/* The same with the streaming hint, for data that is not read again soon: the caches evict it first. */
 template <int W, typename T> __device__ __forceinline__ void mn_load_once(T (&out)[W], const T *p) {
   typedef typename mn_word<sizeof out>::type word;
   const word bits = __ldcs(reinterpret_cast<const word *>(p));
@@ -114,7 +133,7 @@ template <int W, typename T> __device__ __forceinline__ void mn_store_once(T *p,
   __stcs(reinterpret_cast<word *>(p), bits);
 }
 
-/* Near the end of an array, where only n of the W may be there; the others read as 0. */
+/* The same near the end of an array, where only the first n of W values exist; the others read as 0. */
 template <int W, typename T>
 __device__ __forceinline__ void mn_load_some(T (&out)[W], const T *p, int64_t n) {
   if (n >= W) {
@@ -145,11 +164,11 @@ __device__ __forceinline__ mn_bf16 mn_to_bf16(double x) {
 }
 
 template <int W, typename Real>
-__device__ __forceinline__ void mn_to_halves(mn_bf16 (&out)[W], const Real (&values)[W]) {
+__device__ __forceinline__ void mn_to_bf16(mn_bf16 (&out)[W], const Real (&values)[W]) {
 #pragma unroll
   for (int i = 0; i < W; i++) out[i] = mn_to_bf16(values[i]);
 }
-template <int W> __device__ __forceinline__ void mn_to_halves(mn_bf16 (&out)[W], const float (&values)[W]) {
+template <int W> __device__ __forceinline__ void mn_to_bf16(mn_bf16 (&out)[W], const float (&values)[W]) {
 #pragma unroll
   for (int i = 0; i + 1 < W; i += 2) { /* two in one instruction */
     __nv_bfloat162 pair = __floats2bfloat162_rn(values[i], values[i + 1]);
@@ -158,19 +177,18 @@ template <int W> __device__ __forceinline__ void mn_to_halves(mn_bf16 (&out)[W],
   if constexpr (W % 2 == 1) out[W - 1] = mn_to_bf16(values[W - 1]);
 }
 
-/* Both forms of an operand, those that are not NULL. */
+/* Stores an operand's forms, those that are not NULL. */
 template <int W, typename Real>
-__device__ __forceinline__ void mn_store_forms(Real *real, mn_bf16 *half, int64_t at, const Real (&values)[W],
+__device__ __forceinline__ void mn_store_forms(Real *real, mn_bf16 *bf16, int64_t at, const Real (&values)[W],
                                                int64_t n) {
   if (real) mn_store_some<W>(real + at, values, n);
-  if (!half) return;
-  mn_bf16 halves[W];
-  mn_to_halves<W>(halves, values);
-  mn_store_some<W>(half + at, halves, n);
+  if (!bf16) return;
+  mn_bf16 rounded[W];
+  mn_to_bf16<W>(rounded, values);
+  mn_store_some<W>(bf16 + at, rounded, n);
 }
 
-/* The sum over L neighbouring lanes, a power of two; L = 0: over `lanes` of them. Every lane gets the same.
- */
+/* The sum over L neighbouring lanes, a power of two; L = 0: over `lanes` of them. Every lane gets it. */
 template <int L, typename Real> __device__ __forceinline__ Real mn_lanes_sum(Real x, int lanes = L) {
   if constexpr (L > 0) {
 #pragma unroll
@@ -181,11 +199,11 @@ template <int L, typename Real> __device__ __forceinline__ Real mn_lanes_sum(Rea
   return x;
 }
 
-/* The sum over a block of whole warps, its warps in order; every thread gets it. */
-template <typename Real> __device__ Real mn_block_sum(Real x) {
+/* The sum over a CTA of whole warps, its warps in order; every thread gets it. */
+template <typename Real> __device__ Real mn_cta_sum(Real x) {
   __shared__ Real parts[32];
   x = mn_lanes_sum<32>(x);
-  __syncthreads(); /* an earlier call's parts have been read */
+  __syncthreads(); /* until an earlier call's parts have been read */
   if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
   __syncthreads();
   x = 0;

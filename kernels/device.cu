@@ -1,9 +1,11 @@
-/* Opening a GPU: device, device, cuBLASLt and workspace, and the sentences for everything that can be
- * missing. A machine without a driver gets as far as mn_cuda_open and one line of explanation. */
+/* The CUDA kernel tables, and opening a GPU: its streams and events, cuBLASLt, workspace, and a message for
+ * everything that can be missing. On a machine without a driver mn_cuda_open fails with one line. */
 #include "kernels/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+
+#include <type_traits>
 
 #include "kernels/cuda.cuh"
 
@@ -16,25 +18,50 @@ mn_status mn_cublas_failed(cublasStatus_t error, const char *what) {
   return mn_fail(MN_LIBRARY, "cuBLASLt: %s: %s", what, cublasLtGetStatusName(error));
 }
 
-/* Only its presence in the binary for this GPU is asked for. */
+/* Calls Function with the device's GPU as the thread's current one: the thread may have used another device
+ * since, or none (the loader's). Every entry of the CUDA tables goes through this. */
+template <typename Type, Type *Function> struct on_gpu;
+template <typename Result, typename... Arguments, Result (*Function)(struct mn_device *, Arguments...)>
+struct on_gpu<Result(struct mn_device *, Arguments...), Function> {
+  static Result call(struct mn_device *device, Arguments... arguments) {
+    const cudaError_t error = cudaSetDevice(device->cuda->ordinal);
+    if (error == cudaSuccess) return Function(device, arguments...);
+    if constexpr (!std::is_void_v<Result>) return mn_cuda_failed(error, "cudaSetDevice");
+  }
+};
+
+#define FP32(name) on_gpu<mn_##name##_function, mn_cuda_##name<float>::run>::call,
+#define FP64(name) on_gpu<mn_##name##_function, mn_cuda_##name<double>::run>::call,
+#define ONE(name) on_gpu<mn_##name##_function, mn_##name##_cuda>::call,
+static const struct mn_kernels fp32 = {MN_KERNELS(FP32, ONE, ONE)}, fp64 = {MN_KERNELS(FP64, ONE, ONE)};
+
+/* Its attributes tell whether this binary has code for the GPU. */
 static __global__ void probe_kernel() {}
 
 static mn_status no_driver(cudaError_t error) {
   if (error == cudaErrorInsufficientDriver)
     return mn_fail(MN_NO_DEVICE,
-                   "no GPU: there is no NVIDIA driver, or one older than CUDA %d.%d needs; "
-                   "--device cpu would do",
+                   "no GPU: there is no NVIDIA driver, or one older than CUDA %d.%d needs; the device cpu "
+                   "would do",
                    CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
-  return mn_fail(MN_NO_DEVICE, "no GPU: %s; --device cpu would do",
+  return mn_fail(MN_NO_DEVICE, "no GPU: %s; the device cpu would do",
                  error == cudaSuccess ? "none is visible" : cudaGetErrorString(error));
 }
 
 static mn_status check_precision(const cudaDeviceProp *p, enum mn_precision precision) {
-  if (p->major >= 8 || precision == MN_FP64 || precision == MN_FP32) return MN_OK;
-  return mn_fail(MN_NO_DEVICE,
-                 "%s (compute capability %d.%d) has no %s, which needs 8.0 or newer; "
-                 "--precision fp32 would do",
-                 p->name, p->major, p->minor, precision == MN_TF32 ? "tf32" : "bf16");
+  switch (precision) {
+  case MN_FP64:
+  case MN_FP32:
+    return MN_OK;
+  case MN_TF32:
+  case MN_BF16:
+    if (p->major >= 8) return MN_OK;
+  }
+  return mn_fail(
+      MN_NO_DEVICE,
+      "%s (compute capability %d.%d) has no %s, which needs 8.0 or newer; the precision fp32 would "
+      "do",
+      p->name, p->major, p->minor, mn_precision_name(precision));
 }
 
 static mn_status check_code(const cudaDeviceProp *p) {
@@ -43,12 +70,24 @@ static mn_status check_code(const cudaDeviceProp *p) {
   if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction ||
       error == cudaErrorUnsupportedPtxVersion) {
     (void)cudaGetLastError(); /* not sticky; it has been reported */
-    return mn_fail(MN_NO_DEVICE,
-                   "this build has no code for %s (compute capability %d.%d); "
-                   "make CUDA_ARCH=%d%d would, and --device cpu would do",
-                   p->name, p->major, p->minor, p->major, p->minor);
+    return mn_fail(
+        MN_NO_DEVICE,
+        "this build has no code for %s; a build for compute capability %d.%d would, and the device "
+        "cpu would do",
+        p->name, p->major, p->minor);
   }
   return error == cudaSuccess ? MN_OK : mn_cuda_failed(error, "looking for this GPU's code");
+}
+
+static mn_status read_versions(struct mn_versions *out) {
+  int runtime = 0, driver = 0;
+  MN_CUDA_TRY(cudaRuntimeGetVersion(&runtime));
+  MN_CUDA_TRY(cudaDriverGetVersion(&driver));
+  const int blas = (int)cublasLtGetVersion(); /* 130100 is 13.1.0 */
+  snprintf(out->cuda, sizeof out->cuda, "%d.%d", runtime / 1000, runtime % 1000 / 10);
+  snprintf(out->driver, sizeof out->driver, "%d.%d", driver / 1000, driver % 1000 / 10);
+  snprintf(out->cublaslt, sizeof out->cublaslt, "%d.%d.%d", blas / 10000, blas / 100 % 100, blas % 100);
+  return MN_OK;
 }
 
 static mn_status open_parts(struct mn_cuda *cuda) {
@@ -71,32 +110,33 @@ extern "C" mn_status mn_cuda_open(struct mn_device *device, int ordinal) {
   cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) return no_driver(error);
   if (ordinal < 0 || ordinal >= count)
-    return mn_fail(MN_NO_DEVICE, "no GPU %d: there %s %d, counted from 0; --device cpu would do", ordinal,
+    return mn_fail(MN_NO_DEVICE, "no GPU %d: there %s %d, counted from 0; the device cpu would do", ordinal,
                    count == 1 ? "is" : "are", count);
   cudaDeviceProp properties;
   MN_CUDA_TRY(cudaGetDeviceProperties(&properties, ordinal));
   MN_TRY(check_precision(&properties, device->precision));
   MN_CUDA_TRY(cudaSetDevice(ordinal));
   MN_TRY(check_code(&properties));
+  MN_TRY(read_versions(&device->versions));
   struct mn_cuda *cuda = static_cast<struct mn_cuda *>(calloc(1, sizeof *cuda));
   if (!cuda) return mn_fail(MN_NO_MEMORY, "no memory for a device");
+  device->cuda = cuda; /* mn_cuda_close frees what is there of it */
+  device->kernels = device->precision == MN_FP64 ? &fp64 : &fp32;
+  snprintf(device->name, sizeof device->name, "%s", properties.name);
   cuda->ordinal = ordinal;
-  snprintf(cuda->name, sizeof cuda->name, "%s", properties.name);
   cuda->multiprocessors = properties.multiProcessorCount;
-  mn_status status = open_parts(cuda);
   mn_hopper_open(cuda, &properties);
-  device->cuda = cuda; /* whole or in part, mn_cuda_close knows what to give back */
-  if (status != MN_OK) mn_cuda_close(device);
-  return status;
+  device->fuses = cuda->encode && device->precision == MN_BF16;
+  return open_parts(cuda);
 }
 
-/* Errors have no one left to hear them: a failed device gives everything back when the process ends. */
+/* Errors are not reported: there is nothing left to do about them, and the process's end frees the rest. */
 extern "C" void mn_cuda_close(struct mn_device *device) {
   struct mn_cuda *cuda = device->cuda;
   if (!cuda) return;
   (void)cudaSetDevice(cuda->ordinal);
   if (cuda->stream) (void)cudaStreamSynchronize(cuda->stream);
-  mn_cuda_release_plans(cuda);
+  mn_cuda_release_matmuls(cuda);
   if (cuda->blas) (void)cublasLtDestroy(cuda->blas);
   if (cuda->workspace) (void)cudaFree(cuda->workspace);
   if (cuda->scratch) (void)cudaFree(cuda->scratch);
@@ -108,12 +148,4 @@ extern "C" void mn_cuda_close(struct mn_device *device) {
   (void)cudaGetLastError();
   free(cuda);
   device->cuda = NULL;
-}
-
-extern "C" void mn_cuda_describe(const struct mn_device *device, char *text, size_t size) {
-  snprintf(text, size, "%s", device->cuda->name);
-}
-
-extern "C" int mn_cuda_fuses(const struct mn_device *device) {
-  return device->cuda->encode && device->precision == MN_BF16;
 }

@@ -1,4 +1,4 @@
-/* The passes over memory that are nobody's epilogue, on the CPU. */
+/* The passes over memory that are not an epilogue, on the CPU. */
 #include "kernels/elementwise.h"
 
 #include "kernels/bf16.h"

@@ -1,6 +1,4 @@
-/* The passes over memory that are nobody's epilogue, on CUDA: a thread takes 16 bytes of each array. */
-#include "kernels/elementwise.h"
-
+/* The passes over memory that are not an epilogue, on CUDA: a thread takes 16 bytes of each array. */
 #include "kernels/cuda.cuh"
 
 template <typename Real, int W>
@@ -17,21 +15,18 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 }
 
 template <typename Real>
-static mn_status add(struct mn_device *device, struct mn_operand *y, const void *a, const void *b) {
+mn_status mn_cuda_add<Real>::run(struct mn_device *device, struct mn_operand *y, const void *a,
+                                 const void *b) {
   const Real *pa = static_cast<const Real *>(a), *pb = static_cast<const Real *>(b);
   Real *real = static_cast<Real *>(y->real);
   mn_bf16 *bf16 = static_cast<mn_bf16 *>(y->bf16);
   constexpr int W = mn_width<Real>;
-  int64_t count = y->rows * y->cols;
-  if (mn_aligned(16, pa, pb, real) && mn_aligned(2 * W, bf16))
-    add_kernel<Real, W>
-        <<<mn_cuda_grid(count, MN_CUDA_THREADS * W), MN_CUDA_THREADS, 0, device->cuda->stream>>>(
-            real, bf16, pa, pb, count);
-  else
-    add_kernel<Real, 1><<<mn_cuda_grid(count, MN_CUDA_THREADS), MN_CUDA_THREADS, 0, device->cuda->stream>>>(
-        real, bf16, pa, pb, count);
-  return mn_cuda_launched("add");
+  const int64_t count = y->rows * y->cols;
+  const bool wide = mn_aligned(16, pa, pb, real) && mn_aligned(2 * W, bf16);
+  return mn_cuda_launch("add", device, count, MN_CUDA_THREADS * (wide ? W : 1),
+                        wide ? add_kernel<Real, W> : add_kernel<Real, 1>, real, bf16, pa, pb, count);
 }
+MN_CUDA_INSTANTIATE(add);
 
 template <typename Real, int W>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
@@ -44,34 +39,15 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 }
 
 template <typename Real>
-static mn_status round_operand(struct mn_device *device, struct mn_operand *operand) {
+mn_status mn_cuda_round<Real>::run(struct mn_device *device, struct mn_operand *operand) {
   const Real *from = static_cast<const Real *>(operand->real);
   mn_bf16 *bf16 = static_cast<mn_bf16 *>(operand->bf16);
   MN_REQUIRE(from && bf16);
   constexpr int W = 8; /* 16 bytes of the result */
-  int64_t count = operand->rows * operand->cols;
-  if (mn_aligned(W * sizeof(Real), from) && mn_aligned(2 * W, bf16))
-    round_kernel<Real, W>
-        <<<mn_cuda_grid(count, MN_CUDA_THREADS * W), MN_CUDA_THREADS, 0, device->cuda->stream>>>(bf16, from,
-                                                                                                 count);
-  else
-    round_kernel<Real, 1><<<mn_cuda_grid(count, MN_CUDA_THREADS), MN_CUDA_THREADS, 0, device->cuda->stream>>>(
-        bf16, from, count);
+  const int64_t count = operand->rows * operand->cols;
+  const bool wide = mn_aligned(W * sizeof(Real), from) && mn_aligned(2 * W, bf16);
   operand->stale = 0;
-  return mn_cuda_launched("round");
+  return mn_cuda_launch("round", device, count, MN_CUDA_THREADS * (wide ? W : 1),
+                        wide ? round_kernel<Real, W> : round_kernel<Real, 1>, bf16, from, count);
 }
-
-extern "C" mn_status mn_add_cuda_fp32(struct mn_device *device, struct mn_operand *y, const void *a,
-                                      const void *b) {
-  return add<float>(device, y, a, b);
-}
-extern "C" mn_status mn_add_cuda_fp64(struct mn_device *device, struct mn_operand *y, const void *a,
-                                      const void *b) {
-  return add<double>(device, y, a, b);
-}
-extern "C" mn_status mn_round_cuda_fp32(struct mn_device *device, struct mn_operand *operand) {
-  return round_operand<float>(device, operand);
-}
-extern "C" mn_status mn_round_cuda_fp64(struct mn_device *device, struct mn_operand *operand) {
-  return round_operand<double>(device, operand);
-}
+MN_CUDA_INSTANTIATE(round);

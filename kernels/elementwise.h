@@ -1,4 +1,4 @@
-/* The few passes over memory that are nobody's epilogue. */
+/* The few passes over memory that are not an epilogue. */
 #ifndef MN_KERNELS_ELEMENTWISE_H
 #define MN_KERNELS_ELEMENTWISE_H
 
@@ -8,10 +8,8 @@
  * be a or b. */
 typedef mn_status mn_add_function(struct mn_device *device, struct mn_operand *y, const void *a,
                                   const void *b);
-MN_KERNEL(mn_add);
 
 /* operand->bf16 = operand->real rounded to bfloat16 (nearest, ties to even; NaN stays NaN); clears stale. */
 typedef mn_status mn_round_function(struct mn_device *device, struct mn_operand *operand);
-MN_KERNEL(mn_round);
 
 #endif

@@ -29,9 +29,9 @@ mn_status MN_CPU(mn_gemm)(struct mn_device *device, enum mn_form form, const str
   int64_t cols = form == MN_NT ? b->rows : b->cols;
   MN_REQUIRE(depth == (form == MN_NT ? b->cols : b->rows));
   MN_REQUIRE(rows > 0 && cols > 0 && depth > 0 && rows <= INT_MAX && cols <= INT_MAX && depth <= INT_MAX);
-  int halves = device->precision == MN_BF16;
-  MN_REQUIRE(!halves || (a->bf16 && b->bf16 && !a->stale && !b->stale));
-  const real *pa = halves ? a->bf16 : a->real, *pb = halves ? b->bf16 : b->real;
+  int bf16 = device->precision == MN_BF16;
+  MN_REQUIRE(!bf16 || (a->bf16 && b->bf16 && !a->stale && !b->stale));
+  const real *pa = bf16 ? a->bf16 : a->real, *pb = bf16 ? b->bf16 : b->real;
 
   if (epilogue->kind == MN_ADD) {
     product(form, epilogue->into, pa, pb, rows, cols, depth, 1);

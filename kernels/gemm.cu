@@ -1,10 +1,8 @@
-/* The matrix product on CUDA: in the GEMM of our own where it suits (gemm_hopper.h), else cuBLASLt into
- * memory, then the epilogue over the stored matrix.
+/* The matrix product on CUDA: the GEMM of our own where it fits (hopper/gemm.h), else cuBLASLt into memory
+ * and then the epilogue over the stored matrix.
  *
- * An algorithm is asked for once for each shape and kept: the heuristic's first, for a fixed workspace and no
- * reduction in place, so that the same call gives the same bytes. */
-#include "kernels/gemm.h"
-
+ * cuBLASLt is asked for an algorithm once for each shape, and the answer is kept: the heuristic's first for a
+ * fixed workspace and no in-place reduction, so that the same call gives the same bytes. */
 #include <stdlib.h>
 
 #include <algorithm>
@@ -13,7 +11,8 @@
 #include "kernels/hopper/gemm.h"
 #include "kernels/sgd.cuh"
 
-/* d[rows, cols] = a·b (+ d), all row-major. lda is a's true width: a may be some of its columns. */
+/* d[rows, cols] = a·b (+ d), all row-major. lda is the row stride of a, which may be some columns of a wider
+ * matrix. */
 struct product {
   enum mn_form form;
   bool accumulate;
@@ -22,8 +21,9 @@ struct product {
   void *d;
 };
 
-/* cuBLASLt thinks in columns, so it is asked for dᵀ = bᵀ·aᵀ: its A is our b, its B our a. */
-struct mn_plan {
+/* A cuBLASLt matmul: descriptors and algorithm for products of one shape. cuBLASLt is column-major, so it
+ * computes dᵀ = bᵀ·aᵀ: its A is our b, its B our a. */
+struct mn_matmul {
   enum mn_form form;
   bool accumulate, found; /* found: cuBLASLt has an algorithm; else plain_kernel */
   int64_t rows, cols, depth, lda;
@@ -33,18 +33,24 @@ struct mn_plan {
   cublasLtMatmulAlgo_t algorithm;
 };
 
-static cudaDataType_t input_type(enum mn_precision precision) {
-  return precision == MN_FP64 ? CUDA_R_64F : precision == MN_BF16 ? CUDA_R_16BF : CUDA_R_32F;
-}
+/* A precision's types for cuBLASLt: of a and b, of d, and of the computation. */
+struct types {
+  cudaDataType_t in, out;
+  cublasComputeType_t compute;
+};
 
-static cudaDataType_t output_type(enum mn_precision precision) {
-  return precision == MN_FP64 ? CUDA_R_64F : CUDA_R_32F;
-}
-
-static cublasComputeType_t compute_type(enum mn_precision precision) {
-  return precision == MN_FP64   ? CUBLAS_COMPUTE_64F
-         : precision == MN_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                : CUBLAS_COMPUTE_32F;
+static struct types types_of(enum mn_precision precision) {
+  switch (precision) {
+  case MN_FP64:
+    return {CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F};
+  case MN_FP32:
+    return {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F};
+  case MN_TF32:
+    return {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32};
+  case MN_BF16:
+    return {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F};
+  }
+  mn_abort(__FILE__, __LINE__, "a precision");
 }
 
 /* The largest power of two, up to 256, that the pointer is a multiple of. */
@@ -53,37 +59,37 @@ static uint32_t alignment_of(const void *pointer) {
   return (uint32_t)(bits & -bits);
 }
 
-static void release_plan(struct mn_plan *plan) {
-  if (plan->operation) (void)cublasLtMatmulDescDestroy(plan->operation);
-  for (cublasLtMatrixLayout_t layout : {plan->a, plan->b, plan->d})
+static void release_matmul(struct mn_matmul *m) {
+  if (m->operation) (void)cublasLtMatmulDescDestroy(m->operation);
+  for (cublasLtMatrixLayout_t layout : {m->a, m->b, m->d})
     if (layout) (void)cublasLtMatrixLayoutDestroy(layout);
 }
 
-void mn_cuda_release_plans(struct mn_cuda *cuda) {
-  for (int i = 0; i < cuda->plan_count; i++) release_plan(&cuda->plans[i]);
-  free(cuda->plans);
-  cuda->plans = NULL;
-  cuda->plan_count = cuda->plan_room = 0;
+void mn_cuda_release_matmuls(struct mn_cuda *cuda) {
+  for (int i = 0; i < cuda->matmul_count; i++) release_matmul(&cuda->matmuls[i]);
+  free(cuda->matmuls);
+  cuda->matmuls = NULL;
+  cuda->matmul_count = cuda->matmul_room = 0;
 }
 
-static mn_status describe(struct mn_plan *plan, enum mn_precision precision) {
-  cudaDataType_t in = input_type(precision), out = output_type(precision);
-  int64_t m = plan->cols, n = plan->rows, k = plan->depth;
-  bool ta = plan->form == MN_NT, tb = plan->form == MN_TN;
+static mn_status describe(struct mn_matmul *p, enum mn_precision precision) {
+  const struct types types = types_of(precision);
+  int64_t m = p->cols, n = p->rows, k = p->depth;
+  bool ta = p->form == MN_NT, tb = p->form == MN_TN;
   cublasOperation_t op_a = ta ? CUBLAS_OP_T : CUBLAS_OP_N, op_b = tb ? CUBLAS_OP_T : CUBLAS_OP_N;
-  MN_CUBLAS_TRY(cublasLtMatmulDescCreate(&plan->operation, compute_type(precision), out));
+  MN_CUBLAS_TRY(cublasLtMatmulDescCreate(&p->operation, types.compute, types.out));
   MN_CUBLAS_TRY(
-      cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a));
+      cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a));
   MN_CUBLAS_TRY(
-      cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b));
-  MN_CUBLAS_TRY(cublasLtMatrixLayoutCreate(&plan->a, in, ta ? k : m, ta ? m : k, ta ? k : m));
-  MN_CUBLAS_TRY(cublasLtMatrixLayoutCreate(&plan->b, in, tb ? n : k, tb ? k : n, plan->lda));
-  MN_CUBLAS_TRY(cublasLtMatrixLayoutCreate(&plan->d, out, m, n, m));
+      cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b));
+  MN_CUBLAS_TRY(cublasLtMatrixLayoutCreate(&p->a, types.in, ta ? k : m, ta ? m : k, ta ? k : m));
+  MN_CUBLAS_TRY(cublasLtMatrixLayoutCreate(&p->b, types.in, tb ? n : k, tb ? k : n, p->lda));
+  MN_CUBLAS_TRY(cublasLtMatrixLayoutCreate(&p->d, types.out, m, n, m));
   return MN_OK;
 }
 
-/* Asks for an algorithm that bears the given alignments; none is no error. */
-static mn_status ask(struct mn_cuda *cuda, struct mn_plan *plan, cublasLtMatmulPreference_t preference,
+/* Asks for an algorithm that works with these alignments. That there is none is not an error. */
+static mn_status ask(struct mn_cuda *cuda, struct mn_matmul *m, cublasLtMatmulPreference_t preference,
                      uint32_t align_a, uint32_t align_b, uint32_t align_d) {
   struct {
     cublasLtMatmulPreferenceAttributes_t attribute;
@@ -97,15 +103,15 @@ static mn_status ask(struct mn_cuda *cuda, struct mn_plan *plan, cublasLtMatmulP
         cublasLtMatmulPreferenceSetAttribute(preference, want.attribute, &want.bytes, sizeof want.bytes));
   cublasLtMatmulHeuristicResult_t result;
   int count = 0;
-  cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(cuda->blas, plan->operation, plan->a, plan->b,
-                                                         plan->d, plan->d, preference, 1, &result, &count);
+  cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(cuda->blas, m->operation, m->a, m->b, m->d, m->d,
+                                                         preference, 1, &result, &count);
   if (status != CUBLAS_STATUS_NOT_SUPPORTED) MN_CUBLAS_TRY(status);
-  plan->found = status == CUBLAS_STATUS_SUCCESS && count > 0 && result.state == CUBLAS_STATUS_SUCCESS;
-  if (plan->found) plan->algorithm = result.algo;
+  m->found = status == CUBLAS_STATUS_SUCCESS && count > 0 && result.state == CUBLAS_STATUS_SUCCESS;
+  if (m->found) m->algorithm = result.algo;
   return MN_OK;
 }
 
-static mn_status choose(struct mn_device *device, struct mn_plan *plan,
+static mn_status choose(struct mn_device *device, struct mn_matmul *m,
                         cublasLtMatmulPreference_t preference) {
   size_t workspace = MN_CUDA_WORKSPACE;
   uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -114,51 +120,51 @@ static mn_status choose(struct mn_device *device, struct mn_plan *plan,
   MN_CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                                      &reductions, sizeof reductions));
   struct mn_cuda *cuda = device->cuda;
-  MN_TRY(ask(cuda, plan, preference, plan->align_a, plan->align_b, plan->align_d));
-  if (plan->found) return MN_OK;
+  MN_TRY(ask(cuda, m, preference, m->align_a, m->align_b, m->align_d));
+  if (m->found) return MN_OK;
   uint32_t in = device->precision == MN_BF16 ? 2 : (uint32_t)device->real;
-  return ask(cuda, plan, preference, in, in, (uint32_t)device->real);
+  return ask(cuda, m, preference, in, in, (uint32_t)device->real);
 }
 
-static mn_status make_plan(struct mn_device *device, struct mn_plan *plan) {
-  MN_TRY(describe(plan, device->precision));
+static mn_status make_matmul(struct mn_device *device, struct mn_matmul *m) {
+  MN_TRY(describe(m, device->precision));
   cublasLtMatmulPreference_t preference;
   MN_CUBLAS_TRY(cublasLtMatmulPreferenceCreate(&preference));
-  mn_status status = choose(device, plan, preference);
+  mn_status status = choose(device, m, preference);
   (void)cublasLtMatmulPreferenceDestroy(preference);
   return status;
 }
 
-/* The plan for a product: one made before, or a new one. */
-static mn_status find_plan(struct mn_device *device, struct mn_plan **out, const struct product *p) {
+/* The matmul for a product: one made before, or a new one. */
+static mn_status find_matmul(struct mn_device *device, struct mn_matmul **out, const struct product *p) {
   struct mn_cuda *cuda = device->cuda;
-  struct mn_plan plan = {};
-  plan.form = p->form, plan.accumulate = p->accumulate;
-  plan.rows = p->rows, plan.cols = p->cols, plan.depth = p->depth, plan.lda = p->lda;
-  plan.align_a = alignment_of(p->a), plan.align_b = alignment_of(p->b), plan.align_d = alignment_of(p->d);
-  for (int i = 0; i < cuda->plan_count; i++) {
-    const struct mn_plan *q = &cuda->plans[i];
-    if (q->form == plan.form && q->accumulate == plan.accumulate && q->rows == plan.rows &&
-        q->cols == plan.cols && q->depth == plan.depth && q->lda == plan.lda && q->align_a == plan.align_a &&
-        q->align_b == plan.align_b && q->align_d == plan.align_d) {
-      *out = &cuda->plans[i];
+  struct mn_matmul m = {};
+  m.form = p->form, m.accumulate = p->accumulate;
+  m.rows = p->rows, m.cols = p->cols, m.depth = p->depth, m.lda = p->lda;
+  m.align_a = alignment_of(p->a), m.align_b = alignment_of(p->b), m.align_d = alignment_of(p->d);
+  for (int i = 0; i < cuda->matmul_count; i++) {
+    const struct mn_matmul *q = &cuda->matmuls[i];
+    if (q->form == m.form && q->accumulate == m.accumulate && q->rows == m.rows && q->cols == m.cols &&
+        q->depth == m.depth && q->lda == m.lda && q->align_a == m.align_a && q->align_b == m.align_b &&
+        q->align_d == m.align_d) {
+      *out = &cuda->matmuls[i];
       return MN_OK;
     }
   }
-  if (cuda->plan_count == cuda->plan_room) {
-    int room = cuda->plan_room ? 2 * cuda->plan_room : 16;
-    void *grown = realloc(cuda->plans, (size_t)room * sizeof plan);
-    if (!grown) return mn_fail(MN_NO_MEMORY, "no memory for a matrix product's plan");
-    cuda->plans = static_cast<struct mn_plan *>(grown);
-    cuda->plan_room = room;
+  if (cuda->matmul_count == cuda->matmul_room) {
+    int room = cuda->matmul_room ? 2 * cuda->matmul_room : 16;
+    void *grown = realloc(cuda->matmuls, (size_t)room * sizeof m);
+    if (!grown) return mn_fail(MN_NO_MEMORY, "no memory for a cuBLASLt matmul");
+    cuda->matmuls = static_cast<struct mn_matmul *>(grown);
+    cuda->matmul_room = room;
   }
-  mn_status status = make_plan(device, &plan);
+  mn_status status = make_matmul(device, &m);
   if (status != MN_OK) {
-    release_plan(&plan);
+    release_matmul(&m);
     return status;
   }
-  *out = &cuda->plans[cuda->plan_count++];
-  **out = plan;
+  *out = &cuda->matmuls[cuda->matmul_count++];
+  **out = m;
   return MN_OK;
 }
 
@@ -174,8 +180,8 @@ static __device__ double widen(double x) {
 
 enum { TILE = 16 };
 
-/* Slow, plain and right: for a shape that cuBLASLt has no algorithm for (bfloat16 with odd widths is where it
- * may not). Depth in order, one thread an element of d. */
+/* A simple tiled product for shapes that cuBLASLt has no algorithm for, such as bfloat16 of odd widths. One
+ * thread computes an element of d, adding over the depth in order. */
 template <typename In, typename Real>
 static __global__ void __launch_bounds__(TILE *TILE)
     plain_kernel(Real *d, const In *a, const In *b, struct product p, int64_t tiles) {
@@ -184,7 +190,7 @@ static __global__ void __launch_bounds__(TILE *TILE)
   const int64_t row0 = blockIdx.x / tiles * TILE, col0 = blockIdx.x % tiles * TILE;
   Real sum = 0;
   for (int64_t k0 = 0; k0 < p.depth; k0 += TILE) {
-    /* part_a[r][k] and part_b[k][c]; x runs along memory. */
+    /* part_a[r][k] and part_b[k][c]; consecutive x read consecutive addresses. */
     int64_t r = row0 + (p.form == MN_TN ? x : y), ka = k0 + (p.form == MN_TN ? y : x);
     int64_t c = col0 + (p.form == MN_NT ? y : x), kb = k0 + (p.form == MN_NT ? x : y);
     Real va = 0, vb = 0;
@@ -201,11 +207,6 @@ static __global__ void __launch_bounds__(TILE *TILE)
   Real *to = d + (row0 + y) * p.cols + col0 + x;
   *to = p.accumulate ? *to + sum : sum;
 }
-
-/* In the header of no folder: a test calls it, because only cuBLASLt decides when it runs. */
-extern "C" mn_status mn_cuda_plain_product(struct mn_device *device, enum mn_form form, void *d,
-                                           const void *a, const void *b, int64_t rows, int64_t cols,
-                                           int64_t depth, int accumulate);
 
 static mn_status plain(struct mn_device *device, const struct product *p) {
   int64_t tiles = (p->cols + TILE - 1) / TILE;
@@ -224,6 +225,7 @@ static mn_status plain(struct mn_device *device, const struct product *p) {
   return mn_cuda_launched("gemm");
 }
 
+/* For a test, which declares it: otherwise cuBLASLt alone decides when plain_kernel runs. */
 extern "C" mn_status mn_cuda_plain_product(struct mn_device *device, enum mn_form form, void *d,
                                            const void *a, const void *b, int64_t rows, int64_t cols,
                                            int64_t depth, int accumulate) {
@@ -232,28 +234,27 @@ extern "C" mn_status mn_cuda_plain_product(struct mn_device *device, enum mn_for
 }
 
 static mn_status multiply(struct mn_device *device, const struct product *p) {
-  struct mn_plan *plan = NULL;
-  MN_TRY(find_plan(device, &plan, p));
-  if (!plan->found) return plain(device, p);
+  struct mn_matmul *m = NULL;
+  MN_TRY(find_matmul(device, &m, p));
+  if (!m->found) return plain(device, p);
   const double one64 = 1, beta64 = p->accumulate;
   const float one32 = 1, beta32 = p->accumulate;
   bool wide = device->precision == MN_FP64;
   const void *one = wide ? (const void *)&one64 : &one32, *beta = wide ? (const void *)&beta64 : &beta32;
   struct mn_cuda *cuda = device->cuda;
-  MN_CUBLAS_TRY(cublasLtMatmul(cuda->blas, plan->operation, one, p->b, plan->a, p->a, plan->b, beta, p->d,
-                               plan->d, p->d, plan->d, &plan->algorithm, cuda->workspace, MN_CUDA_WORKSPACE,
-                               cuda->stream));
+  MN_CUBLAS_TRY(cublasLtMatmul(cuda->blas, m->operation, one, p->b, m->a, p->a, m->b, beta, p->d, m->d, p->d,
+                               m->d, &m->algorithm, cuda->workspace, MN_CUDA_WORKSPACE, cuda->stream));
   return MN_OK;
 }
 
-/* A product that ends in an update and has no memory of its own: some rows of it at a time go through the
- * stream's scratch, which the L2 cache of a large GPU holds, and are used up there. Straight into the
- * momentum (beta = momentum) would read and write as little, but could not be taken back when a value is not
- * finite. */
+/* A product that ends in an update and has no memory for the product: slices of its rows are computed into
+ * the device's scratch memory, which fits in the L2 cache of a large GPU, and the update reads them there. A
+ * GEMM with beta = momentum would move as few bytes, but would overwrite the momentum before a value that is
+ * not finite is seen. */
 template <typename Real>
 static mn_status multiply_and_update(struct mn_device *device, const struct product *whole,
                                      const struct mn_update *update) {
-  const int64_t step = 128; /* whole tiles, and a's alignment stays */
+  const int64_t step = 128; /* whole tiles, and every slice of a is as aligned as a */
   int64_t most = (int64_t)(MN_CUDA_WORKSPACE / sizeof(Real)) / whole->cols;
   if (most == 0)
     return mn_fail(MN_NO_MEMORY, "a weight of %lld columns is wider than the update's scratch memory, %lld",
@@ -275,7 +276,7 @@ static mn_status multiply_and_update(struct mn_device *device, const struct prod
   return MN_OK;
 }
 
-/* What every path relies on. */
+/* What every path requires of an epilogue. */
 static void check_epilogue(const struct product *p, const struct mn_epilogue *epilogue) {
   const struct mn_block *b = epilogue->block;
   switch (epilogue->kind) {
@@ -286,14 +287,16 @@ static void check_epilogue(const struct product *p, const struct mn_epilogue *ep
   case MN_UPDATE:
     MN_REQUIRE(p->rows == epilogue->update->w->rows && p->cols == epilogue->update->w->cols);
     return;
-  default:
+  case MN_BLOCK:
+  case MN_BLOCK_LOSS:
+  case MN_BLOCK_BACKWARD:
     MN_REQUIRE(p->rows == b->rows && p->cols == b->channels);
   }
 }
 
 template <typename Real>
-static mn_status gemm(struct mn_device *device, enum mn_form form, const struct mn_operand *a,
-                      const struct mn_operand *b, const struct mn_epilogue *epilogue) {
+mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, const struct mn_operand *a,
+                                  const struct mn_operand *b, const struct mn_epilogue *epilogue) {
   struct product p = {};
   p.form = form;
   p.rows = form == MN_TN ? a->cols : a->rows;
@@ -302,10 +305,10 @@ static mn_status gemm(struct mn_device *device, enum mn_form form, const struct 
   p.lda = a->cols;
   MN_REQUIRE(p.depth == (form == MN_NT ? b->cols : b->rows));
   MN_REQUIRE(p.rows > 0 && p.cols > 0 && p.depth > 0);
-  bool halves = device->precision == MN_BF16;
-  MN_REQUIRE(!halves || (!a->stale && !b->stale));
-  p.a = halves ? a->bf16 : a->real;
-  p.b = halves ? b->bf16 : b->real;
+  bool bf16 = device->precision == MN_BF16;
+  MN_REQUIRE(!bf16 || (!a->stale && !b->stale));
+  p.a = bf16 ? a->bf16 : a->real;
+  p.b = bf16 ? b->bf16 : b->real;
   MN_REQUIRE(p.a && p.b);
   check_epilogue(&p, epilogue);
   const struct mn_hopper_product ours = {form, p.rows, p.cols, p.depth, p.a, p.b};
@@ -317,17 +320,7 @@ static mn_status gemm(struct mn_device *device, enum mn_form form, const struct 
   p.accumulate = epilogue->kind == MN_ADD;
   MN_TRY(multiply(device, &p));
   if (epilogue->kind == MN_STORE || epilogue->kind == MN_ADD) return MN_OK;
-  return sizeof(Real) == 8 ? mn_epilogue_cuda_fp64(device, p.d, p.rows, p.cols, epilogue)
-                           : mn_epilogue_cuda_fp32(device, p.d, p.rows, p.cols, epilogue);
+  return mn_cuda_epilogue<Real>::run(device, p.d, p.rows, p.cols, epilogue);
 }
 
-extern "C" mn_status mn_gemm_cuda_fp32(struct mn_device *device, enum mn_form form,
-                                       const struct mn_operand *a, const struct mn_operand *b,
-                                       const struct mn_epilogue *epilogue) {
-  return gemm<float>(device, form, a, b, epilogue);
-}
-extern "C" mn_status mn_gemm_cuda_fp64(struct mn_device *device, enum mn_form form,
-                                       const struct mn_operand *a, const struct mn_operand *b,
-                                       const struct mn_epilogue *epilogue) {
-  return gemm<double>(device, form, a, b, epilogue);
-}
+MN_CUDA_INSTANTIATE(gemm);

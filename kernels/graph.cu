@@ -1,6 +1,4 @@
-/* CUDA graphs, captured from the device. */
-#include "kernels/graph.h"
-
+/* CUDA graphs, captured from the device's stream. */
 #include <new>
 
 #include "kernels/cuda.cuh"
@@ -9,13 +7,13 @@ struct mn_graph {
   cudaGraphExec_t executable;
 };
 
-/* Thread-local: another thread's allocations do not spoil the capture. */
-extern "C" mn_status mn_graph_begin_cuda(struct mn_device *device) {
+/* Thread-local: allocations by another thread do not invalidate the capture. */
+mn_status mn_graph_begin_cuda(struct mn_device *device) {
   MN_CUDA_TRY(cudaStreamBeginCapture(device->cuda->stream, cudaStreamCaptureModeThreadLocal));
   return MN_OK;
 }
 
-extern "C" mn_status mn_graph_end_cuda(struct mn_device *device, struct mn_graph **out) {
+mn_status mn_graph_end_cuda(struct mn_device *device, struct mn_graph **out) {
   *out = NULL;
   cudaGraph_t captured = NULL;
   MN_CUDA_TRY(cudaStreamEndCapture(device->cuda->stream, &captured));
@@ -29,13 +27,12 @@ extern "C" mn_status mn_graph_end_cuda(struct mn_device *device, struct mn_graph
   return mn_fail(MN_NO_MEMORY, "no memory for a graph");
 }
 
-extern "C" mn_status mn_graph_launch_cuda(struct mn_device *device, struct mn_graph *graph) {
+mn_status mn_graph_launch_cuda(struct mn_device *device, struct mn_graph *graph) {
   MN_CUDA_TRY(cudaGraphLaunch(graph->executable, device->cuda->stream));
   return MN_OK;
 }
 
-extern "C" void mn_graph_free_cuda(struct mn_device *device, struct mn_graph *graph) {
-  (void)device;
+void mn_graph_free_cuda(struct mn_device *, struct mn_graph *graph) {
   if (!graph) return;
   (void)cudaGraphExecDestroy(graph->executable);
   delete graph;

@@ -1,5 +1,5 @@
-/* The contract between the engine and the arithmetic: one table of kernels a device and width of real. The
- * headers named here say what each entry does; tests/ compares the tables entry by entry. */
+/* The contract between the engine and the arithmetic: one table of kernels for each device and width of real.
+ * The headers included here say what each entry does; tests/ compares the tables entry by entry. */
 #ifndef MN_KERNELS_KERNELS_H
 #define MN_KERNELS_KERNELS_H
 
@@ -13,38 +13,54 @@
 #include "kernels/random.h"
 #include "kernels/update.h"
 
+/* Every entry of the table, once. REAL(name): an fp32 and an fp64 version for each device. DEVICE(name): one
+ * version for each device. CUDA(name): one version, and NULL in the CPU's tables. An entry's type is
+ * mn_NAME_function. The struct, the declarations and the tables (device.c, device.cu) are generated from this
+ * list, so an entry without an implementation does not link. */
+#define MN_KERNELS(REAL, DEVICE, CUDA)                                                                       \
+  REAL(gemm)                                                                                                 \
+  REAL(epilogue)                                                                                             \
+  REAL(column_sums)                                                                                          \
+  REAL(mse)                                                                                                  \
+  REAL(mse_gradient)                                                                                         \
+  REAL(cross_entropy)                                                                                        \
+  REAL(cross_entropy_gradient)                                                                               \
+  REAL(reduce)                                                                                               \
+  REAL(sum_of_squares)                                                                                       \
+  REAL(clip)                                                                                                 \
+  REAL(add)                                                                                                  \
+  REAL(round)                                                                                                \
+  REAL(uniform)                                                                                              \
+  DEVICE(allocate)                                                                                           \
+  DEVICE(release)                                                                                            \
+  DEVICE(allocate_host)                                                                                      \
+  DEVICE(release_host)                                                                                       \
+  DEVICE(upload)                                                                                             \
+  DEVICE(download)                                                                                           \
+  DEVICE(copy)                                                                                               \
+  DEVICE(zero)                                                                                               \
+  DEVICE(synchronize)                                                                                        \
+  DEVICE(mark)                                                                                               \
+  DEVICE(elapsed)                                                                                            \
+  DEVICE(branch_fork)                                                                                        \
+  DEVICE(branch_begin)                                                                                       \
+  DEVICE(branch_join)                                                                                        \
+  CUDA(graph_begin)                                                                                          \
+  CUDA(graph_end)                                                                                            \
+  CUDA(graph_launch)                                                                                         \
+  CUDA(graph_free)
+
+#define MN_KERNEL_POINTER(name) mn_##name##_function *name;
 struct mn_kernels {
-  mn_gemm_function *gemm;
-  mn_epilogue_function *epilogue;
-  mn_column_sums_function *column_sums;
-  mn_mse_function *mse;
-  mn_mse_gradient_function *mse_gradient;
-  mn_cross_entropy_function *cross_entropy;
-  mn_cross_entropy_gradient_function *cross_entropy_gradient;
-  mn_reduce_function *reduce;
-  mn_sum_of_squares_function *sum_of_squares;
-  mn_clip_function *clip;
-  mn_add_function *add;
-  mn_round_function *round;
-  mn_uniform_function *uniform;
-  mn_allocate_function *allocate;
-  mn_release_function *release;
-  mn_allocate_host_function *allocate_host;
-  mn_release_host_function *release_host;
-  mn_upload_function *upload;
-  mn_download_function *download;
-  mn_copy_function *copy;
-  mn_zero_function *zero;
-  mn_synchronize_function *synchronize;
-  mn_mark_function *mark;
-  mn_elapsed_function *elapsed;
-  mn_branch_function *branch_fork;
-  mn_branch_function *branch_begin;
-  mn_branch_function *branch_join;
-  mn_graph_begin_function *graph_begin; /* these four: NULL on the CPU */
-  mn_graph_end_function *graph_end;
-  mn_graph_launch_function *graph_launch;
-  mn_graph_free_function *graph_free;
+  MN_KERNELS(MN_KERNEL_POINTER, MN_KERNEL_POINTER, MN_KERNEL_POINTER)
 };
+
+/* The CPU's versions; CUDA's are declared in cuda.cuh. */
+#define MN_KERNEL_CPU_REAL(name)                                                                             \
+  MN_C mn_##name##_function mn_##name##_cpu_fp32;                                                            \
+  MN_C mn_##name##_function mn_##name##_cpu_fp64;
+#define MN_KERNEL_CPU(name) MN_C mn_##name##_function mn_##name##_cpu;
+#define MN_KERNEL_NONE(name)
+MN_KERNELS(MN_KERNEL_CPU_REAL, MN_KERNEL_CPU, MN_KERNEL_NONE)
 
 #endif

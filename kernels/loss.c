@@ -29,7 +29,8 @@ mn_status MN_CPU(mn_mse_gradient)(struct mn_device *device, void *dy, const void
   return MN_OK;
 }
 
-/* The row's first largest place, and Σ exp(y − largest): never overflows, and at least 1. */
+/* The first column with the row's largest value, and Σ exp(y − largest), which is at least 1 and does not
+ * overflow. */
 static real softmax_sum(const real *y, int64_t cols, int64_t *largest) {
   *largest = 0;
   for (int64_t k = 1; k < cols; k++)

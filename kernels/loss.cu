@@ -1,14 +1,16 @@
-/* The losses on CUDA: a row by a warp, or, where rows are long, by a block. Formulas: kernels/loss.h. */
-#include "kernels/loss.h"
-
+/* The losses on CUDA: a warp computes a row, or a whole CTA where rows are long. Formulas: kernels/loss.h. */
 #include <math_constants.h>
 
 #include "kernels/reduce.cuh"
 
-/* From this width on a row is worth a block. */
+/* Rows of this many columns or more get a CTA each, shorter ones a warp. */
 static const int64_t LONG_ROW = 1024;
 
-/* The row that this thread works on, and its place among the T threads that do. */
+static int rows_per_cta(bool wide) {
+  return wide ? 1 : MN_CUDA_THREADS / 32;
+}
+
+/* The row of this thread; T threads, its team, share one. */
 template <int T> static __device__ int64_t row_of_team() {
   return (int64_t)blockIdx.x * (MN_CUDA_THREADS / T) + threadIdx.x / T;
 }
@@ -17,14 +19,14 @@ template <int T, typename Real> static __device__ Real team_sum(Real x) {
   if constexpr (T == 32)
     return mn_lanes_sum<32>(x);
   else
-    return mn_block_sum(x);
+    return mn_cta_sum(x);
 }
 
 template <int T, typename Real>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
     mse_kernel(Real *parts, const Real *y, const Real *target, int64_t rows, int64_t cols) {
   int64_t row = row_of_team<T>();
-  if (row >= rows) return; /* a whole team */
+  if (row >= rows) return; /* the same for the whole team */
   y += row * cols, target += row * cols;
   Real sum = 0;
   for (int64_t k = threadIdx.x % T; k < cols; k += T) {
@@ -49,7 +51,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
   mn_store_some<W>(dy + at, vd, n);
 }
 
-/* A row's largest value and its first place. */
+/* A row's largest value and the first column that has it. */
 template <typename Real> struct largest {
   Real value;
   int64_t at;
@@ -75,7 +77,7 @@ template <int T, typename Real> static __device__ largest<Real> team_largest(con
   return best;
 }
 
-/* Σ exp(y − largest): never overflows, and at least 1. */
+/* Σ exp(y − largest), which is at least 1 and does not overflow. */
 template <int T, typename Real> static __device__ Real softmax_sum(const Real *y, int64_t cols, Real most) {
   Real sum = 0;
   for (int64_t k = threadIdx.x % T; k < cols; k += T) sum += exp(y[k] - most);
@@ -114,91 +116,57 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 }
 
 template <typename Real>
-static mn_status mse(struct mn_device *device, void *parts, const void *y, const void *target, int64_t rows,
-                     int64_t cols) {
-  Real *to = static_cast<Real *>(parts);
-  const Real *a = static_cast<const Real *>(y), *t = static_cast<const Real *>(target);
-  if (cols < LONG_ROW)
-    mse_kernel<32><<<mn_cuda_grid(rows, MN_CUDA_THREADS / 32), MN_CUDA_THREADS, 0, device->cuda->stream>>>(
-        to, a, t, rows, cols);
-  else
-    mse_kernel<MN_CUDA_THREADS>
-        <<<mn_cuda_grid(rows, 1), MN_CUDA_THREADS, 0, device->cuda->stream>>>(to, a, t, rows, cols);
-  return mn_cuda_launched("mse");
+mn_status mn_cuda_mse<Real>::run(struct mn_device *device, void *parts, const void *y, const void *target,
+                                 int64_t rows, int64_t cols) {
+  const bool wide = cols >= LONG_ROW;
+  return mn_cuda_launch("mse", device, rows, rows_per_cta(wide),
+                        wide ? mse_kernel<MN_CUDA_THREADS, Real> : mse_kernel<32, Real>,
+                        static_cast<Real *>(parts), static_cast<const Real *>(y),
+                        static_cast<const Real *>(target), rows, cols);
 }
+MN_CUDA_INSTANTIATE(mse);
 
 template <typename Real>
-static mn_status mse_gradient(struct mn_device *device, void *dy, const void *y, const void *target,
-                              int64_t rows, int64_t cols, double scale, int add) {
+mn_status mn_cuda_mse_gradient<Real>::run(struct mn_device *device, void *dy, const void *y,
+                                          const void *target, int64_t rows, int64_t cols, double scale,
+                                          int add) {
   Real *to = static_cast<Real *>(dy), factor = (Real)(2 * scale / ((double)rows * (double)cols));
   const Real *a = static_cast<const Real *>(y), *t = static_cast<const Real *>(target);
   constexpr int W = mn_width<Real>;
-  int64_t count = rows * cols;
-  cudaStream_t on = device->cuda->stream;
-  if (mn_aligned(16, to, a, t))
-    mse_gradient_kernel<Real, W>
-        <<<mn_cuda_grid(count, MN_CUDA_THREADS * W), MN_CUDA_THREADS, 0, on>>>(to, a, t, count, factor, add);
-  else
-    mse_gradient_kernel<Real, 1>
-        <<<mn_cuda_grid(count, MN_CUDA_THREADS), MN_CUDA_THREADS, 0, on>>>(to, a, t, count, factor, add);
-  return mn_cuda_launched("mse_gradient");
+  const bool wide = mn_aligned(16, to, a, t);
+  return mn_cuda_launch("mse_gradient", device, rows * cols, MN_CUDA_THREADS * (wide ? W : 1),
+                        wide ? mse_gradient_kernel<Real, W> : mse_gradient_kernel<Real, 1>, to, a, t,
+                        rows * cols, factor, add);
 }
+MN_CUDA_INSTANTIATE(mse_gradient);
 
 template <typename Real>
-static mn_status cross_entropy(struct mn_device *device, void *parts, void *correct, const void *y,
-                               const int32_t *labels, int64_t rows, int64_t cols) {
-  Real *to = static_cast<Real *>(parts), *hit = static_cast<Real *>(correct);
-  const Real *a = static_cast<const Real *>(y);
-  cudaStream_t on = device->cuda->stream;
-  if (cols < LONG_ROW)
-    cross_entropy_kernel<32><<<mn_cuda_grid(rows, MN_CUDA_THREADS / 32), MN_CUDA_THREADS, 0, on>>>(
-        to, hit, a, labels, rows, cols);
-  else
-    cross_entropy_kernel<MN_CUDA_THREADS>
-        <<<mn_cuda_grid(rows, 1), MN_CUDA_THREADS, 0, on>>>(to, hit, a, labels, rows, cols);
-  return mn_cuda_launched("cross_entropy");
+mn_status mn_cuda_cross_entropy<Real>::run(struct mn_device *device, void *parts, void *correct,
+                                           const void *y, const int32_t *labels, int64_t rows, int64_t cols) {
+  const bool wide = cols >= LONG_ROW;
+  return mn_cuda_launch("cross_entropy", device, rows, rows_per_cta(wide),
+                        wide ? cross_entropy_kernel<MN_CUDA_THREADS, Real> : cross_entropy_kernel<32, Real>,
+                        static_cast<Real *>(parts), static_cast<Real *>(correct),
+                        static_cast<const Real *>(y), labels, rows, cols);
 }
+MN_CUDA_INSTANTIATE(cross_entropy);
 
 template <typename Real>
-static mn_status cross_entropy_gradient(struct mn_device *device, void *dy, const void *y,
-                                        const int32_t *labels, int64_t rows, int64_t cols, double scale,
-                                        int add) {
-  Real *to = static_cast<Real *>(dy), factor = (Real)(scale / (double)rows);
-  const Real *a = static_cast<const Real *>(y);
-  cudaStream_t on = device->cuda->stream;
-  if (cols < LONG_ROW)
-    cross_entropy_gradient_kernel<32><<<mn_cuda_grid(rows, MN_CUDA_THREADS / 32), MN_CUDA_THREADS, 0, on>>>(
-        to, a, labels, rows, cols, factor, add);
-  else
-    cross_entropy_gradient_kernel<MN_CUDA_THREADS>
-        <<<mn_cuda_grid(rows, 1), MN_CUDA_THREADS, 0, on>>>(to, a, labels, rows, cols, factor, add);
-  return mn_cuda_launched("cross_entropy_gradient");
+mn_status mn_cuda_cross_entropy_gradient<Real>::run(struct mn_device *device, void *dy, const void *y,
+                                                    const int32_t *labels, int64_t rows, int64_t cols,
+                                                    double scale, int add) {
+  const bool wide = cols >= LONG_ROW;
+  return mn_cuda_launch("cross_entropy_gradient", device, rows, rows_per_cta(wide),
+                        wide ? cross_entropy_gradient_kernel<MN_CUDA_THREADS, Real>
+                             : cross_entropy_gradient_kernel<32, Real>,
+                        static_cast<Real *>(dy), static_cast<const Real *>(y), labels, rows, cols,
+                        (Real)(scale / (double)rows), add);
 }
+MN_CUDA_INSTANTIATE(cross_entropy_gradient);
 
-#define ENTRIES(Real, suffix)                                                                                \
-  extern "C" mn_status mn_mse_cuda_##suffix(struct mn_device *device, void *parts, const void *y,            \
-                                            const void *target, int64_t rows, int64_t cols) {                \
-    return mse<Real>(device, parts, y, target, rows, cols);                                                  \
-  }                                                                                                          \
-  extern "C" mn_status mn_mse_gradient_cuda_##suffix(struct mn_device *device, void *dy, const void *y,      \
-                                                     const void *target, int64_t rows, int64_t cols,         \
-                                                     double scale, int add) {                                \
-    return mse_gradient<Real>(device, dy, y, target, rows, cols, scale, add);                                \
-  }                                                                                                          \
-  extern "C" mn_status mn_cross_entropy_cuda_##suffix(struct mn_device *device, void *parts, void *correct,  \
-                                                      const void *y, const int32_t *labels, int64_t rows,    \
-                                                      int64_t cols) {                                        \
-    return cross_entropy<Real>(device, parts, correct, y, labels, rows, cols);                               \
-  }                                                                                                          \
-  extern "C" mn_status mn_cross_entropy_gradient_cuda_##suffix(                                              \
-      struct mn_device *device, void *dy, const void *y, const int32_t *labels, int64_t rows, int64_t cols,  \
-      double scale, int add) {                                                                               \
-    return cross_entropy_gradient<Real>(device, dy, y, labels, rows, cols, scale, add);                      \
-  }                                                                                                          \
-  extern "C" mn_status mn_reduce_cuda_##suffix(struct mn_device *device, double *out, double *scratch,       \
-                                               const void *parts, int64_t count, double factor) {            \
-    return mn_cuda_reduce<false, Real>(device, out, scratch, parts, count, factor);                          \
-  }
-
-ENTRIES(float, fp32)
-ENTRIES(double, fp64)
+template <typename Real>
+mn_status mn_cuda_reduce<Real>::run(struct mn_device *device, double *out, double *scratch, const void *parts,
+                                    int64_t count, double factor) {
+  return mn_cuda_sum<false, Real>(device, out, scratch, parts, count, factor);
+}
+MN_CUDA_INSTANTIATE(reduce);

@@ -7,26 +7,22 @@
 /* parts[n] = Σ over k of (y − target)², for the N rows of y[N, K]. The loss is reduce(parts)/(N·K). */
 typedef mn_status mn_mse_function(struct mn_device *device, void *parts, const void *y, const void *target,
                                   int64_t rows, int64_t cols);
-MN_KERNEL(mn_mse);
 
 /* dy = (add ? dy : 0) + scale·2·(y − target)/(N·K). */
 typedef mn_status mn_mse_gradient_function(struct mn_device *device, void *dy, const void *y,
                                            const void *target, int64_t rows, int64_t cols, double scale,
                                            int add);
-MN_KERNEL(mn_mse_gradient);
 
 /* parts[n] = log Σ exp(y[n]) − y[n, label], taken from the row's maximum; correct[n] = 1 where the first
  * largest of y[n] is at the label, else 0. labels int32 [N], each in 0 … K−1 (checked where they are read
  * from a file). */
 typedef mn_status mn_cross_entropy_function(struct mn_device *device, void *parts, void *correct,
                                             const void *y, const int32_t *labels, int64_t rows, int64_t cols);
-MN_KERNEL(mn_cross_entropy);
 
 /* dy = (add ? dy : 0) + scale·(softmax(y) − onehot(label))/N. */
 typedef mn_status mn_cross_entropy_gradient_function(struct mn_device *device, void *dy, const void *y,
                                                      const int32_t *labels, int64_t rows, int64_t cols,
                                                      double scale, int add);
-MN_KERNEL(mn_cross_entropy_gradient);
 
 /* *out = factor·Σ parts[0 … count), added in double, in a fixed order: 4096 at a time, then those sums.
  * `out`, one double, and `scratch`, mn_reduce_scratch(count) doubles, are in the device's memory. */
@@ -36,9 +32,8 @@ static inline int64_t mn_reduce_scratch(int64_t count) {
 }
 typedef mn_status mn_reduce_function(struct mn_device *device, double *out, double *scratch,
                                      const void *parts, int64_t count, double factor);
-MN_KERNEL(mn_reduce);
 
-/* mn_reduce's arguments, for a sum that another kernel's launch takes along (mn_column_sums). */
+/* mn_reduce's arguments, for a sum that is computed in another kernel's launch (mn_column_sums). */
 struct mn_reduction {
   double *out, *scratch;
   const void *parts;

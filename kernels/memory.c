@@ -12,7 +12,7 @@ mn_status mn_allocate_cpu(struct mn_device *device, void **out, size_t bytes) {
   (void)device;
   *out = NULL;
   if (posix_memalign(out, 256, bytes) != 0)
-    return mn_fail(MN_NO_MEMORY, "no %.1f MiB of memory left; smaller --batch or --hidden would need less",
+    return mn_fail(MN_NO_MEMORY, "no %.1f MiB of memory left; a smaller batch or model would need less",
                    (double)bytes / 1048576);
   return MN_OK;
 }

@@ -1,20 +1,11 @@
-/* A GPU's memory and its clock. Everything is ordered on the device; only download, synchronize and elapsed
- * make the host wait. */
-#include "kernels/memory.h"
-
+/* A GPU's memory and its clock. Everything is in order with the device's work; only download, synchronize and
+ * elapsed make the host wait. */
 #include "kernels/cuda.cuh"
 
 static const double MIB = 1048576.0;
 
-/* The calling thread may not be the one that opened the stream: the loader allocates its own buffers. */
-static mn_status use(struct mn_device *device) {
-  MN_CUDA_TRY(cudaSetDevice(device->cuda->ordinal));
-  return MN_OK;
-}
-
-extern "C" mn_status mn_allocate_cuda(struct mn_device *device, void **out, size_t bytes) {
+mn_status mn_allocate_cuda(struct mn_device *device, void **out, size_t bytes) {
   *out = NULL;
-  MN_TRY(use(device));
   cudaError_t error = cudaMalloc(out, bytes);
   if (error != cudaErrorMemoryAllocation)
     return error == cudaSuccess ? MN_OK : mn_cuda_failed(error, "cudaMalloc");
@@ -22,63 +13,62 @@ extern "C" mn_status mn_allocate_cuda(struct mn_device *device, void **out, size
   size_t left = 0, total = 0;
   MN_CUDA_TRY(cudaMemGetInfo(&left, &total));
   return mn_fail(MN_NO_MEMORY,
-                 "%s has no %.1f MiB left: %.1f of %.1f MiB are free; smaller --batch or --hidden "
-                 "would need less",
-                 device->cuda->name, (double)bytes / MIB, (double)left / MIB, (double)total / MIB);
+                 "%s has no %.1f MiB left: %.1f of %.1f MiB are free; a smaller batch or model would need "
+                 "less",
+                 device->name, (double)bytes / MIB, (double)left / MIB, (double)total / MIB);
 }
 
 /* An error here is an earlier kernel's, which the next synchronize reports. */
-extern "C" void mn_release_cuda(struct mn_device *device, void *memory) {
-  if (memory && use(device) == MN_OK) (void)cudaFree(memory);
+void mn_release_cuda(struct mn_device *, void *memory) {
+  if (memory) (void)cudaFree(memory);
 }
 
-extern "C" mn_status mn_allocate_host_cuda(struct mn_device *device, void **out, size_t bytes) {
+mn_status mn_allocate_host_cuda(struct mn_device *, void **out, size_t bytes) {
   *out = NULL;
-  MN_TRY(use(device));
   cudaError_t error = cudaHostAlloc(out, bytes, cudaHostAllocPortable);
   if (error != cudaErrorMemoryAllocation)
     return error == cudaSuccess ? MN_OK : mn_cuda_failed(error, "cudaHostAlloc");
   (void)cudaGetLastError(); /* not sticky; it has been reported */
-  return mn_fail(MN_NO_MEMORY, "no %.1f MiB of pinned host memory left; a smaller --batch would need less",
+  return mn_fail(MN_NO_MEMORY, "no %.1f MiB of pinned host memory left; a smaller batch would need less",
                  (double)bytes / MIB);
 }
 
-extern "C" void mn_release_host_cuda(struct mn_device *device, void *memory) {
-  if (memory && use(device) == MN_OK) (void)cudaFreeHost(memory);
+void mn_release_host_cuda(struct mn_device *, void *memory) {
+  if (memory) (void)cudaFreeHost(memory);
 }
 
-extern "C" mn_status mn_upload_cuda(struct mn_device *device, void *to, const void *from, size_t bytes) {
+mn_status mn_upload_cuda(struct mn_device *device, void *to, const void *from, size_t bytes) {
   MN_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device->cuda->stream));
   return MN_OK;
 }
 
-extern "C" mn_status mn_download_cuda(struct mn_device *device, void *to, const void *from, size_t bytes) {
+mn_status mn_download_cuda(struct mn_device *device, void *to, const void *from, size_t bytes) {
   MN_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, device->cuda->stream));
   return mn_synchronize_cuda(device);
 }
 
-extern "C" mn_status mn_copy_cuda(struct mn_device *device, void *to, const void *from, size_t bytes) {
+mn_status mn_copy_cuda(struct mn_device *device, void *to, const void *from, size_t bytes) {
   MN_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, device->cuda->stream));
   return MN_OK;
 }
 
-extern "C" mn_status mn_zero_cuda(struct mn_device *device, void *memory, size_t bytes) {
+mn_status mn_zero_cuda(struct mn_device *device, void *memory, size_t bytes) {
   MN_CUDA_TRY(cudaMemsetAsync(memory, 0, bytes, device->cuda->stream));
   return MN_OK;
 }
 
-extern "C" mn_status mn_synchronize_cuda(struct mn_device *device) {
+mn_status mn_synchronize_cuda(struct mn_device *device) {
   MN_CUDA_TRY(cudaStreamSynchronize(device->cuda->stream));
   return MN_OK;
 }
 
-extern "C" mn_status mn_mark_cuda(struct mn_device *device, int which) {
+mn_status mn_mark_cuda(struct mn_device *device, int which) {
   MN_REQUIRE(which == 0 || which == 1);
   MN_CUDA_TRY(cudaEventRecord(device->cuda->marks[which], device->cuda->stream));
   return MN_OK;
 }
 
-extern "C" mn_status mn_elapsed_cuda(struct mn_device *device, double *milliseconds) {
+mn_status mn_elapsed_cuda(struct mn_device *device, double *milliseconds) {
   float ms = 0;
   for (cudaEvent_t mark : device->cuda->marks) MN_CUDA_TRY(cudaEventSynchronize(mark));
   MN_CUDA_TRY(cudaEventElapsedTime(&ms, device->cuda->marks[0], device->cuda->marks[1]));

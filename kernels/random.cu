@@ -1,7 +1,5 @@
 /* Uniform numbers on CUDA: cuRAND's Philox4x32-10, four words a thread. Formula, shared with the CPU to the
  * last bit: kernels/random.h. */
-#include "kernels/random.h"
-
 #include <curand_philox4x32_x.h>
 
 #include "kernels/cuda.cuh"
@@ -12,7 +10,8 @@ template <typename Real> static __device__ Real uniform_of(unsigned word, Real b
   return bound * t;
 }
 
-/* Quad q of the sequence is out[4q − first …): whole and aligned where W is 4, else element by element. */
+/* A thread writes the four words of one quad, out[4·quad − first …): in one store where W is 4 and all four
+ * are inside, else element by element. */
 template <typename Real, int W>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
     uniform_kernel(Real *out, int64_t count, uint64_t seed, uint32_t sequence, uint64_t first, Real bound) {
@@ -32,25 +31,13 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 }
 
 template <typename Real>
-static mn_status uniform(struct mn_device *device, void *out, int64_t count, uint64_t seed, uint32_t sequence,
-                         uint64_t first, double bound) {
+mn_status mn_cuda_uniform<Real>::run(struct mn_device *device, void *out, int64_t count, uint64_t seed,
+                                     uint32_t sequence, uint64_t first, double bound) {
   Real *to = static_cast<Real *>(out);
-  int64_t quads = (int64_t)((first + (uint64_t)count + 3) / 4 - first / 4);
-  unsigned grid = mn_cuda_grid(quads, MN_CUDA_THREADS);
-  if (first % 4 == 0 && mn_aligned(4 * sizeof(Real), to))
-    uniform_kernel<Real, 4>
-        <<<grid, MN_CUDA_THREADS, 0, device->cuda->stream>>>(to, count, seed, sequence, first, (Real)bound);
-  else
-    uniform_kernel<Real, 1>
-        <<<grid, MN_CUDA_THREADS, 0, device->cuda->stream>>>(to, count, seed, sequence, first, (Real)bound);
-  return mn_cuda_launched("uniform");
+  const int64_t quads = (int64_t)((first + (uint64_t)count + 3) / 4 - first / 4);
+  const bool wide = first % 4 == 0 && mn_aligned(4 * sizeof(Real), to);
+  return mn_cuda_launch("uniform", device, quads, MN_CUDA_THREADS,
+                        wide ? uniform_kernel<Real, 4> : uniform_kernel<Real, 1>, to, count, seed, sequence,
+                        first, (Real)bound);
 }
-
-extern "C" mn_status mn_uniform_cuda_fp32(struct mn_device *device, void *out, int64_t count, uint64_t seed,
-                                          uint32_t sequence, uint64_t first, double bound) {
-  return uniform<float>(device, out, count, seed, sequence, first, bound);
-}
-extern "C" mn_status mn_uniform_cuda_fp64(struct mn_device *device, void *out, int64_t count, uint64_t seed,
-                                          uint32_t sequence, uint64_t first, double bound) {
-  return uniform<double>(device, out, count, seed, sequence, first, bound);
-}
+MN_CUDA_INSTANTIATE(uniform);

@@ -12,14 +12,13 @@
 /* out[i] = bound·t(word first + i), 0 ≤ i < count. In fp64 too t has 24 bits, so that the widths agree. */
 typedef mn_status mn_uniform_function(struct mn_device *device, void *out, int64_t count, uint64_t seed,
                                       uint32_t sequence, uint64_t first, double bound);
-MN_KERNEL(mn_uniform);
 
-/* Word `index` of a device, on the host: for shuffles and tests. */
+/* Word `index` of a sequence, on the host: for shuffles and tests. */
 MN_C uint32_t mn_random_word(uint64_t seed, uint32_t sequence, uint64_t index);
 
-/* Who draws from which sequence: no two users share one. */
+/* The sequences, so that no two users share one. */
 enum mn_random_sequence {
-  MN_RANDOM_PARAMETER = 0x10000, /* + the parameter's place in the model */
+  MN_RANDOM_PARAMETER = 0x10000, /* + the parameter's index in the model */
   MN_RANDOM_ORDER = 0x20000,     /* the order of samples */
   MN_RANDOM_INPUTS = 0x30000,    /* synthetic inputs */
   MN_RANDOM_NOISE = 0x40000,     /* synthetic noise */

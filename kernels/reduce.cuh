@@ -1,14 +1,15 @@
-/* Sums of many values in double, in an order that depends on their count alone: spans of MN_REDUCE_SPAN, a
- * block each, then the spans' sums, by whichever block is done last. For losses and for gradient norms. */
+/* Sums of many values in double, in an order that depends on their count alone: each CTA sums a span of
+ * MN_REDUCE_SPAN values, and the CTA that finishes last adds the spans' sums. For losses and gradient norms.
+ */
 #ifndef MN_KERNELS_REDUCE_CUH
 #define MN_KERNELS_REDUCE_CUH
 
 #include "kernels/cuda.cuh"
 
-/* struct mn_reduction as the device sees it. */
+/* struct mn_reduction as a kernel's argument. */
 template <typename Real> struct mn_summands {
-  double *out, *sums; /* sums: one a span */
-  unsigned *done;     /* how many spans' sums stand there */
+  double *out, *sums; /* sums: one for each span */
+  unsigned *done;     /* how many spans are done */
   const Real *values;
   int64_t count;
   unsigned spans;
@@ -26,9 +27,9 @@ static inline mn_summands<Real> mn_summands_of(struct mn_device *device, const s
           r->factor};
 }
 
-/* True for one block of the sum, and there all spans' sums can be read: which block it is changes from run to
- * run, what it reads does not. atomicInc leaves the count at 0 for the next sum; the stream's sums come one
- * after the other, so they can share it. */
+/* Writes a span's sum. Returns true in the CTA that does so last, which may then read all of them; which CTA
+ * that is differs from run to run, what it reads does not. atomicInc wraps the counter to 0 for the next sum;
+ * sums run one after the other in the device's stream, so they share one counter. */
 template <typename Real>
 static __device__ bool mn_last_span(const mn_summands<Real> &s, unsigned span, double sum) {
   __shared__ bool last;
@@ -42,8 +43,8 @@ static __device__ bool mn_last_span(const mn_summands<Real> &s, unsigned span, d
   return last;
 }
 
-/* A block's part of *out = factor·Σ values, or Σ of their squares. However many threads the block has, the
- * first MN_CUDA_THREADS add, so that the order is one. */
+/* One CTA's part of *out = factor·Σ values, or factor·Σ values². Whatever the number of threads in the CTA,
+ * the first MN_CUDA_THREADS of them add, so that the order is always the same. */
 template <bool Square, typename Real>
 static __device__ void mn_sum_span(const mn_summands<Real> &s, unsigned span) {
   const bool adds = threadIdx.x < MN_CUDA_THREADS;
@@ -55,12 +56,12 @@ static __device__ void mn_sum_span(const mn_summands<Real> &s, unsigned span) {
     double value = adds && at < s.count ? (double)s.values[at] : 0;
     sum += Square ? value * value : value;
   }
-  sum = mn_block_sum(sum);
+  sum = mn_cta_sum(sum);
   if (s.spans > 1) {
     if (!mn_last_span(s, span, sum)) return;
     sum = 0;
     for (unsigned i = threadIdx.x; adds && i < s.spans; i += MN_CUDA_THREADS) sum += __ldcg(s.sums + i);
-    sum = mn_block_sum(sum);
+    sum = mn_cta_sum(sum);
   }
   if (threadIdx.x == 0) *s.out = s.factor * sum;
 }
@@ -71,12 +72,11 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS) mn_sum_kernel(const mn
 }
 
 template <bool Square, typename Real>
-static mn_status mn_cuda_reduce(struct mn_device *device, double *out, double *scratch, const void *values,
-                                int64_t count, double factor) {
+static mn_status mn_cuda_sum(struct mn_device *device, double *out, double *scratch, const void *values,
+                             int64_t count, double factor) {
   const struct mn_reduction reduction = {out, scratch, values, count, factor};
   const mn_summands<Real> s = mn_summands_of<Real>(device, &reduction);
-  mn_sum_kernel<Square><<<s.spans, MN_CUDA_THREADS, 0, device->cuda->stream>>>(s);
-  return mn_cuda_launched("reduce");
+  return mn_cuda_launch("reduce", device, s.spans, 1, mn_sum_kernel<Square, Real>, s);
 }
 
 #endif

@@ -1,5 +1,5 @@
-/* SGD's rule on CUDA, for the pass over a weight, for the update at the end of a GEMM and for the finish of
- * the column sums, which updates bias, gamma and beta. Formula: struct mn_sgd. */
+/* SGD's rule on CUDA, for the pass over a weight (update.cu), for the GEMM's update epilogue (hopper/gemm.cu)
+ * and for the column sums, which update bias, gamma and beta. Formula: struct mn_sgd. */
 #ifndef MN_KERNELS_SGD_CUH
 #define MN_KERNELS_SGD_CUH
 
@@ -18,8 +18,8 @@ static inline mn_sgd_rule<Real> mn_sgd_rule_of(const struct mn_device *device, c
           sgd->nesterov != 0};
 }
 
-/* One weight: w and m (where there is momentum) become the new ones. rate and scale are *rule.rate and
- * *rule.scale, read once. */
+/* Updates one weight w and, where there is momentum, m. rate and scale are *rule.rate and *rule.scale, which
+ * the caller has loaded. */
 template <typename Real>
 __device__ __forceinline__ void mn_sgd_step(const mn_sgd_rule<Real> &rule, Real rate, Real scale,
                                             bool has_momentum, Real gradient, Real &w, Real &m) {
@@ -31,7 +31,7 @@ __device__ __forceinline__ void mn_sgd_step(const mn_sgd_rule<Real> &rule, Real 
   w -= rate * step;
 }
 
-/* The MN_UPDATE epilogue on `count` weights from the one at `offset`, whose gradients stand at d. */
+/* The MN_UPDATE epilogue on `count` weights from index `offset` on, with their gradients d. */
 template <typename Real>
 mn_status mn_cuda_update(struct mn_device *device, const struct mn_update *update, const Real *d,
                          int64_t offset, int64_t count);

@@ -1,5 +1,4 @@
-/* The CPU's pass of an update over one parameter, for the epilogue and for the GEMM that feeds momentum
- * itself. */
+/* The CPU's update of one parameter, for the epilogue and for a GEMM that adds to the momentum itself. */
 #ifndef MN_KERNELS_SGD_H
 #define MN_KERNELS_SGD_H
 
@@ -10,8 +9,8 @@
 void mn_sgd_cpu_fp32(struct mn_device *device, const struct mn_update *update, const void *gradient);
 void mn_sgd_cpu_fp64(struct mn_device *device, const struct mn_update *update, const void *gradient);
 
-/* A plain momentum step can be left to a GEMM with beta = momentum. Not with Nesterov, which needs the
- * gradient by itself, nor with a scale, which must not touch the old momentum. */
+/* Whether a GEMM with beta = momentum can compute momentum·m + gradient in place. Not with Nesterov, which
+ * needs the gradient by itself, nor with a scale, which must not multiply the old momentum. */
 static inline int mn_sgd_by_gemm(const struct mn_sgd *sgd) {
   return sgd->momentum != 0 && !sgd->nesterov && !sgd->scale;
 }

@@ -2,12 +2,13 @@
  *
  * Everything here works on raw pointers and sizes. A `real` is the type sums, statistics, vectors and master
  * weights have: double in MN_FP64, float in every other precision; `void *` stands for "reals, in the
- * stream's memory" unless a comment says otherwise. Matrices are row-major and dense. The CPU files are
- * compiled twice, for float and for double, the CUDA files are templates; each header beside this one names
- * one kind of operation, its formula and its parameters, and the CPU and CUDA versions share them.
+ * device's memory" unless a comment says otherwise. Matrices are row-major and dense. The CPU files are
+ * compiled twice, for float and for double; the CUDA files are templates. Each header beside this one
+ * describes one kind of operation, with its formula and its parameters, for the CPU and CUDA versions alike.
  *
- * Every entry may be asynchronous (CUDA: ordered on the device); errors of the launch come back as the
- * status. */
+ * A CUDA version returns when its work is in the device's CUDA stream, with the status of the launch. It
+ * makes the device's GPU the calling thread's current one first (device.cu), so one thread may use several
+ * devices in turn. */
 #ifndef MN_KERNELS_TYPES_H
 #define MN_KERNELS_TYPES_H
 
@@ -18,18 +19,30 @@
 
 enum mn_device_type { MN_DEVICE_CPU, MN_DEVICE_CUDA };
 
-/* What a GEMM reads, and the real it accumulates in. On the CPU, MN_TF32 runs as MN_FP32. */
-enum mn_precision {
-  MN_FP64, /* double                            double */
-  MN_FP32, /* float, plain multiply-adds        float  */
-  MN_TF32, /* float rounded to TF32             float  */
-  MN_BF16, /* bfloat16 copies (struct mn_operand.bf16) float  */
+/* What a GEMM reads, and the word for it. A GEMM accumulates in the real: double in MN_FP64, else float. On
+ * the CPU, MN_TF32 runs as MN_FP32. */
+#define MN_PRECISIONS(X)                                                                                     \
+  X(MN_FP64, "fp64") /* double */                                                                            \
+  X(MN_FP32, "fp32") /* float, plain multiply-adds */                                                        \
+  X(MN_TF32, "tf32") /* float rounded to TF32 */                                                             \
+  X(MN_BF16, "bf16") /* bfloat16 copies: struct mn_operand.bf16 */
+#define MN_PRECISION_VALUE(value, word) value,
+enum mn_precision { MN_PRECISIONS(MN_PRECISION_VALUE) };
+
+/* "fp64" … of a precision (NULL past the last), and back (MN_USAGE: no such word). In device.c. */
+MN_API const char *mn_precision_name(enum mn_precision precision);
+MN_API mn_status mn_precision_parse(const char *word, enum mn_precision *out);
+
+/* Versions of the libraries a CUDA device computes with, "" on the CPU: the CUDA runtime ("13.0"), the newest
+ * CUDA that the driver supports ("13.0"), cuBLASLt ("13.1.0"). */
+struct mn_versions {
+  char cuda[24], driver[24], cublaslt[24];
 };
 
 struct mn_kernels;
 struct mn_cuda;
 
-/* Where work goes: a device, in order. Opened by mn_device_open (kernels/device.h); one thread at a time. */
+/* Runs what it is given, in order. Opened by mn_device_open (kernels/device.h); one thread at a time. */
 struct mn_device {
   const struct mn_kernels *kernels;
   enum mn_device_type type;
@@ -37,24 +50,27 @@ struct mn_device {
   size_t real; /* bytes of a real: 8 or 4 */
   size_t bf16; /* bytes of an element of an operand's bf16 form: 0 but in MN_BF16; there 2 on CUDA, and 4 on
                   the CPU, which keeps a bfloat16's value in a float so that sgemm can read it */
+  int fuses;   /* whether there is a GEMM of our own for this GPU and precision */
   int library; /* set: every product takes the library path, also where a GEMM of our own would do; for
                   measuring and checking one against the other */
   int *nonfinite; /* in the device's memory: set to 1 by an epilogue that meets an infinity or a NaN, and read
                      by every update, which then writes nothing */
-  struct mn_cuda *cuda; /* device, cuBLASLt handle and workspace; NULL on the CPU */
+  struct mn_cuda *cuda; /* CUDA streams, cuBLASLt handle and workspace; NULL on the CPU */
   double marks[2];      /* the CPU's stopwatch, ms */
+  char name[256];       /* for people */
+  struct mn_versions versions;
 };
 
-/* A matrix with the forms that GEMMs read. Whoever writes the matrix writes its forms. */
+/* A matrix with the forms that GEMMs read. Code that writes the matrix writes all of its forms. */
 struct mn_operand {
   int64_t rows, cols;
-  void *real; /* [rows, cols]; NULL where nobody reads more than the bf16 form */
+  void *real; /* [rows, cols]; NULL where only the bf16 form is read */
   void *bf16; /* [rows, cols] rounded to bfloat16, to nearest even; NULL where no bf16 GEMM reads it */
-  int stale;  /* real was written from outside (loaded, initialised): bf16 is older */
+  int stale;  /* real was loaded or initialised since bf16 was written */
 };
 
-/* What stands between x·Wᵀ and y. Each is a flag of the one block epilogue; the single operations and all
- * fusion plans are subsets of these, in this order. */
+/* The operations between x·Wᵀ and y, as flags of the block epilogue. The single operations and all fusion
+ * plans are subsets of these, applied in this order. */
 enum mn_block_op {
   MN_OP_BIAS = 1,     /* z = product + bias */
   MN_OP_NORM = 2,     /* v = (z − mean)·rstd·gamma + beta, per row and group */
@@ -63,8 +79,8 @@ enum mn_block_op {
   MN_OP_ALL = 15,
 };
 
-/* Rows whose column sums are added up together, in order: the chunks, and so the bytes of the result, do not
- * depend on how many threads there are. */
+/* Column sums are added up over chunks of this many rows, then over the chunks in order. The result's bytes
+ * therefore do not depend on the number of threads. */
 enum { MN_CHUNK_ROWS = 32 };
 static inline int64_t mn_chunks(int64_t rows) {
   return (rows + MN_CHUNK_ROWS - 1) / MN_CHUNK_ROWS;
@@ -87,7 +103,7 @@ struct mn_block {
   struct mn_operand
       *dz;    /* [N, C]: the forms that are not NULL are written; dz->real may be z or the incoming dy */
   void *sums; /* [3, chunks, C]: partial column sums of dbias, dgamma, dbeta, over chunks of
-                 MN_CHUNK_ROWS rows; a stage that is off leaves its part alone */
+                 MN_CHUNK_ROWS rows; those of an operation that is not in ops are not written */
 };
 
 /* SGD, PyTorch's rule: g = scale·gradient + weight_decay·w;  m = momentum·m + g;  w −= rate·(nesterov ? g +
@@ -102,34 +118,27 @@ struct mn_sgd {
 
 struct mn_update {
   struct mn_operand *w; /* real in place, then its bf16 form where there is one */
-  void *momentum;       /* like w->real; NULL where sgd->momentum is 0 */
+  void *momentum;       /* of w->real's shape; NULL where sgd->momentum is 0 */
   const struct mn_sgd *sgd;
 };
 
-/* What becomes of a matrix product, or of any matrix that stands in memory. */
+/* What is done with a matrix product, or with any matrix in memory. */
 enum mn_epilogue_kind {
   MN_STORE,          /* into  = d */
   MN_ADD,            /* into += d */
   MN_BLOCK,          /* block: bias, statistics, normalise, activate, sum -> y; saves z, mean, rstd */
-  MN_BLOCK_LOSS,     /* block: the same, then the squared error and straight back -> dz, sums, loss_parts */
+  MN_BLOCK_LOSS,     /* block: the same, then the squared error and its backward -> dz, sums, loss_parts */
   MN_BLOCK_BACKWARD, /* block: d is dy -> dz, sums */
   MN_UPDATE,         /* update: d is a parameter's gradient -> w, momentum */
 };
 struct mn_epilogue {
   enum mn_epilogue_kind kind;
-  void *into; /* like d. Store, add: the result. The others: where a library GEMM may leave its product on the
-                 way; MN_UPDATE may have NULL here if momentum != 0, without Nesterov and scale: the product
-                 then goes straight into momentum (CPU), through scratch of the device's (CUDA), or
-                 stays in the registers of the GEMM of our own */
+  void *into; /* of d's shape. MN_STORE, MN_ADD: the result. The others: memory for the product of a library
+                 GEMM. It may be NULL in an MN_UPDATE with momentum != 0, without Nesterov and scale: the
+                 product then goes straight into momentum (CPU), or through scratch memory of the device's
+                 (CUDA). The GEMM of our own keeps the product in registers and needs no such memory */
   const struct mn_block *block;
   const struct mn_update *update;
 };
-
-/* Declares the four versions of one kernel of type NAME_function. */
-#define MN_KERNEL(name)                                                                                      \
-  MN_C name##_function name##_cpu_fp32;                                                                      \
-  MN_C name##_function name##_cpu_fp64;                                                                      \
-  MN_C name##_function name##_cuda_fp32;                                                                     \
-  MN_C name##_function name##_cuda_fp64
 
 #endif

@@ -1,11 +1,9 @@
 /* SGD on CUDA: the one pass of an update over a weight, its momentum and its bfloat16 copy, the global
  * gradient norm and the clipping scale. */
-#include "kernels/update.h"
-
 #include "kernels/reduce.cuh"
 #include "kernels/sgd.cuh"
 
-/* The flag is read beside the rest and acts on the stores alone, so that a good step does not wait for it. */
+/* The flag is loaded together with the data and only guards the stores, so that no load waits for it. */
 template <typename Real, int W>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
     update_kernel(Real *w, mn_bf16 *bf16, Real *m, const Real *d, int64_t count,
@@ -34,15 +32,10 @@ mn_status mn_cuda_update(struct mn_device *device, const struct mn_update *updat
   Real *m = update->momentum ? static_cast<Real *>(update->momentum) + offset : NULL;
   mn_bf16 *bf16 = update->w->bf16 ? static_cast<mn_bf16 *>(update->w->bf16) + offset : NULL;
   mn_sgd_rule<Real> rule = mn_sgd_rule_of<Real>(device, sgd);
-  cudaStream_t on = device->cuda->stream;
   constexpr int W = mn_width<Real>;
-  if (mn_aligned(16, w, m, d) && mn_aligned(2 * W, bf16))
-    update_kernel<Real, W>
-        <<<mn_cuda_grid(count, MN_CUDA_THREADS * W), MN_CUDA_THREADS, 0, on>>>(w, bf16, m, d, count, rule);
-  else
-    update_kernel<Real, 1>
-        <<<mn_cuda_grid(count, MN_CUDA_THREADS), MN_CUDA_THREADS, 0, on>>>(w, bf16, m, d, count, rule);
-  return mn_cuda_launched("update");
+  const bool wide = mn_aligned(16, w, m, d) && mn_aligned(2 * W, bf16);
+  return mn_cuda_launch("update", device, count, MN_CUDA_THREADS * (wide ? W : 1),
+                        wide ? update_kernel<Real, W> : update_kernel<Real, 1>, w, bf16, m, d, count, rule);
 }
 
 template mn_status mn_cuda_update<float>(struct mn_device *, const struct mn_update *, const float *, int64_t,
@@ -50,38 +43,29 @@ template mn_status mn_cuda_update<float>(struct mn_device *, const struct mn_upd
 template mn_status mn_cuda_update<double>(struct mn_device *, const struct mn_update *, const double *,
                                           int64_t, int64_t);
 
-/* A norm that is not a number scales by 1: the update it is for writes nothing. */
+/* A norm that is not finite sets the flag, and the update writes nothing, whatever the scale. */
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
     clip_kernel(double *scale, int *nonfinite, const double *squares, int64_t count, double max_norm) {
   double sum = 0;
   for (int64_t i = threadIdx.x; i < count; i += MN_CUDA_THREADS) sum += squares[i];
-  double norm = sqrt(mn_block_sum(sum));
+  double norm = sqrt(mn_cta_sum(sum));
   if (threadIdx.x != 0) return;
   if (!isfinite(norm)) *nonfinite = 1;
   double ratio = max_norm / (norm + 1e-6);
   *scale = ratio < 1 ? ratio : 1;
 }
 
-static mn_status clip(struct mn_device *device, double *scale, const double *squares, int64_t count,
-                      double max_norm) {
-  clip_kernel<<<1, MN_CUDA_THREADS, 0, device->cuda->stream>>>(scale, device->nonfinite, squares, count,
-                                                               max_norm);
-  return mn_cuda_launched("clip");
+template <typename Real>
+mn_status mn_cuda_clip<Real>::run(struct mn_device *device, double *scale, const double *squares,
+                                  int64_t count, double max_norm) {
+  return mn_cuda_launch("clip", device, 1, 1, clip_kernel, scale, device->nonfinite, squares, count,
+                        max_norm);
 }
+MN_CUDA_INSTANTIATE(clip);
 
-extern "C" mn_status mn_sum_of_squares_cuda_fp32(struct mn_device *device, double *out, double *scratch,
-                                                 const void *values, int64_t count) {
-  return mn_cuda_reduce<true, float>(device, out, scratch, values, count, 1);
+template <typename Real>
+mn_status mn_cuda_sum_of_squares<Real>::run(struct mn_device *device, double *out, double *scratch,
+                                            const void *values, int64_t count) {
+  return mn_cuda_sum<true, Real>(device, out, scratch, values, count, 1);
 }
-extern "C" mn_status mn_sum_of_squares_cuda_fp64(struct mn_device *device, double *out, double *scratch,
-                                                 const void *values, int64_t count) {
-  return mn_cuda_reduce<true, double>(device, out, scratch, values, count, 1);
-}
-extern "C" mn_status mn_clip_cuda_fp32(struct mn_device *device, double *scale, const double *squares,
-                                       int64_t count, double max_norm) {
-  return clip(device, scale, squares, count, max_norm);
-}
-extern "C" mn_status mn_clip_cuda_fp64(struct mn_device *device, double *scale, const double *squares,
-                                       int64_t count, double max_norm) {
-  return clip(device, scale, squares, count, max_norm);
-}
+MN_CUDA_INSTANTIATE(sum_of_squares);

@@ -8,12 +8,10 @@
 /* *out = Σ values², in double, in a fixed order (as mn_reduce); scratch: mn_reduce_scratch(count) doubles. */
 typedef mn_status mn_sum_of_squares_function(struct mn_device *device, double *out, double *scratch,
                                              const void *values, int64_t count);
-MN_KERNEL(mn_sum_of_squares);
 
 /* norm = √Σ squares[0 … count);  *scale = min(1, max_norm/(norm + 1e-6)), torch.nn.utils.clip_grad_norm_'s
  * rule. A norm that is not finite sets the nonfinite flag. All in the device's memory. */
 typedef mn_status mn_clip_function(struct mn_device *device, double *scale, const double *squares,
                                    int64_t count, double max_norm);
-MN_KERNEL(mn_clip);
 
 #endif

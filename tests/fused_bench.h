@@ -15,8 +15,8 @@ struct fused_case {
   int64_t rows, inputs, groups, width; /* N, I, G, D */
   int blocks;                          /* 0: one */
   double x_offset, bias_offset;
-  int halves; /* x and W are bfloat16 values: their rounding changes nothing */
-  int twice;  /* gradients are added up over two passes */
+  int bf16;  /* x and W are bfloat16 values: their rounding changes nothing */
+  int twice; /* gradients are added up over two passes */
   int nesterov;
 };
 
@@ -87,7 +87,7 @@ static inline struct mn_context *open_guarded(const char *device, const char *pr
 
 struct range {
   double offset, bound;
-  int halves;
+  int bf16;
 };
 
 /* Value i of a device, on [−1, 1): splitmix64, because a weight of the reference shape has 67 million. */
@@ -104,7 +104,7 @@ static inline double *numbers(int64_t count, uint64_t seed, struct range r) {
 #pragma omp parallel for
   for (int64_t i = 0; i < count; i++) {
     float value = (float)(r.offset + r.bound * number(seed, i));
-    out[i] = r.halves ? mn_to_bf16(value) : value;
+    out[i] = r.bf16 ? mn_to_bf16(value) : value;
   }
   return out;
 }
@@ -127,7 +127,7 @@ enum { SEED_X = 1, SEED_DY, SEED_TARGET, SEED_PARAMETER = 100, SEED_MOMENTUM = 1
 static inline void fill_parameter(struct mn_model *model, int i, const struct fused_case *c) {
   struct mn_tensor *t = model->parameters[i];
   const struct range ranges[] = {
-      {0, weight_bound(c), c->halves}, {c->bias_offset, 1, 0}, {0, 2, 0}, {c->blocks > 1 ? 0 : 0.25, 1, 0}};
+      {0, weight_bound(c), c->bf16}, {c->bias_offset, 1, 0}, {0, 2, 0}, {c->blocks > 1 ? 0 : 0.25, 1, 0}};
   double *values = numbers(mn_tensor_count(t), (uint64_t)(SEED_PARAMETER + i), ranges[i % 4]);
   for (int64_t k = 0; i % 4 == 3 && c->blocks > 1 && k < mn_tensor_count(t); k++)
     values[k] += values[k] < 0 ? -8 : 8;
@@ -150,7 +150,7 @@ static inline struct mn_model *open_model(struct mn_context *context, const stru
 }
 
 static inline void fill_x(struct mn_pass *pass, const struct fused_case *c) {
-  fill(pass->model->context, pass->x, SEED_X, (struct range){c->x_offset, 1, c->halves});
+  fill(pass->model->context, pass->x, SEED_X, (struct range){c->x_offset, 1, c->bf16});
 }
 
 /* One side in training. */
@@ -228,19 +228,19 @@ static inline void report(const struct fused_case *c, const char *tensor, double
 /* W's copy for the GEMMs is W, rounded. */
 static inline void assert_rounded(struct mn_context *context, const struct mn_tensor *w) {
   int64_t count = mn_tensor_count(w), wrong = 0;
-  size_t half = context->device->bf16;
+  size_t size = context->device->bf16;
   float *real = malloc((size_t)count * sizeof *real);
-  char *halves = malloc((size_t)count * half);
-  assert_true(real && halves);
+  char *bf16 = malloc((size_t)count * size);
+  assert_true(real && bf16);
   MUST(context->kernels->download(context->device, real, w->value.real, (size_t)count * sizeof *real));
-  MUST(context->kernels->download(context->device, halves, w->value.bf16, (size_t)count * half));
+  MUST(context->kernels->download(context->device, bf16, w->value.bf16, (size_t)count * size));
   /* A bfloat16 is the upper half of the float whose value it is; on the CPU it is kept as that float. */
 #pragma omp parallel for reduction(+ : wrong)
   for (int64_t i = 0; i < count; i++) {
     float rounded = mn_to_bf16(real[i]);
-    wrong += memcmp((char *)&rounded + sizeof rounded - half, halves + (size_t)i * half, half) != 0;
+    wrong += memcmp((char *)&rounded + sizeof rounded - size, bf16 + (size_t)i * size, size) != 0;
   }
-  free(real), free(halves);
+  free(real), free(bf16);
   if (wrong) fail_msg("%ld elements of the copy of %s are not its own, rounded", (long)wrong, w->name);
 }
 

@@ -26,8 +26,6 @@ struct bench {
   enum mn_precision precision;
 };
 
-static const char *const NAMES[] = {"fp64", "fp32", "tf32", "bf16"};
-
 static inline void must(mn_status status) {
   if (status != MN_OK) fail_msg("status %d: %s", status, mn_message());
 }
@@ -37,7 +35,7 @@ static inline void open_bench(struct bench *b, enum mn_precision precision) {
   memset(b, 0, sizeof *b);
   b->precision = precision;
   if (mn_device_open(&b->on[CUDA], MN_DEVICE_CUDA, 0, precision) != MN_OK) {
-    print_message("skipped, %s: %s\n", NAMES[precision], mn_message());
+    print_message("skipped, %s: %s\n", mn_precision_name(precision), mn_message());
     skip();
   }
   must(mn_device_open(&b->on[CPU], MN_DEVICE_CPU, 0, precision));
@@ -118,7 +116,7 @@ static inline double *get(struct bench *b, int s, const void *from, int64_t coun
 }
 
 /* A bf16 form: bfloat16 on CUDA, its value in a float on the CPU. */
-static inline double *get_half(struct bench *b, int s, const void *from, int64_t count) {
+static inline double *get_bf16(struct bench *b, int s, const void *from, int64_t count) {
   void *host = get_raw(b, s, from, (size_t)count * b->on[s]->bf16);
   double *out = malloc((size_t)count * sizeof *out);
   assert_non_null(out);
@@ -176,9 +174,9 @@ static inline void same_reals(struct bench *b, const char *what, void *const at[
   free(a), free(e);
 }
 
-static inline void same_halves(struct bench *b, const char *what, void *const at[SIDES], int64_t count,
-                               double tolerance) {
-  double *e = get_half(b, CPU, at[CPU], count), *a = get_half(b, CUDA, at[CUDA], count);
+static inline void same_bf16(struct bench *b, const char *what, void *const at[SIDES], int64_t count,
+                             double tolerance) {
+  double *e = get_bf16(b, CPU, at[CPU], count), *a = get_bf16(b, CUDA, at[CUDA], count);
   near(what, a, e, count, tolerance);
   free(a), free(e);
 }
@@ -204,14 +202,14 @@ struct side {
 static inline void make_side(struct bench *b, int s, struct side *side, struct shape at, unsigned ops,
                              enum alias alias) {
   int64_t n = at.rows, c = at.groups * at.width, count = n * c;
-  size_t half = b->on[s]->bf16;
+  size_t bf16 = b->on[s]->bf16;
   memset(side, 0, sizeof *side);
   side->d = put_drawn(b, s, 1, count, 2);
   side->dy = put_drawn(b, s, 2, count, 1);
   side->y = (struct mn_operand){n, c, poisoned_reals(b, s, count), NULL, 0};
   side->dz = (struct mn_operand){n, c, NULL, NULL, 0};
-  if (half) side->y.bf16 = poisoned(b, s, (size_t)count * half);
-  if (half) side->dz.bf16 = poisoned(b, s, (size_t)count * half);
+  if (bf16) side->y.bf16 = poisoned(b, s, (size_t)count * bf16);
+  if (bf16) side->dz.bf16 = poisoned(b, s, (size_t)count * bf16);
   side->block = (struct mn_block){
       .ops = ops,
       .rows = n,
@@ -305,7 +303,7 @@ static inline void same_parameters(struct bench *b, struct parameter two[SIDES],
   int64_t count = two[CPU].w.rows * two[CPU].w.cols;
   same_reals(b, what, PAIR(w.real), count, tolerance);
   if (two[CPU].update.momentum) same_reals(b, what, PAIR(update.momentum), count, tolerance);
-  if (two[CPU].w.bf16) same_halves(b, what, PAIR(w.bf16), count, 2e-3);
+  if (two[CPU].w.bf16) same_bf16(b, what, PAIR(w.bf16), count, 2e-3);
 }
 
 #endif

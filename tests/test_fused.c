@@ -95,7 +95,7 @@ static void set_bounds(struct duel *d, double whole, double product, double rstd
   d->unit = 0x1p-24 * (1 + (double)depth / 16);
   d->normalised = 4 * (d->unit * product + 0x1p-24 * whole) * rstd + 0x1p-22;
   d->rounded = d->normalised + 0x1p-8;
-  if (d->c.halves) return;
+  if (d->c.bf16) return;
   d->unit = loose;
   d->normalised = d->rounded = fmax(loose, 4 * 0x1p-24 * whole * rstd);
 }
@@ -104,7 +104,7 @@ static void set_bounds(struct duel *d, double whole, double product, double rstd
 static void find_kinks(struct duel *d, double whole, double product, const double *rstd,
                        const double *gamma) {
   int64_t channels = channels_of(&d->c), count = d->c.rows * channels;
-  double z_error = d->c.halves ? d->unit * product + 0x1p-24 * whole : 0x1p-9 * product;
+  double z_error = d->c.bf16 ? d->unit * product + 0x1p-24 * whole : 0x1p-9 * product;
   d->kink = malloc((size_t)count);
   assert_non_null(d->kink);
 #pragma omp parallel for
@@ -156,22 +156,22 @@ static void compare_halves(const struct duel *d, struct mn_model *model) {
   struct mn_context *context = d->on[ACTUAL];
   struct mn_pass *pass;
   int64_t count = d->c.rows * channels_of(&d->c);
-  size_t half = context->device->bf16;
+  size_t size = context->device->bf16;
   MUST(mn_pass_open(&pass, model, MN_PASS_FORWARD, d->c.rows, 1, 0));
   fill_x(pass, &d->c);
   MUST(mn_tape_forward(pass->tape));
   assert_null(pass->y->value.real);
-  char *halves = malloc((size_t)count * half);
+  char *bf16 = malloc((size_t)count * size);
   double *y = malloc((size_t)count * sizeof *y);
-  assert_true(halves && y);
-  MUST(context->kernels->download(context->device, halves, pass->y->value.bf16, (size_t)count * half));
+  assert_true(bf16 && y);
+  MUST(context->kernels->download(context->device, bf16, pass->y->value.bf16, (size_t)count * size));
   for (int64_t i = 0; i < count; i++) {
     float value = 0;
-    memcpy((char *)&value + sizeof value - half, halves + (size_t)i * half, half);
+    memcpy((char *)&value + sizeof value - size, bf16 + (size_t)i * size, size);
     y[i] = value;
   }
   report(&d->c, "y, rounded", norm_of_difference(y, d->y, count) / norm(d->y, count), d->rounded);
-  free(halves), free(y);
+  free(bf16), free(y);
   mn_pass_close(pass);
 }
 
@@ -293,15 +293,15 @@ static const struct fused_case large[] = {
     {200, 1000, 17, .width = 64, .bias_offset = -100, .twice = 1},
 };
 
-static void check_all(const char *device, int halves) {
+static void check_all(const char *device, int bf16) {
   for (size_t i = 0; i < COUNT(small); i++) {
     struct fused_case c = small[i];
-    c.halves = halves;
+    c.bf16 = bf16;
     check(device, &c);
   }
   for (size_t i = 0; i < COUNT(large) && on_cuda(device) && !quick(); i++) {
     struct fused_case c = large[i];
-    c.halves = halves;
+    c.bf16 = bf16;
     check(device, &c);
   }
 }
@@ -315,7 +315,7 @@ static void any_operands(void **state) {
 }
 
 static void reference_shape(void **state) {
-  static const struct fused_case reference = {1024, 8192, 512, .width = 16, .halves = 1};
+  static const struct fused_case reference = {1024, 8192, 512, .width = 16, .bf16 = 1};
   if (quick()) skip();
   check(*state, &reference);
 }
@@ -324,10 +324,10 @@ static void reference_shape(void **state) {
  * multiply the same bfloat16 values. */
 static void the_library_path_agrees(void **state) {
   static const struct fused_case cases[] = {
-      {70, 40, 3, .width = 64, .halves = 1},
-      {1024, 1024, 256, .width = 16, .bias_offset = 2, .halves = 1},
-      {1000, 264, 60, .width = 64, .twice = 1, .nesterov = 1, .halves = 1},
-      {128, 512, 8, .width = 32, .halves = 1}};
+      {70, 40, 3, .width = 64, .bf16 = 1},
+      {1024, 1024, 256, .width = 16, .bias_offset = 2, .bf16 = 1},
+      {1000, 264, 60, .width = 64, .twice = 1, .nesterov = 1, .bf16 = 1},
+      {128, 512, 8, .width = 32, .bf16 = 1}};
   for (size_t i = 0; i < (on_cuda(*state) && !quick() ? COUNT(cases) : 1); i++) {
     struct duel d;
     open_duel(&d, &cases[i], *state, "bf16");

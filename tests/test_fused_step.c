@@ -146,7 +146,7 @@ static void steps_repeat_their_bytes(void **state) {
 
 static void write_x(struct training *t, const struct fused_case *c, int64_t at, double value) {
   int64_t count = mn_tensor_count(t->pass->x);
-  double *x = numbers(count, SEED_X, (struct range){0, 1, c->halves});
+  double *x = numbers(count, SEED_X, (struct range){0, 1, c->bf16});
   if (at >= 0) x[at] = value;
   MUST(mn_tensor_write(t->model->context, t->pass->x, x));
   free(x);
@@ -206,11 +206,11 @@ static void a_step_holds_little_more_than_its_data(void **state) {
   MUST(mn_model_open(&t.model, context, &config));
   MUST(mn_optimizer_open(&t.optimizer, t.model, &sgd));
   MUST(mn_pass_open(&t.pass, t.model, MN_PASS_TRAIN, ROWS, 1, 0));
-  const double real = (double)context->device->real, half = (double)context->device->bf16;
+  const double real = (double)context->device->real, bf16 = (double)context->device->bf16;
   const double weight = (double)CHANNELS * INPUTS, x = (double)ROWS * INPUTS, z = (double)ROWS * CHANNELS;
   const double workspaces = on_cuda(*state) ? 32 * 1048576.0 : 0; /* cuBLASLt's; no scratch in a fused step */
   const double held = (double)context->bytes + workspaces;
-  const double limit = weight * (2 * real + half) + x * (real + half) + 2 * z * real + 64 * 1048576.0;
+  const double limit = weight * (2 * real + bf16) + x * (real + bf16) + 2 * z * real + 64 * 1048576.0;
   print_message("%.1f MiB held, %.1f of them workspaces; the limit is %.1f\n", mib(held), mib(workspaces),
                 mib(limit));
   if (!(held <= limit)) fail_msg("%.1f MiB are more than %.1f", mib(held), mib(limit));

@@ -113,13 +113,13 @@ static void bf16_rounds_to_nearest_even(void **state) {
   assert_true(mn_to_bf16(-INFINITY) == -INFINITY);
 }
 
-static float half_at(const struct mn_context *context, const void *halves, int64_t i) {
-  if (context->device->bf16 == sizeof(float)) return ((const float *)halves)[i];
-  return from_bits((uint32_t)((const uint16_t *)halves)[i] << 16);
+static float bf16_at(const struct mn_context *context, const void *bf16, int64_t i) {
+  if (context->device->bf16 == sizeof(float)) return ((const float *)bf16)[i];
+  return from_bits((uint32_t)((const uint16_t *)bf16)[i] << 16);
 }
 
 /* The kernel that rounds, with ties, infinities and NaN among its inputs. */
-static void round_fills_the_half_form(void **state) {
+static void round_fills_the_bf16_form(void **state) {
   struct memory m = {.context = open_or_skip(*state, "bf16")};
   static const uint32_t bits[] = {0x3f808000u, 0x3f818000u, 0xbf808000u, 0x3f808001u,
                                   0x3f807fffu, 0x7f800000u, 0xff800000u, 0x7fc00000u,
@@ -127,15 +127,15 @@ static void round_fills_the_half_form(void **state) {
   enum { MANY = COUNT(bits) };
   double values[MANY];
   for (int i = 0; i < MANY; i++) values[i] = from_bits(bits[i]);
-  size_t half = m.context->device->bf16;
+  size_t bf16 = m.context->device->bf16;
   struct mn_operand operand = {.rows = 1, .cols = MANY, .real = take_reals(&m, values, MANY), .stale = 1};
-  operand.bf16 = take_bytes(&m, MANY, half);
+  operand.bf16 = take_bytes(&m, MANY, bf16);
   MUST(mn_operand_prepare(m.context, &operand));
   assert_false(operand.stale);
   char out[MANY * sizeof(float)];
-  MUST(m.context->kernels->download(m.context->device, out, operand.bf16, MANY * half));
+  MUST(m.context->kernels->download(m.context->device, out, operand.bf16, MANY * bf16));
   for (int i = 0; i < MANY; i++) {
-    float value = half_at(m.context, out, i);
+    float value = bf16_at(m.context, out, i);
     if (isnan(values[i]))
       assert_true(isnan(value));
     else
@@ -373,7 +373,7 @@ int main(void) {
       cmocka_unit_test(philox_gives_the_known_answers),
       cmocka_unit_test(bf16_rounds_to_nearest_even),
       BOTH(uniform_is_exact),
-      BOTH(round_fills_the_half_form),
+      BOTH(round_fills_the_bf16_form),
       BOTH(reduce_adds_in_its_fixed_order),
       BOTH(clip_follows_the_global_norm),
       BOTH(gemm_multiplies_in_every_form),

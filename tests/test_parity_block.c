@@ -31,7 +31,7 @@ static void check_dz(struct bench *b, struct side two[SIDES], struct shape at, u
   snprintf(text, sizeof text, "dz of %s", what);
   if (tolerance < INFINITY) {
     same_reals(b, text, PAIR(dz.real), count, tolerance);
-    if (b->on[CPU]->bf16) same_halves(b, text, PAIR(dz.bf16), count, 2e-3);
+    if (b->on[CPU]->bf16) same_bf16(b, text, PAIR(dz.bf16), count, 2e-3);
     snprintf(text, sizeof text, "sums of %s", what);
     same_sums(b, two, text, 4 * tolerance);
     return;
@@ -53,7 +53,7 @@ static void check_forward(struct bench *b, struct side two[SIDES], struct shape 
   char text[256];
   snprintf(text, sizeof text, "y of %s", what);
   same_reals(b, text, PAIR(y.real), count, tolerance);
-  if (b->on[CPU]->bf16) same_halves(b, text, PAIR(y.bf16), count, 2e-3);
+  if (b->on[CPU]->bf16) same_bf16(b, text, PAIR(y.bf16), count, 2e-3);
   snprintf(text, sizeof text, "z of %s", what);
   same_reals(b, text, PAIR(block.z), count, tolerance);
   if (!(ops & MN_OP_NORM)) return;
@@ -74,7 +74,7 @@ static void check_forward(struct bench *b, struct side two[SIDES], struct shape 
 static void check_block(struct bench *b, struct shape at, unsigned ops, enum alias alias) {
   struct side two[SIDES];
   char what[200];
-  snprintf(what, sizeof what, "%s N %lld G %lld D %lld ops %u alias %d", NAMES[b->precision],
+  snprintf(what, sizeof what, "%s N %lld G %lld D %lld ops %u alias %d", mn_precision_name(b->precision),
            (long long)at.rows, (long long)at.groups, (long long)at.width, ops, (int)alias);
   for (int s = 0; s < SIDES; s++) {
     make_side(b, s, &two[s], at, ops, alias);
@@ -99,8 +99,8 @@ static void check_block(struct bench *b, struct shape at, unsigned ops, enum ali
 static void check_block_loss(struct bench *b, struct shape at, unsigned ops) {
   struct side two[SIDES];
   char what[200];
-  snprintf(what, sizeof what, "loss %s N %lld G %lld D %lld ops %u", NAMES[b->precision], (long long)at.rows,
-           (long long)at.groups, (long long)at.width, ops);
+  snprintf(what, sizeof what, "loss %s N %lld G %lld D %lld ops %u", mn_precision_name(b->precision),
+           (long long)at.rows, (long long)at.groups, (long long)at.width, ops);
   for (int s = 0; s < SIDES; s++) {
     make_side(b, s, &two[s], at, ops, APART);
     apply(b, s, &two[s], MN_BLOCK_LOSS, two[s].d);

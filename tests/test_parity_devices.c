@@ -11,8 +11,8 @@ static const struct sizes PRODUCTS[] = {
 static void check_product(struct bench *b, enum mn_form form, struct sizes z, enum mn_epilogue_kind kind) {
   void *into[SIDES];
   char what[200];
-  snprintf(what, sizeof what, "%s form %d kind %d, %lld by %lld by %lld", NAMES[b->precision], (int)form,
-           (int)kind, (long long)z.rows, (long long)z.cols, (long long)z.depth);
+  snprintf(what, sizeof what, "%s form %d kind %d, %lld by %lld by %lld", mn_precision_name(b->precision),
+           (int)form, (int)kind, (long long)z.rows, (long long)z.cols, (long long)z.depth);
   for (int s = 0; s < SIDES; s++) {
     struct mn_operand x, y;
     operand_shape(form, z, &x, &y);
@@ -387,15 +387,15 @@ static void add(void **state) {
     struct bench b;
     open_bench(&b, precisions[p]);
     for (int64_t cols = 1; cols < 40; cols += 6) {
-      void *y[SIDES], *half[SIDES] = {NULL, NULL};
+      void *y[SIDES], *rounded[SIDES] = {NULL, NULL};
       for (int s = 0; s < SIDES; s++) {
         y[s] = put_drawn(&b, s, 61, 3 * cols, 1);
-        if (b.on[s]->bf16) half[s] = poisoned(&b, s, 3 * (size_t)cols * b.on[s]->bf16);
-        struct mn_operand out = {3, cols, y[s], half[s], 0};
+        if (b.on[s]->bf16) rounded[s] = poisoned(&b, s, 3 * (size_t)cols * b.on[s]->bf16);
+        struct mn_operand out = {3, cols, y[s], rounded[s], 0};
         must(b.on[s]->kernels->add(b.on[s], &out, y[s], put_drawn(&b, s, 62, 3 * cols, 1)));
       }
       same_reals(&b, "a sum", y, 3 * cols, 0);
-      if (half[CPU]) same_halves(&b, "a sum, rounded", half, 3 * cols, 0);
+      if (rounded[CPU]) same_bf16(&b, "a sum, rounded", rounded, 3 * cols, 0);
       clear_bench(&b);
     }
     close_bench(&b);
@@ -415,7 +415,7 @@ static void rounding(void **state) {
     struct mn_operand o = {1, COUNT, put(&b, s, values, COUNT), poisoned(&b, s, COUNT * b.on[s]->bf16), 1};
     must(b.on[s]->kernels->round(b.on[s], &o));
     assert_int_equal(o.stale, 0);
-    found[s] = get_half(&b, s, o.bf16, COUNT);
+    found[s] = get_bf16(&b, s, o.bf16, COUNT);
   }
   for (int i = 0; i < COUNT; i++) {
     if (isnan(values[i]))
@@ -480,6 +480,88 @@ static void memory(void **state) {
   close_bench(&b);
 }
 
+/* Two GPUs used in turn by one thread, standing in for the two sides: every entry works on its own GPU. */
+static void two_gpus(void **state) {
+  (void)state;
+  enum { COUNT = 5000 };
+  struct bench b = {.precision = MN_FP32};
+  for (int s = 0; s < SIDES; s++)
+    if (mn_device_open(&b.on[s], MN_DEVICE_CUDA, s, b.precision) != MN_OK) {
+      print_message("skipped: %s\n", mn_message());
+      mn_device_close(b.on[0]);
+      skip();
+    }
+  for (int i = 0; i < 3; i++) check_product(&b, MN_NT, PRODUCTS[4 + i], MN_ADD);
+  void *drawn[SIDES], *sum[SIDES];
+  struct mn_operand y[SIDES];
+  struct mn_graph *graph[SIDES];
+  for (int s = 0; s < SIDES; s++) {
+    drawn[s] = take(&b, s, COUNT * sizeof(float)), sum[s] = poisoned_reals(&b, s, COUNT);
+    y[s] = (struct mn_operand){1, COUNT, sum[s], NULL, 0};
+  }
+  for (int s = 0; s < SIDES; s++)
+    must(b.on[s]->kernels->uniform(b.on[s], drawn[s], COUNT, 3, MN_RANDOM_CHECK, 0, 1));
+  for (int s = 0; s < SIDES; s++) must(b.on[s]->kernels->add(b.on[s], &y[s], drawn[s], drawn[s]));
+  for (int s = 0; s < SIDES; s++) {
+    must(b.on[s]->kernels->graph_begin(b.on[s]));
+    must(b.on[1 - s]->kernels->zero(b.on[1 - s], b.on[1 - s]->nonfinite, sizeof(int)));
+    must(b.on[s]->kernels->branch_fork(b.on[s]));
+    must(b.on[s]->kernels->branch_begin(b.on[s]));
+    must(b.on[s]->kernels->add(b.on[s], &y[s], sum[s], drawn[s]));
+    must(b.on[s]->kernels->branch_join(b.on[s]));
+    must(b.on[s]->kernels->graph_end(b.on[s], &graph[s]));
+  }
+  for (int s = 0; s < SIDES; s++) must(b.on[s]->kernels->mark(b.on[s], 0));
+  for (int s = 0; s < SIDES; s++) must(b.on[s]->kernels->graph_launch(b.on[s], graph[s]));
+  for (int s = 0; s < SIDES; s++) must(b.on[s]->kernels->mark(b.on[s], 1));
+  for (int s = 0; s < SIDES; s++) {
+    double ms = NAN, *three = get(&b, s, sum[s], COUNT), *one = get(&b, s, drawn[s], COUNT);
+    must(b.on[s]->kernels->elapsed(b.on[s], &ms));
+    assert_true(ms >= 0);
+    for (int i = 0; i < COUNT; i++) assert_true(three[i] == (float)(one[i] + one[i] + one[i]));
+    free(three), free(one);
+    b.on[s]->kernels->graph_free(b.on[s], graph[s]);
+  }
+  same_reals(&b, "two GPUs", sum, COUNT, 0);
+  close_bench(&b);
+}
+
+/* The libraries' versions, "major.minor…"; none on the CPU. */
+static void versions(void **state) {
+  (void)state;
+  struct bench b;
+  struct mn_versions v[SIDES];
+  open_bench(&b, MN_FP32);
+  for (int s = 0; s < SIDES; s++) mn_device_versions(b.on[s], &v[s]);
+  assert_string_equal(v[CPU].cuda, "");
+  assert_string_equal(v[CPU].driver, "");
+  assert_string_equal(v[CPU].cublaslt, "");
+  int major, minor, patch, end = 0;
+  assert_true(sscanf(v[CUDA].cuda, "%d.%d%n", &major, &minor, &end) == 2 && !v[CUDA].cuda[end] &&
+              major >= 11);
+  assert_true(sscanf(v[CUDA].driver, "%d.%d%n", &major, &minor, &end) == 2 && !v[CUDA].driver[end]);
+  assert_true(sscanf(v[CUDA].cublaslt, "%d.%d.%d%n", &major, &minor, &patch, &end) == 3 && major >= 11);
+  print_message("CUDA %s, driver for %s, cuBLASLt %s\n", v[CUDA].cuda, v[CUDA].driver, v[CUDA].cublaslt);
+  close_bench(&b);
+}
+
+/* A name and back for every precision; a word that is none is refused with the list. */
+static void precision_words(void **state) {
+  (void)state;
+  static const char *const names[] = {
+      [MN_FP64] = "fp64", [MN_FP32] = "fp32", [MN_TF32] = "tf32", [MN_BF16] = "bf16"};
+  for (int p = MN_FP64; p <= MN_BF16; p++) {
+    enum mn_precision back;
+    assert_string_equal(mn_precision_name((enum mn_precision)p), names[p]);
+    must(mn_precision_parse(names[p], &back));
+    assert_int_equal(back, p);
+  }
+  enum mn_precision none;
+  assert_int_equal(mn_precision_parse("fp8", &none), MN_USAGE);
+  assert_non_null(strstr(mn_message(), "'fp8'"));
+  assert_non_null(strstr(mn_message(), "fp64 fp32 tf32 bf16"));
+}
+
 /* Without a GPU too: a device that cannot be is refused in words. */
 static void no_such_device(void **state) {
   (void)state;
@@ -487,33 +569,25 @@ static void no_such_device(void **state) {
   assert_int_equal(mn_device_open(&device, MN_DEVICE_CUDA, 1000, MN_FP32), MN_NO_DEVICE);
   assert_null(device);
   assert_true(strlen(mn_message()) > 0 && !strchr(mn_message(), '\n'));
-  assert_non_null(strstr(mn_message(), "--device cpu"));
+  assert_non_null(strstr(mn_message(), "the device cpu would do"));
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(no_such_device),
-      cmocka_unit_test(memory),
-      cmocka_unit_test(uniform),
-      cmocka_unit_test(rounding),
-      cmocka_unit_test(add),
-      cmocka_unit_test(sums),
-      cmocka_unit_test(sums_leave_nothing_behind),
-      cmocka_unit_test(clip),
-      cmocka_unit_test(mse),
-      cmocka_unit_test(cross_entropy),
-      cmocka_unit_test(gemm_fp64),
-      cmocka_unit_test(gemm_fp32),
-      cmocka_unit_test(gemm_tf32),
-      cmocka_unit_test(gemm_bf16),
-      cmocka_unit_test(gemm_unaligned),
+      cmocka_unit_test(no_such_device), cmocka_unit_test(precision_words),
+      cmocka_unit_test(versions),       cmocka_unit_test(two_gpus),
+      cmocka_unit_test(memory),         cmocka_unit_test(uniform),
+      cmocka_unit_test(rounding),       cmocka_unit_test(add),
+      cmocka_unit_test(sums),           cmocka_unit_test(sums_leave_nothing_behind),
+      cmocka_unit_test(clip),           cmocka_unit_test(mse),
+      cmocka_unit_test(cross_entropy),  cmocka_unit_test(gemm_fp64),
+      cmocka_unit_test(gemm_fp32),      cmocka_unit_test(gemm_tf32),
+      cmocka_unit_test(gemm_bf16),      cmocka_unit_test(gemm_unaligned),
 #ifdef MN_CUDA
       cmocka_unit_test(gemm_plain),
 #endif
-      cmocka_unit_test(gemm_block),
-      cmocka_unit_test(update_fp64),
-      cmocka_unit_test(update_fp32),
-      cmocka_unit_test(update_bf16),
+      cmocka_unit_test(gemm_block),     cmocka_unit_test(update_fp64),
+      cmocka_unit_test(update_fp32),    cmocka_unit_test(update_bf16),
       cmocka_unit_test(column_sums),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

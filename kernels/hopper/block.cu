@@ -78,7 +78,7 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
     next.at = inside_row * a.channels + inside_col, next.statistic = inside_row * a.groups + inside_col / D;
     next.step = part::ROWS;
     next.count = (int)max(min((a.rows - row + part::ROWS - 1) / part::ROWS, (int64_t)AHEAD), (int64_t)0);
-    mn_rows_fetch<Kind, 4, K>(a, MN_OP_ALL, lanes_at(a, col), next);
+    mn_rows_load<Kind, 4, K>(a, MN_OP_ALL, lanes_at(a, col), next);
   }
 
   static __device__ __forceinline__ void begin(const arguments &a, ahead &next, const mn_strip &first) {

@@ -20,7 +20,6 @@
  * over each 0.62. The programs that timed these are not kept. */
 #include <cudaTypedefs.h>
 
-#include "kernels/device.h"
 #include "kernels/hopper/gemm.cuh"
 #include "kernels/sgd.cuh"
 
@@ -126,7 +125,7 @@ template <bool Momentum, class Tile> struct update_epilogue {
     if (to < 0 || now.stop) return;
     if (Momentum) mn_store_once<4>(a.m + to, m);
     mn_store_once<4>(a.w + to, w);
-    mn_to_halves<4>(halves, w);
+    mn_to_bf16<4>(halves, w);
     mn_store_once<4>(a.bf16 + to, halves);
   }
 
@@ -252,7 +251,7 @@ static bool update_fits(const struct mn_device *device, const struct mn_hopper_p
  * accesses whole. */
 bool mn_hopper_fits(const struct mn_device *device, const struct mn_hopper_product *p,
                     const struct mn_epilogue *epilogue) {
-  if (device->library || !mn_device_fuses(device)) return false;
+  if (device->library || !device->fuses) return false;
   if (p->cols % 8 || (p->form == MN_TN ? p->rows : p->depth) % 8 || !mn_aligned(16, p->a, p->b)) return false;
   if (p->rows > INT32_MAX / 2 || p->cols > INT32_MAX / 2 || p->depth > INT32_MAX / 2) return false;
   if (mn_tiles_down<mn_small_tile>(p) * mn_tiles_across<mn_small_tile>(p) > INT32_MAX / 4) return false;

@@ -22,7 +22,7 @@ bool mn_hopper_fits(const struct mn_device *device, const struct mn_hopper_produ
 mn_status mn_hopper_gemm(struct mn_device *device, const struct mn_hopper_product *p,
                          const struct mn_epilogue *epilogue);
 
-/* The part of both that is in gemm_hopper_block.cu: MN_BLOCK, MN_BLOCK_LOSS, MN_BLOCK_BACKWARD. */
+/* The part of both that is in block.cu: MN_BLOCK, MN_BLOCK_LOSS, MN_BLOCK_BACKWARD. */
 bool mn_hopper_block_fits(const struct mn_device *device, const struct mn_hopper_product *p,
                           const struct mn_epilogue *epilogue);
 mn_status mn_hopper_block(struct mn_device *device, const struct mn_hopper_product *p,

@@ -9,6 +9,7 @@
 
 #include "data/hdf5.h"
 #include "data/order.h"
+#include "kernels/device.h"
 
 const char *mn_text_find(const struct mn_text *texts, int count, const char *name) {
   for (int i = 0; i < count; i++)
@@ -50,6 +51,12 @@ static int fingerprint(const struct mn_context *context, struct mn_text *out) {
   snprintf(out[count].value, sizeof out[count].value, "%.200s", openblas_get_config());
   count++;
   set_text(&out[count++], "hdf5", hdf5);
+  if (context->device->type == MN_DEVICE_CPU) return count;
+  struct mn_versions versions;
+  mn_device_versions(context->device, &versions);
+  set_text(&out[count++], "cuda", versions.cuda);
+  set_text(&out[count++], "driver", versions.driver);
+  set_text(&out[count++], "cublaslt", versions.cublaslt);
   return count;
 }
 

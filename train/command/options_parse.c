@@ -262,7 +262,10 @@ static mn_status check_values(const struct mn_options *o) {
     if (strcmp(o->schedule, "step") != 0 && mn_options_given(o, drop))
       return mn_fail(MN_USAGE, "--%s goes with --schedule step alone, not with %s", drop, o->schedule);
   }
-  for (int i = 0; i < o->depth && o->groups > 0; i++) MN_TRY(mn_block_check_groups(o->hidden[i], o->groups));
+  for (int i = 0; i < o->depth && o->groups > 0; i++)
+    if (mn_block_check_groups(o->hidden[i], o->groups) != MN_OK)
+      return mn_fail(MN_USAGE, "--groups %ld does not divide --hidden %ld: %s", (long)o->groups,
+                     (long)o->hidden[i], mn_message());
   return MN_OK;
 }
 
