@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# Proves that the tests bite: breaks the CPU kernels in one place at a time, in a copy of the sources, and
-# expects some test program to fail. One line a mutant: who caught it, or SURVIVED. Exit 1 if any survives, or
-# if its text is no longer in the file exactly once (then the table below wants the new text).
+# Checks that the tests notice errors: changes the CPU kernels in one place at a time, in a copy of the sources, and
+# expects some test program to fail. Prints one line for each change (mutant): which program caught it, or SURVIVED. The
+# exit code is 1 if a mutant survives, or if the text that it replaces is not in the file exactly once: then the row
+# below needs the new text.
 #
 #   tests/mutants.sh                 all of them
 #   tests/mutants.sh WORD            those whose name has WORD in it
-#   tests/mutants.sh WORD PROGRAM    the same, by one test program alone: what does it see by itself?
+#   tests/mutants.sh WORD PROGRAM    the same, run by this test program alone
 set -u
 here=$(cd "$(dirname "$0")/.." && pwd)
 only=${1:-} alone=${2:-}
 work=$(mktemp -d "${TMPDIR:-/tmp}/minnow_mutants.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 passed=0 failed=0
-# Threads that wait idly leave the cores to the compiler; -O1 compiles in half the time; a mutant may leave a variable unused.
+# Threads that wait without spinning leave the cores to the compiler; -O1 compiles in half the time; a mutant may leave a variable unused.
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
 programs=${alone:-test_block test_kernels test_sgd test_gradients test_tape test_parity}

@@ -30,21 +30,21 @@ struct minnow_peer {
 };
 
 /* shape: N, I, C, G. `*out` is the caller's, for minnow_peer_close. */
-int minnow_peer_open(struct minnow_peer **out, const char *what, const int64_t shape[4], const char *device,
-                     const char *precision);
-void minnow_peer_close(struct minnow_peer *peer); /* NULL is fine */
-int minnow_peer_call(struct minnow_peer *peer);
-int minnow_peer_sync(struct minnow_peer *peer);
+MN_API int minnow_peer_open(struct minnow_peer **out, const char *what, const int64_t shape[4],
+                            const char *device, const char *precision);
+MN_API void minnow_peer_close(struct minnow_peer *peer); /* NULL is fine */
+MN_API int minnow_peer_call(struct minnow_peer *peer);
+MN_API int minnow_peer_sync(struct minnow_peer *peer);
 /* MN_FAILED after values that are not finite, which updates skip: such a step looks faster than it is. */
-int minnow_peer_check(struct minnow_peer *peer);
+MN_API int minnow_peer_check(struct minnow_peer *peer);
 /* What a forward or a step holds on the device. */
-int64_t minnow_peer_bytes(const struct minnow_peer *peer);
+MN_API int64_t minnow_peer_bytes(const struct minnow_peer *peer);
 /* The milliseconds of one call, by the device's own clock, after the L2 cache was flushed. */
-int minnow_peer_cold(struct minnow_peer *peer, double *milliseconds);
+MN_API int minnow_peer_cold(struct minnow_peer *peer, double *milliseconds);
 /* Parameters by PyTorch's names, and "x", from floats on the host; y to them. FORWARD only. */
-int minnow_peer_write(struct minnow_peer *peer, const char *name, const float *values);
-int minnow_peer_read(struct minnow_peer *peer, float *y);
-const char *minnow_peer_version(void);
+MN_API int minnow_peer_write(struct minnow_peer *peer, const char *name, const float *values);
+MN_API int minnow_peer_read(struct minnow_peer *peer, float *y);
+MN_API const char *minnow_peer_version(void);
 
 static mn_status fill(struct mn_context *context, struct mn_operand *operand, uint32_t which) {
   MN_TRY(context->kernels->uniform(context->device, operand->real, operand->rows * operand->cols, SEED,
@@ -197,9 +197,9 @@ int minnow_peer_read(struct minnow_peer *p, float *y) {
                                        (size_t)count * width));
   if (width == sizeof *y) return MN_OK;
   for (int64_t i = count - 1; i >= 0; i--) { /* widened in place, from the end */
-    uint16_t half;
-    memcpy(&half, (const char *)y + i * 2, sizeof half);
-    uint32_t bits = (uint32_t)half << 16;
+    uint16_t bf16;
+    memcpy(&bf16, (const char *)y + i * 2, sizeof bf16);
+    uint32_t bits = (uint32_t)bf16 << 16;
     memcpy(y + i, &bits, sizeof bits);
   }
   return MN_OK;

@@ -1,8 +1,8 @@
-"""minnow beside PyTorch and JAX on one device, in one run, all timed alike (timing.py): `make peers ARGS=…`.
+"""minnow, PyTorch and JAX timed on one device, in one run and in the same way (timing.py): `make peers ARGS=…`.
 
-Each peer lives in a process of its own, since their CUDA libraries are not one another's, and is asked one thing at a
-time, so that they never compute at once. Tables go to stdout as they are done, progress to stderr. A peer or a variant
-that is missing or fails is listed with its reason; only a run without any figure of minnow's fails."""
+Each peer runs in a process of its own, because each brings its own CUDA libraries. One request is made at a time, so
+that no two compute at once. Tables go to stdout as they are done, progress to stderr. A peer or a variant that is
+missing or fails is listed with its reason; the exit code is 1 only if there is no figure of minnow's."""
 import argparse
 import json
 import os
@@ -26,8 +26,8 @@ class Failure(Exception):
 
 
 class Child:
-  """A peer's process, stopped after something failed in it and started anew when next asked: on a GPU an error may
-  outlive its cause."""
+  """A peer's process. After a failure it is stopped, and started again for the next shape: a CUDA error can make every
+  later call of the process fail."""
 
   def __init__(self, peer, options, log):
     self.peer, self.options, self.process, self.suspect = peer, options, None, False
@@ -99,8 +99,8 @@ def prepare(children, shape, precision):
 
 
 def measure(children, shape, precision, options):
-  """Every subject of every peer, twice: in one order, then in the other, so that a drift of the clocks meets all
-  alike. Each way of timing (timing.py) has its two medians."""
+  """Every subject of every peer, in one order and then in the reverse order, so that a drift of the clocks affects all
+  alike. Each way of timing (timing.py) gives two medians."""
   figures, ready = prepare(children, shape, precision)
   for number, order in enumerate((ready, ready[::-1])):
     say(f"{shape} {precision}: timing {len(ready)} subjects, round {number + 1} of 2")
@@ -121,16 +121,16 @@ def close(children):
     try:
       child.ask("close")
     except Failure:
-      pass  # it is suspect now
+      pass  # the process is stopped below
     if child.suspect:
       child.stop()
 
 
 def kernelbench(children, precision, options, folder):
-  """Forward alone under KernelBench's rules, beside what PyTorch's module makes of the same inputs in float32."""
+  """Forward alone under KernelBench's rules. PyTorch's process makes the inputs and the reference, and judges."""
   there, figures = {child.peer: child for child in children}, {}
   shape = tables.numbers(options.kernelbench_shape)
-  for peer in ("torch", "minnow"):  # the former leaves the inputs for the latter, and judges
+  for peer in ("torch", "minnow"):  # in this order: minnow reads the inputs that PyTorch has written
     try:
       if peer not in there:
         raise Failure("not there")
@@ -141,9 +141,14 @@ def kernelbench(children, precision, options, folder):
     for row in rows:
       say(f"KernelBench {precision}: {row}")
       try:
-        figures[row, "forward"] = {**there[peer].ask("kernelbench", row=row), "missed": there["torch"].ask("missed")}
+        figures[row, "forward"] = {**there[peer].ask("kernelbench", row=row), **there["torch"].ask("judge")}
       except Failure as failure:
         figures[row, "forward"] = {"failed": str(failure)}
+  if ("torch", "all") not in figures:
+    try:
+      figures["float64, rounded", "forward"] = there["torch"].ask("judge_exact")
+    except Failure as failure:
+      figures["float64, rounded", "forward"] = {"failed": str(failure)}
   close(children)
   return figures
 

@@ -1,10 +1,10 @@
 """How every figure is taken, the same way for every peer, and the loop by which a child process serves its own.
 
-A stretch is some calls, given to the device one after the other between two waits for it. So what a call costs on the
-host counts where the device has to wait for it, as in a training loop, and not otherwise; and the one clock is the
-host's, which all peers share. Each subject is timed in two ways. *Rested*: ten calls (more, where they would not fill
-2 ms) after a pause and one call that is not timed, at the clocks that the card has then. *Sustained*: stretches of 20 ms, one after the other, at the
-clocks that its power limit leaves; that hits hardest whoever keeps tensor cores and memory busiest."""
+A run is a number of calls, given to the device one after the other between two waits for it. What a call costs on the
+host therefore counts where the device has to wait for the host, as in a training loop, and not otherwise. All peers are
+timed by the host's clock. Each subject is timed in two ways. *Rested*: ten calls (more, where they would not fill 2 ms)
+after a pause and one call that is not timed, at the clocks that the card has then. *Sustained*: runs of 20 ms without a
+pause, at the clocks that the power limit allows under load."""
 import json
 import math
 import os
@@ -12,11 +12,11 @@ import statistics
 import sys
 import time
 
-SUSTAINED = {"stretch_s": 0.020, "calls": 1, "pause_s": 0, "repetitions": 15}
-RESTED = {"stretch_s": 0.002, "calls": 10, "pause_s": 0.02, "repetitions": 7}
+SUSTAINED = {"run_s": 0.020, "calls": 1, "pause_s": 0, "repetitions": 15}
+RESTED = {"run_s": 0.002, "calls": 10, "pause_s": 0.02, "repetitions": 7}
 
 
-def stretch(call, sync, count):
+def run(call, sync, count):
   sync()
   start = time.perf_counter()
   for _ in range(count):
@@ -27,24 +27,24 @@ def stretch(call, sync, count):
 
 def median(call, sync, each, way, budget_s):
   """The median and the quartiles, in ms. Past four times the budget, fewer repetitions have to do."""
-  count = max(way["calls"], math.ceil(way["stretch_s"] / each))
+  count = max(way["calls"], math.ceil(way["run_s"] / each))
   times, start = [], time.perf_counter()
   while len(times) < way["repetitions"] and (len(times) < 3 or time.perf_counter() - start < 4 * budget_s):
     if way["pause_s"]:
       time.sleep(way["pause_s"])
-      stretch(call, sync, 1)
-    times.append(1e3 * stretch(call, sync, count))
+      run(call, sync, 1)
+    times.append(1e3 * run(call, sync, count))
   low, middle, high = statistics.quantiles(times, n=4)
   return {"ms": middle, "quartiles": [low, high], "repetitions": len(times), "calls": count}
 
 
 def measure(call, sync, warm_s, budget_s):
   """Both ways, after a warm-up that also says how long a call takes."""
-  stretch(call, sync, 1)  # what the first call sets up is nobody's time
+  run(call, sync, 1)  # the first call sets things up and is not timed
   count, start = 1, time.perf_counter()
   while True:
-    each = stretch(call, sync, count)
-    if each * count < SUSTAINED["stretch_s"]:
+    each = run(call, sync, count)
+    if each * count < SUSTAINED["run_s"]:
       count *= 2
     elif time.perf_counter() - start >= warm_s:
       break
@@ -84,14 +84,14 @@ class Peer:
 
 
 def reason(error):
-  """The first line of what an exception says; the rest are other people's stack frames."""
+  """The first line of an exception's text; what follows are stack frames of libraries."""
   lines = [line.strip() for line in str(error).splitlines() if line.strip()]
   return f"{type(error).__name__}: {lines[0] if lines else ''}"[:200].rstrip(": ")
 
 
 def serve(peer):
-  """One JSON request a line from stdin, {"do": method, ...}, one JSON reply a line to the stdout of the start: what
-  else prints, prints to stderr."""
+  """One JSON request a line from stdin, {"do": method, ...}, one JSON reply a line to stdout. Whatever else
+  prints to stdout is sent to stderr."""
   replies = os.fdopen(os.dup(1), "w")
   os.dup2(2, 1)
   for line in sys.stdin:

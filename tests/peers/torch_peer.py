@@ -1,4 +1,5 @@
 """PyTorch as a child of peers.py: the block as its users write it, eager and compiled, with a CUDA graph or without."""
+import copy
 import gc
 import pathlib
 import sys
@@ -12,7 +13,7 @@ import timing
 MODES = {"eager": None, "compile": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 ROWS = [f"PyTorch {mode}{graph}" for mode in MODES for graph in ("", ", graph")]
 BARE = [("torch.mm", what) for what in ("x*W^T", "dz*W", "dz^T*x")] + [("Tensor.copy_", "copy")]
-TOLERANCE = {"fp32": 1e-4, "tf32": 1e-4, "bf16": 1e-2}  # KernelBench's, absolute and relative
+TOLERANCE = {"fp32": 1e-4, "tf32": 1e-4, "bf16": 1e-2}  # KernelBench's, absolute and relative; TF32 is a mode of float32
 
 
 class Block(torch.nn.Module):
@@ -36,7 +37,7 @@ def compiled(what, mode):
 
 
 def capture(run):
-  """`run` as one CUDA graph. It runs on a side stream first, as PyTorch asks: what sets itself up does so there."""
+  """`run` as one CUDA graph. PyTorch asks for a few runs on a side stream first, in which libraries initialise."""
   side = torch.cuda.Stream()
   side.wait_stream(torch.cuda.current_stream())
   with torch.cuda.stream(side):
@@ -144,25 +145,26 @@ class Torch(timing.Peer):
     return lambda: torch.mm(left, right, out=product)
 
   def kernelbench_open(self, folder, shape, precision):
-    """Leaves the inputs in the folder, as floats, and keeps what the module makes of them in float32."""
+    """As KernelBench does: the module and its inputs are cast to the precision's type, and the reference is what the
+    eager module makes of them in this type, without TF32. The cast inputs are left in the folder, widened to floats, so
+    that minnow reads the same values."""
     self.folder = pathlib.Path(folder)
     self.open(shape, precision)
-    torch.manual_seed(62)  # the same inputs for every precision
+    torch.manual_seed(62)  # the same inputs for every precision, before the cast
     with self.device:
-      original, x = Block(*shape[1:]), torch.rand(*shape[:2])
+      original, self.x = Block(*shape[1:]).to(self.dtype), torch.rand(*shape[:2]).to(self.dtype)
       self.flushed = torch.empty(1 << 28, dtype=torch.uint8)
-    for name, tensor in {"x": x, **original.state_dict()}.items():
-      tensor.cpu().numpy().tofile(self.folder / name)
+    self.plain.load_state_dict(original.state_dict())
+    for name, tensor in {"x": self.x, **original.state_dict()}.items():
+      tensor.float().cpu().numpy().tofile(self.folder / name)
     tf32(False)
     with torch.no_grad():
-      self.reference = original(x)
+      self.reference = original(self.x)
     tf32(precision == "tf32")
-    self.plain.load_state_dict(original.state_dict())
-    self.x = x.to(self.dtype)
     return ROWS
 
   def kernelbench(self, row):
-    """Times the forward on these inputs, and leaves y in the folder."""
+    """Times the forward on these inputs, and leaves y in the folder, widened to floats."""
     call, sync = self.make(row, "forward")
     gpu = self.device.type == "cuda"
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if gpu else None
@@ -184,12 +186,25 @@ class Torch(timing.Peer):
     call().float().cpu().numpy().tofile(self.folder / "y")
     return figure
 
-  def missed(self):
-    """The share of the y in the folder that is out of the precision's tolerance; NaN is."""
-    y = torch.from_file(str(self.folder / "y"), size=self.reference.numel()).view_as(self.reference)
-    tolerance = TOLERANCE[self.precision]
-    close = torch.isclose(y.to(self.device), self.reference, atol=tolerance, rtol=tolerance)
-    return 1 - close.double().mean().item()
+  def compare(self, y):
+    """KernelBench's comparison with the reference, in the precision's type: whether torch.allclose accepts y, and the
+    share of elements out of tolerance, NaN included."""
+    arguments = {"atol": TOLERANCE[self.precision], "rtol": TOLERANCE[self.precision]}
+    close = torch.isclose(self.reference, y, **arguments)
+    return {"outside": 1 - close.double().mean().item(), "passes": torch.allclose(self.reference, y, **arguments)}
+
+  def judge(self):
+    """Compares the y in the folder, then removes it, so that nothing is judged twice."""
+    path = self.folder / "y"
+    floats = torch.from_file(str(path), size=self.reference.numel(), dtype=torch.float32)
+    y = floats.view_as(self.reference).to(self.device, self.dtype, copy=True)
+    path.unlink()
+    return self.compare(y)
+
+  def judge_exact(self):
+    """Compares the module's result in float64 on the same inputs, rounded: how far the reference itself is off."""
+    with torch.no_grad():
+      return self.compare(copy.deepcopy(self.plain).double()(self.x.double()).to(self.dtype))
 
 
 if __name__ == "__main__":
