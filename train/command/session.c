@@ -10,6 +10,7 @@
 #include "train/checkpoint/atomic_file.h"
 #include "train/checkpoint/snapshot.h"
 #include "train/command/announce.h"
+#include "train/command/files.h"
 
 static mn_status open_synthetic(struct mn_session *s) {
   const struct mn_options *o = &s->options;
@@ -107,6 +108,7 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   *s = (struct mn_session){.options = *options};
   const struct mn_options *o = &s->options;
   if (o->resume) MN_TRY(resume(s));
+  MN_TRY(mn_files_check(o));
   MN_TRY(check_place(o));
   if (!o->data && !o->synthetic)
     return mn_fail(MN_USAGE, "train needs rows: --data F, or --synthetic N --in I");

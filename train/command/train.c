@@ -74,10 +74,9 @@ static mn_status open(struct trainer *t, const struct mn_options *options) {
   if (t->step < t->horizon)
     MN_TRY(mn_loader_open(&t->loader, t->session.train, t->session.context->device, o->batch, o->seed,
                           samples(t)));
-  MN_TRY(mn_log_open(&t->log, o->log, from ? t->step : -1));
   struct mn_option_text config[MN_CHECKPOINT_OPTIONS];
   int count = mn_options_config(o, config, MN_CHECKPOINT_OPTIONS);
-  MN_TRY(mn_log_start(&t->log, config, count, t->session.context->name));
+  MN_TRY(mn_log_open(&t->log, o->log, from ? t->step : -1, config, count, t->session.context->name));
   mn_session_describe(&t->session);
   mn_progress_open(&t->progress, t->step, t->horizon, o->batch * o->accumulate, o->quiet);
   t->save_time = mn_seconds();
@@ -131,7 +130,8 @@ static mn_status evaluate(struct trainer *t, int64_t epoch, int epoch_end) {
   else
     mn_progress_note(&t->progress, "step %ld, epoch %ld: loss %.5g, test loss %.5g, test accuracy %.2f %%",
                      (long)t->step, (long)epoch, t->loss, t->test_loss, 100 * t->accuracy);
-  return mn_log_eval(&t->log, t->step, epoch, t->test_loss, t->accuracy);
+  mn_log_eval(&t->log, t->step, epoch, t->test_loss, t->accuracy);
+  return MN_OK;
 }
 
 static mn_status save(struct trainer *t) {
@@ -155,7 +155,7 @@ static mn_status after_step(struct trainer *t) {
   int64_t rows = t->session.train->rows, each = o->batch * o->accumulate, epoch = samples(t) / rows;
   int epoch_end = epoch > (samples(t) - each) / rows;
   if (t->step % t->log_every == 0 || t->step == t->horizon)
-    MN_TRY(mn_log_step(&t->log, t->step, epoch, samples(t), t->loss, t->rate));
+    mn_log_step(&t->log, t->step, epoch, samples(t), t->loss, t->rate);
   mn_progress_step(&t->progress, t->step, t->loss);
   if (t->evaluator && (epoch_end || t->step == t->horizon)) MN_TRY(evaluate(t, epoch, epoch_end));
   return save_is_due(t) ? save(t) : MN_OK;
@@ -187,13 +187,13 @@ static mn_status run(struct trainer *t, FILE *out) {
   const struct mn_options *o = &t->session.options;
   int64_t stop = o->stop_at > 0 && o->stop_at < t->horizon ? o->stop_at : t->horizon;
   if (t->step >= stop) mn_progress_note(&t->progress, "nothing to do: step %ld is reached", (long)t->step);
-  while (t->step < stop && !interrupted) {
+  while (t->step < stop && !interrupted && !t->log.error) {
     MN_TRY(step(t));
     MN_TRY(after_step(t));
   }
   MN_TRY(save(t));
   mn_progress_close(&t->progress);
-  MN_TRY(mn_log_close(&t->log));
+  MN_TRY(mn_log_close(&t->log, MN_OK));
   MN_TRY(report(t, out));
   if (o->plot) MN_TRY(mn_plot(o->plot, (char *[]){(char *)o->log}, 1));
   if (t->step < stop)
@@ -208,10 +208,10 @@ mn_status mn_train(FILE *out, const struct mn_options *options) {
   mn_status status = open(&t, options);
   if (status == MN_OK) status = run(&t, out);
   mn_progress_close(&t.progress);
-  mn_status closed = mn_log_close(&t.log);
+  status = mn_log_close(&t.log, status);
   mn_loader_close(t.loader);
   mn_evaluator_close(t.evaluator);
   mn_pass_close(t.pass);
   mn_session_close(&t.session);
-  return status != MN_OK ? status : closed;
+  return status;
 }
