@@ -147,7 +147,7 @@ static inline int see(const char *path, const struct stat *status, int kind, str
   uint64_t hash = 1469598103934665603u;
   for (const char *c = path; *c; c++) hash = (hash ^ (unsigned char)*c) * 1099511628211u;
   hash = (hash ^ status->st_mode) * 1099511628211u;
-  FILE *file = kind == FTW_F ? fopen(path, "rb") : NULL;
+  FILE *file = kind == FTW_F && S_ISREG(status->st_mode) ? fopen(path, "rb") : NULL;
   if (file)
     for (int c; (c = getc(file)) != EOF;) hash = (hash ^ (uint64_t)c) * 1099511628211u;
   if (file) fclose(file);

@@ -160,7 +160,43 @@ static void pictures_are_drawn(void **state) {
   assert_int_equal(access("|p.svg", F_OK), 0);
   /* A line that is still being written is none yet; null is a loss that was not finite. */
   write_text("live.jsonl", "{\"event\":\"step\",\"step\":1,\"loss\":null,\"rate\":0.5}\n{\"event\":\"st");
-  assert_succeeds("plot", run("plot live.jsonl --out p.svg"));
+  assert_succeeds("plot", run("plot live.jsonl --out p.svg --force"));
+}
+
+/* A log that cannot grow ends the run, but not before its checkpoint is saved. */
+static void a_log_without_room_costs_no_step(void **state) {
+  (void)state;
+#define LONG "train --quiet --device cpu --synthetic 100 --in 8 --hidden 8 --batch 10 --steps 3000 "
+  const char *line = LONG "--log-every 1 --log room.jsonl --checkpoint room.h5";
+  assert_complains(line, run_in(line, (struct circumstances){.largest = 1 << 16}), 74, "room.jsonl");
+  assert_succeeds("verify", run("verify room.h5"));
+  assert_succeeds("resume",
+                  run("train --quiet --device cpu --log-every 1 --log room.jsonl --checkpoint room.h5 "
+                      "--resume"));
+  assert_succeeds("train", run(LONG "--checkpoint whole.h5"));
+  assert_succeeds("diff", run("diff room.h5 whole.h5"));
+  FILE *file = fopen("room.jsonl", "r");
+  assert_non_null(file);
+  int count = 0;
+  for (int c; (c = getc(file)) != EOF;) count += c == '\n';
+  fclose(file);
+  /* The start, the steps, an evaluation each epoch of 10 steps, less what could not be written at one step.
+   */
+  assert_in_range(count, 1 + 3000 + 300 - 2, 1 + 3000 + 300);
+}
+
+/* --force replaces a picture and predictions, and without it they stay. */
+static void outputs_are_replaced_by_force_alone(void **state) {
+  (void)state;
+  const char *line = "predict --quiet --device cpu --checkpoint run.h5 --data good.h5 --out forced.h5";
+  assert_succeeds(line, run(line));
+  uint64_t before = snapshot();
+  assert_complains(line, run(line), 73, "forced.h5|--force");
+  assert_true(snapshot() == before);
+  write_text("forced.h5", "to be replaced");
+  assert_succeeds(line, run("predict --quiet --device cpu --checkpoint run.h5 --data good.h5 --out forced.h5 "
+                            "--force"));
+  assert_true(snapshot() == before);
 }
 
 static void finished_runs_resume_to_nothing(void **state) {
@@ -217,6 +253,8 @@ int main(void) {
       cmocka_unit_test(checks_that_fail_exit_with_1),
       cmocka_unit_test(auto_says_which_device),
       cmocka_unit_test(pictures_are_drawn),
+      cmocka_unit_test(a_log_without_room_costs_no_step),
+      cmocka_unit_test(outputs_are_replaced_by_force_alone),
       cmocka_unit_test(finished_runs_resume_to_nothing),
       cmocka_unit_test(signals_save_and_exit_with_75),
   };

@@ -37,6 +37,14 @@ static int set_up_faults(void **state) {
   write_text("lacking.jsonl", "{\"event\":\"step\",\"step\":1,\"rate\":1}\n");
   write_text("none.jsonl", "{\"event\":\"start\"}\n");
   cut("cut.h5", "good.h5");
+  /* Names of files that a command must not write. */
+  write_dataset("fold.1.h5", NONE);
+  write_text("old.svg", "a picture");
+  write_text("log.svg", "{\"event\":\"eval\",\"step\":3,\"test_loss\":0.5}\n");
+  if (link("good.h5", "hard.h5") != 0 || symlink("good.h5", "soft.h5") != 0 ||
+      symlink("nowhere.h5", "dangling.h5") != 0 || mkfifo("pipe", 0600) != 0 || mkdir("folder", 0700) != 0)
+    return -1;
+  assert_succeeds("train", run(LABELS "--seed 1 --log other.jsonl"));
   return 0;
 }
 
@@ -159,12 +167,61 @@ static void reading_faults_are_explained(void **state) {
   CHECK(faults);
 }
 
+/* One file for two things. --force does not allow it either. */
+static void a_file_is_one_thing(void **state) {
+  (void)state;
+#define PREDICT_RUN "predict --device cpu --checkpoint run.h5 --data good.h5 --force "
+  static const struct fault faults[] = {
+      {LABELS "--log good.h5", 64, "--log|--data good.h5", {0}},
+      {LABELS "--log ./good.h5", 64, "./good.h5", {0}},
+      {LABELS "--log folder/../good.h5", 64, "folder/../good.h5", {0}},
+      {LABELS "--log hard.h5", 64, "hard.h5", {0}},
+      {LABELS "--log soft.h5", 64, "soft.h5", {0}},
+      {LABELS "--log new.h5 --checkpoint ./new.h5", 64, "new.h5|--log|--checkpoint", {0}},
+      {LABELS "--log dangling.h5 --checkpoint nowhere.h5", 64, "dangling.h5|nowhere.h5", {0}},
+      {LABELS "--log new.svg --plot new.svg", 64, "new.svg|--log|--plot", {0}},
+      {LABELS "--log new.1.h5 --checkpoint new.h5 --keep 2", 64, "new.1.h5|--log|--checkpoint", {0}},
+      {"train --quiet --data fold.1.h5 --hidden 8 --groups 2 --checkpoint fold.h5 --keep 2",
+       64,
+       "fold.1.h5|--data|--checkpoint",
+       {0}},
+      {"train --quiet --resume --checkpoint run.h5 --log good.h5", 64, "good.h5|--log|--data", {0}},
+      {PREDICT_RUN "--out good.h5", 64, "good.h5|--data", {0}},
+      {PREDICT_RUN "--out run.h5", 64, "run.h5|--checkpoint", {0}},
+      {PREDICT_RUN "--out soft.h5", 64, "soft.h5|--data", {0}},
+      {"plot log.svg run.jsonl --out log.svg --force", 64, "log.svg", {0}},
+  };
+  CHECK(faults);
+}
+
+static void what_exists_stays(void **state) {
+  (void)state;
+  static const struct fault faults[] = {
+      {LABELS "--log run.jsonl", 73, "run.jsonl|--resume", {0}},
+      {LABELS "--log pipe", 73, "pipe", {0}},
+      {LABELS "--log new.jsonl --plot old.svg", 73, "old.svg|--force", {0}},
+      {LABELS "--log new.jsonl --plot no/new.svg", 73, "no/new.svg", {0}},
+      {LABELS "--log new.jsonl --plot new.svg", 70, "gnuplot-nox", {.path = "/nowhere"}},
+      {"train --quiet --resume --checkpoint run.h5 --log other.jsonl", 73, "other.jsonl|seed", {0}},
+      {"train --quiet --resume --checkpoint run.h5 --log text.h5", 73, "text.h5", {0}},
+      {"train --quiet --resume --checkpoint run.h5 --log log.svg", 73, "log.svg", {0}},
+      {"predict --device cpu --checkpoint run.h5 --data good.h5 --out other.h5", 73, "other.h5|--force", {0}},
+      {PREDICT_RUN "--out pipe", 73, "pipe", {0}},
+      {PREDICT_RUN "--out folder", 73, "folder", {0}},
+      {"plot run.jsonl --out old.svg", 73, "old.svg|--force", {0}},
+      {"plot pipe --out p.svg", 66, "pipe", {0}},
+  };
+  CHECK(faults);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(usage_is_explained),
       cmocka_unit_test(checks_and_files_are_explained),
       cmocka_unit_test(training_faults_are_explained),
       cmocka_unit_test(reading_faults_are_explained),
+      cmocka_unit_test(a_file_is_one_thing),
+      cmocka_unit_test(what_exists_stays),
   };
   return cmocka_run_group_tests(tests, set_up_faults, tear_down);
 }

@@ -10,6 +10,7 @@
 #include "train/check/gradcheck.h"
 #include "train/check/parity.h"
 #include "train/command/announce.h"
+#include "train/command/files.h"
 #include "train/command/inspect.h"
 #include "train/command/plot.h"
 #include "train/command/train.h"
@@ -88,6 +89,7 @@ static mn_status run_bench(FILE *out, const struct mn_options *options) {
 }
 
 mn_status mn_command_run(FILE *out, const struct mn_options *o) {
+  MN_TRY(mn_files_check(o));
   switch (o->command) {
   case MN_COMMAND_TRAIN:
     return mn_train(out, o);

@@ -1,7 +1,8 @@
-/* Writing the log, and shortening it to where a resumed run goes on. */
+/* Writing the log, and finding where in it a resumed run goes on. */
 #include "train/command/log.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,42 +18,59 @@ double mn_seconds(void) {
   return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Cuts the file after the last whole line of a step up to `step`: what follows will be written again. */
-static mn_status shorten(FILE *file, const char *path, int64_t step) {
-  char *line = NULL;
-  size_t room = 0;
-  off_t end = 0;
-  ssize_t length;
-  while ((length = getline(&line, &room, file)) > 0) {
-    const char *at = strstr(line, "\"step\":");
-    if (line[length - 1] != '\n' || (at && strtoll(at + strlen("\"step\":"), NULL, 10) > step)) break;
-    end = ftello(file);
+static mn_status cannot_use(const struct mn_log *log, int error) {
+  return mn_fail(error == ENOMEM ? MN_NO_MEMORY : MN_IO,
+                 "--log %s: %s; a file that can be read and written is needed", log->path, strerror(error));
+}
+
+static mn_status is_another(const struct mn_log *log, const char *what) {
+  return mn_fail(MN_NO_CREATE, "--log %s is not the log of this run%s; name another file, or remove it",
+                 log->path, what);
+}
+
+/* Reads a line as a JSON object; NULL at the end, and at what a run that was killed left of a line. */
+static mn_status read_line(const struct mn_log *log, json_t **out, char **text, size_t *room) {
+  json_error_t error;
+  *out = NULL;
+  ssize_t length = getline(text, room, log->file);
+  if (length < 0 && !feof(log->file)) return cannot_use(log, errno);
+  if (length <= 0 || (*text)[length - 1] != '\n') return MN_OK;
+  *out = json_loadb(*text, (size_t)length, 0, &error);
+  return !*out && json_error_code(&error) == json_error_out_of_memory ? cannot_use(log, ENOMEM) : MN_OK;
+}
+
+/* Whether the first line of a log is that of a run of these options. */
+static mn_status check_start(const struct mn_log *log, const json_t *line,
+                             const struct mn_option_text *config, int count) {
+  const char *event = json_string_value(json_object_get(line, "event"));
+  if (!event || strcmp(event, "start") != 0) return is_another(log, "");
+  for (int i = 0; i < count; i++) {
+    char what[2 * MN_OPTION_VALUE + MN_OPTION_NAME];
+    const char *then = json_string_value(json_object_get(json_object_get(line, "config"), config[i].name));
+    if (!then || strcmp(then, config[i].value) == 0 || strcmp(config[i].name, "data") == 0) continue;
+    snprintf(what, sizeof what, ": %s is %.200s there, not %s", config[i].name, then, config[i].value);
+    return is_another(log, what);
   }
-  int failed = ferror(file);
-  free(line);
-  if (failed || fflush(file) != 0 || ftruncate(fileno(file), end) != 0 || fseeko(file, end, SEEK_SET) != 0)
-    return mn_fail(MN_IO, "--log %s: %s; a file that can be read and written is needed", path,
-                   strerror(errno));
   return MN_OK;
 }
 
-mn_status mn_log_open(struct mn_log *log, const char *path, int64_t resumed) {
-  *log = (struct mn_log){.path = path, .start = mn_seconds()};
-  log->last = log->start;
-  if (!path) return MN_OK;
-  int keep = resumed >= 0 && access(path, F_OK) == 0;
-  log->file = fopen(path, keep ? "r+e" : "we");
-  if (!log->file)
-    return mn_fail(MN_NO_CREATE, "--log %s: %s; name a file in a folder that can be written", path,
-                   strerror(errno));
-  return keep ? shorten(log->file, path, resumed) : MN_OK;
-}
-
-/* After each line, so that a full disk is known at once. */
-static mn_status check(struct mn_log *log) {
-  if (fflush(log->file) == 0 && !ferror(log->file)) return MN_OK;
-  return mn_fail(MN_IO, "--log %s: %s; the run can be resumed once there is room", log->path,
-                 strerror(errno));
+/* Finds where to go on: behind the last whole line of a step up to `resumed`. */
+static mn_status find_end(const struct mn_log *log, off_t *end, int64_t resumed,
+                          const struct mn_option_text *config, int count) {
+  char *text = NULL;
+  size_t room = 0;
+  json_t *line;
+  mn_status status = read_line(log, &line, &text, &room);
+  if (status == MN_OK && (line || ftello(log->file) > 0)) status = check_start(log, line, config, count);
+  while (status == MN_OK && json_is_object(line) &&
+         json_integer_value(json_object_get(line, "step")) <= resumed) {
+    *end = ftello(log->file);
+    json_decref(line);
+    status = read_line(log, &line, &text, &room);
+  }
+  json_decref(line);
+  free(text);
+  return status;
 }
 
 static void open_line(struct mn_log *log, struct mn_json *json, const char *event) {
@@ -61,9 +79,13 @@ static void open_line(struct mn_log *log, struct mn_json *json, const char *even
   mn_json_string(json, "event", event);
 }
 
-mn_status mn_log_start(struct mn_log *log, const struct mn_option_text *config, int count,
-                       const char *device) {
-  if (!log->file || ftello(log->file) > 0) return MN_OK; /* a resumed log has its first line */
+/* After each line, so that a full disk is known at once. */
+static void flush(struct mn_log *log) {
+  if (fflush(log->file) != 0 || ferror(log->file)) log->error = errno ? errno : EIO;
+}
+
+static void write_start(struct mn_log *log, const struct mn_option_text *config, int count,
+                        const char *device) {
   struct mn_json json;
   open_line(log, &json, "start");
   mn_json_open(&json, "config");
@@ -73,12 +95,29 @@ mn_status mn_log_start(struct mn_log *log, const struct mn_option_text *config, 
   mn_json_string(&json, "device", device);
   mn_json_close(&json);
   mn_json_close(&json);
-  return check(log);
+  flush(log);
 }
 
-mn_status mn_log_step(struct mn_log *log, int64_t step, int64_t epoch, int64_t samples, double loss,
-                      double rate) {
-  if (!log->file) return MN_OK;
+mn_status mn_log_open(struct mn_log *log, const char *path, int64_t resumed,
+                      const struct mn_option_text *config, int count, const char *device) {
+  *log = (struct mn_log){.path = path, .start = mn_seconds()};
+  log->last = log->start;
+  if (!path) return MN_OK;
+  off_t end = 0;
+  if (resumed >= 0 && (log->file = fopen(path, "r+e"))) {
+    MN_TRY(find_end(log, &end, resumed, config, count));
+    if (ftruncate(fileno(log->file), end) != 0 || fseeko(log->file, end, SEEK_SET) != 0)
+      return cannot_use(log, errno);
+  } else if ((resumed >= 0 && errno != ENOENT) || !(log->file = fopen(path, "wxe"))) {
+    return mn_fail(MN_NO_CREATE, "--log %s: %s; name %s", path, strerror(errno),
+                   errno == EEXIST ? "another file, or remove it" : "a file in a folder that can be written");
+  }
+  if (end == 0) write_start(log, config, count, device);
+  return MN_OK;
+}
+
+void mn_log_step(struct mn_log *log, int64_t step, int64_t epoch, int64_t samples, double loss, double rate) {
+  if (!log->file || log->error) return;
   struct mn_json json;
   double now = mn_seconds();
   open_line(log, &json, "step");
@@ -95,11 +134,11 @@ mn_status mn_log_step(struct mn_log *log, int64_t step, int64_t epoch, int64_t s
   mn_json_close(&json);
   log->last = now;
   log->last_samples = samples;
-  return check(log);
+  flush(log);
 }
 
-mn_status mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, double accuracy) {
-  if (!log->file) return MN_OK;
+void mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, double accuracy) {
+  if (!log->file || log->error) return;
   struct mn_json json;
   open_line(log, &json, "eval");
   mn_json_integer(&json, "step", step);
@@ -110,12 +149,14 @@ mn_status mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double lo
   mn_json_number(&json, "seconds", mn_seconds() - log->start);
   mn_json_close(&json);
   mn_json_close(&json);
-  return check(log);
+  flush(log);
 }
 
-mn_status mn_log_close(struct mn_log *log) {
-  if (!log->file) return MN_OK;
-  int failed = fclose(log->file) != 0;
+mn_status mn_log_close(struct mn_log *log, mn_status status) {
+  if (!log->file) return status;
+  if (fclose(log->file) != 0 && !log->error) log->error = errno;
   log->file = NULL;
-  return failed ? mn_fail(MN_IO, "--log %s: %s", log->path, strerror(errno)) : MN_OK;
+  if (status != MN_OK || !log->error) return status;
+  return mn_fail(MN_IO, "--log %s: %s; free some space: a run with --checkpoint goes on by --resume",
+                 log->path, strerror(log->error));
 }

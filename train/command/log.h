@@ -4,9 +4,9 @@
  *
  *   {"event":"start","config":{…},"time":{"device":…}}     the options that make the run what it is
  *   {"event":"step","step":10,"epoch":0,"samples":640,"loss":0.5,"rate":0.05,"time":{"seconds":…,"samples_per_second":…}}
- *   {"event":"eval","step":23,"epoch":1,"test_loss":0.4,"test_accuracy":0.9,"time":{…}}      accuracy with
- * classes only
- */
+ *   {"event":"eval","step":23,"epoch":1,"test_loss":0.4,"test_accuracy":0.9,"time":{…}}
+ *
+ * test_accuracy is there with classes only. */
 #ifndef MN_TRAIN_COMMAND_LOG_H
 #define MN_TRAIN_COMMAND_LOG_H
 
@@ -20,19 +20,26 @@ struct mn_log {
   const char *path;
   double start, last; /* seconds on the monotonic clock: of opening, of the last step line */
   int64_t last_samples;
+  int error; /* errno of the first write that failed, else 0. Nothing is written after it: the run is to save
+                its checkpoint and end, and mn_log_close returns the failure. A resumed log lacks the lines of
+                that step alone */
 };
 
-/* Opens `path` (NULL: none). resumed ≥ 0: an existing log is kept up to optimizer step `resumed`; −1: a new
- * log. MN_NO_CREATE, MN_IO. */
-mn_status mn_log_open(struct mn_log *log, const char *path, int64_t resumed);
-mn_status mn_log_start(struct mn_log *log, const struct mn_option_text *config, int count,
-                       const char *device);
-mn_status mn_log_step(struct mn_log *log, int64_t step, int64_t epoch, int64_t samples, double loss,
-                      double rate);
-/* accuracy: NaN where there are no classes. */
-mn_status mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, double accuracy);
-/* Closes it whatever comes; MN_IO if a line did not get to the disk. */
-mn_status mn_log_close(struct mn_log *log);
+/* Opens `path` (NULL: none) for a run of these options on this device. resumed −1: creates it, and writes the
+ * first line. resumed ≥ 0: a log that is there is kept up to optimizer step `resumed`, if its first line is
+ * that of a run of these options (the data may have moved); one that is not there is created. MN_NO_CREATE:
+ * the file exists, or is no log of this run, or cannot be created; MN_IO; MN_NO_MEMORY. Where it fails a file
+ * that was there is as it was. */
+mn_status mn_log_open(struct mn_log *log, const char *path, int64_t resumed,
+                      const struct mn_option_text *config, int count, const char *device);
+
+/* A line each; see `error` above. accuracy: NaN where there are no classes. */
+void mn_log_step(struct mn_log *log, int64_t step, int64_t epoch, int64_t samples, double loss, double rate);
+void mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, double accuracy);
+
+/* Closes it whatever comes. Returns `status`, with its message; if that is MN_OK but a line did not get into
+ * the file, MN_IO. */
+mn_status mn_log_close(struct mn_log *log, mn_status status);
 
 double mn_seconds(void); /* on the monotonic clock */
 

@@ -54,26 +54,14 @@ void mn_progress_bar_step(struct mn_progress_bar *p, int64_t step, double loss) 
   fflush(stderr);
 }
 
-static void line(struct mn_progress_bar *p, const char *before, const char *format, va_list arguments) {
-  erase(p);
-  fputs(before, stderr);
-  vfprintf(stderr, format, arguments);
-  fputc('\n', stderr);
-}
-
 void mn_progress_bar_note(struct mn_progress_bar *p, const char *format, ...) {
   if (p->quiet) return;
   va_list arguments;
+  erase(p);
   va_start(arguments, format);
-  line(p, "", format, arguments);
+  vfprintf(stderr, format, arguments);
   va_end(arguments);
-}
-
-void mn_progress_bar_warn(struct mn_progress_bar *p, const char *format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  line(p, "minnow: warning: ", format, arguments);
-  va_end(arguments);
+  fputc('\n', stderr);
 }
 
 void mn_progress_bar_close(struct mn_progress_bar *p) {

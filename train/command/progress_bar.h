@@ -17,11 +17,9 @@ void mn_progress_bar_open(struct mn_progress_bar *progress, int64_t first, int64
 /* After step `step`; draws at most ten times a second on a terminal, and every ten seconds elsewhere. */
 void mn_progress_bar_step(struct mn_progress_bar *progress, int64_t step, double loss);
 
-/* A line of its own, printf-like, that stays; warnings and evaluations go through here so that they do not
- * tear the bar. quiet holds back notes, not warnings. */
+/* A line of its own, printf-like, that stays; what is said during training goes through here, so that it does
+ * not run into the bar. Nothing under quiet. */
 void mn_progress_bar_note(struct mn_progress_bar *progress, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-void mn_progress_bar_warn(struct mn_progress_bar *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 void mn_progress_bar_close(struct mn_progress_bar *progress);

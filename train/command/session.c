@@ -7,6 +7,7 @@
 
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/announce.h"
+#include "train/command/files.h"
 
 static mn_status open_synthetic(struct mn_session *s) {
   const struct mn_options *o = &s->options;
@@ -119,6 +120,7 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   const struct mn_options *o = &s->options;
   struct mn_model_config config;
   if (o->resume) MN_TRY(resume(s));
+  MN_TRY(mn_files_check(o));
   MN_TRY(check_place(o));
   MN_TRY(o->data ? open_file(s) : open_synthetic(s));
   MN_TRY(s->from ? mn_snapshot_config(s->from, &config) : new_model(s, &config));

@@ -37,8 +37,6 @@ struct run {
   int64_t saved, log_every;   /* the step of the last save; steps a log line */
   double save_time;           /* of the last save, or of the start */
   double test_loss, accuracy; /* of the last evaluation; NaN before */
-  mn_status log_status;       /* why the log could not be written, with `log_message` */
-  char log_message[1024];
 };
 
 static mn_status make_schedule(struct run *r, struct mn_schedule *schedule) {
@@ -66,21 +64,13 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   const struct mn_progress *progress = &r->trainer->progress;
   r->saved = progress->step;
   if (s->test) MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, MN_PASS_EVALUATE, o->batch));
-  MN_TRY(mn_log_open(&r->log, o->log, s->from ? progress->step : -1));
   struct mn_option_text config[MN_CHECKPOINT_OPTIONS];
   int count = mn_options_config(o, config, MN_CHECKPOINT_OPTIONS);
-  MN_TRY(mn_log_start(&r->log, config, count, s->context->name));
+  MN_TRY(mn_log_open(&r->log, o->log, s->from ? progress->step : -1, config, count, s->context->name));
   mn_session_describe(s);
   mn_progress_bar_open(&r->bar, progress->step, schedule.horizon, o->batch * o->accumulate, o->quiet);
   r->save_time = mn_seconds();
   return watch_signals();
-}
-
-/* A log that cannot be written ends the run, but only after the work so far was saved. */
-static void logged(struct run *r, mn_status status) {
-  if (status == MN_OK || r->log_status != MN_OK) return;
-  r->log_status = status;
-  snprintf(r->log_message, sizeof r->log_message, "%s", mn_message());
 }
 
 static mn_status evaluate(struct run *r, int epoch_end) {
@@ -92,7 +82,7 @@ static mn_status evaluate(struct run *r, int epoch_end) {
   if (!isnan(r->accuracy)) snprintf(accuracy, sizeof accuracy, ", test accuracy %.2f %%", 100 * r->accuracy);
   mn_progress_bar_note(&r->bar, "step %ld, epoch %ld: loss %.5g, test loss %.5g%s", (long)p->step,
                        (long)p->epoch, r->trainer->loss, r->test_loss, accuracy);
-  logged(r, mn_log_eval(&r->log, p->step, p->epoch, r->test_loss, r->accuracy));
+  mn_log_eval(&r->log, p->step, p->epoch, r->test_loss, r->accuracy);
   return MN_OK;
 }
 
@@ -119,7 +109,7 @@ static mn_status after_step(struct run *r) {
   int64_t each = t->batch * t->optimizer->config.accumulate;
   int epoch_end = p->epoch > (p->samples - each) / p->rows, last = p->step == t->schedule.horizon;
   if (p->step % r->log_every == 0 || last)
-    logged(r, mn_log_step(&r->log, p->step, p->epoch, p->samples, t->loss, t->rate));
+    mn_log_step(&r->log, p->step, p->epoch, p->samples, t->loss, t->rate);
   mn_progress_bar_step(&r->bar, p->step, t->loss);
   if (r->evaluator && (epoch_end || last)) MN_TRY(evaluate(r, epoch_end));
   return save_is_due(r) ? save(r) : MN_OK;
@@ -151,14 +141,14 @@ static mn_status run(struct run *r, FILE *out) {
   const int64_t *step = &r->trainer->progress.step, horizon = r->trainer->schedule.horizon;
   int64_t stop = o->stop_at > 0 && o->stop_at < horizon ? o->stop_at : horizon;
   if (*step >= stop) mn_progress_bar_note(&r->bar, "nothing to do: step %ld is reached", (long)*step);
-  while (*step < stop && !interrupted && r->log_status == MN_OK) {
+  /* A log that cannot be written ends the run, after the work so far is saved. */
+  while (*step < stop && !interrupted && !r->log.error) {
     MN_TRY(mn_trainer_step(r->trainer));
     MN_TRY(after_step(r));
   }
   MN_TRY(save(r));
   mn_progress_bar_close(&r->bar);
-  logged(r, mn_log_close(&r->log));
-  if (r->log_status != MN_OK) return mn_fail(r->log_status, "%s", r->log_message);
+  MN_TRY(mn_log_close(&r->log, MN_OK));
   report(r, out);
   if (o->plot) MN_TRY(mn_plot(o->plot, (char *[]){(char *)o->log}, 1));
   if (*step < stop)
@@ -173,9 +163,9 @@ mn_status mn_train(FILE *out, const struct mn_options *options) {
   mn_status status = open(&r, options);
   if (status == MN_OK) status = run(&r, out);
   mn_progress_bar_close(&r.bar);
-  mn_status closed = mn_log_close(&r.log);
+  status = mn_log_close(&r.log, status);
   mn_evaluator_close(r.evaluator);
   mn_trainer_close(r.trainer);
   mn_session_close(&r.session);
-  return status != MN_OK ? status : closed;
+  return status;
 }

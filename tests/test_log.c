@@ -1,0 +1,141 @@
+/* The log of a run: what resuming keeps of it, and that a log that cannot be read is left as it is. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <unistd.h>
+
+#include "train/command/log.h"
+
+static char folder[] = "/tmp/minnow-log-XXXXXX", path[64];
+
+/* In place of the C library's getline and what its header turns that into: `refusing` lets it find no memory.
+ */
+static int refusing;
+ssize_t __getdelim(char **restrict text, size_t *restrict room, int end, FILE *restrict file) {
+  if (!refusing) return getdelim(text, room, end, file);
+  errno = ENOMEM;
+  return -1;
+}
+ssize_t getline(char **restrict text, size_t *restrict room, FILE *restrict file) {
+  return __getdelim(text, room, '\n', file);
+}
+
+static const struct mn_option_text config[] = {{"data", "d.h5", 1}, {"seed", "7", 0}};
+
+static int set_up(void **state) {
+  (void)state;
+  if (!mkdtemp(folder)) return -1;
+  snprintf(path, sizeof path, "%s/run.jsonl", folder);
+  return 0;
+}
+
+static int tear_down(void **state) {
+  (void)state;
+  return unlink(path) == 0 && rmdir(folder) == 0 ? 0 : -1;
+}
+
+static mn_status open_log(struct mn_log *log, int64_t resumed) {
+  return mn_log_open(log, path, resumed, config, 2, "CPU");
+}
+
+/* A log of steps first … last and an evaluation after the last. */
+static void write_log(int64_t resumed, int64_t first, int64_t last) {
+  struct mn_log log;
+  assert_int_equal(open_log(&log, resumed), MN_OK);
+  for (int64_t i = first; i <= last; i++) mn_log_step(&log, i, 0, 10 * i, 1 / (double)i, 0.05);
+  mn_log_eval(&log, last, 0, NAN, 0.5);
+  assert_int_equal(log.error, 0);
+  assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);
+}
+
+static void append(const char *text) {
+  FILE *file = fopen(path, "a");
+  assert_non_null(file);
+  fputs(text, file);
+  assert_int_equal(fclose(file), 0);
+}
+
+/* The file without what depends on the clock, as one string. */
+static char *read_log(void) {
+  char *line = NULL, *text = NULL;
+  size_t room = 0, size;
+  FILE *file = fopen(path, "r"), *out = open_memstream(&text, &size);
+  assert_true(file && out);
+  while (getline(&line, &room, file) > 0) {
+    json_t *object = json_loads(line, 0, NULL);
+    assert_true(json_is_object(object));
+    if (!json_object_get(object, "config")) assert_int_equal(json_object_del(object, "time"), 0);
+    assert_int_equal(json_dumpf(object, out, 0), 0);
+    fputc('\n', out);
+    json_decref(object);
+  }
+  free(line);
+  fclose(file);
+  fclose(out);
+  return text;
+}
+
+static void a_resumed_log_is_that_of_one_run(void **state) {
+  (void)state;
+  write_log(-1, 1, 6);
+  char *whole = read_log();
+  assert_non_null(strstr(whole, "\"rate\": 0.05"));
+  assert_non_null(strstr(whole, "\"test_loss\": null"));
+  /* From step 4, after a crash in step 7 that left half a line; and from no line at all. */
+  append("{\"event\":\"step\",\"step\":7,\"epo");
+  write_log(4, 5, 6);
+  char *again = read_log();
+  assert_string_equal(again, whole);
+  free(again);
+  assert_int_equal(truncate(path, 0), 0);
+  write_log(0, 1, 6);
+  again = read_log();
+  assert_string_equal(again, whole);
+  free(again);
+  /* From a step behind the last one: the half line goes, and nothing else. */
+  append("{\"event\":\"st");
+  struct mn_log log;
+  assert_int_equal(open_log(&log, 100), MN_OK);
+  assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);
+  again = read_log();
+  assert_string_equal(again, whole);
+  free(again);
+  free(whole);
+}
+
+static void what_is_not_this_runs_log_stays(void **state) {
+  (void)state;
+  char *whole = read_log();
+  struct mn_log log;
+  assert_int_equal(open_log(&log, -1), MN_NO_CREATE);
+  assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);
+  struct mn_option_text other[] = {{"data", "moved.h5", 1}, {"seed", "8", 0}};
+  assert_int_equal(mn_log_open(&log, path, 4, other, 2, "CPU"), MN_NO_CREATE);
+  assert_non_null(strstr(mn_message(), "seed is 7 there, not 8"));
+  assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);
+  refusing = 1;
+  assert_int_equal(open_log(&log, 4), MN_NO_MEMORY);
+  assert_int_equal(mn_log_close(&log, MN_NO_MEMORY), MN_NO_MEMORY);
+  refusing = 0;
+  char *again = read_log();
+  assert_string_equal(again, whole);
+  free(again);
+  free(whole);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_resumed_log_is_that_of_one_run),
+      cmocka_unit_test(what_is_not_this_runs_log_stays),
+  };
+  return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,125 @@
+/* Which files are the same, which exist, and which can be written. */
+#include "train/command/files.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "train/checkpoint/atomic_file.h"
+
+enum { LINKS = 40 }; /* as many as the kernel follows */
+
+/* A file's inode; of one that is not there yet its folder's, and its name. */
+struct identity {
+  dev_t device;
+  ino_t inode;
+  char name[NAME_MAX + 1];
+};
+
+/* Follows links to the file, or to where it would be created; 0 when there can be none. */
+static int identify(struct identity *out, const char *path) {
+  char file[PATH_MAX + 1], link[PATH_MAX], next[2 * PATH_MAX];
+  if (snprintf(file, PATH_MAX, "%s", path) >= PATH_MAX) return 0;
+  *out = (struct identity){.name = ""};
+  for (int i = 0; i < LINKS; i++) {
+    struct stat status;
+    char *slash = strrchr(file, '/'), *base = slash ? slash + 1 : file;
+    int there = stat(file, &status) == 0;
+    ssize_t length = there ? -1 : readlink(file, link, sizeof link - 1);
+    if (length < 0) {
+      if (!there) {
+        if (snprintf(out->name, sizeof out->name, "%s", base) >= (int)sizeof out->name) return 0;
+        strcpy(base, "."); /* the folder */
+        if (stat(file, &status) != 0) return 0;
+      }
+      out->device = status.st_dev;
+      out->inode = status.st_ino;
+      return 1;
+    }
+    link[length] = 0;
+    snprintf(next, sizeof next, "%.*s%s", *link == '/' ? 0 : (int)(base - file), file, link);
+    if (snprintf(file, PATH_MAX, "%s", next) >= PATH_MAX) return 0;
+  }
+  return 0;
+}
+
+static int is_same(const char *a, const char *b) {
+  struct identity x, y;
+  return identify(&x, a) && identify(&y, b) && x.device == y.device && x.inode == y.inode &&
+         strcmp(x.name, y.name) == 0;
+}
+
+/* The file `path` of option `name`, to be written, against every other file of the command. */
+static mn_status check_distinct(const struct mn_options *o, const char *name, const char *path) {
+  const struct {
+    const char *name, *path;
+  } others[] = {{"data", o->data}, {"checkpoint", o->checkpoint}, {"log", o->log}, {"plot", o->plot}};
+  for (int i = 0; path && i < (int)(sizeof others / sizeof *others); i++)
+    if (others[i].path && strcmp(others[i].name, name) != 0 && is_same(path, others[i].path))
+      return mn_fail(MN_USAGE, "%s of --%s is the same file as --%s %s; name another", path, name,
+                     others[i].name, others[i].path);
+  for (int i = 0; path && o->command == MN_COMMAND_PLOT && i < o->log_count; i++)
+    if (is_same(path, o->logs[i]))
+      return mn_fail(MN_USAGE, "%s of --%s is the same file as the log %s; name another", path, name,
+                     o->logs[i]);
+  return MN_OK;
+}
+
+/* Whether a file can be created as `path`, or replaced there: by creating one beside it. */
+static mn_status check_writable(const char *path) {
+  struct mn_atomic_file file;
+  MN_TRY(mn_atomic_file_create(&file, path));
+  mn_atomic_file_discard(&file);
+  return MN_OK;
+}
+
+/* A file that is written whole: --out, --plot. */
+static mn_status check_output(const char *name, const char *path, int replace) {
+  if (!path) return MN_OK;
+  MN_TRY(check_writable(path));
+  if (!replace && access(path, F_OK) == 0)
+    return mn_fail(MN_NO_CREATE, "--%s %s exists; --force replaces it, or name another file", name, path);
+  return MN_OK;
+}
+
+static mn_status check_log(const char *path, int resume) {
+  if (!path) return MN_OK;
+  MN_TRY(check_writable(path));
+  if (access(path, F_OK) != 0) return MN_OK;
+  if (!resume)
+    return mn_fail(MN_NO_CREATE, "--log %s exists; --resume goes on from it, or name another file", path);
+  if (access(path, R_OK | W_OK) == 0) return MN_OK;
+  return mn_fail(MN_NO_CREATE, "--log %s: %s; name a file that can be read and written", path,
+                 strerror(errno));
+}
+
+static mn_status find_gnuplot(void) {
+  const char *at = getenv("PATH");
+  while (at && *at) {
+    char program[PATH_MAX];
+    int length = (int)strcspn(at, ":");
+    snprintf(program, sizeof program, "%.*s/gnuplot", length, at);
+    if (access(program, X_OK) == 0) return MN_OK;
+    at += length + (at[length] == ':');
+  }
+  return mn_fail(MN_LIBRARY, "--plot needs gnuplot, which is not in PATH; install the package gnuplot-nox");
+}
+
+mn_status mn_files_check(const struct mn_options *o) {
+  int trains = o->command == MN_COMMAND_TRAIN;
+  MN_TRY(check_distinct(o, "out", o->out));
+  MN_TRY(check_distinct(o, "log", o->log));
+  MN_TRY(check_distinct(o, "plot", o->plot));
+  for (int number = 0; trains && o->checkpoint && number < o->keep; number++) {
+    char path[MN_ATOMIC_FILE_PATH];
+    if (mn_atomic_file_number(path, sizeof path, o->checkpoint, number) == 0)
+      MN_TRY(check_distinct(o, "checkpoint", path));
+  }
+  MN_TRY(check_output("out", o->out, o->force));
+  MN_TRY(check_output("plot", o->plot, o->force || o->resume));
+  MN_TRY(check_log(o->log, o->resume));
+  return o->plot ? find_gnuplot() : MN_OK;
+}
