@@ -15,16 +15,16 @@
 #include "train/command/plot.h"
 #include "train/command/train.h"
 
-/* What bench times by default: the reference shape, or on the CPU one that takes seconds, not minutes; both
- * in groups of 16 channels. */
+/* What bench times by default, in groups of 16 channels: the reference shape, and on the CPU a smaller one,
+ * which takes seconds, not minutes. */
 enum { BENCH_WIDTH = 8192, BENCH_WIDTH_CPU = 1024, BENCH_GROUP = 16 };
 
 static int on_cpu(const struct mn_context *context) {
   return context->device->type == MN_DEVICE_CPU;
 }
 
-/* Says where it ran once it did: when the input is at fault, the one line on stderr is the one that says so.
- */
+/* Announces the device only after the command has run, so that an error in its input is the only line on
+ * stderr. */
 static mn_status leave(struct mn_context *context, const struct mn_options *options, mn_status status) {
   if (status == MN_OK || status == MN_FAILED) mn_announce_device(context, options);
   mn_context_close(context);
@@ -57,7 +57,7 @@ static mn_status run_gradcheck(FILE *out, const struct mn_options *options) {
 }
 
 static mn_status run_parity(FILE *out, const struct mn_options *options) {
-  /* First, so that a wrong file costs no start of a GPU. */
+  /* Before the context, so that a wrong file is told without waiting for a GPU to start. */
   int count;
   MN_TRY(mn_cases_count(options->files[0], &count));
   struct mn_context *context;

@@ -28,8 +28,8 @@ struct mn_log {
 /* Opens `path` (NULL: none) for a run of these options on this device. resumed −1: creates it, and writes the
  * first line. resumed ≥ 0: a log that is there is kept up to optimizer step `resumed`, if its first line is
  * that of a run of these options (the data may have moved); one that is not there is created. MN_NO_CREATE:
- * the file exists, or is no log of this run, or cannot be created; MN_IO; MN_NO_MEMORY. Where it fails a file
- * that was there is as it was. */
+ * the file exists, or is no log of this run, or cannot be created; MN_IO; MN_NO_MEMORY. A file that was there
+ * is then as it was. Whatever it returns, close the log. */
 mn_status mn_log_open(struct mn_log *log, const char *path, int64_t resumed,
                       const struct mn_option_text *config, int count, const char *device);
 

@@ -9,9 +9,9 @@
 
 #include "train/command/commands.h"
 
-/* With stdin, stdout or stderr closed, the next file opened would take its number, and results or warnings
- * would be written into a checkpoint. What takes their place fails on use, so that a lost result is noticed;
- * stderr alone may be closed on purpose. */
+/* With stdin, stdout or stderr closed, the next file opened would get its descriptor, and results or warnings
+ * would be written into a checkpoint. So /dev/null gets it: read-only as stdout, where a write then fails and
+ * the lost result is noticed. */
 static void hold_standard_files(void) {
   for (int fd = 0; fd <= 2; fd++)
     if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
@@ -20,7 +20,7 @@ static void hold_standard_files(void) {
     }
 }
 
-/* One line, whatever names files have. */
+/* On one line, whatever bytes the names of files hold. */
 static void complain(const char *message) {
   char line[1100];
   snprintf(line, sizeof line, "%s", *message ? message : "failed, without saying why");
@@ -29,14 +29,14 @@ static void complain(const char *message) {
   fprintf(stderr, "minnow: %s\n", line);
 }
 
-/* Results that did not arrive are a failure, also where only closing tells. */
+/* Results that could not be written are a failure, also where only closing shows it. */
 static mn_status close_stdout(mn_status status) {
   int failed = ferror(stdout);
   errno = 0;
   if (fclose(stdout) == 0 && !failed) return status;
   const char *reason = errno ? strerror(errno) : "a write failed";
   if (status != MN_OK) return status;
-  return mn_fail(MN_IO, "cannot write to stdout: %s; give it a place that can take the result", reason);
+  return mn_fail(MN_IO, "cannot write to stdout: %s; redirect it to a file that can be written", reason);
 }
 
 int main(int argc, char **argv) {
@@ -44,7 +44,7 @@ int main(int argc, char **argv) {
   /* A reader that went away and a file at its largest size are errors to report, not deaths. */
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
-  /* Results are short. Written in one go at the end, they fail where the reason can still be told. */
+  /* Results are short. Buffered until the end, a failed write is reported by close_stdout. */
   static char results[1 << 18];
   if (!isatty(STDOUT_FILENO)) setvbuf(stdout, results, _IOFBF, sizeof results);
   struct mn_options options;

@@ -29,8 +29,8 @@ __asm__(".pushsection .rodata\n"
         ".popsection\n");
 extern const char plot_script[] __attribute__((visibility("hidden")));
 
-/* A point of training: step, loss, rate; or of an evaluation: step, test loss, test accuracy. NaN: none, or a
- * value that was not finite. */
+/* A point of training: step, loss, rate; or of an evaluation on the test set: step, loss, accuracy in
+ * percent. NaN: none, or a value that was not finite. */
 enum { STEP, LOSS, RATE, ACCURACY = RATE, VALUES };
 struct point {
   double values[VALUES];
@@ -41,9 +41,10 @@ struct series {
   int64_t count, room;
 };
 
+enum { TRAIN, TEST };
 struct run {
   const char *path, *name; /* name: for the legend, points into path */
-  struct series train, test;
+  struct series series[2];
 };
 
 /* Reading logs. */
@@ -68,7 +69,7 @@ static mn_status add_line(struct run *run, int64_t number, const json_t *line) {
   static const char *const fields[][VALUES] = {{"step", "loss", "rate"},
                                                {"step", "test_loss", "test_accuracy"}};
   const char *event = json_string_value(json_object_get(line, "event"));
-  int test = event && strcmp(event, "eval") == 0;
+  int test = event && strcmp(event, "eval") == 0 ? TEST : TRAIN;
   if (!event || (!test && strcmp(event, "step") != 0)) return MN_OK;
   struct point point;
   for (int i = 0; i < VALUES; i++) {
@@ -80,7 +81,8 @@ static mn_status add_line(struct run *run, int64_t number, const json_t *line) {
                      "%s, line %ld: an event '%s' without the number '%s'; is it a log of minnow train?",
                      run->path, (long)number, event, fields[test][i]);
   }
-  return add_point(test ? &run->test : &run->train, &point);
+  if (test) point.values[ACCURACY] *= 100;
+  return add_point(&run->series[test], &point);
 }
 
 static mn_status read_lines(struct run *run, FILE *file) {
@@ -125,7 +127,7 @@ static mn_status read_log(struct run *run, const char *path) {
     fclose(file);
   else if (fd >= 0)
     close(fd);
-  if (status == MN_OK && run->train.count == 0 && run->test.count == 0)
+  if (status == MN_OK && run->series[TRAIN].count == 0 && run->series[TEST].count == 0)
     return mn_fail(MN_BAD_DATA, "%s holds no step and no evaluation; a log of minnow train is needed", path);
   return status;
 }
@@ -163,11 +165,11 @@ static void put_number(FILE *script, double value) {
 
 /* One pass of exponential weights over about a fiftieth of the run, added to `sums`, each value divided by
  * the weights that there are. */
-static void smooth_pass(double *sums, const struct series *train, int logarithmic, int backward) {
-  double keep = 1 - 2 / ((double)train->count / 50 + 2), sum = 0, weight = 0;
-  for (int64_t k = 0; k < train->count; k++) {
-    int64_t i = backward ? train->count - 1 - k : k;
-    double loss = logarithmic ? log(train->points[i].values[LOSS]) : train->points[i].values[LOSS];
+static void smooth_pass(double *sums, const struct series *series, int logarithmic, int backward) {
+  double keep = 1 - 2 / ((double)series->count / 50 + 2), sum = 0, weight = 0;
+  for (int64_t k = 0; k < series->count; k++) {
+    int64_t i = backward ? series->count - 1 - k : k;
+    double loss = logarithmic ? log(series->points[i].values[LOSS]) : series->points[i].values[LOSS];
     if (isfinite(loss)) {
       sum = keep * sum + (1 - keep) * loss;
       weight = keep * weight + (1 - keep);
@@ -176,16 +178,16 @@ static void smooth_pass(double *sums, const struct series *train, int logarithmi
   }
 }
 
-/* Training points with the smoothed loss as fourth column. It is smoothed as it is drawn (the logarithms on a
- * logarithmic axis), so that it lies in the middle of the raw one, and from both ends, so that it does not
- * lag. */
-static mn_status put_train(FILE *script, const struct series *train, int logarithmic) {
-  double *sums = calloc((size_t)train->count + 1, sizeof *sums);
+/* The points of a series, with the smoothed loss as fourth column. It is smoothed as it is drawn (the
+ * logarithms on a logarithmic axis), so that it lies in the middle of the raw one, and from both ends, so
+ * that it does not lag. */
+static mn_status put_series(FILE *script, const struct series *series, int logarithmic) {
+  double *sums = calloc((size_t)series->count + 1, sizeof *sums);
   if (!sums) return mn_fail(MN_NO_MEMORY, "no memory for the points of a log");
-  smooth_pass(sums, train, logarithmic, 0);
-  smooth_pass(sums, train, logarithmic, 1);
-  for (int64_t i = 0; i < train->count; i++) {
-    for (int k = 0; k < VALUES; k++) put_number(script, train->points[i].values[k]);
+  smooth_pass(sums, series, logarithmic, 0);
+  smooth_pass(sums, series, logarithmic, 1);
+  for (int64_t i = 0; i < series->count; i++) {
+    for (int k = 0; k < VALUES; k++) put_number(script, series->points[i].values[k]);
     put_number(script, logarithmic ? exp(sums[i] / 2) : sums[i] / 2);
     putc('\n', script);
   }
@@ -193,77 +195,58 @@ static mn_status put_train(FILE *script, const struct series *train, int logarit
   return MN_OK;
 }
 
-static void put_test(FILE *script, const struct series *test) {
-  for (int64_t i = 0; i < test->count; i++) {
-    put_number(script, test->points[i].values[STEP]);
-    put_number(script, test->points[i].values[LOSS]);
-    put_number(script, 100 * test->points[i].values[ACCURACY]);
-    putc('\n', script);
+/* The series of every run, and which runs have points. gnuplot counts series by the two empty lines
+ * behind each; one without points gets a point of NaN, so that the next keeps its number. */
+static mn_status put_points(FILE *script, const struct run *runs, int count, int which, int logarithmic) {
+  fprintf(script, "%s << END\n", which == TRAIN ? "$train" : "$test");
+  for (int i = 0; i < count; i++) {
+    MN_TRY(put_series(script, &runs[i].series[which], logarithmic));
+    fputs(runs[i].series[which].count ? "\n\n" : "NaN NaN NaN NaN\n\n\n", script);
   }
-}
-
-/* The points of every run. gnuplot counts blocks by two empty lines between them; a run without points has
- * one of NaN, so that the next keeps its number. */
-static mn_status put_points(FILE *script, const struct run *runs, int count, int logarithmic) {
-  for (int test = 0; test < 2; test++) {
-    fprintf(script, "%s << END\n", test ? "$test" : "$train");
-    for (int i = 0; i < count; i++) {
-      if (test)
-        put_test(script, &runs[i].test);
-      else
-        MN_TRY(put_train(script, &runs[i].train, logarithmic));
-      if ((test ? runs[i].test.count : runs[i].train.count) == 0) fputs("NaN NaN NaN NaN\n", script);
-      fputs("\n\n", script);
-    }
-    fputs("END\n", script);
-  }
-  return MN_OK;
-}
-
-/* Which runs have points of training, or of the test set. */
-static void put_list(FILE *script, const char *name, const struct run *runs, int count, int test) {
-  fprintf(script, "%s = '", name);
+  fprintf(script, "END\n%s = '", which == TRAIN ? "trained" : "tested");
   for (int i = 0; i < count; i++)
-    if ((test ? runs[i].test.count : runs[i].train.count) > 0) fprintf(script, " %d", i + 1);
+    if (runs[i].series[which].count) fprintf(script, " %d", i + 1);
   fputs("'\n", script);
+  return MN_OK;
 }
 
 static void put_runs(FILE *script, const struct run *runs, int count) {
   double last_step = 0;
   fprintf(script, "runs = %d\narray name[runs]\narray last[runs]\n", count);
   for (int i = 0; i < count; i++) {
-    const struct series *train = &runs[i].train, *test = &runs[i].test;
-    const struct point *last = test->count ? &test->points[test->count - 1] : NULL;
+    double accuracy = NAN;
+    for (int which = TRAIN; which <= TEST; which++) {
+      const struct series *series = &runs[i].series[which];
+      if (series->count == 0) continue;
+      last_step = fmax(last_step, series->points[series->count - 1].values[STEP]);
+      if (which == TEST) accuracy = series->points[series->count - 1].values[ACCURACY];
+    }
     fprintf(script, "name[%d] = ", i + 1);
     put_quoted(script, runs[i].name);
     fprintf(script, "\nlast[%d] =", i + 1);
-    put_number(script, last ? 100 * last->values[ACCURACY] : NAN);
+    put_number(script, accuracy);
     putc('\n', script);
-    if (train->count) last_step = fmax(last_step, train->points[train->count - 1].values[STEP]);
-    if (last) last_step = fmax(last_step, last->values[STEP]);
   }
-  put_list(script, "trained", runs, count, 0);
-  put_list(script, "tested", runs, count, 1);
   fprintf(script, "last_step = %.9g\n", last_step > 0 ? last_step : 1);
 }
 
 static mn_status write_script(FILE *script, const struct run *runs, int count, int png) {
   struct range loss = {INFINITY, -INFINITY}, rate = loss, accuracy = loss;
   for (int i = 0; i < count; i++) {
-    widen(&loss, &runs[i].train, LOSS);
-    widen(&loss, &runs[i].test, LOSS);
-    widen(&rate, &runs[i].train, RATE);
-    widen(&accuracy, &runs[i].test, ACCURACY);
+    widen(&loss, &runs[i].series[TRAIN], LOSS);
+    widen(&loss, &runs[i].series[TEST], LOSS);
+    widen(&rate, &runs[i].series[TRAIN], RATE);
+    widen(&accuracy, &runs[i].series[TEST], ACCURACY);
   }
   int logarithmic = loss.least > 0 && loss.most > 20 * loss.least;
   int has_accuracy = accuracy.least <= accuracy.most;
-  MN_TRY(put_points(script, runs, count, logarithmic));
+  MN_TRY(put_points(script, runs, count, TRAIN, logarithmic));
+  MN_TRY(put_points(script, runs, count, TEST, logarithmic));
   put_runs(script, runs, count);
   fprintf(script, "png = %d\nlogarithmic = %d\nhas_loss = %d\nhas_accuracy = %d\n", png, logarithmic,
           loss.least <= loss.most, has_accuracy);
   fprintf(script, "accuracy_least = %.9g\naccuracy_most = %.9g\nrate_most = %.9g\n",
-          has_accuracy ? 100 * accuracy.least : 0, has_accuracy ? 100 * accuracy.most : 0,
-          rate.most > 0 ? rate.most : 0);
+          has_accuracy ? accuracy.least : 0, has_accuracy ? accuracy.most : 0, rate.most > 0 ? rate.most : 0);
   fputs(plot_script, script);
   if (fflush(script) == 0 && !ferror(script) && fseek(script, 0, SEEK_SET) == 0) return MN_OK;
   return mn_fail(MN_IO, "cannot write gnuplot's script: %s; is there room in /tmp?", strerror(errno));
@@ -347,8 +330,8 @@ mn_status mn_plot(const char *out, char **logs, int count) {
   for (int i = 0; i < count && status == MN_OK; i++) status = read_log(&runs[i], logs[i]);
   if (status == MN_OK) status = draw(out, runs, count, png);
   for (int i = 0; i < count; i++) {
-    free(runs[i].train.points);
-    free(runs[i].test.points);
+    free(runs[i].series[TRAIN].points);
+    free(runs[i].series[TEST].points);
   }
   free(runs);
   return status;

@@ -1,8 +1,8 @@
 # The picture that `minnow plot` draws: loss, test accuracy and learning rate over the optimizer steps.
 #
 # plot.c writes these in front of it:
-#   $train, $test      one block of points a run, as gnuplot's index counts them: step, loss, rate, smoothed loss;
-#                      step, loss, accuracy in percent
+#   $train, $test      one series of points a run, as gnuplot's index counts them: step, loss, learning rate in
+#                      $train and accuracy in percent in $test, smoothed loss
 #   name, last         arrays over the runs, from 1: what the legend calls a run, its last accuracy (NaN: none)
 #   trained, tested    which runs have points in $train, in $test: "1 2 3"
 #   runs, last_step, logarithmic, has_loss, has_accuracy, accuracy_least, accuracy_most, rate_most, png
