@@ -1,9 +1,9 @@
-/* Timing: every figure is the median of stretches between two marks on the device's own clock, and the bare
- * GEMMs (the library's, and our own beside them) and the copy that a step is held against are measured in the
- * same run, on the same data sizes.
+/* Timing. Every figure is the median of several intervals between two marks on the device's clock. The bare
+ * GEMMs (the library's, and our own beside them) and the copy that a step is compared with are measured in
+ * the same run, on data of the same sizes.
  *
- * Each figure has a model of its own: what was measured before leaves no buffers behind, so the memory
- * reported is what one training run holds. All data are random, because constant data run faster. */
+ * Each figure has a model of its own, closed before the next one's is opened, so that the memory reported is
+ * that of one training run. All data are random, because constant data run faster. */
 #include "train/check/bench.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ enum { MOST_REPETITIONS = 200 };
 /* What a device needs to be timed well. */
 struct protocol {
   double warm_up_ms;   /* run this long first: clocks rise, caches and libraries settle */
-  double stretch_ms;   /* shortest time between two marks: short steps are timed several at once */
+  double interval_ms;  /* shortest time between two marks: short steps are timed several at once */
   double budget_ms;    /* for all repetitions of a figure */
   int repetitions;     /* at least */
   size_t copied_bytes; /* larger than any cache */
@@ -27,6 +27,7 @@ static const struct protocol protocols[] = {
     [MN_DEVICE_CPU] = {100, 2, 1200, 5, (size_t)64 << 20},
     [MN_DEVICE_CUDA] = {200, 0.5, 1000, 30, (size_t)512 << 20},
 };
+_Static_assert(sizeof protocols / sizeof *protocols == MN_DEVICE_CUDA + 1, "a protocol for each device");
 
 struct bench {
   FILE *out;
@@ -48,7 +49,7 @@ static int ascending(const void *a, const void *b) {
 }
 
 /* The milliseconds of one of `count` runs between two marks. */
-static mn_status stretch(struct mn_context *context, const struct work *work, int64_t count, double *ms) {
+static mn_status interval(struct mn_context *context, const struct work *work, int64_t count, double *ms) {
   const struct mn_kernels *k = context->kernels;
   MN_TRY(k->mark(context->device, 0));
   for (int64_t i = 0; i < count; i++) MN_TRY(work->run(work->state));
@@ -63,14 +64,14 @@ static mn_status measure(struct mn_context *context, struct work work, double *m
   const struct protocol *p = &protocols[context->device->type];
   double ms = 0, times[MOST_REPETITIONS];
   int64_t count = 1;
-  MN_TRY(stretch(context, &work, 1, &ms)); /* what the first run sets up is nobody's time */
+  MN_TRY(interval(context, &work, 1, &ms)); /* what the first run sets up is nobody's time */
   for (double spent = 0; spent < p->warm_up_ms; spent += fmax(ms, 1e-3) * (double)count) {
-    MN_TRY(stretch(context, &work, count, &ms));
-    if (ms * (double)count < p->stretch_ms) count *= 2;
+    MN_TRY(interval(context, &work, count, &ms));
+    if (ms * (double)count < p->interval_ms) count *= 2;
   }
   double fitting = p->budget_ms / fmax(ms * (double)count, 1e-3);
   int repetitions = (int)fmin(MOST_REPETITIONS, fmax(p->repetitions, fitting));
-  for (int i = 0; i < repetitions; i++) MN_TRY(stretch(context, &work, count, &times[i]));
+  for (int i = 0; i < repetitions; i++) MN_TRY(interval(context, &work, count, &times[i]));
   qsort(times, (size_t)repetitions, sizeof *times, ascending);
   *median = (times[(repetitions - 1) / 2] + times[repetitions / 2]) / 2;
   return MN_OK;
