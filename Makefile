@@ -48,7 +48,7 @@ override NVFLAGS += -std=c++17 -O3 -lineinfo -I. -ccbin g++ -DMN_CUDA -Xcompiler
 override LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static -lstdc++ -ldl -lrt
 endif
 
-# The CPU kernels of one real each, compiled for float and for double.
+# The CPU kernels that are compiled twice, for float and for double.
 TWICE   := kernels/block.c kernels/elementwise.c kernels/gemm.c kernels/loss.c kernels/random.c kernels/update.c
 ROOMS   := kernels engine layers data train
 MAIN    := train/command/main.c
@@ -58,7 +58,7 @@ OBJECTS := $(TWICE:%.c=$(BUILD)/%.fp32.o) $(TWICE:%.c=$(BUILD)/%.fp64.o) $(ONCE:
 TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 SCRIPTS := $(wildcard tests/test_*.sh)
 
-# What was compiled with other flags is compiled again: build/flags.* change when they do, and every object depends on them.
+# Changed flags compile everything again: every object depends on build/flags.*, which are rewritten only when the flags change.
 define note_flags
 $(shell mkdir -p $(BUILD))$(file >$(BUILD)/flags.$(1).new,$(2))
 $(shell cmp -s $(BUILD)/flags.$(1).new $(BUILD)/flags.$(1) || cp $(BUILD)/flags.$(1).new $(BUILD)/flags.$(1); rm -f $(BUILD)/flags.$(1).new)
@@ -83,9 +83,14 @@ $(BUILD)/%.fp64.o: %.c $(BUILD)/flags.cc
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -DMN_DOUBLE -MMD -MP -c -o $@ $<
 $(BUILD)/%.o: %.c $(BUILD)/flags.cc
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+<<<<<<< HEAD
 $(BUILD)/train/command/plot.o: train/command/plot.gp
 # Hopper's own instructions are in sm_90a alone, which no other GPU runs.
 $(BUILD)/%.cu.o: GENCODE_OF = $(if $(findstring hopper,$*),-gencode=arch=compute_90a$(comma)code=sm_90a,$(GENCODE))
+=======
+# kernels/hopper needs the instructions of sm_90a (wgmma, TMA), which no other GPU can run.
+$(BUILD)/%.cu.o: GENCODE_OF = $(if $(filter kernels/hopper/%,$*),-gencode=arch=compute_90a$(comma)code=sm_90a,$(GENCODE))
+>>>>>>> wt-e
 $(BUILD)/%.cu.o: %.cu $(BUILD)/flags.nvcc
 	$(call say,NVCC,$@)mkdir -p $(@D) && $(NVCC) $(NVFLAGS) $(GENCODE_OF) -MMD -MP -c -o $@ $<
 
@@ -104,7 +109,7 @@ packages:
 	$(Q)HDF5_LIBS="$(HDF5_LIBS)" BLAS_LIBS="$(BLAS_LIBS)" JSON_LIBS="$(JSON_LIBS)" CMOCKA_LIBS="$(CMOCKA_LIBS)" \
 	  train/install/packages.sh $(PROGRAMS) -- $(CC) $(CFLAGS) $(LDFLAGS)
 
-# Every test program and script, run from here so that it finds tests/golden and data/.
+# Every test program and script, one after the other, run from this folder so that tests/golden and data/ are found.
 check: all $(TESTS)
 	$(Q)set -e; export OMP_WAIT_POLICY=passive; for t in $(TESTS) $(SCRIPTS); do echo "== $$(basename $$t)"; \
 	  MINNOW=$(BUILD)/minnow BUILD=$(BUILD) CC="$(CC)" CFLAGS="$(HARDEN)" LDLIBS="$(LDFLAGS) $(LDLIBS)" $$t; done
@@ -116,7 +121,7 @@ test-mutants: all
 test-sanitizer: all $(TESTS) $(BUILD)/tests/initcheck
 	$(Q)MINNOW=$(BUILD)/minnow BUILD=$(BUILD) tests/sanitizer.sh
 
-# minnow beside PyTorch and JAX, each of which is left out, and named, where python3 has it not; ARGS="--help" lists the options.
+# Times minnow, PyTorch and JAX; one that python3 does not have is left out and named. ARGS="--help" lists the options.
 peers: $(BUILD)/tests/minnow_peer.so
 	$(Q)BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1 python3 tests/peers/peers.py $(ARGS)
 $(BUILD)/tests/minnow_peer.so: $(BUILD)/tests/peers/minnow_peer.o $(BUILD)/libminnow.a

@@ -1,9 +1,8 @@
-/* minnow as tests/peers times it: something to call again and again, behind a C interface for Python's
- * ctypes.
+/* What tests/peers times of minnow, behind a C interface for Python's ctypes.
  *
- * A handle is one thing to call, with a context, a stream and random data of its own. A call only gives work
- * to the device, as a call of every other peer does, and the clock is the caller's. Every int returned is a
- * mn_status; mn_message(), which this library exports too, says why. */
+ * A handle is one operation that is called many times, with a context, a CUDA stream and random data of its
+ * own. A call only gives work to the device, as it does for every other peer; the caller takes the time.
+ * Every int returned is a mn_status; mn_message(), which this library exports too, says why. */
 #include <stdlib.h>
 #include <string.h>
 

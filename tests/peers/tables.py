@@ -48,10 +48,10 @@ def floors(shape, precision, figures):
   if not (forward and weight and copy):
     return {}
   per_byte = copy[1] / 2**30  # a copy of 512 MiB reads and writes them
-  element, half = (2, 2) if precision == "bf16" else (4, 0)
+  element, rounded = (2, 2) if precision == "bf16" else (4, 0)
   least = max(forward[1], element * (n * i + c * i + n * c) * per_byte)
   # W and its momentum are read and written as floats, and the copy of W that a bf16 product reads is written.
-  return {"forward": least, "step": least + max(weight[1], (16 + half) * c * i * per_byte)}
+  return {"forward": least, "step": least + max(weight[1], (16 + rounded) * c * i * per_byte)}
 
 
 def verdict(text, value, wanted, at_most=False):

@@ -26,7 +26,7 @@ def run(call, sync, count):
 
 
 def median(call, sync, each, way, budget_s):
-  """The median and the quartiles, in ms. Past four times the budget, fewer repetitions have to do."""
+  """The median and the quartiles, in ms. After four times the budget, three repetitions are enough."""
   count = max(way["calls"], math.ceil(way["run_s"] / each))
   times, start = [], time.perf_counter()
   while len(times) < way["repetitions"] and (len(times) < 3 or time.perf_counter() - start < 4 * budget_s):
@@ -53,7 +53,7 @@ def measure(call, sync, warm_s, budget_s):
 
 
 def cold(once):
-  """KernelBench's protocol; once() flushes the L2 cache, then makes one call, whose milliseconds it returns."""
+  """KernelBench's protocol; once() flushes the L2 cache, makes one call and returns its milliseconds."""
   for _ in range(3):
     once()
   times = [once() for _ in range(100)]
