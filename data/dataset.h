@@ -1,7 +1,7 @@
 /* Rows of inputs and targets, wherever they come from: an HDF5 file (dataset.c) or a synthetic teacher
  * (synthetic.c).
  *
- * A dataset may be larger than memory: it is read in stretches of rows, and holds none of them itself. */
+ * A dataset may be larger than memory: it is read in ranges of rows, and holds none of them itself. */
 #ifndef MN_DATA_DATASET_H
 #define MN_DATA_DATASET_H
 

@@ -58,12 +58,12 @@ static inline struct mn_checkpoint *make_checkpoint(int64_t inputs, int64_t chan
     tensor->value = make_values(tensor->rows * tensor->cols, real, i + (int)step);
     if (momentum) tensor->momentum = make_values(tensor->rows * tensor->cols, real, 100 + i + (int)step);
   }
-  made->step = step;
-  made->epoch = 3;
-  made->position = 320;
-  made->samples = step * 64;
-  made->seed = UINT64_MAX - 7;
-  made->best = -INFINITY;
+  made->progress.step = step;
+  made->progress.epoch = 3;
+  made->progress.position = 320;
+  made->progress.samples = step * 64;
+  made->progress.seed = UINT64_MAX - 7;
+  made->progress.best = -INFINITY;
   made->option_count = 12; /* more than HDF5 keeps in an object's header of itself */
   for (int i = 0; i < made->option_count; i++) {
     snprintf(made->options[i].name, sizeof made->options[i].name, "option-%d", (i * 7) % 12);
@@ -155,7 +155,7 @@ static inline int64_t step_of(const char *of) {
   struct mn_checkpoint *loaded;
   if (access(of, F_OK) != 0) return -1;
   if (mn_checkpoint_load(&loaded, of) != MN_OK) return -2;
-  int64_t step = loaded->step;
+  int64_t step = loaded->progress.step;
   mn_checkpoint_free(loaded);
   return step;
 }

@@ -11,13 +11,12 @@
 #include "data/order.h"
 
 /* An option goes into a checkpoint as it is. */
-_Static_assert(sizeof((struct mn_option_text *)0)->name == sizeof((struct mn_checkpoint_option *)0)->name &&
-                   sizeof((struct mn_option_text *)0)->value ==
-                       sizeof((struct mn_checkpoint_option *)0)->value,
+_Static_assert(sizeof((struct mn_option_text *)0)->name == sizeof((struct mn_text *)0)->name &&
+                   sizeof((struct mn_option_text *)0)->value == sizeof((struct mn_text *)0)->value,
                "options and checkpoints hold texts of the same sizes");
 
 /* What stands in /config beside the options: constants and sizes that the order of samples depends on. */
-static int add_constants(const struct mn_session *s, struct mn_checkpoint_option *out) {
+static int add_constants(const struct mn_session *s, struct mn_text *out) {
   const struct {
     const char *name;
     int64_t value;
@@ -30,7 +29,7 @@ static int add_constants(const struct mn_session *s, struct mn_checkpoint_option
   return 3;
 }
 
-static const char *find(const struct mn_checkpoint_option *options, int count, const char *name) {
+static const char *find(const struct mn_text *options, int count, const char *name) {
   for (int i = 0; i < count; i++)
     if (strcmp(options[i].name, name) == 0) return options[i].value;
   return NULL;
@@ -52,7 +51,7 @@ mn_status mn_snapshot_options(struct mn_session *s) {
 }
 
 mn_status mn_snapshot_check_data(const struct mn_session *s) {
-  struct mn_checkpoint_option constants[3];
+  struct mn_text constants[3];
   int count = add_constants(s, constants);
   for (int i = 0; i < count; i++) {
     const char *then = find(s->from->options, s->from->option_count, constants[i].name);
@@ -63,7 +62,7 @@ mn_status mn_snapshot_check_data(const struct mn_session *s) {
   return MN_OK;
 }
 
-static int fingerprint(const struct mn_session *s, struct mn_checkpoint_option *out) {
+static int fingerprint(const struct mn_session *s, struct mn_text *out) {
   unsigned major, minor, release;
   mn_hdf5_lock();
   if (H5get_libversion(&major, &minor, &release) < 0) major = minor = release = 0;
@@ -79,7 +78,7 @@ static int fingerprint(const struct mn_session *s, struct mn_checkpoint_option *
 }
 
 void mn_snapshot_warn(const struct mn_session *s) {
-  struct mn_checkpoint_option here[5];
+  struct mn_text here[5];
   int count = fingerprint(s, here);
   for (int i = 0; i < count; i++) {
     const char *then = find(s->from->fingerprint, s->from->fingerprint_count, here[i].name);
@@ -174,21 +173,19 @@ static mn_status download(const struct mn_session *s, const struct mn_tensor *t,
 static mn_status collect(const struct mn_session *s, int64_t step, double best, struct mn_checkpoint *c) {
   const struct mn_model_config *m = &s->model->config;
   const struct mn_options *o = &s->options;
-  *c = (struct mn_checkpoint){.inputs = m->inputs,
-                              .groups = m->groups,
-                              .depth = m->depth,
-                              .head = m->head,
-                              .eps = m->eps,
-                              .slope = m->slope,
-                              .tensor_count = s->model->count,
-                              .tensors = c->tensors,
-                              .step = step,
-                              .samples = step * o->batch * o->accumulate,
-                              .seed = o->seed,
-                              .best = best};
+  *c = (struct mn_checkpoint){
+      .inputs = m->inputs,
+      .groups = m->groups,
+      .depth = m->depth,
+      .head = m->head,
+      .eps = m->eps,
+      .slope = m->slope,
+      .tensor_count = s->model->count,
+      .tensors = c->tensors,
+      .progress = {.step = step, .samples = step * o->batch * o->accumulate, .seed = o->seed, .best = best}};
   for (int i = 0; i < m->depth; i++) c->hidden[i] = m->hidden[i];
-  c->epoch = c->samples / s->train->rows;
-  c->position = c->samples % s->train->rows;
+  c->progress.epoch = c->progress.samples / s->train->rows;
+  c->progress.position = c->progress.samples % s->train->rows;
   snprintf(c->loss, sizeof c->loss, "%s", mn_loss_name(m->loss));
   struct mn_option_text texts[MN_CHECKPOINT_OPTIONS - 3];
   int count = mn_options_config(o, texts, MN_CHECKPOINT_OPTIONS - 3);

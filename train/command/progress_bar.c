@@ -11,25 +11,25 @@
 enum { BAR = 24 };
 static const double terminal_interval = 0.1, plain_interval = 10;
 
-void mn_progress_open(struct mn_progress *p, int64_t first, int64_t horizon, int64_t samples_per_step,
+void mn_progress_open(struct mn_progress_bar *p, int64_t first, int64_t horizon, int64_t samples_per_step,
                       int quiet) {
   double now = mn_seconds();
-  *p = (struct mn_progress){.terminal = isatty(STDERR_FILENO),
-                            .quiet = quiet,
-                            .first = first,
-                            .horizon = horizon,
-                            .samples_per_step = samples_per_step,
-                            .start = now,
-                            .last = now};
+  *p = (struct mn_progress_bar){.terminal = isatty(STDERR_FILENO),
+                                .quiet = quiet,
+                                .first = first,
+                                .horizon = horizon,
+                                .samples_per_step = samples_per_step,
+                                .start = now,
+                                .last = now};
 }
 
 /* The line that is drawn over goes away before another is written. */
-static void erase(struct mn_progress *p) {
+static void erase(struct mn_progress_bar *p) {
   if (p->drawn) fputs("\r\033[K", stderr);
   p->drawn = 0;
 }
 
-void mn_progress_step(struct mn_progress *p, int64_t step, double loss) {
+void mn_progress_step(struct mn_progress_bar *p, int64_t step, double loss) {
   double now = mn_seconds();
   if (p->quiet || now - p->last < (p->terminal ? terminal_interval : plain_interval)) return;
   p->last = now;
@@ -54,14 +54,14 @@ void mn_progress_step(struct mn_progress *p, int64_t step, double loss) {
   fflush(stderr);
 }
 
-static void line(struct mn_progress *p, const char *before, const char *format, va_list arguments) {
+static void line(struct mn_progress_bar *p, const char *before, const char *format, va_list arguments) {
   erase(p);
   fputs(before, stderr);
   vfprintf(stderr, format, arguments);
   fputc('\n', stderr);
 }
 
-void mn_progress_note(struct mn_progress *p, const char *format, ...) {
+void mn_progress_note(struct mn_progress_bar *p, const char *format, ...) {
   if (p->quiet) return;
   va_list arguments;
   va_start(arguments, format);
@@ -69,13 +69,13 @@ void mn_progress_note(struct mn_progress *p, const char *format, ...) {
   va_end(arguments);
 }
 
-void mn_progress_warn(struct mn_progress *p, const char *format, ...) {
+void mn_progress_warn(struct mn_progress_bar *p, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   line(p, "minnow: warning: ", format, arguments);
   va_end(arguments);
 }
 
-void mn_progress_close(struct mn_progress *p) {
+void mn_progress_close(struct mn_progress_bar *p) {
   erase(p);
 }

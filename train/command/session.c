@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "data/order.h"
-#include "train/checkpoint/atomic_file.h"
 #include "train/checkpoint/snapshot.h"
 #include "train/command/announce.h"
 
@@ -97,10 +96,7 @@ static mn_status check_place(const struct mn_options *o) {
   if (!o->resume && access(o->checkpoint, F_OK) == 0)
     return mn_fail(MN_NO_CREATE, "--checkpoint %s exists; --resume goes on from it, or name another file",
                    o->checkpoint);
-  struct mn_atomic_file file;
-  MN_TRY(mn_atomic_file_create(&file, o->checkpoint));
-  mn_atomic_file_discard(&file);
-  return MN_OK;
+  return mn_checkpoint_check_path(o->checkpoint, o->keep);
 }
 
 mn_status mn_session_train(struct mn_session *s, const struct mn_options *options) {
@@ -175,7 +171,7 @@ void mn_session_describe(const struct mn_session *s) {
   else
     mn_announce(o, "data: %ld synthetic rows, no loss below %g", (long)s->train->rows, s->train->floor);
   if (s->from) {
-    mn_announce(o, "resuming from %s, step %ld", s->from_path, (long)s->from->step);
+    mn_announce(o, "resuming from %s, step %ld", s->from_path, (long)s->from->progress.step);
     mn_snapshot_warn(s);
   }
   if (!o->verbose) return;

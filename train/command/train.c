@@ -37,7 +37,7 @@ struct trainer {
   struct mn_loader *loader;
   struct mn_evaluator *evaluator; /* NULL: nothing to test on */
   struct mn_log log;
-  struct mn_progress progress;
+  struct mn_progress_bar progress;
   int64_t step, horizon, saved; /* steps done; of the whole run; done at the last save */
   int64_t log_every;
   double loss, rate, save_time;
@@ -64,8 +64,8 @@ static mn_status open(struct trainer *t, const struct mn_options *options) {
   MN_TRY(mn_session_train(&t->session, options));
   const struct mn_options *o = &t->session.options;
   const struct mn_checkpoint *from = t->session.from;
-  t->step = t->saved = from ? from->step : 0;
-  t->best = from ? from->best : -INFINITY;
+  t->step = t->saved = from ? from->progress.step : 0;
+  t->best = from ? from->progress.best : -INFINITY;
   t->loss = t->test_loss = t->accuracy = NAN;
   MN_TRY(make_schedule(t));
   MN_TRY(mn_pass_open(&t->pass, t->session.model, MN_PASS_TRAIN, o->batch, 1 / (double)o->accumulate, 0));
