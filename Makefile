@@ -83,14 +83,9 @@ $(BUILD)/%.fp64.o: %.c $(BUILD)/flags.cc
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -DMN_DOUBLE -MMD -MP -c -o $@ $<
 $(BUILD)/%.o: %.c $(BUILD)/flags.cc
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
-<<<<<<< HEAD
 $(BUILD)/train/command/plot.o: train/command/plot.gp
-# Hopper's own instructions are in sm_90a alone, which no other GPU runs.
-$(BUILD)/%.cu.o: GENCODE_OF = $(if $(findstring hopper,$*),-gencode=arch=compute_90a$(comma)code=sm_90a,$(GENCODE))
-=======
 # kernels/hopper needs the instructions of sm_90a (wgmma, TMA), which no other GPU can run.
 $(BUILD)/%.cu.o: GENCODE_OF = $(if $(filter kernels/hopper/%,$*),-gencode=arch=compute_90a$(comma)code=sm_90a,$(GENCODE))
->>>>>>> wt-e
 $(BUILD)/%.cu.o: %.cu $(BUILD)/flags.nvcc
 	$(call say,NVCC,$@)mkdir -p $(@D) && $(NVCC) $(NVFLAGS) $(GENCODE_OF) -MMD -MP -c -o $@ $<
 

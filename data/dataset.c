@@ -1,7 +1,7 @@
-/* A dataset in an HDF5 file, read in stretches of rows. dataset_open.c has found and checked it.
+/* A dataset in an HDF5 file, read in ranges of rows. dataset_open.c has found and checked it.
  *
- * Reads are of whole row ranges, never of lists of rows (unions of hyperslabs take time quadratic in their
- * number), and move at most MN_HDF5_PIECE bytes while they hold the lock. */
+ * Reads are of whole row ranges, never of lists of rows: unions of hyperslabs take time quadratic in their
+ * number. */
 #include "data/dataset.h"
 
 #include <math.h>
@@ -11,56 +11,17 @@
 #include "data/dataset_file.h"
 #include "data/hdf5.h"
 
-/* What HDF5 converts to while reading. */
-enum memory { AS_FLOAT, AS_DOUBLE, AS_INT64, AS_UINT64 };
-
 /* ---- reading ---- */
 
-/* A stretch that is dense in memory: whole rows, or part of one that is longer than a piece. */
-struct piece {
-  int64_t row, col, rows, cols;
-};
-
-/* The piece at element `done` of count·cols, counted from row `first`. */
-static struct piece piece_at(const struct mn_dataset_array *a, int64_t first, int64_t count, int64_t done) {
-  int64_t most = (int64_t)(MN_HDF5_PIECE / (a->stored > 8 ? a->stored : 8)), row = done / a->cols;
-  struct piece piece = {first + row, done % a->cols, 1, a->cols};
-  if (a->cols > most) {
-    piece.cols = a->cols - piece.col < most ? a->cols - piece.col : most;
-  } else {
-    piece.rows = count - row < most / a->cols ? count - row : most / a->cols;
-  }
-  return piece;
+/* Starts a walk over rows first … first + count, in slabs that fit the scratch memory as 8-byte values. */
+static void start_rows(struct mn_hdf5_slab *slab, const struct mn_dataset_array *a, int64_t first,
+                       int64_t count) {
+  const hsize_t shape[2] = {(hsize_t)(first + count), (hsize_t)a->cols};
+  mn_hdf5_slab_rows(slab, a->object.rank, shape, NULL, (hsize_t)first,
+                    a->object.element > 8 ? a->object.element : 8);
 }
 
-static mn_status select_and_read(const struct mn_dataset_file *d, const struct mn_dataset_array *a,
-                                 struct piece piece, hid_t memory, void *out) {
-  hsize_t start[2] = {(hsize_t)piece.row, (hsize_t)piece.col};
-  hsize_t count[2] = {(hsize_t)piece.rows, (hsize_t)piece.cols};
-  hid_t space = H5Dget_space(a->id), dense = H5Screate_simple(a->rank, count, NULL);
-  mn_status status = MN_OK;
-  if (space < 0 || dense < 0 || H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL) < 0 ||
-      H5Dread(a->id, memory, dense, space, H5P_DEFAULT, out) < 0) {
-    char doing[96];
-    snprintf(doing, sizeof doing, "reading rows %lld to %lld of dataset", (long long)piece.row,
-             (long long)(piece.row + piece.rows - 1));
-    status = mn_dataset_broken(d, a->name, doing);
-  }
-  if (dense >= 0) H5Sclose(dense);
-  if (space >= 0) H5Sclose(space);
-  return status;
-}
-
-static mn_status read_piece(const struct mn_dataset_file *d, const struct mn_dataset_array *a,
-                            struct piece piece, enum memory memory, void *out) {
-  mn_hdf5_lock();
-  hid_t types[] = {H5T_NATIVE_FLOAT, H5T_NATIVE_DOUBLE, H5T_NATIVE_INT64, H5T_NATIVE_UINT64};
-  mn_status status = select_and_read(d, a, piece, types[memory], out);
-  mn_hdf5_unlock();
-  return status;
-}
-
-/* All at once first, in a form that vectorises; where is asked only when there is something to say. */
+/* A loop that vectorises; which value it is, check_finite looks up only when there is one. */
 static int all_finite(const void *values, int64_t count, size_t real) {
   int odd = 0;
   if (real == sizeof(float)) {
@@ -74,8 +35,8 @@ static int all_finite(const void *values, int64_t count, size_t real) {
 }
 
 static mn_status check_finite(const struct mn_dataset_file *d, const struct mn_dataset_array *a,
-                              struct piece piece, const void *values, size_t real) {
-  int64_t count = piece.rows * piece.cols;
+                              const struct mn_hdf5_slab *slab, const void *values, size_t real) {
+  int64_t count = (int64_t)slab->elements, cols = slab->rank == 2 ? (int64_t)slab->count[1] : 1;
   if (all_finite(values, count, real)) return MN_OK;
   for (int64_t i = 0; i < count; i++) {
     double value = real == sizeof(float) ? (double)((const float *)values)[i] : ((const double *)values)[i];
@@ -83,8 +44,8 @@ static mn_status check_finite(const struct mn_dataset_file *d, const struct mn_d
       return mn_fail(MN_BAD_DATA,
                      "%s: dataset %s, row %lld, column %lld (from 0) is %g%s; every value must be finite: "
                      "replace it or leave out the row",
-                     d->path, a->name, (long long)(piece.row + i / piece.cols),
-                     (long long)(piece.col + i % piece.cols), value,
+                     d->path, a->name, (long long)slab->start[0] + (long long)(i / cols),
+                     (long long)(slab->rank == 2 ? slab->start[1] : 0) + (long long)(i % cols), value,
                      isinf(value) && real == sizeof(float) ? " (as a float)" : "");
   }
   return MN_OK;
@@ -92,22 +53,23 @@ static mn_status check_finite(const struct mn_dataset_file *d, const struct mn_d
 
 static mn_status read_reals(struct mn_dataset_file *d, const struct mn_dataset_array *a, int64_t first,
                             int64_t count, size_t real, void *out) {
-  for (int64_t done = 0; done < count * a->cols;) {
-    struct piece piece = piece_at(a, first, count, done);
-    void *here = (char *)out + (size_t)done * real;
-    int64_t values = piece.rows * piece.cols;
+  struct mn_hdf5_slab slab;
+  char *to = out;
+  for (start_rows(&slab, a, first, count); slab.elements; mn_hdf5_slab_next(&slab)) {
     if (!a->packed) {
-      MN_TRY(read_piece(d, a, piece, real == sizeof(float) ? AS_FLOAT : AS_DOUBLE, here));
+      MN_TRY(mn_hdf5_read(&d->file, &a->object, real == sizeof(float) ? MN_HDF5_FLOAT : MN_HDF5_DOUBLE, &slab,
+                          to));
     } else {
       const double *from = d->scratch;
-      MN_TRY(read_piece(d, a, piece, AS_DOUBLE, d->scratch));
+      MN_TRY(mn_hdf5_read(&d->file, &a->object, MN_HDF5_DOUBLE, &slab, d->scratch));
       if (real == sizeof(float))
-        for (int64_t i = 0; i < values; i++) ((float *)here)[i] = (float)(from[i] * a->scale + a->offset);
+        for (hsize_t i = 0; i < slab.elements; i++)
+          ((float *)to)[i] = (float)(from[i] * a->scale + a->offset);
       else
-        for (int64_t i = 0; i < values; i++) ((double *)here)[i] = from[i] * a->scale + a->offset;
+        for (hsize_t i = 0; i < slab.elements; i++) ((double *)to)[i] = from[i] * a->scale + a->offset;
     }
-    MN_TRY(check_finite(d, a, piece, here, real));
-    done += values;
+    MN_TRY(check_finite(d, a, &slab, to, real));
+    to += slab.elements * real;
   }
   return MN_OK;
 }
@@ -115,23 +77,22 @@ static mn_status read_reals(struct mn_dataset_file *d, const struct mn_dataset_a
 /* Reads labels into out (NULL: only checks them) and raises *largest to the largest of them. */
 static mn_status read_labels(struct mn_dataset_file *d, const struct mn_dataset_array *a, int64_t first,
                              int64_t count, int64_t limit, int32_t *out, int64_t *largest) {
-  for (int64_t done = 0; done < count;) {
-    struct piece piece = piece_at(a, first, count, done);
-    const int64_t *labels = d->scratch;
-    MN_TRY(read_piece(d, a, piece, a->is_signed ? AS_INT64 : AS_UINT64, d->scratch));
-    for (int64_t i = 0; i < piece.rows; i++) {
-      int64_t label = labels[i];
+  struct mn_hdf5_slab slab;
+  const int64_t *labels = d->scratch;
+  int is_signed = a->object.is_signed;
+  for (start_rows(&slab, a, first, count); slab.elements; mn_hdf5_slab_next(&slab)) {
+    MN_TRY(mn_hdf5_read(&d->file, &a->object, is_signed ? MN_HDF5_INT64 : MN_HDF5_UINT64, &slab, d->scratch));
+    for (int64_t i = 0; i < (int64_t)slab.elements; i++) {
+      int64_t label = labels[i], row = (int64_t)slab.start[0] + i;
       /* An unsigned label beyond int64 looks negative here: the comparison is right, the sign is not. */
       if (label < 0 || label > limit)
         return mn_fail(MN_BAD_DATA, "%s: dataset %s, row %lld (from 0) is %s%llu; class labels are 0 to %lld",
-                       d->path, a->name, (long long)(piece.row + i), a->is_signed && label < 0 ? "-" : "",
-                       a->is_signed && label < 0 ? 0ULL - (unsigned long long)label
-                                                 : (unsigned long long)label,
+                       d->path, a->name, (long long)row, is_signed && label < 0 ? "-" : "",
+                       is_signed && label < 0 ? 0ULL - (unsigned long long)label : (unsigned long long)label,
                        (long long)limit);
       if (label > *largest) *largest = label;
-      if (out) out[done + i] = (int32_t)label;
+      if (out) out[row - first] = (int32_t)label;
     }
-    done += piece.rows;
   }
   return MN_OK;
 }
@@ -154,12 +115,9 @@ static mn_status file_read(struct mn_dataset *dataset, int64_t first, int64_t co
 
 static void file_close(struct mn_dataset *dataset) {
   struct mn_dataset_file *d = (struct mn_dataset_file *)dataset;
-  mn_hdf5_lock();
-  /* Nothing was written, so nothing can be lost by a close that fails. */
-  if (d->x.id >= 0) H5Dclose(d->x.id);
-  if (d->y.id >= 0) H5Dclose(d->y.id);
-  if (d->file >= 0) H5Fclose(d->file);
-  mn_hdf5_unlock();
+  mn_hdf5_release(&d->x.object);
+  mn_hdf5_release(&d->y.object);
+  if (d->file.root.id >= 0) mn_hdf5_close(&d->file);
   free(d->x.name);
   free(d->y.name);
   free(d->path);
@@ -175,9 +133,9 @@ void mn_dataset_close(struct mn_dataset *dataset) {
 static mn_status settle(struct mn_dataset_file *d) {
   d->base.rows = d->x.rows;
   d->base.inputs = d->x.cols;
-  if (d->y.id < 0) return MN_OK;
+  if (d->y.object.id < 0) return MN_OK;
   d->base.outputs = d->y.cols;
-  if (d->y.kind == H5T_FLOAT || d->y.packed) return MN_OK;
+  if (d->y.object.class == H5T_FLOAT || d->y.packed) return MN_OK;
   if (d->y.cols > 1)
     return mn_fail(
         MN_BAD_DATA,
@@ -197,20 +155,15 @@ mn_status mn_dataset_open(struct mn_dataset **out, const char *path, enum mn_par
   struct mn_dataset_file *d = calloc(1, sizeof *d);
   if (!d) return mn_fail(MN_NO_MEMORY, "%s: no memory to open it", path);
   d->base = (struct mn_dataset){.floor = NAN, .read = file_read, .close = file_close};
-  d->file = d->x.id = d->y.id = -1;
-  d->x.option = "--x";
-  d->y.option = "--y";
+  d->file.root.id = d->x.object.id = d->y.object.id = -1;
+  d->x.role = "x";
+  d->y.role = "y";
   d->path = strdup(path);
-  d->scratch = malloc(MN_HDF5_PIECE);
-  mn_status status = MN_OK;
+  d->scratch = malloc(MN_HDF5_TRANSFER);
   int there = 1;
-  if (!d->path || !d->scratch) {
-    status = mn_fail(MN_NO_MEMORY, "%s: no memory to open it", path);
-  } else {
-    mn_hdf5_lock();
-    status = mn_dataset_open_parts(d, part, x_name, y_name, y_required, &there);
-    mn_hdf5_unlock();
-  }
+  mn_status status = d->path && d->scratch
+                         ? mn_dataset_open_parts(d, part, x_name, y_name, y_required, &there)
+                         : mn_fail(MN_NO_MEMORY, "%s: no memory to open it", path);
   if (status == MN_OK && there) status = settle(d);
   if (status == MN_OK && there)
     *out = &d->base;

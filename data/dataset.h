@@ -1,7 +1,7 @@
 /* Rows of inputs and targets, wherever they come from: an HDF5 file (dataset.c) or a synthetic teacher
  * (synthetic.c).
  *
- * A dataset may be larger than memory: it is read in stretches of rows, and holds none of them itself. */
+ * A dataset may be larger than memory: it is read in ranges of rows, and holds none of them itself. */
 #ifndef MN_DATA_DATASET_H
 #define MN_DATA_DATASET_H
 
@@ -43,8 +43,8 @@ enum mn_part { MN_PART_TRAIN, MN_PART_TEST, MN_PART_ALL };
  * truncated, not HDF5, no such dataset, wrong rank or type, rows that differ, no rows, soft or external links
  * and external or virtual storage, a filter that is not there, a declared size beyond what is stored), MN_IO
  * (the disk fails); each message names file, dataset, what was found and what would do. */
-mn_status mn_dataset_open(struct mn_dataset **out, const char *path, enum mn_part part, const char *x_name,
-                          const char *y_name, int y_required);
+MN_API mn_status mn_dataset_open(struct mn_dataset **out, const char *path, enum mn_part part,
+                                 const char *x_name, const char *y_name, int y_required);
 
 /* The synthetic teacher: x uniform with variance 1; y = a hidden block of `outputs` channels in `groups`
  * groups (weights as a new block's, gamma 1 + t/2 and beta t/2 with t uniform on [−1, 1), eps 1e-5, slope
@@ -53,9 +53,10 @@ mn_status mn_dataset_open(struct mn_dataset **out, const char *path, enum mn_par
  * it, nor on the device. The test part are other rows of the same teacher. floor = noise². Holds the
  * teacher's weights in double (8·outputs·inputs bytes: 537 MB at 8192²). MN_USAGE: sizes below 1, inputs or
  * outputs above 2²², rows above 2⁴⁰, groups that do not divide outputs, a noise below 0. */
-mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64_t rows, int64_t inputs,
-                               int64_t outputs, int64_t groups, double noise, uint64_t seed);
+MN_API mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64_t rows,
+                                      int64_t inputs, int64_t outputs, int64_t groups, double noise,
+                                      uint64_t seed);
 
-void mn_dataset_close(struct mn_dataset *dataset); /* NULL is fine */
+MN_API void mn_dataset_close(struct mn_dataset *dataset); /* NULL is fine */
 
 #endif

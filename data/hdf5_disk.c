@@ -1,5 +1,5 @@
-/* The HDF5 driver that checkpoints are read and written through: pread, pwrite and ftruncate on a descriptor,
- * and an error that waits. See hdf5_disk.h for why there is one. */
+/* The HDF5 driver: pread, pwrite and ftruncate on a descriptor. A failed write is noted and reported by the
+ * caller; see hdf5_disk.h for why. */
 #include "data/hdf5_disk.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ struct disk_file {
   haddr_t end;       /* where the file ends ("EOF") */
 };
 
-/* What travels in the access properties: only a pointer, so that H5Fcreate's copies share the disk. */
+/* The driver's part of the access properties: a pointer, so that HDF5's copies of them share the disk. */
 struct disk_access {
   struct mn_hdf5_disk *disk;
 };
@@ -119,7 +119,7 @@ static herr_t disk_write(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t 
   return 0;
 }
 
-/* At its end a file is as long as what was allocated in it: "truncated" is how HDF5 knows a torn file. */
+/* A closed file is as long as what was allocated in it: HDF5 refuses a shorter one as cut short. */
 static herr_t disk_truncate(H5FD_t *base, hid_t transfer, hbool_t closing) {
   (void)transfer;
   (void)closing;
@@ -160,31 +160,27 @@ static hid_t registered(void) {
   return id;
 }
 
-/* File access properties that lead to `disk`. */
-static hid_t access_properties(struct mn_hdf5_disk *disk) {
+/* Creates the file, with the properties `creation`, or opens it for reading where they are −1. */
+static hid_t open_file(struct mn_hdf5_disk *disk, const char *name, hid_t creation) {
   struct disk_access info = {disk};
-  hid_t id = registered();
+  hid_t id = registered(), file = -1;
   hid_t access = id < 0 ? -1 : H5Pcreate(H5P_FILE_ACCESS);
   if (access >= 0 && H5Pset_driver(access, id, &info) >= 0 &&
-      H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
-      H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110) >= 0)
-    return access;
-  if (access >= 0) H5Pclose(access);
-  return -1;
-}
-
-hid_t mn_hdf5_disk_create(struct mn_hdf5_disk *disk, const char *name, hid_t creation) {
-  hid_t access = access_properties(disk);
-  hid_t file = access < 0 ? -1 : H5Fcreate(name, H5F_ACC_TRUNC, creation, access);
+      H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0) {
+    if (creation < 0)
+      file = H5Fopen(name, H5F_ACC_RDONLY, access);
+    else if (H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110) >= 0)
+      file = H5Fcreate(name, H5F_ACC_TRUNC, creation, access);
+  }
   if (file < 0) mn_hdf5_reason(disk->reason, sizeof disk->reason); /* H5Pclose would clear it */
   if (access >= 0) H5Pclose(access);
   return file;
 }
 
+hid_t mn_hdf5_disk_create(struct mn_hdf5_disk *disk, const char *name, hid_t creation) {
+  return open_file(disk, name, creation);
+}
+
 hid_t mn_hdf5_disk_open(struct mn_hdf5_disk *disk, const char *name) {
-  hid_t access = access_properties(disk);
-  hid_t file = access < 0 ? -1 : H5Fopen(name, H5F_ACC_RDONLY, access);
-  if (file < 0) mn_hdf5_reason(disk->reason, sizeof disk->reason);
-  if (access >= 0) H5Pclose(access);
-  return file;
+  return open_file(disk, name, -1);
 }

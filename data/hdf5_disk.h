@@ -1,10 +1,11 @@
-/* HDF5 on a file descriptor of ours: the few calls through which checkpoints and predictions touch the disk.
+/* HDF5 on a file descriptor of ours: the calls through which every HDF5 file is read and written.
  *
- * HDF5's own driver cannot be trusted with a full disk: when a write fails, H5Fclose fails too, the file
- * stays open inside the library, and 1.10.8 crashes when the process exits. This driver never lets HDF5 see a
- * failed write: it keeps the first error number, writes nothing more, and lets the library close in peace;
- * the caller looks at `error` afterwards and throws the file away. It takes no file locks either, which fail
- * on some network file systems and which files that are only ever replaced whole do not need. */
+ * HDF5's own driver cannot be trusted with a failing disk: when a write or a close fails, H5Fclose fails too,
+ * the file stays open inside the library, and 1.10.8 crashes when the process exits. This driver never lets
+ * HDF5 see a failed write: it keeps the first error number, writes nothing more, and reports success; the
+ * caller looks at `error` afterwards and removes the file. That number also tells a failing disk from a
+ * damaged file, whatever words HDF5 has for either. It takes no file locks: data/dataset_open.c does, and
+ * files that are only ever replaced whole need none. */
 #ifndef MN_DATA_HDF5_DISK_H
 #define MN_DATA_HDF5_DISK_H
 

@@ -12,15 +12,15 @@ struct mn_loader;
  * is and gives the buffers. Memory: three batches, and two windows of 4096 rows (one, read once, where that
  * is the whole dataset). The dataset is read by the loader's thread alone until the loader is closed.
  * MN_USAGE when batch is larger than the dataset; MN_BAD_DATA when position is not from 0 to 2⁶². */
-mn_status mn_loader_open(struct mn_loader **out, struct mn_dataset *dataset, struct mn_device *device,
-                         int64_t batch, uint64_t seed, int64_t position);
+MN_API mn_status mn_loader_open(struct mn_loader **out, struct mn_dataset *dataset, struct mn_device *device,
+                                int64_t batch, uint64_t seed, int64_t position);
 
 /* The next batch: x [batch, I] reals, y [batch, K] reals or [batch] int32 labels, NULL where the dataset has
  * no y; valid until the next call, so an upload from it must be done by then. An error of the reading thread
  * (a NaN in the data, a failing disk) comes back here, with its message, after all batches that do not need
  * the window it is in, and again at each later call. */
-mn_status mn_loader_next(struct mn_loader *loader, const void **x, const void **y);
+MN_API mn_status mn_loader_next(struct mn_loader *loader, const void **x, const void **y);
 
-void mn_loader_close(struct mn_loader *loader); /* stops the thread; NULL is fine */
+MN_API void mn_loader_close(struct mn_loader *loader); /* stops the thread; NULL is fine */
 
 #endif

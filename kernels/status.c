@@ -2,6 +2,7 @@
  * with the main thread's. */
 #include "kernels/status.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,9 @@ mn_status mn_fail(mn_status status, const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
+  /* Names and texts from files are not to steer a terminal, and a message is one line. */
+  for (char *c = text; *c; c++)
+    if (iscntrl((unsigned char)*c)) *c = '?';
   snprintf(message, sizeof message, "%s", text);
   return status;
 }

@@ -180,7 +180,7 @@ static void finds_parts(void **state) {
   assert_int_equal(d->outputs, 1);
   mn_dataset_close(d);
   assert_message(mn_dataset_open(&d, file, MN_PART_TEST, NULL, NULL, 1), MN_BAD_DATA, "no dataset test/y",
-                 "test holds: inner, x;", "--y", NULL);
+                 "test holds: inner, x;", "name another dataset as y", NULL);
   id = create();
   put_floats(id, "x", 5, 2);
   done(id);

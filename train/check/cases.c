@@ -1,145 +1,165 @@
-/* Reading cases. All of HDF5 behind the one lock; a case is small, so it is held for a case at a time. */
+/* Reading cases. A case file may come from anywhere: all of it is read through data/hdf5_file.h. */
 #include "train/check/cases.h"
 
-#include <errno.h>
-#include <hdf5.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "data/hdf5.h"
+#include "data/hdf5_file.h"
 
-static mn_status open_file(const char *path, hid_t *file) {
-  if (access(path, R_OK) != 0)
-    return mn_fail(MN_NO_INPUT, "%s: %s; parity needs a file of cases, such as tests/golden/block.h5", path,
-                   strerror(errno));
-  *file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
-  char reason[160];
-  if (*file < 0)
-    return mn_fail(MN_BAD_DATA, "%s is not a whole HDF5 file: %s", path,
-                   mn_hdf5_reason(reason, sizeof reason));
-  return MN_OK;
+/* A case on its way from a file. */
+struct reader {
+  struct mn_hdf5_file file;
+  struct mn_hdf5_object group;
+  struct mn_case *into;
+};
+
+static mn_status open_file(struct mn_hdf5_file *file, const char *path) {
+  return mn_hdf5_open(file, path, "parity needs a file of cases, such as tests/golden/block.h5");
 }
 
 mn_status mn_cases_count(const char *path, int *count) {
-  hid_t file = -1;
-  mn_hdf5_lock();
-  mn_status status = open_file(path, &file);
-  H5G_info_t info = {0};
-  if (status == MN_OK && (H5Gget_info(file, &info) < 0 || info.nlinks == 0))
-    status = mn_fail(MN_BAD_DATA, "%s holds no cases", path);
-  *count = (int)info.nlinks;
-  if (file >= 0) H5Fclose(file);
-  mn_hdf5_unlock();
+  struct mn_hdf5_file file;
+  hsize_t links;
+  *count = 0;
+  MN_TRY(open_file(&file, path));
+  mn_status status = mn_hdf5_count(&file, &file.root, &links);
+  if (status == MN_OK && (links == 0 || links > INT_MAX))
+    status =
+        mn_fail(MN_BAD_DATA, "%s holds %llu objects, which are no cases", path, (unsigned long long)links);
+  if (status == MN_OK) *count = (int)links;
+  mn_hdf5_close(&file);
   return status;
 }
 
-static mn_status read_number(hid_t group, const char *of, const char *name, double *out) {
-  hid_t attribute = H5Aopen(group, name, H5P_DEFAULT);
-  herr_t read = attribute >= 0 ? H5Aread(attribute, H5T_NATIVE_DOUBLE, out) : -1;
-  if (attribute >= 0) H5Aclose(attribute);
-  return read >= 0 ? MN_OK : mn_fail(MN_BAD_DATA, "case %s: no attribute '%s' that is a number", of, name);
+static mn_status read_number(const struct reader *reader, const char *name, double *out) {
+  struct mn_hdf5_value value;
+  MN_TRY(mn_hdf5_attribute(&reader->file, &reader->group, name, 0, &value));
+  if (mn_hdf5_number(&value, out)) return MN_OK;
+  return mn_fail(MN_BAD_DATA, "case %s: no attribute '%s' that is a number", reader->into->name, name);
 }
 
-static mn_status read_integer(hid_t group, const char *of, const char *name, int64_t *out) {
+static mn_status read_integer(const struct reader *reader, const char *name, int64_t *out) {
   double value;
-  MN_TRY(read_number(group, of, name, &value));
+  MN_TRY(read_number(reader, name, &value));
   if (!(value >= 0 && value < 1e9))
-    return mn_fail(MN_BAD_DATA, "case %s: attribute '%s' is %g", of, name, value);
+    return mn_fail(MN_BAD_DATA, "case %s: attribute '%s' is %g", reader->into->name, name, value);
   *out = (int64_t)value;
   return MN_OK;
 }
 
-static mn_status read_array(hid_t group, struct mn_case *into, const char *name, int64_t count) {
-  MN_REQUIRE(into->count < MN_CASE_ARRAYS && count > 0);
-  hid_t set = H5Dopen2(group, name, H5P_DEFAULT), space = set >= 0 ? H5Dget_space(set) : -1;
-  hssize_t stored = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
-  mn_status status = MN_OK;
-  double *values = NULL;
-  if (stored != count)
-    status = mn_fail(MN_BAD_DATA, "case %s: dataset '%s' should hold %ld numbers, not %ld", into->name, name,
-                     (long)count, (long)stored);
-  else if (!(values = malloc((size_t)count * sizeof *values)))
-    status = mn_fail(MN_NO_MEMORY, "no memory for case %s", into->name);
-  else if (H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
-    status = mn_fail(MN_BAD_DATA, "case %s: dataset '%s' cannot be read", into->name, name);
-  if (space >= 0) H5Sclose(space);
-  if (set >= 0) H5Dclose(set);
-  if (status != MN_OK) {
-    free(values);
-    return status;
+/* That `set` holds `count` numbers that can be read. */
+static mn_status check_array(const struct reader *reader, const struct mn_hdf5_object *set, int64_t count) {
+  const char *of = reader->into->name;
+  if (set->kind != MN_HDF5_DATASET) return mn_fail(MN_BAD_DATA, "case %s: no dataset '%s'", of, set->name);
+  if (set->class != H5T_INTEGER && set->class != H5T_FLOAT)
+    return mn_fail(MN_BAD_DATA, "case %s: dataset '%s' is of type %s, not of numbers", of, set->name,
+                   set->type);
+  MN_TRY(mn_hdf5_check(&reader->file, set));
+  if (set->bytes / set->element == (uint64_t)count) return MN_OK;
+  return mn_fail(MN_BAD_DATA, "case %s: dataset '%s' should hold %ld numbers, not %ld", of, set->name,
+                 (long)count, (long)(set->bytes / set->element));
+}
+
+static mn_status read_values(const struct reader *reader, const struct mn_hdf5_object *set, double *values) {
+  struct mn_hdf5_slab slab;
+  mn_hdf5_slab_rows(&slab, set->rank, set->shape, NULL, 0, sizeof *values);
+  for (; slab.elements; mn_hdf5_slab_next(&slab)) {
+    MN_TRY(mn_hdf5_read(&reader->file, set, MN_HDF5_DOUBLE, &slab, values));
+    values += slab.elements;
   }
-  snprintf(into->arrays[into->count].name, sizeof into->arrays[0].name, "%s", name);
-  into->arrays[into->count].count = count;
-  into->arrays[into->count++].values = values;
   return MN_OK;
 }
 
+static mn_status read_array(const struct reader *reader, const char *name, int64_t count) {
+  struct mn_case *into = reader->into;
+  struct mn_hdf5_object set;
+  MN_REQUIRE(into->count < MN_CASE_ARRAYS && count > 0);
+  mn_status status = mn_hdf5_find(&reader->file, &reader->group, name, &set);
+  if (status == MN_OK) status = check_array(reader, &set, count);
+  if (status == MN_OK) {
+    double *values = malloc((size_t)count * sizeof *values);
+    snprintf(into->arrays[into->count].name, sizeof into->arrays[0].name, "%s", name);
+    into->arrays[into->count].count = count;
+    into->arrays[into->count++].values = values;
+    status = values ? read_values(reader, &set, values)
+                    : mn_fail(MN_NO_MEMORY, "no memory for case %s", into->name);
+  }
+  mn_hdf5_release(&set);
+  return status;
+}
+
 /* fc.weight, fc.bias, gn.weight and gn.bias under `prefix`. */
-static mn_status read_parameters(hid_t group, struct mn_case *c, const char *prefix) {
+static mn_status read_parameters(const struct reader *reader, const char *prefix) {
+  const struct mn_case *c = reader->into;
   static const char *const names[] = {"fc.weight", "fc.bias", "gn.weight", "gn.bias"};
   for (int i = 0; i < 4; i++) {
     char name[32];
     snprintf(name, sizeof name, "%s%s", prefix, names[i]);
-    MN_TRY(read_array(group, c, name, i == 0 ? c->channels * c->inputs : c->channels));
+    MN_TRY(read_array(reader, name, i == 0 ? c->channels * c->inputs : c->channels));
   }
   return MN_OK;
 }
 
-static mn_status read_training(hid_t group, struct mn_case *c) {
+static mn_status read_training(const struct reader *reader) {
+  struct mn_case *c = reader->into;
   int64_t steps = 0, nesterov = 0;
-  MN_TRY(read_integer(group, c->name, "steps", &steps));
-  MN_TRY(read_integer(group, c->name, "nesterov", &nesterov));
+  MN_TRY(read_integer(reader, "steps", &steps));
+  if (steps < 1) return mn_fail(MN_BAD_DATA, "case %s: attribute 'steps' must be 1 or more", c->name);
+  MN_TRY(read_integer(reader, "nesterov", &nesterov));
   c->steps = (int)steps, c->nesterov = (int)nesterov;
-  MN_TRY(read_number(group, c->name, "lr", &c->rate));
-  MN_TRY(read_number(group, c->name, "momentum", &c->momentum));
-  MN_TRY(read_number(group, c->name, "weight_decay", &c->weight_decay));
-  MN_TRY(read_array(group, c, "target", c->rows * c->channels));
-  MN_TRY(read_array(group, c, "losses", steps));
-  MN_TRY(read_parameters(group, c, "initial/"));
-  return read_parameters(group, c, "final/");
+  MN_TRY(read_number(reader, "lr", &c->rate));
+  MN_TRY(read_number(reader, "momentum", &c->momentum));
+  MN_TRY(read_number(reader, "weight_decay", &c->weight_decay));
+  MN_TRY(read_array(reader, "target", c->rows * c->channels));
+  MN_TRY(read_array(reader, "losses", steps));
+  MN_TRY(read_parameters(reader, "initial/"));
+  return read_parameters(reader, "final/");
 }
 
-static mn_status read_gradients(hid_t group, struct mn_case *c) {
+static mn_status read_gradients(const struct reader *reader) {
+  struct mn_case *c = reader->into;
   int64_t elements = c->rows * c->channels;
-  MN_TRY(read_parameters(group, c, ""));
-  MN_TRY(read_array(group, c, "dy", elements));
-  MN_TRY(read_array(group, c, "z", elements));
-  MN_TRY(read_array(group, c, "y", elements));
-  MN_TRY(read_array(group, c, "mean", c->rows * c->groups));
-  MN_TRY(read_array(group, c, "rstd", c->rows * c->groups));
-  MN_TRY(read_array(group, c, "grad/x", c->rows * c->inputs));
-  return read_parameters(group, c, "grad/");
+  MN_TRY(read_parameters(reader, ""));
+  MN_TRY(read_array(reader, "dy", elements));
+  MN_TRY(read_array(reader, "z", elements));
+  MN_TRY(read_array(reader, "y", elements));
+  MN_TRY(read_array(reader, "mean", c->rows * c->groups));
+  MN_TRY(read_array(reader, "rstd", c->rows * c->groups));
+  MN_TRY(read_array(reader, "grad/x", c->rows * c->inputs));
+  return read_parameters(reader, "grad/");
 }
 
-static mn_status read_case(hid_t group, struct mn_case *c) {
-  MN_TRY(read_integer(group, c->name, "N", &c->rows));
-  MN_TRY(read_integer(group, c->name, "I", &c->inputs));
-  MN_TRY(read_integer(group, c->name, "C", &c->channels));
-  MN_TRY(read_integer(group, c->name, "G", &c->groups));
+static mn_status read_case(const struct reader *reader) {
+  struct mn_case *c = reader->into;
+  struct mn_hdf5_value steps;
+  MN_TRY(read_integer(reader, "N", &c->rows));
+  MN_TRY(read_integer(reader, "I", &c->inputs));
+  MN_TRY(read_integer(reader, "C", &c->channels));
+  MN_TRY(read_integer(reader, "G", &c->groups));
   if (!c->rows || !c->inputs || !c->channels || !c->groups || c->channels % c->groups)
     return mn_fail(MN_BAD_DATA, "case %s: N, I, C and G must be 1 or more, and G divide C", c->name);
-  MN_TRY(read_number(group, c->name, "eps", &c->eps));
-  MN_TRY(read_number(group, c->name, "negative_slope", &c->slope));
-  MN_TRY(read_array(group, c, "x", c->rows * c->inputs));
-  return H5Aexists(group, "steps") > 0 ? read_training(group, c) : read_gradients(group, c);
+  MN_TRY(read_number(reader, "eps", &c->eps));
+  MN_TRY(read_number(reader, "negative_slope", &c->slope));
+  MN_TRY(read_array(reader, "x", c->rows * c->inputs));
+  MN_TRY(mn_hdf5_attribute(&reader->file, &reader->group, "steps", 0, &steps));
+  return steps.kind == MN_VALUE_NONE ? read_gradients(reader) : read_training(reader);
 }
 
 mn_status mn_case_read(const char *path, int index, struct mn_case *out) {
+  struct reader reader = {.into = out, .group = {.id = -1}};
   *out = (struct mn_case){0};
-  hid_t file = -1, group = -1;
-  mn_hdf5_lock();
-  mn_status status = open_file(path, &file);
-  if (status == MN_OK && (H5Lget_name_by_idx(file, ".", H5_INDEX_NAME, H5_ITER_INC, (hsize_t)index, out->name,
-                                             sizeof out->name, H5P_DEFAULT) < 0 ||
-                          (group = H5Gopen2(file, out->name, H5P_DEFAULT)) < 0))
+  MN_TRY(open_file(&reader.file, path));
+  mn_status status =
+      mn_hdf5_member(&reader.file, &reader.file.root, (hsize_t)index, out->name, sizeof out->name);
+  if (status == MN_OK) status = mn_hdf5_find(&reader.file, &reader.file.root, out->name, &reader.group);
+  if (status == MN_OK && reader.group.kind != MN_HDF5_GROUP)
     status = mn_fail(MN_BAD_DATA, "%s: '%s' is no group, so no case; parity wants one group a case", path,
                      out->name);
-  if (status == MN_OK) status = read_case(group, out);
-  if (group >= 0) H5Gclose(group);
-  if (file >= 0) H5Fclose(file);
-  mn_hdf5_unlock();
+  if (status == MN_OK) status = read_case(&reader);
+  mn_hdf5_release(&reader.group);
+  mn_hdf5_close(&reader.file);
   if (status != MN_OK) mn_case_free(out);
   return status;
 }

@@ -2,10 +2,11 @@
  *
  *   attributes  N I C G eps negative_slope
  *   datasets    x [N, I]  fc.weight [C, I]  fc.bias gn.weight gn.bias [C]  dy [N, C]
- *   expected    z y [N, C]  mean rstd [N, G]  grad/x  grad/fc.weight  grad/fc.bias  grad/gn.weight
- * grad/gn.bias A group with the attribute `steps` is a training run instead: lr momentum weight_decay
- * nesterov, x, target [N, C], initial/ and final/ with the four parameters, losses [steps], after full-batch
- * SGD on the mean squared error. All datasets are float64. */
+ *   expected    z y [N, C]  mean rstd [N, G]  grad/x and grad/ with the four parameters
+ *
+ * A group with the attribute `steps` is a training run instead: lr momentum weight_decay nesterov, x, target
+ * [N, C], initial/ and final/ with the four parameters, losses [steps], after full-batch SGD on the mean
+ * squared error. All datasets are float64. */
 #ifndef MN_TRAIN_CHECK_CASES_H
 #define MN_TRAIN_CHECK_CASES_H
 
@@ -30,8 +31,9 @@ struct mn_case {
   int count;
 };
 
-/* The number of cases in the file, then each by its place (in the order of their names); free it with
- * mn_case_free. MN_NO_INPUT, or MN_BAD_DATA with what is wrong. */
+/* The number of cases in the file, then case number `index` in the order of their names; free it with
+ * mn_case_free. MN_NO_INPUT, or MN_BAD_DATA with what is wrong: a file that declares more than it holds,
+ * links and other files included. */
 mn_status mn_cases_count(const char *path, int *count);
 mn_status mn_case_read(const char *path, int index, struct mn_case *out);
 void mn_case_free(struct mn_case *which);

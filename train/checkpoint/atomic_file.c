@@ -1,4 +1,4 @@
-/* Replacing a file so that at no moment, whatever fails or is killed, there is no whole one.
+/* Replacing a file so that a whole one stands at every moment, whatever fails or is killed.
  *
  * With keep 3 and run.h5, run.1.h5, run.2.h5 there, publishing run.h5.saving-A goes:
  *
@@ -27,17 +27,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "train/checkpoint/checkpoint.h"
-
 static const char suffix[] = ".saving-"; /* then SUFFIX_DIGITS hex digits */
-enum { SUFFIX_DIGITS = 16, STALE_SECONDS = 3600 };
+enum { SUFFIX_DIGITS = 16, STALE_SECONDS = 3600, MOST_LINKS = 40 };
 
 mn_status mn_atomic_file_fail(const char *doing, const char *path, int error) {
-  const char *remedy = error == ENOSPC || error == EDQUOT ? "free some space or name another place"
-                       : error == EFBIG ? "raise the limit on file sizes (ulimit -f) or name another place"
+  const char *remedy = error == ENOSPC || error == EDQUOT ? "free some space or name another folder"
+                       : error == EFBIG ? "raise the limit on file sizes (ulimit -f) or name another folder"
                        : error == EROFS || error == EACCES || error == EPERM
-                           ? "name a place that can be written"
-                           : "check the disk or name another place";
+                           ? "name a folder that can be written"
+                           : "check the disk or name another folder";
   return mn_fail(MN_IO, "cannot %s %s: %s: %s", doing, path, strerror(error), remedy);
 }
 
@@ -61,11 +59,38 @@ static const char *ending(const char *path) {
   return dot && dot != base ? dot : path + strlen(path);
 }
 
-int mn_atomic_file_number(char *out, size_t size, const char *path, int number) {
+/* `path` with `infix` before its ending. 0, or −1 when it does not fit. */
+static int insert(char *out, size_t size, const char *path, const char *infix) {
   const char *end = ending(path);
-  int length = number == 0 ? snprintf(out, size, "%s", path)
-                           : snprintf(out, size, "%.*s.%d%s", (int)(end - path), path, number, end);
+  int length = snprintf(out, size, "%.*s%s%s", (int)(end - path), path, infix, end);
   return length > 0 && (size_t)length < size ? 0 : -1;
+}
+
+int mn_atomic_file_number(char *out, size_t size, const char *path, int number) {
+  char infix[16] = "";
+  if (number > 0) snprintf(infix, sizeof infix, ".%d", number);
+  return insert(out, size, path, infix);
+}
+
+mn_status mn_atomic_file_resolve(char out[MN_ATOMIC_FILE_PATH], const char *path) {
+  size_t length = strlen(path);
+  if (length == 0 || *base_name(path) == 0)
+    return mn_fail(MN_NO_CREATE, "cannot save \"%s\": it names no file", path);
+  for (int links = 0; length + sizeof suffix + SUFFIX_DIGITS <= MN_ATOMIC_FILE_PATH; links++) {
+    char target[MN_ATOMIC_FILE_PATH];
+    memmove(out, path, length + 1);
+    ssize_t size = readlink(out, target, sizeof target - 1);
+    if (size < 0) return MN_OK; /* no link; what else it may be is seen when it is opened */
+    if (links == MOST_LINKS)
+      return mn_fail(MN_NO_CREATE, "cannot save %s: symbolic links in a circle: name a file", path);
+    target[size] = 0;
+    size_t folder = target[0] == '/' ? 0 : (size_t)(base_name(out) - out);
+    length = folder + (size_t)size;
+    if (length < MN_ATOMIC_FILE_PATH) memcpy(out + folder, target, (size_t)size + 1);
+    path = out;
+  }
+  return mn_fail(MN_NO_CREATE, "cannot save %.60s…: a path of %zu bytes is too long: name a shorter one",
+                 path, length);
 }
 
 static int ascending(const void *a, const void *b) {
@@ -87,15 +112,16 @@ static int entry_number(const char *entry, const char *base) {
 int mn_atomic_file_numbers(int **numbers, const char *path) {
   char folder[MN_ATOMIC_FILE_PATH];
   folder_name(folder, sizeof folder, path);
-  *numbers = NULL;
-  int count = 0, capacity = 0;
+  int count = 0, capacity = 16;
+  *numbers = malloc((size_t)capacity * sizeof **numbers);
+  if (!*numbers) return -1;
+  (*numbers)[count++] = 0;
   DIR *entries = opendir(folder);
-  if (!entries) return errno == ENOMEM ? -1 : 0;
-  for (struct dirent *entry; (entry = readdir(entries));) {
+  for (struct dirent *entry; entries && (entry = readdir(entries));) {
     int number = entry_number(entry->d_name, base_name(path));
     if (number == 0) continue;
     if (count == capacity) {
-      capacity = capacity ? 2 * capacity : 16;
+      capacity *= 2;
       int *more = realloc(*numbers, (size_t)capacity * sizeof *more);
       if (!more) {
         free(*numbers);
@@ -107,8 +133,8 @@ int mn_atomic_file_numbers(int **numbers, const char *path) {
     }
     (*numbers)[count++] = number;
   }
-  closedir(entries);
-  if (count > 0) qsort(*numbers, (size_t)count, sizeof **numbers, ascending);
+  if (entries) closedir(entries);
+  qsort(*numbers, (size_t)count, sizeof **numbers, ascending);
   return count;
 }
 
@@ -132,7 +158,7 @@ static int is_temporary(const char *entry, const char *base) {
 }
 
 /* Whether nobody is writing `path` any more. Its writer holds a lock that ends with the process, on this
- * machine or another; where locks do not work, an hour without a write has to do. */
+ * machine or another; where locks are not supported, an hour without a write counts as the end. */
 static int is_stale(const char *path) {
   struct stat status;
   if (lstat(path, &status) != 0 || !S_ISREG(status.st_mode)) return 0;
@@ -156,63 +182,56 @@ static void remove_stale(const struct mn_atomic_file *file) {
   closedir(entries);
 }
 
-/* Refuses what no file can be put in place of. */
-static mn_status check_place(const struct mn_atomic_file *file) {
+/* Refuses a path that no file can be put at. Sets *mode to the permissions of the file there, else to 0. */
+static mn_status check_path(const struct mn_atomic_file *file, mode_t *mode) {
   struct stat status;
   const char *path = file->path;
-  if (stat(file->folder, &status) != 0) {
-    const char *remedy =
-        errno == ENOENT ? "create it (mkdir -p) or name another place" : "name another place";
+  *mode = 0;
+  if (stat(file->folder, &status) != 0)
     return mn_fail(MN_NO_CREATE, "cannot save %s: the folder %s: %s: %s", path, file->folder, strerror(errno),
-                   remedy);
-  }
+                   errno == ENOENT ? "create it (mkdir -p) or name another" : "name another");
   if (!S_ISDIR(status.st_mode))
-    return mn_fail(MN_NO_CREATE, "cannot save %s: %s is not a folder: name another place", path,
-                   file->folder);
-  if (stat(path, &status) == 0 && !S_ISREG(status.st_mode))
-    return mn_fail(MN_NO_CREATE, "cannot save %s: it is %s: name a file", path,
-                   S_ISDIR(status.st_mode) ? "a folder" : "a device or a pipe");
-  return MN_OK;
+    return mn_fail(MN_NO_CREATE, "cannot save %s: %s is not a folder: name another", path, file->folder);
+  if (stat(path, &status) != 0) return MN_OK;
+  *mode = status.st_mode & 0777;
+  if (S_ISREG(status.st_mode)) return MN_OK;
+  return mn_fail(MN_NO_CREATE, "cannot save %s: it is %s: name a file", path,
+                 S_ISDIR(status.st_mode) ? "a folder" : "a device or a pipe");
+}
+
+/* Creates a locked file that nobody else has, with the permissions `mode`, or for 0 those of any new file; −1
+ * with errno. Where there are no locks, is_stale goes by age; where there are no permissions to set, the file
+ * system's hold. */
+static int create_file(const char *path, mode_t mode) {
+  struct stat status;
+  int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode ? mode : 0666);
+  if (fd < 0) return -1;
+  flock(fd, LOCK_EX | LOCK_NB);
+  if (mode == 0 || (fstat(fd, &status) == 0 && (status.st_mode & 0777) == mode) || fchmod(fd, mode) == 0 ||
+      errno == EPERM || errno == EOPNOTSUPP)
+    return fd;
+  int error = errno;
+  unlink(path);
+  close(fd);
+  errno = error;
+  return -1;
 }
 
 mn_status mn_atomic_file_create(struct mn_atomic_file *file, const char *path) {
+  mode_t mode;
   file->fd = -1;
-  size_t length = strlen(path);
-  if (length == 0 || *base_name(path) == 0)
-    return mn_fail(MN_NO_CREATE, "cannot save \"%s\": it names no file", path);
-  if (length + sizeof suffix + SUFFIX_DIGITS > MN_ATOMIC_FILE_PATH)
-    return mn_fail(MN_NO_CREATE, "cannot save %.60s…: a path of %zu bytes is too long: name a shorter one",
-                   path, length);
-  snprintf(file->path, sizeof file->path, "%s", path);
-  folder_name(file->folder, sizeof file->folder, path);
-  MN_TRY(check_place(file));
+  MN_TRY(mn_atomic_file_resolve(file->path, path));
+  folder_name(file->folder, sizeof file->folder, file->path);
+  MN_TRY(check_path(file, &mode));
   remove_stale(file);
-  temporary_name(file->temporary, path);
-  file->fd = open(file->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (file->fd < 0) {
-    if (errno == ENOSPC || errno == EDQUOT || errno == EIO)
-      return mn_atomic_file_fail("create", file->temporary, errno);
-    return mn_fail(MN_NO_CREATE, "cannot save %s: cannot create a file in %s: %s: %s", path, file->folder,
-                   strerror(errno),
-                   errno == ENAMETOOLONG ? "name a shorter one" : "name a place that can be written");
-  }
-  flock(file->fd, LOCK_EX | LOCK_NB); /* where there are no locks, is_stale goes by age */
-  return MN_OK;
-}
-
-mn_status mn_atomic_file_open(int *fd, uint64_t *size, const char *path) {
-  struct stat status;
-  *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not to wait for the other end of a pipe */
-  if (*fd < 0)
-    return mn_fail(MN_NO_INPUT, "cannot open %s: %s: check %s", path, strerror(errno),
-                   errno == EACCES ? "its permissions" : "the name");
-  if (fstat(*fd, &status) != 0 || !S_ISREG(status.st_mode)) {
-    close(*fd);
-    *fd = -1;
-    return mn_fail(MN_NO_INPUT, "cannot read %s: it is not a regular file: name an HDF5 file", path);
-  }
-  *size = (uint64_t)status.st_size;
-  return MN_OK;
+  temporary_name(file->temporary, file->path);
+  file->fd = create_file(file->temporary, mode);
+  if (file->fd >= 0) return MN_OK;
+  if (errno == ENOSPC || errno == EDQUOT || errno == EIO)
+    return mn_atomic_file_fail("create", file->temporary, errno);
+  return mn_fail(MN_NO_CREATE, "cannot save %s: cannot create a file in %s: %s: %s", path, file->folder,
+                 strerror(errno),
+                 errno == ENAMETOOLONG ? "name a shorter one" : "name a folder that can be written");
 }
 
 void mn_atomic_file_discard(struct mn_atomic_file *file) {
@@ -239,6 +258,20 @@ static mn_status sync_folder(const char *folder) {
   return status;
 }
 
+mn_status mn_atomic_file_set_aside(char name[MN_ATOMIC_FILE_PATH], const char *path) {
+  char folder[MN_ATOMIC_FILE_PATH], infix[32];
+  struct stat status;
+  int number = 1;
+  do {
+    snprintf(infix, sizeof infix, ".damaged-%d", number++);
+    if (insert(name, MN_ATOMIC_FILE_PATH, path, infix) != 0)
+      return mn_fail(MN_NO_CREATE, "cannot set %.60s… aside: too long a path: name a shorter one", path);
+  } while (lstat(name, &status) == 0);
+  if (errno != ENOENT || rename(path, name) != 0) return mn_atomic_file_fail("rename", path, errno);
+  folder_name(folder, sizeof folder, path);
+  return sync_folder(folder);
+}
+
 /* Copies the rest of `from` to `to` and makes it durable; 0, or −1 with errno. */
 static int copy_descriptor(int to, int from) {
   static const size_t size = (size_t)1 << 20;
@@ -261,20 +294,15 @@ static int copy_descriptor(int to, int from) {
 /* A whole copy of `from` as `to`, through a temporary name, for file systems without hard links. */
 static int copy_file(const struct mn_atomic_file *file, const char *from, const char *to) {
   char temporary[MN_ATOMIC_FILE_PATH];
+  struct stat status;
   temporary_name(temporary, file->path);
   int in = open(from, O_RDONLY | O_CLOEXEC);
   if (in < 0) return -1;
-  int out = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  int failed = out < 0;
-  if (out >= 0) {
-    flock(out, LOCK_EX | LOCK_NB);
-    failed = copy_descriptor(out, in) != 0 || rename(temporary, to) != 0;
-    int error = errno;
-    if (failed) unlink(temporary);
-    close(out);
-    errno = error;
-  }
+  int out = fstat(in, &status) == 0 ? create_file(temporary, status.st_mode & 0777) : -1;
+  int failed = out < 0 || copy_descriptor(out, in) != 0 || rename(temporary, to) != 0;
   int error = errno;
+  if (out >= 0 && failed) unlink(temporary);
+  if (out >= 0) close(out);
   close(in);
   errno = error;
   return failed ? -1 : 0;
@@ -292,7 +320,7 @@ struct rotation {
   int set_aside, doubled;          /* the oldest is there; the newest old one has its second name, number 1 */
   int published;
   int alone; /* keep 1 and no links: the old file has no second name to come back from */
-  unsigned char moved[MN_CHECKPOINT_KEEP]; /* [i]: number i has moved to i + 1 */
+  int least; /* of numbers ≥ least, each that was there has moved to the next */
 };
 
 static void number_name(char *out, const struct rotation *rotation, int number) {
@@ -312,10 +340,10 @@ static void undo(const struct rotation *rotation) {
     unlink(path); /* there was none before */
   else if (rotation->doubled)
     unlink(from);
-  for (int i = 1; i < rotation->keep - 1; i++) {
+  for (int i = rotation->least; i < rotation->keep - 1; i++) {
     number_name(from, rotation, i + 1);
     number_name(to, rotation, i);
-    if (rotation->moved[i]) rename(from, to);
+    rename(from, to); /* there is none where there was none before */
   }
   if (!rotation->set_aside) return;
   number_name(to, rotation, rotation->keep - 1);
@@ -343,8 +371,8 @@ static mn_status make_room(struct rotation *rotation) {
   for (int i = rotation->keep - 2; i >= 1; i--) {
     number_name(from, rotation, i);
     number_name(to, rotation, i + 1);
-    rotation->moved[i] = rename(from, to) == 0;
-    if (!rotation->moved[i] && errno != ENOENT) return mn_atomic_file_fail("rename", from, errno);
+    if (rename(from, to) != 0 && errno != ENOENT) return mn_atomic_file_fail("rename", from, errno);
+    rotation->least = i;
   }
   number_name(to, rotation, 1);
   rotation->doubled = link(path, to) == 0;
@@ -363,8 +391,8 @@ static mn_status rotate(struct rotation *rotation) {
 }
 
 mn_status mn_atomic_file_publish(struct mn_atomic_file *file, int keep) {
-  MN_REQUIRE(keep >= 1 && keep <= MN_CHECKPOINT_KEEP);
-  struct rotation rotation = {.file = file, .keep = keep};
+  MN_REQUIRE(keep >= 1);
+  struct rotation rotation = {.file = file, .keep = keep, .least = keep};
   mn_status status = MN_OK;
   if (sync_descriptor(file->fd) != 0)
     status = mn_atomic_file_fail("write", file->path, errno);

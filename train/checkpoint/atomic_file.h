@@ -1,40 +1,44 @@
 /* Files that are only ever replaced whole: a new one beside the old ones, published in one rename, and older
- * ones kept under numbers where that is asked for. Checkpoints, predictions and pictures are written so. */
+ * ones kept under numbers where that is asked for. Checkpoints, predictions and pictures are written so.
+ *
+ * A path that is a symbolic link stands for the file that it leads to: the link stays. */
 #ifndef MN_TRAIN_CHECKPOINT_ATOMIC_FILE_H
 #define MN_TRAIN_CHECKPOINT_ATOMIC_FILE_H
 
 #include <stddef.h>
-#include <stdint.h>
 
 #include "kernels/status.h"
 
 enum { MN_ATOMIC_FILE_PATH = 4096 };
 
-/* A file being written: stands in the folder of `path` as PATH.saving-<16 hex digits>, and is locked (flock)
- * as long as its writer lives, so that the next save can tell the leavings of a killed run. */
+/* A file being written: stands beside `path` as PATH.saving-<16 hex digits>, and is locked (flock) as long as
+ * its writer lives, so that the next save recognises the temporary files of killed runs. */
 struct mn_atomic_file {
   int fd;
-  char path[MN_ATOMIC_FILE_PATH];   /* where it will stand */
+  char path[MN_ATOMIC_FILE_PATH];   /* where it will stand, links resolved */
   char folder[MN_ATOMIC_FILE_PATH]; /* of both */
   char temporary[MN_ATOMIC_FILE_PATH];
 };
 
-/* Creates the new, empty file with the permissions of any new file (0666 without the umask), after removing
- * what killed runs left. MN_NO_CREATE: no such folder, no permission, `path` is no regular file; MN_IO: no
- * space. */
+/* Creates the new, empty file with the permissions of the file that stands at `path`, else those of any new
+ * file (0666 without the umask), and removes temporary files of killed runs. MN_NO_CREATE: no such folder, no
+ * permission, `path` is no regular file; MN_IO: no space. */
 mn_status mn_atomic_file_create(struct mn_atomic_file *file, const char *path);
 
-/* Makes it durable and puts it in place of `path`; the file that stood there moves to number 1, that one to
- * 2, up to keep − 1; see mn_checkpoint_save. Closes the file. On an error every file that was there before is
- * where it was, and the new one is gone. */
+/* Makes it durable and puts it in place of `path`; with keep > 1 the file that stood there moves to number 1,
+ * that one to 2, up to keep − 1. Closes the file. On an error every file that was there before is where it
+ * was, and the new one is gone. */
 mn_status mn_atomic_file_publish(struct mn_atomic_file *file, int keep);
 
 /* Closes and removes it instead. */
 void mn_atomic_file_discard(struct mn_atomic_file *file);
 
-/* Opens a file for reading: its descriptor and its size in bytes. MN_NO_INPUT: not there, no permission, no
- * regular file. */
-mn_status mn_atomic_file_open(int *fd, uint64_t *size, const char *path);
+/* The file that `path` leads to through symbolic links, which need not exist. MN_NO_CREATE: an empty name, a
+ * path that is too long, links in a circle. */
+mn_status mn_atomic_file_resolve(char out[MN_ATOMIC_FILE_PATH], const char *path);
+
+/* Renames `path` to a free name beside it, *name: run.h5 → run.damaged-1.h5. */
+mn_status mn_atomic_file_set_aside(char name[MN_ATOMIC_FILE_PATH], const char *path);
 
 /* MN_IO naming path, errno `error`, and what would do about it; `doing` is "write", "rename" … */
 mn_status mn_atomic_file_fail(const char *doing, const char *path, int error);
@@ -43,8 +47,8 @@ mn_status mn_atomic_file_fail(const char *doing, const char *path, int error);
  * when it does not fit. */
 int mn_atomic_file_number(char *out, size_t size, const char *path, int number);
 
-/* The numbers ≥ 1 for which there is a file, ascending, in *numbers (malloc'ed, to be freed); their count, or
- * −1 when out of memory. */
+/* 0, and the numbers ≥ 1 for which there is a file, ascending, in *numbers (malloc'ed, to be freed); their
+ * count, or −1 when out of memory. */
 int mn_atomic_file_numbers(int **numbers, const char *path);
 
 #endif

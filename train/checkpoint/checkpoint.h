@@ -1,6 +1,5 @@
 /* Checkpoints: a model, its optimiser and the progress of its training in one HDF5 file, laid out so that
- * PyTorch can read /model as a state_dict. The layout stands in checkpoint.c, beside the code that writes it.
- */
+ * PyTorch can read /model as a state_dict. The layout stands at the head of write.c. */
 #ifndef MN_TRAIN_CHECKPOINT_CHECKPOINT_H
 #define MN_TRAIN_CHECKPOINT_CHECKPOINT_H
 
@@ -20,7 +19,7 @@ struct mn_checkpoint_tensor {
   void *momentum;     /* the same size, or NULL where there is no momentum: then in all of them */
 };
 
-/* An option, as text: what /config holds and what resuming compares. */
+/* A name and its value, as text: an option in /config, an item of the /fingerprint. */
 struct mn_text {
   char name[32];
   char value[256];
@@ -45,8 +44,7 @@ struct mn_checkpoint {
    * gn.bias, then head.weight, head.bias; all of one real. mn_checkpoint_expect says name and shape of each.
    */
   struct mn_checkpoint_tensor *tensors;
-  /* /progress attributes */
-  struct mn_progress progress;
+  struct mn_progress progress; /* /progress attributes */
   /* /config and /fingerprint: attributes, fixed-length strings */
   int option_count;
   struct mn_text options[MN_CHECKPOINT_OPTIONS];
@@ -64,21 +62,36 @@ void mn_checkpoint_expect(const struct mn_checkpoint *checkpoint, int index,
 /* Writes `checkpoint` to `path`: new file in the same folder, H5Fclose, fsync, rename, fsync of the folder.
  * With keep > 1 the file that stood at PATH moves to PATH with .1 before its ending (run.h5 → run.1.h5), that
  * one to .2, up to keep − 1, by hard links and renames, so that at no moment there is no whole `path`. keep
- * 1: it is replaced. On any error the files that existed are as they were and the new one is removed.
- * MN_USAGE: keep outside 1 … MN_CHECKPOINT_KEEP; MN_NO_CREATE: a folder that is not there or cannot be
- * written, a path that is no regular file; MN_IO: no space, a failing disk; MN_LIBRARY: HDF5 failed
- * otherwise. Holds the lock of data/hdf5.h for 4 MiB at a time. One thread or process saves to a path at a
- * time. */
+ * 1: it is replaced. A symbolic link stands for the file that it leads to, and that file's permissions are
+ * kept. Only checkpoints of minnow's are replaced, moved or dropped. On any error the files that existed are
+ * as they were and the new one is removed. MN_USAGE: keep outside 1 … MN_CHECKPOINT_KEEP; MN_NO_CREATE: a
+ * folder that is not there or cannot be written, a path that is no regular file, another kind of file at one
+ * of the names; MN_IO: no space, a failing disk; MN_LIBRARY: HDF5 failed otherwise. Holds the lock of
+ * data/hdf5.h for 4 MiB at a time. One thread saves to a path at a time. */
 MN_API mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep);
+
+/* Whether mn_checkpoint_save could create and replace the files it would, for asking before hours of
+ * training. Errors: mn_checkpoint_save's. */
+MN_API mn_status mn_checkpoint_check_path(const char *path, int keep);
+
+/* Locks `path` for the life of a run, by flock on the file PATH.lock, which mn_checkpoint_unlock removes; the
+ * kernel ends the lock of a run that is killed. MN_NO_CREATE: another run holds it, or the file cannot be
+ * created. Where the file system has no locks, none is taken. */
+struct mn_checkpoint_lock;
+MN_API mn_status mn_checkpoint_lock(struct mn_checkpoint_lock **out, const char *path);
+MN_API void mn_checkpoint_unlock(struct mn_checkpoint_lock *lock); /* NULL is fine */
 
 /* Reads and verifies a checkpoint; free it with mn_checkpoint_free. MN_NO_INPUT: no such file; MN_IO: a disk
  * that cannot be read; MN_NO_MEMORY; MN_BAD_DATA: not HDF5, truncated, a checksum that fails, not a minnow
  * checkpoint, a newer format_version, a tensor missing or of another shape. */
 MN_API mn_status mn_checkpoint_load(struct mn_checkpoint **out, const char *path);
 
-/* The newest of path, path.1, path.2 … that verifies; *used gets its name, and *skipped, for people, which
- * newer ones were passed over and why ("" for none). MN_NO_INPUT when there is none at all, MN_BAD_DATA when
- * there are and none verifies. */
+/* To resume: the newest of path, path.1, path.2 … that verifies; *used gets its name, and *skipped, for
+ * people, which newer ones were passed over and why ("" for none). Those are damaged, and are renamed
+ * (run.h5 → run.damaged-1.h5), so that no later save replaces them. A newer file that is not a damaged
+ * checkpoint (of a newer format_version, of another kind, or one that cannot be opened) is never passed over:
+ * its error is returned. MN_NO_INPUT when there is none at all, MN_BAD_DATA when there are and none verifies:
+ * then nothing is renamed. */
 MN_API mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path, char *used,
                                            size_t used_size, char *skipped, size_t skipped_size);
 

@@ -1,21 +1,21 @@
-/* What the writer and the reader of checkpoints, and the commands that show and compare them, agree on. The
- * layout itself stands at the head of checkpoint.c. */
+/* What the files of this folder share, and the commands that show and compare checkpoints. The layout itself
+ * stands at the head of write.c. */
 #ifndef MN_TRAIN_CHECKPOINT_LAYOUT_H
 #define MN_TRAIN_CHECKPOINT_LAYOUT_H
 
-#include <hdf5.h>
-
+#include "data/hdf5_file.h"
 #include "train/checkpoint/checkpoint.h"
 
 #define MN_CHECKPOINT_FORMAT "minnow checkpoint"
 enum { MN_CHECKPOINT_VERSION = 1 };
 
-/* An attribute that is a member of struct mn_checkpoint. */
+/* An attribute that is a member of struct mn_checkpoint: int64_t, uint64_t, double, char[size]. */
 enum mn_checkpoint_kind { MN_FIELD_INTEGER, MN_FIELD_UNSIGNED, MN_FIELD_REAL, MN_FIELD_TEXT };
+enum { MN_FIELD_KINDS = MN_FIELD_TEXT + 1 };
 
 struct mn_checkpoint_field {
   const char *name;
-  enum mn_checkpoint_kind kind; /* int64_t, uint64_t, double, char[size] */
+  enum mn_checkpoint_kind kind;
   size_t offset, size;
 };
 
@@ -23,20 +23,21 @@ struct mn_checkpoint_field {
 extern const struct mn_checkpoint_field mn_checkpoint_model_fields[];
 extern const struct mn_checkpoint_field mn_checkpoint_progress_fields[];
 
-/* The types of an element in the file: little-endian everywhere; and in memory. Call while locked. */
-hid_t mn_checkpoint_file_type(size_t real);
-hid_t mn_checkpoint_memory_type(size_t real);
-
-/* The chunk [rows, cols] in which a tensor is stored: whole rows, or even parts of one, of at most 1 MiB. */
+/* The chunk [rows, cols] in which a tensor is stored: whole rows, or equal parts of one, of at most 1 MiB. */
 void mn_checkpoint_chunk(hsize_t chunk[2], const struct mn_checkpoint_tensor *tensor);
 
-/* A stretch of a tensor that is read or written at once: whole chunks of at most MN_HDF5_PIECE bytes, and in
- * one piece in memory too. */
-struct mn_checkpoint_band {
-  hsize_t start[2], count[2];
-};
+/* Starts the walk over a tensor in slabs of whole chunks, contiguous in memory. */
+void mn_checkpoint_slabs(struct mn_hdf5_slab *slab, const struct mn_checkpoint_tensor *tensor);
 
-/* The first band, after {{0, 0}, {0, 0}}, then the next; 0 when there is none left. */
-int mn_checkpoint_next_band(struct mn_checkpoint_band *band, const struct mn_checkpoint_tensor *tensor);
+/* Whether an HDF5 file says of itself that it is a checkpoint of minnow's. */
+mn_status mn_checkpoint_format(const struct mn_hdf5_file *file, int *ours);
+
+/* That `keep` can be, and that saving to `path` would replace and move checkpoints of ours alone. */
+mn_status mn_checkpoint_check_files(const char *path, int keep);
+
+/* mn_checkpoint_load that tells, after an error, whether the file may be a checkpoint of ours that is
+ * damaged: *damaged is 0 for one of a newer format, for any other kind of file, and where it cannot be
+ * opened. */
+mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged);
 
 #endif

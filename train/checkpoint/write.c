@@ -26,11 +26,11 @@
  *   /config      one string an option, in the order given
  *   /fingerprint one string an item, in the order given
  *
- * What has no dataset sign is an attribute. Everything is little-endian. Strings are of fixed length, padded
- * with zeros; integers and strings are scalars but for `hidden`. Every dataset is chunked
- * (checkpoint_layout.h) and carries fletcher32 checksums; version bounds V110 give all of HDF5's own
- * structures a checksum too, so no flipped bit goes unseen. No times are stored and all links and attributes
- * stay in their object's header: the same content gives the same bytes. */
+ * Below /model and /optimizer/momentum are datasets; all else are attributes. Everything is little-endian.
+ * Strings are of fixed length, padded with zeros; integers and strings are scalars but for `hidden`. Every
+ * dataset is chunked (mn_checkpoint_chunk) and carries fletcher32 checksums; version bounds V110 give all of
+ * HDF5's own structures a checksum too, so no flipped bit goes unseen. No times are stored and all links and
+ * attributes stay in their object's header: the same content gives the same bytes. */
 #include "train/checkpoint/checkpoint.h"
 
 #include <inttypes.h>
@@ -93,14 +93,6 @@ void mn_checkpoint_expect(const struct mn_checkpoint *checkpoint, int index,
   tensor->cols = parameter.cols;
 }
 
-hid_t mn_checkpoint_file_type(size_t real) {
-  return real == 8 ? H5T_IEEE_F64LE : H5T_IEEE_F32LE;
-}
-
-hid_t mn_checkpoint_memory_type(size_t real) {
-  return real == 8 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
-}
-
 /* `total` in the fewest parts of at most `most`, as even as can be: no nearly empty last chunk. */
 static hsize_t even_part(hsize_t total, hsize_t most) {
   hsize_t parts = (total + most - 1) / most;
@@ -113,23 +105,14 @@ void mn_checkpoint_chunk(hsize_t chunk[2], const struct mn_checkpoint_tensor *te
   chunk[1] = even_part(cols, most);
 }
 
-int mn_checkpoint_next_band(struct mn_checkpoint_band *band, const struct mn_checkpoint_tensor *tensor) {
-  hsize_t chunk[2], rows = (hsize_t)tensor->rows, cols = (hsize_t)tensor->cols;
+void mn_checkpoint_slabs(struct mn_hdf5_slab *slab, const struct mn_checkpoint_tensor *tensor) {
+  const hsize_t shape[2] = {(hsize_t)tensor->rows, (hsize_t)tensor->cols};
+  hsize_t chunk[2];
+  int skip = 2 - tensor->rank;
   mn_checkpoint_chunk(chunk, tensor);
-  hsize_t chunks = MN_HDF5_PIECE / (chunk[0] * chunk[1] * tensor->real);
-  band->start[1] += band->count[1];
-  if (band->start[1] == cols) {
-    band->start[1] = 0;
-    band->start[0] += band->count[0];
-  }
-  band->count[0] = chunk[1] == cols ? chunks * chunk[0] : 1;
-  band->count[1] = chunk[1] == cols ? cols : chunks * chunk[1];
-  if (band->count[0] > rows - band->start[0]) band->count[0] = rows - band->start[0];
-  if (band->count[1] > cols - band->start[1]) band->count[1] = cols - band->start[1];
-  return band->count[0] > 0;
+  mn_hdf5_slab_rows(slab, tensor->rank, shape + skip, chunk + skip, 0, tensor->real);
 }
 
-/* A checkpoint on its way to a file. */
 struct writer {
   const struct mn_checkpoint *checkpoint;
   const char *path; /* for messages */
@@ -173,19 +156,17 @@ static mn_status write_text(struct writer *writer, hid_t object, const char *nam
 }
 
 static mn_status write_fields(struct writer *writer, hid_t object, const struct mn_checkpoint_field *fields) {
+  const hid_t types[][2] = {[MN_FIELD_INTEGER] = {H5T_STD_I64LE, H5T_NATIVE_INT64},
+                            [MN_FIELD_UNSIGNED] = {H5T_STD_U64LE, H5T_NATIVE_UINT64},
+                            [MN_FIELD_REAL] = {H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE},
+                            [MN_FIELD_TEXT] = {-1, -1}};
+  _Static_assert(sizeof types / sizeof *types == MN_FIELD_KINDS, "types for each kind of field");
   for (; fields->name; fields++) {
     const char *value = (const char *)writer->checkpoint + fields->offset;
-    if (fields->kind == MN_FIELD_TEXT) {
-      MN_TRY(write_text(writer, object, fields->name, value));
-      continue;
-    }
-    hid_t file_type = fields->kind == MN_FIELD_INTEGER    ? H5T_STD_I64LE
-                      : fields->kind == MN_FIELD_UNSIGNED ? H5T_STD_U64LE
-                                                          : H5T_IEEE_F64LE;
-    hid_t memory_type = fields->kind == MN_FIELD_INTEGER    ? H5T_NATIVE_INT64
-                        : fields->kind == MN_FIELD_UNSIGNED ? H5T_NATIVE_UINT64
-                                                            : H5T_NATIVE_DOUBLE;
-    MN_TRY(write_attribute(writer, object, fields->name, file_type, memory_type, 0, value));
+    const hid_t *type = types[fields->kind];
+    MN_TRY(fields->kind == MN_FIELD_TEXT
+               ? write_text(writer, object, fields->name, value)
+               : write_attribute(writer, object, fields->name, type[0], type[1], 0, value));
   }
   return MN_OK;
 }
@@ -227,45 +208,33 @@ static mn_status create_dataset(struct writer *writer, hid_t *dataset, hid_t gro
   if (space >= 0 && creation >= 0 && set_creation(creation, 1) == 0 &&
       H5Pset_chunk(creation, tensor->rank, chunk + skip) >= 0 && H5Pset_fletcher32(creation) >= 0 &&
       H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER) >= 0)
-    *dataset = H5Dcreate2(group, tensor->name, mn_checkpoint_file_type(tensor->real), space, H5P_DEFAULT,
-                          creation, H5P_DEFAULT);
+    *dataset = H5Dcreate2(group, tensor->name, tensor->real == 8 ? H5T_IEEE_F64LE : H5T_IEEE_F32LE, space,
+                          H5P_DEFAULT, creation, H5P_DEFAULT);
   mn_status status = *dataset < 0 ? write_failed(writer, tensor->name) : MN_OK;
   if (creation >= 0) H5Pclose(creation);
   if (space >= 0) H5Sclose(space);
   return status;
 }
 
-static mn_status write_band(struct writer *writer, hid_t dataset, const struct mn_checkpoint_tensor *tensor,
-                            const struct mn_checkpoint_band *band, const char *values) {
-  int skip = 2 - tensor->rank;
-  mn_status status = MN_OK;
-  hsize_t offset = band->start[0] * (hsize_t)tensor->cols + band->start[1];
-  /* In memory the same shape as in the file, or HDF5 goes through it element by element. */
-  hid_t memory = H5Screate_simple(tensor->rank, band->count + skip, NULL), space = H5Dget_space(dataset);
-  if (memory < 0 || space < 0 ||
-      H5Sselect_hyperslab(space, H5S_SELECT_SET, band->start + skip, NULL, band->count + skip, NULL) < 0 ||
-      H5Dwrite(dataset, mn_checkpoint_memory_type(tensor->real), memory, space, H5P_DEFAULT,
-               values + offset * tensor->real) < 0 ||
-      writer->disk.error)
-    status = write_failed(writer, tensor->name);
-  if (space >= 0) H5Sclose(space);
-  if (memory >= 0) H5Sclose(memory);
-  return status;
-}
-
-/* Lets go of the lock after every band: a loader waits for 4 MiB at most. */
+/* Unlocks after every slab: a loader waits for 4 MiB at most. */
 static mn_status write_tensor(struct writer *writer, hid_t group, const struct mn_checkpoint_tensor *tensor,
                               const void *values) {
   hid_t dataset;
-  struct mn_checkpoint_band band = {{0, 0}, {0, 0}};
+  struct mn_hdf5_slab slab;
+  const char *from = values;
   mn_hdf5_lock();
   mn_status status = create_dataset(writer, &dataset, group, tensor);
   mn_hdf5_unlock();
   if (status != MN_OK) return status;
-  while (status == MN_OK && mn_checkpoint_next_band(&band, tensor)) {
+  mn_checkpoint_slabs(&slab, tensor);
+  while (status == MN_OK && slab.elements) {
     mn_hdf5_lock();
-    status = write_band(writer, dataset, tensor, &band, values);
+    hid_t memory = tensor->real == 8 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
+    if (mn_hdf5_write(dataset, memory, &slab, from) < 0 || writer->disk.error)
+      status = write_failed(writer, tensor->name);
     mn_hdf5_unlock();
+    from += slab.elements * tensor->real;
+    mn_hdf5_slab_next(&slab);
   }
   mn_hdf5_lock();
   if (H5Dclose(dataset) < 0 && status == MN_OK) status = write_failed(writer, tensor->name);
@@ -385,12 +354,11 @@ static void check(const struct mn_checkpoint *checkpoint) {
 }
 
 mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep) {
-  if (keep < 1 || keep > MN_CHECKPOINT_KEEP)
-    return mn_fail(MN_USAGE, "--keep %d: 1 to %d checkpoints can be kept", keep, MN_CHECKPOINT_KEEP);
   check(checkpoint);
   struct mn_atomic_file file;
   MN_TRY(mn_atomic_file_create(&file, path));
-  mn_status status = write_file(checkpoint, &file);
+  mn_status status = mn_checkpoint_check_files(path, keep);
+  if (status == MN_OK) status = write_file(checkpoint, &file);
   if (status != MN_OK) {
     mn_atomic_file_discard(&file);
     return status;

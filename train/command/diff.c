@@ -1,16 +1,11 @@
-/* The command diff: where two checkpoints differ, to the last bit. Both are loaded, and so verified, first;
- * what is compared is all that a checkpoint holds but /config and /fingerprint, which may differ between
- * equal runs. */
-#include <errno.h>
+/* The command diff: where two checkpoints differ, to the last bit. Both are loaded, and so verified, first.
+ * /config and /fingerprint are not compared: they may differ between equal runs. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/checkpoint/checkpoint.h"
-#include "train/checkpoint/layout.h"
 #include "train/command/inspect.h"
-#include "train/json.h"
 
 struct diff {
   FILE *out;
@@ -162,24 +157,6 @@ static void field_text(char *out, size_t size, const void *value, enum mn_checkp
   }
 }
 
-static void json_field(struct mn_json *json, const char *key, const void *value,
-                       enum mn_checkpoint_kind kind) {
-  switch (kind) {
-  case MN_FIELD_INTEGER:
-    mn_json_integer(json, key, *(const int64_t *)value);
-    break;
-  case MN_FIELD_UNSIGNED:
-    mn_json_unsigned(json, key, *(const uint64_t *)value);
-    break;
-  case MN_FIELD_REAL:
-    mn_json_number(json, key, *(const double *)value);
-    break;
-  case MN_FIELD_TEXT:
-    mn_json_string(json, key, value);
-    break;
-  }
-}
-
 static void compare_value(struct diff *diff, const char *name, enum mn_checkpoint_kind kind, const void *a,
                           const void *b, size_t size) {
   if (kind == MN_FIELD_TEXT ? strcmp(a, b) == 0 : memcmp(a, b, size) == 0) return;
@@ -189,8 +166,8 @@ static void compare_value(struct diff *diff, const char *name, enum mn_checkpoin
   if (diff->json) {
     mn_json_open(diff->json, NULL);
     mn_json_string(diff->json, "name", name);
-    json_field(diff->json, "a", a, kind);
-    json_field(diff->json, "b", b, kind);
+    mn_inspect_field(diff->json, "a", a, kind);
+    mn_inspect_field(diff->json, "b", b, kind);
     if (kind == MN_FIELD_REAL && distance.nan == 0) mn_json_unsigned(diff->json, "ulp", distance.ulp);
     mn_json_close(diff->json);
     return;
@@ -246,7 +223,7 @@ static mn_status compare(FILE *out, const struct mn_checkpoint *a, const struct 
   } else if (equal) {
     fprintf(out, "%s and %s are the same to the last bit\n", name_a, name_b);
   }
-  if (fflush(out) != 0 || ferror(out)) return mn_fail(MN_IO, "cannot write the answer: %s", strerror(errno));
+  MN_TRY(mn_inspect_flush(out));
   if (equal) return MN_OK;
   return mn_fail(MN_FAILED, "%s and %s differ in %d tensors and %d attributes", name_a, name_b, diff.tensors,
                  diff.attributes);

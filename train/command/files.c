@@ -113,8 +113,10 @@ mn_status mn_files_check(const struct mn_options *o) {
   MN_TRY(check_distinct(o, "out", o->out));
   MN_TRY(check_distinct(o, "log", o->log));
   MN_TRY(check_distinct(o, "plot", o->plot));
+  char path[MN_ATOMIC_FILE_PATH];
+  if (trains && o->checkpoint && snprintf(path, sizeof path, "%s.lock", o->checkpoint) < (int)sizeof path)
+    MN_TRY(check_distinct(o, "checkpoint", path));
   for (int number = 0; trains && o->checkpoint && number < o->keep; number++) {
-    char path[MN_ATOMIC_FILE_PATH];
     if (mn_atomic_file_number(path, sizeof path, o->checkpoint, number) == 0)
       MN_TRY(check_distinct(o, "checkpoint", path));
   }

@@ -7,7 +7,8 @@
 
 #include <stdio.h>
 
-#include "kernels/status.h"
+#include "train/checkpoint/layout.h"
+#include "train/json.h"
 
 /* What an HDF5 file holds. Of a checkpoint: sizes, tensors, progress, config, fingerprint (and its checksums
  * are checked on the way). Of any other: every group and dataset with shape, type and attributes, and what
@@ -23,5 +24,9 @@ mn_status mn_verify(FILE *out, const char *path, int json);
  * how many numbers of that width lie between, +0 and −0 being neighbours; a NaN differs from everything but
  * the same bits). MN_OK when they are the same, MN_FAILED when not; else as mn_checkpoint_load. */
 mn_status mn_diff(FILE *out, const char *a, const char *b, int json);
+
+/* What the three share: a member of a checkpoint as JSON, and flushing the answer. */
+void mn_inspect_field(struct mn_json *json, const char *key, const void *value, enum mn_checkpoint_kind kind);
+mn_status mn_inspect_flush(FILE *out);
 
 #endif

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "train/checkpoint/atomic_file.h"
 #include "train/command/announce.h"
 #include "train/command/files.h"
 
@@ -109,16 +108,14 @@ static mn_status check_place(const struct mn_options *o) {
   if (!o->resume && access(o->checkpoint, F_OK) == 0)
     return mn_fail(MN_NO_CREATE, "--checkpoint %s exists; --resume goes on from it, or name another file",
                    o->checkpoint);
-  struct mn_atomic_file file;
-  MN_TRY(mn_atomic_file_create(&file, o->checkpoint));
-  mn_atomic_file_discard(&file);
-  return MN_OK;
+  return mn_checkpoint_check_path(o->checkpoint, o->keep);
 }
 
 mn_status mn_session_train(struct mn_session *s, const struct mn_options *options) {
   *s = (struct mn_session){.options = *options};
   const struct mn_options *o = &s->options;
   struct mn_model_config config;
+  if (o->checkpoint) MN_TRY(mn_checkpoint_lock(&s->lock, o->checkpoint));
   if (o->resume) MN_TRY(resume(s));
   MN_TRY(mn_files_check(o));
   MN_TRY(check_place(o));
@@ -161,6 +158,7 @@ void mn_session_close(struct mn_session *s) {
   mn_dataset_close(s->test);
   mn_checkpoint_free(s->from);
   mn_context_close(s->context);
+  mn_checkpoint_unlock(s->lock);
 }
 
 mn_status mn_session_horizon(const struct mn_session *s, int64_t *horizon) {

@@ -12,8 +12,9 @@ struct mn_session {
   struct mn_context *context;
   struct mn_dataset *train, *test; /* test may be NULL; eval and predict have test alone */
   struct mn_model *model;
-  struct mn_optimizer *optimizer; /* train alone */
-  struct mn_checkpoint *from;     /* what was resumed or read; NULL for a new run */
+  struct mn_optimizer *optimizer;  /* train alone */
+  struct mn_checkpoint_lock *lock; /* on --checkpoint, while training; NULL without one */
+  struct mn_checkpoint *from;      /* what was resumed or read; NULL for a new run */
   char from_path[4096];
   struct mn_progress progress; /* of a resumed run */
 };

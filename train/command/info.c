@@ -1,18 +1,36 @@
-/* The commands info and verify: what a file holds, and whether it is whole. Their text goes through memory,
- * so that a file which turns out to be damaged halfway leaves no half of an answer on stdout. */
-#include "train/command/inspect.h"
-
+/* The command info: what a file holds. The answer goes through memory, so that a file which turns out to be
+ * damaged halfway leaves no half of an answer on stdout. */
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/dataset.h"
-#include "train/checkpoint/atomic_file.h"
-#include "train/checkpoint/checkpoint.h"
-#include "train/checkpoint/layout.h"
-#include "train/command/inspect_hdf5.h"
-#include "train/json.h"
+#include "train/command/inspect.h"
+
+mn_status mn_inspect_flush(FILE *out) {
+  if (fflush(out) == 0 && !ferror(out)) return MN_OK;
+  return mn_fail(MN_IO, "cannot write the answer: %s", strerror(errno));
+}
+
+void mn_inspect_field(struct mn_json *json, const char *key, const void *value,
+                      enum mn_checkpoint_kind kind) {
+  switch (kind) {
+  case MN_FIELD_INTEGER:
+    mn_json_integer(json, key, *(const int64_t *)value);
+    break;
+  case MN_FIELD_UNSIGNED:
+    mn_json_unsigned(json, key, *(const uint64_t *)value);
+    break;
+  case MN_FIELD_REAL:
+    mn_json_number(json, key, *(const double *)value);
+    break;
+  case MN_FIELD_TEXT:
+    mn_json_string(json, key, value);
+    break;
+  }
+}
 
 /* An answer in the making, as text or as JSON. */
 struct answer {
@@ -31,25 +49,18 @@ static mn_status answer_open(struct answer *answer, int json) {
   return MN_OK;
 }
 
-/* Sends the answer to `out` if `send`, and returns `status` unless that fails. */
-static mn_status answer_close(struct answer *answer, FILE *out, int send, mn_status status) {
-  int failed = fclose(answer->stream) != 0;
-  if (failed && status == MN_OK) status = mn_fail(MN_NO_MEMORY, "no memory for the answer");
-  if (send && !failed) {
+/* Sends the answer to `out` when all went well. Control characters, which only names and texts from the file
+ * can hold, could steer a terminal and are shown as '?'. */
+static mn_status answer_close(struct answer *answer, FILE *out, mn_status status) {
+  if (fclose(answer->stream) != 0 && status == MN_OK)
+    status = mn_fail(MN_NO_MEMORY, "no memory for the answer");
+  if (status == MN_OK) {
+    for (size_t i = 0; i < answer->size; i++)
+      if (iscntrl((unsigned char)answer->text[i]) && answer->text[i] != '\n') answer->text[i] = '?';
     fwrite(answer->text, 1, answer->size, out);
-    if (fflush(out) != 0 || ferror(out))
-      status = mn_fail(MN_IO, "cannot write the answer: %s", strerror(errno));
+    status = mn_inspect_flush(out);
   }
   free(answer->text);
-  return status;
-}
-
-static mn_status is_checkpoint(const char *path, int *checkpoint) {
-  struct mn_hdf5_file file;
-  *checkpoint = 0;
-  MN_TRY(mn_hdf5_file_open(&file, path));
-  mn_status status = mn_hdf5_is_checkpoint(&file, checkpoint);
-  mn_hdf5_file_close(&file);
   return status;
 }
 
@@ -64,23 +75,8 @@ static int64_t parameter_count(const struct mn_checkpoint *checkpoint) {
 
 static void json_fields(struct mn_json *json, const struct mn_checkpoint *checkpoint,
                         const struct mn_checkpoint_field *fields) {
-  for (; fields->name; fields++) {
-    const void *value = (const char *)checkpoint + fields->offset;
-    switch (fields->kind) {
-    case MN_FIELD_INTEGER:
-      mn_json_integer(json, fields->name, *(const int64_t *)value);
-      break;
-    case MN_FIELD_UNSIGNED:
-      mn_json_unsigned(json, fields->name, *(const uint64_t *)value);
-      break;
-    case MN_FIELD_REAL:
-      mn_json_number(json, fields->name, *(const double *)value);
-      break;
-    case MN_FIELD_TEXT:
-      mn_json_string(json, fields->name, value);
-      break;
-    }
-  }
+  for (; fields->name; fields++)
+    mn_inspect_field(json, fields->name, (const char *)checkpoint + fields->offset, fields->kind);
 }
 
 static void json_options(struct mn_json *json, const char *key, const struct mn_text *options, int count) {
@@ -159,22 +155,15 @@ static void text_checkpoint(FILE *out, const char *path, uint64_t size,
   text_options(out, "fingerprint", checkpoint->fingerprint, checkpoint->fingerprint_count);
 }
 
-static mn_status info_checkpoint(struct answer *answer, const char *path) {
+static mn_status info_checkpoint(struct answer *answer, const struct mn_hdf5_file *file) {
   struct mn_checkpoint *checkpoint;
-  uint64_t size = 0;
-  MN_TRY(mn_checkpoint_load(&checkpoint, path));
-  struct mn_hdf5_file file;
-  mn_status status = mn_hdf5_file_open(&file, path);
-  if (status == MN_OK) {
-    size = file.size;
-    mn_hdf5_file_close(&file);
-    if (answer->as_json)
-      json_checkpoint(&answer->json, path, size, checkpoint);
-    else
-      text_checkpoint(answer->stream, path, size, checkpoint);
-  }
+  MN_TRY(mn_checkpoint_load(&checkpoint, file->path));
+  if (answer->as_json)
+    json_checkpoint(&answer->json, file->path, file->size, checkpoint);
+  else
+    text_checkpoint(answer->stream, file->path, file->size, checkpoint);
   mn_checkpoint_free(checkpoint);
-  return status;
+  return MN_OK;
 }
 
 /* ---- info of any other HDF5 file ---- */
@@ -213,7 +202,7 @@ static void json_number_of(struct mn_json *json, const char *key, const struct m
     mn_json_number(json, key, value->real[i]);
 }
 
-static void json_value(void *data, const char *name, const struct mn_hdf5_value *value) {
+static mn_status json_value(void *data, const char *name, const struct mn_hdf5_value *value) {
   struct mn_json *json = &((struct answer *)data)->json;
   if (value->kind == MN_VALUE_TEXT) {
     mn_json_string(json, name, value->text);
@@ -226,9 +215,10 @@ static void json_value(void *data, const char *name, const struct mn_hdf5_value 
     for (int i = 0; i < value->count; i++) json_number_of(json, NULL, value, i);
     mn_json_close(json);
   }
+  return MN_OK;
 }
 
-static void text_value(void *data, const char *name, const struct mn_hdf5_value *value) {
+static mn_status text_value(void *data, const char *name, const struct mn_hdf5_value *value) {
   FILE *out = ((struct answer *)data)->stream;
   fprintf(out, "    %s = ", name);
   if (value->kind == MN_VALUE_TEXT) fprintf(out, "\"%s\"", value->text);
@@ -240,9 +230,15 @@ static void text_value(void *data, const char *name, const struct mn_hdf5_value 
     if (value->kind == MN_VALUE_REAL) fprintf(out, "%.9g", value->real[i]);
   }
   putc('\n', out);
+  return MN_OK;
 }
 
-static const char *const kinds[] = {"group", "dataset", "link", "other"};
+static const char *const kinds[] = {[MN_HDF5_NOTHING] = "nothing",
+                                    [MN_HDF5_GROUP] = "group",
+                                    [MN_HDF5_DATASET] = "dataset",
+                                    [MN_HDF5_LINK] = "link",
+                                    [MN_HDF5_OTHER] = "other"};
+_Static_assert(sizeof kinds / sizeof *kinds == MN_HDF5_OTHER + 1, "a word for each kind of object");
 
 static mn_status json_object(struct answer *answer, const struct mn_hdf5_file *file,
                              const struct mn_hdf5_object *object) {
@@ -261,7 +257,7 @@ static mn_status json_object(struct answer *answer, const struct mn_hdf5_file *f
   }
   if (object->id >= 0) {
     mn_json_open(json, "attributes");
-    status = mn_hdf5_attributes(file, object, json_value, answer);
+    status = mn_hdf5_attributes(file, object, H5_INDEX_NAME, 1, json_value, answer);
     mn_json_close(json);
   }
   mn_json_close(json);
@@ -273,16 +269,16 @@ static mn_status text_object(struct answer *answer, const struct mn_hdf5_file *f
   FILE *out = answer->stream;
   fprintf(out, "%-24s", object->name);
   if (object->kind == MN_HDF5_DATASET) {
-    fprintf(out, " %s [", object->type);
-    for (int i = 0; i < object->rank; i++)
-      fprintf(out, i ? ", %" PRIu64 : "%" PRIu64, (uint64_t)object->shape[i]);
-    fprintf(out, "], %" PRIu64 " bytes stored%s%s\n", object->stored, object->checksum ? ", checksums" : "",
-            object->outside ? ", in other files" : "");
+    char shape[400];
+    int outside = object->layout == H5D_VIRTUAL || object->external;
+    mn_hdf5_shape(shape, sizeof shape, object);
+    fprintf(out, " %s %s, %" PRIu64 " bytes stored%s%s\n", object->type, shape, object->stored,
+            object->checksum ? ", checksums" : "", outside ? ", in other files" : "");
   } else {
     fprintf(out, " %s\n",
             object->kind == MN_HDF5_LINK ? "soft or external link, not followed" : kinds[object->kind]);
   }
-  return object->id >= 0 ? mn_hdf5_attributes(file, object, text_value, answer) : MN_OK;
+  return object->id >= 0 ? mn_hdf5_attributes(file, object, H5_INDEX_NAME, 1, text_value, answer) : MN_OK;
 }
 
 static mn_status show_object(void *data, const struct mn_hdf5_file *file,
@@ -291,21 +287,18 @@ static mn_status show_object(void *data, const struct mn_hdf5_file *file,
   return answer->as_json ? json_object(answer, file, object) : text_object(answer, file, object);
 }
 
-static mn_status info_other(struct answer *answer, const char *path) {
-  struct mn_hdf5_file file;
-  MN_TRY(mn_hdf5_file_open(&file, path));
+static mn_status info_other(struct answer *answer, const struct mn_hdf5_file *file) {
+  const char *path = file->path;
   if (answer->as_json) {
     mn_json_open(&answer->json, NULL);
     mn_json_string(&answer->json, "file", path);
     mn_json_string(&answer->json, "kind", "hdf5");
-    mn_json_unsigned(&answer->json, "bytes", file.size);
+    mn_json_unsigned(&answer->json, "bytes", file->size);
     mn_json_array_open(&answer->json, "objects");
   } else {
-    fprintf(answer->stream, "%s: HDF5, %" PRIu64 " bytes\n", path, file.size);
+    fprintf(answer->stream, "%s: HDF5, %" PRIu64 " bytes\n", path, file->size);
   }
-  mn_status status = mn_hdf5_walk(&file, show_object, answer);
-  mn_hdf5_file_close(&file);
-  if (status != MN_OK) return status;
+  MN_TRY(mn_hdf5_walk(file, show_object, answer));
   if (answer->as_json) mn_json_close(&answer->json);
   show_part(answer, path, MN_PART_TRAIN, "train");
   show_part(answer, path, MN_PART_TEST, "test");
@@ -316,95 +309,13 @@ static mn_status info_other(struct answer *answer, const char *path) {
 mn_status mn_info(FILE *out, const char *path, int json) {
   int checkpoint;
   struct answer answer;
-  MN_TRY(is_checkpoint(path, &checkpoint));
-  MN_TRY(answer_open(&answer, json));
-  mn_status status = checkpoint ? info_checkpoint(&answer, path) : info_other(&answer, path);
-  return answer_close(&answer, out, status == MN_OK, status);
-}
-
-/* ---- verify ---- */
-
-/* What has been read so far, and the first thing that was not whole. */
-struct verdict {
-  int checkpoint;
-  int datasets, checksums, unwritten, links;
-  uint64_t bytes;
-  mn_status status;
-  char reason[1024];
-};
-
-static void ignore_value(void *data, const char *name, const struct mn_hdf5_value *value) {
-  (void)data;
-  (void)name;
-  (void)value;
-}
-
-static mn_status verify_object(void *data, const struct mn_hdf5_file *file,
-                               const struct mn_hdf5_object *object) {
-  struct verdict *verdict = data;
-  verdict->links += object->kind == MN_HDF5_LINK;
-  if (object->id < 0) return MN_OK;
-  MN_TRY(mn_hdf5_attributes(file, object, ignore_value, NULL));
-  if (object->kind != MN_HDF5_DATASET) return MN_OK;
-  MN_TRY(mn_hdf5_read_all(file, object));
-  verdict->datasets++;
-  verdict->checksums += object->checksum;
-  verdict->unwritten += object->stored == 0 && object->bytes > 0;
-  verdict->bytes += object->stored ? object->bytes : 0;
-  return MN_OK;
-}
-
-/* A checkpoint by its own rules; and then, as everything else, object by object, which also counts them. */
-static mn_status verify_file(struct verdict *verdict, const char *path) {
   struct mn_hdf5_file file;
-  MN_TRY(is_checkpoint(path, &verdict->checkpoint));
-  if (verdict->checkpoint) {
-    struct mn_checkpoint *checkpoint;
-    MN_TRY(mn_checkpoint_load(&checkpoint, path));
-    mn_checkpoint_free(checkpoint);
+  MN_TRY(mn_hdf5_open(&file, path, "take a copy or make it anew"));
+  mn_status status = mn_checkpoint_format(&file, &checkpoint);
+  if (status == MN_OK && (status = answer_open(&answer, json)) == MN_OK) {
+    status = checkpoint ? info_checkpoint(&answer, &file) : info_other(&answer, &file);
+    status = answer_close(&answer, out, status);
   }
-  MN_TRY(mn_hdf5_file_open(&file, path));
-  mn_status status = mn_hdf5_walk(&file, verify_object, verdict);
-  mn_hdf5_file_close(&file);
+  mn_hdf5_close(&file);
   return status;
-}
-
-static void json_verdict(struct mn_json *json, const char *path, const struct verdict *verdict) {
-  mn_json_open(json, NULL);
-  mn_json_string(json, "file", path);
-  mn_json_string(json, "kind", verdict->checkpoint ? "checkpoint" : "hdf5");
-  mn_json_boolean(json, "whole", verdict->status == MN_OK);
-  mn_json_string(json, "reason", verdict->status == MN_OK ? NULL : verdict->reason);
-  mn_json_integer(json, "datasets", verdict->datasets);
-  mn_json_integer(json, "checksums", verdict->checksums);
-  mn_json_integer(json, "unwritten", verdict->unwritten);
-  mn_json_integer(json, "links", verdict->links);
-  mn_json_unsigned(json, "bytes", verdict->bytes);
-  mn_json_close(json);
-}
-
-static void text_verdict(FILE *out, const char *path, const struct verdict *verdict) {
-  fprintf(out, "%s: %s, whole: %d datasets, %" PRIu64 " bytes read", path,
-          verdict->checkpoint ? "minnow checkpoint" : "HDF5", verdict->datasets, verdict->bytes);
-  if (verdict->checksums == verdict->datasets)
-    fputs(", every checksum right", out);
-  else
-    fprintf(out, ", %d of them with checksums, all right", verdict->checksums);
-  if (verdict->unwritten) fprintf(out, ", %d never written", verdict->unwritten);
-  if (verdict->links) fprintf(out, ", %d links not followed", verdict->links);
-  putc('\n', out);
-}
-
-mn_status mn_verify(FILE *out, const char *path, int json) {
-  struct verdict verdict = {0};
-  struct answer answer;
-  verdict.status = verify_file(&verdict, path);
-  if (verdict.status != MN_OK && verdict.status != MN_BAD_DATA) return verdict.status;
-  snprintf(verdict.reason, sizeof verdict.reason, "%s", mn_message());
-  MN_TRY(answer_open(&answer, json));
-  if (json)
-    json_verdict(&answer.json, path, &verdict);
-  else if (verdict.status == MN_OK)
-    text_verdict(answer.stream, path, &verdict);
-  return answer_close(&answer, out, 1, verdict.status);
 }

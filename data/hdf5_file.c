@@ -1,0 +1,315 @@
+/* Opening HDF5 files, finding what is in them, and refusing what cannot be read safely; see hdf5_file.h. The
+ * reading stands in hdf5_read.c. */
+#include "data/hdf5_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "data/hdf5.h"
+
+/* More bytes than this declared for each one stored are not data: deflate's limit is 1032, and other filters
+ * pack constant data tighter. */
+enum { DENSEST = 1 << 14 };
+
+mn_status mn_hdf5_damaged(const struct mn_hdf5_file *file, const char *name) {
+  char reason[160];
+  mn_hdf5_reason(reason, sizeof reason);
+  if (file->disk.error)
+    return mn_fail(MN_IO, "cannot read %s: %s: check the disk or take a copy", file->path,
+                   strerror(file->disk.error));
+  return mn_fail(MN_BAD_DATA, "%s is damaged at %s (HDF5: %s): %s", file->path, name, reason, file->remedy);
+}
+
+/* ---- the file ---- */
+
+/* What can be said of the file before HDF5 sees it. Its descriptor is open afterwards where there is one. */
+static mn_status open_descriptor(struct mn_hdf5_file *file) {
+  struct stat status;
+  /* O_NONBLOCK, or opening a FIFO would wait for its writer. */
+  file->disk.fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file->disk.fd < 0)
+    return mn_fail(MN_NO_INPUT, "cannot open %s: %s: check %s", file->path, strerror(errno),
+                   errno == EACCES ? "its permissions" : "the name");
+  if (fstat(file->disk.fd, &status) != 0)
+    return mn_fail(MN_IO, "cannot read %s: %s: check the disk", file->path, strerror(errno));
+  if (!S_ISREG(status.st_mode))
+    return mn_fail(MN_NO_INPUT, "cannot read %s: it is %s, not a regular file: name an HDF5 file", file->path,
+                   S_ISDIR(status.st_mode) ? "a folder" : "a device or a pipe");
+  file->size = (uint64_t)status.st_size;
+  return MN_OK;
+}
+
+/* The signature stands at the start, or behind a user block of 512, 1024, 2048 … bytes. */
+static mn_status find_signature(struct mn_hdf5_file *file) {
+  static const char signature[] = {'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
+  char found[sizeof signature];
+  for (uint64_t at = 0; !file->signature && at < file->size; at = at ? 2 * at : 512) {
+    ssize_t got = pread(file->disk.fd, found, sizeof found, (off_t)at);
+    if (got < 0 && errno == EINTR) got = pread(file->disk.fd, found, sizeof found, (off_t)at);
+    if (got < 0)
+      return mn_fail(MN_IO, "cannot read %s: %s: check the disk or take a copy", file->path, strerror(errno));
+    file->signature = got == sizeof found && memcmp(found, signature, sizeof found) == 0;
+  }
+  if (file->signature) return MN_OK;
+  if (file->size == 0)
+    return mn_fail(MN_BAD_DATA, "%s is empty (0 bytes), an HDF5 file was expected: %s", file->path,
+                   file->remedy);
+  return mn_fail(MN_BAD_DATA, "%s is no HDF5 file (%" PRIu64 " bytes, without HDF5's signature): %s",
+                 file->path, file->size, file->remedy);
+}
+
+static mn_status open_hdf5(struct mn_hdf5_file *file) {
+  MN_TRY(open_descriptor(file));
+  MN_TRY(find_signature(file));
+  mn_hdf5_lock();
+  file->root.id = mn_hdf5_disk_open(&file->disk, file->path);
+  mn_hdf5_unlock();
+  if (file->root.id >= 0) return MN_OK;
+  if (file->disk.error) return mn_hdf5_damaged(file, "its start");
+  return mn_fail(MN_BAD_DATA, "%s is cut short or damaged (%" PRIu64 " bytes; HDF5: %s): %s", file->path,
+                 file->size, file->disk.reason, file->remedy);
+}
+
+mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy) {
+  *file = (struct mn_hdf5_file){
+      .path = path, .remedy = remedy, .root = {.name = "/", .kind = MN_HDF5_GROUP, .id = -1}};
+  mn_status status = open_hdf5(file);
+  if (status != MN_OK && file->disk.fd >= 0) close(file->disk.fd);
+  return status;
+}
+
+/* Nothing was written, so nothing can be lost by a close that fails. */
+void mn_hdf5_close(struct mn_hdf5_file *file) {
+  mn_hdf5_lock();
+  H5Fclose(file->root.id);
+  mn_hdf5_unlock();
+  close(file->disk.fd);
+}
+
+/* ---- what is in it ---- */
+
+static void describe_type(struct mn_hdf5_object *object, hid_t type) {
+  object->class = H5Tget_class(type);
+  object->element = H5Tget_size(type);
+  object->is_signed = object->class == H5T_INTEGER && H5Tget_sign(type) != H5T_SGN_NONE;
+  mn_hdf5_type_name(object->type, sizeof object->type, type);
+}
+
+/* Its layout and filters. */
+static int describe_storage(struct mn_hdf5_object *object, hid_t creation) {
+  object->layout = H5Pget_layout(creation);
+  int external = H5Pget_external_count(creation);
+  object->external = external > 0;
+  object->filters = H5Pget_nfilters(creation);
+  for (int i = 0; i < object->filters; i++) {
+    unsigned flags;
+    size_t none = 0;
+    char name[sizeof object->lacking] = "";
+    H5Z_filter_t filter = H5Pget_filter2(creation, (unsigned)i, &flags, &none, NULL, sizeof name, name, NULL);
+    if (filter == H5Z_FILTER_FLETCHER32) object->checksum = 1;
+    if (filter < 0 || H5Zfilter_avail(filter) > 0) continue;
+    object->lacks = filter;
+    memcpy(object->lacking, name, sizeof name - 1);
+  }
+  return object->layout >= 0 && external >= 0 && object->filters >= 0;
+}
+
+/* Its shape, and what is stored for it; not where the shape of a virtual one would open other files. */
+static int describe_shape(struct mn_hdf5_object *object, hid_t creation) {
+  if (object->layout == H5D_VIRTUAL) return 1;
+  hid_t space = H5Dget_space(object->id);
+  if (space < 0) return 0;
+  object->rank = H5Sget_simple_extent_dims(space, object->shape, NULL);
+  object->bytes = H5Sget_simple_extent_type(space) == H5S_NULL ? 0 : object->element;
+  H5Sclose(space);
+  if (object->rank < 0) return 0;
+  for (int i = 0; i < object->rank; i++)
+    if (__builtin_mul_overflow(object->bytes, object->shape[i], &object->bytes)) object->bytes = UINT64_MAX;
+  object->stored = object->external ? 0 : H5Dget_storage_size(object->id);
+  object->offset = H5Dget_offset(object->id);
+  return object->layout != H5D_CHUNKED || H5Pget_chunk(creation, object->rank, object->chunk) == object->rank;
+}
+
+static int describe_dataset(struct mn_hdf5_object *object) {
+  hid_t type = H5Dget_type(object->id), creation = H5Dget_create_plist(object->id);
+  int whole = type >= 0 && creation >= 0;
+  if (whole) {
+    describe_type(object, type);
+    whole = describe_storage(object, creation) && describe_shape(object, creation);
+  }
+  if (creation >= 0) H5Pclose(creation);
+  if (type >= 0) H5Tclose(type);
+  return whole;
+}
+
+static mn_status look(const struct mn_hdf5_file *file, hid_t parent, const char *name,
+                      struct mn_hdf5_object *object) {
+  H5L_info_t link;
+  htri_t there = H5Lexists(parent, name, H5P_DEFAULT);
+  if (there == 0) return MN_OK;
+  if (there < 0 || H5Lget_info(parent, name, &link, H5P_DEFAULT) < 0) return mn_hdf5_damaged(file, name);
+  object->kind = MN_HDF5_LINK;
+  if (link.type != H5L_TYPE_HARD) return MN_OK;
+  object->id = H5Oopen(parent, name, H5P_DEFAULT);
+  if (object->id < 0) return mn_hdf5_damaged(file, name);
+  H5I_type_t type = H5Iget_type(object->id);
+  object->kind = type == H5I_GROUP ? MN_HDF5_GROUP : type == H5I_DATASET ? MN_HDF5_DATASET : MN_HDF5_OTHER;
+  return type != H5I_DATASET || describe_dataset(object) ? MN_OK : mn_hdf5_damaged(file, name);
+}
+
+mn_status mn_hdf5_look(const struct mn_hdf5_file *file, const struct mn_hdf5_object *parent, const char *name,
+                       struct mn_hdf5_object *object) {
+  *object = (struct mn_hdf5_object){.name = name, .kind = MN_HDF5_NOTHING, .id = -1};
+  mn_hdf5_lock();
+  mn_status status = look(file, parent->id, name, object);
+  if (status != MN_OK) mn_hdf5_release(object);
+  mn_hdf5_unlock();
+  return status;
+}
+
+mn_status mn_hdf5_find(const struct mn_hdf5_file *file, const struct mn_hdf5_object *parent, const char *name,
+                       struct mn_hdf5_object *object) {
+  size_t length = 0;
+  *object = (struct mn_hdf5_object){.name = name, .kind = MN_HDF5_NOTHING, .id = -1};
+  for (;;) { /* name by name, so that no link on the way is followed */
+    length += strspn(name + length, "/");
+    length += strcspn(name + length, "/");
+    char *part = strndup(name, length);
+    if (!part) return mn_fail(MN_NO_MEMORY, "no memory for the name %s", name);
+    mn_status status = mn_hdf5_look(file, parent, part, object);
+    if (status == MN_OK && object->kind == MN_HDF5_LINK)
+      status = mn_fail(MN_BAD_DATA,
+                       "%s: %s is a soft or external link, which could lead anywhere: copy what it points to "
+                       "into the file",
+                       file->path, part);
+    free(part);
+    object->name = name;
+    if (status != MN_OK || name[length + strspn(name + length, "/")] == 0) return status;
+    int group = object->kind == MN_HDF5_GROUP;
+    mn_hdf5_release(object);
+    if (!group) return MN_OK;
+  }
+}
+
+void mn_hdf5_release(struct mn_hdf5_object *object) {
+  mn_hdf5_lock();
+  if (object->id >= 0) H5Oclose(object->id);
+  mn_hdf5_unlock();
+  *object = (struct mn_hdf5_object){.name = object->name, .kind = MN_HDF5_NOTHING, .id = -1};
+}
+
+mn_status mn_hdf5_count(const struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t *count) {
+  H5G_info_t info;
+  mn_hdf5_lock();
+  mn_status status = H5Gget_info(group->id, &info) < 0 ? mn_hdf5_damaged(file, group->name) : MN_OK;
+  mn_hdf5_unlock();
+  *count = status == MN_OK ? info.nlinks : 0;
+  return status;
+}
+
+mn_status mn_hdf5_member(const struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t index,
+                         char *name, size_t size) {
+  mn_hdf5_lock();
+  ssize_t length =
+      H5Lget_name_by_idx(group->id, ".", H5_INDEX_NAME, H5_ITER_INC, index, name, size, H5P_DEFAULT);
+  mn_status status = length < 0 ? mn_hdf5_damaged(file, group->name) : MN_OK;
+  mn_hdf5_unlock();
+  if (status == MN_OK && (size_t)length >= size)
+    return mn_fail(MN_BAD_DATA, "%s: a name in %.60s is longer than %zu bytes", file->path, group->name,
+                   size - 1);
+  return status;
+}
+
+/* ---- whether it can be read ---- */
+
+/* Whether what is stored can hold what is declared. A chunk is decompressed whole, so its size counts too. */
+static int fits(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset) {
+  uint64_t stored = dataset->stored, chunk = dataset->element;
+  if (stored > file->size || dataset->bytes / dataset->element > INT64_MAX / 16) return 0;
+  if (dataset->layout == H5D_COMPACT) return stored >= dataset->bytes;
+  if (dataset->layout == H5D_CONTIGUOUS) {
+    return stored >= dataset->bytes && dataset->offset != HADDR_UNDEF &&
+           dataset->offset <= file->size - stored;
+  }
+  for (int i = 0; i < dataset->rank; i++)
+    if (__builtin_mul_overflow(chunk, dataset->chunk[i], &chunk)) return 0;
+  return dataset->bytes / DENSEST <= stored && chunk / DENSEST <= stored && chunk > 0;
+}
+
+mn_status mn_hdf5_check(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset) {
+  if (dataset->layout == H5D_VIRTUAL || dataset->external)
+    return mn_fail(MN_BAD_DATA,
+                   "%s: dataset %s keeps its data in other files (%s storage), which is refused: copy them "
+                   "in, e.g. with h5repack",
+                   file->path, dataset->name, dataset->external ? "external" : "virtual");
+  if (dataset->lacks)
+    return mn_fail(
+        MN_BAD_DATA,
+        "%s: dataset %s is compressed by filter %d (%s), which this HDF5 lacks: set HDF5_PLUGIN_PATH "
+        "to where it is, or convert with h5repack -f GZIP=4",
+        file->path, dataset->name, dataset->lacks, dataset->lacking);
+  if (fits(file, dataset)) return MN_OK;
+  char shape[200];
+  mn_hdf5_shape(shape, sizeof shape, dataset);
+  return mn_fail(MN_BAD_DATA,
+                 "%s: dataset %s declares %s elements of %zu bytes, but %" PRIu64
+                 " bytes are stored in a file of %" PRIu64 ": it was never written in full or is damaged: %s",
+                 file->path, dataset->name, shape, dataset->element, dataset->stored, file->size,
+                 file->remedy);
+}
+
+/* ---- everything ---- */
+
+/* Deep enough for anyone; and names in all, since hard links can make a small file look endless. */
+enum { DEEPEST = 16, MOST_OBJECTS = 100000, NAME_SIZE = 1024 };
+
+struct walk {
+  const struct mn_hdf5_file *file;
+  mn_hdf5_visit *visit;
+  void *data;
+  int objects, depth;
+};
+
+static mn_status visit(struct walk *walk, const struct mn_hdf5_object *object);
+
+static mn_status visit_member(struct walk *walk, const struct mn_hdf5_object *group, hsize_t index) {
+  char name[NAME_SIZE], full[NAME_SIZE];
+  struct mn_hdf5_object object;
+  MN_TRY(mn_hdf5_member(walk->file, group, index, name, sizeof name));
+  int length = snprintf(full, sizeof full, "%s/%s", strcmp(group->name, "/") == 0 ? "" : group->name, name);
+  if (length >= NAME_SIZE)
+    return mn_fail(MN_BAD_DATA, "%s: a name in %.60s is longer than %d bytes", walk->file->path, group->name,
+                   NAME_SIZE - 1);
+  MN_TRY(mn_hdf5_look(walk->file, &walk->file->root, full, &object));
+  mn_status status = visit(walk, &object);
+  mn_hdf5_release(&object);
+  return status;
+}
+
+static mn_status visit(struct walk *walk, const struct mn_hdf5_object *object) {
+  hsize_t count;
+  if (++walk->objects > MOST_OBJECTS)
+    return mn_fail(MN_BAD_DATA, "%s: more than %d objects, or groups in a circle", walk->file->path,
+                   MOST_OBJECTS);
+  MN_TRY(walk->visit(walk->data, walk->file, object));
+  if (object->kind != MN_HDF5_GROUP) return MN_OK;
+  MN_TRY(mn_hdf5_count(walk->file, object, &count));
+  if (walk->depth == DEEPEST)
+    return mn_fail(MN_BAD_DATA, "%s: groups nested more than %d deep, or in a circle", walk->file->path,
+                   DEEPEST);
+  walk->depth++;
+  for (hsize_t i = 0; i < count; i++) MN_TRY(visit_member(walk, object, i));
+  walk->depth--;
+  return MN_OK;
+}
+
+mn_status mn_hdf5_walk(const struct mn_hdf5_file *file, mn_hdf5_visit *visit_each, void *data) {
+  struct walk walk = {file, visit_each, data, 0, 0};
+  return visit(&walk, &file->root);
+}

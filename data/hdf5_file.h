@@ -1,0 +1,166 @@
+/* An HDF5 file open for reading, and how datasets, checkpoints, cases and the command `info` look into it.
+ *
+ * A file may come from anywhere, and libhdf5 has memory errors on files made to mislead it. So nothing here
+ * follows a soft or external link or opens storage in another file, and mn_hdf5_check compares what a dataset
+ * declares with what is stored before anyone asks for memory.
+ *
+ * Every function takes the lock of data/hdf5.h itself. Errors: MN_IO when the disk failed, else MN_BAD_DATA,
+ * with one line that names the file, the object and what would do. */
+#ifndef MN_DATA_HDF5_FILE_H
+#define MN_DATA_HDF5_FILE_H
+
+#include <hdf5.h>
+#include <stdint.h>
+
+#include "data/hdf5_disk.h"
+#include "kernels/status.h"
+
+enum { MN_HDF5_RANK = H5S_MAX_RANK, MN_HDF5_VALUES = 64, MN_HDF5_TEXT = 1024 };
+
+/* What a name in a file leads to. A soft or external link is not followed. */
+enum mn_hdf5_kind { MN_HDF5_NOTHING, MN_HDF5_GROUP, MN_HDF5_DATASET, MN_HDF5_LINK, MN_HDF5_OTHER };
+
+struct mn_hdf5_object {
+  const char *name; /* for messages; borrowed */
+  enum mn_hdf5_kind kind;
+  hid_t id; /* −1 for nothing and for a link; else open, until mn_hdf5_release */
+  /* of a dataset */
+  H5T_class_t class;
+  char type[24]; /* "float32", "int64", "string", "compound" … */
+  size_t element;
+  int is_signed;
+  int rank;
+  hsize_t shape[MN_HDF5_RANK]; /* rank 0 where it is virtual: asking would open the other files */
+  hsize_t chunk[MN_HDF5_RANK]; /* where the layout is H5D_CHUNKED */
+  H5D_layout_t layout;
+  int external;          /* its storage is in other files; so is that of layout H5D_VIRTUAL */
+  int filters, checksum; /* how many; whether fletcher32 is one */
+  int lacks;             /* the number of a filter that this HDF5 does not have, else 0; and its name */
+  char lacking[64];
+  haddr_t offset;         /* of contiguous elements in the file, else HADDR_UNDEF */
+  uint64_t bytes, stored; /* of its elements (at most UINT64_MAX); of what is kept in the file for them */
+};
+
+struct mn_hdf5_file {
+  const char *path; /* borrowed, like `remedy`: what to do when the file is damaged, the end of a message */
+  const char *remedy;
+  uint64_t size; /* bytes */
+  int signature; /* it has the signature of HDF5 files; set also where opening fails */
+  struct mn_hdf5_disk disk;
+  struct mn_hdf5_object root;
+};
+
+/* MN_NO_INPUT: no such file, no permission, no regular file; MN_BAD_DATA: not HDF5, cut short, damaged. There
+ * is nothing to close then. */
+mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy);
+void mn_hdf5_close(struct mn_hdf5_file *file);
+
+/* The message after an HDF5 call on `name` failed. Call while locked, before another HDF5 call. */
+mn_status mn_hdf5_damaged(const struct mn_hdf5_file *file, const char *name);
+
+/* What `name` in the group `parent` is; a dataset is described. The groups on the way are known to be groups,
+ * reached by hard links. */
+mn_status mn_hdf5_look(const struct mn_hdf5_file *file, const struct mn_hdf5_object *parent, const char *name,
+                       struct mn_hdf5_object *object);
+
+/* The same by way of any groups ("train/x"); a link on the way, or at the end, is MN_BAD_DATA. */
+mn_status mn_hdf5_find(const struct mn_hdf5_file *file, const struct mn_hdf5_object *parent, const char *name,
+                       struct mn_hdf5_object *object);
+void mn_hdf5_release(struct mn_hdf5_object *object);
+
+/* The number of links in a group, and the name of number `index` in order of name. */
+mn_status mn_hdf5_count(const struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t *count);
+mn_status mn_hdf5_member(const struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t index,
+                         char *name, size_t size);
+
+/* That a dataset can be read: storage in this file, filters that are here, and no more elements, or larger
+ * chunks, than what is stored can hold. */
+mn_status mn_hdf5_check(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset);
+
+/* The name of a type ("float32", "string" …) and the shape of a dataset ("[100, 8]"), for messages. The first
+ * is to be called while locked. */
+void mn_hdf5_type_name(char *out, size_t size, hid_t type);
+void mn_hdf5_shape(char *out, size_t size, const struct mn_hdf5_object *dataset);
+
+/* ---- elements ---- */
+
+/* A slab: a box of elements that is read or written in one call; and the walk over a dataset, slab by slab:
+ *
+ *   for (mn_hdf5_slab_rows(&slab, …); slab.elements; mn_hdf5_slab_next(&slab)) … */
+struct mn_hdf5_slab {
+  int rank;
+  hsize_t start[MN_HDF5_RANK], count[MN_HDF5_RANK];
+  hsize_t elements;                              /* in this slab; 0 after the last */
+  hsize_t end[MN_HDF5_RANK], step[MN_HDF5_RANK]; /* where the walk ends; the largest count */
+};
+
+/* Starts a walk over rows `first` … shape[0] in slabs that are contiguous in memory: whole rows, or part of
+ * one, of at most MN_HDF5_TRANSFER bytes of `element` each; in whole chunks where `chunk` is given. */
+void mn_hdf5_slab_rows(struct mn_hdf5_slab *slab, int rank, const hsize_t *shape, const hsize_t *chunk,
+                       hsize_t first, size_t element);
+
+/* Starts a walk over all of `shape` in slabs of `step`. */
+void mn_hdf5_slab_start(struct mn_hdf5_slab *slab, int rank, const hsize_t *shape, const hsize_t *step);
+void mn_hdf5_slab_next(struct mn_hdf5_slab *slab);
+
+/* The type of an element in memory. */
+enum mn_hdf5_memory {
+  MN_HDF5_FLOAT,
+  MN_HDF5_DOUBLE,
+  MN_HDF5_INT64,
+  MN_HDF5_UINT64,
+  MN_HDF5_STORED, /* the file's own, to be read and forgotten: memory that elements of variable length point
+                     to is freed before mn_hdf5_read returns */
+};
+
+/* Reads one slab into `out`, its elements next to each other. */
+mn_status mn_hdf5_read(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
+                       enum mn_hdf5_memory memory, const struct mn_hdf5_slab *slab, void *out);
+
+/* Writes one slab; a negative number when HDF5 failed. Call while locked. */
+herr_t mn_hdf5_write(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *slab, const void *values);
+
+/* ---- attributes ---- */
+
+/* The value of an attribute: numbers, up to MN_HDF5_VALUES, or a text, cut at MN_HDF5_TEXT. */
+struct mn_hdf5_value {
+  enum {
+    MN_VALUE_NONE, /* there is no such attribute */
+    MN_VALUE_INTEGER,
+    MN_VALUE_UNSIGNED,
+    MN_VALUE_REAL,
+    MN_VALUE_TEXT,
+    MN_VALUE_OTHER, /* `text` names its type */
+  } kind;
+  int scalar, count;
+  size_t element; /* bytes of a number or of the text in the file */
+  union {
+    int64_t integer[MN_HDF5_VALUES];
+    uint64_t whole[MN_HDF5_VALUES];
+    double real[MN_HDF5_VALUES];
+    char text[MN_HDF5_TEXT];
+  };
+};
+
+/* Reads an attribute. A string of variable length is MN_VALUE_OTHER unless `variable`. */
+mn_status mn_hdf5_attribute(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object,
+                            const char *name, int variable, struct mn_hdf5_value *value);
+
+/* Sets *number to a value that is one number; else returns 0. */
+int mn_hdf5_number(const struct mn_hdf5_value *value, double *number);
+
+/* Calls `take` for every attribute of an object, in order of name or of creation, until one fails. Strings of
+ * variable length are read where `variable`. */
+typedef mn_status mn_hdf5_take(void *data, const char *name, const struct mn_hdf5_value *value);
+mn_status mn_hdf5_attributes(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object,
+                             H5_index_t order, int variable, mn_hdf5_take *take, void *data);
+
+/* ---- everything ---- */
+
+/* Calls `visit` for every object, groups before what is in them, in order of name; object->name is its path
+ * from the root. Stops at the first error. MN_BAD_DATA: damaged, or nested deeper than anyone means to. */
+typedef mn_status mn_hdf5_visit(void *data, const struct mn_hdf5_file *file,
+                                const struct mn_hdf5_object *object);
+mn_status mn_hdf5_walk(const struct mn_hdf5_file *file, mn_hdf5_visit *visit, void *data);
+
+#endif

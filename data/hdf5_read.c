@@ -1,0 +1,236 @@
+/* Reading elements and attributes of an HDF5 file, and naming types and shapes; see hdf5_file.h. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/hdf5.h"
+#include "data/hdf5_file.h"
+
+/* ---- types and shapes in words ---- */
+
+void mn_hdf5_type_name(char *out, size_t size, hid_t type) {
+  static const char *const names[] = {"integer",  "float",     "time", "string",    "bitfield", "opaque",
+                                      "compound", "reference", "enum", "sequences", "array"};
+  H5T_class_t class = H5Tget_class(type);
+  size_t bits = 8 * H5Tget_size(type);
+  if (class == H5T_INTEGER)
+    snprintf(out, size, "%s%zu", H5Tget_sign(type) == H5T_SGN_NONE ? "uint" : "int", bits);
+  else if (class == H5T_FLOAT)
+    snprintf(out, size, "float%zu", bits);
+  else
+    snprintf(out, size, "%s", class >= 0 && class <= H5T_ARRAY ? names[class] : "unknown");
+}
+
+void mn_hdf5_shape(char *out, size_t size, const struct mn_hdf5_object *dataset) {
+  size_t length = (size_t)snprintf(out, size, "[");
+  for (int i = 0; i < dataset->rank && length < size; i++)
+    length += (size_t)snprintf(out + length, size - length, i ? ", %llu" : "%llu",
+                               (unsigned long long)dataset->shape[i]);
+  if (length < size) snprintf(out + length, size - length, "]");
+}
+
+/* ---- slabs ---- */
+
+/* Sets count and elements from start. */
+static void fit(struct mn_hdf5_slab *slab) {
+  slab->elements = 1;
+  for (int i = 0; i < slab->rank; i++) {
+    hsize_t left = slab->end[i] > slab->start[i] ? slab->end[i] - slab->start[i] : 0;
+    slab->count[i] = slab->step[i] < left ? slab->step[i] : left;
+    slab->elements *= slab->count[i];
+  }
+}
+
+void mn_hdf5_slab_start(struct mn_hdf5_slab *slab, int rank, const hsize_t *shape, const hsize_t *step) {
+  *slab = (struct mn_hdf5_slab){.rank = rank};
+  for (int i = 0; i < rank; i++) {
+    slab->end[i] = shape[i];
+    slab->step[i] = step[i];
+  }
+  fit(slab);
+}
+
+void mn_hdf5_slab_rows(struct mn_hdf5_slab *slab, int rank, const hsize_t *shape, const hsize_t *chunk,
+                       hsize_t first, size_t element) {
+  hsize_t room = MN_HDF5_TRANSFER / element, step[MN_HDF5_RANK] = {0};
+  for (int i = rank - 1; i >= 0; i--) {
+    step[i] = shape[i];
+    if (room < shape[i]) {
+      step[i] = room > 1 ? room : 1;
+      if (chunk && step[i] > chunk[i]) step[i] -= step[i] % chunk[i];
+    }
+    room = step[i] < shape[i] || step[i] == 0 ? 1 : room / step[i];
+  }
+  mn_hdf5_slab_start(slab, rank, shape, step);
+  if (rank > 0) slab->start[0] = first;
+  fit(slab);
+}
+
+void mn_hdf5_slab_next(struct mn_hdf5_slab *slab) {
+  for (int i = slab->rank - 1; i >= 0; i--) {
+    slab->start[i] += slab->step[i];
+    if (slab->start[i] < slab->end[i]) {
+      fit(slab);
+      return;
+    }
+    slab->start[i] = 0;
+  }
+  slab->elements = 0;
+}
+
+/* Reads into `out`, or writes `values`. In memory the slab has the same shape as in the file, or HDF5 would
+ * copy it element by element. */
+static herr_t transfer(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *slab, void *out,
+                       const void *values) {
+  hid_t space = H5Dget_space(dataset), dense = H5Screate_simple(slab->rank, slab->count, NULL);
+  herr_t result = space < 0 || dense < 0 ? -1 : 0;
+  if (result >= 0 && slab->rank > 0)
+    result = H5Sselect_hyperslab(space, H5S_SELECT_SET, slab->start, NULL, slab->count, NULL);
+  if (result >= 0)
+    result = values ? H5Dwrite(dataset, memory, dense, space, H5P_DEFAULT, values)
+                    : H5Dread(dataset, memory, dense, space, H5P_DEFAULT, out);
+  if (result >= 0 && out &&
+      (H5Tdetect_class(memory, H5T_VLEN) > 0 || H5Tdetect_class(memory, H5T_STRING) > 0))
+    H5Dvlen_reclaim(memory, dense, H5P_DEFAULT, out);
+  hid_t errors = result < 0 ? H5Eget_current_stack() : -1; /* H5Sclose would clear it */
+  if (dense >= 0) H5Sclose(dense);
+  if (space >= 0) H5Sclose(space);
+  if (errors >= 0) H5Eset_current_stack(errors);
+  return result;
+}
+
+mn_status mn_hdf5_read(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
+                       enum mn_hdf5_memory memory, const struct mn_hdf5_slab *slab, void *out) {
+  mn_hdf5_lock();
+  hid_t types[] = {[MN_HDF5_FLOAT] = H5T_NATIVE_FLOAT,
+                   [MN_HDF5_DOUBLE] = H5T_NATIVE_DOUBLE,
+                   [MN_HDF5_INT64] = H5T_NATIVE_INT64,
+                   [MN_HDF5_UINT64] = H5T_NATIVE_UINT64,
+                   [MN_HDF5_STORED] = -1};
+  hid_t stored = memory == MN_HDF5_STORED ? H5Dget_type(dataset->id) : -1;
+  herr_t result = transfer(dataset->id, memory == MN_HDF5_STORED ? stored : types[memory], slab, out, NULL);
+  mn_status status = MN_OK;
+  if (result < 0 && slab->rank > 0) {
+    char name[160];
+    snprintf(name, sizeof name, "%.100s, rows %llu to %llu", dataset->name,
+             (unsigned long long)slab->start[0], (unsigned long long)(slab->start[0] + slab->count[0] - 1));
+    status = mn_hdf5_damaged(file, name);
+  } else if (result < 0) {
+    status = mn_hdf5_damaged(file, dataset->name);
+  }
+  if (stored >= 0) H5Tclose(stored);
+  mn_hdf5_unlock();
+  return status;
+}
+
+herr_t mn_hdf5_write(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *slab, const void *values) {
+  return transfer(dataset, memory, slab, NULL, values);
+}
+
+/* ---- attributes ---- */
+
+static herr_t read_text(hid_t attribute, hid_t type, struct mn_hdf5_value *value) {
+  char *text = NULL;
+  herr_t result;
+  value->kind = MN_VALUE_TEXT;
+  if (H5Tis_variable_str(type) > 0) {
+    result = H5Aread(attribute, type, &text);
+    if (result < 0) return result;
+    snprintf(value->text, sizeof value->text, "%s", text ? text : "");
+    return H5free_memory(text);
+  }
+  text = calloc(value->element + 1, 1);
+  result = text ? H5Aread(attribute, type, text) : -1;
+  if (result >= 0) snprintf(value->text, sizeof value->text, "%s", text);
+  free(text);
+  return result;
+}
+
+static herr_t read_value(hid_t attribute, hid_t type, hid_t space, int variable,
+                         struct mn_hdf5_value *value) {
+  hssize_t count = H5Sget_simple_extent_npoints(space);
+  H5T_class_t class = H5Tget_class(type);
+  value->scalar = H5Sget_simple_extent_type(space) == H5S_SCALAR;
+  value->count = (int)(count < 0 || count > MN_HDF5_VALUES ? 0 : count);
+  value->element = H5Tget_size(type);
+  if (class == H5T_STRING && count == 1 && (variable || H5Tis_variable_str(type) == 0))
+    return read_text(attribute, type, value);
+  if ((class != H5T_INTEGER && class != H5T_FLOAT) || value->count == 0) {
+    value->kind = MN_VALUE_OTHER;
+    mn_hdf5_type_name(value->text, sizeof value->text, type);
+    return 0;
+  }
+  int is_unsigned = class == H5T_INTEGER && H5Tget_sign(type) == H5T_SGN_NONE;
+  value->kind = class == H5T_FLOAT ? MN_VALUE_REAL : is_unsigned ? MN_VALUE_UNSIGNED : MN_VALUE_INTEGER;
+  if (class == H5T_FLOAT) return H5Aread(attribute, H5T_NATIVE_DOUBLE, value->real);
+  if (is_unsigned) return H5Aread(attribute, H5T_NATIVE_UINT64, value->whole);
+  return H5Aread(attribute, H5T_NATIVE_INT64, value->integer);
+}
+
+mn_status mn_hdf5_attribute(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object,
+                            const char *name, int variable, struct mn_hdf5_value *value) {
+  memset(value, 0, sizeof *value);
+  value->kind = MN_VALUE_NONE;
+  mn_hdf5_lock();
+  htri_t there = H5Aexists(object->id, name);
+  hid_t attribute = there > 0 ? H5Aopen(object->id, name, H5P_DEFAULT) : -1;
+  hid_t type = attribute < 0 ? -1 : H5Aget_type(attribute);
+  hid_t space = attribute < 0 ? -1 : H5Aget_space(attribute);
+  mn_status status = MN_OK;
+  if (there != 0 && (type < 0 || space < 0 || read_value(attribute, type, space, variable, value) < 0))
+    status = mn_hdf5_damaged(file, object->name);
+  if (space >= 0) H5Sclose(space);
+  if (type >= 0) H5Tclose(type);
+  if (attribute >= 0) H5Aclose(attribute);
+  mn_hdf5_unlock();
+  return status;
+}
+
+int mn_hdf5_number(const struct mn_hdf5_value *value, double *number) {
+  if (value->count != 1) return 0;
+  switch (value->kind) {
+  case MN_VALUE_INTEGER:
+    *number = (double)value->integer[0];
+    return 1;
+  case MN_VALUE_UNSIGNED:
+    *number = (double)value->whole[0];
+    return 1;
+  case MN_VALUE_REAL:
+    *number = value->real[0];
+    return 1;
+  case MN_VALUE_NONE:
+  case MN_VALUE_TEXT:
+  case MN_VALUE_OTHER:
+    break;
+  }
+  return 0;
+}
+
+struct attributes {
+  const struct mn_hdf5_file *file;
+  const struct mn_hdf5_object *object;
+  int variable;
+  mn_hdf5_take *take;
+  void *data;
+  mn_status status;
+};
+
+static herr_t take_attribute(hid_t id, const char *name, const H5A_info_t *info, void *data) {
+  (void)id, (void)info;
+  struct attributes *all = data;
+  struct mn_hdf5_value value;
+  all->status = mn_hdf5_attribute(all->file, all->object, name, all->variable, &value);
+  if (all->status == MN_OK) all->status = all->take(all->data, name, &value);
+  return all->status == MN_OK ? 0 : -1;
+}
+
+mn_status mn_hdf5_attributes(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object,
+                             H5_index_t order, int variable, mn_hdf5_take *take, void *data) {
+  struct attributes all = {file, object, variable, take, data, MN_OK};
+  hsize_t next = 0;
+  mn_hdf5_lock();
+  herr_t result = H5Aiterate2(object->id, order, H5_ITER_INC, &next, take_attribute, &all);
+  if (result < 0 && all.status == MN_OK) all.status = mn_hdf5_damaged(file, object->name);
+  mn_hdf5_unlock();
+  return all.status;
+}

@@ -1,0 +1,178 @@
+/* Which files at and beside a path a run may resume from, and which it may replace.
+ *
+ * Resuming takes the newest checkpoint that verifies: a run must not end because the last file it wrote is
+ * damaged while the one before it is whole. Damaged ones that it passes over are renamed, so that no save
+ * replaces them; a newest file that is anything else is not passed over at all. Saving replaces and moves
+ * nothing but checkpoints of ours. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "train/checkpoint/atomic_file.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/layout.h"
+
+/* ---- resuming ---- */
+
+static void append(char *text, size_t size, const char *format, const char *words) {
+  size_t length = strlen(text);
+  if (length + 1 < size) snprintf(text + length, size - length, format, words);
+}
+
+/* Renames the files that were passed over, and says so. */
+static mn_status set_aside(const char *path, const int *numbers, int count, char *skipped, size_t size) {
+  for (int i = 0; i < count; i++) {
+    char name[MN_ATOMIC_FILE_PATH], renamed[MN_ATOMIC_FILE_PATH];
+    if (mn_atomic_file_number(name, sizeof name, path, numbers[i]) != 0 || access(name, F_OK) != 0) continue;
+    MN_TRY(mn_atomic_file_set_aside(renamed, name));
+    append(skipped, size, "; kept as %s", renamed);
+  }
+  return MN_OK;
+}
+
+/* Tries the files of `numbers` in turn; *last is the index of the one that loaded or ended the search. */
+static mn_status try_numbers(struct mn_checkpoint **out, const char *path, const int *numbers, int count,
+                             int *last, char *used, size_t used_size, char *skipped, size_t skipped_size) {
+  int found = 0;
+  for (*last = 0; *last < count; ++*last) {
+    int damaged = 1;
+    mn_status status;
+    if (mn_atomic_file_number(used, used_size, path, numbers[*last]) != 0)
+      return mn_fail(MN_NO_INPUT, "%.60s…: too long a path", path);
+    if (access(used, F_OK) != 0) {
+      status = mn_fail(MN_NO_INPUT, "%s is missing", used);
+    } else {
+      found = 1;
+      status = mn_checkpoint_read(out, used, &damaged);
+      if (status == MN_OK || !damaged || status == MN_NO_MEMORY) return status;
+    }
+    append(skipped, skipped_size, *skipped ? "; %s" : "%s", mn_message());
+  }
+  if (!found)
+    return mn_fail(MN_NO_INPUT, "there is no checkpoint %s: check the name, or start a new run", path);
+  return mn_fail(MN_BAD_DATA, "no checkpoint verifies: %s", skipped);
+}
+
+mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path, char *used,
+                                    size_t used_size, char *skipped, size_t skipped_size) {
+  char resolved[MN_ATOMIC_FILE_PATH];
+  int *numbers, last;
+  MN_REQUIRE(used_size > 0 && skipped_size > 0);
+  *out = NULL;
+  used[0] = skipped[0] = 0;
+  MN_TRY(mn_atomic_file_resolve(resolved, path));
+  int count = mn_atomic_file_numbers(&numbers, resolved);
+  if (count < 0) return mn_fail(MN_NO_MEMORY, "no memory for the names beside %s", path);
+  mn_status status =
+      try_numbers(out, resolved, numbers, count, &last, used, used_size, skipped, skipped_size);
+  if (status == MN_OK) status = set_aside(resolved, numbers, last, skipped, skipped_size);
+  free(numbers);
+  if (status != MN_OK) {
+    mn_checkpoint_free(*out);
+    *out = NULL;
+  }
+  return status;
+}
+
+/* ---- saving ---- */
+
+/* That `name` is a checkpoint of ours, of whatever version, or not there. */
+static mn_status check_ours(const char *path, const char *name) {
+  struct mn_hdf5_file file;
+  struct stat there;
+  int ours = 0;
+  if (lstat(name, &there) != 0 && errno == ENOENT) return MN_OK;
+  mn_status status = mn_hdf5_open(&file, name, "it is damaged, or another program's");
+  if (status == MN_OK) {
+    status = mn_checkpoint_format(&file, &ours);
+    mn_hdf5_close(&file);
+  }
+  if (status == MN_NO_MEMORY || (status == MN_OK && ours)) return status;
+  if (status == MN_OK) mn_fail(MN_OK, "%s is an HDF5 file of another kind", name);
+  return mn_fail(
+      MN_NO_CREATE,
+      "cannot save %s: %s would be replaced, but is no whole checkpoint (%s): move it away or name "
+      "another checkpoint",
+      path, name, mn_message());
+}
+
+mn_status mn_checkpoint_check_files(const char *path, int keep) {
+  char resolved[MN_ATOMIC_FILE_PATH], name[MN_ATOMIC_FILE_PATH];
+  if (keep < 1 || keep > MN_CHECKPOINT_KEEP)
+    return mn_fail(MN_USAGE, "%d checkpoints cannot be kept: 1 to %d can", keep, MN_CHECKPOINT_KEEP);
+  MN_TRY(mn_atomic_file_resolve(resolved, path));
+  for (int i = 0; i < keep && mn_atomic_file_number(name, sizeof name, resolved, i) == 0; i++)
+    MN_TRY(check_ours(path, name));
+  return MN_OK;
+}
+
+mn_status mn_checkpoint_check_path(const char *path, int keep) {
+  struct mn_atomic_file file;
+  MN_TRY(mn_atomic_file_create(&file, path));
+  mn_atomic_file_discard(&file);
+  return mn_checkpoint_check_files(path, keep);
+}
+
+/* ---- one run at a path ---- */
+
+struct mn_checkpoint_lock {
+  int fd;
+  int empty; /* as we create it; any other file stays */
+  char path[MN_ATOMIC_FILE_PATH];
+};
+
+/* Opens and locks the file; *again where another run removed it in between. */
+static mn_status take_lock(struct mn_checkpoint_lock *lock, const char *path, int *again) {
+  struct stat held, there;
+  *again = 0;
+  lock->fd = open(lock->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+  if (lock->fd < 0)
+    return mn_fail(MN_NO_CREATE, "cannot save %s: cannot create %s: %s: name a folder that can be written",
+                   path, lock->path, strerror(errno));
+  if (flock(lock->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    return mn_fail(MN_NO_CREATE,
+                   "cannot save %s: another run is saving to it (%s is locked): wait for its end, or name "
+                   "another checkpoint",
+                   path, lock->path);
+  if (fstat(lock->fd, &held) != 0)
+    return mn_fail(MN_IO, "cannot read %s: %s: check the disk", lock->path, strerror(errno));
+  *again = stat(lock->path, &there) != 0 || there.st_ino != held.st_ino || there.st_dev != held.st_dev;
+  lock->empty = S_ISREG(held.st_mode) && held.st_size == 0;
+  return MN_OK;
+}
+
+static void drop(struct mn_checkpoint_lock *lock) {
+  if (lock->fd >= 0) close(lock->fd);
+  free(lock);
+}
+
+mn_status mn_checkpoint_lock(struct mn_checkpoint_lock **out, const char *path) {
+  char resolved[MN_ATOMIC_FILE_PATH];
+  int again = 1;
+  *out = NULL;
+  MN_TRY(mn_atomic_file_resolve(resolved, path));
+  while (again) {
+    struct mn_checkpoint_lock *lock = calloc(1, sizeof *lock);
+    if (!lock) return mn_fail(MN_NO_MEMORY, "no memory to lock %s", path);
+    int length = snprintf(lock->path, sizeof lock->path, "%s.lock", resolved);
+    MN_REQUIRE(length < MN_ATOMIC_FILE_PATH); /* a temporary name, which is longer, fits */
+    mn_status status = take_lock(lock, path, &again);
+    if (status == MN_OK && !again)
+      *out = lock;
+    else
+      drop(lock);
+    if (status != MN_OK) return status;
+  }
+  return MN_OK;
+}
+
+void mn_checkpoint_unlock(struct mn_checkpoint_lock *lock) {
+  if (!lock) return;
+  if (lock->empty) unlink(lock->path); /* before the lock ends: another run notices, and creates it anew */
+  drop(lock);
+}

@@ -1,0 +1,128 @@
+/* The command verify: whether everything in a file is whole. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/hdf5.h"
+#include "train/command/inspect.h"
+
+/* What has been read so far, and the first thing that was not whole. */
+struct verdict {
+  int checkpoint;
+  int datasets, checksums, unwritten, links;
+  uint64_t bytes;
+  mn_status status;
+  char reason[1024];
+};
+
+static mn_status ignore_value(void *data, const char *name, const struct mn_hdf5_value *value) {
+  (void)data, (void)name, (void)value;
+  return MN_OK;
+}
+
+/* Starts the walk over a dataset: in whole chunks, so that each is read once, and along the first dimension
+ * as many as fit one transfer; or, without chunks, in rows. */
+static void start(struct mn_hdf5_slab *slab, const struct mn_hdf5_object *dataset) {
+  hsize_t step[MN_HDF5_RANK], bytes = dataset->element;
+  if (dataset->layout != H5D_CHUNKED) {
+    mn_hdf5_slab_rows(slab, dataset->rank, dataset->shape, NULL, 0, dataset->element);
+    return;
+  }
+  for (int i = 0; i < dataset->rank; i++) bytes *= step[i] = dataset->chunk[i];
+  if (bytes <= MN_HDF5_TRANSFER) step[0] *= MN_HDF5_TRANSFER / bytes;
+  mn_hdf5_slab_start(slab, dataset->rank, dataset->shape, step);
+}
+
+/* Reads all of a dataset and forgets it: its checksums, and that all of it is there. */
+static mn_status read_all(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset) {
+  struct mn_hdf5_slab slab;
+  MN_TRY(mn_hdf5_check(file, dataset));
+  start(&slab, dataset);
+  void *buffer = malloc(slab.elements * dataset->element); /* the first slab is the largest */
+  if (!buffer)
+    return mn_fail(MN_NO_MEMORY, "no memory for %llu elements of %s", (unsigned long long)slab.elements,
+                   dataset->name);
+  mn_status status = MN_OK;
+  for (; status == MN_OK && slab.elements; mn_hdf5_slab_next(&slab))
+    status = mn_hdf5_read(file, dataset, MN_HDF5_STORED, &slab, buffer);
+  free(buffer);
+  return status;
+}
+
+static mn_status verify_object(void *data, const struct mn_hdf5_file *file,
+                               const struct mn_hdf5_object *object) {
+  struct verdict *verdict = data;
+  verdict->links += object->kind == MN_HDF5_LINK;
+  if (object->id < 0) return MN_OK;
+  MN_TRY(mn_hdf5_attributes(file, object, H5_INDEX_NAME, 1, ignore_value, NULL));
+  if (object->kind != MN_HDF5_DATASET) return MN_OK;
+  int outside = object->external || object->layout == H5D_VIRTUAL;
+  int unwritten = object->stored == 0 && !outside;
+  if (outside || (!unwritten && object->bytes > 0)) MN_TRY(read_all(file, object));
+  verdict->datasets++;
+  verdict->checksums += object->checksum;
+  verdict->unwritten += unwritten && object->bytes > 0;
+  verdict->bytes += unwritten ? 0 : object->bytes;
+  return MN_OK;
+}
+
+/* A checkpoint by its own rules; and then, as everything else, object by object, which also counts them. */
+static mn_status verify_open(struct verdict *verdict, const struct mn_hdf5_file *file) {
+  MN_TRY(mn_checkpoint_format(file, &verdict->checkpoint));
+  if (verdict->checkpoint) {
+    struct mn_checkpoint *checkpoint;
+    MN_TRY(mn_checkpoint_load(&checkpoint, file->path));
+    mn_checkpoint_free(checkpoint);
+  }
+  return mn_hdf5_walk(file, verify_object, verdict);
+}
+
+static mn_status verify_file(struct verdict *verdict, const char *path) {
+  struct mn_hdf5_file file;
+  MN_TRY(mn_hdf5_open(&file, path, "take a copy or make it anew"));
+  mn_status status = verify_open(verdict, &file);
+  mn_hdf5_close(&file);
+  return status;
+}
+
+static void json_verdict(struct mn_json *json, const char *path, const struct verdict *verdict) {
+  mn_json_open(json, NULL);
+  mn_json_string(json, "file", path);
+  mn_json_string(json, "kind", verdict->checkpoint ? "checkpoint" : "hdf5");
+  mn_json_boolean(json, "whole", verdict->status == MN_OK);
+  mn_json_string(json, "reason", verdict->status == MN_OK ? NULL : verdict->reason);
+  mn_json_integer(json, "datasets", verdict->datasets);
+  mn_json_integer(json, "checksums", verdict->checksums);
+  mn_json_integer(json, "unwritten", verdict->unwritten);
+  mn_json_integer(json, "links", verdict->links);
+  mn_json_unsigned(json, "bytes", verdict->bytes);
+  mn_json_close(json);
+}
+
+static void text_verdict(FILE *out, const char *path, const struct verdict *verdict) {
+  fprintf(out, "%s: %s, whole: %d datasets, %" PRIu64 " bytes read", path,
+          verdict->checkpoint ? "minnow checkpoint" : "HDF5", verdict->datasets, verdict->bytes);
+  if (verdict->checksums == verdict->datasets)
+    fputs(", every checksum right", out);
+  else
+    fprintf(out, ", %d of them with checksums, all right", verdict->checksums);
+  if (verdict->unwritten) fprintf(out, ", %d never written", verdict->unwritten);
+  if (verdict->links) fprintf(out, ", %d links not followed", verdict->links);
+  putc('\n', out);
+}
+
+mn_status mn_verify(FILE *out, const char *path, int as_json) {
+  struct verdict verdict = {0};
+  struct mn_json json;
+  verdict.status = verify_file(&verdict, path);
+  if (verdict.status != MN_OK && verdict.status != MN_BAD_DATA) return verdict.status;
+  snprintf(verdict.reason, sizeof verdict.reason, "%s", mn_message());
+  if (as_json) {
+    mn_json_begin(&json, out);
+    json_verdict(&json, path, &verdict);
+  } else if (verdict.status == MN_OK) {
+    text_verdict(out, path, &verdict);
+  }
+  MN_TRY(mn_inspect_flush(out));
+  return verdict.status;
+}
