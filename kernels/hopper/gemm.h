@@ -1,4 +1,4 @@
-/* What gemm.cu asks of the GEMM of our own: whether it does for a product, and then the product. */
+/* The interface of the Hopper GEMM: whether it fits a product, and the product itself. */
 #ifndef MN_KERNELS_HOPPER_GEMM_H
 #define MN_KERNELS_HOPPER_GEMM_H
 
@@ -13,24 +13,26 @@ struct mn_hopper_product {
   const void *a, *b;
 };
 
-/* Whether GPU, precision, sizes, addresses and epilogue suit it: compute capability 9.0; rows of 16-byte
- * multiples; a whole block of groups of 8, 16 … 256 whose loss or backward leaves dz for GEMMs alone, or
- * another epilogue in its usual form; and tiles that fill the GPU, or little depth. Of an epilogue's `into`
- * only MN_STORE and MN_ADD make use. */
+/* Whether the Hopper GEMM can compute this product with this epilogue, and is expected to be faster than the
+ * library: compute capability 9.0; precision MN_BF16; rows of multiples of 16 bytes; 16-byte alignment; and
+ * tiles that fill the GPU, or little depth. A block epilogue must have all of its operations, groups of 8, 16
+ * … 256 channels, and, in a loss or a backward, dz in the bf16 form only. An update must come from a MN_TN
+ * product. Of epilogue->into only MN_STORE and MN_ADD make use. */
 bool mn_hopper_fits(const struct mn_device *device, const struct mn_hopper_product *p,
                     const struct mn_epilogue *epilogue);
 mn_status mn_hopper_gemm(struct mn_device *device, const struct mn_hopper_product *p,
                          const struct mn_epilogue *epilogue);
 
-/* The part of both that is in block.cu: MN_BLOCK, MN_BLOCK_LOSS, MN_BLOCK_BACKWARD. */
+/* The part of both for MN_BLOCK, MN_BLOCK_LOSS and MN_BLOCK_BACKWARD (block.cu). */
 bool mn_hopper_block_fits(const struct mn_device *device, const struct mn_hopper_product *p,
                           const struct mn_epilogue *epilogue);
 mn_status mn_hopper_block(struct mn_device *device, const struct mn_hopper_product *p,
                           const struct mn_epilogue *epilogue);
 
-/* Describes an operand to the TMA: [across, depth], or, `down`, [depth, across]; a box is `box` by 64 of the
- * depth, or, `down`, 64 by 64. */
-mn_status mn_hopper_map(struct mn_device *device, CUtensorMap *out, const void *matrix, bool down,
-                        int64_t across, int64_t depth, int box);
+/* Encodes the TMA's tensor map of an operand of `size` rows or columns by `depth`. K-major, it is stored as
+ * [size, depth] and a box is `box` by 64 of the depth. MN-major, it is stored as [depth, size] and a box is
+ * 64 of the depth by 64. */
+mn_status mn_hopper_tensor_map(struct mn_device *device, CUtensorMap *out, const void *matrix, bool mn_major,
+                               int64_t size, int64_t depth, int box);
 
 #endif

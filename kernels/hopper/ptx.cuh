@@ -1,15 +1,14 @@
-/* The instructions of Hopper's asynchronous units, one function each: barriers in shared memory, the tensor
- * memory accelerator (TMA), the warpgroup's matrix multiply (wgmma). PTX ISA 8.0 names and describes them;
- * nothing here knows what they are used for. Compiled for sm_90a alone. */
+/* The PTX instructions of Hopper's asynchronous units, one function each: mbarrier, the tensor memory
+ * accelerator (TMA), the warpgroup matrix multiply (wgmma). PTX ISA 8.0 describes them. Compiled for sm_90a
+ * only. */
 #ifndef MN_KERNELS_HOPPER_PTX_CUH
 #define MN_KERNELS_HOPPER_PTX_CUH
 
 #include <cuda.h>
 #include <stdint.h>
 
-/* Barriers (mbarrier) are named by their address in shared memory. */
-
-__device__ __forceinline__ uint32_t mn_shared(const void *p) {
+/* An address in the shared window, as PTX takes it; also what an mbarrier is named by here. */
+__device__ __forceinline__ uint32_t mn_shared_address(const void *p) {
   return (uint32_t)__cvta_generic_to_shared(p);
 }
 
@@ -17,30 +16,31 @@ __device__ __forceinline__ void mn_barrier_init(uint32_t barrier, int arrivals) 
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
 
-/* Barriers just initialised become visible to the cluster and to the copy engine. */
-__device__ __forceinline__ void mn_barrier_publish() {
+/* Makes initialised mbarriers visible to the cluster and to the TMA. */
+__device__ __forceinline__ void mn_barrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-/* Arrives, and announces so many bytes of copies that belong to this phase. */
+/* Arrives, and adds `bytes` to the transaction count that completes this phase. */
 __device__ __forceinline__ void mn_barrier_expect(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
 
-__device__ __forceinline__ void mn_barrier_signal(uint32_t barrier) {
+__device__ __forceinline__ void mn_barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/* Arrives at the barrier of the same address in block `rank` of the cluster. */
-__device__ __forceinline__ void mn_barrier_arrive(uint32_t barrier, uint32_t rank) {
+/* Arrives at the mbarrier of the same address in CTA `rank` of the cluster. */
+__device__ __forceinline__ void mn_barrier_arrive_remote(uint32_t barrier, uint32_t rank) {
   asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
                "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(barrier),
                "r"(rank)
                : "memory");
 }
 
-/* Waits for the end of the phase of this parity; the phase before the first has parity 1. */
+/* Waits until the phase of this parity is complete. The phase before the first has parity 1 and is complete.
+ */
 __device__ __forceinline__ void mn_barrier_wait(uint32_t barrier, uint32_t parity) {
   asm volatile("{\n.reg .pred done;\nagain:\n"
                "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
@@ -55,7 +55,7 @@ __device__ __forceinline__ uint32_t mn_cluster_rank() {
   return rank;
 }
 
-/* This cluster among all, and how many there are. */
+/* This cluster's index in the grid, and the number of clusters. */
 __device__ __forceinline__ int mn_cluster() {
   uint32_t cluster;
   asm("mov.u32 %0, %%clusterid.x;" : "=r"(cluster));
@@ -67,25 +67,27 @@ __device__ __forceinline__ int mn_clusters() {
   return (int)clusters;
 }
 
-/* All threads of the cluster's blocks. */
+/* All threads of the cluster. */
 __device__ __forceinline__ void mn_cluster_sync() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
-/* `count` threads, whole warps, of one block meet at one of its 16 barriers; 0 is __syncthreads'. */
-__device__ __forceinline__ void mn_named_sync(int which, int count) {
+/* `count` threads, whole warps, of one CTA synchronise at one of its 16 named barriers; 0 is __syncthreads'.
+ */
+__device__ __forceinline__ void mn_named_barrier_sync(int which, int count) {
   asm volatile("bar.sync %0, %1;" ::"r"(which), "r"(count) : "memory");
 }
 
-/* What is loaded with this policy leaves the L2 cache after everything else. */
-__device__ __forceinline__ uint64_t mn_l2_keep() {
+/* The L2 cache policy evict_last: lines loaded with it are evicted after all others. */
+__device__ __forceinline__ uint64_t mn_l2_evict_last() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
 
-/* The box of `map` at (x, y), x along memory, to the same place in the shared memory of every block of the
- * cluster that `mask` names, each one's own barrier told; what lies outside of the tensor reads as 0. */
+/* Loads the box of `map` at (x, y), x being the contiguous dimension, to the same shared address in every CTA
+ * of the cluster whose bit is in `mask`, and completes bytes at the mbarrier of the same address in each.
+ * Elements outside the tensor are 0. */
 __device__ __forceinline__ void mn_tma_load(uint32_t to, const CUtensorMap *map, uint32_t barrier, int x,
                                             int y, uint16_t mask, uint64_t policy) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -94,16 +96,16 @@ __device__ __forceinline__ void mn_tma_load(uint32_t to, const CUtensorMap *map,
                : "memory");
 }
 
-__device__ __forceinline__ void mn_tma_fetch_map(const CUtensorMap *map) {
+__device__ __forceinline__ void mn_tma_prefetch_map(const CUtensorMap *map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/* Brings `bytes` (a multiple of 16, as is p) of global memory into the L2 cache. */
-__device__ __forceinline__ void mn_prefetch(const void *p, int bytes) {
+/* Prefetches `bytes` of global memory into the L2 cache; p and bytes are multiples of 16. */
+__device__ __forceinline__ void mn_l2_prefetch(const void *p, int bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
 }
 
-/* How many registers each thread of this warpgroup has from here on; 0: as many as before. */
+/* Sets the number of registers of each thread of this warpgroup (setmaxnreg); 0: no change. */
 template <int Count> __device__ __forceinline__ void mn_registers_down() {
   if constexpr (Count > 0) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count));
 }
@@ -111,34 +113,34 @@ template <int Count> __device__ __forceinline__ void mn_registers_up() {
   if constexpr (Count > 0) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Count));
 }
 
-/* wgmma's description of an operand in shared memory, in rows of 128 bytes under the 128-byte swizzle, eight
- * of them 1024 bytes. Depth along the rows: 64 of it a row, `leading` is not read. Depth down the rows: 64
- * rows or columns of the operand in each, the next 64 `leading` bytes on. */
-__device__ __forceinline__ uint64_t mn_wgmma_operand(uint32_t address, int leading) {
+/* wgmma's shared memory descriptor of an operand in the 128-byte swizzle: rows of 128 bytes, 8 of which are
+ * the stride of 1024 bytes. K-major: a row is 64 elements of the depth, and `leading` is not read. MN-major:
+ * a row is 64 rows or columns of the operand, and the next 64 are `leading` bytes further. */
+__device__ __forceinline__ uint64_t mn_wgmma_descriptor(uint32_t address, int leading) {
   return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(leading >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
          (uint64_t)1 << 62;
 }
 
-__device__ __forceinline__ void mn_wgmma_begin() {
+__device__ __forceinline__ void mn_wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 __device__ __forceinline__ void mn_wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/* Until at most `Left` committed groups are still running. */
+/* Waits until at most `Left` committed groups are in flight. */
 template <int Left> __device__ __forceinline__ void mn_wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Left) : "memory");
 }
 
-/* The accumulators are what the asynchronous multiply reads and writes behind the compiler's back: this is
- * where it learns of it. */
-template <int Count> __device__ __forceinline__ void mn_wgmma_hold(float (&d)[Count]) {
+/* Tells the compiler that the asynchronous wgmmas have changed the accumulators, so that it does not move
+ * reads of them above this point. */
+template <int Count> __device__ __forceinline__ void mn_wgmma_define(float (&d)[Count]) {
 #pragma unroll
   for (int i = 0; i < Count; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-/* d += a·b for 64 rows, 256, 128 or 64 columns, 16 of the depth; Trans: the operand's depth runs down the
- * rows. Of d a thread holds, for each 8 columns, two neighbours of one row and the same two of the row 8
+/* wgmma m64nNk16: d += a·b for 64 rows, N = 256, 128 or 64 columns and a depth of 16. Trans: the operand is
+ * MN-major. Of each 8 columns of d a thread holds two neighbours in one row and the same two in the row 8
  * below. */
 #define MN_ACC8(d, i)                                                                                        \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),                \
