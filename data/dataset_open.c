@@ -26,11 +26,6 @@ static mn_status lock_file(const struct mn_dataset_file *d) {
       d->path);
 }
 
-static mn_status open_file(struct mn_dataset_file *d) {
-  MN_TRY(mn_hdf5_open(&d->file, d->path, "copy or write it anew"));
-  return lock_file(d);
-}
-
 /* ---- checking x or y ---- */
 
 /* What the group of a dataset that is missing holds. */
@@ -172,7 +167,8 @@ mn_status mn_dataset_open_parts(struct mn_dataset_file *d, enum mn_part part, co
                                 const char *y_name, int y_required, int *there) {
   const char *group = part == MN_PART_TEST ? "test" : "train";
   struct mn_hdf5_object found;
-  MN_TRY(open_file(d));
+  MN_TRY(mn_hdf5_open(&d->file, d->path, "copy or write it anew"));
+  MN_TRY(lock_file(d));
   MN_TRY(mn_hdf5_find(&d->file, &d->file.root, group, &found));
   if (found.kind != MN_HDF5_GROUP) group = "";
   mn_hdf5_release(&found);

@@ -94,11 +94,12 @@ void mn_hdf5_close(struct mn_hdf5_file *file) {
 
 /* ---- what is in it ---- */
 
-static void describe_type(struct mn_hdf5_object *object, hid_t type) {
+static int describe_type(struct mn_hdf5_object *object, hid_t type) {
   object->class = H5Tget_class(type);
   object->element = H5Tget_size(type);
   object->is_signed = object->class == H5T_INTEGER && H5Tget_sign(type) != H5T_SGN_NONE;
   mn_hdf5_type_name(object->type, sizeof object->type, type);
+  return object->element > 0;
 }
 
 /* Its layout and filters. */
@@ -138,11 +139,8 @@ static int describe_shape(struct mn_hdf5_object *object, hid_t creation) {
 
 static int describe_dataset(struct mn_hdf5_object *object) {
   hid_t type = H5Dget_type(object->id), creation = H5Dget_create_plist(object->id);
-  int whole = type >= 0 && creation >= 0;
-  if (whole) {
-    describe_type(object, type);
-    whole = describe_storage(object, creation) && describe_shape(object, creation);
-  }
+  int whole = type >= 0 && creation >= 0 && describe_type(object, type) &&
+              describe_storage(object, creation) && describe_shape(object, creation);
   if (creation >= 0) H5Pclose(creation);
   if (type >= 0) H5Tclose(type);
   return whole;
@@ -228,18 +226,19 @@ mn_status mn_hdf5_member(const struct mn_hdf5_file *file, const struct mn_hdf5_o
 
 /* ---- whether it can be read ---- */
 
-/* Whether what is stored can hold what is declared. A chunk is decompressed whole, so its size counts too. */
+/* Whether what is stored can hold what is declared. A chunk is decompressed whole, so its size counts too
+ * where it is large. */
 static int fits(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset) {
   uint64_t stored = dataset->stored, chunk = dataset->element;
   if (stored > file->size || dataset->bytes / dataset->element > INT64_MAX / 16) return 0;
   if (dataset->layout == H5D_COMPACT) return stored >= dataset->bytes;
-  if (dataset->layout == H5D_CONTIGUOUS) {
+  if (dataset->layout == H5D_CONTIGUOUS)
     return stored >= dataset->bytes && dataset->offset != HADDR_UNDEF &&
            dataset->offset <= file->size - stored;
-  }
   for (int i = 0; i < dataset->rank; i++)
     if (__builtin_mul_overflow(chunk, dataset->chunk[i], &chunk)) return 0;
-  return dataset->bytes / DENSEST <= stored && chunk / DENSEST <= stored && chunk > 0;
+  return dataset->bytes / DENSEST <= stored && chunk > 0 &&
+         (chunk <= MN_HDF5_TRANSFER || chunk / DENSEST <= stored);
 }
 
 mn_status mn_hdf5_check(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset) {

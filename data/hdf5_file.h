@@ -122,16 +122,18 @@ herr_t mn_hdf5_write(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *sla
 
 /* ---- attributes ---- */
 
+enum mn_hdf5_value_kind {
+  MN_VALUE_NONE,    /* there is no such attribute */
+  MN_VALUE_INTEGER, /* int64_t, uint64_t, double, char[] */
+  MN_VALUE_UNSIGNED,
+  MN_VALUE_REAL,
+  MN_VALUE_TEXT,
+  MN_VALUE_OTHER /* `text` names its type */
+};
+
 /* The value of an attribute: numbers, up to MN_HDF5_VALUES, or a text, cut at MN_HDF5_TEXT. */
 struct mn_hdf5_value {
-  enum {
-    MN_VALUE_NONE, /* there is no such attribute */
-    MN_VALUE_INTEGER,
-    MN_VALUE_UNSIGNED,
-    MN_VALUE_REAL,
-    MN_VALUE_TEXT,
-    MN_VALUE_OTHER, /* `text` names its type */
-  } kind;
+  enum mn_hdf5_value_kind kind;
   int scalar, count;
   size_t element; /* bytes of a number or of the text in the file */
   union {

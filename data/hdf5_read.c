@@ -187,23 +187,11 @@ mn_status mn_hdf5_attribute(const struct mn_hdf5_file *file, const struct mn_hdf
 }
 
 int mn_hdf5_number(const struct mn_hdf5_value *value, double *number) {
-  if (value->count != 1) return 0;
-  switch (value->kind) {
-  case MN_VALUE_INTEGER:
-    *number = (double)value->integer[0];
-    return 1;
-  case MN_VALUE_UNSIGNED:
-    *number = (double)value->whole[0];
-    return 1;
-  case MN_VALUE_REAL:
-    *number = value->real[0];
-    return 1;
-  case MN_VALUE_NONE:
-  case MN_VALUE_TEXT:
-  case MN_VALUE_OTHER:
-    break;
-  }
-  return 0;
+  if (value->count != 1 || value->kind < MN_VALUE_INTEGER || value->kind > MN_VALUE_REAL) return 0;
+  *number = value->kind == MN_VALUE_INTEGER    ? (double)value->integer[0]
+            : value->kind == MN_VALUE_UNSIGNED ? (double)value->whole[0]
+                                               : value->real[0];
+  return 1;
 }
 
 struct attributes {
