@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -64,8 +65,21 @@ static mn_status find_signature(struct mn_hdf5_file *file) {
                  file->path, file->size, file->remedy);
 }
 
-static mn_status open_hdf5(struct mn_hdf5_file *file) {
+/* A program that writes the file through HDF5 holds a lock on it. Where locks are not supported there is
+ * nothing to know. */
+static mn_status lock_file(const struct mn_hdf5_file *file) {
+  const char *wanted = getenv("HDF5_USE_FILE_LOCKING");
+  if (wanted && strcmp(wanted, "FALSE") == 0) return MN_OK;
+  if (flock(file->disk.fd, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) return MN_OK;
+  return mn_fail(MN_NO_INPUT,
+                 "%s is locked, as another program is writing it: wait for that, or set the environment "
+                 "variable HDF5_USE_FILE_LOCKING=FALSE to read it all the same",
+                 file->path);
+}
+
+static mn_status open_hdf5(struct mn_hdf5_file *file, int lock) {
   MN_TRY(open_descriptor(file));
+  if (lock) MN_TRY(lock_file(file));
   MN_TRY(find_signature(file));
   mn_hdf5_lock();
   file->root.id = mn_hdf5_disk_open(&file->disk, file->path);
@@ -76,10 +90,10 @@ static mn_status open_hdf5(struct mn_hdf5_file *file) {
                  file->size, file->disk.reason, file->remedy);
 }
 
-mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy) {
+mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy, int lock) {
   *file = (struct mn_hdf5_file){
       .path = path, .remedy = remedy, .root = {.name = "/", .kind = MN_HDF5_GROUP, .id = -1}};
-  mn_status status = open_hdf5(file);
+  mn_status status = open_hdf5(file, lock);
   if (status != MN_OK && file->disk.fd >= 0) close(file->disk.fd);
   return status;
 }

@@ -50,9 +50,11 @@ struct mn_hdf5_file {
   struct mn_hdf5_object root;
 };
 
-/* MN_NO_INPUT: no such file, no permission, no regular file; MN_BAD_DATA: not HDF5, cut short, damaged. There
- * is nothing to close then. */
-mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy);
+/* With `lock` the file is locked against writers while it is open, as HDF5's own driver does; without, for
+ * files that are only ever replaced whole, it is not. MN_NO_INPUT: no such file, no permission, no regular
+ * file, another program writes it; MN_BAD_DATA: not HDF5, cut short, damaged. There is nothing to close then.
+ */
+mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy, int lock);
 void mn_hdf5_close(struct mn_hdf5_file *file);
 
 /* The message after an HDF5 call on `name` failed. Call while locked, before another HDF5 call. */

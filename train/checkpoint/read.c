@@ -284,7 +284,7 @@ static mn_status read_file(const struct reader *reader, int *damaged) {
 mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged) {
   struct reader reader;
   *out = NULL;
-  mn_status status = mn_hdf5_open(&reader.file, path, remedy);
+  mn_status status = mn_hdf5_open(&reader.file, path, remedy, 0);
   *damaged = reader.file.signature;
   if (status != MN_OK) return status;
   reader.checkpoint = calloc(1, sizeof *reader.checkpoint);

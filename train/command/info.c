@@ -300,7 +300,7 @@ mn_status mn_info(FILE *out, const char *path, int json) {
   int checkpoint;
   struct answer answer;
   struct mn_hdf5_file file;
-  MN_TRY(mn_hdf5_open(&file, path, "take a copy or make it anew"));
+  MN_TRY(mn_hdf5_open(&file, path, "take a copy or make it anew", 0));
   mn_status status = mn_checkpoint_format(&file, &checkpoint);
   if (status == MN_OK && (status = answer_open(&answer, json)) == MN_OK) {
     status = checkpoint ? info_checkpoint(&answer, &file) : info_other(&answer, &file);
