@@ -1,35 +1,14 @@
 /* Finding a dataset in an HDF5 file, and refusing what cannot be one: before anything of it is read, and with
  * one line that a user can act on. */
-#include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 
 #include "data/dataset_file.h"
 #include "data/hdf5.h"
 
 #define CACHE ((size_t)256 << 20) /* bytes of decompressed chunks kept, where the chunks are smaller */
-
-/* ---- the file ---- */
-
-/* A program that writes the file through HDF5 holds a lock on it, as we do while we read. Where locks are not
- * supported there is nothing to know. */
-static mn_status lock_file(const struct mn_dataset_file *d) {
-  const char *wanted = getenv("HDF5_USE_FILE_LOCKING");
-  if (wanted && strcmp(wanted, "FALSE") == 0) return MN_OK;
-  if (flock(d->file.disk.fd, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) return MN_OK;
-  return mn_fail(
-      MN_NO_INPUT,
-      "%s: is locked: another program is writing it; wait for that, or set the environment variable "
-      "HDF5_USE_FILE_LOCKING=FALSE to read it all the same",
-      d->path);
-}
-
-static mn_status open_file(struct mn_dataset_file *d) {
-  MN_TRY(mn_hdf5_open(&d->file, d->path, "copy or write it anew"));
-  return lock_file(d);
-}
 
 /* ---- checking x or y ---- */
 
@@ -172,7 +151,7 @@ mn_status mn_dataset_open_parts(struct mn_dataset_file *d, enum mn_part part, co
                                 const char *y_name, int y_required, int *there) {
   const char *group = part == MN_PART_TEST ? "test" : "train";
   struct mn_hdf5_object found;
-  MN_TRY(open_file(d));
+  MN_TRY(mn_hdf5_open(&d->file, d->path, "copy or write it anew", 1));
   MN_TRY(mn_hdf5_find(&d->file, &d->file.root, group, &found));
   if (found.kind != MN_HDF5_GROUP) group = "";
   mn_hdf5_release(&found);

@@ -27,9 +27,9 @@ struct reason {
   size_t size;
 };
 
-static herr_t take_first(unsigned place, const H5E_error2_t *error, void *data) {
+static herr_t take_first(unsigned index, const H5E_error2_t *error, void *data) {
   struct reason *reason = data;
-  if (place == 0 && error->desc) snprintf(reason->text, reason->size, "%s", error->desc);
+  if (index == 0 && error->desc) snprintf(reason->text, reason->size, "%s", error->desc);
   return 0;
 }
 

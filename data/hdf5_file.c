@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -64,8 +65,21 @@ static mn_status find_signature(struct mn_hdf5_file *file) {
                  file->path, file->size, file->remedy);
 }
 
-static mn_status open_hdf5(struct mn_hdf5_file *file) {
+/* A program that writes the file through HDF5 holds a lock on it. Where locks are not supported there is
+ * nothing to know. */
+static mn_status lock_file(const struct mn_hdf5_file *file) {
+  const char *wanted = getenv("HDF5_USE_FILE_LOCKING");
+  if (wanted && strcmp(wanted, "FALSE") == 0) return MN_OK;
+  if (flock(file->disk.fd, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) return MN_OK;
+  return mn_fail(MN_NO_INPUT,
+                 "%s is locked, as another program is writing it: wait for that, or set the environment "
+                 "variable HDF5_USE_FILE_LOCKING=FALSE to read it all the same",
+                 file->path);
+}
+
+static mn_status open_hdf5(struct mn_hdf5_file *file, int lock) {
   MN_TRY(open_descriptor(file));
+  if (lock) MN_TRY(lock_file(file));
   MN_TRY(find_signature(file));
   mn_hdf5_lock();
   file->root.id = mn_hdf5_disk_open(&file->disk, file->path);
@@ -76,10 +90,10 @@ static mn_status open_hdf5(struct mn_hdf5_file *file) {
                  file->size, file->disk.reason, file->remedy);
 }
 
-mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy) {
+mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy, int lock) {
   *file = (struct mn_hdf5_file){
       .path = path, .remedy = remedy, .root = {.name = "/", .kind = MN_HDF5_GROUP, .id = -1}};
-  mn_status status = open_hdf5(file);
+  mn_status status = open_hdf5(file, lock);
   if (status != MN_OK && file->disk.fd >= 0) close(file->disk.fd);
   return status;
 }
@@ -94,11 +108,12 @@ void mn_hdf5_close(struct mn_hdf5_file *file) {
 
 /* ---- what is in it ---- */
 
-static void describe_type(struct mn_hdf5_object *object, hid_t type) {
+static int describe_type(struct mn_hdf5_object *object, hid_t type) {
   object->class = H5Tget_class(type);
   object->element = H5Tget_size(type);
   object->is_signed = object->class == H5T_INTEGER && H5Tget_sign(type) != H5T_SGN_NONE;
   mn_hdf5_type_name(object->type, sizeof object->type, type);
+  return object->element > 0;
 }
 
 /* Its layout and filters. */
@@ -138,11 +153,8 @@ static int describe_shape(struct mn_hdf5_object *object, hid_t creation) {
 
 static int describe_dataset(struct mn_hdf5_object *object) {
   hid_t type = H5Dget_type(object->id), creation = H5Dget_create_plist(object->id);
-  int whole = type >= 0 && creation >= 0;
-  if (whole) {
-    describe_type(object, type);
-    whole = describe_storage(object, creation) && describe_shape(object, creation);
-  }
+  int whole = type >= 0 && creation >= 0 && describe_type(object, type) &&
+              describe_storage(object, creation) && describe_shape(object, creation);
   if (creation >= 0) H5Pclose(creation);
   if (type >= 0) H5Tclose(type);
   return whole;
@@ -228,18 +240,19 @@ mn_status mn_hdf5_member(const struct mn_hdf5_file *file, const struct mn_hdf5_o
 
 /* ---- whether it can be read ---- */
 
-/* Whether what is stored can hold what is declared. A chunk is decompressed whole, so its size counts too. */
+/* Whether what is stored can hold what is declared. A chunk is decompressed whole, so its size counts too
+ * where it is large. */
 static int fits(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset) {
   uint64_t stored = dataset->stored, chunk = dataset->element;
   if (stored > file->size || dataset->bytes / dataset->element > INT64_MAX / 16) return 0;
   if (dataset->layout == H5D_COMPACT) return stored >= dataset->bytes;
-  if (dataset->layout == H5D_CONTIGUOUS) {
+  if (dataset->layout == H5D_CONTIGUOUS)
     return stored >= dataset->bytes && dataset->offset != HADDR_UNDEF &&
            dataset->offset <= file->size - stored;
-  }
   for (int i = 0; i < dataset->rank; i++)
     if (__builtin_mul_overflow(chunk, dataset->chunk[i], &chunk)) return 0;
-  return dataset->bytes / DENSEST <= stored && chunk / DENSEST <= stored && chunk > 0;
+  return dataset->bytes / DENSEST <= stored && chunk > 0 &&
+         (chunk <= MN_HDF5_TRANSFER || chunk / DENSEST <= stored);
 }
 
 mn_status mn_hdf5_check(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset) {

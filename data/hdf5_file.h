@@ -50,9 +50,11 @@ struct mn_hdf5_file {
   struct mn_hdf5_object root;
 };
 
-/* MN_NO_INPUT: no such file, no permission, no regular file; MN_BAD_DATA: not HDF5, cut short, damaged. There
- * is nothing to close then. */
-mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy);
+/* With `lock` the file is locked against writers while it is open, as HDF5's own driver does; without, for
+ * files that are only ever replaced whole, it is not. MN_NO_INPUT: no such file, no permission, no regular
+ * file, another program writes it; MN_BAD_DATA: not HDF5, cut short, damaged. There is nothing to close then.
+ */
+mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy, int lock);
 void mn_hdf5_close(struct mn_hdf5_file *file);
 
 /* The message after an HDF5 call on `name` failed. Call while locked, before another HDF5 call. */
@@ -122,16 +124,18 @@ herr_t mn_hdf5_write(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *sla
 
 /* ---- attributes ---- */
 
+enum mn_hdf5_value_kind {
+  MN_VALUE_NONE,    /* there is no such attribute */
+  MN_VALUE_INTEGER, /* int64_t, uint64_t, double, char[] */
+  MN_VALUE_UNSIGNED,
+  MN_VALUE_REAL,
+  MN_VALUE_TEXT,
+  MN_VALUE_OTHER /* `text` names its type */
+};
+
 /* The value of an attribute: numbers, up to MN_HDF5_VALUES, or a text, cut at MN_HDF5_TEXT. */
 struct mn_hdf5_value {
-  enum {
-    MN_VALUE_NONE, /* there is no such attribute */
-    MN_VALUE_INTEGER,
-    MN_VALUE_UNSIGNED,
-    MN_VALUE_REAL,
-    MN_VALUE_TEXT,
-    MN_VALUE_OTHER, /* `text` names its type */
-  } kind;
+  enum mn_hdf5_value_kind kind;
   int scalar, count;
   size_t element; /* bytes of a number or of the text in the file */
   union {

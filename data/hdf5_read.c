@@ -11,6 +11,7 @@
 void mn_hdf5_type_name(char *out, size_t size, hid_t type) {
   static const char *const names[] = {"integer",  "float",     "time", "string",    "bitfield", "opaque",
                                       "compound", "reference", "enum", "sequences", "array"};
+  _Static_assert(sizeof names / sizeof *names == H5T_ARRAY + 1, "a name for each class of types");
   H5T_class_t class = H5Tget_class(type);
   size_t bits = 8 * H5Tget_size(type);
   if (class == H5T_INTEGER)
@@ -107,6 +108,7 @@ mn_status mn_hdf5_read(const struct mn_hdf5_file *file, const struct mn_hdf5_obj
                    [MN_HDF5_INT64] = H5T_NATIVE_INT64,
                    [MN_HDF5_UINT64] = H5T_NATIVE_UINT64,
                    [MN_HDF5_STORED] = -1};
+  _Static_assert(sizeof types / sizeof *types == MN_HDF5_STORED + 1, "each type in memory");
   hid_t stored = memory == MN_HDF5_STORED ? H5Dget_type(dataset->id) : -1;
   herr_t result = transfer(dataset->id, memory == MN_HDF5_STORED ? stored : types[memory], slab, out, NULL);
   mn_status status = MN_OK;
@@ -187,23 +189,11 @@ mn_status mn_hdf5_attribute(const struct mn_hdf5_file *file, const struct mn_hdf
 }
 
 int mn_hdf5_number(const struct mn_hdf5_value *value, double *number) {
-  if (value->count != 1) return 0;
-  switch (value->kind) {
-  case MN_VALUE_INTEGER:
-    *number = (double)value->integer[0];
-    return 1;
-  case MN_VALUE_UNSIGNED:
-    *number = (double)value->whole[0];
-    return 1;
-  case MN_VALUE_REAL:
-    *number = value->real[0];
-    return 1;
-  case MN_VALUE_NONE:
-  case MN_VALUE_TEXT:
-  case MN_VALUE_OTHER:
-    break;
-  }
-  return 0;
+  if (value->count != 1 || value->kind < MN_VALUE_INTEGER || value->kind > MN_VALUE_REAL) return 0;
+  *number = value->kind == MN_VALUE_INTEGER    ? (double)value->integer[0]
+            : value->kind == MN_VALUE_UNSIGNED ? (double)value->whole[0]
+                                               : value->real[0];
+  return 1;
 }
 
 struct attributes {

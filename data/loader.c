@@ -1,12 +1,12 @@
-/* The loader: one thread that reads windows of the dataset and lays out batches from them, ahead of whoever
- * trains.
+/* The loader: one thread that reads windows of the dataset and copies batches together from them, ahead of
+ * the thread that trains.
  *
- * Two ops of buffers. A window's blocks are read in ascending order, neighbours in one go, into a window
- * buffer; rows are then copied in training order into a ring of three batches: one with the consumer, two
- * ahead. While the ring is full the thread reads on into a second window buffer, so that the end of a window
- * is no pause. A dataset of a single window is read once and stays.
+ * There are two levels of buffers. A window's extents are read in ascending order, neighbours in one call,
+ * into a window buffer; rows are then copied in training order into a ring of three batches: one that the
+ * consumer holds, two ahead. While the ring is full the thread reads the next window into a second buffer,
+ * so that nobody waits at the end of a window. A dataset of a single window is read once and stays.
  *
- * What the consumer gets depends on the order alone, never on which side was faster: an error in a window
+ * What the consumer gets depends on the order alone, never on which thread was faster: an error in a window
  * comes only after the batches that do not need that window. */
 #include "data/loader.h"
 
@@ -21,13 +21,13 @@
 
 enum { RING = 3, WINDOW_ROWS = MN_ORDER_EXTENT * MN_ORDER_WINDOW };
 enum { MESSAGE = 1024 };
-#define STRETCH ((int64_t)4 << 20) /* bytes of x read in one go: how soon a close is noticed */
+#define READ_BYTES ((int64_t)4 << 20) /* of x in one call: a close waits for no more than that */
 
 struct window {
-  int64_t epoch, index;                   /* which window this is */
-  int64_t blocks[MN_ORDER_WINDOW], count; /* its blocks, ascending: the buffer's layout */
-  int64_t read;                           /* blocks that stand in the buffer */
-  int64_t total, at;                      /* its rows; those already copied out */
+  int64_t epoch, index;                    /* which window this is */
+  int64_t extents[MN_ORDER_WINDOW], count; /* its extents, ascending: the buffer's layout */
+  int64_t read;                            /* extents that stand in the buffer */
+  int64_t total, at;                       /* its rows; those already copied out */
   int64_t from[WINDOW_ROWS]; /* [total] the row of the buffer that comes i-th in training order */
   char *x, *y;               /* [total] rows; y NULL where the dataset has none */
   mn_status status;          /* of reading it, with `message` */
@@ -42,12 +42,12 @@ struct mn_loader {
   size_t x_row, y_row; /* bytes */
   /* the thread's alone */
   struct window *current, *next; /* `next` follows `current` in the endless sequence */
-  int64_t filled;                /* rows in the batch being laid out */
+  int64_t filled;                /* rows in the batch being copied together */
   /* `mutex` guards these; `changed` tells of each change */
   pthread_mutex_t mutex;
   pthread_cond_t changed;
-  int64_t produced; /* batches laid out, in slot number % RING */
-  int64_t taken;    /* batches handed out; the last is still the consumer's */
+  int64_t produced; /* batches that are whole, in slot number % RING */
+  int64_t taken;    /* batches given to the consumer, who still reads the last */
   int64_t released; /* batches the consumer is done with */
   int stop;         /* the consumer wants the thread to end */
   mn_status status; /* what ended the thread, with `message` */
@@ -73,12 +73,12 @@ static void announce(struct mn_loader *loader) {
 
 /* ---- the thread: windows ---- */
 
-/* The place of the block among the window's, which ascend. */
-static int64_t place_of(const struct window *window, int64_t block) {
+/* The index of an extent among the window's, which ascend. */
+static int64_t index_of(const struct window *window, int64_t extent) {
   int64_t low = 0, high = window->count - 1;
   while (low < high) {
     int64_t middle = (low + high) / 2;
-    if (window->blocks[middle] < block)
+    if (window->extents[middle] < extent)
       low = middle + 1;
     else
       high = middle;
@@ -87,18 +87,18 @@ static int64_t place_of(const struct window *window, int64_t block) {
 }
 
 static mn_status plan(struct mn_loader *loader, struct window *window, int64_t epoch, int64_t index) {
-  const int64_t *blocks, *rows;
-  MN_TRY(mn_order_window(loader->order, epoch, index, &blocks, &window->count, &rows, &window->total));
+  const int64_t *extents, *rows;
+  MN_TRY(mn_order_window(loader->order, epoch, index, &extents, &window->count, &rows, &window->total));
   window->epoch = epoch;
   window->index = index;
   window->at = 0;
-  memcpy(window->blocks, blocks, (size_t)window->count * sizeof *blocks);
+  memcpy(window->extents, extents, (size_t)window->count * sizeof *extents);
   for (int64_t i = 0; i < window->total; i++)
-    /* The only short block is the dataset's last, and so the last here: all before it are whole. */
+    /* The only short extent is the dataset's last, and so the last here: all before it are whole. */
     window->from[i] =
-        place_of(window, rows[i] / MN_ORDER_EXTENT) * MN_ORDER_EXTENT + rows[i] % MN_ORDER_EXTENT;
+        index_of(window, rows[i] / MN_ORDER_EXTENT) * MN_ORDER_EXTENT + rows[i] % MN_ORDER_EXTENT;
   window->status = MN_OK;
-  /* With one window both share one buffer, which holds the whole dataset, in its own order, for good. */
+  /* With one window both share one buffer, which holds the whole dataset, in its own order, to the end. */
   int held = loader->windows == 1 && loader->current->read == loader->current->count;
   window->read = held ? window->count : 0;
   return MN_OK;
@@ -117,25 +117,26 @@ static int whole(const struct window *window) {
   return window->read == window->count;
 }
 
-/* Reads the window's next stretch: neighbouring blocks, in one go. */
+/* Reads the window's next range of neighbouring extents in one call. */
 static void read_on(struct mn_loader *loader, struct window *window) {
-  int64_t most = STRETCH / ((int64_t)loader->x_row * MN_ORDER_EXTENT), blocks = 1;
-  int64_t first = window->blocks[window->read];
-  while (blocks < most && window->read + blocks < window->count &&
-         window->blocks[window->read + blocks] == first + blocks)
-    blocks++;
-  int64_t row = first * MN_ORDER_EXTENT, rows = blocks * MN_ORDER_EXTENT, at = window->read * MN_ORDER_EXTENT;
+  int64_t most = READ_BYTES / ((int64_t)loader->x_row * MN_ORDER_EXTENT), extents = 1;
+  int64_t first = window->extents[window->read];
+  while (extents < most && window->read + extents < window->count &&
+         window->extents[window->read + extents] == first + extents)
+    extents++;
+  int64_t row = first * MN_ORDER_EXTENT, rows = extents * MN_ORDER_EXTENT,
+          at = window->read * MN_ORDER_EXTENT;
   if (rows > loader->dataset->rows - row) rows = loader->dataset->rows - row;
   window->status = loader->dataset->read(loader->dataset, row, rows, loader->device->real,
                                          window->x + (size_t)at * loader->x_row,
                                          window->y ? window->y + (size_t)at * loader->y_row : NULL);
   if (window->status == MN_OK)
-    window->read += blocks;
+    window->read += extents;
   else
     snprintf(window->message, sizeof window->message, "%s", mn_message());
 }
 
-/* Copies rows of the current window into the batch being laid out, up to the end of either. */
+/* Copies rows of the current window into the batch at hand, up to the end of either. */
 static void gather(struct mn_loader *loader, int64_t slot) {
   struct window *window = loader->current;
   size_t x_row = loader->x_row, y_row = loader->y_row;
@@ -149,11 +150,11 @@ static void gather(struct mn_loader *loader, int64_t slot) {
 
 /* ---- the thread: what to do next ---- */
 
-/* Waits until there is something to do. Returns 0 to end, else *slot: where to lay out rows, or −1 when the
- * ring is full and there is only a window to read. */
+/* Waits until there is something to do. Returns 0 to end, else *slot: the slot to copy rows to, or −1 when
+ * the ring is full and there is only a window to read. */
 static int next_task(struct mn_loader *loader, int64_t *slot) {
   const struct window *next = loader->next;
-  /* Whatever the ring: the current window is needed first, and the next one is worth having. */
+  /* However full the ring: the current window is needed first, and the next one soon. */
   int can_read = !whole(loader->current) || (!whole(next) && next->status == MN_OK);
   lock(loader);
   while (!loader->stop && !can_read && loader->produced - loader->released == RING) wait_for_change(loader);
@@ -277,7 +278,8 @@ mn_status mn_loader_open(struct mn_loader **out, struct mn_dataset *dataset, str
                          int64_t batch, uint64_t seed, int64_t position) {
   *out = NULL;
   if (batch < 1 || batch > dataset->rows)
-    return mn_fail(MN_USAGE, "--batch %lld with data of %lld rows; choose 1 to %lld, or give more data",
+    return mn_fail(MN_USAGE,
+                   "a batch of %lld rows from data of %lld rows; choose 1 to %lld, or give more data",
                    (long long)batch, (long long)dataset->rows, (long long)dataset->rows);
   /* Half of what an int64 holds is left to run on. */
   if (position < 0 || position > INT64_MAX / 2)

@@ -1,14 +1,13 @@
-/* The order of samples: Fisher–Yates, driven by random words that belong to a place and not to a sequence of
- * calls.
+/* The order of samples: Fisher–Yates, driven by random words that are indexed, not drawn in sequence.
  *
- * How the words are shared out. A shuffle's step i (i = m − 1 … 1, exchanging element i with one of 0 … i)
+ * Which word is used where: a shuffle's step i (i = m − 1 … 1, exchanging element i with one of 0 … i)
  * has a slot of its own, a pair of words, 2·slot and 2·slot + 1, that make one 64-bit number:
  *
- *   shuffle of the blocks of an epoch   slot = epoch·B + i       B blocks in an epoch
+ *   shuffle of the extents of an epoch  slot = epoch·E + i       E extents in an epoch
  *   shuffle of the rows of a window     slot = epoch·n + s + i   s: where in the epoch the window starts, so
  *                                                                that the slot is the sample's position
  *
- * from the streams MN_RANDOM_ORDER + 2·attempt + (0: blocks, 1: rows). A number that would make the choice
+ * from the streams MN_RANDOM_ORDER + 2·attempt + (0: extents, 1: rows). A number that would make the choice
  * uneven is rejected, and attempt + 1 asked. So no two shuffles share a word, none depends on how often
  * another was rejected, and slots last for all positions below 2⁶³. */
 #include "data/order.h"
@@ -19,18 +18,18 @@
 #include "kernels/random.h"
 
 enum { WINDOW_ROWS = MN_ORDER_EXTENT * MN_ORDER_WINDOW };
-enum shuffled { BLOCKS, ROWS };
+enum shuffled { EXTENTS, ROWS };
 
 struct mn_order {
   int64_t rows;        /* n */
-  int64_t count;       /* B, blocks in an epoch */
-  int64_t missing;     /* rows that the last block is short of */
-  int64_t short_place; /* where in `blocks` the last block is */
-  int64_t epoch;       /* which epoch's `blocks` are; −1: none's */
+  int64_t count;       /* E, extents in an epoch */
+  int64_t missing;     /* rows that the last extent is short of */
+  int64_t short_index; /* where in `extents` the last extent is */
+  int64_t epoch;       /* whose order `extents` is; −1: none's */
   uint64_t seed;
-  int64_t window_blocks[MN_ORDER_WINDOW];
+  int64_t window_extents[MN_ORDER_WINDOW];
   int64_t window_rows[WINDOW_ROWS];
-  int64_t blocks[]; /* [B], shuffled */
+  int64_t extents[]; /* [E], shuffled */
 };
 
 static int64_t least(int64_t a, int64_t b) {
@@ -41,7 +40,7 @@ mn_status mn_order_open(struct mn_order **out, int64_t rows, uint64_t seed) {
   *out = NULL;
   MN_REQUIRE(rows >= 1);
   int64_t count = (rows - 1) / MN_ORDER_EXTENT + 1;
-  struct mn_order *order = malloc(sizeof *order + (size_t)count * sizeof order->blocks[0]);
+  struct mn_order *order = malloc(sizeof *order + (size_t)count * sizeof order->extents[0]);
   if (!order)
     return mn_fail(MN_NO_MEMORY, "no memory for the order of %lld rows (%lld bytes)", (long long)rows,
                    (long long)count * 8);
@@ -90,16 +89,16 @@ static void turn_to(struct mn_order *order, int64_t epoch) {
   MN_REQUIRE(epoch >= 0 && epoch <= INT64_MAX / order->rows - 1);
   if (order->epoch == epoch) return;
   int64_t last = order->count - 1;
-  for (int64_t i = 0; i <= last; i++) order->blocks[i] = i;
-  shuffle(order->blocks, order->count, order->seed, BLOCKS, (uint64_t)epoch * (uint64_t)order->count);
+  for (int64_t i = 0; i <= last; i++) order->extents[i] = i;
+  shuffle(order->extents, order->count, order->seed, EXTENTS, (uint64_t)epoch * (uint64_t)order->count);
   for (int64_t i = 0; i <= last; i++)
-    if (order->blocks[i] == last) order->short_place = i;
+    if (order->extents[i] == last) order->short_index = i;
   order->epoch = epoch;
 }
 
 /* The offset in the epoch at which a window starts. */
 static int64_t start_of(const struct mn_order *order, int64_t window) {
-  int short_before = order->short_place < window * MN_ORDER_WINDOW;
+  int short_before = order->short_index < window * MN_ORDER_WINDOW;
   return window * WINDOW_ROWS - (short_before ? order->missing : 0);
 }
 
@@ -108,24 +107,24 @@ static int ascending(const void *a, const void *b) {
   return (left > right) - (left < right);
 }
 
-mn_status mn_order_window(struct mn_order *order, int64_t epoch, int64_t window, const int64_t **blocks,
+mn_status mn_order_window(struct mn_order *order, int64_t epoch, int64_t window, const int64_t **extents,
                           int64_t *count, const int64_t **rows, int64_t *total) {
   MN_REQUIRE(window >= 0 && window < mn_order_windows(order));
   turn_to(order, epoch);
   int64_t first = window * MN_ORDER_WINDOW;
   *count = least(MN_ORDER_WINDOW, order->count - first);
-  memcpy(order->window_blocks, order->blocks + first, (size_t)*count * sizeof order->blocks[0]);
-  /* The rows are shuffled anyway; ascending blocks read best. */
-  qsort(order->window_blocks, (size_t)*count, sizeof order->window_blocks[0], ascending);
+  memcpy(order->window_extents, order->extents + first, (size_t)*count * sizeof order->extents[0]);
+  /* The rows are shuffled anyway; ascending extents read best. */
+  qsort(order->window_extents, (size_t)*count, sizeof order->window_extents[0], ascending);
   *total = 0;
-  for (int64_t b = 0; b < *count; b++) {
-    int64_t row = order->window_blocks[b] * MN_ORDER_EXTENT;
+  for (int64_t e = 0; e < *count; e++) {
+    int64_t row = order->window_extents[e] * MN_ORDER_EXTENT;
     int64_t here = least(MN_ORDER_EXTENT, order->rows - row);
     for (int64_t i = 0; i < here; i++) order->window_rows[(*total)++] = row + i;
   }
   int64_t position = epoch * order->rows + start_of(order, window);
   shuffle(order->window_rows, *total, order->seed, ROWS, (uint64_t)position);
-  *blocks = order->window_blocks;
+  *extents = order->window_extents;
   *rows = order->window_rows;
   return MN_OK;
 }

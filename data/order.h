@@ -1,11 +1,11 @@
 /* The order of samples: a function of (seed, epoch, position) alone, never stored, so that a run can resume
  * anywhere.
  *
- * An epoch is a permutation of the n rows: the blocks of MN_ORDER_EXTENT neighbouring rows are shuffled, and
- * then the rows within each window of MN_ORDER_WINDOW blocks in that new order. Reading a window is so a few
- * long reads from the file, never a read a row; a dataset of one window is shuffled whole. Batches are
- * consecutive stretches of the endless sequence of epochs and may straddle two. Both sizes are constants and
- * stand in a checkpoint's /config. */
+ * An epoch is a permutation of the n rows: the extents, MN_ORDER_EXTENT neighbouring rows each, are shuffled,
+ * and then the rows within each window of MN_ORDER_WINDOW extents in that new order. So a window is read with
+ * a few long reads from the file, never one read a row; a dataset of one window is shuffled whole. Batches
+ * are consecutive ranges of the endless sequence of epochs and may straddle two. Both sizes are constants
+ * and stand in a checkpoint's /config, as order_block and order_window. */
 #ifndef MN_DATA_ORDER_H
 #define MN_DATA_ORDER_H
 
@@ -15,7 +15,7 @@
 
 enum { MN_ORDER_EXTENT = 64, MN_ORDER_WINDOW = 64 };
 
-struct mn_order; /* the shuffled blocks of one epoch and the shuffled rows of one window: O(n/64 + 4096)
+struct mn_order; /* the shuffled extents of one epoch and the shuffled rows of one window: O(n/64 + 4096)
                     memory */
 
 /* `rows` ≥ 1. MN_NO_MEMORY. */
@@ -25,14 +25,14 @@ void mn_order_close(struct mn_order *order); /* NULL is fine */
 /* The number of windows in an epoch. */
 int64_t mn_order_windows(const struct mn_order *order);
 
-/* Window `window` of `epoch`: *blocks, its *count blocks' numbers in reading order, which is ascending (block
- * b is rows 64·b …, the last one may be short), and *rows, the dataset rows in training order, *total of
- * them. Valid until the next call. The samples' positions, epoch·n + …, must stay below 2⁶³. */
-mn_status mn_order_window(struct mn_order *order, int64_t epoch, int64_t window, const int64_t **blocks,
+/* Window `window` of `epoch`: *extents, its *count extents' numbers in reading order, which is ascending
+ * (extent e is rows 64·e …, the last one may be short), and *rows, the dataset rows in training order, *total
+ * of them. Valid until the next call. The samples' positions, epoch·n + …, must stay below 2⁶³. */
+mn_status mn_order_window(struct mn_order *order, int64_t epoch, int64_t window, const int64_t **extents,
                           int64_t *count, const int64_t **rows, int64_t *total);
 
 /* Where sample `offset` of `epoch` (0 ≤ offset < n) is: the *within-th of window *window. (Not offset/4096:
- * the short block may come anywhere, and windows after it start earlier.) */
+ * the short extent may come anywhere, and windows after it start earlier.) */
 void mn_order_find(struct mn_order *order, int64_t epoch, int64_t offset, int64_t *window, int64_t *within);
 
 #endif

@@ -1,4 +1,4 @@
-/* The epilogues over a matrix that stands in memory: the block forward, forward with loss, backward, and the
+/* The epilogues over a matrix in memory: the block forward, forward with loss, backward, and the
  * small ones.
  *
  * Forward, per row and group of D = C/G neighbours (flags of block->ops):

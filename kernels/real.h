@@ -1,4 +1,4 @@
-/* The width a CPU kernel file is being compiled for: every one is compiled twice. */
+/* The real that a CPU kernel file is compiled for. Each is compiled twice, with and without MN_DOUBLE. */
 #ifndef MN_KERNELS_REAL_H
 #define MN_KERNELS_REAL_H
 
@@ -10,8 +10,8 @@ typedef float real;
 #define MN_CPU(name) name##_cpu_fp32
 #endif
 
-/* Elements from which a loop is worth more than one thread: waking the others costs some microseconds.
- * Results do not depend on how many there are. */
+/* Loops of no more elements run on one thread, because waking the others costs some microseconds. Results do
+ * not depend on the number of threads. */
 enum { MN_PARALLEL_FROM = 16384 };
 
 #endif

@@ -28,7 +28,7 @@ typedef enum mn_status {
   MN_NO_DEVICE = 69,   /* no GPU, or one that lacks what was asked for */
   MN_LIBRARY = 70,     /* CUDA, cuBLASLt or HDF5 failed */
   MN_NO_MEMORY = 71,   /* host or device memory */
-  MN_NO_CREATE = 73,   /* an output that exists already, or a place that cannot be written */
+  MN_NO_CREATE = 73,   /* an output that exists already, or cannot be created */
   MN_IO = 74,          /* reading or writing failed on the way, a full disk included */
   MN_INTERRUPTED = 75, /* stopped by a signal, resumable */
 } mn_status;

@@ -1,5 +1,5 @@
-/* SGD's other parts: the global gradient norm and the clipping scale. The update itself is the MN_UPDATE
- * epilogue; struct mn_sgd has its formula. */
+/* Clipping: the global gradient norm and the scale from it. The update itself is the MN_UPDATE epilogue; its
+ * formula is at struct mn_sgd. */
 #ifndef MN_KERNELS_UPDATE_H
 #define MN_KERNELS_UPDATE_H
 

@@ -1,8 +1,23 @@
 /* Datasets: what is read from HDF5 files, whatever the type, the part, the stretch and the chunks. How files
  * are refused is in test_dataset_refusals.c, the synthetic teacher in test_synthetic.c. */
 #include <math.h>
+#include <sys/syscall.h>
 
 #include "tests/dataset_make.h"
+
+/* The calls with which the file is read and closed, over those of the C library: made to fail where set. */
+static int close_fails, pread_fails;
+
+int close(int fd) {
+  int result = (int)syscall(SYS_close, fd);
+  if (close_fails) errno = EIO;
+  return close_fails ? -1 : result;
+}
+
+ssize_t pread(int fd, void *bytes, size_t size, off_t offset) {
+  if (pread_fails) errno = EIO;
+  return pread_fails ? -1 : syscall(SYS_pread64, fd, bytes, size, offset);
+}
 
 static void reads_digits(void **state) {
   (void)state;
@@ -241,6 +256,28 @@ static void decodes_a_chunk_once(void **state) {
   assert_true(H5Zunregister(301) >= 0);
 }
 
+/* A disk that fails while reading is no damaged file; and one that fails at the end costs nothing. */
+static void survives_a_failing_disk(void **state) {
+  (void)state;
+  float x[8];
+  hid_t id = create();
+  put_floats(id, "x", 4, 2);
+  put_labels(id, "y", 4);
+  done(id);
+  struct mn_dataset *d = opened();
+  pread_fails = 1;
+  mn_status status = d->read(d, 0, 4, 4, x, NULL);
+  pread_fails = 0;
+  assert_message(status, MN_IO, file, "check the disk", NULL);
+  close_fails = 1;
+  mn_dataset_close(d);
+  close_fails = 0;
+  assert_int_equal(H5Fget_obj_count((hid_t)H5F_OBJ_ALL, H5F_OBJ_ALL), 0);
+  d = opened();
+  assert_int_equal(d->read(d, 0, 4, 4, x, NULL), MN_OK);
+  mn_dataset_close(d);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(reads_digits),
@@ -251,6 +288,7 @@ int main(void) {
       TEST(finds_parts),
       TEST(takes_a_column_of_labels),
       TEST(decodes_a_chunk_once),
+      TEST(survives_a_failing_disk),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -26,19 +26,19 @@ static int64_t *epoch_rows(struct mn_order *order, int64_t n, int64_t epoch) {
   int64_t *all = malloc((size_t)n * sizeof *all), done = 0;
   assert_non_null(all);
   for (int64_t w = 0; w < mn_order_windows(order); w++) {
-    const int64_t *blocks, *rows;
+    const int64_t *extents, *rows;
     int64_t count, total, expected = 0, window, within;
-    assert_int_equal(mn_order_window(order, epoch, w, &blocks, &count, &rows, &total), MN_OK);
+    assert_int_equal(mn_order_window(order, epoch, w, &extents, &count, &rows, &total), MN_OK);
     assert_in_range(count, 1, MN_ORDER_WINDOW);
     for (int64_t b = 0; b < count; b++) {
-      assert_true(b == 0 || blocks[b] > blocks[b - 1]);
-      expected += n - blocks[b] * 64 < 64 ? n - blocks[b] * 64 : 64;
+      assert_true(b == 0 || extents[b] > extents[b - 1]);
+      expected += n - extents[b] * 64 < 64 ? n - extents[b] * 64 : 64;
     }
     assert_int_equal(total, expected);
     assert_true(done + total <= n);
     for (int64_t i = 0; i < total; i++) {
       int inside = 0;
-      for (int64_t b = 0; b < count; b++) inside |= rows[i] / 64 == blocks[b];
+      for (int64_t b = 0; b < count; b++) inside |= rows[i] / 64 == extents[b];
       assert_true(inside);
       all[done + i] = rows[i];
     }
@@ -108,22 +108,22 @@ static void orders_depend_on_seed_and_epoch_alone(void **state) {
 }
 
 /* Each of the 24 orders of 4 rows as often as any other; χ² with 23 degrees of freedom is below 60 but once
- * in 30000 times, and the draw is always the same. The blocks likewise. */
+ * in 30000 times, and the draw is always the same. The extents likewise. */
 static void orders_are_even(void **state) {
   (void)state;
   enum { EPOCHS = 24000 };
-  for (int of_blocks = 0; of_blocks < 2; of_blocks++) {
-    /* For the blocks: which of 65 … is in the second window, alone: 65 cases. */
-    const int64_t n = of_blocks ? 65 * 64 : 4, cases = of_blocks ? 65 : 24,
-                  epochs = of_blocks ? 6500 : EPOCHS;
+  for (int of_extents = 0; of_extents < 2; of_extents++) {
+    /* For the extents: which of 65 … is in the second window, alone: 65 cases. */
+    const int64_t n = of_extents ? 65 * 64 : 4, cases = of_extents ? 65 : 24,
+                  epochs = of_extents ? 6500 : EPOCHS;
     int64_t counts[256] = {0};
     struct mn_order *order;
     assert_int_equal(mn_order_open(&order, n, 99), MN_OK);
     for (int64_t e = 0; e < epochs; e++) {
-      const int64_t *blocks, *rows;
+      const int64_t *extents, *rows;
       int64_t count, total;
-      assert_int_equal(mn_order_window(order, e, of_blocks, &blocks, &count, &rows, &total), MN_OK);
-      counts[of_blocks ? blocks[0] : rows[0] * 64 + rows[1] * 16 + rows[2] * 4 + rows[3]]++;
+      assert_int_equal(mn_order_window(order, e, of_extents, &extents, &count, &rows, &total), MN_OK);
+      counts[of_extents ? extents[0] : rows[0] * 64 + rows[1] * 16 + rows[2] * 4 + rows[3]]++;
     }
     double chi = 0, expected = (double)epochs / (double)cases;
     int64_t seen = 0;
@@ -131,7 +131,7 @@ static void orders_are_even(void **state) {
       if (counts[i])
         seen++, chi += ((double)counts[i] - expected) * ((double)counts[i] - expected) / expected;
     assert_int_equal(seen, cases);
-    assert_true(chi < (of_blocks ? 115 : 60)); /* 64 degrees of freedom: 115, once in 10000 */
+    assert_true(chi < (of_extents ? 115 : 60)); /* 64 degrees of freedom: 115, once in 10000 */
     mn_order_close(order);
   }
 }
@@ -324,7 +324,7 @@ static void streams_in_order(void **state) {
     for (int64_t at = 0; at + batch <= EPOCHS * n; at += batch)
       take(loader, &m, cases[c].device, batch, at, epochs);
     mn_loader_close(loader);
-    /* Long reads: at most one a block; and a single window is read once, in one go. */
+    /* Long reads: at most one an extent; and a single window is read once, in one go. */
     assert_true(m.reads <= (m.rows_read + 63) / 64 + EPOCHS + 2);
     if (n <= WINDOW) assert_int_equal(m.rows_read, n);
     if (n <= WINDOW) assert_int_equal(m.reads, 1);

@@ -10,8 +10,8 @@
  *   fsync  the folder                        the names are on the disk
  *   unlink run.h5.saving-B
  *
- * With keep 1, run.h5 itself is what gets a second name to be put back from. A killed run leaves .saving-
- * files at worst, which the next save removes. */
+ * With keep 1 it is run.h5 that gets the second name run.h5.saving-B, to be put back if the sync fails. A
+ * killed run leaves .saving- files at worst, which the next save removes. */
 #include "train/checkpoint/atomic_file.h"
 
 #include <dirent.h>
@@ -248,7 +248,7 @@ static int sync_descriptor(int fd) {
   return result;
 }
 
-/* A folder's names are its content; a file system that cannot sync one (EINVAL) needs no telling. */
+/* Makes the names in a folder durable. A file system that cannot sync one says EINVAL, which is no error. */
 static mn_status sync_folder(const char *folder) {
   int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return errno == EACCES ? MN_OK : mn_atomic_file_fail("open the folder", folder, errno);
@@ -316,10 +316,11 @@ static int links_missing(int error) {
 struct rotation {
   const struct mn_atomic_file *file;
   int keep;
-  char aside[MN_ATOMIC_FILE_PATH]; /* where the oldest waits */
-  int set_aside, doubled;          /* the oldest is there; the newest old one has its second name, number 1 */
+  char aside[MN_ATOMIC_FILE_PATH]; /* the temporary name of the oldest */
+  int set_aside;                   /* the oldest has it */
+  int doubled;                     /* the file at `path` has its second name, number 1 */
   int published;
-  int alone; /* keep 1 and no links: the old file has no second name to come back from */
+  int alone; /* keep 1 and no links: the old file has no second name, and cannot be put back */
   int least; /* of numbers ≥ least, each that was there has moved to the next */
 };
 
@@ -353,7 +354,7 @@ static void undo(const struct rotation *rotation) {
     unlink(rotation->aside);
 }
 
-/* Gets the old files out of the way: number i to i + 1, and `path` a second name. */
+/* Renames the old files, number i to i + 1, and gives the file at `path` a second name. */
 static mn_status make_room(struct rotation *rotation) {
   char from[MN_ATOMIC_FILE_PATH], to[MN_ATOMIC_FILE_PATH];
   const char *path = rotation->file->path;

@@ -9,13 +9,10 @@
 #define MN_CHECKPOINT_FORMAT "minnow checkpoint"
 enum { MN_CHECKPOINT_VERSION = 1 };
 
-/* An attribute that is a member of struct mn_checkpoint: int64_t, uint64_t, double, char[size]. */
-enum mn_checkpoint_kind { MN_FIELD_INTEGER, MN_FIELD_UNSIGNED, MN_FIELD_REAL, MN_FIELD_TEXT };
-enum { MN_FIELD_KINDS = MN_FIELD_TEXT + 1 };
-
+/* An attribute that is a member of struct mn_checkpoint: a number of 8 bytes or a text. */
 struct mn_checkpoint_field {
   const char *name;
-  enum mn_checkpoint_kind kind;
+  enum mn_hdf5_value_kind kind;
   size_t offset, size;
 };
 

@@ -87,7 +87,7 @@ static mn_status check_ours(const char *path, const char *name) {
   struct stat there;
   int ours = 0;
   if (lstat(name, &there) != 0 && errno == ENOENT) return MN_OK;
-  mn_status status = mn_hdf5_open(&file, name, "it is damaged, or another program's");
+  mn_status status = mn_hdf5_open(&file, name, "it is damaged, or another program's", 0);
   if (status == MN_OK) {
     status = mn_checkpoint_format(&file, &ours);
     mn_hdf5_close(&file);

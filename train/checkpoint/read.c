@@ -36,12 +36,13 @@ static mn_status find(const struct reader *reader, const struct mn_hdf5_object *
 
 /* Reads an attribute of `count` numbers of 8 bytes (0: a scalar), or a text for MN_VALUE_TEXT. */
 static mn_status read_attribute(const struct reader *reader, const struct mn_hdf5_object *object,
-                                const char *name, int kind, int count, struct mn_hdf5_value *value) {
+                                const char *name, enum mn_hdf5_value_kind kind, int count,
+                                struct mn_hdf5_value *value) {
   MN_TRY(mn_hdf5_attribute(&reader->file, object, name, 0, value));
   if (value->kind == MN_VALUE_NONE) return refuse(reader, name, "is missing");
-  if (kind == MN_VALUE_TEXT && (int)value->kind != kind)
+  if (kind == MN_VALUE_TEXT && value->kind != kind)
     return refuse(reader, name, "is no string of fixed length");
-  if ((int)value->kind != kind || (kind != MN_VALUE_TEXT && value->element != 8))
+  if (value->kind != kind || (kind != MN_VALUE_TEXT && value->element != 8))
     return refuse(reader, name, "has another type");
   if (value->scalar != (count == 0) || (count > 0 && value->count != count))
     return refuse(reader, name, "has another shape");
@@ -57,16 +58,11 @@ static mn_status take_text(const struct reader *reader, const char *name, const 
 
 static mn_status read_fields(const struct reader *reader, const struct mn_hdf5_object *object,
                              const struct mn_checkpoint_field *fields) {
-  static const int kinds[] = {[MN_FIELD_INTEGER] = MN_VALUE_INTEGER,
-                              [MN_FIELD_UNSIGNED] = MN_VALUE_UNSIGNED,
-                              [MN_FIELD_REAL] = MN_VALUE_REAL,
-                              [MN_FIELD_TEXT] = MN_VALUE_TEXT};
-  _Static_assert(sizeof kinds / sizeof *kinds == MN_FIELD_KINDS, "a kind of value for each kind of field");
   for (; fields->name; fields++) {
     struct mn_hdf5_value value;
     char *to = (char *)reader->checkpoint + fields->offset;
-    MN_TRY(read_attribute(reader, object, fields->name, kinds[fields->kind], 0, &value));
-    if (fields->kind == MN_FIELD_TEXT)
+    MN_TRY(read_attribute(reader, object, fields->name, fields->kind, 0, &value));
+    if (fields->kind == MN_VALUE_TEXT)
       MN_TRY(take_text(reader, fields->name, &value, to, fields->size));
     else
       memcpy(to, value.text, fields->size); /* the union's: all numbers are of 8 bytes */
@@ -288,7 +284,7 @@ static mn_status read_file(const struct reader *reader, int *damaged) {
 mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged) {
   struct reader reader;
   *out = NULL;
-  mn_status status = mn_hdf5_open(&reader.file, path, remedy);
+  mn_status status = mn_hdf5_open(&reader.file, path, remedy, 0);
   *damaged = reader.file.signature;
   if (status != MN_OK) return status;
   reader.checkpoint = calloc(1, sizeof *reader.checkpoint);

@@ -48,20 +48,20 @@
   { name, kind, offsetof(struct mn_checkpoint, member), sizeof(((struct mn_checkpoint *)0)->member) }
 
 const struct mn_checkpoint_field mn_checkpoint_model_fields[] = {
-    FIELD("inputs", MN_FIELD_INTEGER, inputs), FIELD("groups", MN_FIELD_INTEGER, groups),
-    FIELD("depth", MN_FIELD_INTEGER, depth),   FIELD("head", MN_FIELD_INTEGER, head),
-    FIELD("eps", MN_FIELD_REAL, eps),          FIELD("negative_slope", MN_FIELD_REAL, slope),
-    FIELD("loss", MN_FIELD_TEXT, loss),        {NULL, MN_FIELD_INTEGER, 0, 0},
+    FIELD("inputs", MN_VALUE_INTEGER, inputs), FIELD("groups", MN_VALUE_INTEGER, groups),
+    FIELD("depth", MN_VALUE_INTEGER, depth),   FIELD("head", MN_VALUE_INTEGER, head),
+    FIELD("eps", MN_VALUE_REAL, eps),          FIELD("negative_slope", MN_VALUE_REAL, slope),
+    FIELD("loss", MN_VALUE_TEXT, loss),        {NULL, MN_VALUE_INTEGER, 0, 0},
 };
 
 const struct mn_checkpoint_field mn_checkpoint_progress_fields[] = {
-    FIELD("step", MN_FIELD_INTEGER, progress.step),
-    FIELD("epoch", MN_FIELD_INTEGER, progress.epoch),
-    FIELD("position", MN_FIELD_INTEGER, progress.position),
-    FIELD("samples", MN_FIELD_INTEGER, progress.samples),
-    FIELD("seed", MN_FIELD_UNSIGNED, progress.seed),
-    FIELD("best_metric", MN_FIELD_REAL, progress.best),
-    {NULL, MN_FIELD_INTEGER, 0, 0},
+    FIELD("step", MN_VALUE_INTEGER, progress.step),
+    FIELD("epoch", MN_VALUE_INTEGER, progress.epoch),
+    FIELD("position", MN_VALUE_INTEGER, progress.position),
+    FIELD("samples", MN_VALUE_INTEGER, progress.samples),
+    FIELD("seed", MN_VALUE_UNSIGNED, progress.seed),
+    FIELD("best_metric", MN_VALUE_REAL, progress.best),
+    {NULL, MN_VALUE_INTEGER, 0, 0},
 };
 
 /* The sizes that decide which parameters a model has. */
@@ -156,17 +156,16 @@ static mn_status write_text(struct writer *writer, hid_t object, const char *nam
 }
 
 static mn_status write_fields(struct writer *writer, hid_t object, const struct mn_checkpoint_field *fields) {
-  const hid_t types[][2] = {[MN_FIELD_INTEGER] = {H5T_STD_I64LE, H5T_NATIVE_INT64},
-                            [MN_FIELD_UNSIGNED] = {H5T_STD_U64LE, H5T_NATIVE_UINT64},
-                            [MN_FIELD_REAL] = {H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE},
-                            [MN_FIELD_TEXT] = {-1, -1}};
-  _Static_assert(sizeof types / sizeof *types == MN_FIELD_KINDS, "types for each kind of field");
+  const hid_t types[][2] = {[MN_VALUE_INTEGER] = {H5T_STD_I64LE, H5T_NATIVE_INT64},
+                            [MN_VALUE_UNSIGNED] = {H5T_STD_U64LE, H5T_NATIVE_UINT64},
+                            [MN_VALUE_REAL] = {H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE}};
+  _Static_assert(sizeof types / sizeof *types == MN_VALUE_TEXT, "types for each kind of number");
   for (; fields->name; fields++) {
     const char *value = (const char *)writer->checkpoint + fields->offset;
-    const hid_t *type = types[fields->kind];
-    MN_TRY(fields->kind == MN_FIELD_TEXT
+    MN_TRY(fields->kind == MN_VALUE_TEXT
                ? write_text(writer, object, fields->name, value)
-               : write_attribute(writer, object, fields->name, type[0], type[1], 0, value));
+               : write_attribute(writer, object, fields->name, types[fields->kind][0], types[fields->kind][1],
+                                 0, value));
   }
   return MN_OK;
 }
@@ -334,7 +333,7 @@ static mn_status write_file(const struct mn_checkpoint *checkpoint, const struct
   return status;
 }
 
-/* What the trainer hands over is what the reader will accept: anything else is a bug of ours. */
+/* A checkpoint that the reader would not accept is a bug of ours. */
 static void check(const struct mn_checkpoint *checkpoint) {
   MN_REQUIRE(checkpoint->depth >= 1 && checkpoint->depth <= MN_CHECKPOINT_BLOCKS);
   MN_REQUIRE(checkpoint->tensor_count == mn_checkpoint_expected(checkpoint));

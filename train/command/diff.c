@@ -140,35 +140,38 @@ static void compare_tensors(struct diff *diff, const struct mn_checkpoint *a, co
   if (diff->json) mn_json_close(diff->json);
 }
 
-static void field_text(char *out, size_t size, const void *value, enum mn_checkpoint_kind kind) {
+static void field_text(char *out, size_t size, const void *value, enum mn_hdf5_value_kind kind) {
   switch (kind) {
-  case MN_FIELD_INTEGER:
+  case MN_VALUE_INTEGER:
     snprintf(out, size, "%" PRId64, *(const int64_t *)value);
     break;
-  case MN_FIELD_UNSIGNED:
+  case MN_VALUE_UNSIGNED:
     snprintf(out, size, "%" PRIu64, *(const uint64_t *)value);
     break;
-  case MN_FIELD_REAL:
+  case MN_VALUE_REAL:
     snprintf(out, size, "%.17g", *(const double *)value);
     break;
-  case MN_FIELD_TEXT:
+  case MN_VALUE_TEXT:
     snprintf(out, size, "%s", (const char *)value);
     break;
+  case MN_VALUE_NONE:
+  case MN_VALUE_OTHER:
+    MN_REQUIRE(!"a field of another kind");
   }
 }
 
-static void compare_value(struct diff *diff, const char *name, enum mn_checkpoint_kind kind, const void *a,
+static void compare_value(struct diff *diff, const char *name, enum mn_hdf5_value_kind kind, const void *a,
                           const void *b, size_t size) {
-  if (kind == MN_FIELD_TEXT ? strcmp(a, b) == 0 : memcmp(a, b, size) == 0) return;
+  if (kind == MN_VALUE_TEXT ? strcmp(a, b) == 0 : memcmp(a, b, size) == 0) return;
   struct distance distance = {0, 0, 0, 0};
-  if (kind == MN_FIELD_REAL) distance = measure(a, b, 1, size);
+  if (kind == MN_VALUE_REAL) distance = measure(a, b, 1, size);
   diff->attributes++;
   if (diff->json) {
     mn_json_open(diff->json, NULL);
     mn_json_string(diff->json, "name", name);
     mn_inspect_field(diff->json, "a", a, kind);
     mn_inspect_field(diff->json, "b", b, kind);
-    if (kind == MN_FIELD_REAL && distance.nan == 0) mn_json_unsigned(diff->json, "ulp", distance.ulp);
+    if (kind == MN_VALUE_REAL && distance.nan == 0) mn_json_unsigned(diff->json, "ulp", distance.ulp);
     mn_json_close(diff->json);
     return;
   }
@@ -176,7 +179,7 @@ static void compare_value(struct diff *diff, const char *name, enum mn_checkpoin
   field_text(texts[0], sizeof texts[0], a, kind);
   field_text(texts[1], sizeof texts[1], b, kind);
   fprintf(diff->out, "%s: %s | %s", name, texts[0], texts[1]);
-  if (kind == MN_FIELD_REAL && distance.nan == 0) fprintf(diff->out, ", %" PRIu64 " ULP", distance.ulp);
+  if (kind == MN_VALUE_REAL && distance.nan == 0) fprintf(diff->out, ", %" PRIu64 " ULP", distance.ulp);
   putc('\n', diff->out);
 }
 
@@ -198,7 +201,7 @@ static void compare_attributes(struct diff *diff, const struct mn_checkpoint *a,
   for (int i = 0; i < a->depth || i < b->depth; i++) {
     char name[64];
     snprintf(name, sizeof name, "/model hidden[%d]", i);
-    compare_value(diff, name, MN_FIELD_INTEGER, &a->hidden[i], &b->hidden[i], sizeof a->hidden[i]);
+    compare_value(diff, name, MN_VALUE_INTEGER, &a->hidden[i], &b->hidden[i], sizeof a->hidden[i]);
   }
   compare_fields(diff, "/progress", mn_checkpoint_progress_fields, a, b);
   if (diff->json) mn_json_close(diff->json);

@@ -15,20 +15,23 @@ mn_status mn_inspect_flush(FILE *out) {
 }
 
 void mn_inspect_field(struct mn_json *json, const char *key, const void *value,
-                      enum mn_checkpoint_kind kind) {
+                      enum mn_hdf5_value_kind kind) {
   switch (kind) {
-  case MN_FIELD_INTEGER:
+  case MN_VALUE_INTEGER:
     mn_json_integer(json, key, *(const int64_t *)value);
     break;
-  case MN_FIELD_UNSIGNED:
+  case MN_VALUE_UNSIGNED:
     mn_json_unsigned(json, key, *(const uint64_t *)value);
     break;
-  case MN_FIELD_REAL:
+  case MN_VALUE_REAL:
     mn_json_number(json, key, *(const double *)value);
     break;
-  case MN_FIELD_TEXT:
+  case MN_VALUE_TEXT:
     mn_json_string(json, key, value);
     break;
+  case MN_VALUE_NONE:
+  case MN_VALUE_OTHER:
+    mn_json_null(json, key);
   }
 }
 
@@ -193,28 +196,15 @@ static void show_part(struct answer *answer, const char *path, enum mn_part part
   mn_dataset_close(dataset);
 }
 
-static void json_number_of(struct mn_json *json, const char *key, const struct mn_hdf5_value *value, int i) {
-  if (value->kind == MN_VALUE_INTEGER)
-    mn_json_integer(json, key, value->integer[i]);
-  else if (value->kind == MN_VALUE_UNSIGNED)
-    mn_json_unsigned(json, key, value->whole[i]);
-  else
-    mn_json_number(json, key, value->real[i]);
-}
-
 static mn_status json_value(void *data, const char *name, const struct mn_hdf5_value *value) {
   struct mn_json *json = &((struct answer *)data)->json;
-  if (value->kind == MN_VALUE_TEXT) {
-    mn_json_string(json, name, value->text);
-  } else if (value->kind == MN_VALUE_OTHER) {
-    mn_json_null(json, name);
-  } else if (value->scalar) {
-    json_number_of(json, name, value, 0);
-  } else {
-    mn_json_array_open(json, name);
-    for (int i = 0; i < value->count; i++) json_number_of(json, NULL, value, i);
-    mn_json_close(json);
+  if (value->scalar || value->kind == MN_VALUE_TEXT || value->kind == MN_VALUE_OTHER) {
+    mn_inspect_field(json, name, value->text, value->kind);
+    return MN_OK;
   }
+  mn_json_array_open(json, name);
+  for (int i = 0; i < value->count; i++) mn_inspect_field(json, NULL, &value->integer[i], value->kind);
+  mn_json_close(json);
   return MN_OK;
 }
 
@@ -310,7 +300,7 @@ mn_status mn_info(FILE *out, const char *path, int json) {
   int checkpoint;
   struct answer answer;
   struct mn_hdf5_file file;
-  MN_TRY(mn_hdf5_open(&file, path, "take a copy or make it anew"));
+  MN_TRY(mn_hdf5_open(&file, path, "take a copy or make it anew", 0));
   mn_status status = mn_checkpoint_format(&file, &checkpoint);
   if (status == MN_OK && (status = answer_open(&answer, json)) == MN_OK) {
     status = checkpoint ? info_checkpoint(&answer, &file) : info_other(&answer, &file);

@@ -26,7 +26,7 @@ mn_status mn_verify(FILE *out, const char *path, int json);
 mn_status mn_diff(FILE *out, const char *a, const char *b, int json);
 
 /* What the three share: a member of a checkpoint as JSON, and flushing the answer. */
-void mn_inspect_field(struct mn_json *json, const char *key, const void *value, enum mn_checkpoint_kind kind);
+void mn_inspect_field(struct mn_json *json, const char *key, const void *value, enum mn_hdf5_value_kind kind);
 mn_status mn_inspect_flush(FILE *out);
 
 #endif

@@ -79,7 +79,7 @@ static mn_status verify_open(struct verdict *verdict, const struct mn_hdf5_file 
 
 static mn_status verify_file(struct verdict *verdict, const char *path) {
   struct mn_hdf5_file file;
-  MN_TRY(mn_hdf5_open(&file, path, "take a copy or make it anew"));
+  MN_TRY(mn_hdf5_open(&file, path, "take a copy or make it anew", 0));
   mn_status status = verify_open(verdict, &file);
   mn_hdf5_close(&file);
   return status;
