@@ -29,7 +29,7 @@ ssize_t getline(char **restrict text, size_t *restrict room, FILE *restrict file
   return __getdelim(text, room, '\n', file);
 }
 
-static const struct mn_option_text config[] = {{"data", "d.h5", 1}, {"seed", "7", 0}};
+static const struct mn_text config[] = {{"data", "d.h5"}, {"seed", "7"}};
 
 static int set_up(void **state) {
   (void)state;
@@ -118,7 +118,7 @@ static void what_is_not_this_runs_log_stays(void **state) {
   struct mn_log log;
   assert_int_equal(open_log(&log, -1), MN_NO_CREATE);
   assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);
-  struct mn_option_text other[] = {{"data", "moved.h5", 1}, {"seed", "8", 0}};
+  struct mn_text other[] = {{"data", "moved.h5"}, {"seed", "8"}};
   assert_int_equal(mn_log_open(&log, path, 4, other, 2, "CPU"), MN_NO_CREATE);
   assert_non_null(strstr(mn_message(), "seed is 7 there, not 8"));
   assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);

@@ -246,9 +246,9 @@ static void what_config_cannot_hold_is_refused(void **state) {
   struct mn_options o;
   char line[1024] = "train --hidden 8 --data ";
   size_t length = strlen(line);
-  memset(line + length, 'd', MN_OPTION_VALUE - 1);
+  memset(line + length, 'd', MN_TEXT_VALUE - 1);
   o = good(line);
-  struct mn_option_text config[CONFIG];
+  struct mn_text config[CONFIG];
   mn_options_config(&o, config, CONFIG);
   assert_string_equal(config[0].name, "data");
   assert_string_equal(config[0].value, line + length);
@@ -257,7 +257,7 @@ static void what_config_cannot_hold_is_refused(void **state) {
   assert_non_null(strstr(mn_message(), "255"));
 }
 
-static const struct mn_option_text *find(const struct mn_option_text *config, int count, const char *name) {
+static const struct mn_text *find(const struct mn_text *config, int count, const char *name) {
   for (int i = 0; i < count; i++)
     if (strcmp(config[i].name, name) == 0) return &config[i];
   fail_msg("/config has no %s", name);
@@ -270,7 +270,7 @@ static void config_is_canonical(void **state) {
       good("train --data d --hidden 0128,8 --lr 5e-2 --eps 0.00001 --clip 1.50 --nesterov --seed 007");
   struct mn_options b =
       good("train --data d --hidden 128,8 --lr .05 --eps 1e-5 --clip 1.5 --nesterov --seed 7 --quiet");
-  struct mn_option_text one[CONFIG], two[CONFIG];
+  struct mn_text one[CONFIG], two[CONFIG];
   int count = mn_options_config(&a, one, CONFIG);
   assert_int_equal(mn_options_config(&b, two, CONFIG), count);
   for (int i = 0; i < count; i++) assert_string_equal(one[i].value, two[i].value);
@@ -280,8 +280,8 @@ static void config_is_canonical(void **state) {
   };
   for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
     assert_string_equal(find(one, count, expected[i][0])->value, expected[i][1]);
-  assert_true(find(one, count, "lr")->given);
-  assert_false(find(one, count, "groups")->given);
+  assert_true(mn_options_given(&a, "lr"));
+  assert_false(mn_options_given(&a, "groups"));
 }
 
 /* A third, to the last bit, and everything that excludes something else. */
@@ -295,7 +295,7 @@ static void config_survives_the_way_back(void **state) {
   };
   for (int k = 0; k < 2; k++) {
     struct mn_options from = good(lines[k]), to = good("train --resume --checkpoint c");
-    struct mn_option_text config[CONFIG], again[CONFIG];
+    struct mn_text config[CONFIG], again[CONFIG];
     int count = mn_options_config(&from, config, CONFIG);
     assert_int_equal(mn_options_check(&to), MN_USAGE);
     for (int i = 0; i < count; i++)

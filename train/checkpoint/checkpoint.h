@@ -20,9 +20,10 @@ struct mn_checkpoint_tensor {
 };
 
 /* A name and its value, as text: an option in /config, an item of the /fingerprint. */
+enum { MN_TEXT_NAME = 32, MN_TEXT_VALUE = 256 };
 struct mn_text {
-  char name[32];
-  char value[256];
+  char name[MN_TEXT_NAME];
+  char value[MN_TEXT_VALUE];
 };
 
 enum {

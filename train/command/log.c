@@ -40,12 +40,12 @@ static mn_status read_line(const struct mn_log *log, json_t **out, char **text, 
 }
 
 /* Whether the first line of a log is that of a run of these options. */
-static mn_status check_start(const struct mn_log *log, const json_t *line,
-                             const struct mn_option_text *config, int count) {
+static mn_status check_start(const struct mn_log *log, const json_t *line, const struct mn_text *config,
+                             int count) {
   const char *event = json_string_value(json_object_get(line, "event"));
   if (!event || strcmp(event, "start") != 0) return is_another(log, "");
   for (int i = 0; i < count; i++) {
-    char what[2 * MN_OPTION_VALUE + MN_OPTION_NAME];
+    char what[2 * MN_TEXT_VALUE + MN_TEXT_NAME];
     const char *then = json_string_value(json_object_get(json_object_get(line, "config"), config[i].name));
     if (!then || strcmp(then, config[i].value) == 0 || strcmp(config[i].name, "data") == 0) continue;
     snprintf(what, sizeof what, ": %s is %.200s there, not %s", config[i].name, then, config[i].value);
@@ -55,8 +55,8 @@ static mn_status check_start(const struct mn_log *log, const json_t *line,
 }
 
 /* Finds where to go on: behind the last whole line of a step up to `resumed`. */
-static mn_status find_end(const struct mn_log *log, off_t *end, int64_t resumed,
-                          const struct mn_option_text *config, int count) {
+static mn_status find_end(const struct mn_log *log, off_t *end, int64_t resumed, const struct mn_text *config,
+                          int count) {
   char *text = NULL;
   size_t room = 0;
   json_t *line;
@@ -84,8 +84,7 @@ static void flush(struct mn_log *log) {
   if (fflush(log->file) != 0 || ferror(log->file)) log->error = errno ? errno : EIO;
 }
 
-static void write_start(struct mn_log *log, const struct mn_option_text *config, int count,
-                        const char *device) {
+static void write_start(struct mn_log *log, const struct mn_text *config, int count, const char *device) {
   struct mn_json json;
   open_line(log, &json, "start");
   mn_json_open(&json, "config");
@@ -98,8 +97,8 @@ static void write_start(struct mn_log *log, const struct mn_option_text *config,
   flush(log);
 }
 
-mn_status mn_log_open(struct mn_log *log, const char *path, int64_t resumed,
-                      const struct mn_option_text *config, int count, const char *device) {
+mn_status mn_log_open(struct mn_log *log, const char *path, int64_t resumed, const struct mn_text *config,
+                      int count, const char *device) {
   *log = (struct mn_log){.path = path, .start = mn_seconds()};
   log->last = log->start;
   if (!path) return MN_OK;

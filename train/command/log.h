@@ -30,8 +30,8 @@ struct mn_log {
  * that of a run of these options (the data may have moved); one that is not there is created. MN_NO_CREATE:
  * the file exists, or is no log of this run, or cannot be created; MN_IO; MN_NO_MEMORY. A file that was there
  * is then as it was. Whatever it returns, close the log. */
-mn_status mn_log_open(struct mn_log *log, const char *path, int64_t resumed,
-                      const struct mn_option_text *config, int count, const char *device);
+mn_status mn_log_open(struct mn_log *log, const char *path, int64_t resumed, const struct mn_text *config,
+                      int count, const char *device);
 
 /* A line each; see `error` above. accuracy: NaN where there are no classes. */
 void mn_log_step(struct mn_log *log, int64_t step, int64_t epoch, int64_t samples, double loss, double rate);

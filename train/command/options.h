@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "train/checkpoint/checkpoint.h"
 #include "train/model.h"
 
 enum mn_command {
@@ -99,15 +100,9 @@ const char *mn_command_name(enum mn_command command);
 
 /* The options that make a run what it is (data, model, training, seed, precision: what /config holds), as
  * text by name; returns how many. It is always all of them; of two that exclude each other the unset one has
- * the text "0" or "". `given`: the user named it on the command line. Values are canonical: two spellings of
- * one value give one text. None is cut off: mn_options_parse refuses what does not fit. */
-enum { MN_OPTION_NAME = 32, MN_OPTION_VALUE = 256 }; /* as in struct mn_text */
-struct mn_option_text {
-  char name[MN_OPTION_NAME];
-  char value[MN_OPTION_VALUE];
-  int given;
-};
-int mn_options_config(const struct mn_options *options, struct mn_option_text *out, int room);
+ * the text "0" or "". Values are canonical: two spellings of one value give one text. None is cut off:
+ * mn_options_parse refuses what does not fit. */
+int mn_options_config(const struct mn_options *options, struct mn_text *out, int room);
 
 /* Sets option `name` from such a text, for resuming from a checkpoint's /config; call mn_options_check when
  * all are set. `value` is borrowed: a path points into it. MN_BAD_DATA: no such option or value. */

@@ -113,7 +113,7 @@ static mn_status take_files(struct mn_options *options, char **files, int count)
 /* text NULL: a flag, or no value where one is needed. */
 static mn_status take_option(struct mn_options *options, int index, const char *text) {
   const struct mn_option_row *row = &mn_option_rows[index];
-  char value[MN_OPTION_VALUE], remedy[256];
+  char value[MN_TEXT_VALUE], remedy[256];
   if (!text && row->kind == MN_KIND_FLAG) text = "yes";
   if (!text || mn_option_read(options, index, options->command, text) != 0) {
     mn_option_describe(remedy, sizeof remedy, index, options->command, text);
@@ -124,7 +124,7 @@ static mn_status take_option(struct mn_options *options, int index, const char *
   if (row->flags & MN_OPTION_CONFIG &&
       mn_option_show(value, sizeof value, options, index) >= (int)sizeof value)
     return mn_fail(MN_USAGE, "--%s '%s': at most %d characters fit a checkpoint's /config; shorten it",
-                   row->name, text, MN_OPTION_VALUE - 1);
+                   row->name, text, MN_TEXT_VALUE - 1);
   return MN_OK;
 }
 
@@ -213,7 +213,7 @@ static void print_commands(void) {
 
 /* Whether an option has a value other than none and 0, from the command line or as a default. */
 static int is_set(const struct mn_options *options, int index) {
-  char text[MN_OPTION_VALUE];
+  char text[MN_TEXT_VALUE];
   mn_option_show(text, sizeof text, options, index);
   return *text != 0 && strcmp(text, "0") != 0;
 }

@@ -281,15 +281,14 @@ void mn_option_describe(char *out, size_t size, int index, enum mn_command comma
 
 /* /config. */
 
-int mn_options_config(const struct mn_options *options, struct mn_option_text *out, int room) {
+int mn_options_config(const struct mn_options *options, struct mn_text *out, int room) {
   int count = 0;
   for (int i = 0; i < mn_option_count; i++) {
     if (!mn_option_taken(i, MN_COMMAND_TRAIN) || !(mn_option_rows[i].flags & MN_OPTION_CONFIG)) continue;
     MN_REQUIRE(count < room);
-    struct mn_option_text *text = &out[count++];
+    struct mn_text *text = &out[count++];
     snprintf(text->name, sizeof text->name, "%s", mn_option_rows[i].name);
     mn_option_show(text->value, sizeof text->value, options, i);
-    text->given = mn_options_given(options, text->name);
   }
   return count;
 }

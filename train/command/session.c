@@ -81,15 +81,16 @@ static mn_status check_fit(const struct mn_session *s, const struct mn_dataset *
 /* Every option that the command line leaves open is taken from the checkpoint's /config; one that it names
  * with another value is refused. The data may have moved: its rows and targets are compared later. */
 static mn_status take_options(struct mn_session *s) {
-  struct mn_option_text now[MN_CHECKPOINT_OPTIONS];
+  struct mn_text now[MN_CHECKPOINT_OPTIONS];
   int count = mn_options_config(&s->options, now, MN_CHECKPOINT_OPTIONS);
   for (int i = 0; i < count; i++) {
     const char *then = mn_text_find(s->from->options, s->from->option_count, now[i].name);
     if (!then) continue;
-    if (now[i].given && strcmp(now[i].value, then) != 0 && strcmp(now[i].name, "data") != 0)
+    int given = mn_options_given(&s->options, now[i].name);
+    if (given && strcmp(now[i].value, then) != 0 && strcmp(now[i].name, "data") != 0)
       return mn_fail(MN_USAGE, "--%s %s, but %s was trained with %s; leave it out, or start a new run",
                      now[i].name, now[i].value, s->from_path, then);
-    if (!now[i].given) MN_TRY(mn_options_set(&s->options, now[i].name, then));
+    if (!given) MN_TRY(mn_options_set(&s->options, now[i].name, then));
   }
   return mn_options_check(&s->options);
 }
@@ -175,13 +176,8 @@ mn_status mn_session_horizon(const struct mn_session *s, int64_t *horizon) {
 
 mn_status mn_session_save(const struct mn_session *s, const struct mn_progress *progress) {
   const struct mn_options *o = &s->options;
-  struct mn_option_text texts[MN_CHECKPOINT_OPTIONS];
   struct mn_text config[MN_CHECKPOINT_OPTIONS];
-  int count = mn_options_config(o, texts, MN_CHECKPOINT_OPTIONS);
-  for (int i = 0; i < count; i++) {
-    memcpy(config[i].name, texts[i].name, sizeof config[i].name);
-    memcpy(config[i].value, texts[i].value, sizeof config[i].value);
-  }
+  int count = mn_options_config(o, config, MN_CHECKPOINT_OPTIONS);
   return mn_snapshot_save(o->checkpoint, o->keep, s->model, s->optimizer, progress, config, count);
 }
 

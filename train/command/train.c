@@ -64,7 +64,7 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   const struct mn_progress *progress = &r->trainer->progress;
   r->saved = progress->step;
   if (s->test) MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, MN_PASS_EVALUATE, o->batch));
-  struct mn_option_text config[MN_CHECKPOINT_OPTIONS];
+  struct mn_text config[MN_CHECKPOINT_OPTIONS];
   int count = mn_options_config(o, config, MN_CHECKPOINT_OPTIONS);
   MN_TRY(mn_log_open(&r->log, o->log, s->from ? progress->step : -1, config, count, s->context->name));
   mn_session_describe(s);
