@@ -237,35 +237,16 @@ static void launch_full(cudaStream_t on, mn_block_arguments<Real> &a) {
     launch<Kind, W, K, L, true, 0>(on, a);
 }
 
-/* Launches for a group of a power of two of 16-byte vectors: 4, 8, 16 … 256 floats. False for any other. */
-template <enum mn_epilogue_kind Kind, typename Real>
+/* Launches for a group of a power of two of 16-byte vectors, from Vectors to 64: 4, 8, 16 … 256 floats. False
+ * for any other number. */
+template <enum mn_epilogue_kind Kind, int Vectors = 1, typename Real>
 static bool launch_whole(cudaStream_t on, mn_block_arguments<Real> &a, int64_t vectors) {
-  constexpr int W = mn_width<Real>;
-  switch (vectors) {
-  case 1:
-    launch_full<Kind, W, 1, 1>(on, a);
+  if (vectors == Vectors) {
+    launch_full<Kind, mn_width<Real>, Vectors == 64 ? 2 : 1, Vectors == 64 ? 32 : Vectors>(on, a);
     return true;
-  case 2:
-    launch_full<Kind, W, 1, 2>(on, a);
-    return true;
-  case 4:
-    launch_full<Kind, W, 1, 4>(on, a);
-    return true;
-  case 8:
-    launch_full<Kind, W, 1, 8>(on, a);
-    return true;
-  case 16:
-    launch_full<Kind, W, 1, 16>(on, a);
-    return true;
-  case 32:
-    launch_full<Kind, W, 1, 32>(on, a);
-    return true;
-  case 64:
-    launch_full<Kind, W, 2, 32>(on, a);
-    return true;
-  default:
-    return false;
   }
+  if constexpr (Vectors < 64) return launch_whole<Kind, 2 * Vectors>(on, a, vectors);
+  return false;
 }
 
 /* Launches register_kernel; it loads 16 bytes at a time if `wide`, else one real. */

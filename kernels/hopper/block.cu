@@ -159,9 +159,12 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
   }
 };
 
-template <enum mn_form Form, enum mn_epilogue_kind Kind, int D, bool Saves>
+template <enum mn_form Form, enum mn_epilogue_kind Kind, bool Saves, int D = 8>
 static mn_status launch_width(struct mn_device *device, const struct mn_hopper_product *p,
                               const mn_block_arguments<float> &a) {
+  if constexpr (D < 256)
+    if (a.width > D) return launch_width<Form, Kind, Saves, 2 * D>(device, p, a);
+  MN_REQUIRE(a.width == D);
   if constexpr (D <= mn_small_tile::COLS)
     if (!mn_tiles_fill<mn_plain_tile>(device, p))
       return mn_hopper_launch<Form, block_epilogue<Kind, D, Saves, mn_small_tile>>(device, p, a);
@@ -171,22 +174,7 @@ static mn_status launch_width(struct mn_device *device, const struct mn_hopper_p
 template <enum mn_form Form, enum mn_epilogue_kind Kind, bool Saves = false>
 static mn_status launch(struct mn_device *device, const struct mn_hopper_product *p,
                         const struct mn_epilogue *epilogue) {
-  const mn_block_arguments<float> a = mn_block_arguments_of<float>(device, NULL, epilogue);
-  switch (a.width) {
-  case 8:
-    return launch_width<Form, Kind, 8, Saves>(device, p, a);
-  case 16:
-    return launch_width<Form, Kind, 16, Saves>(device, p, a);
-  case 32:
-    return launch_width<Form, Kind, 32, Saves>(device, p, a);
-  case 64:
-    return launch_width<Form, Kind, 64, Saves>(device, p, a);
-  case 128:
-    return launch_width<Form, Kind, 128, Saves>(device, p, a);
-  default:
-    MN_REQUIRE(a.width == 256);
-    return launch_width<Form, Kind, 256, Saves>(device, p, a);
-  }
+  return launch_width<Form, Kind, Saves>(device, p, mn_block_arguments_of<float>(device, NULL, epilogue));
 }
 
 /* Whether a forward writes more than the bf16 form of y. */
