@@ -27,6 +27,30 @@ mn_status mn_hdf5_damaged(const struct mn_hdf5_file *file, const char *name) {
   return mn_fail(MN_BAD_DATA, "%s is damaged at %s (HDF5: %s): %s", file->path, name, reason, file->remedy);
 }
 
+/* ---- types and shapes in words ---- */
+
+void mn_hdf5_type_name(char *out, size_t size, hid_t type) {
+  static const char *const names[] = {"integer",  "float",     "time", "string",    "bitfield", "opaque",
+                                      "compound", "reference", "enum", "sequences", "array"};
+  _Static_assert(sizeof names / sizeof *names == H5T_ARRAY + 1, "a name for each class of types");
+  H5T_class_t class = H5Tget_class(type);
+  size_t bits = 8 * H5Tget_size(type);
+  if (class == H5T_INTEGER)
+    snprintf(out, size, "%s%zu", H5Tget_sign(type) == H5T_SGN_NONE ? "uint" : "int", bits);
+  else if (class == H5T_FLOAT)
+    snprintf(out, size, "float%zu", bits);
+  else
+    snprintf(out, size, "%s", class >= 0 && class <= H5T_ARRAY ? names[class] : "unknown");
+}
+
+void mn_hdf5_shape(char *out, size_t size, const struct mn_hdf5_object *dataset) {
+  size_t length = (size_t)snprintf(out, size, "[");
+  for (int i = 0; i < dataset->rank && length < size; i++)
+    length += (size_t)snprintf(out + length, size - length, i ? ", %llu" : "%llu",
+                               (unsigned long long)dataset->shape[i]);
+  if (length < size) snprintf(out + length, size - length, "]");
+}
+
 /* ---- the file ---- */
 
 /* What can be said of the file before HDF5 sees it. Its descriptor is open afterwards where there is one. */

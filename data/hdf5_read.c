@@ -1,34 +1,10 @@
-/* Reading elements and attributes of an HDF5 file, and naming types and shapes; see hdf5_file.h. */
+/* Reading elements and attributes of an HDF5 file; see hdf5_file.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/hdf5.h"
 #include "data/hdf5_file.h"
-
-/* ---- types and shapes in words ---- */
-
-void mn_hdf5_type_name(char *out, size_t size, hid_t type) {
-  static const char *const names[] = {"integer",  "float",     "time", "string",    "bitfield", "opaque",
-                                      "compound", "reference", "enum", "sequences", "array"};
-  _Static_assert(sizeof names / sizeof *names == H5T_ARRAY + 1, "a name for each class of types");
-  H5T_class_t class = H5Tget_class(type);
-  size_t bits = 8 * H5Tget_size(type);
-  if (class == H5T_INTEGER)
-    snprintf(out, size, "%s%zu", H5Tget_sign(type) == H5T_SGN_NONE ? "uint" : "int", bits);
-  else if (class == H5T_FLOAT)
-    snprintf(out, size, "float%zu", bits);
-  else
-    snprintf(out, size, "%s", class >= 0 && class <= H5T_ARRAY ? names[class] : "unknown");
-}
-
-void mn_hdf5_shape(char *out, size_t size, const struct mn_hdf5_object *dataset) {
-  size_t length = (size_t)snprintf(out, size, "[");
-  for (int i = 0; i < dataset->rank && length < size; i++)
-    length += (size_t)snprintf(out + length, size - length, i ? ", %llu" : "%llu",
-                               (unsigned long long)dataset->shape[i]);
-  if (length < size) snprintf(out + length, size - length, "]");
-}
 
 /* ---- slabs ---- */
 

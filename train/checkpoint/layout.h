@@ -1,5 +1,5 @@
 /* What the files of this folder share, and the commands that show and compare checkpoints. The layout itself
- * stands at the head of write.c. */
+ * stands at the head of layout.c. */
 #ifndef MN_TRAIN_CHECKPOINT_LAYOUT_H
 #define MN_TRAIN_CHECKPOINT_LAYOUT_H
 

@@ -1,36 +1,4 @@
-/* Writes checkpoints. Their layout, format_version 1:
- *
- *   object                        type, shape                what
- *   ----------------------------  -------------------------  ------------------------------------------------
- *   /            format           string                     "minnow checkpoint"
- *                format_version   int64                      1; a reader refuses what is newer than itself
- *   /model       inputs           int64                      I of the first block
- *                hidden           int64 [depth]              C of each block
- *                groups, depth    int64                      G of every block; the number of blocks
- *                head             int64                      outputs of the linear head, 0 for none
- *                eps              float64
- *                negative_slope   float64
- *                loss             string                     "mse", "cross-entropy"
- *   /model/blocks.i.fc.weight     real [C, I]                one dataset a parameter, under PyTorch's name
- *   /model/blocks.i.fc.bias       real [C]                   (dots, no groups), float32 or, trained in fp64,
- *   /model/blocks.i.gn.weight     real [C]                   float64: all of them the same
- *   /model/blocks.i.gn.bias       real [C]
- *   /model/head.weight            real [head, C]
- *   /model/head.bias              real [head]
- *   /optimizer/momentum/…         the same names and shapes  the group momentum is there only with momentum
- *   /progress    step             int64                      optimizer steps done
- *                epoch, position  int64                      of the next sample
- *                samples          int64                      samples seen
- *                seed             uint64
- *                best_metric      float64                    −inf before the first evaluation
- *   /config      one string an option, in the order given
- *   /fingerprint one string an item, in the order given
- *
- * Below /model and /optimizer/momentum are datasets; all else are attributes. Everything is little-endian.
- * Strings are of fixed length, padded with zeros; integers and strings are scalars but for `hidden`. Every
- * dataset is chunked (mn_checkpoint_chunk) and carries fletcher32 checksums; version bounds V110 give all of
- * HDF5's own structures a checksum too, so no flipped bit goes unseen. No times are stored and all links and
- * attributes stay in their object's header: the same content gives the same bytes. */
+/* Writes checkpoints, as layout.c describes them. */
 #include "train/checkpoint/checkpoint.h"
 
 #include <inttypes.h>
@@ -42,76 +10,6 @@
 #include "data/hdf5_disk.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/checkpoint/layout.h"
-#include "train/model.h"
-
-#define FIELD(name, kind, member)                                                                            \
-  { name, kind, offsetof(struct mn_checkpoint, member), sizeof(((struct mn_checkpoint *)0)->member) }
-
-const struct mn_checkpoint_field mn_checkpoint_model_fields[] = {
-    FIELD("inputs", MN_VALUE_INTEGER, inputs), FIELD("groups", MN_VALUE_INTEGER, groups),
-    FIELD("depth", MN_VALUE_INTEGER, depth),   FIELD("head", MN_VALUE_INTEGER, head),
-    FIELD("eps", MN_VALUE_REAL, eps),          FIELD("negative_slope", MN_VALUE_REAL, slope),
-    FIELD("loss", MN_VALUE_TEXT, loss),        {NULL, MN_VALUE_INTEGER, 0, 0},
-};
-
-const struct mn_checkpoint_field mn_checkpoint_progress_fields[] = {
-    FIELD("step", MN_VALUE_INTEGER, progress.step),
-    FIELD("epoch", MN_VALUE_INTEGER, progress.epoch),
-    FIELD("position", MN_VALUE_INTEGER, progress.position),
-    FIELD("samples", MN_VALUE_INTEGER, progress.samples),
-    FIELD("seed", MN_VALUE_UNSIGNED, progress.seed),
-    FIELD("best_metric", MN_VALUE_REAL, progress.best),
-    {NULL, MN_VALUE_INTEGER, 0, 0},
-};
-
-/* The sizes that decide which parameters a model has. */
-static struct mn_model_config sizes_of(const struct mn_checkpoint *checkpoint) {
-  struct mn_model_config config = {
-      .inputs = checkpoint->inputs, .depth = (int)checkpoint->depth, .groups = 1, .head = checkpoint->head};
-  _Static_assert(sizeof config.hidden == sizeof checkpoint->hidden,
-                 "as many blocks in a model as in a checkpoint");
-  memcpy(config.hidden, checkpoint->hidden, sizeof config.hidden);
-  return config;
-}
-
-int mn_checkpoint_expected(const struct mn_checkpoint *checkpoint) {
-  struct mn_model_config config = sizes_of(checkpoint);
-  struct mn_parameter parameter;
-  int count = 0;
-  while (mn_model_parameter(&config, count, &parameter)) count++;
-  return count;
-}
-
-void mn_checkpoint_expect(const struct mn_checkpoint *checkpoint, int index,
-                          struct mn_checkpoint_tensor *tensor) {
-  struct mn_model_config config = sizes_of(checkpoint);
-  struct mn_parameter parameter;
-  MN_REQUIRE(mn_model_parameter(&config, index, &parameter));
-  snprintf(tensor->name, sizeof tensor->name, "%s", parameter.name);
-  tensor->rank = parameter.rank;
-  tensor->rows = parameter.rows;
-  tensor->cols = parameter.cols;
-}
-
-/* `total` in the fewest parts of at most `most`, as even as can be: no nearly empty last chunk. */
-static hsize_t even_part(hsize_t total, hsize_t most) {
-  hsize_t parts = (total + most - 1) / most;
-  return (total + parts - 1) / parts;
-}
-
-void mn_checkpoint_chunk(hsize_t chunk[2], const struct mn_checkpoint_tensor *tensor) {
-  hsize_t most = ((hsize_t)1 << 20) / tensor->real, cols = (hsize_t)tensor->cols;
-  chunk[0] = cols < most ? even_part((hsize_t)tensor->rows, most / cols) : 1;
-  chunk[1] = even_part(cols, most);
-}
-
-void mn_checkpoint_slabs(struct mn_hdf5_slab *slab, const struct mn_checkpoint_tensor *tensor) {
-  const hsize_t shape[2] = {(hsize_t)tensor->rows, (hsize_t)tensor->cols};
-  hsize_t chunk[2];
-  int skip = 2 - tensor->rank;
-  mn_checkpoint_chunk(chunk, tensor);
-  mn_hdf5_slab_rows(slab, tensor->rank, shape + skip, chunk + skip, 0, tensor->real);
-}
 
 struct writer {
   const struct mn_checkpoint *checkpoint;
@@ -363,14 +261,4 @@ mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char 
     return status;
   }
   return mn_atomic_file_publish(&file, keep);
-}
-
-void mn_checkpoint_free(struct mn_checkpoint *checkpoint) {
-  if (!checkpoint) return;
-  for (int i = 0; checkpoint->tensors && i < checkpoint->tensor_count; i++) {
-    free(checkpoint->tensors[i].value);
-    free(checkpoint->tensors[i].momentum);
-  }
-  free(checkpoint->tensors);
-  free(checkpoint);
 }

@@ -121,6 +121,9 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   MN_TRY(mn_files_check(o));
   MN_TRY(check_place(o));
   MN_TRY(o->data ? open_file(s) : open_synthetic(s));
+  if (o->batch > s->train->rows)
+    return mn_fail(MN_USAGE, "--batch %ld is more than the %ld rows of the data; --batch %ld or less works",
+                   (long)o->batch, (long)s->train->rows, (long)s->train->rows);
   MN_TRY(s->from ? mn_snapshot_config(s->from, &config) : new_model(s, &config));
   if (s->from) MN_TRY(check_fit(s, s->train, &config, 1));
   config.plan = o->plan;
