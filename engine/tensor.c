@@ -43,13 +43,21 @@ static int needs_buffer(const struct mn_tensor *tensor, enum mn_training how, co
   return tensor->rank == 2 && (sgd->momentum == 0 || sgd->nesterov || sgd->scale);
 }
 
+static enum mn_epilogue_kind sink_of(enum mn_training how) {
+  switch (how) {
+  case MN_TRAIN_FROZEN:
+  case MN_TRAIN_STORE:
+    return MN_STORE;
+  case MN_TRAIN_UPDATE:
+    return MN_UPDATE;
+  case MN_TRAIN_ADD:
+    return MN_ADD;
+  }
+  mn_abort(__FILE__, __LINE__, "a way to train");
+}
+
 mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, enum mn_training how,
                           const struct mn_sgd *sgd) {
-  static const enum mn_epilogue_kind kinds[] = {[MN_TRAIN_FROZEN] = MN_STORE,
-                                                [MN_TRAIN_UPDATE] = MN_UPDATE,
-                                                [MN_TRAIN_STORE] = MN_STORE,
-                                                [MN_TRAIN_ADD] = MN_ADD};
-  _Static_assert(sizeof kinds / sizeof *kinds == MN_TRAIN_ADD + 1, "a sink for each way to train");
   int64_t count = mn_tensor_count(tensor);
   size_t real = context->device->real;
   if (needs_buffer(tensor, how, sgd) && !tensor->gradient)
@@ -63,7 +71,7 @@ mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, 
   tensor->needs_gradient = how != MN_TRAIN_FROZEN;
   tensor->update = (struct mn_update){.w = &tensor->value, .momentum = tensor->momentum, .sgd = sgd};
   tensor->sink =
-      (struct mn_epilogue){.kind = kinds[how], .into = tensor->gradient, .update = &tensor->update};
+      (struct mn_epilogue){.kind = sink_of(how), .into = tensor->gradient, .update = &tensor->update};
   return MN_OK;
 }
 

@@ -17,15 +17,13 @@ static const struct mn_kernels fp32 = {MN_KERNELS(FP32, CPU, NONE)}, fp64 = {MN_
 #define WORD(value, word) [value] = word,
 static const char *const words[] = {MN_PRECISIONS(WORD)};
 
-static const int count = sizeof words / sizeof *words;
-
 const char *mn_precision_name(enum mn_precision precision) {
-  return (int)precision < count ? words[precision] : NULL;
+  return (int)precision < MN_PRECISION_COUNT ? words[precision] : NULL;
 }
 
 mn_status mn_precision_parse(const char *word, enum mn_precision *out) {
   int found;
-  MN_TRY(mn_word_find(&found, "precision", words, count, word));
+  MN_TRY(mn_word_find(&found, "precision", words, MN_PRECISION_COUNT, word));
   *out = (enum mn_precision)found;
   return MN_OK;
 }

@@ -17,7 +17,7 @@
 
 #include "kernels/status.h"
 
-enum mn_device_type { MN_DEVICE_CPU, MN_DEVICE_CUDA };
+enum mn_device_type { MN_DEVICE_CPU, MN_DEVICE_CUDA, MN_DEVICE_TYPES };
 
 /* What a GEMM reads, and the word for it. A GEMM accumulates in the real: double in MN_FP64, else float. On
  * the CPU, MN_TF32 runs as MN_FP32. */
@@ -28,6 +28,8 @@ enum mn_device_type { MN_DEVICE_CPU, MN_DEVICE_CUDA };
   X(MN_BF16, "bf16") /* bfloat16 copies: struct mn_operand.bf16 */
 #define MN_PRECISION_VALUE(value, word) value,
 enum mn_precision { MN_PRECISIONS(MN_PRECISION_VALUE) };
+#define MN_PRECISION_ONE(value, word) +1
+enum { MN_PRECISION_COUNT = MN_PRECISIONS(MN_PRECISION_ONE) };
 
 /* "fp64" … of a precision (NULL past the last), and back (MN_USAGE: no such word). In device.c. */
 MN_API const char *mn_precision_name(enum mn_precision precision);

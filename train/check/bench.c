@@ -27,7 +27,7 @@ static const struct protocol protocols[] = {
     [MN_DEVICE_CPU] = {100, 2, 1200, 5, (size_t)64 << 20},
     [MN_DEVICE_CUDA] = {200, 0.5, 1000, 30, (size_t)512 << 20},
 };
-_Static_assert(sizeof protocols / sizeof *protocols == MN_DEVICE_CUDA + 1, "a protocol for each device");
+_Static_assert(sizeof protocols / sizeof *protocols == MN_DEVICE_TYPES, "a protocol for each device");
 
 struct bench {
   FILE *out;

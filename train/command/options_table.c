@@ -170,7 +170,7 @@ static const struct {
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
-const struct mn_command_row mn_command_rows[MN_COMMANDS] = {
+const struct mn_command_row mn_command_rows[] = {
     {"train", "", 0, 0, "", "Train a stack of blocks on the rows of --data or --synthetic."},
     {"eval", "", 0, 0, "", "Loss, and accuracy where there are classes, of a checkpoint on a dataset."},
     {"predict", "", 0, 0, "", "Write the outputs of a checkpoint for the rows of a dataset."},
@@ -183,6 +183,7 @@ const struct mn_command_row mn_command_rows[MN_COMMANDS] = {
     {"verify", "F", 1, 1, "one HDF5 file", "Check every checksum of a file."},
     {"diff", "A B", 2, 2, "two checkpoints", "Say where two checkpoints differ, in units in the last place."},
 };
+_Static_assert(sizeof mn_command_rows / sizeof *mn_command_rows == MN_COMMANDS, "a row for each command");
 
 const struct mn_option_rule mn_option_rules[] = {
     {"data", "synthetic", 0},
