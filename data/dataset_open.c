@@ -126,7 +126,8 @@ static mn_status open_array(struct mn_dataset_file *d, struct mn_dataset_array *
     return mn_fail(MN_BAD_DATA, "%s: %s is %s, not a dataset; name another as %s", d->path, a->name,
                    o->kind == MN_HDF5_GROUP ? "a group" : "a named type", a->role);
   MN_TRY(check_type(d, a));
-  if (o->layout != H5D_VIRTUAL) MN_TRY(check_shape(d, a, least_rank)); /* the shape of others is not known */
+  if (o->layout != H5D_VIRTUAL)
+    MN_TRY(check_shape(d, a, least_rank)); /* a virtual one has none that is known */
   MN_TRY(mn_hdf5_check(&d->file, o));
   if (o->layout == H5D_CHUNKED) MN_TRY(enlarge_cache(d, a));
   a->scale = 1;

@@ -324,7 +324,11 @@ static mn_status visit_member(struct walk *walk, const struct mn_hdf5_object *gr
     return mn_fail(MN_BAD_DATA, "%s: a name in %.60s is longer than %d bytes", walk->file->path, group->name,
                    NAME_SIZE - 1);
   MN_TRY(mn_hdf5_look(walk->file, &walk->file->root, full, &object));
-  mn_status status = visit(walk, &object);
+  mn_status status =
+      object.kind != MN_HDF5_NOTHING
+          ? visit(walk, &object)
+          : mn_fail(MN_BAD_DATA, "%s is damaged at %s: its group lists it, but does not have it: %s",
+                    walk->file->path, full, walk->file->remedy);
   mn_hdf5_release(&object);
   return status;
 }

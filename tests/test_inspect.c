@@ -394,6 +394,22 @@ static void test_verify_other(void **state) {
   assert_says("cut short");
 }
 
+/* A flipped bit in the index of a group: a name that is listed and cannot be found is damage, too. */
+static void test_verify_lost_name(void **state) {
+  (void)state;
+  size_t size;
+  unsigned char *bytes = read_bytes("data/digits.h5", &size);
+  for (size_t at = 150; at < 900; at++) {
+    if (at == 190) at = 860; /* what lies between is no index */
+    bytes[at] ^= 1;
+    write_bytes(path, bytes, size);
+    bytes[at] ^= 1;
+    mn_status status = run(VERIFY, path, NULL, 0);
+    if (status == MN_OK && !strstr(text, "4 datasets")) fail_msg("byte %zu: %s", at, text);
+  }
+  free(bytes);
+}
+
 /* What reaches out of the file, and groups in a circle. */
 static void test_verify_odd(void **state) {
   (void)state;
@@ -532,14 +548,14 @@ static void test_diff_unlike(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup_two, teardown_two)
   const struct CMUnitTest tests[] = {
-      TEST(test_parser),          TEST(test_json),
-      TEST(test_info_checkpoint), TEST(test_info_other),
-      TEST(test_info_no_dataset), TEST(test_info_control_characters),
-      TEST(test_errors),          TEST(test_verify_checkpoint),
-      TEST(test_verify_other),    TEST(test_verify_odd),
-      TEST(test_diff_same),       TEST(test_diff_values),
-      TEST(test_diff_double),     TEST(test_diff_attributes),
-      TEST(test_diff_unlike),
+      TEST(test_parser),           TEST(test_json),
+      TEST(test_info_checkpoint),  TEST(test_info_other),
+      TEST(test_info_no_dataset),  TEST(test_info_control_characters),
+      TEST(test_errors),           TEST(test_verify_checkpoint),
+      TEST(test_verify_other),     TEST(test_verify_odd),
+      TEST(test_verify_lost_name), TEST(test_diff_same),
+      TEST(test_diff_values),      TEST(test_diff_double),
+      TEST(test_diff_attributes),  TEST(test_diff_unlike),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,7 +65,7 @@ static mn_status read_fields(const struct reader *reader, const struct mn_hdf5_o
     if (fields->kind == MN_VALUE_TEXT)
       MN_TRY(take_text(reader, fields->name, &value, to, fields->size));
     else
-      memcpy(to, value.text, fields->size); /* the union's: all numbers are of 8 bytes */
+      memcpy(to, value.text, fields->size); /* every kind of number takes the union's first 8 bytes */
   }
   return MN_OK;
 }
