@@ -7,7 +7,9 @@ trap 'rm -rf "$folder"' EXIT
 mkdir "$folder/bin" "$folder/netlib"
 printf '#!/bin/sh\necho "$@" >>"%s/asked"\n' "$folder" >"$folder/bin/apt-get"
 printf '#!/bin/sh\nexec "$@"\n' >"$folder/bin/sudo"
-chmod +x "$folder/bin/apt-get" "$folder/bin/sudo"
+# Whether gnuplot is on this machine is not asked here.
+printf '#!/bin/sh\n' >"$folder/bin/gnuplot"
+chmod +x "$folder"/bin/*
 # What Debian's libblas-dev has: the header of CBLAS without the calls of OpenBLAS.
 echo 'void cblas_sgemm(void);' >"$folder/netlib/cblas.h"
 
