@@ -39,7 +39,7 @@ mn_status mn_context_open(struct mn_context **out, const char *device, const cha
   }
   context->kernels = context->device->kernels;
   context->precision = parsed;
-  mn_device_describe(context->device, context->name, sizeof context->name);
+  context->name = context->device->name;
   *out = context;
   return MN_OK;
 }

@@ -39,7 +39,7 @@ static struct mn_model_config model_config(const struct mn_options *o) {
                                    .eps = o->eps,
                                    .slope = o->slope,
                                    .loss = MN_LOSS_MSE,
-                                   .plan = o->plan};
+                                   .plan = MN_PLAN_BLOCK};
   memcpy(config.hidden, o->hidden, sizeof config.hidden);
   return config;
 }
@@ -51,6 +51,7 @@ static mn_status run_gradcheck(FILE *out, const struct mn_options *options) {
                                        .seed = options->seed,
                                        .tolerance = options->tolerance};
   if (options->loss) MN_TRY(mn_loss_parse(options->loss, &config.model.loss));
+  MN_TRY(mn_plan_parse(options->plan, &config.model.plan));
   struct mn_context *context;
   MN_TRY(mn_context_open(&context, options->device, "fp64"));
   return leave(context, options, mn_gradcheck(out, context, &config, options->json));

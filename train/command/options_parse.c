@@ -232,6 +232,15 @@ static mn_status check_rules(const struct mn_options *options, int resuming) {
   return MN_OK;
 }
 
+/* The picture to draw: of plot its --out, of train its --plot. */
+static mn_status check_picture(const struct mn_options *o) {
+  int plots = o->command == MN_COMMAND_PLOT;
+  const char *name = plots ? "out" : "plot", *path = plots ? o->out : o->plot;
+  const char *end = path ? strrchr(path, '.') : NULL;
+  if (!path || (end > path && (strcmp(end, ".svg") == 0 || strcmp(end, ".png") == 0))) return MN_OK;
+  return mn_fail(MN_USAGE, "--%s '%s': a file's name that ends in .svg or .png is needed", name, path);
+}
+
 static mn_status check_needed(const struct mn_options *o) {
   const char *name = mn_command_name(o->command);
   int predicts = o->command == MN_COMMAND_PREDICT, plots = o->command == MN_COMMAND_PLOT;
@@ -246,8 +255,6 @@ static mn_status check_needed(const struct mn_options *o) {
     return mn_fail(MN_USAGE, "%s needs --checkpoint F, a file that train wrote", name);
   if (reads && !o->data) return mn_fail(MN_USAGE, "%s needs --data F, an HDF5 file of rows", name);
   if ((predicts || plots) && !o->out) return mn_fail(MN_USAGE, "%s needs --out F, the file to write", name);
-  if (plots && !mn_option_is_picture(o->out))
-    return mn_fail(MN_USAGE, "--out '%s': a file's name that ends in .svg or .png is needed", o->out);
   return MN_OK;
 }
 
@@ -303,6 +310,7 @@ mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *d
     print_help(command);
     return MN_OK;
   }
+  MN_TRY(check_picture(out));
   if (mn_options_given(out, "steps") && !mn_options_given(out, "epochs")) out->epochs = 0;
   if (!out->resume) return mn_options_check(out);
   return check_rules(out, 1);

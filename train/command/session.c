@@ -109,7 +109,7 @@ static mn_status check_place(const struct mn_options *o) {
   if (!o->resume && access(o->checkpoint, F_OK) == 0)
     return mn_fail(MN_NO_CREATE, "--checkpoint %s exists; --resume goes on from it, or name another file",
                    o->checkpoint);
-  return mn_checkpoint_check_path(o->checkpoint, o->keep);
+  return mn_checkpoint_check_path(o->checkpoint, (int)o->keep);
 }
 
 mn_status mn_session_train(struct mn_session *s, const struct mn_options *options) {
@@ -126,14 +126,14 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
                    (long)o->batch, (long)s->train->rows, (long)s->train->rows);
   MN_TRY(s->from ? mn_snapshot_config(s->from, &config) : new_model(s, &config));
   if (s->from) MN_TRY(check_fit(s, s->train, &config, 1));
-  config.plan = o->plan;
+  MN_TRY(mn_plan_parse(o->plan, &config.plan));
   MN_TRY(mn_context_open(&s->context, o->device, o->precision));
   MN_TRY(mn_model_open(&s->model, s->context, &config));
   struct mn_sgd_config sgd = {.momentum = o->momentum,
                               .weight_decay = o->weight_decay,
                               .nesterov = o->nesterov,
                               .clip = o->clip,
-                              .accumulate = o->accumulate};
+                              .accumulate = (int)o->accumulate};
   MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &sgd));
   return s->from ? mn_snapshot_restore(s->from, s->model, s->optimizer, &s->progress)
                  : mn_model_initialise(s->model, o->seed);
@@ -181,7 +181,7 @@ mn_status mn_session_save(const struct mn_session *s, const struct mn_progress *
   const struct mn_options *o = &s->options;
   struct mn_text config[MN_CHECKPOINT_OPTIONS];
   int count = mn_options_config(o, config, MN_CHECKPOINT_OPTIONS);
-  return mn_snapshot_save(o->checkpoint, o->keep, s->model, s->optimizer, progress, config, count);
+  return mn_snapshot_save(o->checkpoint, (int)o->keep, s->model, s->optimizer, progress, config, count);
 }
 
 static void warn_of_difference(void *to, const char *name, const char *then, const char *now) {
