@@ -78,8 +78,7 @@ struct mn_options {
   int plans;          /* bench --plans */
   int json;           /* --json */
   int verbose, quiet; /* --verbose, --quiet */
-  /* which options the user gave, a bit for each index of the option table: ask mn_options_given */
-  uint64_t given[2];
+  char given[64];     /* whether the user gave an option, by its index in the table: ask mn_options_given */
 };
 
 /* Reads argv (argv[1] is the command's name; --help and --version are answered here, on stdout, and *done is
@@ -94,6 +93,10 @@ mn_status mn_options_check(const struct mn_options *options);
 
 /* Whether the user named option `name` (without the dashes) on the command line. */
 int mn_options_given(const struct mn_options *options, const char *name);
+
+/* The model that the options name, as far as they do: inputs and head may be 0, and the loss is mse where
+ * none is named. MN_USAGE: a word that is none. */
+mn_status mn_options_model(const struct mn_options *options, struct mn_model_config *out);
 
 /* "train" … of a command. */
 const char *mn_command_name(enum mn_command command);

@@ -120,7 +120,7 @@ static mn_status take_option(struct mn_options *options, int index, const char *
     if (!text) return mn_fail(MN_USAGE, "--%s has no value: %s", row->name, remedy);
     return mn_fail(MN_USAGE, "--%s '%s': %s", row->name, text, remedy);
   }
-  options->given[index / 64] |= (uint64_t)1 << index % 64;
+  options->given[index] = 1;
   if (row->flags & MN_OPTION_CONFIG &&
       mn_option_show(value, sizeof value, options, index) >= (int)sizeof value)
     return mn_fail(MN_USAGE, "--%s '%s': at most %d characters fit a checkpoint's /config; shorten it",
@@ -182,17 +182,16 @@ static void print_help(enum mn_command command) {
   printf("Usage: minnow %s [OPTION...]%s%s\n%s\n", row->name, *row->arguments ? " " : "", row->arguments,
          row->summary);
   for (int i = 0; i < mn_option_count; i++) {
-    char argument[80], option[120], text[256];
+    char argument[80], name[120], text[256];
     if (mn_option_rows[i].kind == MN_KIND_HEADING) heading = mn_option_rows[i].help;
     if (!mn_option_taken(i, command)) continue;
     if (heading) printf("\n%s\n", heading);
     heading = NULL;
     mn_option_argument(argument, sizeof argument, i);
-    const char *initial = mn_option_initial(i, command);
-    snprintf(option, sizeof option, "--%s%s%s", mn_option_rows[i].name, *argument ? "=" : "", argument);
-    snprintf(text, sizeof text, "%s%s%s%s", mn_option_help(i, command), initial ? " (default " : "",
-             initial ? initial : "", initial ? ")" : "");
-    print_option(option, text);
+    struct mn_option_row option = mn_option_of(i, command);
+    snprintf(name, sizeof name, "--%s%s%s", option.name, *argument ? "=" : "", argument);
+    snprintf(text, sizeof text, option.initial ? "%s (default %s)" : "%s", option.help, option.initial);
+    print_option(name, text);
   }
   putchar('\n');
   print_option("--help", "this list");

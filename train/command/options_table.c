@@ -124,7 +124,7 @@ static const struct mn_option_row table[] = {
     {"quiet", NULL, RUNS | CHECKS, FLAG(quiet), 0, .help = "no progress and no notes on stderr"},
 };
 enum { ROWS = sizeof table / sizeof *table };
-_Static_assert(ROWS <= (int)MN_OPTION_MOST, "a bit for each option");
+_Static_assert(ROWS <= (int)MN_OPTION_MOST, "room for each option");
 const struct mn_option_row *const mn_option_rows = table;
 const int mn_option_count = ROWS;
 
@@ -204,21 +204,15 @@ int mn_option_find(const char *name) {
 int mn_options_given(const struct mn_options *options, const char *name) {
   int index = mn_option_find(name);
   MN_REQUIRE(index >= 0);
-  return (int)(options->given[index / 64] >> index % 64 & 1);
+  return options->given[index];
 }
 
-const char *mn_option_initial(int index, enum mn_command command) {
-  for (int i = 0; i < VARIANTS; i++)
-    if (variants[i].command == command && strcmp(variants[i].name, table[index].name) == 0 &&
-        variants[i].initial)
-      return variants[i].initial;
-  return table[index].initial;
-}
-
-const char *mn_option_help(int index, enum mn_command command) {
-  for (int i = 0; i < VARIANTS; i++)
-    if (variants[i].command == command && strcmp(variants[i].name, table[index].name) == 0 &&
-        variants[i].help)
-      return variants[i].help;
-  return table[index].help;
+struct mn_option_row mn_option_of(int index, enum mn_command command) {
+  struct mn_option_row row = table[index];
+  for (int i = 0; i < VARIANTS; i++) {
+    if (variants[i].command != command || strcmp(variants[i].name, row.name) != 0) continue;
+    if (variants[i].initial) row.initial = variants[i].initial;
+    if (variants[i].help) row.help = variants[i].help;
+  }
+  return row;
 }

@@ -44,8 +44,8 @@ struct mn_option_row {
  * has passed them. */
 #define MN_OPTION_WIDEST 4194304.0
 
-/* The longest table that struct mn_options has bits for in `given`. */
-enum { MN_OPTION_MOST = 8 * sizeof((struct mn_options *)0)->given };
+/* The longest table that struct mn_options has room for in `given`. */
+enum { MN_OPTION_MOST = sizeof((struct mn_options *)0)->given };
 
 extern const struct mn_option_row *const mn_option_rows;
 extern const int mn_option_count; /* headings included */
@@ -70,8 +70,7 @@ int mn_option_taken(int index, enum mn_command command);
 /* The index of an option in the table, −1 for none. */
 int mn_option_find(const char *name);
 
-/* A command's default for an option, as the user would write it (NULL: 0, or none), and its help. */
-const char *mn_option_initial(int index, enum mn_command command);
-const char *mn_option_help(int index, enum mn_command command);
+/* The row of an option with this command's default and help. */
+struct mn_option_row mn_option_of(int index, enum mn_command command);
 
 #endif

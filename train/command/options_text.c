@@ -140,7 +140,7 @@ int mn_option_read(struct mn_options *options, int index, enum mn_command comman
 
 void mn_option_reset(struct mn_options *options, int index, enum mn_command command) {
   const struct mn_option_row *row = &mn_option_rows[index];
-  const char *text = mn_option_initial(index, command);
+  const char *text = mn_option_of(index, command).initial;
   if (!text) return;
   /* Read here, because a command that does not take the option would not read it. */
   int automatic = row->automatic && strcmp(text, "auto") == 0;
@@ -234,6 +234,18 @@ void mn_option_describe(char *out, size_t size, int index, enum mn_command comma
     snprintf(out, size, "a name is needed");
     break;
   }
+}
+
+mn_status mn_options_model(const struct mn_options *o, struct mn_model_config *out) {
+  *out = (struct mn_model_config){.inputs = o->in,
+                                  .depth = o->depth,
+                                  .groups = o->groups,
+                                  .head = o->head > 0 ? o->head : 0,
+                                  .eps = o->eps,
+                                  .slope = o->slope};
+  memcpy(out->hidden, o->hidden, sizeof out->hidden);
+  if (o->loss) MN_TRY(mn_loss_parse(o->loss, &out->loss));
+  return mn_plan_parse(o->plan, &out->plan);
 }
 
 /* /config. */
