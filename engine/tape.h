@@ -19,7 +19,6 @@ struct mn_tape;
 struct mn_node;
 
 struct mn_operation {
-  const char *name;
   mn_status (*bind)(struct mn_tape *tape,
                     struct mn_node *node); /* at finish, once buffers and sinks stand; may be NULL */
   mn_status (*forward)(struct mn_tape *tape, struct mn_node *node);
@@ -33,7 +32,7 @@ struct mn_node {
   struct mn_tensor *output;    /* NULL for a loss */
   void *saved;                 /* the operation's own; allocated with mn_tape_host */
   const struct mn_epilogue *sinks[MN_NODE_INPUTS]; /* of each input's gradient; NULL: it is not computed */
-  struct mn_epilogue sums[MN_NODE_INPUTS];         /* the sink of an input that other nodes read too */
+  struct mn_epilogue sums[MN_NODE_INPUTS];         /* sinks of inputs with several consumers */
   struct mn_node *next, *previous;
 };
 

@@ -85,7 +85,7 @@ static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
   return MN_OK;
 }
 
-static const struct mn_operation operation = {"block", bind, forward, backward};
+static const struct mn_operation operation = {bind, forward, backward};
 
 /* Allocates what the forward saves: z, mean and rstd where a later backward reads them. A fused loss runs its
  * backward in the same epilogue and saves nothing. */

@@ -47,8 +47,8 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   return add ? MN_OK : k->epilogue(device, sink->into, y->rows, y->cols, sink);
 }
 
-static const struct mn_operation mse = {"mse", NULL, mse_forward, backward};
-static const struct mn_operation cross_entropy = {"cross_entropy", NULL, cross_entropy_forward, backward};
+static const struct mn_operation mse = {NULL, mse_forward, backward};
+static const struct mn_operation cross_entropy = {NULL, cross_entropy_forward, backward};
 
 static mn_status record(struct mn_tape *tape, struct mn_node node, struct saved given) {
   struct saved *saved;

@@ -89,9 +89,9 @@ static void other_commands_have_their_own(void **state) {
   assert_string_equal(o.files[1], "b.h5");
   assert_int_equal(o.json, 1);
   o = good("plot a.jsonl --out p.svg b.jsonl c.jsonl");
-  assert_int_equal(o.log_count, 3);
-  assert_string_equal(o.logs[0], "a.jsonl");
-  assert_string_equal(o.logs[2], "c.jsonl");
+  assert_int_equal(o.file_count, 3);
+  assert_string_equal(o.files[0], "a.jsonl");
+  assert_string_equal(o.files[2], "c.jsonl");
 }
 
 static void every_option_lands_in_its_field(void **state) {

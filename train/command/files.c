@@ -61,10 +61,10 @@ static mn_status check_distinct(const struct mn_options *o, const char *name, co
     if (others[i].path && strcmp(others[i].name, name) != 0 && is_same(path, others[i].path))
       return mn_fail(MN_USAGE, "%s of --%s is the same file as --%s %s; name another", path, name,
                      others[i].name, others[i].path);
-  for (int i = 0; path && o->command == MN_COMMAND_PLOT && i < o->log_count; i++)
-    if (is_same(path, o->logs[i]))
+  for (int i = 0; path && o->command == MN_COMMAND_PLOT && i < o->file_count; i++)
+    if (is_same(path, o->files[i]))
       return mn_fail(MN_USAGE, "%s of --%s is the same file as the log %s; name another", path, name,
-                     o->logs[i]);
+                     o->files[i]);
   return MN_OK;
 }
 

@@ -25,10 +25,8 @@ enum mn_command {
 
 struct mn_options {
   enum mn_command command;
-  const char
-      *files[2]; /* the arguments that are no options: parity F, info F, verify F, diff A B; plot: see logs */
-  char **logs;   /* plot LOG… */
-  int log_count;
+  char **files; /* the arguments that are no options: parity F, info F, verify F, diff A B, plot LOG… */
+  int file_count;
   /* where the rows come from */
   const char *data;            /* --data F */
   const char *x_name, *y_name; /* --x, --y; "x" and "y" */

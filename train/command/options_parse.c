@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/words.h"
 #include "train/command/options.h"
 #include "train/command/options_table.h"
 #include "train/command/options_text.h"
@@ -103,10 +104,8 @@ static mn_status take_files(struct mn_options *options, char **files, int count)
     return mn_fail(MN_USAGE, "%s%s%s%s needs %s: minnow %s %s", count > most ? "'" : "",
                    count > most ? files[most] : "", count > most ? "' is too much: " : "", command->name,
                    command->needs, command->name, command->arguments);
-  for (int i = 0; i < count && i < (int)(sizeof options->files / sizeof *options->files); i++)
-    options->files[i] = files[i];
-  options->logs = files;
-  options->log_count = count;
+  options->files = files;
+  options->file_count = count;
   return MN_OK;
 }
 
@@ -182,14 +181,17 @@ static void print_help(enum mn_command command) {
   printf("Usage: minnow %s [OPTION...]%s%s\n%s\n", row->name, *row->arguments ? " " : "", row->arguments,
          row->summary);
   for (int i = 0; i < mn_option_count; i++) {
-    char argument[80], name[120], text[256];
+    char words[80], name[120], text[256];
     if (mn_option_rows[i].kind == MN_KIND_HEADING) heading = mn_option_rows[i].help;
     if (!mn_option_taken(i, command)) continue;
     if (heading) printf("\n%s\n", heading);
     heading = NULL;
-    mn_option_argument(argument, sizeof argument, i);
     struct mn_option_row option = mn_option_of(i, command);
-    snprintf(name, sizeof name, "--%s%s%s", option.name, *argument ? "=" : "", argument);
+    if (option.words) {
+      mn_words_join(words, sizeof words, option.words, "|", "|");
+      option.argument = words;
+    }
+    snprintf(name, sizeof name, option.argument ? "--%s=%s" : "--%s", option.name, option.argument);
     snprintf(text, sizeof text, option.initial ? "%s (default %s)" : "%s", option.help, option.initial);
     print_option(name, text);
   }

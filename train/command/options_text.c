@@ -110,7 +110,6 @@ int mn_option_read(struct mn_options *options, int index, enum mn_command comman
   const struct mn_option_row *row = &mn_option_rows[index];
   void *field = (char *)options + row->offset;
   if (strcmp(text, "auto") == 0 && row->automatic >> command & 1) return read_auto(options, row);
-  int good = 0;
   switch (row->kind) {
   case MN_KIND_FLAG:
     return read_flag(field, text);
@@ -126,16 +125,16 @@ int mn_option_read(struct mn_options *options, int index, enum mn_command comman
     return read_every(options, row, text);
   /* A forgotten value must not make the next option a file's name. */
   case MN_KIND_TEXT:
-    good = *text != 0 && strncmp(text, "--", 2) != 0;
+    if (*text == 0 || strncmp(text, "--", 2) == 0) return -1;
     break;
   case MN_KIND_WORD:
-    good = is_word(row, text);
+    if (!is_word(row, text)) return -1;
     break;
   case MN_KIND_HEADING:
-    break;
+    return -1;
   }
-  if (good) *(const char **)field = text;
-  return good ? 0 : -1;
+  *(const char **)field = text;
+  return 0;
 }
 
 void mn_option_reset(struct mn_options *options, int index, enum mn_command command) {
@@ -190,12 +189,6 @@ int mn_option_show(char *out, size_t size, const struct mn_options *options, int
 }
 
 /* What would do. */
-
-void mn_option_argument(char *out, size_t size, int index) {
-  const struct mn_option_row *row = &mn_option_rows[index];
-  snprintf(out, size, "%s", row->argument ? row->argument : "");
-  if (row->words) mn_words_join(out, size, row->words, "|", "|");
-}
 
 void mn_option_describe(char *out, size_t size, int index, enum mn_command command, const char *value) {
   const struct mn_option_row *row = &mn_option_rows[index];
