@@ -5,25 +5,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The ordinal in "cuda" or "cuda:N"; −1 for anything else. */
+/* The ordinal in "cuda:N", 0 of "cuda" and "auto"; −1 for anything else. */
 static int cuda_ordinal(const char *device) {
   int ordinal = 0, end = 0;
-  if (strcmp(device, "cuda") == 0) return 0;
+  if (strcmp(device, "cuda") == 0 || strcmp(device, "auto") == 0) return 0;
   if (sscanf(device, "cuda:%d%n", &ordinal, &end) == 1 && device[end] == 0 && ordinal >= 0) return ordinal;
   return -1;
 }
 
-static mn_status open_stream(struct mn_device **out, const char *device, enum mn_precision precision) {
-  if (strcmp(device, "auto") == 0) {
-    /* The CPU only where there is no GPU to use: a GPU that fails is an error. */
-    mn_status status = mn_device_open(out, MN_DEVICE_CUDA, 0, precision);
-    return status == MN_NO_DEVICE ? mn_device_open(out, MN_DEVICE_CPU, 0, precision) : status;
-  }
+static mn_status open_device(struct mn_device **out, const char *device, enum mn_precision precision) {
   if (strcmp(device, "cpu") == 0) return mn_device_open(out, MN_DEVICE_CPU, 0, precision);
   int ordinal = cuda_ordinal(device);
   if (ordinal < 0)
     return mn_fail(MN_USAGE, "no device is called '%s'; auto, cpu, cuda and cuda:N are", device);
-  return mn_device_open(out, MN_DEVICE_CUDA, ordinal, precision);
+  mn_status status = mn_device_open(out, MN_DEVICE_CUDA, ordinal, precision);
+  /* The CPU only where there is no GPU to use: a GPU that fails is an error. */
+  if (status != MN_NO_DEVICE || strcmp(device, "auto") != 0) return status;
+  return mn_device_open(out, MN_DEVICE_CPU, 0, precision);
 }
 
 mn_status mn_context_open(struct mn_context **out, const char *device, const char *precision) {
@@ -32,14 +30,14 @@ mn_status mn_context_open(struct mn_context **out, const char *device, const cha
   MN_TRY(mn_precision_parse(precision, &parsed));
   struct mn_context *context = calloc(1, sizeof *context);
   if (!context) return mn_fail(MN_NO_MEMORY, "no memory for a context");
-  mn_status status = open_stream(&context->device, device, parsed);
+  mn_status status = open_device(&context->device, device, parsed);
   if (status != MN_OK) {
     free(context);
     return status;
   }
   context->kernels = context->device->kernels;
   context->precision = parsed;
-  mn_device_describe(context->device, context->name, sizeof context->name);
+  context->name = context->device->name;
   *out = context;
   return MN_OK;
 }
@@ -66,14 +64,11 @@ void mn_context_release(struct mn_context *context, void *memory, int64_t count,
 
 mn_status mn_context_write(struct mn_context *context, void *to, const double *from, int64_t count) {
   size_t bytes = (size_t)count * context->device->real;
-  if (context->device->real == sizeof(double)) {
-    MN_TRY(context->kernels->upload(context->device, to, from, bytes));
-    return context->kernels->synchronize(context->device);
-  }
-  float *narrow = malloc(bytes);
-  if (!narrow) return mn_fail(MN_NO_MEMORY, "no %.1f MiB of memory left", (double)bytes / 1048576);
-  for (int64_t i = 0; i < count; i++) narrow[i] = (float)from[i];
-  mn_status status = context->kernels->upload(context->device, to, narrow, bytes);
+  int wide = context->device->real == sizeof(double);
+  float *narrow = wide ? NULL : malloc(bytes);
+  if (!wide && !narrow) return mn_fail(MN_NO_MEMORY, "no %.1f MiB of memory left", (double)bytes / 1048576);
+  for (int64_t i = 0; i < count && !wide; i++) narrow[i] = (float)from[i];
+  mn_status status = context->kernels->upload(context->device, to, wide ? (const void *)from : narrow, bytes);
   if (status == MN_OK) status = context->kernels->synchronize(context->device);
   free(narrow);
   return status;

@@ -9,7 +9,7 @@ struct mn_context {
   struct mn_device *device;
   const struct mn_kernels *kernels; /* device->kernels */
   enum mn_precision precision;
-  char name[128];      /* the device's, e.g. "NVIDIA H200" */
+  const char *name;    /* device->name, e.g. "NVIDIA H200" */
   int64_t allocations; /* made so far: constant once training runs */
   size_t bytes;        /* allocated now, on the device */
 };

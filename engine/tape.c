@@ -13,12 +13,6 @@ struct mn_owned {
   size_t size;
 };
 
-/* A parameter with an MN_UPDATE sink and several consumers (tied weights). */
-struct mn_shared {
-  const struct mn_tensor *parameter;
-  struct mn_shared *next;
-};
-
 mn_status mn_tape_open(struct mn_tape **out, struct mn_context *context, int training) {
   *out = NULL;
   struct mn_tape *tape = calloc(1, sizeof *tape);
@@ -141,16 +135,6 @@ static mn_status take_all_buffers(struct mn_tape *tape) {
   return root ? take_buffers(tape, root, !root->operand, root->operand) : MN_OK;
 }
 
-/* The sink of one of several consumers: the first that the backward meets stores, the others add. */
-static mn_status summing_sink(struct mn_tape *tape, const struct mn_epilogue **out,
-                              const struct mn_tensor *tensor, enum mn_epilogue_kind kind) {
-  struct mn_epilogue *sink;
-  MN_TRY(mn_tape_host(tape, (void **)&sink, sizeof *sink));
-  *sink = (struct mn_epilogue){.kind = kind, .into = tensor->gradient};
-  *out = sink;
-  return MN_OK;
-}
-
 static void count_uses(struct mn_tape *tape) {
   for (struct mn_node *node = tape->first; node; node = node->next)
     for (int i = 0; i < MN_NODE_INPUTS; i++)
@@ -160,38 +144,27 @@ static void count_uses(struct mn_tape *tape) {
       if (node->inputs[i]) node->inputs[i]->uses++;
 }
 
-static mn_status share(struct mn_tape *tape, const struct mn_tensor *parameter) {
-  struct mn_shared *shared;
-  MN_TRY(mn_tape_host(tape, (void **)&shared, sizeof *shared));
-  *shared = (struct mn_shared){parameter, tape->shared};
-  tape->shared = shared;
-  return MN_OK;
-}
-
-/* Gives each consumer the sink of what it reads, in the order of the backward. */
-static mn_status give_sinks(struct mn_tape *tape) {
+/* Gives each consumer the sink of what it reads, in the order of the backward. Of several consumers the first
+ * that the backward meets stores, the others add. */
+static void give_sinks(struct mn_tape *tape) {
   if (tape->last->output) tape->last->output->stored = 1;
   for (struct mn_node *node = tape->last; node; node = node->previous)
     for (int i = 0; i < MN_NODE_INPUTS; i++) {
       struct mn_tensor *input = node->inputs[i];
       if (!input || !input->needs_gradient) continue;
-      if (input->uses == 1) {
-        node->sinks[i] = &input->sink;
-        continue;
-      }
-      if (!input->stored && input->sink.kind == MN_UPDATE) MN_TRY(share(tape, input));
+      node->sinks[i] = input->uses == 1 ? &input->sink : &node->sums[i];
+      if (input->uses == 1) continue;
       int first = !input->stored && input->sink.kind != MN_ADD;
-      MN_TRY(summing_sink(tape, &node->sinks[i], input, first ? MN_STORE : MN_ADD));
+      node->sums[i] = (struct mn_epilogue){.kind = first ? MN_STORE : MN_ADD, .into = input->gradient};
       input->stored = 1;
     }
-  return MN_OK;
 }
 
 mn_status mn_tape_finish(struct mn_tape *tape) {
   MN_REQUIRE(tape->last);
   count_uses(tape);
   MN_TRY(take_all_buffers(tape));
-  if (tape->training) MN_TRY(give_sinks(tape));
+  if (tape->training) give_sinks(tape);
   for (struct mn_node *node = tape->first; node; node = node->next)
     if (node->operation->bind) MN_TRY(node->operation->bind(tape, node));
   return MN_OK;
@@ -212,13 +185,18 @@ static mn_status forward(void *data) {
   return MN_OK;
 }
 
-/* Every consumer of a shared parameter has added its gradient, and none reads the old value any more. */
+static mn_status apply_sink(struct mn_tape *tape, const struct mn_tensor *t) {
+  return tape->context->kernels->epilogue(tape->context->device, t->gradient, t->value.rows, t->value.cols,
+                                          &t->sink);
+}
+
+/* Updates the parameters that several nodes share (tied weights), each where its sum began: all consumers
+ * have added their gradients, and none reads the old value any more. */
 static mn_status update_shared(struct mn_tape *tape) {
-  for (const struct mn_shared *shared = tape->shared; shared; shared = shared->next) {
-    const struct mn_tensor *t = shared->parameter;
-    MN_TRY(tape->context->kernels->epilogue(tape->context->device, t->gradient, t->value.rows, t->value.cols,
-                                            &t->sink));
-  }
+  for (const struct mn_node *node = tape->last; node; node = node->previous)
+    for (int i = 0; i < MN_NODE_INPUTS; i++)
+      if (node->sums[i].into && node->sums[i].kind == MN_STORE && node->inputs[i]->sink.kind == MN_UPDATE)
+        MN_TRY(apply_sink(tape, node->inputs[i]));
   return MN_OK;
 }
 
@@ -280,8 +258,7 @@ mn_status mn_tape_backward(struct mn_tape *tape) {
 mn_status mn_tape_receive(struct mn_tape *tape, struct mn_node *node) {
   struct mn_tensor *output = node->output;
   if (!output->stored || output->sink.kind == MN_STORE) return MN_OK;
-  return tape->context->kernels->epilogue(tape->context->device, output->gradient, output->value.rows,
-                                          output->value.cols, &output->sink);
+  return apply_sink(tape, output);
 }
 
 mn_status mn_tape_results(struct mn_tape *tape, double *loss, double *correct) {

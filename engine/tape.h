@@ -19,7 +19,6 @@ struct mn_tape;
 struct mn_node;
 
 struct mn_operation {
-  const char *name;
   mn_status (*bind)(struct mn_tape *tape,
                     struct mn_node *node); /* at finish, once buffers and sinks stand; may be NULL */
   mn_status (*forward)(struct mn_tape *tape, struct mn_node *node);
@@ -33,6 +32,7 @@ struct mn_node {
   struct mn_tensor *output;    /* NULL for a loss */
   void *saved;                 /* the operation's own; allocated with mn_tape_host */
   const struct mn_epilogue *sinks[MN_NODE_INPUTS]; /* of each input's gradient; NULL: it is not computed */
+  struct mn_epilogue sums[MN_NODE_INPUTS];         /* sinks of inputs with several consumers */
   struct mn_node *next, *previous;
 };
 
@@ -42,11 +42,10 @@ struct mn_tape {
   double *results; /* on the device: [0] the loss, [1] the number of rows classified correctly */
   int *nonfinite;  /* on the device: a value of this tape's was not finite; its updates then write nothing */
   struct mn_node *first, *last;
-  struct mn_shared *shared; /* parameters that are updated at the end of the backward */
-  int stepping;             /* within a step: the loss's reduction may wait for the backward */
-  int ran;                  /* a step has run; or, where the tape does not train, a forward */
-  struct mn_graph *graph;   /* NULL before the second run, and on the CPU */
-  struct mn_owned *owned;   /* memory and tensors that are freed with the tape */
+  int stepping;           /* within a step: the loss's reduction may wait for the backward */
+  int ran;                /* a step has run; or, where the tape does not train, a forward */
+  struct mn_graph *graph; /* NULL before the second run, and on the CPU */
+  struct mn_owned *owned; /* memory and tensors that are freed with the tape */
 };
 
 /* An empty tape; `*out` is the caller's. Tensors and nodes recorded on it go with it; parameters and the

@@ -43,18 +43,11 @@ static int needs_buffer(const struct mn_tensor *tensor, enum mn_training how, co
   return tensor->rank == 2 && (sgd->momentum == 0 || sgd->nesterov || sgd->scale);
 }
 
-static enum mn_epilogue_kind sink_of(enum mn_training how) {
-  switch (how) {
-  case MN_TRAIN_FROZEN:
-  case MN_TRAIN_STORE:
-    return MN_STORE;
-  case MN_TRAIN_UPDATE:
-    return MN_UPDATE;
-  case MN_TRAIN_ADD:
-    return MN_ADD;
-  }
-  mn_abort(__FILE__, __LINE__, "a way to train");
-}
+static const enum mn_epilogue_kind sinks[] = {[MN_TRAIN_FROZEN] = MN_STORE,
+                                              [MN_TRAIN_UPDATE] = MN_UPDATE,
+                                              [MN_TRAIN_STORE] = MN_STORE,
+                                              [MN_TRAIN_ADD] = MN_ADD};
+_Static_assert(sizeof sinks / sizeof *sinks == MN_TRAININGS, "a sink for each way to train");
 
 mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, enum mn_training how,
                           const struct mn_sgd *sgd) {
@@ -71,7 +64,7 @@ mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, 
   tensor->needs_gradient = how != MN_TRAIN_FROZEN;
   tensor->update = (struct mn_update){.w = &tensor->value, .momentum = tensor->momentum, .sgd = sgd};
   tensor->sink =
-      (struct mn_epilogue){.kind = sink_of(how), .into = tensor->gradient, .update = &tensor->update};
+      (struct mn_epilogue){.kind = sinks[how], .into = tensor->gradient, .update = &tensor->update};
   return MN_OK;
 }
 

@@ -36,6 +36,7 @@ enum mn_training {
   MN_TRAIN_UPDATE, /* sgd at once, in the epilogue that produces the gradient */
   MN_TRAIN_STORE,  /* the gradient is stored, for checks or a later step */
   MN_TRAIN_ADD,    /* the gradient is added up over several backward passes */
+  MN_TRAININGS,
 };
 /* Takes gradient and momentum buffers as `how` needs them; momentum starts at 0. `sgd` is borrowed, and may
  * be NULL except for MN_TRAIN_UPDATE. */

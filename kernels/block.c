@@ -13,7 +13,6 @@
 /* A group: `width` neighbouring channels of one row that share statistics, with pointers to all that is
  * computed from. Without normalisation the whole row is one group. */
 struct group {
-  unsigned ops;
   int64_t width;
   real slope, mean, rstd;
   real *z;
@@ -124,7 +123,7 @@ static inline real squared_error(const struct group *g, unsigned ops) {
 static inline struct group group_at(const struct mn_block *b, unsigned ops, int64_t row, int64_t k) {
   int64_t groups = ops & MN_OP_NORM ? b->groups : 1, width = b->channels / groups;
   int64_t at = row * b->channels + k * width;
-  struct group g = {.ops = ops, .width = width, .slope = (real)b->slope, .z = (real *)b->z + at};
+  struct group g = {.width = width, .slope = (real)b->slope, .z = (real *)b->z + at};
   if (ops & MN_OP_NORM) {
     g.gamma = (const real *)b->gamma + k * width;
     g.beta = (const real *)b->beta + k * width;

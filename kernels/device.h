@@ -11,18 +11,8 @@ MN_C mn_status mn_device_open(struct mn_device **out, enum mn_device_type type, 
                               enum mn_precision precision);
 MN_C void mn_device_close(struct mn_device *device); /* NULL is fine */
 
-/* The device's name for people, e.g. "NVIDIA H200" or "CPU (16 threads)". */
-MN_C void mn_device_describe(const struct mn_device *device, char *text, size_t size);
-
-/* Whether products that suit it run in the GEMM of our own (kernels/hopper/gemm.h), unless `library` is set.
- */
-MN_C int mn_device_fuses(const struct mn_device *device);
-
-/* The versions of the libraries that compute on this device: another version may give other bytes. */
-MN_C void mn_device_versions(const struct mn_device *device, struct mn_versions *out);
-
 /* The CUDA half of opening and closing (device.cu): fills in or frees device->cuda, and with it kernels,
- * name, versions and fuses. */
+ * name, versions and fuses, which are the CPU's before. */
 MN_C mn_status mn_cuda_open(struct mn_device *device, int ordinal);
 MN_C void mn_cuda_close(struct mn_device *device);
 

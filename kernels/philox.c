@@ -1,9 +1,7 @@
 /* Philox4x32-10 on the host: the one file that knows Random123. */
-#include "kernels/philox.h"
+#include "kernels/random.h"
 
 #include <Random123/philox.h>
-
-#include "kernels/random.h"
 
 void mn_philox(uint64_t seed, uint32_t sequence, uint64_t quad, uint32_t words[4]) {
   philox4x32_ctr_t counter = {{(uint32_t)quad, (uint32_t)(quad >> 32), sequence, 0}};

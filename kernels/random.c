@@ -2,7 +2,6 @@
 #include "kernels/random.h"
 
 #include "kernels/kernels.h"
-#include "kernels/philox.h"
 #include "kernels/real.h"
 
 mn_status MN_CPU(mn_uniform)(struct mn_device *device, void *out, int64_t count, uint64_t seed,

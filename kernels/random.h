@@ -13,7 +13,8 @@
 typedef mn_status mn_uniform_function(struct mn_device *device, void *out, int64_t count, uint64_t seed,
                                       uint32_t sequence, uint64_t first, double bound);
 
-/* Word `index` of a sequence, on the host: for shuffles and tests. */
+/* On the host, by Random123: the four words 4·quad … 4·quad + 3 of a sequence, and word `index` of it. */
+MN_C void mn_philox(uint64_t seed, uint32_t sequence, uint64_t quad, uint32_t words[4]);
 MN_C uint32_t mn_random_word(uint64_t seed, uint32_t sequence, uint64_t index);
 
 /* The sequences, so that no two users share one. */

@@ -19,19 +19,18 @@
 
 enum mn_device_type { MN_DEVICE_CPU, MN_DEVICE_CUDA, MN_DEVICE_TYPES };
 
-/* What a GEMM reads, and the word for it. A GEMM accumulates in the real: double in MN_FP64, else float. On
- * the CPU, MN_TF32 runs as MN_FP32. */
-#define MN_PRECISIONS(X)                                                                                     \
-  X(MN_FP64, "fp64") /* double */                                                                            \
-  X(MN_FP32, "fp32") /* float, plain multiply-adds */                                                        \
-  X(MN_TF32, "tf32") /* float rounded to TF32 */                                                             \
-  X(MN_BF16, "bf16") /* bfloat16 copies: struct mn_operand.bf16 */
-#define MN_PRECISION_VALUE(value, word) value,
-enum mn_precision { MN_PRECISIONS(MN_PRECISION_VALUE) };
-#define MN_PRECISION_ONE(value, word) +1
-enum { MN_PRECISION_COUNT = MN_PRECISIONS(MN_PRECISION_ONE) };
+/* What a GEMM reads. It accumulates in the real: double in MN_FP64, else float. On the CPU, MN_TF32 runs as
+ * MN_FP32. */
+enum mn_precision {
+  MN_FP64, /* double */
+  MN_FP32, /* float, plain multiply-adds */
+  MN_TF32, /* float rounded to TF32 */
+  MN_BF16, /* bfloat16 copies: struct mn_operand.bf16 */
+};
+enum { MN_PRECISION_COUNT = MN_BF16 + 1 };
 
 /* "fp64" … of a precision (NULL past the last), and back (MN_USAGE: no such word). In device.c. */
+extern const char *const mn_precision_words[]; /* NULL behind the last */
 MN_API const char *mn_precision_name(enum mn_precision precision);
 MN_API mn_status mn_precision_parse(const char *word, enum mn_precision *out);
 
@@ -57,10 +56,10 @@ struct mn_device {
                   measuring and checking one against the other */
   int *nonfinite; /* in the device's memory: set to 1 by an epilogue that meets an infinity or a NaN, and read
                      by every update, which then writes nothing */
-  struct mn_cuda *cuda; /* CUDA streams, cuBLASLt handle and workspace; NULL on the CPU */
-  double marks[2];      /* the CPU's stopwatch, ms */
-  char name[256];       /* for people */
-  struct mn_versions versions;
+  struct mn_cuda *cuda;        /* CUDA streams, cuBLASLt handle and workspace; NULL on the CPU */
+  double marks[2];             /* the CPU's stopwatch, ms */
+  char name[256];              /* for people: "NVIDIA H200", "CPU (16 threads)" */
+  struct mn_versions versions; /* other ones may give other bytes */
 };
 
 /* A matrix with the forms that GEMMs read. Code that writes the matrix writes all of its forms. */

@@ -2,9 +2,34 @@
 #ifndef MN_KERNELS_WORDS_H
 #define MN_KERNELS_WORDS_H
 
+#include <stddef.h>
+
 #include "kernels/status.h"
 
-/* The place of `word` among the `count` words. MN_USAGE: "no WHAT is called 'x'; a, b and c are". */
-mn_status mn_word_find(int *out, const char *what, const char *const *words, int count, const char *word);
+/* Defines, for an enum of `count` values and the words in their order:
+ *
+ *   const char *const mn_WHAT_words[]                              NULL behind the last
+ *   const char *mn_WHAT_name(type value)                           NULL past the last
+ *   mn_status mn_WHAT_parse(const char *word, type *out)           MN_USAGE: no such word */
+#define MN_WORDS(what, type, count, ...)                                                                     \
+  const char *const mn_##what##_words[] = {__VA_ARGS__, NULL};                                               \
+  const char *mn_##what##_name(type value) {                                                                 \
+    return (int)value < (int)(count) ? mn_##what##_words[value] : NULL;                                      \
+  }                                                                                                          \
+  mn_status mn_##what##_parse(const char *word, type *out) {                                                 \
+    int found;                                                                                               \
+    MN_TRY(mn_word_find(&found, #what, mn_##what##_words, word));                                            \
+    *out = (type)found;                                                                                      \
+    return MN_OK;                                                                                            \
+  }                                                                                                          \
+  _Static_assert(sizeof mn_##what##_words / sizeof *mn_##what##_words == (count) + 1,                        \
+                 "a word for each " #what)
+
+/* The index of `word` among the words. MN_USAGE: "no WHAT is called 'x'; a, b and c are". */
+mn_status mn_word_find(int *out, const char *what, const char *const *words, const char *word);
+
+/* "a, b and c", with what is to stand between two words and before the last. */
+void mn_words_join(char *out, size_t size, const char *const *words, const char *between,
+                   const char *before_last);
 
 #endif

@@ -85,7 +85,7 @@ static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
   return MN_OK;
 }
 
-static const struct mn_operation operation = {"block", bind, forward, backward};
+static const struct mn_operation operation = {bind, forward, backward};
 
 /* Allocates what the forward saves: z, mean and rstd where a later backward reads them. A fused loss runs its
  * backward in the same epilogue and saves nothing. */
@@ -198,16 +198,10 @@ static const unsigned plans[][5] = {
     [MN_PLAN_LINEAR_NORM] = {LINEAR | NORM, ACTIVATE | SUM},
     [MN_PLAN_BLOCK] = {MN_OP_ALL},
 };
-static const char *const names[] = {
-    [MN_PLAN_NONE] = "none",
-    [MN_PLAN_ACTIVATION] = "activation",
-    [MN_PLAN_NORM_ACTIVATION] = "norm-activation",
-    [MN_PLAN_TAIL] = "tail",
-    [MN_PLAN_LINEAR_NORM] = "linear-norm",
-    [MN_PLAN_BLOCK] = "block",
-};
-_Static_assert(sizeof plans / sizeof *plans == MN_PLANS && sizeof names / sizeof *names == MN_PLANS,
-               "every plan has its operations and its name");
+_Static_assert(sizeof plans / sizeof *plans == MN_PLANS, "every plan has its operations");
+MN_WORDS(plan, enum mn_plan, MN_PLANS, [MN_PLAN_NONE] = "none", [MN_PLAN_ACTIVATION] = "activation",
+         [MN_PLAN_NORM_ACTIVATION] = "norm-activation", [MN_PLAN_TAIL] = "tail",
+         [MN_PLAN_LINEAR_NORM] = "linear-norm", [MN_PLAN_BLOCK] = "block");
 
 mn_status mn_block_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
                           const struct mn_layer *layer) {
@@ -218,17 +212,6 @@ mn_status mn_block_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_
     else
       MN_TRY(record_ops(tape, y, *y, layer, *ops, NULL, 1));
   }
-  return MN_OK;
-}
-
-const char *mn_plan_name(enum mn_plan plan) {
-  return plan < MN_PLANS ? names[plan] : NULL;
-}
-
-mn_status mn_plan_parse(const char *word, enum mn_plan *out) {
-  int found;
-  MN_TRY(mn_word_find(&found, "plan", names, MN_PLANS, word));
-  *out = (enum mn_plan)found;
   return MN_OK;
 }
 

@@ -16,6 +16,7 @@ extern MN_EXPORT const struct mn_layer_kind mn_block_kind;
 extern MN_EXPORT const struct mn_layer_kind mn_linear_kind;
 
 /* "block" … of a plan (NULL past the last), and back (MN_USAGE: no such word). */
+extern const char *const mn_plan_words[]; /* NULL behind the last */
 MN_API const char *mn_plan_name(enum mn_plan plan);
 MN_API mn_status mn_plan_parse(const char *word, enum mn_plan *out);
 

@@ -5,7 +5,7 @@ enum { Y, TARGET };
 
 struct saved {
   double scale;
-  const int32_t *labels;
+  const int32_t *labels; /* NULL: mse */
   void *parts, *correct; /* [N] */
   double *scratch;
 };
@@ -20,18 +20,6 @@ static mn_status mse_forward(struct mn_tape *tape, struct mn_node *node) {
                    1 / ((double)y->rows * (double)y->cols));
 }
 
-static mn_status mse_backward(struct mn_tape *tape, struct mn_node *node) {
-  const struct mn_kernels *k = tape->context->kernels;
-  struct saved *saved = node->saved;
-  const struct mn_operand *y = &node->inputs[Y]->value;
-  const struct mn_epilogue *sink = node->sinks[Y];
-  if (!sink) return MN_OK;
-  MN_TRY(k->mse_gradient(tape->context->device, sink->into, y->real, node->inputs[TARGET]->value.real,
-                         y->rows, y->cols, saved->scale, sink->kind == MN_ADD));
-  return sink->kind == MN_ADD ? MN_OK
-                              : k->epilogue(tape->context->device, sink->into, y->rows, y->cols, sink);
-}
-
 static mn_status cross_entropy_forward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_kernels *k = tape->context->kernels;
   struct mn_device *device = tape->context->device;
@@ -42,21 +30,25 @@ static mn_status cross_entropy_forward(struct mn_tape *tape, struct mn_node *nod
   return k->reduce(device, tape->results + 1, saved->scratch, saved->correct, y->rows, 1);
 }
 
-static mn_status cross_entropy_backward(struct mn_tape *tape, struct mn_node *node) {
+static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_kernels *k = tape->context->kernels;
+  struct mn_device *device = tape->context->device;
   struct saved *saved = node->saved;
   const struct mn_operand *y = &node->inputs[Y]->value;
   const struct mn_epilogue *sink = node->sinks[Y];
   if (!sink) return MN_OK;
-  MN_TRY(k->cross_entropy_gradient(tape->context->device, sink->into, y->real, saved->labels, y->rows,
-                                   y->cols, saved->scale, sink->kind == MN_ADD));
-  return sink->kind == MN_ADD ? MN_OK
-                              : k->epilogue(tape->context->device, sink->into, y->rows, y->cols, sink);
+  int add = sink->kind == MN_ADD;
+  if (saved->labels)
+    MN_TRY(k->cross_entropy_gradient(device, sink->into, y->real, saved->labels, y->rows, y->cols,
+                                     saved->scale, add));
+  else
+    MN_TRY(k->mse_gradient(device, sink->into, y->real, node->inputs[TARGET]->value.real, y->rows, y->cols,
+                           saved->scale, add));
+  return add ? MN_OK : k->epilogue(device, sink->into, y->rows, y->cols, sink);
 }
 
-static const struct mn_operation mse = {"mse", NULL, mse_forward, mse_backward};
-static const struct mn_operation cross_entropy = {"cross_entropy", NULL, cross_entropy_forward,
-                                                  cross_entropy_backward};
+static const struct mn_operation mse = {NULL, mse_forward, backward};
+static const struct mn_operation cross_entropy = {NULL, cross_entropy_forward, backward};
 
 static mn_status record(struct mn_tape *tape, struct mn_node node, struct saved given) {
   struct saved *saved;

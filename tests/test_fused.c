@@ -405,7 +405,7 @@ static void check_ways(struct mn_context *context, int64_t n) {
 /* Small tiles, then large ones. */
 static void fitting_products_leave_into_alone(void **state) {
   struct mn_context *context = open_or_skip(*state, "bf16");
-  const int fuses = mn_device_fuses(context->device);
+  const int fuses = context->device->fuses;
   for (int64_t n = 512; n <= 2048 && fuses; n *= 4) check_ways(context, n);
   mn_context_close(context);
   if (!fuses) skip();

@@ -3,7 +3,6 @@
 #include "tests/check.h"
 
 #include "kernels/bf16.h"
-#include "kernels/philox.h"
 
 /* Random numbers */
 

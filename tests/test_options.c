@@ -55,7 +55,7 @@ static void train_has_its_defaults(void **state) {
   assert_true(o.lr == 0.05 && o.momentum == 0.9 && o.weight_decay == 0 && o.clip == 0 &&
               o.step_factor == 0.1);
   assert_null(o.loss);
-  assert_int_equal(o.plan, MN_PLAN_BLOCK);
+  assert_string_equal(o.plan, "block");
   assert_int_equal(o.epochs, 10);
   assert_int_equal(o.steps, 0);
   assert_int_equal(o.batch, 64);
@@ -89,9 +89,9 @@ static void other_commands_have_their_own(void **state) {
   assert_string_equal(o.files[1], "b.h5");
   assert_int_equal(o.json, 1);
   o = good("plot a.jsonl --out p.svg b.jsonl c.jsonl");
-  assert_int_equal(o.log_count, 3);
-  assert_string_equal(o.logs[0], "a.jsonl");
-  assert_string_equal(o.logs[2], "c.jsonl");
+  assert_int_equal(o.file_count, 3);
+  assert_string_equal(o.files[0], "a.jsonl");
+  assert_string_equal(o.files[2], "c.jsonl");
 }
 
 static void every_option_lands_in_its_field(void **state) {
@@ -351,7 +351,7 @@ static void words_are_known_behind_the_options(void **state) {
   assert_int_equal(loss, MN_LOSS_CROSS_ENTROPY);
   for (int i = 0; i < MN_PLANS; i++) {
     snprintf(line, sizeof line, "gradcheck --plan %s", mn_plan_name((enum mn_plan)i));
-    assert_int_equal(good(line).plan, i);
+    assert_string_equal(good(line).plan, mn_plan_name((enum mn_plan)i));
   }
 }
 

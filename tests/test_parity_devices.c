@@ -473,9 +473,7 @@ static void memory(void **state) {
   assert_int_equal(cuda->kernels->allocate(cuda, &host, (size_t)1 << 50), MN_NO_MEMORY);
   assert_null(host);
   must(cuda->kernels->synchronize(cuda)); /* and the stream still works */
-  char name[100];
-  mn_device_describe(cuda, name, sizeof name);
-  print_message("on %s\n", name);
+  print_message("on %s\n", cuda->name);
   free(values);
   close_bench(&b);
 }
@@ -530,9 +528,8 @@ static void two_gpus(void **state) {
 static void versions(void **state) {
   (void)state;
   struct bench b;
-  struct mn_versions v[SIDES];
   open_bench(&b, MN_FP32);
-  for (int s = 0; s < SIDES; s++) mn_device_versions(b.on[s], &v[s]);
+  const struct mn_versions v[SIDES] = {[CPU] = b.on[CPU]->versions, [CUDA] = b.on[CUDA]->versions};
   assert_string_equal(v[CPU].cuda, "");
   assert_string_equal(v[CPU].driver, "");
   assert_string_equal(v[CPU].cublaslt, "");

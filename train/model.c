@@ -7,19 +7,7 @@
 
 #include "kernels/words.h"
 
-static const char *const losses[] = {[MN_LOSS_MSE] = "mse", [MN_LOSS_CROSS_ENTROPY] = "cross-entropy"};
-_Static_assert(sizeof losses / sizeof *losses == MN_LOSSES, "every loss has its name");
-
-const char *mn_loss_name(enum mn_loss loss) {
-  return loss < MN_LOSSES ? losses[loss] : NULL;
-}
-
-mn_status mn_loss_parse(const char *word, enum mn_loss *out) {
-  int found;
-  MN_TRY(mn_word_find(&found, "loss", losses, MN_LOSSES, word));
-  *out = (enum mn_loss)found;
-  return MN_OK;
-}
+MN_WORDS(loss, enum mn_loss, MN_LOSSES, [MN_LOSS_MSE] = "mse", [MN_LOSS_CROSS_ENTROPY] = "cross-entropy");
 
 int64_t mn_model_outputs(const struct mn_model_config *config) {
   return config->head ? config->head : config->hidden[config->depth - 1];

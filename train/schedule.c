@@ -3,24 +3,11 @@
 #include "train/schedule.h"
 
 #include <math.h>
-#include <stddef.h>
 
 #include "kernels/words.h"
 
-static const char *const names[] = {
-    [MN_SCHEDULE_CONSTANT] = "constant", [MN_SCHEDULE_COSINE] = "cosine", [MN_SCHEDULE_STEP] = "step"};
-_Static_assert(sizeof names / sizeof *names == MN_SCHEDULES, "every schedule has its name");
-
-const char *mn_schedule_name(enum mn_schedule_kind kind) {
-  return kind < MN_SCHEDULES ? names[kind] : NULL;
-}
-
-mn_status mn_schedule_parse(const char *word, enum mn_schedule_kind *out) {
-  int found;
-  MN_TRY(mn_word_find(&found, "schedule", names, MN_SCHEDULES, word));
-  *out = (enum mn_schedule_kind)found;
-  return MN_OK;
-}
+MN_WORDS(schedule, enum mn_schedule_kind, MN_SCHEDULES, [MN_SCHEDULE_CONSTANT] = "constant",
+         [MN_SCHEDULE_COSINE] = "cosine", [MN_SCHEDULE_STEP] = "step");
 
 double mn_schedule_rate(const struct mn_schedule *s, int64_t step) {
   MN_REQUIRE(step >= 0);

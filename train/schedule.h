@@ -20,6 +20,7 @@ struct mn_schedule {
 
 /* "constant", "cosine" (to 0 at the horizon, over the steps after the warm-up) or "step", and back. MN_USAGE:
  * no such word. */
+extern const char *const mn_schedule_words[]; /* NULL behind the last */
 MN_API const char *mn_schedule_name(enum mn_schedule_kind kind);
 MN_API mn_status mn_schedule_parse(const char *word, enum mn_schedule_kind *out);
 

@@ -80,7 +80,7 @@ static mn_status measure(struct mn_context *context, struct work work, double *m
 /* Whether some products run in a GEMM of our own, so that there are two paths to compare. At sizes that do
  * not suit it both are the library's. */
 static int has_own_gemm(const struct bench *b) {
-  return mn_device_fuses(b->context->device);
+  return b->context->device->fuses;
 }
 
 static mn_status fill(struct bench *b, struct mn_operand *operand, uint32_t which) {

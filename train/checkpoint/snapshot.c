@@ -52,11 +52,10 @@ static int fingerprint(const struct mn_context *context, struct mn_text *out) {
   count++;
   set_text(&out[count++], "hdf5", hdf5);
   if (context->device->type == MN_DEVICE_CPU) return count;
-  struct mn_versions versions;
-  mn_device_versions(context->device, &versions);
-  set_text(&out[count++], "cuda", versions.cuda);
-  set_text(&out[count++], "driver", versions.driver);
-  set_text(&out[count++], "cublaslt", versions.cublaslt);
+  const struct mn_versions *versions = &context->device->versions;
+  set_text(&out[count++], "cuda", versions->cuda);
+  set_text(&out[count++], "driver", versions->driver);
+  set_text(&out[count++], "cublaslt", versions->cublaslt);
   return count;
 }
 

@@ -3,8 +3,6 @@
  * command line. */
 #include "train/command/commands.h"
 
-#include <string.h>
-
 #include "train/check/bench.h"
 #include "train/check/cases.h"
 #include "train/check/gradcheck.h"
@@ -31,26 +29,12 @@ static mn_status leave(struct mn_context *context, const struct mn_options *opti
   return status;
 }
 
-static struct mn_model_config model_config(const struct mn_options *o) {
-  struct mn_model_config config = {.inputs = o->in,
-                                   .depth = o->depth,
-                                   .groups = o->groups,
-                                   .head = o->head > 0 ? o->head : 0,
-                                   .eps = o->eps,
-                                   .slope = o->slope,
-                                   .loss = MN_LOSS_MSE,
-                                   .plan = o->plan};
-  memcpy(config.hidden, o->hidden, sizeof config.hidden);
-  return config;
-}
-
 static mn_status run_gradcheck(FILE *out, const struct mn_options *options) {
-  struct mn_gradcheck_config config = {.model = model_config(options),
-                                       .has_loss = options->loss != NULL,
+  struct mn_gradcheck_config config = {.has_loss = options->loss != NULL,
                                        .batch = options->batch,
                                        .seed = options->seed,
                                        .tolerance = options->tolerance};
-  if (options->loss) MN_TRY(mn_loss_parse(options->loss, &config.model.loss));
+  MN_TRY(mn_options_model(options, &config.model));
   struct mn_context *context;
   MN_TRY(mn_context_open(&context, options->device, "fp64"));
   return leave(context, options, mn_gradcheck(out, context, &config, options->json));
@@ -67,12 +51,12 @@ static mn_status run_parity(FILE *out, const struct mn_options *options) {
 }
 
 static mn_status run_bench(FILE *out, const struct mn_options *options) {
-  struct mn_bench_config config = {.model = model_config(options),
-                                   .batch = options->batch,
+  struct mn_bench_config config = {.batch = options->batch,
                                    .seed = options->seed,
                                    .momentum = options->momentum,
                                    .weight_decay = options->weight_decay,
                                    .plans = options->plans};
+  MN_TRY(mn_options_model(options, &config.model));
   struct mn_context *context;
   MN_TRY(mn_context_open(&context, options->device, options->precision));
   struct mn_model_config *model = &config.model;
@@ -104,7 +88,7 @@ mn_status mn_command_run(FILE *out, const struct mn_options *o) {
   case MN_COMMAND_BENCH:
     return run_bench(out, o);
   case MN_COMMAND_PLOT:
-    return mn_plot(o->out, o->logs, o->log_count);
+    return mn_plot(o->out, o->files, o->file_count);
   case MN_COMMAND_INFO:
     return mn_info(out, o->files[0], o->json);
   case MN_COMMAND_VERIFY:

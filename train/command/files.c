@@ -61,37 +61,27 @@ static mn_status check_distinct(const struct mn_options *o, const char *name, co
     if (others[i].path && strcmp(others[i].name, name) != 0 && is_same(path, others[i].path))
       return mn_fail(MN_USAGE, "%s of --%s is the same file as --%s %s; name another", path, name,
                      others[i].name, others[i].path);
-  for (int i = 0; path && o->command == MN_COMMAND_PLOT && i < o->log_count; i++)
-    if (is_same(path, o->logs[i]))
+  for (int i = 0; path && o->command == MN_COMMAND_PLOT && i < o->file_count; i++)
+    if (is_same(path, o->files[i]))
       return mn_fail(MN_USAGE, "%s of --%s is the same file as the log %s; name another", path, name,
-                     o->logs[i]);
+                     o->files[i]);
   return MN_OK;
 }
 
-/* Whether a file can be created as `path`, or replaced there: by creating one beside it. */
-static mn_status check_writable(const char *path) {
+/* A file to be written: whether it can be created, or replaced, by creating one beside it; one that exists is
+ * refused unless `exists` is all right. */
+static mn_status check_output(const char *name, const char *path, int exists, const char *remedy) {
   struct mn_atomic_file file;
+  if (!path) return MN_OK;
   MN_TRY(mn_atomic_file_create(&file, path));
   mn_atomic_file_discard(&file);
-  return MN_OK;
-}
-
-/* A file that is written whole: --out, --plot. */
-static mn_status check_output(const char *name, const char *path, int replace) {
-  if (!path) return MN_OK;
-  MN_TRY(check_writable(path));
-  if (!replace && access(path, F_OK) == 0)
-    return mn_fail(MN_NO_CREATE, "--%s %s exists; --force replaces it, or name another file", name, path);
-  return MN_OK;
+  if (exists || access(path, F_OK) != 0) return MN_OK;
+  return mn_fail(MN_NO_CREATE, "--%s %s exists; %s, or name another file", name, path, remedy);
 }
 
 static mn_status check_log(const char *path, int resume) {
-  if (!path) return MN_OK;
-  MN_TRY(check_writable(path));
-  if (access(path, F_OK) != 0) return MN_OK;
-  if (!resume)
-    return mn_fail(MN_NO_CREATE, "--log %s exists; --resume goes on from it, or name another file", path);
-  if (access(path, R_OK | W_OK) == 0) return MN_OK;
+  MN_TRY(check_output("log", path, resume, "--resume goes on from it"));
+  if (!path || access(path, F_OK) != 0 || access(path, R_OK | W_OK) == 0) return MN_OK;
   return mn_fail(MN_NO_CREATE, "--log %s: %s; name a file that can be read and written", path,
                  strerror(errno));
 }
@@ -120,8 +110,8 @@ mn_status mn_files_check(const struct mn_options *o) {
     if (mn_atomic_file_number(path, sizeof path, o->checkpoint, number) == 0)
       MN_TRY(check_distinct(o, "checkpoint", path));
   }
-  MN_TRY(check_output("out", o->out, o->force));
-  MN_TRY(check_output("plot", o->plot, o->force || o->resume));
+  MN_TRY(check_output("out", o->out, o->force, "--force replaces it"));
+  MN_TRY(check_output("plot", o->plot, o->force || o->resume, "--force replaces it"));
   MN_TRY(check_log(o->log, o->resume));
   return o->plot ? find_gnuplot() : MN_OK;
 }

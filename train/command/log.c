@@ -73,28 +73,28 @@ static mn_status find_end(const struct mn_log *log, off_t *end, int64_t resumed,
   return status;
 }
 
-static void open_line(struct mn_log *log, struct mn_json *json, const char *event) {
+static void begin_line(const struct mn_log *log, struct mn_json *json, const char *event) {
   mn_json_begin(json, log->file);
   mn_json_open(json, NULL);
   mn_json_string(json, "event", event);
 }
 
-/* After each line, so that a full disk is known at once. */
-static void flush(struct mn_log *log) {
+/* Ends a line and the object `time` in it, and writes it out, so that a full disk is known at once. */
+static void end_line(struct mn_log *log, struct mn_json *json) {
+  mn_json_close(json);
+  mn_json_close(json);
   if (fflush(log->file) != 0 || ferror(log->file)) log->error = errno ? errno : EIO;
 }
 
 static void write_start(struct mn_log *log, const struct mn_text *config, int count, const char *device) {
   struct mn_json json;
-  open_line(log, &json, "start");
+  begin_line(log, &json, "start");
   mn_json_open(&json, "config");
   for (int i = 0; i < count; i++) mn_json_string(&json, config[i].name, config[i].value);
   mn_json_close(&json);
   mn_json_open(&json, "time");
   mn_json_string(&json, "device", device);
-  mn_json_close(&json);
-  mn_json_close(&json);
-  flush(log);
+  end_line(log, &json);
 }
 
 mn_status mn_log_open(struct mn_log *log, const char *path, int64_t resumed, const struct mn_text *config,
@@ -119,7 +119,7 @@ void mn_log_step(struct mn_log *log, int64_t step, int64_t epoch, int64_t sample
   if (!log->file || log->error) return;
   struct mn_json json;
   double now = mn_seconds();
-  open_line(log, &json, "step");
+  begin_line(log, &json, "step");
   mn_json_integer(&json, "step", step);
   mn_json_integer(&json, "epoch", epoch);
   mn_json_integer(&json, "samples", samples);
@@ -129,26 +129,22 @@ void mn_log_step(struct mn_log *log, int64_t step, int64_t epoch, int64_t sample
   mn_json_number(&json, "seconds", now - log->start);
   if (log->last_samples)
     mn_json_number(&json, "samples_per_second", (double)(samples - log->last_samples) / (now - log->last));
-  mn_json_close(&json);
-  mn_json_close(&json);
   log->last = now;
   log->last_samples = samples;
-  flush(log);
+  end_line(log, &json);
 }
 
 void mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, double accuracy) {
   if (!log->file || log->error) return;
   struct mn_json json;
-  open_line(log, &json, "eval");
+  begin_line(log, &json, "eval");
   mn_json_integer(&json, "step", step);
   mn_json_integer(&json, "epoch", epoch);
   mn_json_number(&json, "test_loss", loss);
   if (!isnan(accuracy)) mn_json_number(&json, "test_accuracy", accuracy);
   mn_json_open(&json, "time");
   mn_json_number(&json, "seconds", mn_seconds() - log->start);
-  mn_json_close(&json);
-  mn_json_close(&json);
-  flush(log);
+  end_line(log, &json);
 }
 
 mn_status mn_log_close(struct mn_log *log, mn_status status) {

@@ -20,15 +20,6 @@ static void hold_standard_files(void) {
     }
 }
 
-/* On one line, whatever bytes the names of files hold. */
-static void complain(const char *message) {
-  char line[1100];
-  snprintf(line, sizeof line, "%s", *message ? message : "failed, without saying why");
-  for (char *c = line; *c; c++)
-    if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
-  fprintf(stderr, "minnow: %s\n", line);
-}
-
 /* Results that could not be written are a failure, also where only closing shows it. */
 static mn_status close_stdout(mn_status status) {
   int failed = ferror(stdout);
@@ -52,6 +43,6 @@ int main(int argc, char **argv) {
   mn_status status = mn_options_parse(&options, argc, argv, &done);
   if (status == MN_OK && !done) status = mn_command_run(stdout, &options);
   status = close_stdout(status);
-  if (status != MN_OK) complain(mn_message());
+  if (status != MN_OK) fprintf(stderr, "minnow: %s\n", mn_message());
   return status;
 }

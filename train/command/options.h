@@ -25,10 +25,8 @@ enum mn_command {
 
 struct mn_options {
   enum mn_command command;
-  const char
-      *files[2]; /* the arguments that are no options: parity F, info F, verify F, diff A B; plot: see logs */
-  char **logs;   /* plot LOG… */
-  int log_count;
+  char **files; /* the arguments that are no options: parity F, info F, verify F, diff A B, plot LOG… */
+  int file_count;
   /* where the rows come from */
   const char *data;            /* --data F */
   const char *x_name, *y_name; /* --x, --y; "x" and "y" */
@@ -39,12 +37,12 @@ struct mn_options {
   int64_t in;                     /* --in; 0: the data's */
   int64_t hidden[MN_MODEL_DEPTH]; /* --hidden 128,128; depth 0: not given */
   int depth;
-  int64_t groups;    /* --groups 8; bench 0: 16 channels a group */
-  int64_t head;      /* --head K; −1: not given */
-  double eps;        /* --eps 1e-5 */
-  double slope;      /* --slope 0.01 */
-  const char *loss;  /* --loss mse|cross-entropy; NULL: by the data's targets */
-  enum mn_plan plan; /* --plan block */
+  int64_t groups;   /* --groups 8; bench 0: 16 channels a group */
+  int64_t head;     /* --head K; −1: not given */
+  double eps;       /* --eps 1e-5 */
+  double slope;     /* --slope 0.01 */
+  const char *loss; /* --loss mse|cross-entropy; NULL: by the data's targets */
+  const char *plan; /* --plan block */
   /* training */
   int64_t epochs, steps; /* --epochs 10, --steps: the horizon; one of them, the other is 0 */
   int64_t stop_at;       /* --stop-at S: end early, after optimizer step S; 0: no */
@@ -58,7 +56,7 @@ struct mn_options {
   double step_factor;    /* --step-factor 0.1 */
   int64_t warmup;        /* --warmup: steps of linear warm-up, 0 */
   double clip;           /* --clip: largest global gradient norm, 0: none */
-  int accumulate;        /* --accumulate: batches a step, 1 */
+  int64_t accumulate;    /* --accumulate: batches a step, 1 */
   uint64_t seed;         /* --seed 0 */
   const char *device;    /* --device auto */
   const char *precision; /* --precision fp32 (gradcheck: always fp64); eval, predict NULL: the checkpoint's */
@@ -66,7 +64,7 @@ struct mn_options {
   const char *checkpoint; /* --checkpoint F */
   int64_t save_every;     /* --save-every N: steps, or 30s: seconds; 0: at the end only */
   int save_seconds;       /* the number above is seconds */
-  int keep;               /* --keep 1 */
+  int64_t keep;           /* --keep 1 */
   int resume;             /* --resume */
   const char *log;        /* --log F.jsonl */
   int64_t log_every; /* --log-every: steps a log line, 0: as many as make about 1000 lines … see trainer.h */
@@ -78,8 +76,7 @@ struct mn_options {
   int plans;          /* bench --plans */
   int json;           /* --json */
   int verbose, quiet; /* --verbose, --quiet */
-  /* which options the user gave, a bit for each index of the option table: ask mn_options_given */
-  uint64_t given[2];
+  char given[64];     /* whether the user gave an option, by its index in the table: ask mn_options_given */
 };
 
 /* Reads argv (argv[1] is the command's name; --help and --version are answered here, on stdout, and *done is
@@ -94,6 +91,10 @@ mn_status mn_options_check(const struct mn_options *options);
 
 /* Whether the user named option `name` (without the dashes) on the command line. */
 int mn_options_given(const struct mn_options *options, const char *name);
+
+/* The model that the options name, as far as they do: inputs and head may be 0, and the loss is mse where
+ * none is named. MN_USAGE: a word that is none. */
+mn_status mn_options_model(const struct mn_options *options, struct mn_model_config *out);
 
 /* "train" … of a command. */
 const char *mn_command_name(enum mn_command command);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/words.h"
 #include "train/command/options.h"
 #include "train/command/options_table.h"
 #include "train/command/options_text.h"
@@ -103,10 +104,8 @@ static mn_status take_files(struct mn_options *options, char **files, int count)
     return mn_fail(MN_USAGE, "%s%s%s%s needs %s: minnow %s %s", count > most ? "'" : "",
                    count > most ? files[most] : "", count > most ? "' is too much: " : "", command->name,
                    command->needs, command->name, command->arguments);
-  for (int i = 0; i < count && i < (int)(sizeof options->files / sizeof *options->files); i++)
-    options->files[i] = files[i];
-  options->logs = files;
-  options->log_count = count;
+  options->files = files;
+  options->file_count = count;
   return MN_OK;
 }
 
@@ -120,7 +119,7 @@ static mn_status take_option(struct mn_options *options, int index, const char *
     if (!text) return mn_fail(MN_USAGE, "--%s has no value: %s", row->name, remedy);
     return mn_fail(MN_USAGE, "--%s '%s': %s", row->name, text, remedy);
   }
-  options->given[index / 64] |= (uint64_t)1 << index % 64;
+  options->given[index] = 1;
   if (row->flags & MN_OPTION_CONFIG &&
       mn_option_show(value, sizeof value, options, index) >= (int)sizeof value)
     return mn_fail(MN_USAGE, "--%s '%s': at most %d characters fit a checkpoint's /config; shorten it",
@@ -182,17 +181,19 @@ static void print_help(enum mn_command command) {
   printf("Usage: minnow %s [OPTION...]%s%s\n%s\n", row->name, *row->arguments ? " " : "", row->arguments,
          row->summary);
   for (int i = 0; i < mn_option_count; i++) {
-    char argument[80], option[120], text[256];
+    char words[80], name[120], text[256];
     if (mn_option_rows[i].kind == MN_KIND_HEADING) heading = mn_option_rows[i].help;
     if (!mn_option_taken(i, command)) continue;
     if (heading) printf("\n%s\n", heading);
     heading = NULL;
-    mn_option_argument(argument, sizeof argument, i);
-    const char *initial = mn_option_initial(i, command);
-    snprintf(option, sizeof option, "--%s%s%s", mn_option_rows[i].name, *argument ? "=" : "", argument);
-    snprintf(text, sizeof text, "%s%s%s%s", mn_option_help(i, command), initial ? " (default " : "",
-             initial ? initial : "", initial ? ")" : "");
-    print_option(option, text);
+    struct mn_option_row option = mn_option_of(i, command);
+    if (option.words) {
+      mn_words_join(words, sizeof words, option.words, "|", "|");
+      option.argument = words;
+    }
+    snprintf(name, sizeof name, option.argument ? "--%s=%s" : "--%s", option.name, option.argument);
+    snprintf(text, sizeof text, option.initial ? "%s (default %s)" : "%s", option.help, option.initial);
+    print_option(name, text);
   }
   putchar('\n');
   print_option("--help", "this list");
@@ -232,6 +233,15 @@ static mn_status check_rules(const struct mn_options *options, int resuming) {
   return MN_OK;
 }
 
+/* The picture to draw: of plot its --out, of train its --plot. */
+static mn_status check_picture(const struct mn_options *o) {
+  int plots = o->command == MN_COMMAND_PLOT;
+  const char *name = plots ? "out" : "plot", *path = plots ? o->out : o->plot;
+  const char *end = path ? strrchr(path, '.') : NULL;
+  if (!path || (end > path && (strcmp(end, ".svg") == 0 || strcmp(end, ".png") == 0))) return MN_OK;
+  return mn_fail(MN_USAGE, "--%s '%s': a file's name that ends in .svg or .png is needed", name, path);
+}
+
 static mn_status check_needed(const struct mn_options *o) {
   const char *name = mn_command_name(o->command);
   int predicts = o->command == MN_COMMAND_PREDICT, plots = o->command == MN_COMMAND_PLOT;
@@ -246,8 +256,6 @@ static mn_status check_needed(const struct mn_options *o) {
     return mn_fail(MN_USAGE, "%s needs --checkpoint F, a file that train wrote", name);
   if (reads && !o->data) return mn_fail(MN_USAGE, "%s needs --data F, an HDF5 file of rows", name);
   if ((predicts || plots) && !o->out) return mn_fail(MN_USAGE, "%s needs --out F, the file to write", name);
-  if (plots && !mn_option_is_picture(o->out))
-    return mn_fail(MN_USAGE, "--out '%s': a file's name that ends in .svg or .png is needed", o->out);
   return MN_OK;
 }
 
@@ -303,6 +311,7 @@ mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *d
     print_help(command);
     return MN_OK;
   }
+  MN_TRY(check_picture(out));
   if (mn_options_given(out, "steps") && !mn_options_given(out, "epochs")) out->epochs = 0;
   if (!out->resume) return mn_options_check(out);
   return check_rules(out, 1);

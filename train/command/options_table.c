@@ -30,31 +30,14 @@ enum { CONFIG = MN_OPTION_CONFIG, ABOVE = MN_OPTION_ABOVE, BELOW = MN_OPTION_BEL
   _Generic(((struct mn_options *)0)->field, type : offsetof(struct mn_options, field))
 #define FLAG(field) MN_KIND_FLAG, FIELD(field, int)
 #define INTEGER(field) MN_KIND_INTEGER, FIELD(field, int64_t)
-#define SMALL(field) MN_KIND_SMALL, FIELD(field, int)
 #define SEED(field) MN_KIND_SEED, FIELD(field, uint64_t)
 #define REAL(field) MN_KIND_REAL, FIELD(field, double)
 #define TEXT(field) MN_KIND_TEXT, FIELD(field, const char *)
-#define PICTURE(field) MN_KIND_PICTURE, FIELD(field, const char *)
 #define WORD(field) MN_KIND_WORD, FIELD(field, const char *)
-#define DEVICE(field) MN_KIND_DEVICE, FIELD(field, const char *)
-#define PLAN(field) MN_KIND_PLAN, FIELD(field, enum mn_plan)
 #define WIDTHS(field) MN_KIND_WIDTHS, FIELD(field, int64_t *)
 #define EVERY(field) MN_KIND_EVERY, FIELD(field, int64_t)
 
-/* The words of a row: those of an enum, whose names stand beside it, and the devices. */
-#define WORDS(name, type)                                                                                    \
-  static const char *name##_word(int index) {                                                                \
-    return mn_##name##_name((type)index);                                                                    \
-  }
-WORDS(loss, enum mn_loss)
-WORDS(plan, enum mn_plan)
-WORDS(precision, enum mn_precision)
-WORDS(schedule, enum mn_schedule_kind)
-
-static const char *device_word(int index) {
-  static const char *const devices[] = {"auto", "cpu", "cuda", "cuda:N", NULL};
-  return devices[index];
-}
+static const char *const devices[] = {"auto", "cpu", "cuda", "cuda:N", NULL};
 
 #define LARGEST 1099511627776.0 /* 2⁴⁰, which bounds every count */
 
@@ -85,9 +68,10 @@ static const struct mn_option_row table[] = {
     {"eps", "E", TRAIN | GRADCHECK, REAL(eps), CONFIG | ABOVE, 0, 0, "1e-5", .help = "added to the variance"},
     {"slope", "S", TRAIN | GRADCHECK, REAL(slope), CONFIG, 0, 0, "0.01", .help = "of the leaky ReLU below 0"},
     {"loss", NULL, TRAIN | GRADCHECK, WORD(loss), CONFIG, 0, 0, "auto", TRAIN | GRADCHECK, 0,
-     .help = "loss; auto: what the targets are for, reals mse and labels cross-entropy", .word = loss_word},
-    {"plan", NULL, TRAIN | GRADCHECK, PLAN(plan), CONFIG, 0, 0, "block", .help = "which operations are fused",
-     .word = plan_word},
+     .help = "loss; auto: what the targets are for, reals mse and labels cross-entropy",
+     .words = mn_loss_words},
+    {"plan", NULL, TRAIN | GRADCHECK, WORD(plan), CONFIG, 0, 0, "block", .help = "which operations are fused",
+     .words = mn_plan_words},
     {.kind = MN_KIND_HEADING, .help = "Training:"},
     {"epochs", "N", TRAIN, INTEGER(epochs), CONFIG, 1, LARGEST, "10",
      .help = "passes over the rows: the horizon of the schedule"},
@@ -102,7 +86,7 @@ static const struct mn_option_row table[] = {
      .help = "of SGD, on every parameter"},
     {"nesterov", NULL, TRAIN, FLAG(nesterov), CONFIG, .help = "Nesterov's momentum"},
     {"schedule", NULL, TRAIN, WORD(schedule), CONFIG, 0, 0, "constant", .help = "of the learning rate",
-     .word = schedule_word},
+     .words = mn_schedule_words},
     {"step-every", "N", TRAIN, INTEGER(step_every), CONFIG, 1, LARGEST, "auto", TRAIN, 0,
      .help = "steps between the drops of --schedule step; auto: a third of the horizon"},
     {"step-factor", "F", TRAIN, REAL(step_factor), CONFIG | ABOVE, 0, 1, "0.1",
@@ -110,25 +94,25 @@ static const struct mn_option_row table[] = {
     {"warmup", "N", TRAIN, INTEGER(warmup), CONFIG, 0, LARGEST, "0", .help = "steps of linear warm-up"},
     {"clip", "NORM", TRAIN, REAL(clip), CONFIG, 0, 0, "0",
      .help = "largest norm of the whole gradient, 0: no clipping"},
-    {"accumulate", "N", TRAIN, SMALL(accumulate), CONFIG, 1, 1e6, "1", .help = "batches an optimizer step"},
+    {"accumulate", "N", TRAIN, INTEGER(accumulate), CONFIG, 1, 1e6, "1", .help = "batches an optimizer step"},
     {"seed", "N", TRAIN | GRADCHECK | BENCH, SEED(seed), CONFIG, 0, 0, "0", .help = "of everything random"},
     {.kind = MN_KIND_HEADING, .help = "Device:"},
-    {"device", NULL, RUNS | CHECKS, DEVICE(device), 0, 0, 0, "auto",
-     .help = "auto: the GPU where there is one", .word = device_word},
+    {"device", NULL, RUNS | CHECKS, WORD(device), 0, 0, 0, "auto", .help = "auto: the GPU where there is one",
+     .words = devices},
     {"precision", NULL, RUNS | PARITY | BENCH, WORD(precision), CONFIG, 0, 0, "fp32", EVAL | PREDICT, 0,
-     .help = "of the matrix products' inputs; tf32 runs as fp32 on the CPU", .word = precision_word},
+     .help = "of the matrix products' inputs; tf32 runs as fp32 on the CPU", .words = mn_precision_words},
     {.kind = MN_KIND_HEADING, .help = "Files:"},
     {"checkpoint", "F", RUNS, TEXT(checkpoint), 0,
      .help = "HDF5 file of the parameters and of all that resuming needs"},
     {"save-every", "N|30s", TRAIN, EVERY(save_every), 0, 1, 1e9,
      .help = "save each N steps or so many seconds, not at the end alone"},
-    {"keep", "K", TRAIN, SMALL(keep), 0, 1, 1000, "1",
+    {"keep", "K", TRAIN, INTEGER(keep), 0, 1, 1000, "1",
      .help = "checkpoints to keep: run.h5, run.1.h5, run.2.h5 …"},
     {"resume", NULL, TRAIN, FLAG(resume), 0, .help = "go on from --checkpoint, with its options"},
     {"log", "F.jsonl", TRAIN, TEXT(log), 0, .help = "write the run's log, one JSON object a line"},
     {"log-every", "N", TRAIN, INTEGER(log_every), 0, 1, LARGEST, "auto", TRAIN, 0,
      .help = "steps a line of --log; auto: about 1000 lines a run"},
-    {"plot", "F.svg", TRAIN, PICTURE(plot), 0, .help = "draw the --log at the end, as SVG or PNG"},
+    {"plot", "F.svg", TRAIN, TEXT(plot), 0, .help = "draw the --log at the end, as SVG or PNG"},
     {"out", "F", PREDICT | PLOT, TEXT(out), 0, .help = "file to write"},
     {"force", NULL, TRAIN | PREDICT | PLOT, FLAG(force), 0, .help = "replace the file if it exists"},
     {.kind = MN_KIND_HEADING, .help = "Output:"},
@@ -140,7 +124,7 @@ static const struct mn_option_row table[] = {
     {"quiet", NULL, RUNS | CHECKS, FLAG(quiet), 0, .help = "no progress and no notes on stderr"},
 };
 enum { ROWS = sizeof table / sizeof *table };
-_Static_assert(ROWS <= (int)MN_OPTION_MOST, "a bit for each option");
+_Static_assert(ROWS <= (int)MN_OPTION_MOST, "room for each option");
 const struct mn_option_row *const mn_option_rows = table;
 const int mn_option_count = ROWS;
 
@@ -220,21 +204,15 @@ int mn_option_find(const char *name) {
 int mn_options_given(const struct mn_options *options, const char *name) {
   int index = mn_option_find(name);
   MN_REQUIRE(index >= 0);
-  return (int)(options->given[index / 64] >> index % 64 & 1);
+  return options->given[index];
 }
 
-const char *mn_option_initial(int index, enum mn_command command) {
-  for (int i = 0; i < VARIANTS; i++)
-    if (variants[i].command == command && strcmp(variants[i].name, table[index].name) == 0 &&
-        variants[i].initial)
-      return variants[i].initial;
-  return table[index].initial;
-}
-
-const char *mn_option_help(int index, enum mn_command command) {
-  for (int i = 0; i < VARIANTS; i++)
-    if (variants[i].command == command && strcmp(variants[i].name, table[index].name) == 0 &&
-        variants[i].help)
-      return variants[i].help;
-  return table[index].help;
+struct mn_option_row mn_option_of(int index, enum mn_command command) {
+  struct mn_option_row row = table[index];
+  for (int i = 0; i < VARIANTS; i++) {
+    if (variants[i].command != command || strcmp(variants[i].name, row.name) != 0) continue;
+    if (variants[i].initial) row.initial = variants[i].initial;
+    if (variants[i].help) row.help = variants[i].help;
+  }
+  return row;
 }

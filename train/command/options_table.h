@@ -11,14 +11,10 @@ enum mn_option_kind {
   MN_KIND_HEADING, /* of a section of --help; no option */
   MN_KIND_FLAG,    /* int */
   MN_KIND_INTEGER, /* int64_t */
-  MN_KIND_SMALL,   /* int */
   MN_KIND_SEED,    /* uint64_t */
   MN_KIND_REAL,    /* double */
   MN_KIND_TEXT,    /* const char *: a file or a dataset */
-  MN_KIND_PICTURE, /* const char *: a file that ends in .svg or .png */
-  MN_KIND_WORD,    /* const char *: one of the row's words */
-  MN_KIND_DEVICE,  /* const char *: one of the row's words, or cuda:0, cuda:1 … */
-  MN_KIND_PLAN,    /* enum mn_plan */
+  MN_KIND_WORD,    /* const char *: one of the row's words; cuda:N stands for cuda:0, cuda:1 … */
   MN_KIND_WIDTHS,  /* hidden and depth */
   MN_KIND_EVERY,   /* save_every and save_seconds */
 };
@@ -41,15 +37,15 @@ struct mn_option_row {
   unsigned automatic;  /* the commands in which it may be "auto" … */
   double auto_value;   /* … and the number that stands for it (of text it is NULL, of widths none) */
   const char *help;
-  const char *(*word)(int index); /* the words it may be; NULL behind the last one */
+  const char *const *words; /* of MN_KIND_WORD; NULL behind the last one */
 };
 
 /* 2²², channels or inputs. This bound and higher ones are there for safety: a message names them only to who
  * has passed them. */
 #define MN_OPTION_WIDEST 4194304.0
 
-/* The longest table that struct mn_options has bits for in `given`. */
-enum { MN_OPTION_MOST = 8 * sizeof((struct mn_options *)0)->given };
+/* The longest table that struct mn_options has room for in `given`. */
+enum { MN_OPTION_MOST = sizeof((struct mn_options *)0)->given };
 
 extern const struct mn_option_row *const mn_option_rows;
 extern const int mn_option_count; /* headings included */
@@ -74,8 +70,7 @@ int mn_option_taken(int index, enum mn_command command);
 /* The index of an option in the table, −1 for none. */
 int mn_option_find(const char *name);
 
-/* A command's default for an option, as the user would write it (NULL: 0, or none), and its help. */
-const char *mn_option_initial(int index, enum mn_command command);
-const char *mn_option_help(int index, enum mn_command command);
+/* The row of an option with this command's default and help. */
+struct mn_option_row mn_option_of(int index, enum mn_command command);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/words.h"
 #include "train/command/options_table.h"
 #include "train/json.h"
 
@@ -74,21 +75,13 @@ static int read_every(struct mn_options *options, const struct mn_option_row *ro
 }
 
 static int is_word(const struct mn_option_row *row, const char *text) {
-  for (int i = 0; row->word(i); i++)
-    if (strcmp(row->word(i), text) == 0) return 1;
-  return 0;
-}
-
-static int is_device(const struct mn_option_row *row, const char *text) {
   uint64_t ordinal;
-  if (is_word(row, text)) return 1;
-  return strncmp(text, "cuda:", 5) == 0 && read_unsigned(&ordinal, text + 5, strlen(text + 5)) == 0 &&
-         ordinal < 1024;
-}
-
-int mn_option_is_picture(const char *text) {
-  size_t length = strlen(text);
-  return length > 4 && (strcmp(text + length - 4, ".svg") == 0 || strcmp(text + length - 4, ".png") == 0);
+  for (const char *const *word = row->words; *word; word++)
+    if (strcmp(*word, text) == 0 ||
+        (strcmp(*word, "cuda:N") == 0 && strncmp(text, "cuda:", 5) == 0 &&
+         read_unsigned(&ordinal, text + 5, strlen(text + 5)) == 0 && ordinal < 1024))
+      return 1;
+  return 0;
 }
 
 /* "auto"; the kinds that never have it need not be told from text. */
@@ -117,50 +110,36 @@ int mn_option_read(struct mn_options *options, int index, enum mn_command comman
   const struct mn_option_row *row = &mn_option_rows[index];
   void *field = (char *)options + row->offset;
   if (strcmp(text, "auto") == 0 && row->automatic >> command & 1) return read_auto(options, row);
-  int64_t small;
-  int good = 0;
   switch (row->kind) {
   case MN_KIND_FLAG:
     return read_flag(field, text);
   case MN_KIND_INTEGER:
     return read_integer(field, row, text, strlen(text));
-  case MN_KIND_SMALL:
-    if (read_integer(&small, row, text, strlen(text)) != 0) return -1;
-    *(int *)field = (int)small;
-    return 0;
   case MN_KIND_SEED:
     return read_unsigned(field, text, strlen(text));
   case MN_KIND_REAL:
     return read_real(field, row, text);
-  case MN_KIND_PLAN:
-    return mn_plan_parse(text, field) == MN_OK ? 0 : -1;
   case MN_KIND_WIDTHS:
     return read_widths(options, row, text);
   case MN_KIND_EVERY:
     return read_every(options, row, text);
   /* A forgotten value must not make the next option a file's name. */
   case MN_KIND_TEXT:
-    good = *text != 0 && strncmp(text, "--", 2) != 0;
-    break;
-  case MN_KIND_PICTURE:
-    good = strncmp(text, "--", 2) != 0 && mn_option_is_picture(text);
+    if (*text == 0 || strncmp(text, "--", 2) == 0) return -1;
     break;
   case MN_KIND_WORD:
-    good = is_word(row, text);
-    break;
-  case MN_KIND_DEVICE:
-    good = is_device(row, text);
+    if (!is_word(row, text)) return -1;
     break;
   case MN_KIND_HEADING:
-    break;
+    return -1;
   }
-  if (good) *(const char **)field = text;
-  return good ? 0 : -1;
+  *(const char **)field = text;
+  return 0;
 }
 
 void mn_option_reset(struct mn_options *options, int index, enum mn_command command) {
   const struct mn_option_row *row = &mn_option_rows[index];
-  const char *text = mn_option_initial(index, command);
+  const char *text = mn_option_of(index, command).initial;
   if (!text) return;
   /* Read here, because a command that does not take the option would not read it. */
   int automatic = row->automatic && strcmp(text, "auto") == 0;
@@ -189,23 +168,17 @@ int mn_option_show(char *out, size_t size, const struct mn_options *options, int
     if (row->automatic && (double)*(const int64_t *)field == row->auto_value)
       return snprintf(out, size, "auto");
     return snprintf(out, size, "%" PRId64, *(const int64_t *)field);
-  case MN_KIND_SMALL:
-    return snprintf(out, size, "%d", *(const int *)field);
   case MN_KIND_SEED:
     return snprintf(out, size, "%" PRIu64, *(const uint64_t *)field);
   case MN_KIND_REAL:
     mn_json_show_real(out, size, *(const double *)field);
     return (int)strlen(out);
-  case MN_KIND_PLAN:
-    return snprintf(out, size, "%s", mn_plan_name(*(const enum mn_plan *)field));
   case MN_KIND_WIDTHS:
     return show_widths(out, size, options);
   case MN_KIND_EVERY:
     return snprintf(out, size, "%" PRId64 "%s", options->save_every, options->save_seconds ? "s" : "");
   case MN_KIND_TEXT:
-  case MN_KIND_PICTURE:
   case MN_KIND_WORD:
-  case MN_KIND_DEVICE:
     text = *(const char *const *)field;
     return snprintf(out, size, "%s", text ? text : row->automatic ? "auto" : "");
   case MN_KIND_HEADING:
@@ -217,23 +190,6 @@ int mn_option_show(char *out, size_t size, const struct mn_options *options, int
 
 /* What would do. */
 
-static void join_words(char *out, size_t size, const struct mn_option_row *row, const char *between,
-                       const char *before_last) {
-  size_t used = 0;
-  for (int i = 0; row->word(i) && used < size; i++)
-    used += (size_t)snprintf(out + used, size - used, "%s%s",
-                             i == 0             ? ""
-                             : row->word(i + 1) ? between
-                                                : before_last,
-                             row->word(i));
-}
-
-void mn_option_argument(char *out, size_t size, int index) {
-  const struct mn_option_row *row = &mn_option_rows[index];
-  snprintf(out, size, "%s", row->argument ? row->argument : "");
-  if (row->word) join_words(out, size, row, "|", "|");
-}
-
 void mn_option_describe(char *out, size_t size, int index, enum mn_command command, const char *value) {
   const struct mn_option_row *row = &mn_option_rows[index];
   const char *or_auto = row->automatic >> command & 1 ? " or auto" : "";
@@ -243,7 +199,6 @@ void mn_option_describe(char *out, size_t size, int index, enum mn_command comma
     snprintf(high, sizeof high, " to %s%.0f", row->flags & MN_OPTION_BELOW ? "below " : "", row->high);
   switch (row->kind) {
   case MN_KIND_INTEGER:
-  case MN_KIND_SMALL:
     snprintf(out, size, "a whole number from %g%s%s is needed", row->low, high, or_auto);
     break;
   case MN_KIND_SEED:
@@ -253,9 +208,6 @@ void mn_option_describe(char *out, size_t size, int index, enum mn_command comma
     snprintf(out, size, "a number %s %g%s%s is needed", row->flags & MN_OPTION_ABOVE ? "above" : "from",
              row->low, high, or_auto);
     break;
-  case MN_KIND_PICTURE:
-    snprintf(out, size, "a file's name that ends in .svg or .png is needed");
-    break;
   case MN_KIND_WIDTHS:
     snprintf(out, size, "whole numbers from 1 are needed, one a block and at most %d, such as 128,128",
              MN_MODEL_DEPTH);
@@ -264,9 +216,7 @@ void mn_option_describe(char *out, size_t size, int index, enum mn_command comma
     snprintf(out, size, "a number of steps such as 500, or of seconds such as 30s, is needed");
     break;
   case MN_KIND_WORD:
-  case MN_KIND_PLAN:
-  case MN_KIND_DEVICE:
-    join_words(words, sizeof words, row, ", ", " or ");
+    mn_words_join(words, sizeof words, row->words, ", ", " or ");
     snprintf(out, size, "%s is needed", words);
     break;
   case MN_KIND_FLAG:
@@ -277,6 +227,18 @@ void mn_option_describe(char *out, size_t size, int index, enum mn_command comma
     snprintf(out, size, "a name is needed");
     break;
   }
+}
+
+mn_status mn_options_model(const struct mn_options *o, struct mn_model_config *out) {
+  *out = (struct mn_model_config){.inputs = o->in,
+                                  .depth = o->depth,
+                                  .groups = o->groups,
+                                  .head = o->head > 0 ? o->head : 0,
+                                  .eps = o->eps,
+                                  .slope = o->slope};
+  memcpy(out->hidden, o->hidden, sizeof out->hidden);
+  if (o->loss) MN_TRY(mn_loss_parse(o->loss, &out->loss));
+  return mn_plan_parse(o->plan, &out->plan);
 }
 
 /* /config. */

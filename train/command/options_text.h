@@ -17,12 +17,6 @@ void mn_option_reset(struct mn_options *options, int index, enum mn_command comm
  * than fits. */
 int mn_option_show(char *out, size_t size, const struct mn_options *options, int index);
 
-/* Whether a file's name ends in .svg or .png. */
-int mn_option_is_picture(const char *text);
-
-/* The argument of an option as --help shows it: "N", "mse|cross-entropy"; "" of a flag. */
-void mn_option_argument(char *out, size_t size, int index);
-
 /* What would do as the value of an option, where `value` (NULL: none) did not: "a name is needed". */
 void mn_option_describe(char *out, size_t size, int index, enum mn_command command, const char *value);
 

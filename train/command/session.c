@@ -42,14 +42,9 @@ static mn_status new_model(const struct mn_session *s, struct mn_model_config *c
   if (o->in > 0 && o->in != d->inputs)
     return mn_fail(MN_USAGE, "--in %ld, but the data has %ld inputs; leave --in out", (long)o->in,
                    (long)d->inputs);
-  *c = (struct mn_model_config){.inputs = d->inputs,
-                                .depth = o->depth,
-                                .groups = o->groups,
-                                .eps = o->eps,
-                                .slope = o->slope,
-                                .loss = d->classes ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE};
-  memcpy(c->hidden, o->hidden, sizeof c->hidden);
-  if (o->loss) MN_TRY(mn_loss_parse(o->loss, &c->loss));
+  MN_TRY(mn_options_model(o, c));
+  c->inputs = d->inputs;
+  if (!o->loss) c->loss = d->classes ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
   if ((c->loss == MN_LOSS_CROSS_ENTROPY) != d->classes)
     return mn_fail(MN_USAGE, "--loss %s does not go with these targets; %s does", o->loss,
                    d->classes ? "cross-entropy (y are classes)" : "mse (y are numbers)");
@@ -109,7 +104,7 @@ static mn_status check_place(const struct mn_options *o) {
   if (!o->resume && access(o->checkpoint, F_OK) == 0)
     return mn_fail(MN_NO_CREATE, "--checkpoint %s exists; --resume goes on from it, or name another file",
                    o->checkpoint);
-  return mn_checkpoint_check_path(o->checkpoint, o->keep);
+  return mn_checkpoint_check_path(o->checkpoint, (int)o->keep);
 }
 
 mn_status mn_session_train(struct mn_session *s, const struct mn_options *options) {
@@ -125,15 +120,15 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
     return mn_fail(MN_USAGE, "--batch %ld is more than the %ld rows of the data; --batch %ld or less works",
                    (long)o->batch, (long)s->train->rows, (long)s->train->rows);
   MN_TRY(s->from ? mn_snapshot_config(s->from, &config) : new_model(s, &config));
+  MN_TRY(mn_plan_parse(o->plan, &config.plan));
   if (s->from) MN_TRY(check_fit(s, s->train, &config, 1));
-  config.plan = o->plan;
   MN_TRY(mn_context_open(&s->context, o->device, o->precision));
   MN_TRY(mn_model_open(&s->model, s->context, &config));
   struct mn_sgd_config sgd = {.momentum = o->momentum,
                               .weight_decay = o->weight_decay,
                               .nesterov = o->nesterov,
                               .clip = o->clip,
-                              .accumulate = o->accumulate};
+                              .accumulate = (int)o->accumulate};
   MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &sgd));
   return s->from ? mn_snapshot_restore(s->from, s->model, s->optimizer, &s->progress)
                  : mn_model_initialise(s->model, o->seed);
@@ -163,25 +158,6 @@ void mn_session_close(struct mn_session *s) {
   mn_checkpoint_free(s->from);
   mn_context_close(s->context);
   mn_checkpoint_unlock(s->lock);
-}
-
-mn_status mn_session_horizon(const struct mn_session *s, int64_t *horizon) {
-  const struct mn_options *o = &s->options;
-  int64_t each = o->batch * o->accumulate, samples;
-  *horizon = o->steps;
-  if (o->steps > 0) return MN_OK;
-  if (__builtin_mul_overflow(o->epochs, s->train->rows, &samples) || samples > INT64_MAX - each)
-    return mn_fail(MN_USAGE, "--epochs %ld of %ld rows are more samples than can be counted; fewer would do",
-                   (long)o->epochs, (long)s->train->rows);
-  *horizon = (samples + each - 1) / each;
-  return MN_OK;
-}
-
-mn_status mn_session_save(const struct mn_session *s, const struct mn_progress *progress) {
-  const struct mn_options *o = &s->options;
-  struct mn_text config[MN_CHECKPOINT_OPTIONS];
-  int count = mn_options_config(o, config, MN_CHECKPOINT_OPTIONS);
-  return mn_snapshot_save(o->checkpoint, o->keep, s->model, s->optimizer, progress, config, count);
 }
 
 static void warn_of_difference(void *to, const char *name, const char *then, const char *now) {

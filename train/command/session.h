@@ -30,13 +30,6 @@ mn_status mn_session_read(struct mn_session *session, const struct mn_options *o
 
 void mn_session_close(struct mn_session *session);
 
-/* The number of optimizer steps of the whole run: --steps, or --epochs over the rows there are. MN_USAGE:
- * more than can be counted. */
-mn_status mn_session_horizon(const struct mn_session *session, int64_t *horizon);
-
-/* Writes --checkpoint. */
-mn_status mn_session_save(const struct mn_session *session, const struct mn_progress *progress);
-
 /* Says on stderr what device, data and checkpoint a training session took, and under --verbose its plan;
  * nothing under --quiet. Called once nothing can be wrong with the input any more, so that an error is the
  * one line that says so. */

@@ -37,12 +37,26 @@ struct run {
   int64_t saved, log_every;   /* the step of the last save; steps a log line */
   double save_time;           /* of the last save, or of the start */
   double test_loss, accuracy; /* of the last evaluation; NaN before */
+  struct mn_text config[MN_CHECKPOINT_OPTIONS];
+  int config_count;
 };
+
+/* The number of optimizer steps of the whole run: --steps, or --epochs over the rows there are. */
+static mn_status find_horizon(const struct mn_options *o, int64_t rows, int64_t *horizon) {
+  int64_t each = o->batch * o->accumulate, samples;
+  *horizon = o->steps;
+  if (o->steps > 0) return MN_OK;
+  if (__builtin_mul_overflow(o->epochs, rows, &samples) || samples > INT64_MAX - each)
+    return mn_fail(MN_USAGE, "--epochs %ld of %ld rows are more samples than can be counted; fewer would do",
+                   (long)o->epochs, (long)rows);
+  *horizon = (samples + each - 1) / each;
+  return MN_OK;
+}
 
 static mn_status make_schedule(struct run *r, struct mn_schedule *schedule) {
   const struct mn_options *o = &r->session.options;
   int64_t horizon;
-  MN_TRY(mn_session_horizon(&r->session, &horizon));
+  MN_TRY(find_horizon(o, r->session.train->rows, &horizon));
   *schedule = (struct mn_schedule){.rate = o->lr,
                                    .horizon = horizon,
                                    .warmup = o->warmup,
@@ -64,9 +78,9 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   const struct mn_progress *progress = &r->trainer->progress;
   r->saved = progress->step;
   if (s->test) MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, MN_PASS_EVALUATE, o->batch));
-  struct mn_text config[MN_CHECKPOINT_OPTIONS];
-  int count = mn_options_config(o, config, MN_CHECKPOINT_OPTIONS);
-  MN_TRY(mn_log_open(&r->log, o->log, s->from ? progress->step : -1, config, count, s->context->name));
+  r->config_count = mn_options_config(o, r->config, MN_CHECKPOINT_OPTIONS);
+  MN_TRY(mn_log_open(&r->log, o->log, s->from ? progress->step : -1, r->config, r->config_count,
+                     s->context->name));
   mn_session_describe(s);
   mn_progress_bar_open(&r->bar, progress->step, schedule.horizon, o->batch * o->accumulate, o->quiet);
   r->save_time = mn_seconds();
@@ -87,9 +101,12 @@ static mn_status evaluate(struct run *r, int epoch_end) {
 }
 
 static mn_status save(struct run *r) {
+  const struct mn_session *s = &r->session;
+  const struct mn_options *o = &s->options;
   const struct mn_progress *p = &r->trainer->progress;
-  if (!r->session.options.checkpoint || r->saved == p->step) return MN_OK;
-  MN_TRY(mn_session_save(&r->session, p));
+  if (!o->checkpoint || r->saved == p->step) return MN_OK;
+  MN_TRY(
+      mn_snapshot_save(o->checkpoint, (int)o->keep, s->model, s->optimizer, p, r->config, r->config_count));
   r->saved = p->step;
   r->save_time = mn_seconds();
   return MN_OK;
