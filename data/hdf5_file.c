@@ -106,7 +106,7 @@ static mn_status open_hdf5(struct mn_hdf5_file *file, int lock) {
   if (lock) MN_TRY(lock_file(file));
   MN_TRY(find_signature(file));
   mn_hdf5_lock();
-  file->root.id = mn_hdf5_disk_open(&file->disk, file->path);
+  file->root.id = mn_hdf5_disk_open(&file->disk, file->path, -1);
   mn_hdf5_unlock();
   if (file->root.id >= 0) return MN_OK;
   if (file->disk.error) return mn_hdf5_damaged(file, "its start");
