@@ -153,8 +153,8 @@ mn_status mn_hdf5_attribute(const struct mn_hdf5_file *file, const struct mn_hdf
 /* Sets *number to a value that is one number; else returns 0. */
 int mn_hdf5_number(const struct mn_hdf5_value *value, double *number);
 
-/* Calls `take` for every attribute of an object, in order of name or of creation, until one fails. Strings of
- * variable length are read where `variable`. */
+/* Reads every attribute of an object and calls `take` (NULL is fine), in order of name or of creation, until
+ * one fails. Strings of variable length are read where `variable`. */
 typedef mn_status mn_hdf5_take(void *data, const char *name, const struct mn_hdf5_value *value);
 mn_status mn_hdf5_attributes(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object,
                              H5_index_t order, int variable, mn_hdf5_take *take, void *data);

@@ -25,8 +25,9 @@ void mn_order_close(struct mn_order *order); /* NULL is fine */
 int64_t mn_order_windows(const struct mn_order *order);
 
 /* Window `window` of `epoch`: its *count extents in reading order, which is ascending (extent e is rows 64·e
- * …, the last one may be short), and the order of training of the *total rows in them: samples[i] counts from
- * the first row of the first extent. The samples' positions, epoch·n + …, must stay below 2⁶³. */
+ * …, the last one may be short), and the training order of the *total rows in them, which are numbered as
+ * they are read: samples[i] is the number of the i-th. The samples' positions, epoch·n + …, must stay below
+ * 2⁶³. */
 void mn_order_window(struct mn_order *order, int64_t epoch, int64_t window, int64_t extents[MN_ORDER_WINDOW],
                      int64_t *count, int64_t samples[MN_ORDER_WINDOW_ROWS], int64_t *total);
 
