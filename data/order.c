@@ -29,10 +29,6 @@ struct mn_order {
   int64_t extents[]; /* [E], shuffled */
 };
 
-static int64_t least(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-
 mn_status mn_order_open(struct mn_order **out, int64_t rows, uint64_t seed) {
   *out = NULL;
   MN_REQUIRE(rows >= 1);
@@ -109,7 +105,7 @@ void mn_order_window(struct mn_order *order, int64_t epoch, int64_t window, int6
   MN_REQUIRE(window >= 0 && window < mn_order_windows(order));
   turn_to(order, epoch);
   int64_t first = window * MN_ORDER_WINDOW;
-  *count = least(MN_ORDER_WINDOW, order->count - first);
+  *count = order->count - first < MN_ORDER_WINDOW ? order->count - first : MN_ORDER_WINDOW;
   memcpy(extents, order->extents + first, (size_t)*count * sizeof *extents);
   /* The rows are shuffled anyway; ascending extents read best. */
   qsort(extents, (size_t)*count, sizeof *extents, ascending);

@@ -127,6 +127,7 @@ static mn_status take_lock(struct mn_checkpoint_lock *lock, const char *path, in
   if (fstat(lock->fd, &held) != 0)
     return mn_fail(MN_IO, "cannot read %s: %s: check the disk", lock->path, strerror(errno));
   *again = stat(lock->path, &there) != 0 || there.st_ino != held.st_ino || there.st_dev != held.st_dev;
+  if (*again) close(lock->fd);
   lock->empty = S_ISREG(held.st_mode) && held.st_size == 0;
   return MN_OK;
 }
@@ -138,22 +139,21 @@ static void drop(struct mn_checkpoint_lock *lock) {
 
 mn_status mn_checkpoint_lock(struct mn_checkpoint_lock **out, const char *path) {
   char resolved[MN_ATOMIC_FILE_PATH];
-  int again = 1;
+  int again;
+  mn_status status;
   *out = NULL;
   MN_TRY(mn_atomic_file_resolve(resolved, path));
-  while (again) {
-    struct mn_checkpoint_lock *lock = calloc(1, sizeof *lock);
-    if (!lock) return mn_fail(MN_NO_MEMORY, "no memory to lock %s", path);
-    int length = snprintf(lock->path, sizeof lock->path, "%s.lock", resolved);
-    MN_REQUIRE(length < MN_ATOMIC_FILE_PATH); /* a temporary name, which is longer, fits */
-    mn_status status = take_lock(lock, path, &again);
-    if (status == MN_OK && !again)
-      *out = lock;
-    else
-      drop(lock);
-    if (status != MN_OK) return status;
-  }
-  return MN_OK;
+  struct mn_checkpoint_lock *lock = calloc(1, sizeof *lock);
+  if (!lock) return mn_fail(MN_NO_MEMORY, "no memory to lock %s", path);
+  int length = snprintf(lock->path, sizeof lock->path, "%s.lock", resolved);
+  MN_REQUIRE(length < MN_ATOMIC_FILE_PATH); /* a temporary name, which is longer, fits */
+  do status = take_lock(lock, path, &again);
+  while (again);
+  if (status == MN_OK)
+    *out = lock;
+  else
+    drop(lock);
+  return status;
 }
 
 void mn_checkpoint_unlock(struct mn_checkpoint_lock *lock) {
