@@ -159,13 +159,11 @@ static mn_status open_array(struct dataset_file *d, struct array *a, int least_r
 }
 
 static mn_status join(struct array *a, const char *group, const char *name) {
-  size_t size = strlen(group) + strlen(name) + 2;
   name += strspn(name, "/");
   if (!*name) return mn_fail(MN_USAGE, "a name of slashes alone, given as %s, names no dataset", a->role);
-  a->name = malloc(size);
-  if (!a->name) return mn_fail(MN_NO_MEMORY, "no memory for the name %s", name);
-  snprintf(a->name, size, "%s%s%s", group, *group ? "/" : "", name);
-  return MN_OK;
+  if (asprintf(&a->name, "%s%s%s", group, *group ? "/" : "", name) >= 0) return MN_OK;
+  a->name = NULL; /* undefined after an error */
+  return mn_fail(MN_NO_MEMORY, "no memory for the name %s", name);
 }
 
 /* ---- reading ---- */

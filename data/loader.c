@@ -23,7 +23,7 @@ enum { RING = 3, MESSAGE = 1024 };
 #define READ_BYTES ((int64_t)4 << 20) /* of x in one call: a close waits for no more than that */
 
 struct window {
-  int64_t epoch, index;                    /* which window this is */
+  int64_t number;                          /* in the endless sequence of windows */
   int64_t extents[MN_ORDER_WINDOW], count; /* its extents, ascending: the buffer's layout */
   int64_t read;                            /* extents that stand in the buffer */
   int64_t total, at;                       /* its rows; those already copied out */
@@ -73,21 +73,15 @@ static void announce(struct mn_loader *loader) {
 
 /* ---- the thread: windows ---- */
 
-static void plan(struct mn_loader *loader, struct window *window, int64_t epoch, int64_t index) {
-  mn_order_window(loader->order, epoch, index, window->extents, &window->count, window->from, &window->total);
-  window->epoch = epoch;
-  window->index = index;
+static void plan(struct mn_loader *loader, struct window *window, int64_t number) {
+  mn_order_window(loader->order, number / loader->windows, number % loader->windows, window->extents,
+                  &window->count, window->from, &window->total);
+  window->number = number;
   window->at = 0;
   window->status = MN_OK;
   /* A shared buffer holds the whole dataset, in its own order, to the end. */
   int held = loader->windows == 1 && loader->current->read == loader->current->count;
   window->read = held ? window->count : 0;
-}
-
-static void plan_next(struct mn_loader *loader) {
-  const struct window *current = loader->current;
-  int last = current->index + 1 == loader->windows;
-  plan(loader, loader->next, current->epoch + last, last ? 0 : current->index + 1);
 }
 
 static int whole(const struct window *window) {
@@ -143,7 +137,7 @@ static int next_task(struct mn_loader *loader, int64_t *slot) {
 
 static mn_status work(struct mn_loader *loader) {
   int64_t slot;
-  plan_next(loader);
+  plan(loader, loader->next, loader->current->number + 1);
   while (next_task(loader, &slot)) {
     struct window *current = loader->current;
     if (current->status != MN_OK) return mn_fail(current->status, "%s", current->message);
@@ -167,7 +161,7 @@ static mn_status work(struct mn_loader *loader) {
     if (current->at == current->total) {
       loader->current = loader->next;
       loader->next = current;
-      plan_next(loader);
+      plan(loader, loader->next, loader->current->number + 1);
     }
   }
   return MN_OK;
@@ -242,7 +236,7 @@ static mn_status prepare(struct mn_loader *loader, uint64_t seed, int64_t positi
   MN_TRY(allocate_ring(loader));
   int64_t epoch = position / dataset->rows, window, within;
   mn_order_find(loader->order, epoch, position % dataset->rows, &window, &within);
-  plan(loader, loader->current, epoch, window);
+  plan(loader, loader->current, epoch * loader->windows + window);
   loader->current->at = within;
   return start(loader);
 }

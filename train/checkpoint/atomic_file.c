@@ -340,6 +340,7 @@ static mn_status make_room(struct rotation *rotation) {
 
 static mn_status rotate(struct rotation *rotation) {
   const struct mn_atomic_file *file = rotation->file;
+  if (sync_descriptor(file->fd) != 0) return mn_atomic_file_fail("write", file->path, errno);
   MN_TRY(make_room(rotation));
   if (rename(file->temporary, file->path) != 0) return mn_atomic_file_fail("replace", file->path, errno);
   rotation->published = 1;
@@ -349,12 +350,9 @@ static mn_status rotate(struct rotation *rotation) {
 mn_status mn_atomic_file_publish(struct mn_atomic_file *file, int keep) {
   MN_REQUIRE(keep >= 1);
   struct rotation rotation = {.file = file, .keep = keep, .least = keep};
-  mn_status status = MN_OK;
-  if (sync_descriptor(file->fd) != 0)
-    status = mn_atomic_file_fail("write", file->path, errno);
-  else if ((status = rotate(&rotation)) != MN_OK)
-    undo(&rotation);
+  mn_status status = rotate(&rotation);
   if (status != MN_OK) {
+    undo(&rotation);
     mn_atomic_file_discard(file); /* where it was published and taken back, there is nothing to unlink */
     return status;
   }

@@ -68,13 +68,12 @@ static mn_status write_fields(struct writer *writer, hid_t object, const struct 
   return MN_OK;
 }
 
-/* No times, links and attributes in order of creation, and all in the object's own header: the structures
- * that HDF5 moves to beyond a few are more to go wrong for nothing here. */
-static int set_creation(hid_t creation, int is_dataset) {
-  if (H5Pset_obj_track_times(creation, 0) < 0) return -1;
-  if (is_dataset) return 0;
+/* Of a group or the file: no times, links and attributes in order of creation, and all in the object's own
+ * header: the structures that HDF5 moves to beyond a few are more to go wrong for nothing here. */
+static int set_creation(hid_t creation) {
   unsigned order = H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED;
-  if (H5Pset_link_creation_order(creation, order) < 0 || H5Pset_attr_creation_order(creation, order) < 0 ||
+  if (H5Pset_obj_track_times(creation, 0) < 0 || H5Pset_link_creation_order(creation, order) < 0 ||
+      H5Pset_attr_creation_order(creation, order) < 0 ||
       H5Pset_link_phase_change(creation, MN_CHECKPOINT_TENSORS, 0) < 0 ||
       H5Pset_attr_phase_change(creation, MN_CHECKPOINT_TENSORS, 0) < 0)
     return -1;
@@ -85,7 +84,7 @@ static int set_creation(hid_t creation, int is_dataset) {
 static mn_status create_group(struct writer *writer, hid_t *group, hid_t parent, const char *name) {
   hid_t creation = H5Pcreate(H5P_GROUP_CREATE);
   *group = -1;
-  if (creation >= 0 && set_creation(creation, 0) == 0)
+  if (creation >= 0 && set_creation(creation) == 0)
     *group = H5Gcreate2(parent, name, H5P_DEFAULT, creation, H5P_DEFAULT);
   mn_status status = *group < 0 ? write_failed(writer, name) : MN_OK;
   if (creation >= 0) H5Pclose(creation);
@@ -102,7 +101,7 @@ static mn_status create_dataset(struct writer *writer, hid_t *dataset, hid_t gro
   hid_t space = H5Screate_simple(tensor->rank, shape + skip, NULL);
   hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
   *dataset = -1;
-  if (space >= 0 && creation >= 0 && set_creation(creation, 1) == 0 &&
+  if (space >= 0 && creation >= 0 && H5Pset_obj_track_times(creation, 0) >= 0 &&
       H5Pset_chunk(creation, tensor->rank, chunk + skip) >= 0 && H5Pset_fletcher32(creation) >= 0 &&
       H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER) >= 0)
     *dataset = H5Dcreate2(group, tensor->name, tensor->real == 8 ? H5T_IEEE_F64LE : H5T_IEEE_F32LE, space,
@@ -171,7 +170,7 @@ static mn_status write_small(struct writer *writer, const char *name,
 static mn_status create_file(struct writer *writer) {
   mn_status status = MN_OK;
   hid_t creation = H5Pcreate(H5P_FILE_CREATE);
-  if (creation >= 0 && set_creation(creation, 0) == 0)
+  if (creation >= 0 && set_creation(creation) == 0)
     writer->file = mn_hdf5_disk_open(&writer->disk, writer->path, creation);
   if (writer->file < 0 && writer->disk.error)
     status = write_failed(writer, "it");

@@ -172,36 +172,36 @@ static void compare_attributes(struct diff *diff, const struct mn_checkpoint *a,
   if (diff->json) mn_json_close(diff->json);
 }
 
-static mn_status compare(FILE *out, const struct mn_checkpoint *a, const struct mn_checkpoint *b,
-                         const char *name_a, const char *name_b, int as_json) {
-  struct mn_json json;
-  struct diff diff = {out, as_json ? &json : NULL, {name_a, name_b}, 0, 0};
-  mn_json_begin(&json, out);
-  if (as_json) {
-    mn_json_open(&json, NULL);
-    mn_json_string(&json, "a", name_a);
-    mn_json_string(&json, "b", name_b);
+static mn_status compare(struct diff *diff, const struct mn_checkpoint *a, const struct mn_checkpoint *b) {
+  const char *const *names = diff->names;
+  if (diff->json) {
+    mn_json_begin(diff->json, diff->out);
+    mn_json_open(diff->json, NULL);
+    mn_json_string(diff->json, "a", names[0]);
+    mn_json_string(diff->json, "b", names[1]);
   }
-  compare_tensors(&diff, a, b);
-  compare_attributes(&diff, a, b);
-  int equal = diff.tensors == 0 && diff.attributes == 0;
-  if (as_json) {
-    mn_json_boolean(&json, "equal", equal);
-    mn_json_close(&json);
+  compare_tensors(diff, a, b);
+  compare_attributes(diff, a, b);
+  int equal = diff->tensors == 0 && diff->attributes == 0;
+  if (diff->json) {
+    mn_json_boolean(diff->json, "equal", equal);
+    mn_json_close(diff->json);
   } else if (equal) {
-    fprintf(out, "%s and %s are the same to the last bit\n", name_a, name_b);
+    fprintf(diff->out, "%s and %s are the same to the last bit\n", names[0], names[1]);
   }
-  MN_TRY(mn_inspect_flush(out));
+  MN_TRY(mn_inspect_flush(diff->out));
   if (equal) return MN_OK;
-  return mn_fail(MN_FAILED, "%s and %s differ in %d tensors and %d attributes", name_a, name_b, diff.tensors,
-                 diff.attributes);
+  return mn_fail(MN_FAILED, "%s and %s differ in %d tensors and %d attributes", names[0], names[1],
+                 diff->tensors, diff->attributes);
 }
 
-mn_status mn_diff(FILE *out, const char *a, const char *b, int json) {
+mn_status mn_diff(FILE *out, const char *a, const char *b, int as_json) {
   struct mn_checkpoint *first, *second;
+  struct mn_json json;
+  struct diff diff = {out, as_json ? &json : NULL, {a, b}, 0, 0};
   MN_TRY(mn_checkpoint_load(&first, a));
   mn_status status = mn_checkpoint_load(&second, b);
-  if (status == MN_OK) status = compare(out, first, second, a, b, json);
+  if (status == MN_OK) status = compare(&diff, first, second);
   mn_checkpoint_free(first);
   mn_checkpoint_free(second);
   return status;
