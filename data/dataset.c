@@ -269,8 +269,6 @@ static mn_status file_read(struct mn_dataset *dataset, int64_t first, int64_t co
 
 static void file_close(struct mn_dataset *dataset) {
   struct dataset_file *d = (struct dataset_file *)dataset;
-  mn_hdf5_release(&d->x.object);
-  mn_hdf5_release(&d->y.object);
   if (d->file.root.id >= 0) mn_hdf5_close(&d->file);
   free(d->x.name);
   free(d->y.name);

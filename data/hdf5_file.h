@@ -55,6 +55,8 @@ struct mn_hdf5_file {
  * file, another program writes it; MN_BAD_DATA: not HDF5, cut short, damaged. There is nothing to close then.
  */
 mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy, int lock);
+
+/* Closes it, and the objects in it that are still open. */
 void mn_hdf5_close(struct mn_hdf5_file *file);
 
 /* The message after an HDF5 call on `name` failed. Call while locked, before another HDF5 call. */
