@@ -29,19 +29,40 @@ static const struct protocol protocols[] = {
 };
 _Static_assert(sizeof protocols / sizeof *protocols == MN_DEVICE_TYPES, "a protocol for each device");
 
+/* Forward, forward and backward, the whole step. */
+enum figure { FORWARD, FORWARD_BACKWARD, STEP, FIGURES };
+static const struct {
+  const char *key, *label;
+} figures[] = {[FORWARD] = {"forward_ms", "forward"},
+               [FORWARD_BACKWARD] = {"forward_backward_ms", "forward + backward"},
+               [STEP] = {"step_ms", "training step"}};
+_Static_assert(sizeof figures / sizeof *figures == FIGURES, "a name for each figure");
+
+/* The three products of the first block. */
+enum { X, WEIGHT, DZ, OPERANDS, PRODUCTS = 3 };
+static const struct product_kind {
+  enum mn_form form;
+  int left, right;
+  const char *key, *label;
+} products[PRODUCTS] = {{MN_NT, X, WEIGHT, "gemm_forward_ms", "GEMM x*W^T"},
+                        {MN_NN, DZ, WEIGHT, "gemm_dx_ms", "GEMM dz*W"},
+                        {MN_TN, DZ, X, "gemm_dw_ms", "GEMM dz^T*x"}};
+
+/* The plans are compared on the library's path; the last row is the block again, each product and its
+ * epilogue in one kernel. */
+enum { FUSED_GEMM = MN_PLANS, PLAN_ROWS };
+
 struct bench {
-  FILE *out;
-  struct mn_json *json; /* NULL: text */
   struct mn_context *context;
   const struct mn_bench_config *config;
-  size_t held; /* device memory while a step runs */
+  int own_gemm; /* some products run in a GEMM of our own; at sizes that do not suit it they are the library's
+                 */
+  size_t held;  /* device memory while a step runs */
+  double ms[FIGURES], library[PRODUCTS], own[PRODUCTS], copy;
+  double plans[PLAN_ROWS][FIGURES];
 };
 
-/* A thing to be timed, again and again. */
-struct work {
-  mn_status (*run)(void *state);
-  void *state;
-};
+typedef mn_status work(void *state); /* to be timed, again and again */
 
 static int ascending(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
@@ -49,10 +70,10 @@ static int ascending(const void *a, const void *b) {
 }
 
 /* The milliseconds of one of `count` runs between two marks. */
-static mn_status interval(struct mn_context *context, const struct work *work, int64_t count, double *ms) {
+static mn_status interval(struct mn_context *context, work *run, void *state, int64_t count, double *ms) {
   const struct mn_kernels *k = context->kernels;
   MN_TRY(k->mark(context->device, 0));
-  for (int64_t i = 0; i < count; i++) MN_TRY(work->run(work->state));
+  for (int64_t i = 0; i < count; i++) MN_TRY(run(state));
   MN_TRY(k->mark(context->device, 1));
   MN_TRY(k->elapsed(context->device, ms));
   *ms /= (double)count;
@@ -60,27 +81,21 @@ static mn_status interval(struct mn_context *context, const struct work *work, i
 }
 
 /* The median. */
-static mn_status measure(struct mn_context *context, struct work work, double *median) {
+static mn_status measure(struct mn_context *context, work *run, void *state, double *median) {
   const struct protocol *p = &protocols[context->device->type];
   double ms = 0, times[MOST_REPETITIONS];
   int64_t count = 1;
-  MN_TRY(interval(context, &work, 1, &ms)); /* what the first run sets up is nobody's time */
+  MN_TRY(interval(context, run, state, 1, &ms)); /* what the first run sets up is nobody's time */
   for (double spent = 0; spent < p->warm_up_ms; spent += fmax(ms, 1e-3) * (double)count) {
-    MN_TRY(interval(context, &work, count, &ms));
+    MN_TRY(interval(context, run, state, count, &ms));
     if (ms * (double)count < p->interval_ms) count *= 2;
   }
   double fitting = p->budget_ms / fmax(ms * (double)count, 1e-3);
   int repetitions = (int)fmin(MOST_REPETITIONS, fmax(p->repetitions, fitting));
-  for (int i = 0; i < repetitions; i++) MN_TRY(interval(context, &work, count, &times[i]));
+  for (int i = 0; i < repetitions; i++) MN_TRY(interval(context, run, state, count, &times[i]));
   qsort(times, (size_t)repetitions, sizeof *times, ascending);
   *median = (times[(repetitions - 1) / 2] + times[repetitions / 2]) / 2;
   return MN_OK;
-}
-
-/* Whether some products run in a GEMM of our own, so that there are two paths to compare. At sizes that do
- * not suit it both are the library's. */
-static int has_own_gemm(const struct bench *b) {
-  return b->context->device->fuses;
 }
 
 static mn_status fill(struct bench *b, struct mn_operand *operand, uint32_t which) {
@@ -89,9 +104,6 @@ static mn_status fill(struct bench *b, struct mn_operand *operand, uint32_t whic
   operand->stale = 1;
   return mn_operand_prepare(b->context, operand);
 }
-
-/* Forward, forward and backward, the whole step. */
-enum figure { FORWARD, FORWARD_BACKWARD, STEP, FIGURES };
 
 /* A model and the pass that a figure is of. */
 struct subject {
@@ -106,19 +118,6 @@ static mn_status run_subject(void *state) {
   if (s->figure == FORWARD) return mn_tape_forward(s->pass->tape);
   MN_TRY(mn_tape_step(s->pass->tape));
   return s->figure == STEP ? mn_optimizer_step(s->optimizer, s->pass->tape) : MN_OK;
-}
-
-static mn_status load_labels(struct bench *b, struct mn_pass *pass) {
-  int32_t *labels = malloc((size_t)pass->rows * sizeof *labels);
-  if (!labels) return mn_fail(MN_NO_MEMORY, "no memory for %ld labels", (long)pass->rows);
-  uint64_t classes = (uint64_t)mn_model_outputs(&b->config->model);
-  for (int64_t n = 0; n < pass->rows; n++)
-    labels[n] = (int32_t)(mn_random_word(b->config->seed, MN_RANDOM_CHECK + 5, (uint64_t)n) % classes);
-  const struct mn_kernels *k = b->context->kernels;
-  mn_status status = k->upload(b->context->device, pass->labels, labels, (size_t)pass->rows * sizeof *labels);
-  if (status == MN_OK) status = k->synchronize(b->context->device);
-  free(labels);
-  return status;
 }
 
 /* The rate is so small that no number of repetitions leads the weights anywhere. */
@@ -137,8 +136,7 @@ static mn_status open_subject(struct bench *b, struct subject *s, enum mn_plan p
   enum mn_pass_kind kind = s->figure == FORWARD ? MN_PASS_FORWARD : MN_PASS_TRAIN;
   MN_TRY(mn_pass_open(&s->pass, s->model, kind, b->config->batch, 1, 0));
   MN_TRY(fill(b, &s->pass->x->value, 0));
-  if (s->pass->target) MN_TRY(fill(b, &s->pass->target->value, 1));
-  return s->pass->labels ? load_labels(b, s->pass) : MN_OK;
+  return s->pass->target ? fill(b, &s->pass->target->value, 1) : MN_OK;
 }
 
 /* A value that is not finite makes updates do nothing, and a step look faster than it is. */
@@ -155,12 +153,11 @@ static mn_status time_figure(struct bench *b, enum figure figure, enum mn_plan p
   b->context->device->library = library;
   mn_status status = open_subject(b, &subject, plan);
   if (status == MN_OK && figure == STEP && !b->held) b->held = b->context->bytes; /* the plan asked for */
-  if (status == MN_OK) status = measure(b->context, (struct work){run_subject, &subject}, ms);
+  if (status == MN_OK) status = measure(b->context, run_subject, &subject, ms);
   if (status == MN_OK) status = check_finite(subject.pass->tape);
   mn_pass_close(subject.pass);
   mn_optimizer_close(subject.optimizer);
   mn_model_close(subject.model);
-  b->context->device->library = 0;
   return status;
 }
 
@@ -177,37 +174,33 @@ static mn_status run_product(void *state) {
   return p->device->kernels->gemm(p->device, p->form, p->a, p->b, &p->store);
 }
 
-static mn_status time_product(struct bench *b, enum mn_form form, const struct mn_tensor *left,
-                              const struct mn_tensor *right, double *ms) {
-  int64_t rows = form == MN_TN ? left->value.cols : left->value.rows;
-  int64_t count = rows * (form == MN_NT ? right->value.rows : right->value.cols);
+static mn_status time_product(struct bench *b, const struct product_kind *kind,
+                              struct mn_tensor *const *operands, double *ms) {
+  const struct mn_operand *left = &operands[kind->left]->value, *right = &operands[kind->right]->value;
+  int64_t rows = kind->form == MN_TN ? left->cols : left->rows;
+  int64_t count = rows * (kind->form == MN_NT ? right->rows : right->cols);
   void *into;
   MN_TRY(mn_context_allocate(b->context, &into, count, b->context->device->real));
-  struct product product = {b->context->device, form, &left->value, &right->value, {MN_STORE, into, 0, 0}};
-  mn_status status = measure(b->context, (struct work){run_product, &product}, ms);
+  struct product product = {b->context->device, kind->form, left, right, {MN_STORE, into, 0, 0}};
+  mn_status status = measure(b->context, run_product, &product, ms);
   mn_context_release(b->context, into, count, b->context->device->real);
   return status;
 }
 
-/* The three products of the first block: x·Wᵀ, dz·W, dzᵀ·x. */
-static mn_status time_products(struct bench *b, int library, double ms[3]) {
-  const struct mn_model_config *config = &b->config->model;
-  int64_t rows = b->config->batch, inputs = config->inputs, channels = config->hidden[0];
-  struct mn_tensor *x = NULL, *weight = NULL, *dz = NULL;
+static mn_status time_products(struct bench *b, int library, double ms[PRODUCTS]) {
+  int64_t rows = b->config->batch, inputs = b->config->model.inputs, channels = b->config->model.hidden[0];
+  const int64_t shapes[OPERANDS][2] = {
+      [X] = {rows, inputs}, [WEIGHT] = {channels, inputs}, [DZ] = {rows, channels}};
+  struct mn_tensor *operands[OPERANDS] = {NULL};
+  mn_status status = MN_OK;
   b->context->device->library = library;
-  mn_status status = mn_tensor_parameter(b->context, &x, "x", 2, rows, inputs);
-  if (status == MN_OK) status = mn_tensor_parameter(b->context, &weight, "W", 2, channels, inputs);
-  if (status == MN_OK) status = mn_tensor_parameter(b->context, &dz, "dz", 2, rows, channels);
-  if (status == MN_OK) status = fill(b, &x->value, 2);
-  if (status == MN_OK) status = fill(b, &weight->value, 3);
-  if (status == MN_OK) status = fill(b, &dz->value, 4);
-  if (status == MN_OK) status = time_product(b, MN_NT, x, weight, &ms[0]);
-  if (status == MN_OK) status = time_product(b, MN_NN, dz, weight, &ms[1]);
-  if (status == MN_OK) status = time_product(b, MN_TN, dz, x, &ms[2]);
-  mn_tensor_free(b->context, x);
-  mn_tensor_free(b->context, weight);
-  mn_tensor_free(b->context, dz);
-  b->context->device->library = 0;
+  for (int i = 0; i < OPERANDS && status == MN_OK; i++) {
+    status = mn_tensor_parameter(b->context, &operands[i], "operand", 2, shapes[i][0], shapes[i][1]);
+    if (status == MN_OK) status = fill(b, &operands[i]->value, 2 + (uint32_t)i);
+  }
+  for (int i = 0; i < PRODUCTS && status == MN_OK; i++)
+    status = time_product(b, &products[i], operands, &ms[i]);
+  for (int i = 0; i < OPERANDS; i++) mn_tensor_free(b->context, operands[i]);
   return status;
 }
 
@@ -223,7 +216,7 @@ static mn_status run_copy(void *state) {
 }
 
 /* GB/s on the device: what is read and what is written. */
-static mn_status time_copy(struct bench *b, double *rate) {
+static mn_status time_copy(struct bench *b) {
   size_t real = b->context->device->real, bytes = protocols[b->context->device->type].copied_bytes;
   int64_t count = (int64_t)(bytes / real);
   struct copy copy = {.device = b->context->device, .bytes = bytes};
@@ -232,63 +225,45 @@ static mn_status time_copy(struct bench *b, double *rate) {
   if (status == MN_OK) status = mn_context_allocate(b->context, &copy.to, count, real);
   struct mn_operand source = {.rows = 1, .cols = count, .real = copy.from};
   if (status == MN_OK) status = fill(b, &source, 6);
-  if (status == MN_OK) status = measure(b->context, (struct work){run_copy, &copy}, &ms);
+  if (status == MN_OK) status = measure(b->context, run_copy, &copy, &ms);
   mn_context_release(b->context, copy.from, count, real);
   mn_context_release(b->context, copy.to, count, real);
-  *rate = 2 * (double)bytes / ms * 1e-6;
+  b->copy = 2 * (double)bytes / ms * 1e-6;
   return status;
 }
-
-/* Multiply-adds count as two; only the GEMMs': the epilogues' own are some thousandths of them. */
-static double flops(const struct mn_bench_config *config, enum figure figure) {
-  const struct mn_model_config *m = &config->model;
-  double total = 0, inputs = (double)m->inputs;
-  for (int i = 0; i < m->depth + (m->head > 0); i++) {
-    double outputs = (double)(i < m->depth ? m->hidden[i] : m->head);
-    int products = figure == FORWARD ? 1 : i ? 3 : 2; /* x's gradient is not computed */
-    total += products * 2 * (double)config->batch * inputs * outputs;
-    inputs = outputs;
-  }
-  return total;
-}
-
-/* The plans are compared on the library's path; the last row is the block again, each product and its
- * epilogue in one kernel. */
-enum { FUSED_GEMM = MN_PLANS, PLAN_ROWS };
-
-struct figures {
-  double ms[FIGURES], products[3], own_products[3], copy;
-  double plans[PLAN_ROWS][FIGURES];
-};
-
-static const char *row_name(int row) {
-  return row == FUSED_GEMM ? "block, fused GEMM" : mn_plan_name((enum mn_plan)row);
-}
-
-static int rows_of_plans(const struct bench *b) {
-  return !b->config->plans ? 0 : has_own_gemm(b) ? PLAN_ROWS : MN_PLANS;
-}
-
-static const char *const figure_keys[FIGURES] = {"forward_ms", "forward_backward_ms", "step_ms"};
-static const char *const product_keys[3] = {"gemm_forward_ms", "gemm_dx_ms", "gemm_dw_ms"};
-static const char *const own_product_keys[3] = {"own_gemm_forward_ms", "own_gemm_dx_ms", "own_gemm_dw_ms"};
 
 static double tflops(double operations, double ms) {
   return operations / ms * 1e-9;
 }
 
-static double product_flops(const struct mn_bench_config *config) {
-  return 2 * (double)config->batch * (double)config->model.inputs * (double)config->model.hidden[0];
+/* Multiply-adds count as two; only the GEMMs': the epilogues' own are some thousandths of them. */
+static double product_flops(const struct bench *b) {
+  return 2 * (double)b->config->batch * (double)b->config->model.inputs * (double)b->config->model.hidden[0];
 }
 
-static double product_rate(const struct mn_bench_config *config, const struct figures *f) {
-  return tflops(3 * product_flops(config), f->products[0] + f->products[1] + f->products[2]);
+static double flops(const struct bench *b, enum figure figure) {
+  const struct mn_model_config *m = &b->config->model;
+  double total = 0, inputs = (double)m->inputs;
+  for (int i = 0; i < m->depth; i++) {
+    int count = figure == FORWARD ? 1 : i ? 3 : 2; /* x's gradient is not computed */
+    total += count * 2 * (double)b->config->batch * inputs * (double)m->hidden[i];
+    inputs = (double)m->hidden[i];
+  }
+  return total;
 }
 
 /* The time of the bare GEMMs that a figure needs; only for one block, whose GEMMs are the ones measured. */
-static double bare(const struct mn_bench_config *config, const struct figures *f, enum figure figure) {
-  if (config->model.depth > 1 || config->model.head) return NAN;
-  return f->products[0] + (figure == FORWARD ? 0 : f->products[2]);
+static double bare(const struct bench *b, enum figure figure) {
+  if (b->config->model.depth > 1) return NAN;
+  return b->library[0] + (figure == FORWARD ? 0 : b->library[2]);
+}
+
+static int rows_of_plans(const struct bench *b) {
+  return !b->config->plans ? 0 : b->own_gemm ? PLAN_ROWS : MN_PLANS;
+}
+
+static const char *row_name(int row) {
+  return row == FUSED_GEMM ? "block, fused GEMM" : mn_plan_name((enum mn_plan)row);
 }
 
 static void write_model(struct mn_json *json, const struct mn_bench_config *config) {
@@ -303,30 +278,34 @@ static void write_model(struct mn_json *json, const struct mn_bench_config *conf
   mn_json_string(json, "plan", mn_plan_name(config->model.plan));
 }
 
-static void write_json(struct bench *b, const struct figures *f) {
-  struct mn_json *json = b->json;
-  mn_json_begin(json, b->out);
+static void write_json(FILE *out, const struct bench *b) {
+  struct mn_json writer, *json = &writer;
+  mn_json_begin(json, out);
   mn_json_open(json, NULL);
   mn_json_string(json, "device", b->context->name);
   mn_json_string(json, "precision", mn_precision_name(b->context->precision));
   write_model(json, b->config);
-  for (int i = 0; i < FIGURES; i++) mn_json_number(json, figure_keys[i], f->ms[i]);
-  for (int i = 0; i < 3; i++) mn_json_number(json, product_keys[i], f->products[i]);
-  for (int i = 0; i < 3 && has_own_gemm(b); i++)
-    mn_json_number(json, own_product_keys[i], f->own_products[i]);
-  mn_json_number(json, "gemm_tflops", product_rate(b->config, f));
-  mn_json_number(json, "forward_tflops", tflops(flops(b->config, FORWARD), f->ms[FORWARD]));
-  mn_json_number(json, "step_tflops", tflops(flops(b->config, STEP), f->ms[STEP]));
-  mn_json_number(json, "forward_per_gemm", f->ms[FORWARD] / bare(b->config, f, FORWARD));
-  mn_json_number(json, "step_per_gemms", f->ms[STEP] / bare(b->config, f, STEP));
-  mn_json_number(json, "copy_gb_per_s", f->copy);
+  for (int i = 0; i < FIGURES; i++) mn_json_number(json, figures[i].key, b->ms[i]);
+  for (int i = 0; i < PRODUCTS; i++) mn_json_number(json, products[i].key, b->library[i]);
+  for (int i = 0; i < PRODUCTS && b->own_gemm; i++) {
+    char key[32];
+    snprintf(key, sizeof key, "own_%s", products[i].key);
+    mn_json_number(json, key, b->own[i]);
+  }
+  mn_json_number(json, "gemm_tflops",
+                 tflops(3 * product_flops(b), b->library[0] + b->library[1] + b->library[2]));
+  mn_json_number(json, "forward_tflops", tflops(flops(b, FORWARD), b->ms[FORWARD]));
+  mn_json_number(json, "step_tflops", tflops(flops(b, STEP), b->ms[STEP]));
+  mn_json_number(json, "forward_per_gemm", b->ms[FORWARD] / bare(b, FORWARD));
+  mn_json_number(json, "step_per_gemms", b->ms[STEP] / bare(b, STEP));
+  mn_json_number(json, "copy_gb_per_s", b->copy);
   mn_json_integer(json, "device_bytes", (int64_t)b->held);
   if (b->config->plans) {
     mn_json_array_open(json, "plans");
     for (int row = 0; row < rows_of_plans(b); row++) {
       mn_json_open(json, NULL);
       mn_json_string(json, "plan", row_name(row));
-      for (int i = 0; i < FIGURES; i++) mn_json_number(json, figure_keys[i], f->plans[row][i]);
+      for (int i = 0; i < FIGURES; i++) mn_json_number(json, figures[i].key, b->plans[row][i]);
       mn_json_close(json);
     }
     mn_json_close(json);
@@ -340,48 +319,47 @@ static void write_row(FILE *out, const char *what, double ms, double operations,
   fputc('\n', out);
 }
 
-static void write_text(struct bench *b, const struct figures *f) {
-  static const char *const figures[] = {"forward", "forward + backward", "training step"};
-  static const char *const products[] = {"GEMM x*W^T", "GEMM dz*W", "GEMM dz^T*x"};
-  static const char *const own[] = {"own GEMM x*W^T", "own GEMM dz*W", "own GEMM dz^T*x"};
+static void write_text(FILE *out, const struct bench *b) {
   const struct mn_model_config *m = &b->config->model;
-  fprintf(b->out, "%s, %s: batch %ld, %ld", b->context->name, mn_precision_name(b->context->precision),
+  fprintf(out, "%s, %s: batch %ld, %ld", b->context->name, mn_precision_name(b->context->precision),
           (long)b->config->batch, (long)m->inputs);
-  for (int i = 0; i < m->depth; i++) fprintf(b->out, " -> %ld", (long)m->hidden[i]);
-  fprintf(b->out, " in %ld groups", (long)m->groups);
-  if (m->head) fprintf(b->out, " -> head %ld", (long)m->head);
-  fprintf(b->out, ", %s, plan %s; medians\n", mn_loss_name(m->loss), mn_plan_name(m->plan));
-  for (int i = 0; i < FIGURES; i++)
-    write_row(b->out, figures[i], f->ms[i], flops(b->config, (enum figure)i),
-              bare(b->config, f, (enum figure)i));
-  for (int i = 0; i < 3; i++) write_row(b->out, products[i], f->products[i], product_flops(b->config), NAN);
-  for (int i = 0; i < 3 && has_own_gemm(b); i++)
-    write_row(b->out, own[i], f->own_products[i], product_flops(b->config), NAN);
-  fprintf(b->out, "  %-22s %10.1f GB/s\n", "copy, read + written", f->copy);
-  fprintf(b->out, "  %-22s %10.1f MiB\n", "device memory, a step", (double)b->held / 1048576);
+  for (int i = 0; i < m->depth; i++) fprintf(out, " -> %ld", (long)m->hidden[i]);
+  fprintf(out, " in %ld groups, %s, plan %s; medians\n", (long)m->groups, mn_loss_name(m->loss),
+          mn_plan_name(m->plan));
+  for (enum figure i = 0; i < FIGURES; i++)
+    write_row(out, figures[i].label, b->ms[i], flops(b, i), bare(b, i));
+  for (int i = 0; i < PRODUCTS; i++) write_row(out, products[i].label, b->library[i], product_flops(b), NAN);
+  for (int i = 0; i < PRODUCTS && b->own_gemm; i++) {
+    char label[32];
+    snprintf(label, sizeof label, "own %s", products[i].label);
+    write_row(out, label, b->own[i], product_flops(b), NAN);
+  }
+  fprintf(out, "  %-22s %10.1f GB/s\n", "copy, read + written", b->copy);
+  fprintf(out, "  %-22s %10.1f MiB\n", "device memory, a step", (double)b->held / 1048576);
   if (!b->config->plans) return;
-  fprintf(b->out, "  %-18s %14s %20s %14s\n", "plan", "forward ms", "forward+backward ms", "step ms");
+  fprintf(out, "  %-18s %14s %20s %14s\n", "plan", "forward ms", "forward+backward ms", "step ms");
   for (int row = 0; row < rows_of_plans(b); row++)
-    fprintf(b->out, "  %-18s %14.4f %20.4f %14.4f\n", row_name(row), f->plans[row][FORWARD],
-            f->plans[row][FORWARD_BACKWARD], f->plans[row][STEP]);
+    fprintf(out, "  %-18s %14.4f %20.4f %14.4f\n", row_name(row), b->plans[row][FORWARD],
+            b->plans[row][FORWARD_BACKWARD], b->plans[row][STEP]);
+}
+
+static mn_status time_all(struct bench *b) {
+  for (enum figure i = 0; i < FIGURES; i++) MN_TRY(time_figure(b, i, b->config->model.plan, 0, &b->ms[i]));
+  MN_TRY(time_products(b, 1, b->library));
+  if (b->own_gemm) MN_TRY(time_products(b, 0, b->own));
+  MN_TRY(time_copy(b));
+  for (int row = 0; row < rows_of_plans(b); row++)
+    for (enum figure i = 0; i < FIGURES; i++) {
+      enum mn_plan plan = row == FUSED_GEMM ? MN_PLAN_BLOCK : (enum mn_plan)row;
+      MN_TRY(time_figure(b, i, plan, row != FUSED_GEMM, &b->plans[row][i]));
+    }
+  return MN_OK;
 }
 
 mn_status mn_bench(FILE *out, struct mn_context *context, const struct mn_bench_config *config, int as_json) {
-  struct mn_json json;
-  struct figures f = {0};
-  struct bench b = {.out = out, .json = as_json ? &json : NULL, .context = context, .config = config};
-  for (int i = 0; i < FIGURES; i++) MN_TRY(time_figure(&b, (enum figure)i, config->model.plan, 0, &f.ms[i]));
-  MN_TRY(time_products(&b, 1, f.products));
-  if (has_own_gemm(&b)) MN_TRY(time_products(&b, 0, f.own_products));
-  MN_TRY(time_copy(&b, &f.copy));
-  for (int row = 0; row < rows_of_plans(&b); row++)
-    for (int i = 0; i < FIGURES; i++) {
-      enum mn_plan plan = row == FUSED_GEMM ? MN_PLAN_BLOCK : (enum mn_plan)row;
-      MN_TRY(time_figure(&b, (enum figure)i, plan, row != FUSED_GEMM, &f.plans[row][i]));
-    }
-  if (as_json)
-    write_json(&b, &f);
-  else
-    write_text(&b, &f);
-  return MN_OK;
+  struct bench b = {.context = context, .config = config, .own_gemm = context->device->fuses};
+  mn_status status = time_all(&b);
+  context->device->library = 0;
+  if (status == MN_OK) as_json ? write_json(out, &b) : write_text(out, &b);
+  return status;
 }

@@ -169,7 +169,7 @@ void mn_case_free(struct mn_case *c) {
   c->count = 0;
 }
 
-const double *mn_case_array(const struct mn_case *c, const char *name, int64_t *count) {
+double *mn_case_array(const struct mn_case *c, const char *name, int64_t *count) {
   for (int i = 0; i < c->count; i++)
     if (strcmp(c->arrays[i].name, name) == 0) {
       if (count) *count = c->arrays[i].count;

@@ -39,6 +39,6 @@ mn_status mn_case_read(const char *path, int index, struct mn_case *out);
 void mn_case_free(struct mn_case *which);
 
 /* The array called `name`, which the case has. */
-const double *mn_case_array(const struct mn_case *which, const char *name, int64_t *count);
+double *mn_case_array(const struct mn_case *which, const char *name, int64_t *count);
 
 #endif

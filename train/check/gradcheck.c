@@ -12,7 +12,7 @@
 
 #include "train/json.h"
 
-enum { LEVELS = 8, TENSORS = MN_MODEL_PARAMETERS + 1 };
+enum { LEVELS = 8, TENSORS = MN_MODEL_PARAMETERS + 1, ARRAYS = TENSORS + 10 };
 static const double first_step = 1e-3;
 
 /* The results of one forward: the loss, and the values whose signs tell on which side of its kink each v is.
@@ -33,10 +33,15 @@ struct check {
   struct mn_pass *losses;    /* the pass whose loss is differenced: the same one, or one that evaluates */
   const struct mn_tensor *blocks[MN_MODEL_DEPTH]; /* outputs of the blocks of `losses` */
   int depth;
+  int64_t outputs; /* their elements */
   struct view here, ahead, behind;
   double *dy;
   double *analytic[TENSORS]; /* x's, then each parameter's */
   double largest;            /* the largest rms among them */
+  double *values;            /* room for any of these tensors */
+  int32_t *labels;
+  double *taken[ARRAYS]; /* all the doubles above */
+  int arrays;
   int missed;
   int64_t kinks;
 };
@@ -57,8 +62,10 @@ static void draw(double *values, int64_t count, uint64_t seed, int which, double
         ((double)(mn_random_word(seed, MN_RANDOM_CHECK + (uint32_t)which, (uint64_t)i) >> 8) * 0x1p-23 - 1);
 }
 
-static mn_status take(double **out, int64_t count) {
-  *out = calloc((size_t)(count ? count : 1), sizeof **out);
+/* Room for `count` numbers, until close_check. */
+static mn_status take(struct check *c, double **out, int64_t count) {
+  MN_REQUIRE(c->arrays < ARRAYS);
+  *out = c->taken[c->arrays++] = calloc((size_t)(count ? count : 1), sizeof **out);
   return *out ? MN_OK : mn_fail(MN_NO_MEMORY, "no memory for %ld numbers", (long)count);
 }
 
@@ -75,12 +82,9 @@ static mn_status randomise(struct check *c) {
   for (const struct mn_layer *layer = c->model->layers; layer < c->model->layers + c->model->depth; layer++)
     for (int i = 0; i < layer->kind->parameters; i++) {
       struct mn_parameter p = layer->kind->parameter(layer, i);
-      double *values, bound = (p.rank == 2 ? sqrt(3 / (double)p.cols) : 1) * z_size(layer, &p);
-      MN_TRY(take(&values, p.rows * p.cols));
-      draw(values, p.rows * p.cols, c->config->seed, sequence++, bound);
-      mn_status status = mn_tensor_write(c->context, layer->parameters[i], values);
-      free(values);
-      MN_TRY(status);
+      double bound = (p.rank == 2 ? sqrt(3 / (double)p.cols) : 1) * z_size(layer, &p);
+      draw(c->values, p.rows * p.cols, c->config->seed, sequence++, bound);
+      MN_TRY(mn_tensor_write(c->context, layer->parameters[i], c->values));
     }
   return MN_OK;
 }
@@ -88,26 +92,19 @@ static mn_status randomise(struct check *c) {
 static mn_status load(struct check *c) {
   int64_t rows = c->config->batch, outputs = mn_model_outputs(&c->config->model);
   int64_t inputs = rows * c->config->model.inputs;
-  double *x = NULL, *target = NULL;
-  int32_t *labels = malloc((size_t)rows * sizeof *labels);
-  mn_status status = labels ? take(&x, inputs) : mn_fail(MN_NO_MEMORY, "no memory for labels");
-  if (status == MN_OK) status = take(&target, rows * outputs);
-  if (status == MN_OK) {
-    draw(x, inputs, c->config->seed, TENSORS, sqrt(3));
-    draw(target, rows * outputs, c->config->seed, TENSORS + 1, 1);
-    for (int64_t n = 0; n < rows; n++)
-      labels[n] = (int32_t)(mn_random_word(c->config->seed, MN_RANDOM_CHECK + TENSORS + 2, (uint64_t)n) %
-                            (uint64_t)outputs);
-    const void *y = c->config->model.loss == MN_LOSS_MSE ? (void *)target : (void *)labels;
-    status = mn_pass_load(c->gradients, x, y);
-    if (status == MN_OK && c->losses != c->gradients) status = mn_pass_load(c->losses, x, y);
-    mn_status synchronized = c->context->kernels->synchronize(c->context->device);
-    if (status == MN_OK) status = synchronized;
-  }
-  free(labels);
-  free(x);
-  free(target);
-  return status;
+  double *x, *target;
+  MN_TRY(take(c, &x, inputs));
+  MN_TRY(take(c, &target, rows * outputs));
+  c->labels = malloc((size_t)rows * sizeof *c->labels);
+  if (!c->labels) return mn_fail(MN_NO_MEMORY, "no memory for labels");
+  draw(x, inputs, c->config->seed, TENSORS, sqrt(3));
+  draw(target, rows * outputs, c->config->seed, TENSORS + 1, 1);
+  for (int64_t n = 0; n < rows; n++)
+    c->labels[n] = (int32_t)(mn_random_word(c->config->seed, MN_RANDOM_CHECK + TENSORS + 2, (uint64_t)n) %
+                             (uint64_t)outputs);
+  const void *y = c->config->model.loss == MN_LOSS_MSE ? (void *)target : (void *)c->labels;
+  MN_TRY(mn_pass_load(c->gradients, x, y));
+  return mn_pass_load(c->losses, x, y);
 }
 
 /* A block's output is what the next GEMM reads, or the last y. */
@@ -117,15 +114,14 @@ static void find_blocks(struct check *c) {
     if (node->operand[0] && node->inputs[0] != pass->x) c->blocks[c->depth++] = node->inputs[0];
   if (!c->config->model.head) c->blocks[c->depth++] = pass->y;
   MN_REQUIRE(c->depth == c->config->model.depth);
+  for (int i = 0; i < c->depth; i++) c->outputs += mn_tensor_count(c->blocks[i]);
 }
 
 static mn_status open_views(struct check *c) {
-  int64_t outputs = 0;
-  for (int i = 0; i < c->depth; i++) outputs += mn_tensor_count(c->blocks[i]);
   struct view *const views[] = {&c->here, &c->ahead, &c->behind};
   for (int i = 0; i < 3; i++) {
-    MN_TRY(take(&views[i]->outputs, outputs));
-    if (!c->config->has_loss) MN_TRY(take(&views[i]->y, mn_tensor_count(c->losses->y)));
+    MN_TRY(take(c, &views[i]->outputs, c->outputs));
+    if (!c->config->has_loss) MN_TRY(take(c, &views[i]->y, mn_tensor_count(c->losses->y)));
   }
   return MN_OK;
 }
@@ -133,6 +129,11 @@ static mn_status open_views(struct check *c) {
 static mn_status prepare(struct check *c) {
   const struct mn_gradcheck_config *config = c->config;
   MN_TRY(mn_model_open(&c->model, c->context, &config->model));
+  int64_t largest = config->batch * config->model.inputs;
+  for (int i = 0; i < c->model->count; i++)
+    if (mn_tensor_count(c->model->parameters[i]) > largest)
+      largest = mn_tensor_count(c->model->parameters[i]);
+  MN_TRY(take(c, &c->values, largest));
   MN_TRY(randomise(c));
   MN_TRY(mn_model_train(c->model, MN_TRAIN_STORE, NULL));
   enum mn_pass_kind kind = config->has_loss ? MN_PASS_TRAIN : MN_PASS_SEEDED;
@@ -157,10 +158,8 @@ static mn_status look(struct check *c, struct view *view) {
 
 /* Some v lies on the other side of 0. NaN lies on no side: it is no kink, and fails when it is compared. */
 static int crossed(const struct check *c, const struct view *to) {
-  int64_t outputs = 0;
-  for (int i = 0; i < c->depth; i++) outputs += mn_tensor_count(c->blocks[i]);
   const double *from = c->here.outputs;
-  for (int64_t i = 0; i < outputs; i++)
+  for (int64_t i = 0; i < c->outputs; i++)
     if ((from[i] > 0 && to->outputs[i] <= 0) || (from[i] <= 0 && to->outputs[i] > 0)) return 1;
   return 0;
 }
@@ -175,6 +174,17 @@ static double difference(const struct check *c) {
   return sum;
 }
 
+static double rms(const double *values, int64_t count) {
+  double sum = 0;
+  for (int64_t i = 0; i < count; i++) sum += values[i] * values[i];
+  return sqrt(sum / (double)count);
+}
+
+/* x, then each parameter. */
+static struct mn_tensor *tensor_of(const struct check *c, const struct mn_pass *pass, int which) {
+  return which ? c->model->parameters[which - 1] : pass->x;
+}
+
 /* The gradients under test, and the loss that they are of: in training a fused loss is another code than the
  * one evaluated, and both must agree. */
 static mn_status propagate(struct check *c, double *trained_loss) {
@@ -183,24 +193,19 @@ static mn_status propagate(struct check *c, double *trained_loss) {
     MN_TRY(mn_tape_results(c->gradients->tape, trained_loss, NULL));
   } else {
     int64_t count = mn_tensor_count(c->gradients->y);
-    MN_TRY(take(&c->dy, count));
+    MN_TRY(take(c, &c->dy, count));
     draw(c->dy, count, c->config->seed, TENSORS + 3, 1);
     MN_TRY(mn_context_write(c->context, c->gradients->y->gradient, c->dy, count));
   }
   MN_TRY(mn_tape_backward(c->gradients->tape));
   for (int i = 0; i <= c->model->count; i++) {
-    const struct mn_tensor *t = i ? c->model->parameters[i - 1] : c->gradients->x;
+    const struct mn_tensor *t = tensor_of(c, c->gradients, i);
     int64_t count = mn_tensor_count(t);
-    MN_TRY(take(&c->analytic[i], count));
+    MN_TRY(take(c, &c->analytic[i], count));
     MN_TRY(mn_context_read(c->context, c->analytic[i], t->gradient, count));
+    c->largest = fmax(c->largest, rms(c->analytic[i], count));
   }
   return MN_OK;
-}
-
-static double rms(const double *values, int64_t count) {
-  double sum = 0;
-  for (int64_t i = 0; i < count; i++) sum += values[i] * values[i];
-  return sqrt(sum / (double)count);
 }
 
 /* An element of the tensor being differenced, on the device. */
@@ -274,18 +279,17 @@ static double noise(const struct check *c) {
 }
 
 static mn_status compare(struct check *c, int which, struct result *r) {
-  struct mn_tensor *t = which ? c->model->parameters[which - 1] : c->losses->x;
+  const struct mn_tensor *t = tensor_of(c, c->losses, which);
   const double *analytic = c->analytic[which], tolerance = c->config->tolerance;
   *r = (struct result){.name = which ? t->name : "x", .elements = mn_tensor_count(t), .cols = t->value.cols};
-  double scale = rms(analytic, r->elements), *values;
-  MN_TRY(take(&values, r->elements));
-  mn_status status = mn_tensor_read(c->context, t, values);
-  struct element p = {.size = rms(values, r->elements)};
-  for (int64_t i = 0; i < r->elements && status == MN_OK; i++) {
-    p.address = (char *)t->value.real + (size_t)i * sizeof(double), p.value = values[i];
+  MN_TRY(mn_tensor_read(c->context, t, c->values));
+  double scale = rms(analytic, r->elements);
+  struct element p = {.size = rms(c->values, r->elements)};
+  for (int64_t i = 0; i < r->elements; i++) {
+    p.address = (char *)t->value.real + (size_t)i * sizeof(double), p.value = c->values[i];
     double a = analytic[i], n = 0;
     int kink = 0;
-    status = differentiate(c, &p, scale, 0.05 * tolerance, &n, &kink);
+    MN_TRY(differentiate(c, &p, scale, 0.05 * tolerance, &n, &kink));
     r->kinks += kink;
     if (kink) continue;
     double bound = fmax(tolerance * fmax(scale, fmax(fabs(a), fabs(n))), noise(c));
@@ -294,9 +298,8 @@ static mn_status compare(struct check *c, int which, struct result *r) {
     if (isnan(error) || error > r->worst || i == r->kinks) /* i == kinks: the first one compared */
       r->worst = error, r->at = i, r->analytic = a, r->numeric = n;
   }
-  free(values);
   if (r->kinks == r->elements) r->missed++; /* nothing was shown */
-  return status;
+  return MN_OK;
 }
 
 static void report(struct check *c, const struct result *r) {
@@ -331,10 +334,6 @@ static mn_status run(struct check *c) {
   MN_TRY(prepare(c));
   MN_TRY(look(c, &c->here));
   MN_TRY(propagate(c, &trained));
-  for (int i = 0; i <= c->model->count; i++) {
-    const struct mn_tensor *t = i ? c->model->parameters[i - 1] : c->gradients->x;
-    c->largest = fmax(c->largest, rms(c->analytic[i], mn_tensor_count(t)));
-  }
   if (c->config->has_loss) {
     double bound = 1e-12 * fabs(c->here.loss), error = fabs(trained - c->here.loss);
     struct result loss = {.name = "loss", .elements = 1, .cols = 1, .worst = error ? error / bound : 0};
@@ -350,16 +349,11 @@ static mn_status run(struct check *c) {
 }
 
 static void close_check(struct check *c) {
-  struct view *const views[] = {&c->here, &c->ahead, &c->behind};
-  for (int i = 0; i < 3; i++) {
-    free(views[i]->y);
-    free(views[i]->outputs);
-  }
-  for (int i = 0; i < TENSORS; i++) free(c->analytic[i]);
-  free(c->dy);
   if (c->losses != c->gradients) mn_pass_close(c->losses);
   mn_pass_close(c->gradients);
   mn_model_close(c->model);
+  for (int i = 0; i < c->arrays; i++) free(c->taken[i]);
+  free(c->labels);
 }
 
 static void begin_json(struct check *c, FILE *out) {

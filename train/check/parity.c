@@ -28,11 +28,19 @@ double mn_parity_error(const double *actual, const double *expected, int64_t cou
   return size == 0 ? sqrt(norm) / sqrt((double)count) : sqrt(difference) / sqrt(size);
 }
 
+/* A block of a case's sizes, and a pass over it. */
+struct subject {
+  struct mn_model *model;
+  struct mn_optimizer *optimizer; /* of a training run */
+  struct mn_pass *pass;
+};
+
 struct run {
   FILE *out;
   struct mn_json *json; /* NULL: lines of text */
   struct mn_context *context;
-  struct mn_case *which;
+  struct mn_case which;
+  double *actual;   /* room for this case's largest array */
   double tolerance; /* this case's */
   double worst;     /* error/tolerance over everything so far */
   int missed, kinks;
@@ -47,37 +55,35 @@ static double case_tolerance(const struct mn_context *context, const struct mn_c
   return fmax(tolerance, 4 * unit * kappa);
 }
 
-static void report(struct run *run, const char *tensor, const double *actual) {
+/* Reports run->actual as `tensor`. */
+static void report(struct run *run, const char *tensor) {
   int64_t count;
-  const double *expected = mn_case_array(run->which, tensor, &count);
-  double error = mn_parity_error(actual, expected, count);
+  const double *expected = mn_case_array(&run->which, tensor, &count);
+  double error = mn_parity_error(run->actual, expected, count);
   int good = error <= run->tolerance; /* not so for NaN */
   run->missed += !good;
   if (!(error / run->tolerance <= run->worst)) run->worst = error / run->tolerance;
   if (run->json) {
     mn_json_open(run->json, NULL);
-    mn_json_string(run->json, "case", run->which->name);
+    mn_json_string(run->json, "case", run->which.name);
     mn_json_string(run->json, "tensor", tensor);
     mn_json_number(run->json, "error", error);
     mn_json_number(run->json, "tolerance", run->tolerance);
     mn_json_boolean(run->json, "ok", good);
     mn_json_close(run->json);
   } else {
-    fprintf(run->out, "%-22s %-18s %10.3e  <= %9.2e  %s\n", run->which->name, tensor, error, run->tolerance,
+    fprintf(run->out, "%-22s %-18s %10.3e  <= %9.2e  %s\n", run->which.name, tensor, error, run->tolerance,
             good ? "ok" : "FAILED");
   }
 }
 
-/* Reads `count` reals from the device and reports them as `tensor`. */
+/* Reads `tensor` from the device into run->actual, and reports it. */
 static mn_status report_device(struct run *run, const char *tensor, const void *reals) {
   int64_t count;
-  mn_case_array(run->which, tensor, &count);
-  double *actual = malloc((size_t)count * sizeof *actual);
-  if (!actual) return mn_fail(MN_NO_MEMORY, "no memory for %s", tensor);
-  mn_status status = mn_context_read(run->context, actual, reals, count);
-  if (status == MN_OK) report(run, tensor, actual);
-  free(actual);
-  return status;
+  mn_case_array(&run->which, tensor, &count);
+  MN_TRY(mn_context_read(run->context, run->actual, reals, count));
+  report(run, tensor);
+  return MN_OK;
 }
 
 /* The name in the file of the block's parameter `index` ("fc.weight" …), or of x for −1, behind `prefix`. */
@@ -97,16 +103,15 @@ static const void *gradient_of(const struct mn_pass *pass, int index) {
   return index < 0 ? pass->x->gradient : pass->model->parameters[index]->gradient;
 }
 
-/* A block of the case's sizes, with the parameters under `prefix`. */
-static mn_status open_model(struct mn_context *context, const struct mn_case *c, const char *prefix,
-                            struct mn_model **model) {
-  struct mn_model_config config = {.inputs = c->inputs,
-                                   .depth = 1,
-                                   .hidden = {c->channels},
-                                   .groups = c->groups,
-                                   .eps = c->eps,
-                                   .slope = c->slope,
-                                   .plan = MN_PLAN_BLOCK};
+static mn_status open_model(struct mn_model **model, struct mn_context *context, const struct mn_case *c) {
+  const struct mn_model_config config = {.inputs = c->inputs,
+                                         .depth = 1,
+                                         .hidden = {c->channels},
+                                         .groups = c->groups,
+                                         .eps = c->eps,
+                                         .slope = c->slope,
+                                         .plan = MN_PLAN_BLOCK};
+  const char *prefix = c->steps ? "initial/" : "";
   MN_TRY(mn_model_open(model, context, &config));
   for (int i = 0; i < (*model)->count; i++)
     MN_TRY(mn_tensor_write(context, (*model)->parameters[i],
@@ -114,12 +119,42 @@ static mn_status open_model(struct mn_context *context, const struct mn_case *c,
   return MN_OK;
 }
 
-/* Puts 0 into dy [N, C] where y lies on the other side of the kink than expected; returns at how many places.
- */
-static int leave_out_kinks(const struct run *run, const double *y, double *dy) {
+/* Closed by close_subject, also after an error. */
+static mn_status open_subject(struct subject *s, struct mn_context *context, const struct mn_case *c) {
+  struct mn_sgd_config config = {
+      .momentum = c->momentum, .weight_decay = c->weight_decay, .nesterov = c->nesterov, .accumulate = 1};
+  *s = (struct subject){NULL};
+  MN_TRY(open_model(&s->model, context, c));
+  if (c->steps) {
+    MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &config));
+    MN_TRY(mn_optimizer_rate(s->optimizer, c->rate));
+  } else {
+    MN_TRY(mn_model_train(s->model, MN_TRAIN_STORE, NULL));
+  }
+  MN_TRY(mn_pass_open(&s->pass, s->model, c->steps ? MN_PASS_TRAIN : MN_PASS_SEEDED, c->rows, 1, !c->steps));
+  return mn_tensor_write(context, s->pass->x, mn_case_array(c, "x", NULL));
+}
+
+static void close_subject(struct subject *s) {
+  mn_pass_close(s->pass);
+  mn_optimizer_close(s->optimizer);
+  mn_model_close(s->model);
+}
+
+/* Forward, then backward from the case's dy. */
+static mn_status propagate(struct mn_pass *pass, const struct mn_case *c) {
+  MN_TRY(mn_tape_forward(pass->tape));
+  MN_TRY(mn_context_write(pass->model->context, pass->y->gradient, mn_case_array(c, "dy", NULL),
+                          mn_tensor_count(pass->y)));
+  return mn_tape_backward(pass->tape);
+}
+
+/* Puts 0 into the case's dy [N, C] where y, in run->actual, lies on the other side of the kink than expected;
+ * returns for how many elements. */
+static int leave_out_kinks(const struct run *run) {
   int64_t count;
-  const double *expected = mn_case_array(run->which, "y", &count);
-  double largest = 0;
+  const double *expected = mn_case_array(&run->which, "y", &count), *y = run->actual;
+  double *dy = mn_case_array(&run->which, "dy", NULL), largest = 0;
   int kinks = 0;
   for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(expected[i]));
   for (int64_t i = 0; i < count; i++) {
@@ -130,125 +165,71 @@ static int leave_out_kinks(const struct run *run, const double *y, double *dy) {
   return kinks;
 }
 
-/* Forward, then backward from dy. */
-static mn_status propagate(struct mn_pass *pass, const struct mn_case *c, const double *dy) {
-  struct mn_context *context = pass->model->context;
-  MN_TRY(mn_tensor_write(context, pass->x, mn_case_array(c, "x", NULL)));
-  MN_TRY(mn_tape_forward(pass->tape));
-  MN_TRY(mn_context_write(context, pass->y->gradient, dy, mn_tensor_count(pass->y)));
-  return mn_tape_backward(pass->tape);
-}
-
-/* A block with the case's parameters, and a pass over it whose gradients are stored. */
-static mn_status open_pass(struct mn_context *context, const struct mn_case *c, struct mn_model **model,
-                           struct mn_pass **pass) {
-  MN_TRY(open_model(context, c, "", model));
-  MN_TRY(mn_model_train(*model, MN_TRAIN_STORE, NULL));
-  return mn_pass_open(pass, *model, MN_PASS_SEEDED, c->rows, 1, 1);
-}
-
-/* What the gradients should be for another dy than the file's: put in place of the case's own. */
-static mn_status expect_gradients(struct mn_case *c, const double *dy) {
-  struct mn_context *context = NULL;
-  struct mn_model *model = NULL;
-  struct mn_pass *pass = NULL;
-  mn_status status = mn_context_open(&context, "cpu", "fp64");
-  if (status == MN_OK) status = open_pass(context, c, &model, &pass);
-  if (status == MN_OK) status = propagate(pass, c, dy);
-  for (int i = -1; status == MN_OK && i < model->count; i++) {
+/* What the gradients should be for another dy than the file's, in place of the case's own. */
+static mn_status expect_gradients(const struct mn_case *c) {
+  struct mn_context *context;
+  struct subject cpu;
+  MN_TRY(mn_context_open(&context, "cpu", "fp64"));
+  mn_status status = open_subject(&cpu, context, c);
+  if (status == MN_OK) status = propagate(cpu.pass, c);
+  for (int i = -1; status == MN_OK && i < cpu.model->count; i++) {
     int64_t count;
-    double *expected = (double *)mn_case_array(c, name_of("grad/", model, i).text, &count);
-    status = mn_context_read(context, expected, gradient_of(pass, i), count);
+    double *expected = mn_case_array(c, name_of("grad/", cpu.model, i).text, &count);
+    status = mn_context_read(context, expected, gradient_of(cpu.pass, i), count);
   }
-  mn_pass_close(pass);
-  mn_model_close(model);
+  close_subject(&cpu);
   mn_context_close(context);
   return status;
 }
 
-static mn_status report_gradients(struct run *run, struct mn_pass *pass, double *y, double *dy) {
-  int64_t count = mn_tensor_count(pass->y);
-  MN_TRY(propagate(pass, run->which, dy));
+static mn_status check_gradients(struct run *run, struct mn_pass *pass) {
+  MN_TRY(propagate(pass, &run->which));
   const void *saved[3];
   mn_block_saved(pass->y, pass->tape, &saved[0], &saved[1], &saved[2]);
   MN_TRY(report_device(run, "z", saved[0]));
   MN_TRY(report_device(run, "mean", saved[1]));
   MN_TRY(report_device(run, "rstd", saved[2]));
   MN_TRY(report_device(run, "y", pass->y->value.real));
-  MN_TRY(mn_context_read(run->context, y, pass->y->value.real, count));
-  int kinks = leave_out_kinks(run, y, dy);
+  int kinks = leave_out_kinks(run);
   run->kinks += kinks;
   if (kinks) {
-    MN_TRY(expect_gradients(run->which, dy));
-    MN_TRY(propagate(pass, run->which, dy));
+    MN_TRY(expect_gradients(&run->which));
+    MN_TRY(propagate(pass, &run->which));
   }
   for (int i = -1; i < pass->model->count; i++)
     MN_TRY(report_device(run, name_of("grad/", pass->model, i).text, gradient_of(pass, i)));
   return MN_OK;
 }
 
-static mn_status check_gradients(struct run *run) {
-  struct mn_model *model = NULL;
-  struct mn_pass *pass = NULL;
-  int64_t count;
-  const double *given = mn_case_array(run->which, "dy", &count);
-  double *y = calloc((size_t)count, sizeof *y), *dy = malloc((size_t)count * sizeof *dy);
-  mn_status status = y && dy ? open_pass(run->context, run->which, &model, &pass)
-                             : mn_fail(MN_NO_MEMORY, "no memory for dy");
-  if (status == MN_OK) {
-    memcpy(dy, given, (size_t)count * sizeof *dy);
-    status = report_gradients(run, pass, y, dy);
-  }
-  free(y);
-  free(dy);
-  mn_pass_close(pass);
-  mn_model_close(model);
-  return status;
-}
-
-static mn_status train(struct run *run, struct mn_pass *pass, double *losses) {
-  MN_TRY(mn_tensor_write(run->context, pass->x, mn_case_array(run->which, "x", NULL)));
-  MN_TRY(mn_tensor_write(run->context, pass->target, mn_case_array(run->which, "target", NULL)));
-  for (int step = 0; step < run->which->steps; step++) {
+static mn_status check_training(struct run *run, struct mn_pass *pass) {
+  MN_TRY(mn_tensor_write(run->context, pass->target, mn_case_array(&run->which, "target", NULL)));
+  for (int step = 0; step < run->which.steps; step++) {
     MN_TRY(mn_tape_forward(pass->tape));
     MN_TRY(mn_tape_backward(pass->tape));
-    MN_TRY(mn_tape_results(pass->tape, &losses[step], NULL));
+    MN_TRY(mn_tape_results(pass->tape, &run->actual[step], NULL));
   }
-  report(run, "losses", losses);
+  report(run, "losses");
   for (int i = 0; i < pass->model->count; i++)
     MN_TRY(
         report_device(run, name_of("final/", pass->model, i).text, pass->model->parameters[i]->value.real));
   return MN_OK;
 }
 
-static mn_status check_training(struct run *run) {
-  const struct mn_case *c = run->which;
-  struct mn_sgd_config config = {
-      .momentum = c->momentum, .weight_decay = c->weight_decay, .nesterov = c->nesterov, .accumulate = 1};
-  struct mn_model *model = NULL;
-  struct mn_optimizer *optimizer = NULL;
-  struct mn_pass *pass = NULL;
-  double *losses = calloc((size_t)c->steps, sizeof *losses);
-  mn_status status = losses ? open_model(run->context, c, "initial/", &model)
-                            : mn_fail(MN_NO_MEMORY, "no memory for losses");
-  if (status == MN_OK) status = mn_optimizer_open(&optimizer, model, &config);
-  if (status == MN_OK) status = mn_optimizer_rate(optimizer, c->rate);
-  if (status == MN_OK) status = mn_pass_open(&pass, model, MN_PASS_TRAIN, c->rows, 1, 0);
-  if (status == MN_OK) status = train(run, pass, losses);
-  mn_pass_close(pass);
-  mn_optimizer_close(optimizer);
-  mn_model_close(model);
-  free(losses);
-  return status;
-}
-
 static mn_status run_case(struct run *run, const char *path, int index, double tolerance) {
-  struct mn_case c;
-  MN_TRY(mn_case_read(path, index, &c));
-  run->which = &c;
-  run->tolerance = case_tolerance(run->context, &c, tolerance);
-  mn_status status = c.steps ? check_training(run) : check_gradients(run);
-  mn_case_free(&c);
+  struct mn_case *c = &run->which;
+  struct subject subject = {NULL};
+  int64_t largest = 0;
+  MN_TRY(mn_case_read(path, index, c));
+  for (int i = 0; i < c->count; i++)
+    if (c->arrays[i].count > largest) largest = c->arrays[i].count;
+  run->tolerance = case_tolerance(run->context, c, tolerance);
+  run->actual = malloc((size_t)largest * sizeof *run->actual);
+  mn_status status = run->actual ? open_subject(&subject, run->context, c)
+                                 : mn_fail(MN_NO_MEMORY, "no memory for case %s", c->name);
+  if (status == MN_OK) status = (c->steps ? check_training : check_gradients)(run, subject.pass);
+  close_subject(&subject);
+  free(run->actual);
+  mn_case_free(c);
   return status;
 }
 

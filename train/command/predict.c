@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "data/hdf5.h"
-#include "data/hdf5_disk.h"
+#include "data/hdf5_file.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/announce.h"
 #include "train/command/session.h"
@@ -13,13 +13,24 @@
 #include "train/evaluate.h"
 #include "train/json.h"
 
-static mn_status eval(FILE *out, struct mn_session *s) {
-  struct mn_evaluator *evaluator;
-  double loss = NAN, accuracy = NAN;
-  MN_TRY(mn_evaluator_open(&evaluator, s->model, s->test, MN_PASS_EVALUATE, s->options.batch));
-  mn_status status = mn_evaluate(evaluator, &loss, &accuracy);
+typedef mn_status work(FILE *out, struct mn_session *s, struct mn_evaluator *evaluator);
+
+/* Does `run` with a session and an evaluator over its rows. */
+static mn_status with_evaluator(FILE *out, const struct mn_options *options, enum mn_pass_kind kind,
+                                work *run) {
+  struct mn_session s;
+  struct mn_evaluator *evaluator = NULL;
+  mn_status status = mn_session_read(&s, options, kind == MN_PASS_EVALUATE);
+  if (status == MN_OK) status = mn_evaluator_open(&evaluator, s.model, s.test, kind, s.options.batch);
+  if (status == MN_OK) status = run(out, &s, evaluator);
   mn_evaluator_close(evaluator);
-  MN_TRY(status);
+  mn_session_close(&s);
+  return status;
+}
+
+static mn_status eval(FILE *out, struct mn_session *s, struct mn_evaluator *evaluator) {
+  double loss, accuracy;
+  MN_TRY(mn_evaluate(evaluator, &loss, &accuracy));
   mn_announce_device(s->context, &s->options);
   if (s->options.json) {
     struct mn_json json;
@@ -38,11 +49,7 @@ static mn_status eval(FILE *out, struct mn_session *s) {
 }
 
 mn_status mn_eval(FILE *out, const struct mn_options *options) {
-  struct mn_session s;
-  mn_status status = mn_session_read(&s, options, 1);
-  if (status == MN_OK) status = eval(out, &s);
-  mn_session_close(&s);
-  return status;
+  return with_evaluator(out, options, MN_PASS_EVALUATE, eval);
 }
 
 /* The file of outputs: takes the place of --out when it is whole. */
@@ -82,18 +89,6 @@ static mn_status create_output(struct output *o, int64_t rows) {
   return status;
 }
 
-static int write_rows(hid_t set, hid_t type, int rank, int64_t first, int64_t count, int64_t cols,
-                      const void *values) {
-  hsize_t start[] = {(hsize_t)first, 0}, size[] = {(hsize_t)count, (hsize_t)cols};
-  hid_t space = H5Dget_space(set), memory = H5Screate_simple(rank, size, NULL);
-  int failed = space < 0 || memory < 0 ||
-               H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, size, NULL) < 0 ||
-               H5Dwrite(set, type, memory, space, H5P_DEFAULT, values) < 0;
-  if (memory >= 0) H5Sclose(memory);
-  if (space >= 0) H5Sclose(space);
-  return failed;
-}
-
 static double at(const struct output *o, const void *y, int64_t i) {
   return o->real == sizeof(double) ? ((const double *)y)[i] : ((const float *)y)[i];
 }
@@ -105,10 +100,13 @@ static mn_status take(void *to, const void *y, int64_t first, int64_t count) {
     for (int64_t k = 1; k < o->cols; k++)
       if (at(o, y, n * o->cols + k) > at(o, y, n * o->cols + o->labels[n])) o->labels[n] = (int32_t)k;
   }
+  struct mn_hdf5_slab rows = {
+      .rank = 2, .start = {(hsize_t)first}, .count = {(hsize_t)count, (hsize_t)o->cols}};
   mn_hdf5_lock();
   hid_t type = o->real == sizeof(double) ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
-  int failed = write_rows(o->y, type, 2, first, count, o->cols, y) ||
-               (o->labels && write_rows(o->label, H5T_NATIVE_INT32, 1, first, count, 1, o->labels));
+  int failed = mn_hdf5_write(o->y, type, &rows, y) < 0;
+  rows.rank = 1;
+  failed = failed || (o->labels && mn_hdf5_write(o->label, H5T_NATIVE_INT32, &rows, o->labels) < 0);
   mn_status status = failed ? cannot_write(o) : MN_OK;
   mn_hdf5_unlock();
   return status;
@@ -127,39 +125,29 @@ static mn_status finish_output(struct output *o, mn_status status) {
   return status;
 }
 
-static mn_status write_outputs(struct mn_session *s, struct mn_evaluator *evaluator, struct output *o) {
-  if (s->model->config.loss == MN_LOSS_CROSS_ENTROPY &&
-      !(o->labels = calloc((size_t)s->options.batch, sizeof *o->labels)))
-    return mn_fail(MN_NO_MEMORY, "no memory for the labels");
-  MN_TRY(mn_atomic_file_create(&o->on_disk, s->options.out));
-  mn_status status = create_output(o, s->test->rows);
-  if (status == MN_OK) status = mn_evaluator_predict(evaluator, take, o);
-  return finish_output(o, status);
-}
-
-static mn_status predict(FILE *out, struct mn_session *s) {
+static mn_status predict(FILE *out, struct mn_session *s, struct mn_evaluator *evaluator) {
   struct output o = {.file = -1,
                      .y = -1,
                      .label = -1,
                      .cols = mn_model_outputs(&s->model->config),
                      .real = s->context->device->real};
-  struct mn_evaluator *evaluator;
-  MN_TRY(mn_evaluator_open(&evaluator, s->model, s->test, MN_PASS_PREDICT, s->options.batch));
-  mn_status status = write_outputs(s, evaluator, &o);
-  mn_evaluator_close(evaluator);
+  if (s->model->config.loss == MN_LOSS_CROSS_ENTROPY &&
+      !(o.labels = calloc((size_t)s->options.batch, sizeof *o.labels)))
+    return mn_fail(MN_NO_MEMORY, "no memory for the labels");
+  mn_status status = mn_atomic_file_create(&o.on_disk, s->options.out);
   if (status == MN_OK) {
-    mn_announce_device(s->context, &s->options);
-    fprintf(out, "%s: y [%ld, %ld]%s\n", s->options.out, (long)s->test->rows, (long)o.cols,
-            o.labels ? ", label" : "");
+    status = create_output(&o, s->test->rows);
+    if (status == MN_OK) status = mn_evaluator_predict(evaluator, take, &o);
+    status = finish_output(&o, status);
   }
   free(o.labels);
-  return status;
+  MN_TRY(status);
+  mn_announce_device(s->context, &s->options);
+  fprintf(out, "%s: y [%ld, %ld]%s\n", s->options.out, (long)s->test->rows, (long)o.cols,
+          s->model->config.loss == MN_LOSS_CROSS_ENTROPY ? ", label" : "");
+  return MN_OK;
 }
 
 mn_status mn_predict(FILE *out, const struct mn_options *options) {
-  struct mn_session s;
-  mn_status status = mn_session_read(&s, options, 0);
-  if (status == MN_OK) status = predict(out, &s);
-  mn_session_close(&s);
-  return status;
+  return with_evaluator(out, options, MN_PASS_PREDICT, predict);
 }
