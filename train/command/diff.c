@@ -1,8 +1,6 @@
 /* The command diff: where two checkpoints differ, to the last bit. Both are loaded, and so verified, first.
  * /config and /fingerprint are not compared: they may differ between equal runs. */
 #include <inttypes.h>
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "train/command/inspect.h"

@@ -1,7 +1,6 @@
 /* The command verify: whether everything in a file is whole. */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "data/hdf5.h"
 #include "train/command/inspect.h"
