@@ -6,7 +6,6 @@
 #include "train/command/plot.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <spawn.h>
@@ -112,21 +111,16 @@ static mn_status read_log(struct run *run, const char *path) {
   const char *slash = strrchr(path, '/');
   run->path = path;
   run->name = slash ? slash + 1 : path;
-  struct stat about = {0};
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not to wait for the writer of a pipe */
-  FILE *file = fd < 0 || fstat(fd, &about) != 0 ? NULL : fdopen(fd, "r");
-  mn_status status = MN_OK;
+  struct stat about;
+  int found = stat(path, &about) == 0;
+  if (found && !S_ISREG(about.st_mode)) /* opening a pipe would wait for its writer */
+    return mn_fail(MN_NO_INPUT, "%s is not a regular file; name a log that minnow train --log wrote", path);
+  FILE *file = found ? fopen(path, "re") : NULL;
   if (!file)
-    status = mn_fail(MN_NO_INPUT, "cannot read %s: %s; name a log that minnow train --log wrote", path,
-                     strerror(errno));
-  else if (!S_ISREG(about.st_mode))
-    status = mn_fail(MN_NO_INPUT, "%s is not a regular file; name a log that minnow train --log wrote", path);
-  else
-    status = read_lines(run, file);
-  if (file)
-    fclose(file);
-  else if (fd >= 0)
-    close(fd);
+    return mn_fail(MN_NO_INPUT, "cannot read %s: %s; name a log that minnow train --log wrote", path,
+                   strerror(errno));
+  mn_status status = read_lines(run, file);
+  fclose(file);
   if (status == MN_OK && run->series[TRAIN].count == 0 && run->series[TEST].count == 0)
     return mn_fail(MN_BAD_DATA, "%s holds no step and no evaluation; a log of minnow train is needed", path);
   return status;
