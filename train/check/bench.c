@@ -55,10 +55,11 @@ enum { FUSED_GEMM = MN_PLANS, PLAN_ROWS };
 struct bench {
   struct mn_context *context;
   const struct mn_bench_config *config;
-  int own_gemm; /* some products run in a GEMM of our own; at sizes that do not suit it they are the library's
-                 */
-  size_t held;  /* device memory while a step runs */
-  double ms[FIGURES], library[PRODUCTS], own[PRODUCTS], copy;
+  int own_gemm;  /* 1: products that suit it run in a GEMM of our own */
+  int plan_rows; /* 0: the plans are not asked for */
+  size_t held;   /* device memory while a step runs */
+  double ms[FIGURES], copy;
+  double products[2][PRODUCTS]; /* the library's alone; with our own GEMM */
   double plans[PLAN_ROWS][FIGURES];
 };
 
@@ -255,54 +256,47 @@ static double flops(const struct bench *b, enum figure figure) {
 /* The time of the bare GEMMs that a figure needs; only for one block, whose GEMMs are the ones measured. */
 static double bare(const struct bench *b, enum figure figure) {
   if (b->config->model.depth > 1) return NAN;
-  return b->library[0] + (figure == FORWARD ? 0 : b->library[2]);
-}
-
-static int rows_of_plans(const struct bench *b) {
-  return !b->config->plans ? 0 : b->own_gemm ? PLAN_ROWS : MN_PLANS;
+  return b->products[0][0] + (figure == FORWARD ? 0 : b->products[0][2]);
 }
 
 static const char *row_name(int row) {
   return row == FUSED_GEMM ? "block, fused GEMM" : mn_plan_name((enum mn_plan)row);
 }
 
-static void write_model(struct mn_json *json, const struct mn_bench_config *config) {
-  mn_json_integer(json, "batch", config->batch);
-  mn_json_integer(json, "in", config->model.inputs);
-  mn_json_array_open(json, "hidden");
-  for (int i = 0; i < config->model.depth; i++) mn_json_integer(json, NULL, config->model.hidden[i]);
-  mn_json_close(json);
-  mn_json_integer(json, "groups", config->model.groups);
-  mn_json_integer(json, "head", config->model.head);
-  mn_json_string(json, "loss", mn_loss_name(config->model.loss));
-  mn_json_string(json, "plan", mn_plan_name(config->model.plan));
-}
-
 static void write_json(FILE *out, const struct bench *b) {
+  const struct mn_model_config *m = &b->config->model;
   struct mn_json writer, *json = &writer;
   mn_json_begin(json, out);
   mn_json_open(json, NULL);
   mn_json_string(json, "device", b->context->name);
   mn_json_string(json, "precision", mn_precision_name(b->context->precision));
-  write_model(json, b->config);
+  mn_json_integer(json, "batch", b->config->batch);
+  mn_json_integer(json, "in", m->inputs);
+  mn_json_array_open(json, "hidden");
+  for (int i = 0; i < m->depth; i++) mn_json_integer(json, NULL, m->hidden[i]);
+  mn_json_close(json);
+  mn_json_integer(json, "groups", m->groups);
+  mn_json_integer(json, "head", m->head);
+  mn_json_string(json, "loss", mn_loss_name(m->loss));
+  mn_json_string(json, "plan", mn_plan_name(m->plan));
   for (int i = 0; i < FIGURES; i++) mn_json_number(json, figures[i].key, b->ms[i]);
-  for (int i = 0; i < PRODUCTS; i++) mn_json_number(json, products[i].key, b->library[i]);
-  for (int i = 0; i < PRODUCTS && b->own_gemm; i++) {
-    char key[32];
-    snprintf(key, sizeof key, "own_%s", products[i].key);
-    mn_json_number(json, key, b->own[i]);
-  }
-  mn_json_number(json, "gemm_tflops",
-                 tflops(3 * product_flops(b), b->library[0] + b->library[1] + b->library[2]));
+  for (int own = 0; own <= b->own_gemm; own++)
+    for (int i = 0; i < PRODUCTS; i++) {
+      char key[32];
+      snprintf(key, sizeof key, "%s%s", own ? "own_" : "", products[i].key);
+      mn_json_number(json, key, b->products[own][i]);
+    }
+  const double *library = b->products[0];
+  mn_json_number(json, "gemm_tflops", tflops(3 * product_flops(b), library[0] + library[1] + library[2]));
   mn_json_number(json, "forward_tflops", tflops(flops(b, FORWARD), b->ms[FORWARD]));
   mn_json_number(json, "step_tflops", tflops(flops(b, STEP), b->ms[STEP]));
   mn_json_number(json, "forward_per_gemm", b->ms[FORWARD] / bare(b, FORWARD));
   mn_json_number(json, "step_per_gemms", b->ms[STEP] / bare(b, STEP));
   mn_json_number(json, "copy_gb_per_s", b->copy);
   mn_json_integer(json, "device_bytes", (int64_t)b->held);
-  if (b->config->plans) {
+  if (b->plan_rows) {
     mn_json_array_open(json, "plans");
-    for (int row = 0; row < rows_of_plans(b); row++) {
+    for (int row = 0; row < b->plan_rows; row++) {
       mn_json_open(json, NULL);
       mn_json_string(json, "plan", row_name(row));
       for (int i = 0; i < FIGURES; i++) mn_json_number(json, figures[i].key, b->plans[row][i]);
@@ -328,27 +322,26 @@ static void write_text(FILE *out, const struct bench *b) {
           mn_plan_name(m->plan));
   for (enum figure i = 0; i < FIGURES; i++)
     write_row(out, figures[i].label, b->ms[i], flops(b, i), bare(b, i));
-  for (int i = 0; i < PRODUCTS; i++) write_row(out, products[i].label, b->library[i], product_flops(b), NAN);
-  for (int i = 0; i < PRODUCTS && b->own_gemm; i++) {
-    char label[32];
-    snprintf(label, sizeof label, "own %s", products[i].label);
-    write_row(out, label, b->own[i], product_flops(b), NAN);
-  }
+  for (int own = 0; own <= b->own_gemm; own++)
+    for (int i = 0; i < PRODUCTS; i++) {
+      char label[32];
+      snprintf(label, sizeof label, "%s%s", own ? "own " : "", products[i].label);
+      write_row(out, label, b->products[own][i], product_flops(b), NAN);
+    }
   fprintf(out, "  %-22s %10.1f GB/s\n", "copy, read + written", b->copy);
   fprintf(out, "  %-22s %10.1f MiB\n", "device memory, a step", (double)b->held / 1048576);
-  if (!b->config->plans) return;
+  if (!b->plan_rows) return;
   fprintf(out, "  %-18s %14s %20s %14s\n", "plan", "forward ms", "forward+backward ms", "step ms");
-  for (int row = 0; row < rows_of_plans(b); row++)
+  for (int row = 0; row < b->plan_rows; row++)
     fprintf(out, "  %-18s %14.4f %20.4f %14.4f\n", row_name(row), b->plans[row][FORWARD],
             b->plans[row][FORWARD_BACKWARD], b->plans[row][STEP]);
 }
 
 static mn_status time_all(struct bench *b) {
   for (enum figure i = 0; i < FIGURES; i++) MN_TRY(time_figure(b, i, b->config->model.plan, 0, &b->ms[i]));
-  MN_TRY(time_products(b, 1, b->library));
-  if (b->own_gemm) MN_TRY(time_products(b, 0, b->own));
+  for (int own = 0; own <= b->own_gemm; own++) MN_TRY(time_products(b, !own, b->products[own]));
   MN_TRY(time_copy(b));
-  for (int row = 0; row < rows_of_plans(b); row++)
+  for (int row = 0; row < b->plan_rows; row++)
     for (enum figure i = 0; i < FIGURES; i++) {
       enum mn_plan plan = row == FUSED_GEMM ? MN_PLAN_BLOCK : (enum mn_plan)row;
       MN_TRY(time_figure(b, i, plan, row != FUSED_GEMM, &b->plans[row][i]));
@@ -357,9 +350,10 @@ static mn_status time_all(struct bench *b) {
 }
 
 mn_status mn_bench(FILE *out, struct mn_context *context, const struct mn_bench_config *config, int as_json) {
-  struct bench b = {.context = context, .config = config, .own_gemm = context->device->fuses};
+  struct bench b = {.context = context, .config = config, .own_gemm = context->device->fuses != 0};
+  if (config->plans) b.plan_rows = b.own_gemm ? PLAN_ROWS : MN_PLANS;
   mn_status status = time_all(&b);
   context->device->library = 0;
-  if (status == MN_OK) as_json ? write_json(out, &b) : write_text(out, &b);
+  if (status == MN_OK) (as_json ? write_json : write_text)(out, &b);
   return status;
 }

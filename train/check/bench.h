@@ -7,7 +7,7 @@
 #include "train/pass.h"
 
 struct mn_bench_config {
-  struct mn_model_config model;
+  struct mn_model_config model; /* without a head, under mse */
   int64_t batch;
   uint64_t seed;
   double momentum, weight_decay;

@@ -117,15 +117,6 @@ static void find_blocks(struct check *c) {
   for (int i = 0; i < c->depth; i++) c->outputs += mn_tensor_count(c->blocks[i]);
 }
 
-static mn_status open_views(struct check *c) {
-  struct view *const views[] = {&c->here, &c->ahead, &c->behind};
-  for (int i = 0; i < 3; i++) {
-    MN_TRY(take(c, &views[i]->outputs, c->outputs));
-    if (!c->config->has_loss) MN_TRY(take(c, &views[i]->y, mn_tensor_count(c->losses->y)));
-  }
-  return MN_OK;
-}
-
 static mn_status prepare(struct check *c) {
   const struct mn_gradcheck_config *config = c->config;
   MN_TRY(mn_model_open(&c->model, c->context, &config->model));
@@ -141,7 +132,11 @@ static mn_status prepare(struct check *c) {
   c->losses = c->gradients;
   if (config->has_loss) MN_TRY(mn_pass_open(&c->losses, c->model, MN_PASS_EVALUATE, config->batch, 1, 0));
   find_blocks(c);
-  MN_TRY(open_views(c));
+  struct view *const views[] = {&c->here, &c->ahead, &c->behind};
+  for (int i = 0; i < 3; i++) {
+    MN_TRY(take(c, &views[i]->outputs, c->outputs));
+    if (!config->has_loss) MN_TRY(take(c, &views[i]->y, mn_tensor_count(c->losses->y)));
+  }
   return load(c);
 }
 

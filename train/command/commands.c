@@ -17,10 +17,6 @@
  * which takes seconds, not minutes. */
 enum { BENCH_WIDTH = 8192, BENCH_WIDTH_CPU = 1024, BENCH_GROUP = 16 };
 
-static int on_cpu(const struct mn_context *context) {
-  return context->device->type == MN_DEVICE_CPU;
-}
-
 /* Announces the device only after the command has run, so that an error in its input is the only line on
  * stderr. */
 static mn_status leave(struct mn_context *context, const struct mn_options *options, mn_status status) {
@@ -60,7 +56,7 @@ static mn_status run_bench(FILE *out, const struct mn_options *options) {
   struct mn_context *context;
   MN_TRY(mn_context_open(&context, options->device, options->precision));
   struct mn_model_config *model = &config.model;
-  int64_t width = on_cpu(context) ? BENCH_WIDTH_CPU : BENCH_WIDTH;
+  int64_t width = context->device->type == MN_DEVICE_CPU ? BENCH_WIDTH_CPU : BENCH_WIDTH;
   if (model->inputs == 0) model->inputs = width;
   if (model->depth == 0) model->depth = 1, model->hidden[0] = width;
   if (model->groups == 0) {

@@ -112,21 +112,18 @@ static mn_status read_log(struct run *run, const char *path) {
   const char *slash = strrchr(path, '/');
   run->path = path;
   run->name = slash ? slash + 1 : path;
-  struct stat about = {0};
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not to wait for the writer of a pipe */
-  FILE *file = fd < 0 || fstat(fd, &about) != 0 ? NULL : fdopen(fd, "r");
-  mn_status status = MN_OK;
+  FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
+  struct stat about;
   if (!file)
-    status = mn_fail(MN_NO_INPUT, "cannot read %s: %s; name a log that minnow train --log wrote", path,
-                     strerror(errno));
-  else if (!S_ISREG(about.st_mode))
-    status = mn_fail(MN_NO_INPUT, "%s is not a regular file; name a log that minnow train --log wrote", path);
-  else
+    return mn_fail(MN_NO_INPUT, "cannot read %s: %s; name a log that minnow train --log wrote", path,
+                   strerror(errno));
+  mn_status status = MN_OK;
+  if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode))
     status = read_lines(run, file);
-  if (file)
-    fclose(file);
-  else if (fd >= 0)
-    close(fd);
+  else
+    status = mn_fail(MN_NO_INPUT, "%s is not a regular file; name a log that minnow train --log wrote", path);
+  fclose(file);
   if (status == MN_OK && run->series[TRAIN].count == 0 && run->series[TEST].count == 0)
     return mn_fail(MN_BAD_DATA, "%s holds no step and no evaluation; a log of minnow train is needed", path);
   return status;
@@ -296,39 +293,32 @@ static mn_status run_gnuplot(FILE *script, int out, FILE *errors) {
                  strerror(error));
 }
 
-static mn_status draw(const char *out, struct run *runs, int count, int png) {
-  FILE *script = tmpfile(), *errors = tmpfile();
-  mn_status status = MN_OK;
-  if (!script || !errors)
-    status = mn_fail(MN_IO, "no temporary file for gnuplot: %s; is there room in /tmp?", strerror(errno));
+static mn_status draw(const char *out, FILE *script, FILE *errors) {
   struct mn_atomic_file file;
-  if (status == MN_OK) status = write_script(script, runs, count, png);
-  if (status == MN_OK) status = mn_atomic_file_create(&file, out);
-  if (status == MN_OK) {
-    status = run_gnuplot(script, file.fd, errors);
-    if (status == MN_OK && lseek(file.fd, 0, SEEK_END) <= 0)
-      status = mn_fail(MN_LIBRARY, "gnuplot drew nothing; is the package gnuplot-nox whole?");
-    if (status == MN_OK)
-      status = mn_atomic_file_publish(&file, 1);
-    else
-      mn_atomic_file_discard(&file);
-  }
-  if (script) fclose(script);
-  if (errors) fclose(errors);
+  MN_TRY(mn_atomic_file_create(&file, out));
+  mn_status status = run_gnuplot(script, file.fd, errors);
+  if (status == MN_OK && lseek(file.fd, 0, SEEK_END) <= 0)
+    status = mn_fail(MN_LIBRARY, "gnuplot drew nothing; is the package gnuplot-nox whole?");
+  if (status == MN_OK) return mn_atomic_file_publish(&file, 1);
+  mn_atomic_file_discard(&file);
   return status;
 }
 
 mn_status mn_plot(const char *out, char **logs, int count) {
   size_t length = strlen(out);
   int png = length > 4 && strcmp(out + length - 4, ".png") == 0;
-  if (!png && !(length > 4 && strcmp(out + length - 4, ".svg") == 0))
-    return mn_fail(MN_USAGE, "'%s': a picture's name that ends in .svg or .png is needed", out);
   MN_REQUIRE(count > 0);
   struct run *runs = calloc((size_t)count, sizeof *runs);
   if (!runs) return mn_fail(MN_NO_MEMORY, "no memory for %d logs", count);
+  FILE *script = tmpfile(), *errors = tmpfile();
   mn_status status = MN_OK;
+  if (!script || !errors)
+    status = mn_fail(MN_IO, "no temporary file for gnuplot: %s; is there room in /tmp?", strerror(errno));
   for (int i = 0; i < count && status == MN_OK; i++) status = read_log(&runs[i], logs[i]);
-  if (status == MN_OK) status = draw(out, runs, count, png);
+  if (status == MN_OK) status = write_script(script, runs, count, png);
+  if (status == MN_OK) status = draw(out, script, errors);
+  if (script) fclose(script);
+  if (errors) fclose(errors);
   for (int i = 0; i < count; i++) {
     free(runs[i].series[TRAIN].points);
     free(runs[i].series[TEST].points);

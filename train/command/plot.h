@@ -5,13 +5,13 @@
 #include "kernels/status.h"
 
 /* Reads `count` ≥ 1 logs (train/command/log.h) and draws training loss (as logged, and smoothed), test loss,
- * test accuracy where there is one, and learning rate over the optimizer steps into `out`: SVG or PNG by its
- * ending. `out` is replaced in one rename when the picture is whole, and untouched on any error. A last line
- * without its newline, as a run that is still writing has it, is left out.
+ * test accuracy where there is one, and learning rate over the optimizer steps into `out`: PNG where its name
+ * ends in .png, else SVG. `out` is replaced in one rename when the picture is whole, and untouched on any
+ * error. A last line without its newline, as a run that is still writing has it, is left out.
  *
- * MN_USAGE: another ending; MN_NO_INPUT: no such log; MN_BAD_DATA: a line that is no JSON object or lacks a
- * value, with file and line, or a log without a step or evaluation; MN_LIBRARY: gnuplot is missing or failed;
- * MN_NO_CREATE, MN_IO: `out` cannot be written; MN_NO_MEMORY. */
+ * MN_NO_INPUT: no such log; MN_BAD_DATA: a line that is no JSON object or lacks a value, with file and line,
+ * or a log without a step or evaluation; MN_LIBRARY: gnuplot is missing or failed; MN_NO_CREATE, MN_IO: `out`
+ * cannot be written; MN_NO_MEMORY. */
 mn_status mn_plot(const char *out, char **logs, int count);
 
 #endif
