@@ -22,25 +22,20 @@ struct disk_file {
   haddr_t end;       /* where the file ends ("EOF") */
 };
 
-/* The driver's part of the access properties: a pointer, so that HDF5's copies of them share the disk. */
-struct disk_access {
-  struct mn_hdf5_disk *disk;
-};
-
 static const haddr_t largest = (haddr_t)INT64_MAX;
 
 static H5FD_t *disk_open(const char *name, unsigned flags, hid_t access, haddr_t maximum) {
   (void)name;
   (void)flags;
   (void)maximum;
-  const struct disk_access *info = H5Pget_driver_info(access);
+  struct mn_hdf5_disk *const *disk = H5Pget_driver_info(access);
   struct disk_file *file = calloc(1, sizeof *file);
   struct stat status;
-  if (!info || !file || fstat(info->disk->fd, &status) != 0) {
+  if (!disk || !file || fstat((*disk)->fd, &status) != 0) {
     free(file);
     return NULL;
   }
-  file->disk = info->disk;
+  file->disk = *disk;
   file->end = (haddr_t)status.st_size;
   return &file->base;
 }
@@ -139,7 +134,7 @@ static const H5FD_class_t driver = {
     .name = "minnow",
     .maxaddr = (haddr_t)INT64_MAX,
     .fc_degree = H5F_CLOSE_STRONG,
-    .fapl_size = sizeof(struct disk_access),
+    .fapl_size = sizeof(struct mn_hdf5_disk *), /* a pointer, so that copies of the properties share it */
     .open = disk_open,
     .close = disk_close,
     .query = disk_query,
@@ -160,12 +155,10 @@ static hid_t registered(void) {
   return id;
 }
 
-/* Creates the file, with the properties `creation`, or opens it for reading where they are −1. */
-static hid_t open_file(struct mn_hdf5_disk *disk, const char *name, hid_t creation) {
-  struct disk_access info = {disk};
+hid_t mn_hdf5_disk_open(struct mn_hdf5_disk *disk, const char *name, hid_t creation) {
   hid_t id = registered(), file = -1;
   hid_t access = id < 0 ? -1 : H5Pcreate(H5P_FILE_ACCESS);
-  if (access >= 0 && H5Pset_driver(access, id, &info) >= 0 &&
+  if (access >= 0 && H5Pset_driver(access, id, &disk) >= 0 &&
       H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0) {
     if (creation < 0)
       file = H5Fopen(name, H5F_ACC_RDONLY, access);
@@ -175,12 +168,4 @@ static hid_t open_file(struct mn_hdf5_disk *disk, const char *name, hid_t creati
   if (file < 0) mn_hdf5_reason(disk->reason, sizeof disk->reason); /* H5Pclose would clear it */
   if (access >= 0) H5Pclose(access);
   return file;
-}
-
-hid_t mn_hdf5_disk_create(struct mn_hdf5_disk *disk, const char *name, hid_t creation) {
-  return open_file(disk, name, creation);
-}
-
-hid_t mn_hdf5_disk_open(struct mn_hdf5_disk *disk, const char *name) {
-  return open_file(disk, name, -1);
 }

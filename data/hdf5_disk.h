@@ -17,14 +17,10 @@ struct mn_hdf5_disk {
   char reason[160]; /* HDF5's own words where creating or opening failed */
 };
 
-/* Call these two while holding the lock of data/hdf5.h. Both return the file, to be closed with H5Fclose, or
- * a negative number; `name` is for HDF5's messages alone. `disk` must outlive the file. */
-
-/* A new HDF5 file in the empty file disk->fd (open for reading and writing), version bounds V110, with the
- * file creation properties `creation`. */
-hid_t mn_hdf5_disk_create(struct mn_hdf5_disk *disk, const char *name, hid_t creation);
-
-/* The HDF5 file in disk->fd, for reading. */
-hid_t mn_hdf5_disk_open(struct mn_hdf5_disk *disk, const char *name);
+/* The HDF5 file in disk->fd, to be closed with H5Fclose, which closes all objects in it too; a negative
+ * number on an error. With the file creation properties `creation` it is a new one, version bounds V110, in
+ * an empty file open for reading and writing; with −1 it is opened for reading. `name` is for HDF5's messages
+ * alone; `disk` must outlive the file. Call while holding the lock of data/hdf5.h. */
+hid_t mn_hdf5_disk_open(struct mn_hdf5_disk *disk, const char *name, hid_t creation);
 
 #endif

@@ -106,7 +106,7 @@ static mn_status open_hdf5(struct mn_hdf5_file *file, int lock) {
   if (lock) MN_TRY(lock_file(file));
   MN_TRY(find_signature(file));
   mn_hdf5_lock();
-  file->root.id = mn_hdf5_disk_open(&file->disk, file->path);
+  file->root.id = mn_hdf5_disk_open(&file->disk, file->path, -1);
   mn_hdf5_unlock();
   if (file->root.id >= 0) return MN_OK;
   if (file->disk.error) return mn_hdf5_damaged(file, "its start");
@@ -313,39 +313,32 @@ struct walk {
   int objects, depth;
 };
 
-static mn_status visit(struct walk *walk, const struct mn_hdf5_object *object);
-
-static mn_status visit_member(struct walk *walk, const struct mn_hdf5_object *group, hsize_t index) {
-  char name[NAME_SIZE], full[NAME_SIZE];
-  struct mn_hdf5_object object;
-  MN_TRY(mn_hdf5_member(walk->file, group, index, name, sizeof name));
-  int length = snprintf(full, sizeof full, "%s/%s", strcmp(group->name, "/") == 0 ? "" : group->name, name);
-  if (length >= NAME_SIZE)
-    return mn_fail(MN_BAD_DATA, "%s: a name in %.60s is longer than %d bytes", walk->file->path, group->name,
-                   NAME_SIZE - 1);
-  MN_TRY(mn_hdf5_look(walk->file, &walk->file->root, full, &object));
-  mn_status status =
-      object.kind != MN_HDF5_NOTHING
-          ? visit(walk, &object)
-          : mn_fail(MN_BAD_DATA, "%s is damaged at %s: its group lists it, but does not have it: %s",
-                    walk->file->path, full, walk->file->remedy);
-  mn_hdf5_release(&object);
-  return status;
-}
-
 static mn_status visit(struct walk *walk, const struct mn_hdf5_object *object) {
+  const struct mn_hdf5_file *file = walk->file;
   hsize_t count;
   if (++walk->objects > MOST_OBJECTS)
-    return mn_fail(MN_BAD_DATA, "%s: more than %d objects, or groups in a circle", walk->file->path,
-                   MOST_OBJECTS);
-  MN_TRY(walk->visit(walk->data, walk->file, object));
+    return mn_fail(MN_BAD_DATA, "%s: more than %d objects, or groups in a circle", file->path, MOST_OBJECTS);
+  MN_TRY(walk->visit(walk->data, file, object));
   if (object->kind != MN_HDF5_GROUP) return MN_OK;
-  MN_TRY(mn_hdf5_count(walk->file, object, &count));
+  MN_TRY(mn_hdf5_count(file, object, &count));
   if (walk->depth == DEEPEST)
-    return mn_fail(MN_BAD_DATA, "%s: groups nested more than %d deep, or in a circle", walk->file->path,
-                   DEEPEST);
+    return mn_fail(MN_BAD_DATA, "%s: groups nested more than %d deep, or in a circle", file->path, DEEPEST);
   walk->depth++;
-  for (hsize_t i = 0; i < count; i++) MN_TRY(visit_member(walk, object, i));
+  for (hsize_t i = 0; i < count; i++) {
+    char name[NAME_SIZE], full[NAME_SIZE];
+    struct mn_hdf5_object member;
+    MN_TRY(mn_hdf5_member(file, object, i, name, sizeof name));
+    const char *parent = strcmp(object->name, "/") == 0 ? "" : object->name;
+    if (snprintf(full, sizeof full, "%s/%s", parent, name) >= NAME_SIZE)
+      return mn_fail(MN_BAD_DATA, "%s: a name in %.60s is longer than %d bytes", file->path, object->name,
+                     NAME_SIZE - 1);
+    MN_TRY(mn_hdf5_look(file, &file->root, full, &member));
+    if (member.kind == MN_HDF5_NOTHING)
+      return mn_fail(MN_BAD_DATA, "%s is damaged at %s: its group lists it, but does not have it: %s",
+                     file->path, full, file->remedy);
+    MN_TRY(visit(walk, &member));
+    mn_hdf5_release(&member);
+  }
   walk->depth--;
   return MN_OK;
 }

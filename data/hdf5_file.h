@@ -55,6 +55,8 @@ struct mn_hdf5_file {
  * file, another program writes it; MN_BAD_DATA: not HDF5, cut short, damaged. There is nothing to close then.
  */
 mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy, int lock);
+
+/* Closes it, and the objects in it that are still open. */
 void mn_hdf5_close(struct mn_hdf5_file *file);
 
 /* The message after an HDF5 call on `name` failed. Call while locked, before another HDF5 call. */
@@ -153,8 +155,8 @@ mn_status mn_hdf5_attribute(const struct mn_hdf5_file *file, const struct mn_hdf
 /* Sets *number to a value that is one number; else returns 0. */
 int mn_hdf5_number(const struct mn_hdf5_value *value, double *number);
 
-/* Calls `take` for every attribute of an object, in order of name or of creation, until one fails. Strings of
- * variable length are read where `variable`. */
+/* Reads every attribute of an object and calls `take` (NULL is fine), in order of name or of creation, until
+ * one fails. Strings of variable length are read where `variable`. */
 typedef mn_status mn_hdf5_take(void *data, const char *name, const struct mn_hdf5_value *value);
 mn_status mn_hdf5_attributes(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object,
                              H5_index_t order, int variable, mn_hdf5_take *take, void *data);

@@ -186,7 +186,7 @@ static herr_t take_attribute(hid_t id, const char *name, const H5A_info_t *info,
   struct attributes *all = data;
   struct mn_hdf5_value value;
   all->status = mn_hdf5_attribute(all->file, all->object, name, all->variable, &value);
-  if (all->status == MN_OK) all->status = all->take(all->data, name, &value);
+  if (all->status == MN_OK && all->take) all->status = all->take(all->data, name, &value);
   return all->status == MN_OK ? 0 : -1;
 }
 

@@ -19,18 +19,17 @@
 #include "data/order.h"
 #include "kernels/kernels.h"
 
-enum { RING = 3, WINDOW_ROWS = MN_ORDER_EXTENT * MN_ORDER_WINDOW };
-enum { MESSAGE = 1024 };
+enum { RING = 3, MESSAGE = 1024 };
 #define READ_BYTES ((int64_t)4 << 20) /* of x in one call: a close waits for no more than that */
 
 struct window {
-  int64_t epoch, index;                    /* which window this is */
+  int64_t number;                          /* in the endless sequence of windows */
   int64_t extents[MN_ORDER_WINDOW], count; /* its extents, ascending: the buffer's layout */
   int64_t read;                            /* extents that stand in the buffer */
   int64_t total, at;                       /* its rows; those already copied out */
-  int64_t from[WINDOW_ROWS]; /* [total] the row of the buffer that comes i-th in training order */
-  char *x, *y;               /* [total] rows; y NULL where the dataset has none */
-  mn_status status;          /* of reading it, with `message` */
+  int64_t from[MN_ORDER_WINDOW_ROWS]; /* [total] the row of the buffer that comes i-th in training order */
+  char *x, *y;                        /* [total] rows; y NULL where the dataset has none */
+  mn_status status;                   /* of reading it, with `message` */
   char message[MESSAGE];
 };
 
@@ -41,6 +40,7 @@ struct mn_loader {
   int64_t batch, windows;
   size_t x_row, y_row; /* bytes */
   /* the thread's alone */
+  struct window window[2];       /* with one window in an epoch the two share one buffer */
   struct window *current, *next; /* `next` follows `current` in the endless sequence */
   int64_t filled;                /* rows in the batch being copied together */
   /* `mutex` guards these; `changed` tells of each change */
@@ -73,44 +73,15 @@ static void announce(struct mn_loader *loader) {
 
 /* ---- the thread: windows ---- */
 
-/* The index of an extent among the window's, which ascend. */
-static int64_t index_of(const struct window *window, int64_t extent) {
-  int64_t low = 0, high = window->count - 1;
-  while (low < high) {
-    int64_t middle = (low + high) / 2;
-    if (window->extents[middle] < extent)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low;
-}
-
-static mn_status plan(struct mn_loader *loader, struct window *window, int64_t epoch, int64_t index) {
-  const int64_t *extents, *rows;
-  MN_TRY(mn_order_window(loader->order, epoch, index, &extents, &window->count, &rows, &window->total));
-  window->epoch = epoch;
-  window->index = index;
+static void plan(struct mn_loader *loader, struct window *window, int64_t number) {
+  mn_order_window(loader->order, number / loader->windows, number % loader->windows, window->extents,
+                  &window->count, window->from, &window->total);
+  window->number = number;
   window->at = 0;
-  memcpy(window->extents, extents, (size_t)window->count * sizeof *extents);
-  for (int64_t i = 0; i < window->total; i++)
-    /* The only short extent is the dataset's last, and so the last here: all before it are whole. */
-    window->from[i] =
-        index_of(window, rows[i] / MN_ORDER_EXTENT) * MN_ORDER_EXTENT + rows[i] % MN_ORDER_EXTENT;
   window->status = MN_OK;
-  /* With one window both share one buffer, which holds the whole dataset, in its own order, to the end. */
+  /* A shared buffer holds the whole dataset, in its own order, to the end. */
   int held = loader->windows == 1 && loader->current->read == loader->current->count;
   window->read = held ? window->count : 0;
-  return MN_OK;
-}
-
-static mn_status plan_next(struct mn_loader *loader) {
-  int64_t epoch = loader->current->epoch, index = loader->current->index + 1;
-  if (index == loader->windows) {
-    index = 0;
-    epoch++;
-  }
-  return plan(loader, loader->next, epoch, index);
 }
 
 static int whole(const struct window *window) {
@@ -166,7 +137,7 @@ static int next_task(struct mn_loader *loader, int64_t *slot) {
 
 static mn_status work(struct mn_loader *loader) {
   int64_t slot;
-  MN_TRY(plan_next(loader));
+  plan(loader, loader->next, loader->current->number + 1);
   while (next_task(loader, &slot)) {
     struct window *current = loader->current;
     if (current->status != MN_OK) return mn_fail(current->status, "%s", current->message);
@@ -190,7 +161,7 @@ static mn_status work(struct mn_loader *loader) {
     if (current->at == current->total) {
       loader->current = loader->next;
       loader->next = current;
-      MN_TRY(plan_next(loader));
+      plan(loader, loader->next, loader->current->number + 1);
     }
   }
   return MN_OK;
@@ -210,20 +181,16 @@ static void *run(void *data) {
 /* ---- opening, taking, closing ---- */
 
 static mn_status allocate_windows(struct mn_loader *loader) {
-  int64_t rows = loader->dataset->rows < WINDOW_ROWS ? loader->dataset->rows : WINDOW_ROWS;
-  struct window *windows[2] = {loader->current = calloc(1, sizeof *loader->current),
-                               loader->next = calloc(1, sizeof *loader->next)};
-  if (!windows[0] || !windows[1]) return mn_fail(MN_NO_MEMORY, "no memory for the loader's windows");
+  int64_t rows = loader->dataset->rows < MN_ORDER_WINDOW_ROWS ? loader->dataset->rows : MN_ORDER_WINDOW_ROWS;
+  size_t x = (size_t)rows * loader->x_row, y = (size_t)rows * loader->y_row;
+  struct window *windows = loader->window;
+  loader->current = &windows[0];
+  loader->next = &windows[1];
   for (int i = 0; i < 2; i++) {
-    if (i == 1 && loader->windows == 1) {
-      windows[1]->x = windows[0]->x;
-      windows[1]->y = windows[0]->y;
-      break;
-    }
-    size_t x = (size_t)rows * loader->x_row, y = (size_t)rows * loader->y_row;
-    windows[i]->x = malloc(x);
-    windows[i]->y = y ? malloc(y) : NULL;
-    if (!windows[i]->x || (y && !windows[i]->y))
+    int shared = i == 1 && loader->windows == 1;
+    windows[i].x = shared ? windows[0].x : malloc(x);
+    windows[i].y = shared ? windows[0].y : y ? malloc(y) : NULL;
+    if (!windows[i].x || (y && !windows[i].y))
       return mn_fail(MN_NO_MEMORY,
                      "no memory to read ahead: %lld rows, %zu bytes, twice; a machine with more, or narrower "
                      "rows, would do",
@@ -259,7 +226,7 @@ static mn_status prepare(struct mn_loader *loader, uint64_t seed, int64_t positi
   if (__builtin_mul_overflow((size_t)dataset->inputs, real, &loader->x_row) ||
       __builtin_mul_overflow((size_t)(dataset->classes ? dataset->outputs > 0 : dataset->outputs),
                              dataset->classes ? sizeof(int32_t) : real, &loader->y_row) ||
-      loader->x_row > INT64_MAX / WINDOW_ROWS || loader->y_row > INT64_MAX / WINDOW_ROWS ||
+      loader->x_row > INT64_MAX / MN_ORDER_WINDOW_ROWS || loader->y_row > INT64_MAX / MN_ORDER_WINDOW_ROWS ||
       loader->batch > (int64_t)(INT64_MAX / (loader->x_row + loader->y_row)))
     return mn_fail(MN_NO_MEMORY, "batches of %lld rows of %lld inputs do not fit in memory",
                    (long long)loader->batch, (long long)dataset->inputs);
@@ -269,7 +236,7 @@ static mn_status prepare(struct mn_loader *loader, uint64_t seed, int64_t positi
   MN_TRY(allocate_ring(loader));
   int64_t epoch = position / dataset->rows, window, within;
   mn_order_find(loader->order, epoch, position % dataset->rows, &window, &within);
-  MN_TRY(plan(loader, loader->current, epoch, window));
+  plan(loader, loader->current, epoch * loader->windows + window);
   loader->current->at = within;
   return start(loader);
 }
@@ -329,17 +296,11 @@ void mn_loader_close(struct mn_loader *loader) {
     loader->device->kernels->release_host(loader->device, loader->x[i]);
     loader->device->kernels->release_host(loader->device, loader->y[i]);
   }
-  struct window *current = loader->current, *next = loader->next;
-  if (next && (!current || next->x != current->x)) {
-    free(next->x);
-    free(next->y);
+  for (int i = 0; i < 2; i++) {
+    if (i == 1 && loader->windows == 1) break; /* shared */
+    free(loader->window[i].x);
+    free(loader->window[i].y);
   }
-  if (current) {
-    free(current->x);
-    free(current->y);
-  }
-  free(current);
-  free(next);
   mn_order_close(loader->order);
   MN_REQUIRE(pthread_cond_destroy(&loader->changed) == 0 && pthread_mutex_destroy(&loader->mutex) == 0);
   free(loader);

@@ -17,7 +17,6 @@
 
 #include "kernels/random.h"
 
-enum { WINDOW_ROWS = MN_ORDER_EXTENT * MN_ORDER_WINDOW };
 enum shuffled { EXTENTS, ROWS };
 
 struct mn_order {
@@ -27,14 +26,8 @@ struct mn_order {
   int64_t short_index; /* where in `extents` the last extent is */
   int64_t epoch;       /* whose order `extents` is; −1: none's */
   uint64_t seed;
-  int64_t window_extents[MN_ORDER_WINDOW];
-  int64_t window_rows[WINDOW_ROWS];
   int64_t extents[]; /* [E], shuffled */
 };
-
-static int64_t least(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
 
 mn_status mn_order_open(struct mn_order **out, int64_t rows, uint64_t seed) {
   *out = NULL;
@@ -99,7 +92,7 @@ static void turn_to(struct mn_order *order, int64_t epoch) {
 /* The offset in the epoch at which a window starts. */
 static int64_t start_of(const struct mn_order *order, int64_t window) {
   int short_before = order->short_index < window * MN_ORDER_WINDOW;
-  return window * WINDOW_ROWS - (short_before ? order->missing : 0);
+  return window * MN_ORDER_WINDOW_ROWS - (short_before ? order->missing : 0);
 }
 
 static int ascending(const void *a, const void *b) {
@@ -107,32 +100,26 @@ static int ascending(const void *a, const void *b) {
   return (left > right) - (left < right);
 }
 
-mn_status mn_order_window(struct mn_order *order, int64_t epoch, int64_t window, const int64_t **extents,
-                          int64_t *count, const int64_t **rows, int64_t *total) {
+void mn_order_window(struct mn_order *order, int64_t epoch, int64_t window, int64_t extents[MN_ORDER_WINDOW],
+                     int64_t *count, int64_t samples[MN_ORDER_WINDOW_ROWS], int64_t *total) {
   MN_REQUIRE(window >= 0 && window < mn_order_windows(order));
   turn_to(order, epoch);
   int64_t first = window * MN_ORDER_WINDOW;
-  *count = least(MN_ORDER_WINDOW, order->count - first);
-  memcpy(order->window_extents, order->extents + first, (size_t)*count * sizeof order->extents[0]);
+  *count = order->count - first < MN_ORDER_WINDOW ? order->count - first : MN_ORDER_WINDOW;
+  memcpy(extents, order->extents + first, (size_t)*count * sizeof *extents);
   /* The rows are shuffled anyway; ascending extents read best. */
-  qsort(order->window_extents, (size_t)*count, sizeof order->window_extents[0], ascending);
-  *total = 0;
-  for (int64_t e = 0; e < *count; e++) {
-    int64_t row = order->window_extents[e] * MN_ORDER_EXTENT;
-    int64_t here = least(MN_ORDER_EXTENT, order->rows - row);
-    for (int64_t i = 0; i < here; i++) order->window_rows[(*total)++] = row + i;
-  }
+  qsort(extents, (size_t)*count, sizeof *extents, ascending);
+  int has_short = extents[*count - 1] == order->count - 1;
+  *total = *count * MN_ORDER_EXTENT - (has_short ? order->missing : 0);
+  for (int64_t i = 0; i < *total; i++) samples[i] = i;
   int64_t position = epoch * order->rows + start_of(order, window);
-  shuffle(order->window_rows, *total, order->seed, ROWS, (uint64_t)position);
-  *extents = order->window_extents;
-  *rows = order->window_rows;
-  return MN_OK;
+  shuffle(samples, *total, order->seed, ROWS, (uint64_t)position);
 }
 
 void mn_order_find(struct mn_order *order, int64_t epoch, int64_t offset, int64_t *window, int64_t *within) {
   MN_REQUIRE(offset >= 0 && offset < order->rows);
   turn_to(order, epoch);
-  *window = offset / WINDOW_ROWS;
+  *window = offset / MN_ORDER_WINDOW_ROWS;
   if (*window + 1 < mn_order_windows(order) && offset >= start_of(order, *window + 1)) ++*window;
   *within = offset - start_of(order, *window);
 }

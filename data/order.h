@@ -13,10 +13,9 @@
 
 #include "kernels/status.h"
 
-enum { MN_ORDER_EXTENT = 64, MN_ORDER_WINDOW = 64 };
+enum { MN_ORDER_EXTENT = 64, MN_ORDER_WINDOW = 64, MN_ORDER_WINDOW_ROWS = MN_ORDER_EXTENT * MN_ORDER_WINDOW };
 
-struct mn_order; /* the shuffled extents of one epoch and the shuffled rows of one window: O(n/64 + 4096)
-                    memory */
+struct mn_order; /* the shuffled extents of one epoch: O(n/64) memory */
 
 /* `rows` ≥ 1. MN_NO_MEMORY. */
 mn_status mn_order_open(struct mn_order **out, int64_t rows, uint64_t seed);
@@ -25,11 +24,12 @@ void mn_order_close(struct mn_order *order); /* NULL is fine */
 /* The number of windows in an epoch. */
 int64_t mn_order_windows(const struct mn_order *order);
 
-/* Window `window` of `epoch`: *extents, its *count extents' numbers in reading order, which is ascending
- * (extent e is rows 64·e …, the last one may be short), and *rows, the dataset rows in training order, *total
- * of them. Valid until the next call. The samples' positions, epoch·n + …, must stay below 2⁶³. */
-mn_status mn_order_window(struct mn_order *order, int64_t epoch, int64_t window, const int64_t **extents,
-                          int64_t *count, const int64_t **rows, int64_t *total);
+/* Window `window` of `epoch`: its *count extents in reading order, which is ascending (extent e is rows 64·e
+ * …, the last one may be short), and the training order of the *total rows in them, which are numbered as
+ * they are read: samples[i] is the number of the i-th. The samples' positions, epoch·n + …, must stay below
+ * 2⁶³. */
+void mn_order_window(struct mn_order *order, int64_t epoch, int64_t window, int64_t extents[MN_ORDER_WINDOW],
+                     int64_t *count, int64_t samples[MN_ORDER_WINDOW_ROWS], int64_t *total);
 
 /* Where sample `offset` of `epoch` (0 ≤ offset < n) is: the *within-th of window *window. (Not offset/4096:
  * the short extent may come anywhere, and windows after it start earlier.) */

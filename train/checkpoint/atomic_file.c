@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -93,11 +94,6 @@ mn_status mn_atomic_file_resolve(char out[MN_ATOMIC_FILE_PATH], const char *path
                  path, length);
 }
 
-static int ascending(const void *a, const void *b) {
-  int x = *(const int *)a, y = *(const int *)b;
-  return (x > y) - (x < y);
-}
-
 /* The number that `entry` has as a numbered name of `base`; 0 when it is none. */
 static int entry_number(const char *entry, const char *base) {
   const char *end = ending(base);
@@ -109,33 +105,17 @@ static int entry_number(const char *entry, const char *base) {
   return atoi(digits);
 }
 
-int mn_atomic_file_numbers(int **numbers, const char *path) {
+int mn_atomic_file_next(const char *path, int number) {
   char folder[MN_ATOMIC_FILE_PATH];
+  int next = -1;
   folder_name(folder, sizeof folder, path);
-  int count = 0, capacity = 16;
-  *numbers = malloc((size_t)capacity * sizeof **numbers);
-  if (!*numbers) return -1;
-  (*numbers)[count++] = 0;
   DIR *entries = opendir(folder);
   for (struct dirent *entry; entries && (entry = readdir(entries));) {
-    int number = entry_number(entry->d_name, base_name(path));
-    if (number == 0) continue;
-    if (count == capacity) {
-      capacity *= 2;
-      int *more = realloc(*numbers, (size_t)capacity * sizeof *more);
-      if (!more) {
-        free(*numbers);
-        *numbers = NULL;
-        closedir(entries);
-        return -1;
-      }
-      *numbers = more;
-    }
-    (*numbers)[count++] = number;
+    int found = entry_number(entry->d_name, base_name(path));
+    if (found > number && (next < 0 || found < next)) next = found;
   }
   if (entries) closedir(entries);
-  qsort(*numbers, (size_t)count, sizeof **numbers, ascending);
-  return count;
+  return next;
 }
 
 /* A name beside `path` that nobody else has: at most MN_ATOMIC_FILE_PATH bytes, as create has checked. */
@@ -274,21 +254,10 @@ mn_status mn_atomic_file_set_aside(char name[MN_ATOMIC_FILE_PATH], const char *p
 
 /* Copies the rest of `from` to `to` and makes it durable; 0, or −1 with errno. */
 static int copy_descriptor(int to, int from) {
-  static const size_t size = (size_t)1 << 20;
-  char *buffer = malloc(size);
-  ssize_t got = -1;
-  while (buffer && (got = read(from, buffer, size)) > 0) {
-    for (ssize_t done = 0; done < got;) {
-      ssize_t wrote = write(to, buffer + done, (size_t)(got - done));
-      if (wrote < 0) {
-        free(buffer);
-        return -1;
-      }
-      done += wrote;
-    }
-  }
-  free(buffer);
-  return got < 0 ? -1 : sync_descriptor(to);
+  ssize_t done;
+  do done = sendfile(to, from, NULL, (size_t)1 << 30);
+  while (done > 0);
+  return done < 0 ? -1 : sync_descriptor(to);
 }
 
 /* A whole copy of `from` as `to`, through a temporary name, for file systems without hard links. */
@@ -312,64 +281,48 @@ static int links_missing(int error) {
   return error == EPERM || error == EOPNOTSUPP || error == ENOSYS || error == EMLINK;
 }
 
-/* What a rotation has done so far, so that it can be undone. */
+/* A rotation renames each old file, number i to i + 1. The number `keep` stands for the temporary name under
+ * which the oldest waits to be dropped, or to be put back. */
 struct rotation {
   const struct mn_atomic_file *file;
   int keep;
-  char aside[MN_ATOMIC_FILE_PATH]; /* the temporary name of the oldest */
-  int set_aside;                   /* the oldest has it */
+  char aside[MN_ATOMIC_FILE_PATH]; /* that temporary name */
+  int least;                       /* of numbers ≥ least, each that was there has moved to the next */
   int doubled;                     /* the file at `path` has its second name, number 1 */
   int published;
   int alone; /* keep 1 and no links: the old file has no second name, and cannot be put back */
-  int least; /* of numbers ≥ least, each that was there has moved to the next */
 };
 
 static void number_name(char *out, const struct rotation *rotation, int number) {
-  int status = mn_atomic_file_number(out, MN_ATOMIC_FILE_PATH, rotation->file->path, number);
-  MN_REQUIRE(status == 0); /* shorter than the temporary name, which fits */
+  if (number == rotation->keep)
+    memcpy(out, rotation->aside, sizeof rotation->aside);
+  else /* shorter than the temporary name, which fits */
+    MN_REQUIRE(mn_atomic_file_number(out, MN_ATOMIC_FILE_PATH, rotation->file->path, number) == 0);
 }
 
 static void undo(const struct rotation *rotation) {
   char from[MN_ATOMIC_FILE_PATH], to[MN_ATOMIC_FILE_PATH];
   const char *path = rotation->file->path;
   number_name(from, rotation, 1);
-  if (rotation->published && rotation->keep > 1 && rotation->doubled)
+  if (rotation->published && rotation->doubled)
     rename(from, path);
-  else if (rotation->published && rotation->keep == 1 && rotation->set_aside)
-    rename(rotation->aside, path);
   else if (rotation->published && !rotation->alone)
     unlink(path); /* there was none before */
   else if (rotation->doubled)
     unlink(from);
-  for (int i = rotation->least; i < rotation->keep - 1; i++) {
+  for (int i = rotation->least; i < rotation->keep; i++) {
     number_name(from, rotation, i + 1);
     number_name(to, rotation, i);
     rename(from, to); /* there is none where there was none before */
   }
-  if (!rotation->set_aside) return;
-  number_name(to, rotation, rotation->keep - 1);
-  if (rotation->keep > 1)
-    rename(rotation->aside, to);
-  else
-    unlink(rotation->aside);
 }
 
-/* Renames the old files, number i to i + 1, and gives the file at `path` a second name. */
+/* Renames the old files, and gives the file at `path` a second name. */
 static mn_status make_room(struct rotation *rotation) {
   char from[MN_ATOMIC_FILE_PATH], to[MN_ATOMIC_FILE_PATH];
   const char *path = rotation->file->path;
   temporary_name(rotation->aside, path);
-  if (rotation->keep == 1) {
-    rotation->set_aside = link(path, rotation->aside) == 0;
-    rotation->alone = !rotation->set_aside && links_missing(errno);
-    if (!rotation->set_aside && errno != ENOENT && !rotation->alone)
-      return mn_atomic_file_fail("link", path, errno);
-    return MN_OK;
-  }
-  number_name(from, rotation, rotation->keep - 1);
-  rotation->set_aside = rename(from, rotation->aside) == 0;
-  if (!rotation->set_aside && errno != ENOENT) return mn_atomic_file_fail("rename", from, errno);
-  for (int i = rotation->keep - 2; i >= 1; i--) {
+  for (int i = rotation->keep - 1; i >= 1; i--) {
     number_name(from, rotation, i);
     number_name(to, rotation, i + 1);
     if (rename(from, to) != 0 && errno != ENOENT) return mn_atomic_file_fail("rename", from, errno);
@@ -377,14 +330,17 @@ static mn_status make_room(struct rotation *rotation) {
   }
   number_name(to, rotation, 1);
   rotation->doubled = link(path, to) == 0;
-  if (!rotation->doubled && links_missing(errno))
-    rotation->doubled = copy_file(rotation->file, path, to) == 0;
-  if (!rotation->doubled && errno != ENOENT) return mn_atomic_file_fail("keep a copy of", path, errno);
-  return MN_OK;
+  if (!rotation->doubled && links_missing(errno)) {
+    rotation->alone = rotation->keep == 1;
+    rotation->doubled = rotation->keep > 1 && copy_file(rotation->file, path, to) == 0;
+  }
+  if (rotation->doubled || rotation->alone || errno == ENOENT) return MN_OK;
+  return mn_atomic_file_fail(rotation->keep == 1 ? "link" : "keep a copy of", path, errno);
 }
 
 static mn_status rotate(struct rotation *rotation) {
   const struct mn_atomic_file *file = rotation->file;
+  if (sync_descriptor(file->fd) != 0) return mn_atomic_file_fail("write", file->path, errno);
   MN_TRY(make_room(rotation));
   if (rename(file->temporary, file->path) != 0) return mn_atomic_file_fail("replace", file->path, errno);
   rotation->published = 1;
@@ -394,16 +350,13 @@ static mn_status rotate(struct rotation *rotation) {
 mn_status mn_atomic_file_publish(struct mn_atomic_file *file, int keep) {
   MN_REQUIRE(keep >= 1);
   struct rotation rotation = {.file = file, .keep = keep, .least = keep};
-  mn_status status = MN_OK;
-  if (sync_descriptor(file->fd) != 0)
-    status = mn_atomic_file_fail("write", file->path, errno);
-  else if ((status = rotate(&rotation)) != MN_OK)
-    undo(&rotation);
+  mn_status status = rotate(&rotation);
   if (status != MN_OK) {
+    undo(&rotation);
     mn_atomic_file_discard(file); /* where it was published and taken back, there is nothing to unlink */
     return status;
   }
-  if (rotation.set_aside) unlink(rotation.aside);
+  unlink(rotation.aside); /* not there where there were fewer files than `keep` */
   close(file->fd);
   file->fd = -1;
   return MN_OK;

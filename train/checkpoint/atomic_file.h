@@ -47,8 +47,7 @@ mn_status mn_atomic_file_fail(const char *doing, const char *path, int error);
  * when it does not fit. */
 int mn_atomic_file_number(char *out, size_t size, const char *path, int number);
 
-/* 0, and the numbers ≥ 1 for which there is a file, ascending, in *numbers (malloc'ed, to be freed); their
- * count, or −1 when out of memory. */
-int mn_atomic_file_numbers(int **numbers, const char *path);
+/* The least number above `number` for which there is a file; −1: there is none. */
+int mn_atomic_file_next(const char *path, int number);
 
 #endif

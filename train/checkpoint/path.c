@@ -24,59 +24,44 @@ static void append(char *text, size_t size, const char *format, const char *word
   if (length + 1 < size) snprintf(text + length, size - length, format, words);
 }
 
-/* Renames the files that were passed over, and says so. */
-static mn_status set_aside(const char *path, const int *numbers, int count, char *skipped, size_t size) {
-  for (int i = 0; i < count; i++) {
+/* Renames the files before number `used`, which were passed over, and says so. */
+static mn_status set_aside(const char *path, int used, char *skipped, size_t size) {
+  for (int number = 0; number >= 0 && number < used; number = mn_atomic_file_next(path, number)) {
     char name[MN_ATOMIC_FILE_PATH], renamed[MN_ATOMIC_FILE_PATH];
-    if (mn_atomic_file_number(name, sizeof name, path, numbers[i]) != 0 || access(name, F_OK) != 0) continue;
+    if (mn_atomic_file_number(name, sizeof name, path, number) != 0 || access(name, F_OK) != 0) continue;
     MN_TRY(mn_atomic_file_set_aside(renamed, name));
     append(skipped, size, "; kept as %s", renamed);
   }
   return MN_OK;
 }
 
-/* Tries the files of `numbers` in turn; *last is the index of the one that loaded or ended the search. */
-static mn_status try_numbers(struct mn_checkpoint **out, const char *path, const int *numbers, int count,
-                             int *last, char *used, size_t used_size, char *skipped, size_t skipped_size) {
-  int found = 0;
-  for (*last = 0; *last < count; ++*last) {
-    int damaged = 1;
-    mn_status status;
-    if (mn_atomic_file_number(used, used_size, path, numbers[*last]) != 0)
-      return mn_fail(MN_NO_INPUT, "%.60s…: too long a path", path);
-    if (access(used, F_OK) != 0) {
-      status = mn_fail(MN_NO_INPUT, "%s is missing", used);
-    } else {
-      found = 1;
-      status = mn_checkpoint_read(out, used, &damaged);
-      if (status == MN_OK || !damaged || status == MN_NO_MEMORY) return status;
-    }
-    append(skipped, skipped_size, *skipped ? "; %s" : "%s", mn_message());
-  }
-  if (!found)
-    return mn_fail(MN_NO_INPUT, "there is no checkpoint %s: check the name, or start a new run", path);
-  return mn_fail(MN_BAD_DATA, "no checkpoint verifies: %s", skipped);
-}
-
 mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path, char *used,
                                     size_t used_size, char *skipped, size_t skipped_size) {
   char resolved[MN_ATOMIC_FILE_PATH];
-  int *numbers, last;
+  int found = 0;
   MN_REQUIRE(used_size > 0 && skipped_size > 0);
   *out = NULL;
   used[0] = skipped[0] = 0;
   MN_TRY(mn_atomic_file_resolve(resolved, path));
-  int count = mn_atomic_file_numbers(&numbers, resolved);
-  if (count < 0) return mn_fail(MN_NO_MEMORY, "no memory for the names beside %s", path);
-  mn_status status =
-      try_numbers(out, resolved, numbers, count, &last, used, used_size, skipped, skipped_size);
-  if (status == MN_OK) status = set_aside(resolved, numbers, last, skipped, skipped_size);
-  free(numbers);
-  if (status != MN_OK) {
-    mn_checkpoint_free(*out);
-    *out = NULL;
+  for (int number = 0; number >= 0; number = mn_atomic_file_next(resolved, number)) {
+    int damaged = 1;
+    if (mn_atomic_file_number(used, used_size, resolved, number) != 0)
+      return mn_fail(MN_NO_INPUT, "%.60s…: too long a path", resolved);
+    int there = access(used, F_OK) == 0;
+    found |= there;
+    mn_status status =
+        there ? mn_checkpoint_read(out, used, &damaged) : mn_fail(MN_NO_INPUT, "%s is missing", used);
+    if (status == MN_OK && (status = set_aside(resolved, number, skipped, skipped_size)) != MN_OK) {
+      mn_checkpoint_free(*out);
+      *out = NULL;
+      return status;
+    }
+    if (status == MN_OK || !damaged || status == MN_NO_MEMORY) return status;
+    append(skipped, skipped_size, *skipped ? "; %s" : "%s", mn_message());
   }
-  return status;
+  if (!found)
+    return mn_fail(MN_NO_INPUT, "there is no checkpoint %s: check the name, or start a new run", resolved);
+  return mn_fail(MN_BAD_DATA, "no checkpoint verifies: %s", skipped);
 }
 
 /* ---- saving ---- */
@@ -142,6 +127,7 @@ static mn_status take_lock(struct mn_checkpoint_lock *lock, const char *path, in
   if (fstat(lock->fd, &held) != 0)
     return mn_fail(MN_IO, "cannot read %s: %s: check the disk", lock->path, strerror(errno));
   *again = stat(lock->path, &there) != 0 || there.st_ino != held.st_ino || there.st_dev != held.st_dev;
+  if (*again) close(lock->fd);
   lock->empty = S_ISREG(held.st_mode) && held.st_size == 0;
   return MN_OK;
 }
@@ -153,22 +139,21 @@ static void drop(struct mn_checkpoint_lock *lock) {
 
 mn_status mn_checkpoint_lock(struct mn_checkpoint_lock **out, const char *path) {
   char resolved[MN_ATOMIC_FILE_PATH];
-  int again = 1;
+  int again;
+  mn_status status;
   *out = NULL;
   MN_TRY(mn_atomic_file_resolve(resolved, path));
-  while (again) {
-    struct mn_checkpoint_lock *lock = calloc(1, sizeof *lock);
-    if (!lock) return mn_fail(MN_NO_MEMORY, "no memory to lock %s", path);
-    int length = snprintf(lock->path, sizeof lock->path, "%s.lock", resolved);
-    MN_REQUIRE(length < MN_ATOMIC_FILE_PATH); /* a temporary name, which is longer, fits */
-    mn_status status = take_lock(lock, path, &again);
-    if (status == MN_OK && !again)
-      *out = lock;
-    else
-      drop(lock);
-    if (status != MN_OK) return status;
-  }
-  return MN_OK;
+  struct mn_checkpoint_lock *lock = calloc(1, sizeof *lock);
+  if (!lock) return mn_fail(MN_NO_MEMORY, "no memory to lock %s", path);
+  int length = snprintf(lock->path, sizeof lock->path, "%s.lock", resolved);
+  MN_REQUIRE(length < MN_ATOMIC_FILE_PATH); /* a temporary name, which is longer, fits */
+  do status = take_lock(lock, path, &again);
+  while (again);
+  if (status == MN_OK)
+    *out = lock;
+  else
+    drop(lock);
+  return status;
 }
 
 void mn_checkpoint_unlock(struct mn_checkpoint_lock *lock) {

@@ -9,6 +9,7 @@
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/layout.h"
 
+/* An error leaves groups and datasets open: mn_hdf5_close closes them with the file. */
 struct reader {
   struct mn_hdf5_file file;
   struct mn_checkpoint *checkpoint;
@@ -22,8 +23,7 @@ static mn_status refuse(const struct reader *reader, const char *name, const cha
                  what, remedy);
 }
 
-/* Finds the group or dataset (`kind`) `name` right in `parent`; *object is to be released, also on an error.
- */
+/* Finds the group or dataset (`kind`) `name` right in `parent`. */
 static mn_status find(const struct reader *reader, const struct mn_hdf5_object *parent, const char *name,
                       enum mn_hdf5_kind kind, struct mn_hdf5_object *object) {
   MN_TRY(mn_hdf5_find(&reader->file, parent, name, object));
@@ -74,46 +74,36 @@ static mn_status read_fields(const struct reader *reader, const struct mn_hdf5_o
 struct texts {
   const struct reader *reader;
   struct mn_text *text;
-  int count, capacity;
+  int capacity, *count;
 };
 
-static mn_status take_option(void *data, const char *name, const struct mn_hdf5_value *value) {
-  struct texts *texts = data;
-  if (texts->count == texts->capacity) return refuse(texts->reader, name, "is one text too many");
-  struct mn_text *text = &texts->text[texts->count++];
+static mn_status take_text_attribute(void *data, const char *name, const struct mn_hdf5_value *value) {
+  const struct texts *texts = data;
+  if (*texts->count == texts->capacity) return refuse(texts->reader, name, "is one text too many");
+  struct mn_text *text = &texts->text[(*texts->count)++];
   if (strlen(name) >= sizeof text->name) return refuse(texts->reader, name, "is too long a name");
   if (value->kind != MN_VALUE_TEXT) return refuse(texts->reader, name, "is no string of fixed length");
   memcpy(text->name, name, strlen(name) + 1);
   return take_text(texts->reader, name, value, text->value, sizeof text->value);
 }
 
-/* Calls `read` with the group `name` of the root open. */
-typedef mn_status read_group(const struct reader *reader, const struct mn_hdf5_object *group);
-static mn_status in_group(const struct reader *reader, const char *name, read_group *read) {
+/* /config or /fingerprint. */
+static mn_status read_texts(const struct reader *reader, const char *name, struct mn_text *text, int capacity,
+                            int *count) {
+  struct texts texts = {reader, text, capacity, count};
   struct mn_hdf5_object group;
-  mn_status status = find(reader, &reader->file.root, name, MN_HDF5_GROUP, &group);
-  if (status == MN_OK) status = read(reader, &group);
+  MN_TRY(find(reader, &reader->file.root, name, MN_HDF5_GROUP, &group));
+  MN_TRY(mn_hdf5_attributes(&reader->file, &group, H5_INDEX_CRT_ORDER, 0, take_text_attribute, &texts));
   mn_hdf5_release(&group);
-  return status;
-}
-
-static mn_status read_config(const struct reader *reader, const struct mn_hdf5_object *group) {
-  struct texts texts = {reader, reader->checkpoint->options, 0, MN_CHECKPOINT_OPTIONS};
-  MN_TRY(mn_hdf5_attributes(&reader->file, group, H5_INDEX_CRT_ORDER, 0, take_option, &texts));
-  reader->checkpoint->option_count = texts.count;
   return MN_OK;
 }
 
-static mn_status read_fingerprint(const struct reader *reader, const struct mn_hdf5_object *group) {
-  struct texts texts = {reader, reader->checkpoint->fingerprint, 0, MN_CHECKPOINT_FINGERPRINT};
-  MN_TRY(mn_hdf5_attributes(&reader->file, group, H5_INDEX_CRT_ORDER, 0, take_option, &texts));
-  reader->checkpoint->fingerprint_count = texts.count;
-  return MN_OK;
-}
-
-static mn_status read_progress(const struct reader *reader, const struct mn_hdf5_object *group) {
+static mn_status read_progress(const struct reader *reader) {
   const struct mn_progress *progress = &reader->checkpoint->progress;
-  MN_TRY(read_fields(reader, group, mn_checkpoint_progress_fields));
+  struct mn_hdf5_object group;
+  MN_TRY(find(reader, &reader->file.root, "progress", MN_HDF5_GROUP, &group));
+  MN_TRY(read_fields(reader, &group, mn_checkpoint_progress_fields));
+  mn_hdf5_release(&group);
   if (progress->step < 0 || progress->epoch < 0 || progress->position < 0 || progress->samples < 0)
     return refuse(reader, "progress", "is below zero");
   return MN_OK;
@@ -144,30 +134,23 @@ static mn_status check_dataset(const struct reader *reader, struct mn_checkpoint
   return mn_hdf5_check(&reader->file, dataset);
 }
 
-static mn_status read_values(const struct reader *reader, const struct mn_hdf5_object *dataset,
-                             struct mn_checkpoint_tensor *tensor, void **values) {
-  struct mn_hdf5_slab slab;
-  MN_TRY(check_dataset(reader, tensor, dataset));
-  char *to = *values = malloc((size_t)dataset->bytes);
-  if (!to)
-    return mn_fail(MN_NO_MEMORY, "no memory for the %" PRIu64 " bytes of %s", dataset->bytes, tensor->name);
-  mn_checkpoint_slabs(&slab, tensor);
-  for (; slab.elements; mn_hdf5_slab_next(&slab)) {
-    MN_TRY(
-        mn_hdf5_read(&reader->file, dataset, tensor->real == 8 ? MN_HDF5_DOUBLE : MN_HDF5_FLOAT, &slab, to));
-    to += slab.elements * tensor->real;
-  }
-  return MN_OK;
-}
-
 /* Reads `tensor` from `group` into new memory, *values. */
 static mn_status read_tensor(const struct reader *reader, const struct mn_hdf5_object *group,
                              struct mn_checkpoint_tensor *tensor, void **values) {
   struct mn_hdf5_object dataset;
-  mn_status status = find(reader, group, tensor->name, MN_HDF5_DATASET, &dataset);
-  if (status == MN_OK) status = read_values(reader, &dataset, tensor, values);
+  struct mn_hdf5_slab slab;
+  MN_TRY(find(reader, group, tensor->name, MN_HDF5_DATASET, &dataset));
+  MN_TRY(check_dataset(reader, tensor, &dataset));
+  enum mn_hdf5_memory memory = tensor->real == 8 ? MN_HDF5_DOUBLE : MN_HDF5_FLOAT;
+  char *to = *values = malloc((size_t)dataset.bytes);
+  if (!to)
+    return mn_fail(MN_NO_MEMORY, "no memory for the %" PRIu64 " bytes of %s", dataset.bytes, tensor->name);
+  for (mn_checkpoint_slabs(&slab, tensor); slab.elements; mn_hdf5_slab_next(&slab)) {
+    MN_TRY(mn_hdf5_read(&reader->file, &dataset, memory, &slab, to));
+    to += slab.elements * tensor->real;
+  }
   mn_hdf5_release(&dataset);
-  return status;
+  return MN_OK;
 }
 
 /* That `group` holds the model's tensors and no others. */
@@ -206,9 +189,11 @@ static mn_status read_sizes(const struct reader *reader, const struct mn_hdf5_ob
   return check_count(reader, group);
 }
 
-static mn_status read_model(const struct reader *reader, const struct mn_hdf5_object *group) {
+static mn_status read_model(const struct reader *reader) {
   struct mn_checkpoint *checkpoint = reader->checkpoint;
-  MN_TRY(read_sizes(reader, group));
+  struct mn_hdf5_object group;
+  MN_TRY(find(reader, &reader->file.root, "model", MN_HDF5_GROUP, &group));
+  MN_TRY(read_sizes(reader, &group));
   int count = mn_checkpoint_expected(checkpoint);
   checkpoint->tensors = calloc((size_t)count, sizeof *checkpoint->tensors);
   if (!checkpoint->tensors) return mn_fail(MN_NO_MEMORY, "no memory for %d tensors", count);
@@ -217,27 +202,25 @@ static mn_status read_model(const struct reader *reader, const struct mn_hdf5_ob
     struct mn_checkpoint_tensor *tensor = &checkpoint->tensors[i];
     mn_checkpoint_expect(checkpoint, i, tensor);
     tensor->real = i > 0 ? tensor[-1].real : 0;
-    MN_TRY(read_tensor(reader, group, tensor, &tensor->value));
+    MN_TRY(read_tensor(reader, &group, tensor, &tensor->value));
   }
+  mn_hdf5_release(&group);
   return MN_OK;
 }
 
-static mn_status read_momentum(const struct reader *reader, const struct mn_hdf5_object *group) {
+static mn_status read_optimizer(const struct reader *reader) {
   const struct mn_checkpoint *checkpoint = reader->checkpoint;
-  if (group->kind == MN_HDF5_NOTHING) return MN_OK;
-  if (group->kind != MN_HDF5_GROUP) return refuse(reader, "momentum", "is no group");
-  MN_TRY(check_count(reader, group));
+  struct mn_hdf5_object group, momentum;
+  MN_TRY(find(reader, &reader->file.root, "optimizer", MN_HDF5_GROUP, &group));
+  MN_TRY(mn_hdf5_find(&reader->file, &group, "momentum", &momentum));
+  mn_hdf5_release(&group);
+  if (momentum.kind == MN_HDF5_NOTHING) return MN_OK;
+  if (momentum.kind != MN_HDF5_GROUP) return refuse(reader, "momentum", "is no group");
+  MN_TRY(check_count(reader, &momentum));
   for (int i = 0; i < checkpoint->tensor_count; i++)
-    MN_TRY(read_tensor(reader, group, &checkpoint->tensors[i], &checkpoint->tensors[i].momentum));
-  return MN_OK;
-}
-
-static mn_status read_optimizer(const struct reader *reader, const struct mn_hdf5_object *group) {
-  struct mn_hdf5_object momentum;
-  MN_TRY(mn_hdf5_find(&reader->file, group, "momentum", &momentum));
-  mn_status status = read_momentum(reader, &momentum);
+    MN_TRY(read_tensor(reader, &momentum, &checkpoint->tensors[i], &checkpoint->tensors[i].momentum));
   mn_hdf5_release(&momentum);
-  return status;
+  return MN_OK;
 }
 
 /* ---- the file ---- */
@@ -273,12 +256,13 @@ static mn_status check_format(const struct reader *reader, int *damaged) {
 }
 
 static mn_status read_file(const struct reader *reader, int *damaged) {
+  struct mn_checkpoint *c = reader->checkpoint;
   MN_TRY(check_format(reader, damaged));
-  MN_TRY(in_group(reader, "model", read_model));
-  MN_TRY(in_group(reader, "optimizer", read_optimizer));
-  MN_TRY(in_group(reader, "progress", read_progress));
-  MN_TRY(in_group(reader, "config", read_config));
-  return in_group(reader, "fingerprint", read_fingerprint);
+  MN_TRY(read_model(reader));
+  MN_TRY(read_optimizer(reader));
+  MN_TRY(read_progress(reader));
+  MN_TRY(read_texts(reader, "config", c->options, MN_CHECKPOINT_OPTIONS, &c->option_count));
+  return read_texts(reader, "fingerprint", c->fingerprint, MN_CHECKPOINT_FINGERPRINT, &c->fingerprint_count);
 }
 
 mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged) {

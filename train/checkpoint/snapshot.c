@@ -3,6 +3,7 @@
 
 #include <cblas.h>
 #include <hdf5.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,45 +18,39 @@ const char *mn_text_find(const struct mn_text *texts, int count, const char *nam
   return NULL;
 }
 
-static void set_text(struct mn_text *text, const char *name, const char *value) {
+static void __attribute__((format(printf, 3, 4)))
+set_text(struct mn_text *text, const char *name, const char *format, ...) {
+  va_list arguments;
   snprintf(text->name, sizeof text->name, "%s", name);
-  snprintf(text->value, sizeof text->value, "%s", value);
-}
-
-static void set_number(struct mn_text *text, const char *name, int64_t value) {
-  char digits[24];
-  snprintf(digits, sizeof digits, "%ld", (long)value);
-  set_text(text, name, digits);
+  va_start(arguments, format);
+  vsnprintf(text->value, sizeof text->value, format, arguments);
+  va_end(arguments);
 }
 
 /* What the order of samples depends on, under the names that /config has had from the first version on. */
 enum { ORDER_TEXTS = 3 };
 static void order_texts(struct mn_text out[ORDER_TEXTS], int64_t rows) {
-  set_number(&out[0], "train_rows", rows);
-  set_number(&out[1], "order_block", MN_ORDER_EXTENT);
-  set_number(&out[2], "order_window", MN_ORDER_WINDOW);
+  set_text(&out[0], "train_rows", "%ld", (long)rows);
+  set_text(&out[1], "order_block", "%d", MN_ORDER_EXTENT);
+  set_text(&out[2], "order_window", "%d", MN_ORDER_WINDOW);
 }
 
 static int fingerprint(const struct mn_context *context, struct mn_text *out) {
   unsigned major, minor, release;
-  char hdf5[48];
   mn_hdf5_lock();
   if (H5get_libversion(&major, &minor, &release) < 0) major = minor = release = 0;
   mn_hdf5_unlock();
-  snprintf(hdf5, sizeof hdf5, "%u.%u.%u", major, minor, release);
   int count = 0;
-  set_text(&out[count++], "version", "minnow " MN_VERSION);
-  set_text(&out[count++], "device", context->name);
-  set_text(&out[count++], "precision", mn_precision_name(context->precision));
-  set_text(&out[count], "blas", "");
-  snprintf(out[count].value, sizeof out[count].value, "%.200s", openblas_get_config());
-  count++;
-  set_text(&out[count++], "hdf5", hdf5);
+  set_text(&out[count++], "version", "%s", "minnow " MN_VERSION);
+  set_text(&out[count++], "device", "%s", context->name);
+  set_text(&out[count++], "precision", "%s", mn_precision_name(context->precision));
+  set_text(&out[count++], "blas", "%.200s", openblas_get_config());
+  set_text(&out[count++], "hdf5", "%u.%u.%u", major, minor, release);
   if (context->device->type == MN_DEVICE_CPU) return count;
   const struct mn_versions *versions = &context->device->versions;
-  set_text(&out[count++], "cuda", versions->cuda);
-  set_text(&out[count++], "driver", versions->driver);
-  set_text(&out[count++], "cublaslt", versions->cublaslt);
+  set_text(&out[count++], "cuda", "%s", versions->cuda);
+  set_text(&out[count++], "driver", "%s", versions->driver);
+  set_text(&out[count++], "cublaslt", "%s", versions->cublaslt);
   return count;
 }
 

@@ -11,6 +11,8 @@
 #include "train/checkpoint/atomic_file.h"
 #include "train/checkpoint/layout.h"
 
+/* The lock of data/hdf5.h is held from the first call to HDF5 to the last, but for a moment after each slab.
+ * An error leaves attributes, groups and datasets open: H5Fclose closes them (H5F_CLOSE_STRONG). */
 struct writer {
   const struct mn_checkpoint *checkpoint;
   const char *path; /* for messages */
@@ -31,10 +33,8 @@ static mn_status write_attribute(struct writer *writer, hid_t object, const char
                                  hid_t memory_type, hsize_t count, const void *value) {
   hid_t space = count > 0 ? H5Screate_simple(1, &count, NULL) : H5Screate(H5S_SCALAR);
   hid_t attribute = H5Acreate2(object, name, file_type, space, H5P_DEFAULT, H5P_DEFAULT);
-  mn_status status = MN_OK;
-  if (space < 0 || attribute < 0 || H5Awrite(attribute, memory_type, value) < 0)
-    status = write_failed(writer, name);
-  if (attribute >= 0 && H5Aclose(attribute) < 0 && status == MN_OK) status = write_failed(writer, name);
+  int whole = attribute >= 0 && H5Awrite(attribute, memory_type, value) >= 0 && H5Aclose(attribute) >= 0;
+  mn_status status = whole ? MN_OK : write_failed(writer, name);
   if (space >= 0) H5Sclose(space);
   return status;
 }
@@ -68,13 +68,12 @@ static mn_status write_fields(struct writer *writer, hid_t object, const struct 
   return MN_OK;
 }
 
-/* No times, links and attributes in order of creation, and all in the object's own header: the structures
- * that HDF5 moves to beyond a few are more to go wrong for nothing here. */
-static int set_creation(hid_t creation, int is_dataset) {
-  if (H5Pset_obj_track_times(creation, 0) < 0) return -1;
-  if (is_dataset) return 0;
+/* Of a group or the file: no times, links and attributes in order of creation, and all in the object's own
+ * header: the structures that HDF5 moves to beyond a few are more to go wrong for nothing here. */
+static int set_creation(hid_t creation) {
   unsigned order = H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED;
-  if (H5Pset_link_creation_order(creation, order) < 0 || H5Pset_attr_creation_order(creation, order) < 0 ||
+  if (H5Pset_obj_track_times(creation, 0) < 0 || H5Pset_link_creation_order(creation, order) < 0 ||
+      H5Pset_attr_creation_order(creation, order) < 0 ||
       H5Pset_link_phase_change(creation, MN_CHECKPOINT_TENSORS, 0) < 0 ||
       H5Pset_attr_phase_change(creation, MN_CHECKPOINT_TENSORS, 0) < 0)
     return -1;
@@ -85,7 +84,7 @@ static int set_creation(hid_t creation, int is_dataset) {
 static mn_status create_group(struct writer *writer, hid_t *group, hid_t parent, const char *name) {
   hid_t creation = H5Pcreate(H5P_GROUP_CREATE);
   *group = -1;
-  if (creation >= 0 && set_creation(creation, 0) == 0)
+  if (creation >= 0 && set_creation(creation) == 0)
     *group = H5Gcreate2(parent, name, H5P_DEFAULT, creation, H5P_DEFAULT);
   mn_status status = *group < 0 ? write_failed(writer, name) : MN_OK;
   if (creation >= 0) H5Pclose(creation);
@@ -102,7 +101,7 @@ static mn_status create_dataset(struct writer *writer, hid_t *dataset, hid_t gro
   hid_t space = H5Screate_simple(tensor->rank, shape + skip, NULL);
   hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
   *dataset = -1;
-  if (space >= 0 && creation >= 0 && set_creation(creation, 1) == 0 &&
+  if (space >= 0 && creation >= 0 && H5Pset_obj_track_times(creation, 0) >= 0 &&
       H5Pset_chunk(creation, tensor->rank, chunk + skip) >= 0 && H5Pset_fletcher32(creation) >= 0 &&
       H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER) >= 0)
     *dataset = H5Dcreate2(group, tensor->name, tensor->real == 8 ? H5T_IEEE_F64LE : H5T_IEEE_F32LE, space,
@@ -113,66 +112,48 @@ static mn_status create_dataset(struct writer *writer, hid_t *dataset, hid_t gro
   return status;
 }
 
-/* Unlocks after every slab: a loader waits for 4 MiB at most. */
 static mn_status write_tensor(struct writer *writer, hid_t group, const struct mn_checkpoint_tensor *tensor,
-                              const void *values) {
-  hid_t dataset;
+                              const char *values) {
+  hid_t dataset, memory = tensor->real == 8 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
   struct mn_hdf5_slab slab;
-  const char *from = values;
-  mn_hdf5_lock();
-  mn_status status = create_dataset(writer, &dataset, group, tensor);
-  mn_hdf5_unlock();
-  if (status != MN_OK) return status;
-  mn_checkpoint_slabs(&slab, tensor);
-  while (status == MN_OK && slab.elements) {
+  MN_TRY(create_dataset(writer, &dataset, group, tensor));
+  for (mn_checkpoint_slabs(&slab, tensor); slab.elements; mn_hdf5_slab_next(&slab)) {
+    if (mn_hdf5_write(dataset, memory, &slab, values) < 0 || writer->disk.error)
+      return write_failed(writer, tensor->name);
+    values += slab.elements * tensor->real;
+    mn_hdf5_unlock(); /* a loader waits for one slab at most */
     mn_hdf5_lock();
-    hid_t memory = tensor->real == 8 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
-    if (mn_hdf5_write(dataset, memory, &slab, from) < 0 || writer->disk.error)
-      status = write_failed(writer, tensor->name);
-    mn_hdf5_unlock();
-    from += slab.elements * tensor->real;
-    mn_hdf5_slab_next(&slab);
   }
-  mn_hdf5_lock();
-  if (H5Dclose(dataset) < 0 && status == MN_OK) status = write_failed(writer, tensor->name);
-  mn_hdf5_unlock();
-  return status;
+  return H5Dclose(dataset) < 0 ? write_failed(writer, tensor->name) : MN_OK;
 }
 
-static mn_status close_group(struct writer *writer, hid_t group, mn_status status) {
-  mn_hdf5_lock();
-  if (group >= 0 && H5Gclose(group) < 0 && status == MN_OK) status = write_failed(writer, "a group");
-  mn_hdf5_unlock();
-  return status;
+static mn_status close_group(struct writer *writer, hid_t group) {
+  return H5Gclose(group) < 0 ? write_failed(writer, "a group") : MN_OK;
 }
 
 static mn_status write_model(struct writer *writer) {
   const struct mn_checkpoint *checkpoint = writer->checkpoint;
   hid_t group;
-  mn_hdf5_lock();
-  mn_status status = create_group(writer, &group, writer->file, "model");
-  if (status == MN_OK) status = write_fields(writer, group, mn_checkpoint_model_fields);
-  if (status == MN_OK)
-    status = write_attribute(writer, group, "hidden", H5T_STD_I64LE, H5T_NATIVE_INT64,
-                             (hsize_t)checkpoint->depth, checkpoint->hidden);
-  mn_hdf5_unlock();
-  for (int i = 0; status == MN_OK && i < checkpoint->tensor_count; i++)
-    status = write_tensor(writer, group, &checkpoint->tensors[i], checkpoint->tensors[i].value);
-  return close_group(writer, group, status);
+  MN_TRY(create_group(writer, &group, writer->file, "model"));
+  MN_TRY(write_fields(writer, group, mn_checkpoint_model_fields));
+  MN_TRY(write_attribute(writer, group, "hidden", H5T_STD_I64LE, H5T_NATIVE_INT64, (hsize_t)checkpoint->depth,
+                         checkpoint->hidden));
+  for (int i = 0; i < checkpoint->tensor_count; i++)
+    MN_TRY(write_tensor(writer, group, &checkpoint->tensors[i], checkpoint->tensors[i].value));
+  return close_group(writer, group);
 }
 
 static mn_status write_optimizer(struct writer *writer) {
   const struct mn_checkpoint *checkpoint = writer->checkpoint;
-  hid_t group, momentum = -1;
-  mn_hdf5_lock();
-  mn_status status = create_group(writer, &group, writer->file, "optimizer");
-  if (status == MN_OK && checkpoint->tensors[0].momentum)
-    status = create_group(writer, &momentum, group, "momentum");
-  mn_hdf5_unlock();
-  for (int i = 0; status == MN_OK && momentum >= 0 && i < checkpoint->tensor_count; i++)
-    status = write_tensor(writer, momentum, &checkpoint->tensors[i], checkpoint->tensors[i].momentum);
-  status = close_group(writer, momentum, status);
-  return close_group(writer, group, status);
+  hid_t group, momentum;
+  MN_TRY(create_group(writer, &group, writer->file, "optimizer"));
+  if (checkpoint->tensors[0].momentum) {
+    MN_TRY(create_group(writer, &momentum, group, "momentum"));
+    for (int i = 0; i < checkpoint->tensor_count; i++)
+      MN_TRY(write_tensor(writer, momentum, &checkpoint->tensors[i], checkpoint->tensors[i].momentum));
+    MN_TRY(close_group(writer, momentum));
+  }
+  return close_group(writer, group);
 }
 
 /* A group of attributes only: fields, or options. */
@@ -180,17 +161,32 @@ static mn_status write_small(struct writer *writer, const char *name,
                              const struct mn_checkpoint_field *fields, const struct mn_text *options,
                              int count) {
   hid_t group;
-  mn_hdf5_lock();
-  mn_status status = create_group(writer, &group, writer->file, name);
-  if (status == MN_OK && fields) status = write_fields(writer, group, fields);
-  for (int i = 0; status == MN_OK && i < count; i++)
-    status = write_text(writer, group, options[i].name, options[i].value);
-  mn_hdf5_unlock();
-  return close_group(writer, group, status);
+  MN_TRY(create_group(writer, &group, writer->file, name));
+  if (fields) MN_TRY(write_fields(writer, group, fields));
+  for (int i = 0; i < count; i++) MN_TRY(write_text(writer, group, options[i].name, options[i].value));
+  return close_group(writer, group);
 }
 
-static mn_status write_groups(struct writer *writer) {
+static mn_status create_file(struct writer *writer) {
+  mn_status status = MN_OK;
+  hid_t creation = H5Pcreate(H5P_FILE_CREATE);
+  if (creation >= 0 && set_creation(creation) == 0)
+    writer->file = mn_hdf5_disk_open(&writer->disk, writer->path, creation);
+  if (writer->file < 0 && writer->disk.error)
+    status = write_failed(writer, "it");
+  else if (writer->file < 0)
+    status = mn_fail(MN_LIBRARY, "cannot create %s: HDF5: %s", writer->path, writer->disk.reason);
+  if (creation >= 0) H5Pclose(creation);
+  return status;
+}
+
+static mn_status write_all(struct writer *writer) {
   const struct mn_checkpoint *checkpoint = writer->checkpoint;
+  const int64_t version = MN_CHECKPOINT_VERSION;
+  MN_TRY(create_file(writer));
+  MN_TRY(write_text(writer, writer->file, "format", MN_CHECKPOINT_FORMAT));
+  MN_TRY(
+      write_attribute(writer, writer->file, "format_version", H5T_STD_I64LE, H5T_NATIVE_INT64, 0, &version));
   MN_TRY(write_model(writer));
   MN_TRY(write_optimizer(writer));
   MN_TRY(write_small(writer, "progress", mn_checkpoint_progress_fields, NULL, 0));
@@ -198,35 +194,12 @@ static mn_status write_groups(struct writer *writer) {
   return write_small(writer, "fingerprint", NULL, checkpoint->fingerprint, checkpoint->fingerprint_count);
 }
 
-/* The HDF5 file with its root attributes, in writer->file. */
-static mn_status create_root(struct writer *writer) {
-  const int64_t version = MN_CHECKPOINT_VERSION;
-  mn_status status = MN_OK;
-  mn_hdf5_lock();
-  hid_t creation = H5Pcreate(H5P_FILE_CREATE);
-  if (creation >= 0 && set_creation(creation, 0) == 0)
-    writer->file = mn_hdf5_disk_create(&writer->disk, writer->path, creation);
-  if (writer->file < 0 && writer->disk.error)
-    status = write_failed(writer, "it");
-  else if (writer->file < 0)
-    status = mn_fail(MN_LIBRARY, "cannot create %s: HDF5: %s", writer->path, writer->disk.reason);
-  if (creation >= 0) H5Pclose(creation);
-  if (status == MN_OK) status = write_text(writer, writer->file, "format", MN_CHECKPOINT_FORMAT);
-  if (status == MN_OK)
-    status =
-        write_attribute(writer, writer->file, "format_version", H5T_STD_I64LE, H5T_NATIVE_INT64, 0, &version);
-  mn_hdf5_unlock();
-  return status;
-}
-
 static mn_status write_file(const struct mn_checkpoint *checkpoint, const struct mn_atomic_file *file) {
   struct writer writer = {.checkpoint = checkpoint, .path = file->path, .disk = {.fd = file->fd}, .file = -1};
-  mn_status status = create_root(&writer);
-  if (status == MN_OK) status = write_groups(&writer);
   mn_hdf5_lock();
-  if (writer.file >= 0 && H5Fclose(writer.file) < 0 && status == MN_OK)
-    status = write_failed(&writer, "the end");
-  if (writer.disk.error && status == MN_OK) status = write_failed(&writer, "the end");
+  mn_status status = write_all(&writer);
+  int closed = writer.file < 0 || H5Fclose(writer.file) >= 0;
+  if (status == MN_OK && (!closed || writer.disk.error)) status = write_failed(&writer, "the end");
   mn_hdf5_unlock();
   return status;
 }

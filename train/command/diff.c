@@ -15,27 +15,14 @@ struct diff {
 };
 
 /* A real as an integer such that neighbours are neighbours: …, −0 = −1, +0 = 0, …; so distances count the
- * numbers between, and any two bit patterns but equal ones are at least 1 apart. */
-static int64_t ordered(const void *value, size_t real) {
-  if (real == 8) {
-    uint64_t bits;
-    memcpy(&bits, value, sizeof bits);
-    return bits >> 63 ? -(int64_t)(bits & INT64_MAX) - 1 : (int64_t)bits;
-  }
-  uint32_t bits;
-  memcpy(&bits, value, sizeof bits);
-  return bits >> 31 ? -(int64_t)(bits & INT32_MAX) - 1 : (int64_t)bits;
-}
-
-static int is_nan(const void *value, size_t real) {
-  if (real == 8) {
-    double number;
-    memcpy(&number, value, sizeof number);
-    return isnan(number);
-  }
-  float number;
-  memcpy(&number, value, sizeof number);
-  return isnan(number);
+ * numbers between, and any two bit patterns but equal ones are at least 1 apart. Sets *nan if it is NaN. */
+static int64_t ordered(const void *value, size_t real, int *nan) {
+  uint64_t wide;
+  uint32_t narrow;
+  memcpy(real == 8 ? (void *)&wide : &narrow, value, real);
+  int64_t magnitude = real == 8 ? (int64_t)(wide & INT64_MAX) : (int64_t)(narrow & INT32_MAX);
+  if (magnitude > (real == 8 ? INT64_C(0x7ff) << 52 : INT64_C(0xff) << 23)) *nan = 1; /* beyond infinity */
+  return (real == 8 ? wide >> 63 : narrow >> 31) ? -magnitude - 1 : magnitude;
 }
 
 /* How two arrays differ. */
@@ -50,13 +37,11 @@ static struct distance measure(const char *a, const char *b, int64_t elements, s
   for (int64_t i = 0; i < elements; i++, a += real, b += real) {
     if (memcmp(a, b, real) == 0) continue;
     distance.differing++;
-    if (is_nan(a, real) || is_nan(b, real)) {
-      distance.nan++;
-      continue;
-    }
-    int64_t x = ordered(a, real), y = ordered(b, real);
+    int nan = 0;
+    int64_t x = ordered(a, real, &nan), y = ordered(b, real, &nan);
+    distance.nan += nan;
     uint64_t ulp = x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x;
-    if (ulp > distance.ulp) distance.ulp = ulp;
+    if (!nan && ulp > distance.ulp) distance.ulp = ulp;
   }
   return distance;
 }
@@ -140,26 +125,6 @@ static void compare_tensors(struct diff *diff, const struct mn_checkpoint *a, co
   if (diff->json) mn_json_close(diff->json);
 }
 
-static void field_text(char *out, size_t size, const void *value, enum mn_hdf5_value_kind kind) {
-  switch (kind) {
-  case MN_VALUE_INTEGER:
-    snprintf(out, size, "%" PRId64, *(const int64_t *)value);
-    break;
-  case MN_VALUE_UNSIGNED:
-    snprintf(out, size, "%" PRIu64, *(const uint64_t *)value);
-    break;
-  case MN_VALUE_REAL:
-    snprintf(out, size, "%.17g", *(const double *)value);
-    break;
-  case MN_VALUE_TEXT:
-    snprintf(out, size, "%s", (const char *)value);
-    break;
-  case MN_VALUE_NONE:
-  case MN_VALUE_OTHER:
-    MN_REQUIRE(!"a field of another kind");
-  }
-}
-
 static void compare_value(struct diff *diff, const char *name, enum mn_hdf5_value_kind kind, const void *a,
                           const void *b, size_t size) {
   if (kind == MN_VALUE_TEXT ? strcmp(a, b) == 0 : memcmp(a, b, size) == 0) return;
@@ -175,10 +140,10 @@ static void compare_value(struct diff *diff, const char *name, enum mn_hdf5_valu
     mn_json_close(diff->json);
     return;
   }
-  char texts[2][64];
-  field_text(texts[0], sizeof texts[0], a, kind);
-  field_text(texts[1], sizeof texts[1], b, kind);
-  fprintf(diff->out, "%s: %s | %s", name, texts[0], texts[1]);
+  fprintf(diff->out, "%s: ", name);
+  mn_inspect_print(diff->out, a, kind, 17);
+  fputs(" | ", diff->out);
+  mn_inspect_print(diff->out, b, kind, 17);
   if (kind == MN_VALUE_REAL && distance.nan == 0) fprintf(diff->out, ", %" PRIu64 " ULP", distance.ulp);
   putc('\n', diff->out);
 }
@@ -207,36 +172,36 @@ static void compare_attributes(struct diff *diff, const struct mn_checkpoint *a,
   if (diff->json) mn_json_close(diff->json);
 }
 
-static mn_status compare(FILE *out, const struct mn_checkpoint *a, const struct mn_checkpoint *b,
-                         const char *name_a, const char *name_b, int as_json) {
-  struct mn_json json;
-  struct diff diff = {out, as_json ? &json : NULL, {name_a, name_b}, 0, 0};
-  mn_json_begin(&json, out);
-  if (as_json) {
-    mn_json_open(&json, NULL);
-    mn_json_string(&json, "a", name_a);
-    mn_json_string(&json, "b", name_b);
+static mn_status compare(struct diff *diff, const struct mn_checkpoint *a, const struct mn_checkpoint *b) {
+  const char *const *names = diff->names;
+  if (diff->json) {
+    mn_json_begin(diff->json, diff->out);
+    mn_json_open(diff->json, NULL);
+    mn_json_string(diff->json, "a", names[0]);
+    mn_json_string(diff->json, "b", names[1]);
   }
-  compare_tensors(&diff, a, b);
-  compare_attributes(&diff, a, b);
-  int equal = diff.tensors == 0 && diff.attributes == 0;
-  if (as_json) {
-    mn_json_boolean(&json, "equal", equal);
-    mn_json_close(&json);
+  compare_tensors(diff, a, b);
+  compare_attributes(diff, a, b);
+  int equal = diff->tensors == 0 && diff->attributes == 0;
+  if (diff->json) {
+    mn_json_boolean(diff->json, "equal", equal);
+    mn_json_close(diff->json);
   } else if (equal) {
-    fprintf(out, "%s and %s are the same to the last bit\n", name_a, name_b);
+    fprintf(diff->out, "%s and %s are the same to the last bit\n", names[0], names[1]);
   }
-  MN_TRY(mn_inspect_flush(out));
+  MN_TRY(mn_inspect_flush(diff->out));
   if (equal) return MN_OK;
-  return mn_fail(MN_FAILED, "%s and %s differ in %d tensors and %d attributes", name_a, name_b, diff.tensors,
-                 diff.attributes);
+  return mn_fail(MN_FAILED, "%s and %s differ in %d tensors and %d attributes", names[0], names[1],
+                 diff->tensors, diff->attributes);
 }
 
-mn_status mn_diff(FILE *out, const char *a, const char *b, int json) {
+mn_status mn_diff(FILE *out, const char *a, const char *b, int as_json) {
   struct mn_checkpoint *first, *second;
+  struct mn_json json;
+  struct diff diff = {out, as_json ? &json : NULL, {a, b}, 0, 0};
   MN_TRY(mn_checkpoint_load(&first, a));
   mn_status status = mn_checkpoint_load(&second, b);
-  if (status == MN_OK) status = compare(out, first, second, a, b, json);
+  if (status == MN_OK) status = compare(&diff, first, second);
   mn_checkpoint_free(first);
   mn_checkpoint_free(second);
   return status;

@@ -35,6 +35,13 @@ void mn_inspect_field(struct mn_json *json, const char *key, const void *value,
   }
 }
 
+void mn_inspect_print(FILE *out, const void *value, enum mn_hdf5_value_kind kind, int digits) {
+  if (kind == MN_VALUE_INTEGER) fprintf(out, "%" PRId64, *(const int64_t *)value);
+  if (kind == MN_VALUE_UNSIGNED) fprintf(out, "%" PRIu64, *(const uint64_t *)value);
+  if (kind == MN_VALUE_REAL) fprintf(out, "%.*g", digits, *(const double *)value);
+  if (kind == MN_VALUE_TEXT) fputs(value, out);
+}
+
 /* An answer in the making, as text or as JSON. */
 struct answer {
   FILE *stream; /* into text[size] */
@@ -43,14 +50,6 @@ struct answer {
   int as_json;
   struct mn_json json;
 };
-
-static mn_status answer_open(struct answer *answer, int json) {
-  *answer = (struct answer){.as_json = json};
-  answer->stream = open_memstream(&answer->text, &answer->size);
-  if (!answer->stream) return mn_fail(MN_NO_MEMORY, "no memory for the answer");
-  mn_json_begin(&answer->json, answer->stream);
-  return MN_OK;
-}
 
 /* Sends the answer to `out` when all went well. Control characters, which only names and texts from the file
  * can hold, could steer a terminal and are shown as '?'. */
@@ -215,9 +214,7 @@ static mn_status text_value(void *data, const char *name, const struct mn_hdf5_v
   if (value->kind == MN_VALUE_OTHER) fprintf(out, "(%s)", value->text);
   for (int i = 0; value->kind < MN_VALUE_TEXT && i < value->count; i++) {
     if (i > 0) fputs(", ", out);
-    if (value->kind == MN_VALUE_INTEGER) fprintf(out, "%" PRId64, value->integer[i]);
-    if (value->kind == MN_VALUE_UNSIGNED) fprintf(out, "%" PRIu64, value->whole[i]);
-    if (value->kind == MN_VALUE_REAL) fprintf(out, "%.9g", value->real[i]);
+    mn_inspect_print(out, &value->integer[i], value->kind, 9);
   }
   putc('\n', out);
   return MN_OK;
@@ -298,11 +295,14 @@ static mn_status info_other(struct answer *answer, const struct mn_hdf5_file *fi
 
 mn_status mn_info(FILE *out, const char *path, int json) {
   int checkpoint;
-  struct answer answer;
+  struct answer answer = {.as_json = json};
   struct mn_hdf5_file file;
   MN_TRY(mn_hdf5_open(&file, path, "take a copy or make it anew", 0));
   mn_status status = mn_checkpoint_format(&file, &checkpoint);
-  if (status == MN_OK && (status = answer_open(&answer, json)) == MN_OK) {
+  if (status == MN_OK && !(answer.stream = open_memstream(&answer.text, &answer.size)))
+    status = mn_fail(MN_NO_MEMORY, "no memory for the answer");
+  if (status == MN_OK) {
+    mn_json_begin(&answer.json, answer.stream);
     status = checkpoint ? info_checkpoint(&answer, &file) : info_other(&answer, &file);
     status = answer_close(&answer, out, status);
   }

@@ -25,8 +25,9 @@ mn_status mn_verify(FILE *out, const char *path, int json);
  * the same bits). MN_OK when they are the same, MN_FAILED when not; else as mn_checkpoint_load. */
 mn_status mn_diff(FILE *out, const char *a, const char *b, int json);
 
-/* What the three share: a member of a checkpoint as JSON, and flushing the answer. */
+/* What the three share: a value of an attribute as JSON and as text, and flushing the answer. */
 void mn_inspect_field(struct mn_json *json, const char *key, const void *value, enum mn_hdf5_value_kind kind);
+void mn_inspect_print(FILE *out, const void *value, enum mn_hdf5_value_kind kind, int digits);
 mn_status mn_inspect_flush(FILE *out);
 
 #endif

@@ -72,7 +72,7 @@ static hid_t create(hid_t file, const char *name, hid_t type, int rank, int64_t 
 static mn_status create_output(struct output *o, int64_t rows) {
   mn_hdf5_lock();
   o->disk.fd = o->on_disk.fd;
-  o->file = mn_hdf5_disk_create(&o->disk, o->on_disk.path, H5P_FILE_CREATE_DEFAULT);
+  o->file = mn_hdf5_disk_open(&o->disk, o->on_disk.path, H5P_FILE_CREATE_DEFAULT);
   if (o->file >= 0)
     o->y =
         create(o->file, "y", o->real == sizeof(double) ? H5T_IEEE_F64LE : H5T_IEEE_F32LE, 2, rows, o->cols);
