@@ -10,21 +10,16 @@ struct saved {
   double *scratch;
 };
 
-static mn_status mse_forward(struct mn_tape *tape, struct mn_node *node) {
-  const struct mn_kernels *k = tape->context->kernels;
-  struct saved *saved = node->saved;
-  const struct mn_operand *y = &node->inputs[Y]->value;
-  MN_TRY(k->mse(tape->context->device, saved->parts, y->real, node->inputs[TARGET]->value.real, y->rows,
-                y->cols));
-  return k->reduce(tape->context->device, tape->results, saved->scratch, saved->parts, y->rows,
-                   1 / ((double)y->rows * (double)y->cols));
-}
-
-static mn_status cross_entropy_forward(struct mn_tape *tape, struct mn_node *node) {
+static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_kernels *k = tape->context->kernels;
   struct mn_device *device = tape->context->device;
   struct saved *saved = node->saved;
   const struct mn_operand *y = &node->inputs[Y]->value;
+  if (!saved->labels) {
+    MN_TRY(k->mse(device, saved->parts, y->real, node->inputs[TARGET]->value.real, y->rows, y->cols));
+    return k->reduce(device, tape->results, saved->scratch, saved->parts, y->rows,
+                     1 / ((double)y->rows * (double)y->cols));
+  }
   MN_TRY(k->cross_entropy(device, saved->parts, saved->correct, y->real, saved->labels, y->rows, y->cols));
   MN_TRY(k->reduce(device, tape->results, saved->scratch, saved->parts, y->rows, 1 / (double)y->rows));
   return k->reduce(device, tape->results + 1, saved->scratch, saved->correct, y->rows, 1);
@@ -47,8 +42,7 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   return add ? MN_OK : k->epilogue(device, sink->into, y->rows, y->cols, sink);
 }
 
-static const struct mn_operation mse = {NULL, mse_forward, backward};
-static const struct mn_operation cross_entropy = {NULL, cross_entropy_forward, backward};
+static const struct mn_operation operation = {NULL, forward, backward};
 
 static mn_status record(struct mn_tape *tape, struct mn_node node, struct saved given) {
   struct saved *saved;
@@ -58,18 +52,17 @@ static mn_status record(struct mn_tape *tape, struct mn_node node, struct saved 
   MN_TRY(mn_tape_device(tape, &given.correct, rows, tape->context->device->real));
   MN_TRY(mn_tape_device(tape, (void **)&given.scratch, mn_reduce_scratch(rows), sizeof(double)));
   *saved = given;
+  node.operation = &operation;
   node.saved = saved;
   return mn_tape_record(tape, &node);
 }
 
 mn_status mn_mse_record(struct mn_tape *tape, struct mn_tensor *y, struct mn_tensor *target, double scale) {
   MN_REQUIRE(y->value.rows == target->value.rows && y->value.cols == target->value.cols);
-  return record(tape, (struct mn_node){.operation = &mse, .inputs = {y, target}},
-                (struct saved){.scale = scale});
+  return record(tape, (struct mn_node){.inputs = {y, target}}, (struct saved){.scale = scale});
 }
 
 mn_status mn_cross_entropy_record(struct mn_tape *tape, struct mn_tensor *y, const int32_t *labels,
                                   double scale) {
-  return record(tape, (struct mn_node){.operation = &cross_entropy, .inputs = {y}},
-                (struct saved){.scale = scale, .labels = labels});
+  return record(tape, (struct mn_node){.inputs = {y}}, (struct saved){.scale = scale, .labels = labels});
 }

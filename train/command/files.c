@@ -10,8 +10,6 @@
 
 #include "train/checkpoint/atomic_file.h"
 
-enum { LINKS = 40 }; /* as many as the kernel follows */
-
 /* A file's inode; of one that is not there yet its folder's, and its name. */
 struct identity {
   dev_t device;
@@ -21,29 +19,19 @@ struct identity {
 
 /* Follows links to the file, or to where it would be created; 0 when there can be none. */
 static int identify(struct identity *out, const char *path) {
-  char file[PATH_MAX + 1], link[PATH_MAX], next[2 * PATH_MAX];
-  if (snprintf(file, PATH_MAX, "%s", path) >= PATH_MAX) return 0;
+  char file[MN_ATOMIC_FILE_PATH + 1];
+  struct stat status;
   *out = (struct identity){.name = ""};
-  for (int i = 0; i < LINKS; i++) {
-    struct stat status;
+  if (stat(path, &status) != 0) {
+    if (mn_atomic_file_resolve(file, path) != MN_OK) return 0;
     char *slash = strrchr(file, '/'), *base = slash ? slash + 1 : file;
-    int there = stat(file, &status) == 0;
-    ssize_t length = there ? -1 : readlink(file, link, sizeof link - 1);
-    if (length < 0) {
-      if (!there) {
-        if (snprintf(out->name, sizeof out->name, "%s", base) >= (int)sizeof out->name) return 0;
-        strcpy(base, "."); /* the folder */
-        if (stat(file, &status) != 0) return 0;
-      }
-      out->device = status.st_dev;
-      out->inode = status.st_ino;
-      return 1;
-    }
-    link[length] = 0;
-    snprintf(next, sizeof next, "%.*s%s", *link == '/' ? 0 : (int)(base - file), file, link);
-    if (snprintf(file, PATH_MAX, "%s", next) >= PATH_MAX) return 0;
+    if (snprintf(out->name, sizeof out->name, "%s", base) >= (int)sizeof out->name) return 0;
+    strcpy(base, "."); /* the folder */
+    if (stat(file, &status) != 0) return 0;
   }
-  return 0;
+  out->device = status.st_dev;
+  out->inode = status.st_ino;
+  return 1;
 }
 
 static int is_same(const char *a, const char *b) {

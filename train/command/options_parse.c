@@ -283,15 +283,6 @@ mn_status mn_options_check(const struct mn_options *options) {
   return check_values(options);
 }
 
-/* All of it. */
-
-static void set_defaults(struct mn_options *options, enum mn_command command) {
-  memset(options, 0, sizeof *options);
-  options->command = command;
-  for (int i = 0; i < mn_option_count; i++)
-    if (mn_option_rows[i].kind != MN_KIND_HEADING) mn_option_reset(options, i, command);
-}
-
 mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *done) {
   *done = 0;
   if (argc < 2) return mn_fail(MN_USAGE, "a command is needed; minnow --help lists them");
@@ -305,7 +296,9 @@ mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *d
   }
   enum mn_command command = MN_COMMAND_TRAIN;
   MN_TRY(find_command(&command, argv[1]));
-  set_defaults(out, command);
+  *out = (struct mn_options){.command = command};
+  for (int i = 0; i < mn_option_count; i++)
+    if (mn_option_rows[i].kind != MN_KIND_HEADING) mn_option_reset(out, i, command);
   MN_TRY(read_words(out, argc - 1, argv + 1, done));
   if (*done) {
     print_help(command);

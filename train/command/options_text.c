@@ -198,15 +198,13 @@ void mn_option_describe(char *out, size_t size, int index, enum mn_command comma
   if (row->high > 0 && (row->flags & MN_OPTION_BELOW || row->high < MN_OPTION_WIDEST || too_large))
     snprintf(high, sizeof high, " to %s%.0f", row->flags & MN_OPTION_BELOW ? "below " : "", row->high);
   switch (row->kind) {
-  case MN_KIND_INTEGER:
-    snprintf(out, size, "a whole number from %g%s%s is needed", row->low, high, or_auto);
-    break;
   case MN_KIND_SEED:
     snprintf(out, size, "a whole number from 0 to %" PRIu64 " is needed", UINT64_MAX);
     break;
+  case MN_KIND_INTEGER:
   case MN_KIND_REAL:
-    snprintf(out, size, "a number %s %g%s%s is needed", row->flags & MN_OPTION_ABOVE ? "above" : "from",
-             row->low, high, or_auto);
+    snprintf(out, size, "a %snumber %s %g%s%s is needed", row->kind == MN_KIND_INTEGER ? "whole " : "",
+             row->flags & MN_OPTION_ABOVE ? "above" : "from", row->low, high, or_auto);
     break;
   case MN_KIND_WIDTHS:
     snprintf(out, size, "whole numbers from 1 are needed, one a block and at most %d, such as 128,128",
