@@ -15,7 +15,7 @@
 static const struct mn_kernels fp32 = {MN_KERNELS(FP32, CPU, NONE)}, fp64 = {MN_KERNELS(FP64, CPU, NONE)};
 
 MN_WORDS(precision, enum mn_precision,
-         MN_PRECISION_COUNT, [MN_FP64] = "fp64", [MN_FP32] = "fp32", [MN_TF32] = "tf32", [MN_BF16] = "bf16");
+         MN_PRECISIONS, [MN_FP64] = "fp64", [MN_FP32] = "fp32", [MN_TF32] = "tf32", [MN_BF16] = "bf16");
 
 #ifndef MN_CUDA
 mn_status mn_cuda_open(struct mn_device *device, int ordinal) {

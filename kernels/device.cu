@@ -56,6 +56,9 @@ static mn_status check_precision(const cudaDeviceProp *p, enum mn_precision prec
   case MN_TF32:
   case MN_BF16:
     if (p->major >= 8) return MN_OK;
+    break;
+  case MN_PRECISIONS:
+    break;
   }
   return mn_fail(
       MN_NO_DEVICE,

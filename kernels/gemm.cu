@@ -49,6 +49,8 @@ static struct types types_of(enum mn_precision precision) {
     return {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32};
   case MN_BF16:
     return {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F};
+  case MN_PRECISIONS:
+    break;
   }
   mn_abort(__FILE__, __LINE__, "a precision");
 }

@@ -26,8 +26,8 @@ enum mn_precision {
   MN_FP32, /* float, plain multiply-adds */
   MN_TF32, /* float rounded to TF32 */
   MN_BF16, /* bfloat16 copies: struct mn_operand.bf16 */
+  MN_PRECISIONS,
 };
-enum { MN_PRECISION_COUNT = MN_BF16 + 1 };
 
 /* "fp64" … of a precision (NULL past the last), and back (MN_USAGE: no such word). In device.c. */
 extern const char *const mn_precision_words[]; /* NULL behind the last */
