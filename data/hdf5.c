@@ -8,18 +8,23 @@
 
 #include "kernels/status.h"
 
-static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-static int depth; /* how often the holder has taken the mutex; the mutex guards it */
+/* `mutex` is the lock. A thread that waits for it holds `next`, so that a thread that unlocks and locks again
+ * goes behind the one that waits. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER, next = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local int depth; /* how often this thread has taken the lock */
 
 void mn_hdf5_lock(void) {
+  if (depth++ > 0) return;
+  MN_REQUIRE(pthread_mutex_lock(&next) == 0);
   MN_REQUIRE(pthread_mutex_lock(&mutex) == 0);
+  MN_REQUIRE(pthread_mutex_unlock(&next) == 0);
   /* Each time and not once: a thread-safe HDF5 keeps this setting for each thread by itself. */
-  if (depth++ == 0) MN_REQUIRE(H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0);
+  MN_REQUIRE(H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0);
 }
 
 void mn_hdf5_unlock(void) {
-  depth--;
-  MN_REQUIRE(pthread_mutex_unlock(&mutex) == 0);
+  MN_REQUIRE(depth > 0);
+  if (--depth == 0) MN_REQUIRE(pthread_mutex_unlock(&mutex) == 0);
 }
 
 struct reason {

@@ -2,8 +2,8 @@
  *
  * Not every build of HDF5 is thread-safe, and the loader's thread reads while the trainer saves: so every
  * call to HDF5, H5T_NATIVE_… and the other macros that open the library included, stands between mn_hdf5_lock
- * and mn_hdf5_unlock. A reader or writer of much data unlocks after every 4 MiB (MN_HDF5_TRANSFER), so that
- * neither thread waits long for the other. */
+ * and mn_hdf5_unlock. A reader or writer of much data unlocks after every 4 MiB (MN_HDF5_TRANSFER), and a
+ * thread that locks again goes behind those that wait: so neither waits long for the other. */
 #ifndef MN_DATA_HDF5_H
 #define MN_DATA_HDF5_H
 
@@ -12,8 +12,7 @@
 #define MN_HDF5_TRANSFER ((size_t)4 << 20) /* the most bytes read or written under one lock */
 
 /* Recursive: a thread that holds the lock may take it again, and unlocks as often. The outermost lock turns
- * off HDF5's own error printing for this thread. Cannot fail: a mutex that does is a broken invariant and
- * aborts. */
+ * off HDF5's own error printing for this thread. A mutex that fails aborts. */
 void mn_hdf5_lock(void);
 void mn_hdf5_unlock(void);
 
