@@ -35,7 +35,7 @@ struct dataset_file {
 
 /* ---- checking x or y ---- */
 
-/* What the group of a dataset that is missing holds. */
+/* Lists the names in `group` for a message, cut short where `size` is too small. */
 static mn_status list(const struct dataset_file *d, const struct mn_hdf5_object *group, char *out,
                       size_t size) {
   static const char more[] = ", …";
@@ -55,6 +55,7 @@ static mn_status list(const struct dataset_file *d, const struct mn_hdf5_object 
   return MN_OK;
 }
 
+/* The error for x or y that is not there: names what its group holds instead. */
 static mn_status missing(const struct dataset_file *d, const struct array *a) {
   struct mn_hdf5_object group = {.kind = MN_HDF5_NOTHING, .id = -1};
   const char *slash = strrchr(a->name, '/');
@@ -138,8 +139,8 @@ static mn_status read_attribute(const struct dataset_file *d, struct array *a, c
   return MN_OK;
 }
 
-/* Opens a dataset and checks all that can be checked without reading it. There is none, and a->object.id −1,
- * only where none is `required`. */
+/* Opens x or y and checks all that can be checked without reading it. One that is missing and not `required`
+ * leaves a->object.id −1. */
 static mn_status open_array(struct dataset_file *d, struct array *a, int least_rank, int required) {
   struct mn_hdf5_object *o = &a->object;
   MN_TRY(mn_hdf5_find(&d->file, &d->file.root, a->name, o));
@@ -149,7 +150,7 @@ static mn_status open_array(struct dataset_file *d, struct array *a, int least_r
                    o->kind == MN_HDF5_GROUP ? "a group" : "a named type", a->role);
   MN_TRY(check_type(d, a));
   if (o->layout != H5D_VIRTUAL)
-    MN_TRY(check_shape(d, a, least_rank)); /* a virtual one has none that is known */
+    MN_TRY(check_shape(d, a, least_rank)); /* the shape of a virtual one is not known; it is refused below */
   MN_TRY(mn_hdf5_check(&d->file, o));
   if (o->layout == H5D_CHUNKED) MN_TRY(enlarge_cache(d, a));
   a->scale = 1;
@@ -158,6 +159,7 @@ static mn_status open_array(struct dataset_file *d, struct array *a, int least_r
   return read_attribute(d, a, "add_offset", &a->offset);
 }
 
+/* Sets a->name to `name` in `group` ("" for the root). */
 static mn_status join(struct array *a, const char *group, const char *name) {
   name += strspn(name, "/");
   if (!*name) return mn_fail(MN_USAGE, "a name of slashes alone, given as %s, names no dataset", a->role);
@@ -175,7 +177,7 @@ static void start_rows(struct mn_hdf5_slab *slab, const struct array *a, int64_t
                     a->object.element > 8 ? a->object.element : 8);
 }
 
-/* A loop that vectorises; which value it is, check_finite looks up only when there is one. */
+/* Written so that it vectorises; which value is not finite, check_finite finds out. */
 static int all_finite(const void *values, int64_t count, size_t real) {
   int odd = 0;
   if (real == sizeof(float)) {

@@ -1,7 +1,7 @@
 /* Rows of inputs and targets, wherever they come from: an HDF5 file (dataset.c) or a synthetic teacher
  * (synthetic.c).
  *
- * A dataset may be larger than memory: it is read in ranges of rows, and holds none of them itself. */
+ * A dataset may be larger than memory: it is read in ranges of rows and keeps none. */
 #ifndef MN_DATA_DATASET_H
 #define MN_DATA_DATASET_H
 
@@ -17,18 +17,18 @@ struct mn_dataset {
   int classes;     /* y is [n] int32 labels (cross-entropy), not [n, K] reals (mse) */
   double floor;    /* the loss no model can go below on average, where it is known (synthetic); else NaN */
   /* Reads rows first … first + count: x as [count, I] and y as [count, K] reals of `real` bytes (4: float, 8:
-   * double), or as int32 labels [count]. x or y may be NULL; y must be where outputs is 0. MN_BAD_DATA names
-   * dataset and row of a value that is not finite (or not in a float's range, for real 4). May be called from
-   * any thread, one at a time. */
+   * double), or as int32 labels [count]. Either of x and y may be NULL: it is not read then. y must be NULL
+   * where outputs is 0. MN_BAD_DATA names dataset and row of a value that is not finite (for real 4: nor in
+   * a float's range). May be called from any thread, one at a time. */
   mn_status (*read)(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real, void *x, void *y);
-  void (*close)(struct mn_dataset *dataset);
+  void (*close)(struct mn_dataset *dataset); /* called by mn_dataset_close alone */
 };
 
-enum mn_part { MN_PART_TRAIN, MN_PART_TEST, MN_PART_ALL };
+enum mn_part { MN_PART_TRAIN, MN_PART_TEST };
 
 /* Opens a dataset in the HDF5 file `path`: x_name (default "x") [n, I] and y_name (default "y"), in the group
- * "train" or "test" where the file has such groups, else at the root. MN_PART_ALL: the root's, or, with
- * groups, the training part. MN_PART_TEST of a file without that group gives MN_OK and *out = NULL.
+ * "train" for MN_PART_TRAIN, or at the root where there is no such group; in the group "test" for
+ * MN_PART_TEST, and where there is no such group *out is NULL with MN_OK. Close it with mn_dataset_close.
  *
  * Integers of up to 64 bits or floats of any width; the attributes scale_factor and add_offset, one number
  * each, are honoured (value·scale_factor + add_offset, in double). What y is:
@@ -49,10 +49,11 @@ MN_API mn_status mn_dataset_open(struct mn_dataset **out, const char *path, enum
 /* The synthetic teacher: x uniform with variance 1; y = a hidden block of `outputs` channels in `groups`
  * groups (weights as a new block's, gamma 1 + t/2 and beta t/2 with t uniform on [−1, 1), eps 1e-5, slope
  * 0.01) of x, plus uniform noise of variance noise². Everything is a function of (seed, row), computed in
- * double on the CPU, and rounded to the real asked for: so a row does not depend on the rows asked for with
- * it, nor on the device. The test part are other rows of the same teacher. floor = noise². Holds the
- * teacher's weights in double (8·outputs·inputs bytes: 537 MB at 8192²). MN_USAGE: sizes below 1, inputs or
- * outputs above 2²², rows above 2⁴⁰, groups that do not divide outputs, a noise below 0. */
+ * double on the CPU and rounded to the real asked for: a row depends neither on the rows read with it nor on
+ * the device. MN_PART_TEST gives other rows of the same teacher. floor = noise². Holds the teacher's weights
+ * in double (8·outputs·inputs bytes: 537 MB at 8192²). Close it with mn_dataset_close. MN_USAGE: sizes below
+ * 1, inputs or outputs above 2²², rows above 2⁴⁰, groups that do not divide outputs, a noise below 0 or not
+ * finite; MN_NO_MEMORY. */
 MN_API mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64_t rows,
                                       int64_t inputs, int64_t outputs, int64_t groups, double noise,
                                       uint64_t seed);

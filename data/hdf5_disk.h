@@ -4,8 +4,8 @@
  * the file stays open inside the library, and 1.10.8 crashes when the process exits. This driver never lets
  * HDF5 see a failed write: it keeps the first error number, writes nothing more, and reports success; the
  * caller looks at `error` afterwards and removes the file. That number also tells a failing disk from a
- * damaged file, whatever words HDF5 has for either. It takes no file locks: mn_hdf5_open
- * does where they are needed. */
+ * damaged file, whatever words HDF5 has for either. It takes no file locks: mn_hdf5_open does where they are
+ * needed. */
 #ifndef MN_DATA_HDF5_DISK_H
 #define MN_DATA_HDF5_DISK_H
 

@@ -1,5 +1,5 @@
-/* Opening HDF5 files, finding what is in them, and refusing what cannot be read safely; see hdf5_file.h. The
- * reading stands in hdf5_read.c. */
+/* Opening HDF5 files, finding what is in them, and refusing what cannot be read safely; see hdf5_file.h.
+ * Elements and attributes are read in hdf5_read.c. */
 #include "data/hdf5_file.h"
 
 #include <errno.h>
@@ -14,8 +14,8 @@
 
 #include "data/hdf5.h"
 
-/* More bytes than this declared for each one stored are not data: deflate's limit is 1032, and other filters
- * pack constant data tighter. */
+/* The most bytes that a dataset may declare for each byte stored. Deflate packs up to 1032 into one; other
+ * filters pack constant data tighter. */
 enum { DENSEST = 1 << 14 };
 
 mn_status mn_hdf5_damaged(const struct mn_hdf5_file *file, const char *name) {
@@ -53,7 +53,7 @@ void mn_hdf5_shape(char *out, size_t size, const struct mn_hdf5_object *dataset)
 
 /* ---- the file ---- */
 
-/* What can be said of the file before HDF5 sees it. Its descriptor is open afterwards where there is one. */
+/* Opens the file without HDF5. After an error the descriptor is open where it is not negative. */
 static mn_status open_descriptor(struct mn_hdf5_file *file) {
   struct stat status;
   /* O_NONBLOCK, or opening a FIFO would wait for its writer. */
@@ -184,8 +184,8 @@ static int describe_dataset(struct mn_hdf5_object *object) {
   return whole;
 }
 
-static mn_status look(const struct mn_hdf5_file *file, hid_t parent, const char *name,
-                      struct mn_hdf5_object *object) {
+static mn_status open_object(const struct mn_hdf5_file *file, hid_t parent, const char *name,
+                             struct mn_hdf5_object *object) {
   H5L_info_t link;
   htri_t there = H5Lexists(parent, name, H5P_DEFAULT);
   if (there == 0) return MN_OK;
@@ -199,11 +199,12 @@ static mn_status look(const struct mn_hdf5_file *file, hid_t parent, const char 
   return type != H5I_DATASET || describe_dataset(object) ? MN_OK : mn_hdf5_damaged(file, name);
 }
 
-mn_status mn_hdf5_look(const struct mn_hdf5_file *file, const struct mn_hdf5_object *parent, const char *name,
-                       struct mn_hdf5_object *object) {
+/* What `name` in `parent` is. All names in it but the last are known to be groups, reached by hard links. */
+static mn_status look(const struct mn_hdf5_file *file, const struct mn_hdf5_object *parent, const char *name,
+                      struct mn_hdf5_object *object) {
   *object = (struct mn_hdf5_object){.name = name, .kind = MN_HDF5_NOTHING, .id = -1};
   mn_hdf5_lock();
-  mn_status status = look(file, parent->id, name, object);
+  mn_status status = open_object(file, parent->id, name, object);
   if (status != MN_OK) mn_hdf5_release(object);
   mn_hdf5_unlock();
   return status;
@@ -218,7 +219,7 @@ mn_status mn_hdf5_find(const struct mn_hdf5_file *file, const struct mn_hdf5_obj
     length += strcspn(name + length, "/");
     char *part = strndup(name, length);
     if (!part) return mn_fail(MN_NO_MEMORY, "no memory for the name %s", name);
-    mn_status status = mn_hdf5_look(file, parent, part, object);
+    mn_status status = look(file, parent, part, object);
     if (status == MN_OK && object->kind == MN_HDF5_LINK)
       status = mn_fail(MN_BAD_DATA,
                        "%s: %s is a soft or external link, which could lead anywhere: copy what it points to "
@@ -264,8 +265,8 @@ mn_status mn_hdf5_member(const struct mn_hdf5_file *file, const struct mn_hdf5_o
 
 /* ---- whether it can be read ---- */
 
-/* Whether what is stored can hold what is declared. A chunk is decompressed whole, so its size counts too
- * where it is large. */
+/* Whether the stored bytes can hold the elements declared. HDF5 allocates a whole chunk to decompress it, so
+ * a chunk larger than MN_HDF5_TRANSFER is checked by itself. */
 static int fits(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset) {
   uint64_t stored = dataset->stored, chunk = dataset->element;
   if (stored > file->size || dataset->bytes / dataset->element > INT64_MAX / 16) return 0;
@@ -303,7 +304,7 @@ mn_status mn_hdf5_check(const struct mn_hdf5_file *file, const struct mn_hdf5_ob
 
 /* ---- everything ---- */
 
-/* Deep enough for anyone; and names in all, since hard links can make a small file look endless. */
+/* Limits of a walk: hard links can make groups contain themselves. */
 enum { DEEPEST = 16, MOST_OBJECTS = 100000, NAME_SIZE = 1024 };
 
 struct walk {
@@ -332,7 +333,7 @@ static mn_status visit(struct walk *walk, const struct mn_hdf5_object *object) {
     if (snprintf(full, sizeof full, "%s/%s", parent, name) >= NAME_SIZE)
       return mn_fail(MN_BAD_DATA, "%s: a name in %.60s is longer than %d bytes", file->path, object->name,
                      NAME_SIZE - 1);
-    MN_TRY(mn_hdf5_look(file, &file->root, full, &member));
+    MN_TRY(look(file, &file->root, full, &member));
     if (member.kind == MN_HDF5_NOTHING)
       return mn_fail(MN_BAD_DATA, "%s is damaged at %s: its group lists it, but does not have it: %s",
                      file->path, full, file->remedy);

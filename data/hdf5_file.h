@@ -33,10 +33,10 @@ struct mn_hdf5_object {
   hsize_t shape[MN_HDF5_RANK]; /* rank 0 where it is virtual: asking would open the other files */
   hsize_t chunk[MN_HDF5_RANK]; /* where the layout is H5D_CHUNKED */
   H5D_layout_t layout;
-  int external;          /* its storage is in other files; so is that of layout H5D_VIRTUAL */
-  int filters, checksum; /* how many; whether fletcher32 is one */
-  int lacks;             /* the number of a filter that this HDF5 does not have, else 0; and its name */
-  char lacking[64];
+  int external;           /* its storage is in other files; so is that of layout H5D_VIRTUAL */
+  int filters, checksum;  /* how many; whether fletcher32 is one */
+  int lacks;              /* the number of a filter that this HDF5 does not have, else 0 */
+  char lacking[64];       /* that filter's name */
   haddr_t offset;         /* of contiguous elements in the file, else HADDR_UNDEF */
   uint64_t bytes, stored; /* of its elements (at most UINT64_MAX); of what is kept in the file for them */
 };
@@ -62,12 +62,9 @@ void mn_hdf5_close(struct mn_hdf5_file *file);
 /* The message after an HDF5 call on `name` failed. Call while locked, before another HDF5 call. */
 mn_status mn_hdf5_damaged(const struct mn_hdf5_file *file, const char *name);
 
-/* What `name` in the group `parent` is; a dataset is described. The groups on the way are known to be groups,
- * reached by hard links. */
-mn_status mn_hdf5_look(const struct mn_hdf5_file *file, const struct mn_hdf5_object *parent, const char *name,
-                       struct mn_hdf5_object *object);
-
-/* The same by way of any groups ("train/x"); a link on the way, or at the end, is MN_BAD_DATA. */
+/* What `name` in the group `parent` is, which may lead through other groups ("train/x"): kind MN_HDF5_NOTHING
+ * where there is none; a dataset is described. A soft or external link on the way, or at the end, is
+ * MN_BAD_DATA. Close it with mn_hdf5_release. */
 mn_status mn_hdf5_find(const struct mn_hdf5_file *file, const struct mn_hdf5_object *parent, const char *name,
                        struct mn_hdf5_object *object);
 void mn_hdf5_release(struct mn_hdf5_object *object);
@@ -77,8 +74,8 @@ mn_status mn_hdf5_count(const struct mn_hdf5_file *file, const struct mn_hdf5_ob
 mn_status mn_hdf5_member(const struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t index,
                          char *name, size_t size);
 
-/* That a dataset can be read: storage in this file, filters that are here, and no more elements, or larger
- * chunks, than what is stored can hold. */
+/* Refuses a dataset that cannot be read: one with storage in other files, with a filter that this HDF5 lacks,
+ * or with more elements, or larger chunks, than its stored bytes can hold. */
 mn_status mn_hdf5_check(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset);
 
 /* The name of a type ("float32", "string" …) and the shape of a dataset ("[100, 8]"), for messages. The first
@@ -98,8 +95,9 @@ struct mn_hdf5_slab {
   hsize_t end[MN_HDF5_RANK], step[MN_HDF5_RANK]; /* where the walk ends; the largest count */
 };
 
-/* Starts a walk over rows `first` … shape[0] in slabs that are contiguous in memory: whole rows, or part of
- * one, of at most MN_HDF5_TRANSFER bytes of `element` each; in whole chunks where `chunk` is given. */
+/* Starts a walk over rows `first` … shape[0] − 1 in slabs that are contiguous in memory: whole rows, or part
+ * of one. A slab is at most MN_HDF5_TRANSFER bytes, `element` bytes an element, and where `chunk` is given it
+ * is whole chunks. */
 void mn_hdf5_slab_rows(struct mn_hdf5_slab *slab, int rank, const hsize_t *shape, const hsize_t *chunk,
                        hsize_t first, size_t element);
 
@@ -113,32 +111,34 @@ enum mn_hdf5_memory {
   MN_HDF5_DOUBLE,
   MN_HDF5_INT64,
   MN_HDF5_UINT64,
-  MN_HDF5_STORED, /* the file's own, to be read and forgotten: memory that elements of variable length point
-                     to is freed before mn_hdf5_read returns */
+  MN_HDF5_STORED, /* the file's own, only to see that it can be read: memory that elements of variable length
+                     point to is freed before mn_hdf5_read returns */
 };
 
 /* Reads one slab into `out`, its elements next to each other. */
 mn_status mn_hdf5_read(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
                        enum mn_hdf5_memory memory, const struct mn_hdf5_slab *slab, void *out);
 
-/* Writes one slab; a negative number when HDF5 failed. Call while locked. */
+/* Writes one slab of `values`, of the type `memory`; a negative number when HDF5 failed. Call while locked.
+ */
 herr_t mn_hdf5_write(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *slab, const void *values);
 
 /* ---- attributes ---- */
 
 enum mn_hdf5_value_kind {
-  MN_VALUE_NONE,    /* there is no such attribute */
-  MN_VALUE_INTEGER, /* int64_t, uint64_t, double, char[] */
-  MN_VALUE_UNSIGNED,
-  MN_VALUE_REAL,
-  MN_VALUE_TEXT,
-  MN_VALUE_OTHER /* `text` names its type */
+  MN_VALUE_NONE,     /* there is no such attribute */
+  MN_VALUE_INTEGER,  /* in `integer` */
+  MN_VALUE_UNSIGNED, /* in `whole` */
+  MN_VALUE_REAL,     /* in `real` */
+  MN_VALUE_TEXT,     /* in `text` */
+  MN_VALUE_OTHER     /* of any other type, which `text` names */
 };
 
 /* The value of an attribute: numbers, up to MN_HDF5_VALUES, or a text, cut at MN_HDF5_TEXT. */
 struct mn_hdf5_value {
   enum mn_hdf5_value_kind kind;
-  int scalar, count;
+  int scalar;     /* it has no dimensions */
+  int count;      /* numbers */
   size_t element; /* bytes of a number or of the text in the file */
   union {
     int64_t integer[MN_HDF5_VALUES];
@@ -164,7 +164,7 @@ mn_status mn_hdf5_attributes(const struct mn_hdf5_file *file, const struct mn_hd
 /* ---- everything ---- */
 
 /* Calls `visit` for every object, groups before what is in them, in order of name; object->name is its path
- * from the root. Stops at the first error. MN_BAD_DATA: damaged, or nested deeper than anyone means to. */
+ * from the root. Stops at the first error. MN_BAD_DATA: damaged, or groups nested too deeply. */
 typedef mn_status mn_hdf5_visit(void *data, const struct mn_hdf5_file *file,
                                 const struct mn_hdf5_object *object);
 mn_status mn_hdf5_walk(const struct mn_hdf5_file *file, mn_hdf5_visit *visit, void *data);

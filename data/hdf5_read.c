@@ -55,8 +55,8 @@ void mn_hdf5_slab_next(struct mn_hdf5_slab *slab) {
   slab->elements = 0;
 }
 
-/* Reads into `out`, or writes `values`. In memory the slab has the same shape as in the file, or HDF5 would
- * copy it element by element. */
+/* Reads into `out` where `values` is NULL, else writes `values`. The memory space has the slab's own shape:
+ * with another rank HDF5 copies element by element. */
 static herr_t transfer(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *slab, void *out,
                        const void *values) {
   hid_t space = H5Dget_space(dataset), dense = H5Screate_simple(slab->rank, slab->count, NULL);

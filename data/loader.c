@@ -1,9 +1,9 @@
-/* The loader: one thread that reads windows of the dataset and copies batches together from them, ahead of
- * the thread that trains.
+/* The loader: one thread that reads windows of the dataset and gathers batches from them, ahead of the thread
+ * that trains.
  *
  * There are two levels of buffers. A window's extents are read in ascending order, neighbours in one call,
  * into a window buffer; rows are then copied in training order into a ring of three batches: one that the
- * consumer holds, two ahead. While the ring is full the thread reads the next window into a second buffer,
+ * consumer reads, two ahead. While the ring is full the thread reads the next window into a second buffer,
  * so that nobody waits at the end of a window. A dataset of a single window is read once and stays.
  *
  * What the consumer gets depends on the order alone, never on which thread was faster: an error in a window
@@ -42,7 +42,7 @@ struct mn_loader {
   /* the thread's alone */
   struct window window[2];       /* with one window in an epoch the two share one buffer */
   struct window *current, *next; /* `next` follows `current` in the endless sequence */
-  int64_t filled;                /* rows in the batch being copied together */
+  int64_t filled;                /* rows in the batch being gathered */
   /* `mutex` guards these; `changed` tells of each change */
   pthread_mutex_t mutex;
   pthread_cond_t changed;
@@ -79,7 +79,7 @@ static void plan(struct mn_loader *loader, struct window *window, int64_t number
   window->number = number;
   window->at = 0;
   window->status = MN_OK;
-  /* A shared buffer holds the whole dataset, in its own order, to the end. */
+  /* With one window an epoch both share a buffer, which is read once. */
   int held = loader->windows == 1 && loader->current->read == loader->current->count;
   window->read = held ? window->count : 0;
 }
@@ -107,7 +107,7 @@ static void read_on(struct mn_loader *loader, struct window *window) {
     snprintf(window->message, sizeof window->message, "%s", mn_message());
 }
 
-/* Copies rows of the current window into the batch at hand, up to the end of either. */
+/* Copies rows of the current window into the batch in `slot`, up to the end of either. */
 static void gather(struct mn_loader *loader, int64_t slot) {
   struct window *window = loader->current;
   size_t x_row = loader->x_row, y_row = loader->y_row;
@@ -125,7 +125,7 @@ static void gather(struct mn_loader *loader, int64_t slot) {
  * the ring is full and there is only a window to read. */
 static int next_task(struct mn_loader *loader, int64_t *slot) {
   const struct window *next = loader->next;
-  /* However full the ring: the current window is needed first, and the next one soon. */
+  /* Windows are read even while the ring is full. */
   int can_read = !whole(loader->current) || (!whole(next) && next->status == MN_OK);
   lock(loader);
   while (!loader->stop && !can_read && loader->produced - loader->released == RING) wait_for_change(loader);
@@ -248,7 +248,7 @@ mn_status mn_loader_open(struct mn_loader **out, struct mn_dataset *dataset, str
     return mn_fail(MN_USAGE,
                    "a batch of %lld rows from data of %lld rows; choose 1 to %lld, or give more data",
                    (long long)batch, (long long)dataset->rows, (long long)dataset->rows);
-  /* Half of what an int64 holds is left to run on. */
+  /* Later positions must fit in an int64 too. */
   if (position < 0 || position > INT64_MAX / 2)
     return mn_fail(MN_BAD_DATA, "sample position %lld: it must be from 0 to 2^62; the checkpoint is damaged",
                    (long long)position);
@@ -277,7 +277,7 @@ mn_status mn_loader_next(struct mn_loader *loader, const void **x, const void **
     *y = loader->y[loader->taken % RING];
     loader->taken++;
   }
-  /* Set once, by a thread that then ends: it stays for every later call. */
+  /* The thread sets its status once and ends, so every later call gives the same error. */
   mn_status status = there ? MN_OK : mn_fail(loader->status, "%s", loader->message);
   unlock(loader);
   return status;

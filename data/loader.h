@@ -7,11 +7,12 @@
 
 struct mn_loader;
 
-/* Streams batches of exactly `batch` rows of `dataset` (which it borrows) in the order of data/order.h,
- * starting at sample `position` of the endless sequence (epoch = position / n). `device` says how wide a real
- * is and gives the buffers. Memory: three batches, and two windows of 4096 rows (one, read once, where that
- * is the whole dataset). The dataset is read by the loader's thread alone until the loader is closed.
- * MN_USAGE when batch is larger than the dataset; MN_BAD_DATA when position is not from 0 to 2⁶². */
+/* Gives batches of exactly `batch` rows of `dataset` (which it borrows) in the order of data/order.h,
+ * starting at sample `position` of the endless sequence (epoch = position / n). `device` (borrowed) says how
+ * wide a real is and allocates the batches. Memory: three batches, and two windows of 4096 rows (one, read
+ * once, where that is the whole dataset). The dataset is read by the loader's thread alone until the loader
+ * is closed. MN_USAGE: batch is not from 1 to the dataset's rows; MN_BAD_DATA: position is below 0 or not
+ * below 2⁶²; MN_NO_MEMORY. Close it with mn_loader_close, before the dataset and the device. */
 MN_API mn_status mn_loader_open(struct mn_loader **out, struct mn_dataset *dataset, struct mn_device *device,
                                 int64_t batch, uint64_t seed, int64_t position);
 

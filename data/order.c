@@ -7,9 +7,9 @@
  *   shuffle of the rows of a window     slot = epoch·n + s + i   s: where in the epoch the window starts, so
  *                                                                that the slot is the sample's position
  *
- * from the streams MN_RANDOM_ORDER + 2·attempt + (0: extents, 1: rows). A number that would make the choice
- * uneven is rejected, and attempt + 1 asked. So no two shuffles share a word, none depends on how often
- * another was rejected, and slots last for all positions below 2⁶³. */
+ * from the sequences MN_RANDOM_ORDER + 2·attempt + (0: extents, 1: rows). A number that would make the
+ * choice uneven is rejected and drawn again with attempt + 1. So no two shuffles share a word, none depends
+ * on how often another drew again, and there are slots for all positions below 2⁶³. */
 #include "data/order.h"
 
 #include <stdlib.h>
@@ -57,7 +57,7 @@ int64_t mn_order_windows(const struct mn_order *order) {
 
 /* A number in 0 … bound − 1, each as likely as any other. */
 static uint64_t draw(uint64_t seed, enum shuffled what, uint64_t slot, uint64_t bound) {
-  /* 2⁶⁴ mod bound numbers at the low end would favour some remainders. */
+  /* Without the lowest 2⁶⁴ mod bound numbers, every remainder is equally frequent. */
   uint64_t uneven = -bound % bound;
   for (uint32_t attempt = 0; attempt < 0x4000; attempt++) {
     uint32_t which = MN_RANDOM_ORDER + 2 * attempt + what;
@@ -78,6 +78,7 @@ static void shuffle(int64_t *values, int64_t count, uint64_t seed, enum shuffled
   }
 }
 
+/* Makes `extents` those of `epoch`. */
 static void turn_to(struct mn_order *order, int64_t epoch) {
   MN_REQUIRE(epoch >= 0 && epoch <= INT64_MAX / order->rows - 1);
   if (order->epoch == epoch) return;
@@ -107,7 +108,7 @@ void mn_order_window(struct mn_order *order, int64_t epoch, int64_t window, int6
   int64_t first = window * MN_ORDER_WINDOW;
   *count = order->count - first < MN_ORDER_WINDOW ? order->count - first : MN_ORDER_WINDOW;
   memcpy(extents, order->extents + first, (size_t)*count * sizeof *extents);
-  /* The rows are shuffled anyway; ascending extents read best. */
+  /* Ascending, so that neighbouring extents are read in one call; the rows are shuffled below. */
   qsort(extents, (size_t)*count, sizeof *extents, ascending);
   int has_short = extents[*count - 1] == order->count - 1;
   *total = *count * MN_ORDER_EXTENT - (has_short ? order->missing : 0);

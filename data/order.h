@@ -1,11 +1,11 @@
 /* The order of samples: a function of (seed, epoch, position) alone, never stored, so that a run can resume
  * anywhere.
  *
- * An epoch is a permutation of the n rows: the extents, MN_ORDER_EXTENT neighbouring rows each, are shuffled,
- * and then the rows within each window of MN_ORDER_WINDOW extents in that new order. So a window is read with
- * a few long reads from the file, never one read a row; a dataset of one window is shuffled whole. Batches
- * are consecutive ranges of the endless sequence of epochs and may straddle two. Both sizes are constants
- * and stand in a checkpoint's /config, as order_block and order_window. */
+ * An epoch is a permutation of the n rows. The extents, MN_ORDER_EXTENT neighbouring rows each, are shuffled;
+ * MN_ORDER_WINDOW extents in that new order are a window; then the rows of each window are shuffled. So a
+ * window takes at most one read an extent, never one a row, and a dataset of one window is shuffled whole.
+ * Batches are consecutive ranges of the endless sequence of epochs and may straddle two. Both sizes are
+ * constants and stand in a checkpoint's /config, as order_block and order_window. */
 #ifndef MN_DATA_ORDER_H
 #define MN_DATA_ORDER_H
 
@@ -24,10 +24,9 @@ void mn_order_close(struct mn_order *order); /* NULL is fine */
 /* The number of windows in an epoch. */
 int64_t mn_order_windows(const struct mn_order *order);
 
-/* Window `window` of `epoch`: its *count extents in reading order, which is ascending (extent e is rows 64·e
- * …, the last one may be short), and the training order of the *total rows in them, which are numbered as
- * they are read: samples[i] is the number of the i-th. The samples' positions, epoch·n + …, must stay below
- * 2⁶³. */
+/* Window `window` of `epoch`: its *count extents, ascending (extent e starts at row 64·e; the last one may be
+ * short), and the training order of their *total rows: samples[i] says which row, counted in the order of
+ * `extents`, comes i-th. The positions epoch·n + offset of all samples must stay below 2⁶³. */
 void mn_order_window(struct mn_order *order, int64_t epoch, int64_t window, int64_t extents[MN_ORDER_WINDOW],
                      int64_t *count, int64_t samples[MN_ORDER_WINDOW_ROWS], int64_t *total);
 

@@ -1,8 +1,8 @@
-/* Synthetic data: a teacher, which is a block with random parameters, and what it makes of random inputs.
+/* Synthetic data: random inputs, and the outputs of a teacher for them, a block with random parameters.
  *
- * A row has to be the same whatever is asked for with it, and a matrix product of another height may add in
- * another order: so the teacher always sees WINDOW rows at a time, aligned. Words are indexed by row:
- * element i of row r is word r·I + i of its device, and the test part's rows start at TEST_BASE. */
+ * A row must not depend on the rows read with it, but a GEMM of another number of rows may add in another
+ * order: so the teacher always computes WINDOW rows at a time, aligned. Random words are indexed by row:
+ * element i of row r is word r·I + i of its sequence, and the test part's rows start at TEST_BASE. */
 #include "data/dataset.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 
 #include "kernels/device.h"
 
-enum { WINDOW = 64 };                /* rows the teacher sees at a time */
+enum { WINDOW = 64 };                /* rows that the teacher computes at a time */
 #define TEST_BASE ((int64_t)1 << 40) /* the first row of the test part; a multiple of WINDOW */
 #define WIDEST ((int64_t)1 << 22)    /* so that 2⁴¹ rows of words stay below 2⁶³ */
 
@@ -26,7 +26,8 @@ struct synthetic {
   double *buffer[BUFFERS]; /* the parameters, and one window of everything else */
 };
 
-/* A buffer from words first … of a device. Uniform on ±√3, values have variance 1. */
+/* Fills a buffer, uniform on [−bound, bound), from the words `first` … of a sequence. With bound √3 the
+ * values have variance 1. */
 static mn_status fill(struct synthetic *d, int which, int64_t count, uint32_t sequence, int64_t first,
                       double bound) {
   return d->device->kernels->uniform(d->device, d->buffer[which], count, d->seed, sequence, (uint64_t)first,

@@ -99,7 +99,7 @@ static inline void done(hid_t id) {
 
 static inline struct mn_dataset *opened(void) {
   struct mn_dataset *d;
-  mn_status status = mn_dataset_open(&d, file, MN_PART_ALL, NULL, NULL, 1);
+  mn_status status = mn_dataset_open(&d, file, MN_PART_TRAIN, NULL, NULL, 1);
   if (status != MN_OK) print_error("%s\n", mn_message());
   assert_int_equal(status, MN_OK);
   assert_non_null(d);

@@ -162,7 +162,7 @@ static void reads_more_than_memory(void **state) {
   H5Sclose(dense), H5Dclose(x), H5Pclose(creation), H5Sclose(space);
   done(id);
   struct mn_dataset *d;
-  assert_int_equal(mn_dataset_open(&d, file, MN_PART_ALL, NULL, NULL, 0), MN_OK);
+  assert_int_equal(mn_dataset_open(&d, file, MN_PART_TRAIN, NULL, NULL, 0), MN_OK);
   assert_int_equal(d->rows, 1 << 24);
   assert_int_equal(d->outputs, 0);
   assert_int_equal(d->read(d, d->rows - 2, 2, 4, got, NULL), MN_OK);
@@ -190,7 +190,7 @@ static void finds_parts(void **state) {
   assert_int_equal(d->inputs, 4);
   assert_int_equal(d->outputs, 2);
   mn_dataset_close(d);
-  assert_int_equal(mn_dataset_open(&d, file, MN_PART_ALL, "x", "deep", 1), MN_OK); /* [n] of floats */
+  assert_int_equal(mn_dataset_open(&d, file, MN_PART_TRAIN, "x", "deep", 1), MN_OK); /* [n] of floats */
   assert_false(d->classes);
   assert_int_equal(d->outputs, 1);
   mn_dataset_close(d);
@@ -245,7 +245,7 @@ static void decodes_a_chunk_once(void **state) {
   H5Dclose(x), H5Pclose(creation), H5Sclose(space);
   done(id);
   struct mn_dataset *d;
-  assert_int_equal(mn_dataset_open(&d, file, MN_PART_ALL, NULL, NULL, 0), MN_OK);
+  assert_int_equal(mn_dataset_open(&d, file, MN_PART_TRAIN, NULL, NULL, 0), MN_OK);
   decoded = 0;
   for (int r = 0; r + 60 <= 2048; r += 60)
     assert_int_equal(d->read(d, r, 60, 4, got + r * 1024, NULL), MN_OK);

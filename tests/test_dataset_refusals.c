@@ -11,7 +11,7 @@
 static mn_status refusal(const char *x, const char *y) {
   struct mn_dataset *d = (struct mn_dataset *)&d;
   ssize_t before = H5Fget_obj_count((hid_t)H5F_OBJ_ALL, H5F_OBJ_ALL);
-  mn_status status = mn_dataset_open(&d, file, MN_PART_ALL, x, y, 1);
+  mn_status status = mn_dataset_open(&d, file, MN_PART_TRAIN, x, y, 1);
   assert_null(d);
   assert_int_equal(H5Fget_obj_count((hid_t)H5F_OBJ_ALL, H5F_OBJ_ALL), before);
   return status;
@@ -325,7 +325,7 @@ static void refuses_sizes_that_cannot_be(void **state) {
   H5Dclose(flat);
   done(id);
   struct mn_dataset *d;
-  assert_int_equal(mn_dataset_open(&d, file, MN_PART_ALL, NULL, NULL, 0), MN_OK);
+  assert_int_equal(mn_dataset_open(&d, file, MN_PART_TRAIN, NULL, NULL, 0), MN_OK);
   memset(zeros, 255, (4 << 20) * sizeof *zeros);
   assert_int_equal(d->read(d, 0, 4096, 4, zeros, NULL), MN_OK);
   for (int i = 0; i < 4 << 20; i++)
@@ -360,7 +360,7 @@ static void refuses_patched_sizes(void **state) {
     assert_true(patch(bytes, size, 1237, rows, 11) >= 1);
     if (both) assert_true(patch(bytes, size, stored, rows * 44, 0) >= 1);
     write_bytes(file, bytes, size);
-    mn_status status = mn_dataset_open(&d, file, MN_PART_ALL, NULL, NULL, 0);
+    mn_status status = mn_dataset_open(&d, file, MN_PART_TRAIN, NULL, NULL, 0);
     assert_message(status, MN_BAD_DATA, file, NULL);
   }
   /* No larger than the file, but reaching beyond its end. */
@@ -368,13 +368,13 @@ static void refuses_patched_sizes(void **state) {
   assert_true(1250 * 44 < size && patch(bytes, size, 1237, 1250, 11) >= 1 &&
               patch(bytes, size, stored, 1250 * 44, 0) >= 1);
   write_bytes(file, bytes, size);
-  assert_message(mn_dataset_open(&d, file, MN_PART_ALL, NULL, NULL, 0), MN_BAD_DATA, file, NULL);
+  assert_message(mn_dataset_open(&d, file, MN_PART_TRAIN, NULL, NULL, 0), MN_BAD_DATA, file, NULL);
   /* Beyond what 64 bits count, of elements and of bytes. */
   for (int bits = 58; bits <= 62; bits += 2) {
     memcpy(bytes, whole, size);
     assert_true(patch(bytes, size, 1237, (uint64_t)1 << bits, 11) >= 1);
     write_bytes(file, bytes, size);
-    assert_message(mn_dataset_open(&d, file, MN_PART_ALL, NULL, NULL, 0), MN_BAD_DATA, file, NULL);
+    assert_message(mn_dataset_open(&d, file, MN_PART_TRAIN, NULL, NULL, 0), MN_BAD_DATA, file, NULL);
   }
 }
 
@@ -423,7 +423,7 @@ static void names_damaged_rows(void **state) {
   write_bytes(file, bytes, size);
   struct mn_dataset *d;
   static float got[1024 * 16];
-  assert_int_equal(mn_dataset_open(&d, file, MN_PART_ALL, NULL, NULL, 0), MN_OK);
+  assert_int_equal(mn_dataset_open(&d, file, MN_PART_TRAIN, NULL, NULL, 0), MN_OK);
   assert_int_equal(d->read(d, 0, 512, 4, got, NULL), MN_OK);
   assert_memory_equal(got, values, 512 * 16 * sizeof *got);
   assert_message(d->read(d, 500, 30, 4, got, NULL), MN_BAD_DATA, file, "x, rows 500 to 529", "damaged", NULL);

@@ -67,7 +67,7 @@ static void teaches_rows_alone(void **state) {
   struct mn_dataset *d;
   static double x[ROWS * I], y[ROWS * K], px[ROWS * I], py[ROWS * K];
   static float fx[ROWS * I], fy[ROWS * K];
-  assert_int_equal(mn_dataset_synthetic(&d, MN_PART_ALL, ROWS, I, K, GROUPS, 0.5, SEED), MN_OK);
+  assert_int_equal(mn_dataset_synthetic(&d, MN_PART_TRAIN, ROWS, I, K, GROUPS, 0.5, SEED), MN_OK);
   assert_int_equal(d->read(d, 0, ROWS, 8, x, y), MN_OK);
   assert_int_equal(d->read(d, 0, ROWS, 4, fx, fy), MN_OK);
   for (int i = 0; i < ROWS * I; i++) assert_true(fx[i] == (float)x[i]);
@@ -85,7 +85,7 @@ static void teaches_rows_alone(void **state) {
   assert_true(fabs(mean) < 0.05 && fabs(square - 1) < 0.05);
   mn_dataset_close(d);
   /* Another seed is other data. */
-  assert_int_equal(mn_dataset_synthetic(&d, MN_PART_ALL, ROWS, I, K, GROUPS, 0.5, SEED + 1), MN_OK);
+  assert_int_equal(mn_dataset_synthetic(&d, MN_PART_TRAIN, ROWS, I, K, GROUPS, 0.5, SEED + 1), MN_OK);
   assert_int_equal(d->read(d, 0, 1, 8, px, py), MN_OK);
   assert_memory_not_equal(px, x, I * sizeof *px);
   assert_memory_not_equal(py, y, K * sizeof *py);
@@ -95,15 +95,15 @@ static void teaches_rows_alone(void **state) {
 static void refuses_teachers(void **state) {
   (void)state;
   struct mn_dataset *d;
-  assert_message(mn_dataset_synthetic(&d, MN_PART_ALL, 0, 2, 2, 1, 0, 0), MN_USAGE, "0 rows", NULL);
-  assert_message(mn_dataset_synthetic(&d, MN_PART_ALL, 2, 0, 2, 1, 0, 0), MN_USAGE, "0 inputs", NULL);
-  assert_message(mn_dataset_synthetic(&d, MN_PART_ALL, 2, 2, 5000000, 1, 0, 0), MN_USAGE, "5000000 outputs",
+  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 0, 2, 2, 1, 0, 0), MN_USAGE, "0 rows", NULL);
+  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 0, 2, 1, 0, 0), MN_USAGE, "0 inputs", NULL);
+  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 2, 5000000, 1, 0, 0), MN_USAGE, "5000000 outputs",
                  NULL);
-  assert_message(mn_dataset_synthetic(&d, MN_PART_ALL, 2, 2, 128, 7, 0, 0), MN_USAGE, "7 groups",
+  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 2, 128, 7, 0, 0), MN_USAGE, "7 groups",
                  "128 outputs", NULL);
-  assert_message(mn_dataset_synthetic(&d, MN_PART_ALL, 2, 2, 2, 0, 0, 0), MN_USAGE, "0 groups", NULL);
-  assert_message(mn_dataset_synthetic(&d, MN_PART_ALL, 2, 2, 2, 1, -1, 0), MN_USAGE, "noise of -1", NULL);
-  assert_message(mn_dataset_synthetic(&d, MN_PART_ALL, 2, 2, 2, 1, NAN, 0), MN_USAGE, "noise", NULL);
+  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 2, 2, 0, 0, 0), MN_USAGE, "0 groups", NULL);
+  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 2, 2, 1, -1, 0), MN_USAGE, "noise of -1", NULL);
+  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 2, 2, 1, NAN, 0), MN_USAGE, "noise", NULL);
   assert_null(d);
 }
 

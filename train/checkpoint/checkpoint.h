@@ -16,7 +16,7 @@ struct mn_checkpoint_tensor {
   int64_t rows, cols; /* rows 1 for a vector */
   size_t real;        /* 4 or 8 bytes an element */
   void *value;        /* owned by the checkpoint */
-  void *momentum;     /* the same size, or NULL where there is no momentum: then in all of them */
+  void *momentum;     /* the same size, owned too; NULL in all tensors where training has no momentum */
 };
 
 /* A name and its value, as text: an option in /config, an item of the /fingerprint. */
@@ -53,9 +53,8 @@ struct mn_checkpoint {
   struct mn_text fingerprint[MN_CHECKPOINT_FINGERPRINT];
 };
 
-/* The tensors that a model of these sizes has: their number, and the name, rank, rows and cols of number
- * `index` (real, value and momentum of *tensor are left alone). Reads inputs, depth, hidden and head alone.
- */
+/* The number of tensors that a model of the checkpoint's sizes (inputs, depth, hidden, head) has, and the
+ * name, rank, rows and cols of number `index`; real, value and momentum of *tensor stay as they are. */
 int mn_checkpoint_expected(const struct mn_checkpoint *checkpoint);
 void mn_checkpoint_expect(const struct mn_checkpoint *checkpoint, int index,
                           struct mn_checkpoint_tensor *tensor);

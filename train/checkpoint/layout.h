@@ -1,5 +1,5 @@
-/* What the files of this folder share, and the commands that show and compare checkpoints. The layout itself
- * stands at the head of layout.c. */
+/* What reading, writing, showing and comparing checkpoints share. The layout itself is described at the head
+ * of layout.c. */
 #ifndef MN_TRAIN_CHECKPOINT_LAYOUT_H
 #define MN_TRAIN_CHECKPOINT_LAYOUT_H
 
@@ -16,7 +16,7 @@ struct mn_checkpoint_field {
   size_t offset, size;
 };
 
-/* Of /model (`hidden`, an array, comes on top) and of /progress; each ends with a name of NULL. */
+/* The attributes of /model, without the array `hidden`, and of /progress; each list ends with a NULL name. */
 extern const struct mn_checkpoint_field mn_checkpoint_model_fields[];
 extern const struct mn_checkpoint_field mn_checkpoint_progress_fields[];
 
@@ -26,14 +26,15 @@ void mn_checkpoint_chunk(hsize_t chunk[2], const struct mn_checkpoint_tensor *te
 /* Starts the walk over a tensor in slabs of whole chunks, contiguous in memory. */
 void mn_checkpoint_slabs(struct mn_hdf5_slab *slab, const struct mn_checkpoint_tensor *tensor);
 
-/* Whether an HDF5 file says of itself that it is a checkpoint of minnow's. */
+/* *ours: the root's attribute `format` says that the file is a checkpoint of minnow's. */
 mn_status mn_checkpoint_format(const struct mn_hdf5_file *file, int *ours);
 
-/* That `keep` can be, and that saving to `path` would replace and move checkpoints of ours alone. */
+/* Refuses a `keep` outside 1 … MN_CHECKPOINT_KEEP (MN_USAGE), and a save to `path` that would replace or move
+ * a file that is no checkpoint of minnow's (MN_NO_CREATE). */
 mn_status mn_checkpoint_check_files(const char *path, int keep);
 
-/* mn_checkpoint_load that tells, after an error, whether the file may be a checkpoint of ours that is
- * damaged: *damaged is 0 for one of a newer format, for any other kind of file, and where it cannot be
+/* mn_checkpoint_load, which also says after an error whether the file may be a damaged checkpoint of
+ * minnow's. *damaged is 0 for one of a newer format, for any other kind of file, and for one that cannot be
  * opened. */
 mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged);
 

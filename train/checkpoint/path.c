@@ -2,8 +2,8 @@
  *
  * Resuming takes the newest checkpoint that verifies: a run must not end because the last file it wrote is
  * damaged while the one before it is whole. Damaged ones that it passes over are renamed, so that no save
- * replaces them; a newest file that is anything else is not passed over at all. Saving replaces and moves
- * nothing but checkpoints of ours. */
+ * replaces them; a newest file that is anything else is an error. Saving replaces and moves nothing but
+ * checkpoints of minnow's. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,6 +19,7 @@
 
 /* ---- resuming ---- */
 
+/* Appends `words` in `format`, which has one %s; cut where `size` is too small. */
 static void append(char *text, size_t size, const char *format, const char *words) {
   size_t length = strlen(text);
   if (length + 1 < size) snprintf(text + length, size - length, format, words);
@@ -66,7 +67,7 @@ mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path
 
 /* ---- saving ---- */
 
-/* That `name` is a checkpoint of ours, of whatever version, or not there. */
+/* Refuses `name` unless it is a checkpoint of minnow's, of any version, or there is no such file. */
 static mn_status check_ours(const char *path, const char *name) {
   struct mn_hdf5_file file;
   struct stat there;
@@ -107,7 +108,7 @@ mn_status mn_checkpoint_check_path(const char *path, int keep) {
 
 struct mn_checkpoint_lock {
   int fd;
-  int empty; /* as we create it; any other file stays */
+  int empty; /* a lock file is empty and removed at the end; a file with content is somebody's and stays */
   char path[MN_ATOMIC_FILE_PATH];
 };
 

@@ -1,5 +1,5 @@
-/* Reads checkpoints, and trusts nothing in them: what is not as write.c writes it is refused, before memory
- * is asked for it, and every value is read so that every checksum is checked. */
+/* Reads checkpoints and trusts nothing in them: what write.c would not have written is refused before memory
+ * is allocated for it, and every value is read, so that every checksum is checked. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static mn_status refuse(const struct reader *reader, const char *name, const cha
                  what, remedy);
 }
 
-/* Finds the group or dataset (`kind`) `name` right in `parent`. */
+/* Opens `name` in `parent`, which must be of `kind`: a group or a dataset. */
 static mn_status find(const struct reader *reader, const struct mn_hdf5_object *parent, const char *name,
                       enum mn_hdf5_kind kind, struct mn_hdf5_object *object) {
   MN_TRY(mn_hdf5_find(&reader->file, parent, name, object));
@@ -52,7 +52,7 @@ static mn_status read_attribute(const struct reader *reader, const struct mn_hdf
 static mn_status take_text(const struct reader *reader, const char *name, const struct mn_hdf5_value *value,
                            char *text, size_t size) {
   if (value->element >= size) return refuse(reader, name, "is too long a string");
-  memcpy(text, value->text, size < sizeof value->text ? size : sizeof value->text);
+  memcpy(text, value->text, value->element + 1); /* shorter than `size`, and followed by zeros */
   return MN_OK;
 }
 
@@ -65,7 +65,7 @@ static mn_status read_fields(const struct reader *reader, const struct mn_hdf5_o
     if (fields->kind == MN_VALUE_TEXT)
       MN_TRY(take_text(reader, fields->name, &value, to, fields->size));
     else
-      memcpy(to, value.text, fields->size); /* every kind of number takes the union's first 8 bytes */
+      memcpy(to, &value.integer, fields->size); /* every kind of number is the union's first 8 bytes */
   }
   return MN_OK;
 }
@@ -111,8 +111,8 @@ static mn_status read_progress(const struct reader *reader) {
 
 /* ---- tensors ---- */
 
-/* That a dataset is what write.c makes of `tensor`, and is stored in full. Sets `real` of a tensor that has
- * 0. */
+/* Refuses a dataset that is not what write.c makes of `tensor`, or is not stored in full. A tensor->real of 0
+ * is not known yet, and set from the dataset. */
 static mn_status check_dataset(const struct reader *reader, struct mn_checkpoint_tensor *tensor,
                                const struct mn_hdf5_object *dataset) {
   const hsize_t *shape = dataset->shape;
@@ -153,7 +153,7 @@ static mn_status read_tensor(const struct reader *reader, const struct mn_hdf5_o
   return MN_OK;
 }
 
-/* That `group` holds the model's tensors and no others. */
+/* Refuses a group with more members than the model has tensors. */
 static mn_status check_count(const struct reader *reader, const struct mn_hdf5_object *group) {
   hsize_t count;
   MN_TRY(mn_hdf5_count(&reader->file, group, &count));
@@ -164,7 +164,7 @@ static mn_status check_count(const struct reader *reader, const struct mn_hdf5_o
 
 /* ---- groups ---- */
 
-/* The sizes in /model must make a model, and none so large that a product of two overflows. */
+/* Refuses sizes in /model that make no model, or are so large that a product of two could overflow. */
 static mn_status check_sizes(const struct reader *reader) {
   const struct mn_checkpoint *checkpoint = reader->checkpoint;
   const int64_t most = INT64_C(1) << 28;
@@ -233,7 +233,7 @@ mn_status mn_checkpoint_format(const struct mn_hdf5_file *file, int *ours) {
   return MN_OK;
 }
 
-/* That it is a checkpoint of ours, and of a version that is known here; else *damaged is 0. */
+/* Refuses a file that is no checkpoint of minnow's or of a newer version: *damaged is 0 for both. */
 static mn_status check_format(const struct reader *reader, int *damaged) {
   struct mn_hdf5_value version;
   int ours;

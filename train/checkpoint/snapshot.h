@@ -6,29 +6,30 @@
 #include "train/optimizer.h"
 
 /* Copies model, momentum (optimizer NULL: none) and progress from the device and writes them to `path`,
- * keeping `keep` checkpoints (mn_checkpoint_save). `config`, `count` texts that the caller wants to find
- * again, go to /config, before the constants of the order of samples; versions and device go to /fingerprint.
- * Errors: mn_checkpoint_save's, MN_NO_MEMORY. */
+ * keeping `keep` checkpoints (mn_checkpoint_save). `config`, `count` texts of the caller's own (at most
+ * MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants of the order of samples; versions and
+ * device go to /fingerprint. Errors: mn_checkpoint_save's, MN_NO_MEMORY, MN_LIBRARY where a copy fails. */
 MN_API mn_status mn_snapshot_save(const char *path, int keep, const struct mn_model *model,
                                   const struct mn_optimizer *optimizer, const struct mn_progress *progress,
                                   const struct mn_text *config, int count);
 
-/* The sizes, constants and loss of the model in `from`, under the block plan. */
+/* Sets *out to the sizes, constants and loss of the model in `from`, with MN_PLAN_BLOCK. An error: the
+ * checkpoint's loss has no such name here. */
 MN_API mn_status mn_snapshot_config(const struct mn_checkpoint *from, struct mn_model_config *out);
 
-/* Copies parameters, momentum (where optimizer is not NULL) and progress (where not NULL) out of `from`, into
- * a model of its sizes. MN_BAD_DATA: a tensor is missing or has another shape, or the order of samples was
- * another one. */
+/* Copies parameters, momentum (where optimizer is not NULL) and progress (where not NULL) from `from` into a
+ * model of the same sizes. MN_BAD_DATA: a tensor is missing or has another shape, or the order of samples has
+ * other constants here; MN_NO_MEMORY. */
 MN_API mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model *model,
                                      struct mn_optimizer *optimizer, struct mn_progress *progress);
 
-/* Tells each part of the /fingerprint in `from` that is another one here: results may differ in their last
- * bits. */
+/* Calls `tell` with `to` for each item of the /fingerprint in `from` that differs on `here`: name, value then
+ * and value now. Results may differ in their last bits where one does. */
 MN_API void mn_snapshot_compare(const struct mn_checkpoint *from, const struct mn_context *here,
                                 void (*tell)(void *to, const char *name, const char *then, const char *now),
                                 void *to);
 
-/* The value of the text called `name`; NULL: there is none. */
+/* The value of the text called `name`, owned by `texts`; NULL: there is none. */
 MN_API const char *mn_text_find(const struct mn_text *texts, int count, const char *name);
 
 #endif

@@ -67,8 +67,8 @@ static mn_status write_fields(struct writer *writer, hid_t object, const struct 
   return MN_OK;
 }
 
-/* Of a group or the file: no times, links and attributes in order of creation, and all in the object's own
- * header: the structures that HDF5 moves to beyond a few are more to go wrong for nothing here. */
+/* Of a group or the file: no times; links and attributes in order of creation, all in the object's own header
+ * and not in the B-trees that HDF5 uses beyond a few, which could be damaged too. */
 static int set_creation(hid_t creation) {
   unsigned order = H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED;
   if (H5Pset_obj_track_times(creation, 0) < 0 || H5Pset_link_creation_order(creation, order) < 0 ||
@@ -90,8 +90,8 @@ static mn_status create_group(struct writer *writer, hid_t *group, hid_t parent,
   return status;
 }
 
-/* The dataset of one tensor, or of its momentum; *dataset is to be closed. The message is made before
- * anything is closed: every call to HDF5 clears the error of the one before. */
+/* Creates the dataset of one tensor, or of its momentum; *dataset is to be closed. write_failed comes before
+ * the closing calls, because every call to HDF5 clears the error of the one before. */
 static mn_status create_dataset(struct writer *writer, hid_t *dataset, hid_t group,
                                 const struct mn_checkpoint_tensor *tensor) {
   hsize_t chunk[2], shape[2] = {(hsize_t)tensor->rows, (hsize_t)tensor->cols};
@@ -155,7 +155,7 @@ static mn_status write_optimizer(struct writer *writer) {
   return close_group(writer, group);
 }
 
-/* A group of attributes only: fields, or options. */
+/* A group of attributes only: `fields` where it is not NULL, and `count` texts, `options`. */
 static mn_status write_small(struct writer *writer, const char *name,
                              const struct mn_checkpoint_field *fields, const struct mn_text *options,
                              int count) {
@@ -203,7 +203,7 @@ static mn_status write_file(const struct mn_checkpoint *checkpoint, const struct
   return status;
 }
 
-/* A checkpoint that the reader would not accept is a bug of ours. */
+/* Aborts on a checkpoint that the reader would refuse. */
 static void check(const struct mn_checkpoint *checkpoint) {
   MN_REQUIRE(checkpoint->depth >= 1 && checkpoint->depth <= MN_CHECKPOINT_BLOCKS);
   MN_REQUIRE(checkpoint->tensor_count == mn_checkpoint_expected(checkpoint));

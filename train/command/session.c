@@ -23,7 +23,7 @@ static mn_status open_synthetic(struct mn_session *s) {
 
 static mn_status open_file(struct mn_session *s) {
   const struct mn_options *o = &s->options;
-  MN_TRY(mn_dataset_open(&s->train, o->data, MN_PART_ALL, o->x_name, o->y_name, 1));
+  MN_TRY(mn_dataset_open(&s->train, o->data, MN_PART_TRAIN, o->x_name, o->y_name, 1));
   MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_TEST, o->x_name, o->y_name, 1));
   const struct mn_dataset *train = s->train, *test = s->test;
   if (test && (test->inputs != train->inputs || test->classes != train->classes ||
@@ -141,7 +141,7 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
   MN_TRY(mn_checkpoint_load(&s->from, o->checkpoint));
   snprintf(s->from_path, sizeof s->from_path, "%s", o->checkpoint);
   MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_TEST, o->x_name, o->y_name, targets));
-  if (!s->test) MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_ALL, o->x_name, o->y_name, targets));
+  if (!s->test) MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_TRAIN, o->x_name, o->y_name, targets));
   MN_TRY(mn_snapshot_config(s->from, &config));
   MN_TRY(check_fit(s, s->test, &config, targets));
   const char *trained = mn_text_find(s->from->fingerprint, s->from->fingerprint_count, "precision");
