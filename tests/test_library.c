@@ -164,6 +164,11 @@ static void what_cannot_be_is_refused(void **state) {
   /* 240 divisors do not fit a line; those named are divisors, and nothing says that they are all. */
   assert_int_equal(mn_block_check_groups(720720, 17), MN_USAGE);
   assert_non_null(strstr(mn_message(), "16 and 18 are the nearest"));
+  /* A loss that only a later minnow knows is the checkpoint's fault, not the caller's. */
+  const struct mn_checkpoint later = {.depth = 1, .loss = "huber"};
+  struct mn_model_config from_later;
+  assert_int_equal(mn_snapshot_config(&later, &from_later), MN_BAD_DATA);
+  assert_non_null(strstr(mn_message(), "'huber'"));
   close_run(&r);
 }
 

@@ -15,10 +15,10 @@
 
 enum { MOST_REPETITIONS = 200 };
 
-/* What a device needs to be timed well. */
+/* How a device is timed. */
 struct protocol {
   double warm_up_ms;   /* run this long first: clocks rise, caches and libraries settle */
-  double interval_ms;  /* shortest time between two marks: short steps are timed several at once */
+  double interval_ms;  /* the least time between two marks: shorter runs are timed several together */
   double budget_ms;    /* for all repetitions of a figure */
   int repetitions;     /* at least */
   size_t copied_bytes; /* larger than any cache */
@@ -29,7 +29,6 @@ static const struct protocol protocols[] = {
 };
 _Static_assert(sizeof protocols / sizeof *protocols == MN_DEVICE_TYPES, "a protocol for each device");
 
-/* Forward, forward and backward, the whole step. */
 enum figure { FORWARD, FORWARD_BACKWARD, STEP, FIGURES };
 static const struct {
   const char *key, *label;
@@ -81,12 +80,12 @@ static mn_status interval(struct mn_context *context, work *run, void *state, in
   return MN_OK;
 }
 
-/* The median. */
+/* The median of the milliseconds of one run. */
 static mn_status measure(struct mn_context *context, work *run, void *state, double *median) {
   const struct protocol *p = &protocols[context->device->type];
   double ms = 0, times[MOST_REPETITIONS];
   int64_t count = 1;
-  MN_TRY(interval(context, run, state, 1, &ms)); /* what the first run sets up is nobody's time */
+  MN_TRY(interval(context, run, state, 1, &ms)); /* not counted: the first run allocates and records */
   for (double spent = 0; spent < p->warm_up_ms; spent += fmax(ms, 1e-3) * (double)count) {
     MN_TRY(interval(context, run, state, count, &ms));
     if (ms * (double)count < p->interval_ms) count *= 2;
@@ -121,7 +120,7 @@ static mn_status run_subject(void *state) {
   return s->figure == STEP ? mn_optimizer_step(s->optimizer, s->pass->tape) : MN_OK;
 }
 
-/* The rate is so small that no number of repetitions leads the weights anywhere. */
+/* The learning rate is so small that the weights stay finite however often the step is repeated. */
 static mn_status open_subject(struct bench *b, struct subject *s, enum mn_plan plan) {
   struct mn_model_config config = b->config->model;
   config.plan = plan;
@@ -147,7 +146,7 @@ static mn_status check_finite(struct mn_tape *tape) {
   return nonfinite ? mn_fail(MN_FAILED, "values that are not finite: these times mean nothing") : MN_OK;
 }
 
-/* library: every product takes the library's path. */
+/* Times a figure under a plan; with `library` every product takes the library's path. */
 static mn_status time_figure(struct bench *b, enum figure figure, enum mn_plan plan, int library,
                              double *ms) {
   struct subject subject = {.figure = figure};
@@ -216,7 +215,7 @@ static mn_status run_copy(void *state) {
   return c->device->kernels->copy(c->device, c->to, c->from, c->bytes);
 }
 
-/* GB/s on the device: what is read and what is written. */
+/* Sets b->copy to the GB/s read and written. */
 static mn_status time_copy(struct bench *b) {
   size_t real = b->context->device->real, bytes = protocols[b->context->device->type].copied_bytes;
   int64_t count = (int64_t)(bytes / real);
@@ -237,7 +236,8 @@ static double tflops(double operations, double ms) {
   return operations / ms * 1e-9;
 }
 
-/* Multiply-adds count as two; only the GEMMs': the epilogues' own are some thousandths of them. */
+/* Operations of one product of the first block, a multiply-add as two. Epilogues are not counted: they have
+ * some thousandths of the operations. */
 static double product_flops(const struct bench *b) {
   return 2 * (double)b->config->batch * (double)b->config->model.inputs * (double)b->config->model.hidden[0];
 }
@@ -309,7 +309,7 @@ static void write_json(FILE *out, const struct bench *b) {
 
 static void write_row(FILE *out, const char *what, double ms, double operations, double beside) {
   fprintf(out, "  %-22s %10.4f ms %8.3g TFLOP/s", what, ms, tflops(operations, ms));
-  if (beside == beside) fprintf(out, "   %5.2f x its bare GEMMs", ms / beside);
+  if (!isnan(beside)) fprintf(out, "   %5.2f x its bare GEMMs", ms / beside);
   fputc('\n', out);
 }
 

@@ -49,7 +49,7 @@ static mn_status read_integer(const struct reader *reader, const char *name, int
   return MN_OK;
 }
 
-/* That `set` holds `count` numbers that can be read. */
+/* Refuses a dataset unless it holds `count` numbers that can be read. */
 static mn_status check_array(const struct reader *reader, const struct mn_hdf5_object *set, int64_t count) {
   const char *of = reader->into->name;
   if (set->kind != MN_HDF5_DATASET) return mn_fail(MN_BAD_DATA, "case %s: no dataset '%s'", of, set->name);

@@ -31,14 +31,15 @@ struct mn_case {
   int count;
 };
 
-/* The number of cases in the file, then case number `index` in the order of their names; free it with
- * mn_case_free. MN_NO_INPUT, or MN_BAD_DATA with what is wrong: a file that declares more than it holds,
- * links and other files included. */
+/* The number of cases in the file, and case number `index` in the order of their names, to be freed with
+ * mn_case_free. MN_NO_INPUT; MN_BAD_DATA: something is missing, of another type or size, behind a link, in
+ * another file, or declared but not stored; MN_NO_MEMORY. */
 mn_status mn_cases_count(const char *path, int *count);
 mn_status mn_case_read(const char *path, int index, struct mn_case *out);
 void mn_case_free(struct mn_case *which);
 
-/* The array called `name`, which the case has. */
+/* The array called `name`, owned by the case, and its elements (count may be NULL). Aborts where the case has
+ * none. */
 double *mn_case_array(const struct mn_case *which, const char *name, int64_t *count);
 
 #endif

@@ -1,10 +1,10 @@
 /* Gradients against differences of the loss.
  *
- * Why the step is not one constant: a derivative is good to 1e-6 only if h is small beside the distance over
- * which the loss bends, and normalisation bends over √eps where a group hardly varies, yet rounding grows as
- * 1/h. So each element's differences are taken at h, h/2, h/4 … and extrapolated (Richardson's table, as
- * Ridders does) until the table itself says that they are good enough; the gradient under test has no part in
- * that choice. A smaller h also steps out of most kinks. */
+ * No single step h suits every element. The error of a difference grows with h²: where a group hardly varies,
+ * normalisation is only smooth over distances of √eps. The error by rounding grows as 1/h. So each element's
+ * differences are taken at h, h/2, h/4 … and extrapolated (Ridders' method, in Richardson's table) until the
+ * table's own estimate of its error is small enough; the gradient under test has no part in that choice. A
+ * smaller h also avoids most kinks. */
 #include "train/check/gradcheck.h"
 
 #include <math.h>
@@ -15,12 +15,11 @@
 enum { LEVELS = 8, TENSORS = MN_MODEL_PARAMETERS + 1, ARRAYS = TENSORS + 10 };
 static const double first_step = 1e-3;
 
-/* The results of one forward: the loss, and the values whose signs tell on which side of its kink each v is.
- */
+/* The results of one forward: the loss, and the values whose signs are those of each v. */
 struct view {
   double loss;
-  double *y;       /* [N, K]; without a loss only, else NULL */
-  double *outputs; /* the outputs of all blocks: they have the sign of v */
+  double *y;       /* [N, K]; NULL where there is a loss */
+  double *outputs; /* the outputs of all blocks, which have the signs of v */
 };
 
 struct check {
@@ -38,9 +37,9 @@ struct check {
   double *dy;
   double *analytic[TENSORS]; /* x's, then each parameter's */
   double largest;            /* the largest rms among them */
-  double *values;            /* room for any of these tensors */
+  double *values;            /* scratch, as large as the largest of these tensors */
   int32_t *labels;
-  double *taken[ARRAYS]; /* all the doubles above */
+  double *taken[ARRAYS]; /* all the arrays of doubles above, to be freed */
   int arrays;
   int missed;
   int64_t kinks;
@@ -62,21 +61,21 @@ static void draw(double *values, int64_t count, uint64_t seed, int which, double
         ((double)(mn_random_word(seed, MN_RANDOM_CHECK + (uint32_t)which, (uint64_t)i) >> 8) * 0x1p-23 - 1);
 }
 
-/* Room for `count` numbers, until close_check. */
+/* Allocates `count` zeros, which close_check frees. */
 static mn_status take(struct check *c, double **out, int64_t count) {
   MN_REQUIRE(c->arrays < ARRAYS);
   *out = c->taken[c->arrays++] = calloc((size_t)(count ? count : 1), sizeof **out);
   return *out ? MN_OK : mn_fail(MN_NO_MEMORY, "no memory for %ld numbers", (long)count);
 }
 
-/* Two channels stand on either side of their mean, so normalised they are −1 and 1 and no gradient passes,
- * unless z is of √eps's size. There the weights are drawn so small, or nothing could be measured. */
+/* How large z is to be. With two channels a group, normalising gives −1 and 1 whatever z is, and a gradient
+ * of 0, unless z is as small as √eps: there the weights are drawn so small that the gradient can be seen. */
 static double z_size(const struct mn_layer *layer, const struct mn_parameter *p) {
   int pairs = layer->outputs == 2 * layer->groups && layer->eps > 0;
   return pairs && p->initial == MN_INITIAL_UNIFORM ? fmin(1, 3 * sqrt(layer->eps)) : 1;
 }
 
-/* Weights that keep z's size, gamma on both sides of 0. */
+/* Draws all parameters: weights so that z has the size z_size, vectors (gamma too) of either sign. */
 static mn_status randomise(struct check *c) {
   int sequence = 0;
   for (const struct mn_layer *layer = c->model->layers; layer < c->model->layers + c->model->depth; layer++)
@@ -107,7 +106,7 @@ static mn_status load(struct check *c) {
   return mn_pass_load(c->losses, x, y);
 }
 
-/* A block's output is what the next GEMM reads, or the last y. */
+/* The outputs of the blocks: what a GEMM after the first reads, and without a head y. */
 static void find_blocks(struct check *c) {
   const struct mn_pass *pass = c->losses;
   for (const struct mn_node *node = pass->tape->first; node; node = node->next)
@@ -151,7 +150,7 @@ static mn_status look(struct check *c, struct view *view) {
   return mn_tensor_read(c->context, c->losses->y, view->y);
 }
 
-/* Some v lies on the other side of 0. NaN lies on no side: it is no kink, and fails when it is compared. */
+/* Whether some v changed sign. NaN has no sign: it is no kink, and fails when it is compared. */
 static int crossed(const struct check *c, const struct view *to) {
   const double *from = c->here.outputs;
   for (int64_t i = 0; i < c->outputs; i++)
@@ -159,8 +158,8 @@ static int crossed(const struct check *c, const struct view *to) {
   return 0;
 }
 
-/* The loss ahead less the loss behind. Without a loss of its own the sum is taken over differences, so that
- * whatever did not move cancels exactly. */
+/* The loss ahead less the loss behind. Without a loss, Σ dy·(y ahead − y behind): a y that did not change
+ * adds exactly 0. */
 static double difference(const struct check *c) {
   if (c->config->has_loss) return c->ahead.loss - c->behind.loss;
   double sum = 0;
@@ -180,8 +179,8 @@ static struct mn_tensor *tensor_of(const struct check *c, const struct mn_pass *
   return which ? c->model->parameters[which - 1] : pass->x;
 }
 
-/* The gradients under test, and the loss that they are of: in training a fused loss is another code than the
- * one evaluated, and both must agree. */
+/* Computes the gradients under test, and the loss of that pass: training may compute it in other code (fused
+ * into the last block) than evaluation. */
 static mn_status propagate(struct check *c, double *trained_loss) {
   MN_TRY(mn_tape_forward(c->gradients->tape));
   if (c->config->has_loss) {
@@ -211,9 +210,10 @@ struct element {
 
 static mn_status look_from(struct check *c, const struct element *p, double value, struct view *view) {
   MN_TRY(c->context->kernels->upload(c->context->device, p->address, &value, sizeof value));
-  return look(c, view); /* waits, so `value` may go */
+  return look(c, view); /* waits for the upload, which reads `value` */
 }
 
+/* The central difference with step h; *kink: a v changes sign within it. */
 static mn_status slope_at(struct check *c, const struct element *p, double h, double *slope, int *kink) {
   volatile double ahead = p->value + h, behind = p->value - h;
   MN_TRY(look_from(c, p, ahead, &c->ahead));
@@ -223,8 +223,8 @@ static mn_status slope_at(struct check *c, const struct element *p, double h, do
   return MN_OK;
 }
 
-/* Takes one more row of the table: differences at half the step, and what they extrapolate to. Keeps in *best
- * the entry that moved least from its neighbours, and how far it moved. */
+/* Adds a row to the table: the difference at half the step before, and its extrapolations. Keeps in *best the
+ * entry that differs least from its two neighbours, and in *error by how much. */
 static void extrapolate(double table[LEVELS], int rows, double slope, double *best, double *error) {
   double above = table[0], power = 1;
   table[0] = slope;
@@ -249,7 +249,7 @@ static mn_status differentiate(struct check *c, const struct element *p, double 
     double slope;
     int here;
     MN_TRY(slope_at(c, p, h, &slope, &here));
-    if (here) { /* after smooth steps too: v crossed and came back within them */
+    if (here) { /* begins anew: within larger steps v may have changed sign twice */
       rows = 0, error = INFINITY;
       continue;
     }
@@ -265,9 +265,9 @@ static mn_status differentiate(struct check *c, const struct element *p, double 
   return look_from(c, p, p->value, &c->behind);
 }
 
-/* Rounding in dz is relative to rstd·gamma·dy, and rstd may reach 1/√eps: beside the model's other gradients
- * nothing below that can be told from a gradient of 0 (one channel a group). Never more than a thousandth of
- * the tolerance. */
+/* The least bound of an error. Rounding in dz is relative to rstd·gamma·dy, and rstd may reach 1/√eps: a
+ * gradient that should be 0 (one channel a group) comes out as large as that beside the model's largest.
+ * Never more than a thousandth of the tolerance. */
 static double noise(const struct check *c) {
   double eps = c->config->model.eps, unit = 4 * 0x1p-53 * (eps > 0 ? fmax(1, 1 / sqrt(eps)) : 1);
   return c->largest * fmin(unit, 1e-3 * c->config->tolerance);

@@ -15,13 +15,13 @@ struct mn_gradcheck_config {
   double tolerance; /* |a − n| ≤ tolerance·max(|a|, |n|, rms of the tensor's gradient) */
 };
 
-/* Checks on `context` (fp64) and writes one line a tensor to `out`: its elements, the worst error over its
- * bound, which element that is, analytic and numeric value there, and how many elements were kinks (their ±h
- * moved a v of some block across 0: counted, not compared); or one JSON object. Parameters are random
- * throughout (gamma and beta too, some negative). With a loss, a line `loss` holds the loss that training
- * takes, fused into the last block where it can be, against the one that evaluation takes, to 1e-12.
- * Gradients that are 0 but for rounding (one channel a group) are held against a floor of rounding's own
- * size. MN_FAILED on a miss; MN_USAGE for a slope below 0, where kinks do not show in y. */
+/* Checks on `context`, which must be fp64, and writes one line a tensor to `out`: its elements, the worst
+ * error over its bound, which element that is, analytic and numeric value there, and how many elements were
+ * kinks (±h moves a v of some block across 0: counted, not compared); or one JSON object. All parameters are
+ * random, gamma and beta too. With a loss, a line `loss` compares the loss computed in training, fused into
+ * the last block where it can be, with the one computed in evaluation, to 1e-12. The bound of a gradient that
+ * is 0 but for rounding (one channel a group) is that rounding. MN_FAILED: a tensor is past its bound, or all
+ * of its elements were kinks; MN_USAGE: a slope below 0, where kinks do not show in y; MN_NO_MEMORY. */
 MN_API mn_status mn_gradcheck(FILE *out, struct mn_context *context, const struct mn_gradcheck_config *config,
                               int json);
 

@@ -39,7 +39,7 @@ struct run {
   struct mn_json *json; /* NULL: lines of text */
   struct mn_context *context;
   struct mn_case which;
-  double *actual;   /* room for this case's largest array */
+  double *actual;   /* scratch, as large as this case's largest array */
   double tolerance; /* this case's */
   double worst;     /* error/tolerance over everything so far */
   int missed, kinks;
@@ -148,7 +148,7 @@ static mn_status propagate(struct mn_pass *pass, const struct mn_case *c) {
   return mn_tape_backward(pass->tape);
 }
 
-/* Puts 0 into the case's dy [N, C] where y, in run->actual, lies on the other side of the kink than expected;
+/* Sets the case's dy [N, C] to 0 where y, in run->actual, has another sign than expected by rounding alone;
  * returns for how many elements. */
 static int leave_out_kinks(const struct run *run) {
   int64_t count;
@@ -164,7 +164,7 @@ static int leave_out_kinks(const struct run *run) {
   return kinks;
 }
 
-/* What the gradients should be for another dy than the file's, in place of the case's own. */
+/* Replaces the case's expected gradients by those for its dy, which leave_out_kinks has changed. */
 static mn_status expect_gradients(const struct mn_case *c) {
   struct mn_context *context;
   struct subject cpu;

@@ -9,22 +9,23 @@
 
 /* Runs every case of `path` and writes a line a tensor to `out`, or one JSON object. A tensor's error is
  * ‖a − e‖/‖e‖, or ‖a‖/√elements where all of e is zero. `tolerance` ≤ 0: the precision's own
- * (mn_parity_tolerance). MN_FAILED when a tensor is past its tolerance (a NaN is).
+ * (mn_parity_tolerance). MN_FAILED: a tensor is past its tolerance, or holds a NaN; and the errors of
+ * mn_cases_count and mn_case_read.
  *
- * A case whose groups lie far from zero gets the bound that float can hold, where that is wider: 4·2⁻²⁴·κ
- * (2⁻⁵³ in fp64), κ the largest |mean|·rstd of its groups of two or more channels: z is rounded to that unit
- * at the size of the mean, rstd divides by the deviation, and a gradient meets ẑ twice.
+ * Where the groups of a case lie far from zero, its tolerance is at least 4·2⁻²⁴·κ (2⁻⁵³ in fp64), κ the
+ * largest |mean|·rstd, for groups of two or more channels: the rounding of z is relative to the mean, and
+ * normalising divides it by the much smaller deviation.
  *
- * Kinks: where rounding moved a v of no more than tolerance·max|v| across 0, the slope there is another one,
- * and no gradient is right on both sides. Such an element is counted, its dy set to 0, and the gradients
- * expected for that dy are computed in fp64 on the CPU, which the same file checks to 1e-10. */
+ * Kinks: where rounding took a v of no more than tolerance·max|v| across 0, the activation's slope differs
+ * and so does the gradient. Such an element is counted and its dy set to 0; the gradients expected for that
+ * dy are computed in fp64 on the CPU. */
 mn_status mn_parity(FILE *out, struct mn_context *context, const char *path, double tolerance, int json);
 
-/* fp64 1e-10, fp32 1e-5, and for the GEMMs' rounded inputs tf32 (2⁻¹¹) and bf16 (2⁻⁹) eight units: 3.9e-3 and
- * 1.6e-2. */
+/* fp64 1e-10, fp32 1e-5; tf32 and bf16, whose GEMM inputs are rounded by up to 2⁻¹¹ and 2⁻⁹, eight times
+ * that: 3.9e-3 and 1.6e-2. */
 double mn_parity_tolerance(enum mn_precision precision);
 
-/* The measure above. */
+/* The error of a tensor, as mn_parity defines it: actual and expected are [count]. */
 double mn_parity_error(const double *actual, const double *expected, int64_t count);
 
 #endif

@@ -75,7 +75,8 @@ mn_status mn_snapshot_config(const struct mn_checkpoint *from, struct mn_model_c
                                 .slope = from->slope,
                                 .plan = MN_PLAN_BLOCK};
   for (int i = 0; i < c->depth && i < MN_MODEL_DEPTH; i++) c->hidden[i] = from->hidden[i];
-  return mn_loss_parse(from->loss, &c->loss);
+  if (mn_loss_parse(from->loss, &c->loss) == MN_OK) return MN_OK;
+  return mn_fail(MN_BAD_DATA, "the checkpoint cannot be used: %s", mn_message());
 }
 
 /* Copies one saved array to `to` on the device, in the device's reals. */

@@ -13,8 +13,8 @@ MN_API mn_status mn_snapshot_save(const char *path, int keep, const struct mn_mo
                                   const struct mn_optimizer *optimizer, const struct mn_progress *progress,
                                   const struct mn_text *config, int count);
 
-/* Sets *out to the sizes, constants and loss of the model in `from`, with MN_PLAN_BLOCK. An error: the
- * checkpoint's loss has no such name here. */
+/* Sets *out to the sizes, constants and loss of the model in `from`, with MN_PLAN_BLOCK. MN_BAD_DATA: a loss
+ * that is not known here. */
 MN_API mn_status mn_snapshot_config(const struct mn_checkpoint *from, struct mn_model_config *out);
 
 /* Copies parameters, momentum (where optimizer is not NULL) and progress (where not NULL) from `from` into a
