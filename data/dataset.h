@@ -28,9 +28,10 @@ enum mn_part { MN_PART_TRAIN, MN_PART_TEST };
 
 /* Opens a dataset in the HDF5 file `path`: x_name (default "x") [n, I] and y_name (default "y"), in the group
  * "train" for MN_PART_TRAIN, or at the root where there is no such group; in the group "test" for
- * MN_PART_TEST, and where there is no such group *out is NULL with MN_OK. Close it with mn_dataset_close.
+ * MN_PART_TEST: where there is no such group the status is MN_OK and *out NULL. Close it with
+ * mn_dataset_close.
  *
- * Integers of up to 64 bits or floats of any width; the attributes scale_factor and add_offset, one number
+ * Integers of up to 64 bits or floats of up to 128; the attributes scale_factor and add_offset, one number
  * each, are honoured (value·scale_factor + add_offset, in double). What y is:
  *   floats [n, K], or [n] (K = 1)            regression targets
  *   integers with one of the attributes      the same: they are packed reals
@@ -42,7 +43,8 @@ enum mn_part { MN_PART_TRAIN, MN_PART_TEST };
  * Errors: MN_NO_INPUT (no such file, no permission, locked by another program), MN_BAD_DATA (empty,
  * truncated, not HDF5, no such dataset, wrong rank or type, rows that differ, no rows, soft or external links
  * and external or virtual storage, a filter that is not there, a declared size beyond what is stored), MN_IO
- * (the disk fails); each message names file, dataset, what was found and what would do. */
+ * (the disk fails), MN_USAGE (a name of slashes alone), MN_NO_MEMORY; each message names file, dataset, what
+ * was found and what would do. */
 MN_API mn_status mn_dataset_open(struct mn_dataset **out, const char *path, enum mn_part part,
                                  const char *x_name, const char *y_name, int y_required);
 

@@ -119,8 +119,7 @@ enum mn_hdf5_memory {
 mn_status mn_hdf5_read(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
                        enum mn_hdf5_memory memory, const struct mn_hdf5_slab *slab, void *out);
 
-/* Writes one slab of `values`, of the type `memory`; a negative number when HDF5 failed. Call while locked.
- */
+/* Writes one slab of `values` of the type `memory`; negative when HDF5 failed. Call while locked. */
 herr_t mn_hdf5_write(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *slab, const void *values);
 
 /* ---- attributes ---- */

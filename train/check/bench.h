@@ -15,16 +15,18 @@ struct mn_bench_config {
 };
 
 /* Times on random data, as medians after a warm-up:
- *   the forward: from x to y, nothing saved for a backward; every y, the last one too, in the form that the
- *     next GEMM reads (in bf16 bfloat16 alone)
- *   forward + backward: gradients stored, no update, x's gradient not computed
- *   the training step: forward, loss, backward, SGD
- *   the bare GEMMs of the first block (forward, dx, dW) by the library, and, where there is a GEMM of our
- * own, by that too a copy from device memory to device memory With `plans`, the six plans run on the
- * library's GEMMs, so that they differ in fusion alone; a seventh row is the block with its epilogues in a
- * GEMM of our own, where there is one. Writes text to `out`, or one JSON object (forward_ms,
- * forward_backward_ms, step_ms, gemm_forward_ms, gemm_dx_ms, gemm_dw_ms, own_gemm_forward_ms …, gemm_tflops,
- * copy_gb_per_s …, plans). MN_FAILED: values became non-finite, so that updates did nothing; MN_NO_MEMORY. */
+ *
+ *   forward             from x to y, nothing saved for a backward; every y, the last one too, in the form
+ * that the next GEMM reads (in bf16 bfloat16 alone) forward + backward  gradients stored, no update, x's
+ * gradient not computed training step       forward, loss, backward, SGD GEMMs               the three of the
+ * first block alone (forward, dx, dW), by the library, and by the GEMM of our own where there is one copy
+ * from device memory to device memory
+ *
+ * With `plans`, the six plans run on the library's GEMMs, so that they differ in fusion alone; a seventh row
+ * is the block with its epilogues in a GEMM of our own, where there is one. Writes text to `out`, or one JSON
+ * object (forward_ms, forward_backward_ms, step_ms, gemm_forward_ms, gemm_dx_ms, gemm_dw_ms,
+ * own_gemm_forward_ms …, gemm_tflops, copy_gb_per_s …, plans). MN_FAILED: values became non-finite, so that
+ * updates did nothing; MN_NO_MEMORY. */
 mn_status mn_bench(FILE *out, struct mn_context *context, const struct mn_bench_config *config, int json);
 
 #endif

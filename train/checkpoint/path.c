@@ -52,12 +52,14 @@ mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path
     found |= there;
     mn_status status =
         there ? mn_checkpoint_read(out, used, &damaged) : mn_fail(MN_NO_INPUT, "%s is missing", used);
-    if (status == MN_OK && (status = set_aside(resolved, number, skipped, skipped_size)) != MN_OK) {
+    if (status == MN_OK) {
+      status = set_aside(resolved, number, skipped, skipped_size);
+      if (status == MN_OK) return MN_OK;
       mn_checkpoint_free(*out);
       *out = NULL;
       return status;
     }
-    if (status == MN_OK || !damaged || status == MN_NO_MEMORY) return status;
+    if (!damaged || status == MN_NO_MEMORY) return status;
     append(skipped, skipped_size, *skipped ? "; %s" : "%s", mn_message());
   }
   if (!found)
@@ -108,7 +110,7 @@ mn_status mn_checkpoint_check_path(const char *path, int keep) {
 
 struct mn_checkpoint_lock {
   int fd;
-  int empty; /* a lock file is empty and removed at the end; a file with content is somebody's and stays */
+  int empty; /* the file is empty, as ours are; one that is not stays in the end */
   char path[MN_ATOMIC_FILE_PATH];
 };
 
