@@ -77,12 +77,12 @@ mn_status mn_context_write(struct mn_context *context, void *to, const double *f
 mn_status mn_context_read(struct mn_context *context, double *to, const void *from, int64_t count) {
   size_t bytes = (size_t)count * context->device->real;
   MN_TRY(context->kernels->download(context->device, to, from, bytes));
-  if (context->device->real ==
-      sizeof(float)) /* widened in place, from the end, so that no float is overwritten before it is read */
-    for (int64_t i = count - 1; i >= 0; i--) {
-      float narrow;
-      memcpy(&narrow, (const char *)to + (size_t)i * sizeof narrow, sizeof narrow);
-      to[i] = narrow;
-    }
+  if (context->device->real == sizeof(double)) return MN_OK;
+  /* Floats are widened in place, from the end, so that none is overwritten before it is read. */
+  for (int64_t i = count - 1; i >= 0; i--) {
+    float narrow;
+    memcpy(&narrow, (const char *)to + (size_t)i * sizeof narrow, sizeof narrow);
+    to[i] = narrow;
+  }
   return MN_OK;
 }

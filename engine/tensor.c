@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/sgd.h"
+
 mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out, const char *name, int rank,
                               int64_t rows, int64_t cols) {
   *out = NULL;
@@ -35,12 +37,12 @@ void mn_tensor_free(struct mn_context *context, struct mn_tensor *tensor) {
   free(tensor);
 }
 
-/* Whether the gradient passes through a buffer of its own: always, but where the GEMM takes care of the
- * update by itself (MN_UPDATE without `into`). */
+/* Whether the tensor needs a gradient buffer. An update needs none for a vector, whose column sums are never
+ * stored as a gradient, nor where the GEMM needs no memory for the product (struct mn_epilogue, into). */
 static int needs_buffer(const struct mn_tensor *tensor, enum mn_training how, const struct mn_sgd *sgd) {
   if (how == MN_TRAIN_FROZEN) return 0;
   if (how != MN_TRAIN_UPDATE) return 1;
-  return tensor->rank == 2 && (sgd->momentum == 0 || sgd->nesterov || sgd->scale);
+  return tensor->rank == 2 && !mn_sgd_by_gemm(sgd);
 }
 
 static const enum mn_epilogue_kind sinks[] = {[MN_TRAIN_FROZEN] = MN_STORE,

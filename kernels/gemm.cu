@@ -227,7 +227,8 @@ static mn_status plain(struct mn_device *device, const struct product *p) {
   return mn_cuda_launched("gemm");
 }
 
-/* For a test, which declares it: otherwise cuBLASLt alone decides when plain_kernel runs. */
+/* For a test alone, which declares it: everywhere else plain_kernel runs only where cuBLASLt has no
+ * algorithm. */
 extern "C" mn_status mn_cuda_plain_product(struct mn_device *device, enum mn_form form, void *d,
                                            const void *a, const void *b, int64_t rows, int64_t cols,
                                            int64_t depth, int accumulate) {

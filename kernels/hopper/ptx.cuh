@@ -7,7 +7,8 @@
 #include <cuda.h>
 #include <stdint.h>
 
-/* An address in the shared window, as PTX takes it; also what an mbarrier is named by here. */
+/* The 32-bit address of shared memory that PTX instructions take. The functions below take mbarriers by it.
+ */
 __device__ __forceinline__ uint32_t mn_shared_address(const void *p) {
   return (uint32_t)__cvta_generic_to_shared(p);
 }
@@ -67,7 +68,7 @@ __device__ __forceinline__ int mn_clusters() {
   return (int)clusters;
 }
 
-/* All threads of the cluster. */
+/* Synchronises all threads of the cluster. */
 __device__ __forceinline__ void mn_cluster_sync() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
