@@ -1,16 +1,15 @@
 /* Opening a device by name, and its memory with a count of what is taken. */
 #include "engine/context.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* The ordinal in "cuda:N", 0 of "cuda" and "auto"; −1 for anything else. */
 static int cuda_ordinal(const char *device) {
-  int ordinal = 0, end = 0;
   if (strcmp(device, "cuda") == 0 || strcmp(device, "auto") == 0) return 0;
-  if (sscanf(device, "cuda:%d%n", &ordinal, &end) == 1 && device[end] == 0 && ordinal >= 0) return ordinal;
-  return -1;
+  if (strncmp(device, "cuda:", 5) != 0) return -1;
+  size_t digits = strspn(device + 5, "0123456789");
+  return digits >= 1 && digits <= 4 && device[5 + digits] == 0 ? atoi(device + 5) : -1;
 }
 
 static mn_status open_device(struct mn_device **out, const char *device, enum mn_precision precision) {

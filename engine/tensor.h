@@ -42,7 +42,8 @@ enum mn_training {
 MN_API mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, enum mn_training how,
                                  const struct mn_sgd *sgd);
 
-/* mn_tensor_write sets all of a tensor's forms from doubles on the host; mn_tensor_read reads its real form. */
+/* mn_tensor_write sets all of a tensor's forms from doubles on the host; mn_tensor_read reads its real form.
+ */
 MN_API mn_status mn_tensor_write(struct mn_context *context, struct mn_tensor *tensor, const double *from);
 MN_API mn_status mn_tensor_read(struct mn_context *context, const struct mn_tensor *tensor, double *to);
 

@@ -20,8 +20,8 @@ struct mn_cuda {
   cudaEvent_t marks[2];
   cublasLtHandle_t blas;
   void *workspace; /* MN_CUDA_WORKSPACE bytes, cuBLASLt's own */
-  void *scratch;   /* MN_CUDA_WORKSPACE bytes: rows of a product that an update reads (gemm.cu); allocated by
-                      the   first such update */
+  void *scratch;   /* MN_CUDA_WORKSPACE bytes: rows of a product for an update (gemm.cu), allocated by the
+                      first */
   unsigned *spans_done; /* how many spans of the running sum are done (reduce.cuh); 0 between launches */
   struct mn_matmul *matmuls;
   int matmul_count, matmul_room;

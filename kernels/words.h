@@ -1,5 +1,4 @@
-/* The words that users write for an enum's values: one list for each enum, from which both directions come.
- */
+/* The words that users write for an enum's values: one list for each enum, read in both directions. */
 #ifndef MN_KERNELS_WORDS_H
 #define MN_KERNELS_WORDS_H
 

@@ -423,6 +423,18 @@ static void an_evaluation_cannot_stop_training(void **state) {
   mn_context_close(context);
 }
 
+/* Only digits after "cuda:", and no ordinal that an int would wrap to that of another GPU. */
+static void unknown_devices_are_refused(void **state) {
+  (void)state;
+  static const char *const names[] = {"",        "gpu",     "cuda:",   "cuda: 1",
+                                      "cuda:+1", "cuda:-1", "cuda:1x", "cuda:4294967296"};
+  for (size_t i = 0; i < COUNT(names); i++) {
+    struct mn_context *context;
+    assert_int_equal(mn_context_open(&context, names[i], "fp32"), MN_USAGE);
+    assert_null(context);
+  }
+}
+
 #define BOTH(test) ON("cpu", test), ON("cuda", test)
 
 int main(void) {
@@ -439,6 +451,7 @@ int main(void) {
       BOTH(bias_gradients_cancel_in_each_group),
       BOTH(nonfinite_batches_change_nothing),
       BOTH(an_evaluation_cannot_stop_training),
+      cmocka_unit_test(unknown_devices_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

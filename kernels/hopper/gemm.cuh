@@ -34,7 +34,7 @@ enum {
 };
 
 /* Of a tile: rows, columns, CTAs in a cluster, pipeline stages, and how many k-blocks' wgmma groups are in
- * flight (the fewer columns, the shorter one takes). Then: warps that only run the epilogue, staging buffers
+ * flight (with fewer columns a group is shorter). Then: warps that only run the epilogue, staging buffers
  * for each consumer warp, and the registers of a thread in each role (0: as compiled). setmaxnreg moves
  * registers between whole warpgroups, so the producer is a warpgroup, of which one warp works. */
 struct mn_plain_tile {

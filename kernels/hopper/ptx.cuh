@@ -7,8 +7,7 @@
 #include <cuda.h>
 #include <stdint.h>
 
-/* The 32-bit address of shared memory that PTX instructions take. The functions below take mbarriers by it.
- */
+/* The 32-bit shared memory address that PTX instructions take; `barrier` below is such an address. */
 __device__ __forceinline__ uint32_t mn_shared_address(const void *p) {
   return (uint32_t)__cvta_generic_to_shared(p);
 }
