@@ -49,6 +49,9 @@ void mn_context_close(struct mn_context *context) {
 
 mn_status mn_context_allocate(struct mn_context *context, void **out, int64_t count, size_t size) {
   MN_REQUIRE(count > 0);
+  if ((size_t)count > PTRDIFF_MAX / size)
+    return mn_fail(MN_NO_MEMORY, "no memory for %ld elements of %zu bytes; a smaller batch or model would do",
+                   (long)count, size);
   MN_TRY(context->kernels->allocate(context->device, out, (size_t)count * size));
   context->allocations++;
   context->bytes += (size_t)count * size;

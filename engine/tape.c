@@ -74,6 +74,7 @@ mn_status mn_tape_device(struct mn_tape *tape, void **out, int64_t count, size_t
 
 mn_status mn_tape_tensor(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
                          int64_t cols) {
+  MN_TRY(mn_tensor_check_shape(name, rows, cols));
   struct mn_owned *owned;
   MN_TRY(own(tape, &owned));
   struct mn_tensor *tensor = owned->tensor = *out = calloc(1, sizeof *tensor);

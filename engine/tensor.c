@@ -6,9 +6,16 @@
 
 #include "kernels/sgd.h"
 
+mn_status mn_tensor_check_shape(const char *name, int64_t rows, int64_t cols) {
+  if (rows >= 1 && rows <= INT32_MAX && cols >= 1 && cols <= INT32_MAX) return MN_OK;
+  return mn_fail(MN_USAGE, "%s cannot have %ld rows of %ld; 1 to %d of each work", name, (long)rows,
+                 (long)cols, INT32_MAX);
+}
+
 mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out, const char *name, int rank,
                               int64_t rows, int64_t cols) {
   *out = NULL;
+  MN_TRY(mn_tensor_check_shape(name, rows, cols));
   struct mn_tensor *tensor = calloc(1, sizeof *tensor);
   if (!tensor) return mn_fail(MN_NO_MEMORY, "no memory for parameter %s", name);
   snprintf(tensor->name, sizeof tensor->name, "%s", name);

@@ -19,6 +19,9 @@ struct mn_tensor {
   int operand;             /* of a tape's last output: only a GEMM will read it, so it has no real form */
 };
 
+/* MN_USAGE unless rows and cols are from 1 to INT32_MAX, so that their product fits an int64_t. */
+mn_status mn_tensor_check_shape(const char *name, int64_t rows, int64_t cols);
+
 /* A parameter: real form, and in MN_BF16 for rank 2 the bf16 form, not initialised. `*out` is the caller's,
  * for mn_tensor_free. */
 MN_API mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out, const char *name,

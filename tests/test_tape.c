@@ -435,6 +435,22 @@ static void unknown_devices_are_refused(void **state) {
   }
 }
 
+/* Neither a matrix's elements nor its bytes wrap: (2³¹ − 1)·(2³⁰ + 1) doubles are 8 GiB modulo 2⁶⁴. */
+static void sizes_do_not_wrap(void **state) {
+  (void)state;
+  struct mn_context *context;
+  struct mn_tape *tape;
+  struct mn_tensor *tensor;
+  MUST(mn_context_open(&context, "cpu", "fp64"));
+  MUST(mn_tape_open(&tape, context, 0));
+  const int64_t most = INT32_MAX, wide = most + 1;
+  assert_int_equal(mn_tensor_parameter(context, &tensor, "w", 2, most, wide / 2 + 1), MN_NO_MEMORY);
+  assert_int_equal(mn_tensor_parameter(context, &tensor, "w", 2, wide << 10, wide), MN_USAGE);
+  assert_int_equal(mn_tape_input(tape, &tensor, "x", wide << 10, wide), MN_USAGE);
+  mn_tape_close(tape);
+  mn_context_close(context);
+}
+
 #define BOTH(test) ON("cpu", test), ON("cuda", test)
 
 int main(void) {
@@ -452,6 +468,7 @@ int main(void) {
       BOTH(nonfinite_batches_change_nothing),
       BOTH(an_evaluation_cannot_stop_training),
       cmocka_unit_test(unknown_devices_are_refused),
+      cmocka_unit_test(sizes_do_not_wrap),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
