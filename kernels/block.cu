@@ -56,7 +56,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const 
   const int64_t tile = blockIdx.x % a.tiles, chunk = blockIdx.x / a.tiles;
   position p = {tile * (32 / lanes) + lane / lanes, 0, lane % lanes};
   const bool inside = p.group < a.groups;
-  if (!inside) p.group = 0; /* its loads must be valid addresses */
+  if (!inside) p.group = 0; /* loads without a predicate need valid addresses */
   p.first = p.group * a.width + p.lane * W;
   int64_t held = (a.width / W - p.lane + lanes - 1) / lanes * W; /* values of the group in this lane */
   const mn_group<V, L, Full, Real> group = {lanes,

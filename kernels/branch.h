@@ -2,7 +2,7 @@
  *
  * branch_fork records the point that the branch depends on. Work given between branch_begin and branch_join
  * is ordered after that point, not after what was given since, and uses the multiprocessors that the other
- * work leaves idle: a short kernel hides behind a long one that it does not depend on. Work given after
+ * work leaves idle: a short kernel overlaps a long one that it does not depend on. Work given after
  * branch_join is ordered after both. There is one branch at a time, in a graph too.
  *
  * The branch and the work beside it must not both use cuBLASLt's workspace, nor both run mn_reduce,

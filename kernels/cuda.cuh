@@ -1,5 +1,5 @@
-/* What the CUDA files share: the state behind a device, errors turned into a mn_status, launches, and loads
- * and stores of small vectors. Included by .cu files alone. */
+/* What the CUDA files share: a device's CUDA state, errors turned into a mn_status, launches, and loads and
+ * stores of small vectors. Included by .cu files alone. */
 #ifndef MN_KERNELS_CUDA_CUH
 #define MN_KERNELS_CUDA_CUH
 

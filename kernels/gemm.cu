@@ -90,7 +90,7 @@ static mn_status describe(struct mn_matmul *p, enum mn_precision precision) {
   return MN_OK;
 }
 
-/* Asks for an algorithm that works with these alignments. That there is none is not an error. */
+/* Asks for an algorithm that works with these alignments. If there is none, m->found stays false. */
 static mn_status ask(struct mn_cuda *cuda, struct mn_matmul *m, cublasLtMatmulPreference_t preference,
                      uint32_t align_a, uint32_t align_b, uint32_t align_d) {
   struct {
