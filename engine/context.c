@@ -1,16 +1,15 @@
 /* Opening a device by name, and its memory with a count of what is taken. */
 #include "engine/context.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* The ordinal in "cuda:N", 0 of "cuda" and "auto"; −1 for anything else. */
 static int cuda_ordinal(const char *device) {
-  int ordinal = 0, end = 0;
   if (strcmp(device, "cuda") == 0 || strcmp(device, "auto") == 0) return 0;
-  if (sscanf(device, "cuda:%d%n", &ordinal, &end) == 1 && device[end] == 0 && ordinal >= 0) return ordinal;
-  return -1;
+  if (strncmp(device, "cuda:", 5) != 0) return -1;
+  size_t digits = strspn(device + 5, "0123456789");
+  return digits >= 1 && digits <= 4 && device[5 + digits] == 0 ? atoi(device + 5) : -1;
 }
 
 static mn_status open_device(struct mn_device **out, const char *device, enum mn_precision precision) {
@@ -50,6 +49,9 @@ void mn_context_close(struct mn_context *context) {
 
 mn_status mn_context_allocate(struct mn_context *context, void **out, int64_t count, size_t size) {
   MN_REQUIRE(count > 0);
+  if ((size_t)count > PTRDIFF_MAX / size)
+    return mn_fail(MN_NO_MEMORY, "no memory for %ld elements of %zu bytes; a smaller batch or model would do",
+                   (long)count, size);
   MN_TRY(context->kernels->allocate(context->device, out, (size_t)count * size));
   context->allocations++;
   context->bytes += (size_t)count * size;
@@ -77,12 +79,12 @@ mn_status mn_context_write(struct mn_context *context, void *to, const double *f
 mn_status mn_context_read(struct mn_context *context, double *to, const void *from, int64_t count) {
   size_t bytes = (size_t)count * context->device->real;
   MN_TRY(context->kernels->download(context->device, to, from, bytes));
-  if (context->device->real ==
-      sizeof(float)) /* widened in place, from the end, so that no float is overwritten before it is read */
-    for (int64_t i = count - 1; i >= 0; i--) {
-      float narrow;
-      memcpy(&narrow, (const char *)to + (size_t)i * sizeof narrow, sizeof narrow);
-      to[i] = narrow;
-    }
+  if (context->device->real == sizeof(double)) return MN_OK;
+  /* Floats are widened in place, from the end, so that none is overwritten before it is read. */
+  for (int64_t i = count - 1; i >= 0; i--) {
+    float narrow;
+    memcpy(&narrow, (const char *)to + (size_t)i * sizeof narrow, sizeof narrow);
+    to[i] = narrow;
+  }
   return MN_OK;
 }

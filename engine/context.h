@@ -20,12 +20,12 @@ struct mn_context {
 MN_API mn_status mn_context_open(struct mn_context **out, const char *device, const char *precision);
 MN_API void mn_context_close(struct mn_context *context); /* NULL is fine */
 
-/* `count` reals (or elements of `size` bytes) on the device, not initialised; they go back by
- * mn_context_release. */
+/* `count` (> 0) elements of `size` bytes on the device, not initialised, to be freed by mn_context_release
+ * with the same count and size (NULL is fine). MN_NO_MEMORY. */
 MN_API mn_status mn_context_allocate(struct mn_context *context, void **out, int64_t count, size_t size);
 MN_API void mn_context_release(struct mn_context *context, void *memory, int64_t count, size_t size);
 
-/* Reals on the device from and to doubles on the host, whatever a real is. */
+/* Copies `count` values between reals on the device and doubles on the host, and waits for the device. */
 MN_API mn_status mn_context_write(struct mn_context *context, void *to, const double *from, int64_t count);
 MN_API mn_status mn_context_read(struct mn_context *context, double *to, const void *from, int64_t count);
 

@@ -74,6 +74,7 @@ mn_status mn_tape_device(struct mn_tape *tape, void **out, int64_t count, size_t
 
 mn_status mn_tape_tensor(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
                          int64_t cols) {
+  MN_TRY(mn_tensor_check_shape(name, rows, cols));
   struct mn_owned *owned;
   MN_TRY(own(tape, &owned));
   struct mn_tensor *tensor = owned->tensor = *out = calloc(1, sizeof *tensor);
@@ -190,8 +191,9 @@ static mn_status apply_sink(struct mn_tape *tape, const struct mn_tensor *t) {
                                           &t->sink);
 }
 
-/* Updates the parameters that several nodes share (tied weights), each where its sum began: all consumers
- * have added their gradients, and none reads the old value any more. */
+/* Updates the parameters that several nodes share (tied weights), after the whole backward: all consumers
+ * have added their gradients, and none reads the old value any more. Exactly one of them stores instead of
+ * adding, so each parameter is updated once. */
 static mn_status update_shared(struct mn_tape *tape) {
   for (const struct mn_node *node = tape->last; node; node = node->previous)
     for (int i = 0; i < MN_NODE_INPUTS; i++)
@@ -217,7 +219,7 @@ static mn_status run_all(void *data) {
   return status;
 }
 
-/* The capture is ended whatever happened, and the first error is the one to report. */
+/* A capture must be ended even when an operation failed; the operation's error is then the one reported. */
 static mn_status capture(struct mn_tape *tape) {
   const struct mn_kernels *k = tape->context->kernels;
   struct mn_device *device = tape->context->device;

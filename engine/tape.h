@@ -19,8 +19,8 @@ struct mn_tape;
 struct mn_node;
 
 struct mn_operation {
-  mn_status (*bind)(struct mn_tape *tape,
-                    struct mn_node *node); /* at finish, once buffers and sinks stand; may be NULL */
+  /* Called by mn_tape_finish, when all buffers are allocated and all sinks are set; may be NULL. */
+  mn_status (*bind)(struct mn_tape *tape, struct mn_node *node);
   mn_status (*forward)(struct mn_tape *tape, struct mn_node *node);
   mn_status (*backward)(struct mn_tape *tape, struct mn_node *node);
 };
@@ -28,7 +28,7 @@ struct mn_operation {
 struct mn_node {
   const struct mn_operation *operation;
   struct mn_tensor *inputs[MN_NODE_INPUTS]; /* NULL: not there */
-  int operand[MN_NODE_INPUTS]; /* read by a GEMM, in the precision's form; else the real form is read */
+  int operand[MN_NODE_INPUTS]; /* whether a GEMM reads the input; if not, its real form is read */
   struct mn_tensor *output;    /* NULL for a loss */
   void *saved;                 /* the operation's own; allocated with mn_tape_host */
   const struct mn_epilogue *sinks[MN_NODE_INPUTS]; /* of each input's gradient; NULL: it is not computed */
@@ -53,27 +53,28 @@ struct mn_tape {
 MN_API mn_status mn_tape_open(struct mn_tape **out, struct mn_context *context, int training);
 MN_API void mn_tape_close(struct mn_tape *tape); /* NULL is fine */
 
-/* Zeroed host memory, and `count` elements of `size` bytes of device memory, that go with the tape. */
+/* Zeroed host memory, and `count` elements of `size` bytes of device memory, not initialised. Both are freed
+ * with the tape. */
 MN_API mn_status mn_tape_host(struct mn_tape *tape, void **out, size_t bytes);
 MN_API mn_status mn_tape_device(struct mn_tape *tape, void **out, int64_t count, size_t size);
 
-/* A tensor of the tape; its buffers come with mn_tape_finish, as its consumers need them. */
+/* A tensor [rows, cols] of the tape. mn_tape_finish allocates the buffers that its consumers need. */
 MN_API mn_status mn_tape_tensor(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
                                 int64_t cols);
 
-/* The same for what the host writes before a step (a batch): it always has its real form. */
+/* The same for a tensor that the host writes before a step (a batch): it always has its real form. */
 MN_API mn_status mn_tape_input(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
                                int64_t cols);
 
 /* Appends `node` (copied) to the tape. */
 MN_API mn_status mn_tape_record(struct mn_tape *tape, const struct mn_node *node);
 
-/* Ends recording. The last node's output, if it has one, is where backward starts from: its gradient buffer
- * is to be filled by the caller. A tape that ends in a loss starts from 1. */
+/* Ends recording. If the last node has an output, backward starts from that output's gradient, which the
+ * caller writes before. If the last node is a loss, its gradient is 1. */
 MN_API mn_status mn_tape_finish(struct mn_tape *tape);
 
-/* mn_tape_forward replays the recorded operations; mn_tape_backward their backward, once after each forward,
- * whose saved tensors it overwrites. mn_tape_step is both, for every step of training.
+/* mn_tape_forward runs the recorded operations in order. mn_tape_backward runs their backward in reverse
+ * order; it overwrites what the forward saved, so it runs once after each forward. mn_tape_step does both.
  *
  * On CUDA a step, and the forward of a tape that does not train, is captured as one graph at its second run
  * and launched as that graph from then on. Only what lies in device memory may change between runs: the
@@ -82,8 +83,8 @@ MN_API mn_status mn_tape_forward(struct mn_tape *tape);
 MN_API mn_status mn_tape_backward(struct mn_tape *tape);
 MN_API mn_status mn_tape_step(struct mn_tape *tape);
 
-/* For an operation's backward: applies the sink of `node`'s output to its summed gradient; nothing where the
- * one consumer's GEMM has applied it. */
+/* For an operation's backward: applies the sink of `node`'s output to the output's stored gradient. Does
+ * nothing where the output has one consumer, whose GEMM has applied the sink. */
 MN_API mn_status mn_tape_receive(struct mn_tape *tape, struct mn_node *node);
 
 /* After a forward: the loss, and (where not NULL) how many rows were classified correctly. Waits for the
@@ -95,8 +96,8 @@ MN_API mn_status mn_tape_results(struct mn_tape *tape, double *loss, double *cor
 MN_API mn_status mn_tape_nonfinite(struct mn_tape *tape, int *raised);
 MN_API mn_status mn_tape_clear_nonfinite(struct mn_tape *tape);
 
-/* Calls run(data) with this tape's flag as the one that kernels raise and updates read: for work that belongs
- * to its step, such as an optimizer's. */
+/* Calls run(data) with this tape's flag as device->nonfinite, which kernels set and updates read: for other
+ * work of the tape's step, such as an optimizer's. Returns what run returns. */
 MN_API mn_status mn_tape_run(struct mn_tape *tape, mn_status (*run)(void *data), void *data);
 
 #endif

@@ -4,9 +4,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/sgd.h"
+
+mn_status mn_tensor_check_shape(const char *name, int64_t rows, int64_t cols) {
+  if (rows >= 1 && rows <= INT32_MAX && cols >= 1 && cols <= INT32_MAX) return MN_OK;
+  return mn_fail(MN_USAGE, "%s cannot have %ld rows of %ld; 1 to %d of each work", name, (long)rows,
+                 (long)cols, INT32_MAX);
+}
+
 mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out, const char *name, int rank,
                               int64_t rows, int64_t cols) {
   *out = NULL;
+  MN_TRY(mn_tensor_check_shape(name, rows, cols));
   struct mn_tensor *tensor = calloc(1, sizeof *tensor);
   if (!tensor) return mn_fail(MN_NO_MEMORY, "no memory for parameter %s", name);
   snprintf(tensor->name, sizeof tensor->name, "%s", name);
@@ -35,12 +44,12 @@ void mn_tensor_free(struct mn_context *context, struct mn_tensor *tensor) {
   free(tensor);
 }
 
-/* Whether the gradient passes through a buffer of its own: always, but where the GEMM takes care of the
- * update by itself (MN_UPDATE without `into`). */
+/* Whether the tensor needs a gradient buffer. An update needs none for a vector, whose column sums are never
+ * stored as a gradient, nor where the GEMM needs no memory for the product (struct mn_epilogue, into). */
 static int needs_buffer(const struct mn_tensor *tensor, enum mn_training how, const struct mn_sgd *sgd) {
   if (how == MN_TRAIN_FROZEN) return 0;
   if (how != MN_TRAIN_UPDATE) return 1;
-  return tensor->rank == 2 && (sgd->momentum == 0 || sgd->nesterov || sgd->scale);
+  return tensor->rank == 2 && !mn_sgd_by_gemm(sgd);
 }
 
 static const enum mn_epilogue_kind sinks[] = {[MN_TRAIN_FROZEN] = MN_STORE,

@@ -12,13 +12,15 @@ struct mn_tensor {
   void *gradient;          /* [rows, cols] reals; NULL where the gradient is never stored */
   void *momentum;          /* [rows, cols] reals; parameters under momentum, else NULL */
   int needs_gradient;
-  struct mn_epilogue
-      sink; /* applied to the gradient: by its consumer's GEMM, or, with several, to their sum */
+  struct mn_epilogue sink; /* applied to the gradient: by its one consumer's GEMM, or to the sum of several */
   struct mn_update update; /* what a MN_UPDATE sink points at */
   int uses, stored;        /* on the tape being finished: its consumers; whether `gradient` holds their sum */
   int keep;                /* the real form is kept, whatever the consumers read */
   int operand;             /* of a tape's last output: only a GEMM will read it, so it has no real form */
 };
+
+/* MN_USAGE unless rows and cols are from 1 to INT32_MAX, so that their product fits an int64_t. */
+mn_status mn_tensor_check_shape(const char *name, int64_t rows, int64_t cols);
 
 /* A parameter: real form, and in MN_BF16 for rank 2 the bf16 form, not initialised. `*out` is the caller's,
  * for mn_tensor_free. */
@@ -43,7 +45,8 @@ enum mn_training {
 MN_API mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, enum mn_training how,
                                  const struct mn_sgd *sgd);
 
-/* Fills a tensor from host doubles / reads its real form; forms are refreshed. */
+/* mn_tensor_write sets all of a tensor's forms from doubles on the host; mn_tensor_read reads its real form.
+ */
 MN_API mn_status mn_tensor_write(struct mn_context *context, struct mn_tensor *tensor, const double *from);
 MN_API mn_status mn_tensor_read(struct mn_context *context, const struct mn_tensor *tensor, double *to);
 

@@ -10,8 +10,8 @@
 #include "kernels/real.h"
 #include "kernels/sgd.h"
 
-/* A group: `width` neighbouring channels of one row that share statistics, with pointers to all that is
- * computed from. Without normalisation the whole row is one group. */
+/* A group: `width` neighbouring channels of one row that share statistics. The pointers are to the group's
+ * first channel. Without normalisation the whole row is one group. */
 struct group {
   int64_t width;
   real slope, mean, rstd;
@@ -131,7 +131,8 @@ static inline struct group group_at(const struct mn_block *b, unsigned ops, int6
   return g;
 }
 
-/* Computes z, mean and rstd of a group, and stores them, and y, where they are wanted. */
+/* Computes z, mean and rstd of a group, and writes those of z, mean, rstd and y that are not NULL. Returns 0,
+ * or NaN when a value is not finite. */
 static inline real forward_at(const struct mn_block *b, unsigned ops, const real *d, int64_t row, int64_t k,
                               struct group *out) {
   struct group g = group_at(b, ops, row, k);
@@ -160,7 +161,8 @@ static inline struct group saved_at(const struct mn_block *b, unsigned ops, int6
   return g;
 }
 
-/* dy NULL: it is the gradient of the loss. */
+/* Writes dz of the group and adds to its chunk's column sums. dy NULL: dy is the gradient of the loss, whose
+ * part is stored too. Returns 0, or NaN when a value is not finite. */
 static inline real backward_at(const struct mn_block *b, unsigned ops, const real *dy, int64_t row, int64_t k,
                                struct group g) {
   int64_t at = g.z - (real *)b->z, c0 = k * g.width;
@@ -178,7 +180,8 @@ static inline real backward_at(const struct mn_block *b, unsigned ops, const rea
   return backward(&g, ops, dz, bf16, sums, sums + plane, sums + 2 * plane);
 }
 
-/* One chunk of rows. Each chunk has column sums of its own, so that threads never write the same ones. */
+/* Applies the epilogue to one chunk of rows. Each chunk has its own column sums, so no two threads write the
+ * same ones. Returns 0, or NaN when a value is not finite. */
 static inline real chunk(const struct mn_block *b, enum mn_epilogue_kind kind, unsigned ops, const real *d,
                          int64_t index) {
   int64_t first = index * MN_CHUNK_ROWS,

@@ -2,13 +2,13 @@
  *
  * A group of up to 256 channels is kept in the registers of a few lanes (register_kernel). For a wider one,
  * the threads loop over the group once for each statistic (loop_kernel). Both use the arithmetic in
- * block.cuh. Where the operations do not depend on groups, the 16 bytes of one thread serve as a group. A CTA
- * owns one chunk of MN_CHUNK_ROWS rows of its columns: column sums are added in registers, then over its
+ * block.cuh. Where the operations do not depend on groups, 16 bytes are treated as a group. A CTA
+ * processes one chunk of MN_CHUNK_ROWS rows of its columns: column sums are added in registers, then over its
  * warps in order, so that they have the same bytes every time, without atomics. */
 #include "kernels/block_row.cuh"
 #include "kernels/sgd.cuh"
 
-/* In register_kernel warp w of a CTA has rows w, w + WARPS, … of the chunk. */
+/* In register_kernel warp w of a CTA processes rows w, w + WARPS, … of the chunk. */
 enum { WARPS = MN_CUDA_THREADS / 32, LOOP_THREADS = 1024, WIDEST = 256 };
 
 /* The position of a lane of register_kernel. */
@@ -18,7 +18,7 @@ struct position {
 };
 
 /* Adds the sums of a CTA's warps in order and writes its columns of the chunk's partial column sums. */
-template <int W, int K, int L, bool Full, typename Real>
+template <int W, int K, typename Real>
 static __device__ __forceinline__ void write_sums(const mn_block_arguments<Real> &a, unsigned ops,
                                                   int64_t tile, int64_t chunk, int lanes,
                                                   const Real (&sums)[3][W * K]) {
@@ -44,7 +44,8 @@ static __device__ __forceinline__ void write_sums(const mn_block_arguments<Real>
   }
 }
 
-/* Ops: MN_OP_ALL compiles the whole block without a test of `ops` at each element; 0: ops are a.ops. */
+/* A group in the registers of its lanes: V = W·K values a lane. Ops: the operations where they are known at
+ * compile time, so that they are not tested at each element; 0: a.ops. */
 template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, unsigned Ops, typename Real>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const mn_block_arguments<Real> a) {
   constexpr int V = W * K;
@@ -55,7 +56,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const 
   const int64_t tile = blockIdx.x % a.tiles, chunk = blockIdx.x / a.tiles;
   position p = {tile * (32 / lanes) + lane / lanes, 0, lane % lanes};
   const bool inside = p.group < a.groups;
-  if (!inside) p.group = 0; /* its loads must be valid addresses */
+  if (!inside) p.group = 0; /* loads without a predicate need valid addresses */
   p.first = p.group * a.width + p.lane * W;
   int64_t held = (a.width / W - p.lane + lanes - 1) / lanes * W; /* values of the group in this lane */
   const mn_group<V, L, Full, Real> group = {lanes,
@@ -88,7 +89,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const 
   }
   if constexpr (Kind != MN_BLOCK) poison += mn_sums_poison(sums);
   if (inside && !(poison == 0)) *a.nonfinite = 1;
-  if constexpr (Kind != MN_BLOCK) write_sums<W, K, L, Full>(a, ops, tile, chunk, lanes, sums);
+  if constexpr (Kind != MN_BLOCK) write_sums<W, K>(a, ops, tile, chunk, lanes, sums);
 }
 
 /* The sum over the `team` consecutive threads that share a row, their warps in order. */
@@ -289,7 +290,7 @@ static mn_status block(struct mn_device *device, mn_block_arguments<Real> &a) {
   if (a.width <= WIDEST) {
     launch_registers<Kind>(on, a, vectors_fit(a));
   } else {
-    int height = Kind == MN_BLOCK ? 8 : MN_CHUNK_ROWS;
+    int height = Kind == MN_BLOCK ? 8 : MN_CHUNK_ROWS; /* rows of a CTA; column sums need a whole chunk */
     unsigned grid = mn_cuda_grid((a.rows + height - 1) / height * a.groups, 1);
     loop_kernel<Kind><<<grid, LOOP_THREADS, 0, on>>>(a, height);
   }

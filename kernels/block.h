@@ -1,5 +1,5 @@
-/* The epilogues over a matrix in memory: the block forward, forward with loss, backward, and the
- * small ones.
+/* The epilogues over a matrix in memory: store, add, update, and the block's forward, forward with loss and
+ * backward.
  *
  * Forward, per row and group of D = C/G neighbours (flags of block->ops):
  *   z = d + bias;  mean = Σz/D;  rstd = 1/√(Σ(z − mean)²/D + eps);  ẑ = (z − mean)·rstd;  v = ẑ·gamma + beta;
@@ -21,9 +21,10 @@
 typedef mn_status mn_epilogue_function(struct mn_device *device, void *d, int64_t rows, int64_t cols,
                                        const struct mn_epilogue *epilogue);
 
-/* Reduces the partial sums of a block's backward: for each of dbias, dgamma, dbeta with sinks[i] not NULL,
- * adds its chunks in order and applies sinks[i] (MN_STORE, MN_ADD or MN_UPDATE) to the vector [C]. The
- * partial sums are overwritten. `loss`, if not NULL, is reduced in the same launch, as by mn_reduce. */
+/* Reduces the partial sums [3, chunks, C] of a block's backward: for each of dbias, dgamma, dbeta whose sink
+ * is not NULL, adds the chunks in an order that depends on their number alone, and applies the sink
+ * (MN_STORE, MN_ADD or MN_UPDATE) to the vector [C]. `sums` may be overwritten. `loss`, if not NULL, is
+ * reduced in the same launch, as by mn_reduce. */
 typedef mn_status mn_column_sums_function(struct mn_device *device, void *sums, int64_t chunks,
                                           int64_t channels, const struct mn_epilogue *const sinks[3],
                                           const struct mn_reduction *loss);

@@ -70,14 +70,15 @@ template <int V, int Rows, typename Real> struct mn_rows {
   int step, count;
 };
 
-/* Loads and stores of a lane's V = W·K values: value i is (i/W·L)·W + i%W columns right of the first. */
+/* Loads and stores of a lane's V = W·K values, K vectors of W: value i is (i/W·L)·W + i%W columns to the
+ * right of the lane's first. */
 template <int W, int K, int L, bool Full, typename Real> struct mn_lanes_of {
   static constexpr int V = W * K;
   typedef mn_group<V, L, Full, Real> group;
 
   static __device__ __forceinline__ int count(const group &g) { return L > 0 ? L : g.lanes; }
 
-  /* Always: without a predicate; then also what is outside the group must be a valid address. */
+  /* Always: loads without a predicate, so that addresses outside the group must be valid too. */
   template <bool Always = false>
   static __device__ __forceinline__ void load(Real (&out)[V], const Real *from, const group &g) {
 #pragma unroll
@@ -192,7 +193,8 @@ mn_rows_forward(const mn_block_arguments<Real> &a, unsigned ops, const mn_group<
   mn_rows_store<W, K>(a.y, a.y_bf16, a.channels, group, rows);
 }
 
-/* Stores every row's squared error; d = y becomes dy. Returns 0, or NaN when an error is not finite. */
+/* Stores the squared error of each row of the group; replaces d, which holds y, by dy. Returns 0, or NaN when
+ * an error is not finite. */
 template <int V, int L, bool Full, int Rows, typename Real>
 static __device__ __forceinline__ Real mn_rows_loss(const mn_block_arguments<Real> &a,
                                                     const mn_group<V, L, Full, Real> &group,

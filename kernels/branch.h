@@ -2,17 +2,19 @@
  *
  * branch_fork records the point that the branch depends on. Work given between branch_begin and branch_join
  * is ordered after that point, not after what was given since, and uses the multiprocessors that the other
- * work leaves idle: a short kernel hides behind a long one that it does not depend on. Work given after
- * branch_join is ordered after both. There is one branch at a time, in a graph too. What a device has only
- * one of (cuBLASLt's workspace, the counter of a sum's finished spans) may be used on one of the two sides
- * only. On the CPU all three do nothing: work is done when it is given. */
+ * work leaves idle: a short kernel overlaps a long one that it does not depend on. Work given after
+ * branch_join is ordered after both. There is one branch at a time, in a graph too.
+ *
+ * The branch and the work beside it must not both use cuBLASLt's workspace, nor both run mn_reduce,
+ * mn_sum_of_squares or mn_column_sums with a loss, which share one counter. On the CPU all three functions do
+ * nothing, because work is done when it is given. */
 #ifndef MN_KERNELS_BRANCH_H
 #define MN_KERNELS_BRANCH_H
 
 #include "kernels/types.h"
 
 typedef mn_status mn_branch_fork_function(struct mn_device *device);
-/* After it branch_join is to be called, even when work in between failed. */
+/* branch_join must be called after branch_begin, even when work in between failed. */
 typedef mn_status mn_branch_begin_function(struct mn_device *device);
 typedef mn_status mn_branch_join_function(struct mn_device *device);
 

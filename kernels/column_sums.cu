@@ -1,6 +1,6 @@
 /* The last step of the block's column sums on CUDA: adds the chunks' partial sums to dbias, dgamma and dbeta
- * and applies their sinks. All three, and the sum of a fused loss, take one launch: the time of a small step
- * is the number of its launches. */
+ * and applies their sinks. All three, and the sum of a fused loss, take one launch, because in a small
+ * step launches are most of the time. */
 #include "kernels/reduce.cuh"
 #include "kernels/sgd.cuh"
 

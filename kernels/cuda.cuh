@@ -1,5 +1,5 @@
-/* What the CUDA files share: the state behind a device, errors turned into a mn_status, launches, and loads
- * and stores of small vectors. Included by .cu files alone. */
+/* What the CUDA files share: a device's CUDA state, errors turned into a mn_status, launches, and loads and
+ * stores of small vectors. Included by .cu files alone. */
 #ifndef MN_KERNELS_CUDA_CUH
 #define MN_KERNELS_CUDA_CUH
 
@@ -11,7 +11,7 @@
 
 struct mn_matmul; /* gemm.cu's */
 
-/* Everything of a device that is CUDA's. There is no other state of a GPU. */
+/* All CUDA state of a device: no static variable holds any. */
 struct mn_cuda {
   int ordinal;
   int multiprocessors;
@@ -20,16 +20,15 @@ struct mn_cuda {
   cudaEvent_t marks[2];
   cublasLtHandle_t blas;
   void *workspace; /* MN_CUDA_WORKSPACE bytes, cuBLASLt's own */
-  void *scratch;   /* MN_CUDA_WORKSPACE bytes: some rows of a product that an update reads (gemm.cu); NULL
-                      before the first such update */
+  void *scratch;   /* MN_CUDA_WORKSPACE bytes: rows of a product for an update (gemm.cu), allocated by the
+                      first */
   unsigned *spans_done; /* how many spans of the running sum are done (reduce.cuh); 0 between launches */
   struct mn_matmul *matmuls;
   int matmul_count, matmul_room;
   void *encode; /* cuTensorMapEncodeTiled, where the Hopper GEMM can run; else NULL */
 };
 
-/* Fixed, so that cuBLASLt chooses the same algorithms, and so gives the same bytes, on every GPU of a kind.
- */
+/* Fixed, so that cuBLASLt chooses the same algorithms, and gives the same bytes, on all GPUs of one model. */
 constexpr size_t MN_CUDA_WORKSPACE = size_t(32) << 20;
 constexpr int MN_CUDA_THREADS = 256;
 constexpr unsigned MN_CUDA_WARP = 0xffffffffu;
@@ -133,7 +132,8 @@ template <int W, typename T> __device__ __forceinline__ void mn_store_once(T *p,
   __stcs(reinterpret_cast<word *>(p), bits);
 }
 
-/* The same near the end of an array, where only the first n of W values exist; the others read as 0. */
+/* mn_load and mn_store near the end of an array, where only the first n of W values exist; the others are
+ * read as 0. */
 template <int W, typename T>
 __device__ __forceinline__ void mn_load_some(T (&out)[W], const T *p, int64_t n) {
   if (n >= W) {

@@ -1,5 +1,5 @@
 /* The CUDA kernel tables, and opening a GPU: its streams and events, cuBLASLt, workspace, and a message for
- * everything that can be missing. On a machine without a driver mn_cuda_open fails with one line. */
+ * each thing that can be missing: the driver, the GPU, its precision, this build's code for it. */
 #include "kernels/device.h"
 
 #include <stdio.h>
@@ -123,7 +123,7 @@ extern "C" mn_status mn_cuda_open(struct mn_device *device, int ordinal) {
   MN_TRY(read_versions(&device->versions));
   struct mn_cuda *cuda = static_cast<struct mn_cuda *>(calloc(1, sizeof *cuda));
   if (!cuda) return mn_fail(MN_NO_MEMORY, "no memory for a device");
-  device->cuda = cuda; /* mn_cuda_close frees what is there of it */
+  device->cuda = cuda; /* if the rest fails, mn_cuda_close frees what has been created */
   device->kernels = device->precision == MN_FP64 ? &fp64 : &fp32;
   snprintf(device->name, sizeof device->name, "%s", properties.name);
   cuda->ordinal = ordinal;

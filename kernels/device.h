@@ -11,8 +11,9 @@ MN_C mn_status mn_device_open(struct mn_device **out, enum mn_device_type type, 
                               enum mn_precision precision);
 MN_C void mn_device_close(struct mn_device *device); /* NULL is fine */
 
-/* The CUDA half of opening and closing (device.cu): fills in or frees device->cuda, and with it kernels,
- * name, versions and fuses, which are the CPU's before. */
+/* The CUDA part of the two above (device.cu; device.c in a build without CUDA). mn_cuda_open creates
+ * device->cuda and sets kernels, name, versions and fuses; mn_cuda_close frees what it has created, also
+ * after an error. */
 MN_C mn_status mn_cuda_open(struct mn_device *device, int ordinal);
 MN_C void mn_cuda_close(struct mn_device *device);
 

@@ -90,7 +90,7 @@ static mn_status describe(struct mn_matmul *p, enum mn_precision precision) {
   return MN_OK;
 }
 
-/* Asks for an algorithm that works with these alignments. That there is none is not an error. */
+/* Asks for an algorithm that works with these alignments. If there is none, m->found stays false. */
 static mn_status ask(struct mn_cuda *cuda, struct mn_matmul *m, cublasLtMatmulPreference_t preference,
                      uint32_t align_a, uint32_t align_b, uint32_t align_d) {
   struct {
@@ -227,7 +227,8 @@ static mn_status plain(struct mn_device *device, const struct product *p) {
   return mn_cuda_launched("gemm");
 }
 
-/* For a test, which declares it: otherwise cuBLASLt alone decides when plain_kernel runs. */
+/* For a test alone, which declares it: everywhere else plain_kernel runs only where cuBLASLt has no
+ * algorithm. */
 extern "C" mn_status mn_cuda_plain_product(struct mn_device *device, enum mn_form form, void *d,
                                            const void *a, const void *b, int64_t rows, int64_t cols,
                                            int64_t depth, int accumulate) {

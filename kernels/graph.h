@@ -8,10 +8,10 @@
 
 struct mn_graph;
 
-/* What is given to the device between begin and end is captured and not run. It may be kernels and
- * device-to-device copies only, on memory that stays allocated where it is, and each must have run once
- * before, so that the libraries have chosen their algorithms. end makes the graph, which is the caller's to
- * free with graph_free; it is to be called after begin even when work in between failed. */
+/* What is given to the device between begin and end is captured and not run: kernels and device-to-device
+ * copies only, on memory that is not freed before the graph is. Each must have run once before, so that the
+ * libraries have chosen their algorithms. `*out` is the caller's, for graph_free. end must be called after
+ * begin, even when work in between failed. */
 typedef mn_status mn_graph_begin_function(struct mn_device *device);
 typedef mn_status mn_graph_end_function(struct mn_device *device, struct mn_graph **out);
 /* Runs what was captured, in order with the rest of the device's work. */

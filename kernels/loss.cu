@@ -10,7 +10,7 @@ static int rows_per_cta(bool wide) {
   return wide ? 1 : MN_CUDA_THREADS / 32;
 }
 
-/* The row of this thread; T threads, its team, share one. */
+/* The row that this thread works on; T consecutive threads, a team, work on one row. */
 template <int T> static __device__ int64_t row_of_team() {
   return (int64_t)blockIdx.x * (MN_CUDA_THREADS / T) + threadIdx.x / T;
 }

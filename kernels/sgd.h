@@ -1,4 +1,4 @@
-/* The CPU's update of one parameter, for the epilogue and for a GEMM that adds to the momentum itself. */
+/* The CPU's update of one parameter, and whether a GEMM can add the gradient to the momentum itself. */
 #ifndef MN_KERNELS_SGD_H
 #define MN_KERNELS_SGD_H
 

@@ -9,8 +9,8 @@
 #ifndef MN_KERNELS_STATUS_H
 #define MN_KERNELS_STATUS_H
 
-/* A function with C linkage, also where a .cu file includes its header; and one that libminnow.so exports,
- * the public interface: everything else is hidden. */
+/* MN_C declares a function with C linkage, also where a .cu file includes the header. MN_API does the same
+ * and exports it from libminnow.so, and MN_EXPORT exports a variable; everything else is hidden. */
 #ifdef __cplusplus
 #define MN_C extern "C"
 #else

@@ -29,8 +29,9 @@ enum mn_precision {
   MN_PRECISIONS,
 };
 
-/* "fp64" … of a precision (NULL past the last), and back (MN_USAGE: no such word). In device.c. */
-extern const char *const mn_precision_words[]; /* NULL behind the last */
+/* The word for a precision, such as "fp64" (NULL: no such precision), and the precision for a word (MN_USAGE:
+ * no such word). In device.c. */
+extern const char *const mn_precision_words[]; /* NULL-terminated */
 MN_API const char *mn_precision_name(enum mn_precision precision);
 MN_API mn_status mn_precision_parse(const char *word, enum mn_precision *out);
 
@@ -52,14 +53,14 @@ struct mn_device {
   size_t bf16; /* bytes of an element of an operand's bf16 form: 0 but in MN_BF16; there 2 on CUDA, and 4 on
                   the CPU, which keeps a bfloat16's value in a float so that sgemm can read it */
   int fuses;   /* whether there is a GEMM of our own for this GPU and precision */
-  int library; /* set: every product takes the library path, also where a GEMM of our own would do; for
-                  measuring and checking one against the other */
+  int library; /* set: every product takes the library path, even where a GEMM of our own fits; for measuring
+                  and checking one against the other */
   int *nonfinite; /* in the device's memory: set to 1 by an epilogue that meets an infinity or a NaN, and read
                      by every update, which then writes nothing */
   struct mn_cuda *cuda;        /* CUDA streams, cuBLASLt handle and workspace; NULL on the CPU */
   double marks[2];             /* the CPU's stopwatch, ms */
-  char name[256];              /* for people: "NVIDIA H200", "CPU (16 threads)" */
-  struct mn_versions versions; /* other ones may give other bytes */
+  char name[256];              /* to print: "NVIDIA H200", "CPU (16 threads)" */
+  struct mn_versions versions; /* results may differ between versions */
 };
 
 /* A matrix with the forms that GEMMs read. Code that writes the matrix writes all of its forms. */
@@ -90,7 +91,7 @@ static inline int64_t mn_chunks(int64_t rows) {
 /* Operands of the block epilogues (kernels/block.h): N rows, C channels, G groups. */
 struct mn_block {
   unsigned ops; /* enum mn_block_op flags; without MN_OP_NORM, groups, gamma, beta, mean and rstd are not
-                      read */
+                   read */
   int64_t rows, channels, groups; /* N, C, G; C divisible by G */
   double eps, slope;
   const void *bias, *gamma, *beta; /* [C] */

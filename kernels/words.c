@@ -1,4 +1,4 @@
-/* Looking a word up, and naming those there are. */
+/* Finding a word in a list, and joining a list's words for a message. */
 #include "kernels/words.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* The words that name an enum's values, as users write them: one list an enum, and the one way to read it. */
+/* The words that users write for an enum's values: one list for each enum, read in both directions. */
 #ifndef MN_KERNELS_WORDS_H
 #define MN_KERNELS_WORDS_H
 
@@ -8,8 +8,8 @@
 
 /* Defines, for an enum of `count` values and the words in their order:
  *
- *   const char *const mn_WHAT_words[]                              NULL behind the last
- *   const char *mn_WHAT_name(type value)                           NULL past the last
+ *   const char *const mn_WHAT_words[]                              NULL-terminated
+ *   const char *mn_WHAT_name(type value)                           NULL: no such value
  *   mn_status mn_WHAT_parse(const char *word, type *out)           MN_USAGE: no such word */
 #define MN_WORDS(what, type, count, ...)                                                                     \
   const char *const mn_##what##_words[] = {__VA_ARGS__, NULL};                                               \
@@ -28,7 +28,7 @@
 /* The index of `word` among the words. MN_USAGE: "no WHAT is called 'x'; a, b and c are". */
 mn_status mn_word_find(int *out, const char *what, const char *const *words, const char *word);
 
-/* "a, b and c", with what is to stand between two words and before the last. */
+/* Writes "a, b and c" to out[size], cut off where it does not fit. between: ", "; before_last: " and ". */
 void mn_words_join(char *out, size_t size, const char *const *words, const char *between,
                    const char *before_last);
 

@@ -1,4 +1,4 @@
-/* The sum on the tape: its backward hands dy to both. */
+/* The sum on the tape: its backward passes dy to both. */
 #include "layers/add.h"
 
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {

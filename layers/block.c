@@ -1,5 +1,5 @@
-/* The block on the tape: forward and backward of any run of its operations, with the GEMM before them or
- * without. */
+/* The block on the tape: forward and backward of any consecutive operations of the block, with or without the
+ * GEMM. */
 #include "layers/block.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@ struct saved {
   struct mn_block block; /* what the kernels work on; z, mean, rstd: what the forward saves, or NULL */
   struct mn_operand dz;
   struct mn_epilogue forward;
-  struct mn_reduction loss; /* of a fused one's parts */
+  struct mn_reduction loss; /* sums block.loss_parts, where the loss is fused */
 };
 
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
@@ -112,7 +112,8 @@ static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
   return mn_tape_device(tape, &b->sums, 3 * chunks * b->channels, real);
 }
 
-/* Records a node with these inputs, and of `block` the ops, groups, eps, slope and scale. */
+/* Completes and records a node. The caller sets node.inputs, and ops, groups, eps, slope and scale of
+ * `block`. y NULL: the loss is fused. */
 static mn_status record(struct mn_tape *tape, struct mn_tensor **y, struct mn_node node,
                         struct mn_block block) {
   struct saved *saved;
@@ -165,7 +166,7 @@ mn_status mn_leaky_relu_record(struct mn_tape *tape, struct mn_tensor **y, struc
                 (struct mn_block){.ops = MN_OP_ACTIVATE, .groups = 1, .slope = slope});
 }
 
-/* Records one node of a plan: the one with the bias has the GEMM; each reads the parameters of its ops. */
+/* Records one node of a plan, with the parameters of its ops. The node with the bias has the GEMM. */
 static mn_status record_ops(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
                             const struct mn_layer *l, unsigned ops, struct mn_tensor *target, double scale) {
   struct mn_node node = {.inputs = {[X] = x, [TARGET] = target}};
@@ -226,7 +227,7 @@ void mn_block_saved(const struct mn_tensor *y, const struct mn_tape *tape, const
   mn_abort(__FILE__, __LINE__, "a block's output");
 }
 
-/* The whole list where it is short, else the nearest divisors: a message that is cut off would be wrong. */
+/* The message lists all divisors, or, where they are too many, the nearest two. */
 mn_status mn_block_check_groups(int64_t channels, int64_t groups) {
   if (groups >= 1 && channels % groups == 0) return MN_OK;
   char list[160] = "";

@@ -3,7 +3,7 @@
  * plan runs the same kernel.
  *
  * x [N, I], weight [C, I], bias [C], gamma [C], beta [C], y [N, C]; statistics per row and group, as
- * torch.nn.GroupNorm. Each …_record notes the operation on `tape` and gives its output, a tensor of the tape.
+ * torch.nn.GroupNorm. Each …_record records the operation on `tape`; its output y is a tensor of the tape.
  * MN_USAGE when the sizes do not fit; MN_NO_MEMORY. */
 #ifndef MN_LAYERS_BLOCK_H
 #define MN_LAYERS_BLOCK_H
@@ -15,8 +15,9 @@ enum { MN_BLOCK_WEIGHT, MN_BLOCK_BIAS, MN_BLOCK_GAMMA, MN_BLOCK_BETA };
 extern MN_EXPORT const struct mn_layer_kind mn_block_kind;
 extern MN_EXPORT const struct mn_layer_kind mn_linear_kind;
 
-/* "block" … of a plan (NULL past the last), and back (MN_USAGE: no such word). */
-extern const char *const mn_plan_words[]; /* NULL behind the last */
+/* The word for a plan, such as "block" (NULL: no such plan), and the plan for a word (MN_USAGE: no such
+ * word). */
+extern const char *const mn_plan_words[]; /* NULL-terminated */
 MN_API const char *mn_plan_name(enum mn_plan plan);
 MN_API mn_status mn_plan_parse(const char *word, enum mn_plan *out);
 
@@ -24,9 +25,9 @@ MN_API mn_status mn_plan_parse(const char *word, enum mn_plan *out);
 MN_API mn_status mn_block_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
                                  const struct mn_layer *layer);
 
-/* The block with mse behind it, in one epilogue: the loss is mean((y − target)²), and dz is there when the
- * forward ends. `scale` multiplies the gradient, not the loss (1/steps under accumulation). Ends a tape that
- * trains; y itself is not kept. */
+/* The block followed by mse, in one epilogue: the forward computes the loss mean((y − target)²) and dz, and
+ * does not store y. `scale` multiplies the gradient, not the loss (1/steps under accumulation). It must be
+ * the last node of a tape that trains. target [N, C]. */
 MN_API mn_status mn_block_mse_record(struct mn_tape *tape, struct mn_tensor *x, const struct mn_layer *layer,
                                      struct mn_tensor *target, double scale);
 
@@ -41,8 +42,8 @@ MN_API mn_status mn_group_norm_record(struct mn_tape *tape, struct mn_tensor **y
 MN_API mn_status mn_leaky_relu_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
                                       double slope);
 
-/* What the last forward of a tape that trains saved, for checks: z [N, C], mean and rstd [N, G] of a block
- * recorded with MN_PLAN_BLOCK. Pointers into the device's memory, valid with the tape; NULL where the tape
+/* For checks: z [N, C], mean and rstd [N, G] that the last forward saved for the block with output y, which
+ * was recorded with MN_PLAN_BLOCK. Reals in the device's memory, freed with the tape; NULL where the tape
  * does not train. */
 MN_API void mn_block_saved(const struct mn_tensor *y, const struct mn_tape *tape, const void **z,
                            const void **mean, const void **rstd);

@@ -1,5 +1,5 @@
 /* A layer of a model, and the one description of its parameters: their names, shapes and initial values.
- * Models, checkpoints and checks go by it. A new kind of layer gives a struct mn_layer_kind here and gets an
+ * Models, checkpoints and checks go by it. A new kind of layer defines a struct mn_layer_kind and gets an
  * entry in train/model.c's list of layers. */
 #ifndef MN_LAYERS_LAYER_H
 #define MN_LAYERS_LAYER_H
@@ -34,7 +34,7 @@ struct mn_layer {
   const struct mn_layer_kind *kind;
   char name[32]; /* prefix of its parameters' names: "blocks.0" */
   int64_t inputs, outputs;
-  int64_t groups; /* these four: blocks alone */
+  int64_t groups; /* groups, eps, slope and plan: of blocks alone */
   double eps, slope;
   enum mn_plan plan;
   struct mn_tensor *parameters[MN_LAYER_PARAMETERS]; /* borrowed; as `kind` orders them */
@@ -43,13 +43,13 @@ struct mn_layer {
 struct mn_layer_kind {
   int parameters; /* how many */
   struct mn_parameter (*parameter)(const struct mn_layer *layer, int index);
-  /* MN_USAGE: sizes that cannot be; NULL: any from 1 up can. */
+  /* MN_USAGE: the layer's sizes do not fit together. NULL: all sizes from 1 up do. */
   mn_status (*check)(const struct mn_layer *layer);
-  /* Notes y = layer(x) on the tape; y is a tensor of the tape. */
+  /* Records y = layer(x); y is a tensor of the tape. */
   mn_status (*record)(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
                       const struct mn_layer *layer);
-  /* The same with the mean squared error behind it, as the end of a tape that trains; NULL: the two
-   * cannot be fused. Under MN_PLAN_BLOCK alone. */
+  /* Records the layer fused with the mean squared error, as the last node of a tape that trains; used under
+   * MN_PLAN_BLOCK alone. NULL: the two cannot be fused. */
   mn_status (*record_mse)(struct mn_tape *tape, struct mn_tensor *x, const struct mn_layer *layer,
                           struct mn_tensor *target, double scale);
 };

@@ -7,7 +7,7 @@ struct saved {
   double scale;
   const int32_t *labels; /* NULL: mse */
   void *parts, *correct; /* [N] */
-  double *scratch;
+  double *scratch;       /* of mn_reduce */
 };
 
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {

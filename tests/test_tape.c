@@ -423,6 +423,34 @@ static void an_evaluation_cannot_stop_training(void **state) {
   mn_context_close(context);
 }
 
+/* Only digits after "cuda:", and no ordinal that an int would wrap to that of another GPU. */
+static void unknown_devices_are_refused(void **state) {
+  (void)state;
+  static const char *const names[] = {"",        "gpu",     "cuda:",   "cuda: 1",
+                                      "cuda:+1", "cuda:-1", "cuda:1x", "cuda:4294967296"};
+  for (size_t i = 0; i < COUNT(names); i++) {
+    struct mn_context *context;
+    assert_int_equal(mn_context_open(&context, names[i], "fp32"), MN_USAGE);
+    assert_null(context);
+  }
+}
+
+/* Neither a matrix's elements nor its bytes wrap: (2³¹ − 1)·(2³⁰ + 1) doubles are 8 GiB modulo 2⁶⁴. */
+static void sizes_do_not_wrap(void **state) {
+  (void)state;
+  struct mn_context *context;
+  struct mn_tape *tape;
+  struct mn_tensor *tensor;
+  MUST(mn_context_open(&context, "cpu", "fp64"));
+  MUST(mn_tape_open(&tape, context, 0));
+  const int64_t most = INT32_MAX, wide = most + 1;
+  assert_int_equal(mn_tensor_parameter(context, &tensor, "w", 2, most, wide / 2 + 1), MN_NO_MEMORY);
+  assert_int_equal(mn_tensor_parameter(context, &tensor, "w", 2, wide << 10, wide), MN_USAGE);
+  assert_int_equal(mn_tape_input(tape, &tensor, "x", wide << 10, wide), MN_USAGE);
+  mn_tape_close(tape);
+  mn_context_close(context);
+}
+
 #define BOTH(test) ON("cpu", test), ON("cuda", test)
 
 int main(void) {
@@ -439,6 +467,8 @@ int main(void) {
       BOTH(bias_gradients_cancel_in_each_group),
       BOTH(nonfinite_batches_change_nothing),
       BOTH(an_evaluation_cannot_stop_training),
+      cmocka_unit_test(unknown_devices_are_refused),
+      cmocka_unit_test(sizes_do_not_wrap),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,8 +148,8 @@ enum { DEEP = 2048 };
  * link between the halves is the bottleneck of an update (NOTES.md). */
 enum { KEPT = 8 << 20 };
 
-/* The panel of an update, in clusters: 1 where all of b stays in the cache, else as high as its part of a
- * does. */
+/* The height of an update's panels, in clusters: 1 where all of b fits in KEPT bytes, else as many clusters
+ * as have rows of a that fit. */
 static int panel_of(const struct mn_hopper_product *p) {
   if (p->cols * p->depth * 2 <= KEPT) return 1;
   return (int)std::max(KEPT / (2 * mn_streaming_tile::ROWS * p->depth * 2), (int64_t)1);

@@ -34,7 +34,7 @@ enum {
 };
 
 /* Of a tile: rows, columns, CTAs in a cluster, pipeline stages, and how many k-blocks' wgmma groups are in
- * flight (the fewer columns, the shorter one takes). Then: warps that only run the epilogue, staging buffers
+ * flight (with fewer columns a group is shorter). Then: warps that only run the epilogue, staging buffers
  * for each consumer warp, and the registers of a thread in each role (0: as compiled). setmaxnreg moves
  * registers between whole warpgroups, so the producer is a warpgroup, of which one warp works. */
 struct mn_plain_tile {
@@ -353,7 +353,7 @@ template <class Tile> static __device__ __forceinline__ void mn_barriers_init(co
   mn_barrier_init_fence();
 }
 
-/* All threads of the cluster. */
+/* Synchronises all threads of the cluster. */
 template <class Tile> static __device__ __forceinline__ void mn_tile_sync() {
   __syncwarp();
   if constexpr (Tile::CLUSTER > 1)
@@ -412,8 +412,8 @@ static __device__ __forceinline__ void mn_tile_prefetch(const T *matrix, int64_t
     mn_l2_prefetch(from, inside);
 }
 
-/* Whether such tiles keep two thirds of the multiprocessors busy over all waves, and no cluster has a CTA
- * that lies outside of the matrix in every tile. */
+/* Whether these tiles keep two thirds of the multiprocessors busy, over all waves, and the matrix has more
+ * rows than all but one CTA of a cluster cover, so that none is idle in every tile. */
 template <class Tile>
 static bool mn_tiles_fill(const struct mn_device *device, const struct mn_hopper_product *p) {
   const int64_t tiles = mn_tiles_down<Tile>(p) * mn_tiles_across<Tile>(p),

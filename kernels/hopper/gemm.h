@@ -17,13 +17,13 @@ struct mn_hopper_product {
  * library: compute capability 9.0; precision MN_BF16; rows of multiples of 16 bytes; 16-byte alignment; and
  * tiles that fill the GPU, or little depth. A block epilogue must have all of its operations, groups of 8, 16
  * … 256 channels, and, in a loss or a backward, dz in the bf16 form only. An update must come from a MN_TN
- * product. Of epilogue->into only MN_STORE and MN_ADD make use. */
+ * product. Only MN_STORE and MN_ADD use epilogue->into. */
 bool mn_hopper_fits(const struct mn_device *device, const struct mn_hopper_product *p,
                     const struct mn_epilogue *epilogue);
 mn_status mn_hopper_gemm(struct mn_device *device, const struct mn_hopper_product *p,
                          const struct mn_epilogue *epilogue);
 
-/* The part of both for MN_BLOCK, MN_BLOCK_LOSS and MN_BLOCK_BACKWARD (block.cu). */
+/* mn_hopper_fits and mn_hopper_gemm for MN_BLOCK, MN_BLOCK_LOSS and MN_BLOCK_BACKWARD (block.cu). */
 bool mn_hopper_block_fits(const struct mn_device *device, const struct mn_hopper_product *p,
                           const struct mn_epilogue *epilogue);
 mn_status mn_hopper_block(struct mn_device *device, const struct mn_hopper_product *p,

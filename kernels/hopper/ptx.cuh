@@ -7,7 +7,7 @@
 #include <cuda.h>
 #include <stdint.h>
 
-/* An address in the shared window, as PTX takes it; also what an mbarrier is named by here. */
+/* The 32-bit shared memory address that PTX instructions take; `barrier` below is such an address. */
 __device__ __forceinline__ uint32_t mn_shared_address(const void *p) {
   return (uint32_t)__cvta_generic_to_shared(p);
 }
@@ -67,7 +67,7 @@ __device__ __forceinline__ int mn_clusters() {
   return (int)clusters;
 }
 
-/* All threads of the cluster. */
+/* Synchronises all threads of the cluster. */
 __device__ __forceinline__ void mn_cluster_sync() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
