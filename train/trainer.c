@@ -8,10 +8,11 @@ static int64_t samples_a_step(const struct mn_trainer *t) {
   return t->batch * t->optimizer->config.accumulate;
 }
 
-/* Every sample's position must fit an int64, with room to run on (data/loader.h). */
+/* The data must fit the model, and every sample's position an int64, with room to run on (data/loader.h). */
 static mn_status check(const struct mn_trainer *t) {
   int64_t each, samples, rows = t->progress.rows, horizon = t->schedule.horizon;
   if (horizon < t->progress.step) horizon = t->progress.step;
+  MN_TRY(mn_model_check_data(&t->model->config, "the model", t->dataset, "the data", 1));
   if (rows != t->dataset->rows)
     return mn_fail(MN_BAD_DATA,
                    "the run was trained on %ld rows, but there are %ld now; resume on the same rows",
