@@ -151,6 +151,9 @@ static void what_cannot_be_is_refused(void **state) {
   assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, r.train, &endless, BATCH, 0, NULL),
                    MN_USAGE);
   assert_null(trainer);
+  struct mn_schedule drops = {.kind = MN_SCHEDULE_STEP, .rate = 0.1, .horizon = 5};
+  assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, r.train, &drops, BATCH, 0, NULL),
+                   MN_USAGE);
   struct mn_progress other = {.rows = r.train->rows - 1};
   endless.horizon = 5;
   assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, r.train, &endless, BATCH, 0, &other),

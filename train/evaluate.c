@@ -52,7 +52,8 @@ void mn_evaluator_close(struct mn_evaluator *e) {
   free(e);
 }
 
-/* Reads rows first … and runs the forward over them; *pass gets the pass that did. */
+/* Reads the batch from row `first` on and runs the forward over it; *pass: which of the two passes it took.
+ */
 static mn_status forward(struct mn_evaluator *e, int64_t first, int targets, struct mn_pass **pass) {
   *pass = first + e->batch <= e->dataset->rows ? e->full : e->rest;
   MN_TRY(e->dataset->read(e->dataset, first, (*pass)->rows, e->model->context->device->real, e->x,

@@ -17,6 +17,9 @@ static mn_status check(const struct mn_trainer *t) {
     return mn_fail(MN_BAD_DATA,
                    "the run was trained on %ld rows, but there are %ld now; resume on the same rows",
                    (long)rows, (long)t->dataset->rows);
+  if (t->schedule.kind == MN_SCHEDULE_STEP && t->schedule.every < 1)
+    return mn_fail(MN_USAGE, "a learning rate that drops every %ld steps: 1 or more work",
+                   (long)t->schedule.every);
   if (__builtin_mul_overflow(t->batch, (int64_t)t->optimizer->config.accumulate, &each) ||
       __builtin_mul_overflow(each, horizon, &samples) || samples > INT64_MAX / 2)
     return mn_fail(MN_USAGE,
