@@ -2,7 +2,6 @@
  * is printed from the same table; then come the checks of what each command needs and of which options go
  * together. */
 #include <getopt.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/words.h"
