@@ -109,7 +109,7 @@ check: all $(TESTS)
 	$(Q)set -e; export OMP_WAIT_POLICY=passive; for t in $(TESTS) $(SCRIPTS); do echo "== $$(basename $$t)"; \
 	  MINNOW=$(BUILD)/minnow BUILD=$(BUILD) CC="$(CC)" CFLAGS="$(HARDEN)" LDLIBS="$(LDFLAGS) $(LDLIBS)" $$t; done
 
-test-mutants: all
+test-mutants:
 	$(Q)tests/mutants.sh
 
 # The CUDA tests under each of compute-sanitizer's tools; needs a GPU.
@@ -142,6 +142,7 @@ help:
 	@echo "make demo          train on data/digits.h5, draw the curves, print the test accuracy"
 	@echo "make test          every test (first installs packages that are missing)"
 	@echo "make check         the same without looking for packages"
+	@echo "make packages      install the packages that are missing (Debian, Ubuntu)"
 	@echo "make test-mutants  break the code in many ways and see the tests fail"
 	@echo "make test-sanitizer  the CUDA tests under compute-sanitizer (needs a GPU)"
 	@echo "make peers         minnow, PyTorch and JAX timed alike on one GPU (ARGS=\"--help\" lists the options)"

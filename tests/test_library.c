@@ -102,7 +102,7 @@ static double accuracy_of(const struct run *r) {
   return accuracy;
 }
 
-/* Counts rows, and how many have a value other than 0. */
+/* Counts rows, and checks that their values are finite. */
 struct seen {
   int64_t rows, outputs;
 };
@@ -151,6 +151,9 @@ static void what_cannot_be_is_refused(void **state) {
   assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, r.train, &endless, BATCH, 0, NULL),
                    MN_USAGE);
   assert_null(trainer);
+  struct mn_schedule drops = {.kind = MN_SCHEDULE_STEP, .rate = 0.1, .horizon = 5};
+  assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, r.train, &drops, BATCH, 0, NULL),
+                   MN_USAGE);
   struct mn_progress other = {.rows = r.train->rows - 1};
   endless.horizon = 5;
   assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, r.train, &endless, BATCH, 0, &other),
@@ -172,10 +175,37 @@ static void what_cannot_be_is_refused(void **state) {
   close_run(&r);
 }
 
+/* Rows of another width, or targets of another kind, would be read and written past the ends of buffers. */
+static void rows_that_do_not_fit_the_model_are_refused(void **state) {
+  struct run r = open_run(*state, NULL);
+  struct mn_trainer *trainer;
+  struct mn_evaluator *evaluator;
+  struct mn_dataset *wide, *numbers;
+  struct mn_schedule schedule = {.kind = MN_SCHEDULE_CONSTANT, .rate = 0.1, .horizon = 5};
+  MUST(mn_dataset_synthetic(&wide, MN_PART_TRAIN, 100, r.train->inputs + 1, 10, 2, 0, 0));
+  MUST(mn_dataset_synthetic(&numbers, MN_PART_TRAIN, 100, r.train->inputs, 10, 2, 0, 0));
+  assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, wide, &schedule, BATCH, 0, NULL),
+                   MN_BAD_DATA);
+  assert_string_equal(mn_message(), "the model takes 64 inputs, but the data has 65");
+  assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, numbers, &schedule, BATCH, 0, NULL),
+                   MN_BAD_DATA);
+  assert_string_equal(mn_message(), "the model gives 10 classes, but the data has 10 numbers");
+  assert_int_equal(mn_evaluator_open(&evaluator, r.model, wide, MN_PASS_PREDICT, BATCH), MN_BAD_DATA);
+  assert_int_equal(mn_evaluator_open(&evaluator, r.model, numbers, MN_PASS_EVALUATE, BATCH), MN_BAD_DATA);
+  MUST(mn_evaluator_open(&evaluator, r.model, numbers, MN_PASS_PREDICT, BATCH));
+  mn_evaluator_close(evaluator);
+  assert_int_equal(mn_evaluator_open(&evaluator, r.model, r.test, MN_PASS_EVALUATE, 0), MN_USAGE);
+  mn_dataset_close(wide);
+  mn_dataset_close(numbers);
+  close_run(&r);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       {"a_program_trains_saves_and_resumes, cpu", a_program_trains_saves_and_resumes, NULL, NULL, "cpu"},
       {"a_program_trains_saves_and_resumes, cuda", a_program_trains_saves_and_resumes, NULL, NULL, "cuda"},
+      {"rows_that_do_not_fit_the_model_are_refused", rows_that_do_not_fit_the_model_are_refused, NULL, NULL,
+       "cpu"},
       {"what_cannot_be_is_refused", what_cannot_be_is_refused, NULL, NULL, "cpu"},
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

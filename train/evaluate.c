@@ -1,4 +1,4 @@
-/* Going through a dataset once. */
+/* Passes over the batches of a dataset, first to last. */
 #include "train/evaluate.h"
 
 #include <math.h>
@@ -14,9 +14,11 @@ struct mn_evaluator {
 
 static mn_status take_buffers(struct mn_evaluator *e, enum mn_pass_kind kind) {
   struct mn_device *device = e->model->context->device;
-  int64_t rest = e->dataset->rows % e->batch;
   size_t real = device->real;
+  MN_TRY(
+      mn_model_check_data(&e->model->config, "the model", e->dataset, "the data", kind == MN_PASS_EVALUATE));
   MN_TRY(mn_pass_open(&e->full, e->model, kind, e->batch, 1, 0));
+  int64_t rest = e->dataset->rows % e->batch;
   if (rest) MN_TRY(mn_pass_open(&e->rest, e->model, kind, rest, 1, 0));
   MN_TRY(device->kernels->allocate_host(device, &e->x, (size_t)(e->batch * e->dataset->inputs) * real));
   int64_t outputs = mn_model_outputs(&e->model->config);
@@ -50,7 +52,8 @@ void mn_evaluator_close(struct mn_evaluator *e) {
   free(e);
 }
 
-/* Reads rows first … and runs the forward over them; *pass gets the pass that did. */
+/* Reads the batch from row `first` on and runs the forward over it; *pass: which of the two passes it took.
+ */
 static mn_status forward(struct mn_evaluator *e, int64_t first, int targets, struct mn_pass **pass) {
   *pass = first + e->batch <= e->dataset->rows ? e->full : e->rest;
   MN_TRY(e->dataset->read(e->dataset, first, (*pass)->rows, e->model->context->device->real, e->x,

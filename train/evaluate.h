@@ -7,8 +7,9 @@
 
 struct mn_evaluator; /* passes for a full batch and for the rows that remain, and host buffers */
 
-/* kind: MN_PASS_EVALUATE or MN_PASS_PREDICT. Borrows model and dataset; batch is made smaller where the
- * dataset is. */
+/* kind: MN_PASS_EVALUATE or MN_PASS_PREDICT. batch: rows a pass, reduced to the dataset's rows where those
+ * are fewer. `*out` is the caller's, for mn_evaluator_close; it borrows model and dataset. MN_USAGE: a batch
+ * below 1; MN_BAD_DATA: a dataset that does not fit the model. */
 MN_API mn_status mn_evaluator_open(struct mn_evaluator **out, struct mn_model *model,
                                    struct mn_dataset *dataset, enum mn_pass_kind kind, int64_t batch);
 MN_API void mn_evaluator_close(struct mn_evaluator *evaluator); /* NULL is fine */
@@ -16,8 +17,8 @@ MN_API void mn_evaluator_close(struct mn_evaluator *evaluator); /* NULL is fine 
 /* The mean loss over all rows, and the share classified correctly (NaN without classes). */
 MN_API mn_status mn_evaluate(struct mn_evaluator *evaluator, double *loss, double *accuracy);
 
-/* Hands the outputs of each batch in turn to `take`: y [count, K] reals on the host, for rows first … first +
- * count. */
+/* Calls `take` with the outputs of each batch in turn: y [count, K] reals on the host, of rows first … first
+ * + count − 1, valid during the call. Its first error ends the prediction and is returned. */
 MN_API mn_status mn_evaluator_predict(struct mn_evaluator *evaluator,
                                       mn_status (*take)(void *to, const void *y, int64_t first,
                                                         int64_t count),

@@ -4,6 +4,8 @@
 
 #include "layers/block.h"
 
+struct mn_dataset;
+
 enum {
   MN_MODEL_DEPTH = 64, /* blocks at most */
   MN_MODEL_LAYERS = MN_MODEL_DEPTH + 1,
@@ -52,5 +54,10 @@ MN_API int64_t mn_model_outputs(const struct mn_model_config *config); /* K: wid
 /* Describes parameter `index` (in state_dict order) of a model of these sizes, with its whole name; returns 0
  * past the last. Needs no device. */
 MN_API int mn_model_parameter(const struct mn_model_config *config, int index, struct mn_parameter *out);
+
+/* Whether the rows of a dataset fit a model: the number of inputs and, where `targets` are read, their number
+ * and kind. MN_BAD_DATA says what differs; `model` and `data` are what the message calls the two. */
+mn_status mn_model_check_data(const struct mn_model_config *config, const char *model,
+                              const struct mn_dataset *dataset, const char *data, int targets);
 
 #endif

@@ -22,7 +22,7 @@ static int64_t scratch_size(const struct mn_model *model) {
   return mn_reduce_scratch(largest);
 }
 
-/* Clipping looks at all gradients before the first update. */
+/* Clipping needs the norm of all gradients before the first update. */
 static mn_status take_clip_buffers(struct mn_optimizer *o) {
   struct mn_context *context = o->model->context;
   MN_TRY(mn_context_allocate(context, (void **)&o->scale, 1, sizeof(double)));

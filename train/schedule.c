@@ -17,7 +17,7 @@ double mn_schedule_rate(const struct mn_schedule *s, int64_t step) {
   case MN_SCHEDULE_CONSTANT:
     return s->rate;
   case MN_SCHEDULE_COSINE:
-    /* A run may be asked for a step past its horizon; the rate has arrived at 0 there, and does not rise. */
+    /* Past the horizon the cosine would rise again; the rate stays 0. */
     if (done >= span) return 0;
     return s->rate * 0.5 * (1 + cos(M_PI * (double)done / (double)span));
   case MN_SCHEDULE_STEP:

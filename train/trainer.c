@@ -8,14 +8,18 @@ static int64_t samples_a_step(const struct mn_trainer *t) {
   return t->batch * t->optimizer->config.accumulate;
 }
 
-/* Every sample's position must fit an int64, with room to run on (data/loader.h). */
+/* The data must fit the model, and every sample's position an int64, with room to run on (data/loader.h). */
 static mn_status check(const struct mn_trainer *t) {
   int64_t each, samples, rows = t->progress.rows, horizon = t->schedule.horizon;
   if (horizon < t->progress.step) horizon = t->progress.step;
+  MN_TRY(mn_model_check_data(&t->model->config, "the model", t->dataset, "the data", 1));
   if (rows != t->dataset->rows)
     return mn_fail(MN_BAD_DATA,
                    "the run was trained on %ld rows, but there are %ld now; resume on the same rows",
                    (long)rows, (long)t->dataset->rows);
+  if (t->schedule.kind == MN_SCHEDULE_STEP && t->schedule.every < 1)
+    return mn_fail(MN_USAGE, "a learning rate that drops every %ld steps: 1 or more work",
+                   (long)t->schedule.every);
   if (__builtin_mul_overflow(t->batch, (int64_t)t->optimizer->config.accumulate, &each) ||
       __builtin_mul_overflow(each, horizon, &samples) || samples > INT64_MAX / 2)
     return mn_fail(MN_USAGE,

@@ -23,8 +23,9 @@ struct mn_trainer {
 
 /* Opens training of `model` by `optimizer` on `dataset`, all borrowed, in batches of `batch` rows. `from`:
  * where an earlier run, whose parameters and momentum were restored, stopped; its seed counts then. NULL: a
- * new run, from `seed`. `*out` is the caller's. MN_USAGE: a batch that the dataset's rows do not fill, or
- * more samples than can be counted. */
+ * new run, from `seed`. `*out` is the caller's. MN_USAGE: a batch that the dataset's rows do not fill, a
+ * schedule that cannot be, or more samples than can be counted; MN_BAD_DATA: a dataset that does not fit the
+ * model, or has other rows than the run that is continued. */
 MN_API mn_status mn_trainer_open(struct mn_trainer **out, struct mn_model *model,
                                  struct mn_optimizer *optimizer, struct mn_dataset *dataset,
                                  const struct mn_schedule *schedule, int64_t batch, uint64_t seed,

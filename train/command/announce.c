@@ -15,8 +15,8 @@ void mn_announce(const struct mn_options *options, const char *format, ...) {
   fputc('\n', stderr);
 }
 
-/* An OpenBLAS older than the processor falls back to SSE3 kernels; this names those that it should take.
- * NULL: all is well. */
+/* An OpenBLAS older than the processor falls back to SSE3 kernels. Returns the OPENBLAS_CORETYPE that selects
+ * better ones; NULL: it has not fallen back. */
 static const char *better_core(void) {
 #ifdef __x86_64__
   if (strcmp(openblas_get_corename(), "Prescott") != 0 || !__builtin_cpu_supports("avx2")) return NULL;

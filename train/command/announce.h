@@ -1,4 +1,4 @@
-/* What a command says on stderr about where it runs, before it runs. */
+/* What a command says on stderr about the device and the input that it works with. */
 #ifndef MN_TRAIN_COMMAND_ANNOUNCE_H
 #define MN_TRAIN_COMMAND_ANNOUNCE_H
 
@@ -8,7 +8,7 @@
  * that OpenBLAS does not know this processor and runs at a fraction of its speed. Nothing under --quiet. */
 void mn_announce_device(const struct mn_context *context, const struct mn_options *options);
 
-/* A line of one's own, printf-like. */
+/* Prints a line, printf-like. Nothing under --quiet. */
 void mn_announce(const struct mn_options *options, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -94,6 +94,5 @@ mn_status mn_command_run(FILE *out, const struct mn_options *o) {
   case MN_COMMANDS:
     break;
   }
-  MN_REQUIRE(!"a command");
-  return MN_USAGE;
+  mn_abort(__FILE__, __LINE__, "a command");
 }

@@ -12,8 +12,8 @@ struct diff {
   int tensors, attributes; /* how many differ */
 };
 
-/* A real as an integer such that neighbours are neighbours: …, −0 = −1, +0 = 0, …; so distances count the
- * numbers between, and any two bit patterns but equal ones are at least 1 apart. Sets *nan if it is NaN. */
+/* Maps a real to an integer, neighbouring reals to neighbouring integers, −0 to −1 and +0 to 0: the
+ * difference of two is their distance in ULP, 0 for equal bits alone. Sets *nan if the real is NaN. */
 static int64_t ordered(const void *value, size_t real, int *nan) {
   uint64_t wide;
   uint32_t narrow;
@@ -160,7 +160,7 @@ static void compare_attributes(struct diff *diff, const struct mn_checkpoint *a,
                                const struct mn_checkpoint *b) {
   if (diff->json) mn_json_array_open(diff->json, "attributes");
   compare_fields(diff, "/model", mn_checkpoint_model_fields, a, b);
-  /* `depth` says which there are; beyond the end of the shorter, hidden is 0. */
+  /* Beyond its depth, a checkpoint's hidden is 0. */
   for (int i = 0; i < a->depth || i < b->depth; i++) {
     char name[64];
     snprintf(name, sizeof name, "/model hidden[%d]", i);

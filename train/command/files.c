@@ -10,7 +10,7 @@
 
 #include "train/checkpoint/atomic_file.h"
 
-/* A file's inode; of one that is not there yet its folder's, and its name. */
+/* Of a file its inode, and no name; of one that does not exist yet its folder's inode, and its name. */
 struct identity {
   dev_t device;
   ino_t inode;
@@ -56,14 +56,14 @@ static mn_status check_distinct(const struct mn_options *o, const char *name, co
   return MN_OK;
 }
 
-/* A file to be written: whether it can be created, or replaced, by creating one beside it; one that exists is
- * refused unless `exists` is all right. */
-static mn_status check_output(const char *name, const char *path, int exists, const char *remedy) {
+/* Whether a file can be written is tried out by creating one beside it. One that exists already is refused
+ * unless `may_exist`. */
+static mn_status check_output(const char *name, const char *path, int may_exist, const char *remedy) {
   struct mn_atomic_file file;
   if (!path) return MN_OK;
   MN_TRY(mn_atomic_file_create(&file, path));
   mn_atomic_file_discard(&file);
-  if (exists || access(path, F_OK) != 0) return MN_OK;
+  if (may_exist || access(path, F_OK) != 0) return MN_OK;
   return mn_fail(MN_NO_CREATE, "--%s %s exists; %s, or name another file", name, path, remedy);
 }
 

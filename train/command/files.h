@@ -10,7 +10,7 @@
  *   a file to be written that is also one to be read, or to be written under another option: the same inode,
  *   or the same name in the same folder where it is not there yet, links followed (MN_USAGE);
  *   an existing --log without --resume, and an existing --out, or --plot without --resume, without --force; a
- *   place where no file can be written (MN_NO_CREATE, MN_IO);
+ *   folder in which no file can be written (MN_NO_CREATE, MN_IO);
  *   --plot where there is no gnuplot (MN_LIBRARY).
  *
  * Call it again when resuming has added --data from a checkpoint. */

@@ -42,7 +42,7 @@ void mn_inspect_print(FILE *out, const void *value, enum mn_hdf5_value_kind kind
   if (kind == MN_VALUE_TEXT) fputs(value, out);
 }
 
-/* An answer in the making, as text or as JSON. */
+/* The answer so far, as text or as JSON. */
 struct answer {
   FILE *stream; /* into text[size] */
   char *text;
@@ -66,7 +66,7 @@ static mn_status answer_close(struct answer *answer, FILE *out, mn_status status
   return status;
 }
 
-/* ---- info of a checkpoint ---- */
+/* Of a checkpoint. */
 
 static int64_t parameter_count(const struct mn_checkpoint *checkpoint) {
   int64_t total = 0;
@@ -168,9 +168,9 @@ static mn_status info_checkpoint(struct answer *answer, const struct mn_hdf5_fil
   return MN_OK;
 }
 
-/* ---- info of any other HDF5 file ---- */
+/* Of any other HDF5 file. */
 
-/* What training makes of one part of the file; a file that is no data to train on is no error here. */
+/* Shows what train would read from one part of the file. A file that train refuses is no error here. */
 static void show_part(struct answer *answer, const char *path, enum mn_part part, const char *key) {
   struct mn_dataset *dataset = NULL;
   mn_status status = mn_dataset_open(&dataset, path, part, NULL, NULL, 0);

@@ -67,12 +67,12 @@ struct mn_options {
   int64_t keep;           /* --keep 1 */
   int resume;             /* --resume */
   const char *log;        /* --log F.jsonl */
-  int64_t log_every; /* --log-every: steps a log line, 0: as many as make about 1000 lines … see trainer.h */
-  const char *plot;  /* --plot F.svg */
-  const char *out;   /* --out F: predict, plot */
-  int force;         /* --force: an existing --out or --plot is replaced */
+  int64_t log_every;      /* --log-every: steps a log line; 0: a thousandth of the horizon */
+  const char *plot;       /* --plot F.svg */
+  const char *out;        /* --out F: predict, plot */
+  int force;              /* --force: an existing --out or --plot is replaced */
   /* checks */
-  double tolerance;   /* --tolerance: parity, 0: the precision's own; gradcheck, 0: 1e-6 */
+  double tolerance;   /* --tolerance: gradcheck 1e-6; parity 0: the precision's own */
   int plans;          /* bench --plans */
   int json;           /* --json */
   int verbose, quiet; /* --verbose, --quiet */

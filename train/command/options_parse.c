@@ -2,7 +2,6 @@
  * is printed from the same table; then come the checks of what each command needs and of which options go
  * together. */
 #include <getopt.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/words.h"
@@ -13,7 +12,7 @@
 /* What getopt_long returns: FIRST_KEY + i for the option of row i, beyond every character. */
 enum { FIRST_KEY = 256, HELP_KEY = FIRST_KEY + MN_OPTION_MOST };
 
-/* What was meant. */
+/* The command or option that a misspelt word is closest to. */
 
 enum { LONGEST = 64 }; /* more letters than any option or command has */
 
@@ -93,7 +92,7 @@ static mn_status refuse_word(enum mn_command command, const char *word) {
   return mn_fail(MN_USAGE, "'--%.*s' could be any of %s; write it out", (int)length, name, names);
 }
 
-/* Words. */
+/* Taking the command line apart. */
 
 static mn_status take_files(struct mn_options *options, char **files, int count) {
   const struct mn_command_row *command = &mn_command_rows[options->command];

@@ -40,8 +40,8 @@ struct mn_option_row {
   const char *const *words; /* of MN_KIND_WORD; NULL behind the last one */
 };
 
-/* 2²², channels or inputs. This bound and higher ones are there for safety: a message names them only to who
- * has passed them. */
+/* 2²², the most channels or inputs. This bound and higher ones only guard against overflow: a message names
+ * them only where the value is above. */
 #define MN_OPTION_WIDEST 4194304.0
 
 /* The longest table that struct mn_options has room for in `given`. */

@@ -1,5 +1,5 @@
-/* One switch over the kinds of option for each thing that text is for: reading a value, showing it so that it
- * reads back as the same value, and saying what would do. */
+/* Reads the value of an option from text, shows it as text that reads back as the same value, and describes
+ * the values that are valid: one switch over the kinds of option for each. */
 #include "train/command/options_text.h"
 
 #include <errno.h>
@@ -84,7 +84,7 @@ static int is_word(const struct mn_option_row *row, const char *text) {
   return 0;
 }
 
-/* "auto"; the kinds that never have it need not be told from text. */
+/* Sets an option to "auto"; −1 for the kinds that never have it. */
 static int read_auto(struct mn_options *options, const struct mn_option_row *row) {
   void *field = (char *)options + row->offset;
   if (row->kind == MN_KIND_INTEGER)
@@ -184,11 +184,10 @@ int mn_option_show(char *out, size_t size, const struct mn_options *options, int
   case MN_KIND_HEADING:
     break;
   }
-  MN_REQUIRE(!"an option");
-  return 0;
+  mn_abort(__FILE__, __LINE__, "an option");
 }
 
-/* What would do. */
+/* Which values are valid. */
 
 void mn_option_describe(char *out, size_t size, int index, enum mn_command command, const char *value) {
   const struct mn_option_row *row = &mn_option_rows[index];

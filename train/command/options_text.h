@@ -1,5 +1,5 @@
-/* The values of options as text: read from a command line or from /config, shown, and what would do where one
- * does not. */
+/* The values of options as text: read from a command line or from /config, shown, and described where one is
+ * not valid. */
 #ifndef MN_TRAIN_COMMAND_OPTIONS_TEXT_H
 #define MN_TRAIN_COMMAND_OPTIONS_TEXT_H
 
@@ -17,7 +17,7 @@ void mn_option_reset(struct mn_options *options, int index, enum mn_command comm
  * than fits. */
 int mn_option_show(char *out, size_t size, const struct mn_options *options, int index);
 
-/* What would do as the value of an option, where `value` (NULL: none) did not: "a name is needed". */
+/* Describes the values that are valid, after `value` (NULL: none) was not: "a name is needed". */
 void mn_option_describe(char *out, size_t size, int index, enum mn_command command, const char *value);
 
 #endif

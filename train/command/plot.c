@@ -1,5 +1,5 @@
 /* From logs to a picture: reads the points that the curves need, gives them to the script plot.gp as data,
- * and puts what gnuplot draws in place of the old picture when it is whole.
+ * and replaces the old picture by what gnuplot draws when that is complete.
  *
  * gnuplot is started without a shell, with files for its input, output and errors: no file's name is ever
  * part of a command, and no pipe can fill up. */
@@ -160,8 +160,8 @@ static void put_number(FILE *script, double value) {
     fputs(" NaN", script);
 }
 
-/* One pass of exponential weights over about a fiftieth of the run, added to `sums`, each value divided by
- * the weights that there are. */
+/* Adds an exponential moving average, over about a fiftieth of the run, to `sums`. It is divided by the sum
+ * of its weights, so that it is not drawn to 0 at its start. */
 static void smooth_pass(double *sums, const struct series *series, int logarithmic, int backward) {
   double keep = 1 - 2 / ((double)series->count / 50 + 2), sum = 0, weight = 0;
   for (int64_t k = 0; k < series->count; k++) {
@@ -192,8 +192,8 @@ static mn_status put_series(FILE *script, const struct series *series, int logar
   return MN_OK;
 }
 
-/* The series of every run, and which runs have points. gnuplot counts series by the two empty lines
- * behind each; one without points gets a point of NaN, so that the next keeps its number. */
+/* The series of every run, and which runs have points. In gnuplot two empty lines end a series; one without
+ * points gets a point of NaN, so that the series after it keep their numbers. */
 static mn_status put_points(FILE *script, const struct run *runs, int count, int which, int logarithmic) {
   fprintf(script, "%s << END\n", which == TRAIN ? "$train" : "$test");
   for (int i = 0; i < count; i++) {

@@ -23,7 +23,7 @@ set lmargin at screen 0.115
 set rmargin at screen 0.97
 set xrange [0:last_step]
 
-# The number in a word of `trained` or `tested`. An iteration over no words asks for one too, and draws nothing.
+# The number in a word of `trained` or `tested`. For an empty list gnuplot asks once, with '', and draws nothing.
 at(run) = strlen(run) ? run + 0 : 1
 
 # One hue a run, readable beside each other for the colour-blind too. A run alone has the second for its test set.
@@ -31,7 +31,7 @@ hues = '0072B2 D55E00 009E73 CC79A7 E69F00 56B4E9 000000'
 hue(run) = word(hues, (at(run) - 1) % words(hues) + 1)
 test_hue(run) = runs == 1 ? word(hues, 2) : hue(run)
 test_dash = runs == 1 ? 1 : 2
-# '' is no entry in the legend: the run has one as a run of training, or no accuracy at its end.
+# A title of '' makes no entry in the legend: the run has one by its training curve, or has no last accuracy.
 train_title(run) = strlen(run) == 0 ? '' : runs == 1 ? 'training' : name[at(run)]
 test_title(run) = strlen(run) == 0 ? '' : runs == 1 ? 'test' : strstrt(' '.trained.' ', ' '.run.' ') ? '' : name[at(run)]
 accuracy_title(run) = last[at(run)] == last[at(run)] \

@@ -52,7 +52,7 @@ mn_status mn_eval(FILE *out, const struct mn_options *options) {
   return with_evaluator(out, options, MN_PASS_EVALUATE, eval);
 }
 
-/* The file of outputs: takes the place of --out when it is whole. */
+/* The file of outputs, which is renamed to --out when it is complete. */
 struct output {
   struct mn_atomic_file on_disk;
   struct mn_hdf5_disk disk;
@@ -112,7 +112,7 @@ static mn_status take(void *to, const void *y, int64_t first, int64_t count) {
   return status;
 }
 
-/* Closes the file, and puts it in its place when all went well. */
+/* Closes the file, and renames it to --out if all went well. */
 static mn_status finish_output(struct output *o, mn_status status) {
   mn_hdf5_lock();
   int failed = (o->label >= 0 && H5Dclose(o->label) < 0);

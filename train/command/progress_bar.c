@@ -23,7 +23,7 @@ void mn_progress_bar_open(struct mn_progress_bar *p, int64_t first, int64_t hori
                                 .last = now};
 }
 
-/* The line that is drawn over goes away before another is written. */
+/* Clears the bar, so that another line can be written. */
 static void erase(struct mn_progress_bar *p) {
   if (p->drawn) fputs("\r\033[K", stderr);
   p->drawn = 0;

@@ -1,4 +1,4 @@
-/* Progress on stderr: on a terminal one line that is drawn over, with a bar, the rate and the time left; else
+/* Progress on stderr: on a terminal one line, redrawn in place, with a bar, the rate and the time left; else
  * a plain line now and then. No colours, so there is nothing for NO_COLOR to turn off. */
 #ifndef MN_TRAIN_COMMAND_PROGRESS_BAR_H
 #define MN_TRAIN_COMMAND_PROGRESS_BAR_H
@@ -22,6 +22,7 @@ void mn_progress_bar_step(struct mn_progress_bar *progress, int64_t step, double
 void mn_progress_bar_note(struct mn_progress_bar *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Clears the bar. */
 void mn_progress_bar_close(struct mn_progress_bar *progress);
 
 #endif

@@ -57,20 +57,11 @@ static mn_status new_model(const struct mn_session *s, struct mn_model_config *c
   return MN_OK;
 }
 
-/* Whether a dataset is for the checkpoint's model: its inputs and, where `targets` are read, their kind. */
+/* Whether a dataset fits the checkpoint's model. */
 static mn_status check_fit(const struct mn_session *s, const struct mn_dataset *d,
                            const struct mn_model_config *c, int targets) {
-  const char *data = s->options.data ? s->options.data : "the synthetic data";
-  int classes = c->loss == MN_LOSS_CROSS_ENTROPY;
-  int64_t outputs = mn_model_outputs(c);
-  if (c->inputs != d->inputs)
-    return mn_fail(MN_BAD_DATA, "%s takes %ld inputs, but %s has %ld", s->from_path, (long)c->inputs, data,
-                   (long)d->inputs);
-  if (targets && (classes != d->classes || (classes ? outputs < d->outputs : outputs != d->outputs)))
-    return mn_fail(MN_BAD_DATA, "%s gives %ld %s, but %s has %ld %s", s->from_path, (long)outputs,
-                   classes ? "classes" : "numbers", data, (long)d->outputs,
-                   d->classes ? "classes" : "numbers");
-  return MN_OK;
+  return mn_model_check_data(c, s->from_path, d, s->options.data ? s->options.data : "the synthetic data",
+                             targets);
 }
 
 /* Every option that the command line leaves open is taken from the checkpoint's /config; one that it names
@@ -98,8 +89,8 @@ static mn_status resume(struct mn_session *s) {
   return take_options(s);
 }
 
-/* Where the checkpoint is to go is known to be writable before hours of training. */
-static mn_status check_place(const struct mn_options *o) {
+/* Whether the checkpoint can be written is asked before hours of training, not after. */
+static mn_status check_checkpoint(const struct mn_options *o) {
   if (!o->checkpoint) return MN_OK;
   if (!o->resume && access(o->checkpoint, F_OK) == 0)
     return mn_fail(MN_NO_CREATE, "--checkpoint %s exists; --resume goes on from it, or name another file",
@@ -114,7 +105,7 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   if (o->checkpoint) MN_TRY(mn_checkpoint_lock(&s->lock, o->checkpoint));
   if (o->resume) MN_TRY(resume(s));
   MN_TRY(mn_files_check(o));
-  MN_TRY(check_place(o));
+  MN_TRY(check_checkpoint(o));
   MN_TRY(o->data ? open_file(s) : open_synthetic(s));
   if (o->batch > s->train->rows)
     return mn_fail(MN_USAGE, "--batch %ld is more than the %ld rows of the data; --batch %ld or less works",

@@ -19,7 +19,7 @@ static void note_signal(int number) {
   interrupted = number;
 }
 
-/* The first signal ends the run after the step at hand; a second one ends the process as usual. */
+/* The first signal ends the run after the current step; a second one ends the process as usual. */
 static mn_status watch_signals(void) {
   struct sigaction action = {.sa_handler = note_signal, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
   interrupted = 0;
@@ -119,7 +119,8 @@ static int save_is_due(const struct run *r) {
                          : r->trainer->progress.step % o->save_every == 0;
 }
 
-/* What follows a step; all of it depends on the step alone, but saving by the clock. */
+/* What follows a step. Except for saving by the clock it depends on the step alone, so that a resumed run
+ * does the same. */
 static mn_status after_step(struct run *r) {
   const struct mn_trainer *t = r->trainer;
   const struct mn_progress *p = &t->progress;

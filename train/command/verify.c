@@ -27,7 +27,7 @@ static void start(struct mn_hdf5_slab *slab, const struct mn_hdf5_object *datase
   mn_hdf5_slab_start(slab, dataset->rank, dataset->shape, step);
 }
 
-/* Reads all of a dataset and forgets it: its checksums, and that all of it is there. */
+/* Reads all of a dataset, which shows whether its checksums are right and nothing is missing. */
 static mn_status read_all(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset) {
   struct mn_hdf5_slab slab;
   MN_TRY(mn_hdf5_check(file, dataset));
@@ -60,7 +60,8 @@ static mn_status verify_object(void *data, const struct mn_hdf5_file *file,
   return MN_OK;
 }
 
-/* A checkpoint by its own rules; and then, as everything else, object by object, which also counts them. */
+/* A checkpoint is loaded first, which checks the rules of its format. Then every object of the file is read.
+ */
 static mn_status verify_open(struct verdict *verdict, const struct mn_hdf5_file *file) {
   MN_TRY(mn_checkpoint_format(file, &verdict->checkpoint));
   if (verdict->checkpoint) {
