@@ -233,8 +233,11 @@ mn_status mn_block_check_groups(int64_t channels, int64_t groups) {
   char list[160] = "";
   size_t length = 0;
   int64_t below = 1, above = channels;
-  for (int64_t d = 1; d <= channels; d++) {
-    if (channels % d) continue;
+  /* Up to √channels the divisors themselves, then what they leave of channels: ascending, and soon done. */
+  const int64_t root = (int64_t)sqrt((double)channels);
+  for (int64_t i = 1; i <= 2 * root; i++) {
+    int64_t small = i <= root ? i : 2 * root + 1 - i, d = i <= root ? i : channels / small;
+    if (channels % small || (i > root && d <= root)) continue;
     if (d < groups) below = d;
     if (d > groups && d < above) above = d;
     if (length < sizeof list)
@@ -248,6 +251,10 @@ mn_status mn_block_check_groups(int64_t channels, int64_t groups) {
 }
 
 static mn_status check(const struct mn_layer *layer) {
+  if (!(layer->eps >= 0) || !isfinite(layer->eps) || !isfinite(layer->slope))
+    return mn_fail(MN_USAGE, "eps %g and slope %g: eps from 0 up and any finite slope work", layer->eps,
+                   layer->slope);
+  MN_TRY(mn_tensor_check_shape(layer->name, layer->outputs, layer->inputs));
   return mn_block_check_groups(layer->outputs, layer->groups);
 }
 

@@ -167,6 +167,16 @@ static void what_cannot_be_is_refused(void **state) {
   /* 240 divisors do not fit a line; those named are divisors, and nothing says that they are all. */
   assert_int_equal(mn_block_check_groups(720720, 17), MN_USAGE);
   assert_non_null(strstr(mn_message(), "16 and 18 are the nearest"));
+  assert_int_equal(mn_block_check_groups(36, 5), MN_USAGE);
+  assert_non_null(strstr(mn_message(), "; 1, 2, 3, 4, 6, 9, 12, 18, 36 do"));
+  /* Sizes and constants that no model has, and no search through all of them. */
+  struct mn_model_config config = r.model->config;
+  struct mn_model *model;
+  config.hidden[0] = INT64_MAX / 2;
+  assert_int_equal(mn_model_open(&model, r.context, &config), MN_USAGE);
+  config.hidden[0] = 32;
+  config.eps = NAN;
+  assert_int_equal(mn_model_open(&model, r.context, &config), MN_USAGE);
   /* A loss that only a later minnow knows is the checkpoint's fault, not the caller's. */
   const struct mn_checkpoint later = {.depth = 1, .loss = "huber"};
   struct mn_model_config from_later;
