@@ -69,9 +69,21 @@ static mn_status cannot_write(const struct output *o) {
                  mn_hdf5_reason(reason, sizeof reason));
 }
 
+/* Creation properties of a file or dataset, to be closed, that store no times: equal outputs are equal files.
+ */
+static hid_t creation_of(hid_t class) {
+  hid_t creation = H5Pcreate(class);
+  if (creation < 0 || H5Pset_obj_track_times(creation, 0) >= 0) return creation;
+  H5Pclose(creation);
+  return -1;
+}
+
 static hid_t create(hid_t file, const char *name, hid_t type, int rank, int64_t rows, int64_t cols) {
   hid_t space = H5Screate_simple(rank, (hsize_t[]){(hsize_t)rows, (hsize_t)cols}, NULL);
-  hid_t set = space < 0 ? -1 : H5Dcreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t creation = creation_of(H5P_DATASET_CREATE), set = -1;
+  if (space >= 0 && creation >= 0)
+    set = H5Dcreate2(file, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+  if (creation >= 0) H5Pclose(creation);
   if (space >= 0) H5Sclose(space);
   return set;
 }
@@ -79,7 +91,9 @@ static hid_t create(hid_t file, const char *name, hid_t type, int rank, int64_t 
 static mn_status create_output(struct output *o, int64_t rows) {
   mn_hdf5_lock();
   o->disk.fd = o->on_disk.fd;
-  o->file = mn_hdf5_disk_open(&o->disk, o->on_disk.path, H5P_FILE_CREATE_DEFAULT);
+  hid_t creation = creation_of(H5P_FILE_CREATE);
+  if (creation >= 0) o->file = mn_hdf5_disk_open(&o->disk, o->on_disk.path, creation);
+  if (creation >= 0) H5Pclose(creation);
   if (o->file >= 0)
     o->y =
         create(o->file, "y", o->real == sizeof(double) ? H5T_IEEE_F64LE : H5T_IEEE_F32LE, 2, rows, o->cols);
