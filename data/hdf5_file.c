@@ -107,9 +107,9 @@ static mn_status open_hdf5(struct mn_hdf5_file *file, int lock) {
   MN_TRY(find_signature(file));
   mn_hdf5_lock();
   file->root.id = mn_hdf5_disk_open(&file->disk, file->path, -1);
+  mn_status status = file->root.id < 0 && file->disk.error ? mn_hdf5_damaged(file, "its start") : MN_OK;
   mn_hdf5_unlock();
-  if (file->root.id >= 0) return MN_OK;
-  if (file->disk.error) return mn_hdf5_damaged(file, "its start");
+  if (status != MN_OK || file->root.id >= 0) return status;
   return mn_fail(MN_BAD_DATA, "%s is cut short or damaged (%" PRIu64 " bytes; HDF5: %s): %s", file->path,
                  file->size, file->disk.reason, file->remedy);
 }

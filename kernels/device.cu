@@ -72,7 +72,7 @@ static mn_status check_code(const cudaDeviceProp *p) {
   cudaError_t error = cudaFuncGetAttributes(&attributes, probe_kernel);
   if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction ||
       error == cudaErrorUnsupportedPtxVersion) {
-    (void)cudaGetLastError(); /* not sticky; it has been reported */
+    (void)cudaGetLastError(); /* not sticky; reported here */
     return mn_fail(
         MN_NO_DEVICE,
         "this build has no code for %s; a build for compute capability %d.%d would, and the device "

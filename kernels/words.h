@@ -14,7 +14,7 @@
 #define MN_WORDS(what, type, count, ...)                                                                     \
   const char *const mn_##what##_words[] = {__VA_ARGS__, NULL};                                               \
   const char *mn_##what##_name(type value) {                                                                 \
-    return (int)value < (int)(count) ? mn_##what##_words[value] : NULL;                                      \
+    return (unsigned)value < (unsigned)(count) ? mn_##what##_words[value] : NULL;                            \
   }                                                                                                          \
   mn_status mn_##what##_parse(const char *word, type *out) {                                                 \
     int found;                                                                                               \

@@ -316,7 +316,10 @@ static void any_operands(void **state) {
 
 static void reference_shape(void **state) {
   static const struct fused_case reference = {1024, 8192, 512, .width = 16, .bf16 = 1};
-  if (quick()) skip();
+  if (quick()) {
+    print_message("skipped: a quick run was asked for\n");
+    skip();
+  }
   check(*state, &reference);
 }
 

@@ -37,7 +37,10 @@ static struct run open_run(const char *device, const char *from) {
   struct mn_sgd_config sgd = {.momentum = 0.9, .nesterov = 1, .clip = 5, .accumulate = 2};
   struct mn_schedule schedule = {.kind = MN_SCHEDULE_COSINE, .rate = 0.1, .horizon = STEPS, .warmup = 3};
   mn_status opened = mn_context_open(&r.context, device, "fp32");
-  if (opened == MN_NO_DEVICE) skip();
+  if (opened == MN_NO_DEVICE) {
+    print_message("skipped: %s\n", mn_message());
+    skip();
+  }
   MUST(opened);
   MUST(mn_dataset_open(&r.train, data, MN_PART_TRAIN, NULL, NULL, 1));
   MUST(mn_dataset_open(&r.test, data, MN_PART_TEST, NULL, NULL, 1));

@@ -21,6 +21,7 @@ fewer 45 "$folder/example.c" "the README's example"
   "$build/libminnow.a" "${ldlibs[@]}"
 (cd "$folder" && ./example) >"$folder/output"
 cat "$folder/output"
-awk '{ loss[NR] = $4 } END { exit !(NR == 4 && loss[4] < 0.7 * loss[1]) }' "$folder/output" ||
-  { echo "the example does not learn" >&2; exit 1; }
+awk '{ step[NR] = $2; loss[NR] = $4 }
+  END { exit !(NR == 4 && step[3] == 150 && step[4] == 200 && loss[4] < 0.7 * loss[1]) }' "$folder/output" ||
+  { echo "the example does not learn, or does not resume" >&2; exit 1; }
 echo "1 passed, 0 failed"

@@ -73,8 +73,8 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
     load(a, next, 0, first);
   }
 
-  /* Makes NULL constant for outputs that mn_hopper_fits excludes, so that the compiler removes their stores.
-   */
+  /* Makes NULL constant for what this instantiation does not write, so that the compiler removes the stores.
+   * A backward has read z, mean and rstd before. */
   static __device__ __forceinline__ arguments written(arguments a) {
     if constexpr (!Saves) a.z = a.mean = a.rstd = a.y = a.dz = NULL;
     if constexpr (Kind == MN_BLOCK_LOSS) a.y_bf16 = NULL;

@@ -15,9 +15,10 @@ struct mn_hopper_product {
 
 /* Whether the Hopper GEMM can compute this product with this epilogue, and is expected to be faster than the
  * library: compute capability 9.0; precision MN_BF16; rows of multiples of 16 bytes; 16-byte alignment; and
- * tiles that fill the GPU, or little depth. A block epilogue must have all of its operations, groups of 8, 16
- * … 256 channels, and, in a loss or a backward, dz in the bf16 form only. An update must come from a MN_TN
- * product. Only MN_STORE and MN_ADD use epilogue->into. */
+ * tiles that fill the GPU or, except for MN_STORE and MN_ADD, little depth. A block epilogue must have all of
+ * its operations, groups of 8, 16 … 256 channels (64 where the tiles are small), and, in a loss or a
+ * backward, dz in the bf16 form only. An update must come from a MN_TN product. Only MN_STORE and MN_ADD use
+ * epilogue->into. */
 bool mn_hopper_fits(const struct mn_device *device, const struct mn_hopper_product *p,
                     const struct mn_epilogue *epilogue);
 mn_status mn_hopper_gemm(struct mn_device *device, const struct mn_hopper_product *p,

@@ -23,8 +23,9 @@ MN_API mn_status mn_snapshot_config(const struct mn_checkpoint *from, struct mn_
 MN_API mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model *model,
                                      struct mn_optimizer *optimizer, struct mn_progress *progress);
 
-/* Calls `tell` with `to` for each item of the /fingerprint in `from` that differs on `here`: name, value then
- * and value now. Results may differ in their last bits where one does. */
+/* Calls `tell` with `to` for each item of `here`'s fingerprint that `from` has otherwise or lacks: name,
+ * value then ("unknown" where it lacks one) and value now. Results may differ in their last bits where one
+ * does. */
 MN_API void mn_snapshot_compare(const struct mn_checkpoint *from, const struct mn_context *here,
                                 void (*tell)(void *to, const char *name, const char *then, const char *now),
                                 void *to);

@@ -171,15 +171,16 @@ static mn_status info_checkpoint(struct answer *answer, const struct mn_hdf5_fil
 /* Of any other HDF5 file. */
 
 /* Shows what train would read from one part of the file. A file that train refuses is no error here. */
-static void show_part(struct answer *answer, const char *path, enum mn_part part, const char *key) {
+static mn_status show_part(struct answer *answer, const char *path, enum mn_part part, const char *key) {
   struct mn_dataset *dataset = NULL;
   mn_status status = mn_dataset_open(&dataset, path, part, NULL, NULL, 0);
+  if (status == MN_NO_MEMORY || status == MN_IO) return status;
   if (status != MN_OK || !dataset) {
     if (answer->as_json)
       mn_json_null(&answer->json, key);
     else if (status != MN_OK && part == MN_PART_TRAIN)
       fprintf(answer->stream, "not to be trained on as it is: %s\n", mn_message());
-    return;
+    return MN_OK;
   }
   if (answer->as_json) {
     mn_json_open(&answer->json, key);
@@ -193,6 +194,7 @@ static void show_part(struct answer *answer, const char *path, enum mn_part part
             dataset->rows, dataset->inputs, dataset->outputs, dataset->classes ? "classes" : "targets");
   }
   mn_dataset_close(dataset);
+  return MN_OK;
 }
 
 static mn_status json_value(void *data, const char *name, const struct mn_hdf5_value *value) {
@@ -287,8 +289,8 @@ static mn_status info_other(struct answer *answer, const struct mn_hdf5_file *fi
   }
   MN_TRY(mn_hdf5_walk(file, show_object, answer));
   if (answer->as_json) mn_json_close(&answer->json);
-  show_part(answer, path, MN_PART_TRAIN, "train");
-  show_part(answer, path, MN_PART_TEST, "test");
+  MN_TRY(show_part(answer, path, MN_PART_TRAIN, "train"));
+  MN_TRY(show_part(answer, path, MN_PART_TEST, "test"));
   if (answer->as_json) mn_json_close(&answer->json);
   return MN_OK;
 }

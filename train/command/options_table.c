@@ -106,7 +106,7 @@ static const struct mn_option_row table[] = {
      .help = "HDF5 file of the parameters and of all that resuming needs"},
     {"save-every", "N|30s", TRAIN, EVERY(save_every), 0, 1, 1e9,
      .help = "save each N steps or so many seconds, not at the end alone"},
-    {"keep", "K", TRAIN, INTEGER(keep), 0, 1, 1000, "1",
+    {"keep", "K", TRAIN, INTEGER(keep), 0, 1, MN_CHECKPOINT_KEEP, "1",
      .help = "checkpoints to keep: run.h5, run.1.h5, run.2.h5 …"},
     {"resume", NULL, TRAIN, FLAG(resume), 0, .help = "go on from --checkpoint, with its options"},
     {"log", "F.jsonl", TRAIN, TEXT(log), 0, .help = "write the run's log, one JSON object a line"},

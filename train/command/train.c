@@ -168,12 +168,12 @@ static mn_status run(struct run *r, FILE *out) {
   mn_progress_bar_close(&r->bar);
   MN_TRY(mn_log_close(&r->log, MN_OK));
   report(r, out);
-  if (o->plot) MN_TRY(mn_plot(o->plot, (char *[]){(char *)o->log}, 1));
-  if (*step < stop)
+  mn_status drawn = o->plot ? mn_plot(o->plot, (char *[]){(char *)o->log}, 1) : MN_OK;
+  if (*step < stop) /* goes before a log too short for a picture */
     return mn_fail(MN_INTERRUPTED, "stopped by %s after step %ld of %ld; %s", strsignal(interrupted),
                    (long)*step, (long)horizon,
                    o->checkpoint ? "--resume goes on from there" : "without --checkpoint it is lost");
-  return MN_OK;
+  return drawn;
 }
 
 mn_status mn_train(FILE *out, const struct mn_options *options) {
