@@ -122,15 +122,6 @@ static void test_slabs(void **state) {
   }
 }
 
-static hid_t open_raw(const char *of, unsigned flags) {
-  hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-  H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
-  hid_t file = H5Fopen(of, flags, access);
-  H5Pclose(access);
-  assert_true(file >= 0);
-  return file;
-}
-
 /* What PyTorch's side relies on, read with nothing but HDF5. */
 static void test_layout(void **state) {
   (void)state;
@@ -200,17 +191,6 @@ static void replace_tensor(hid_t file, const char *name, hid_t type, int rank, h
   if (checksum < 2) H5Dwrite(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values);
   assert_true(H5Dclose(dataset) >= 0);
   H5Pclose(creation);
-  H5Sclose(space);
-}
-
-static void replace_attribute(hid_t file, const char *group, const char *name, hid_t type, hsize_t count,
-                              const void *value) {
-  H5Adelete_by_name(file, group, name, H5P_DEFAULT);
-  if (!value) return;
-  hid_t space = count ? H5Screate_simple(1, &count, NULL) : H5Screate(H5S_SCALAR);
-  hid_t attribute = H5Acreate_by_name(file, group, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  assert_true(H5Awrite(attribute, type, value) >= 0);
-  H5Aclose(attribute);
   H5Sclose(space);
 }
 
@@ -457,142 +437,12 @@ static void test_flipped_value(void **state) {
   free(bytes);
 }
 
-/* ---- the newest that verifies ---- */
-
-static void assert_newest(mn_status expected, const char *file, int64_t step, const char *words) {
-  char used[2048] = "?", skipped[2048] = "?";
-  struct mn_checkpoint *loaded;
-  assert_int_equal(mn_checkpoint_load_newest(&loaded, path, used, sizeof used, skipped, sizeof skipped),
-                   expected);
-  if (expected == MN_OK) {
-    assert_string_equal(used, in_folder(file));
-    assert_int_equal(loaded->progress.step, step);
-    mn_checkpoint_free(loaded);
-  } else {
-    assert_null(loaded);
-  }
-  if (*words == 0)
-    assert_string_equal(skipped, "");
-  else if (!strstr(skipped, words))
-    fail_msg("skipped \"%s\" lacks \"%s\"", skipped, words);
-}
-
-/* Cuts a file to half, or, given the step it was saved at, changes one value of its first tensor. */
-static void damage_file(const char *name, int step) {
-  size_t size;
-  unsigned char *bytes = read_bytes(in_folder(name), &size);
-  const float value = (float)sin(step);
-  for (size_t at = 0; step && at + 4 <= size; at++)
-    if (memcmp(bytes + at, &value, 4) == 0) bytes[at] ^= 4;
-  write_bytes(in_folder(name), bytes, step ? size : size / 2);
-  free(bytes);
-}
-
-static void test_newest(void **state) {
-  (void)state;
-  assert_newest(MN_NO_INPUT, "", 0, "run.h5 is missing");
-  assert_says("start a new run");
-  three_files();
-  assert_newest(MN_OK, "run.h5", 3, "");
-  damage_file("run.h5", 0);
-  assert_newest(MN_OK, "run.1.h5", 2, "run.h5");
-  damage_file("run.1.h5", 2);
-  assert_newest(MN_OK, "run.2.h5", 1, "run.1.h5 is damaged at blocks.0.fc.weight");
-  assert_newest(MN_OK, "run.2.h5", 1, "run.h5 is missing");
-  damage_file("run.2.h5", 0);
-  assert_newest(MN_BAD_DATA, "", 0, "run.2.h5");
-  assert_says("no checkpoint verifies");
-  write_bytes(in_folder("run.03.h5"), "x", 1); /* no number of ours */
-  write_bytes(in_folder("run.x.h5"), "x", 1);
-  assert_newest(MN_BAD_DATA, "", 0, "run.2.h5");
-}
-
-/* ---- what is passed over ---- */
-
-static void assert_bytes(const char *of, const unsigned char *bytes, size_t size) {
-  size_t length;
-  unsigned char *found = read_bytes(in_folder(of), &length);
-  assert_int_equal(length, size);
-  assert_memory_equal(found, bytes, size);
-  free(found);
-}
-
-/* A damaged newest file is kept, byte for byte, however often is saved afterwards; and every one of several.
- */
-static void test_damaged_is_kept(void **state) {
-  (void)state;
-  for (int i = 1; i <= 2; i++) {
-    char kept[32];
-    size_t size;
-    snprintf(kept, sizeof kept, "run.damaged-%d.h5", i);
-    unlink(in_folder("run.2.h5"));
-    three_files();
-    damage_file("run.h5", i == 1 ? 0 : 3);
-    unsigned char *bytes = read_bytes(path, &size);
-    assert_newest(MN_OK, "run.1.h5", 2, kept);
-    assert_bytes(kept, bytes, size);
-    for (int step = 3; step <= 6; step++) assert_int_equal(save_step(path, step, 2), MN_OK);
-    assert_bytes(kept, bytes, size);
-    free(bytes);
-  }
-}
-
-/* Puts a file at run.h5 that is newer, or no checkpoint at all, or not to be read. */
-static const char *make_other(int number) {
-  const int64_t two = 2;
-  unlink(path);
-  if (number < 2) {
-    write_bytes(path, "my notes", number ? 0 : 8);
-    return number ? "empty" : "no HDF5 file";
-  }
-  assert_int_equal(save_step(path, 9, 1), MN_OK);
-  mn_hdf5_lock();
-  hid_t file = open_raw(path, H5F_ACC_RDWR);
-  replace_attribute(file, "/", number == 2 ? "format_version" : "format", H5T_STD_I64LE, 0, &two);
-  assert_true(H5Fclose(file) >= 0);
-  mn_hdf5_unlock();
-  return number == 2 ? "take a newer minnow" : "no minnow checkpoint";
-}
-
-static void test_others_are_not_passed_over(void **state) {
-  (void)state;
-  three_files();
-  for (int i = 0; i < 4; i++) {
-    const char *words = make_other(i);
-    size_t size;
-    unsigned char *bytes = read_bytes(path, &size);
-    assert_newest(MN_BAD_DATA, "", 0, "");
-    assert_says(words);
-    assert_says(path);
-    assert_bytes("run.h5", bytes, size);
-    free(bytes);
-  }
-  unlink(path);
-  assert_int_equal(save_step(path, 9, 1), MN_OK);
-  assert_int_equal(chmod(path, 0), 0);
-  int root = geteuid() == 0; /* whom permissions do not stop */
-  if (root) assert_int_equal(chmod(folder, 0755) | seteuid(65534), 0);
-  assert_newest(MN_NO_INPUT, "", 0, "");
-  assert_says("permissions");
-  if (root) assert_int_equal(seteuid(0), 0);
-}
-
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
   const struct CMUnitTest tests[] = {
-      TEST(test_round_trip),
-      TEST(test_round_trip_large),
-      TEST(test_slabs),
-      TEST(test_layout),
-      TEST(test_no_input),
-      TEST(test_foreign),
-      TEST(test_additions),
-      TEST(test_flipped_bits),
-      TEST(test_truncated),
-      TEST(test_flipped_value),
-      TEST(test_newest),
-      TEST(test_damaged_is_kept),
-      TEST(test_others_are_not_passed_over),
+      TEST(test_round_trip), TEST(test_round_trip_large), TEST(test_slabs),     TEST(test_layout),
+      TEST(test_no_input),   TEST(test_foreign),          TEST(test_additions), TEST(test_flipped_bits),
+      TEST(test_truncated),  TEST(test_flipped_value),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,9 +89,9 @@ MN_API mn_status mn_checkpoint_load(struct mn_checkpoint **out, const char *path
 /* To resume: the newest of path, path.1, path.2 … that verifies; *used gets its name, and *skipped, for
  * people, which newer ones were passed over and why ("" for none). Those are damaged, and are renamed
  * (run.h5 → run.damaged-1.h5), so that no later save replaces them. A newer file that is not a damaged
- * checkpoint (of a newer format_version, of another kind, or one that cannot be opened) is never passed over:
- * its error is returned. MN_NO_INPUT when there is none at all, MN_BAD_DATA when there are and none verifies:
- * then nothing is renamed. */
+ * checkpoint (of a newer format_version, of another kind, or one that cannot be opened or read from its disk)
+ * is never passed over: its error is returned. MN_NO_INPUT when there is none at all, MN_BAD_DATA when there
+ * are and none verifies: then nothing is renamed. */
 MN_API mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path, char *used,
                                            size_t used_size, char *skipped, size_t skipped_size);
 

@@ -59,7 +59,7 @@ mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path
       *out = NULL;
       return status;
     }
-    if (!damaged || status == MN_NO_MEMORY) return status;
+    if (!damaged || status == MN_NO_MEMORY || status == MN_IO) return status;
     append(skipped, skipped_size, *skipped ? "; %s" : "%s", mn_message());
   }
   if (!found)

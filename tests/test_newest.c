@@ -1,0 +1,173 @@
+/* Which checkpoint a run resumes from: the newest that verifies, what is passed over for it, and what never
+ * is. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <sys/syscall.h>
+
+#include "tests/checkpoint_make.h"
+
+/* The call with which a file is read, over that of the C library: the one that counts down to 0 fails. */
+static int reads_until_fault;
+
+ssize_t pread(int fd, void *bytes, size_t size, off_t offset) {
+  if (reads_until_fault > 0 && --reads_until_fault == 0) {
+    errno = EIO;
+    return -1;
+  }
+  return syscall(SYS_pread64, fd, bytes, size, offset);
+}
+
+static void assert_newest(mn_status expected, const char *file, int64_t step, const char *words) {
+  char used[2048] = "?", skipped[2048] = "?";
+  struct mn_checkpoint *loaded;
+  assert_int_equal(mn_checkpoint_load_newest(&loaded, path, used, sizeof used, skipped, sizeof skipped),
+                   expected);
+  if (expected == MN_OK) {
+    assert_string_equal(used, in_folder(file));
+    assert_int_equal(loaded->progress.step, step);
+    mn_checkpoint_free(loaded);
+  } else {
+    assert_null(loaded);
+  }
+  if (*words == 0)
+    assert_string_equal(skipped, "");
+  else if (!strstr(skipped, words))
+    fail_msg("skipped \"%s\" lacks \"%s\"", skipped, words);
+}
+
+/* Cuts a file to half, or, given the step it was saved at, changes one value of its first tensor. */
+static void damage_file(const char *name, int step) {
+  size_t size;
+  unsigned char *bytes = read_bytes(in_folder(name), &size);
+  const float value = (float)sin(step);
+  for (size_t at = 0; step && at + 4 <= size; at++)
+    if (memcmp(bytes + at, &value, 4) == 0) bytes[at] ^= 4;
+  write_bytes(in_folder(name), bytes, step ? size : size / 2);
+  free(bytes);
+}
+
+static void test_newest(void **state) {
+  (void)state;
+  assert_newest(MN_NO_INPUT, "", 0, "run.h5 is missing");
+  assert_says("start a new run");
+  three_files();
+  assert_newest(MN_OK, "run.h5", 3, "");
+  damage_file("run.h5", 0);
+  assert_newest(MN_OK, "run.1.h5", 2, "run.h5");
+  damage_file("run.1.h5", 2);
+  assert_newest(MN_OK, "run.2.h5", 1, "run.1.h5 is damaged at blocks.0.fc.weight");
+  assert_newest(MN_OK, "run.2.h5", 1, "run.h5 is missing");
+  damage_file("run.2.h5", 0);
+  assert_newest(MN_BAD_DATA, "", 0, "run.2.h5");
+  assert_says("no checkpoint verifies");
+  write_bytes(in_folder("run.03.h5"), "x", 1); /* no number of ours */
+  write_bytes(in_folder("run.x.h5"), "x", 1);
+  assert_newest(MN_BAD_DATA, "", 0, "run.2.h5");
+}
+
+/* ---- what is passed over ---- */
+
+/* A disk that fails to give a byte says nothing of the checkpoint, whichever read it is. */
+static void test_unreadable_is_not_passed_over(void **state) {
+  (void)state;
+  int reads = 0, left = 0;
+  for (; left == 0; reads++) {
+    char used[2048], skipped[2048];
+    struct mn_checkpoint *loaded;
+    unlink(in_folder("run.2.h5"));
+    three_files();
+    reads_until_fault = reads + 1;
+    mn_status status = mn_checkpoint_load_newest(&loaded, path, used, sizeof used, skipped, sizeof skipped);
+    left = reads_until_fault;
+    reads_until_fault = 0;
+    if (left == 0 && status != MN_IO)
+      fail_msg("read %d fails: status %d, skipped %s", reads, status, skipped);
+    if (left > 0) assert_string_equal(used, path);
+    mn_checkpoint_free(loaded);
+    assert_int_not_equal(access(in_folder("run.damaged-1.h5"), F_OK), 0);
+  }
+  assert_true(reads > 10);
+}
+
+static void assert_bytes(const char *of, const unsigned char *bytes, size_t size) {
+  size_t length;
+  unsigned char *found = read_bytes(in_folder(of), &length);
+  assert_int_equal(length, size);
+  assert_memory_equal(found, bytes, size);
+  free(found);
+}
+
+/* A damaged newest file is kept, byte for byte, however often is saved afterwards; and every one of several.
+ */
+static void test_damaged_is_kept(void **state) {
+  (void)state;
+  for (int i = 1; i <= 2; i++) {
+    char kept[32];
+    size_t size;
+    snprintf(kept, sizeof kept, "run.damaged-%d.h5", i);
+    unlink(in_folder("run.2.h5"));
+    three_files();
+    damage_file("run.h5", i == 1 ? 0 : 3);
+    unsigned char *bytes = read_bytes(path, &size);
+    assert_newest(MN_OK, "run.1.h5", 2, kept);
+    assert_bytes(kept, bytes, size);
+    for (int step = 3; step <= 6; step++) assert_int_equal(save_step(path, step, 2), MN_OK);
+    assert_bytes(kept, bytes, size);
+    free(bytes);
+  }
+}
+
+/* Puts a file at run.h5 that is newer, or no checkpoint at all, or not to be read. */
+static const char *make_other(int number) {
+  const int64_t two = 2;
+  unlink(path);
+  if (number < 2) {
+    write_bytes(path, "my notes", number ? 0 : 8);
+    return number ? "empty" : "no HDF5 file";
+  }
+  assert_int_equal(save_step(path, 9, 1), MN_OK);
+  mn_hdf5_lock();
+  hid_t file = open_raw(path, H5F_ACC_RDWR);
+  replace_attribute(file, "/", number == 2 ? "format_version" : "format", H5T_STD_I64LE, 0, &two);
+  assert_true(H5Fclose(file) >= 0);
+  mn_hdf5_unlock();
+  return number == 2 ? "take a newer minnow" : "no minnow checkpoint";
+}
+
+static void test_others_are_not_passed_over(void **state) {
+  (void)state;
+  three_files();
+  for (int i = 0; i < 4; i++) {
+    const char *words = make_other(i);
+    size_t size;
+    unsigned char *bytes = read_bytes(path, &size);
+    assert_newest(MN_BAD_DATA, "", 0, "");
+    assert_says(words);
+    assert_says(path);
+    assert_bytes("run.h5", bytes, size);
+    free(bytes);
+  }
+  unlink(path);
+  assert_int_equal(save_step(path, 9, 1), MN_OK);
+  assert_int_equal(chmod(path, 0), 0);
+  int root = geteuid() == 0; /* whom permissions do not stop */
+  if (root) assert_int_equal(chmod(folder, 0755) | seteuid(65534), 0);
+  assert_newest(MN_NO_INPUT, "", 0, "");
+  assert_says("permissions");
+  if (root) assert_int_equal(seteuid(0), 0);
+}
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+  const struct CMUnitTest tests[] = {
+      TEST(test_newest),
+      TEST(test_unreadable_is_not_passed_over),
+      TEST(test_damaged_is_kept),
+      TEST(test_others_are_not_passed_over),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
