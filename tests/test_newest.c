@@ -72,26 +72,29 @@ static void test_newest(void **state) {
 
 /* ---- what is passed over ---- */
 
+/* In a process of its own, since libhdf5 leaks memory when a read fails. Exit code: 0 read, 1 MN_IO, 2 other.
+ */
+static int load_with_fault(int reads) {
+  pid_t child = fork();
+  if (child) return WEXITSTATUS(wait_for(child));
+  char used[2048], skipped[2048];
+  struct mn_checkpoint *loaded;
+  reads_until_fault = reads;
+  mn_status status = mn_checkpoint_load_newest(&loaded, path, used, sizeof used, skipped, sizeof skipped);
+  int untouched = reads_until_fault > 0 && status == MN_OK && strcmp(used, path) == 0;
+  _exit(untouched ? 0 : status == MN_IO ? 1 : 2);
+}
+
 /* A disk that fails to give a byte says nothing of the checkpoint, whichever read it is. */
 static void test_unreadable_is_not_passed_over(void **state) {
   (void)state;
-  int reads = 0, left = 0;
-  for (; left == 0; reads++) {
-    char used[2048], skipped[2048];
-    struct mn_checkpoint *loaded;
-    unlink(in_folder("run.2.h5"));
-    three_files();
-    reads_until_fault = reads + 1;
-    mn_status status = mn_checkpoint_load_newest(&loaded, path, used, sizeof used, skipped, sizeof skipped);
-    left = reads_until_fault;
-    reads_until_fault = 0;
-    if (left == 0 && status != MN_IO)
-      fail_msg("read %d fails: status %d, skipped %s", reads, status, skipped);
-    if (left > 0) assert_string_equal(used, path);
-    mn_checkpoint_free(loaded);
-    assert_int_not_equal(access(in_folder("run.damaged-1.h5"), F_OK), 0);
+  three_files();
+  int reads = 1, code;
+  for (; (code = load_with_fault(reads)) == 1; reads++) {
   }
+  if (code != 0) fail_msg("read %d fails, but is not MN_IO", reads);
   assert_true(reads > 10);
+  assert_int_not_equal(access(in_folder("run.damaged-1.h5"), F_OK), 0);
 }
 
 static void assert_bytes(const char *of, const unsigned char *bytes, size_t size) {
