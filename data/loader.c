@@ -1,307 +1,230 @@
-/* The loader: one thread that reads windows of the dataset and gathers batches from them, ahead of the thread
- * that trains.
- *
- * There are two levels of buffers. A window's extents are read in ascending order, neighbours in one call,
- * into a window buffer; rows are then copied in training order into a ring of three batches: one that the
- * consumer reads, two ahead. While the ring is full the thread reads the next window into a second buffer,
- * so that nobody waits at the end of a window. A dataset of a single window is read once and stays.
- *
- * What the consumer gets depends on the order alone, never on which thread was faster: an error in a window
- * comes only after the batches that do not need that window. */
+/* The loader: it turns positions in the order of samples into row numbers, and has the device gather those
+ * rows. With the rows in memory one gather takes a whole filling; with the rows in a file each window has its
+ * own, and is given back once that is done. */
 #include "data/loader.h"
 
-#include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "data/order.h"
-#include "kernels/kernels.h"
+#include "data/windows.h"
 
-enum { RING = 3, MESSAGE = 1024 };
-#define READ_BYTES ((int64_t)4 << 20) /* of x in one call: a close waits for no more than that */
-
-struct window {
-  int64_t number;                          /* in the endless sequence of windows */
-  int64_t extents[MN_ORDER_WINDOW], count; /* its extents, ascending: the buffer's layout */
-  int64_t read;                            /* extents that stand in the buffer */
-  int64_t total, at;                       /* its rows; those already copied out */
-  int64_t from[MN_ORDER_WINDOW_ROWS]; /* [total] the row of the buffer that comes i-th in training order */
-  char *x, *y;                        /* [total] rows; y NULL where the dataset has none */
-  mn_status status;                   /* of reading it, with `message` */
-  char message[MESSAGE];
-};
+enum { BUFFERS = 2 };
 
 struct mn_loader {
-  struct mn_dataset *dataset; /* borrowed */
-  struct mn_device *device;   /* borrowed: its width of a real, and its host buffers */
+  struct mn_context *context;
+  struct mn_dataset *dataset;
+  struct mn_placement *placement;
+  struct mn_windows *windows; /* MN_PLACE_FILE alone */
   struct mn_order *order;
-  int64_t batch, windows;
-  size_t x_row, y_row; /* bytes */
-  /* the thread's alone */
-  struct window window[2];       /* with one window in an epoch the two share one buffer */
-  struct window *current, *next; /* `next` follows `current` in the endless sequence */
-  int64_t filled;                /* rows in the batch being gathered */
-  /* `mutex` guards these; `changed` tells of each change */
-  pthread_mutex_t mutex;
-  pthread_cond_t changed;
-  int64_t produced; /* batches that are whole, in slot number % RING */
-  int64_t taken;    /* batches given to the consumer, who still reads the last */
-  int64_t released; /* batches the consumer is done with */
-  int stop;         /* the consumer wants the thread to end */
-  mn_status status; /* what ended the thread, with `message` */
-  char message[MESSAGE];
-  int running; /* there is a thread to join */
-  pthread_t thread;
-  void *x[RING], *y[RING];
+  int64_t most; /* samples a filling */
+  int direct;   /* batches are the rows where they wait: nothing is gathered */
+  /* the current window */
+  int64_t window; /* its number in the endless sequence */
+  int64_t extents[MN_ORDER_WINDOW], count;
+  int64_t from[MN_ORDER_WINDOW_ROWS], at, total; /* its rows in training order, and how many are taken */
+  /* the buffers */
+  int next;                   /* the one to fill next */
+  int64_t *numbers[BUFFERS];  /* [most] row numbers, on the host; */
+  int64_t *uploaded[BUFFERS]; /* and on the device */
+  char *x[BUFFERS], *y[BUFFERS];
 };
 
-/* A mutex or condition variable that fails is a broken invariant. */
-static void lock(struct mn_loader *loader) {
-  MN_REQUIRE(pthread_mutex_lock(&loader->mutex) == 0);
-}
-static void unlock(struct mn_loader *loader) {
-  MN_REQUIRE(pthread_mutex_unlock(&loader->mutex) == 0);
-}
-static void wait_for_change(struct mn_loader *loader) {
-  MN_REQUIRE(pthread_cond_wait(&loader->changed, &loader->mutex) == 0);
-}
-static void announce(struct mn_loader *loader) {
-  MN_REQUIRE(pthread_cond_broadcast(&loader->changed) == 0);
+/* ---- opening and closing ---- */
+
+static void plan(struct mn_loader *l, int64_t window) {
+  int64_t windows = mn_order_windows(l->order);
+  l->window = window;
+  l->at = 0;
+  mn_order_window(l->order, window / windows, window % windows, l->extents, &l->count, l->from, &l->total);
 }
 
-/* ---- the thread: windows ---- */
-
-static void plan(struct mn_loader *loader, struct window *window, int64_t number) {
-  mn_order_window(loader->order, number / loader->windows, number % loader->windows, window->extents,
-                  &window->count, window->from, &window->total);
-  window->number = number;
-  window->at = 0;
-  window->status = MN_OK;
-  /* With one window an epoch both share a buffer, which is read once. */
-  int held = loader->windows == 1 && loader->current->read == loader->current->count;
-  window->read = held ? window->count : 0;
-}
-
-static int whole(const struct window *window) {
-  return window->read == window->count;
-}
-
-/* Reads the window's next range of neighbouring extents in one call. */
-static void read_on(struct mn_loader *loader, struct window *window) {
-  int64_t most = READ_BYTES / ((int64_t)loader->x_row * MN_ORDER_EXTENT), extents = 1;
-  int64_t first = window->extents[window->read];
-  while (extents < most && window->read + extents < window->count &&
-         window->extents[window->read + extents] == first + extents)
-    extents++;
-  int64_t row = first * MN_ORDER_EXTENT, rows = extents * MN_ORDER_EXTENT,
-          at = window->read * MN_ORDER_EXTENT;
-  if (rows > loader->dataset->rows - row) rows = loader->dataset->rows - row;
-  window->status = loader->dataset->read(loader->dataset, row, rows, loader->device->real,
-                                         window->x + (size_t)at * loader->x_row,
-                                         window->y ? window->y + (size_t)at * loader->y_row : NULL);
-  if (window->status == MN_OK)
-    window->read += extents;
-  else
-    snprintf(window->message, sizeof window->message, "%s", mn_message());
-}
-
-/* Copies rows of the current window into the batch in `slot`, up to the end of either. */
-static void gather(struct mn_loader *loader, int64_t slot) {
-  struct window *window = loader->current;
-  size_t x_row = loader->x_row, y_row = loader->y_row;
-  char *x = (char *)loader->x[slot], *y = (char *)loader->y[slot];
-  for (; loader->filled < loader->batch && window->at < window->total; loader->filled++, window->at++) {
-    size_t from = (size_t)window->from[window->at], to = (size_t)loader->filled;
-    memcpy(x + to * x_row, window->x + from * x_row, x_row);
-    if (y) memcpy(y + to * y_row, window->y + from * y_row, y_row);
-  }
-}
-
-/* ---- the thread: what to do next ---- */
-
-/* Waits until there is something to do. Returns 0 to end, else *slot: the slot to copy rows to, or −1 when
- * the ring is full and there is only a window to read. */
-static int next_task(struct mn_loader *loader, int64_t *slot) {
-  const struct window *next = loader->next;
-  /* Windows are read even while the ring is full. */
-  int can_read = !whole(loader->current) || (!whole(next) && next->status == MN_OK);
-  lock(loader);
-  while (!loader->stop && !can_read && loader->produced - loader->released == RING) wait_for_change(loader);
-  int go = !loader->stop;
-  *slot = loader->produced - loader->released < RING ? loader->produced % RING : -1;
-  unlock(loader);
-  return go;
-}
-
-static mn_status work(struct mn_loader *loader) {
-  int64_t slot;
-  plan(loader, loader->next, loader->current->number + 1);
-  while (next_task(loader, &slot)) {
-    struct window *current = loader->current;
-    if (current->status != MN_OK) return mn_fail(current->status, "%s", current->message);
-    if (!whole(current)) {
-      read_on(loader, current);
-      if (loader->windows == 1) loader->next->read = current->read;
-      continue;
-    }
-    if (slot < 0) {
-      read_on(loader, loader->next);
-      continue;
-    }
-    gather(loader, slot);
-    if (loader->filled == loader->batch) {
-      loader->filled = 0;
-      lock(loader);
-      loader->produced++;
-      announce(loader);
-      unlock(loader);
-    }
-    if (current->at == current->total) {
-      loader->current = loader->next;
-      loader->next = current;
-      plan(loader, loader->next, loader->current->number + 1);
-    }
+static mn_status allocate(struct mn_loader *l) {
+  const struct mn_kernels *k = l->context->kernels;
+  const struct mn_rows_form *form = &l->placement->form;
+  for (int i = 0; i < BUFFERS && !l->direct; i++) {
+    MN_TRY(k->allocate_host(l->context->device, (void **)&l->numbers[i], (size_t)l->most * sizeof(int64_t)));
+    MN_TRY(mn_context_allocate(l->context, (void **)&l->uploaded[i], l->most, sizeof(int64_t)));
+    MN_TRY(mn_context_allocate(l->context, (void **)&l->x[i], l->most, form->x_row));
+    if (form->y_row) MN_TRY(mn_context_allocate(l->context, (void **)&l->y[i], l->most, form->y_row));
   }
   return MN_OK;
 }
 
-static void *run(void *data) {
-  struct mn_loader *loader = data;
-  mn_status status = work(loader);
-  lock(loader);
-  loader->status = status;
-  if (status != MN_OK) snprintf(loader->message, sizeof loader->message, "%s", mn_message());
-  announce(loader);
-  unlock(loader);
-  return NULL;
-}
-
-/* ---- opening, taking, closing ---- */
-
-static mn_status allocate_windows(struct mn_loader *loader) {
-  int64_t rows = loader->dataset->rows < MN_ORDER_WINDOW_ROWS ? loader->dataset->rows : MN_ORDER_WINDOW_ROWS;
-  size_t x = (size_t)rows * loader->x_row, y = (size_t)rows * loader->y_row;
-  struct window *windows = loader->window;
-  loader->current = &windows[0];
-  loader->next = &windows[1];
-  for (int i = 0; i < 2; i++) {
-    int shared = i == 1 && loader->windows == 1;
-    windows[i].x = shared ? windows[0].x : malloc(x);
-    windows[i].y = shared ? windows[0].y : y ? malloc(y) : NULL;
-    if (!windows[i].x || (y && !windows[i].y))
-      return mn_fail(MN_NO_MEMORY,
-                     "no memory to read ahead: %lld rows, %zu bytes, twice; a machine with more, or narrower "
-                     "rows, would do",
-                     (long long)rows, x + y);
-  }
-  return MN_OK;
-}
-
-static mn_status allocate_ring(struct mn_loader *loader) {
-  const struct mn_kernels *kernels = loader->device->kernels;
-  size_t batch = (size_t)loader->batch;
-  for (int i = 0; i < RING; i++) {
-    MN_TRY(kernels->allocate_host(loader->device, &loader->x[i], batch * loader->x_row));
-    if (loader->y_row) MN_TRY(kernels->allocate_host(loader->device, &loader->y[i], batch * loader->y_row));
-  }
-  return MN_OK;
-}
-
-/* Starts the thread with every signal blocked: signals are for the thread that trains. */
-static mn_status start(struct mn_loader *loader) {
-  sigset_t all, before;
-  MN_REQUIRE(sigfillset(&all) == 0 && pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
-  int failed = pthread_create(&loader->thread, NULL, run, loader);
-  MN_REQUIRE(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
-  if (failed) return mn_fail(MN_NO_MEMORY, "the loader's thread cannot be started: %s", strerror(failed));
-  loader->running = 1;
-  return MN_OK;
-}
-
-static mn_status prepare(struct mn_loader *loader, uint64_t seed, int64_t position) {
-  const struct mn_dataset *dataset = loader->dataset;
-  size_t real = loader->device->real;
-  if (__builtin_mul_overflow((size_t)dataset->inputs, real, &loader->x_row) ||
-      __builtin_mul_overflow((size_t)(dataset->classes ? dataset->outputs > 0 : dataset->outputs),
-                             dataset->classes ? sizeof(int32_t) : real, &loader->y_row) ||
-      loader->x_row > INT64_MAX / MN_ORDER_WINDOW_ROWS || loader->y_row > INT64_MAX / MN_ORDER_WINDOW_ROWS ||
-      loader->batch > (int64_t)(INT64_MAX / (loader->x_row + loader->y_row)))
-    return mn_fail(MN_NO_MEMORY, "batches of %lld rows of %lld inputs do not fit in memory",
-                   (long long)loader->batch, (long long)dataset->inputs);
-  MN_TRY(mn_order_open(&loader->order, dataset->rows, seed));
-  loader->windows = mn_order_windows(loader->order);
-  MN_TRY(allocate_windows(loader));
-  MN_TRY(allocate_ring(loader));
-  int64_t epoch = position / dataset->rows, window, within;
-  mn_order_find(loader->order, epoch, position % dataset->rows, &window, &within);
-  plan(loader, loader->current, epoch * loader->windows + window);
-  loader->current->at = within;
-  return start(loader);
-}
-
-mn_status mn_loader_open(struct mn_loader **out, struct mn_dataset *dataset, struct mn_device *device,
-                         int64_t batch, uint64_t seed, int64_t position) {
-  *out = NULL;
-  if (batch < 1 || batch > dataset->rows)
+static mn_status check(const struct mn_dataset *dataset, const struct mn_loader_config *config) {
+  if (config->samples < 1 || config->samples > dataset->rows)
     return mn_fail(MN_USAGE,
                    "a batch of %lld rows from data of %lld rows; choose 1 to %lld, or give more data",
-                   (long long)batch, (long long)dataset->rows, (long long)dataset->rows);
+                   (long long)config->samples, (long long)dataset->rows, (long long)dataset->rows);
   /* Later positions must fit in an int64 too. */
-  if (position < 0 || position > INT64_MAX / 2)
+  if (config->position < 0 || config->position > INT64_MAX / 2)
     return mn_fail(MN_BAD_DATA, "sample position %lld: it must be from 0 to 2^62; the checkpoint is damaged",
-                   (long long)position);
-  struct mn_loader *loader = calloc(1, sizeof *loader);
-  if (!loader) return mn_fail(MN_NO_MEMORY, "no memory for the loader");
-  MN_REQUIRE(pthread_mutex_init(&loader->mutex, NULL) == 0 && pthread_cond_init(&loader->changed, NULL) == 0);
-  loader->dataset = dataset;
-  loader->device = device;
-  loader->batch = batch;
-  mn_status status = prepare(loader, seed, position);
+                   (long long)config->position);
+  return MN_OK;
+}
+
+static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *config) {
+  struct mn_device *device = l->context->device;
+  int64_t rows = l->dataset->rows, epoch = config->position / rows, window, within;
+  MN_TRY(config->shuffled ? mn_order_open(&l->order, rows, config->seed) : mn_order_stored(&l->order, rows));
+  mn_order_find(l->order, epoch, config->position % rows, &window, &within);
+  plan(l, epoch * mn_order_windows(l->order) + window);
+  l->at = within;
+  MN_TRY(mn_placement_open(&l->placement, l->context, l->dataset, config->place));
+  enum mn_place place = l->placement->place;
+  l->direct = !config->shuffled && place == MN_PLACE_DEVICE && device->type == MN_DEVICE_CPU;
+  /* Kept for good: another loader of the device's may need them longer than this one. */
+  if (place != MN_PLACE_DEVICE && device->type == MN_DEVICE_CUDA) device->spared = MN_GATHER_MULTIPROCESSORS;
+  MN_TRY(allocate(l));
+  return place == MN_PLACE_FILE ? mn_windows_open(&l->windows, l->placement, l->order, l->window) : MN_OK;
+}
+
+mn_status mn_loader_open(struct mn_loader **out, struct mn_context *context, struct mn_dataset *dataset,
+                         const struct mn_loader_config *config) {
+  *out = NULL;
+  MN_TRY(check(dataset, config));
+  struct mn_loader *l = calloc(1, sizeof *l);
+  if (!l) return mn_fail(MN_NO_MEMORY, "no memory for the loader");
+  l->context = context;
+  l->dataset = dataset;
+  l->most = config->samples;
+  mn_status status = prepare(l, config);
   if (status == MN_OK)
-    *out = loader;
+    *out = l;
   else
-    mn_loader_close(loader);
+    mn_loader_close(l);
   return status;
 }
 
-mn_status mn_loader_next(struct mn_loader *loader, const void **x, const void **y) {
-  lock(loader);
-  loader->released = loader->taken;
-  announce(loader);
-  while (loader->produced == loader->taken && loader->status == MN_OK) wait_for_change(loader);
-  int there = loader->produced > loader->taken;
-  if (there) {
-    *x = loader->x[loader->taken % RING];
-    *y = loader->y[loader->taken % RING];
-    loader->taken++;
+void mn_loader_close(struct mn_loader *l) {
+  if (!l) return;
+  /* The device may still be gathering what nobody waited for. */
+  (void)l->context->kernels->synchronize(l->context->device);
+  mn_windows_close(l->windows);
+  for (int i = 0; i < BUFFERS; i++) {
+    l->context->kernels->release_host(l->context->device, l->numbers[i]);
+    mn_context_release(l->context, l->uploaded[i], l->most, sizeof(int64_t));
+    if (!l->placement || l->direct) continue; /* direct: the buffers are the placement's */
+    mn_context_release(l->context, l->x[i], l->most, l->placement->form.x_row);
+    mn_context_release(l->context, l->y[i], l->most, l->placement->form.y_row);
   }
-  /* The thread sets its status once and ends, so every later call gives the same error. */
-  mn_status status = there ? MN_OK : mn_fail(loader->status, "%s", loader->message);
-  unlock(loader);
-  return status;
+  mn_placement_close(l->placement);
+  mn_order_close(l->order);
+  free(l);
 }
 
-void mn_loader_close(struct mn_loader *loader) {
-  if (!loader) return;
-  if (loader->running) {
-    lock(loader);
-    loader->stop = 1;
-    announce(loader);
-    unlock(loader);
-    MN_REQUIRE(pthread_join(loader->thread, NULL) == 0);
+/* ---- filling ---- */
+
+/* Gathers samples first … first + count − 1 of the buffer from rows at x and y, whose numbers are there. */
+static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t count, const void *x,
+                        const void *y) {
+  const struct mn_kernels *k = l->context->kernels;
+  struct mn_device *device = l->context->device;
+  const struct mn_rows_form *form = &l->placement->form;
+  int64_t *rows = l->uploaded[buffer] + first;
+  int far = l->placement->place != MN_PLACE_DEVICE;
+  size_t x_size = form->bf16 ? form->bf16 : form->real;
+  size_t y_size = l->dataset->classes ? sizeof(int32_t) : form->real;
+  struct mn_gather g = {.to = l->x[buffer] + (size_t)first * form->x_row,
+                        .from = x,
+                        .rows = rows,
+                        .count = count,
+                        .cols = l->dataset->inputs,
+                        .size = x_size,
+                        .far = far};
+  MN_TRY(k->upload(device, rows, l->numbers[buffer] + first, (size_t)count * sizeof *rows));
+  MN_TRY(k->gather(device, &g));
+  if (!form->y_row) return MN_OK;
+  g.to = l->y[buffer] + (size_t)first * form->y_row;
+  g.from = y;
+  g.cols = (int64_t)(form->y_row / y_size);
+  g.size = y_size;
+  return k->gather(device, &g);
+}
+
+/* Notes the row numbers of the next samples, up to the end of the window or to `samples` in the buffer, of
+ * which `done` are there; returns how many are there then. */
+static int64_t take(struct mn_loader *l, int64_t *numbers, int64_t done, int64_t samples) {
+  for (; done < samples && l->at < l->total; done++, l->at++) {
+    int64_t local = l->from[l->at];
+    numbers[done] =
+        l->windows ? local : l->extents[local / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + local % MN_ORDER_EXTENT;
   }
-  for (int i = 0; i < RING; i++) {
-    loader->device->kernels->release_host(loader->device, loader->x[i]);
-    loader->device->kernels->release_host(loader->device, loader->y[i]);
+  return done;
+}
+
+/* Window by window. A window is released when its rows have been gathered. */
+static mn_status fill_from_windows(struct mn_loader *l, int buffer, int64_t samples) {
+  for (int64_t done = 0, before = 0; done < samples; before = done) {
+    const void *x, *y;
+    MN_TRY(mn_windows_get(l->windows, l->window, &x, &y));
+    done = take(l, l->numbers[buffer], done, samples);
+    MN_TRY(gather(l, buffer, before, done - before, x, y));
+    if (l->at < l->total) break;
+    MN_TRY(l->context->kernels->ahead_finish(l->context->device));
+    mn_windows_release(l->windows, l->window);
+    plan(l, l->window + 1);
   }
-  for (int i = 0; i < 2; i++) {
-    if (i == 1 && loader->windows == 1) break; /* shared */
-    free(loader->window[i].x);
-    free(loader->window[i].y);
+  return MN_OK;
+}
+
+static mn_status fill_from_memory(struct mn_loader *l, int buffer, int64_t samples) {
+  for (int64_t done = 0; done < samples;) {
+    done = take(l, l->numbers[buffer], done, samples);
+    if (l->at == l->total) plan(l, l->window + 1);
   }
-  mn_order_close(loader->order);
-  MN_REQUIRE(pthread_cond_destroy(&loader->changed) == 0 && pthread_mutex_destroy(&loader->mutex) == 0);
-  free(loader);
+  return gather(l, buffer, 0, samples, l->placement->x, l->placement->y);
+}
+
+/* The next samples where they are, which must be neighbours. */
+static void fill_directly(struct mn_loader *l, int buffer, int64_t samples) {
+  const struct mn_rows_form *form = &l->placement->form;
+  int64_t first = l->window % mn_order_windows(l->order) * MN_ORDER_WINDOW_ROWS + l->at;
+  MN_REQUIRE(first + samples <= l->dataset->rows);
+  l->x[buffer] = (char *)l->placement->x + (size_t)first * form->x_row;
+  if (form->y_row) l->y[buffer] = (char *)l->placement->y + (size_t)first * form->y_row;
+  for (int64_t done = 0; done < samples;) {
+    int64_t here = l->total - l->at < samples - done ? l->total - l->at : samples - done;
+    l->at += here;
+    done += here;
+    if (l->at == l->total) plan(l, l->window + 1);
+  }
+}
+
+mn_status mn_loader_fill(struct mn_loader *l, int64_t samples, struct mn_batch *batch, int *number) {
+  MN_REQUIRE(samples >= 1 && samples <= l->most);
+  int buffer = l->next;
+  if (l->direct)
+    fill_directly(l, buffer, samples);
+  else
+    MN_TRY(l->windows ? fill_from_windows(l, buffer, samples) : fill_from_memory(l, buffer, samples));
+  l->next = (buffer + 1) % BUFFERS;
+  *number = buffer;
+  *batch = (struct mn_batch){
+      .rows = samples, .x = {.rows = samples, .cols = l->dataset->inputs}, .y = l->y[buffer]};
+  *(l->placement->form.bf16 ? &batch->x.bf16 : &batch->x.real) = l->x[buffer];
+  return MN_OK;
+}
+
+struct mn_batch mn_batch_part(const struct mn_loader *l, const struct mn_batch *batch, int64_t first,
+                              int64_t rows) {
+  const struct mn_rows_form *form = &l->placement->form;
+  struct mn_batch part = *batch;
+  MN_REQUIRE(first >= 0 && rows >= 1 && first + rows <= batch->rows);
+  part.rows = part.x.rows = rows;
+  if (part.x.real) part.x.real = (char *)part.x.real + (size_t)first * form->x_row;
+  if (part.x.bf16) part.x.bf16 = (char *)part.x.bf16 + (size_t)first * form->x_row;
+  if (part.y) part.y = (char *)part.y + (size_t)first * form->y_row;
+  return part;
+}
+
+const struct mn_placement *mn_loader_placement(const struct mn_loader *l) {
+  return l->placement;
+}
+
+int64_t mn_loader_samples(const struct mn_loader *l) {
+  return l->most;
+}
+
+double mn_loader_waited(const struct mn_loader *l) {
+  return l->windows ? mn_windows_waited(l->windows) : 0;
 }

@@ -1,27 +1,49 @@
-/* Batches, read ahead by one thread into a ring of host buffers (pinned where there is a GPU). */
+/* Batches in device memory, gathered ahead of the step that reads them from wherever the rows wait. */
 #ifndef MN_DATA_LOADER_H
 #define MN_DATA_LOADER_H
 
-#include "data/dataset.h"
-#include "kernels/types.h"
+#include "data/placement.h"
 
 struct mn_loader;
 
-/* Gives batches of exactly `batch` rows of `dataset` (which it borrows) in the order of data/order.h,
- * starting at sample `position` of the endless sequence (epoch = position / n). `device` (borrowed) says how
- * wide a real is and allocates the batches. Memory: three batches, and two windows of 4096 rows (one, read
- * once, where that is the whole dataset). The dataset is read by the loader's thread alone until the loader
- * is closed. MN_USAGE: batch is not from 1 to the dataset's rows; MN_BAD_DATA: position is below 0 or not
- * below 2⁶²; MN_NO_MEMORY. Close it with mn_loader_close, before the dataset and the device. */
-MN_API mn_status mn_loader_open(struct mn_loader **out, struct mn_dataset *dataset, struct mn_device *device,
-                                int64_t batch, uint64_t seed, int64_t position);
+struct mn_loader_config {
+  enum mn_place place;
+  int shuffled; /* in the order of data/order.h, which `seed` decides; else in the order of the rows */
+  uint64_t seed;
+  int64_t position; /* sample of the endless sequence to start at (epoch = position / n) */
+  int64_t samples;  /* the most in one filling */
+};
 
-/* The next batch: x [batch, I] reals, y [batch, K] reals or [batch] int32 labels, NULL where the dataset has
- * no y; valid until the next call, so an upload from it must be done by then. An error of the reading thread
- * (a NaN in the data, a failing disk) comes back here, with its message, after all batches that do not need
- * the window it is in, and again at each later call. */
-MN_API mn_status mn_loader_next(struct mn_loader *loader, const void **x, const void **y);
+/* Rows of a batch in the device's memory. */
+struct mn_batch {
+  int64_t rows;
+  struct mn_operand x; /* [rows, I]: bf16 where the device's GEMMs read that, else real */
+  void *y;             /* [rows, K] reals or [rows] labels; NULL where the dataset has no y */
+};
 
-MN_API void mn_loader_close(struct mn_loader *loader); /* stops the thread; NULL is fine */
+/* Opens a loader of `dataset`, borrowed like the context, with a placement of its own. The dataset is read by
+ * the loader alone until it is closed. Memory, beside the rows': two fillings on the device. MN_USAGE:
+ * samples is not from 1 to the dataset's rows; MN_BAD_DATA: a position below 0 or not below 2⁶²;
+ * MN_NO_MEMORY; and the errors of mn_placement_open. */
+MN_API mn_status mn_loader_open(struct mn_loader **out, struct mn_context *context,
+                                struct mn_dataset *dataset, const struct mn_loader_config *config);
+MN_API void mn_loader_close(struct mn_loader *loader); /* NULL is fine */
+
+/* Gathers the next `samples` samples into one of two buffers, in turn: *number says which, *batch where they
+ * will be. To be called between ahead_begin and ahead_end of the device (kernels/ahead.h), whose rules hold
+ * for the buffers. An error of reading (a NaN in the data, a failing disk) comes back here, with its message,
+ * when a window is asked for that it is in, and again at each later call. */
+mn_status mn_loader_fill(struct mn_loader *loader, int64_t samples, struct mn_batch *batch, int *number);
+
+/* Samples first … first + rows − 1 of a batch. */
+struct mn_batch mn_batch_part(const struct mn_loader *loader, const struct mn_batch *batch, int64_t first,
+                              int64_t rows);
+
+/* Where the rows wait, and why; and the seconds for which mn_loader_fill has waited for the disk. */
+MN_API const struct mn_placement *mn_loader_placement(const struct mn_loader *loader);
+MN_API double mn_loader_waited(const struct mn_loader *loader);
+
+/* The most samples in a filling. */
+int64_t mn_loader_samples(const struct mn_loader *loader);
 
 #endif

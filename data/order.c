@@ -25,6 +25,7 @@ struct mn_order {
   int64_t missing;     /* rows that the last extent is short of */
   int64_t short_index; /* where in `extents` the last extent is */
   int64_t epoch;       /* whose order `extents` is; −1: none's */
+  int stored;          /* nothing is shuffled */
   uint64_t seed;
   int64_t extents[]; /* [E], shuffled */
 };
@@ -42,8 +43,21 @@ mn_status mn_order_open(struct mn_order **out, int64_t rows, uint64_t seed) {
   /* Not count·64 − rows, which may not fit. */
   order->missing = MN_ORDER_EXTENT - 1 - (rows - 1) % MN_ORDER_EXTENT;
   order->epoch = -1;
+  order->stored = 0;
   order->seed = seed;
   *out = order;
+  return MN_OK;
+}
+
+mn_status mn_order_stored(struct mn_order **out, int64_t rows) {
+  MN_TRY(mn_order_open(out, rows, 0));
+  (*out)->stored = 1;
+  return MN_OK;
+}
+
+mn_status mn_order_copy(struct mn_order **out, const struct mn_order *order) {
+  MN_TRY(mn_order_open(out, order->rows, order->seed));
+  (*out)->stored = order->stored;
   return MN_OK;
 }
 
@@ -60,9 +74,9 @@ static uint64_t draw(uint64_t seed, enum shuffled what, uint64_t slot, uint64_t 
   /* Without the lowest 2⁶⁴ mod bound numbers, every remainder is equally frequent. */
   uint64_t uneven = -bound % bound;
   for (uint32_t attempt = 0; attempt < 0x4000; attempt++) {
-    uint32_t which = MN_RANDOM_ORDER + 2 * attempt + what;
-    uint64_t high = mn_random_word(seed, which, 2 * slot), low = mn_random_word(seed, which, 2 * slot + 1);
-    uint64_t number = high << 32 | low;
+    uint32_t which = MN_RANDOM_ORDER + 2 * attempt + what, words[4];
+    mn_philox(seed, which, slot / 2, words); /* words 2·slot and 2·slot + 1 are two of these four */
+    uint64_t number = (uint64_t)words[slot % 2 * 2] << 32 | words[slot % 2 * 2 + 1];
     if (number >= uneven) return number % bound;
   }
   MN_REQUIRE(!"a random number accepted in 16384 attempts, each better than even");
@@ -84,7 +98,8 @@ static void turn_to(struct mn_order *order, int64_t epoch) {
   if (order->epoch == epoch) return;
   int64_t last = order->count - 1;
   for (int64_t i = 0; i <= last; i++) order->extents[i] = i;
-  shuffle(order->extents, order->count, order->seed, EXTENTS, (uint64_t)epoch * (uint64_t)order->count);
+  if (!order->stored)
+    shuffle(order->extents, order->count, order->seed, EXTENTS, (uint64_t)epoch * (uint64_t)order->count);
   for (int64_t i = 0; i <= last; i++)
     if (order->extents[i] == last) order->short_index = i;
   order->epoch = epoch;
@@ -114,7 +129,7 @@ void mn_order_window(struct mn_order *order, int64_t epoch, int64_t window, int6
   *total = *count * MN_ORDER_EXTENT - (has_short ? order->missing : 0);
   for (int64_t i = 0; i < *total; i++) samples[i] = i;
   int64_t position = epoch * order->rows + start_of(order, window);
-  shuffle(samples, *total, order->seed, ROWS, (uint64_t)position);
+  if (!order->stored) shuffle(samples, *total, order->seed, ROWS, (uint64_t)position);
 }
 
 void mn_order_find(struct mn_order *order, int64_t epoch, int64_t offset, int64_t *window, int64_t *within) {

@@ -19,6 +19,9 @@ struct mn_order; /* the shuffled extents of one epoch: O(n/64) memory */
 
 /* `rows` ≥ 1. MN_NO_MEMORY. */
 mn_status mn_order_open(struct mn_order **out, int64_t rows, uint64_t seed);
+/* The same for rows in the order in which they are stored, in every epoch; and an order like another. */
+mn_status mn_order_stored(struct mn_order **out, int64_t rows);
+mn_status mn_order_copy(struct mn_order **out, const struct mn_order *order);
 void mn_order_close(struct mn_order *order); /* NULL is fine */
 
 /* The number of windows in an epoch. */

@@ -19,6 +19,7 @@ mn_status mn_tape_open(struct mn_tape **out, struct mn_context *context, int tra
   if (!tape) return mn_fail(MN_NO_MEMORY, "no memory for a tape");
   tape->context = context;
   tape->training = training;
+  tape->mark = 1;
   mn_status status = mn_tape_device(tape, (void **)&tape->results, 2, sizeof(double));
   if (status == MN_OK) status = mn_tape_device(tape, (void **)&tape->nonfinite, 1, sizeof(int));
   if (status == MN_OK) status = context->kernels->zero(context->device, tape->results, 2 * sizeof(double));
@@ -33,7 +34,7 @@ mn_status mn_tape_open(struct mn_tape **out, struct mn_context *context, int tra
 
 void mn_tape_close(struct mn_tape *tape) {
   if (!tape) return;
-  if (tape->graph) tape->context->kernels->graph_free(tape->context->device, tape->graph);
+  mn_replay_free(tape->context, &tape->replay);
   for (struct mn_owned *owned = tape->owned, *next; owned; owned = next) {
     next = owned->next;
     if (owned->tensor)
@@ -93,6 +94,13 @@ mn_status mn_tape_input(struct mn_tape *tape, struct mn_tensor **out, const char
   return MN_OK;
 }
 
+mn_status mn_tape_outside(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
+                          int64_t cols) {
+  MN_TRY(mn_tape_tensor(tape, out, name, rows, cols));
+  (*out)->outside = 1;
+  return MN_OK;
+}
+
 mn_status mn_tape_record(struct mn_tape *tape, const struct mn_node *recorded) {
   struct mn_node *node;
   MN_TRY(mn_tape_host(tape, (void **)&node, sizeof *node));
@@ -111,9 +119,9 @@ static mn_status take_buffers(struct mn_tape *tape, struct mn_tensor *tensor, in
   struct mn_context *context = tape->context;
   int64_t count = mn_tensor_count(tensor);
   bf16 = bf16 && context->device->bf16;
-  if (!tensor->value.real && (real || !bf16))
+  if (!tensor->outside && !tensor->value.real && (real || !bf16))
     MN_TRY(mn_context_allocate(context, &tensor->value.real, count, context->device->real));
-  if (!tensor->value.bf16 && bf16)
+  if (!tensor->outside && !tensor->value.bf16 && bf16)
     MN_TRY(mn_context_allocate(context, &tensor->value.bf16, count, context->device->bf16));
   if (!tensor->gradient && tape->training && tensor->needs_gradient &&
       (tensor->sink.kind != MN_UPDATE || tensor->uses > 1)) {
@@ -172,10 +180,13 @@ mn_status mn_tape_finish(struct mn_tape *tape) {
 }
 
 mn_status mn_tape_run(struct mn_tape *tape, mn_status (*run)(void *data), void *data) {
-  int **current = &tape->context->device->nonfinite, *before = *current;
-  *current = tape->nonfinite;
+  struct mn_device *device = tape->context->device;
+  int *nonfinite = device->nonfinite, mark = device->mark;
+  device->nonfinite = tape->nonfinite;
+  device->mark = tape->mark;
   mn_status status = run(data);
-  *current = before;
+  device->nonfinite = nonfinite;
+  device->mark = mark;
   return status;
 }
 
@@ -219,28 +230,13 @@ static mn_status run_all(void *data) {
   return status;
 }
 
-/* A capture must be ended even when an operation failed; the operation's error is then the one reported. */
-static mn_status capture(struct mn_tape *tape) {
-  const struct mn_kernels *k = tape->context->kernels;
-  struct mn_device *device = tape->context->device;
-  MN_TRY(k->graph_begin(device));
-  mn_status status = run_all(tape);
-  if (status == MN_OK) return k->graph_end(device, &tape->graph);
-  char message[1024];
-  snprintf(message, sizeof message, "%s", mn_message());
-  struct mn_graph *partial = NULL;
-  if (k->graph_end(device, &partial) == MN_OK) k->graph_free(device, partial);
-  return mn_fail(status, "%s", message);
-}
-
 static mn_status replay(void *data) {
   struct mn_tape *tape = data;
-  const struct mn_kernels *k = tape->context->kernels;
-  int first = !tape->ran;
-  tape->ran = 1;
-  if (first || !k->graph_launch) return run_all(tape);
-  if (!tape->graph) MN_TRY(capture(tape));
-  return k->graph_launch(tape->context->device, tape->graph);
+  return mn_replay_run(tape->context, &tape->replay, run_all, tape);
+}
+
+mn_status mn_tape_issue(struct mn_tape *tape) {
+  return mn_tape_run(tape, run_all, tape);
 }
 
 mn_status mn_tape_step(struct mn_tape *tape) {

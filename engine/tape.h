@@ -11,6 +11,7 @@
 #ifndef MN_ENGINE_TAPE_H
 #define MN_ENGINE_TAPE_H
 
+#include "engine/replay.h"
 #include "engine/tensor.h"
 
 enum { MN_NODE_INPUTS = 6 };
@@ -39,13 +40,15 @@ struct mn_node {
 struct mn_tape {
   struct mn_context *context;
   int training;    /* gradients are wanted */
-  double *results; /* on the device: [0] the loss, [1] the number of rows classified correctly */
-  int *nonfinite;  /* on the device: a value of this tape's was not finite; its updates then write nothing */
+  double *results; /* on the device, or in memory of allocate_host: [0] the loss, [1] the number of rows
+                      classified correctly. The caller may set it to other memory before a run */
+  int *nonfinite;  /* on the device: 0, or the mark of the first run in which a value of this tape's was not
+                      finite; its updates then write nothing */
+  int mark;        /* of the next run; 1 unless the caller sets another, not 0 */
   struct mn_node *first, *last;
-  int stepping;           /* within a step: the loss's reduction may wait for the backward */
-  int ran;                /* a step has run; or, where the tape does not train, a forward */
-  struct mn_graph *graph; /* NULL before the second run, and on the CPU */
-  struct mn_owned *owned; /* memory and tensors that are freed with the tape */
+  int stepping;            /* within a step: the loss's reduction may wait for the backward */
+  struct mn_replay replay; /* of the step; or, where the tape does not train, of the forward */
+  struct mn_owned *owned;  /* memory and tensors that are freed with the tape */
 };
 
 /* An empty tape; `*out` is the caller's. Tensors and nodes recorded on it go with it; parameters and the
@@ -66,6 +69,11 @@ MN_API mn_status mn_tape_tensor(struct mn_tape *tape, struct mn_tensor **out, co
 MN_API mn_status mn_tape_input(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
                                int64_t cols);
 
+/* The same for a tensor whose memory is the caller's: before each run its value's forms point to it, those
+ * that are read. */
+MN_API mn_status mn_tape_outside(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
+                                 int64_t cols);
+
 /* Appends `node` (copied) to the tape. */
 MN_API mn_status mn_tape_record(struct mn_tape *tape, const struct mn_node *node);
 
@@ -83,6 +91,10 @@ MN_API mn_status mn_tape_forward(struct mn_tape *tape);
 MN_API mn_status mn_tape_backward(struct mn_tape *tape);
 MN_API mn_status mn_tape_step(struct mn_tape *tape);
 
+/* What a step consists of, or the forward where the tape does not train, without a graph: for a caller who
+ * captures several, each on other memory, and replays them (engine/replay.h). */
+MN_API mn_status mn_tape_issue(struct mn_tape *tape);
+
 /* For an operation's backward: applies the sink of `node`'s output to the output's stored gradient. Does
  * nothing where the output has one consumer, whose GEMM has applied the sink. */
 MN_API mn_status mn_tape_receive(struct mn_tape *tape, struct mn_node *node);
@@ -96,8 +108,8 @@ MN_API mn_status mn_tape_results(struct mn_tape *tape, double *loss, double *cor
 MN_API mn_status mn_tape_nonfinite(struct mn_tape *tape, int *raised);
 MN_API mn_status mn_tape_clear_nonfinite(struct mn_tape *tape);
 
-/* Calls run(data) with this tape's flag as device->nonfinite, which kernels set and updates read: for other
- * work of the tape's step, such as an optimizer's. Returns what run returns. */
+/* Calls run(data) with this tape's flag and mark as the device's, which kernels set and updates read: for
+ * other work of the tape's step, such as an optimizer's. Returns what run returns. */
 MN_API mn_status mn_tape_run(struct mn_tape *tape, mn_status (*run)(void *data), void *data);
 
 #endif

@@ -37,8 +37,10 @@ mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out
 void mn_tensor_free(struct mn_context *context, struct mn_tensor *tensor) {
   if (!tensor) return;
   int64_t count = mn_tensor_count(tensor);
-  mn_context_release(context, tensor->value.real, count, context->device->real);
-  mn_context_release(context, tensor->value.bf16, count, context->device->bf16);
+  if (!tensor->outside) {
+    mn_context_release(context, tensor->value.real, count, context->device->real);
+    mn_context_release(context, tensor->value.bf16, count, context->device->bf16);
+  }
   mn_context_release(context, tensor->gradient, count, context->device->real);
   mn_context_release(context, tensor->momentum, count, context->device->real);
   free(tensor);

@@ -16,6 +16,7 @@ struct mn_tensor {
   struct mn_update update; /* what a MN_UPDATE sink points at */
   int uses, stored;        /* on the tape being finished: its consumers; whether `gradient` holds their sum */
   int keep;                /* the real form is kept, whatever the consumers read */
+  int outside;             /* the value's memory is another's (mn_tape_outside) */
   int operand;             /* of a tape's last output: only a GEMM will read it, so it has no real form */
 };
 

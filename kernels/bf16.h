@@ -15,4 +15,11 @@ static inline float mn_to_bf16(float value) {
   return value;
 }
 
+/* The same in 16 bits, the GPU's form; `value` is no NaN. */
+static inline uint16_t mn_bf16_bits(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
 #endif

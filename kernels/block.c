@@ -217,7 +217,7 @@ static void block(struct mn_device *device, real *d, const struct mn_epilogue *e
     real poison = b.ops == MN_OP_ALL ? chunk(&b, e->kind, MN_OP_ALL, d, i) : chunk(&b, e->kind, b.ops, d, i);
     bad |= !(poison == 0);
   }
-  if (bad) *device->nonfinite = 1;
+  if (bad) mn_raise(device);
 }
 
 mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, int64_t cols,

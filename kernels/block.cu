@@ -88,7 +88,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const 
     poison += mn_rows_finish<Kind, W, K>(a, ops, group, rows, bias, gamma, beta, sums);
   }
   if constexpr (Kind != MN_BLOCK) poison += mn_sums_poison(sums);
-  if (inside && !(poison == 0)) *a.nonfinite = 1;
+  if (inside && !(poison == 0)) mn_raise(a.nonfinite, a.mark);
   if constexpr (Kind != MN_BLOCK) write_sums<W, K>(a, ops, tile, chunk, lanes, sums);
 }
 
@@ -220,7 +220,7 @@ static __global__ void __launch_bounds__(LOOP_THREADS)
   const int64_t last_row = first_row + height < a.rows ? first_row + height : a.rows;
   for (int64_t c = threadIdx.x; c < a.width; c += LOOP_THREADS)
     poison += loop_column<Kind>(a, states, first_row, last_row, group * a.width + c);
-  if (!(poison == 0)) *a.nonfinite = 1;
+  if (!(poison == 0)) mn_raise(a.nonfinite, a.mark);
 }
 
 template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, unsigned Ops, typename Real>

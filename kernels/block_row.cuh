@@ -15,7 +15,7 @@ template <typename Real> struct mn_block_arguments {
   const Real *d, *bias, *gamma, *beta, *target;
   Real *z, *mean, *rstd, *y, *dz, *loss, *sums;
   mn_bf16 *y_bf16, *dz_bf16;
-  int *nonfinite;
+  int *nonfinite, mark;
 };
 
 /* d: the product in memory; NULL when it is in registers. */
@@ -32,7 +32,7 @@ static mn_block_arguments<Real> mn_block_arguments_of(struct mn_device *device, 
   a.inverse = 1 / (Real)a.width;
   a.eps = (Real)b->eps, a.slope = (Real)b->slope;
   a.factor = (Real)(2 * b->scale / ((double)b->rows * (double)b->channels));
-  a.nonfinite = device->nonfinite;
+  a.nonfinite = device->nonfinite, a.mark = device->mark;
   a.d = d;
   a.z = static_cast<Real *>(b->z);
   if (b->ops & MN_OP_BIAS) a.bias = static_cast<const Real *>(b->bias);

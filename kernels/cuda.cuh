@@ -11,12 +11,18 @@
 
 struct mn_matmul; /* gemm.cu's */
 
+/* Events kept for fillings (ahead.cu): two under way, the one before them, and a power of two. */
+constexpr int MN_CUDA_FILLINGS = 4;
+
 /* All CUDA state of a device: no static variable holds any. */
 struct mn_cuda {
   int ordinal;
   int multiprocessors;
   cudaStream_t stream, branch; /* branch.cu */
   cudaEvent_t forked, joined;
+  cudaStream_t ahead, report; /* ahead.cu */
+  cudaEvent_t filled[MN_CUDA_FILLINGS], used[MN_CUDA_FILLINGS], reported[MN_CUDA_FILLINGS];
+  unsigned fillings, waited; /* fillings given and waited for */
   cudaEvent_t marks[2];
   cublasLtHandle_t blas;
   void *workspace; /* MN_CUDA_WORKSPACE bytes, cuBLASLt's own */
@@ -87,6 +93,11 @@ static inline mn_status mn_cuda_launch(const char *name, struct mn_device *devic
 /* Whether every one of the pointers (NULL included) is a multiple of `bytes`. */
 template <typename... Pointers> static inline bool mn_aligned(size_t bytes, const Pointers *...pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) | ...) & (bytes - 1)) == 0;
+}
+
+/* Sets the nonfinite flag, unless an earlier step has. All that set it in one step have the same mark. */
+__device__ __forceinline__ void mn_raise(int *nonfinite, int mark) {
+  if (*nonfinite == 0) *nonfinite = mark;
 }
 
 /* Reals in one 16-byte access. */

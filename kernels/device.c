@@ -36,6 +36,7 @@ mn_status mn_device_open(struct mn_device **out, enum mn_device_type type, int o
   int cuda = type == MN_DEVICE_CUDA;
   device->type = type;
   device->precision = precision;
+  device->mark = 1;
   device->real = precision == MN_FP64 ? sizeof(double) : sizeof(float);
   device->bf16 = precision == MN_BF16 ? (cuda ? 2 : sizeof(float)) : 0;
   device->kernels = precision == MN_FP64 ? &fp64 : &fp32;

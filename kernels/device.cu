@@ -101,6 +101,11 @@ static mn_status open_parts(struct mn_cuda *cuda) {
   MN_CUDA_TRY(cudaEventCreateWithFlags(&cuda->forked, cudaEventDisableTiming));
   MN_CUDA_TRY(cudaEventCreateWithFlags(&cuda->joined, cudaEventDisableTiming));
   for (cudaEvent_t &mark : cuda->marks) MN_CUDA_TRY(cudaEventCreate(&mark));
+  for (cudaStream_t *stream : {&cuda->ahead, &cuda->report})
+    MN_CUDA_TRY(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, least));
+  for (int i = 0; i < MN_CUDA_FILLINGS; i++)
+    for (cudaEvent_t *event : {&cuda->filled[i], &cuda->used[i], &cuda->reported[i]})
+      MN_CUDA_TRY(cudaEventCreate(event));
   MN_CUDA_TRY(cudaMalloc(&cuda->workspace, MN_CUDA_WORKSPACE));
   MN_CUDA_TRY(cudaMalloc(&cuda->spans_done, sizeof *cuda->spans_done));
   MN_CUDA_TRY(cudaMemsetAsync(cuda->spans_done, 0, sizeof *cuda->spans_done, cuda->stream));
@@ -138,7 +143,8 @@ extern "C" void mn_cuda_close(struct mn_device *device) {
   struct mn_cuda *cuda = device->cuda;
   if (!cuda) return;
   (void)cudaSetDevice(cuda->ordinal);
-  if (cuda->stream) (void)cudaStreamSynchronize(cuda->stream);
+  for (cudaStream_t each : {cuda->ahead, cuda->stream, cuda->report})
+    if (each) (void)cudaStreamSynchronize(each);
   mn_cuda_release_matmuls(cuda);
   if (cuda->blas) (void)cublasLtDestroy(cuda->blas);
   if (cuda->workspace) (void)cudaFree(cuda->workspace);
@@ -146,7 +152,10 @@ extern "C" void mn_cuda_close(struct mn_device *device) {
   if (cuda->spans_done) (void)cudaFree(cuda->spans_done);
   for (cudaEvent_t event : {cuda->forked, cuda->joined, cuda->marks[0], cuda->marks[1]})
     if (event) (void)cudaEventDestroy(event);
-  for (cudaStream_t each : {cuda->branch, cuda->stream})
+  for (int i = 0; i < MN_CUDA_FILLINGS; i++)
+    for (cudaEvent_t event : {cuda->filled[i], cuda->used[i], cuda->reported[i]})
+      if (event) (void)cudaEventDestroy(event);
+  for (cudaStream_t each : {cuda->report, cuda->ahead, cuda->branch, cuda->stream})
     if (each) (void)cudaStreamDestroy(each);
   (void)cudaGetLastError();
   free(cuda);

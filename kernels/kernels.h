@@ -3,9 +3,11 @@
 #ifndef MN_KERNELS_KERNELS_H
 #define MN_KERNELS_KERNELS_H
 
+#include "kernels/ahead.h"
 #include "kernels/block.h"
 #include "kernels/branch.h"
 #include "kernels/elementwise.h"
+#include "kernels/gather.h"
 #include "kernels/gemm.h"
 #include "kernels/graph.h"
 #include "kernels/loss.h"
@@ -35,6 +37,7 @@
   DEVICE(release)                                                                                            \
   DEVICE(allocate_host)                                                                                      \
   DEVICE(release_host)                                                                                       \
+  DEVICE(available)                                                                                          \
   DEVICE(upload)                                                                                             \
   DEVICE(download)                                                                                           \
   DEVICE(copy)                                                                                               \
@@ -45,6 +48,12 @@
   DEVICE(branch_fork)                                                                                        \
   DEVICE(branch_begin)                                                                                       \
   DEVICE(branch_join)                                                                                        \
+  DEVICE(gather)                                                                                             \
+  DEVICE(ahead_begin)                                                                                        \
+  DEVICE(ahead_end)                                                                                          \
+  DEVICE(ahead_wait)                                                                                         \
+  DEVICE(ahead_used)                                                                                         \
+  DEVICE(ahead_finish)                                                                                       \
   CUDA(graph_begin)                                                                                          \
   CUDA(graph_end)                                                                                            \
   CUDA(graph_launch)                                                                                         \

@@ -75,7 +75,6 @@ mn_status MN_CPU(mn_cross_entropy_gradient)(struct mn_device *device, void *dy, 
 
 mn_status MN_CPU(mn_reduce)(struct mn_device *device, double *out, double *scratch, const void *parts,
                             int64_t count, double factor) {
-  (void)device;
   const real *p = parts;
   int64_t spans = mn_reduce_scratch(count);
 #pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
@@ -86,6 +85,7 @@ mn_status MN_CPU(mn_reduce)(struct mn_device *device, double *out, double *scrat
   }
   double sum = 0;
   for (int64_t s = 0; s < spans; s++) sum += scratch[s];
+  if (!isfinite(sum)) mn_raise(device);
   *out = factor * sum;
   return MN_OK;
 }

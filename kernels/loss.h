@@ -25,8 +25,9 @@ typedef mn_status mn_cross_entropy_gradient_function(struct mn_device *device, v
                                                      const int32_t *labels, int64_t rows, int64_t cols,
                                                      double scale, int add);
 
-/* *out = factor·Σ parts[0 … count), added in double, in a fixed order: 4096 at a time, then those sums.
- * `out`, one double, and `scratch`, mn_reduce_scratch(count) doubles, are in the device's memory. */
+/* *out = factor·Σ parts[0 … count), added in double, in a fixed order: 4096 at a time, then those sums. A sum
+ * that is not finite sets the nonfinite flag. `scratch`, mn_reduce_scratch(count) doubles, is in the device's
+ * memory; `out`, one double, there or in memory of allocate_host. */
 enum { MN_REDUCE_SPAN = 4096 };
 static inline int64_t mn_reduce_scratch(int64_t count) {
   return (count + MN_REDUCE_SPAN - 1) / MN_REDUCE_SPAN;

@@ -2,9 +2,13 @@
 #include "kernels/memory.h"
 
 #include <errno.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "kernels/kernels.h"
 
@@ -28,6 +32,34 @@ mn_status mn_allocate_host_cpu(struct mn_device *device, void **out, size_t byte
 
 void mn_release_host_cpu(struct mn_device *device, void *memory) {
   mn_release_cpu(device, memory);
+}
+
+/* The number behind `name` in a file of the system's, times `unit`; `otherwise` where there is none. */
+static double number_in(const char *path, const char *name, double unit, double otherwise) {
+  char line[256];
+  double number = otherwise, found;
+  FILE *file = fopen(path, "re");
+  if (!file) return otherwise;
+  while (fgets(line, sizeof line, file))
+    if (strncmp(line, name, strlen(name)) == 0 && sscanf(line + strlen(name), "%lf", &found) == 1) {
+      number = found * unit;
+      break;
+    }
+  fclose(file);
+  return number;
+}
+
+mn_status mn_available_cpu(struct mn_device *device, size_t *bytes) {
+  (void)device;
+  struct rlimit limit;
+  double left = number_in("/proc/meminfo", "MemAvailable:", 1024, 0);
+  double most = number_in("/sys/fs/cgroup/memory.max", "", 1, INFINITY); /* "max" is no number */
+  left = fmin(left, most - number_in("/sys/fs/cgroup/memory.current", "", 1, 0));
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    left = fmin(left,
+                (double)limit.rlim_cur - number_in("/proc/self/statm", "", (double)sysconf(_SC_PAGESIZE), 0));
+  *bytes = left > 0 ? (size_t)left : 0;
+  return MN_OK;
 }
 
 mn_status mn_upload_cpu(struct mn_device *device, void *to, const void *from, size_t bytes) {

@@ -37,6 +37,12 @@ void mn_release_host_cuda(struct mn_device *, void *memory) {
   if (memory) (void)cudaFreeHost(memory);
 }
 
+mn_status mn_available_cuda(struct mn_device *, size_t *bytes) {
+  size_t total;
+  MN_CUDA_TRY(cudaMemGetInfo(bytes, &total));
+  return MN_OK;
+}
+
 mn_status mn_upload_cuda(struct mn_device *device, void *to, const void *from, size_t bytes) {
   MN_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device->cuda->stream));
   return MN_OK;

@@ -13,6 +13,10 @@ typedef void mn_release_function(struct mn_device *device, void *memory); /* NUL
 typedef mn_status mn_allocate_host_function(struct mn_device *device, void **out, size_t bytes);
 typedef void mn_release_host_function(struct mn_device *device, void *memory);
 
+/* How many bytes of the device's memory could be allocated now, as far as can be told: on the CPU what the
+ * system, the control group's limit and the process's own leave. */
+typedef mn_status mn_available_function(struct mn_device *device, size_t *bytes);
+
 /* Host to device, in order with the device's work; `from` must stay until the next synchronize or download.
  */
 typedef mn_status mn_upload_function(struct mn_device *device, void *to, const void *from, size_t bytes);

@@ -14,6 +14,7 @@ template <typename Real> struct mn_summands {
   int64_t count;
   unsigned spans;
   double factor;
+  int *nonfinite, mark;
 };
 
 template <typename Real>
@@ -24,7 +25,9 @@ static inline mn_summands<Real> mn_summands_of(struct mn_device *device, const s
           static_cast<const Real *>(r->parts),
           r->count,
           mn_cuda_grid(r->count, MN_REDUCE_SPAN),
-          r->factor};
+          r->factor,
+          device->nonfinite,
+          device->mark};
 }
 
 /* Writes a span's sum. Returns true in the CTA that does so last, which may then read all of them; which CTA
@@ -63,7 +66,9 @@ static __device__ void mn_sum_span(const mn_summands<Real> &s, unsigned span) {
     for (unsigned i = threadIdx.x; adds && i < s.spans; i += MN_CUDA_THREADS) sum += __ldcg(s.sums + i);
     sum = mn_cta_sum(sum);
   }
-  if (threadIdx.x == 0) *s.out = s.factor * sum;
+  if (threadIdx.x != 0) return;
+  if (!isfinite(sum)) mn_raise(s.nonfinite, s.mark);
+  *s.out = s.factor * sum;
 }
 
 template <bool Square, typename Real>

@@ -53,10 +53,12 @@ struct mn_device {
   size_t bf16; /* bytes of an element of an operand's bf16 form: 0 but in MN_BF16; there 2 on CUDA, and 4 on
                   the CPU, which keeps a bfloat16's value in a float so that sgemm can read it */
   int fuses;   /* whether there is a GEMM of our own for this GPU and precision */
+  int spared;  /* multiprocessors that the GEMM of our own leaves free, for a gather beside it */
   int library; /* set: every product takes the library path, even where a GEMM of our own fits; for measuring
                   and checking one against the other */
-  int *nonfinite; /* in the device's memory: set to 1 by an epilogue that meets an infinity or a NaN, and read
-                     by every update, which then writes nothing */
+  int *nonfinite; /* in the device's memory: 0 until an epilogue or a loss meets an infinity or a NaN, which
+                     sets it to `mark`; read by every update, which then writes nothing */
+  int mark;       /* not 0. The first mark stays, so that it tells which of several steps it was */
   struct mn_cuda *cuda;        /* CUDA streams, cuBLASLt handle and workspace; NULL on the CPU */
   double marks[2];             /* the CPU's stopwatch, ms */
   char name[256];              /* to print: "NVIDIA H200", "CPU (16 threads)" */

@@ -46,12 +46,12 @@ mn_status MN_CPU(mn_sum_of_squares)(struct mn_device *device, double *out, doubl
   return MN_OK;
 }
 
-mn_status MN_CPU(mn_clip)(struct mn_device *device, double *scale, const double *squares, int64_t count,
-                          double max_norm) {
-  double norm = 0;
-  for (int64_t i = 0; i < count; i++) norm += squares[i];
-  norm = sqrt(norm);
-  if (!isfinite(norm)) *device->nonfinite = 1;
-  *scale = max_norm / (norm + 1e-6) < 1 ? max_norm / (norm + 1e-6) : 1;
+mn_status MN_CPU(mn_clip)(struct mn_device *device, double *scale, double *norm, const double *squares,
+                          int64_t count, double max_norm) {
+  double sum = 0;
+  for (int64_t i = 0; i < count; i++) sum += squares[i];
+  *norm = sqrt(sum);
+  if (!isfinite(sum)) mn_raise(device);
+  *scale = max_norm / (*norm + 1e-6) < 1 ? max_norm / (*norm + 1e-6) : 1;
   return MN_OK;
 }

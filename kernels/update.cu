@@ -45,21 +45,23 @@ template mn_status mn_cuda_update<double>(struct mn_device *, const struct mn_up
 
 /* A norm that is not finite sets the flag, and the update writes nothing, whatever the scale. */
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    clip_kernel(double *scale, int *nonfinite, const double *squares, int64_t count, double max_norm) {
+    clip_kernel(double *scale, double *norm_out, int *nonfinite, int mark, const double *squares,
+                int64_t count, double max_norm) {
   double sum = 0;
   for (int64_t i = threadIdx.x; i < count; i += MN_CUDA_THREADS) sum += squares[i];
   double norm = sqrt(mn_cta_sum(sum));
   if (threadIdx.x != 0) return;
-  if (!isfinite(norm)) *nonfinite = 1;
+  if (!isfinite(norm)) mn_raise(nonfinite, mark);
+  *norm_out = norm;
   double ratio = max_norm / (norm + 1e-6);
   *scale = ratio < 1 ? ratio : 1;
 }
 
 template <typename Real>
-mn_status mn_cuda_clip<Real>::run(struct mn_device *device, double *scale, const double *squares,
-                                  int64_t count, double max_norm) {
-  return mn_cuda_launch("clip", device, 1, 1, clip_kernel, scale, device->nonfinite, squares, count,
-                        max_norm);
+mn_status mn_cuda_clip<Real>::run(struct mn_device *device, double *scale, double *norm,
+                                  const double *squares, int64_t count, double max_norm) {
+  return mn_cuda_launch("clip", device, 1, 1, clip_kernel, scale, norm, device->nonfinite, device->mark,
+                        squares, count, max_norm);
 }
 MN_CUDA_INSTANTIATE(clip);
 

@@ -22,10 +22,12 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct mn_device *device = tape->context->device;
   struct saved *saved = node->saved;
   struct mn_block *b = &saved->block;
+  if (node->inputs[TARGET]) b->target = node->inputs[TARGET]->value.real; /* which may be another each time */
   if (node->inputs[WEIGHT])
     MN_TRY(k->gemm(device, MN_NT, &node->inputs[X]->value, &node->inputs[WEIGHT]->value, &saved->forward));
   else
     MN_TRY(k->epilogue(device, node->inputs[X]->value.real, b->rows, b->channels, &saved->forward));
+  saved->loss.out = tape->results;
   if (!node->inputs[TARGET] || tape->stepping) return MN_OK;
   const struct mn_reduction *loss = &saved->loss;
   return k->reduce(device, loss->out, loss->scratch, loss->parts, loss->count, loss->factor);
@@ -72,7 +74,6 @@ static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
   struct mn_block *b = &saved->block;
   if (!node->inputs[WEIGHT]) b->z = node->inputs[X]->value.real;
-  if (node->inputs[TARGET]) b->target = node->inputs[TARGET]->value.real;
   if (!tape->training) return MN_OK;
   const struct mn_epilogue *sink = node->sinks[X];
   void *dy = node->output ? node->output->gradient : saved->forward.into;
@@ -104,8 +105,8 @@ static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
   if (node->inputs[TARGET]) {
     int64_t parts = b->rows * b->groups;
     MN_TRY(mn_tape_device(tape, &b->loss_parts, parts, real));
-    saved->loss = (struct mn_reduction){
-        .out = tape->results, .parts = b->loss_parts, .count = parts, .factor = 1 / (double)elements};
+    saved->loss =
+        (struct mn_reduction){.parts = b->loss_parts, .count = parts, .factor = 1 / (double)elements};
     MN_TRY(mn_tape_device(tape, (void **)&saved->loss.scratch, mn_reduce_scratch(parts), sizeof(double)));
   }
   if (!tape->training) return MN_OK;

@@ -5,9 +5,9 @@ enum { Y, TARGET };
 
 struct saved {
   double scale;
-  const int32_t *labels; /* NULL: mse */
-  void *parts, *correct; /* [N] */
-  double *scratch;       /* of mn_reduce */
+  int32_t *const *labels; /* NULL: mse */
+  void *parts, *correct;  /* [N] */
+  double *scratch;        /* of mn_reduce */
 };
 
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
@@ -20,7 +20,7 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
     return k->reduce(device, tape->results, saved->scratch, saved->parts, y->rows,
                      1 / ((double)y->rows * (double)y->cols));
   }
-  MN_TRY(k->cross_entropy(device, saved->parts, saved->correct, y->real, saved->labels, y->rows, y->cols));
+  MN_TRY(k->cross_entropy(device, saved->parts, saved->correct, y->real, *saved->labels, y->rows, y->cols));
   MN_TRY(k->reduce(device, tape->results, saved->scratch, saved->parts, y->rows, 1 / (double)y->rows));
   return k->reduce(device, tape->results + 1, saved->scratch, saved->correct, y->rows, 1);
 }
@@ -34,7 +34,7 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   if (!sink) return MN_OK;
   int add = sink->kind == MN_ADD;
   if (saved->labels)
-    MN_TRY(k->cross_entropy_gradient(device, sink->into, y->real, saved->labels, y->rows, y->cols,
+    MN_TRY(k->cross_entropy_gradient(device, sink->into, y->real, *saved->labels, y->rows, y->cols,
                                      saved->scale, add));
   else
     MN_TRY(k->mse_gradient(device, sink->into, y->real, node->inputs[TARGET]->value.real, y->rows, y->cols,
@@ -62,7 +62,7 @@ mn_status mn_mse_record(struct mn_tape *tape, struct mn_tensor *y, struct mn_ten
   return record(tape, (struct mn_node){.inputs = {y, target}}, (struct saved){.scale = scale});
 }
 
-mn_status mn_cross_entropy_record(struct mn_tape *tape, struct mn_tensor *y, const int32_t *labels,
+mn_status mn_cross_entropy_record(struct mn_tape *tape, struct mn_tensor *y, int32_t *const *labels,
                                   double scale) {
   return record(tape, (struct mn_node){.inputs = {y}}, (struct saved){.scale = scale, .labels = labels});
 }

@@ -123,7 +123,7 @@ static void record_mse(struct graph *g) {
 static void record_cross_entropy(struct graph *g) {
   struct mn_tensor *y = leaf(g, 7, 4, 2);
   MUST(mn_tape_device(g->tape, (void **)&g->labels, 7, sizeof(int32_t)));
-  MUST(mn_cross_entropy_record(g->tape, y, g->labels, 1));
+  MUST(mn_cross_entropy_record(g->tape, y, &g->labels, 1));
 }
 
 /* The logits come from an operation, which wants their gradient in its own way. */
@@ -132,7 +132,7 @@ static void record_cross_entropy_of_linear(struct graph *g) {
   MUST(mn_tape_device(g->tape, (void **)&g->labels, 7, sizeof(int32_t)));
   struct mn_tensor *weight = leaf(g, 4, 3, 1);
   MUST(mn_linear_record(g->tape, &y, x, weight, leaf(g, 1, 4, 1)));
-  MUST(mn_cross_entropy_record(g->tape, y, g->labels, 1));
+  MUST(mn_cross_entropy_record(g->tape, y, &g->labels, 1));
 }
 
 static void record_block_mse(struct graph *g) {

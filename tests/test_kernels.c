@@ -175,14 +175,17 @@ static void reduce_adds_in_its_fixed_order(void **state) {
 }
 
 static double clip_scale(struct memory *m, const double *squares, int64_t count, double norm, int *flag) {
-  double *on_device = take_bytes(m, count, sizeof(double)), *out = take_bytes(m, 1, sizeof(double)), scale;
+  double *on_device = take_bytes(m, count, sizeof(double)), *out = take_bytes(m, 2, sizeof(double)), found[2],
+         sum = 0;
   const struct mn_kernels *k = m->context->kernels;
   struct mn_device *device = m->context->device;
   MUST(k->upload(device, on_device, squares, (size_t)count * sizeof(double)));
-  MUST(k->clip(device, out, on_device, count, norm));
-  MUST(k->download(device, &scale, out, sizeof scale));
+  MUST(k->clip(device, out, out + 1, on_device, count, norm));
+  MUST(k->download(device, found, out, sizeof found));
   MUST(k->download(device, flag, device->nonfinite, sizeof *flag));
-  return scale;
+  for (int64_t i = 0; i < count; i++) sum += squares[i];
+  if (isfinite(sum)) assert_true(fabs(found[1] - sqrt(sum)) <= 1e-13 * sqrt(sum));
+  return found[0];
 }
 
 static void clip_follows_the_global_norm(void **state) {

@@ -61,8 +61,8 @@ static struct run open_run(const char *device, const char *from) {
   MUST(mn_optimizer_open(&r.optimizer, r.model, &sgd));
   MUST(from ? mn_snapshot_restore(checkpoint, r.model, r.optimizer, &progress)
             : mn_model_initialise(r.model, 7));
-  MUST(mn_trainer_open(&r.trainer, r.model, r.optimizer, r.train, &schedule, BATCH, 7,
-                       from ? &progress : NULL));
+  struct mn_trainer_config training = {.schedule = schedule, .batch = BATCH, .seed = 7};
+  MUST(mn_trainer_open(&r.trainer, r.model, r.optimizer, r.train, &training, from ? &progress : NULL));
   mn_checkpoint_free(checkpoint);
   return r;
 }
@@ -98,7 +98,7 @@ static void assert_same_parameters(const struct run *a, const struct run *b) {
 static double accuracy_of(const struct run *r) {
   struct mn_evaluator *evaluator;
   double loss, accuracy;
-  MUST(mn_evaluator_open(&evaluator, r->model, r->test, MN_PASS_EVALUATE, 100));
+  MUST(mn_evaluator_open(&evaluator, r->model, r->test, MN_PASS_EVALUATE, 100, MN_PLACE_AUTO));
   MUST(mn_evaluate(evaluator, &loss, &accuracy));
   mn_evaluator_close(evaluator);
   assert_true(isfinite(loss));
@@ -136,7 +136,7 @@ static void a_program_trains_saves_and_resumes(void **state) {
   assert_true(accuracy_of(&resumed) > before + 0.3);
   struct mn_evaluator *predictor;
   struct seen seen = {.outputs = whole.train->outputs};
-  MUST(mn_evaluator_open(&predictor, resumed.model, resumed.test, MN_PASS_PREDICT, 100));
+  MUST(mn_evaluator_open(&predictor, resumed.model, resumed.test, MN_PASS_PREDICT, 100, MN_PLACE_AUTO));
   MUST(mn_evaluator_predict(predictor, see, &seen));
   assert_int_equal(seen.rows, resumed.test->rows);
   mn_evaluator_close(predictor);
@@ -150,20 +150,18 @@ static void a_program_trains_saves_and_resumes(void **state) {
 static void what_cannot_be_is_refused(void **state) {
   struct run r = open_run(*state, NULL);
   struct mn_trainer *trainer;
-  struct mn_schedule endless = {.kind = MN_SCHEDULE_CONSTANT, .rate = 0.1, .horizon = INT64_MAX / 4};
-  assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, r.train, &endless, BATCH, 0, NULL),
-                   MN_USAGE);
+  struct mn_trainer_config endless = {
+      .schedule = {.kind = MN_SCHEDULE_CONSTANT, .rate = 0.1, .horizon = INT64_MAX / 4}, .batch = BATCH};
+  assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, r.train, &endless, NULL), MN_USAGE);
   assert_null(trainer);
-  struct mn_schedule drops = {.kind = MN_SCHEDULE_STEP, .rate = 0.1, .horizon = 5};
-  assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, r.train, &drops, BATCH, 0, NULL),
-                   MN_USAGE);
+  struct mn_trainer_config drops = {.schedule = {.kind = MN_SCHEDULE_STEP, .rate = 0.1, .horizon = 5},
+                                    .batch = BATCH};
+  assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, r.train, &drops, NULL), MN_USAGE);
   struct mn_progress other = {.rows = r.train->rows - 1};
-  endless.horizon = 5;
-  assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, r.train, &endless, BATCH, 0, &other),
-                   MN_BAD_DATA);
-  assert_int_equal(
-      mn_trainer_open(&trainer, r.model, r.optimizer, r.train, &endless, r.train->rows + 1, 0, NULL),
-      MN_USAGE);
+  endless.schedule.horizon = 5;
+  assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, r.train, &endless, &other), MN_BAD_DATA);
+  endless.batch = r.train->rows + 1;
+  assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, r.train, &endless, NULL), MN_USAGE);
   assert_null(strstr(mn_message(), "--"));
   assert_int_equal(mn_block_check_groups(128, 7), MN_USAGE);
   assert_non_null(strstr(mn_message(), "1, 2, 4, 8, 16, 32, 64, 128 do"));
@@ -194,20 +192,22 @@ static void rows_that_do_not_fit_the_model_are_refused(void **state) {
   struct mn_trainer *trainer;
   struct mn_evaluator *evaluator;
   struct mn_dataset *wide, *numbers;
-  struct mn_schedule schedule = {.kind = MN_SCHEDULE_CONSTANT, .rate = 0.1, .horizon = 5};
+  struct mn_trainer_config config = {.schedule = {.kind = MN_SCHEDULE_CONSTANT, .rate = 0.1, .horizon = 5},
+                                     .batch = BATCH};
   MUST(mn_dataset_synthetic(&wide, MN_PART_TRAIN, 100, r.train->inputs + 1, 10, 2, 0, 0));
   MUST(mn_dataset_synthetic(&numbers, MN_PART_TRAIN, 100, r.train->inputs, 10, 2, 0, 0));
-  assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, wide, &schedule, BATCH, 0, NULL),
-                   MN_BAD_DATA);
+  assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, wide, &config, NULL), MN_BAD_DATA);
   assert_string_equal(mn_message(), "the model takes 64 inputs, but the data has 65");
-  assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, numbers, &schedule, BATCH, 0, NULL),
-                   MN_BAD_DATA);
+  assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, numbers, &config, NULL), MN_BAD_DATA);
   assert_string_equal(mn_message(), "the model gives 10 classes, but the data has 10 numbers");
-  assert_int_equal(mn_evaluator_open(&evaluator, r.model, wide, MN_PASS_PREDICT, BATCH), MN_BAD_DATA);
-  assert_int_equal(mn_evaluator_open(&evaluator, r.model, numbers, MN_PASS_EVALUATE, BATCH), MN_BAD_DATA);
-  MUST(mn_evaluator_open(&evaluator, r.model, numbers, MN_PASS_PREDICT, BATCH));
+  assert_int_equal(mn_evaluator_open(&evaluator, r.model, wide, MN_PASS_PREDICT, BATCH, MN_PLACE_AUTO),
+                   MN_BAD_DATA);
+  assert_int_equal(mn_evaluator_open(&evaluator, r.model, numbers, MN_PASS_EVALUATE, BATCH, MN_PLACE_AUTO),
+                   MN_BAD_DATA);
+  MUST(mn_evaluator_open(&evaluator, r.model, numbers, MN_PASS_PREDICT, BATCH, MN_PLACE_AUTO));
   mn_evaluator_close(evaluator);
-  assert_int_equal(mn_evaluator_open(&evaluator, r.model, r.test, MN_PASS_EVALUATE, 0), MN_USAGE);
+  assert_int_equal(mn_evaluator_open(&evaluator, r.model, r.test, MN_PASS_EVALUATE, 0, MN_PLACE_AUTO),
+                   MN_USAGE);
   mn_dataset_close(wide);
   mn_dataset_close(numbers);
   close_run(&r);

@@ -51,7 +51,14 @@ static mn_status open_log(struct mn_log *log, int64_t resumed) {
 static void write_log(int64_t resumed, int64_t first, int64_t last) {
   struct mn_log log;
   assert_int_equal(open_log(&log, resumed), MN_OK);
-  for (int64_t i = first; i <= last; i++) mn_log_step(&log, i, 0, 10 * i, 1 / (double)i, 0.05);
+  for (int64_t i = first; i <= last; i++) {
+    struct mn_trainer done = {.progress = {.step = i, .samples = 10 * i},
+                              .loss = 1 / (double)i,
+                              .rate = 0.05,
+                              .norm = NAN,
+                              .finished = mn_seconds()};
+    mn_log_step(&log, &done);
+  }
   mn_log_eval(&log, last, 0, NAN, 0.5);
   assert_int_equal(log.error, 0);
   assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);

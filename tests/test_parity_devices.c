@@ -367,8 +367,9 @@ static void clip(void **state) {
   for (int i = 0; i < 4; i++) {
     double found[SIDES];
     for (int s = 0; s < SIDES; s++) {
-      double *scale = poisoned(&b, s, sizeof *scale);
-      must(b.on[s]->kernels->clip(b.on[s], scale, put_raw(&b, s, squares[i], sizeof squares[i]), 3, 2));
+      double *scale = poisoned(&b, s, 2 * sizeof *scale);
+      must(b.on[s]->kernels->clip(b.on[s], scale, scale + 1, put_raw(&b, s, squares[i], sizeof squares[i]), 3,
+                                  2));
       found[s] = get_double(&b, s, scale);
       assert_int_equal(flag(&b, s), i >= 2);
     }

@@ -185,7 +185,7 @@ static void a_step_is_forward_and_backward(void **state) {
         struct training apart = open_training(context, settings[s], kind, 40);
         apart.apart = 1;
         for (uint64_t k = 0; k < 4; k++) assert_true(step(&whole, k) == step(&apart, k));
-        assert_int_equal(whole.pass->tape->graph != NULL, context->kernels->graph_launch != NULL);
+        assert_int_equal(whole.pass->tape->replay.graph != NULL, context->kernels->graph_launch != NULL);
         size_t sizes[2];
         char *a = bytes_of(&whole, &sizes[0]), *b = bytes_of(&apart, &sizes[1]);
         assert_int_equal(sizes[0], sizes[1]);
@@ -230,15 +230,16 @@ static void replayed_forwards_see_what_is_new(void **state) {
           MUST(mn_pass_open(&fresh, t.model, what, 40, 1, 0));
           load(fresh, k < 3 ? 60 + k : 62);
           result_of(fresh, expected);
-          assert_null(fresh->tape->graph);
+          assert_null(fresh->tape->replay.graph);
           mn_pass_close(fresh);
           assert_memory_equal(found, expected, sizeof found);
           assert_true(memcmp(found, before, sizeof found) != 0);
           memcpy(before, found, sizeof before);
-          assert_int_equal(replayed->tape->graph != NULL, k > 0 && context->kernels->graph_launch != NULL);
+          assert_int_equal(replayed->tape->replay.graph != NULL,
+                           k > 0 && context->kernels->graph_launch != NULL);
         }
         for (int k = 0; k < 3; k++) MUST(mn_tape_forward(t.pass->tape));
-        assert_null(t.pass->tape->graph);
+        assert_null(t.pass->tape->replay.graph);
         mn_pass_close(replayed);
         close_training(&t);
       }

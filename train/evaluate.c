@@ -4,36 +4,54 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "engine/replay.h"
+#include "engine/thread.h"
+
+enum { BUFFERS = 2 }; /* of the loader, used in turn */
+
+/* What a batch leaves, in host memory that the device writes to. */
+struct result {
+  double loss, correct;
+};
+
 struct mn_evaluator {
   struct mn_model *model;
   struct mn_dataset *dataset;
   int64_t batch;
   struct mn_pass *full, *rest; /* rest: NULL where batches come out even */
-  void *x, *y;                 /* host: [batch, I]; [batch, K] reals or [batch] labels */
+  struct mn_loader *loader;
+  struct mn_replay replay[BUFFERS]; /* of `full`, on each buffer */
+  struct result *results;           /* [BUFFERS], pinned */
+  int *unread;                      /* what ahead_used copies, pinned */
+  void *y;                          /* host: [batch, K] reals; MN_PASS_PREDICT alone */
 };
 
-static mn_status take_buffers(struct mn_evaluator *e, enum mn_pass_kind kind) {
+static mn_status open_parts(struct mn_evaluator *e, enum mn_pass_kind kind, enum mn_place place) {
   struct mn_device *device = e->model->context->device;
-  size_t real = device->real;
+  const struct mn_kernels *k = device->kernels;
+  struct mn_loader_config config = {.place = place, .samples = e->batch};
   MN_TRY(
       mn_model_check_data(&e->model->config, "the model", e->dataset, "the data", kind == MN_PASS_EVALUATE));
-  MN_TRY(mn_pass_open(&e->full, e->model, kind, e->batch, 1, 0));
+  MN_TRY(mn_pass_open_outside(&e->full, e->model, kind, e->batch, 1));
   int64_t rest = e->dataset->rows % e->batch;
-  if (rest) MN_TRY(mn_pass_open(&e->rest, e->model, kind, rest, 1, 0));
-  MN_TRY(device->kernels->allocate_host(device, &e->x, (size_t)(e->batch * e->dataset->inputs) * real));
-  int64_t outputs = mn_model_outputs(&e->model->config);
-  return device->kernels->allocate_host(device, &e->y, (size_t)(e->batch * outputs) * real);
+  if (rest) MN_TRY(mn_pass_open_outside(&e->rest, e->model, kind, rest, 1));
+  MN_TRY(k->allocate_host(device, (void **)&e->results, BUFFERS * sizeof *e->results));
+  MN_TRY(k->allocate_host(device, (void **)&e->unread, sizeof *e->unread));
+  if (kind == MN_PASS_PREDICT)
+    MN_TRY(k->allocate_host(device, &e->y,
+                            (size_t)(e->batch * mn_model_outputs(&e->model->config)) * device->real));
+  return mn_loader_open(&e->loader, e->model->context, e->dataset, &config);
 }
 
 mn_status mn_evaluator_open(struct mn_evaluator **out, struct mn_model *model, struct mn_dataset *dataset,
-                            enum mn_pass_kind kind, int64_t batch) {
+                            enum mn_pass_kind kind, int64_t batch, enum mn_place place) {
   *out = NULL;
   struct mn_evaluator *e = calloc(1, sizeof *e);
   if (!e) return mn_fail(MN_NO_MEMORY, "no memory for an evaluation");
   e->model = model;
   e->dataset = dataset;
   e->batch = batch < dataset->rows ? batch : dataset->rows;
-  mn_status status = take_buffers(e, kind);
+  mn_status status = open_parts(e, kind, place);
   if (status != MN_OK) {
     mn_evaluator_close(e);
     return status;
@@ -45,32 +63,75 @@ mn_status mn_evaluator_open(struct mn_evaluator **out, struct mn_model *model, s
 void mn_evaluator_close(struct mn_evaluator *e) {
   if (!e) return;
   struct mn_device *device = e->model->context->device;
+  mn_loader_close(e->loader); /* which waits for the device */
+  for (int i = 0; i < BUFFERS; i++) mn_replay_free(e->model->context, &e->replay[i]);
   mn_pass_close(e->full);
   mn_pass_close(e->rest);
-  device->kernels->release_host(device, e->x);
+  device->kernels->release_host(device, e->results);
+  device->kernels->release_host(device, e->unread);
   device->kernels->release_host(device, e->y);
   free(e);
 }
 
-/* Reads the batch from row `first` on and runs the forward over it; *pass: which of the two passes it took.
- */
-static mn_status forward(struct mn_evaluator *e, int64_t first, int targets, struct mn_pass **pass) {
+const struct mn_placement *mn_evaluator_placement(const struct mn_evaluator *e) {
+  return mn_loader_placement(e->loader);
+}
+
+static mn_status issue(void *data) {
+  return mn_tape_issue(((struct mn_pass *)data)->tape);
+}
+
+/* Gives the device the forward over the next rows; *pass: which of the two passes it took, and *buffer: where
+ * its result will be. Where batches are not gathered, each is in other memory, and there is no graph. */
+static mn_status forward(struct mn_evaluator *e, int64_t first, struct mn_pass **pass, int *buffer) {
+  struct mn_context *context = e->model->context;
+  const struct mn_kernels *k = context->kernels;
+  struct mn_batch batch;
   *pass = first + e->batch <= e->dataset->rows ? e->full : e->rest;
-  MN_TRY(e->dataset->read(e->dataset, first, (*pass)->rows, e->model->context->device->real, e->x,
-                          targets ? e->y : NULL));
-  MN_TRY(mn_pass_load(*pass, e->x, targets ? e->y : NULL));
-  return mn_tape_forward((*pass)->tape);
+  MN_TRY(k->ahead_begin(context->device));
+  mn_status status = mn_loader_fill(e->loader, (*pass)->rows, &batch, buffer);
+  mn_status ended = k->ahead_end(context->device);
+  if (status != MN_OK) return status;
+  MN_TRY(ended);
+  mn_pass_set(*pass, &batch);
+  (*pass)->tape->results = &e->results[*buffer].loss;
+  if (*pass == e->full)
+    MN_TRY(mn_replay_run(context, &e->replay[*buffer], issue, *pass));
+  else
+    MN_TRY(issue(*pass));
+  return k->ahead_used(context->device, e->unread, (*pass)->tape->nonfinite, sizeof *e->unread);
+}
+
+static mn_status wait_for_one(struct mn_evaluator *e) {
+  double idle;
+  return e->model->context->kernels->ahead_wait(e->model->context->device, &idle);
+}
+
+/* Waits for what an evaluation that failed left under way. */
+static mn_status drain(struct mn_evaluator *e, int under_way, mn_status status) {
+  struct mn_outcome outcome;
+  mn_outcome_note(&outcome, status);
+  while (under_way-- > 0) (void)wait_for_one(e);
+  return mn_outcome_tell(&outcome);
 }
 
 mn_status mn_evaluate(struct mn_evaluator *e, double *loss, double *accuracy) {
   double total = 0, right = 0, rows = (double)e->dataset->rows;
-  struct mn_pass *pass;
-  for (int64_t first = 0; first < e->dataset->rows; first += pass->rows) {
-    double mean, correct;
-    MN_TRY(forward(e, first, 1, &pass));
-    MN_TRY(mn_tape_results(pass->tape, &mean, &correct));
-    total += mean * (double)pass->rows;
-    right += correct;
+  struct mn_pass *pass[BUFFERS];
+  int buffer[BUFFERS], given = 0, read = 0;
+  for (int64_t first = 0; first < e->dataset->rows || read < given;) {
+    if (first < e->dataset->rows && given - read < BUFFERS) {
+      mn_status status = forward(e, first, &pass[given % BUFFERS], &buffer[given % BUFFERS]);
+      if (status != MN_OK) return drain(e, given - read, status);
+      first += pass[given % BUFFERS]->rows;
+      given++;
+      continue;
+    }
+    MN_TRY(wait_for_one(e));
+    const struct result *result = &e->results[buffer[read % BUFFERS]];
+    total += result->loss * (double)pass[read % BUFFERS]->rows;
+    right += result->correct;
+    read++;
   }
   *loss = total / rows;
   *accuracy = e->dataset->classes ? right / rows : NAN;
@@ -82,10 +143,12 @@ mn_status mn_evaluator_predict(struct mn_evaluator *e,
                                void *to) {
   struct mn_context *context = e->model->context;
   struct mn_pass *pass;
+  int buffer;
   for (int64_t first = 0; first < e->dataset->rows; first += pass->rows) {
-    MN_TRY(forward(e, first, 0, &pass));
+    MN_TRY(forward(e, first, &pass, &buffer));
     MN_TRY(context->kernels->download(context->device, e->y, pass->y->value.real,
                                       (size_t)mn_tensor_count(pass->y) * context->device->real));
+    MN_TRY(wait_for_one(e));
     MN_TRY(take(to, e->y, first, pass->rows));
   }
   return MN_OK;

@@ -5,14 +5,18 @@
 #include "data/dataset.h"
 #include "train/pass.h"
 
-struct mn_evaluator; /* passes for a full batch and for the rows that remain, and host buffers */
+struct mn_evaluator; /* passes for a full batch and for the rows that remain, and a loader */
 
 /* kind: MN_PASS_EVALUATE or MN_PASS_PREDICT. batch: rows a pass, reduced to the dataset's rows where those
- * are fewer. `*out` is the caller's, for mn_evaluator_close; it borrows model and dataset. MN_USAGE: a batch
- * below 1; MN_BAD_DATA: a dataset that does not fit the model. */
+ * are fewer. place: where the rows wait (data/placement.h). `*out` is the caller's, for mn_evaluator_close;
+ * it borrows model and dataset. MN_USAGE: a batch below 1; MN_BAD_DATA: a dataset that does not fit the
+ * model; and the errors of mn_loader_open. */
 MN_API mn_status mn_evaluator_open(struct mn_evaluator **out, struct mn_model *model,
-                                   struct mn_dataset *dataset, enum mn_pass_kind kind, int64_t batch);
+                                   struct mn_dataset *dataset, enum mn_pass_kind kind, int64_t batch,
+                                   enum mn_place place);
 MN_API void mn_evaluator_close(struct mn_evaluator *evaluator); /* NULL is fine */
+
+MN_API const struct mn_placement *mn_evaluator_placement(const struct mn_evaluator *evaluator);
 
 /* The mean loss over all rows, and the share classified correctly (NaN without classes). */
 MN_API mn_status mn_evaluate(struct mn_evaluator *evaluator, double *loss, double *accuracy);

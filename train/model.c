@@ -76,6 +76,14 @@ mn_status mn_model_check_data(const struct mn_model_config *c, const char *model
   return MN_OK;
 }
 
+/* The forward, dW and, except in the first layer, dx: each multiplies and adds once for every weight. */
+double mn_model_step_flops(const struct mn_model *model) {
+  double flops = 0;
+  for (int i = 0; i < model->depth; i++)
+    flops += (i == 0 ? 4.0 : 6.0) * (double)model->layers[i].inputs * (double)model->layers[i].outputs;
+  return flops;
+}
+
 static mn_status open_layer(struct mn_model *model, struct mn_layer *layer) {
   if (layer->kind->check) MN_TRY(layer->kind->check(layer));
   for (int i = 0; i < layer->kind->parameters; i++) {

@@ -49,6 +49,9 @@ MN_API mn_status mn_model_initialise(struct mn_model *model, uint64_t seed);
 /* Sets how every parameter is trained (engine/tensor.h); before the pass that trains it is opened. */
 MN_API mn_status mn_model_train(struct mn_model *model, enum mn_training how, const struct mn_sgd *sgd);
 
+/* Floating-point operations of the matrix products of a training step, for one row. */
+MN_API double mn_model_step_flops(const struct mn_model *model);
+
 MN_API int64_t mn_model_outputs(const struct mn_model_config *config); /* K: width of the last layer */
 
 /* Describes parameter `index` (in state_dict order) of a model of these sizes, with its whole name; returns 0

@@ -25,7 +25,8 @@ static int64_t scratch_size(const struct mn_model *model) {
 /* Clipping needs the norm of all gradients before the first update. */
 static mn_status take_clip_buffers(struct mn_optimizer *o) {
   struct mn_context *context = o->model->context;
-  MN_TRY(mn_context_allocate(context, (void **)&o->scale, 1, sizeof(double)));
+  MN_TRY(mn_context_allocate(context, (void **)&o->scale, 2, sizeof(double)));
+  o->norm = o->scale + 1;
   MN_TRY(mn_context_allocate(context, (void **)&o->squares, o->model->count, sizeof(double)));
   return mn_context_allocate(context, (void **)&o->scratch, scratch_size(o->model), sizeof(double));
 }
@@ -60,7 +61,7 @@ void mn_optimizer_close(struct mn_optimizer *o) {
   if (!o) return;
   struct mn_context *context = o->model->context;
   mn_context_release(context, o->rate, 1, sizeof(double));
-  mn_context_release(context, o->scale, 1, sizeof(double));
+  mn_context_release(context, o->scale, 2, sizeof(double));
   mn_context_release(context, o->squares, o->model->count, sizeof(double));
   mn_context_release(context, o->scratch, scratch_size(o->model), sizeof(double));
   free(o);
@@ -69,7 +70,12 @@ void mn_optimizer_close(struct mn_optimizer *o) {
 mn_status mn_optimizer_rate(struct mn_optimizer *o, double rate) {
   struct mn_context *context = o->model->context;
   o->host_rate = rate;
+  o->sgd.rate = o->rate;
   return context->kernels->upload(context->device, o->rate, &o->host_rate, sizeof o->host_rate);
+}
+
+void mn_optimizer_rate_at(struct mn_optimizer *o, const double *rate) {
+  o->sgd.rate = rate;
 }
 
 static mn_status clip(struct mn_optimizer *o) {
@@ -79,7 +85,7 @@ static mn_status clip(struct mn_optimizer *o) {
     const struct mn_tensor *t = o->model->parameters[i];
     MN_TRY(k->sum_of_squares(context->device, o->squares + i, o->scratch, t->gradient, mn_tensor_count(t)));
   }
-  return k->clip(context->device, o->scale, o->squares, o->model->count, o->config.clip);
+  return k->clip(context->device, o->scale, o->norm, o->squares, o->model->count, o->config.clip);
 }
 
 static mn_status update(void *data) {

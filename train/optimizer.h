@@ -17,6 +17,7 @@ struct mn_optimizer {
   struct mn_sgd_config config;
   struct mn_sgd sgd;              /* what the update epilogues read */
   double *rate, *scale, *squares; /* on the device: rate [1], scale [1], squares [parameters] */
+  double *norm; /* [1] the gradient's, under clipping, after each step; as mn_tape.results */
   double *scratch;
   double host_rate; /* what rate is copied from */
   int stored;       /* gradients are stored, and mn_optimizer_step updates: clipping or accumulation */
@@ -28,8 +29,10 @@ MN_API mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *m
                                    const struct mn_sgd_config *config);
 MN_API void mn_optimizer_close(struct mn_optimizer *optimizer); /* NULL is fine; before the model */
 
-/* The learning rate from the next backward on. */
+/* The learning rate from the next backward on: a number; or where it stands in the device's memory when the
+ * backward runs, so that several steps can be given ahead, each with its own. */
 MN_API mn_status mn_optimizer_rate(struct mn_optimizer *optimizer, double rate);
+MN_API void mn_optimizer_rate_at(struct mn_optimizer *optimizer, const double *rate);
 
 /* Ends a step, after its backward passes on `tape`: clips, updates and zeroes stored gradients, unless the
  * tape's nonfinite flag is raised; nothing where updates were fused. */

@@ -18,7 +18,12 @@ static mn_status record_layers(struct mn_pass *pass, int count) {
   return MN_OK;
 }
 
-static mn_status record(struct mn_pass *pass, enum mn_pass_kind kind, double scale, int input_gradient) {
+typedef mn_status input_function(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
+                                 int64_t cols);
+
+/* input: mn_tape_input, or mn_tape_outside where the batch is in memory of the caller's. */
+static mn_status record(struct mn_pass *pass, enum mn_pass_kind kind, double scale, int input_gradient,
+                        input_function *input) {
   const struct mn_model *m = pass->model;
   const struct mn_model_config *c = &m->config;
   const struct mn_layer *last = &m->layers[m->depth - 1];
@@ -26,10 +31,11 @@ static mn_status record(struct mn_pass *pass, enum mn_pass_kind kind, double sca
   int has_loss = kind == MN_PASS_EVALUATE || kind == MN_PASS_TRAIN || kind == MN_PASS_EXPLAIN;
   int mse = has_loss && c->loss == MN_LOSS_MSE, cross_entropy = has_loss && c->loss == MN_LOSS_CROSS_ENTROPY;
   int fused = mse && kind == MN_PASS_TRAIN && last->kind->record_mse && last->plan == MN_PLAN_BLOCK;
-  MN_TRY(mn_tape_input(tape, &pass->x, "the input", pass->rows, c->inputs));
+  MN_TRY(input(tape, &pass->x, "the input", pass->rows, c->inputs));
   pass->x->needs_gradient = input_gradient;
-  if (mse) MN_TRY(mn_tape_input(tape, &pass->target, "the target", pass->rows, mn_model_outputs(c)));
-  if (cross_entropy) MN_TRY(mn_tape_device(tape, (void **)&pass->labels, pass->rows, sizeof(int32_t)));
+  if (mse) MN_TRY(input(tape, &pass->target, "the target", pass->rows, mn_model_outputs(c)));
+  if (cross_entropy && input == mn_tape_input)
+    MN_TRY(mn_tape_device(tape, (void **)&pass->labels, pass->rows, sizeof(int32_t)));
   MN_TRY(record_layers(pass, m->depth - fused));
   if (kind == MN_PASS_FORWARD) pass->y->operand = 1;
   if (kind == MN_PASS_EXPLAIN)
@@ -40,13 +46,13 @@ static mn_status record(struct mn_pass *pass, enum mn_pass_kind kind, double sca
   } else if (mse) {
     MN_TRY(mn_mse_record(tape, pass->y, pass->target, scale));
   } else if (cross_entropy) {
-    MN_TRY(mn_cross_entropy_record(tape, pass->y, pass->labels, scale));
+    MN_TRY(mn_cross_entropy_record(tape, pass->y, &pass->labels, scale));
   }
   return mn_tape_finish(tape);
 }
 
-mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind, int64_t rows,
-                       double scale, int input_gradient) {
+static mn_status open_pass(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind, int64_t rows,
+                           double scale, int input_gradient, input_function *input) {
   *out = NULL;
   if (rows < 1) return mn_fail(MN_USAGE, "a batch of %ld rows: at least 1 is needed", (long)rows);
   struct mn_pass *pass = calloc(1, sizeof *pass);
@@ -55,7 +61,7 @@ mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pas
   pass->rows = rows;
   mn_status status =
       mn_tape_open(&pass->tape, model->context, kind == MN_PASS_TRAIN || kind == MN_PASS_SEEDED);
-  if (status == MN_OK) status = record(pass, kind, scale, input_gradient);
+  if (status == MN_OK) status = record(pass, kind, scale, input_gradient, input);
   if (status != MN_OK) {
     mn_pass_close(pass);
     return status;
@@ -64,10 +70,30 @@ mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pas
   return MN_OK;
 }
 
+mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind, int64_t rows,
+                       double scale, int input_gradient) {
+  return open_pass(out, model, kind, rows, scale, input_gradient, mn_tape_input);
+}
+
+mn_status mn_pass_open_outside(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind,
+                               int64_t rows, double scale) {
+  return open_pass(out, model, kind, rows, scale, 0, mn_tape_outside);
+}
+
 void mn_pass_close(struct mn_pass *pass) {
   if (!pass) return;
   mn_tape_close(pass->tape);
   free(pass);
+}
+
+void mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch) {
+  MN_REQUIRE(pass->x->outside && batch->rows == pass->rows);
+  pass->x->value.real = batch->x.real;
+  pass->x->value.bf16 = batch->x.bf16;
+  if (pass->target)
+    pass->target->value.real = batch->y;
+  else
+    pass->labels = batch->y;
 }
 
 mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y) {
@@ -98,14 +124,14 @@ static mn_status find_nonfinite(struct mn_context *context, const struct mn_tens
   return status;
 }
 
-static mn_status explain(struct mn_pass *pass, const void *x, const void *y, char *text, size_t size) {
+static mn_status explain(struct mn_pass *pass, const struct mn_batch *batch, char *text, size_t size) {
   struct mn_model *m = pass->model;
   int64_t row = -1;
   for (int i = 0; i < m->count; i++) {
     MN_TRY(find_nonfinite(m->context, m->parameters[i], &row));
     if (row >= 0) return snprintf(text, size, "%s, row %ld", m->parameters[i]->name, (long)row), MN_OK;
   }
-  MN_TRY(mn_pass_load(pass, x, y));
+  mn_pass_set(pass, batch);
   MN_TRY(mn_tape_forward(pass->tape));
   for (struct mn_node *node = pass->tape->first; node && node->output; node = node->next) {
     MN_TRY(find_nonfinite(m->context, node->output, &row));
@@ -117,11 +143,10 @@ static mn_status explain(struct mn_pass *pass, const void *x, const void *y, cha
   return MN_OK;
 }
 
-mn_status mn_pass_explain(struct mn_model *model, int64_t rows, const void *x, const void *y, char *text,
-                          size_t size) {
+mn_status mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, char *text, size_t size) {
   struct mn_pass *pass;
-  MN_TRY(mn_pass_open(&pass, model, MN_PASS_EXPLAIN, rows, 1, 0));
-  mn_status status = explain(pass, x, y, text, size);
+  MN_TRY(mn_pass_open_outside(&pass, model, MN_PASS_EXPLAIN, batch->rows, 1));
+  mn_status status = explain(pass, batch, text, size);
   mn_pass_close(pass);
   return status;
 }

@@ -2,6 +2,7 @@
 #ifndef MN_TRAIN_PASS_H
 #define MN_TRAIN_PASS_H
 
+#include "data/loader.h"
 #include "train/model.h"
 
 /* What a recorded pass over a model is for. */
@@ -21,7 +22,7 @@ struct mn_pass {
   struct mn_tensor *x;      /* [rows, I] */
   struct mn_tensor *y;      /* [rows, K]; NULL where the loss is fused into the last block */
   struct mn_tensor *target; /* [rows, K] under mse, else NULL */
-  int32_t *labels;          /* [rows] on the device under cross-entropy, else NULL */
+  int32_t *labels;          /* [rows] on the device; read under cross-entropy */
   int64_t rows;
 };
 
@@ -29,7 +30,14 @@ struct mn_pass {
  * and stored. `*out` is the caller's, for mn_pass_close; it borrows the model. */
 MN_API mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind,
                               int64_t rows, double scale, int input_gradient);
+/* The same for batches in memory of the caller's: mn_pass_set names it before each run. x's gradient is not
+ * computed. */
+MN_API mn_status mn_pass_open_outside(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind,
+                                      int64_t rows, double scale);
 MN_API void mn_pass_close(struct mn_pass *pass); /* NULL is fine */
+
+/* The batch of the next run: its memory is borrowed until that is done. */
+MN_API void mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch);
 
 /* Uploads a batch from host memory: x [rows, I] reals; y [rows, K] reals or [rows] int32 labels, or NULL.
  * Both must stay until the next wait for the device (mn_tape_results). */
@@ -38,7 +46,7 @@ MN_API mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y
 /* After a batch raised its tape's nonfinite flag: the first value on its way through the model that is not
  * finite, in words ("the output of blocks.1, row 5"). Runs the batch again, forward and unfused, on tensors
  * of its own. */
-MN_API mn_status mn_pass_explain(struct mn_model *model, int64_t rows, const void *x, const void *y,
-                                 char *text, size_t size);
+MN_API mn_status mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, char *text,
+                                 size_t size);
 
 #endif

@@ -1,8 +1,39 @@
-/* One step of training after the other. */
+/* Giving the device steps ahead, and reading what they led to. */
 #include "train/trainer.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "engine/clock.h"
+#include "engine/replay.h"
+
+enum {
+  LAUNCHES = 2,   /* under way at once, as fillings of the loader's buffers */
+  MOST_STEPS = 16 /* in a launch */
+};
+#define LAUNCH_BYTES ((size_t)8 << 20) /* of rows, at most, in a launch of several steps */
+
+/* What a step leaves, in host memory that the device writes to. */
+struct result {
+  double loss, correct, norm;
+};
+
+/* What is given to the device at a time: `steps` whole optimizer steps, or, under accumulation, one batch. */
+struct mn_launch {
+  struct mn_trainer *trainer;
+  int64_t batches;                     /* gathered for it */
+  int updates;                         /* the (last) batch ends an optimizer step */
+  struct mn_batch batch;               /* all of them */
+  double given;                        /* mn_seconds() */
+  int follows;                         /* it was given while the one before was under way */
+  struct result *results;              /* [MOST_STEPS] of each batch, pinned */
+  double *rates;                       /* [MOST_STEPS] of each, pinned; */
+  double *device_rates;                /* and on the device */
+  int *nonfinite;                      /* pinned: the tape's flag when it was done */
+  struct mn_replay several;            /* all the steps of a full launch */
+  struct mn_replay one[MOST_STEPS][2]; /* the batch at each place; [1]: and the update */
+};
 
 static int64_t samples_a_step(const struct mn_trainer *t) {
   return t->batch * t->optimizer->config.accumulate;
@@ -28,26 +59,72 @@ static mn_status check(const struct mn_trainer *t) {
   return MN_OK;
 }
 
+/* Steps in a launch. Several where they are short: then giving each of them would take longer than the step.
+ * Each batch must start at a multiple of 256 bytes, because cuBLASLt chooses its algorithms by alignment, and
+ * a step's bytes must not depend on its place in the launch. */
+static int64_t steps_a_launch(const struct mn_trainer *t) {
+  struct mn_device *device = t->model->context->device;
+  struct mn_rows_form form;
+  if (device->type == MN_DEVICE_CPU || t->optimizer->config.accumulate > 1 ||
+      mn_rows_form(&form, t->dataset, device) != MN_OK)
+    return 1;
+  size_t x = (size_t)t->batch * form.x_row, y = (size_t)t->batch * form.y_row;
+  if (x % 256 || y % 256) return 1;
+  int64_t most = (int64_t)(LAUNCH_BYTES / (x + y)), rows = t->dataset->rows / t->batch;
+  if (most > rows) most = rows;
+  return most < 1 ? 1 : most > MOST_STEPS ? MOST_STEPS : most;
+}
+
+static mn_status take_launches(struct mn_trainer *t) {
+  struct mn_context *context = t->model->context;
+  const struct mn_kernels *k = context->kernels;
+  t->launches = calloc(LAUNCHES, sizeof *t->launches);
+  if (!t->launches) return mn_fail(MN_NO_MEMORY, "no memory for training");
+  for (struct mn_launch *l = t->launches; l < t->launches + LAUNCHES; l++) {
+    l->trainer = t;
+    MN_TRY(k->allocate_host(context->device, (void **)&l->results, MOST_STEPS * sizeof *l->results));
+    MN_TRY(k->allocate_host(context->device, (void **)&l->rates, MOST_STEPS * sizeof *l->rates));
+    MN_TRY(k->allocate_host(context->device, (void **)&l->nonfinite, sizeof *l->nonfinite));
+    MN_TRY(mn_context_allocate(context, (void **)&l->device_rates, MOST_STEPS, sizeof(double)));
+    *l->nonfinite = 0;
+  }
+  return MN_OK;
+}
+
+static mn_status prepare(struct mn_trainer *t, enum mn_place place) {
+  MN_TRY(check(t));
+  if (t->batch < 1 || t->batch > t->dataset->rows)
+    return mn_fail(MN_USAGE, "a batch of %ld rows from data of %ld rows; 1 to %ld work", (long)t->batch,
+                   (long)t->dataset->rows, (long)t->dataset->rows);
+  /* First what must be there, so that the rows are placed in what is left. */
+  MN_TRY(mn_pass_open_outside(&t->pass, t->model, MN_PASS_TRAIN, t->batch,
+                              1 / (double)t->optimizer->config.accumulate));
+  MN_TRY(take_launches(t));
+  struct mn_loader_config config = {.place = place,
+                                    .shuffled = 1,
+                                    .seed = t->progress.seed,
+                                    .position = t->progress.step * samples_a_step(t),
+                                    .samples = steps_a_launch(t) * t->batch};
+  return mn_loader_open(&t->loader, t->model->context, t->dataset, &config);
+}
+
 mn_status mn_trainer_open(struct mn_trainer **out, struct mn_model *model, struct mn_optimizer *optimizer,
-                          struct mn_dataset *dataset, const struct mn_schedule *schedule, int64_t batch,
-                          uint64_t seed, const struct mn_progress *from) {
+                          struct mn_dataset *dataset, const struct mn_trainer_config *config,
+                          const struct mn_progress *from) {
   *out = NULL;
   struct mn_trainer *t = calloc(1, sizeof *t);
   if (!t) return mn_fail(MN_NO_MEMORY, "no memory for training");
   *t = (struct mn_trainer){.model = model,
                            .optimizer = optimizer,
                            .dataset = dataset,
-                           .schedule = *schedule,
-                           .batch = batch,
+                           .schedule = config->schedule,
+                           .batch = config->batch,
                            .loss = NAN,
-                           .rate = NAN};
-  t->progress = from ? *from : (struct mn_progress){.seed = seed, .rows = dataset->rows, .best = -INFINITY};
-  mn_status status = check(t);
-  if (status == MN_OK)
-    status = mn_loader_open(&t->loader, dataset, model->context->device, batch, t->progress.seed,
-                            t->progress.step * samples_a_step(t));
-  if (status == MN_OK)
-    status = mn_pass_open(&t->pass, model, MN_PASS_TRAIN, batch, 1 / (double)optimizer->config.accumulate, 0);
+                           .rate = NAN,
+                           .norm = NAN};
+  t->progress =
+      from ? *from : (struct mn_progress){.seed = config->seed, .rows = dataset->rows, .best = -INFINITY};
+  mn_status status = prepare(t, config->place);
   if (status == MN_OK)
     *out = t;
   else
@@ -57,18 +134,109 @@ mn_status mn_trainer_open(struct mn_trainer **out, struct mn_model *model, struc
 
 void mn_trainer_close(struct mn_trainer *t) {
   if (!t) return;
-  mn_loader_close(t->loader);
+  struct mn_context *context = t->model->context;
+  const struct mn_kernels *k = context->kernels;
+  mn_loader_close(t->loader); /* which waits for the device */
+  for (struct mn_launch *l = t->launches; l && l < t->launches + LAUNCHES; l++) {
+    mn_replay_free(context, &l->several);
+    for (int i = 0; i < MOST_STEPS; i++)
+      for (int updates = 0; updates < 2; updates++) mn_replay_free(context, &l->one[i][updates]);
+    k->release_host(context->device, l->results);
+    k->release_host(context->device, l->rates);
+    k->release_host(context->device, l->nonfinite);
+    mn_context_release(context, l->device_rates, MOST_STEPS, sizeof(double));
+  }
+  free(t->launches);
   mn_pass_close(t->pass);
   free(t);
 }
 
-/* A raised flag stops every update, so parameters and momentum are still those of the last step. */
-static mn_status check_finite(struct mn_trainer *t, const void *x, const void *y) {
-  int nonfinite;
-  MN_TRY(mn_tape_nonfinite(t->pass->tape, &nonfinite));
-  if (!nonfinite && isfinite(t->loss)) return MN_OK;
+/* ---- giving ---- */
+
+struct place {
+  struct mn_launch *launch;
+  int64_t first, count; /* batches */
+};
+
+/* The mark says which of the batches under way it is; see nonfinite in kernels/types.h. */
+static int mark_of(const struct mn_launch *l, int64_t batch) {
+  return (int)(l - l->trainer->launches) * MOST_STEPS + (int)batch + 1;
+}
+
+static mn_status give_batches(void *data) {
+  const struct place *place = data;
+  struct mn_launch *l = place->launch;
+  struct mn_trainer *t = l->trainer;
+  struct mn_tape *tape = t->pass->tape;
+  for (int64_t i = place->first; i < place->first + place->count; i++) {
+    struct mn_batch batch = mn_batch_part(t->loader, &l->batch, i * t->batch, t->batch);
+    mn_pass_set(t->pass, &batch);
+    mn_optimizer_rate_at(t->optimizer, l->device_rates + i);
+    tape->results = &l->results[i].loss;
+    t->optimizer->norm = &l->results[i].norm;
+    tape->mark = mark_of(l, i);
+    MN_TRY(mn_tape_issue(tape));
+    if (l->updates) MN_TRY(mn_optimizer_step(t->optimizer, tape));
+  }
+  return MN_OK;
+}
+
+/* All batches of a full launch are one graph; of another each is one. Nothing is captured before a batch ran
+ * without, for the libraries to choose their algorithms. */
+static mn_status give(struct mn_launch *l) {
+  struct mn_trainer *t = l->trainer;
+  int *ran = &t->ran[l->updates];
+  int full = l->batches > 1 && l->batches * t->batch == mn_loader_samples(t->loader);
+  for (int64_t i = 0, each; i < l->batches; i += each) {
+    each = full && *ran && i == 0 ? l->batches : 1;
+    struct place place = {l, i, each};
+    struct mn_replay *replay = each > 1 ? &l->several : &l->one[i][l->updates];
+    replay->ran = *ran;
+    MN_TRY(mn_replay_run(t->model->context, replay, give_batches, &place));
+    *ran = 1;
+  }
+  return MN_OK;
+}
+
+/* Gathers the launch's batches and uploads its rates. */
+static mn_status fill(struct mn_launch *l, int64_t step) {
+  struct mn_trainer *t = l->trainer;
+  const struct mn_kernels *k = t->model->context->kernels;
+  struct mn_device *device = t->model->context->device;
+  int number;
+  MN_TRY(mn_loader_fill(t->loader, l->batches * t->batch, &l->batch, &number));
+  MN_REQUIRE(l == &t->launches[number]); /* a graph holds the buffer's address */
+  for (int64_t i = 0; i < l->batches; i++) l->rates[i] = mn_schedule_rate(&t->schedule, step + i);
+  if (device->type == MN_DEVICE_CPU) t->times.waiting += mn_seconds() - l->given;
+  return k->upload(device, l->device_rates, l->rates, (size_t)l->batches * sizeof *l->rates);
+}
+
+/* Gives the device the next `batches` batches, of which the first belongs to optimizer step `step`. */
+static mn_status launch(struct mn_launch *l, int64_t step, int64_t batches, int updates, int follows) {
+  struct mn_trainer *t = l->trainer;
+  const struct mn_kernels *k = t->model->context->kernels;
+  struct mn_device *device = t->model->context->device;
+  l->batches = batches;
+  l->updates = updates;
+  l->follows = follows;
+  l->given = mn_seconds();
+  MN_TRY(k->ahead_begin(device));
+  mn_status status = fill(l, step);
+  mn_status ended = k->ahead_end(device);
+  if (status != MN_OK) return status;
+  MN_TRY(ended);
+  MN_TRY(give(l));
+  return k->ahead_used(device, l->nonfinite, t->pass->tape->nonfinite, sizeof *l->nonfinite);
+}
+
+/* ---- reading ---- */
+
+/* Every update since the batch that raised the flag has written nothing, and its rows are still there. */
+static mn_status diverged(const struct mn_launch *l, int64_t batch) {
+  struct mn_trainer *t = l->trainer;
+  struct mn_batch rows = mn_batch_part(t->loader, &l->batch, batch * t->batch, t->batch);
   char where[256];
-  MN_TRY(mn_pass_explain(t->model, t->batch, x, y, where, sizeof where));
+  MN_TRY(mn_pass_explain(t->model, &rows, where, sizeof where));
   return mn_fail(
       MN_FAILED,
       "training diverged at step %ld: %s is not finite; a lower learning rate, a warm-up or clipping "
@@ -84,22 +252,95 @@ static void count_step(struct mn_trainer *t) {
   p->position = p->samples % t->dataset->rows;
 }
 
-mn_status mn_trainer_step(struct mn_trainer *t) {
-  int accumulate = t->optimizer->config.accumulate;
-  double sum = 0;
-  t->rate = mn_schedule_rate(&t->schedule, t->progress.step);
-  MN_TRY(mn_optimizer_rate(t->optimizer, t->rate));
-  for (int i = 0; i < accumulate; i++) {
-    const void *x, *y;
-    MN_TRY(mn_loader_next(t->loader, &x, &y));
-    MN_TRY(mn_pass_load(t->pass, x, y));
-    MN_TRY(mn_tape_step(t->pass->tape));
-    if (i == accumulate - 1) MN_TRY(mn_optimizer_step(t->optimizer, t->pass->tape));
-    MN_TRY(mn_tape_results(t->pass->tape, &t->loss, NULL));
-    MN_TRY(check_finite(t, x, y));
-    sum += t->loss;
+typedef int tell_function(void *to, const struct mn_trainer *trainer);
+
+/* Waits for the launch and tells of its steps, among which its time is shared out evenly. */
+static mn_status collect(struct mn_launch *l, tell_function *tell, void *to, int *stop) {
+  struct mn_trainer *t = l->trainer;
+  double idle, start = l->follows ? t->ended : l->given;
+  MN_TRY(t->model->context->kernels->ahead_wait(t->model->context->device, &idle));
+  t->ended = mn_seconds();
+  t->times.running += t->ended - start;
+  if (l->follows) t->times.waiting += idle * 1e-3;
+  for (int64_t i = 0; i < l->batches; i++) {
+    if (*l->nonfinite == mark_of(l, i)) return diverged(l, i);
+    t->sum += l->results[i].loss;
+    if (!l->updates) continue;
+    t->loss = t->sum / t->optimizer->config.accumulate;
+    t->sum = 0;
+    t->rate = l->rates[i];
+    if (t->optimizer->config.clip > 0) t->norm = l->results[i].norm;
+    t->finished = start + (t->ended - start) * (double)(i + 1) / (double)l->batches;
+    count_step(t);
+    t->times.steps++;
+    if (tell && tell(to, t)) *stop = 1;
   }
-  t->loss = sum / accumulate;
-  count_step(t);
   return MN_OK;
+}
+
+/* Where a run is: the step and, under accumulation, the batch in it that the next launch begins with. */
+struct run {
+  int64_t step, batch, until;
+  int under_way, stop;
+};
+
+static int more(const struct run *run) {
+  return run->step < run->until && (!run->stop || run->batch > 0);
+}
+
+static mn_status launch_next(struct mn_trainer *t, struct run *run) {
+  int64_t accumulate = t->optimizer->config.accumulate, left = run->until - run->step;
+  int64_t most = mn_loader_samples(t->loader) / t->batch; /* 1 under accumulation */
+  int64_t batches = left < most ? left : most;
+  int updates = run->batch + 1 == accumulate;
+  MN_TRY(launch(&t->launches[t->next], run->step, batches, updates, run->under_way > 0));
+  t->next = (t->next + 1) % LAUNCHES;
+  run->under_way++;
+  run->step += updates ? batches : 0;
+  run->batch = (run->batch + 1) % accumulate;
+  return MN_OK;
+}
+
+/* On the CPU a launch is done when it was given, so there is one at a time. After an error the launches that
+ * are under way are waited for all the same: until then they use what the caller may want to free. */
+mn_status mn_trainer_run(struct mn_trainer *t, int64_t until, tell_function *tell, void *to) {
+  struct run run = {.step = t->progress.step, .until = until};
+  int most = t->model->context->device->type == MN_DEVICE_CPU ? 1 : LAUNCHES;
+  double read = mn_loader_waited(t->loader);
+  mn_status status = mn_outcome_tell(&t->outcome), launched = status;
+  while (status == MN_OK && (run.under_way > 0 || (launched == MN_OK && more(&run)))) {
+    if (launched == MN_OK && more(&run) && run.under_way < most) {
+      launched = launch_next(t, &run);
+      if (launched != MN_OK) mn_outcome_note(&t->outcome, launched);
+      continue;
+    }
+    status = collect(&t->launches[(t->next + LAUNCHES - run.under_way) % LAUNCHES], tell, to, &run.stop);
+    run.under_way--;
+  }
+  if (status != MN_OK) mn_outcome_note(&t->outcome, status);
+  if (run.under_way > 0) (void)t->model->context->kernels->synchronize(t->model->context->device);
+  t->times.reading += mn_loader_waited(t->loader) - read;
+  return mn_outcome_tell(&t->outcome);
+}
+
+mn_status mn_trainer_step(struct mn_trainer *t) {
+  return mn_trainer_run(t, t->progress.step + 1, NULL, NULL);
+}
+
+/* Waiting for less than a tenth of the time bounds nothing: a faster disk would bring no more than that. */
+static const char *bound_of(const struct mn_trainer *t, double waiting) {
+  if (!(waiting >= 0.1)) return "the step";
+  if (t->times.reading > 0.5 * t->times.waiting) return "the disk";
+  int far = mn_loader_placement(t->loader)->place != MN_PLACE_DEVICE;
+  return far && t->model->context->device->type == MN_DEVICE_CUDA ? "the link" : "the gathering of rows";
+}
+
+struct mn_trainer_speed mn_trainer_speed(const struct mn_trainer *t) {
+  const struct mn_trainer_times *times = &t->times;
+  double samples = (double)(times->steps * samples_a_step(t)) / times->running;
+  double waiting = times->waiting / times->running;
+  return (struct mn_trainer_speed){.samples = samples,
+                                   .flops = samples * mn_model_step_flops(t->model),
+                                   .waiting = waiting,
+                                   .bound = bound_of(t, waiting)};
 }

@@ -1,13 +1,42 @@
-/* The training loop's one step: batches in the order of samples, the learning rate by its schedule, SGD. What
- * goes on between steps (evaluation, saving, logs) is the caller's. */
+/* The training loop: batches in the order of samples, the learning rate by its schedule, SGD. What goes on
+ * between steps (evaluation, saving, logs) is the caller's.
+ *
+ * The device does not wait for the host. While a step runs, the next one is given, and the batch of the one
+ * after that is gathered; what a step led to (loss, gradient norm, whether all values were finite) is read
+ * after the next one was given. Several short steps are given as one CUDA graph. */
 #ifndef MN_TRAIN_TRAINER_H
 #define MN_TRAIN_TRAINER_H
 
 #include "data/loader.h"
+#include "engine/thread.h"
 #include "train/optimizer.h"
 #include "train/pass.h"
 #include "train/progress.h"
 #include "train/schedule.h"
+
+struct mn_trainer_config {
+  struct mn_schedule schedule;
+  int64_t batch;
+  uint64_t seed;       /* of a new run's order of samples */
+  enum mn_place place; /* where the rows wait; 0: chosen by size */
+};
+
+/* How the time went since the trainer was opened, in seconds. */
+struct mn_trainer_times {
+  double running; /* from the giving of steps to their end */
+  double waiting; /* of that: the device had nothing to do but to wait for rows */
+  double reading; /* of that: mn_trainer_run waited for the disk */
+  int64_t steps;  /* taken in `running` */
+};
+
+/* What follows from them. */
+struct mn_trainer_speed {
+  double samples, flops; /* a second, while running; NaN before the first step */
+  double waiting;        /* share of the time */
+  const char *bound;     /* what bounds it: "the step", "the link", "the disk" or "the gathering of rows" */
+};
+
+struct mn_launch; /* steps given to the device */
 
 struct mn_trainer {
   struct mn_model *model;
@@ -17,24 +46,42 @@ struct mn_trainer {
   int64_t batch;
   struct mn_pass *pass;
   struct mn_loader *loader;
-  struct mn_progress progress; /* after the last step; `best` is the caller's to set */
-  double loss, rate;           /* of the last step; NaN before the first */
+  struct mn_progress progress; /* after the last step that is done; `best` is the caller's to set */
+  double loss, rate;           /* of that step; NaN before the first */
+  double norm;                 /* of its gradient, where it is clipped; else NaN */
+  double finished;             /* mn_seconds() at its end */
+  struct mn_trainer_times times;
+  /* the trainer's own */
+  struct mn_launch *launches; /* under way, or to be used next */
+  int next;                   /* the launch to use next: the loader's next buffer */
+  int ran[2];                 /* a batch has run, without and with an update */
+  double ended;               /* mn_seconds() at the end of the last launch */
+  double sum;                 /* of the losses of a step's batches so far */
+  struct mn_outcome outcome;  /* what ended training */
 };
 
-/* Opens training of `model` by `optimizer` on `dataset`, all borrowed, in batches of `batch` rows. `from`:
- * where an earlier run, whose parameters and momentum were restored, stopped; its seed counts then. NULL: a
- * new run, from `seed`. `*out` is the caller's. MN_USAGE: a batch that the dataset's rows do not fill, a
- * schedule that cannot be, or more samples than can be counted; MN_BAD_DATA: a dataset that does not fit the
- * model, or has other rows than the run that is continued. */
+/* Opens training of `model` by `optimizer` on `dataset`, all borrowed. `from`: where an earlier run, whose
+ * parameters and momentum were restored, stopped; its seed counts then. NULL: a new run. `*out` is the
+ * caller's. MN_USAGE: a batch that the dataset's rows do not fill, a schedule that cannot be, or more samples
+ * than can be counted; MN_BAD_DATA: a dataset that does not fit the model, or has other rows than the run
+ * that is continued; and the errors of mn_loader_open. */
 MN_API mn_status mn_trainer_open(struct mn_trainer **out, struct mn_model *model,
                                  struct mn_optimizer *optimizer, struct mn_dataset *dataset,
-                                 const struct mn_schedule *schedule, int64_t batch, uint64_t seed,
-                                 const struct mn_progress *from);
+                                 const struct mn_trainer_config *config, const struct mn_progress *from);
 MN_API void mn_trainer_close(struct mn_trainer *trainer); /* NULL is fine; before all that it borrows */
 
-/* One optimizer step: as many batches as the optimizer accumulates, forward and backward, and the update.
- * MN_FAILED when it diverged, naming step, tensor and row: parameters and momentum are then as before the
- * step. */
+/* Takes optimizer steps until step `until` is done, each with as many batches as the optimizer accumulates,
+ * and returns with the device idle. After each step calls `tell` (NULL: nobody), with the step's results in
+ * the trainer; the device is already busy with later ones then. Once `tell` returns other than 0, no further
+ * steps are given, and those that were are finished and told. MN_FAILED when training diverged, naming step,
+ * tensor and row: parameters and momentum are then as before that step, and so is `progress`. An error
+ * comes after the steps before it were told, and again at each later call. */
+MN_API mn_status mn_trainer_run(struct mn_trainer *trainer, int64_t until,
+                                int (*tell)(void *to, const struct mn_trainer *trainer), void *to);
+
+MN_API struct mn_trainer_speed mn_trainer_speed(const struct mn_trainer *trainer);
+
+/* One step. */
 MN_API mn_status mn_trainer_step(struct mn_trainer *trainer);
 
 #endif

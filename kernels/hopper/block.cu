@@ -155,7 +155,7 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
         write_sums(a, c, staging, at.row);
       }
     }
-    if (!(poison == 0)) *a.nonfinite = 1;
+    if (!(poison == 0)) mn_raise(a.nonfinite, a.mark);
   }
 };
 

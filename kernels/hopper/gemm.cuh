@@ -431,7 +431,8 @@ static inline bool mn_small_pays(const struct mn_device *device, const struct mn
   return (tiles + all - 1) / all * p->depth <= MN_SMALL_DEPTH;
 }
 
-/* Launches the product on as many clusters as the GPU holds, or fewer where there are fewer tiles. */
+/* Launches the product on as many clusters as the GPU holds beside the multiprocessors that are spared, or
+ * fewer where there are fewer tiles. The result does not depend on their number. */
 template <enum mn_form Form, class Epilogue>
 static mn_status mn_hopper_launch(struct mn_device *device, const struct mn_hopper_product *p,
                                   const typename Epilogue::arguments &arguments, int panel = MN_PANEL) {
@@ -445,8 +446,8 @@ static mn_status mn_hopper_launch(struct mn_device *device, const struct mn_hopp
   const int down = (int)mn_tiles_down<tile>(p) / tile::CLUSTER;
   const mn_schedule schedule = {down, (int)mn_tiles_across<tile>(p),
                                 (int)((p->depth + MN_K_BLOCK - 1) / MN_K_BLOCK), std::min(panel, down)};
-  const int clusters =
-      std::min(schedule.down * schedule.across, device->cuda->multiprocessors / tile::CLUSTER);
+  const int clusters = std::min(schedule.down * schedule.across,
+                                (device->cuda->multiprocessors - device->spared) / tile::CLUSTER);
   auto kernel = mn_hopper_kernel<Form, Epilogue>;
   MN_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   kernel<<<tile::CLUSTER * clusters, mn_tile_threads<tile>, bytes, device->cuda->stream>>>(a, b, schedule,

@@ -7,16 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "train/json.h"
-
-double mn_seconds(void) {
-  struct timespec now;
-  MN_REQUIRE(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
-  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 static mn_status cannot_use(const struct mn_log *log, int error) {
   return mn_fail(error == ENOMEM ? MN_NO_MEMORY : MN_IO,
@@ -115,22 +108,24 @@ mn_status mn_log_open(struct mn_log *log, const char *path, int64_t resumed, con
   return MN_OK;
 }
 
-void mn_log_step(struct mn_log *log, int64_t step, int64_t epoch, int64_t samples, double loss, double rate) {
+void mn_log_step(struct mn_log *log, const struct mn_trainer *t) {
   if (!log->file || log->error) return;
+  const struct mn_progress *p = &t->progress;
   struct mn_json json;
-  double now = mn_seconds();
   begin_line(log, &json, "step");
-  mn_json_integer(&json, "step", step);
-  mn_json_integer(&json, "epoch", epoch);
-  mn_json_integer(&json, "samples", samples);
-  mn_json_number(&json, "loss", loss);
-  mn_json_number(&json, "rate", rate);
+  mn_json_integer(&json, "step", p->step);
+  mn_json_integer(&json, "epoch", p->epoch);
+  mn_json_integer(&json, "samples", p->samples);
+  mn_json_number(&json, "loss", t->loss);
+  mn_json_number(&json, "rate", t->rate);
+  if (!isnan(t->norm)) mn_json_number(&json, "gradient_norm", t->norm);
   mn_json_open(&json, "time");
-  mn_json_number(&json, "seconds", now - log->start);
+  mn_json_number(&json, "seconds", t->finished - log->start);
   if (log->last_samples)
-    mn_json_number(&json, "samples_per_second", (double)(samples - log->last_samples) / (now - log->last));
-  log->last = now;
-  log->last_samples = samples;
+    mn_json_number(&json, "samples_per_second",
+                   (double)(p->samples - log->last_samples) / (t->finished - log->last));
+  log->last = t->finished;
+  log->last_samples = p->samples;
   end_line(log, &json);
 }
 

@@ -6,14 +6,16 @@
  *   {"event":"step","step":10,"epoch":0,"samples":640,"loss":0.5,"rate":0.05,"time":{"seconds":…,"samples_per_second":…}}
  *   {"event":"eval","step":23,"epoch":1,"test_loss":0.4,"test_accuracy":0.9,"time":{…}}
  *
- * test_accuracy is there with classes only. */
+ * A step's line has "gradient_norm" too where gradients are clipped. test_accuracy is there with classes
+ * only. */
 #ifndef MN_TRAIN_COMMAND_LOG_H
 #define MN_TRAIN_COMMAND_LOG_H
 
 #include <stdio.h>
 
-#include "kernels/status.h"
+#include "engine/clock.h"
 #include "train/command/options.h"
+#include "train/trainer.h"
 
 struct mn_log {
   FILE *file; /* NULL: no log is kept, and every call is MN_OK */
@@ -33,14 +35,12 @@ struct mn_log {
 mn_status mn_log_open(struct mn_log *log, const char *path, int64_t resumed, const struct mn_text *config,
                       int count, const char *device);
 
-/* A line each; see `error` above. accuracy: NaN where there are no classes. */
-void mn_log_step(struct mn_log *log, int64_t step, int64_t epoch, int64_t samples, double loss, double rate);
+/* A line each; see `error` above. The trainer's last step; accuracy: NaN where there are no classes. */
+void mn_log_step(struct mn_log *log, const struct mn_trainer *trainer);
 void mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, double accuracy);
 
 /* Closes it whatever comes. Returns `status`, with its message; if that is MN_OK but a line did not get into
  * the file, MN_IO. */
 mn_status mn_log_close(struct mn_log *log, mn_status status);
-
-double mn_seconds(void); /* on the monotonic clock */
 
 #endif

@@ -33,6 +33,7 @@ struct mn_options {
   int64_t synthetic;           /* --synthetic n: rows; 0: none */
   double noise;                /* --noise: standard deviation of the synthetic targets' noise, 0.1 */
   int64_t test_rows; /* --test-rows: synthetic rows held out for evaluation, −1: n/10 (at least 1) */
+  const char *place; /* --place auto|device|host|file */
   /* the model */
   int64_t in;                     /* --in; 0: the data's */
   int64_t hidden[MN_MODEL_DEPTH]; /* --hidden 128,128; depth 0: not given */

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "data/placement.h"
 #include "engine/context.h"
 #include "train/schedule.h"
 
@@ -54,6 +55,10 @@ static const struct mn_option_row table[] = {
      .help = "standard deviation of the synthetic targets' noise"},
     {"test-rows", "n", TRAIN, INTEGER(test_rows), CONFIG, 0, LARGEST, "auto", TRAIN, -1,
      .help = "synthetic rows held out for evaluation, 0: none; auto: a tenth of --synthetic"},
+    {"place", NULL, RUNS, WORD(place), 0, 0, 0, "auto",
+     .help = "where the rows wait: in the device's memory, in host memory, or in the file; auto: the first "
+             "that has room",
+     .words = mn_place_words},
     {.kind = MN_KIND_HEADING, .help = "Model:"},
     {"in", "I", TRAIN | GRADCHECK | BENCH, INTEGER(in), CONFIG, 1, MN_OPTION_WIDEST, "auto", TRAIN | BENCH, 0,
      .help = "inputs, with --synthetic"},

@@ -21,7 +21,9 @@ static mn_status with_evaluator(FILE *out, const struct mn_options *options, enu
   struct mn_session s;
   struct mn_evaluator *evaluator = NULL;
   mn_status status = mn_session_read(&s, options, kind == MN_PASS_EVALUATE);
-  if (status == MN_OK) status = mn_evaluator_open(&evaluator, s.model, s.test, kind, s.options.batch);
+  enum mn_place place = MN_PLACE_AUTO;
+  if (status == MN_OK) status = mn_place_parse(s.options.place, &place);
+  if (status == MN_OK) status = mn_evaluator_open(&evaluator, s.model, s.test, kind, s.options.batch, place);
   if (status == MN_OK) status = run(out, &s, evaluator);
   mn_evaluator_close(evaluator);
   mn_session_close(&s);

@@ -6,21 +6,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "train/command/log.h"
+#include "engine/clock.h"
 
 enum { BAR = 24 };
 static const double terminal_interval = 0.1, plain_interval = 10;
 
-void mn_progress_bar_open(struct mn_progress_bar *p, int64_t first, int64_t horizon, int64_t samples_per_step,
-                          int quiet) {
+void mn_progress_bar_open(struct mn_progress_bar *p, int64_t first, int quiet) {
   double now = mn_seconds();
-  *p = (struct mn_progress_bar){.terminal = isatty(STDERR_FILENO),
-                                .quiet = quiet,
-                                .first = first,
-                                .horizon = horizon,
-                                .samples_per_step = samples_per_step,
-                                .start = now,
-                                .last = now};
+  *p = (struct mn_progress_bar){
+      .terminal = isatty(STDERR_FILENO), .quiet = quiet, .first = first, .start = now, .last = now};
 }
 
 /* Clears the bar, so that another line can be written. */
@@ -29,24 +23,24 @@ static void erase(struct mn_progress_bar *p) {
   p->drawn = 0;
 }
 
-void mn_progress_bar_step(struct mn_progress_bar *p, int64_t step, double loss) {
+void mn_progress_bar_step(struct mn_progress_bar *p, const struct mn_trainer *t) {
   double now = mn_seconds();
   if (p->quiet || now - p->last < (p->terminal ? terminal_interval : plain_interval)) return;
   p->last = now;
-  double seconds = now - p->start, each = seconds / (double)(step - p->first),
-         left = each * (double)(p->horizon - step);
-  double rate = (double)p->samples_per_step / each;
+  const int64_t step = t->progress.step, horizon = t->schedule.horizon;
+  double left = (now - p->start) / (double)(step - p->first) * (double)(horizon - step);
+  struct mn_trainer_speed speed = mn_trainer_speed(t);
   erase(p);
   if (p->terminal) {
     char bar[BAR + 1];
-    int full = (int)(BAR * step / p->horizon);
+    int full = (int)(BAR * step / horizon);
     memset(bar, '.', BAR);
     memset(bar, '#', (size_t)full);
     bar[BAR] = 0;
     fprintf(stderr, "[%s] ", bar);
   }
-  fprintf(stderr, "step %ld of %ld  loss %.5g  %.4g samples/s  %.0f s left", (long)step, (long)p->horizon,
-          loss, rate, left);
+  fprintf(stderr, "step %ld of %ld  loss %.5g  %.4g samples/s  %.3g TFLOP/s  waiting %.0f %%  %.0f s left",
+          (long)step, (long)horizon, t->loss, speed.samples, speed.flops * 1e-12, 100 * speed.waiting, left);
   if (p->terminal)
     p->drawn = 1;
   else

@@ -3,19 +3,20 @@
 #ifndef MN_TRAIN_COMMAND_PROGRESS_BAR_H
 #define MN_TRAIN_COMMAND_PROGRESS_BAR_H
 
-#include <stdint.h>
+#include "train/trainer.h"
 
 struct mn_progress_bar {
   int terminal, quiet, drawn;
-  int64_t first, horizon, samples_per_step; /* the run goes from step `first` to `horizon` */
-  double start, last;                       /* seconds */
+  int64_t first;      /* step that the run goes on from */
+  double start, last; /* seconds */
 };
 
-void mn_progress_bar_open(struct mn_progress_bar *progress, int64_t first, int64_t horizon,
-                          int64_t samples_per_step, int quiet);
+void mn_progress_bar_open(struct mn_progress_bar *progress, int64_t first, int quiet);
 
-/* After step `step`; draws at most ten times a second on a terminal, and every ten seconds elsewhere. */
-void mn_progress_bar_step(struct mn_progress_bar *progress, int64_t step, double loss);
+/* After a step; draws at most ten times a second on a terminal, and every ten seconds elsewhere: the step,
+ * its loss, samples and floating-point operations a second and the share of the time in which the device
+ * waited for rows, from the trainer's times, and the time left. */
+void mn_progress_bar_step(struct mn_progress_bar *progress, const struct mn_trainer *trainer);
 
 /* A line of its own, printf-like, that stays; what is said during training goes through here, so that it does
  * not run into the bar. Nothing under quiet. */

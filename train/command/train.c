@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <string.h>
 
+#include "train/command/announce.h"
 #include "train/command/log.h"
 #include "train/command/plot.h"
 #include "train/command/progress_bar.h"
@@ -66,23 +67,40 @@ static mn_status make_schedule(struct run *r, struct mn_schedule *schedule) {
   return mn_schedule_parse(o->schedule, &schedule->kind);
 }
 
+/* Where the rows wait, how large they are there, and why. */
+static void describe_places(const struct run *r) {
+  const struct mn_placement *train = mn_loader_placement(r->trainer->loader), *test = NULL;
+  char of_test[64] = "";
+  if (r->evaluator) test = mn_evaluator_placement(r->evaluator);
+  if (test)
+    snprintf(of_test, sizeof of_test, "; to test: %s, %.3g MiB", mn_place_name(test->place),
+             (double)test->bytes / 1048576);
+  mn_announce(&r->session.options, "place: %s, %.3g MiB (%s)%s", mn_place_name(train->place),
+              (double)train->bytes / 1048576, train->why, of_test);
+}
+
 static mn_status open(struct run *r, const struct mn_options *options) {
   struct mn_session *s = &r->session;
-  struct mn_schedule schedule;
+  struct mn_trainer_config config = {0};
   MN_TRY(mn_session_train(s, options));
   const struct mn_options *o = &s->options;
   r->test_loss = r->accuracy = NAN;
-  MN_TRY(make_schedule(r, &schedule));
-  MN_TRY(mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &schedule, o->batch, o->seed,
-                         s->from ? &s->progress : NULL));
+  config.batch = o->batch;
+  config.seed = o->seed;
+  MN_TRY(make_schedule(r, &config.schedule));
+  MN_TRY(mn_place_parse(o->place, &config.place));
+  MN_TRY(
+      mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &config, s->from ? &s->progress : NULL));
   const struct mn_progress *progress = &r->trainer->progress;
   r->saved = progress->step;
-  if (s->test) MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, MN_PASS_EVALUATE, o->batch));
+  if (s->test)
+    MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, MN_PASS_EVALUATE, o->batch, config.place));
   r->config_count = mn_options_config(o, r->config, MN_CHECKPOINT_OPTIONS);
   MN_TRY(mn_log_open(&r->log, o->log, s->from ? progress->step : -1, r->config, r->config_count,
                      s->context->name));
   mn_session_describe(s);
-  mn_progress_bar_open(&r->bar, progress->step, schedule.horizon, o->batch * o->accumulate, o->quiet);
+  describe_places(r);
+  mn_progress_bar_open(&r->bar, progress->step, o->quiet);
   r->save_time = mn_seconds();
   return watch_signals();
 }
@@ -119,18 +137,61 @@ static int save_is_due(const struct run *r) {
                          : r->trainer->progress.step % o->save_every == 0;
 }
 
-/* What follows a step. Except for saving by the clock it depends on the step alone, so that a resumed run
- * does the same. */
-static mn_status after_step(struct run *r) {
+/* After each step, while the device is busy with later ones. Returns 1 where the run is to pause: to end, or
+ * to save by the clock. */
+static int after_step(void *to, const struct mn_trainer *t) {
+  struct run *r = to;
+  const struct mn_progress *p = &t->progress;
+  if (p->step % r->log_every == 0 || p->step == t->schedule.horizon) mn_log_step(&r->log, t);
+  mn_progress_bar_step(&r->bar, t);
+  /* A log that cannot be written ends the run, after the work so far is saved. */
+  return interrupted || r->log.error || (r->session.options.save_seconds && save_is_due(r));
+}
+
+/* The step at which the run pauses next: to evaluate at an epoch's end, to save, or to end at `stop`. It
+ * depends on the step alone, so that a resumed run does the same. */
+static int64_t next_pause(const struct run *r, int64_t stop) {
+  const struct mn_options *o = &r->session.options;
+  const struct mn_progress *p = &r->trainer->progress;
+  int64_t each = o->batch * o->accumulate, pause = stop;
+  int64_t epoch_end = ((p->epoch + 1) * p->rows - 1) / each + 1;
+  if (r->evaluator && epoch_end < pause) pause = epoch_end;
+  if (o->save_every <= 0 || o->save_seconds) return pause;
+  int64_t save_at = (p->step / o->save_every + 1) * o->save_every;
+  return save_at < pause ? save_at : pause;
+}
+
+static mn_status at_pause(struct run *r) {
   const struct mn_trainer *t = r->trainer;
   const struct mn_progress *p = &t->progress;
   int64_t each = t->batch * t->optimizer->config.accumulate;
   int epoch_end = p->epoch > (p->samples - each) / p->rows, last = p->step == t->schedule.horizon;
-  if (p->step % r->log_every == 0 || last)
-    mn_log_step(&r->log, p->step, p->epoch, p->samples, t->loss, t->rate);
-  mn_progress_bar_step(&r->bar, p->step, t->loss);
   if (r->evaluator && (epoch_end || last)) MN_TRY(evaluate(r, epoch_end));
   return save_is_due(r) ? save(r) : MN_OK;
+}
+
+/* What the run's speed was, and what bounds it. */
+static void summarise(struct run *r) {
+  const struct mn_trainer *t = r->trainer;
+  struct mn_trainer_speed speed = mn_trainer_speed(t);
+  if (t->times.steps == 0) return;
+  mn_progress_bar_note(&r->bar,
+                       "%ld steps in %.3g s: %.4g samples/s, %.3g TFLOP/s, waiting for rows %.1f %% of the "
+                       "time; bound by %s",
+                       (long)t->times.steps, t->times.running, speed.samples, speed.flops * 1e-12,
+                       100 * speed.waiting, speed.bound);
+}
+
+static void report_time(struct mn_json *json, const struct mn_trainer *t) {
+  struct mn_trainer_speed speed = mn_trainer_speed(t);
+  mn_json_open(json, "time");
+  if (t->times.steps > 0) {
+    mn_json_number(json, "samples_per_second", speed.samples);
+    mn_json_number(json, "flops", speed.flops);
+    mn_json_number(json, "waiting", speed.waiting);
+    mn_json_string(json, "bound", speed.bound);
+  }
+  mn_json_close(json);
 }
 
 static void report(struct run *r, FILE *out) {
@@ -144,6 +205,7 @@ static void report(struct run *r, FILE *out) {
     mn_json_number(&json, "loss", t->loss);
     mn_json_number(&json, "test_loss", r->test_loss);
     mn_json_number(&json, "test_accuracy", r->accuracy);
+    report_time(&json, t);
     mn_json_close(&json);
     return;
   }
@@ -159,12 +221,12 @@ static mn_status run(struct run *r, FILE *out) {
   const int64_t *step = &r->trainer->progress.step, horizon = r->trainer->schedule.horizon;
   int64_t stop = o->stop_at > 0 && o->stop_at < horizon ? o->stop_at : horizon;
   if (*step >= stop) mn_progress_bar_note(&r->bar, "nothing to do: step %ld is reached", (long)*step);
-  /* A log that cannot be written ends the run, after the work so far is saved. */
   while (*step < stop && !interrupted && !r->log.error) {
-    MN_TRY(mn_trainer_step(r->trainer));
-    MN_TRY(after_step(r));
+    MN_TRY(mn_trainer_run(r->trainer, next_pause(r, stop), after_step, r));
+    MN_TRY(at_pause(r));
   }
   MN_TRY(save(r));
+  summarise(r);
   mn_progress_bar_close(&r->bar);
   MN_TRY(mn_log_close(&r->log, MN_OK));
   report(r, out);

@@ -1,0 +1,167 @@
+/* Choosing where rows wait, and bringing them there. */
+#include "data/placement.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "kernels/words.h"
+
+MN_WORDS(place, enum mn_place, MN_PLACES, [MN_PLACE_AUTO] = "auto", [MN_PLACE_DEVICE] = "device",
+         [MN_PLACE_HOST] = "host", [MN_PLACE_FILE] = "file");
+
+#define CHUNK_BYTES ((size_t)64 << 20) /* of rows on their way to a GPU */
+static const double GIB = 1073741824.0;
+
+static int is_cpu(const struct mn_placement *p) {
+  return p->context->device->type == MN_DEVICE_CPU;
+}
+
+/* How much of a place's memory the rows may take. The rest is for what training still allocates (evaluation,
+ * the copy that a checkpoint is written from) and, on the host, for everybody else. */
+static mn_status room(const struct mn_placement *p, enum mn_place place, double *bytes) {
+  size_t available;
+  if (place == MN_PLACE_DEVICE && !is_cpu(p)) {
+    MN_TRY(p->context->kernels->available(p->context->device, &available));
+    *bytes = 0.8 * (double)available;
+    return MN_OK;
+  }
+  MN_TRY(mn_available_cpu(p->context->device, &available));
+  *bytes = 0.5 * (double)available;
+  return MN_OK;
+}
+
+/* The first place that has room, and why. */
+static mn_status choose(struct mn_placement *p) {
+  double device, host, bytes = (double)p->bytes;
+  MN_TRY(room(p, MN_PLACE_DEVICE, &device));
+  MN_TRY(room(p, MN_PLACE_HOST, &host));
+  const char *gpu = is_cpu(p) ? "memory" : "the GPU's memory";
+  if (bytes <= device) {
+    p->place = MN_PLACE_DEVICE;
+    snprintf(p->why, sizeof p->why, "they fit into %s, which has room for %.3g GiB", gpu, device / GIB);
+  } else if (bytes <= host && !is_cpu(p)) {
+    p->place = MN_PLACE_HOST;
+    snprintf(p->why, sizeof p->why, "%s has room for %.3g GiB, host memory for %.3g", gpu, device / GIB,
+             host / GIB);
+  } else {
+    p->place = MN_PLACE_FILE;
+    snprintf(p->why, sizeof p->why, "memory has room for %.3g GiB", (device > host ? device : host) / GIB);
+  }
+  return MN_OK;
+}
+
+/* ---- bringing them there ---- */
+
+static mn_status allocate(struct mn_placement *p) {
+  int64_t rows = p->dataset->rows;
+  const struct mn_rows_form *form = &p->form;
+  if (p->place == MN_PLACE_DEVICE) {
+    MN_TRY(mn_context_allocate(p->context, &p->x, rows, form->x_row));
+    return form->y_row ? mn_context_allocate(p->context, &p->y, rows, form->y_row) : MN_OK;
+  }
+  struct mn_device *device = p->context->device;
+  MN_TRY(p->context->kernels->allocate_host(device, &p->x, (size_t)rows * form->x_row));
+  return form->y_row ? p->context->kernels->allocate_host(device, &p->y, (size_t)rows * form->y_row) : MN_OK;
+}
+
+static void release(struct mn_placement *p) {
+  int64_t rows = p->dataset->rows;
+  if (p->place == MN_PLACE_DEVICE) {
+    mn_context_release(p->context, p->x, rows, p->form.x_row);
+    mn_context_release(p->context, p->y, rows, p->form.y_row);
+  } else {
+    p->context->kernels->release_host(p->context->device, p->x);
+    p->context->kernels->release_host(p->context->device, p->y);
+  }
+  p->x = p->y = NULL;
+}
+
+/* Reads rows chunk by chunk into two pinned buffers in turn: one is uploaded while the other is read. */
+static mn_status upload_all(struct mn_placement *p, char *const x[2], char *const y[2], int64_t each) {
+  const struct mn_kernels *k = p->context->kernels;
+  struct mn_device *device = p->context->device;
+  const struct mn_rows_form *form = &p->form;
+  int64_t rows = p->dataset->rows;
+  for (int64_t first = 0; first < rows; first += each) {
+    int buffer = first / each % 2;
+    struct mn_range range = {.first = first, .count = rows - first < each ? rows - first : each};
+    MN_TRY(mn_read_rows(p->dataset, form, &range, 1, x[buffer], y[buffer], NULL));
+    MN_TRY(k->synchronize(device)); /* the other buffer is free again */
+    MN_TRY(k->upload(device, (char *)p->x + (size_t)first * form->x_row, x[buffer],
+                     (size_t)range.count * form->x_row));
+    if (y[buffer])
+      MN_TRY(k->upload(device, (char *)p->y + (size_t)first * form->y_row, y[buffer],
+                       (size_t)range.count * form->y_row));
+  }
+  return k->synchronize(device);
+}
+
+static mn_status fill_device(struct mn_placement *p) {
+  const struct mn_kernels *k = p->context->kernels;
+  struct mn_device *device = p->context->device;
+  const struct mn_rows_form *form = &p->form;
+  int64_t each = (int64_t)(CHUNK_BYTES / (form->x_row + form->y_row));
+  if (each > p->dataset->rows) each = p->dataset->rows;
+  if (each < 1) each = 1;
+  char *x[2] = {0}, *y[2] = {0};
+  mn_status status = MN_OK;
+  for (int i = 0; i < 2 && status == MN_OK; i++) {
+    status = k->allocate_host(device, (void **)&x[i], (size_t)each * form->x_row);
+    if (status == MN_OK && form->y_row)
+      status = k->allocate_host(device, (void **)&y[i], (size_t)each * form->y_row);
+  }
+  if (status == MN_OK) status = upload_all(p, x, y, each);
+  for (int i = 0; i < 2; i++) {
+    k->release_host(device, x[i]);
+    k->release_host(device, y[i]);
+  }
+  return status;
+}
+
+static mn_status fill(struct mn_placement *p) {
+  struct mn_range all = {.count = p->dataset->rows};
+  if (p->place == MN_PLACE_DEVICE && !is_cpu(p)) return fill_device(p);
+  return mn_read_rows(p->dataset, &p->form, &all, 1, p->x, p->y, NULL);
+}
+
+/* A place that was chosen here and cannot be had after all gives way to the next. */
+static mn_status settle(struct mn_placement *p, int asked) {
+  while (p->place != MN_PLACE_FILE) {
+    mn_status status = allocate(p);
+    if (status == MN_OK) return fill(p);
+    release(p);
+    if (asked && status == MN_NO_MEMORY)
+      return mn_fail(MN_NO_MEMORY, "the rows take %.3g GiB there: %s; another place than %s would do",
+                     (double)p->bytes / GIB, mn_message(), mn_place_name(p->place));
+    if (status != MN_NO_MEMORY) return status;
+    snprintf(p->why, sizeof p->why, "%.180s", mn_message());
+    p->place = p->place == MN_PLACE_DEVICE && !is_cpu(p) ? MN_PLACE_HOST : MN_PLACE_FILE;
+  }
+  return MN_OK;
+}
+
+mn_status mn_placement_open(struct mn_placement **out, struct mn_context *context, struct mn_dataset *dataset,
+                            enum mn_place place) {
+  *out = NULL;
+  struct mn_placement *p = calloc(1, sizeof *p);
+  if (!p) return mn_fail(MN_NO_MEMORY, "no memory to place rows");
+  *p = (struct mn_placement){.context = context, .dataset = dataset, .place = place, .why = "as asked"};
+  if (place == MN_PLACE_HOST && is_cpu(p)) p->place = MN_PLACE_DEVICE;
+  mn_status status = mn_rows_form(&p->form, dataset, context->device);
+  if (__builtin_mul_overflow((size_t)dataset->rows, p->form.x_row + p->form.y_row, &p->bytes) ||
+      p->bytes > INT64_MAX)
+    p->bytes = INT64_MAX;
+  if (status == MN_OK && place == MN_PLACE_AUTO) status = choose(p);
+  if (status == MN_OK) status = settle(p, place != MN_PLACE_AUTO);
+  if (status == MN_OK)
+    *out = p;
+  else
+    mn_placement_close(p);
+  return status;
+}
+
+void mn_placement_close(struct mn_placement *p) {
+  if (!p) return;
+  release(p);
+  free(p);
+}

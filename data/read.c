@@ -1,0 +1,141 @@
+/* Reading ranges of rows: they are cut into tasks of a few MiB, which threads take in order. */
+#include "data/read.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/thread.h"
+#include "kernels/bf16.h"
+
+enum { MOST_THREADS = 16 };
+#define TASK_BYTES ((int64_t)4 << 20) /* of x as it is read: a stop waits for no more */
+
+struct reading {
+  struct mn_dataset *dataset;
+  const struct mn_rows_form *form;
+  const struct mn_range *ranges;
+  int64_t count, task_rows;
+  char *x, *y;
+  const atomic_int *stop;
+  /* `mutex` guards these */
+  pthread_mutex_t mutex;
+  int64_t range, done;       /* the next task starts `done` rows into this range */
+  int64_t tasks, failed;     /* tasks taken; the earliest that failed, or −1 */
+  struct mn_outcome outcome; /* of that one */
+};
+
+mn_status mn_rows_form(struct mn_rows_form *form, const struct mn_dataset *dataset,
+                       const struct mn_device *device) {
+  *form = (struct mn_rows_form){.real = device->real, .bf16 = device->bf16};
+  size_t wide;
+  int64_t y_elements = dataset->classes ? dataset->outputs > 0 : dataset->outputs;
+  size_t y_element = dataset->classes ? sizeof(int32_t) : device->real;
+  if (__builtin_mul_overflow((size_t)dataset->inputs, form->bf16 ? form->bf16 : form->real, &form->x_row) ||
+      __builtin_mul_overflow((size_t)dataset->inputs, sizeof(double), &wide) ||
+      __builtin_mul_overflow((size_t)y_elements, y_element, &form->y_row) || wide > INT64_MAX / 65536 ||
+      form->y_row > INT64_MAX / 65536)
+    return mn_fail(MN_NO_MEMORY, "rows of %lld inputs and %lld outputs do not fit in memory",
+                   (long long)dataset->inputs, (long long)dataset->outputs);
+  return MN_OK;
+}
+
+/* Takes the next task; returns its number, or −1 when there is none left or an earlier one failed. */
+static int64_t take(struct reading *r, struct mn_range *task) {
+  MN_REQUIRE(pthread_mutex_lock(&r->mutex) == 0);
+  int64_t number = -1;
+  if (r->range < r->count && r->failed < 0 && !(r->stop && atomic_load(r->stop))) {
+    const struct mn_range *range = &r->ranges[r->range];
+    int64_t left = range->count - r->done, rows = left < r->task_rows ? left : r->task_rows;
+    *task = (struct mn_range){range->first + r->done, rows, range->at + r->done};
+    r->done += rows;
+    if (r->done == range->count) r->range++, r->done = 0;
+    number = r->tasks++;
+  }
+  MN_REQUIRE(pthread_mutex_unlock(&r->mutex) == 0);
+  return number;
+}
+
+static void note(struct reading *r, int64_t number, mn_status status) {
+  MN_REQUIRE(pthread_mutex_lock(&r->mutex) == 0);
+  if (r->failed < 0 || number < r->failed) {
+    r->failed = number;
+    mn_outcome_note(&r->outcome, status);
+  }
+  MN_REQUIRE(pthread_mutex_unlock(&r->mutex) == 0);
+}
+
+/* Rounds `count` floats to bfloat16, as elements of `size` bytes: 2, or 4 for the CPU's form of it. */
+static void round_all(void *to, const float *from, int64_t count, size_t size) {
+  if (size == sizeof(float)) {
+    float *out = to;
+    for (int64_t i = 0; i < count; i++) out[i] = mn_to_bf16(from[i]);
+  } else {
+    uint16_t *out = to;
+    for (int64_t i = 0; i < count; i++) out[i] = mn_bf16_bits(from[i]);
+  }
+}
+
+/* scratch: task_rows rows of floats, where x is rounded. */
+static mn_status read_task(const struct reading *r, const struct mn_range *task, float *scratch) {
+  const struct mn_rows_form *form = r->form;
+  struct mn_dataset *d = r->dataset;
+  char *x = r->x + (size_t)task->at * form->x_row;
+  char *y = r->y ? r->y + (size_t)task->at * form->y_row : NULL;
+  MN_TRY(d->read(d, task->first, task->count, form->real, form->bf16 ? (void *)scratch : x, y));
+  if (form->bf16) round_all(x, scratch, task->count * d->inputs, form->bf16);
+  return MN_OK;
+}
+
+static void *work(void *data) {
+  struct reading *r = data;
+  struct mn_range task;
+  float *scratch = NULL;
+  int64_t number;
+  size_t bytes = (size_t)(r->task_rows * r->dataset->inputs) * sizeof *scratch;
+  if (r->form->bf16) scratch = malloc(bytes);
+  while ((number = take(r, &task)) >= 0) {
+    mn_status status = r->form->bf16 && !scratch
+                           ? mn_fail(MN_NO_MEMORY, "no memory to read rows: %zu bytes", bytes)
+                           : read_task(r, &task, scratch);
+    if (status != MN_OK) note(r, number, status);
+  }
+  free(scratch);
+  return NULL;
+}
+
+static int threads_for(const struct reading *r, int64_t rows) {
+  int64_t tasks = rows / r->task_rows + r->count, cores = sysconf(_SC_NPROCESSORS_ONLN);
+  int64_t most = r->dataset->parallel == r->form->real && cores > 1 ? cores : 1;
+  if (most > MOST_THREADS) most = MOST_THREADS;
+  return (int)(tasks < most ? tasks : most);
+}
+
+mn_status mn_read_rows(struct mn_dataset *dataset, const struct mn_rows_form *form,
+                       const struct mn_range *ranges, int64_t count, void *x, void *y,
+                       const atomic_int *stop) {
+  struct reading r = {.dataset = dataset,
+                      .form = form,
+                      .ranges = ranges,
+                      .count = count,
+                      .x = x,
+                      .y = y,
+                      .stop = stop,
+                      .failed = -1};
+  pthread_t threads[MOST_THREADS];
+  int64_t rows = 0;
+  int started = 0;
+  r.task_rows = TASK_BYTES / (dataset->inputs * (int64_t)form->real);
+  if (r.task_rows < 1) r.task_rows = 1;
+  for (int64_t i = 0; i < count; i++) rows += ranges[i].count;
+  MN_REQUIRE(pthread_mutex_init(&r.mutex, NULL) == 0);
+  /* One thread less is no error: the others do its work. */
+  int wanted = threads_for(&r, rows) - 1;
+  while (started < wanted && mn_thread_start(&threads[started], "a reader", work, &r) == MN_OK) started++;
+  work(&r);
+  for (int i = 0; i < started; i++) MN_REQUIRE(pthread_join(threads[i], NULL) == 0);
+  MN_REQUIRE(pthread_mutex_destroy(&r.mutex) == 0);
+  if (r.failed >= 0) return mn_outcome_tell(&r.outcome);
+  return r.range < count ? mn_fail(MN_INTERRUPTED, "reading was stopped") : MN_OK;
+}

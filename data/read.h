@@ -1,0 +1,34 @@
+/* Rows of a dataset into host memory, by several threads where the dataset allows it, in the form in which
+ * they wait for their batch. */
+#ifndef MN_DATA_READ_H
+#define MN_DATA_READ_H
+
+#include <stdatomic.h>
+
+#include "data/dataset.h"
+#include "kernels/types.h"
+
+/* How the rows of a dataset wait. */
+struct mn_rows_form {
+  size_t real; /* bytes of a real: 4 or 8 */
+  size_t bf16; /* x waits in the bf16 form, in elements of so many bytes (struct mn_device); 0: as reals */
+  size_t x_row, y_row; /* bytes of a row; y_row 0 where there is no y */
+};
+
+/* The form for a device: x as its GEMMs read it. MN_NO_MEMORY: rows too wide to be counted in bytes. */
+mn_status mn_rows_form(struct mn_rows_form *form, const struct mn_dataset *dataset,
+                       const struct mn_device *device);
+
+/* Rows first … first + count − 1 go to row `at` of x and y and those after it. */
+struct mn_range {
+  int64_t first, count, at;
+};
+
+/* Reads the ranges, a few MiB at a time. y NULL: only x is read. The error of the earliest rows is the one
+ * returned (mn_dataset's read), whichever thread met it. MN_INTERRUPTED: *stop was set meanwhile by another
+ * thread (NULL: nobody does). */
+mn_status mn_read_rows(struct mn_dataset *dataset, const struct mn_rows_form *form,
+                       const struct mn_range *ranges, int64_t count, void *x, void *y,
+                       const atomic_int *stop);
+
+#endif
