@@ -16,7 +16,6 @@ constexpr int MN_CUDA_FILLINGS = 4;
 
 /* All CUDA state of a device: no static variable holds any. */
 struct mn_cuda {
-  int ordinal;
   int multiprocessors;
   cudaStream_t stream, branch; /* branch.cu */
   cudaEvent_t forked, joined;

@@ -18,8 +18,8 @@ MN_WORDS(precision, enum mn_precision,
          MN_PRECISIONS, [MN_FP64] = "fp64", [MN_FP32] = "fp32", [MN_TF32] = "tf32", [MN_BF16] = "bf16");
 
 #ifndef MN_CUDA
-mn_status mn_cuda_open(struct mn_device *device, int ordinal) {
-  (void)device, (void)ordinal;
+mn_status mn_cuda_open(struct mn_device *device) {
+  (void)device;
   return mn_fail(MN_NO_DEVICE, "this build of minnow is without CUDA; the device cpu would do");
 }
 
@@ -35,13 +35,14 @@ mn_status mn_device_open(struct mn_device **out, enum mn_device_type type, int o
   if (!device) return mn_fail(MN_NO_MEMORY, "no memory for a device");
   int cuda = type == MN_DEVICE_CUDA;
   device->type = type;
+  device->ordinal = ordinal;
   device->precision = precision;
   device->mark = 1;
   device->real = precision == MN_FP64 ? sizeof(double) : sizeof(float);
   device->bf16 = precision == MN_BF16 ? (cuda ? 2 : sizeof(float)) : 0;
   device->kernels = precision == MN_FP64 ? &fp64 : &fp32;
   snprintf(device->name, sizeof device->name, "CPU (%d threads)", omp_get_max_threads());
-  mn_status status = cuda ? mn_cuda_open(device, ordinal) : MN_OK;
+  mn_status status = cuda ? mn_cuda_open(device) : MN_OK;
   if (status == MN_OK) status = device->kernels->allocate(device, (void **)&device->nonfinite, sizeof(int));
   if (status == MN_OK) status = device->kernels->zero(device, device->nonfinite, sizeof(int));
   if (status != MN_OK) {

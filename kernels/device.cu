@@ -24,7 +24,7 @@ template <typename Type, Type *Function> struct on_gpu;
 template <typename Result, typename... Arguments, Result (*Function)(struct mn_device *, Arguments...)>
 struct on_gpu<Result(struct mn_device *, Arguments...), Function> {
   static Result call(struct mn_device *device, Arguments... arguments) {
-    const cudaError_t error = cudaSetDevice(device->cuda->ordinal);
+    const cudaError_t error = cudaSetDevice(device->ordinal);
     if (error == cudaSuccess) return Function(device, arguments...);
     if constexpr (!std::is_void_v<Result>) return mn_cuda_failed(error, "cudaSetDevice");
   }
@@ -113,7 +113,8 @@ static mn_status open_parts(struct mn_cuda *cuda) {
   return MN_OK;
 }
 
-extern "C" mn_status mn_cuda_open(struct mn_device *device, int ordinal) {
+extern "C" mn_status mn_cuda_open(struct mn_device *device) {
+  const int ordinal = device->ordinal;
   int count = 0;
   cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) return no_driver(error);
@@ -131,7 +132,6 @@ extern "C" mn_status mn_cuda_open(struct mn_device *device, int ordinal) {
   device->cuda = cuda; /* if the rest fails, mn_cuda_close frees what has been created */
   device->kernels = device->precision == MN_FP64 ? &fp64 : &fp32;
   snprintf(device->name, sizeof device->name, "%s", properties.name);
-  cuda->ordinal = ordinal;
   cuda->multiprocessors = properties.multiProcessorCount;
   mn_hopper_open(cuda, &properties);
   device->fuses = cuda->encode && device->precision == MN_BF16;
@@ -142,7 +142,7 @@ extern "C" mn_status mn_cuda_open(struct mn_device *device, int ordinal) {
 extern "C" void mn_cuda_close(struct mn_device *device) {
   struct mn_cuda *cuda = device->cuda;
   if (!cuda) return;
-  (void)cudaSetDevice(cuda->ordinal);
+  (void)cudaSetDevice(device->ordinal);
   for (cudaStream_t each : {cuda->ahead, cuda->stream, cuda->report})
     if (each) (void)cudaStreamSynchronize(each);
   mn_cuda_release_matmuls(cuda);

@@ -11,10 +11,10 @@ MN_C mn_status mn_device_open(struct mn_device **out, enum mn_device_type type, 
                               enum mn_precision precision);
 MN_C void mn_device_close(struct mn_device *device); /* NULL is fine */
 
-/* The CUDA part of the two above (device.cu; device.c in a build without CUDA). mn_cuda_open creates
- * device->cuda and sets kernels, name, versions and fuses; mn_cuda_close frees what it has created, also
- * after an error. */
-MN_C mn_status mn_cuda_open(struct mn_device *device, int ordinal);
+/* The CUDA part of the two above (device.cu; device.c in a build without CUDA). mn_cuda_open reads type,
+ * ordinal and precision, creates device->cuda and sets kernels, name, versions and fuses; mn_cuda_close frees
+ * what it has created, also after an error. */
+MN_C mn_status mn_cuda_open(struct mn_device *device);
 MN_C void mn_cuda_close(struct mn_device *device);
 
 #endif

@@ -48,6 +48,7 @@ struct mn_cuda;
 struct mn_device {
   const struct mn_kernels *kernels;
   enum mn_device_type type;
+  int ordinal; /* the GPU's number, as mn_device_open was given it */
   enum mn_precision precision;
   size_t real; /* bytes of a real: 8 or 4 */
   size_t bf16; /* bytes of an element of an operand's bf16 form: 0 but in MN_BF16; there 2 on CUDA, and 4 on
