@@ -51,3 +51,26 @@ mn_status mn_cuda_round<Real>::run(struct mn_device *device, struct mn_operand *
                         wide ? round_kernel<Real, W> : round_kernel<Real, 1>, bf16, from, count);
 }
 MN_CUDA_INSTANTIATE(round);
+
+template <typename Real, int W>
+static __global__ void __launch_bounds__(MN_CUDA_THREADS)
+    narrow_kernel(float *out, const Real *from, int64_t count) {
+  int64_t at = ((int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x) * W;
+  if (at >= count) return;
+  Real values[W];
+  float floats[W];
+  mn_load_some<W>(values, from + at, count - at);
+#pragma unroll
+  for (int i = 0; i < W; i++) floats[i] = (float)values[i];
+  mn_store_some<W>(out + at, floats, count - at);
+}
+
+template <typename Real>
+mn_status mn_cuda_narrow<Real>::run(struct mn_device *device, float *out, const void *from, int64_t count) {
+  const Real *values = static_cast<const Real *>(from);
+  constexpr int W = 4; /* 16 bytes of the result */
+  const bool wide = mn_aligned(16, values, out);
+  return mn_cuda_launch("narrow", device, count, MN_CUDA_THREADS * (wide ? W : 1),
+                        wide ? narrow_kernel<Real, W> : narrow_kernel<Real, 1>, out, values, count);
+}
+MN_CUDA_INSTANTIATE(narrow);

@@ -38,6 +38,7 @@ compute-sanitizer --tool initcheck --error-exitcode 9 "$build/tests/initcheck" >
 for tool in memcheck racecheck initcheck synccheck; do
   run $tool "$build/tests/test_parity_devices"
   run $tool "$build/tests/test_parity_block"
+  run $tool "$build/tests/test_parity_elementwise"
   for precision in fp64 fp32 tf32 bf16; do
     [ "$tool $precision $blind" != "initcheck bf16 1" ] || continue
     run $tool "$minnow" parity tests/golden/block.h5 --device cuda --precision $precision

@@ -144,6 +144,26 @@ static void round_fills_the_bf16_form(void **state) {
   mn_context_close(m.context);
 }
 
+/* Reals as floats, more than one CTA's worth and a part of one. */
+static void narrow_rounds_to_floats(void **state) {
+  enum { MANY = 20003 };
+  for (size_t w = 0; w < COUNT(widths); w++) {
+    struct memory m = {.context = open_or_skip(*state, widths[w])};
+    double values[] = {0.1, 0x1.000001p0, 0x1.000003p0, -0x1p-150, 0x1.8p-149, 0x1.ffffffp127, -INFINITY};
+    double *all = zeros(MANY);
+    for (size_t i = 0; i < MANY; i++) all[i] = i % 3 ? values[i % COUNT(values)] : sin((double)i);
+    const void *from = take_reals(&m, all, MANY);
+    float *out = take_bytes(&m, MANY, sizeof *out), *host = malloc(MANY * sizeof *host);
+    assert_non_null(host);
+    MUST(m.context->kernels->narrow(m.context->device, out, from, MANY));
+    MUST(m.context->kernels->download(m.context->device, host, out, MANY * sizeof *host));
+    for (size_t i = 0; i < MANY; i++) assert_int_equal(to_bits(host[i]), to_bits((float)all[i]));
+    free(all), free(host);
+    release_all(&m);
+    mn_context_close(m.context);
+  }
+}
+
 /* Reductions */
 
 static void reduce_adds_in_its_fixed_order(void **state) {
@@ -376,6 +396,7 @@ int main(void) {
       cmocka_unit_test(bf16_rounds_to_nearest_even),
       BOTH(uniform_is_exact),
       BOTH(round_fills_the_bf16_form),
+      BOTH(narrow_rounds_to_floats),
       BOTH(reduce_adds_in_its_fixed_order),
       BOTH(clip_follows_the_global_norm),
       BOTH(gemm_multiplies_in_every_form),

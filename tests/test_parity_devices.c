@@ -1,5 +1,6 @@
 /* The CPU's and CUDA's kernel tables, entry by entry, in one process: the same inputs to both, and the
- * answers compared. The block's epilogues have a file of their own. Without a GPU every test is skipped, and
+ * answers compared. The block's epilogues and the
+ * passes over memory have files of their own. Without a GPU every test is skipped, and
  * says why. */
 #include "tests/parity_bench.h"
 
@@ -379,54 +380,7 @@ static void clip(void **state) {
   close_bench(&b);
 }
 
-/* ---- elementwise, random, memory ---- */
-
-static void add(void **state) {
-  (void)state;
-  const enum mn_precision precisions[] = {MN_FP64, MN_FP32, MN_BF16};
-  for (int p = 0; p < 3; p++) {
-    struct bench b;
-    open_bench(&b, precisions[p]);
-    for (int64_t cols = 1; cols < 40; cols += 6) {
-      void *y[SIDES], *rounded[SIDES] = {NULL, NULL};
-      for (int s = 0; s < SIDES; s++) {
-        y[s] = put_drawn(&b, s, 61, 3 * cols, 1);
-        if (b.on[s]->bf16) rounded[s] = poisoned(&b, s, 3 * (size_t)cols * b.on[s]->bf16);
-        struct mn_operand out = {3, cols, y[s], rounded[s], 0};
-        must(b.on[s]->kernels->add(b.on[s], &out, y[s], put_drawn(&b, s, 62, 3 * cols, 1)));
-      }
-      same_reals(&b, "a sum", y, 3 * cols, 0);
-      if (rounded[CPU]) same_bf16(&b, "a sum, rounded", rounded, 3 * cols, 0);
-      clear_bench(&b);
-    }
-    close_bench(&b);
-  }
-}
-
-/* Ties, both ways; the largest finite float, which rounds to infinity; subnormals; infinities and NaN. */
-static void rounding(void **state) {
-  (void)state;
-  struct bench b;
-  open_bench(&b, MN_BF16);
-  const double values[] = {1,          0x1.01p0, 0x1.03p0, 0x1.0101p0, -0x1.01p0, 0x1.fffffep127, 0x1p-140,
-                           0x1.8p-134, -0.0,     INFINITY, -INFINITY,  NAN,       3.14159,        0x1.02p0};
-  enum { COUNT = sizeof values / sizeof values[0] };
-  double *found[SIDES];
-  for (int s = 0; s < SIDES; s++) {
-    struct mn_operand o = {1, COUNT, put(&b, s, values, COUNT), poisoned(&b, s, COUNT * b.on[s]->bf16), 1};
-    must(b.on[s]->kernels->round(b.on[s], &o));
-    assert_int_equal(o.stale, 0);
-    found[s] = get_bf16(&b, s, o.bf16, COUNT);
-  }
-  for (int i = 0; i < COUNT; i++) {
-    if (isnan(values[i]))
-      assert_true(isnan(found[CUDA][i]) && isnan(found[CPU][i]));
-    else
-      assert_true(found[CUDA][i] == found[CPU][i] && signbit(found[CUDA][i]) == signbit(found[CPU][i]));
-  }
-  free(found[CPU]), free(found[CUDA]);
-  close_bench(&b);
-}
+/* ---- random, memory ---- */
 
 static void uniform(void **state) {
   (void)state;
@@ -577,7 +531,6 @@ int main(void) {
       cmocka_unit_test(no_such_device), cmocka_unit_test(precision_words),
       cmocka_unit_test(versions),       cmocka_unit_test(two_gpus),
       cmocka_unit_test(memory),         cmocka_unit_test(uniform),
-      cmocka_unit_test(rounding),       cmocka_unit_test(add),
       cmocka_unit_test(sums),           cmocka_unit_test(sums_leave_nothing_behind),
       cmocka_unit_test(clip),           cmocka_unit_test(mse),
       cmocka_unit_test(cross_entropy),  cmocka_unit_test(gemm_fp64),
