@@ -10,6 +10,8 @@
 
 #include "kernels/status.h"
 
+struct mn_device;
+
 struct mn_dataset {
   int64_t rows;    /* n */
   int64_t inputs;  /* I, the width of x */
@@ -52,14 +54,23 @@ MN_API mn_status mn_dataset_open(struct mn_dataset **out, const char *path, enum
 /* The synthetic teacher: x uniform with variance 1; y = a hidden block of `outputs` channels in `groups`
  * groups (weights as a new block's, gamma 1 + t/2 and beta t/2 with t uniform on [−1, 1), eps 1e-5, slope
  * 0.01) of x, plus uniform noise of variance noise². Everything is a function of (seed, row), computed in
- * double on the CPU and rounded to the real asked for: a row depends neither on the rows read with it nor on
- * the device. MN_PART_TEST gives other rows of the same teacher. floor = noise². Holds the teacher's weights
- * in double (8·outputs·inputs bytes: 537 MB at 8192²). Close it with mn_dataset_close. MN_USAGE: sizes below
- * 1, inputs or outputs above 2²², rows above 2⁴⁰, groups that do not divide outputs, a noise below 0 or not
- * finite; MN_NO_MEMORY. */
+ * double and rounded to the real asked for: a row does not depend on the rows read with it. MN_PART_TEST
+ * gives other rows of the same teacher. floor = noise².
+ *
+ * It is computed on a device like `like` (NULL: the CPU): of its type and its ordinal, but always in MN_FP64,
+ * and opened by the dataset for itself. `like` is read during this call alone, and may be in use by another
+ * thread while rows are read. One device gives the same bytes every time. Between devices x is equal to the
+ * last bit, and y to about 1e-12, since fp64 sums are taken in another order: as floats within one unit in
+ * the last place, except for values nearer to 0 than 1e-4, whose units may be smaller than that.
+ *
+ * Holds in that device's memory the teacher's weights in double (8·outputs·inputs bytes: 537 MB at 8192²) and
+ * up to some 60 MB of rows, or 64 rows where those are more. Close it with mn_dataset_close. MN_USAGE: sizes
+ * below 1, inputs or outputs above 2²², rows above 2⁴⁰, groups that do not divide outputs, a noise below 0 or
+ * not finite; MN_NO_MEMORY: the device has no room for that, and no other device is taken instead, since its
+ * bytes would be others; MN_NO_DEVICE and MN_LIBRARY as mn_device_open. */
 MN_API mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64_t rows,
                                       int64_t inputs, int64_t outputs, int64_t groups, double noise,
-                                      uint64_t seed);
+                                      uint64_t seed, const struct mn_device *like);
 
 MN_API void mn_dataset_close(struct mn_dataset *dataset); /* NULL is fine */
 

@@ -1,29 +1,38 @@
 /* Synthetic data: random inputs, and the outputs of a teacher for them, a block with random parameters.
  *
  * A row must not depend on the rows read with it, but a GEMM of another number of rows may add in another
- * order: so the teacher always computes WINDOW rows at a time, aligned. Random words are indexed by row:
- * element i of row r is word r·I + i of its sequence, and the test part's rows start at TEST_BASE. */
+ * order: so every product is that of WINDOW rows, aligned and whole. What has no such order is done for
+ * several windows at once, a batch, which then goes to the host in one download; only rows that were asked
+ * for go there. The windows' matrices start at multiples of 256 bytes, so that a GPU's GEMM is the same for
+ * each. Random words are indexed by row: element i of row r is word r·I + i of its sequence, and the test
+ * part's rows start at TEST_BASE. */
 #include "data/dataset.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "kernels/device.h"
 
-enum { WINDOW = 64 };                /* rows that the teacher computes at a time */
+enum { WINDOW = 64 }; /* rows of one product */
+#define BATCH_BYTES                                                                                          \
+  ((int64_t)16 << 20)                /* of x, or of y, in double, where more than one window is computed     \
+                                      */
 #define TEST_BASE ((int64_t)1 << 40) /* the first row of the test part; a multiple of WINDOW */
 #define WIDEST ((int64_t)1 << 22)    /* so that 2⁴¹ rows of words stay below 2⁶³ */
 
-enum { WEIGHT, BIAS, GAMMA, BETA, Z, MEAN, RSTD, X, Y, NOISE, BUFFERS };
+/* The parameters; then a batch's x, z and y, and a window's statistics. After the product z is not needed,
+ * and holds the noise. */
+enum { WEIGHT, BIAS, GAMMA, BETA, X, Z, Y, MEAN, RSTD, BUFFERS };
 
 struct synthetic {
   struct mn_dataset base; /* first, so that the two convert */
   struct mn_device *device;
   int64_t base_row, groups;
+  int64_t windows; /* of a batch */
   double noise;
   uint64_t seed;
-  double *buffer[BUFFERS]; /* the parameters, and one window of everything else */
+  double *buffer[BUFFERS]; /* in the device's memory */
+  float *floats;           /* there too: a batch's x or y, rounded */
 };
 
 /* Fills a buffer, uniform on [−bound, bound), from the words `first` … of a sequence. With bound √3 the
@@ -34,35 +43,51 @@ static mn_status fill(struct synthetic *d, int which, int64_t count, uint32_t se
                                      bound);
 }
 
-/* y = block(x) over the window whose x stands in buffer[X]. */
-static mn_status teach(struct synthetic *d) {
-  struct mn_operand x = {.rows = WINDOW, .cols = d->base.inputs, .real = d->buffer[X]};
-  struct mn_operand weight = {.rows = d->base.outputs, .cols = d->base.inputs, .real = d->buffer[WEIGHT]};
-  struct mn_operand y = {.rows = WINDOW, .cols = d->base.outputs, .real = d->buffer[Y]};
+/* y = block(x) over a window of the batch that stands in buffer[X]. */
+static mn_status teach(struct synthetic *d, int64_t window) {
+  int64_t inputs = d->base.inputs, outputs = d->base.outputs, row = window * WINDOW;
+  struct mn_operand x = {.rows = WINDOW, .cols = inputs, .real = d->buffer[X] + row * inputs};
+  struct mn_operand weight = {.rows = outputs, .cols = inputs, .real = d->buffer[WEIGHT]};
+  struct mn_operand y = {.rows = WINDOW, .cols = outputs, .real = d->buffer[Y] + row * outputs};
+  double *z = d->buffer[Z] + row * outputs;
   struct mn_block block = {.ops = MN_OP_ALL,
                            .rows = WINDOW,
-                           .channels = d->base.outputs,
+                           .channels = outputs,
                            .groups = d->groups,
                            .eps = 1e-5,
                            .slope = 0.01,
                            .bias = d->buffer[BIAS],
                            .gamma = d->buffer[GAMMA],
                            .beta = d->buffer[BETA],
-                           .z = d->buffer[Z],
+                           .z = z,
                            .mean = d->buffer[MEAN],
                            .rstd = d->buffer[RSTD],
                            .y = &y};
-  struct mn_epilogue epilogue = {.kind = MN_BLOCK, .into = d->buffer[Z], .block = &block};
+  struct mn_epilogue epilogue = {.kind = MN_BLOCK, .into = z, .block = &block};
   return d->device->kernels->gemm(d->device, MN_NT, &x, &weight, &epilogue);
 }
 
-/* Rows from … from + count of a window of `cols` columns, rounded to reals. */
-static void put(void *out, size_t real, const double *window, int64_t from, int64_t count, int64_t cols) {
-  const double *values = window + from * cols;
-  if (real == sizeof(double))
-    memcpy(out, values, (size_t)(count * cols) * sizeof(double));
-  else
-    for (int64_t i = 0; i < count * cols; i++) ((float *)out)[i] = (float)values[i];
+/* Computes `windows` windows from row `row` of the sequences on: x, and y where it is wanted. */
+static mn_status compute(struct synthetic *d, int64_t row, int64_t windows, int with_y) {
+  int64_t inputs = d->base.inputs, outputs = d->base.outputs, rows = windows * WINDOW;
+  MN_TRY(fill(d, X, rows * inputs, MN_RANDOM_INPUTS, row * inputs, sqrt(3)));
+  if (!with_y) return MN_OK;
+  for (int64_t window = 0; window < windows; window++) MN_TRY(teach(d, window));
+  struct mn_operand y = {.rows = rows, .cols = outputs, .real = d->buffer[Y]};
+  MN_TRY(fill(d, Z, rows * outputs, MN_RANDOM_NOISE, row * outputs, sqrt(3) * d->noise));
+  return d->device->kernels->add(d->device, &y, d->buffer[Y], d->buffer[Z]);
+}
+
+/* Rows from … from + count of a batch's matrix of `cols` columns, as reals in the host's memory. */
+static mn_status deliver(struct synthetic *d, void *out, size_t real, int which, int64_t from, int64_t count,
+                         int64_t cols) {
+  const struct mn_kernels *kernels = d->device->kernels;
+  const void *values = d->buffer[which] + from * cols;
+  if (real == sizeof(float)) {
+    MN_TRY(kernels->narrow(d->device, d->floats, values, count * cols));
+    values = d->floats;
+  }
+  return kernels->download(d->device, out, values, (size_t)(count * cols) * real);
 }
 
 static mn_status synthetic_read(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real,
@@ -72,17 +97,11 @@ static mn_status synthetic_read(struct mn_dataset *dataset, int64_t first, int64
   MN_REQUIRE(first >= 0 && count >= 0 && count <= dataset->rows && first <= dataset->rows - count);
   MN_REQUIRE(real == sizeof(float) || real == sizeof(double));
   for (int64_t done = 0; done < count;) {
-    int64_t from = (first + done) % WINDOW, left = count - done;
-    int64_t here = left < WINDOW - from ? left : WINDOW - from;
-    int64_t row = d->base_row + first + done - from;
-    MN_TRY(fill(d, X, WINDOW * inputs, MN_RANDOM_INPUTS, row * inputs, sqrt(3)));
-    if (x) put((char *)x + (size_t)(done * inputs) * real, real, d->buffer[X], from, here, inputs);
-    if (y) {
-      MN_TRY(teach(d));
-      MN_TRY(fill(d, NOISE, WINDOW * outputs, MN_RANDOM_NOISE, row * outputs, sqrt(3) * d->noise));
-      for (int64_t i = 0; i < WINDOW * outputs; i++) d->buffer[Y][i] += d->buffer[NOISE][i];
-      put((char *)y + (size_t)(done * outputs) * real, real, d->buffer[Y], from, here, outputs);
-    }
+    int64_t from = (first + done) % WINDOW, left = count - done, most = d->windows * WINDOW - from;
+    int64_t here = left < most ? left : most, windows = (from + here + WINDOW - 1) / WINDOW;
+    MN_TRY(compute(d, d->base_row + first + done - from, windows, y != NULL));
+    if (x) MN_TRY(deliver(d, (char *)x + (size_t)(done * inputs) * real, real, X, from, here, inputs));
+    if (y) MN_TRY(deliver(d, (char *)y + (size_t)(done * outputs) * real, real, Y, from, here, outputs));
     done += here;
   }
   return MN_OK;
@@ -91,6 +110,7 @@ static mn_status synthetic_read(struct mn_dataset *dataset, int64_t first, int64
 static void synthetic_close(struct mn_dataset *dataset) {
   struct synthetic *d = (struct synthetic *)dataset;
   for (int i = 0; d->device && i < BUFFERS; i++) d->device->kernels->release(d->device, d->buffer[i]);
+  if (d->device) d->device->kernels->release(d->device, d->floats);
   mn_device_close(d->device);
   free(d);
 }
@@ -110,27 +130,51 @@ static mn_status check(int64_t rows, int64_t inputs, int64_t outputs, int64_t gr
   return MN_OK;
 }
 
+/* gamma = 1 + t/2, from the t/2 that stand there. Exact in double, so it may be done anywhere. */
+static mn_status add_one(struct synthetic *d, int which, int64_t count) {
+  const struct mn_kernels *kernels = d->device->kernels;
+  size_t bytes = (size_t)count * sizeof(double);
+  double *values = malloc(bytes);
+  if (!values) return mn_fail(MN_NO_MEMORY, "no memory for synthetic data");
+  mn_status status = kernels->download(d->device, values, d->buffer[which], bytes);
+  for (int64_t i = 0; i < count && status == MN_OK; i++) values[i] += 1;
+  if (status == MN_OK) status = kernels->upload(d->device, d->buffer[which], values, bytes);
+  if (status == MN_OK) status = kernels->synchronize(d->device);
+  free(values);
+  return status;
+}
+
+static mn_status allocate(struct synthetic *d) {
+  int64_t inputs = d->base.inputs, outputs = d->base.outputs, wider = inputs > outputs ? inputs : outputs;
+  int64_t all = (d->base.rows + WINDOW - 1) / WINDOW;
+  d->windows = BATCH_BYTES / (WINDOW * wider * (int64_t)sizeof(double));
+  if (d->windows > all) d->windows = all;
+  if (d->windows < 1) d->windows = 1;
+  int64_t rows = d->windows * WINDOW;
+  const int64_t counts[BUFFERS] = {
+      [WEIGHT] = outputs * inputs, [BIAS] = outputs,     [GAMMA] = outputs,    [BETA] = outputs,
+      [X] = rows * inputs,         [Z] = rows * outputs, [Y] = rows * outputs, [MEAN] = WINDOW * d->groups,
+      [RSTD] = WINDOW * d->groups};
+  const struct mn_kernels *kernels = d->device->kernels;
+  for (int i = 0; i < BUFFERS; i++)
+    MN_TRY(kernels->allocate(d->device, (void **)&d->buffer[i], (size_t)counts[i] * sizeof(double)));
+  return kernels->allocate(d->device, (void **)&d->floats, (size_t)(rows * wider) * sizeof(float));
+}
+
 static mn_status make_teacher(struct synthetic *d) {
   int64_t inputs = d->base.inputs, outputs = d->base.outputs;
-  int64_t counts[BUFFERS] = {[WEIGHT] = outputs * inputs, [BIAS] = outputs,
-                             [GAMMA] = outputs,           [BETA] = outputs,
-                             [Z] = WINDOW * outputs,      [MEAN] = WINDOW * d->groups,
-                             [RSTD] = WINDOW * d->groups, [X] = WINDOW * inputs,
-                             [Y] = WINDOW * outputs,      [NOISE] = WINDOW * outputs};
-  for (int i = 0; i < BUFFERS; i++)
-    MN_TRY(
-        d->device->kernels->allocate(d->device, (void **)&d->buffer[i], (size_t)counts[i] * sizeof(double)));
   double bound = 1 / sqrt((double)inputs);
-  MN_TRY(fill(d, WEIGHT, counts[WEIGHT], MN_RANDOM_TEACHER + 0, 0, bound));
+  MN_TRY(allocate(d));
+  MN_TRY(fill(d, WEIGHT, outputs * inputs, MN_RANDOM_TEACHER + 0, 0, bound));
   MN_TRY(fill(d, BIAS, outputs, MN_RANDOM_TEACHER + 1, 0, bound));
   MN_TRY(fill(d, GAMMA, outputs, MN_RANDOM_TEACHER + 2, 0, 0.5));
   MN_TRY(fill(d, BETA, outputs, MN_RANDOM_TEACHER + 3, 0, 0.5));
-  for (int64_t c = 0; c < outputs; c++) d->buffer[GAMMA][c] += 1;
-  return MN_OK;
+  return add_one(d, GAMMA, outputs);
 }
 
 mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64_t rows, int64_t inputs,
-                               int64_t outputs, int64_t groups, double noise, uint64_t seed) {
+                               int64_t outputs, int64_t groups, double noise, uint64_t seed,
+                               const struct mn_device *like) {
   *out = NULL;
   MN_TRY(check(rows, inputs, outputs, groups, noise));
   struct synthetic *d = calloc(1, sizeof *d);
@@ -145,11 +189,20 @@ mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64
   d->groups = groups;
   d->noise = noise;
   d->seed = seed;
-  mn_status status = mn_device_open(&d->device, MN_DEVICE_CPU, 0, MN_FP64);
+  mn_status status =
+      mn_device_open(&d->device, like ? like->type : MN_DEVICE_CPU, like ? like->ordinal : 0, MN_FP64);
   if (status == MN_OK) status = make_teacher(d);
   if (status == MN_OK)
     *out = &d->base;
   else
     synthetic_close(&d->base);
+  /* Another device's bytes would be others, so none stands in. */
+  if (status == MN_NO_MEMORY)
+    return mn_fail(
+        status,
+        "%s has no room for a synthetic teacher of %lld inputs and %lld outputs, whose weights take "
+        "%.1f MiB; fewer of either, or the rows of a file (--data), would do",
+        like ? like->name : "this machine", (long long)inputs, (long long)outputs,
+        (double)inputs * (double)outputs * sizeof(double) / 1048576);
   return status;
 }

@@ -194,8 +194,8 @@ static void rows_that_do_not_fit_the_model_are_refused(void **state) {
   struct mn_dataset *wide, *numbers;
   struct mn_trainer_config config = {.schedule = {.kind = MN_SCHEDULE_CONSTANT, .rate = 0.1, .horizon = 5},
                                      .batch = BATCH};
-  MUST(mn_dataset_synthetic(&wide, MN_PART_TRAIN, 100, r.train->inputs + 1, 10, 2, 0, 0));
-  MUST(mn_dataset_synthetic(&numbers, MN_PART_TRAIN, 100, r.train->inputs, 10, 2, 0, 0));
+  MUST(mn_dataset_synthetic(&wide, MN_PART_TRAIN, 100, r.train->inputs + 1, 10, 2, 0, 0, r.context->device));
+  MUST(mn_dataset_synthetic(&numbers, MN_PART_TRAIN, 100, r.train->inputs, 10, 2, 0, 0, r.context->device));
   assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, wide, &config, NULL), MN_BAD_DATA);
   assert_string_equal(mn_message(), "the model takes 64 inputs, but the data has 65");
   assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, numbers, &config, NULL), MN_BAD_DATA);

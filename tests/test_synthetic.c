@@ -1,8 +1,9 @@
-/* The synthetic teacher: what it teaches against the same written down anew, and that a row depends on
- * nothing but its place and the seed. */
+/* The synthetic teacher, on every device there is: what it teaches against the same written down anew, that
+ * a row depends on nothing but its place and the seed, and how near two devices' rows are. */
 #include <math.h>
 
 #include "kernels/random.h"
+#include "tests/check.h"
 #include "tests/dataset_make.h"
 
 enum { I = 37, K = 24, GROUPS = 6, SEED = 4711 };
@@ -33,19 +34,40 @@ static void teacher(uint64_t row, double *x, double *y) {
   }
 }
 
+/* A teacher's data on a device; the device that it is to be like is closed before any row is read. */
+struct shape {
+  int64_t rows, inputs, outputs, groups;
+};
+
+static struct mn_dataset *open_like(const char *device, enum mn_part part, struct shape at, double noise,
+                                    uint64_t seed) {
+  struct mn_dataset *d;
+  struct mn_context *context = open_or_skip(device, "fp32");
+  MUST(mn_dataset_synthetic(&d, part, at.rows, at.inputs, at.outputs, at.groups, noise, seed,
+                            context->device));
+  mn_context_close(context);
+  return d;
+}
+
+static void *room(int64_t rows, int64_t cols, size_t real) {
+  void *memory = malloc((size_t)(rows * cols) * real);
+  assert_non_null(memory);
+  memset(memory, 0xff, (size_t)(rows * cols) * real);
+  return memory;
+}
+
 static void teaches(void **state) {
-  (void)state;
   const int64_t rows = 200;
   for (int part = MN_PART_TRAIN; part <= MN_PART_TEST; part++) {
-    struct mn_dataset *d;
-    assert_int_equal(mn_dataset_synthetic(&d, part, rows, I, K, GROUPS, 0.25, SEED), MN_OK);
+    struct mn_dataset *d =
+        open_like(*state, (enum mn_part)part, (struct shape){rows, I, K, GROUPS}, 0.25, SEED);
     assert_int_equal(d->rows, rows);
     assert_int_equal(d->inputs, I);
     assert_int_equal(d->outputs, K);
     assert_false(d->classes);
     assert_true(d->floor == 0.0625);
     static double x[200 * I], y[200 * K];
-    assert_int_equal(d->read(d, 0, rows, 8, x, y), MN_OK);
+    MUST(d->read(d, 0, rows, 8, x, y));
     uint64_t base = part == MN_PART_TEST ? (uint64_t)1 << 40 : 0;
     for (int64_t r = 0; r < rows; r++) {
       double wx[I], wy[K];
@@ -60,57 +82,137 @@ static void teaches(void **state) {
   }
 }
 
+/* Odd widths; then so wide that a batch is three windows, and so wide that it is one. */
+static const struct shape SHAPES[] = {
+    {150, I, K, GROUPS}, {600, 8200, 8, 2}, {200, 3, 40000, 8}, {300, 512, 1024, 64}};
+
 /* A row is the same, to the bit, whatever is asked for with it; floats are the doubles rounded. */
 static void teaches_rows_alone(void **state) {
-  (void)state;
-  enum { ROWS = 150 };
-  struct mn_dataset *d;
-  static double x[ROWS * I], y[ROWS * K], px[ROWS * I], py[ROWS * K];
-  static float fx[ROWS * I], fy[ROWS * K];
-  assert_int_equal(mn_dataset_synthetic(&d, MN_PART_TRAIN, ROWS, I, K, GROUPS, 0.5, SEED), MN_OK);
-  assert_int_equal(d->read(d, 0, ROWS, 8, x, y), MN_OK);
-  assert_int_equal(d->read(d, 0, ROWS, 4, fx, fy), MN_OK);
-  for (int i = 0; i < ROWS * I; i++) assert_true(fx[i] == (float)x[i]);
-  for (int i = 0; i < ROWS * K; i++) assert_true(fy[i] == (float)y[i]);
-  const int64_t stretches[][2] = {{0, 1}, {63, 2}, {64, 64}, {10, 100}, {149, 1}, {150, 0}};
-  for (size_t s = 0; s < sizeof stretches / sizeof *stretches; s++) {
-    int64_t first = stretches[s][0], count = stretches[s][1];
-    assert_int_equal(d->read(d, first, count, 8, px, NULL), MN_OK);
-    assert_int_equal(d->read(d, first, count, 8, NULL, py), MN_OK);
-    assert_memory_equal(px, x + first * I, (size_t)(count * I) * sizeof *px);
-    assert_memory_equal(py, y + first * K, (size_t)(count * K) * sizeof *py);
+  for (size_t s = 0; s < COUNT(SHAPES); s++) {
+    const struct shape at = SHAPES[s];
+    const int64_t in = at.inputs, out = at.outputs;
+    struct mn_dataset *d = open_like(*state, MN_PART_TRAIN, at, 0.5, SEED);
+    double *x = room(at.rows, in, 8), *y = room(at.rows, out, 8);
+    double *px = room(at.rows, in, 8), *py = room(at.rows, out, 8);
+    float *fx = room(at.rows, in, 4), *fy = room(at.rows, out, 4);
+    MUST(d->read(d, 0, at.rows, 8, x, y));
+    MUST(d->read(d, 0, at.rows, 4, fx, fy));
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < at.rows * in; i++) wrong += fx[i] != (float)x[i];
+    for (int64_t i = 0; i < at.rows * out; i++) wrong += fy[i] != (float)y[i];
+    assert_int_equal(wrong, 0);
+    const int64_t stretches[][2] = {{0, 1},           {63, 2},      {64, 64},  {10, 100},
+                                    {at.rows - 1, 1}, {at.rows, 0}, {100, 49}, {1, at.rows - 1}};
+    for (size_t i = 0; i < COUNT(stretches); i++) {
+      int64_t first = stretches[i][0], count = stretches[i][1];
+      MUST(d->read(d, first, count, 8, px, NULL));
+      MUST(d->read(d, first, count, 8, NULL, py));
+      assert_memory_equal(px, x + first * in, (size_t)(count * in) * sizeof *px);
+      assert_memory_equal(py, y + first * out, (size_t)(count * out) * sizeof *py);
+    }
+    free(x), free(y), free(px), free(py), free(fx), free(fy);
+    mn_dataset_close(d);
   }
+}
+
+/* Mean 0, variance 1; another seed is other data, and so is the other part. */
+static void draws_by_seed_and_part(void **state) {
+  const struct shape at = {150, I, K, GROUPS};
+  static double x[150 * I], y[150 * K], px[I], py[K];
+  struct mn_dataset *d = open_like(*state, MN_PART_TRAIN, at, 0.5, SEED);
+  MUST(d->read(d, 0, at.rows, 8, x, y));
+  mn_dataset_close(d);
   double mean = 0, square = 0;
-  for (int i = 0; i < ROWS * I; i++) mean += x[i] / (ROWS * I), square += x[i] * x[i] / (ROWS * I);
+  for (int i = 0; i < 150 * I; i++) mean += x[i] / (150 * I), square += x[i] * x[i] / (150 * I);
   assert_true(fabs(mean) < 0.05 && fabs(square - 1) < 0.05);
+  for (int other = 0; other < 2; other++) {
+    d = open_like(*state, other ? MN_PART_TEST : MN_PART_TRAIN, at, 0.5, other ? SEED : SEED + 1);
+    MUST(d->read(d, 0, 1, 8, px, py));
+    assert_memory_not_equal(px, x, sizeof px);
+    assert_memory_not_equal(py, y, sizeof py);
+    mn_dataset_close(d);
+  }
+}
+
+/* All rows of a part as reals of `real` bytes from a dataset of its own. */
+static void read_part(const char *device, int part, struct shape at, size_t real, void *x, void *y) {
+  struct mn_dataset *d = open_like(device, (enum mn_part)part, at, 0.1, SEED);
+  MUST(d->read(d, 0, at.rows, real, x, y));
   mn_dataset_close(d);
-  /* Another seed is other data. */
-  assert_int_equal(mn_dataset_synthetic(&d, MN_PART_TRAIN, ROWS, I, K, GROUPS, 0.5, SEED + 1), MN_OK);
-  assert_int_equal(d->read(d, 0, 1, 8, px, py), MN_OK);
-  assert_memory_not_equal(px, x, I * sizeof *px);
-  assert_memory_not_equal(py, y, K * sizeof *py);
-  mn_dataset_close(d);
+}
+
+/* Two datasets on one GPU are equal byte for byte. Of the CPU's, x is equal, and y as near as dataset.h says:
+ * floats to one unit in the last place, or to 1e-12. */
+static void a_gpu_teaches_what_the_cpu_does(void **state) {
+  mn_context_close(open_or_skip(*state, "fp32"));
+  for (size_t s = 0; s < COUNT(SHAPES); s++) {
+    const struct shape at = SHAPES[s];
+    for (int part = MN_PART_TRAIN; part <= MN_PART_TEST; part++)
+      for (size_t real = 4; real <= 8; real += 4) {
+        const char *const devices[] = {*state, *state, "cpu"};
+        void *x[3], *y[3];
+        for (int i = 0; i < 3; i++) {
+          x[i] = room(at.rows, at.inputs, real), y[i] = room(at.rows, at.outputs, real);
+          read_part(devices[i], part, at, real, x[i], y[i]);
+        }
+        assert_memory_equal(y[1], y[0], (size_t)(at.rows * at.outputs) * real);
+        for (int i = 1; i < 3; i++) assert_memory_equal(x[i], x[0], (size_t)(at.rows * at.inputs) * real);
+        int64_t far = 0;
+        for (int64_t i = 0; i < at.rows * at.outputs; i++) {
+          double gpu = real == 4 ? ((float *)y[0])[i] : ((double *)y[0])[i];
+          double cpu = real == 4 ? ((float *)y[2])[i] : ((double *)y[2])[i];
+          float next = nextafterf((float)cpu, (float)gpu);
+          far += !(fabs(gpu - cpu) <= 1e-12 || (real == 4 && gpu == next));
+        }
+        if (far) fail_msg("%ld values of y are far from the CPU's", (long)far);
+        for (int i = 0; i < 3; i++) free(x[i]), free(y[i]);
+      }
+  }
+}
+
+/* For a build with AddressSanitizer: memory that is not there is NULL there too, as it is without. */
+MN_EXPORT const char *__asan_default_options(void);
+const char *__asan_default_options(void) {
+  return "allocator_may_return_null=1";
+}
+
+/* 128 TiB of weights: no device has that, and no other one stands in. */
+static void a_teacher_without_room_is_refused(void **state) {
+  struct mn_dataset *d;
+  const int64_t widest = (int64_t)1 << 22;
+  struct mn_context *context = open_or_skip(*state, "fp32");
+  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 9, widest, widest, 1, 0, 0, context->device),
+                 MN_NO_MEMORY, context->name, "no room for a synthetic teacher", "4194304 inputs",
+                 "134217728.0 MiB", "--data", NULL);
+  assert_null(d);
+  mn_context_close(context);
 }
 
 static void refuses_teachers(void **state) {
   (void)state;
   struct mn_dataset *d;
-  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 0, 2, 2, 1, 0, 0), MN_USAGE, "0 rows", NULL);
-  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 0, 2, 1, 0, 0), MN_USAGE, "0 inputs", NULL);
-  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 2, 5000000, 1, 0, 0), MN_USAGE, "5000000 outputs",
-                 NULL);
-  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 2, 128, 7, 0, 0), MN_USAGE, "7 groups",
+  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 0, 2, 2, 1, 0, 0, NULL), MN_USAGE, "0 rows", NULL);
+  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 0, 2, 1, 0, 0, NULL), MN_USAGE, "0 inputs", NULL);
+  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 2, 5000000, 1, 0, 0, NULL), MN_USAGE,
+                 "5000000 outputs", NULL);
+  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 2, 128, 7, 0, 0, NULL), MN_USAGE, "7 groups",
                  "128 outputs", NULL);
-  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 2, 2, 0, 0, 0), MN_USAGE, "0 groups", NULL);
-  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 2, 2, 1, -1, 0), MN_USAGE, "noise of -1", NULL);
-  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 2, 2, 1, NAN, 0), MN_USAGE, "noise", NULL);
+  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 2, 2, 0, 0, 0, NULL), MN_USAGE, "0 groups", NULL);
+  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 2, 2, 1, -1, 0, NULL), MN_USAGE, "noise of -1",
+                 NULL);
+  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 2, 2, 2, 1, NAN, 0, NULL), MN_USAGE, "noise", NULL);
   assert_null(d);
 }
 
+#define BOTH(test) ON("cpu", test), ON("cuda", test)
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(teaches),
-      cmocka_unit_test(teaches_rows_alone),
+      BOTH(teaches),
+      BOTH(teaches_rows_alone),
+      BOTH(draws_by_seed_and_part),
+      BOTH(a_teacher_without_room_is_refused),
+      ON("cuda", a_gpu_teaches_what_the_cpu_does),
       cmocka_unit_test(refuses_teachers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,16 +8,19 @@
 #include "train/command/announce.h"
 #include "train/command/files.h"
 
+/* Opens the context first: the rows are computed on the device that trains. */
 static mn_status open_synthetic(struct mn_session *s) {
   const struct mn_options *o = &s->options;
   int64_t outputs = o->head > 0 ? o->head : o->hidden[o->depth - 1];
   int64_t groups =
       outputs % o->groups == 0 ? o->groups : 1; /* the teacher's; a head's width need not divide */
   int64_t held_out = o->test_rows >= 0 ? o->test_rows : o->synthetic / 10 + (o->synthetic < 10);
+  MN_TRY(mn_context_open(&s->context, o->device, o->precision));
   MN_TRY(mn_dataset_synthetic(&s->train, MN_PART_TRAIN, o->synthetic, o->in, outputs, groups, o->noise,
-                              o->seed));
+                              o->seed, s->context->device));
   if (held_out > 0)
-    MN_TRY(mn_dataset_synthetic(&s->test, MN_PART_TEST, held_out, o->in, outputs, groups, o->noise, o->seed));
+    MN_TRY(mn_dataset_synthetic(&s->test, MN_PART_TEST, held_out, o->in, outputs, groups, o->noise, o->seed,
+                                s->context->device));
   return MN_OK;
 }
 
@@ -113,7 +116,7 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   MN_TRY(s->from ? mn_snapshot_config(s->from, &config) : new_model(s, &config));
   MN_TRY(mn_plan_parse(o->plan, &config.plan));
   if (s->from) MN_TRY(check_fit(s, s->train, &config, 1));
-  MN_TRY(mn_context_open(&s->context, o->device, o->precision));
+  if (!s->context) MN_TRY(mn_context_open(&s->context, o->device, o->precision));
   MN_TRY(mn_model_open(&s->model, s->context, &config));
   struct mn_sgd_config sgd = {.momentum = o->momentum,
                               .weight_decay = o->weight_decay,
