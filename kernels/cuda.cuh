@@ -23,6 +23,10 @@ struct mn_cuda {
   cudaEvent_t filled[MN_CUDA_FILLINGS], used[MN_CUDA_FILLINGS], reported[MN_CUDA_FILLINGS];
   unsigned fillings, waited; /* fillings given and waited for */
   cudaEvent_t marks[2];
+  cudaStream_t beside; /* download_beside (memory.cu), with the point it waits for, and its two buffers of */
+  cudaEvent_t noted;   /* MN_CUDA_STAGING bytes of pinned memory, which the first call allocates */
+  void *staging[2];
+  cudaEvent_t staged[2];
   cublasLtHandle_t blas;
   void *workspace; /* MN_CUDA_WORKSPACE bytes, cuBLASLt's own */
   void *scratch;   /* MN_CUDA_WORKSPACE bytes: rows of a product for an update (gemm.cu), allocated by the
@@ -35,6 +39,7 @@ struct mn_cuda {
 
 /* Fixed, so that cuBLASLt chooses the same algorithms, and gives the same bytes, on all GPUs of one model. */
 constexpr size_t MN_CUDA_WORKSPACE = size_t(32) << 20;
+constexpr size_t MN_CUDA_STAGING = size_t(4) << 20;
 constexpr int MN_CUDA_THREADS = 256;
 constexpr unsigned MN_CUDA_WARP = 0xffffffffu;
 

@@ -106,6 +106,11 @@ static mn_status open_parts(struct mn_cuda *cuda) {
   for (int i = 0; i < MN_CUDA_FILLINGS; i++)
     for (cudaEvent_t *event : {&cuda->filled[i], &cuda->used[i], &cuda->reported[i]})
       MN_CUDA_TRY(cudaEventCreate(event));
+  MN_CUDA_TRY(cudaStreamCreateWithPriority(&cuda->beside, cudaStreamNonBlocking, least));
+  MN_CUDA_TRY(cudaEventCreateWithFlags(&cuda->noted, cudaEventDisableTiming));
+  /* Waited for by a thread that has time: it sleeps instead of keeping a core busy. */
+  for (cudaEvent_t &staged : cuda->staged)
+    MN_CUDA_TRY(cudaEventCreateWithFlags(&staged, cudaEventDisableTiming | cudaEventBlockingSync));
   MN_CUDA_TRY(cudaMalloc(&cuda->workspace, MN_CUDA_WORKSPACE));
   MN_CUDA_TRY(cudaMalloc(&cuda->spans_done, sizeof *cuda->spans_done));
   MN_CUDA_TRY(cudaMemsetAsync(cuda->spans_done, 0, sizeof *cuda->spans_done, cuda->stream));
@@ -150,12 +155,14 @@ extern "C" void mn_cuda_close(struct mn_device *device) {
   if (cuda->workspace) (void)cudaFree(cuda->workspace);
   if (cuda->scratch) (void)cudaFree(cuda->scratch);
   if (cuda->spans_done) (void)cudaFree(cuda->spans_done);
-  for (cudaEvent_t event : {cuda->forked, cuda->joined, cuda->marks[0], cuda->marks[1]})
+  for (cudaEvent_t event : {cuda->forked, cuda->joined, cuda->marks[0], cuda->marks[1], cuda->noted,
+                            cuda->staged[0], cuda->staged[1]})
     if (event) (void)cudaEventDestroy(event);
   for (int i = 0; i < MN_CUDA_FILLINGS; i++)
     for (cudaEvent_t event : {cuda->filled[i], cuda->used[i], cuda->reported[i]})
       if (event) (void)cudaEventDestroy(event);
-  for (cudaStream_t each : {cuda->report, cuda->ahead, cuda->branch, cuda->stream})
+  for (void *staging : cuda->staging) mn_release_host_cuda(device, staging);
+  for (cudaStream_t each : {cuda->report, cuda->ahead, cuda->beside, cuda->branch, cuda->stream})
     if (each) (void)cudaStreamDestroy(each);
   (void)cudaGetLastError();
   free(cuda);

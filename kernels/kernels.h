@@ -55,6 +55,8 @@
   DEVICE(ahead_wait)                                                                                         \
   DEVICE(ahead_used)                                                                                         \
   DEVICE(ahead_finish)                                                                                       \
+  CUDA(note)                                                                                                 \
+  CUDA(download_beside)                                                                                      \
   CUDA(graph_begin)                                                                                          \
   CUDA(graph_end)                                                                                            \
   CUDA(graph_launch)                                                                                         \

@@ -1,5 +1,7 @@
-/* A GPU's memory and its clock. Everything is in order with the device's work; only download, synchronize and
- * elapsed make the host wait. */
+/* A GPU's memory and its clock. Everything but download_beside is in order with the device's work; only
+ * download, synchronize, elapsed and download_beside make the host wait. */
+#include <string.h>
+
 #include "kernels/cuda.cuh"
 
 static const double MIB = 1048576.0;
@@ -65,6 +67,36 @@ mn_status mn_zero_cuda(struct mn_device *device, void *memory, size_t bytes) {
 
 mn_status mn_synchronize_cuda(struct mn_device *device) {
   MN_CUDA_TRY(cudaStreamSynchronize(device->cuda->stream));
+  return MN_OK;
+}
+
+mn_status mn_note_cuda(struct mn_device *device) {
+  MN_CUDA_TRY(cudaEventRecord(device->cuda->noted, device->cuda->stream));
+  return MN_OK;
+}
+
+/* A copy that runs beside the host's work needs pinned memory, and `to` is as large as the model: so it goes
+ * piece by piece through two pinned buffers. While one is copied to `to`, the GPU fills the other. */
+mn_status mn_download_beside_cuda(struct mn_device *device, void *to, const void *from, size_t bytes) {
+  struct mn_cuda *cuda = device->cuda;
+  for (void *&staging : cuda->staging)
+    if (!staging) MN_TRY(mn_allocate_host_cuda(device, &staging, MN_CUDA_STAGING));
+  MN_CUDA_TRY(cudaStreamWaitEvent(cuda->beside, cuda->noted, 0));
+  const size_t pieces = (bytes + MN_CUDA_STAGING - 1) / MN_CUDA_STAGING;
+  for (size_t next = 0; next <= pieces; next++) {
+    if (next < pieces) {
+      const size_t at = next * MN_CUDA_STAGING, left = bytes - at;
+      MN_CUDA_TRY(cudaMemcpyAsync(cuda->staging[next % 2], static_cast<const char *>(from) + at,
+                                  left < MN_CUDA_STAGING ? left : MN_CUDA_STAGING, cudaMemcpyDeviceToHost,
+                                  cuda->beside));
+      MN_CUDA_TRY(cudaEventRecord(cuda->staged[next % 2], cuda->beside));
+    }
+    if (next == 0) continue;
+    const size_t at = (next - 1) * MN_CUDA_STAGING, left = bytes - at;
+    MN_CUDA_TRY(cudaEventSynchronize(cuda->staged[(next - 1) % 2]));
+    memcpy(static_cast<char *>(to) + at, cuda->staging[(next - 1) % 2],
+           left < MN_CUDA_STAGING ? left : MN_CUDA_STAGING);
+  }
   return MN_OK;
 }
 

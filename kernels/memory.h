@@ -29,6 +29,16 @@ typedef mn_status mn_zero_function(struct mn_device *device, void *memory, size_
 /* Waits until everything given to the device is done; returns the first error it met. */
 typedef mn_status mn_synchronize_function(struct mn_device *device);
 
+/* A download by another thread, while the device goes on with the work that its own thread gives it. `note`,
+ * called by the device's own thread, marks the point up to which the work given so far has to be done first.
+ * mn_download_beside_function waits for that point, not for what was given since, copies and returns when the
+ * bytes are at `to`, which may be any host memory; `from` must not be written until then. It is the one entry
+ * that may run in a second thread beside all others, a graph's capture included: in one thread at a time, and
+ * not beside `note`. NULL in the CPU's tables, whose download takes no longer than a copy. */
+typedef mn_status mn_note_function(struct mn_device *device);
+typedef mn_status mn_download_beside_function(struct mn_device *device, void *to, const void *from,
+                                              size_t bytes);
+
 /* A stopwatch on the device: mark(0), the work, mark(1); then elapsed waits for both and gives the
  * milliseconds between them. */
 typedef mn_status mn_mark_function(struct mn_device *device, int which);
