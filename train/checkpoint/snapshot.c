@@ -1,16 +1,11 @@
-/* From the device into a checkpoint, and back. */
+/* From a checkpoint back to the device, and a save that the caller waits for. */
 #include "train/checkpoint/snapshot.h"
 
-#include <cblas.h>
-#include <hdf5.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/hdf5.h"
-#include "data/order.h"
-#include "kernels/device.h"
+#include "train/checkpoint/describe.h"
+#include "train/checkpoint/saver.h"
 
 const char *mn_text_find(const struct mn_text *texts, int count, const char *name) {
   for (int i = 0; i < count; i++)
@@ -18,47 +13,11 @@ const char *mn_text_find(const struct mn_text *texts, int count, const char *nam
   return NULL;
 }
 
-static void __attribute__((format(printf, 3, 4)))
-set_text(struct mn_text *text, const char *name, const char *format, ...) {
-  va_list arguments;
-  snprintf(text->name, sizeof text->name, "%s", name);
-  va_start(arguments, format);
-  vsnprintf(text->value, sizeof text->value, format, arguments);
-  va_end(arguments);
-}
-
-/* What the order of samples depends on, under the names that /config has had from the first version on. */
-enum { ORDER_TEXTS = 3 };
-static void order_texts(struct mn_text out[ORDER_TEXTS], int64_t rows) {
-  set_text(&out[0], "train_rows", "%ld", (long)rows);
-  set_text(&out[1], "order_block", "%d", MN_ORDER_EXTENT);
-  set_text(&out[2], "order_window", "%d", MN_ORDER_WINDOW);
-}
-
-static int fingerprint(const struct mn_context *context, struct mn_text *out) {
-  unsigned major, minor, release;
-  mn_hdf5_lock();
-  if (H5get_libversion(&major, &minor, &release) < 0) major = minor = release = 0;
-  mn_hdf5_unlock();
-  int count = 0;
-  set_text(&out[count++], "version", "%s", "minnow " MN_VERSION);
-  set_text(&out[count++], "device", "%s", context->name);
-  set_text(&out[count++], "precision", "%s", mn_precision_name(context->precision));
-  set_text(&out[count++], "blas", "%.200s", openblas_get_config());
-  set_text(&out[count++], "hdf5", "%u.%u.%u", major, minor, release);
-  if (context->device->type == MN_DEVICE_CPU) return count;
-  const struct mn_versions *versions = &context->device->versions;
-  set_text(&out[count++], "cuda", "%s", versions->cuda);
-  set_text(&out[count++], "driver", "%s", versions->driver);
-  set_text(&out[count++], "cublaslt", "%s", versions->cublaslt);
-  return count;
-}
-
 void mn_snapshot_compare(const struct mn_checkpoint *from, const struct mn_context *here,
                          void (*tell)(void *to, const char *name, const char *then, const char *now),
                          void *to) {
   struct mn_text now[MN_CHECKPOINT_FINGERPRINT];
-  int count = fingerprint(here, now);
+  int count = mn_describe_fingerprint(here, now);
   for (int i = 0; i < count; i++) {
     const char *then = mn_text_find(from->fingerprint, from->fingerprint_count, now[i].name);
     if (!then || strcmp(then, now[i].value) != 0)
@@ -119,12 +78,12 @@ static mn_status restore_tensor(const struct mn_checkpoint *from, struct mn_cont
 }
 
 static mn_status restore_progress(const struct mn_checkpoint *from, struct mn_progress *progress) {
-  struct mn_text here[ORDER_TEXTS];
+  struct mn_text here[MN_DESCRIBE_ORDER];
   const char *rows = mn_text_find(from->options, from->option_count, "train_rows");
   *progress = from->progress;
   progress->rows = rows ? strtoll(rows, NULL, 10) : 0;
-  order_texts(here, progress->rows);
-  for (int i = 0; i < ORDER_TEXTS; i++) {
+  mn_describe_order(here, progress->rows);
+  for (int i = 0; i < MN_DESCRIBE_ORDER; i++) {
     const char *then = mn_text_find(from->options, from->option_count, here[i].name);
     if (!then || strcmp(then, here[i].value) != 0)
       return mn_fail(MN_BAD_DATA, "the checkpoint's %s is %s, but here it is %s; resume where it was written",
@@ -140,48 +99,13 @@ mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model 
   return progress ? restore_progress(from, progress) : MN_OK;
 }
 
-/* One parameter, and its momentum, from the device. */
-static mn_status download(struct mn_context *context, const struct mn_tensor *t, int momentum,
-                          struct mn_checkpoint_tensor *out) {
-  size_t bytes = (size_t)mn_tensor_count(t) * context->device->real;
-  snprintf(out->name, sizeof out->name, "%s", t->name);
-  out->rank = t->rank;
-  out->rows = t->value.rows;
-  out->cols = t->value.cols;
-  out->real = context->device->real;
-  momentum = momentum && t->momentum;
-  if (!(out->value = malloc(bytes)) || (momentum && !(out->momentum = malloc(bytes))))
-    return mn_fail(MN_NO_MEMORY, "no memory to save %s", t->name);
-  MN_TRY(context->kernels->download(context->device, out->value, t->value.real, bytes));
-  return momentum ? context->kernels->download(context->device, out->momentum, t->momentum, bytes) : MN_OK;
-}
-
 mn_status mn_snapshot_save(const char *path, int keep, const struct mn_model *model,
                            const struct mn_optimizer *optimizer, const struct mn_progress *progress,
                            const struct mn_text *config, int count) {
-  const struct mn_model_config *m = &model->config;
-  MN_REQUIRE(count <= MN_CHECKPOINT_OPTIONS - ORDER_TEXTS);
-  struct mn_checkpoint *c = calloc(1, sizeof *c);
-  if (!c) return mn_fail(MN_NO_MEMORY, "no memory to save");
-  *c = (struct mn_checkpoint){.inputs = m->inputs,
-                              .groups = m->groups,
-                              .depth = m->depth,
-                              .head = m->head,
-                              .eps = m->eps,
-                              .slope = m->slope,
-                              .progress = *progress,
-                              .option_count = count + ORDER_TEXTS,
-                              .tensor_count = model->count,
-                              .tensors = calloc((size_t)model->count, sizeof *c->tensors)};
-  memcpy(c->hidden, m->hidden, (size_t)m->depth * sizeof *m->hidden);
-  snprintf(c->loss, sizeof c->loss, "%s", mn_loss_name(m->loss));
-  for (int i = 0; i < count; i++) c->options[i] = config[i];
-  order_texts(c->options + count, progress->rows);
-  c->fingerprint_count = fingerprint(model->context, c->fingerprint);
-  mn_status status = c->tensors ? MN_OK : mn_fail(MN_NO_MEMORY, "no memory to save");
-  for (int i = 0; i < model->count && status == MN_OK; i++)
-    status = download(model->context, model->parameters[i], optimizer != NULL, &c->tensors[i]);
-  if (status == MN_OK) status = mn_checkpoint_save(c, path, keep);
-  mn_checkpoint_free(c);
+  struct mn_saver *saver;
+  MN_TRY(mn_saver_open(&saver, path, keep, model, optimizer));
+  mn_status status = mn_saver_start(saver, progress, config, count);
+  if (status == MN_OK) status = mn_saver_wait(saver, NULL);
+  mn_saver_close(saver);
   return status;
 }

@@ -1,0 +1,539 @@
+/* Saves beside training: a file holds the values of the moment its save was started, whatever is trained
+ * since; training is the same as without saves; and what goes wrong in the thread that writes is told.
+ *
+ * The writer is held at a gate where a test has to know that it has not ended: in pwrite, which is defined
+ * here over that of the C library, and in download_beside, which the tests replace in the table of kernels.
+ * The CPU's table has none: there it is a copy, so that the way over a copy on the device is tested without a
+ * GPU too. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#include "tests/checkpoint_make.h"
+#include "tests/training.h"
+#include "train/checkpoint/saver.h"
+#include "train/checkpoint/snapshot.h"
+
+/* ---- the gate ---- */
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t opened = PTHREAD_COND_INITIALIZER;
+static int closed;          /* the gate is; guarded by `mutex` */
+static int signals_blocked; /* SIGINT and SIGTERM in the thread that last came by; guarded too */
+
+static void pass_gate(void) {
+  sigset_t now;
+  MN_REQUIRE(pthread_sigmask(SIG_BLOCK, NULL, &now) == 0 && pthread_mutex_lock(&mutex) == 0);
+  signals_blocked = sigismember(&now, SIGINT) && sigismember(&now, SIGTERM);
+  while (closed) MN_REQUIRE(pthread_cond_wait(&opened, &mutex) == 0);
+  MN_REQUIRE(pthread_mutex_unlock(&mutex) == 0);
+}
+
+static void set_gate(int close) {
+  MN_REQUIRE(pthread_mutex_lock(&mutex) == 0);
+  closed = close;
+  MN_REQUIRE(pthread_cond_broadcast(&opened) == 0 && pthread_mutex_unlock(&mutex) == 0);
+}
+
+static void pause_for(int milliseconds) {
+  struct timespec time = {0, milliseconds * 1000000L};
+  nanosleep(&time, NULL);
+}
+
+/* ---- what the tests replace ---- */
+
+static int full_disk; /* set while no save runs */
+
+ssize_t pwrite(int fd, const void *bytes, size_t size, off_t offset) {
+  pass_gate();
+  if (full_disk) {
+    errno = ENOSPC;
+    return -1;
+  }
+  return syscall(SYS_pwrite64, fd, bytes, size, offset);
+}
+
+/* How a snapshot is taken: as the device does it; by way of a copy on the device, on the CPU too; and as
+ * where the device has no room for a copy. */
+enum way { OWN, BESIDE, NO_ROOM, WAYS };
+
+static struct {
+  const struct mn_kernels *own;
+  struct mn_kernels table;
+  mn_status allocation, download; /* what these are to return instead of doing it, unless it is MN_OK */
+  int downloads;                  /* of download_beside; read while no save runs */
+} fake;
+
+static mn_status fake_note(struct mn_device *device) {
+  return fake.own->note ? fake.own->note(device) : MN_OK;
+}
+
+static mn_status fake_download_beside(struct mn_device *device, void *to, const void *from, size_t bytes) {
+  pass_gate();
+  fake.downloads++;
+  if (fake.download != MN_OK) return mn_fail(fake.download, "no download today");
+  return fake.own->download_beside ? fake.own->download_beside(device, to, from, bytes)
+                                   : fake.own->download(device, to, from, bytes);
+}
+
+static mn_status fake_allocate(struct mn_device *device, void **out, size_t bytes) {
+  if (fake.allocation != MN_OK) return mn_fail(fake.allocation, "no allocation today");
+  return fake.own->allocate(device, out, bytes);
+}
+
+static void take_way(struct mn_context *context, enum way way) {
+  fake.own = context->device->kernels;
+  fake.table = *fake.own;
+  fake.allocation = way == NO_ROOM ? MN_NO_MEMORY : MN_OK;
+  fake.download = MN_OK;
+  fake.downloads = 0;
+  if (way == OWN) return;
+  fake.table.note = fake_note;
+  fake.table.download_beside = fake_download_beside;
+  fake.table.allocate = fake_allocate;
+  context->kernels = &fake.table;
+}
+
+/* ---- a run, and what it has on the device ---- */
+
+static const struct mn_text config[] = {{"hidden", "12,8"}, {"lr", "0.05"}};
+
+struct run {
+  struct mn_context *context;
+  struct training training;
+  struct mn_progress progress;
+  struct mn_saver *saver;
+};
+
+static void train(struct run *r, int64_t steps) {
+  for (int64_t i = 0; i < steps; i++) {
+    step(&r->training, (uint64_t)r->progress.step);
+    r->progress.step++;
+    r->progress.samples += 5;
+  }
+}
+
+/* The saver is opened by open_saver, after the first saves by other means. */
+static struct run open_run(const char *device, const char *precision, struct mn_sgd_config sgd) {
+  struct run r = {.context = open_or_skip(device, precision),
+                  .progress = {.rows = 100, .seed = 3, .best = -INFINITY}};
+  r.training = open_training(r.context, sgd, 2, 5);
+  return r;
+}
+
+static void open_saver(struct run *r, const char *to, int keep, enum way way) {
+  take_way(r->context, way);
+  MUST(mn_saver_open(&r->saver, to, keep, r->training.model, r->training.optimizer));
+}
+
+static void close_run(struct run *r) {
+  mn_saver_close(r->saver);
+  r->context->kernels = r->context->device->kernels;
+  close_training(&r->training);
+  mn_context_close(r->context);
+}
+
+static mn_status start(struct run *r) {
+  return mn_saver_start(r->saver, &r->progress, config, COUNT(config));
+}
+
+static int64_t saved_by(struct run *r) {
+  int64_t saved = -2;
+  (void)mn_saver_poll(r->saver, &saved);
+  return saved;
+}
+
+static void save_at_once(const struct run *r, const char *to) {
+  MUST(
+      mn_snapshot_save(to, 1, r->training.model, r->training.optimizer, &r->progress, config, COUNT(config)));
+}
+
+static void *download_array(const struct run *r, const struct mn_tensor *t, const void *from) {
+  size_t bytes = (size_t)mn_tensor_count(t) * r->context->device->real;
+  void *out = malloc(bytes);
+  assert_non_null(out);
+  MUST(r->context->kernels->download(r->context->device, out, from, bytes));
+  return out;
+}
+
+/* All parameters, then momenta or NULL. */
+struct values {
+  void *arrays[2 * MN_MODEL_PARAMETERS];
+};
+
+static struct values values_of(const struct run *r) {
+  const struct mn_model *model = r->training.model;
+  struct values out = {{NULL}};
+  for (int i = 0; i < model->count; i++) {
+    const struct mn_tensor *t = model->parameters[i];
+    out.arrays[i] = download_array(r, t, t->value.real);
+    if (t->momentum) out.arrays[model->count + i] = download_array(r, t, t->momentum);
+  }
+  return out;
+}
+
+static void free_values(struct values *v) {
+  for (size_t i = 0; i < COUNT(v->arrays); i++) free(v->arrays[i]);
+}
+
+static int same_values(const struct run *r, const struct values *a, const struct values *b) {
+  const struct mn_model *model = r->training.model;
+  int same = 1;
+  for (int i = 0; i < 2 * model->count; i++) {
+    size_t bytes = (size_t)mn_tensor_count(model->parameters[i % model->count]) * r->context->device->real;
+    if (!a->arrays[i] != !b->arrays[i]) return 0;
+    if (a->arrays[i]) same &= memcmp(a->arrays[i], b->arrays[i], bytes) == 0;
+  }
+  return same;
+}
+
+static void assert_file_holds(const struct run *r, const char *of, const struct values *expected,
+                              const struct mn_progress *progress) {
+  struct mn_checkpoint *loaded;
+  struct values found = {{NULL}};
+  MUST(mn_checkpoint_load(&loaded, of));
+  assert_int_equal(loaded->tensor_count, r->training.model->count);
+  for (int i = 0; i < loaded->tensor_count; i++) {
+    found.arrays[i] = loaded->tensors[i].value;
+    found.arrays[loaded->tensor_count + i] = loaded->tensors[i].momentum;
+  }
+  assert_true(same_values(r, expected, &found));
+  assert_int_equal(loaded->progress.step, progress->step);
+  assert_int_equal(loaded->progress.samples, progress->samples);
+  mn_checkpoint_free(loaded);
+}
+
+static void assert_same_files(const char *a, const char *b) {
+  size_t sizes[2];
+  unsigned char *bytes[] = {read_bytes(a, &sizes[0]), read_bytes(b, &sizes[1])};
+  assert_int_equal(sizes[0], sizes[1]);
+  assert_memory_equal(bytes[0], bytes[1], sizes[0]);
+  free(bytes[0]), free(bytes[1]);
+}
+
+/* A test that failed may have left a writer at the gate. */
+static int tear_down(void **state) {
+  set_gate(0);
+  full_disk = 0;
+  return teardown(state);
+}
+
+/* ---- the tests ---- */
+
+/* The writer is held before it has a byte, and parameters, momentum, progress and options change meanwhile.
+ */
+static void check_moment(const char *device, const char *precision, struct mn_sgd_config sgd, enum way way) {
+  struct run r = open_run(device, precision, sgd);
+  train(&r, 2);
+  struct values before = values_of(&r);
+  const struct mn_progress progress = r.progress;
+  struct mn_text passing[COUNT(config)];
+  memcpy(passing, config, sizeof config);
+  save_at_once(&r, in_folder("reference.h5"));
+  size_t bytes = r.context->bytes;
+  open_saver(&r, path, 1, way);
+  assert_false(mn_saver_busy(r.saver));
+  assert_int_equal(saved_by(&r), -1);
+  set_gate(1);
+  MUST(mn_saver_start(r.saver, &r.progress, passing, COUNT(passing)));
+  memset(passing, 'x', sizeof passing);
+  assert_int_equal(r.context->bytes > bytes, way == BESIDE || (way == OWN && r.context->kernels->note));
+  train(&r, 3);
+  struct values after = values_of(&r);
+  assert_false(same_values(&r, &before, &after));
+  assert_true(mn_saver_busy(r.saver));
+  assert_int_equal(saved_by(&r), -1);
+  assert_int_equal(step_of(path), -1);
+  set_gate(0);
+  int64_t saved = -2;
+  MUST(mn_saver_wait(r.saver, &saved));
+  assert_int_equal(saved, progress.step);
+  assert_int_equal(saved_by(&r), progress.step);
+  assert_false(mn_saver_busy(r.saver));
+  assert_true(signals_blocked);
+  assert_int_equal(fake.downloads > 0, way == BESIDE);
+  assert_file_holds(&r, path, &before, &progress);
+  assert_same_files(path, in_folder("reference.h5"));
+  assert_int_equal(unlink(path), 0);
+  mn_saver_close(r.saver);
+  r.saver = NULL;
+  assert_int_equal(r.context->bytes, bytes);
+  free_values(&before), free_values(&after);
+  close_run(&r);
+}
+
+static void a_file_holds_the_moment_of_the_start(void **state) {
+  for (enum way way = OWN; way < WAYS; way++)
+    for (size_t p = 0; p < COUNT(precisions); p++)
+      for (size_t s = 0; s < COUNT(settings); s++) check_moment(*state, precisions[p], settings[s], way);
+}
+
+/* Saves as often as they go, while the tape's steps are run, recorded and replayed: nothing differs. */
+static void training_is_the_same_beside_saves(void **state) {
+  for (size_t p = 0; p < COUNT(precisions); p++) {
+    struct values ends[2];
+    int64_t saved = -1;
+    for (int saving = 0; saving < 2; saving++) {
+      struct run r = open_run(*state, precisions[p], settings[2]);
+      open_saver(&r, path, 1, OWN);
+      for (int i = 0; i < 40; i++) {
+        if (saving && !mn_saver_busy(r.saver)) MUST(start(&r));
+        train(&r, 1);
+      }
+      MUST(mn_saver_wait(r.saver, &saved));
+      assert_int_equal(step_of(path), saved);
+      ends[saving] = values_of(&r);
+      if (saving) assert_true(same_values(&r, &ends[0], &ends[1]));
+      close_run(&r);
+    }
+    assert_int_equal(unlink(path), 0);
+    free_values(&ends[0]), free_values(&ends[1]);
+  }
+}
+
+/* The second has other values, fewer options, and begins where busy has turned 0, without a wait. */
+static void one_save_follows_another(void **state) {
+  for (enum way way = OWN; way < WAYS; way++) {
+    struct run r = open_run(*state, "fp32", settings[1]);
+    int64_t saved;
+    train(&r, 1);
+    save_at_once(&r, in_folder("first.h5"));
+    open_saver(&r, path, 2, way);
+    MUST(start(&r));
+    train(&r, 1);
+    for (int i = 0; i < 60000 && mn_saver_busy(r.saver); i++) pause_for(1);
+    assert_false(mn_saver_busy(r.saver));
+    assert_int_equal(saved_by(&r), 1);
+    assert_same_files(path, in_folder("first.h5"));
+    MUST(mn_saver_start(r.saver, &r.progress, config + 1, 1));
+    struct values then = values_of(&r);
+    struct mn_progress progress = r.progress;
+    train(&r, 1);
+    MUST(mn_saver_wait(r.saver, &saved));
+    assert_int_equal(saved, 2);
+    MUST(mn_saver_wait(r.saver, &saved));
+    assert_int_equal(saved, 2);
+    assert_file_holds(&r, path, &then, &progress);
+    assert_same_files(in_folder("run.1.h5"), in_folder("first.h5"));
+    assert_int_equal(count_files(), 3);
+    struct mn_checkpoint *loaded;
+    MUST(mn_checkpoint_load(&loaded, path));
+    assert_null(mn_text_find(loaded->options, loaded->option_count, "hidden"));
+    assert_string_equal(mn_text_find(loaded->options, loaded->option_count, "lr"), "0.05");
+    assert_string_equal(mn_text_find(loaded->options, loaded->option_count, "train_rows"), "100");
+    mn_checkpoint_free(loaded);
+    free_values(&then);
+    close_run(&r);
+    unlink(path), unlink(in_folder("run.1.h5"));
+  }
+}
+
+/* The running save ends in `expected`, with these words in the calling thread's message, as often as it is
+ * asked; the newest checkpoint stays that of step `saved`. */
+static void assert_save_fails(struct run *r, mn_status expected, const char *words, int64_t saved) {
+  for (int i = 0; i < 60000 && mn_saver_busy(r->saver); i++) pause_for(1);
+  assert_false(mn_saver_busy(r->saver));
+  for (int i = 0; i < 4; i++) {
+    int64_t now = -2;
+    (void)mn_fail(MN_OK, "nothing");
+    assert_int_equal(i % 2 ? mn_saver_wait(r->saver, &now) : mn_saver_poll(r->saver, &now), expected);
+    assert_says(words);
+    assert_int_equal(now, saved);
+  }
+}
+
+static void a_full_disk_is_told(void **state) {
+  struct run r = open_run(*state, "fp32", settings[1]);
+  open_saver(&r, path, 3, OWN);
+  train(&r, 1);
+  MUST(start(&r));
+  MUST(mn_saver_wait(r.saver, NULL));
+  save_at_once(&r, in_folder("first.h5"));
+  train(&r, 1);
+  full_disk = 1;
+  MUST(start(&r));
+  assert_save_fails(&r, MN_IO, "No space left", 1);
+  assert_says(path);
+  assert_same_files(path, in_folder("first.h5"));
+  assert_int_equal(count_files(), 2);
+  full_disk = 0;
+  MUST(start(&r));
+  int64_t saved;
+  MUST(mn_saver_wait(r.saver, &saved));
+  assert_int_equal(saved, 2);
+  assert_int_equal(step_of(path), 2);
+  assert_int_equal(step_of(in_folder("run.1.h5")), 1);
+  /* The same comes out of the save that waits. */
+  full_disk = 1;
+  assert_int_equal(mn_snapshot_save(path, 1, r.training.model, r.training.optimizer, &r.progress, NULL, 0),
+                   MN_IO);
+  assert_says("No space left");
+  full_disk = 0;
+  close_run(&r);
+}
+
+static void a_folder_that_is_gone_and_a_file_in_the_way_are_told(void **state) {
+  struct run r = open_run(*state, "fp32", settings[0]);
+  char inside[2048], moved[2048];
+  snprintf(inside, sizeof inside, "%s/inside/run.h5", folder);
+  snprintf(moved, sizeof moved, "%s/moved/run.h5", folder);
+  assert_int_equal(mkdir(in_folder("inside"), 0700), 0);
+  open_saver(&r, inside, 2, OWN);
+  train(&r, 1);
+  MUST(start(&r));
+  MUST(mn_saver_wait(r.saver, NULL));
+  save_at_once(&r, in_folder("first.h5"));
+  assert_int_equal(rename(in_folder("inside"), in_folder("moved")), 0);
+  train(&r, 1);
+  MUST(start(&r));
+  assert_save_fails(&r, MN_NO_CREATE, inside, 1);
+  assert_same_files(moved, in_folder("first.h5"));
+  assert_int_equal(rename(in_folder("moved"), in_folder("inside")), 0);
+  snprintf(moved, sizeof moved, "%s/inside/run.1.h5", folder);
+  write_bytes(moved, "mine", 4);
+  MUST(start(&r));
+  assert_save_fails(&r, MN_NO_CREATE, moved, 1);
+  assert_same_files(inside, in_folder("first.h5"));
+  assert_int_equal(unlink(moved), 0);
+  assert_int_equal(unlink(inside), 0);
+  assert_int_equal(rmdir(in_folder("inside")), 0);
+  close_run(&r);
+}
+
+/* A device that fails: while the snapshot is taken, start says it and no save runs; in the thread, the save
+ * says it. A device without room is no error, and may have room later. */
+static void a_device_that_fails_is_told(void **state) {
+  struct run r = open_run(*state, "fp32", settings[1]);
+  open_saver(&r, path, 1, BESIDE);
+  train(&r, 1);
+  fake.allocation = MN_LIBRARY;
+  assert_int_equal(start(&r), MN_LIBRARY);
+  assert_says("no allocation today");
+  assert_false(mn_saver_busy(r.saver));
+  MUST(mn_saver_wait(r.saver, NULL));
+  assert_int_equal(count_files(), 0);
+  fake.allocation = MN_NO_MEMORY;
+  MUST(start(&r));
+  MUST(mn_saver_wait(r.saver, NULL));
+  assert_int_equal(fake.downloads, 0);
+  fake.allocation = MN_OK;
+  fake.download = MN_LIBRARY;
+  train(&r, 1);
+  MUST(start(&r));
+  assert_save_fails(&r, MN_LIBRARY, "no download today", 1);
+  assert_int_equal(fake.downloads, 1);
+  assert_int_equal(step_of(path), 1);
+  fake.download = MN_OK;
+  MUST(start(&r));
+  MUST(mn_saver_wait(r.saver, NULL));
+  assert_int_equal(step_of(path), 2);
+  close_run(&r);
+}
+
+static void *open_gate_later(void *data) {
+  pause_for(50);
+  set_gate(0);
+  return data;
+}
+
+static void close_waits_for_the_save(void **state) {
+  pthread_t later;
+  mn_saver_close(NULL);
+  for (int momentum = 0; momentum < 2; momentum++) {
+    struct run r = open_run(*state, "fp32", settings[1]);
+    MUST(mn_saver_open(&r.saver, path, 1, r.training.model, NULL));
+    mn_saver_close(r.saver); /* one that has saved nothing */
+    MUST(mn_saver_open(&r.saver, path, 1, r.training.model, momentum ? r.training.optimizer : NULL));
+    train(&r, 1);
+    set_gate(1);
+    MUST(start(&r));
+    assert_int_equal(pthread_create(&later, NULL, open_gate_later, NULL), 0);
+    mn_saver_close(r.saver);
+    r.saver = NULL;
+    assert_int_equal(step_of(path), 1);
+    assert_int_equal(count_files(), 1);
+    struct mn_checkpoint *loaded;
+    MUST(mn_checkpoint_load(&loaded, path));
+    assert_int_equal(loaded->tensors[0].momentum != NULL, momentum);
+    mn_checkpoint_free(loaded);
+    assert_int_equal(pthread_join(later, NULL), 0);
+    assert_int_equal(unlink(path), 0);
+    close_run(&r);
+  }
+}
+
+struct download {
+  struct mn_context *context;
+  void *to;
+  const void *from;
+  size_t bytes;
+  mn_status status;
+};
+
+static void *download_beside(void *data) {
+  struct download *d = data;
+  d->status = d->context->kernels->download_beside(d->context->device, d->to, d->from, d->bytes);
+  return NULL;
+}
+
+/* Sizes around those of the pieces, in another thread, right after the work that the bytes come from, while
+ * the device is given more. */
+static void any_number_of_bytes_is_downloaded(void **state) {
+  struct memory m = {.context = open_or_skip(*state, "fp32")};
+  const struct mn_kernels *k = m.context->kernels;
+  const size_t mib = 1048576,
+               sizes[] = {1, 4 * mib - 1, 4 * mib, 4 * mib + 1, 8 * mib, 8 * mib + 5, 21 * mib};
+  unsigned char *from = malloc(21 * mib), *to = malloc(21 * mib + 1);
+  void *first = take_bytes(&m, 21 * (int64_t)mib, 1), *second = take_bytes(&m, 21 * (int64_t)mib, 1),
+       *third = take_bytes(&m, 21 * (int64_t)mib, 1);
+  assert_true(from && to);
+  for (size_t i = 0; i < 21 * mib; i++) from[i] = (unsigned char)(i * 7 + (i >> 12));
+  MUST(k->upload(m.context->device, first, from, 21 * mib));
+  MUST(k->synchronize(m.context->device));
+  for (size_t s = 0; s < COUNT(sizes); s++) {
+    struct download d = {m.context, to, second, sizes[s], MN_OK};
+    pthread_t thread;
+    memset(to, 0xee, 21 * mib + 1);
+    for (int i = 0; i < 20; i++) MUST(k->zero(m.context->device, second, 21 * mib));
+    MUST(k->copy(m.context->device, second, first, sizes[s]));
+    MUST(k->note(m.context->device));
+    assert_int_equal(pthread_create(&thread, NULL, download_beside, &d), 0);
+    mn_status more = MN_OK;
+    for (int i = 0; i < 20 && more == MN_OK; i++) more = k->zero(m.context->device, third, 21 * mib);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    MUST(d.status);
+    MUST(more);
+    MUST(k->synchronize(m.context->device));
+    assert_memory_equal(to, from, sizes[s]);
+    assert_int_equal(to[sizes[s]], 0xee);
+  }
+  free(from), free(to);
+  release_all(&m);
+  mn_context_close(m.context);
+}
+
+#define IN_FOLDER(device, test)                                                                              \
+  { #test ", " device, test, setup, tear_down, (void *)(uintptr_t)(device) }
+#define BOTH(test) IN_FOLDER("cpu", test), IN_FOLDER("cuda", test)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      BOTH(a_file_holds_the_moment_of_the_start),
+      BOTH(training_is_the_same_beside_saves),
+      BOTH(one_save_follows_another),
+      BOTH(a_full_disk_is_told),
+      BOTH(a_folder_that_is_gone_and_a_file_in_the_way_are_told),
+      BOTH(a_device_that_fails_is_told),
+      BOTH(close_waits_for_the_save),
+      ON("cuda", any_number_of_bytes_is_downloaded),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

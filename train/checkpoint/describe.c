@@ -1,0 +1,89 @@
+/* Describes a model, and what trains it, in a checkpoint. */
+#include "train/checkpoint/describe.h"
+
+#include <cblas.h>
+#include <hdf5.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/hdf5.h"
+#include "data/order.h"
+#include "kernels/device.h"
+
+static void __attribute__((format(printf, 3, 4)))
+set_text(struct mn_text *text, const char *name, const char *format, ...) {
+  va_list arguments;
+  snprintf(text->name, sizeof text->name, "%s", name);
+  va_start(arguments, format);
+  vsnprintf(text->value, sizeof text->value, format, arguments);
+  va_end(arguments);
+}
+
+void mn_describe_order(struct mn_text out[MN_DESCRIBE_ORDER], int64_t rows) {
+  set_text(&out[0], "train_rows", "%ld", (long)rows);
+  set_text(&out[1], "order_block", "%d", MN_ORDER_EXTENT);
+  set_text(&out[2], "order_window", "%d", MN_ORDER_WINDOW);
+}
+
+int mn_describe_fingerprint(const struct mn_context *context, struct mn_text out[MN_CHECKPOINT_FINGERPRINT]) {
+  unsigned major, minor, release;
+  mn_hdf5_lock();
+  if (H5get_libversion(&major, &minor, &release) < 0) major = minor = release = 0;
+  mn_hdf5_unlock();
+  int count = 0;
+  set_text(&out[count++], "version", "%s", "minnow " MN_VERSION);
+  set_text(&out[count++], "device", "%s", context->name);
+  set_text(&out[count++], "precision", "%s", mn_precision_name(context->precision));
+  set_text(&out[count++], "blas", "%.200s", openblas_get_config());
+  set_text(&out[count++], "hdf5", "%u.%u.%u", major, minor, release);
+  if (context->device->type == MN_DEVICE_CPU) return count;
+  const struct mn_versions *versions = &context->device->versions;
+  set_text(&out[count++], "cuda", "%s", versions->cuda);
+  set_text(&out[count++], "driver", "%s", versions->driver);
+  set_text(&out[count++], "cublaslt", "%s", versions->cublaslt);
+  return count;
+}
+
+mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *model) {
+  const struct mn_model_config *m = &model->config;
+  *out = NULL;
+  struct mn_checkpoint *c = calloc(1, sizeof *c);
+  if (!c) return mn_fail(MN_NO_MEMORY, "no memory to save");
+  *c = (struct mn_checkpoint){.inputs = m->inputs,
+                              .groups = m->groups,
+                              .depth = m->depth,
+                              .head = m->head,
+                              .eps = m->eps,
+                              .slope = m->slope,
+                              .tensor_count = model->count,
+                              .tensors = calloc((size_t)model->count, sizeof *c->tensors)};
+  if (!c->tensors) {
+    mn_checkpoint_free(c);
+    return mn_fail(MN_NO_MEMORY, "no memory to save");
+  }
+  memcpy(c->hidden, m->hidden, (size_t)m->depth * sizeof *m->hidden);
+  snprintf(c->loss, sizeof c->loss, "%s", mn_loss_name(m->loss));
+  for (int i = 0; i < model->count; i++) {
+    const struct mn_tensor *t = model->parameters[i];
+    struct mn_checkpoint_tensor *saved = &c->tensors[i];
+    snprintf(saved->name, sizeof saved->name, "%s", t->name);
+    saved->rank = t->rank;
+    saved->rows = t->value.rows;
+    saved->cols = t->value.cols;
+    saved->real = model->context->device->real;
+  }
+  c->fingerprint_count = mn_describe_fingerprint(model->context, c->fingerprint);
+  *out = c;
+  return MN_OK;
+}
+
+void mn_describe_moment(struct mn_checkpoint *c, const struct mn_progress *progress,
+                        const struct mn_text *config, int count) {
+  MN_REQUIRE(count >= 0 && count <= MN_CHECKPOINT_OPTIONS - MN_DESCRIBE_ORDER);
+  c->progress = *progress;
+  for (int i = 0; i < count; i++) c->options[i] = config[i];
+  mn_describe_order(c->options + count, progress->rows);
+  c->option_count = count + MN_DESCRIBE_ORDER;
+}

@@ -1,0 +1,195 @@
+/* The saver: takes snapshots in the thread that trains, and writes each in a thread of its own, which lives
+ * as long as the save. */
+#include "train/checkpoint/saver.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/checkpoint/describe.h"
+
+enum { ALIGNMENT = 256 }; /* of each array in the device's copy: that of the device's own allocations */
+
+/* A parameter or a momentum. */
+struct array {
+  const void *from; /* on the device */
+  void **to;        /* on the host: value or momentum of the checkpoint's tensor */
+  size_t bytes, at; /* at: where it stands in the device's copy */
+};
+
+struct mn_saver {
+  struct mn_context *context; /* borrowed */
+  char *path;
+  int keep;
+  struct array arrays[2 * MN_MODEL_PARAMETERS];
+  int count;
+  void *copy; /* [copy_bytes] on the device: all arrays of the running save; NULL where there is no room */
+  size_t copy_bytes;
+  int running; /* there is a thread to join */
+  pthread_t thread;
+  struct mn_checkpoint *checkpoint; /* the thread's, while it runs */
+  pthread_mutex_t mutex;            /* guards what follows */
+  int busy;
+  int64_t saved;    /* the step of the newest save that succeeded; −1: none has */
+  mn_status status; /* of the newest save, with `message` */
+  char message[1024];
+};
+
+/* A mutex that fails is a broken invariant. */
+static void lock(struct mn_saver *saver) {
+  MN_REQUIRE(pthread_mutex_lock(&saver->mutex) == 0);
+}
+static void unlock(struct mn_saver *saver) {
+  MN_REQUIRE(pthread_mutex_unlock(&saver->mutex) == 0);
+}
+
+/* ---- the thread ---- */
+
+static mn_status download_and_write(struct mn_saver *saver) {
+  struct mn_context *context = saver->context;
+  for (int i = 0; i < saver->count && saver->copy; i++) {
+    const struct array *array = &saver->arrays[i];
+    MN_TRY(context->kernels->download_beside(context->device, *array->to,
+                                             (const char *)saver->copy + array->at, array->bytes));
+  }
+  return mn_checkpoint_save(saver->checkpoint, saver->path, saver->keep);
+}
+
+static void *run(void *data) {
+  struct mn_saver *saver = data;
+  mn_status status = download_and_write(saver);
+  lock(saver);
+  saver->status = status;
+  if (status == MN_OK)
+    saver->saved = saver->checkpoint->progress.step;
+  else
+    snprintf(saver->message, sizeof saver->message, "%s", mn_message());
+  saver->busy = 0;
+  unlock(saver);
+  return NULL;
+}
+
+/* Starts the thread with every signal blocked: signals are for the thread that trains. */
+static mn_status start_thread(struct mn_saver *saver) {
+  sigset_t all, before;
+  lock(saver);
+  saver->busy = 1;
+  saver->status = MN_OK;
+  unlock(saver);
+  MN_REQUIRE(sigfillset(&all) == 0 && pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
+  int failed = pthread_create(&saver->thread, NULL, run, saver);
+  MN_REQUIRE(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
+  saver->running = !failed;
+  if (!failed) return MN_OK;
+  lock(saver);
+  saver->busy = 0;
+  unlock(saver);
+  return mn_fail(MN_NO_MEMORY, "the thread that saves cannot be started: %s", strerror(failed));
+}
+
+static void join(struct mn_saver *saver) {
+  if (saver->running) MN_REQUIRE(pthread_join(saver->thread, NULL) == 0);
+  saver->running = 0;
+}
+
+/* ---- the snapshot ---- */
+
+/* What the first snapshot has not taken yet. */
+static mn_status take_memory(struct mn_saver *saver) {
+  for (int i = 0; i < saver->count; i++) {
+    const struct array *array = &saver->arrays[i];
+    if (!*array->to && !(*array->to = malloc(array->bytes)))
+      return mn_fail(MN_NO_MEMORY, "no %.1f MiB of memory left to save; a smaller model would need less",
+                     (double)array->bytes / 1048576);
+  }
+  if (saver->copy || !saver->context->kernels->download_beside) return MN_OK;
+  mn_status status = mn_context_allocate(saver->context, &saver->copy, (int64_t)saver->copy_bytes, 1);
+  return status == MN_NO_MEMORY ? MN_OK : status; /* without a copy it is slower, no more */
+}
+
+static mn_status take_snapshot(struct mn_saver *saver) {
+  const struct mn_kernels *kernels = saver->context->kernels;
+  struct mn_device *device = saver->context->device;
+  MN_TRY(take_memory(saver));
+  for (int i = 0; i < saver->count; i++) {
+    const struct array *array = &saver->arrays[i];
+    MN_TRY(saver->copy ? kernels->copy(device, (char *)saver->copy + array->at, array->from, array->bytes)
+                       : kernels->download(device, *array->to, array->from, array->bytes));
+  }
+  return saver->copy ? kernels->note(device) : MN_OK;
+}
+
+/* ---- opening, starting, asking, closing ---- */
+
+static void add_array(struct mn_saver *saver, const void *from, void **to, size_t bytes) {
+  saver->arrays[saver->count++] = (struct array){from, to, bytes, saver->copy_bytes};
+  saver->copy_bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep, const struct mn_model *model,
+                        const struct mn_optimizer *optimizer) {
+  *out = NULL;
+  struct mn_saver *saver = calloc(1, sizeof *saver);
+  if (!saver) return mn_fail(MN_NO_MEMORY, "no memory to save");
+  MN_REQUIRE(pthread_mutex_init(&saver->mutex, NULL) == 0);
+  saver->context = model->context;
+  saver->keep = keep;
+  saver->saved = -1;
+  saver->path = strdup(path);
+  mn_status status =
+      saver->path ? mn_describe_model(&saver->checkpoint, model) : mn_fail(MN_NO_MEMORY, "no memory to save");
+  if (status != MN_OK) {
+    mn_saver_close(saver);
+    return status;
+  }
+  for (int i = 0; i < model->count; i++) {
+    const struct mn_tensor *t = model->parameters[i];
+    struct mn_checkpoint_tensor *saved = &saver->checkpoint->tensors[i];
+    size_t bytes = (size_t)mn_tensor_count(t) * model->context->device->real;
+    add_array(saver, t->value.real, &saved->value, bytes);
+    if (optimizer && t->momentum) add_array(saver, t->momentum, &saved->momentum, bytes);
+  }
+  *out = saver;
+  return MN_OK;
+}
+
+mn_status mn_saver_start(struct mn_saver *saver, const struct mn_progress *progress,
+                         const struct mn_text *config, int count) {
+  MN_REQUIRE(!mn_saver_busy(saver));
+  join(saver);
+  mn_describe_moment(saver->checkpoint, progress, config, count);
+  MN_TRY(take_snapshot(saver));
+  return start_thread(saver);
+}
+
+int mn_saver_busy(struct mn_saver *saver) {
+  lock(saver);
+  int busy = saver->busy;
+  unlock(saver);
+  return busy;
+}
+
+mn_status mn_saver_poll(struct mn_saver *saver, int64_t *saved) {
+  lock(saver);
+  if (saved) *saved = saver->saved;
+  mn_status status = saver->status == MN_OK ? MN_OK : mn_fail(saver->status, "%s", saver->message);
+  unlock(saver);
+  return status;
+}
+
+mn_status mn_saver_wait(struct mn_saver *saver, int64_t *saved) {
+  join(saver);
+  return mn_saver_poll(saver, saved);
+}
+
+void mn_saver_close(struct mn_saver *saver) {
+  if (!saver) return;
+  join(saver);
+  mn_context_release(saver->context, saver->copy, (int64_t)saver->copy_bytes, 1);
+  mn_checkpoint_free(saver->checkpoint);
+  free(saver->path);
+  MN_REQUIRE(pthread_mutex_destroy(&saver->mutex) == 0);
+  free(saver);
+}

@@ -1,0 +1,46 @@
+/* Saves beside training: a snapshot is taken at once, and a thread of the saver's own writes it to a
+ * checkpoint, while the caller trains on.
+ *
+ * A GPU copies its parameters and momentum to memory of their own there, in order with its other work, so
+ * that the host does not wait; the thread then downloads the copies. Where the GPU has no room for them, and
+ * on the CPU, mn_saver_start copies them to the host itself. What it takes, it takes at the first start and
+ * keeps until close: parameters and momentum once more on the host, and once more on a GPU that has the room.
+ *
+ * One thread makes all of these calls: the one that trains. */
+#ifndef MN_TRAIN_CHECKPOINT_SAVER_H
+#define MN_TRAIN_CHECKPOINT_SAVER_H
+
+#include "train/checkpoint/checkpoint.h"
+#include "train/optimizer.h"
+
+struct mn_saver;
+
+/* A saver of `model`, with the momentum of its `optimizer` (NULL: without), to `path`, keeping `keep`
+ * checkpoints (mn_checkpoint_save). It borrows the model, and is closed before it and before the optimizer;
+ * `path` is copied. `*out` is the caller's, for mn_saver_close. MN_NO_MEMORY. */
+MN_API mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep,
+                               const struct mn_model *model, const struct mn_optimizer *optimizer);
+
+/* Starts to save the model as it is after all work given to its device so far, with `progress`. `config`,
+ * `count` texts of the caller's own (at most MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants
+ * of the order of samples; versions and device go to /fingerprint. All may change as soon as this returns. No
+ * save may be running: ask mn_saver_busy, or call mn_saver_wait, first. Errors, with which no save runs:
+ * MN_NO_MEMORY, MN_LIBRARY where a copy fails. */
+MN_API mn_status mn_saver_start(struct mn_saver *saver, const struct mn_progress *progress,
+                                const struct mn_text *config, int count);
+
+/* 1 while a save is running, else 0. */
+MN_API int mn_saver_busy(struct mn_saver *saver);
+
+/* Without waiting: *saved gets the step of the newest checkpoint that this saver has brought to the disk, −1
+ * before the first. Returns MN_OK, or the error of the newest save, where it has ended with one: those of
+ * mn_checkpoint_save, MN_NO_MEMORY, MN_LIBRARY. Each call returns it, until another save is started. */
+MN_API mn_status mn_saver_poll(struct mn_saver *saver, int64_t *saved);
+
+/* Waits for the running save, if there is one; then as mn_saver_poll. `saved` may be NULL. */
+MN_API mn_status mn_saver_wait(struct mn_saver *saver, int64_t *saved);
+
+/* Waits for the running save too; its error, if it has one, is lost: mn_saver_wait tells it. NULL is fine. */
+MN_API void mn_saver_close(struct mn_saver *saver);
+
+#endif
