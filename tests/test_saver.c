@@ -70,10 +70,17 @@ static struct {
   struct mn_kernels table;
   mn_status allocation, download; /* what these are to return instead of doing it, unless it is MN_OK */
   int downloads;                  /* of download_beside; read while no save runs */
+  int copies, noted;              /* copies on the device so far, and how many of them stood before note */
 } fake;
 
 static mn_status fake_note(struct mn_device *device) {
+  fake.noted = fake.copies;
   return fake.own->note ? fake.own->note(device) : MN_OK;
+}
+
+static mn_status fake_copy(struct mn_device *device, void *to, const void *from, size_t bytes) {
+  fake.copies++;
+  return fake.own->copy(device, to, from, bytes);
 }
 
 static mn_status fake_download_beside(struct mn_device *device, void *to, const void *from, size_t bytes) {
@@ -94,9 +101,10 @@ static void take_way(struct mn_context *context, enum way way) {
   fake.table = *fake.own;
   fake.allocation = way == NO_ROOM ? MN_NO_MEMORY : MN_OK;
   fake.download = MN_OK;
-  fake.downloads = 0;
+  fake.downloads = fake.copies = fake.noted = 0;
   if (way == OWN) return;
   fake.table.note = fake_note;
+  fake.table.copy = fake_copy;
   fake.table.download_beside = fake_download_beside;
   fake.table.allocate = fake_allocate;
   context->kernels = &fake.table;
@@ -245,6 +253,8 @@ static void check_moment(const char *device, const char *precision, struct mn_sg
   set_gate(1);
   MUST(mn_saver_start(r.saver, &r.progress, passing, COUNT(passing)));
   memset(passing, 'x', sizeof passing);
+  assert_int_equal(fake.copies > 0, way == BESIDE);
+  assert_int_equal(fake.noted, fake.copies);
   assert_int_equal(r.context->bytes > bytes, way == BESIDE || (way == OWN && r.context->kernels->note));
   train(&r, 3);
   struct values after = values_of(&r);
@@ -365,8 +375,12 @@ static void a_full_disk_is_told(void **state) {
   assert_same_files(path, in_folder("first.h5"));
   assert_int_equal(count_files(), 2);
   full_disk = 0;
+  set_gate(1);
   MUST(start(&r));
   int64_t saved;
+  MUST(mn_saver_poll(r.saver, &saved));
+  assert_int_equal(saved, 1);
+  set_gate(0);
   MUST(mn_saver_wait(r.saver, &saved));
   assert_int_equal(saved, 2);
   assert_int_equal(step_of(path), 2);
