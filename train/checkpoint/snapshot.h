@@ -8,7 +8,8 @@
 /* Copies model, momentum (optimizer NULL: none) and progress from the device and writes them to `path`,
  * keeping `keep` checkpoints (mn_checkpoint_save). `config`, `count` texts of the caller's own (at most
  * MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants of the order of samples; versions and
- * device go to /fingerprint. Errors: mn_checkpoint_save's, MN_NO_MEMORY, MN_LIBRARY where a copy fails. */
+ * device go to /fingerprint. It is a saver's one save (train/checkpoint/saver.h), which it waits for. Errors:
+ * mn_checkpoint_save's, MN_NO_MEMORY, MN_LIBRARY where a copy fails. */
 MN_API mn_status mn_snapshot_save(const char *path, int keep, const struct mn_model *model,
                                   const struct mn_optimizer *optimizer, const struct mn_progress *progress,
                                   const struct mn_text *config, int count);
