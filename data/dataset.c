@@ -1,19 +1,25 @@
 /* A dataset in an HDF5 file, read in ranges of rows. What cannot be a dataset is refused before anything of
  * it is read, with one line that a user can act on.
  *
+ * Rows that stand in the file just as they are asked for are read from its descriptor, without HDF5, whose
+ * lock lets one thread in at a time. Everything else is read through HDF5.
+ *
  * Reads are of whole row ranges, never of lists of rows: unions of hyperslabs take time quadratic in their
  * number. */
 #include "data/dataset.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "data/hdf5.h"
 #include "data/hdf5_file.h"
 
 #define CACHE ((size_t)256 << 20) /* bytes of decompressed chunks kept, where the chunks are smaller */
+#define PIECE ((size_t)256 << 10) /* bytes read without HDF5 at a time, and checked while in the cache */
 
 /* x or y in the file. */
 struct array {
@@ -23,6 +29,7 @@ struct array {
   int64_t rows, cols;           /* cols 1 at rank 1 */
   int packed;                   /* an attribute asks for value·scale + offset */
   double scale, offset;
+  size_t direct; /* the width of the reals that stand in the file as they are in memory, row by row; else 0 */
 };
 
 struct dataset_file {
@@ -30,7 +37,8 @@ struct dataset_file {
   char *path;
   struct mn_hdf5_file file; /* root.id −1: not open */
   struct array x, y;
-  void *scratch; /* MN_HDF5_TRANSFER bytes: values between what is stored and what was asked for */
+  void *scratch; /* MN_HDF5_TRANSFER bytes: values between what is stored and what was asked for. Only a
+                    thread that holds the lock of data/hdf5.h may use them */
 };
 
 /* ---- checking x or y ---- */
@@ -139,6 +147,21 @@ static mn_status read_attribute(const struct dataset_file *d, struct array *a, c
   return MN_OK;
 }
 
+/* Finds out whether the rows can be read without HDF5. mn_hdf5_check has seen that they lie in the file. */
+static mn_status find_direct(const struct dataset_file *d, struct array *a) {
+  const struct mn_hdf5_object *o = &a->object;
+  if (o->layout != H5D_CONTIGUOUS || o->offset == HADDR_UNDEF || o->filters || a->packed) return MN_OK;
+  mn_hdf5_lock();
+  hid_t type = H5Dget_type(o->id);
+  htri_t single = type < 0 ? -1 : H5Tequal(type, H5T_NATIVE_FLOAT);
+  htri_t wide = single < 0 ? -1 : H5Tequal(type, H5T_NATIVE_DOUBLE);
+  mn_status status = wide < 0 ? mn_hdf5_damaged(&d->file, a->name) : MN_OK;
+  if (type >= 0) H5Tclose(type);
+  mn_hdf5_unlock();
+  if (status == MN_OK) a->direct = single ? sizeof(float) : wide ? sizeof(double) : 0;
+  return status;
+}
+
 /* Opens x or y and checks all that can be checked without reading it. One that is missing and not `required`
  * leaves a->object.id −1. */
 static mn_status open_array(struct dataset_file *d, struct array *a, int least_rank, int required) {
@@ -156,7 +179,8 @@ static mn_status open_array(struct dataset_file *d, struct array *a, int least_r
   a->scale = 1;
   a->offset = 0;
   MN_TRY(read_attribute(d, a, "scale_factor", &a->scale));
-  return read_attribute(d, a, "add_offset", &a->offset);
+  MN_TRY(read_attribute(d, a, "add_offset", &a->offset));
+  return find_direct(d, a);
 }
 
 /* Sets a->name to `name` in `group` ("" for the root). */
@@ -190,9 +214,9 @@ static int all_finite(const void *values, int64_t count, size_t real) {
   return !odd;
 }
 
-static mn_status check_finite(const struct dataset_file *d, const struct array *a,
-                              const struct mn_hdf5_slab *slab, const void *values, size_t real) {
-  int64_t count = (int64_t)slab->elements, cols = slab->rank == 2 ? (int64_t)slab->count[1] : 1;
+/* Checks `count` values; `at` is the index of the first among all of the dataset's. */
+static mn_status check_finite(const struct dataset_file *d, const struct array *a, int64_t at, int64_t count,
+                              const void *values, size_t real) {
   if (all_finite(values, count, real)) return MN_OK;
   for (int64_t i = 0; i < count; i++) {
     double value = real == sizeof(float) ? (double)((const float *)values)[i] : ((const double *)values)[i];
@@ -200,55 +224,109 @@ static mn_status check_finite(const struct dataset_file *d, const struct array *
       return mn_fail(MN_BAD_DATA,
                      "%s: dataset %s, row %lld, column %lld (from 0) is %g%s; every value must be finite: "
                      "replace it or leave out the row",
-                     d->path, a->name, (long long)slab->start[0] + (long long)(i / cols),
-                     (long long)(slab->rank == 2 ? slab->start[1] : 0) + (long long)(i % cols), value,
-                     isinf(value) && real == sizeof(float) ? " (as a float)" : "");
+                     d->path, a->name, (long long)((at + i) / a->cols), (long long)((at + i) % a->cols),
+                     value, isinf(value) && real == sizeof(float) ? " (as a float)" : "");
   }
   return MN_OK;
 }
 
-static mn_status read_reals(struct dataset_file *d, const struct array *a, int64_t first, int64_t count,
+/* Reads bytes of the file into `out`: *got of them, which are fewer where the file ends. */
+static mn_status read_bytes(const struct dataset_file *d, uint64_t offset, size_t bytes, char *out,
+                            size_t *got) {
+  for (*got = 0; *got < bytes;) {
+    ssize_t done = pread(d->file.disk.fd, out + *got, bytes - *got, (off_t)(offset + *got));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0)
+      return mn_fail(MN_IO, "cannot read %s: %s: check the disk or take a copy", d->path, strerror(errno));
+    if (done == 0) break;
+    *got += (size_t)done;
+  }
+  return MN_OK;
+}
+
+/* Reads rows without HDF5. Nothing of `d` is written, so that many threads may do so at a time. */
+static mn_status read_direct(const struct dataset_file *d, const struct array *a, int64_t first,
+                             int64_t count, void *out) {
+  int64_t at = first * a->cols, end = at + count * a->cols, most = (int64_t)(PIECE / a->direct), here;
+  char *to = out;
+  for (; at < end; at += here, to += (size_t)here * a->direct) {
+    here = end - at < most ? end - at : most;
+    uint64_t offset = a->object.offset + (uint64_t)at * a->direct;
+    size_t got;
+    MN_TRY(read_bytes(d, offset, (size_t)here * a->direct, to, &got));
+    if (got < (size_t)here * a->direct)
+      return mn_fail(
+          MN_BAD_DATA,
+          "%s: dataset %s, rows %lld to %lld: the file ends at byte %llu, before their end; it was "
+          "cut short after it was opened: %s",
+          d->path, a->name, (long long)((at + (int64_t)(got / a->direct)) / a->cols),
+          (long long)(first + count - 1), (unsigned long long)(offset + got), d->file.remedy);
+    MN_TRY(check_finite(d, a, at, here, to, a->direct));
+  }
+  return MN_OK;
+}
+
+/* Reads a slab of packed reals and unpacks it. */
+static mn_status read_packed(const struct dataset_file *d, const struct array *a,
+                             const struct mn_hdf5_slab *slab, size_t real, void *out) {
+  const double *from = d->scratch;
+  mn_hdf5_lock(); /* for the scratch memory */
+  mn_status status = mn_hdf5_read(&d->file, &a->object, MN_HDF5_DOUBLE, slab, d->scratch);
+  if (status == MN_OK && real == sizeof(float))
+    for (hsize_t i = 0; i < slab->elements; i++) ((float *)out)[i] = (float)(from[i] * a->scale + a->offset);
+  else if (status == MN_OK)
+    for (hsize_t i = 0; i < slab->elements; i++) ((double *)out)[i] = from[i] * a->scale + a->offset;
+  mn_hdf5_unlock();
+  return status;
+}
+
+static mn_status read_reals(const struct dataset_file *d, const struct array *a, int64_t first, int64_t count,
                             size_t real, void *out) {
+  enum mn_hdf5_memory memory = real == sizeof(float) ? MN_HDF5_FLOAT : MN_HDF5_DOUBLE;
   struct mn_hdf5_slab slab;
   char *to = out;
+  if (a->direct == real) return read_direct(d, a, first, count, out);
   for (start_rows(&slab, a, first, count); slab.elements; mn_hdf5_slab_next(&slab)) {
-    if (!a->packed) {
-      MN_TRY(mn_hdf5_read(&d->file, &a->object, real == sizeof(float) ? MN_HDF5_FLOAT : MN_HDF5_DOUBLE, &slab,
-                          to));
-    } else {
-      const double *from = d->scratch;
-      MN_TRY(mn_hdf5_read(&d->file, &a->object, MN_HDF5_DOUBLE, &slab, d->scratch));
-      if (real == sizeof(float))
-        for (hsize_t i = 0; i < slab.elements; i++)
-          ((float *)to)[i] = (float)(from[i] * a->scale + a->offset);
-      else
-        for (hsize_t i = 0; i < slab.elements; i++) ((double *)to)[i] = from[i] * a->scale + a->offset;
-    }
-    MN_TRY(check_finite(d, a, &slab, to, real));
+    int64_t at = (int64_t)slab.start[0] * a->cols + (slab.rank == 2 ? (int64_t)slab.start[1] : 0);
+    MN_TRY(a->packed ? read_packed(d, a, &slab, real, to)
+                     : mn_hdf5_read(&d->file, &a->object, memory, &slab, to));
+    MN_TRY(check_finite(d, a, at, (int64_t)slab.elements, to, real));
     to += slab.elements * real;
   }
   return MN_OK;
 }
 
-/* Reads labels into out (NULL: only checks them) and raises *largest to the largest of them. */
-static mn_status read_labels(struct dataset_file *d, const struct array *a, int64_t first, int64_t count,
-                             int64_t limit, int32_t *out, int64_t *largest) {
-  struct mn_hdf5_slab slab;
+/* Takes a slab of labels from the scratch memory into out (NULL: only checks them), and raises *largest. */
+static mn_status take_labels(const struct dataset_file *d, const struct array *a,
+                             const struct mn_hdf5_slab *slab, int64_t limit, int32_t *out, int64_t *largest) {
   const int64_t *labels = d->scratch;
   int is_signed = a->object.is_signed;
+  for (int64_t i = 0; i < (int64_t)slab->elements; i++) {
+    int64_t label = labels[i], row = (int64_t)slab->start[0] + i;
+    /* An unsigned label beyond int64 looks negative here: the comparison is right, the sign is not. */
+    if (label < 0 || label > limit)
+      return mn_fail(MN_BAD_DATA, "%s: dataset %s, row %lld (from 0) is %s%llu; class labels are 0 to %lld",
+                     d->path, a->name, (long long)row, is_signed && label < 0 ? "-" : "",
+                     is_signed && label < 0 ? 0ULL - (unsigned long long)label : (unsigned long long)label,
+                     (long long)limit);
+    if (label > *largest) *largest = label;
+    if (out) out[i] = (int32_t)label;
+  }
+  return MN_OK;
+}
+
+/* Reads labels into out (NULL: only checks them) and raises *largest to the largest of them. */
+static mn_status read_labels(const struct dataset_file *d, const struct array *a, int64_t first,
+                             int64_t count, int64_t limit, int32_t *out, int64_t *largest) {
+  enum mn_hdf5_memory memory = a->object.is_signed ? MN_HDF5_INT64 : MN_HDF5_UINT64;
+  struct mn_hdf5_slab slab;
   for (start_rows(&slab, a, first, count); slab.elements; mn_hdf5_slab_next(&slab)) {
-    MN_TRY(mn_hdf5_read(&d->file, &a->object, is_signed ? MN_HDF5_INT64 : MN_HDF5_UINT64, &slab, d->scratch));
-    for (int64_t i = 0; i < (int64_t)slab.elements; i++) {
-      int64_t label = labels[i], row = (int64_t)slab.start[0] + i;
-      /* An unsigned label beyond int64 looks negative here: the comparison is right, the sign is not. */
-      if (label < 0 || label > limit)
-        return mn_fail(MN_BAD_DATA, "%s: dataset %s, row %lld (from 0) is %s%llu; class labels are 0 to %lld",
-                       d->path, a->name, (long long)row, is_signed && label < 0 ? "-" : "",
-                       is_signed && label < 0 ? 0ULL - (unsigned long long)label : (unsigned long long)label,
-                       (long long)limit);
-      if (label > *largest) *largest = label;
-      if (out) out[row - first] = (int32_t)label;
-    }
+    mn_hdf5_lock(); /* for the scratch memory */
+    mn_status status = mn_hdf5_read(&d->file, &a->object, memory, &slab, d->scratch);
+    int32_t *to = out ? out + ((int64_t)slab.start[0] - first) : NULL;
+    if (status == MN_OK) status = take_labels(d, a, &slab, limit, to, largest);
+    mn_hdf5_unlock();
+    MN_TRY(status);
   }
   return MN_OK;
 }
@@ -287,6 +365,7 @@ void mn_dataset_close(struct mn_dataset *dataset) {
 static mn_status settle(struct dataset_file *d) {
   d->base.rows = d->x.rows;
   d->base.inputs = d->x.cols;
+  d->base.parallel = d->x.direct;
   if (d->y.object.id < 0) return MN_OK;
   d->base.outputs = d->y.cols;
   if (d->y.object.class == H5T_FLOAT || d->y.packed) return MN_OK;

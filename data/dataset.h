@@ -18,11 +18,13 @@ struct mn_dataset {
   int64_t outputs; /* K: the width of y; with classes, the largest label + 1 */
   int classes;     /* y is [n] int32 labels (cross-entropy), not [n, K] reals (mse) */
   double floor;    /* the loss no model can go below on average, where it is known (synthetic); else NaN */
-  size_t parallel; /* reals of so many bytes may be read by several threads at a time; 0: one at a time */
+  size_t parallel; /* 4 or 8: for reals of that width several threads may call `read` at a time, and none
+                      waits for another to read x; 0: there is no such width */
   /* Reads rows first … first + count: x as [count, I] and y as [count, K] reals of `real` bytes (4: float, 8:
    * double), or as int32 labels [count]. Either of x and y may be NULL: it is not read then. y must be NULL
    * where outputs is 0. MN_BAD_DATA names dataset and row of a value that is not finite (for real 4: nor in
-   * a float's range). May be called from any thread, one at a time. */
+   * a float's range). May be called from any thread; by several at a time where real is `parallel` in all
+   * of these calls, else by one at a time. */
   mn_status (*read)(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real, void *x, void *y);
   void (*close)(struct mn_dataset *dataset); /* called by mn_dataset_close alone */
 };

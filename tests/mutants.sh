@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Checks that the tests notice errors: changes the CPU kernels in one place at a time, in a copy of the sources, and
-# expects some test program to fail. Prints one line for each change (mutant): which program caught it, or SURVIVED. The
-# exit code is 1 if a mutant survives, or if the text that it replaces is not in the file exactly once: then the row
-# below needs the new text.
+# Checks that the tests notice errors: changes the CPU kernels, and the reading of datasets without HDF5, in one place at
+# a time, in a copy of the sources, and expects some test program to fail. Prints one line for each change (mutant): which
+# program caught it, or SURVIVED. The exit code is 1 if a mutant survives, or if the text that it replaces is not in the
+# file exactly once: then the row below needs the new text.
 #
 #   tests/mutants.sh                 all of them
 #   tests/mutants.sh WORD            those whose name has WORD in it
@@ -16,7 +16,7 @@ passed=0 failed=0
 # Threads that wait without spinning leave the cores to the compiler; -O1 compiles in half the time; a mutant may leave a variable unused.
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
-programs=${alone:-test_block test_kernels test_sgd test_gradients test_tape test_parity}
+programs=${alone:-test_block test_kernels test_sgd test_gradients test_tape test_parity test_reading}
 
 for folder in Makefile kernels engine layers train data tests; do cp -a "$here/$folder" "$work" || exit 1; done
 cd "$work" || exit 1
@@ -44,6 +44,7 @@ mutant() {
   case $file in
   kernels/loss.c) order=${alone:-test_kernels test_gradients test_block test_sgd test_tape test_parity} ;;
   kernels/update.c) order=${alone:-test_sgd test_kernels test_tape test_gradients test_block test_parity} ;;
+  data/dataset.c) order=${alone:-test_reading} ;;
   *) order=$programs ;;
   esac
   printf '%s\n' "${content/"$old"/"$new"}" >"$file"
@@ -171,6 +172,22 @@ mutant "sgd: updates in spite of the flag" $u 'if (*device->nonfinite) return;' 
 mutant "clip: never" $u 'max_norm / (norm + 1e-6) < 1 ?' 'max_norm / (norm + 1e-6) < 0 ?'
 mutant "clip: norm of norms" $u 'norm = sqrt(norm);' ''
 mutant "clip: flag not raised" $u 'if (!isfinite(norm)) *device->nonfinite = 1;' ''
+
+# what is read past HDF5, and by several threads
+d=data/dataset.c
+mutant "reading: where the rows begin dropped" $d 'offset = a->object.offset + (uint64_t)at' 'offset = (uint64_t)at'
+mutant "reading: a double taken for a float" $d 'wide ? sizeof(double) : 0' 'wide ? sizeof(float) : 0'
+mutant "reading: packed reals as they stand" $d '|| o->filters || a->packed)' '|| o->filters)'
+mutant "reading: interruption is an error" $d 'if (done < 0 && errno == EINTR) continue;' ''
+mutant "reading: a cut file read as whole" $d 'if (got < (size_t)here * a->direct)' 'if (got > (size_t)here * a->direct)'
+mutant "reading: values not checked" $d 'MN_TRY(check_finite(d, a, at, here, to, a->direct));' ''
+mutant "reading: column of another row" $d '(long long)((at + i) % a->cols)' '(long long)(i % a->cols)'
+mutant "reading: through HDF5 all the same" $d 'if (a->direct == real) return read_direct(d, a, first, count, out);' ''
+mutant "reading: labels out of the lock" $d \
+  '    if (status == MN_OK) status = take_labels(d, a, &slab, limit, to, largest);
+    mn_hdf5_unlock();' \
+  '    mn_hdf5_unlock();
+    if (status == MN_OK) status = take_labels(d, a, &slab, limit, to, largest);'
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
