@@ -116,8 +116,9 @@ test-mutants:
 test-sanitizer: all $(TESTS) $(BUILD)/tests/initcheck
 	$(Q)MINNOW=$(BUILD)/minnow BUILD=$(BUILD) tests/sanitizer.sh
 
-# Times minnow, PyTorch and JAX; one that python3 does not have is left out and named. ARGS="--help" lists the options.
-peers: $(BUILD)/tests/minnow_peer.so
+# Times minnow, PyTorch and JAX; one that python3 does not have is left out and named. ARGS="--help" lists the options;
+# ARGS="--train" times their training loops, ARGS="--train --help" lists the options of that.
+peers: $(BUILD)/tests/minnow_peer.so $(BUILD)/minnow
 	$(Q)BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1 python3 tests/peers/peers.py $(ARGS)
 $(BUILD)/tests/minnow_peer.so: $(BUILD)/tests/peers/minnow_peer.o $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -shared -o $@ $^ $(LDLIBS)
@@ -145,7 +146,8 @@ help:
 	@echo "make packages      install the packages that are missing (Debian, Ubuntu)"
 	@echo "make test-mutants  break the code in many ways and see the tests fail"
 	@echo "make test-sanitizer  the CUDA tests under compute-sanitizer (needs a GPU)"
-	@echo "make peers         minnow, PyTorch and JAX timed alike on one GPU (ARGS=\"--help\" lists the options)"
+	@echo "make peers         minnow, PyTorch and JAX timed alike on one GPU (ARGS=\"--help\" lists the options);"
+	@echo "                   ARGS=\"--train\": their training loops (ARGS=\"--train --help\")"
 	@echo "make lint, format, clean"
 	@echo "knobs: CUDA=0  CUDA_ARCH=\"90\"  SANITIZE=address,undefined  DEBUG=1  WERROR=1  VERBOSE=1  BUILD=folder"
 

@@ -5,78 +5,17 @@ that no two compute at once. Tables go to stdout as they are done, progress to s
 missing or fails is listed with its reason; the exit code is 1 only if there is no figure of minnow's."""
 import argparse
 import json
-import os
 import pathlib
-import shlex
-import subprocess
 import sys
 import tempfile
-import threading
-import time
 
 import tables
+import train
+from child import Failure, close, meet, say
 
 SHAPES = ["1024x8192x8192/512", "1024x4096x4096/256", "8192x8192x8192/512", "128x512x256/8"]
-PEERS = ["minnow", "torch", "jax"]
+PEERS = {"minnow": "minnow_peer.py", "torch": "torch_peer.py", "jax": "jax_peer.py"}
 PRECISIONS = ["bf16", "fp32", "tf32"]
-
-
-class Failure(Exception):
-  """What a child could not do, in one line."""
-
-
-class Child:
-  """A peer's process. After a failure it is stopped, and started again for the next shape: a CUDA error can make every
-  later call of the process fail."""
-
-  def __init__(self, peer, options, log):
-    self.peer, self.options, self.process, self.suspect = peer, options, None, False
-    self.log = pathlib.Path(log) / f"{peer}.log"
-
-  def start(self):
-    self.stop()
-    device = self.options.device
-    environment = {"BUILD": "build", **os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_PLATFORMS": device}
-    script = pathlib.Path(__file__).with_name(f"{self.peer}_peer.py")
-    with open(self.log, "w") as log:
-      self.process = subprocess.Popen([sys.executable, script, device], env=environment, stdin=subprocess.PIPE,
-                                      stdout=subprocess.PIPE, stderr=log, text=True)
-
-  def stop(self):
-    if self.process:
-      self.process.kill()
-      self.process.communicate()
-    self.process, self.suspect = None, False
-
-  def ask(self, do, **arguments):
-    if not self.process:
-      self.start()
-    late = threading.Timer(self.options.patience, self.process.kill)
-    late.start()
-    try:
-      self.process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
-      self.process.stdin.flush()
-      line = self.process.stdout.readline()
-    except BrokenPipeError:
-      line = ""
-    finally:
-      late.cancel()
-    reply = json.loads(line) if line else {"error": self.last_words()}
-    if "error" in reply:
-      self.suspect = True
-      raise Failure(reply["error"])
-    return reply["value"]
-
-  def last_words(self):
-    code = self.process.wait()
-    if code == -9:
-      return f"killed, by us if it took longer than {self.options.patience:g} s"
-    lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1].strip() if lines else f"ended with {code}"
-
-
-def say(text):
-  print(f"[{time.perf_counter() - START:5.0f} s] {text}", file=sys.stderr, flush=True)
 
 
 def prepare(children, shape, precision):
@@ -116,16 +55,6 @@ def measure(children, shape, precision, options):
   return figures
 
 
-def close(children):
-  for child in children:
-    try:
-      child.ask("close")
-    except Failure:
-      pass  # the process is stopped below
-    if child.suspect:
-      child.stop()
-
-
 def kernelbench(children, precision, options, folder):
   """Forward alone under KernelBench's rules. PyTorch's process makes the inputs and the reference, and judges."""
   there, figures = {child.peer: child for child in children}, {}
@@ -156,6 +85,8 @@ def kernelbench(children, precision, options, folder):
 def parse():
   parser = argparse.ArgumentParser(prog="make peers ARGS=…",
                                    description="Times minnow, PyTorch and JAX on one device, all alike.")
+  parser.add_argument("--train", action="store_true",
+                      help="whole training runs instead (train.py), with options of their own: --train --help")
   parser.add_argument("--shape", action="append", help=f"NxIxC/G, repeatable; default {' '.join(SHAPES)}")
   parser.add_argument("--precision", action="append", choices=PRECISIONS,
                       help="repeatable; default bf16, and all three under KernelBench's rules")
@@ -182,33 +113,6 @@ def parse():
   return options
 
 
-def device_name(device):
-  if device == "cpu":
-    return "CPU, a dry run"
-  query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-  try:
-    told = subprocess.run(query, check=True, capture_output=True, text=True).stdout.splitlines()
-    return told[0].replace(", ", ", driver ")
-  except (OSError, subprocess.CalledProcessError, IndexError):
-    return "a GPU that nvidia-smi does not name"
-
-
-def meet(options, log):
-  """The peers that are there, and the header that names them and those that are not."""
-  children, names = [], [device_name(options.device)]
-  for peer in options.peers:
-    say(f"starting {peer}")
-    child = Child(peer, options, log)
-    try:
-      names.append(child.ask("about"))
-      children.append(child)
-    except Failure as failure:
-      child.stop()
-      names.append(f"no {peer}: {failure}")
-  arguments = f' ARGS="{shlex.join(sys.argv[1:])}"' if sys.argv[1:] else ""
-  return children, "\n".join([*names, f"make peers{arguments}"])
-
-
 def main():
   options, record = parse(), []
 
@@ -219,7 +123,7 @@ def main():
       record.append({**about, **figure})
 
   with tempfile.TemporaryDirectory() as folder:
-    children, header = meet(options, folder)
+    children, header = meet(options, folder, PEERS)
     try:
       print(header, flush=True)
       for shape in (options.shape or SHAPES) if options.kernelbench != "only" else []:
@@ -237,6 +141,5 @@ def main():
   return 0 if any(entry["row"] == "minnow" and "failed" not in entry for entry in record) else 1
 
 
-START = time.perf_counter()
 if __name__ == "__main__":
-  sys.exit(main())
+  sys.exit(train.main() if "--train" in sys.argv else main())

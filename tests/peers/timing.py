@@ -52,6 +52,18 @@ def measure(call, sync, warm_s, budget_s):
   return {"sustained": sustained, "rested": median(call, sync, each, RESTED, budget_s)}
 
 
+def stretch(call, sync, warm_s, seconds):
+  """One run of about so many seconds after a warm-up: the milliseconds of a call in a training loop, in which epochs
+  begin and end and the loader falls behind or does not."""
+  count, each, start = 1, run(call, sync, 1), time.perf_counter()
+  while time.perf_counter() - start < warm_s:
+    each = run(call, sync, count)
+    if each * count < warm_s / 4:
+      count *= 2
+  count = max(1, math.ceil(seconds / each))
+  return {"ms": 1e3 * run(call, sync, count), "calls": count}
+
+
 def cold(once):
   """KernelBench's protocol; once() flushes the L2 cache, makes one call and returns its milliseconds."""
   for _ in range(3):
