@@ -295,7 +295,7 @@ def explain(work):
   """How to read the tables, once."""
   lines = [host(),
            "samples/s of minnow train: by its log, from a third of the steps on, sustained",
-           "first s: from the start of minnow train to its log's first line of a step; a peer's first call, compiling too",
+           "first s: from the start of minnow train to its log's first line of a step; a peer's first call",
            "whole s: of the process; minnow bench: the median without pauses, sustained",
            "x and y in PyTorch's and JAX's loops: float32, on the device too"]
   if not work.places:
