@@ -18,7 +18,7 @@ struct reading {
   const struct mn_range *ranges;
   int64_t count, task_rows;
   char *x, *y;
-  const atomic_int *stop;
+  const int *stop;
   /* `mutex` guards these */
   pthread_mutex_t mutex;
   int64_t range, done;       /* the next task starts `done` rows into this range */
@@ -45,7 +45,7 @@ mn_status mn_rows_form(struct mn_rows_form *form, const struct mn_dataset *datas
 static int64_t take(struct reading *r, struct mn_range *task) {
   MN_REQUIRE(pthread_mutex_lock(&r->mutex) == 0);
   int64_t number = -1;
-  if (r->range < r->count && r->failed < 0 && !(r->stop && atomic_load(r->stop))) {
+  if (r->range < r->count && r->failed < 0 && !(r->stop && __atomic_load_n(r->stop, __ATOMIC_ACQUIRE))) {
     const struct mn_range *range = &r->ranges[r->range];
     int64_t left = range->count - r->done, rows = left < r->task_rows ? left : r->task_rows;
     *task = (struct mn_range){range->first + r->done, rows, range->at + r->done};
@@ -113,8 +113,7 @@ static int threads_for(const struct reading *r, int64_t rows) {
 }
 
 mn_status mn_read_rows(struct mn_dataset *dataset, const struct mn_rows_form *form,
-                       const struct mn_range *ranges, int64_t count, void *x, void *y,
-                       const atomic_int *stop) {
+                       const struct mn_range *ranges, int64_t count, void *x, void *y, const int *stop) {
   struct reading r = {.dataset = dataset,
                       .form = form,
                       .ranges = ranges,

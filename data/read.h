@@ -3,8 +3,6 @@
 #ifndef MN_DATA_READ_H
 #define MN_DATA_READ_H
 
-#include <stdatomic.h>
-
 #include "data/dataset.h"
 #include "kernels/types.h"
 
@@ -26,9 +24,8 @@ struct mn_range {
 
 /* Reads the ranges, a few MiB at a time. y NULL: only x is read. The error of the earliest rows is the one
  * returned (mn_dataset's read), whichever thread met it. MN_INTERRUPTED: *stop was set meanwhile by another
- * thread (NULL: nobody does). */
+ * thread, atomically (NULL: nobody does). */
 mn_status mn_read_rows(struct mn_dataset *dataset, const struct mn_rows_form *form,
-                       const struct mn_range *ranges, int64_t count, void *x, void *y,
-                       const atomic_int *stop);
+                       const struct mn_range *ranges, int64_t count, void *x, void *y, const int *stop);
 
 #endif

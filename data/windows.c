@@ -18,7 +18,7 @@ struct mn_windows {
   int64_t count;          /* windows in an epoch; with one, a single buffer holds it for good */
   char *x[BUFFERS], *y[BUFFERS];
   double waited;
-  atomic_int stop;
+  int stop; /* read and set atomically */
   /* `mutex` guards these; `changed` tells of each change */
   pthread_mutex_t mutex;
   pthread_cond_t changed;
@@ -67,7 +67,7 @@ static mn_status read_window(struct mn_windows *w, int64_t number) {
 static void *run(void *data) {
   struct mn_windows *w = data;
   lock(w);
-  while (!atomic_load(&w->stop)) {
+  while (!__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE)) {
     if (w->read - w->released >= BUFFERS) {
       wait_for_change(w);
       continue;
@@ -151,7 +151,7 @@ double mn_windows_waited(const struct mn_windows *w) {
 void mn_windows_close(struct mn_windows *w) {
   if (!w) return;
   if (w->running) {
-    atomic_store(&w->stop, 1);
+    __atomic_store_n(&w->stop, 1, __ATOMIC_RELEASE);
     lock(w);
     announce(w);
     unlock(w);

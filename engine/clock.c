@@ -3,6 +3,8 @@
 
 #include <time.h>
 
+#include "kernels/status.h"
+
 double mn_seconds(void) {
   struct timespec now;
   MN_REQUIRE(clock_gettime(CLOCK_MONOTONIC, &now) == 0);

@@ -2,8 +2,6 @@
 #ifndef MN_ENGINE_CLOCK_H
 #define MN_ENGINE_CLOCK_H
 
-#include "kernels/status.h"
-
-MN_API double mn_seconds(void);
+double mn_seconds(void);
 
 #endif

@@ -1,5 +1,6 @@
 /* The loader, which gathers samples in their order, on each device and from each place: against a
  * dataset made up here, whose rows say which they are, so that every batch can be checked to the row. */
+#include <stdatomic.h>
 #include <time.h>
 
 #include "data/loader.h"
@@ -352,7 +353,7 @@ static void names_the_first_bad_row(void **state) {
     assert_int_equal(mn_read_rows(&m.base, &form, ranges, 64, x, y, NULL), MN_BAD_DATA);
     assert_string_equal(mn_message(), "made up: row 4032 is bad");
   }
-  atomic_int stop = 1;
+  int stop = 1;
   assert_int_equal(mn_read_rows(&m.base, &form, ranges, 64, x, y, &stop), MN_INTERRUPTED);
   free(x), free(y);
 }

@@ -110,7 +110,9 @@ static const struct mn_option_row table[] = {
     {"checkpoint", "F", RUNS, TEXT(checkpoint), 0,
      .help = "HDF5 file of the parameters and of all that resuming needs"},
     {"save-every", "N|30s", TRAIN, EVERY(save_every), 0, 1, 1e9,
-     .help = "save each N steps or so many seconds, not at the end alone"},
+     .help =
+         "save each N steps or so many seconds, beside the training, not at the end alone; one that falls "
+         "due while another is being written follows it"},
     {"keep", "K", TRAIN, INTEGER(keep), 0, 1, MN_CHECKPOINT_KEEP, "1",
      .help = "checkpoints to keep: run.h5, run.1.h5, run.2.h5 …"},
     {"resume", NULL, TRAIN, FLAG(resume), 0, .help = "go on from --checkpoint, with its options"},

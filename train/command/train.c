@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <string.h>
 
+#include "train/checkpoint/saver.h"
 #include "train/command/announce.h"
 #include "train/command/log.h"
 #include "train/command/plot.h"
@@ -35,8 +36,12 @@ struct run {
   struct mn_evaluator *evaluator; /* NULL: nothing to test on */
   struct mn_log log;
   struct mn_progress_bar bar;
-  int64_t saved, log_every;   /* the step of the last save; steps a log line */
-  double save_time;           /* of the last save, or of the start */
+  int64_t log_every;          /* steps a log line */
+  struct mn_saver *saver;     /* NULL: no checkpoint is kept */
+  int64_t snapshot;           /* the step of the last snapshot, saved or being saved */
+  double snapshot_time;       /* and when it was taken, or the start */
+  int due;                    /* a save has fallen due and waits for the one that is being written */
+  int64_t saves, late;        /* snapshots taken; those that had to wait */
   double test_loss, accuracy; /* of the last evaluation; NaN before */
   struct mn_text config[MN_CHECKPOINT_OPTIONS];
   int config_count;
@@ -92,7 +97,8 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   MN_TRY(
       mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &config, s->from ? &s->progress : NULL));
   const struct mn_progress *progress = &r->trainer->progress;
-  r->saved = progress->step;
+  r->snapshot = progress->step;
+  if (o->checkpoint) MN_TRY(mn_saver_open(&r->saver, o->checkpoint, (int)o->keep, s->model, s->optimizer));
   if (s->test)
     MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, MN_PASS_EVALUATE, o->batch, config.place));
   r->config_count = mn_options_config(o, r->config, MN_CHECKPOINT_OPTIONS);
@@ -101,7 +107,7 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   mn_session_describe(s);
   describe_places(r);
   mn_progress_bar_open(&r->bar, progress->step, o->quiet);
-  r->save_time = mn_seconds();
+  r->snapshot_time = mn_seconds();
   return watch_signals();
 }
 
@@ -118,23 +124,51 @@ static mn_status evaluate(struct run *r, int epoch_end) {
   return MN_OK;
 }
 
-static mn_status save(struct run *r) {
-  const struct mn_session *s = &r->session;
-  const struct mn_options *o = &s->options;
+/* Takes a snapshot, which is written while training goes on. */
+static mn_status take_snapshot(struct run *r) {
   const struct mn_progress *p = &r->trainer->progress;
-  if (!o->checkpoint || r->saved == p->step) return MN_OK;
-  MN_TRY(
-      mn_snapshot_save(o->checkpoint, (int)o->keep, s->model, s->optimizer, p, r->config, r->config_count));
-  r->saved = p->step;
-  r->save_time = mn_seconds();
-  return MN_OK;
+  r->due = 0;
+  r->snapshot = p->step;
+  r->snapshot_time = mn_seconds();
+  r->saves++;
+  return mn_saver_start(r->saver, p, r->config, r->config_count);
 }
 
-static int save_is_due(const struct run *r) {
+/* Saves the last step, where it is not saved yet, and waits until it is on the disk. */
+static mn_status save_the_end(struct run *r) {
+  if (!r->saver) return MN_OK;
+  MN_TRY(mn_saver_wait(r->saver, NULL));
+  if (r->snapshot == r->trainer->progress.step) return MN_OK;
+  MN_TRY(take_snapshot(r));
+  return mn_saver_wait(r->saver, NULL);
+}
+
+static int save_falls_due(const struct run *r) {
   const struct mn_options *o = &r->session.options;
-  if (o->save_every <= 0) return 0;
-  return o->save_seconds ? mn_seconds() - r->save_time >= (double)o->save_every
-                         : r->trainer->progress.step % o->save_every == 0;
+  int64_t step = r->trainer->progress.step;
+  if (o->save_every <= 0 || r->snapshot == step) return 0;
+  return o->save_seconds ? mn_seconds() - r->snapshot_time >= (double)o->save_every
+                         : step % o->save_every == 0;
+}
+
+/* Training never waits for the disk: a save that falls due while another is being written is taken as soon as
+ * that is done. */
+static mn_status save_if_due(struct run *r) {
+  if (!r->saver) return MN_OK;
+  MN_TRY(mn_saver_poll(r->saver, NULL));
+  if (!r->due && save_falls_due(r)) {
+    r->due = 1;
+    r->late += mn_saver_busy(r->saver);
+  }
+  return r->due && !mn_saver_busy(r->saver) ? take_snapshot(r) : MN_OK;
+}
+
+/* Whether the run is to pause for a save: one that falls due by the clock, one that has waited for another,
+ * or the failure of one. */
+static int save_wants_a_pause(const struct run *r) {
+  if (!r->saver) return 0;
+  if (mn_saver_poll(r->saver, NULL) != MN_OK) return 1;
+  return (r->due || (r->session.options.save_seconds && save_falls_due(r))) && !mn_saver_busy(r->saver);
 }
 
 /* After each step, while the device is busy with later ones. Returns 1 where the run is to pause: to end, or
@@ -145,7 +179,7 @@ static int after_step(void *to, const struct mn_trainer *t) {
   if (p->step % r->log_every == 0 || p->step == t->schedule.horizon) mn_log_step(&r->log, t);
   mn_progress_bar_step(&r->bar, t);
   /* A log that cannot be written ends the run, after the work so far is saved. */
-  return interrupted || r->log.error || (r->session.options.save_seconds && save_is_due(r));
+  return interrupted || r->log.error || save_wants_a_pause(r);
 }
 
 /* The step at which the run pauses next: to evaluate at an epoch's end, to save, or to end at `stop`. It
@@ -167,7 +201,7 @@ static mn_status at_pause(struct run *r) {
   int64_t each = t->batch * t->optimizer->config.accumulate;
   int epoch_end = p->epoch > (p->samples - each) / p->rows, last = p->step == t->schedule.horizon;
   if (r->evaluator && (epoch_end || last)) MN_TRY(evaluate(r, epoch_end));
-  return save_is_due(r) ? save(r) : MN_OK;
+  return save_if_due(r);
 }
 
 /* What the run's speed was, and what bounds it. */
@@ -180,6 +214,11 @@ static void summarise(struct run *r) {
                        "time; bound by %s",
                        (long)t->times.steps, t->times.running, speed.samples, speed.flops * 1e-12,
                        100 * speed.waiting, speed.bound);
+  if (r->late > 0)
+    mn_progress_bar_note(&r->bar,
+                         "%ld checkpoints written; %ld fell due while another was being written, and came "
+                         "after it",
+                         (long)r->saves, (long)r->late);
 }
 
 static void report_time(struct mn_json *json, const struct mn_trainer *t) {
@@ -225,7 +264,7 @@ static mn_status run(struct run *r, FILE *out) {
     MN_TRY(mn_trainer_run(r->trainer, next_pause(r, stop), after_step, r));
     MN_TRY(at_pause(r));
   }
-  MN_TRY(save(r));
+  MN_TRY(save_the_end(r));
   summarise(r);
   mn_progress_bar_close(&r->bar);
   MN_TRY(mn_log_close(&r->log, MN_OK));
@@ -244,6 +283,7 @@ mn_status mn_train(FILE *out, const struct mn_options *options) {
   if (status == MN_OK) status = run(&r, out);
   mn_progress_bar_close(&r.bar);
   status = mn_log_close(&r.log, status);
+  mn_saver_close(r.saver);
   mn_evaluator_close(r.evaluator);
   mn_trainer_close(r.trainer);
   mn_session_close(&r.session);
