@@ -121,23 +121,12 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
   struct mn_device *device = l->context->device;
   const struct mn_rows_form *form = &l->placement->form;
   int64_t *rows = l->uploaded[buffer] + first;
-  int far = l->placement->place != MN_PLACE_DEVICE;
-  size_t x_size = form->bf16 ? form->bf16 : form->real;
-  size_t y_size = l->dataset->classes ? sizeof(int32_t) : form->real;
-  struct mn_gather g = {.to = l->x[buffer] + (size_t)first * form->x_row,
-                        .from = x,
+  struct mn_gather g = {.count = count,
                         .rows = rows,
-                        .count = count,
-                        .cols = l->dataset->inputs,
-                        .size = x_size,
-                        .far = far};
+                        .of = {{l->x[buffer] + (size_t)first * form->x_row, x, form->x_row}},
+                        .far = l->placement->place != MN_PLACE_DEVICE};
+  if (form->y_row) g.of[1] = (struct mn_gathered){l->y[buffer] + (size_t)first * form->y_row, y, form->y_row};
   MN_TRY(k->upload(device, rows, l->numbers[buffer] + first, (size_t)count * sizeof *rows));
-  MN_TRY(k->gather(device, &g));
-  if (!form->y_row) return MN_OK;
-  g.to = l->y[buffer] + (size_t)first * form->y_row;
-  g.from = y;
-  g.cols = (int64_t)(form->y_row / y_size);
-  g.size = y_size;
   return k->gather(device, &g);
 }
 
