@@ -1,6 +1,7 @@
 /* Choosing where rows wait, and bringing them there. */
 #include "data/placement.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,13 +17,14 @@ static int is_cpu(const struct mn_placement *p) {
   return p->context->device->type == MN_DEVICE_CPU;
 }
 
-/* How much of a place's memory the rows may take. The rest is for what training still allocates (evaluation,
- * the copy that a checkpoint is written from) and, on the host, for everybody else. */
+/* How much of a place's memory the rows may take. On a GPU a fifth is left, and at least as much as training
+ * has taken so far, for what it still takes: evaluation, the copy that a checkpoint is written from. On the
+ * host half is left for everybody else. */
 static mn_status room(const struct mn_placement *p, enum mn_place place, double *bytes) {
   size_t available;
   if (place == MN_PLACE_DEVICE && !is_cpu(p)) {
     MN_TRY(p->context->kernels->available(p->context->device, &available));
-    *bytes = 0.8 * (double)available;
+    *bytes = fmax(fmin(0.8 * (double)available, (double)available - (double)p->context->bytes), 0);
     return MN_OK;
   }
   MN_TRY(mn_available_cpu(p->context->device, &available));

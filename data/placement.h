@@ -25,8 +25,9 @@ struct mn_placement {
   char why[200];            /* why this place, for people */
 };
 
-/* Chooses a place where `place` is MN_PLACE_AUTO: the device if the rows take at most four fifths of what it
- * has free now, else host memory if they take at most half of that, else the file. Then reads all rows into
+/* Chooses a place where `place` is MN_PLACE_AUTO: a GPU if the rows take at most four fifths of what it has
+ * free now, and leave as much as the context has allocated; else host memory if they take at most half of
+ * what is available, else the file. Then reads all rows into
  * it, unless it is the file. `*out` is the caller's. MN_NO_MEMORY: the place that was asked for has no room;
  * and the errors of the dataset's read. */
 mn_status mn_placement_open(struct mn_placement **out, struct mn_context *context, struct mn_dataset *dataset,
