@@ -12,7 +12,7 @@ enum {
   LAUNCHES = 2,   /* under way at once, as fillings of the loader's buffers */
   MOST_STEPS = 16 /* in a launch */
 };
-#define LAUNCH_BYTES ((size_t)8 << 20) /* of rows, at most, in a launch of several steps */
+#define LAUNCH_BYTES ((size_t)64 << 20) /* of rows, at most, in a launch of several steps */
 
 /* What a step leaves, in host memory that the device writes to. */
 struct result {
