@@ -40,14 +40,14 @@ static mn_status choose(struct mn_placement *p) {
   const char *gpu = is_cpu(p) ? "memory" : "the GPU's memory";
   if (bytes <= device) {
     p->place = MN_PLACE_DEVICE;
-    snprintf(p->why, sizeof p->why, "they fit into %s, which has room for %.3g GiB", gpu, device / GIB);
+    snprintf(p->why, sizeof p->why, "they fit into %s, which has room for %.1f GiB", gpu, device / GIB);
   } else if (bytes <= host && !is_cpu(p)) {
     p->place = MN_PLACE_HOST;
-    snprintf(p->why, sizeof p->why, "%s has room for %.3g GiB, host memory for %.3g", gpu, device / GIB,
+    snprintf(p->why, sizeof p->why, "%s has room for %.1f GiB, host memory for %.1f", gpu, device / GIB,
              host / GIB);
   } else {
     p->place = MN_PLACE_FILE;
-    snprintf(p->why, sizeof p->why, "memory has room for %.3g GiB", (device > host ? device : host) / GIB);
+    snprintf(p->why, sizeof p->why, "memory has room for %.1f GiB", (device > host ? device : host) / GIB);
   }
   return MN_OK;
 }
@@ -133,7 +133,7 @@ static mn_status settle(struct mn_placement *p, int asked) {
     if (status == MN_OK) return fill(p);
     release(p);
     if (asked && status == MN_NO_MEMORY)
-      return mn_fail(MN_NO_MEMORY, "the rows take %.3g GiB there: %s; another place than %s would do",
+      return mn_fail(MN_NO_MEMORY, "the rows take %.1f GiB there: %s; another place than %s would do",
                      (double)p->bytes / GIB, mn_message(), mn_place_name(p->place));
     if (status != MN_NO_MEMORY) return status;
     snprintf(p->why, sizeof p->why, "%.180s", mn_message());

@@ -45,6 +45,7 @@ static int set_up_faults(void **state) {
       symlink("nowhere.h5", "dangling.h5") != 0 || mkfifo("pipe", 0600) != 0 || mkdir("folder", 0700) != 0)
     return -1;
   assert_succeeds("train", run(LABELS "--seed 1 --log other.jsonl"));
+  assert_succeeds("train", run(LABELS "--stop-at 1 --checkpoint part.h5"));
   return 0;
 }
 
@@ -129,6 +130,8 @@ static void training_faults_are_explained(void **state) {
       {TRAIN("--data uneven.h5"), 65, "uneven.h5|24|23", {0}},
       {TRAIN("--data negative.h5"), 65, "negative.h5|-1", {0}},
       {TRAIN("--quiet --data nan.h5"), 65, "nan.h5|x|row", {0}},
+      {TRAIN("--quiet --data nan.h5 --place file"), 65, "nan.h5|x|row", {0}},
+      {TRAIN("--data good.h5 --place nowhere"), 64, "--place 'nowhere'|auto, device, host or file", {0}},
       {TRAIN("--data good.h5 --batch 25"), 64, "--batch 25|24", {0}},
       {TRAIN("--data good.h5 --loss mse"), 64, "--loss mse|cross-entropy", {0}},
       {TRAIN("--data good.h5 --head 2"), 64, "2 outputs|--head 3", {0}},
@@ -139,10 +142,23 @@ static void training_faults_are_explained(void **state) {
       {TRAIN("--data good.h5 --checkpoint run.h5"), 73, "run.h5|--resume", {0}},
       {TRAIN("--data good.h5 --resume"), 66, "new.h5", {0}},
       {TRAIN("--quiet --data good.h5 --epochs 2"), 74, "new.h5", {.largest = 4096}},
+      {"train --quiet --checkpoint part.h5 --resume --save-every 1", 74, "part.h5", {.largest = 4096}},
       {LABELS "--checkpoint run.h5 --resume --hidden 16", 64, "--hidden 16|8", {0}},
       {LABELS "--checkpoint run.h5 --resume --lr 0.5", 64, "--lr 0.5|0.05", {0}},
       {"train --checkpoint cut-run.h5 --resume", 65, "cut-run.h5", {0}},
       {"train --checkpoint good.h5 --resume", 65, "good.h5", {0}},
+  };
+  CHECK(faults);
+}
+
+/* AddressSanitizer ends a program that asks for so much. */
+static void a_place_without_room_is_explained(void **state) {
+  (void)state;
+#ifdef __SANITIZE_ADDRESS__
+  skip();
+#endif
+  static const struct fault faults[] = {
+      {TRAIN("--synthetic 100000000 --in 4096 --place device"), 71, "the rows take 1529|another place", {0}},
   };
   CHECK(faults);
 }
@@ -219,6 +235,7 @@ int main(void) {
       cmocka_unit_test(usage_is_explained),
       cmocka_unit_test(checks_and_files_are_explained),
       cmocka_unit_test(training_faults_are_explained),
+      cmocka_unit_test(a_place_without_room_is_explained),
       cmocka_unit_test(reading_faults_are_explained),
       cmocka_unit_test(a_file_is_one_thing),
       cmocka_unit_test(what_exists_stays),

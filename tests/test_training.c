@@ -202,6 +202,43 @@ static void a_killed_run_resumes(void **state) {
   resume_and_compare();
 }
 
+/* x and y, contiguous, of more rows than two windows have. */
+static void write_long_data(const char *path) {
+  static float x[9000 * 8], y[9000 * 8];
+  hsize_t shape[] = {9000, 8};
+  for (int i = 0; i < 9000 * 8; i++) x[i] = (float)(i % 31) / 15 - 1, y[i] = (float)(i % 17) / 8 - 1;
+  hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(file >= 0);
+  for (int i = 0; i < 2; i++) {
+    hid_t space = H5Screate_simple(2, shape, NULL);
+    hid_t set =
+        H5Dcreate2(file, i ? "y" : "x", H5T_NATIVE_FLOAT, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, i ? y : x) >= 0);
+    H5Dclose(set);
+    H5Sclose(space);
+  }
+  assert_true(H5Fclose(file) >= 0);
+}
+
+/* The rows' file is cut short under a run that reads it again and again: the run ends with one line, and what
+ * it has saved is whole. */
+static void a_file_cut_short_ends_the_run(void **state) {
+  (void)state;
+  char path[128], command[512];
+  run("rm -f $DIR/*");
+  snprintf(path, sizeof path, "%s/rows.h5", folder);
+  write_long_data(path);
+  snprintf(command, sizeof command,
+           "--device cpu --data %s --place file --hidden 8 --groups 2 --batch 64 --steps 2000000 --quiet "
+           "--save-every 20 --checkpoint $DIR/cut.h5",
+           path);
+  /* Signal 0 is none: the run ends by itself once it asks for rows that are gone. */
+  int code = interrupt(0, "[ -s $DIR/cut.h5 ] && truncate -s 100000 $DIR/rows.h5", command);
+  assert_int_equal(code, 65);
+  assert_int_equal(run("[ $(wc -l <$DIR/err) = 1 ] && grep -q 'rows.h5.*rows .* cut short' $DIR/err"), 0);
+  assert_int_equal(run("$MINNOW verify $DIR/cut.h5 >/dev/null"), 0);
+}
+
 static void divergence_is_named_and_leaves_the_checkpoint(void **state) {
   (void)state;
   run("rm -f $DIR/*");
@@ -323,6 +360,7 @@ int main(void) {
       cmocka_unit_test(equal_runs_give_equal_files),
       cmocka_unit_test(signals_save_and_exit_75),
       cmocka_unit_test(a_killed_run_resumes),
+      cmocka_unit_test(a_file_cut_short_ends_the_run),
       cmocka_unit_test(divergence_is_named_and_leaves_the_checkpoint),
       cmocka_unit_test(synthetic_training_nears_the_floor),
       cmocka_unit_test(predictions_are_those_that_eval_counts),

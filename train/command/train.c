@@ -72,16 +72,20 @@ static mn_status make_schedule(struct run *r, struct mn_schedule *schedule) {
   return mn_schedule_parse(o->schedule, &schedule->kind);
 }
 
+/* "device, 1.5 GiB" */
+static void show_place(char *out, size_t size, const struct mn_placement *p) {
+  double mib = (double)p->bytes / 1048576;
+  snprintf(out, size, "%s, %.1f %s", mn_place_name(p->place), mib < 1024 ? mib : mib / 1024,
+           mib < 1024 ? "MiB" : "GiB");
+}
+
 /* Where the rows wait, how large they are there, and why. */
 static void describe_places(const struct run *r) {
-  const struct mn_placement *train = mn_loader_placement(r->trainer->loader), *test = NULL;
-  char of_test[64] = "";
-  if (r->evaluator) test = mn_evaluator_placement(r->evaluator);
-  if (test)
-    snprintf(of_test, sizeof of_test, "; to test: %s, %.3g MiB", mn_place_name(test->place),
-             (double)test->bytes / 1048576);
-  mn_announce(&r->session.options, "place: %s, %.3g MiB (%s)%s", mn_place_name(train->place),
-              (double)train->bytes / 1048576, train->why, of_test);
+  const struct mn_placement *rows = mn_loader_placement(r->trainer->loader);
+  char train[64], test[64] = "";
+  show_place(train, sizeof train, rows);
+  if (r->evaluator) show_place(test, sizeof test, mn_evaluator_placement(r->evaluator));
+  mn_announce(&r->session.options, "place: %s (%s)%s%s", train, rows->why, *test ? "; to test: " : "", test);
 }
 
 static mn_status open(struct run *r, const struct mn_options *options) {
