@@ -133,8 +133,8 @@ static mn_status settle(struct mn_placement *p, int asked) {
     if (status == MN_OK) return fill(p);
     release(p);
     if (asked && status == MN_NO_MEMORY)
-      return mn_fail(MN_NO_MEMORY, "the rows take %.1f GiB there: %s; another place than %s would do",
-                     (double)p->bytes / GIB, mn_message(), mn_place_name(p->place));
+      return mn_fail(MN_NO_MEMORY, "the place %s has no room for the %.1f GiB of rows; auto or file would do",
+                     mn_place_name(p->place), (double)p->bytes / GIB);
     if (status != MN_NO_MEMORY) return status;
     snprintf(p->why, sizeof p->why, "%.180s", mn_message());
     p->place = p->place == MN_PLACE_DEVICE && !is_cpu(p) ? MN_PLACE_HOST : MN_PLACE_FILE;
