@@ -8,8 +8,6 @@
 #include "data/order.h"
 #include "data/windows.h"
 
-enum { BUFFERS = 2 };
-
 struct mn_loader {
   struct mn_context *context;
   struct mn_dataset *dataset;
@@ -23,10 +21,10 @@ struct mn_loader {
   int64_t extents[MN_ORDER_WINDOW], count;
   int64_t from[MN_ORDER_WINDOW_ROWS], at, total; /* its rows in training order, and how many are taken */
   /* the buffers */
-  int next;                   /* the one to fill next */
-  int64_t *numbers[BUFFERS];  /* [most] row numbers, on the host; */
-  int64_t *uploaded[BUFFERS]; /* and on the device */
-  char *x[BUFFERS], *y[BUFFERS];
+  int next;                             /* the one to fill next */
+  int64_t *numbers[MN_LOADER_BUFFERS];  /* [most] row numbers, on the host; */
+  int64_t *uploaded[MN_LOADER_BUFFERS]; /* and on the device */
+  char *x[MN_LOADER_BUFFERS], *y[MN_LOADER_BUFFERS];
 };
 
 /* ---- opening and closing ---- */
@@ -41,7 +39,7 @@ static void plan(struct mn_loader *l, int64_t window) {
 static mn_status allocate(struct mn_loader *l) {
   const struct mn_kernels *k = l->context->kernels;
   const struct mn_rows_form *form = &l->placement->form;
-  for (int i = 0; i < BUFFERS && !l->direct; i++) {
+  for (int i = 0; i < MN_LOADER_BUFFERS && !l->direct; i++) {
     MN_TRY(k->allocate_host(l->context->device, (void **)&l->numbers[i], (size_t)l->most * sizeof(int64_t)));
     MN_TRY(mn_context_allocate(l->context, (void **)&l->uploaded[i], l->most, sizeof(int64_t)));
     MN_TRY(mn_context_allocate(l->context, (void **)&l->x[i], l->most, form->x_row));
@@ -69,7 +67,8 @@ static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *con
   mn_order_find(l->order, epoch, config->position % rows, &window, &within);
   plan(l, epoch * mn_order_windows(l->order) + window);
   l->at = within;
-  MN_TRY(mn_placement_open(&l->placement, l->context, l->dataset, config->place));
+  MN_TRY(
+      mn_placement_open(&l->placement, l->context, l->dataset, config->place, config->x_only, config->stop));
   enum mn_place place = l->placement->place;
   l->direct = !config->shuffled && place == MN_PLACE_DEVICE && device->type == MN_DEVICE_CPU;
   /* Kept for good: another loader of the device's may need them longer than this one. */
@@ -100,7 +99,7 @@ void mn_loader_close(struct mn_loader *l) {
   /* The device may still be gathering what nobody waited for. */
   (void)l->context->kernels->synchronize(l->context->device);
   mn_windows_close(l->windows);
-  for (int i = 0; i < BUFFERS; i++) {
+  for (int i = 0; i < MN_LOADER_BUFFERS; i++) {
     l->context->kernels->release_host(l->context->device, l->numbers[i]);
     mn_context_release(l->context, l->uploaded[i], l->most, sizeof(int64_t));
     if (!l->placement || l->direct) continue; /* direct: the buffers are the placement's */
@@ -186,7 +185,7 @@ mn_status mn_loader_fill(struct mn_loader *l, int64_t samples, struct mn_batch *
     fill_directly(l, buffer, samples);
   else
     MN_TRY(l->windows ? fill_from_windows(l, buffer, samples) : fill_from_memory(l, buffer, samples));
-  l->next = (buffer + 1) % BUFFERS;
+  l->next = (buffer + 1) % MN_LOADER_BUFFERS;
   *number = buffer;
   *batch = (struct mn_batch){
       .rows = samples, .x = {.rows = samples, .cols = l->dataset->inputs}, .y = l->y[buffer]};

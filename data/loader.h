@@ -6,9 +6,13 @@
 
 struct mn_loader;
 
+enum { MN_LOADER_BUFFERS = 2 }; /* filled in turn */
+
 struct mn_loader_config {
   enum mn_place place;
-  int shuffled; /* in the order of data/order.h, which `seed` decides; else in the order of the rows */
+  int x_only;      /* targets are not read */
+  const int *stop; /* set atomically by another thread or a signal handler, to end the opening; NULL: never */
+  int shuffled;    /* in the order of data/order.h, which `seed` decides; else in the order of the rows */
   uint64_t seed;
   int64_t position; /* sample of the endless sequence to start at (epoch = position / n) */
   int64_t samples;  /* the most in one filling */
@@ -29,10 +33,10 @@ MN_API mn_status mn_loader_open(struct mn_loader **out, struct mn_context *conte
                                 struct mn_dataset *dataset, const struct mn_loader_config *config);
 MN_API void mn_loader_close(struct mn_loader *loader); /* NULL is fine */
 
-/* Gathers the next `samples` samples into one of two buffers, in turn: *number says which, *batch where they
- * will be. To be called between ahead_begin and ahead_end of the device (kernels/ahead.h), whose rules hold
- * for the buffers. An error of reading (a NaN in the data, a failing disk) comes back here, with its message,
- * when a window is asked for that it is in, and again at each later call. */
+/* Gathers the next `samples` samples into the next buffer: *number says which, *batch where they will be. To
+ * be called between ahead_begin and ahead_end of the device (kernels/ahead.h), whose rules hold for the
+ * buffers. An error of reading (a NaN in the data, a failing disk) comes back here, with its message, when a
+ * window is asked for that it is in, and again at each later call. */
 mn_status mn_loader_fill(struct mn_loader *loader, int64_t samples, struct mn_batch *batch, int *number);
 
 /* Samples first … first + rows − 1 of a batch. */

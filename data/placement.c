@@ -87,7 +87,7 @@ static mn_status upload_all(struct mn_placement *p, char *const x[2], char *cons
   for (int64_t first = 0; first < rows; first += each) {
     int buffer = first / each % 2;
     struct mn_range range = {.first = first, .count = rows - first < each ? rows - first : each};
-    MN_TRY(mn_read_rows(p->dataset, form, &range, 1, x[buffer], y[buffer], NULL));
+    MN_TRY(mn_read_rows(p->dataset, form, &range, 1, x[buffer], y[buffer], p->stop));
     MN_TRY(k->synchronize(device)); /* the other buffer is free again */
     MN_TRY(k->upload(device, (char *)p->x + (size_t)first * form->x_row, x[buffer],
                      (size_t)range.count * form->x_row));
@@ -123,14 +123,16 @@ static mn_status fill_device(struct mn_placement *p) {
 static mn_status fill(struct mn_placement *p) {
   struct mn_range all = {.count = p->dataset->rows};
   if (p->place == MN_PLACE_DEVICE && !is_cpu(p)) return fill_device(p);
-  return mn_read_rows(p->dataset, &p->form, &all, 1, p->x, p->y, NULL);
+  return mn_read_rows(p->dataset, &p->form, &all, 1, p->x, p->y, p->stop);
 }
 
 /* A place that was chosen here and cannot be had after all gives way to the next. */
 static mn_status settle(struct mn_placement *p, int asked) {
   while (p->place != MN_PLACE_FILE) {
-    mn_status status = allocate(p);
-    if (status == MN_OK) return fill(p);
+    mn_status status =
+        p->bytes == INT64_MAX ? mn_fail(MN_NO_MEMORY, "they take more than can be counted") : allocate(p);
+    if (status == MN_OK) status = fill(p);
+    if (status == MN_OK) return MN_OK;
     release(p);
     if (asked && status == MN_NO_MEMORY)
       return mn_fail(MN_NO_MEMORY, "the place %s has no room for the %.1f GiB of rows; auto or file would do",
@@ -143,18 +145,21 @@ static mn_status settle(struct mn_placement *p, int asked) {
 }
 
 mn_status mn_placement_open(struct mn_placement **out, struct mn_context *context, struct mn_dataset *dataset,
-                            enum mn_place place) {
+                            enum mn_place place, int x_only, const int *stop) {
   *out = NULL;
   struct mn_placement *p = calloc(1, sizeof *p);
   if (!p) return mn_fail(MN_NO_MEMORY, "no memory to place rows");
-  *p = (struct mn_placement){.context = context, .dataset = dataset, .place = place, .why = "as asked"};
+  *p = (struct mn_placement){
+      .context = context, .dataset = dataset, .place = place, .why = "as asked", .stop = stop};
   if (place == MN_PLACE_HOST && is_cpu(p)) p->place = MN_PLACE_DEVICE;
   mn_status status = mn_rows_form(&p->form, dataset, context->device);
+  if (x_only) p->form.y_row = 0;
   if (__builtin_mul_overflow((size_t)dataset->rows, p->form.x_row + p->form.y_row, &p->bytes) ||
       p->bytes > INT64_MAX)
     p->bytes = INT64_MAX;
   if (status == MN_OK && place == MN_PLACE_AUTO) status = choose(p);
   if (status == MN_OK) status = settle(p, place != MN_PLACE_AUTO);
+  p->stop = NULL;
   if (status == MN_OK)
     *out = p;
   else

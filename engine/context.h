@@ -10,7 +10,7 @@ struct mn_context {
   const struct mn_kernels *kernels; /* device->kernels */
   enum mn_precision precision;
   const char *name;    /* device->name, e.g. "NVIDIA H200" */
-  int64_t allocations; /* made so far: constant once training runs */
+  int64_t allocations; /* made so far: steps make none */
   size_t bytes;        /* allocated now, on the device */
 };
 

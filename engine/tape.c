@@ -217,6 +217,8 @@ static mn_status backward(void *data) {
   struct mn_tape *tape = data;
   for (struct mn_node *node = tape->last; node; node = node->previous)
     MN_TRY(node->operation->backward(tape, node));
+  for (struct mn_node *node = tape->last; node; node = node->previous)
+    if (node->operation->update) MN_TRY(node->operation->update(tape, node));
   return update_shared(tape);
 }
 

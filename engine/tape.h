@@ -23,7 +23,12 @@ struct mn_operation {
   /* Called by mn_tape_finish, when all buffers are allocated and all sinks are set; may be NULL. */
   mn_status (*bind)(struct mn_tape *tape, struct mn_node *node);
   mn_status (*forward)(struct mn_tape *tape, struct mn_node *node);
+  /* The gradients of what other nodes wrote, and what the next function needs for the others. */
   mn_status (*backward)(struct mn_tape *tape, struct mn_node *node);
+  /* The gradients of parameters, with their updates; may be NULL. Called for the nodes in the order of the
+   * backward once that is done for all of them: an update must not come before a value that is not finite, in
+   * whichever layer, has had the chance to stop it. */
+  mn_status (*update)(struct mn_tape *tape, struct mn_node *node);
 };
 
 struct mn_node {

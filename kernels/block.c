@@ -166,18 +166,20 @@ static inline struct group saved_at(const struct mn_block *b, unsigned ops, int6
 static inline real backward_at(const struct mn_block *b, unsigned ops, const real *dy, int64_t row, int64_t k,
                                struct group g) {
   int64_t at = g.z - (real *)b->z, c0 = k * g.width;
+  real loss = 0;
   if (dy) {
     g.dy = dy + at;
   } else {
     g.target = (const real *)b->target + at;
     g.factor = (real)(2 * b->scale / ((double)b->rows * (double)b->channels));
-    ((real *)b->loss_parts)[row * (b->channels / g.width) + k] = squared_error(&g, ops);
+    loss = squared_error(&g, ops);
+    ((real *)b->loss_parts)[row * (b->channels / g.width) + k] = loss;
   }
   int64_t plane = mn_chunks(b->rows) * b->channels;
   real *sums = (real *)b->sums + row / MN_CHUNK_ROWS * b->channels + c0;
   real *dz = b->dz->real ? (real *)b->dz->real + at : NULL;
   float *bf16 = b->dz->bf16 ? (float *)b->dz->bf16 + at : NULL;
-  return backward(&g, ops, dz, bf16, sums, sums + plane, sums + 2 * plane);
+  return 0 * loss + backward(&g, ops, dz, bf16, sums, sums + plane, sums + 2 * plane);
 }
 
 /* Applies the epilogue to one chunk of rows. Each chunk has its own column sums, so no two threads write the

@@ -54,7 +54,8 @@ mn_status mn_available_cpu(struct mn_device *device, size_t *bytes) {
   struct rlimit limit;
   double left = number_in("/proc/meminfo", "MemAvailable:", 1024, 0);
   double most = number_in("/sys/fs/cgroup/memory.max", "", 1, INFINITY); /* "max" is no number */
-  left = fmin(left, most - number_in("/sys/fs/cgroup/memory.current", "", 1, 0));
+  double used = number_in("/sys/fs/cgroup/memory.current", "", 1, 0); /* with cached files, which give way */
+  left = fmin(left, most - used + number_in("/sys/fs/cgroup/memory.stat", "inactive_file ", 1, 0));
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
     left = fmin(left,
                 (double)limit.rlim_cur - number_in("/proc/self/statm", "", (double)sysconf(_SC_PAGESIZE), 0));

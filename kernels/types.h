@@ -45,7 +45,7 @@ struct mn_kernels;
 struct mn_cuda;
 
 /* Runs what it is given, in order. Opened by mn_device_open (kernels/device.h); one thread at a time, except
- * for download_beside (kernels/memory.h). */
+ * for host memory and download_beside (kernels/memory.h). */
 struct mn_device {
   const struct mn_kernels *kernels;
   enum mn_device_type type;

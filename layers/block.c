@@ -48,22 +48,27 @@ static mn_status sum_columns(struct mn_tape *tape, struct mn_node *node) {
 }
 
 /* dz and the partial column sums were written by the epilogue of the GEMM that computed dy, or are written by
- * mn_tape_receive. dx is computed before dW, whose epilogue updates W: dx reads the old W, and a value in dx
- * that is not finite must stop that update. */
+ * mn_tape_receive. dx = dz·W. */
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_kernels *k = tape->context->kernels;
   struct mn_device *device = tape->context->device;
   struct saved *saved = node->saved;
-  struct mn_block *b = &saved->block;
-  const struct mn_epilogue *dx = node->sinks[X], *dw = node->sinks[WEIGHT];
+  const struct mn_block *b = &saved->block;
+  const struct mn_epilogue *dx = node->sinks[X];
   if (node->output) MN_TRY(mn_tape_receive(tape, node));
-  if (dx && !node->inputs[WEIGHT])
-    MN_TRY(k->epilogue(device, saved->dz.real, b->rows, b->channels, dx));
-  else if (dx) /* dx = dz·W */
-    MN_TRY(k->gemm(device, MN_NN, &saved->dz, &node->inputs[WEIGHT]->value, dx));
+  if (!dx) return MN_OK;
+  if (!node->inputs[WEIGHT]) return k->epilogue(device, saved->dz.real, b->rows, b->channels, dx);
+  return k->gemm(device, MN_NN, &saved->dz, &node->inputs[WEIGHT]->value, dx);
+}
+
+/* dW = dzᵀ·x; its epilogue updates W. */
+static mn_status update(struct mn_tape *tape, struct mn_node *node) {
+  const struct mn_kernels *k = tape->context->kernels;
+  struct mn_device *device = tape->context->device;
+  struct saved *saved = node->saved;
+  const struct mn_epilogue *dw = node->sinks[WEIGHT];
   MN_TRY(k->branch_fork(device));
-  if (dw) /* dW = dzᵀ·x */
-    MN_TRY(k->gemm(device, MN_TN, &saved->dz, &node->inputs[X]->value, dw));
+  if (dw) MN_TRY(k->gemm(device, MN_TN, &saved->dz, &node->inputs[X]->value, dw));
   return sum_columns(tape, node);
 }
 
@@ -86,7 +91,7 @@ static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
   return MN_OK;
 }
 
-static const struct mn_operation operation = {bind, forward, backward};
+static const struct mn_operation operation = {bind, forward, backward, update};
 
 /* Allocates what the forward saves: z, mean and rstd where a later backward reads them. A fused loss runs its
  * backward in the same epilogue and saves nothing. */

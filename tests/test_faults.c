@@ -158,7 +158,10 @@ static void a_place_without_room_is_explained(void **state) {
   skip();
 #endif
   static const struct fault faults[] = {
-      {TRAIN("--synthetic 100000000 --in 4096 --place device"), 71, "place device|1528.9 GiB|auto or file", {0}},
+      {TRAIN("--synthetic 100000000 --in 4096 --place device"),
+       71,
+       "place device|1528.9 GiB|auto or file",
+       {0}},
   };
   CHECK(faults);
 }

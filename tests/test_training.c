@@ -202,6 +202,18 @@ static void a_killed_run_resumes(void **state) {
   resume_and_compare();
 }
 
+/* Rows that take seconds to be brought to their place do not keep a run from ending. */
+static void signals_end_the_reading_of_rows(void **state) {
+  (void)state;
+  run("rm -f $DIR/*");
+  int code = interrupt(SIGTERM, "[ -e $DIR/cut.h5.lock ] && sleep 0.3",
+                       "--device cpu --synthetic 3000000 --in 64 --hidden 64 --groups 8 --batch 64 --quiet "
+                       "--checkpoint $DIR/cut.h5");
+  assert_int_equal(code, 75);
+  assert_int_equal(run("grep -q 'stopped by Terminated before the first step' $DIR/err"), 0);
+  assert_int_equal(run("[ ! -e $DIR/cut.h5.lock ] && [ ! -e $DIR/cut.h5 ]"), 0);
+}
+
 /* x and y, contiguous, of more rows than two windows have. */
 static void write_long_data(const char *path) {
   static float x[9000 * 8], y[9000 * 8];
@@ -360,6 +372,7 @@ int main(void) {
       cmocka_unit_test(equal_runs_give_equal_files),
       cmocka_unit_test(signals_save_and_exit_75),
       cmocka_unit_test(a_killed_run_resumes),
+      cmocka_unit_test(signals_end_the_reading_of_rows),
       cmocka_unit_test(a_file_cut_short_ends_the_run),
       cmocka_unit_test(divergence_is_named_and_leaves_the_checkpoint),
       cmocka_unit_test(synthetic_training_nears_the_floor),

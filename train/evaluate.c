@@ -7,8 +7,6 @@
 #include "engine/replay.h"
 #include "engine/thread.h"
 
-enum { BUFFERS = 2 }; /* of the loader, used in turn */
-
 /* What a batch leaves, in host memory that the device writes to. */
 struct result {
   double loss, correct;
@@ -20,22 +18,23 @@ struct mn_evaluator {
   int64_t batch;
   struct mn_pass *full, *rest; /* rest: NULL where batches come out even */
   struct mn_loader *loader;
-  struct mn_replay replay[BUFFERS]; /* of `full`, on each buffer */
-  struct result *results;           /* [BUFFERS], pinned */
-  int *unread;                      /* what ahead_used copies, pinned */
-  void *y;                          /* host: [batch, K] reals; MN_PASS_PREDICT alone */
+  struct mn_replay replay[MN_LOADER_BUFFERS]; /* of `full`, on each buffer */
+  struct result *results;                     /* [MN_LOADER_BUFFERS], pinned */
+  int *unread;                                /* what ahead_used copies, pinned */
+  void *y;                                    /* host: [batch, K] reals; MN_PASS_PREDICT alone */
+  struct mn_outcome outcome; /* of what failed: the loader is then somewhere inside the rows */
 };
 
 static mn_status open_parts(struct mn_evaluator *e, enum mn_pass_kind kind, enum mn_place place) {
   struct mn_device *device = e->model->context->device;
   const struct mn_kernels *k = device->kernels;
-  struct mn_loader_config config = {.place = place, .samples = e->batch};
+  struct mn_loader_config config = {.place = place, .x_only = kind == MN_PASS_PREDICT, .samples = e->batch};
   MN_TRY(
       mn_model_check_data(&e->model->config, "the model", e->dataset, "the data", kind == MN_PASS_EVALUATE));
   MN_TRY(mn_pass_open_outside(&e->full, e->model, kind, e->batch, 1));
   int64_t rest = e->dataset->rows % e->batch;
   if (rest) MN_TRY(mn_pass_open_outside(&e->rest, e->model, kind, rest, 1));
-  MN_TRY(k->allocate_host(device, (void **)&e->results, BUFFERS * sizeof *e->results));
+  MN_TRY(k->allocate_host(device, (void **)&e->results, MN_LOADER_BUFFERS * sizeof *e->results));
   MN_TRY(k->allocate_host(device, (void **)&e->unread, sizeof *e->unread));
   if (kind == MN_PASS_PREDICT)
     MN_TRY(k->allocate_host(device, &e->y,
@@ -64,7 +63,7 @@ void mn_evaluator_close(struct mn_evaluator *e) {
   if (!e) return;
   struct mn_device *device = e->model->context->device;
   mn_loader_close(e->loader); /* which waits for the device */
-  for (int i = 0; i < BUFFERS; i++) mn_replay_free(e->model->context, &e->replay[i]);
+  for (int i = 0; i < MN_LOADER_BUFFERS; i++) mn_replay_free(e->model->context, &e->replay[i]);
   mn_pass_close(e->full);
   mn_pass_close(e->rest);
   device->kernels->release_host(device, e->results);
@@ -107,29 +106,31 @@ static mn_status wait_for_one(struct mn_evaluator *e) {
   return e->model->context->kernels->ahead_wait(e->model->context->device, &idle);
 }
 
-/* Waits for what an evaluation that failed left under way. */
-static mn_status drain(struct mn_evaluator *e, int under_way, mn_status status) {
-  struct mn_outcome outcome;
-  mn_outcome_note(&outcome, status);
+/* Notes what failed, and waits for what is under way. */
+static mn_status give_up(struct mn_evaluator *e, int under_way, mn_status status) {
+  mn_outcome_note(&e->outcome, status);
   while (under_way-- > 0) (void)wait_for_one(e);
-  return mn_outcome_tell(&outcome);
+  return mn_outcome_tell(&e->outcome);
 }
 
 mn_status mn_evaluate(struct mn_evaluator *e, double *loss, double *accuracy) {
   double total = 0, right = 0, rows = (double)e->dataset->rows;
-  struct mn_pass *pass[BUFFERS];
-  int buffer[BUFFERS], given = 0, read = 0;
+  struct mn_pass *pass[MN_LOADER_BUFFERS];
+  int buffer[MN_LOADER_BUFFERS], given = 0, read = 0;
+  MN_TRY(mn_outcome_tell(&e->outcome));
   for (int64_t first = 0; first < e->dataset->rows || read < given;) {
-    if (first < e->dataset->rows && given - read < BUFFERS) {
-      mn_status status = forward(e, first, &pass[given % BUFFERS], &buffer[given % BUFFERS]);
-      if (status != MN_OK) return drain(e, given - read, status);
-      first += pass[given % BUFFERS]->rows;
+    mn_status status;
+    if (first < e->dataset->rows && given - read < MN_LOADER_BUFFERS) {
+      status = forward(e, first, &pass[given % MN_LOADER_BUFFERS], &buffer[given % MN_LOADER_BUFFERS]);
+      if (status != MN_OK) return give_up(e, given - read, status);
+      first += pass[given % MN_LOADER_BUFFERS]->rows;
       given++;
       continue;
     }
-    MN_TRY(wait_for_one(e));
-    const struct result *result = &e->results[buffer[read % BUFFERS]];
-    total += result->loss * (double)pass[read % BUFFERS]->rows;
+    status = wait_for_one(e);
+    if (status != MN_OK) return give_up(e, given - read - 1, status);
+    const struct result *result = &e->results[buffer[read % MN_LOADER_BUFFERS]];
+    total += result->loss * (double)pass[read % MN_LOADER_BUFFERS]->rows;
     right += result->correct;
     read++;
   }
@@ -138,18 +139,27 @@ mn_status mn_evaluate(struct mn_evaluator *e, double *loss, double *accuracy) {
   return MN_OK;
 }
 
+/* The outputs of the next rows, to e->y. */
+static mn_status predict_next(struct mn_evaluator *e, int64_t first, struct mn_pass **pass) {
+  struct mn_context *context = e->model->context;
+  int buffer;
+  MN_TRY(forward(e, first, pass, &buffer));
+  const struct mn_tensor *y = (*pass)->y;
+  mn_status status = context->kernels->download(context->device, e->y, y->value.real,
+                                                (size_t)mn_tensor_count(y) * context->device->real);
+  mn_status waited = wait_for_one(e);
+  return status != MN_OK ? status : waited;
+}
+
 mn_status mn_evaluator_predict(struct mn_evaluator *e,
                                mn_status (*take)(void *to, const void *y, int64_t first, int64_t count),
                                void *to) {
-  struct mn_context *context = e->model->context;
   struct mn_pass *pass;
-  int buffer;
+  MN_TRY(mn_outcome_tell(&e->outcome));
   for (int64_t first = 0; first < e->dataset->rows; first += pass->rows) {
-    MN_TRY(forward(e, first, &pass, &buffer));
-    MN_TRY(context->kernels->download(context->device, e->y, pass->y->value.real,
-                                      (size_t)mn_tensor_count(pass->y) * context->device->real));
-    MN_TRY(wait_for_one(e));
-    MN_TRY(take(to, e->y, first, pass->rows));
+    mn_status status = predict_next(e, first, &pass);
+    if (status == MN_OK) status = take(to, e->y, first, pass->rows);
+    if (status != MN_OK) return give_up(e, 0, status);
   }
   return MN_OK;
 }

@@ -18,11 +18,13 @@ MN_API void mn_evaluator_close(struct mn_evaluator *evaluator); /* NULL is fine 
 
 MN_API const struct mn_placement *mn_evaluator_placement(const struct mn_evaluator *evaluator);
 
-/* The mean loss over all rows, and the share classified correctly (NaN without classes). */
+/* The mean loss over all rows, and the share classified correctly (NaN without classes). After an error every
+ * later call on this evaluator returns it again. */
 MN_API mn_status mn_evaluate(struct mn_evaluator *evaluator, double *loss, double *accuracy);
 
 /* Calls `take` with the outputs of each batch in turn: y [count, K] reals on the host, of rows first … first
- * + count − 1, valid during the call. Its first error ends the prediction and is returned. */
+ * + count − 1, valid during the call. Its first error ends the prediction and is returned, then and at each
+ * later call. */
 MN_API mn_status mn_evaluator_predict(struct mn_evaluator *evaluator,
                                       mn_status (*take)(void *to, const void *y, int64_t first,
                                                         int64_t count),

@@ -26,7 +26,6 @@ static int64_t scratch_size(const struct mn_model *model) {
 static mn_status take_clip_buffers(struct mn_optimizer *o) {
   struct mn_context *context = o->model->context;
   MN_TRY(mn_context_allocate(context, (void **)&o->scale, 2, sizeof(double)));
-  o->norm = o->scale + 1;
   MN_TRY(mn_context_allocate(context, (void **)&o->squares, o->model->count, sizeof(double)));
   return mn_context_allocate(context, (void **)&o->scratch, scratch_size(o->model), sizeof(double));
 }
@@ -47,6 +46,7 @@ mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
                            .momentum = config->momentum,
                            .weight_decay = config->weight_decay,
                            .nesterov = config->nesterov};
+  mn_optimizer_at(o, NULL, NULL);
   enum mn_training how = config->accumulate > 1 ? MN_TRAIN_ADD : o->stored ? MN_TRAIN_STORE : MN_TRAIN_UPDATE;
   if (status == MN_OK) status = mn_model_train(model, how, &o->sgd);
   if (status != MN_OK) {
@@ -74,8 +74,20 @@ mn_status mn_optimizer_rate(struct mn_optimizer *o, double rate) {
   return context->kernels->upload(context->device, o->rate, &o->host_rate, sizeof o->host_rate);
 }
 
-void mn_optimizer_rate_at(struct mn_optimizer *o, const double *rate) {
-  o->sgd.rate = rate;
+void mn_optimizer_at(struct mn_optimizer *o, const double *rate, double *norm) {
+  o->sgd.rate = rate ? rate : o->rate;
+  o->norm = norm ? norm : o->scale ? o->scale + 1 : NULL;
+}
+
+mn_status mn_optimizer_reset(struct mn_optimizer *o) {
+  struct mn_context *context = o->model->context;
+  if (o->config.accumulate == 1) return MN_OK;
+  for (int i = 0; i < o->model->count; i++) {
+    const struct mn_tensor *t = o->model->parameters[i];
+    MN_TRY(context->kernels->zero(context->device, t->gradient,
+                                  (size_t)mn_tensor_count(t) * context->device->real));
+  }
+  return MN_OK;
 }
 
 static mn_status clip(struct mn_optimizer *o) {

@@ -29,10 +29,15 @@ MN_API mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *m
                                    const struct mn_sgd_config *config);
 MN_API void mn_optimizer_close(struct mn_optimizer *optimizer); /* NULL is fine; before the model */
 
-/* The learning rate from the next backward on: a number; or where it stands in the device's memory when the
- * backward runs, so that several steps can be given ahead, each with its own. */
+/* The learning rate from the next backward on. */
 MN_API mn_status mn_optimizer_rate(struct mn_optimizer *optimizer, double rate);
-MN_API void mn_optimizer_rate_at(struct mn_optimizer *optimizer, const double *rate);
+
+/* For steps that are given ahead, each with its own: the rate stands at `rate` in the device's memory when
+ * the backward runs, and the norm goes to `norm`. NULL: to the optimizer's own memory again. */
+MN_API void mn_optimizer_at(struct mn_optimizer *optimizer, const double *rate, double *norm);
+
+/* Drops gradients that have been added up for a step that was not finished. */
+MN_API mn_status mn_optimizer_reset(struct mn_optimizer *optimizer);
 
 /* Ends a step, after its backward passes on `tape`: clips, updates and zeroes stored gradients, unless the
  * tape's nonfinite flag is raised; nothing where updates were fused. */

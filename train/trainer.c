@@ -2,15 +2,15 @@
 #include "train/trainer.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "engine/clock.h"
 #include "engine/replay.h"
 
 enum {
-  LAUNCHES = 2,   /* under way at once, as fillings of the loader's buffers */
-  MOST_STEPS = 16 /* in a launch */
+  LAUNCHES = MN_LOADER_BUFFERS, /* under way at once: each has a buffer */
+  MOST_STEPS = 16,              /* in a launch */
 };
 #define LAUNCH_BYTES ((size_t)64 << 20) /* of rows, at most, in a launch of several steps */
 
@@ -91,7 +91,7 @@ static mn_status take_launches(struct mn_trainer *t) {
   return MN_OK;
 }
 
-static mn_status prepare(struct mn_trainer *t, enum mn_place place) {
+static mn_status prepare(struct mn_trainer *t, const struct mn_trainer_config *given) {
   MN_TRY(check(t));
   if (t->batch < 1 || t->batch > t->dataset->rows)
     return mn_fail(MN_USAGE, "a batch of %ld rows from data of %ld rows; 1 to %ld work", (long)t->batch,
@@ -100,7 +100,9 @@ static mn_status prepare(struct mn_trainer *t, enum mn_place place) {
   MN_TRY(mn_pass_open_outside(&t->pass, t->model, MN_PASS_TRAIN, t->batch,
                               1 / (double)t->optimizer->config.accumulate));
   MN_TRY(take_launches(t));
-  struct mn_loader_config config = {.place = place,
+  MN_TRY(mn_optimizer_reset(t->optimizer));
+  struct mn_loader_config config = {.place = given->place,
+                                    .stop = given->stop,
                                     .shuffled = 1,
                                     .seed = t->progress.seed,
                                     .position = t->progress.step * samples_a_step(t),
@@ -124,7 +126,7 @@ mn_status mn_trainer_open(struct mn_trainer **out, struct mn_model *model, struc
                            .norm = NAN};
   t->progress =
       from ? *from : (struct mn_progress){.seed = config->seed, .rows = dataset->rows, .best = -INFINITY};
-  mn_status status = prepare(t, config->place);
+  mn_status status = prepare(t, config);
   if (status == MN_OK)
     *out = t;
   else
@@ -137,6 +139,7 @@ void mn_trainer_close(struct mn_trainer *t) {
   struct mn_context *context = t->model->context;
   const struct mn_kernels *k = context->kernels;
   mn_loader_close(t->loader); /* which waits for the device */
+  mn_optimizer_at(t->optimizer, NULL, NULL);
   for (struct mn_launch *l = t->launches; l && l < t->launches + LAUNCHES; l++) {
     mn_replay_free(context, &l->several);
     for (int i = 0; i < MOST_STEPS; i++)
@@ -171,9 +174,8 @@ static mn_status give_batches(void *data) {
   for (int64_t i = place->first; i < place->first + place->count; i++) {
     struct mn_batch batch = mn_batch_part(t->loader, &l->batch, i * t->batch, t->batch);
     mn_pass_set(t->pass, &batch);
-    mn_optimizer_rate_at(t->optimizer, l->device_rates + i);
+    mn_optimizer_at(t->optimizer, l->device_rates + i, &l->results[i].norm);
     tape->results = &l->results[i].loss;
-    t->optimizer->norm = &l->results[i].norm;
     tape->mark = mark_of(l, i);
     MN_TRY(mn_tape_issue(tape));
     if (l->updates) MN_TRY(mn_optimizer_step(t->optimizer, tape));
@@ -236,7 +238,9 @@ static mn_status diverged(const struct mn_launch *l, int64_t batch) {
   struct mn_trainer *t = l->trainer;
   struct mn_batch rows = mn_batch_part(t->loader, &l->batch, batch * t->batch, t->batch);
   char where[256];
-  MN_TRY(mn_pass_explain(t->model, &rows, where, sizeof where));
+  /* Explaining takes memory, and what cannot be explained has diverged all the same. */
+  if (mn_pass_explain(t->model, &rows, where, sizeof where) != MN_OK)
+    snprintf(where, sizeof where, "a value");
   return mn_fail(
       MN_FAILED,
       "training diverged at step %ld: %s is not finite; a lower learning rate, a warm-up or clipping "
@@ -318,7 +322,8 @@ mn_status mn_trainer_run(struct mn_trainer *t, int64_t until, tell_function *tel
     run.under_way--;
   }
   if (status != MN_OK) mn_outcome_note(&t->outcome, status);
-  if (run.under_way > 0) (void)t->model->context->kernels->synchronize(t->model->context->device);
+  for (double idle; run.under_way > 0; run.under_way--)
+    (void)t->model->context->kernels->ahead_wait(t->model->context->device, &idle);
   t->times.reading += mn_loader_waited(t->loader) - read;
   return mn_outcome_tell(&t->outcome);
 }

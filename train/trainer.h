@@ -1,9 +1,9 @@
 /* The training loop: batches in the order of samples, the learning rate by its schedule, SGD. What goes on
  * between steps (evaluation, saving, logs) is the caller's.
  *
- * The device does not wait for the host. While a step runs, the next one is given, and the batch of the one
- * after that is gathered; what a step led to (loss, gradient norm, whether all values were finite) is read
- * after the next one was given. Several short steps are given as one CUDA graph. */
+ * The device does not wait for the host. While a step runs, the next one is given and its batch is gathered;
+ * what a step led to (loss, gradient norm, whether all values were finite) is read after that. Several short
+ * steps are given as one CUDA graph. */
 #ifndef MN_TRAIN_TRAINER_H
 #define MN_TRAIN_TRAINER_H
 
@@ -19,6 +19,8 @@ struct mn_trainer_config {
   int64_t batch;
   uint64_t seed;       /* of a new run's order of samples */
   enum mn_place place; /* where the rows wait; 0: chosen by size */
+  const int *stop; /* set atomically, by a signal handler or another thread, to end mn_trainer_open while it
+                      reads rows: MN_INTERRUPTED. NULL: never */
 };
 
 /* How the time went since the trainer was opened, in seconds. */
@@ -71,11 +73,11 @@ MN_API mn_status mn_trainer_open(struct mn_trainer **out, struct mn_model *model
 MN_API void mn_trainer_close(struct mn_trainer *trainer); /* NULL is fine; before all that it borrows */
 
 /* Takes optimizer steps until step `until` is done, each with as many batches as the optimizer accumulates,
- * and returns with the device idle. After each step calls `tell` (NULL: nobody), with the step's results in
- * the trainer; the device is already busy with later ones then. Once `tell` returns other than 0, no further
- * steps are given, and those that were are finished and told. MN_FAILED when training diverged, naming step,
- * tensor and row: parameters and momentum are then as before that step, and so is `progress`. An error
- * comes after the steps before it were told, and again at each later call. */
+ * and returns when all that it gave the device is done. After each step calls `tell` (NULL: nobody), with the
+ * step's results in the trainer; the device is already busy with later ones then. Once `tell` returns other
+ * than 0, no further steps are given, and those that were are finished and told. MN_FAILED when training
+ * diverged, naming step, tensor and row: parameters and momentum are then as before that step, and so is
+ * `progress`. An error comes after the steps before it were told, and again at each later call. */
 MN_API mn_status mn_trainer_run(struct mn_trainer *trainer, int64_t until,
                                 int (*tell)(void *to, const struct mn_trainer *trainer), void *to);
 

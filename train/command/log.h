@@ -23,8 +23,8 @@ struct mn_log {
   double start, last; /* seconds on the monotonic clock: of opening, of the last step line */
   int64_t last_samples;
   int error; /* errno of the first write that failed, else 0. Nothing is written after it: the run is to save
-                its checkpoint and end, and mn_log_close returns the failure. A resumed log lacks the lines of
-                that step alone */
+                its checkpoint and end, and mn_log_close returns the failure. A resumed log lacks the lines
+                from there to that checkpoint */
 };
 
 /* Opens `path` (NULL: none) for a run of these options on this device. resumed −1: creates it, and writes the

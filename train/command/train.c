@@ -15,16 +15,21 @@
 #include "train/json.h"
 #include "train/trainer.h"
 
-static volatile sig_atomic_t interrupted;
+static int interrupted; /* the signal; read and set atomically */
 
 static void note_signal(int number) {
-  interrupted = number;
+  __atomic_store_n(&interrupted, number, __ATOMIC_RELEASE);
 }
 
-/* The first signal ends the run after the current step; a second one ends the process as usual. */
+static int was_interrupted(void) {
+  return __atomic_load_n(&interrupted, __ATOMIC_ACQUIRE);
+}
+
+/* The first signal ends the run after the steps that the device has been given; a second one ends the process
+ * as usual. */
 static mn_status watch_signals(void) {
   struct sigaction action = {.sa_handler = note_signal, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
-  interrupted = 0;
+  __atomic_store_n(&interrupted, 0, __ATOMIC_RELEASE);
   if (sigaction(SIGINT, &action, NULL) != 0 || sigaction(SIGTERM, &action, NULL) != 0)
     return mn_fail(MN_LIBRARY, "signals cannot be watched");
   return MN_OK;
@@ -98,6 +103,8 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   config.seed = o->seed;
   MN_TRY(make_schedule(r, &config.schedule));
   MN_TRY(mn_place_parse(o->place, &config.place));
+  config.stop = &interrupted;
+  MN_TRY(watch_signals()); /* before the rows are read, which may take long */
   MN_TRY(
       mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &config, s->from ? &s->progress : NULL));
   const struct mn_progress *progress = &r->trainer->progress;
@@ -112,7 +119,7 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   describe_places(r);
   mn_progress_bar_open(&r->bar, progress->step, o->quiet);
   r->snapshot_time = mn_seconds();
-  return watch_signals();
+  return MN_OK;
 }
 
 static mn_status evaluate(struct run *r, int epoch_end) {
@@ -183,7 +190,7 @@ static int after_step(void *to, const struct mn_trainer *t) {
   if (p->step % r->log_every == 0 || p->step == t->schedule.horizon) mn_log_step(&r->log, t);
   mn_progress_bar_step(&r->bar, t);
   /* A log that cannot be written ends the run, after the work so far is saved. */
-  return interrupted || r->log.error || save_wants_a_pause(r);
+  return was_interrupted() || r->log.error || save_wants_a_pause(r);
 }
 
 /* The step at which the run pauses next: to evaluate at an epoch's end, to save, or to end at `stop`. It
@@ -264,7 +271,7 @@ static mn_status run(struct run *r, FILE *out) {
   const int64_t *step = &r->trainer->progress.step, horizon = r->trainer->schedule.horizon;
   int64_t stop = o->stop_at > 0 && o->stop_at < horizon ? o->stop_at : horizon;
   if (*step >= stop) mn_progress_bar_note(&r->bar, "nothing to do: step %ld is reached", (long)*step);
-  while (*step < stop && !interrupted && !r->log.error) {
+  while (*step < stop && !was_interrupted() && !r->log.error) {
     MN_TRY(mn_trainer_run(r->trainer, next_pause(r, stop), after_step, r));
     MN_TRY(at_pause(r));
   }
@@ -275,7 +282,7 @@ static mn_status run(struct run *r, FILE *out) {
   report(r, out);
   mn_status drawn = o->plot ? mn_plot(o->plot, (char *[]){(char *)o->log}, 1) : MN_OK;
   if (*step < stop) /* goes before a log too short for a picture */
-    return mn_fail(MN_INTERRUPTED, "stopped by %s after step %ld of %ld; %s", strsignal(interrupted),
+    return mn_fail(MN_INTERRUPTED, "stopped by %s after step %ld of %ld; %s", strsignal(was_interrupted()),
                    (long)*step, (long)horizon,
                    o->checkpoint ? "--resume goes on from there" : "without --checkpoint it is lost");
   return drawn;
@@ -284,6 +291,8 @@ static mn_status run(struct run *r, FILE *out) {
 mn_status mn_train(FILE *out, const struct mn_options *options) {
   struct run r = {0};
   mn_status status = open(&r, options);
+  if (status == MN_INTERRUPTED)
+    status = mn_fail(status, "stopped by %s before the first step", strsignal(was_interrupted()));
   if (status == MN_OK) status = run(&r, out);
   mn_progress_bar_close(&r.bar);
   status = mn_log_close(&r.log, status);

@@ -1,0 +1,179 @@
+/* What the tests of the trainer share: a dataset made up, whose rows can be bad in several ways, and a run on
+ * it. */
+#ifndef MN_TESTS_TRAINER_RUN_H
+#define MN_TESTS_TRAINER_RUN_H
+
+#include "tests/check.h"
+
+#include "data/order.h"
+#include "train/trainer.h"
+
+/* ---- a dataset made up ---- */
+
+enum { ROWS = 4500, INPUTS = 16, CHANNELS = 32 };
+
+struct made {
+  struct mn_dataset base;
+  int64_t huge; /* this row's inputs are infinite; −1: none's */
+  int64_t far;  /* this row's targets are so far away that the loss overflows; −1: none's */
+  int64_t bad;  /* reading this row fails; −1: none */
+  double scale; /* of the targets */
+  int bad_y;    /* reading y fails */
+};
+
+static inline mn_status made_read(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real,
+                                  void *x, void *y) {
+  const struct made *m = (const struct made *)dataset;
+  if (m->bad >= first && m->bad < first + count)
+    return mn_fail(MN_BAD_DATA, "made up: row %ld is bad", (long)m->bad);
+  if (y && m->bad_y) return mn_fail(MN_BAD_DATA, "made up: y is bad");
+  for (int64_t i = 0; i < count * INPUTS; i++) {
+    double value = (mn_random_word(3, 1, (uint64_t)(first * INPUTS + i)) >> 8) * 0x1p-23 - 1;
+    if (first + i / INPUTS == m->huge) value = INFINITY;
+    if (real == 8)
+      ((double *)x)[i] = value;
+    else
+      ((float *)x)[i] = (float)value;
+  }
+  for (int64_t i = 0; y && i < count * dataset->outputs && !dataset->classes; i++) {
+    double value = (mn_random_word(4, 1, (uint64_t)(first * dataset->outputs + i)) >> 8) * 0x1p-23 - 1;
+    value *= m->scale;
+    if (first + i / dataset->outputs == m->far) value = real == 8 ? 1e200 : 1e25;
+    if (real == 8)
+      ((double *)y)[i] = value;
+    else
+      ((float *)y)[i] = (float)value;
+  }
+  for (int64_t i = 0; y && i < count && dataset->classes; i++)
+    ((int32_t *)y)[i] = (int32_t)((first + i) % dataset->outputs);
+  return MN_OK;
+}
+
+static inline struct made make(int classes) {
+  return (struct made){.base = {.rows = ROWS,
+                                .inputs = INPUTS,
+                                .outputs = classes ? 5 : CHANNELS,
+                                .classes = classes,
+                                .floor = NAN,
+                                .read = made_read},
+                       .scale = 1,
+                       .huge = -1,
+                       .far = -1,
+                       .bad = -1};
+}
+
+/* ---- a run ---- */
+
+struct setup {
+  const char *precision;
+  int classes;
+  int64_t batch;
+  struct mn_sgd_config sgd;
+};
+
+struct run {
+  const struct setup *setup;
+  struct mn_context *context;
+  struct made data;
+  struct mn_model *model;
+  struct mn_optimizer *optimizer;
+  struct mn_trainer *trainer;
+  double losses[4000], norms[4000]; /* as told, by step */
+  int64_t told, stop_at;            /* tell asks to stop after this step; 0: never */
+};
+
+static inline mn_status try_to_open(struct run *r, const char *device, const struct setup *setup,
+                                    enum mn_place place, const struct made *data, const struct run *from) {
+  struct mn_model_config config = {.inputs = INPUTS,
+                                   .depth = 2,
+                                   .hidden = {16, CHANNELS},
+                                   .groups = 4,
+                                   .head = setup->classes ? 5 : 0,
+                                   .eps = 1e-5,
+                                   .slope = 0.01,
+                                   .loss = setup->classes ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE,
+                                   .plan = MN_PLAN_BLOCK};
+  struct mn_trainer_config training = {
+      .schedule = {.kind = MN_SCHEDULE_COSINE, .rate = 0.1, .horizon = 4000, .warmup = 10},
+      .batch = setup->batch,
+      .seed = 9,
+      .place = place};
+  *r = (struct run){.setup = setup, .data = *data, .context = open_or_skip(device, setup->precision)};
+  MUST(mn_model_open(&r->model, r->context, &config));
+  MUST(mn_optimizer_open(&r->optimizer, r->model, &setup->sgd));
+  MUST(mn_model_initialise(r->model, 9));
+  for (int i = 0; from && i < r->model->count; i++) {
+    const struct mn_tensor *saved = from->model->parameters[i];
+    int64_t count = mn_tensor_count(saved);
+    double *values = zeros(count);
+    MUST(mn_tensor_read(from->context, saved, values));
+    MUST(mn_tensor_write(r->context, r->model->parameters[i], values));
+    MUST(mn_context_read(from->context, values, saved->momentum, count));
+    MUST(mn_context_write(r->context, r->model->parameters[i]->momentum, values, count));
+    free(values);
+  }
+  return mn_trainer_open(&r->trainer, r->model, r->optimizer, &r->data.base, &training,
+                         from ? &from->trainer->progress : NULL);
+}
+
+static inline void open_run(struct run *r, const char *device, const struct setup *setup, enum mn_place place,
+                            const struct run *from) {
+  struct made data = make(setup->classes);
+  MUST(try_to_open(r, device, setup, place, &data, from));
+}
+
+static inline void close_run(struct run *r) {
+  mn_trainer_close(r->trainer);
+  mn_optimizer_close(r->optimizer);
+  mn_model_close(r->model);
+  mn_context_close(r->context);
+}
+
+static inline int tell(void *to, const struct mn_trainer *t) {
+  struct run *r = to;
+  int64_t step = t->progress.step;
+  assert_int_equal(t->progress.samples, step * r->setup->batch * r->setup->sgd.accumulate);
+  assert_int_equal(t->progress.epoch, t->progress.samples / ROWS);
+  assert_int_equal(t->progress.position, t->progress.samples % ROWS);
+  assert_true(t->rate == mn_schedule_rate(&t->schedule, step - 1));
+  assert_true(isnan(t->norm) == (r->setup->sgd.clip == 0));
+  if (r->told) assert_int_equal(step, r->told + 1);
+  r->told = step;
+  r->losses[step] = t->loss;
+  r->norms[step] = t->norm;
+  return step == r->stop_at;
+}
+
+static inline void train(struct run *r, int64_t until) {
+  MUST(mn_trainer_run(r->trainer, until, tell, r));
+  assert_int_equal(r->trainer->progress.step, until);
+}
+
+static inline void assert_same_values(const struct run *a, const struct run *b, const void *of_a,
+                                      const void *of_b, const struct mn_tensor *t) {
+  int64_t count = mn_tensor_count(t);
+  double *x = zeros(count), *y = zeros(count);
+  MUST(mn_context_read(a->context, x, of_a, count));
+  MUST(mn_context_read(b->context, y, of_b, count));
+  if (memcmp(x, y, (size_t)count * sizeof *x) != 0) fail_msg("%s differs", t->name);
+  free(x), free(y);
+}
+
+static inline void assert_same(const struct run *a, const struct run *b) {
+  for (int i = 0; i < a->model->count; i++) {
+    const struct mn_tensor *t = a->model->parameters[i], *u = b->model->parameters[i];
+    assert_same_values(a, b, t->value.real, u->value.real, t);
+    assert_same_values(a, b, t->momentum, u->momentum, t);
+  }
+}
+
+static const struct setup setups[] __attribute__((unused)) = {
+    {"fp32", 0, 64, {.momentum = 0.9, .accumulate = 1}},
+    {"bf16", 0, 64, {.momentum = 0.9, .accumulate = 1}},
+    {"fp64", 1, 100, {.momentum = 0.9, .nesterov = 1, .accumulate = 1}},
+    {"fp32", 1, 64, {.momentum = 0.9, .clip = 0.5, .accumulate = 1}},
+    {"bf16", 1, 33, {.momentum = 0.9, .clip = 0.5, .accumulate = 3}},
+};
+static const enum mn_place places[] __attribute__((unused)) = {MN_PLACE_DEVICE, MN_PLACE_HOST, MN_PLACE_FILE};
+
+#endif
