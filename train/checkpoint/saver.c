@@ -3,11 +3,10 @@
 #include "train/checkpoint/saver.h"
 
 #include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/thread.h"
 #include "train/checkpoint/describe.h"
 
 enum { ALIGNMENT = 256 }; /* of each array in the device's copy: that of the device's own allocations */
@@ -32,9 +31,8 @@ struct mn_saver {
   struct mn_checkpoint *checkpoint; /* the thread's, while it runs */
   pthread_mutex_t mutex;            /* guards what follows */
   int busy;
-  int64_t saved;    /* the step of the newest save that succeeded; −1: none has */
-  mn_status status; /* of the newest save, with `message` */
-  char message[1024];
+  int64_t saved;             /* the step of the newest save that succeeded; −1: none has */
+  struct mn_outcome outcome; /* of the newest save */
 };
 
 /* A mutex that fails is a broken invariant. */
@@ -61,32 +59,20 @@ static void *run(void *data) {
   struct mn_saver *saver = data;
   mn_status status = download_and_write(saver);
   lock(saver);
-  saver->status = status;
-  if (status == MN_OK)
-    saver->saved = saver->checkpoint->progress.step;
-  else
-    snprintf(saver->message, sizeof saver->message, "%s", mn_message());
+  mn_outcome_note(&saver->outcome, status);
+  if (status == MN_OK) saver->saved = saver->checkpoint->progress.step;
   saver->busy = 0;
   unlock(saver);
   return NULL;
 }
 
-/* Starts the thread with every signal blocked: signals are for the thread that trains. */
 static mn_status start_thread(struct mn_saver *saver) {
-  sigset_t all, before;
-  lock(saver);
-  saver->busy = 1;
-  saver->status = MN_OK;
+  lock(saver); /* until it is known whether there is a thread, which itself locks only at its end */
+  mn_outcome_note(&saver->outcome, MN_OK);
+  mn_status status = mn_thread_start(&saver->thread, "the thread that saves", run, saver);
+  saver->busy = saver->running = status == MN_OK;
   unlock(saver);
-  MN_REQUIRE(sigfillset(&all) == 0 && pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
-  int failed = pthread_create(&saver->thread, NULL, run, saver);
-  MN_REQUIRE(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
-  saver->running = !failed;
-  if (!failed) return MN_OK;
-  lock(saver);
-  saver->busy = 0;
-  unlock(saver);
-  return mn_fail(MN_NO_MEMORY, "the thread that saves cannot be started: %s", strerror(failed));
+  return status;
 }
 
 static void join(struct mn_saver *saver) {
@@ -174,7 +160,7 @@ int mn_saver_busy(struct mn_saver *saver) {
 mn_status mn_saver_poll(struct mn_saver *saver, int64_t *saved) {
   lock(saver);
   if (saved) *saved = saver->saved;
-  mn_status status = saver->status == MN_OK ? MN_OK : mn_fail(saver->status, "%s", saver->message);
+  mn_status status = mn_outcome_tell(&saver->outcome);
   unlock(saver);
   return status;
 }
