@@ -112,6 +112,17 @@ check: all $(TESTS)
 test-mutants:
 	$(Q)tests/mutants.sh
 
+# The tests in which threads of ours work side by side, under ThreadSanitizer; the first report of a race ends them. OpenMP and
+# OpenBLAS have one thread each, because libgomp is not built for ThreadSanitizer, which would report its barriers. The program
+# must take the addresses that ThreadSanitizer leaves it: setarch -R keeps a kernel that randomises many bits from others. 99 is
+# no exit code of minnow's, which a test might expect.
+RACING := test_hdf5 test_loader test_reading test_saver test_library test_training
+test-threads: RUN = $(shell setarch -R true 2>/dev/null && echo setarch -R)
+test-threads:
+	$(Q)$(MAKE) --no-print-directory CUDA=0 SANITIZE=thread WERROR=0 BUILD=$(BUILD)/threads all $(RACING:%=$(BUILD)/threads/tests/%)
+	$(Q)set -e; export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 TSAN_OPTIONS=halt_on_error=1:exitcode=99; \
+	  for t in $(RACING); do echo "== $$t, ThreadSanitizer"; MINNOW=$(BUILD)/threads/minnow $(RUN) $(BUILD)/threads/tests/$$t; done
+
 # The CUDA tests under each of compute-sanitizer's tools; needs a GPU.
 test-sanitizer: all $(TESTS) $(BUILD)/tests/initcheck
 	$(Q)MINNOW=$(BUILD)/minnow BUILD=$(BUILD) tests/sanitizer.sh
@@ -145,12 +156,13 @@ help:
 	@echo "make check         the same without looking for packages"
 	@echo "make packages      install the packages that are missing (Debian, Ubuntu)"
 	@echo "make test-mutants  break the code in many ways and see the tests fail"
+	@echo "make test-threads  what threads share, under ThreadSanitizer"
 	@echo "make test-sanitizer  the CUDA tests under compute-sanitizer (needs a GPU)"
 	@echo "make peers         minnow, PyTorch and JAX timed alike on one GPU (ARGS=\"--help\" lists the options);"
 	@echo "                   ARGS=\"--train\": their training loops (ARGS=\"--train --help\")"
 	@echo "make lint, format, clean"
 	@echo "knobs: CUDA=0  CUDA_ARCH=\"90\"  SANITIZE=address,undefined  DEBUG=1  WERROR=1  VERBOSE=1  BUILD=folder"
 
-.PHONY: all test demo packages check test-mutants test-sanitizer peers demo-run lint format clean help
+.PHONY: all test demo packages check test-mutants test-threads test-sanitizer peers demo-run lint format clean help
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

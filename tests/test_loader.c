@@ -382,9 +382,13 @@ static void closes_promptly(void **state) {
   mn_context_close(context);
 }
 
-/* For a build with AddressSanitizer: memory that is not there is NULL there too, as it is without. */
-const char *__asan_default_options(void);
+/* For a build with a sanitizer: memory that is not there is NULL there too, as it is without. */
+MN_EXPORT const char *__asan_default_options(void);
+MN_EXPORT const char *__tsan_default_options(void);
 const char *__asan_default_options(void) {
+  return "allocator_may_return_null=1";
+}
+const char *__tsan_default_options(void) {
   return "allocator_may_return_null=1";
 }
 
