@@ -194,6 +194,36 @@ static void reduce_adds_in_its_fixed_order(void **state) {
   }
 }
 
+/* A sum that is not finite raises the flag to the device's mark; a mark that is there stays. */
+static void a_sum_that_is_not_finite_raises_the_flag(void **state) {
+  static const double bad[] = {NAN, INFINITY, -INFINITY};
+  for (size_t w = 0; w < COUNT(widths); w++)
+    for (size_t b = 0; b < COUNT(bad); b++) {
+      struct memory m = {.context = open_or_skip(*state, widths[w])};
+      const struct mn_kernels *k = m.context->kernels;
+      struct mn_device *device = m.context->device;
+      double values[5000] = {0};
+      double *scratch = take_bytes(&m, mn_reduce_scratch(5000), sizeof(double)),
+             *out = take_bytes(&m, 1, sizeof(double));
+      void *good = take_reals(&m, values, 5000);
+      values[4567] = bad[b];
+      void *parts = take_reals(&m, values, 5000);
+      int flag;
+      device->mark = 7;
+      MUST(k->reduce(device, out, scratch, good, 5000, 1));
+      MUST(k->download(device, &flag, device->nonfinite, sizeof flag));
+      assert_int_equal(flag, 0);
+      for (int again = 0; again < 2; again++) {
+        MUST(k->reduce(device, out, scratch, parts, 5000, 1));
+        MUST(k->download(device, &flag, device->nonfinite, sizeof flag));
+        assert_int_equal(flag, 7);
+        device->mark = 9;
+      }
+      release_all(&m);
+      mn_context_close(m.context);
+    }
+}
+
 static double clip_scale(struct memory *m, const double *squares, int64_t count, double norm, int *flag) {
   double *on_device = take_bytes(m, count, sizeof(double)), *out = take_bytes(m, 2, sizeof(double)), found[2],
          sum = 0;
@@ -398,6 +428,7 @@ int main(void) {
       BOTH(round_fills_the_bf16_form),
       BOTH(narrow_rounds_to_floats),
       BOTH(reduce_adds_in_its_fixed_order),
+      BOTH(a_sum_that_is_not_finite_raises_the_flag),
       BOTH(clip_follows_the_global_norm),
       BOTH(gemm_multiplies_in_every_form),
       BOTH(add_works_in_place),

@@ -76,8 +76,15 @@ static void close_run(struct run *r) {
   mn_context_close(r->context);
 }
 
+/* Each step has its own rate, and the mean loss of its batches, which no guessing of ten classes exceeds. */
 static void train_to(struct run *r, int64_t step) {
-  while (r->trainer->progress.step < step) MUST(mn_trainer_step(r->trainer));
+  const struct mn_trainer *t = r->trainer;
+  while (t->progress.step < step) {
+    double rate = mn_schedule_rate(&t->schedule, t->progress.step);
+    MUST(mn_trainer_step(r->trainer));
+    assert_true(t->rate == rate);
+    assert_true(t->loss > 0 && t->loss < 3);
+  }
 }
 
 static void assert_same_parameters(const struct run *a, const struct run *b) {
@@ -95,13 +102,21 @@ static void assert_same_parameters(const struct run *a, const struct run *b) {
   }
 }
 
+/* The same whatever the batches, be it with rows that remain or without, and a second time. */
 static double accuracy_of(const struct run *r) {
-  struct mn_evaluator *evaluator;
-  double loss, accuracy;
-  MUST(mn_evaluator_open(&evaluator, r->model, r->test, MN_PASS_EVALUATE, 100, MN_PLACE_AUTO));
-  MUST(mn_evaluate(evaluator, &loss, &accuracy));
-  mn_evaluator_close(evaluator);
-  assert_true(isfinite(loss));
+  static const int64_t batches[] = {360, 100, 90, 7, 1000};
+  double loss, accuracy, first_loss = NAN, first_accuracy = NAN;
+  for (int b = 0; b < 5; b++) {
+    struct mn_evaluator *evaluator;
+    MUST(mn_evaluator_open(&evaluator, r->model, r->test, MN_PASS_EVALUATE, batches[b], b % 4));
+    for (int again = 0; again < 2; again++) {
+      MUST(mn_evaluate(evaluator, &loss, &accuracy));
+      if (b == 0) first_loss = loss, first_accuracy = accuracy;
+      assert_true(fabs(loss - first_loss) <= 1e-5 * first_loss);
+      assert_true(fabs(accuracy - first_accuracy) <= 1e-9);
+    }
+    mn_evaluator_close(evaluator);
+  }
   return accuracy;
 }
 

@@ -1,67 +1,8 @@
-/* The loader, which gathers samples in their order, on each device and from each place: against a
- * dataset made up here, whose rows say which they are, so that every batch can be checked to the row. */
-#include <stdatomic.h>
-#include <time.h>
-
+/* The loader, which gathers samples in their order, on each device and from each place. */
 #include "data/loader.h"
 #include "kernels/bf16.h"
 #include "tests/order_rows.h"
-
-/* ---- a dataset and a stream made up ---- */
-
-enum { INPUTS = 3 };
-
-struct made {
-  struct mn_dataset base;
-  int64_t bad_row;  /* reading it fails; −1: none */
-  int64_t bad_from; /* as does reading any from this one on; 0: none */
-  int delay_us;     /* of each read */
-  atomic_llong reads, rows_read;
-};
-
-static double x_of(int64_t row, int i) {
-  return (double)row * INPUTS + i;
-}
-
-static mn_status made_read(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real, void *x,
-                           void *y) {
-  struct made *m = (struct made *)dataset; /* read by several threads */
-  if (!(first >= 0 && count > 0 && first + count <= dataset->rows))
-    return mn_fail(MN_LIBRARY, "no such rows");
-  if (m->delay_us) nanosleep(&(struct timespec){m->delay_us / 1000000, m->delay_us % 1000000 * 1000L}, NULL);
-  m->reads++;
-  m->rows_read += count;
-  if (m->bad_row >= first && m->bad_row < first + count)
-    return mn_fail(MN_BAD_DATA, "made up: row %lld is bad", (long long)m->bad_row);
-  if (m->bad_from && first + count > m->bad_from)
-    return mn_fail(MN_BAD_DATA, "made up: row %lld is bad", (long long)first);
-  for (int64_t r = 0; r < count; r++) {
-    for (int i = 0; i < INPUTS; i++)
-      if (real == 8)
-        ((double *)x)[r * INPUTS + i] = x_of(first + r, i);
-      else
-        ((float *)x)[r * INPUTS + i] = (float)x_of(first + r, i);
-    if (dataset->classes)
-      ((int32_t *)y)[r] = (int32_t)(first + r);
-    else if (dataset->outputs && real == 8)
-      ((double *)y)[r * 2] = (double)(first + r), ((double *)y)[r * 2 + 1] = -1;
-    else if (dataset->outputs)
-      ((float *)y)[r * 2] = (float)(first + r), ((float *)y)[r * 2 + 1] = -1;
-    else if (y)
-      return mn_fail(MN_LIBRARY, "there is no y");
-  }
-  return MN_OK;
-}
-
-static struct made make(int64_t rows, int classes) {
-  return (struct made){.base = {.rows = rows,
-                                .inputs = INPUTS,
-                                .outputs = classes ? rows : 2,
-                                .classes = classes,
-                                .floor = NAN,
-                                .read = made_read},
-                       .bad_row = -1};
-}
+#include "tests/rows_made.h"
 
 enum { EPOCHS = 8 };
 
@@ -320,6 +261,7 @@ static void hands_on_errors(void **state) {
     for (int slow = 0; slow < 2; slow++) {
       m.delay_us = slow ? 200 : 0;
       loader = open_loader(context, &m, MN_PLACE_FILE, samples, 21, 0);
+      nanosleep(&(struct timespec){0, slow ? 0 : 5000000}, NULL); /* the bad row may be known by now */
       for (int64_t at = 0; at < bad[b] / WINDOW * WINDOW; at += samples)
         take(context, loader, &m, samples, at, epochs);
       for (int again = 0; again < 3; again++) {
@@ -335,27 +277,26 @@ static void hands_on_errors(void **state) {
   mn_context_close(context);
 }
 
-/* Of several bad rows that several threads meet, the one that comes first in the file is named. */
-static void names_the_first_bad_row(void **state) {
-  (void)state;
-  struct mn_rows_form form = {.real = 4, .x_row = 4 * INPUTS, .y_row = 4};
-  struct mn_range ranges[64];
-  float *x = malloc(64 * 64 * INPUTS * sizeof *x);
-  int32_t *y = malloc(64 * 64 * sizeof *y);
-  assert_true(x && y);
-  for (int i = 0; i < 64; i++) ranges[i] = (struct mn_range){(63 - i) * 64, 64, i * 64};
-  struct made m = make(64 * 64, 1);
-  m.base.parallel = 4;
-  MUST(mn_read_rows(&m.base, &form, ranges, 64, x, y, NULL));
-  for (int i = 0; i < 64 * 64; i++) assert_int_equal(y[i], (63 - i / 64) * 64 + i % 64);
-  m.bad_from = 640; /* and all after it */
-  for (int again = 0; again < 20; again++) {
-    assert_int_equal(mn_read_rows(&m.base, &form, ranges, 64, x, y, NULL), MN_BAD_DATA);
-    assert_string_equal(mn_message(), "made up: row 4032 is bad");
-  }
-  int stop = 1;
-  assert_int_equal(mn_read_rows(&m.base, &form, ranges, 64, x, y, &stop), MN_INTERRUPTED);
-  free(x), free(y);
+/* A gather that takes a while: until it is done, its window may not be read over. */
+static mn_status late_gather(struct mn_device *device, const struct mn_gather *gather) {
+  nanosleep(&(struct timespec){0, 3000000}, NULL);
+  return device->kernels->gather(device, gather);
+}
+
+static void a_window_stays_until_it_is_gathered(void **state) {
+  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_kernels late = *context->device->kernels;
+  int64_t *epochs[EPOCHS];
+  plan_epochs(epochs, 9000, 3);
+  struct made m = make(9000, 1);
+  struct mn_loader *loader = open_loader(context, &m, MN_PLACE_FILE, 3000, 3, 0);
+  late.gather = late_gather;
+  context->kernels = &late;
+  for (int k = 0; k < 12; k++) take(context, loader, &m, 3000, 3000 * k, epochs);
+  context->kernels = context->device->kernels;
+  mn_loader_close(loader);
+  free_epochs(epochs);
+  mn_context_close(context);
 }
 
 static void closes_promptly(void **state) {
@@ -430,6 +371,10 @@ static void places_by_size(void **state) {
   assert_int_equal(mn_loader_placement(loader)->place, MN_PLACE_DEVICE);
   assert_int_equal(mn_loader_placement(loader)->bytes, 100 * (4 * INPUTS + 4));
   mn_loader_close(loader);
+  loader = open_loader(context, &m, MN_PLACE_HOST, 10, 0, 0);
+  int cpu = context->device->type == MN_DEVICE_CPU; /* whose memory the host's is */
+  assert_int_equal(mn_loader_placement(loader)->place, cpu ? MN_PLACE_DEVICE : MN_PLACE_HOST);
+  mn_loader_close(loader);
   m.base.rows = (int64_t)1 << 27; /* 512 GiB */
   m.base.outputs = 1024;
   m.base.classes = 0;
@@ -437,6 +382,45 @@ static void places_by_size(void **state) {
   assert_int_equal(mn_loader_placement(loader)->place, MN_PLACE_FILE);
   assert_non_null(strstr(mn_loader_placement(loader)->why, "has room for"));
   mn_loader_close(loader);
+  /* No other place stands in for one that was asked for: 8 PiB are in none. */
+  m.base.outputs = 1 << 24;
+  struct mn_loader_config config = {.place = MN_PLACE_DEVICE, .samples = 10};
+  assert_int_equal(mn_loader_open(&loader, context, &m.base, &config), MN_NO_MEMORY);
+  assert_non_null(strstr(mn_message(), "another place than device would do"));
+  mn_context_close(context);
+}
+
+static mn_status allocation; /* what allocating more than 1 MiB returns */
+
+static mn_status fake_allocate(struct mn_device *device, void **out, size_t bytes) {
+  *out = NULL;
+  return bytes > 1 << 20 ? mn_fail(allocation, "made up: full")
+                         : device->kernels->allocate(device, out, bytes);
+}
+
+/* Where others took the memory since the place was chosen, the next place takes the rows; what else goes
+ * wrong is told. */
+static void gives_way_where_memory_is_gone(void **state) {
+  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_kernels full = *context->device->kernels;
+  struct made m = make(100000, 1); /* 1.5 MiB */
+  struct mn_loader *loader;
+  struct mn_loader_config config = {.samples = 10};
+  full.allocate = fake_allocate;
+  context->kernels = &full;
+  allocation = MN_LIBRARY;
+  assert_int_equal(mn_loader_open(&loader, context, &m.base, &config), MN_LIBRARY);
+  assert_string_equal(mn_message(), "made up: full");
+  allocation = MN_NO_MEMORY;
+  MUST(mn_loader_open(&loader, context, &m.base, &config));
+  int cpu = context->device->type == MN_DEVICE_CPU;
+  assert_int_equal(mn_loader_placement(loader)->place, cpu ? MN_PLACE_FILE : MN_PLACE_HOST);
+  assert_string_equal(mn_loader_placement(loader)->why, "made up: full");
+  mn_loader_close(loader);
+  config.place = MN_PLACE_DEVICE;
+  assert_int_equal(mn_loader_open(&loader, context, &m.base, &config), MN_NO_MEMORY);
+  assert_non_null(strstr(mn_message(), "made up: full; another place"));
+  context->kernels = context->device->kernels;
   mn_context_close(context);
 }
 
@@ -483,10 +467,11 @@ int main(void) {
       EACH(does_not_depend_on_timing),
       EACH(keeps_two_fillings),
       EACH(hands_on_errors),
-      cmocka_unit_test(names_the_first_bad_row),
+      EACH(a_window_stays_until_it_is_gathered),
       EACH(closes_promptly),
       EACH(refuses),
       EACH(places_by_size),
+      EACH(gives_way_where_memory_is_gone),
       EACH(streams_digits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

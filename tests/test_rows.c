@@ -1,0 +1,72 @@
+/* Ranges of rows read by several threads: each to its place, in each form, and the error of the earliest. */
+#include "data/read.h"
+#include "kernels/bf16.h"
+#include "tests/rows_made.h"
+
+/* Of several bad rows that several threads meet, the one that comes first in the file is named. */
+static void names_the_first_bad_row(void **state) {
+  (void)state;
+  struct mn_rows_form form = {.real = 4, .x_row = 4 * INPUTS, .y_row = 4};
+  struct mn_range ranges[64];
+  float *x = malloc(64 * 64 * INPUTS * sizeof *x);
+  int32_t *y = malloc(64 * 64 * sizeof *y);
+  assert_true(x && y);
+  for (int i = 0; i < 64; i++) ranges[i] = (struct mn_range){(63 - i) * 64, 64, i * 64};
+  struct made m = make(64 * 64, 1);
+  m.base.parallel = 4;
+  MUST(mn_read_rows(&m.base, &form, ranges, 64, x, y, NULL));
+  for (int i = 0; i < 64 * 64; i++) assert_int_equal(y[i], (63 - i / 64) * 64 + i % 64);
+  m.bad_from = 640; /* and all after it */
+  for (int again = 0; again < 20; again++) {
+    m.late_row = again ? -1 : 63 * 64; /* once a later error is met first, where there are two cores */
+    m.reads = 0;
+    assert_int_equal(mn_read_rows(&m.base, &form, ranges, 64, x, y, NULL), MN_BAD_DATA);
+    assert_string_equal(mn_message(), "made up: row 4032 is bad");
+    assert_true(m.reads < 64); /* and nothing is read when it is known */
+  }
+  int stop = 1;
+  assert_int_equal(mn_read_rows(&m.base, &form, ranges, 64, x, y, &stop), MN_INTERRUPTED);
+  free(x), free(y);
+}
+
+/* A range of several tasks, in each form, to rows in the middle of others. */
+static void reads_long_ranges(void **state) {
+  (void)state;
+  enum { ROWS = 900000, AT = 5, ALL = ROWS + 10 };
+  struct made m = make(ROWS + 7, 1);
+  char *x = malloc((size_t)ALL * INPUTS * sizeof(double));
+  int32_t *y = malloc((size_t)ALL * sizeof *y);
+  assert_true(x && y);
+  for (size_t real = 4; real <= 8; real += 4)
+    for (size_t bf16 = 0; bf16 <= (real == 4 ? 4 : 0); bf16 += 2) {
+      size_t size = bf16 ? bf16 : real;
+      struct mn_rows_form form = {.real = real, .bf16 = bf16, .x_row = size * INPUTS, .y_row = 4};
+      memset(x, 0xee, (size_t)ALL * form.x_row), memset(y, 0xee, (size_t)ALL * sizeof *y);
+      m.base.parallel = real;
+      m.reads = 0;
+      MUST(mn_read_rows(&m.base, &form, &(struct mn_range){7, ROWS, AT}, 1, x, y, NULL));
+      assert_true(m.reads > 1);
+      for (int64_t i = 0; i < ALL; i++) {
+        int within = i >= AT && i < AT + ROWS;
+        assert_true(y[i] == (within ? i - AT + 7 : (int32_t)0xeeeeeeee));
+        for (int c = 0; c < INPUTS; c++) {
+          double value = x_of(i - AT + 7, c), expected[1] = {value};
+          float narrow = bf16 ? mn_to_bf16((float)value) : (float)value;
+          uint16_t bits = mn_bf16_bits((float)value);
+          if (real == 4) memcpy(expected, size == 2 ? (void *)&bits : (void *)&narrow, size);
+          if (!within) memset(expected, 0xee, size);
+          if (memcmp(x + (size_t)i * form.x_row + (size_t)c * size, expected, size) != 0)
+            fail_msg("row %lld, %zu bytes", (long long)i, size);
+        }
+      }
+    }
+  free(x), free(y);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(names_the_first_bad_row),
+      cmocka_unit_test(reads_long_ranges),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
