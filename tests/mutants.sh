@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks that the tests notice errors: changes the CPU kernels, and the reading of datasets without HDF5, in one place at
-# a time, in a copy of the sources, and expects some test program to fail. Prints one line for each change (mutant): which
-# program caught it, or SURVIVED. The exit code is 1 if a mutant survives, or if the text that it replaces is not in the
+# Checks that the tests notice errors: changes the CPU kernels, the way of rows to their batch, the training loop and the
+# saver in one place at a time, in a copy of the sources, and expects some test program to fail. Prints one line for each
+# change (mutant): which program caught it, or SURVIVED. The exit code is 1 if a mutant survives, or if the text that it replaces is not in the
 # file exactly once: then the row below needs the new text.
 #
 #   tests/mutants.sh                 all of them
@@ -16,7 +16,8 @@ passed=0 failed=0
 # Threads that wait without spinning leave the cores to the compiler; -O1 compiles in half the time; a mutant may leave a variable unused.
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
-programs=${alone:-test_block test_kernels test_sgd test_gradients test_tape test_parity test_reading}
+programs=${alone:-test_block test_kernels test_sgd test_gradients test_tape test_parity}
+every=${alone:-$programs test_reading test_order test_rows test_loader test_saver test_library test_pauses test_training}
 
 for folder in Makefile kernels engine layers train data tests; do cp -a "$here/$folder" "$work" || exit 1; done
 cd "$work" || exit 1
@@ -25,7 +26,7 @@ cd "$work" || exit 1
 first_failing() {
   local program
   for program in "$@"; do
-    "${build[@]}" "build/tests/$program" >log 2>&1 || { echo "no build"; return; }
+    "${build[@]}" build/minnow "build/tests/$program" >log 2>&1 || { echo "no build"; return; }
     timeout 120 "build/tests/$program" >log 2>&1 || { echo "$program"; return; }
   done
 }
@@ -37,7 +38,7 @@ mutant() {
   content=$(<"$here/$file")
   rest=${content#*"$old"}
   if [[ $rest == "$content" || $rest == *"$old"* ]]; then
-    printf '%-46s STALE: its text is not in %s exactly once\n' "$name" "$file"
+    printf '%-52s STALE: its text is not in %s exactly once\n' "$name" "$file"
     failed=$((failed + 1))
     return
   fi
@@ -45,6 +46,13 @@ mutant() {
   kernels/loss.c) order=${alone:-test_kernels test_gradients test_block test_sgd test_tape test_parity} ;;
   kernels/update.c) order=${alone:-test_sgd test_kernels test_tape test_gradients test_block test_parity} ;;
   data/dataset.c) order=${alone:-test_reading} ;;
+  data/order.c) order=${alone:-test_order test_loader} ;;
+  data/read.c) order=${alone:-test_rows test_loader} ;;
+  data/* | kernels/gather.c) order=${alone:-test_loader} ;;
+  kernels/real.h) order=${alone:-test_kernels} ;;
+  train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_loader test_training} ;;
+  train/command/*) order=${alone:-test_pauses test_training} ;;
+  train/*) order=${alone:-test_library test_pauses test_training} ;;
   *) order=$programs ;;
   esac
   printf '%s\n' "${content/"$old"/"$new"}" >"$file"
@@ -53,10 +61,10 @@ mutant() {
   cp "$here/$file" "$file" # a new time, so that it is compiled again
   touch "$file"
   case $caught in
-  "no build") printf '%-46s DOES NOT COMPILE\n' "$name" ;;
-  "") printf '%-46s SURVIVED\n' "$name" ;;
+  "no build") printf '%-52s DOES NOT COMPILE\n' "$name" ;;
+  "") printf '%-52s SURVIVED\n' "$name" ;;
   *)
-    printf '%-46s caught by %s\n' "$name" "$caught"
+    printf '%-52s caught by %s\n' "$name" "$caught"
     passed=$((passed + 1))
     return
     ;;
@@ -65,7 +73,7 @@ mutant() {
 }
 
 # shellcheck disable=SC2086
-broken=$(first_failing $programs)
+broken=$(first_failing $every)
 if [ -n "$broken" ]; then
   tail -n 20 log
   echo "$broken fails without any mutant"
@@ -141,7 +149,7 @@ mutant "fused loss: factor 2 dropped" $b '(real)(2 * b->scale /' '(real)(b->scal
 mutant "fused loss: sign of the target" $b 'normalised(g, ops, c)) - g->target[c];' \
   'normalised(g, ops, c)) + g->target[c];'
 mutant "column sums: the loss beside them dropped" $b 'if (!loss) return MN_OK;' 'return MN_OK;'
-mutant "flag: not raised" $b 'if (bad) *device->nonfinite = 1;' ''
+mutant "flag: not raised" $b 'if (bad) mn_raise(device);' ''
 
 l=kernels/loss.c
 mutant "mse: sign of the target" $l '+= (a[k] - t[k]) * (a[k] - t[k])' '+= (a[k] + t[k]) * (a[k] + t[k])'
@@ -155,6 +163,9 @@ mutant "cross-entropy gradient: sign of the label" $l '(probability - (k == labe
 mutant "cross-entropy gradient: label dropped" $l '(probability - (k == labels[n]))' 'probability'
 mutant "cross-entropy gradient: sum, not mean" $l '(real)(scale / (double)rows)' '(real)scale'
 mutant "reduce: factor dropped" $l '*out = factor * sum;' '*out = sum;'
+mutant "reduce: flag not raised" $l 'if (!isfinite(sum)) mn_raise(device);' ''
+mutant "flag: the last mark stays" kernels/real.h 'if (*device->nonfinite == 0) ' ''
+mutant "flag: no mark" kernels/real.h '= device->mark;' '= 1;'
 
 u=kernels/update.c
 mutant "sgd: sign of the step" $u 'w[i] -= rate * step;' 'w[i] += rate * step;'
@@ -169,9 +180,9 @@ mutant "sgd: nesterov dropped" $u 'sgd->nesterov ? at + momentum * m[i] : m[i]' 
 mutant "sgd: clipping dropped" $u 'scale * g[i]' 'g[i]'
 mutant "sgd: copy for the GEMM left stale" $u 'if (bf16) bf16[i] = mn_to_bf16((float)w[i]);' ''
 mutant "sgd: updates in spite of the flag" $u 'if (*device->nonfinite) return;' ''
-mutant "clip: never" $u 'max_norm / (norm + 1e-6) < 1 ?' 'max_norm / (norm + 1e-6) < 0 ?'
-mutant "clip: norm of norms" $u 'norm = sqrt(norm);' ''
-mutant "clip: flag not raised" $u 'if (!isfinite(norm)) *device->nonfinite = 1;' ''
+mutant "clip: never" $u 'max_norm / (*norm + 1e-6) < 1 ?' 'max_norm / (*norm + 1e-6) < 0 ?'
+mutant "clip: norm of norms" $u '*norm = sqrt(sum);' '*norm = sum;'
+mutant "clip: flag not raised" $u 'if (!isfinite(sum)) mn_raise(device);' ''
 
 # what is read past HDF5, and by several threads
 d=data/dataset.c
@@ -188,6 +199,106 @@ mutant "reading: labels out of the lock" $d \
     mn_hdf5_unlock();' \
   '    mn_hdf5_unlock();
     if (status == MN_OK) status = take_labels(d, a, &slab, limit, to, largest);'
+
+# the order of samples
+o=data/order.c
+mutant "order: as stored, but shuffled" $o '(*out)->stored = 1;' ''
+mutant "order: a copy of another seed" $o 'mn_order_open(out, order->rows, order->seed)' 'mn_order_open(out, order->rows, 0)'
+mutant "order: a copy is shuffled" $o '(*out)->stored = order->stored;' ''
+mutant "order: short windows not looked for" $o \
+  'if (*window + 1 < mn_order_windows(order) && offset >= start_of(order, *window + 1)) ++*window;' ''
+mutant "order: the short extent taken for whole" $o '- (short_before ? order->missing : 0)' ''
+mutant "order: words used twice" $o 'epoch * order->rows + start_of(order, window)' 'start_of(order, window)'
+
+# rows on their way to a batch
+r=data/read.c
+mutant "rows: the first error met" $r 'if (r->failed < 0 || number < r->failed)' 'if (r->failed < 0)'
+mutant "rows: the last error met" $r 'if (r->failed < 0 || number < r->failed)' ''
+mutant "rows: read on after an error" $r '&& r->failed < 0 &&' '&&'
+mutant "rows: each task to the range's beginning" $r 'rows, range->at + r->done}' 'rows, range->at}'
+mutant "rows: each task from the range's beginning" $r '{range->first + r->done, rows' '{range->first, rows'
+mutant "rows: y to another row" $r 'r->y + (size_t)task->at * form->y_row' 'r->y + (size_t)task->first * form->y_row'
+mutant "rows: a part rounded" $r 'round_all(x, scratch, task->count * d->inputs' 'round_all(x, scratch, task->count'
+mutant "rows: not rounded on the CPU" $r 'out[i] = mn_to_bf16(from[i]);' 'out[i] = from[i];'
+mutant "rows: a stop not heard" $r '!(r->stop && __atomic_load_n(r->stop, __ATOMIC_ACQUIRE))' '1'
+mutant "rows: a stop is no error" $r 'r.range < count ? mn_fail(MN_INTERRUPTED, "reading was stopped") : MN_OK' 'MN_OK'
+w=data/windows.c
+mutant "windows: gaps between extents read too" $w 'extents[i] == extents[i - 1] + 1)' 'extents[i] > extents[i - 1])'
+mutant "windows: each extent to the first row" $w '{first, rows, i * MN_ORDER_EXTENT}' '{first, rows, 0}'
+mutant "windows: the last extent taken for whole" $w 'left < MN_ORDER_EXTENT ? left : MN_ORDER_EXTENT' 'MN_ORDER_EXTENT'
+mutant "windows: always of the first epoch" $w 'number / w->count, number % w->count' '0, number % w->count'
+mutant "windows: one too many read ahead" $w 'w->read - w->released >= BUFFERS' 'w->read - w->released > BUFFERS'
+mutant "windows: an error ahead of its window" $w 'w->read > number ? MN_OK : mn_outcome_tell' 'mn_outcome_tell'
+mutant "windows: the only one read in each epoch" $w 'return w->count == 1;' 'return w->count == 0;'
+mutant "windows: closing waits for all reads" $w 'w->y[buffer], &w->stop)' 'w->y[buffer], NULL)'
+p=data/placement.c
+mutant "places: chosen the other way round" $p 'if (bytes <= device) {' 'if (bytes > device) {'
+mutant "places: y not counted" $p 'p->form.x_row + p->form.y_row, &p->bytes' 'p->form.x_row, &p->bytes'
+mutant "places: any size chosen" $p '*bytes = 0.5 * (double)available;' '*bytes = 1e300;'
+mutant "places: two kinds of memory on the CPU" $p 'if (place == MN_PLACE_HOST && is_cpu(p)) p->place = MN_PLACE_DEVICE;' ''
+mutant "places: another for one that was asked for" $p 'if (asked && status == MN_NO_MEMORY)' 'if (0)'
+mutant "places: a choice is final" $p 'if (asked && status == MN_NO_MEMORY)' 'if (status == MN_NO_MEMORY)'
+mutant "places: every error taken for no room" $p 'if (status != MN_NO_MEMORY) return status;' ''
+a=data/loader.c
+mutant "loader: resident rows by their place in a window" $a \
+  'l->extents[local / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + local % MN_ORDER_EXTENT' 'local'
+mutant "loader: rows of a window by their place in the file" $a 'l->windows ? local :' ''
+mutant "loader: a window released before it is gathered" $a 'MN_TRY(gather(l, buffer, before, done - before, x, y));' \
+  'if (l->at == l->total) mn_windows_release(l->windows, l->window);
+    MN_TRY(gather(l, buffer, before, done - before, x, y));'
+mutant "loader: a window released with rows to come" $a 'if (l->at < l->total) break;' \
+  'if (l->at < l->total) { mn_windows_release(l->windows, l->window); break; }'
+mutant "loader: a window never released" $a 'mn_windows_release(l->windows, l->window);' ''
+mutant "loader: starts at the window's beginning" $a 'l->at = within;' ''
+mutant "loader: one buffer" $a 'l->next = (buffer + 1) % BUFFERS;' ''
+mutant "loader: each window to the buffer's first row" $a '.of = {{l->x[buffer] + (size_t)first * form->x_row, x' \
+  '.of = {{l->x[buffer], x'
+mutant "loader: part of a batch with the first targets" $a 'part.y = (char *)part.y + (size_t)first * form->y_row;' ''
+mutant "loader: direct batches from the window's beginning" $a '* MN_ORDER_WINDOW_ROWS + l->at;' '* MN_ORDER_WINDOW_ROWS;'
+g=kernels/gather.c
+mutant "gather: rows as they stand" $g '(size_t)g->rows[i] * g->of[k].bytes' '(size_t)i * g->of[k].bytes'
+mutant "gather: x alone" $g 'k < 2' 'k < 1'
+
+# the training loop, evaluation
+t=train/trainer.c
+mutant "trainer: the rate of the step after" $t 'mn_schedule_rate(&t->schedule, step + i)' 'mn_schedule_rate(&t->schedule, step + i + 1)'
+mutant "trainer: losses pile up" $t 't->sum = 0;' ''
+mutant "trainer: sum of losses, not mean" $t 't->sum / t->optimizer->config.accumulate' 't->sum'
+mutant "trainer: the first batch without a mark" $t '+ (int)batch + 1;' '+ (int)batch;'
+mutant "trainer: divergence not looked for" $t 'if (*l->nonfinite == mark_of(l, i)) return diverged(l, i);' ''
+mutant "trainer: divergence found in the step before" $t '(long)t->progress.step + 1, where' '(long)t->progress.step, where'
+mutant "trainer: goes on when told to stop" $t 'if (tell && tell(to, t)) *stop = 1;' 'if (tell) tell(to, t);'
+mutant "trainer: every batch counted as a step" $t 'if (!l->updates) continue;' ''
+mutant "trainer: an update after every batch" $t 'int updates = run->batch + 1 == accumulate;' 'int updates = 1;'
+mutant "trainer: resumes at the first sample" $t '.position = t->progress.step * samples_a_step(t),' ''
+e=train/evaluate.c
+mutant "evaluation: the last batch weighs as the others" $e '(double)pass[read % BUFFERS]->rows;' '(double)e->batch;'
+mutant "evaluation: one batch's result for both" $e '&e->results[buffer[read % BUFFERS]]' '&e->results[buffer[0]]'
+mutant "evaluation: the last full batch taken for the rest" $e 'first + e->batch <= e->dataset->rows' \
+  'first + e->batch < e->dataset->rows'
+
+# saving beside training, and when
+s=train/checkpoint/saver.c
+mutant "saver: the copies not waited for" $s 'return saver->copy ? kernels->note(device) : MN_OK;' 'return MN_OK;'
+mutant "saver: a failed save counts" $s 'if (status == MN_OK) saver->saved' 'saver->saved'
+mutant "saver: no room for a copy is an error" $s 'return status == MN_NO_MEMORY ? MN_OK : status;' 'return status;'
+mutant "saver: momentum without an optimizer" $s 'if (optimizer && t->momentum)' 'if (t->momentum)'
+mutant "saver: copies over one another" $s 'saver->copy_bytes += (bytes' 'saver->copy_bytes = (bytes'
+mutant "saver: an old error stays" $s 'mn_outcome_note(&saver->outcome, MN_OK);' ''
+h=engine/thread.c
+mutant "threads: signals come to each" $h 'sigfillset(&all)' 'sigemptyset(&all)'
+mutant "threads: the first thread stays blocked" $h 'pthread_sigmask(SIG_SETMASK, &before, NULL)' \
+  'pthread_sigmask(SIG_SETMASK, &all, NULL)'
+mutant "threads: an error without its words" $h 'mn_fail(outcome->status, "%s", outcome->message)' 'outcome->status'
+c=train/command/train.c
+mutant "pauses: an epoch ends a step late" $c '((p->epoch + 1) * p->rows - 1) / each + 1;' \
+  '(p->epoch + 1) * p->rows / each + 1;'
+mutant "pauses: evaluates at every pause" $c 'if (r->evaluator && (epoch_end || last))' 'if (r->evaluator)'
+mutant "pauses: a save that falls due meanwhile is lost" $c '    r->due = 1;' '    r->due = !mn_saver_busy(r->saver);'
+mutant "pauses: a save that waits does not pause the run" $c 'return (r->due || (r->session' 'return ((r->session'
+mutant "pauses: the end not saved" $c 'if (r->snapshot == r->trainer->progress.step) return MN_OK;' 'return MN_OK;'
+mutant "pauses: saves one step late" $c '(p->step / o->save_every + 1) * o->save_every;' \
+  '(p->step / o->save_every + 1) * o->save_every + 1;'
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

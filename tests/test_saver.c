@@ -27,12 +27,17 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t opened = PTHREAD_COND_INITIALIZER;
 static int closed;          /* the gate is; guarded by `mutex` */
-static int signals_blocked; /* SIGINT and SIGTERM in the thread that last came by; guarded too */
+static int signals_blocked; /* SIGINT and SIGTERM, in the thread that last came by; guarded too */
+
+static int blocks_signals(void) {
+  sigset_t now;
+  MN_REQUIRE(pthread_sigmask(SIG_BLOCK, NULL, &now) == 0);
+  return sigismember(&now, SIGINT) && sigismember(&now, SIGTERM);
+}
 
 static void pass_gate(void) {
-  sigset_t now;
-  MN_REQUIRE(pthread_sigmask(SIG_BLOCK, NULL, &now) == 0 && pthread_mutex_lock(&mutex) == 0);
-  signals_blocked = sigismember(&now, SIGINT) && sigismember(&now, SIGTERM);
+  MN_REQUIRE(pthread_mutex_lock(&mutex) == 0);
+  signals_blocked = blocks_signals();
   while (closed) MN_REQUIRE(pthread_cond_wait(&opened, &mutex) == 0);
   MN_REQUIRE(pthread_mutex_unlock(&mutex) == 0);
 }
@@ -270,6 +275,7 @@ static void check_moment(const char *device, const char *precision, struct mn_sg
   assert_int_equal(saved_by(&r), progress.step);
   assert_false(mn_saver_busy(r.saver));
   assert_true(signals_blocked);
+  assert_false(blocks_signals());
   assert_int_equal(fake.downloads > 0, way == BESIDE);
   assert_file_holds(&r, path, &before, &progress);
   assert_same_files(path, in_folder("reference.h5"));
