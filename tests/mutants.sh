@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Checks that the tests notice errors: changes the CPU kernels, the way of rows to their batch, the training loop and the
 # saver in one place at a time, in a copy of the sources, and expects some test program to fail. Prints one line for each
-# change (mutant): which program caught it, or SURVIVED. The exit code is 1 if a mutant survives, or if the text that it replaces is not in the
-# file exactly once: then the row below needs the new text.
+# change (mutant): which program caught it, or SURVIVED. The exit code is 1 if a mutant survives, or if the text that it
+# replaces is not in the file exactly once: then the row below needs the new text.
 #
 #   tests/mutants.sh                 all of them
 #   tests/mutants.sh WORD            those whose name has WORD in it
@@ -261,7 +261,7 @@ mutant "gather: x alone" $g 'k < 2' 'k < 1'
 
 # the training loop, evaluation
 t=train/trainer.c
-mutant "trainer: the rate of the step after" $t 'mn_schedule_rate(&t->schedule, step + i)' 'mn_schedule_rate(&t->schedule, step + i + 1)'
+mutant "trainer: the rate of the step after" $t '(&t->schedule, step + i)' '(&t->schedule, step + i + 1)'
 mutant "trainer: losses pile up" $t 't->sum = 0;' ''
 mutant "trainer: sum of losses, not mean" $t 't->sum / t->optimizer->config.accumulate' 't->sum'
 mutant "trainer: the first batch without a mark" $t '+ (int)batch + 1;' '+ (int)batch;'
