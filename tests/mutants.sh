@@ -250,7 +250,7 @@ mutant "loader: a window released with rows to come" $a 'if (l->at < l->total) b
   'if (l->at < l->total) { mn_windows_release(l->windows, l->window); break; }'
 mutant "loader: a window never released" $a 'mn_windows_release(l->windows, l->window);' ''
 mutant "loader: starts at the window's beginning" $a 'l->at = within;' ''
-mutant "loader: one buffer" $a 'l->next = (buffer + 1) % BUFFERS;' ''
+mutant "loader: one buffer" $a 'l->next = (buffer + 1) %' 'l->next = 0 %'
 mutant "loader: each window to the buffer's first row" $a '.of = {{l->x[buffer] + (size_t)first * form->x_row, x' \
   '.of = {{l->x[buffer], x'
 mutant "loader: part of a batch with the first targets" $a 'part.y = (char *)part.y + (size_t)first * form->y_row;' ''
@@ -272,8 +272,8 @@ mutant "trainer: every batch counted as a step" $t 'if (!l->updates) continue;' 
 mutant "trainer: an update after every batch" $t 'int updates = run->batch + 1 == accumulate;' 'int updates = 1;'
 mutant "trainer: resumes at the first sample" $t '.position = t->progress.step * samples_a_step(t),' ''
 e=train/evaluate.c
-mutant "evaluation: the last batch weighs as the others" $e '(double)pass[read % BUFFERS]->rows;' '(double)e->batch;'
-mutant "evaluation: one batch's result for both" $e '&e->results[buffer[read % BUFFERS]]' '&e->results[buffer[0]]'
+mutant "evaluation: the last batch weighs as the others" $e '(double)pass[read % MN_LOADER_BUFFERS]->rows;' '(double)e->batch;'
+mutant "evaluation: one batch's result for both" $e 'buffer[read % MN_LOADER_BUFFERS]]' 'buffer[0]]'
 mutant "evaluation: the last full batch taken for the rest" $e 'first + e->batch <= e->dataset->rows' \
   'first + e->batch < e->dataset->rows'
 
