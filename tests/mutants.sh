@@ -17,7 +17,7 @@ passed=0 failed=0
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
 programs=${alone:-test_block test_kernels test_sgd test_gradients test_tape test_parity}
-every=${alone:-$programs test_reading test_order test_rows test_loader test_saver test_library test_pauses test_training}
+every=${alone:-$programs test_reading test_order test_rows test_loader test_saver test_library test_trainer test_pauses test_training}
 
 for folder in Makefile kernels engine layers train data tests; do cp -a "$here/$folder" "$work" || exit 1; done
 cd "$work" || exit 1
@@ -52,7 +52,7 @@ mutant() {
   kernels/real.h) order=${alone:-test_kernels} ;;
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_loader test_training} ;;
   train/command/*) order=${alone:-test_pauses test_training} ;;
-  train/*) order=${alone:-test_library test_pauses test_training} ;;
+  train/*) order=${alone:-test_library test_trainer test_pauses test_training} ;;
   *) order=$programs ;;
   esac
   printf '%s\n' "${content/"$old"/"$new"}" >"$file"
