@@ -202,6 +202,23 @@ static void a_killed_run_resumes(void **state) {
   resume_and_compare();
 }
 
+/* What a run says beside its result: where its rows wait and why, its saves, its speed and what bounds it. */
+static void a_run_tells_how_it_goes(void **state) {
+  (void)state;
+  run("rm -f $DIR/*");
+  assert_int_equal(run("$MINNOW train --device cpu --data data/digits.h5 --hidden 8 --groups 2 --steps 60 "
+                       "--place file --verbose --save-every 7 --checkpoint $DIR/run.h5 --json >$DIR/out "
+                       "2>$DIR/err"),
+                   0);
+  const char *const lines[] = {
+      "^place: file, 0.4 MiB (as asked); to test: file, 0.1 MiB$", "^saved step 60 to .*/run.h5$",
+      "^60 steps in .* samples/s, .* TFLOP/s, waiting for rows .* % of the time; bound by "
+      "the [a-z]"};
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+    if (run("grep -q '%s' $DIR/err", lines[i]) != 0) fail_msg("no line '%s'", lines[i]);
+  assert_int_equal(run("grep -q '\"time\":{\"samples_per_second\":' $DIR/out"), 0);
+}
+
 /* Rows that take seconds to be brought to their place do not keep a run from ending. */
 static void signals_end_the_reading_of_rows(void **state) {
   (void)state;
@@ -372,6 +389,7 @@ int main(void) {
       cmocka_unit_test(equal_runs_give_equal_files),
       cmocka_unit_test(signals_save_and_exit_75),
       cmocka_unit_test(a_killed_run_resumes),
+      cmocka_unit_test(a_run_tells_how_it_goes),
       cmocka_unit_test(signals_end_the_reading_of_rows),
       cmocka_unit_test(a_file_cut_short_ends_the_run),
       cmocka_unit_test(divergence_is_named_and_leaves_the_checkpoint),

@@ -47,6 +47,7 @@ struct run {
   double snapshot_time;       /* and when it was taken, or the start */
   int due;                    /* a save has fallen due and waits for the one that is being written */
   int64_t saves, late;        /* snapshots taken; those that had to wait */
+  int64_t told;               /* the step of the newest save that --verbose has told of */
   double test_loss, accuracy; /* of the last evaluation; NaN before */
   struct mn_text config[MN_CHECKPOINT_OPTIONS];
   int config_count;
@@ -108,7 +109,7 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   MN_TRY(
       mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &config, s->from ? &s->progress : NULL));
   const struct mn_progress *progress = &r->trainer->progress;
-  r->snapshot = progress->step;
+  r->snapshot = r->told = progress->step;
   if (o->checkpoint) MN_TRY(mn_saver_open(&r->saver, o->checkpoint, (int)o->keep, s->model, s->optimizer));
   if (s->test)
     MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, MN_PASS_EVALUATE, o->batch, config.place));
@@ -182,6 +183,15 @@ static int save_wants_a_pause(const struct run *r) {
   return (r->due || (r->session.options.save_seconds && save_falls_due(r))) && !mn_saver_busy(r->saver);
 }
 
+/* A save is told of when it is on the disk, not before. */
+static void tell_of_saves(struct run *r) {
+  const struct mn_options *o = &r->session.options;
+  int64_t saved = -1;
+  if (!r->saver || !o->verbose || mn_saver_poll(r->saver, &saved) != MN_OK || saved <= r->told) return;
+  r->told = saved;
+  mn_progress_bar_note(&r->bar, "saved step %ld to %s", (long)saved, o->checkpoint);
+}
+
 /* After each step, while the device is busy with later ones. Returns 1 where the run is to pause: to end, or
  * to save by the clock. */
 static int after_step(void *to, const struct mn_trainer *t) {
@@ -189,6 +199,7 @@ static int after_step(void *to, const struct mn_trainer *t) {
   const struct mn_progress *p = &t->progress;
   if (p->step % r->log_every == 0 || p->step == t->schedule.horizon) mn_log_step(&r->log, t);
   mn_progress_bar_step(&r->bar, t);
+  tell_of_saves(r);
   /* A log that cannot be written ends the run, after the work so far is saved. */
   return was_interrupted() || r->log.error || save_wants_a_pause(r);
 }
@@ -237,7 +248,7 @@ static void report_time(struct mn_json *json, const struct mn_trainer *t) {
   mn_json_open(json, "time");
   if (t->times.steps > 0) {
     mn_json_number(json, "samples_per_second", speed.samples);
-    mn_json_number(json, "flops", speed.flops);
+    mn_json_number(json, "flops_per_second", speed.flops);
     mn_json_number(json, "waiting", speed.waiting);
     mn_json_string(json, "bound", speed.bound);
   }
@@ -276,6 +287,7 @@ static mn_status run(struct run *r, FILE *out) {
     MN_TRY(at_pause(r));
   }
   MN_TRY(save_the_end(r));
+  tell_of_saves(r);
   summarise(r);
   mn_progress_bar_close(&r->bar);
   MN_TRY(mn_log_close(&r->log, MN_OK));
