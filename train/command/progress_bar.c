@@ -39,8 +39,9 @@ void mn_progress_bar_step(struct mn_progress_bar *p, const struct mn_trainer *t)
     bar[BAR] = 0;
     fprintf(stderr, "[%s] ", bar);
   }
-  fprintf(stderr, "step %ld of %ld  loss %.5g  %.4g samples/s  %.3g TFLOP/s  waiting %.0f %%  %.0f s left",
-          (long)step, (long)horizon, t->loss, speed.samples, speed.flops * 1e-12, 100 * speed.waiting, left);
+  fprintf(stderr, "step %ld of %ld  loss %.5g  %.*f samples/s  %.3g TFLOP/s  waiting %.0f %%  %.0f s left",
+          (long)step, (long)horizon, t->loss, speed.samples < 100, speed.samples, speed.flops * 1e-12,
+          100 * speed.waiting, left);
   if (p->terminal)
     p->drawn = 1;
   else

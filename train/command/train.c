@@ -232,10 +232,10 @@ static void summarise(struct run *r) {
   struct mn_trainer_speed speed = mn_trainer_speed(t);
   if (t->times.steps == 0) return;
   mn_progress_bar_note(&r->bar,
-                       "%ld steps in %.3g s: %.4g samples/s, %.3g TFLOP/s, waiting for rows %.1f %% of the "
+                       "%ld steps in %.3g s: %.*f samples/s, %.3g TFLOP/s, waiting for rows %.1f %% of the "
                        "time; bound by %s",
-                       (long)t->times.steps, t->times.running, speed.samples, speed.flops * 1e-12,
-                       100 * speed.waiting, speed.bound);
+                       (long)t->times.steps, t->times.running, speed.samples < 100, speed.samples,
+                       speed.flops * 1e-12, 100 * speed.waiting, speed.bound);
   if (r->late > 0)
     mn_progress_bar_note(&r->bar,
                          "%ld checkpoints written; %ld fell due while another was being written, and came "
