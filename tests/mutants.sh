@@ -194,11 +194,6 @@ mutant "reading: a cut file read as whole" $d 'if (got < (size_t)here * a->direc
 mutant "reading: values not checked" $d 'MN_TRY(check_finite(d, a, at, here, to, a->direct));' ''
 mutant "reading: column of another row" $d '(long long)((at + i) % a->cols)' '(long long)(i % a->cols)'
 mutant "reading: through HDF5 all the same" $d 'if (a->direct == real) return read_direct(d, a, first, count, out);' ''
-mutant "reading: labels out of the lock" $d \
-  '    if (status == MN_OK) status = take_labels(d, a, &slab, limit, to, largest);
-    mn_hdf5_unlock();' \
-  '    mn_hdf5_unlock();
-    if (status == MN_OK) status = take_labels(d, a, &slab, limit, to, largest);'
 
 # the order of samples
 o=data/order.c
@@ -213,7 +208,6 @@ mutant "order: words used twice" $o 'epoch * order->rows + start_of(order, windo
 # rows on their way to a batch
 r=data/read.c
 mutant "rows: the first error met" $r 'if (r->failed < 0 || number < r->failed)' 'if (r->failed < 0)'
-mutant "rows: the last error met" $r 'if (r->failed < 0 || number < r->failed)' ''
 mutant "rows: read on after an error" $r '&& r->failed < 0 &&' '&&'
 mutant "rows: each task to the range's beginning" $r 'rows, range->at + r->done}' 'rows, range->at}'
 mutant "rows: each task from the range's beginning" $r '{range->first + r->done, rows' '{range->first, rows'

@@ -19,7 +19,7 @@ struct result {
   double loss, correct, norm;
 };
 
-/* What is given to the device at a time: `steps` whole optimizer steps, or, under accumulation, one batch. */
+/* What is given to the device at a time: some whole optimizer steps or, under accumulation, one batch. */
 struct mn_launch {
   struct mn_trainer *trainer;
   int64_t batches;                     /* gathered for it */
