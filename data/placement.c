@@ -126,11 +126,22 @@ static mn_status fill(struct mn_placement *p) {
   return mn_read_rows(p->dataset, &p->form, &all, 1, p->x, p->y, p->stop);
 }
 
+/* Whether the rows are more than a place can have, as far as can be told: asking the host for that would end
+ * in the kernel's choice of a process to kill. */
+static mn_status check_room(const struct mn_placement *p) {
+  size_t available;
+  if (p->place == MN_PLACE_DEVICE)
+    MN_TRY(p->context->kernels->available(p->context->device, &available));
+  else
+    MN_TRY(mn_available_cpu(p->context->device, &available));
+  return p->bytes <= available ? MN_OK : mn_fail(MN_NO_MEMORY, "less memory is left than the rows take");
+}
+
 /* A place that was chosen here and cannot be had after all gives way to the next. */
 static mn_status settle(struct mn_placement *p, int asked) {
   while (p->place != MN_PLACE_FILE) {
-    mn_status status =
-        p->bytes == INT64_MAX ? mn_fail(MN_NO_MEMORY, "they take more than can be counted") : allocate(p);
+    mn_status status = check_room(p);
+    if (status == MN_OK) status = allocate(p);
     if (status == MN_OK) status = fill(p);
     if (status == MN_OK) return MN_OK;
     release(p);
