@@ -13,12 +13,10 @@
 
 #include "kernels/device.h"
 
-enum { WINDOW = 64 }; /* rows of one product */
-#define BATCH_BYTES                                                                                          \
-  ((int64_t)16 << 20)                /* of x, or of y, in double, where more than one window is computed     \
-                                      */
-#define TEST_BASE ((int64_t)1 << 40) /* the first row of the test part; a multiple of WINDOW */
-#define WIDEST ((int64_t)1 << 22)    /* so that 2⁴¹ rows of words stay below 2⁶³ */
+enum { WINDOW = 64 };                   /* rows of one product */
+#define BATCH_BYTES ((int64_t)16 << 20) /* of x or y in double; a batch is one window at least */
+#define TEST_BASE ((int64_t)1 << 40)    /* the first row of the test part; a multiple of WINDOW */
+#define WIDEST ((int64_t)1 << 22)       /* so that 2⁴¹ rows of words stay below 2⁶³ */
 
 /* The parameters; then a batch's x, z and y, and a window's statistics. After the product z is not needed,
  * and holds the noise. */
@@ -201,7 +199,7 @@ mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64
     return mn_fail(
         status,
         "%s has no room for a synthetic teacher of %lld inputs and %lld outputs, whose weights take "
-        "%.1f MiB; fewer of either, or the rows of a file (--data), would do",
+        "%.1f MiB; fewer of either, or the rows of a file, would do",
         like ? like->name : "this machine", (long long)inputs, (long long)outputs,
         (double)inputs * (double)outputs * sizeof(double) / 1048576);
   return status;

@@ -183,7 +183,7 @@ static void a_teacher_without_room_is_refused(void **state) {
   struct mn_context *context = open_or_skip(*state, "fp32");
   assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 9, widest, widest, 1, 0, 0, context->device),
                  MN_NO_MEMORY, context->name, "no room for a synthetic teacher", "4194304 inputs",
-                 "134217728.0 MiB", "--data", NULL);
+                 "134217728.0 MiB", "the rows of a file", NULL);
   assert_null(d);
   mn_context_close(context);
 }
