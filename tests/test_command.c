@@ -95,6 +95,8 @@ static void results_are_json(void **state) {
       {"eval --quiet --json --device cpu --checkpoint run.h5 --data good.h5", "loss|accuracy"},
       {"bench --quiet --json --device cpu --batch 8 --in 8 --hidden 16",
        "forward_ms|forward_backward_ms|step_ms"},
+      {"bench --quiet --json --device cpu --batch 8 --in 8 --hidden 16 --head 3 --loss cross-entropy",
+       "step_ms|head|loss"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const struct result *r = run(rows[i].line);

@@ -74,9 +74,9 @@ class Work:
                            self.options.limit, cores)
     return run.figure(shape.batch)
 
-  def bench(self, shape, precision="bf16", cores=None):
+  def bench(self, shape, precision="bf16", cores=None, more=()):
     device = "cpu" if cores else self.options.device
-    arguments = ["--in", str(shape.inputs), *model(shape, precision), "--device", device]
+    arguments = ["--in", str(shape.inputs), *model(shape, precision), "--device", device, *more]
     return functools.partial(train_minnow.bench, self.options.minnow, arguments, self.options.patience, cores)
 
   def peer_step(self, shape):
@@ -223,21 +223,23 @@ def stack(work):
 
 def cpu(work):
   """Two cores and as many threads, whatever the device of the other parts is. The digits have an evaluation after each
-  epoch, which is not counted, and ten classes by a linear head, which bench does not have."""
+  epoch, which is not counted."""
   cores, figures, batches, subjects, targets = sorted(os.sched_getaffinity(0))[:2], {}, {}, [], []
   own, digits = work.shapes["cpu"], pathlib.Path(__file__).parents[2] / "data" / "digits.h5"
-  for name, shape, path, steps, every in (("digits", DIGITS, digits, "digits", 5),
-                                          ("own file", own, work.file("cpu"), "cpu", None)):
+  classes = ["--head", "10", "--loss", "cross-entropy"]
+  for name, shape, path, steps, every, more in (("digits", DIGITS, digits, "digits", 5, classes),
+                                                ("own file", own, work.file("cpu"), "cpu", None, [])):
     sizes = "x".join(str(width) for width in (shape.batch, shape.inputs, *shape.channels))
-    row, bench = f"minnow train, {name}", f"minnow bench, {sizes}/{shape.groups}"
+    head = "x10" if more else ""
+    row, bench = f"minnow train, {name}", f"minnow bench, {sizes}/{shape.groups}{head}"
     train = functools.partial(work.train, ["--data", str(path)], shape, work.steps(steps), "fp32", "device", every,
                               cores)
-    subjects += [(row, train), (bench, work.bench(shape, "fp32", cores))]
+    subjects += [(row, train), (bench, work.bench(shape, "fp32", cores, more))]
     batches |= {row: shape.batch, bench: shape.batch}
     targets.append((shape.batch, row, bench, tables.CPU))
   work.measure("cpu", subjects, figures)
   targets = [line for wanted in targets for line in tables.of_bench(figures, *wanted)]
-  note = "digits: with a linear head and cross-entropy, which bench has not; its evaluations are not counted"
+  note = "digits: with a linear head and cross-entropy; its evaluations are not counted"
   return f"CPU: fp32, cores {','.join(map(str, cores))}, a thread each", figures, batches, [note], targets
 
 

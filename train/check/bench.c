@@ -105,6 +105,18 @@ static mn_status fill(struct bench *b, struct mn_operand *operand, uint32_t whic
   return mn_operand_prepare(b->context, operand);
 }
 
+/* Labels, each of the classes as often. */
+static mn_status fill_labels(struct bench *b, int32_t *labels, int64_t classes) {
+  size_t bytes = (size_t)b->config->batch * sizeof *labels;
+  int32_t *values = malloc(bytes);
+  if (!values) return mn_fail(MN_NO_MEMORY, "no memory for %ld labels", (long)b->config->batch);
+  for (int64_t i = 0; i < b->config->batch; i++) values[i] = (int32_t)(i % classes);
+  mn_status status = b->context->kernels->upload(b->context->device, labels, values, bytes);
+  if (status == MN_OK) status = b->context->kernels->synchronize(b->context->device);
+  free(values);
+  return status;
+}
+
 /* A model and the pass that a figure is of. */
 struct subject {
   struct mn_model *model;
@@ -136,6 +148,7 @@ static mn_status open_subject(struct bench *b, struct subject *s, enum mn_plan p
   enum mn_pass_kind kind = s->figure == FORWARD ? MN_PASS_FORWARD : MN_PASS_TRAIN;
   MN_TRY(mn_pass_open(&s->pass, s->model, kind, b->config->batch, 1, 0));
   MN_TRY(fill(b, &s->pass->x->value, 0));
+  if (s->pass->labels) return fill_labels(b, s->pass->labels, mn_model_outputs(&config));
   return s->pass->target ? fill(b, &s->pass->target->value, 1) : MN_OK;
 }
 
@@ -250,12 +263,12 @@ static double flops(const struct bench *b, enum figure figure) {
     total += count * 2 * (double)b->config->batch * inputs * (double)m->hidden[i];
     inputs = (double)m->hidden[i];
   }
-  return total;
+  return total + (figure == FORWARD ? 1 : 3) * 2 * (double)b->config->batch * inputs * (double)m->head;
 }
 
 /* The time of the bare GEMMs that a figure needs; only for one block, whose GEMMs are the ones measured. */
 static double bare(const struct bench *b, enum figure figure) {
-  if (b->config->model.depth > 1) return NAN;
+  if (b->config->model.depth > 1 || b->config->model.head > 0) return NAN;
   return b->products[0][0] + (figure == FORWARD ? 0 : b->products[0][2]);
 }
 
@@ -318,8 +331,9 @@ static void write_text(FILE *out, const struct bench *b) {
   fprintf(out, "%s, %s: batch %ld, %ld", b->context->name, mn_precision_name(b->context->precision),
           (long)b->config->batch, (long)m->inputs);
   for (int i = 0; i < m->depth; i++) fprintf(out, " -> %ld", (long)m->hidden[i]);
-  fprintf(out, " in %ld groups, %s, plan %s; medians\n", (long)m->groups, mn_loss_name(m->loss),
-          mn_plan_name(m->plan));
+  fprintf(out, " in %ld groups", (long)m->groups);
+  if (m->head > 0) fprintf(out, " -> %ld", (long)m->head);
+  fprintf(out, ", %s, plan %s; medians\n", mn_loss_name(m->loss), mn_plan_name(m->plan));
   for (enum figure i = 0; i < FIGURES; i++)
     write_row(out, figures[i].label, b->ms[i], flops(b, i), bare(b, i));
   for (int own = 0; own <= b->own_gemm; own++)

@@ -7,7 +7,7 @@
 #include "train/pass.h"
 
 struct mn_bench_config {
-  struct mn_model_config model; /* without a head, under mse */
+  struct mn_model_config model;
   int64_t batch;
   uint64_t seed;
   double momentum, weight_decay;
@@ -16,11 +16,13 @@ struct mn_bench_config {
 
 /* Times on random data, as medians after a warm-up:
  *
- *   forward             from x to y, nothing saved for a backward; every y, the last one too, in the form
- * that the next GEMM reads (in bf16 bfloat16 alone) forward + backward  gradients stored, no update, x's
- * gradient not computed training step       forward, loss, backward, SGD GEMMs               the three of the
- * first block alone (forward, dx, dW), by the library, and by the GEMM of our own where there is one copy
- * from device memory to device memory
+ * - forward: from x to y, nothing saved for a backward; every y, the last one too, in the form that the next
+ *   GEMM reads (in bf16 bfloat16 alone);
+ * - forward + backward: gradients stored, no update, x's gradient not computed;
+ * - training step: forward, loss, backward, SGD;
+ * - GEMMs: the three of the first block alone (forward, dx, dW), by the library, and by the GEMM of our own
+ *   where there is one;
+ * - copy: from device memory to device memory.
  *
  * With `plans`, the six plans run on the library's GEMMs, so that they differ in fusion alone; a seventh row
  * is the block with its epilogues in a GEMM of our own, where there is one. Writes text to `out`, or one JSON
