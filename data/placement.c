@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "engine/thread.h"
 #include "kernels/words.h"
 
 MN_WORDS(place, enum mn_place, MN_PLACES, [MN_PLACE_AUTO] = "auto", [MN_PLACE_DEVICE] = "device",
@@ -113,11 +114,14 @@ static mn_status fill_device(struct mn_placement *p) {
       status = k->allocate_host(device, (void **)&y[i], (size_t)each * form->y_row);
   }
   if (status == MN_OK) status = upload_all(p, x, y, each);
+  struct mn_outcome outcome;
+  mn_outcome_note(&outcome, status);
+  (void)k->synchronize(device); /* after an error the last upload may still read from them */
   for (int i = 0; i < 2; i++) {
     k->release_host(device, x[i]);
     k->release_host(device, y[i]);
   }
-  return status;
+  return mn_outcome_tell(&outcome);
 }
 
 static mn_status fill(struct mn_placement *p) {

@@ -1,9 +1,8 @@
-/* Reading ranges of rows: they are cut into tasks of a few MiB, which threads take in order. */
+/* Reading ranges of rows: they are cut into tasks, which threads take in order. */
 #include "data/read.h"
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "engine/thread.h"

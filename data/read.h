@@ -22,9 +22,9 @@ struct mn_range {
   int64_t first, count, at;
 };
 
-/* Reads the ranges, a few MiB at a time. y NULL: only x is read. The error of the earliest rows is the one
- * returned (mn_dataset's read), whichever thread met it. MN_INTERRUPTED: *stop was set meanwhile by another
- * thread, atomically (NULL: nobody does). */
+/* Reads the ranges, at most 4 MiB of x, or a row, at a time. y NULL: only x is read. The error of the
+ * earliest rows is the one returned (mn_dataset's read), whichever thread met it. MN_INTERRUPTED: *stop was
+ * set meanwhile by another thread, atomically (NULL: nobody does). */
 mn_status mn_read_rows(struct mn_dataset *dataset, const struct mn_rows_form *form,
                        const struct mn_range *ranges, int64_t count, void *x, void *y, const int *stop);
 

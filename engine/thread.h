@@ -7,7 +7,7 @@
 #include "kernels/status.h"
 
 /* Starts run(data) in a thread with every signal blocked: signals are for the thread that started it.
- * MN_NO_MEMORY, with `what` in the message: "the loader's thread". */
+ * MN_NO_MEMORY, with `what` in the message: "the thread that saves". */
 mn_status mn_thread_start(pthread_t *out, const char *what, void *(*run)(void *data), void *data);
 
 /* A status with its message. */

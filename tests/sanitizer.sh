@@ -40,7 +40,7 @@ compute-sanitizer --tool initcheck --error-exitcode 9 "$build/tests/initcheck" >
 # gather wrote would be trained on.
 beside() {
   case $1 in
-  memcheck) echo test_loader test_saver test_library ;;
+  memcheck) echo test_loader test_saver test_library test_trainer ;;
   racecheck) echo test_library ;;
   initcheck) echo test_loader ;;
   esac

@@ -26,7 +26,8 @@ struct mn_trainer_config {
 /* How the time went since the trainer was opened, in seconds. */
 struct mn_trainer_times {
   double running; /* from the giving of steps to their end */
-  double waiting; /* of that: the device had nothing to do but to wait for rows */
+  double waiting; /* of that: the device had nothing to do but to wait for rows; on the CPU, they were
+                     gathered */
   double reading; /* of that: mn_trainer_run waited for the disk */
   int64_t steps;  /* taken in `running` */
 };
