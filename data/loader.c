@@ -4,6 +4,7 @@
 #include "data/loader.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "data/order.h"
 #include "data/windows.h"
@@ -14,8 +15,9 @@ struct mn_loader {
   struct mn_placement *placement;
   struct mn_windows *windows; /* MN_PLACE_FILE alone */
   struct mn_order *order;
-  int64_t most; /* samples a filling */
-  int direct;   /* batches are the rows where they wait: nothing is gathered */
+  int64_t most;  /* samples a filling */
+  int64_t batch; /* samples under one scale */
+  int direct;    /* batches are the rows where they wait: nothing is gathered */
   /* the current window */
   int64_t window; /* its number in the endless sequence */
   int64_t extents[MN_ORDER_WINDOW], count;
@@ -25,6 +27,8 @@ struct mn_loader {
   int64_t *numbers[MN_LOADER_BUFFERS];  /* [most] row numbers, on the host; */
   int64_t *uploaded[MN_LOADER_BUFFERS]; /* and on the device */
   char *x[MN_LOADER_BUFFERS], *y[MN_LOADER_BUFFERS];
+  void *planes[MN_LOADER_BUFFERS][2];         /* of x, where they are scaled; */
+  struct mn_scale *scales[MN_LOADER_BUFFERS]; /* [batches of a filling] */
 };
 
 /* ---- opening and closing ---- */
@@ -36,6 +40,24 @@ static void plan(struct mn_loader *l, int64_t window) {
   mn_order_window(l->order, window / windows, window % windows, l->extents, &l->count, l->from, &l->total);
 }
 
+static int64_t batches_of(const struct mn_loader *l, int64_t samples) {
+  return (samples + l->batch - 1) / l->batch;
+}
+
+/* Planes that are scaled wait as reals, since a batch's scale follows from its rows, and are written beside
+ * the filling. */
+static mn_status take_planes(struct mn_loader *l) {
+  const struct mn_device *device = l->context->device;
+  if (!device->scaled || !mn_has_planes(device, 8, l->dataset->inputs)) return MN_OK;
+  for (int i = 0; i < MN_LOADER_BUFFERS; i++) {
+    for (int p = 0; p < device->planes; p++)
+      MN_TRY(mn_context_allocate(l->context, &l->planes[i][p], l->most * l->dataset->inputs, device->plane));
+    MN_TRY(mn_context_allocate(l->context, (void **)&l->scales[i], batches_of(l, l->most),
+                               sizeof(struct mn_scale)));
+  }
+  return MN_OK;
+}
+
 static mn_status allocate(struct mn_loader *l) {
   const struct mn_kernels *k = l->context->kernels;
   const struct mn_rows_form *form = &l->placement->form;
@@ -45,7 +67,7 @@ static mn_status allocate(struct mn_loader *l) {
     MN_TRY(mn_context_allocate(l->context, (void **)&l->x[i], l->most, form->x_row));
     if (form->y_row) MN_TRY(mn_context_allocate(l->context, (void **)&l->y[i], l->most, form->y_row));
   }
-  return MN_OK;
+  return take_planes(l);
 }
 
 static mn_status check(const struct mn_dataset *dataset, const struct mn_loader_config *config) {
@@ -86,6 +108,7 @@ mn_status mn_loader_open(struct mn_loader **out, struct mn_context *context, str
   l->context = context;
   l->dataset = dataset;
   l->most = config->samples;
+  l->batch = config->batch ? config->batch : config->samples;
   mn_status status = prepare(l, config);
   if (status == MN_OK)
     *out = l;
@@ -100,6 +123,10 @@ void mn_loader_close(struct mn_loader *l) {
   (void)l->context->kernels->synchronize(l->context->device);
   mn_windows_close(l->windows);
   for (int i = 0; i < MN_LOADER_BUFFERS; i++) {
+    for (int p = 0; p < 2; p++)
+      mn_context_release(l->context, l->planes[i][p], l->most * l->dataset->inputs,
+                         l->context->device->plane);
+    mn_context_release(l->context, l->scales[i], batches_of(l, l->most), sizeof(struct mn_scale));
     l->context->kernels->release_host(l->context->device, l->numbers[i]);
     mn_context_release(l->context, l->uploaded[i], l->most, sizeof(int64_t));
     if (!l->placement || l->direct) continue; /* direct: the buffers are the placement's */
@@ -178,6 +205,17 @@ static void fill_directly(struct mn_loader *l, int buffer, int64_t samples) {
   }
 }
 
+/* Writes the planes of each batch of a filling, under a scale of its own: which batches share a filling
+ * changes nothing. */
+static mn_status round_batches(struct mn_loader *l, const struct mn_batch *filling) {
+  for (int64_t first = 0; first < filling->rows; first += l->batch) {
+    int64_t left = filling->rows - first;
+    struct mn_batch part = mn_batch_part(l, filling, first, left < l->batch ? left : l->batch);
+    MN_TRY(l->context->kernels->round(l->context->device, &part.x, 1));
+  }
+  return MN_OK;
+}
+
 mn_status mn_loader_fill(struct mn_loader *l, int64_t samples, struct mn_batch *batch, int *number) {
   MN_REQUIRE(samples >= 1 && samples <= l->most);
   int buffer = l->next;
@@ -189,8 +227,12 @@ mn_status mn_loader_fill(struct mn_loader *l, int64_t samples, struct mn_batch *
   *number = buffer;
   *batch = (struct mn_batch){
       .rows = samples, .x = {.rows = samples, .cols = l->dataset->inputs}, .y = l->y[buffer]};
-  *(l->placement->form.bf16 ? &batch->x.bf16 : &batch->x.real) = l->x[buffer];
-  return MN_OK;
+  *(l->placement->form.bf16 ? &batch->x.planes[0] : &batch->x.real) = l->x[buffer];
+  if (!l->scales[buffer]) return MN_OK;
+  batch->x.scale = l->scales[buffer];
+  batch->x.headroom = MN_HEADROOM_X;
+  memcpy(batch->x.planes, l->planes[buffer], sizeof batch->x.planes);
+  return round_batches(l, batch);
 }
 
 struct mn_batch mn_batch_part(const struct mn_loader *l, const struct mn_batch *batch, int64_t first,
@@ -200,7 +242,10 @@ struct mn_batch mn_batch_part(const struct mn_loader *l, const struct mn_batch *
   MN_REQUIRE(first >= 0 && rows >= 1 && first + rows <= batch->rows);
   part.rows = part.x.rows = rows;
   if (part.x.real) part.x.real = (char *)part.x.real + (size_t)first * form->x_row;
-  if (part.x.bf16) part.x.bf16 = (char *)part.x.bf16 + (size_t)first * form->x_row;
+  size_t plane_row = (size_t)part.x.cols * l->context->device->plane;
+  for (int i = 0; i < 2; i++)
+    if (part.x.planes[i]) part.x.planes[i] = (char *)part.x.planes[i] + (size_t)first * plane_row;
+  if (part.x.scale) part.x.scale += first / l->batch;
   if (part.y) part.y = (char *)part.y + (size_t)first * form->y_row;
   return part;
 }

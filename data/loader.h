@@ -16,12 +16,13 @@ struct mn_loader_config {
   uint64_t seed;
   int64_t position; /* sample of the endless sequence to start at (epoch = position / n) */
   int64_t samples;  /* the most in one filling */
+  int64_t batch;    /* of that: samples whose planes share a scale, where there are scales; 0: all */
 };
 
 /* Rows of a batch in the device's memory. */
 struct mn_batch {
   int64_t rows;
-  struct mn_operand x; /* [rows, I]: bf16 where the device's GEMMs read that, else real */
+  struct mn_operand x; /* [rows, I]: the plane that the device's GEMMs read, or real, or both where scaled */
   void *y;             /* [rows, K] reals or [rows] labels; NULL where the dataset has no y */
 };
 
@@ -39,7 +40,7 @@ MN_API void mn_loader_close(struct mn_loader *loader); /* NULL is fine */
  * window is asked for that it is in, and again at each later call. */
 mn_status mn_loader_fill(struct mn_loader *loader, int64_t samples, struct mn_batch *batch, int *number);
 
-/* Samples first … first + rows − 1 of a batch. */
+/* Samples first … first + rows − 1 of a batch; `first` a multiple of config.batch. */
 struct mn_batch mn_batch_part(const struct mn_loader *loader, const struct mn_batch *batch, int64_t first,
                               int64_t rows);
 

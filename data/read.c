@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "engine/thread.h"
-#include "kernels/bf16.h"
+#include "kernels/planes.h"
 
 enum { MOST_THREADS = 16 };
 /* Of x as it is read, in a task; a stop waits for no more. Small enough to stay in a core's cache between
@@ -30,7 +30,7 @@ struct reading {
 
 mn_status mn_rows_form(struct mn_rows_form *form, const struct mn_dataset *dataset,
                        const struct mn_device *device) {
-  *form = (struct mn_rows_form){.real = device->real, .bf16 = device->bf16};
+  *form = (struct mn_rows_form){.real = device->real, .bf16 = device->scaled ? 0 : device->plane};
   size_t wide;
   int64_t y_elements = dataset->classes ? dataset->outputs > 0 : dataset->outputs;
   size_t y_element = dataset->classes ? sizeof(int32_t) : device->real;

@@ -19,6 +19,7 @@ mn_status mn_tape_open(struct mn_tape **out, struct mn_context *context, int tra
   if (!tape) return mn_fail(MN_NO_MEMORY, "no memory for a tape");
   tape->context = context;
   tape->training = training;
+  tape->measure = 1;
   tape->mark = 1;
   mn_status status = mn_tape_device(tape, (void **)&tape->results, 2, sizeof(double));
   if (status == MN_OK) status = mn_tape_device(tape, (void **)&tape->nonfinite, 1, sizeof(int));
@@ -73,6 +74,12 @@ mn_status mn_tape_device(struct mn_tape *tape, void **out, int64_t count, size_t
   return MN_OK;
 }
 
+mn_status mn_tape_scale(struct mn_tape *tape, struct mn_scale **out) {
+  static const struct mn_scale one = {1, 0};
+  MN_TRY(mn_tape_device(tape, (void **)out, 1, sizeof **out));
+  return tape->context->kernels->upload(tape->context->device, *out, &one, sizeof one);
+}
+
 mn_status mn_tape_tensor(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
                          int64_t cols) {
   MN_TRY(mn_tensor_check_shape(name, rows, cols));
@@ -113,16 +120,25 @@ mn_status mn_tape_record(struct mn_tape *tape, const struct mn_node *recorded) {
   return MN_OK;
 }
 
+/* The planes of a tensor of the tape and, where they are scaled, their scale. */
+static mn_status take_planes(struct mn_tape *tape, struct mn_tensor *tensor) {
+  struct mn_context *context = tape->context;
+  struct mn_operand *value = &tensor->value;
+  for (int i = 0; i < context->device->planes; i++)
+    MN_TRY(mn_context_allocate(context, &value->planes[i], mn_tensor_count(tensor), context->device->plane));
+  if (!context->device->scaled) return MN_OK;
+  value->headroom = MN_HEADROOM_X;
+  return mn_tape_scale(tape, &value->scale);
+}
+
 /* Allocates the buffers that a tensor lacks: the forms that are read, and the gradient, unless the one
  * consumer's GEMM applies the update and the gradient is never stored. */
-static mn_status take_buffers(struct mn_tape *tape, struct mn_tensor *tensor, int real, int bf16) {
+static mn_status take_buffers(struct mn_tape *tape, struct mn_tensor *tensor, int real, int planes) {
   struct mn_context *context = tape->context;
   int64_t count = mn_tensor_count(tensor);
-  bf16 = bf16 && context->device->bf16;
-  if (!tensor->outside && !tensor->value.real && (real || !bf16))
+  if (!tensor->outside && !tensor->value.real && real)
     MN_TRY(mn_context_allocate(context, &tensor->value.real, count, context->device->real));
-  if (!tensor->outside && !tensor->value.bf16 && bf16)
-    MN_TRY(mn_context_allocate(context, &tensor->value.bf16, count, context->device->bf16));
+  if (!tensor->outside && !tensor->value.planes[0] && planes) MN_TRY(take_planes(tape, tensor));
   if (!tensor->gradient && tape->training && tensor->needs_gradient &&
       (tensor->sink.kind != MN_UPDATE || tensor->uses > 1)) {
     MN_TRY(mn_context_allocate(context, &tensor->gradient, count, context->device->real));
@@ -141,7 +157,9 @@ static mn_status take_all_buffers(struct mn_tape *tape) {
     if (node->output && node->output->keep) MN_TRY(take_buffers(tape, node->output, 1, 0));
   }
   struct mn_tensor *root = tape->last->output;
-  return root ? take_buffers(tape, root, !root->operand, root->operand) : MN_OK;
+  if (!root) return MN_OK;
+  int planes = root->operand && mn_has_planes(tape->context->device, root->value.rows, root->value.cols);
+  return take_buffers(tape, root, !planes, planes);
 }
 
 static void count_uses(struct mn_tape *tape) {
@@ -228,7 +246,7 @@ static mn_status run_all(void *data) {
   tape->stepping = 1;
   mn_status status = forward(tape);
   if (status == MN_OK) status = backward(tape);
-  tape->stepping = 0;
+  tape->stepping = tape->measure = 0;
   return status;
 }
 
@@ -247,6 +265,7 @@ mn_status mn_tape_step(struct mn_tape *tape) {
 }
 
 mn_status mn_tape_forward(struct mn_tape *tape) {
+  tape->measure = 1;
   return mn_tape_run(tape, tape->training ? forward : replay, tape);
 }
 

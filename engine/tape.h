@@ -34,7 +34,7 @@ struct mn_operation {
 struct mn_node {
   const struct mn_operation *operation;
   struct mn_tensor *inputs[MN_NODE_INPUTS]; /* NULL: not there */
-  int operand[MN_NODE_INPUTS]; /* whether a GEMM reads the input; if not, its real form is read */
+  int operand[MN_NODE_INPUTS]; /* whether a GEMM reads the input's planes; if not, its real form is read */
   struct mn_tensor *output;    /* NULL for a loss */
   void *saved;                 /* the operation's own; allocated with mn_tape_host */
   const struct mn_epilogue *sinks[MN_NODE_INPUTS]; /* of each input's gradient; NULL: it is not computed */
@@ -51,7 +51,10 @@ struct mn_tape {
                       finite; its updates then write nothing */
   int mark;        /* of the next run; 1 unless the caller sets another, not 0 */
   struct mn_node *first, *last;
-  int stepping;            /* within a step: the loss's reduction may wait for the backward */
+  int stepping; /* within a step: the loss's reduction may wait for the backward */
+  int measure;  /* in the next step the scale of each dz is chosen by what this dz holds, which takes
+                   passes over memory of their own; else by the last step's. Set for the first step,
+                   for forward and backward by themselves, and by who takes a step again */
   struct mn_replay replay; /* of the step; or, where the tape does not train, of the forward */
   struct mn_owned *owned;  /* memory and tensors that are freed with the tape */
 };
@@ -65,6 +68,9 @@ MN_API void mn_tape_close(struct mn_tape *tape); /* NULL is fine */
  * with the tape. */
 MN_API mn_status mn_tape_host(struct mn_tape *tape, void **out, size_t bytes);
 MN_API mn_status mn_tape_device(struct mn_tape *tape, void **out, int64_t count, size_t size);
+
+/* A scale with the factor 1, freed with the tape. */
+mn_status mn_tape_scale(struct mn_tape *tape, struct mn_scale **out);
 
 /* A tensor [rows, cols] of the tape. mn_tape_finish allocates the buffers that its consumers need. */
 MN_API mn_status mn_tape_tensor(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,

@@ -12,6 +12,21 @@ mn_status mn_tensor_check_shape(const char *name, int64_t rows, int64_t cols) {
                  (long)cols, INT32_MAX);
 }
 
+/* A matrix's planes and, where they are scaled, the scales, with factors of 1. */
+static mn_status take_planes(struct mn_context *context, struct mn_tensor *tensor) {
+  static const struct mn_scale one[2] = {{1, 0}, {1, 0}};
+  struct mn_operand *w = &tensor->value;
+  struct mn_device *device = context->device;
+  if (tensor->rank != 2 || !mn_has_planes(device, w->rows, w->cols)) return MN_OK;
+  for (int i = 0; i < device->planes; i++)
+    MN_TRY(mn_context_allocate(context, &w->planes[i], w->rows * w->cols, device->plane));
+  if (!device->scaled) return MN_OK;
+  MN_TRY(mn_context_allocate(context, (void **)&tensor->scales, 2, sizeof *tensor->scales));
+  w->scale = &tensor->scales[0];
+  w->headroom = MN_HEADROOM_W;
+  return context->kernels->upload(device, tensor->scales, one, sizeof one);
+}
+
 mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out, const char *name, int rank,
                               int64_t rows, int64_t cols) {
   *out = NULL;
@@ -23,8 +38,7 @@ mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out
   tensor->value.rows = rows;
   tensor->value.cols = cols;
   mn_status status = mn_context_allocate(context, &tensor->value.real, rows * cols, context->device->real);
-  if (status == MN_OK && rank == 2 && context->device->bf16)
-    status = mn_context_allocate(context, &tensor->value.bf16, rows * cols, context->device->bf16);
+  if (status == MN_OK) status = take_planes(context, tensor);
   if (status != MN_OK) {
     mn_tensor_free(context, tensor);
     return status;
@@ -39,8 +53,10 @@ void mn_tensor_free(struct mn_context *context, struct mn_tensor *tensor) {
   int64_t count = mn_tensor_count(tensor);
   if (!tensor->outside) {
     mn_context_release(context, tensor->value.real, count, context->device->real);
-    mn_context_release(context, tensor->value.bf16, count, context->device->bf16);
+    for (int i = 0; i < 2; i++)
+      mn_context_release(context, tensor->value.planes[i], count, context->device->plane);
   }
+  mn_context_release(context, tensor->scales, 2, sizeof *tensor->scales);
   mn_context_release(context, tensor->gradient, count, context->device->real);
   mn_context_release(context, tensor->momentum, count, context->device->real);
   free(tensor);
@@ -80,7 +96,7 @@ mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, 
 }
 
 mn_status mn_operand_prepare(struct mn_context *context, struct mn_operand *operand) {
-  if (operand->bf16 && operand->stale) return context->kernels->round(context->device, operand);
+  if (operand->planes[0] && operand->stale) return context->kernels->round(context->device, operand, 1);
   operand->stale = 0;
   return MN_OK;
 }

@@ -11,6 +11,8 @@ struct mn_tensor {
   struct mn_operand value; /* [rows, cols] */
   void *gradient;          /* [rows, cols] reals; NULL where the gradient is never stored */
   void *momentum;          /* [rows, cols] reals; parameters under momentum, else NULL */
+  struct mn_scale *scales; /* [2] on the device, of a parameter whose planes are scaled: its own, and that of
+                              dz, the gradient of the product that it is in; else NULL */
   int needs_gradient;
   struct mn_epilogue sink; /* applied to the gradient: by its one consumer's GEMM, or to the sum of several */
   struct mn_update update; /* what a MN_UPDATE sink points at */
@@ -23,8 +25,8 @@ struct mn_tensor {
 /* MN_USAGE unless rows and cols are from 1 to INT32_MAX, so that their product fits an int64_t. */
 mn_status mn_tensor_check_shape(const char *name, int64_t rows, int64_t cols);
 
-/* A parameter: real form, and in MN_BF16 for rank 2 the bf16 form, not initialised. `*out` is the caller's,
- * for mn_tensor_free. */
+/* A parameter: real form, and for rank 2 the planes that the device's GEMMs read, not initialised. `*out` is
+ * the caller's, for mn_tensor_free. */
 MN_API mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out, const char *name,
                                      int rank, int64_t rows, int64_t cols);
 MN_API void mn_tensor_free(struct mn_context *context, struct mn_tensor *tensor); /* NULL is fine */
@@ -51,7 +53,7 @@ MN_API mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *t
 MN_API mn_status mn_tensor_write(struct mn_context *context, struct mn_tensor *tensor, const double *from);
 MN_API mn_status mn_tensor_read(struct mn_context *context, const struct mn_tensor *tensor, double *to);
 
-/* Refreshes the bf16 form where it is stale. */
+/* Refreshes the planes where they are stale, under a factor that suits the values. */
 MN_API mn_status mn_operand_prepare(struct mn_context *context, struct mn_operand *operand);
 
 #endif

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/bf16.h"
 #include "kernels/kernels.h"
+#include "kernels/planes.h"
 #include "kernels/real.h"
 #include "kernels/sgd.h"
 
@@ -66,14 +66,37 @@ static inline real output(const struct group *g, unsigned ops, int64_t c) {
   return activated(g, ops, normalised(g, ops, c));
 }
 
+/* What is noticed of the values on the way. */
+struct noticed {
+  real poison;   /* 0, or NaN when a value was not finite */
+  float largest; /* |dz|, where its plane is scaled */
+};
+
+static inline void notice(struct noticed *all, struct noticed part) {
+  all->poison += part.poison;
+  if (part.largest > all->largest) all->largest = part.largest;
+}
+
+/* The plane of an operand, from the offset `at` on; NULL where it has none. */
+struct plane {
+  float *to, factor;
+  int scaled;
+};
+
+static inline struct plane plane_at(const struct mn_operand *o, int64_t at) {
+  if (!o || !o->planes[0]) return (struct plane){0};
+  return (struct plane){(float *)o->planes[0] + at, o->scale ? o->scale->factor : 1, o->scale != NULL};
+}
+
 /* Writes y of the group, in the forms that are not NULL; returns 0, or NaN when a value is not finite. Each
  * form has a loop of its own, so that the compiler vectorises it. */
-static inline real forward(const struct group *g, unsigned ops, real *y, float *bf16) {
+static inline real forward(const struct group *g, unsigned ops, real *y, struct plane plane) {
   real poison = 0;
 #pragma omp simd reduction(+ : poison)
   for (int64_t c = 0; c < g->width; c++) poison += 0 * output(g, ops, c);
   for (int64_t c = 0; y && c < g->width; c++) y[c] = output(g, ops, c);
-  for (int64_t c = 0; bf16 && c < g->width; c++) bf16[c] = mn_to_bf16((float)output(g, ops, c));
+  for (int64_t c = 0; plane.to && c < g->width; c++)
+    plane.to[c] = mn_to_plane((float)output(g, ops, c), plane.factor, plane.scaled);
   return poison;
 }
 
@@ -82,12 +105,12 @@ static inline real input_gradient(const struct group *g, unsigned ops, int64_t c
   return ops & MN_OP_NORM ? g->rstd * (at * g->gamma[c] - m1 - standardised(g, c) * m2) : at;
 }
 
-/* Writes dz of the group, in the forms that are not NULL, and adds to the column sums; returns 0, or NaN when
- * a value is not finite. dz may be g->z or g->dy: each element is read before it is written, and dz is
- * written last. */
-static inline real backward(const struct group *g, unsigned ops, real *dz, float *bf16, real *dbias,
-                            real *dgamma, real *dbeta) {
+/* Writes dz of the group, in the forms that are not NULL, and adds to the column sums. dz may be g->z or
+ * g->dy: each element is read before it is written, and dz is written last. */
+static inline struct noticed backward(const struct group *g, unsigned ops, real *dz, struct plane plane,
+                                      real *dbias, real *dgamma, real *dbeta) {
   real m1 = 0, m2 = 0, poison = 0;
+  float largest = 0;
   if (ops & MN_OP_NORM) {
 #pragma omp simd reduction(+ : m1, m2)
     for (int64_t c = 0; c < g->width; c++) {
@@ -104,10 +127,14 @@ static inline real backward(const struct group *g, unsigned ops, real *dz, float
   for (int64_t c = 0; c < g->width; c++) poison += 0 * input_gradient(g, ops, c, m1, m2);
   if (ops & MN_OP_BIAS)
     for (int64_t c = 0; c < g->width; c++) dbias[c] += input_gradient(g, ops, c, m1, m2);
-  for (int64_t c = 0; bf16 && c < g->width; c++)
-    bf16[c] = mn_to_bf16((float)input_gradient(g, ops, c, m1, m2));
+  if (plane.scaled)
+#pragma omp simd reduction(max : largest)
+    for (int64_t c = 0; c < g->width; c++)
+      largest = fmaxf(largest, fabsf((float)input_gradient(g, ops, c, m1, m2)));
+  for (int64_t c = 0; plane.to && c < g->width; c++)
+    plane.to[c] = mn_to_plane((float)input_gradient(g, ops, c, m1, m2), plane.factor, plane.scaled);
   for (int64_t c = 0; dz && c < g->width; c++) dz[c] = input_gradient(g, ops, c, m1, m2);
-  return poison;
+  return (struct noticed){poison, largest};
 }
 
 static inline real squared_error(const struct group *g, unsigned ops) {
@@ -148,8 +175,7 @@ static inline real forward_at(const struct mn_block *b, unsigned ops, const real
   }
   *out = g;
   real *y = b->y && b->y->real ? (real *)b->y->real + at : NULL;
-  float *bf16 = b->y && b->y->bf16 ? (float *)b->y->bf16 + at : NULL;
-  return forward(&g, ops, y, bf16);
+  return forward(&g, ops, y, plane_at(b->y, at));
 }
 
 /* The group with the statistics that the forward saved. */
@@ -162,9 +188,9 @@ static inline struct group saved_at(const struct mn_block *b, unsigned ops, int6
 }
 
 /* Writes dz of the group and adds to its chunk's column sums. dy NULL: dy is the gradient of the loss, whose
- * part is stored too. Returns 0, or NaN when a value is not finite. */
-static inline real backward_at(const struct mn_block *b, unsigned ops, const real *dy, int64_t row, int64_t k,
-                               struct group g) {
+ * part is stored too. */
+static inline struct noticed backward_at(const struct mn_block *b, unsigned ops, const real *dy, int64_t row,
+                                         int64_t k, struct group g) {
   int64_t at = g.z - (real *)b->z, c0 = k * g.width;
   real loss = 0;
   if (dy) {
@@ -178,14 +204,15 @@ static inline real backward_at(const struct mn_block *b, unsigned ops, const rea
   int64_t plane = mn_chunks(b->rows) * b->channels;
   real *sums = (real *)b->sums + row / MN_CHUNK_ROWS * b->channels + c0;
   real *dz = b->dz->real ? (real *)b->dz->real + at : NULL;
-  float *bf16 = b->dz->bf16 ? (float *)b->dz->bf16 + at : NULL;
-  return 0 * loss + backward(&g, ops, dz, bf16, sums, sums + plane, sums + 2 * plane);
+  struct noticed of = backward(&g, ops, dz, plane_at(b->dz, at), sums, sums + plane, sums + 2 * plane);
+  of.poison += 0 * loss;
+  return of;
 }
 
 /* Applies the epilogue to one chunk of rows. Each chunk has its own column sums, so no two threads write the
- * same ones. Returns 0, or NaN when a value is not finite. */
-static inline real chunk(const struct mn_block *b, enum mn_epilogue_kind kind, unsigned ops, const real *d,
-                         int64_t index) {
+ * same ones. */
+static inline struct noticed chunk(const struct mn_block *b, enum mn_epilogue_kind kind, unsigned ops,
+                                   const real *d, int64_t index) {
   int64_t first = index * MN_CHUNK_ROWS,
           last = first + MN_CHUNK_ROWS < b->rows ? first + MN_CHUNK_ROWS : b->rows;
   int64_t groups = ops & MN_OP_NORM ? b->groups : 1, plane = mn_chunks(b->rows) * b->channels;
@@ -193,17 +220,18 @@ static inline real chunk(const struct mn_block *b, enum mn_epilogue_kind kind, u
     for (int i = 0; i < 3; i++)
       if (ops & (i == 0 ? MN_OP_BIAS : MN_OP_NORM))
         memset((real *)b->sums + i * plane + index * b->channels, 0, (size_t)b->channels * sizeof(real));
-  real poison = 0;
+  struct noticed all = {0, 0};
   for (int64_t row = first; row < last; row++)
     for (int64_t k = 0; k < groups; k++) {
       struct group g;
       if (kind != MN_BLOCK_BACKWARD)
-        poison += forward_at(b, ops, d, row, k, &g);
+        all.poison += forward_at(b, ops, d, row, k, &g);
       else
         g = saved_at(b, ops, row, k);
-      if (kind != MN_BLOCK) poison += backward_at(b, ops, kind == MN_BLOCK_BACKWARD ? d : NULL, row, k, g);
+      if (kind != MN_BLOCK)
+        notice(&all, backward_at(b, ops, kind == MN_BLOCK_BACKWARD ? d : NULL, row, k, g));
     }
-  return poison;
+  return all;
 }
 
 /* Without b.z, z overwrites d. */
@@ -211,15 +239,23 @@ static void block(struct mn_device *device, real *d, const struct mn_epilogue *e
   struct mn_block b = *e->block;
   int64_t chunks = mn_chunks(b.rows), elements = b.rows * b.channels;
   int bad = 0;
+  float largest = 0;
   MN_REQUIRE(b.z || e->kind != MN_BLOCK_BACKWARD || !(b.ops & (MN_OP_NORM | MN_OP_ACTIVATE)));
+  MN_REQUIRE(!b.y || !b.y->planes[0] || !b.y->scale || b.ops & MN_OP_NORM);
   if (!b.z) b.z = d;
-#pragma omp parallel for schedule(static) reduction(| : bad) if (elements > MN_PARALLEL_FROM)
+#pragma omp parallel for schedule(static) reduction(|                                                        \
+                                                    : bad)                                                   \
+    reduction(max                                                                                            \
+              : largest) if (elements > MN_PARALLEL_FROM)
   for (int64_t i = 0; i < chunks; i++) {
     /* With ops a constant, the compiler removes the tests of them: three times as fast. */
-    real poison = b.ops == MN_OP_ALL ? chunk(&b, e->kind, MN_OP_ALL, d, i) : chunk(&b, e->kind, b.ops, d, i);
-    bad |= !(poison == 0);
+    struct noticed of =
+        b.ops == MN_OP_ALL ? chunk(&b, e->kind, MN_OP_ALL, d, i) : chunk(&b, e->kind, b.ops, d, i);
+    bad |= !(of.poison == 0);
+    largest = fmaxf(largest, of.largest);
   }
   if (bad) mn_raise(device);
+  if (e->kind != MN_BLOCK && b.dz->planes[0] && b.dz->scale) mn_scale_note(device, b.dz->scale, largest);
 }
 
 mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, int64_t cols,
@@ -230,6 +266,7 @@ mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, i
     if (epilogue->into != d) memcpy(epilogue->into, d, (size_t)count * sizeof(real));
     return MN_OK;
   case MN_ADD:
+    if (*device->nonfinite) return MN_OK;
 #pragma omp parallel for simd schedule(static) if (count > MN_PARALLEL_FROM)
     for (int64_t i = 0; i < count; i++) ((real *)epilogue->into)[i] += ((const real *)d)[i];
     return MN_OK;

@@ -41,11 +41,11 @@ static mn_block_arguments<Real> mn_block_arguments_of(struct mn_device *device, 
     a.mean = static_cast<Real *>(b->mean), a.rstd = static_cast<Real *>(b->rstd);
   }
   if (epilogue->kind != MN_BLOCK_BACKWARD && b->y) {
-    a.y = static_cast<Real *>(b->y->real), a.y_bf16 = static_cast<mn_bf16 *>(b->y->bf16);
+    a.y = static_cast<Real *>(b->y->real), a.y_bf16 = static_cast<mn_bf16 *>(b->y->planes[0]);
     if (a.y_bf16) b->y->stale = 0;
   }
   if (epilogue->kind != MN_BLOCK) {
-    a.dz = static_cast<Real *>(b->dz->real), a.dz_bf16 = static_cast<mn_bf16 *>(b->dz->bf16);
+    a.dz = static_cast<Real *>(b->dz->real), a.dz_bf16 = static_cast<mn_bf16 *>(b->dz->planes[0]);
     if (a.dz_bf16) b->dz->stale = 0;
     a.sums = static_cast<Real *>(b->sums);
   }

@@ -70,7 +70,7 @@ static sink<Real> sink_of(struct mn_device *device, int64_t channels, const stru
     MN_REQUIRE(update->w->rows * update->w->cols == channels);
     MN_REQUIRE(update->momentum || update->sgd->momentum == 0);
     to.into = static_cast<Real *>(update->w->real);
-    to.bf16 = static_cast<mn_bf16 *>(update->w->bf16);
+    to.bf16 = static_cast<mn_bf16 *>(update->w->planes[0]);
     to.momentum = static_cast<Real *>(update->momentum);
     to.rule = mn_sgd_rule_of<Real>(device, update->sgd);
   }

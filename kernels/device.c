@@ -14,8 +14,8 @@
 
 static const struct mn_kernels fp32 = {MN_KERNELS(FP32, CPU, NONE)}, fp64 = {MN_KERNELS(FP64, CPU, NONE)};
 
-MN_WORDS(precision, enum mn_precision,
-         MN_PRECISIONS, [MN_FP64] = "fp64", [MN_FP32] = "fp32", [MN_TF32] = "tf32", [MN_BF16] = "bf16");
+MN_WORDS(precision, enum mn_precision, MN_PRECISIONS, [MN_FP64] = "fp64", [MN_FP32] = "fp32",
+         [MN_TF32] = "tf32", [MN_BF16] = "bf16", [MN_FP16] = "fp16", [MN_FP16X3] = "fp16x3");
 
 #ifndef MN_CUDA
 mn_status mn_cuda_open(struct mn_device *device) {
@@ -39,10 +39,12 @@ mn_status mn_device_open(struct mn_device **out, enum mn_device_type type, int o
   device->precision = precision;
   device->mark = 1;
   device->real = precision == MN_FP64 ? sizeof(double) : sizeof(float);
-  device->bf16 = precision == MN_BF16 ? (cuda ? 2 : sizeof(float)) : 0;
+  device->planes = precision == MN_BF16 || precision == MN_FP16; /* MN_FP16X3: mn_cuda_open knows */
+  device->scaled = precision == MN_FP16;
   device->kernels = precision == MN_FP64 ? &fp64 : &fp32;
   snprintf(device->name, sizeof device->name, "CPU (%d threads)", omp_get_max_threads());
   mn_status status = cuda ? mn_cuda_open(device) : MN_OK;
+  device->plane = !device->planes ? 0 : cuda ? 2 : sizeof(float);
   if (status == MN_OK) status = device->kernels->allocate(device, (void **)&device->nonfinite, sizeof(int));
   if (status == MN_OK) status = device->kernels->zero(device, device->nonfinite, sizeof(int));
   if (status != MN_OK) {

@@ -1,33 +1,71 @@
 /* The passes over memory that are not an epilogue, on the CPU. */
 #include "kernels/elementwise.h"
 
-#include "kernels/bf16.h"
+#include <math.h>
+
 #include "kernels/kernels.h"
+#include "kernels/planes.h"
 #include "kernels/real.h"
 
 mn_status MN_CPU(mn_add)(struct mn_device *device, struct mn_operand *y, const void *a, const void *b) {
   (void)device;
   const real *pa = a, *pb = b;
   real *out = y->real;
-  float *bf16 = y->bf16;
+  float *plane = y->planes[0];
   int64_t count = y->rows * y->cols;
+  MN_REQUIRE(!plane || !y->scale);
 #pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
   for (int64_t i = 0; i < count; i++) {
     real sum = pa[i] + pb[i];
     if (out) out[i] = sum;
-    if (bf16) bf16[i] = mn_to_bf16((float)sum);
+    if (plane) plane[i] = mn_to_bf16((float)sum);
   }
   return MN_OK;
 }
 
-mn_status MN_CPU(mn_round)(struct mn_device *device, struct mn_operand *operand) {
+/* The largest finite |value|; NaN is not counted. */
+static float largest_of(const real *values, int64_t count) {
+  float largest = 0;
+#pragma omp parallel for simd schedule(static) reduction(max : largest) if (count > MN_PARALLEL_FROM)
+  for (int64_t i = 0; i < count; i++) {
+    const float value = fabsf((float)values[i]);
+    largest = fmaxf(largest, value < INFINITY ? value : 0);
+  }
+  return largest;
+}
+
+mn_status MN_CPU(mn_round)(struct mn_device *device, struct mn_operand *operand, int measure) {
   (void)device;
   const real *from = operand->real;
-  float *bf16 = operand->bf16;
+  float *plane = operand->planes[0];
+  struct mn_scale *scale = operand->scale;
   int64_t count = operand->rows * operand->cols;
+  if (scale && measure) {
+    scale->largest = largest_of(from, count);
+    scale->factor = mn_scale_factor(scale->largest, operand->headroom, 1);
+  }
+  const float factor = scale ? scale->factor : 1;
 #pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
-  for (int64_t i = 0; i < count; i++) bf16[i] = mn_to_bf16((float)from[i]);
+  for (int64_t i = 0; i < count; i++) plane[i] = mn_to_plane((float)from[i], factor, scale != NULL);
   operand->stale = 0;
+  return MN_OK;
+}
+
+/* The factor of a block's output, by the bound of its values. */
+static float output_factor(const struct mn_rescaling *r) {
+  const double width = (double)r->channels / (double)r->groups;
+  double gamma = largest_of(r->gamma, r->channels), beta = largest_of(r->beta, r->channels);
+  double bound = 2 * fmax(1, fabs(r->slope)) * (sqrt(width - 1) * gamma + beta);
+  return mn_scale_factor((float)bound, MN_HEADROOM_X, 1);
+}
+
+mn_status MN_CPU(mn_rescale)(struct mn_device *device, const struct mn_rescaling *r) {
+  (void)device;
+  if (r->dz) {
+    r->dz->factor = mn_scale_factor(r->dz->largest, MN_HEADROOM_DZ, r->dz->factor);
+    r->dz->largest = 0;
+  }
+  if (r->y) r->y->factor = output_factor(r);
   return MN_OK;
 }
 

@@ -32,6 +32,7 @@
   REAL(clip)                                                                                                 \
   REAL(add)                                                                                                  \
   REAL(round)                                                                                                \
+  REAL(rescale)                                                                                              \
   REAL(narrow)                                                                                               \
   REAL(uniform)                                                                                              \
   DEVICE(allocate)                                                                                           \

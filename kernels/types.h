@@ -19,13 +19,15 @@
 
 enum mn_device_type { MN_DEVICE_CPU, MN_DEVICE_CUDA, MN_DEVICE_TYPES };
 
-/* What a GEMM reads. It accumulates in the real: double in MN_FP64, else float. On the CPU, MN_TF32 runs as
- * MN_FP32. */
+/* What a GEMM reads. It accumulates in the real: double in MN_FP64, else float. On the CPU, MN_TF32 and
+ * MN_FP16X3 run as MN_FP32, and so does MN_FP16X3 on a GPU without a GEMM of our own. */
 enum mn_precision {
-  MN_FP64, /* double */
-  MN_FP32, /* float, plain multiply-adds */
-  MN_TF32, /* float rounded to TF32 */
-  MN_BF16, /* bfloat16 copies: struct mn_operand.bf16 */
+  MN_FP64,   /* double */
+  MN_FP32,   /* float, plain multiply-adds */
+  MN_TF32,   /* float rounded to TF32 */
+  MN_BF16,   /* a bfloat16 plane */
+  MN_FP16,   /* a float16 plane, scaled */
+  MN_FP16X3, /* two float16 planes, scaled, of which three products are summed: float's accuracy */
   MN_PRECISIONS,
 };
 
@@ -51,15 +53,18 @@ struct mn_device {
   enum mn_device_type type;
   int ordinal; /* the GPU's number, as mn_device_open was given it */
   enum mn_precision precision;
-  size_t real; /* bytes of a real: 8 or 4 */
-  size_t bf16; /* bytes of an element of an operand's bf16 form: 0 but in MN_BF16; there 2 on CUDA, and 4 on
-                  the CPU, which keeps a bfloat16's value in a float so that sgemm can read it */
-  int fuses;   /* whether there is a GEMM of our own for this GPU and precision */
-  int spared;  /* multiprocessors that the GEMM of our own leaves free, for a gather beside it */
-  int library; /* set: every product takes the library path, even where a GEMM of our own fits; for measuring
-                  and checking one against the other */
-  int *nonfinite; /* in the device's memory: 0 until an epilogue or a loss meets an infinity or a NaN, which
-                     sets it to `mark`; read by every update, which then writes nothing */
+  size_t real;  /* bytes of a real: 8 or 4 */
+  int planes;   /* of an operand that GEMMs read: 0, 1 or 2 */
+  size_t plane; /* bytes of a plane's element: 2 on CUDA, and 4 on the CPU, which keeps the rounded value in a
+                   float so that sgemm can read it; 0 where there are no planes */
+  int scaled;   /* planes hold scaled values: struct mn_scale */
+  int fuses;    /* whether there is a GEMM of our own for this GPU and precision */
+  int spared;   /* multiprocessors that the GEMM of our own leaves free, for a gather beside it */
+  int library;  /* set: every product takes the library path, even where a GEMM of our own fits; for measuring
+                   and checking one against the other */
+  int *nonfinite; /* in the device's memory: 0 until an epilogue or a loss meets an infinity, a NaN or a value
+                     that its plane cannot hold, and sets it to `mark`; read by every update, which then
+                     writes nothing */
   int mark;       /* not 0. The first mark stays, so that it tells which of several steps it was */
   struct mn_cuda *cuda;        /* CUDA streams, cuBLASLt handle and workspace; NULL on the CPU */
   double marks[2];             /* the CPU's stopwatch, ms */
@@ -67,12 +72,31 @@ struct mn_device {
   struct mn_versions versions; /* results may differ between versions */
 };
 
-/* A matrix with the forms that GEMMs read. Code that writes the matrix writes all of its forms. */
+/* The scale of a float16 operand, in the device's memory: its planes hold factor·value. A GEMM's result is
+ * divided by both operands' factors, exactly, since they are powers of two. */
+struct mn_scale {
+  float factor;
+  float largest; /* of the |value|s written since mn_rescale; NaN is not counted */
+};
+
+/* Factors leave the largest value, times the factor, below 2^(16 − headroom), where float16 ends at 65504.
+ * The headroom is what values may grow until the next factor is chosen: W's is kept for many steps, dz's is
+ * chosen by the last step's, x's by the values themselves. */
+enum { MN_HEADROOM_X = 1, MN_HEADROOM_DZ = 4, MN_HEADROOM_W = 7 };
+#define MN_FACTOR_MOST 0x1p60f /* and 1/MN_FACTOR_MOST: so that a product of two stays a float */
+#define MN_FP16_MOST 65504.0f
+
+/* A matrix with the forms that GEMMs read. Code that writes the matrix writes all of its forms.
+ *
+ * The planes are 16-bit matrices: the value (times the scale's factor) rounded, and in the second plane the
+ * rest rounded. To nearest, ties to even. */
 struct mn_operand {
   int64_t rows, cols;
-  void *real; /* [rows, cols]; NULL where only the bf16 form is read */
-  void *bf16; /* [rows, cols] rounded to bfloat16, to nearest even; NULL where no bf16 GEMM reads it */
-  int stale;  /* real was loaded or initialised since bf16 was written */
+  void *real;             /* [rows, cols]; NULL where only the planes are read */
+  void *planes[2];        /* [rows, cols]; NULL where no GEMM reads them */
+  struct mn_scale *scale; /* of the planes; NULL: they hold the values themselves */
+  int headroom;           /* of a scale */
+  int stale;              /* real was loaded or initialised since the planes were written */
 };
 
 /* The operations between x·Wᵀ and y, as flags of the block epilogue. The single operations and all fusion
@@ -84,6 +108,12 @@ enum mn_block_op {
   MN_OP_SUM = 8,      /* y = a + a */
   MN_OP_ALL = 15,
 };
+
+/* Whether an operand of this size can have planes: two planes need the GEMM of our own, which takes rows of
+ * whole multiples of 16 bytes in every form of product. Another operand is multiplied as MN_FP32. */
+static inline int mn_has_planes(const struct mn_device *device, int64_t rows, int64_t cols) {
+  return device->planes == 1 || (device->planes == 2 && rows % 8 == 0 && cols % 8 == 0);
+}
 
 /* Column sums are added up over chunks of this many rows, then over the chunks in order. The result's bytes
  * therefore do not depend on the number of threads. */
@@ -101,7 +131,8 @@ struct mn_block {
   const void *bias, *gamma, *beta; /* [C] */
   void *z;              /* [N, C] saved: d plus bias; without MN_OP_BIAS a copy of d, or d itself */
   void *mean, *rstd;    /* [N, G] saved */
-  struct mn_operand *y; /* [N, C]: the forms that are not NULL are written */
+  struct mn_operand *y; /* [N, C]: the forms that are not NULL are written; scaled planes need MN_OP_NORM,
+                           which bounds them, and their factor (mn_rescale) */
   const void *target;   /* [N, C]: MN_BLOCK_LOSS only */
   double scale;         /* MN_BLOCK_LOSS: dy = scale·2·(y − target)/(N·C) */
   void *loss_parts; /* [N, G] MN_BLOCK_LOSS: Σ (y − target)² over the group (D = C/G neighbours) of a row;
@@ -123,7 +154,7 @@ struct mn_sgd {
 };
 
 struct mn_update {
-  struct mn_operand *w; /* real in place, then its bf16 form where there is one */
+  struct mn_operand *w; /* real in place, then its planes under the factor that they have */
   void *momentum;       /* of w->real's shape; NULL where sgd->momentum is 0 */
   const struct mn_sgd *sgd;
 };
@@ -131,7 +162,7 @@ struct mn_update {
 /* What is done with a matrix product, or with any matrix in memory. */
 enum mn_epilogue_kind {
   MN_STORE,          /* into  = d */
-  MN_ADD,            /* into += d */
+  MN_ADD,            /* into += d, unless the nonfinite flag is set */
   MN_BLOCK,          /* block: bias, statistics, normalise, activate, sum -> y; saves z, mean, rstd */
   MN_BLOCK_LOSS,     /* block: the same, then the squared error and its backward -> dz, sums, loss_parts */
   MN_BLOCK_BACKWARD, /* block: d is dy -> dz, sums */

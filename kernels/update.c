@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-#include "kernels/bf16.h"
 #include "kernels/kernels.h"
+#include "kernels/planes.h"
 #include "kernels/real.h"
 #include "kernels/sgd.h"
 
@@ -15,7 +15,9 @@ void MN_CPU(mn_sgd)(struct mn_device *device, const struct mn_update *update, co
   const real momentum = (real)sgd->momentum, decay = (real)sgd->weight_decay;
   const real *g = gradient;
   real *w = update->w->real, *m = update->momentum;
-  float *bf16 = update->w->bf16;
+  float *plane = update->w->planes[0];
+  const struct mn_scale *scaled = update->w->scale;
+  const float factor = scaled ? scaled->factor : 1;
   int64_t count = update->w->rows * update->w->cols;
 #pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
   for (int64_t i = 0; i < count; i++) {
@@ -25,7 +27,7 @@ void MN_CPU(mn_sgd)(struct mn_device *device, const struct mn_update *update, co
       step = sgd->nesterov ? at + momentum * m[i] : m[i];
     }
     w[i] -= rate * step;
-    if (bf16) bf16[i] = mn_to_bf16((float)w[i]);
+    if (plane) plane[i] = mn_to_plane((float)w[i], factor, scaled != NULL);
   }
 }
 

@@ -30,7 +30,7 @@ mn_status mn_cuda_update(struct mn_device *device, const struct mn_update *updat
   MN_REQUIRE(d && update->w->real && (update->momentum || sgd->momentum == 0));
   Real *w = static_cast<Real *>(update->w->real) + offset;
   Real *m = update->momentum ? static_cast<Real *>(update->momentum) + offset : NULL;
-  mn_bf16 *bf16 = update->w->bf16 ? static_cast<mn_bf16 *>(update->w->bf16) + offset : NULL;
+  mn_bf16 *bf16 = update->w->planes[0] ? static_cast<mn_bf16 *>(update->w->planes[0]) + offset : NULL;
   mn_sgd_rule<Real> rule = mn_sgd_rule_of<Real>(device, sgd);
   constexpr int W = mn_width<Real>;
   const bool wide = mn_aligned(16, w, m, d) && mn_aligned(2 * W, bf16);

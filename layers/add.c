@@ -1,9 +1,14 @@
 /* The sum on the tape: its backward passes dy to both. */
 #include "layers/add.h"
 
+/* Scaled planes are written once the sum is there, because nothing bounds it before. */
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
-  return tape->context->kernels->add(tape->context->device, &node->output->value, node->inputs[0]->value.real,
-                                     node->inputs[1]->value.real);
+  struct mn_operand *y = &node->output->value, sum = *y;
+  if (y->scale) sum.planes[0] = sum.planes[1] = NULL;
+  MN_TRY(tape->context->kernels->add(tape->context->device, &sum, node->inputs[0]->value.real,
+                                     node->inputs[1]->value.real));
+  y->stale = y->scale != NULL;
+  return mn_operand_prepare(tape->context, y);
 }
 
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
@@ -21,5 +26,6 @@ mn_status mn_add_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_te
                         struct mn_tensor *b) {
   MN_REQUIRE(a->value.rows == b->value.rows && a->value.cols == b->value.cols);
   MN_TRY(mn_tape_tensor(tape, y, "sum", a->value.rows, a->value.cols));
+  (*y)->keep = tape->context->device->scaled;
   return mn_tape_record(tape, &(struct mn_node){.operation = &operation, .inputs = {a, b}, .output = *y});
 }

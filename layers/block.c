@@ -13,24 +13,65 @@ enum { X, WEIGHT, BIAS, GAMMA, BETA, TARGET }; /* a node's inputs */
 struct saved {
   struct mn_block block; /* what the kernels work on; z, mean, rstd: what the forward saves, or NULL */
   struct mn_operand dz;
+  void *planes[2]; /* dz's, and memory for dz itself, of which dz has those that are to be written */
+  void *real;
   struct mn_epilogue forward;
   struct mn_reduction loss; /* sums block.loss_parts, where the loss is fused */
 };
 
-static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
+/* Chooses the factors under which this step writes the planes of y and dz. A dz that is measured is written
+ * as reals, from which finish_dz writes its planes. */
+static mn_status choose_factors(struct mn_tape *tape, struct mn_node *node) {
+  struct saved *saved = node->saved;
+  const struct mn_block *b = &saved->block;
+  struct mn_rescaling r = {
+      .gamma = b->gamma, .beta = b->beta, .channels = b->channels, .groups = b->groups, .slope = b->slope};
+  if (saved->dz.scale) {
+    saved->dz.real = tape->measure ? saved->real : NULL;
+    for (int i = 0; i < 2; i++) saved->dz.planes[i] = tape->measure ? NULL : saved->planes[i];
+    if (!tape->measure) r.dz = saved->dz.scale;
+  }
+  if (b->y && b->y->planes[0] && b->ops & MN_OP_NORM) r.y = b->y->scale;
+  return r.dz || r.y ? tape->context->kernels->rescale(tape->context->device, &r) : MN_OK;
+}
+
+static mn_status finish_dz(struct mn_tape *tape, struct saved *saved) {
+  if (!saved->dz.scale || !tape->measure) return MN_OK;
+  for (int i = 0; i < 2; i++) saved->dz.planes[i] = saved->planes[i];
+  saved->dz.stale = 1;
+  return mn_operand_prepare(tape->context, &saved->dz);
+}
+
+static mn_status run_forward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_kernels *k = tape->context->kernels;
   struct mn_device *device = tape->context->device;
+  const struct saved *saved = node->saved;
+  if (node->inputs[WEIGHT])
+    return k->gemm(device, MN_NT, &node->inputs[X]->value, &node->inputs[WEIGHT]->value, &saved->forward);
+  return k->epilogue(device, node->inputs[X]->value.real, saved->block.rows, saved->block.channels,
+                     &saved->forward);
+}
+
+static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
   struct mn_block *b = &saved->block;
+  struct mn_operand *y = b->y;
   if (node->inputs[TARGET]) b->target = node->inputs[TARGET]->value.real; /* which may be another each time */
-  if (node->inputs[WEIGHT])
-    MN_TRY(k->gemm(device, MN_NT, &node->inputs[X]->value, &node->inputs[WEIGHT]->value, &saved->forward));
-  else
-    MN_TRY(k->epilogue(device, node->inputs[X]->value.real, b->rows, b->channels, &saved->forward));
+  MN_TRY(choose_factors(tape, node));
   saved->loss.out = tape->results;
+  if (y && y->scale && !(b->ops & MN_OP_NORM)) { /* nothing bounds y: its planes are written afterwards */
+    struct mn_operand reals = {.rows = y->rows, .cols = y->cols, .real = y->real};
+    b->y = &reals;
+    mn_status status = run_forward(tape, node);
+    b->y = y;
+    y->stale = 1;
+    return status != MN_OK ? status : mn_operand_prepare(tape->context, y);
+  }
+  MN_TRY(run_forward(tape, node));
   if (!node->inputs[TARGET] || tape->stepping) return MN_OK;
   const struct mn_reduction *loss = &saved->loss;
-  return k->reduce(device, loss->out, loss->scratch, loss->parts, loss->count, loss->factor);
+  return tape->context->kernels->reduce(tape->context->device, loss->out, loss->scratch, loss->parts,
+                                        loss->count, loss->factor);
 }
 
 /* Finishes the column sums (db, dgamma, dbeta), on the side branch: dW's GEMM does not read them, so the two
@@ -56,6 +97,7 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_block *b = &saved->block;
   const struct mn_epilogue *dx = node->sinks[X];
   if (node->output) MN_TRY(mn_tape_receive(tape, node));
+  MN_TRY(finish_dz(tape, saved));
   if (!dx) return MN_OK;
   if (!node->inputs[WEIGHT]) return k->epilogue(device, saved->dz.real, b->rows, b->channels, dx);
   return k->gemm(device, MN_NN, &saved->dz, &node->inputs[WEIGHT]->value, dx);
@@ -72,6 +114,20 @@ static mn_status update(struct mn_tape *tape, struct mn_node *node) {
   return sum_columns(tape, node);
 }
 
+/* dz's planes and their scale: the weight's, which a checkpoint keeps, unless several nodes share it. */
+static mn_status take_planes(struct mn_tape *tape, struct saved *saved, const struct mn_tensor *weight) {
+  const struct mn_block *b = &saved->block;
+  const struct mn_device *device = tape->context->device;
+  for (int i = 0; i < device->planes; i++) {
+    MN_TRY(mn_tape_device(tape, &saved->planes[i], b->rows * b->channels, device->plane));
+    saved->dz.planes[i] = saved->planes[i];
+  }
+  if (!device->scaled) return MN_OK;
+  saved->dz.headroom = MN_HEADROOM_DZ;
+  saved->dz.scale = &weight->scales[1];
+  return weight->uses > 1 ? mn_tape_scale(tape, &saved->dz.scale) : MN_OK;
+}
+
 /* Chooses where dz goes, once the buffers are allocated. With a GEMM: in the form that it reads; a real dz
  * overwrites dy, or, where a loss is fused and dy is never stored, the product. Without a GEMM dz is the
  * input's gradient and goes straight into its buffer. */
@@ -81,13 +137,11 @@ static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
   if (!node->inputs[WEIGHT]) b->z = node->inputs[X]->value.real;
   if (!tape->training) return MN_OK;
   const struct mn_epilogue *sink = node->sinks[X];
-  void *dy = node->output ? node->output->gradient : saved->forward.into;
-  if (!node->inputs[WEIGHT])
-    saved->dz.real = sink && sink->kind != MN_ADD ? sink->into : dy;
-  else if (tape->context->device->bf16)
-    return mn_tape_device(tape, &saved->dz.bf16, b->rows * b->channels, tape->context->device->bf16);
-  else
-    saved->dz.real = dy;
+  saved->real = node->output ? node->output->gradient : saved->forward.into;
+  if (node->inputs[WEIGHT] && node->inputs[WEIGHT]->value.planes[0])
+    return take_planes(tape, saved, node->inputs[WEIGHT]);
+  if (!node->inputs[WEIGHT] && sink && sink->kind != MN_ADD) saved->real = sink->into;
+  saved->dz.real = saved->real;
   return MN_OK;
 }
 
@@ -140,10 +194,11 @@ static mn_status record(struct mn_tape *tape, struct mn_tensor **y, struct mn_no
   block.dz = &saved->dz;
   saved->dz = (struct mn_operand){.rows = block.rows, .cols = block.channels};
   node.operation = &operation;
-  node.operand[X] = node.operand[WEIGHT] = weight != NULL;
+  node.operand[X] = node.operand[WEIGHT] = weight && weight->value.planes[0];
   node.saved = saved;
   if (y) {
     MN_TRY(mn_tape_tensor(tape, y, "block", block.rows, block.channels));
+    (*y)->keep = tape->context->device->scaled && !(block.ops & MN_OP_NORM);
     node.output = *y;
     block.y = &(*y)->value;
     (*y)->sink = (struct mn_epilogue){.kind = MN_BLOCK_BACKWARD, .block = &saved->block};

@@ -6,7 +6,7 @@
 
 #include "tests/check.h"
 
-#include "kernels/bf16.h"
+#include "kernels/planes.h"
 #include "train/optimizer.h"
 #include "train/pass.h"
 
@@ -228,12 +228,12 @@ static inline void report(const struct fused_case *c, const char *tensor, double
 /* W's copy for the GEMMs is W, rounded. */
 static inline void assert_rounded(struct mn_context *context, const struct mn_tensor *w) {
   int64_t count = mn_tensor_count(w), wrong = 0;
-  size_t size = context->device->bf16;
+  size_t size = context->device->plane;
   float *real = malloc((size_t)count * sizeof *real);
   char *bf16 = malloc((size_t)count * size);
   assert_true(real && bf16);
   MUST(context->kernels->download(context->device, real, w->value.real, (size_t)count * sizeof *real));
-  MUST(context->kernels->download(context->device, bf16, w->value.bf16, (size_t)count * size));
+  MUST(context->kernels->download(context->device, bf16, w->value.planes[0], (size_t)count * size));
   /* A bfloat16 is the upper half of the float whose value it is; on the CPU it is kept as that float. */
 #pragma omp parallel for reduction(+ : wrong)
   for (int64_t i = 0; i < count; i++) {

@@ -117,7 +117,7 @@ static inline double *get(struct bench *b, int s, const void *from, int64_t coun
 
 /* A bf16 form: bfloat16 on CUDA, its value in a float on the CPU. */
 static inline double *get_bf16(struct bench *b, int s, const void *from, int64_t count) {
-  void *host = get_raw(b, s, from, (size_t)count * b->on[s]->bf16);
+  void *host = get_raw(b, s, from, (size_t)count * b->on[s]->plane);
   double *out = malloc((size_t)count * sizeof *out);
   assert_non_null(out);
   for (int64_t i = 0; i < count; i++) {
@@ -202,14 +202,14 @@ struct side {
 static inline void make_side(struct bench *b, int s, struct side *side, struct shape at, unsigned ops,
                              enum alias alias) {
   int64_t n = at.rows, c = at.groups * at.width, count = n * c;
-  size_t bf16 = b->on[s]->bf16;
+  size_t bf16 = b->on[s]->plane;
   memset(side, 0, sizeof *side);
   side->d = put_drawn(b, s, 1, count, 2);
   side->dy = put_drawn(b, s, 2, count, 1);
   side->y = (struct mn_operand){n, c, poisoned_reals(b, s, count), NULL, 0};
   side->dz = (struct mn_operand){n, c, NULL, NULL, 0};
-  if (bf16) side->y.bf16 = poisoned(b, s, (size_t)count * bf16);
-  if (bf16) side->dz.bf16 = poisoned(b, s, (size_t)count * bf16);
+  if (bf16) side->y.planes[0] = poisoned(b, s, (size_t)count * bf16);
+  if (bf16) side->dz.planes[0] = poisoned(b, s, (size_t)count * bf16);
   side->block = (struct mn_block){
       .ops = ops,
       .rows = n,
@@ -257,8 +257,8 @@ static inline void operand_shape(enum mn_form form, struct sizes z, struct mn_op
 static inline struct mn_operand operand(struct bench *b, int s, struct mn_operand shape, uint32_t which) {
   int64_t count = shape.rows * shape.cols;
   shape.real = put_drawn(b, s, which, count, 1);
-  if (!b->on[s]->bf16) return shape;
-  shape.bf16 = poisoned(b, s, (size_t)count * b->on[s]->bf16);
+  if (!b->on[s]->plane) return shape;
+  shape.bf16 = poisoned(b, s, (size_t)count * b->on[s]->plane);
   shape.stale = 1;
   must(b->on[s]->kernels->round(b->on[s], &shape));
   assert_int_equal(shape.stale, 0);
@@ -303,7 +303,7 @@ static inline void same_parameters(struct bench *b, struct parameter two[SIDES],
   int64_t count = two[CPU].w.rows * two[CPU].w.cols;
   same_reals(b, what, PAIR(w.real), count, tolerance);
   if (two[CPU].update.momentum) same_reals(b, what, PAIR(update.momentum), count, tolerance);
-  if (two[CPU].w.bf16) same_bf16(b, what, PAIR(w.bf16), count, 2e-3);
+  if (two[CPU].w.planes[0]) same_bf16(b, what, PAIR(w.bf16), count, 2e-3);
 }
 
 #endif

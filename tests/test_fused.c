@@ -156,7 +156,7 @@ static void compare_halves(const struct duel *d, struct mn_model *model) {
   struct mn_context *context = d->on[ACTUAL];
   struct mn_pass *pass;
   int64_t count = d->c.rows * channels_of(&d->c);
-  size_t size = context->device->bf16;
+  size_t size = context->device->plane;
   MUST(mn_pass_open(&pass, model, MN_PASS_FORWARD, d->c.rows, 1, 0));
   fill_x(pass, &d->c);
   MUST(mn_tape_forward(pass->tape));
@@ -164,7 +164,7 @@ static void compare_halves(const struct duel *d, struct mn_model *model) {
   char *bf16 = malloc((size_t)count * size);
   double *y = malloc((size_t)count * sizeof *y);
   assert_true(bf16 && y);
-  MUST(context->kernels->download(context->device, bf16, pass->y->value.bf16, (size_t)count * size));
+  MUST(context->kernels->download(context->device, bf16, pass->y->value.planes[0], (size_t)count * size));
   for (int64_t i = 0; i < count; i++) {
     float value = 0;
     memcpy((char *)&value + sizeof value - size, bf16 + (size_t)i * size, size);
@@ -375,7 +375,7 @@ static void check_ways(struct mn_context *context, int64_t n) {
   void *given = take_reals(&m, values, n * n), *rate = take_bytes(&m, 1, sizeof(double));
   MUST(context->kernels->zero(device, rate, sizeof(double)));
   struct mn_operand y = {n, n, take_reals(&m, NULL, n * n), NULL, 0};
-  struct mn_operand out = {n, n, NULL, take_bytes(&m, n * n, device->bf16), 0};
+  struct mn_operand out = {n, n, NULL, take_bytes(&m, n * n, device->plane), 0};
   struct mn_sgd sgd = {.rate = rate};
   struct mn_update update = {&operands[1]->value, NULL, &sgd};
   struct mn_block loss = {.ops = MN_OP_ALL,

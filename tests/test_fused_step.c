@@ -26,7 +26,7 @@ static void compare_steps(const struct fused_case *c, struct mn_context *const o
       report(c, what, norm_of_difference(values[1], values[0], count) / norm(values[0], count), bound);
       free(values[0]), free(values[1]);
     }
-    if (p[1]->value.bf16) assert_rounded(on[1], p[1]);
+    if (p[1]->value.planes[0]) assert_rounded(on[1], p[1]);
   }
 }
 
@@ -80,7 +80,7 @@ static struct bytes moved_by(const struct training *t) {
     const struct mn_tensor *p = t->model->parameters[i];
     size_t count = (size_t)mn_tensor_count(p);
     const struct part parts[] = {{p->value.real, count * device->real, 0},
-                                 {p->value.bf16, count * device->bf16, 0},
+                                 {p->value.planes[0], count * device->plane, 0},
                                  {p->momentum, count * device->real, 0}};
     for (int k = 0; k < 3; k++) {
       if (!parts[k].device) continue;
@@ -206,7 +206,7 @@ static void a_step_holds_little_more_than_its_data(void **state) {
   MUST(mn_model_open(&t.model, context, &config));
   MUST(mn_optimizer_open(&t.optimizer, t.model, &sgd));
   MUST(mn_pass_open(&t.pass, t.model, MN_PASS_TRAIN, ROWS, 1, 0));
-  const double real = (double)context->device->real, bf16 = (double)context->device->bf16;
+  const double real = (double)context->device->real, bf16 = (double)context->device->plane;
   const double weight = (double)CHANNELS * INPUTS, x = (double)ROWS * INPUTS, z = (double)ROWS * CHANNELS;
   const double workspaces = on_cuda(*state) ? 32 * 1048576.0 : 0; /* cuBLASLt's; no scratch in a fused step */
   const double held = (double)context->bytes + workspaces;

@@ -2,7 +2,7 @@
  * double arithmetic written out here, and against what the headers promise to the bit. */
 #include "tests/check.h"
 
-#include "kernels/bf16.h"
+#include "kernels/planes.h"
 
 /* Random numbers */
 
@@ -113,7 +113,7 @@ static void bf16_rounds_to_nearest_even(void **state) {
 }
 
 static float bf16_at(const struct mn_context *context, const void *bf16, int64_t i) {
-  if (context->device->bf16 == sizeof(float)) return ((const float *)bf16)[i];
+  if (context->device->plane == sizeof(float)) return ((const float *)bf16)[i];
   return from_bits((uint32_t)((const uint16_t *)bf16)[i] << 16);
 }
 
@@ -126,7 +126,7 @@ static void round_fills_the_bf16_form(void **state) {
   enum { MANY = COUNT(bits) };
   double values[MANY];
   for (int i = 0; i < MANY; i++) values[i] = from_bits(bits[i]);
-  size_t bf16 = m.context->device->bf16;
+  size_t bf16 = m.context->device->plane;
   struct mn_operand operand = {.rows = 1, .cols = MANY, .real = take_reals(&m, values, MANY), .stale = 1};
   operand.bf16 = take_bytes(&m, MANY, bf16);
   MUST(mn_operand_prepare(m.context, &operand));

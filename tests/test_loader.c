@@ -1,6 +1,6 @@
 /* The loader, which gathers samples in their order, on each device and from each place. */
 #include "data/loader.h"
-#include "kernels/bf16.h"
+#include "kernels/planes.h"
 #include "tests/order_rows.h"
 #include "tests/rows_made.h"
 
@@ -59,17 +59,17 @@ static double *read_x(struct mn_context *context, const struct mn_batch *batch) 
   int64_t count = batch->rows * batch->x.cols;
   double *out = malloc((size_t)count * sizeof *out);
   assert_non_null(out);
-  if (!device->bf16) {
+  if (!device->plane) {
     MUST(mn_context_read(context, out, batch->x.real, count));
     return out;
   }
-  char *raw = malloc((size_t)count * device->bf16);
+  char *raw = malloc((size_t)count * device->plane);
   assert_non_null(raw);
-  MUST(context->kernels->download(context->device, raw, batch->x.bf16, (size_t)count * device->bf16));
+  MUST(context->kernels->download(context->device, raw, batch->x.planes[0], (size_t)count * device->plane));
   for (int64_t i = 0; i < count; i++) {
     uint32_t bits = 0;
     float value;
-    memcpy((char *)&bits + sizeof bits - device->bf16, raw + (size_t)i * device->bf16, device->bf16);
+    memcpy((char *)&bits + sizeof bits - device->plane, raw + (size_t)i * device->plane, device->plane);
     memcpy(&value, &bits, sizeof value);
     out[i] = value;
   }
@@ -96,7 +96,7 @@ static void check(struct mn_context *context, const struct made *m, const struct
     int64_t row = epochs[(position + b) / m->base.rows][(position + b) % m->base.rows];
     for (int i = 0; i < INPUTS; i++) {
       double expected = x_of(row, i);
-      if (context->device->bf16) expected = mn_to_bf16((float)expected);
+      if (context->device->plane) expected = mn_to_bf16((float)expected);
       if (!(x[b * INPUTS + i] == expected)) fail_msg("sample %lld", (long long)(position + b));
     }
     if (m->base.classes) assert_int_equal(labels[b], row);

@@ -70,7 +70,7 @@ static void gemm_unaligned(void **state) {
       x = operand(&b, s, x, 11), y = operand(&b, s, y, 12);
       x.rows = z.rows; /* the same memory, one element later */
       x.real = (char *)x.real + b.on[s]->real;
-      if (x.bf16) x.bf16 = (char *)x.bf16 + b.on[s]->bf16;
+      if (x.bf16) x.bf16 = (char *)x.bf16 + b.on[s]->plane;
       into[s] = (char *)poisoned_reals(&b, s, z.rows * z.cols + 1) + b.on[s]->real;
       struct mn_epilogue e = {.kind = MN_STORE, .into = into[s]};
       must(b.on[s]->kernels->gemm(b.on[s], MN_NT, &x, &y, &e));

@@ -12,7 +12,7 @@ static void add(void **state) {
       void *y[SIDES], *rounded[SIDES] = {NULL, NULL};
       for (int s = 0; s < SIDES; s++) {
         y[s] = put_drawn(&b, s, 61, 3 * cols, 1);
-        if (b.on[s]->bf16) rounded[s] = poisoned(&b, s, 3 * (size_t)cols * b.on[s]->bf16);
+        if (b.on[s]->plane) rounded[s] = poisoned(&b, s, 3 * (size_t)cols * b.on[s]->plane);
         struct mn_operand out = {3, cols, y[s], rounded[s], 0};
         must(b.on[s]->kernels->add(b.on[s], &out, y[s], put_drawn(&b, s, 62, 3 * cols, 1)));
       }
@@ -34,7 +34,7 @@ static void rounding(void **state) {
   enum { COUNT = sizeof values / sizeof values[0] };
   double *found[SIDES];
   for (int s = 0; s < SIDES; s++) {
-    struct mn_operand o = {1, COUNT, put(&b, s, values, COUNT), poisoned(&b, s, COUNT * b.on[s]->bf16), 1};
+    struct mn_operand o = {1, COUNT, put(&b, s, values, COUNT), poisoned(&b, s, COUNT * b.on[s]->plane), 1};
     must(b.on[s]->kernels->round(b.on[s], &o));
     assert_int_equal(o.stale, 0);
     found[s] = get_bf16(&b, s, o.bf16, COUNT);

@@ -70,7 +70,7 @@ static void forward_gives_what_a_gemm_reads(void **state) {
     MUST(mn_tape_forward(forward->tape));
     MUST(mn_tape_forward(predict->tape));
     struct mn_operand *given = &forward->y->value, *y = &predict->y->value;
-    size_t size = context->device->bf16, bytes = 37 * 8 * (size ? size : context->device->real);
+    size_t size = context->device->plane, bytes = 37 * 8 * (size ? size : context->device->real);
     assert_int_equal(given->real != NULL, size == 0);
     assert_int_equal(given->bf16 != NULL, size != 0);
     if (size) {

@@ -1,6 +1,6 @@
 /* Ranges of rows read by several threads: each to its place, in each form, and the error of the earliest. */
 #include "data/read.h"
-#include "kernels/bf16.h"
+#include "kernels/planes.h"
 #include "tests/rows_made.h"
 
 /* Of several bad rows that several threads meet, the one that comes first in the file is named. */

@@ -248,7 +248,7 @@ static void updates_refresh_the_half_form(void **state) {
     train(&t, 0);
     for (int i = 0; i < t.model->count; i++) {
       struct mn_operand *w = &t.model->parameters[i]->value;
-      size_t bytes = (size_t)(w->rows * w->cols) * context->device->bf16;
+      size_t bytes = (size_t)(w->rows * w->cols) * context->device->plane;
       if (!w->bf16) continue;
       char *updated = malloc(bytes), *rounded = malloc(bytes);
       MUST(context->kernels->download(context->device, updated, w->bf16, bytes));

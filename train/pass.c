@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "layers/loss.h"
 
@@ -89,7 +90,8 @@ void mn_pass_close(struct mn_pass *pass) {
 void mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch) {
   MN_REQUIRE(pass->x->outside && batch->rows == pass->rows);
   pass->x->value.real = batch->x.real;
-  pass->x->value.bf16 = batch->x.bf16;
+  memcpy(pass->x->value.planes, batch->x.planes, sizeof batch->x.planes);
+  pass->x->value.scale = batch->x.scale;
   if (pass->target)
     pass->target->value.real = batch->y;
   else

@@ -106,7 +106,8 @@ static mn_status prepare(struct mn_trainer *t, const struct mn_trainer_config *g
                                     .shuffled = 1,
                                     .seed = t->progress.seed,
                                     .position = t->progress.step * samples_a_step(t),
-                                    .samples = steps_a_launch(t) * t->batch};
+                                    .samples = steps_a_launch(t) * t->batch,
+                                    .batch = t->batch};
   return mn_loader_open(&t->loader, t->model->context, t->dataset, &config);
 }
 

@@ -196,7 +196,7 @@ bool mn_hopper_block_fits(const struct mn_device *device, const struct mn_hopper
   const int64_t widest = large ? 256 : mn_small_tile::COLS;
   return b->ops == MN_OP_ALL && width >= 8 && width <= widest && (width & (width - 1)) == 0 &&
          mn_aligned(16, b->bias, b->gamma, b->beta, b->z, b->target, b->sums) &&
-         (!b->y || mn_aligned(16, b->y->real, b->y->bf16)) && (!b->dz || mn_aligned(16, b->dz->bf16));
+         (!b->y || mn_aligned(16, b->y->real, b->y->planes[0])) && (!b->dz || mn_aligned(16, b->dz->planes[0]));
 }
 
 mn_status mn_hopper_block(struct mn_device *device, const struct mn_hopper_product *p,

@@ -185,7 +185,7 @@ static mn_status update(struct mn_device *device, const struct mn_hopper_product
   MN_REQUIRE(p->form == MN_TN && u->w->real && (u->momentum || u->sgd->momentum == 0));
   const update_arguments arguments = {static_cast<float *>(u->w->real),
                                       static_cast<float *>(u->momentum),
-                                      static_cast<mn_bf16 *>(u->w->bf16),
+                                      static_cast<mn_bf16 *>(u->w->planes[0]),
                                       p->rows,
                                       p->cols,
                                       mn_sgd_rule_of<float>(device, u->sgd)};
@@ -241,7 +241,7 @@ void mn_hopper_open(struct mn_cuda *cuda, const cudaDeviceProp *properties) {
 
 static bool update_fits(const struct mn_device *device, const struct mn_hopper_product *p,
                         const struct mn_update *u) {
-  return p->form == MN_TN && u->w->bf16 && mn_aligned(16, u->w->real, u->w->bf16, u->momentum) &&
+  return p->form == MN_TN && u->w->planes[0] && mn_aligned(16, u->w->real, u->w->planes[0], u->momentum) &&
          update_tile_of(device, p) != NONE;
 }
 

@@ -191,7 +191,7 @@ int minnow_peer_read(struct minnow_peer *p, float *y) {
   const struct mn_operand *value = &p->pass->y->value;
   struct mn_device *device = p->context->device;
   int64_t count = mn_tensor_count(p->pass->y);
-  size_t width = value->real ? sizeof *y : device->bf16;
+  size_t width = value->real ? sizeof *y : device->plane;
   MN_TRY(p->context->kernels->download(device, y, value->real ? value->real : value->bf16,
                                        (size_t)count * width));
   if (width == sizeof *y) return MN_OK;

@@ -21,8 +21,8 @@
  * dy are computed in fp64 on the CPU. */
 mn_status mn_parity(FILE *out, struct mn_context *context, const char *path, double tolerance, int json);
 
-/* fp64 1e-10, fp32 1e-5; tf32 and bf16, whose GEMM inputs are rounded by up to 2⁻¹¹ and 2⁻⁹, eight times
- * that: 3.9e-3 and 1.6e-2. */
+/* fp64 1e-10, fp32 and fp16x3 1e-5; tf32, fp16 and bf16, whose GEMM inputs are rounded by up to 2⁻¹¹, 2⁻¹¹
+ * and 2⁻⁹, eight times that: 3.9e-3 and 1.6e-2. */
 double mn_parity_tolerance(enum mn_precision precision);
 
 /* The error of a tensor, as mn_parity defines it: actual and expected are [count]. */

@@ -1,0 +1,60 @@
+/* The roundings of planes on the CPU, where a plane's value stays in a float, so that sgemm can read it, and
+ * the choice of a scale's factor. */
+#ifndef MN_KERNELS_PLANES_H
+#define MN_KERNELS_PLANES_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/types.h"
+
+/* `value` rounded to the nearest bfloat16, ties to even; infinities and NaN stay what they are. */
+static inline float mn_to_bf16(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return value;
+  bits = (bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u;
+  memcpy(&value, &bits, sizeof bits);
+  return value;
+}
+
+/* The same in 16 bits, the GPU's form; `value` is no NaN. */
+static inline uint16_t mn_bf16_bits(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+/* `value` rounded to the nearest float16, ties to even: infinite from 65520 on. Below 2⁻¹⁴ float16's are
+ * multiples of 2⁻²⁴, which is what a sum with 0.5 is rounded to. */
+static inline float mn_to_fp16(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  uint32_t rounded = (bits + 0xfffu + (bits >> 13 & 1u)) & 0xffffe000u;
+  float normal, small = copysignf((fabsf(value) + 0.5f) - 0.5f, value);
+  memcpy(&normal, &rounded, sizeof normal);
+  if (fabsf(value) < 0x1p-14f) return small;
+  if (fabsf(value) < 65520.0f) return normal;
+  return value + copysignf(INFINITY, value); /* NaN stays NaN */
+}
+
+/* The element of a plane; scaled planes are float16. */
+static inline float mn_to_plane(float value, float factor, int scaled) {
+  return scaled ? mn_to_fp16(value * factor) : mn_to_bf16(value);
+}
+
+/* The factor of struct mn_scale for this largest |value|; `factor` where it is 0 or not finite. */
+static inline float mn_scale_factor(float largest, int headroom, float factor) {
+  if (!(largest > 0) || isinf(largest)) return factor;
+  const float found = ldexpf(1, 15 - headroom - ilogbf(largest));
+  return fminf(fmaxf(found, 1 / MN_FACTOR_MOST), MN_FACTOR_MOST);
+}
+
+/* Notes a largest |value| that was written, and raises the nonfinite flag where its plane cannot hold it. */
+static inline void mn_scale_note(struct mn_device *device, struct mn_scale *scale, float largest) {
+  if (largest > scale->largest) scale->largest = largest;
+  if (largest * scale->factor > MN_FP16_MOST && *device->nonfinite == 0) *device->nonfinite = device->mark;
+}
+
+#endif
