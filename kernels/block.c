@@ -234,6 +234,12 @@ static inline struct noticed chunk(const struct mn_block *b, enum mn_epilogue_ki
   return all;
 }
 
+/* Notes the largest |dz| and raises the nonfinite flag where dz's plane cannot hold it. */
+static void note_largest(struct mn_device *device, struct mn_scale *scale, float largest) {
+  if (largest > scale->largest) scale->largest = largest;
+  if (largest * scale->factor > MN_FP16_MOST) mn_raise(device);
+}
+
 /* Without b.z, z overwrites d. */
 static void block(struct mn_device *device, real *d, const struct mn_epilogue *e) {
   struct mn_block b = *e->block;
@@ -255,7 +261,7 @@ static void block(struct mn_device *device, real *d, const struct mn_epilogue *e
     largest = fmaxf(largest, of.largest);
   }
   if (bad) mn_raise(device);
-  if (e->kind != MN_BLOCK && b.dz->planes[0] && b.dz->scale) mn_scale_note(device, b.dz->scale, largest);
+  if (e->kind != MN_BLOCK && b.dz->planes[0] && b.dz->scale) note_largest(device, b.dz->scale, largest);
 }
 
 mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, int64_t cols,

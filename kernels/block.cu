@@ -65,7 +65,9 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const 
                                                     : (int)held,
                                             a.inverse, inside && p.lane == 0};
 
-  Real bias[V] = {}, gamma[V] = {}, beta[V] = {}, sums[3][V] = {}, poison = 0;
+  const mn_factors factors = mn_factors_of(a);
+  mn_noticed<Real> noticed;
+  Real bias[V] = {}, gamma[V] = {}, beta[V] = {}, sums[3][V] = {};
   if (Kind != MN_BLOCK_BACKWARD && (ops & MN_OP_BIAS)) io::load(bias, a.bias + p.first, group);
   if (ops & MN_OP_NORM) {
     io::load(gamma, a.gamma + p.first, group);
@@ -85,10 +87,11 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const 
       if (i < rows.count) io::load(rows.row[i].d, a.d + rows.at + i * WARPS * a.channels, group);
     }
     mn_rows_load<Kind, W, K>(a, ops, group, rows);
-    poison += mn_rows_finish<Kind, W, K>(a, ops, group, rows, bias, gamma, beta, sums);
+    mn_rows_finish<Kind, W, K>(a, ops, group, rows, bias, gamma, beta, sums, factors, noticed);
   }
-  if constexpr (Kind != MN_BLOCK) poison += mn_sums_poison(sums);
-  if (inside && !(poison == 0)) mn_raise(a.nonfinite, a.mark);
+  if constexpr (Kind != MN_BLOCK) noticed.poison += mn_sums_poison(sums);
+  if (!inside) noticed = {};
+  mn_notice(a, factors, noticed);
   if constexpr (Kind != MN_BLOCK) write_sums<W, K>(a, ops, tile, chunk, lanes, sums);
 }
 
@@ -176,33 +179,34 @@ static __device__ Real loop_statistics(const mn_block_arguments<Real> &a, row_st
 /* One column of a group, over the CTA's rows: writes the results and the column's sums. Each element is read
  * before it is written, by the thread that writes it. */
 template <enum mn_epilogue_kind Kind, typename Real>
-static __device__ Real loop_column(const mn_block_arguments<Real> &a, const row_state<Real> *states,
-                                   int64_t first_row, int64_t last_row, int64_t column) {
+static __device__ void loop_column(const mn_block_arguments<Real> &a, const row_state<Real> *states,
+                                   int64_t first_row, int64_t last_row, int64_t column,
+                                   const mn_factors &factors, mn_noticed<Real> &noticed) {
   const bool norm = a.ops & MN_OP_NORM;
-  Real sums[3] = {}, poison = 0;
+  Real sums[3] = {};
   for (int64_t row = first_row; row < last_row; row++) {
     const row_state<Real> s = states[row - first_row];
     const element<Real> e = element_at<Kind>(a, s, row, column);
     const int64_t at = row * a.channels + column;
     if (Kind != MN_BLOCK_BACKWARD) {
-      poison = mn_poison(poison, e.y);
+      noticed.poison = mn_poison(noticed.poison, e.y);
       if (a.z) a.z[at] = e.z;
-      if (a.y || a.y_bf16) mn_store_forms<1>(a.y, a.y_bf16, at, {e.y}, 1);
+      mn_forms_store<1>(a.y, a.y_planes, factors.y, at, {e.y});
     }
     if (Kind == MN_BLOCK) continue;
     Real dz = norm ? mn_centre(e.g * a.gamma[column], e.standard, s.m1, s.m2, s.rstd) : e.g;
     sums[0] += dz;
     sums[1] = fma(e.g, e.standard, sums[1]);
     sums[2] += e.g;
-    poison = mn_poison(poison, dz);
-    mn_store_forms<1>(a.dz, a.dz_bf16, at, {dz}, 1);
+    noticed.poison = mn_poison(noticed.poison, dz);
+    noticed.largest = fmaxf(noticed.largest, fabsf((float)dz));
+    mn_forms_store<1>(a.dz, a.dz_planes, factors.dz, at, {dz});
   }
   if (Kind != MN_BLOCK && a.sums)
     for (int q = 0; q < 3; q++)
       if (a.ops & (q == 0 ? MN_OP_BIAS : MN_OP_NORM))
         a.sums[(q * ((a.rows + MN_CHUNK_ROWS - 1) / MN_CHUNK_ROWS) + first_row / MN_CHUNK_ROWS) * a.channels +
                column] = sums[q];
-  return poison;
 }
 
 /* One CTA has one group of `height` rows (MN_CHUNK_ROWS where there are column sums): first a team of threads
@@ -213,14 +217,16 @@ static __global__ void __launch_bounds__(LOOP_THREADS)
   __shared__ row_state<Real> states[MN_CHUNK_ROWS];
   const int64_t group = blockIdx.x % a.groups, first_row = blockIdx.x / a.groups * height;
   const int team = LOOP_THREADS / height, row = threadIdx.x / team;
+  const mn_factors factors = mn_factors_of(a);
+  mn_noticed<Real> noticed;
   row_state<Real> s;
-  Real poison = loop_statistics<Kind>(a, s, first_row + row, group, team);
+  noticed.poison = loop_statistics<Kind>(a, s, first_row + row, group, team);
   if (threadIdx.x % team == 0) states[row] = s;
   __syncthreads();
   const int64_t last_row = first_row + height < a.rows ? first_row + height : a.rows;
   for (int64_t c = threadIdx.x; c < a.width; c += LOOP_THREADS)
-    poison += loop_column<Kind>(a, states, first_row, last_row, group * a.width + c);
-  if (!(poison == 0)) mn_raise(a.nonfinite, a.mark);
+    loop_column<Kind>(a, states, first_row, last_row, group * a.width + c, factors, noticed);
+  mn_notice(a, factors, noticed);
 }
 
 template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, unsigned Ops, typename Real>
@@ -273,7 +279,8 @@ static void launch_registers(cudaStream_t on, mn_block_arguments<Real> &a, bool 
 
 /* Whether every pointer and the group width are aligned to 16-byte vectors of reals. */
 template <typename Real> static bool vectors_fit(const mn_block_arguments<Real> &a) {
-  return a.width % mn_width<Real> == 0 && mn_aligned(2 * mn_width<Real>, a.y_bf16, a.dz_bf16) &&
+  return a.width % mn_width<Real> == 0 &&
+         mn_aligned(2 * mn_width<Real>, a.y_planes.high, a.y_planes.low, a.dz_planes.high, a.dz_planes.low) &&
          mn_aligned(16, a.d, a.bias, a.gamma, a.beta, a.target, a.z, a.y, a.dz);
 }
 
@@ -299,24 +306,28 @@ static mn_status block(struct mn_device *device, mn_block_arguments<Real> &a) {
 
 template <typename Real, int W>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    accumulate_kernel(Real *into, const Real *d, int64_t count) {
+    accumulate_kernel(Real *into, const Real *d, int64_t count, const int *nonfinite) {
   int64_t at = ((int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x) * W, n = count - at;
   if (n <= 0) return;
   Real sum[W], more[W];
   mn_load_some<W>(sum, into + at, n);
   mn_load_some<W>(more, d + at, n);
+  const int stop = *nonfinite;
 #pragma unroll
   for (int i = 0; i < W; i++) sum[i] += more[i];
-  mn_store_some<W>(into + at, sum, n);
+  if (!stop) mn_store_some<W>(into + at, sum, n);
 }
 
 template <typename Real>
-static mn_status accumulate(struct mn_device *device, Real *into, const Real *d, int64_t count) {
+mn_status mn_cuda_accumulate(struct mn_device *device, Real *into, const Real *d, int64_t count) {
   constexpr int W = mn_width<Real>;
   const bool wide = mn_aligned(16, into, d);
   return mn_cuda_launch("add", device, count, MN_CUDA_THREADS * (wide ? W : 1),
-                        wide ? accumulate_kernel<Real, W> : accumulate_kernel<Real, 1>, into, d, count);
+                        wide ? accumulate_kernel<Real, W> : accumulate_kernel<Real, 1>, into, d, count,
+                        device->nonfinite);
 }
+template mn_status mn_cuda_accumulate<float>(struct mn_device *, float *, const float *, int64_t);
+template mn_status mn_cuda_accumulate<double>(struct mn_device *, double *, const double *, int64_t);
 
 template <typename Real, enum mn_epilogue_kind Kind>
 static mn_status apply_block(struct mn_device *device, Real *d, int64_t rows, int64_t cols,
@@ -337,7 +348,7 @@ mn_status mn_cuda_epilogue<Real>::run(struct mn_device *device, void *matrix, in
     return into == d ? MN_OK : mn_copy_cuda(device, into, d, (size_t)count * sizeof(Real));
   case MN_ADD:
     MN_REQUIRE(into);
-    return accumulate(device, into, d, count);
+    return mn_cuda_accumulate(device, into, d, count);
   case MN_BLOCK:
     return apply_block<Real, MN_BLOCK>(device, d, rows, cols, epilogue);
   case MN_BLOCK_LOSS:

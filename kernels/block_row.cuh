@@ -4,6 +4,7 @@
 #define MN_KERNELS_BLOCK_ROW_CUH
 
 #include "kernels/block.cuh"
+#include "kernels/planes.cuh"
 
 /* Every block kernel's arguments: struct mn_block with typed pointers, NULL for what is not to be written. */
 template <typename Real> struct mn_block_arguments {
@@ -14,9 +15,37 @@ template <typename Real> struct mn_block_arguments {
   Real inverse, eps, slope, factor; /* 1/D; dy = factor·(y − target) */
   const Real *d, *bias, *gamma, *beta, *target;
   Real *z, *mean, *rstd, *y, *dz, *loss, *sums;
-  mn_bf16 *y_bf16, *dz_bf16;
+  mn_planes y_planes, dz_planes;
   int *nonfinite, mark;
 };
+
+/* What a thread of a block kernel loads once: the factors of the planes that it writes. */
+struct mn_factors {
+  float y, dz;
+};
+
+template <typename Real>
+static __device__ __forceinline__ mn_factors mn_factors_of(const mn_block_arguments<Real> &a) {
+  return {mn_planes_factor(a.y_planes), mn_planes_factor(a.dz_planes)};
+}
+
+/* What it notices on the way. */
+template <typename Real> struct mn_noticed {
+  Real poison = 0;   /* NaN from the first value on that is not finite */
+  float largest = 0; /* |dz|, where its planes are scaled */
+};
+
+/* Tells of what the warp's lanes noticed; all must call it. */
+template <typename Real>
+static __device__ __forceinline__ void mn_notice(const mn_block_arguments<Real> &a, const mn_factors &factors,
+                                                 const mn_noticed<Real> &noticed) {
+  bool raise = !(noticed.poison == 0);
+  if (a.dz_planes.scale) {
+    raise |= noticed.largest * factors.dz > MN_FP16_MOST;
+    mn_scale_note(a.dz_planes.scale, noticed.largest);
+  }
+  if (raise) mn_raise(a.nonfinite, a.mark);
+}
 
 /* d: the product in memory; NULL when it is in registers. */
 template <typename Real>
@@ -41,12 +70,13 @@ static mn_block_arguments<Real> mn_block_arguments_of(struct mn_device *device, 
     a.mean = static_cast<Real *>(b->mean), a.rstd = static_cast<Real *>(b->rstd);
   }
   if (epilogue->kind != MN_BLOCK_BACKWARD && b->y) {
-    a.y = static_cast<Real *>(b->y->real), a.y_bf16 = static_cast<mn_bf16 *>(b->y->planes[0]);
-    if (a.y_bf16) b->y->stale = 0;
+    a.y = static_cast<Real *>(b->y->real), a.y_planes = mn_planes_of(b->y);
+    MN_REQUIRE(!a.y_planes.scale || b->ops & MN_OP_NORM);
+    if (a.y_planes.high) b->y->stale = 0;
   }
   if (epilogue->kind != MN_BLOCK) {
-    a.dz = static_cast<Real *>(b->dz->real), a.dz_bf16 = static_cast<mn_bf16 *>(b->dz->planes[0]);
-    if (a.dz_bf16) b->dz->stale = 0;
+    a.dz = static_cast<Real *>(b->dz->real), a.dz_planes = mn_planes_of(b->dz);
+    if (a.dz_planes.high) b->dz->stale = 0;
     a.sums = static_cast<Real *>(b->sums);
   }
   if (epilogue->kind == MN_BLOCK_LOSS) {
@@ -90,14 +120,14 @@ template <int W, int K, int L, bool Full, typename Real> struct mn_lanes_of {
     }
   }
 
-  static __device__ __forceinline__ void store(Real *real, mn_bf16 *bf16, int64_t at, const Real (&from)[V],
-                                               const group &g) {
+  static __device__ __forceinline__ void store(Real *real, const mn_planes &planes, float factor, int64_t at,
+                                               const Real (&from)[V], const group &g) {
 #pragma unroll
     for (int k = 0; k < K; k++) {
       Real part[W];
 #pragma unroll
       for (int i = 0; i < W; i++) part[i] = from[k * W + i];
-      if (k * W < g.valid) mn_store_forms<W>(real, bf16, at + k * count(g) * W, part, W);
+      if (k * W < g.valid) mn_forms_store<W>(real, planes, factor, at + k * count(g) * W, part);
     }
   }
 };
@@ -134,19 +164,19 @@ static __device__ __forceinline__ void mn_rows_load(const mn_block_arguments<Rea
 
 /* Stores all rows' d, in the forms that are not NULL. */
 template <int W, int K, int L, bool Full, int Rows, typename Real>
-static __device__ __forceinline__ void mn_rows_store(Real *real, mn_bf16 *bf16, int64_t channels,
-                                                     const mn_group<W * K, L, Full, Real> &group,
-                                                     const mn_rows<W * K, Rows, Real> &rows) {
+static __device__ __forceinline__ void
+mn_rows_store(Real *real, const mn_planes &planes, float factor, int64_t channels,
+              const mn_group<W * K, L, Full, Real> &group, const mn_rows<W * K, Rows, Real> &rows) {
   typedef mn_lanes_of<W, K, L, Full, Real> io;
   const int64_t down = rows.step * channels;
   if (real)
 #pragma unroll
     for (int r = 0; r < Rows; r++)
-      if (r < rows.count) io::store(real, NULL, rows.at + r * down, rows.row[r].d, group);
-  if (bf16)
+      if (r < rows.count) io::store(real, {}, 1, rows.at + r * down, rows.row[r].d, group);
+  if (planes.kind != MN_NO_PLANES)
 #pragma unroll
     for (int r = 0; r < Rows; r++)
-      if (r < rows.count) io::store(NULL, bf16, rows.at + r * down, rows.row[r].d, group);
+      if (r < rows.count) io::store(NULL, planes, factor, rows.at + r * down, rows.row[r].d, group);
 }
 
 /* Stores one value for each row of the group: mean, rstd or loss. */
@@ -167,14 +197,14 @@ static __device__ __forceinline__ void
 mn_rows_forward(const mn_block_arguments<Real> &a, unsigned ops, const mn_group<W * K, L, Full, Real> &group,
                 mn_rows<W * K, Rows, Real> &rows, Real (&standard)[Rows][W * K],
                 Real (&steepness)[Rows][W * K], const Real (&bias)[W * K], const Real (&gamma)[W * K],
-                const Real (&beta)[W * K]) {
+                const Real (&beta)[W * K], float factor) {
   Real mean[Rows], rstd[Rows];
   if (ops & MN_OP_BIAS)
 #pragma unroll
     for (int r = 0; r < Rows; r++)
 #pragma unroll
       for (int i = 0; i < W * K; i++) rows.row[r].d[i] += bias[i];
-  mn_rows_store<W, K>(a.z, (mn_bf16 *)NULL, a.channels, group, rows);
+  mn_rows_store<W, K>(a.z, {}, 1, a.channels, group, rows);
   if (ops & MN_OP_NORM) {
 #pragma unroll
     for (int r = 0; r < Rows; r++) {
@@ -190,7 +220,7 @@ mn_rows_forward(const mn_block_arguments<Real> &a, unsigned ops, const mn_group<
     auto &row = rows.row[r];
     mn_group_forward(ops, standard[r], row.d, steepness[r], row.d, row.mean, row.rstd, gamma, beta, a.slope);
   }
-  mn_rows_store<W, K>(a.y, a.y_bf16, a.channels, group, rows);
+  mn_rows_store<W, K>(a.y, a.y_planes, factor, a.channels, group, rows);
 }
 
 /* Stores the squared error of each row of the group; replaces d, which holds y, by dy. Returns 0, or NaN when
@@ -217,16 +247,16 @@ static __device__ __forceinline__ Real mn_rows_loss(const mn_block_arguments<Rea
   return poison;
 }
 
-/* The whole epilogue on rows that have been loaded; adds to the lane's sums of dbias, dgamma, dbeta. Returns
- * 0, or NaN when a value that does not go into the column sums is not finite. */
+/* The whole epilogue on rows that have been loaded; adds to the lane's sums of dbias, dgamma, dbeta. The
+ * poison of values that go into the column sums is left to mn_sums_poison. */
 template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, int Rows, typename Real>
-static __device__ __forceinline__ Real mn_rows_finish(const mn_block_arguments<Real> &a, unsigned ops,
-                                                      const mn_group<W * K, L, Full, Real> &group,
-                                                      mn_rows<W * K, Rows, Real> &rows,
-                                                      const Real (&bias)[W * K], const Real (&gamma)[W * K],
-                                                      const Real (&beta)[W * K], Real (&sums)[3][W * K]) {
+static __device__ __forceinline__ void
+mn_rows_finish(const mn_block_arguments<Real> &a, unsigned ops, const mn_group<W * K, L, Full, Real> &group,
+               mn_rows<W * K, Rows, Real> &rows, const Real (&bias)[W * K], const Real (&gamma)[W * K],
+               const Real (&beta)[W * K], Real (&sums)[3][W * K], const mn_factors &factors,
+               mn_noticed<Real> &noticed) {
   constexpr int V = W * K;
-  Real standard[Rows][V], steepness[Rows][V], poison = 0;
+  Real standard[Rows][V], steepness[Rows][V];
   if constexpr (Kind == MN_BLOCK_BACKWARD) {
 #pragma unroll
     for (int r = 0; r < Rows; r++) {
@@ -236,22 +266,28 @@ static __device__ __forceinline__ Real mn_rows_finish(const mn_block_arguments<R
                        a.slope);
     }
   } else {
-    mn_rows_forward<W, K>(a, ops, group, rows, standard, steepness, bias, gamma, beta);
+    mn_rows_forward<W, K>(a, ops, group, rows, standard, steepness, bias, gamma, beta, factors.y);
   }
   if constexpr (Kind == MN_BLOCK) {
 #pragma unroll
     for (int r = 0; r < Rows; r++)
 #pragma unroll
       for (int i = 0; i < V; i++)
-        if (r < rows.count) poison = mn_poison(poison, rows.row[r].d[i]);
+        if (r < rows.count) noticed.poison = mn_poison(noticed.poison, rows.row[r].d[i]);
   } else {
-    if constexpr (Kind == MN_BLOCK_LOSS) poison = mn_rows_loss(a, group, rows);
+    if constexpr (Kind == MN_BLOCK_LOSS) noticed.poison += mn_rows_loss(a, group, rows);
 #pragma unroll
     for (int r = 0; r < Rows; r++)
       mn_group_backward(group, ops, rows.row[r].d, sums, standard[r], steepness[r], gamma, rows.row[r].rstd);
-    mn_rows_store<W, K>(a.dz, a.dz_bf16, a.channels, group, rows);
+    if (a.dz_planes.scale)
+#pragma unroll
+      for (int r = 0; r < Rows; r++)
+#pragma unroll
+        for (int i = 0; i < V; i++)
+          if (r < rows.count && group.has(i))
+            noticed.largest = fmaxf(noticed.largest, fabsf((float)rows.row[r].d[i]));
+    mn_rows_store<W, K>(a.dz, a.dz_planes, factors.dz, a.channels, group, rows);
   }
-  return poison;
 }
 
 /* 0, or NaN when a column sum is not finite; it is not when any of its terms is not. */

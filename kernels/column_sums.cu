@@ -8,7 +8,7 @@
 template <typename Real> struct sink {
   int kind; /* enum mn_epilogue_kind; −1: not wanted */
   Real *into, *momentum;
-  mn_bf16 *bf16;
+  const int *nonfinite;
   mn_sgd_rule<Real> rule;
 };
 template <typename Real> struct sinks { sink<Real> of[3]; };
@@ -32,14 +32,13 @@ static __device__ void sum_columns(const Real *sums, int64_t chunks, int64_t cha
   __syncthreads();
   if (warp != 0 || column >= channels) return;
   for (int i = 1; i < warps; i++) sum += parts[i][lane];
+  if (to.kind != MN_STORE && *to.nonfinite) return;
   if (to.kind == MN_ADD) sum += to.into[column];
   if (to.kind == MN_UPDATE) {
-    if (*to.rule.nonfinite) return;
     Real rate = (Real)*to.rule.rate, scale = to.rule.scale ? (Real)*to.rule.scale : Real(1);
     Real w = to.into[column], m = to.momentum ? to.momentum[column] : Real(0);
     mn_sgd_step(to.rule, rate, scale, to.momentum != NULL, sum, w, m);
     if (to.momentum) to.momentum[column] = m;
-    if (to.bf16) to.bf16[column] = mn_to_bf16(w);
     sum = w;
   }
   to.into[column] = sum;
@@ -65,12 +64,12 @@ static sink<Real> sink_of(struct mn_device *device, int64_t channels, const stru
   if (!epilogue) return to;
   MN_REQUIRE(epilogue->kind == MN_STORE || epilogue->kind == MN_ADD || epilogue->kind == MN_UPDATE);
   to.into = static_cast<Real *>(epilogue->into);
+  to.nonfinite = device->nonfinite;
   if (epilogue->kind == MN_UPDATE) {
     const struct mn_update *update = epilogue->update;
-    MN_REQUIRE(update->w->rows * update->w->cols == channels);
+    MN_REQUIRE(update->w->rows * update->w->cols == channels && !update->w->planes[0]);
     MN_REQUIRE(update->momentum || update->sgd->momentum == 0);
     to.into = static_cast<Real *>(update->w->real);
-    to.bf16 = static_cast<mn_bf16 *>(update->w->planes[0]);
     to.momentum = static_cast<Real *>(update->momentum);
     to.rule = mn_sgd_rule_of<Real>(device, update->sgd);
   }

@@ -31,6 +31,7 @@ struct mn_cuda {
   void *workspace; /* MN_CUDA_WORKSPACE bytes, cuBLASLt's own */
   void *scratch;   /* MN_CUDA_WORKSPACE bytes: rows of a product for an update (gemm.cu), allocated by the
                       first */
+  float *alpha;    /* [2] alpha and beta of a scaled product of cuBLASLt's */
   unsigned *spans_done; /* how many spans of the running sum are done (reduce.cuh); 0 between launches */
   struct mn_matmul *matmuls;
   int matmul_count, matmul_room;
@@ -42,8 +43,6 @@ constexpr size_t MN_CUDA_WORKSPACE = size_t(32) << 20;
 constexpr size_t MN_CUDA_STAGING = size_t(4) << 20;
 constexpr int MN_CUDA_THREADS = 256;
 constexpr unsigned MN_CUDA_WARP = 0xffffffffu;
-
-typedef __nv_bfloat16 mn_bf16;
 
 mn_status mn_cuda_failed(cudaError_t error, const char *what);
 mn_status mn_cublas_failed(cublasStatus_t error, const char *what);
@@ -168,39 +167,6 @@ __device__ __forceinline__ void mn_store_some(T *p, const T (&values)[W], int64_
 #pragma unroll
   for (int i = 0; i < W; i++)
     if (i < n) p[i] = values[i];
-}
-
-/* To nearest, ties to even; NaN stays NaN. */
-__device__ __forceinline__ mn_bf16 mn_to_bf16(float x) {
-  return __float2bfloat16_rn(x);
-}
-__device__ __forceinline__ mn_bf16 mn_to_bf16(double x) {
-  return __double2bfloat16(x);
-}
-
-template <int W, typename Real>
-__device__ __forceinline__ void mn_to_bf16(mn_bf16 (&out)[W], const Real (&values)[W]) {
-#pragma unroll
-  for (int i = 0; i < W; i++) out[i] = mn_to_bf16(values[i]);
-}
-template <int W> __device__ __forceinline__ void mn_to_bf16(mn_bf16 (&out)[W], const float (&values)[W]) {
-#pragma unroll
-  for (int i = 0; i + 1 < W; i += 2) { /* two in one instruction */
-    __nv_bfloat162 pair = __floats2bfloat162_rn(values[i], values[i + 1]);
-    out[i] = pair.x, out[i + 1] = pair.y;
-  }
-  if constexpr (W % 2 == 1) out[W - 1] = mn_to_bf16(values[W - 1]);
-}
-
-/* Stores an operand's forms, those that are not NULL. */
-template <int W, typename Real>
-__device__ __forceinline__ void mn_store_forms(Real *real, mn_bf16 *bf16, int64_t at, const Real (&values)[W],
-                                               int64_t n) {
-  if (real) mn_store_some<W>(real + at, values, n);
-  if (!bf16) return;
-  mn_bf16 rounded[W];
-  mn_to_bf16<W>(rounded, values);
-  mn_store_some<W>(bf16 + at, rounded, n);
 }
 
 /* The sum over L neighbouring lanes, a power of two; L = 0: over `lanes` of them. Every lane gets it. */

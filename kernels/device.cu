@@ -52,6 +52,8 @@ static mn_status check_precision(const cudaDeviceProp *p, enum mn_precision prec
   switch (precision) {
   case MN_FP64:
   case MN_FP32:
+  case MN_FP16:
+  case MN_FP16X3:
     return MN_OK;
   case MN_TF32:
   case MN_BF16:
@@ -112,6 +114,7 @@ static mn_status open_parts(struct mn_cuda *cuda) {
   for (cudaEvent_t &staged : cuda->staged)
     MN_CUDA_TRY(cudaEventCreateWithFlags(&staged, cudaEventDisableTiming | cudaEventBlockingSync));
   MN_CUDA_TRY(cudaMalloc(&cuda->workspace, MN_CUDA_WORKSPACE));
+  MN_CUDA_TRY(cudaMalloc(&cuda->alpha, 2 * sizeof *cuda->alpha));
   MN_CUDA_TRY(cudaMalloc(&cuda->spans_done, sizeof *cuda->spans_done));
   MN_CUDA_TRY(cudaMemsetAsync(cuda->spans_done, 0, sizeof *cuda->spans_done, cuda->stream));
   MN_CUBLAS_TRY(cublasLtCreate(&cuda->blas));
@@ -139,7 +142,8 @@ extern "C" mn_status mn_cuda_open(struct mn_device *device) {
   snprintf(device->name, sizeof device->name, "%s", properties.name);
   cuda->multiprocessors = properties.multiProcessorCount;
   mn_hopper_open(cuda, &properties);
-  device->fuses = cuda->encode && device->precision == MN_BF16;
+  if (cuda->encode && device->precision == MN_FP16X3) device->planes = 2, device->scaled = 1;
+  device->fuses = cuda->encode && device->planes > 0;
   return open_parts(cuda);
 }
 
@@ -154,6 +158,7 @@ extern "C" void mn_cuda_close(struct mn_device *device) {
   if (cuda->blas) (void)cublasLtDestroy(cuda->blas);
   if (cuda->workspace) (void)cudaFree(cuda->workspace);
   if (cuda->scratch) (void)cudaFree(cuda->scratch);
+  if (cuda->alpha) (void)cudaFree(cuda->alpha);
   if (cuda->spans_done) (void)cudaFree(cuda->spans_done);
   for (cudaEvent_t event : {cuda->forked, cuda->joined, cuda->marks[0], cuda->marks[1], cuda->noted,
                             cuda->staged[0], cuda->staged[1]})

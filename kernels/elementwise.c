@@ -54,8 +54,8 @@ mn_status MN_CPU(mn_round)(struct mn_device *device, struct mn_operand *operand,
 /* The factor of a block's output, by the bound of its values. */
 static float output_factor(const struct mn_rescaling *r) {
   const double width = (double)r->channels / (double)r->groups;
-  double gamma = largest_of(r->gamma, r->channels), beta = largest_of(r->beta, r->channels);
-  double bound = 2 * fmax(1, fabs(r->slope)) * (sqrt(width - 1) * gamma + beta);
+  const double gamma = largest_of(r->gamma, r->channels), beta = largest_of(r->beta, r->channels);
+  const double bound = 2 * fmax(1, fabs(r->slope)) * (sqrt(width - 1) * gamma + beta);
   return mn_scale_factor((float)bound, MN_HEADROOM_X, 1);
 }
 

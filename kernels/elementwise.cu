@@ -1,9 +1,11 @@
 /* The passes over memory that are not an epilogue, on CUDA: a thread takes 16 bytes of each array. */
-#include "kernels/cuda.cuh"
+#include <algorithm>
+
+#include "kernels/planes.cuh"
 
 template <typename Real, int W>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    add_kernel(Real *y, mn_bf16 *bf16, const Real *a, const Real *b, int64_t count) {
+    add_kernel(Real *y, const mn_planes planes, const Real *a, const Real *b, int64_t count) {
   int64_t at = ((int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x) * W;
   if (at >= count) return;
   Real va[W], vb[W];
@@ -11,7 +13,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
   mn_load_some<W>(vb, b + at, count - at);
 #pragma unroll
   for (int i = 0; i < W; i++) va[i] += vb[i];
-  mn_store_forms<W>(y, bf16, at, va, count - at);
+  mn_forms_store<W>(y, planes, 1, at, va, count - at);
 }
 
 template <typename Real>
@@ -19,38 +21,101 @@ mn_status mn_cuda_add<Real>::run(struct mn_device *device, struct mn_operand *y,
                                  const void *b) {
   const Real *pa = static_cast<const Real *>(a), *pb = static_cast<const Real *>(b);
   Real *real = static_cast<Real *>(y->real);
-  mn_bf16 *bf16 = static_cast<mn_bf16 *>(y->bf16);
+  const mn_planes planes = mn_planes_of(y);
+  MN_REQUIRE(!planes.scale);
   constexpr int W = mn_width<Real>;
   const int64_t count = y->rows * y->cols;
-  const bool wide = mn_aligned(16, pa, pb, real) && mn_aligned(2 * W, bf16);
+  const bool wide = mn_aligned(16, pa, pb, real) && mn_aligned(2 * W, planes.high);
   return mn_cuda_launch("add", device, count, MN_CUDA_THREADS * (wide ? W : 1),
-                        wide ? add_kernel<Real, W> : add_kernel<Real, 1>, real, bf16, pa, pb, count);
+                        wide ? add_kernel<Real, W> : add_kernel<Real, 1>, real, planes, pa, pb, count);
 }
 MN_CUDA_INSTANTIATE(add);
 
+/* The largest finite |value|; `largest` is 0 before. */
+template <typename Real>
+static __global__ void __launch_bounds__(MN_CUDA_THREADS)
+    largest_kernel(struct mn_scale *scale, const Real *from, int64_t count) {
+  float largest = 0;
+  for (int64_t i = (int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x; i < count;
+       i += (int64_t)gridDim.x * MN_CUDA_THREADS) {
+    const float value = fabsf((float)from[i]);
+    if (value < INFINITY) largest = fmaxf(largest, value);
+  }
+  mn_scale_note(scale, largest);
+}
+
+/* measure: the factor follows from the largest |value|, in every CTA, and the first one notes it. */
 template <typename Real, int W>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    round_kernel(mn_bf16 *bf16, const Real *from, int64_t count) {
+    round_kernel(const mn_planes planes, const Real *from, int64_t count, bool measure, int headroom) {
   int64_t at = ((int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x) * W;
+  float factor = measure ? mn_scale_factor(planes.scale->largest, headroom, 1) : mn_planes_factor(planes);
+  if (measure && at == 0) planes.scale->factor = factor;
   if (at >= count) return;
   Real values[W];
   mn_load_some<W>(values, from + at, count - at);
-  mn_store_forms<W>((Real *)NULL, bf16, at, values, count - at);
+  mn_planes_store<W>(planes, factor, at, values, count - at);
 }
 
 template <typename Real>
-mn_status mn_cuda_round<Real>::run(struct mn_device *device, struct mn_operand *operand) {
+mn_status mn_cuda_round<Real>::run(struct mn_device *device, struct mn_operand *operand, int measure) {
   const Real *from = static_cast<const Real *>(operand->real);
-  mn_bf16 *bf16 = static_cast<mn_bf16 *>(operand->bf16);
-  MN_REQUIRE(from && bf16);
+  const mn_planes planes = mn_planes_of(operand);
+  MN_REQUIRE(from && planes.high);
   constexpr int W = 8; /* 16 bytes of the result */
   const int64_t count = operand->rows * operand->cols;
-  const bool wide = mn_aligned(W * sizeof(Real), from) && mn_aligned(2 * W, bf16);
+  const bool wide = mn_aligned(W * sizeof(Real), from) && mn_aligned(2 * W, planes.high, planes.low);
+  const bool measured = measure && planes.scale;
+  if (measured) {
+    MN_TRY(mn_zero_cuda(device, &planes.scale->largest, sizeof planes.scale->largest));
+    const int64_t ctas = std::min((count + 2047) / 2048, (int64_t)8 * device->cuda->multiprocessors);
+    MN_TRY(mn_cuda_launch("largest", device, ctas, 1, largest_kernel<Real>, planes.scale, from, count));
+  }
   operand->stale = 0;
   return mn_cuda_launch("round", device, count, MN_CUDA_THREADS * (wide ? W : 1),
-                        wide ? round_kernel<Real, W> : round_kernel<Real, 1>, bf16, from, count);
+                        wide ? round_kernel<Real, W> : round_kernel<Real, 1>, planes, from, count, measured,
+                        operand->headroom);
 }
 MN_CUDA_INSTANTIATE(round);
+
+template <typename Real> static __device__ float cta_largest(const Real *values, int64_t count) {
+  __shared__ float parts[32];
+  float largest = 0;
+  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) largest = fmaxf(largest, fabsf((float)values[i]));
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2)
+    largest = fmaxf(largest, __shfl_xor_sync(MN_CUDA_WARP, largest, offset));
+  __syncthreads(); /* until an earlier call's parts have been read */
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = largest;
+  __syncthreads();
+  for (unsigned w = 0; w < blockDim.x / 32; w++) largest = fmaxf(largest, parts[w]);
+  return largest;
+}
+
+/* One CTA. `bound` is of a normalised value, times what the activation and the sum multiply it by. */
+template <typename Real>
+static __global__ void __launch_bounds__(1024)
+    rescale_kernel(struct mn_scale *dz, struct mn_scale *y, const Real *gamma, const Real *beta,
+                   int64_t channels, double bound, double steepness) {
+  if (dz && threadIdx.x == 0) {
+    dz->factor = mn_scale_factor(dz->largest, MN_HEADROOM_DZ, dz->factor);
+    dz->largest = 0;
+  }
+  if (!y) return;
+  const double most = cta_largest(gamma, channels), offset = cta_largest(beta, channels);
+  if (threadIdx.x == 0)
+    y->factor = mn_scale_factor((float)(steepness * (bound * most + offset)), MN_HEADROOM_X, 1);
+}
+
+template <typename Real>
+mn_status mn_cuda_rescale<Real>::run(struct mn_device *device, const struct mn_rescaling *r) {
+  const double width = r->y ? (double)r->channels / (double)r->groups : 1;
+  rescale_kernel<<<1, r->y ? 1024 : 32, 0, device->cuda->stream>>>(
+      r->dz, r->y, static_cast<const Real *>(r->gamma), static_cast<const Real *>(r->beta), r->channels,
+      sqrt(width - 1), 2 * std::max(1.0, fabs(r->slope)));
+  return mn_cuda_launched("rescale");
+}
+MN_CUDA_INSTANTIATE(rescale);
 
 template <typename Real, int W>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)

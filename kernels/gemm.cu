@@ -9,15 +9,18 @@
 
 #include "kernels/cuda.cuh"
 #include "kernels/hopper/gemm.h"
+#include "kernels/planes.cuh"
 #include "kernels/sgd.cuh"
 
 /* d[rows, cols] = a·b (+ d), all row-major. lda is the row stride of a, which may be some columns of a wider
  * matrix. */
 struct product {
   enum mn_form form;
+  enum mn_precision precision; /* of a and b */
   bool accumulate;
   int64_t rows, cols, depth, lda;
   const void *a, *b;
+  const struct mn_scale *scale_a, *scale_b; /* MN_FP16 alone */
   void *d;
 };
 
@@ -25,6 +28,7 @@ struct product {
  * computes dᵀ = bᵀ·aᵀ: its A is our b, its B our a. */
 struct mn_matmul {
   enum mn_form form;
+  enum mn_precision precision;
   bool accumulate, found; /* found: cuBLASLt has an algorithm; else plain_kernel */
   int64_t rows, cols, depth, lda;
   uint32_t align_a, align_b, align_d;
@@ -49,10 +53,17 @@ static struct types types_of(enum mn_precision precision) {
     return {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32};
   case MN_BF16:
     return {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F};
+  case MN_FP16:
+    return {CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F};
+  case MN_FP16X3: /* operands without planes are MN_FP32, and the GEMM of our own takes the others */
   case MN_PRECISIONS:
     break;
   }
   mn_abort(__FILE__, __LINE__, "a precision");
+}
+
+static size_t bytes_of(enum mn_precision precision) {
+  return precision == MN_FP64 ? 8 : precision == MN_BF16 || precision == MN_FP16 ? 2 : 4;
 }
 
 /* The largest power of two, up to 256, that the pointer is a multiple of. */
@@ -74,8 +85,10 @@ void mn_cuda_release_matmuls(struct mn_cuda *cuda) {
   cuda->matmul_count = cuda->matmul_room = 0;
 }
 
-static mn_status describe(struct mn_matmul *p, enum mn_precision precision) {
-  const struct types types = types_of(precision);
+/* A scaled product is divided by the factors, through an alpha in the device's memory. */
+static mn_status describe(struct mn_matmul *p) {
+  const struct types types = types_of(p->precision);
+  const int32_t mode = p->precision == MN_FP16 ? CUBLASLT_POINTER_MODE_DEVICE : CUBLASLT_POINTER_MODE_HOST;
   int64_t m = p->cols, n = p->rows, k = p->depth;
   bool ta = p->form == MN_NT, tb = p->form == MN_TN;
   cublasOperation_t op_a = ta ? CUBLAS_OP_T : CUBLAS_OP_N, op_b = tb ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -84,6 +97,8 @@ static mn_status describe(struct mn_matmul *p, enum mn_precision precision) {
       cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a));
   MN_CUBLAS_TRY(
       cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b));
+  MN_CUBLAS_TRY(
+      cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_POINTER_MODE, &mode, sizeof mode));
   MN_CUBLAS_TRY(cublasLtMatrixLayoutCreate(&p->a, types.in, ta ? k : m, ta ? m : k, ta ? k : m));
   MN_CUBLAS_TRY(cublasLtMatrixLayoutCreate(&p->b, types.in, tb ? n : k, tb ? k : n, p->lda));
   MN_CUBLAS_TRY(cublasLtMatrixLayoutCreate(&p->d, types.out, m, n, m));
@@ -124,12 +139,12 @@ static mn_status choose(struct mn_device *device, struct mn_matmul *m,
   struct mn_cuda *cuda = device->cuda;
   MN_TRY(ask(cuda, m, preference, m->align_a, m->align_b, m->align_d));
   if (m->found) return MN_OK;
-  uint32_t in = device->precision == MN_BF16 ? 2 : (uint32_t)device->real;
+  uint32_t in = (uint32_t)bytes_of(m->precision);
   return ask(cuda, m, preference, in, in, (uint32_t)device->real);
 }
 
 static mn_status make_matmul(struct mn_device *device, struct mn_matmul *m) {
-  MN_TRY(describe(m, device->precision));
+  MN_TRY(describe(m));
   cublasLtMatmulPreference_t preference;
   MN_CUBLAS_TRY(cublasLtMatmulPreferenceCreate(&preference));
   mn_status status = choose(device, m, preference);
@@ -141,14 +156,14 @@ static mn_status make_matmul(struct mn_device *device, struct mn_matmul *m) {
 static mn_status find_matmul(struct mn_device *device, struct mn_matmul **out, const struct product *p) {
   struct mn_cuda *cuda = device->cuda;
   struct mn_matmul m = {};
-  m.form = p->form, m.accumulate = p->accumulate;
+  m.form = p->form, m.precision = p->precision, m.accumulate = p->accumulate;
   m.rows = p->rows, m.cols = p->cols, m.depth = p->depth, m.lda = p->lda;
   m.align_a = alignment_of(p->a), m.align_b = alignment_of(p->b), m.align_d = alignment_of(p->d);
   for (int i = 0; i < cuda->matmul_count; i++) {
     const struct mn_matmul *q = &cuda->matmuls[i];
-    if (q->form == m.form && q->accumulate == m.accumulate && q->rows == m.rows && q->cols == m.cols &&
-        q->depth == m.depth && q->lda == m.lda && q->align_a == m.align_a && q->align_b == m.align_b &&
-        q->align_d == m.align_d) {
+    if (q->form == m.form && q->precision == m.precision && q->accumulate == m.accumulate &&
+        q->rows == m.rows && q->cols == m.cols && q->depth == m.depth && q->lda == m.lda &&
+        q->align_a == m.align_a && q->align_b == m.align_b && q->align_d == m.align_d) {
       *out = &cuda->matmuls[i];
       return MN_OK;
     }
@@ -170,8 +185,11 @@ static mn_status find_matmul(struct mn_device *device, struct mn_matmul **out, c
   return MN_OK;
 }
 
-static __device__ float widen(mn_bf16 x) {
+static __device__ float widen(__nv_bfloat16 x) {
   return __bfloat162float(x);
+}
+static __device__ float widen(__half x) {
+  return __half2float(x);
 }
 static __device__ float widen(float x) {
   return x;
@@ -186,7 +204,7 @@ enum { TILE = 16 };
  * thread computes an element of d, adding over the depth in order. */
 template <typename In, typename Real>
 static __global__ void __launch_bounds__(TILE *TILE)
-    plain_kernel(Real *d, const In *a, const In *b, struct product p, int64_t tiles) {
+    plain_kernel(Real *d, const In *a, const In *b, const float *alpha, struct product p, int64_t tiles) {
   __shared__ Real part_a[TILE][TILE + 1], part_b[TILE][TILE + 1];
   const int x = threadIdx.x, y = threadIdx.y;
   const int64_t row0 = blockIdx.x / tiles * TILE, col0 = blockIdx.x % tiles * TILE;
@@ -206,25 +224,39 @@ static __global__ void __launch_bounds__(TILE *TILE)
     __syncthreads();
   }
   if (row0 + y >= p.rows || col0 + x >= p.cols) return;
+  if (alpha) sum *= *alpha;
   Real *to = d + (row0 + y) * p.cols + col0 + x;
   *to = p.accumulate ? *to + sum : sum;
 }
 
-static mn_status plain(struct mn_device *device, const struct product *p) {
+template <typename In, typename Real>
+static mn_status plain_of(struct mn_device *device, const struct product *p) {
   int64_t tiles = (p->cols + TILE - 1) / TILE;
   unsigned grid = mn_cuda_grid(tiles * ((p->rows + TILE - 1) / TILE), 1);
-  dim3 threads(TILE, TILE);
-  cudaStream_t on = device->cuda->stream;
-  if (device->precision == MN_FP64)
-    plain_kernel<<<grid, threads, 0, on>>>(static_cast<double *>(p->d), static_cast<const double *>(p->a),
-                                           static_cast<const double *>(p->b), *p, tiles);
-  else if (device->precision == MN_BF16)
-    plain_kernel<<<grid, threads, 0, on>>>(static_cast<float *>(p->d), static_cast<const mn_bf16 *>(p->a),
-                                           static_cast<const mn_bf16 *>(p->b), *p, tiles);
-  else
-    plain_kernel<<<grid, threads, 0, on>>>(static_cast<float *>(p->d), static_cast<const float *>(p->a),
-                                           static_cast<const float *>(p->b), *p, tiles);
+  plain_kernel<In, Real><<<grid, dim3(TILE, TILE), 0, device->cuda->stream>>>(
+      static_cast<Real *>(p->d), static_cast<const In *>(p->a), static_cast<const In *>(p->b),
+      p->scale_a ? device->cuda->alpha : NULL, *p, tiles);
   return mn_cuda_launched("gemm");
+}
+
+static mn_status plain(struct mn_device *device, const struct product *p) {
+  switch (p->precision) {
+  case MN_FP64:
+    return plain_of<double, double>(device, p);
+  case MN_BF16:
+    return plain_of<__nv_bfloat16, float>(device, p);
+  case MN_FP16:
+    return plain_of<__half, float>(device, p);
+  default:
+    return plain_of<float, float>(device, p);
+  }
+}
+
+/* alpha and beta of a scaled product. */
+static __global__ void alpha_kernel(float *alpha, const struct mn_scale *a, const struct mn_scale *b,
+                                    float beta) {
+  alpha[0] = 1 / (a->factor * b->factor);
+  alpha[1] = beta;
 }
 
 /* For a test alone, which declares it: everywhere else plain_kernel runs only where cuBLASLt has no
@@ -232,39 +264,46 @@ static mn_status plain(struct mn_device *device, const struct product *p) {
 extern "C" mn_status mn_cuda_plain_product(struct mn_device *device, enum mn_form form, void *d,
                                            const void *a, const void *b, int64_t rows, int64_t cols,
                                            int64_t depth, int accumulate) {
-  const struct product p = {form, accumulate != 0, rows, cols, depth, form == MN_TN ? rows : depth, a, b, d};
+  struct product p = {};
+  p.form = form, p.precision = device->precision, p.accumulate = accumulate != 0;
+  p.rows = rows, p.cols = cols, p.depth = depth, p.lda = form == MN_TN ? rows : depth;
+  p.a = a, p.b = b, p.d = d;
   return plain(device, &p);
 }
 
 static mn_status multiply(struct mn_device *device, const struct product *p) {
+  struct mn_cuda *cuda = device->cuda;
   struct mn_matmul *m = NULL;
   MN_TRY(find_matmul(device, &m, p));
+  const bool scaled = p->precision == MN_FP16;
+  if (scaled) alpha_kernel<<<1, 1, 0, cuda->stream>>>(cuda->alpha, p->scale_a, p->scale_b, p->accumulate);
+  MN_TRY(mn_cuda_launched("alpha"));
   if (!m->found) return plain(device, p);
   const double one64 = 1, beta64 = p->accumulate;
   const float one32 = 1, beta32 = p->accumulate;
-  bool wide = device->precision == MN_FP64;
+  const bool wide = p->precision == MN_FP64;
   const void *one = wide ? (const void *)&one64 : &one32, *beta = wide ? (const void *)&beta64 : &beta32;
-  struct mn_cuda *cuda = device->cuda;
+  if (scaled) one = cuda->alpha, beta = cuda->alpha + 1;
   MN_CUBLAS_TRY(cublasLtMatmul(cuda->blas, m->operation, one, p->b, m->a, p->a, m->b, beta, p->d, m->d, p->d,
                                m->d, &m->algorithm, cuda->workspace, MN_CUDA_WORKSPACE, cuda->stream));
   return MN_OK;
 }
 
-/* A product that ends in an update and has no memory for the product: slices of its rows are computed into
- * the device's scratch memory, which fits in the L2 cache of a large GPU, and the update reads them there. A
- * GEMM with beta = momentum would move as few bytes, but would overwrite the momentum before a value that is
- * not finite is seen. */
+/* A product that ends in an update or in MN_ADD and has no memory for the product: slices of its rows are
+ * computed into the device's scratch memory, which fits in the L2 cache of a large GPU, and the epilogue
+ * reads them there. A GEMM with beta = momentum, or 1, would move as few bytes, but would change what it adds
+ * to, though a value was not finite. */
 template <typename Real>
-static mn_status multiply_and_update(struct mn_device *device, const struct product *whole,
-                                     const struct mn_update *update) {
+static mn_status multiply_in_slices(struct mn_device *device, const struct product *whole,
+                                    const struct mn_epilogue *epilogue) {
   const int64_t step = 128; /* whole tiles, and every slice of a is as aligned as a */
   int64_t most = (int64_t)(MN_CUDA_WORKSPACE / sizeof(Real)) / whole->cols;
   if (most == 0)
-    return mn_fail(MN_NO_MEMORY, "a weight of %lld columns is wider than the update's scratch memory, %lld",
+    return mn_fail(MN_NO_MEMORY, "a weight of %lld columns is wider than the scratch memory, %lld",
                    (long long)whole->cols, (long long)(MN_CUDA_WORKSPACE / sizeof(Real)));
   int64_t parts = (whole->rows + most - 1) / most, each = (whole->rows + parts - 1) / parts;
   if (most >= step) each = std::min((each + step - 1) / step, most / step) * step;
-  const size_t in = device->precision == MN_BF16 ? 2 : sizeof(Real);
+  const size_t in = bytes_of(whole->precision);
   if (!device->cuda->scratch) MN_CUDA_TRY(cudaMalloc(&device->cuda->scratch, MN_CUDA_WORKSPACE));
   for (int64_t row = 0; row < whole->rows; row += each) {
     struct product part = *whole;
@@ -273,8 +312,11 @@ static mn_status multiply_and_update(struct mn_device *device, const struct prod
         static_cast<const char *>(whole->a) + (size_t)(whole->form == MN_TN ? row : row * whole->lda) * in;
     part.d = device->cuda->scratch;
     MN_TRY(multiply(device, &part));
-    MN_TRY(mn_cuda_update(device, update, static_cast<const Real *>(part.d), row * whole->cols,
-                          part.rows * whole->cols));
+    const Real *d = static_cast<const Real *>(part.d);
+    const int64_t at = row * whole->cols, count = part.rows * whole->cols;
+    MN_TRY(epilogue->kind == MN_ADD
+               ? mn_cuda_accumulate(device, static_cast<Real *>(epilogue->into) + at, d, count)
+               : mn_cuda_update(device, epilogue->update, d, at, count));
   }
   return MN_OK;
 }
@@ -297,6 +339,17 @@ static void check_epilogue(const struct product *p, const struct mn_epilogue *ep
   }
 }
 
+/* Two planes: products whose epilogue does not fit are stored by the GEMM of our own first. */
+template <typename Real>
+static mn_status run_hopper(struct mn_device *device, const struct mn_hopper_product *p,
+                            const struct mn_epilogue *epilogue, bool fits) {
+  if (fits) return mn_hopper_gemm(device, p, epilogue);
+  const struct mn_epilogue store = {MN_STORE, epilogue->into, NULL, NULL};
+  MN_REQUIRE(epilogue->into && mn_hopper_fits(device, p, &store));
+  MN_TRY(mn_hopper_gemm(device, p, &store));
+  return mn_cuda_epilogue<Real>::run(device, epilogue->into, p->rows, p->cols, epilogue);
+}
+
 template <typename Real>
 mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, const struct mn_operand *a,
                                   const struct mn_operand *b, const struct mn_epilogue *epilogue) {
@@ -308,16 +361,29 @@ mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, c
   p.lda = a->cols;
   MN_REQUIRE(p.depth == (form == MN_NT ? b->cols : b->rows));
   MN_REQUIRE(p.rows > 0 && p.cols > 0 && p.depth > 0);
-  bool bf16 = device->precision == MN_BF16;
-  MN_REQUIRE(!bf16 || (!a->stale && !b->stale));
-  p.a = bf16 ? a->bf16 : a->real;
-  p.b = bf16 ? b->bf16 : b->real;
-  MN_REQUIRE(p.a && p.b);
   check_epilogue(&p, epilogue);
-  const struct mn_hopper_product ours = {form, p.rows, p.cols, p.depth, p.a, p.b};
-  if (mn_hopper_fits(device, &ours, epilogue)) return mn_hopper_gemm(device, &ours, epilogue);
-  if (epilogue->kind == MN_UPDATE && !epilogue->into)
-    return multiply_and_update<Real>(device, &p, epilogue->update);
+  const bool planes = a->planes[0] && b->planes[0];
+  MN_REQUIRE(planes || device->planes != 1);
+  MN_REQUIRE(!planes || (!a->stale && !b->stale));
+  if (planes) {
+    const struct mn_hopper_product ours = {form,
+                                           p.rows,
+                                           p.cols,
+                                           p.depth,
+                                           mn_planes_of(a).kind,
+                                           {a->planes[0], a->planes[1]},
+                                           {b->planes[0], b->planes[1]},
+                                           a->scale,
+                                           b->scale};
+    const bool fits = mn_hopper_fits(device, &ours, epilogue);
+    if (fits || a->planes[1]) return run_hopper<Real>(device, &ours, epilogue, fits);
+  }
+  p.precision = !planes && device->precision == MN_FP16X3 ? MN_FP32 : device->precision;
+  p.a = planes ? a->planes[0] : a->real, p.scale_a = a->scale;
+  p.b = planes ? b->planes[0] : b->real, p.scale_b = b->scale;
+  MN_REQUIRE(p.a && p.b);
+  if ((epilogue->kind == MN_UPDATE && !epilogue->into) || (epilogue->kind == MN_ADD && device->scaled))
+    return multiply_in_slices<Real>(device, &p, epilogue);
   MN_REQUIRE(epilogue->into);
   p.d = epilogue->into;
   p.accumulate = epilogue->kind == MN_ADD;

@@ -9,6 +9,10 @@
 
 #include "kernels/types.h"
 
+/* What an operand's planes hold, and with it which products of planes are summed: high·high alone or, of two
+ * planes, low·high and high·low too. */
+enum mn_plane_kind { MN_NO_PLANES, MN_PLANES_BF16, MN_PLANES_FP16, MN_PLANES_FP16X2 };
+
 /* `value` rounded to the nearest bfloat16, ties to even; infinities and NaN stay what they are. */
 static inline float mn_to_bf16(float value) {
   uint32_t bits;
@@ -44,17 +48,17 @@ static inline float mn_to_plane(float value, float factor, int scaled) {
   return scaled ? mn_to_fp16(value * factor) : mn_to_bf16(value);
 }
 
+#ifdef __CUDACC__
+#define MN_EVERYWHERE __host__ __device__
+#else
+#define MN_EVERYWHERE
+#endif
+
 /* The factor of struct mn_scale for this largest |value|; `factor` where it is 0 or not finite. */
-static inline float mn_scale_factor(float largest, int headroom, float factor) {
-  if (!(largest > 0) || isinf(largest)) return factor;
+MN_EVERYWHERE static inline float mn_scale_factor(float largest, int headroom, float factor) {
+  if (!(largest > 0 && largest < INFINITY)) return factor;
   const float found = ldexpf(1, 15 - headroom - ilogbf(largest));
   return fminf(fmaxf(found, 1 / MN_FACTOR_MOST), MN_FACTOR_MOST);
-}
-
-/* Notes a largest |value| that was written, and raises the nonfinite flag where its plane cannot hold it. */
-static inline void mn_scale_note(struct mn_device *device, struct mn_scale *scale, float largest) {
-  if (largest > scale->largest) scale->largest = largest;
-  if (largest * scale->factor > MN_FP16_MOST && *device->nonfinite == 0) *device->nonfinite = device->mark;
 }
 
 #endif

@@ -31,6 +31,10 @@ __device__ __forceinline__ void mn_sgd_step(const mn_sgd_rule<Real> &rule, Real 
   w -= rate * step;
 }
 
+/* The MN_ADD epilogue on `count` values (block.cu). */
+template <typename Real>
+mn_status mn_cuda_accumulate(struct mn_device *device, Real *into, const Real *d, int64_t count);
+
 /* The MN_UPDATE epilogue on `count` weights from index `offset` on, with their gradients d. */
 template <typename Real>
 mn_status mn_cuda_update(struct mn_device *device, const struct mn_update *update, const Real *d,

@@ -1,12 +1,13 @@
 /* SGD on CUDA: the one pass of an update over a weight, its momentum and its bfloat16 copy, the global
  * gradient norm and the clipping scale. */
+#include "kernels/planes.cuh"
 #include "kernels/reduce.cuh"
 #include "kernels/sgd.cuh"
 
 /* The flag is loaded together with the data and only guards the stores, so that no load waits for it. */
 template <typename Real, int W>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    update_kernel(Real *w, mn_bf16 *bf16, Real *m, const Real *d, int64_t count,
+    update_kernel(Real *w, const mn_planes planes, Real *m, const Real *d, int64_t count,
                   const mn_sgd_rule<Real> rule) {
   int64_t at = ((int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x) * W, n = count - at;
   if (n <= 0) return;
@@ -15,12 +16,13 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
   mn_load_some<W>(vd, d + at, n);
   if (m) mn_load_some<W>(vm, m + at, n);
   const int stop = *rule.nonfinite;
+  const float factor = mn_planes_factor(planes);
   Real rate = (Real)*rule.rate, scale = rule.scale ? (Real)*rule.scale : Real(1);
 #pragma unroll
   for (int i = 0; i < W; i++) mn_sgd_step(rule, rate, scale, m != NULL, vd[i], vw[i], vm[i]);
   if (stop) return;
   if (m) mn_store_some<W>(m + at, vm, n);
-  mn_store_forms<W>(w, bf16, at, vw, n);
+  mn_forms_store<W>(w, planes, factor, at, vw, n);
 }
 
 template <typename Real>
@@ -30,12 +32,12 @@ mn_status mn_cuda_update(struct mn_device *device, const struct mn_update *updat
   MN_REQUIRE(d && update->w->real && (update->momentum || sgd->momentum == 0));
   Real *w = static_cast<Real *>(update->w->real) + offset;
   Real *m = update->momentum ? static_cast<Real *>(update->momentum) + offset : NULL;
-  mn_bf16 *bf16 = update->w->planes[0] ? static_cast<mn_bf16 *>(update->w->planes[0]) + offset : NULL;
+  const mn_planes planes = mn_planes_of(update->w, offset);
   mn_sgd_rule<Real> rule = mn_sgd_rule_of<Real>(device, sgd);
   constexpr int W = mn_width<Real>;
-  const bool wide = mn_aligned(16, w, m, d) && mn_aligned(2 * W, bf16);
+  const bool wide = mn_aligned(16, w, m, d) && mn_aligned(2 * W, planes.high, planes.low);
   return mn_cuda_launch("update", device, count, MN_CUDA_THREADS * (wide ? W : 1),
-                        wide ? update_kernel<Real, W> : update_kernel<Real, 1>, w, bf16, m, d, count, rule);
+                        wide ? update_kernel<Real, W> : update_kernel<Real, 1>, w, planes, m, d, count, rule);
 }
 
 template mn_status mn_cuda_update<float>(struct mn_device *, const struct mn_update *, const float *, int64_t,

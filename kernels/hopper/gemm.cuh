@@ -1,5 +1,5 @@
-/* The GEMM of our own for Hopper, in bfloat16 with float accumulators: one persistent, warp-specialised main
- * loop, with the epilogue as a template parameter.
+/* The GEMM of our own for Hopper: one persistent, warp-specialised main loop with float accumulators, with
+ * the kind of planes and the epilogue as template parameters.
  *
  * A CTA has consumer warpgroups and one producer warp. The producer issues TMA loads of both operands into a
  * pipeline of stages in shared memory; each consumer warpgroup multiplies (wgmma) its 64 rows of the CTA
@@ -14,7 +14,12 @@
  * multiply the next, so that the memory never idles. It is half as wide, because the staging buffers between
  * consumers and epilogue warps take shared memory. The small tile is for products that would give most
  * multiprocessors no tile: an eighth of the plain tile, without clusters, and with enough stages to hold all
- * of a short depth. */
+ * of a short depth.
+ *
+ * With two planes a stage holds both planes of both operands, and three products are summed, the small ones
+ * first. wgmma truncates what it adds, so a long chain in one accumulator loses float's accuracy: after
+ * MN_PROMOTE k-blocks the accumulators are added to a second set, in float. This second set leaves room for
+ * half the columns. */
 #ifndef MN_KERNELS_HOPPER_GEMM_CUH
 #define MN_KERNELS_HOPPER_GEMM_CUH
 
@@ -23,13 +28,14 @@
 #include "kernels/cuda.cuh"
 #include "kernels/hopper/gemm.h"
 #include "kernels/hopper/ptx.cuh"
+#include "kernels/planes.cuh"
 
 enum {
-  MN_K_BLOCK = 64,                        /* depth of a stage: 128 bytes, the width of the swizzle */
   MN_WARPGROUP = 128,                     /* threads */
   MN_SUBTILE_BYTES = 64 * MN_K_BLOCK * 2, /* 64 rows or columns of an operand's k-block: wgmma's m64 */
   MN_STAGING_FLOATS = 8 * 128, /* a staging buffer: 8 rows of 128 columns, or 4 of 256, or 16 of 64 */
   MN_PANEL = 8,                /* height of a panel of the tile schedule, in clusters */
+  MN_PROMOTE = 2,              /* k-blocks that are added in one accumulator, with two planes */
   MN_PREFETCH_DISTANCE = 16,   /* k-blocks between the epilogue's L2 prefetch and a tile's last load */
 };
 
@@ -37,17 +43,23 @@ enum {
  * flight (with fewer columns a group is shorter). Then: warps that only run the epilogue, staging buffers
  * for each consumer warp, and the registers of a thread in each role (0: as compiled). setmaxnreg moves
  * registers between whole warpgroups, so the producer is a warpgroup, of which one warp works. */
-struct mn_plain_tile {
-  enum { ROWS = 128, COLS = 256, CLUSTER = 2, STAGES = 4, IN_FLIGHT = 2 };
-  enum { EPILOGUE_WARPS = 0, STAGING = 1, CONSUMER_REGS = 232, EPILOGUE_REGS = 0, PRODUCER_REGS = 40 };
+template <enum mn_plane_kind Kind> struct mn_plain_tile {
+  static constexpr enum mn_plane_kind KIND = Kind;
+  enum { PLANES = Kind == MN_PLANES_FP16X2 ? 2 : 1, ROWS = 128, COLS = 256 / PLANES, CLUSTER = 2 };
+  enum { STAGES = PLANES == 2 ? 3 : 4, IN_FLIGHT = 2, EPILOGUE_WARPS = 0, STAGING = 1 };
+  enum { CONSUMER_REGS = 232, EPILOGUE_REGS = 0, PRODUCER_REGS = 40 };
 };
-struct mn_streaming_tile {
-  enum { ROWS = 128, COLS = 128, CLUSTER = 2, STAGES = 5, IN_FLIGHT = 2 };
+template <enum mn_plane_kind Kind> struct mn_streaming_tile {
+  static_assert(Kind != MN_PLANES_FP16X2, "the staging buffers leave room for two stages of two planes");
+  static constexpr enum mn_plane_kind KIND = Kind;
+  enum { PLANES = 1, ROWS = 128, COLS = 128, CLUSTER = 2, STAGES = 5, IN_FLIGHT = 2 };
   enum { EPILOGUE_WARPS = 8, STAGING = 2, CONSUMER_REGS = 0, EPILOGUE_REGS = 128, PRODUCER_REGS = 24 };
 };
-struct mn_small_tile {
-  enum { ROWS = 64, COLS = 64, CLUSTER = 1, STAGES = 12, IN_FLIGHT = 4 };
-  enum { EPILOGUE_WARPS = 0, STAGING = 1, CONSUMER_REGS = 0, EPILOGUE_REGS = 0, PRODUCER_REGS = 0 };
+template <enum mn_plane_kind Kind> struct mn_small_tile {
+  static constexpr enum mn_plane_kind KIND = Kind;
+  enum { PLANES = Kind == MN_PLANES_FP16X2 ? 2 : 1, ROWS = 64, COLS = 64, CLUSTER = 1 };
+  enum { STAGES = 12 / PLANES, IN_FLIGHT = 4 / PLANES, EPILOGUE_WARPS = 0, STAGING = 1 };
+  enum { CONSUMER_REGS = 0, EPILOGUE_REGS = 0, PRODUCER_REGS = 0 };
 };
 
 /* The contract of an epilogue: a class with these three types and three static device functions.
@@ -87,10 +99,11 @@ template <class Tile> constexpr int mn_consumer_warps = Tile::ROWS / 16;
 template <class Tile>
 constexpr int mn_tile_threads = 32 * (mn_consumer_warps<Tile> + Tile::EPILOGUE_WARPS + 4);
 
-/* Bytes of one stage: a's part, then b's. */
-template <class Tile> constexpr int mn_stage_bytes_a = Tile::ROWS / 64 * MN_SUBTILE_BYTES;
+/* Bytes of one stage: a's planes, then b's. */
+template <class Tile> constexpr int mn_plane_bytes_a = Tile::ROWS / 64 * MN_SUBTILE_BYTES;
+template <class Tile> constexpr int mn_plane_bytes_b = Tile::COLS / 64 * MN_SUBTILE_BYTES;
 template <class Tile>
-constexpr int mn_stage_bytes = mn_stage_bytes_a<Tile> + Tile::COLS / 64 * MN_SUBTILE_BYTES;
+constexpr int mn_stage_bytes = Tile::PLANES *(mn_plane_bytes_a<Tile> + mn_plane_bytes_b<Tile>);
 
 /* Shared memory: stages, staging buffers, and two mbarriers for each of both. */
 template <class Tile>
@@ -147,42 +160,68 @@ struct mn_shared {
   float *staging;
 };
 
+/* Both operands' planes as the TMA sees them, and their scales (NULL in bfloat16). */
+template <int Planes> struct mn_operands {
+  CUtensorMap a[Planes], b[Planes];
+  const struct mn_scale *scale_a, *scale_b;
+};
+
 /* A CTA's TMA loads of one stage: its part of a, and its share of the cluster's part of b. A K-major operand
  * (the depth contiguous in memory) is one box; an MN-major one is a box for each 64 rows or columns. */
 template <enum mn_form Form, class Tile>
-static __device__ __forceinline__ void mn_stage_load(const CUtensorMap *a, const CUtensorMap *b, uint32_t to,
+static __device__ __forceinline__ void mn_stage_load(const mn_operands<Tile::PLANES> &from, uint32_t to,
                                                      uint32_t full, const mn_coord &tile, int depth) {
   constexpr int SUBTILES_A = Tile::ROWS / 64, SUBTILES_B = Tile::COLS / Tile::CLUSTER / 64;
   const int rank = mn_cluster_rank(), row = (int)tile.row, col = (int)tile.col + rank * SUBTILES_B * 64;
-  const uint32_t to_b = to + mn_stage_bytes_a<Tile> + rank * SUBTILES_B * MN_SUBTILE_BYTES;
   const uint64_t keep = mn_l2_evict_last(); /* the epilogue's traffic must not evict the operands */
 #pragma unroll
-  for (int i = 0; i < (Form == MN_TN ? SUBTILES_A : 1); i++)
-    mn_tma_load(to + i * MN_SUBTILE_BYTES, a, full, Form == MN_TN ? row + i * 64 : depth,
-                Form == MN_TN ? depth : row, 1 << rank, keep);
+  for (int p = 0; p < Tile::PLANES; p++) {
+    const uint32_t to_a = to + p * mn_plane_bytes_a<Tile>;
+    const uint32_t to_b = to + Tile::PLANES * mn_plane_bytes_a<Tile> + p * mn_plane_bytes_b<Tile> +
+                          rank * SUBTILES_B * MN_SUBTILE_BYTES;
 #pragma unroll
-  for (int i = 0; i < (Form == MN_NT ? 1 : SUBTILES_B); i++)
-    mn_tma_load(to_b + i * MN_SUBTILE_BYTES, b, full, Form == MN_NT ? depth : col + i * 64,
-                Form == MN_NT ? col : depth, (1 << Tile::CLUSTER) - 1, keep);
+    for (int i = 0; i < (Form == MN_TN ? SUBTILES_A : 1); i++)
+      mn_tma_load(to_a + i * MN_SUBTILE_BYTES, &from.a[p], full, Form == MN_TN ? row + i * 64 : depth,
+                  Form == MN_TN ? depth : row, 1 << rank, keep);
+#pragma unroll
+    for (int i = 0; i < (Form == MN_NT ? 1 : SUBTILES_B); i++)
+      mn_tma_load(to_b + i * MN_SUBTILE_BYTES, &from.b[p], full, Form == MN_NT ? depth : col + i * 64,
+                  Form == MN_NT ? col : depth, (1 << Tile::CLUSTER) - 1, keep);
+  }
 }
 
-/* Issues one stage's wgmmas, as one committed group. */
-template <enum mn_form Form, int Count>
-static __device__ __forceinline__ void mn_stage_multiply(float (&d)[Count], uint32_t a, uint32_t b) {
+/* Issues one product of a stage's planes; `add`: to what d holds. */
+template <enum mn_form Form, bool Fp16, int Count>
+static __device__ __forceinline__ void mn_planes_multiply(float (&d)[Count], uint32_t a, uint32_t b,
+                                                          int add) {
   constexpr int MN_MAJOR_A = Form == MN_TN, MN_MAJOR_B = Form != MN_NT;
   /* One wgmma's depth of 16: 32 bytes along a row if K-major, 16 rows of 128 bytes if MN-major. */
   constexpr int STEP_A = MN_MAJOR_A ? 2048 : 32, STEP_B = MN_MAJOR_B ? 2048 : 32;
-  mn_wgmma_fence();
 #pragma unroll
   for (int k = 0; k < MN_K_BLOCK / 16; k++)
-    mn_wgmma<MN_MAJOR_A, MN_MAJOR_B>(d, mn_wgmma_descriptor(a + k * STEP_A, MN_SUBTILE_BYTES),
-                                     mn_wgmma_descriptor(b + k * STEP_B, MN_SUBTILE_BYTES));
+    mn_wgmma<Fp16, MN_MAJOR_A, MN_MAJOR_B>(d, mn_wgmma_descriptor(a + k * STEP_A, MN_SUBTILE_BYTES),
+                                           mn_wgmma_descriptor(b + k * STEP_B, MN_SUBTILE_BYTES),
+                                           k > 0 ? 1 : add);
+}
+
+/* Issues one stage's wgmmas, as one committed group. a: the warpgroup's rows of the first plane. */
+template <enum mn_form Form, class Tile, int Count>
+static __device__ __forceinline__ void mn_stage_multiply(float (&d)[Count], uint32_t a, uint32_t b, int add) {
+  constexpr bool FP16 = Tile::KIND != MN_PLANES_BF16;
+  constexpr int LOW_A = mn_plane_bytes_a<Tile>, LOW_B = mn_plane_bytes_b<Tile>;
+  mn_wgmma_fence();
+  if constexpr (Tile::PLANES == 2) {
+    mn_planes_multiply<Form, FP16>(d, a + LOW_A, b, add);
+    mn_planes_multiply<Form, FP16>(d, a, b + LOW_B, 1);
+    add = 1;
+  }
+  mn_planes_multiply<Form, FP16>(d, a, b, add);
   mn_wgmma_commit();
 }
 
 template <enum mn_form Form, class Epilogue>
 static __device__ __forceinline__ void
-mn_producer(const CUtensorMap *map_a, const CUtensorMap *map_b, const mn_schedule &schedule,
+mn_producer(const mn_operands<Epilogue::tile::PLANES> &operands, const mn_schedule &schedule,
             const typename Epilogue::arguments &arguments, const mn_shared &shared) {
   typedef typename Epilogue::tile Tile;
   mn_pipeline<Tile::STAGES> pipeline;
@@ -197,8 +236,8 @@ mn_producer(const CUtensorMap *map_a, const CUtensorMap *map_b, const mn_schedul
       mn_barrier_wait(shared.empty + 8 * pipeline.stage, pipeline.parity ^ 1);
       if (lane == 0) {
         mn_barrier_expect(full, mn_stage_bytes<Tile>);
-        mn_stage_load<Form, Tile>(map_a, map_b, shared.stages + pipeline.stage * mn_stage_bytes<Tile>, full,
-                                  tile, k * MN_K_BLOCK);
+        mn_stage_load<Form, Tile>(operands, shared.stages + pipeline.stage * mn_stage_bytes<Tile>, full, tile,
+                                  k * MN_K_BLOCK);
       }
       __syncwarp();
       if (k == prefetch) Epilogue::prefetch(arguments, tile.row, tile.col, lane);
@@ -214,9 +253,11 @@ template <int Wide> static __device__ __forceinline__ float *mn_staging_at(float
   return staging + row * Wide + (col ^ (row & 3) * 8);
 }
 
-/* Copies the accumulators of High rows from `row` (of the warp's 16) and Wide columns from `col`. */
-template <int Wide, int High>
-static __device__ __forceinline__ void mn_staging_write(float *staging, const float *d, int col, int row) {
+/* Copies the accumulators of High rows from `row` (of the warp's 16) and Wide columns from `col`, where the
+ * operands are scaled times `unscale`. */
+template <int Wide, int High, bool Scaled>
+static __device__ __forceinline__ void mn_staging_write(float *staging, const float *d, float unscale,
+                                                        int col, int row) {
   const int lane = threadIdx.x % 32;
   __syncwarp(); /* until all lanes have read what is overwritten */
 #pragma unroll
@@ -226,8 +267,8 @@ static __device__ __forceinline__ void mn_staging_write(float *staging, const fl
 #pragma unroll
       for (int j = 0; j < Wide / 8; j++) {
         const int first = (col / 8 + j) * 4 + eight * 2;
-        *reinterpret_cast<float2 *>(mn_staging_at<Wide>(staging, mine, j * 8 + lane % 4 * 2)) = {
-            d[first], d[first + 1]};
+        *reinterpret_cast<float2 *>(mn_staging_at<Wide>(staging, mine, j * 8 + lane % 4 * 2)) =
+            Scaled ? float2{unscale * d[first], unscale * d[first + 1]} : float2{d[first], d[first + 1]};
       }
   }
   __syncwarp();
@@ -248,11 +289,13 @@ template <int Wide> struct mn_staging_lane {
 template <class Tile> struct mn_result {
   enum { ROWS = Tile::EPILOGUE_WARPS == 0 ? 16 : 8 };
   const float *accumulators; /* NULL where the slice is in the staging buffer already */
+  float unscale;             /* 1 over both operands' factors */
 
   template <int Wide, int High>
   __device__ __forceinline__ void stage(float *staging, int col, int row) const {
     static_assert(Wide * High == MN_STAGING_FLOATS);
-    if constexpr (Tile::EPILOGUE_WARPS == 0) mn_staging_write<Wide, High>(staging, accumulators, col, row);
+    if constexpr (Tile::EPILOGUE_WARPS == 0)
+      mn_staging_write<Wide, High, Tile::KIND != MN_PLANES_BF16>(staging, accumulators, unscale, col, row);
   }
 };
 
@@ -264,7 +307,7 @@ static __device__ __forceinline__ void mn_stage_release(const mn_shared &shared,
   if (thread < Tile::CLUSTER) mn_barrier_arrive_remote(shared.empty + 8 * stage, thread);
 }
 
-/* One tile's product, in the registers of the warpgroup. */
+/* One tile's product of single planes, in the registers of the warpgroup. */
 template <enum mn_form Form, class Tile>
 static __device__ __forceinline__ void mn_tile_product(float (&d)[Tile::COLS / 2],
                                                        mn_pipeline<Tile::STAGES> &pipeline, int k_blocks,
@@ -274,7 +317,7 @@ static __device__ __forceinline__ void mn_tile_product(float (&d)[Tile::COLS / 2
   for (int k = 0; k < k_blocks; k++, pipeline.advance()) {
     const uint32_t stage = shared.stages + pipeline.stage * mn_stage_bytes<Tile>;
     mn_barrier_wait(shared.full + 8 * pipeline.stage, pipeline.parity);
-    mn_stage_multiply<Form>(d, stage + own, stage + mn_stage_bytes_a<Tile>);
+    mn_stage_multiply<Form, Tile>(d, stage + own, stage + mn_plane_bytes_a<Tile>, 1);
     mn_wgmma_wait<Tile::IN_FLIGHT - 1>();
     if (k < Tile::IN_FLIGHT - 1) continue;
     mn_stage_release<Tile>(shared, done.stage);
@@ -285,11 +328,41 @@ static __device__ __forceinline__ void mn_tile_product(float (&d)[Tile::COLS / 2
   mn_wgmma_define(d);
 }
 
+/* The same of two planes: d = the sum of partial products of MN_PROMOTE k-blocks each. The second warpgroup's
+ * first is of one k-block, so that one warpgroup adds while the other multiplies. */
+template <enum mn_form Form, class Tile>
+static __device__ __forceinline__ void mn_tile_product_promoted(float (&d)[Tile::COLS / 2],
+                                                                mn_pipeline<Tile::STAGES> &pipeline,
+                                                                int k_blocks, const mn_shared &shared) {
+  const int warpgroup = threadIdx.x / MN_WARPGROUP;
+  const uint32_t own = warpgroup * MN_SUBTILE_BYTES;
+  float part[Tile::COLS / 2];
+  mn_pipeline<Tile::STAGES> done = pipeline;
+  for (int k = 0, last = (MN_PROMOTE - 1) - warpgroup % MN_PROMOTE; k < k_blocks; last += MN_PROMOTE) {
+    for (int add = 0; k <= last && k < k_blocks; k++, add = 1, pipeline.advance()) {
+      const uint32_t stage = shared.stages + pipeline.stage * mn_stage_bytes<Tile>;
+      mn_barrier_wait(shared.full + 8 * pipeline.stage, pipeline.parity);
+      mn_stage_multiply<Form, Tile>(part, stage + own, stage + 2 * mn_plane_bytes_a<Tile>, add);
+      if (add == 0) continue;
+      mn_wgmma_wait<1>();
+      mn_stage_release<Tile>(shared, done.stage);
+      done.advance();
+    }
+    mn_wgmma_wait<0>();
+    mn_wgmma_define(part);
+    for (; done.stage != pipeline.stage; done.advance()) mn_stage_release<Tile>(shared, done.stage);
+#pragma unroll
+    for (int i = 0; i < Tile::COLS / 2; i++) d[i] += part[i];
+  }
+}
+
 template <enum mn_form Form, class Epilogue>
-static __device__ __forceinline__ void mn_consumer(const mn_schedule &schedule,
-                                                   const typename Epilogue::arguments &arguments,
-                                                   const mn_shared &shared) {
+static __device__ __forceinline__ void
+mn_consumer(const mn_schedule &schedule, const typename Epilogue::arguments &arguments,
+            const mn_shared &shared, const struct mn_scale *scale_a, const struct mn_scale *scale_b) {
   typedef typename Epilogue::tile Tile;
+  constexpr bool SCALED = Tile::KIND != MN_PLANES_BF16;
+  const float unscale = SCALED ? 1 / (scale_a->factor * scale_b->factor) : 1;
   mn_pipeline<Tile::STAGES> pipeline;
   mn_pipeline<Tile::STAGING> staging;
   const int warp = threadIdx.x / 32;
@@ -298,9 +371,12 @@ static __device__ __forceinline__ void mn_consumer(const mn_schedule &schedule,
     Epilogue::begin(arguments, state, mn_warp_coord<Tile>(schedule, mn_cluster(), warp));
   for (int item = mn_cluster(); item < schedule.down * schedule.across; item += mn_clusters()) {
     float d[Tile::COLS / 2] = {};
-    mn_tile_product<Form, Tile>(d, pipeline, schedule.k_blocks, shared);
+    if constexpr (Tile::PLANES == 2)
+      mn_tile_product_promoted<Form, Tile>(d, pipeline, schedule.k_blocks, shared);
+    else
+      mn_tile_product<Form, Tile>(d, pipeline, schedule.k_blocks, shared);
     if constexpr (Tile::EPILOGUE_WARPS == 0) {
-      const mn_result<Tile> result = {d};
+      const mn_result<Tile> result = {d, unscale};
       Epilogue::finish(arguments, state, result, mn_warp_coord<Tile>(schedule, item, warp),
                        mn_warp_coord<Tile>(schedule, item + mn_clusters(), warp),
                        shared.staging + warp * MN_STAGING_FLOATS);
@@ -309,7 +385,8 @@ static __device__ __forceinline__ void mn_consumer(const mn_schedule &schedule,
       for (int down = 0; down < 16; down += 8, staging.advance()) {
         const int own = warp * Tile::STAGING + staging.stage;
         mn_barrier_wait(shared.staging_empty + 8 * own, staging.parity ^ 1);
-        mn_staging_write<Tile::COLS, 8>(shared.staging + own * MN_STAGING_FLOATS, d, 0, down);
+        mn_staging_write<Tile::COLS, 8, SCALED>(shared.staging + own * MN_STAGING_FLOATS, d, unscale, 0,
+                                                down);
         mn_barrier_arrive(shared.staging_full + 8 * own);
       }
     }
@@ -365,7 +442,7 @@ template <class Tile> static __device__ __forceinline__ void mn_tile_sync() {
 template <enum mn_form Form, class Epilogue>
 static __global__ void __cluster_dims__(Epilogue::tile::CLUSTER, 1, 1)
     __launch_bounds__(mn_tile_threads<typename Epilogue::tile>, 1)
-        mn_hopper_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
+        mn_hopper_kernel(const __grid_constant__ mn_operands<Epilogue::tile::PLANES> operands,
                          const mn_schedule schedule,
                          const __grid_constant__ typename Epilogue::arguments arguments) {
   typedef typename Epilogue::tile tile;
@@ -380,21 +457,23 @@ static __global__ void __cluster_dims__(Epilogue::tile::CLUSTER, 1, 1)
   const int warp = threadIdx.x / 32;
   if (threadIdx.x == 0) {
     if (shared.stages % 1024) __trap();
-    mn_tma_prefetch_map(&map_a);
-    mn_tma_prefetch_map(&map_b);
+    for (int p = 0; p < tile::PLANES; p++) {
+      mn_tma_prefetch_map(&operands.a[p]);
+      mn_tma_prefetch_map(&operands.b[p]);
+    }
     mn_barriers_init<tile>(shared);
   }
   mn_tile_sync<tile>();
   if (warp < CONSUMERS) {
     mn_registers_up<tile::CONSUMER_REGS>();
-    mn_consumer<Form, Epilogue>(schedule, arguments, shared);
+    mn_consumer<Form, Epilogue>(schedule, arguments, shared, operands.scale_a, operands.scale_b);
   } else if (warp < CONSUMERS + tile::EPILOGUE_WARPS) {
     mn_registers_up<tile::EPILOGUE_REGS>();
     if constexpr (tile::EPILOGUE_WARPS > 0) mn_epilogue_warp<Epilogue>(schedule, arguments, shared);
   } else {
     mn_registers_down<tile::PRODUCER_REGS>();
     if (warp == CONSUMERS + tile::EPILOGUE_WARPS)
-      mn_producer<Form, Epilogue>(&map_a, &map_b, schedule, arguments, shared);
+      mn_producer<Form, Epilogue>(operands, schedule, arguments, shared);
   }
   /* A CTA must not exit while the other may still arrive at its barriers. */
   if (tile::CLUSTER > 1) mn_tile_sync<tile>();
@@ -425,8 +504,10 @@ static bool mn_tiles_fill(const struct mn_device *device, const struct mn_hopper
  * more than this, the library is faster, with larger tiles or split-K. */
 enum { MN_SMALL_DEPTH = 1024 };
 
-static inline bool mn_small_pays(const struct mn_device *device, const struct mn_hopper_product *p) {
-  const int64_t tiles = mn_tiles_down<mn_small_tile>(p) * mn_tiles_across<mn_small_tile>(p);
+template <enum mn_plane_kind Kind>
+static bool mn_small_pays(const struct mn_device *device, const struct mn_hopper_product *p) {
+  typedef mn_small_tile<Kind> tile;
+  const int64_t tiles = mn_tiles_down<tile>(p) * mn_tiles_across<tile>(p);
   const int64_t all = device->cuda->multiprocessors;
   return (tiles + all - 1) / all * p->depth <= MN_SMALL_DEPTH;
 }
@@ -439,10 +520,14 @@ static mn_status mn_hopper_launch(struct mn_device *device, const struct mn_hopp
   typedef typename Epilogue::tile tile;
   constexpr int bytes = mn_shared_bytes<tile>;
   static_assert(bytes <= 227 * 1024);
-  CUtensorMap a, b;
-  MN_TRY(mn_hopper_tensor_map(device, &a, p->a, Form == MN_TN, p->rows, p->depth, tile::ROWS));
-  MN_TRY(
-      mn_hopper_tensor_map(device, &b, p->b, Form != MN_NT, p->cols, p->depth, tile::COLS / tile::CLUSTER));
+  mn_operands<tile::PLANES> operands;
+  operands.scale_a = p->scale_a, operands.scale_b = p->scale_b;
+  for (int i = 0; i < tile::PLANES; i++) {
+    MN_TRY(mn_hopper_tensor_map(device, &operands.a[i], p->planes, p->a[i], Form == MN_TN, p->rows, p->depth,
+                                tile::ROWS));
+    MN_TRY(mn_hopper_tensor_map(device, &operands.b[i], p->planes, p->b[i], Form != MN_NT, p->cols, p->depth,
+                                tile::COLS / tile::CLUSTER));
+  }
   const int down = (int)mn_tiles_down<tile>(p) / tile::CLUSTER;
   const mn_schedule schedule = {down, (int)mn_tiles_across<tile>(p),
                                 (int)((p->depth + MN_K_BLOCK - 1) / MN_K_BLOCK), std::min(panel, down)};
@@ -450,7 +535,7 @@ static mn_status mn_hopper_launch(struct mn_device *device, const struct mn_hopp
                                 (device->cuda->multiprocessors - device->spared) / tile::CLUSTER);
   auto kernel = mn_hopper_kernel<Form, Epilogue>;
   MN_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-  kernel<<<tile::CLUSTER * clusters, mn_tile_threads<tile>, bytes, device->cuda->stream>>>(a, b, schedule,
+  kernel<<<tile::CLUSTER * clusters, mn_tile_threads<tile>, bytes, device->cuda->stream>>>(operands, schedule,
                                                                                            arguments);
   return mn_cuda_launched("gemm");
 }

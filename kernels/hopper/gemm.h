@@ -5,35 +5,35 @@
 #include <cuda.h>
 
 #include "kernels/gemm.h"
+#include "kernels/planes.h"
 
-/* d[rows, cols] = a·b in `form`, all row-major and dense; a and b bfloat16. */
+/* d[rows, cols] = a·b in `form`, all row-major and dense; a and b are of one kind of planes. */
 struct mn_hopper_product {
   enum mn_form form;
   int64_t rows, cols, depth;
-  const void *a, *b;
+  enum mn_plane_kind planes;
+  const void *a[2], *b[2];
+  const struct mn_scale *scale_a, *scale_b; /* NULL in bfloat16 */
 };
 
 /* Whether the Hopper GEMM can compute this product with this epilogue, and is expected to be faster than the
- * library: compute capability 9.0; precision MN_BF16; rows of multiples of 16 bytes; 16-byte alignment; and
- * tiles that fill the GPU or, except for MN_STORE and MN_ADD, little depth. A block epilogue must have all of
- * its operations, groups of 8, 16 … 256 channels (64 where the tiles are small), and, in a loss or a
- * backward, dz in the bf16 form only. An update must come from a MN_TN product. Only MN_STORE and MN_ADD use
- * epilogue->into. */
+ * library: compute capability 9.0; rows of multiples of 16 bytes; 16-byte alignment; and tiles that fill the
+ * GPU or, except for MN_STORE and MN_ADD, little depth. Two planes are of no use to the library, so for
+ * MN_STORE, MN_ADD and MN_UPDATE any number of tiles will do. A block epilogue must have all of
+ * its operations, groups of 8, 16 … 256 channels (128 with two planes, 64 where the tiles are small), and, in
+ * a loss or a backward, dz in planes only. An update must come from a MN_TN product. Only MN_STORE and MN_ADD
+ * use epilogue->into. */
 bool mn_hopper_fits(const struct mn_device *device, const struct mn_hopper_product *p,
                     const struct mn_epilogue *epilogue);
 mn_status mn_hopper_gemm(struct mn_device *device, const struct mn_hopper_product *p,
                          const struct mn_epilogue *epilogue);
 
-/* mn_hopper_fits and mn_hopper_gemm for MN_BLOCK, MN_BLOCK_LOSS and MN_BLOCK_BACKWARD (block.cu). */
-bool mn_hopper_block_fits(const struct mn_device *device, const struct mn_hopper_product *p,
-                          const struct mn_epilogue *epilogue);
-mn_status mn_hopper_block(struct mn_device *device, const struct mn_hopper_product *p,
-                          const struct mn_epilogue *epilogue);
+enum { MN_K_BLOCK = 64 }; /* depth of a stage: 128 bytes, the width of the swizzle */
 
-/* Encodes the TMA's tensor map of an operand of `size` rows or columns by `depth`. K-major, it is stored as
+/* Encodes the TMA's tensor map of a plane of `size` rows or columns by `depth`. K-major, it is stored as
  * [size, depth] and a box is `box` by 64 of the depth. MN-major, it is stored as [depth, size] and a box is
  * 64 of the depth by 64. */
-mn_status mn_hopper_tensor_map(struct mn_device *device, CUtensorMap *out, const void *matrix, bool mn_major,
-                               int64_t size, int64_t depth, int box);
+mn_status mn_hopper_tensor_map(struct mn_device *device, CUtensorMap *out, enum mn_plane_kind kind,
+                               const void *plane, bool mn_major, int64_t size, int64_t depth, int box);
 
 #endif

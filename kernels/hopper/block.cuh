@@ -1,11 +1,14 @@
 /* The Hopper GEMM's block epilogues. A group's channels are in the registers of a few lanes, so bias,
  * statistics, normalisation, activation, loss and their backward are computed before anything is written.
  * What was measured and tried: NOTES.md. */
+#ifndef MN_KERNELS_HOPPER_BLOCK_CUH
+#define MN_KERNELS_HOPPER_BLOCK_CUH
+
 #include "kernels/block_row.cuh"
 #include "kernels/hopper/gemm.cuh"
 
 /* For groups of D channels. A lane has one vector of 4 in a row of the staging buffer, or two where D is 256.
- * Saves: the forward writes more than the bf16 form of y. */
+ * Saves: the forward writes more than y's planes. */
 template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct block_epilogue {
   typedef mn_block_arguments<float> arguments;
   typedef Tile tile;
@@ -33,7 +36,11 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
   };
 
   /* A batch of rows, with what has been loaded ahead for it. */
-  typedef mn_rows<V, BATCH, float> state;
+  typedef mn_rows<V, BATCH, float> rows;
+  struct state {
+    rows ready;
+    mn_factors factors;
+  };
 
   static __device__ __forceinline__ void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {
     if constexpr (BATCHES == 1) return;
@@ -55,8 +62,19 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
     if constexpr (Kind != MN_BLOCK_BACKWARD) io::load(c.bias, a.bias + first, c.lanes);
   }
 
+  /* Makes NULL constant for what this instantiation does not write, so that the compiler removes the stores.
+   * A backward has read z, mean and rstd before. */
+  static __device__ __forceinline__ arguments written(arguments a) {
+    if constexpr (!Saves) a.z = a.mean = a.rstd = a.y = a.dz = NULL;
+    if constexpr (Kind == MN_BLOCK) a.dz_planes = {};
+    if constexpr (Kind != MN_BLOCK) a.y_planes = {};
+    a.y_planes = mn_planes_as<tile::KIND>(a.y_planes);
+    a.dz_planes = mn_planes_as<tile::KIND>(a.dz_planes);
+    return a;
+  }
+
   /* Starts the loads for batch b of the slice at `slice`; outside the matrix they read inside it. */
-  static __device__ __forceinline__ void load(const arguments &a, state &next, int b, const mn_coord &slice) {
+  static __device__ __forceinline__ void load(const arguments &a, rows &next, int b, const mn_coord &slice) {
     constexpr int DOWN = 16 / (BATCH * part::ROW_STEP);
     const part mine;
     const int64_t row = slice.row + b % DOWN * BATCH * part::ROW_STEP + mine.row;
@@ -69,21 +87,15 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
     mn_rows_load<Kind, 4, K>(a, MN_OP_ALL, lanes_at(a, col), next);
   }
 
-  static __device__ __forceinline__ void begin(const arguments &a, state &next, const mn_coord &first) {
-    load(a, next, 0, first);
-  }
-
-  /* Makes NULL constant for what this instantiation does not write, so that the compiler removes the stores.
-   * A backward has read z, mean and rstd before. */
-  static __device__ __forceinline__ arguments written(arguments a) {
-    if constexpr (!Saves) a.z = a.mean = a.rstd = a.y = a.dz = NULL;
-    if constexpr (Kind == MN_BLOCK_LOSS) a.y_bf16 = NULL;
-    return a;
+  static __device__ __forceinline__ void begin(const arguments &a, state &s, const mn_coord &first) {
+    load(a, s.ready, 0, first);
+    s.factors = mn_factors_of(written(a));
   }
 
   /* One batch, whose vectors start at `first` in the staging buffer. */
-  static __device__ __forceinline__ float finish_batch(const arguments &a, columns &c, state &now,
-                                                       float *staging, int first) {
+  static __device__ __forceinline__ void finish_batch(const arguments &a, columns &c, rows &now,
+                                                      const mn_factors &factors, mn_noticed<float> &noticed,
+                                                      float *staging, int first) {
 #pragma unroll
     for (int i = 0; i < BATCH; i++)
 #pragma unroll
@@ -93,7 +105,8 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
 #pragma unroll
         for (int j = 0; j < 4; j++) now.row[i].d[k * 4 + j] = four[j];
       }
-    return mn_rows_finish<Kind, 4, K>(written(a), MN_OP_ALL, c.lanes, now, c.bias, c.gamma, c.beta, c.sums);
+    mn_rows_finish<Kind, 4, K>(written(a), MN_OP_ALL, c.lanes, now, c.bias, c.gamma, c.beta, c.sums, factors,
+                               noticed);
   }
 
   /* Writes the column sums of a chunk, which is the 32 rows of a pair of warps: the second warp passes its
@@ -125,15 +138,14 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
         for (int i = 0; i < V; i++)
           sum[i] = c.sums[q][i] + staging[MN_STAGING_FLOATS + (q * V + i) * 32 + lane];
         if (chunk < chunks && part().row == 0)
-          io::store(a.sums, NULL, (q * chunks + chunk) * a.channels + c.first, sum, c.lanes);
+          io::store(a.sums, {}, 1, (q * chunks + chunk) * a.channels + c.first, sum, c.lanes);
       }
     mn_named_barrier_sync(1 + pair, 64); /* before the second warp overwrites its staging buffer */
   }
 
-  static __device__ __forceinline__ void finish(const arguments &a, state &ready,
-                                                const mn_result<tile> &result, const mn_coord &at,
-                                                const mn_coord &next, float *staging) {
-    float poison = 0;
+  static __device__ __forceinline__ void finish(const arguments &a, state &s, const mn_result<tile> &result,
+                                                const mn_coord &at, const mn_coord &next, float *staging) {
+    mn_noticed<float> noticed;
     int b = 0;
 #pragma unroll
     for (int across = 0; across < COLS; across += WIDE) {
@@ -144,71 +156,83 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
         result.template stage<WIDE, HIGH>(staging, across, down);
 #pragma unroll 1
         for (int first = 0; first < part::VECTORS; first += BATCH) {
-          state now = ready;
+          rows now = s.ready;
           b++;
-          load(a, ready, b % BATCHES, b < BATCHES ? at : next);
-          poison += finish_batch(a, c, now, staging, first);
+          load(a, s.ready, b % BATCHES, b < BATCHES ? at : next);
+          finish_batch(a, c, now, s.factors, noticed, staging, first);
         }
       }
       if constexpr (Kind != MN_BLOCK) {
-        poison += mn_sums_poison(c.sums);
+        noticed.poison += mn_sums_poison(c.sums);
         write_sums(a, c, staging, at.row);
       }
     }
-    if (!(poison == 0)) mn_raise(a.nonfinite, a.mark);
+    mn_notice(written(a), s.factors, noticed);
   }
 };
 
-template <enum mn_form Form, enum mn_epilogue_kind Kind, bool Saves, int D = 8>
+template <enum mn_form Form, enum mn_epilogue_kind Kind, bool Saves, enum mn_plane_kind Planes, int D = 8>
 static mn_status launch_width(struct mn_device *device, const struct mn_hopper_product *p,
                               const mn_block_arguments<float> &a) {
-  if constexpr (D < 256)
-    if (a.width > D) return launch_width<Form, Kind, Saves, 2 * D>(device, p, a);
+  typedef mn_plain_tile<Planes> plain;
+  typedef mn_small_tile<Planes> small;
+  if constexpr (D < plain::COLS)
+    if (a.width > D) return launch_width<Form, Kind, Saves, Planes, 2 * D>(device, p, a);
   MN_REQUIRE(a.width == D);
-  if constexpr (D <= mn_small_tile::COLS)
-    if (!mn_tiles_fill<mn_plain_tile>(device, p))
-      return mn_hopper_launch<Form, block_epilogue<Kind, D, Saves, mn_small_tile>>(device, p, a);
-  return mn_hopper_launch<Form, block_epilogue<Kind, D, Saves, mn_plain_tile>>(device, p, a);
+  if constexpr (D <= small::COLS)
+    if (!mn_tiles_fill<plain>(device, p))
+      return mn_hopper_launch<Form, block_epilogue<Kind, D, Saves, small>>(device, p, a);
+  return mn_hopper_launch<Form, block_epilogue<Kind, D, Saves, plain>>(device, p, a);
 }
 
-template <enum mn_form Form, enum mn_epilogue_kind Kind, bool Saves = false>
+template <enum mn_form Form, enum mn_epilogue_kind Kind, enum mn_plane_kind Planes, bool Saves = false>
 static mn_status launch(struct mn_device *device, const struct mn_hopper_product *p,
                         const struct mn_epilogue *epilogue) {
-  return launch_width<Form, Kind, Saves>(device, p, mn_block_arguments_of<float>(device, NULL, epilogue));
+  return launch_width<Form, Kind, Saves, Planes>(device, p,
+                                                 mn_block_arguments_of<float>(device, NULL, epilogue));
 }
 
-/* Whether a forward writes more than the bf16 form of y. */
-static bool saves(const struct mn_block *b) {
+/* Whether a forward writes more than y's planes. */
+static inline bool saves(const struct mn_block *b) {
   return b->z || b->mean || b->rstd || (b->y && b->y->real);
+}
+
+/* Whether all forms of an operand can be written: its planes are of this kind, or there are none. */
+template <enum mn_plane_kind Planes> static bool writes(const struct mn_operand *o) {
+  return !o || ((mn_planes_of(o).kind == Planes || !o->planes[0]) &&
+                mn_aligned(16, o->real, o->planes[0], o->planes[1]));
 }
 
 /* The epilogue accesses matrices and vectors of channels 16 bytes at a time, so all must be aligned to that.
  */
-bool mn_hopper_block_fits(const struct mn_device *device, const struct mn_hopper_product *p,
-                          const struct mn_epilogue *epilogue) {
+template <enum mn_plane_kind Planes>
+static bool block_fits(const struct mn_device *device, const struct mn_hopper_product *p,
+                       const struct mn_epilogue *epilogue) {
+  typedef mn_plain_tile<Planes> plain;
   const struct mn_block *b = epilogue->block;
   const int64_t width = b->channels / b->groups;
   if (p->form != (epilogue->kind == MN_BLOCK_BACKWARD ? MN_NN : MN_NT)) return false;
   if (epilogue->kind == MN_BLOCK_LOSS && (saves(b) || b->y)) return false;
-  if (epilogue->kind != MN_BLOCK && b->dz->real) return false;
-  const bool large = mn_tiles_fill<mn_plain_tile>(device, p);
-  if (!large && !mn_small_pays(device, p)) return false;
-  const int64_t widest = large ? 256 : mn_small_tile::COLS;
+  if (epilogue->kind != MN_BLOCK && (b->dz->real || !b->dz->planes[0])) return false;
+  const bool large = mn_tiles_fill<plain>(device, p);
+  if (!large && !mn_small_pays<Planes>(device, p)) return false;
+  const int64_t widest = large ? (int)plain::COLS : (int)mn_small_tile<Planes>::COLS;
   return b->ops == MN_OP_ALL && width >= 8 && width <= widest && (width & (width - 1)) == 0 &&
-         mn_aligned(16, b->bias, b->gamma, b->beta, b->z, b->target, b->sums) &&
-         (!b->y || mn_aligned(16, b->y->real, b->y->planes[0])) && (!b->dz || mn_aligned(16, b->dz->planes[0]));
+         mn_aligned(16, b->bias, b->gamma, b->beta, b->z, b->target, b->sums) && writes<Planes>(b->y) &&
+         (epilogue->kind == MN_BLOCK || writes<Planes>(b->dz));
 }
 
-mn_status mn_hopper_block(struct mn_device *device, const struct mn_hopper_product *p,
-                          const struct mn_epilogue *epilogue) {
+template <enum mn_plane_kind Planes>
+static mn_status block(struct mn_device *device, const struct mn_hopper_product *p,
+                       const struct mn_epilogue *epilogue) {
   switch (epilogue->kind) {
   case MN_BLOCK:
-    return saves(epilogue->block) ? launch<MN_NT, MN_BLOCK, true>(device, p, epilogue)
-                                  : launch<MN_NT, MN_BLOCK>(device, p, epilogue);
+    return saves(epilogue->block) ? launch<MN_NT, MN_BLOCK, Planes, true>(device, p, epilogue)
+                                  : launch<MN_NT, MN_BLOCK, Planes>(device, p, epilogue);
   case MN_BLOCK_LOSS:
-    return launch<MN_NT, MN_BLOCK_LOSS>(device, p, epilogue);
+    return launch<MN_NT, MN_BLOCK_LOSS, Planes>(device, p, epilogue);
   case MN_BLOCK_BACKWARD:
-    return launch<MN_NN, MN_BLOCK_BACKWARD>(device, p, epilogue);
+    return launch<MN_NN, MN_BLOCK_BACKWARD, Planes>(device, p, epilogue);
   case MN_STORE:
   case MN_ADD:
   case MN_UPDATE:
@@ -216,3 +240,5 @@ mn_status mn_hopper_block(struct mn_device *device, const struct mn_hopper_produ
   }
   mn_abort(__FILE__, __LINE__, "a block epilogue");
 }
+
+#endif

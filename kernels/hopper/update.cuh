@@ -1,0 +1,168 @@
+/* The Hopper GEMM's update epilogue, and when each tile is used. What was measured and tried: NOTES.md. */
+#ifndef MN_KERNELS_HOPPER_UPDATE_CUH
+#define MN_KERNELS_HOPPER_UPDATE_CUH
+
+#include "kernels/hopper/gemm.cuh"
+#include "kernels/sgd.cuh"
+
+struct update_arguments {
+  float *w, *m;
+  mn_planes planes;
+  int64_t rows, cols;
+  mn_sgd_rule<float> rule;
+};
+
+/* Updates W, momentum and W's planes in place, a staging buffer at a time. The loads of W and momentum
+ * for the next buffer are always in flight. */
+template <bool Momentum, class Tile> struct update_epilogue {
+  typedef update_arguments arguments;
+  typedef Tile tile;
+  enum { COLS = tile::COLS, WIDE = COLS < 128 ? COLS : 128, HIGH = MN_STAGING_FLOATS / WIDE };
+  typedef mn_staging_lane<WIDE> part;
+  struct state {
+    float w[part::VECTORS][4], m[part::VECTORS][4], rate, scale, factor;
+    bool stop; /* a value was not finite: nothing is written */
+  };
+
+  static __device__ __forceinline__ void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {
+    if constexpr (tile::EPILOGUE_WARPS == 0 && COLS > WIDE) { /* the other tiles load far enough ahead */
+      mn_tile_prefetch<tile>(a.w, a.rows, a.cols, row, col, lane);
+      if (Momentum) mn_tile_prefetch<tile>(a.m, a.rows, a.cols, row, col, lane);
+    }
+  }
+
+  /* The offset of the lane's vector i in the buffer that starts at `at`; −1: outside the matrix. */
+  static __device__ __forceinline__ int64_t offset_of(const arguments &a, int i, const mn_coord &at) {
+    const part mine;
+    const int64_t row = at.row + i * part::ROW_STEP + mine.row, col = at.col + mine.col;
+    return row < a.rows && col < a.cols ? row * a.cols + col : -1;
+  }
+
+  static __device__ __forceinline__ void load(const arguments &a, state &s, int i, const mn_coord &at) {
+    const int64_t from = offset_of(a, i, at);
+    if (from < 0) return;
+    mn_load_once<4>(s.w[i], a.w + from);
+    if (Momentum) mn_load_once<4>(s.m[i], a.m + from);
+  }
+
+  static __device__ __forceinline__ void begin(const arguments &a, state &s, const mn_coord &first) {
+#pragma unroll
+    for (int i = 0; i < part::VECTORS; i++) load(a, s, i, first);
+    s.rate = (float)*a.rule.rate, s.scale = a.rule.scale ? (float)*a.rule.scale : 1.0f;
+    s.factor = mn_planes_factor(a.planes);
+    s.stop = *a.rule.nonfinite;
+  }
+
+  static __device__ __forceinline__ void update_vector(const arguments &a, state &s, int i, int64_t to,
+                                                       float *staging) {
+    float gradient[4], (&w)[4] = s.w[i], (&m)[4] = s.m[i];
+    part().read(gradient, staging, i);
+#pragma unroll
+    for (int j = 0; j < 4; j++) mn_sgd_step(a.rule, s.rate, s.scale, Momentum, gradient[j], w[j], m[j]);
+    if (to < 0 || s.stop) return;
+    if (Momentum) mn_store_once<4>(a.m + to, m);
+    mn_store_once<4>(a.w + to, w);
+    mn_planes_store<4, true>(mn_planes_as<tile::KIND>(a.planes), s.factor, to, w);
+  }
+
+  /* One staging buffer, which starts at `at`; vectors that are updated make room for those at `next`. */
+  static __device__ __forceinline__ void update_buffer(const arguments &a, state &s, const mn_coord &at,
+                                                       const mn_coord &next, float *staging) {
+#pragma unroll
+    for (int i = 0; i < part::VECTORS; i++) {
+      update_vector(a, s, i, offset_of(a, i, at), staging);
+      load(a, s, i, next);
+    }
+  }
+
+  static __device__ __forceinline__ void finish(const arguments &a, state &s, const mn_result<tile> &result,
+                                                const mn_coord &at, const mn_coord &next, float *staging) {
+    if constexpr (tile::EPILOGUE_WARPS > 0) { /* the slice is one staging buffer */
+      update_buffer(a, s, at, next, staging);
+    } else {
+#pragma unroll
+      for (int across = 0; across < COLS; across += WIDE)
+#pragma unroll
+        for (int down = 0; down < result.ROWS; down += HIGH) {
+          const bool last_down = down + HIGH == result.ROWS, last = last_down && across + WIDE == COLS;
+          const mn_coord below = {last_down ? at.row : at.row + down + HIGH,
+                                  at.col + across + last_down * WIDE};
+          result.template stage<WIDE, HIGH>(staging, across, down);
+          update_buffer(a, s, {at.row + down, at.col + across}, last ? next : below, staging);
+        }
+    }
+  }
+};
+
+/* From this depth on the multiplication of a tile takes longer than its share of the memory traffic, and the
+ * plain tile is faster than the streaming one (NOTES.md). */
+enum { DEEP = 2048 };
+
+/* Bytes of an operand that stay in both halves of the L2 cache while W and momentum stream through it. The
+ * link between the halves is the bottleneck of an update (NOTES.md). */
+enum { KEPT = 8 << 20 };
+
+/* The height of an update's panels, in clusters: 1 where all of b fits in KEPT bytes, else as many clusters
+ * as have rows of a that fit. */
+template <class Tile> static int panel_of(const struct mn_hopper_product *p) {
+  if (p->cols * p->depth * 2 <= KEPT) return 1;
+  return (int)std::max(KEPT / (Tile::CLUSTER * Tile::ROWS * p->depth * 2), (int64_t)1);
+}
+
+enum update_tile { NONE, SMALL, STREAMING, PLAIN };
+
+template <enum mn_plane_kind Kind>
+static enum update_tile update_tile_of(const struct mn_device *device, const struct mn_hopper_product *p) {
+  const bool plain = mn_tiles_fill<mn_plain_tile<Kind>>(device, p);
+  if constexpr (Kind == MN_PLANES_FP16X2) {
+    return plain ? PLAIN : SMALL;
+  } else {
+    if (plain && p->depth > DEEP) return PLAIN;
+    if (mn_tiles_fill<mn_streaming_tile<Kind>>(device, p)) return STREAMING;
+    return plain ? PLAIN : mn_small_pays<Kind>(device, p) ? SMALL : NONE;
+  }
+}
+
+template <bool Momentum, enum mn_plane_kind Kind>
+static mn_status launch_update(struct mn_device *device, const struct mn_hopper_product *p,
+                               const update_arguments &a) {
+  switch (update_tile_of<Kind>(device, p)) {
+  case PLAIN:
+    return mn_hopper_launch<MN_TN, update_epilogue<Momentum, mn_plain_tile<Kind>>>(device, p, a);
+  case STREAMING:
+    if constexpr (Kind != MN_PLANES_FP16X2) {
+      typedef mn_streaming_tile<Kind> tile;
+      return mn_hopper_launch<MN_TN, update_epilogue<Momentum, tile>>(device, p, a, panel_of<tile>(p));
+    }
+    break;
+  case SMALL:
+    return mn_hopper_launch<MN_TN, update_epilogue<Momentum, mn_small_tile<Kind>>>(device, p, a);
+  case NONE:
+    break;
+  }
+  mn_abort(__FILE__, __LINE__, "an update that fits");
+}
+
+template <enum mn_plane_kind Kind>
+static mn_status update(struct mn_device *device, const struct mn_hopper_product *p,
+                        const struct mn_update *u) {
+  MN_REQUIRE(p->form == MN_TN && u->w->real && (u->momentum || u->sgd->momentum == 0));
+  const update_arguments arguments = {static_cast<float *>(u->w->real),
+                                      static_cast<float *>(u->momentum),
+                                      mn_planes_of(u->w),
+                                      p->rows,
+                                      p->cols,
+                                      mn_sgd_rule_of<float>(device, u->sgd)};
+  return u->momentum ? launch_update<true, Kind>(device, p, arguments)
+                     : launch_update<false, Kind>(device, p, arguments);
+}
+
+template <enum mn_plane_kind Kind>
+static bool update_fits(const struct mn_device *device, const struct mn_hopper_product *p,
+                        const struct mn_update *u) {
+  return p->form == MN_TN && mn_planes_of(u->w).kind == Kind &&
+         mn_aligned(16, u->w->real, u->w->planes[0], u->w->planes[1], u->momentum) &&
+         update_tile_of<Kind>(device, p) != NONE;
+}
+
+#endif

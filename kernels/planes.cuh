@@ -1,0 +1,112 @@
+/* Planes on CUDA: how kernels round values to them and store them. */
+#ifndef MN_KERNELS_PLANES_CUH
+#define MN_KERNELS_PLANES_CUH
+
+#include <cuda_fp16.h>
+
+#include "kernels/cuda.cuh"
+#include "kernels/planes.h"
+
+/* An operand's planes as a kernel's argument. */
+struct mn_planes {
+  enum mn_plane_kind kind;
+  uint16_t *high, *low; /* low: MN_PLANES_FP16X2 alone */
+  struct mn_scale *scale;
+};
+
+/* From element `offset` on; of no operand, or one without planes, MN_NO_PLANES. */
+static inline mn_planes mn_planes_of(const struct mn_operand *o, int64_t offset = 0) {
+  if (!o || !o->planes[0]) return {};
+  return {o->planes[1] ? MN_PLANES_FP16X2
+          : o->scale   ? MN_PLANES_FP16
+                       : MN_PLANES_BF16,
+          static_cast<uint16_t *>(o->planes[0]) + offset,
+          o->planes[1] ? static_cast<uint16_t *>(o->planes[1]) + offset : NULL, o->scale};
+}
+
+/* The planes where the kind is known at compile time, so that the compiler removes what it does not need. */
+template <enum mn_plane_kind Kind> static __device__ __forceinline__ mn_planes mn_planes_as(mn_planes p) {
+  p.kind = p.high ? Kind : MN_NO_PLANES;
+  if (Kind != MN_PLANES_FP16X2) p.low = NULL;
+  if (Kind == MN_PLANES_BF16) p.scale = NULL;
+  return p;
+}
+
+/* The factor, to be loaded once for many stores. */
+static __device__ __forceinline__ float mn_planes_factor(const mn_planes &p) {
+  return p.scale ? p.scale->factor : 1.0f;
+}
+
+/* To nearest, ties to even; NaN stays NaN. Two in one instruction. */
+template <int W> static __device__ __forceinline__ void mn_to_bf16(uint16_t (&out)[W], const float (&in)[W]) {
+#pragma unroll
+  for (int i = 0; i < W; i += 2) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(in[i], i + 1 < W ? in[i + 1] : 0.0f);
+    out[i] = __bfloat16_as_ushort(pair.x);
+    if (i + 1 < W) out[i + 1] = __bfloat16_as_ushort(pair.y);
+  }
+}
+
+/* The same to float16, and what rounding left. */
+template <int W>
+static __device__ __forceinline__ void mn_to_fp16(uint16_t (&out)[W], float (&rest)[W],
+                                                  const float (&in)[W]) {
+#pragma unroll
+  for (int i = 0; i < W; i += 2) {
+    const __half2 pair = __floats2half2_rn(in[i], i + 1 < W ? in[i + 1] : 0.0f);
+    out[i] = __half_as_ushort(pair.x), rest[i] = in[i] - __low2float(pair);
+    if (i + 1 < W) out[i + 1] = __half_as_ushort(pair.y), rest[i + 1] = in[i + 1] - __high2float(pair);
+  }
+}
+
+/* A store of the first n of W elements; Once: whole, with the streaming hint. */
+template <int W, bool Once>
+static __device__ __forceinline__ void mn_plane_store(uint16_t *to, const uint16_t (&bits)[W], int64_t n) {
+  if constexpr (Once)
+    mn_store_once<W>(to, bits);
+  else
+    mn_store_some<W>(to, bits, n);
+}
+
+/* Stores the first n of W values, from index `at` on. */
+template <int W, bool Once = false, typename Real>
+static __device__ __forceinline__ void mn_planes_store(const mn_planes &p, float factor, int64_t at,
+                                                       const Real (&values)[W], int64_t n = W) {
+  float scaled[W];
+  uint16_t bits[W];
+  if (p.kind == MN_NO_PLANES) return;
+#pragma unroll
+  for (int i = 0; i < W; i++)
+    scaled[i] = p.kind == MN_PLANES_BF16 ? (float)values[i] : (float)values[i] * factor;
+  if (p.kind == MN_PLANES_BF16) {
+    mn_to_bf16<W>(bits, scaled);
+    mn_plane_store<W, Once>(p.high + at, bits, n);
+    return;
+  }
+  float rest[W], nothing[W];
+  mn_to_fp16<W>(bits, rest, scaled);
+  mn_plane_store<W, Once>(p.high + at, bits, n);
+  if (p.kind != MN_PLANES_FP16X2) return;
+  mn_to_fp16<W>(bits, nothing, rest);
+  mn_plane_store<W, Once>(p.low + at, bits, n);
+}
+
+/* Stores an operand's forms, those that there are. */
+template <int W, typename Real>
+static __device__ __forceinline__ void mn_forms_store(Real *real, const mn_planes &planes, float factor,
+                                                      int64_t at, const Real (&values)[W], int64_t n = W) {
+  if (real) mn_store_some<W>(real + at, values, n);
+  mn_planes_store<W>(planes, factor, at, values, n);
+}
+
+/* Notes the largest |value| that the warp's lanes wrote: the order does not matter, since the bits of floats
+ * that are not negative are ordered as the floats are. All lanes must call it. */
+static __device__ __forceinline__ void mn_scale_note(struct mn_scale *scale, float largest) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2)
+    largest = fmaxf(largest, __shfl_xor_sync(MN_CUDA_WARP, largest, offset));
+  if (threadIdx.x % 32 == 0 && largest > 0)
+    atomicMax(reinterpret_cast<unsigned *>(&scale->largest), __float_as_uint(largest));
+}
+
+#endif
