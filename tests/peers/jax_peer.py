@@ -1,4 +1,5 @@
-"""JAX as a child of peers.py: the block under jit, the step with its parameters and momenta donated."""
+"""JAX as a child of peers.py: the blocks under jit, the step with its parameters and momenta donated."""
+import collections
 import functools
 
 import jax
@@ -6,29 +7,55 @@ import jax.numpy as jnp
 
 import timing
 
-# XLA's word for what a float32 product may be rounded to.
-PRODUCTS = {"fp32": "highest", "tf32": "tensorfloat32", "bf16": None}
+# How a row computes. dtype: of what products read, and of what a block hands to the next. algorithm: XLA's word for
+# what a product of floats may be made of. wide: products keep their float32 sums; otherwise they are rounded as they
+# are stored, as under flax. scale: a fixed factor on the loss, by which the rate is divided; without one, float16
+# would lose a dy of 1e-7.
+Way = collections.namedtuple("Way", "dtype algorithm wide scale", defaults=(None, False, 1))
+ALGORITHMS = ["BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "TF32_TF32_F32_X3"]
+FLOAT32 = {"JAX": Way(jnp.float32, "highest")}
 
 
-def dot(a, b, over, out=None):
-  return jax.lax.dot_general(a, b, ((over, over), ((), ())), preferred_element_type=out)
+def narrow(dtype, scale):
+  return {"JAX": Way(dtype, scale=scale), "JAX, float32 sums": Way(dtype, wide=True, scale=scale)}
+
+
+WAYS = {"bf16": narrow(jnp.bfloat16, 1), "fp16": narrow(jnp.float16, 2.0**16), "fp32": FLOAT32,
+        "tf32": {"JAX": Way(jnp.float32, "tensorfloat32")},
+        "fp16x3": {**FLOAT32, **{f"JAX {algorithm}": Way(jnp.float32, algorithm) for algorithm in ALGORITHMS}}}
+
+
+def dot(a, b, over, algorithm=None, out=None):
+  """over: the dimension of a and of b that is summed over."""
+  dimensions = (over[:1], over[1:]), ((), ())
+  return jax.lax.dot_general(a, b, dimensions, precision=algorithm, preferred_element_type=out)
 
 
 @jax.custom_vjp
 def wide_product(x, weight):
-  """x·Wᵀ with bfloat16 factors and float32 sums, and dzᵀ·x likewise: left to itself, JAX would make the latter a
-  product of float32 factors."""
-  return dot(x, weight.astype(x.dtype), (1,), jnp.float32)
+  """x·Wᵀ with factors of x's type and float32 sums, and dz·W and dzᵀ·x likewise: left to itself, JAX would make these
+  two products of float32 factors."""
+  return dot(x, weight.astype(x.dtype), (1, 1), out=jnp.float32)
 
 
-wide_product.defvjp(lambda x, weight: (wide_product(x, weight), x),
-                    lambda x, dz: (None, dot(dz.astype(x.dtype), x, (0,), jnp.float32)))
+def wide_gradients(saved, dz):
+  x, weight = saved
+  dz = dz.astype(x.dtype)
+  dx = dot(dz, weight.astype(x.dtype), (1, 0), out=jnp.float32).astype(x.dtype)  # not computed where nobody reads it
+  return dx, dot(dz, x, (0, 0), out=jnp.float32).astype(weight.dtype)
 
 
-def block(p, x, groups, wide):
-  """`wide`: the products keep their float32 sums; otherwise they are rounded as they are stored, as under flax."""
-  z = wide_product(x, p["weight"]) if wide else dot(x, p["weight"].astype(x.dtype), (1,)).astype(jnp.float32)
-  z = z + p["bias"]
+wide_product.defvjp(lambda x, weight: (wide_product(x, weight), (x, weight)), wide_gradients)
+
+
+def product(x, weight, way):
+  if way.wide:
+    return wide_product(x, weight)
+  return dot(x, weight.astype(x.dtype), (1, 1), way.algorithm).astype(jnp.float32)
+
+
+def block(p, x, groups, way):
+  z = product(x, p["weight"], way) + p["bias"]
   grouped = z.reshape(z.shape[0], groups, -1)
   centred = grouped - grouped.mean(axis=2, keepdims=True)
   scaled = centred * jax.lax.rsqrt((centred * centred).mean(axis=2, keepdims=True) + 1e-5)
@@ -36,16 +63,28 @@ def block(p, x, groups, wide):
   return a + a
 
 
+def blocks(p, x, groups, way):
+  """p: the parameters of each block. The last one's float32 result."""
+  for of_block in p[:-1]:
+    x = block(of_block, x, groups, way).astype(way.dtype)
+  return block(p[-1], x, groups, way)
+
+
 @functools.partial(jax.jit, static_argnums=(2, 3))
-def forward(p, x, groups, wide):
-  return block(p, x, groups, wide).astype(x.dtype)
+def forward(p, x, groups, way):
+  return blocks(p, x, groups, way).astype(way.dtype)
 
 
 @functools.partial(jax.jit, static_argnums=(4, 5), donate_argnums=(0, 1))
-def step(p, momenta, x, target, groups, wide):
-  gradients = jax.grad(lambda p: jnp.mean((block(p, x, groups, wide) - target) ** 2))(p)
+def step(p, momenta, x, target, groups, way):
+  gradients = jax.grad(lambda p: way.scale * jnp.mean((blocks(p, x, groups, way) - target) ** 2))(p)
   momenta = jax.tree.map(lambda m, g: 0.9 * m + g, momenta, gradients)
-  return jax.tree.map(lambda w, m: w - 1e-6 * m, p, momenta), momenta
+  return jax.tree.map(lambda w, m: w - 1e-6 / way.scale * m, p, momenta), momenta
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def product_alone(x, weight, way):
+  return product(x.astype(way.dtype), weight, way)
 
 
 class Jax(timing.Peer):
@@ -61,30 +100,38 @@ class Jax(timing.Peer):
     return jax.random.uniform(key, sizes, minval=-bound, maxval=bound)
 
   def open(self, shape, precision):
-    self.shape, self.key = shape, jax.random.key(7)
-    self.dtype = jnp.bfloat16 if precision == "bf16" else jnp.float32
-    jax.config.update("jax_default_matmul_precision", PRODUCTS[precision])
-    rows = ["JAX", "JAX, float32 sums"] if precision == "bf16" else ["JAX"]
-    return [(row, what) for row in rows for what in ("forward", "step")]
+    self.shape, self.key, self.ways = shape, jax.random.key(7), WAYS[precision]
+    return [(row, what) for row in self.ways for what in ("forward", "step")]
+
+  def parameters(self, inputs, channels):
+    """Of one block."""
+    bound = inputs**-0.5
+    return {"weight": self.random(channels, inputs, bound=bound), "bias": self.random(channels, bound=bound),
+            "gamma": self.random(channels), "beta": self.random(channels)}
 
   def make(self, row, what):
-    rows, inputs, channels, groups = self.shape
-    wide = row != "JAX"
-    bound = inputs**-0.5
-    p = {"weight": self.random(channels, inputs, bound=bound), "bias": self.random(channels, bound=bound),
-         "gamma": self.random(channels), "beta": self.random(channels)}
-    x = self.random(rows, inputs).astype(self.dtype)
+    rows, *widths, groups = self.shape
+    way = self.ways[row]
+    p = [self.parameters(a, b) for a, b in zip(widths, widths[1:])]
+    x = self.random(rows, widths[0]).astype(way.dtype)
     if what == "forward":
-      p = jax.tree.map(lambda w: w.astype(self.dtype), p)
-      state = forward(p, x, groups, wide)
+      p = jax.tree.map(lambda w: w.astype(way.dtype), p)
+      state = forward(p, x, groups, way)
     else:
-      target, state = self.random(rows, channels), (p, jax.tree.map(jnp.zeros_like, p))
+      target, state = self.random(rows, widths[-1]), (p, jax.tree.map(jnp.zeros_like, p))
 
     def call():
       nonlocal state
-      state = forward(p, x, groups, wide) if what == "forward" else step(*state, x, target, groups, wide)
+      state = forward(p, x, groups, way) if what == "forward" else step(*state, x, target, groups, way)
 
     return call, lambda: jax.block_until_ready(state)
+
+  def error(self, row):
+    n, inputs, channels = self.shape[:3]
+    rows, columns = timing.sample(n, channels)
+    x, weight = self.random(n, inputs), self.random(channels, inputs, bound=inputs**-0.5)
+    z = product_alone(x, weight, self.ways[row])
+    return timing.product_error(x[rows], weight[columns], z[rows, columns])
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@
 #include "train/pass.h"
 
 /* In the order of `names`, by which minnow_peer_open takes them. */
-enum what { FORWARD, STEP, PRODUCT_NT, PRODUCT_NN, PRODUCT_TN, COPY, WHATS };
-static const char *const names[WHATS] = {"forward", "step", "x*W^T", "dz*W", "dz^T*x", "copy"};
+enum what { FORWARD, STEP, PRODUCT_NT, PRODUCT_NN, PRODUCT_TN, PRODUCT_OWN, COPY, WHATS };
+static const char *const names[WHATS] = {"forward", "step", "x*W^T", "dz*W", "dz^T*x", "product", "copy"};
 
 enum { SEED = 7 };
 static const size_t COPIED_BYTES = (size_t)512 << 20;  /* larger than any cache */
@@ -28,8 +28,10 @@ struct minnow_peer {
   void *flushed;                  /* taken by the first minnow_peer_cold */
 };
 
-/* shape: N, I, C, G. `*out` is the caller's, for minnow_peer_close. */
-MN_API int minnow_peer_open(struct minnow_peer **out, const char *what, const int64_t shape[4],
+/* shape: N, I, the C of each block, G; `numbers` of them. Products are those of the first block: by the
+ * library, but "product", which is x*W^T by whatever GEMM a forward takes. `*out` is the caller's, for
+ * minnow_peer_close. */
+MN_API int minnow_peer_open(struct minnow_peer **out, const char *what, const int64_t *shape, int numbers,
                             const char *device, const char *precision);
 MN_API void minnow_peer_close(struct minnow_peer *peer); /* NULL is fine */
 MN_API int minnow_peer_call(struct minnow_peer *peer);
@@ -38,11 +40,15 @@ MN_API int minnow_peer_sync(struct minnow_peer *peer);
 MN_API int minnow_peer_check(struct minnow_peer *peer);
 /* What a forward or a step holds on the device. */
 MN_API int64_t minnow_peer_bytes(const struct minnow_peer *peer);
-/* The milliseconds of one call, by the device's own clock, after the L2 cache was flushed. */
-MN_API int minnow_peer_cold(struct minnow_peer *peer, double *milliseconds);
+/* The milliseconds of one call, by the device's own clock, after the L2 cache was flushed. cast: what GEMMs
+ * read is made of the floats within that time, of the weights (1) or of x too (2); FORWARD only. */
+MN_API int minnow_peer_cold(struct minnow_peer *peer, int cast, double *milliseconds);
 /* Parameters by PyTorch's names, and "x", from floats on the host; y to them. FORWARD only. */
 MN_API int minnow_peer_write(struct minnow_peer *peer, const char *name, const float *values);
 MN_API int minnow_peer_read(struct minnow_peer *peer, float *y);
+/* A row of a product's left (0) or right (1) matrix, as floats before they are rounded, or of its result (2).
+ */
+MN_API int minnow_peer_row(struct minnow_peer *peer, int which, int64_t row, float *values);
 MN_API const char *minnow_peer_version(void);
 
 static mn_status fill(struct mn_context *context, struct mn_operand *operand, uint32_t which) {
@@ -53,19 +59,23 @@ static mn_status fill(struct mn_context *context, struct mn_operand *operand, ui
 }
 
 /* The rate is so small that no number of steps leads the weights anywhere. */
-static mn_status open_model(struct minnow_peer *p, const int64_t shape[4]) {
+static mn_status open_model(struct minnow_peer *p, const int64_t *shape, int numbers) {
   struct mn_model_config config = {.inputs = shape[1],
-                                   .depth = 1,
-                                   .hidden = {shape[2]},
-                                   .groups = shape[3],
+                                   .depth = numbers - 3,
+                                   .groups = shape[numbers - 1],
                                    .eps = 1e-5,
                                    .slope = 0.01,
                                    .loss = MN_LOSS_MSE,
                                    .plan = MN_PLAN_BLOCK};
+  if (config.depth > MN_MODEL_DEPTH) return mn_fail(MN_USAGE, "%d blocks are too many", config.depth);
+  memcpy(config.hidden, shape + 2, (size_t)config.depth * sizeof *shape);
   MN_TRY(mn_model_open(&p->model, p->context, &config));
   MN_TRY(mn_model_initialise(p->model, SEED));
-  MN_TRY(fill(p->context, &p->model->layers[0].parameters[MN_BLOCK_GAMMA]->value, 0));
-  MN_TRY(fill(p->context, &p->model->layers[0].parameters[MN_BLOCK_BETA]->value, 1));
+  for (int i = 0; i < config.depth; i++) {
+    struct mn_tensor *const *parameters = p->model->layers[i].parameters;
+    MN_TRY(fill(p->context, &parameters[MN_BLOCK_GAMMA]->value, 8 + 2 * (uint32_t)i));
+    MN_TRY(fill(p->context, &parameters[MN_BLOCK_BETA]->value, 9 + 2 * (uint32_t)i));
+  }
   if (p->what == STEP) {
     struct mn_sgd_config sgd = {.momentum = 0.9, .accumulate = 1};
     MN_TRY(mn_optimizer_open(&p->optimizer, p->model, &sgd));
@@ -79,11 +89,12 @@ static mn_status open_model(struct minnow_peer *p, const int64_t shape[4]) {
 }
 
 /* x [N, I], W [C, I] and dz [N, C] are the operands, two of them at a time. */
-static mn_status open_product(struct minnow_peer *p, const int64_t shape[4]) {
+static mn_status open_product(struct minnow_peer *p, const int64_t *shape) {
   int64_t n = shape[0], i = shape[1], c = shape[2];
-  int64_t results = p->what == PRODUCT_NT ? n * c : p->what == PRODUCT_NN ? n * i : c * i;
-  p->context->device->library = 1; /* this is what our own products are held against */
-  MN_TRY(mn_tensor_parameter(p->context, &p->left, "left", 2, n, p->what == PRODUCT_NT ? i : c));
+  int forward = p->what == PRODUCT_NT || p->what == PRODUCT_OWN;
+  int64_t results = forward ? n * c : p->what == PRODUCT_NN ? n * i : c * i;
+  p->context->device->library = p->what != PRODUCT_OWN; /* this is what our own products are held against */
+  MN_TRY(mn_tensor_parameter(p->context, &p->left, "left", 2, n, forward ? i : c));
   MN_TRY(mn_tensor_parameter(p->context, &p->right, "right", 2, p->what == PRODUCT_TN ? n : c, i));
   MN_TRY(fill(p->context, &p->left->value, 4));
   MN_TRY(fill(p->context, &p->right->value, 5));
@@ -100,20 +111,20 @@ static mn_status open_copy(struct minnow_peer *p) {
   return fill(p->context, &source, 6);
 }
 
-static mn_status open_parts(struct minnow_peer *p, const char *what, const int64_t shape[4],
+static mn_status open_parts(struct minnow_peer *p, const char *what, const int64_t *shape, int numbers,
                             const char *device, const char *precision) {
   while (p->what < WHATS && strcmp(names[p->what], what) != 0) p->what++;
   if (p->what == WHATS) return mn_fail(MN_USAGE, "nothing to time is called '%s'", what);
   MN_TRY(mn_context_open(&p->context, device, precision));
   if (p->what == COPY) return open_copy(p);
-  return p->what < PRODUCT_NT ? open_model(p, shape) : open_product(p, shape);
+  return p->what < PRODUCT_NT ? open_model(p, shape, numbers) : open_product(p, shape);
 }
 
-int minnow_peer_open(struct minnow_peer **out, const char *what, const int64_t shape[4], const char *device,
-                     const char *precision) {
+int minnow_peer_open(struct minnow_peer **out, const char *what, const int64_t *shape, int numbers,
+                     const char *device, const char *precision) {
   struct minnow_peer *p = *out = calloc(1, sizeof *p);
   if (!p) return mn_fail(MN_NO_MEMORY, "no memory for a peer");
-  mn_status status = open_parts(p, what, shape, device, precision);
+  mn_status status = open_parts(p, what, shape, numbers, device, precision);
   if (status == MN_OK) return MN_OK;
   minnow_peer_close(p);
   *out = NULL;
@@ -136,7 +147,8 @@ void minnow_peer_close(struct minnow_peer *p) {
 }
 
 int minnow_peer_call(struct minnow_peer *p) {
-  static const enum mn_form forms[WHATS] = {[PRODUCT_NT] = MN_NT, [PRODUCT_NN] = MN_NN, [PRODUCT_TN] = MN_TN};
+  static const enum mn_form forms[WHATS] = {
+      [PRODUCT_NT] = MN_NT, [PRODUCT_NN] = MN_NN, [PRODUCT_TN] = MN_TN, [PRODUCT_OWN] = MN_NT};
   struct mn_device *device = p->context->device;
   if (p->what == FORWARD) return mn_tape_forward(p->pass->tape);
   if (p->what == STEP) {
@@ -162,12 +174,20 @@ int64_t minnow_peer_bytes(const struct minnow_peer *p) {
   return (int64_t)p->context->bytes;
 }
 
-int minnow_peer_cold(struct minnow_peer *p, double *milliseconds) {
+static mn_status cast_again(struct mn_context *context, struct mn_operand *operand) {
+  operand->stale = 1;
+  return mn_operand_prepare(context, operand);
+}
+
+int minnow_peer_cold(struct minnow_peer *p, int cast, double *milliseconds) {
   const struct mn_kernels *k = p->context->kernels;
   struct mn_device *device = p->context->device;
   if (!p->flushed) MN_TRY(k->allocate(device, &p->flushed, FLUSHED_BYTES));
   MN_TRY(k->zero(device, p->flushed, FLUSHED_BYTES));
   MN_TRY(k->mark(device, 0));
+  for (int i = 0; cast && i < p->model->count; i++)
+    if (p->model->parameters[i]->rank == 2) MN_TRY(cast_again(p->context, &p->model->parameters[i]->value));
+  if (cast > 1) MN_TRY(cast_again(p->context, &p->pass->x->value));
   MN_TRY(minnow_peer_call(p));
   MN_TRY(k->mark(device, 1));
   return k->elapsed(device, milliseconds);
@@ -202,6 +222,17 @@ int minnow_peer_read(struct minnow_peer *p, float *y) {
     memcpy(y + i, &bits, sizeof bits);
   }
   return MN_OK;
+}
+
+int minnow_peer_row(struct minnow_peer *p, int which, int64_t row, float *values) {
+  struct mn_device *device = p->context->device;
+  const struct mn_operand *matrix = which == 0 ? &p->left->value : &p->right->value;
+  int64_t cols = which == 2 ? p->right->value.rows : matrix->cols;
+  const char *from = which == 2 ? p->into : matrix->real;
+  if (p->what != PRODUCT_NT && p->what != PRODUCT_OWN) return mn_fail(MN_USAGE, "only x*W^T is read");
+  if (device->real != sizeof *values) return mn_fail(MN_USAGE, "only floats are read here");
+  size_t bytes = (size_t)cols * sizeof *values;
+  return p->context->kernels->download(device, values, from + (size_t)row * bytes, bytes);
 }
 
 const char *minnow_peer_version(void) {

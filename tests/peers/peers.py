@@ -13,12 +13,20 @@ import tables
 import train
 from child import Failure, close, meet, say
 
-SHAPES = ["1024x8192x8192/512", "1024x4096x4096/256", "8192x8192x8192/512", "128x512x256/8"]
+PRECISIONS = ["bf16", "fp16", "fp16x3", "fp32", "tf32"]
+# What is timed by default: a block alone, and stacks of three, four, eight and six.
+RUNS = {"1024x8192x8192/512": PRECISIONS, "1024x4096x4096/256": ["bf16"], "8192x8192x8192/512": ["bf16", "fp16x3"],
+        "128x512x256/8": ["bf16"], "1024x8192x8192x8192x8192/512": ["bf16"],
+        "1024x4096x4096x4096x4096x4096/256": ["bf16"],
+        "256x1024x1024x1024x1024x1024x1024x1024x1024x1024/64": ["bf16"],
+        "4096x2048x2048x2048x2048x2048x2048x2048/128": ["bf16"]}
+REFERENCE = next(iter(RUNS))
 PEERS = {"minnow": "minnow_peer.py", "torch": "torch_peer.py", "jax": "jax_peer.py"}
-PRECISIONS = ["bf16", "fp32", "tf32"]
+# KernelBench's tables, by what PyTorch computes in, and minnow's precisions in each.
+CLASSES = {"fp32": ["fp32", "fp16x3"], "tf32": ["tf32"], "fp16": ["fp16"], "bf16": ["bf16"]}
 
 
-def prepare(children, shape, precision):
+def prepare(children, shape, precision, without):
   """What every peer offers at this shape, by (row, what), and the (child, row, what) that are ready to be timed."""
   figures, ready = {}, []
   for child in children:
@@ -28,6 +36,8 @@ def prepare(children, shape, precision):
       figures[child.peer, "all"] = {"failed": str(failure)}
       continue
     for row, what in subjects:
+      if any(text in row for text in without):
+        continue
       say(f"{shape} {precision}: {row}, {what}")
       try:
         figures[row, what] = child.ask("prepare", row=row, what=what) or {}
@@ -40,7 +50,7 @@ def prepare(children, shape, precision):
 def measure(children, shape, precision, options):
   """Every subject of every peer, in one order and then in the reverse order, so that a drift of the clocks affects all
   alike. Each way of timing (timing.py) gives two medians."""
-  figures, ready = prepare(children, shape, precision)
+  figures, ready = prepare(children, shape, precision, options.without)
   for number, order in enumerate((ready, ready[::-1])):
     say(f"{shape} {precision}: timing {len(ready)} subjects, round {number + 1} of 2")
     for child, row, what in order:
@@ -51,24 +61,40 @@ def measure(children, shape, precision, options):
           figure.setdefault(way, []).append(round_)
       except Failure as failure:
         figures[row, what] = {"failed": str(failure)}
+  errors(ready, shape, precision, figures)
   close(children)
   return figures
 
 
-def kernelbench(children, precision, options, folder):
-  """Forward alone under KernelBench's rules. PyTorch's process makes the inputs and the reference, and judges."""
+def errors(ready, shape, precision, figures):
+  """Of every row that computes x*W^T, alone or in a forward, after all times were taken."""
+  say(f"{shape} {precision}: errors")
+  for child, row, what in ready:
+    if what in ("forward", tables.BARE[0]) and row != tables.THREE and "failed" not in figures[row, what]:
+      try:
+        figures[row, "error"] = {"error": child.ask("error", row=row)}
+      except Failure as failure:
+        figures[row, "error"] = {"failed": str(failure)}
+
+
+def kernelbench(children, kind, precisions, options, folder):
+  """Forward alone under KernelBench's rules. PyTorch's process makes the inputs and the reference in `kind`, and judges
+  minnow in each of the precisions."""
   there, figures = {child.peer: child for child in children}, {}
   shape = tables.numbers(options.kernelbench_shape)
-  for peer in ("torch", "minnow"):  # in this order: minnow reads the inputs that PyTorch has written
+  # In this order: minnow reads the inputs that PyTorch has written.
+  for peer, wanted in ("torch", {"precision": kind}), ("minnow", {"precisions": precisions}):
     try:
       if peer not in there:
         raise Failure("not there")
-      rows = there[peer].ask("kernelbench_open", folder=folder, shape=shape, precision=precision)
+      rows = there[peer].ask("kernelbench_open", folder=folder, shape=shape, **wanted)
     except Failure as failure:
       figures[peer, "all"] = {"failed": str(failure)}
       break
     for row in rows:
-      say(f"KernelBench {precision}: {row}")
+      if any(text in row for text in options.without):
+        continue
+      say(f"KernelBench {kind}: {row}")
       try:
         figures[row, "forward"] = {**there[peer].ask("kernelbench", row=row), **there["torch"].ask("judge")}
       except Failure as failure:
@@ -87,14 +113,19 @@ def parse():
                                    description="Times minnow, PyTorch and JAX on one device, all alike.")
   parser.add_argument("--train", action="store_true",
                       help="whole training runs instead (train.py), with options of their own: --train --help")
-  parser.add_argument("--shape", action="append", help=f"NxIxC/G, repeatable; default {' '.join(SHAPES)}")
+  parser.add_argument("--shape", action="append",
+                      help=f"NxIxC/G, and of a stack NxIxCxC…/G; repeatable; default {' '.join(RUNS)}")
   parser.add_argument("--precision", action="append", choices=PRECISIONS,
-                      help="repeatable; default bf16, and all three under KernelBench's rules")
+                      help="repeatable; default all at the first shape, fp16x3 at the third, bf16 at all; without "
+                      "--shape only where that has it; all under KernelBench's rules")
+  parser.add_argument("--without", action="append", default=[], metavar="TEXT",
+                      help="leave out the rows whose names have this in them, such as max-autotune; repeatable")
   parser.add_argument("--peers", default=",".join(PEERS), help="of %(default)s")
   parser.add_argument("--kernelbench", choices=["also", "only", "no"], default="also",
                       help="KernelBench's protocol on level 2, problem 62; default %(default)s")
-  parser.add_argument("--kernelbench-shape", default=SHAPES[0], help="default %(default)s")
-  parser.add_argument("--seconds", type=float, default=0.4, help="a figure that takes four times this long ends early; default %(default)s")
+  parser.add_argument("--kernelbench-shape", default=REFERENCE, help="of one block; default %(default)s")
+  parser.add_argument("--seconds", type=float, default=0.4,
+                      help="a figure that takes four times this long ends early; default %(default)s")
   parser.add_argument("--warm", type=float, default=0.15, help="seconds before them; default %(default)s")
   parser.add_argument("--patience", type=float, default=300,
                       help="seconds after which a peer that does not answer is given up; default %(default)s")
@@ -107,10 +138,21 @@ def parse():
       parser.error(f"no peer is called '{name}'; {', '.join(PEERS)} are")
   try:
     for shape in (options.shape or []) + [options.kernelbench_shape]:
-      tables.numbers(shape)
+      numbers = tables.numbers(shape)
   except ValueError:
-    parser.error(f"'{shape}' is no shape; {SHAPES[0]} is")
+    parser.error(f"'{shape}' is no shape; {REFERENCE} is")
+  if len(numbers) > 4:
+    parser.error(f"KernelBench's problem has one block, not '{shape}'")
   return options
+
+
+def runs(options):
+  """Each shape with each precision that it is to be timed in."""
+  if options.shape:
+    return [(shape, precision) for shape in options.shape
+            for precision in options.precision or RUNS.get(shape, ["bf16"])]
+  return [(shape, precision) for shape, precisions in RUNS.items() for precision in precisions
+          if precision in (options.precision or PRECISIONS)]
 
 
 def main():
@@ -125,20 +167,21 @@ def main():
   with tempfile.TemporaryDirectory() as folder:
     children, header = meet(options, folder, PEERS)
     try:
-      print(header, flush=True)
-      for shape in (options.shape or SHAPES) if options.kernelbench != "only" else []:
-        for precision in options.precision or ["bf16"]:
-          report(tables.peers, shape, precision, measure(children, shape, precision, options))
-      for precision in (options.precision or PRECISIONS) if options.kernelbench != "no" else []:
-        figures = kernelbench(children, precision, options, folder)
-        report(tables.kernelbench, options.kernelbench_shape, precision, figures)
+      print(header, tables.ERROR, sep="\n", flush=True)
+      for shape, precision in runs(options) if options.kernelbench != "only" else []:
+        report(tables.peers, shape, precision, measure(children, shape, precision, options))
+      for kind, precisions in CLASSES.items() if options.kernelbench != "no" else []:
+        chosen = [precision for precision in precisions if precision in (options.precision or precisions)]
+        if chosen:
+          figures = kernelbench(children, kind, chosen, options, folder)
+          report(tables.kernelbench, options.kernelbench_shape, kind, figures)
     finally:
       for child in children:
         child.stop()
   if options.json:
     text = json.dumps({"header": header.splitlines(), "figures": record}, indent=1)
     pathlib.Path(options.json).write_text(text + "\n")
-  return 0 if any(entry["row"] == "minnow" and "failed" not in entry for entry in record) else 1
+  return 0 if any(entry["row"].startswith("minnow") and "failed" not in entry for entry in record) else 1
 
 
 if __name__ == "__main__":

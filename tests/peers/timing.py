@@ -72,6 +72,24 @@ def cold(once):
   return {"ms": statistics.median(times), "mean_ms": statistics.mean(times)}
 
 
+SAMPLE = (64, 512)  # rows and channels of a product that are held against float64, at least
+
+
+def sample(rows, channels):
+  """About so many of each, spread evenly. The product is computed whole: these are what is looked at."""
+  return tuple(slice(None, None, max(1, count // most)) for count, most in zip((rows, channels), SAMPLE))
+
+
+def product_error(x, weight, z):
+  """The norm of z - x*W^T over that of x*W^T, computed in float64 from floats that nothing has rounded yet: rows of x
+  and W, and z where they meet."""
+  import numpy  # here, because times can be taken without it
+
+  x, weight, z = (numpy.asarray(matrix, numpy.float64) for matrix in (x, weight, z))
+  exact = x @ weight.T
+  return float(numpy.linalg.norm(z - exact) / numpy.linalg.norm(exact))
+
+
 class Peer:
   """What a child serves; each method but make() is a request. A subject is a row of the tables and what is timed."""
 
@@ -89,6 +107,10 @@ class Peer:
 
   def time(self, row, what, warm_s, budget_s):
     return measure(*self.ready[row, what], warm_s, budget_s)
+
+  def error(self, row):
+    """How far a product x*W^T is off that is computed as in this row (product_error)."""
+    raise NotImplementedError
 
   def close(self):
     """Gives back what open() and prepare() took."""

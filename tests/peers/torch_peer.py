@@ -1,4 +1,5 @@
-"""PyTorch as a child of peers.py: the block as its users write it, eager and compiled, with a CUDA graph or without."""
+"""PyTorch as a child of peers.py: the blocks as its users write them, eager and compiled, with a CUDA graph or
+without."""
 import copy
 import gc
 import pathlib
@@ -7,13 +8,23 @@ import time
 
 import torch
 
+import tables
 import timing
 
 # torch.compile's modes. The graph is captured by hand, alike for all three, so no mode brings one of its own.
 MODES = {"eager": None, "compile": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 ROWS = [f"PyTorch {mode}{graph}" for mode in MODES for graph in ("", ", graph")]
-BARE = [("torch.mm", what) for what in ("x*W^T", "dz*W", "dz^T*x")] + [("Tensor.copy_", "copy")]
-TOLERANCE = {"fp32": 1e-4, "tf32": 1e-4, "bf16": 1e-2}  # KernelBench's, absolute and relative; TF32 is a mode of float32
+TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}  # in every other precision all is float32
+# A fixed factor on the loss in place of a GradScaler, which would look at every gradient in every step; the rate is
+# divided by it. Without one, float16 would lose a dy of 1e-7.
+SCALE = {"fp16": 2.0**16}
+TOLERANCE = {"fp32": 1e-4, "tf32": 1e-4, "fp16": 1e-2, "bf16": 1e-2}  # KernelBench's, absolute and relative
+
+
+def bare_rows(precision):
+  """Of fp16x3 the three products of float16 that it is made of, as one of three times the depth."""
+  mm = tables.THREE if precision == "fp16x3" else "torch.mm"
+  return [(mm, what) for what in ("x*W^T", "dz*W", "dz^T*x")] + [("Tensor.copy_", "copy")]
 
 
 class Block(torch.nn.Module):
@@ -26,6 +37,15 @@ class Block(torch.nn.Module):
   def forward(self, x):
     a = self.activation(self.gn(self.fc(x)))
     return a + a
+
+
+def stack(widths, groups):
+  blocks = [Block(a, b, groups) for a, b in zip(widths, widths[1:])]
+  return blocks[0] if len(blocks) == 1 else torch.nn.Sequential(*blocks)
+
+
+def product(x, weight):
+  return torch.nn.functional.linear(x, weight)
 
 
 def tf32(allowed):
@@ -58,7 +78,7 @@ def capture(run):
 class Torch(timing.Peer):
   def __init__(self, device):
     super().__init__()
-    self.device, self.runs = torch.device(device), {}
+    self.device, self.runs, self.errors = torch.device(device), {}, {}
     self.sync = torch.cuda.synchronize if device == "cuda" else lambda: None
     self.sync()  # without a GPU this is where it ends
 
@@ -70,23 +90,25 @@ class Torch(timing.Peer):
     return torch.rand(*sizes, device=self.device) * 2 - 1
 
   def open(self, shape, precision):
-    """One block with float32 masters for the step, and one that is of the precision's type throughout for the forward.
+    """Blocks with float32 masters for the step, and others that are of the precision's type throughout for the forward.
     x is of that type from the start: it is data."""
-    rows, inputs, channels, groups = shape
+    rows, *widths, groups = shape
     self.shape, self.precision = shape, precision
-    self.dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    self.dtype = TYPES.get(precision, torch.float32)
     tf32(precision == "tf32")
     with self.device:
-      self.master, self.plain = Block(inputs, channels, groups), Block(inputs, channels, groups).to(self.dtype)
-    for block in self.master, self.plain:
-      for parameter in block.gn.parameters():
-        torch.nn.init.uniform_(parameter, -1, 1)
-    self.x, self.target = self.random(rows, inputs).to(self.dtype), self.random(rows, channels)
-    return [(row, what) for row in ROWS for what in ("forward", "step")] + BARE
+      self.master, self.plain = stack(widths, groups), stack(widths, groups).to(self.dtype)
+    for module in *self.master.modules(), *self.plain.modules():
+      if isinstance(module, torch.nn.GroupNorm):
+        torch.nn.init.uniform_(module.weight, -1, 1)
+        torch.nn.init.uniform_(module.bias, -1, 1)
+    self.x, self.target = self.random(rows, widths[0]).to(self.dtype), self.random(rows, widths[-1])
+    return [(row, what) for row in ROWS for what in ("forward", "step")] + bare_rows(precision)
 
   def close(self):
     super().close()
     self.runs.clear()
+    self.errors.clear()
     self.master = self.plain = self.x = self.target = self.reference = self.flushed = None
     torch._dynamo.reset()
     gc.collect()
@@ -94,7 +116,7 @@ class Torch(timing.Peer):
       torch.cuda.empty_cache()
 
   def make(self, row, what):
-    return (self.bare(what) if (row, what) in BARE else self.variant(row, what)), self.sync
+    return (self.variant(row, what) if row in ROWS else self.bare(what)), self.sync
 
   def variant(self, row, what):
     mode, _, graph = row.removeprefix("PyTorch ").partition(", ")
@@ -115,13 +137,15 @@ class Torch(timing.Peer):
 
   def step(self, mode):
     block, x, target = self.master, self.x, self.target
-    device, mixed = self.device.type, self.precision == "bf16"
-    optimizer = torch.optim.SGD(block.parameters(), lr=1e-6, momentum=0.9, fused=True)
+    device, narrow, mixed = self.device.type, TYPES.get(self.precision, torch.bfloat16), self.precision in TYPES
+    scale = SCALE.get(self.precision, 1)
+    optimizer = torch.optim.SGD(block.parameters(), lr=1e-6 / scale, momentum=0.9, fused=True)
 
     def error(x, target):
-      with torch.autocast(device, torch.bfloat16, enabled=mixed):
+      with torch.autocast(device, narrow, enabled=mixed):
         y = block(x)
-      return torch.nn.functional.mse_loss(y.float(), target)
+      loss = torch.nn.functional.mse_loss(y.float(), target)
+      return loss if scale == 1 else scale * loss
 
     loss = compiled(error, mode)
 
@@ -137,12 +161,29 @@ class Torch(timing.Peer):
       source = self.random(1 << 27)  # 512 MiB
       copied = torch.empty_like(source)
       return lambda: copied.copy_(source)
-    rows, inputs, channels, _ = self.shape
-    sizes = (rows, inputs), (channels, inputs), (rows, channels)
-    x, weight, dz = (self.random(*size).to(self.dtype) for size in sizes)
-    left, right = {"x*W^T": (x, weight.t()), "dz*W": (dz, weight), "dz^T*x": (dz.t(), x)}[what]
-    product = torch.mm(left, right)
-    return lambda: torch.mm(left, right, out=product)
+    n, i, c = self.shape[:3]
+    three = 3 if self.precision == "fp16x3" else 1
+    dtype = torch.float16 if three == 3 else self.dtype
+    # Row-major, as they lie in memory; W in x*W^T and dz in dz^T*x are read transposed.
+    sizes = {"x*W^T": ((n, three * i), (c, three * i)), "dz*W": ((n, three * c), (three * c, i)),
+             "dz^T*x": ((three * n, c), (three * n, i))}[what]
+    left, right = (self.random(*size).to(dtype) for size in sizes)
+    left, right = left.t() if what == "dz^T*x" else left, right.t() if what == "x*W^T" else right
+    result = torch.mm(left, right)
+    return lambda: torch.mm(left, right, out=result)
+
+  def error(self, row):
+    """Once for each mode: a graph changes nothing in it, and torch.mm is what eager calls."""
+    mode = row.removeprefix("PyTorch ").partition(", ")[0] if row in ROWS else "eager"
+    if mode not in self.errors:
+      n, inputs, channels = self.shape[:3]
+      rows, columns = timing.sample(n, channels)
+      x, weight = self.random(n, inputs), inputs**-0.5 * self.random(channels, inputs)
+      with torch.no_grad():
+        z = compiled(product, MODES[mode])(x.to(self.dtype), weight.to(self.dtype))
+      seen = x[rows], weight[columns], z[rows, columns].float()
+      self.errors[mode] = timing.product_error(*(matrix.cpu().numpy() for matrix in seen))
+    return self.errors[mode]
 
   def kernelbench_open(self, folder, shape, precision):
     """As KernelBench does: the module and its inputs are cast to the precision's type, and the reference is what the

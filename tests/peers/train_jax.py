@@ -15,15 +15,16 @@ STEPS, EPOCHS = ROWS = ["JAX, resident", "JAX, resident, epochs as one scan"]
 
 
 @functools.partial(jax.jit, static_argnums=(6, 7, 8), donate_argnums=(0, 1))
-def step(p, momenta, x, y, order, at, batch, groups, dtype):
+def step(p, momenta, x, y, order, at, batch, groups, way):
   index = jax.lax.dynamic_slice_in_dim(order, at, batch)
-  return jax_peer.step(p, momenta, jnp.take(x, index, axis=0).astype(dtype), jnp.take(y, index, axis=0), groups, False)
+  x = jnp.take(x, index, axis=0).astype(way.dtype)
+  return jax_peer.step(p, momenta, x, jnp.take(y, index, axis=0), groups, way)
 
 
 @functools.partial(jax.jit, static_argnums=(5, 6, 7), donate_argnums=(0, 1))
-def epoch(p, momenta, x, y, order, batch, groups, dtype):
+def epoch(p, momenta, x, y, order, batch, groups, way):
   def body(state, at):
-    return step(*state, x, y, order, at, batch, groups, dtype), None
+    return step(*state, x, y, order, at, batch, groups, way), None
 
   return jax.lax.scan(body, (p, momenta), jnp.arange(0, x.shape[0], batch))[0]
 
@@ -43,11 +44,11 @@ class TrainJax(jax_peer.Jax):
   def make(self, row, what):
     _, inputs, channels, groups = self.shape
     bound = inputs**-0.5
-    p = {"weight": self.random(channels, inputs, bound=bound), "bias": self.random(channels, bound=bound),
-         "gamma": jnp.ones(channels), "beta": jnp.zeros(channels)}
+    p = [{"weight": self.random(channels, inputs, bound=bound), "bias": self.random(channels, bound=bound),
+          "gamma": jnp.ones(channels), "beta": jnp.zeros(channels)}]
     state = p, jax.tree.map(jnp.zeros_like, p)
     x, y = (jnp.array(self.mapped[name]) for name in "xy")
-    order, at = None, 0
+    order, at, way = None, 0, self.ways["JAX"]
 
     def call():
       nonlocal state, order, at
@@ -55,9 +56,9 @@ class TrainJax(jax_peer.Jax):
         self.key, key = jax.random.split(self.key)
         order = jax.random.permutation(key, x.shape[0])
       if row == EPOCHS:
-        state = epoch(*state, x, y, order, self.batch, groups, self.dtype)
+        state = epoch(*state, x, y, order, self.batch, groups, way)
         return
-      state = step(*state, x, y, order, at, self.batch, groups, self.dtype)
+      state = step(*state, x, y, order, at, self.batch, groups, way)
       at = (at + self.batch) % x.shape[0]
 
     return call, lambda: jax.block_until_ready(state)
