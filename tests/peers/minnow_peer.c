@@ -207,21 +207,43 @@ int minnow_peer_write(struct minnow_peer *p, const char *name, const float *valu
   return mn_operand_prepare(p->context, &tensor->value);
 }
 
-int minnow_peer_read(struct minnow_peer *p, float *y) {
-  const struct mn_operand *value = &p->pass->y->value;
-  struct mn_device *device = p->context->device;
-  int64_t count = mn_tensor_count(p->pass->y);
-  size_t width = value->real ? sizeof *y : device->plane;
-  MN_TRY(p->context->kernels->download(device, y, value->real ? value->real : value->bf16,
-                                       (size_t)count * width));
-  if (width == sizeof *y) return MN_OK;
-  for (int64_t i = count - 1; i >= 0; i--) { /* widened in place, from the end */
-    uint16_t bf16;
-    memcpy(&bf16, (const char *)y + i * 2, sizeof bf16);
-    uint32_t bits = (uint32_t)bf16 << 16;
-    memcpy(y + i, &bits, sizeof bits);
+/* An element of a plane as a float. A float16's exponent is that of a float less 112; the product is exact.
+ */
+static float widened(const struct mn_device *device, const void *plane, int64_t i) {
+  if (device->plane == sizeof(float)) return ((const float *)plane)[i];
+  uint32_t bits = (uint32_t)((const uint16_t *)plane)[i] << 16;
+  if (device->scaled) bits = (bits & 0x80000000u) | (bits & 0x7fff0000u) >> 3;
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return device->scaled ? value * 0x1p112f : value;
+}
+
+/* The sum of the planes of `value`; `buffer` has room for one. */
+static mn_status read_planes(struct mn_context *context, const struct mn_operand *value, float *y,
+                             void *buffer) {
+  struct mn_device *device = context->device;
+  int64_t count = value->rows * value->cols;
+  for (int plane = 0; plane < device->planes; plane++) {
+    MN_TRY(context->kernels->download(device, buffer, value->planes[plane], (size_t)count * device->plane));
+    for (int64_t i = 0; i < count; i++) y[i] = (plane ? y[i] : 0) + widened(device, buffer, i);
   }
   return MN_OK;
+}
+
+int minnow_peer_read(struct minnow_peer *p, float *y) {
+  const struct mn_operand *value = &p->pass->y->value;
+  const struct mn_kernels *k = p->context->kernels;
+  struct mn_device *device = p->context->device;
+  int64_t count = mn_tensor_count(p->pass->y);
+  struct mn_scale scale = {.factor = 1};
+  if (value->real) return k->download(device, y, value->real, (size_t)count * sizeof *y);
+  if (value->scale) MN_TRY(k->download(device, &scale, value->scale, sizeof scale));
+  void *buffer = malloc((size_t)count * device->plane);
+  if (!buffer) return mn_fail(MN_NO_MEMORY, "no memory to read y");
+  mn_status status = read_planes(p->context, value, y, buffer);
+  for (int64_t i = 0; i < count && status == MN_OK; i++) y[i] /= scale.factor;
+  free(buffer);
+  return status;
 }
 
 int minnow_peer_row(struct minnow_peer *p, int which, int64_t row, float *values) {
