@@ -15,8 +15,8 @@ struct mn_context {
 };
 
 /* device: "cpu", "cuda", "cuda:1" or "auto", which takes the GPU when one is there, else the CPU. precision:
- * "fp64", "fp32", "tf32" or "bf16". `*out` is the caller's. MN_USAGE: no such word. MN_NO_DEVICE: see
- * mn_device_open. */
+ * "fp64", "fp32", "tf32", "bf16", "fp16" or "fp16x3". `*out` is the caller's. MN_USAGE: no such word.
+ * MN_NO_DEVICE: see mn_device_open. */
 MN_API mn_status mn_context_open(struct mn_context **out, const char *device, const char *precision);
 MN_API void mn_context_close(struct mn_context *context); /* NULL is fine */
 

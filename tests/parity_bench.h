@@ -206,8 +206,8 @@ static inline void make_side(struct bench *b, int s, struct side *side, struct s
   memset(side, 0, sizeof *side);
   side->d = put_drawn(b, s, 1, count, 2);
   side->dy = put_drawn(b, s, 2, count, 1);
-  side->y = (struct mn_operand){n, c, poisoned_reals(b, s, count), NULL, 0};
-  side->dz = (struct mn_operand){n, c, NULL, NULL, 0};
+  side->y = (struct mn_operand){.rows = n, .cols = c, .real = poisoned_reals(b, s, count)};
+  side->dz = (struct mn_operand){.rows = n, .cols = c};
   if (bf16) side->y.planes[0] = poisoned(b, s, (size_t)count * bf16);
   if (bf16) side->dz.planes[0] = poisoned(b, s, (size_t)count * bf16);
   side->block = (struct mn_block){
@@ -250,17 +250,19 @@ struct sizes {
 
 static inline void operand_shape(enum mn_form form, struct sizes z, struct mn_operand *a,
                                  struct mn_operand *b) {
-  *a = (struct mn_operand){form == MN_TN ? z.depth : z.rows, form == MN_TN ? z.rows : z.depth, NULL, NULL, 0};
-  *b = (struct mn_operand){form == MN_NT ? z.cols : z.depth, form == MN_NT ? z.depth : z.cols, NULL, NULL, 0};
+  *a =
+      (struct mn_operand){.rows = form == MN_TN ? z.depth : z.rows, .cols = form == MN_TN ? z.rows : z.depth};
+  *b =
+      (struct mn_operand){.rows = form == MN_NT ? z.cols : z.depth, .cols = form == MN_NT ? z.depth : z.cols};
 }
 
 static inline struct mn_operand operand(struct bench *b, int s, struct mn_operand shape, uint32_t which) {
   int64_t count = shape.rows * shape.cols;
   shape.real = put_drawn(b, s, which, count, 1);
   if (!b->on[s]->plane) return shape;
-  shape.bf16 = poisoned(b, s, (size_t)count * b->on[s]->plane);
+  shape.planes[0] = poisoned(b, s, (size_t)count * b->on[s]->plane);
   shape.stale = 1;
-  must(b->on[s]->kernels->round(b->on[s], &shape));
+  must(b->on[s]->kernels->round(b->on[s], &shape, 0));
   assert_int_equal(shape.stale, 0);
   return shape;
 }
@@ -292,10 +294,11 @@ struct parameter {
 static inline void make_parameter(struct bench *b, int s, struct parameter *p, int64_t rows, int64_t cols,
                                   struct rule r) {
   const double rate = 0.1;
-  p->w = operand(b, s, (struct mn_operand){rows, cols, NULL, NULL, 0}, 21);
+  p->w = operand(b, s, (struct mn_operand){.rows = rows, .cols = cols}, 21);
   p->sgd = (struct mn_sgd){put_raw(b, s, &rate, sizeof rate), NULL, r.momentum, r.decay, r.nesterov};
   if (r.scale > 0) p->sgd.scale = put_raw(b, s, &r.scale, sizeof r.scale);
-  p->update = (struct mn_update){&p->w, r.momentum > 0 ? put_drawn(b, s, 22, rows * cols, 1) : NULL, &p->sgd};
+  p->update = (struct mn_update){
+      .w = &p->w, .momentum = r.momentum > 0 ? put_drawn(b, s, 22, rows * cols, 1) : NULL, .sgd = &p->sgd};
 }
 
 static inline void same_parameters(struct bench *b, struct parameter two[SIDES], const char *what,
@@ -303,7 +306,7 @@ static inline void same_parameters(struct bench *b, struct parameter two[SIDES],
   int64_t count = two[CPU].w.rows * two[CPU].w.cols;
   same_reals(b, what, PAIR(w.real), count, tolerance);
   if (two[CPU].update.momentum) same_reals(b, what, PAIR(update.momentum), count, tolerance);
-  if (two[CPU].w.planes[0]) same_bf16(b, what, PAIR(w.bf16), count, 2e-3);
+  if (two[CPU].w.planes[0]) same_bf16(b, what, PAIR(w.planes[0]), count, 2e-3);
 }
 
 #endif

@@ -104,7 +104,8 @@ static void test_slabs(void **state) {
                                {3, 9}, {100003, 17}, {1000, 1},   {262144, 4096}, {2, 262143}};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
     for (size_t real = 4; real <= 8; real += 4) {
-      struct mn_checkpoint_tensor tensor = {"x", 2, shapes[i][0], shapes[i][1], real, NULL, NULL};
+      struct mn_checkpoint_tensor tensor = {
+          .name = "x", .rank = 2, .rows = shapes[i][0], .cols = shapes[i][1], .real = real};
       struct mn_hdf5_slab slab;
       hsize_t chunk[2], next = 0;
       mn_checkpoint_chunk(chunk, &tensor);

@@ -374,10 +374,10 @@ static void check_ways(struct mn_context *context, int64_t n) {
   double *values = random_values(n * n, 4, 1);
   void *given = take_reals(&m, values, n * n), *rate = take_bytes(&m, 1, sizeof(double));
   MUST(context->kernels->zero(device, rate, sizeof(double)));
-  struct mn_operand y = {n, n, take_reals(&m, NULL, n * n), NULL, 0};
-  struct mn_operand out = {n, n, NULL, take_bytes(&m, n * n, device->plane), 0};
+  struct mn_operand y = {.rows = n, .cols = n, .real = take_reals(&m, NULL, n * n)};
+  struct mn_operand out = {.rows = n, .cols = n, .planes = {take_bytes(&m, n * n, device->plane)}};
   struct mn_sgd sgd = {.rate = rate};
-  struct mn_update update = {&operands[1]->value, NULL, &sgd};
+  struct mn_update update = {.w = &operands[1]->value, .sgd = &sgd};
   struct mn_block loss = {.ops = MN_OP_ALL,
                           .rows = n,
                           .channels = n,

@@ -128,11 +128,11 @@ static void round_fills_the_bf16_form(void **state) {
   for (int i = 0; i < MANY; i++) values[i] = from_bits(bits[i]);
   size_t bf16 = m.context->device->plane;
   struct mn_operand operand = {.rows = 1, .cols = MANY, .real = take_reals(&m, values, MANY), .stale = 1};
-  operand.bf16 = take_bytes(&m, MANY, bf16);
+  operand.planes[0] = take_bytes(&m, MANY, bf16);
   MUST(mn_operand_prepare(m.context, &operand));
   assert_false(operand.stale);
   char out[MANY * sizeof(float)];
-  MUST(m.context->kernels->download(m.context->device, out, operand.bf16, MANY * bf16));
+  MUST(m.context->kernels->download(m.context->device, out, operand.planes[0], MANY * bf16));
   for (int i = 0; i < MANY; i++) {
     float value = bf16_at(m.context, out, i);
     if (isnan(values[i]))

@@ -179,7 +179,7 @@ static const struct {
     {"train --loss ms", "--loss 'ms'", "mse or cross-entropy"},
     {"train --schedule mse|cosine", "--schedule", "constant, cosine or step"},
     {"gradcheck --plan tails", "--plan 'tails'", "tail, linear-norm or block"},
-    {"train --precision fp16", "--precision 'fp16'", "bf16"},
+    {"train --precision fp8", "--precision 'fp8'", "bf16, fp16 or fp16x3"},
     {"train --device gpu", "--device 'gpu'", "auto, cpu, cuda"},
     {"train --device cuda:x", "--device 'cuda:x'", "cuda:N"},
     {"train --plot p.pdf", "--plot 'p.pdf'", ".svg or .png"},
@@ -335,7 +335,7 @@ static void words_are_known_behind_the_options(void **state) {
     assert_int_equal(mn_precision_parse(good(line).precision, &precision), MN_OK);
     assert_int_equal(precision, i);
   }
-  assert_int_equal(precision, MN_BF16);
+  assert_int_equal(precision, MN_FP16X3);
   for (int i = 0; mn_schedule_name((enum mn_schedule_kind)i); i++) {
     snprintf(line, sizeof line, "train --data d --hidden 8 --schedule %s",
              mn_schedule_name((enum mn_schedule_kind)i));

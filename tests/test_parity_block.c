@@ -31,7 +31,7 @@ static void check_dz(struct bench *b, struct side two[SIDES], struct shape at, u
   snprintf(text, sizeof text, "dz of %s", what);
   if (tolerance < INFINITY) {
     same_reals(b, text, PAIR(dz.real), count, tolerance);
-    if (b->on[CPU]->plane) same_bf16(b, text, PAIR(dz.bf16), count, 2e-3);
+    if (b->on[CPU]->plane) same_bf16(b, text, PAIR(dz.planes[0]), count, 2e-3);
     snprintf(text, sizeof text, "sums of %s", what);
     same_sums(b, two, text, 4 * tolerance);
     return;
@@ -53,7 +53,7 @@ static void check_forward(struct bench *b, struct side two[SIDES], struct shape 
   char text[256];
   snprintf(text, sizeof text, "y of %s", what);
   same_reals(b, text, PAIR(y.real), count, tolerance);
-  if (b->on[CPU]->plane) same_bf16(b, text, PAIR(y.bf16), count, 2e-3);
+  if (b->on[CPU]->plane) same_bf16(b, text, PAIR(y.planes[0]), count, 2e-3);
   snprintf(text, sizeof text, "z of %s", what);
   same_reals(b, text, PAIR(block.z), count, tolerance);
   if (!(ops & MN_OP_NORM)) return;
@@ -213,8 +213,8 @@ static void updates_write_nothing(struct bench *b, int s) {
   struct mn_epilogue e = {.kind = MN_UPDATE, .update = &p.update};
   must(b->on[s]->kernels->epilogue(b->on[s], d, z.rows, z.cols, &e));
   must(b->on[s]->kernels->gemm(b->on[s], MN_TN, &dz, &x, &e));
-  struct mn_operand flat = {1, count, p.w.real, p.w.planes[0], 0};
-  struct mn_update vector = {&flat, p.update.momentum, &p.sgd};
+  struct mn_operand flat = {.rows = 1, .cols = count, .real = p.w.real, .planes = {p.w.planes[0]}};
+  struct mn_update vector = {.w = &flat, .momentum = p.update.momentum, .sgd = &p.sgd};
   struct mn_epilogue to_vector = {.kind = MN_UPDATE, .update = &vector};
   const struct mn_epilogue *const sinks[] = {NULL, &to_vector, NULL};
   must(b->on[s]->kernels->column_sums(b->on[s], d, 1, count, sinks, NULL));

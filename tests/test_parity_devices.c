@@ -70,7 +70,7 @@ static void gemm_unaligned(void **state) {
       x = operand(&b, s, x, 11), y = operand(&b, s, y, 12);
       x.rows = z.rows; /* the same memory, one element later */
       x.real = (char *)x.real + b.on[s]->real;
-      if (x.bf16) x.bf16 = (char *)x.bf16 + b.on[s]->plane;
+      if (x.planes[0]) x.planes[0] = (char *)x.planes[0] + b.on[s]->plane;
       into[s] = (char *)poisoned_reals(&b, s, z.rows * z.cols + 1) + b.on[s]->real;
       struct mn_epilogue e = {.kind = MN_STORE, .into = into[s]};
       must(b.on[s]->kernels->gemm(b.on[s], MN_NT, &x, &y, &e));
@@ -103,8 +103,8 @@ static void gemm_plain(void **state) {
         if (s == CPU)
           must(b.on[s]->kernels->gemm(b.on[s], (enum mn_form)form, &x, &y, &e));
         else
-          must(mn_cuda_plain_product(b.on[s], (enum mn_form)form, into[s], x.bf16 ? x.bf16 : x.real,
-                                     y.bf16 ? y.bf16 : y.real, z.rows, z.cols, z.depth, 1));
+          must(mn_cuda_plain_product(b.on[s], (enum mn_form)form, into[s], x.planes[0] ? x.planes[0] : x.real,
+                                     y.planes[0] ? y.planes[0] : y.real, z.rows, z.cols, z.depth, 1));
       }
       same_reals(&b, "the plain product", into, z.rows * z.cols, product_tolerance(&b));
       clear_bench(&b);
@@ -452,7 +452,7 @@ static void two_gpus(void **state) {
   struct mn_graph *graph[SIDES];
   for (int s = 0; s < SIDES; s++) {
     drawn[s] = take(&b, s, COUNT * sizeof(float)), sum[s] = poisoned_reals(&b, s, COUNT);
-    y[s] = (struct mn_operand){1, COUNT, sum[s], NULL, 0};
+    y[s] = (struct mn_operand){.rows = 1, .cols = COUNT, .real = sum[s]};
   }
   for (int s = 0; s < SIDES; s++)
     must(b.on[s]->kernels->uniform(b.on[s], drawn[s], COUNT, 3, MN_RANDOM_CHECK, 0, 1));
@@ -502,9 +502,9 @@ static void versions(void **state) {
 /* A name and back for every precision; a word that is none is refused with the list. */
 static void precision_words(void **state) {
   (void)state;
-  static const char *const names[] = {
-      [MN_FP64] = "fp64", [MN_FP32] = "fp32", [MN_TF32] = "tf32", [MN_BF16] = "bf16"};
-  for (int p = MN_FP64; p <= MN_BF16; p++) {
+  static const char *const names[] = {[MN_FP64] = "fp64", [MN_FP32] = "fp32", [MN_TF32] = "tf32",
+                                      [MN_BF16] = "bf16", [MN_FP16] = "fp16", [MN_FP16X3] = "fp16x3"};
+  for (int p = 0; p < MN_PRECISIONS; p++) {
     enum mn_precision back;
     assert_string_equal(mn_precision_name((enum mn_precision)p), names[p]);
     must(mn_precision_parse(names[p], &back));
@@ -513,7 +513,7 @@ static void precision_words(void **state) {
   enum mn_precision none;
   assert_int_equal(mn_precision_parse("fp8", &none), MN_USAGE);
   assert_non_null(strstr(mn_message(), "'fp8'"));
-  assert_non_null(strstr(mn_message(), "fp64, fp32, tf32 and bf16 are"));
+  assert_non_null(strstr(mn_message(), "fp64, fp32, tf32, bf16, fp16 and fp16x3 are"));
 }
 
 /* Without a GPU too: a device that cannot be is refused in words. */

@@ -13,7 +13,7 @@ static void add(void **state) {
       for (int s = 0; s < SIDES; s++) {
         y[s] = put_drawn(&b, s, 61, 3 * cols, 1);
         if (b.on[s]->plane) rounded[s] = poisoned(&b, s, 3 * (size_t)cols * b.on[s]->plane);
-        struct mn_operand out = {3, cols, y[s], rounded[s], 0};
+        struct mn_operand out = {.rows = 3, .cols = cols, .real = y[s], .planes = {rounded[s]}};
         must(b.on[s]->kernels->add(b.on[s], &out, y[s], put_drawn(&b, s, 62, 3 * cols, 1)));
       }
       same_reals(&b, "a sum", y, 3 * cols, 0);
@@ -34,10 +34,14 @@ static void rounding(void **state) {
   enum { COUNT = sizeof values / sizeof values[0] };
   double *found[SIDES];
   for (int s = 0; s < SIDES; s++) {
-    struct mn_operand o = {1, COUNT, put(&b, s, values, COUNT), poisoned(&b, s, COUNT * b.on[s]->plane), 1};
-    must(b.on[s]->kernels->round(b.on[s], &o));
+    struct mn_operand o = {.rows = 1,
+                           .cols = COUNT,
+                           .real = put(&b, s, values, COUNT),
+                           .planes = {poisoned(&b, s, COUNT * b.on[s]->plane)},
+                           .stale = 1};
+    must(b.on[s]->kernels->round(b.on[s], &o, 0));
     assert_int_equal(o.stale, 0);
-    found[s] = get_bf16(&b, s, o.bf16, COUNT);
+    found[s] = get_bf16(&b, s, o.planes[0], COUNT);
   }
   for (int i = 0; i < COUNT; i++) {
     if (isnan(values[i]))

@@ -72,16 +72,16 @@ static void forward_gives_what_a_gemm_reads(void **state) {
     struct mn_operand *given = &forward->y->value, *y = &predict->y->value;
     size_t size = context->device->plane, bytes = 37 * 8 * (size ? size : context->device->real);
     assert_int_equal(given->real != NULL, size == 0);
-    assert_int_equal(given->bf16 != NULL, size != 0);
+    assert_int_equal(given->planes[0] != NULL, size != 0);
     if (size) {
-      y->bf16 = take_bytes(&m, 37 * 8, size);
-      MUST(context->kernels->round(context->device, y));
+      y->planes[0] = take_bytes(&m, 37 * 8, size);
+      MUST(context->kernels->round(context->device, y, 0));
     }
     char found[37 * 8 * 8], expected[sizeof found];
-    MUST(context->kernels->download(context->device, found, size ? given->bf16 : given->real, bytes));
-    MUST(context->kernels->download(context->device, expected, size ? y->bf16 : y->real, bytes));
+    MUST(context->kernels->download(context->device, found, size ? given->planes[0] : given->real, bytes));
+    MUST(context->kernels->download(context->device, expected, size ? y->planes[0] : y->real, bytes));
     assert_memory_equal(found, expected, bytes);
-    y->bf16 = NULL; /* m's, not the tape's */
+    y->planes[0] = NULL; /* m's, not the tape's */
     release_all(&m);
     mn_pass_close(forward);
     mn_pass_close(predict);

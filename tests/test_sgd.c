@@ -249,11 +249,11 @@ static void updates_refresh_the_half_form(void **state) {
     for (int i = 0; i < t.model->count; i++) {
       struct mn_operand *w = &t.model->parameters[i]->value;
       size_t bytes = (size_t)(w->rows * w->cols) * context->device->plane;
-      if (!w->bf16) continue;
+      if (!w->planes[0]) continue;
       char *updated = malloc(bytes), *rounded = malloc(bytes);
-      MUST(context->kernels->download(context->device, updated, w->bf16, bytes));
-      MUST(context->kernels->round(context->device, w));
-      MUST(context->kernels->download(context->device, rounded, w->bf16, bytes));
+      MUST(context->kernels->download(context->device, updated, w->planes[0], bytes));
+      MUST(context->kernels->round(context->device, w, 0));
+      MUST(context->kernels->download(context->device, rounded, w->planes[0], bytes));
       assert_memory_equal(updated, rounded, bytes);
       free(updated);
       free(rounded);

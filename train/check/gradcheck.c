@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "train/json.h"
 
@@ -106,12 +107,12 @@ static mn_status load(struct check *c) {
   return mn_pass_load(c->losses, x, y);
 }
 
-/* The outputs of the blocks: what a GEMM after the first reads, and without a head y. */
+/* The outputs of the blocks, by the names that a pass gives them. */
 static void find_blocks(struct check *c) {
-  const struct mn_pass *pass = c->losses;
-  for (const struct mn_node *node = pass->tape->first; node; node = node->next)
-    if (node->operand[0] && node->inputs[0] != pass->x) c->blocks[c->depth++] = node->inputs[0];
-  if (!c->config->model.head) c->blocks[c->depth++] = pass->y;
+  static const char name[] = "the output of blocks.";
+  for (const struct mn_node *node = c->losses->tape->first; node; node = node->next)
+    if (node->output && strncmp(node->output->name, name, sizeof name - 1) == 0)
+      c->blocks[c->depth++] = node->output;
   MN_REQUIRE(c->depth == c->config->model.depth);
   for (int i = 0; i < c->depth; i++) c->outputs += mn_tensor_count(c->blocks[i]);
 }

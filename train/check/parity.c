@@ -12,7 +12,8 @@
 
 double mn_parity_tolerance(enum mn_precision precision) {
   static const double tolerances[] = {
-      [MN_FP64] = 1e-10, [MN_FP32] = 1e-5, [MN_TF32] = 8 * 0x1p-11, [MN_BF16] = 8 * 0x1p-9, [MN_FP16] = 8 * 0x1p-11, [MN_FP16X3] = 1e-5};
+      [MN_FP64] = 1e-10,      [MN_FP32] = 1e-5,        [MN_TF32] = 8 * 0x1p-11,
+      [MN_BF16] = 8 * 0x1p-9, [MN_FP16] = 8 * 0x1p-11, [MN_FP16X3] = 1e-5};
   _Static_assert(sizeof tolerances / sizeof *tolerances == MN_PRECISIONS, "a tolerance for each precision");
   return tolerances[precision];
 }
