@@ -12,9 +12,9 @@ mn_status mn_tensor_check_shape(const char *name, int64_t rows, int64_t cols) {
                  (long)cols, INT32_MAX);
 }
 
-/* A matrix's planes and, where they are scaled, the scales, with factors of 1. */
+/* A matrix's planes and, where they are scaled, the scales. */
 static mn_status take_planes(struct mn_context *context, struct mn_tensor *tensor) {
-  static const struct mn_scale one[2] = {{1, 0}, {1, 0}};
+  static const struct mn_scale first[2] = {{1, 0}, {0, 0}};
   struct mn_operand *w = &tensor->value;
   struct mn_device *device = context->device;
   if (tensor->rank != 2 || !mn_has_planes(device, w->rows, w->cols)) return MN_OK;
@@ -24,7 +24,7 @@ static mn_status take_planes(struct mn_context *context, struct mn_tensor *tenso
   MN_TRY(mn_context_allocate(context, (void **)&tensor->scales, 2, sizeof *tensor->scales));
   w->scale = &tensor->scales[0];
   w->headroom = MN_HEADROOM_W;
-  return context->kernels->upload(device, tensor->scales, one, sizeof one);
+  return context->kernels->upload(device, tensor->scales, first, sizeof first);
 }
 
 mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out, const char *name, int rank,
@@ -89,7 +89,8 @@ mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, 
     MN_TRY(context->kernels->zero(context->device, tensor->momentum, (size_t)count * real));
   }
   tensor->needs_gradient = how != MN_TRAIN_FROZEN;
-  tensor->update = (struct mn_update){.w = &tensor->value, .momentum = tensor->momentum, .sgd = sgd};
+  tensor->update = (struct mn_update){
+      .w = &tensor->value, .momentum = tensor->momentum, .sgd = sgd, .clears = how == MN_TRAIN_ADD};
   tensor->sink =
       (struct mn_epilogue){.kind = sinks[how], .into = tensor->gradient, .update = &tensor->update};
   return MN_OK;

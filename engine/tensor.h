@@ -12,7 +12,8 @@ struct mn_tensor {
   void *gradient;          /* [rows, cols] reals; NULL where the gradient is never stored */
   void *momentum;          /* [rows, cols] reals; parameters under momentum, else NULL */
   struct mn_scale *scales; /* [2] on the device, of a parameter whose planes are scaled: its own, and that of
-                              dz, the gradient of the product that it is in; else NULL */
+                              dz, the gradient of the product that it is in, with the factor 0 before any dz
+                              was measured; else NULL */
   int needs_gradient;
   struct mn_epilogue sink; /* applied to the gradient: by its one consumer's GEMM, or to the sum of several */
   struct mn_update update; /* what a MN_UPDATE sink points at */

@@ -62,7 +62,7 @@ static float output_factor(const struct mn_rescaling *r) {
 mn_status MN_CPU(mn_rescale)(struct mn_device *device, const struct mn_rescaling *r) {
   (void)device;
   if (r->dz) {
-    r->dz->factor = mn_scale_factor(r->dz->largest, MN_HEADROOM_DZ, r->dz->factor);
+    r->dz->factor = mn_scale_next(r->dz);
     r->dz->largest = 0;
   }
   if (r->y) r->y->factor = output_factor(r);

@@ -98,7 +98,7 @@ static __global__ void __launch_bounds__(1024)
     rescale_kernel(struct mn_scale *dz, struct mn_scale *y, const Real *gamma, const Real *beta,
                    int64_t channels, double bound, double steepness) {
   if (dz && threadIdx.x == 0) {
-    dz->factor = mn_scale_factor(dz->largest, MN_HEADROOM_DZ, dz->factor);
+    dz->factor = mn_scale_next(dz);
     dz->largest = 0;
   }
   if (!y) return;

@@ -61,4 +61,9 @@ MN_EVERYWHERE static inline float mn_scale_factor(float largest, int headroom, f
   return fminf(fmaxf(found, 1 / MN_FACTOR_MOST), MN_FACTOR_MOST);
 }
 
+/* The factor under which a dz is written next, by the largest |dz| that was written under the last. */
+MN_EVERYWHERE static inline float mn_scale_next(const struct mn_scale *dz) {
+  return mn_scale_factor(dz->largest, MN_HEADROOM_DZ, dz->factor);
+}
+
 #endif

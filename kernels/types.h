@@ -157,6 +157,7 @@ struct mn_update {
   struct mn_operand *w; /* real in place, then its planes under the factor that they have */
   void *momentum;       /* of w->real's shape; NULL where sgd->momentum is 0 */
   const struct mn_sgd *sgd;
+  int clears; /* the gradient is a sum in memory (no GEMM's product), which becomes 0 with the update */
 };
 
 /* What is done with a matrix product, or with any matrix in memory. */

@@ -2,13 +2,14 @@
 #include "kernels/update.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "kernels/kernels.h"
 #include "kernels/planes.h"
 #include "kernels/real.h"
 #include "kernels/sgd.h"
 
-void MN_CPU(mn_sgd)(struct mn_device *device, const struct mn_update *update, const void *gradient) {
+void MN_CPU(mn_sgd)(struct mn_device *device, const struct mn_update *update, void *gradient) {
   if (*device->nonfinite) return;
   const struct mn_sgd *sgd = update->sgd;
   const real rate = (real)*sgd->rate, scale = sgd->scale ? (real)*sgd->scale : 1;
@@ -29,6 +30,7 @@ void MN_CPU(mn_sgd)(struct mn_device *device, const struct mn_update *update, co
     w[i] -= rate * step;
     if (plane) plane[i] = mn_to_plane((float)w[i], factor, scaled != NULL);
   }
+  if (update->clears) memset(gradient, 0, (size_t)count * sizeof(real));
 }
 
 mn_status MN_CPU(mn_sum_of_squares)(struct mn_device *device, double *out, double *scratch,

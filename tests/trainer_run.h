@@ -82,6 +82,17 @@ struct run {
   int64_t told, stop_at;            /* tell asks to stop after this step; 0: never */
 };
 
+/* A weight's scales, and its planes under them. */
+static inline void copy_scales(struct run *r, struct mn_tensor *to, const struct run *from,
+                               const struct mn_tensor *saved) {
+  struct mn_scale scales[2];
+  if (!to->scales) return;
+  MUST(from->context->kernels->download(from->context->device, scales, saved->scales, sizeof scales));
+  MUST(r->context->kernels->upload(r->context->device, to->scales, scales, sizeof scales));
+  MUST(r->context->kernels->round(r->context->device, &to->value, 0));
+  MUST(r->context->kernels->synchronize(r->context->device));
+}
+
 static inline mn_status try_to_open(struct run *r, const char *device, const struct setup *setup,
                                     enum mn_place place, const struct made *data, const struct run *from) {
   struct mn_model_config config = {.inputs = INPUTS,
@@ -108,6 +119,7 @@ static inline mn_status try_to_open(struct run *r, const char *device, const str
     double *values = zeros(count);
     MUST(mn_tensor_read(from->context, saved, values));
     MUST(mn_tensor_write(r->context, r->model->parameters[i], values));
+    copy_scales(r, r->model->parameters[i], from, saved);
     MUST(mn_context_read(from->context, values, saved->momentum, count));
     MUST(mn_context_write(r->context, r->model->parameters[i]->momentum, values, count));
     free(values);
@@ -173,6 +185,8 @@ static const struct setup setups[] __attribute__((unused)) = {
     {"fp64", 1, 100, {.momentum = 0.9, .nesterov = 1, .accumulate = 1}},
     {"fp32", 1, 64, {.momentum = 0.9, .clip = 0.5, .accumulate = 1}},
     {"bf16", 1, 33, {.momentum = 0.9, .clip = 0.5, .accumulate = 3}},
+    {"fp16", 0, 64, {.momentum = 0.9, .accumulate = 1}},
+    {"fp16", 1, 33, {.momentum = 0.9, .clip = 0.5, .accumulate = 3}},
 };
 static const enum mn_place places[] __attribute__((unused)) = {MN_PLACE_DEVICE, MN_PLACE_HOST, MN_PLACE_FILE};
 

@@ -22,6 +22,7 @@ struct mn_evaluator {
   struct result *results;                     /* [MN_LOADER_BUFFERS], pinned */
   int *unread;                                /* what ahead_used copies, pinned */
   void *y;                                    /* host: [batch, K] reals; MN_PASS_PREDICT alone */
+  struct mn_scale *kept;     /* [parameters] on the device, where planes are scaled: training's */
   struct mn_outcome outcome; /* of what failed: the loader is then somewhere inside the rows */
 };
 
@@ -36,6 +37,8 @@ static mn_status open_parts(struct mn_evaluator *e, enum mn_pass_kind kind, enum
   if (rest) MN_TRY(mn_pass_open_outside(&e->rest, e->model, kind, rest, 1));
   MN_TRY(k->allocate_host(device, (void **)&e->results, MN_LOADER_BUFFERS * sizeof *e->results));
   MN_TRY(k->allocate_host(device, (void **)&e->unread, sizeof *e->unread));
+  if (device->scaled)
+    MN_TRY(mn_context_allocate(e->model->context, (void **)&e->kept, e->model->count, sizeof *e->kept));
   if (kind == MN_PASS_PREDICT)
     MN_TRY(k->allocate_host(device, &e->y,
                             (size_t)(e->batch * mn_model_outputs(&e->model->config)) * device->real));
@@ -69,11 +72,28 @@ void mn_evaluator_close(struct mn_evaluator *e) {
   device->kernels->release_host(device, e->results);
   device->kernels->release_host(device, e->unread);
   device->kernels->release_host(device, e->y);
+  mn_context_release(e->model->context, e->kept, e->model->count, sizeof *e->kept);
   free(e);
 }
 
 const struct mn_placement *mn_evaluator_placement(const struct mn_evaluator *e) {
   return mn_loader_placement(e->loader);
+}
+
+/* What the outputs are depends on the weights alone, not on the factors that their planes happen to have in
+ * training; nor does training depend on who asks for outputs: so the planes are written under factors of
+ * their own before, and under training's afterwards. */
+static mn_status write_planes(struct mn_evaluator *e, int training) {
+  struct mn_device *device = e->model->context->device;
+  for (int i = 0; i < e->model->count; i++) {
+    struct mn_tensor *t = e->model->parameters[i];
+    if (!t->scales) continue;
+    const void *from = training ? &e->kept[i] : t->scales;
+    void *to = training ? t->scales : &e->kept[i];
+    MN_TRY(device->kernels->copy(device, to, from, sizeof *e->kept));
+    MN_TRY(device->kernels->round(device, &t->value, !training));
+  }
+  return MN_OK;
 }
 
 static mn_status issue(void *data) {
@@ -113,11 +133,10 @@ static mn_status give_up(struct mn_evaluator *e, int under_way, mn_status status
   return mn_outcome_tell(&e->outcome);
 }
 
-mn_status mn_evaluate(struct mn_evaluator *e, double *loss, double *accuracy) {
+static mn_status evaluate(struct mn_evaluator *e, double *loss, double *accuracy) {
   double total = 0, right = 0, rows = (double)e->dataset->rows;
   struct mn_pass *pass[MN_LOADER_BUFFERS];
   int buffer[MN_LOADER_BUFFERS], given = 0, read = 0;
-  MN_TRY(mn_outcome_tell(&e->outcome));
   for (int64_t first = 0; first < e->dataset->rows || read < given;) {
     mn_status status;
     if (first < e->dataset->rows && given - read < MN_LOADER_BUFFERS) {
@@ -139,6 +158,16 @@ mn_status mn_evaluate(struct mn_evaluator *e, double *loss, double *accuracy) {
   return MN_OK;
 }
 
+mn_status mn_evaluate(struct mn_evaluator *e, double *loss, double *accuracy) {
+  MN_TRY(mn_outcome_tell(&e->outcome));
+  MN_TRY(write_planes(e, 0));
+  mn_status status = evaluate(e, loss, accuracy);
+  MN_TRY(write_planes(e, 1));
+  return status;
+}
+
+typedef mn_status take_function(void *to, const void *y, int64_t first, int64_t count);
+
 /* The outputs of the next rows, to e->y. */
 static mn_status predict_next(struct mn_evaluator *e, int64_t first, struct mn_pass **pass) {
   struct mn_context *context = e->model->context;
@@ -151,15 +180,20 @@ static mn_status predict_next(struct mn_evaluator *e, int64_t first, struct mn_p
   return status != MN_OK ? status : waited;
 }
 
-mn_status mn_evaluator_predict(struct mn_evaluator *e,
-                               mn_status (*take)(void *to, const void *y, int64_t first, int64_t count),
-                               void *to) {
+static mn_status predict(struct mn_evaluator *e, take_function *take, void *to) {
   struct mn_pass *pass;
-  MN_TRY(mn_outcome_tell(&e->outcome));
   for (int64_t first = 0; first < e->dataset->rows; first += pass->rows) {
     mn_status status = predict_next(e, first, &pass);
     if (status == MN_OK) status = take(to, e->y, first, pass->rows);
     if (status != MN_OK) return give_up(e, 0, status);
   }
   return MN_OK;
+}
+
+mn_status mn_evaluator_predict(struct mn_evaluator *e, take_function *take, void *to) {
+  MN_TRY(mn_outcome_tell(&e->outcome));
+  MN_TRY(write_planes(e, 0));
+  mn_status status = predict(e, take, to);
+  MN_TRY(write_planes(e, 1));
+  return status;
 }

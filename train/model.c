@@ -76,6 +76,14 @@ mn_status mn_model_check_data(const struct mn_model_config *c, const char *model
   return MN_OK;
 }
 
+mn_status mn_model_measure(struct mn_model *model) {
+  for (int i = 0; i < model->count; i++) {
+    struct mn_tensor *t = model->parameters[i];
+    if (t->scales) MN_TRY(model->context->kernels->round(model->context->device, &t->value, 1));
+  }
+  return MN_OK;
+}
+
 /* The forward, dW and, except in the first layer, dx: each multiplies and adds once for every weight. */
 double mn_model_step_flops(const struct mn_model *model) {
   double flops = 0;

@@ -49,6 +49,9 @@ MN_API mn_status mn_model_initialise(struct mn_model *model, uint64_t seed);
 /* Sets how every parameter is trained (engine/tensor.h); before the pass that trains it is opened. */
 MN_API mn_status mn_model_train(struct mn_model *model, enum mn_training how, const struct mn_sgd *sgd);
 
+/* Where planes are scaled, writes every weight's anew, under a factor that suits the weight now. */
+mn_status mn_model_measure(struct mn_model *model);
+
 /* Floating-point operations of the matrix products of a training step, for one row. */
 MN_API double mn_model_step_flops(const struct mn_model *model);
 

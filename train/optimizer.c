@@ -109,8 +109,6 @@ static mn_status update(void *data) {
     struct mn_tensor *t = o->model->parameters[i];
     struct mn_epilogue apply = {.kind = MN_UPDATE, .update = &t->update};
     MN_TRY(k->epilogue(context->device, t->gradient, t->value.rows, t->value.cols, &apply));
-    if (o->config.accumulate > 1)
-      MN_TRY(k->zero(context->device, t->gradient, (size_t)mn_tensor_count(t) * context->device->real));
   }
   return MN_OK;
 }

@@ -39,8 +39,8 @@ MN_API void mn_optimizer_at(struct mn_optimizer *optimizer, const double *rate, 
 /* Drops gradients that have been added up for a step that was not finished. */
 MN_API mn_status mn_optimizer_reset(struct mn_optimizer *optimizer);
 
-/* Ends a step, after its backward passes on `tape`: clips, updates and zeroes stored gradients, unless the
- * tape's nonfinite flag is raised; nothing where updates were fused. */
+/* Ends a step, after its backward passes on `tape`: clips, updates and zeroes gradients that were added up,
+ * unless the tape's nonfinite flag is raised; nothing where updates were fused. */
 MN_API mn_status mn_optimizer_step(struct mn_optimizer *optimizer, struct mn_tape *tape);
 
 #endif

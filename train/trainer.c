@@ -27,10 +27,11 @@ struct mn_launch {
   struct mn_batch batch;               /* all of them */
   double given;                        /* mn_seconds() */
   int follows;                         /* it was given while the one before was under way */
+  int done;                            /* it was waited for */
   struct result *results;              /* [MOST_STEPS] of each batch, pinned */
   double *rates;                       /* [MOST_STEPS] of each, pinned; */
   double *device_rates;                /* and on the device */
-  int *nonfinite;                      /* pinned: the tape's flag when it was done */
+  int *nonfinite;                      /* pinned: the tape's flag when it was done, or taken again */
   struct mn_replay several;            /* all the steps of a full launch */
   struct mn_replay one[MOST_STEPS][2]; /* the batch at each place; [1]: and the update */
 };
@@ -91,7 +92,22 @@ static mn_status take_launches(struct mn_trainer *t) {
   return MN_OK;
 }
 
-static mn_status prepare(struct mn_trainer *t, const struct mn_trainer_config *given) {
+/* The first batch measures its dz, unless an earlier run has left the factor that it would have had. */
+static mn_status choose_first(struct mn_trainer *t, int resumed) {
+  const struct mn_context *context = t->model->context;
+  int known = resumed;
+  for (int i = 0; i < t->model->count && known; i++) {
+    const struct mn_scale *scales = t->model->parameters[i]->scales;
+    struct mn_scale dz;
+    if (!scales) continue;
+    MN_TRY(context->kernels->download(context->device, &dz, &scales[1], sizeof dz));
+    known = dz.factor != 0;
+  }
+  t->pass->tape->measure = context->device->scaled && !known;
+  return MN_OK;
+}
+
+static mn_status prepare(struct mn_trainer *t, const struct mn_trainer_config *given, int resumed) {
   MN_TRY(check(t));
   if (t->batch < 1 || t->batch > t->dataset->rows)
     return mn_fail(MN_USAGE, "a batch of %ld rows from data of %ld rows; 1 to %ld work", (long)t->batch,
@@ -101,6 +117,7 @@ static mn_status prepare(struct mn_trainer *t, const struct mn_trainer_config *g
                               1 / (double)t->optimizer->config.accumulate));
   MN_TRY(take_launches(t));
   MN_TRY(mn_optimizer_reset(t->optimizer));
+  MN_TRY(choose_first(t, resumed));
   struct mn_loader_config config = {.place = given->place,
                                     .stop = given->stop,
                                     .shuffled = 1,
@@ -127,7 +144,7 @@ mn_status mn_trainer_open(struct mn_trainer **out, struct mn_model *model, struc
                            .norm = NAN};
   t->progress =
       from ? *from : (struct mn_progress){.seed = config->seed, .rows = dataset->rows, .best = -INFINITY};
-  mn_status status = prepare(t, config);
+  mn_status status = prepare(t, config, from != NULL);
   if (status == MN_OK)
     *out = t;
   else
@@ -184,19 +201,21 @@ static mn_status give_batches(void *data) {
   return MN_OK;
 }
 
-/* All batches of a full launch are one graph; of another each is one. Nothing is captured before a batch ran
- * without, for the libraries to choose their algorithms. */
-static mn_status give(struct mn_launch *l) {
+/* Gives the launch's batches from `first` on. All batches of a full launch are one graph; of another each is
+ * one. Nothing is captured before a batch ran without, for the libraries to choose their algorithms; one that
+ * measures works otherwise. */
+static mn_status give(struct mn_launch *l, int64_t first) {
   struct mn_trainer *t = l->trainer;
   int *ran = &t->ran[l->updates];
   int full = l->batches > 1 && l->batches * t->batch == mn_loader_samples(t->loader);
-  for (int64_t i = 0, each; i < l->batches; i += each) {
+  for (int64_t i = first, each; i < l->batches; i += each) {
     each = full && *ran && i == 0 ? l->batches : 1;
     struct place place = {l, i, each};
     struct mn_replay *replay = each > 1 ? &l->several : &l->one[i][l->updates];
+    int measures = t->pass->tape->measure;
     replay->ran = *ran;
     MN_TRY(mn_replay_run(t->model->context, replay, give_batches, &place));
-    *ran = 1;
+    if (!measures) *ran = 1;
   }
   return MN_OK;
 }
@@ -222,17 +241,39 @@ static mn_status launch(struct mn_launch *l, int64_t step, int64_t batches, int 
   l->batches = batches;
   l->updates = updates;
   l->follows = follows;
+  l->done = 0;
   l->given = mn_seconds();
   MN_TRY(k->ahead_begin(device));
   mn_status status = fill(l, step);
   mn_status ended = k->ahead_end(device);
   if (status != MN_OK) return status;
   MN_TRY(ended);
-  MN_TRY(give(l));
+  MN_TRY(give(l, 0));
   return k->ahead_used(device, l->nonfinite, t->pass->tape->nonfinite, sizeof *l->nonfinite);
 }
 
-/* ---- reading ---- */
+/* ---- reading, and taking again ---- */
+
+/* Where a run is: the step and, under accumulation, the batch in it that the next launch begins with. */
+struct run {
+  int64_t step, batch, until;
+  int under_way, stop;
+};
+
+/* The launches under way, from the oldest, 0, on. */
+static struct mn_launch *under_way(const struct mn_trainer *t, const struct run *run, int number) {
+  return &t->launches[(t->next + LAUNCHES - run->under_way + number) % LAUNCHES];
+}
+
+static mn_status wait_for(struct mn_launch *l) {
+  struct mn_trainer *t = l->trainer;
+  double idle;
+  if (l->done) return MN_OK;
+  l->done = 1;
+  MN_TRY(t->model->context->kernels->ahead_wait(t->model->context->device, &idle));
+  if (l->follows) t->times.waiting += idle * 1e-3;
+  return MN_OK;
+}
 
 /* Every update since the batch that raised the flag has written nothing, and its rows are still there. */
 static mn_status diverged(const struct mn_launch *l, int64_t batch) {
@@ -249,6 +290,32 @@ static mn_status diverged(const struct mn_launch *l, int64_t batch) {
       (long)t->progress.step + 1, where);
 }
 
+/* Takes a batch of the oldest launch again, which has raised the flag, and gives all again that was given
+ * after it: none of that has changed a parameter, a momentum or a sum of gradients, and all rows are still
+ * there. */
+static mn_status take_again(struct mn_launch *l, int64_t batch, const struct run *run) {
+  struct mn_trainer *t = l->trainer;
+  struct mn_tape *tape = t->pass->tape;
+  struct place place = {l, batch, 1};
+  int raised;
+  for (int i = 1; i < run->under_way; i++) MN_TRY(wait_for(under_way(t, run, i)));
+  MN_TRY(mn_tape_clear_nonfinite(tape));
+  MN_TRY(mn_model_measure(t->model));
+  tape->measure = 1;
+  MN_TRY(give_batches(&place));
+  MN_TRY(mn_tape_nonfinite(tape, &raised));
+  if (raised) return diverged(l, batch);
+  t->retaken++;
+  MN_TRY(give(l, batch + 1));
+  for (int i = 1; i < run->under_way; i++) MN_TRY(give(under_way(t, run, i), 0));
+  MN_TRY(mn_tape_nonfinite(tape, &raised));
+  for (int i = 0; i < run->under_way; i++) *under_way(t, run, i)->nonfinite = raised;
+  double now = mn_seconds();
+  t->times.running += now - t->ended;
+  t->ended = now;
+  return MN_OK;
+}
+
 static void count_step(struct mn_trainer *t) {
   struct mn_progress *p = &t->progress;
   p->step++;
@@ -259,16 +326,16 @@ static void count_step(struct mn_trainer *t) {
 
 typedef int tell_function(void *to, const struct mn_trainer *trainer);
 
-/* Waits for the launch and tells of its steps, among which its time is shared out evenly. */
-static mn_status collect(struct mn_launch *l, tell_function *tell, void *to, int *stop) {
-  struct mn_trainer *t = l->trainer;
-  double idle, start = l->follows ? t->ended : l->given;
-  MN_TRY(t->model->context->kernels->ahead_wait(t->model->context->device, &idle));
+/* Waits for the oldest launch and tells of its steps, among which its time is shared out evenly. */
+static mn_status collect(struct mn_trainer *t, struct run *run, tell_function *tell, void *to) {
+  struct mn_launch *l = under_way(t, run, 0);
+  double start = l->follows ? t->ended : l->given;
+  MN_TRY(wait_for(l));
   t->ended = mn_seconds();
   t->times.running += t->ended - start;
-  if (l->follows) t->times.waiting += idle * 1e-3;
   for (int64_t i = 0; i < l->batches; i++) {
-    if (*l->nonfinite == mark_of(l, i)) return diverged(l, i);
+    if (*l->nonfinite == mark_of(l, i))
+      MN_TRY(t->model->context->device->scaled ? take_again(l, i, run) : diverged(l, i));
     t->sum += l->results[i].loss;
     if (!l->updates) continue;
     t->loss = t->sum / t->optimizer->config.accumulate;
@@ -278,16 +345,10 @@ static mn_status collect(struct mn_launch *l, tell_function *tell, void *to, int
     t->finished = start + (t->ended - start) * (double)(i + 1) / (double)l->batches;
     count_step(t);
     t->times.steps++;
-    if (tell && tell(to, t)) *stop = 1;
+    if (tell && tell(to, t)) run->stop = 1;
   }
   return MN_OK;
 }
-
-/* Where a run is: the step and, under accumulation, the batch in it that the next launch begins with. */
-struct run {
-  int64_t step, batch, until;
-  int under_way, stop;
-};
 
 static int more(const struct run *run) {
   return run->step < run->until && (!run->stop || run->batch > 0);
@@ -319,12 +380,11 @@ mn_status mn_trainer_run(struct mn_trainer *t, int64_t until, tell_function *tel
       if (launched != MN_OK) mn_outcome_note(&t->outcome, launched);
       continue;
     }
-    status = collect(&t->launches[(t->next + LAUNCHES - run.under_way) % LAUNCHES], tell, to, &run.stop);
+    status = collect(t, &run, tell, to);
     run.under_way--;
   }
   if (status != MN_OK) mn_outcome_note(&t->outcome, status);
-  for (double idle; run.under_way > 0; run.under_way--)
-    (void)t->model->context->kernels->ahead_wait(t->model->context->device, &idle);
+  for (; run.under_way > 0; run.under_way--) (void)wait_for(under_way(t, &run, 0));
   t->times.reading += mn_loader_waited(t->loader) - read;
   return mn_outcome_tell(&t->outcome);
 }

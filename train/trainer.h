@@ -3,7 +3,11 @@
  *
  * The device does not wait for the host. While a step runs, the next one is given and its batch is gathered;
  * what a step led to (loss, gradient norm, whether all values were finite) is read after that. Several short
- * steps are given as one CUDA graph. */
+ * steps are given as one CUDA graph.
+ *
+ * Where planes are scaled, a value that is not finite may be one that its plane could not hold under a factor
+ * that was chosen before: the batch is taken again under factors that suit its own values, and then what was
+ * given after it. Only a batch that is not finite then either has diverged. */
 #ifndef MN_TRAIN_TRAINER_H
 #define MN_TRAIN_TRAINER_H
 
@@ -53,6 +57,7 @@ struct mn_trainer {
   double loss, rate;           /* of that step; NaN before the first */
   double norm;                 /* of its gradient, where it is clipped; else NaN */
   double finished;             /* mn_seconds() at its end */
+  int64_t retaken;             /* batches that were taken again since the trainer was opened */
   struct mn_trainer_times times;
   /* the trainer's own */
   struct mn_launch *launches; /* under way, or to be used next */
@@ -64,10 +69,10 @@ struct mn_trainer {
 };
 
 /* Opens training of `model` by `optimizer` on `dataset`, all borrowed. `from`: where an earlier run, whose
- * parameters and momentum were restored, stopped; its seed counts then. NULL: a new run. `*out` is the
- * caller's. MN_USAGE: a batch that the dataset's rows do not fill, a schedule that cannot be, or more samples
- * than can be counted; MN_BAD_DATA: a dataset that does not fit the model, or has other rows than the run
- * that is continued; and the errors of mn_loader_open. */
+ * parameters (with their scales) and momentum were restored, stopped; its seed counts then. NULL: a new run.
+ * `*out` is the caller's. MN_USAGE: a batch that the dataset's rows do not fill, a schedule that cannot be,
+ * or more samples than can be counted; MN_BAD_DATA: a dataset that does not fit the model, or has other rows
+ * than the run that is continued; and the errors of mn_loader_open. */
 MN_API mn_status mn_trainer_open(struct mn_trainer **out, struct mn_model *model,
                                  struct mn_optimizer *optimizer, struct mn_dataset *dataset,
                                  const struct mn_trainer_config *config, const struct mn_progress *from);

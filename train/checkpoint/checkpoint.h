@@ -17,6 +17,9 @@ struct mn_checkpoint_tensor {
   size_t real;        /* 4 or 8 bytes an element */
   void *value;        /* owned by the checkpoint */
   void *momentum;     /* the same size, owned too; NULL in all tensors where training has no momentum */
+  /* Powers of two, or 0: there is none. Of a weight whose planes are scaled (struct mn_scale): theirs, and
+   * that under which the next step writes dz, the gradient of the weight's product. */
+  double factor, gradient_factor;
 };
 
 /* A name and its value, as text: an option in /config, an item of the /fingerprint. */

@@ -17,6 +17,9 @@
  *   /model/blocks.i.gn.bias       real [C]
  *   /model/head.weight            real [head, C]
  *   /model/head.bias              real [head]
+ *   /model/….weight  factor, gradient_factor  float64        of a weight that was trained in scaled planes
+ *                                                            (fp16): powers of two, that of its planes and
+ *                                                            that under which the next step writes dz
  *   /optimizer/momentum/…         the same names and shapes  the group momentum is there only with momentum
  *   /progress    step             int64                      optimizer steps done
  *                epoch, position  int64                      of the next sample
@@ -39,8 +42,9 @@
 
 #include "train/model.h"
 
-#define FIELD(name, kind, member)                                                                            \
-  { name, kind, offsetof(struct mn_checkpoint, member), sizeof(((struct mn_checkpoint *)0)->member) }
+#define MEMBER(type, name, kind, member)                                                                     \
+  { name, kind, offsetof(type, member), sizeof(((type *)0)->member) }
+#define FIELD(name, kind, member) MEMBER(struct mn_checkpoint, name, kind, member)
 
 const struct mn_checkpoint_field mn_checkpoint_model_fields[] = {
     FIELD("inputs", MN_VALUE_INTEGER, inputs), FIELD("groups", MN_VALUE_INTEGER, groups),
@@ -56,6 +60,12 @@ const struct mn_checkpoint_field mn_checkpoint_progress_fields[] = {
     FIELD("samples", MN_VALUE_INTEGER, progress.samples),
     FIELD("seed", MN_VALUE_UNSIGNED, progress.seed),
     FIELD("best_metric", MN_VALUE_REAL, progress.best),
+    {NULL, MN_VALUE_INTEGER, 0, 0},
+};
+
+const struct mn_checkpoint_field mn_checkpoint_tensor_fields[] = {
+    MEMBER(struct mn_checkpoint_tensor, "factor", MN_VALUE_REAL, factor),
+    MEMBER(struct mn_checkpoint_tensor, "gradient_factor", MN_VALUE_REAL, gradient_factor),
     {NULL, MN_VALUE_INTEGER, 0, 0},
 };
 

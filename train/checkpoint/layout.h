@@ -9,7 +9,7 @@
 #define MN_CHECKPOINT_FORMAT "minnow checkpoint"
 enum { MN_CHECKPOINT_VERSION = 1 };
 
-/* An attribute that is a member of struct mn_checkpoint: a number of 8 bytes or a text. */
+/* An attribute that is a member of struct mn_checkpoint, or of its tensors: a number of 8 bytes or a text. */
 struct mn_checkpoint_field {
   const char *name;
   enum mn_hdf5_value_kind kind;
@@ -19,6 +19,9 @@ struct mn_checkpoint_field {
 /* The attributes of /model, without the array `hidden`, and of /progress; each list ends with a NULL name. */
 extern const struct mn_checkpoint_field mn_checkpoint_model_fields[];
 extern const struct mn_checkpoint_field mn_checkpoint_progress_fields[];
+
+/* Those of a tensor of /model that are there where they are not 0: factors, float64. */
+extern const struct mn_checkpoint_field mn_checkpoint_tensor_fields[];
 
 /* The chunk [rows, cols] in which a tensor is stored: whole rows, or equal parts of one, of at most 1 MiB. */
 void mn_checkpoint_chunk(hsize_t chunk[2], const struct mn_checkpoint_tensor *tensor);

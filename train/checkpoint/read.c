@@ -1,11 +1,13 @@
 /* Reads checkpoints and trusts nothing in them: what write.c would not have written is refused before memory
  * is allocated for it, and every value is read, so that every checksum is checked. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/hdf5.h"
 #include "data/hdf5_file.h"
+#include "kernels/types.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/layout.h"
 
@@ -134,6 +136,24 @@ static mn_status check_dataset(const struct reader *reader, struct mn_checkpoint
   return mn_hdf5_check(&reader->file, dataset);
 }
 
+/* The factors of a weight, where they are there. */
+static mn_status read_factors(const struct reader *reader, const struct mn_hdf5_object *dataset,
+                              struct mn_checkpoint_tensor *tensor) {
+  for (const struct mn_checkpoint_field *field = mn_checkpoint_tensor_fields; field->name; field++) {
+    struct mn_hdf5_value value;
+    int exponent;
+    MN_TRY(mn_hdf5_attribute(&reader->file, dataset, field->name, 0, &value));
+    if (value.kind == MN_VALUE_NONE) continue;
+    MN_TRY(read_attribute(reader, dataset, field->name, MN_VALUE_REAL, 0, &value));
+    double factor = value.real[0];
+    if (!(factor >= 1 / (double)MN_FACTOR_MOST && factor <= (double)MN_FACTOR_MOST) ||
+        frexp(factor, &exponent) != 0.5)
+      return refuse(reader, field->name, "is no factor");
+    memcpy((char *)tensor + field->offset, &factor, field->size);
+  }
+  return MN_OK;
+}
+
 /* Reads `tensor` from `group` into new memory, *values. */
 static mn_status read_tensor(const struct reader *reader, const struct mn_hdf5_object *group,
                              struct mn_checkpoint_tensor *tensor, void **values) {
@@ -141,6 +161,7 @@ static mn_status read_tensor(const struct reader *reader, const struct mn_hdf5_o
   struct mn_hdf5_slab slab;
   MN_TRY(find(reader, group, tensor->name, MN_HDF5_DATASET, &dataset));
   MN_TRY(check_dataset(reader, tensor, &dataset));
+  if (values == &tensor->value) MN_TRY(read_factors(reader, &dataset, tensor));
   enum mn_hdf5_memory memory = tensor->real == 8 ? MN_HDF5_DOUBLE : MN_HDF5_FLOAT;
   char *to = *values = malloc((size_t)dataset.bytes);
   if (!to)

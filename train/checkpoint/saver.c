@@ -7,14 +7,15 @@
 #include <string.h>
 
 #include "engine/thread.h"
+#include "kernels/planes.h"
 #include "train/checkpoint/describe.h"
 
 enum { ALIGNMENT = 256 }; /* of each array in the device's copy: that of the device's own allocations */
 
-/* A parameter or a momentum. */
+/* A parameter, a momentum or a weight's scales. */
 struct array {
   const void *from; /* on the device */
-  void **to;        /* on the host: value or momentum of the checkpoint's tensor */
+  void **to;        /* on the host: value or momentum of the checkpoint's tensor, or the saver's scales */
   size_t bytes, at; /* at: where it stands in the device's copy */
 };
 
@@ -22,14 +23,15 @@ struct mn_saver {
   struct mn_context *context; /* borrowed */
   char *path;
   int keep;
-  struct array arrays[2 * MN_MODEL_PARAMETERS];
+  struct array arrays[3 * MN_MODEL_PARAMETERS];
   int count;
   void *copy; /* [copy_bytes] on the device: all arrays of the running save; NULL where there is no room */
   size_t copy_bytes;
   int running; /* there is a thread to join */
   pthread_t thread;
-  struct mn_checkpoint *checkpoint; /* the thread's, while it runs */
-  pthread_mutex_t mutex;            /* guards what follows */
+  struct mn_checkpoint *checkpoint;  /* the thread's, while it runs; */
+  void *scales[MN_MODEL_PARAMETERS]; /* so are these: struct mn_scale [2] of each parameter that has them */
+  pthread_mutex_t mutex;             /* guards what follows */
   int busy;
   int64_t saved;             /* the step of the newest save that succeeded; −1: none has */
   struct mn_outcome outcome; /* of the newest save */
@@ -45,6 +47,16 @@ static void unlock(struct mn_saver *saver) {
 
 /* ---- the thread ---- */
 
+/* The factors that the next step finds, or chooses. */
+static void note_factors(struct mn_saver *saver) {
+  for (int i = 0; i < saver->checkpoint->tensor_count; i++) {
+    const struct mn_scale *scales = saver->scales[i];
+    if (!scales) continue;
+    saver->checkpoint->tensors[i].factor = scales[0].factor;
+    saver->checkpoint->tensors[i].gradient_factor = mn_scale_next(&scales[1]);
+  }
+}
+
 static mn_status download_and_write(struct mn_saver *saver) {
   struct mn_context *context = saver->context;
   for (int i = 0; i < saver->count && saver->copy; i++) {
@@ -52,6 +64,7 @@ static mn_status download_and_write(struct mn_saver *saver) {
     MN_TRY(context->kernels->download_beside(context->device, *array->to,
                                              (const char *)saver->copy + array->at, array->bytes));
   }
+  note_factors(saver);
   return mn_checkpoint_save(saver->checkpoint, saver->path, saver->keep);
 }
 
@@ -136,6 +149,7 @@ mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep, const
     size_t bytes = (size_t)mn_tensor_count(t) * model->context->device->real;
     add_array(saver, t->value.real, &saved->value, bytes);
     if (optimizer && t->momentum) add_array(saver, t->momentum, &saved->momentum, bytes);
+    if (t->scales) add_array(saver, t->scales, &saver->scales[i], 2 * sizeof *t->scales);
   }
   *out = saver;
   return MN_OK;
@@ -175,6 +189,7 @@ void mn_saver_close(struct mn_saver *saver) {
   join(saver);
   mn_context_release(saver->context, saver->copy, (int64_t)saver->copy_bytes, 1);
   mn_checkpoint_free(saver->checkpoint);
+  for (int i = 0; i < MN_MODEL_PARAMETERS; i++) free(saver->scales[i]);
   free(saver->path);
   MN_REQUIRE(pthread_mutex_destroy(&saver->mutex) == 0);
   free(saver);

@@ -65,13 +65,24 @@ static mn_status find_tensor(const struct mn_checkpoint *from, const struct mn_t
   return mn_fail(MN_BAD_DATA, "the checkpoint has no %s, which this model has", t->name);
 }
 
+/* Planes that are scaled are written under the factors that the training had, and the next dz too, so that it
+ * goes on bit for bit. */
+static mn_status restore_planes(struct mn_context *context, struct mn_tensor *t,
+                                const struct mn_checkpoint_tensor *saved) {
+  const struct mn_scale scales[2] = {{(float)saved->factor, 0}, {(float)saved->gradient_factor, 0}};
+  t->value.stale = 1;
+  if (!t->scales) return mn_operand_prepare(context, &t->value);
+  MN_TRY(context->kernels->upload(context->device, t->scales, scales, sizeof scales));
+  MN_TRY(context->kernels->round(context->device, &t->value, saved->factor == 0));
+  return context->kernels->synchronize(context->device); /* the upload is from here */
+}
+
 static mn_status restore_tensor(const struct mn_checkpoint *from, struct mn_context *context,
                                 struct mn_tensor *t, int momentum) {
   const struct mn_checkpoint_tensor *saved = NULL;
   MN_TRY(find_tensor(from, t, &saved));
   MN_TRY(upload(context, t->value.real, saved->value, saved));
-  t->value.stale = 1;
-  MN_TRY(mn_operand_prepare(context, &t->value));
+  MN_TRY(restore_planes(context, t, saved));
   if (!momentum || !t->momentum) return MN_OK;
   if (!saved->momentum) return mn_fail(MN_BAD_DATA, "the checkpoint has no momentum for %s", t->name);
   return upload(context, t->momentum, saved->momentum, saved);

@@ -18,9 +18,9 @@ MN_API mn_status mn_snapshot_save(const char *path, int keep, const struct mn_mo
  * that is not known here. */
 MN_API mn_status mn_snapshot_config(const struct mn_checkpoint *from, struct mn_model_config *out);
 
-/* Copies parameters, momentum (where optimizer is not NULL) and progress (where not NULL) from `from` into a
- * model of the same sizes. MN_BAD_DATA: a tensor is missing or has another shape, or the order of samples has
- * other constants here; MN_NO_MEMORY. */
+/* Copies parameters with their scales, momentum (where optimizer is not NULL) and progress (where not NULL)
+ * from `from` into a model of the same sizes. MN_BAD_DATA: a tensor is missing or has another shape, or the
+ * order of samples has other constants here; MN_NO_MEMORY. */
 MN_API mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model *model,
                                      struct mn_optimizer *optimizer, struct mn_progress *progress);
 

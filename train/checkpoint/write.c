@@ -111,11 +111,22 @@ static mn_status create_dataset(struct writer *writer, hid_t *dataset, hid_t gro
   return status;
 }
 
+static mn_status write_factors(struct writer *writer, hid_t dataset,
+                               const struct mn_checkpoint_tensor *tensor) {
+  for (const struct mn_checkpoint_field *field = mn_checkpoint_tensor_fields; field->name; field++) {
+    const double *factor = (const double *)((const char *)tensor + field->offset);
+    if (*factor != 0)
+      MN_TRY(write_attribute(writer, dataset, field->name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 0, factor));
+  }
+  return MN_OK;
+}
+
 static mn_status write_tensor(struct writer *writer, hid_t group, const struct mn_checkpoint_tensor *tensor,
                               const char *values) {
   hid_t dataset, memory = tensor->real == 8 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
   struct mn_hdf5_slab slab;
   MN_TRY(create_dataset(writer, &dataset, group, tensor));
+  if (values == tensor->value) MN_TRY(write_factors(writer, dataset, tensor));
   for (mn_checkpoint_slabs(&slab, tensor); slab.elements; mn_hdf5_slab_next(&slab)) {
     if (mn_hdf5_write(dataset, memory, &slab, values) < 0 || writer->disk.error)
       return write_failed(writer, tensor->name);

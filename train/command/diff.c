@@ -146,11 +146,12 @@ static void compare_value(struct diff *diff, const char *name, enum mn_hdf5_valu
   putc('\n', diff->out);
 }
 
-static void compare_fields(struct diff *diff, const char *group, const struct mn_checkpoint_field *fields,
-                           const struct mn_checkpoint *a, const struct mn_checkpoint *b) {
+/* Of two checkpoints, or of two tensors. */
+static void compare_fields(struct diff *diff, const char *object, const struct mn_checkpoint_field *fields,
+                           const void *a, const void *b) {
   for (; fields->name; fields++) {
-    char name[64];
-    snprintf(name, sizeof name, "%s %s", group, fields->name);
+    char name[160];
+    snprintf(name, sizeof name, "%s %s", object, fields->name);
     compare_value(diff, name, fields->kind, (const char *)a + fields->offset,
                   (const char *)b + fields->offset, fields->size);
   }
@@ -165,6 +166,12 @@ static void compare_attributes(struct diff *diff, const struct mn_checkpoint *a,
     char name[64];
     snprintf(name, sizeof name, "/model hidden[%d]", i);
     compare_value(diff, name, MN_VALUE_INTEGER, &a->hidden[i], &b->hidden[i], sizeof a->hidden[i]);
+  }
+  for (int i = 0; i < a->tensor_count; i++) {
+    const struct mn_checkpoint_tensor *x = &a->tensors[i], *y = find(b, x->name);
+    char name[128];
+    snprintf(name, sizeof name, "/model/%s", x->name);
+    if (y) compare_fields(diff, name, mn_checkpoint_tensor_fields, x, y);
   }
   compare_fields(diff, "/progress", mn_checkpoint_progress_fields, a, b);
   if (diff->json) mn_json_close(diff->json);
