@@ -312,7 +312,7 @@ static mn_status multiply_in_slices(struct mn_device *device, const struct produ
         static_cast<const char *>(whole->a) + (size_t)(whole->form == MN_TN ? row : row * whole->lda) * in;
     part.d = device->cuda->scratch;
     MN_TRY(multiply(device, &part));
-    const Real *d = static_cast<const Real *>(part.d);
+    Real *d = static_cast<Real *>(part.d);
     const int64_t at = row * whole->cols, count = part.rows * whole->cols;
     MN_TRY(epilogue->kind == MN_ADD
                ? mn_cuda_accumulate(device, static_cast<Real *>(epilogue->into) + at, d, count)

@@ -37,7 +37,7 @@ mn_status mn_cuda_accumulate(struct mn_device *device, Real *into, const Real *d
 
 /* The MN_UPDATE epilogue on `count` weights from index `offset` on, with their gradients d. */
 template <typename Real>
-mn_status mn_cuda_update(struct mn_device *device, const struct mn_update *update, const Real *d,
-                         int64_t offset, int64_t count);
+mn_status mn_cuda_update(struct mn_device *device, const struct mn_update *update, Real *d, int64_t offset,
+                         int64_t count);
 
 #endif

@@ -7,7 +7,7 @@
 /* The flag is loaded together with the data and only guards the stores, so that no load waits for it. */
 template <typename Real, int W>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    update_kernel(Real *w, const mn_planes planes, Real *m, const Real *d, int64_t count,
+    update_kernel(Real *w, const mn_planes planes, Real *m, const Real *d, Real *cleared, int64_t count,
                   const mn_sgd_rule<Real> rule) {
   int64_t at = ((int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x) * W, n = count - at;
   if (n <= 0) return;
@@ -23,27 +23,31 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
   if (stop) return;
   if (m) mn_store_some<W>(m + at, vm, n);
   mn_forms_store<W>(w, planes, factor, at, vw, n);
+  const Real zeros[W] = {};
+  if (cleared) mn_store_some<W>(cleared + at, zeros, n);
 }
 
 template <typename Real>
-mn_status mn_cuda_update(struct mn_device *device, const struct mn_update *update, const Real *d,
-                         int64_t offset, int64_t count) {
+mn_status mn_cuda_update(struct mn_device *device, const struct mn_update *update, Real *d, int64_t offset,
+                         int64_t count) {
   const struct mn_sgd *sgd = update->sgd;
   MN_REQUIRE(d && update->w->real && (update->momentum || sgd->momentum == 0));
   Real *w = static_cast<Real *>(update->w->real) + offset;
   Real *m = update->momentum ? static_cast<Real *>(update->momentum) + offset : NULL;
   const mn_planes planes = mn_planes_of(update->w, offset);
+  Real *cleared = update->clears ? d : NULL;
   mn_sgd_rule<Real> rule = mn_sgd_rule_of<Real>(device, sgd);
   constexpr int W = mn_width<Real>;
   const bool wide = mn_aligned(16, w, m, d) && mn_aligned(2 * W, planes.high, planes.low);
   return mn_cuda_launch("update", device, count, MN_CUDA_THREADS * (wide ? W : 1),
-                        wide ? update_kernel<Real, W> : update_kernel<Real, 1>, w, planes, m, d, count, rule);
+                        wide ? update_kernel<Real, W> : update_kernel<Real, 1>, w, planes, m, d, cleared,
+                        count, rule);
 }
 
-template mn_status mn_cuda_update<float>(struct mn_device *, const struct mn_update *, const float *, int64_t,
+template mn_status mn_cuda_update<float>(struct mn_device *, const struct mn_update *, float *, int64_t,
                                          int64_t);
-template mn_status mn_cuda_update<double>(struct mn_device *, const struct mn_update *, const double *,
-                                          int64_t, int64_t);
+template mn_status mn_cuda_update<double>(struct mn_device *, const struct mn_update *, double *, int64_t,
+                                          int64_t);
 
 /* A norm that is not finite sets the flag, and the update writes nothing, whatever the scale. */
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
