@@ -35,7 +35,8 @@ static inline void *make_values(int64_t elements, size_t real, int salt) {
   return values;
 }
 
-/* Two blocks, inputs → channels → channels in 2 groups, and a head of 3 where `head`. */
+/* Two blocks, inputs → channels → channels in 2 groups, and a head of 3 where `head`. In floats the weights
+ * have factors. */
 static inline struct mn_checkpoint *make_checkpoint(int64_t inputs, int64_t channels, int head, size_t real,
                                                     int momentum, int64_t step) {
   struct mn_checkpoint *made = calloc(1, sizeof *made);
@@ -56,6 +57,8 @@ static inline struct mn_checkpoint *make_checkpoint(int64_t inputs, int64_t chan
     mn_checkpoint_expect(made, i, tensor);
     tensor->real = real;
     tensor->value = make_values(tensor->rows * tensor->cols, real, i + (int)step);
+    if (real == 4 && tensor->rank == 2) tensor->factor = ldexp(1, 60 - i);
+    if (real == 4 && tensor->rank == 2 && i > 0) tensor->gradient_factor = ldexp(1, i - 60);
     if (momentum) tensor->momentum = make_values(tensor->rows * tensor->cols, real, 100 + i + (int)step);
   }
   made->progress.step = step;

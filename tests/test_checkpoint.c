@@ -56,6 +56,7 @@ static void assert_same(const struct mn_checkpoint *a, const struct mn_checkpoin
     assert_int_equal(x->cols, y->cols);
     assert_int_equal(x->real, y->real);
     assert_int_equal(memcmp(x->value, y->value, bytes), 0);
+    assert_true(x->factor == y->factor && x->gradient_factor == y->gradient_factor);
     assert_int_equal(x->momentum != NULL, y->momentum != NULL);
     if (x->momentum) assert_int_equal(memcmp(x->momentum, y->momentum, bytes), 0);
   }
@@ -152,6 +153,12 @@ static void test_layout(void **state) {
   assert_true(H5Pget_link_creation_order(made, &order) >= 0 && order & H5P_CRT_ORDER_INDEXED);
   H5Pclose(made);
   H5Gclose(group);
+  /* Factors are there where they are not 0, of the weight and not of its momentum. */
+  assert_true(H5Aexists_by_name(file, "/model/blocks.0.fc.weight", "factor", H5P_DEFAULT) > 0);
+  assert_true(H5Aexists_by_name(file, "/model/blocks.0.fc.weight", "gradient_factor", H5P_DEFAULT) == 0);
+  assert_true(H5Aexists_by_name(file, "/model/blocks.1.fc.weight", "gradient_factor", H5P_DEFAULT) > 0);
+  assert_true(H5Aexists_by_name(file, "/model/blocks.1.fc.bias", "factor", H5P_DEFAULT) == 0);
+  assert_true(H5Aexists_by_name(file, "/optimizer/momentum/head.weight", "factor", H5P_DEFAULT) == 0);
   int64_t step = 0;
   hid_t attribute = H5Aopen_by_name(file, "/progress", "step", H5P_DEFAULT, H5P_DEFAULT);
   assert_true(H5Aread(attribute, H5T_NATIVE_INT64, &step) >= 0);
@@ -208,11 +215,11 @@ static void external_storage(hid_t file) {
   H5Sclose(space);
 }
 
-enum { FOREIGN = 26 };
+enum { FOREIGN = 32 };
 
 static const char *make_foreign(hid_t file, int number) {
   static const int64_t zero = 0, two = 2, three = 3, huge = INT64_C(1) << 40, less = -1;
-  static const double real = 2;
+  static const double real = 2, odd_factor = 3, negative = -2, nothing = 0, most = 0x1p61, nan = NAN;
   const char *weight = "/model/blocks.0.fc.weight";
   const int64_t odd[] = {4, 5};
   hid_t text = H5Tcopy(H5T_C_S1);
@@ -300,6 +307,24 @@ static const char *make_foreign(hid_t file, int number) {
     break;
   case 25:
     replace_attribute(file, "/model", "loss", text, 0, &string), words = "fixed length";
+    break;
+  case 26:
+    replace_attribute(file, weight, "factor", H5T_IEEE_F64LE, 0, &odd_factor), words = "is no factor";
+    break;
+  case 27:
+    replace_attribute(file, weight, "factor", H5T_IEEE_F64LE, 0, &most), words = "is no factor";
+    break;
+  case 28:
+    replace_attribute(file, weight, "gradient_factor", H5T_IEEE_F64LE, 0, &negative), words = "is no factor";
+    break;
+  case 29:
+    replace_attribute(file, weight, "gradient_factor", H5T_IEEE_F64LE, 0, &nothing), words = "is no factor";
+    break;
+  case 30:
+    replace_attribute(file, weight, "gradient_factor", H5T_IEEE_F64LE, 0, &nan), words = "is no factor";
+    break;
+  case 31:
+    replace_attribute(file, weight, "factor", H5T_STD_I64LE, 0, &two), words = "another type";
     break;
   }
   H5Tclose(text);

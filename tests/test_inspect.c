@@ -530,6 +530,16 @@ static void test_diff_attributes(void **state) {
   assert_differ(made, "/model eps: 1.0000000000000001e-05 | 1.0000000000000003e-05, 1 ULP\n", "\"ulp\":1}");
 }
 
+static void test_diff_factors(void **state) {
+  (void)state;
+  struct mn_checkpoint *made = saved();
+  made->tensors[0].factor /= 2;
+  made->tensors[4].gradient_factor = 0;
+  assert_differ(made, "/model/blocks.0.fc.weight factor: 1.152921504606847e+18 | 5.7646075230342349e+17, ",
+                "{\"name\":\"/model/blocks.1.fc.weight gradient_factor\",\"a\":");
+  assert_says("differ in 0 tensors and 2 attributes");
+}
+
 static void test_diff_unlike(void **state) {
   (void)state;
   mn_checkpoint_free(saved());
@@ -558,7 +568,8 @@ int main(void) {
       TEST(test_verify_other),     TEST(test_verify_odd),
       TEST(test_verify_lost_name), TEST(test_diff_same),
       TEST(test_diff_values),      TEST(test_diff_double),
-      TEST(test_diff_attributes),  TEST(test_diff_unlike),
+      TEST(test_diff_attributes),  TEST(test_diff_factors),
+      TEST(test_diff_unlike),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

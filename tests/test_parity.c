@@ -44,6 +44,14 @@ static void golden_bf16(void **state) {
   must_pass(*state, "bf16");
 }
 
+static void golden_fp16(void **state) {
+  must_pass(*state, "fp16");
+}
+
+static void golden_fp16x3(void **state) {
+  must_pass(*state, "fp16x3");
+}
+
 /* A copy of the golden file to spoil; unlink and free it. */
 static char *copy_of_golden(void) {
   const char *folder = getenv("TMPDIR");
@@ -177,6 +185,8 @@ int main(void) {
       BOTH(golden_fp32),
       BOTH(golden_tf32),
       BOTH(golden_bf16),
+      BOTH(golden_fp16),
+      BOTH(golden_fp16x3),
       cmocka_unit_test(errors_are_relative_and_see_nan),
       cmocka_unit_test(one_wrong_number_is_a_miss),
       cmocka_unit_test(a_wrong_number_among_zeros_is_a_miss),

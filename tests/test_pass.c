@@ -75,13 +75,14 @@ static void forward_gives_what_a_gemm_reads(void **state) {
     assert_int_equal(given->planes[0] != NULL, size != 0);
     if (size) {
       y->planes[0] = take_bytes(&m, 37 * 8, size);
+      y->scale = given->scale;
       MUST(context->kernels->round(context->device, y, 0));
     }
     char found[37 * 8 * 8], expected[sizeof found];
     MUST(context->kernels->download(context->device, found, size ? given->planes[0] : given->real, bytes));
     MUST(context->kernels->download(context->device, expected, size ? y->planes[0] : y->real, bytes));
     assert_memory_equal(found, expected, bytes);
-    y->planes[0] = NULL; /* m's, not the tape's */
+    y->planes[0] = NULL, y->scale = NULL; /* m's, and the other tape's */
     release_all(&m);
     mn_pass_close(forward);
     mn_pass_close(predict);

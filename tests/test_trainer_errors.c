@@ -4,27 +4,6 @@
 
 #include "train/evaluate.h"
 
-/* The step, counted from 1, whose batches hold sample `position`. */
-static int64_t step_of(const struct setup *s, int64_t position) {
-  return position / (s->batch * s->sgd.accumulate) + 1;
-}
-
-/* Position of `row` in the first epoch. */
-static int64_t position_of(int64_t row) {
-  int64_t extents[MN_ORDER_WINDOW], count, samples[MN_ORDER_WINDOW_ROWS], total, at = 0, found = -1;
-  struct mn_order *order;
-  MUST(mn_order_open(&order, ROWS, 9));
-  for (int64_t w = 0; w < mn_order_windows(order); w++) {
-    mn_order_window(order, 0, w, extents, &count, samples, &total);
-    for (int64_t i = 0; i < total; i++, at++)
-      if (extents[samples[i] / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + samples[i] % MN_ORDER_EXTENT == row)
-        found = at;
-  }
-  mn_order_close(order);
-  assert_true(found >= 0);
-  return found;
-}
-
 /* A row that makes a value infinite, which steps given ahead go past: the step is named, those before it are
  * told, and parameters and momentum are theirs. */
 static void divergence_is_named_exactly(void **state) {

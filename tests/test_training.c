@@ -54,20 +54,30 @@ static double read_number(const char *file, const char *key) {
   return value;
 }
 
-static void demo_reaches_98_percent(void **state) {
-  (void)state;
+/* The mean over five seeds. */
+static void demo_reaches_98_percent(const char *precision) {
   double sum = 0;
   for (int seed = 0; seed < 5; seed++) {
     assert_int_equal(
         run("$MINNOW train --device cpu --data data/digits.h5 --hidden 128 --groups 8 --epochs 20 --batch 64 "
-            "--lr 0.05 --momentum 0.9 --seed %d --quiet --json >$DIR/demo",
-            seed),
+            "--lr 0.05 --momentum 0.9 --precision %s --seed %d --quiet --json >$DIR/demo",
+            precision, seed),
         0);
     double accuracy = read_number("demo", "\"test_accuracy\":");
-    print_message("seed %d: %.4f\n", seed, accuracy);
+    print_message("%s, seed %d: %.4f\n", precision, seed, accuracy);
     sum += accuracy;
   }
   assert_true(sum / 5 >= 0.98);
+}
+
+static void demo_in_fp32(void **state) {
+  (void)state;
+  demo_reaches_98_percent("fp32");
+}
+
+static void demo_in_fp16(void **state) {
+  (void)state;
+  demo_reaches_98_percent("fp16");
 }
 
 /* One way of training; each is stopped and resumed on each device. */
@@ -78,6 +88,9 @@ static const char *const ways[] = {
     "--precision fp64 --momentum 0.9 --plan none",
     "--precision bf16 --momentum 0.9",
     "--precision tf32 --momentum 0.9",
+    "--precision fp16 --momentum 0.9",
+    "--precision fp16 --momentum 0.9 --clip 0.5 --accumulate 3",
+    "--precision fp16x3 --momentum 0.9",
 };
 
 /* The rows of each stretch wait in another place, and the stretches save beside the training, which may not
@@ -422,7 +435,8 @@ static int remove_folder(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(demo_reaches_98_percent),
+      cmocka_unit_test(demo_in_fp32),
+      cmocka_unit_test(demo_in_fp16),
       cmocka_unit_test(resume_ends_in_the_same_bytes),
       cmocka_unit_test(resume_ends_in_the_same_bytes_cuda),
       cmocka_unit_test(equal_runs_give_equal_files),

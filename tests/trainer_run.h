@@ -6,6 +6,7 @@
 #include "tests/check.h"
 
 #include "data/order.h"
+#include "kernels/planes.h"
 #include "train/trainer.h"
 
 /* ---- a dataset made up ---- */
@@ -14,12 +15,18 @@ enum { ROWS = 4500, INPUTS = 16, CHANNELS = 32 };
 
 struct made {
   struct mn_dataset base;
-  int64_t huge; /* this row's inputs are infinite; −1: none's */
-  int64_t far;  /* this row's targets are so far away that the loss overflows; −1: none's */
-  int64_t bad;  /* reading this row fails; −1: none */
-  double scale; /* of the targets */
-  int bad_y;    /* reading y fails */
+  int64_t huge;        /* this row's inputs are infinite; −1: none's */
+  int64_t far;         /* this row's targets are so far away that the loss overflows; −1: none's */
+  int64_t jump, apart; /* of each `apart` rows one, as many behind the first as this row, has targets a
+                          million times larger; −1: none has */
+  int64_t bad;         /* reading this row fails; −1: none */
+  double scale;        /* of the targets */
+  int bad_y;           /* reading y fails */
 };
+
+static inline int jumps(const struct made *m, int64_t row) {
+  return m->jump >= 0 && row % m->apart == m->jump % m->apart;
+}
 
 static inline mn_status made_read(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real,
                                   void *x, void *y) {
@@ -37,7 +44,7 @@ static inline mn_status made_read(struct mn_dataset *dataset, int64_t first, int
   }
   for (int64_t i = 0; y && i < count * dataset->outputs && !dataset->classes; i++) {
     double value = (mn_random_word(4, 1, (uint64_t)(first * dataset->outputs + i)) >> 8) * 0x1p-23 - 1;
-    value *= m->scale;
+    value *= m->scale * (jumps(m, first + i / dataset->outputs) ? 1e6 : 1);
     if (first + i / dataset->outputs == m->far) value = real == 8 ? 1e200 : 1e25;
     if (real == 8)
       ((double *)y)[i] = value;
@@ -59,6 +66,7 @@ static inline struct made make(int classes) {
                        .scale = 1,
                        .huge = -1,
                        .far = -1,
+                       .jump = -1,
                        .bad = -1};
 }
 
@@ -66,7 +74,8 @@ static inline struct made make(int classes) {
 
 struct setup {
   const char *precision;
-  int classes;
+  int classes; /* with a head; */
+  int head;    /* without classes: so wide a head, or none */
   int64_t batch;
   struct mn_sgd_config sgd;
 };
@@ -99,7 +108,7 @@ static inline mn_status try_to_open(struct run *r, const char *device, const str
                                    .depth = 2,
                                    .hidden = {16, CHANNELS},
                                    .groups = 4,
-                                   .head = setup->classes ? 5 : 0,
+                                   .head = setup->classes ? 5 : setup->head,
                                    .eps = 1e-5,
                                    .slope = 0.01,
                                    .loss = setup->classes ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE,
@@ -171,22 +180,65 @@ static inline void assert_same_values(const struct run *a, const struct run *b, 
   free(x), free(y);
 }
 
+/* What a weight's planes have for a factor, and what the next dz gets. */
+static inline void assert_same_factors(const struct run *a, const struct run *b, const struct mn_tensor *t,
+                                       const struct mn_tensor *u) {
+  struct mn_scale x[2], y[2];
+  assert_true(!t->scales == !u->scales);
+  if (!t->scales) return;
+  MUST(a->context->kernels->download(a->context->device, x, t->scales, sizeof x));
+  MUST(b->context->kernels->download(b->context->device, y, u->scales, sizeof y));
+  if (x[0].factor != y[0].factor || mn_scale_next(&x[1]) != mn_scale_next(&y[1]))
+    fail_msg("%s: factors %g and %g, dz's %g and %g", t->name, (double)x[0].factor, (double)y[0].factor,
+             (double)mn_scale_next(&x[1]), (double)mn_scale_next(&y[1]));
+}
+
 static inline void assert_same(const struct run *a, const struct run *b) {
   for (int i = 0; i < a->model->count; i++) {
     const struct mn_tensor *t = a->model->parameters[i], *u = b->model->parameters[i];
     assert_same_values(a, b, t->value.real, u->value.real, t);
     assert_same_values(a, b, t->momentum, u->momentum, t);
+    assert_same_factors(a, b, t, u);
   }
 }
 
+/* The step, counted from 1, whose batches hold sample `position`. */
+static inline int64_t step_of(const struct setup *s, int64_t position) {
+  return position / (s->batch * s->sgd.accumulate) + 1;
+}
+
+/* The rows of the first epoch, in training order. */
+static inline void order_rows(int64_t rows[ROWS]) {
+  int64_t extents[MN_ORDER_WINDOW], count, samples[MN_ORDER_WINDOW_ROWS], total, at = 0;
+  struct mn_order *order;
+  MUST(mn_order_open(&order, ROWS, 9));
+  for (int64_t w = 0; w < mn_order_windows(order); w++) {
+    mn_order_window(order, 0, w, extents, &count, samples, &total);
+    for (int64_t i = 0; i < total; i++)
+      rows[at++] = extents[samples[i] / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + samples[i] % MN_ORDER_EXTENT;
+  }
+  mn_order_close(order);
+  assert_int_equal(at, ROWS);
+}
+
+/* Position of `row` in the first epoch. */
+static inline int64_t position_of(int64_t row) {
+  static int64_t rows[ROWS];
+  int64_t at = 0;
+  order_rows(rows);
+  while (at < ROWS && rows[at] != row) at++;
+  assert_true(at < ROWS);
+  return at;
+}
+
 static const struct setup setups[] __attribute__((unused)) = {
-    {"fp32", 0, 64, {.momentum = 0.9, .accumulate = 1}},
-    {"bf16", 0, 64, {.momentum = 0.9, .accumulate = 1}},
-    {"fp64", 1, 100, {.momentum = 0.9, .nesterov = 1, .accumulate = 1}},
-    {"fp32", 1, 64, {.momentum = 0.9, .clip = 0.5, .accumulate = 1}},
-    {"bf16", 1, 33, {.momentum = 0.9, .clip = 0.5, .accumulate = 3}},
-    {"fp16", 0, 64, {.momentum = 0.9, .accumulate = 1}},
-    {"fp16", 1, 33, {.momentum = 0.9, .clip = 0.5, .accumulate = 3}},
+    {"fp32", 0, 0, 64, {.momentum = 0.9, .accumulate = 1}},
+    {"bf16", 0, 0, 64, {.momentum = 0.9, .accumulate = 1}},
+    {"fp64", 1, 0, 100, {.momentum = 0.9, .nesterov = 1, .accumulate = 1}},
+    {"fp32", 1, 0, 64, {.momentum = 0.9, .clip = 0.5, .accumulate = 1}},
+    {"bf16", 1, 0, 33, {.momentum = 0.9, .clip = 0.5, .accumulate = 3}},
+    {"fp16", 0, 0, 64, {.momentum = 0.9, .accumulate = 1}},
+    {"fp16", 1, 0, 33, {.momentum = 0.9, .clip = 0.5, .accumulate = 3}},
 };
 static const enum mn_place places[] __attribute__((unused)) = {MN_PLACE_DEVICE, MN_PLACE_HOST, MN_PLACE_FILE};
 

@@ -7,7 +7,7 @@
 #include "train/optimizer.h"
 #include "train/pass.h"
 
-static const char *const precisions[] __attribute__((unused)) = {"fp64", "fp32", "bf16"};
+static const char *const precisions[] __attribute__((unused)) = {"fp64", "fp32", "bf16", "fp16"};
 
 static inline struct mn_model *open_model(struct mn_context *context, int64_t head, enum mn_loss loss) {
   struct mn_model_config config = {.inputs = 7,
@@ -60,7 +60,8 @@ struct training {
   struct mn_model *model;
   struct mn_optimizer *optimizer;
   struct mn_pass *pass;
-  int apart; /* forward and backward are called one by one, not as a step */
+  int apart;    /* forward and backward are called one by one, not as a step */
+  int measures; /* every step measures its dz, as forward and backward by themselves do */
 };
 
 /* kind 0: mse on the last block; 1: mse on a head; 2: cross-entropy. */
@@ -78,6 +79,7 @@ static inline double step(struct training *t, uint64_t seed) {
   MUST(mn_optimizer_rate(t->optimizer, 0.05 / (double)(seed + 1)));
   for (int k = 0; k < t->optimizer->config.accumulate; k++) {
     load(t->pass, seed * 10 + (uint64_t)k);
+    if (t->measures) t->pass->tape->measure = 1;
     if (t->apart) {
       MUST(mn_tape_forward(t->pass->tape));
       MUST(mn_tape_backward(t->pass->tape));
