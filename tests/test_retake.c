@@ -2,6 +2,9 @@
  * step it is, and nothing of it is lost; what a run leads to is the same when it was stopped and resumed. */
 #include "tests/trainer_run.h"
 
+#include <unistd.h>
+
+#include "train/checkpoint/snapshot.h"
 #include "train/evaluate.h"
 
 static const struct setup scaled[] = {
@@ -95,6 +98,28 @@ static void a_batch_that_overflows_is_taken_again(void **state) {
 
 /* ---- stopped and resumed ---- */
 
+/* A run that goes on from a checkpoint of another. */
+static void open_from_file(struct run *r, const char *device, const struct run *from) {
+  char folder[64], path[80];
+  const char *base = getenv("TMPDIR");
+  struct mn_checkpoint *saved;
+  struct mn_progress progress;
+  struct mn_trainer_config training = {
+      .schedule = from->trainer->schedule, .batch = from->setup->batch, .place = MN_PLACE_AUTO};
+  snprintf(folder, sizeof folder, "%s/minnow_retake_XXXXXX", base && *base ? base : "/tmp");
+  assert_non_null(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/run.h5", folder);
+  MUST(mn_snapshot_save(path, 1, from->model, from->optimizer, &from->trainer->progress, NULL, 0));
+  MUST(mn_checkpoint_load(&saved, path));
+  assert_int_equal(unlink(path), 0);
+  assert_int_equal(rmdir(folder), 0);
+  MUST(try_to_open(r, device, from->setup, MN_PLACE_AUTO, &from->data, NULL));
+  mn_trainer_close(r->trainer);
+  MUST(mn_snapshot_restore(saved, r->model, r->optimizer, &progress));
+  MUST(mn_trainer_open(&r->trainer, r->model, r->optimizer, &r->data.base, &training, &progress));
+  mn_checkpoint_free(saved);
+}
+
 /* One run at one go, with batches taken again in many of its launches; others stopped before, after and among
  * them. */
 static void stopping_among_overflows_does_not_show(void **state) {
@@ -114,7 +139,7 @@ static void stopping_among_overflows_does_not_show(void **state) {
       MUST(mn_trainer_run(first.trainer, stop % 2 ? stop : END, tell, &first));
       int64_t end = first.trainer->progress.step;
       assert_true(first.told == end && end >= stop);
-      open_jumping(&second, *state, s, row, 300, &first);
+      open_from_file(&second, *state, &first);
       assert_int_equal(second.trainer->pass->tape->measure, 0);
       train(&second, END);
       assert_same(&whole, &second);
@@ -222,22 +247,27 @@ static void train_beyond_the_planes(struct run *r) {
 /* Then the step after it is taken again; also when the run was resumed, with the same planes, in between. */
 static void weights_may_outgrow_their_planes(void **state) {
   for (size_t i = 0; i < COUNT(scaled); i++) {
-    struct run whole, resumed, measured;
+    struct run whole, resumed, reloaded, measured;
     if (scaled[i].sgd.clip > 0) continue;
     open_run(&whole, *state, &scaled[i], MN_PLACE_AUTO, NULL);
     train_beyond_the_planes(&whole);
     open_run(&resumed, *state, &scaled[i], MN_PLACE_AUTO, &whole);
+    open_from_file(&reloaded, *state, &whole);
     open_run(&measured, *state, &scaled[i], MN_PLACE_AUTO, &whole);
     measure(&measured);
     train(&whole, 50);
+    train(&reloaded, 50);
     train(&resumed, 50);
     train(&measured, 50);
     assert_int_equal(resumed.trainer->retaken, measured.trainer->retaken + 1);
+    assert_int_equal(reloaded.trainer->retaken, measured.trainer->retaken + 1);
     assert_int_equal(whole.trainer->retaken, measured.trainer->retaken + 1);
     assert_true(fullness(&whole, 0) < 0.1 && fullness(&whole, 0) > 1e-4);
     assert_same(&whole, &resumed);
+    assert_same(&whole, &reloaded);
     assert_same(&whole, &measured);
     close_run(&measured);
+    close_run(&reloaded);
     close_run(&resumed);
     close_run(&whole);
   }

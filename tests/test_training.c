@@ -90,6 +90,7 @@ static const char *const ways[] = {
     "--precision tf32 --momentum 0.9",
     "--precision fp16 --momentum 0.9",
     "--precision fp16 --momentum 0.9 --clip 0.5 --accumulate 3",
+    "--precision fp16 --momentum 0.9 --lr 1", /* which takes batches again */
     "--precision fp16x3 --momentum 0.9",
 };
 
@@ -360,6 +361,21 @@ static void predictions_are_those_that_eval_counts(void **state) {
   assert_int_equal(run("$MINNOW info $DIR/out.h5 >$DIR/info && grep -q label $DIR/info"), 0);
 }
 
+/* A line says how often float16's scales had to be chosen anew in the middle; other precisions have none. */
+static void batches_taken_again_are_counted(void **state) {
+  (void)state;
+  const char *common =
+      "--device cpu --data data/digits.h5 --hidden 32,32 --groups 4 --batch 48 --steps 75 --lr 1";
+  assert_int_equal(run("$MINNOW train %s --momentum 0.9 --precision fp16 >/dev/null 2>$DIR/err", common), 0);
+  assert_int_equal(run("grep -Eq '^[1-9][0-9]* batches did not fit the scales of fp16, ' $DIR/err"), 0);
+  assert_int_equal(run("$MINNOW train %s --momentum 0.9 --precision bf16 >/dev/null 2>$DIR/err", common), 0);
+  assert_int_equal(run("! grep -q 'batches did not fit' $DIR/err"), 0);
+  assert_int_equal(run("$MINNOW train %s --precision fp16x3 2>&1 >/dev/null | grep -q "
+                       "'^note: fp16x3 runs as fp32 on the CPU$'",
+                       common),
+                   0);
+}
+
 /* A checkpoint is evaluated in the precision that it was trained in, unless another is named. */
 static void eval_takes_the_precision_of_training(void **state) {
   (void)state;
@@ -449,6 +465,7 @@ int main(void) {
       cmocka_unit_test(divergence_is_named_and_leaves_the_checkpoint),
       cmocka_unit_test(synthetic_training_nears_the_floor),
       cmocka_unit_test(predictions_are_those_that_eval_counts),
+      cmocka_unit_test(batches_taken_again_are_counted),
       cmocka_unit_test(eval_takes_the_precision_of_training),
       cmocka_unit_test(resuming_refuses_targets_of_another_kind),
       cmocka_unit_test(an_uncountable_horizon_is_refused),

@@ -28,8 +28,12 @@ static const char *better_core(void) {
 
 void mn_announce_device(const struct mn_context *context, const struct mn_options *options) {
   mn_announce(options, "device: %s, %s", context->name, mn_precision_name(context->precision));
-  if (context->device->type != MN_DEVICE_CPU) return;
-  if (context->precision == MN_TF32) mn_announce(options, "note: tf32 runs as fp32 on the CPU");
+  int cpu = context->device->type == MN_DEVICE_CPU;
+  if ((context->precision == MN_TF32 && cpu) ||
+      (context->precision == MN_FP16X3 && context->device->planes == 0))
+    mn_announce(options, "note: %s runs as fp32 on %s", mn_precision_name(context->precision),
+                cpu ? "the CPU" : "this GPU");
+  if (!cpu) return;
   const char *core = better_core();
   if (core)
     mn_announce(options,

@@ -236,6 +236,10 @@ static void summarise(struct run *r) {
                        "time; bound by %s",
                        (long)t->times.steps, t->times.running, speed.samples < 100, speed.samples,
                        speed.flops * 1e-12, 100 * speed.waiting, speed.bound);
+  if (t->retaken > 0)
+    mn_progress_bar_note(&r->bar,
+                         "%ld batches did not fit the scales of %s, and were taken again under new ones",
+                         (long)t->retaken, mn_precision_name(t->model->context->precision));
   if (r->late > 0)
     mn_progress_bar_note(&r->bar,
                          "%ld checkpoints written; %ld fell due while another was being written, and came "
