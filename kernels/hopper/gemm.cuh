@@ -123,6 +123,7 @@ template <class Tile> static int64_t mn_tiles_across(const struct mn_hopper_prod
 struct mn_schedule {
   int down, across, k_blocks; /* clusters down, tiles across, k-blocks deep */
   int panel;                  /* clusters down that are computed before the next column of tiles */
+  int stagger;                /* clock cycles by which each cluster starts later than the one before it */
 };
 
 /* An element of the result. */
@@ -229,6 +230,8 @@ mn_producer(const mn_operands<Epilogue::tile::PLANES> &operands, const mn_schedu
   /* Not before the pipeline is full: the consumers wait for the first operands. */
   const int prefetch =
       max(schedule.k_blocks - MN_PREFETCH_DISTANCE, min(schedule.k_blocks, (int)Tile::STAGES) - 1);
+  for (const long long start = clock64(); clock64() - start < (long long)schedule.stagger * mn_cluster();)
+    ;
   for (int item = mn_cluster(); item < schedule.down * schedule.across; item += mn_clusters()) {
     const mn_coord tile = mn_warp_coord<Tile>(schedule, item, 0);
     for (int k = 0; k < schedule.k_blocks; k++, pipeline.advance()) {
@@ -516,7 +519,8 @@ static bool mn_small_pays(const struct mn_device *device, const struct mn_hopper
  * fewer where there are fewer tiles. The result does not depend on their number. */
 template <enum mn_form Form, class Epilogue>
 static mn_status mn_hopper_launch(struct mn_device *device, const struct mn_hopper_product *p,
-                                  const typename Epilogue::arguments &arguments, int panel = MN_PANEL) {
+                                  const typename Epilogue::arguments &arguments, int panel = MN_PANEL,
+                                  int stagger = 0) {
   typedef typename Epilogue::tile tile;
   constexpr int bytes = mn_shared_bytes<tile>;
   static_assert(bytes <= 227 * 1024);
@@ -530,7 +534,8 @@ static mn_status mn_hopper_launch(struct mn_device *device, const struct mn_hopp
   }
   const int down = (int)mn_tiles_down<tile>(p) / tile::CLUSTER;
   const mn_schedule schedule = {down, (int)mn_tiles_across<tile>(p),
-                                (int)((p->depth + MN_K_BLOCK - 1) / MN_K_BLOCK), std::min(panel, down)};
+                                (int)((p->depth + MN_K_BLOCK - 1) / MN_K_BLOCK), std::min(panel, down),
+                                stagger};
   const int clusters = std::min(schedule.down * schedule.across,
                                 (device->cuda->multiprocessors - device->spared) / tile::CLUSTER);
   auto kernel = mn_hopper_kernel<Form, Epilogue>;

@@ -109,6 +109,10 @@ template <class Tile> static int panel_of(const struct mn_hopper_product *p) {
   return (int)std::max(KEPT / (Tile::CLUSTER * Tile::ROWS * p->depth * 2), (int64_t)1);
 }
 
+/* Clock cycles between the starts of two clusters where the consumers run the epilogue of many tiles: out of
+ * step, some compute while others use the memory (NOTES.md). */
+enum { STAGGER = 600 };
+
 enum update_tile { NONE, SMALL, STREAMING, PLAIN };
 
 template <enum mn_plane_kind Kind>
@@ -128,7 +132,8 @@ static mn_status launch_update(struct mn_device *device, const struct mn_hopper_
                                const update_arguments &a) {
   switch (update_tile_of<Kind>(device, p)) {
   case PLAIN:
-    return mn_hopper_launch<MN_TN, update_epilogue<Momentum, mn_plain_tile<Kind>>>(device, p, a);
+    return mn_hopper_launch<MN_TN, update_epilogue<Momentum, mn_plain_tile<Kind>>>(
+        device, p, a, MN_PANEL, Kind == MN_PLANES_FP16X2 ? STAGGER : 0);
   case STREAMING:
     if constexpr (Kind != MN_PLANES_FP16X2) {
       typedef mn_streaming_tile<Kind> tile;
