@@ -64,6 +64,31 @@ static inline double *zeros(int64_t count) {
   return out;
 }
 
+/* What the bits of a float16 mean. */
+static inline float half_value(uint32_t half) {
+  int exponent = (int)(half >> 10 & 31), fraction = (int)(half & 1023);
+  float size = exponent == 31  ? fraction ? NAN : INFINITY
+               : exponent == 0 ? ldexpf((float)fraction, -24)
+                               : ldexpf((float)(1024 + fraction), exponent - 25);
+  return half >> 15 ? -size : size;
+}
+
+/* What is in a scaled plane: float16s on CUDA, their values in floats on the CPU; free() it. */
+static inline float *read_float16(const struct mn_context *context, const void *plane, int64_t count) {
+  size_t size = context->device->plane;
+  char *raw = malloc((size_t)count * size);
+  float *out = malloc((size_t)count * sizeof *out);
+  assert_true(raw && out);
+  MUST(context->kernels->download(context->device, raw, plane, (size_t)count * size));
+  for (int64_t i = 0; i < count; i++) {
+    uint16_t half;
+    memcpy(size == sizeof half ? (void *)&half : &out[i], raw + (size_t)i * size, size);
+    if (size == sizeof half) out[i] = half_value(half);
+  }
+  free(raw);
+  return out;
+}
+
 /* The two widths that kernels come in, and how near to plain double arithmetic one kernel stays. */
 static const char *const widths[] __attribute__((unused)) = {"fp64", "fp32"};
 

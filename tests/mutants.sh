@@ -16,8 +16,8 @@ passed=0 failed=0
 # Threads that wait without spinning leave the cores to the compiler; -O1 compiles in half the time; a mutant may leave a variable unused.
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
-programs=${alone:-test_block test_kernels test_sgd test_gradients test_tape test_parity}
-every=${alone:-$programs test_reading test_order test_rows test_loader test_saver test_library test_trainer test_pauses test_training}
+programs=${alone:-test_block test_kernels test_planes test_sgd test_gradients test_tape test_parity}
+every=${alone:-$programs test_reading test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_pauses test_training}
 
 for folder in Makefile kernels engine layers train data tests; do cp -a "$here/$folder" "$work" || exit 1; done
 cd "$work" || exit 1
@@ -44,15 +44,17 @@ mutant() {
   fi
   case $file in
   kernels/loss.c) order=${alone:-test_kernels test_gradients test_block test_sgd test_tape test_parity} ;;
-  kernels/update.c) order=${alone:-test_sgd test_kernels test_tape test_gradients test_block test_parity} ;;
+  kernels/update.c) order=${alone:-test_sgd test_planes test_kernels test_tape test_gradients test_block test_parity} ;;
   data/dataset.c) order=${alone:-test_reading} ;;
   data/order.c) order=${alone:-test_order test_loader} ;;
   data/read.c) order=${alone:-test_rows test_loader} ;;
   data/* | kernels/gather.c) order=${alone:-test_loader} ;;
   kernels/real.h) order=${alone:-test_kernels} ;;
-  train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_loader test_training} ;;
+  kernels/planes.h | kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels} ;;
+  layers/block.c) order=${alone:-test_retake} ;;
+  train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_retake test_loader test_training} ;;
   train/command/*) order=${alone:-test_pauses test_training} ;;
-  train/*) order=${alone:-test_library test_trainer test_pauses test_training} ;;
+  train/*) order=${alone:-test_library test_trainer test_trainer_errors test_retake test_pauses test_training} ;;
   *) order=$programs ;;
   esac
   printf '%s\n' "${content/"$old"/"$new"}" >"$file"
@@ -178,11 +180,50 @@ mutant "sgd: decay after momentum" $u 'w[i] -= rate * step;' 'w[i] -= rate * (st
 mutant "sgd: nesterov without momentum" $u 'at + momentum * m[i] : m[i]' 'at + m[i] : m[i]'
 mutant "sgd: nesterov dropped" $u 'sgd->nesterov ? at + momentum * m[i] : m[i]' 'm[i]'
 mutant "sgd: clipping dropped" $u 'scale * g[i]' 'g[i]'
-mutant "sgd: copy for the GEMM left stale" $u 'if (bf16) bf16[i] = mn_to_bf16((float)w[i]);' ''
+mutant "sgd: plane left stale" $u 'if (plane) plane[i] = mn_to_plane((float)w[i], factor, scaled != NULL);' ''
+mutant "sgd: plane without its factor" $u 'scaled ? scaled->factor : 1;' '1;'
+mutant "sgd: sums of gradients stay" $u 'if (update->clears) memset(gradient' 'if (0) memset(gradient'
+mutant "sgd: every gradient cleared" $u 'if (update->clears) memset(gradient' 'if (gradient) memset(gradient'
+mutant "sgd: sums are not said to be such" engine/tensor.c '.clears = how == MN_TRAIN_ADD' '.clears = 0'
 mutant "sgd: updates in spite of the flag" $u 'if (*device->nonfinite) return;' ''
 mutant "clip: never" $u 'max_norm / (*norm + 1e-6) < 1 ?' 'max_norm / (*norm + 1e-6) < 0 ?'
 mutant "clip: norm of norms" $u '*norm = sqrt(sum);' '*norm = sum;'
 mutant "clip: flag not raised" $u 'if (!isfinite(sum)) mn_raise(device);' ''
+
+# planes and their scales
+n=kernels/planes.h
+mutant "float16: half-way always up" $n '0xfffu + (bits >> 13 & 1u)' '0x1000u'
+mutant "float16: small ones as the others" $n 'if (fabsf(value) < 0x1p-14f) return small;' ''
+mutant "float16: infinite too late" $n 'fabsf(value) < 65520.0f' 'fabsf(value) < 65536.0f'
+mutant "factor: without headroom" $n 'ldexpf(1, 15 - headroom - ilogbf' 'ldexpf(1, 15 - ilogbf'
+mutant "factor: without an end" $n 'return fminf(fmaxf(found, 1 / MN_FACTOR_MOST), MN_FACTOR_MOST);' 'return found;'
+mutant "factor: of zeros" $n 'if (!(largest > 0) || isinf(largest)) return factor;' 'if (isinf(largest)) return factor;'
+mutant "factor: of an infinity" $n 'if (!(largest > 0) || isinf(largest)) return factor;' 'if (!(largest > 0)) return factor;'
+mutant "scale: the largest of the last part" $n 'if (largest > scale->largest) scale->largest' 'scale->largest'
+mutant "scale: too large a value unseen" $n 'if (largest * scale->factor > MN_FP16_MOST' 'if (0 > MN_FP16_MOST'
+mutant "scale: the last mark stays" $n '> MN_FP16_MOST && *device->nonfinite == 0)' '> MN_FP16_MOST)'
+m=kernels/elementwise.c
+mutant "round: never measures" $m 'if (scale && measure) {' 'if (scale && 0) {'
+mutant "round: always measures" $m 'if (scale && measure) {' 'if (scale) {'
+mutant "round: an infinity is the largest" $m 'value < INFINITY ? value : 0' 'value'
+mutant "rescale: the largest of all steps" $m 'r->dz->largest = 0;' ''
+mutant "rescale: a slope above 1 forgotten" $m '2 * fmax(1, fabs(r->slope))' '2'
+mutant "rescale: sign of the slope" $m 'fabs(r->slope)' 'r->slope'
+mutant "rescale: beta forgotten" $m '* gamma + beta);' '* gamma);'
+mutant "rescale: a bound that is one channel wide" $m 'sqrt(width - 1)' 'sqrt(width)'
+mutant "gemm: factors stay in the product" kernels/gemm.c '1 / ((real)a->scale->factor * (real)b->scale->factor)' '1'
+mutant "gemm: adds in spite of the flag" kernels/gemm.c 'if (epilogue->kind == MN_ADD) {
+    if (*device->nonfinite) return MN_OK;' 'if (epilogue->kind == MN_ADD) {'
+mutant "epilogue: adds in spite of the flag" $b 'case MN_ADD:
+    if (*device->nonfinite) return MN_OK;' 'case MN_ADD:'
+mutant "dz: its largest not noted" $b 'mn_scale_note(device, b.dz->scale, largest);' '(void)0;'
+mutant "y: under no factor" $b 'o->scale ? o->scale->factor : 1, o->scale' '1, o->scale'
+y=layers/block.c
+mutant "scale: dz keeps its first factor" $y 'if (!tape->measure) r.dz = saved->dz.scale;' ''
+mutant "scale: y has none" $y 'r.y = b->y->scale;' '(void)0;'
+mutant "scale: dz measured under an old factor" $y '  saved->dz.stale = 1;
+  return mn_operand_prepare(tape->context, &saved->dz);' \
+  '  return tape->context->kernels->round(tape->context->device, &saved->dz, 0);'
 
 # what is read past HDF5, and by several threads
 d=data/dataset.c
@@ -249,6 +290,9 @@ mutant "loader: each window to the buffer's first row" $a '.of = {{l->x[buffer] 
   '.of = {{l->x[buffer], x'
 mutant "loader: part of a batch with the first targets" $a 'part.y = (char *)part.y + (size_t)first * form->y_row;' ''
 mutant "loader: direct batches from the window's beginning" $a '* MN_ORDER_WINDOW_ROWS + l->at;' '* MN_ORDER_WINDOW_ROWS;'
+mutant "loader: one factor for all batches of a filling" $a 'if (part.x.scale) part.x.scale += first / l->batch;' ''
+mutant "loader: planes of the filling's first batch" $a 'part.x.planes[i] = (char *)part.x.planes[i] + (size_t)first * plane_row' \
+  '(void)plane_row'
 g=kernels/gather.c
 mutant "gather: rows as they stand" $g '(size_t)g->rows[i] * g->of[k].bytes' '(size_t)i * g->of[k].bytes'
 mutant "gather: x alone" $g 'k < 2' 'k < 1'
@@ -259,9 +303,18 @@ mutant "trainer: the rate of the step after" $t '(&t->schedule, step + i)' '(&t-
 mutant "trainer: losses pile up" $t 't->sum = 0;' ''
 mutant "trainer: sum of losses, not mean" $t 't->sum / t->optimizer->config.accumulate' 't->sum'
 mutant "trainer: the first batch without a mark" $t '+ (int)batch + 1;' '+ (int)batch;'
-mutant "trainer: divergence not looked for" $t 'if (*l->nonfinite == mark_of(l, i)) return diverged(l, i);' ''
+mutant "trainer: divergence not looked for" $t 'device->scaled ? take_again(l, i, run) : diverged(l, i)' 'device->scaled ? MN_OK : MN_OK'
+mutant "trainer: an overflow is a divergence" $t 'device->scaled ? take_again(l, i, run) :' 'device->scaled ? diverged(l, i) :'
+mutant "retake: the flag stays" $t 'MN_TRY(mn_tape_clear_nonfinite(tape));' ''
+mutant "retake: weights under their old factors" $t 'MN_TRY(mn_model_measure(t->model));' ''
+mutant "retake: dz under its old factor" $t '  tape->measure = 1;' ''
+mutant "retake: never a divergence" $t 'if (raised) return diverged(l, batch);' ''
+mutant "retake: not counted" $t 't->retaken++;' ''
+mutant "trainer: a resumed run measures" $t 'measure = context->device->scaled && !known;' 'measure = context->device->scaled;'
+mutant "trainer: a new run does not measure" $t 'measure = context->device->scaled && !known;' 'measure = 0;'
+mutant "trainer: no factor is one too" $t 'known = dz.factor != 0;' ''
 mutant "trainer: divergence found in the step before" $t '(long)t->progress.step + 1, where' '(long)t->progress.step, where'
-mutant "trainer: goes on when told to stop" $t 'if (tell && tell(to, t)) *stop = 1;' 'if (tell) tell(to, t);'
+mutant "trainer: goes on when told to stop" $t 'if (tell && tell(to, t)) run->stop = 1;' 'if (tell) tell(to, t);'
 mutant "trainer: every batch counted as a step" $t 'if (!l->updates) continue;' ''
 mutant "trainer: an update after every batch" $t 'int updates = run->batch + 1 == accumulate;' 'int updates = 1;'
 mutant "trainer: resumes at the first sample" $t '.position = t->progress.step * samples_a_step(t),' ''
@@ -270,6 +323,8 @@ mutant "evaluation: the last batch weighs as the others" $e '(double)pass[read %
 mutant "evaluation: one batch's result for both" $e 'buffer[read % MN_LOADER_BUFFERS]]' 'buffer[0]]'
 mutant "evaluation: the last full batch taken for the rest" $e 'first + e->batch <= e->dataset->rows' \
   'first + e->batch < e->dataset->rows'
+mutant "evaluation: planes as training left them" $e 'round(device, &t->value, !training)' 'round(device, &t->value, 0)'
+mutant "evaluation: training goes on under its factors" $e 'MN_TRY(device->kernels->copy(device, to, from, sizeof *e->kept));' ''
 
 # saving beside training, and when
 s=train/checkpoint/saver.c
@@ -279,6 +334,11 @@ mutant "saver: no room for a copy is an error" $s 'return status == MN_NO_MEMORY
 mutant "saver: momentum without an optimizer" $s 'if (optimizer && t->momentum)' 'if (t->momentum)'
 mutant "saver: copies over one another" $s 'saver->copy_bytes += (bytes' 'saver->copy_bytes = (bytes'
 mutant "saver: an old error stays" $s 'mn_outcome_note(&saver->outcome, MN_OK);' ''
+mutant "saver: no factors" $s '  note_factors(saver);' ''
+mutant "saver: dz's factor before it is chosen" $s 'mn_scale_next(&scales[1])' 'scales[1].factor'
+q=train/checkpoint/snapshot.c
+mutant "restore: planes under a factor of their own" $q '&t->value, saved->factor == 0)' '&t->value, 1)'
+mutant "restore: no factor for dz" $q '{(float)saved->gradient_factor, 0}' '{0, 0}'
 h=engine/thread.c
 mutant "threads: signals come to each" $h 'sigfillset(&all)' 'sigemptyset(&all)'
 mutant "threads: the first thread stays blocked" $h 'pthread_sigmask(SIG_SETMASK, &before, NULL)' \

@@ -53,13 +53,13 @@ static mn_status fill(struct mn_context *context, struct mn_loader *loader, int6
   return MN_OK;
 }
 
-/* x as doubles; bfloat16 is widened. */
+/* x as doubles; bfloat16 is widened. Beside scaled planes the reals are there. */
 static double *read_x(struct mn_context *context, const struct mn_batch *batch) {
   const struct mn_device *device = context->device;
   int64_t count = batch->rows * batch->x.cols;
   double *out = malloc((size_t)count * sizeof *out);
   assert_non_null(out);
-  if (!device->plane) {
+  if (!device->plane || device->scaled) {
     MUST(mn_context_read(context, out, batch->x.real, count));
     return out;
   }
@@ -96,7 +96,7 @@ static void check(struct mn_context *context, const struct made *m, const struct
     int64_t row = epochs[(position + b) / m->base.rows][(position + b) % m->base.rows];
     for (int i = 0; i < INPUTS; i++) {
       double expected = x_of(row, i);
-      if (context->device->plane) expected = mn_to_bf16((float)expected);
+      if (context->device->plane && !context->device->scaled) expected = mn_to_bf16((float)expected);
       if (!(x[b * INPUTS + i] == expected)) fail_msg("sample %lld", (long long)(position + b));
     }
     if (m->base.classes) assert_int_equal(labels[b], row);
@@ -234,6 +234,51 @@ static void keeps_two_fillings(void **state) {
     }
     part = mn_batch_part(loader, &now, 20, 7);
     check(context, &m, &part, 50 * 9 + 20, epochs);
+    mn_loader_close(loader);
+  }
+  free_epochs(epochs);
+  mn_context_close(context);
+}
+
+/* The planes of each `each` rows hold them under a factor that suits them. */
+static void check_planes(struct mn_context *context, const struct mn_loader *loader,
+                         const struct mn_batch *batch, int64_t each) {
+  for (int64_t first = 0; first < batch->rows; first += each) {
+    int64_t left = batch->rows - first;
+    struct mn_batch part = mn_batch_part(loader, batch, first, left < each ? left : each);
+    int64_t count = part.rows * INPUTS;
+    double *x = read_x(context, &part), largest = 0;
+    float *plane = read_float16(context, part.x.planes[0], count);
+    struct mn_scale scale;
+    MUST(context->kernels->download(context->device, &scale, part.x.scale, sizeof scale));
+    for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(x[i]));
+    assert_true(scale.factor == mn_scale_factor((float)largest, MN_HEADROOM_X, 1));
+    for (int64_t i = 0; i < count; i++) assert_true(plane[i] == mn_to_fp16((float)x[i] * scale.factor));
+    free(x), free(plane);
+  }
+}
+
+/* Which batches share a filling does not show in their factors; a filling that does not fill a batch has one
+ * too; and both stay while the next filling is made. */
+static void each_batch_has_its_scale(void **state) {
+  struct mn_context *context = open_or_skip(*state, "fp16");
+  const int64_t each = 3, fillings[] = {150, 30, 60, 47, 150};
+  int64_t *epochs[EPOCHS];
+  plan_epochs(epochs, 5000, 4);
+  for (int p = 0; p < PLACES; p++) {
+    struct made m = make(5000, 1);
+    struct mn_loader *loader;
+    struct mn_loader_config config = {
+        .place = places[p], .shuffled = 1, .seed = 4, .position = 7, .samples = 150, .batch = each};
+    struct mn_batch before, now;
+    MUST(mn_loader_open(&loader, context, &m.base, &config));
+    for (int64_t at = 7, k = 0; k < (int64_t)COUNT(fillings); at += fillings[k++]) {
+      MUST(fill(context, loader, fillings[k], &now));
+      check(context, &m, &now, at, epochs);
+      check_planes(context, loader, &now, each);
+      if (k > 0) check_planes(context, loader, &before, each);
+      before = now;
+    }
     mn_loader_close(loader);
   }
   free_epochs(epochs);
@@ -466,6 +511,7 @@ int main(void) {
       EACH(resumes_anywhere),
       EACH(does_not_depend_on_timing),
       EACH(keeps_two_fillings),
+      EACH(each_batch_has_its_scale),
       EACH(hands_on_errors),
       EACH(a_window_stays_until_it_is_gathered),
       EACH(closes_promptly),

@@ -16,15 +16,6 @@ static uint32_t to_bits(float value) {
   return bits;
 }
 
-/* What the bits of a float16 mean. */
-static float half_value(uint32_t half) {
-  int exponent = (int)(half >> 10 & 31), fraction = (int)(half & 1023);
-  float size = exponent == 31  ? fraction ? NAN : INFINITY
-               : exponent == 0 ? ldexpf((float)fraction, -24)
-                               : ldexpf((float)(1024 + fraction), exponent - 25);
-  return half >> 15 ? -size : size;
-}
-
 /* ---- rounding ---- */
 
 /* Every float16 is itself; half-way between two neighbours the even one counts, and next to it the nearer. */
@@ -96,22 +87,6 @@ static struct mn_scale get_scale(const struct memory *m, const struct mn_scale *
   return out;
 }
 
-/* What is in a plane: a float16 on CUDA, its value in a float on the CPU. */
-static float *get_plane(const struct memory *m, const void *plane, int64_t count) {
-  size_t size = m->context->device->plane;
-  char *raw = malloc((size_t)count * size);
-  float *out = malloc((size_t)count * sizeof *out);
-  assert_true(raw && out);
-  MUST(m->context->kernels->download(m->context->device, raw, plane, (size_t)count * size));
-  for (int64_t i = 0; i < count; i++) {
-    uint16_t half;
-    memcpy(size == sizeof half ? (void *)&half : &out[i], raw + (size_t)i * size, size);
-    if (size == sizeof half) out[i] = half_value(half);
-  }
-  free(raw);
-  return out;
-}
-
 /* An operand of these values with a plane, not written, and a scale. */
 static struct mn_operand put_operand(struct memory *m, int64_t rows, int64_t cols, const double *values,
                                      float factor, int headroom) {
@@ -128,7 +103,7 @@ static struct mn_operand put_operand(struct memory *m, int64_t rows, int64_t col
 static void assert_plane(const struct memory *m, const char *what, const struct mn_operand *o) {
   int64_t count = o->rows * o->cols;
   double *values = read_reals(m, o->real, count);
-  float *plane = get_plane(m, o->planes[0], count), factor = get_scale(m, o->scale).factor;
+  float *plane = read_float16(m->context, o->planes[0], count), factor = get_scale(m, o->scale).factor;
   for (int64_t i = 0; i < count; i++) {
     float expected = mn_to_fp16((float)values[i] * factor);
     if (isnan(expected) ? !isnan(plane[i]) : to_bits(plane[i]) != to_bits(expected))
@@ -330,8 +305,10 @@ static void a_backward_notes_its_largest(void **state) {
                            .dz = &dz,
                            .sums = take_reals(&m, NULL, 3 * mn_chunks(ROWS) * CHANNELS)};
       struct mn_epilogue e = {.kind = MN_BLOCK_BACKWARD, .block = &b};
-      m.context->device->mark = 5;
-      MUST(m.context->kernels->epilogue(m.context->device, take_reals(&m, dy, MANY), ROWS, CHANNELS, &e));
+      for (int mark = 5; mark < 7; mark++) { /* the first mark stays */
+        m.context->device->mark = mark;
+        MUST(m.context->kernels->epilogue(m.context->device, take_reals(&m, dy, MANY), ROWS, CHANNELS, &e));
+      }
       m.context->device->mark = 1;
       assert_plane(&m, "dz", &dz);
       assert_true(get_scale(&m, dz.scale).factor == cases[i].factor);
@@ -385,6 +362,42 @@ static void an_update_keeps_the_factor(void **state) {
     }
 }
 
+/* A sum of gradients stays as it is once the flag is raised, whoever would add to it. */
+static void nothing_is_added_once_the_flag_is_raised(void **state) {
+  enum { ROWS = 40, COLS = 48, DEPTH = 32 };
+  static const char *const precisions[] = {"fp64", "fp32", "fp16"};
+  for (size_t p = 0; p < COUNT(precisions); p++) {
+    struct memory m = {.context = open_or_skip(*state, precisions[p])};
+    const struct mn_kernels *k = m.context->kernels;
+    struct mn_device *device = m.context->device;
+    double *values = random_values(ROWS * COLS, 1, 1), *a = random_values(DEPTH * ROWS, 2, 1);
+    double *b = random_values(DEPTH * COLS, 3, 1);
+    struct mn_operand left = {.rows = DEPTH, .cols = ROWS, .real = take_reals(&m, a, DEPTH * ROWS)};
+    struct mn_operand right = {.rows = DEPTH, .cols = COLS, .real = take_reals(&m, b, DEPTH * COLS)};
+    if (device->scaled) {
+      left = put_operand(&m, DEPTH, ROWS, a, 1, MN_HEADROOM_X);
+      right = put_operand(&m, DEPTH, COLS, b, 1, MN_HEADROOM_X);
+      MUST(mn_operand_prepare(m.context, &left));
+      MUST(mn_operand_prepare(m.context, &right));
+    }
+    struct mn_epilogue e = {.kind = MN_ADD, .into = take_reals(&m, values, ROWS * COLS)};
+    void *d = take_reals(&m, values, ROWS * COLS);
+    for (int raised = 1; raised >= 0; raised--)
+      for (int by_gemm = 0; by_gemm < 2; by_gemm++) {
+        double *before = read_reals(&m, e.into, ROWS * COLS);
+        if (raised) MUST(k->upload(device, device->nonfinite, &(int){3}, sizeof(int)));
+        MUST(by_gemm ? k->gemm(device, MN_TN, &left, &right, &e) : k->epilogue(device, d, ROWS, COLS, &e));
+        assert_int_equal(flag_of(&m), raised ? 3 : 0);
+        double *after = read_reals(&m, e.into, ROWS * COLS);
+        assert_true((memcmp(before, after, ROWS * COLS * sizeof *before) == 0) == raised);
+        free(before), free(after);
+      }
+    free(values), free(a), free(b);
+    release_all(&m);
+    mn_context_close(m.context);
+  }
+}
+
 int main(void) {
 #define BOTH(test) ON("cpu", test), ON("cuda", test)
   const struct CMUnitTest tests[] = {
@@ -397,6 +410,7 @@ int main(void) {
       BOTH(a_block_writes_y_under_its_factor),
       BOTH(a_backward_notes_its_largest),
       BOTH(an_update_keeps_the_factor),
+      BOTH(nothing_is_added_once_the_flag_is_raised),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -300,6 +300,26 @@ static void looking_at_a_model_changes_nothing(void **state) {
   close_run(&seen);
 }
 
+/* Outputs between blocks that float16 itself could not hold. */
+static void large_outputs_fit(void **state) {
+  double losses[2];
+  for (int half = 0; half < 2; half++) {
+    struct setup setup = {half ? "fp16" : "fp32", 0, 0, 64, {.momentum = 0.9, .accumulate = 1}};
+    struct run r;
+    open_run(&r, *state, &setup, MN_PLACE_AUTO, NULL);
+    struct mn_tensor *gamma = r.model->parameters[MN_BLOCK_GAMMA];
+    double *values = zeros(mn_tensor_count(gamma));
+    for (int64_t i = 0; i < mn_tensor_count(gamma); i++) values[i] = 1e5 * (double)(i % 5 + 1);
+    MUST(mn_tensor_write(r.context, gamma, values));
+    free(values);
+    train(&r, 3);
+    assert_int_equal(r.trainer->retaken, 0);
+    losses[half] = loss_of(&r);
+    close_run(&r);
+  }
+  assert_true(fabs(losses[1] - losses[0]) < 1e-3 * losses[0]);
+}
+
 /* ---- the first step, and the smallest ---- */
 
 /* Who measures the first step: a new run, and one that has no factor for some dz. */
@@ -383,8 +403,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       EACH(a_batch_that_overflows_is_taken_again),  EACH(stopping_among_overflows_does_not_show),
       EACH(a_factor_of_any_layer_may_be_too_large), EACH(weights_may_outgrow_their_planes),
-      EACH(looking_at_a_model_changes_nothing),     EACH(a_run_without_factors_measures),
-      EACH(the_smallest_gradients_train),
+      EACH(looking_at_a_model_changes_nothing),     EACH(large_outputs_fit),
+      EACH(a_run_without_factors_measures),         EACH(the_smallest_gradients_train),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
