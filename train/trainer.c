@@ -290,6 +290,16 @@ static mn_status diverged(const struct mn_launch *l, int64_t batch) {
       (long)t->progress.step + 1, where);
 }
 
+/* What measured a batch that diverged suits no other. */
+static mn_status forget_factors(const struct mn_trainer *t) {
+  const struct mn_context *context = t->model->context;
+  for (int i = 0; i < t->model->count; i++) {
+    struct mn_scale *scales = t->model->parameters[i]->scales;
+    if (scales) MN_TRY(context->kernels->zero(context->device, &scales[1], sizeof *scales));
+  }
+  return MN_OK;
+}
+
 /* Takes a batch of the oldest launch again, which has raised the flag, and gives all again that was given
  * after it: none of that has changed a parameter, a momentum or a sum of gradients, and all rows are still
  * there. */
@@ -304,7 +314,10 @@ static mn_status take_again(struct mn_launch *l, int64_t batch, const struct run
   tape->measure = 1;
   MN_TRY(give_batches(&place));
   MN_TRY(mn_tape_nonfinite(tape, &raised));
-  if (raised) return diverged(l, batch);
+  if (raised) {
+    MN_TRY(forget_factors(t));
+    return diverged(l, batch);
+  }
   t->retaken++;
   MN_TRY(give(l, batch + 1));
   for (int i = 1; i < run->under_way; i++) MN_TRY(give(under_way(t, run, i), 0));

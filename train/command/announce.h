@@ -5,7 +5,8 @@
 #include "train/command/options.h"
 
 /* The device and the precision, and what a user should know about them: that tf32 or fp16x3 runs as fp32
- * there, that OpenBLAS does not know this processor and runs at a fraction of its speed. Nothing under --quiet. */
+ * there, that OpenBLAS does not know this processor and runs at a fraction of its speed. Nothing under
+ * --quiet. */
 void mn_announce_device(const struct mn_context *context, const struct mn_options *options);
 
 /* Prints a line, printf-like. Nothing under --quiet. */
