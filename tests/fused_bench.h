@@ -5,8 +5,8 @@
 #define MN_TESTS_FUSED_BENCH_H
 
 #include "tests/check.h"
+#include "tests/planes_read.h"
 
-#include "kernels/planes.h"
 #include "train/optimizer.h"
 #include "train/pass.h"
 
@@ -15,10 +15,14 @@ struct fused_case {
   int64_t rows, inputs, groups, width; /* N, I, G, D */
   int blocks;                          /* 0: one */
   double x_offset, bias_offset;
-  int bf16;  /* x and W are bfloat16 values: their rounding changes nothing */
-  int twice; /* gradients are added up over two passes */
+  enum mn_precision precision; /* of the side that is tested */
+  int exact;                   /* x and W are values that its planes hold: their rounding changes nothing */
+  int twice;                   /* gradients are added up over two passes */
   int nesterov;
 };
+
+/* Whose products end in epilogues of the GEMM of our own, where there is one. */
+static const enum mn_precision fused_precisions[] __attribute__((unused)) = {MN_BF16, MN_FP16, MN_FP16X3};
 
 static inline int64_t channels_of(const struct fused_case *c) {
   return c->groups * c->width;
@@ -87,7 +91,7 @@ static inline struct mn_context *open_guarded(const char *device, const char *pr
 
 struct range {
   double offset, bound;
-  int bf16;
+  enum mn_precision planes; /* the values are such as planes of this precision hold; MN_FP32: any */
 };
 
 /* Value i of a device, on [−1, 1): splitmix64, because a weight of the reference shape has 67 million. */
@@ -104,7 +108,7 @@ static inline double *numbers(int64_t count, uint64_t seed, struct range r) {
 #pragma omp parallel for
   for (int64_t i = 0; i < count; i++) {
     float value = (float)(r.offset + r.bound * number(seed, i));
-    out[i] = r.bf16 ? mn_to_bf16(value) : value;
+    out[i] = r.planes == MN_BF16 ? mn_to_bf16(value) : r.planes == MN_FP16 ? mn_to_fp16(value) : value;
   }
   return out;
 }
@@ -120,14 +124,20 @@ static inline double weight_bound(const struct fused_case *c) {
   return exp2(-floor(log2(sqrt((double)c->inputs))));
 }
 
+static inline enum mn_precision planes_of(const struct fused_case *c) {
+  return c->exact ? c->precision : MN_FP32;
+}
+
 enum { SEED_X = 1, SEED_DY, SEED_TARGET, SEED_PARAMETER = 100, SEED_MOMENTUM = 1000 };
 
 /* gamma on both sides of 0. In a stack beta keeps v off the kink, so that what rounding does to y moves no v
  * across it: behind several blocks nobody could say any more what to expect. */
 static inline void fill_parameter(struct mn_model *model, int i, const struct fused_case *c) {
   struct mn_tensor *t = model->parameters[i];
-  const struct range ranges[] = {
-      {0, weight_bound(c), c->bf16}, {c->bias_offset, 1, 0}, {0, 2, 0}, {c->blocks > 1 ? 0 : 0.25, 1, 0}};
+  const struct range ranges[] = {{0, weight_bound(c), planes_of(c)},
+                                 {c->bias_offset, 1, MN_FP32},
+                                 {0, 2, MN_FP32},
+                                 {c->blocks > 1 ? 0 : 0.25, 1, MN_FP32}};
   double *values = numbers(mn_tensor_count(t), (uint64_t)(SEED_PARAMETER + i), ranges[i % 4]);
   for (int64_t k = 0; i % 4 == 3 && c->blocks > 1 && k < mn_tensor_count(t); k++)
     values[k] += values[k] < 0 ? -8 : 8;
@@ -150,7 +160,7 @@ static inline struct mn_model *open_model(struct mn_context *context, const stru
 }
 
 static inline void fill_x(struct mn_pass *pass, const struct fused_case *c) {
-  fill(pass->model->context, pass->x, SEED_X, (struct range){c->x_offset, 1, c->bf16});
+  fill(pass->model->context, pass->x, SEED_X, (struct range){c->x_offset, 1, planes_of(c)});
 }
 
 /* One side in training. */
@@ -170,14 +180,14 @@ static inline struct training open_training(struct mn_context *context, const st
   MUST(mn_optimizer_rate(t.optimizer, 0.5));
   for (int i = 0; i < t.model->count; i++) {
     struct mn_tensor *p = t.model->parameters[i];
-    double *values =
-        numbers(mn_tensor_count(p), (uint64_t)(SEED_MOMENTUM + i), (struct range){0, weight_bound(c), 0});
+    double *values = numbers(mn_tensor_count(p), (uint64_t)(SEED_MOMENTUM + i),
+                             (struct range){0, weight_bound(c), MN_FP32});
     MUST(mn_context_write(context, p->momentum, values, mn_tensor_count(p)));
     free(values);
   }
   MUST(mn_pass_open(&t.pass, t.model, MN_PASS_TRAIN, c->rows, scale, 0));
   fill_x(t.pass, c);
-  fill(context, t.pass->target, SEED_TARGET, (struct range){0, c->blocks > 1 ? 16 : 2, 0});
+  fill(context, t.pass->target, SEED_TARGET, (struct range){0, c->blocks > 1 ? 16 : 2, MN_FP32});
   return t;
 }
 
@@ -219,29 +229,85 @@ static inline double *read_device(struct mn_context *context, const void *reals,
 /* Prints a tensor's error and holds it against its bound; what nobody wrote is NaN, and fails. */
 static inline void report(const struct fused_case *c, const char *tensor, double error, double bound) {
   int good = error <= bound;
-  print_message("%5ld x %4ld -> %4ld /%3ld%s  %-28s %9.2e %s %8.2e\n", (long)c->rows, (long)c->inputs,
-                (long)channels_of(c), (long)c->groups, c->blocks > 1 ? ", stacked" : "", tensor, error,
-                good ? "<=" : "> ", bound);
+  print_message("%-6s %5ld x %4ld -> %4ld /%3ld%s  %-28s %9.2e %s %8.2e\n", mn_precision_name(c->precision),
+                (long)c->rows, (long)c->inputs, (long)channels_of(c), (long)c->groups,
+                c->blocks > 1 ? ", stacked" : "", tensor, error, good ? "<=" : "> ", bound);
   if (!good) fail_msg("%s: an error of %g is past %g", tensor, error, bound);
 }
 
-/* W's copy for the GEMMs is W, rounded. */
+/* W's planes are W, rounded under the factor that they have. */
 static inline void assert_rounded(struct mn_context *context, const struct mn_tensor *w) {
-  int64_t count = mn_tensor_count(w), wrong = 0;
-  size_t size = context->device->plane;
-  float *real = malloc((size_t)count * sizeof *real);
-  char *bf16 = malloc((size_t)count * size);
-  assert_true(real && bf16);
-  MUST(context->kernels->download(context->device, real, w->value.real, (size_t)count * sizeof *real));
-  MUST(context->kernels->download(context->device, bf16, w->value.planes[0], (size_t)count * size));
-  /* A bfloat16 is the upper half of the float whose value it is; on the CPU it is kept as that float. */
-#pragma omp parallel for reduction(+ : wrong)
-  for (int64_t i = 0; i < count; i++) {
-    float rounded = mn_to_bf16(real[i]);
-    wrong += memcmp((char *)&rounded + sizeof rounded - size, bf16 + (size_t)i * size, size) != 0;
+  const int64_t wrong = wrong_planes(context->device, &w->value);
+  if (wrong) fail_msg("%ld elements of the planes of %s are not its own, rounded", (long)wrong, w->name);
+}
+
+/* ---- all that a step moves ---- */
+
+struct part {
+  char *device;
+  size_t bytes, at;
+};
+
+struct bytes {
+  struct part parts[64];
+  int count;
+  size_t size;
+};
+
+/* Parameters, their planes, momenta and the planes' scales; dz's scales too, which a step writes even where a
+ * value is not finite, only if `all`. */
+static inline struct bytes moved_by(const struct training *t, int all) {
+  struct bytes b = {.count = 0};
+  struct mn_device *device = t->model->context->device;
+  for (int i = 0; i < t->model->count; i++) {
+    const struct mn_tensor *p = t->model->parameters[i];
+    size_t count = (size_t)mn_tensor_count(p);
+    const struct part parts[] = {{p->value.real, count * device->real, 0},
+                                 {p->value.planes[0], count * device->plane, 0},
+                                 {p->value.planes[1], count * device->plane, 0},
+                                 {p->momentum, count * device->real, 0},
+                                 {(char *)p->scales, (size_t)(all ? 2 : 1) * sizeof *p->scales, 0}};
+    for (size_t k = 0; k < COUNT(parts); k++) {
+      if (!parts[k].device) continue;
+      assert_true(b.count < (int)COUNT(b.parts));
+      b.parts[b.count] = parts[k];
+      b.parts[b.count++].at = b.size;
+      b.size += parts[k].bytes;
+    }
   }
-  free(real), free(bf16);
-  if (wrong) fail_msg("%ld elements of the copy of %s are not its own, rounded", (long)wrong, w->name);
+  return b;
+}
+
+static inline char *download(const struct training *t, const struct bytes *b) {
+  const struct mn_context *context = t->model->context;
+  char *out = malloc(b->size);
+  assert_non_null(out);
+  for (int i = 0; i < b->count; i++)
+    MUST(context->kernels->download(context->device, out + b->parts[i].at, b->parts[i].device,
+                                    b->parts[i].bytes));
+  return out;
+}
+
+static inline void upload(const struct training *t, const struct bytes *b, const char *from) {
+  const struct mn_context *context = t->model->context;
+  for (int i = 0; i < b->count; i++)
+    MUST(context->kernels->upload(context->device, b->parts[i].device, from + b->parts[i].at,
+                                  b->parts[i].bytes));
+  MUST(context->kernels->synchronize(context->device));
+}
+
+/* As if the largest |dz| of the last step had been so many times what it was. */
+static inline void pretend_dz(const struct training *t, const struct mn_tensor *w, double times) {
+  struct mn_device *device = t->model->context->device;
+  struct mn_scale dz = get_scale(device, &w->scales[1]);
+  dz.largest = (float)(dz.largest * times);
+  put_scale(device, &w->scales[1], dz);
+}
+
+static inline int raised(const struct training *t) {
+  int flag = -1;
+  MUST(mn_tape_nonfinite(t->pass->tape, &flag));
+  return flag;
 }
 
 #endif

@@ -1,17 +1,19 @@
-/* A block in bf16 against the same block in fp64: forward, gradients, and a training step, tensor by tensor,
- * at the sizes that products with fused epilogues are for, and at ragged ones; and against the library's
- * path.
+/* A block in bf16, fp16 and fp16x3 against the same block in fp64: forward, gradients, and training steps,
+ * tensor by tensor, at the sizes that products with fused epilogues are for, and at ragged ones; and against
+ * the library's path.
  *
- * Bounds, of ‖a − e‖/‖e‖. Where x and W are bfloat16 values the products are exact, and what is left is how
- * floats are added up. A tensor core adds 16 products at a time to its accumulator and cuts the sum off: by
- * half a unit in the last place on the average, 2⁻²⁴ of the sum so far, and always towards zero, so that
- * errors add up: with one more for the bias, unit = 2⁻²⁴·(1 + depth/16) is the bound of z. Normalised, the
- * error of the product is to be seen against the deviation of its group: it grows by κ = ‖product‖·rstd, with
- * z's own rounding, 2⁻²⁴, by ‖z‖·rstd; a gradient meets ẑ more than once, so normalised = 4·(unit·κ +
- * 2⁻²⁴·‖z‖·rstd) + 2⁻²² bounds all that floats are kept of. dz goes to its GEMMs as bfloat16, off by 2⁻⁹ in
- * each element, which is what dx and dW can be off by; doubled, 2⁻⁸ + normalised bounds these, and what an
- * update makes of them. Where x and W are any floats, their own rounding is 2⁻⁹ each: the bound is bf16's of
- * train/check/parity.h.
+ * Bounds, of ‖a − e‖/‖e‖. Where x and W are values that their planes hold the products are exact, and what is
+ * left is how floats are added up. A tensor core adds 16 products at a time to its accumulator and cuts the
+ * sum off: by half a unit in the last place on the average, 2⁻²⁴ of the sum so far, and always towards zero,
+ * so that errors add up: with one more for the bias, unit = 2⁻²⁴·(1 + depth/16) is the bound of z. Two planes
+ * are added up so for 128 of the depth at most, three products each, and then as floats: 2⁻¹⁹ has room for
+ * that and for what two planes do not hold. Normalised, the error of the product is to be seen against the
+ * deviation of its group: it grows by κ = ‖product‖·rstd, with z's own rounding, 2⁻²⁴, by ‖z‖·rstd; a
+ * gradient meets ẑ more than once, so normalised = 4·(unit·κ + 2⁻²⁴·‖z‖·rstd) + 2⁻²² bounds all that floats
+ * are kept of. dz goes to its GEMMs rounded, off by `rounding` in each element (2⁻⁹ in bf16, 2⁻¹² in fp16),
+ * which is what dx and dW can be off by; doubled, and with the unit of their own products where there are two
+ * planes, it bounds these and what an update makes of them. Where x and W are any floats, their own rounding
+ * comes to it: the bound is that of train/check/parity.h. Two planes hold any float as well as is needed.
  *
  * Kinks: where v is so near to 0 that such an error may move it across, no gradient is right on both sides.
  * There dy is 0, or the target is the y expected. */
@@ -33,7 +35,7 @@ struct duel {
 static void open_duel(struct duel *d, const struct fused_case *c, const char *device, const char *precision) {
   *d = (struct duel){.c = *c};
   d->on[EXPECTED] = open_or_skip(device, precision);
-  d->on[ACTUAL] = open_guarded(device, "bf16");
+  d->on[ACTUAL] = open_guarded(device, mn_precision_name(c->precision));
 }
 
 static void close_duel(struct duel *d) {
@@ -89,13 +91,18 @@ static double typical(const double *rstd, int64_t count) {
   return sqrt(fourths / squares);
 }
 
+/* What a value is off by in its planes, typically. */
+static double rounding(const struct duel *d) {
+  return d->c.precision == MN_BF16 ? 0x1p-9 : d->c.precision == MN_FP16 ? 0x1p-12 : 0x1p-23;
+}
+
 static void set_bounds(struct duel *d, double whole, double product, double rstd) {
-  const double loose = mn_parity_tolerance(MN_BF16);
-  int64_t depth = d->c.inputs;
-  d->unit = 0x1p-24 * (1 + (double)depth / 16);
+  const double loose = mn_parity_tolerance(d->c.precision);
+  const int split = d->c.precision == MN_FP16X3;
+  d->unit = split ? 0x1p-19 : 0x1p-24 * (1 + (double)d->c.inputs / 16);
   d->normalised = 4 * (d->unit * product + 0x1p-24 * whole) * rstd + 0x1p-22;
-  d->rounded = d->normalised + 0x1p-8;
-  if (d->c.bf16) return;
+  d->rounded = d->normalised + 2 * rounding(d) + (split ? 2 * d->unit : 0);
+  if (d->c.exact || split) return;
   d->unit = loose;
   d->normalised = d->rounded = fmax(loose, 4 * 0x1p-24 * whole * rstd);
 }
@@ -104,7 +111,8 @@ static void set_bounds(struct duel *d, double whole, double product, double rstd
 static void find_kinks(struct duel *d, double whole, double product, const double *rstd,
                        const double *gamma) {
   int64_t channels = channels_of(&d->c), count = d->c.rows * channels;
-  double z_error = d->c.bf16 ? d->unit * product + 0x1p-24 * whole : 0x1p-9 * product;
+  const int held = d->c.exact || d->c.precision == MN_FP16X3;
+  double z_error = held ? d->unit * product + 0x1p-24 * whole : rounding(d) * product;
   d->kink = malloc((size_t)count);
   assert_non_null(d->kink);
 #pragma omp parallel for
@@ -151,27 +159,26 @@ static void compare_forward(struct duel *d, struct mn_model *const model[SIDES],
   compare(d, "y", pass[EXPECTED]->y->value.real, pass[ACTUAL]->y->value.real, count, d->normalised);
 }
 
-/* A block handed on to another block's GEMM leaves nothing but y's bf16 form. */
-static void compare_halves(const struct duel *d, struct mn_model *model) {
+/* A block handed on to another block's GEMM leaves nothing but y's planes, where that GEMM reads them. */
+static void compare_planes(const struct duel *d, struct mn_model *model) {
   struct mn_context *context = d->on[ACTUAL];
   struct mn_pass *pass;
   int64_t count = d->c.rows * channels_of(&d->c);
-  size_t size = context->device->plane;
   MUST(mn_pass_open(&pass, model, MN_PASS_FORWARD, d->c.rows, 1, 0));
   fill_x(pass, &d->c);
   MUST(mn_tape_forward(pass->tape));
-  assert_null(pass->y->value.real);
-  char *bf16 = malloc((size_t)count * size);
-  double *y = malloc((size_t)count * sizeof *y);
-  assert_true(bf16 && y);
-  MUST(context->kernels->download(context->device, bf16, pass->y->value.planes[0], (size_t)count * size));
-  for (int64_t i = 0; i < count; i++) {
-    float value = 0;
-    memcpy((char *)&value + sizeof value - size, bf16 + (size_t)i * size, size);
-    y[i] = value;
+  const struct mn_operand *value = &pass->y->value;
+  assert_true(!value->real != !value->planes[0]);
+  assert_true(value->planes[0] || context->device->planes != 1);
+  double *y = value->real ? read_device(context, value->real, count) : malloc((size_t)count * sizeof *y);
+  assert_non_null(y);
+  if (value->planes[0]) {
+    struct planes planes = get_planes(context->device, value);
+    for (int64_t i = 0; i < count; i++) y[i] = planes_value(&planes, i);
+    free_planes(&planes);
   }
   report(&d->c, "y, rounded", norm_of_difference(y, d->y, count) / norm(d->y, count), d->rounded);
-  free(bf16), free(y);
+  free(y);
   mn_pass_close(pass);
 }
 
@@ -179,7 +186,7 @@ static void compare_backward(const struct duel *d, struct mn_model *const model[
                              struct mn_pass *const pass[SIDES]) {
   static const char *const names[] = {"dW", "db", "dgamma", "dbeta"};
   int64_t count = d->c.rows * channels_of(&d->c);
-  double *dy = numbers(count, SEED_DY, (struct range){0, 1, 0});
+  double *dy = numbers(count, SEED_DY, (struct range){0, 1, MN_FP32});
   for (int64_t i = 0; i < count; i++)
     if (d->kink[i]) dy[i] = 0;
   for (int s = 0; s < SIDES; s++)
@@ -208,37 +215,30 @@ static void compare_gradients(struct duel *d) {
   }
   compare_forward(d, model, pass);
   compare_backward(d, model, pass);
-  compare_halves(d, model[ACTUAL]);
+  compare_planes(d, model[ACTUAL]);
   for (int s = 0; s < SIDES; s++) {
     mn_pass_close(pass[s]);
     mn_model_close(model[s]);
   }
 }
 
-/* ---- a training step under mse ---- */
+/* ---- training steps under mse ---- */
 
 static void write_target(const struct duel *d, struct training *t) {
   int64_t count = mn_tensor_count(t->pass->target);
-  double *target = numbers(count, SEED_TARGET, (struct range){0, 2, 0});
+  double *target = numbers(count, SEED_TARGET, (struct range){0, 2, MN_FP32});
   for (int64_t i = 0; i < count; i++)
     if (d->kink[i]) target[i] = d->y[i];
   MUST(mn_tensor_write(t->model->context, t->pass->target, target));
   free(target);
 }
 
-static void compare_step(const struct duel *d) {
+static void compare_trained(const struct duel *d, const struct training t[SIDES]) {
   static const char *const names[] = {"W, updated", "b, updated", "gamma, updated", "beta, updated"};
   static const char *const momenta[] = {"W's momentum", "b's momentum", "gamma's momentum",
                                         "beta's momentum"};
-  struct training t[SIDES];
-  double losses[SIDES];
-  for (int s = 0; s < SIDES; s++) {
-    t[s] = open_training(d->on[s], &d->c);
-    write_target(d, &t[s]);
-    MUST(mn_tape_step(t[s].pass->tape));
-    losses[s] = loss_of(&t[s]);
-  }
-  report(&d->c, "loss", fabs(losses[ACTUAL] / losses[EXPECTED] - 1), d->normalised);
+  assert_int_equal(raised(&t[ACTUAL]), 0);
+  report(&d->c, "loss", fabs(loss_of(&t[ACTUAL]) / loss_of(&t[EXPECTED]) - 1), d->normalised);
   for (int i = 0; i < 4; i++) {
     const struct mn_tensor *e = t[EXPECTED].model->parameters[i], *a = t[ACTUAL].model->parameters[i];
     double bound = i == 0 ? d->rounded : d->normalised;
@@ -246,6 +246,29 @@ static void compare_step(const struct duel *d) {
     compare(d, momenta[i], e->momentum, a->momentum, mn_tensor_count(e), bound);
   }
   assert_rounded(d->on[ACTUAL], t[ACTUAL].model->parameters[0]);
+}
+
+/* A step, from one start. Where planes are scaled, then the same twice more: now under the factor that the
+ * last step's dz gives, and as a graph under the one that a dz sixteen times smaller would have given. */
+static void compare_steps(const struct duel *d) {
+  struct training t[SIDES];
+  for (int s = 0; s < SIDES; s++) {
+    t[s] = open_training(d->on[s], &d->c);
+    write_target(d, &t[s]);
+  }
+  const struct bytes moved = moved_by(&t[ACTUAL], 0);
+  const struct mn_tensor *w = t[ACTUAL].model->parameters[0];
+  char *start = download(&t[ACTUAL], &moved);
+  MUST(mn_tape_step(t[EXPECTED].pass->tape));
+  MUST(mn_tape_step(t[ACTUAL].pass->tape));
+  compare_trained(d, t);
+  for (int turn = 0; turn < 2 && w->scales; turn++) {
+    upload(&t[ACTUAL], &moved, start);
+    if (turn > 0) pretend_dz(&t[ACTUAL], w, 0x1p-4);
+    MUST(turn > 0 ? mn_tape_step(t[ACTUAL].pass->tape) : mn_tape_issue(t[ACTUAL].pass->tape));
+    compare_trained(d, t);
+  }
+  free(start);
   for (int s = 0; s < SIDES; s++) close_training(&t[s]);
 }
 
@@ -253,7 +276,7 @@ static void check(const char *device, const struct fused_case *c) {
   struct duel d;
   open_duel(&d, c, device, "fp64");
   compare_gradients(&d);
-  compare_step(&d);
+  compare_steps(&d);
   close_duel(&d);
 }
 
@@ -267,6 +290,7 @@ static const struct fused_case small[] = {
     {70, 40, 3, .width = 64, .nesterov = 1},
     {136, 136, 2, .width = 128, .x_offset = -4, .twice = 1},
     {34, 24, 1, .width = 256, .bias_offset = -100, .nesterov = 1},
+    {33, 37, 3, .width = 8, .twice = 1}, /* rows of no whole number of 16 bytes */
 };
 
 /* Every width of a group; then edges: rows, channels and depth that fill no tile, one row, one deep product.
@@ -291,52 +315,71 @@ static const struct fused_case large[] = {
     {1, 1024, 24, .width = 16},
     {520, 520, 50, .width = 8, .nesterov = 1},
     {200, 1000, 17, .width = 64, .bias_offset = -100, .twice = 1},
+    {1024, 512, 40, .width = 48, .twice = 1}, /* groups that no fused epilogue takes */
+    {1024, 512, 4, .width = 512, .nesterov = 1},
 };
 
-static void check_all(const char *device, int bf16) {
+static void check_all(const char *device, enum mn_precision precision, int exact) {
   for (size_t i = 0; i < COUNT(small); i++) {
     struct fused_case c = small[i];
-    c.bf16 = bf16;
+    c.precision = precision, c.exact = exact;
     check(device, &c);
   }
   for (size_t i = 0; i < COUNT(large) && on_cuda(device) && !quick(); i++) {
     struct fused_case c = large[i];
-    c.bf16 = bf16;
+    c.precision = precision, c.exact = exact;
     check(device, &c);
   }
 }
 
-static void exact_operands(void **state) {
-  check_all(*state, 1);
+static void exact_operands_bf16(void **state) {
+  check_all(*state, MN_BF16, 1);
 }
 
-static void any_operands(void **state) {
-  check_all(*state, 0);
+static void exact_operands_fp16(void **state) {
+  check_all(*state, MN_FP16, 1);
+}
+
+static void any_operands_bf16(void **state) {
+  check_all(*state, MN_BF16, 0);
+}
+
+static void any_operands_fp16(void **state) {
+  check_all(*state, MN_FP16, 0);
+}
+
+static void any_operands_fp16x3(void **state) {
+  check_all(*state, MN_FP16X3, 0);
 }
 
 static void reference_shape(void **state) {
-  static const struct fused_case reference = {1024, 8192, 512, .width = 16, .bf16 = 1};
+  struct fused_case reference = {1024, 8192, 512, .width = 16, .exact = 1};
   if (quick()) {
     print_message("skipped: a quick run was asked for\n");
     skip();
   }
-  check(*state, &reference);
+  for (size_t p = 0; p < COUNT(fused_precisions); p++) {
+    reference.precision = fused_precisions[p];
+    check(*state, &reference);
+  }
 }
 
 /* Where there is a GEMM of our own, what it leaves is what the library and the epilogue behind it leave: both
- * multiply the same bfloat16 values. */
+ * multiply the same planes. With two planes the product is our own's in any case. */
 static void the_library_path_agrees(void **state) {
   static const struct fused_case cases[] = {
-      {70, 40, 3, .width = 64, .bf16 = 1},
-      {1024, 1024, 256, .width = 16, .bias_offset = 2, .bf16 = 1},
-      {1000, 264, 60, .width = 64, .twice = 1, .nesterov = 1, .bf16 = 1},
-      {128, 512, 8, .width = 32, .bf16 = 1}};
-  for (size_t i = 0; i < (on_cuda(*state) && !quick() ? COUNT(cases) : 1); i++) {
+      {70, 40, 3, .width = 64, .exact = 1},
+      {1024, 1024, 256, .width = 16, .bias_offset = 2, .exact = 1},
+      {1000, 264, 60, .width = 64, .twice = 1, .nesterov = 1, .exact = 1},
+      {128, 512, 8, .width = 32, .exact = 1}};
+  for (size_t i = 0; i < COUNT(fused_precisions) * (on_cuda(*state) && !quick() ? COUNT(cases) : 1); i++) {
+    struct fused_case c = cases[i / COUNT(fused_precisions)];
     struct duel d;
-    open_duel(&d, &cases[i], *state, "bf16");
+    c.precision = fused_precisions[i % COUNT(fused_precisions)];
+    open_duel(&d, &c, *state, mn_precision_name(c.precision));
     d.on[EXPECTED]->device->library = 1;
     compare_gradients(&d);
-    compare_step(&d);
+    compare_steps(&d);
     close_duel(&d);
   }
 }
@@ -345,11 +388,20 @@ static void the_library_path_agrees(void **state) {
 static struct mn_tensor *square(struct mn_context *context, int64_t n, uint64_t seed) {
   struct mn_tensor *t;
   MUST(mn_tensor_parameter(context, &t, "an operand", 2, n, n));
-  fill(context, t, seed, (struct range){0, 1, 0});
+  fill(context, t, seed, (struct range){0, 1, MN_FP32});
   return t;
 }
 
-/* Which way a product went shows in `into`, where only the library leaves it. */
+static void take_planes(struct memory *m, struct mn_operand *o) {
+  struct mn_device *device = m->context->device;
+  for (int i = 0; i < device->planes; i++) o->planes[i] = take_bytes(m, o->rows * o->cols, device->plane);
+  if (!device->scaled) return;
+  o->scale = take_bytes(m, 1, sizeof *o->scale);
+  put_scale(device, o->scale, (struct mn_scale){1, 0});
+}
+
+/* Which way a product went shows in `into`, where only the library leaves it. Of two planes, which are of no
+ * use to the library, a weight is updated by the GEMM of our own in any case. */
 static void check_way(struct memory *m, const struct mn_tensor *const operands[3],
                       const struct mn_epilogue *epilogue, int library) {
   struct mn_context *context = m->context;
@@ -362,7 +414,8 @@ static void check_way(struct memory *m, const struct mn_tensor *const operands[3
   MUST(context->kernels->gemm(context->device, form, form == MN_NT ? &x->value : &dz->value,
                               form == MN_TN ? &x->value : &w->value, &e));
   double *values = read_reals(m, e.into, count);
-  for (int64_t i = 0; i < count; i++) assert_int_equal(!isnan(values[i]), library);
+  const int leaves = library && !(context->device->planes == 2 && e.kind == MN_UPDATE);
+  for (int64_t i = 0; i < count; i++) assert_int_equal(!isnan(values[i]), leaves);
   free(values);
 }
 
@@ -375,7 +428,8 @@ static void check_ways(struct mn_context *context, int64_t n) {
   void *given = take_reals(&m, values, n * n), *rate = take_bytes(&m, 1, sizeof(double));
   MUST(context->kernels->zero(device, rate, sizeof(double)));
   struct mn_operand y = {.rows = n, .cols = n, .real = take_reals(&m, NULL, n * n)};
-  struct mn_operand out = {.rows = n, .cols = n, .planes = {take_bytes(&m, n * n, device->plane)}};
+  struct mn_operand out = {.rows = n, .cols = n};
+  take_planes(&m, &out);
   struct mn_sgd sgd = {.rate = rate};
   struct mn_update update = {.w = &operands[1]->value, .sgd = &sgd};
   struct mn_block loss = {.ops = MN_OP_ALL,
@@ -407,10 +461,13 @@ static void check_ways(struct mn_context *context, int64_t n) {
 
 /* Small tiles, then large ones. */
 static void fitting_products_leave_into_alone(void **state) {
-  struct mn_context *context = open_or_skip(*state, "bf16");
-  const int fuses = context->device->fuses;
-  for (int64_t n = 512; n <= 2048 && fuses; n *= 4) check_ways(context, n);
-  mn_context_close(context);
+  int fuses = 0;
+  for (size_t p = 0; p < COUNT(fused_precisions); p++) {
+    struct mn_context *context = open_or_skip(*state, mn_precision_name(fused_precisions[p]));
+    fuses = context->device->fuses;
+    for (int64_t n = 512; n <= 2048 && fuses; n *= 4) check_ways(context, n);
+    mn_context_close(context);
+  }
   if (!fuses) skip();
 }
 
@@ -418,11 +475,10 @@ static void fitting_products_leave_into_alone(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      BOTH(exact_operands),
-      BOTH(any_operands),
-      ON("cuda", reference_shape),
-      BOTH(the_library_path_agrees),
-      ON("cuda", fitting_products_leave_into_alone),
+      BOTH(exact_operands_bf16),     BOTH(exact_operands_fp16),
+      BOTH(any_operands_bf16),       BOTH(any_operands_fp16),
+      BOTH(any_operands_fp16x3),     ON("cuda", reference_shape),
+      BOTH(the_library_path_agrees), ON("cuda", fitting_products_leave_into_alone),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
-/* Training steps in bf16, over stacks of blocks whose products end in one another's epilogues: against fp64,
- * the same bytes every time, nothing written after a value that is not finite, and the memory that a step
- * holds. */
+/* Training steps in bf16, fp16 and fp16x3, over stacks of blocks whose products end in one another's
+ * epilogues: against fp64, the same bytes every time, nothing written after a value that is not finite or
+ * that its planes cannot hold, and the memory that a step holds. */
 #include "tests/fused_bench.h"
 
 #include "train/check/parity.h"
@@ -8,11 +8,12 @@
 /* ---- against fp64 ---- */
 
 /* Each block rounds its input, its weight and its dz once more; three of them stay within the bound of one
- * (train/check/parity.h), which has room for eight roundings. */
+ * (train/check/parity.h), which has room for eight roundings. Two planes round as little as floats do. */
 static void compare_steps(const struct fused_case *c, struct mn_context *const on[2],
                           struct training *const t[2]) {
-  const double bound = mn_parity_tolerance(MN_BF16);
+  const double bound = mn_parity_tolerance(c->precision);
   double loss = loss_of(t[0]);
+  assert_int_equal(raised(t[1]), 0);
   report(c, "loss", fabs(loss_of(t[1]) / loss - 1), bound);
   for (int i = 0; i < t[0]->model->count; i++) {
     const struct mn_tensor *p[2] = {t[0]->model->parameters[i], t[1]->model->parameters[i]};
@@ -30,14 +31,23 @@ static void compare_steps(const struct fused_case *c, struct mn_context *const o
   }
 }
 
+/* A step, and, where planes are scaled, the same from the same start under the factors that the last step's
+ * dz give, given one by one and as a graph. */
 static void check_stack(const char *device, const struct fused_case *c) {
-  struct mn_context *on[2] = {open_or_skip(device, "fp64"), open_guarded(device, "bf16")};
+  struct mn_context *on[2] = {open_or_skip(device, "fp64"),
+                              open_guarded(device, mn_precision_name(c->precision))};
   struct training t[2];
-  for (int s = 0; s < 2; s++) {
-    t[s] = open_training(on[s], c);
-    MUST(mn_tape_step(t[s].pass->tape));
-  }
+  for (int s = 0; s < 2; s++) t[s] = open_training(on[s], c);
+  const struct bytes moved = moved_by(&t[1], 0);
+  char *start = download(&t[1], &moved);
+  for (int s = 0; s < 2; s++) MUST(mn_tape_step(t[s].pass->tape));
   compare_steps(c, on, (struct training *const[]){&t[0], &t[1]});
+  for (int turn = 0; turn < 2 && on[1]->device->scaled; turn++) {
+    upload(&t[1], &moved, start);
+    MUST(turn ? mn_tape_step(t[1].pass->tape) : mn_tape_issue(t[1].pass->tape));
+    compare_steps(c, on, (struct training *const[]){&t[0], &t[1]});
+  }
+  free(start);
   for (int s = 0; s < 2; s++) {
     close_training(&t[s]);
     mn_context_close(on[s]);
@@ -45,85 +55,49 @@ static void check_stack(const char *device, const struct fused_case *c) {
   assert_int_equal(guard_count, 0);
 }
 
-static const struct fused_case small_stacks[] = {{40, 24, 4, 8, .blocks = 3},
-                                                 {70, 48, 3, 32, .blocks = 3, .nesterov = 1}};
+/* The last has a first weight without planes in fp16x3, and others with them. */
+static const struct fused_case small_stacks[] = {
+    {40, 24, 4, 8, .blocks = 3}, {70, 48, 3, 32, .blocks = 3, .nesterov = 1}, {40, 37, 3, 8, .blocks = 3}};
 static const struct fused_case large_stacks[] = {{2048, 1024, 128, 16, .blocks = 3},
                                                  {1000, 1032, 505, 8, .blocks = 3},
                                                  {1000, 520, 60, 64, .blocks = 3, .nesterov = 1},
                                                  {520, 264, 18, 256, .blocks = 3},
-                                                 {128, 512, 8, 32, .blocks = 3}};
+                                                 {128, 512, 8, 32, .blocks = 3},
+                                                 {500, 1000, 20, 24, .blocks = 3}};
 
 static void stacks_match_fp64(void **state) {
-  for (size_t i = 0; i < COUNT(small_stacks); i++) check_stack(*state, &small_stacks[i]);
-  for (size_t i = 0; i < COUNT(large_stacks) && on_cuda(*state) && !quick(); i++)
-    check_stack(*state, &large_stacks[i]);
+  for (size_t p = 0; p < COUNT(fused_precisions); p++) {
+    for (size_t i = 0; i < COUNT(small_stacks); i++) {
+      struct fused_case c = small_stacks[i];
+      c.precision = fused_precisions[p];
+      check_stack(*state, &c);
+    }
+    for (size_t i = 0; i < COUNT(large_stacks) && on_cuda(*state) && !quick(); i++) {
+      struct fused_case c = large_stacks[i];
+      c.precision = fused_precisions[p];
+      check_stack(*state, &c);
+    }
+  }
 }
 
 /* ---- bytes ---- */
 
-/* Everything that a step moves: parameters, their copies for the GEMMs, momenta. */
-struct part {
-  char *device;
-  size_t bytes, at;
-};
-
-struct bytes {
-  struct part parts[64];
-  int count;
-  size_t size;
-};
-
-static struct bytes moved_by(const struct training *t) {
-  struct bytes b = {.count = 0};
-  struct mn_device *device = t->model->context->device;
-  for (int i = 0; i < t->model->count; i++) {
-    const struct mn_tensor *p = t->model->parameters[i];
-    size_t count = (size_t)mn_tensor_count(p);
-    const struct part parts[] = {{p->value.real, count * device->real, 0},
-                                 {p->value.planes[0], count * device->plane, 0},
-                                 {p->momentum, count * device->real, 0}};
-    for (int k = 0; k < 3; k++) {
-      if (!parts[k].device) continue;
-      assert_true(b.count < (int)COUNT(b.parts));
-      b.parts[b.count] = parts[k];
-      b.parts[b.count++].at = b.size;
-      b.size += parts[k].bytes;
-    }
-  }
-  return b;
+static struct fused_case stack_for(const char *device, enum mn_precision precision) {
+  struct fused_case c = on_cuda(device) && !quick() ? large_stacks[0] : small_stacks[0];
+  c.precision = precision;
+  return c;
 }
 
-static char *download(const struct training *t, const struct bytes *b) {
-  const struct mn_context *context = t->model->context;
-  char *out = malloc(b->size);
-  assert_non_null(out);
-  for (int i = 0; i < b->count; i++)
-    MUST(context->kernels->download(context->device, out + b->parts[i].at, b->parts[i].device,
-                                    b->parts[i].bytes));
-  return out;
-}
-
-static void upload(const struct training *t, const struct bytes *b, const char *from) {
-  const struct mn_context *context = t->model->context;
-  for (int i = 0; i < b->count; i++)
-    MUST(context->kernels->upload(context->device, b->parts[i].device, from + b->parts[i].at,
-                                  b->parts[i].bytes));
-  MUST(context->kernels->synchronize(context->device));
-}
-
-static struct fused_case stack_for(const char *device) {
-  return on_cuda(device) && !quick() ? large_stacks[0] : small_stacks[0];
-}
-
-/* From one start, again and again; on CUDA all but the first as a graph. */
-static void steps_repeat_their_bytes(void **state) {
-  const struct fused_case c = stack_for(*state);
-  struct mn_context *context = open_guarded(*state, "bf16");
-  struct training t = open_training(context, &c);
-  struct bytes moved = moved_by(&t);
+/* From one start, again and again; on CUDA all but the first as a graph. Where planes are scaled a step from
+ * elsewhere has chosen the factors of dz before, which are a part of the start. */
+static void check_bytes(const char *device, const struct fused_case *c, int runs) {
+  struct mn_context *context = open_guarded(device, mn_precision_name(c->precision));
+  struct training t = open_training(context, c);
+  if (context->device->scaled) MUST(mn_tape_issue(t.pass->tape));
+  struct bytes moved = moved_by(&t, 1);
   char *start = download(&t, &moved), *first = NULL;
   double loss = NAN;
-  for (int run = 0; run < (quick() ? 3 : 100); run++) {
+  for (int run = 0; run < runs; run++) {
     upload(&t, &moved, start);
     MUST(mn_tape_step(t.pass->tape));
     char *end = download(&t, &moved);
@@ -137,52 +111,142 @@ static void steps_repeat_their_bytes(void **state) {
     if (memcmp(first, end, moved.size) != 0) fail_msg("run %d leaves other bytes than the first", run);
     free(end);
   }
+  assert_int_equal(raised(&t), 0);
   free(start), free(first);
   close_training(&t);
   mn_context_close(context);
 }
 
-/* ---- values that are not finite ---- */
+static void steps_repeat_their_bytes(void **state) {
+  struct fused_case reference = {1024, 8192, 512, .width = 16};
+  for (size_t p = 0; p < COUNT(fused_precisions); p++) {
+    struct fused_case c = stack_for(*state, fused_precisions[p]);
+    check_bytes(*state, &c, quick() ? 3 : 100);
+    if (!on_cuda(*state) || quick()) continue;
+    c = large_stacks[4], c.precision = fused_precisions[p];
+    check_bytes(*state, &c, 100);
+    reference.precision = fused_precisions[p];
+    check_bytes(*state, &reference, 10);
+  }
+}
+
+/* A step that measures its dz, from one start. */
+static void measured_steps_repeat_their_bytes(void **state) {
+  for (size_t p = 0; p < COUNT(fused_precisions); p++) {
+    const struct fused_case c = stack_for(*state, fused_precisions[p]);
+    struct mn_context *context = open_guarded(*state, mn_precision_name(c.precision));
+    struct training t = open_training(context, &c);
+    struct bytes moved = moved_by(&t, 1);
+    char *start = download(&t, &moved), *first = NULL;
+    for (int run = 0; run < (quick() ? 3 : 20); run++) {
+      upload(&t, &moved, start);
+      t.pass->tape->measure = 1;
+      MUST(mn_tape_issue(t.pass->tape));
+      assert_int_equal(t.pass->tape->measure, 0);
+      char *end = download(&t, &moved);
+      if (first && memcmp(first, end, moved.size) != 0) fail_msg("run %d leaves other bytes", run);
+      if (first) free(end);
+      if (!first) first = end;
+    }
+    assert_true(memcmp(start, first, moved.size) != 0);
+    free(start), free(first);
+    close_training(&t);
+    mn_context_close(context);
+  }
+}
+
+/* ---- values that are not finite, or more than planes hold ---- */
 
 static void write_x(struct training *t, const struct fused_case *c, int64_t at, double value) {
   int64_t count = mn_tensor_count(t->pass->x);
-  double *x = numbers(count, SEED_X, (struct range){0, 1, c->bf16});
+  double *x = numbers(count, SEED_X, (struct range){0, 1, planes_of(c)});
   if (at >= 0) x[at] = value;
   MUST(mn_tensor_write(t->model->context, t->pass->x, x));
   free(x);
 }
 
-static void nonfinite_steps_write_nothing(void **state) {
+/* Takes back the flag of a step that should have raised it, and moved nothing. */
+static void must_have_stopped(struct training *t, const struct bytes *moved, const char *start,
+                              const char *what) {
+  char *end = download(t, moved);
+  assert_int_equal(raised(t), 1);
+  if (memcmp(start, end, moved->size) != 0) fail_msg("%s moved something", what);
+  free(end);
+  MUST(mn_tape_clear_nonfinite(t->pass->tape));
+}
+
+static void must_go_on(struct training *t, const struct bytes *moved, const char *start) {
+  char *end = download(t, moved);
+  assert_int_equal(raised(t), 0);
+  assert_true(isfinite(loss_of(t)) && memcmp(start, end, moved->size) != 0);
+  free(end);
+}
+
+static void check_nonfinite(const char *device, const struct fused_case *c) {
   static const double bad[] = {INFINITY, -INFINITY, NAN};
-  const struct fused_case stack = stack_for(*state);
-  for (int blocks = 1; blocks <= 3; blocks += 2) {
-    struct fused_case c = stack;
-    c.blocks = blocks;
-    struct mn_context *context = open_guarded(*state, "bf16");
-    struct training t = open_training(context, &c);
-    struct bytes moved = moved_by(&t);
-    char *start = download(&t, &moved);
-    int64_t count = mn_tensor_count(t.pass->x);
-    const int64_t places[] = {0, count / 2 + 5, count - 1};
-    for (int i = 0; i < 9; i++) {
-      int flag = 0;
-      write_x(&t, &c, places[i % 3], bad[i / 3]);
-      MUST(mn_tape_step(t.pass->tape));
-      MUST(mn_tape_nonfinite(t.pass->tape, &flag));
-      char *end = download(&t, &moved);
-      assert_int_equal(flag, 1);
-      if (memcmp(start, end, moved.size) != 0)
-        fail_msg("%g at %ld moved something", bad[i / 3], (long)places[i % 3]);
-      free(end);
-      MUST(mn_tape_clear_nonfinite(t.pass->tape));
-    }
-    write_x(&t, &c, -1, 0);
+  struct mn_context *context = open_guarded(device, mn_precision_name(c->precision));
+  struct training t = open_training(context, c);
+  struct bytes moved = moved_by(&t, 0);
+  char *start = download(&t, &moved), what[64];
+  int64_t count = mn_tensor_count(t.pass->x);
+  const int64_t places[] = {0, count / 2 + 5, count - 1};
+  for (int i = 0; i < 9; i++) {
+    write_x(&t, c, places[i % 3], bad[i / 3]);
     MUST(mn_tape_step(t.pass->tape));
-    char *end = download(&t, &moved);
-    assert_true(isfinite(loss_of(&t)) && memcmp(start, end, moved.size) != 0);
-    free(start), free(end);
-    close_training(&t);
-    mn_context_close(context);
+    snprintf(what, sizeof what, "%g at %ld", bad[i / 3], (long)places[i % 3]);
+    must_have_stopped(&t, &moved, start, what);
+  }
+  write_x(&t, c, -1, 0);
+  MUST(mn_tape_step(t.pass->tape));
+  must_go_on(&t, &moved, start);
+  free(start);
+  close_training(&t);
+  mn_context_close(context);
+}
+
+static void nonfinite_steps_write_nothing(void **state) {
+  for (size_t p = 0; p < COUNT(fused_precisions); p++)
+    for (int blocks = 1; blocks <= 3; blocks += 2) {
+      struct fused_case c = stack_for(*state, fused_precisions[p]);
+      c.blocks = blocks;
+      check_nonfinite(*state, &c);
+    }
+}
+
+/* Each block's dz in turn is too large for the factor that the last step's chose: by a graph, and, the second
+ * time around, by kernels given one by one. Then the step is taken again, and measures. */
+static void check_overflow(const char *device, const struct fused_case *c) {
+  struct mn_context *context = open_guarded(device, mn_precision_name(c->precision));
+  struct training t = open_training(context, c);
+  struct mn_tape *tape = t.pass->tape;
+  struct bytes moved = moved_by(&t, 0);
+  char *start = download(&t, &moved);
+  MUST(mn_tape_step(tape));
+  for (int i = 0; i < 2 * t.model->depth; i++) {
+    const struct mn_tensor *w = t.model->layers[i / 2].parameters[MN_BLOCK_WEIGHT];
+    if (!w->scales) continue;
+    upload(&t, &moved, start);
+    pretend_dz(&t, w, 0x1p-12);
+    MUST(i % 2 ? mn_tape_issue(tape) : mn_tape_step(tape));
+    must_have_stopped(&t, &moved, start, w->name);
+    tape->measure = 1;
+    MUST(mn_tape_issue(tape));
+    must_go_on(&t, &moved, start);
+    for (int k = 0; k < t.model->depth; k++)
+      assert_rounded(context, t.model->layers[k].parameters[MN_BLOCK_WEIGHT]);
+  }
+  free(start);
+  close_training(&t);
+  mn_context_close(context);
+}
+
+static void an_overflow_writes_nothing(void **state) {
+  const enum mn_precision scaled[] = {MN_FP16, MN_FP16X3};
+  for (size_t p = 0; p < COUNT(scaled); p++) {
+    struct fused_case c = stack_for(*state, scaled[p]);
+    check_overflow(*state, &c);
+    c = small_stacks[2], c.precision = scaled[p];
+    check_overflow(*state, &c);
   }
 }
 
@@ -192,12 +256,12 @@ static double mib(double bytes) {
   return bytes / 1048576;
 }
 
-/* One block under mse at the reference shape: masters, momentum and the GEMMs' copy of W, x with its copy,
- * one matrix for the product or dz, the target; 64 MiB for all else, the stream's workspaces included.
+/* One block under mse at the reference shape: masters, momentum and planes of W, x with its planes, one
+ * matrix for the product, dz's planes, the target; 48 MiB for all else, the stream's workspaces included.
  * Nothing is run: the buffers stand when the tape is finished. */
-static void a_step_holds_little_more_than_its_data(void **state) {
+static void check_held(const char *device, const char *precision) {
   enum { ROWS = 1024, INPUTS = 8192, CHANNELS = 8192, GROUPS = 512 };
-  struct mn_context *context = open_or_skip(*state, "bf16");
+  struct mn_context *context = open_or_skip(device, precision);
   struct mn_model_config config = {
       .inputs = INPUTS, .depth = 1, .hidden = {CHANNELS}, .groups = GROUPS, .eps = 1e-5, .slope = 0.01};
   struct mn_sgd_config sgd = {.momentum = 0.9, .accumulate = 1};
@@ -206,16 +270,23 @@ static void a_step_holds_little_more_than_its_data(void **state) {
   MUST(mn_model_open(&t.model, context, &config));
   MUST(mn_optimizer_open(&t.optimizer, t.model, &sgd));
   MUST(mn_pass_open(&t.pass, t.model, MN_PASS_TRAIN, ROWS, 1, 0));
-  const double real = (double)context->device->real, bf16 = (double)context->device->plane;
+  const struct mn_device *d = context->device;
+  const double real = (double)d->real, planes = d->planes * (double)d->plane;
   const double weight = (double)CHANNELS * INPUTS, x = (double)ROWS * INPUTS, z = (double)ROWS * CHANNELS;
-  const double workspaces = on_cuda(*state) ? 32 * 1048576.0 : 0; /* cuBLASLt's; no scratch in a fused step */
+  const double workspaces = on_cuda(device) ? 32 * 1048576.0 : 0; /* cuBLASLt's; no scratch in a fused step */
   const double held = (double)context->bytes + workspaces;
-  const double limit = weight * (2 * real + bf16) + x * (real + bf16) + 2 * z * real + 64 * 1048576.0;
-  print_message("%.1f MiB held, %.1f of them workspaces; the limit is %.1f\n", mib(held), mib(workspaces),
-                mib(limit));
+  const double limit =
+      weight * (2 * real + planes) + x * (real + planes) + z * (2 * real + planes) + 48 * 1048576.0;
+  print_message("%s: %.1f MiB held, %.1f of them workspaces; the limit is %.1f\n", precision, mib(held),
+                mib(workspaces), mib(limit));
   if (!(held <= limit)) fail_msg("%.1f MiB are more than %.1f", mib(held), mib(limit));
   close_training(&t);
   mn_context_close(context);
+}
+
+static void a_step_holds_little_more_than_its_data(void **state) {
+  for (size_t p = 0; p < COUNT(fused_precisions); p++)
+    check_held(*state, mn_precision_name(fused_precisions[p]));
 }
 
 #define BOTH(test) ON("cpu", test), ON("cuda", test)
@@ -224,7 +295,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       BOTH(stacks_match_fp64),
       BOTH(steps_repeat_their_bytes),
+      BOTH(measured_steps_repeat_their_bytes),
       BOTH(nonfinite_steps_write_nothing),
+      BOTH(an_overflow_writes_nothing),
       BOTH(a_step_holds_little_more_than_its_data),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
