@@ -78,22 +78,30 @@ mn_status mn_cuda_round<Real>::run(struct mn_device *device, struct mn_operand *
 }
 MN_CUDA_INSTANTIATE(round);
 
-template <typename Real> static __device__ float cta_largest(const Real *values, int64_t count) {
-  __shared__ float parts[32];
-  float largest = 0;
-  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) largest = fmaxf(largest, fabsf((float)values[i]));
+/* The largest |value| of two vectors, in thread 0. */
+template <int W, typename Real>
+static __device__ void cta_largest(float (&largest)[2], const Real *gamma, const Real *beta, int64_t count) {
+  __shared__ float parts[2][32];
+  largest[0] = largest[1] = 0;
+#pragma unroll 2
+  for (int64_t at = threadIdx.x * W; at < count; at += blockDim.x * W) {
+    Real both[2][W];
+    mn_load_some<W>(both[0], gamma + at, count - at);
+    mn_load_some<W>(both[1], beta + at, count - at);
 #pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2)
-    largest = fmaxf(largest, __shfl_xor_sync(MN_CUDA_WARP, largest, offset));
-  __syncthreads(); /* until an earlier call's parts have been read */
-  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = largest;
+    for (int i = 0; i < 2 * W; i++) largest[i / W] = fmaxf(largest[i / W], fabsf((float)both[i / W][i % W]));
+  }
+  for (int i = 0; i < 2; i++) {
+    largest[i] = mn_lanes_largest(largest[i]);
+    if (threadIdx.x % 32 == 0) parts[i][threadIdx.x / 32] = largest[i];
+  }
   __syncthreads();
-  for (unsigned w = 0; w < blockDim.x / 32; w++) largest = fmaxf(largest, parts[w]);
-  return largest;
+  for (int i = 0; i < 2; i++) largest[i] = mn_lanes_largest(parts[i][threadIdx.x % 32]);
 }
 
-/* One CTA. `bound` is of a normalised value, times what the activation and the sum multiply it by. */
-template <typename Real>
+/* One CTA, of 1024 threads where there is y. `bound` is of a normalised value, `steepness` what the
+ * activation and the sum multiply by. */
+template <typename Real, int W>
 static __global__ void __launch_bounds__(1024)
     rescale_kernel(struct mn_scale *dz, struct mn_scale *y, const Real *gamma, const Real *beta,
                    int64_t channels, double bound, double steepness) {
@@ -102,17 +110,20 @@ static __global__ void __launch_bounds__(1024)
     dz->largest = 0;
   }
   if (!y) return;
-  const double most = cta_largest(gamma, channels), offset = cta_largest(beta, channels);
+  float largest[2];
+  cta_largest<W>(largest, gamma, beta, channels);
   if (threadIdx.x == 0)
-    y->factor = mn_scale_factor((float)(steepness * (bound * most + offset)), MN_HEADROOM_X, 1);
+    y->factor = mn_scale_factor((float)(steepness * (bound * largest[0] + largest[1])), MN_HEADROOM_X, 1);
 }
 
 template <typename Real>
 mn_status mn_cuda_rescale<Real>::run(struct mn_device *device, const struct mn_rescaling *r) {
   const double width = r->y ? (double)r->channels / (double)r->groups : 1;
-  rescale_kernel<<<1, r->y ? 1024 : 32, 0, device->cuda->stream>>>(
-      r->dz, r->y, static_cast<const Real *>(r->gamma), static_cast<const Real *>(r->beta), r->channels,
-      sqrt(width - 1), 2 * std::max(1.0, fabs(r->slope)));
+  const Real *gamma = static_cast<const Real *>(r->gamma), *beta = static_cast<const Real *>(r->beta);
+  constexpr int W = mn_width<Real>;
+  const auto kernel = mn_aligned(16, gamma, beta) ? rescale_kernel<Real, W> : rescale_kernel<Real, 1>;
+  kernel<<<1, r->y ? 1024 : 32, 0, device->cuda->stream>>>(
+      r->dz, r->y, gamma, beta, r->channels, sqrt(width - 1), 2 * std::max(1.0, fabs(r->slope)));
   return mn_cuda_launched("rescale");
 }
 MN_CUDA_INSTANTIATE(rescale);

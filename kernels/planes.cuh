@@ -99,12 +99,18 @@ static __device__ __forceinline__ void mn_forms_store(Real *real, const mn_plane
   mn_planes_store<W>(planes, factor, at, values, n);
 }
 
+/* The largest of the warp's, in every lane. */
+static __device__ __forceinline__ float mn_lanes_largest(float value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2)
+    value = fmaxf(value, __shfl_xor_sync(MN_CUDA_WARP, value, offset));
+  return value;
+}
+
 /* Notes the largest |value| that the warp's lanes wrote: the order does not matter, since the bits of floats
  * that are not negative are ordered as the floats are. All lanes must call it. */
 static __device__ __forceinline__ void mn_scale_note(struct mn_scale *scale, float largest) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2)
-    largest = fmaxf(largest, __shfl_xor_sync(MN_CUDA_WARP, largest, offset));
+  largest = mn_lanes_largest(largest);
   if (threadIdx.x % 32 == 0 && largest > 0)
     atomicMax(reinterpret_cast<unsigned *>(&scale->largest), __float_as_uint(largest));
 }
