@@ -41,3 +41,14 @@ void mn_announce_device(const struct mn_context *context, const struct mn_option
                 "makes its products several times faster",
                 core);
 }
+
+void mn_announce_model(const struct mn_model *model, const struct mn_options *options) {
+  const struct mn_device *device = model->context->device;
+  mn_announce_device(model->context, options);
+  for (int i = 0; i < model->count && device->planes == 2; i++) {
+    const struct mn_operand *w = &model->parameters[i]->value;
+    if (model->parameters[i]->rank == 2 && !w->planes[0])
+      mn_announce(options, "note: %s [%ld, %ld] is multiplied in fp32; fp16x3 takes multiples of 8",
+                  model->parameters[i]->name, (long)w->rows, (long)w->cols);
+  }
+}

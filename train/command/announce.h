@@ -3,11 +3,15 @@
 #define MN_TRAIN_COMMAND_ANNOUNCE_H
 
 #include "train/command/options.h"
+#include "train/model.h"
 
 /* The device and the precision, and what a user should know about them: that tf32 or fp16x3 runs as fp32
  * there, that OpenBLAS does not know this processor and runs at a fraction of its speed. Nothing under
  * --quiet. */
 void mn_announce_device(const struct mn_context *context, const struct mn_options *options);
+
+/* The same, and which weights of the model fp16x3 does not take. */
+void mn_announce_model(const struct mn_model *model, const struct mn_options *options);
 
 /* Prints a line, printf-like. Nothing under --quiet. */
 void mn_announce(const struct mn_options *options, const char *format, ...)

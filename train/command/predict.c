@@ -33,7 +33,7 @@ static mn_status with_evaluator(FILE *out, const struct mn_options *options, enu
 static mn_status eval(FILE *out, struct mn_session *s, struct mn_evaluator *evaluator) {
   double loss, accuracy;
   MN_TRY(mn_evaluate(evaluator, &loss, &accuracy));
-  mn_announce_device(s->context, &s->options);
+  mn_announce_model(s->model, &s->options);
   if (s->options.json) {
     struct mn_json json;
     mn_json_begin(&json, out);
@@ -158,7 +158,7 @@ static mn_status predict(FILE *out, struct mn_session *s, struct mn_evaluator *e
   }
   free(o.labels);
   MN_TRY(status);
-  mn_announce_device(s->context, &s->options);
+  mn_announce_model(s->model, &s->options);
   fprintf(out, "%s: y [%ld, %ld]%s\n", s->options.out, (long)s->test->rows, (long)o.cols,
           s->model->config.loss == MN_LOSS_CROSS_ENTROPY ? ", label" : "");
   return MN_OK;

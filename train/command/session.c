@@ -164,7 +164,7 @@ static void warn_of_difference(void *to, const char *name, const char *then, con
 
 void mn_session_describe(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
-  mn_announce_device(s->context, o);
+  mn_announce_model(s->model, o);
   if (o->data)
     mn_announce(o, "data: %s, %ld rows, %ld to test", o->data, (long)s->train->rows,
                 s->test ? (long)s->test->rows : 0L);
