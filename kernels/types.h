@@ -82,7 +82,7 @@ struct mn_scale {
 /* Factors leave the largest value, times the factor, below 2^(16 − headroom), where float16 ends at 65504.
  * The headroom is what values may grow until the next factor is chosen: W's is kept for many steps, dz's is
  * chosen by the last step's, x's by the values themselves. */
-enum { MN_HEADROOM_X = 1, MN_HEADROOM_DZ = 6, MN_HEADROOM_W = 7 };
+enum { MN_HEADROOM_X = 1, MN_HEADROOM_DZ = 8, MN_HEADROOM_W = 7 };
 #define MN_FACTOR_MOST 0x1p60f /* and 1/MN_FACTOR_MOST: so that a product of two stays a float */
 #define MN_FP16_MOST 65504.0f
 
