@@ -12,12 +12,11 @@
 #include "kernels/planes.cuh"
 #include "kernels/sgd.cuh"
 
-/* d[rows, cols] = a·b (+ d), all row-major. lda is the row stride of a, which may be some columns of a wider
+/* d[rows, cols] = a·b, all row-major. lda is the row stride of a, which may be some columns of a wider
  * matrix. */
 struct product {
   enum mn_form form;
   enum mn_precision precision; /* of a and b */
-  bool accumulate;
   int64_t rows, cols, depth, lda;
   const void *a, *b;
   const struct mn_scale *scale_a, *scale_b; /* MN_FP16 alone */
@@ -29,7 +28,7 @@ struct product {
 struct mn_matmul {
   enum mn_form form;
   enum mn_precision precision;
-  bool accumulate, found; /* found: cuBLASLt has an algorithm; else plain_kernel */
+  bool found; /* cuBLASLt has an algorithm; else plain_kernel */
   int64_t rows, cols, depth, lda;
   uint32_t align_a, align_b, align_d;
   cublasLtMatmulDesc_t operation;
@@ -156,14 +155,14 @@ static mn_status make_matmul(struct mn_device *device, struct mn_matmul *m) {
 static mn_status find_matmul(struct mn_device *device, struct mn_matmul **out, const struct product *p) {
   struct mn_cuda *cuda = device->cuda;
   struct mn_matmul m = {};
-  m.form = p->form, m.precision = p->precision, m.accumulate = p->accumulate;
+  m.form = p->form, m.precision = p->precision;
   m.rows = p->rows, m.cols = p->cols, m.depth = p->depth, m.lda = p->lda;
   m.align_a = alignment_of(p->a), m.align_b = alignment_of(p->b), m.align_d = alignment_of(p->d);
   for (int i = 0; i < cuda->matmul_count; i++) {
     const struct mn_matmul *q = &cuda->matmuls[i];
-    if (q->form == m.form && q->precision == m.precision && q->accumulate == m.accumulate &&
-        q->rows == m.rows && q->cols == m.cols && q->depth == m.depth && q->lda == m.lda &&
-        q->align_a == m.align_a && q->align_b == m.align_b && q->align_d == m.align_d) {
+    if (q->form == m.form && q->precision == m.precision && q->rows == m.rows && q->cols == m.cols &&
+        q->depth == m.depth && q->lda == m.lda && q->align_a == m.align_a && q->align_b == m.align_b &&
+        q->align_d == m.align_d) {
       *out = &cuda->matmuls[i];
       return MN_OK;
     }
@@ -226,7 +225,7 @@ static __global__ void __launch_bounds__(TILE *TILE)
   if (row0 + y >= p.rows || col0 + x >= p.cols) return;
   if (alpha) sum *= *alpha;
   Real *to = d + (row0 + y) * p.cols + col0 + x;
-  *to = p.accumulate ? *to + sum : sum;
+  *to = sum;
 }
 
 template <typename In, typename Real>
@@ -253,19 +252,18 @@ static mn_status plain(struct mn_device *device, const struct product *p) {
 }
 
 /* alpha and beta of a scaled product. */
-static __global__ void alpha_kernel(float *alpha, const struct mn_scale *a, const struct mn_scale *b,
-                                    float beta) {
+static __global__ void alpha_kernel(float *alpha, const struct mn_scale *a, const struct mn_scale *b) {
   alpha[0] = 1 / (a->factor * b->factor);
-  alpha[1] = beta;
+  alpha[1] = 0;
 }
 
 /* For a test alone, which declares it: everywhere else plain_kernel runs only where cuBLASLt has no
  * algorithm. */
 extern "C" mn_status mn_cuda_plain_product(struct mn_device *device, enum mn_form form, void *d,
                                            const void *a, const void *b, int64_t rows, int64_t cols,
-                                           int64_t depth, int accumulate) {
+                                           int64_t depth) {
   struct product p = {};
-  p.form = form, p.precision = device->precision, p.accumulate = accumulate != 0;
+  p.form = form, p.precision = device->precision;
   p.rows = rows, p.cols = cols, p.depth = depth, p.lda = form == MN_TN ? rows : depth;
   p.a = a, p.b = b, p.d = d;
   return plain(device, &p);
@@ -276,13 +274,13 @@ static mn_status multiply(struct mn_device *device, const struct product *p) {
   struct mn_matmul *m = NULL;
   MN_TRY(find_matmul(device, &m, p));
   const bool scaled = p->precision == MN_FP16;
-  if (scaled) alpha_kernel<<<1, 1, 0, cuda->stream>>>(cuda->alpha, p->scale_a, p->scale_b, p->accumulate);
+  if (scaled) alpha_kernel<<<1, 1, 0, cuda->stream>>>(cuda->alpha, p->scale_a, p->scale_b);
   MN_TRY(mn_cuda_launched("alpha"));
   if (!m->found) return plain(device, p);
-  const double one64 = 1, beta64 = p->accumulate;
-  const float one32 = 1, beta32 = p->accumulate;
+  const double one64 = 1, zero64 = 0;
+  const float one32 = 1, zero32 = 0;
   const bool wide = p->precision == MN_FP64;
-  const void *one = wide ? (const void *)&one64 : &one32, *beta = wide ? (const void *)&beta64 : &beta32;
+  const void *one = wide ? (const void *)&one64 : &one32, *beta = wide ? (const void *)&zero64 : &zero32;
   if (scaled) one = cuda->alpha, beta = cuda->alpha + 1;
   MN_CUBLAS_TRY(cublasLtMatmul(cuda->blas, m->operation, one, p->b, m->a, p->a, m->b, beta, p->d, m->d, p->d,
                                m->d, &m->algorithm, cuda->workspace, MN_CUDA_WORKSPACE, cuda->stream));
@@ -382,13 +380,12 @@ mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, c
   p.a = planes ? a->planes[0] : a->real, p.scale_a = a->scale;
   p.b = planes ? b->planes[0] : b->real, p.scale_b = b->scale;
   MN_REQUIRE(p.a && p.b);
-  if ((epilogue->kind == MN_UPDATE && !epilogue->into) || (epilogue->kind == MN_ADD && device->scaled))
+  if (epilogue->kind == MN_ADD || (epilogue->kind == MN_UPDATE && !epilogue->into))
     return multiply_in_slices<Real>(device, &p, epilogue);
   MN_REQUIRE(epilogue->into);
   p.d = epilogue->into;
-  p.accumulate = epilogue->kind == MN_ADD;
   MN_TRY(multiply(device, &p));
-  if (epilogue->kind == MN_STORE || epilogue->kind == MN_ADD) return MN_OK;
+  if (epilogue->kind == MN_STORE) return MN_OK;
   return mn_cuda_epilogue<Real>::run(device, p.d, p.rows, p.cols, epilogue);
 }
 

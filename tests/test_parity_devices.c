@@ -82,7 +82,7 @@ static void gemm_unaligned(void **state) {
 
 #ifdef MN_CUDA
 mn_status mn_cuda_plain_product(struct mn_device *device, enum mn_form form, void *d, const void *a,
-                                const void *b, int64_t rows, int64_t cols, int64_t depth, int accumulate);
+                                const void *b, int64_t rows, int64_t cols, int64_t depth);
 
 /* What stands in where cuBLASLt has no algorithm. */
 static void gemm_plain(void **state) {
@@ -99,12 +99,12 @@ static void gemm_plain(void **state) {
         operand_shape((enum mn_form)form, z, &x, &y);
         x = operand(&b, s, x, 11), y = operand(&b, s, y, 12);
         into[s] = put_drawn(&b, s, 13, z.rows * z.cols, 1);
-        struct mn_epilogue e = {.kind = MN_ADD, .into = into[s]};
+        struct mn_epilogue e = {.kind = MN_STORE, .into = into[s]};
         if (s == CPU)
           must(b.on[s]->kernels->gemm(b.on[s], (enum mn_form)form, &x, &y, &e));
         else
           must(mn_cuda_plain_product(b.on[s], (enum mn_form)form, into[s], x.planes[0] ? x.planes[0] : x.real,
-                                     y.planes[0] ? y.planes[0] : y.real, z.rows, z.cols, z.depth, 1));
+                                     y.planes[0] ? y.planes[0] : y.real, z.rows, z.cols, z.depth));
       }
       same_reals(&b, "the plain product", into, z.rows * z.cols, product_tolerance(&b));
       clear_bench(&b);
