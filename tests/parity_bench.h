@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/device.h"
+#include "tests/planes_read.h"
 
 /* Two devices on the same work. Every buffer is registered, so that one call gives all back. */
 enum { CPU, CUDA, SIDES };
@@ -25,6 +25,11 @@ struct bench {
   int count[SIDES];
   enum mn_precision precision;
 };
+
+/* Under compute-sanitizer a launch costs a hundred times as much: a choice of cases then, and few repeats. */
+static inline int quick(void) {
+  return getenv("MINNOW_QUICK") != NULL;
+}
 
 static inline void must(mn_status status) {
   if (status != MN_OK) fail_msg("status %d: %s", status, mn_message());
@@ -115,21 +120,6 @@ static inline double *get(struct bench *b, int s, const void *from, int64_t coun
   return out;
 }
 
-/* A bf16 form: bfloat16 on CUDA, its value in a float on the CPU. */
-static inline double *get_bf16(struct bench *b, int s, const void *from, int64_t count) {
-  void *host = get_raw(b, s, from, (size_t)count * b->on[s]->plane);
-  double *out = malloc((size_t)count * sizeof *out);
-  assert_non_null(out);
-  for (int64_t i = 0; i < count; i++) {
-    uint32_t bits = s == CUDA ? (uint32_t)((uint16_t *)host)[i] << 16 : ((uint32_t *)host)[i];
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    out[i] = value;
-  }
-  free(host);
-  return out;
-}
-
 static inline int flag(struct bench *b, int s) {
   int *host = get_raw(b, s, b->on[s]->nonfinite, sizeof(int)), value = *host;
   free(host);
@@ -174,11 +164,27 @@ static inline void same_reals(struct bench *b, const char *what, void *const at[
   free(a), free(e);
 }
 
-static inline void same_bf16(struct bench *b, const char *what, void *const at[SIDES], int64_t count,
-                             double tolerance) {
-  double *e = get_bf16(b, CPU, at[CPU], count), *a = get_bf16(b, CUDA, at[CUDA], count);
-  near(what, a, e, count, tolerance);
-  free(a), free(e);
+/* The planes are the operand's reals, rounded, to the bit. */
+static inline void exact_planes(struct bench *b, int s, const char *what, const struct mn_operand *o) {
+  const int64_t wrong = wrong_planes(b->on[s], o);
+  if (wrong) fail_msg("%s: %lld planes' elements are not its reals', rounded", what, (long long)wrong);
+}
+
+/* The largest |value| of the operand's reals. */
+static inline double largest_real(struct bench *b, int s, const struct mn_operand *o) {
+  double *values = get(b, s, o->real, o->rows * o->cols), largest = 0;
+  for (int64_t i = 0; i < o->rows * o->cols; i++) largest = fmax(largest, fabs(values[i]));
+  free(values);
+  return largest;
+}
+
+/* Planes that nobody has written yet, where the device's GEMMs read them, and a scale with this factor. */
+static inline void take_planes(struct bench *b, int s, struct mn_operand *o, float factor) {
+  const struct mn_scale scale = {factor, 0};
+  for (int i = 0; i < b->on[s]->planes; i++)
+    o->planes[i] = poisoned(b, s, (size_t)(o->rows * o->cols) * b->on[s]->plane);
+  if (b->on[s]->scaled) o->scale = put_raw(b, s, &scale, sizeof scale);
+  o->stale = 1;
 }
 
 static inline double tolerance_of(const struct bench *b) {
@@ -202,14 +208,14 @@ struct side {
 static inline void make_side(struct bench *b, int s, struct side *side, struct shape at, unsigned ops,
                              enum alias alias) {
   int64_t n = at.rows, c = at.groups * at.width, count = n * c;
-  size_t bf16 = b->on[s]->plane;
+  const struct mn_device *device = b->on[s];
   memset(side, 0, sizeof *side);
   side->d = put_drawn(b, s, 1, count, 2);
   side->dy = put_drawn(b, s, 2, count, 1);
   side->y = (struct mn_operand){.rows = n, .cols = c, .real = poisoned_reals(b, s, count)};
   side->dz = (struct mn_operand){.rows = n, .cols = c};
-  if (bf16) side->y.planes[0] = poisoned(b, s, (size_t)count * bf16);
-  if (bf16) side->dz.planes[0] = poisoned(b, s, (size_t)count * bf16);
+  if (!device->scaled || ops & MN_OP_NORM) take_planes(b, s, &side->y, 1);
+  take_planes(b, s, &side->dz, 4);
   side->block = (struct mn_block){
       .ops = ops,
       .rows = n,
@@ -233,6 +239,9 @@ static inline void make_side(struct bench *b, int s, struct side *side, struct s
   side->dz.real = alias == DY_TAKES_DZ  ? side->dy
                   : alias == Z_TAKES_DZ ? side->block.z
                                         : poisoned_reals(b, s, count);
+  const struct mn_rescaling r = {NULL, side->y.scale, side->block.gamma, side->block.beta,
+                                 c,    at.groups,     side->block.slope};
+  if (side->y.scale) must(device->kernels->rescale(b->on[s], &r));
 }
 
 static inline void apply(struct bench *b, int s, struct side *side, enum mn_epilogue_kind kind, void *d) {
@@ -256,23 +265,35 @@ static inline void operand_shape(enum mn_form form, struct sizes z, struct mn_op
       (struct mn_operand){.rows = form == MN_NT ? z.cols : z.depth, .cols = form == MN_NT ? z.depth : z.cols};
 }
 
-static inline struct mn_operand operand(struct bench *b, int s, struct mn_operand shape, uint32_t which) {
-  int64_t count = shape.rows * shape.cols;
-  shape.real = put_drawn(b, s, which, count, 1);
-  if (!b->on[s]->plane) return shape;
-  shape.planes[0] = poisoned(b, s, (size_t)count * b->on[s]->plane);
-  shape.stale = 1;
-  must(b->on[s]->kernels->round(b->on[s], &shape, 0));
+/* Random values of this shape, with planes where `planes`, under the factor that suits them. */
+static inline struct mn_operand operand_with(struct bench *b, int s, struct mn_operand shape, uint32_t which,
+                                             int planes) {
+  shape.real = put_drawn(b, s, which, shape.rows * shape.cols, 1);
+  if (!planes) return shape;
+  if (!shape.headroom) shape.headroom = MN_HEADROOM_X;
+  take_planes(b, s, &shape, 0);
+  must(b->on[s]->kernels->round(b->on[s], &shape, 1));
   assert_int_equal(shape.stale, 0);
   return shape;
 }
 
+static inline struct mn_operand operand(struct bench *b, int s, struct mn_operand shape, uint32_t which) {
+  return operand_with(b, s, shape, which, mn_has_planes(b->on[s], shape.rows, shape.cols));
+}
+
+/* Both of a product's, with planes where a GEMM can read them: two planes want a width of whole multiples of
+ * 8 of everything that is contiguous. */
+static inline void operands(struct bench *b, int s, enum mn_form form, struct sizes z, struct mn_operand *x,
+                            struct mn_operand *y) {
+  const int planes = mn_has_planes(b->on[s], z.cols, form == MN_TN ? z.rows : z.depth);
+  operand_shape(form, z, x, y);
+  *x = operand_with(b, s, *x, 11, planes);
+  *y = operand_with(b, s, *y, 12, planes);
+}
+
 /* tf32 keeps 10 bits of each factor; the others multiply the same numbers on both sides. */
 static inline double product_tolerance(const struct bench *b) {
-  return b->precision == MN_FP64   ? 1e-12
-         : b->precision == MN_TF32 ? 1e-3
-         : b->precision == MN_BF16 ? 1e-4
-                                   : 1e-5;
+  return b->precision == MN_FP64 ? 1e-12 : b->precision == MN_TF32 ? 1e-3 : b->on[CPU]->planes ? 1e-4 : 1e-5;
 }
 
 struct rule {
@@ -294,7 +315,7 @@ struct parameter {
 static inline void make_parameter(struct bench *b, int s, struct parameter *p, int64_t rows, int64_t cols,
                                   struct rule r) {
   const double rate = 0.1;
-  p->w = operand(b, s, (struct mn_operand){.rows = rows, .cols = cols}, 21);
+  p->w = operand(b, s, (struct mn_operand){.rows = rows, .cols = cols, .headroom = MN_HEADROOM_W}, 21);
   p->sgd = (struct mn_sgd){put_raw(b, s, &rate, sizeof rate), NULL, r.momentum, r.decay, r.nesterov};
   if (r.scale > 0) p->sgd.scale = put_raw(b, s, &r.scale, sizeof r.scale);
   p->update = (struct mn_update){
@@ -306,7 +327,7 @@ static inline void same_parameters(struct bench *b, struct parameter two[SIDES],
   int64_t count = two[CPU].w.rows * two[CPU].w.cols;
   same_reals(b, what, PAIR(w.real), count, tolerance);
   if (two[CPU].update.momentum) same_reals(b, what, PAIR(update.momentum), count, tolerance);
-  if (two[CPU].w.planes[0]) same_bf16(b, what, PAIR(w.planes[0]), count, 2e-3);
+  for (int s = 0; s < SIDES; s++) exact_planes(b, s, what, &two[s].w);
 }
 
 #endif

@@ -29,9 +29,14 @@ static void check_dz(struct bench *b, struct side two[SIDES], struct shape at, u
   double tolerance = gradient_tolerance(b, at, ops);
   char text[256];
   snprintf(text, sizeof text, "dz of %s", what);
+  for (int s = 0; s < SIDES; s++) {
+    exact_planes(b, s, text, &two[s].dz);
+    if (!two[s].dz.scale) continue;
+    const double noted = get_scale(b->on[s], two[s].dz.scale).largest;
+    if (!(noted == largest_real(b, s, &two[s].dz))) fail_msg("%s: %g is not the largest", text, noted);
+  }
   if (tolerance < INFINITY) {
     same_reals(b, text, PAIR(dz.real), count, tolerance);
-    if (b->on[CPU]->plane) same_bf16(b, text, PAIR(dz.planes[0]), count, 2e-3);
     snprintf(text, sizeof text, "sums of %s", what);
     same_sums(b, two, text, 4 * tolerance);
     return;
@@ -53,7 +58,12 @@ static void check_forward(struct bench *b, struct side two[SIDES], struct shape 
   char text[256];
   snprintf(text, sizeof text, "y of %s", what);
   same_reals(b, text, PAIR(y.real), count, tolerance);
-  if (b->on[CPU]->plane) same_bf16(b, text, PAIR(y.planes[0]), count, 2e-3);
+  for (int s = 0; s < SIDES; s++) {
+    exact_planes(b, s, text, &two[s].y);
+    if (!two[s].y.scale) continue;
+    const double factor = get_scale(b->on[s], two[s].y.scale).factor;
+    if (!(largest_real(b, s, &two[s].y) * factor < 0x1p15)) fail_msg("%s: past the bound of its scale", text);
+  }
   snprintf(text, sizeof text, "z of %s", what);
   same_reals(b, text, PAIR(block.z), count, tolerance);
   if (!(ops & MN_OP_NORM)) return;
@@ -119,12 +129,6 @@ static const struct shape SHAPES[] = {
 };
 enum { SHAPE_COUNT = sizeof SHAPES / sizeof SHAPES[0] };
 
-/* Under compute-sanitizer a launch costs a hundred times as much: a choice of the ops then, and few
- * repeats. */
-static int quick(void) {
-  return getenv("MINNOW_QUICK") != NULL;
-}
-
 static void all_blocks(enum mn_precision precision) {
   struct bench b;
   open_bench(&b, precision);
@@ -151,6 +155,15 @@ static void block_fp32(void **state) {
 static void block_bf16(void **state) {
   (void)state;
   all_blocks(MN_BF16);
+}
+
+static void block_fp16(void **state) {
+  (void)state;
+  all_blocks(MN_FP16);
+}
+static void block_fp16x3(void **state) {
+  (void)state;
+  all_blocks(MN_FP16X3);
 }
 
 /* Pointers that are not multiples of 16 bytes, as a part of a matrix has: an odd number of reals in. */
@@ -204,8 +217,7 @@ static void updates_write_nothing(struct bench *b, int s) {
   struct parameter p;
   struct mn_operand dz, x;
   make_parameter(b, s, &p, z.rows, z.cols, RULES[3]);
-  operand_shape(MN_TN, z, &dz, &x);
-  dz = operand(b, s, dz, 11), x = operand(b, s, x, 12);
+  operands(b, s, MN_TN, z, &dz, &x);
   int64_t count = z.rows * z.cols;
   size_t bytes = (size_t)count * b->on[s]->real;
   void *w = get_raw(b, s, p.w.real, bytes), *m = get_raw(b, s, p.update.momentum, bytes);
@@ -213,7 +225,7 @@ static void updates_write_nothing(struct bench *b, int s) {
   struct mn_epilogue e = {.kind = MN_UPDATE, .update = &p.update};
   must(b->on[s]->kernels->epilogue(b->on[s], d, z.rows, z.cols, &e));
   must(b->on[s]->kernels->gemm(b->on[s], MN_TN, &dz, &x, &e));
-  struct mn_operand flat = {.rows = 1, .cols = count, .real = p.w.real, .planes = {p.w.planes[0]}};
+  struct mn_operand flat = {.rows = 1, .cols = count, .real = p.w.real};
   struct mn_update vector = {.w = &flat, .momentum = p.update.momentum, .sgd = &p.sgd};
   struct mn_epilogue to_vector = {.kind = MN_UPDATE, .update = &vector};
   const struct mn_epilogue *const sinks[] = {NULL, &to_vector, NULL};
@@ -221,6 +233,7 @@ static void updates_write_nothing(struct bench *b, int s) {
   void *w_after = get_raw(b, s, p.w.real, bytes), *m_after = get_raw(b, s, p.update.momentum, bytes);
   assert_memory_equal(w, w_after, bytes);
   assert_memory_equal(m, m_after, bytes);
+  exact_planes(b, s, "a weight that was not updated", &p.w);
   free(w), free(m), free(w_after), free(m_after);
 }
 
@@ -246,9 +259,10 @@ static void nonfinite(void **state) {
   const struct shape shapes[] = {{33, 3, 16}, {3, 5, 7}, {5, 2, 300}, {1, 1, 33}};
   const enum mn_epilogue_kind kinds[] = {MN_BLOCK, MN_BLOCK_LOSS, MN_BLOCK_BACKWARD};
   const double bads[] = {NAN, INFINITY, -INFINITY};
-  for (int p = MN_FP64; p <= MN_FP32; p++) {
+  const enum mn_precision precisions[] = {MN_FP64, MN_FP32, MN_FP16, MN_FP16X3};
+  for (int p = 0; p < 4; p++) {
     struct bench b;
-    open_bench(&b, (enum mn_precision)p);
+    open_bench(&b, precisions[p]);
     for (int i = 0; i < 36; i++) check_nonfinite(&b, shapes[i / 9], kinds[i / 3 % 3], bads[i % 3]);
     close_bench(&b);
   }
@@ -284,10 +298,10 @@ static struct outcome block_once(struct bench *b, struct shape at) {
 static struct outcome gemm_once(struct bench *b) {
   struct outcome o = {{NULL}, {0}};
   for (int form = MN_NT; form <= MN_TN; form++) {
-    struct sizes z = {129, 257, 2000};
+    const struct sizes odd = {129, 257, 2000}, even = {136, 264, 2000},
+                       z = b->on[CUDA]->planes == 2 ? even : odd;
     struct mn_operand x, y;
-    operand_shape((enum mn_form)form, z, &x, &y);
-    x = operand(b, CUDA, x, 11), y = operand(b, CUDA, y, 12);
+    operands(b, CUDA, (enum mn_form)form, z, &x, &y);
     void *into = poisoned_reals(b, CUDA, z.rows * z.cols);
     struct mn_epilogue e = {.kind = MN_STORE, .into = into};
     must(b->on[CUDA]->kernels->gemm(b->on[CUDA], (enum mn_form)form, &x, &y, &e));
@@ -311,8 +325,8 @@ static void same_bytes(struct outcome *first, struct outcome next) {
 
 static void repeats(void **state) {
   (void)state;
-  const enum mn_precision precisions[] = {MN_FP64, MN_FP32, MN_BF16};
-  for (int p = 0; p < 3; p++) {
+  const enum mn_precision precisions[] = {MN_FP64, MN_FP32, MN_BF16, MN_FP16, MN_FP16X3};
+  for (int p = 0; p < 5; p++) {
     struct bench b;
     open_bench(&b, precisions[p]);
     struct outcome wide = {{NULL}, {0}}, narrow = wide, product = wide;
@@ -328,8 +342,14 @@ static void repeats(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(block_fp64),      cmocka_unit_test(block_fp32),           cmocka_unit_test(block_bf16),
-      cmocka_unit_test(block_unaligned), cmocka_unit_test(block_constant_group), cmocka_unit_test(nonfinite),
+      cmocka_unit_test(block_fp64),
+      cmocka_unit_test(block_fp32),
+      cmocka_unit_test(block_bf16),
+      cmocka_unit_test(block_fp16),
+      cmocka_unit_test(block_fp16x3),
+      cmocka_unit_test(block_unaligned),
+      cmocka_unit_test(block_constant_group),
+      cmocka_unit_test(nonfinite),
       cmocka_unit_test(repeats),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,12 +1,12 @@
 /* The CPU's and CUDA's kernel tables, entry by entry, in one process: the same inputs to both, and the
- * answers compared. The block's epilogues and the
- * passes over memory have files of their own. Without a GPU every test is skipped, and
- * says why. */
+ * answers compared. The block's epilogues, the passes over memory and what is peculiar to planes have files
+ * of their own. Without a GPU every test is skipped, and says why. */
 #include "tests/parity_bench.h"
 
 static const struct sizes PRODUCTS[] = {
     {1, 1, 1},   {1, 5, 3},      {3, 1, 7},       {16, 16, 16},    {33, 17, 9},
     {64, 64, 1}, {129, 257, 65}, {127, 130, 300}, {256, 512, 128}, {31, 1000, 513},
+    {8, 8, 8},   {131, 264, 72}, {136, 264, 77},
 };
 
 static void check_product(struct bench *b, enum mn_form form, struct sizes z, enum mn_epilogue_kind kind) {
@@ -16,8 +16,7 @@ static void check_product(struct bench *b, enum mn_form form, struct sizes z, en
            (int)form, (int)kind, (long long)z.rows, (long long)z.cols, (long long)z.depth);
   for (int s = 0; s < SIDES; s++) {
     struct mn_operand x, y;
-    operand_shape(form, z, &x, &y);
-    x = operand(b, s, x, 11), y = operand(b, s, y, 12);
+    operands(b, s, form, z, &x, &y);
     into[s] =
         kind == MN_ADD ? put_drawn(b, s, 13, z.rows * z.cols, 1) : poisoned_reals(b, s, z.rows * z.cols);
     struct mn_epilogue e = {.kind = kind, .into = into[s]};
@@ -35,6 +34,9 @@ static void all_products(enum mn_precision precision) {
       check_product(&b, (enum mn_form)form, PRODUCTS[i], MN_STORE);
       check_product(&b, (enum mn_form)form, PRODUCTS[i], MN_ADD);
     }
+  /* Large tiles of the GEMM of our own. */
+  for (int form = MN_NT; form <= MN_TN && b.on[CUDA]->planes && !quick(); form++)
+    check_product(&b, (enum mn_form)form, (struct sizes){2040, 2040, 40}, form == MN_NN ? MN_ADD : MN_STORE);
   close_bench(&b);
 }
 
@@ -55,11 +57,20 @@ static void gemm_bf16(void **state) {
   all_products(MN_BF16);
 }
 
+static void gemm_fp16(void **state) {
+  (void)state;
+  all_products(MN_FP16);
+}
+static void gemm_fp16x3(void **state) {
+  (void)state;
+  all_products(MN_FP16X3);
+}
+
 /* Operands that start in the middle of 16 bytes. */
 static void gemm_unaligned(void **state) {
   (void)state;
-  const enum mn_precision precisions[] = {MN_FP32, MN_BF16};
-  for (int p = 0; p < 2; p++) {
+  const enum mn_precision precisions[] = {MN_FP32, MN_BF16, MN_FP16};
+  for (int p = 0; p < 3; p++) {
     struct bench b;
     open_bench(&b, precisions[p]);
     struct sizes z = {48, 80, 64};
@@ -84,11 +95,17 @@ static void gemm_unaligned(void **state) {
 mn_status mn_cuda_plain_product(struct mn_device *device, enum mn_form form, void *d, const void *a,
                                 const void *b, int64_t rows, int64_t cols, int64_t depth);
 
+/* Planes of the values themselves, since the plain product is given no scales. */
+static void keep_values(struct bench *b, int s, struct mn_operand *o) {
+  put_scale(b->on[s], o->scale, (struct mn_scale){1, 0});
+  must(b->on[s]->kernels->round(b->on[s], o, 0));
+}
+
 /* What stands in where cuBLASLt has no algorithm. */
 static void gemm_plain(void **state) {
   (void)state;
-  const enum mn_precision precisions[] = {MN_FP64, MN_FP32, MN_BF16};
-  for (int p = 0; p < 3; p++) {
+  const enum mn_precision precisions[] = {MN_FP64, MN_FP32, MN_BF16, MN_FP16};
+  for (int p = 0; p < 4; p++) {
     struct bench b;
     open_bench(&b, precisions[p]);
     for (int form = MN_NT; form <= MN_TN; form++) {
@@ -96,8 +113,8 @@ static void gemm_plain(void **state) {
       void *into[SIDES];
       for (int s = 0; s < SIDES; s++) {
         struct mn_operand x, y;
-        operand_shape((enum mn_form)form, z, &x, &y);
-        x = operand(&b, s, x, 11), y = operand(&b, s, y, 12);
+        operands(&b, s, (enum mn_form)form, z, &x, &y);
+        if (x.scale) keep_values(&b, s, &x), keep_values(&b, s, &y);
         into[s] = put_drawn(&b, s, 13, z.rows * z.cols, 1);
         struct mn_epilogue e = {.kind = MN_STORE, .into = into[s]};
         if (s == CPU)
@@ -114,24 +131,26 @@ static void gemm_plain(void **state) {
 }
 #endif
 
-/* A product that ends in a block, forward and backward. */
+/* A product that ends in a block: of a depth that the GEMM of our own takes, its own way and the library's,
+ * and of another. */
 static void gemm_block(void **state) {
   (void)state;
-  const enum mn_precision precisions[] = {MN_FP64, MN_FP32, MN_BF16};
-  for (int p = 0; p < 3; p++) {
+  const enum mn_precision precisions[] = {MN_FP64, MN_FP32, MN_BF16, MN_FP16, MN_FP16X3};
+  for (int i = 0; i < 15; i++) {
     struct bench b;
-    open_bench(&b, precisions[p]);
+    open_bench(&b, precisions[i / 3]);
     struct shape at = {50, 6, 16};
     int64_t count = at.rows * at.groups * at.width;
-    struct sizes z = {at.rows, at.groups * at.width, 70};
+    struct sizes z = {at.rows, at.groups * at.width, i % 3 ? 72 : 70};
     struct side two[SIDES];
     for (int s = 0; s < SIDES; s++) {
       struct mn_operand x, w;
       make_side(&b, s, &two[s], at, MN_OP_ALL, APART);
-      operand_shape(MN_NT, z, &x, &w);
-      x = operand(&b, s, x, 11), w = operand(&b, s, w, 12);
+      operands(&b, s, MN_NT, z, &x, &w);
+      b.on[s]->library = i % 3 == 2;
       struct mn_epilogue e = {.kind = MN_BLOCK, .into = poisoned_reals(&b, s, count), .block = &two[s].block};
       must(b.on[s]->kernels->gemm(b.on[s], MN_NT, &x, &w, &e));
+      exact_planes(&b, s, "y of a product", &two[s].y);
     }
     double tolerance = b.precision == MN_FP64 ? 1e-12 : 1e-4;
     same_reals(&b, "y of a product", PAIR(y.real), count, tolerance);
@@ -152,8 +171,13 @@ static void all_updates(enum mn_precision precision) {
       for (int s = 0; s < SIDES; s++) {
         make_parameter(&b, s, &two[s], sizes[k][0], sizes[k][1], RULES[i]);
         struct mn_epilogue e = {.kind = MN_UPDATE, .update = &two[s].update};
-        void *d = put_drawn(&b, s, 23, sizes[k][0] * sizes[k][1], 1);
+        const int64_t count = sizes[k][0] * sizes[k][1];
+        void *d = put_drawn(&b, s, 23, count, 1);
+        two[s].update.clears = (i + k) % 2;
         must(b.on[s]->kernels->epilogue(b.on[s], d, sizes[k][0], sizes[k][1], &e));
+        double *left = get(&b, s, d, count), *given = draw(23, count, 1);
+        for (int64_t j = 0; j < count; j++) assert_true(left[j] == (two[s].update.clears ? 0 : given[j]));
+        free(left), free(given);
       }
       same_parameters(&b, two, "an update", tolerance_of(&b));
       clear_bench(&b);
@@ -161,20 +185,20 @@ static void all_updates(enum mn_precision precision) {
   close_bench(&b);
 }
 
-/* Through a product: with memory for it and, where the CPU can do without, without; one part and several. */
+/* Through a product: with memory for it and, where the CPU can do without, without; one part and several; and
+ * by the GEMM of our own, in small tiles and in large ones. */
 static void all_product_updates(enum mn_precision precision) {
   struct bench b;
   open_bench(&b, precision);
-  const struct sizes sizes[] = {{5, 7, 3}, {130, 70, 33}, {2100, 4100, 8}};
+  const struct sizes sizes[] = {{5, 7, 3}, {130, 70, 33}, {136, 72, 33}, {2100, 4100, 8}, {2104, 4104, 8}};
   for (int i = 0; i < RULE_COUNT; i++)
-    for (int k = 0; k < (i == 3 ? 3 : 2); k++)
+    for (int k = 0; k < (i != 3 ? 3 : b.on[CUDA]->planes && !quick() ? 5 : 4); k++)
       for (int given = 0; given < 2; given++) {
         struct sizes z = sizes[k];
         struct parameter two[SIDES];
         for (int s = 0; s < SIDES; s++) {
           struct mn_operand dz, x;
-          operand_shape(MN_TN, z, &dz, &x);
-          dz = operand(&b, s, dz, 11), x = operand(&b, s, x, 12);
+          operands(&b, s, MN_TN, z, &dz, &x);
           make_parameter(&b, s, &two[s], z.rows, z.cols, RULES[i]);
           struct mn_epilogue e = {.kind = MN_UPDATE, .update = &two[s].update};
           if (given || s == CPU) e.into = poisoned_reals(&b, s, z.rows * z.cols);
@@ -200,6 +224,17 @@ static void update_bf16(void **state) {
   (void)state;
   all_updates(MN_BF16);
   all_product_updates(MN_BF16);
+}
+
+static void update_fp16(void **state) {
+  (void)state;
+  all_updates(MN_FP16);
+  all_product_updates(MN_FP16);
+}
+static void update_fp16x3(void **state) {
+  (void)state;
+  all_updates(MN_FP16X3);
+  all_product_updates(MN_FP16X3);
 }
 
 static double get_double(struct bench *b, int s, const double *from) {
@@ -536,11 +571,13 @@ int main(void) {
       cmocka_unit_test(cross_entropy),  cmocka_unit_test(gemm_fp64),
       cmocka_unit_test(gemm_fp32),      cmocka_unit_test(gemm_tf32),
       cmocka_unit_test(gemm_bf16),      cmocka_unit_test(gemm_unaligned),
+      cmocka_unit_test(gemm_fp16),      cmocka_unit_test(gemm_fp16x3),
 #ifdef MN_CUDA
       cmocka_unit_test(gemm_plain),
 #endif
       cmocka_unit_test(gemm_block),     cmocka_unit_test(update_fp64),
       cmocka_unit_test(update_fp32),    cmocka_unit_test(update_bf16),
+      cmocka_unit_test(update_fp16),    cmocka_unit_test(update_fp16x3),
       cmocka_unit_test(column_sums),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
