@@ -31,6 +31,13 @@ static inline int quick(void) {
   return getenv("MINNOW_QUICK") != NULL;
 }
 
+/* Whether this runs under a checker that does not see what cuBLASLt writes in 16 bits (tests/sanitizer.sh).
+ */
+static inline int blind(void) {
+  const char *text = getenv("MINNOW_BLIND");
+  return text && *text;
+}
+
 static inline void must(mn_status status) {
   if (status != MN_OK) fail_msg("status %d: %s", status, mn_message());
 }
