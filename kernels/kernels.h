@@ -13,6 +13,7 @@
 #include "kernels/loss.h"
 #include "kernels/memory.h"
 #include "kernels/random.h"
+#include "kernels/split.h"
 #include "kernels/update.h"
 
 /* Every entry of the table, once. REAL(name): an fp32 and an fp64 version for each device. DEVICE(name): one
@@ -50,6 +51,8 @@
   DEVICE(branch_fork)                                                                                        \
   DEVICE(branch_begin)                                                                                       \
   DEVICE(branch_join)                                                                                        \
+  DEVICE(split)                                                                                              \
+  DEVICE(join)                                                                                               \
   DEVICE(gather)                                                                                             \
   DEVICE(ahead_begin)                                                                                        \
   DEVICE(ahead_end)                                                                                          \

@@ -47,6 +47,23 @@ template <int W> static __device__ __forceinline__ void mn_to_bf16(uint16_t (&ou
   }
 }
 
+/* The halves of split floats, and the floats again. */
+template <int W, typename Real>
+static __device__ __forceinline__ void mn_split(uint16_t (&high)[W], uint16_t (&low)[W],
+                                                const Real (&values)[W]) {
+#pragma unroll
+  for (int i = 0; i < W; i++) {
+    const struct mn_halves halves = mn_split_float((float)values[i]);
+    high[i] = halves.high, low[i] = halves.low;
+  }
+}
+template <int W, typename Real>
+static __device__ __forceinline__ void mn_join(Real (&values)[W], const uint16_t (&high)[W],
+                                               const uint16_t (&low)[W]) {
+#pragma unroll
+  for (int i = 0; i < W; i++) values[i] = mn_join_halves({high[i], low[i]});
+}
+
 /* The same to float16, and what rounding left. */
 template <int W>
 static __device__ __forceinline__ void mn_to_fp16(uint16_t (&out)[W], float (&rest)[W],

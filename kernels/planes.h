@@ -30,6 +30,40 @@ static inline uint16_t mn_bf16_bits(float value) {
   return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
+#ifdef __CUDACC__
+#define MN_EVERYWHERE __host__ __device__
+#else
+#define MN_EVERYWHERE
+#endif
+
+/* A float in two halves: the bfloat16 nearest to it, ties away from zero, and its lower 16 bits, which as a
+ * signed number are what the float's bits are from the bfloat16's. At an exact tie rounding to even would
+ * leave two floats with the same halves. A finite float may have an infinite upper half, as with any rounding
+ * to bfloat16, and still comes back. A NaN loses its lower half, so that the upper one, which is read alone
+ * too, is a NaN: the carry of rounding can make a number of it. */
+struct mn_halves {
+  uint16_t high, low;
+};
+MN_EVERYWHERE static inline struct mn_halves mn_split_float(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  if (value != value) bits = (bits & 0xffff0000u) | 0x00400000u;
+  const struct mn_halves halves = {(uint16_t)((bits + 0x8000u) >> 16), (uint16_t)bits};
+  return halves;
+}
+MN_EVERYWHERE static inline float mn_join_halves(struct mn_halves halves) {
+  const uint32_t bits = ((uint32_t)halves.high << 16) + (uint32_t)(int32_t)(int16_t)halves.low;
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+/* The upper half's value. */
+static inline float mn_to_upper_half(float value) {
+  const struct mn_halves upper = {mn_split_float(value).high, 0};
+  return mn_join_halves(upper);
+}
+
 /* `value` rounded to the nearest float16, ties to even: infinite from 65520 on. Below 2⁻¹⁴ float16's are
  * multiples of 2⁻²⁴, which is what a sum with 0.5 is rounded to. */
 static inline float mn_to_fp16(float value) {
@@ -48,11 +82,10 @@ static inline float mn_to_plane(float value, float factor, int scaled) {
   return scaled ? mn_to_fp16(value * factor) : mn_to_bf16(value);
 }
 
-#ifdef __CUDACC__
-#define MN_EVERYWHERE __host__ __device__
-#else
-#define MN_EVERYWHERE
-#endif
+/* The element of this operand's first plane. */
+static inline float mn_to_plane_of(const struct mn_operand *o, float value, float factor) {
+  return o->split ? mn_to_upper_half(value) : mn_to_plane(value, factor, o->scale != NULL);
+}
 
 /* The factor of struct mn_scale for this largest |value|; `factor` where it is 0 or not finite. */
 MN_EVERYWHERE static inline float mn_scale_factor(float largest, int headroom, float factor) {

@@ -89,11 +89,18 @@ enum { MN_HEADROOM_X = 1, MN_HEADROOM_DZ = 8, MN_HEADROOM_W = 7 };
 /* A matrix with the forms that GEMMs read. Code that writes the matrix writes all of its forms.
  *
  * The planes are 16-bit matrices: the value (times the scale's factor) rounded, and in the second plane the
- * rest rounded. To nearest, ties to even. */
+ * rest rounded. To nearest, ties to even.
+ *
+ * A weight in MN_BF16 is split: its plane is rounded to nearest, ties away from zero, so that the plane and
+ * the lower 16 bits of the float hold the float (struct mn_halves, kernels/planes.h). On CUDA these two are
+ * all it has, and the plane cannot be stale; on the CPU, where planes are floats, the float stays beside it.
+ * kernels/split.h writes and reads a split weight. */
 struct mn_operand {
   int64_t rows, cols;
-  void *real;             /* [rows, cols]; NULL where only the planes are read */
+  void *real;             /* [rows, cols]; NULL where only the planes are read, and where there is low */
   void *planes[2];        /* [rows, cols]; NULL where no GEMM reads them */
+  int split;              /* see above */
+  uint16_t *low;          /* [rows, cols] the lower halves of a weight that is split on CUDA; else NULL */
   struct mn_scale *scale; /* of the planes; NULL: they hold the values themselves */
   int headroom;           /* of a scale */
   int stale;              /* real was loaded or initialised since the planes were written */
@@ -154,8 +161,8 @@ struct mn_sgd {
 };
 
 struct mn_update {
-  struct mn_operand *w; /* real in place, then its planes under the factor that they have */
-  void *momentum;       /* of w->real's shape; NULL where sgd->momentum is 0 */
+  struct mn_operand *w; /* its reals in place, then its planes under the factor that they have */
+  void *momentum;       /* reals of w's shape; NULL where sgd->momentum is 0 */
   const struct mn_sgd *sgd;
   int clears; /* the gradient is a sum in memory (no GEMM's product), which becomes 0 with the update */
 };

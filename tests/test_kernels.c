@@ -144,6 +144,98 @@ static void round_fills_the_bf16_form(void **state) {
   mn_context_close(m.context);
 }
 
+/* The nearer neighbour among bfloat16s, of two as near the one that is larger in size. */
+static uint32_t nearest_bf16_away(uint32_t bits) {
+  return ((bits & 0xffffu) < 0x8000u ? bits : bits + 0x10000u) & 0xffff0000u;
+}
+
+static void check_halves(uint32_t bits) {
+  const struct mn_halves halves = mn_split_float(from_bits(bits));
+  const uint32_t back = to_bits(mn_join_halves(halves));
+  const uint32_t upper = to_bits(mn_to_upper_half(from_bits(bits)));
+  assert_int_equal(upper, (uint32_t)halves.high << 16);
+  if (isnan(from_bits(bits))) {
+    assert_true(isnan(from_bits(back)) && isnan(from_bits(upper)));
+    assert_int_equal(back >> 31, bits >> 31);
+  } else {
+    assert_int_equal(back, bits);
+    assert_int_equal(upper, nearest_bf16_away(bits));
+  }
+}
+
+/* Every upper half with the lower ones around a tie, which has the subnormals, the infinities and the finite
+ * floats whose upper half is infinite among them; then a few million floats all over. */
+static void halves_give_every_float_back(void **state) {
+  (void)state;
+  static const uint32_t rests[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
+  for (uint32_t top = 0; top < 0x10000u; top++)
+    for (size_t r = 0; r < COUNT(rests); r++) check_halves(top << 16 | rests[r]);
+  for (uint32_t i = 0; i < 1u << 22; i++) check_halves(i * 0x9e3779b1u);
+  const struct mn_halves largest = mn_split_float(from_bits(0x7f7fffffu));
+  assert_true(largest.high == 0x7f80u && mn_join_halves(largest) == from_bits(0x7f7fffffu));
+  assert_true(mn_split_float(from_bits(0x7fffffffu)).high == 0x7fffu); /* the GPU's own NaN, not -0 */
+}
+
+/* A split weight with room for `count` elements, none of them written. */
+static struct mn_operand split_weight(struct memory *m, int64_t count) {
+  const struct mn_device *device = m->context->device;
+  struct mn_operand w = {.rows = 1, .cols = count, .split = 1};
+  w.planes[0] = take_bytes(m, count, device->plane);
+  if (device->type == MN_DEVICE_CUDA)
+    w.low = take_bytes(m, count, sizeof *w.low);
+  else
+    w.real = take_bytes(m, count, sizeof(float));
+  return w;
+}
+
+static void assert_same_float(float found, float expected) {
+  if (isnan(expected))
+    assert_true(isnan(found));
+  else
+    assert_int_equal(to_bits(found), to_bits(expected));
+}
+
+/* From and to any element, the device's memory and the host's; what stands beside it stays. */
+static void split_weights_are_written_and_read(void **state) {
+  enum { MANY = 5003 };
+  static const int64_t ranges[][2] = {{0, MANY}, {0, 1},        {8, 4096},
+                                      {3, 2000}, {MANY - 1, 1}, {16, MANY - 16}};
+  struct memory m = {.context = open_or_skip(*state, "bf16")};
+  const struct mn_kernels *k = m.context->kernels;
+  struct mn_device *device = m.context->device;
+  struct mn_operand w = split_weight(&m, MANY);
+  float expected[MANY], found[MANY], planes[MANY],
+      *memory[2] = {take_bytes(&m, MANY + 4, sizeof(float)), NULL};
+  MUST(k->allocate_host(device, (void **)&memory[1], (MANY + 4) * sizeof(float)));
+  for (size_t r = 0; r < 2 * COUNT(ranges); r++) {
+    const int64_t first = ranges[r / 2][0], count = ranges[r / 2][1];
+    float *from = memory[r % 2] + r % 3;
+    for (int64_t i = first; i < first + count; i++) {
+      const uint32_t bits = (uint32_t)(i + 1) * 0x9e3779b1u ^ (uint32_t)r << 20;
+      expected[i] = i % 97 == 0 ? (i % 2 ? INFINITY : NAN) : from_bits(i % 5 ? bits : bits & 0xffff8000u);
+    }
+    if (r % 2)
+      memcpy(from, expected + first, (size_t)count * sizeof *from);
+    else
+      MUST(k->upload(device, from, expected + first, (size_t)count * sizeof *from));
+    MUST(k->split(device, &w, first, from, count));
+    MUST(k->join(device, memory[r % 2], &w, 0, MANY));
+    MUST(k->synchronize(device));
+    if (r % 2)
+      memcpy(found, memory[1], sizeof found);
+    else
+      MUST(k->download(device, found, memory[0], sizeof found));
+    MUST(k->download(device, planes, w.planes[0], MANY * device->plane));
+    for (int64_t i = 0; i < MANY; i++) {
+      assert_same_float(found[i], expected[i]);
+      assert_same_float(bf16_at(m.context, planes, i), mn_to_upper_half(expected[i]));
+    }
+  }
+  k->release_host(device, memory[1]);
+  release_all(&m);
+  mn_context_close(m.context);
+}
+
 /* Reals as floats, more than one CTA's worth and a part of one. */
 static void narrow_rounds_to_floats(void **state) {
   enum { MANY = 20003 };
@@ -426,6 +518,8 @@ int main(void) {
       cmocka_unit_test(bf16_rounds_to_nearest_even),
       BOTH(uniform_is_exact),
       BOTH(round_fills_the_bf16_form),
+      cmocka_unit_test(halves_give_every_float_back),
+      BOTH(split_weights_are_written_and_read),
       BOTH(narrow_rounds_to_floats),
       BOTH(reduce_adds_in_its_fixed_order),
       BOTH(a_sum_that_is_not_finite_raises_the_flag),
