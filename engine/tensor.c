@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/sgd.h"
 
@@ -102,13 +103,114 @@ mn_status mn_operand_prepare(struct mn_context *context, struct mn_operand *oper
   return MN_OK;
 }
 
+/* ---- values ---- */
+
+/* A split weight is written and read by way of floats in pinned memory, so many at a time. */
+enum { PIECE = 1 << 20 };
+
+struct piece {
+  float *floats;
+  int64_t first, count;
+};
+
+/* What all pieces are made of, or go to: those members that the function reads. */
+struct whole {
+  const double *from;
+  double *wide; /* to */
+  float *narrow;
+  uint64_t seed; /* of uniform numbers */
+  uint32_t sequence;
+  double bound;
+};
+
+typedef mn_status piece_function(struct mn_context *context, struct mn_operand *w, const struct piece *piece,
+                                 const struct whole *whole);
+
+static mn_status in_pieces(struct mn_context *context, const struct mn_tensor *tensor, piece_function *run,
+                           const struct whole *whole) {
+  struct mn_operand w = tensor->value; /* whose memory is written, and nothing else */
+  const int64_t all = mn_tensor_count(tensor), most = all < PIECE ? all : PIECE;
+  struct piece piece;
+  mn_status status = MN_OK;
+  MN_TRY(context->kernels->allocate_host(context->device, (void **)&piece.floats,
+                                         (size_t)most * sizeof *piece.floats));
+  for (piece.first = 0; piece.first < all && status == MN_OK; piece.first += piece.count) {
+    piece.count = all - piece.first < most ? all - piece.first : most;
+    status = run(context, &w, &piece, whole);
+  }
+  context->kernels->release_host(context->device, piece.floats);
+  return status;
+}
+
+/* The host's next use of the floats is behind the device's. */
+static mn_status split(struct mn_context *context, struct mn_operand *w, const struct piece *p) {
+  MN_TRY(context->kernels->split(context->device, w, p->first, p->floats, p->count));
+  return context->kernels->synchronize(context->device);
+}
+static mn_status join(struct mn_context *context, const struct mn_operand *w, const struct piece *p) {
+  MN_TRY(context->kernels->join(context->device, p->floats, w, p->first, p->count));
+  return context->kernels->synchronize(context->device);
+}
+
+static mn_status write_piece(struct mn_context *context, struct mn_operand *w, const struct piece *p,
+                             const struct whole *whole) {
+  for (int64_t i = 0; i < p->count; i++) p->floats[i] = (float)whole->from[p->first + i];
+  return split(context, w, p);
+}
+
 mn_status mn_tensor_write(struct mn_context *context, struct mn_tensor *tensor, const double *from) {
+  if (tensor->value.split) return in_pieces(context, tensor, write_piece, &(struct whole){.from = from});
   MN_TRY(mn_context_write(context, tensor->value.real, from, mn_tensor_count(tensor)));
   tensor->value.stale = 1;
   return mn_operand_prepare(context, &tensor->value);
 }
 
+static mn_status draw_piece(struct mn_context *context, struct mn_operand *w, const struct piece *p,
+                            const struct whole *whole) {
+  MN_TRY(context->kernels->uniform(context->device, p->floats, p->count, whole->seed, whole->sequence,
+                                   (uint64_t)p->first, whole->bound));
+  return split(context, w, p);
+}
+
+mn_status mn_tensor_uniform(struct mn_context *context, struct mn_tensor *tensor, uint64_t seed,
+                            uint32_t sequence, double bound) {
+  const struct whole whole = {.seed = seed, .sequence = sequence, .bound = bound};
+  if (tensor->value.split) return in_pieces(context, tensor, draw_piece, &whole);
+  MN_TRY(context->kernels->uniform(context->device, tensor->value.real, mn_tensor_count(tensor), seed,
+                                   sequence, 0, bound));
+  tensor->value.stale = 1;
+  return mn_operand_prepare(context, &tensor->value);
+}
+
+static mn_status read_piece(struct mn_context *context, struct mn_operand *w, const struct piece *p,
+                            const struct whole *whole) {
+  MN_TRY(join(context, w, p));
+  for (int64_t i = 0; i < p->count; i++) whole->wide[p->first + i] = p->floats[i];
+  return MN_OK;
+}
+
 mn_status mn_tensor_read(struct mn_context *context, const struct mn_tensor *tensor, double *to) {
+  if (tensor->value.split) return in_pieces(context, tensor, read_piece, &(struct whole){.wide = to});
   MN_REQUIRE(tensor->value.real);
   return mn_context_read(context, to, tensor->value.real, mn_tensor_count(tensor));
+}
+
+static mn_status download_piece(struct mn_context *context, struct mn_operand *w, const struct piece *p,
+                                const struct whole *whole) {
+  MN_TRY(join(context, w, p));
+  memcpy(whole->narrow + p->first, p->floats, (size_t)p->count * sizeof *p->floats);
+  return MN_OK;
+}
+
+mn_status mn_tensor_download(struct mn_context *context, const struct mn_tensor *tensor, void *to) {
+  if (tensor->value.split) return in_pieces(context, tensor, download_piece, &(struct whole){.narrow = to});
+  return context->kernels->download(context->device, to, tensor->value.real,
+                                    (size_t)mn_tensor_count(tensor) * context->device->real);
+}
+
+mn_status mn_tensor_copy(struct mn_context *context, const struct mn_tensor *tensor, void *to) {
+  if (tensor->value.split)
+    return context->kernels->join(context->device, to, &tensor->value, 0, mn_tensor_count(tensor));
+  return context->kernels->copy(context->device, to, tensor->value.real,
+                                (size_t)mn_tensor_count(tensor) * context->device->real);
 }

@@ -49,10 +49,18 @@ enum mn_training {
 MN_API mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, enum mn_training how,
                                  const struct mn_sgd *sgd);
 
-/* mn_tensor_write sets all of a tensor's forms from doubles on the host; mn_tensor_read reads its real form.
- */
+/* Set all of a tensor's forms: from doubles on the host; to uniform numbers (kernels/random.h). A split
+ * weight takes pinned memory for a part of it meanwhile. */
 MN_API mn_status mn_tensor_write(struct mn_context *context, struct mn_tensor *tensor, const double *from);
+MN_API mn_status mn_tensor_uniform(struct mn_context *context, struct mn_tensor *tensor, uint64_t seed,
+                                   uint32_t sequence, double bound);
+
+/* Copy a tensor's values: as doubles, and as reals, to the host, waiting for the device; as reals to memory
+ * of the device's, in order with its work. The tensor has its real form or is a split weight, of which the
+ * first two take pinned memory for a part meanwhile, and none of the device's. */
 MN_API mn_status mn_tensor_read(struct mn_context *context, const struct mn_tensor *tensor, double *to);
+MN_API mn_status mn_tensor_download(struct mn_context *context, const struct mn_tensor *tensor, void *to);
+MN_API mn_status mn_tensor_copy(struct mn_context *context, const struct mn_tensor *tensor, void *to);
 
 /* Refreshes the planes where they are stale, under a factor that suits the values. */
 MN_API mn_status mn_operand_prepare(struct mn_context *context, struct mn_operand *operand);

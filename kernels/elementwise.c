@@ -46,7 +46,7 @@ mn_status MN_CPU(mn_round)(struct mn_device *device, struct mn_operand *operand,
   }
   const float factor = scale ? scale->factor : 1;
 #pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
-  for (int64_t i = 0; i < count; i++) plane[i] = mn_to_plane((float)from[i], factor, scale != NULL);
+  for (int64_t i = 0; i < count; i++) plane[i] = mn_to_plane_of(operand, (float)from[i], factor);
   operand->stale = 0;
   return MN_OK;
 }

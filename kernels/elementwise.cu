@@ -47,14 +47,21 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 /* measure: the factor follows from the largest |value|, in every CTA, and the first one notes it. */
 template <typename Real, int W>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    round_kernel(const mn_planes planes, const Real *from, int64_t count, bool measure, int headroom) {
+    round_kernel(const mn_planes planes, const Real *from, int64_t count, bool split, bool measure,
+                 int headroom) {
   int64_t at = ((int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x) * W;
   float factor = measure ? mn_scale_factor(planes.scale->largest, headroom, 1) : mn_planes_factor(planes);
   if (measure && at == 0) planes.scale->factor = factor;
   if (at >= count) return;
   Real values[W];
   mn_load_some<W>(values, from + at, count - at);
-  mn_planes_store<W>(planes, factor, at, values, count - at);
+  if (split) {
+    uint16_t high[W], low[W];
+    mn_split<W>(high, low, values);
+    mn_store_some<W>(planes.high + at, high, count - at);
+  } else {
+    mn_planes_store<W>(planes, factor, at, values, count - at);
+  }
 }
 
 template <typename Real>
@@ -73,8 +80,8 @@ mn_status mn_cuda_round<Real>::run(struct mn_device *device, struct mn_operand *
   }
   operand->stale = 0;
   return mn_cuda_launch("round", device, count, MN_CUDA_THREADS * (wide ? W : 1),
-                        wide ? round_kernel<Real, W> : round_kernel<Real, 1>, planes, from, count, measured,
-                        operand->headroom);
+                        wide ? round_kernel<Real, W> : round_kernel<Real, 1>, planes, from, count,
+                        operand->split != 0, measured, operand->headroom);
 }
 MN_CUDA_INSTANTIATE(round);
 

@@ -9,9 +9,9 @@
 typedef mn_status mn_add_function(struct mn_device *device, struct mn_operand *y, const void *a,
                                   const void *b);
 
-/* Writes operand's planes from operand->real (NaN stays NaN) and clears stale. Where they are scaled: under
- * the factor that there is or, if `measure`, under one that suits the largest |value| and the headroom;
- * *scale->largest is that value then. A value that is not finite is not counted. */
+/* Writes operand's planes from operand->real, which it must have (NaN stays NaN), and clears stale. Where
+ * they are scaled: under the factor that there is or, if `measure`, under one that suits the largest |value|
+ * and the headroom; *scale->largest is that value then. A value that is not finite is not counted. */
 typedef mn_status mn_round_function(struct mn_device *device, struct mn_operand *operand, int measure);
 
 /* Chooses factors before a forward; each may be NULL. *dz: by the largest |dz| that was written under the

@@ -17,8 +17,7 @@ void MN_CPU(mn_sgd)(struct mn_device *device, const struct mn_update *update, vo
   const real *g = gradient;
   real *w = update->w->real, *m = update->momentum;
   float *plane = update->w->planes[0];
-  const struct mn_scale *scaled = update->w->scale;
-  const float factor = scaled ? scaled->factor : 1;
+  const float factor = update->w->scale ? update->w->scale->factor : 1;
   int64_t count = update->w->rows * update->w->cols;
 #pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
   for (int64_t i = 0; i < count; i++) {
@@ -28,7 +27,7 @@ void MN_CPU(mn_sgd)(struct mn_device *device, const struct mn_update *update, vo
       step = sgd->nesterov ? at + momentum * m[i] : m[i];
     }
     w[i] -= rate * step;
-    if (plane) plane[i] = mn_to_plane((float)w[i], factor, scaled != NULL);
+    if (plane) plane[i] = mn_to_plane_of(update->w, (float)w[i], factor);
   }
   if (update->clears) memset(gradient, 0, (size_t)count * sizeof(real));
 }

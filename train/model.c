@@ -147,10 +147,7 @@ static mn_status initialise(struct mn_context *context, struct mn_tensor *t, con
   case MN_INITIAL_ONE:
     return fill(context, t, 1);
   case MN_INITIAL_UNIFORM:
-    MN_TRY(context->kernels->uniform(context->device, t->value.real, mn_tensor_count(t), seed, sequence, 0,
-                                     p->bound));
-    t->value.stale = 1;
-    return mn_operand_prepare(context, &t->value);
+    return mn_tensor_uniform(context, t, seed, sequence, p->bound);
   }
   mn_abort(__FILE__, __LINE__, "an initial value");
 }

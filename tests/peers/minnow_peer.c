@@ -23,9 +23,10 @@ struct minnow_peer {
   struct mn_model *model;         /* FORWARD, STEP */
   struct mn_optimizer *optimizer; /* STEP */
   struct mn_pass *pass;
-  struct mn_tensor *left, *right; /* PRODUCT_… */
-  void *from, *into;              /* COPY; where a product is stored */
-  void *flushed;                  /* taken by the first minnow_peer_cold */
+  struct mn_tensor *left, *right;    /* PRODUCT_… */
+  void *from, *into;                 /* COPY; where a product is stored */
+  void *floats[MN_MODEL_PARAMETERS]; /* of weights that the model keeps split: taken by the first cold cast */
+  void *flushed;                     /* taken by the first minnow_peer_cold */
 };
 
 /* shape: N, I, the C of each block, G; `numbers` of them. Products are those of the first block: by the
@@ -51,11 +52,8 @@ MN_API int minnow_peer_read(struct minnow_peer *peer, float *y);
 MN_API int minnow_peer_row(struct minnow_peer *peer, int which, int64_t row, float *values);
 MN_API const char *minnow_peer_version(void);
 
-static mn_status fill(struct mn_context *context, struct mn_operand *operand, uint32_t which) {
-  MN_TRY(context->kernels->uniform(context->device, operand->real, operand->rows * operand->cols, SEED,
-                                   MN_RANDOM_CHECK + which, 0, 1));
-  operand->stale = 1;
-  return mn_operand_prepare(context, operand);
+static mn_status fill(struct mn_context *context, struct mn_tensor *tensor, uint32_t which) {
+  return mn_tensor_uniform(context, tensor, SEED, MN_RANDOM_CHECK + which, 1);
 }
 
 /* The rate is so small that no number of steps leads the weights anywhere. */
@@ -73,8 +71,8 @@ static mn_status open_model(struct minnow_peer *p, const int64_t *shape, int num
   MN_TRY(mn_model_initialise(p->model, SEED));
   for (int i = 0; i < config.depth; i++) {
     struct mn_tensor *const *parameters = p->model->layers[i].parameters;
-    MN_TRY(fill(p->context, &parameters[MN_BLOCK_GAMMA]->value, 8 + 2 * (uint32_t)i));
-    MN_TRY(fill(p->context, &parameters[MN_BLOCK_BETA]->value, 9 + 2 * (uint32_t)i));
+    MN_TRY(fill(p->context, parameters[MN_BLOCK_GAMMA], 8 + 2 * (uint32_t)i));
+    MN_TRY(fill(p->context, parameters[MN_BLOCK_BETA], 9 + 2 * (uint32_t)i));
   }
   if (p->what == STEP) {
     struct mn_sgd_config sgd = {.momentum = 0.9, .accumulate = 1};
@@ -84,8 +82,8 @@ static mn_status open_model(struct minnow_peer *p, const int64_t *shape, int num
   /* y in the precision's own form, as the peers leave theirs. */
   enum mn_pass_kind kind = p->what == STEP ? MN_PASS_TRAIN : MN_PASS_FORWARD;
   MN_TRY(mn_pass_open(&p->pass, p->model, kind, shape[0], 1, 0));
-  MN_TRY(fill(p->context, &p->pass->x->value, 2));
-  return p->pass->target ? fill(p->context, &p->pass->target->value, 3) : MN_OK;
+  MN_TRY(fill(p->context, p->pass->x, 2));
+  return p->pass->target ? fill(p->context, p->pass->target, 3) : MN_OK;
 }
 
 /* x [N, I], W [C, I] and dz [N, C] are the operands, two of them at a time. */
@@ -96,19 +94,18 @@ static mn_status open_product(struct minnow_peer *p, const int64_t *shape) {
   p->context->device->library = p->what != PRODUCT_OWN; /* this is what our own products are held against */
   MN_TRY(mn_tensor_parameter(p->context, &p->left, "left", 2, n, forward ? i : c));
   MN_TRY(mn_tensor_parameter(p->context, &p->right, "right", 2, p->what == PRODUCT_TN ? n : c, i));
-  MN_TRY(fill(p->context, &p->left->value, 4));
-  MN_TRY(fill(p->context, &p->right->value, 5));
+  MN_TRY(fill(p->context, p->left, 4));
+  MN_TRY(fill(p->context, p->right, 5));
   return p->context->kernels->allocate(p->context->device, &p->into,
                                        (size_t)results * p->context->device->real);
 }
 
 static mn_status open_copy(struct minnow_peer *p) {
   const struct mn_kernels *k = p->context->kernels;
-  struct mn_operand source = {.rows = 1, .cols = (int64_t)(COPIED_BYTES / p->context->device->real)};
   MN_TRY(k->allocate(p->context->device, &p->from, COPIED_BYTES));
   MN_TRY(k->allocate(p->context->device, &p->into, COPIED_BYTES));
-  source.real = p->from;
-  return fill(p->context, &source, 6);
+  return k->uniform(p->context->device, p->from, (int64_t)(COPIED_BYTES / p->context->device->real), SEED,
+                    MN_RANDOM_CHECK + 6, 0, 1);
 }
 
 static mn_status open_parts(struct minnow_peer *p, const char *what, const int64_t *shape, int numbers,
@@ -136,6 +133,8 @@ void minnow_peer_close(struct minnow_peer *p) {
   mn_pass_close(p->pass);
   mn_optimizer_close(p->optimizer);
   mn_model_close(p->model);
+  for (int i = 0; i < MN_MODEL_PARAMETERS; i++)
+    if (p->floats[i]) p->context->kernels->release(p->context->device, p->floats[i]);
   if (p->context) {
     mn_tensor_free(p->context, p->left);
     mn_tensor_free(p->context, p->right);
@@ -174,20 +173,36 @@ int64_t minnow_peer_bytes(const struct minnow_peer *p) {
   return (int64_t)p->context->bytes;
 }
 
-static mn_status cast_again(struct mn_context *context, struct mn_operand *operand) {
-  operand->stale = 1;
-  return mn_operand_prepare(context, operand);
+/* The floats that casts of weights read, where the model has none. */
+static mn_status take_floats(struct minnow_peer *p) {
+  const struct mn_kernels *k = p->context->kernels;
+  for (int i = 0; i < p->model->count; i++) {
+    const struct mn_tensor *t = p->model->parameters[i];
+    if (t->rank != 2 || t->value.real || p->floats[i]) continue;
+    MN_TRY(k->allocate(p->context->device, &p->floats[i], (size_t)mn_tensor_count(t) * sizeof(float)));
+    MN_TRY(mn_tensor_copy(p->context, t, p->floats[i]));
+  }
+  return MN_OK;
+}
+
+/* floats: where the operand has no real form. */
+static mn_status cast_again(struct mn_context *context, const struct mn_operand *operand, void *floats) {
+  struct mn_operand from = *operand;
+  if (floats) from.real = floats;
+  return from.planes[0] ? context->kernels->round(context->device, &from, 1) : MN_OK;
 }
 
 int minnow_peer_cold(struct minnow_peer *p, int cast, double *milliseconds) {
   const struct mn_kernels *k = p->context->kernels;
   struct mn_device *device = p->context->device;
   if (!p->flushed) MN_TRY(k->allocate(device, &p->flushed, FLUSHED_BYTES));
+  if (cast) MN_TRY(take_floats(p));
   MN_TRY(k->zero(device, p->flushed, FLUSHED_BYTES));
   MN_TRY(k->mark(device, 0));
   for (int i = 0; cast && i < p->model->count; i++)
-    if (p->model->parameters[i]->rank == 2) MN_TRY(cast_again(p->context, &p->model->parameters[i]->value));
-  if (cast > 1) MN_TRY(cast_again(p->context, &p->pass->x->value));
+    if (p->model->parameters[i]->rank == 2)
+      MN_TRY(cast_again(p->context, &p->model->parameters[i]->value, p->floats[i]));
+  if (cast > 1) MN_TRY(cast_again(p->context, &p->pass->x->value, NULL));
   MN_TRY(minnow_peer_call(p));
   MN_TRY(k->mark(device, 1));
   return k->elapsed(device, milliseconds);
@@ -200,11 +215,13 @@ int minnow_peer_write(struct minnow_peer *p, const char *name, const float *valu
     if (strcmp(p->model->parameters[i]->name, name) == 0) tensor = p->model->parameters[i];
   if (!tensor) return mn_fail(MN_USAGE, "no tensor is called '%s'", name);
   if (device->real != sizeof *values) return mn_fail(MN_USAGE, "only floats are written here");
-  size_t bytes = (size_t)mn_tensor_count(tensor) * sizeof *values;
-  MN_TRY(p->context->kernels->upload(device, tensor->value.real, values, bytes));
-  MN_TRY(p->context->kernels->synchronize(device));
-  tensor->value.stale = 1;
-  return mn_operand_prepare(p->context, &tensor->value);
+  const int64_t count = mn_tensor_count(tensor);
+  double *wide = malloc((size_t)count * sizeof *wide);
+  if (!wide) return mn_fail(MN_NO_MEMORY, "no memory to write %s", name);
+  for (int64_t i = 0; i < count; i++) wide[i] = values[i];
+  mn_status status = mn_tensor_write(p->context, tensor, wide);
+  free(wide);
+  return status;
 }
 
 /* An element of a plane as a float. A float16's exponent is that of a float less 112; the product is exact.
@@ -246,6 +263,20 @@ int minnow_peer_read(struct minnow_peer *p, float *y) {
   return status;
 }
 
+/* A row of a split weight. */
+static mn_status read_row(struct mn_context *context, const struct mn_operand *w, int64_t row,
+                          float *values) {
+  const struct mn_kernels *k = context->kernels;
+  const size_t bytes = (size_t)w->cols * sizeof *values;
+  float *pinned;
+  MN_TRY(k->allocate_host(context->device, (void **)&pinned, bytes));
+  mn_status status = k->join(context->device, pinned, w, row * w->cols, w->cols);
+  if (status == MN_OK) status = k->synchronize(context->device);
+  if (status == MN_OK) memcpy(values, pinned, bytes);
+  k->release_host(context->device, pinned);
+  return status;
+}
+
 int minnow_peer_row(struct minnow_peer *p, int which, int64_t row, float *values) {
   struct mn_device *device = p->context->device;
   const struct mn_operand *matrix = which == 0 ? &p->left->value : &p->right->value;
@@ -253,6 +284,7 @@ int minnow_peer_row(struct minnow_peer *p, int which, int64_t row, float *values
   const char *from = which == 2 ? p->into : matrix->real;
   if (p->what != PRODUCT_NT && p->what != PRODUCT_OWN) return mn_fail(MN_USAGE, "only x*W^T is read");
   if (device->real != sizeof *values) return mn_fail(MN_USAGE, "only floats are read here");
+  if (which != 2 && matrix->split) return read_row(p->context, matrix, row, values);
   size_t bytes = (size_t)cols * sizeof *values;
   return p->context->kernels->download(device, values, from + (size_t)row * bytes, bytes);
 }

@@ -98,11 +98,8 @@ static mn_status measure(struct mn_context *context, work *run, void *state, dou
   return MN_OK;
 }
 
-static mn_status fill(struct bench *b, struct mn_operand *operand, uint32_t which) {
-  MN_TRY(b->context->kernels->uniform(b->context->device, operand->real, operand->rows * operand->cols,
-                                      b->config->seed, MN_RANDOM_CHECK + which, 0, 1));
-  operand->stale = 1;
-  return mn_operand_prepare(b->context, operand);
+static mn_status fill(struct bench *b, struct mn_tensor *tensor, uint32_t which) {
+  return mn_tensor_uniform(b->context, tensor, b->config->seed, MN_RANDOM_CHECK + which, 1);
 }
 
 /* Labels, each of the classes as often. */
@@ -147,9 +144,9 @@ static mn_status open_subject(struct bench *b, struct subject *s, enum mn_plan p
   }
   enum mn_pass_kind kind = s->figure == FORWARD ? MN_PASS_FORWARD : MN_PASS_TRAIN;
   MN_TRY(mn_pass_open(&s->pass, s->model, kind, b->config->batch, 1, 0));
-  MN_TRY(fill(b, &s->pass->x->value, 0));
+  MN_TRY(fill(b, s->pass->x, 0));
   if (s->pass->labels) return fill_labels(b, s->pass->labels, mn_model_outputs(&config));
-  return s->pass->target ? fill(b, &s->pass->target->value, 1) : MN_OK;
+  return s->pass->target ? fill(b, s->pass->target, 1) : MN_OK;
 }
 
 /* A value that is not finite makes updates do nothing, and a step look faster than it is. */
@@ -209,7 +206,7 @@ static mn_status time_products(struct bench *b, int library, double ms[PRODUCTS]
   b->context->device->library = library;
   for (int i = 0; i < OPERANDS && status == MN_OK; i++) {
     status = mn_tensor_parameter(b->context, &operands[i], "operand", 2, shapes[i][0], shapes[i][1]);
-    if (status == MN_OK) status = fill(b, &operands[i]->value, 2 + (uint32_t)i);
+    if (status == MN_OK) status = fill(b, operands[i], 2 + (uint32_t)i);
   }
   for (int i = 0; i < PRODUCTS && status == MN_OK; i++)
     status = time_product(b, &products[i], operands, &ms[i]);
@@ -236,8 +233,9 @@ static mn_status time_copy(struct bench *b) {
   double ms = 0;
   mn_status status = mn_context_allocate(b->context, &copy.from, count, real);
   if (status == MN_OK) status = mn_context_allocate(b->context, &copy.to, count, real);
-  struct mn_operand source = {.rows = 1, .cols = count, .real = copy.from};
-  if (status == MN_OK) status = fill(b, &source, 6);
+  if (status == MN_OK)
+    status = b->context->kernels->uniform(b->context->device, copy.from, count, b->config->seed,
+                                          MN_RANDOM_CHECK + 6, 0, 1);
   if (status == MN_OK) status = measure(b->context, run_copy, &copy, &ms);
   mn_context_release(b->context, copy.from, count, real);
   mn_context_release(b->context, copy.to, count, real);

@@ -209,9 +209,10 @@ static mn_status check_training(struct run *run, struct mn_pass *pass) {
     MN_TRY(mn_tape_results(pass->tape, &run->actual[step], NULL));
   }
   report(run, "losses");
-  for (int i = 0; i < pass->model->count; i++)
-    MN_TRY(
-        report_device(run, name_of("final/", pass->model, i).text, pass->model->parameters[i]->value.real));
+  for (int i = 0; i < pass->model->count; i++) {
+    MN_TRY(mn_tensor_read(run->context, pass->model->parameters[i], run->actual));
+    report(run, name_of("final/", pass->model, i).text);
+  }
   return MN_OK;
 }
 

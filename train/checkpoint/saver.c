@@ -14,7 +14,8 @@ enum { ALIGNMENT = 256 }; /* of each array in the device's copy: that of the dev
 
 /* A parameter, a momentum or a weight's scales. */
 struct array {
-  const void *from; /* on the device */
+  const struct mn_tensor *parameter; /* whose value it is; NULL: */
+  const void *from;                  /* where a momentum or scales stand on the device */
   void **to;        /* on the host: value or momentum of the checkpoint's tensor, or the saver's scales */
   size_t bytes, at; /* at: where it stands in the device's copy */
 };
@@ -108,22 +109,29 @@ static mn_status take_memory(struct mn_saver *saver) {
   return status == MN_NO_MEMORY ? MN_OK : status; /* without a copy it is slower, no more */
 }
 
+static mn_status take_array(struct mn_saver *saver, const struct array *array) {
+  struct mn_context *context = saver->context;
+  const struct mn_kernels *kernels = context->kernels;
+  void *copy = saver->copy ? (char *)saver->copy + array->at : NULL;
+  if (array->parameter)
+    return copy ? mn_tensor_copy(context, array->parameter, copy)
+                : mn_tensor_download(context, array->parameter, *array->to);
+  return copy ? kernels->copy(context->device, copy, array->from, array->bytes)
+              : kernels->download(context->device, *array->to, array->from, array->bytes);
+}
+
 static mn_status take_snapshot(struct mn_saver *saver) {
-  const struct mn_kernels *kernels = saver->context->kernels;
-  struct mn_device *device = saver->context->device;
   MN_TRY(take_memory(saver));
-  for (int i = 0; i < saver->count; i++) {
-    const struct array *array = &saver->arrays[i];
-    MN_TRY(saver->copy ? kernels->copy(device, (char *)saver->copy + array->at, array->from, array->bytes)
-                       : kernels->download(device, *array->to, array->from, array->bytes));
-  }
-  return saver->copy ? kernels->note(device) : MN_OK;
+  for (int i = 0; i < saver->count; i++) MN_TRY(take_array(saver, &saver->arrays[i]));
+  return saver->copy ? saver->context->kernels->note(saver->context->device) : MN_OK;
 }
 
 /* ---- opening, starting, asking, closing ---- */
 
-static void add_array(struct mn_saver *saver, const void *from, void **to, size_t bytes) {
-  saver->arrays[saver->count++] = (struct array){from, to, bytes, saver->copy_bytes};
+/* parameter NULL: the array stands at `from`. */
+static void add_array(struct mn_saver *saver, const struct mn_tensor *parameter, const void *from, void **to,
+                      size_t bytes) {
+  saver->arrays[saver->count++] = (struct array){parameter, from, to, bytes, saver->copy_bytes};
   saver->copy_bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
@@ -147,9 +155,9 @@ mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep, const
     const struct mn_tensor *t = model->parameters[i];
     struct mn_checkpoint_tensor *saved = &saver->checkpoint->tensors[i];
     size_t bytes = (size_t)mn_tensor_count(t) * model->context->device->real;
-    add_array(saver, t->value.real, &saved->value, bytes);
-    if (optimizer && t->momentum) add_array(saver, t->momentum, &saved->momentum, bytes);
-    if (t->scales) add_array(saver, t->scales, &saver->scales[i], 2 * sizeof *t->scales);
+    add_array(saver, t, NULL, &saved->value, bytes);
+    if (optimizer && t->momentum) add_array(saver, NULL, t->momentum, &saved->momentum, bytes);
+    if (t->scales) add_array(saver, NULL, t->scales, &saver->scales[i], 2 * sizeof *t->scales);
   }
   *out = saver;
   return MN_OK;

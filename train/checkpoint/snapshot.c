@@ -38,15 +38,17 @@ mn_status mn_snapshot_config(const struct mn_checkpoint *from, struct mn_model_c
   return mn_fail(MN_BAD_DATA, "the checkpoint cannot be used: %s", mn_message());
 }
 
-/* Copies one saved array to `to` on the device, in the device's reals. */
-static mn_status upload(struct mn_context *context, void *to, const void *saved,
+/* Copies one saved array to the device, in the device's reals: the parameter's value or its momentum. */
+static mn_status upload(struct mn_context *context, struct mn_tensor *parameter, int momentum,
                         const struct mn_checkpoint_tensor *t) {
-  int64_t count = t->rows * t->cols;
+  const int64_t count = t->rows * t->cols;
+  const void *saved = momentum ? t->momentum : t->value;
   double *wide = malloc((size_t)count * sizeof *wide);
   if (!wide) return mn_fail(MN_NO_MEMORY, "no memory to load %s", t->name);
   for (int64_t i = 0; i < count; i++)
     wide[i] = t->real == sizeof(double) ? ((const double *)saved)[i] : (double)((const float *)saved)[i];
-  mn_status status = mn_context_write(context, to, wide, count);
+  mn_status status = momentum ? mn_context_write(context, parameter->momentum, wide, count)
+                              : mn_tensor_write(context, parameter, wide);
   free(wide);
   return status;
 }
@@ -65,13 +67,12 @@ static mn_status find_tensor(const struct mn_checkpoint *from, const struct mn_t
   return mn_fail(MN_BAD_DATA, "the checkpoint has no %s, which this model has", t->name);
 }
 
-/* Planes that are scaled are written under the factors that the training had, and the next dz too, so that it
- * goes on bit for bit. */
+/* Planes that are scaled are written again, under the factors that the training had, and the next dz too, so
+ * that it goes on bit for bit. */
 static mn_status restore_planes(struct mn_context *context, struct mn_tensor *t,
                                 const struct mn_checkpoint_tensor *saved) {
   const struct mn_scale scales[2] = {{(float)saved->factor, 0}, {(float)saved->gradient_factor, 0}};
-  t->value.stale = 1;
-  if (!t->scales) return mn_operand_prepare(context, &t->value);
+  if (!t->scales) return MN_OK;
   MN_TRY(context->kernels->upload(context->device, t->scales, scales, sizeof scales));
   MN_TRY(context->kernels->round(context->device, &t->value, saved->factor == 0));
   return context->kernels->synchronize(context->device); /* the upload is from here */
@@ -81,11 +82,11 @@ static mn_status restore_tensor(const struct mn_checkpoint *from, struct mn_cont
                                 struct mn_tensor *t, int momentum) {
   const struct mn_checkpoint_tensor *saved = NULL;
   MN_TRY(find_tensor(from, t, &saved));
-  MN_TRY(upload(context, t->value.real, saved->value, saved));
+  MN_TRY(upload(context, t, 0, saved));
   MN_TRY(restore_planes(context, t, saved));
   if (!momentum || !t->momentum) return MN_OK;
   if (!saved->momentum) return mn_fail(MN_BAD_DATA, "the checkpoint has no momentum for %s", t->name);
-  return upload(context, t->momentum, saved->momentum, saved);
+  return upload(context, t, 1, saved);
 }
 
 static mn_status restore_progress(const struct mn_checkpoint *from, struct mn_progress *progress) {
