@@ -13,11 +13,18 @@ mn_status mn_tensor_check_shape(const char *name, int64_t rows, int64_t cols) {
                  (long)cols, INT32_MAX);
 }
 
-/* A matrix's planes and, where they are scaled, the scales. */
-static mn_status take_planes(struct mn_context *context, struct mn_tensor *tensor) {
+/* The real form or, of a weight that is split on CUDA, the lower halves; a matrix's planes and, where they
+ * are scaled, the scales. */
+static mn_status take_forms(struct mn_context *context, struct mn_tensor *tensor) {
   static const struct mn_scale first[2] = {{1, 0}, {0, 0}};
   struct mn_operand *w = &tensor->value;
   struct mn_device *device = context->device;
+  w->split = tensor->rank == 2 && device->precision == MN_BF16;
+  w->stale = !w->split;
+  if (w->split && device->type == MN_DEVICE_CUDA)
+    MN_TRY(mn_context_allocate(context, (void **)&w->low, w->rows * w->cols, sizeof *w->low));
+  else
+    MN_TRY(mn_context_allocate(context, &w->real, w->rows * w->cols, device->real));
   if (tensor->rank != 2 || !mn_has_planes(device, w->rows, w->cols)) return MN_OK;
   for (int i = 0; i < device->planes; i++)
     MN_TRY(mn_context_allocate(context, &w->planes[i], w->rows * w->cols, device->plane));
@@ -38,13 +45,11 @@ mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out
   tensor->rank = rank;
   tensor->value.rows = rows;
   tensor->value.cols = cols;
-  mn_status status = mn_context_allocate(context, &tensor->value.real, rows * cols, context->device->real);
-  if (status == MN_OK) status = take_planes(context, tensor);
+  mn_status status = take_forms(context, tensor);
   if (status != MN_OK) {
     mn_tensor_free(context, tensor);
     return status;
   }
-  tensor->value.stale = 1;
   *out = tensor;
   return MN_OK;
 }
@@ -54,6 +59,7 @@ void mn_tensor_free(struct mn_context *context, struct mn_tensor *tensor) {
   int64_t count = mn_tensor_count(tensor);
   if (!tensor->outside) {
     mn_context_release(context, tensor->value.real, count, context->device->real);
+    mn_context_release(context, tensor->value.low, count, sizeof *tensor->value.low);
     for (int i = 0; i < 2; i++)
       mn_context_release(context, tensor->value.planes[i], count, context->device->plane);
   }

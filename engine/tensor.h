@@ -26,8 +26,8 @@ struct mn_tensor {
 /* MN_USAGE unless rows and cols are from 1 to INT32_MAX, so that their product fits an int64_t. */
 mn_status mn_tensor_check_shape(const char *name, int64_t rows, int64_t cols);
 
-/* A parameter: real form, and for rank 2 the planes that the device's GEMMs read, not initialised. `*out` is
- * the caller's, for mn_tensor_free. */
+/* A parameter: real form, and for rank 2 the planes that the device's GEMMs read, not initialised; in MN_BF16
+ * one of rank 2 is a split weight (struct mn_operand). `*out` is the caller's, for mn_tensor_free. */
 MN_API mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out, const char *name,
                                      int rank, int64_t rows, int64_t cols);
 MN_API void mn_tensor_free(struct mn_context *context, struct mn_tensor *tensor); /* NULL is fine */

@@ -64,6 +64,18 @@ static __device__ __forceinline__ void mn_join(Real (&values)[W], const uint16_t
   for (int i = 0; i < W; i++) values[i] = mn_join_halves({high[i], low[i]});
 }
 
+/* The same of two floats, a word for each half, in fewer instructions: __byte_perm picks bytes of two words.
+ */
+static __device__ __forceinline__ void mn_split_pair(uint32_t &high, uint32_t &low, float a, float b) {
+  const uint32_t bits[2] = {mn_split_bits(a), mn_split_bits(b)};
+  high = __byte_perm(bits[0] + 0x8000u, bits[1] + 0x8000u, 0x7632);
+  low = __byte_perm(bits[0], bits[1], 0x5410);
+}
+static __device__ __forceinline__ void mn_join_pair(float &a, float &b, uint32_t high, uint32_t low) {
+  a = __uint_as_float((high << 16) + (uint32_t)(int32_t)(int16_t)low);
+  b = __uint_as_float((high & 0xffff0000u) + (uint32_t)((int32_t)low >> 16));
+}
+
 /* The same to float16, and what rounding left. */
 template <int W>
 static __device__ __forceinline__ void mn_to_fp16(uint16_t (&out)[W], float (&rest)[W],
@@ -122,6 +134,47 @@ static __device__ __forceinline__ float mn_lanes_largest(float value) {
   for (int offset = 16; offset > 0; offset /= 2)
     value = fmaxf(value, __shfl_xor_sync(MN_CUDA_WARP, value, offset));
   return value;
+}
+
+/* A weight as a kernel's argument: reals with the planes beside them, or the two halves of a split one. */
+template <typename Real> struct mn_weight {
+  Real *real;
+  mn_planes planes;
+  uint16_t *low; /* the lower halves; the upper ones are planes.high. NULL: not split */
+};
+
+/* From element `offset` on. Bfloat16 planes of weights are halves: who updates a weight writes both. */
+template <typename Real>
+static inline mn_weight<Real> mn_weight_of(const struct mn_operand *w, int64_t offset = 0) {
+  const mn_planes planes = mn_planes_of(w, offset);
+  MN_REQUIRE(w->low ? !w->real && sizeof(Real) == sizeof(float) : w->real && planes.kind != MN_PLANES_BF16);
+  return {w->real ? static_cast<Real *>(w->real) + offset : NULL, planes, w->low ? w->low + offset : NULL};
+}
+
+/* The first n of W values, from index `at` on. */
+template <int W, typename Real>
+static __device__ __forceinline__ void mn_weight_load(Real (&values)[W], const mn_weight<Real> &w, int64_t at,
+                                                      int64_t n) {
+  if (w.low) {
+    uint16_t high[W], low[W];
+    mn_load_some<W>(high, w.planes.high + at, n);
+    mn_load_some<W>(low, w.low + at, n);
+    mn_join<W>(values, high, low);
+  } else {
+    mn_load_some<W>(values, w.real + at, n);
+  }
+}
+template <int W, typename Real>
+static __device__ __forceinline__ void mn_weight_store(const mn_weight<Real> &w, float factor, int64_t at,
+                                                       const Real (&values)[W], int64_t n) {
+  if (w.low) {
+    uint16_t high[W], low[W];
+    mn_split<W>(high, low, values);
+    mn_store_some<W>(w.planes.high + at, high, n);
+    mn_store_some<W>(w.low + at, low, n);
+  } else {
+    mn_forms_store<W>(w.real, w.planes, factor, at, values, n);
+  }
 }
 
 /* Notes the largest |value| that the warp's lanes wrote: the order does not matter, since the bits of floats

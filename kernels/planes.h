@@ -39,15 +39,20 @@ static inline uint16_t mn_bf16_bits(float value) {
 /* A float in two halves: the bfloat16 nearest to it, ties away from zero, and its lower 16 bits, which as a
  * signed number are what the float's bits are from the bfloat16's. At an exact tie rounding to even would
  * leave two floats with the same halves. A finite float may have an infinite upper half, as with any rounding
- * to bfloat16, and still comes back. A NaN loses its lower half, so that the upper one, which is read alone
- * too, is a NaN: the carry of rounding can make a number of it. */
+ * to bfloat16, and still comes back. Every NaN becomes one whose upper half, which is read alone too, is a
+ * NaN: the carry of rounding would make minus zero of the GPU's own. */
 struct mn_halves {
   uint16_t high, low;
 };
-MN_EVERYWHERE static inline struct mn_halves mn_split_float(float value) {
+
+/* The bits that are split: high = (bits + 0x8000) >> 16, low = bits. */
+MN_EVERYWHERE static inline uint32_t mn_split_bits(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
-  if (value != value) bits = (bits & 0xffff0000u) | 0x00400000u;
+  return value != value ? 0x7fff0000u : bits;
+}
+MN_EVERYWHERE static inline struct mn_halves mn_split_float(float value) {
+  const uint32_t bits = mn_split_bits(value);
   const struct mn_halves halves = {(uint16_t)((bits + 0x8000u) >> 16), (uint16_t)bits};
   return halves;
 }

@@ -1,5 +1,5 @@
-/* SGD on CUDA: the one pass of an update over a weight, its momentum and its bfloat16 copy, the global
- * gradient norm and the clipping scale. */
+/* SGD on CUDA: the one pass of an update over a weight's forms and its momentum, the global gradient norm and
+ * the clipping scale. */
 #include "kernels/planes.cuh"
 #include "kernels/reduce.cuh"
 #include "kernels/sgd.cuh"
@@ -7,22 +7,22 @@
 /* The flag is loaded together with the data and only guards the stores, so that no load waits for it. */
 template <typename Real, int W>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    update_kernel(Real *w, const mn_planes planes, Real *m, const Real *d, Real *cleared, int64_t count,
+    update_kernel(const mn_weight<Real> w, Real *m, const Real *d, Real *cleared, int64_t count,
                   const mn_sgd_rule<Real> rule) {
   int64_t at = ((int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x) * W, n = count - at;
   if (n <= 0) return;
   Real vw[W], vd[W], vm[W] = {};
-  mn_load_some<W>(vw, w + at, n);
+  mn_weight_load<W>(vw, w, at, n);
   mn_load_some<W>(vd, d + at, n);
   if (m) mn_load_some<W>(vm, m + at, n);
   const int stop = *rule.nonfinite;
-  const float factor = mn_planes_factor(planes);
+  const float factor = mn_planes_factor(w.planes);
   Real rate = (Real)*rule.rate, scale = rule.scale ? (Real)*rule.scale : Real(1);
 #pragma unroll
   for (int i = 0; i < W; i++) mn_sgd_step(rule, rate, scale, m != NULL, vd[i], vw[i], vm[i]);
   if (stop) return;
   if (m) mn_store_some<W>(m + at, vm, n);
-  mn_forms_store<W>(w, planes, factor, at, vw, n);
+  mn_weight_store<W>(w, factor, at, vw, n);
   const Real zeros[W] = {};
   if (cleared) mn_store_some<W>(cleared + at, zeros, n);
 }
@@ -31,17 +31,16 @@ template <typename Real>
 mn_status mn_cuda_update(struct mn_device *device, const struct mn_update *update, Real *d, int64_t offset,
                          int64_t count) {
   const struct mn_sgd *sgd = update->sgd;
-  MN_REQUIRE(d && update->w->real && (update->momentum || sgd->momentum == 0));
-  Real *w = static_cast<Real *>(update->w->real) + offset;
+  MN_REQUIRE(d && (update->momentum || sgd->momentum == 0));
+  const mn_weight<Real> w = mn_weight_of<Real>(update->w, offset);
   Real *m = update->momentum ? static_cast<Real *>(update->momentum) + offset : NULL;
-  const mn_planes planes = mn_planes_of(update->w, offset);
   Real *cleared = update->clears ? d : NULL;
   mn_sgd_rule<Real> rule = mn_sgd_rule_of<Real>(device, sgd);
   constexpr int W = mn_width<Real>;
-  const bool wide = mn_aligned(16, w, m, d) && mn_aligned(2 * W, planes.high, planes.low);
+  const bool wide = mn_aligned(16, w.real, m, d) && mn_aligned(2 * W, w.planes.high, w.planes.low, w.low);
   return mn_cuda_launch("update", device, count, MN_CUDA_THREADS * (wide ? W : 1),
-                        wide ? update_kernel<Real, W> : update_kernel<Real, 1>, w, planes, m, d, cleared,
-                        count, rule);
+                        wide ? update_kernel<Real, W> : update_kernel<Real, 1>, w, m, d, cleared, count,
+                        rule);
 }
 
 template mn_status mn_cuda_update<float>(struct mn_device *, const struct mn_update *, float *, int64_t,

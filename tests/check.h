@@ -89,6 +89,13 @@ static inline float *read_float16(const struct mn_context *context, const void *
   return out;
 }
 
+/* A tensor's values; free() them. */
+static inline double *read_values(struct mn_context *context, const struct mn_tensor *tensor) {
+  double *out = zeros(mn_tensor_count(tensor));
+  MUST(mn_tensor_read(context, tensor, out));
+  return out;
+}
+
 /* The two widths that kernels come in, and how near to plain double arithmetic one kernel stays. */
 static const char *const widths[] __attribute__((unused)) = {"fp64", "fp32"};
 

@@ -235,7 +235,7 @@ static inline void report(const struct fused_case *c, const char *tensor, double
   if (!good) fail_msg("%s: an error of %g is past %g", tensor, error, bound);
 }
 
-/* W's planes are W, rounded under the factor that they have. */
+/* W's planes are W, rounded under the factor that they have or, split, halves away from zero. */
 static inline void assert_rounded(struct mn_context *context, const struct mn_tensor *w) {
   const int64_t wrong = wrong_planes(context->device, &w->value);
   if (wrong) fail_msg("%ld elements of the planes of %s are not its own, rounded", (long)wrong, w->name);
@@ -265,6 +265,7 @@ static inline struct bytes moved_by(const struct training *t, int all) {
     const struct part parts[] = {{p->value.real, count * device->real, 0},
                                  {p->value.planes[0], count * device->plane, 0},
                                  {p->value.planes[1], count * device->plane, 0},
+                                 {(char *)p->value.low, count * sizeof *p->value.low, 0},
                                  {p->momentum, count * device->real, 0},
                                  {(char *)p->scales, (size_t)(all ? 2 : 1) * sizeof *p->scales, 0}};
     for (size_t k = 0; k < COUNT(parts); k++) {

@@ -312,6 +312,22 @@ static const struct rule RULES[] = {
 };
 enum { RULE_COUNT = sizeof RULES / sizeof RULES[0] };
 
+/* A weight in bf16 becomes split: on CUDA it has halves instead of reals. */
+static inline void split_weight(struct bench *b, int s, struct mn_operand *w) {
+  float *floats = w->real;
+  w->split = 1;
+  if (s == CUDA) w->low = poisoned(b, s, (size_t)(w->rows * w->cols) * sizeof *w->low), w->real = NULL;
+  must(b->on[s]->kernels->split(b->on[s], w, 0, floats, w->rows * w->cols));
+}
+
+/* The reals of a weight. */
+static inline void *reals_of(struct bench *b, int s, const struct mn_operand *w) {
+  if (!w->split) return w->real;
+  float *floats = poisoned_reals(b, s, w->rows * w->cols);
+  must(b->on[s]->kernels->join(b->on[s], floats, w, 0, w->rows * w->cols));
+  return floats;
+}
+
 /* A parameter with its update, on one side. */
 struct parameter {
   struct mn_operand w;
@@ -323,6 +339,7 @@ static inline void make_parameter(struct bench *b, int s, struct parameter *p, i
                                   struct rule r) {
   const double rate = 0.1;
   p->w = operand(b, s, (struct mn_operand){.rows = rows, .cols = cols, .headroom = MN_HEADROOM_W}, 21);
+  if (b->precision == MN_BF16) split_weight(b, s, &p->w);
   p->sgd = (struct mn_sgd){put_raw(b, s, &rate, sizeof rate), NULL, r.momentum, r.decay, r.nesterov};
   if (r.scale > 0) p->sgd.scale = put_raw(b, s, &r.scale, sizeof r.scale);
   p->update = (struct mn_update){
@@ -332,7 +349,8 @@ static inline void make_parameter(struct bench *b, int s, struct parameter *p, i
 static inline void same_parameters(struct bench *b, struct parameter two[SIDES], const char *what,
                                    double tolerance) {
   int64_t count = two[CPU].w.rows * two[CPU].w.cols;
-  same_reals(b, what, PAIR(w.real), count, tolerance);
+  void *const reals[] = {reals_of(b, CPU, &two[CPU].w), reals_of(b, CUDA, &two[CUDA].w)};
+  same_reals(b, what, reals, count, tolerance);
   if (two[CPU].update.momentum) same_reals(b, what, PAIR(update.momentum), count, tolerance);
   for (int s = 0; s < SIDES; s++) exact_planes(b, s, what, &two[s].w);
 }

@@ -24,6 +24,7 @@ struct planes {
   size_t size; /* of an element */
   int scaled;
   float factor;
+  int split; /* ties were rounded away from zero */
 };
 
 static inline void *get_bytes(struct mn_device *device, const void *from, size_t bytes) {
@@ -48,7 +49,7 @@ static inline void put_scale(struct mn_device *device, struct mn_scale *to, stru
 
 static inline struct planes get_planes(struct mn_device *device, const struct mn_operand *o) {
   struct planes p = {
-      .count = o->rows * o->cols, .size = device->plane, .scaled = o->scale != NULL, .factor = 1};
+      .count = o->rows * o->cols, .size = device->plane, .scaled = o->scale != NULL, .factor = 1, .split = o->split};
   for (int i = 0; i < 2; i++)
     if (o->planes[i]) p.plane[i] = get_bytes(device, o->planes[i], (size_t)p.count * p.size);
   if (p.scaled) p.factor = get_scale(device, o->scale).factor;
@@ -97,18 +98,33 @@ static inline int64_t wrongly_rounded(const struct planes *p, const float *reals
 #pragma omp parallel for reduction(+ : wrong)
   for (int64_t i = 0; i < p->count; i++) {
     const float value = p->scaled ? reals[i] * p->factor : reals[i];
-    const float high = p->scaled ? mn_to_fp16(value) : mn_to_bf16(value);
+    const float high = p->scaled  ? mn_to_fp16(value)
+                       : p->split ? mn_to_upper_half(value)
+                                  : mn_to_bf16(value);
     wrong += !same_float(plane_at(p, 0, i), high) ||
              (p->plane[1] && !same_float(plane_at(p, 1, i), mn_to_fp16(value - high)));
   }
   return wrong;
 }
 
+/* An operand's reals, of a weight that is split too. */
+static inline float *get_reals(struct mn_device *device, const struct mn_operand *o) {
+  const size_t bytes = (size_t)(o->rows * o->cols) * sizeof(float);
+  if (!o->low) return get_bytes(device, o->real, bytes);
+  void *joined;
+  mn_status status = device->kernels->allocate(device, &joined, bytes);
+  if (status == MN_OK) status = device->kernels->join(device, joined, o, 0, o->rows * o->cols);
+  if (status != MN_OK) fail_msg("status %d: %s", status, mn_message());
+  float *reals = get_bytes(device, joined, bytes);
+  device->kernels->release(device, joined);
+  return reals;
+}
+
 /* The same of an operand's own reals, on the device; planes that it does not have are not wrong. */
 static inline int64_t wrong_planes(struct mn_device *device, const struct mn_operand *o) {
   if (!o->planes[0]) return 0;
   struct planes p = get_planes(device, o);
-  float *reals = get_bytes(device, o->real, (size_t)p.count * sizeof *reals);
+  float *reals = get_reals(device, o);
   const int64_t wrong = wrongly_rounded(&p, reals);
   free(reals);
   free_planes(&p);

@@ -48,14 +48,19 @@ static void close_duel(struct duel *d) {
   free(d->kink);
 }
 
-/* size: what the error is relative to; 0: the norm of what is expected. */
+/* size: what the error is relative to; 0: the norm of what is expected. The values are freed. */
+static void compare_values(const struct duel *d, const char *tensor, double *const values[SIDES],
+                           int64_t count, double bound, double size) {
+  if (size == 0) size = norm(values[EXPECTED], count);
+  report(&d->c, tensor, norm_of_difference(values[ACTUAL], values[EXPECTED], count) / size, bound);
+  for (int s = 0; s < SIDES; s++) free(values[s]);
+}
+
 static void compare_by(const struct duel *d, const char *tensor, const void *const reals[SIDES],
                        int64_t count, double bound, double size) {
   double *values[SIDES];
   for (int s = 0; s < SIDES; s++) values[s] = read_device(d->on[s], reals[s], count);
-  if (size == 0) size = norm(values[EXPECTED], count);
-  report(&d->c, tensor, norm_of_difference(values[ACTUAL], values[EXPECTED], count) / size, bound);
-  for (int s = 0; s < SIDES; s++) free(values[s]);
+  compare_values(d, tensor, values, count, bound, size);
 }
 
 static void compare(const struct duel *d, const char *tensor, const void *expected, const void *actual,
@@ -242,7 +247,8 @@ static void compare_trained(const struct duel *d, const struct training t[SIDES]
   for (int i = 0; i < 4; i++) {
     const struct mn_tensor *e = t[EXPECTED].model->parameters[i], *a = t[ACTUAL].model->parameters[i];
     double bound = i == 0 ? d->rounded : d->normalised;
-    compare(d, names[i], e->value.real, a->value.real, mn_tensor_count(e), bound);
+    double *const values[] = {read_values(d->on[EXPECTED], e), read_values(d->on[ACTUAL], a)};
+    compare_values(d, names[i], values, mn_tensor_count(e), bound, 0);
     compare(d, momenta[i], e->momentum, a->momentum, mn_tensor_count(e), bound);
   }
   assert_rounded(d->on[ACTUAL], t[ACTUAL].model->parameters[0]);

@@ -22,7 +22,7 @@ static void compare_steps(const struct fused_case *c, struct mn_context *const o
       double *values[2];
       char what[80];
       for (int s = 0; s < 2; s++)
-        values[s] = read_device(on[s], momentum ? p[s]->momentum : p[s]->value.real, count);
+        values[s] = momentum ? read_device(on[s], p[s]->momentum, count) : read_values(on[s], p[s]);
       snprintf(what, sizeof what, "%s%s", p[0]->name, momentum ? ", momentum" : "");
       report(c, what, norm_of_difference(values[1], values[0], count) / norm(values[0], count), bound);
       free(values[0]), free(values[1]);
@@ -257,7 +257,7 @@ static double mib(double bytes) {
 }
 
 /* One block under mse at the reference shape: masters, momentum and planes of W, x with its planes, one
- * matrix for the product, dz's planes, the target; 48 MiB for all else, the stream's workspaces included.
+ * matrix for the product, dz's planes, the target; 10 MiB for all else: in bf16 650 MiB on a GPU.
  * Nothing is run: the buffers stand when the tape is finished. */
 static void check_held(const char *device, const char *precision) {
   enum { ROWS = 1024, INPUTS = 8192, CHANNELS = 8192, GROUPS = 512 };
@@ -273,12 +273,11 @@ static void check_held(const char *device, const char *precision) {
   const struct mn_device *d = context->device;
   const double real = (double)d->real, planes = d->planes * (double)d->plane;
   const double weight = (double)CHANNELS * INPUTS, x = (double)ROWS * INPUTS, z = (double)ROWS * CHANNELS;
-  const double workspaces = on_cuda(device) ? 32 * 1048576.0 : 0; /* cuBLASLt's; no scratch in a fused step */
-  const double held = (double)context->bytes + workspaces;
-  const double limit =
-      weight * (2 * real + planes) + x * (real + planes) + z * (2 * real + planes) + 48 * 1048576.0;
-  print_message("%s: %.1f MiB held, %.1f of them workspaces; the limit is %.1f\n", precision, mib(held),
-                mib(workspaces), mib(limit));
+  const double held = (double)context->bytes;
+  const int split = t.model->parameters[0]->value.low != NULL; /* the planes are a part of the masters */
+  const double limit = weight * (2 * real + (split ? 0 : planes)) + x * (real + planes) +
+                       z * (2 * real + planes) + 10 * 1048576.0;
+  print_message("%s: %.1f MiB held; the limit is %.1f\n", precision, mib(held), mib(limit));
   if (!(held <= limit)) fail_msg("%.1f MiB are more than %.1f", mib(held), mib(limit));
   close_training(&t);
   mn_context_close(context);

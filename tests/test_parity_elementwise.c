@@ -2,6 +2,8 @@
  * Without a GPU every test is skipped, and says why. */
 #include "tests/parity_bench.h"
 
+#include "kernels/planes.h"
+
 static void add(void **state) {
   (void)state;
   const enum mn_precision precisions[] = {MN_FP64, MN_FP32, MN_BF16, MN_FP16, MN_FP16X3};
@@ -22,6 +24,43 @@ static void add(void **state) {
     }
     close_bench(&b);
   }
+}
+
+/* Ties, both ways; the largest finite float, which rounds to infinity; subnormals; infinities and NaN. Of a
+ * split weight too, whose ties are rounded otherwise. */
+static void check_rounding(int split) {
+  struct bench b;
+  open_bench(&b, MN_BF16);
+  const double values[] = {1,          0x1.01p0, 0x1.03p0, 0x1.0101p0, -0x1.01p0, 0x1.fffffep127, 0x1p-140,
+                           0x1.8p-134, -0.0,     INFINITY, -INFINITY,  NAN,       3.14159,        0x1.02p0};
+  enum { COUNT = sizeof values / sizeof values[0] };
+  double *found[SIDES];
+  for (int s = 0; s < SIDES; s++) {
+    struct mn_operand o = {.rows = 1,
+                           .cols = COUNT,
+                           .real = put(&b, s, values, COUNT),
+                           .planes = {poisoned(&b, s, COUNT * b.on[s]->plane)},
+                           .split = split,
+                           .stale = 1};
+    must(b.on[s]->kernels->round(b.on[s], &o, 0));
+    assert_int_equal(o.stale, 0);
+    found[s] = get_bf16(&b, s, o.planes[0], COUNT);
+  }
+  for (int i = 0; i < COUNT; i++) {
+    if (isnan(values[i]))
+      assert_true(isnan(found[CUDA][i]) && isnan(found[CPU][i]));
+    else
+      assert_true(found[CUDA][i] == found[CPU][i] && signbit(found[CUDA][i]) == signbit(found[CPU][i]));
+    const float value = (float)values[i], rounded = split ? mn_to_upper_half(value) : mn_to_bf16(value);
+    assert_true(isnan(values[i]) || found[CPU][i] == (double)rounded);
+  }
+  free(found[CPU]), free(found[CUDA]);
+  close_bench(&b);
+}
+
+static void rounding(void **state) {
+  (void)state;
+  for (int split = 0; split < 2; split++) check_rounding(split);
 }
 
 /* Numbers of every kind, to a float in each precision: ties, both ways; the largest finite float, the least

@@ -89,6 +89,12 @@ static mn_status fake_copy(struct mn_device *device, void *to, const void *from,
   return fake.own->copy(device, to, from, bytes);
 }
 
+static mn_status fake_join(struct mn_device *device, float *to, const struct mn_operand *w, int64_t first,
+                           int64_t count) {
+  fake.copies++;
+  return fake.own->join(device, to, w, first, count);
+}
+
 static mn_status fake_download_beside(struct mn_device *device, void *to, const void *from, size_t bytes) {
   pass_gate();
   fake.downloads++;
@@ -111,6 +117,7 @@ static void take_way(struct mn_context *context, enum way way) {
   if (way == OWN) return;
   fake.table.note = fake_note;
   fake.table.copy = fake_copy;
+  if (way == BESIDE) fake.table.join = fake_join; /* else it is a step of a download */
   fake.table.download_beside = fake_download_beside;
   fake.table.allocate = fake_allocate;
   context->kernels = &fake.table;
@@ -170,11 +177,12 @@ static void save_at_once(const struct run *r, const char *to) {
       mn_snapshot_save(to, 1, r->training.model, r->training.optimizer, &r->progress, config, COUNT(config)));
 }
 
-static void *download_array(const struct run *r, const struct mn_tensor *t, const void *from) {
+static void *download_array(const struct run *r, const struct mn_tensor *t, int momentum) {
   size_t bytes = (size_t)mn_tensor_count(t) * r->context->device->real;
   void *out = malloc(bytes);
   assert_non_null(out);
-  MUST(r->context->kernels->download(r->context->device, out, from, bytes));
+  MUST(momentum ? r->context->kernels->download(r->context->device, out, t->momentum, bytes)
+                : mn_tensor_download(r->context, t, out));
   return out;
 }
 
@@ -188,8 +196,8 @@ static struct values values_of(const struct run *r) {
   struct values out = {{NULL}};
   for (int i = 0; i < model->count; i++) {
     const struct mn_tensor *t = model->parameters[i];
-    out.arrays[i] = download_array(r, t, t->value.real);
-    if (t->momentum) out.arrays[model->count + i] = download_array(r, t, t->momentum);
+    out.arrays[i] = download_array(r, t, 0);
+    if (t->momentum) out.arrays[model->count + i] = download_array(r, t, 1);
   }
   return out;
 }

@@ -126,11 +126,10 @@ static char *bytes_of(const struct training *t, size_t *size) {
   for (int i = 0; i < t->model->count; i++) {
     const struct mn_tensor *p = t->model->parameters[i];
     size_t bytes = (size_t)mn_tensor_count(p) * context->device->real;
-    const void *both[] = {p->value.real, p->momentum};
-    for (int k = 0; k < 2; k++) {
-      if (!both[k]) continue;
+    for (int k = 0; k < (p->momentum ? 2 : 1); k++) {
       assert_non_null(out = realloc(out, *size + bytes));
-      MUST(context->kernels->download(context->device, out + *size, both[k], bytes));
+      MUST(k ? context->kernels->download(context->device, out + *size, p->momentum, bytes)
+             : mn_tensor_download(context, p, out + *size));
       *size += bytes;
     }
   }

@@ -6,27 +6,81 @@
 #include "kernels/sgd.cuh"
 
 struct update_arguments {
-  float *w, *m;
-  mn_planes planes;
+  mn_weight<float> w;
+  float *m;
   int64_t rows, cols;
   mn_sgd_rule<float> rule;
 };
 
-/* Updates W, momentum and W's planes in place, a staging buffer at a time. The loads of W and momentum
- * for the next buffer are always in flight. */
+/* Four neighbouring weights as they stand in memory, so that loads in flight take no more registers than the
+ * floats do: floats, beside which there are planes to be written, */
+template <enum mn_plane_kind Kind> struct weight_vector {
+  float floats[4];
+
+  __device__ __forceinline__ void load(const mn_weight<float> &w, int64_t from) {
+    mn_load_once<4>(floats, w.real + from);
+  }
+  __device__ __forceinline__ void get(float (&values)[4]) const {
+#pragma unroll
+    for (int j = 0; j < 4; j++) values[j] = floats[j];
+  }
+  static __device__ __forceinline__ void store(const mn_weight<float> &w, float factor, int64_t to,
+                                               const float (&values)[4]) {
+    mn_store_once<4>(w.real + to, values);
+    mn_planes_store<4, true>(mn_planes_as<Kind>(w.planes), factor, to, values);
+  }
+  template <class Tile>
+  static __device__ __forceinline__ void prefetch(const mn_weight<float> &w, int64_t rows, int64_t cols,
+                                                  int64_t row, int64_t col, int lane) {
+    mn_tile_prefetch<Tile>(w.real, rows, cols, row, col, lane);
+  }
+};
+
+/* or both halves of split ones, two in a word. */
+template <> struct weight_vector<MN_PLANES_BF16> {
+  uint32_t high[2], low[2];
+
+  __device__ __forceinline__ void load(const mn_weight<float> &w, int64_t from) {
+    mn_load_once<2>(high, reinterpret_cast<const uint32_t *>(w.planes.high + from));
+    mn_load_once<2>(low, reinterpret_cast<const uint32_t *>(w.low + from));
+  }
+  __device__ __forceinline__ void get(float (&values)[4]) const {
+#pragma unroll
+    for (int j = 0; j < 2; j++) mn_join_pair(values[2 * j], values[2 * j + 1], high[j], low[j]);
+  }
+  static __device__ __forceinline__ void store(const mn_weight<float> &w, float, int64_t to,
+                                               const float (&values)[4]) {
+    weight_vector v;
+#pragma unroll
+    for (int j = 0; j < 2; j++) mn_split_pair(v.high[j], v.low[j], values[2 * j], values[2 * j + 1]);
+    mn_store_once<2>(reinterpret_cast<uint32_t *>(w.planes.high + to), v.high);
+    mn_store_once<2>(reinterpret_cast<uint32_t *>(w.low + to), v.low);
+  }
+  template <class Tile>
+  static __device__ __forceinline__ void prefetch(const mn_weight<float> &w, int64_t rows, int64_t cols,
+                                                  int64_t row, int64_t col, int lane) {
+    mn_tile_prefetch<Tile>(w.planes.high, rows, cols, row, col, lane);
+    mn_tile_prefetch<Tile>(w.low, rows, cols, row, col, lane);
+  }
+};
+
+/* Updates W's forms and momentum in place, a staging buffer at a time. The loads of W and momentum for the
+ * next buffer are always in flight. */
 template <bool Momentum, class Tile> struct update_epilogue {
   typedef update_arguments arguments;
   typedef Tile tile;
   enum { COLS = tile::COLS, WIDE = COLS < 128 ? COLS : 128, HIGH = MN_STAGING_FLOATS / WIDE };
   typedef mn_staging_lane<WIDE> part;
+  typedef weight_vector<tile::KIND> vector;
   struct state {
-    float w[part::VECTORS][4], m[part::VECTORS][4], rate, scale, factor;
+    vector w[part::VECTORS];
+    float m[part::VECTORS][4], rate, scale, factor;
     bool stop; /* a value was not finite: nothing is written */
   };
 
   static __device__ __forceinline__ void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {
     if constexpr (tile::EPILOGUE_WARPS == 0 && COLS > WIDE) { /* the other tiles load far enough ahead */
-      mn_tile_prefetch<tile>(a.w, a.rows, a.cols, row, col, lane);
+      vector::template prefetch<tile>(a.w, a.rows, a.cols, row, col, lane);
       if (Momentum) mn_tile_prefetch<tile>(a.m, a.rows, a.cols, row, col, lane);
     }
   }
@@ -41,7 +95,7 @@ template <bool Momentum, class Tile> struct update_epilogue {
   static __device__ __forceinline__ void load(const arguments &a, state &s, int i, const mn_coord &at) {
     const int64_t from = offset_of(a, i, at);
     if (from < 0) return;
-    mn_load_once<4>(s.w[i], a.w + from);
+    s.w[i].load(a.w, from);
     if (Momentum) mn_load_once<4>(s.m[i], a.m + from);
   }
 
@@ -49,20 +103,20 @@ template <bool Momentum, class Tile> struct update_epilogue {
 #pragma unroll
     for (int i = 0; i < part::VECTORS; i++) load(a, s, i, first);
     s.rate = (float)*a.rule.rate, s.scale = a.rule.scale ? (float)*a.rule.scale : 1.0f;
-    s.factor = mn_planes_factor(a.planes);
+    s.factor = mn_planes_factor(a.w.planes);
     s.stop = *a.rule.nonfinite;
   }
 
   static __device__ __forceinline__ void update_vector(const arguments &a, state &s, int i, int64_t to,
                                                        float *staging) {
-    float gradient[4], (&w)[4] = s.w[i], (&m)[4] = s.m[i];
+    float gradient[4], w[4], (&m)[4] = s.m[i];
     part().read(gradient, staging, i);
+    s.w[i].get(w);
 #pragma unroll
     for (int j = 0; j < 4; j++) mn_sgd_step(a.rule, s.rate, s.scale, Momentum, gradient[j], w[j], m[j]);
     if (to < 0 || s.stop) return;
     if (Momentum) mn_store_once<4>(a.m + to, m);
-    mn_store_once<4>(a.w + to, w);
-    mn_planes_store<4, true>(mn_planes_as<tile::KIND>(a.planes), s.factor, to, w);
+    vector::store(a.w, s.factor, to, w);
   }
 
   /* One staging buffer, which starts at `at`; vectors that are updated make room for those at `next`. */
@@ -151,13 +205,9 @@ static mn_status launch_update(struct mn_device *device, const struct mn_hopper_
 template <enum mn_plane_kind Kind>
 static mn_status update(struct mn_device *device, const struct mn_hopper_product *p,
                         const struct mn_update *u) {
-  MN_REQUIRE(p->form == MN_TN && u->w->real && (u->momentum || u->sgd->momentum == 0));
-  const update_arguments arguments = {static_cast<float *>(u->w->real),
-                                      static_cast<float *>(u->momentum),
-                                      mn_planes_of(u->w),
-                                      p->rows,
-                                      p->cols,
-                                      mn_sgd_rule_of<float>(device, u->sgd)};
+  MN_REQUIRE(p->form == MN_TN && (u->momentum || u->sgd->momentum == 0));
+  const update_arguments arguments = {mn_weight_of<float>(u->w), static_cast<float *>(u->momentum), p->rows,
+                                      p->cols, mn_sgd_rule_of<float>(device, u->sgd)};
   return u->momentum ? launch_update<true, Kind>(device, p, arguments)
                      : launch_update<false, Kind>(device, p, arguments);
 }
@@ -166,7 +216,7 @@ template <enum mn_plane_kind Kind>
 static bool update_fits(const struct mn_device *device, const struct mn_hopper_product *p,
                         const struct mn_update *u) {
   return p->form == MN_TN && mn_planes_of(u->w).kind == Kind &&
-         mn_aligned(16, u->w->real, u->w->planes[0], u->w->planes[1], u->momentum) &&
+         mn_aligned(16, u->w->real, u->w->planes[0], u->w->planes[1], u->w->low, u->momentum) &&
          update_tile_of<Kind>(device, p) != NONE;
 }
 

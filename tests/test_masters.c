@@ -1,0 +1,219 @@
+/* Masters in bf16, the floats that training goes by while the GEMMs read a copy: every bit is kept where they
+ * stand in memory as two halves too, through updates, saves and resuming. */
+#include <unistd.h>
+
+#include "tests/training.h"
+
+#include "kernels/planes.h"
+#include "train/checkpoint/snapshot.h"
+
+/* Floats of all sizes with ties, infinities, subnormals, and finite ones whose copy is infinite among them.
+ */
+static double *any_floats(int64_t count, uint64_t seed) {
+  static const uint32_t bits[] = {0x3f808000u, 0x3f818000u, 0xbf808000u, 0xbf818000u,
+                                  0x7f7fffffu, 0xff7f8000u, 0x00008000u, 0x80000001u,
+                                  0x00007fffu, 0x80000000u, 0x7f800000u, 0xff800000u};
+  double *values = random_values(count, seed, 1);
+  for (int64_t i = 0; i < count; i += 3) {
+    const uint32_t word = i / 3 < (int64_t)COUNT(bits) ? bits[i / 3] : mn_random_word(seed, 2, (uint64_t)i);
+    float value;
+    memcpy(&value, &word, sizeof value);
+    if (!isnan(value)) values[i] = value;
+  }
+  return values;
+}
+
+static float copied(const struct mn_context *context, const void *copy, int64_t i) {
+  if (context->device->plane == sizeof(float)) return ((const float *)copy)[i];
+  const struct mn_halves halves = {((const uint16_t *)copy)[i], 0};
+  return mn_join_halves(halves);
+}
+
+/* The weight is these floats, bit for bit, and its copy is them rounded. */
+static void assert_master(struct mn_context *context, const struct mn_tensor *w, const double *expected) {
+  const int64_t count = mn_tensor_count(w);
+  double *values = read_values(context, w);
+  void *copy = zeros(count);
+  assert_memory_equal(values, expected, (size_t)count * sizeof *values);
+  MUST(context->kernels->download(context->device, copy, w->value.planes[0],
+                                  (size_t)count * context->device->plane));
+  for (int64_t i = 0; i < count; i++)
+    assert_true(copied(context, copy, i) == mn_to_upper_half((float)expected[i]));
+  free(values), free(copy);
+}
+
+static struct mn_tensor *weight_of(struct mn_context *context, int64_t rows, int64_t cols) {
+  struct mn_tensor *w;
+  MUST(mn_tensor_parameter(context, &w, "weight", 2, rows, cols));
+  return w;
+}
+
+/* More elements than are split at a time, in every way there is in and out. */
+static void large_masters_are_written_and_read(void **state) {
+  enum { ROWS = 2053, COLS = 1031 };
+  struct memory m = {.context = open_or_skip(*state, "bf16")};
+  struct mn_context *context = m.context, *wide = open_or_skip(*state, "fp32");
+  struct mn_tensor *w = weight_of(context, ROWS, COLS), *reference = weight_of(wide, ROWS, COLS);
+  const int64_t count = mn_tensor_count(w);
+  assert_true(w->value.split && !w->value.stale && !reference->value.split);
+  assert_int_equal(!w->value.real, context->device->type == MN_DEVICE_CUDA);
+  double *values = any_floats(count, 3);
+  MUST(mn_tensor_write(context, w, values));
+  assert_master(context, w, values);
+  free(values);
+  MUST(mn_tensor_uniform(context, w, 5, 7, 0.3));
+  MUST(mn_tensor_uniform(wide, reference, 5, 7, 0.3));
+  values = read_values(wide, reference);
+  assert_master(context, w, values);
+  float *floats = take_bytes(&m, count, sizeof *floats), *host = malloc((size_t)count * sizeof *host);
+  assert_non_null(host);
+  MUST(mn_tensor_copy(context, w, floats));
+  for (int way = 0; way < 2; way++) {
+    memset(host, 0xff, (size_t)count * sizeof *host);
+    if (way)
+      MUST(mn_tensor_download(context, w, host));
+    else
+      MUST(context->kernels->download(context->device, host, floats, (size_t)count * sizeof *host));
+    for (int64_t i = 0; i < count; i++) assert_true(host[i] == values[i]);
+  }
+  free(values), free(host);
+  mn_tensor_free(context, w);
+  mn_tensor_free(wide, reference);
+  release_all(&m);
+  assert_int_equal(context->bytes, 0);
+  mn_context_close(context);
+  mn_context_close(wide);
+}
+
+/* What a weight goes through, with the rate 0 first: a master then stays what it is, ties and all. */
+enum { UPDATES = 4 };
+static const double rates[UPDATES] = {0, 0.1, 1e-3, 0.7};
+struct trail {
+  double *masters[UPDATES], *momentum;
+};
+
+static struct trail update(const char *device, const char *precision, const int64_t size[2],
+                           const struct mn_sgd_config *config) {
+  struct memory m = {.context = open_or_skip(device, precision)};
+  struct mn_context *context = m.context;
+  struct mn_tensor *w = weight_of(context, size[0], size[1]);
+  const int64_t count = mn_tensor_count(w);
+  double *rate = take_bytes(&m, 1, sizeof *rate);
+  double *values = any_floats(count, 4), *gradient = random_values(count, 9, 2);
+  const struct mn_sgd sgd = {.rate = rate,
+                             .momentum = config->momentum,
+                             .weight_decay = config->weight_decay,
+                             .nesterov = config->nesterov};
+  struct trail trail = {.momentum = NULL};
+  for (int64_t i = 0; i < count; i++)
+    if (!(fabs(values[i]) < 1e30)) values[i] = 0x1.01p0; /* a tie */
+  MUST(mn_tensor_train(context, w, MN_TRAIN_STORE, &sgd));
+  MUST(mn_tensor_write(context, w, values));
+  for (int i = 0; i < UPDATES; i++) {
+    const struct mn_epilogue epilogue = {.kind = MN_UPDATE, .update = &w->update};
+    MUST(context->kernels->upload(context->device, rate, &rates[i], sizeof *rate));
+    MUST(mn_context_write(context, w->gradient, gradient, count));
+    MUST(context->kernels->epilogue(context->device, w->gradient, size[0], size[1], &epilogue));
+    trail.masters[i] = read_values(context, w);
+    if (w->value.split) assert_master(context, w, trail.masters[i]);
+  }
+  assert_memory_equal(trail.masters[0], values, (size_t)count * sizeof *values);
+  if (w->momentum) trail.momentum = read_reals(&m, w->momentum, count);
+  free(values), free(gradient);
+  mn_tensor_free(context, w);
+  release_all(&m);
+  mn_context_close(context);
+  return trail;
+}
+
+/* By a gradient in memory: the same bits as those of a weight that is a float. */
+static void updates_are_those_of_floats(void **state) {
+  static const int64_t sizes[][2] = {{1, 1}, {3, 7}, {33, 17}, {64, 128}};
+  for (size_t s = 0; s < COUNT(sizes); s++)
+    for (size_t k = 0; k < COUNT(settings); k++) {
+      const size_t bytes = (size_t)(sizes[s][0] * sizes[s][1]) * sizeof(double);
+      const struct trail split = update(*state, "bf16", sizes[s], &settings[k]);
+      const struct trail whole = update(*state, "fp32", sizes[s], &settings[k]);
+      for (int i = 0; i < UPDATES; i++) {
+        assert_memory_equal(split.masters[i], whole.masters[i], bytes);
+        free(split.masters[i]), free(whole.masters[i]);
+      }
+      if (split.momentum) assert_memory_equal(split.momentum, whole.momentum, bytes);
+      free(split.momentum), free(whole.momentum);
+    }
+}
+
+/* A run in bf16 that is saved, and one that is resumed from it: all 24 bits of each weight are in the file,
+ * and a step later both are the same. What is no weight, and what no bfloat16 plane holds, is in it as
+ * before. */
+static void checkpoints_hold_every_bit(void **state) {
+  char folder[] = "/tmp/minnow_masters.XXXXXX", path[64];
+  struct mn_context *context = open_or_skip(*state, "bf16");
+  struct training t[2];
+  struct mn_checkpoint *saved;
+  struct mn_progress progress = {.rows = 100, .best = -INFINITY};
+  assert_non_null(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/run.h5", folder);
+  for (int i = 0; i < 2; i++) t[i] = open_training(context, settings[1], 0, 5);
+  for (uint64_t i = 0; i < 3; i++) step(&t[0], i);
+  MUST(mn_snapshot_save(path, 1, t[0].model, t[0].optimizer, &progress, NULL, 0));
+  MUST(mn_checkpoint_load(&saved, path));
+  MUST(mn_snapshot_restore(saved, t[1].model, t[1].optimizer, &progress));
+  for (int i = 0, low = 0; i < t[0].model->count; i++) {
+    const struct mn_tensor *w = t[0].model->parameters[i];
+    double *values = read_values(context, w);
+    for (int64_t k = 0; k < mn_tensor_count(w); k++) {
+      const float value = ((const float *)saved->tensors[i].value)[k];
+      assert_true((double)value == values[k]);
+      low += value != mn_to_upper_half(value);
+    }
+    assert_true(low > 0); /* or the copies alone would do */
+    if (w->rank == 2) assert_master(context, t[1].model->parameters[i], values);
+    free(values);
+  }
+  for (int i = 0; i < 2; i++) step(&t[i], 3);
+  for (int i = 0; i < t[0].model->count; i++) {
+    double *values = read_values(context, t[0].model->parameters[i]);
+    double *resumed = read_values(context, t[1].model->parameters[i]);
+    assert_memory_equal(values, resumed, (size_t)mn_tensor_count(t[0].model->parameters[i]) * sizeof *values);
+    free(values), free(resumed);
+  }
+  mn_checkpoint_free(saved);
+  for (int i = 0; i < 2; i++) close_training(&t[i]);
+  mn_context_close(context);
+  assert_int_equal(unlink(path) | rmdir(folder), 0);
+}
+
+/* A NaN from a checkpoint, with whatever bits, is none of the numbers that carries of rounding would make. */
+static void a_nan_stays_a_nan(void **state) {
+  static const uint32_t bits[] = {0x7fc00000u, 0x7fffffffu, 0xffffffffu,
+                                  0xffff8000u, 0x7f800001u, 0xff80ffffu};
+  struct mn_context *context = open_or_skip(*state, "bf16");
+  struct mn_tensor *w = weight_of(context, 1, COUNT(bits));
+  char copy[COUNT(bits) * sizeof(float)];
+  float *floats;
+  MUST(context->kernels->allocate_host(context->device, (void **)&floats, sizeof bits));
+  memcpy(floats, bits, sizeof bits);
+  MUST(context->kernels->split(context->device, &w->value, 0, floats, COUNT(bits)));
+  double *values = read_values(context, w);
+  MUST(context->kernels->download(context->device, copy, w->value.planes[0],
+                                  COUNT(bits) * context->device->plane));
+  for (int64_t i = 0; i < (int64_t)COUNT(bits); i++)
+    assert_true(isnan(values[i]) && isnan(copied(context, copy, i)));
+  context->kernels->release_host(context->device, floats);
+  free(values);
+  mn_tensor_free(context, w);
+  mn_context_close(context);
+}
+
+#define BOTH(test) ON("cpu", test), ON("cuda", test)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      BOTH(large_masters_are_written_and_read),
+      BOTH(updates_are_those_of_floats),
+      BOTH(checkpoints_hold_every_bit),
+      BOTH(a_nan_stays_a_nan),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
