@@ -16,7 +16,7 @@ passed=0 failed=0
 # Threads that wait without spinning leave the cores to the compiler; -O1 compiles in half the time; a mutant may leave a variable unused.
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
-programs=${alone:-test_block test_kernels test_planes test_sgd test_gradients test_tape test_parity}
+programs=${alone:-test_block test_kernels test_planes test_sgd test_gradients test_tape test_parity test_masters}
 every=${alone:-$programs test_reading test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_pauses test_training}
 
 for folder in Makefile kernels engine layers train data tests; do cp -a "$here/$folder" "$work" || exit 1; done
@@ -44,7 +44,9 @@ mutant() {
   fi
   case $file in
   kernels/loss.c) order=${alone:-test_kernels test_gradients test_block test_sgd test_tape test_parity} ;;
-  kernels/update.c) order=${alone:-test_sgd test_planes test_kernels test_tape test_gradients test_block test_parity} ;;
+  kernels/update.c) order=${alone:-test_sgd test_planes test_masters test_kernels test_tape test_gradients test_block test_parity} ;;
+  kernels/split.c | engine/tensor.c) order=${alone:-test_masters test_kernels test_sgd test_tape} ;;
+  kernels/planes.h) order=${alone:-test_masters test_planes test_kernels test_sgd test_tape} ;;
   data/dataset.c) order=${alone:-test_reading} ;;
   data/order.c) order=${alone:-test_order test_loader} ;;
   data/read.c) order=${alone:-test_rows test_loader} ;;
@@ -180,8 +182,10 @@ mutant "sgd: decay after momentum" $u 'w[i] -= rate * step;' 'w[i] -= rate * (st
 mutant "sgd: nesterov without momentum" $u 'at + momentum * m[i] : m[i]' 'at + m[i] : m[i]'
 mutant "sgd: nesterov dropped" $u 'sgd->nesterov ? at + momentum * m[i] : m[i]' 'm[i]'
 mutant "sgd: clipping dropped" $u 'scale * g[i]' 'g[i]'
-mutant "sgd: plane left stale" $u 'if (plane) plane[i] = mn_to_plane((float)w[i], factor, scaled != NULL);' ''
-mutant "sgd: plane without its factor" $u 'scaled ? scaled->factor : 1;' '1;'
+mutant "sgd: plane left stale" $u 'if (plane) plane[i] = mn_to_plane_of(update->w, (float)w[i], factor);' ''
+mutant "sgd: ties of copies to even" $u 'mn_to_plane_of(update->w, (float)w[i], factor)' \
+  'mn_to_plane((float)w[i], factor, update->w->scale != NULL)'
+mutant "sgd: plane without its factor" $u 'update->w->scale ? update->w->scale->factor : 1;' '1;'
 mutant "sgd: sums of gradients stay" $u 'if (update->clears) memset(gradient' 'if (0) memset(gradient'
 mutant "sgd: every gradient cleared" $u 'if (update->clears) memset(gradient' 'if (gradient) memset(gradient'
 mutant "sgd: sums are not said to be such" engine/tensor.c '.clears = how == MN_TRAIN_ADD' '.clears = 0'
@@ -197,7 +201,7 @@ mutant "float16: small ones as the others" $n 'if (fabsf(value) < 0x1p-14f) retu
 mutant "float16: infinite too late" $n 'fabsf(value) < 65520.0f' 'fabsf(value) < 65536.0f'
 mutant "factor: without headroom" $n 'ldexpf(1, 15 - headroom - ilogbf' 'ldexpf(1, 15 - ilogbf'
 mutant "factor: without an end" $n 'return fminf(fmaxf(found, 1 / MN_FACTOR_MOST), MN_FACTOR_MOST);' 'return found;'
-mutant "factor: of zeros" $n 'if (!(largest > 0) || isinf(largest)) return factor;' 'if (isinf(largest)) return factor;'
+mutant "factor: of zeros" $n 'if (!(largest > 0 && largest < INFINITY)) return factor;' 'if (!(largest < INFINITY)) return factor;'
 mutant "factor: of an infinity" $n 'if (!(largest > 0) || isinf(largest)) return factor;' 'if (!(largest > 0)) return factor;'
 mutant "scale: the largest of the last part" $n 'if (largest > scale->largest) scale->largest' 'scale->largest'
 mutant "scale: too large a value unseen" $n 'if (largest * scale->factor > MN_FP16_MOST' 'if (0 > MN_FP16_MOST'
@@ -216,7 +220,7 @@ mutant "gemm: adds in spite of the flag" kernels/gemm.c 'if (epilogue->kind == M
     if (*device->nonfinite) return MN_OK;' 'if (epilogue->kind == MN_ADD) {'
 mutant "epilogue: adds in spite of the flag" $b 'case MN_ADD:
     if (*device->nonfinite) return MN_OK;' 'case MN_ADD:'
-mutant "dz: its largest not noted" $b 'mn_scale_note(device, b.dz->scale, largest);' '(void)0;'
+mutant "dz: its largest not noted" $b 'note_largest(device, b.dz->scale, largest);' '(void)0;'
 mutant "y: under no factor" $b 'o->scale ? o->scale->factor : 1, o->scale' '1, o->scale'
 y=layers/block.c
 mutant "scale: dz keeps its first factor" $y 'if (!tape->measure) r.dz = saved->dz.scale;' ''
@@ -224,6 +228,22 @@ mutant "scale: y has none" $y 'r.y = b->y->scale;' '(void)0;'
 mutant "scale: dz measured under an old factor" $y '  saved->dz.stale = 1;
   return mn_operand_prepare(tape->context, &saved->dz);' \
   '  return tape->context->kernels->round(tape->context->device, &saved->dz, 0);'
+
+# split weights
+sp=kernels/split.c pl=kernels/planes.h tc=engine/tensor.c
+mutant "split: ties to even" $pl 'o->split ? mn_to_upper_half(value) : mn_to_plane(' 'mn_to_plane('
+mutant "split: cut off, not rounded" $pl '(uint16_t)((bits + 0x8000u) >> 16)' '(uint16_t)(bits >> 16)'
+mutant "split: the lower half without its sign" $pl '(uint32_t)(int32_t)(int16_t)halves.low' 'halves.low'
+mutant "split: a NaN made a number" $pl 'value != value ? 0x7fff0000u : bits' 'bits'
+mutant "split: the copy left stale" $sp 'plane[i] = mn_to_upper_half(from[i]);' ''
+mutant "split: to the first elements" $sp '(float *)w->planes[0] + first' '(float *)w->planes[0]'
+mutant "split: floats to the first elements" $sp '(float *)w->real + first, *' '(float *)w->real, *'
+mutant "join: from the first elements" $sp '(const float *)w->real + first' '(const float *)w->real'
+mutant "pieces: all of the first values" $tc 'whole->from[p->first + i]' 'whole->from[i]'
+mutant "pieces: all to the first values" $tc 'whole->wide[p->first + i]' 'whole->wide[i]'
+mutant "pieces: all downloaded to the first values" $tc 'whole->narrow + p->first' 'whole->narrow'
+mutant "pieces: all of the first random numbers" $tc '(uint64_t)p->first, whole->bound' '0, whole->bound'
+mutant "weights: stale from the beginning" $tc 'w->stale = !w->split;' 'w->stale = 1;'
 
 # what is read past HDF5, and by several threads
 d=data/dataset.c
@@ -329,7 +349,8 @@ mutant "evaluation: training goes on under its factors" $e 'MN_TRY(device->kerne
 
 # saving beside training, and when
 s=train/checkpoint/saver.c
-mutant "saver: the copies not waited for" $s 'return saver->copy ? kernels->note(device) : MN_OK;' 'return MN_OK;'
+mutant "saver: the copies not waited for" $s \
+  'return saver->copy ? saver->context->kernels->note(saver->context->device) : MN_OK;' 'return MN_OK;'
 mutant "saver: a failed save counts" $s 'if (status == MN_OK) saver->saved' 'saver->saved'
 mutant "saver: no room for a copy is an error" $s 'return status == MN_NO_MEMORY ? MN_OK : status;' 'return status;'
 mutant "saver: momentum without an optimizer" $s 'if (optimizer && t->momentum)' 'if (t->momentum)'
