@@ -158,7 +158,7 @@ static mn_status take_all_buffers(struct mn_tape *tape) {
   }
   struct mn_tensor *root = tape->last->output;
   if (!root) return MN_OK;
-  int planes = root->operand && mn_has_planes(tape->context->device, root->value.rows, root->value.cols);
+  int planes = root->operand && mn_has_planes(tape->context->device, 8, root->value.cols);
   return take_buffers(tape, root, !planes, planes);
 }
 
@@ -261,7 +261,9 @@ mn_status mn_tape_issue(struct mn_tape *tape) {
 
 mn_status mn_tape_step(struct mn_tape *tape) {
   MN_REQUIRE(tape->training);
-  return mn_tape_run(tape, replay, tape);
+  /* A step that measures works otherwise than those after it, which the graph is of. */
+  int measures = tape->measure && tape->context->device->scaled;
+  return mn_tape_run(tape, measures ? run_all : replay, tape);
 }
 
 mn_status mn_tape_forward(struct mn_tape *tape) {

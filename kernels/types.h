@@ -117,7 +117,8 @@ enum mn_block_op {
 };
 
 /* Whether an operand of this size can have planes: two planes need the GEMM of our own, which takes rows of
- * whole multiples of 16 bytes in every form of product. Another operand is multiplied as MN_FP32. */
+ * whole multiples of 16 bytes in every form of product (of a batch any number of rows will do). Another
+ * operand is multiplied as MN_FP32. */
 static inline int mn_has_planes(const struct mn_device *device, int64_t rows, int64_t cols) {
   return device->planes == 1 || (device->planes == 2 && rows % 8 == 0 && cols % 8 == 0);
 }

@@ -52,7 +52,7 @@ mutant() {
   data/read.c) order=${alone:-test_rows test_loader} ;;
   data/* | kernels/gather.c) order=${alone:-test_loader} ;;
   kernels/real.h) order=${alone:-test_kernels} ;;
-  kernels/planes.h | kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels} ;;
+  kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels} ;;
   layers/block.c) order=${alone:-test_retake} ;;
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_retake test_loader test_training} ;;
   train/command/*) order=${alone:-test_pauses test_training} ;;

@@ -48,8 +48,11 @@ static inline void put_scale(struct mn_device *device, struct mn_scale *to, stru
 }
 
 static inline struct planes get_planes(struct mn_device *device, const struct mn_operand *o) {
-  struct planes p = {
-      .count = o->rows * o->cols, .size = device->plane, .scaled = o->scale != NULL, .factor = 1, .split = o->split};
+  struct planes p = {.count = o->rows * o->cols,
+                     .size = device->plane,
+                     .scaled = o->scale != NULL,
+                     .factor = 1,
+                     .split = o->split};
   for (int i = 0; i < 2; i++)
     if (o->planes[i]) p.plane[i] = get_bytes(device, o->planes[i], (size_t)p.count * p.size);
   if (p.scaled) p.factor = get_scale(device, o->scale).factor;
@@ -98,9 +101,7 @@ static inline int64_t wrongly_rounded(const struct planes *p, const float *reals
 #pragma omp parallel for reduction(+ : wrong)
   for (int64_t i = 0; i < p->count; i++) {
     const float value = p->scaled ? reals[i] * p->factor : reals[i];
-    const float high = p->scaled  ? mn_to_fp16(value)
-                       : p->split ? mn_to_upper_half(value)
-                                  : mn_to_bf16(value);
+    const float high = p->scaled ? mn_to_fp16(value) : p->split ? mn_to_upper_half(value) : mn_to_bf16(value);
     wrong += !same_float(plane_at(p, 0, i), high) ||
              (p->plane[1] && !same_float(plane_at(p, 1, i), mn_to_fp16(value - high)));
   }
