@@ -7,19 +7,29 @@
 #include "kernels/planes.h"
 #include "train/checkpoint/snapshot.h"
 
-/* Floats of all sizes with ties, infinities, subnormals, and finite ones whose copy is infinite among them.
- */
+/* Floats of all sizes with subnormals, infinities, and finite ones whose copy is infinite among them; every
+ * third is a tie. */
 static double *any_floats(int64_t count, uint64_t seed) {
   static const uint32_t bits[] = {0x3f808000u, 0x3f818000u, 0xbf808000u, 0xbf818000u,
                                   0x7f7fffffu, 0xff7f8000u, 0x00008000u, 0x80000001u,
                                   0x00007fffu, 0x80000000u, 0x7f800000u, 0xff800000u};
   double *values = random_values(count, seed, 1);
-  for (int64_t i = 0; i < count; i += 3) {
-    const uint32_t word = i / 3 < (int64_t)COUNT(bits) ? bits[i / 3] : mn_random_word(seed, 2, (uint64_t)i);
-    float value;
-    memcpy(&value, &word, sizeof value);
+  for (int64_t i = 0; i < count; i++) {
+    uint32_t word = i % 3 == 0 ? mn_random_word(seed, 2, (uint64_t)i) : 0;
+    float value = (float)values[i];
+    if (i % 3 == 1) memcpy(&word, &value, sizeof word), word = (word & 0xffff0000u) | 0x8000u;
+    if (i % 3 == 0 && i / 3 < (int64_t)COUNT(bits)) word = bits[i / 3];
+    if (i % 3 < 2) memcpy(&value, &word, sizeof value);
     if (!isnan(value)) values[i] = value;
   }
+  return values;
+}
+
+/* Those of them with which an update comes to no overflow and to no other zero. */
+static double *ordinary_floats(int64_t count, uint64_t seed) {
+  double *values = any_floats(count, seed);
+  for (int64_t i = 0; i < count; i++)
+    if (!(fabs(values[i]) < 1e30) || values[i] == 0) values[i] = 0x1.01p0;
   return values;
 }
 
@@ -99,14 +109,12 @@ static struct trail update(const char *device, const char *precision, const int6
   struct mn_tensor *w = weight_of(context, size[0], size[1]);
   const int64_t count = mn_tensor_count(w);
   double *rate = take_bytes(&m, 1, sizeof *rate);
-  double *values = any_floats(count, 4), *gradient = random_values(count, 9, 2);
+  double *values = ordinary_floats(count, 4), *gradient = random_values(count, 9, 2);
   const struct mn_sgd sgd = {.rate = rate,
                              .momentum = config->momentum,
                              .weight_decay = config->weight_decay,
                              .nesterov = config->nesterov};
   struct trail trail = {.momentum = NULL};
-  for (int64_t i = 0; i < count; i++)
-    if (!(fabs(values[i]) < 1e30)) values[i] = 0x1.01p0; /* a tie */
   MUST(mn_tensor_train(context, w, MN_TRAIN_STORE, &sgd));
   MUST(mn_tensor_write(context, w, values));
   for (int i = 0; i < UPDATES; i++) {
@@ -141,6 +149,66 @@ static void updates_are_those_of_floats(void **state) {
       if (split.momentum) assert_memory_equal(split.momentum, whole.momentum, bytes);
       free(split.momentum), free(whole.momentum);
     }
+}
+
+/* Multiples of 1/8 up to 1: products and sums of them are exact, in whatever order. */
+static double *eighths(int64_t count, uint64_t seed) {
+  double *values = random_values(count, seed, 1);
+  for (int64_t i = 0; i < count; i++) values[i] = rint(8 * values[i]) / 8;
+  return values;
+}
+
+static struct mn_tensor *eighths_of(struct mn_context *context, int64_t rows, int64_t cols, uint64_t seed) {
+  struct mn_tensor *t = weight_of(context, rows, cols);
+  double *values = eighths(rows * cols, seed);
+  MUST(mn_tensor_write(context, t, values));
+  free(values);
+  return t;
+}
+
+/* The update of W [size[0], size[1]] in the epilogue of a product of depth size[2], bit for bit: everything
+ * before the last subtraction is exact. */
+static void check_product(struct mn_context *context, const int64_t size[3], double given, double momentum) {
+  struct memory m = {.context = context};
+  const struct mn_kernels *k = context->kernels;
+  struct mn_tensor *dz = eighths_of(context, size[2], size[0], 1),
+                   *x = eighths_of(context, size[2], size[1], 2);
+  struct mn_tensor *w = weight_of(context, size[0], size[1]);
+  const int64_t count = mn_tensor_count(w);
+  double *values = ordinary_floats(count, 4), *velocity = eighths(count, 5),
+         *rate = take_bytes(&m, 1, sizeof *rate);
+  const struct mn_sgd sgd = {.rate = rate, .momentum = momentum};
+  const struct mn_epilogue store = {.kind = MN_STORE, .into = take_reals(&m, NULL, count)};
+  MUST(k->upload(context->device, rate, &given, sizeof given));
+  MUST(k->gemm(context->device, MN_TN, &dz->value, &x->value, &store));
+  double *gradient = read_reals(&m, store.into, count);
+  MUST(mn_tensor_train(context, w, MN_TRAIN_UPDATE, &sgd));
+  MUST(mn_tensor_write(context, w, values));
+  if (momentum != 0) MUST(mn_context_write(context, w->momentum, velocity, count));
+  MUST(k->gemm(context->device, MN_TN, &dz->value, &x->value, &w->sink));
+  for (int64_t i = 0; i < count; i++) {
+    velocity[i] = (float)(momentum * velocity[i] + gradient[i]);
+    values[i] = (float)values[i] - (float)given * (float)velocity[i];
+  }
+  assert_master(context, w, values);
+  if (momentum != 0) assert_reals(&m, "momentum", w->momentum, velocity, count, 0);
+  free(values), free(velocity), free(gradient);
+  mn_tensor_free(context, dz), mn_tensor_free(context, x), mn_tensor_free(context, w);
+  release_all(&m);
+}
+
+/* On a Hopper GPU each of the three tiles, and then the library's way. */
+static void products_update_every_bit(void **state) {
+  static const int64_t sizes[][3] = {{24, 40, 16},      {130, 72, 33},     {512, 512, 64},
+                                     {2048, 2048, 128}, {2040, 2056, 136}, {2048, 4096, 2304}};
+  struct mn_context *context = open_or_skip(*state, "bf16");
+  const int large = context->device->type == MN_DEVICE_CUDA && !getenv("MINNOW_QUICK");
+  for (size_t s = 0; s < (large ? COUNT(sizes) : 2); s++)
+    for (int way = 0; way < 8; way++) {
+      context->device->library = way / 4;
+      check_product(context, sizes[s], way % 2 ? 0.125 : 0, way / 2 % 2 ? 0.5 : 0);
+    }
+  mn_context_close(context);
 }
 
 /* A run in bf16 that is saved, and one that is resumed from it: all 24 bits of each weight are in the file,
@@ -212,6 +280,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       BOTH(large_masters_are_written_and_read),
       BOTH(updates_are_those_of_floats),
+      BOTH(products_update_every_bit),
       BOTH(checkpoints_hold_every_bit),
       BOTH(a_nan_stays_a_nan),
   };
