@@ -1,13 +1,26 @@
 /* The loader: it turns positions in the order of samples into row numbers, and has the device gather those
  * rows. With the rows in memory one gather takes a whole filling; with the rows in a file each window has its
- * own, and is given back once that is done. */
+ * own, and is given back once that is done.
+ *
+ * Where planes are scaled the gather writes them: a batch's scale follows from the largest |x| of each of its
+ * rows, which whoever read the rows has noted. Of a filling from several windows it is known after the last
+ * of them: its rows are gathered as they are, and once more from there. */
 #include "data/loader.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/order.h"
 #include "data/windows.h"
+#include "kernels/planes.h"
+
+/* What the device is told of a filling, in one piece of memory. */
+struct list {
+  struct mn_scale *scales; /* of its batches, where planes are scaled; */
+  int64_t *numbers;        /* [most] behind them: of its rows */
+};
+_Static_assert(sizeof(struct mn_scale) == sizeof(int64_t), "one array of both");
 
 struct mn_loader {
   struct mn_context *context;
@@ -15,20 +28,20 @@ struct mn_loader {
   struct mn_placement *placement;
   struct mn_windows *windows; /* MN_PLACE_FILE alone */
   struct mn_order *order;
-  int64_t most;  /* samples a filling */
-  int64_t batch; /* samples under one scale */
-  int direct;    /* batches are the rows where they wait: nothing is gathered */
+  int64_t most;   /* samples a filling */
+  int64_t batch;  /* samples under one scale */
+  int direct;     /* batches are the rows where they wait: nothing is gathered */
+  int64_t scales; /* in a list: the batches of a filling; 0 where planes are not scaled, or not wanted */
   /* the current window */
   int64_t window; /* its number in the endless sequence */
   int64_t extents[MN_ORDER_WINDOW], count;
   int64_t from[MN_ORDER_WINDOW_ROWS], at, total; /* its rows in training order, and how many are taken */
   /* the buffers */
-  int next;                             /* the one to fill next */
-  int64_t *numbers[MN_LOADER_BUFFERS];  /* [most] row numbers, on the host; */
-  int64_t *uploaded[MN_LOADER_BUFFERS]; /* and on the device */
+  int next;                                                         /* the one to fill next */
+  struct list list[MN_LOADER_BUFFERS], uploaded[MN_LOADER_BUFFERS]; /* on the host, and on the device */
   char *x[MN_LOADER_BUFFERS], *y[MN_LOADER_BUFFERS];
-  void *planes[MN_LOADER_BUFFERS][2];         /* of x, where they are scaled; */
-  struct mn_scale *scales[MN_LOADER_BUFFERS]; /* [batches of a filling] */
+  void *planes[MN_LOADER_BUFFERS][2]; /* instead of x, where they are scaled */
+  char *apart;                        /* [most] then, in MN_PLACE_FILE: x of several windows, as it waits */
 };
 
 /* ---- opening and closing ---- */
@@ -44,30 +57,36 @@ static int64_t batches_of(const struct mn_loader *l, int64_t samples) {
   return (samples + l->batch - 1) / l->batch;
 }
 
-/* Planes that are scaled wait as reals, since a batch's scale follows from its rows, and are written beside
- * the filling. */
-static mn_status take_planes(struct mn_loader *l) {
-  const struct mn_device *device = l->context->device;
-  if (!device->scaled || !mn_has_planes(device, 8, l->dataset->inputs)) return MN_OK;
-  for (int i = 0; i < MN_LOADER_BUFFERS; i++) {
-    for (int p = 0; p < device->planes; p++)
-      MN_TRY(mn_context_allocate(l->context, &l->planes[i][p], l->most * l->dataset->inputs, device->plane));
-    MN_TRY(mn_context_allocate(l->context, (void **)&l->scales[i], batches_of(l, l->most),
-                               sizeof(struct mn_scale)));
-  }
+static mn_status take_list(struct mn_loader *l, int i) {
+  struct mn_device *device = l->context->device;
+  int64_t count = l->scales + l->most;
+  struct list *host = &l->list[i], *there = &l->uploaded[i];
+  MN_TRY(l->context->kernels->allocate_host(device, (void **)&host->scales,
+                                            (size_t)count * sizeof *host->scales));
+  MN_TRY(mn_context_allocate(l->context, (void **)&there->scales, count, sizeof *there->scales));
+  host->numbers = (int64_t *)(host->scales + l->scales);
+  there->numbers = (int64_t *)(there->scales + l->scales);
   return MN_OK;
 }
 
+static mn_status take_x(struct mn_loader *l, int i) {
+  const struct mn_device *device = l->context->device;
+  size_t x_row = l->placement->form.x_row;
+  if (!l->scales) return mn_context_allocate(l->context, (void **)&l->x[i], l->most, x_row);
+  for (int p = 0; p < device->planes; p++)
+    MN_TRY(mn_context_allocate(l->context, &l->planes[i][p], l->most * l->dataset->inputs, device->plane));
+  if (l->placement->place != MN_PLACE_FILE || l->apart) return MN_OK;
+  return mn_context_allocate(l->context, (void **)&l->apart, l->most, x_row);
+}
+
 static mn_status allocate(struct mn_loader *l) {
-  const struct mn_kernels *k = l->context->kernels;
   const struct mn_rows_form *form = &l->placement->form;
   for (int i = 0; i < MN_LOADER_BUFFERS && !l->direct; i++) {
-    MN_TRY(k->allocate_host(l->context->device, (void **)&l->numbers[i], (size_t)l->most * sizeof(int64_t)));
-    MN_TRY(mn_context_allocate(l->context, (void **)&l->uploaded[i], l->most, sizeof(int64_t)));
-    MN_TRY(mn_context_allocate(l->context, (void **)&l->x[i], l->most, form->x_row));
+    MN_TRY(take_list(l, i));
+    MN_TRY(take_x(l, i));
     if (form->y_row) MN_TRY(mn_context_allocate(l->context, (void **)&l->y[i], l->most, form->y_row));
   }
-  return take_planes(l);
+  return MN_OK;
 }
 
 static mn_status check(const struct mn_dataset *dataset, const struct mn_loader_config *config) {
@@ -92,7 +111,8 @@ static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *con
   MN_TRY(
       mn_placement_open(&l->placement, l->context, l->dataset, config->place, config->x_only, config->stop));
   enum mn_place place = l->placement->place;
-  l->direct = !config->shuffled && place == MN_PLACE_DEVICE && device->type == MN_DEVICE_CPU;
+  l->scales = l->placement->form.scaled && !config->reals ? batches_of(l, l->most) : 0;
+  l->direct = !config->shuffled && !l->scales && place == MN_PLACE_DEVICE && device->type == MN_DEVICE_CPU;
   /* Kept for good: another loader of the device's may need them longer than this one. */
   if (place != MN_PLACE_DEVICE && device->type == MN_DEVICE_CUDA) device->spared = MN_GATHER_MULTIPROCESSORS;
   MN_TRY(allocate(l));
@@ -126,13 +146,13 @@ void mn_loader_close(struct mn_loader *l) {
     for (int p = 0; p < 2; p++)
       mn_context_release(l->context, l->planes[i][p], l->most * l->dataset->inputs,
                          l->context->device->plane);
-    mn_context_release(l->context, l->scales[i], batches_of(l, l->most), sizeof(struct mn_scale));
-    l->context->kernels->release_host(l->context->device, l->numbers[i]);
-    mn_context_release(l->context, l->uploaded[i], l->most, sizeof(int64_t));
+    l->context->kernels->release_host(l->context->device, l->list[i].scales);
+    mn_context_release(l->context, l->uploaded[i].scales, l->scales + l->most, sizeof(struct mn_scale));
     if (!l->placement || l->direct) continue; /* direct: the buffers are the placement's */
     mn_context_release(l->context, l->x[i], l->most, l->placement->form.x_row);
     mn_context_release(l->context, l->y[i], l->most, l->placement->form.y_row);
   }
+  if (l->apart) mn_context_release(l->context, l->apart, l->most, l->placement->form.x_row);
   mn_placement_close(l->placement);
   mn_order_close(l->order);
   free(l);
@@ -140,54 +160,92 @@ void mn_loader_close(struct mn_loader *l) {
 
 /* ---- filling ---- */
 
-/* Gathers samples first … first + count − 1 of the buffer from rows at x and y, whose numbers are there. */
-static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t count, const void *x,
-                        const void *y) {
-  const struct mn_kernels *k = l->context->kernels;
-  struct mn_device *device = l->context->device;
-  const struct mn_rows_form *form = &l->placement->form;
-  int64_t *rows = l->uploaded[buffer] + first;
-  struct mn_gather g = {.count = count,
-                        .rows = rows,
-                        .of = {{l->x[buffer] + (size_t)first * form->x_row, x, form->x_row}},
-                        .far = l->placement->place != MN_PLACE_DEVICE};
-  if (form->y_row) g.of[1] = (struct mn_gathered){l->y[buffer] + (size_t)first * form->y_row, y, form->y_row};
-  MN_TRY(k->upload(device, rows, l->numbers[buffer] + first, (size_t)count * sizeof *rows));
-  return k->gather(device, &g);
-}
-
 /* Notes the row numbers of the next samples, up to the end of the window or to `samples` in the buffer, of
- * which `done` are there; returns how many are there then. */
-static int64_t take(struct mn_loader *l, int64_t *numbers, int64_t done, int64_t samples) {
+ * which `done` are there; returns how many are there then. `largest` is of the rows with these numbers. */
+static int64_t take(struct mn_loader *l, const struct list *list, int64_t done, int64_t samples,
+                    const float *largest) {
   for (; done < samples && l->at < l->total; done++, l->at++) {
-    int64_t local = l->from[l->at];
-    numbers[done] =
-        l->windows ? local : l->extents[local / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + local % MN_ORDER_EXTENT;
+    int64_t local = l->from[l->at], number = local;
+    if (!l->windows) number = l->extents[local / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + local % MN_ORDER_EXTENT;
+    list->numbers[done] = number;
+    if (!l->scales) continue;
+    struct mn_scale *scale = &list->scales[done / l->batch];
+    scale->largest = fmaxf(done % l->batch ? scale->largest : 0, largest[number]);
   }
   return done;
 }
 
+/* Uploads the numbers of samples first … end − 1 and, with the first ones, all scales. */
+static mn_status upload(struct mn_loader *l, int buffer, int64_t first, int64_t end) {
+  const struct list *list = &l->list[buffer], *to = &l->uploaded[buffer];
+  size_t each = sizeof *to->numbers;
+  struct mn_device *device = l->context->device;
+  if (first > 0)
+    return l->context->kernels->upload(device, to->numbers + first, list->numbers + first,
+                                       (size_t)(end - first) * each);
+  for (int64_t i = 0; l->scales && i < batches_of(l, end); i++)
+    list->scales[i].factor = mn_scale_factor(list->scales[i].largest, MN_HEADROOM_X, 1);
+  return l->context->kernels->upload(device, to->scales, list->scales, (size_t)(l->scales + end) * each);
+}
+
+/* Has `g` write the buffer's planes. */
+static void into_planes(const struct mn_loader *l, int buffer, struct mn_gather *g) {
+  memcpy(g->planes, l->planes[buffer], sizeof g->planes);
+  g->scales = l->uploaded[buffer].scales;
+  g->batch = l->batch;
+}
+
+/* Gathers samples first … end − 1 of the buffer from rows whose numbers are there; x as it waits to `x`, or
+ * NULL: planes of all samples. */
+static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t end,
+                        const struct mn_rows *rows, char *x) {
+  const struct mn_rows_form *form = &l->placement->form;
+  struct mn_gather g = {.count = end - first,
+                        .rows = l->uploaded[buffer].numbers + first,
+                        .of = {{.from = rows->x, .bytes = form->x_row}},
+                        .far = l->placement->place != MN_PLACE_DEVICE};
+  if (x)
+    g.of[0].to = x + (size_t)first * form->x_row;
+  else
+    into_planes(l, buffer, &g);
+  if (form->y_row)
+    g.of[1] = (struct mn_gathered){l->y[buffer] + (size_t)first * form->y_row, rows->y, form->y_row};
+  MN_TRY(upload(l, buffer, first, end));
+  return l->context->kernels->gather(l->context->device, &g);
+}
+
+/* Writes the planes of a filling of which x was gathered apart. */
+static mn_status finish_planes(struct mn_loader *l, int buffer, int64_t samples) {
+  struct mn_gather g = {.count = samples, .of = {{.from = l->apart, .bytes = l->placement->form.x_row}}};
+  into_planes(l, buffer, &g);
+  MN_TRY(upload(l, buffer, 0, samples));
+  return l->context->kernels->gather(l->context->device, &g);
+}
+
 /* Window by window. A window is released when its rows have been gathered. */
 static mn_status fill_from_windows(struct mn_loader *l, int buffer, int64_t samples) {
+  int several = l->total - l->at < samples;
+  char *x = l->scales && several ? l->apart : l->x[buffer];
   for (int64_t done = 0, before = 0; done < samples; before = done) {
-    const void *x, *y;
-    MN_TRY(mn_windows_get(l->windows, l->window, &x, &y));
-    done = take(l, l->numbers[buffer], done, samples);
-    MN_TRY(gather(l, buffer, before, done - before, x, y));
+    struct mn_rows rows;
+    MN_TRY(mn_windows_get(l->windows, l->window, &rows));
+    done = take(l, &l->list[buffer], done, samples, rows.largest);
+    MN_TRY(gather(l, buffer, before, done, &rows, x));
     if (l->at < l->total) break;
     MN_TRY(l->context->kernels->ahead_finish(l->context->device));
     mn_windows_release(l->windows, l->window);
     plan(l, l->window + 1);
   }
-  return MN_OK;
+  return l->scales && several ? finish_planes(l, buffer, samples) : MN_OK;
 }
 
 static mn_status fill_from_memory(struct mn_loader *l, int buffer, int64_t samples) {
+  const struct mn_rows *rows = &l->placement->rows;
   for (int64_t done = 0; done < samples;) {
-    done = take(l, l->numbers[buffer], done, samples);
+    done = take(l, &l->list[buffer], done, samples, rows->largest);
     if (l->at == l->total) plan(l, l->window + 1);
   }
-  return gather(l, buffer, 0, samples, l->placement->x, l->placement->y);
+  return gather(l, buffer, 0, samples, rows, l->x[buffer]);
 }
 
 /* The next samples where they are, which must be neighbours. */
@@ -195,25 +253,14 @@ static void fill_directly(struct mn_loader *l, int buffer, int64_t samples) {
   const struct mn_rows_form *form = &l->placement->form;
   int64_t first = l->window % mn_order_windows(l->order) * MN_ORDER_WINDOW_ROWS + l->at;
   MN_REQUIRE(first + samples <= l->dataset->rows);
-  l->x[buffer] = (char *)l->placement->x + (size_t)first * form->x_row;
-  if (form->y_row) l->y[buffer] = (char *)l->placement->y + (size_t)first * form->y_row;
+  l->x[buffer] = (char *)l->placement->rows.x + (size_t)first * form->x_row;
+  if (form->y_row) l->y[buffer] = (char *)l->placement->rows.y + (size_t)first * form->y_row;
   for (int64_t done = 0; done < samples;) {
     int64_t here = l->total - l->at < samples - done ? l->total - l->at : samples - done;
     l->at += here;
     done += here;
     if (l->at == l->total) plan(l, l->window + 1);
   }
-}
-
-/* Writes the planes of each batch of a filling, under a scale of its own: which batches share a filling
- * changes nothing. */
-static mn_status round_batches(struct mn_loader *l, const struct mn_batch *filling) {
-  for (int64_t first = 0; first < filling->rows; first += l->batch) {
-    int64_t left = filling->rows - first;
-    struct mn_batch part = mn_batch_part(l, filling, first, left < l->batch ? left : l->batch);
-    MN_TRY(l->context->kernels->round(l->context->device, &part.x, 1));
-  }
-  return MN_OK;
 }
 
 mn_status mn_loader_fill(struct mn_loader *l, int64_t samples, struct mn_batch *batch, int *number) {
@@ -228,11 +275,11 @@ mn_status mn_loader_fill(struct mn_loader *l, int64_t samples, struct mn_batch *
   *batch = (struct mn_batch){
       .rows = samples, .x = {.rows = samples, .cols = l->dataset->inputs}, .y = l->y[buffer]};
   *(l->placement->form.bf16 ? &batch->x.planes[0] : &batch->x.real) = l->x[buffer];
-  if (!l->scales[buffer]) return MN_OK;
-  batch->x.scale = l->scales[buffer];
+  if (!l->scales) return MN_OK;
+  batch->x.scale = l->uploaded[buffer].scales;
   batch->x.headroom = MN_HEADROOM_X;
   memcpy(batch->x.planes, l->planes[buffer], sizeof batch->x.planes);
-  return round_batches(l, batch);
+  return MN_OK;
 }
 
 struct mn_batch mn_batch_part(const struct mn_loader *l, const struct mn_batch *batch, int64_t first,

@@ -17,17 +17,19 @@ struct mn_loader_config {
   int64_t position; /* sample of the endless sequence to start at (epoch = position / n) */
   int64_t samples;  /* the most in one filling */
   int64_t batch;    /* of that: samples whose planes share a scale, where there are scales; 0: all */
+  int reals;        /* where planes are scaled: x is wanted as reals (mn_pass_reads_reals) */
 };
 
 /* Rows of a batch in the device's memory. */
 struct mn_batch {
   int64_t rows;
-  struct mn_operand x; /* [rows, I]: the plane that the device's GEMMs read, or real, or both where scaled */
+  struct mn_operand x; /* [rows, I]: the planes that the device's GEMMs read, or real */
   void *y;             /* [rows, K] reals or [rows] labels; NULL where the dataset has no y */
 };
 
 /* Opens a loader of `dataset`, borrowed like the context, with a placement of its own. The dataset is read by
- * the loader alone until it is closed. Memory, beside the rows': two fillings on the device. MN_USAGE:
+ * the loader alone until it is closed. Memory, beside the rows': two fillings on the device and, in
+ * MN_PLACE_FILE, where planes are scaled, one as reals. MN_USAGE:
  * samples is not from 1 to the dataset's rows; MN_BAD_DATA: a position below 0 or not below 2⁶²;
  * MN_NO_MEMORY; and the errors of mn_placement_open. */
 MN_API mn_status mn_loader_open(struct mn_loader **out, struct mn_context *context,

@@ -58,25 +58,29 @@ static mn_status choose(struct mn_placement *p) {
 static mn_status allocate(struct mn_placement *p) {
   int64_t rows = p->dataset->rows;
   const struct mn_rows_form *form = &p->form;
+  struct mn_rows *to = &p->rows;
   if (p->place == MN_PLACE_DEVICE) {
-    MN_TRY(mn_context_allocate(p->context, &p->x, rows, form->x_row));
-    return form->y_row ? mn_context_allocate(p->context, &p->y, rows, form->y_row) : MN_OK;
+    MN_TRY(mn_context_allocate(p->context, &to->x, rows, form->x_row));
+    if (form->y_row) MN_TRY(mn_context_allocate(p->context, &to->y, rows, form->y_row));
+  } else {
+    const struct mn_kernels *k = p->context->kernels;
+    MN_TRY(k->allocate_host(p->context->device, &to->x, (size_t)rows * form->x_row));
+    if (form->y_row) MN_TRY(k->allocate_host(p->context->device, &to->y, (size_t)rows * form->y_row));
   }
-  struct mn_device *device = p->context->device;
-  MN_TRY(p->context->kernels->allocate_host(device, &p->x, (size_t)rows * form->x_row));
-  return form->y_row ? p->context->kernels->allocate_host(device, &p->y, (size_t)rows * form->y_row) : MN_OK;
+  return mn_rows_largest(to, form, rows);
 }
 
 static void release(struct mn_placement *p) {
   int64_t rows = p->dataset->rows;
   if (p->place == MN_PLACE_DEVICE) {
-    mn_context_release(p->context, p->x, rows, p->form.x_row);
-    mn_context_release(p->context, p->y, rows, p->form.y_row);
+    mn_context_release(p->context, p->rows.x, rows, p->form.x_row);
+    mn_context_release(p->context, p->rows.y, rows, p->form.y_row);
   } else {
-    p->context->kernels->release_host(p->context->device, p->x);
-    p->context->kernels->release_host(p->context->device, p->y);
+    p->context->kernels->release_host(p->context->device, p->rows.x);
+    p->context->kernels->release_host(p->context->device, p->rows.y);
   }
-  p->x = p->y = NULL;
+  free(p->rows.largest);
+  p->rows = (struct mn_rows){0};
 }
 
 /* Reads rows chunk by chunk into two pinned buffers in turn: one is uploaded while the other is read. */
@@ -88,12 +92,14 @@ static mn_status upload_all(struct mn_placement *p, char *const x[2], char *cons
   for (int64_t first = 0; first < rows; first += each) {
     int buffer = first / each % 2;
     struct mn_range range = {.first = first, .count = rows - first < each ? rows - first : each};
-    MN_TRY(mn_read_rows(p->dataset, form, &range, 1, x[buffer], y[buffer], p->stop));
+    float *largest = p->rows.largest;
+    struct mn_rows to = {x[buffer], y[buffer], largest ? largest + first : NULL};
+    MN_TRY(mn_read_rows(p->dataset, form, &range, 1, &to, p->stop));
     MN_TRY(k->synchronize(device)); /* the other buffer is free again */
-    MN_TRY(k->upload(device, (char *)p->x + (size_t)first * form->x_row, x[buffer],
+    MN_TRY(k->upload(device, (char *)p->rows.x + (size_t)first * form->x_row, x[buffer],
                      (size_t)range.count * form->x_row));
     if (y[buffer])
-      MN_TRY(k->upload(device, (char *)p->y + (size_t)first * form->y_row, y[buffer],
+      MN_TRY(k->upload(device, (char *)p->rows.y + (size_t)first * form->y_row, y[buffer],
                        (size_t)range.count * form->y_row));
   }
   return k->synchronize(device);
@@ -127,7 +133,7 @@ static mn_status fill_device(struct mn_placement *p) {
 static mn_status fill(struct mn_placement *p) {
   struct mn_range all = {.count = p->dataset->rows};
   if (p->place == MN_PLACE_DEVICE && !is_cpu(p)) return fill_device(p);
-  return mn_read_rows(p->dataset, &p->form, &all, 1, p->x, p->y, p->stop);
+  return mn_read_rows(p->dataset, &p->form, &all, 1, &p->rows, p->stop);
 }
 
 /* Whether the rows are more than a place can have, as far as can be told: asking the host for that would end

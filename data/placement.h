@@ -21,7 +21,7 @@ struct mn_placement {
   enum mn_place place;      /* not MN_PLACE_AUTO; on the CPU never MN_PLACE_HOST, which is the same there */
   struct mn_rows_form form; /* how the rows wait */
   size_t bytes;             /* of all rows in that form; INT64_MAX at most */
-  void *x, *y;              /* [rows]; NULL in MN_PLACE_FILE, and y where there is none */
+  struct mn_rows rows;      /* all of them; NULL in MN_PLACE_FILE */
   char why[200];            /* why this place, for people */
   const int *stop;          /* borrowed while opening */
 };

@@ -1,6 +1,7 @@
 /* Reading ranges of rows: they are cut into tasks, which threads take in order. */
 #include "data/read.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -19,7 +20,7 @@ struct reading {
   const struct mn_rows_form *form;
   const struct mn_range *ranges;
   int64_t count, task_rows;
-  char *x, *y;
+  const struct mn_rows *to;
   const int *stop;
   /* `mutex` guards these */
   pthread_mutex_t mutex;
@@ -30,7 +31,9 @@ struct reading {
 
 mn_status mn_rows_form(struct mn_rows_form *form, const struct mn_dataset *dataset,
                        const struct mn_device *device) {
-  *form = (struct mn_rows_form){.real = device->real, .bf16 = device->scaled ? 0 : device->plane};
+  *form = (struct mn_rows_form){.real = device->real,
+                                .bf16 = device->scaled ? 0 : device->plane,
+                                .scaled = device->scaled && mn_has_planes(device, 8, dataset->inputs)};
   size_t wide;
   int64_t y_elements = dataset->classes ? dataset->outputs > 0 : dataset->outputs;
   size_t y_element = dataset->classes ? sizeof(int32_t) : device->real;
@@ -41,6 +44,13 @@ mn_status mn_rows_form(struct mn_rows_form *form, const struct mn_dataset *datas
     return mn_fail(MN_NO_MEMORY, "rows of %lld inputs and %lld outputs do not fit in memory",
                    (long long)dataset->inputs, (long long)dataset->outputs);
   return MN_OK;
+}
+
+mn_status mn_rows_largest(struct mn_rows *rows, const struct mn_rows_form *form, int64_t count) {
+  if (!form->scaled) return MN_OK;
+  rows->largest = malloc((size_t)count * sizeof *rows->largest);
+  return rows->largest ? MN_OK
+                       : mn_fail(MN_NO_MEMORY, "no memory for the scales of %lld rows", (long long)count);
 }
 
 /* Takes the next task; returns its number, or −1 when there is none left or an earlier one failed. */
@@ -79,14 +89,28 @@ static void round_all(void *to, const float *from, int64_t count, size_t size) {
   }
 }
 
+/* The largest finite |value|: as mn_round measures it. */
+static float largest_of(const float *values, int64_t count) {
+  float largest = 0;
+#pragma omp simd reduction(max : largest)
+  for (int64_t i = 0; i < count; i++) {
+    const float value = fabsf(values[i]), counted = value < INFINITY ? value : 0;
+    largest = counted > largest ? counted : largest;
+  }
+  return largest;
+}
+
 /* scratch: task_rows rows of floats, where x is rounded. */
 static mn_status read_task(const struct reading *r, const struct mn_range *task, float *scratch) {
   const struct mn_rows_form *form = r->form;
   struct mn_dataset *d = r->dataset;
-  char *x = r->x + (size_t)task->at * form->x_row;
-  char *y = r->y ? r->y + (size_t)task->at * form->y_row : NULL;
+  const struct mn_rows *to = r->to;
+  char *x = (char *)to->x + (size_t)task->at * form->x_row;
+  char *y = to->y ? (char *)to->y + (size_t)task->at * form->y_row : NULL;
   MN_TRY(d->read(d, task->first, task->count, form->real, form->bf16 ? (void *)scratch : x, y));
   if (form->bf16) round_all(x, scratch, task->count * d->inputs, form->bf16);
+  for (int64_t i = 0; i < task->count && to->largest; i++)
+    to->largest[task->at + i] = largest_of((const float *)x + i * d->inputs, d->inputs);
   return MN_OK;
 }
 
@@ -115,13 +139,13 @@ static int threads_for(const struct reading *r, int64_t rows) {
 }
 
 mn_status mn_read_rows(struct mn_dataset *dataset, const struct mn_rows_form *form,
-                       const struct mn_range *ranges, int64_t count, void *x, void *y, const int *stop) {
+                       const struct mn_range *ranges, int64_t count, const struct mn_rows *to,
+                       const int *stop) {
   struct reading r = {.dataset = dataset,
                       .form = form,
                       .ranges = ranges,
                       .count = count,
-                      .x = x,
-                      .y = y,
+                      .to = to,
                       .stop = stop,
                       .failed = -1};
   pthread_t threads[MOST_THREADS];

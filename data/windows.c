@@ -16,7 +16,7 @@ struct mn_windows {
   const struct mn_placement *placement;
   struct mn_order *order; /* the thread's own */
   int64_t count;          /* windows in an epoch; with one, a single buffer holds it for good */
-  char *x[BUFFERS], *y[BUFFERS];
+  struct mn_rows rows[BUFFERS];
   double waited;
   int stop; /* read and set atomically */
   /* `mutex` guards these; `changed` tells of each change */
@@ -61,7 +61,7 @@ static mn_status read_window(struct mn_windows *w, int64_t number) {
       range[ranges++] = (struct mn_range){first, rows, i * MN_ORDER_EXTENT};
   }
   int buffer = (int)(number % BUFFERS) * !is_single(w);
-  return mn_read_rows(p->dataset, &p->form, range, ranges, w->x[buffer], w->y[buffer], &w->stop);
+  return mn_read_rows(p->dataset, &p->form, range, ranges, &w->rows[buffer], &w->stop);
 }
 
 static void *run(void *data) {
@@ -94,9 +94,10 @@ static mn_status allocate(struct mn_windows *w) {
   const struct mn_kernels *k = p->context->kernels;
   int64_t rows = p->dataset->rows < MN_ORDER_WINDOW_ROWS ? p->dataset->rows : MN_ORDER_WINDOW_ROWS;
   for (int i = 0; i < (is_single(w) ? 1 : BUFFERS); i++) {
-    MN_TRY(k->allocate_host(p->context->device, (void **)&w->x[i], (size_t)rows * p->form.x_row));
-    if (p->form.y_row)
-      MN_TRY(k->allocate_host(p->context->device, (void **)&w->y[i], (size_t)rows * p->form.y_row));
+    struct mn_rows *to = &w->rows[i];
+    MN_TRY(k->allocate_host(p->context->device, &to->x, (size_t)rows * p->form.x_row));
+    if (p->form.y_row) MN_TRY(k->allocate_host(p->context->device, &to->y, (size_t)rows * p->form.y_row));
+    MN_TRY(mn_rows_largest(to, &p->form, rows));
   }
   return MN_OK;
 }
@@ -121,7 +122,7 @@ mn_status mn_windows_open(struct mn_windows **out, const struct mn_placement *pl
   return status;
 }
 
-mn_status mn_windows_get(struct mn_windows *w, int64_t number, const void **x, const void **y) {
+mn_status mn_windows_get(struct mn_windows *w, int64_t number, struct mn_rows *rows) {
   lock(w);
   MN_REQUIRE(is_single(w) || (number >= w->released && number < w->released + BUFFERS));
   if (w->read <= number && w->outcome.status == MN_OK) {
@@ -131,9 +132,7 @@ mn_status mn_windows_get(struct mn_windows *w, int64_t number, const void **x, c
   }
   mn_status status = w->read > number ? MN_OK : mn_outcome_tell(&w->outcome);
   unlock(w);
-  int buffer = (int)(number % BUFFERS) * !is_single(w);
-  *x = w->x[buffer];
-  *y = w->y[buffer];
+  *rows = w->rows[(int)(number % BUFFERS) * !is_single(w)];
   return status;
 }
 
@@ -159,8 +158,9 @@ void mn_windows_close(struct mn_windows *w) {
   }
   const struct mn_context *context = w->placement->context;
   for (int i = 0; i < BUFFERS; i++) {
-    context->kernels->release_host(context->device, w->x[i]);
-    context->kernels->release_host(context->device, w->y[i]);
+    context->kernels->release_host(context->device, w->rows[i].x);
+    context->kernels->release_host(context->device, w->rows[i].y);
+    free(w->rows[i].largest);
   }
   mn_order_close(w->order);
   MN_REQUIRE(pthread_cond_destroy(&w->changed) == 0 && pthread_mutex_destroy(&w->mutex) == 0);

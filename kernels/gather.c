@@ -4,16 +4,31 @@
 #include <string.h>
 
 #include "kernels/kernels.h"
+#include "kernels/planes.h"
 #include "kernels/real.h"
+
+/* Row i of x's plane. */
+static void round_row(const struct mn_gather *g, int64_t i, const float *from) {
+  const int64_t cols = (int64_t)(g->of[0].bytes / sizeof *from);
+  const float factor = g->scales[i / g->batch].factor;
+  float *to = (float *)g->planes[0] + i * cols;
+  for (int64_t c = 0; c < cols; c++) to[c] = mn_to_plane(from[c], factor, 1);
+}
 
 mn_status mn_gather_cpu(struct mn_device *device, const struct mn_gather *g) {
   (void)device;
+  MN_REQUIRE(!g->planes[1]);
   size_t all = (size_t)g->count * (g->of[0].bytes + g->of[1].bytes);
 #pragma omp parallel for schedule(static) if (all > MN_PARALLEL_FROM * sizeof(float))
   for (int64_t i = 0; i < g->count; i++)
-    for (int k = 0; k < 2; k++)
-      if (g->of[k].bytes)
-        memcpy((char *)g->of[k].to + (size_t)i * g->of[k].bytes,
-               (const char *)g->of[k].from + (size_t)g->rows[i] * g->of[k].bytes, g->of[k].bytes);
+    for (int k = 0; k < 2; k++) {
+      const size_t bytes = g->of[k].bytes;
+      if (!bytes) continue;
+      const char *from = (const char *)g->of[k].from + (size_t)(g->rows ? g->rows[i] : i) * bytes;
+      if (k == 0 && g->planes[0])
+        round_row(g, i, (const float *)from);
+      else
+        memcpy((char *)g->of[k].to + (size_t)i * bytes, from, bytes);
+    }
   return MN_OK;
 }

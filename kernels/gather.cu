@@ -1,8 +1,9 @@
 /* The gather on CUDA: a warp takes a piece of a row at a time, PIECE words a lane, all of them in flight at
  * once. From the device's memory the whole GPU gathers. From host memory a few CTAs do, because loads over
  * the link take so long that more of them bring nothing, and each would keep a multiprocessor from the GEMM
- * that runs beside it. Contract: kernels/gather.h. */
-#include "kernels/cuda.cuh"
+ * that runs beside it. Floats that become planes are rounded on their way, so that no kernel has to wait for
+ * this one to do it. Contract: kernels/gather.h. */
+#include "kernels/planes.cuh"
 
 enum { PIECE = 8, NEAR_THREADS = 256, FAR_THREADS = 512 };
 
@@ -14,10 +15,18 @@ struct part {
   int word; /* bytes: the most, up to 16, that divide rows and addresses */
 };
 
-static struct part part_of(const struct mn_gathered *g) {
+/* What x's floats become: planes of kind MN_PLANES_FP16 or MN_PLANES_FP16X2 under scale 0, 1, … */
+struct rounding {
+  mn_planes planes;
+  int64_t batch; /* rows under each */
+};
+
+/* Of floats that are rounded, 4 are a word or, where some of the planes' would not be aligned, one is. */
+static struct part part_of(const struct mn_gathered *g, const mn_planes &planes = {}) {
   struct part p = {static_cast<char *>(g->to), static_cast<const char *>(g->from), 0, 0, 16};
-  MN_REQUIRE(g->bytes % 2 == 0);
+  MN_REQUIRE(g->bytes % (planes.high ? sizeof(float) : 2) == 0);
   while (g->bytes % p.word || !mn_aligned(p.word, g->to, g->from)) p.word /= 2;
+  if (planes.high && (p.word < 16 || !mn_aligned(8, planes.high, planes.low))) p.word = sizeof(float);
   p.words = (int64_t)(g->bytes / p.word);
   p.pieces = (p.words + 32 * PIECE - 1) / (32 * PIECE);
   return p;
@@ -37,35 +46,66 @@ static __device__ __forceinline__ void copy_piece(const part &p, int64_t to_row,
     if (first + 32 * i < p.words) to[first + 32 * i] = values[i];
 }
 
+/* The same of floats that become planes, W to a word. */
+template <enum mn_plane_kind Kind, int W>
+static __device__ __forceinline__ void round_piece(const part &p, const rounding &r, int64_t to_row,
+                                                   int64_t from_row, int64_t first) {
+  const float factor = r.planes.scale[to_row / r.batch].factor;
+  const float *from = reinterpret_cast<const float *>(p.from) + (from_row * p.words + first) * W;
+  mn_planes planes = mn_planes_as<Kind>(r.planes);
+  planes.high += (to_row * p.words + first) * W;
+  if (Kind == MN_PLANES_FP16X2) planes.low += (to_row * p.words + first) * W;
+  const int left = (int)min(p.words - first, (int64_t)(32 * PIECE));
+  float values[PIECE][W];
+#pragma unroll
+  for (int i = 0; i < PIECE; i++)
+    if (32 * i < left) mn_load<W>(values[i], from + 32 * i * W);
+#pragma unroll
+  for (int i = 0; i < PIECE; i++)
+    if (32 * i < left) mn_planes_store<W>(planes, factor, 32 * i * W, values[i]);
+}
+
+/* Kind: of x's planes; MN_NO_PLANES: x is copied. */
+template <enum mn_plane_kind Kind>
 static __global__ void __launch_bounds__(FAR_THREADS)
-    gather_kernel(const int64_t *rows, int64_t count, part x, part y) {
+    gather_kernel(const int64_t *rows, int64_t count, part x, part y, rounding r) {
   const int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32), of_x = count * x.pieces;
   int64_t piece = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
   for (; piece < of_x + count * y.pieces; piece += warps) {
     const part &p = piece < of_x ? x : y;
     const int64_t number = piece < of_x ? piece : piece - of_x, row = number / p.pieces;
     const int64_t first = number % p.pieces * (32 * PIECE) + threadIdx.x % 32;
+    const int64_t from_row = rows ? rows[row] : row;
+    if (Kind != MN_NO_PLANES && piece < of_x) {
+      if (x.word == 16)
+        round_piece<Kind, 4>(x, r, row, from_row, first);
+      else
+        round_piece<Kind, 1>(x, r, row, from_row, first);
+      continue;
+    }
     switch (p.word) { /* the same for the whole warp */
     case 16:
-      copy_piece<uint4>(p, row, rows[row], first);
+      copy_piece<uint4>(p, row, from_row, first);
       break;
     case 8:
-      copy_piece<uint2>(p, row, rows[row], first);
+      copy_piece<uint2>(p, row, from_row, first);
       break;
     case 4:
-      copy_piece<unsigned>(p, row, rows[row], first);
+      copy_piece<unsigned>(p, row, from_row, first);
       break;
     default:
-      copy_piece<unsigned short>(p, row, rows[row], first);
+      copy_piece<unsigned short>(p, row, from_row, first);
     }
   }
 }
 
+typedef void gather_function(const int64_t *rows, int64_t count, part x, part y, rounding r);
+
 /* A far gather's CTAs come in pairs, as clusters, because GEMMs need pairs of multiprocessors too: left alone
  * they would take one of each of several pairs. Shared memory that it does not use keeps each CTA on a
  * multiprocessor of its own. */
-static mn_status launch_far(struct mn_device *device, const struct mn_gather *g, const part &x,
-                            const part &y) {
+static mn_status launch_far(struct mn_device *device, gather_function *kernel, const struct mn_gather *g,
+                            const part &x, const part &y, const rounding &r) {
   enum { SHARED = 160 * 1024 };
   cudaLaunchAttribute pair = {};
   cudaLaunchConfig_t config = {};
@@ -73,21 +113,30 @@ static mn_status launch_far(struct mn_device *device, const struct mn_gather *g,
   config.blockDim = FAR_THREADS;
   config.stream = device->cuda->stream;
   if (device->cuda->encode) { /* Hopper */
-    MN_CUDA_TRY(cudaFuncSetAttribute(gather_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED));
+    MN_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED));
     pair.id = cudaLaunchAttributeClusterDimension;
     pair.val.clusterDim.x = 2, pair.val.clusterDim.y = pair.val.clusterDim.z = 1;
     config.attrs = &pair;
     config.numAttrs = 1;
     config.dynamicSmemBytes = SHARED;
   }
-  MN_CUDA_TRY(cudaLaunchKernelEx(&config, gather_kernel, g->rows, g->count, x, y));
+  MN_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, g->rows, g->count, x, y, r));
   return MN_OK;
 }
 
 mn_status mn_gather_cuda(struct mn_device *device, const struct mn_gather *g) {
-  const part x = part_of(&g->of[0]), y = part_of(&g->of[1]);
-  if (g->far) return launch_far(device, g, x, y);
-  gather_kernel<<<mn_cuda_grid(g->count * (x.pieces + y.pieces), NEAR_THREADS / 32), NEAR_THREADS, 0,
-                  device->cuda->stream>>>(g->rows, g->count, x, y);
+  const rounding r = {{!g->planes[0]  ? MN_NO_PLANES
+                       : g->planes[1] ? MN_PLANES_FP16X2
+                                      : MN_PLANES_FP16,
+                       static_cast<uint16_t *>(g->planes[0]), static_cast<uint16_t *>(g->planes[1]),
+                       const_cast<struct mn_scale *>(g->scales)},
+                      g->batch};
+  const part x = part_of(&g->of[0], r.planes), y = part_of(&g->of[1]);
+  gather_function *kernel = r.planes.kind == MN_NO_PLANES     ? gather_kernel<MN_NO_PLANES>
+                            : r.planes.kind == MN_PLANES_FP16 ? gather_kernel<MN_PLANES_FP16>
+                                                              : gather_kernel<MN_PLANES_FP16X2>;
+  if (g->far) return launch_far(device, kernel, g, x, y, r);
+  kernel<<<mn_cuda_grid(g->count * (x.pieces + y.pieces), NEAR_THREADS / 32), NEAR_THREADS, 0,
+           device->cuda->stream>>>(g->rows, g->count, x, y, r);
   return mn_cuda_launched("gather");
 }

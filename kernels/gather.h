@@ -13,8 +13,15 @@ struct mn_gathered {
 
 struct mn_gather {
   int64_t count;       /* of rows */
-  const int64_t *rows; /* [count] in the device's memory: row i of each `to` is row rows[i] of its `from` */
+  const int64_t *rows; /* [count] in the device's memory: row i of each `to` is row rows[i] of its `from`;
+                          NULL: row i */
   struct mn_gathered of[2]; /* x and y */
+  /* planes[0] not NULL: x's rows are floats, of[0].to is not written but planes [count, floats of a row],
+   * byte for byte as mn_round writes them under the scale there is: rows i·batch … i·batch + batch − 1 under
+   * scales[i], in the device's memory. planes[1] NULL: there is one. */
+  void *planes[2];
+  const struct mn_scale *scales;
+  int64_t batch;
   int far; /* `from` is in host memory: a few multiprocessors load over the link, beside other work */
 };
 typedef mn_status mn_gather_function(struct mn_device *device, const struct mn_gather *gather);

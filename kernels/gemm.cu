@@ -234,7 +234,7 @@ static mn_status plain_of(struct mn_device *device, const struct product *p) {
   unsigned grid = mn_cuda_grid(tiles * ((p->rows + TILE - 1) / TILE), 1);
   plain_kernel<In, Real><<<grid, dim3(TILE, TILE), 0, device->cuda->stream>>>(
       static_cast<Real *>(p->d), static_cast<const In *>(p->a), static_cast<const In *>(p->b),
-      p->precision == MN_FP16 ? device->cuda->alpha : NULL, *p, tiles);
+      p->precision == MN_FP16 && p->scale_a ? device->cuda->alpha : NULL, *p, tiles);
   return mn_cuda_launched("gemm");
 }
 

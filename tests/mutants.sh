@@ -272,9 +272,12 @@ mutant "rows: the first error met" $r 'if (r->failed < 0 || number < r->failed)'
 mutant "rows: read on after an error" $r '&& r->failed < 0 &&' '&&'
 mutant "rows: each task to the range's beginning" $r 'rows, range->at + r->done}' 'rows, range->at}'
 mutant "rows: each task from the range's beginning" $r '{range->first + r->done, rows' '{range->first, rows'
-mutant "rows: y to another row" $r 'r->y + (size_t)task->at * form->y_row' 'r->y + (size_t)task->first * form->y_row'
+mutant "rows: y to another row" $r 'to->y + (size_t)task->at * form->y_row' 'to->y + (size_t)task->first * form->y_row'
 mutant "rows: a part rounded" $r 'round_all(x, scratch, task->count * d->inputs' 'round_all(x, scratch, task->count'
 mutant "rows: not rounded on the CPU" $r 'out[i] = mn_to_bf16(from[i]);' 'out[i] = from[i];'
+mutant "rows: the largest, with its sign" $r 'fabsf(values[i]), counted' 'values[i], counted'
+mutant "rows: an infinity is the largest" $r 'value < INFINITY ? value : 0' 'value'
+mutant "rows: the largest to another row" $r 'to->largest[task->at + i]' 'to->largest[i]'
 mutant "rows: a stop not heard" $r '!(r->stop && __atomic_load_n(r->stop, __ATOMIC_ACQUIRE))' '1'
 mutant "rows: a stop is no error" $r 'r.range < count ? mn_fail(MN_INTERRUPTED, "reading was stopped") : MN_OK' 'MN_OK'
 w=data/windows.c
@@ -285,7 +288,7 @@ mutant "windows: always of the first epoch" $w 'number / w->count, number % w->c
 mutant "windows: one too many read ahead" $w 'w->read - w->released >= BUFFERS' 'w->read - w->released > BUFFERS'
 mutant "windows: an error ahead of its window" $w 'w->read > number ? MN_OK : mn_outcome_tell' 'mn_outcome_tell'
 mutant "windows: the only one read in each epoch" $w 'return w->count == 1;' 'return w->count == 0;'
-mutant "windows: closing waits for all reads" $w 'w->y[buffer], &w->stop)' 'w->y[buffer], NULL)'
+mutant "windows: closing waits for all reads" $w '&w->rows[buffer], &w->stop)' '&w->rows[buffer], NULL)'
 p=data/placement.c
 mutant "places: chosen the other way round" $p 'if (bytes <= device) {' 'if (bytes > device) {'
 mutant "places: y not counted" $p 'p->form.x_row + p->form.y_row, &p->bytes' 'p->form.x_row, &p->bytes'
@@ -297,24 +300,31 @@ mutant "places: every error taken for no room" $p 'if (status != MN_NO_MEMORY) r
 a=data/loader.c
 mutant "loader: resident rows by their place in a window" $a \
   'l->extents[local / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + local % MN_ORDER_EXTENT' 'local'
-mutant "loader: rows of a window by their place in the file" $a 'l->windows ? local :' ''
-mutant "loader: a window released before it is gathered" $a 'MN_TRY(gather(l, buffer, before, done - before, x, y));' \
+mutant "loader: rows of a window by their place in the file" $a 'if (!l->windows) number =' 'number ='
+mutant "loader: a window released before it is gathered" $a 'MN_TRY(gather(l, buffer, before, done, &rows, x));' \
   'if (l->at == l->total) mn_windows_release(l->windows, l->window);
-    MN_TRY(gather(l, buffer, before, done - before, x, y));'
+    MN_TRY(gather(l, buffer, before, done, &rows, x));'
 mutant "loader: a window released with rows to come" $a 'if (l->at < l->total) break;' \
   'if (l->at < l->total) { mn_windows_release(l->windows, l->window); break; }'
 mutant "loader: a window never released" $a 'mn_windows_release(l->windows, l->window);' ''
 mutant "loader: starts at the window's beginning" $a 'l->at = within;' ''
 mutant "loader: one buffer" $a 'l->next = (buffer + 1) %' 'l->next = 0 %'
-mutant "loader: each window to the buffer's first row" $a '.of = {{l->x[buffer] + (size_t)first * form->x_row, x' \
-  '.of = {{l->x[buffer], x'
+mutant "loader: each window to the buffer's first row" $a 'g.of[0].to = x + (size_t)first * form->x_row;' 'g.of[0].to = x;'
 mutant "loader: part of a batch with the first targets" $a 'part.y = (char *)part.y + (size_t)first * form->y_row;' ''
 mutant "loader: direct batches from the window's beginning" $a '* MN_ORDER_WINDOW_ROWS + l->at;' '* MN_ORDER_WINDOW_ROWS;'
 mutant "loader: one factor for all batches of a filling" $a 'if (part.x.scale) part.x.scale += first / l->batch;' ''
 mutant "loader: planes of the filling's first batch" $a 'part.x.planes[i] = (char *)part.x.planes[i] + (size_t)first * plane_row' \
   '(void)plane_row'
+mutant "loader: the largest of all fillings" $a 'done % l->batch ? scale->largest : 0' 'scale->largest'
+mutant "loader: the largest of the last row" $a 'fmaxf(done % l->batch ? scale->largest : 0, largest[number])' \
+  'largest[number]'
+mutant "loader: planes under the first window's largest" $a 'int several = l->total - l->at < samples;' 'int several = 0;'
+mutant "loader: factors of the first window" $a '  MN_TRY(upload(l, buffer, 0, samples));' ''
+mutant "loader: planes, though reals were asked for" $a 'form.scaled && !config->reals ?' 'form.scaled ?'
+mutant "loader: scaled batches where their rows are" $a '!config->shuffled && !l->scales &&' '!config->shuffled &&'
 g=kernels/gather.c
-mutant "gather: rows as they stand" $g '(size_t)g->rows[i] * g->of[k].bytes' '(size_t)i * g->of[k].bytes'
+mutant "gather: rows as they stand" $g '(size_t)(g->rows ? g->rows[i] : i) * bytes' '(size_t)i * bytes'
+mutant "gather: one factor for all batches" $g 'g->scales[i / g->batch].factor' 'g->scales[0].factor'
 mutant "gather: x alone" $g 'k < 2' 'k < 1'
 
 # the training loop, evaluation

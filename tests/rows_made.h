@@ -20,8 +20,10 @@ struct made {
   atomic_llong reads, rows_read;
 };
 
-static inline double x_of(int64_t row, int i) {
-  return (double)row * INPUTS + i;
+/* Of both signs, and in a row of INPUTS the last is the largest. */
+static inline double x_of(int64_t row, int64_t i) {
+  const double size = (double)row * INPUTS + (double)i;
+  return (row + i) % 2 ? -size : size;
 }
 
 static inline mn_status made_read(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real,
@@ -38,11 +40,11 @@ static inline mn_status made_read(struct mn_dataset *dataset, int64_t first, int
   if (m->bad_from && first + count > m->bad_from)
     return mn_fail(MN_BAD_DATA, "made up: row %lld is bad", (long long)first);
   for (int64_t r = 0; r < count; r++) {
-    for (int i = 0; i < INPUTS; i++)
+    for (int64_t i = 0, inputs = dataset->inputs; i < inputs; i++)
       if (real == 8)
-        ((double *)x)[r * INPUTS + i] = x_of(first + r, i);
+        ((double *)x)[r * inputs + i] = x_of(first + r, i);
       else
-        ((float *)x)[r * INPUTS + i] = (float)x_of(first + r, i);
+        ((float *)x)[r * inputs + i] = (float)x_of(first + r, i);
     if (dataset->classes)
       ((int32_t *)y)[r] = (int32_t)(first + r);
     else if (dataset->outputs && real == 8)

@@ -38,6 +38,11 @@ static const struct kind kinds[] = {
 /* The error, over the peer's, that is promised. fp16's slack is for sums that are added in another order. */
 #define FP16X3_PROMISE 1.1
 #define FP16_PROMISE 1.05
+/* Errors so small are kept whatever the peer's is. cuBLASLt adds the depth of small products, and of some
+ * large ones, in many parts: in float all-positive ones are then exact to 1e-7. Rounding tf32's or fp16's
+ * inputs, which makes errors of 3e-4, averages out where all are positive. */
+#define FP16X3_FLOOR 6.5e-7
+#define FP16_FLOOR 6e-5
 
 /* ---- numbers ---- */
 
@@ -158,7 +163,7 @@ enum { TESTED, PEER, EXACT, SIDES };
 
 /* Prints a case; returns whether the promise is kept. */
 static int compare(struct mn_context *const on[SIDES], const struct product *p, const struct kind *kind,
-                   double promise) {
+                   double promise, double floor) {
   struct values values;
   double *d[SIDES];
   for (int i = 0; i < 2; i++) values.of[i] = values_of(kind, i, rows_of(p, i), cols_of(p, i));
@@ -167,14 +172,14 @@ static int compare(struct mn_context *const on[SIDES], const struct product *p, 
   const double tested = error_of(d[TESTED], d[EXACT], 0, 1, count);
   const double peer = error_of(d[PEER], d[EXACT], 0, 1, count);
   const double worst = worst_ratio(p, kind, d[TESTED], d[PEER], d[EXACT]);
-  const int kept = tested <= promise * peer; /* not so for NaN */
+  const int kept = tested <= promise * peer || tested <= floor; /* not so for NaN */
   char text[32] = "";
   if (!isnan(worst)) snprintf(text, sizeof text, ", worst row or column %.2f", worst);
   print_message("%-10s %4ld x %4ld, depth %4ld  %-8s %-11s %s %.3e, %s %.3e, ratio %.3f %s %.2f%s\n",
                 form_names[p->form], (long)p->rows, (long)p->cols, (long)p->depth, data_names[kind->data],
                 kind->name, mn_precision_name(on[TESTED]->precision), tested,
-                mn_precision_name(on[PEER]->precision), peer, tested / peer, kept ? "<=" : "> ", promise,
-                text);
+                mn_precision_name(on[PEER]->precision), peer, tested / peer,
+                tested <= promise * peer ? "<=" : "> ", promise, text);
   for (int i = 0; i < 2; i++) free(values.of[i]);
   for (int s = 0; s < SIDES; s++) free(d[s]);
   return kept;
@@ -199,13 +204,13 @@ static int quick(void) {
 /* All forms at small and at large sizes, of little and of much depth: the GEMM of our own has small tiles for
  * the former and large ones for the latter. */
 static int compare_forms(struct mn_context *const on[SIDES], int64_t rows, const struct kind *kind,
-                         double promise) {
+                         double promise, double floor) {
   const int64_t sizes[][2] = {{256, 256}, {rows, 2048}}, depths[] = {1024, 8192};
   int broken = 0;
   for (int form = MN_NT; form < FORMS; form++)
     for (int i = 0; i < (quick() ? 1 : 4); i++) {
       const struct product p = {(enum mn_form)form, sizes[i / 2][0], sizes[i / 2][1], depths[i % 2]};
-      broken += !compare(on, &p, kind, promise);
+      broken += !compare(on, &p, kind, promise, floor);
     }
   return broken;
 }
@@ -216,7 +221,7 @@ static void fp16x3_is_as_exact_as_fp32(void **state) {
   open_sides(on, *state, "fp16x3", "fp32");
   const int planes = on[TESTED]->device->planes;
   for (size_t k = 0; k < (quick() ? 1 : COUNT(kinds)) && planes == 2; k++)
-    broken += compare_forms(on, 1024, &kinds[k], FP16X3_PROMISE);
+    broken += compare_forms(on, 1024, &kinds[k], FP16X3_PROMISE, FP16X3_FLOOR);
   if (planes != 2) print_message("skipped: fp16x3 is fp32 on %s\n", on[TESTED]->name);
   close_sides(on);
   if (planes != 2) skip();
@@ -229,7 +234,7 @@ static void fp16_is_as_exact_as_tf32(void **state) {
   open_sides(on, *state, "fp16", "tf32");
   for (size_t k = 0; k < (quick() ? 1 : COUNT(kinds)); k++)
     if (!*kinds[k].name && kinds[k].data != SPREAD)
-      broken += compare_forms(on, 2048, &kinds[k], FP16_PROMISE);
+      broken += compare_forms(on, 2048, &kinds[k], FP16_PROMISE, FP16_FLOOR);
   close_sides(on);
   if (broken) fail_msg("%d products are less exact than promised", broken);
 }

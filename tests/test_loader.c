@@ -53,14 +53,21 @@ static mn_status fill(struct mn_context *context, struct mn_loader *loader, int6
   return MN_OK;
 }
 
-/* x as doubles; bfloat16 is widened. Beside scaled planes the reals are there. */
+/* x as doubles; what scaled planes hold is in their first plane. */
 static double *read_x(struct mn_context *context, const struct mn_batch *batch) {
   const struct mn_device *device = context->device;
   int64_t count = batch->rows * batch->x.cols;
   double *out = malloc((size_t)count * sizeof *out);
   assert_non_null(out);
-  if (!device->plane || device->scaled) {
+  if (!batch->x.planes[0]) {
     MUST(mn_context_read(context, out, batch->x.real, count));
+    return out;
+  }
+  assert_null(batch->x.real);
+  if (batch->x.scale) {
+    float *plane = read_float16(context, batch->x.planes[0], count);
+    for (int64_t i = 0; i < count; i++) out[i] = plane[i];
+    free(plane);
     return out;
   }
   char *raw = malloc((size_t)count * device->plane);
@@ -77,10 +84,39 @@ static double *read_x(struct mn_context *context, const struct mn_batch *batch) 
   return out;
 }
 
+static int64_t row_at(const struct made *m, int64_t *const *epochs, int64_t position) {
+  return epochs[position / m->base.rows][position % m->base.rows];
+}
+
+/* The batch's factor, which must suit its own values alone; 0: its planes are not scaled. */
+static float check_scale(struct mn_context *context, const struct made *m, const struct mn_batch *batch,
+                         int64_t position, int64_t *const *epochs) {
+  struct mn_scale scale;
+  double largest = 0;
+  if (!batch->x.scale) return 0;
+  for (int64_t b = 0; b < batch->rows; b++)
+    for (int64_t i = 0; i < m->base.inputs; i++)
+      largest = fmax(largest, fabs(x_of(row_at(m, epochs, position + b), i)));
+  MUST(context->kernels->download(context->device, &scale, batch->x.scale, sizeof scale));
+  assert_true(scale.largest == (float)largest);
+  assert_true(scale.factor == mn_scale_factor((float)largest, MN_HEADROOM_X, 1));
+  return scale.factor;
+}
+
+/* What a value's element of the (first) plane holds, or its real. */
+static double element_of(const struct mn_batch *batch, double value, float factor) {
+  if (factor > 0) return mn_to_fp16((float)value * factor);
+  return batch->x.planes[0] ? mn_to_bf16((float)value) : value;
+}
+
 /* Checks that a batch is samples position … of the sequence, whose epochs `epochs` holds. */
 static void check(struct mn_context *context, const struct made *m, const struct mn_batch *batch,
                   int64_t position, int64_t *const *epochs) {
+  const int64_t inputs = m->base.inputs;
+  const float factor = check_scale(context, m, batch, position, epochs);
   double *x = read_x(context, batch), *y = NULL;
+  float *low = NULL;
+  if (batch->x.planes[1]) low = read_float16(context, batch->x.planes[1], batch->rows * inputs);
   int32_t *labels = malloc((size_t)batch->rows * sizeof *labels);
   assert_non_null(labels);
   if (m->base.classes) {
@@ -93,16 +129,17 @@ static void check(struct mn_context *context, const struct made *m, const struct
     assert_null(batch->y);
   }
   for (int64_t b = 0; b < batch->rows; b++) {
-    int64_t row = epochs[(position + b) / m->base.rows][(position + b) % m->base.rows];
-    for (int i = 0; i < INPUTS; i++) {
-      double expected = x_of(row, i);
-      if (context->device->plane && !context->device->scaled) expected = mn_to_bf16((float)expected);
-      if (!(x[b * INPUTS + i] == expected)) fail_msg("sample %lld", (long long)(position + b));
+    int64_t row = row_at(m, epochs, position + b);
+    for (int64_t i = 0; i < inputs; i++) {
+      const double expected = element_of(batch, x_of(row, i), factor);
+      const float rest = (float)x_of(row, i) * factor - (float)expected;
+      if (!(x[b * inputs + i] == expected) || (low && !(low[b * inputs + i] == mn_to_fp16(rest))))
+        fail_msg("sample %lld, column %lld", (long long)(position + b), (long long)i);
     }
     if (m->base.classes) assert_int_equal(labels[b], row);
     if (y) assert_true(y[b * 2] == (double)row && y[b * 2 + 1] == -1);
   }
-  free(x), free(y), free(labels);
+  free(x), free(y), free(low), free(labels);
 }
 
 static void take(struct mn_context *context, struct mn_loader *loader, const struct made *m, int64_t samples,
@@ -110,6 +147,7 @@ static void take(struct mn_context *context, struct mn_loader *loader, const str
   struct mn_batch batch;
   MUST(fill(context, loader, samples, &batch));
   assert_int_equal(batch.rows, samples);
+  assert_true(!batch.x.scale == !context->device->scaled);
   check(context, m, &batch, position, epochs);
 }
 
@@ -140,8 +178,8 @@ static void streams_in_order(void **state) {
 }
 
 /* As they are stored, again and again, in fillings of two sizes. */
-static void streams_as_stored(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32");
+static void as_stored(const char *device, const char *precision) {
+  struct mn_context *context = open_or_skip(device, precision);
   const int64_t n = 9100;
   int64_t *epochs[EPOCHS];
   for (int e = 0; e < EPOCHS; e++) {
@@ -160,6 +198,11 @@ static void streams_as_stored(void **state) {
   }
   free_epochs(epochs);
   mn_context_close(context);
+}
+
+static void streams_as_stored(void **state) {
+  as_stored(*state, "fp32");
+  as_stored(*state, "fp16");
 }
 
 static void streams_inputs_alone(void **state) {
@@ -240,44 +283,72 @@ static void keeps_two_fillings(void **state) {
   mn_context_close(context);
 }
 
-/* The planes of each `each` rows hold them under a factor that suits them. */
-static void check_planes(struct mn_context *context, const struct mn_loader *loader,
-                         const struct mn_batch *batch, int64_t each) {
+/* Checks each `each` samples by themselves. */
+static void check_parts(struct mn_context *context, const struct mn_loader *loader, const struct made *m,
+                        const struct mn_batch *batch, int64_t each, int64_t position,
+                        int64_t *const *epochs) {
   for (int64_t first = 0; first < batch->rows; first += each) {
     int64_t left = batch->rows - first;
     struct mn_batch part = mn_batch_part(loader, batch, first, left < each ? left : each);
-    int64_t count = part.rows * INPUTS;
-    double *x = read_x(context, &part), largest = 0;
-    float *plane = read_float16(context, part.x.planes[0], count);
-    struct mn_scale scale;
-    MUST(context->kernels->download(context->device, &scale, part.x.scale, sizeof scale));
-    for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(x[i]));
-    assert_true(scale.factor == mn_scale_factor((float)largest, MN_HEADROOM_X, 1));
-    for (int64_t i = 0; i < count; i++) assert_true(plane[i] == mn_to_fp16((float)x[i] * scale.factor));
-    free(x), free(plane);
+    check(context, m, &part, position + first, epochs);
   }
 }
 
-/* Which batches share a filling does not show in their factors; a filling that does not fill a batch has one
- * too; and both stay while the next filling is made. */
-static void each_batch_has_its_scale(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp16");
-  const int64_t each = 3, fillings[] = {150, 30, 60, 47, 150};
+/* Which batches share a filling does not show in their factors, nor do the windows, of which one batch may
+ * have three; a filling that does not fill a batch has one too; and both stay while the next filling is made.
+ */
+static void check_scales(struct mn_context *context, int64_t inputs, int64_t position) {
+  const int64_t each = 3, n = WINDOW + 64, fillings[] = {46, 150, 30, 60, 47, 150};
   int64_t *epochs[EPOCHS];
-  plan_epochs(epochs, 5000, 4);
+  plan_epochs(epochs, n, 4);
+  for (int p = 0; p < PLACES; p++) {
+    struct made m = make(n, 1);
+    m.base.inputs = inputs;
+    struct mn_loader *loader;
+    struct mn_loader_config config = {
+        .place = places[p], .shuffled = 1, .seed = 4, .position = position, .samples = 150, .batch = each};
+    struct mn_batch before, now;
+    MUST(mn_loader_open(&loader, context, &m.base, &config));
+    for (int64_t at = position, k = 0; k < (int64_t)COUNT(fillings); at += fillings[k++]) {
+      MUST(fill(context, loader, fillings[k], &now));
+      check_parts(context, loader, &m, &now, each, at, epochs);
+      if (k > 0) check_parts(context, loader, &m, &before, each, at - fillings[k - 1], epochs);
+      before = now;
+    }
+    mn_loader_close(loader);
+  }
+  free_epochs(epochs);
+}
+
+static void each_batch_has_its_scale(void **state) {
+  const struct {
+    const char *precision;
+    int64_t inputs, before; /* samples before the end of a window */
+  } cases[] = {{"fp16", 3, 46},    {"fp16", 3, 66},   {"fp16", 8, 66},     {"fp16", 1030, 46},
+               {"fp16", 1104, 66}, {"fp16x3", 8, 46}, {"fp16x3", 1104, 66}};
+  for (size_t c = 0; c < COUNT(cases); c++) {
+    struct mn_context *context = open_or_skip(*state, cases[c].precision);
+    check_scales(context, cases[c].inputs, WINDOW - cases[c].before);
+    mn_context_close(context);
+  }
+}
+
+/* Where a first layer has no planes to multiply by. */
+static void gives_reals_where_asked(void **state) {
+  struct mn_context *context = open_or_skip(*state, "fp16");
+  int64_t *epochs[EPOCHS];
+  plan_epochs(epochs, 5000, 2);
   for (int p = 0; p < PLACES; p++) {
     struct made m = make(5000, 1);
     struct mn_loader *loader;
     struct mn_loader_config config = {
-        .place = places[p], .shuffled = 1, .seed = 4, .position = 7, .samples = 150, .batch = each};
-    struct mn_batch before, now;
+        .place = places[p], .shuffled = 1, .seed = 2, .samples = 1000, .reals = 1};
+    struct mn_batch batch;
     MUST(mn_loader_open(&loader, context, &m.base, &config));
-    for (int64_t at = 7, k = 0; k < (int64_t)COUNT(fillings); at += fillings[k++]) {
-      MUST(fill(context, loader, fillings[k], &now));
-      check(context, &m, &now, at, epochs);
-      check_planes(context, loader, &now, each);
-      if (k > 0) check_planes(context, loader, &before, each);
-      before = now;
+    for (int64_t at = 0; at < 10000; at += 1000) {
+      MUST(fill(context, loader, 1000, &batch));
+      assert_true(batch.x.real && !batch.x.planes[0] && !batch.x.scale);
+      check(context, &m, &batch, at, epochs);
     }
     mn_loader_close(loader);
   }
@@ -512,6 +583,7 @@ int main(void) {
       EACH(does_not_depend_on_timing),
       EACH(keeps_two_fillings),
       EACH(each_batch_has_its_scale),
+      EACH(gives_reals_where_asked),
       EACH(hands_on_errors),
       EACH(a_window_stays_until_it_is_gathered),
       EACH(closes_promptly),

@@ -10,23 +10,24 @@ static void names_the_first_bad_row(void **state) {
   struct mn_range ranges[64];
   float *x = malloc(64 * 64 * INPUTS * sizeof *x);
   int32_t *y = malloc(64 * 64 * sizeof *y);
+  struct mn_rows to = {.x = x, .y = y};
   assert_true(x && y);
   for (int i = 0; i < 64; i++) ranges[i] = (struct mn_range){(63 - i) * 64, 64, i * 64};
   struct made m = make(64 * 64, 1);
   m.base.parallel = 4;
-  MUST(mn_read_rows(&m.base, &form, ranges, 64, x, y, NULL));
+  MUST(mn_read_rows(&m.base, &form, ranges, 64, &to, NULL));
   for (int i = 0; i < 64 * 64; i++) assert_int_equal(y[i], (63 - i / 64) * 64 + i % 64);
   m.bad_from = 640;  /* and all after it */
   m.delay_us = 1000; /* so that two threads, where there are two cores, have taken the first two ranges */
   for (int again = 0; again < 6; again++) {
     m.late_row = (again % 2 ? 62 : 63) * 64; /* of which now one, now the other fails first */
     m.reads = 0;
-    assert_int_equal(mn_read_rows(&m.base, &form, ranges, 64, x, y, NULL), MN_BAD_DATA);
+    assert_int_equal(mn_read_rows(&m.base, &form, ranges, 64, &to, NULL), MN_BAD_DATA);
     assert_string_equal(mn_message(), "made up: row 4032 is bad");
     assert_true(m.reads < 64); /* and nothing is read when it is known */
   }
   int stop = 1;
-  assert_int_equal(mn_read_rows(&m.base, &form, ranges, 64, x, y, &stop), MN_INTERRUPTED);
+  assert_int_equal(mn_read_rows(&m.base, &form, ranges, 64, &to, &stop), MN_INTERRUPTED);
   free(x), free(y);
 }
 
@@ -45,7 +46,8 @@ static void reads_long_ranges(void **state) {
       memset(x, 0xee, (size_t)ALL * form.x_row), memset(y, 0xee, (size_t)ALL * sizeof *y);
       m.base.parallel = real;
       m.reads = 0;
-      MUST(mn_read_rows(&m.base, &form, &(struct mn_range){7, ROWS, AT}, 1, x, y, NULL));
+      struct mn_rows to = {.x = x, .y = y};
+      MUST(mn_read_rows(&m.base, &form, &(struct mn_range){7, ROWS, AT}, 1, &to, NULL));
       assert_true(m.reads > 1);
       for (int64_t i = 0; i < ALL; i++) {
         int within = i >= AT && i < AT + ROWS;
@@ -64,10 +66,49 @@ static void reads_long_ranges(void **state) {
   free(x), free(y);
 }
 
+/* Row 1000 has values that are not finite, which no dataset of a file lets pass. */
+static mn_status read_odd(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real, void *x,
+                          void *y) {
+  MN_TRY(made_read(dataset, first, count, real, x, y));
+  if (1000 < first || 1000 >= first + count) return MN_OK;
+  float *row = (float *)x + (1000 - first) * dataset->inputs;
+  row[0] = NAN, row[1] = -INFINITY, row[2] = -7;
+  return MN_OK;
+}
+
+/* Each row's largest |x|, to the row's own place, whichever thread read it. */
+static void notes_the_largest(void **state) {
+  (void)state;
+  enum { ROWS = 200000, AT = 5 };
+  const struct mn_range ranges[] = {{ROWS / 2, ROWS / 2, AT}, {0, ROWS / 2, AT + ROWS / 2}};
+  struct made m = make(ROWS, 1);
+  struct mn_rows_form form = {.real = 4, .scaled = 1, .x_row = 4 * INPUTS, .y_row = 4};
+  struct mn_rows to = {malloc((size_t)(ROWS + AT) * form.x_row), NULL, NULL};
+  m.base.read = read_odd;
+  m.base.parallel = 4;
+  m.base.classes = 0, m.base.outputs = 0;
+  MUST(mn_rows_largest(&to, &form, ROWS + AT));
+  assert_true(to.x && to.largest);
+  for (int i = 0; i < AT; i++) to.largest[i] = -1;
+  MUST(mn_read_rows(&m.base, &form, ranges, 2, &to, NULL));
+  assert_true(m.reads > 2);
+  for (int64_t i = 0; i < ROWS; i++) {
+    int64_t row = (i + ROWS / 2) % ROWS;
+    assert_true(to.largest[AT + i] == (row == 1000 ? 7 : fabs(x_of(row, INPUTS - 1))));
+  }
+  for (int i = 0; i < AT; i++) assert_true(to.largest[i] == -1);
+  free(to.x), free(to.largest);
+  to.largest = NULL;
+  form.scaled = 0;
+  MUST(mn_rows_largest(&to, &form, ROWS));
+  assert_null(to.largest);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(names_the_first_bad_row),
       cmocka_unit_test(reads_long_ranges),
+      cmocka_unit_test(notes_the_largest),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

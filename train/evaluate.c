@@ -29,7 +29,6 @@ struct mn_evaluator {
 static mn_status open_parts(struct mn_evaluator *e, enum mn_pass_kind kind, enum mn_place place) {
   struct mn_device *device = e->model->context->device;
   const struct mn_kernels *k = device->kernels;
-  struct mn_loader_config config = {.place = place, .x_only = kind == MN_PASS_PREDICT, .samples = e->batch};
   MN_TRY(
       mn_model_check_data(&e->model->config, "the model", e->dataset, "the data", kind == MN_PASS_EVALUATE));
   MN_TRY(mn_pass_open_outside(&e->full, e->model, kind, e->batch, 1));
@@ -42,6 +41,10 @@ static mn_status open_parts(struct mn_evaluator *e, enum mn_pass_kind kind, enum
   if (kind == MN_PASS_PREDICT)
     MN_TRY(k->allocate_host(device, &e->y,
                             (size_t)(e->batch * mn_model_outputs(&e->model->config)) * device->real));
+  struct mn_loader_config config = {.place = place,
+                                    .x_only = kind == MN_PASS_PREDICT,
+                                    .samples = e->batch,
+                                    .reals = mn_pass_reads_reals(e->full)};
   return mn_loader_open(&e->loader, e->model->context, e->dataset, &config);
 }
 

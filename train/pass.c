@@ -87,6 +87,13 @@ void mn_pass_close(struct mn_pass *pass) {
   free(pass);
 }
 
+int mn_pass_reads_reals(const struct mn_pass *pass) {
+  for (const struct mn_node *node = pass->tape->first; node; node = node->next)
+    for (int i = 0; i < MN_NODE_INPUTS; i++)
+      if (node->inputs[i] == pass->x && !node->operand[i]) return 1;
+  return 0;
+}
+
 void mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch) {
   MN_REQUIRE(pass->x->outside && batch->rows == pass->rows);
   pass->x->value.real = batch->x.real;

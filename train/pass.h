@@ -36,6 +36,9 @@ MN_API mn_status mn_pass_open_outside(struct mn_pass **out, struct mn_model *mod
                                       int64_t rows, double scale);
 MN_API void mn_pass_close(struct mn_pass *pass); /* NULL is fine */
 
+/* Whether x is read as reals, for lack of a GEMM that reads planes of it. */
+int mn_pass_reads_reals(const struct mn_pass *pass);
+
 /* The batch of the next run: its memory is borrowed until that is done. */
 MN_API void mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch);
 

@@ -69,9 +69,12 @@ static int64_t steps_a_launch(const struct mn_trainer *t) {
   if (device->type == MN_DEVICE_CPU || t->optimizer->config.accumulate > 1 ||
       mn_rows_form(&form, t->dataset, device) != MN_OK)
     return 1;
-  size_t x = (size_t)t->batch * form.x_row, y = (size_t)t->batch * form.y_row;
+  int planes = device->scaled && !mn_pass_reads_reals(t->pass) ? device->planes : 0;
+  size_t x_row = planes ? (size_t)t->dataset->inputs * device->plane : form.x_row;
+  size_t x = (size_t)t->batch * x_row, y = (size_t)t->batch * form.y_row;
   if (x % 256 || y % 256) return 1;
-  int64_t most = (int64_t)(LAUNCH_BYTES / (x + y)), rows = t->dataset->rows / t->batch;
+  int64_t most = (int64_t)(LAUNCH_BYTES / (planes == 2 ? 2 * x + y : x + y)),
+          rows = t->dataset->rows / t->batch;
   if (most > rows) most = rows;
   return most < 1 ? 1 : most > MOST_STEPS ? MOST_STEPS : most;
 }
@@ -124,7 +127,8 @@ static mn_status prepare(struct mn_trainer *t, const struct mn_trainer_config *g
                                     .seed = t->progress.seed,
                                     .position = t->progress.step * samples_a_step(t),
                                     .samples = steps_a_launch(t) * t->batch,
-                                    .batch = t->batch};
+                                    .batch = t->batch,
+                                    .reals = mn_pass_reads_reals(t->pass)};
   return mn_loader_open(&t->loader, t->model->context, t->dataset, &config);
 }
 
