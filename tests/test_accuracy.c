@@ -41,7 +41,7 @@ static const struct kind kinds[] = {
 /* Errors so small are kept whatever the peer's is. cuBLASLt adds the depth of small products, and of some
  * large ones, in many parts: in float all-positive ones are then exact to 1e-7. Rounding tf32's or fp16's
  * inputs, which makes errors of 3e-4, averages out where all are positive. */
-#define FP16X3_FLOOR 6.5e-7
+#define FP16X3_FLOOR 5e-7
 #define FP16_FLOOR 6e-5
 
 /* ---- numbers ---- */

@@ -205,19 +205,21 @@ static __device__ __forceinline__ void mn_planes_multiply(float (&d)[Count], uin
                                            k > 0 ? 1 : add);
 }
 
-/* Issues one stage's wgmmas, as one committed group. a: the warpgroup's rows of the first plane. */
+/* Issues a stage's wgmmas of the first, or only, planes, as one committed group. a: the warpgroup's rows. */
 template <enum mn_form Form, class Tile, int Count>
-static __device__ __forceinline__ void mn_stage_multiply(float (&d)[Count], uint32_t a, uint32_t b, int add) {
-  constexpr bool FP16 = Tile::KIND != MN_PLANES_BF16;
-  constexpr int LOW_A = mn_plane_bytes_a<Tile>, LOW_B = mn_plane_bytes_b<Tile>;
+static __device__ __forceinline__ void mn_stage_multiply(float (&d)[Count], uint32_t a, uint32_t b) {
   mn_wgmma_fence();
-  if constexpr (Tile::PLANES == 2) {
-    mn_planes_multiply<Form, FP16>(d, a + LOW_A, b, add);
-    mn_planes_multiply<Form, FP16>(d, a, b + LOW_B, 1);
-    add = 1;
-  }
-  mn_planes_multiply<Form, FP16>(d, a, b, add);
+  mn_planes_multiply<Form, Tile::KIND != MN_PLANES_BF16>(d, a, b, 1);
   mn_wgmma_commit();
+}
+
+/* Issues those of the small products, of a second plane with a first; `add`: to what d holds. */
+template <enum mn_form Form, class Tile, int Count>
+static __device__ __forceinline__ void mn_stage_multiply_small(float (&d)[Count], uint32_t a, uint32_t b,
+                                                               int add) {
+  mn_wgmma_fence();
+  mn_planes_multiply<Form, true>(d, a + mn_plane_bytes_a<Tile>, b, add);
+  mn_planes_multiply<Form, true>(d, a, b + mn_plane_bytes_b<Tile>, 1);
 }
 
 template <enum mn_form Form, class Epilogue>
@@ -320,7 +322,7 @@ static __device__ __forceinline__ void mn_tile_product(float (&d)[Tile::COLS / 2
   for (int k = 0; k < k_blocks; k++, pipeline.advance()) {
     const uint32_t stage = shared.stages + pipeline.stage * mn_stage_bytes<Tile>;
     mn_barrier_wait(shared.full + 8 * pipeline.stage, pipeline.parity);
-    mn_stage_multiply<Form, Tile>(d, stage + own, stage + mn_plane_bytes_a<Tile>, 1);
+    mn_stage_multiply<Form, Tile>(d, stage + own, stage + mn_plane_bytes_a<Tile>);
     mn_wgmma_wait<Tile::IN_FLIGHT - 1>();
     if (k < Tile::IN_FLIGHT - 1) continue;
     mn_stage_release<Tile>(shared, done.stage);
@@ -331,31 +333,43 @@ static __device__ __forceinline__ void mn_tile_product(float (&d)[Tile::COLS / 2
   mn_wgmma_define(d);
 }
 
-/* The same of two planes: d = the sum of partial products of MN_PROMOTE k-blocks each. The second warpgroup's
+/* The same of two planes: d = the sum of partial products of MN_PROMOTE k-blocks each, in which the small
+ * products come first, because each wgmma truncates to what its accumulators hold. The second warpgroup's
  * first is of one k-block, so that one warpgroup adds while the other multiplies. */
 template <enum mn_form Form, class Tile>
 static __device__ __forceinline__ void mn_tile_product_promoted(float (&d)[Tile::COLS / 2],
                                                                 mn_pipeline<Tile::STAGES> &pipeline,
                                                                 int k_blocks, const mn_shared &shared) {
+  static_assert(MN_PROMOTE == 2);
   const int warpgroup = threadIdx.x / MN_WARPGROUP;
-  const uint32_t own = warpgroup * MN_SUBTILE_BYTES;
   float part[Tile::COLS / 2];
-  mn_pipeline<Tile::STAGES> done = pipeline;
-  for (int k = 0, last = (MN_PROMOTE - 1) - warpgroup % MN_PROMOTE; k < k_blocks; last += MN_PROMOTE) {
-    for (int add = 0; k <= last && k < k_blocks; k++, add = 1, pipeline.advance()) {
-      const uint32_t stage = shared.stages + pipeline.stage * mn_stage_bytes<Tile>;
+  for (int k = 0, first = warpgroup % MN_PROMOTE; k < k_blocks; first = 0) {
+    const int count = min(MN_PROMOTE - first, k_blocks - k);
+    int stages[MN_PROMOTE];
+    uint32_t a[MN_PROMOTE], b[MN_PROMOTE];
+#pragma unroll
+    for (int i = 0; i < MN_PROMOTE; i++) {
+      if (i >= count) break;
+      stages[i] = pipeline.stage;
+      a[i] = shared.stages + pipeline.stage * mn_stage_bytes<Tile> + warpgroup * MN_SUBTILE_BYTES;
+      b[i] = a[i] - warpgroup * MN_SUBTILE_BYTES + 2 * mn_plane_bytes_a<Tile>;
       mn_barrier_wait(shared.full + 8 * pipeline.stage, pipeline.parity);
-      mn_stage_multiply<Form, Tile>(part, stage + own, stage + 2 * mn_plane_bytes_a<Tile>, add);
-      if (add == 0) continue;
+      mn_stage_multiply_small<Form, Tile>(part, a[i], b[i], i > 0);
+      pipeline.advance();
+    }
+#pragma unroll
+    for (int i = 0; i < MN_PROMOTE; i++)
+      if (i < count) mn_stage_multiply<Form, Tile>(part, a[i], b[i]);
+    if (count == 2) {
       mn_wgmma_wait<1>();
-      mn_stage_release<Tile>(shared, done.stage);
-      done.advance();
+      mn_stage_release<Tile>(shared, stages[0]);
     }
     mn_wgmma_wait<0>();
     mn_wgmma_define(part);
-    for (; done.stage != pipeline.stage; done.advance()) mn_stage_release<Tile>(shared, done.stage);
+    mn_stage_release<Tile>(shared, count == 2 ? stages[1] : stages[0]);
 #pragma unroll
     for (int i = 0; i < Tile::COLS / 2; i++) d[i] += part[i];
+    k += count;
   }
 }
 
