@@ -16,9 +16,9 @@ mn_status mn_windows_open(struct mn_windows **out, const struct mn_placement *pl
                           const struct mn_order *order, int64_t first);
 void mn_windows_close(struct mn_windows *windows); /* stops the threads; NULL is fine */
 
-/* Waits for window `number`: its rows, in the order of its extents, which stay
- * until mn_windows_release. Windows are asked for in order and each is released before the one after the next
- * is asked for. An error of reading it comes back here, with its message, as often as it is asked for. */
+/* Waits for window `number`: its rows, in the order of its extents, which stay until mn_windows_release.
+ * Windows are asked for in order and each is released before the one after the next is asked for. An error of
+ * reading it comes back here, with its message, as often as it is asked for. */
 mn_status mn_windows_get(struct mn_windows *windows, int64_t number, struct mn_rows *rows);
 void mn_windows_release(struct mn_windows *windows, int64_t number);
 

@@ -13,7 +13,8 @@ struct mn_tensor {
   void *momentum;          /* [rows, cols] reals; parameters under momentum, else NULL */
   struct mn_scale *scales; /* [2] on the device, of a parameter whose planes are scaled: its own, and that of
                               dz, the gradient of the product that it is in, with the factor 0 before any dz
-                              was measured; else NULL */
+                              was measured (nodes that share a parameter have dz scales of their own, which
+                              no checkpoint keeps); else NULL */
   int needs_gradient;
   struct mn_epilogue sink; /* applied to the gradient: by its one consumer's GEMM, or to the sum of several */
   struct mn_update update; /* what a MN_UPDATE sink points at */
@@ -26,8 +27,8 @@ struct mn_tensor {
 /* MN_USAGE unless rows and cols are from 1 to INT32_MAX, so that their product fits an int64_t. */
 mn_status mn_tensor_check_shape(const char *name, int64_t rows, int64_t cols);
 
-/* A parameter: real form, and for rank 2 the planes that the device's GEMMs read, not initialised; in MN_BF16
- * one of rank 2 is a split weight (struct mn_operand). `*out` is the caller's, for mn_tensor_free. */
+/* A parameter, not initialised: its real form and, of rank 2, the planes that the device's GEMMs read; or, of
+ * rank 2 in MN_BF16, a split weight (struct mn_operand). `*out` is the caller's, for mn_tensor_free. */
 MN_API mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out, const char *name,
                                      int rank, int64_t rows, int64_t cols);
 MN_API void mn_tensor_free(struct mn_context *context, struct mn_tensor *tensor); /* NULL is fine */

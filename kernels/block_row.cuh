@@ -1,5 +1,5 @@
 /* The block epilogues on a few rows of one group, from registers to the stored results: the same for a matrix
- * in memory (block.cu) and for one in a GEMM's accumulators (hopper/block.cu). */
+ * in memory (block.cu) and for one in a GEMM's accumulators (hopper/block.cuh). */
 #ifndef MN_KERNELS_BLOCK_ROW_CUH
 #define MN_KERNELS_BLOCK_ROW_CUH
 

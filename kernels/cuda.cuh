@@ -29,8 +29,8 @@ struct mn_cuda {
   cudaEvent_t staged[2];
   cublasLtHandle_t blas;
   void *workspace; /* MN_CUDA_WORKSPACE bytes, cuBLASLt's own */
-  void *scratch;   /* MN_CUDA_WORKSPACE bytes: rows of a product for an update (gemm.cu), allocated by the
-                      first */
+  void *scratch;   /* MN_CUDA_WORKSPACE bytes: rows of a product for an update or MN_ADD (gemm.cu), allocated
+                      by the first */
   float *alpha;    /* [2] alpha and beta of a scaled product of cuBLASLt's */
   unsigned *spans_done; /* how many spans of the running sum are done (reduce.cuh); 0 between launches */
   struct mn_matmul *matmuls;

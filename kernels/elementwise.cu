@@ -31,6 +31,10 @@ mn_status mn_cuda_add<Real>::run(struct mn_device *device, struct mn_operand *y,
 }
 MN_CUDA_INSTANTIATE(add);
 
+static __device__ __forceinline__ float finite_largest(float largest, float value) {
+  return fabsf(value) < INFINITY ? fmaxf(largest, fabsf(value)) : largest;
+}
+
 /* The largest finite |value|; `largest` is 0 before. */
 template <typename Real>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
@@ -38,8 +42,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
   float largest = 0;
   for (int64_t i = (int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x; i < count;
        i += (int64_t)gridDim.x * MN_CUDA_THREADS) {
-    const float value = fabsf((float)from[i]);
-    if (value < INFINITY) largest = fmaxf(largest, value);
+    largest = finite_largest(largest, (float)from[i]);
   }
   mn_scale_note(scale, largest);
 }
@@ -96,7 +99,8 @@ static __device__ void cta_largest(float (&largest)[2], const Real *gamma, const
     mn_load_some<W>(both[0], gamma + at, count - at);
     mn_load_some<W>(both[1], beta + at, count - at);
 #pragma unroll
-    for (int i = 0; i < 2 * W; i++) largest[i / W] = fmaxf(largest[i / W], fabsf((float)both[i / W][i % W]));
+    for (int i = 0; i < 2 * W; i++)
+      largest[i / W] = finite_largest(largest[i / W], (float)both[i / W][i % W]);
   }
   for (int i = 0; i < 2; i++) {
     largest[i] = mn_lanes_largest(largest[i]);

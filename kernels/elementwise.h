@@ -11,7 +11,8 @@ typedef mn_status mn_add_function(struct mn_device *device, struct mn_operand *y
 
 /* Writes operand's planes from operand->real, which it must have (NaN stays NaN), and clears stale. Where
  * they are scaled: under the factor that there is or, if `measure`, under one that suits the largest |value|
- * and the headroom; *scale->largest is that value then. A value that is not finite is not counted. */
+ * and the headroom; *scale->largest is that value then. A value that is not finite is not counted. Of a split
+ * weight, whose reals are given beside it, the upper halves alone, for measurements. */
 typedef mn_status mn_round_function(struct mn_device *device, struct mn_operand *operand, int measure);
 
 /* Chooses factors before a forward; each may be NULL. *dz: by the largest |dz| that was written under the

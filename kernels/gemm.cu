@@ -297,7 +297,7 @@ static mn_status multiply_in_slices(struct mn_device *device, const struct produ
   const int64_t step = 128; /* whole tiles, and every slice of a is as aligned as a */
   int64_t most = (int64_t)(MN_CUDA_WORKSPACE / sizeof(Real)) / whole->cols;
   if (most == 0)
-    return mn_fail(MN_NO_MEMORY, "a weight of %lld columns is wider than the scratch memory, %lld",
+    return mn_fail(MN_NO_MEMORY, "a result of %lld columns is wider than the scratch memory, %lld",
                    (long long)whole->cols, (long long)(MN_CUDA_WORKSPACE / sizeof(Real)));
   int64_t parts = (whole->rows + most - 1) / most, each = (whole->rows + parts - 1) / parts;
   if (most >= step) each = std::min((each + step - 1) / step, most / step) * step;

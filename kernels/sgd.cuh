@@ -1,5 +1,5 @@
-/* SGD's rule on CUDA, for the pass over a weight (update.cu), for the GEMM's update epilogue (hopper/gemm.cu)
- * and for the column sums, which update bias, gamma and beta. Formula: struct mn_sgd. */
+/* SGD's rule on CUDA, for the pass over a weight (update.cu), for the GEMM's update epilogue
+ * (hopper/update.cuh) and for the column sums, which update bias, gamma and beta. Formula: struct mn_sgd. */
 #ifndef MN_KERNELS_SGD_CUH
 #define MN_KERNELS_SGD_CUH
 

@@ -61,7 +61,8 @@ struct mn_device {
   int fuses;    /* whether there is a GEMM of our own for this GPU and precision */
   int spared;   /* multiprocessors that the GEMM of our own leaves free, for a gather beside it */
   int library;  /* set: every product takes the library path, even where a GEMM of our own fits; for measuring
-                   and checking one against the other */
+                   and checking one against the other. Products of two planes, which no library takes, are
+                   stored by our own GEMM and their epilogue comes after it */
   int *nonfinite; /* in the device's memory: 0 until an epilogue or a loss meets an infinity, a NaN or a value
                      that its plane cannot hold, and sets it to `mark`; read by every update, which then
                      writes nothing */
@@ -80,8 +81,9 @@ struct mn_scale {
 };
 
 /* Factors leave the largest value, times the factor, below 2^(16 − headroom), where float16 ends at 65504.
- * The headroom is what values may grow until the next factor is chosen: W's is kept for many steps, dz's is
- * chosen by the last step's, x's by the values themselves. */
+ * The headroom is what values may grow until the next factor is chosen: dz's is chosen by the last step's,
+ * x's by the values themselves. W's is kept while W fits: a W that shrinks by more than about 2^10 in
+ * training loses bits. */
 enum { MN_HEADROOM_X = 1, MN_HEADROOM_DZ = 8, MN_HEADROOM_W = 7 };
 #define MN_FACTOR_MOST 0x1p60f /* and 1/MN_FACTOR_MOST: so that a product of two stays a float */
 #define MN_FP16_MOST 65504.0f
@@ -162,7 +164,7 @@ struct mn_sgd {
 };
 
 struct mn_update {
-  struct mn_operand *w; /* its reals in place, then its planes under the factor that they have */
+  struct mn_operand *w; /* all its forms, in place; scaled planes under the factor that they have */
   void *momentum;       /* reals of w's shape; NULL where sgd->momentum is 0 */
   const struct mn_sgd *sgd;
   int clears; /* the gradient is a sum in memory (no GEMM's product), which becomes 0 with the update */

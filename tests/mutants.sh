@@ -202,10 +202,9 @@ mutant "float16: infinite too late" $n 'fabsf(value) < 65520.0f' 'fabsf(value) <
 mutant "factor: without headroom" $n 'ldexpf(1, 15 - headroom - ilogbf' 'ldexpf(1, 15 - ilogbf'
 mutant "factor: without an end" $n 'return fminf(fmaxf(found, 1 / MN_FACTOR_MOST), MN_FACTOR_MOST);' 'return found;'
 mutant "factor: of zeros" $n 'if (!(largest > 0 && largest < INFINITY)) return factor;' 'if (!(largest < INFINITY)) return factor;'
-mutant "factor: of an infinity" $n 'if (!(largest > 0) || isinf(largest)) return factor;' 'if (!(largest > 0)) return factor;'
-mutant "scale: the largest of the last part" $n 'if (largest > scale->largest) scale->largest' 'scale->largest'
-mutant "scale: too large a value unseen" $n 'if (largest * scale->factor > MN_FP16_MOST' 'if (0 > MN_FP16_MOST'
-mutant "scale: the last mark stays" $n '> MN_FP16_MOST && *device->nonfinite == 0)' '> MN_FP16_MOST)'
+mutant "factor: of an infinity" $n 'if (!(largest > 0 && largest < INFINITY)) return factor;' 'if (!(largest > 0)) return factor;'
+mutant "scale: the largest of the last part" $b 'if (largest > scale->largest) scale->largest' 'scale->largest'
+mutant "scale: too large a value unseen" $b 'if (largest * scale->factor > MN_FP16_MOST) mn_raise(device);' ''
 m=kernels/elementwise.c
 mutant "round: never measures" $m 'if (scale && measure) {' 'if (scale && 0) {'
 mutant "round: always measures" $m 'if (scale && measure) {' 'if (scale) {'

@@ -294,7 +294,7 @@ static mn_status diverged(const struct mn_launch *l, int64_t batch) {
       (long)t->progress.step + 1, where);
 }
 
-/* What measured a batch that diverged suits no other. */
+/* Factors measured on a batch that diverged are of no use to another run. */
 static mn_status forget_factors(const struct mn_trainer *t) {
   const struct mn_context *context = t->model->context;
   for (int i = 0; i < t->model->count; i++) {

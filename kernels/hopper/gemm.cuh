@@ -335,7 +335,8 @@ static __device__ __forceinline__ void mn_tile_product(float (&d)[Tile::COLS / 2
 
 /* The same of two planes: d = the sum of partial products of MN_PROMOTE k-blocks each, in which the small
  * products come first, because each wgmma truncates to what its accumulators hold. The second warpgroup's
- * first is of one k-block, so that one warpgroup adds while the other multiplies. */
+ * first partial sum is of one k-block, so that one warpgroup adds while the other multiplies; a row's last
+ * bits therefore depend on which half of a tile it lies in. */
 template <enum mn_form Form, class Tile>
 static __device__ __forceinline__ void mn_tile_product_promoted(float (&d)[Tile::COLS / 2],
                                                                 mn_pipeline<Tile::STAGES> &pipeline,

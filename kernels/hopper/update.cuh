@@ -13,7 +13,7 @@ struct update_arguments {
 };
 
 /* Four neighbouring weights as they stand in memory, so that loads in flight take no more registers than the
- * floats do: floats, beside which there are planes to be written, */
+ * floats do. These are floats, beside which planes are written. */
 template <enum mn_plane_kind Kind> struct weight_vector {
   float floats[4];
 
@@ -36,7 +36,7 @@ template <enum mn_plane_kind Kind> struct weight_vector {
   }
 };
 
-/* or both halves of split ones, two in a word. */
+/* Split weights: both halves, two in a word. */
 template <> struct weight_vector<MN_PLANES_BF16> {
   uint32_t high[2], low[2];
 
@@ -164,8 +164,17 @@ template <class Tile> static int panel_of(const struct mn_hopper_product *p) {
 }
 
 /* Clock cycles between the starts of two clusters where the consumers run the epilogue of many tiles: out of
- * step, some compute while others use the memory (NOTES.md). */
-enum { STAGGER = 600 };
+ * step, some compute while others use the memory (NOTES.md). Few tiles, or shallow ones, would be over before
+ * the last cluster has started. */
+enum { STAGGER = 600, STAGGER_TILES = 8, STAGGER_DEPTH = 1024 };
+
+template <enum mn_plane_kind Kind>
+static int stagger_of(const struct mn_device *device, const struct mn_hopper_product *p) {
+  typedef mn_plain_tile<Kind> tile;
+  const int64_t tiles = mn_tiles_down<tile>(p) * mn_tiles_across<tile>(p);
+  if (Kind != MN_PLANES_FP16X2 || tiles < STAGGER_TILES * device->cuda->multiprocessors) return 0;
+  return (int)(STAGGER * std::min(p->depth, (int64_t)STAGGER_DEPTH) / STAGGER_DEPTH);
+}
 
 enum update_tile { NONE, SMALL, STREAMING, PLAIN };
 
@@ -187,7 +196,7 @@ static mn_status launch_update(struct mn_device *device, const struct mn_hopper_
   switch (update_tile_of<Kind>(device, p)) {
   case PLAIN:
     return mn_hopper_launch<MN_TN, update_epilogue<Momentum, mn_plain_tile<Kind>>>(
-        device, p, a, MN_PANEL, Kind == MN_PLANES_FP16X2 ? STAGGER : 0);
+        device, p, a, MN_PANEL, stagger_of<Kind>(device, p));
   case STREAMING:
     if constexpr (Kind != MN_PLANES_FP16X2) {
       typedef mn_streaming_tile<Kind> tile;

@@ -54,9 +54,10 @@ enum { FUSED_GEMM = MN_PLANS, PLAN_ROWS };
 struct bench {
   struct mn_context *context;
   const struct mn_bench_config *config;
-  int own_gemm;  /* 1: products that suit it run in a GEMM of our own */
-  int plan_rows; /* 0: the plans are not asked for */
-  size_t held;   /* device memory while a step runs */
+  int own_gemm;     /* 1: products that suit it run in a GEMM of our own */
+  int own_products; /* 1: and are timed beside the library's */
+  int plan_rows;    /* 0: the plans are not asked for */
+  size_t held;      /* device memory while a step runs */
   double ms[FIGURES], copy;
   double products[2][PRODUCTS]; /* the library's alone; with our own GEMM */
   double plans[PLAN_ROWS][FIGURES];
@@ -291,7 +292,7 @@ static void write_json(FILE *out, const struct bench *b) {
   mn_json_string(json, "loss", mn_loss_name(m->loss));
   mn_json_string(json, "plan", mn_plan_name(m->plan));
   for (int i = 0; i < FIGURES; i++) mn_json_number(json, figures[i].key, b->ms[i]);
-  for (int own = 0; own <= b->own_gemm; own++)
+  for (int own = 0; own <= b->own_products; own++)
     for (int i = 0; i < PRODUCTS; i++) {
       char key[32];
       snprintf(key, sizeof key, "%s%s", own ? "own_" : "", products[i].key);
@@ -334,7 +335,7 @@ static void write_text(FILE *out, const struct bench *b) {
   fprintf(out, ", %s, plan %s; medians\n", mn_loss_name(m->loss), mn_plan_name(m->plan));
   for (enum figure i = 0; i < FIGURES; i++)
     write_row(out, figures[i].label, b->ms[i], flops(b, i), bare(b, i));
-  for (int own = 0; own <= b->own_gemm; own++)
+  for (int own = 0; own <= b->own_products; own++)
     for (int i = 0; i < PRODUCTS; i++) {
       char label[32];
       snprintf(label, sizeof label, "%s%s", own ? "own " : "", products[i].label);
@@ -351,7 +352,7 @@ static void write_text(FILE *out, const struct bench *b) {
 
 static mn_status time_all(struct bench *b) {
   for (enum figure i = 0; i < FIGURES; i++) MN_TRY(time_figure(b, i, b->config->model.plan, 0, &b->ms[i]));
-  for (int own = 0; own <= b->own_gemm; own++) MN_TRY(time_products(b, !own, b->products[own]));
+  for (int own = 0; own <= b->own_products; own++) MN_TRY(time_products(b, !own, b->products[own]));
   MN_TRY(time_copy(b));
   for (int row = 0; row < b->plan_rows; row++)
     for (enum figure i = 0; i < FIGURES; i++) {
@@ -363,6 +364,7 @@ static mn_status time_all(struct bench *b) {
 
 mn_status mn_bench(FILE *out, struct mn_context *context, const struct mn_bench_config *config, int as_json) {
   struct bench b = {.context = context, .config = config, .own_gemm = context->device->fuses != 0};
+  b.own_products = b.own_gemm && context->device->planes == 1; /* no library takes two planes */
   if (config->plans) b.plan_rows = b.own_gemm ? PLAN_ROWS : MN_PLANS;
   mn_status status = time_all(&b);
   context->device->library = 0;

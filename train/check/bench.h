@@ -21,7 +21,7 @@ struct mn_bench_config {
  * - forward + backward: gradients stored, no update, x's gradient not computed;
  * - training step: forward, loss, backward, SGD;
  * - GEMMs: the three of the first block alone (forward, dx, dW), by the library, and by the GEMM of our own
- *   where there is one;
+ *   where there is one; of two planes, which no library takes, by the GEMM of our own alone;
  * - copy: from device memory to device memory.
  *
  * With `plans`, the six plans run on the library's GEMMs, so that they differ in fusion alone; a seventh row

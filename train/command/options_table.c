@@ -105,7 +105,8 @@ static const struct mn_option_row table[] = {
     {"device", NULL, RUNS | CHECKS, WORD(device), 0, 0, 0, "auto", .help = "auto: the GPU where there is one",
      .words = devices},
     {"precision", NULL, RUNS | PARITY | BENCH, WORD(precision), CONFIG, 0, 0, "fp32", EVAL | PREDICT, 0,
-     .help = "of the matrix products' inputs; tf32 and fp16x3 run as fp32 on the CPU",
+     .help = "of the matrix products' inputs; on the CPU tf32 and fp16x3 run as fp32, fp16x3 also on GPUs "
+             "other than Hopper",
      .words = mn_precision_words},
     {.kind = MN_KIND_HEADING, .help = "Files:"},
     {"checkpoint", "F", RUNS, TEXT(checkpoint), 0,
