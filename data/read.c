@@ -1,7 +1,6 @@
 /* Reading ranges of rows: they are cut into tasks, which threads take in order. */
 #include "data/read.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -89,14 +88,10 @@ static void round_all(void *to, const float *from, int64_t count, size_t size) {
   }
 }
 
-/* The largest finite |value|: as mn_round measures it. */
 static float largest_of(const float *values, int64_t count) {
   float largest = 0;
 #pragma omp simd reduction(max : largest)
-  for (int64_t i = 0; i < count; i++) {
-    const float value = fabsf(values[i]), counted = value < INFINITY ? value : 0;
-    largest = counted > largest ? counted : largest;
-  }
+  for (int64_t i = 0; i < count; i++) largest = mn_scale_larger(largest, values[i]);
   return largest;
 }
 

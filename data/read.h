@@ -9,7 +9,7 @@
 /* How the rows of a dataset wait. */
 struct mn_rows_form {
   size_t real; /* bytes of a real: 4 or 8 */
-  size_t bf16; /* x waits in the bf16 form, in elements of so many bytes (struct mn_device); 0: as reals */
+  size_t bf16; /* x waits as a bfloat16 plane, in elements of so many bytes (struct mn_device); 0: as reals */
   int scaled;  /* x waits as floats, and its planes are scaled by the largest |x| of a batch: `largest` below
                   is noted */
   size_t x_row, y_row; /* bytes of a row; y_row 0 where there is no y */

@@ -244,15 +244,12 @@ static void note_largest(struct mn_device *device, struct mn_scale *scale, float
 static void block(struct mn_device *device, real *d, const struct mn_epilogue *e) {
   struct mn_block b = *e->block;
   int64_t chunks = mn_chunks(b.rows), elements = b.rows * b.channels;
-  int bad = 0;
+  int bad = 0, parallel = elements > MN_PARALLEL_FROM;
   float largest = 0;
   MN_REQUIRE(b.z || e->kind != MN_BLOCK_BACKWARD || !(b.ops & (MN_OP_NORM | MN_OP_ACTIVATE)));
   MN_REQUIRE(!b.y || !b.y->planes[0] || !b.y->scale || b.ops & MN_OP_NORM);
   if (!b.z) b.z = d;
-#pragma omp parallel for schedule(static) reduction(|                                                        \
-                                                    : bad)                                                   \
-    reduction(max                                                                                            \
-              : largest) if (elements > MN_PARALLEL_FROM)
+#pragma omp parallel for schedule(static) if (parallel) reduction(| : bad) reduction(max : largest)
   for (int64_t i = 0; i < chunks; i++) {
     /* With ops a constant, the compiler removes the tests of them: three times as fast. */
     struct noticed of =

@@ -27,10 +27,7 @@ mn_status MN_CPU(mn_add)(struct mn_device *device, struct mn_operand *y, const v
 static float largest_of(const real *values, int64_t count) {
   float largest = 0;
 #pragma omp parallel for simd schedule(static) reduction(max : largest) if (count > MN_PARALLEL_FROM)
-  for (int64_t i = 0; i < count; i++) {
-    const float value = fabsf((float)values[i]);
-    largest = fmaxf(largest, value < INFINITY ? value : 0);
-  }
+  for (int64_t i = 0; i < count; i++) largest = mn_scale_larger(largest, (float)values[i]);
   return largest;
 }
 

@@ -31,19 +31,14 @@ mn_status mn_cuda_add<Real>::run(struct mn_device *device, struct mn_operand *y,
 }
 MN_CUDA_INSTANTIATE(add);
 
-static __device__ __forceinline__ float finite_largest(float largest, float value) {
-  return fabsf(value) < INFINITY ? fmaxf(largest, fabsf(value)) : largest;
-}
-
 /* The largest finite |value|; `largest` is 0 before. */
 template <typename Real>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
     largest_kernel(struct mn_scale *scale, const Real *from, int64_t count) {
   float largest = 0;
   for (int64_t i = (int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x; i < count;
-       i += (int64_t)gridDim.x * MN_CUDA_THREADS) {
-    largest = finite_largest(largest, (float)from[i]);
-  }
+       i += (int64_t)gridDim.x * MN_CUDA_THREADS)
+    largest = mn_scale_larger(largest, (float)from[i]);
   mn_scale_note(scale, largest);
 }
 
@@ -100,7 +95,7 @@ static __device__ void cta_largest(float (&largest)[2], const Real *gamma, const
     mn_load_some<W>(both[1], beta + at, count - at);
 #pragma unroll
     for (int i = 0; i < 2 * W; i++)
-      largest[i / W] = finite_largest(largest[i / W], (float)both[i / W][i % W]);
+      largest[i / W] = mn_scale_larger(largest[i / W], (float)both[i / W][i % W]);
   }
   for (int i = 0; i < 2; i++) {
     largest[i] = mn_lanes_largest(largest[i]);

@@ -92,6 +92,12 @@ static inline float mn_to_plane_of(const struct mn_operand *o, float value, floa
   return o->split ? mn_to_upper_half(value) : mn_to_plane(value, factor, o->scale != NULL);
 }
 
+/* The larger of the two: `largest` so far, and |value| if that is finite. */
+MN_EVERYWHERE static inline float mn_scale_larger(float largest, float value) {
+  const float size = fabsf(value), counted = size < INFINITY ? size : 0;
+  return counted > largest ? counted : largest;
+}
+
 /* The factor of struct mn_scale for this largest |value|; `factor` where it is 0 or not finite. */
 MN_EVERYWHERE static inline float mn_scale_factor(float largest, int headroom, float factor) {
   if (!(largest > 0 && largest < INFINITY)) return factor;
