@@ -208,6 +208,7 @@ mutant "scale: too large a value unseen" $b 'if (largest * scale->factor > MN_FP
 m=kernels/elementwise.c
 mutant "round: never measures" $m 'if (scale && measure) {' 'if (scale && 0) {'
 mutant "round: always measures" $m 'if (scale && measure) {' 'if (scale) {'
+mutant "round: the largest, with its sign" $n 'size = fabsf(value), counted' 'size = value, counted'
 mutant "round: an infinity is the largest" $n 'size < INFINITY ? size : 0' 'size'
 mutant "rescale: the largest of all steps" $m 'r->dz->largest = 0;' ''
 mutant "rescale: a slope above 1 forgotten" $m '2 * fmax(1, fabs(r->slope))' '2'
@@ -274,7 +275,6 @@ mutant "rows: each task from the range's beginning" $r '{range->first + r->done,
 mutant "rows: y to another row" $r 'to->y + (size_t)task->at * form->y_row' 'to->y + (size_t)task->first * form->y_row'
 mutant "rows: a part rounded" $r 'round_all(x, scratch, task->count * d->inputs' 'round_all(x, scratch, task->count'
 mutant "rows: not rounded on the CPU" $r 'out[i] = mn_to_bf16(from[i]);' 'out[i] = from[i];'
-mutant "rows: the largest, with its sign" $r 'fabsf(values[i]), counted' 'values[i], counted'
 mutant "rows: the largest to another row" $r 'to->largest[task->at + i]' 'to->largest[i]'
 mutant "rows: a stop not heard" $r '!(r->stop && __atomic_load_n(r->stop, __ATOMIC_ACQUIRE))' '1'
 mutant "rows: a stop is no error" $r 'r.range < count ? mn_fail(MN_INTERRUPTED, "reading was stopped") : MN_OK' 'MN_OK'
