@@ -231,13 +231,21 @@ static mn_status update_shared(struct mn_tape *tape) {
   return MN_OK;
 }
 
-static mn_status backward(void *data) {
-  struct mn_tape *tape = data;
-  for (struct mn_node *node = tape->last; node; node = node->previous)
-    MN_TRY(node->operation->backward(tape, node));
+static mn_status update_all(struct mn_tape *tape) {
   for (struct mn_node *node = tape->last; node; node = node->previous)
     if (node->operation->update) MN_TRY(node->operation->update(tape, node));
-  return update_shared(tape);
+  return MN_OK;
+}
+
+static mn_status backward(void *data) {
+  struct mn_tape *tape = data;
+  const struct mn_kernels *k = tape->context->kernels;
+  for (struct mn_node *node = tape->last; node; node = node->previous)
+    MN_TRY(node->operation->backward(tape, node));
+  MN_TRY(k->branch_fork(tape->context->device));
+  mn_status status = update_all(tape), joined = k->branch_join(tape->context->device);
+  if (status == MN_OK) status = joined;
+  return status == MN_OK ? update_shared(tape) : status;
 }
 
 static mn_status run_all(void *data) {

@@ -11,6 +11,11 @@ mn_status mn_branch_begin_cpu(struct mn_device *device) {
   return MN_OK;
 }
 
+mn_status mn_branch_end_cpu(struct mn_device *device) {
+  (void)device;
+  return MN_OK;
+}
+
 mn_status mn_branch_join_cpu(struct mn_device *device) {
   (void)device;
   return MN_OK;

@@ -1,5 +1,5 @@
 /* A branch on CUDA: a second stream, of a lower priority, which is swapped with the first between begin and
- * join. Contract: kernels/branch.h. */
+ * end. Contract: kernels/branch.h. */
 #include <utility>
 
 #include "kernels/cuda.cuh"
@@ -16,9 +16,13 @@ mn_status mn_branch_begin_cuda(struct mn_device *device) {
   return MN_OK;
 }
 
+mn_status mn_branch_end_cuda(struct mn_device *device) {
+  std::swap(device->cuda->stream, device->cuda->branch);
+  return MN_OK;
+}
+
 mn_status mn_branch_join_cuda(struct mn_device *device) {
   struct mn_cuda *cuda = device->cuda;
-  std::swap(cuda->stream, cuda->branch);
   MN_CUDA_TRY(cudaEventRecord(cuda->joined, cuda->branch));
   MN_CUDA_TRY(cudaStreamWaitEvent(cuda->stream, cuda->joined, 0));
   return MN_OK;

@@ -1,12 +1,13 @@
 /* A branch: work that runs beside the device's other work, on a second CUDA stream of a lower priority.
  *
- * branch_fork records the point that the branch depends on. Work given between branch_begin and branch_join
- * is ordered after that point, not after what was given since, and uses the multiprocessors that the other
- * work leaves idle: a short kernel overlaps a long one that it does not depend on. Work given after
- * branch_join is ordered after both. There is one branch at a time, in a graph too.
+ * branch_fork records the point that the branch depends on. Work given between branch_begin and branch_end,
+ * of which there may be several pairs, is ordered after that point and after the branch's own work, not after
+ * what else was given since, and uses the multiprocessors that the other work leaves idle: a short kernel
+ * overlaps a long one that it does not depend on. Work given after branch_join is ordered after both. There
+ * is one branch at a time, in a graph too.
  *
  * The branch and the work beside it must not both use cuBLASLt's workspace, nor both run mn_reduce,
- * mn_sum_of_squares or mn_column_sums with a loss, which share one counter. On the CPU all three functions do
+ * mn_sum_of_squares or mn_column_sums with a loss, which share one counter. On the CPU all four functions do
  * nothing, because work is done when it is given. */
 #ifndef MN_KERNELS_BRANCH_H
 #define MN_KERNELS_BRANCH_H
@@ -14,8 +15,10 @@
 #include "kernels/types.h"
 
 typedef mn_status mn_branch_fork_function(struct mn_device *device);
-/* branch_join must be called after branch_begin, even when work in between failed. */
+/* branch_end must be called after branch_begin, and branch_join after branch_fork, even when work in between
+ * failed. */
 typedef mn_status mn_branch_begin_function(struct mn_device *device);
+typedef mn_status mn_branch_end_function(struct mn_device *device);
 typedef mn_status mn_branch_join_function(struct mn_device *device);
 
 #endif

@@ -35,7 +35,8 @@ struct mn_cuda {
   unsigned *spans_done; /* how many spans of the running sum are done (reduce.cuh); 0 between launches */
   struct mn_matmul *matmuls;
   int matmul_count, matmul_room;
-  void *encode; /* cuTensorMapEncodeTiled, where the Hopper GEMM can run; else NULL */
+  void *encode;    /* cuTensorMapEncodeTiled, where the Hopper GEMM can run; else NULL */
+  bool dependents; /* has programmatic dependent launch */
 };
 
 /* Fixed, so that cuBLASLt chooses the same algorithms, and gives the same bytes, on all GPUs of one model. */
@@ -91,6 +92,37 @@ static inline mn_status mn_cuda_launch(const char *name, struct mn_device *devic
                                        const Arguments &...arguments) {
   kernel<<<mn_cuda_grid(count, each), MN_CUDA_THREADS, 0, device->cuda->stream>>>(arguments...);
   return mn_cuda_launched(name);
+}
+
+/* Programmatic dependent launch, which compute capability 9.0 brought: a kernel that is launched by
+ * mn_cuda_launch_dependent may start as soon as every CTA of the kernel before it in the stream has ended or
+ * has called mn_dependents_launch, so that its launch and its prologue overlap that kernel's end. All its
+ * threads must call mn_dependency_wait before they read or write global memory: it waits until the kernel
+ * before is complete. That one has waited likewise, so every earlier kernel is complete as well. */
+template <typename... Parameters, typename... Arguments>
+static inline mn_status mn_cuda_launch_dependent(const char *name, struct mn_device *device, unsigned grid,
+                                                 unsigned threads, int shared, void (*kernel)(Parameters...),
+                                                 const Arguments &...arguments) {
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid, config.blockDim = threads, config.dynamicSmemBytes = (size_t)shared;
+  config.stream = device->cuda->stream;
+  config.attrs = &attribute, config.numAttrs = device->cuda->dependents;
+  (void)cudaLaunchKernelEx(&config, kernel, arguments...); /* mn_cuda_launched sees its error */
+  return mn_cuda_launched(name);
+}
+
+__device__ __forceinline__ void mn_dependency_wait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void mn_dependents_launch() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
 }
 
 /* Whether every one of the pointers (NULL included) is a multiple of `bytes`. */

@@ -141,6 +141,7 @@ extern "C" mn_status mn_cuda_open(struct mn_device *device) {
   device->kernels = device->precision == MN_FP64 ? &fp64 : &fp32;
   snprintf(device->name, sizeof device->name, "%s", properties.name);
   cuda->multiprocessors = properties.multiProcessorCount;
+  cuda->dependents = properties.major >= 9;
   mn_hopper_open(cuda, &properties);
   if (cuda->encode && device->precision == MN_FP16X3) device->planes = 2, device->scaled = 1;
   device->fuses = cuda->encode && device->planes > 0;

@@ -111,6 +111,8 @@ template <typename Real, int W>
 static __global__ void __launch_bounds__(1024)
     rescale_kernel(struct mn_scale *dz, struct mn_scale *y, const Real *gamma, const Real *beta,
                    int64_t channels, double bound, double steepness) {
+  mn_dependents_launch();
+  mn_dependency_wait();
   if (dz && threadIdx.x == 0) {
     dz->factor = mn_scale_next(dz);
     dz->largest = 0;
@@ -128,9 +130,8 @@ mn_status mn_cuda_rescale<Real>::run(struct mn_device *device, const struct mn_r
   const Real *gamma = static_cast<const Real *>(r->gamma), *beta = static_cast<const Real *>(r->beta);
   constexpr int W = mn_width<Real>;
   const auto kernel = mn_aligned(16, gamma, beta) ? rescale_kernel<Real, W> : rescale_kernel<Real, 1>;
-  kernel<<<1, r->y ? 1024 : 32, 0, device->cuda->stream>>>(
-      r->dz, r->y, gamma, beta, r->channels, sqrt(width - 1), 2 * std::max(1.0, fabs(r->slope)));
-  return mn_cuda_launched("rescale");
+  return mn_cuda_launch_dependent("rescale", device, 1, r->y ? 1024 : 32, 0, kernel, r->dz, r->y, gamma, beta,
+                                  r->channels, sqrt(width - 1), 2 * std::max(1.0, fabs(r->slope)));
 }
 MN_CUDA_INSTANTIATE(rescale);
 

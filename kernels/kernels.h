@@ -50,6 +50,7 @@
   DEVICE(elapsed)                                                                                            \
   DEVICE(branch_fork)                                                                                        \
   DEVICE(branch_begin)                                                                                       \
+  DEVICE(branch_end)                                                                                         \
   DEVICE(branch_join)                                                                                        \
   DEVICE(split)                                                                                              \
   DEVICE(join)                                                                                               \

@@ -74,8 +74,8 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
                                         loss->count, loss->factor);
 }
 
-/* Finishes the column sums (db, dgamma, dbeta), on the side branch: dW's GEMM does not read them, so the two
- * run at the same time. Within a step the fused loss is reduced in the same launch, which saves one. */
+/* Finishes the column sums (db, dgamma, dbeta), on the tape's branch: dW's GEMM does not read them, so the
+ * two run at the same time. Within a step the fused loss is reduced in the same launch, which saves one. */
 static mn_status sum_columns(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_kernels *k = tape->context->kernels;
   struct mn_device *device = tape->context->device;
@@ -84,8 +84,8 @@ static mn_status sum_columns(struct mn_tape *tape, struct mn_node *node) {
   MN_TRY(k->branch_begin(device));
   mn_status status = k->column_sums(device, b->sums, mn_chunks(b->rows), b->channels, node->sinks + BIAS,
                                     node->inputs[TARGET] && tape->stepping ? &saved->loss : NULL);
-  mn_status joined = k->branch_join(device);
-  return status != MN_OK ? status : joined;
+  mn_status ended = k->branch_end(device);
+  return status != MN_OK ? status : ended;
 }
 
 /* dz and the partial column sums were written by the epilogue of the GEMM that computed dy, or are written by
@@ -109,7 +109,6 @@ static mn_status update(struct mn_tape *tape, struct mn_node *node) {
   struct mn_device *device = tape->context->device;
   struct saved *saved = node->saved;
   const struct mn_epilogue *dw = node->sinks[WEIGHT];
-  MN_TRY(k->branch_fork(device));
   if (dw) MN_TRY(k->gemm(device, MN_TN, &saved->dz, &node->inputs[X]->value, dw));
   return sum_columns(tape, node);
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The CUDA tests at small shapes under each tool of compute-sanitizer; needs a GPU. Ends at the first tool that finds something.
+# The CUDA tests at small shapes under each tool of compute-sanitizer, or under those that are named; needs a GPU. Ends at the first
+# tool that finds something.
 set -euo pipefail
 export MINNOW_QUICK=1
 build=${BUILD:-build}
@@ -48,22 +49,23 @@ beside() {
   esac
 }
 
-for tool in memcheck racecheck initcheck synccheck; do
-  run $tool "$build/tests/test_parity_devices"
-  run $tool "$build/tests/test_parity_block"
-  run $tool "$build/tests/test_parity_elementwise"
-  run $tool "$build/tests/test_parity_planes"
-  for program in $(beside $tool); do run $tool "$build/tests/$program"; done
+[ $# -gt 0 ] || set -- memcheck racecheck initcheck synccheck
+for tool; do
+  run "$tool" "$build/tests/test_parity_devices"
+  run "$tool" "$build/tests/test_parity_block"
+  run "$tool" "$build/tests/test_parity_elementwise"
+  run "$tool" "$build/tests/test_parity_planes"
+  for program in $(beside "$tool"); do run "$tool" "$build/tests/$program"; done
   for precision in fp64 fp32 tf32 bf16 fp16 fp16x3; do
     case "$tool $precision $blind" in "initcheck bf16 1" | "initcheck fp16 1") continue ;; esac
-    run $tool "$minnow" parity tests/golden/block.h5 --device cuda --precision $precision
-    run $tool "$minnow" "${train[@]}" --precision $precision
+    run "$tool" "$minnow" parity tests/golden/block.h5 --device cuda --precision $precision
+    run "$tool" "$minnow" "${train[@]}" --precision $precision
     case $precision in fp64 | tf32) continue ;; esac
-    run $tool "$minnow" "${train[@]}" --clip 1 --accumulate 2 --nesterov --precision $precision
+    run "$tool" "$minnow" "${train[@]}" --clip 1 --accumulate 2 --nesterov --precision $precision
     [ $precision != fp32 ] || continue
-    run $tool "$minnow" "${large[@]}" --precision $precision
-    run $tool "$minnow" "${small[@]}" --precision $precision
+    run "$tool" "$minnow" "${large[@]}" --precision $precision
+    run "$tool" "$minnow" "${small[@]}" --precision $precision
   done
-  for plan in none tail linear-norm; do run $tool "$minnow" gradcheck --device cuda --hidden 6,6 --loss mse --plan $plan; done
+  for plan in none tail linear-norm; do run "$tool" "$minnow" gradcheck --device cuda --hidden 6,6 --loss mse --plan $plan; done
 done
 echo "1 passed, 0 failed"

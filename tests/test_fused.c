@@ -104,7 +104,7 @@ static double rounding(const struct duel *d) {
 static void set_bounds(struct duel *d, double whole, double product, double rstd) {
   const double loose = mn_parity_tolerance(d->c.precision);
   const int split = d->c.precision == MN_FP16X3;
-  d->unit = split ? 0x1p-19 : 0x1p-24 * (1 + (double)d->c.inputs / 16);
+  d->unit = split ? 0x1p-20 : 0x1p-24 * (1 + (double)d->c.inputs / 16);
   d->normalised = 4 * (d->unit * product + 0x1p-24 * whole) * rstd + 0x1p-22;
   d->rounded = d->normalised + 2 * rounding(d) + (split ? 2 * d->unit : 0);
   if (d->c.exact || split) return;

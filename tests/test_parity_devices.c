@@ -499,6 +499,7 @@ static void two_gpus(void **state) {
     must(b.on[s]->kernels->branch_fork(b.on[s]));
     must(b.on[s]->kernels->branch_begin(b.on[s]));
     must(b.on[s]->kernels->add(b.on[s], &y[s], sum[s], drawn[s]));
+    must(b.on[s]->kernels->branch_end(b.on[s]));
     must(b.on[s]->kernels->branch_join(b.on[s]));
     must(b.on[s]->kernels->graph_end(b.on[s], &graph[s]));
   }

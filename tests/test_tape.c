@@ -174,17 +174,19 @@ static void equal_runs_give_equal_bytes(void **state) {
       }
 }
 
-/* On CUDA the steps after the first are one graph, and the rate changes under it. */
+/* On CUDA the steps after the first are one graph, and the rate changes under it; but those that measure,
+ * with scaled planes, are never replayed. */
 static void a_step_is_forward_and_backward(void **state) {
   for (size_t p = 0; p < COUNT(precisions); p++) {
     struct mn_context *context = open_or_skip(*state, precisions[p]);
+    const int replays = context->kernels->graph_launch && !context->device->scaled;
     for (size_t s = 0; s < COUNT(settings); s++)
       for (int kind = 0; kind < 3; kind++) {
         struct training whole = open_training(context, settings[s], kind, 40);
         struct training apart = open_training(context, settings[s], kind, 40);
         apart.apart = whole.measures = 1;
         for (uint64_t k = 0; k < 4; k++) assert_true(step(&whole, k) == step(&apart, k));
-        assert_int_equal(whole.pass->tape->replay.graph != NULL, context->kernels->graph_launch != NULL);
+        assert_int_equal(whole.pass->tape->replay.graph != NULL, replays);
         size_t sizes[2];
         char *a = bytes_of(&whole, &sizes[0]), *b = bytes_of(&apart, &sizes[1]);
         assert_int_equal(sizes[0], sizes[1]);

@@ -52,7 +52,7 @@ template <enum mn_plane_kind Kind> struct mn_plain_tile {
 template <enum mn_plane_kind Kind> struct mn_streaming_tile {
   static_assert(Kind != MN_PLANES_FP16X2, "the staging buffers leave room for two stages of two planes");
   static constexpr enum mn_plane_kind KIND = Kind;
-  enum { PLANES = 1, ROWS = 128, COLS = 128, CLUSTER = 2, STAGES = 5, IN_FLIGHT = 2 };
+  enum { PLANES = 1, ROWS = 128, COLS = 128, CLUSTER = 2, STAGES = 5, IN_FLIGHT = 1 };
   enum { EPILOGUE_WARPS = 8, STAGING = 2, CONSUMER_REGS = 0, EPILOGUE_REGS = 128, PRODUCER_REGS = 24 };
 };
 template <enum mn_plane_kind Kind> struct mn_small_tile {
@@ -248,6 +248,7 @@ mn_producer(const mn_operands<Epilogue::tile::PLANES> &operands, const mn_schedu
       if (k == prefetch) Epilogue::prefetch(arguments, tile.row, tile.col, lane);
     }
   }
+  mn_dependents_launch(); /* not earlier: their CTAs would take the multiprocessors that are spared */
 }
 
 /* The accumulators are in wgmma's fragment layout: of each 8 columns a thread has two neighbours in one row
@@ -482,6 +483,7 @@ static __global__ void __cluster_dims__(Epilogue::tile::CLUSTER, 1, 1)
     mn_barriers_init<tile>(shared);
   }
   mn_tile_sync<tile>();
+  mn_dependency_wait();
   if (warp < CONSUMERS) {
     mn_registers_up<tile::CONSUMER_REGS>();
     mn_consumer<Form, Epilogue>(schedule, arguments, shared, operands.scale_a, operands.scale_b);
@@ -555,9 +557,8 @@ static mn_status mn_hopper_launch(struct mn_device *device, const struct mn_hopp
                                 (device->cuda->multiprocessors - device->spared) / tile::CLUSTER);
   auto kernel = mn_hopper_kernel<Form, Epilogue>;
   MN_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-  kernel<<<tile::CLUSTER * clusters, mn_tile_threads<tile>, bytes, device->cuda->stream>>>(operands, schedule,
-                                                                                           arguments);
-  return mn_cuda_launched("gemm");
+  return mn_cuda_launch_dependent("gemm", device, tile::CLUSTER * clusters, mn_tile_threads<tile>, bytes,
+                                  kernel, operands, schedule, arguments);
 }
 
 #endif
