@@ -51,6 +51,19 @@ static void help_and_version(void **state) {
     snprintf(line, sizeof line, "Usage: minnow %s ", commands[i]);
     if (strncmp(r->out, line, strlen(line)) != 0) fail_msg("%s --help starts '%.60s'", commands[i], r->out);
   }
+  const char *const same[] = {"--help", "-h", "help", "train --help", "train -h", "help train"};
+  for (int i = 0; i < 6; i++) {
+    char help[TEXT];
+    strcpy(help, run(same[i / 3 * 3])->out);
+    assert_succeeds(same[i], r = run(same[i]));
+    if (strcmp(r->out, help) != 0) fail_msg("'%s' prints other help than '%s'", same[i], same[i / 3 * 3]);
+  }
+  /* Asked nothing, it says what there is, but a script that lost its command must fail. */
+  r = run("");
+  assert_int_equal(r->status, 64);
+  assert_string_equal(r->out, "");
+  if (strncmp(r->err, all, strlen(all)) != 0 || !strstr(r->err, "\nminnow: a command is needed"))
+    fail_msg("without a command it says '%s'", r->err);
   r = run("train --help");
   assert_true(strstr(r->out, "--groups=G") && strstr(r->out, "(default 8)") &&
               strstr(r->out, "(default 0.05)"));

@@ -138,6 +138,8 @@ static const struct {
     {"", "command", "--help"},
     {"trian", "'trian'", "did you mean train"},
     {"frobnicate", "'frobnicate'", "--help"},
+    {"help trian", "'trian'", "did you mean train"},
+    {"help train eval", "'eval'", "one command"},
     {"--seed 1 train", "'--seed'", "COMMAND first"},
     {"train --ephocs 3", "'--ephocs'", "did you mean --epochs"},
     {"train --momentun=3", "'--momentun'", "did you mean --momentum"},

@@ -227,7 +227,7 @@ static void a_run_tells_how_it_goes(void **state) {
                    0);
   const char *const lines[] = {
       "^place: file, 0.4 MiB (as asked); to test: file, 0.1 MiB$", "^saved step 60 to .*/run.h5$",
-      "^60 steps in .* samples/s, .* TFLOP/s, waiting for rows .* % of the time; bound by "
+      "^60 steps in .* samples/s, .*FLOP/s, waiting for rows .* % of the time; bound by "
       "the [a-z]"};
   for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
     if (run("grep -q '%s' $DIR/err", lines[i]) != 0) fail_msg("no line '%s'", lines[i]);

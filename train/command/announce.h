@@ -10,7 +10,7 @@
  * --quiet. */
 void mn_announce_device(const struct mn_context *context, const struct mn_options *options);
 
-/* The same, and which weights of the model fp16x3 does not take. */
+/* The same, and which blocks pass nothing on, and which weights of the model fp16x3 does not take. */
 void mn_announce_model(const struct mn_model *model, const struct mn_options *options);
 
 /* Prints a line, printf-like. Nothing under --quiet. */

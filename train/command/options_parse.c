@@ -145,9 +145,9 @@ static mn_status read_words(struct mn_options *options, int argc, char **argv, i
                                        FIRST_KEY + i};
   optind = 0; /* makes glibc start anew */
   opterr = 0;
-  for (int key; (key = getopt_long(argc, argv, ":", known, NULL)) != -1;) {
+  for (int key; (key = getopt_long(argc, argv, ":h", known, NULL)) != -1;) {
     if (key == '?') return refuse(options->command, optopt, argv[optind - 1]);
-    if (key == HELP_KEY)
+    if (key == HELP_KEY || key == 'h')
       *help = 1;
     else if (key == ':')
       MN_TRY(take_option(options, optopt - FIRST_KEY, NULL));
@@ -195,18 +195,40 @@ static void print_help(enum mn_command command) {
     print_option(name, text);
   }
   putchar('\n');
-  print_option("--help", "this list");
+  print_option("--help", "this list; -h for short");
 }
 
-static void print_commands(void) {
-  puts("Usage: minnow COMMAND [OPTION...]\nA minimal neural-net engine that trains.\n");
+static void print_commands(FILE *out) {
+  fputs("Usage: minnow COMMAND [OPTION...]\nA minimal neural-net engine that trains.\n\n", out);
   for (int i = 0; i < MN_COMMANDS; i++)
-    printf("  %s %-*s%s\n", mn_command_name(i), 14 - (int)strlen(mn_command_name(i)),
-           mn_command_rows[i].arguments, mn_command_rows[i].summary);
-  puts("\nminnow COMMAND --help lists a command's options, minnow --version says which minnow this is.\n"
-       "Exit status: 0 done; 1 a check failed or training diverged; 64 usage; 65 bad data; 66 no input;\n"
-       "69 no device; 70 a library failed; 71 out of memory; 73 cannot create; 74 input or output failed;\n"
-       "75 stopped by a signal, to be resumed.");
+    fprintf(out, "  %s %-*s%s\n", mn_command_name(i), 14 - (int)strlen(mn_command_name(i)),
+            mn_command_rows[i].arguments, mn_command_rows[i].summary);
+  fputs("\nminnow COMMAND --help lists a command's options, minnow --version says which minnow this is.\n"
+        "Exit status: 0 done; 1 a check failed or training diverged; 64 usage; 65 bad data; 66 no input;\n"
+        "69 no device; 70 a library failed; 71 out of memory; 73 cannot create; 74 input or output failed;\n"
+        "75 stopped by a signal, to be resumed.\n",
+        out);
+}
+
+/* Answers what is asked instead of a command: help, help COMMAND, --help, -h, --version. `*done`: that was
+ * it. */
+static mn_status answer(int argc, char **argv, int *done) {
+  enum mn_command command;
+  const char *first = argv[1];
+  int asked = 1;
+  if (strcmp(first, "--version") == 0) {
+    puts("minnow " MN_VERSION);
+  } else if (strcmp(first, "help") == 0 && argc > 2) {
+    if (argc > 3) return mn_fail(MN_USAGE, "'%s' is too much: help takes one command", argv[3]);
+    MN_TRY(find_command(&command, argv[2]));
+    print_help(command);
+  } else if (strcmp(first, "help") == 0 || strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) {
+    print_commands(stdout);
+  } else {
+    asked = 0;
+  }
+  *done = asked;
+  return MN_OK;
 }
 
 /* Which options go together, and what each command needs. */
@@ -284,15 +306,12 @@ mn_status mn_options_check(const struct mn_options *options) {
 
 mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *done) {
   *done = 0;
-  if (argc < 2) return mn_fail(MN_USAGE, "a command is needed; minnow --help lists them");
-  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "--version") == 0) {
-    if (argv[1][2] == 'h')
-      print_commands();
-    else
-      puts("minnow " MN_VERSION);
-    *done = 1;
-    return MN_OK;
+  if (argc < 2) {
+    print_commands(stderr);
+    return mn_fail(MN_USAGE, "a command is needed; minnow --help lists them");
   }
+  MN_TRY(answer(argc, argv, done));
+  if (*done) return MN_OK;
   enum mn_command command = MN_COMMAND_TRAIN;
   MN_TRY(find_command(&command, argv[1]));
   *out = (struct mn_options){.command = command};

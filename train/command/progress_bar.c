@@ -3,12 +3,15 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "engine/clock.h"
+#include "train/command/show.h"
 
-enum { BAR = 24 };
+enum { BAR = 24, LEAST_BAR = 6 };
+static const char hashes[] = "########################", dots[] = "........................";
+_Static_assert(sizeof hashes == BAR + 1 && sizeof dots == BAR + 1, "a whole bar of each");
 static const double terminal_interval = 0.1, plain_interval = 10;
 
 void mn_progress_bar_open(struct mn_progress_bar *p, int64_t first, int quiet) {
@@ -23,25 +26,59 @@ static void erase(struct mn_progress_bar *p) {
   p->drawn = 0;
 }
 
+/* Of the terminal; the usual 80 where it does not say. */
+static int columns(void) {
+  struct winsize size;
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+/* Fields two blanks apart, as long as they fit `room` columns. */
+enum { FIELDS = 256 };
+struct fields {
+  char text[FIELDS];
+  int length, room;
+};
+
+__attribute__((format(printf, 2, 3))) static void add_field(struct fields *f, const char *format, ...) {
+  char field[96];
+  va_list arguments;
+  va_start(arguments, format);
+  int length = vsnprintf(field, sizeof field, format, arguments) + (f->length > 0 ? 2 : 0);
+  va_end(arguments);
+  if (f->length + length > f->room)
+    f->room = 0; /* no later one either, or fields would come and go */
+  else
+    f->length += snprintf(f->text + f->length, sizeof f->text - (size_t)f->length, "%s%s",
+                          f->length > 0 ? "  " : "", field);
+}
+
+static void add_fields(struct fields *f, const struct mn_trainer *t, double left) {
+  const struct mn_trainer_speed speed = mn_trainer_speed(t);
+  char shown[MN_SHOWN];
+  add_field(f, "step %ld of %ld", (long)t->progress.step, (long)t->schedule.horizon);
+  add_field(f, "loss %s", mn_show_number(shown, t->loss, 4));
+  add_field(f, "%s left", mn_show_time(shown, left));
+  add_field(f, "%s samples/s", mn_show_number(shown, speed.samples, 3));
+  add_field(f, "%s", mn_show_rate(shown, speed.flops, "FLOP/s"));
+  add_field(f, "waiting %.0f %%", 100 * speed.waiting);
+}
+
 void mn_progress_bar_step(struct mn_progress_bar *p, const struct mn_trainer *t) {
   double now = mn_seconds();
   if (p->quiet || now - p->last < (p->terminal ? terminal_interval : plain_interval)) return;
   p->last = now;
   const int64_t step = t->progress.step, horizon = t->schedule.horizon;
-  double left = (now - p->start) / (double)(step - p->first) * (double)(horizon - step);
-  struct mn_trainer_speed speed = mn_trainer_speed(t);
+  /* A character in the last column would move some terminals on to the next line. */
+  const int width = p->terminal ? columns() - 1 : FIELDS - 1;
+  struct fields fields = {.room = width};
+  add_fields(&fields, t, (now - p->start) / (double)(step - p->first) * (double)(horizon - step));
   erase(p);
-  if (p->terminal) {
-    char bar[BAR + 1];
-    int full = (int)(BAR * step / horizon);
-    memset(bar, '.', BAR);
-    memset(bar, '#', (size_t)full);
-    bar[BAR] = 0;
-    fprintf(stderr, "[%s] ", bar);
+  const int room = width - fields.length - 3, bar = room < BAR ? room : BAR;
+  if (p->terminal && bar >= LEAST_BAR) {
+    const int full = (int)(bar * step / horizon);
+    fprintf(stderr, "[%.*s%.*s] ", full, hashes, bar - full, dots);
   }
-  fprintf(stderr, "step %ld of %ld  loss %.5g  %.*f samples/s  %.3g TFLOP/s  waiting %.0f %%  %.0f s left",
-          (long)step, (long)horizon, t->loss, speed.samples < 100, speed.samples, speed.flops * 1e-12,
-          100 * speed.waiting, left);
+  fputs(fields.text, stderr);
   if (p->terminal)
     p->drawn = 1;
   else

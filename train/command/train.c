@@ -11,6 +11,7 @@
 #include "train/command/plot.h"
 #include "train/command/progress_bar.h"
 #include "train/command/session.h"
+#include "train/command/show.h"
 #include "train/evaluate.h"
 #include "train/json.h"
 #include "train/trainer.h"
@@ -35,6 +36,13 @@ static mn_status watch_signals(void) {
   return MN_OK;
 }
 
+/* What has been trained since the last epoch's line. */
+struct since {
+  double losses; /* the sum over its steps */
+  int64_t steps, samples;
+  double began; /* mn_seconds() */
+};
+
 struct run {
   struct mn_session session;
   struct mn_trainer *trainer;
@@ -49,6 +57,7 @@ struct run {
   int64_t saves, late;        /* snapshots taken; those that had to wait */
   int64_t told;               /* the step of the newest save that --verbose has told of */
   double test_loss, accuracy; /* of the last evaluation; NaN before */
+  struct since since;
   struct mn_text config[MN_CHECKPOINT_OPTIONS];
   int config_count;
 };
@@ -120,18 +129,39 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   describe_places(r);
   mn_progress_bar_open(&r->bar, progress->step, o->quiet);
   r->snapshot_time = mn_seconds();
+  r->since = (struct since){.samples = progress->samples, .began = r->snapshot_time};
   return MN_OK;
+}
+
+/* Whether the step that is done was the last of an epoch. */
+static int epoch_ended(const struct mn_trainer *t) {
+  const struct mn_progress *p = &t->progress;
+  return p->epoch > (p->samples - t->batch * t->optimizer->config.accumulate) / p->rows;
+}
+
+/* An epoch's line: the mean loss since the one before, and what was found on the test rows just now. */
+static void tell_epoch(struct run *r, int tested) {
+  const struct mn_trainer *t = r->trainer;
+  const struct mn_progress *p = &t->progress;
+  const double rate = (double)(p->samples - r->since.samples) / (t->finished - r->since.began);
+  const double mean = r->since.steps > 0 ? r->since.losses / (double)r->since.steps : t->loss;
+  char loss[MN_SHOWN], shown[MN_SHOWN], test[64] = "", accuracy[48] = "", norm[64] = "", speed[MN_SHOWN];
+  if (tested) snprintf(test, sizeof test, ", test loss %s", mn_show_number(shown, r->test_loss, 5));
+  if (tested && !isnan(r->accuracy))
+    snprintf(accuracy, sizeof accuracy, ", test accuracy %.2f %%", 100 * r->accuracy);
+  if (!isnan(t->norm)) snprintf(norm, sizeof norm, ", gradient norm %s", mn_show_number(shown, t->norm, 3));
+  mn_progress_bar_note(&r->bar, "step %ld, epoch %ld: loss %s%s%s%s, %s samples/s", (long)p->step,
+                       (long)p->epoch, mn_show_number(loss, mean, 5), test, accuracy, norm,
+                       mn_show_number(speed, rate, 3));
+  r->since = (struct since){.samples = p->samples, .began = mn_seconds()};
 }
 
 static mn_status evaluate(struct run *r, int epoch_end) {
   struct mn_progress *p = &r->trainer->progress;
-  char accuracy[48] = "";
   MN_TRY(mn_evaluate(r->evaluator, &r->test_loss, &r->accuracy));
   double metric = isnan(r->accuracy) ? -r->test_loss : r->accuracy;
   if (epoch_end && metric > p->best) p->best = metric;
-  if (!isnan(r->accuracy)) snprintf(accuracy, sizeof accuracy, ", test accuracy %.2f %%", 100 * r->accuracy);
-  mn_progress_bar_note(&r->bar, "step %ld, epoch %ld: loss %.5g, test loss %.5g%s", (long)p->step,
-                       (long)p->epoch, r->trainer->loss, r->test_loss, accuracy);
+  tell_epoch(r, 1);
   mn_log_eval(&r->log, p->step, p->epoch, r->test_loss, r->accuracy);
   return MN_OK;
 }
@@ -198,6 +228,9 @@ static int after_step(void *to, const struct mn_trainer *t) {
   struct run *r = to;
   const struct mn_progress *p = &t->progress;
   if (p->step % r->log_every == 0 || p->step == t->schedule.horizon) mn_log_step(&r->log, t);
+  r->since.losses += t->loss;
+  r->since.steps++;
+  if (!r->evaluator && epoch_ended(t)) tell_epoch(r, 0);
   mn_progress_bar_step(&r->bar, t);
   tell_of_saves(r);
   /* A log that cannot be written ends the run, after the work so far is saved. */
@@ -219,9 +252,7 @@ static int64_t next_pause(const struct run *r, int64_t stop) {
 
 static mn_status at_pause(struct run *r) {
   const struct mn_trainer *t = r->trainer;
-  const struct mn_progress *p = &t->progress;
-  int64_t each = t->batch * t->optimizer->config.accumulate;
-  int epoch_end = p->epoch > (p->samples - each) / p->rows, last = p->step == t->schedule.horizon;
+  int epoch_end = epoch_ended(t), last = t->progress.step == t->schedule.horizon;
   if (r->evaluator && (epoch_end || last)) MN_TRY(evaluate(r, epoch_end));
   return save_if_due(r);
 }
@@ -230,12 +261,13 @@ static mn_status at_pause(struct run *r) {
 static void summarise(struct run *r) {
   const struct mn_trainer *t = r->trainer;
   struct mn_trainer_speed speed = mn_trainer_speed(t);
+  char seconds[MN_SHOWN], samples[MN_SHOWN], flops[MN_SHOWN];
   if (t->times.steps == 0) return;
-  mn_progress_bar_note(&r->bar,
-                       "%ld steps in %.3g s: %.*f samples/s, %.3g TFLOP/s, waiting for rows %.1f %% of the "
-                       "time; bound by %s",
-                       (long)t->times.steps, t->times.running, speed.samples < 100, speed.samples,
-                       speed.flops * 1e-12, 100 * speed.waiting, speed.bound);
+  mn_progress_bar_note(
+      &r->bar, "%ld steps in %s s: %s samples/s, %s, waiting for rows %.1f %% of the time; bound by %s",
+      (long)t->times.steps, mn_show_number(seconds, t->times.running, 3),
+      mn_show_number(samples, speed.samples, 3), mn_show_rate(flops, speed.flops, "FLOP/s"),
+      100 * speed.waiting, speed.bound);
   if (t->retaken > 0)
     mn_progress_bar_note(&r->bar,
                          "%ld batches did not fit the scales of %s, and were taken again under new ones",

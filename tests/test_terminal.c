@@ -1,0 +1,150 @@
+/* What a run shows: numbers as people read them, and on terminals of three widths a line that fits, never
+ * scrolls, and leaves what was said above it. */
+#include <sys/ioctl.h>
+
+#include "tests/command_run.h"
+#include "train/command/show.h"
+
+static void numbers_are_plain(void **state) {
+  (void)state;
+  static const struct {
+    double value;
+    int digits;
+    const char *text;
+  } numbers[] = {{0, 4, "0"},           {1552667.4, 3, "1552667"}, {0.00012345, 4, "0.0001234"},
+                 {0.99996, 4, "1.000"}, {-12.3456, 4, "-12.35"},   {99.96, 3, "100"},
+                 {9.996, 3, "10.0"},    {2.5e-7, 2, "0.00000025"}, {1e18, 4, "1e+18"},
+                 {NAN, 4, "nan"},       {3e-12, 2, "3e-12"}};
+  char shown[MN_SHOWN];
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    assert_string_equal(mn_show_number(shown, numbers[i].value, numbers[i].digits), numbers[i].text);
+}
+
+static void rates_and_times(void **state) {
+  (void)state;
+  char shown[MN_SHOWN];
+  assert_string_equal(mn_show_rate(shown, 4.17e14, "FLOP/s"), "417 TFLOP/s");
+  assert_string_equal(mn_show_rate(shown, 999.6e9, "FLOP/s"), "1.00 TFLOP/s");
+  assert_string_equal(mn_show_rate(shown, 8.41e8, "FLOP/s"), "841 MFLOP/s");
+  assert_string_equal(mn_show_rate(shown, 12, "FLOP/s"), "12.0 FLOP/s");
+  assert_string_equal(mn_show_rate(shown, 7e18, "FLOP/s"), "7000 PFLOP/s");
+  assert_string_equal(mn_show_time(shown, 0), "0:00:00");
+  assert_string_equal(mn_show_time(shown, 59.6), "0:01:00");
+  assert_string_equal(mn_show_time(shown, 3599), "0:59:59");
+  assert_string_equal(mn_show_time(shown, 360000), "100:00:00");
+  assert_string_equal(mn_show_time(shown, INFINITY), "?");
+  assert_string_equal(mn_show_time(shown, -1), "?");
+}
+
+/* What the program writes to a terminal of so many columns; all of it is `line`'s stderr. */
+static void on_terminal(char *text, int columns, const char *line) {
+  const struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
+  int master = posix_openpt(O_RDWR | O_NOCTTY);
+  assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+  int terminal = open(ptsname(master), O_RDWR | O_NOCTTY), out = temporary_file();
+  assert_true(terminal >= 0 && ioctl(terminal, TIOCSWINSZ, &size) == 0);
+  pid_t child = start(line, out, terminal, &(struct circumstances){0});
+  close(terminal);
+  size_t used = 0;
+  /* Once the program has ended, reading from its terminal fails. */
+  for (ssize_t got; used < TEXT - 1 && (got = read(master, text + used, TEXT - 1 - used)) > 0;)
+    used += (size_t)got;
+  text[used] = 0;
+  assert_int_equal(wait_for(child), 0);
+  close(master);
+  close(out);
+}
+
+static void the_bar_fits(void **state) {
+  (void)state;
+  static const struct {
+    int columns;
+    const char *has, *lacks;
+  } widths[] = {{40, " of ", "samples/s  "}, {80, " left  ", "waiting"}, {200, "FLOP/s  waiting ", NULL}};
+  static char text[TEXT];
+  for (int w = 0; w < 3; w++) {
+    on_terminal(
+        text, widths[w].columns,
+        "train --device cpu --synthetic 20000 --in 64 --hidden 128,128 --groups 8 --epochs 6 --seed 1");
+    int drawn = 0;
+    char *rest = text;
+    for (char *line; (line = strsep(&rest, "\n"));) {
+      char *at = line, *last = line;
+      /* A bar is drawn over by the next or by a line that stays: "bar CR ESC[K bar CR ESC[K line CR". */
+      for (char *next; (next = strstr(at, "\r\033[K")); at = last = next + 4) {
+        *next = 0;
+        drawn++;
+        if ((int)strlen(at) >= widths[w].columns)
+          fail_msg("%d columns: '%s' has %d", widths[w].columns, at, (int)strlen(at));
+        if (!strstr(at, "step ") || !strstr(at, widths[w].has) ||
+            (widths[w].lacks && strstr(at, widths[w].lacks)))
+          fail_msg("%d columns: '%s'", widths[w].columns, at);
+        if (widths[w].columns >= 200 &&
+            (*at != '[' || (strstr(at, "#]") != NULL) == (strstr(at, ".]") != NULL)))
+          fail_msg("no bar: '%s'", at);
+      }
+      if (strstr(last, "step ") && strstr(last, "  loss "))
+        fail_msg("%d columns: a bar scrolls: '%s'", widths[w].columns, last);
+    }
+    if (drawn < 3) fail_msg("%d columns: drawn %d times: '%s'", widths[w].columns, drawn, text);
+  }
+}
+
+/* The line of each epoch, with test rows and without. */
+static void epochs_are_told(void **state) {
+  (void)state;
+  char line[256];
+  for (int tests = 0; tests < 2; tests++) {
+    snprintf(
+        line, sizeof line,
+        "train --device cpu --synthetic 600 --in 8 --hidden 16 --groups 4 --batch 50 --epochs 3 --clip 1 "
+        "--test-rows %d --log epochs-%d.jsonl",
+        100 * tests, tests);
+    const struct result *r = run(line);
+    assert_succeeds(line, r);
+    /* The mean of the losses that the log has of the epoch's 12 steps. */
+    char name[64], text[512], want[64];
+    double sums[3] = {0}, loss;
+    int step;
+    snprintf(name, sizeof name, "epochs-%d.jsonl", tests);
+    FILE *log = fopen(name, "r");
+    assert_non_null(log);
+    while (fgets(text, sizeof text, log))
+      if (strstr(text, "\"step\",") && sscanf(strstr(text, "\"step\":"), "\"step\":%d", &step) == 1 &&
+          sscanf(strstr(text, "\"loss\":"), "\"loss\":%lf", &loss) == 1)
+        sums[(step - 1) / 12] += loss / 12;
+    fclose(log);
+    for (int epoch = 0; epoch < 3; epoch++) {
+      char shown[MN_SHOWN];
+      snprintf(want, sizeof want, "\nstep %d, epoch %d: loss %s, ", 12 * (epoch + 1), epoch + 1,
+               mn_show_number(shown, sums[epoch], 5));
+      const char *found = strstr(r->err, want);
+      if (!found) fail_msg("no line '%s' in '%s'", want + 1, r->err);
+      snprintf(text, sizeof text, "%.*s", (int)strcspn(found + 1, "\n"), found + 1);
+      if (!strstr(text, "gradient norm ") || !strstr(text, " samples/s") ||
+          (strstr(text, "test loss ") != NULL) != tests)
+        fail_msg("'%s'", text);
+    }
+  }
+}
+
+static void one_channel_a_group_is_told(void **state) {
+  (void)state;
+  const char *const told = "note: block 1 has one channel a group";
+  const struct result *r =
+      run("train --device cpu --synthetic 64 --in 4 --hidden 16,8 --groups 8 --batch 32 --epochs 1");
+  if (!strstr(r->err, told) || strstr(r->err, "block 0")) fail_msg("'%s'", r->err);
+  r = run("train --device cpu --synthetic 64 --in 4 --hidden 16,8 --groups 4 --batch 32 --epochs 1");
+  if (strstr(r->err, "one channel")) fail_msg("'%s'", r->err);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(numbers_are_plain),
+      cmocka_unit_test(rates_and_times),
+      cmocka_unit_test(the_bar_fits),
+      cmocka_unit_test(epochs_are_told),
+      cmocka_unit_test(one_channel_a_group_is_told),
+  };
+  return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,40 @@
+/* Numbers for people. */
+#include "train/command/show.h"
+
+#include <math.h>
+#include <stdio.h>
+
+const char *mn_show_number(char out[MN_SHOWN], double value, int digits) {
+  const double size = fabs(value);
+  if (value == 0 || !(size >= 1e-9 && size < 1e15)) {
+    snprintf(out, MN_SHOWN, "%.*g", digits, value);
+    return out;
+  }
+  /* The exponent after rounding: 0.99996 with four digits is 1.000. */
+  char rounded[MN_SHOWN];
+  int exponent = 0;
+  snprintf(rounded, sizeof rounded, "%.*e", digits - 1, value);
+  for (const char *at = rounded; *at; at++)
+    if (*at == 'e') sscanf(at + 1, "%d", &exponent);
+  snprintf(out, MN_SHOWN, "%.*f", digits - 1 > exponent ? digits - 1 - exponent : 0, value);
+  return out;
+}
+
+const char *mn_show_rate(char out[MN_SHOWN], double rate, const char *unit) {
+  static const char prefixes[] = {0, 'k', 'M', 'G', 'T', 'P'};
+  char number[MN_SHOWN];
+  size_t i = 0;
+  for (; i + 1 < sizeof prefixes && rate >= 999.5; i++) rate /= 1000;
+  snprintf(out, MN_SHOWN, "%s %.1s%s", mn_show_number(number, rate, 3), prefixes + i, unit);
+  return out;
+}
+
+const char *mn_show_time(char out[MN_SHOWN], double seconds) {
+  if (!(seconds >= 0 && seconds < 1e12)) {
+    snprintf(out, MN_SHOWN, "?");
+    return out;
+  }
+  const long long whole = llround(seconds);
+  snprintf(out, MN_SHOWN, "%lld:%02d:%02d", whole / 3600, (int)(whole / 60 % 60), (int)(whole % 60));
+  return out;
+}

@@ -1,0 +1,20 @@
+/* Numbers as people read them: plain decimals without exponents, and times. */
+#ifndef MN_TRAIN_COMMAND_SHOW_H
+#define MN_TRAIN_COMMAND_SHOW_H
+
+#include <stddef.h>
+
+enum { MN_SHOWN = 40 }; /* room for each */
+
+/* `value` with so many significant digits: 0.00012, 1552667. Far from 1 (from 1e15 on and below 1e-9) with an
+ * exponent all the same. Returns out. */
+const char *mn_show_number(char out[MN_SHOWN], double value, int digits);
+
+/* A rate of so many a second with three digits and a prefix: mn_show_rate(out, 4.17e14, "FLOP/s") is
+ * "417 TFLOP/s". */
+const char *mn_show_rate(char out[MN_SHOWN], double rate, const char *unit);
+
+/* h:mm:ss, rounded to the second; "?" for what is no time. */
+const char *mn_show_time(char out[MN_SHOWN], double seconds);
+
+#endif
