@@ -47,19 +47,30 @@ static mn_status open_log(struct mn_log *log, int64_t resumed) {
   return mn_log_open(log, path, resumed, config, 2, "CPU");
 }
 
-/* A log of steps first … last and an evaluation after the last. */
+/* A trainer that has come to this step, of a model without layers. */
+static struct mn_trainer at_step(int64_t step) {
+  static struct mn_context context = {.bytes = 4096};
+  static struct mn_model model = {.context = &context};
+  return (struct mn_trainer){.model = &model,
+                             .progress = {.step = step, .samples = 10 * step},
+                             .schedule.horizon = 6,
+                             .loss = 1 / (double)step,
+                             .rate = 0.05,
+                             .norm = NAN,
+                             .finished = mn_seconds()};
+}
+
+/* A log of steps first … last, an evaluation after the last, and the end. */
 static void write_log(int64_t resumed, int64_t first, int64_t last) {
   struct mn_log log;
   assert_int_equal(open_log(&log, resumed), MN_OK);
   for (int64_t i = first; i <= last; i++) {
-    struct mn_trainer done = {.progress = {.step = i, .samples = 10 * i},
-                              .loss = 1 / (double)i,
-                              .rate = 0.05,
-                              .norm = NAN,
-                              .finished = mn_seconds()};
+    const struct mn_trainer done = at_step(i);
     mn_log_step(&log, &done);
   }
   mn_log_eval(&log, last, 0, NAN, 0.5);
+  const struct mn_trainer ended = at_step(last);
+  mn_log_end(&log, &ended);
   assert_int_equal(log.error, 0);
   assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);
 }
@@ -97,6 +108,8 @@ static void a_resumed_log_is_that_of_one_run(void **state) {
   char *whole = read_log();
   assert_non_null(strstr(whole, "\"rate\": 0.05"));
   assert_non_null(strstr(whole, "\"test_loss\": null"));
+  const char *end = strstr(whole, "{\"event\": \"end\", \"step\": 6, \"horizon\": 6, \"loss\": 0.16");
+  assert_true(end && strchr(end, '\n')[1] == 0);
   /* From step 4, after a crash in step 7 that left half a line; and from no line at all. */
   append("{\"event\":\"step\",\"step\":7,\"epo");
   write_log(4, 5, 6);
@@ -108,10 +121,12 @@ static void a_resumed_log_is_that_of_one_run(void **state) {
   again = read_log();
   assert_string_equal(again, whole);
   free(again);
-  /* From a step behind the last one: the half line goes, and nothing else. */
+  /* From a step behind the last one: the half line and the end go, and nothing else. */
   append("{\"event\":\"st");
   struct mn_log log;
   assert_int_equal(open_log(&log, 100), MN_OK);
+  const struct mn_trainer ended = at_step(6);
+  mn_log_end(&log, &ended);
   assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);
   again = read_log();
   assert_string_equal(again, whole);

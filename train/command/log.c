@@ -32,11 +32,15 @@ static mn_status read_line(const struct mn_log *log, json_t **out, char **text, 
   return !*out && json_error_code(&error) == json_error_out_of_memory ? cannot_use(log, ENOMEM) : MN_OK;
 }
 
+static int is_event(const json_t *line, const char *event) {
+  const char *found = json_string_value(json_object_get(line, "event"));
+  return found && strcmp(found, event) == 0;
+}
+
 /* Whether the first line of a log is that of a run of these options. */
 static mn_status check_start(const struct mn_log *log, const json_t *line, const struct mn_text *config,
                              int count) {
-  const char *event = json_string_value(json_object_get(line, "event"));
-  if (!event || strcmp(event, "start") != 0) return is_another(log, "");
+  if (!is_event(line, "start")) return is_another(log, "");
   for (int i = 0; i < count; i++) {
     char what[2 * MN_TEXT_VALUE + MN_TEXT_NAME];
     const char *then = json_string_value(json_object_get(json_object_get(line, "config"), config[i].name));
@@ -55,7 +59,7 @@ static mn_status find_end(const struct mn_log *log, off_t *end, int64_t resumed,
   json_t *line;
   mn_status status = read_line(log, &line, &text, &room);
   if (status == MN_OK && (line || ftello(log->file) > 0)) status = check_start(log, line, config, count);
-  while (status == MN_OK && json_is_object(line) &&
+  while (status == MN_OK && json_is_object(line) && !is_event(line, "end") &&
          json_integer_value(json_object_get(line, "step")) <= resumed) {
     *end = ftello(log->file);
     json_decref(line);
@@ -121,9 +125,11 @@ void mn_log_step(struct mn_log *log, const struct mn_trainer *t) {
   if (!isnan(t->norm)) mn_json_number(&json, "gradient_norm", t->norm);
   mn_json_open(&json, "time");
   mn_json_number(&json, "seconds", t->finished - log->start);
-  if (log->last_samples)
-    mn_json_number(&json, "samples_per_second",
-                   (double)(p->samples - log->last_samples) / (t->finished - log->last));
+  if (log->last_samples) {
+    const double rate = (double)(p->samples - log->last_samples) / (t->finished - log->last);
+    mn_json_number(&json, "samples_per_second", rate);
+    mn_json_number(&json, "flops_per_second", rate * mn_model_step_flops(t->model));
+  }
   log->last = t->finished;
   log->last_samples = p->samples;
   end_line(log, &json);
@@ -139,6 +145,25 @@ void mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, d
   if (!isnan(accuracy)) mn_json_number(&json, "test_accuracy", accuracy);
   mn_json_open(&json, "time");
   mn_json_number(&json, "seconds", mn_seconds() - log->start);
+  end_line(log, &json);
+}
+
+void mn_log_end(struct mn_log *log, const struct mn_trainer *t) {
+  if (!log->file || log->error) return;
+  struct mn_json json;
+  begin_line(log, &json, "end");
+  mn_json_integer(&json, "step", t->progress.step);
+  mn_json_integer(&json, "horizon", t->schedule.horizon);
+  mn_json_number(&json, "loss", t->loss);
+  mn_json_open(&json, "time");
+  mn_json_number(&json, "seconds", mn_seconds() - log->start);
+  if (t->times.steps > 0) {
+    const struct mn_trainer_speed speed = mn_trainer_speed(t);
+    mn_json_number(&json, "samples_per_second", speed.samples);
+    mn_json_number(&json, "flops_per_second", speed.flops);
+    mn_json_number(&json, "waiting", speed.waiting);
+  }
+  mn_json_integer(&json, "device_bytes", (int64_t)t->model->context->bytes);
   end_line(log, &json);
 }
 

@@ -3,11 +3,12 @@
  * goes on, so that it ends in the log of a run that never stopped.
  *
  *   {"event":"start","config":{…},"time":{"device":…}}     the options that make the run what it is
- *   {"event":"step","step":10,"epoch":0,"samples":640,"loss":0.5,"rate":0.05,"time":{"seconds":…,"samples_per_second":…}}
+ *   {"event":"step","step":10,"epoch":0,"samples":640,"loss":0.5,"rate":0.05,"time":{"seconds":…,"samples_per_second":…,"flops_per_second":…}}
  *   {"event":"eval","step":23,"epoch":1,"test_loss":0.4,"test_accuracy":0.9,"time":{…}}
+ *   {"event":"end","step":450,"horizon":450,"loss":0.01,"time":{"seconds":…,"samples_per_second":…,"flops_per_second":…,"waiting":…,"device_bytes":…}}
  *
  * A step's line has "gradient_norm" too where gradients are clipped. test_accuracy is there with classes
- * only. */
+ * only. The last line's rates are of the whole run; a run that is resumed drops it. */
 #ifndef MN_TRAIN_COMMAND_LOG_H
 #define MN_TRAIN_COMMAND_LOG_H
 
@@ -35,9 +36,11 @@ struct mn_log {
 mn_status mn_log_open(struct mn_log *log, const char *path, int64_t resumed, const struct mn_text *config,
                       int count, const char *device);
 
-/* A line each; see `error` above. The trainer's last step; accuracy: NaN where there are no classes. */
+/* A line each; see `error` above. The trainer's last step; accuracy: NaN where there are no classes; the end
+ * of a run that did not fail. */
 void mn_log_step(struct mn_log *log, const struct mn_trainer *trainer);
 void mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, double accuracy);
+void mn_log_end(struct mn_log *log, const struct mn_trainer *trainer);
 
 /* Closes it whatever comes. Returns `status`, with its message; if that is MN_OK but a line did not get into
  * the file, MN_IO. */

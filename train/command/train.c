@@ -326,6 +326,7 @@ static mn_status run(struct run *r, FILE *out) {
   tell_of_saves(r);
   summarise(r);
   mn_progress_bar_close(&r->bar);
+  mn_log_end(&r->log, r->trainer);
   MN_TRY(mn_log_close(&r->log, MN_OK));
   report(r, out);
   mn_status drawn = o->plot ? mn_plot(o->plot, (char *[]){(char *)o->log}, 1) : MN_OK;
