@@ -70,6 +70,52 @@ static void help_and_version(void **state) {
   assert_null(strstr(r->out, "--plans"));
 }
 
+/* A dry run says what the run then takes, and leaves nothing behind. */
+static void a_dry_run_takes_nothing(void **state) {
+  (void)state;
+#define DRY "train --quiet --device cpu --data good.h5 --hidden 256,128 --groups 8 --batch 16 --steps 3 "
+  uint64_t before = snapshot();
+  const char *line = DRY "--dry-run --checkpoint dry.h5 --log dry.jsonl";
+  const struct result *r = run(line);
+  assert_succeeds(line, r);
+  assert_true(snapshot() == before);
+  const char *const says[] = {"blocks of 256 -> 128 channels in 8 groups",
+                              "parameters: ",
+                              "steps: 3 of 16 samples, ",
+                              "memory: ",
+                              "rows: ",
+                              "disk: "};
+  for (size_t i = 0; i < sizeof says / sizeof *says; i++)
+    if (!strstr(r->out, says[i])) fail_msg("'%s' is not in '%s'", says[i], r->out);
+  line = DRY "--dry-run --json --checkpoint dry.h5";
+  r = run(line);
+  assert_succeeds(line, r);
+  assert_object(line, r,
+                "parameters|tensors|steps|samples_per_step|flops_per_step|device_bytes|place|rows_bytes|"
+                "checkpoint_bytes|disk_available_bytes|device_available_bytes");
+  long device = 0, checkpoint = 0;
+  assert_int_equal(sscanf(strstr(r->out, "\"device_bytes\":"), "\"device_bytes\":%ld", &device), 1);
+  assert_int_equal(sscanf(strstr(r->out, "\"checkpoint_bytes\":"), "\"checkpoint_bytes\":%ld", &checkpoint),
+                   1);
+  line = DRY "--checkpoint dry.h5 --log dry.jsonl";
+  assert_succeeds(line, run(line));
+  struct stat written;
+  assert_int_equal(stat("dry.h5", &written), 0);
+  assert_in_range(written.st_size, checkpoint, checkpoint + checkpoint / 4);
+  char want[64], text[4096] = "";
+  snprintf(want, sizeof want, "\"device_bytes\":%ld", device);
+  FILE *log = fopen("dry.jsonl", "r");
+  assert_non_null(log);
+  while (!strstr(text, "\"event\":\"end\"") && fgets(text, sizeof text, log)) continue;
+  fclose(log);
+  if (!strstr(text, want)) fail_msg("the run ends in '%s', without %s", text, want);
+  /* What would be refused is refused. */
+  line = DRY "--dry-run --checkpoint dry.h5";
+  assert_complains(line, run(line), 73, "dry.h5|exists");
+  line = DRY "--dry-run --checkpoint no/folder/dry.h5";
+  assert_complains(line, run(line), 73, "no/folder/dry.h5");
+}
+
 static void a_lost_result_is_a_failure(void **state) {
   (void)state;
   static const char *const commands[] = {"--version", "train --help", "info --json run.h5",
@@ -265,6 +311,7 @@ static void signals_save_and_exit_with_75(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(help_and_version),
+      cmocka_unit_test(a_dry_run_takes_nothing),
       cmocka_unit_test(a_lost_result_is_a_failure),
       cmocka_unit_test(a_closed_stdout_reaches_no_file),
       cmocka_unit_test(results_are_json),

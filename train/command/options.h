@@ -47,6 +47,7 @@ struct mn_options {
   /* training */
   int64_t epochs, steps; /* --epochs 10, --steps: the horizon; one of them, the other is 0 */
   int64_t stop_at;       /* --stop-at S: end early, after optimizer step S; 0: no */
+  int dry_run;           /* --dry-run */
   int64_t batch;         /* --batch 64 */
   double lr;             /* --lr 0.05 */
   double momentum;       /* --momentum 0.9 */

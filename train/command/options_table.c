@@ -83,6 +83,8 @@ static const struct mn_option_row table[] = {
     {"steps", "N", TRAIN, INTEGER(steps), CONFIG, 1, LARGEST, .help = "optimizer steps, instead of --epochs"},
     {"stop-at", "S", TRAIN, INTEGER(stop_at), 0, 1, LARGEST,
      .help = "end early, after step S, to be resumed; the horizon stays"},
+    {"dry-run", NULL, TRAIN, FLAG(dry_run), 0,
+     .help = "open all that the run needs, say what it takes, and train nothing"},
     {"batch", "N", TRAIN | GRADCHECK | BENCH, INTEGER(batch), CONFIG, 1, LARGEST, "64",
      .help = "rows a batch"},
     {"lr", "RATE", TRAIN, REAL(lr), CONFIG | ABOVE, 0, 0, "0.05", .help = "learning rate"},

@@ -98,14 +98,14 @@ static mn_status check_checkpoint(const struct mn_options *o) {
   if (!o->resume && access(o->checkpoint, F_OK) == 0)
     return mn_fail(MN_NO_CREATE, "--checkpoint %s exists; --resume goes on from it, or name another file",
                    o->checkpoint);
-  return mn_checkpoint_check_path(o->checkpoint, (int)o->keep);
+  return o->dry_run ? MN_OK : mn_checkpoint_check_path(o->checkpoint, (int)o->keep);
 }
 
 mn_status mn_session_train(struct mn_session *s, const struct mn_options *options) {
   *s = (struct mn_session){.options = *options};
   const struct mn_options *o = &s->options;
   struct mn_model_config config;
-  if (o->checkpoint) MN_TRY(mn_checkpoint_lock(&s->lock, o->checkpoint));
+  if (o->checkpoint && !o->dry_run) MN_TRY(mn_checkpoint_lock(&s->lock, o->checkpoint));
   if (o->resume) MN_TRY(resume(s));
   MN_TRY(mn_files_check(o));
   MN_TRY(check_checkpoint(o));

@@ -7,6 +7,7 @@
 
 #include "train/checkpoint/saver.h"
 #include "train/command/announce.h"
+#include "train/command/dry_run.h"
 #include "train/command/log.h"
 #include "train/command/plot.h"
 #include "train/command/progress_bar.h"
@@ -119,12 +120,13 @@ static mn_status open(struct run *r, const struct mn_options *options) {
       mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &config, s->from ? &s->progress : NULL));
   const struct mn_progress *progress = &r->trainer->progress;
   r->snapshot = r->told = progress->step;
-  if (o->checkpoint) MN_TRY(mn_saver_open(&r->saver, o->checkpoint, (int)o->keep, s->model, s->optimizer));
+  if (o->checkpoint && !o->dry_run)
+    MN_TRY(mn_saver_open(&r->saver, o->checkpoint, (int)o->keep, s->model, s->optimizer));
   if (s->test)
     MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, MN_PASS_EVALUATE, o->batch, config.place));
   r->config_count = mn_options_config(o, r->config, MN_CHECKPOINT_OPTIONS);
-  MN_TRY(mn_log_open(&r->log, o->log, s->from ? progress->step : -1, r->config, r->config_count,
-                     s->context->name));
+  MN_TRY(mn_log_open(&r->log, o->dry_run ? NULL : o->log, s->from ? progress->step : -1, r->config,
+                     r->config_count, s->context->name));
   mn_session_describe(s);
   describe_places(r);
   mn_progress_bar_open(&r->bar, progress->step, o->quiet);
@@ -342,7 +344,7 @@ mn_status mn_train(FILE *out, const struct mn_options *options) {
   mn_status status = open(&r, options);
   if (status == MN_INTERRUPTED)
     status = mn_fail(status, "stopped by %s before the first step", strsignal(was_interrupted()));
-  if (status == MN_OK) status = run(&r, out);
+  if (status == MN_OK) status = options->dry_run ? mn_dry_run(out, &r.session, r.trainer) : run(&r, out);
   mn_progress_bar_close(&r.bar);
   status = mn_log_close(&r.log, status);
   mn_saver_close(r.saver);
