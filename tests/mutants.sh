@@ -55,7 +55,8 @@ mutant() {
   kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels} ;;
   layers/block.c) order=${alone:-test_retake} ;;
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_retake test_loader test_training} ;;
-  train/command/*) order=${alone:-test_pauses test_training} ;;
+  train/command/show.c | train/command/progress_bar.c | train/command/log.c) order=${alone:-test_terminal test_log} ;;
+  train/command/*) order=${alone:-test_pauses test_training test_terminal} ;;
   train/*) order=${alone:-test_library test_trainer test_trainer_errors test_retake test_pauses test_training} ;;
   *) order=$programs ;;
   esac
@@ -383,6 +384,11 @@ mutant "pauses: a save that waits does not pause the run" $c 'return (r->due || 
 mutant "pauses: the end not saved" $c 'if (r->snapshot == r->trainer->progress.step) return MN_OK;' 'return MN_OK;'
 mutant "pauses: saves one step late" $c '(p->step / o->save_every + 1) * o->save_every;' \
   '(p->step / o->save_every + 1) * o->save_every + 1;'
+mutant "shown: a step's loss for its epoch's" $c 'r->since.steps > 0 ?' 'r->since.steps < 0 ?'
+mutant "shown: an epoch told before its test" $c 'if (!r->evaluator && epoch_ended(t))' 'if (epoch_ended(t))'
+mutant "shown: as many decimals for every number" train/command/show.c 'digits - 1 > exponent ? digits - 1 - exponent : 0' 'digits - 1'
+mutant "shown: a bar wider than its terminal" train/command/progress_bar.c 'columns() - 1' 'columns() + 1'
+mutant "log: a resumed run keeps the end" train/command/log.c '&& !is_event(line, "end") &&' '&&'
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
