@@ -14,7 +14,12 @@ VERBOSE   ?= 0
 CC        := $(if $(filter default,$(origin CC)),gcc,$(CC))
 
 BUILD   ?= build
+PREFIX  ?= /usr/local
+DESTDIR ?=
 VERSION := 0.1.0
+# The shared library's name and its soname, which changes when a program has to be linked anew: with the first number of VERSION.
+SHARED  := libminnow.so.$(VERSION)
+SONAME  := libminnow.so.$(firstword $(subst ., ,$(VERSION)))
 Q       := $(if $(filter 1,$(VERBOSE)),,@)
 say      = $(if $(filter 1,$(VERBOSE)),,@echo "  $(1)	$(patsubst $(BUILD)/%,%,$(2))";)
 
@@ -63,19 +68,20 @@ define note_flags
 $(shell mkdir -p $(BUILD))$(file >$(BUILD)/flags.$(1).new,$(2))
 $(shell cmp -s $(BUILD)/flags.$(1).new $(BUILD)/flags.$(1) || cp $(BUILD)/flags.$(1).new $(BUILD)/flags.$(1); rm -f $(BUILD)/flags.$(1).new)
 endef
-ifneq ($(filter-out packages lint format clean help test demo,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out packages lint format clean help test demo uninstall,$(or $(MAKECMDGOALS),all)),)
 $(call note_flags,cc,$(CC) $(CFLAGS))
 $(call note_flags,nvcc,$(NVCC) $(NVFLAGS) $(GENCODE))
 endif
 
-all: $(BUILD)/libminnow.a $(BUILD)/libminnow.so $(BUILD)/minnow
+all: $(BUILD)/libminnow.a $(BUILD)/$(SHARED) $(BUILD)/minnow
 
 $(BUILD)/minnow: $(BUILD)/$(MAIN:.c=.o) $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/libminnow.a: $(OBJECTS)
 	$(call say,AR,$@)rm -f $@ && ar rcs $@ $^
-$(BUILD)/libminnow.so: $(OBJECTS)
-	$(call say,LD,$@)$(CC) $(LDFLAGS) -shared -Wl,-soname,libminnow.so -Wl,--exclude-libs,ALL -o $@ $^ $(LDLIBS)
+$(BUILD)/$(SHARED): $(OBJECTS)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,--exclude-libs,ALL -o $@ $^ $(LDLIBS)
+	$(Q)ln -sf $(SHARED) $(BUILD)/$(SONAME) && ln -sf $(SONAME) $(BUILD)/libminnow.so
 
 $(BUILD)/%.fp32.o: %.c $(BUILD)/flags.cc
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
@@ -103,6 +109,13 @@ demo: packages
 packages:
 	$(Q)HDF5_LIBS="$(HDF5_LIBS)" BLAS_LIBS="$(BLAS_LIBS)" JSON_LIBS="$(JSON_LIBS)" CMOCKA_LIBS="$(CMOCKA_LIBS)" \
 	  train/install/packages.sh $(PROGRAMS) -- $(CC) $(CFLAGS) $(LDFLAGS)
+
+# What install wrote and made is noted in PREFIX/share/minnow/manifest, by which uninstall goes.
+install: all
+	$(Q)BUILD="$(BUILD)" CC="$(CC)" VERSION="$(VERSION)" SHARED="$(SHARED)" SONAME="$(SONAME)" LIBS="$(HARDEN) -fopenmp $(LDLIBS)" \
+	  PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" train/install/install.sh
+uninstall:
+	$(Q)PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" train/install/uninstall.sh
 
 # Every test program and script, one after the other, run from this folder so that tests/golden and data/ are found.
 check: all $(TESTS)
@@ -154,6 +167,8 @@ help:
 	@echo "make demo          train on data/digits.h5, draw the curves, print the test accuracy"
 	@echo "make test          every test (first installs packages that are missing)"
 	@echo "make check         the same without looking for packages"
+	@echo "make install       the command, the library, headers, minnow.pc, man page, completion: PREFIX=/usr/local DESTDIR="
+	@echo "make uninstall     remove what install wrote, with the same PREFIX and DESTDIR"
 	@echo "make packages      install the packages that are missing (Debian, Ubuntu)"
 	@echo "make test-mutants  break the code in many ways and see the tests fail"
 	@echo "make test-threads  what threads share, under ThreadSanitizer"
@@ -163,6 +178,6 @@ help:
 	@echo "make lint, format, clean"
 	@echo "knobs: CUDA=0  CUDA_ARCH=\"90\"  SANITIZE=address,undefined  DEBUG=1  WERROR=1  VERBOSE=1  BUILD=folder"
 
-.PHONY: all test demo packages check test-mutants test-threads test-sanitizer peers demo-run lint format clean help
+.PHONY: all install uninstall test demo packages check test-mutants test-threads test-sanitizer peers demo-run lint format clean help
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# make install under a PREFIX and under a DESTDIR, both with blanks in their names: pkg-config alone is enough to build the README's
+# example, with the shared and with the static library, and a C++ program; make uninstall leaves what was there before.
+set -euo pipefail
+build=${BUILD:-build}
+read -ra cc <<<"${CC:-gcc}"
+read -ra cflags <<<"${CFLAGS:-}"
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+export LC_ALL=C
+passed=0
+define=()
+pass() { passed=$((passed + 1)); }
+fail() { echo "$*" >&2; exit 1; }
+goal() { make -s "$@" BUILD="$build" >"$folder/said" 2>&1; }
+must() { goal "$@" || { cat "$folder/said" >&2; fail "make $* fails"; }; }
+# refused GOAL WORDS VARIABLE=VALUE…: make says WORDS, and fails.
+refused() {
+  ! goal "$1" "${@:3}" || fail "make $1 ${*:3} does not fail"
+  grep -q "$2" "$folder/said" || fail "make $1 ${*:3} does not say '$2', but: $(cat "$folder/said")"
+  pass
+}
+listing() { (cd "$1" && find . | sort); }
+
+# flags OPTION…: what pkg-config says, as the array of words; eval takes the backslashes from its blanks.
+flags() { eval "words=($(pkg-config "${define[@]}" "$@" minnow))"; }
+# needs FILE: the shared libraries that it asks for.
+needs() { readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'; }
+
+# What a user does with the installation in $at.
+check_programs() {
+  local lib=$at/lib words=()
+  awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' README.md >"$folder/example.c"
+  flags --cflags --libs
+  "${cc[@]}" -std=c11 -Wall -Wextra -Werror "${cflags[@]}" -o "$folder/shared" "$folder/example.c" "${words[@]}"
+  needs "$folder/shared" | grep -qx "$soname" || fail "a program linked with -lminnow does not ask for $soname"
+  # As the README says: the static library by its file's name.
+  flags --static --cflags --libs
+  "${cc[@]}" -std=c11 -Wall -Wextra -Werror "${cflags[@]}" -o "$folder/static" "$folder/example.c" "${words[@]/#-lminnow/-l:libminnow.a}"
+  ! needs "$folder/static" | grep libminnow || fail "the program with the static library asks for the shared one"
+  for kind in shared static; do
+    (cd "$folder" && rm -f run.h5* && LD_LIBRARY_PATH=$lib "./$kind") >"$folder/output" || fail "the $kind example fails"
+    [ "$(grep -c '^step' "$folder/output")" = 4 ] || fail "the $kind example does not train to its end"
+    pass
+  done
+  cat >"$folder/user.cpp" <<'CPP'
+#include "train/minnow.h"
+
+int main() {
+  mn_context *context = nullptr;
+  bool failed = mn_context_open(&context, "cpu", "fp32") != MN_OK;
+  mn_context_close(context);
+  return failed;
+}
+CPP
+  flags --cflags --libs
+  g++ -std=c++17 -Wall -Wextra -Werror "${cflags[@]}" -o "$folder/user" "$folder/user.cpp" "${words[@]}"
+  LD_LIBRARY_PATH=$lib "$folder/user" || fail "the C++ program fails"
+  pass
+}
+
+# Each header compiles alone: none that it needs was left out.
+check_headers() {
+  local words=() header headers
+  flags --cflags
+  mapfile -t headers < <(cd "$at/include/minnow" && find . -name '*.h' -printf '%P\n' | sort)
+  for header in train/minnow.h train/evaluate.h train/model.h layers/layer.h engine/tape.h; do
+    [ -f "$at/include/minnow/$header" ] || fail "$header is not installed"
+  done
+  for header in "${headers[@]}"; do
+    echo "#include \"$header\"" | (cd "$folder" && "${cc[@]}" -std=c11 -Wall -Wextra -Werror -fsyntax-only -x c "${words[@]}" -) ||
+      fail "$header does not compile alone"
+  done
+  pass
+}
+
+# A prefix that is in use: its file and its empty folder have to outlive minnow.
+prefix="$folder/a prefix/usr"
+mkdir -p "$prefix/lib" "$prefix/share/man"
+echo other >"$prefix/lib/other.txt"
+listing "$folder/a prefix" >"$folder/before"
+must install PREFIX="$prefix"
+at=$prefix
+export PKG_CONFIG_PATH="$at/lib/pkgconfig"
+version=$("$prefix/bin/minnow" --version)
+[ "minnow $(pkg-config --modversion minnow)" = "$version" ] || fail "minnow.pc is not of $version"
+soname=$(readelf -d "$prefix/lib/libminnow.so" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
+version=${version#minnow }
+[ "$soname" = "libminnow.so.${version%%.*}" ] || fail "the soname is '$soname', not libminnow.so.${version%%.*}"
+[ "$(readlink -f "$prefix/lib/$soname")" = "$prefix/lib/libminnow.so.$version" ] || fail "$soname is no link to libminnow.so.$version"
+[ "$(readlink -f "$prefix/lib/libminnow.so")" = "$prefix/lib/libminnow.so.$version" ] || fail "libminnow.so is no link"
+pass
+check_programs
+check_headers
+
+# Installed again, a file of the earlier installation that is no longer one goes.
+listing "$prefix" >"$folder/first"
+touch "$prefix/include/minnow/earlier.h"
+echo include/minnow/earlier.h >>"$prefix/share/minnow/manifest"
+must install PREFIX="$prefix"
+listing "$prefix" | diff "$folder/first" - || fail "installed again it is not the same"
+pass
+must uninstall PREFIX="$prefix"
+listing "$folder/a prefix" | diff "$folder/before" - || fail "make uninstall does not leave what was there before"
+pass
+
+# Staged: nothing is written into PREFIX itself.
+stage="$folder/a stage"
+must install DESTDIR="$stage" PREFIX="$folder/later"
+[ ! -e "$folder/later" ] || fail "with DESTDIR something is written into PREFIX"
+at=$stage$folder/later
+export PKG_CONFIG_PATH="$at/lib/pkgconfig"
+[ "$(pkg-config --variable=prefix minnow)" = "$folder/later" ] || fail "minnow.pc does not name PREFIX alone"
+define=(--define-variable=prefix="$at")
+check_programs
+must uninstall DESTDIR="$stage" PREFIX="$folder/later"
+[ ! -e "$stage" ] || fail "make uninstall leaves $(find "$stage")"
+pass
+
+refused install "PREFIX 'usr'" PREFIX=usr
+refused uninstall "nothing of minnow's is installed there" PREFIX="$prefix"
+echo "$passed passed, 0 failed"

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Installs what the Makefile has built under DESTDIR and PREFIX, and notes every file it writes and every folder it makes in
+# share/minnow/manifest there, for uninstall.sh. An installation that is there already is removed first.
+#
+#   make install     (PREFIX, DESTDIR, BUILD, CC, VERSION, SHARED, SONAME and LIBS come from the Makefile)
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+if [[ ${PREFIX:-} != /* || $PREFIX == *[\"\'\\\$]* ]]; then
+  echo "PREFIX '${PREFIX:-}': a path is needed that starts with / and has no quotes, dollars or backslashes, such as /usr/local" >&2
+  exit 64
+fi
+root=${DESTDIR:-}${PREFIX%/}
+manifest=$root/share/minnow/manifest
+[ ! -f "$manifest" ] || train/install/uninstall.sh
+above=$root
+while [ ! -e "${above:=/}" ]; do above=$(dirname "$above"); done
+if [ ! -d "$above" ] || [ ! -w "$above" ]; then
+  echo "cannot write into $above: run make install as root, or with PREFIX= a folder of yours" >&2
+  exit 73
+fi
+folder=$(mktemp -d)
+
+# What was written is noted even where a later step fails, so that uninstall can remove it.
+keep_manifest() {
+  make_folder "$(dirname "$manifest")" ""
+  echo share/minnow/manifest >>"$folder/manifest"
+  install -m 644 "$folder/manifest" "$manifest"
+  rm -rf "$folder"
+}
+trap keep_manifest EXIT
+
+# make_folder NAME UP: the folder and those above it that are not there yet. In the manifest "bin/" is below PREFIX, "./" is PREFIX
+# itself, and "../" the folder above it.
+make_folder() {
+  [ ! -d "$1" ] || return 0
+  case $1 in
+    "$root") make_folder "$(dirname "$1")" ../ && set -- "$1" ./ ;;
+    "$root"/*) make_folder "$(dirname "$1")" "" && set -- "$1" "${1#"$root"/}/" ;;
+    *) make_folder "$(dirname "$1")" "../$2" ;;
+  esac
+  install -d -m 755 "$1"
+  echo "$2" >>"$folder/manifest"
+}
+
+# put MODE FILE NAME: a copy of FILE as NAME, which is below PREFIX.
+put() {
+  make_folder "$(dirname "$root/$3")" ""
+  echo "$3" >>"$folder/manifest"
+  install -m "$1" "$2" "$root/$3"
+}
+
+# put_link TARGET NAME
+put_link() {
+  echo "$2" >>"$folder/manifest"
+  ln -sf "$1" "$root/$2"
+}
+
+# Blanks in PREFIX are quoted here, and pkg-config writes them with a backslash.
+cat >"$folder/minnow.pc" <<PC
+prefix=$PREFIX
+includedir=\${prefix}/include/minnow
+libdir=\${prefix}/lib
+
+Name: minnow
+Description: Minimal neural-net engine that trains
+Version: $VERSION
+Cflags: "-I\${includedir}"
+Libs: "-L\${libdir}" -lminnow
+Libs.private: $LIBS
+PC
+
+put 755 "$BUILD/minnow" bin/minnow
+put 644 "$BUILD/libminnow.a" lib/libminnow.a
+put 644 "$BUILD/$SHARED" "lib/$SHARED"
+put_link "$SHARED" "lib/$SONAME"
+put_link "$SONAME" lib/libminnow.so
+put 644 "$folder/minnow.pc" lib/pkgconfig/minnow.pc
+# train/minnow.h and every header it needs, as the compiler lists them.
+read -ra cc <<<"$CC"
+headers=$("${cc[@]}" -I. -MM -MT "" train/minnow.h | tr -s '\\: ' '\n')
+while IFS= read -r header; do
+  [ -z "$header" ] || put 644 "$header" "include/minnow/$header"
+done <<<"$headers"
