@@ -116,6 +116,10 @@ install: all
 	  PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" train/install/install.sh
 uninstall:
 	$(Q)PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" train/install/uninstall.sh
+# The man page is in git, because help2man is not on every machine; tests/test_man.sh tells when it has to be made again.
+man: $(BUILD)/minnow
+	$(Q)MINNOW=$(BUILD)/minnow help2man --no-info --name "minimal neural-net engine that trains" --output train/install/minnow.1 \
+	  train/install/man.sh
 
 # Every test program and script, one after the other, run from this folder so that tests/golden and data/ are found.
 check: all $(TESTS)
@@ -175,9 +179,10 @@ help:
 	@echo "make test-sanitizer  the CUDA tests under compute-sanitizer (needs a GPU)"
 	@echo "make peers         minnow, PyTorch and JAX timed alike on one GPU (ARGS=\"--help\" lists the options);"
 	@echo "                   ARGS=\"--train\": their training loops (ARGS=\"--train --help\")"
+	@echo "make man           train/install/minnow.1 from the program's help (needs help2man)"
 	@echo "make lint, format, clean"
 	@echo "knobs: CUDA=0  CUDA_ARCH=\"90\"  SANITIZE=address,undefined  DEBUG=1  WERROR=1  VERBOSE=1  BUILD=folder"
 
-.PHONY: all install uninstall test demo packages check test-mutants test-threads test-sanitizer peers demo-run lint format clean help
+.PHONY: all install uninstall man test demo packages check test-mutants test-threads test-sanitizer peers demo-run lint format clean help
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -89,6 +89,7 @@ version=${version#minnow }
 [ "$soname" = "libminnow.so.${version%%.*}" ] || fail "the soname is '$soname', not libminnow.so.${version%%.*}"
 [ "$(readlink -f "$prefix/lib/$soname")" = "$prefix/lib/libminnow.so.$version" ] || fail "$soname is no link to libminnow.so.$version"
 [ "$(readlink -f "$prefix/lib/libminnow.so")" = "$prefix/lib/libminnow.so.$version" ] || fail "libminnow.so is no link"
+cmp train/install/minnow.1 "$prefix/share/man/man1/minnow.1"
 pass
 check_programs
 check_headers

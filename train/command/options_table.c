@@ -118,7 +118,7 @@ static const struct mn_option_row table[] = {
          "save each N steps or so many seconds, beside the training, not at the end alone; one that falls "
          "due while another is being written follows it"},
     {"keep", "K", TRAIN, INTEGER(keep), 0, 1, MN_CHECKPOINT_KEEP, "1",
-     .help = "checkpoints to keep: run.h5, run.1.h5, run.2.h5 …"},
+     .help = "checkpoints to keep: run.h5, run.1.h5, run.2.h5 and so on"},
     {"resume", NULL, TRAIN, FLAG(resume), 0, .help = "go on from --checkpoint, with its options"},
     {"log", "F.jsonl", TRAIN, TEXT(log), 0, .help = "write the run's log, one JSON object a line"},
     {"log-every", "N", TRAIN, INTEGER(log_every), 0, 1, LARGEST, "auto", TRAIN, 0,

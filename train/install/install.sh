@@ -75,6 +75,7 @@ put 644 "$BUILD/$SHARED" "lib/$SHARED"
 put_link "$SHARED" "lib/$SONAME"
 put_link "$SONAME" lib/libminnow.so
 put 644 "$folder/minnow.pc" lib/pkgconfig/minnow.pc
+put 644 train/install/minnow.1 share/man/man1/minnow.1
 # train/minnow.h and every header it needs, as the compiler lists them.
 read -ra cc <<<"$CC"
 headers=$("${cc[@]}" -I. -MM -MT "" train/minnow.h | tr -s '\\: ' '\n')
