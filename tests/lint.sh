@@ -71,7 +71,7 @@ else
   echo "lint: no clang-format 14 here: the format is not checked"
 fi
 
-mapfile -t scripts < <(git ls-files --cached --others --exclude-standard '*.sh' .ci/run)
+mapfile -t scripts < <(git ls-files --cached --others --exclude-standard '*.sh' '*.bash' .ci/run)
 if command -v shellcheck >/dev/null 2>&1; then
   shellcheck "${scripts[@]}" || complain "shellcheck"
 else

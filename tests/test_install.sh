@@ -90,6 +90,8 @@ version=${version#minnow }
 [ "$(readlink -f "$prefix/lib/$soname")" = "$prefix/lib/libminnow.so.$version" ] || fail "$soname is no link to libminnow.so.$version"
 [ "$(readlink -f "$prefix/lib/libminnow.so")" = "$prefix/lib/libminnow.so.$version" ] || fail "libminnow.so is no link"
 cmp train/install/minnow.1 "$prefix/share/man/man1/minnow.1"
+cmp train/install/completion.bash "$prefix/share/bash-completion/completions/minnow"
+cmp train/install/completion.zsh "$prefix/share/zsh/site-functions/_minnow"
 pass
 check_programs
 check_headers
