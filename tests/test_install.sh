@@ -103,8 +103,11 @@ echo include/minnow/earlier.h >>"$prefix/share/minnow/manifest"
 must install PREFIX="$prefix"
 listing "$prefix" | diff "$folder/first" - || fail "installed again it is not the same"
 pass
+# Another's file in a folder that install made keeps this folder.
+touch "$prefix/share/zsh/_other"
 must uninstall PREFIX="$prefix"
-listing "$folder/a prefix" | diff "$folder/before" - || fail "make uninstall does not leave what was there before"
+listing "$folder/a prefix" | grep -v '/zsh' | diff "$folder/before" - || fail "make uninstall does not leave what was there before"
+[ "$(listing "$prefix/share/zsh" | paste -sd' ')" = ". ./_other" ] || fail "make uninstall does not leave another's file alone"
 pass
 
 # Staged: nothing is written into PREFIX itself.
@@ -121,5 +124,6 @@ must uninstall DESTDIR="$stage" PREFIX="$folder/later"
 pass
 
 refused install "PREFIX 'usr'" PREFIX=usr
+refused install "cannot write into $prefix/lib/other.txt" PREFIX="$prefix/lib/other.txt/usr"
 refused uninstall "nothing of minnow's is installed there" PREFIX="$prefix"
 echo "$passed passed, 0 failed"
