@@ -23,7 +23,7 @@ SONAME  := libminnow.so.$(firstword $(subst ., ,$(VERSION)))
 Q       := $(if $(filter 1,$(VERBOSE)),,@)
 say      = $(if $(filter 1,$(VERBOSE)),,@echo "  $(1)	$(patsubst $(BUILD)/%,%,$(2))";)
 
-# `make packages` compiles and links a line against each library with these same flags.
+# train/install/packages.sh compiles and links a line against each library with these same flags.
 HDF5_CFLAGS := $(shell pkg-config --cflags hdf5-serial 2>/dev/null || pkg-config --cflags hdf5 2>/dev/null)
 HDF5_LIBS   := $(shell pkg-config --libs hdf5-serial 2>/dev/null || pkg-config --libs hdf5 2>/dev/null || echo -lhdf5)
 BLAS_CFLAGS := $(shell pkg-config --cflags openblas 2>/dev/null)
@@ -83,16 +83,21 @@ $(BUILD)/$(SHARED): $(OBJECTS)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,--exclude-libs,ALL -o $@ $^ $(LDLIBS)
 	$(Q)ln -sf $(SHARED) $(BUILD)/$(SONAME) && ln -sf $(SONAME) $(BUILD)/libminnow.so
 
-$(BUILD)/%.fp32.o: %.c $(BUILD)/flags.cc
+# Once for each set of flags, and before anything is compiled: a library that is missing is named in one line.
+FIND = HDF5_LIBS="$(HDF5_LIBS)" BLAS_LIBS="$(BLAS_LIBS)" JSON_LIBS="$(JSON_LIBS)" CMOCKA_LIBS="$(CMOCKA_LIBS)" train/install/packages.sh
+$(BUILD)/found: $(BUILD)/flags.cc
+	$(Q)$(FIND) --build -- $(CC) $(CFLAGS) $(LDFLAGS) && touch $@
+
+$(BUILD)/%.fp32.o: %.c $(BUILD)/flags.cc | $(BUILD)/found
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
-$(BUILD)/%.fp64.o: %.c $(BUILD)/flags.cc
+$(BUILD)/%.fp64.o: %.c $(BUILD)/flags.cc | $(BUILD)/found
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -DMN_DOUBLE -MMD -MP -c -o $@ $<
-$(BUILD)/%.o: %.c $(BUILD)/flags.cc
+$(BUILD)/%.o: %.c $(BUILD)/flags.cc | $(BUILD)/found
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(BUILD)/train/command/plot.o: train/command/plot.gp
 # kernels/hopper needs the instructions of sm_90a (wgmma, TMA), which no other GPU can run.
 $(BUILD)/%.cu.o: GENCODE_OF = $(if $(filter kernels/hopper/%,$*),-gencode=arch=compute_90a$(comma)code=sm_90a,$(GENCODE))
-$(BUILD)/%.cu.o: %.cu $(BUILD)/flags.nvcc
+$(BUILD)/%.cu.o: %.cu $(BUILD)/flags.nvcc | $(BUILD)/found
 	$(call say,NVCC,$@)mkdir -p $(@D) && $(NVCC) $(NVFLAGS) $(GENCODE_OF) -MMD -MP -c -o $@ $<
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libminnow.a
@@ -107,8 +112,7 @@ test: packages
 demo: packages
 	$(Q)$(MAKE) --no-print-directory $(JOBS) demo-run
 packages:
-	$(Q)HDF5_LIBS="$(HDF5_LIBS)" BLAS_LIBS="$(BLAS_LIBS)" JSON_LIBS="$(JSON_LIBS)" CMOCKA_LIBS="$(CMOCKA_LIBS)" \
-	  train/install/packages.sh $(PROGRAMS) -- $(CC) $(CFLAGS) $(LDFLAGS)
+	$(Q)$(FIND) $(PROGRAMS) -- $(CC) $(CFLAGS) $(LDFLAGS)
 
 # What install wrote and made is noted in PREFIX/share/minnow/manifest, by which uninstall goes.
 install: all

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # make packages installs the package of exactly that library which does not compile or link. apt-get is a stand-in that notes its
-# arguments, and so is sudo.
+# arguments, and so is sudo. Without either, the line to run as root is printed. A build that lacks a library names make packages.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -27,4 +27,25 @@ expect libopenblas-openmp-dev BLAS_CFLAGS="-I$folder/netlib"
 expect libhdf5-dev HDF5_LIBS=-lminnow-none
 expect libjansson-dev JSON_LIBS=-lminnow-none
 expect libcmocka-dev CMOCKA_LIBS=-lminnow-none
-echo "6 passed, 0 failed"
+
+# says WORDS COMMAND…: the command fails, and its last line has these words.
+says() {
+  ! PATH="$folder/bin:$PATH" "${@:2}" >"$folder/said" 2>&1 || { echo "'${*:2}' does not fail" >&2; exit 1; }
+  grep -v '^make' "$folder/said" | tail -n 1 | grep -qF "$1" || { echo "'${*:2}' does not say '$1', but:" >&2; cat "$folder/said" >&2; exit 1; }
+}
+lacking=(make -s CC="${CC:-gcc}" CUDA=0 BUILD="$folder/build" JSON_LIBS=-lminnow-none HDF5_LIBS=-lminnow-none)
+by_hand="as root, run: apt-get update && apt-get install -y --no-install-recommends libhdf5-dev libjansson-dev"
+says "are missing: libhdf5-dev libjansson-dev; make packages installs them" "${lacking[@]}" all
+[ "$(find "$folder/build" -name '*.o')" = "" ] || { echo "a build without its libraries compiles" >&2; exit 1; }
+# A user who is not root, and whom sudo refuses.
+printf '#!/bin/sh\necho 1000\n' >"$folder/bin/id"
+printf '#!/bin/sh\nexit 1\n' >"$folder/bin/sudo"
+chmod +x "$folder/bin/id"
+says "were not installed; $by_hand" "${lacking[@]}" packages
+rm "$folder/bin/sudo"
+passed=8
+if ! command -v sudo >/dev/null 2>&1; then
+  says "no sudo here; $by_hand" "${lacking[@]}" packages
+  passed=9
+fi
+echo "$passed passed, 0 failed"

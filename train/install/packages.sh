@@ -4,10 +4,16 @@
 # compiles and links with the Makefile's own flags.
 #
 #   train/install/packages.sh [PROGRAM…] -- COMPILER FLAG…     (make packages)
+#   train/install/packages.sh --build -- COMPILER FLAG…        (make: names what compiling lacks, and installs nothing)
 #
 # PROGRAM: one more that is wanted, in a package of its name. HDF5_LIBS, BLAS_LIBS, JSON_LIBS, CMOCKA_LIBS: what each links with.
 set -euo pipefail
 
+only_build=0
+if [ "${1:-}" = --build ]; then
+  only_build=1
+  shift
+fi
 missing=()
 need_program() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
@@ -35,14 +41,19 @@ need_library() {
 }
 
 need_program "${compile[0]}" "${compile[0]}"
-need_program pkg-config pkg-config
-need_program gnuplot gnuplot-nox
 need_library libc6-dev "" 'puts("")' stdio.h
 need_library libhdf5-dev "$HDF5_LIBS" 'H5open()' hdf5.h
 # Debian's libblas-dev has a cblas.h too, without the calls that only OpenBLAS has.
 need_library libopenblas-openmp-dev "$BLAS_LIBS" 'openblas_get_config()' cblas.h
 need_library libjansson-dev "$JSON_LIBS" 'json_decref(json_object())' jansson.h
 need_library librandom123-dev "" '(void)philox4x32_rounds' Random123/philox.h
+if [ "$only_build" = 1 ]; then
+  [ ${#missing[@]} -gt 0 ] || exit 0
+  echo "packages that minnow is built with are missing: ${missing[*]}; make packages installs them" >&2
+  exit 69
+fi
+need_program pkg-config pkg-config
+need_program gnuplot gnuplot-nox
 need_library libcmocka-dev "$CMOCKA_LIBS" 'cmocka_set_message_output(CM_OUTPUT_STDOUT)' \
   stdarg.h stddef.h stdint.h setjmp.h cmocka.h
 [ ${#missing[@]} -gt 0 ] || exit 0
@@ -52,8 +63,17 @@ if ! command -v apt-get >/dev/null 2>&1; then
   echo "there is no apt-get here: install what your system calls these, then run make again" >&2
   exit 69
 fi
+by_hand="apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
 as_root=()
-[ "$(id -u)" = 0 ] || as_root=(sudo)
+if [ "$(id -u)" != 0 ]; then
+  as_root=(sudo)
+  if ! command -v sudo >/dev/null 2>&1; then
+    echo "apt-get needs root and there is no sudo here; as root, run: $by_hand" >&2
+    exit 69
+  fi
+fi
 export DEBIAN_FRONTEND=noninteractive
-"${as_root[@]}" apt-get update -q
-"${as_root[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}"
+if ! { "${as_root[@]}" apt-get update -q && "${as_root[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}"; }; then
+  echo "the packages were not installed; as root, run: $by_hand" >&2
+  exit 69
+fi
