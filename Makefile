@@ -84,9 +84,9 @@ $(BUILD)/$(SHARED): $(OBJECTS)
 	$(Q)ln -sf $(SHARED) $(BUILD)/$(SONAME) && ln -sf $(SONAME) $(BUILD)/libminnow.so
 
 # Once for each set of flags, and before anything is compiled: a library that is missing is named in one line.
-FIND = HDF5_LIBS="$(HDF5_LIBS)" BLAS_LIBS="$(BLAS_LIBS)" JSON_LIBS="$(JSON_LIBS)" CMOCKA_LIBS="$(CMOCKA_LIBS)" train/install/packages.sh
+PACKAGES = HDF5_LIBS="$(HDF5_LIBS)" BLAS_LIBS="$(BLAS_LIBS)" JSON_LIBS="$(JSON_LIBS)" CMOCKA_LIBS="$(CMOCKA_LIBS)" train/install/packages.sh
 $(BUILD)/found: $(BUILD)/flags.cc
-	$(Q)$(FIND) --build -- $(CC) $(CFLAGS) $(LDFLAGS) && touch $@
+	$(Q)$(PACKAGES) --build -- $(CC) $(CFLAGS) $(LDFLAGS) && touch $@
 
 $(BUILD)/%.fp32.o: %.c $(BUILD)/flags.cc | $(BUILD)/found
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
@@ -112,16 +112,17 @@ test: packages
 demo: packages
 	$(Q)$(MAKE) --no-print-directory $(JOBS) demo-run
 packages:
-	$(Q)$(FIND) $(PROGRAMS) -- $(CC) $(CFLAGS) $(LDFLAGS)
+	$(Q)$(PACKAGES) $(PROGRAMS) -- $(CC) $(CFLAGS) $(LDFLAGS)
 
 # What install wrote and made is noted in PREFIX/share/minnow/manifest, by which uninstall goes.
 install: all
-	$(Q)BUILD="$(BUILD)" CC="$(CC)" VERSION="$(VERSION)" SHARED="$(SHARED)" SONAME="$(SONAME)" LIBS="$(HARDEN) -fopenmp $(LDLIBS)" \
+	$(Q)BUILD="$(BUILD)" CC="$(CC)" VERSION="$(VERSION)" SHARED="$(SHARED)" SONAME="$(SONAME)" LIBS="$(strip $(HARDEN) -fopenmp $(LDLIBS))" \
 	  PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" train/install/install.sh
 uninstall:
 	$(Q)PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" train/install/uninstall.sh
 # The man page is in git, because help2man is not on every machine; tests/test_man.sh tells when it has to be made again.
-man: $(BUILD)/minnow
+man: PROGRAMS += help2man
+man: packages $(BUILD)/minnow
 	$(Q)MINNOW=$(BUILD)/minnow help2man --no-info --name "minimal neural-net engine that trains" --output train/install/minnow.1 \
 	  train/install/man.sh
 
@@ -183,7 +184,7 @@ help:
 	@echo "make test-sanitizer  the CUDA tests under compute-sanitizer (needs a GPU)"
 	@echo "make peers         minnow, PyTorch and JAX timed alike on one GPU (ARGS=\"--help\" lists the options);"
 	@echo "                   ARGS=\"--train\": their training loops (ARGS=\"--train --help\")"
-	@echo "make man           train/install/minnow.1 from the program's help (needs help2man)"
+	@echo "make man           train/install/minnow.1 from the program's help by help2man"
 	@echo "make lint, format, clean"
 	@echo "knobs: CUDA=0  CUDA_ARCH=\"90\"  SANITIZE=address,undefined  DEBUG=1  WERROR=1  VERBOSE=1  BUILD=folder"
 

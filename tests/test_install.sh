@@ -12,7 +12,8 @@ passed=0
 define=()
 pass() { passed=$((passed + 1)); }
 fail() { echo "$*" >&2; exit 1; }
-goal() { make -s "$@" BUILD="$build" >"$folder/said" 2>&1; }
+# make check's own knobs are in MAKEFLAGS; its CFLAGS and LDLIBS for tests would be others than those of the build.
+goal() { env -u CFLAGS -u LDLIBS make -s "$@" BUILD="$build" >"$folder/said" 2>&1; }
 must() { goal "$@" || { cat "$folder/said" >&2; fail "make $* fails"; }; }
 # refused GOAL WORDS VARIABLE=VALUE…: make says WORDS, and fails.
 refused() {
@@ -80,6 +81,7 @@ mkdir -p "$prefix/lib" "$prefix/share/man"
 echo other >"$prefix/lib/other.txt"
 listing "$folder/a prefix" >"$folder/before"
 must install PREFIX="$prefix"
+! grep -q '\.o$' "$folder/said" || fail "make install compiles again what is built"
 at=$prefix
 export PKG_CONFIG_PATH="$at/lib/pkgconfig"
 version=$("$prefix/bin/minnow" --version)

@@ -84,3 +84,4 @@ headers=$("${cc[@]}" -I. -MM -MT "" train/minnow.h | tr -s '\\: ' '\n')
 while IFS= read -r header; do
   [ -z "$header" ] || put 644 "$header" "include/minnow/$header"
 done <<<"$headers"
+[ -n "${DESTDIR:-}" ] || echo "installed under $root; programs find $SONAME there after ldconfig, or with LD_LIBRARY_PATH=$root/lib"
