@@ -11,13 +11,13 @@ if [[ ${PREFIX:-} != /* || $PREFIX == *[\"\'\\\$]* ]]; then
 fi
 root=${DESTDIR:-}${PREFIX%/}
 manifest=$root/share/minnow/manifest
-[ ! -f "$manifest" ] || train/install/uninstall.sh
 above=$root
 while [ ! -e "${above:=/}" ]; do above=$(dirname "$above"); done
 if [ ! -d "$above" ] || [ ! -w "$above" ]; then
   echo "cannot write into $above: run make install as root, or with PREFIX= a folder of yours" >&2
   exit 73
 fi
+[ ! -f "$manifest" ] || train/install/uninstall.sh
 folder=$(mktemp -d)
 
 # What was written is noted even where a later step fails, so that uninstall can remove it.
@@ -30,16 +30,17 @@ keep_manifest() {
 trap keep_manifest EXIT
 
 # make_folder NAME UP: the folder and those above it that are not there yet. In the manifest "bin/" is below PREFIX, "./" is PREFIX
-# itself, and "../" the folder above it.
+# itself, and "../" the folder above it; UP is how NAME is noted if it is above PREFIX.
 make_folder() {
+  local note=$2 up=../$2
   [ ! -d "$1" ] || return 0
   case $1 in
-    "$root") make_folder "$(dirname "$1")" ../ && set -- "$1" ./ ;;
-    "$root"/*) make_folder "$(dirname "$1")" "" && set -- "$1" "${1#"$root"/}/" ;;
-    *) make_folder "$(dirname "$1")" "../$2" ;;
+    "$root") note=./ up=../ ;;
+    "$root"/*) note=${1#"$root"/}/ up="" ;;
   esac
+  make_folder "$(dirname "$1")" "$up"
   install -d -m 755 "$1"
-  echo "$2" >>"$folder/manifest"
+  echo "$note" >>"$folder/manifest"
 }
 
 # put MODE FILE NAME: a copy of FILE as NAME, which is below PREFIX.
