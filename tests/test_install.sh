@@ -125,6 +125,14 @@ must uninstall DESTDIR="$stage" PREFIX="$folder/later"
 [ ! -e "$stage" ] || fail "make uninstall leaves $(find "$stage")"
 pass
 
+# What an installation that failed has written is known too.
+mkdir "$folder/half"
+touch "$folder/half/include"
+listing "$folder/half" >"$folder/before"
+refused install include PREFIX="$folder/half"
+[ -f "$folder/half/bin/minnow" ] || fail "the installation did not fail half-way"
+must uninstall PREFIX="$folder/half"
+listing "$folder/half" | diff "$folder/before" - || fail "make uninstall leaves what a failed installation wrote"
 refused install "PREFIX 'usr'" PREFIX=usr
 refused install "cannot write into $prefix/lib/other.txt" PREFIX="$prefix/lib/other.txt/usr"
 refused uninstall "nothing of minnow's is installed there" PREFIX="$prefix"

@@ -20,14 +20,7 @@ fi
 [ ! -f "$manifest" ] || train/install/uninstall.sh
 folder=$(mktemp -d)
 
-# What was written is noted even where a later step fails, so that uninstall can remove it.
-keep_manifest() {
-  make_folder "$(dirname "$manifest")" ""
-  echo share/minnow/manifest >>"$folder/manifest"
-  install -m 644 "$folder/manifest" "$manifest"
-  rm -rf "$folder"
-}
-trap keep_manifest EXIT
+trap 'rm -rf "$folder"' EXIT
 
 # make_folder NAME UP: the folder and those above it that are not there yet. In the manifest "bin/" is below PREFIX, "./" is PREFIX
 # itself, and "../" the folder above it; UP is how NAME is noted if it is above PREFIX.
@@ -39,9 +32,18 @@ make_folder() {
     "$root"/*) note=${1#"$root"/}/ up="" ;;
   esac
   make_folder "$(dirname "$1")" "$up"
-  install -d -m 755 "$1"
+  mkdir -m 755 "$1"
   echo "$note" >>"$folder/manifest"
 }
+
+# The first file, so that what was written is noted even where a later step fails.
+make_folder "$(dirname "$manifest")" ""
+echo share/minnow/manifest >>"$folder/manifest"
+keep_manifest() {
+  install -m 644 "$folder/manifest" "$manifest"
+  rm -rf "$folder"
+}
+trap keep_manifest EXIT
 
 # put MODE FILE NAME: a copy of FILE as NAME, which is below PREFIX.
 put() {
