@@ -12,7 +12,8 @@ passed=0
 define=()
 pass() { passed=$((passed + 1)); }
 fail() { echo "$*" >&2; exit 1; }
-# make check's own knobs are in MAKEFLAGS; its CFLAGS and LDLIBS for tests would be others than those of the build.
+# The knobs of the build are in MAKEFLAGS; by hand, give them in the environment (CUDA=0 WERROR=1). make check's CFLAGS and LDLIBS
+# for tests would be others than those of the build.
 goal() { env -u CFLAGS -u LDLIBS make -s "$@" BUILD="$build" >"$folder/said" 2>&1; }
 must() { goal "$@" || { cat "$folder/said" >&2; fail "make $* fails"; }; }
 # refused GOAL WORDS VARIABLE=VALUE…: make says WORDS, and fails.
@@ -81,7 +82,7 @@ mkdir -p "$prefix/lib" "$prefix/share/man"
 echo other >"$prefix/lib/other.txt"
 listing "$folder/a prefix" >"$folder/before"
 must install PREFIX="$prefix"
-! grep -q '\.o$' "$folder/said" || fail "make install compiles again what is built"
+! grep -q '\.o$' "$folder/said" || fail "make install compiles again what is built: were its knobs others?"
 at=$prefix
 export PKG_CONFIG_PATH="$at/lib/pkgconfig"
 version=$("$prefix/bin/minnow" --version)
