@@ -13,7 +13,7 @@ mn_status mn_thread_start(pthread_t *out, const char *what, void *(*run)(void *d
 /* A status with its message. */
 struct mn_outcome {
   mn_status status;
-  char message[1024];
+  char message[MN_MESSAGE];
 };
 
 /* Notes `status` with this thread's message; and makes a noted error this thread's, as often as asked. */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static _Thread_local char message[1024];
+static _Thread_local char message[MN_MESSAGE];
 
 mn_status mn_fail(mn_status status, const char *format, ...) {
   /* Formatted aside first: an argument may be mn_message() itself. */

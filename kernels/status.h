@@ -33,6 +33,9 @@ typedef enum mn_status {
   MN_INTERRUPTED = 75, /* stopped by a signal, resumable */
 } mn_status;
 
+/* Bytes of a message, with its end: a longer one is cut off. */
+enum { MN_MESSAGE = 4096 };
+
 /* Sets the calling thread's message (printf-like: what, its value, and what would do) and returns `status`.
  */
 MN_API mn_status mn_fail(mn_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));

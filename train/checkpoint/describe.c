@@ -50,7 +50,7 @@ mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *m
   const struct mn_model_config *m = &model->config;
   *out = NULL;
   struct mn_checkpoint *c = calloc(1, sizeof *c);
-  if (!c) return mn_fail(MN_NO_MEMORY, "no memory to save");
+  if (!c) return mn_fail(MN_NO_MEMORY, "no memory to describe the model");
   *c = (struct mn_checkpoint){.inputs = m->inputs,
                               .groups = m->groups,
                               .depth = m->depth,
@@ -61,7 +61,7 @@ mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *m
                               .tensors = calloc((size_t)model->count, sizeof *c->tensors)};
   if (!c->tensors) {
     mn_checkpoint_free(c);
-    return mn_fail(MN_NO_MEMORY, "no memory to save");
+    return mn_fail(MN_NO_MEMORY, "no memory to describe the model");
   }
   memcpy(c->hidden, m->hidden, (size_t)m->depth * sizeof *m->hidden);
   snprintf(c->loss, sizeof c->loss, "%s", mn_loss_name(m->loss));

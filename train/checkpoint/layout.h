@@ -41,4 +41,8 @@ mn_status mn_checkpoint_check_files(const char *path, int keep);
  * opened. */
 mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged);
 
+/* Reads of a checkpoint its sizes, constants and options alone: no tensors, no progress, no fingerprint. Free
+ * it with mn_checkpoint_free. Errors: mn_checkpoint_load's. */
+mn_status mn_checkpoint_read_config(struct mn_checkpoint **out, const char *path);
+
 #endif

@@ -286,20 +286,42 @@ static mn_status read_file(const struct reader *reader, int *damaged) {
   return read_texts(reader, "fingerprint", c->fingerprint, MN_CHECKPOINT_FINGERPRINT, &c->fingerprint_count);
 }
 
-mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged) {
+/* Sizes, constants and options. */
+static mn_status read_config(const struct reader *reader, int *damaged) {
+  struct mn_checkpoint *c = reader->checkpoint;
+  struct mn_hdf5_object group;
+  MN_TRY(check_format(reader, damaged));
+  MN_TRY(find(reader, &reader->file.root, "model", MN_HDF5_GROUP, &group));
+  MN_TRY(read_sizes(reader, &group));
+  mn_hdf5_release(&group);
+  return read_texts(reader, "config", c->options, MN_CHECKPOINT_OPTIONS, &c->option_count);
+}
+
+/* Opens a file and reads it, or a part of it, by `read`. */
+static mn_status load(struct mn_checkpoint **out, const char *path, int *damaged,
+                      mn_status (*read)(const struct reader *reader, int *damaged)) {
   struct reader reader;
   *out = NULL;
   mn_status status = mn_hdf5_open(&reader.file, path, remedy, 0);
   *damaged = reader.file.signature;
   if (status != MN_OK) return status;
   reader.checkpoint = calloc(1, sizeof *reader.checkpoint);
-  status = reader.checkpoint ? read_file(&reader, damaged) : mn_fail(MN_NO_MEMORY, "no memory for %s", path);
+  status = reader.checkpoint ? read(&reader, damaged) : mn_fail(MN_NO_MEMORY, "no memory for %s", path);
   mn_hdf5_close(&reader.file);
   if (status == MN_OK)
     *out = reader.checkpoint;
   else
     mn_checkpoint_free(reader.checkpoint);
   return status;
+}
+
+mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged) {
+  return load(out, path, damaged, read_file);
+}
+
+mn_status mn_checkpoint_read_config(struct mn_checkpoint **out, const char *path) {
+  int damaged;
+  return load(out, path, &damaged, read_config);
 }
 
 mn_status mn_checkpoint_load(struct mn_checkpoint **out, const char *path) {

@@ -6,6 +6,7 @@
 
 #include "train/checkpoint/describe.h"
 #include "train/checkpoint/saver.h"
+#include "train/checkpoint/weights.h"
 
 const char *mn_text_find(const struct mn_text *texts, int count, const char *name) {
   for (int i = 0; i < count; i++)
@@ -109,6 +110,16 @@ mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model 
   for (int i = 0; i < model->count; i++)
     MN_TRY(restore_tensor(from, model->context, model->parameters[i], optimizer != NULL));
   return progress ? restore_progress(from, progress) : MN_OK;
+}
+
+mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model) {
+  struct mn_checkpoint *weights;
+  MN_TRY(mn_describe_model(&weights, model));
+  mn_status status = mn_weights_read(weights, path);
+  for (int i = 0; i < model->count && status == MN_OK; i++)
+    status = upload(model->context, model->parameters[i], 0, &weights->tensors[i]);
+  mn_checkpoint_free(weights);
+  return status;
 }
 
 mn_status mn_snapshot_save(const char *path, int keep, const struct mn_model *model,

@@ -24,6 +24,17 @@ MN_API mn_status mn_snapshot_config(const struct mn_checkpoint *from, struct mn_
 MN_API mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model *model,
                                      struct mn_optimizer *optimizer, struct mn_progress *progress);
 
+/* Loads the weights alone of an HDF5 file into a model that mn_model_open made: a dataset of floats of any
+ * width for each parameter, in the group /model under the parameter's name (mn_model_parameter), [rows, cols]
+ * or, of a vector, [cols]. A checkpoint is such a file; its momentum, progress, factors of planes and
+ * configuration are not looked at, and planes get factors as after mn_model_initialise. `path` is borrowed
+ * during the call. After these errors the model is as it was: MN_NO_INPUT: no such file, or another
+ * program writes it; MN_IO: a disk that cannot be read; MN_BAD_DATA: not HDF5, no group /model, tensors that
+ * are missing, left over, or of another shape or type, which one message lists all together, or a value that
+ * is not finite in the model's reals. After MN_NO_MEMORY and MN_LIBRARY, where a copy to the device may have
+ * failed, some parameters may have the file's values and others not. */
+MN_API mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model);
+
 /* Calls `tell` with `to` for each item of `here`'s fingerprint that `from` has otherwise or lacks: name,
  * value then ("unknown" where it lacks one) and value now. Results may differ in their last bits where one
  * does. */

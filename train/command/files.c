@@ -44,7 +44,11 @@ static int is_same(const char *a, const char *b) {
 static mn_status check_distinct(const struct mn_options *o, const char *name, const char *path) {
   const struct {
     const char *name, *path;
-  } others[] = {{"data", o->data}, {"checkpoint", o->checkpoint}, {"log", o->log}, {"plot", o->plot}};
+  } others[] = {{"data", o->data},
+                {"init", o->init},
+                {"checkpoint", o->checkpoint},
+                {"log", o->log},
+                {"plot", o->plot}};
   for (int i = 0; path && i < (int)(sizeof others / sizeof *others); i++)
     if (others[i].path && strcmp(others[i].name, name) != 0 && is_same(path, others[i].path))
       return mn_fail(MN_USAGE, "%s of --%s is the same file as --%s %s; name another", path, name,

@@ -68,6 +68,7 @@ struct mn_options {
   int save_seconds;       /* the number above is seconds */
   int64_t keep;           /* --keep 1 */
   int resume;             /* --resume */
+  const char *init;       /* --init F: the weights to start from; NULL: --seed's */
   const char *log;        /* --log F.jsonl */
   int64_t log_every;      /* --log-every: steps a log line; 0: a thousandth of the horizon */
   const char *plot;       /* --plot F.svg */

@@ -5,8 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "train/checkpoint/layout.h"
 #include "train/command/announce.h"
 #include "train/command/files.h"
+#include "train/json.h"
 
 /* Opens the context first: the rows are computed on the device that trains. */
 static mn_status open_synthetic(struct mn_session *s) {
@@ -124,8 +126,8 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
                               .clip = o->clip,
                               .accumulate = (int)o->accumulate};
   MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &sgd));
-  return s->from ? mn_snapshot_restore(s->from, s->model, s->optimizer, &s->progress)
-                 : mn_model_initialise(s->model, o->seed);
+  if (s->from) return mn_snapshot_restore(s->from, s->model, s->optimizer, &s->progress);
+  return o->init ? mn_snapshot_load_weights(o->init, s->model) : mn_model_initialise(s->model, o->seed);
 }
 
 mn_status mn_session_read(struct mn_session *s, const struct mn_options *options, int targets) {
@@ -162,6 +164,39 @@ static void warn_of_difference(void *to, const char *name, const char *then, con
           s->from_path, name, then, now);
 }
 
+/* One item of the notice below: " NAME THEN (here NOW)". */
+static void add_difference(char *text, size_t size, const char *name, const char *then, const char *now) {
+  size_t used = strlen(text);
+  if (strcmp(then, now) != 0)
+    snprintf(text + used, size - used, "%s %s %s (here %s)", used ? "," : "", name, then, now);
+}
+
+static void add_number(char *text, size_t size, const char *name, double then, double now) {
+  char words[2][MN_JSON_REAL];
+  mn_json_show_real(words[0], sizeof words[0], then);
+  mn_json_show_real(words[1], sizeof words[1], now);
+  add_difference(text, size, name, words[0], words[1]);
+}
+
+/* Weights have names and shapes; what else their model was, only a checkpoint says. One that says it in no
+ * way known here is as good as a file that says nothing. */
+static void describe_init(const struct mn_session *s) {
+  const struct mn_options *o = &s->options;
+  const struct mn_model_config *now = &s->model->config;
+  struct mn_checkpoint *from;
+  char text[400] = "";
+  mn_announce(o, "weights: from %s", o->init);
+  if (mn_checkpoint_read_config(&from, o->init) != MN_OK) return;
+  const char *plan = mn_text_find(from->options, from->option_count, "plan");
+  add_number(text, sizeof text, "groups", (double)from->groups, (double)now->groups);
+  add_number(text, sizeof text, "eps", from->eps, now->eps);
+  add_number(text, sizeof text, "slope", from->slope, now->slope);
+  add_difference(text, sizeof text, "loss", from->loss, mn_loss_name(now->loss));
+  if (plan) add_difference(text, sizeof text, "plan", plan, o->plan);
+  if (*text) mn_announce(o, "note: %s was trained with%s", o->init, text);
+  mn_checkpoint_free(from);
+}
+
 void mn_session_describe(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
   mn_announce_model(s->model, o);
@@ -174,6 +209,7 @@ void mn_session_describe(const struct mn_session *s) {
     mn_announce(o, "resuming from %s, step %ld", s->from_path, (long)s->from->progress.step);
     mn_snapshot_compare(s->from, s->context, warn_of_difference, (void *)s);
   }
+  if (o->init) describe_init(s);
   if (!o->verbose) return;
   if (s->optimizer->stored)
     mn_announce(o, "plan: gradients are stored, then applied (clipping and accumulation need them whole)");

@@ -1,0 +1,226 @@
+/* Reading weights by name; see weights.h. The file is anyone's, so everything that does not fit is told at
+ * once, and before a value is read. */
+#include "train/checkpoint/weights.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/hdf5_file.h"
+
+/* Objects that an error leaves open, mn_hdf5_close closes with the file. */
+struct file {
+  struct mn_hdf5_file hdf5;
+  struct mn_hdf5_object model; /* the group */
+};
+
+static mn_status open_file(struct file *file, const char *path) {
+  MN_TRY(mn_hdf5_open(&file->hdf5, path, "copy or write it anew", 1));
+  mn_status status = mn_hdf5_find(&file->hdf5, &file->hdf5.root, "model", &file->model);
+  if (status == MN_OK && file->model.kind != MN_HDF5_GROUP)
+    status = mn_fail(MN_BAD_DATA,
+                     "%s has no group /model, where a checkpoint has its weights: put each there as a "
+                     "dataset, named as PyTorch names it, such as blocks.0.fc.weight",
+                     path);
+  if (status != MN_OK) mn_hdf5_close(&file->hdf5);
+  return status;
+}
+
+/* ---- what does not fit ---- */
+
+/* "NAME is …" for each tensor, as many as have room. */
+struct misfits {
+  char text[MN_MESSAGE * 3 / 4];
+  size_t used;
+  int untold;
+};
+
+static void note(struct misfits *misfits, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void note(struct misfits *misfits, const char *format, ...) {
+  char entry[480];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(entry, sizeof entry, format, arguments);
+  va_end(arguments);
+  for (char *c = entry; *c; c++) /* names may hold anything, and a message is one line */
+    if (iscntrl((unsigned char)*c)) *c = '?';
+  const char *between = misfits->used ? "; " : "";
+  if (misfits->untold || misfits->used + strlen(between) + strlen(entry) >= sizeof misfits->text)
+    misfits->untold++;
+  else
+    misfits->used += (size_t)sprintf(misfits->text + misfits->used, "%s%s", between, entry);
+}
+
+/* "float64 [8, 4]", "a group" */
+static void describe(char *out, size_t size, const struct mn_hdf5_object *object) {
+  char shape[200];
+  mn_hdf5_shape(shape, sizeof shape, object);
+  if (object->kind == MN_HDF5_DATASET)
+    snprintf(out, size, "%s %s", object->type, shape);
+  else
+    snprintf(out, size, "%s", object->kind == MN_HDF5_GROUP ? "a group" : "a named type");
+}
+
+static int has_shape(const struct mn_hdf5_object *dataset, const struct mn_checkpoint_tensor *tensor) {
+  return dataset->rank == tensor->rank && dataset->shape[tensor->rank - 1] == (hsize_t)tensor->cols &&
+         (tensor->rank == 1 || dataset->shape[0] == (hsize_t)tensor->rows);
+}
+
+static void compare(struct misfits *misfits, const struct mn_hdf5_object *found,
+                    const struct mn_checkpoint_tensor *tensor) {
+  const size_t widest = 16; /* bytes of a long double */
+  char has[240], wanted[64];
+  if (tensor->rank == 2)
+    snprintf(wanted, sizeof wanted, "[%" PRId64 ", %" PRId64 "]", tensor->rows, tensor->cols);
+  else
+    snprintf(wanted, sizeof wanted, "[%" PRId64 "]", tensor->cols);
+  describe(has, sizeof has, found);
+  if (found->kind == MN_HDF5_NOTHING)
+    note(misfits, "%s is missing, wanted %s", tensor->name, wanted);
+  else if (found->kind != MN_HDF5_DATASET || found->class != H5T_FLOAT || found->element > widest)
+    note(misfits, "%s is %s, wanted floats %s", tensor->name, has, wanted);
+  else if (found->layout != H5D_VIRTUAL && !has_shape(found, tensor)) /* a virtual one is refused when read */
+    note(misfits, "%s is %s, wanted %s", tensor->name, has, wanted);
+}
+
+static int is_expected(const struct mn_checkpoint *weights, const char *name) {
+  for (int i = 0; i < weights->tensor_count; i++)
+    if (strcmp(weights->tensors[i].name, name) == 0) return 1;
+  return 0;
+}
+
+static mn_status find_left_over(const struct file *file, const struct mn_checkpoint *weights,
+                                struct misfits *misfits) {
+  hsize_t count;
+  MN_TRY(mn_hdf5_count(&file->hdf5, &file->model, &count));
+  for (hsize_t i = 0; i < count; i++) {
+    char name[256], has[240];
+    struct mn_hdf5_object member;
+    MN_TRY(mn_hdf5_member(&file->hdf5, &file->model, i, name, sizeof name));
+    if (is_expected(weights, name)) continue;
+    MN_TRY(mn_hdf5_find(&file->hdf5, &file->model, name, &member));
+    describe(has, sizeof has, &member);
+    mn_hdf5_release(&member);
+    note(misfits, "%s is left over, %s", name, has);
+  }
+  return MN_OK;
+}
+
+static mn_status check(const struct file *file, const struct mn_checkpoint *weights) {
+  struct misfits misfits = {.used = 0};
+  char more[40] = "";
+  for (int i = 0; i < weights->tensor_count; i++) {
+    struct mn_hdf5_object found;
+    MN_TRY(mn_hdf5_find(&file->hdf5, &file->model, weights->tensors[i].name, &found));
+    compare(&misfits, &found, &weights->tensors[i]);
+    mn_hdf5_release(&found);
+  }
+  MN_TRY(find_left_over(file, weights, &misfits));
+  if (!misfits.used) return MN_OK;
+  if (misfits.untold) snprintf(more, sizeof more, "; and %d more", misfits.untold);
+  return mn_fail(MN_BAD_DATA,
+                 "%s: /model does not fit the model: %s%s: give the model these sizes, or write "
+                 "the file for it",
+                 file->hdf5.path, misfits.text, more);
+}
+
+/* ---- values ---- */
+
+static mn_status check_finite(const struct file *file, const struct mn_checkpoint_tensor *tensor) {
+  for (int64_t i = 0; i < tensor->rows * tensor->cols; i++) {
+    double value = tensor->real == sizeof(double) ? ((const double *)tensor->value)[i]
+                                                  : (double)((const float *)tensor->value)[i];
+    if (isfinite(value)) continue;
+    char row[32] = "";
+    if (tensor->rank == 2) snprintf(row, sizeof row, "%" PRId64 ", ", i / tensor->cols);
+    return mn_fail(MN_BAD_DATA,
+                   "%s: %s[%s%" PRId64 "] (from 0) is %g%s; every weight must be finite: replace it",
+                   file->hdf5.path, tensor->name, row, i % tensor->cols, value,
+                   isinf(value) && tensor->real == sizeof(float) ? " (as a float)" : "");
+  }
+  return MN_OK;
+}
+
+/* HDF5 converts from the file's floats to the tensor's reals. */
+static mn_status read_tensor(const struct file *file, struct mn_checkpoint_tensor *tensor) {
+  struct mn_hdf5_object dataset;
+  struct mn_hdf5_slab slab;
+  MN_TRY(mn_hdf5_find(&file->hdf5, &file->model, tensor->name, &dataset));
+  MN_TRY(mn_hdf5_check(&file->hdf5, &dataset));
+  size_t bytes = (size_t)(tensor->rows * tensor->cols) * tensor->real;
+  char *to = tensor->value = malloc(bytes);
+  if (!to) return mn_fail(MN_NO_MEMORY, "no memory for the %zu bytes of %s", bytes, tensor->name);
+  const hsize_t *chunk = dataset.layout == H5D_CHUNKED ? dataset.chunk : NULL;
+  size_t element = dataset.element > tensor->real ? dataset.element : tensor->real;
+  enum mn_hdf5_memory memory = tensor->real == sizeof(double) ? MN_HDF5_DOUBLE : MN_HDF5_FLOAT;
+  for (mn_hdf5_slab_rows(&slab, dataset.rank, dataset.shape, chunk, 0, element); slab.elements;
+       mn_hdf5_slab_next(&slab)) {
+    MN_TRY(mn_hdf5_read(&file->hdf5, &dataset, memory, &slab, to));
+    to += slab.elements * tensor->real;
+  }
+  mn_hdf5_release(&dataset);
+  return check_finite(file, tensor);
+}
+
+mn_status mn_weights_read(struct mn_checkpoint *weights, const char *path) {
+  struct file file;
+  MN_TRY(open_file(&file, path));
+  mn_status status = check(&file, weights);
+  for (int i = 0; i < weights->tensor_count && status == MN_OK; i++)
+    status = read_tensor(&file, &weights->tensors[i]);
+  mn_hdf5_close(&file.hdf5);
+  return status;
+}
+
+/* ---- sizes ---- */
+
+/* The shape of the weight called `name`; 0 and 0 where there is none. */
+static mn_status read_shape(const struct file *file, const char *name, int64_t *rows, int64_t *cols) {
+  const hsize_t most = (hsize_t)1 << 28; /* no product of two overflows */
+  struct mn_hdf5_object found;
+  *rows = *cols = 0;
+  MN_TRY(mn_hdf5_find(&file->hdf5, &file->model, name, &found));
+  if (found.kind == MN_HDF5_NOTHING) return MN_OK;
+  if (found.kind == MN_HDF5_DATASET) MN_TRY(mn_hdf5_check(&file->hdf5, &found));
+  if (found.kind != MN_HDF5_DATASET || found.rank != 2 || found.shape[0] < 1 || found.shape[0] > most ||
+      found.shape[1] < 1 || found.shape[1] > most) {
+    char has[240];
+    describe(has, sizeof has, &found);
+    return mn_fail(MN_BAD_DATA, "%s: %s in /model is %s, wanted [outputs, inputs]: write it as a matrix",
+                   file->hdf5.path, name, has);
+  }
+  *rows = (int64_t)found.shape[0];
+  *cols = (int64_t)found.shape[1];
+  mn_hdf5_release(&found);
+  return MN_OK;
+}
+
+static mn_status read_sizes(const struct file *file, struct mn_model_config *config) {
+  int64_t inputs;
+  config->depth = 0;
+  for (; config->depth < MN_MODEL_DEPTH; config->depth++) {
+    char name[40];
+    snprintf(name, sizeof name, "blocks.%d.fc.weight", config->depth);
+    MN_TRY(read_shape(file, name, &config->hidden[config->depth], &inputs));
+    if (inputs == 0) break;
+    if (config->depth == 0) config->inputs = inputs;
+  }
+  if (config->depth == 0)
+    return mn_fail(MN_BAD_DATA,
+                   "%s has no blocks.0.fc.weight in /model, the weight of the first block: write each "
+                   "parameter there as a dataset under PyTorch's name",
+                   file->hdf5.path);
+  return read_shape(file, "head.weight", &config->head, &inputs);
+}
+
+mn_status mn_weights_sizes(const char *path, struct mn_model_config *config) {
+  struct file file;
+  MN_TRY(open_file(&file, path));
+  mn_status status = read_sizes(&file, config);
+  mn_hdf5_close(&file.hdf5);
+  return status;
+}
