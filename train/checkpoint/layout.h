@@ -32,6 +32,9 @@ void mn_checkpoint_slabs(struct mn_hdf5_slab *slab, const struct mn_checkpoint_t
 /* *ours: the root's attribute `format` says that the file is a checkpoint of minnow's. */
 mn_status mn_checkpoint_format(const struct mn_hdf5_file *file, int *ours);
 
+/* The same for the HDF5 file at `path`. Errors: those of mn_hdf5_open. */
+mn_status mn_checkpoint_recognise(const char *path, int *ours);
+
 /* Refuses a `keep` outside 1 … MN_CHECKPOINT_KEEP (MN_USAGE), and a save to `path` that would replace or move
  * a file that is no checkpoint of minnow's (MN_NO_CREATE). */
 mn_status mn_checkpoint_check_files(const char *path, int keep);

@@ -254,6 +254,14 @@ mn_status mn_checkpoint_format(const struct mn_hdf5_file *file, int *ours) {
   return MN_OK;
 }
 
+mn_status mn_checkpoint_recognise(const char *path, int *ours) {
+  struct mn_hdf5_file file;
+  MN_TRY(mn_hdf5_open(&file, path, remedy, 0));
+  mn_status status = mn_checkpoint_format(&file, ours);
+  mn_hdf5_close(&file);
+  return status;
+}
+
 /* Refuses a file that is no checkpoint of minnow's or of a newer version: *damaged is 0 for both. */
 static mn_status check_format(const struct reader *reader, int *damaged) {
   struct mn_hdf5_value version;

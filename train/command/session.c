@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "train/checkpoint/layout.h"
+#include "train/checkpoint/weights.h"
 #include "train/command/announce.h"
 #include "train/command/files.h"
 #include "train/json.h"
@@ -130,20 +131,46 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   return o->init ? mn_snapshot_load_weights(o->init, s->model) : mn_model_initialise(s->model, o->seed);
 }
 
+/* A checkpoint says itself what its model is. */
+static mn_status load_checkpoint(struct mn_session *s) {
+  static const char *const said[] = {"groups", "eps", "slope", "loss"};
+  for (int i = 0; i < (int)(sizeof said / sizeof *said); i++)
+    if (mn_options_given(&s->options, said[i]))
+      return mn_fail(MN_USAGE, "--%s is for a file of weights alone, and %s is a checkpoint: leave it out",
+                     said[i], s->options.checkpoint);
+  return mn_checkpoint_load(&s->from, s->options.checkpoint);
+}
+
+/* The model of weights alone: sizes from their shapes, and from the options what no shape says. */
+static mn_status weights_model(const struct mn_session *s, struct mn_model_config *c) {
+  const struct mn_options *o = &s->options;
+  MN_TRY(mn_options_model(o, c));
+  MN_TRY(mn_weights_sizes(o->checkpoint, c));
+  if (c->groups == 0)
+    return mn_fail(MN_USAGE, "%s has weights alone, and no number of groups: %s needs --groups G for it",
+                   o->checkpoint, mn_command_name(o->command));
+  if (!o->loss) c->loss = s->test->classes ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
+  return MN_OK;
+}
+
 mn_status mn_session_read(struct mn_session *s, const struct mn_options *options, int targets) {
   *s = (struct mn_session){.options = *options};
   const struct mn_options *o = &s->options;
   struct mn_model_config config;
-  MN_TRY(mn_checkpoint_load(&s->from, o->checkpoint));
+  int checkpoint;
   snprintf(s->from_path, sizeof s->from_path, "%s", o->checkpoint);
+  MN_TRY(mn_checkpoint_recognise(o->checkpoint, &checkpoint));
+  if (checkpoint) MN_TRY(load_checkpoint(s));
   MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_TEST, o->x_name, o->y_name, targets));
   if (!s->test) MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_TRAIN, o->x_name, o->y_name, targets));
-  MN_TRY(mn_snapshot_config(s->from, &config));
+  MN_TRY(checkpoint ? mn_snapshot_config(s->from, &config) : weights_model(s, &config));
   MN_TRY(check_fit(s, s->test, &config, targets));
-  const char *trained = mn_text_find(s->from->fingerprint, s->from->fingerprint_count, "precision");
+  const char *trained =
+      checkpoint ? mn_text_find(s->from->fingerprint, s->from->fingerprint_count, "precision") : NULL;
   MN_TRY(mn_context_open(&s->context, o->device, o->precision ? o->precision : trained ? trained : "fp32"));
   MN_TRY(mn_model_open(&s->model, s->context, &config));
-  return mn_snapshot_restore(s->from, s->model, NULL, NULL);
+  return checkpoint ? mn_snapshot_restore(s->from, s->model, NULL, NULL)
+                    : mn_snapshot_load_weights(o->checkpoint, s->model);
 }
 
 void mn_session_close(struct mn_session *s) {

@@ -14,7 +14,7 @@ struct mn_session {
   struct mn_model *model;
   struct mn_optimizer *optimizer;  /* train alone */
   struct mn_checkpoint_lock *lock; /* on --checkpoint, while training; NULL without one */
-  struct mn_checkpoint *from;      /* what was resumed or read; NULL for a new run */
+  struct mn_checkpoint *from;      /* what was resumed or read; NULL for a new run and for weights alone */
   char from_path[4096];
   struct mn_progress progress; /* of a resumed run */
 };
@@ -26,7 +26,8 @@ struct mn_session {
 mn_status mn_session_train(struct mn_session *session, const struct mn_options *options);
 
 /* The same for `eval` and `predict`: model, parameters and precision from --checkpoint, rows from --data (its
- * test part where it has one). */
+ * test part where it has one). Where --checkpoint is a file of weights alone, the model's sizes are those of
+ * the weights, and its groups, constants and loss the options'; MN_USAGE names the option that is missing. */
 mn_status mn_session_read(struct mn_session *session, const struct mn_options *options, int targets);
 
 void mn_session_close(struct mn_session *session);
