@@ -64,7 +64,8 @@ static void train_has_its_defaults(void **state) {
   assert_string_equal(o.schedule, "constant");
   assert_string_equal(o.device, "auto");
   assert_string_equal(o.precision, "fp32");
-  assert_true(!o.checkpoint && !o.log && !o.plot && !o.resume && !o.nesterov && !o.quiet && !o.synthetic);
+  assert_true(!o.checkpoint && !o.log && !o.plot && !o.resume && !o.init && !o.nesterov && !o.quiet &&
+              !o.synthetic);
 }
 
 static void other_commands_have_their_own(void **state) {
@@ -81,6 +82,7 @@ static void other_commands_have_their_own(void **state) {
   assert_string_equal(o.precision, "fp32");
   o = good("eval --checkpoint c --data d");
   assert_null(o.precision);
+  assert_true(o.groups == 0 && o.eps == 1e-5 && o.slope == 0.01 && !o.loss);
   o = good("predict --checkpoint c --data d --out p --precision bf16 --force");
   assert_string_equal(o.precision, "bf16");
   assert_int_equal(o.force, 1);
@@ -120,6 +122,8 @@ static void every_option_lands_in_its_field(void **state) {
   assert_string_equal(o.plot, "p.png");
   o = good("train --data d --hidden 8 --checkpoint c --save-every 30 --epo 4");
   assert_true(o.save_every == 30 && o.save_seconds == 0 && o.epochs == 4);
+  o = good("train --data d --hidden 8 --init w.h5");
+  assert_string_equal(o.init, "w.h5");
   o = good("bench --plans --hidden 8,8");
   assert_true(o.plans && o.depth == 2);
 }
@@ -199,6 +203,8 @@ static const struct {
     {"train --data d --synthetic 9", "--synthetic", "leave one out"},
     {"train --epochs 3 --steps 9", "--steps", "leave one out"},
     {"train --quiet --verbose", "--quiet", "leave one out"},
+    {"train --checkpoint c --resume --init w", "--init", "leave one out"},
+    {"train --data d --hidden 8 --init", "--init has no value", "a name"},
     {"train --data d --hidden 8 --resume", "--resume", "needs --checkpoint F"},
     {"train --data d --hidden 8 --save-every 3", "--save-every", "needs --checkpoint F"},
     {"train --data d --hidden 8 --keep 3", "--keep", "needs --checkpoint F"},
