@@ -54,7 +54,7 @@ mutant() {
   kernels/real.h) order=${alone:-test_kernels} ;;
   kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels} ;;
   layers/block.c) order=${alone:-test_retake} ;;
-  train/checkpoint/weights.c | train/command/session.c | train/command/files.c) order=${alone:-test_init} ;;
+  train/checkpoint/weights.c | train/command/session.c) order=${alone:-test_init} ;;
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_retake test_loader test_training} ;;
   train/command/show.c | train/command/progress_bar.c | train/command/log.c) order=${alone:-test_terminal test_log} ;;
   train/command/*) order=${alone:-test_pauses test_training test_terminal} ;;
@@ -375,16 +375,9 @@ mutant "restore: no factor for dz" $q '{(float)saved->gradient_factor, 0}' '{0, 
 # weights from a file
 w=train/checkpoint/weights.c
 mutant "weights: what is left over is no matter" $w 'MN_TRY(find_left_over(file, weights, &misfits));' ''
-mutant "weights: integers are taken" $w 'found->class != H5T_FLOAT ||' ''
 mutant "weights: rows are not compared" $w '(tensor->rank == 1 || dataset->shape[0] == (hsize_t)tensor->rows)' '1'
 mutant "weights: values that are not finite are taken" $w 'if (isfinite(value)) continue;' 'continue;'
-mutant "weights: only the first that does not fit is told" $w 'if (misfits->untold ||' 'if (misfits->used ||'
-mutant "weights: a head is not looked for" $w 'return read_shape(file, "head.weight", &config->head, &inputs);' 'return MN_OK;'
-i=train/command/session.c
-mutant "init: the seed's weights all the same" $i 'o->init ? mn_snapshot_load_weights(o->init, s->model) :' ''
-mutant "init: other constants are not told" $i 'if (*text) mn_announce' 'if (0) mn_announce'
-mutant "weights alone: the loss is always mse" $i 's->test->classes ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE' 'MN_LOSS_MSE'
-mutant "init: may be written to" train/command/files.c '{"init", o->init},' ''
+mutant "init: the seed's weights all the same" train/command/session.c 'o->init ? mn_snapshot_load_weights(o->init, s->model) :' ''
 
 h=engine/thread.c
 mutant "threads: signals come to each" $h 'sigfillset(&all)' 'sigemptyset(&all)'

@@ -190,7 +190,7 @@ static void all_that_does_not_fit_is_told_at_once(void **state) {
   (void)state;
   const float zeros[64] = {0};
   const int whole[8] = {0};
-  const hsize_t wide[] = {8, 5}, eight = 8, flat = 24;
+  const hsize_t tall[] = {9, 4}, wide[] = {3, 9}, eight = 8;
   char words[8][4] = {"a"};
   copy_weights("misfit.h5", "run.h5", H5T_IEEE_F32LE, 0);
   hid_t file = H5Fopen("misfit.h5", H5F_ACC_RDWR, H5P_DEFAULT), text = H5Tcopy(H5T_C_S1);
@@ -202,21 +202,32 @@ static void all_that_does_not_fit_is_told_at_once(void **state) {
     snprintf(path, sizeof path, "model/%s", gone[i]);
     assert_true(H5Ldelete(file, path, H5P_DEFAULT) >= 0);
   }
-  put(file, "model/blocks.0.fc.weight", H5T_NATIVE_FLOAT, 2, wide, zeros);
+  put(file, "model/blocks.0.fc.weight", H5T_NATIVE_FLOAT, 2, tall, zeros);
   put(file, "model/blocks.0.fc.bias", H5T_NATIVE_INT, 1, &eight, whole);
   put(file, "model/blocks.0.gn.weight", text, 1, &eight, words);
   H5Gclose(H5Gcreate2(file, "model/blocks.0.gn.bias", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
-  put(file, "model/head.weight", H5T_NATIVE_DOUBLE, 1, &flat, (double[24]){0});
+  put(file, "model/head.weight", H5T_NATIVE_DOUBLE, 2, wide, (double[27]){0});
   put(file, "model/more\nand more", H5T_NATIVE_FLOAT, 1, &eight, zeros);
   H5Tclose(text);
   assert_true(H5Fclose(file) >= 0);
   assert_refused(INIT("misfit.h5"), 65,
-                 "misfit.h5|blocks.0.fc.weight is float32 [8, 5], wanted [8, 4]|"
+                 "misfit.h5|blocks.0.fc.weight is float32 [9, 4], wanted [8, 4]|"
                  "blocks.0.fc.bias is int32 [8], wanted floats [8]|"
                  "blocks.0.gn.weight is string [8], wanted floats [8]|"
                  "blocks.0.gn.bias is a group, wanted floats [8]|"
-                 "head.weight is float64 [24], wanted [3, 8]|head.bias is missing, wanted [3]|"
+                 "head.weight is float64 [3, 9], wanted [3, 8]|head.bias is missing, wanted [3]|"
                  "more?and more is left over, float32 [8]");
+}
+
+/* A vector is no matrix of one row. */
+static void a_rank_has_to_fit(void **state) {
+  (void)state;
+  copy_weights("misfit.h5", "run.h5", H5T_IEEE_F32LE, 0);
+  hid_t file = H5Fopen("misfit.h5", H5F_ACC_RDWR, H5P_DEFAULT);
+  assert_true(H5Ldelete(file, "model/head.bias", H5P_DEFAULT) >= 0);
+  put(file, "model/head.bias", H5T_NATIVE_FLOAT, 2, (hsize_t[]){1, 3}, (float[3]){0});
+  assert_true(H5Fclose(file) >= 0);
+  assert_refused(INIT("misfit.h5"), 65, "fit the model: head.bias is float32 [1, 3], wanted [3]: ");
 }
 
 /* Of 64 blocks 63 are missing: what the line has no room for is counted. */
@@ -264,6 +275,16 @@ static void init_begins_a_new_run(void **state) {
   assert_refused("train --checkpoint run.h5 --resume --init run.h5", 64, "--init|--resume|leave one out");
   assert_refused(LABELS "--init run.h5 --checkpoint run.h5", 64, "--checkpoint|--init run.h5");
   assert_refused(LABELS "--init run.h5 --checkpoint new.h5 --log ./run.h5", 64, "--log|--init run.h5");
+}
+
+/* After its start it is a run as any other. */
+static void a_run_from_weights_is_resumed(void **state) {
+  (void)state;
+  train("--init other.h5 --checkpoint whole.h5");
+  train("--init other.h5 --checkpoint part.h5 --stop-at 3");
+  assert_int_equal(run("diff whole.h5 part.h5")->status, 1);
+  assert_succeeds("resume", run("train --quiet --device cpu --checkpoint part.h5 --resume"));
+  assert_same_file("whole.h5", "part.h5");
 }
 
 /* A checkpoint of another configuration is told of in one line, and its weights are taken. */
@@ -402,10 +423,12 @@ int main(void) {
       cmocka_unit_test(a_checkpoint_is_a_file_of_weights),
       cmocka_unit_test(any_floats_will_do),
       cmocka_unit_test(all_that_does_not_fit_is_told_at_once),
+      cmocka_unit_test(a_rank_has_to_fit),
       cmocka_unit_test(a_long_list_ends_in_a_number),
       cmocka_unit_test(values_have_to_be_finite),
       cmocka_unit_test(files_without_weights_are_refused),
       cmocka_unit_test(init_begins_a_new_run),
+      cmocka_unit_test(a_run_from_weights_is_resumed),
       cmocka_unit_test(another_configuration_is_told),
       cmocka_unit_test(weights_alone_are_evaluated),
       cmocka_unit_test(weights_alone_predict),

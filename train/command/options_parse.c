@@ -274,7 +274,7 @@ static mn_status check_needed(const struct mn_options *o) {
   if (o->command == MN_COMMAND_TRAIN && o->depth == 0)
     return mn_fail(MN_USAGE, "train needs --hidden, the channels of each block, such as --hidden 128,128");
   if (reads && !o->checkpoint)
-    return mn_fail(MN_USAGE, "%s needs --checkpoint F, a file that train wrote", name);
+    return mn_fail(MN_USAGE, "%s needs --checkpoint F, a file that train wrote, or one of weights", name);
   if (reads && !o->data) return mn_fail(MN_USAGE, "%s needs --data F, an HDF5 file of rows", name);
   if ((predicts || plots) && !o->out) return mn_fail(MN_USAGE, "%s needs --out F, the file to write", name);
   return MN_OK;
