@@ -374,10 +374,10 @@ mutant "restore: no factor for dz" $q '{(float)saved->gradient_factor, 0}' '{0, 
 
 # weights from a file
 w=train/checkpoint/weights.c
-mutant "weights: what is left over is no matter" $w 'MN_TRY(find_left_over(file, weights, &misfits));' ''
-mutant "weights: rows are not compared" $w '(tensor->rank == 1 || dataset->shape[0] == (hsize_t)tensor->rows)' '1'
-mutant "weights: values that are not finite are taken" $w 'if (isfinite(value)) continue;' 'continue;'
-mutant "init: the seed's weights all the same" train/command/session.c 'o->init ? mn_snapshot_load_weights(o->init, s->model) :' ''
+mutant "file of weights: what is left over is no matter" $w 'MN_TRY(find_left_over(file, weights, &misfits));' ''
+mutant "file of weights: rows are not compared" $w '(tensor->rank == 1 || dataset->shape[0] == (hsize_t)tensor->rows)' '1'
+mutant "file of weights: values that are not finite are taken" $w 'if (isfinite(value)) continue;' 'continue;'
+mutant "file of weights: the seed's weights all the same" train/command/session.c 'o->init ? mn_snapshot_load_weights(o->init, s->model) :' ''
 
 h=engine/thread.c
 mutant "threads: signals come to each" $h 'sigfillset(&all)' 'sigemptyset(&all)'

@@ -1,7 +1,8 @@
 /* All of minnow's library: include this, in C or C++, and link with -lminnow. Models and passes over them:
- * train/model.h, train/pass.h; training: train/trainer.h; saving and resuming: train/checkpoint/snapshot.h,
- * and saving while the training goes on: train/checkpoint/saver.h; layers of one's own: layers/layer.h,
- * engine/tape.h. Every call that can fail returns a mn_status, and mn_message() says why. */
+ * train/model.h, train/pass.h; training: train/trainer.h; saving, resuming and loading weights alone:
+ * train/checkpoint/snapshot.h, and saving while the training goes on: train/checkpoint/saver.h; layers of
+ * one's own: layers/layer.h, engine/tape.h. Every call that can fail returns a mn_status, and mn_message()
+ * says why. */
 #ifndef MN_TRAIN_MINNOW_H
 #define MN_TRAIN_MINNOW_H
 
