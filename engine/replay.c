@@ -10,7 +10,7 @@ static mn_status capture(struct mn_context *context, struct mn_graph **out, mn_s
   MN_TRY(k->graph_begin(context->device));
   mn_status status = run(data);
   if (status == MN_OK) return k->graph_end(context->device, out);
-  char message[1024];
+  char message[MN_MESSAGE];
   snprintf(message, sizeof message, "%s", mn_message());
   struct mn_graph *partial = NULL;
   if (k->graph_end(context->device, &partial) == MN_OK) k->graph_free(context->device, partial);
