@@ -4,7 +4,7 @@
 # change (mutant): which program caught it, or SURVIVED. The exit code is 1 if a mutant survives, or if the text that it
 # replaces is not in the file exactly once: then the row below needs the new text.
 #
-#   tests/mutants.sh                 all of them
+#   tests/mutants.sh                 all of them, shared out among as many copies as there are cores
 #   tests/mutants.sh WORD            those whose name has WORD in it
 #   tests/mutants.sh WORD PROGRAM    the same, run by this test program alone
 set -u
@@ -19,8 +19,26 @@ build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
 programs=${alone:-test_block test_kernels test_planes test_sgd test_gradients test_tape test_parity test_masters}
 every=${alone:-$programs test_reading test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_pauses test_training test_init}
 
-for folder in Makefile kernels engine layers train data tests; do cp -a "$here/$folder" "$work" || exit 1; done
+# BUILT: a copy of the sources that is built already. SHARE of SHARES: every so manieth mutant, from this one on.
+if [ -n "${BUILT:-}" ]; then
+  cp -a "$BUILT/." "$work" || exit 1
+else
+  for folder in Makefile kernels engine layers train data tests; do cp -a "$here/$folder" "$work" || exit 1; done
+fi
 cd "$work" || exit 1
+if [ -z "${BUILT:-}$only" ]; then
+  # shellcheck disable=SC2086 # two lists of names
+  mapfile -t names < <(printf 'build/tests/%s\n' $programs $every test_terminal test_log | sort -u)
+  "${build[@]}" build/minnow "${names[@]}" >log 2>&1 || { tail log; exit 1; }
+  shares=$(nproc) status=0 workers=()
+  for ((share = 0; share < shares; share++)); do
+    BUILT=$work SHARE=$share SHARES=$shares "$here/tests/mutants.sh" &
+    workers+=($!)
+  done
+  for worker in "${workers[@]}"; do wait "$worker" || status=1; done
+  exit $status
+fi
+number=0
 
 # Runs the programs in turn up to the first that fails; prints its name.
 first_failing() {
@@ -35,6 +53,8 @@ first_failing() {
 mutant() {
   local name=$1 file=$2 old=$3 new=$4 content rest order caught
   [[ $name == *"$only"* ]] || return 0
+  number=$((number + 1))
+  [ $((number % ${SHARES:-1})) = "${SHARE:-0}" ] || return 0
   content=$(<"$here/$file")
   rest=${content#*"$old"}
   if [[ $rest == "$content" || $rest == *"$old"* ]]; then
