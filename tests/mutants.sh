@@ -19,7 +19,7 @@ build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
 programs=${alone:-test_block test_kernels test_planes test_sgd test_gradients test_tape test_parity test_masters}
 every=${alone:-$programs test_reading test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_pauses test_training test_init}
 
-# BUILT: a copy of the sources that is built already. SHARE of SHARES: every so manieth mutant, from this one on.
+# All of them: this process builds a copy once (BUILT), then starts one worker a core (SHARES), of which each takes its SHARE.
 if [ -n "${BUILT:-}" ]; then
   cp -a "$BUILT/." "$work" || exit 1
 else
