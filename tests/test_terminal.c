@@ -138,6 +138,24 @@ static void epochs_are_told(void **state) {
   }
 }
 
+/* On a GPU steps are told of when later ones are under way, or done; an epoch has its own time all the same.
+ */
+static void short_epochs_have_a_speed(void **state) {
+  (void)state;
+  const char *line =
+      "train --synthetic 100 --in 8 --hidden 8 --groups 2 --batch 100 --epochs 40 --test-rows 0";
+  const struct result *r = run(line);
+  assert_succeeds(line, r);
+  int told = 0;
+  for (const char *at = r->err; (at = strstr(at, ", epoch ")); told++) {
+    double loss, rate;
+    at += 8;
+    assert_int_equal(sscanf(at, "%*d: loss %lf, %lf samples/s", &loss, &rate), 2);
+    if (!(rate > 0 && rate < 1e12)) fail_msg("%f samples/s in '%.80s'", rate, at);
+  }
+  assert_int_equal(told, 40);
+}
+
 static void one_channel_a_group_is_told(void **state) {
   (void)state;
   const char *const told = "note: block 1 has one channel a group";
@@ -154,6 +172,7 @@ int main(void) {
       cmocka_unit_test(rates_and_times),
       cmocka_unit_test(the_bar_fits),
       cmocka_unit_test(epochs_are_told),
+      cmocka_unit_test(short_epochs_have_a_speed),
       cmocka_unit_test(one_channel_a_group_is_told),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);

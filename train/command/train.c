@@ -155,7 +155,8 @@ static void tell_epoch(struct run *r, int tested) {
   mn_progress_bar_note(&r->bar, "step %ld, epoch %ld: loss %s%s%s%s, %s samples/s", (long)p->step,
                        (long)p->epoch, mn_show_number(loss, mean, 5), test, accuracy, norm,
                        mn_show_number(speed, rate, 3));
-  r->since = (struct since){.samples = p->samples, .began = mn_seconds()};
+  /* Without a test later steps are done already, or under way. */
+  r->since = (struct since){.samples = p->samples, .began = tested ? mn_seconds() : t->finished};
 }
 
 static mn_status evaluate(struct run *r, int epoch_end) {
