@@ -95,6 +95,14 @@ static mn_status read_versions(struct mn_versions *out) {
   return MN_OK;
 }
 
+/* CUDA graphs have programmatic dependent launch since CUDA 12.3. */
+static mn_status find_dependents(struct mn_cuda *cuda, const cudaDeviceProp *properties) {
+  int driver = 0;
+  MN_CUDA_TRY(cudaDriverGetVersion(&driver));
+  cuda->dependents = properties->major >= 9 && CUDART_VERSION >= 12030 && driver >= 12030;
+  return MN_OK;
+}
+
 static mn_status open_parts(struct mn_cuda *cuda) {
   int least, greatest;
   MN_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
@@ -141,7 +149,7 @@ extern "C" mn_status mn_cuda_open(struct mn_device *device) {
   device->kernels = device->precision == MN_FP64 ? &fp64 : &fp32;
   snprintf(device->name, sizeof device->name, "%s", properties.name);
   cuda->multiprocessors = properties.multiProcessorCount;
-  cuda->dependents = properties.major >= 9;
+  MN_TRY(find_dependents(cuda, &properties));
   mn_hopper_open(cuda, &properties);
   if (cuda->encode && device->precision == MN_FP16X3) device->planes = 2, device->scaled = 1;
   device->fuses = cuda->encode && device->planes > 0;
