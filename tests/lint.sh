@@ -8,6 +8,14 @@ complain() { echo "lint: $*" >&2; bad=1; }
 mapfile -t sources < <(git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' |
   while IFS= read -r f; do [ ! -f "$f" ] || echo "$f"; done)
 
+# The top level holds these and dotfiles, and nothing else.
+while IFS= read -r name; do
+  case $name in
+    .* | LICENSE | Makefile | README.md | data | engine | kernels | layers | tests | train) ;;
+    *) complain "$name: it has no place at the top level" ;;
+  esac
+done < <(git ls-files | cut -d/ -f1 | sort -u)
+
 # may_include FOLDER OTHER…: the sources of FOLDER may include those of FOLDER itself and of the others named, and no more. A folder
 # that has sources and no row here is an error, as is a row whose folder has no sources.
 declare -A allowed=()

@@ -1,1 +1,0 @@
-gcc -std=c11 -D_GNU_SOURCE -DMN_VERSION='"0.1.0"' -I. -O3 -g -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla   -fPIC -fvisibility=hidden -fopenmp -ffp-contract=off -fno-math-errno -fno-trapping-math -I/usr/include/hdf5/serial  -I/usr/include/x86_64-linux-gnu/openblas-openmp/   -DMN_CUDA
