@@ -112,6 +112,8 @@ static void a_dry_run_takes_nothing(void **state) {
   /* What would be refused is refused. */
   line = DRY "--dry-run --checkpoint dry.h5";
   assert_complains(line, run(line), 73, "dry.h5|exists");
+  line = DRY "--dry-run --log dry.jsonl";
+  assert_complains(line, run(line), 73, "dry.jsonl|exists");
   line = DRY "--dry-run --checkpoint no/folder/dry.h5";
   assert_complains(line, run(line), 73, "no/folder/dry.h5");
 }

@@ -28,7 +28,8 @@ static mn_status ask_disk(double *bytes, const char *checkpoint) {
     return mn_fail(MN_NO_CREATE, "cannot save %s: %s: name a folder that can be written", checkpoint,
                    strerror(errno));
   if (statvfs(folder, &disk) != 0)
-    return mn_fail(MN_IO, "cannot ask the disk of %s: %s", checkpoint, strerror(errno));
+    return mn_fail(MN_IO, "cannot ask the disk of %s how much is free: %s; check the disk", checkpoint,
+                   strerror(errno));
   *bytes = (double)disk.f_bavail * (double)disk.f_frsize;
   return MN_OK;
 }
@@ -43,6 +44,8 @@ static mn_status count(struct needs *n, const struct mn_session *s, const struct
                       .disk_available = NAN};
   for (int i = 0; i < s->model->count; i++) n->parameters += mn_tensor_count(s->model->parameters[i]);
   n->flops = mn_model_step_flops(s->model) * (double)n->samples;
+  if (o->log && !o->resume && access(o->log, F_OK) == 0)
+    return mn_fail(MN_NO_CREATE, "--log %s exists; name another file, or remove it", o->log);
   MN_TRY(context->kernels->available(context->device, &n->device_available));
   if (!o->checkpoint) return MN_OK;
   n->checkpoint = (double)n->parameters * (double)context->device->real * (o->momentum > 0 ? 2 : 1);

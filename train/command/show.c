@@ -3,6 +3,8 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 const char *mn_show_number(char out[MN_SHOWN], double value, int digits) {
   const double size = fabs(value);
@@ -12,10 +14,8 @@ const char *mn_show_number(char out[MN_SHOWN], double value, int digits) {
   }
   /* The exponent after rounding: 0.99996 with four digits is 1.000. */
   char rounded[MN_SHOWN];
-  int exponent = 0;
   snprintf(rounded, sizeof rounded, "%.*e", digits - 1, value);
-  for (const char *at = rounded; *at; at++)
-    if (*at == 'e') sscanf(at + 1, "%d", &exponent);
+  const int exponent = atoi(strchr(rounded, 'e') + 1);
   snprintf(out, MN_SHOWN, "%.*f", digits - 1 > exponent ? digits - 1 - exponent : 0, value);
   return out;
 }
