@@ -19,7 +19,8 @@
  * With two planes a stage holds both planes of both operands, and three products are summed, the small ones
  * first. wgmma truncates what it adds, so a long chain in one accumulator loses float's accuracy: after
  * MN_PROMOTE k-blocks the accumulators are added to a second set, in float. This second set leaves room for
- * half the columns. */
+ * half the columns. The streaming tile copies it to the staging buffers while the first wgmmas of the next
+ * tile run. */
 #ifndef MN_KERNELS_HOPPER_GEMM_CUH
 #define MN_KERNELS_HOPPER_GEMM_CUH
 
@@ -50,10 +51,11 @@ template <enum mn_plane_kind Kind> struct mn_plain_tile {
   enum { CONSUMER_REGS = 232, EPILOGUE_REGS = 0, PRODUCER_REGS = 40 };
 };
 template <enum mn_plane_kind Kind> struct mn_streaming_tile {
-  static_assert(Kind != MN_PLANES_FP16X2, "the staging buffers leave room for two stages of two planes");
   static constexpr enum mn_plane_kind KIND = Kind;
-  enum { PLANES = 1, ROWS = 128, COLS = 128, CLUSTER = 2, STAGES = 5, IN_FLIGHT = 1 };
-  enum { EPILOGUE_WARPS = 8, STAGING = 2, CONSUMER_REGS = 0, EPILOGUE_REGS = 128, PRODUCER_REGS = 24 };
+  enum { PLANES = Kind == MN_PLANES_FP16X2 ? 2 : 1, ROWS = 128, COLS = 128, CLUSTER = 2 };
+  enum { STAGES = PLANES == 2 ? 3 : 5, IN_FLIGHT = 1 };
+  enum { EPILOGUE_WARPS = 8 / PLANES, STAGING = 2 / PLANES, CONSUMER_REGS = PLANES == 2 ? 168 : 0 };
+  enum { EPILOGUE_REGS = PLANES == 2 ? 152 : 128, PRODUCER_REGS = 24 };
 };
 template <enum mn_plane_kind Kind> struct mn_small_tile {
   static constexpr enum mn_plane_kind KIND = Kind;
@@ -123,7 +125,6 @@ template <class Tile> static int64_t mn_tiles_across(const struct mn_hopper_prod
 struct mn_schedule {
   int down, across, k_blocks; /* clusters down, tiles across, k-blocks deep */
   int panel;                  /* clusters down that are computed before the next column of tiles */
-  int stagger;                /* clock cycles by which each cluster starts later than the one before it */
 };
 
 /* An element of the result. */
@@ -232,8 +233,6 @@ mn_producer(const mn_operands<Epilogue::tile::PLANES> &operands, const mn_schedu
   /* Not before the pipeline is full: the consumers wait for the first operands. */
   const int prefetch =
       max(schedule.k_blocks - MN_PREFETCH_DISTANCE, min(schedule.k_blocks, (int)Tile::STAGES) - 1);
-  for (const long long start = clock64(); clock64() - start < (long long)schedule.stagger * mn_cluster();)
-    ;
   for (int item = mn_cluster(); item < schedule.down * schedule.across; item += mn_clusters()) {
     const mn_coord tile = mn_warp_coord<Tile>(schedule, item, 0);
     for (int k = 0; k < schedule.k_blocks; k++, pipeline.advance()) {
@@ -320,6 +319,8 @@ static __device__ __forceinline__ void mn_tile_product(float (&d)[Tile::COLS / 2
                                                        const mn_shared &shared) {
   const uint32_t own = threadIdx.x / MN_WARPGROUP * MN_SUBTILE_BYTES;
   mn_pipeline<Tile::STAGES> done = pipeline;
+#pragma unroll
+  for (int i = 0; i < Tile::COLS / 2; i++) d[i] = 0;
   for (int k = 0; k < k_blocks; k++, pipeline.advance()) {
     const uint32_t stage = shared.stages + pipeline.stage * mn_stage_bytes<Tile>;
     mn_barrier_wait(shared.full + 8 * pipeline.stage, pipeline.parity);
@@ -334,44 +335,83 @@ static __device__ __forceinline__ void mn_tile_product(float (&d)[Tile::COLS / 2
   mn_wgmma_define(d);
 }
 
-/* The same of two planes: d = the sum of partial products of MN_PROMOTE k-blocks each, in which the small
- * products come first, because each wgmma truncates to what its accumulators hold. The second warpgroup's
- * first partial sum is of one k-block, so that one warpgroup adds while the other multiplies; a row's last
- * bits therefore depend on which half of a tile it lies in. */
+/* Two planes: issues the products of `count` k-blocks, 1 or MN_PROMOTE, as one partial sum. The small
+ * products of both come first, because each wgmma truncates to what its accumulators hold. */
 template <enum mn_form Form, class Tile>
-static __device__ __forceinline__ void mn_tile_product_promoted(float (&d)[Tile::COLS / 2],
-                                                                mn_pipeline<Tile::STAGES> &pipeline,
-                                                                int k_blocks, const mn_shared &shared) {
+static __device__ __forceinline__ void mn_part_multiply(float (&part)[Tile::COLS / 2],
+                                                        mn_pipeline<Tile::STAGES> &pipeline, int count,
+                                                        const mn_shared &shared) {
   static_assert(MN_PROMOTE == 2);
-  const int warpgroup = threadIdx.x / MN_WARPGROUP;
+  const uint32_t own = threadIdx.x / MN_WARPGROUP * MN_SUBTILE_BYTES;
+  uint32_t stages[MN_PROMOTE];
+#pragma unroll
+  for (int i = 0; i < MN_PROMOTE; i++) {
+    if (i >= count) break;
+    stages[i] = shared.stages + pipeline.stage * mn_stage_bytes<Tile>;
+    mn_barrier_wait(shared.full + 8 * pipeline.stage, pipeline.parity);
+    mn_stage_multiply_small<Form, Tile>(part, stages[i] + own, stages[i] + 2 * mn_plane_bytes_a<Tile>, i > 0);
+    pipeline.advance();
+  }
+#pragma unroll
+  for (int i = 0; i < MN_PROMOTE; i++)
+    if (i < count)
+      mn_stage_multiply<Form, Tile>(part, stages[i] + own, stages[i] + 2 * mn_plane_bytes_a<Tile>);
+}
+
+/* Waits for that partial sum and releases its stages. */
+template <class Tile>
+static __device__ __forceinline__ void mn_part_wait(float (&part)[Tile::COLS / 2],
+                                                    mn_pipeline<Tile::STAGES> &done, int count,
+                                                    const mn_shared &shared) {
+  if (count == 2) {
+    mn_wgmma_wait<1>();
+    mn_stage_release<Tile>(shared, done.stage);
+    done.advance();
+  }
+  mn_wgmma_wait<0>();
+  mn_wgmma_define(part);
+  mn_stage_release<Tile>(shared, done.stage);
+  done.advance();
+}
+
+/* One tile's product of two planes: d = the sum of partial sums of MN_PROMOTE k-blocks each. The second
+ * warpgroup's first partial sum is of one k-block, so that one warpgroup adds while the other multiplies; a
+ * row's last bits therefore depend on which half of a tile it lies in. take() is called while the first is
+ * computed; until then d is the product of the tile before. */
+template <enum mn_form Form, class Tile, typename Take>
+static __device__ __forceinline__ void
+mn_tile_product_promoted(float (&d)[Tile::COLS / 2], mn_pipeline<Tile::STAGES> &pipeline, int k_blocks,
+                         const mn_shared &shared, Take take) {
   float part[Tile::COLS / 2];
-  for (int k = 0, first = warpgroup % MN_PROMOTE; k < k_blocks; first = 0) {
-    const int count = min(MN_PROMOTE - first, k_blocks - k);
-    int stages[MN_PROMOTE];
-    uint32_t a[MN_PROMOTE], b[MN_PROMOTE];
+  mn_pipeline<Tile::STAGES> done = pipeline;
+  int count = min(MN_PROMOTE - (int)threadIdx.x / MN_WARPGROUP % MN_PROMOTE, k_blocks);
+  mn_part_multiply<Form, Tile>(part, pipeline, count, shared);
+  take();
+  mn_part_wait<Tile>(part, done, count, shared);
 #pragma unroll
-    for (int i = 0; i < MN_PROMOTE; i++) {
-      if (i >= count) break;
-      stages[i] = pipeline.stage;
-      a[i] = shared.stages + pipeline.stage * mn_stage_bytes<Tile> + warpgroup * MN_SUBTILE_BYTES;
-      b[i] = a[i] - warpgroup * MN_SUBTILE_BYTES + 2 * mn_plane_bytes_a<Tile>;
-      mn_barrier_wait(shared.full + 8 * pipeline.stage, pipeline.parity);
-      mn_stage_multiply_small<Form, Tile>(part, a[i], b[i], i > 0);
-      pipeline.advance();
-    }
-#pragma unroll
-    for (int i = 0; i < MN_PROMOTE; i++)
-      if (i < count) mn_stage_multiply<Form, Tile>(part, a[i], b[i]);
-    if (count == 2) {
-      mn_wgmma_wait<1>();
-      mn_stage_release<Tile>(shared, stages[0]);
-    }
-    mn_wgmma_wait<0>();
-    mn_wgmma_define(part);
-    mn_stage_release<Tile>(shared, count == 2 ? stages[1] : stages[0]);
+  for (int i = 0; i < Tile::COLS / 2; i++) d[i] = part[i];
+  for (int k = count; k < k_blocks; k += count) {
+    count = min(MN_PROMOTE, k_blocks - k);
+    mn_part_multiply<Form, Tile>(part, pipeline, count, shared);
+    mn_part_wait<Tile>(part, done, count, shared);
 #pragma unroll
     for (int i = 0; i < Tile::COLS / 2; i++) d[i] += part[i];
-    k += count;
+  }
+}
+
+/* Copies the warp's accumulators to its staging buffers, 8 rows at a time, for the epilogue warps. */
+template <class Tile>
+static __device__ __forceinline__ void mn_staging_fill(const float (&d)[Tile::COLS / 2],
+                                                       mn_pipeline<Tile::STAGING> &staging, float unscale,
+                                                       const mn_shared &shared) {
+  const int warp = threadIdx.x / 32;
+#pragma unroll
+  for (int down = 0; down < 16; down += 8, staging.advance()) {
+    const int own = warp * Tile::STAGING + staging.stage;
+    mn_barrier_wait(shared.staging_empty + 8 * own, staging.parity ^ 1);
+    mn_staging_write<Tile::COLS, 8, Tile::KIND != MN_PLANES_BF16>(shared.staging + own * MN_STAGING_FLOATS, d,
+                                                                  unscale, 0, down);
+    mn_barrier_arrive(shared.staging_full + 8 * own);
   }
 }
 
@@ -380,59 +420,61 @@ static __device__ __forceinline__ void
 mn_consumer(const mn_schedule &schedule, const typename Epilogue::arguments &arguments,
             const mn_shared &shared, const struct mn_scale *scale_a, const struct mn_scale *scale_b) {
   typedef typename Epilogue::tile Tile;
-  constexpr bool SCALED = Tile::KIND != MN_PLANES_BF16;
-  const float unscale = SCALED ? 1 / (scale_a->factor * scale_b->factor) : 1;
+  constexpr bool STREAMS = Tile::EPILOGUE_WARPS > 0;
+  const float unscale = Tile::KIND != MN_PLANES_BF16 ? 1 / (scale_a->factor * scale_b->factor) : 1;
   mn_pipeline<Tile::STAGES> pipeline;
   mn_pipeline<Tile::STAGING> staging;
   const int warp = threadIdx.x / 32;
+  float d[Tile::COLS / 2];
   typename Epilogue::state state;
-  if constexpr (Tile::EPILOGUE_WARPS == 0)
+  if constexpr (!STREAMS)
     Epilogue::begin(arguments, state, mn_warp_coord<Tile>(schedule, mn_cluster(), warp));
   for (int item = mn_cluster(); item < schedule.down * schedule.across; item += mn_clusters()) {
-    float d[Tile::COLS / 2] = {};
     if constexpr (Tile::PLANES == 2)
-      mn_tile_product_promoted<Form, Tile>(d, pipeline, schedule.k_blocks, shared);
+      mn_tile_product_promoted<Form, Tile>(d, pipeline, schedule.k_blocks, shared, [&] {
+        if (STREAMS && item != mn_cluster()) mn_staging_fill<Tile>(d, staging, unscale, shared);
+      });
     else
       mn_tile_product<Form, Tile>(d, pipeline, schedule.k_blocks, shared);
-    if constexpr (Tile::EPILOGUE_WARPS == 0) {
+    if constexpr (!STREAMS) {
       const mn_result<Tile> result = {d, unscale};
       Epilogue::finish(arguments, state, result, mn_warp_coord<Tile>(schedule, item, warp),
                        mn_warp_coord<Tile>(schedule, item + mn_clusters(), warp),
                        shared.staging + warp * MN_STAGING_FLOATS);
-    } else {
-#pragma unroll
-      for (int down = 0; down < 16; down += 8, staging.advance()) {
-        const int own = warp * Tile::STAGING + staging.stage;
-        mn_barrier_wait(shared.staging_empty + 8 * own, staging.parity ^ 1);
-        mn_staging_write<Tile::COLS, 8, SCALED>(shared.staging + own * MN_STAGING_FLOATS, d, unscale, 0,
-                                                down);
-        mn_barrier_arrive(shared.staging_full + 8 * own);
-      }
+    } else if constexpr (Tile::PLANES == 1) {
+      mn_staging_fill<Tile>(d, staging, unscale, shared);
     }
   }
+  if constexpr (STREAMS && Tile::PLANES == 2) mn_staging_fill<Tile>(d, staging, unscale, shared);
 }
 
-/* The streaming tile's epilogue: epilogue warp w takes the 16 rows of consumer warp w, 8 at a time. */
+/* The streaming tile's epilogue: an epilogue warp takes the 16 rows of each of its consumer warps, which are
+ * EPILOGUE_WARPS apart, 8 at a time. */
 template <class Epilogue>
 static __device__ __forceinline__ void mn_epilogue_warp(const mn_schedule &schedule,
                                                         const typename Epilogue::arguments &arguments,
                                                         const mn_shared &shared) {
   typedef typename Epilogue::tile Tile;
+  constexpr int OWNERS = mn_consumer_warps<Tile> / Tile::EPILOGUE_WARPS, SLICES = 2 * OWNERS;
   mn_pipeline<Tile::STAGING> staging;
   const int warp = threadIdx.x / 32 - mn_consumer_warps<Tile>;
   typename Epilogue::state state;
-  mn_coord at = mn_warp_coord<Tile>(schedule, mn_cluster(), warp);
+  mn_coord at = mn_warp_coord<Tile>(schedule, mn_cluster(), warp), first = at;
   Epilogue::begin(arguments, state, at);
   for (int item = mn_cluster(); item < schedule.down * schedule.across; item += mn_clusters())
 #pragma unroll 1
-    for (int down = 0; down < 16; down += 8, staging.advance()) {
-      const int own = warp * Tile::STAGING + staging.stage;
+    for (int slice = 0; slice < SLICES; slice++) {
+      const int owner = warp + slice % OWNERS * Tile::EPILOGUE_WARPS,
+                own = owner * Tile::STAGING + staging.stage;
+      const int after = slice + 1;
       mn_coord next = {at.row + 8, at.col};
-      if (down == 8) next = mn_warp_coord<Tile>(schedule, item + mn_clusters(), warp);
+      if (OWNERS > 1) next.row = first.row + after % OWNERS * Tile::EPILOGUE_WARPS * 16 + after / OWNERS * 8;
+      if (after == SLICES) next = first = mn_warp_coord<Tile>(schedule, item + mn_clusters(), warp);
       mn_barrier_wait(shared.staging_full + 8 * own, staging.parity);
       Epilogue::finish(arguments, state, mn_result<Tile>{}, at, next,
                        shared.staging + own * MN_STAGING_FLOATS);
       mn_barrier_arrive(shared.staging_empty + 8 * own);
+      if (after % OWNERS == 0) staging.advance();
       at = next;
     }
 }
@@ -536,8 +578,7 @@ static bool mn_small_pays(const struct mn_device *device, const struct mn_hopper
  * fewer where there are fewer tiles. The result does not depend on their number. */
 template <enum mn_form Form, class Epilogue>
 static mn_status mn_hopper_launch(struct mn_device *device, const struct mn_hopper_product *p,
-                                  const typename Epilogue::arguments &arguments, int panel = MN_PANEL,
-                                  int stagger = 0) {
+                                  const typename Epilogue::arguments &arguments, int panel = MN_PANEL) {
   typedef typename Epilogue::tile tile;
   constexpr int bytes = mn_shared_bytes<tile>;
   static_assert(bytes <= 227 * 1024);
@@ -551,8 +592,7 @@ static mn_status mn_hopper_launch(struct mn_device *device, const struct mn_hopp
   }
   const int down = (int)mn_tiles_down<tile>(p) / tile::CLUSTER;
   const mn_schedule schedule = {down, (int)mn_tiles_across<tile>(p),
-                                (int)((p->depth + MN_K_BLOCK - 1) / MN_K_BLOCK), std::min(panel, down),
-                                stagger};
+                                (int)((p->depth + MN_K_BLOCK - 1) / MN_K_BLOCK), std::min(panel, down)};
   const int clusters = std::min(schedule.down * schedule.across,
                                 (device->cuda->multiprocessors - device->spared) / tile::CLUSTER);
   auto kernel = mn_hopper_kernel<Form, Epilogue>;

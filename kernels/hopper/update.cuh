@@ -157,52 +157,41 @@ enum { DEEP = 2048 };
 enum { KEPT = 8 << 20 };
 
 /* The height of an update's panels, in clusters: 1 where all of b fits in KEPT bytes, else as many clusters
- * as have rows of a that fit. */
+ * as have rows of a that fit. At a great depth neither fits, and a panel is as in every product. */
 template <class Tile> static int panel_of(const struct mn_hopper_product *p) {
-  if (p->cols * p->depth * 2 <= KEPT) return 1;
-  return (int)std::max(KEPT / (Tile::CLUSTER * Tile::ROWS * p->depth * 2), (int64_t)1);
-}
-
-/* Clock cycles between the starts of two clusters where the consumers run the epilogue of many tiles: out of
- * step, some compute while others use the memory (NOTES.md). Few tiles, or shallow ones, would be over before
- * the last cluster has started. */
-enum { STAGGER = 600, STAGGER_TILES = 8, STAGGER_DEPTH = 1024 };
-
-template <enum mn_plane_kind Kind>
-static int stagger_of(const struct mn_device *device, const struct mn_hopper_product *p) {
-  typedef mn_plain_tile<Kind> tile;
-  const int64_t tiles = mn_tiles_down<tile>(p) * mn_tiles_across<tile>(p);
-  if (Kind != MN_PLANES_FP16X2 || tiles < STAGGER_TILES * device->cuda->multiprocessors) return 0;
-  return (int)(STAGGER * std::min(p->depth, (int64_t)STAGGER_DEPTH) / STAGGER_DEPTH);
+  const int64_t deep = p->depth * 2 * Tile::PLANES;
+  if (p->depth > DEEP) return MN_PANEL;
+  if (p->cols * deep <= KEPT) return 1;
+  return (int)std::max(KEPT / (Tile::CLUSTER * Tile::ROWS * deep), (int64_t)1);
 }
 
 enum update_tile { NONE, SMALL, STREAMING, PLAIN };
 
 template <enum mn_plane_kind Kind>
 static enum update_tile update_tile_of(const struct mn_device *device, const struct mn_hopper_product *p) {
-  const bool plain = mn_tiles_fill<mn_plain_tile<Kind>>(device, p);
+  const bool streaming = mn_tiles_fill<mn_streaming_tile<Kind>>(device, p);
   if constexpr (Kind == MN_PLANES_FP16X2) {
-    return plain ? PLAIN : SMALL;
+    return streaming ? STREAMING : SMALL;
   } else {
+    const bool plain = mn_tiles_fill<mn_plain_tile<Kind>>(device, p);
     if (plain && p->depth > DEEP) return PLAIN;
-    if (mn_tiles_fill<mn_streaming_tile<Kind>>(device, p)) return STREAMING;
-    return plain ? PLAIN : mn_small_pays<Kind>(device, p) ? SMALL : NONE;
+    return streaming ? STREAMING : plain ? PLAIN : mn_small_pays<Kind>(device, p) ? SMALL : NONE;
   }
 }
 
 template <bool Momentum, enum mn_plane_kind Kind>
 static mn_status launch_update(struct mn_device *device, const struct mn_hopper_product *p,
                                const update_arguments &a) {
+  typedef mn_plain_tile<Kind> plain;
+  typedef mn_streaming_tile<Kind> streaming;
   switch (update_tile_of<Kind>(device, p)) {
   case PLAIN:
-    return mn_hopper_launch<MN_TN, update_epilogue<Momentum, mn_plain_tile<Kind>>>(
-        device, p, a, MN_PANEL, stagger_of<Kind>(device, p));
-  case STREAMING:
-    if constexpr (Kind != MN_PLANES_FP16X2) {
-      typedef mn_streaming_tile<Kind> tile;
-      return mn_hopper_launch<MN_TN, update_epilogue<Momentum, tile>>(device, p, a, panel_of<tile>(p));
-    }
+    if constexpr (Kind != MN_PLANES_FP16X2)
+      return mn_hopper_launch<MN_TN, update_epilogue<Momentum, plain>>(device, p, a, panel_of<plain>(p));
     break;
+  case STREAMING:
+    return mn_hopper_launch<MN_TN, update_epilogue<Momentum, streaming>>(device, p, a,
+                                                                         panel_of<streaming>(p));
   case SMALL:
     return mn_hopper_launch<MN_TN, update_epilogue<Momentum, mn_small_tile<Kind>>>(device, p, a);
   case NONE:
