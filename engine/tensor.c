@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/sgd.h"
+#include "kernels/rule.h"
 
 mn_status mn_tensor_check_shape(const char *name, int64_t rows, int64_t cols) {
   if (rows >= 1 && rows <= INT32_MAX && cols >= 1 && cols <= INT32_MAX) return MN_OK;
@@ -66,15 +66,23 @@ void mn_tensor_free(struct mn_context *context, struct mn_tensor *tensor) {
   mn_context_release(context, tensor->scales, 2, sizeof *tensor->scales);
   mn_context_release(context, tensor->gradient, count, context->device->real);
   mn_context_release(context, tensor->momentum, count, context->device->real);
+  mn_context_release(context, tensor->squares, count, context->device->real);
   free(tensor);
 }
 
 /* Whether the tensor needs a gradient buffer. An update needs none for a vector, whose column sums are never
  * stored as a gradient, nor where the GEMM needs no memory for the product (struct mn_epilogue, into). */
-static int needs_buffer(const struct mn_tensor *tensor, enum mn_training how, const struct mn_sgd *sgd) {
+static int needs_buffer(const struct mn_tensor *tensor, enum mn_training how, const struct mn_rule *rule) {
   if (how == MN_TRAIN_FROZEN) return 0;
   if (how != MN_TRAIN_UPDATE) return 1;
-  return tensor->rank == 2 && !mn_sgd_by_gemm(sgd);
+  return tensor->rank == 2 && !mn_rule_by_gemm(rule);
+}
+
+/* Takes `count` reals, all 0, unless *reals are there. */
+static mn_status take_zeros(struct mn_context *context, void **reals, int64_t count) {
+  if (*reals) return MN_OK;
+  MN_TRY(mn_context_allocate(context, reals, count, context->device->real));
+  return context->kernels->zero(context->device, *reals, (size_t)count * context->device->real);
 }
 
 static const enum mn_epilogue_kind sinks[] = {[MN_TRAIN_FROZEN] = MN_STORE,
@@ -84,20 +92,21 @@ static const enum mn_epilogue_kind sinks[] = {[MN_TRAIN_FROZEN] = MN_STORE,
 _Static_assert(sizeof sinks / sizeof *sinks == MN_TRAININGS, "a sink for each way to train");
 
 mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, enum mn_training how,
-                          const struct mn_sgd *sgd) {
+                          const struct mn_rule *rule) {
   int64_t count = mn_tensor_count(tensor);
   size_t real = context->device->real;
-  if (needs_buffer(tensor, how, sgd) && !tensor->gradient)
+  if (needs_buffer(tensor, how, rule) && !tensor->gradient)
     MN_TRY(mn_context_allocate(context, &tensor->gradient, count, real));
   if (how == MN_TRAIN_ADD)
     MN_TRY(context->kernels->zero(context->device, tensor->gradient, (size_t)count * real));
-  if (sgd && sgd->momentum != 0 && !tensor->momentum) {
-    MN_TRY(mn_context_allocate(context, &tensor->momentum, count, real));
-    MN_TRY(context->kernels->zero(context->device, tensor->momentum, (size_t)count * real));
-  }
+  if (rule && mn_rule_keeps_m(rule)) MN_TRY(take_zeros(context, &tensor->momentum, count));
+  if (rule && mn_rule_keeps_v(rule)) MN_TRY(take_zeros(context, &tensor->squares, count));
   tensor->needs_gradient = how != MN_TRAIN_FROZEN;
-  tensor->update = (struct mn_update){
-      .w = &tensor->value, .momentum = tensor->momentum, .sgd = sgd, .clears = how == MN_TRAIN_ADD};
+  tensor->update = (struct mn_update){.w = &tensor->value,
+                                      .momentum = rule && mn_rule_keeps_m(rule) ? tensor->momentum : NULL,
+                                      .squares = rule && mn_rule_keeps_v(rule) ? tensor->squares : NULL,
+                                      .rule = rule,
+                                      .clears = how == MN_TRAIN_ADD};
   tensor->sink =
       (struct mn_epilogue){.kind = sinks[how], .into = tensor->gradient, .update = &tensor->update};
   return MN_OK;

@@ -10,7 +10,8 @@ struct mn_tensor {
   int rank;                /* 1: a vector [cols]; 2 */
   struct mn_operand value; /* [rows, cols] */
   void *gradient;          /* [rows, cols] reals; NULL where the gradient is never stored */
-  void *momentum;          /* [rows, cols] reals; parameters under momentum, else NULL */
+  void *momentum;          /* [rows, cols] reals: m of the rule that trains it (struct mn_rule); else NULL */
+  void *squares;           /* v, likewise */
   struct mn_scale *scales; /* [2] on the device, of a parameter whose planes are scaled: its own, and that of
                               dz, the gradient of the product that it is in, with the factor 0 before any dz
                               was measured (nodes that share a parameter have dz scales of their own, which
@@ -40,15 +41,15 @@ static inline int64_t mn_tensor_count(const struct mn_tensor *t) {
 /* How a parameter is trained, to be set before the tape that trains it is finished. */
 enum mn_training {
   MN_TRAIN_FROZEN, /* no gradient */
-  MN_TRAIN_UPDATE, /* sgd at once, in the epilogue that produces the gradient */
+  MN_TRAIN_UPDATE, /* updated at once, in the epilogue that produces the gradient */
   MN_TRAIN_STORE,  /* the gradient is stored, for checks or a later step */
   MN_TRAIN_ADD,    /* the gradient is added up over several backward passes */
   MN_TRAININGS,
 };
-/* Takes gradient and momentum buffers as `how` needs them; momentum starts at 0. `sgd` is borrowed, and may
- * be NULL except for MN_TRAIN_UPDATE. */
+/* Takes the buffers that `how` and the rule need: the gradient, and m and v, which start at 0. `rule` is
+ * borrowed, and may be NULL except for MN_TRAIN_UPDATE. */
 MN_API mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, enum mn_training how,
-                                 const struct mn_sgd *sgd);
+                                 const struct mn_rule *rule);
 
 /* Set all of a tensor's forms: from doubles on the host; to uniform numbers (kernels/random.h). A split
  * weight takes pinned memory for a part of it meanwhile. */

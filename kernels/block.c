@@ -8,7 +8,7 @@
 #include "kernels/kernels.h"
 #include "kernels/planes.h"
 #include "kernels/real.h"
-#include "kernels/sgd.h"
+#include "kernels/rule.h"
 
 /* A group: `width` neighbouring channels of one row that share statistics. The pointers are to the group's
  * first channel. Without normalisation the whole row is one group. */
@@ -281,7 +281,7 @@ mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, i
     return MN_OK;
   case MN_UPDATE:
     MN_REQUIRE(rows == epilogue->update->w->rows && cols == epilogue->update->w->cols);
-    MN_CPU(mn_sgd)(device, epilogue->update, d);
+    MN_CPU(mn_rule)(device, epilogue->update, d);
     return MN_OK;
   }
   mn_abort(__FILE__, __LINE__, "an epilogue kind");

@@ -6,7 +6,7 @@
  * processes one chunk of MN_CHUNK_ROWS rows of its columns: column sums are added in registers, then over its
  * warps in order, so that they have the same bytes every time, without atomics. */
 #include "kernels/block_row.cuh"
-#include "kernels/sgd.cuh"
+#include "kernels/rule.cuh"
 
 /* In register_kernel warp w of a CTA processes rows w, w + WARPS, … of the chunk. */
 enum { WARPS = MN_CUDA_THREADS / 32, LOOP_THREADS = 1024, WIDEST = 256 };

@@ -2,23 +2,24 @@
  * and applies their sinks. All three, and the sum of a fused loss, take one launch, because in a small
  * step launches are most of the time. */
 #include "kernels/reduce.cuh"
-#include "kernels/sgd.cuh"
+#include "kernels/rule.cuh"
 
 /* What is done with one vector of column sums. */
-template <typename Real> struct sink {
+template <class Rule, typename Real> struct sink {
   int kind; /* enum mn_epilogue_kind; −1: not wanted */
-  Real *into, *momentum;
+  Real *into;
+  mn_moments<Rule, Real> moments;
   const int *nonfinite;
-  mn_sgd_rule<Real> rule;
+  Rule rule;
 };
-template <typename Real> struct sinks { sink<Real> of[3]; };
+template <class Rule, typename Real> struct sinks { sink<Rule, Real> of[3]; };
 
 /* One CTA sums 32 columns of the vector `which`. Each warp adds a range of the chunks in order, then the
  * warps' sums are added in order. The ranges, and so the result's bytes, depend on the number of chunks
  * alone. */
-template <typename Real>
-static __device__ void sum_columns(const Real *sums, int64_t chunks, int64_t channels, const sink<Real> &to,
-                                   int which, int64_t column0) {
+template <class Rule, typename Real>
+static __device__ void sum_columns(const Real *sums, int64_t chunks, int64_t channels,
+                                   const sink<Rule, Real> &to, int which, int64_t column0) {
   __shared__ Real parts[32][32];
   if (to.kind < 0) return;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -35,19 +36,23 @@ static __device__ void sum_columns(const Real *sums, int64_t chunks, int64_t cha
   if (to.kind != MN_STORE && *to.nonfinite) return;
   if (to.kind == MN_ADD) sum += to.into[column];
   if (to.kind == MN_UPDATE) {
-    Real rate = (Real)*to.rule.rate, scale = to.rule.scale ? (Real)*to.rule.scale : Real(1);
-    Real w = to.into[column], m = to.momentum ? to.momentum[column] : Real(0);
-    mn_sgd_step(to.rule, rate, scale, to.momentum != NULL, sum, w, m);
-    if (to.momentum) to.momentum[column] = m;
+    Real w = to.into[column], moments[Rule::MOMENTS];
+#pragma unroll
+    for (int k = 0; k < Rule::MOMENTS; k++)
+      moments[k] = to.moments.of[k] ? to.moments.of[k][column] : Real(0);
+    to.rule.step(typename Rule::loaded(to.rule), to.moments.of[0] != NULL, sum, w, moments);
+#pragma unroll
+    for (int k = 0; k < Rule::MOMENTS; k++)
+      if (to.moments.of[k]) to.moments.of[k][column] = moments[k];
     sum = w;
   }
   to.into[column] = sum;
 }
 
 /* The loss's CTAs come first, because the last of them to finish has to add the spans' sums as well. */
-template <typename Real>
+template <class Rule, typename Real>
 static __global__ void __launch_bounds__(1024)
-    column_sums_kernel(const Real *sums, int64_t chunks, int64_t channels, const sinks<Real> all,
+    column_sums_kernel(const Real *sums, int64_t chunks, int64_t channels, const sinks<Rule, Real> all,
                        const mn_summands<Real> loss) {
   if (blockIdx.x < loss.spans) {
     mn_sum_span<false>(loss, blockIdx.x);
@@ -57,9 +62,10 @@ static __global__ void __launch_bounds__(1024)
   sum_columns(sums, chunks, channels, all.of[which], (int)which, (int64_t)(cta / 3) * 32);
 }
 
-template <typename Real>
-static sink<Real> sink_of(struct mn_device *device, int64_t channels, const struct mn_epilogue *epilogue) {
-  sink<Real> to = {};
+template <class Rule, typename Real>
+static sink<Rule, Real> sink_of(struct mn_device *device, int64_t channels,
+                                const struct mn_epilogue *epilogue) {
+  sink<Rule, Real> to = {};
   to.kind = epilogue ? (int)epilogue->kind : -1;
   if (!epilogue) return to;
   MN_REQUIRE(epilogue->kind == MN_STORE || epilogue->kind == MN_ADD || epilogue->kind == MN_UPDATE);
@@ -68,27 +74,43 @@ static sink<Real> sink_of(struct mn_device *device, int64_t channels, const stru
   if (epilogue->kind == MN_UPDATE) {
     const struct mn_update *update = epilogue->update;
     MN_REQUIRE(update->w->rows * update->w->cols == channels && !update->w->planes[0]);
-    MN_REQUIRE(update->momentum || update->sgd->momentum == 0);
     to.into = static_cast<Real *>(update->w->real);
-    to.momentum = static_cast<Real *>(update->momentum);
-    to.rule = mn_sgd_rule_of<Real>(device, update->sgd);
+    to.moments = mn_moments_of<Rule, Real>(update, 0);
+    to.rule = Rule::of(device, update->rule);
   }
   MN_REQUIRE(to.into);
   return to;
+}
+
+template <class Rule, typename Real>
+static void launch(struct mn_device *device, const Real *sums, int64_t chunks, int64_t channels,
+                   const struct mn_epilogue *const targets[3], const mn_summands<Real> &loss) {
+  sinks<Rule, Real> all;
+  for (int i = 0; i < 3; i++) all.of[i] = sink_of<Rule, Real>(device, channels, targets[i]);
+  unsigned grid = mn_cuda_grid(loss.spans + 3 * (int64_t)mn_cuda_grid(channels, 32), 1);
+  unsigned threads = chunks <= 64 ? MN_CUDA_THREADS : 1024; /* a loss's span needs MN_CUDA_THREADS */
+  column_sums_kernel<<<grid, threads, 0, device->cuda->stream>>>(sums, chunks, channels, all, loss);
+}
+
+/* The vectors of a block are updated by one rule. */
+static bool by_adamw(const struct mn_epilogue *const targets[3]) {
+  bool adamw = false, sgd = false;
+  for (int i = 0; i < 3; i++)
+    if (targets[i] && targets[i]->kind == MN_UPDATE)
+      (targets[i]->update->rule->kind == MN_ADAMW ? adamw : sgd) = true;
+  MN_REQUIRE(!adamw || !sgd);
+  return adamw;
 }
 
 template <typename Real>
 mn_status mn_cuda_column_sums<Real>::run(struct mn_device *device, void *sums, int64_t chunks,
                                          int64_t channels, const struct mn_epilogue *const targets[3],
                                          const struct mn_reduction *loss) {
-  sinks<Real> all;
-  for (int i = 0; i < 3; i++) all.of[i] = sink_of<Real>(device, channels, targets[i]);
   mn_summands<Real> summands = {};
   if (loss) summands = mn_summands_of<Real>(device, loss);
-  unsigned grid = mn_cuda_grid(summands.spans + 3 * (int64_t)mn_cuda_grid(channels, 32), 1);
-  unsigned threads = chunks <= 64 ? MN_CUDA_THREADS : 1024; /* a loss's span needs MN_CUDA_THREADS */
-  column_sums_kernel<<<grid, threads, 0, device->cuda->stream>>>(static_cast<const Real *>(sums), chunks,
-                                                                 channels, all, summands);
+  (by_adamw(targets) ? launch<mn_adamw<Real>, Real>
+                     : launch<mn_sgd<Real>, Real>)(device, static_cast<const Real *>(sums), chunks, channels,
+                                                   targets, summands);
   return mn_cuda_launched("column_sums");
 }
 MN_CUDA_INSTANTIATE(column_sums);

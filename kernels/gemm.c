@@ -6,7 +6,7 @@
 
 #include "kernels/kernels.h"
 #include "kernels/real.h"
-#include "kernels/sgd.h"
+#include "kernels/rule.h"
 
 #ifdef MN_DOUBLE
 #define CBLAS_GEMM cblas_dgemm
@@ -40,12 +40,12 @@ mn_status MN_CPU(mn_gemm)(struct mn_device *device, enum mn_form form, const str
     product(form, epilogue->into, alpha, pa, pb, rows, cols, depth, 1);
     return MN_OK;
   }
-  if (epilogue->kind == MN_UPDATE && mn_sgd_by_gemm(epilogue->update->sgd)) {
+  if (epilogue->kind == MN_UPDATE && mn_rule_by_gemm(epilogue->update->rule)) {
     const struct mn_update *update = epilogue->update;
     MN_REQUIRE(rows == update->w->rows && cols == update->w->cols);
     if (*device->nonfinite) return MN_OK;
-    product(form, update->momentum, alpha, pa, pb, rows, cols, depth, (real)update->sgd->momentum);
-    MN_CPU(mn_sgd)(device, update, NULL);
+    product(form, update->momentum, alpha, pa, pb, rows, cols, depth, (real)update->rule->momentum);
+    MN_CPU(mn_rule)(device, update, NULL);
     return MN_OK;
   }
   product(form, epilogue->into, alpha, pa, pb, rows, cols, depth, 0);

@@ -10,7 +10,7 @@
 #include "kernels/cuda.cuh"
 #include "kernels/hopper/gemm.h"
 #include "kernels/planes.cuh"
-#include "kernels/sgd.cuh"
+#include "kernels/rule.cuh"
 
 /* d[rows, cols] = a·b, all row-major. lda is the row stride of a, which may be some columns of a wider
  * matrix. */

@@ -153,20 +153,38 @@ struct mn_block {
                  MN_CHUNK_ROWS rows; those of an operation that is not in ops are not written */
 };
 
-/* SGD, PyTorch's rule: g = scale·gradient + weight_decay·w;  m = momentum·m + g;  w −= rate·(nesterov ? g +
- * momentum·m : m). The rate and the scale sit in the device's memory, so that a recorded step can be replayed
- * with new ones. */
-struct mn_sgd {
-  const double *rate;
+/* How a weight w follows its gradient, with g = scale·gradient. Both are PyTorch's rules.
+ *
+ * MN_SGD:   g += weight_decay·w;  m = momentum·m + g;  w −= rate·(nesterov ? g + momentum·m : m).
+ * MN_ADAMW: w −= rate·weight_decay·w;  m = beta1·m + (1 − beta1)·g;  v = beta2·v + (1 − beta2)·g²;
+ *           w −= rate·first·m / (√v·second + eps), where first and second undo that m and v started at 0.
+ *
+ * What changes from step to step sits in the device's memory, so that a recorded step can be replayed. */
+enum mn_rule_kind { MN_SGD, MN_ADAMW, MN_RULES };
+enum { MN_RATE, MN_RATE_FIRST, MN_RATE_SECOND, MN_RATES };
+struct mn_rule {
+  const double *rate; /* [MN_RATES] of AdamW: rate, first = 1/(1 − beta1ᵗ) and second = 1/√(1 − beta2ᵗ) of
+                         step t, from 1 on; SGD reads the first alone */
   const double *scale; /* from clipping; NULL: 1 */
   double momentum, weight_decay;
   int nesterov;
+  enum mn_rule_kind kind;
+  double beta1, beta2, eps;
 };
+
+/* Whether a rule keeps m, and v. */
+static inline int mn_rule_keeps_m(const struct mn_rule *rule) {
+  return rule->kind == MN_ADAMW || rule->momentum != 0;
+}
+static inline int mn_rule_keeps_v(const struct mn_rule *rule) {
+  return rule->kind == MN_ADAMW;
+}
 
 struct mn_update {
   struct mn_operand *w; /* all its forms, in place; scaled planes under the factor that they have */
-  void *momentum;       /* reals of w's shape; NULL where sgd->momentum is 0 */
-  const struct mn_sgd *sgd;
+  void *momentum;       /* m: reals of w's shape; NULL where the rule keeps none */
+  void *squares;        /* v, likewise */
+  const struct mn_rule *rule;
   int clears; /* the gradient is a sum in memory (no GEMM's product), which becomes 0 with the update */
 };
 
@@ -177,12 +195,12 @@ enum mn_epilogue_kind {
   MN_BLOCK,          /* block: bias, statistics, normalise, activate, sum -> y; saves z, mean, rstd */
   MN_BLOCK_LOSS,     /* block: the same, then the squared error and its backward -> dz, sums, loss_parts */
   MN_BLOCK_BACKWARD, /* block: d is dy -> dz, sums */
-  MN_UPDATE,         /* update: d is a parameter's gradient -> w, momentum */
+  MN_UPDATE,         /* update: d is a parameter's gradient -> w, m, v */
 };
 struct mn_epilogue {
   enum mn_epilogue_kind kind;
   void *into; /* of d's shape. MN_STORE, MN_ADD: the result. The others: memory for the product of a library
-                 GEMM. It may be NULL in an MN_UPDATE with momentum != 0, without Nesterov and scale: the
+                 GEMM. It may be NULL in an MN_UPDATE by SGD with momentum, without Nesterov and scale: the
                  product then goes straight into momentum (CPU), or through scratch memory of the device's
                  (CUDA). The GEMM of our own keeps the product in registers and needs no such memory */
   const struct mn_block *block;

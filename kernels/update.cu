@@ -1,46 +1,55 @@
-/* SGD on CUDA: the one pass of an update over a weight's forms and its momentum, the global gradient norm and
- * the clipping scale. */
+/* Updates on CUDA: the one pass of an update over a weight's forms and its moments, the global gradient norm
+ * and the clipping scale. */
 #include "kernels/planes.cuh"
 #include "kernels/reduce.cuh"
-#include "kernels/sgd.cuh"
+#include "kernels/rule.cuh"
 
 /* The flag is loaded together with the data and only guards the stores, so that no load waits for it. */
-template <typename Real, int W>
+template <class Rule, typename Real, int W>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    update_kernel(const mn_weight<Real> w, Real *m, const Real *d, Real *cleared, int64_t count,
-                  const mn_sgd_rule<Real> rule) {
+    update_kernel(const mn_weight<Real> w, const mn_moments<Rule, Real> moments, const Real *d, Real *cleared,
+                  int64_t count, const Rule rule) {
   int64_t at = ((int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x) * W, n = count - at;
   if (n <= 0) return;
-  Real vw[W], vd[W], vm[W] = {};
+  Real vw[W], vd[W], vm[Rule::MOMENTS][W] = {};
   mn_weight_load<W>(vw, w, at, n);
   mn_load_some<W>(vd, d + at, n);
-  if (m) mn_load_some<W>(vm, m + at, n);
+#pragma unroll
+  for (int k = 0; k < Rule::MOMENTS; k++)
+    if (moments.of[k]) mn_load_some<W>(vm[k], moments.of[k] + at, n);
   const int stop = *rule.nonfinite;
   const float factor = mn_planes_factor(w.planes);
-  Real rate = (Real)*rule.rate, scale = rule.scale ? (Real)*rule.scale : Real(1);
+  const typename Rule::loaded loaded(rule);
 #pragma unroll
-  for (int i = 0; i < W; i++) mn_sgd_step(rule, rate, scale, m != NULL, vd[i], vw[i], vm[i]);
+  for (int i = 0; i < W; i++) mn_step(rule, loaded, moments.of[0] != NULL, vd[i], vw[i], vm, i);
   if (stop) return;
-  if (m) mn_store_some<W>(m + at, vm, n);
+#pragma unroll
+  for (int k = 0; k < Rule::MOMENTS; k++)
+    if (moments.of[k]) mn_store_some<W>(moments.of[k] + at, vm[k], n);
   mn_weight_store<W>(w, factor, at, vw, n);
   const Real zeros[W] = {};
   if (cleared) mn_store_some<W>(cleared + at, zeros, n);
 }
 
+template <class Rule, typename Real>
+static mn_status update_by(struct mn_device *device, const struct mn_update *update, Real *d, int64_t offset,
+                           int64_t count) {
+  const mn_weight<Real> w = mn_weight_of<Real>(update->w, offset);
+  const mn_moments<Rule, Real> moments = mn_moments_of<Rule, Real>(update, offset);
+  constexpr int W = mn_width<Real>;
+  bool wide = mn_aligned(16, w.real, d) && mn_aligned(2 * W, w.planes.high, w.planes.low, w.low);
+  for (int k = 0; k < Rule::MOMENTS; k++) wide = wide && mn_aligned(16, moments.of[k]);
+  return mn_cuda_launch("update", device, count, MN_CUDA_THREADS * (wide ? W : 1),
+                        wide ? update_kernel<Rule, Real, W> : update_kernel<Rule, Real, 1>, w, moments, d,
+                        update->clears ? d : NULL, count, Rule::of(device, update->rule));
+}
+
 template <typename Real>
 mn_status mn_cuda_update(struct mn_device *device, const struct mn_update *update, Real *d, int64_t offset,
                          int64_t count) {
-  const struct mn_sgd *sgd = update->sgd;
-  MN_REQUIRE(d && (update->momentum || sgd->momentum == 0));
-  const mn_weight<Real> w = mn_weight_of<Real>(update->w, offset);
-  Real *m = update->momentum ? static_cast<Real *>(update->momentum) + offset : NULL;
-  Real *cleared = update->clears ? d : NULL;
-  mn_sgd_rule<Real> rule = mn_sgd_rule_of<Real>(device, sgd);
-  constexpr int W = mn_width<Real>;
-  const bool wide = mn_aligned(16, w.real, m, d) && mn_aligned(2 * W, w.planes.high, w.planes.low, w.low);
-  return mn_cuda_launch("update", device, count, MN_CUDA_THREADS * (wide ? W : 1),
-                        wide ? update_kernel<Real, W> : update_kernel<Real, 1>, w, m, d, cleared, count,
-                        rule);
+  MN_REQUIRE(d);
+  return update->rule->kind == MN_ADAMW ? update_by<mn_adamw<Real>>(device, update, d, offset, count)
+                                        : update_by<mn_sgd<Real>>(device, update, d, offset, count);
 }
 
 template mn_status mn_cuda_update<float>(struct mn_device *, const struct mn_update *, float *, int64_t,

@@ -1,5 +1,5 @@
 /* Clipping: the global gradient norm and the scale from it. The update itself is the MN_UPDATE epilogue; its
- * formula is at struct mn_sgd. */
+ * formula is at struct mn_rule. */
 #ifndef MN_KERNELS_UPDATE_H
 #define MN_KERNELS_UPDATE_H
 

@@ -173,11 +173,11 @@ struct training {
 /* With a gradient, a momentum and a rate of such sizes that each moves W by about itself. */
 static inline struct training open_training(struct mn_context *context, const struct fused_case *c) {
   struct training t = {.model = open_model(context, c)};
-  struct mn_sgd_config sgd = {
+  struct mn_optimizer_config sgd = {
       .momentum = 0.9, .weight_decay = 0.01, .nesterov = c->nesterov, .accumulate = 1};
   double scale = weight_bound(c) / 16 * (double)channels_of(c) * sqrt((double)c->rows);
   MUST(mn_optimizer_open(&t.optimizer, t.model, &sgd));
-  MUST(mn_optimizer_rate(t.optimizer, 0.5));
+  MUST(mn_optimizer_rate(t.optimizer, 0.5, 0));
   for (int i = 0; i < t.model->count; i++) {
     struct mn_tensor *p = t.model->parameters[i];
     double *values = numbers(mn_tensor_count(p), (uint64_t)(SEED_MOMENTUM + i),

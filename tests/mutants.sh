@@ -202,7 +202,7 @@ mutant "sgd: sign of the decay" $u '+ decay * w[i]' '- decay * w[i]'
 mutant "sgd: decay dropped" $u '+ decay * w[i]' ''
 mutant "sgd: decay after momentum" $u 'w[i] -= rate * step;' 'w[i] -= rate * (step + decay * w[i]);'
 mutant "sgd: nesterov without momentum" $u 'at + momentum * m[i] : m[i]' 'at + m[i] : m[i]'
-mutant "sgd: nesterov dropped" $u 'sgd->nesterov ? at + momentum * m[i] : m[i]' 'm[i]'
+mutant "sgd: nesterov dropped" $u 'rule->nesterov ? at + momentum * m[i] : m[i]' 'm[i]'
 mutant "sgd: clipping dropped" $u 'scale * g[i]' 'g[i]'
 mutant "sgd: plane left stale" $u 'if (plane) plane[i] = mn_to_plane_of(update->w, (float)w[i], factor);' ''
 mutant "sgd: ties of copies to even" $u 'mn_to_plane_of(update->w, (float)w[i], factor)' \

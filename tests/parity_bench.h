@@ -331,7 +331,7 @@ static inline void *reals_of(struct bench *b, int s, const struct mn_operand *w)
 /* A parameter with its update, on one side. */
 struct parameter {
   struct mn_operand w;
-  struct mn_sgd sgd;
+  struct mn_rule rule;
   struct mn_update update;
 };
 
@@ -340,10 +340,10 @@ static inline void make_parameter(struct bench *b, int s, struct parameter *p, i
   const double rate = 0.1;
   p->w = operand(b, s, (struct mn_operand){.rows = rows, .cols = cols, .headroom = MN_HEADROOM_W}, 21);
   if (b->precision == MN_BF16) split_weight(b, s, &p->w);
-  p->sgd = (struct mn_sgd){put_raw(b, s, &rate, sizeof rate), NULL, r.momentum, r.decay, r.nesterov};
-  if (r.scale > 0) p->sgd.scale = put_raw(b, s, &r.scale, sizeof r.scale);
+  p->rule = (struct mn_rule){put_raw(b, s, &rate, sizeof rate), NULL, r.momentum, r.decay, r.nesterov};
+  if (r.scale > 0) p->rule.scale = put_raw(b, s, &r.scale, sizeof r.scale);
   p->update = (struct mn_update){
-      .w = &p->w, .momentum = r.momentum > 0 ? put_drawn(b, s, 22, rows * cols, 1) : NULL, .sgd = &p->sgd};
+      .w = &p->w, .momentum = r.momentum > 0 ? put_drawn(b, s, 22, rows * cols, 1) : NULL, .rule = &p->rule};
 }
 
 static inline void same_parameters(struct bench *b, struct parameter two[SIDES], const char *what,

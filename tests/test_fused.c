@@ -436,8 +436,8 @@ static void check_ways(struct mn_context *context, int64_t n) {
   struct mn_operand y = {.rows = n, .cols = n, .real = take_reals(&m, NULL, n * n)};
   struct mn_operand out = {.rows = n, .cols = n};
   take_planes(&m, &out);
-  struct mn_sgd sgd = {.rate = rate};
-  struct mn_update update = {.w = &operands[1]->value, .sgd = &sgd};
+  struct mn_rule sgd = {.rate = rate};
+  struct mn_update update = {.w = &operands[1]->value, .rule = &sgd};
   struct mn_block loss = {.ops = MN_OP_ALL,
                           .rows = n,
                           .channels = n,

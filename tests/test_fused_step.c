@@ -269,7 +269,7 @@ static void check_held(const char *device, const char *precision) {
   struct mn_context *context = open_or_skip(device, precision);
   struct mn_model_config config = {
       .inputs = INPUTS, .depth = 1, .hidden = {CHANNELS}, .groups = GROUPS, .eps = 1e-5, .slope = 0.01};
-  struct mn_sgd_config sgd = {.momentum = 0.9, .accumulate = 1};
+  struct mn_optimizer_config sgd = {.momentum = 0.9, .accumulate = 1};
   struct training t;
   config.plan = MN_PLAN_BLOCK;
   MUST(mn_model_open(&t.model, context, &config));

@@ -103,17 +103,17 @@ struct trail {
 };
 
 static struct trail update(const char *device, const char *precision, const int64_t size[2],
-                           const struct mn_sgd_config *config) {
+                           const struct mn_optimizer_config *config) {
   struct memory m = {.context = open_or_skip(device, precision)};
   struct mn_context *context = m.context;
   struct mn_tensor *w = weight_of(context, size[0], size[1]);
   const int64_t count = mn_tensor_count(w);
   double *rate = take_bytes(&m, 1, sizeof *rate);
   double *values = ordinary_floats(count, 4), *gradient = random_values(count, 9, 2);
-  const struct mn_sgd sgd = {.rate = rate,
-                             .momentum = config->momentum,
-                             .weight_decay = config->weight_decay,
-                             .nesterov = config->nesterov};
+  const struct mn_rule sgd = {.rate = rate,
+                              .momentum = config->momentum,
+                              .weight_decay = config->weight_decay,
+                              .nesterov = config->nesterov};
   struct trail trail = {.momentum = NULL};
   MUST(mn_tensor_train(context, w, MN_TRAIN_STORE, &sgd));
   MUST(mn_tensor_write(context, w, values));
@@ -177,7 +177,7 @@ static void check_product(struct mn_context *context, const int64_t size[3], dou
   const int64_t count = mn_tensor_count(w);
   double *values = ordinary_floats(count, 4), *velocity = eighths(count, 5),
          *rate = take_bytes(&m, 1, sizeof *rate);
-  const struct mn_sgd sgd = {.rate = rate, .momentum = momentum};
+  const struct mn_rule sgd = {.rate = rate, .momentum = momentum};
   const struct mn_epilogue store = {.kind = MN_STORE, .into = take_reals(&m, NULL, count)};
   MUST(k->upload(context->device, rate, &given, sizeof given));
   MUST(k->gemm(context->device, MN_TN, &dz->value, &x->value, &store));

@@ -226,7 +226,7 @@ static void updates_write_nothing(struct bench *b, int s) {
   must(b->on[s]->kernels->epilogue(b->on[s], d, z.rows, z.cols, &e));
   must(b->on[s]->kernels->gemm(b->on[s], MN_TN, &dz, &x, &e));
   struct mn_operand flat = {.rows = 1, .cols = count, .real = p.w.real};
-  struct mn_update vector = {.w = &flat, .momentum = p.update.momentum, .sgd = &p.sgd};
+  struct mn_update vector = {.w = &flat, .momentum = p.update.momentum, .rule = &p.rule};
   struct mn_epilogue to_vector = {.kind = MN_UPDATE, .update = &vector};
   const struct mn_epilogue *const sinks[] = {NULL, &to_vector, NULL};
   must(b->on[s]->kernels->column_sums(b->on[s], d, 1, count, sinks, NULL));

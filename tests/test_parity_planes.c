@@ -339,8 +339,8 @@ static void column_sums_under_the_flag(void **state) {
     for (int s = 0; s < SIDES; s++) {
       const double rate = 0.1;
       struct mn_operand w = {.rows = 1, .cols = CHANNELS, .real = put_drawn(&b, s, 21, CHANNELS, 1)};
-      struct mn_sgd sgd = {.rate = put_raw(&b, s, &rate, sizeof rate), .momentum = 0.9};
-      struct mn_update vector = {.w = &w, .momentum = put_drawn(&b, s, 22, CHANNELS, 1), .sgd = &sgd};
+      struct mn_rule sgd = {.rate = put_raw(&b, s, &rate, sizeof rate), .momentum = 0.9};
+      struct mn_update vector = {.w = &w, .momentum = put_drawn(&b, s, 22, CHANNELS, 1), .rule = &sgd};
       void *added = put_drawn(&b, s, 31, CHANNELS, 1), *sums = put_drawn(&b, s, 32, 3 * CHUNKS * CHANNELS, 1);
       stored[s] = poisoned_reals(&b, s, CHANNELS);
       const struct mn_epilogue store = {.kind = MN_STORE, .into = stored[s]},

@@ -37,7 +37,8 @@ static void step_by_hand(struct run *r, int64_t measured) {
   static int64_t rows[ROWS];
   const struct setup *s = r->setup;
   const struct mn_trainer *t = r->trainer;
-  int64_t each = s->sgd.accumulate, first = t->progress.step * s->batch * each, width = r->data.base.outputs;
+  int64_t each = s->optimizer.accumulate, first = t->progress.step * s->batch * each,
+          width = r->data.base.outputs;
   float *x = malloc((size_t)s->batch * INPUTS * sizeof *x),
         *y = malloc((size_t)(s->batch * width) * sizeof *y);
   struct mn_pass *pass;
@@ -45,7 +46,7 @@ static void step_by_hand(struct run *r, int64_t measured) {
   assert_true(x && y && first + each * s->batch <= ROWS);
   order_rows(rows);
   MUST(mn_optimizer_reset(r->optimizer));
-  MUST(mn_optimizer_rate(r->optimizer, mn_schedule_rate(&t->schedule, t->progress.step)));
+  MUST(mn_optimizer_rate(r->optimizer, mn_schedule_rate(&t->schedule, t->progress.step), t->progress.step));
   MUST(mn_pass_open(&pass, r->model, MN_PASS_TRAIN, s->batch, 1 / (double)each, 0));
   for (int64_t k = 0; k < each; k++) {
     for (int64_t i = 0; i < s->batch; i++)
@@ -68,13 +69,13 @@ static void step_by_hand(struct run *r, int64_t measured) {
 static int64_t row_in_batch(const struct setup *s, int64_t number) {
   static int64_t rows[ROWS];
   order_rows(rows);
-  return rows[(7 * s->sgd.accumulate + number) * s->batch + s->batch / 2];
+  return rows[(7 * s->optimizer.accumulate + number) * s->batch + s->batch / 2];
 }
 
 /* A jump in each batch of a step: those before it keep their sums, those after it add theirs. */
 static void a_batch_that_overflows_is_taken_again(void **state) {
   for (size_t i = 0; i < COUNT(scaled); i++)
-    for (int64_t k = 0; k < scaled[i].sgd.accumulate && !scaled[i].classes; k++) {
+    for (int64_t k = 0; k < scaled[i].optimizer.accumulate && !scaled[i].classes; k++) {
       struct run before, after, hand;
       int64_t row = row_in_batch(&scaled[i], k);
       assert_int_equal(step_of(&scaled[i], position_of(row)), 8);
@@ -147,7 +148,7 @@ static void stopping_among_overflows_does_not_show(void **state) {
       for (int64_t step = 1; step <= END; step++) {
         const struct run *told = step <= end ? &first : &second;
         assert_true(told->losses[step] == whole.losses[step]);
-        if (s->sgd.clip > 0) assert_true(told->norms[step] == whole.norms[step]);
+        if (s->optimizer.clip > 0) assert_true(told->norms[step] == whole.norms[step]);
       }
       close_run(&second);
       close_run(&first);
@@ -248,7 +249,7 @@ static void train_beyond_the_planes(struct run *r) {
 static void weights_may_outgrow_their_planes(void **state) {
   for (size_t i = 0; i < COUNT(scaled); i++) {
     struct run whole, resumed, reloaded, measured;
-    if (scaled[i].sgd.clip > 0) continue;
+    if (scaled[i].optimizer.clip > 0) continue;
     open_run(&whole, *state, &scaled[i], MN_PLACE_AUTO, NULL);
     train_beyond_the_planes(&whole);
     open_run(&resumed, *state, &scaled[i], MN_PLACE_AUTO, &whole);
@@ -365,7 +366,7 @@ static void train_on_little(const char *device, const char *precision, double *b
                                        .schedule = {.rate = 1 / (small * small), .horizon = 1000}};
   r.data.scale = small;
   MUST(mn_model_open(&r.model, r.context, &config));
-  MUST(mn_optimizer_open(&r.optimizer, r.model, &setup.sgd));
+  MUST(mn_optimizer_open(&r.optimizer, r.model, &setup.optimizer));
   MUST(mn_model_initialise(r.model, 3));
   for (int i = 1; i < r.model->count; i++) {
     struct mn_tensor *t = r.model->parameters[i];

@@ -143,7 +143,7 @@ static void train(struct run *r, int64_t steps) {
 }
 
 /* The saver is opened by open_saver, after the first saves by other means. */
-static struct run open_run(const char *device, const char *precision, struct mn_sgd_config sgd) {
+static struct run open_run(const char *device, const char *precision, struct mn_optimizer_config sgd) {
   struct run r = {.context = open_or_skip(device, precision),
                   .progress = {.rows = 100, .seed = 3, .best = -INFINITY}};
   r.training = open_training(r.context, sgd, 2, 5);
@@ -252,7 +252,8 @@ static int tear_down(void **state) {
 
 /* The writer is held before it has a byte, and parameters, momentum, progress and options change meanwhile.
  */
-static void check_moment(const char *device, const char *precision, struct mn_sgd_config sgd, enum way way) {
+static void check_moment(const char *device, const char *precision, struct mn_optimizer_config sgd,
+                         enum way way) {
   struct run r = open_run(device, precision, sgd);
   train(&r, 2);
   struct values before = values_of(&r);

@@ -42,7 +42,7 @@ static void propagate(struct mn_pass *pass, int step, int64_t first) {
 struct reference {
   struct mn_model *model;
   struct mn_pass *pass;
-  struct mn_sgd_config config;
+  struct mn_optimizer_config config;
   double *velocity[MN_MODEL_PARAMETERS]; /* NULL before the first step: PyTorch starts it with the gradient */
 };
 
@@ -93,7 +93,7 @@ static void step_reference(struct reference *r, double rate) {
   }
 }
 
-static struct reference open_reference(struct mn_context *context, struct mn_sgd_config config,
+static struct reference open_reference(struct mn_context *context, struct mn_optimizer_config config,
                                        int64_t rows) {
   struct reference r = {.config = config, .model = open_model(context, 2)};
   MUST(mn_model_train(r.model, MN_TRAIN_STORE, NULL));
@@ -114,7 +114,8 @@ struct trained {
   struct mn_pass *pass;
 };
 
-static struct trained open_trained(struct mn_context *context, struct mn_sgd_config config, int64_t rows) {
+static struct trained open_trained(struct mn_context *context, struct mn_optimizer_config config,
+                                   int64_t rows) {
   struct trained t = {.model = open_model(context, 2)};
   MUST(mn_optimizer_open(&t.optimizer, t.model, &config));
   MUST(mn_pass_open(&t.pass, t.model, MN_PASS_TRAIN, rows, 1.0 / config.accumulate, 0));
@@ -122,7 +123,7 @@ static struct trained open_trained(struct mn_context *context, struct mn_sgd_con
 }
 
 static void train(struct trained *t, int step) {
-  MUST(mn_optimizer_rate(t->optimizer, rates[step]));
+  MUST(mn_optimizer_rate(t->optimizer, rates[step], step));
   for (int k = 0; k < t->optimizer->config.accumulate; k++) propagate(t->pass, step, k * t->pass->rows);
   MUST(mn_optimizer_step(t->optimizer, t->pass->tape));
 }
@@ -152,11 +153,11 @@ static void training_follows_the_rule(void **state) {
   static const double momenta[] = {0, 0.9, 0.5}, decays[] = {0, 0.1}, clips[] = {0, 0.05, 1e3};
   struct mn_context *context = open_or_skip(*state, "fp64");
   for (int kind = 0; kind < 3 * 2 * 3 * 2 * 2; kind++) {
-    struct mn_sgd_config config = {.momentum = momenta[kind % 3],
-                                   .weight_decay = decays[kind / 3 % 2],
-                                   .clip = clips[kind / 6 % 3],
-                                   .nesterov = kind / 18 % 2,
-                                   .accumulate = kind / 36 ? 3 : 1};
+    struct mn_optimizer_config config = {.momentum = momenta[kind % 3],
+                                         .weight_decay = decays[kind / 3 % 2],
+                                         .clip = clips[kind / 6 % 3],
+                                         .nesterov = kind / 18 % 2,
+                                         .accumulate = kind / 36 ? 3 : 1};
     if (config.nesterov && config.momentum == 0) continue;
     struct reference r = open_reference(context, config, ROWS);
     struct trained t = open_trained(context, config, ROWS / config.accumulate);
@@ -180,7 +181,7 @@ static void training_follows_the_rule(void **state) {
 static void fused_and_stored_updates_agree(void **state) {
   struct mn_context *context = open_or_skip(*state, "fp64");
   for (int kind = 0; kind < 3; kind++) {
-    struct mn_sgd_config config = {
+    struct mn_optimizer_config config = {
         .momentum = kind ? 0.9 : 0, .weight_decay = 0.01, .nesterov = kind == 2, .accumulate = 1};
     struct trained fused = open_trained(context, config, ROWS);
     config.clip = 1e30;
@@ -201,7 +202,7 @@ static void fused_and_stored_updates_agree(void **state) {
 static void accumulated_batches_are_one_batch(void **state) {
   struct mn_context *context = open_or_skip(*state, "fp64");
   for (int clip = 0; clip < 2; clip++) {
-    struct mn_sgd_config config = {
+    struct mn_optimizer_config config = {
         .momentum = 0.9, .weight_decay = 0.01, .nesterov = 1, .clip = clip ? 0.1 : 0, .accumulate = 1};
     struct trained whole = open_trained(context, config, 4 * ROWS);
     config.accumulate = 4;
@@ -220,7 +221,7 @@ static void accumulated_batches_are_one_batch(void **state) {
 /* float follows double as closely as its rounding lets it. */
 static void fp32_follows_fp64(void **state) {
   struct mn_context *context = open_or_skip(*state, "fp32"), *wide = open_or_skip("cpu", "fp64");
-  struct mn_sgd_config config = {.momentum = 0.9, .weight_decay = 0.1, .nesterov = 1, .accumulate = 1};
+  struct mn_optimizer_config config = {.momentum = 0.9, .weight_decay = 0.1, .nesterov = 1, .accumulate = 1};
   struct trained narrow = open_trained(context, config, ROWS), exact = open_trained(wide, config, ROWS);
   struct memory m = {.context = wide}, n = {.context = context};
   for (int step = 0; step < STEPS; step++) {
@@ -259,7 +260,7 @@ static void assert_copied(struct mn_context *context, const struct mn_tensor *w)
 static void updates_refresh_the_half_form(void **state) {
   struct mn_context *context = open_or_skip(*state, "bf16");
   for (int clip = 0; clip < 2; clip++) {
-    struct mn_sgd_config config = {.momentum = 0.9, .clip = clip ? 0.1 : 0, .accumulate = 1};
+    struct mn_optimizer_config config = {.momentum = 0.9, .clip = clip ? 0.1 : 0, .accumulate = 1};
     struct trained t = open_trained(context, config, ROWS);
     train(&t, 0);
     for (int i = 0; i < t.model->count; i++) {
@@ -273,7 +274,7 @@ static void updates_refresh_the_half_form(void **state) {
 
 static void impossible_settings_are_refused(void **state) {
   (void)state;
-  static const struct mn_sgd_config wrong[] = {
+  static const struct mn_optimizer_config wrong[] = {
       {.momentum = 1, .accumulate = 1},
       {.momentum = -0.1, .accumulate = 1},
       {.momentum = NAN, .accumulate = 1},

@@ -17,7 +17,7 @@ static void sinks_do_what_they_say(void **state) {
   double *stored[MN_MODEL_PARAMETERS], *before[MN_MODEL_PARAMETERS], rate = 0.25;
   double *device_rate = take_bytes(&m, 1, sizeof rate);
   MUST(context->kernels->upload(context->device, device_rate, &rate, sizeof rate));
-  struct mn_sgd sgd = {.rate = device_rate};
+  struct mn_rule sgd = {.rate = device_rate};
   static const enum mn_training hows[] = {MN_TRAIN_STORE, MN_TRAIN_ADD, MN_TRAIN_UPDATE};
   for (int how = 0; how < 3; how++) {
     struct mn_pass *pass;

@@ -14,7 +14,7 @@ struct tied {
 };
 
 static struct tied open_tied(struct mn_context *context, int shared, enum mn_training how,
-                             const struct mn_sgd *sgd) {
+                             const struct mn_rule *sgd) {
   struct tied t = {.shared = shared};
   struct mn_tensor *h;
   for (int i = 0; i < 2 - shared; i++) {
@@ -74,7 +74,7 @@ static void tied_weights_train(void **state) {
     struct memory m = {.context = context};
     double *device_rate = take_bytes(&m, 1, sizeof rate), momentum = momenta[k];
     MUST(context->kernels->upload(context->device, device_rate, &rate, sizeof rate));
-    struct mn_sgd sgd = {.rate = device_rate, .momentum = momentum};
+    struct mn_rule sgd = {.rate = device_rate, .momentum = momentum};
     struct tied tied = open_tied(context, 1, MN_TRAIN_UPDATE, &sgd);
     struct tied free_pair = open_tied(context, 0, MN_TRAIN_STORE, NULL);
     double *weight = random_values(TIED * TIED, 1, 1), *bias = random_values(TIED, 2, 1);

@@ -20,7 +20,7 @@ static void how_steps_are_given_does_not_show(void **state) {
       for (int64_t i = 1; i <= 150; i++) {
         const struct run *told = i <= 90 ? &other : &resumed;
         assert_true(told->losses[i] == whole.losses[i]);
-        if (setups[s].sgd.clip > 0) assert_true(told->norms[i] > 0 && told->norms[i] == whole.norms[i]);
+        if (setups[s].optimizer.clip > 0) assert_true(told->norms[i] > 0 && told->norms[i] == whole.norms[i]);
       }
       close_run(&resumed);
       close_run(&other);

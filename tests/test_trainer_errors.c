@@ -72,7 +72,7 @@ static void a_late_overflow_changes_nothing(void **state) {
                                    .slope = 0.01,
                                    .loss = MN_LOSS_MSE,
                                    .plan = MN_PLAN_BLOCK};
-  struct mn_sgd_config sgd = {.momentum = 0.9, .accumulate = 1};
+  struct mn_optimizer_config sgd = {.momentum = 0.9, .accumulate = 1};
   struct mn_trainer_config training = {.batch = 16, .schedule = {.rate = 1e-9, .horizon = 20}};
   struct mn_model *model;
   struct mn_optimizer *optimizer;
@@ -146,7 +146,7 @@ static void a_device_goes_on_after_a_divergence(void **state) {
                                    .loss = MN_LOSS_MSE,
                                    .plan = MN_PLAN_BLOCK};
   MUST(mn_model_open(&r.model, r.context, &config));
-  MUST(mn_optimizer_open(&r.optimizer, r.model, &setups[0].sgd));
+  MUST(mn_optimizer_open(&r.optimizer, r.model, &setups[0].optimizer));
   MUST(mn_model_initialise(r.model, 9));
   MUST(mn_trainer_open(&r.trainer, r.model, r.optimizer, &good.base, &training, NULL));
   MUST(mn_trainer_run(r.trainer, 60, NULL, NULL));
@@ -166,7 +166,8 @@ static void half_a_step_is_dropped(void **state) {
     continue; /* in the second window */
   MUST(try_to_open(&r, *state, setup, MN_PLACE_FILE, &bad, NULL));
   assert_int_equal(mn_trainer_run(r.trainer, 3000, tell, &r), MN_BAD_DATA);
-  assert_true(MN_ORDER_WINDOW_ROWS / setup->batch % setup->sgd.accumulate != 0); /* or it was no half step */
+  assert_true(MN_ORDER_WINDOW_ROWS / setup->batch % setup->optimizer.accumulate !=
+              0); /* or it was no half step */
   struct mn_progress progress = r.trainer->progress;
   struct mn_trainer_config training = {.schedule = r.trainer->schedule, .batch = setup->batch};
   mn_trainer_close(r.trainer);
@@ -194,7 +195,7 @@ static void an_optimizer_outlives_its_trainer(void **state) {
   assert_true(x && y);
   MUST(made_read(&r.data.base, 0, batch, 4, x, y));
   MUST(mn_pass_open(&pass, r.model, MN_PASS_TRAIN, batch, 1, 0));
-  MUST(mn_optimizer_rate(r.optimizer, 0.01));
+  MUST(mn_optimizer_rate(r.optimizer, 0.01, 0));
   for (int i = 0; i < 3; i++) {
     MUST(mn_pass_load(pass, x, y));
     MUST(mn_tape_step(pass->tape));

@@ -77,7 +77,7 @@ struct setup {
   int classes; /* with a head; */
   int head;    /* without classes: so wide a head, or none */
   int64_t batch;
-  struct mn_sgd_config sgd;
+  struct mn_optimizer_config optimizer;
 };
 
 struct run {
@@ -120,7 +120,7 @@ static inline mn_status try_to_open(struct run *r, const char *device, const str
       .place = place};
   *r = (struct run){.setup = setup, .data = *data, .context = open_or_skip(device, setup->precision)};
   MUST(mn_model_open(&r->model, r->context, &config));
-  MUST(mn_optimizer_open(&r->optimizer, r->model, &setup->sgd));
+  MUST(mn_optimizer_open(&r->optimizer, r->model, &setup->optimizer));
   MUST(mn_model_initialise(r->model, 9));
   for (int i = 0; from && i < r->model->count; i++) {
     const struct mn_tensor *saved = from->model->parameters[i];
@@ -153,11 +153,11 @@ static inline void close_run(struct run *r) {
 static inline int tell(void *to, const struct mn_trainer *t) {
   struct run *r = to;
   int64_t step = t->progress.step;
-  assert_int_equal(t->progress.samples, step * r->setup->batch * r->setup->sgd.accumulate);
+  assert_int_equal(t->progress.samples, step * r->setup->batch * r->setup->optimizer.accumulate);
   assert_int_equal(t->progress.epoch, t->progress.samples / ROWS);
   assert_int_equal(t->progress.position, t->progress.samples % ROWS);
   assert_true(t->rate == mn_schedule_rate(&t->schedule, step - 1));
-  assert_true(isnan(t->norm) == (r->setup->sgd.clip == 0));
+  assert_true(isnan(t->norm) == (r->setup->optimizer.clip == 0));
   if (r->told) assert_int_equal(step, r->told + 1);
   r->told = step;
   r->losses[step] = t->loss;
@@ -211,7 +211,7 @@ static inline void assert_same(const struct run *a, const struct run *b) {
 
 /* The step, counted from 1, whose batches hold sample `position`. */
 static inline int64_t step_of(const struct setup *s, int64_t position) {
-  return position / (s->batch * s->sgd.accumulate) + 1;
+  return position / (s->batch * s->optimizer.accumulate) + 1;
 }
 
 /* The rows of the first epoch, in training order. */

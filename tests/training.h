@@ -48,7 +48,7 @@ static inline void load(struct mn_pass *pass, uint64_t seed) {
 }
 
 /* How a training run is set up, over the paths that differ. */
-static const struct mn_sgd_config settings[] __attribute__((unused)) = {
+static const struct mn_optimizer_config settings[] __attribute__((unused)) = {
     {.accumulate = 1},
     {.momentum = 0.9, .accumulate = 1},
     {.momentum = 0.9, .weight_decay = 0.01, .nesterov = 1, .accumulate = 1},
@@ -65,8 +65,8 @@ struct training {
 };
 
 /* kind 0: mse on the last block; 1: mse on a head; 2: cross-entropy. */
-static inline struct training open_training(struct mn_context *context, struct mn_sgd_config config, int kind,
-                                            int64_t rows) {
+static inline struct training open_training(struct mn_context *context, struct mn_optimizer_config config,
+                                            int kind, int64_t rows) {
   struct training t = {
       .model = open_model(context, kind ? 5 : 0, kind == 2 ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE)};
   MUST(mn_optimizer_open(&t.optimizer, t.model, &config));
@@ -76,7 +76,7 @@ static inline struct training open_training(struct mn_context *context, struct m
 
 static inline double step(struct training *t, uint64_t seed) {
   double loss;
-  MUST(mn_optimizer_rate(t->optimizer, 0.05 / (double)(seed + 1)));
+  MUST(mn_optimizer_rate(t->optimizer, 0.05 / (double)(seed + 1), (int64_t)seed));
   for (int k = 0; k < t->optimizer->config.accumulate; k++) {
     load(t->pass, seed * 10 + (uint64_t)k);
     if (t->measures) t->pass->tape->measure = 1;

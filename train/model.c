@@ -161,8 +161,8 @@ mn_status mn_model_initialise(struct mn_model *model, uint64_t seed) {
   return MN_OK;
 }
 
-mn_status mn_model_train(struct mn_model *model, enum mn_training how, const struct mn_sgd *sgd) {
+mn_status mn_model_train(struct mn_model *model, enum mn_training how, const struct mn_rule *rule) {
   for (int i = 0; i < model->count; i++)
-    MN_TRY(mn_tensor_train(model->context, model->parameters[i], how, sgd));
+    MN_TRY(mn_tensor_train(model->context, model->parameters[i], how, rule));
   return MN_OK;
 }

@@ -47,7 +47,7 @@ MN_API void mn_model_close(struct mn_model *model); /* NULL is fine */
 MN_API mn_status mn_model_initialise(struct mn_model *model, uint64_t seed);
 
 /* Sets how every parameter is trained (engine/tensor.h); before the pass that trains it is opened. */
-MN_API mn_status mn_model_train(struct mn_model *model, enum mn_training how, const struct mn_sgd *sgd);
+MN_API mn_status mn_model_train(struct mn_model *model, enum mn_training how, const struct mn_rule *rule);
 
 /* Where planes are scaled, writes every weight's anew, under a factor that suits the weight now. */
 mn_status mn_model_measure(struct mn_model *model);

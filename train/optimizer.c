@@ -1,11 +1,30 @@
-/* SGD around a model. The rule itself is the MN_UPDATE epilogue (kernels/types.h). */
+/* SGD and AdamW around a model. The rule itself is the MN_UPDATE epilogue (kernels/types.h). */
 #include "train/optimizer.h"
 
+#include <math.h>
 #include <stdlib.h>
 
-static mn_status check(const struct mn_sgd_config *c) {
-  if (!(c->momentum >= 0 && c->momentum < 1))
-    return mn_fail(MN_USAGE, "momentum %g: 0 up to, but not, 1 works", c->momentum);
+#include "kernels/words.h"
+
+MN_WORDS(optimizer, enum mn_rule_kind, MN_RULES, [MN_SGD] = "sgd", [MN_ADAMW] = "adamw");
+
+static mn_status check_share(const char *name, double value) {
+  if (value >= 0 && value < 1) return MN_OK;
+  return mn_fail(MN_USAGE, "%s %g: 0 up to, but not, 1 works", name, value);
+}
+
+static mn_status check(const struct mn_optimizer_config *c) {
+  const int adamw = c->rule == MN_ADAMW;
+  if (!mn_optimizer_name(c->rule)) return mn_fail(MN_USAGE, "optimizer %d: there is none", (int)c->rule);
+  if (adamw ? c->momentum != 0 || c->nesterov : c->beta1 != 0 || c->beta2 != 0 || c->eps != 0)
+    return mn_fail(MN_USAGE, "%s",
+                   adamw ? "AdamW has beta1 for momentum; leave momentum and nesterov 0"
+                         : "SGD has no beta1, beta2 and eps; leave them 0");
+  MN_TRY(check_share("momentum", c->momentum));
+  MN_TRY(check_share("beta1", c->beta1));
+  MN_TRY(check_share("beta2", c->beta2));
+  if (adamw && !((float)c->eps > 0))
+    return mn_fail(MN_USAGE, "an eps of %g for AdamW: 1e-45, the smallest float, or more works", c->eps);
   if (!(c->weight_decay >= 0)) return mn_fail(MN_USAGE, "weight decay %g: 0 or more works", c->weight_decay);
   if (c->nesterov && c->momentum == 0)
     return mn_fail(MN_USAGE, "Nesterov's momentum needs a momentum above 0");
@@ -31,7 +50,7 @@ static mn_status take_clip_buffers(struct mn_optimizer *o) {
 }
 
 mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
-                            const struct mn_sgd_config *config) {
+                            const struct mn_optimizer_config *config) {
   *out = NULL;
   MN_TRY(check(config));
   struct mn_optimizer *o = calloc(1, sizeof *o);
@@ -39,16 +58,20 @@ mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
   o->model = model;
   o->config = *config;
   o->stored = config->clip > 0 || config->accumulate > 1;
-  mn_status status = mn_context_allocate(model->context, (void **)&o->rate, 1, sizeof(double));
+  mn_status status = mn_context_allocate(model->context, (void **)&o->rate, MN_RATES, sizeof(double));
   if (status == MN_OK && config->clip > 0) status = take_clip_buffers(o);
-  o->sgd = (struct mn_sgd){.rate = o->rate,
-                           .scale = o->scale,
-                           .momentum = config->momentum,
-                           .weight_decay = config->weight_decay,
-                           .nesterov = config->nesterov};
+  o->rule = (struct mn_rule){.rate = o->rate,
+                             .scale = o->scale,
+                             .momentum = config->momentum,
+                             .weight_decay = config->weight_decay,
+                             .nesterov = config->nesterov,
+                             .kind = config->rule,
+                             .beta1 = config->beta1,
+                             .beta2 = config->beta2,
+                             .eps = config->eps};
   mn_optimizer_at(o, NULL, NULL);
   enum mn_training how = config->accumulate > 1 ? MN_TRAIN_ADD : o->stored ? MN_TRAIN_STORE : MN_TRAIN_UPDATE;
-  if (status == MN_OK) status = mn_model_train(model, how, &o->sgd);
+  if (status == MN_OK) status = mn_model_train(model, how, &o->rule);
   if (status != MN_OK) {
     mn_optimizer_close(o);
     return status;
@@ -60,22 +83,29 @@ mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
 void mn_optimizer_close(struct mn_optimizer *o) {
   if (!o) return;
   struct mn_context *context = o->model->context;
-  mn_context_release(context, o->rate, 1, sizeof(double));
+  mn_context_release(context, o->rate, MN_RATES, sizeof(double));
   mn_context_release(context, o->scale, 2, sizeof(double));
   mn_context_release(context, o->squares, o->model->count, sizeof(double));
   mn_context_release(context, o->scratch, scratch_size(o->model), sizeof(double));
   free(o);
 }
 
-mn_status mn_optimizer_rate(struct mn_optimizer *o, double rate) {
+void mn_optimizer_rates(const struct mn_optimizer *o, double rate, int64_t step, double out[MN_RATES]) {
+  const double t = (double)step + 1;
+  out[MN_RATE] = rate;
+  out[MN_RATE_FIRST] = 1 / (1 - pow(o->config.beta1, t));
+  out[MN_RATE_SECOND] = 1 / sqrt(1 - pow(o->config.beta2, t));
+}
+
+mn_status mn_optimizer_rate(struct mn_optimizer *o, double rate, int64_t step) {
   struct mn_context *context = o->model->context;
-  o->host_rate = rate;
-  o->sgd.rate = o->rate;
-  return context->kernels->upload(context->device, o->rate, &o->host_rate, sizeof o->host_rate);
+  mn_optimizer_rates(o, rate, step, o->host_rate);
+  o->rule.rate = o->rate;
+  return context->kernels->upload(context->device, o->rate, o->host_rate, sizeof o->host_rate);
 }
 
 void mn_optimizer_at(struct mn_optimizer *o, const double *rate, double *norm) {
-  o->sgd.rate = rate ? rate : o->rate;
+  o->rule.rate = rate ? rate : o->rate;
   o->norm = norm ? norm : o->scale ? o->scale + 1 : NULL;
 }
 

@@ -1,39 +1,55 @@
-/* SGD on a model's parameters: fused into the GEMMs that compute their gradients, or, for clipping and
- * accumulation, after the gradients were stored. */
+/* SGD or AdamW on a model's parameters: fused into the GEMMs that compute their gradients, or, for clipping
+ * and accumulation, after the gradients were stored. */
 #ifndef MN_TRAIN_OPTIMIZER_H
 #define MN_TRAIN_OPTIMIZER_H
 
 #include "train/model.h"
 
-struct mn_sgd_config {
-  double momentum, weight_decay;
-  int nesterov;
+/* Members of the other rule are 0. */
+struct mn_optimizer_config {
+  enum mn_rule_kind rule; /* MN_SGD, MN_ADAMW */
+  double momentum;        /* SGD */
+  int nesterov;           /* SGD */
+  double beta1, beta2;    /* AdamW: how much m and v keep of themselves in a step */
+  double eps;             /* AdamW: added to the root of v, > 0 */
+  double weight_decay;
   double clip;    /* largest global gradient norm; 0: no clipping */
   int accumulate; /* backward passes a step, ≥ 1 */
 };
 
+/* "sgd" or "adamw", and back. MN_USAGE: no such word. */
+extern const char *const mn_optimizer_words[]; /* NULL behind the last */
+MN_API const char *mn_optimizer_name(enum mn_rule_kind rule);
+MN_API mn_status mn_optimizer_parse(const char *word, enum mn_rule_kind *out);
+
 struct mn_optimizer {
   struct mn_model *model;
-  struct mn_sgd_config config;
-  struct mn_sgd sgd;              /* what the update epilogues read */
-  double *rate, *scale, *squares; /* on the device: rate [1], scale [1], squares [parameters] */
+  struct mn_optimizer_config config;
+  struct mn_rule rule;            /* what the update epilogues read */
+  double *rate, *scale, *squares; /* on the device: rate [MN_RATES], scale [1], squares [parameters] */
   double *norm; /* [1] the gradient's, under clipping, after each step; as mn_tape.results */
   double *scratch;
-  double host_rate; /* what rate is copied from */
-  int stored;       /* gradients are stored, and mn_optimizer_step updates: clipping or accumulation */
+  double host_rate[MN_RATES]; /* what rate is copied from */
+  int stored; /* gradients are stored, and mn_optimizer_step updates: clipping or accumulation */
 };
 
-/* Sets the model's parameters to be trained (mn_model_train) by SGD; open it before the pass. MN_USAGE:
- * values that cannot be (Nesterov without momentum, as in PyTorch; negative ones). `*out` is the caller's. */
+/* Sets the model's parameters to be trained (mn_model_train); open it before the pass. MN_USAGE: values that
+ * cannot be (Nesterov without momentum, as in PyTorch; negative ones), or are the other rule's. `*out` is the
+ * caller's. */
 MN_API mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
-                                   const struct mn_sgd_config *config);
+                                   const struct mn_optimizer_config *config);
 MN_API void mn_optimizer_close(struct mn_optimizer *optimizer); /* NULL is fine; before the model */
 
-/* The learning rate from the next backward on. */
-MN_API mn_status mn_optimizer_rate(struct mn_optimizer *optimizer, double rate);
+/* What the update of step `step`, from 0 on, reads: the learning rate and what AdamW's step makes of it. */
+void mn_optimizer_rates(const struct mn_optimizer *optimizer, double rate, int64_t step,
+                        double out[MN_RATES]);
 
-/* For steps that are given ahead, each with its own: the rate stands at `rate` in the device's memory when
- * the backward runs, and the norm goes to `norm`. NULL: to the optimizer's own memory again. */
+/* The learning rate from the next backward on, which belongs to step `step`, from 0 on. To SGD every step is
+ * like the first; AdamW needs a call before each. */
+MN_API mn_status mn_optimizer_rate(struct mn_optimizer *optimizer, double rate, int64_t step);
+
+/* For steps that are given ahead, each with its own: the rates [MN_RATES] stand at `rate` in the device's
+ * memory when the backward runs, and the norm goes to `norm`. NULL: to the optimizer's own memory again. */
 MN_API void mn_optimizer_at(struct mn_optimizer *optimizer, const double *rate, double *norm);
 
 /* Drops gradients that have been added up for a step that was not finished. */

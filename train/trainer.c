@@ -29,8 +29,8 @@ struct mn_launch {
   int follows;                         /* it was given while the one before was under way */
   int done;                            /* it was waited for */
   struct result *results;              /* [MOST_STEPS] of each batch, pinned */
-  double *rates;                       /* [MOST_STEPS] of each, pinned; */
-  double *device_rates;                /* and on the device */
+  double (*rates)[MN_RATES];           /* [MOST_STEPS] of each, pinned; */
+  double (*device_rates)[MN_RATES];    /* and on the device */
   int *nonfinite;                      /* pinned: the tape's flag when it was done, or taken again */
   struct mn_replay several;            /* all the steps of a full launch */
   struct mn_replay one[MOST_STEPS][2]; /* the batch at each place; [1]: and the update */
@@ -89,7 +89,7 @@ static mn_status take_launches(struct mn_trainer *t) {
     MN_TRY(k->allocate_host(context->device, (void **)&l->results, MOST_STEPS * sizeof *l->results));
     MN_TRY(k->allocate_host(context->device, (void **)&l->rates, MOST_STEPS * sizeof *l->rates));
     MN_TRY(k->allocate_host(context->device, (void **)&l->nonfinite, sizeof *l->nonfinite));
-    MN_TRY(mn_context_allocate(context, (void **)&l->device_rates, MOST_STEPS, sizeof(double)));
+    MN_TRY(mn_context_allocate(context, (void **)&l->device_rates, MOST_STEPS, sizeof *l->rates));
     *l->nonfinite = 0;
   }
   return MN_OK;
@@ -169,7 +169,7 @@ void mn_trainer_close(struct mn_trainer *t) {
     k->release_host(context->device, l->results);
     k->release_host(context->device, l->rates);
     k->release_host(context->device, l->nonfinite);
-    mn_context_release(context, l->device_rates, MOST_STEPS, sizeof(double));
+    mn_context_release(context, l->device_rates, MOST_STEPS, sizeof *l->rates);
   }
   free(t->launches);
   mn_pass_close(t->pass);
@@ -196,7 +196,7 @@ static mn_status give_batches(void *data) {
   for (int64_t i = place->first; i < place->first + place->count; i++) {
     struct mn_batch batch = mn_batch_part(t->loader, &l->batch, i * t->batch, t->batch);
     mn_pass_set(t->pass, &batch);
-    mn_optimizer_at(t->optimizer, l->device_rates + i, &l->results[i].norm);
+    mn_optimizer_at(t->optimizer, l->device_rates[i], &l->results[i].norm);
     tape->results = &l->results[i].loss;
     tape->mark = mark_of(l, i);
     MN_TRY(mn_tape_issue(tape));
@@ -232,7 +232,8 @@ static mn_status fill(struct mn_launch *l, int64_t step) {
   int number;
   MN_TRY(mn_loader_fill(t->loader, l->batches * t->batch, &l->batch, &number));
   MN_REQUIRE(l == &t->launches[number]); /* a graph holds the buffer's address */
-  for (int64_t i = 0; i < l->batches; i++) l->rates[i] = mn_schedule_rate(&t->schedule, step + i);
+  for (int64_t i = 0; i < l->batches; i++)
+    mn_optimizer_rates(t->optimizer, mn_schedule_rate(&t->schedule, step + i), step + i, l->rates[i]);
   if (device->type == MN_DEVICE_CPU) t->times.waiting += mn_seconds() - l->given;
   return k->upload(device, l->device_rates, l->rates, (size_t)l->batches * sizeof *l->rates);
 }
@@ -357,7 +358,7 @@ static mn_status collect(struct mn_trainer *t, struct run *run, tell_function *t
     if (!l->updates) continue;
     t->loss = t->sum / t->optimizer->config.accumulate;
     t->sum = 0;
-    t->rate = l->rates[i];
+    t->rate = l->rates[i][MN_RATE];
     if (t->optimizer->config.clip > 0) t->norm = l->results[i].norm;
     t->finished = start + (t->ended - start) * (double)(i + 1) / (double)l->batches;
     count_step(t);

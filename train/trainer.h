@@ -1,5 +1,5 @@
-/* The training loop: batches in the order of samples, the learning rate by its schedule, SGD. What goes on
- * between steps (evaluation, saving, logs) is the caller's.
+/* The training loop: batches in the order of samples, the learning rate by its schedule, updates. What goes
+ * on between steps (evaluation, saving, logs) is the caller's.
  *
  * The device does not wait for the host. While a step runs, the next one is given and its batch is gathered;
  * what a step led to (loss, gradient norm, whether all values were finite) is read after that. Several short

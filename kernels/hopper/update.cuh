@@ -3,13 +3,13 @@
 #define MN_KERNELS_HOPPER_UPDATE_CUH
 
 #include "kernels/hopper/gemm.cuh"
-#include "kernels/sgd.cuh"
+#include "kernels/rule.cuh"
 
-struct update_arguments {
+template <class Rule> struct update_arguments {
   mn_weight<float> w;
-  float *m;
+  mn_moments<Rule, float> moments;
   int64_t rows, cols;
-  mn_sgd_rule<float> rule;
+  Rule rule;
 };
 
 /* Four neighbouring weights as they stand in memory, so that loads in flight take no more registers than the
@@ -64,24 +64,30 @@ template <> struct weight_vector<MN_PLANES_BF16> {
   }
 };
 
-/* Updates W's forms and momentum in place, a staging buffer at a time. The loads of W and momentum for the
- * next buffer are always in flight. */
-template <bool Momentum, class Tile> struct update_epilogue {
-  typedef update_arguments arguments;
+/* Updates W's forms and the rule's moments in place, a staging buffer at a time. The loads of W and moments
+ * for the next AHEAD vectors, in this buffer or the next, are always in flight. Moments: those that are kept.
+ */
+template <class Rule, int Moments, class Tile> struct update_epilogue {
+  typedef update_arguments<Rule> arguments;
   typedef Tile tile;
   enum { COLS = tile::COLS, WIDE = COLS < 128 ? COLS : 128, HIGH = MN_STAGING_FLOATS / WIDE };
   typedef mn_staging_lane<WIDE> part;
   typedef weight_vector<tile::KIND> vector;
+  /* With two moments the registers do not hold a whole buffer. */
+  enum { AHEAD = Moments == 2 ? part::VECTORS / 2 : (int)part::VECTORS };
   struct state {
-    vector w[part::VECTORS];
-    float m[part::VECTORS][4], rate, scale, factor;
+    vector w[AHEAD];
+    float moments[AHEAD][Rule::MOMENTS][4];
+    typename Rule::loaded rule;
+    float factor;
     bool stop; /* a value was not finite: nothing is written */
   };
 
   static __device__ __forceinline__ void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {
     if constexpr (tile::EPILOGUE_WARPS == 0 && COLS > WIDE) { /* the other tiles load far enough ahead */
       vector::template prefetch<tile>(a.w, a.rows, a.cols, row, col, lane);
-      if (Momentum) mn_tile_prefetch<tile>(a.m, a.rows, a.cols, row, col, lane);
+      for (int k = 0; k < Moments; k++)
+        mn_tile_prefetch<tile>(a.moments.of[k], a.rows, a.cols, row, col, lane);
     }
   }
 
@@ -95,37 +101,43 @@ template <bool Momentum, class Tile> struct update_epilogue {
   static __device__ __forceinline__ void load(const arguments &a, state &s, int i, const mn_coord &at) {
     const int64_t from = offset_of(a, i, at);
     if (from < 0) return;
-    s.w[i].load(a.w, from);
-    if (Momentum) mn_load_once<4>(s.m[i], a.m + from);
+    s.w[i % AHEAD].load(a.w, from);
+#pragma unroll
+    for (int k = 0; k < Moments; k++) mn_load_once<4>(s.moments[i % AHEAD][k], a.moments.of[k] + from);
   }
 
   static __device__ __forceinline__ void begin(const arguments &a, state &s, const mn_coord &first) {
 #pragma unroll
-    for (int i = 0; i < part::VECTORS; i++) load(a, s, i, first);
-    s.rate = (float)*a.rule.rate, s.scale = a.rule.scale ? (float)*a.rule.scale : 1.0f;
+    for (int i = 0; i < AHEAD; i++) load(a, s, i, first);
+    s.rule = typename Rule::loaded(a.rule);
     s.factor = mn_planes_factor(a.w.planes);
     s.stop = *a.rule.nonfinite;
   }
 
   static __device__ __forceinline__ void update_vector(const arguments &a, state &s, int i, int64_t to,
                                                        float *staging) {
-    float gradient[4], w[4], (&m)[4] = s.m[i];
+    float gradient[4], w[4], (&moments)[Rule::MOMENTS][4] = s.moments[i % AHEAD];
     part().read(gradient, staging, i);
-    s.w[i].get(w);
+    s.w[i % AHEAD].get(w);
 #pragma unroll
-    for (int j = 0; j < 4; j++) mn_sgd_step(a.rule, s.rate, s.scale, Momentum, gradient[j], w[j], m[j]);
+    for (int j = 0; j < 4; j++) mn_step(a.rule, s.rule, Moments > 0, gradient[j], w[j], moments, j);
     if (to < 0 || s.stop) return;
-    if (Momentum) mn_store_once<4>(a.m + to, m);
+#pragma unroll
+    for (int k = 0; k < Moments; k++) mn_store_once<4>(a.moments.of[k] + to, moments[k]);
     vector::store(a.w, s.factor, to, w);
   }
 
-  /* One staging buffer, which starts at `at`; vectors that are updated make room for those at `next`. */
+  /* One staging buffer, which starts at `at`; vectors that are updated make room for those AHEAD of them, the
+   * last for those of the buffer at `next`. */
   static __device__ __forceinline__ void update_buffer(const arguments &a, state &s, const mn_coord &at,
                                                        const mn_coord &next, float *staging) {
 #pragma unroll
     for (int i = 0; i < part::VECTORS; i++) {
       update_vector(a, s, i, offset_of(a, i, at), staging);
-      load(a, s, i, next);
+      if (i + AHEAD < part::VECTORS)
+        load(a, s, i + AHEAD, at);
+      else
+        load(a, s, i + AHEAD - part::VECTORS, next);
     }
   }
 
@@ -179,21 +191,24 @@ static enum update_tile update_tile_of(const struct mn_device *device, const str
   }
 }
 
-template <bool Momentum, enum mn_plane_kind Kind>
+template <class Rule, int Moments, enum mn_plane_kind Kind>
 static mn_status launch_update(struct mn_device *device, const struct mn_hopper_product *p,
-                               const update_arguments &a) {
+                               const struct mn_update *u) {
   typedef mn_plain_tile<Kind> plain;
   typedef mn_streaming_tile<Kind> streaming;
+  typedef mn_small_tile<Kind> small;
+  const update_arguments<Rule> a = {mn_weight_of<float>(u->w), mn_moments_of<Rule, float>(u, 0), p->rows,
+                                    p->cols, Rule::of(device, u->rule)};
   switch (update_tile_of<Kind>(device, p)) {
   case PLAIN:
     if constexpr (Kind != MN_PLANES_FP16X2)
-      return mn_hopper_launch<MN_TN, update_epilogue<Momentum, plain>>(device, p, a, panel_of<plain>(p));
+      return mn_hopper_launch<MN_TN, update_epilogue<Rule, Moments, plain>>(device, p, a, panel_of<plain>(p));
     break;
   case STREAMING:
-    return mn_hopper_launch<MN_TN, update_epilogue<Momentum, streaming>>(device, p, a,
-                                                                         panel_of<streaming>(p));
+    return mn_hopper_launch<MN_TN, update_epilogue<Rule, Moments, streaming>>(device, p, a,
+                                                                              panel_of<streaming>(p));
   case SMALL:
-    return mn_hopper_launch<MN_TN, update_epilogue<Momentum, mn_small_tile<Kind>>>(device, p, a);
+    return mn_hopper_launch<MN_TN, update_epilogue<Rule, Moments, small>>(device, p, a);
   case NONE:
     break;
   }
@@ -203,18 +218,17 @@ static mn_status launch_update(struct mn_device *device, const struct mn_hopper_
 template <enum mn_plane_kind Kind>
 static mn_status update(struct mn_device *device, const struct mn_hopper_product *p,
                         const struct mn_update *u) {
-  MN_REQUIRE(p->form == MN_TN && (u->momentum || u->sgd->momentum == 0));
-  const update_arguments arguments = {mn_weight_of<float>(u->w), static_cast<float *>(u->momentum), p->rows,
-                                      p->cols, mn_sgd_rule_of<float>(device, u->sgd)};
-  return u->momentum ? launch_update<true, Kind>(device, p, arguments)
-                     : launch_update<false, Kind>(device, p, arguments);
+  MN_REQUIRE(p->form == MN_TN);
+  if (u->rule->kind == MN_ADAMW) return launch_update<mn_adamw<float>, 2, Kind>(device, p, u);
+  return u->momentum ? launch_update<mn_sgd<float>, 1, Kind>(device, p, u)
+                     : launch_update<mn_sgd<float>, 0, Kind>(device, p, u);
 }
 
 template <enum mn_plane_kind Kind>
 static bool update_fits(const struct mn_device *device, const struct mn_hopper_product *p,
                         const struct mn_update *u) {
   return p->form == MN_TN && mn_planes_of(u->w).kind == Kind &&
-         mn_aligned(16, u->w->real, u->w->planes[0], u->w->planes[1], u->w->low, u->momentum) &&
+         mn_aligned(16, u->w->real, u->w->planes[0], u->w->planes[1], u->w->low, u->momentum, u->squares) &&
          update_tile_of<Kind>(device, p) != NONE;
 }
 

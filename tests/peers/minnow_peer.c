@@ -75,9 +75,9 @@ static mn_status open_model(struct minnow_peer *p, const int64_t *shape, int num
     MN_TRY(fill(p->context, parameters[MN_BLOCK_BETA], 9 + 2 * (uint32_t)i));
   }
   if (p->what == STEP) {
-    struct mn_sgd_config sgd = {.momentum = 0.9, .accumulate = 1};
+    struct mn_optimizer_config sgd = {.momentum = 0.9, .accumulate = 1};
     MN_TRY(mn_optimizer_open(&p->optimizer, p->model, &sgd));
-    MN_TRY(mn_optimizer_rate(p->optimizer, 1e-6));
+    MN_TRY(mn_optimizer_rate(p->optimizer, 1e-6, 0));
   }
   /* y in the precision's own form, as the peers leave theirs. */
   enum mn_pass_kind kind = p->what == STEP ? MN_PASS_TRAIN : MN_PASS_FORWARD;

@@ -138,10 +138,8 @@ static mn_status open_subject(struct bench *b, struct subject *s, enum mn_plan p
   MN_TRY(mn_model_initialise(s->model, b->config->seed));
   if (s->figure == FORWARD_BACKWARD) MN_TRY(mn_model_train(s->model, MN_TRAIN_STORE, NULL));
   if (s->figure == STEP) {
-    struct mn_sgd_config sgd = {
-        .momentum = b->config->momentum, .weight_decay = b->config->weight_decay, .accumulate = 1};
-    MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &sgd));
-    MN_TRY(mn_optimizer_rate(s->optimizer, 1e-6));
+    MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &b->config->optimizer));
+    MN_TRY(mn_optimizer_rate(s->optimizer, 1e-6, 0));
   }
   enum mn_pass_kind kind = s->figure == FORWARD ? MN_PASS_FORWARD : MN_PASS_TRAIN;
   MN_TRY(mn_pass_open(&s->pass, s->model, kind, b->config->batch, 1, 0));

@@ -4,13 +4,14 @@
 
 #include <stdio.h>
 
+#include "train/optimizer.h"
 #include "train/pass.h"
 
 struct mn_bench_config {
   struct mn_model_config model;
   int64_t batch;
   uint64_t seed;
-  double momentum, weight_decay;
+  struct mn_optimizer_config optimizer;
   int plans; /* the fusion plans beside each other, forward, forward+backward and step */
 };
 
@@ -19,7 +20,7 @@ struct mn_bench_config {
  * - forward: from x to y, nothing saved for a backward; every y, the last one too, in the form that the next
  *   GEMM reads (in bf16 bfloat16 alone);
  * - forward + backward: gradients stored, no update, x's gradient not computed;
- * - training step: forward, loss, backward, SGD;
+ * - training step: forward, loss, backward, update;
  * - GEMMs: the three of the first block alone (forward, dx, dW), by the library, and by the GEMM of our own
  *   where there is one; of two planes, which no library takes, by the GEMM of our own alone;
  * - copy: from device memory to device memory.

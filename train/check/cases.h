@@ -6,13 +6,12 @@
  *
  * A group with the attribute `steps` is a training run instead: lr momentum weight_decay nesterov, x, target
  * [N, C], initial/ and final/ with the four parameters, losses [steps], after full-batch SGD on the mean
- * squared error. All datasets are float64. */
+ * squared error. With the attribute optimizer = "adamw" it is by AdamW: beta1, beta2 and adam_eps stand in
+ * place of momentum and nesterov. All datasets are float64. */
 #ifndef MN_TRAIN_CHECK_CASES_H
 #define MN_TRAIN_CHECK_CASES_H
 
-#include <stdint.h>
-
-#include "kernels/status.h"
+#include "train/optimizer.h"
 
 enum { MN_CASE_ARRAYS = 16 };
 
@@ -21,8 +20,8 @@ struct mn_case {
   int64_t rows, inputs, channels, groups; /* N I C G */
   double eps, slope;
   int steps; /* 0: forward and gradients; else a training run */
-  double rate, momentum, weight_decay;
-  int nesterov;
+  double rate;
+  struct mn_optimizer_config optimizer;
   struct {
     char name[32];
     int64_t count;

@@ -121,13 +121,10 @@ static mn_status open_model(struct mn_model **model, struct mn_context *context,
 
 /* Closed by close_subject, also after an error. */
 static mn_status open_subject(struct subject *s, struct mn_context *context, const struct mn_case *c) {
-  struct mn_sgd_config config = {
-      .momentum = c->momentum, .weight_decay = c->weight_decay, .nesterov = c->nesterov, .accumulate = 1};
   *s = (struct subject){NULL};
   MN_TRY(open_model(&s->model, context, c));
   if (c->steps) {
-    MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &config));
-    MN_TRY(mn_optimizer_rate(s->optimizer, c->rate));
+    MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &c->optimizer));
   } else {
     MN_TRY(mn_model_train(s->model, MN_TRAIN_STORE, NULL));
   }
@@ -182,7 +179,8 @@ static mn_status expect_gradients(const struct mn_case *c) {
   return status;
 }
 
-static mn_status check_gradients(struct run *run, struct mn_pass *pass) {
+static mn_status check_gradients(struct run *run, const struct subject *subject) {
+  struct mn_pass *pass = subject->pass;
   MN_TRY(propagate(pass, &run->which));
   const void *saved[3];
   mn_block_saved(pass->y, pass->tape, &saved[0], &saved[1], &saved[2]);
@@ -201,9 +199,11 @@ static mn_status check_gradients(struct run *run, struct mn_pass *pass) {
   return MN_OK;
 }
 
-static mn_status check_training(struct run *run, struct mn_pass *pass) {
+static mn_status check_training(struct run *run, const struct subject *subject) {
+  struct mn_pass *pass = subject->pass;
   MN_TRY(mn_tensor_write(run->context, pass->target, mn_case_array(&run->which, "target", NULL)));
   for (int step = 0; step < run->which.steps; step++) {
+    MN_TRY(mn_optimizer_rate(subject->optimizer, run->which.rate, step));
     MN_TRY(mn_tape_forward(pass->tape));
     MN_TRY(mn_tape_backward(pass->tape));
     MN_TRY(mn_tape_results(pass->tape, &run->actual[step], NULL));
@@ -227,7 +227,7 @@ static mn_status run_case(struct run *run, const char *path, int index, double t
   run->actual = malloc((size_t)largest * sizeof *run->actual);
   mn_status status = run->actual ? open_subject(&subject, run->context, c)
                                  : mn_fail(MN_NO_MEMORY, "no memory for case %s", c->name);
-  if (status == MN_OK) status = (c->steps ? check_training : check_gradients)(run, subject.pass);
+  if (status == MN_OK) status = (c->steps ? check_training : check_gradients)(run, &subject);
   close_subject(&subject);
   free(run->actual);
   mn_case_free(c);

@@ -16,7 +16,9 @@ struct mn_checkpoint_tensor {
   int64_t rows, cols; /* rows 1 for a vector */
   size_t real;        /* 4 or 8 bytes an element */
   void *value;        /* owned by the checkpoint */
-  void *momentum;     /* the same size, owned too; NULL in all tensors where training has no momentum */
+  /* The same size, owned too: what training keeps of it. NULL in all tensors where it does not. */
+  void *momentum;             /* SGD */
+  void *exp_avg, *exp_avg_sq; /* AdamW: m and v of struct mn_rule */
   /* Powers of two, or 0: there is none. Of a weight whose planes are scaled (struct mn_scale): theirs, and
    * that under which the next step writes dz, the gradient of the weight's product. */
   double factor, gradient_factor;
@@ -57,7 +59,7 @@ struct mn_checkpoint {
 };
 
 /* The number of tensors that a model of the checkpoint's sizes (inputs, depth, hidden, head) has, and the
- * name, rank, rows and cols of number `index`; real, value and momentum of *tensor stay as they are. */
+ * name, rank, rows and cols of number `index`; real and the arrays of *tensor stay as they are. */
 int mn_checkpoint_expected(const struct mn_checkpoint *checkpoint);
 void mn_checkpoint_expect(const struct mn_checkpoint *checkpoint, int index,
                           struct mn_checkpoint_tensor *tensor);

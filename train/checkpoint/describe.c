@@ -11,6 +11,7 @@
 #include "data/hdf5.h"
 #include "data/order.h"
 #include "kernels/device.h"
+#include "train/checkpoint/layout.h"
 
 static void __attribute__((format(printf, 3, 4)))
 set_text(struct mn_text *text, const char *name, const char *format, ...) {
@@ -77,6 +78,13 @@ mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *m
   c->fingerprint_count = mn_describe_fingerprint(model->context, c->fingerprint);
   *out = c;
   return MN_OK;
+}
+
+void *mn_describe_kept(const struct mn_optimizer *optimizer, const struct mn_tensor *t, int which) {
+  const int adamw = optimizer->config.rule == MN_ADAMW;
+  void *const kept[MN_CHECKPOINT_ARRAYS] = {NULL, adamw ? NULL : t->update.momentum,
+                                            adamw ? t->update.momentum : NULL, t->update.squares};
+  return kept[which];
 }
 
 void mn_describe_moment(struct mn_checkpoint *c, const struct mn_progress *progress,

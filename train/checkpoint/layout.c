@@ -20,7 +20,9 @@
  *   /model/….weight  factor, gradient_factor  float64        of a weight that was trained in scaled planes
  *                                                            (fp16): powers of two, that of its planes and
  *                                                            that under which the next step writes dz
- *   /optimizer/momentum/…         the same names and shapes  the group momentum is there only with momentum
+ *   /optimizer/momentum/…         the same names and shapes  only with SGD's momentum
+ *   /optimizer/exp_avg/…          the same                   only with AdamW, and so is
+ *   /optimizer/exp_avg_sq/…       the same                   this
  *   /progress    step             int64                      optimizer steps done
  *                epoch, position  int64                      of the next sample
  *                samples          int64                      samples seen
@@ -29,11 +31,11 @@
  *   /config      one string an option, in the order given
  *   /fingerprint one string an item, in the order given
  *
- * Below /model and /optimizer/momentum are datasets; all else are attributes. Everything is little-endian.
- * Strings are of fixed length, padded with zeros; integers and strings are scalars but for `hidden`. Every
- * dataset is chunked (mn_checkpoint_chunk) and carries fletcher32 checksums; version bounds V110 give all of
- * HDF5's own structures a checksum too, so no flipped bit goes unseen. No times are stored and all links and
- * attributes stay in their object's header: the same content gives the same bytes. */
+ * Below /model and the groups of /optimizer are datasets; all else are attributes. Everything is
+ * little-endian. Strings are of fixed length, padded with zeros; integers and strings are scalars but for
+ * `hidden`. Every dataset is chunked (mn_checkpoint_chunk) and carries fletcher32 checksums; version bounds
+ * V110 give all of HDF5's own structures a checksum too, so no flipped bit goes unseen. No times are stored
+ * and all links and attributes stay in their object's header: the same content gives the same bytes. */
 #include "train/checkpoint/layout.h"
 
 #include <stdio.h>
@@ -68,6 +70,18 @@ const struct mn_checkpoint_field mn_checkpoint_tensor_fields[] = {
     MEMBER(struct mn_checkpoint_tensor, "gradient_factor", MN_VALUE_REAL, gradient_factor),
     {NULL, MN_VALUE_INTEGER, 0, 0},
 };
+
+#define ARRAY(group, member)                                                                                 \
+  { group, offsetof(struct mn_checkpoint_tensor, member) }
+
+const struct mn_checkpoint_array mn_checkpoint_arrays[MN_CHECKPOINT_ARRAYS] = {
+    ARRAY("/model", value), ARRAY(MN_CHECKPOINT_OPTIMIZER "momentum", momentum),
+    ARRAY(MN_CHECKPOINT_OPTIMIZER "exp_avg", exp_avg),
+    ARRAY(MN_CHECKPOINT_OPTIMIZER "exp_avg_sq", exp_avg_sq)};
+
+const char *mn_checkpoint_kept(int which) {
+  return mn_checkpoint_arrays[which].group + sizeof MN_CHECKPOINT_OPTIMIZER - 1;
+}
 
 /* The sizes that decide which parameters a model has. */
 static struct mn_model_config sizes_of(const struct mn_checkpoint *checkpoint) {
@@ -120,10 +134,8 @@ void mn_checkpoint_slabs(struct mn_hdf5_slab *slab, const struct mn_checkpoint_t
 
 void mn_checkpoint_free(struct mn_checkpoint *checkpoint) {
   if (!checkpoint) return;
-  for (int i = 0; checkpoint->tensors && i < checkpoint->tensor_count; i++) {
-    free(checkpoint->tensors[i].value);
-    free(checkpoint->tensors[i].momentum);
-  }
+  for (int i = 0; checkpoint->tensors && i < checkpoint->tensor_count; i++)
+    for (int k = 0; k < MN_CHECKPOINT_ARRAYS; k++) free(*mn_checkpoint_array(&checkpoint->tensors[i], k));
   free(checkpoint->tensors);
   free(checkpoint);
 }

@@ -23,6 +23,23 @@ extern const struct mn_checkpoint_field mn_checkpoint_progress_fields[];
 /* Those of a tensor of /model that are there where they are not 0: factors, float64. */
 extern const struct mn_checkpoint_field mn_checkpoint_tensor_fields[];
 
+/* The arrays of a tensor: the group of the file in which its dataset is, and the member that holds it. The
+ * first is the value, the others are below /optimizer and may be missing. */
+struct mn_checkpoint_array {
+  const char *group;
+  size_t offset;
+};
+enum { MN_CHECKPOINT_VALUE, MN_CHECKPOINT_MOMENTUM, MN_CHECKPOINT_ARRAYS = 4 };
+#define MN_CHECKPOINT_OPTIMIZER "/optimizer/"
+extern const struct mn_checkpoint_array mn_checkpoint_arrays[MN_CHECKPOINT_ARRAYS];
+
+static inline void **mn_checkpoint_array(const struct mn_checkpoint_tensor *tensor, int which) {
+  return (void **)((char *)tensor + mn_checkpoint_arrays[which].offset);
+}
+
+/* The name of array `which` > 0 below /optimizer. */
+const char *mn_checkpoint_kept(int which);
+
 /* The chunk [rows, cols] in which a tensor is stored: whole rows, or equal parts of one, of at most 1 MiB. */
 void mn_checkpoint_chunk(hsize_t chunk[2], const struct mn_checkpoint_tensor *tensor);
 

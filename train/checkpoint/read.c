@@ -229,18 +229,26 @@ static mn_status read_model(const struct reader *reader) {
   return MN_OK;
 }
 
-static mn_status read_optimizer(const struct reader *reader) {
+/* Reads the arrays `which` of all tensors from the group below /optimizer, where that is there. */
+static mn_status read_kept(const struct reader *reader, const struct mn_hdf5_object *optimizer, int which) {
   const struct mn_checkpoint *checkpoint = reader->checkpoint;
-  struct mn_hdf5_object group, momentum;
-  MN_TRY(find(reader, &reader->file.root, "optimizer", MN_HDF5_GROUP, &group));
-  MN_TRY(mn_hdf5_find(&reader->file, &group, "momentum", &momentum));
-  mn_hdf5_release(&group);
-  if (momentum.kind == MN_HDF5_NOTHING) return MN_OK;
-  if (momentum.kind != MN_HDF5_GROUP) return refuse(reader, "momentum", "is no group");
-  MN_TRY(check_count(reader, &momentum));
+  struct mn_hdf5_object group;
+  MN_TRY(mn_hdf5_find(&reader->file, optimizer, mn_checkpoint_kept(which), &group));
+  if (group.kind == MN_HDF5_NOTHING) return MN_OK;
+  if (group.kind != MN_HDF5_GROUP) return refuse(reader, mn_checkpoint_kept(which), "is no group");
+  MN_TRY(check_count(reader, &group));
   for (int i = 0; i < checkpoint->tensor_count; i++)
-    MN_TRY(read_tensor(reader, &momentum, &checkpoint->tensors[i], &checkpoint->tensors[i].momentum));
-  mn_hdf5_release(&momentum);
+    MN_TRY(read_tensor(reader, &group, &checkpoint->tensors[i],
+                       mn_checkpoint_array(&checkpoint->tensors[i], which)));
+  mn_hdf5_release(&group);
+  return MN_OK;
+}
+
+static mn_status read_optimizer(const struct reader *reader) {
+  struct mn_hdf5_object group;
+  MN_TRY(find(reader, &reader->file.root, "optimizer", MN_HDF5_GROUP, &group));
+  for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++) MN_TRY(read_kept(reader, &group, k));
+  mn_hdf5_release(&group);
   return MN_OK;
 }
 

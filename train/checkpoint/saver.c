@@ -9,22 +9,23 @@
 #include "engine/thread.h"
 #include "kernels/planes.h"
 #include "train/checkpoint/describe.h"
+#include "train/checkpoint/layout.h"
 
 enum { ALIGNMENT = 256 }; /* of each array in the device's copy: that of the device's own allocations */
 
-/* A parameter, a momentum or a weight's scales. */
+/* A parameter, what the optimizer keeps of it, or a weight's scales. */
 struct array {
   const struct mn_tensor *parameter; /* whose value it is; NULL: */
-  const void *from;                  /* where a momentum or scales stand on the device */
-  void **to;        /* on the host: value or momentum of the checkpoint's tensor, or the saver's scales */
-  size_t bytes, at; /* at: where it stands in the device's copy */
+  const void *from;                  /* where that, or scales, stand on the device */
+  void **to;                         /* on the host: of the checkpoint's tensor, or the saver's scales */
+  size_t bytes, at;                  /* at: where it stands in the device's copy */
 };
 
 struct mn_saver {
   struct mn_context *context; /* borrowed */
   char *path;
   int keep;
-  struct array arrays[3 * MN_MODEL_PARAMETERS];
+  struct array arrays[(MN_CHECKPOINT_ARRAYS + 1) * MN_MODEL_PARAMETERS];
   int count;
   void *copy; /* [copy_bytes] on the device: all arrays of the running save; NULL where there is no room */
   size_t copy_bytes;
@@ -156,7 +157,10 @@ mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep, const
     struct mn_checkpoint_tensor *saved = &saver->checkpoint->tensors[i];
     size_t bytes = (size_t)mn_tensor_count(t) * model->context->device->real;
     add_array(saver, t, NULL, &saved->value, bytes);
-    if (optimizer && t->momentum) add_array(saver, NULL, t->momentum, &saved->momentum, bytes);
+    for (int k = MN_CHECKPOINT_VALUE + 1; optimizer && k < MN_CHECKPOINT_ARRAYS; k++) {
+      const void *kept = mn_describe_kept(optimizer, t, k);
+      if (kept) add_array(saver, NULL, kept, mn_checkpoint_array(saved, k), bytes);
+    }
     if (t->scales) add_array(saver, NULL, t->scales, &saver->scales[i], 2 * sizeof *t->scales);
   }
   *out = saver;

@@ -1,10 +1,10 @@
 /* Saves beside training: a snapshot is taken at once, and a thread of the saver's own writes it to a
  * checkpoint, while the caller trains on.
  *
- * A GPU copies its parameters and momentum to memory of their own there, in order with its other work, so
- * that the host does not wait; the thread then downloads the copies. Where the GPU has no room for them, and
- * on the CPU, mn_saver_start copies them to the host itself. What it takes, it takes at the first start and
- * keeps until close: parameters and momentum once more on the host, and once more on a GPU that has the room.
+ * A GPU copies its parameters and what trains them to memory of their own there, in order with its other
+ * work, so that the host does not wait; the thread then downloads the copies. Where the GPU has no room for
+ * them, and on the CPU, mn_saver_start copies them to the host itself. What it takes, it takes at the first
+ * start and keeps until close: these once more on the host, and once more on a GPU that has the room.
  *
  * One thread makes all of these calls: the one that trains. */
 #ifndef MN_TRAIN_CHECKPOINT_SAVER_H
@@ -15,7 +15,7 @@
 
 struct mn_saver;
 
-/* A saver of `model`, with the momentum of its `optimizer` (NULL: without), to `path`, keeping `keep`
+/* A saver of `model`, with what its `optimizer` keeps (NULL: without), to `path`, keeping `keep`
  * checkpoints (mn_checkpoint_save). It borrows the model, and is closed before it and before the optimizer;
  * `path` is copied. `*out` is the caller's, for mn_saver_close. MN_NO_MEMORY. */
 MN_API mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep,

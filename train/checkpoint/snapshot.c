@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "train/checkpoint/describe.h"
+#include "train/checkpoint/layout.h"
 #include "train/checkpoint/saver.h"
 #include "train/checkpoint/weights.h"
 
@@ -39,17 +40,17 @@ mn_status mn_snapshot_config(const struct mn_checkpoint *from, struct mn_model_c
   return mn_fail(MN_BAD_DATA, "the checkpoint cannot be used: %s", mn_message());
 }
 
-/* Copies one saved array to the device, in the device's reals: the parameter's value or its momentum. */
-static mn_status upload(struct mn_context *context, struct mn_tensor *parameter, int momentum,
-                        const struct mn_checkpoint_tensor *t) {
+/* Copies one saved array to the device, in the device's reals: to `kept`, or, NULL, to the parameter's value.
+ */
+static mn_status upload(struct mn_context *context, struct mn_tensor *parameter, void *kept,
+                        const struct mn_checkpoint_tensor *t, const void *saved) {
   const int64_t count = t->rows * t->cols;
-  const void *saved = momentum ? t->momentum : t->value;
   double *wide = malloc((size_t)count * sizeof *wide);
   if (!wide) return mn_fail(MN_NO_MEMORY, "no memory to load %s", t->name);
   for (int64_t i = 0; i < count; i++)
     wide[i] = t->real == sizeof(double) ? ((const double *)saved)[i] : (double)((const float *)saved)[i];
-  mn_status status = momentum ? mn_context_write(context, parameter->momentum, wide, count)
-                              : mn_tensor_write(context, parameter, wide);
+  mn_status status =
+      kept ? mn_context_write(context, kept, wide, count) : mn_tensor_write(context, parameter, wide);
   free(wide);
   return status;
 }
@@ -79,15 +80,30 @@ static mn_status restore_planes(struct mn_context *context, struct mn_tensor *t,
   return context->kernels->synchronize(context->device); /* the upload is from here */
 }
 
+/* What an optimizer keeps. Of a checkpoint of another rule nothing would do; SGD may do without momentum. */
+static mn_status restore_kept(struct mn_context *context, struct mn_tensor *t,
+                              const struct mn_optimizer *optimizer,
+                              const struct mn_checkpoint_tensor *saved) {
+  for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++) {
+    void *kept = mn_describe_kept(optimizer, t, k);
+    const void *from = *mn_checkpoint_array(saved, k);
+    if (kept && !from)
+      return mn_fail(MN_BAD_DATA, "the checkpoint has no %s for %s", mn_checkpoint_kept(k), t->name);
+    if (from && !kept && k != MN_CHECKPOINT_MOMENTUM)
+      return mn_fail(MN_BAD_DATA, "the checkpoint has %s for %s, which %s does not keep; resume with adamw",
+                     mn_checkpoint_kept(k), t->name, mn_optimizer_name(optimizer->config.rule));
+    if (kept) MN_TRY(upload(context, t, kept, saved, from));
+  }
+  return MN_OK;
+}
+
 static mn_status restore_tensor(const struct mn_checkpoint *from, struct mn_context *context,
-                                struct mn_tensor *t, int momentum) {
+                                struct mn_tensor *t, const struct mn_optimizer *optimizer) {
   const struct mn_checkpoint_tensor *saved = NULL;
   MN_TRY(find_tensor(from, t, &saved));
-  MN_TRY(upload(context, t, 0, saved));
+  MN_TRY(upload(context, t, NULL, saved, saved->value));
   MN_TRY(restore_planes(context, t, saved));
-  if (!momentum || !t->momentum) return MN_OK;
-  if (!saved->momentum) return mn_fail(MN_BAD_DATA, "the checkpoint has no momentum for %s", t->name);
-  return upload(context, t, 1, saved);
+  return optimizer ? restore_kept(context, t, optimizer, saved) : MN_OK;
 }
 
 static mn_status restore_progress(const struct mn_checkpoint *from, struct mn_progress *progress) {
@@ -108,7 +124,7 @@ static mn_status restore_progress(const struct mn_checkpoint *from, struct mn_pr
 mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model *model,
                               struct mn_optimizer *optimizer, struct mn_progress *progress) {
   for (int i = 0; i < model->count; i++)
-    MN_TRY(restore_tensor(from, model->context, model->parameters[i], optimizer != NULL));
+    MN_TRY(restore_tensor(from, model->context, model->parameters[i], optimizer));
   return progress ? restore_progress(from, progress) : MN_OK;
 }
 
@@ -117,7 +133,8 @@ mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model) {
   MN_TRY(mn_describe_model(&weights, model));
   mn_status status = mn_weights_read(weights, path);
   for (int i = 0; i < model->count && status == MN_OK; i++)
-    status = upload(model->context, model->parameters[i], 0, &weights->tensors[i]);
+    status =
+        upload(model->context, model->parameters[i], NULL, &weights->tensors[i], weights->tensors[i].value);
   mn_checkpoint_free(weights);
   return status;
 }

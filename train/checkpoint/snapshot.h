@@ -1,13 +1,14 @@
-/* Between a model in training and a checkpoint, both ways: sizes, parameters, momentum, progress. */
+/* Between a model in training and a checkpoint, both ways: sizes, parameters, what an optimizer keeps,
+ * progress. */
 #ifndef MN_TRAIN_CHECKPOINT_SNAPSHOT_H
 #define MN_TRAIN_CHECKPOINT_SNAPSHOT_H
 
 #include "train/checkpoint/checkpoint.h"
 #include "train/optimizer.h"
 
-/* Copies model, momentum (optimizer NULL: none) and progress from the device and writes them to `path`,
- * keeping `keep` checkpoints (mn_checkpoint_save). `config`, `count` texts of the caller's own (at most
- * MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants of the order of samples; versions and
+/* Copies model, what the optimizer keeps (NULL: nothing) and progress from the device and writes them to
+ * `path`, keeping `keep` checkpoints (mn_checkpoint_save). `config`, `count` texts of the caller's own (at
+ * most MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants of the order of samples; versions and
  * device go to /fingerprint. It is a saver's one save (train/checkpoint/saver.h), which it waits for. Errors:
  * mn_checkpoint_save's, MN_NO_MEMORY, MN_LIBRARY where a copy fails. */
 MN_API mn_status mn_snapshot_save(const char *path, int keep, const struct mn_model *model,
@@ -18,15 +19,15 @@ MN_API mn_status mn_snapshot_save(const char *path, int keep, const struct mn_mo
  * that is not known here. */
 MN_API mn_status mn_snapshot_config(const struct mn_checkpoint *from, struct mn_model_config *out);
 
-/* Copies parameters with their scales, momentum (where optimizer is not NULL) and progress (where not NULL)
- * from `from` into a model of the same sizes. MN_BAD_DATA: a tensor is missing or has another shape, or the
- * order of samples has other constants here; MN_NO_MEMORY. */
+/* Copies parameters with their scales, what the optimizer keeps and progress (each where not NULL) from
+ * `from` into a model of the same sizes. MN_BAD_DATA: a tensor is missing or has another shape, as all do
+ * that another rule has kept, or the order of samples has other constants here; MN_NO_MEMORY. */
 MN_API mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model *model,
                                      struct mn_optimizer *optimizer, struct mn_progress *progress);
 
 /* Loads the weights alone of an HDF5 file into a model that mn_model_open made: a dataset of floats of any
  * width for each parameter, in the group /model under the parameter's name (mn_model_parameter), [rows, cols]
- * or, of a vector, [cols]. A checkpoint is such a file; its momentum, progress, factors of planes and
+ * or, of a vector, [cols]. A checkpoint is such a file; its optimizer, progress, factors of planes and
  * configuration are not looked at, and planes get factors as after mn_model_initialise. `path` is borrowed
  * during the call. After these errors the model is as it was: MN_NO_INPUT: no such file, or another
  * program writes it; MN_IO: a disk that cannot be read; MN_BAD_DATA: not HDF5, no group /model, tensors that

@@ -90,7 +90,7 @@ static mn_status create_group(struct writer *writer, hid_t *group, hid_t parent,
   return status;
 }
 
-/* Creates the dataset of one tensor, or of its momentum; *dataset is to be closed. write_failed comes before
+/* Creates the dataset of one of a tensor's arrays; *dataset is to be closed. write_failed comes before
  * the closing calls, because every call to HDF5 clears the error of the one before. */
 static mn_status create_dataset(struct writer *writer, hid_t *dataset, hid_t group,
                                 const struct mn_checkpoint_tensor *tensor) {
@@ -155,13 +155,15 @@ static mn_status write_model(struct writer *writer) {
 
 static mn_status write_optimizer(struct writer *writer) {
   const struct mn_checkpoint *checkpoint = writer->checkpoint;
-  hid_t group, momentum;
+  const struct mn_checkpoint_tensor *tensors = checkpoint->tensors;
+  hid_t group, kept;
   MN_TRY(create_group(writer, &group, writer->file, "optimizer"));
-  if (checkpoint->tensors[0].momentum) {
-    MN_TRY(create_group(writer, &momentum, group, "momentum"));
+  for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++) {
+    if (!*mn_checkpoint_array(&tensors[0], k)) continue;
+    MN_TRY(create_group(writer, &kept, group, mn_checkpoint_kept(k)));
     for (int i = 0; i < checkpoint->tensor_count; i++)
-      MN_TRY(write_tensor(writer, momentum, &checkpoint->tensors[i], checkpoint->tensors[i].momentum));
-    MN_TRY(close_group(writer, momentum));
+      MN_TRY(write_tensor(writer, kept, &tensors[i], *mn_checkpoint_array(&tensors[i], k)));
+    MN_TRY(close_group(writer, kept));
   }
   return close_group(writer, group);
 }
@@ -229,7 +231,8 @@ static void check(const struct mn_checkpoint *checkpoint) {
     MN_REQUIRE(tensor->rows == expected.rows && tensor->cols == expected.cols);
     MN_REQUIRE((tensor->real == 4 || tensor->real == 8) && tensor->real == first->real);
     MN_REQUIRE(tensor->rows > 0 && tensor->cols > 0 && tensor->value);
-    MN_REQUIRE((tensor->momentum == NULL) == (first->momentum == NULL));
+    for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)
+      MN_REQUIRE(!*mn_checkpoint_array(tensor, k) == !*mn_checkpoint_array(first, k));
   }
 }
 

@@ -47,12 +47,9 @@ static mn_status run_parity(FILE *out, const struct mn_options *options) {
 }
 
 static mn_status run_bench(FILE *out, const struct mn_options *options) {
-  struct mn_bench_config config = {.batch = options->batch,
-                                   .seed = options->seed,
-                                   .momentum = options->momentum,
-                                   .weight_decay = options->weight_decay,
-                                   .plans = options->plans};
+  struct mn_bench_config config = {.batch = options->batch, .seed = options->seed, .plans = options->plans};
   MN_TRY(mn_options_model(options, &config.model));
+  MN_TRY(mn_options_optimizer(options, &config.optimizer));
   struct mn_context *context;
   MN_TRY(mn_context_open(&context, options->device, options->precision));
   struct mn_model_config *model = &config.model;

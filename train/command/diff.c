@@ -96,13 +96,13 @@ static const struct mn_checkpoint_tensor *find(const struct mn_checkpoint *check
   return NULL;
 }
 
-/* One tensor of two checkpoints, or its momentum. NULL: that checkpoint has no such tensor. */
+/* Array `which` of one tensor of two checkpoints. NULL: that checkpoint has no such tensor. */
 static void compare_tensor(struct diff *diff, const struct mn_checkpoint_tensor *a,
-                           const struct mn_checkpoint_tensor *b, int momentum) {
+                           const struct mn_checkpoint_tensor *b, int which) {
   char name[128];
-  snprintf(name, sizeof name, "%s/%s", momentum ? "/optimizer/momentum" : "/model", a ? a->name : b->name);
-  const void *x = !a ? NULL : momentum ? a->momentum : a->value;
-  const void *y = !b ? NULL : momentum ? b->momentum : b->value;
+  snprintf(name, sizeof name, "%s/%s", mn_checkpoint_arrays[which].group, a ? a->name : b->name);
+  const void *x = a ? *mn_checkpoint_array(a, which) : NULL;
+  const void *y = b ? *mn_checkpoint_array(b, which) : NULL;
   if (!x && !y) return;
   if (!x || !y || a->rank != b->rank || a->rows != b->rows || a->cols != b->cols || a->real != b->real) {
     report_unlike(diff, name, x ? a : NULL, y ? b : NULL);
@@ -114,11 +114,11 @@ static void compare_tensor(struct diff *diff, const struct mn_checkpoint_tensor 
 
 static void compare_tensors(struct diff *diff, const struct mn_checkpoint *a, const struct mn_checkpoint *b) {
   if (diff->json) mn_json_array_open(diff->json, "tensors");
-  for (int momentum = 0; momentum < 2; momentum++) {
+  for (int k = 0; k < MN_CHECKPOINT_ARRAYS; k++) {
     for (int i = 0; i < a->tensor_count; i++)
-      compare_tensor(diff, &a->tensors[i], find(b, a->tensors[i].name), momentum);
+      compare_tensor(diff, &a->tensors[i], find(b, a->tensors[i].name), k);
     for (int i = 0; i < b->tensor_count; i++)
-      if (!find(a, b->tensors[i].name)) compare_tensor(diff, NULL, &b->tensors[i], momentum);
+      if (!find(a, b->tensors[i].name)) compare_tensor(diff, NULL, &b->tensors[i], k);
   }
   if (diff->json) mn_json_close(diff->json);
 }

@@ -48,7 +48,9 @@ static mn_status count(struct needs *n, const struct mn_session *s, const struct
     return mn_fail(MN_NO_CREATE, "--log %s exists; name another file, or remove it", o->log);
   MN_TRY(context->kernels->available(context->device, &n->device_available));
   if (!o->checkpoint) return MN_OK;
-  n->checkpoint = (double)n->parameters * (double)context->device->real * (o->momentum > 0 ? 2 : 1);
+  const struct mn_rule *rule = &s->optimizer->rule;
+  const int arrays = 1 + mn_rule_keeps_m(rule) + mn_rule_keeps_v(rule);
+  n->checkpoint = (double)n->parameters * (double)context->device->real * arrays;
   return ask_disk(&n->disk_available, o->checkpoint);
 }
 

@@ -112,7 +112,8 @@ static void json_checkpoint(struct mn_json *json, const char *path, uint64_t siz
   mn_json_close(json);
   mn_json_close(json);
   mn_json_integer(json, "parameters", parameter_count(checkpoint));
-  mn_json_boolean(json, "momentum", checkpoint->tensors[0].momentum != NULL);
+  for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)
+    mn_json_boolean(json, mn_checkpoint_kept(k), *mn_checkpoint_array(&checkpoint->tensors[0], k) != NULL);
   mn_json_array_open(json, "tensors");
   for (int i = 0; i < checkpoint->tensor_count; i++) json_tensor(json, &checkpoint->tensors[i]);
   mn_json_close(json);
@@ -141,7 +142,9 @@ static void text_checkpoint(FILE *out, const char *path, uint64_t size,
           checkpoint->eps, checkpoint->slope);
   fprintf(out, "%-13s %" PRId64 " %s, %s\n", "parameters", parameter_count(checkpoint),
           tensors[0].real == 8 ? "float64" : "float32",
-          tensors[0].momentum ? "with momentum" : "no momentum");
+          tensors[0].exp_avg    ? "with exp_avg and exp_avg_sq"
+          : tensors[0].momentum ? "with momentum"
+                                : "no momentum");
   for (int i = 0; i < checkpoint->tensor_count; i++) {
     fprintf(out, "%-13s %s [", "", tensors[i].name);
     if (tensors[i].rank == 2) fprintf(out, "%" PRId64 ", ", tensors[i].rows);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "train/checkpoint/checkpoint.h"
-#include "train/model.h"
+#include "train/optimizer.h"
 
 enum mn_command {
   MN_COMMAND_TRAIN,
@@ -49,10 +49,13 @@ struct mn_options {
   int64_t stop_at;       /* --stop-at S: end early, after optimizer step S; 0: no */
   int dry_run;           /* --dry-run */
   int64_t batch;         /* --batch 64 */
-  double lr;             /* --lr 0.05 */
+  const char *optimizer; /* --optimizer sgd|adamw */
+  double lr;             /* --lr 0.05, of adamw 0.001 */
   double momentum;       /* --momentum 0.9 */
   double weight_decay;   /* --weight-decay 0 */
   int nesterov;          /* --nesterov */
+  double beta1, beta2;   /* --beta1 0.9, --beta2 0.999 */
+  double adam_eps;       /* --adam-eps 1e-8 */
   const char *schedule;  /* --schedule constant|cosine|step */
   int64_t step_every;    /* --step-every: steps between drops of --schedule step; 0: a third of the horizon */
   double step_factor;    /* --step-factor 0.1 */
@@ -98,6 +101,9 @@ int mn_options_given(const struct mn_options *options, const char *name);
 /* The model that the options name, as far as they do: inputs and head may be 0, and the loss is mse where
  * none is named. MN_USAGE: a word that is none. */
 mn_status mn_options_model(const struct mn_options *options, struct mn_model_config *out);
+
+/* The optimizer that the options name. MN_USAGE: a word that is none. */
+mn_status mn_options_optimizer(const struct mn_options *options, struct mn_optimizer_config *out);
 
 /* "train" … of a command. */
 const char *mn_command_name(enum mn_command command);

@@ -280,9 +280,24 @@ static mn_status check_needed(const struct mn_options *o) {
   return MN_OK;
 }
 
+/* An option of the other rule is a mistake. */
+static mn_status check_optimizer(const struct mn_options *o) {
+  static const char *const others[MN_RULES][4] = {
+      [MN_SGD] = {"beta1", "beta2", "adam-eps"}, [MN_ADAMW] = {"momentum", "nesterov"}};
+  enum mn_rule_kind rule;
+  MN_TRY(mn_optimizer_parse(o->optimizer, &rule));
+  for (const char *const *other = others[rule]; *other; other++)
+    if (mn_options_given(o, *other))
+      return mn_fail(MN_USAGE, "--%s is not for --optimizer %s; leave it out, or take %s", *other,
+                     o->optimizer, mn_optimizer_name(rule == MN_SGD ? MN_ADAMW : MN_SGD));
+  if (rule == MN_SGD && o->nesterov && o->momentum == 0)
+    return mn_fail(MN_USAGE, "--nesterov needs --momentum above 0");
+  return MN_OK;
+}
+
 static mn_status check_values(const struct mn_options *o) {
+  MN_TRY(check_optimizer(o));
   if (o->command == MN_COMMAND_TRAIN) {
-    if (o->nesterov && o->momentum == 0) return mn_fail(MN_USAGE, "--nesterov needs --momentum above 0");
     if (o->synthetic && o->loss && strcmp(o->loss, "mse") != 0)
       return mn_fail(MN_USAGE,
                      "--loss %s needs classes, which --synthetic has none of; use --data or --loss mse",
@@ -324,6 +339,7 @@ mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *d
   }
   MN_TRY(check_picture(out));
   if (mn_options_given(out, "steps") && !mn_options_given(out, "epochs")) out->epochs = 0;
+  if (strcmp(out->optimizer, "adamw") == 0 && !mn_options_given(out, "lr")) out->lr = 0.001; /* PyTorch's */
   if (!out->resume) return mn_options_check(out);
   return check_rules(out, 1);
 }

@@ -7,6 +7,7 @@
 
 #include "data/placement.h"
 #include "engine/context.h"
+#include "train/optimizer.h"
 #include "train/schedule.h"
 
 /* Sets of commands. */
@@ -88,11 +89,20 @@ static const struct mn_option_row table[] = {
      .help = "open all that the run needs, say what it takes, and train nothing"},
     {"batch", "N", TRAIN | GRADCHECK | BENCH, INTEGER(batch), CONFIG, 1, LARGEST, "64",
      .help = "rows a batch"},
-    {"lr", "RATE", TRAIN, REAL(lr), CONFIG | ABOVE, 0, 0, "0.05", .help = "learning rate"},
+    {"optimizer", NULL, TRAIN | BENCH, WORD(optimizer), CONFIG, 0, 0, "sgd",
+     .help = "update rule of every parameter, PyTorch's", .words = mn_optimizer_words},
+    {"lr", "RATE", TRAIN, REAL(lr), CONFIG | ABOVE, 0, 0, "0.05",
+     .help = "learning rate; of adamw by default 0.001"},
     {"momentum", "M", TRAIN | BENCH, REAL(momentum), CONFIG | BELOW, 0, 1, "0.9", .help = "of SGD"},
     {"weight-decay", "D", TRAIN | BENCH, REAL(weight_decay), CONFIG, 0, 0, "0",
-     .help = "of SGD, on every parameter"},
-    {"nesterov", NULL, TRAIN, FLAG(nesterov), CONFIG, .help = "Nesterov's momentum"},
+     .help = "on every parameter; decoupled from the gradient with adamw"},
+    {"nesterov", NULL, TRAIN, FLAG(nesterov), CONFIG, .help = "Nesterov's momentum, of SGD"},
+    {"beta1", "B", TRAIN, REAL(beta1), CONFIG | BELOW, 0, 1, "0.9",
+     .help = "of adamw: decay of the mean of gradients"},
+    {"beta2", "B", TRAIN, REAL(beta2), CONFIG | BELOW, 0, 1, "0.999",
+     .help = "of adamw: decay of the mean of squared gradients"},
+    {"adam-eps", "E", TRAIN, REAL(adam_eps), CONFIG | ABOVE, 0, 0, "1e-8",
+     .help = "of adamw: added to the root of the mean of squares"},
     {"schedule", NULL, TRAIN, WORD(schedule), CONFIG, 0, 0, "constant", .help = "of the learning rate",
      .words = mn_schedule_words},
     {"step-every", "N", TRAIN, INTEGER(step_every), CONFIG, 1, LARGEST, "auto", TRAIN, 0,

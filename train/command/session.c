@@ -121,12 +121,9 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   if (s->from) MN_TRY(check_fit(s, s->train, &config, 1));
   if (!s->context) MN_TRY(mn_context_open(&s->context, o->device, o->precision));
   MN_TRY(mn_model_open(&s->model, s->context, &config));
-  struct mn_sgd_config sgd = {.momentum = o->momentum,
-                              .weight_decay = o->weight_decay,
-                              .nesterov = o->nesterov,
-                              .clip = o->clip,
-                              .accumulate = (int)o->accumulate};
-  MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &sgd));
+  struct mn_optimizer_config optimizer;
+  MN_TRY(mn_options_optimizer(o, &optimizer));
+  MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &optimizer));
   if (s->from) return mn_snapshot_restore(s->from, s->model, s->optimizer, &s->progress);
   return o->init ? mn_snapshot_load_weights(o->init, s->model) : mn_model_initialise(s->model, o->seed);
 }

@@ -1,0 +1,116 @@
+/* The rules of updates on CUDA, for the pass over a weight (update.cu), for the GEMM's update epilogue
+ * (hopper/update.cuh) and for the column sums, which update bias, gamma and beta. Formulas: struct mn_rule.
+ *
+ * A rule is a class. MOMENTS: how many reals it keeps of each weight, at most: m, and v. loaded: what a
+ * thread loads once. step: updates one weight w and its moments; `kept` says whether SGD keeps m. */
+#ifndef MN_KERNELS_RULE_CUH
+#define MN_KERNELS_RULE_CUH
+
+#include "kernels/cuda.cuh"
+
+template <typename Real> struct mn_sgd {
+  enum { MOMENTS = 1 };
+  const double *rate, *scale; /* on the device; scale may be NULL */
+  const int *nonfinite;
+  Real momentum, decay;
+  bool nesterov;
+
+  struct loaded {
+    Real rate, scale;
+    __device__ __forceinline__ loaded() {}
+    __device__ __forceinline__ loaded(const mn_sgd &rule)
+        : rate((Real)*rule.rate), scale(rule.scale ? (Real)*rule.scale : Real(1)) {}
+  };
+
+  static mn_sgd of(const struct mn_device *device, const struct mn_rule *rule) {
+    return {
+        rule->rate,         rule->scale, device->nonfinite, (Real)rule->momentum, (Real)rule->weight_decay,
+        rule->nesterov != 0};
+  }
+
+  __device__ __forceinline__ void step(const loaded &of, bool kept, Real gradient, Real &w,
+                                       Real (&moments)[MOMENTS]) const {
+    Real g = of.scale * gradient + decay * w, step = g;
+    if (kept) {
+      Real &m = moments[0];
+      m = momentum * m + g;
+      step = nesterov ? g + momentum * m : m;
+    }
+    w -= of.rate * step;
+  }
+};
+
+template <typename Real> struct mn_adamw {
+  enum { MOMENTS = 2 };
+  const double *rate, *scale; /* as above; rate [MN_RATES] */
+  const int *nonfinite;
+  Real beta1, beta2, rest1, rest2, eps; /* rest1: 1 − beta1, rounded once */
+  double decay;
+
+  struct loaded {
+    Real shrink, rate, second, scale;
+    __device__ __forceinline__ loaded() {}
+    __device__ __forceinline__ loaded(const mn_adamw &rule)
+        : shrink((Real)(1 - rule.rate[MN_RATE] * rule.decay)),
+          rate((Real)(rule.rate[MN_RATE] * rule.rate[MN_RATE_FIRST])),
+          second((Real)rule.rate[MN_RATE_SECOND]), scale(rule.scale ? (Real)*rule.scale : Real(1)) {}
+  };
+
+  static mn_adamw of(const struct mn_device *device, const struct mn_rule *rule) {
+    return {rule->rate,
+            rule->scale,
+            device->nonfinite,
+            (Real)rule->beta1,
+            (Real)rule->beta2,
+            (Real)(1 - rule->beta1),
+            (Real)(1 - rule->beta2),
+            (Real)rule->eps,
+            rule->weight_decay};
+  }
+
+  __device__ __forceinline__ void step(const loaded &of, bool, Real gradient, Real &w,
+                                       Real (&moments)[MOMENTS]) const {
+    Real g = of.scale * gradient, &m = moments[0], &v = moments[1];
+    m = beta1 * m + rest1 * g;
+    v = beta2 * v + rest2 * g * g;
+    w = of.shrink * w - of.rate * m / (sqrt(v) * of.second + eps);
+  }
+};
+
+/* Updates number i of several weights, whose moments are moments[k][…]. */
+template <class Rule, typename Real, int W>
+__device__ __forceinline__ void mn_step(const Rule &rule, const typename Rule::loaded &of, bool kept,
+                                        Real gradient, Real &w, Real (&moments)[Rule::MOMENTS][W], int i) {
+  Real own[Rule::MOMENTS];
+#pragma unroll
+  for (int k = 0; k < Rule::MOMENTS; k++) own[k] = moments[k][i];
+  rule.step(of, kept, gradient, w, own);
+#pragma unroll
+  for (int k = 0; k < Rule::MOMENTS; k++) moments[k][i] = own[k];
+}
+
+/* Where the moments of an update's weights stand, from element `offset` on. */
+template <class Rule, typename Real> struct mn_moments {
+  Real *of[Rule::MOMENTS]; /* NULL where the rule keeps none */
+};
+template <class Rule, typename Real>
+static inline mn_moments<Rule, Real> mn_moments_of(const struct mn_update *update, int64_t offset) {
+  void *const all[] = {update->momentum, update->squares};
+  mn_moments<Rule, Real> moments;
+  MN_REQUIRE(update->momentum || !mn_rule_keeps_m(update->rule));
+  MN_REQUIRE(update->squares || !mn_rule_keeps_v(update->rule));
+  for (int k = 0; k < Rule::MOMENTS; k++)
+    moments.of[k] = all[k] ? static_cast<Real *>(all[k]) + offset : NULL;
+  return moments;
+}
+
+/* The MN_ADD epilogue on `count` values (block.cu). */
+template <typename Real>
+mn_status mn_cuda_accumulate(struct mn_device *device, Real *into, const Real *d, int64_t count);
+
+/* The MN_UPDATE epilogue on `count` weights from index `offset` on, with their gradients d. */
+template <typename Real>
+mn_status mn_cuda_update(struct mn_device *device, const struct mn_update *update, Real *d, int64_t offset,
+                         int64_t count);
+
+#endif
