@@ -36,9 +36,9 @@ static inline void *make_values(int64_t elements, size_t real, int salt) {
 }
 
 /* Two blocks, inputs → channels → channels in 2 groups, and a head of 3 where `head`. In floats the weights
- * have factors. */
+ * have factors. kept: 0 nothing, 1 SGD's momentum, 2 what AdamW keeps. */
 static inline struct mn_checkpoint *make_checkpoint(int64_t inputs, int64_t channels, int head, size_t real,
-                                                    int momentum, int64_t step) {
+                                                    int kept, int64_t step) {
   struct mn_checkpoint *made = calloc(1, sizeof *made);
   MN_REQUIRE(made);
   made->inputs = inputs;
@@ -59,7 +59,10 @@ static inline struct mn_checkpoint *make_checkpoint(int64_t inputs, int64_t chan
     tensor->value = make_values(tensor->rows * tensor->cols, real, i + (int)step);
     if (real == 4 && tensor->rank == 2) tensor->factor = ldexp(1, 60 - i);
     if (real == 4 && tensor->rank == 2 && i > 0) tensor->gradient_factor = ldexp(1, i - 60);
-    if (momentum) tensor->momentum = make_values(tensor->rows * tensor->cols, real, 100 + i + (int)step);
+    int64_t count = tensor->rows * tensor->cols;
+    if (kept == 1) tensor->momentum = make_values(count, real, 100 + i + (int)step);
+    if (kept == 2) tensor->exp_avg = make_values(count, real, 100 + i + (int)step);
+    if (kept == 2) tensor->exp_avg_sq = make_values(count, real, 200 + i + (int)step);
   }
   made->progress.step = step;
   made->progress.epoch = 3;

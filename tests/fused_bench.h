@@ -19,6 +19,7 @@ struct fused_case {
   int exact;                   /* x and W are values that its planes hold: their rounding changes nothing */
   int twice;                   /* gradients are added up over two passes */
   int nesterov;
+  int adamw;
 };
 
 /* Whose products end in epilogues of the GEMM of our own, where there is one. */
@@ -170,21 +171,33 @@ struct training {
   struct mn_pass *pass;
 };
 
+/* AdamW's rate is the size of its steps. Its v is far enough from 0 for small gradients' errors to stay
+ * small. */
+static inline void open_optimizer(struct training *t, const struct fused_case *c) {
+  const double size = weight_bound(c);
+  const struct mn_optimizer_config sgd = {
+      .momentum = 0.9, .weight_decay = 0.01, .nesterov = c->nesterov, .accumulate = 1};
+  const struct mn_optimizer_config adamw = {
+      .rule = MN_ADAMW, .beta1 = 0.5, .beta2 = 0.5, .eps = size / 16, .weight_decay = 0.01, .accumulate = 1};
+  MUST(mn_optimizer_open(&t->optimizer, t->model, c->adamw ? &adamw : &sgd));
+  MUST(mn_optimizer_rate(t->optimizer, c->adamw ? size / 4 : 0.5, 2));
+  for (int i = 0; i < t->model->count; i++) {
+    struct mn_tensor *p = t->model->parameters[i];
+    const struct range ranges[] = {{0, size, MN_FP32}, {size * size / 2, size * size / 4, MN_FP32}};
+    void *const kept[] = {p->momentum, p->squares};
+    for (int k = 0; k < 2 && kept[k]; k++) {
+      double *values = numbers(mn_tensor_count(p), (uint64_t)(SEED_MOMENTUM * (k + 1) + i), ranges[k]);
+      MUST(mn_context_write(t->model->context, kept[k], values, mn_tensor_count(p)));
+      free(values);
+    }
+  }
+}
+
 /* With a gradient, a momentum and a rate of such sizes that each moves W by about itself. */
 static inline struct training open_training(struct mn_context *context, const struct fused_case *c) {
   struct training t = {.model = open_model(context, c)};
-  struct mn_optimizer_config sgd = {
-      .momentum = 0.9, .weight_decay = 0.01, .nesterov = c->nesterov, .accumulate = 1};
   double scale = weight_bound(c) / 16 * (double)channels_of(c) * sqrt((double)c->rows);
-  MUST(mn_optimizer_open(&t.optimizer, t.model, &sgd));
-  MUST(mn_optimizer_rate(t.optimizer, 0.5, 0));
-  for (int i = 0; i < t.model->count; i++) {
-    struct mn_tensor *p = t.model->parameters[i];
-    double *values = numbers(mn_tensor_count(p), (uint64_t)(SEED_MOMENTUM + i),
-                             (struct range){0, weight_bound(c), MN_FP32});
-    MUST(mn_context_write(context, p->momentum, values, mn_tensor_count(p)));
-    free(values);
-  }
+  open_optimizer(&t, c);
   MUST(mn_pass_open(&t.pass, t.model, MN_PASS_TRAIN, c->rows, scale, 0));
   fill_x(t.pass, c);
   fill(context, t.pass->target, SEED_TARGET, (struct range){0, c->blocks > 1 ? 16 : 2, MN_FP32});
@@ -254,8 +267,8 @@ struct bytes {
   size_t size;
 };
 
-/* Parameters, their planes, momenta and the planes' scales; dz's scales too, which a step writes even where a
- * value is not finite, only if `all`. */
+/* Parameters, their planes, what the rule keeps and the planes' scales; dz's scales too, which a step writes
+ * even where a value is not finite, only if `all`. */
 static inline struct bytes moved_by(const struct training *t, int all) {
   struct bytes b = {.count = 0};
   struct mn_device *device = t->model->context->device;
@@ -267,6 +280,7 @@ static inline struct bytes moved_by(const struct training *t, int all) {
                                  {p->value.planes[1], count * device->plane, 0},
                                  {(char *)p->value.low, count * sizeof *p->value.low, 0},
                                  {p->momentum, count * device->real, 0},
+                                 {p->squares, count * device->real, 0},
                                  {(char *)p->scales, (size_t)(all ? 2 : 1) * sizeof *p->scales, 0}};
     for (size_t k = 0; k < COUNT(parts); k++) {
       if (!parts[k].device) continue;

@@ -16,7 +16,7 @@ passed=0 failed=0
 # Threads that wait without spinning leave the cores to the compiler; -O1 compiles in half the time; a mutant may leave a variable unused.
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
-programs=${alone:-test_block test_kernels test_planes test_sgd test_gradients test_tape test_parity test_masters}
+programs=${alone:-test_block test_kernels test_planes test_optimizer test_gradients test_tape test_parity test_masters}
 every=${alone:-$programs test_reading test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_pauses test_training test_init}
 
 # All of them: this process builds a copy once (BUILT), then starts one worker a core (SHARES), of which each takes its SHARE.
@@ -63,10 +63,10 @@ mutant() {
     return
   fi
   case $file in
-  kernels/loss.c) order=${alone:-test_kernels test_gradients test_block test_sgd test_tape test_parity} ;;
-  kernels/update.c) order=${alone:-test_sgd test_planes test_masters test_kernels test_tape test_gradients test_block test_parity} ;;
-  kernels/split.c | engine/tensor.c) order=${alone:-test_masters test_kernels test_sgd test_tape} ;;
-  kernels/planes.h) order=${alone:-test_masters test_planes test_kernels test_sgd test_tape} ;;
+  kernels/loss.c) order=${alone:-test_kernels test_gradients test_block test_optimizer test_tape test_parity} ;;
+  kernels/update.c) order=${alone:-test_optimizer test_planes test_masters test_kernels test_tape test_gradients test_block test_parity} ;;
+  kernels/split.c | engine/tensor.c) order=${alone:-test_masters test_kernels test_optimizer test_tape} ;;
+  kernels/planes.h) order=${alone:-test_masters test_planes test_kernels test_optimizer test_tape} ;;
   data/dataset.c) order=${alone:-test_reading} ;;
   data/order.c) order=${alone:-test_order test_loader} ;;
   data/read.c) order=${alone:-test_rows test_loader} ;;
@@ -74,6 +74,7 @@ mutant() {
   kernels/real.h) order=${alone:-test_kernels} ;;
   kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels} ;;
   layers/block.c) order=${alone:-test_retake} ;;
+  train/optimizer.c) order=${alone:-test_optimizer test_parity} ;;
   train/checkpoint/weights.c | train/command/session.c) order=${alone:-test_init} ;;
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_retake test_loader test_training} ;;
   train/command/show.c | train/command/progress_bar.c | train/command/log.c) order=${alone:-test_terminal test_log} ;;
@@ -212,6 +213,14 @@ mutant "sgd: sums of gradients stay" $u 'if (update->clears) memset(gradient' 'i
 mutant "sgd: every gradient cleared" $u 'if (update->clears) memset(gradient' 'if (gradient) memset(gradient'
 mutant "sgd: sums are not said to be such" engine/tensor.c '.clears = how == MN_TRAIN_ADD' '.clears = 0'
 mutant "sgd: updates in spite of the flag" $u 'if (*device->nonfinite) return;' ''
+mutant "adamw: decay in the gradient" $u 'return a->shrink * w -' 'return w -'
+mutant "adamw: mean of gradients dropped" $u 'a->beta1 * *m + a->rest1 * gradient' 'gradient'
+mutant "adamw: mean of squares not squared" $u 'a->rest2 * gradient * gradient' 'a->rest2 * gradient'
+mutant "adamw: squares not corrected" $u '(real)sqrt(*v) * a->second' '(real)sqrt(*v)'
+mutant "adamw: eps dropped" $u ' * a->second + a->eps)' ' * a->second)'
+mutant "adamw: gradients not corrected" $u '(real)(rate * rule->rate[MN_RATE_FIRST])' '(real)rate'
+mutant "adamw: a step ahead" train/optimizer.c '(double)step + 1;' '(double)step + 2;'
+mutant "adamw: squares are not saved" train/checkpoint/describe.c 'NULL, t->update.squares}' 'NULL, NULL}'
 mutant "clip: never" $u 'max_norm / (*norm + 1e-6) < 1 ?' 'max_norm / (*norm + 1e-6) < 0 ?'
 mutant "clip: norm of norms" $u '*norm = sqrt(sum);' '*norm = sum;'
 mutant "clip: flag not raised" $u 'if (!isfinite(sum)) mn_raise(device);' ''

@@ -306,11 +306,14 @@ static inline double product_tolerance(const struct bench *b) {
 struct rule {
   double momentum, decay, scale; /* scale 0: none */
   int nesterov;
+  enum mn_rule_kind kind;
 };
 static const struct rule RULES[] = {
-    {0, 0, 0, 0}, {0, 0.1, 0.5, 0}, {0.9, 0, 0, 0}, {0.9, 0.1, 0, 0}, {0.9, 0.1, 0, 1}, {0.9, 0.1, 0.5, 0},
+    {0, 0, 0, 0, MN_SGD},       {0, 0.1, 0.5, 0, MN_SGD}, {0.9, 0, 0, 0, MN_SGD},
+    {0.9, 0.1, 0, 0, MN_SGD},   {0.9, 0.1, 0, 1, MN_SGD}, {0.9, 0.1, 0.5, 0, MN_SGD},
+    {0, 0.1, 0.5, 0, MN_ADAMW}, {0, 0, 0, 0, MN_ADAMW},
 };
-enum { RULE_COUNT = sizeof RULES / sizeof RULES[0] };
+enum { RULE_COUNT = sizeof RULES / sizeof RULES[0], ADAMW = RULE_COUNT - 1 };
 
 /* A weight in bf16 becomes split: on CUDA it has halves instead of reals. */
 static inline void split_weight(struct bench *b, int s, struct mn_operand *w) {
@@ -337,13 +340,26 @@ struct parameter {
 
 static inline void make_parameter(struct bench *b, int s, struct parameter *p, int64_t rows, int64_t cols,
                                   struct rule r) {
-  const double rate = 0.1;
+  const double rate[MN_RATES] = {0.1, 1 / (1 - 0.8), 1 / sqrt(1 - 0.9)};
+  const int64_t count = rows * cols;
   p->w = operand(b, s, (struct mn_operand){.rows = rows, .cols = cols, .headroom = MN_HEADROOM_W}, 21);
   if (b->precision == MN_BF16) split_weight(b, s, &p->w);
-  p->rule = (struct mn_rule){put_raw(b, s, &rate, sizeof rate), NULL, r.momentum, r.decay, r.nesterov};
+  p->rule = (struct mn_rule){.rate = put_raw(b, s, rate, sizeof rate),
+                             .momentum = r.momentum,
+                             .weight_decay = r.decay,
+                             .nesterov = r.nesterov,
+                             .kind = r.kind,
+                             .beta1 = 0.8,
+                             .beta2 = 0.9,
+                             .eps = 1e-3};
   if (r.scale > 0) p->rule.scale = put_raw(b, s, &r.scale, sizeof r.scale);
-  p->update = (struct mn_update){
-      .w = &p->w, .momentum = r.momentum > 0 ? put_drawn(b, s, 22, rows * cols, 1) : NULL, .rule = &p->rule};
+  p->update = (struct mn_update){.w = &p->w, .rule = &p->rule};
+  if (mn_rule_keeps_m(&p->rule)) p->update.momentum = put_drawn(b, s, 22, count, 1);
+  if (!mn_rule_keeps_v(&p->rule)) return;
+  double *squares = draw(24, count, 1);
+  for (int64_t i = 0; i < count; i++) squares[i] *= squares[i];
+  p->update.squares = put(b, s, squares, count);
+  free(squares);
 }
 
 static inline void same_parameters(struct bench *b, struct parameter two[SIDES], const char *what,
@@ -352,6 +368,7 @@ static inline void same_parameters(struct bench *b, struct parameter two[SIDES],
   void *const reals[] = {reals_of(b, CPU, &two[CPU].w), reals_of(b, CUDA, &two[CUDA].w)};
   same_reals(b, what, reals, count, tolerance);
   if (two[CPU].update.momentum) same_reals(b, what, PAIR(update.momentum), count, tolerance);
+  if (two[CPU].update.squares) same_reals(b, what, PAIR(update.squares), count, tolerance);
   for (int s = 0; s < SIDES; s++) exact_planes(b, s, what, &two[s].w);
 }
 

@@ -83,7 +83,7 @@ static size_t keep(unsigned flags, size_t parameters, const unsigned *values, si
   return bytes;
 }
 
-enum { FOREIGN = 14 };
+enum { FOREIGN = 15 };
 
 /* Changes one thing in the case; returns what the message must say. */
 static const char *spoil(hid_t id, hid_t group, int number) {
@@ -145,6 +145,10 @@ static const char *spoil(hid_t id, hid_t group, int number) {
     break;
   case 12:
     H5Ldelete(group, "y", H5P_DEFAULT), words = "no dataset 'y'";
+    break;
+  case 14:
+    put_number(group, "steps", 3), put_number(group, "lr", 0.1), put_number(group, "optimizer", 1);
+    words = "'optimizer' is neither";
     break;
   case 13:
     replace(group, "y", H5T_IEEE_F64LE, N, H5P_DEFAULT, 0), words = "declares [4, 8]"; /* never written */

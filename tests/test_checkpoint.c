@@ -57,13 +57,16 @@ static void assert_same(const struct mn_checkpoint *a, const struct mn_checkpoin
     assert_int_equal(x->real, y->real);
     assert_int_equal(memcmp(x->value, y->value, bytes), 0);
     assert_true(x->factor == y->factor && x->gradient_factor == y->gradient_factor);
-    assert_int_equal(x->momentum != NULL, y->momentum != NULL);
-    if (x->momentum) assert_int_equal(memcmp(x->momentum, y->momentum, bytes), 0);
+    for (int k = 1; k < MN_CHECKPOINT_ARRAYS; k++) {
+      const void *of_x = *mn_checkpoint_array(x, k), *of_y = *mn_checkpoint_array(y, k);
+      assert_int_equal(of_x != NULL, of_y != NULL);
+      if (of_x) assert_int_equal(memcmp(of_x, of_y, bytes), 0);
+    }
   }
 }
 
-static void round_trip(int64_t inputs, int64_t channels, int head, size_t real, int momentum) {
-  struct mn_checkpoint *made = make_checkpoint(inputs, channels, head, real, momentum, 17), *loaded;
+static void round_trip(int64_t inputs, int64_t channels, int head, size_t real, int kept) {
+  struct mn_checkpoint *made = make_checkpoint(inputs, channels, head, real, kept, 17), *loaded;
   if (real == 4) { /* bits that arithmetic would not keep */
     const uint32_t odd[] = {0x7fc12345u, 0xffc00001u, 0x80000000u, 1u};
     memcpy(made->tensors[0].value, odd, sizeof odd);
@@ -85,9 +88,9 @@ static void round_trip(int64_t inputs, int64_t channels, int head, size_t real, 
 
 static void test_round_trip(void **state) {
   (void)state;
-  for (int momentum = 0; momentum < 2; momentum++)
+  for (int kept = 0; kept < 3; kept++)
     for (int head = 0; head < 2; head++)
-      for (size_t real = 4; real <= 8; real += 4) round_trip(5, 8, head, real, momentum);
+      for (size_t real = 4; real <= 8; real += 4) round_trip(5, 8, head, real, kept);
 }
 
 /* More than one chunk, and more than one call; rows longer than a chunk, and than a call. */

@@ -240,8 +240,8 @@ static void write_target(const struct duel *d, struct training *t) {
 
 static void compare_trained(const struct duel *d, const struct training t[SIDES]) {
   static const char *const names[] = {"W, updated", "b, updated", "gamma, updated", "beta, updated"};
-  static const char *const momenta[] = {"W's momentum", "b's momentum", "gamma's momentum",
-                                        "beta's momentum"};
+  static const char *const momenta[] = {"W's m", "b's m", "gamma's m", "beta's m"};
+  static const char *const squares[] = {"W's v", "b's v", "gamma's v", "beta's v"};
   assert_int_equal(raised(&t[ACTUAL]), 0);
   report(&d->c, "loss", fabs(loss_of(&t[ACTUAL]) / loss_of(&t[EXPECTED]) - 1), d->normalised);
   for (int i = 0; i < 4; i++) {
@@ -250,6 +250,7 @@ static void compare_trained(const struct duel *d, const struct training t[SIDES]
     double *const values[] = {read_values(d->on[EXPECTED], e), read_values(d->on[ACTUAL], a)};
     compare_values(d, names[i], values, mn_tensor_count(e), bound, 0);
     compare(d, momenta[i], e->momentum, a->momentum, mn_tensor_count(e), bound);
+    if (d->c.adamw) compare(d, squares[i], e->squares, a->squares, mn_tensor_count(e), 2 * bound);
   }
   assert_rounded(d->on[ACTUAL], t[ACTUAL].model->parameters[0]);
 }
@@ -297,6 +298,8 @@ static const struct fused_case small[] = {
     {136, 136, 2, .width = 128, .x_offset = -4, .twice = 1},
     {34, 24, 1, .width = 256, .bias_offset = -100, .nesterov = 1},
     {33, 37, 3, .width = 8, .twice = 1}, /* rows of no whole number of 16 bytes */
+    {33, 72, 5, .width = 16, .adamw = 1},
+    {33, 37, 3, .width = 8, .adamw = 1},
 };
 
 /* Every width of a group; then edges: rows, channels and depth that fill no tile, one row, one deep product.
@@ -323,6 +326,12 @@ static const struct fused_case large[] = {
     {200, 1000, 17, .width = 64, .bias_offset = -100, .twice = 1},
     {1024, 512, 40, .width = 48, .twice = 1}, /* groups that no fused epilogue takes */
     {1024, 512, 4, .width = 512, .nesterov = 1},
+    /* AdamW in streaming tiles, ragged ones too, in plain ones, in small ones, and the library's way */
+    {1024, 1024, 256, .width = 16, .adamw = 1},
+    {136, 4104, 1425, .width = 8, .adamw = 1},
+    {2304, 1032, 320, .width = 8, .adamw = 1},
+    {520, 520, 50, .width = 8, .adamw = 1},
+    {1024, 512, 4, .width = 512, .adamw = 1},
 };
 
 static void check_all(const char *device, enum mn_precision precision, int exact) {
@@ -377,6 +386,7 @@ static void the_library_path_agrees(void **state) {
       {70, 40, 3, .width = 64, .exact = 1},
       {1024, 1024, 256, .width = 16, .bias_offset = 2, .exact = 1},
       {1000, 264, 60, .width = 64, .twice = 1, .nesterov = 1, .exact = 1},
+      {1024, 1024, 256, .width = 16, .exact = 1, .adamw = 1},
       {128, 512, 8, .width = 32, .exact = 1}};
   for (size_t i = 0; i < COUNT(fused_precisions) * (on_cuda(*state) && !quick() ? COUNT(cases) : 1); i++) {
     struct fused_case c = cases[i / COUNT(fused_precisions)];

@@ -18,12 +18,14 @@ static void compare_steps(const struct fused_case *c, struct mn_context *const o
   for (int i = 0; i < t[0]->model->count; i++) {
     const struct mn_tensor *p[2] = {t[0]->model->parameters[i], t[1]->model->parameters[i]};
     int64_t count = mn_tensor_count(p[0]);
-    for (int momentum = 0; momentum < 2; momentum++) {
+    for (int k = 0; k < 2 + c->adamw; k++) {
+      static const char *const names[] = {"", ", m", ", v"};
       double *values[2];
       char what[80];
       for (int s = 0; s < 2; s++)
-        values[s] = momentum ? read_device(on[s], p[s]->momentum, count) : read_values(on[s], p[s]);
-      snprintf(what, sizeof what, "%s%s", p[0]->name, momentum ? ", momentum" : "");
+        values[s] =
+            k ? read_device(on[s], k == 1 ? p[s]->momentum : p[s]->squares, count) : read_values(on[s], p[s]);
+      snprintf(what, sizeof what, "%s%s", p[0]->name, names[k]);
       report(c, what, norm_of_difference(values[1], values[0], count) / norm(values[0], count), bound);
       free(values[0]), free(values[1]);
     }
@@ -56,14 +58,17 @@ static void check_stack(const char *device, const struct fused_case *c) {
 }
 
 /* The last has a first weight without planes in fp16x3, and others with them. */
-static const struct fused_case small_stacks[] = {
-    {40, 24, 4, 8, .blocks = 3}, {70, 48, 3, 32, .blocks = 3, .nesterov = 1}, {40, 37, 3, 8, .blocks = 3}};
+static const struct fused_case small_stacks[] = {{40, 24, 4, 8, .blocks = 3},
+                                                 {70, 48, 3, 32, .blocks = 3, .nesterov = 1},
+                                                 {40, 37, 3, 8, .blocks = 3},
+                                                 {40, 24, 4, 8, .blocks = 3, .adamw = 1}};
 static const struct fused_case large_stacks[] = {{2048, 1024, 128, 16, .blocks = 3},
                                                  {1000, 1032, 505, 8, .blocks = 3},
                                                  {1000, 520, 60, 64, .blocks = 3, .nesterov = 1},
                                                  {520, 264, 18, 256, .blocks = 3},
                                                  {128, 512, 8, 32, .blocks = 3},
-                                                 {500, 1000, 20, 24, .blocks = 3}};
+                                                 {500, 1000, 20, 24, .blocks = 3},
+                                                 {2048, 1024, 128, 16, .blocks = 3, .adamw = 1}};
 
 static void stacks_match_fp64(void **state) {
   for (size_t p = 0; p < COUNT(fused_precisions); p++) {
@@ -126,6 +131,8 @@ static void steps_repeat_their_bytes(void **state) {
   struct fused_case reference = {1024, 8192, 512, .width = 16};
   for (size_t p = 0; p < COUNT(fused_precisions); p++) {
     struct fused_case c = stack_for(*state, fused_precisions[p]);
+    check_bytes(*state, &c, quick() ? 3 : 100);
+    c.adamw = 1;
     check_bytes(*state, &c, quick() ? 3 : 100);
     if (!on_cuda(*state) || quick()) continue;
     c = large_stacks[4], c.precision = fused_precisions[p];
@@ -215,6 +222,8 @@ static void nonfinite_steps_write_nothing(void **state) {
       struct fused_case c = stack_for(*state, fused_precisions[p]);
       c.blocks = blocks;
       check_nonfinite(*state, &c);
+      c.adamw = 1;
+      check_nonfinite(*state, &c);
     }
 }
 
@@ -249,6 +258,8 @@ static void an_overflow_writes_nothing(void **state) {
   const enum mn_precision scaled[] = {MN_FP16, MN_FP16X3};
   for (size_t p = 0; p < COUNT(scaled); p++) {
     struct fused_case c = stack_for(*state, scaled[p]);
+    check_overflow(*state, &c);
+    c.adamw = 1;
     check_overflow(*state, &c);
     c = small_stacks[2], c.precision = scaled[p];
     check_overflow(*state, &c);

@@ -190,6 +190,12 @@ static void test_info_checkpoint(void **state) {
   assert_text("\"seed\":18446744073709551608,\"best_metric\":null");
   assert_text("\\\"quoted\\\"");
   assert_text("\"fingerprint\":{\"version\":\"0.1.0\"}");
+  save(made = make_checkpoint(6, 4, 1, 8, 2, 12), path);
+  mn_checkpoint_free(made);
+  assert_int_equal(run(INFO, path, NULL, 0), MN_OK);
+  assert_text("79 float64, with exp_avg and exp_avg_sq");
+  assert_int_equal(run(INFO, path, NULL, 1), MN_OK);
+  assert_text("\"momentum\":false,\"exp_avg\":true,\"exp_avg_sq\":true");
 }
 
 static void put_attribute(hid_t object, const char *name, hid_t type, hsize_t count, const void *value) {
@@ -550,6 +556,8 @@ static void test_diff_unlike(void **state) {
   assert_text("/optimizer/momentum/head.bias: only in");
   assert_text("a.h5\n");
   assert_differ(make_checkpoint(6, 4, 1, 4, 0, 12), "/optimizer/momentum/head.bias: only in",
+                "{\"name\":\"/optimizer/momentum/head.bias\",\"a\":\"float32 [3]\",\"b\":null}");
+  assert_differ(make_checkpoint(6, 4, 1, 4, 2, 12), "/optimizer/exp_avg_sq/head.bias: only in",
                 "{\"name\":\"/optimizer/momentum/head.bias\",\"a\":\"float32 [3]\",\"b\":null}");
   assert_differ(make_checkpoint(6, 4, 1, 8, 1, 12), "/model/head.bias: float32 [3] | float64 [3]\n",
                 "\"a\":\"float32 [3]\",\"b\":\"float64 [3]\"");

@@ -99,7 +99,7 @@ static void large_masters_are_written_and_read(void **state) {
 enum { UPDATES = 4 };
 static const double rates[UPDATES] = {0, 0.1, 1e-3, 0.7};
 struct trail {
-  double *masters[UPDATES], *momentum;
+  double *masters[UPDATES], *momentum, *squares;
 };
 
 static struct trail update(const char *device, const char *precision, const int64_t size[2],
@@ -108,18 +108,23 @@ static struct trail update(const char *device, const char *precision, const int6
   struct mn_context *context = m.context;
   struct mn_tensor *w = weight_of(context, size[0], size[1]);
   const int64_t count = mn_tensor_count(w);
-  double *rate = take_bytes(&m, 1, sizeof *rate);
+  double *rate = take_bytes(&m, MN_RATES, sizeof *rate);
   double *values = ordinary_floats(count, 4), *gradient = random_values(count, 9, 2);
-  const struct mn_rule sgd = {.rate = rate,
-                              .momentum = config->momentum,
-                              .weight_decay = config->weight_decay,
-                              .nesterov = config->nesterov};
+  const struct mn_rule rule = {.rate = rate,
+                               .momentum = config->momentum,
+                               .weight_decay = config->weight_decay,
+                               .nesterov = config->nesterov,
+                               .kind = config->rule,
+                               .beta1 = config->beta1,
+                               .beta2 = config->beta2,
+                               .eps = config->eps};
   struct trail trail = {.momentum = NULL};
-  MUST(mn_tensor_train(context, w, MN_TRAIN_STORE, &sgd));
+  MUST(mn_tensor_train(context, w, MN_TRAIN_STORE, &rule));
   MUST(mn_tensor_write(context, w, values));
   for (int i = 0; i < UPDATES; i++) {
     const struct mn_epilogue epilogue = {.kind = MN_UPDATE, .update = &w->update};
-    MUST(context->kernels->upload(context->device, rate, &rates[i], sizeof *rate));
+    const double now[MN_RATES] = {rates[i], 2, 4};
+    MUST(context->kernels->upload(context->device, rate, now, sizeof now));
     MUST(mn_context_write(context, w->gradient, gradient, count));
     MUST(context->kernels->epilogue(context->device, w->gradient, size[0], size[1], &epilogue));
     trail.masters[i] = read_values(context, w);
@@ -127,6 +132,7 @@ static struct trail update(const char *device, const char *precision, const int6
   }
   assert_memory_equal(trail.masters[0], values, (size_t)count * sizeof *values);
   if (w->momentum) trail.momentum = read_reals(&m, w->momentum, count);
+  if (w->squares) trail.squares = read_reals(&m, w->squares, count);
   free(values), free(gradient);
   mn_tensor_free(context, w);
   release_all(&m);
@@ -147,7 +153,8 @@ static void updates_are_those_of_floats(void **state) {
         free(split.masters[i]), free(whole.masters[i]);
       }
       if (split.momentum) assert_memory_equal(split.momentum, whole.momentum, bytes);
-      free(split.momentum), free(whole.momentum);
+      if (split.squares) assert_memory_equal(split.squares, whole.squares, bytes);
+      free(split.momentum), free(whole.momentum), free(split.squares), free(whole.squares);
     }
 }
 

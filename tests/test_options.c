@@ -56,6 +56,7 @@ static void train_has_its_defaults(void **state) {
               o.step_factor == 0.1);
   assert_null(o.loss);
   assert_string_equal(o.plan, "block");
+  assert_string_equal(o.optimizer, "sgd");
   assert_int_equal(o.epochs, 10);
   assert_int_equal(o.steps, 0);
   assert_int_equal(o.batch, 64);
@@ -124,6 +125,13 @@ static void every_option_lands_in_its_field(void **state) {
   assert_true(o.save_every == 30 && o.save_seconds == 0 && o.epochs == 4);
   o = good("train --data d --hidden 8 --init w.h5");
   assert_string_equal(o.init, "w.h5");
+  o = good("train --data d --hidden 8 --optimizer adamw --beta1 0.8 --beta2 0.98 --adam-eps 1e-6 --lr 0.01");
+  assert_true(o.beta1 == 0.8 && o.beta2 == 0.98 && o.adam_eps == 1e-6 && o.lr == 0.01);
+  o = good("train --data d --hidden 8 --optimizer adamw");
+  assert_true(o.beta1 == 0.9 && o.beta2 == 0.999 && o.adam_eps == 1e-8 && o.lr == 0.001);
+  struct mn_optimizer_config config;
+  assert_int_equal(mn_options_optimizer(&o, &config), MN_OK);
+  assert_true(config.rule == MN_ADAMW && config.beta2 == 0.999 && config.eps == 1e-8 && config.momentum == 0);
   o = good("bench --plans --hidden 8,8");
   assert_true(o.plans && o.depth == 2);
 }
@@ -212,6 +220,14 @@ static const struct {
     {"train --data d --hidden 8 --noise 1", "--noise", "needs --synthetic n"},
     {"train --synthetic 9 --in 4 --hidden 8 --x a", "--x", "needs --data F"},
     {"train --data d --hidden 8 --plot p.svg", "--plot", "needs --log F.jsonl"},
+    {"train --optimizer adam", "--optimizer 'adam'", "sgd or adamw"},
+    {"train --beta2 1", "--beta2 '1'", "below 1"},
+    {"train --adam-eps 0", "--adam-eps '0'", "above 0"},
+    {"train --data d --hidden 8 --optimizer adamw --momentum 0.9", "--momentum", "take sgd"},
+    {"train --data d --hidden 8 --optimizer adamw --nesterov", "--nesterov", "take sgd"},
+    {"bench --optimizer adamw --momentum 0", "--momentum", "leave it out"},
+    {"train --data d --hidden 8 --beta1 0.5", "--beta1", "take adamw"},
+    {"train --data d --hidden 8 --adam-eps 1", "--adam-eps", "take adamw"},
     {"train --data d --hidden 8 --step-every 3", "--step-every", "--schedule step"},
     {"train --data d --hidden 8 --nesterov --momentum 0", "--nesterov", "--momentum above 0"},
     {"train --synthetic 9 --in 4 --hidden 8 --loss cross-entropy", "--loss cross-entropy", "--loss mse"},

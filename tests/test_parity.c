@@ -1,4 +1,4 @@
-/* The golden cases, computed elsewhere, on every device and in every precision; and that a case with one
+/* The golden cases, computed by PyTorch, on every device and in every precision; and that a case with one
  * wrong number is a miss. */
 #include "tests/check.h"
 
@@ -7,7 +7,7 @@
 
 #include "train/check/parity.h"
 
-static const char golden[] = "tests/golden/block.h5";
+static const char golden[] = "tests/golden/block.h5", trained[] = "tests/golden/adamw.h5";
 
 static mn_status run(const char *device, const char *precision, const char *path, char **report) {
   struct mn_context *context = open_or_skip(device, precision);
@@ -21,11 +21,14 @@ static mn_status run(const char *device, const char *precision, const char *path
 }
 
 static void must_pass(const char *device, const char *precision) {
-  char *report = NULL;
-  mn_status status = run(device, precision, golden, &report);
-  if (status != MN_OK) print_message("%s", report);
-  free(report);
-  if (status != MN_OK) fail_msg("%s, %s: %s", device, precision, mn_message());
+  const char *const files[] = {golden, trained};
+  for (int i = 0; i < 2; i++) {
+    char *report = NULL;
+    mn_status status = run(device, precision, files[i], &report);
+    if (status != MN_OK) print_message("%s", report);
+    free(report);
+    if (status != MN_OK) fail_msg("%s, %s, %s: %s", device, precision, files[i], mn_message());
+  }
 }
 
 static void golden_fp64(void **state) {
@@ -52,14 +55,14 @@ static void golden_fp16x3(void **state) {
   must_pass(*state, "fp16x3");
 }
 
-/* A copy of the golden file to spoil; unlink and free it. */
-static char *copy_of_golden(void) {
+/* A copy of a golden file to spoil; unlink and free it. */
+static char *copy_of(const char *file) {
   const char *folder = getenv("TMPDIR");
   char *path = NULL, bytes[65536];
   size_t count;
   assert_true(asprintf(&path, "%s/minnow_parity_XXXXXX", folder && *folder ? folder : "/tmp") > 0);
   int descriptor = mkstemp(path);
-  FILE *from = fopen(golden, "rb"), *to = descriptor >= 0 ? fdopen(descriptor, "wb") : NULL;
+  FILE *from = fopen(file, "rb"), *to = descriptor >= 0 ? fdopen(descriptor, "wb") : NULL;
   assert_non_null(from);
   assert_non_null(to);
   while ((count = fread(bytes, 1, sizeof bytes, from)) > 0) assert_true(fwrite(bytes, 1, count, to) == count);
@@ -111,8 +114,8 @@ static void find_case(char *name, size_t size, int training, int single) {
   assert_true(*name);
 }
 
-static void must_miss(const char *which, const char *dataset, hsize_t at, double value) {
-  char *path = copy_of_golden(), name[160], *report = NULL;
+static void must_miss(const char *file, const char *which, const char *dataset, hsize_t at, double value) {
+  char *path = copy_of(file), name[160], *report = NULL;
   snprintf(name, sizeof name, "%s/%s", which, dataset);
   spoil(path, name, at, value);
   mn_status status = run("cpu", "fp64", path, &report);
@@ -129,14 +132,15 @@ static void one_wrong_number_is_a_miss(void **state) {
   static const char *const tensors[] = {
       "x", "fc.weight", "fc.bias",        "gn.weight",    "gn.bias",        "z",           "mean", "rstd",
       "y", "grad/x",    "grad/fc.weight", "grad/fc.bias", "grad/gn.weight", "grad/gn.bias"};
-  static const char *const trained[] = {"initial/fc.weight", "losses",          "final/fc.weight",
-                                        "final/fc.bias",     "final/gn.weight", "final/gn.bias"};
+  static const char *const run[] = {"initial/fc.weight", "losses",          "final/fc.weight",
+                                    "final/fc.bias",     "final/gn.weight", "final/gn.bias"};
   char which[64];
   find_case(which, sizeof which, 0, 0);
-  for (size_t i = 0; i < COUNT(tensors); i++) must_miss(which, tensors[i], 1, i % 2 ? NAN : 0);
-  for (size_t i = 5; i < COUNT(tensors); i++) must_miss(which, tensors[i], 0, i % 2 ? 0 : NAN);
+  for (size_t i = 0; i < COUNT(tensors); i++) must_miss(golden, which, tensors[i], 1, i % 2 ? NAN : 0);
+  for (size_t i = 5; i < COUNT(tensors); i++) must_miss(golden, which, tensors[i], 0, i % 2 ? 0 : NAN);
   find_case(which, sizeof which, 1, 0);
-  for (size_t i = 0; i < COUNT(trained); i++) must_miss(which, trained[i], 0, i % 2 ? NAN : 0);
+  for (size_t i = 0; i < COUNT(run); i++) must_miss(golden, which, run[i], 0, i % 2 ? NAN : 0);
+  for (size_t i = 0; i < COUNT(run); i++) must_miss(trained, "adamw", run[i], 0, i % 2 ? NAN : 0);
 }
 
 /* One channel a group: what is expected is 0 throughout, and so is what comes out. */
@@ -144,9 +148,9 @@ static void a_wrong_number_among_zeros_is_a_miss(void **state) {
   (void)state;
   char which[64];
   find_case(which, sizeof which, 0, 1);
-  must_miss(which, "grad/x", 0, 0);
-  must_miss(which, "grad/x", 0, NAN);
-  must_miss(which, "grad/fc.bias", 0, NAN);
+  must_miss(golden, which, "grad/x", 0, 0);
+  must_miss(golden, which, "grad/x", 0, NAN);
+  must_miss(golden, which, "grad/fc.bias", 0, NAN);
 }
 
 static void errors_are_relative_and_see_nan(void **state) {

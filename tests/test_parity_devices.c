@@ -193,7 +193,7 @@ static void all_product_updates(enum mn_precision precision) {
   open_bench(&b, precision);
   const struct sizes sizes[] = {{5, 7, 3}, {130, 70, 33}, {136, 72, 33}, {2100, 4100, 8}, {2104, 4104, 8}};
   for (int i = 0; i < RULE_COUNT; i++)
-    for (int k = 0; k < (i != 3 ? 3 : b.on[CUDA]->planes && !quick() ? 5 : 4); k++)
+    for (int k = 0; k < (i != 3 && i != ADAMW ? 3 : b.on[CUDA]->planes && !quick() ? 5 : 4); k++)
       for (int given = 0; given < 2; given++) {
         struct sizes z = sizes[k];
         struct parameter two[SIDES];

@@ -177,18 +177,19 @@ static void save_at_once(const struct run *r, const char *to) {
       mn_snapshot_save(to, 1, r->training.model, r->training.optimizer, &r->progress, config, COUNT(config)));
 }
 
-static void *download_array(const struct run *r, const struct mn_tensor *t, int momentum) {
+/* kept NULL: the parameter's values. */
+static void *download_array(const struct run *r, const struct mn_tensor *t, const void *kept) {
   size_t bytes = (size_t)mn_tensor_count(t) * r->context->device->real;
   void *out = malloc(bytes);
   assert_non_null(out);
-  MUST(momentum ? r->context->kernels->download(r->context->device, out, t->momentum, bytes)
-                : mn_tensor_download(r->context, t, out));
+  MUST(kept ? r->context->kernels->download(r->context->device, out, kept, bytes)
+            : mn_tensor_download(r->context, t, out));
   return out;
 }
 
-/* All parameters, then momenta or NULL. */
+/* All parameters, then what the rule keeps first of each, then second; or NULL. */
 struct values {
-  void *arrays[2 * MN_MODEL_PARAMETERS];
+  void *arrays[3 * MN_MODEL_PARAMETERS];
 };
 
 static struct values values_of(const struct run *r) {
@@ -196,8 +197,9 @@ static struct values values_of(const struct run *r) {
   struct values out = {{NULL}};
   for (int i = 0; i < model->count; i++) {
     const struct mn_tensor *t = model->parameters[i];
-    out.arrays[i] = download_array(r, t, 0);
-    if (t->momentum) out.arrays[model->count + i] = download_array(r, t, 1);
+    out.arrays[i] = download_array(r, t, NULL);
+    if (t->momentum) out.arrays[model->count + i] = download_array(r, t, t->momentum);
+    if (t->squares) out.arrays[2 * model->count + i] = download_array(r, t, t->squares);
   }
   return out;
 }
@@ -209,7 +211,7 @@ static void free_values(struct values *v) {
 static int same_values(const struct run *r, const struct values *a, const struct values *b) {
   const struct mn_model *model = r->training.model;
   int same = 1;
-  for (int i = 0; i < 2 * model->count; i++) {
+  for (int i = 0; i < 3 * model->count; i++) {
     size_t bytes = (size_t)mn_tensor_count(model->parameters[i % model->count]) * r->context->device->real;
     if (!a->arrays[i] != !b->arrays[i]) return 0;
     if (a->arrays[i]) same &= memcmp(a->arrays[i], b->arrays[i], bytes) == 0;
@@ -224,8 +226,10 @@ static void assert_file_holds(const struct run *r, const char *of, const struct 
   MUST(mn_checkpoint_load(&loaded, of));
   assert_int_equal(loaded->tensor_count, r->training.model->count);
   for (int i = 0; i < loaded->tensor_count; i++) {
-    found.arrays[i] = loaded->tensors[i].value;
-    found.arrays[loaded->tensor_count + i] = loaded->tensors[i].momentum;
+    const struct mn_checkpoint_tensor *t = &loaded->tensors[i];
+    found.arrays[i] = t->value;
+    found.arrays[loaded->tensor_count + i] = t->exp_avg ? t->exp_avg : t->momentum;
+    found.arrays[2 * loaded->tensor_count + i] = t->exp_avg_sq;
   }
   assert_true(same_values(r, expected, &found));
   assert_int_equal(loaded->progress.step, progress->step);
@@ -468,6 +472,32 @@ static void a_device_that_fails_is_told(void **state) {
   close_run(&r);
 }
 
+/* From one rule's checkpoint to another's optimizer: without momentum, with it, AdamW. Without momentum SGD
+ * may go on from any of its own. */
+static void a_rule_takes_what_it_has_kept(void **state) {
+  static const int rules[] = {0, 1, 5}, taken[][3] = {{1, 0, 0}, {1, 1, 0}, {0, 0, 1}};
+  static const char *const words[] = {"an exp_avg for blocks.0.fc.weight, which sgd does not",
+                                      "no momentum for", "no exp_avg for"};
+  for (int from = 0; from < 3; from++) {
+    struct run r = open_run(*state, "fp32", settings[rules[from]]);
+    struct mn_checkpoint *loaded;
+    train(&r, 1);
+    save_at_once(&r, path);
+    close_run(&r);
+    MUST(mn_checkpoint_load(&loaded, path));
+    for (int to = 0; to < 3; to++) {
+      r = open_run(*state, "fp32", settings[rules[to]]);
+      mn_status status = mn_snapshot_restore(loaded, r.training.model, r.training.optimizer, NULL);
+      assert_int_equal(status, taken[from][to] ? MN_OK : MN_BAD_DATA);
+      if (status != MN_OK) assert_non_null(strstr(mn_message(), words[to]));
+      MUST(mn_snapshot_restore(loaded, r.training.model, NULL, NULL));
+      close_run(&r);
+    }
+    mn_checkpoint_free(loaded);
+    assert_int_equal(unlink(path), 0);
+  }
+}
+
 static void *open_gate_later(void *data) {
   pause_for(50);
   set_gate(0);
@@ -562,6 +592,7 @@ int main(void) {
       BOTH(a_full_disk_is_told),
       BOTH(a_folder_that_is_gone_and_a_file_in_the_way_are_told),
       BOTH(a_device_that_fails_is_told),
+      BOTH(a_rule_takes_what_it_has_kept),
       BOTH(close_waits_for_the_save),
       ON("cuda", any_number_of_bytes_is_downloaded),
   };

@@ -118,7 +118,7 @@ static void steps_allocate_nothing(void **state) {
   }
 }
 
-/* A parameter's values and momentum, as they stand in memory. */
+/* A parameter's values, and what the rule keeps of it, as they stand in memory. */
 static char *bytes_of(const struct training *t, size_t *size) {
   struct mn_context *context = t->model->context;
   char *out = NULL;
@@ -126,9 +126,11 @@ static char *bytes_of(const struct training *t, size_t *size) {
   for (int i = 0; i < t->model->count; i++) {
     const struct mn_tensor *p = t->model->parameters[i];
     size_t bytes = (size_t)mn_tensor_count(p) * context->device->real;
-    for (int k = 0; k < (p->momentum ? 2 : 1); k++) {
+    const void *const kept[] = {NULL, p->momentum, p->squares};
+    for (int k = 0; k < 3; k++) {
+      if (k > 0 && !kept[k]) continue;
       assert_non_null(out = realloc(out, *size + bytes));
-      MUST(k ? context->kernels->download(context->device, out + *size, p->momentum, bytes)
+      MUST(k ? context->kernels->download(context->device, out + *size, kept[k], bytes)
              : mn_tensor_download(context, p, out + *size));
       *size += bytes;
     }

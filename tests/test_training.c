@@ -92,6 +92,9 @@ static const char *const ways[] = {
     "--precision fp16 --momentum 0.9 --clip 0.5 --accumulate 3",
     "--precision fp16 --momentum 0.9 --lr 1", /* which takes batches again */
     "--precision fp16x3 --momentum 0.9",
+    "--precision fp32 --optimizer adamw --weight-decay 0.01",
+    "--precision bf16 --optimizer adamw --beta2 0.9 --clip 0.5 --accumulate 3",
+    "--precision fp16 --optimizer adamw --lr 0.1 --schedule cosine",
 };
 
 /* The rows of each stretch wait in another place, and the stretches save beside the training, which may not
@@ -149,6 +152,55 @@ static void resume_ends_in_the_same_bytes_cuda(void **state) {
     skip();
   }
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) check_resume("cuda", ways[i]);
+}
+
+/* A run of 20 steps that is stopped after 10. */
+static void start_run(const char *options) {
+  assert_int_equal(
+      run("rm -f $DIR/run.h5; $MINNOW train --device cpu --data data/digits.h5 --hidden 8 --groups 2 "
+          "--steps 20 --stop-at 10 --checkpoint $DIR/run.h5 --quiet %s >/dev/null",
+          options),
+      0);
+}
+
+static int resume_run(const char *options) {
+  return run("$MINNOW train --device cpu --checkpoint $DIR/run.h5 --resume --quiet %s >/dev/null 2>$DIR/err",
+             options);
+}
+
+static void forget_option(const char *name) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/run.h5", folder);
+  hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT);
+  assert_true(H5Adelete_by_name(file, "config", name, H5P_DEFAULT) >= 0);
+  assert_true(H5Fclose(file) >= 0);
+}
+
+/* What one optimizer has kept is of no use to another. */
+static void another_optimizer_is_refused(void **state) {
+  (void)state;
+  start_run("--optimizer adamw");
+  run("cp $DIR/run.h5 $DIR/before.h5");
+  assert_int_equal(resume_run("--optimizer sgd"), 64);
+  assert_int_equal(run("grep -q -e '--optimizer sgd, but .* was trained with adamw' $DIR/err"), 0);
+  assert_int_equal(resume_run("--momentum 0.9"), 64);
+  assert_int_equal(run("grep -q -e '--momentum is not for --optimizer adamw' $DIR/err"), 0);
+  assert_int_equal(run("cmp $DIR/run.h5 $DIR/before.h5"), 0);
+}
+
+/* A checkpoint from before there was a choice is SGD's. */
+static void a_checkpoint_without_an_optimizer_is_of_sgd(void **state) {
+  (void)state;
+  const char *const added[] = {"optimizer", "beta1", "beta2", "adam-eps"};
+  start_run("--momentum 0.9");
+  assert_int_equal(resume_run(""), 0);
+  run("mv $DIR/run.h5 $DIR/whole.h5");
+  start_run("--momentum 0.9");
+  for (int i = 0; i < 4; i++) forget_option(added[i]);
+  assert_int_equal(resume_run("--optimizer adamw"), 65);
+  assert_int_equal(run("grep -q 'no exp_avg for blocks.0.fc.weight; resume with its own' $DIR/err"), 0);
+  assert_int_equal(resume_run(""), 0);
+  assert_int_equal(run("$MINNOW diff $DIR/run.h5 $DIR/whole.h5 >/dev/null"), 0);
 }
 
 static void equal_runs_give_equal_files(void **state) {
@@ -455,6 +507,8 @@ int main(void) {
       cmocka_unit_test(demo_in_fp16),
       cmocka_unit_test(resume_ends_in_the_same_bytes),
       cmocka_unit_test(resume_ends_in_the_same_bytes_cuda),
+      cmocka_unit_test(another_optimizer_is_refused),
+      cmocka_unit_test(a_checkpoint_without_an_optimizer_is_of_sgd),
       cmocka_unit_test(equal_runs_give_equal_files),
       cmocka_unit_test(signals_save_and_exit_75),
       cmocka_unit_test(a_killed_run_resumes),

@@ -131,6 +131,10 @@ static inline mn_status try_to_open(struct run *r, const char *device, const str
     copy_scales(r, r->model->parameters[i], from, saved);
     MUST(mn_context_read(from->context, values, saved->momentum, count));
     MUST(mn_context_write(r->context, r->model->parameters[i]->momentum, values, count));
+    if (saved->squares) {
+      MUST(mn_context_read(from->context, values, saved->squares, count));
+      MUST(mn_context_write(r->context, r->model->parameters[i]->squares, values, count));
+    }
     free(values);
   }
   return mn_trainer_open(&r->trainer, r->model, r->optimizer, &r->data.base, &training,
@@ -200,6 +204,7 @@ static inline void assert_same_parameters(const struct run *a, const struct run 
     if (memcmp(x, y, (size_t)mn_tensor_count(t) * sizeof *x) != 0) fail_msg("%s differs", t->name);
     free(x), free(y);
     assert_same_values(a, b, t->momentum, u->momentum, t);
+    if (t->squares) assert_same_values(a, b, t->squares, u->squares, t);
   }
 }
 
@@ -246,6 +251,12 @@ static const struct setup setups[] __attribute__((unused)) = {
     {"bf16", 1, 0, 33, {.momentum = 0.9, .clip = 0.5, .accumulate = 3}},
     {"fp16", 0, 0, 64, {.momentum = 0.9, .accumulate = 1}},
     {"fp16", 1, 0, 33, {.momentum = 0.9, .clip = 0.5, .accumulate = 3}},
+    {"bf16", 0, 0, 64, {.rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .accumulate = 1}},
+    {"fp16",
+     1,
+     0,
+     33,
+     {.rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .clip = 0.5, .accumulate = 3}},
 };
 static const enum mn_place places[] __attribute__((unused)) = {MN_PLACE_DEVICE, MN_PLACE_HOST, MN_PLACE_FILE};
 

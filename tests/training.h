@@ -54,6 +54,8 @@ static const struct mn_optimizer_config settings[] __attribute__((unused)) = {
     {.momentum = 0.9, .weight_decay = 0.01, .nesterov = 1, .accumulate = 1},
     {.momentum = 0.9, .clip = 0.1, .accumulate = 1},
     {.momentum = 0.9, .nesterov = 1, .clip = 0.1, .accumulate = 2},
+    {.rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-3, .weight_decay = 0.01, .accumulate = 1},
+    {.rule = MN_ADAMW, .beta1 = 0.5, .beta2 = 0.9, .eps = 1e-3, .clip = 0.1, .accumulate = 2},
 };
 
 struct training {

@@ -88,9 +88,11 @@ static mn_status restore_kept(struct mn_context *context, struct mn_tensor *t,
     void *kept = mn_describe_kept(optimizer, t, k);
     const void *from = *mn_checkpoint_array(saved, k);
     if (kept && !from)
-      return mn_fail(MN_BAD_DATA, "the checkpoint has no %s for %s", mn_checkpoint_kept(k), t->name);
+      return mn_fail(MN_BAD_DATA, "the checkpoint has no %s for %s; resume with its own optimizer",
+                     mn_checkpoint_kept(k), t->name);
     if (from && !kept && k != MN_CHECKPOINT_MOMENTUM)
-      return mn_fail(MN_BAD_DATA, "the checkpoint has %s for %s, which %s does not keep; resume with adamw",
+      return mn_fail(MN_BAD_DATA,
+                     "the checkpoint has an %s for %s, which %s does not keep; resume with adamw",
                      mn_checkpoint_kept(k), t->name, mn_optimizer_name(optimizer->config.rule));
     if (kept) MN_TRY(upload(context, t, kept, saved, from));
   }

@@ -1,6 +1,6 @@
-/* SGD against PyTorch's rule, written out here on single numbers: momentum, weight decay, Nesterov, clipping
- * and accumulation, on the path where the update is fused into the GEMM and on the one where gradients are
- * stored first. */
+/* SGD and AdamW against PyTorch's rules, written out here on single numbers: momentum, weight decay,
+ * Nesterov, the corrections of AdamW's means, clipping and accumulation, on the path where the update is
+ * fused into the GEMM and on the one where gradients are stored first. */
 #include "tests/check.h"
 
 #include "kernels/planes.h"
@@ -37,13 +37,16 @@ static void propagate(struct mn_pass *pass, int step, int64_t first) {
   free(target);
 }
 
-/* torch.optim.SGD and clip_grad_norm_, one number at a time, on gradients taken from a pass that stores them.
+/* torch.optim.SGD or AdamW and clip_grad_norm_, one number at a time, on gradients taken from a pass that
+ * stores them.
  */
 struct reference {
   struct mn_model *model;
   struct mn_pass *pass;
   struct mn_optimizer_config config;
   double *velocity[MN_MODEL_PARAMETERS]; /* NULL before the first step: PyTorch starts it with the gradient */
+  double *squares[MN_MODEL_PARAMETERS];  /* AdamW: exp_avg_sq, beside the velocity exp_avg */
+  int step;
 };
 
 static double norm_of(double *const *gradients, const struct mn_model *model) {
@@ -54,17 +57,33 @@ static double norm_of(double *const *gradients, const struct mn_model *model) {
   return sqrt(sum);
 }
 
+/* torch.optim._single_tensor_adamw, by its names. */
+static double adamw(const struct reference *r, double param, double grad, double *exp_avg, double *exp_avg_sq,
+                    double rate) {
+  const struct mn_optimizer_config *c = &r->config;
+  param *= 1 - rate * c->weight_decay;
+  *exp_avg += (grad - *exp_avg) * (1 - c->beta1);
+  *exp_avg_sq = *exp_avg_sq * c->beta2 + (1 - c->beta2) * grad * grad;
+  const double bias_correction1 = 1 - pow(c->beta1, r->step), bias_correction2 = 1 - pow(c->beta2, r->step);
+  const double denom = sqrt(*exp_avg_sq) / sqrt(bias_correction2) + c->eps;
+  return param - rate / bias_correction1 * *exp_avg / denom;
+}
+
 static void update_reference(struct reference *r, int which, double *gradient, double clip, double rate) {
   struct mn_tensor *t = r->model->parameters[which];
   int64_t count = mn_tensor_count(t);
   int first = !r->velocity[which];
   double *w = malloc((size_t)count * sizeof *w);
   assert_non_null(w);
-  if (first) r->velocity[which] = calloc((size_t)count, sizeof(double));
+  if (first) r->velocity[which] = zeros(count), r->squares[which] = zeros(count);
   double *velocity = r->velocity[which];
   MUST(mn_tensor_read(r->model->context, t, w));
   for (int64_t k = 0; k < count; k++) {
     double direction = gradient[k] * clip;
+    if (r->config.rule == MN_ADAMW) {
+      w[k] = adamw(r, w[k], direction, &velocity[k], &r->squares[which][k], rate);
+      continue;
+    }
     if (r->config.weight_decay != 0) direction += r->config.weight_decay * w[k];
     if (r->config.momentum != 0) {
       velocity[k] = first ? direction : r->config.momentum * velocity[k] + direction;
@@ -79,6 +98,7 @@ static void update_reference(struct reference *r, int which, double *gradient, d
 static void step_reference(struct reference *r, double rate) {
   struct memory m = {.context = r->model->context};
   double *gradients[MN_MODEL_PARAMETERS], clip = 1;
+  r->step++;
   for (int i = 0; i < r->model->count; i++) {
     const struct mn_tensor *t = r->model->parameters[i];
     gradients[i] = read_reals(&m, t->gradient, mn_tensor_count(t));
@@ -102,7 +122,7 @@ static struct reference open_reference(struct mn_context *context, struct mn_opt
 }
 
 static void close_reference(struct reference *r) {
-  for (int i = 0; i < r->model->count; i++) free(r->velocity[i]);
+  for (int i = 0; i < r->model->count; i++) free(r->velocity[i]), free(r->squares[i]);
   mn_pass_close(r->pass);
   mn_model_close(r->model);
 }
@@ -147,10 +167,31 @@ static void assert_same_model(const char *what, const struct mn_model *a, const 
   }
 }
 
+static void follow(struct mn_context *context, struct mn_optimizer_config config) {
+  struct reference r = open_reference(context, config, ROWS);
+  struct trained t = open_trained(context, config, ROWS / config.accumulate);
+  assert_int_equal(t.optimizer->stored, config.clip > 0 || config.accumulate > 1);
+  for (int step = 0; step < STEPS; step++) {
+    char what[200];
+    snprintf(what, sizeof what,
+             "%s, momentum %g, beta1 %g, decay %g, nesterov %d, clip %g, accumulate %d, step %d",
+             mn_optimizer_name(config.rule), config.momentum, config.beta1, config.weight_decay,
+             config.nesterov, config.clip, config.accumulate, step);
+    propagate(r.pass, step, 0);
+    step_reference(&r, rates[step]);
+    train(&t, step);
+    assert_same_model(what, t.model, r.model, 1e-12);
+  }
+  close_reference(&r);
+  close_trained(&t);
+}
+
+static const double decays[] = {0, 0.1}, clips[] = {0, 0.05, 1e3};
+
 /* Momentum, decay and Nesterov in every combination, each plainly, clipped (by a norm that bites, and by one
  * that does not), and accumulated. */
 static void training_follows_the_rule(void **state) {
-  static const double momenta[] = {0, 0.9, 0.5}, decays[] = {0, 0.1}, clips[] = {0, 0.05, 1e3};
+  static const double momenta[] = {0, 0.9, 0.5};
   struct mn_context *context = open_or_skip(*state, "fp64");
   for (int kind = 0; kind < 3 * 2 * 3 * 2 * 2; kind++) {
     struct mn_optimizer_config config = {.momentum = momenta[kind % 3],
@@ -158,31 +199,39 @@ static void training_follows_the_rule(void **state) {
                                          .clip = clips[kind / 6 % 3],
                                          .nesterov = kind / 18 % 2,
                                          .accumulate = kind / 36 ? 3 : 1};
-    if (config.nesterov && config.momentum == 0) continue;
-    struct reference r = open_reference(context, config, ROWS);
-    struct trained t = open_trained(context, config, ROWS / config.accumulate);
-    assert_int_equal(t.optimizer->stored, config.clip > 0 || config.accumulate > 1);
-    for (int step = 0; step < STEPS; step++) {
-      char what[160];
-      snprintf(what, sizeof what, "momentum %g, decay %g, nesterov %d, clip %g, accumulate %d, step %d",
-               config.momentum, config.weight_decay, config.nesterov, config.clip, config.accumulate, step);
-      propagate(r.pass, step, 0);
-      step_reference(&r, rates[step]);
-      train(&t, step);
-      assert_same_model(what, t.model, r.model, 1e-12);
-    }
-    close_reference(&r);
-    close_trained(&t);
+    if (!config.nesterov || config.momentum != 0) follow(context, config);
   }
   mn_context_close(context);
 }
 
+/* The same of AdamW, with an eps that is next to nothing and one that counts; without means it follows signs.
+ */
+static void training_follows_adamw(void **state) {
+  static const double betas[][2] = {{0.9, 0.99}, {0.5, 0.9}, {0, 0}}, epsilons[] = {1e-8, 0.05};
+  struct mn_context *context = open_or_skip(*state, "fp64");
+  for (int kind = 0; kind < 3 * 2 * 3 * 2 * 2; kind++) {
+    const double *beta = betas[kind % 3];
+    follow(context, (struct mn_optimizer_config){.rule = MN_ADAMW,
+                                                 .beta1 = beta[0],
+                                                 .beta2 = beta[1],
+                                                 .eps = epsilons[kind / 36],
+                                                 .weight_decay = decays[kind / 3 % 2],
+                                                 .clip = clips[kind / 6 % 3],
+                                                 .accumulate = kind / 18 % 2 ? 3 : 1});
+  }
+  mn_context_close(context);
+}
+
+static const struct mn_optimizer_config typical_adamw = {
+    .rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-3, .weight_decay = 0.1, .accumulate = 1};
+
 /* With a norm that never bites, clipping leaves nothing but the other path. */
 static void fused_and_stored_updates_agree(void **state) {
   struct mn_context *context = open_or_skip(*state, "fp64");
-  for (int kind = 0; kind < 3; kind++) {
+  for (int kind = 0; kind < 4; kind++) {
     struct mn_optimizer_config config = {
         .momentum = kind ? 0.9 : 0, .weight_decay = 0.01, .nesterov = kind == 2, .accumulate = 1};
+    if (kind == 3) config = typical_adamw;
     struct trained fused = open_trained(context, config, ROWS);
     config.clip = 1e30;
     struct trained stored = open_trained(context, config, ROWS);
@@ -218,10 +267,8 @@ static void accumulated_batches_are_one_batch(void **state) {
   mn_context_close(context);
 }
 
-/* float follows double as closely as its rounding lets it. */
-static void fp32_follows_fp64(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32"), *wide = open_or_skip("cpu", "fp64");
-  struct mn_optimizer_config config = {.momentum = 0.9, .weight_decay = 0.1, .nesterov = 1, .accumulate = 1};
+static void float_follows_double(const char *device, struct mn_optimizer_config config) {
+  struct mn_context *context = open_or_skip(device, "fp32"), *wide = open_or_skip("cpu", "fp64");
   struct trained narrow = open_trained(context, config, ROWS), exact = open_trained(wide, config, ROWS);
   struct memory m = {.context = wide}, n = {.context = context};
   for (int step = 0; step < STEPS; step++) {
@@ -239,6 +286,13 @@ static void fp32_follows_fp64(void **state) {
   close_trained(&exact);
   mn_context_close(context);
   mn_context_close(wide);
+}
+
+/* As closely as its rounding lets it. */
+static void fp32_follows_fp64(void **state) {
+  float_follows_double(*state, (struct mn_optimizer_config){
+                                   .momentum = 0.9, .weight_decay = 0.1, .nesterov = 1, .accumulate = 1});
+  float_follows_double(*state, typical_adamw);
 }
 
 /* A bfloat16 is the upper half of the float whose value it is; on the CPU it is kept as that float. */
@@ -259,8 +313,10 @@ static void assert_copied(struct mn_context *context, const struct mn_tensor *w)
 /* In bf16 the GEMMs read a copy of W, rounded with halves away from zero; who updates W writes it. */
 static void updates_refresh_the_half_form(void **state) {
   struct mn_context *context = open_or_skip(*state, "bf16");
-  for (int clip = 0; clip < 2; clip++) {
-    struct mn_optimizer_config config = {.momentum = 0.9, .clip = clip ? 0.1 : 0, .accumulate = 1};
+  for (int kind = 0; kind < 4; kind++) {
+    struct mn_optimizer_config config = {.momentum = 0.9, .accumulate = 1};
+    if (kind / 2) config = typical_adamw;
+    if (kind % 2) config.clip = 0.1;
     struct trained t = open_trained(context, config, ROWS);
     train(&t, 0);
     for (int i = 0; i < t.model->count; i++) {
@@ -284,6 +340,14 @@ static void impossible_settings_are_refused(void **state) {
       {.clip = -1, .accumulate = 1},
       {.clip = NAN, .accumulate = 1},
       {.accumulate = 0},
+      {.rule = MN_RULES, .accumulate = 1},
+      {.beta1 = 0.9, .accumulate = 1},
+      {.eps = 1e-8, .accumulate = 1},
+      {.rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .momentum = 0.9, .accumulate = 1},
+      {.rule = MN_ADAMW, .beta1 = 1, .beta2 = 0.999, .eps = 1e-8, .accumulate = 1},
+      {.rule = MN_ADAMW, .beta1 = 0.9, .beta2 = NAN, .eps = 1e-8, .accumulate = 1},
+      {.rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .accumulate = 1},
+      {.rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-60, .accumulate = 1},
   };
   struct mn_context *context = open_or_skip("cpu", "fp32");
   struct mn_model *model = open_model(context, 1);
@@ -300,9 +364,13 @@ static void impossible_settings_are_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      BOTH(training_follows_the_rule),         BOTH(fused_and_stored_updates_agree),
-      BOTH(accumulated_batches_are_one_batch), BOTH(fp32_follows_fp64),
-      BOTH(updates_refresh_the_half_form),     cmocka_unit_test(impossible_settings_are_refused),
+      BOTH(training_follows_the_rule),
+      BOTH(training_follows_adamw),
+      BOTH(fused_and_stored_updates_agree),
+      BOTH(accumulated_batches_are_one_batch),
+      BOTH(fp32_follows_fp64),
+      BOTH(updates_refresh_the_half_form),
+      cmocka_unit_test(impossible_settings_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
