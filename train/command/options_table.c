@@ -96,7 +96,7 @@ static const struct mn_option_row table[] = {
     {"momentum", "M", TRAIN | BENCH, REAL(momentum), CONFIG | BELOW, 0, 1, "0.9", .help = "of SGD"},
     {"weight-decay", "D", TRAIN | BENCH, REAL(weight_decay), CONFIG, 0, 0, "0",
      .help = "on every parameter; decoupled from the gradient with adamw"},
-    {"nesterov", NULL, TRAIN, FLAG(nesterov), CONFIG, .help = "Nesterov's momentum, of SGD"},
+    {"nesterov", NULL, TRAIN, FLAG(nesterov), CONFIG, .help = "Nesterov's momentum"},
     {"beta1", "B", TRAIN, REAL(beta1), CONFIG | BELOW, 0, 1, "0.9",
      .help = "of adamw: decay of the mean of gradients"},
     {"beta2", "B", TRAIN, REAL(beta2), CONFIG | BELOW, 0, 1, "0.999",
