@@ -38,12 +38,12 @@ offers "" train --data ""
 offers "" parity ""
 offers "--device --precision --tolerance --json --quiet --help" parity --
 for command in $commands; do
-  options=$("$minnow" "$command" --help | grep -o '^  --[a-z-]*' | tr -d ' ' | tr '\n' ' ')
+  options=$("$minnow" "$command" --help | grep -o '^  --[a-z0-9-]*' | tr -d ' ' | tr '\n' ' ')
   [ -n "$options" ] || fail "minnow $command --help lists no options"
   offers "${options% }" "$command" -
 done
 # A command without a file's name has nothing but options.
-offers "$("$minnow" eval --help | grep -o '^  --[a-z-]*' | tr -d ' ' | paste -sd' ')" eval ""
+offers "$("$minnow" eval --help | grep -o '^  --[a-z0-9-]*' | tr -d ' ' | paste -sd' ')" eval ""
 
 if command -v zsh >/dev/null 2>&1; then
   # What the script hands to zsh's own functions.
@@ -73,7 +73,7 @@ if command -v zsh >/dev/null 2>&1; then
   ! grep -qxF '*:file:_files' <<<"$said" || fail "zsh offers files to train"
   for command in $commands; do
     said=$(zsh_says "$command" "")
-    for option in $("$minnow" "$command" --help | grep -o '^  --[a-z-]*'); do
+    for option in $("$minnow" "$command" --help | grep -o '^  --[a-z0-9-]*'); do
       grep -q -e "^${option}[=[]" <<<"$said" || fail "zsh is not offered $command $option"
     done
     passed=$((passed + 1))

@@ -18,7 +18,7 @@ _minnow() {
       # A list of words starts with a small letter, unlike N|30s; of its words cuda:N stands for several.
       [[ ${BASH_REMATCH[1]} != [a-z]*"|"* ]] || words=$(tr '|' '\n' <<<"${BASH_REMATCH[1]}" | grep -v '[A-Z]')
     elif [[ $word == -* || $help == *"[OPTION...]"$'\n'* ]]; then
-      words=$(sed -n 's/^  \(--[a-z-]*\).*/\1/p' <<<"$help")
+      words=$(sed -n 's/^  \(--[a-z0-9-]*\).*/\1/p' <<<"$help")
     fi
   fi
   mapfile -t COMPREPLY < <(compgen -P "$prefix" -W "$words" -- "$word")
