@@ -392,7 +392,7 @@ mutant "saver: the copies not waited for" $s \
   'return saver->copy ? saver->context->kernels->note(saver->context->device) : MN_OK;' 'return MN_OK;'
 mutant "saver: a failed save counts" $s 'if (status == MN_OK) saver->saved' 'saver->saved'
 mutant "saver: no room for a copy is an error" $s 'return status == MN_NO_MEMORY ? MN_OK : status;' 'return status;'
-mutant "saver: momentum without an optimizer" $s 'if (optimizer && t->momentum)' 'if (t->momentum)'
+mutant "saver: moments without an optimizer" $s 'optimizer && k < MN_CHECKPOINT_ARRAYS' 'k < MN_CHECKPOINT_ARRAYS'
 mutant "saver: copies over one another" $s 'saver->copy_bytes += (bytes' 'saver->copy_bytes = (bytes'
 mutant "saver: an old error stays" $s 'mn_outcome_note(&saver->outcome, MN_OK);' ''
 mutant "saver: no factors" $s '  note_factors(saver);' ''
