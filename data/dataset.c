@@ -389,13 +389,14 @@ static mn_status open_parts(struct dataset_file *d, enum mn_part part, const cha
   struct mn_hdf5_object found;
   MN_TRY(mn_hdf5_open(&d->file, d->path, "copy or write it anew", 1));
   MN_TRY(mn_hdf5_find(&d->file, &d->file.root, group, &found));
-  if (found.kind != MN_HDF5_GROUP) group = "";
+  if (found.kind != MN_HDF5_GROUP || part == MN_PART_ALL) group = "";
   mn_hdf5_release(&found);
   if (part == MN_PART_TEST && !*group) return MN_OK;
   MN_TRY(join(&d->x, group, x_name ? x_name : "x"));
   MN_TRY(join(&d->y, group, y_name ? y_name : "y"));
   MN_TRY(open_array(d, &d->x, 2, 1));
   MN_TRY(open_array(d, &d->y, 1, y_required));
+  if (d->y.object.id >= 0 && d->x.rows != d->y.rows && !y_required) mn_hdf5_release(&d->y.object);
   if (d->y.object.id >= 0 && d->x.rows != d->y.rows)
     return mn_fail(MN_BAD_DATA,
                    "%s: dataset %s has %lld rows but %s has %lld; give each row of one its row of the other",

@@ -1,5 +1,5 @@
-/* Rows of inputs and targets, wherever they come from: an HDF5 file (dataset.c) or a synthetic teacher
- * (synthetic.c).
+/* Rows of inputs and targets, wherever they come from: an HDF5 file (dataset.c), a synthetic teacher
+ * (synthetic.c), or a part of such rows (held_out.c).
  *
  * A dataset may be larger than memory: it is read in ranges of rows and keeps none. */
 #ifndef MN_DATA_DATASET_H
@@ -29,12 +29,12 @@ struct mn_dataset {
   void (*close)(struct mn_dataset *dataset); /* called by mn_dataset_close alone */
 };
 
-enum mn_part { MN_PART_TRAIN, MN_PART_TEST };
+enum mn_part { MN_PART_TRAIN, MN_PART_TEST, MN_PART_ALL };
 
 /* Opens a dataset in the HDF5 file `path`: x_name (default "x") [n, I] and y_name (default "y"), in the group
  * "train" for MN_PART_TRAIN, or at the root where there is no such group; in the group "test" for
- * MN_PART_TEST: where there is no such group the status is MN_OK and *out NULL. Close it with
- * mn_dataset_close.
+ * MN_PART_TEST: where there is no such group the status is MN_OK and *out NULL; for MN_PART_ALL at the root,
+ * whatever groups there are. Close it with mn_dataset_close.
  *
  * Integers of up to 64 bits or floats of up to 128; the attributes scale_factor and add_offset, one number
  * each, are honoured (value·scale_factor + add_offset, in double). What y is:
@@ -43,7 +43,7 @@ enum mn_part { MN_PART_TRAIN, MN_PART_TEST };
  *   integers [n] or [n, 1] without           class labels; all are read once here, and checked to be ≥ 0
  *   integers [n, K > 1] without              refused: one-hot labels and counts look alike. Labels belong in
  *                                            [n]; targets are floats, or carry a scale_factor of 1
- * `y_required` 0: a file without y is fine (outputs 0, classes 0).
+ * `y_required` 0: a file without y is fine (outputs 0, classes 0), and a y of other rows than x is not x's.
  *
  * Errors: MN_NO_INPUT (no such file, no permission, locked by another program), MN_BAD_DATA (empty,
  * truncated, not HDF5, no such dataset, wrong rank or type, rows that differ, no rows, soft or external links
@@ -73,6 +73,18 @@ MN_API mn_status mn_dataset_open(struct mn_dataset **out, const char *path, enum
 MN_API mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64_t rows,
                                       int64_t inputs, int64_t outputs, int64_t groups, double noise,
                                       uint64_t seed, const struct mn_device *like);
+
+/* For rows that have no test part: *dataset becomes a part of what it was, which belongs to it from then on:
+ * MN_PART_TEST the rows that are held out, a `fraction` of them, MN_PART_TRAIN all others, each in the order
+ * in which they are stored. Which ones is decided by (seed, rows, fraction) alone; for both parts of a file
+ * open it twice. Messages name rows as the whole counts them. On an error *dataset is as it was: MN_USAGE: a
+ * fraction that is not between 0 and 1; MN_BAD_DATA: a single row; MN_NO_MEMORY. */
+MN_API mn_status mn_dataset_hold_out(struct mn_dataset **dataset, enum mn_part part, double fraction,
+                                     uint64_t seed);
+
+/* How many of so many rows, at least 2, that holds out: fraction·rows rounded, at least 1, at most rows − 1.
+ */
+int64_t mn_dataset_held_out(int64_t rows, double fraction);
 
 MN_API void mn_dataset_close(struct mn_dataset *dataset); /* NULL is fine */
 

@@ -1,0 +1,139 @@
+/* Rows that are held out of a dataset: which they are, and that both parts read as the whole does. */
+#include "tests/order_rows.h"
+#include "tests/rows_made.h"
+
+static void close_nothing(struct mn_dataset *dataset) {
+  (void)dataset;
+}
+
+static struct made whole_of(int64_t rows, int classes) {
+  struct made m = make(rows, classes);
+  m.base.close = close_nothing;
+  return m;
+}
+
+/* The rows of a part of `m`, read `each` at a time; for free. */
+static int64_t *rows_of(struct made *m, enum mn_part part, double fraction, uint64_t seed, int64_t each,
+                        int64_t *count) {
+  struct mn_dataset *d = &m->base;
+  assert_int_equal(mn_dataset_hold_out(&d, part, fraction, seed), MN_OK);
+  assert_int_equal(d->inputs, INPUTS);
+  *count = d->rows;
+  int64_t *rows = malloc((size_t)d->rows * sizeof *rows);
+  double *x = malloc((size_t)each * INPUTS * sizeof *x), *y = malloc((size_t)each * 2 * sizeof *y);
+  assert_true(rows && x && y);
+  for (int64_t first = 0; first < d->rows; first += each) {
+    int64_t here = d->rows - first < each ? d->rows - first : each;
+    assert_int_equal(d->read(d, first, here, 8, x, y), MN_OK);
+    for (int64_t r = 0; r < here; r++) {
+      rows[first + r] = d->classes ? ((int32_t *)y)[r] : (int64_t)y[2 * r];
+      for (int64_t i = 0; i < INPUTS; i++) assert_true(x[r * INPUTS + i] == x_of(rows[first + r], i));
+    }
+  }
+  free(x), free(y);
+  mn_dataset_close(d);
+  return rows;
+}
+
+/* Every row is in one of the parts, once, and each part holds its rows in order. */
+static void each_row_is_in_one_part(void **state) {
+  (void)state;
+  const int64_t sizes[] = {2, 3, 63, 64, 65, 1437, 4096, 4097, 4160, 8193, 20000, 40001};
+  const double fractions[] = {1e-9, 0.1, 0.25, 0.5, 0.9, 1 - 1e-9};
+  for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+    for (size_t f = 0; f < sizeof fractions / sizeof *fractions; f++) {
+      int64_t n = sizes[s], held, rest;
+      struct made m = whole_of(n, s % 2);
+      int64_t *test = rows_of(&m, MN_PART_TEST, fractions[f], 3, 1 + n / 7, &held);
+      int64_t *train = rows_of(&m, MN_PART_TRAIN, fractions[f], 3, n, &rest);
+      double exact = fractions[f] * (double)n;
+      assert_int_equal(held, mn_dataset_held_out(n, fractions[f]));
+      assert_true(held >= 1 && rest >= 1 && held + rest == n);
+      assert_true(fabs((double)held - exact) <= 0.5 || held == 1 || rest == 1);
+      for (int64_t row = 0, i = 0, k = 0; row < n; row++) {
+        int in_test = i < held && test[i] == row, in_train = k < rest && train[k] == row;
+        assert_int_equal(in_test + in_train, 1);
+        i += in_test, k += in_train;
+      }
+      free(test), free(train);
+    }
+}
+
+static void the_rows_are_the_seeds(void **state) {
+  (void)state;
+  int64_t count, other_count, changed = 0;
+  struct made m = whole_of(9000, 0);
+  int64_t *once = rows_of(&m, MN_PART_TEST, 0.1, 1, 900, &count);
+  int64_t *again = rows_of(&m, MN_PART_TEST, 0.1, 1, 7, &other_count);
+  assert_int_equal(count, 900);
+  assert_int_equal(other_count, count);
+  assert_memory_equal(once, again, (size_t)count * sizeof *once);
+  int64_t *other = rows_of(&m, MN_PART_TEST, 0.1, 2, 900, &other_count);
+  for (int64_t i = 0; i < count; i++) changed += once[i] != other[i];
+  assert_true(changed > 800);
+  /* They are the first of the order in its last epoch: so the order's tests are theirs too. */
+  struct mn_order *order;
+  assert_int_equal(mn_order_open(&order, 9000, 1), MN_OK);
+  int64_t *rows = epoch_rows(order, 9000, INT64_MAX / 9000 - 1);
+  for (int64_t i = 0; i < count; i++) {
+    int64_t k = 0;
+    while (k < count && once[k] != rows[i]) k++;
+    assert_true(k < count);
+  }
+  mn_order_close(order);
+  free(once), free(again), free(other), free(rows);
+}
+
+/* Of many rows all but a window's are held out by extents, and read so. */
+static void reads_stay_whole(void **state) {
+  (void)state;
+  const int64_t n = 400000;
+  struct made m = whole_of(n, 1);
+  struct mn_dataset *test = &m.base, *train = &m.base;
+  assert_int_equal(mn_dataset_hold_out(&test, MN_PART_TEST, 0.1, 0), MN_OK);
+  assert_int_equal(mn_dataset_hold_out(&train, MN_PART_TRAIN, 0.1, 0), MN_OK);
+  float *x = malloc((size_t)n * INPUTS * sizeof *x);
+  int32_t *y = malloc((size_t)n * sizeof *y);
+  assert_true(x && y);
+  assert_int_equal(test->read(test, 0, test->rows, 4, x, y), MN_OK);
+  assert_true(m.reads < 40000 / MN_ORDER_EXTENT + MN_ORDER_WINDOW_ROWS);
+  m.reads = 0;
+  assert_int_equal(train->read(train, 0, train->rows, 4, x, y), MN_OK);
+  assert_true(m.reads < 40000 / MN_ORDER_EXTENT + MN_ORDER_WINDOW_ROWS);
+  free(x), free(y);
+  mn_dataset_close(test), mn_dataset_close(train);
+}
+
+static void what_cannot_be_held_out_is_refused(void **state) {
+  (void)state;
+  struct made m = whole_of(10, 0);
+  struct mn_dataset *d = &m.base;
+  const double wrong[] = {0, 1, -0.1, 2, NAN};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+    assert_int_equal(mn_dataset_hold_out(&d, MN_PART_TRAIN, wrong[i], 0), MN_USAGE);
+  m.base.rows = 1;
+  assert_int_equal(mn_dataset_hold_out(&d, MN_PART_TEST, 0.5, 0), MN_BAD_DATA);
+  assert_ptr_equal(d, &m.base);
+  /* An error of the whole's comes back, and names the row as the whole counts it. */
+  m = whole_of(10, 0);
+  m.bad_row = 7;
+  assert_int_equal(mn_dataset_hold_out(&d, MN_PART_TRAIN, 0.01, 0), MN_OK);
+  double x[10 * INPUTS], y[20];
+  mn_status status = d->read(d, 0, 9, 8, x, y);
+  mn_dataset_close(d);
+  d = &m.base;
+  assert_int_equal(mn_dataset_hold_out(&d, MN_PART_TEST, 0.01, 0), MN_OK);
+  assert_int_equal((status != MN_OK) + (d->read(d, 0, 1, 8, x, y) != MN_OK), 1);
+  assert_non_null(strstr(mn_message(), "row 7"));
+  mn_dataset_close(d);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(each_row_is_in_one_part),
+      cmocka_unit_test(the_rows_are_the_seeds),
+      cmocka_unit_test(reads_stay_whole),
+      cmocka_unit_test(what_cannot_be_held_out_is_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
