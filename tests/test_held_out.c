@@ -1,4 +1,5 @@
 /* Rows that are held out of a dataset: which they are, and that both parts read as the whole does. */
+#include "data/loader.h"
 #include "tests/order_rows.h"
 #include "tests/rows_made.h"
 
@@ -104,6 +105,45 @@ static void reads_stay_whole(void **state) {
   mn_dataset_close(test), mn_dataset_close(train);
 }
 
+/* An epoch of the loader has every row that is not held out, once, wherever the rows wait. */
+static void an_epoch_is_of_the_rest(void **state) {
+  (void)state;
+  enum { N = 9000, HELD = 900, BATCH = 100 };
+  static char held_out[N];
+  static int32_t seen[2][2 * (N - HELD)];
+  struct mn_context *context = open_or_skip("cpu", "fp32");
+  struct made m = whole_of(N, 1);
+  int64_t count;
+  int64_t *held = rows_of(&m, MN_PART_TEST, 0.1, 4, N, &count);
+  for (int64_t i = 0; i < count; i++) held_out[held[i]] = 1;
+  for (int in_file = 0; in_file < 2; in_file++) {
+    struct mn_dataset *train = &m.base;
+    struct mn_loader *loader;
+    MUST(mn_dataset_hold_out(&train, MN_PART_TRAIN, 0.1, 4));
+    struct mn_loader_config config = {
+        .place = in_file ? MN_PLACE_FILE : MN_PLACE_DEVICE, .shuffled = 1, .seed = 4, .samples = BATCH};
+    MUST(mn_loader_open(&loader, context, train, &config));
+    for (int64_t done = 0; done < 2 * (N - HELD); done += BATCH) {
+      struct mn_batch batch;
+      int number;
+      MUST(context->kernels->ahead_begin(context->device));
+      MUST(mn_loader_fill(loader, BATCH, &batch, &number));
+      MUST(context->kernels->ahead_end(context->device));
+      memcpy(seen[in_file] + done, batch.y, BATCH * sizeof(int32_t));
+    }
+    for (int epoch = 0; epoch < 2; epoch++) {
+      char times[N] = "";
+      for (int i = 0; i < N - HELD; i++) times[seen[in_file][epoch * (N - HELD) + i]]++;
+      for (int row = 0; row < N; row++) assert_int_equal(times[row] + held_out[row], 1);
+    }
+    mn_loader_close(loader);
+    mn_dataset_close(train);
+  }
+  assert_memory_equal(seen[0], seen[1], sizeof seen[0]);
+  free(held);
+  mn_context_close(context);
+}
+
 static void what_cannot_be_held_out_is_refused(void **state) {
   (void)state;
   struct made m = whole_of(10, 0);
@@ -133,6 +173,7 @@ int main(void) {
       cmocka_unit_test(each_row_is_in_one_part),
       cmocka_unit_test(the_rows_are_the_seeds),
       cmocka_unit_test(reads_stay_whole),
+      cmocka_unit_test(an_epoch_is_of_the_rest),
       cmocka_unit_test(what_cannot_be_held_out_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

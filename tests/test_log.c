@@ -70,7 +70,7 @@ static void write_log(int64_t resumed, int64_t first, int64_t last) {
   }
   mn_log_eval(&log, last, 0, NAN, 0.5);
   const struct mn_trainer ended = at_step(last);
-  mn_log_end(&log, &ended);
+  mn_log_end(&log, &ended, "horizon");
   assert_int_equal(log.error, 0);
   assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);
 }
@@ -126,7 +126,7 @@ static void a_resumed_log_is_that_of_one_run(void **state) {
   struct mn_log log;
   assert_int_equal(open_log(&log, 100), MN_OK);
   const struct mn_trainer ended = at_step(6);
-  mn_log_end(&log, &ended);
+  mn_log_end(&log, &ended, "horizon");
   assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);
   again = read_log();
   assert_string_equal(again, whole);

@@ -366,6 +366,37 @@ static void one_save_follows_another(void **state) {
   }
 }
 
+/* The best has a file of its own, and moves none of the newest; written together they are of one moment, and
+ * where the best fails there is no newest that would tell of it. */
+static void the_best_stands_beside_the_newest(void **state) {
+  struct run r = open_run(*state, "fp32", settings[1]);
+  char best[2048];
+  int64_t saved;
+  snprintf(best, sizeof best, "%s", in_folder("run.best.h5"));
+  open_saver(&r, path, 2, OWN);
+  save_at_once(&r, in_folder("first.h5"));
+  MUST(start(&r));
+  MUST(mn_saver_wait(r.saver, NULL));
+  train(&r, 1);
+  save_at_once(&r, in_folder("second.h5"));
+  MUST(mn_saver_start_best(r.saver, 0, &r.progress, config, COUNT(config)));
+  MUST(mn_saver_wait(r.saver, &saved));
+  assert_int_equal(saved, 0);
+  assert_same_files(path, in_folder("first.h5"));
+  assert_same_files(best, in_folder("second.h5"));
+  train(&r, 1);
+  for (int fails = 0; fails < 2; fails++) {
+    if (fails) assert_int_equal(unlink(best) + mkdir(best, 0700), 0);
+    MUST(mn_saver_start_best(r.saver, 1, &r.progress, config, COUNT(config)));
+    assert_int_equal(mn_saver_wait(r.saver, &saved), fails ? MN_NO_CREATE : MN_OK);
+    assert_int_equal(saved, 2);
+    if (!fails) assert_same_files(path, best);
+    assert_same_files(in_folder("run.1.h5"), in_folder("first.h5"));
+  }
+  assert_int_equal(rmdir(best), 0);
+  close_run(&r);
+}
+
 /* The running save ends in `expected`, with these words in the calling thread's message, as often as it is
  * asked; the newest checkpoint stays that of step `saved`. */
 static void assert_save_fails(struct run *r, mn_status expected, const char *words, int64_t saved) {
@@ -589,6 +620,7 @@ int main(void) {
       BOTH(a_file_holds_the_moment_of_the_start),
       BOTH(training_is_the_same_beside_saves),
       BOTH(one_save_follows_another),
+      BOTH(the_best_stands_beside_the_newest),
       BOTH(a_full_disk_is_told),
       BOTH(a_folder_that_is_gone_and_a_file_in_the_way_are_told),
       BOTH(a_device_that_fails_is_told),

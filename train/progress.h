@@ -12,6 +12,7 @@ struct mn_progress {
   int64_t rows;            /* of the training data, which the order of samples depends on */
   uint64_t seed;           /* of the order of samples and the initial parameters */
   double best;             /* best metric: accuracy, or −loss; −infinity before the first evaluation */
+  int64_t best_epoch;      /* `epoch` when that was found, at an epoch's end; 0 before */
 };
 
 #endif

@@ -73,6 +73,10 @@ int mn_atomic_file_number(char *out, size_t size, const char *path, int number) 
   return insert(out, size, path, infix);
 }
 
+int mn_atomic_file_best(char *out, size_t size, const char *path) {
+  return insert(out, size, path, ".best");
+}
+
 mn_status mn_atomic_file_resolve(char out[MN_ATOMIC_FILE_PATH], const char *path) {
   size_t length = strlen(path);
   if (length == 0 || *base_name(path) == 0)

@@ -47,6 +47,9 @@ mn_status mn_atomic_file_fail(const char *doing, const char *path, int error);
  * when it does not fit. */
 int mn_atomic_file_number(char *out, size_t size, const char *path, int number);
 
+/* run.h5 → run.best.h5. 0, or −1 when it does not fit. */
+int mn_atomic_file_best(char *out, size_t size, const char *path);
+
 /* The least number above `number` for which there is a file; −1: there is none. */
 int mn_atomic_file_next(const char *path, int number);
 

@@ -79,6 +79,11 @@ MN_API mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, cons
  * training. Errors: mn_checkpoint_save's. */
 MN_API mn_status mn_checkpoint_check_path(const char *path, int keep);
 
+/* The best checkpoint that a run keeps beside `path`: *best gets its name, run.h5 → run.best.h5, beside the
+ * file that a symbolic link leads to. MN_NO_CREATE: a path that is too long. */
+enum { MN_CHECKPOINT_PATH = 4096 };
+MN_API mn_status mn_checkpoint_best(char best[MN_CHECKPOINT_PATH], const char *path);
+
 /* Locks `path` for the life of a run, by flock on the file PATH.lock, which mn_checkpoint_unlock removes; the
  * kernel ends the lock of a run that is killed. MN_NO_CREATE: another run holds it, or the file cannot be
  * created. Where the file system has no locks, none is taken. */

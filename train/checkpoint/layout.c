@@ -28,8 +28,9 @@
  *                samples          int64                      samples seen
  *                seed             uint64
  *                best_metric      float64                    −inf before the first evaluation
- *   /config      one string an option, in the order given
- *   /fingerprint one string an item, in the order given
+ *                best_epoch       int64                      epochs done when it was found, 0 before; minnow
+ * 0.1 wrote none /config      one string an option, in the order given /fingerprint one string an item, in
+ * the order given
  *
  * Below /model and the groups of /optimizer are datasets; all else are attributes. Everything is
  * little-endian. Strings are of fixed length, padded with zeros; integers and strings are scalars but for
@@ -45,14 +46,14 @@
 #include "train/model.h"
 
 #define MEMBER(type, name, kind, member)                                                                     \
-  { name, kind, offsetof(type, member), sizeof(((type *)0)->member) }
+  { name, kind, offsetof(type, member), sizeof(((type *)0)->member), 0 }
 #define FIELD(name, kind, member) MEMBER(struct mn_checkpoint, name, kind, member)
 
 const struct mn_checkpoint_field mn_checkpoint_model_fields[] = {
     FIELD("inputs", MN_VALUE_INTEGER, inputs), FIELD("groups", MN_VALUE_INTEGER, groups),
     FIELD("depth", MN_VALUE_INTEGER, depth),   FIELD("head", MN_VALUE_INTEGER, head),
     FIELD("eps", MN_VALUE_REAL, eps),          FIELD("negative_slope", MN_VALUE_REAL, slope),
-    FIELD("loss", MN_VALUE_TEXT, loss),        {NULL, MN_VALUE_INTEGER, 0, 0},
+    FIELD("loss", MN_VALUE_TEXT, loss),        {NULL, MN_VALUE_INTEGER, 0, 0, 0},
 };
 
 const struct mn_checkpoint_field mn_checkpoint_progress_fields[] = {
@@ -62,13 +63,14 @@ const struct mn_checkpoint_field mn_checkpoint_progress_fields[] = {
     FIELD("samples", MN_VALUE_INTEGER, progress.samples),
     FIELD("seed", MN_VALUE_UNSIGNED, progress.seed),
     FIELD("best_metric", MN_VALUE_REAL, progress.best),
-    {NULL, MN_VALUE_INTEGER, 0, 0},
+    {"best_epoch", MN_VALUE_INTEGER, offsetof(struct mn_checkpoint, progress.best_epoch), sizeof(int64_t), 1},
+    {NULL, MN_VALUE_INTEGER, 0, 0, 0},
 };
 
 const struct mn_checkpoint_field mn_checkpoint_tensor_fields[] = {
     MEMBER(struct mn_checkpoint_tensor, "factor", MN_VALUE_REAL, factor),
     MEMBER(struct mn_checkpoint_tensor, "gradient_factor", MN_VALUE_REAL, gradient_factor),
-    {NULL, MN_VALUE_INTEGER, 0, 0},
+    {NULL, MN_VALUE_INTEGER, 0, 0, 0},
 };
 
 #define ARRAY(group, member)                                                                                 \

@@ -106,6 +106,13 @@ mn_status mn_checkpoint_check_path(const char *path, int keep) {
   return mn_checkpoint_check_files(path, keep);
 }
 
+mn_status mn_checkpoint_best(char best[MN_CHECKPOINT_PATH], const char *path) {
+  char resolved[MN_ATOMIC_FILE_PATH];
+  MN_TRY(mn_atomic_file_resolve(resolved, path));
+  if (mn_atomic_file_best(best, MN_CHECKPOINT_PATH, resolved) == 0) return MN_OK;
+  return mn_fail(MN_NO_CREATE, "cannot keep the best of %.60s…: too long a path: name a shorter one", path);
+}
+
 /* ---- one run at a path ---- */
 
 struct mn_checkpoint_lock {

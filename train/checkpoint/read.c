@@ -63,6 +63,10 @@ static mn_status read_fields(const struct reader *reader, const struct mn_hdf5_o
   for (; fields->name; fields++) {
     struct mn_hdf5_value value;
     char *to = (char *)reader->checkpoint + fields->offset;
+    if (fields->newer) {
+      MN_TRY(mn_hdf5_attribute(&reader->file, object, fields->name, 0, &value));
+      if (value.kind == MN_VALUE_NONE) continue;
+    }
     MN_TRY(read_attribute(reader, object, fields->name, fields->kind, 0, &value));
     if (fields->kind == MN_VALUE_TEXT)
       MN_TRY(take_text(reader, fields->name, &value, to, fields->size));
@@ -101,11 +105,14 @@ static mn_status read_texts(const struct reader *reader, const char *name, struc
 }
 
 static mn_status read_progress(const struct reader *reader) {
-  const struct mn_progress *progress = &reader->checkpoint->progress;
+  struct mn_progress *progress = &reader->checkpoint->progress;
   struct mn_hdf5_object group;
+  progress->best_epoch = -1;
   MN_TRY(find(reader, &reader->file.root, "progress", MN_HDF5_GROUP, &group));
   MN_TRY(read_fields(reader, &group, mn_checkpoint_progress_fields));
   mn_hdf5_release(&group);
+  if (progress->best_epoch < 0)
+    progress->best_epoch = progress->epoch; /* not known: patience counts from here */
   if (progress->step < 0 || progress->epoch < 0 || progress->position < 0 || progress->samples < 0)
     return refuse(reader, "progress", "is below zero");
   return MN_OK;

@@ -24,6 +24,8 @@ struct array {
 struct mn_saver {
   struct mn_context *context; /* borrowed */
   char *path;
+  char best[MN_CHECKPOINT_PATH]; /* where the running save puts the best; "" where it does not */
+  int newest;                    /* it goes to `path` */
   int keep;
   struct array arrays[(MN_CHECKPOINT_ARRAYS + 1) * MN_MODEL_PARAMETERS];
   int count;
@@ -67,7 +69,8 @@ static mn_status download_and_write(struct mn_saver *saver) {
                                              (const char *)saver->copy + array->at, array->bytes));
   }
   note_factors(saver);
-  return mn_checkpoint_save(saver->checkpoint, saver->path, saver->keep);
+  if (*saver->best) MN_TRY(mn_checkpoint_save(saver->checkpoint, saver->best, 1));
+  return saver->newest ? mn_checkpoint_save(saver->checkpoint, saver->path, saver->keep) : MN_OK;
 }
 
 static void *run(void *data) {
@@ -75,7 +78,7 @@ static void *run(void *data) {
   mn_status status = download_and_write(saver);
   lock(saver);
   mn_outcome_note(&saver->outcome, status);
-  if (status == MN_OK) saver->saved = saver->checkpoint->progress.step;
+  if (status == MN_OK && saver->newest) saver->saved = saver->checkpoint->progress.step;
   saver->busy = 0;
   unlock(saver);
   return NULL;
@@ -167,13 +170,26 @@ mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep, const
   return MN_OK;
 }
 
-mn_status mn_saver_start(struct mn_saver *saver, const struct mn_progress *progress,
-                         const struct mn_text *config, int count) {
+static mn_status start(struct mn_saver *saver, int best, int newest, const struct mn_progress *progress,
+                       const struct mn_text *config, int count) {
   MN_REQUIRE(!mn_saver_busy(saver));
   join(saver);
+  saver->newest = newest;
+  saver->best[0] = 0;
+  if (best) MN_TRY(mn_checkpoint_best(saver->best, saver->path));
   mn_describe_moment(saver->checkpoint, progress, config, count);
   MN_TRY(take_snapshot(saver));
   return start_thread(saver);
+}
+
+mn_status mn_saver_start(struct mn_saver *saver, const struct mn_progress *progress,
+                         const struct mn_text *config, int count) {
+  return start(saver, 0, 1, progress, config, count);
+}
+
+mn_status mn_saver_start_best(struct mn_saver *saver, int newest_too, const struct mn_progress *progress,
+                              const struct mn_text *config, int count) {
+  return start(saver, 1, newest_too, progress, config, count);
 }
 
 int mn_saver_busy(struct mn_saver *saver) {

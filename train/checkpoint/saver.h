@@ -29,10 +29,17 @@ MN_API mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep
 MN_API mn_status mn_saver_start(struct mn_saver *saver, const struct mn_progress *progress,
                                 const struct mn_text *config, int count);
 
+/* The same, of the best model so far, to the path that mn_checkpoint_best says, of which one is kept; with
+ * `newest_too` it goes to the saver's own path as well, once the best is on the disk: so the newest never
+ * tells of a best that is nowhere. Errors also: mn_checkpoint_best's. */
+MN_API mn_status mn_saver_start_best(struct mn_saver *saver, int newest_too,
+                                     const struct mn_progress *progress, const struct mn_text *config,
+                                     int count);
+
 /* 1 while a save is running, else 0. */
 MN_API int mn_saver_busy(struct mn_saver *saver);
 
-/* Without waiting: *saved gets the step of the newest checkpoint that this saver has brought to the disk, −1
+/* Without waiting: *saved gets the step of the newest checkpoint that this saver has brought to its path, −1
  * before the first. Returns MN_OK, or the error of the newest save, where it has ended with one: those of
  * mn_checkpoint_save, MN_NO_MEMORY, MN_LIBRARY. Each call returns it, until another save is started. */
 MN_API mn_status mn_saver_poll(struct mn_saver *saver, int64_t *saved);

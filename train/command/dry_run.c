@@ -87,7 +87,8 @@ static void print(FILE *out, const struct needs *n, const struct mn_session *s, 
           rows->why);
   if (s->options.checkpoint)
     fprintf(out, "disk: %s a checkpoint, %ld kept and one being written; %s are free there\n",
-            show_bytes(a, n->checkpoint), (long)s->options.keep, show_bytes(b, n->disk_available));
+            show_bytes(a, n->checkpoint), (long)s->options.keep + s->options.best,
+            show_bytes(b, n->disk_available));
 }
 
 static void print_json(FILE *out, const struct needs *n, const struct mn_session *s,

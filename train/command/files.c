@@ -102,6 +102,10 @@ mn_status mn_files_check(const struct mn_options *o) {
     if (mn_atomic_file_number(path, sizeof path, o->checkpoint, number) == 0)
       MN_TRY(check_distinct(o, "checkpoint", path));
   }
+  if (o->best) {
+    MN_TRY(mn_checkpoint_best(path, o->checkpoint));
+    MN_TRY(check_distinct(o, "best", path));
+  }
   MN_TRY(check_output("out", o->out, o->force, "--force replaces it"));
   MN_TRY(check_output("plot", o->plot, o->force || o->resume, "--force replaces it"));
   MN_TRY(check_log(o->log, o->resume));

@@ -44,7 +44,7 @@ static mn_status check_start(const struct mn_log *log, const json_t *line, const
   for (int i = 0; i < count; i++) {
     char what[2 * MN_TEXT_VALUE + MN_TEXT_NAME];
     const char *then = json_string_value(json_object_get(json_object_get(line, "config"), config[i].name));
-    if (!then || strcmp(then, config[i].value) == 0 || strcmp(config[i].name, "data") == 0) continue;
+    if (!then || strcmp(then, config[i].value) == 0 || mn_options_may_change(config[i].name)) continue;
     snprintf(what, sizeof what, ": %s is %.200s there, not %s", config[i].name, then, config[i].value);
     return is_another(log, what);
   }
@@ -148,13 +148,14 @@ void mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, d
   end_line(log, &json);
 }
 
-void mn_log_end(struct mn_log *log, const struct mn_trainer *t) {
+void mn_log_end(struct mn_log *log, const struct mn_trainer *t, const char *ended) {
   if (!log->file || log->error) return;
   struct mn_json json;
   begin_line(log, &json, "end");
   mn_json_integer(&json, "step", t->progress.step);
   mn_json_integer(&json, "horizon", t->schedule.horizon);
   mn_json_number(&json, "loss", t->loss);
+  mn_json_string(&json, "ended", ended);
   mn_json_open(&json, "time");
   mn_json_number(&json, "seconds", mn_seconds() - log->start);
   if (t->times.steps > 0) {

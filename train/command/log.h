@@ -5,10 +5,11 @@
  *   {"event":"start","config":{…},"time":{"device":…}}     the options that make the run what it is
  *   {"event":"step","step":10,"epoch":0,"samples":640,"loss":0.5,"rate":0.05,"time":{"seconds":…,"samples_per_second":…,"flops_per_second":…}}
  *   {"event":"eval","step":23,"epoch":1,"test_loss":0.4,"test_accuracy":0.9,"time":{…}}
- *   {"event":"end","step":450,"horizon":450,"loss":0.01,"time":{"seconds":…,"samples_per_second":…,"flops_per_second":…,"waiting":…,"device_bytes":…}}
+ *   {"event":"end","step":450,"horizon":450,"loss":0.01,"ended":"horizon","time":{"seconds":…,"samples_per_second":…,"flops_per_second":…,"waiting":…,"device_bytes":…}}
  *
  * A step's line has "gradient_norm" too where gradients are clipped. test_accuracy is there with classes
- * only. The last line's rates are of the whole run; a run that is resumed drops it. */
+ * only. A run ends at its "horizon", at "stop-at", by "patience" or by a "signal". The last line's rates are
+ * of the whole run; a run that is resumed drops it. */
 #ifndef MN_TRAIN_COMMAND_LOG_H
 #define MN_TRAIN_COMMAND_LOG_H
 
@@ -37,10 +38,10 @@ mn_status mn_log_open(struct mn_log *log, const char *path, int64_t resumed, con
                       int count, const char *device);
 
 /* A line each; see `error` above. The trainer's last step; accuracy: NaN where there are no classes; the end
- * of a run that did not fail. */
+ * of a run that did not fail, and by what. */
 void mn_log_step(struct mn_log *log, const struct mn_trainer *trainer);
 void mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, double accuracy);
-void mn_log_end(struct mn_log *log, const struct mn_trainer *trainer);
+void mn_log_end(struct mn_log *log, const struct mn_trainer *trainer, const char *ended);
 
 /* Closes it whatever comes. Returns `status`, with its message; if that is MN_OK but a line did not get into
  * the file, MN_IO. */

@@ -33,6 +33,9 @@ struct mn_options {
   int64_t synthetic;           /* --synthetic n: rows; 0: none */
   double noise;                /* --noise: standard deviation of the synthetic targets' noise, 0.1 */
   int64_t test_rows; /* --test-rows: synthetic rows held out for evaluation, −1: n/10 (at least 1) */
+  double
+      validation; /* --validation F: of a dataset without a test part, the share of rows held out; 0: none */
+  const char *part;  /* --part auto|train|test|all: the rows that eval and predict read */
   const char *place; /* --place auto|device|host|file */
   /* the model */
   int64_t in;                     /* --in; 0: the data's */
@@ -47,6 +50,7 @@ struct mn_options {
   /* training */
   int64_t epochs, steps; /* --epochs 10, --steps: the horizon; one of them, the other is 0 */
   int64_t stop_at;       /* --stop-at S: end early, after optimizer step S; 0: no */
+  int64_t patience;      /* --patience N: end after N epochs that bettered nothing; 0: no */
   int dry_run;           /* --dry-run */
   int64_t batch;         /* --batch 64 */
   const char *optimizer; /* --optimizer sgd|adamw */
@@ -70,6 +74,7 @@ struct mn_options {
   int64_t save_every;     /* --save-every N: steps, or 30s: seconds; 0: at the end only */
   int save_seconds;       /* the number above is seconds */
   int64_t keep;           /* --keep 1 */
+  int best;               /* --best */
   int resume;             /* --resume */
   const char *init;       /* --init F: the weights to start from; NULL: --seed's */
   const char *log;        /* --log F.jsonl */
@@ -104,6 +109,10 @@ mn_status mn_options_model(const struct mn_options *options, struct mn_model_con
 
 /* The optimizer that the options name. MN_USAGE: a word that is none. */
 mn_status mn_options_optimizer(const struct mn_options *options, struct mn_optimizer_config *out);
+
+/* Whether a resumed run may have another value of option `name` than before: it changes where the run reads,
+ * what it keeps or when it ends, and no step. */
+int mn_options_may_change(const char *name);
 
 /* "train" … of a command. */
 const char *mn_command_name(enum mn_command command);

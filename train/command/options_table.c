@@ -40,6 +40,7 @@ enum { CONFIG = MN_OPTION_CONFIG, ABOVE = MN_OPTION_ABOVE, BELOW = MN_OPTION_BEL
 #define WIDTHS(field) MN_KIND_WIDTHS, FIELD(field, int64_t *)
 #define EVERY(field) MN_KIND_EVERY, FIELD(field, int64_t)
 
+static const char *const parts[] = {"auto", "train", "test", "all", NULL};
 static const char *const devices[] = {"auto", "cpu", "cuda", "cuda:N", NULL};
 
 #define LARGEST 1099511627776.0 /* 2⁴⁰, which bounds every count */
@@ -57,6 +58,13 @@ static const struct mn_option_row table[] = {
      .help = "standard deviation of the synthetic targets' noise"},
     {"test-rows", "n", TRAIN, INTEGER(test_rows), CONFIG, 0, LARGEST, "auto", TRAIN, -1,
      .help = "synthetic rows held out for evaluation, 0: none; auto: a tenth of --synthetic"},
+    {"validation", "F", TRAIN, REAL(validation), CONFIG | BELOW, 0, 1, "0",
+     .help = "of --data without a test part, the share of rows that is held out for evaluation"},
+    {"part", NULL, READS, WORD(part), 0, 0, 0, "auto",
+     .help =
+         "which rows: the test part's (auto: where there is one), the train part's, or all of --x, a name "
+         "from the file's root on; a run with --validation has parts of its own",
+     .words = parts},
     {"place", NULL, RUNS, WORD(place), 0, 0, 0, "auto",
      .help = "where the rows wait: in the device's memory, in host memory, or in the file; auto: the first "
              "that has room",
@@ -85,6 +93,8 @@ static const struct mn_option_row table[] = {
     {"steps", "N", TRAIN, INTEGER(steps), CONFIG, 1, LARGEST, .help = "optimizer steps, instead of --epochs"},
     {"stop-at", "S", TRAIN, INTEGER(stop_at), 0, 1, LARGEST,
      .help = "end early, after step S, to be resumed; the horizon stays"},
+    {"patience", "N", TRAIN, INTEGER(patience), CONFIG, 0, LARGEST, "0",
+     .help = "end after N epochs in a row without a better test metric, 0: never"},
     {"dry-run", NULL, TRAIN, FLAG(dry_run), 0,
      .help = "open all that the run needs, say what it takes, and train nothing"},
     {"batch", "N", TRAIN | GRADCHECK | BENCH, INTEGER(batch), CONFIG, 1, LARGEST, "64",
@@ -130,6 +140,8 @@ static const struct mn_option_row table[] = {
          "due while another is being written follows it"},
     {"keep", "K", TRAIN, INTEGER(keep), 0, 1, MN_CHECKPOINT_KEEP, "1",
      .help = "checkpoints to keep: run.h5, run.1.h5, run.2.h5 and so on"},
+    {"best", NULL, TRAIN, FLAG(best), CONFIG,
+     .help = "keep the checkpoint of the best test metric too, as run.best.h5"},
     {"resume", NULL, TRAIN, FLAG(resume), 0, .help = "go on from --checkpoint, with its options"},
     {"init", "F", TRAIN, TEXT(init), 0,
      .help = "start a new run from the weights in group /model of an HDF5 file, not from random ones"},
@@ -213,10 +225,12 @@ const struct mn_option_rule mn_option_rules[] = {
     {"x", "data", 1},
     {"y", "data", 1},
     {"in", "synthetic", 1},
+    {"validation", "data", 1},
     {"noise", "synthetic", 1},
     {"test-rows", "synthetic", 1},
     {"save-every", "checkpoint", 1},
     {"keep", "checkpoint", 1},
+    {"best", "checkpoint", 1},
     {"resume", "checkpoint", 1},
     {"log-every", "log", 1},
     {"plot", "log", 1},

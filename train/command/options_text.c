@@ -251,6 +251,10 @@ mn_status mn_options_optimizer(const struct mn_options *o, struct mn_optimizer_c
 
 /* /config. */
 
+int mn_options_may_change(const char *name) {
+  return strcmp(name, "data") == 0 || strcmp(name, "best") == 0 || strcmp(name, "patience") == 0;
+}
+
 int mn_options_config(const struct mn_options *options, struct mn_text *out, int room) {
   int count = 0;
   for (int i = 0; i < mn_option_count; i++) {

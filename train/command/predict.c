@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "data/hdf5.h"
 #include "data/hdf5_file.h"
@@ -30,10 +31,21 @@ static mn_status with_evaluator(FILE *out, const struct mn_options *options, enu
   return status;
 }
 
+/* Said once all went well, so that an error is the one line that says so. */
+static void describe(const struct mn_session *s) {
+  const struct mn_options *o = &s->options;
+  mn_announce_model(s->model, o);
+  if (s->whole)
+    mn_announce(o, "rows: %ld of %ld, those that the run %s by --validation %g; --part all takes all",
+                (long)s->test->rows, (long)s->whole,
+                strcmp(o->part, "train") == 0 ? "trained on, others being held out" : "held out",
+                o->validation);
+}
+
 static mn_status eval(FILE *out, struct mn_session *s, struct mn_evaluator *evaluator) {
   double loss, accuracy;
   MN_TRY(mn_evaluate(evaluator, &loss, &accuracy));
-  mn_announce_model(s->model, &s->options);
+  describe(s);
   if (s->options.json) {
     struct mn_json json;
     mn_json_begin(&json, out);
@@ -158,7 +170,7 @@ static mn_status predict(FILE *out, struct mn_session *s, struct mn_evaluator *e
   }
   free(o.labels);
   MN_TRY(status);
-  mn_announce_model(s->model, &s->options);
+  describe(s);
   fprintf(out, "%s: y [%ld, %ld]%s\n", s->options.out, (long)s->test->rows, (long)o.cols,
           s->model->config.loss == MN_LOSS_CROSS_ENTROPY ? ", label" : "");
   return MN_OK;

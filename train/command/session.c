@@ -2,6 +2,7 @@
 #include "train/command/session.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,10 +28,23 @@ static mn_status open_synthetic(struct mn_session *s) {
   return MN_OK;
 }
 
+/* Makes train and test parts of the one that there is. */
+static mn_status hold_out(struct mn_session *s) {
+  const struct mn_options *o = &s->options;
+  if (s->test)
+    return mn_fail(MN_USAGE, "--validation %g, but %s has a test part; leave --validation out", o->validation,
+                   o->data);
+  s->whole = s->train->rows;
+  MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_TRAIN, o->x_name, o->y_name, 1));
+  MN_TRY(mn_dataset_hold_out(&s->test, MN_PART_TEST, o->validation, o->seed));
+  return mn_dataset_hold_out(&s->train, MN_PART_TRAIN, o->validation, o->seed);
+}
+
 static mn_status open_file(struct mn_session *s) {
   const struct mn_options *o = &s->options;
   MN_TRY(mn_dataset_open(&s->train, o->data, MN_PART_TRAIN, o->x_name, o->y_name, 1));
   MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_TEST, o->x_name, o->y_name, 1));
+  if (o->validation > 0) return hold_out(s);
   const struct mn_dataset *train = s->train, *test = s->test;
   if (test && (test->inputs != train->inputs || test->classes != train->classes ||
                (train->classes ? test->outputs > train->outputs : test->outputs != train->outputs)))
@@ -79,7 +93,7 @@ static mn_status take_options(struct mn_session *s) {
     const char *then = mn_text_find(s->from->options, s->from->option_count, now[i].name);
     if (!then) continue;
     int given = mn_options_given(&s->options, now[i].name);
-    if (given && strcmp(now[i].value, then) != 0 && strcmp(now[i].name, "data") != 0)
+    if (given && strcmp(now[i].value, then) != 0 && !mn_options_may_change(now[i].name))
       return mn_fail(MN_USAGE, "--%s %s, but %s was trained with %s; leave it out, or start a new run",
                      now[i].name, now[i].value, s->from_path, then);
     if (!given) MN_TRY(mn_options_set(&s->options, now[i].name, then));
@@ -95,12 +109,32 @@ static mn_status resume(struct mn_session *s) {
   return take_options(s);
 }
 
+/* What is best is told by the test rows. */
+static mn_status check_tested(const struct mn_session *s) {
+  const struct mn_options *o = &s->options;
+  if (s->test || !(o->best || o->patience)) return MN_OK;
+  return mn_fail(MN_USAGE, "--%s compares epochs by their test rows, and there are none: %s",
+                 o->best ? "best" : "patience",
+                 o->data ? "--validation 0.1 holds a tenth out" : "give --test-rows");
+}
+
+/* The best of another run is not written over. */
+static mn_status check_best(const struct mn_options *o) {
+  char best[MN_CHECKPOINT_PATH];
+  if (!o->best) return MN_OK;
+  MN_TRY(mn_checkpoint_best(best, o->checkpoint));
+  if (!o->resume && access(best, F_OK) == 0)
+    return mn_fail(MN_NO_CREATE, "--best %s exists; move it away, or name another --checkpoint", best);
+  return o->dry_run ? MN_OK : mn_checkpoint_check_path(best, 1);
+}
+
 /* Whether the checkpoint can be written is asked before hours of training, not after. */
 static mn_status check_checkpoint(const struct mn_options *o) {
   if (!o->checkpoint) return MN_OK;
   if (!o->resume && access(o->checkpoint, F_OK) == 0)
     return mn_fail(MN_NO_CREATE, "--checkpoint %s exists; --resume goes on from it, or name another file",
                    o->checkpoint);
+  MN_TRY(check_best(o));
   return o->dry_run ? MN_OK : mn_checkpoint_check_path(o->checkpoint, (int)o->keep);
 }
 
@@ -113,6 +147,7 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   MN_TRY(mn_files_check(o));
   MN_TRY(check_checkpoint(o));
   MN_TRY(o->data ? open_file(s) : open_synthetic(s));
+  MN_TRY(check_tested(s));
   if (o->batch > s->train->rows)
     return mn_fail(MN_USAGE, "--batch %ld is more than the %ld rows of the data; --batch %ld or less works",
                    (long)o->batch, (long)s->train->rows, (long)s->train->rows);
@@ -150,6 +185,41 @@ static mn_status weights_model(const struct mn_session *s, struct mn_model_confi
   return MN_OK;
 }
 
+/* Of rows that are the run's, by their number, the part that it held out, or the other. */
+static mn_status take_part(struct mn_session *s, enum mn_part part) {
+  const struct mn_options *o = &s->options;
+  const char *share = NULL, *trained = NULL;
+  if (s->from) share = mn_text_find(s->from->options, s->from->option_count, "validation");
+  if (share) MN_TRY(mn_options_set(&s->options, "validation", share));
+  if (share) trained = mn_text_find(s->from->options, s->from->option_count, "train_rows");
+  int64_t rows = s->test->rows;
+  if (o->validation > 0 && trained &&
+      rows - mn_dataset_held_out(rows, o->validation) == strtoll(trained, NULL, 10)) {
+    s->whole = rows;
+    return mn_dataset_hold_out(&s->test, part, o->validation, s->from->progress.seed);
+  }
+  if (part == MN_PART_TRAIN || strcmp(o->part, "test") != 0) return MN_OK;
+  return mn_fail(MN_USAGE,
+                 "--part test: %s has no test part, and %s held none of its rows out; --part all would do",
+                 o->data, s->from_path);
+}
+
+/* The rows that --part asks for, as s->test. Where it does not say, eval takes those that were held out, and
+ * predict all. */
+static mn_status open_part(struct mn_session *s, int targets) {
+  const struct mn_options *o = &s->options;
+  int all = strcmp(o->part, "all") == 0, train = strcmp(o->part, "train") == 0;
+  enum mn_part part = all ? MN_PART_ALL : MN_PART_TEST;
+  MN_TRY(mn_dataset_open(&s->test, o->data, part, o->x_name, o->y_name, targets));
+  if (s->test && !train) return MN_OK;
+  int parts = s->test != NULL;
+  mn_dataset_close(s->test);
+  s->test = NULL;
+  MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_TRAIN, o->x_name, o->y_name, targets));
+  if (parts || (!targets && strcmp(o->part, "auto") == 0)) return MN_OK;
+  return take_part(s, train ? MN_PART_TRAIN : MN_PART_TEST);
+}
+
 mn_status mn_session_read(struct mn_session *s, const struct mn_options *options, int targets) {
   *s = (struct mn_session){.options = *options};
   const struct mn_options *o = &s->options;
@@ -158,8 +228,7 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
   snprintf(s->from_path, sizeof s->from_path, "%s", o->checkpoint);
   MN_TRY(mn_checkpoint_recognise(o->checkpoint, &checkpoint));
   if (checkpoint) MN_TRY(load_checkpoint(s));
-  MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_TEST, o->x_name, o->y_name, targets));
-  if (!s->test) MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_TRAIN, o->x_name, o->y_name, targets));
+  MN_TRY(open_part(s, targets));
   MN_TRY(checkpoint ? mn_snapshot_config(s->from, &config) : weights_model(s, &config));
   MN_TRY(check_fit(s, s->test, &config, targets));
   const char *trained =
@@ -225,8 +294,8 @@ void mn_session_describe(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
   mn_announce_model(s->model, o);
   if (o->data)
-    mn_announce(o, "data: %s, %ld rows, %ld to test", o->data, (long)s->train->rows,
-                s->test ? (long)s->test->rows : 0L);
+    mn_announce(o, "data: %s, %ld rows, %ld to test%s", o->data, (long)s->train->rows,
+                s->test ? (long)s->test->rows : 0L, s->whole ? ", held out by --validation" : "");
   else
     mn_announce(o, "data: %ld synthetic rows, no loss below %g", (long)s->train->rows, s->train->floor);
   if (s->from) {

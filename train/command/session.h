@@ -17,6 +17,7 @@ struct mn_session {
   struct mn_checkpoint *from;      /* what was resumed or read; NULL for a new run and for weights alone */
   char from_path[4096];
   struct mn_progress progress; /* of a resumed run */
+  int64_t whole;               /* rows of --data, where train and test are parts by --validation; else 0 */
 };
 
 /* Opens everything for `train`: with --resume from the newest checkpoint that verifies (its options hold
@@ -25,8 +26,9 @@ struct mn_session {
  * error. */
 mn_status mn_session_train(struct mn_session *session, const struct mn_options *options);
 
-/* The same for `eval` and `predict`: model, parameters and precision from --checkpoint, rows from --data (its
- * test part where it has one). Where --checkpoint is a file of weights alone, the model's sizes are those of
+/* The same for `eval` and `predict`: model, parameters and precision from --checkpoint, rows from --data, as
+ * --part says. Those that a run with --validation held out or trained on are known by its seed, if --data has
+ * as many rows as the run's. Where --checkpoint is a file of weights alone, the model's sizes are those of
  * the weights, and its groups, constants and loss the options'; MN_USAGE names the option that is missing. */
 mn_status mn_session_read(struct mn_session *session, const struct mn_options *options, int targets);
 

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "train/checkpoint/saver.h"
 #include "train/command/announce.h"
@@ -159,24 +160,27 @@ static void tell_epoch(struct run *r, int tested) {
   r->since = (struct since){.samples = p->samples, .began = tested ? mn_seconds() : t->finished};
 }
 
-static mn_status evaluate(struct run *r, int epoch_end) {
+/* *better: it is the end of an epoch, and its metric is better than that of every one before. */
+static mn_status evaluate(struct run *r, int epoch_end, int *better) {
   struct mn_progress *p = &r->trainer->progress;
   MN_TRY(mn_evaluate(r->evaluator, &r->test_loss, &r->accuracy));
   double metric = isnan(r->accuracy) ? -r->test_loss : r->accuracy;
-  if (epoch_end && metric > p->best) p->best = metric;
+  *better = epoch_end && metric > p->best;
+  if (*better) p->best = metric, p->best_epoch = p->epoch;
   tell_epoch(r, 1);
   mn_log_eval(&r->log, p->step, p->epoch, r->test_loss, r->accuracy);
   return MN_OK;
 }
 
 /* Takes a snapshot, which is written while training goes on. */
-static mn_status take_snapshot(struct run *r) {
+static mn_status take_snapshot(struct run *r, int best) {
   const struct mn_progress *p = &r->trainer->progress;
   r->due = 0;
   r->snapshot = p->step;
   r->snapshot_time = mn_seconds();
   r->saves++;
-  return mn_saver_start(r->saver, p, r->config, r->config_count);
+  return best ? mn_saver_start_best(r->saver, 1, p, r->config, r->config_count)
+              : mn_saver_start(r->saver, p, r->config, r->config_count);
 }
 
 /* Saves the last step, where it is not saved yet, and waits until it is on the disk. */
@@ -184,7 +188,7 @@ static mn_status save_the_end(struct run *r) {
   if (!r->saver) return MN_OK;
   MN_TRY(mn_saver_wait(r->saver, NULL));
   if (r->snapshot == r->trainer->progress.step) return MN_OK;
-  MN_TRY(take_snapshot(r));
+  MN_TRY(take_snapshot(r, 0));
   return mn_saver_wait(r->saver, NULL);
 }
 
@@ -205,7 +209,15 @@ static mn_status save_if_due(struct run *r) {
     r->due = 1;
     r->late += mn_saver_busy(r->saver);
   }
-  return r->due && !mn_saver_busy(r->saver) ? take_snapshot(r) : MN_OK;
+  return r->due && !mn_saver_busy(r->saver) ? take_snapshot(r, 0) : MN_OK;
+}
+
+/* The best has to be the parameters of now, so the one save that is waited for is the one before it. A save
+ * that is due is of the same snapshot. */
+static mn_status save_best(struct run *r) {
+  MN_TRY(mn_saver_wait(r->saver, NULL));
+  if (r->due || save_falls_due(r)) return take_snapshot(r, 1);
+  return mn_saver_start_best(r->saver, 0, &r->trainer->progress, r->config, r->config_count);
 }
 
 /* Whether the run is to pause for a save: one that falls due by the clock, one that has waited for another,
@@ -255,9 +267,44 @@ static int64_t next_pause(const struct run *r, int64_t stop) {
 
 static mn_status at_pause(struct run *r) {
   const struct mn_trainer *t = r->trainer;
-  int epoch_end = epoch_ended(t), last = t->progress.step == t->schedule.horizon;
-  if (r->evaluator && (epoch_end || last)) MN_TRY(evaluate(r, epoch_end));
+  int epoch_end = epoch_ended(t), last = t->progress.step == t->schedule.horizon, better = 0;
+  if (r->evaluator && (epoch_end || last)) MN_TRY(evaluate(r, epoch_end, &better));
+  if (better && r->session.options.best) MN_TRY(save_best(r));
   return save_if_due(r);
+}
+
+/* Whether the last epochs have bettered nothing. Epochs end the same for a resumed run. */
+static int patience_is_out(const struct run *r) {
+  const struct mn_progress *p = &r->trainer->progress;
+  const int64_t patience = r->session.options.patience;
+  return patience > 0 && p->epoch - p->best_epoch >= patience;
+}
+
+/* By what the run has ended, as the log has it. */
+static const char *ended_by(const struct run *r, int64_t stop) {
+  const struct mn_trainer *t = r->trainer;
+  if (t->progress.step >= t->schedule.horizon) return "horizon";
+  if (patience_is_out(r)) return "patience";
+  return t->progress.step >= stop ? "stop-at" : "signal";
+}
+
+static void tell_of_the_best(struct run *r) {
+  const struct mn_options *o = &r->session.options;
+  const struct mn_progress *p = &r->trainer->progress;
+  char number[MN_SHOWN], metric[64], best[MN_CHECKPOINT_PATH];
+  if (p->best_epoch == 0 || !(o->best || patience_is_out(r))) return;
+  if (r->session.test->classes)
+    snprintf(metric, sizeof metric, "test accuracy %.2f %%", 100 * p->best);
+  else
+    snprintf(metric, sizeof metric, "test loss %s", mn_show_number(number, -p->best, 5));
+  if (o->best && mn_checkpoint_best(best, o->checkpoint) == MN_OK && access(best, F_OK) == 0)
+    mn_progress_bar_note(&r->bar, "best: %s after epoch %ld, in %s", metric, (long)p->best_epoch, best);
+  if (patience_is_out(r))
+    mn_progress_bar_note(
+        &r->bar,
+        "ended by --patience %ld after epoch %ld: %s of epoch %ld was not bettered; --resume with "
+        "more patience goes on",
+        (long)o->patience, (long)p->epoch, metric, (long)p->best_epoch);
 }
 
 /* What the run's speed was, and what bounds it. */
@@ -321,19 +368,21 @@ static mn_status run(struct run *r, FILE *out) {
   const int64_t *step = &r->trainer->progress.step, horizon = r->trainer->schedule.horizon;
   int64_t stop = o->stop_at > 0 && o->stop_at < horizon ? o->stop_at : horizon;
   if (*step >= stop) mn_progress_bar_note(&r->bar, "nothing to do: step %ld is reached", (long)*step);
-  while (*step < stop && !was_interrupted() && !r->log.error) {
+  while (*step < stop && !patience_is_out(r) && !was_interrupted() && !r->log.error) {
     MN_TRY(mn_trainer_run(r->trainer, next_pause(r, stop), after_step, r));
     MN_TRY(at_pause(r));
   }
   MN_TRY(save_the_end(r));
   tell_of_saves(r);
   summarise(r);
+  tell_of_the_best(r);
   mn_progress_bar_close(&r->bar);
-  mn_log_end(&r->log, r->trainer);
+  const char *ended = ended_by(r, stop);
+  mn_log_end(&r->log, r->trainer, ended);
   MN_TRY(mn_log_close(&r->log, MN_OK));
   report(r, out);
   mn_status drawn = o->plot ? mn_plot(o->plot, (char *[]){(char *)o->log}, 1) : MN_OK;
-  if (*step < stop) /* goes before a log too short for a picture */
+  if (strcmp(ended, "signal") == 0) /* goes before a log too short for a picture */
     return mn_fail(MN_INTERRUPTED, "stopped by %s after step %ld of %ld; %s", strsignal(was_interrupted()),
                    (long)*step, (long)horizon,
                    o->checkpoint ? "--resume goes on from there" : "without --checkpoint it is lost");

@@ -1,0 +1,263 @@
+/* train --best and --patience: which epoch's checkpoint is kept as the best, and at which epoch a run ends,
+ * each against the evaluations in the log of a run without them; that a resumed run does the same to the
+ * byte; and what is refused. */
+#include <jansson.h>
+
+#include "tests/command_run.h"
+#include "tests/files_same.h"
+#include "train/checkpoint/checkpoint.h"
+
+enum { EPOCHS = 12, ROWS = 60, TO_TEST = 30, STEPS_AN_EPOCH = 10 };
+
+/* Rows whose labels are nearly noise, so that the accuracy of the test rows goes up and down. */
+static void write_rows(void) {
+  static float x[ROWS * I];
+  int labels[ROWS];
+  hsize_t sizes[2] = {ROWS, I};
+  uint32_t word = 1;
+  for (int i = 0; i < ROWS * I; i++) x[i] = (float)((word = word * 1664525 + 1013904223) >> 8) / 8388608 - 1;
+  for (int i = 0; i < ROWS; i++) labels[i] = (int)((word = word * 1664525 + 1013904223) >> 30) % 3;
+  hid_t file = H5Fcreate("rows.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(file >= 0);
+  put(file, "train/x", H5T_NATIVE_FLOAT, 2, sizes, x);
+  put(file, "train/y", H5T_NATIVE_INT, 1, sizes, labels);
+  sizes[0] = TO_TEST;
+  put(file, "test/x", H5T_NATIVE_FLOAT, 2, sizes, x + 7);
+  put(file, "test/y", H5T_NATIVE_INT, 1, sizes, labels + 3);
+  H5Fclose(file);
+}
+
+#define CLASSES                                                                                              \
+  "train --quiet --device cpu --data rows.h5 --hidden 8 --groups 2 --batch 6 --epochs 12 --lr 0.2 "
+#define NUMBERS                                                                                              \
+  "train --quiet --device cpu --synthetic 60 --in 4 --hidden 8 --groups 2 --batch 6 --epochs 12 --lr 0.3 "
+
+/* The metric of each epoch, of a log; returns how many there are. *ended: by what the run did. */
+static int read_metrics(const char *name, double metric[EPOCHS], char ended[32]) {
+  static char line[1 << 14];
+  FILE *file = fopen(name, "r");
+  int count = 0;
+  assert_non_null(file);
+  while (fgets(line, sizeof line, file)) {
+    json_t *object = json_loads(line, 0, NULL);
+    const char *event = json_string_value(json_object_get(object, "event"));
+    const json_t *accuracy = json_object_get(object, "test_accuracy");
+    if (strcmp(event, "eval") == 0)
+      metric[count++] =
+          accuracy ? json_number_value(accuracy) : -json_number_value(json_object_get(object, "test_loss"));
+    if (strcmp(event, "end") == 0)
+      snprintf(ended, 32, "%s", json_string_value(json_object_get(object, "ended")));
+    json_decref(object);
+  }
+  fclose(file);
+  return count;
+}
+
+/* The first epoch, from 1, of the best of so many. */
+static int best_of(const double *metric, int count) {
+  int best = 0;
+  for (int i = 1; i < count; i++)
+    if (metric[i] > metric[best]) best = i;
+  return best + 1;
+}
+
+static struct mn_checkpoint *loaded(const char *name) {
+  struct mn_checkpoint *c;
+  if (mn_checkpoint_load(&c, name) != MN_OK) fail_msg("%s: %s", name, mn_message());
+  return c;
+}
+
+static const struct result *run_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static const struct result *run_line(const char *format, ...) {
+  static char line[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  assert_true(vsnprintf(line, sizeof line, format, arguments) < (int)sizeof line);
+  va_end(arguments);
+  const struct result *r = run(line);
+  if (r->status != 0) fail_msg("'%s' exits with %d: %s", line, r->status, r->err);
+  return r;
+}
+
+static void remove_runs(void) {
+  static const char *const names[] = {"b.h5", "b.best.h5", "b.1.h5", "b.jsonl", "s.h5", "s.best.h5"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) (void)remove(names[i]);
+}
+
+/* What a run stopped at the end of the best epoch has saved is what a whole one has kept, byte for byte. */
+static void keeps_the_best(const char *options) {
+  double metric[EPOCHS];
+  char ended[32];
+  remove_runs();
+  run_line("%s --best --checkpoint b.h5 --save-every 7 --log b.jsonl", options);
+  assert_int_equal(read_metrics("b.jsonl", metric, ended), EPOCHS);
+  assert_string_equal(ended, "horizon");
+  int best = best_of(metric, EPOCHS);
+  assert_in_range(best, 2, EPOCHS - 1); /* else this shows nothing */
+  struct mn_checkpoint *c = loaded("b.best.h5");
+  assert_int_equal(c->progress.epoch, best);
+  assert_int_equal(c->progress.best_epoch, best);
+  assert_true(c->progress.best == metric[best - 1]);
+  mn_checkpoint_free(c);
+  c = loaded("b.h5");
+  assert_int_equal(c->progress.epoch, EPOCHS);
+  assert_int_equal(c->progress.best_epoch, best);
+  mn_checkpoint_free(c);
+  run_line("%s --best --checkpoint s.h5 --stop-at %d", options, best * STEPS_AN_EPOCH);
+  assert_same("s.h5", "b.best.h5");
+  assert_same("s.best.h5", "b.best.h5");
+  /* Stopped before the best and in the midst of an epoch; and after it. */
+  remove_runs();
+  run_line("%s --best --checkpoint b.h5", options);
+  for (int stop = best * STEPS_AN_EPOCH - 4; stop < EPOCHS * STEPS_AN_EPOCH; stop += 14) {
+    (void)remove("s.h5"), (void)remove("s.best.h5");
+    run_line("%s --best --checkpoint s.h5 --stop-at %d", options, stop);
+    run_line("train --quiet --checkpoint s.h5 --resume");
+    assert_same("s.h5", "b.h5");
+    assert_same("s.best.h5", "b.best.h5");
+  }
+}
+
+static void the_best_accuracy_is_kept(void **state) {
+  (void)state;
+  keeps_the_best(CLASSES);
+}
+
+static void the_least_loss_is_kept(void **state) {
+  (void)state;
+  keeps_the_best(NUMBERS);
+}
+
+/* eval finds in the best file what the run had found. */
+static void the_best_evaluates_as_it_did(void **state) {
+  (void)state;
+  char words[64];
+  remove_runs();
+  const struct result *r = run(CLASSES "--best --checkpoint b.h5");
+  assert_succeeds("train", r);
+  struct mn_checkpoint *c = loaded("b.best.h5");
+  r = run_line("eval --device cpu --data rows.h5 --checkpoint b.best.h5");
+  snprintf(words, sizeof words, "accuracy %.2f %%", 100 * c->progress.best);
+  assert_non_null(strstr(r->out, words));
+  mn_checkpoint_free(c);
+}
+
+/* The epoch at which a run of that patience ends. */
+static int end_of(const double *metric, int patience) {
+  for (int epoch = 1; epoch <= EPOCHS; epoch++)
+    if (epoch - best_of(metric, epoch) >= patience) return epoch;
+  return EPOCHS;
+}
+
+static void patience_ends_a_run(const char *options) {
+  double metric[EPOCHS], until[EPOCHS];
+  char ended[32], words[64];
+  int early = 0;
+  remove_runs();
+  run_line("%s --log b.jsonl", options);
+  assert_int_equal(read_metrics("b.jsonl", metric, ended), EPOCHS);
+  for (int patience = 1; patience < 5; patience++) {
+    int last = end_of(metric, patience);
+    remove_runs();
+    run_line("%s --patience %d --checkpoint b.h5 --log b.jsonl", options, patience);
+    assert_int_equal(read_metrics("b.jsonl", until, ended), last);
+    assert_memory_equal(until, metric, (size_t)last * sizeof *until);
+    assert_string_equal(ended, last < EPOCHS ? "patience" : "horizon");
+    if (last == EPOCHS) continue;
+    early++;
+    /* To be resumed there does nothing, and says why. */
+    uint64_t before = snapshot();
+    const struct result *r = run_line("train --checkpoint b.h5 --resume");
+    snprintf(words, sizeof words, "ended by --patience %d after epoch %d", patience, last);
+    assert_non_null(strstr(r->err, words));
+    assert_true(snapshot() == before);
+    /* The epochs without a better one are counted on in a resumed run. */
+    run_line("%s --patience %d --checkpoint s.h5 --stop-at %d", options, patience, last * STEPS_AN_EPOCH - 3);
+    run_line("train --quiet --checkpoint s.h5 --resume");
+    assert_same("s.h5", "b.h5");
+    /* With more patience it goes on. */
+    run_line("train --quiet --checkpoint b.h5 --resume --patience 100 --log b.jsonl");
+    assert_int_equal(read_metrics("b.jsonl", until, ended), EPOCHS);
+    assert_memory_equal(until, metric, sizeof metric);
+  }
+  assert_true(early > 1); /* else this shows nothing */
+}
+
+static void patience_with_accuracy(void **state) {
+  (void)state;
+  patience_ends_a_run(CLASSES);
+}
+
+static void patience_with_loss(void **state) {
+  (void)state;
+  patience_ends_a_run(NUMBERS);
+}
+
+/* The checkpoint is one of before there was a best epoch: patience counts from there. */
+static void an_older_checkpoint_is_read(void **state) {
+  (void)state;
+  remove_runs();
+  run_line(NUMBERS "--checkpoint b.h5 --stop-at 55");
+  hid_t file = H5Fopen("b.h5", H5F_ACC_RDWR, H5P_DEFAULT);
+  assert_true(H5Adelete_by_name(file, "/progress", "best_epoch", H5P_DEFAULT) >= 0);
+  H5Fclose(file);
+  struct mn_checkpoint *c = loaded("b.h5");
+  assert_int_equal(c->progress.epoch, 5);
+  assert_int_equal(c->progress.best_epoch, 5);
+  mn_checkpoint_free(c);
+}
+
+static void what_cannot_be_kept_is_refused(void **state) {
+  (void)state;
+  remove_runs();
+  write_text("s.best.h5", "my notes");
+  mkdir("folder.best.h5", 0755);
+  run_line(CLASSES "--checkpoint b.h5 --best");
+  assert_int_equal(rename("b.h5", "was.h5"), 0);
+  const struct {
+    const char *line;
+    int status;
+    const char *words;
+  } cases[] = {
+      {CLASSES "--best", 64, "--best needs --checkpoint"},
+      {LABELS "--best --checkpoint n.h5", 64, "--best compares|--validation 0.1"},
+      {LABELS "--patience 2", 64, "--patience compares|--validation 0.1"},
+      {NUMBERS "--test-rows 0 --best --checkpoint n.h5", 64, "--best compares|--test-rows"},
+      {CLASSES "--best --checkpoint s.h5", 73, "s.best.h5 exists"},
+      {CLASSES "--best --checkpoint folder.h5", 73, "folder.best.h5 exists"},
+      {CLASSES "--best --checkpoint b.h5", 73, "b.best.h5 exists|move it away"},
+      {CLASSES "--best --checkpoint c.h5 --init c.best.h5", 64, "c.best.h5|same file|--init"},
+      {CLASSES "--best --checkpoint c.h5 --log c.best.h5", 64, "c.best.h5|same file|--log"},
+      {"train --checkpoint b.h5 --resume", 66, "no checkpoint"}, /* the best is not the newest */
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    uint64_t before = snapshot();
+    assert_complains(cases[i].line, run(cases[i].line), cases[i].status, cases[i].words);
+    if (snapshot() != before) fail_msg("'%s' changes a file", cases[i].line);
+  }
+  /* A resumed run replaces a checkpoint of ours, and nothing else. */
+  assert_int_equal(rename("was.h5", "s.h5"), 0);
+  uint64_t before = snapshot();
+  const char *resumed = "train --quiet --checkpoint s.h5 --resume";
+  assert_complains(resumed, run(resumed), 73, "s.best.h5|no whole checkpoint");
+  assert_true(snapshot() == before);
+}
+
+static int prepare(void **state) {
+  if (set_up(state) != 0) return -1;
+  write_rows();
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_best_accuracy_is_kept),
+      cmocka_unit_test(the_least_loss_is_kept),
+      cmocka_unit_test(the_best_evaluates_as_it_did),
+      cmocka_unit_test(patience_with_accuracy),
+      cmocka_unit_test(patience_with_loss),
+      cmocka_unit_test(an_older_checkpoint_is_read),
+      cmocka_unit_test(what_cannot_be_kept_is_refused),
+  };
+  return cmocka_run_group_tests(tests, prepare, tear_down);
+}
