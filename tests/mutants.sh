@@ -17,7 +17,7 @@ passed=0 failed=0
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
 programs=${alone:-test_block test_kernels test_planes test_optimizer test_gradients test_tape test_parity test_masters}
-every=${alone:-$programs test_reading test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_pauses test_training test_init}
+every=${alone:-$programs test_reading test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_pauses test_training test_init test_best test_validation}
 
 # All of them: this process builds a copy once (BUILT), then starts one worker a core (SHARES), of which each takes its SHARE.
 if [ -n "${BUILT:-}" ]; then
@@ -69,16 +69,17 @@ mutant() {
   kernels/planes.h) order=${alone:-test_masters test_planes test_kernels test_optimizer test_tape} ;;
   data/dataset.c) order=${alone:-test_reading} ;;
   data/order.c) order=${alone:-test_order test_loader} ;;
+  data/held_out.c) order=${alone:-test_held_out} ;;
   data/read.c) order=${alone:-test_rows test_loader} ;;
   data/* | kernels/gather.c) order=${alone:-test_loader} ;;
   kernels/real.h) order=${alone:-test_kernels} ;;
   kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels} ;;
   layers/block.c) order=${alone:-test_retake} ;;
   train/optimizer.c) order=${alone:-test_optimizer test_parity} ;;
-  train/checkpoint/weights.c | train/command/session.c) order=${alone:-test_init} ;;
+  train/checkpoint/weights.c | train/command/session.c) order=${alone:-test_init test_validation} ;;
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_retake test_loader test_training} ;;
   train/command/show.c | train/command/progress_bar.c | train/command/log.c) order=${alone:-test_terminal test_log} ;;
-  train/command/*) order=${alone:-test_pauses test_training test_terminal} ;;
+  train/command/*) order=${alone:-test_pauses test_best test_training test_terminal} ;;
   train/*) order=${alone:-test_library test_trainer test_trainer_errors test_retake test_pauses test_training} ;;
   *) order=$programs ;;
   esac
@@ -427,6 +428,18 @@ mutant "shown: an epoch told before its test" $c 'if (!r->evaluator && epoch_end
 mutant "shown: as many decimals for every number" train/command/show.c 'digits - 1 > exponent ? digits - 1 - exponent : 0' 'digits - 1'
 mutant "shown: a bar wider than its terminal" train/command/progress_bar.c 'columns() - 1' 'columns() + 1'
 mutant "log: a resumed run keeps the end" train/command/log.c '&& !is_event(line, "end") &&' '&&'
+
+# the rows that are held out, and the best
+v=data/held_out.c
+mutant "held out: both parts are one" $v 'if (part == MN_PART_TRAIN) turn_over(h);' ''
+mutant "held out: the last rows are in no part" $v 'if (next < h->whole->rows) add' 'if (0) add'
+mutant "held out: by the first epoch's order" $v 'epoch = INT64_MAX / rows - 1;' 'epoch = 0;'
+mutant "held out: a stretch is read from its start" $v 's->first + within, here' 's->first, here'
+mutant "held out: another seed than the run's" train/command/session.c 'part, o->validation, s->from->progress.seed)' \
+  'part, o->validation, 0)'
+mutant "best: as good is better" $c 'epoch_end && metric > p->best' 'epoch_end && metric >= p->best'
+mutant "best: patience of one more epoch" $c 'p->best_epoch >= patience' 'p->best_epoch > patience'
+mutant "best: never kept" $c 'if (better && r->session.options.best) MN_TRY(save_best(r));' ''
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
