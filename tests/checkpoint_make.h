@@ -79,6 +79,9 @@ static inline struct mn_checkpoint *make_checkpoint(int64_t inputs, int64_t chan
   made->fingerprint_count = 1;
   strcpy(made->fingerprint[0].name, "version");
   strcpy(made->fingerprint[0].value, "0.1.0");
+  made->history_count = 1;
+  strcpy(made->history[0].name, "step 2 --lr");
+  strcpy(made->history[0].value, "0.01 (was 0.05)");
   return made;
 }
 

@@ -46,6 +46,9 @@ static void assert_same(const struct mn_checkpoint *a, const struct mn_checkpoin
   assert_int_equal(a->fingerprint_count, b->fingerprint_count);
   for (int i = 0; i < a->fingerprint_count; i++)
     assert_memory_equal(&a->fingerprint[i], &b->fingerprint[i], sizeof a->fingerprint[i]);
+  assert_int_equal(a->history_count, b->history_count);
+  for (int i = 0; i < a->history_count; i++)
+    assert_memory_equal(&a->history[i], &b->history[i], sizeof a->history[i]);
   assert_int_equal(a->tensor_count, b->tensor_count);
   for (int i = 0; i < a->tensor_count; i++) {
     const struct mn_checkpoint_tensor *x = &a->tensors[i], *y = &b->tensors[i];

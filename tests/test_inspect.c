@@ -190,6 +190,7 @@ static void test_info_checkpoint(void **state) {
   assert_text("\"seed\":18446744073709551608,\"best_metric\":null");
   assert_text("\\\"quoted\\\"");
   assert_text("\"fingerprint\":{\"version\":\"0.1.0\"}");
+  assert_text("\"history\":{\"step 2 --lr\":\"0.01 (was 0.05)\"}");
   save(made = make_checkpoint(6, 4, 1, 8, 2, 12), path);
   mn_checkpoint_free(made);
   assert_int_equal(run(INFO, path, NULL, 0), MN_OK);

@@ -36,6 +36,7 @@ enum {
   MN_CHECKPOINT_TENSORS = 512,
   MN_CHECKPOINT_OPTIONS = 64,
   MN_CHECKPOINT_FINGERPRINT = 16,
+  MN_CHECKPOINT_HISTORY = 64,
   MN_CHECKPOINT_KEEP = 1000, /* the largest `keep` */
 };
 
@@ -56,6 +57,10 @@ struct mn_checkpoint {
   struct mn_text options[MN_CHECKPOINT_OPTIONS];
   int fingerprint_count;
   struct mn_text fingerprint[MN_CHECKPOINT_FINGERPRINT];
+  /* /history: what resumed runs had otherwise than those before them, the newest last: "step 45 --lr", "0.01
+   * (was 0.05)" */
+  int history_count;
+  struct mn_text history[MN_CHECKPOINT_HISTORY];
 };
 
 /* The number of tensors that a model of the checkpoint's sizes (inputs, depth, hidden, head) has, and the

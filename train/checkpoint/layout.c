@@ -28,9 +28,10 @@
  *                samples          int64                      samples seen
  *                seed             uint64
  *                best_metric      float64                    −inf before the first evaluation
- *                best_epoch       int64                      epochs done when it was found, 0 before; minnow
- * 0.1 wrote none /config      one string an option, in the order given /fingerprint one string an item, in
- * the order given
+ *                best_epoch       int64                      epochs done then, 0 before; since minnow 0.2
+ *   /config      one string an option, in the order given
+ *   /fingerprint one string an item, in the order given
+ *   /history     one string a change that a resumed run made, the newest last; there where there is one
  *
  * Below /model and the groups of /optimizer are datasets; all else are attributes. Everything is
  * little-endian. Strings are of fixed length, padded with zeros; integers and strings are scalars but for

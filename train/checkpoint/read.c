@@ -93,7 +93,7 @@ static mn_status take_text_attribute(void *data, const char *name, const struct 
   return take_text(texts->reader, name, value, text->value, sizeof text->value);
 }
 
-/* /config or /fingerprint. */
+/* /config, /fingerprint or /history. */
 static mn_status read_texts(const struct reader *reader, const char *name, struct mn_text *text, int capacity,
                             int *count) {
   struct texts texts = {reader, text, capacity, count};
@@ -102,6 +102,17 @@ static mn_status read_texts(const struct reader *reader, const char *name, struc
   MN_TRY(mn_hdf5_attributes(&reader->file, &group, H5_INDEX_CRT_ORDER, 0, take_text_attribute, &texts));
   mn_hdf5_release(&group);
   return MN_OK;
+}
+
+/* Most runs have no history. */
+static mn_status read_history(const struct reader *reader) {
+  struct mn_checkpoint *c = reader->checkpoint;
+  struct mn_hdf5_object group;
+  MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, "history", &group));
+  int none = group.kind == MN_HDF5_NOTHING;
+  mn_hdf5_release(&group);
+  if (none) return MN_OK;
+  return read_texts(reader, "history", c->history, MN_CHECKPOINT_HISTORY, &c->history_count);
 }
 
 static mn_status read_progress(const struct reader *reader) {
@@ -306,7 +317,8 @@ static mn_status read_file(const struct reader *reader, int *damaged) {
   MN_TRY(read_optimizer(reader));
   MN_TRY(read_progress(reader));
   MN_TRY(read_texts(reader, "config", c->options, MN_CHECKPOINT_OPTIONS, &c->option_count));
-  return read_texts(reader, "fingerprint", c->fingerprint, MN_CHECKPOINT_FINGERPRINT, &c->fingerprint_count);
+  MN_TRY(read_texts(reader, "fingerprint", c->fingerprint, MN_CHECKPOINT_FINGERPRINT, &c->fingerprint_count));
+  return read_history(reader);
 }
 
 /* Sizes, constants and options. */

@@ -170,6 +170,12 @@ mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep, const
   return MN_OK;
 }
 
+void mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int count) {
+  MN_REQUIRE(count >= 0 && count <= MN_CHECKPOINT_HISTORY && !saver->running);
+  memcpy(saver->checkpoint->history, history, (size_t)count * sizeof *history);
+  saver->checkpoint->history_count = count;
+}
+
 static mn_status start(struct mn_saver *saver, int best, int newest, const struct mn_progress *progress,
                        const struct mn_text *config, int count) {
   MN_REQUIRE(!mn_saver_busy(saver));

@@ -21,6 +21,10 @@ struct mn_saver;
 MN_API mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep,
                                const struct mn_model *model, const struct mn_optimizer *optimizer);
 
+/* What the saves' /history says: `count` texts, at most MN_CHECKPOINT_HISTORY, which are copied. Call it
+ * before the first start; without it there is none. */
+MN_API void mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int count);
+
 /* Starts to save the model as it is after all work given to its device so far, with `progress`. `config`,
  * `count` texts of the caller's own (at most MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants
  * of the order of samples; versions and device go to /fingerprint. All may change as soon as this returns. No

@@ -203,7 +203,9 @@ static mn_status write_all(struct writer *writer) {
   MN_TRY(write_optimizer(writer));
   MN_TRY(write_small(writer, "progress", mn_checkpoint_progress_fields, NULL, 0));
   MN_TRY(write_small(writer, "config", NULL, checkpoint->options, checkpoint->option_count));
-  return write_small(writer, "fingerprint", NULL, checkpoint->fingerprint, checkpoint->fingerprint_count);
+  MN_TRY(write_small(writer, "fingerprint", NULL, checkpoint->fingerprint, checkpoint->fingerprint_count));
+  if (checkpoint->history_count == 0) return MN_OK;
+  return write_small(writer, "history", NULL, checkpoint->history, checkpoint->history_count);
 }
 
 static mn_status write_file(const struct mn_checkpoint *checkpoint, const struct mn_atomic_file *file) {
@@ -222,6 +224,7 @@ static void check(const struct mn_checkpoint *checkpoint) {
   MN_REQUIRE(checkpoint->tensor_count == mn_checkpoint_expected(checkpoint));
   MN_REQUIRE(checkpoint->option_count <= MN_CHECKPOINT_OPTIONS);
   MN_REQUIRE(checkpoint->fingerprint_count <= MN_CHECKPOINT_FINGERPRINT);
+  MN_REQUIRE(checkpoint->history_count <= MN_CHECKPOINT_HISTORY);
   const struct mn_checkpoint_tensor *first = &checkpoint->tensors[0];
   for (int i = 0; i < checkpoint->tensor_count; i++) {
     const struct mn_checkpoint_tensor *tensor = &checkpoint->tensors[i];

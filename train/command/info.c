@@ -122,6 +122,7 @@ static void json_checkpoint(struct mn_json *json, const char *path, uint64_t siz
   mn_json_close(json);
   json_options(json, "config", checkpoint->options, checkpoint->option_count);
   json_options(json, "fingerprint", checkpoint->fingerprint, checkpoint->fingerprint_count);
+  json_options(json, "history", checkpoint->history, checkpoint->history_count);
   mn_json_close(json);
 }
 
@@ -158,6 +159,7 @@ static void text_checkpoint(FILE *out, const char *path, uint64_t size,
   fprintf(out, ", best metric %g\n", checkpoint->progress.best);
   text_options(out, "config", checkpoint->options, checkpoint->option_count);
   text_options(out, "fingerprint", checkpoint->fingerprint, checkpoint->fingerprint_count);
+  text_options(out, "history", checkpoint->history, checkpoint->history_count);
 }
 
 static mn_status info_checkpoint(struct answer *answer, const struct mn_hdf5_file *file) {
