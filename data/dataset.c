@@ -366,6 +366,8 @@ static mn_status settle(struct dataset_file *d) {
   d->base.rows = d->x.rows;
   d->base.inputs = d->x.cols;
   d->base.parallel = d->x.direct;
+  d->base.x_type = d->x.object.type;
+  d->base.y_type = d->y.object.type;
   if (d->y.object.id < 0) return MN_OK;
   d->base.outputs = d->y.cols;
   if (d->y.object.class == H5T_FLOAT || d->y.packed) return MN_OK;

@@ -13,10 +13,11 @@
 struct mn_device;
 
 struct mn_dataset {
-  int64_t rows;    /* n */
-  int64_t inputs;  /* I, the width of x */
-  int64_t outputs; /* K: the width of y; with classes, the largest label + 1 */
-  int classes;     /* y is [n] int32 labels (cross-entropy), not [n, K] reals (mse) */
+  int64_t rows;                /* n */
+  int64_t inputs;              /* I, the width of x */
+  int64_t outputs;             /* K: the width of y; with classes, the largest label + 1 */
+  int classes;                 /* y is [n] int32 labels (cross-entropy), not [n, K] reals (mse) */
+  const char *x_type, *y_type; /* of the elements in the file: "float32", "int64" …; NULL: there are none */
   double floor;    /* the loss no model can go below on average, where it is known (synthetic); else NaN */
   size_t parallel; /* 4 or 8: for reals of that width several threads may call `read` at a time, and none
                       waits for another to read x; 0: there is no such width */
