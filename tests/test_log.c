@@ -43,8 +43,12 @@ static int tear_down(void **state) {
   return unlink(path) == 0 && rmdir(folder) == 0 ? 0 : -1;
 }
 
+/* resumed −1: a new run, else one that goes on from a checkpoint of that step. */
 static mn_status open_log(struct mn_log *log, int64_t resumed) {
-  return mn_log_open(log, path, resumed, config, 2, "CPU");
+  static struct mn_checkpoint from = {.option_count = 2};
+  from.progress.step = resumed;
+  memcpy(from.options, config, sizeof config);
+  return mn_log_open(log, path, resumed < 0 ? NULL : &from, config, 2, "CPU");
 }
 
 /* A trainer that has come to this step, of a model without layers. */
@@ -140,8 +144,9 @@ static void what_is_not_this_runs_log_stays(void **state) {
   struct mn_log log;
   assert_int_equal(open_log(&log, -1), MN_NO_CREATE);
   assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);
-  struct mn_text other[] = {{"data", "moved.h5"}, {"seed", "8"}};
-  assert_int_equal(mn_log_open(&log, path, 4, other, 2, "CPU"), MN_NO_CREATE);
+  struct mn_checkpoint other = {
+      .progress.step = 4, .option_count = 2, .options = {{"data", "moved.h5"}, {"seed", "8"}}};
+  assert_int_equal(mn_log_open(&log, path, &other, config, 2, "CPU"), MN_NO_CREATE);
   assert_non_null(strstr(mn_message(), "seed is 7 there, not 8"));
   assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);
   refusing = 1;

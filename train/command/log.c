@@ -9,6 +9,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include "train/checkpoint/snapshot.h"
+#include "train/command/options_table.h"
 #include "train/json.h"
 
 static mn_status cannot_use(const struct mn_log *log, int error) {
@@ -37,40 +39,56 @@ static int is_event(const json_t *line, const char *event) {
   return found && strcmp(found, event) == 0;
 }
 
-/* Whether the first line of a log is that of a run of these options. */
-static mn_status check_start(const struct mn_log *log, const json_t *line, const struct mn_text *config,
-                             int count) {
-  if (!is_event(line, "start")) return is_another(log, "");
-  for (int i = 0; i < count; i++) {
+/* Whether a log of these options is that of the run which the checkpoint is of. */
+static mn_status check_options(const struct mn_log *log, const json_t *options,
+                               const struct mn_checkpoint *from) {
+  for (int i = 0; i < from->option_count; i++) {
+    const struct mn_text *option = &from->options[i];
     char what[2 * MN_TEXT_VALUE + MN_TEXT_NAME];
-    const char *then = json_string_value(json_object_get(json_object_get(line, "config"), config[i].name));
-    if (!then || strcmp(then, config[i].value) == 0 || mn_options_may_change(config[i].name)) continue;
-    snprintf(what, sizeof what, ": %s is %.200s there, not %s", config[i].name, then, config[i].value);
+    const char *then = json_string_value(json_object_get(options, option->name));
+    if (!then || strcmp(then, option->value) == 0 || strcmp(option->name, "data") == 0) continue;
+    snprintf(what, sizeof what, ": %s is %.200s there, not %s", option->name, then, option->value);
     return is_another(log, what);
   }
   return MN_OK;
 }
 
-/* Finds where to go on: behind the last whole line of a step up to `resumed`. */
-static mn_status find_end(const struct mn_log *log, off_t *end, int64_t resumed, const struct mn_text *config,
-                          int count) {
+/* Whether a line is of what led to step `resumed`. Options that were changed after that step were those of a
+ * run that is not gone on from. */
+static int leads_to(const json_t *line, int64_t resumed) {
+  const int64_t step = json_integer_value(json_object_get(line, "step"));
+  return json_is_object(line) && !is_event(line, "end") &&
+         (is_event(line, "resume") ? step < resumed : step <= resumed);
+}
+
+/* Finds where to go on: behind the last whole line that led to the checkpoint. */
+static mn_status find_end(struct mn_log *log, off_t *end, const struct mn_checkpoint *from) {
+  const int64_t resumed = from->progress.step;
   char *text = NULL;
   size_t room = 0;
-  json_t *line;
+  json_t *line, *options = NULL;
   mn_status status = read_line(log, &line, &text, &room);
-  if (status == MN_OK && (line || ftello(log->file) > 0)) status = check_start(log, line, config, count);
-  while (status == MN_OK && json_is_object(line) && !is_event(line, "end") &&
-         json_integer_value(json_object_get(line, "step")) <= resumed) {
+  if (status == MN_OK && (line || ftello(log->file) > 0)) {
+    options = json_incref(json_object_get(line, "config"));
+    if (!is_event(line, "start")) status = is_another(log, "");
+  }
+  while (status == MN_OK && leads_to(line, resumed)) {
+    json_object_update(options, json_object_get(line, "changed")); /* most lines have none */
     *end = ftello(log->file);
     json_decref(line);
     status = read_line(log, &line, &text, &room);
   }
+  if (status == MN_OK) status = check_options(log, options, from);
+  log->ended = is_event(line, "end") && json_integer_value(json_object_get(line, "step")) == resumed;
   json_decref(line);
+  json_decref(options);
   free(text);
   return status;
 }
 
-static void begin_line(const struct mn_log *log, struct mn_json *json, const char *event) {
+static void begin_line(struct mn_log *log, struct mn_json *json, const char *event) {
+  if (log->ended && ftruncate(fileno(log->file), ftello(log->file)) != 0) log->error = errno;
+  log->ended = 0;
   mn_json_begin(json, log->file);
   mn_json_open(json, NULL);
   mn_json_string(json, "event", event);
@@ -83,33 +101,57 @@ static void end_line(struct mn_log *log, struct mn_json *json) {
   if (fflush(log->file) != 0 || ferror(log->file)) log->error = errno ? errno : EIO;
 }
 
-static void write_start(struct mn_log *log, const struct mn_text *config, int count, const char *device) {
+static void write_start(struct mn_log *log, const struct mn_checkpoint *from, const struct mn_text *config,
+                        int count, const char *device) {
   struct mn_json json;
   begin_line(log, &json, "start");
   mn_json_open(&json, "config");
-  for (int i = 0; i < count; i++) mn_json_string(&json, config[i].name, config[i].value);
+  for (int i = 0; i < count; i++) {
+    const char *then = from ? mn_text_find(from->options, from->option_count, config[i].name) : NULL;
+    mn_json_string(&json, config[i].name, then ? then : config[i].value);
+  }
   mn_json_close(&json);
   mn_json_open(&json, "time");
   mn_json_string(&json, "device", device);
   end_line(log, &json);
 }
 
-mn_status mn_log_open(struct mn_log *log, const char *path, int64_t resumed, const struct mn_text *config,
-                      int count, const char *device) {
+mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_checkpoint *from,
+                      const struct mn_text *config, int count, const char *device) {
   *log = (struct mn_log){.path = path, .start = mn_seconds()};
   log->last = log->start;
   if (!path) return MN_OK;
   off_t end = 0;
-  if (resumed >= 0 && (log->file = fopen(path, "r+e"))) {
-    MN_TRY(find_end(log, &end, resumed, config, count));
-    if (ftruncate(fileno(log->file), end) != 0 || fseeko(log->file, end, SEEK_SET) != 0)
+  if (from && (log->file = fopen(path, "r+e"))) {
+    MN_TRY(find_end(log, &end, from));
+    if ((!log->ended && ftruncate(fileno(log->file), end) != 0) || fseeko(log->file, end, SEEK_SET) != 0)
       return cannot_use(log, errno);
-  } else if ((resumed >= 0 && errno != ENOENT) || !(log->file = fopen(path, "wxe"))) {
+  } else if ((from && errno != ENOENT) || !(log->file = fopen(path, "wxe"))) {
     return mn_fail(MN_NO_CREATE, "--log %s: %s; name %s", path, strerror(errno),
                    errno == EEXIST ? "another file, or remove it" : "a file in a folder that can be written");
   }
-  if (end == 0) write_start(log, config, count, device);
+  if (end == 0) write_start(log, from, config, count, device);
   return MN_OK;
+}
+
+void mn_log_resume(struct mn_log *log, int64_t step, const struct mn_text *changed, int changes,
+                   const struct mn_text *config, int count) {
+  if (!log->file || log->error || changes == 0) return;
+  struct mn_json json;
+  begin_line(log, &json, "resume");
+  mn_json_integer(&json, "step", step);
+  mn_json_open(&json, "changed");
+  for (int i = 0; i < changes; i++) {
+    const int other = mn_option_excludes(mn_option_find(changed[i].name));
+    mn_json_string(&json, changed[i].name, mn_text_find(config, count, changed[i].name));
+    if (other < 0) continue;
+    const char *name = mn_option_rows[other].name;
+    mn_json_string(&json, name, mn_text_find(config, count, name));
+  }
+  mn_json_close(&json);
+  mn_json_open(&json, "time");
+  mn_json_number(&json, "seconds", mn_seconds() - log->start);
+  end_line(log, &json);
 }
 
 void mn_log_step(struct mn_log *log, const struct mn_trainer *t) {
@@ -149,7 +191,7 @@ void mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, d
 }
 
 void mn_log_end(struct mn_log *log, const struct mn_trainer *t, const char *ended) {
-  if (!log->file || log->error) return;
+  if (!log->file || log->error || log->ended) return;
   struct mn_json json;
   begin_line(log, &json, "end");
   mn_json_integer(&json, "step", t->progress.step);

@@ -1,8 +1,10 @@
 /* The log: one JSON object a line. Everything that depends on the clock sits in the object `time`, so that
  * logs of equal runs are equal without it; a resumed run drops what the log holds beyond its checkpoint and
- * goes on, so that it ends in the log of a run that never stopped.
+ * goes on, so that it ends in the log of a run that never stopped. What it has otherwise than the run before
+ * is a line of its own.
  *
  *   {"event":"start","config":{…},"time":{"device":…}}     the options that make the run what it is
+ *   {"event":"resume","step":45,"changed":{"lr":"0.01"},"time":{…}}   options that are others after that step
  *   {"event":"step","step":10,"epoch":0,"samples":640,"loss":0.5,"rate":0.05,"time":{"seconds":…,"samples_per_second":…,"flops_per_second":…}}
  *   {"event":"eval","step":23,"epoch":1,"test_loss":0.4,"test_accuracy":0.9,"time":{…}}
  *   {"event":"end","step":450,"horizon":450,"loss":0.01,"ended":"horizon","time":{"seconds":…,"samples_per_second":…,"flops_per_second":…,"waiting":…,"device_bytes":…}}
@@ -24,18 +26,26 @@ struct mn_log {
   const char *path;
   double start, last; /* seconds on the monotonic clock: of opening, of the last step line */
   int64_t last_samples;
+  int ended; /* the file ends in the end of a run that has come as far as this one: it stays until something
+                else is written in its place */
   int error; /* errno of the first write that failed, else 0. Nothing is written after it: the run is to save
                 its checkpoint and end, and mn_log_close returns the failure. A resumed log lacks the lines
                 from there to that checkpoint */
 };
 
-/* Opens `path` (NULL: none) for a run of these options on this device. resumed −1: creates it, and writes the
- * first line. resumed ≥ 0: a log that is there is kept up to optimizer step `resumed`, if its first line is
- * that of a run of these options (the data may have moved); one that is not there is created. MN_NO_CREATE:
- * the file exists, or is no log of this run, or cannot be created; MN_IO; MN_NO_MEMORY. A file that was there
- * is then as it was. Whatever it returns, close the log. */
-mn_status mn_log_open(struct mn_log *log, const char *path, int64_t resumed, const struct mn_text *config,
-                      int count, const char *device);
+/* Opens `path` (NULL: none) for a run of these options on this device. from NULL: creates it, and writes the
+ * first line. Else a log that is there is kept up to the step of the checkpoint `from`, if its first line and
+ * the changes up to there say the options of that checkpoint (the data may have moved); one that is not there
+ * is created, and its first line has those. MN_NO_CREATE: the file exists, or is no log of this run, or
+ * cannot be created; MN_IO; MN_NO_MEMORY. A file that was there is then as it was. Whatever it returns, close
+ * the log. */
+mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_checkpoint *from,
+                      const struct mn_text *config, int count, const char *device);
+
+/* The line of a run that was resumed after `step` with other options, where there are any: of each of
+ * `changed` the name; its value now, and that of an option which it excludes, are in the config. */
+void mn_log_resume(struct mn_log *log, int64_t step, const struct mn_text *changed, int changes,
+                   const struct mn_text *config, int count);
 
 /* A line each; see `error` above. The trainer's last step; accuracy: NaN where there are no classes; the end
  * of a run that did not fail, and by what. */

@@ -110,10 +110,6 @@ mn_status mn_options_model(const struct mn_options *options, struct mn_model_con
 /* The optimizer that the options name. MN_USAGE: a word that is none. */
 mn_status mn_options_optimizer(const struct mn_options *options, struct mn_optimizer_config *out);
 
-/* Whether a resumed run may have another value of option `name` than before: it changes where the run reads,
- * what it keeps or when it ends, and no step. */
-int mn_options_may_change(const char *name);
-
 /* "train" … of a command. */
 const char *mn_command_name(enum mn_command command);
 
@@ -122,6 +118,11 @@ const char *mn_command_name(enum mn_command command);
  * the text "0" or "". Values are canonical: two spellings of one value give one text. None is cut off:
  * mn_options_parse refuses what does not fit. */
 int mn_options_config(const struct mn_options *options, struct mn_text *out, int room);
+
+/* The options of train that a resumed run takes over too, though they make no difference to the result (log,
+ * saves), as such texts; returns how many. One that is not set, or is no text of MN_TEXT_VALUE, is left out.
+ */
+int mn_options_kept(const struct mn_options *options, struct mn_text *out, int room);
 
 /* Sets option `name` from such a text, for resuming from a checkpoint's /config; call mn_options_check when
  * all are set. `value` is borrowed: a path points into it. MN_BAD_DATA: no such option or value. */

@@ -248,7 +248,9 @@ static mn_status check_rules(const struct mn_options *options, int resuming) {
     if (!mn_options_given(options, rule->name) || !mn_option_taken(index, options->command)) continue;
     if (!rule->needs && mn_options_given(options, rule->other))
       return mn_fail(MN_USAGE, "--%s and --%s exclude each other; leave one out", rule->name, rule->other);
-    if (!rule->needs || is_set(options, index) || (resuming && other->flags & MN_OPTION_CONFIG)) continue;
+    if (!rule->needs || is_set(options, index) ||
+        (resuming && other->flags & (MN_OPTION_CONFIG | MN_OPTION_KEPT)))
+      continue;
     return mn_fail(MN_USAGE, "--%s needs --%s %s", rule->name, rule->other, other->argument);
   }
   return MN_OK;

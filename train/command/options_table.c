@@ -26,7 +26,13 @@ enum {
 };
 
 /* Short, so that a row reads at a glance. */
-enum { CONFIG = MN_OPTION_CONFIG, ABOVE = MN_OPTION_ABOVE, BELOW = MN_OPTION_BELOW };
+enum {
+  CONFIG = MN_OPTION_CONFIG,
+  ABOVE = MN_OPTION_ABOVE,
+  BELOW = MN_OPTION_BELOW,
+  COURSE = MN_OPTION_CONFIG | MN_OPTION_COURSE,
+  KEPT = MN_OPTION_KEPT,
+};
 
 /* A row's kind and field. A field of another type than the kind's does not compile. */
 #define FIELD(field, type)                                                                                   \
@@ -47,10 +53,10 @@ static const char *const devices[] = {"auto", "cpu", "cuda", "cuda:N", NULL};
 
 static const struct mn_option_row table[] = {
     {.kind = MN_KIND_HEADING, .help = "Rows:"},
-    {"data", "F", RUNS, TEXT(data), CONFIG,
+    {"data", "F", RUNS, TEXT(data), COURSE,
      .help = "HDF5 file with x [n, I] and y, or train/ and test/ of them"},
-    {"x", "NAME", RUNS, TEXT(x_name), CONFIG, .initial = "x", .help = "dataset of the inputs"},
-    {"y", "NAME", TRAIN | EVAL, TEXT(y_name), CONFIG, .initial = "y",
+    {"x", "NAME", RUNS, TEXT(x_name), COURSE, .initial = "x", .help = "dataset of the inputs"},
+    {"y", "NAME", TRAIN | EVAL, TEXT(y_name), COURSE, .initial = "y",
      .help = "dataset of the targets or labels"},
     {"synthetic", "n", TRAIN, INTEGER(synthetic), CONFIG, 1, LARGEST,
      .help = "n rows of a random teacher instead of --data"},
@@ -82,18 +88,18 @@ static const struct mn_option_row table[] = {
          "last block has another"},
     {"eps", "E", RUNS | GRADCHECK, REAL(eps), CONFIG | ABOVE, 0, 0, "1e-5", .help = "added to the variance"},
     {"slope", "S", RUNS | GRADCHECK, REAL(slope), CONFIG, 0, 0, "0.01", .help = "of the leaky ReLU below 0"},
-    {"loss", NULL, RUNS | GRADCHECK | BENCH, WORD(loss), CONFIG, 0, 0, "auto", RUNS | GRADCHECK, 0,
+    {"loss", NULL, RUNS | GRADCHECK | BENCH, WORD(loss), COURSE, 0, 0, "auto", RUNS | GRADCHECK, 0,
      .help = "loss; auto: what the targets are for, reals mse and labels cross-entropy",
      .words = mn_loss_words},
     {"plan", NULL, TRAIN | GRADCHECK, WORD(plan), CONFIG, 0, 0, "block", .help = "which operations are fused",
      .words = mn_plan_words},
     {.kind = MN_KIND_HEADING, .help = "Training:"},
-    {"epochs", "N", TRAIN, INTEGER(epochs), CONFIG, 1, LARGEST, "10",
+    {"epochs", "N", TRAIN, INTEGER(epochs), COURSE, 1, LARGEST, "10",
      .help = "passes over the rows: the horizon of the schedule"},
-    {"steps", "N", TRAIN, INTEGER(steps), CONFIG, 1, LARGEST, .help = "optimizer steps, instead of --epochs"},
+    {"steps", "N", TRAIN, INTEGER(steps), COURSE, 1, LARGEST, .help = "optimizer steps, instead of --epochs"},
     {"stop-at", "S", TRAIN, INTEGER(stop_at), 0, 1, LARGEST,
      .help = "end early, after step S, to be resumed; the horizon stays"},
-    {"patience", "N", TRAIN, INTEGER(patience), CONFIG, 0, LARGEST, "0",
+    {"patience", "N", TRAIN, INTEGER(patience), COURSE, 0, LARGEST, "0",
      .help = "end after N epochs in a row without a better test metric, 0: never"},
     {"dry-run", NULL, TRAIN, FLAG(dry_run), 0,
      .help = "open all that the run needs, say what it takes, and train nothing"},
@@ -101,26 +107,26 @@ static const struct mn_option_row table[] = {
      .help = "rows a batch"},
     {"optimizer", NULL, TRAIN | BENCH, WORD(optimizer), CONFIG, 0, 0, "sgd",
      .help = "update rule of every parameter, PyTorch's", .words = mn_optimizer_words},
-    {"lr", "RATE", TRAIN, REAL(lr), CONFIG | ABOVE, 0, 0, "0.05",
+    {"lr", "RATE", TRAIN, REAL(lr), COURSE | ABOVE, 0, 0, "0.05",
      .help = "learning rate; of adamw by default 0.001"},
-    {"momentum", "M", TRAIN | BENCH, REAL(momentum), CONFIG | BELOW, 0, 1, "0.9", .help = "of SGD"},
-    {"weight-decay", "D", TRAIN | BENCH, REAL(weight_decay), CONFIG, 0, 0, "0",
+    {"momentum", "M", TRAIN | BENCH, REAL(momentum), COURSE | BELOW, 0, 1, "0.9", .help = "of SGD"},
+    {"weight-decay", "D", TRAIN | BENCH, REAL(weight_decay), COURSE, 0, 0, "0",
      .help = "on every parameter; decoupled from the gradient with adamw"},
-    {"nesterov", NULL, TRAIN, FLAG(nesterov), CONFIG, .help = "Nesterov's momentum"},
-    {"beta1", "B", TRAIN, REAL(beta1), CONFIG | BELOW, 0, 1, "0.9",
+    {"nesterov", NULL, TRAIN, FLAG(nesterov), COURSE, .help = "Nesterov's momentum"},
+    {"beta1", "B", TRAIN, REAL(beta1), COURSE | BELOW, 0, 1, "0.9",
      .help = "of adamw: decay of the mean of gradients"},
-    {"beta2", "B", TRAIN, REAL(beta2), CONFIG | BELOW, 0, 1, "0.999",
+    {"beta2", "B", TRAIN, REAL(beta2), COURSE | BELOW, 0, 1, "0.999",
      .help = "of adamw: decay of the mean of squared gradients"},
-    {"adam-eps", "E", TRAIN, REAL(adam_eps), CONFIG | ABOVE, 0, 0, "1e-8",
+    {"adam-eps", "E", TRAIN, REAL(adam_eps), COURSE | ABOVE, 0, 0, "1e-8",
      .help = "of adamw: added to the root of the mean of squares"},
-    {"schedule", NULL, TRAIN, WORD(schedule), CONFIG, 0, 0, "constant", .help = "of the learning rate",
+    {"schedule", NULL, TRAIN, WORD(schedule), COURSE, 0, 0, "constant", .help = "of the learning rate",
      .words = mn_schedule_words},
-    {"step-every", "N", TRAIN, INTEGER(step_every), CONFIG, 1, LARGEST, "auto", TRAIN, 0,
+    {"step-every", "N", TRAIN, INTEGER(step_every), COURSE, 1, LARGEST, "auto", TRAIN, 0,
      .help = "steps between the drops of --schedule step; auto: a third of the horizon"},
-    {"step-factor", "F", TRAIN, REAL(step_factor), CONFIG | ABOVE, 0, 1, "0.1",
+    {"step-factor", "F", TRAIN, REAL(step_factor), COURSE | ABOVE, 0, 1, "0.1",
      .help = "what each drop multiplies the rate by"},
-    {"warmup", "N", TRAIN, INTEGER(warmup), CONFIG, 0, LARGEST, "0", .help = "steps of linear warm-up"},
-    {"clip", "NORM", TRAIN, REAL(clip), CONFIG, 0, 0, "0",
+    {"warmup", "N", TRAIN, INTEGER(warmup), COURSE, 0, LARGEST, "0", .help = "steps of linear warm-up"},
+    {"clip", "NORM", TRAIN, REAL(clip), COURSE, 0, 0, "0",
      .help = "largest norm of the whole gradient, 0: no clipping"},
     {"accumulate", "N", TRAIN, INTEGER(accumulate), CONFIG, 1, 1e6, "1", .help = "batches an optimizer step"},
     {"seed", "N", TRAIN | GRADCHECK | BENCH, SEED(seed), CONFIG, 0, 0, "0", .help = "of everything random"},
@@ -134,19 +140,22 @@ static const struct mn_option_row table[] = {
     {.kind = MN_KIND_HEADING, .help = "Files:"},
     {"checkpoint", "F", RUNS, TEXT(checkpoint), 0,
      .help = "HDF5 file of the parameters and of all that resuming needs"},
-    {"save-every", "N|30s", TRAIN, EVERY(save_every), 0, 1, 1e9,
+    {"save-every", "N|30s", TRAIN, EVERY(save_every), KEPT, 1, 1e9,
      .help =
          "save each N steps or so many seconds, beside the training, not at the end alone; one that falls "
          "due while another is being written follows it"},
-    {"keep", "K", TRAIN, INTEGER(keep), 0, 1, MN_CHECKPOINT_KEEP, "1",
+    {"keep", "K", TRAIN, INTEGER(keep), KEPT, 1, MN_CHECKPOINT_KEEP, "1",
      .help = "checkpoints to keep: run.h5, run.1.h5, run.2.h5 and so on"},
-    {"best", NULL, TRAIN, FLAG(best), CONFIG,
+    {"best", NULL, TRAIN, FLAG(best), COURSE,
      .help = "keep the checkpoint of the best test metric too, as run.best.h5"},
-    {"resume", NULL, TRAIN, FLAG(resume), 0, .help = "go on from --checkpoint, with its options"},
+    {"resume", NULL, TRAIN, FLAG(resume), 0,
+     .help =
+         "go on from --checkpoint, with its options; data, loss and the course of training (--epochs, --lr, "
+         "--schedule and so on) may be named anew: the rate is then what that schedule has at this step"},
     {"init", "F", TRAIN, TEXT(init), 0,
      .help = "start a new run from the weights in group /model of an HDF5 file, not from random ones"},
-    {"log", "F.jsonl", TRAIN, TEXT(log), 0, .help = "write the run's log, one JSON object a line"},
-    {"log-every", "N", TRAIN, INTEGER(log_every), 0, 1, LARGEST, "auto", TRAIN, 0,
+    {"log", "F.jsonl", TRAIN, TEXT(log), KEPT, .help = "write the run's log, one JSON object a line"},
+    {"log-every", "N", TRAIN, INTEGER(log_every), KEPT, 1, LARGEST, "auto", TRAIN, 0,
      .help = "steps a line of --log; auto: about 1000 lines a run"},
     {"plot", "F.svg", TRAIN, TEXT(plot), 0, .help = "draw the --log at the end, as SVG or PNG"},
     {"out", "F", PREDICT | PLOT, TEXT(out), 0, .help = "file to write"},
@@ -249,6 +258,14 @@ int mn_option_taken(int index, enum mn_command command) {
 int mn_option_find(const char *name) {
   for (int i = 0; i < mn_option_count; i++)
     if (table[i].name && strcmp(table[i].name, name) == 0) return i;
+  return -1;
+}
+
+int mn_option_excludes(int index) {
+  for (const struct mn_option_rule *rule = mn_option_rules; rule->name; rule++) {
+    if (!rule->needs && strcmp(rule->name, table[index].name) == 0) return mn_option_find(rule->other);
+    if (!rule->needs && strcmp(rule->other, table[index].name) == 0) return mn_option_find(rule->name);
+  }
   return -1;
 }
 

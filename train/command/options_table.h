@@ -23,6 +23,9 @@ enum {
   MN_OPTION_CONFIG = 1, /* makes the run what it is: kept in a checkpoint's /config */
   MN_OPTION_ABOVE = 2,  /* low itself is not allowed */
   MN_OPTION_BELOW = 4,  /* nor is high */
+  MN_OPTION_COURSE =
+      8, /* of MN_OPTION_CONFIG: the course of training, which a resumed run may have otherwise */
+  MN_OPTION_KEPT = 16, /* a resumed run has it too, though it makes no difference to the result */
 };
 
 struct mn_option_row {
@@ -69,6 +72,9 @@ int mn_option_taken(int index, enum mn_command command);
 
 /* The index of an option in the table, −1 for none. */
 int mn_option_find(const char *name);
+
+/* The index of the option that excludes this one, −1 for none. */
+int mn_option_excludes(int index);
 
 /* The row of an option with this command's default and help. */
 struct mn_option_row mn_option_of(int index, enum mn_command command);

@@ -251,10 +251,6 @@ mn_status mn_options_optimizer(const struct mn_options *o, struct mn_optimizer_c
 
 /* /config. */
 
-int mn_options_may_change(const char *name) {
-  return strcmp(name, "data") == 0 || strcmp(name, "best") == 0 || strcmp(name, "patience") == 0;
-}
-
 int mn_options_config(const struct mn_options *options, struct mn_text *out, int room) {
   int count = 0;
   for (int i = 0; i < mn_option_count; i++) {
@@ -267,14 +263,28 @@ int mn_options_config(const struct mn_options *options, struct mn_text *out, int
   return count;
 }
 
+int mn_options_kept(const struct mn_options *options, struct mn_text *out, int room) {
+  int count = 0;
+  for (int i = 0; i < mn_option_count; i++) {
+    const struct mn_option_row *row = &mn_option_rows[i];
+    struct mn_text text;
+    if (!(row->flags & MN_OPTION_KEPT)) continue;
+    const char *unset = row->initial ? row->initial : row->kind == MN_KIND_TEXT ? "" : "0";
+    snprintf(text.name, sizeof text.name, "%s", row->name);
+    if (mn_option_show(text.value, sizeof text.value, options, i) >= (int)sizeof text.value ||
+        strcmp(text.value, unset) == 0)
+      continue;
+    MN_REQUIRE(count < room);
+    out[count++] = text;
+  }
+  return count;
+}
+
 /* Of two options that exclude each other one is unset, as "0" or "", which no command line may say. */
 static int read_unset(struct mn_options *options, int index, const char *text) {
   const struct mn_option_row *row = &mn_option_rows[index];
   void *field = (char *)options + row->offset;
-  int excluded = 0;
-  for (const struct mn_option_rule *rule = mn_option_rules; rule->name; rule++)
-    excluded |= !rule->needs && (strcmp(rule->name, row->name) == 0 || strcmp(rule->other, row->name) == 0);
-  if (!excluded || strcmp(text, row->kind == MN_KIND_INTEGER ? "0" : "") != 0) return -1;
+  if (mn_option_excludes(index) < 0 || strcmp(text, row->kind == MN_KIND_INTEGER ? "0" : "") != 0) return -1;
   if (row->kind == MN_KIND_INTEGER)
     *(int64_t *)field = 0;
   else
@@ -284,7 +294,7 @@ static int read_unset(struct mn_options *options, int index, const char *text) {
 
 mn_status mn_options_set(struct mn_options *options, const char *name, const char *value) {
   int index = mn_option_find(name);
-  if (index < 0 || !(mn_option_rows[index].flags & MN_OPTION_CONFIG))
+  if (index < 0 || !(mn_option_rows[index].flags & (MN_OPTION_CONFIG | MN_OPTION_KEPT)))
     return mn_fail(MN_BAD_DATA, "/config has '%s', which no run here has; was it written by another minnow?",
                    name);
   if (read_unset(options, index, value) == 0) return MN_OK;

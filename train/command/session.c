@@ -10,6 +10,7 @@
 #include "train/checkpoint/weights.h"
 #include "train/command/announce.h"
 #include "train/command/files.h"
+#include "train/command/resume.h"
 #include "train/json.h"
 
 /* Opens the context first: the rows are computed on the device that trains. */
@@ -84,29 +85,12 @@ static mn_status check_fit(const struct mn_session *s, const struct mn_dataset *
                              targets);
 }
 
-/* Every option that the command line leaves open is taken from the checkpoint's /config; one that it names
- * with another value is refused. The data may have moved: its rows and targets are compared later. */
-static mn_status take_options(struct mn_session *s) {
-  struct mn_text now[MN_CHECKPOINT_OPTIONS];
-  int count = mn_options_config(&s->options, now, MN_CHECKPOINT_OPTIONS);
-  for (int i = 0; i < count; i++) {
-    const char *then = mn_text_find(s->from->options, s->from->option_count, now[i].name);
-    if (!then) continue;
-    int given = mn_options_given(&s->options, now[i].name);
-    if (given && strcmp(now[i].value, then) != 0 && !mn_options_may_change(now[i].name))
-      return mn_fail(MN_USAGE, "--%s %s, but %s was trained with %s; leave it out, or start a new run",
-                     now[i].name, now[i].value, s->from_path, then);
-    if (!given) MN_TRY(mn_options_set(&s->options, now[i].name, then));
-  }
-  return mn_options_check(&s->options);
-}
-
 static mn_status resume(struct mn_session *s) {
   char skipped[1024];
   MN_TRY(mn_checkpoint_load_newest(&s->from, s->options.checkpoint, s->from_path, sizeof s->from_path,
                                    skipped, sizeof skipped));
   if (skipped[0]) fprintf(stderr, "minnow: warning: passed over %s\n", skipped);
-  return take_options(s);
+  return mn_resume_options(s);
 }
 
 /* What is best is told by the test rows. */
@@ -151,7 +135,9 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   if (o->batch > s->train->rows)
     return mn_fail(MN_USAGE, "--batch %ld is more than the %ld rows of the data; --batch %ld or less works",
                    (long)o->batch, (long)s->train->rows, (long)s->train->rows);
+  MN_TRY(mn_resume_data(s));
   MN_TRY(s->from ? mn_snapshot_config(s->from, &config) : new_model(s, &config));
+  if (o->loss) MN_TRY(mn_loss_parse(o->loss, &config.loss)); /* of a resumed run perhaps another */
   MN_TRY(mn_plan_parse(o->plan, &config.plan));
   if (s->from) MN_TRY(check_fit(s, s->train, &config, 1));
   if (!s->context) MN_TRY(mn_context_open(&s->context, o->device, o->precision));
@@ -159,7 +145,11 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   struct mn_optimizer_config optimizer;
   MN_TRY(mn_options_optimizer(o, &optimizer));
   MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &optimizer));
-  if (s->from) return mn_snapshot_restore(s->from, s->model, s->optimizer, &s->progress);
+  if (s->from) {
+    MN_TRY(mn_snapshot_restore(s->from, s->model, s->optimizer, &s->progress));
+    mn_resume_rows(s);
+    return MN_OK;
+  }
   return o->init ? mn_snapshot_load_weights(o->init, s->model) : mn_model_initialise(s->model, o->seed);
 }
 
@@ -300,6 +290,7 @@ void mn_session_describe(const struct mn_session *s) {
     mn_announce(o, "data: %ld synthetic rows, no loss below %g", (long)s->train->rows, s->train->floor);
   if (s->from) {
     mn_announce(o, "resuming from %s, step %ld", s->from_path, (long)s->from->progress.step);
+    mn_resume_describe(s);
     mn_snapshot_compare(s->from, s->context, warn_of_difference, (void *)s);
   }
   if (o->init) describe_init(s);

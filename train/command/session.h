@@ -18,10 +18,15 @@ struct mn_session {
   char from_path[4096];
   struct mn_progress progress; /* of a resumed run */
   int64_t whole;               /* rows of --data, where train and test are parts by --validation; else 0 */
+  /* Of a resumed run: name, and value then, of each option that it has otherwise; the data cannot be
+   * compared, because the checkpoint has no fingerprint of it. */
+  struct mn_text changed[MN_CHECKPOINT_OPTIONS];
+  int changes, unknown_data;
+  char fingerprint[17]; /* of the rows of --data, in hexadecimal; "" for synthetic ones */
 };
 
-/* Opens everything for `train`: with --resume from the newest checkpoint that verifies (its options hold
- * where the command line says nothing; one that says otherwise is MN_USAGE), else from the weights of --init
+/* Opens everything for `train`: with --resume from the newest checkpoint that verifies (see
+ * train/command/resume.h), else from the weights of --init
  * or from the seed. Under --dry-run nothing is locked or created. Closed by mn_session_close, also after an
  * error. */
 mn_status mn_session_train(struct mn_session *session, const struct mn_options *options);

@@ -12,6 +12,7 @@
 #include "train/command/log.h"
 #include "train/command/plot.h"
 #include "train/command/progress_bar.h"
+#include "train/command/resume.h"
 #include "train/command/session.h"
 #include "train/command/show.h"
 #include "train/evaluate.h"
@@ -60,8 +61,9 @@ struct run {
   int64_t told;               /* the step of the newest save that --verbose has told of */
   double test_loss, accuracy; /* of the last evaluation; NaN before */
   struct since since;
-  struct mn_text config[MN_CHECKPOINT_OPTIONS];
-  int config_count;
+  struct mn_text
+      config[MN_CHECKPOINT_OPTIONS]; /* the options that the log has, and then what is kept beside */
+  int option_count, config_count;
 };
 
 /* The number of optimizer steps of the whole run: --steps, or --epochs over the rows there are. */
@@ -105,6 +107,16 @@ static void describe_places(const struct run *r) {
   mn_announce(&r->session.options, "place: %s (%s)%s%s", train, rows->why, *test ? "; to test: " : "", test);
 }
 
+/* What the checkpoints of this run say of it. */
+static void list_config(struct run *r) {
+  const int room = MN_CHECKPOINT_OPTIONS;
+  struct mn_text history[MN_CHECKPOINT_HISTORY];
+  r->option_count = mn_options_config(&r->session.options, r->config, room);
+  r->config_count =
+      r->option_count + mn_resume_kept(&r->session, r->config + r->option_count, room - r->option_count);
+  if (r->saver) mn_saver_history(r->saver, history, mn_resume_history(&r->session, history));
+}
+
 static mn_status open(struct run *r, const struct mn_options *options) {
   struct mn_session *s = &r->session;
   struct mn_trainer_config config = {0};
@@ -125,9 +137,9 @@ static mn_status open(struct run *r, const struct mn_options *options) {
     MN_TRY(mn_saver_open(&r->saver, o->checkpoint, (int)o->keep, s->model, s->optimizer));
   if (s->test)
     MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, MN_PASS_EVALUATE, o->batch, config.place));
-  r->config_count = mn_options_config(o, r->config, MN_CHECKPOINT_OPTIONS);
-  MN_TRY(mn_log_open(&r->log, o->dry_run ? NULL : o->log, s->from ? progress->step : -1, r->config,
-                     r->config_count, s->context->name));
+  list_config(r);
+  MN_TRY(mn_log_open(&r->log, o->dry_run ? NULL : o->log, s->from, r->config, r->option_count,
+                     s->context->name));
   mn_session_describe(s);
   describe_places(r);
   mn_progress_bar_open(&r->bar, progress->step, o->quiet);
@@ -367,7 +379,10 @@ static mn_status run(struct run *r, FILE *out) {
   const struct mn_options *o = &r->session.options;
   const int64_t *step = &r->trainer->progress.step, horizon = r->trainer->schedule.horizon;
   int64_t stop = o->stop_at > 0 && o->stop_at < horizon ? o->stop_at : horizon;
-  if (*step >= stop) mn_progress_bar_note(&r->bar, "nothing to do: step %ld is reached", (long)*step);
+  if (*step >= stop)
+    mn_progress_bar_note(&r->bar, "nothing to do: step %ld is reached", (long)*step);
+  else
+    mn_log_resume(&r->log, *step, r->session.changed, r->session.changes, r->config, r->option_count);
   while (*step < stop && !patience_is_out(r) && !was_interrupted() && !r->log.error) {
     MN_TRY(mn_trainer_run(r->trainer, next_pause(r, stop), after_step, r));
     MN_TRY(at_pause(r));

@@ -1,0 +1,384 @@
+/* train --resume: what a run takes from its checkpoint, what it may have otherwise, that this is told and
+ * noted, and that data which is not the same is not trained on unseen. */
+#include "tests/command_run.h"
+
+#include "tests/check.h"
+#include "train/checkpoint/checkpoint.h"
+
+#define QUIET "train --quiet --device cpu "
+#define TOLD "train --device cpu "
+
+static void succeed(const char *line) {
+  assert_succeeds(line, run(line));
+}
+
+static void copy(const char *to, const char *from) {
+  static char bytes[1 << 20];
+  FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+  assert_true(in && out);
+  size_t length = fread(bytes, 1, sizeof bytes, in);
+  assert_true(length < sizeof bytes && fwrite(bytes, 1, length, out) == length);
+  fclose(in);
+  assert_int_equal(fclose(out), 0);
+}
+
+/* Whether the words, a|b|c, are in what a command prints. */
+static void assert_prints(const char *line, const char *words) {
+  const struct result *r = run(line);
+  char list[512];
+  assert_succeeds(line, r);
+  assert_true(strlen(words) < sizeof list);
+  strcpy(list, words);
+  for (char *word = strtok(list, "|"); word; word = strtok(NULL, "|"))
+    if (!strstr(r->out, word) && !strstr(r->err, word))
+      fail_msg("'%s' says '%s%s', without '%s'", line, r->out, r->err, word);
+}
+
+static void assert_lacks(const char *line, const char *word) {
+  const struct result *r = run(line);
+  assert_succeeds(line, r);
+  if (strstr(r->out, word) || strstr(r->err, word))
+    fail_msg("'%s' says '%s%s', with '%s'", line, r->out, r->err, word);
+}
+
+/* The lines of a log without what depends on the clock; free() it. */
+static char *read_log(const char *name) {
+  static char line[TEXT];
+  char *text = NULL;
+  size_t size;
+  FILE *file = fopen(name, "r"), *out = open_memstream(&text, &size);
+  assert_true(file && out);
+  while (fgets(line, sizeof line, file)) {
+    const char *time = strstr(line, "\"time\":");
+    assert_non_null(time);
+    fprintf(out, "%.*s\n", (int)(time - line), line);
+  }
+  fclose(file);
+  fclose(out);
+  return text;
+}
+
+static void assert_same_logs(const char *a, const char *b) {
+  char *one = read_log(a), *two = read_log(b);
+  assert_string_equal(one, two);
+  free(one), free(two);
+}
+
+/* ---- data ---- */
+
+enum { MOST_ROWS = 40 };
+struct rows {
+  int count;
+  int numbers; /* y is [count, 3] of floats, not labels */
+  hid_t stored;
+  float first, last, test; /* added to the first and to the last value of x, and to the last of the test's */
+};
+
+static void put_part(hid_t file, const char *part, const struct rows *rows, float first, float last) {
+  static float x[MOST_ROWS * I], y[MOST_ROWS * 3];
+  char name[32];
+  int labels[MOST_ROWS];
+  const hsize_t shape[] = {(hsize_t)rows->count, I}, targets[] = {(hsize_t)rows->count, 3};
+  for (int i = 0; i < rows->count * I; i++) x[i] = (float)((i * 37 + i * i % 11) % 23) / 11 - 1;
+  for (int i = 0; i < rows->count * 3; i++) y[i] = (float)(i % 7) / 7;
+  for (int i = 0; i < rows->count; i++) labels[i] = i % 3;
+  x[0] += first;
+  x[rows->count * I - 1] += last;
+  hid_t group = H5Gcreate2(file, part, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t space = H5Screate_simple(2, shape, NULL);
+  hid_t set = H5Dcreate2(group, "x", rows->stored, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, x) >= 0);
+  H5Dclose(set), H5Sclose(space), H5Gclose(group);
+  snprintf(name, sizeof name, "%s/y", part);
+  put(file, name, rows->numbers ? H5T_NATIVE_FLOAT : H5T_NATIVE_INT, rows->numbers ? 2 : 1, targets,
+      rows->numbers ? (const void *)y : labels);
+}
+
+static void write_rows(const char *name, struct rows rows) {
+  hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(file >= 0);
+  if (!rows.count) rows.count = 24;
+  if (!rows.stored) rows.stored = H5T_IEEE_F32LE;
+  put_part(file, "train", &rows, rows.first, rows.last);
+  put_part(file, "test", &rows, 0, rows.test);
+  assert_true(H5Fclose(file) >= 0);
+}
+
+/* A run of 16 steps in 4 epochs, and one that stopped after 6 of them. */
+#define MODEL "--data rows.h5 --hidden 8 --groups 2 --batch 6 --epochs 4 "
+#define LOGGED MODEL "--log-every 1 "
+
+static int set_up_runs(void **state) {
+  if (set_up(state) != 0 || unlink("run.h5") != 0 || unlink("run.jsonl") != 0) return -1;
+  write_rows("rows.h5", (struct rows){0});
+  succeed(QUIET LOGGED "--checkpoint whole.h5 --log whole.jsonl");
+  succeed(QUIET LOGGED "--checkpoint run.h5 --log run.jsonl --stop-at 6");
+  assert_int_equal(rename("run.h5", "part.h5"), 0);
+  assert_int_equal(rename("run.jsonl", "part.jsonl"), 0);
+  return 0;
+}
+
+/* Before each test: the data, and the run that stopped, as run.h5 and run.jsonl. */
+static int stop_again(void **state) {
+  (void)state;
+  write_rows("rows.h5", (struct rows){0});
+  copy("run.h5", "part.h5");
+  copy("run.jsonl", "part.jsonl");
+  return 0;
+}
+#define TEST(name) cmocka_unit_test_setup(name, stop_again)
+
+/* ---- options ---- */
+
+static void the_course_may_change(void **state) {
+  (void)state;
+  static const char *const changes[][3] = {
+      {"--epochs 6", "--epochs 6 (was 4)", "--epochs = 6 (was 4)"},
+      {"--steps 9", "--steps 9 (was --epochs 4)", "--steps = 9 (was --epochs 4)"},
+      {"--lr 0.01", "--lr 0.01 (was 0.05)", "--lr = 0.01 (was 0.05)"},
+      {"--schedule cosine", "--schedule cosine (was constant)", "--schedule = cosine (was constant)"},
+      {"--warmup 8", "--warmup 8 (was 0)", "--warmup = 8 (was 0)"},
+      {"--momentum 0.5", "--momentum 0.5 (was 0.9)", "--momentum = 0.5 (was 0.9)"},
+      {"--momentum 0", "--momentum 0 (was 0.9)", "--momentum = 0 (was 0.9)"},
+      {"--weight-decay 0.1", "--weight-decay 0.1 (was 0)", "--weight-decay = 0.1 (was 0)"},
+      {"--nesterov", "--nesterov yes (was no)", "--nesterov = yes (was no)"},
+      {"--clip 0.1", "--clip 0.1 (was 0)", "--clip = 0.1 (was 0)"},
+  };
+  for (size_t i = 0; i < COUNT(changes); i++) {
+    char line[256], told[128], noted[128];
+    stop_again(NULL);
+    snprintf(line, sizeof line, TOLD "--checkpoint run.h5 --resume %s", changes[i][0]);
+    snprintf(told, sizeof told, "resumed with %s", changes[i][1]);
+    snprintf(noted, sizeof noted, "step 6 %s", changes[i][2]);
+    assert_prints(line, told);
+    assert_prints("info run.h5", noted);
+    succeed("verify run.h5");
+    assert_int_equal(run("diff run.h5 whole.h5")->status, 1);
+    /* What is changed stays so, and is told once. */
+    assert_lacks(TOLD "--checkpoint run.h5 --resume", "resumed with");
+    assert_prints("info run.h5", noted);
+  }
+}
+
+/* A finished run goes on; the schedule is taken over the new horizon, as if it had been that from the start.
+ */
+static void a_finished_run_goes_on(void **state) {
+  (void)state;
+  succeed(QUIET LOGGED "--schedule cosine --checkpoint go.h5 --log go.jsonl");
+  assert_prints(TOLD "--checkpoint go.h5 --resume --epochs 6",
+                "resumed with --epochs 6 (was 4)|step 24 of 24");
+  char *text = read_log("go.jsonl");
+  assert_non_null(
+      strstr(text, "{\"event\":\"resume\",\"step\":16,\"changed\":{\"epochs\":\"6\",\"steps\":\"0\"},"));
+  const char *rate = strstr(text, "\"step\":18,");
+  assert_non_null(rate);
+  assert_float_equal(strtod(strstr(rate, "\"rate\":") + 7, NULL), 0.05 * 0.5 * (1 + cos(M_PI * 17 / 24)),
+                     1e-12);
+  free(text);
+  assert_prints(TOLD "--checkpoint go.h5 --resume --epochs 4", "nothing to do: step 24");
+  assert_prints("info go.h5", "epochs = 6");
+  /* Several changes, one after the other, and all at once. */
+  assert_prints(TOLD "--checkpoint go.h5 --resume --steps 30 --lr 0.2",
+                "resumed with --lr 0.2|step 30 of 30");
+  assert_prints("info go.h5",
+                "step 16 --epochs = 6 (was 4)|step 24 --steps = 30 (was --epochs 6)|step 24 --lr");
+  assert_prints("info go.h5 --json", "\"history\":{\"step 16 --epochs\":\"6 (was 4)\",\"step 24 --steps\":");
+}
+
+static void what_makes_the_model_may_not(void **state) {
+  (void)state;
+  static const char *const refused[][2] = {
+      {"--hidden 16", "--hidden 16|with 8"}, {"--hidden 8,8", "--hidden 8,8|with 8"},
+      {"--groups 4", "--groups 4|with 2"},   {"--head 5", "--head 5|with auto"},
+      {"--eps 1e-3", "--eps 0.001|1e-05"},   {"--slope 0.2", "--slope 0.2|with 0.01"},
+      {"--seed 3", "--seed 3|with 0"},       {"--precision fp64", "--precision fp64|with fp32"},
+      {"--batch 8", "--batch 8|with 6"},     {"--accumulate 2", "--accumulate 2|with 1"},
+      {"--plan none", "--plan none|block"},  {"--synthetic 24 --in 4", "--synthetic 24|--data rows.h5"},
+      {"--loss mse", "3 numbers|3 classes"}, {"--warmup 5 --seed 1", "--seed 1"},
+  };
+  for (size_t i = 0; i < COUNT(refused); i++) {
+    char line[256];
+    uint64_t before = snapshot();
+    snprintf(line, sizeof line, QUIET "--checkpoint run.h5 --resume %s", refused[i][0]);
+    assert_complains(line, run(line), strstr(line, "--loss") ? 65 : 64, refused[i][1]);
+    if (snapshot() != before) fail_msg("'%s' changed a file", line);
+  }
+  succeed(QUIET MODEL "--momentum 0 --stop-at 6 --checkpoint still.h5");
+  const char *line = QUIET "--checkpoint still.h5 --resume --momentum 0.9";
+  assert_complains(line, run(line), 64, "--momentum 0.9|still.h5|without");
+}
+
+/* ---- files ---- */
+
+/* What a killed run has left: a checkpoint, and a log that has gone on. The README's line, from any folder.
+ */
+static void a_log_is_whole_again(void **state) {
+  (void)state;
+  assert_int_equal(mkdir("sub", 0777), 0);
+  for (int changed = 0; changed < 2; changed++) {
+    stop_again(NULL);
+    succeed(changed ? QUIET "--checkpoint run.h5 --resume --save-every 5 --keep 2 --stop-at 9 --lr 0.5"
+                    : QUIET "--checkpoint run.h5 --resume --save-every 5 --keep 2 --stop-at 9");
+    if (!changed) copy("nine.h5", "run.h5");
+    succeed(QUIET "--checkpoint run.h5 --resume --stop-at 12");
+    copy("run.h5", changed ? "part.h5" : "nine.h5");
+    assert_int_equal(chdir("sub"), 0);
+    succeed(QUIET "--checkpoint ../run.h5 --resume");
+    assert_int_equal(chdir(".."), 0);
+    succeed("diff run.h5 whole.h5");
+    assert_same_logs("run.jsonl", "whole.jsonl");
+    assert_lacks("info run.h5", "history");
+    if (!changed) assert_prints("info run.h5", "keep = 2|save-every = 5|log-every = 1");
+    if (!changed) assert_int_equal(access("run.1.h5", F_OK), 0);
+  }
+}
+
+/* The log of a run that was resumed with other options is known again by them; that of another run is not. */
+static void a_log_follows_the_changes(void **state) {
+  (void)state;
+  stop_again(NULL);
+  succeed(QUIET "--checkpoint run.h5 --log run.jsonl --resume --lr 0.01 --stop-at 9");
+  const char *line = QUIET "--checkpoint run.h5 --log whole.jsonl --resume";
+  uint64_t before = snapshot();
+  assert_complains(line, run(line), 73, "whole.jsonl|lr is 0.05 there, not 0.01");
+  assert_true(snapshot() == before);
+  succeed(QUIET "--checkpoint run.h5 --resume");
+  char *text = read_log("run.jsonl");
+  const char *at = strstr(text, "\"event\":\"resume\"");
+  assert_true(at && strstr(at, "\"step\":9,") && strstr(at, "\"step\":16,\"epoch\":4"));
+  assert_null(strstr(at + 1, "\"event\":\"resume\""));
+  free(text);
+  /* A log that is not there begins with the options up to there. */
+  copy("run.h5", "part.h5");
+  succeed(QUIET "--checkpoint run.h5 --log late.jsonl --resume --lr 0.01 --stop-at 9");
+  text = read_log("late.jsonl");
+  at = strstr(text, "\"lr\":\"0.05\"");
+  assert_true(at && strstr(at, "\"changed\":{\"lr\":\"0.01\"}"));
+  free(text);
+  succeed(QUIET "--checkpoint run.h5 --resume");
+}
+
+/* ---- data ---- */
+
+static void other_rows_are_refused(void **state) {
+  (void)state;
+  static const struct rows others[] = {{.first = 1},  {.last = 1},    {.test = 1},
+                                       {.count = 30}, {.numbers = 1}, {.stored = 0}};
+  for (size_t i = 0; i < COUNT(others); i++) {
+    struct rows rows = others[i];
+    const char *line = QUIET "--checkpoint run.h5 --resume";
+    if (i == COUNT(others) - 1) rows.stored = H5T_IEEE_F64LE;
+    stop_again(NULL);
+    write_rows("rows.h5", rows);
+    uint64_t before = snapshot();
+    assert_complains(line, run(line), 65, "rows.h5 has other rows|run.h5|--data");
+    assert_true(snapshot() == before);
+    if (rows.numbers) continue;
+    assert_prints(TOLD "--checkpoint run.h5 --resume --data rows.h5", "resumed with --data rows.h5");
+    assert_prints("info run.h5", "step 6 --data = rows.h5 (was rows.h5)");
+    assert_lacks(TOLD "--checkpoint run.h5 --resume", "resumed with");
+  }
+}
+
+/* As many samples have been seen, of an epoch that is longer: 6 steps of 6, then of 40 rows. */
+static void other_rows_may_be_more(void **state) {
+  (void)state;
+  write_rows("more.h5", (struct rows){.count = 40});
+  succeed(QUIET "--checkpoint run.h5 --resume --data more.h5 --stop-at 7");
+  assert_prints("info run.h5", "step 7, epoch 1, position 2, 42 samples|train_rows = 40");
+  assert_prints(TOLD "--checkpoint run.h5 --resume", "step 27 of 27");
+}
+
+static void data_may_have_moved(void **state) {
+  (void)state;
+  assert_int_equal(rename("rows.h5", "moved.h5"), 0);
+  const char *line = QUIET "--checkpoint run.h5 --resume";
+  assert_complains(line, run(line), 66, "rows.h5|run.h5|--data");
+  assert_lacks(TOLD "--checkpoint run.h5 --resume --data moved.h5", "resumed with");
+  succeed("diff run.h5 whole.h5");
+  assert_lacks("info run.h5", "history");
+}
+
+/* A folder that was moved has its files by the names that they were given by. */
+static void a_folder_may_have_moved(void **state) {
+  (void)state;
+  assert_int_equal(mkdir("here", 0777), 0);
+  copy("here/rows.h5", "rows.h5");
+  assert_int_equal(chdir("here"), 0);
+  succeed(QUIET LOGGED "--checkpoint run.h5 --log run.jsonl --stop-at 6");
+  assert_int_equal(chdir(".."), 0);
+  assert_int_equal(rename("here", "there"), 0);
+  assert_int_equal(chdir("there"), 0);
+  succeed(QUIET "--checkpoint run.h5 --resume");
+  assert_int_equal(chdir(".."), 0);
+  succeed("diff there/run.h5 whole.h5");
+  assert_same_logs("there/run.jsonl", "whole.jsonl");
+}
+
+/* Targets of another kind need another loss, which is named too. */
+static void the_loss_changes_with_its_name(void **state) {
+  (void)state;
+  write_rows("numbers.h5", (struct rows){.numbers = 1});
+  const char *line = QUIET "--checkpoint run.h5 --resume --data numbers.h5";
+  assert_complains(line, run(line), 65, "numbers.h5|3 numbers|3 classes");
+  assert_prints(TOLD "--checkpoint run.h5 --resume --data numbers.h5 --loss mse",
+                "resumed with --loss mse (was cross-entropy)|resumed with --data numbers.h5 (was rows.h5)");
+  assert_prints("info run.h5", ", mse,|step 6 --loss = mse (was cross-entropy)");
+  /* The loss that it is may be named: that is no change. */
+  stop_again(NULL);
+  assert_lacks(TOLD "--checkpoint run.h5 --log run.jsonl --resume --loss cross-entropy --stop-at 9",
+               "resumed with");
+  succeed(QUIET "--checkpoint run.h5 --resume");
+  assert_same_logs("run.jsonl", "whole.jsonl");
+}
+
+/* Synthetic rows are what their options say; rows from a file may follow them. */
+static void synthetic_rows_are_their_options(void **state) {
+  (void)state;
+  write_rows("numbers.h5", (struct rows){.numbers = 1});
+  succeed(QUIET "--synthetic 24 --in 4 --hidden 8 --groups 2 --head 3 --batch 6 --steps 8 --stop-at 4 "
+                "--checkpoint made.h5");
+  const char *line = QUIET "--checkpoint made.h5 --resume --noise 0.3";
+  assert_complains(line, run(line), 64, "--noise 0.3|with 0.1");
+  line = QUIET "--checkpoint made.h5 --resume --synthetic 48";
+  assert_complains(line, run(line), 64, "--synthetic 48|with 24");
+  assert_prints(TOLD "--checkpoint made.h5 --resume --data numbers.h5",
+                "resumed with --data numbers.h5 (was --synthetic 24)|step 8 of 8");
+  succeed(QUIET "--checkpoint made.h5 --resume --steps 10");
+}
+
+/* ---- checkpoints of older versions ---- */
+
+static void an_older_checkpoint_is_resumed(void **state) {
+  (void)state;
+  static const char *const later[] = {"log", "log-every", "data_path", "log_path", "data_fingerprint"};
+  copy("old.h5", "part.h5");
+  hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+  H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
+  hid_t file = H5Fopen("old.h5", H5F_ACC_RDWR, access);
+  assert_true(file >= 0);
+  for (size_t i = 0; i < COUNT(later); i++)
+    assert_true(H5Adelete_by_name(file, "config", later[i], H5P_DEFAULT) >= 0);
+  assert_true(H5Fclose(file) >= 0 && H5Pclose(access) >= 0);
+  assert_prints(TOLD "--checkpoint old.h5 --resume --stop-at 9", "note: old.h5|could not be compared");
+  assert_lacks(TOLD "--checkpoint old.h5 --resume", "could not be compared");
+  succeed("diff old.h5 whole.h5");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      TEST(the_course_may_change),
+      TEST(a_finished_run_goes_on),
+      TEST(what_makes_the_model_may_not),
+      TEST(a_log_is_whole_again),
+      TEST(a_log_follows_the_changes),
+      TEST(other_rows_are_refused),
+      TEST(other_rows_may_be_more),
+      TEST(data_may_have_moved),
+      TEST(a_folder_may_have_moved),
+      TEST(the_loss_changes_with_its_name),
+      TEST(synthetic_rows_are_their_options),
+      TEST(an_older_checkpoint_is_resumed),
+  };
+  return cmocka_run_group_tests(tests, set_up_runs, tear_down);
+}
