@@ -28,7 +28,7 @@ fi
 cd "$work" || exit 1
 if [ -z "${BUILT:-}$only" ]; then
   # shellcheck disable=SC2086 # two lists of names
-  mapfile -t names < <(printf 'build/tests/%s\n' $programs $every test_terminal test_log | sort -u)
+  mapfile -t names < <(printf 'build/tests/%s\n' $programs $every test_terminal test_log test_resume | sort -u)
   "${build[@]}" build/minnow "${names[@]}" >log 2>&1 || { tail log; exit 1; }
   shares=$(nproc) status=0 workers=()
   for ((share = 0; share < shares; share++)); do
@@ -68,6 +68,7 @@ mutant() {
   kernels/split.c | engine/tensor.c) order=${alone:-test_masters test_kernels test_optimizer test_tape} ;;
   kernels/planes.h) order=${alone:-test_masters test_planes test_kernels test_optimizer test_tape} ;;
   data/dataset.c) order=${alone:-test_reading} ;;
+  data/fingerprint.c | train/command/resume.c) order=${alone:-test_resume} ;;
   data/order.c) order=${alone:-test_order test_loader} ;;
   data/held_out.c) order=${alone:-test_held_out} ;;
   data/read.c) order=${alone:-test_rows test_loader} ;;
@@ -78,7 +79,7 @@ mutant() {
   train/optimizer.c) order=${alone:-test_optimizer test_parity} ;;
   train/checkpoint/weights.c | train/command/session.c) order=${alone:-test_init test_validation} ;;
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_retake test_loader test_training} ;;
-  train/command/show.c | train/command/progress_bar.c | train/command/log.c) order=${alone:-test_terminal test_log} ;;
+  train/command/show.c | train/command/progress_bar.c | train/command/log.c) order=${alone:-test_terminal test_log test_resume} ;;
   train/command/*) order=${alone:-test_pauses test_best test_training test_terminal} ;;
   train/*) order=${alone:-test_library test_trainer test_trainer_errors test_retake test_pauses test_training} ;;
   *) order=$programs ;;
@@ -428,6 +429,16 @@ mutant "shown: an epoch told before its test" $c 'if (!r->evaluator && epoch_end
 mutant "shown: as many decimals for every number" train/command/show.c 'digits - 1 > exponent ? digits - 1 - exponent : 0' 'digits - 1'
 mutant "shown: a bar wider than its terminal" train/command/progress_bar.c 'columns() - 1' 'columns() + 1'
 mutant "log: a resumed run keeps the end" train/command/log.c '&& !is_event(line, "end") &&' '&&'
+mutant "log: changes of a run that is not gone on from" train/command/log.c '? step < resumed : step <= resumed' '? step <= resumed : step <= resumed'
+mutant "log: a finished run ends again" train/command/log.c 'log->error || log->ended) return;' 'log->error) return;'
+u=train/command/resume.c
+mutant "resumed: paths are of the folder it is in" $u '== 0 ? given : whole;' '!= 9 ? given : given;'
+mutant "resumed: other rows unseen" $u '  if (then && !is_data_named(o))' '  if (0)'
+mutant "resumed: another model's options" $u 'if (!(row->flags & MN_OPTION_COURSE))' 'if (0)'
+mutant "resumed: no word of a change" $u 'return kept + s->changes;' 'return kept;'
+mutant "resumed: the epochs of the rows before" $u 'p->position = p->samples % p->rows;' ''
+mutant "fingerprint: the last row is no matter" data/fingerprint.c 'last ? d->rows - 1 : 0' '0'
+mutant "fingerprint: types are no matter" data/fingerprint.c 'add_word(sum, d->x_type), add_word(sum, d->y_type);' ''
 
 # the rows that are held out, and the best
 v=data/held_out.c

@@ -66,7 +66,7 @@ static void assert_same_logs(const char *a, const char *b) {
 
 /* ---- data ---- */
 
-enum { MOST_ROWS = 40 };
+enum { MOST_ROWS = 48 };
 struct rows {
   int count;
   int numbers; /* y is [count, 3] of floats, not labels */
@@ -231,6 +231,10 @@ static void a_log_is_whole_again(void **state) {
     if (!changed) assert_prints("info run.h5", "keep = 2|save-every = 5|log-every = 1");
     if (!changed) assert_int_equal(access("run.1.h5", F_OK), 0);
   }
+  /* And a run that is finished leaves all as it is. */
+  uint64_t before = snapshot();
+  succeed(QUIET "--checkpoint run.h5 --resume");
+  assert_true(snapshot() == before);
 }
 
 /* The log of a run that was resumed with other options is known again by them; that of another run is not. */
@@ -280,13 +284,15 @@ static void other_rows_are_refused(void **state) {
   }
 }
 
-/* As many samples have been seen, of an epoch that is longer: 6 steps of 6, then of 40 rows. */
+/* As many samples have been seen, of an epoch that is longer: 6 steps of 6, of 24 rows and then of 48. */
 static void other_rows_may_be_more(void **state) {
   (void)state;
-  write_rows("more.h5", (struct rows){.count = 40});
+  write_rows("more.h5", (struct rows){.count = 48});
+  assert_lacks("info run.h5", "best metric -inf"); /* of the first epoch, on the rows before */
   succeed(QUIET "--checkpoint run.h5 --resume --data more.h5 --stop-at 7");
-  assert_prints("info run.h5", "step 7, epoch 1, position 2, 42 samples|train_rows = 40");
-  assert_prints(TOLD "--checkpoint run.h5 --resume", "step 27 of 27");
+  assert_prints("info run.h5", "best metric -inf");
+  assert_prints("info run.h5", "step 7, epoch 0, position 42, 42 samples|train_rows = 48");
+  assert_prints(TOLD "--checkpoint run.h5 --resume", "step 32 of 32");
 }
 
 static void data_may_have_moved(void **state) {

@@ -29,7 +29,8 @@
  *                seed             uint64
  *                best_metric      float64                    −inf before the first evaluation
  *                best_epoch       int64                      epochs done then, 0 before; since minnow 0.2
- *   /config      one string an option, in the order given
+ *   /config      one string an option, in the order given; then data_path, log_path, data_fingerprint and
+ *                what the order of samples depends on
  *   /fingerprint one string an item, in the order given
  *   /history     one string a change that a resumed run made, the newest last; there where there is one
  *
@@ -37,7 +38,10 @@
  * little-endian. Strings are of fixed length, padded with zeros; integers and strings are scalars but for
  * `hidden`. Every dataset is chunked (mn_checkpoint_chunk) and carries fletcher32 checksums; version bounds
  * V110 give all of HDF5's own structures a checksum too, so no flipped bit goes unseen. No times are stored
- * and all links and attributes stay in their object's header: the same content gives the same bytes. */
+ * and all links and attributes stay in their object's header: the same content gives the same bytes.
+ *
+ * /history, and items of /config, came after the first files of format_version 1: a reader does without what
+ * it does not find, and an older one does not look for them. */
 #include "train/checkpoint/layout.h"
 
 #include <stdio.h>

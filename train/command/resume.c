@@ -2,6 +2,7 @@
 #include "train/command/resume.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -61,7 +62,7 @@ static mn_status take_option(struct mn_session *s, int index) {
   char now[MN_TEXT_VALUE], was[MN_TEXT_VALUE];
   int other = mn_option_excludes(index), named = o->given[index];
   if (!then || (other >= 0 && o->given[other])) return MN_OK;
-  if (!named) return mn_options_set(o, row->name, *then ? find_file(s, row->name, then) : then);
+  if (!named) return mn_options_set(o, row->name, find_file(s, row->name, then));
   if (row->flags & MN_OPTION_KEPT || strcmp(row->name, "data") == 0) return MN_OK;
   mn_option_show(now, sizeof now, o, index);
   show_then(was, sizeof was, s, index);
@@ -120,7 +121,8 @@ mn_status mn_resume_data(struct mn_session *s) {
 
 void mn_resume_rows(struct mn_session *s) {
   struct mn_progress *p = &s->progress;
-  if (!is_data_named(&s->options)) return;
+  if (!mn_text_find(s->changed, s->changes, "data")) return;
+  p->best = -INFINITY;
   p->rows = s->train->rows;
   p->epoch = p->samples / p->rows;
   p->position = p->samples % p->rows;
@@ -172,7 +174,6 @@ void mn_resume_describe(const struct mn_session *s) {
   if (s->unknown_data)
     mn_announce(
         &s->options,
-        "note: %s, of an older minnow, does not say by which rows its data is known: they could not be "
-        "compared",
+        "note: %s is of an older minnow, without a fingerprint of its data: the rows could not be compared",
         s->from_path);
 }

@@ -15,8 +15,8 @@ mn_status mn_resume_options(struct mn_session *session);
  * checkpoint's, unless the command line names them (MN_BAD_DATA); they go to s->changed then. */
 mn_status mn_resume_data(struct mn_session *session);
 
-/* Sets s->progress, as the checkpoint has it, to the rows that there are, where the command line names them:
- * the next sample is as many samples on as before, in an order of other rows. */
+/* Sets s->progress, as the checkpoint has it, to the rows that there are, where they are others: the next
+ * sample is as many samples on as before, in the order of the new rows, and no metric is the best yet. */
 void mn_resume_rows(struct mn_session *session);
 
 /* What a checkpoint keeps for the next run beside mn_options_config: returns how many texts. */

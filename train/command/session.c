@@ -137,7 +137,7 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
                    (long)o->batch, (long)s->train->rows, (long)s->train->rows);
   MN_TRY(mn_resume_data(s));
   MN_TRY(s->from ? mn_snapshot_config(s->from, &config) : new_model(s, &config));
-  if (o->loss) MN_TRY(mn_loss_parse(o->loss, &config.loss)); /* of a resumed run perhaps another */
+  if (s->from && o->loss) MN_TRY(mn_loss_parse(o->loss, &config.loss)); /* it may be another */
   MN_TRY(mn_plan_parse(o->plan, &config.plan));
   if (s->from) MN_TRY(check_fit(s, s->train, &config, 1));
   if (!s->context) MN_TRY(mn_context_open(&s->context, o->device, o->precision));
