@@ -436,7 +436,7 @@ mutant "resumed: paths are of the folder it is in" $u '== 0 ? given : whole;' '!
 mutant "resumed: other rows unseen" $u '  if (then && !is_data_named(o))' '  if (0)'
 mutant "resumed: another model's options" $u 'if (!(row->flags & MN_OPTION_COURSE))' 'if (0)'
 mutant "resumed: no word of a change" $u 'return kept + s->changes;' 'return kept;'
-mutant "resumed: the epochs of the rows before" $u 'p->position = p->samples % p->rows;' ''
+mutant "resumed: the epochs of the rows before" $u 'p->epoch = p->samples / p->rows;' ''
 mutant "fingerprint: the last row is no matter" data/fingerprint.c 'last ? d->rows - 1 : 0' '0'
 mutant "fingerprint: types are no matter" data/fingerprint.c 'add_word(sum, d->x_type), add_word(sum, d->y_type);' ''
 

@@ -293,6 +293,13 @@ static void other_rows_may_be_more(void **state) {
   assert_prints("info run.h5", "best metric -inf");
   assert_prints("info run.h5", "step 7, epoch 0, position 42, 42 samples|train_rows = 48");
   assert_prints(TOLD "--checkpoint run.h5 --resume", "step 32 of 32");
+  /* Another from step 6: its epochs end where the new rows do. */
+  copy("run.h5", "part.h5");
+  succeed(QUIET "--checkpoint run.h5 --resume --data more.h5 --stop-at 9");
+  char *text = read_log("run.jsonl");
+  const char *at = strstr(text, "\"event\":\"resume\"");
+  assert_true(at && strstr(at, "\"event\":\"eval\",\"step\":8,\"epoch\":1"));
+  free(text);
 }
 
 static void data_may_have_moved(void **state) {
