@@ -103,7 +103,9 @@ static void keeps_the_best(const char *options) {
   assert_int_equal(c->progress.epoch, EPOCHS);
   assert_int_equal(c->progress.best_epoch, best);
   mn_checkpoint_free(c);
-  run_line("%s --best --checkpoint s.h5 --stop-at %d", options, best * STEPS_AN_EPOCH);
+  (void)remove("b.jsonl"); /* a checkpoint tells how its run was saved and logged */
+  run_line("%s --best --checkpoint s.h5 --save-every 7 --log b.jsonl --stop-at %d", options,
+           best * STEPS_AN_EPOCH);
   assert_same("s.h5", "b.best.h5");
   assert_same("s.best.h5", "b.best.h5");
   /* Stopped before the best and in the midst of an epoch; and after it. */
@@ -172,7 +174,9 @@ static void patience_ends_a_run(const char *options) {
     assert_non_null(strstr(r->err, words));
     assert_true(snapshot() == before);
     /* The epochs without a better one are counted on in a resumed run. */
-    run_line("%s --patience %d --checkpoint s.h5 --stop-at %d", options, patience, last * STEPS_AN_EPOCH - 3);
+    (void)remove("b.jsonl");
+    run_line("%s --patience %d --checkpoint s.h5 --log b.jsonl --stop-at %d", options, patience,
+             last * STEPS_AN_EPOCH - 3);
     run_line("train --quiet --checkpoint s.h5 --resume");
     assert_same("s.h5", "b.h5");
     /* With more patience it goes on. */

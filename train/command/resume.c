@@ -122,7 +122,7 @@ mn_status mn_resume_data(struct mn_session *s) {
 void mn_resume_rows(struct mn_session *s) {
   struct mn_progress *p = &s->progress;
   if (!mn_text_find(s->changed, s->changes, "data")) return;
-  p->best = -INFINITY;
+  p->best = -INFINITY, p->best_epoch = 0;
   p->rows = s->train->rows;
   p->epoch = p->samples / p->rows;
   p->position = p->samples % p->rows;
