@@ -334,9 +334,7 @@ static mn_status read_labels(const struct dataset_file *d, const struct array *a
 static mn_status file_read(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real, void *x,
                            void *y) {
   struct dataset_file *d = (struct dataset_file *)dataset;
-  MN_REQUIRE(first >= 0 && count >= 0 && count <= dataset->rows && first <= dataset->rows - count);
-  MN_REQUIRE(real == sizeof(float) || real == sizeof(double));
-  MN_REQUIRE(!y || dataset->outputs > 0);
+  MN_TRY(mn_dataset_check_read(dataset, first, count, real, y));
   if (x) MN_TRY(read_reals(d, &d->x, first, count, real, x));
   if (!y) return MN_OK;
   int64_t largest = 0;
@@ -359,6 +357,16 @@ static void file_close(struct mn_dataset *dataset) {
 
 void mn_dataset_close(struct mn_dataset *dataset) {
   if (dataset) dataset->close(dataset);
+}
+
+mn_status mn_dataset_check_read(const struct mn_dataset *dataset, int64_t first, int64_t count, size_t real,
+                                const void *y) {
+  if (first < 0 || count < 0 || count > dataset->rows || first > dataset->rows - count)
+    return mn_fail(MN_USAGE, "rows %lld to %lld are asked for, but the data has rows 0 to %lld",
+                   (long long)first, (long long)first + (long long)count - 1, (long long)dataset->rows - 1);
+  if (real != sizeof(float) && real != sizeof(double))
+    return mn_fail(MN_USAGE, "reals of %zu bytes are asked for; 4 (float) and 8 (double) work", real);
+  return y && dataset->outputs == 0 ? mn_fail(MN_USAGE, "y is asked for, but the data has none") : MN_OK;
 }
 
 /* Decides what y is; labels are read, to know how many classes there are. */

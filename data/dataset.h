@@ -23,9 +23,9 @@ struct mn_dataset {
                       waits for another to read x; 0: there is no such width */
   /* Reads rows first … first + count: x as [count, I] and y as [count, K] reals of `real` bytes (4: float, 8:
    * double), or as int32 labels [count]. Either of x and y may be NULL: it is not read then. y must be NULL
-   * where outputs is 0. MN_BAD_DATA names dataset and row of a value that is not finite (for real 4: nor in
-   * a float's range). May be called from any thread; by several at a time where real is `parallel` in all
-   * of these calls, else by one at a time. */
+   * where outputs is 0. MN_USAGE: rows, a `real` or a y that are not there. MN_BAD_DATA names dataset and row
+   * of a value that is not finite (for real 4: nor in a float's range). May be called from any thread; by
+   * several at a time where real is `parallel` in all of these calls, else by one at a time. */
   mn_status (*read)(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real, void *x, void *y);
   void (*close)(struct mn_dataset *dataset); /* called by mn_dataset_close alone */
 };
@@ -88,5 +88,10 @@ MN_API mn_status mn_dataset_hold_out(struct mn_dataset **dataset, enum mn_part p
 int64_t mn_dataset_held_out(int64_t rows, double fraction);
 
 MN_API void mn_dataset_close(struct mn_dataset *dataset); /* NULL is fine */
+
+/* For a `read`: refuses, with MN_USAGE, rows that the dataset has not, a width that no real has, and y where
+ * there is none. */
+MN_API mn_status mn_dataset_check_read(const struct mn_dataset *dataset, int64_t first, int64_t count,
+                                       size_t real, const void *y);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "data/labels.h"
 #include "engine/thread.h"
 #include "kernels/planes.h"
 
@@ -103,6 +104,8 @@ static mn_status read_task(const struct reading *r, const struct mn_range *task,
   char *x = (char *)to->x + (size_t)task->at * form->x_row;
   char *y = to->y ? (char *)to->y + (size_t)task->at * form->y_row : NULL;
   MN_TRY(d->read(d, task->first, task->count, form->real, form->bf16 ? (void *)scratch : x, y));
+  if (d->classes && y) /* of any dataset: the losses index a row of outputs with them */
+    MN_TRY(mn_labels_check((const int32_t *)y, task->first, task->count, d->outputs, "the data", "it"));
   if (form->bf16) round_all(x, scratch, task->count * d->inputs, form->bf16);
   for (int64_t i = 0; i < task->count && to->largest; i++)
     to->largest[task->at + i] = largest_of((const float *)x + i * d->inputs, d->inputs);

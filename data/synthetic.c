@@ -92,8 +92,7 @@ static mn_status synthetic_read(struct mn_dataset *dataset, int64_t first, int64
                                 void *x, void *y) {
   struct synthetic *d = (struct synthetic *)dataset;
   int64_t inputs = dataset->inputs, outputs = dataset->outputs;
-  MN_REQUIRE(first >= 0 && count >= 0 && count <= dataset->rows && first <= dataset->rows - count);
-  MN_REQUIRE(real == sizeof(float) || real == sizeof(double));
+  MN_TRY(mn_dataset_check_read(dataset, first, count, real, y));
   for (int64_t done = 0; done < count;) {
     int64_t from = (first + done) % WINDOW, left = count - done, most = d->windows * WINDOW - from;
     int64_t here = left < most ? left : most, windows = (from + here + WINDOW - 1) / WINDOW;

@@ -13,6 +13,13 @@ mn_status mn_tensor_check_shape(const char *name, int64_t rows, int64_t cols) {
                  (long)cols, INT32_MAX);
 }
 
+mn_status mn_tensor_check(const struct mn_tensor *tensor, int64_t rows, int64_t cols) {
+  const struct mn_operand *value = &tensor->value;
+  if (value->rows == rows && value->cols == cols) return MN_OK;
+  return mn_fail(MN_USAGE, "%s is [%ld, %ld], but has to be [%ld, %ld] here", tensor->name, (long)value->rows,
+                 (long)value->cols, (long)rows, (long)cols);
+}
+
 /* The real form or, of a weight that is split on CUDA, the lower halves; a matrix's planes and, where they
  * are scaled, the scales. */
 static mn_status take_forms(struct mn_context *context, struct mn_tensor *tensor) {
@@ -217,15 +224,24 @@ static mn_status download_piece(struct mn_context *context, struct mn_operand *w
   return MN_OK;
 }
 
-mn_status mn_tensor_download(struct mn_context *context, const struct mn_tensor *tensor, void *to) {
-  if (tensor->value.split) return in_pieces(context, tensor, download_piece, &(struct whole){.narrow = to});
-  return context->kernels->download(context->device, to, tensor->value.real,
-                                    (size_t)mn_tensor_count(tensor) * context->device->real);
+static mn_status check_bytes(const struct mn_context *context, const struct mn_tensor *tensor, size_t bytes) {
+  size_t needed = (size_t)mn_tensor_count(tensor) * context->device->real;
+  if (bytes == needed) return MN_OK;
+  return mn_fail(MN_USAGE, "%s has %ld %s, %zu bytes, which do not fit %zu bytes", tensor->name,
+                 (long)mn_tensor_count(tensor),
+                 context->device->real == sizeof(double) ? "doubles" : "floats", needed, bytes);
 }
 
-mn_status mn_tensor_copy(struct mn_context *context, const struct mn_tensor *tensor, void *to) {
+mn_status mn_tensor_download(struct mn_context *context, const struct mn_tensor *tensor, void *to,
+                             size_t bytes) {
+  MN_TRY(check_bytes(context, tensor, bytes));
+  if (tensor->value.split) return in_pieces(context, tensor, download_piece, &(struct whole){.narrow = to});
+  return context->kernels->download(context->device, to, tensor->value.real, bytes);
+}
+
+mn_status mn_tensor_copy(struct mn_context *context, const struct mn_tensor *tensor, void *to, size_t bytes) {
+  MN_TRY(check_bytes(context, tensor, bytes));
   if (tensor->value.split)
     return context->kernels->join(context->device, to, &tensor->value, 0, mn_tensor_count(tensor));
-  return context->kernels->copy(context->device, to, tensor->value.real,
-                                (size_t)mn_tensor_count(tensor) * context->device->real);
+  return context->kernels->copy(context->device, to, tensor->value.real, bytes);
 }

@@ -28,6 +28,9 @@ struct mn_tensor {
 /* MN_USAGE unless rows and cols are from 1 to INT32_MAX, so that their product fits an int64_t. */
 mn_status mn_tensor_check_shape(const char *name, int64_t rows, int64_t cols);
 
+/* MN_USAGE, naming the tensor, unless it is [rows, cols]. */
+mn_status mn_tensor_check(const struct mn_tensor *tensor, int64_t rows, int64_t cols);
+
 /* A parameter, not initialised: its real form and, of rank 2, the planes that the device's GEMMs read; or, of
  * rank 2 in MN_BF16, a split weight (struct mn_operand). `*out` is the caller's, for mn_tensor_free. */
 MN_API mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out, const char *name,
@@ -58,11 +61,14 @@ MN_API mn_status mn_tensor_uniform(struct mn_context *context, struct mn_tensor 
                                    uint32_t sequence, double bound);
 
 /* Copy a tensor's values: as doubles, and as reals, to the host, waiting for the device; as reals to memory
- * of the device's, in order with its work. The tensor has its real form or is a split weight, of which the
- * first two take pinned memory for a part meanwhile, and none of the device's. */
+ * of the device's, in order with its work. `bytes`: the size of `to`, which is rows·cols reals, else
+ * MN_USAGE: a real has 8 bytes in MN_FP64, else 4. The tensor has its real form or is a split weight, of
+ * which the first two take pinned memory for a part meanwhile, and none of the device's. */
 MN_API mn_status mn_tensor_read(struct mn_context *context, const struct mn_tensor *tensor, double *to);
-MN_API mn_status mn_tensor_download(struct mn_context *context, const struct mn_tensor *tensor, void *to);
-MN_API mn_status mn_tensor_copy(struct mn_context *context, const struct mn_tensor *tensor, void *to);
+MN_API mn_status mn_tensor_download(struct mn_context *context, const struct mn_tensor *tensor, void *to,
+                                    size_t bytes);
+MN_API mn_status mn_tensor_copy(struct mn_context *context, const struct mn_tensor *tensor, void *to,
+                                size_t bytes);
 
 /* Refreshes the planes where they are stale, under a factor that suits the values. */
 MN_API mn_status mn_operand_prepare(struct mn_context *context, struct mn_operand *operand);

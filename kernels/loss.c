@@ -48,7 +48,8 @@ mn_status MN_CPU(mn_cross_entropy)(struct mn_device *device, void *parts, void *
     const real *a = (const real *)y + n * cols;
     int64_t largest;
     real sum = softmax_sum(a, cols, &largest);
-    ((real *)parts)[n] = (real)log(sum) + (a[largest] - a[labels[n]]);
+    real at_label = labels[n] >= 0 && labels[n] < cols ? a[labels[n]] : (real)NAN;
+    ((real *)parts)[n] = (real)log(sum) + (a[largest] - at_label);
     ((real *)correct)[n] = largest == labels[n];
   }
   return MN_OK;

@@ -95,7 +95,8 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
   Real sum = softmax_sum<T>(y, cols, most.value);
   if (threadIdx.x % T != 0) return;
   int32_t label = labels[row];
-  parts[row] = log(sum) + (most.value - y[label]);
+  Real at_label = label >= 0 && label < cols ? y[label] : Real(CUDART_NAN);
+  parts[row] = log(sum) + (most.value - at_label);
   correct[row] = most.at == label;
 }
 

@@ -14,9 +14,9 @@ typedef mn_status mn_mse_gradient_function(struct mn_device *device, void *dy, c
                                            int add);
 
 /* parts[n] = log Σ exp(y[n]) − y[n, label], computed relative to the row's maximum, so that exp does not
- * overflow; correct[n] = 1 where the first
- * largest of y[n] is at the label, else 0. labels int32 [N], each in 0 … K−1 (checked where they are read
- * from a file). */
+ * overflow; correct[n] = 1 where the first largest of y[n] is at the label, else 0. labels int32 [N], each in
+ * 0 … K−1 (checked where rows are read). Another label makes parts[n] NaN, and the reduce that follows sets
+ * the nonfinite flag. */
 typedef mn_status mn_cross_entropy_function(struct mn_device *device, void *parts, void *correct,
                                             const void *y, const int32_t *labels, int64_t rows, int64_t cols);
 

@@ -187,7 +187,7 @@ static mn_status record(struct mn_tape *tape, struct mn_tensor **y, struct mn_no
   const void **vectors[] = {[BIAS] = &block.bias, [GAMMA] = &block.gamma, [BETA] = &block.beta};
   for (int i = BIAS; i <= BETA; i++)
     if (node.inputs[i]) {
-      MN_REQUIRE(mn_tensor_count(node.inputs[i]) == block.channels);
+      MN_TRY(mn_tensor_check(node.inputs[i], 1, block.channels));
       *vectors[i] = node.inputs[i]->value.real;
     }
   block.dz = &saved->dz;
@@ -244,7 +244,8 @@ static mn_status record_ops(struct mn_tape *tape, struct mn_tensor **y, struct m
 
 mn_status mn_block_mse_record(struct mn_tape *tape, struct mn_tensor *x, const struct mn_layer *layer,
                               struct mn_tensor *target, double scale) {
-  MN_REQUIRE(target->value.rows == x->value.rows && target->value.cols == layer->outputs && tape->training);
+  MN_REQUIRE(tape->training);
+  MN_TRY(mn_tensor_check(target, x->value.rows, layer->outputs));
   return record_ops(tape, NULL, x, layer, MN_OP_ALL, target, scale);
 }
 

@@ -58,7 +58,7 @@ static mn_status record(struct mn_tape *tape, struct mn_node node, struct saved 
 }
 
 mn_status mn_mse_record(struct mn_tape *tape, struct mn_tensor *y, struct mn_tensor *target, double scale) {
-  MN_REQUIRE(y->value.rows == target->value.rows && y->value.cols == target->value.cols);
+  MN_TRY(mn_tensor_check(target, y->value.rows, y->value.cols));
   return record(tape, (struct mn_node){.inputs = {y, target}}, (struct saved){.scale = scale});
 }
 

@@ -357,6 +357,30 @@ static void weights_alone_predict(void **state) {
   assert_refused(PREDICT "--checkpoint weights.h5 --out d.h5", 64, "predict needs --groups G");
 }
 
+/* A label that the model has no output for is named with its row; so is one of the test part alone. */
+static void labels_have_to_be_the_models(void **state) {
+  (void)state;
+  const float x[6 * 4] = {0};
+  const int y[6] = {0, 1, 2, 0, 5, 3};
+  static const char *const groups[] = {"", "train/", "test/"};
+  hid_t file = H5Fcreate("labels.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  H5Gclose(H5Gcreate2(file, "train", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  H5Gclose(H5Gcreate2(file, "test", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  for (int part = 0; part < 3; part++) {
+    const hsize_t shape[] = {part == 1 ? 3 : 6, 4}; /* labels 0 to 2 to train with */
+    char name[16];
+    snprintf(name, sizeof name, "%sx", groups[part]);
+    put(file, name, H5T_NATIVE_FLOAT, 2, shape, x);
+    snprintf(name, sizeof name, "%sy", groups[part]);
+    put(file, name, H5T_NATIVE_INT, 1, shape, y);
+  }
+  assert_true(H5Fclose(file) >= 0);
+  assert_refused("eval --quiet --device cpu --data labels.h5 --checkpoint run.h5", 65,
+                 "row 4 (from 0) of labels.h5 has the label 5, but run.h5 has 3 classes, 0 to 2");
+  assert_refused("train --device cpu --data labels.h5 --hidden 8 --groups 2 --batch 3 --steps 1", 65,
+                 "row 4 (from 0) of the test part of labels.h5 has the label 5, but its training part has 3");
+}
+
 /* Sizes come from the weights of the blocks in turn, and of the head; the rest has to fit them. */
 static void shapes_say_the_sizes(void **state) {
   (void)state;
@@ -439,6 +463,7 @@ int main(void) {
       cmocka_unit_test(another_configuration_is_told),
       cmocka_unit_test(weights_alone_are_evaluated),
       cmocka_unit_test(weights_alone_predict),
+      cmocka_unit_test(labels_have_to_be_the_models),
       cmocka_unit_test(shapes_say_the_sizes),
       cmocka_unit_test(a_model_that_is_refused_stays_as_it_was),
   };

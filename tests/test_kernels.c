@@ -484,6 +484,34 @@ static void cross_entropy_bears_huge_logits(void **state) {
   }
 }
 
+/* A label without a column is not looked up; the loss is not finite then, and the flag says so. */
+static void cross_entropy_flags_labels_out_of_range(void **state) {
+  static const int32_t labels[][2] = {{0, 3}, {-1, 2}, {INT32_MAX, 0}, {INT32_MIN, 0}, {0, 2}};
+  for (size_t w = 0; w < COUNT(widths); w++)
+    for (size_t cols = 3; cols <= 2000; cols += 1997)
+      for (size_t i = 0; i < COUNT(labels); i++) {
+        struct memory m = {.context = open_or_skip(*state, widths[w])};
+        const struct mn_kernels *k = m.context->kernels;
+        struct mn_device *device = m.context->device;
+        int64_t count = 2 * (int64_t)cols;
+        double loss;
+        int raised, bad = i < 4 && (cols == 3 || i > 0);
+        void *py = take_reals(&m, NULL, count), *pp = take_reals(&m, NULL, 2), *pc = take_reals(&m, NULL, 2);
+        int32_t *pl = take_bytes(&m, 2, sizeof **labels);
+        double *out = take_bytes(&m, 2, sizeof loss);
+        MUST(k->zero(device, py, (size_t)count * device->real));
+        MUST(k->upload(device, pl, labels[i], sizeof labels[i]));
+        MUST(k->cross_entropy(device, pp, pc, py, pl, 2, (int64_t)cols));
+        MUST(k->reduce(device, out, out + 1, pp, 2, 0.5));
+        MUST(k->download(device, &loss, out, sizeof loss));
+        MUST(k->download(device, &raised, device->nonfinite, sizeof raised));
+        assert_int_equal(raised != 0, bad);
+        assert_int_equal(!isfinite(loss), bad);
+        release_all(&m);
+        mn_context_close(m.context);
+      }
+}
+
 static void memory_moves_as_it_is(void **state) {
   struct memory m = {.context = open_or_skip(*state, "fp32")};
   const struct mn_kernels *k = m.context->kernels;
@@ -527,6 +555,7 @@ int main(void) {
       BOTH(add_works_in_place),
       BOTH(mse_follows_its_formula),
       BOTH(cross_entropy_bears_huge_logits),
+      BOTH(cross_entropy_flags_labels_out_of_range),
       BOTH(memory_moves_as_it_is),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -152,7 +152,8 @@ static void a_program_trains_saves_and_resumes(void **state) {
   struct mn_evaluator *predictor;
   struct seen seen = {.outputs = whole.train->outputs};
   MUST(mn_evaluator_open(&predictor, resumed.model, resumed.test, MN_PASS_PREDICT, 100, MN_PLACE_AUTO));
-  MUST(mn_evaluator_predict(predictor, see, &seen));
+  assert_int_equal(mn_evaluator_predict(predictor, sizeof(double), see, &seen), MN_USAGE);
+  MUST(mn_evaluator_predict(predictor, sizeof(float), see, &seen));
   assert_int_equal(seen.rows, resumed.test->rows);
   mn_evaluator_close(predictor);
   close_run(&resumed);
@@ -228,12 +229,137 @@ static void rows_that_do_not_fit_the_model_are_refused(void **state) {
   close_run(&r);
 }
 
+#define REFUSED(call, code, words)                                                                           \
+  do {                                                                                                       \
+    assert_int_equal(call, code);                                                                            \
+    assert_string_equal(mn_message(), words);                                                                \
+  } while (0)
+
+/* Host memory says what it holds, and how much: another width, count or type would be read past its end. */
+static void numbers_of_another_type_are_refused(void **state) {
+  struct run r = open_run(*state, NULL);
+  struct mn_pass *pass;
+  float x[3 * 64] = {0}, targets[3 * 10] = {0};
+  double wide[3 * 64] = {0};
+  int32_t labels[3] = {9, 0, 1};
+  struct mn_numbers good = mn_numbers_floats(x, 3 * 64);
+  MUST(mn_pass_open(&pass, r.model, MN_PASS_EVALUATE, 3, 1, 0));
+  REFUSED(mn_pass_load(pass, mn_numbers_doubles(wide, 3 * 64), mn_numbers_labels(labels, 3)), MN_USAGE,
+          "x is 192 doubles, but the pass reads 3 rows of 64 floats");
+  REFUSED(mn_pass_load(pass, mn_numbers_floats(x, 2 * 64), mn_numbers_labels(labels, 3)), MN_USAGE,
+          "x is 128 floats, but the pass reads 3 rows of 64 floats");
+  REFUSED(mn_pass_load(pass, good, mn_numbers_floats(targets, 3)), MN_USAGE,
+          "y is 3 floats, but the pass reads 3 rows of 1 labels");
+  REFUSED(mn_pass_load(pass, good, mn_numbers_labels(labels, 2)), MN_USAGE,
+          "y is 2 labels, but the pass reads 3 rows of 1 labels");
+  MUST(mn_pass_load(pass, good, mn_numbers_labels(labels, 3)));
+  mn_pass_close(pass);
+  struct mn_batch batch = {.rows = 3, .x = {.rows = 3, .cols = 65, .real = x}, .y = labels};
+  MUST(mn_pass_open_outside(&pass, r.model, MN_PASS_EVALUATE, 3, 1));
+  REFUSED(mn_pass_set(pass, &batch), MN_USAGE, "a batch of 3 rows of 65 for a pass over 3 rows of 64");
+  batch.x.cols = 64, batch.rows = 2;
+  assert_int_equal(mn_pass_set(pass, &batch), MN_USAGE);
+  batch.rows = 3, batch.y = NULL;
+  assert_int_equal(mn_pass_set(pass, &batch), MN_USAGE);
+  mn_pass_close(pass);
+  const struct mn_tensor *weight = r.model->parameters[0];
+  assert_int_equal(mn_tensor_download(r.context, weight, x, sizeof x), MN_USAGE);
+  assert_int_equal(mn_tensor_copy(r.context, weight, wide, sizeof wide), MN_USAGE);
+  close_run(&r);
+}
+
+/* A loss reads a row of outputs at the label. */
+static void labels_out_of_range_are_refused(void **state) {
+  struct run r = open_run(*state, NULL);
+  struct mn_pass *pass;
+  struct mn_evaluator *evaluator;
+  struct mn_trainer *trainer;
+  struct mn_trainer_config config = {.schedule = {.kind = MN_SCHEDULE_CONSTANT, .rate = 0.1, .horizon = 5},
+                                     .batch = BATCH};
+  float x[2 * 64] = {0};
+  int32_t beyond[2] = {9, 10}, below[2] = {-1, 9};
+  struct mn_numbers rows = mn_numbers_floats(x, 2 * 64);
+  MUST(mn_pass_open(&pass, r.model, MN_PASS_EVALUATE, 2, 1, 0));
+  REFUSED(
+      mn_pass_load(pass, rows, mn_numbers_labels(beyond, 2)), MN_BAD_DATA,
+      "row 1 (from 0) of the batch has the label 10, but the model has 10 classes, 0 to 9: correct it, or "
+      "leave out the row");
+  assert_int_equal(mn_pass_load(pass, rows, mn_numbers_labels(below, 2)), MN_BAD_DATA);
+  mn_pass_close(pass);
+  /* A model of fewer classes than the data: the first 9 of the digits' test part is row 1. */
+  struct mn_model *model;
+  struct mn_optimizer *optimizer;
+  struct mn_model_config nine = r.model->config;
+  nine.head = 9;
+  MUST(mn_model_open(&model, r.context, &nine));
+  MUST(mn_optimizer_open(&optimizer, model, &r.optimizer->config));
+  assert_int_equal(mn_trainer_open(&trainer, model, optimizer, r.train, &config, NULL), MN_BAD_DATA);
+  REFUSED(mn_evaluator_open(&evaluator, model, r.test, MN_PASS_EVALUATE, BATCH, MN_PLACE_AUTO), MN_BAD_DATA,
+          "row 1 (from 0) of the data has the label 9, but the model has 9 classes, 0 to 8: correct it, or "
+          "leave out the row");
+  mn_optimizer_close(optimizer);
+  mn_model_close(model);
+  close_run(&r);
+}
+
+/* Of a program's own dataset nobody but the program has seen the labels before they are read. */
+static mn_status read_seven(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real, void *x,
+                            void *y) {
+  MN_TRY(mn_dataset_check_read(dataset, first, count, real, y));
+  for (int64_t i = 0; x && i < count * dataset->inputs; i++) ((float *)x)[i] = (float)(i % 3);
+  for (int64_t i = 0; y && i < count; i++) ((int32_t *)y)[i] = first + i == 77 ? 10 : 0;
+  return MN_OK;
+}
+
+static void labels_of_any_dataset_are_checked(void **state) {
+  struct run r = open_run(*state, NULL);
+  struct mn_dataset own = {.rows = 100, .inputs = 64, .outputs = 10, .classes = 1, .read = read_seven};
+  struct mn_evaluator *evaluator;
+  double loss, accuracy;
+  for (int place = MN_PLACE_DEVICE; place <= MN_PLACE_FILE; place++) {
+    mn_status status = mn_evaluator_open(&evaluator, r.model, &own, MN_PASS_EVALUATE, BATCH, place);
+    if (status == MN_OK) status = mn_evaluate(evaluator, &loss, &accuracy);
+    mn_evaluator_close(evaluator);
+    REFUSED(
+        status, MN_BAD_DATA,
+        "row 77 (from 0) of the data has the label 10, but it has 10 classes, 0 to 9: correct it, or leave "
+        "out the row");
+  }
+  close_run(&r);
+}
+
+static void rows_that_are_not_there_are_refused(void **state) {
+  (void)state;
+  struct mn_dataset *digits, *made, *only_x;
+  double x[64], y[10];
+  MUST(mn_dataset_open(&digits, data, MN_PART_TEST, NULL, NULL, 1));
+  MUST(mn_dataset_open(&only_x, data, MN_PART_TEST, NULL, "none", 0));
+  MUST(mn_dataset_synthetic(&made, MN_PART_TEST, 360, 64, 10, 2, 0, 0, NULL));
+  struct mn_dataset *both[] = {digits, made};
+  for (int i = 0; i < 2; i++) {
+    MUST(both[i]->read(both[i], 359, 1, 8, x, y));
+    REFUSED(both[i]->read(both[i], 359, 2, 8, x, y), MN_USAGE,
+            "rows 359 to 360 are asked for, but the data has rows 0 to 359");
+    assert_int_equal(both[i]->read(both[i], -1, 1, 8, x, y), MN_USAGE);
+    REFUSED(both[i]->read(both[i], 0, 1, 2, x, y), MN_USAGE,
+            "reals of 2 bytes are asked for; 4 (float) and 8 (double) work");
+  }
+  assert_int_equal(only_x->read(only_x, 0, 1, 8, x, y), MN_USAGE);
+  mn_dataset_close(digits), mn_dataset_close(made), mn_dataset_close(only_x);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       {"a_program_trains_saves_and_resumes, cpu", a_program_trains_saves_and_resumes, NULL, NULL, "cpu"},
       {"a_program_trains_saves_and_resumes, cuda", a_program_trains_saves_and_resumes, NULL, NULL, "cuda"},
       {"rows_that_do_not_fit_the_model_are_refused", rows_that_do_not_fit_the_model_are_refused, NULL, NULL,
        "cpu"},
+      {"numbers_of_another_type_are_refused", numbers_of_another_type_are_refused, NULL, NULL, "cpu"},
+      {"labels_out_of_range_are_refused, cpu", labels_out_of_range_are_refused, NULL, NULL, "cpu"},
+      {"labels_out_of_range_are_refused, cuda", labels_out_of_range_are_refused, NULL, NULL, "cuda"},
+      {"labels_of_any_dataset_are_checked, cpu", labels_of_any_dataset_are_checked, NULL, NULL, "cpu"},
+      {"labels_of_any_dataset_are_checked, cuda", labels_of_any_dataset_are_checked, NULL, NULL, "cuda"},
+      cmocka_unit_test(rows_that_are_not_there_are_refused),
       {"what_cannot_be_is_refused", what_cannot_be_is_refused, NULL, NULL, "cpu"},
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,7 +52,9 @@ static void step_by_hand(struct run *r, int64_t measured) {
     for (int64_t i = 0; i < s->batch; i++)
       MUST(made_read(&r->data.base, rows[first + k * s->batch + i], 1, 4, x + i * INPUTS,
                      y + i * (s->classes ? 1 : width)));
-    MUST(mn_pass_load(pass, x, y));
+    MUST(mn_pass_load(pass, mn_numbers_floats(x, s->batch * INPUTS),
+                      s->classes ? mn_numbers_labels((const int32_t *)y, s->batch)
+                                 : mn_numbers_floats(y, s->batch * width)));
     if (k == measured) MUST(mn_model_measure(r->model));
     pass->tape->measure = k == measured;
     MUST(mn_tape_issue(pass->tape));
@@ -229,7 +231,7 @@ static double sum_of_outputs(struct run *r) {
   struct mn_evaluator *evaluator;
   double sum = 0;
   MUST(mn_evaluator_open(&evaluator, r->model, &r->data.base, MN_PASS_PREDICT, 1000, MN_PLACE_AUTO));
-  MUST(mn_evaluator_predict(evaluator, add_up, &sum));
+  MUST(mn_evaluator_predict(evaluator, sizeof(float), add_up, &sum));
   mn_evaluator_close(evaluator);
   return sum;
 }

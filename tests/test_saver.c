@@ -183,7 +183,7 @@ static void *download_array(const struct run *r, const struct mn_tensor *t, cons
   void *out = malloc(bytes);
   assert_non_null(out);
   MUST(kept ? r->context->kernels->download(r->context->device, out, kept, bytes)
-            : mn_tensor_download(r->context, t, out));
+            : mn_tensor_download(r->context, t, out, bytes));
   return out;
 }
 

@@ -131,7 +131,7 @@ static char *bytes_of(const struct training *t, size_t *size) {
       if (k > 0 && !kept[k]) continue;
       assert_non_null(out = realloc(out, *size + bytes));
       MUST(k ? context->kernels->download(context->device, out + *size, kept[k], bytes)
-             : mn_tensor_download(context, p, out + *size));
+             : mn_tensor_download(context, p, out + *size, bytes));
       *size += bytes;
     }
   }

@@ -197,7 +197,7 @@ static void an_optimizer_outlives_its_trainer(void **state) {
   MUST(mn_pass_open(&pass, r.model, MN_PASS_TRAIN, batch, 1, 0));
   MUST(mn_optimizer_rate(r.optimizer, 0.01, 0));
   for (int i = 0; i < 3; i++) {
-    MUST(mn_pass_load(pass, x, y));
+    MUST(mn_pass_load(pass, mn_numbers_floats(x, batch * INPUTS), mn_numbers_labels(y, batch)));
     MUST(mn_tape_step(pass->tape));
     MUST(mn_optimizer_step(r.optimizer, pass->tape));
     MUST(mn_tape_results(pass->tape, &loss, NULL));
@@ -221,14 +221,14 @@ static void predictions_read_inputs_alone(void **state) {
         mn_evaluator_open(&evaluator, r.model, &data.base, MN_PASS_EVALUATE, 1000, MN_PLACE_DEVICE),
         MN_BAD_DATA);
     MUST(mn_evaluator_open(&evaluator, r.model, &data.base, MN_PASS_PREDICT, 1000, places[p]));
-    MUST(mn_evaluator_predict(evaluator, refuse, &limit));
-    MUST(mn_evaluator_predict(evaluator, refuse, &limit));
+    MUST(mn_evaluator_predict(evaluator, sizeof(float), refuse, &limit));
+    MUST(mn_evaluator_predict(evaluator, sizeof(float), refuse, &limit));
     for (limit = 2000; limit <= ROWS; limit += ROWS) {
-      assert_int_equal(mn_evaluator_predict(evaluator, refuse, &limit), MN_IO);
+      assert_int_equal(mn_evaluator_predict(evaluator, sizeof(float), refuse, &limit), MN_IO);
       assert_string_equal(mn_message(), "made up: no room for row 2000");
     }
     limit = ROWS;
-    assert_int_equal(mn_evaluator_predict(evaluator, refuse, &limit), MN_IO);
+    assert_int_equal(mn_evaluator_predict(evaluator, sizeof(float), refuse, &limit), MN_IO);
     mn_evaluator_close(evaluator);
     close_run(&r);
   }

@@ -115,7 +115,7 @@ static mn_status forward(struct mn_evaluator *e, int64_t first, struct mn_pass *
   mn_status ended = k->ahead_end(context->device);
   if (status != MN_OK) return status;
   MN_TRY(ended);
-  mn_pass_set(*pass, &batch);
+  MN_TRY(mn_pass_set(*pass, &batch));
   (*pass)->tape->results = &e->results[*buffer].loss;
   if (*pass == e->full)
     MN_TRY(mn_replay_run(context, &e->replay[*buffer], issue, *pass));
@@ -193,7 +193,11 @@ static mn_status predict(struct mn_evaluator *e, take_function *take, void *to) 
   return MN_OK;
 }
 
-mn_status mn_evaluator_predict(struct mn_evaluator *e, take_function *take, void *to) {
+mn_status mn_evaluator_predict(struct mn_evaluator *e, size_t real, take_function *take, void *to) {
+  size_t has = e->model->context->device->real;
+  if (real != has)
+    return mn_fail(MN_USAGE, "outputs of %zu bytes a number are asked for, but those of this model have %zu",
+                   real, has);
   MN_TRY(mn_outcome_tell(&e->outcome));
   MN_TRY(write_planes(e, 0));
   mn_status status = predict(e, take, to);

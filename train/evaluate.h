@@ -22,10 +22,11 @@ MN_API const struct mn_placement *mn_evaluator_placement(const struct mn_evaluat
  * later call on this evaluator returns it again. */
 MN_API mn_status mn_evaluate(struct mn_evaluator *evaluator, double *loss, double *accuracy);
 
-/* Calls `take` with the outputs of each batch in turn: y [count, K] reals on the host, of rows first … first
- * + count − 1, valid during the call. Its first error ends the prediction and is returned, then and at each
- * later call. */
-MN_API mn_status mn_evaluator_predict(struct mn_evaluator *evaluator,
+/* Calls `take` with the outputs of each batch in turn: y [count, K] on the host, of rows first … first +
+ * count − 1, valid during the call. `real`: the bytes of a number of y that `take` reads, which are those of
+ * the device's reals (8 in MN_FP64, else 4), else MN_USAGE. The first error of `take` ends the prediction and
+ * is returned, then and at each later call. */
+MN_API mn_status mn_evaluator_predict(struct mn_evaluator *evaluator, size_t real,
                                       mn_status (*take)(void *to, const void *y, int64_t first,
                                                         int64_t count),
                                       void *to);

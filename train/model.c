@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "data/dataset.h"
+#include "data/labels.h"
 #include "kernels/words.h"
 
 MN_WORDS(loss, enum mn_loss, MN_LOSSES, [MN_LOSS_MSE] = "mse", [MN_LOSS_CROSS_ENTROPY] = "cross-entropy");
@@ -62,13 +62,15 @@ static mn_status check(const struct mn_model_config *c) {
   return MN_OK;
 }
 
-mn_status mn_model_check_data(const struct mn_model_config *c, const char *model, const struct mn_dataset *d,
+mn_status mn_model_check_data(const struct mn_model_config *c, const char *model, struct mn_dataset *d,
                               const char *data, int targets) {
   int classes = c->loss == MN_LOSS_CROSS_ENTROPY;
   int64_t outputs = mn_model_outputs(c);
   if (c->inputs != d->inputs)
     return mn_fail(MN_BAD_DATA, "%s takes %ld inputs, but %s has %ld", model, (long)c->inputs, data,
                    (long)d->inputs);
+  if (targets && classes && d->classes && outputs < d->outputs)
+    MN_TRY(mn_labels_check_all(d, outputs, data, model));
   if (targets && (classes != d->classes || (classes ? outputs < d->outputs : outputs != d->outputs)))
     return mn_fail(MN_BAD_DATA, "%s gives %ld %s, but %s has %ld %s", model, (long)outputs,
                    classes ? "classes" : "numbers", data, (long)d->outputs,

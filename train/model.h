@@ -62,8 +62,9 @@ MN_API int64_t mn_model_outputs(const struct mn_model_config *config); /* K: wid
 MN_API int mn_model_parameter(const struct mn_model_config *config, int index, struct mn_parameter *out);
 
 /* Whether the rows of a dataset fit a model: the number of inputs and, where `targets` are read, their number
- * and kind. MN_BAD_DATA says what differs; `model` and `data` are what the message calls the two. */
+ * and kind. MN_BAD_DATA says what differs, and which row has a label beyond the model's classes; `model` and
+ * `data` are what the message calls the two. */
 mn_status mn_model_check_data(const struct mn_model_config *config, const char *model,
-                              const struct mn_dataset *dataset, const char *data, int targets);
+                              struct mn_dataset *dataset, const char *data, int targets);
 
 #endif

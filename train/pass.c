@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/labels.h"
 #include "layers/loss.h"
 
 /* Records layers 0 … count − 1, from x to y. */
@@ -32,6 +33,7 @@ static mn_status record(struct mn_pass *pass, enum mn_pass_kind kind, double sca
   int has_loss = kind == MN_PASS_EVALUATE || kind == MN_PASS_TRAIN || kind == MN_PASS_EXPLAIN;
   int mse = has_loss && c->loss == MN_LOSS_MSE, cross_entropy = has_loss && c->loss == MN_LOSS_CROSS_ENTROPY;
   int fused = mse && kind == MN_PASS_TRAIN && last->kind->record_mse && last->plan == MN_PLAN_BLOCK;
+  pass->reads_y = has_loss;
   MN_TRY(input(tape, &pass->x, "the input", pass->rows, c->inputs));
   pass->x->needs_gradient = input_gradient;
   if (mse) MN_TRY(input(tape, &pass->target, "the target", pass->rows, mn_model_outputs(c)));
@@ -94,8 +96,13 @@ int mn_pass_reads_reals(const struct mn_pass *pass) {
   return 0;
 }
 
-void mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch) {
-  MN_REQUIRE(pass->x->outside && batch->rows == pass->rows);
+mn_status mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch) {
+  int64_t inputs = pass->model->config.inputs;
+  MN_REQUIRE(pass->x->outside);
+  if (batch->rows != pass->rows || batch->x.cols != inputs)
+    return mn_fail(MN_USAGE, "a batch of %ld rows of %ld for a pass over %ld rows of %ld", (long)batch->rows,
+                   (long)batch->x.cols, (long)pass->rows, (long)inputs);
+  if (!batch->y && pass->reads_y) return mn_fail(MN_USAGE, "a batch without y for a pass with a loss");
   pass->x->value.real = batch->x.real;
   memcpy(pass->x->value.planes, batch->x.planes, sizeof batch->x.planes);
   pass->x->value.scale = batch->x.scale;
@@ -103,21 +110,43 @@ void mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch) {
     pass->target->value.real = batch->y;
   else
     pass->labels = batch->y;
+  return MN_OK;
 }
 
-mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y) {
+static const char *type_name(size_t real) {
+  return real == 0 ? "labels" : real == sizeof(double) ? "doubles" : "floats";
+}
+
+/* Whether numbers are what the pass reads as `name`: `rows` rows of `cols`, of reals of so many bytes. */
+static mn_status check_numbers(const char *name, const struct mn_numbers *given, int64_t rows, int64_t cols,
+                               size_t real) {
+  if (given->count == rows * cols && given->real == real) return MN_OK;
+  return mn_fail(MN_USAGE, "%s is %ld %s, but the pass reads %ld rows of %ld %s", name, (long)given->count,
+                 type_name(given->real), (long)rows, (long)cols, type_name(real));
+}
+
+static mn_status check_y(const struct mn_pass *pass, const struct mn_numbers *y, size_t real) {
+  int64_t outputs = mn_model_outputs(&pass->model->config);
+  if (pass->target) return check_numbers("y", y, pass->rows, outputs, real);
+  MN_TRY(check_numbers("y", y, pass->rows, 1, 0));
+  return mn_labels_check((const int32_t *)y->at, 0, y->count, outputs, "the batch", "the model");
+}
+
+mn_status mn_pass_load(struct mn_pass *pass, struct mn_numbers x, struct mn_numbers y) {
   struct mn_context *context = pass->model->context;
   const struct mn_kernels *k = context->kernels;
   size_t real = context->device->real;
-  MN_TRY(k->upload(context->device, pass->x->value.real, x, (size_t)mn_tensor_count(pass->x) * real));
+  MN_REQUIRE(!pass->x->outside);
+  MN_TRY(check_numbers("x", &x, pass->rows, pass->model->config.inputs, real));
+  if (y.at && pass->reads_y) MN_TRY(check_y(pass, &y, real));
+  MN_TRY(k->upload(context->device, pass->x->value.real, x.at, (size_t)mn_tensor_count(pass->x) * real));
   pass->x->value.stale = 1;
   MN_TRY(mn_operand_prepare(context, &pass->x->value));
-  if (y && pass->target)
-    return k->upload(context->device, pass->target->value.real, y,
+  if (!y.at || !pass->reads_y) return MN_OK;
+  if (pass->target)
+    return k->upload(context->device, pass->target->value.real, y.at,
                      (size_t)mn_tensor_count(pass->target) * real);
-  if (y && pass->labels)
-    return k->upload(context->device, pass->labels, y, (size_t)pass->rows * sizeof(int32_t));
-  return MN_OK;
+  return k->upload(context->device, pass->labels, y.at, (size_t)pass->rows * sizeof(int32_t));
 }
 
 /* The first row of a tensor that holds a value that is not finite, or −1. */
@@ -140,7 +169,7 @@ static mn_status explain(struct mn_pass *pass, const struct mn_batch *batch, cha
     MN_TRY(find_nonfinite(m->context, m->parameters[i], &row));
     if (row >= 0) return snprintf(text, size, "%s, row %ld", m->parameters[i]->name, (long)row), MN_OK;
   }
-  mn_pass_set(pass, batch);
+  MN_TRY(mn_pass_set(pass, batch));
   MN_TRY(mn_tape_forward(pass->tape));
   for (struct mn_node *node = pass->tape->first; node && node->output; node = node->next) {
     MN_TRY(find_nonfinite(m->context, node->output, &row));

@@ -23,6 +23,7 @@ struct mn_pass {
   struct mn_tensor *y;      /* [rows, K]; NULL where the loss is fused into the last block */
   struct mn_tensor *target; /* [rows, K] under mse, else NULL */
   int32_t *labels;          /* [rows] on the device; read under cross-entropy */
+  int reads_y;              /* it has a loss: targets or labels */
   int64_t rows;
 };
 
@@ -39,12 +40,36 @@ MN_API void mn_pass_close(struct mn_pass *pass); /* NULL is fine */
 /* Whether x is read as reals, for lack of a GEMM that reads planes of it. */
 int mn_pass_reads_reals(const struct mn_pass *pass);
 
-/* The batch of the next run: its memory is borrowed until that is done. */
-MN_API void mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch);
+/* The batch of the next run: its memory is borrowed until that is done. For a pass of mn_pass_open_outside.
+ * MN_USAGE: another number of rows or inputs than the pass's, or no y for a pass with a loss. */
+MN_API mn_status mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch);
 
-/* Uploads a batch from host memory: x [rows, I] reals; y [rows, K] reals or [rows] int32 labels, or NULL.
- * Both must stay until the next wait for the device (mn_tape_results). */
-MN_API mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y);
+/* Numbers in host memory, which say what they are: `count` floats, doubles or int32 labels. Made by one of
+ * the three functions below; at NULL: none. */
+struct mn_numbers {
+  const void *at;
+  int64_t count;
+  size_t real; /* 4 or 8: reals of so many bytes; 0: labels */
+};
+static inline struct mn_numbers mn_numbers_floats(const float *at, int64_t count) {
+  struct mn_numbers numbers = {at, count, sizeof *at};
+  return numbers;
+}
+static inline struct mn_numbers mn_numbers_doubles(const double *at, int64_t count) {
+  struct mn_numbers numbers = {at, count, sizeof *at};
+  return numbers;
+}
+static inline struct mn_numbers mn_numbers_labels(const int32_t *at, int64_t count) {
+  struct mn_numbers numbers = {at, count, 0};
+  return numbers;
+}
+
+/* Uploads a batch from host memory: x [rows, I] reals; y [rows, K] reals or [rows] labels, as the loss asks.
+ * y may be none, and the pass then keeps what it had; without a loss it is not looked at. The reals are the
+ * device's: doubles in MN_FP64, else floats. All of it must stay until the next wait for the device
+ * (mn_tape_results). For a pass of mn_pass_open. Before anything is read: MN_USAGE: numbers of another type
+ * or count; MN_BAD_DATA: a label that is not from 0 to K − 1, named with its row. */
+MN_API mn_status mn_pass_load(struct mn_pass *pass, struct mn_numbers x, struct mn_numbers y);
 
 /* After a batch raised its tape's nonfinite flag: the first value on its way through the model that is not
  * finite, in words ("the output of blocks.1, row 5"). Runs the batch again, forward and unfused, on tensors

@@ -195,7 +195,7 @@ static mn_status give_batches(void *data) {
   struct mn_tape *tape = t->pass->tape;
   for (int64_t i = place->first; i < place->first + place->count; i++) {
     struct mn_batch batch = mn_batch_part(t->loader, &l->batch, i * t->batch, t->batch);
-    mn_pass_set(t->pass, &batch);
+    MN_TRY(mn_pass_set(t->pass, &batch));
     mn_optimizer_at(t->optimizer, l->device_rates[i], &l->results[i].norm);
     tape->results = &l->results[i].loss;
     tape->mark = mark_of(l, i);

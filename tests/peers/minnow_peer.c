@@ -179,8 +179,9 @@ static mn_status take_floats(struct minnow_peer *p) {
   for (int i = 0; i < p->model->count; i++) {
     const struct mn_tensor *t = p->model->parameters[i];
     if (t->rank != 2 || t->value.real || p->floats[i]) continue;
-    MN_TRY(k->allocate(p->context->device, &p->floats[i], (size_t)mn_tensor_count(t) * sizeof(float)));
-    MN_TRY(mn_tensor_copy(p->context, t, p->floats[i]));
+    size_t bytes = (size_t)mn_tensor_count(t) * sizeof(float);
+    MN_TRY(k->allocate(p->context->device, &p->floats[i], bytes));
+    MN_TRY(mn_tensor_copy(p->context, t, p->floats[i], bytes));
   }
   return MN_OK;
 }

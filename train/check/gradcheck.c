@@ -102,9 +102,10 @@ static mn_status load(struct check *c) {
   for (int64_t n = 0; n < rows; n++)
     c->labels[n] = (int32_t)(mn_random_word(c->config->seed, MN_RANDOM_CHECK + TENSORS + 2, (uint64_t)n) %
                              (uint64_t)outputs);
-  const void *y = c->config->model.loss == MN_LOSS_MSE ? (void *)target : (void *)c->labels;
-  MN_TRY(mn_pass_load(c->gradients, x, y));
-  return mn_pass_load(c->losses, x, y);
+  struct mn_numbers y = c->config->model.loss == MN_LOSS_MSE ? mn_numbers_doubles(target, rows * outputs)
+                                                             : mn_numbers_labels(c->labels, rows);
+  MN_TRY(mn_pass_load(c->gradients, mn_numbers_doubles(x, inputs), y));
+  return mn_pass_load(c->losses, mn_numbers_doubles(x, inputs), y);
 }
 
 /* The outputs of the blocks, by the names that a pass gives them. */

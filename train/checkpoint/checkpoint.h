@@ -74,7 +74,8 @@ void mn_checkpoint_expect(const struct mn_checkpoint *checkpoint, int index,
  * one to .2, up to keep − 1, by hard links and renames, so that at no moment there is no whole `path`. keep
  * 1: it is replaced. A symbolic link stands for the file that it leads to, and that file's permissions are
  * kept. Only checkpoints of minnow's are replaced, moved or dropped. On any error the files that existed are
- * as they were and the new one is removed. MN_USAGE: keep outside 1 … MN_CHECKPOINT_KEEP; MN_NO_CREATE: a
+ * as they were and the new one is removed. MN_USAGE: keep outside 1 … MN_CHECKPOINT_KEEP, or tensors that are
+ * not as mn_checkpoint_expect tells, with values of 4 or 8 bytes; MN_NO_CREATE: a
  * folder that is not there or cannot be written, a path that is no regular file, another kind of file at one
  * of the names; MN_IO: no space, a failing disk; MN_LIBRARY: HDF5 failed otherwise. Holds the lock of
  * data/hdf5.h for 4 MiB at a time. One thread saves to a path at a time. */

@@ -87,11 +87,14 @@ void *mn_describe_kept(const struct mn_optimizer *optimizer, const struct mn_ten
   return kept[which];
 }
 
-void mn_describe_moment(struct mn_checkpoint *c, const struct mn_progress *progress,
-                        const struct mn_text *config, int count) {
-  MN_REQUIRE(count >= 0 && count <= MN_CHECKPOINT_OPTIONS - MN_DESCRIBE_ORDER);
+mn_status mn_describe_moment(struct mn_checkpoint *c, const struct mn_progress *progress,
+                             const struct mn_text *config, int count) {
+  const int most = MN_CHECKPOINT_OPTIONS - MN_DESCRIBE_ORDER;
+  if (count < 0 || count > most)
+    return mn_fail(MN_USAGE, "%d texts for a checkpoint's /config: 0 to %d work", count, most);
   c->progress = *progress;
   for (int i = 0; i < count; i++) c->options[i] = config[i];
   mn_describe_order(c->options + count, progress->rows);
   c->option_count = count + MN_DESCRIBE_ORDER;
+  return MN_OK;
 }

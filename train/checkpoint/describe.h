@@ -22,9 +22,9 @@ mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *m
  * does not. */
 void *mn_describe_kept(const struct mn_optimizer *optimizer, const struct mn_tensor *t, int which);
 
-/* Sets progress and options: `count` texts of the caller's (at most MN_CHECKPOINT_OPTIONS −
- * MN_DESCRIBE_ORDER), then those of the order. What the checkpoint had before is replaced. */
-void mn_describe_moment(struct mn_checkpoint *checkpoint, const struct mn_progress *progress,
-                        const struct mn_text *config, int count);
+/* Sets progress and options: `count` texts of the caller's, then those of the order. What the checkpoint had
+ * before is replaced. MN_USAGE: `count` is not from 0 to MN_CHECKPOINT_OPTIONS − MN_DESCRIBE_ORDER. */
+mn_status mn_describe_moment(struct mn_checkpoint *checkpoint, const struct mn_progress *progress,
+                             const struct mn_text *config, int count);
 
 #endif

@@ -118,8 +118,8 @@ static mn_status take_array(struct mn_saver *saver, const struct array *array) {
   const struct mn_kernels *kernels = context->kernels;
   void *copy = saver->copy ? (char *)saver->copy + array->at : NULL;
   if (array->parameter)
-    return copy ? mn_tensor_copy(context, array->parameter, copy)
-                : mn_tensor_download(context, array->parameter, *array->to);
+    return copy ? mn_tensor_copy(context, array->parameter, copy, array->bytes)
+                : mn_tensor_download(context, array->parameter, *array->to, array->bytes);
   return copy ? kernels->copy(context->device, copy, array->from, array->bytes)
               : kernels->download(context->device, *array->to, array->from, array->bytes);
 }
@@ -183,7 +183,7 @@ static mn_status start(struct mn_saver *saver, int best, int newest, const struc
   saver->newest = newest;
   saver->best[0] = 0;
   if (best) MN_TRY(mn_checkpoint_best(saver->best, saver->path));
-  mn_describe_moment(saver->checkpoint, progress, config, count);
+  MN_TRY(mn_describe_moment(saver->checkpoint, progress, config, count));
   MN_TRY(take_snapshot(saver));
   return start_thread(saver);
 }

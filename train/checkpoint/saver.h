@@ -29,7 +29,7 @@ MN_API void mn_saver_history(struct mn_saver *saver, const struct mn_text *histo
  * `count` texts of the caller's own (at most MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants
  * of the order of samples; versions and device go to /fingerprint. All may change as soon as this returns. No
  * save may be running: ask mn_saver_busy, or call mn_saver_wait, first. Errors, with which no save runs:
- * MN_NO_MEMORY, MN_LIBRARY where a copy fails. */
+ * MN_USAGE for another `count`, MN_NO_MEMORY, MN_LIBRARY where a copy fails. */
 MN_API mn_status mn_saver_start(struct mn_saver *saver, const struct mn_progress *progress,
                                 const struct mn_text *config, int count);
 

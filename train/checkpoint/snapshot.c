@@ -60,6 +60,9 @@ static mn_status find_tensor(const struct mn_checkpoint *from, const struct mn_t
   for (int i = 0; i < from->tensor_count; i++) {
     const struct mn_checkpoint_tensor *saved = &from->tensors[i];
     if (strcmp(saved->name, t->name) != 0) continue;
+    if (!saved->value || (saved->real != sizeof(float) && saved->real != sizeof(double)))
+      return mn_fail(MN_BAD_DATA, "%s of the checkpoint has no values, or of %zu bytes; 4 or 8 work", t->name,
+                     saved->real);
     if (saved->rows != t->value.rows || saved->cols != t->value.cols)
       return mn_fail(MN_BAD_DATA, "%s of the checkpoint is [%ld, %ld], but this model's is [%ld, %ld]",
                      t->name, (long)saved->rows, (long)saved->cols, (long)t->value.rows, (long)t->value.cols);

@@ -10,7 +10,7 @@
  * `path`, keeping `keep` checkpoints (mn_checkpoint_save). `config`, `count` texts of the caller's own (at
  * most MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants of the order of samples; versions and
  * device go to /fingerprint. It is a saver's one save (train/checkpoint/saver.h), which it waits for. Errors:
- * mn_checkpoint_save's, MN_NO_MEMORY, MN_LIBRARY where a copy fails. */
+ * mn_checkpoint_save's, MN_USAGE for another `count`, MN_NO_MEMORY, MN_LIBRARY where a copy fails. */
 MN_API mn_status mn_snapshot_save(const char *path, int keep, const struct mn_model *model,
                                   const struct mn_optimizer *optimizer, const struct mn_progress *progress,
                                   const struct mn_text *config, int count);

@@ -165,7 +165,7 @@ static mn_status predict(FILE *out, struct mn_session *s, struct mn_evaluator *e
   mn_status status = mn_atomic_file_create(&o.on_disk, s->options.out);
   if (status == MN_OK) {
     status = create_output(&o, s->test->rows);
-    if (status == MN_OK) status = mn_evaluator_predict(evaluator, take, &o);
+    if (status == MN_OK) status = mn_evaluator_predict(evaluator, o.real, take, &o);
     status = finish_output(&o, status);
   }
   free(o.labels);

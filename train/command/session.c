@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "data/labels.h"
 #include "train/checkpoint/layout.h"
 #include "train/checkpoint/weights.h"
 #include "train/command/announce.h"
@@ -46,7 +47,12 @@ static mn_status open_file(struct mn_session *s) {
   MN_TRY(mn_dataset_open(&s->train, o->data, MN_PART_TRAIN, o->x_name, o->y_name, 1));
   MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_TEST, o->x_name, o->y_name, 1));
   if (o->validation > 0) return hold_out(s);
-  const struct mn_dataset *train = s->train, *test = s->test;
+  const struct mn_dataset *train = s->train;
+  struct mn_dataset *test = s->test;
+  char part[4200];
+  snprintf(part, sizeof part, "the test part of %s", o->data);
+  if (test && test->classes && train->classes && test->outputs > train->outputs)
+    MN_TRY(mn_labels_check_all(test, train->outputs, part, "its training part"));
   if (test && (test->inputs != train->inputs || test->classes != train->classes ||
                (train->classes ? test->outputs > train->outputs : test->outputs != train->outputs)))
     return mn_fail(MN_BAD_DATA, "%s: test has %ld inputs and %ld %s, train %ld and %ld; the two must fit",
@@ -79,8 +85,8 @@ static mn_status new_model(const struct mn_session *s, struct mn_model_config *c
 }
 
 /* Whether a dataset fits the checkpoint's model. */
-static mn_status check_fit(const struct mn_session *s, const struct mn_dataset *d,
-                           const struct mn_model_config *c, int targets) {
+static mn_status check_fit(const struct mn_session *s, struct mn_dataset *d, const struct mn_model_config *c,
+                           int targets) {
   return mn_model_check_data(c, s->from_path, d, s->options.data ? s->options.data : "the synthetic data",
                              targets);
 }
