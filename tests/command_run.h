@@ -161,6 +161,19 @@ static inline uint64_t snapshot(void) {
   return seen;
 }
 
+static inline void assert_same_file(const char *a, const char *b) {
+  int more, offset = 0;
+  FILE *x = fopen(a, "rb"), *y = fopen(b, "rb");
+  assert_true(x && y);
+  do {
+    more = getc(x);
+    if (more != getc(y)) fail_msg("%s and %s differ at byte %d", a, b, offset);
+    offset++;
+  } while (more != EOF);
+  fclose(x);
+  fclose(y);
+}
+
 static inline int sweep(const char *path, const struct stat *status, int kind, struct FTW *where) {
   (void)status, (void)kind, (void)where;
   return remove(path);

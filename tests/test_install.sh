@@ -50,14 +50,21 @@ check_programs() {
 
 int main() {
   mn_context *context = nullptr;
-  bool failed = mn_context_open(&context, "cpu", "fp32") != MN_OK;
-  mn_context_close(context);
-  return failed;
+  mn_model *model = nullptr, *again = nullptr;
+  mn_model_config config = {};
+  config.inputs = 4, config.depth = 1, config.hidden[0] = 8, config.groups = 2, config.eps = 1e-5;
+  mn_status status = mn_context_open(&context, "cpu", "fp32");
+  if (!status) status = mn_model_open(&model, context, &config);
+  if (!status) status = mn_model_initialise(model, 0);
+  if (!status) status = mn_model_save(model, "model.h5");
+  if (!status) status = mn_model_load(&again, context, "model.h5");
+  mn_model_close(again), mn_model_close(model), mn_context_close(context);
+  return status || mn_numbers_floats(nullptr, 0).at;
 }
 CPP
   flags --cflags --libs
   g++ -std=c++17 -Wall -Wextra -Werror "${cflags[@]}" -o "$folder/user" "$folder/user.cpp" "${words[@]}"
-  LD_LIBRARY_PATH=$lib "$folder/user" || fail "the C++ program fails"
+  (cd "$folder" && LD_LIBRARY_PATH=$lib ./user) || fail "the C++ program fails"
   pass
 }
 

@@ -46,6 +46,8 @@ struct mn_checkpoint {
   int64_t hidden[MN_CHECKPOINT_BLOCKS]; /* channels of each block */
   double eps, slope;
   char loss[24]; /* "mse" or "cross-entropy" */
+  int alone; /* the file holds a model without its training (train/checkpoint/model.h): progress and options
+                are empty, and there is no momentum */
   int tensor_count;
   /* [tensor_count], owned. In the order of PyTorch's state_dict: of each block fc.weight, fc.bias, gn.weight,
    * gn.bias, then head.weight, head.bias; all of one real. mn_checkpoint_expect says name and shape of each.

@@ -34,6 +34,8 @@
  *   /fingerprint one string an item, in the order given
  *   /history     one string a change that a resumed run made, the newest last; there where there is one
  *
+ * A model that was saved without its training (mn_model_save) has /model and /fingerprint alone.
+ *
  * Below /model and the groups of /optimizer are datasets; all else are attributes. Everything is
  * little-endian. Strings are of fixed length, padded with zeros; integers and strings are scalars but for
  * `hidden`. Every dataset is chunked (mn_checkpoint_chunk) and carries fletcher32 checksums; version bounds

@@ -310,26 +310,42 @@ static mn_status check_format(const struct reader *reader, int *damaged) {
   return version.integer[0] < 1 ? refuse(reader, "format_version", "is below 1") : MN_OK;
 }
 
+/* A model without its training has two groups, a checkpoint five. */
+static mn_status read_kind(const struct reader *reader, int *damaged) {
+  hsize_t count;
+  MN_TRY(check_format(reader, damaged));
+  MN_TRY(mn_hdf5_count(&reader->file, &reader->file.root, &count));
+  reader->checkpoint->alone = count == 2;
+  return MN_OK;
+}
+
+static mn_status read_options(const struct reader *reader) {
+  struct mn_checkpoint *c = reader->checkpoint;
+  if (c->alone) return MN_OK;
+  return read_texts(reader, "config", c->options, MN_CHECKPOINT_OPTIONS, &c->option_count);
+}
+
 static mn_status read_file(const struct reader *reader, int *damaged) {
   struct mn_checkpoint *c = reader->checkpoint;
-  MN_TRY(check_format(reader, damaged));
+  MN_TRY(read_kind(reader, damaged));
   MN_TRY(read_model(reader));
-  MN_TRY(read_optimizer(reader));
-  MN_TRY(read_progress(reader));
-  MN_TRY(read_texts(reader, "config", c->options, MN_CHECKPOINT_OPTIONS, &c->option_count));
+  if (!c->alone) {
+    MN_TRY(read_optimizer(reader));
+    MN_TRY(read_progress(reader));
+  }
+  MN_TRY(read_options(reader));
   MN_TRY(read_texts(reader, "fingerprint", c->fingerprint, MN_CHECKPOINT_FINGERPRINT, &c->fingerprint_count));
-  return read_history(reader);
+  return c->alone ? MN_OK : read_history(reader);
 }
 
 /* Sizes, constants and options. */
 static mn_status read_config(const struct reader *reader, int *damaged) {
-  struct mn_checkpoint *c = reader->checkpoint;
   struct mn_hdf5_object group;
-  MN_TRY(check_format(reader, damaged));
+  MN_TRY(read_kind(reader, damaged));
   MN_TRY(find(reader, &reader->file.root, "model", MN_HDF5_GROUP, &group));
   MN_TRY(read_sizes(reader, &group));
   mn_hdf5_release(&group);
-  return read_texts(reader, "config", c->options, MN_CHECKPOINT_OPTIONS, &c->option_count);
+  return read_options(reader);
 }
 
 /* Opens a file and reads it, or a part of it, by `read`. */

@@ -112,6 +112,9 @@ static mn_status restore_tensor(const struct mn_checkpoint *from, struct mn_cont
 }
 
 static mn_status restore_progress(const struct mn_checkpoint *from, struct mn_progress *progress) {
+  if (from->alone)
+    return mn_fail(MN_BAD_DATA,
+                   "the file holds a model without its training: begin a new run from its weights");
   struct mn_text here[MN_DESCRIBE_ORDER];
   const char *rows = mn_text_find(from->options, from->option_count, "train_rows");
   *progress = from->progress;

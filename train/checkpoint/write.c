@@ -200,9 +200,11 @@ static mn_status write_all(struct writer *writer) {
   MN_TRY(
       write_attribute(writer, writer->file, "format_version", H5T_STD_I64LE, H5T_NATIVE_INT64, 0, &version));
   MN_TRY(write_model(writer));
-  MN_TRY(write_optimizer(writer));
-  MN_TRY(write_small(writer, "progress", mn_checkpoint_progress_fields, NULL, 0));
-  MN_TRY(write_small(writer, "config", NULL, checkpoint->options, checkpoint->option_count));
+  if (!checkpoint->alone) {
+    MN_TRY(write_optimizer(writer));
+    MN_TRY(write_small(writer, "progress", mn_checkpoint_progress_fields, NULL, 0));
+    MN_TRY(write_small(writer, "config", NULL, checkpoint->options, checkpoint->option_count));
+  }
   MN_TRY(write_small(writer, "fingerprint", NULL, checkpoint->fingerprint, checkpoint->fingerprint_count));
   if (checkpoint->history_count == 0) return MN_OK;
   return write_small(writer, "history", NULL, checkpoint->history, checkpoint->history_count);

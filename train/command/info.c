@@ -117,9 +117,13 @@ static void json_checkpoint(struct mn_json *json, const char *path, uint64_t siz
   mn_json_array_open(json, "tensors");
   for (int i = 0; i < checkpoint->tensor_count; i++) json_tensor(json, &checkpoint->tensors[i]);
   mn_json_close(json);
-  mn_json_open(json, "progress");
-  json_fields(json, checkpoint, mn_checkpoint_progress_fields);
-  mn_json_close(json);
+  if (checkpoint->alone) {
+    mn_json_null(json, "progress");
+  } else {
+    mn_json_open(json, "progress");
+    json_fields(json, checkpoint, mn_checkpoint_progress_fields);
+    mn_json_close(json);
+  }
   json_options(json, "config", checkpoint->options, checkpoint->option_count);
   json_options(json, "fingerprint", checkpoint->fingerprint, checkpoint->fingerprint_count);
   json_options(json, "history", checkpoint->history, checkpoint->history_count);
@@ -129,6 +133,14 @@ static void json_checkpoint(struct mn_json *json, const char *path, uint64_t siz
 static void text_options(FILE *out, const char *title, const struct mn_text *options, int count) {
   for (int i = 0; i < count; i++)
     fprintf(out, "%-13s %s = %s\n", i == 0 ? title : "", options[i].name, options[i].value);
+}
+
+static void text_progress(FILE *out, const struct mn_progress *progress) {
+  fprintf(out,
+          "%-13s step %" PRId64 ", epoch %" PRId64 ", position %" PRId64 ", %" PRId64
+          " samples, seed %" PRIu64,
+          "progress", progress->step, progress->epoch, progress->position, progress->samples, progress->seed);
+  fprintf(out, ", best metric %g\n", progress->best);
 }
 
 static void text_checkpoint(FILE *out, const char *path, uint64_t size,
@@ -151,12 +163,10 @@ static void text_checkpoint(FILE *out, const char *path, uint64_t size,
     if (tensors[i].rank == 2) fprintf(out, "%" PRId64 ", ", tensors[i].rows);
     fprintf(out, "%" PRId64 "]\n", tensors[i].cols);
   }
-  fprintf(out,
-          "%-13s step %" PRId64 ", epoch %" PRId64 ", position %" PRId64 ", %" PRId64
-          " samples, seed %" PRIu64,
-          "progress", checkpoint->progress.step, checkpoint->progress.epoch, checkpoint->progress.position,
-          checkpoint->progress.samples, checkpoint->progress.seed);
-  fprintf(out, ", best metric %g\n", checkpoint->progress.best);
+  if (checkpoint->alone)
+    fprintf(out, "%-13s none: a model without its training\n", "progress");
+  else
+    text_progress(out, &checkpoint->progress);
   text_options(out, "config", checkpoint->options, checkpoint->option_count);
   text_options(out, "fingerprint", checkpoint->fingerprint, checkpoint->fingerprint_count);
   text_options(out, "history", checkpoint->history, checkpoint->history_count);

@@ -96,6 +96,9 @@ static mn_status resume(struct mn_session *s) {
   MN_TRY(mn_checkpoint_load_newest(&s->from, s->options.checkpoint, s->from_path, sizeof s->from_path,
                                    skipped, sizeof skipped));
   if (skipped[0]) fprintf(stderr, "minnow: warning: passed over %s\n", skipped);
+  if (s->from->alone)
+    return mn_fail(MN_BAD_DATA, "%s holds a model without its training: --init %s begins a new run from it",
+                   s->from_path, s->from_path);
   return mn_resume_options(s);
 }
 

@@ -1,0 +1,150 @@
+/* A model saved without its training, and opened again: from C, and by the commands that read weights. */
+#include "tests/command_run.h"
+
+#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/model.h"
+#include "train/checkpoint/snapshot.h"
+
+#define MUST(call)                                                                                           \
+  do {                                                                                                       \
+    mn_status must_status_ = (call);                                                                         \
+    if (must_status_ != MN_OK) fail_msg("%s: %d, %s", #call, must_status_, mn_message());                    \
+  } while (0)
+
+static void assert_same_models(const struct mn_model *a, const struct mn_model *b) {
+  double x[64], y[64];
+  assert_int_equal(a->count, b->count);
+  for (int i = 0; i < a->count; i++) {
+    size_t bytes = (size_t)mn_tensor_count(a->parameters[i]) * sizeof *x;
+    assert_true(bytes <= sizeof x && mn_tensor_count(b->parameters[i]) == mn_tensor_count(a->parameters[i]));
+    MUST(mn_tensor_read(a->context, a->parameters[i], x));
+    MUST(mn_tensor_read(b->context, b->parameters[i], y));
+    assert_memory_equal(x, y, bytes);
+  }
+}
+
+/* Every bit and every constant comes back, and from the same model the same bytes are written. */
+static void a_model_comes_back(void **state) {
+  static const char *const precisions[] = {"fp64", "fp32", "bf16", "fp16"};
+  struct mn_model_config config = {.inputs = 4,
+                                   .depth = 2,
+                                   .hidden = {8, 6},
+                                   .groups = 2,
+                                   .head = 3,
+                                   .eps = 1e-3,
+                                   .slope = 0.25,
+                                   .loss = MN_LOSS_CROSS_ENTROPY,
+                                   .plan = MN_PLAN_BLOCK};
+  for (int i = 0; i < 4; i++) {
+    struct mn_context *context;
+    struct mn_model *model, *loaded;
+    mn_status opened = mn_context_open(&context, *state, precisions[i]);
+    if (opened == MN_NO_DEVICE) skip();
+    MUST(opened);
+    MUST(mn_model_open(&model, context, &config));
+    MUST(mn_model_initialise(model, 11));
+    unlink("a.h5");
+    MUST(mn_model_save(model, "a.h5"));
+    MUST(mn_model_load(&loaded, context, "a.h5"));
+    assert_memory_equal(&loaded->config, &config, sizeof config);
+    assert_same_models(model, loaded);
+    MUST(mn_model_save(loaded, "b.h5"));
+    assert_same_file("a.h5", "b.h5");
+    mn_model_close(loaded);
+    mn_model_close(model);
+    mn_context_close(context);
+  }
+}
+
+/* Takes the model out of the checkpoint run.h5. */
+static struct mn_model *take_model(struct mn_context **context) {
+  struct mn_model *model;
+  MUST(mn_context_open(context, "cpu", "fp32"));
+  MUST(mn_model_load(&model, *context, "run.h5"));
+  unlink("model.h5");
+  MUST(mn_model_save(model, "model.h5"));
+  return model;
+}
+
+static void assert_same_answer(const char *a, const char *b) {
+  char expected[TEXT];
+  const struct result *r = run(a);
+  assert_succeeds(a, r);
+  strcpy(expected, r->out);
+  r = run(b);
+  assert_succeeds(b, r);
+  assert_string_equal(r->out, expected);
+}
+
+static void the_commands_take_it(void **state) {
+  (void)state;
+  struct mn_context *context;
+  mn_model_close(take_model(&context));
+  mn_context_close(context);
+#define OF(file) "--quiet --device cpu --data good.h5 --checkpoint " file
+  assert_same_answer("eval --json " OF("run.h5"), "eval --json " OF("model.h5"));
+  assert_succeeds("predict", run("predict " OF("run.h5") " --out y.h5"));
+  assert_succeeds("predict", run("predict " OF("model.h5") " --out z.h5"));
+  assert_same_file("y.h5", "z.h5");
+  assert_succeeds("train", run(LABELS "--checkpoint p.h5 --init run.h5"));
+  assert_succeeds("train", run(LABELS "--checkpoint q.h5 --init model.h5"));
+  assert_same_file("p.h5", "q.h5");
+  assert_succeeds("verify", run("verify model.h5"));
+  const struct result *r = run("info model.h5");
+  assert_succeeds("info", r);
+  assert_non_null(strstr(r->out, "4 → 8 → head 3, 2 groups, cross-entropy"));
+  assert_non_null(strstr(r->out, "a model without its training"));
+  assert_non_null(strstr(run("info --json model.h5")->out, "\"progress\":null"));
+  const char *line = "train --quiet --device cpu --checkpoint model.h5 --resume --data good.h5";
+  assert_complains(line, run(line), 65, "model.h5 holds a model without its training|--init model.h5");
+}
+
+/* Nothing but what mn_model_save has written is replaced. */
+static void other_files_stay(void **state) {
+  (void)state;
+  static const char *const others[] = {"run.h5", "good.h5", "cut-run.h5", "words.txt"};
+  struct mn_context *context;
+  struct mn_model *model = take_model(&context);
+  FILE *words = fopen("words.txt", "w");
+  assert_true(words && fputs("words", words) >= 0 && fclose(words) == 0);
+  for (int i = 0; i < 4; i++) {
+    uint64_t before = snapshot();
+    assert_int_equal(mn_model_save(model, others[i]), MN_NO_CREATE);
+    assert_non_null(strstr(mn_message(), others[i]));
+    assert_true(snapshot() == before);
+  }
+  assert_int_equal(mn_model_save(model, "none/model.h5"), MN_NO_CREATE);
+  MUST(mn_model_save(model, "model.h5"));
+  mn_model_close(model);
+  mn_context_close(context);
+}
+
+static void what_holds_no_model_is_refused(void **state) {
+  (void)state;
+  struct mn_context *context;
+  struct mn_model *model = take_model(&context), *loaded;
+  struct mn_checkpoint *from;
+  struct mn_progress progress;
+  assert_int_equal(mn_model_load(&loaded, context, "none.h5"), MN_NO_INPUT);
+  assert_null(loaded);
+  assert_int_equal(mn_model_load(&loaded, context, "good.h5"), MN_BAD_DATA);
+  assert_int_equal(mn_model_load(&loaded, context, "cut-run.h5"), MN_BAD_DATA);
+  /* There is no training to go on with. */
+  MUST(mn_checkpoint_load(&from, "model.h5"));
+  assert_int_equal(mn_snapshot_restore(from, model, NULL, &progress), MN_BAD_DATA);
+  assert_non_null(strstr(mn_message(), "without its training"));
+  mn_checkpoint_free(from);
+  mn_model_close(model);
+  mn_context_close(context);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      {"a_model_comes_back, cpu", a_model_comes_back, NULL, NULL, "cpu"},
+      {"a_model_comes_back, cuda", a_model_comes_back, NULL, NULL, "cuda"},
+      cmocka_unit_test(the_commands_take_it),
+      cmocka_unit_test(other_files_stay),
+      cmocka_unit_test(what_holds_no_model_is_refused),
+  };
+  return cmocka_run_group_tests(tests, set_up, tear_down);
+}
