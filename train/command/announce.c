@@ -34,6 +34,12 @@ void mn_announce_device(const struct mn_context *context, const struct mn_option
     mn_announce(options, "note: %s runs as fp32 on %s", mn_precision_name(context->precision),
                 cpu ? "the CPU" : "this GPU");
   if (!cpu) return;
+  if (openblas_get_parallel() == OPENBLAS_THREAD)
+    mn_announce(
+        options,
+        "note: this OpenBLAS has threads of its own, which get in the way of minnow's: steps are two to "
+        "three times slower; install libopenblas0-openmp, then, where there are several, "
+        "update-alternatives --config libopenblas.so.0-$(uname -m)-linux-gnu chooses it");
   const char *core = better_core();
   if (core)
     mn_announce(options,
