@@ -4,7 +4,7 @@
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-mkdir "$folder/bin" "$folder/netlib"
+mkdir "$folder/bin" "$folder/netlib" "$folder/fake"
 printf '#!/bin/sh\necho "$@" >>"%s/asked"\n' "$folder" >"$folder/bin/apt-get"
 printf '#!/bin/sh\nexec "$@"\n' >"$folder/bin/sudo"
 # Whether gnuplot is on this machine is not asked here.
@@ -27,6 +27,16 @@ expect libopenblas-openmp-dev BLAS_CFLAGS="-I$folder/netlib"
 expect libhdf5-dev HDF5_LIBS=-lminnow-none
 expect libjansson-dev JSON_LIBS=-lminnow-none
 expect libcmocka-dev CMOCKA_LIBS=-lminnow-none
+# A clang without its OpenMP, as far as packages.sh can tell: with -fopenmp nothing links.
+cat >"$folder/fake/clang" <<'SH'
+#!/bin/sh
+case " $* " in *" -fopenmp "*) exit 1 ;; *) exec gcc "$@" ;; esac
+SH
+chmod +x "$folder/fake/clang"
+cp "$folder/fake/clang" "$folder/fake/clang-16"
+expect libomp-dev CC="$folder/fake/clang"
+expect libomp-16-dev CC="$folder/fake/clang-16"
+expect "libomp-dev libjansson-dev" CC="$folder/fake/clang" JSON_LIBS=-lminnow-none
 
 # says WORDS COMMAND…: the command fails, and its last line has these words.
 says() {
@@ -43,9 +53,9 @@ printf '#!/bin/sh\nexit 1\n' >"$folder/bin/sudo"
 chmod +x "$folder/bin/id"
 says "were not installed; $by_hand" "${lacking[@]}" packages
 rm "$folder/bin/sudo"
-passed=8
+passed=11
 if ! command -v sudo >/dev/null 2>&1; then
   says "no sudo here; $by_hand" "${lacking[@]}" packages
-  passed=9
+  passed=12
 fi
 echo "$passed passed, 0 failed"

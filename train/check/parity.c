@@ -121,7 +121,7 @@ static mn_status open_model(struct mn_model **model, struct mn_context *context,
 
 /* Closed by close_subject, also after an error. */
 static mn_status open_subject(struct subject *s, struct mn_context *context, const struct mn_case *c) {
-  *s = (struct subject){NULL};
+  *s = (struct subject){.model = NULL};
   MN_TRY(open_model(&s->model, context, c));
   if (c->steps) {
     MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &c->optimizer));
@@ -218,7 +218,7 @@ static mn_status check_training(struct run *run, const struct subject *subject) 
 
 static mn_status run_case(struct run *run, const char *path, int index, double tolerance) {
   struct mn_case *c = &run->which;
-  struct subject subject = {NULL};
+  struct subject subject = {.model = NULL};
   int64_t largest = 0;
   MN_TRY(mn_case_read(path, index, c));
   for (int i = 0; i < c->count; i++)

@@ -41,6 +41,14 @@ need_library() {
 }
 
 need_program "${compile[0]}" "${compile[0]}"
+# OpenMP comes with gcc; clang has a package for it, which for clang-16 is libomp-16-dev. Nothing links where it is missing, so all
+# else is tried without it then.
+clang=$(printf '%s\n' "${compile[@]}" | grep -m 1 -xE '(.*/)?clang(-[0-9]+)?') || true
+if [ -n "$clang" ]; then
+  before=${#missing[@]}
+  need_library "libomp$(grep -o -- '-[0-9]*$' <<<"$clang" || true)-dev" "" '(void)omp_get_max_threads()' omp.h
+  [ ${#missing[@]} = "$before" ] || mapfile -t compile < <(printf '%s\n' "${compile[@]}" | grep -vx -- -fopenmp)
+fi
 need_library libc6-dev "" 'puts("")' stdio.h
 need_library libhdf5-dev "$HDF5_LIBS" 'H5open()' hdf5.h
 # Debian's libblas-dev has a cblas.h too, without the calls that only OpenBLAS has.
