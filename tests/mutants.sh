@@ -17,7 +17,7 @@ passed=0 failed=0
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
 programs=${alone:-test_block test_kernels test_planes test_optimizer test_gradients test_tape test_parity test_masters}
-every=${alone:-$programs test_reading test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_pauses test_training test_init test_best test_validation}
+every=${alone:-$programs test_reading test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_pauses test_training test_init test_best test_validation test_model}
 
 # All of them: this process builds a copy once (BUILT), then starts one worker a core (SHARES), of which each takes its SHARE.
 if [ -n "${BUILT:-}" ]; then
@@ -71,13 +71,15 @@ mutant() {
   data/fingerprint.c | train/command/resume.c) order=${alone:-test_resume} ;;
   data/order.c) order=${alone:-test_order test_loader} ;;
   data/held_out.c) order=${alone:-test_held_out} ;;
-  data/read.c) order=${alone:-test_rows test_loader} ;;
+  data/labels.c) order=${alone:-test_library} ;;
+  data/read.c) order=${alone:-test_rows test_loader test_library} ;;
   data/* | kernels/gather.c) order=${alone:-test_loader} ;;
   kernels/real.h) order=${alone:-test_kernels} ;;
   kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels} ;;
   layers/block.c) order=${alone:-test_retake} ;;
   train/optimizer.c) order=${alone:-test_optimizer test_parity} ;;
   train/checkpoint/weights.c | train/command/session.c) order=${alone:-test_init test_validation} ;;
+  train/checkpoint/model.c | train/checkpoint/read.c) order=${alone:-test_model} ;;
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_retake test_loader test_training} ;;
   train/command/show.c | train/command/progress_bar.c | train/command/log.c) order=${alone:-test_terminal test_log test_resume} ;;
   train/command/*) order=${alone:-test_pauses test_best test_training test_terminal} ;;
@@ -409,6 +411,14 @@ mutant "file of weights: what is left over is no matter" $w 'MN_TRY(find_left_ov
 mutant "file of weights: rows are not compared" $w '(tensor->rank == 1 || dataset->shape[0] == (hsize_t)tensor->rows)' '1'
 mutant "file of weights: values that are not finite are taken" $w 'if (isfinite(value)) continue;' 'continue;'
 mutant "file of weights: the seed's weights all the same" train/command/session.c 'o->init ? mn_snapshot_load_weights(o->init, s->model) :' ''
+
+# what a program hands in, and a model without its training
+mutant "labels: one too many is taken" data/labels.c 'labels[i] >= classes' 'labels[i] > classes'
+mutant "labels: those of a program's own rows are taken" data/read.c 'if (d->classes && y)' 'if (0 && d->classes && y)'
+mutant "labels: looked up wherever they lead" kernels/loss.c 'labels[n] >= 0 && labels[n] < cols' '1'
+mutant "numbers: another width is taken" train/pass.c 'given->count == rows * cols && given->real == real' 'given->count == rows * cols'
+mutant "model: saved over a training" train/checkpoint/model.c 'MN_OK && there->alone' 'MN_OK'
+mutant "model: read as a checkpoint" train/checkpoint/read.c 'alone = count == 2;' 'alone = 0;'
 
 h=engine/thread.c
 mutant "threads: signals come to each" $h 'sigfillset(&all)' 'sigemptyset(&all)'
