@@ -40,7 +40,7 @@ struct mn_cuda {
 };
 
 /* Fixed, so that cuBLASLt chooses the same algorithms, and gives the same bytes, on all GPUs of one model. */
-constexpr size_t MN_CUDA_WORKSPACE = size_t(32) << 20;
+constexpr size_t MN_CUDA_WORKSPACE = MN_LIBRARY_WORKSPACE;
 constexpr size_t MN_CUDA_STAGING = size_t(4) << 20;
 constexpr int MN_CUDA_THREADS = 256;
 constexpr unsigned MN_CUDA_WARP = 0xffffffffu;

@@ -30,6 +30,7 @@ void mn_cuda_close(struct mn_device *device) {
 
 mn_status mn_device_open(struct mn_device **out, enum mn_device_type type, int ordinal,
                          enum mn_precision precision) {
+  static const struct mn_scale one = {1, 0};
   *out = NULL;
   struct mn_device *device = calloc(1, sizeof *device);
   if (!device) return mn_fail(MN_NO_MEMORY, "no memory for a device");
@@ -47,6 +48,10 @@ mn_status mn_device_open(struct mn_device **out, enum mn_device_type type, int o
   device->plane = !device->planes ? 0 : cuda ? 2 : sizeof(float);
   if (status == MN_OK) status = device->kernels->allocate(device, (void **)&device->nonfinite, sizeof(int));
   if (status == MN_OK) status = device->kernels->zero(device, device->nonfinite, sizeof(int));
+  if (status == MN_OK)
+    status = device->kernels->allocate(device, (void **)&device->unscaled, sizeof *device->unscaled);
+  if (status == MN_OK) status = device->kernels->upload(device, device->unscaled, &one, sizeof one);
+  if (status == MN_OK) status = device->kernels->synchronize(device);
   if (status != MN_OK) {
     mn_device_close(device);
     return status;
@@ -58,6 +63,7 @@ mn_status mn_device_open(struct mn_device **out, enum mn_device_type type, int o
 void mn_device_close(struct mn_device *device) {
   if (!device) return;
   if (device->nonfinite) device->kernels->release(device, device->nonfinite);
+  if (device->unscaled) device->kernels->release(device, device->unscaled);
   mn_cuda_close(device);
   free(device);
 }

@@ -12,6 +12,7 @@
 #include "kernels/graph.h"
 #include "kernels/loss.h"
 #include "kernels/memory.h"
+#include "kernels/outside.h"
 #include "kernels/random.h"
 #include "kernels/split.h"
 #include "kernels/update.h"
@@ -52,6 +53,7 @@
   DEVICE(branch_begin)                                                                                       \
   DEVICE(branch_end)                                                                                         \
   DEVICE(branch_join)                                                                                        \
+  DEVICE(exchange)                                                                                           \
   DEVICE(split)                                                                                              \
   DEVICE(join)                                                                                               \
   DEVICE(gather)                                                                                             \

@@ -67,6 +67,7 @@ struct mn_device {
                      that its plane cannot hold, and sets it to `mark`; read by every update, which then
                      writes nothing */
   int mark;       /* not 0. The first mark stays, so that it tells which of several steps it was */
+  struct mn_scale *unscaled;   /* in the device's memory: the factor 1, of float16s that are another's */
   struct mn_cuda *cuda;        /* CUDA streams, cuBLASLt handle and workspace; NULL on the CPU */
   double marks[2];             /* the CPU's stopwatch, ms */
   char name[256];              /* to print: "NVIDIA H200", "CPU (16 threads)" */

@@ -10,6 +10,7 @@
 #include "data/loader.h"
 #include "layers/add.h"
 #include "layers/block.h"
+#include "layers/block_call.h"
 #include "layers/loss.h"
 #include "train/check/gradcheck.h"
 #include "train/checkpoint/model.h"

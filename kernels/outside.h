@@ -1,0 +1,23 @@
+/* Work in a CUDA stream of another's, such as PyTorch's current one. */
+#ifndef MN_KERNELS_OUTSIDE_H
+#define MN_KERNELS_OUTSIDE_H
+
+#include "kernels/types.h"
+
+enum { MN_LIBRARY_WORKSPACE = 32 << 20, MN_LIBRARY_SCALARS = 8 };
+
+/* What a device's products use besides their operands. Streams that run side by side must not share the
+ * memory, which is the device's, aligned to 256 bytes. */
+struct mn_outside {
+  void *stream;    /* a cudaStream_t of the device's GPU; NULL: its default stream */
+  void *workspace; /* MN_LIBRARY_WORKSPACE bytes */
+  void *scalars;   /* MN_LIBRARY_SCALARS bytes */
+};
+
+/* Exchanges the device's own for those of `outside`, so that what is given to it from then on is in that
+ * stream; a second call exchanges them back, and has to follow even where the work failed. In between only
+ * gemm (with MN_STORE or a block epilogue), epilogue, column_sums without a loss, round and rescale may be
+ * called. On the CPU there is nothing to exchange. */
+typedef void mn_exchange_function(struct mn_device *device, struct mn_outside *outside);
+
+#endif
