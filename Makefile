@@ -15,6 +15,7 @@ CC        := $(if $(filter default,$(origin CC)),gcc,$(CC))
 
 BUILD   ?= build
 PREFIX  ?= /usr/local
+PYTHON  ?= python3
 DESTDIR ?=
 VERSION := 0.1.0
 # The shared library's name and its soname, which changes when a program has to be linked anew: with the first number of VERSION.
@@ -122,6 +123,9 @@ install: all
 	  PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" train/install/install.sh
 uninstall:
 	$(Q)PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" train/install/uninstall.sh
+# minnow for PyTorch: layers/minnow_torch.py and the shared library.
+wheel: $(BUILD)/$(SHARED)
+	$(Q)BUILD="$(BUILD)" VERSION="$(VERSION)" SHARED="$(SHARED)" PYTHON="$(PYTHON)" train/install/wheel.sh
 # The man page is in git, because help2man is not on every machine; tests/test_man.sh tells when it has to be made again.
 man: PROGRAMS += help2man
 man: packages $(BUILD)/minnow
@@ -153,7 +157,7 @@ test-sanitizer: all $(TESTS) $(BUILD)/tests/initcheck
 
 # Times minnow, PyTorch and JAX; one that python3 does not have is left out and named. ARGS="--help" lists the options;
 # ARGS="--train" times their training loops, ARGS="--train --help" lists the options of that.
-peers: $(BUILD)/tests/minnow_peer.so $(BUILD)/minnow
+peers: $(BUILD)/tests/minnow_peer.so $(BUILD)/minnow $(BUILD)/$(SHARED)
 	$(Q)BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1 python3 tests/peers/peers.py $(ARGS)
 $(BUILD)/tests/minnow_peer.so: $(BUILD)/tests/peers/minnow_peer.o $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -shared -o $@ $^ $(LDLIBS)
@@ -180,6 +184,7 @@ help:
 	@echo "make check         the same without looking for packages"
 	@echo "make install       the command, the library, headers, minnow.pc, man page, completion: PREFIX=/usr/local DESTDIR="
 	@echo "make uninstall     remove what install wrote, with the same PREFIX and DESTDIR"
+	@echo "make wheel         build/minnow_torch-….whl, for PyTorch 2.4 or newer: pip install it (PYTHON=python3 makes it)"
 	@echo "make packages      install the packages that are missing (Debian, Ubuntu)"
 	@echo "make test-mutants  break the code in many ways and see the tests fail"
 	@echo "make test-threads  what threads share, under ThreadSanitizer"
@@ -190,6 +195,6 @@ help:
 	@echo "make lint, format, clean"
 	@echo "knobs: CUDA=0  CUDA_ARCH=\"90\"  SANITIZE=address,undefined  DEBUG=1  WERROR=1  VERBOSE=1  BUILD=folder"
 
-.PHONY: all install uninstall man test demo packages check test-mutants test-threads test-sanitizer peers demo-run lint format clean help
+.PHONY: all install uninstall wheel man test demo packages check test-mutants test-threads test-sanitizer peers demo-run lint format clean help
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

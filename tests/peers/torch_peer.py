@@ -1,10 +1,12 @@
 """PyTorch as a child of peers.py: the blocks as its users write them, eager and compiled, with a CUDA graph or
-without."""
+without; and, under KernelBench's rules, minnow's module for PyTorch."""
 import copy
 import gc
+import os
 import pathlib
 import sys
 import time
+import warnings
 
 import torch
 
@@ -14,6 +16,7 @@ import timing
 # torch.compile's modes. The graph is captured by hand, alike for all three, so no mode brings one of its own.
 MODES = {"eager": None, "compile": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 ROWS = [f"PyTorch {mode}{graph}" for mode in MODES for graph in ("", ", graph")]
+DROP_IN = "minnow_torch.ModelNew"
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}  # in every other precision all is float32
 # A fixed factor on the loss in place of a GradScaler, which would look at every gradient in every step; the rate is
 # divided by it. Without one, float16 would lose a dy of 1e-7.
@@ -42,6 +45,16 @@ class Block(torch.nn.Module):
 def stack(widths, groups):
   blocks = [Block(a, b, groups) for a, b in zip(widths, widths[1:])]
   return blocks[0] if len(blocks) == 1 else torch.nn.Sequential(*blocks)
+
+
+def model_new():
+  """The class from layers/minnow_torch.py, with the library in BUILD; what minnow does not serve is an error."""
+  os.environ.setdefault("MINNOW_LIBRARY", os.path.abspath(os.path.join(os.environ["BUILD"], "libminnow.so")))
+  sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "layers"))
+  warnings.filterwarnings("error", "minnow")
+  from minnow_torch import ModelNew
+
+  return ModelNew
 
 
 def product(x, weight):
@@ -109,13 +122,15 @@ class Torch(timing.Peer):
     super().close()
     self.runs.clear()
     self.errors.clear()
-    self.master = self.plain = self.x = self.target = self.reference = self.flushed = None
+    self.master = self.plain = self.drop_in = self.x = self.target = self.reference = self.flushed = None
     torch._dynamo.reset()
     gc.collect()
     if self.device.type == "cuda":
       torch.cuda.empty_cache()
 
   def make(self, row, what):
+    if row == DROP_IN:
+      return self.forward(None, self.drop_in), self.sync
     return (self.variant(row, what) if row in ROWS else self.bare(what)), self.sync
 
   def variant(self, row, what):
@@ -126,8 +141,8 @@ class Torch(timing.Peer):
       self.runs[mode, what] = {"forward": self.forward, "step": self.step}[what](MODES[mode])
     return capture(self.runs[mode, what]) if graph else self.runs[mode, what]
 
-  def forward(self, mode):
-    block, x = compiled(self.plain, mode), self.x
+  def forward(self, mode, module=None):
+    block, x = compiled(module or self.plain, mode), self.x
 
     def run():
       with torch.no_grad():
@@ -195,14 +210,16 @@ class Torch(timing.Peer):
     with self.device:
       original, self.x = Block(*shape[1:]).to(self.dtype), torch.rand(*shape[:2]).to(self.dtype)
       self.flushed = torch.empty(1 << 28, dtype=torch.uint8)
+      self.drop_in = model_new()(*shape[1:]).to(self.dtype)
     self.plain.load_state_dict(original.state_dict())
+    self.drop_in.load_state_dict(original.state_dict())
     for name, tensor in {"x": self.x, **original.state_dict()}.items():
       tensor.float().cpu().numpy().tofile(self.folder / name)
     tf32(False)
     with torch.no_grad():
       self.reference = original(self.x)
     tf32(precision == "tf32")
-    return ROWS
+    return [*ROWS, DROP_IN]
 
   def kernelbench(self, row):
     """Times the forward on these inputs, and leaves y in the folder, widened to floats."""

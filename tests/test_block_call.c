@@ -1,0 +1,237 @@
+/* The block as two plain calls on memory of the caller's, in every precision on every device: the tape's
+ * results, inside the workspace alone, without an allocation; from planes that are made once; and what is
+ * refused. */
+#include "tests/check.h"
+
+#include "layers/block_call.h"
+#include "train/pass.h"
+
+enum { CANARY = 512, X = 0, PARAMETERS = 4, GRADIENTS = 5 }; /* gradients of x and of the parameters */
+
+/* A block's inputs on the device, its results, and what a tape makes of the same. */
+struct subject {
+  struct mn_context *context;
+  struct memory memory;
+  struct mn_block_call call;
+  double *x, *dy, *parameters[PARAMETERS];
+  double *y, *z, *gradients[GRADIENTS];
+  int64_t counts[GRADIENTS];
+};
+
+static const int64_t sizes[][4] = {{5, 16, 24, 3}, {70, 24, 64, 8}, {3, 7, 10, 2}, {33, 8, 300, 1}};
+
+static void run_tape(struct subject *s) {
+  const struct mn_block_call *c = &s->call;
+  const struct mn_model_config config = {.inputs = c->inputs,
+                                         .depth = 1,
+                                         .hidden = {c->channels},
+                                         .groups = c->groups,
+                                         .eps = c->eps,
+                                         .slope = c->slope,
+                                         .plan = MN_PLAN_BLOCK};
+  const void *z, *mean, *rstd;
+  struct mn_model *model;
+  struct mn_pass *pass;
+  MUST(mn_model_open(&model, s->context, &config));
+  MUST(mn_model_train(model, MN_TRAIN_STORE, NULL));
+  for (int i = 0; i < PARAMETERS; i++)
+    MUST(mn_tensor_write(s->context, model->parameters[i], s->parameters[i]));
+  MUST(mn_pass_open(&pass, model, MN_PASS_SEEDED, c->rows, 1, 1));
+  MUST(mn_tensor_write(s->context, pass->x, s->x));
+  MUST(mn_tape_forward(pass->tape));
+  s->y = read_values(s->context, pass->y);
+  mn_block_saved(pass->y, pass->tape, &z, &mean, &rstd);
+  s->z = read_reals(&s->memory, z, c->rows * c->channels);
+  MUST(mn_context_write(s->context, pass->y->gradient, s->dy, c->rows * c->channels));
+  MUST(mn_tape_backward(pass->tape));
+  for (int i = 0; i < GRADIENTS; i++) {
+    const void *gradient = i == X ? pass->x->gradient : model->parameters[i - 1]->gradient;
+    s->gradients[i] = read_reals(&s->memory, gradient, s->counts[i]);
+  }
+  mn_pass_close(pass);
+  mn_model_close(model);
+}
+
+static struct subject open_subject(const char *device, const char *precision, const int64_t *size) {
+  struct subject s = {.context = open_or_skip(device, precision),
+                      .call = {.size = sizeof s.call,
+                               .rows = size[0],
+                               .inputs = size[1],
+                               .channels = size[2],
+                               .groups = size[3],
+                               .eps = 1e-5,
+                               .slope = 0.01}};
+  struct mn_block_call *c = &s.call;
+  const int64_t results = size[0] * size[2];
+  const int64_t counts[GRADIENTS] = {size[0] * size[1], size[2] * size[1], size[2], size[2], size[2]};
+  memcpy(s.counts, counts, sizeof counts);
+  s.memory.context = s.context;
+  s.x = random_values(counts[X], 1, 2);
+  s.dy = random_values(results, 2, 1e-3);
+  for (int i = 0; i < PARAMETERS; i++) s.parameters[i] = random_values(counts[i + 1], 3 + (uint64_t)i, 1);
+  run_tape(&s);
+  c->x.values = take_reals(&s.memory, s.x, counts[X]);
+  c->weight.values = take_reals(&s.memory, s.parameters[0], counts[1]);
+  c->bias = take_reals(&s.memory, s.parameters[1], counts[2]);
+  c->gamma = take_reals(&s.memory, s.parameters[2], counts[3]);
+  c->beta = take_reals(&s.memory, s.parameters[3], counts[4]);
+  c->y = take_reals(&s.memory, NULL, results);
+  c->z = take_reals(&s.memory, NULL, results);
+  c->mean = take_reals(&s.memory, NULL, size[0] * size[3]);
+  c->rstd = take_reals(&s.memory, NULL, size[0] * size[3]);
+  return s;
+}
+
+static void close_subject(struct subject *s) {
+  release_all(&s->memory);
+  for (int i = 0; i < GRADIENTS; i++) free(s->gradients[i]);
+  for (int i = 0; i < PARAMETERS; i++) free(s->parameters[i]);
+  free(s->x), free(s->dy), free(s->y), free(s->z);
+  mn_context_close(s->context);
+}
+
+/* One of the two calls, in a workspace full of NaN between bytes that are not its own. */
+static mn_status call_within(struct subject *s,
+                             mn_status (*which)(struct mn_context *, const struct mn_block_call *)) {
+  const struct mn_kernels *k = s->context->kernels;
+  const size_t bytes = mn_block_workspace(s->context, &s->call), all = bytes + 2 * CANARY;
+  unsigned char *host = malloc(all);
+  char *memory;
+  assert_non_null(host);
+  memset(host, 0xff, all);
+  MUST(k->allocate(s->context->device, (void **)&memory, all));
+  MUST(k->upload(s->context->device, memory, host, all));
+  MUST(k->synchronize(s->context->device));
+  s->call.workspace = memory + CANARY;
+  const int64_t before = s->context->allocations;
+  const mn_status status = which(s->context, &s->call);
+  assert_int_equal(s->context->allocations, before);
+  MUST(k->download(s->context->device, host, memory, all));
+  for (size_t i = 0; i < CANARY; i++) assert_true(host[i] == 0xff && host[all - 1 - i] == 0xff);
+  k->release(s->context->device, memory);
+  free(host);
+  return status;
+}
+
+static double near(const struct subject *s) {
+  const enum mn_precision p = s->context->precision;
+  return p == MN_FP64 ? 1e-13 : p == MN_BF16 || p == MN_FP16 ? 1e-3 : 2e-6;
+}
+
+static void must_forward(struct subject *s) {
+  const int64_t results = s->call.rows * s->call.channels;
+  MUST(call_within(s, mn_block_forward));
+  assert_reals(&s->memory, "y", s->call.y, s->y, results, near(s));
+  if (s->call.z) assert_reals(&s->memory, "z", s->call.z, s->z, results, near(s));
+}
+
+/* The gradients of all, or, with `frozen`, of the vectors alone. */
+static void must_backward(struct subject *s, int frozen) {
+  static const char *const names[GRADIENTS] = {"dx", "dweight", "dbias", "dgamma", "dbeta"};
+  struct mn_block_call *c = &s->call;
+  void **const into[GRADIENTS] = {&c->dx, &c->dweight, &c->dbias, &c->dgamma, &c->dbeta};
+  c->dy = take_reals(&s->memory, s->dy, c->rows * c->channels);
+  for (int i = 0; i < GRADIENTS; i++)
+    *into[i] = frozen && i < 2 ? NULL : take_reals(&s->memory, NULL, s->counts[i]);
+  MUST(call_within(s, mn_block_backward));
+  for (int i = 0; i < GRADIENTS; i++)
+    if (*into[i]) assert_reals(&s->memory, names[i], *into[i], s->gradients[i], s->counts[i], near(s));
+  assert_reals(&s->memory, "z after the backward", c->z, s->z, c->rows * c->channels, near(s));
+  assert_reals(&s->memory, "dy after the backward", c->dy, s->dy, c->rows * c->channels, 1e-7);
+  c->dy = NULL;
+}
+
+static void as_on_the_tape(void **state) {
+  for (int p = 0; p < MN_PRECISIONS; p++)
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+      struct subject s = open_subject(*state, mn_precision_name((enum mn_precision)p), sizes[i]);
+      must_forward(&s);
+      must_backward(&s, 0);
+      must_backward(&s, 1); /* which an earlier one leaves possible */
+      s.call.z = s.call.mean = s.call.rstd = NULL;
+      must_forward(&s);
+      close_subject(&s);
+    }
+}
+
+/* Planes that an earlier call has made stand for the values, which may change or go. */
+static void planes_are_made_once(void **state) {
+  static const char *const precisions[] = {"bf16", "fp16", "fp16x3", "fp32"};
+  for (size_t p = 0; p < COUNT(precisions); p++) {
+    struct subject s = open_subject(*state, precisions[p], sizes[1]);
+    struct mn_block_matrix *const both[] = {&s.call.x, &s.call.weight};
+    const int64_t each = (int64_t)mn_block_plane_bytes(s.context);
+    for (int i = 0; i < 2; i++)
+      both[i]->planes = take_bytes(&s.memory, each * s.counts[i] + MN_BLOCK_PLANES_MORE, 1);
+    must_forward(&s);
+    for (int i = 0; i < 2 && each; i++) {
+      both[i]->ready = 1;
+      both[i]->values = take_reals(&s.memory, NULL, s.counts[i]);
+    }
+    must_forward(&s);
+    must_backward(&s, 0);
+    close_subject(&s);
+  }
+}
+
+/* 16-bit values are what products read of floats that they hold, and y is rounded to them. */
+static void narrow_values(void **state) {
+  static const char *const precisions[] = {"bf16", "fp16"};
+  for (size_t p = 0; p < COUNT(precisions); p++) {
+    struct subject s = open_subject(*state, precisions[p], sizes[1]);
+    struct mn_block_matrix *const both[] = {&s.call.x, &s.call.weight};
+    if (strcmp(*state, "cpu") == 0) {
+      s.call.x.narrow = 1;
+      assert_int_equal(mn_block_forward(s.context, &s.call), MN_USAGE);
+      assert_non_null(strstr(mn_message(), "takes no 16-bit values"));
+      close_subject(&s);
+      continue;
+    }
+    for (int i = 0; i < 2; i++) {
+      struct mn_operand o = {.rows = 1, .cols = s.counts[i], .real = (void *)both[i]->values};
+      o.planes[0] = take_bytes(&s.memory, s.counts[i], 2);
+      o.scale = s.context->device->scaled ? s.context->device->unscaled : NULL;
+      MUST(s.context->kernels->round(s.context->device, &o, 0));
+      both[i]->values = o.planes[0], both[i]->narrow = 1;
+    }
+    must_forward(&s);
+    must_backward(&s, 0);
+    close_subject(&s);
+  }
+}
+
+static void refused(struct subject *s, mn_status (*which)(struct mn_context *, const struct mn_block_call *),
+                    const char *words) {
+  assert_int_equal(which(s->context, &s->call), MN_USAGE);
+  if (!strstr(mn_message(), words)) fail_msg("'%s' does not say '%s'", mn_message(), words);
+}
+
+static void refusals(void **state) {
+  struct subject s = open_subject(*state, "fp32", sizes[0]);
+  const struct mn_block_call good = s.call;
+  s.call.size -= 8, refused(&s, mn_block_forward, "another version"), s.call = good;
+  s.call.groups = 5, refused(&s, mn_block_forward, "5 groups do not divide 24 channels"), s.call = good;
+  s.call.rows = 0, refused(&s, mn_block_forward, "0 rows"), s.call = good;
+  s.call.inputs = (int64_t)1 << 31, refused(&s, mn_block_forward, "1 to 1073741823"), s.call = good;
+  s.call.eps = NAN, refused(&s, mn_block_forward, "eps"), s.call = good;
+  s.call.bias = NULL, refused(&s, mn_block_forward, "is NULL"), s.call = good;
+  s.call.z = (char *)s.call.z + 4, refused(&s, mn_block_forward, "multiple of 16"), s.call = good;
+  s.call.y_narrow = 1, refused(&s, mn_block_forward, "takes no 16-bit values"), s.call = good;
+  refused(&s, mn_block_backward, "is NULL"); /* no dy */
+  s.call.dy = good.y, s.call.mean = NULL, refused(&s, mn_block_backward, "is NULL"), s.call = good;
+  close_subject(&s);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      ON("cpu", as_on_the_tape),
+      ON("cuda", as_on_the_tape),
+      ON("cpu", planes_are_made_once),
+      ON("cuda", planes_are_made_once),
+      ON("cpu", narrow_values),
+      ON("cuda", narrow_values),
+      ON("cpu", refusals),
+      ON("cuda", refusals),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,583 @@
+"""layers/minnow_torch.py against PyTorch's own modules, on the CPU and, where there are any, on one and two GPUs.
+
+    MINNOW_LIBRARY=build/libminnow.so python3 tests/test_torch.py"""
+import copy
+import itertools
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+import unittest.mock
+import warnings
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "layers")]
+sys.dont_write_bytecode = True
+# What earlier versions compiled must not be taken for this one's.
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.mkdtemp(prefix="minnow_torch_"))
+
+import torch
+import torch.multiprocessing
+from torch.nn import functional
+
+import minnow_torch
+from minnow_torch import Block, ModelNew, block
+
+DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+FLOATS = {"cpu": ("fp32", "fp16", "bf16"), "cuda": minnow_torch.PRECISIONS}
+TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+# Norm of the difference over norm, with inputs that products read exactly: what is left is dz, rounded. TF32 rounds x and
+# W too, which takes some v across 0.
+NEAR = {"fp64": 1e-12, "fp32": 1e-5, "fp16x3": 1e-5, "tf32": 4e-2, "fp16": 1e-3, "bf16": 8e-3}
+
+
+class Model(torch.nn.Module):
+  """KernelBench's, level 2, problem 62."""
+
+  def __init__(self, input_size, hidden_size, num_groups, eps=1e-5, negative_slope=0.01):
+    super().__init__()
+    self.fc = torch.nn.Linear(input_size, hidden_size)
+    self.gn = torch.nn.GroupNorm(num_groups=num_groups, num_channels=hidden_size, eps=eps)
+    self.leaky_relu = torch.nn.LeakyReLU(negative_slope=negative_slope)
+
+  def forward(self, x):
+    x = self.leaky_relu(self.gn(self.fc(x)))
+    return x + x
+
+
+def gradients(model, x, dy):
+  """y, and the gradients of x and the parameters."""
+  x = x.detach().requires_grad_()
+  y = model(x)
+  return [y.detach(), *torch.autograd.grad(y, [x, *model.parameters()], dy.to(y.dtype))]
+
+
+def pair(device, precision="fp16x3", sizes=(24, 64, 8)):
+  """A Block with lively gamma and beta, and the plain model of the same parameters in float64."""
+  own = Block(*sizes, precision=precision).to(device)
+  with torch.no_grad():
+    for parameter in own.parameters():
+      parameter.uniform_(-1, 1)
+  plain = Model(*sizes).to(device)
+  plain.load_state_dict(own.state_dict())
+  return own, plain.double()
+
+
+class Case(unittest.TestCase):
+  def setUp(self):
+    torch.manual_seed(11)
+    minnow_torch.forget()
+
+  def near(self, actual, expected, tolerance, what=""):
+    error = ((actual.double() - expected.double()).norm() / expected.double().norm().clamp(min=1e-300)).item()
+    self.assertLessEqual(error, tolerance, what)
+
+  def all_near(self, actual, expected, tolerance):
+    for name, a, e in zip(("y", "dx", "dweight", "dbias", "dgamma", "dbeta"), actual, expected):
+      self.near(a, e, tolerance, name)
+
+  def each(self, *others):
+    """A subtest on each device, without a warning."""
+    for device, *rest in itertools.product(DEVICES, *others):
+      with self.subTest(device=device, **{str(i): value for i, value in enumerate(rest)}), warnings.catch_warnings():
+        warnings.filterwarnings("error", "minnow")
+        yield device, *rest
+
+
+class Gradients(Case):
+  def test_finite_differences(self):
+    for device, in self.each():
+      own = Block(6, 8, 2, dtype=torch.float64, device=device)
+      x = torch.randn(5, 6, dtype=torch.float64, device=device, requires_grad=True)
+      self.assertTrue(torch.autograd.gradcheck(lambda x, *p: block(x, *p, 2), (x, *own.parameters())))
+
+  def test_every_precision(self):
+    for device, (rows, *sizes) in self.each([(70, 24, 64, 8), (9, 7, 10, 2), (5, 16, 600, 2)]):
+      for precision in FLOATS[device]:
+        own, plain = pair(device, precision, sizes)
+        x, dy = torch.randn(rows, sizes[0], device=device), torch.randn(rows, sizes[1], device=device)
+        if precision in TYPES:  # values that products read as they are
+          x = x.to(TYPES[precision]).float()
+          with torch.no_grad():
+            for weight in own.fc.weight, plain.fc.weight:
+              weight.copy_(weight.to(TYPES[precision]))
+        with self.subTest(precision=precision):
+          self.all_near(gradients(own, x, dy), gradients(plain, x.double(), dy.double()), NEAR[precision])
+
+  def test_float64(self):
+    for device, in self.each():
+      own, plain = pair(device)
+      x, dy = (torch.randn(7, n, dtype=torch.float64, device=device) for n in (24, 64))
+      self.all_near(gradients(own.double(), x, dy), gradients(plain, x, dy), NEAR["fp64"])
+
+  def test_16_bit_modules(self):
+    for device, (precision, dtype) in self.each(TYPES.items()):
+      own, plain = pair(device)
+      x, dy = (torch.randn(70, n, device=device).to(dtype) for n in (24, 64))
+      own.to(dtype)
+      plain.load_state_dict(own.state_dict())
+      found = gradients(own, x, dy)
+      self.assertEqual({t.dtype for t in found}, {dtype})
+      self.all_near(found, gradients(plain, x.double(), dy.double()), NEAR[precision])
+
+  def test_only_what_is_wanted(self):
+    for device, in self.each():
+      own, plain = pair(device, "fp32")
+      x, dy = torch.randn(9, 24, device=device), torch.randn(9, 64, device=device)
+      expected = gradients(plain, x.double(), dy.double())
+      own(x).backward(dy)  # no dx
+      self.all_near([p.grad for p in own.parameters()], expected[2:], NEAR["fp32"])
+      own.zero_grad()
+      own.fc.weight.requires_grad_(False)
+      x.requires_grad_()
+      own(x).backward(dy)  # no dweight
+      self.assertIsNone(own.fc.weight.grad)
+      self.near(x.grad, expected[1], NEAR["fp32"])
+      self.near(own.gn.weight.grad, expected[4], NEAR["fp32"])
+
+  def test_twice_and_beside(self):
+    """A graph that is kept gives the same gradients again, though another forward came in between."""
+    for device, in self.each():
+      own, _ = pair(device, "bf16")
+      x = torch.randn(9, 24, device=device, requires_grad=True)
+      y = own(x)
+      first = torch.autograd.grad(y.sum(), x, retain_graph=True)[0]
+      own(2 * x).sum().backward()
+      self.assertTrue(torch.equal(first, torch.autograd.grad(y.sum(), x)[0]))
+
+  def test_any_strides(self):
+    for device, in self.each():
+      own, plain = pair(device, "fp32")
+      wide = torch.randn(48, 9, device=device)
+      dy = torch.randn(64, 9, device=device).t()
+      x = wide[::2].t()
+      self.assertFalse(x.is_contiguous())
+      self.all_near(gradients(own, x, dy), gradients(plain, x.double(), dy.double()), NEAR["fp32"])
+      weight = own.fc.weight.detach().t().contiguous().t()
+      rest = own.fc.bias, own.gn.weight, own.gn.bias, 8
+      self.assertTrue(torch.equal(block(x, weight, *rest), own(x.contiguous())))
+      shifted = torch.randn(9 * 24 + 1, device=device)[1:].view(9, 24)  # no multiple of 16 bytes
+      self.near(own(shifted), plain(shifted.double()), NEAR["fp32"])
+
+
+class Operators(Case):
+  def test_opcheck(self):
+    for device, precision in self.each(("fp32", "bf16", "fp16")):
+      own, _ = pair(device, precision)
+      x = torch.randn(6, 24, device=device, requires_grad=True)
+      ops = torch.ops.minnow
+      for keep in (True, False):
+        arguments = x, *own.parameters(), 8, 1e-5, 0.01, precision, torch.float32, True, keep
+        torch.library.opcheck(ops.block.default, arguments)
+      torch.library.opcheck(ops.block.default, (x.detach(), *(p.detach() for p in own.parameters()), 8, 1e-5, 0.01,
+                                                precision, torch.bfloat16, False, False))
+      _, *saved = ops.block(*arguments)
+      weight, _, gamma, beta = (p.detach() for p in own.parameters())
+      dy = torch.randn(6, 64, device=device)
+      for wanted in ((True, True), (False, True), (True, False)):
+        torch.library.opcheck(ops.block_backward.default, (dy, x.detach(), weight, gamma, beta, *(
+            t.detach() for t in saved), 8, 0.01, precision, *wanted))
+
+  def test_compile(self):
+    for device, in self.each():
+      torch._dynamo.reset()
+      own, _ = pair(device)
+      compiled = torch.compile(own, fullgraph=True)
+      dtype = torch.bfloat16
+      for rows in (6, 10):  # the second with a dynamic number of rows
+        x, dy = torch.randn(rows, 24, device=device), torch.randn(rows, 64, device=device)
+        self.all_near(gradients(compiled, x, dy), gradients(own, x, dy), 1e-6)
+        with torch.autocast(device, dtype):
+          self.all_near(gradients(compiled, x, dy), gradients(own, x, dy), 1e-6)
+        with torch.no_grad():
+          self.near(compiled(x), own(x), 1e-6)
+
+  def test_compiled_step(self):
+    """A whole step with an optimizer: the compiled one takes the new weights, too."""
+    for device, in self.each():
+      torch._dynamo.reset()
+      one, _ = pair(device, "bf16")
+      other = copy.deepcopy(one)
+      x, target = torch.randn(6, 24, device=device), torch.randn(6, 64, device=device)
+      for model, run in (one, one), (other, torch.compile(other, fullgraph=True)):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        for _ in range(3):
+          optimizer.zero_grad()
+          functional.mse_loss(run(x), target).backward()
+          optimizer.step()
+      for a, b in zip(one.parameters(), other.parameters()):
+        self.near(b, a, 1e-5)
+
+
+class Modules(Case):
+  def test_state_dict(self):
+    torch.manual_seed(3)
+    plain = Model(24, 64, 8)
+    torch.manual_seed(3)
+    own = ModelNew(24, 64, 8)
+    for a, b in zip(plain.parameters(), own.parameters()):
+      self.assertTrue(torch.equal(a, b))
+    self.assertEqual(list(own.state_dict()), ["fc.weight", "fc.bias", "gn.weight", "gn.bias"])
+    own.load_state_dict(plain.state_dict())
+    plain.load_state_dict(own.state_dict())
+    x = torch.randn(5, 24)
+    self.near(own(x), plain(x), 1e-5)
+    changed = ModelNew(24, 64, 8, 0.1, 0.5)
+    changed.load_state_dict(plain.state_dict())
+    expected = Model(24, 64, 8, 0.1, 0.5)
+    expected.load_state_dict(plain.state_dict())
+    self.near(changed(x), expected(x), 1e-5)
+
+  def test_a_wrong_precision(self):
+    with self.assertRaisesRegex(ValueError, "'fp8'; fp16x3, fp32, tf32, fp16, bf16 are"):
+      Block(8, 8, 2, precision="fp8")
+
+  def test_nothing_is_saved_without_gradients(self):
+    for device, in self.each():
+      own, _ = pair(device)
+      x, packed, made = torch.randn(6, 24, device=device), [], []
+      results = minnow_torch._results
+
+      def spied(*arguments):
+        made[:] = results(*arguments)
+        return tuple(made)
+
+      with unittest.mock.patch.object(minnow_torch, "_results", spied), torch.autograd.graph.saved_tensors_hooks(
+          lambda tensor: packed.append(tensor) or tensor, lambda tensor: tensor):
+        with torch.no_grad():
+          self.assertIsNone(own(x).grad_fn)
+        self.assertEqual([t.numel() for t in made[1:]], [0, 0, 0, 0])
+        own.requires_grad_(False)
+        own(x)
+        self.assertEqual([t.numel() for t in made[1:]], [0, 0, 0, 0])
+        self.assertEqual(packed, [])
+        own.requires_grad_(True)
+        own(x)
+        self.assertGreater(len(packed), 0)
+
+  def test_new_weights_are_noticed(self):
+    ways = {"in place": lambda w: w.add_(1), "copied": lambda w: w.copy_(torch.ones_like(w)),
+            "set": lambda w: setattr(w, "data", w.data + 1),
+            "written aside": lambda w: (w.data.add_(1), minnow_torch.forget())}
+    for device, how in self.each(ways):
+      own, _ = pair(device, "bf16")
+      x = torch.randn(6, 24, device=device)
+      with torch.no_grad():
+        before = own(x)
+        self.assertTrue(torch.equal(own(x), before))  # from the same planes
+        self.assertEqual(len(minnow_torch._kept), 1)
+        ways[how](own.fc.weight)
+        after = own(x)
+        minnow_torch.forget()
+        self.assertTrue(torch.equal(own(x), after))
+        self.assertFalse(torch.equal(before, after))
+      del own
+      with torch.no_grad():
+        block(x, *(p.detach() for p in pair(device, "bf16")[0].parameters()), 8, precision="bf16")
+      self.assertLessEqual(len(minnow_torch._kept), 1)  # that of the weight that is no more is gone
+
+  def test_a_fused_optimizer_is_noticed(self):
+    """It leaves the version of what it writes as it was."""
+    for device, in self.each():
+      own, _ = pair(device, "bf16")
+      x = torch.randn(6, 24, device=device)
+      optimizer = torch.optim.SGD(own.parameters(), lr=0.1, fused=True)
+
+      def evaluate():
+        with torch.no_grad():
+          return own(x)
+
+      before = evaluate()
+      for between, forget_gradients in itertools.product((False, True), repeat=2):
+        own(x).square().sum().backward()
+        if between:
+          evaluate()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=forget_gradients)
+        after = evaluate()
+        minnow_torch.forget()
+        self.assertTrue(torch.equal(evaluate(), after))
+        self.assertFalse(torch.equal(before, after))
+        before = after
+
+  def test_autocast(self):
+    for device, dtype in self.each((torch.float16, torch.bfloat16)):
+      own, plain = pair(device)
+      plain.float()
+      x, dy = torch.randn(70, 24, device=device), torch.randn(70, 64, device=device)
+      for given in (x, x.to(dtype)):
+        with torch.autocast(device, dtype):
+          found, expected = own(given), plain(given)
+          with torch.autocast(device, enabled=False):
+            exact = own(x)
+        self.assertEqual(found.dtype, expected.dtype)
+        self.near(found, expected, 8e-3)
+        self.assertFalse(torch.equal(found.float(), exact))
+      found.backward(dy.to(found.dtype))  # outside, as is usual
+      self.assertEqual({p.grad.dtype for p in own.parameters()}, {torch.float32})
+      expected.backward(dy.to(expected.dtype))
+      for a, b in zip(own.parameters(), plain.parameters()):
+        self.near(a.grad, b.grad, 0.1)
+
+  def test_threads(self):
+    for device, in self.each():
+      own, _ = pair(device, "bf16")
+      inputs = [torch.randn(50, 24, device=device) for _ in range(4)]
+      expected, found = [gradients(own, x, x.new_ones(50, 64)) for x in inputs], [None] * 4
+
+      def run(i):
+        for _ in range(20):
+          found[i] = gradients(own, inputs[i], inputs[i].new_ones(50, 64))
+
+      threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
+      for thread in threads:
+        thread.start()
+      for thread in threads:
+        thread.join()
+      for a, b in zip(found, expected):
+        self.assertTrue(all(torch.equal(s, t) for s, t in zip(a, b)))
+
+
+class Fallback(Case):
+  def says(self, words, run):
+    """Twice, which says it once."""
+    minnow_torch._say.cache_clear()
+    with warnings.catch_warnings(record=True) as caught:
+      warnings.simplefilter("always")
+      results = [run() for _ in range(2)]
+    self.assertEqual([w for w in caught if words in str(w.message)], caught)
+    self.assertEqual(len(caught), 1)
+    return results[1]
+
+  def test_other_shapes(self):
+    own, plain = pair("cpu")
+    plain.float()
+    x = torch.randn(2, 64, 24)  # rows of groups, to GroupNorm
+    self.assertTrue(torch.equal(self.says("of shape (2, 64, 24)", lambda: own(x)), plain(x)))
+    empty = torch.randn(0, 24)
+    self.assertEqual(self.says("of shape (0, 24)", lambda: own(empty)).shape, (0, 64))
+
+  def test_other_types(self):
+    own, plain = pair("cpu")
+    with self.assertRaises(RuntimeError):  # as the plain model's
+      self.says("torch.float32, torch.float64", lambda: own(torch.randn(5, 24, dtype=torch.float64)))
+
+  def test_gradients_of_gradients(self):
+    own, plain = pair("cpu")
+    x = torch.randn(5, 24, dtype=torch.float64, requires_grad=True)
+    own.double()
+
+    def second(model):
+      first, = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
+      return torch.autograd.grad(first.square().sum(), [x, *model.parameters()], allow_unused=True)
+
+    for a, b in zip(self.says("gradient of gradients", lambda: second(own)), second(plain)):
+      self.near(a, b, 1e-10)
+
+  def test_no_library(self):
+    code = ("import sys, torch, warnings; sys.path[:0] = [sys.argv[1]]; import minnow_torch as m; b = m.Block(8, 8, 2);"
+            "x = torch.randn(3, 8); b(x); assert torch.equal(b(x), m._eager(x, *b.parameters(), 2, 1e-5, 0.01));"
+            "assert torch.equal(torch.compile(b, fullgraph=True, backend='eager')(x), b(x))")
+    told = subprocess.run([sys.executable, "-c", code, HERE.parent / "layers"], capture_output=True, text=True,
+                          env={**os.environ, "MINNOW_LIBRARY": "/nowhere/libminnow.so"}, check=False)
+    self.assertEqual(told.returncode, 0, told.stderr)
+    self.assertEqual(told.stderr.count("minnow: libminnow.so cannot be loaded (/nowhere/libminnow.so"), 1)
+
+
+class Training(Case):
+  def test_digits(self):
+    """The accuracy of the plain modules, from the same seed."""
+    try:
+      import h5py
+    except ImportError:
+      self.skipTest("no h5py here (package python3-h5py)")
+    with h5py.File(HERE.parent / "data" / "digits.h5") as file:
+      data = {part: [torch.from_numpy(file[part][name][()]) for name in "xy"] for part in ("train", "test")}
+
+    def accuracy(kind, device, mixed):
+      torch.manual_seed(5)
+      model = torch.nn.Sequential(kind(64, 128, 8), torch.nn.Linear(128, 10)).to(device)
+      x, y = (t.to(device) for t in data["train"])
+      x_test, y_test = (t.to(device) for t in data["test"])
+      optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+      for _ in range(8):
+        for rows in torch.randperm(len(x)).split(64):
+          with torch.autocast(device, torch.bfloat16, enabled=mixed):
+            loss = functional.cross_entropy(model(x[rows]), y[rows].long())
+          optimizer.zero_grad()
+          loss.backward()
+          optimizer.step()
+      with torch.no_grad():
+        return (model(x_test).argmax(1) == y_test).double().mean().item()
+
+    for device, mixed in self.each((False, True)):
+      own, plain = accuracy(Block, device, mixed), accuracy(Model, device, mixed)
+      self.assertGreater(own, 0.95)
+      self.assertGreater(own, plain - 0.01)
+
+
+def join(rank, world, backend, port, folder):
+  """One process of DistributedDataParallel, with its share of the batch."""
+  os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+  torch.distributed.init_process_group(backend, rank=rank, world_size=world)
+  device = f"cuda:{rank}" if backend == "nccl" else "cpu"
+  saved = torch.load(f"{folder}/given")
+  model = Block(24, 64, 8)
+  if rank == 0:  # the others get them from this one
+    model.load_state_dict(saved["model"])
+  # The current device stays cuda:0, so that a block has to take its own.
+  model = torch.nn.parallel.DistributedDataParallel(model.to(device), device_ids=[rank] if backend == "nccl" else None)
+  x, dy = (saved[name].chunk(world)[rank].to(device) for name in ("x", "dy"))
+  model(x).backward(dy)
+  torch.save({name: p.grad.cpu() for name, p in model.module.named_parameters()}, f"{folder}/rank{rank}")
+  torch.distributed.destroy_process_group()
+
+
+class Distributed(Case):
+  def run_on(self, backend):
+    own, _ = pair("cpu")
+    x, dy = torch.randn(12, 24), torch.randn(12, 64)
+    expected = gradients(own, x, dy)[2:]
+    with tempfile.TemporaryDirectory() as folder:
+      torch.save({"model": own.state_dict(), "x": x, "dy": dy}, f"{folder}/given")
+      port = 20000 + os.getpid() % 20000
+      torch.multiprocessing.spawn(join, (2, backend, port, folder), nprocs=2)
+      for rank in range(2):
+        found = torch.load(f"{folder}/rank{rank}")
+        for name, gradient in zip(("fc.weight", "fc.bias", "gn.weight", "gn.bias"), expected):
+          self.near(2 * found[name], gradient, 1e-5, name)  # DDP takes the mean
+
+  def test_two_processes(self):
+    self.run_on("gloo")
+
+  @unittest.skipIf(torch.cuda.device_count() < 2, "needs two GPUs")
+  def test_two_gpus(self):
+    self.run_on("nccl")
+
+  @unittest.skipIf(torch.cuda.device_count() < 2, "needs two GPUs")
+  def test_the_other_gpu(self):
+    own, plain = pair("cuda:1")
+    x, dy = torch.randn(9, 24, device="cuda:1"), torch.randn(9, 64, device="cuda:1")
+    self.assertEqual(torch.cuda.current_device(), 0)
+    self.all_near(gradients(own, x, dy), gradients(plain, x.double(), dy.double()), NEAR["fp16x3"])
+    self.assertEqual(torch.cuda.current_device(), 0)
+
+
+@unittest.skipUnless(torch.cuda.is_available(), "needs a GPU")
+class Cuda(Case):
+  def test_graph(self):
+    """A captured step, replayed on new inputs and, since the optimizer is captured too, new weights."""
+    for precision in minnow_torch.PRECISIONS:
+      with self.subTest(precision=precision):
+        own, _ = pair("cuda", precision, (256, 512, 16))
+        start = copy.deepcopy(own.state_dict())
+        inputs = [torch.randn(128, 256, device="cuda") for _ in range(4)]
+        x, optimizer = inputs[0].clone(), torch.optim.SGD(own.parameters(), lr=0.01)
+
+        def step():
+          optimizer.zero_grad(set_to_none=True)
+          loss = own(x).square().mean()
+          loss.backward()
+          optimizer.step()
+          return loss
+
+        def restart():
+          own.load_state_dict(start)
+
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+          step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+          loss = step()
+        found, expected = [], []
+        restart()
+        for given in inputs:
+          x.copy_(given)
+          graph.replay()
+          found.append(loss.clone())
+        replayed = copy.deepcopy(own.state_dict())
+        restart()
+        for given in inputs:
+          x.copy_(given)
+          expected.append(step().detach())
+        self.assertTrue(torch.equal(torch.stack(found), torch.stack(expected)))
+        for a, b in zip(replayed.values(), own.state_dict().values()):
+          self.assertTrue(torch.equal(a, b))
+
+  def test_inference_graph(self):
+    """Weights that change after the capture, by another graph even, are those of the next replay."""
+    own, _ = pair("cuda", "bf16", (256, 512, 16))
+    x = torch.randn(128, 256, device="cuda")
+    with torch.no_grad():
+      own(x)
+      graph = torch.cuda.CUDAGraph()
+      with torch.cuda.graph(graph):
+        y = own(x)
+      own.fc.weight.mul_(2)
+      graph.replay()
+      self.assertTrue(torch.equal(y, own(x)))
+
+  def test_capture_without_a_warm_up(self):
+    minnow_torch._context.cache_clear(), minnow_torch._reason.cache_clear()
+    own, _ = pair("cuda")
+    code = ("import sys, torch; sys.path[:0] = [sys.argv[1]]; import minnow_torch as m; b = m.Block(8, 8, 2).cuda();"
+            "x = torch.randn(3, 8, device='cuda'); g = torch.cuda.CUDAGraph()\n"
+            "with torch.cuda.graph(g): y = b(x)\n"
+            "g.replay(); torch.cuda.synchronize()")
+    told = subprocess.run([sys.executable, "-c", code, HERE.parent / "layers"], capture_output=True, text=True, check=False)
+    self.assertIn("has to run once before it is captured", told.stderr)
+
+  def test_current_stream(self):
+    """The block waits for what its stream does before, and what comes after waits for it."""
+    own, plain = pair("cuda", "fp16x3", (256, 512, 16))
+    x = torch.randn(128, 256, device="cuda")
+    expected = gradients(own, x, torch.ones(128, 512, device="cuda"))
+    torch.cuda.synchronize()
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    found = []
+    for stream in streams:
+      with torch.cuda.stream(stream):
+        late = torch.zeros_like(x)
+        torch.cuda._sleep(20_000_000)
+        late.copy_(x)
+        found.append([t.clone() for t in gradients(own, late, torch.ones(128, 512, device="cuda"))])
+    torch.cuda.synchronize()
+    for results in found:
+      self.assertTrue(all(torch.equal(a, b) for a, b in zip(results, expected)))
+
+  def test_large(self):
+    """The shapes that minnow's own GEMM takes."""
+    for precision in ("fp16x3", "fp16", "bf16"):
+      with self.subTest(precision=precision):
+        own, plain = pair("cuda", precision, (2048, 2048, 128))
+        x, dy = torch.randn(1024, 2048, device="cuda"), torch.randn(1024, 2048, device="cuda")
+        if precision in TYPES:
+          x = x.to(TYPES[precision]).float()
+          with torch.no_grad():
+            for weight in own.fc.weight, plain.fc.weight:
+              weight.copy_(weight.to(TYPES[precision]))
+        self.all_near(gradients(own, x, dy), gradients(plain, x.double(), dy.double()), 4 * NEAR[precision])
+
+  def test_nothing_waits(self):
+    """Neither call makes the host wait for the GPU."""
+    own, _ = pair("cuda", "fp16x3", (256, 512, 16))
+    x = torch.randn(128, 256, device="cuda", requires_grad=True)
+    own(x).sum().backward()
+    torch.cuda.synchronize()
+    done = torch.cuda.Event()
+    torch.cuda._sleep(2_000_000_000)
+    own(x).sum().backward()
+    done.record()
+    self.assertFalse(done.query())
+    torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+  print(f"PyTorch {torch.__version__}, {', '.join(DEVICES)}", file=sys.stderr)
+  unittest.main()

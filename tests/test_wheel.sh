@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# make wheel, and the wheel in a fresh virtual environment: alone in its folder it finds the library that it brings. Skipped where
+# this machine's python3 cannot make wheels or environments; the module runs where it has PyTorch 2.4 or newer (PYTHON names one).
+set -euo pipefail
+build=$(realpath "${BUILD:-build}")
+python=${PYTHON:-python3}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+unset MINNOW_LIBRARY
+fail() { echo "$*" >&2; exit 1; }
+made=0
+env -u CFLAGS -u LDLIBS make -s wheel BUILD="$build" PYTHON="$python" >"$folder/said" 2>&1 || made=$?
+if [ "$made" != 0 ]; then
+  grep -q "has no pip, setuptools or wheel" "$folder/said" || fail "make wheel fails: $(cat "$folder/said")"
+  echo "skipped: $(grep "has no pip" "$folder/said")"
+  exit 0
+fi
+wheel=$(tail -n 1 "$folder/said")
+[ "$(basename "$wheel")" = "minnow_torch-$("$build/minnow" --version | cut -d' ' -f2)-py3-none-linux_$(uname -m).whl" ] ||
+  fail "'$wheel' is no name for the wheel"
+[ "$(find "$build" -maxdepth 1 -name '*.whl' | wc -l)" = 1 ] || fail "there is more than one wheel in $build"
+if ! "$python" -m venv --system-site-packages "$folder/venv" >"$folder/said" 2>&1; then
+  echo "skipped: $python makes no virtual environments (package python3-venv)"
+  exit 0
+fi
+# An environment's python3 sees the packages of the system's, not those of an environment that it was made by.
+"$python" -c 'import site; print(*site.getsitepackages(), sep="\n")' >"$(echo "$folder"/venv/lib/python3*/site-packages)/given.pth"
+"$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-index "$wheel"
+cd "$folder"
+if ! venv/bin/python -c 'import torch; torch.library.custom_op' 2>/dev/null; then
+  echo "the wheel installs; skipped: $python has no PyTorch 2.4 or newer to run it"
+  exit 0
+fi
+venv/bin/python -W error - <<'PY'
+import pathlib
+import torch
+import minnow_torch
+
+here = pathlib.Path(minnow_torch.__file__).parent
+assert "venv" in here.parts, here
+model, x = minnow_torch.ModelNew(24, 64, 8), torch.randn(5, 24)
+model(x).sum().backward()
+assert minnow_torch._library()._name == str(here / "libminnow.so"), minnow_torch._library()._name
+assert torch.allclose(model(x), minnow_torch._eager(x, *model.parameters(), 8, 1e-5, 0.01), atol=1e-5)
+PY
+venv/bin/python -m pip uninstall --quiet --yes minnow-torch
+[ "$(find venv -path '*minnow*')" = "" ] || fail "after pip uninstall there is $(find venv -path '*minnow*')"
+echo "1 passed, 0 failed"
