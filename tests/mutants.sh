@@ -17,7 +17,7 @@ passed=0 failed=0
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
 programs=${alone:-test_block test_kernels test_planes test_optimizer test_gradients test_tape test_parity test_masters}
-every=${alone:-$programs test_reading test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_pauses test_training test_init test_best test_validation test_model}
+every=${alone:-$programs test_block_call test_reading test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_pauses test_training test_init test_best test_validation test_model}
 
 # All of them: this process builds a copy once (BUILT), then starts one worker a core (SHARES), of which each takes its SHARE.
 if [ -n "${BUILT:-}" ]; then
@@ -76,6 +76,7 @@ mutant() {
   data/* | kernels/gather.c) order=${alone:-test_loader} ;;
   kernels/real.h) order=${alone:-test_kernels} ;;
   kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels} ;;
+  layers/block_call.c) order=${alone:-test_block_call} ;;
   layers/block.c) order=${alone:-test_retake} ;;
   train/optimizer.c) order=${alone:-test_optimizer test_parity} ;;
   train/checkpoint/weights.c | train/command/session.c) order=${alone:-test_init test_validation} ;;
@@ -257,6 +258,16 @@ mutant "epilogue: adds in spite of the flag" $b 'case MN_ADD:
     if (*device->nonfinite) return MN_OK;' 'case MN_ADD:'
 mutant "dz: its largest not noted" $b 'note_largest(device, b.dz->scale, largest);' '(void)0;'
 mutant "y: under no factor" $b 'o->scale ? o->scale->factor : 1, o->scale' '1, o->scale'
+# the block called from outside
+o=layers/block_call.c
+mutant "call: planes not made" $o 'o->stale = planes > 0;' ''
+mutant "call: planes made again" $o 'if (matrix->ready) o.stale = 0;' ''
+mutant "call: a scale within its plane" $o '(memory + (all + 15) / 16 * 16)' 'memory'
+mutant "call: less workspace than is taken" $o '(3 * mn_chunks(call->rows) * call->channels)' 'call->channels'
+mutant "call: dz's planes not made" $o 'MN_TRY(mn_operand_prepare(context, dz));' ''
+mutant "call: a struct of any size" $o 'if (call->size == sizeof *call) return MN_OK;' 'return MN_OK;'
+mutant "call: any alignment" $o '[i] % 16)' '[i] % 4)'
+
 y=layers/block.c
 mutant "scale: dz keeps its first factor" $y 'if (!tape->measure) r.dz = saved->dz.scale;' ''
 mutant "scale: y has none" $y 'r.y = b->y->scale;' '(void)0;'
