@@ -65,8 +65,6 @@ class _Context:
   """A device in one precision (engine/context.h), for one thread at a time. It lives as long as the process."""
 
   def __init__(self, device, precision):
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-      raise RuntimeError("a block has to run once before it is captured in a CUDA graph")
     self.library, self.handle, self.lock = _library(), ctypes.c_void_p(), threading.RLock()
     with torch.cuda.device(device if device.type == "cuda" else -1):
       self.must(self.library.mn_context_open(ctypes.byref(self.handle), str(device).encode(), precision.encode()))
@@ -93,6 +91,8 @@ _context = functools.cache(_Context)
 
 @functools.cache
 def _reason(device, precision):
+  if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    raise RuntimeError("a block has to run once before it is captured in a CUDA graph")
   try:
     _context(device, precision)
   except RuntimeError as error:

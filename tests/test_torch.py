@@ -524,8 +524,6 @@ class Cuda(Case):
       self.assertTrue(torch.equal(y, own(x)))
 
   def test_capture_without_a_warm_up(self):
-    minnow_torch._context.cache_clear(), minnow_torch._reason.cache_clear()
-    own, _ = pair("cuda")
     code = ("import sys, torch; sys.path[:0] = [sys.argv[1]]; import minnow_torch as m; b = m.Block(8, 8, 2).cuda();"
             "x = torch.randn(3, 8, device='cuda'); g = torch.cuda.CUDAGraph()\n"
             "with torch.cuda.graph(g): y = b(x)\n"
@@ -535,7 +533,7 @@ class Cuda(Case):
 
   def test_current_stream(self):
     """The block waits for what its stream does before, and what comes after waits for it."""
-    own, plain = pair("cuda", "fp16x3", (256, 512, 16))
+    own, _ = pair("cuda", "fp16x3", (256, 512, 16))
     x = torch.randn(128, 256, device="cuda")
     expected = gradients(own, x, torch.ones(128, 512, device="cuda"))
     torch.cuda.synchronize()
