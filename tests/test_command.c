@@ -226,6 +226,42 @@ static void pictures_are_drawn(void **state) {
   assert_succeeds("plot", run("plot live.jsonl --out p.svg --force"));
 }
 
+/* Reads a file of the folder as text. */
+static const char *text_of(const char *name) {
+  static char text[1 << 17];
+  FILE *file = fopen(name, "r");
+  assert_non_null(file);
+  text[fread(text, 1, sizeof text - 1, file)] = 0;
+  assert_int_equal(fclose(file), 0);
+  return text;
+}
+
+/* Runs are named by what their paths do not share, in the order in which their curves end. */
+static void runs_are_told_apart(void **state) {
+  (void)state;
+  static const char *const logs[] = {"same/low/run.jsonl", "same/high/run.jsonl", "same/high/x/run.jsonl"};
+  for (const char *const *name = (const char *const[]){"same", "same/low", "same/high", "same/high/x", NULL};
+       *name; name++)
+    assert_int_equal(mkdir(*name, 0777), 0);
+  for (int i = 0; i < 3; i++) {
+    char line[256];
+    snprintf(line, sizeof line,
+             "{\"event\":\"step\",\"step\":1,\"loss\":%d,\"rate\":1}\n"
+             "{\"event\":\"step\",\"step\":9,\"loss\":%d,\"rate\":1}\n",
+             9 - i, 1 + i);
+    write_text(logs[i], line);
+  }
+  const struct result *r = run("plot same/low/run.jsonl same/high/run.jsonl --out two.svg");
+  if (r->status == 70 && strstr(r->err, "gnuplot-nox")) skip();
+  assert_succeeds("plot", r);
+  const char *drawn = text_of("two.svg"), *high = strstr(drawn, ">high<"), *low = strstr(drawn, ">low<");
+  assert_true(high && low && high < low && !strstr(drawn, "run.jsonl"));
+  /* Where nothing is left of a path, it stays whole. */
+  assert_succeeds("plot", run("plot same/high/x/run.jsonl same/high/run.jsonl --out shared.svg"));
+  drawn = text_of("shared.svg");
+  assert_true(strstr(drawn, ">x<") && strstr(drawn, ">same/high/run.jsonl<"));
+}
+
 /* A log that cannot grow ends the run, but not before its checkpoint is saved. */
 static void a_log_without_room_costs_no_step(void **state) {
   (void)state;
@@ -320,6 +356,7 @@ int main(void) {
       cmocka_unit_test(checks_that_fail_exit_with_1),
       cmocka_unit_test(auto_says_which_device),
       cmocka_unit_test(pictures_are_drawn),
+      cmocka_unit_test(runs_are_told_apart),
       cmocka_unit_test(a_log_without_room_costs_no_step),
       cmocka_unit_test(outputs_are_replaced_by_force_alone),
       cmocka_unit_test(finished_runs_resume_to_nothing),

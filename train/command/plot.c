@@ -1,33 +1,21 @@
-/* From logs to a picture: reads the points that the curves need, gives them to the script plot.gp as data,
- * and replaces the old picture by what gnuplot draws when that is complete.
- *
- * gnuplot is started without a shell, with files for its input, output and errors: no file's name is ever
- * part of a command, and no pipe can fill up. */
+/* From logs to a picture: reads the points that the curves need, and gives them to the script plot.gp as
+ * data.
+ */
 #include "train/command/plot.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
-#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "train/checkpoint/atomic_file.h"
+#include "train/command/gnuplot.h"
 
-extern char **environ;
-
-/* plot.gp as a string, put into the program by the assembler. */
-__asm__(".pushsection .rodata\n"
-        "plot_script: .incbin \"train/command/plot.gp\"\n"
-        ".byte 0\n"
-        ".popsection\n");
-extern const char plot_script[] __attribute__((visibility("hidden")));
+MN_GNUPLOT_SCRIPT(plot_script, "train/command/plot.gp");
 
 /* A point of training: step, loss, rate; or of an evaluation on the test set: step, loss, accuracy in
  * percent. NaN: none, or a value that was not finite. */
@@ -39,12 +27,20 @@ struct point {
 struct series {
   struct point *points;
   int64_t count, room;
+  double end; /* the height at which its curve ends; −infinity: it has none */
+  int run;    /* from 1 */
 };
 
 enum { TRAIN, TEST };
 struct run {
-  const char *path, *name; /* name: for the legend, points into path */
+  const char *path;
+  char *name; /* beside its curves */
   struct series series[2];
+};
+
+struct runs {
+  struct run *all;
+  int count;
 };
 
 /* Reading logs. */
@@ -109,9 +105,7 @@ static mn_status read_lines(struct run *run, FILE *file) {
 }
 
 static mn_status read_log(struct run *run, const char *path) {
-  const char *slash = strrchr(path, '/');
   run->path = path;
-  run->name = slash ? slash + 1 : path;
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not to wait for the writer of a pipe */
   FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
   struct stat about;
@@ -129,6 +123,42 @@ static mn_status read_log(struct run *run, const char *path) {
   return status;
 }
 
+/* Names. */
+
+/* Whether `length` bytes at `part` are a component of `path` too. */
+static int is_component(const char *path, const char *part, size_t length) {
+  for (size_t here; *path; path += here + (path[here] == '/')) {
+    here = strcspn(path, "/");
+    if (here == length && memcmp(path, part, length) == 0) return 1;
+  }
+  return 0;
+}
+
+/* A run is named by what its path does not share with all the others': of a/run.jsonl and b/run.jsonl, a and
+ * b. One that shares everything keeps its path. */
+static mn_status name_run(struct run *run, const struct runs *runs) {
+  size_t length = 0, here;
+  run->name = malloc(strlen(run->path) + 1);
+  if (!run->name) return mn_fail(MN_NO_MEMORY, "no memory for the name of %s", run->path);
+  for (const char *part = run->path; *part; part += here + (part[here] == '/')) {
+    int sharing = 0;
+    here = strcspn(part, "/");
+    while (sharing < runs->count && is_component(runs->all[sharing].path, part, here)) sharing++;
+    if (sharing == runs->count || here == 0) continue;
+    if (length > 0) run->name[length++] = '/';
+    memcpy(run->name + length, part, here);
+    length += here;
+  }
+  run->name[length] = 0;
+  if (length == 0) strcpy(run->name, run->path);
+  return MN_OK;
+}
+
+static mn_status name_runs(struct runs *runs) {
+  for (int i = 0; i < runs->count; i++) MN_TRY(name_run(&runs->all[i], runs));
+  return MN_OK;
+}
+
 /* The script's data. */
 
 struct range {
@@ -141,16 +171,6 @@ static void widen(struct range *range, const struct series *series, int value) {
     range->least = fmin(range->least, series->points[i].values[value]);
     range->most = fmax(range->most, series->points[i].values[value]);
   }
-}
-
-/* Between single quotes gnuplot replaces nothing; a quote is doubled. */
-static void put_quoted(FILE *script, const char *text) {
-  putc('\'', script);
-  for (; *text; text++) {
-    if (*text == '\'') putc('\'', script);
-    putc((unsigned char)*text < 0x20 ? '?' : *text, script);
-  }
-  putc('\'', script);
 }
 
 static void put_number(FILE *script, double value) {
@@ -178,32 +198,58 @@ static void smooth_pass(double *sums, const struct series *series, int logarithm
 /* The points of a series, with the smoothed loss as fourth column. It is smoothed as it is drawn (the
  * logarithms on a logarithmic axis), so that it lies in the middle of the raw one, and from both ends, so
  * that it does not lag. */
-static mn_status put_series(FILE *script, const struct series *series, int logarithmic) {
-  double *sums = calloc((size_t)series->count + 1, sizeof *sums);
+static mn_status put_series(FILE *script, struct series *series, int logarithmic) {
+  double *sums = calloc((size_t)series->count + 1, sizeof *sums), smooth = NAN;
   if (!sums) return mn_fail(MN_NO_MEMORY, "no memory for the points of a log");
   smooth_pass(sums, series, logarithmic, 0);
   smooth_pass(sums, series, logarithmic, 1);
   for (int64_t i = 0; i < series->count; i++) {
+    smooth = logarithmic ? exp(sums[i] / 2) : sums[i] / 2;
     for (int k = 0; k < VALUES; k++) put_number(script, series->points[i].values[k]);
-    put_number(script, logarithmic ? exp(sums[i] / 2) : sums[i] / 2);
+    put_number(script, smooth);
     putc('\n', script);
   }
   free(sums);
+  series->end = isnan(smooth) ? -INFINITY : smooth;
   return MN_OK;
 }
 
-/* The series of every run, and which runs have points. In gnuplot two empty lines end a series; one without
- * points gets a point of NaN, so that the series after it keep their numbers. */
-static mn_status put_points(FILE *script, const struct run *runs, int count, int which, int logarithmic) {
-  fprintf(script, "%s << END\n", which == TRAIN ? "$train" : "$test");
-  for (int i = 0; i < count; i++) {
-    MN_TRY(put_series(script, &runs[i].series[which], logarithmic));
-    fputs(runs[i].series[which].count ? "\n\n" : "NaN NaN NaN NaN\n\n\n", script);
+/* From the one whose curve ends highest down, as their names stand beside them. */
+static int by_end(const void *a, const void *b) {
+  const double x = (*(struct series *const *)a)->end, y = (*(struct series *const *)b)->end;
+  return (x < y) - (x > y);
+}
+
+/* Which runs have points, in the order of their names beside the curves: of accuracy, where there is any. */
+static mn_status put_order(FILE *script, struct runs *runs, int which, int has_accuracy) {
+  struct series **order = calloc((size_t)runs->count, sizeof *order);
+  int count = 0;
+  if (!order) return mn_fail(MN_NO_MEMORY, "no memory for %d runs", runs->count);
+  for (int i = 0; i < runs->count; i++) {
+    struct series *series = &runs->all[i].series[which];
+    if (series->count == 0) continue;
+    const double last = series->points[series->count - 1].values[ACCURACY];
+    if (which == TEST && has_accuracy) series->end = isnan(last) ? -INFINITY : last;
+    series->run = i + 1;
+    order[count++] = series;
   }
-  fprintf(script, "END\n%s = '", which == TRAIN ? "trained" : "tested");
-  for (int i = 0; i < count; i++)
-    if (runs[i].series[which].count) fprintf(script, " %d", i + 1);
+  qsort(order, (size_t)count, sizeof(struct series *), by_end);
+  fprintf(script, "%s = '", which == TRAIN ? "trained" : "tested");
+  for (int i = 0; i < count; i++) fprintf(script, " %d", order[i]->run);
   fputs("'\n", script);
+  free(order);
+  return MN_OK;
+}
+
+/* The series of every run. In gnuplot two empty lines end a series; one without points gets a point of NaN,
+ * so that the series after it keep their numbers. */
+static mn_status put_points(FILE *script, struct runs *runs, int which, int logarithmic) {
+  fprintf(script, "%s << END\n", which == TRAIN ? "$train" : "$test");
+  for (int i = 0; i < runs->count; i++) {
+    MN_TRY(put_series(script, &runs->all[i].series[which], logarithmic));
+    fputs(runs->all[i].series[which].count ? "\n\n" : "NaN NaN NaN NaN\n\n\n", script);
+  }
+  fputs("END\n", script);
   return MN_OK;
 }
 
@@ -219,7 +265,7 @@ static void put_runs(FILE *script, const struct run *runs, int count) {
       if (which == TEST) accuracy = series->points[series->count - 1].values[ACCURACY];
     }
     fprintf(script, "name[%d] = ", i + 1);
-    put_quoted(script, runs[i].name);
+    mn_gnuplot_text(script, runs[i].name);
     fprintf(script, "\nlast[%d] =", i + 1);
     put_number(script, accuracy);
     putc('\n', script);
@@ -227,102 +273,43 @@ static void put_runs(FILE *script, const struct run *runs, int count) {
   fprintf(script, "last_step = %.9g\n", last_step > 0 ? last_step : 1);
 }
 
-static mn_status write_script(FILE *script, const struct run *runs, int count, int png) {
+static mn_status write_script(FILE *script, void *data) {
+  struct runs *runs = data;
   struct range loss = {INFINITY, -INFINITY}, rate = loss, accuracy = loss;
-  for (int i = 0; i < count; i++) {
-    widen(&loss, &runs[i].series[TRAIN], LOSS);
-    widen(&loss, &runs[i].series[TEST], LOSS);
-    widen(&rate, &runs[i].series[TRAIN], RATE);
-    widen(&accuracy, &runs[i].series[TEST], ACCURACY);
+  for (int i = 0; i < runs->count; i++) {
+    widen(&loss, &runs->all[i].series[TRAIN], LOSS);
+    widen(&loss, &runs->all[i].series[TEST], LOSS);
+    widen(&rate, &runs->all[i].series[TRAIN], RATE);
+    widen(&accuracy, &runs->all[i].series[TEST], ACCURACY);
   }
   int logarithmic = loss.least > 0 && loss.most > 20 * loss.least;
   int has_accuracy = accuracy.least <= accuracy.most;
-  MN_TRY(put_points(script, runs, count, TRAIN, logarithmic));
-  MN_TRY(put_points(script, runs, count, TEST, logarithmic));
-  put_runs(script, runs, count);
-  fprintf(script, "png = %d\nlogarithmic = %d\nhas_loss = %d\nhas_accuracy = %d\n", png, logarithmic,
+  for (int which = TRAIN; which <= TEST; which++) {
+    MN_TRY(put_points(script, runs, which, logarithmic));
+    MN_TRY(put_order(script, runs, which, has_accuracy));
+  }
+  put_runs(script, runs->all, runs->count);
+  fprintf(script, "logarithmic = %d\nhas_loss = %d\nhas_accuracy = %d\n", logarithmic,
           loss.least <= loss.most, has_accuracy);
   fprintf(script, "accuracy_least = %.9g\naccuracy_most = %.9g\nrate_most = %.9g\n",
           has_accuracy ? accuracy.least : 0, has_accuracy ? accuracy.most : 0, rate.most > 0 ? rate.most : 0);
   fputs(plot_script, script);
-  if (fflush(script) == 0 && !ferror(script) && fseek(script, 0, SEEK_SET) == 0) return MN_OK;
-  return mn_fail(MN_IO, "cannot write gnuplot's script: %s; is there room in /tmp?", strerror(errno));
-}
-
-/* gnuplot. */
-
-/* The last line of what gnuplot said that is not empty. */
-static void read_reason(FILE *errors, char *out, size_t size) {
-  char text[512];
-  snprintf(out, size, "it did not say why");
-  rewind(errors);
-  while (fgets(text, sizeof text, errors)) {
-    text[strcspn(text, "\n")] = 0;
-    const char *start = text + strspn(text, " \t");
-    if (*start) snprintf(out, size, "%.200s", start);
-  }
-}
-
-static mn_status wait_for(pid_t child, FILE *errors) {
-  int how;
-  while (waitpid(child, &how, 0) < 0)
-    if (errno != EINTR) return mn_fail(MN_LIBRARY, "gnuplot cannot be waited for: %s", strerror(errno));
-  if (WIFEXITED(how) && WEXITSTATUS(how) == 0) return MN_OK;
-  if (WIFEXITED(how) && WEXITSTATUS(how) == 127)
-    return mn_fail(MN_LIBRARY, "gnuplot cannot be started; install the package gnuplot-nox");
-  char reason[256];
-  read_reason(errors, reason, sizeof reason);
-  return mn_fail(MN_LIBRARY, "gnuplot failed: %s; is the package gnuplot-nox whole?", reason);
-}
-
-/* Without the user's start-up files (-d), so that a picture depends on the logs alone. */
-static mn_status run_gnuplot(FILE *script, int out, FILE *errors) {
-  char program[] = "gnuplot", plain[] = "-d";
-  char *arguments[] = {program, plain, NULL};
-  posix_spawn_file_actions_t actions;
-  if (posix_spawn_file_actions_init(&actions) != 0)
-    return mn_fail(MN_NO_MEMORY, "no memory to start gnuplot");
-  pid_t child;
-  int error = posix_spawn_file_actions_adddup2(&actions, fileno(script), 0);
-  if (!error) error = posix_spawn_file_actions_adddup2(&actions, out, 1);
-  if (!error) error = posix_spawn_file_actions_adddup2(&actions, fileno(errors), 2);
-  if (!error) error = posix_spawnp(&child, program, &actions, NULL, arguments, environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (error == 0) return wait_for(child, errors);
-  return mn_fail(MN_LIBRARY, "gnuplot cannot be started: %s; install the package gnuplot-nox",
-                 strerror(error));
-}
-
-static mn_status draw(const char *out, FILE *script, FILE *errors) {
-  struct mn_atomic_file file;
-  MN_TRY(mn_atomic_file_create(&file, out));
-  mn_status status = run_gnuplot(script, file.fd, errors);
-  if (status == MN_OK && lseek(file.fd, 0, SEEK_END) <= 0)
-    status = mn_fail(MN_LIBRARY, "gnuplot drew nothing; is the package gnuplot-nox whole?");
-  if (status == MN_OK) return mn_atomic_file_publish(&file, 1);
-  mn_atomic_file_discard(&file);
-  return status;
+  return MN_OK;
 }
 
 mn_status mn_plot(const char *out, char **logs, int count) {
-  size_t length = strlen(out);
-  int png = length > 4 && strcmp(out + length - 4, ".png") == 0;
   MN_REQUIRE(count > 0);
-  struct run *runs = calloc((size_t)count, sizeof *runs);
-  if (!runs) return mn_fail(MN_NO_MEMORY, "no memory for %d logs", count);
-  FILE *script = tmpfile(), *errors = tmpfile();
+  struct runs runs = {calloc((size_t)count, sizeof *runs.all), count};
+  if (!runs.all) return mn_fail(MN_NO_MEMORY, "no memory for %d logs", count);
   mn_status status = MN_OK;
-  if (!script || !errors)
-    status = mn_fail(MN_IO, "no temporary file for gnuplot: %s; is there room in /tmp?", strerror(errno));
-  for (int i = 0; i < count && status == MN_OK; i++) status = read_log(&runs[i], logs[i]);
-  if (status == MN_OK) status = write_script(script, runs, count, png);
-  if (status == MN_OK) status = draw(out, script, errors);
-  if (script) fclose(script);
-  if (errors) fclose(errors);
+  for (int i = 0; i < count && status == MN_OK; i++) status = read_log(&runs.all[i], logs[i]);
+  if (status == MN_OK) status = name_runs(&runs);
+  if (status == MN_OK) status = mn_gnuplot_draw(out, 720, write_script, &runs);
   for (int i = 0; i < count; i++) {
-    free(runs[i].series[TRAIN].points);
-    free(runs[i].series[TEST].points);
+    free(runs.all[i].series[TRAIN].points);
+    free(runs.all[i].series[TEST].points);
+    free(runs.all[i].name);
   }
-  free(runs);
+  free(runs.all);
   return status;
 }

@@ -1,41 +1,36 @@
 # The picture that `minnow plot` draws: loss, test accuracy and learning rate over the optimizer steps.
 #
-# plot.c writes these in front of it:
+# gnuplot.gp stands before it, and these, which plot.c writes:
 #   $train, $test      one series of points a run, as gnuplot's index counts them: step, loss, learning rate in
 #                      $train and accuracy in percent in $test, smoothed loss
-#   name, last         arrays over the runs, from 1: what the legend calls a run, its last accuracy (NaN: none)
-#   trained, tested    which runs have points in $train, in $test: "1 2 3"
-#   runs, last_step, logarithmic, has_loss, has_accuracy, accuracy_least, accuracy_most, rate_most, png
+#   name, last         arrays over the runs, from 1: what a run is called, its last accuracy (NaN: none)
+#   trained, tested    which runs have points in $train, in $test, those whose curves end highest first: "2 1 3"
+#   runs, last_step, logarithmic, has_loss, has_accuracy, accuracy_least, accuracy_most, rate_most
 
-set encoding utf8
-if (png) {
-  set terminal pngcairo size 1440,1080 noenhanced background rgb '#ffffff' font 'DejaVu Sans,18'
-  set termoption fontscale 1
-  set termoption linewidth 1.5
-} else {
-  set terminal svg dynamic size 960,720 noenhanced background rgb '#ffffff' font 'DejaVu Sans,14'
-}
-set border 3 lc rgb '#606060'
-set tics nomirror out scale 0.6 textcolor rgb '#303030'
-set grid back lt 1 lw 0.6 lc rgb '#e4e4e4'
-set key noopaque samplen 2 spacing 1.15 textcolor rgb '#303030'
+
+# The names stand to the right of the curves, in the order in which these end there. They are cut where they would take
+# more than a third of the width.
+short(text) = strlen(text) > 34 ? '…'.text[strlen(text)-32:*] : text
+widest = runs == 1 ? 8 : 1
+if (runs > 1) { do for [i = 1:runs] { widest = strlen(short(name[i])) > widest ? strlen(short(name[i])) : widest } }
+right = 0.95 - 0.0088 * (widest + (runs > 1 && has_accuracy ? 9 : 0))
+set key at screen right + 0.005, graph 1 left top Left reverse samplen 1.2 spacing 1.15 textcolor rgb '#303030'
 set lmargin at screen 0.115
-set rmargin at screen 0.97
+set rmargin at screen right
 set xrange [0:last_step]
 
 # The number in a word of `trained` or `tested`. For an empty list gnuplot asks once, with '', and draws nothing.
 at(run) = strlen(run) ? run + 0 : 1
 
-# One hue a run, readable beside each other for the colour-blind too. A run alone has the second for its test set.
-hues = '0072B2 D55E00 009E73 CC79A7 E69F00 56B4E9 000000'
+# One hue a run. A run alone has the second for its test set.
 hue(run) = word(hues, (at(run) - 1) % words(hues) + 1)
 test_hue(run) = runs == 1 ? word(hues, 2) : hue(run)
 test_dash = runs == 1 ? 1 : 2
-# A title of '' makes no entry in the legend: the run has one by its training curve, or has no last accuracy.
-train_title(run) = strlen(run) == 0 ? '' : runs == 1 ? 'training' : name[at(run)]
-test_title(run) = strlen(run) == 0 ? '' : runs == 1 ? 'test' : strstrt(' '.trained.' ', ' '.run.' ') ? '' : name[at(run)]
+# A title of '' makes no entry: the run has one by its training curve, or has no last accuracy.
+train_title(run) = strlen(run) == 0 ? '' : runs == 1 ? 'training' : short(name[at(run)])
+test_title(run) = strlen(run) == 0 ? '' : runs == 1 ? 'test' : strstrt(' '.trained.' ', ' '.run.' ') ? '' : short(name[at(run)])
 accuracy_title(run) = last[at(run)] == last[at(run)] \
-  ? sprintf('%s, last %.2f %%', runs == 1 ? 'test' : name[at(run)], last[at(run)]) : ''
+  ? sprintf('%s%.2f %%', runs == 1 ? '' : short(name[at(run)]).'  ', last[at(run)]) : ''
 
 # About four round numbers on an axis from `least` to `most`.
 larger(a, b) = a > b ? a : b
@@ -53,7 +48,6 @@ set format x ''
 set format y '%h'
 if (logarithmic) { set logscale y }
 if (!has_loss) { set yrange [0:1] }
-set key top right
 # The raw losses, faint and lowest; the smoothed ones; those of the test sets.
 plot for [run in trained] $train index (at(run)-1) using 1:2 with lines lw 1 lc rgb '#C0'.hue(run) notitle, \
      for [run in trained] $train index (at(run)-1) using 1:4 with lines lw 2.2 lc rgb '#'.hue(run) \
@@ -71,7 +65,6 @@ if (has_accuracy) {
   tick = tick_of(quarter(accuracy_least, accuracy_most))
   set yrange [tick*floor(accuracy_least/tick):tick*ceil(accuracy_most/tick)]
   set ytics tick
-  set key bottom right
   plot for [run in tested] $test index (at(run)-1) using 1:3 with linespoints lw 1.8 pt 7 ps 0.45 \
        lc rgb '#'.test_hue(run) title accuracy_title(run)
 }
