@@ -104,19 +104,21 @@ static mn_status read_lines(struct run *run, FILE *file) {
   return status;
 }
 
+mn_status mn_plot_open(FILE **out, const char *path, const char *wanted) {
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not to wait for the writer of a pipe */
+  struct stat about;
+  *out = fd < 0 ? NULL : fdopen(fd, "r");
+  if (!*out) return mn_fail(MN_NO_INPUT, "cannot read %s: %s; name %s", path, strerror(errno), wanted);
+  if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode)) return MN_OK;
+  fclose(*out);
+  return mn_fail(MN_NO_INPUT, "%s is not a regular file; name %s", path, wanted);
+}
+
 static mn_status read_log(struct run *run, const char *path) {
   run->path = path;
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not to wait for the writer of a pipe */
-  FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
-  struct stat about;
-  if (!file)
-    return mn_fail(MN_NO_INPUT, "cannot read %s: %s; name a log that minnow train --log wrote", path,
-                   strerror(errno));
-  mn_status status = MN_OK;
-  if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode))
-    status = read_lines(run, file);
-  else
-    status = mn_fail(MN_NO_INPUT, "%s is not a regular file; name a log that minnow train --log wrote", path);
+  FILE *file;
+  MN_TRY(mn_plot_open(&file, path, "a log that minnow train --log wrote"));
+  mn_status status = read_lines(run, file);
   fclose(file);
   if (status == MN_OK && run->series[TRAIN].count == 0 && run->series[TEST].count == 0)
     return mn_fail(MN_BAD_DATA, "%s holds no step and no evaluation; a log of minnow train is needed", path);
