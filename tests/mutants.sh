@@ -28,7 +28,7 @@ fi
 cd "$work" || exit 1
 if [ -z "${BUILT:-}$only" ]; then
   # shellcheck disable=SC2086 # two lists of names
-  mapfile -t names < <(printf 'build/tests/%s\n' $programs $every test_terminal test_log test_resume | sort -u)
+  mapfile -t names < <(printf 'build/tests/%s\n' $programs $every test_terminal test_log test_resume test_progress test_command test_inspect | sort -u)
   "${build[@]}" build/minnow "${names[@]}" >log 2>&1 || { tail log; exit 1; }
   shares=$(nproc) status=0 workers=()
   for ((share = 0; share < shares; share++)); do
@@ -82,7 +82,8 @@ mutant() {
   train/checkpoint/weights.c | train/command/session.c) order=${alone:-test_init test_validation} ;;
   train/checkpoint/model.c | train/checkpoint/read.c) order=${alone:-test_model} ;;
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_retake test_loader test_training} ;;
-  train/command/show.c | train/command/progress_bar.c | train/command/log.c) order=${alone:-test_terminal test_log test_resume} ;;
+  train/command/show.c | train/command/progress_bar.c | train/command/log.c) order=${alone:-test_progress test_terminal test_log test_resume} ;;
+  train/command/plot*.c) order=${alone:-test_command} ;;
   train/command/*) order=${alone:-test_pauses test_best test_training test_terminal} ;;
   train/*) order=${alone:-test_library test_trainer test_trainer_errors test_retake test_pauses test_training} ;;
   *) order=$programs ;;
@@ -449,6 +450,10 @@ mutant "shown: a step's loss for its epoch's" $c 'r->since.steps > 0 ?' 'r->sinc
 mutant "shown: an epoch told before its test" $c 'if (!r->evaluator && epoch_ended(t))' 'if (epoch_ended(t))'
 mutant "shown: as many decimals for every number" train/command/show.c 'digits - 1 > exponent ? digits - 1 - exponent : 0' 'digits - 1'
 mutant "shown: a bar wider than its terminal" train/command/progress_bar.c 'columns() - 1' 'columns() + 1'
+mutant "shown: a line a second in a pipe" train/command/progress_bar.c 'plain_interval = 10;' 'plain_interval = 1;'
+mutant "plot: names in another order than the curves" train/command/plot.c '(x < y) - (x > y)' '(x > y) - (x < y)'
+mutant "plot: names of what paths share too" train/command/plot.c 'sharing == runs->count || here' 'here'
+mutant "plot: the slower round of a peer" train/command/plot_bench.c 'fmin(least,' 'fmax(least,'
 mutant "log: a resumed run keeps the end" train/command/log.c '&& !is_event(line, "end") &&' '&&'
 mutant "log: changes of a run that is not gone on from" train/command/log.c '? step < resumed : step <= resumed' '? step <= resumed : step <= resumed'
 mutant "log: a finished run ends again" train/command/log.c 'log->error || log->ended) return;' 'log->error) return;'
