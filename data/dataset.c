@@ -147,19 +147,10 @@ static mn_status read_attribute(const struct dataset_file *d, struct array *a, c
   return MN_OK;
 }
 
-/* Finds out whether the rows can be read without HDF5. mn_hdf5_check has seen that they lie in the file. */
-static mn_status find_direct(const struct dataset_file *d, struct array *a) {
+/* Whether the rows can be read without HDF5. mn_hdf5_check has seen that they lie in the file. */
+static size_t direct_width(const struct array *a) {
   const struct mn_hdf5_object *o = &a->object;
-  if (o->layout != H5D_CONTIGUOUS || o->offset == HADDR_UNDEF || o->filters || a->packed) return MN_OK;
-  mn_hdf5_lock();
-  hid_t type = H5Dget_type(o->id);
-  htri_t single = type < 0 ? -1 : H5Tequal(type, H5T_NATIVE_FLOAT);
-  htri_t wide = single < 0 ? -1 : H5Tequal(type, H5T_NATIVE_DOUBLE);
-  mn_status status = wide < 0 ? mn_hdf5_damaged(&d->file, a->name) : MN_OK;
-  if (type >= 0) H5Tclose(type);
-  mn_hdf5_unlock();
-  if (status == MN_OK) a->direct = single ? sizeof(float) : wide ? sizeof(double) : 0;
-  return status;
+  return o->layout == H5D_CONTIGUOUS && o->offset != HADDR_UNDEF && !o->filters && !a->packed ? o->native : 0;
 }
 
 /* Opens x or y and checks all that can be checked without reading it. One that is missing and not `required`
@@ -180,7 +171,8 @@ static mn_status open_array(struct dataset_file *d, struct array *a, int least_r
   a->offset = 0;
   MN_TRY(read_attribute(d, a, "scale_factor", &a->scale));
   MN_TRY(read_attribute(d, a, "add_offset", &a->offset));
-  return find_direct(d, a);
+  a->direct = direct_width(a);
+  return MN_OK;
 }
 
 /* Sets a->name to `name` in `group` ("" for the root). */

@@ -137,7 +137,11 @@ static int describe_type(struct mn_hdf5_object *object, hid_t type) {
   object->element = H5Tget_size(type);
   object->is_signed = object->class == H5T_INTEGER && H5Tget_sign(type) != H5T_SGN_NONE;
   mn_hdf5_type_name(object->type, sizeof object->type, type);
-  return object->element > 0;
+  const htri_t single = H5Tequal(type, H5T_NATIVE_FLOAT), wide = H5Tequal(type, H5T_NATIVE_DOUBLE);
+  const int atomic = object->class == H5T_FLOAT || object->class == H5T_INTEGER;
+  object->native = single > 0 ? sizeof(float) : wide > 0 ? sizeof(double) : 0;
+  object->swapped = atomic && H5Tget_order(type) != H5Tget_order(H5T_NATIVE_INT);
+  return object->element > 0 && single >= 0 && wide >= 0;
 }
 
 /* Its layout and filters. */

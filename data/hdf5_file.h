@@ -28,6 +28,8 @@ struct mn_hdf5_object {
   H5T_class_t class;
   char type[24]; /* "float32", "int64", "string", "compound" … */
   size_t element;
+  size_t native; /* its elements stand in the file as C's float or double: bytes of that; else 0 */
+  int swapped;   /* they are in the other byte order */
   int is_signed;
   int rank;
   hsize_t shape[MN_HDF5_RANK]; /* rank 0 where it is virtual: asking would open the other files */

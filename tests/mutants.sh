@@ -28,7 +28,7 @@ fi
 cd "$work" || exit 1
 if [ -z "${BUILT:-}$only" ]; then
   # shellcheck disable=SC2086 # two lists of names
-  mapfile -t names < <(printf 'build/tests/%s\n' $programs $every test_terminal test_log test_resume test_progress test_command test_inspect | sort -u)
+  mapfile -t names < <(printf 'build/tests/%s\n' $programs $every test_terminal test_log test_resume test_progress test_command test_advice | sort -u)
   "${build[@]}" build/minnow "${names[@]}" >log 2>&1 || { tail log; exit 1; }
   shares=$(nproc) status=0 workers=()
   for ((share = 0; share < shares; share++)); do
@@ -67,6 +67,7 @@ mutant() {
   kernels/update.c) order=${alone:-test_optimizer test_planes test_masters test_kernels test_tape test_gradients test_block test_parity} ;;
   kernels/split.c | engine/tensor.c) order=${alone:-test_masters test_kernels test_optimizer test_tape} ;;
   kernels/planes.h) order=${alone:-test_masters test_planes test_kernels test_optimizer test_tape} ;;
+  data/advice.c) order=${alone:-test_advice} ;;
   data/dataset.c) order=${alone:-test_reading} ;;
   data/fingerprint.c | train/command/resume.c) order=${alone:-test_resume} ;;
   data/order.c) order=${alone:-test_order test_loader} ;;
@@ -454,6 +455,9 @@ mutant "shown: a line a second in a pipe" train/command/progress_bar.c 'plain_in
 mutant "plot: names in another order than the curves" train/command/plot.c '(x < y) - (x > y)' '(x > y) - (x < y)'
 mutant "plot: names of what paths share too" train/command/plot.c 'sharing == runs->count || here' 'here'
 mutant "plot: the slower round of a peer" train/command/plot_bench.c 'fmin(least,' 'fmax(least,'
+mutant "advice: a chunk too many to a row" data/advice.c '(o->shape[1] - 1) / o->chunk[1]' 'o->shape[1] / o->chunk[1]'
+mutant "advice: doubles taken for floats" data/advice.c 'o->native != sizeof(float)' 'o->native == 0'
+mutant "advice: for small data too" data/advice.c ' || o->bytes < WORTH_IT' ''
 mutant "log: a resumed run keeps the end" train/command/log.c '&& !is_event(line, "end") &&' '&&'
 mutant "log: changes of a run that is not gone on from" train/command/log.c '? step < resumed : step <= resumed' '? step <= resumed : step <= resumed'
 mutant "log: a finished run ends again" train/command/log.c 'log->error || log->ended) return;' 'log->error) return;'

@@ -572,6 +572,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(test_parser),           TEST(test_json),
       TEST(test_info_checkpoint),  TEST(test_info_other),
+
       TEST(test_info_no_dataset),  TEST(test_info_control_characters),
       TEST(test_errors),           TEST(test_verify_checkpoint),
       TEST(test_verify_other),     TEST(test_verify_odd),

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/advice.h"
 #include "data/dataset.h"
 #include "train/command/inspect.h"
 
@@ -247,6 +248,7 @@ _Static_assert(sizeof kinds / sizeof *kinds == MN_HDF5_OTHER + 1, "a word for ea
 static mn_status json_object(struct answer *answer, const struct mn_hdf5_file *file,
                              const struct mn_hdf5_object *object) {
   struct mn_json *json = &answer->json;
+  struct mn_advice advice;
   mn_status status = MN_OK;
   mn_json_open(json, NULL);
   mn_json_string(json, "name", object->name);
@@ -258,6 +260,10 @@ static mn_status json_object(struct answer *answer, const struct mn_hdf5_file *f
     mn_json_close(json);
     mn_json_unsigned(json, "stored_bytes", object->stored);
     mn_json_boolean(json, "checksums", object->checksum);
+    if (mn_advice_find(&advice, object)) {
+      mn_json_string(json, "slow", advice.cause);
+      mn_json_string(json, "remedy", advice.remedy);
+    }
   }
   if (object->id >= 0) {
     mn_json_open(json, "attributes");
@@ -271,6 +277,7 @@ static mn_status json_object(struct answer *answer, const struct mn_hdf5_file *f
 static mn_status text_object(struct answer *answer, const struct mn_hdf5_file *file,
                              const struct mn_hdf5_object *object) {
   FILE *out = answer->stream;
+  struct mn_advice advice;
   fprintf(out, "%-24s", object->name);
   if (object->kind == MN_HDF5_DATASET) {
     char shape[400];
@@ -282,6 +289,8 @@ static mn_status text_object(struct answer *answer, const struct mn_hdf5_file *f
     fprintf(out, " %s\n",
             object->kind == MN_HDF5_LINK ? "soft or external link, not followed" : kinds[object->kind]);
   }
+  if (mn_advice_find(&advice, object))
+    fprintf(out, "    %s is slow to read: %s; %s\n", object->name, advice.cause, advice.remedy);
   return object->id >= 0 ? mn_hdf5_attributes(file, object, H5_INDEX_NAME, 1, text_value, answer) : MN_OK;
 }
 

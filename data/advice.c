@@ -1,0 +1,37 @@
+/* What makes rows slow to read; see advice.h. */
+#include "data/advice.h"
+
+#include <stdio.h>
+
+/* Less is read in an instant, however it is stored. */
+#define WORTH_IT ((uint64_t)16 << 20)
+
+/* Whether these are reals, or integers that are taken as reals. */
+static int are_rows(const struct mn_hdf5_object *o) {
+  if (o->kind != MN_HDF5_DATASET || o->layout == H5D_VIRTUAL || o->external || o->bytes < WORTH_IT) return 0;
+  return (o->class == H5T_FLOAT && (o->rank == 1 || o->rank == 2)) ||
+         (o->class == H5T_INTEGER && o->rank == 2);
+}
+
+int mn_advice_find(struct mn_advice *advice, const struct mn_hdf5_object *o) {
+  const int chunked = o->layout == H5D_CHUNKED, converted = o->native != sizeof(float);
+  if (!are_rows(o) || (!chunked && !converted)) return 0;
+  char chunks[64] = "";
+  const char *packed = o->filters > o->checksum ? "compressed " : "";
+  const hsize_t across = chunked && o->rank == 2 ? (o->shape[1] - 1) / o->chunk[1] + 1 : 1;
+  if (across > 1)
+    snprintf(chunks, sizeof chunks, ", in %schunks, %llu to a row", packed, (unsigned long long)across);
+  else if (chunked)
+    snprintf(chunks, sizeof chunks, ", in %schunks", packed);
+  snprintf(advice->cause, sizeof advice->cause, "one thread reads it through HDF5%s%s%s%s", chunks,
+           converted ? ", converting each " : "", converted && o->swapped ? "big-endian " : "",
+           converted ? o->type : "");
+  const char *name = o->name + (o->name[0] == '/');
+  if (converted)
+    snprintf(advice->remedy, sizeof advice->remedy,
+             "store it unchunked as float32, in h5py out[\"%.150s\"] = x.astype(\"<f4\")", name);
+  else
+    snprintf(advice->remedy, sizeof advice->remedy, "h5repack -l %.150s:CONTI -f %.150s:NONE in.h5 out.h5",
+             name, name);
+  return 1;
+}

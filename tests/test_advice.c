@@ -1,0 +1,70 @@
+/* What info says of datasets that read slowly. */
+#include "data/advice.h"
+#include "data/hdf5.h"
+#include "tests/dataset_make.h"
+#include "train/command/inspect.h"
+
+static char *text;
+
+static void inform(int json) {
+  size_t size;
+  free(text);
+  FILE *out = open_memstream(&text, &size);
+  assert_non_null(out);
+  assert_int_equal(mn_info(out, file, json), MN_OK);
+  assert_int_equal(fclose(out), 0);
+}
+
+static void assert_text(const char *words) {
+  if (!strstr(text, words)) fail_msg("\"%s\" lacks \"%s\"", text, words);
+}
+
+/* An unwritten dataset, which takes no room in the file. */
+static void put_rows(hid_t at, const char *name, hid_t type, hsize_t rows, hsize_t cols, hsize_t chunk_cols,
+                     int deflate) {
+  const hsize_t shape[2] = {rows, cols}, chunk[2] = {128, chunk_cols};
+  hid_t creation = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(2, shape, NULL);
+  if (chunk_cols) H5Pset_chunk(creation, 2, chunk);
+  if (deflate) H5Pset_deflate(creation, 1);
+  hid_t dataset = H5Dcreate2(at, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+  assert_true(dataset >= 0);
+  H5Dclose(dataset);
+  H5Sclose(space);
+  H5Pclose(creation);
+}
+
+/* What reads slowly is named with the cause and the remedy; what reads fast, or in an instant, is not. */
+static void slow_datasets_are_named(void **state) {
+  (void)state;
+  enum { WIDE = 1024, MANY = 4096 }; /* of floats 16 MiB */
+  hid_t at = create();
+  put_rows(at, "fast", H5T_NATIVE_FLOAT, MANY, WIDE, 0, 0);
+  put_rows(at, "small", H5T_NATIVE_FLOAT, MANY - 1, WIDE, WIDE, 1);
+  put_rows(at, "chunked", H5T_NATIVE_FLOAT, MANY, WIDE, WIDE, 0);
+  put_rows(at, "gzip", H5T_NATIVE_FLOAT, MANY, WIDE, WIDE, 1);
+  put_rows(at, "narrow", H5T_NATIVE_FLOAT, MANY, WIDE, 500, 1);
+  put_rows(at, "double", H5T_NATIVE_DOUBLE, MANY, WIDE, 0, 0);
+  put_rows(at, "swapped", H5T_IEEE_F32BE, MANY, WIDE, 0, 0);
+  put_rows(at, "bytes", H5T_NATIVE_UINT8, 4 * MANY, WIDE, WIDE, 0);
+  done(at);
+  inform(0);
+  assert_null(strstr(text, "/fast is slow"));
+  assert_null(strstr(text, "/small is slow"));
+#define SLOW " is slow to read: one thread reads it through HDF5"
+  assert_text("/chunked" SLOW ", in chunks; h5repack -l chunked:CONTI -f chunked:NONE in.h5 out.h5\n");
+  assert_text("/gzip" SLOW ", in compressed chunks; h5repack");
+  assert_text("/narrow" SLOW ", in compressed chunks, 3 to a row; h5repack");
+  assert_text("/double" SLOW
+              ", converting each float64; store it unchunked as float32, in h5py out[\"double\"] =");
+  assert_text("/swapped" SLOW ", converting each big-endian float32; store it");
+  assert_text("/bytes" SLOW ", in chunks, converting each uint8; store it");
+  inform(1);
+  assert_text(
+      "\"slow\":\"one thread reads it through HDF5, in compressed chunks\",\"remedy\":\"h5repack -l gzip:");
+  free(text);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {TEST(slow_datasets_are_named)};
+  return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
