@@ -17,7 +17,7 @@ BUILD   ?= build
 PREFIX  ?= /usr/local
 PYTHON  ?= python3
 DESTDIR ?=
-VERSION := 0.1.0
+VERSION := 0.2.0
 # The shared library's name and its soname, which changes when a program has to be linked anew: with the first number of VERSION.
 SHARED  := libminnow.so.$(VERSION)
 SONAME  := libminnow.so.$(firstword $(subst ., ,$(VERSION)))
@@ -60,7 +60,7 @@ endif
 TWICE   := kernels/block.c kernels/elementwise.c kernels/gemm.c kernels/loss.c kernels/random.c kernels/update.c
 ROOMS   := kernels engine layers data train
 MAIN    := train/command/main.c
-ONCE    := $(filter-out $(TWICE) $(MAIN),$(shell find $(ROOMS) -name '*.c' | LC_ALL=C sort))
+ONCE    := $(filter-out $(TWICE) $(MAIN) train/install/%,$(shell find $(ROOMS) -name '*.c' | LC_ALL=C sort))
 OBJECTS := $(TWICE:%.c=$(BUILD)/%.fp32.o) $(TWICE:%.c=$(BUILD)/%.fp64.o) $(ONCE:%.c=$(BUILD)/%.o) \
            $(if $(filter 1,$(CUDA)),$(patsubst %.cu,$(BUILD)/%.cu.o,$(shell find $(ROOMS) -name '*.cu' | LC_ALL=C sort)))
 TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
@@ -71,7 +71,7 @@ define note_flags
 $(shell mkdir -p $(BUILD))$(file >$(BUILD)/flags.$(1).new,$(2))
 $(shell cmp -s $(BUILD)/flags.$(1).new $(BUILD)/flags.$(1) || cp $(BUILD)/flags.$(1).new $(BUILD)/flags.$(1); rm -f $(BUILD)/flags.$(1).new)
 endef
-ifneq ($(filter-out packages lint format clean help test demo uninstall,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out packages lint format clean help test demo uninstall dist,$(or $(MAKECMDGOALS),all)),)
 $(call note_flags,cc,$(CC) $(CFLAGS))
 $(call note_flags,nvcc,$(NVCC) $(NVFLAGS) $(GENCODE))
 endif
@@ -124,6 +124,8 @@ install: all
 	  PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" train/install/install.sh
 uninstall:
 	$(Q)PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" train/install/uninstall.sh
+dist:
+	$(Q)BUILD="$(BUILD)" VERSION="$(VERSION)" train/install/dist.sh
 # minnow for PyTorch: layers/minnow_torch.py and the shared library.
 wheel: $(BUILD)/$(SHARED)
 	$(Q)BUILD="$(BUILD)" VERSION="$(VERSION)" SHARED="$(SHARED)" PYTHON="$(PYTHON)" train/install/wheel.sh
@@ -185,6 +187,7 @@ help:
 	@echo "make check         the same without looking for packages"
 	@echo "make install       the command, the library, headers, minnow.pc, man page, completion: PREFIX=/usr/local DESTDIR="
 	@echo "make uninstall     remove what install wrote, with the same PREFIX and DESTDIR"
+	@echo "make dist          build/minnow-$(VERSION).tar.gz: the sources"
 	@echo "make wheel         build/minnow_torch-….whl, for PyTorch 2.4 or newer: pip install it (PYTHON=python3 makes it)"
 	@echo "make packages      install the packages that are missing (Debian, Ubuntu)"
 	@echo "make test-mutants  break the code in many ways and see the tests fail"
@@ -196,6 +199,6 @@ help:
 	@echo "make lint, format, clean"
 	@echo "knobs: CUDA=0  CUDA_ARCH=\"90\"  SANITIZE=address,undefined  DEBUG=1  WERROR=1  VERBOSE=1  BUILD=folder"
 
-.PHONY: all install uninstall wheel man test demo packages check test-mutants test-threads test-sanitizer peers demo-run lint format clean help
+.PHONY: all install uninstall dist wheel man test demo packages check test-mutants test-threads test-sanitizer peers demo-run lint format clean help
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# make install under a PREFIX and under a DESTDIR, both with blanks in their names: pkg-config alone is enough to build the README's
+# make install under a PREFIX and under a DESTDIR, both with blanks in their names: pkg-config alone is enough to build the
 # example, with the shared and with the static library, and a C++ program; make uninstall leaves what was there before.
 set -euo pipefail
 build=${BUILD:-build}
@@ -32,7 +32,7 @@ needs() { readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'; }
 # What a user does with the installation in $at.
 check_programs() {
   local lib=$at/lib words=()
-  awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' README.md >"$folder/example.c"
+  cp "$at/share/doc/minnow/example.c" "$folder"
   flags --cflags --libs
   "${cc[@]}" -std=c11 -Wall -Wextra -Werror "${cflags[@]}" -o "$folder/shared" "$folder/example.c" "${words[@]}"
   needs "$folder/shared" | grep -qx "$soname" || fail "a program linked with -lminnow does not ask for $soname"

@@ -1,27 +1,103 @@
 #!/usr/bin/env bash
-# The README's example, compiled and run as printed there: it has to train, save and resume. The README stays under 200 lines.
+# What the README and the tour say is so: every line of a command and every snippet is run as it stands there, in order; what they name
+# is there; both are short. Needs a python3 with h5py for the snippets in Python, and says when there is none.
 set -euo pipefail
-build=${BUILD:-build}
+build=$(realpath "${BUILD:-build}")
+minnow=$(realpath "${MINNOW:-$build/minnow}")
+sources=$PWD
 read -ra cc <<<"${CC:-gcc}"
 read -ra cflags <<<"${CFLAGS:-}"
 read -ra ldlibs <<<"${LDLIBS:?}"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+fail() { echo "$*" >&2; exit 1; }
 
-# fewer LIMIT FILE WHAT
+# fewer LIMIT FILE
 fewer() {
   local lines
   lines=$(wc -l <"$2")
-  [ "$lines" -lt "$1" ] || { echo "$3 has $lines lines; under $1 are promised" >&2; exit 1; }
+  [ "$lines" -lt "$1" ] || fail "$2 has $lines lines; under $1 are promised"
 }
-fewer 200 README.md "the README"
-awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' README.md >"$folder/example.c"
-fewer 45 "$folder/example.c" "the README's example"
-"${cc[@]}" -std=c11 -Wall -Wextra -Werror "${cflags[@]}" -I. -o "$folder/example" "$folder/example.c" \
+fewer 200 README.md
+fewer 91 engine/TOUR.md
+
+# The C snippet is the heart of the example, which has to train, save and resume.
+awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' README.md >"$folder/heart.c"
+[ -s "$folder/heart.c" ] || fail "no snippet in C"
+while IFS= read -r line; do
+  grep -qxF -- "$line" train/install/example.c || fail "train/install/example.c has no line '$line'"
+done <"$folder/heart.c"
+"${cc[@]}" -std=c11 -Wall -Wextra -Werror "${cflags[@]}" -I. -o "$folder/example" train/install/example.c \
   "$build/libminnow.a" "${ldlibs[@]}"
-(cd "$folder" && ./example) >"$folder/output"
+(cd "$folder" && ./example && rm run.h5) >"$folder/output"
 cat "$folder/output"
 awk '{ step[NR] = $2; loss[NR] = $4 }
   END { exit !(NR == 4 && step[3] == 150 && step[4] == 200 && loss[4] < 0.7 * loss[1]) }' "$folder/output" ||
-  { echo "the example does not learn, or does not resume" >&2; exit 1; }
-echo "1 passed, 0 failed"
+  fail "the example does not learn, or does not resume"
+
+# A python3 that has h5py.
+python=""
+for candidate in python3 /usr/bin/python3; do
+  if [ -z "$python" ] && "$candidate" -c 'import h5py' 2>/dev/null; then python=$candidate; fi
+done
+[ -n "$python" ] || echo "no python3 here has h5py (package python3-h5py): the snippets in Python, and what reads their files, are not run"
+
+# run COMMAND…: a line of the README, without its comment.
+ran=0
+run() {
+  case $1 in
+    "make test"*) return 0 ;;        # which runs this
+    "make demo"*) return 0 ;;        # the training run of the line after it, with a picture
+    *"--hidden 8192"*) return 0 ;;   # the reference shape takes minutes on a CPU
+    *mine.h5*) [ -n "$python" ] || return 0 ;;
+    *other.h5*) cp run.h5 other.h5 ;; # the user's other checkpoint
+    *plot*) command -v gnuplot >/dev/null || return 0 ;;
+  esac
+  bash -euc "$1" >said 2>&1 </dev/null || fail "'$1' exits with $?: $(cat said)"
+  ran=$((ran + 1))
+}
+
+mkdir "$folder/user"
+cd "$folder/user"
+mkdir build
+ln -s "$minnow" build/minnow
+ln -s "$sources/data" "$sources/tests" .
+snippet="" language=""
+while IFS= read -r line; do
+  case $line in
+    '```'?*) language=${line#???} snippet="" ;;
+    '```')
+      if [ "$language" = python ] && [ -n "$python" ]; then
+        "$python" -c "import h5py"$'\n'"$snippet" || fail "the snippet fails: $snippet"
+        ran=$((ran + 1))
+      fi
+      language=""
+      ;;
+    *)
+      if [ -n "$language" ]; then
+        snippet+=$line$'\n'
+      elif [[ $line == "    "[a-z]* ]]; then
+        run "${line:4}"
+      fi
+      ;;
+  esac
+done <"$sources/README.md"
+[ "$ran" -ge 11 ] || fail "only $ran commands and snippets were found in the README"
+
+# The goals of make that the README names, and the files and functions that the tour names.
+cd "$sources"
+tick='`'
+while read -r _ goal; do
+  [ -z "$goal" ] || grep -q "^$goal:" Makefile || fail "the Makefile has no goal $goal"
+done < <(grep -o "${tick}make [a-z-]*" README.md)
+named=0
+while IFS= read -r name; do
+  file=${name%%: *} function=${name#*: }
+  [ -e "$file" ] || fail "engine/TOUR.md names $file, which is not there"
+  case $name in
+    *": "*) grep -qE "\b${function%()}(<[A-Za-z]*>::run)?\(" "$file" || fail "engine/TOUR.md names $name, which is not there" ;;
+  esac
+  named=$((named + 1))
+done < <(grep -o "${tick}[a-z]*/[^$tick]*$tick" engine/TOUR.md | tr -d "$tick")
+[ "$named" -ge 30 ] || fail "only $named names were found in engine/TOUR.md"
+echo "$ran commands and snippets, $named names; 1 passed, 0 failed"

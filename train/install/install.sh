@@ -79,6 +79,8 @@ put_link "$SHARED" "lib/$SONAME"
 put_link "$SONAME" lib/libminnow.so
 put 644 "$folder/minnow.pc" lib/pkgconfig/minnow.pc
 put 644 train/install/minnow.1 share/man/man1/minnow.1
+put 644 train/install/CHANGELOG.md share/doc/minnow/CHANGELOG.md
+put 644 train/install/example.c share/doc/minnow/example.c
 put 644 train/install/completion.bash share/bash-completion/completions/minnow
 put 644 train/install/completion.zsh share/zsh/site-functions/_minnow
 # train/minnow.h and every header it needs, as the compiler lists them.

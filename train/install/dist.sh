@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# The sources as $BUILD/minnow-$VERSION.tar.gz: the files that git tracks, as they stand here; in a tree without git, all but $BUILD.
+# Equal files give equal bytes.
+set -euo pipefail
+name=minnow-${VERSION:?} build=${BUILD:?}
+files() {
+  if [ -e .git ]; then git ls-files -z; else find . -path "./$build" -prune -o -type f -printf '%P\0'; fi
+}
+mkdir -p "$build"
+files | LC_ALL=C sort -z | tar --null -T - --transform "s,^,$name/," --owner 0 --group 0 --numeric-owner --mode u+rw,go+r,go-w \
+  --mtime "@${SOURCE_DATE_EPOCH:-0}" -c | gzip -n >"$build/$name.tar.gz.new"
+mv "$build/$name.tar.gz.new" "$build/$name.tar.gz"
+echo "$build/$name.tar.gz"
