@@ -4,70 +4,33 @@
  * A CTA has consumer warpgroups and one producer warp. The producer issues TMA loads of both operands into a
  * pipeline of stages in shared memory; each consumer warpgroup multiplies (wgmma) its 64 rows of the CTA
  * tile. CTAs are persistent: each computes tiles in an order that keeps the operands in the L2 cache, and the
- * producer runs ahead, so that the next tile's operands arrive during the epilogue.
- *
- * There are three tiles. The plain tile is the largest that a multiprocessor holds, for the most arithmetic
- * per byte loaded. Two CTAs form a cluster: their tiles lie one above the other and share the same part of b,
- * of which each CTA loads half by multicast to both. The consumers run the epilogue from their registers; the
- * tensor cores idle meanwhile. The streaming tile is for epilogues whose memory traffic takes longer than the
- * multiplication: eight more warps, the epilogue warps, run the epilogue of one tile while the consumers
- * multiply the next, so that the memory never idles. It is half as wide, because the staging buffers between
- * consumers and epilogue warps take shared memory. The small tile is for products that would give most
- * multiprocessors no tile: an eighth of the plain tile, without clusters, and with enough stages to hold all
- * of a short depth.
+ * producer runs ahead, so that the next tile's operands arrive during the epilogue. The three tiles stand in
+ * tile.cuh.
  *
  * With two planes a stage holds both planes of both operands, and three products are summed, the small ones
  * first. wgmma truncates what it adds, so a long chain in one accumulator loses float's accuracy: after
  * MN_PROMOTE k-blocks the accumulators are added to a second set, in float. This second set leaves room for
- * half the columns. The streaming tile copies it to the staging buffers while the first wgmmas of the next
- * tile run. */
+ * half the columns. With the streaming tile the consumers copy it to the staging buffers while the first
+ * wgmmas of the next tile run. */
 #ifndef MN_KERNELS_HOPPER_GEMM_CUH
 #define MN_KERNELS_HOPPER_GEMM_CUH
 
 #include <algorithm>
 
-#include "kernels/cuda.cuh"
-#include "kernels/hopper/gemm.h"
 #include "kernels/hopper/ptx.cuh"
+#include "kernels/hopper/tile.cuh"
 #include "kernels/planes.cuh"
 
 enum {
-  MN_WARPGROUP = 128,                     /* threads */
-  MN_SUBTILE_BYTES = 64 * MN_K_BLOCK * 2, /* 64 rows or columns of an operand's k-block: wgmma's m64 */
-  MN_STAGING_FLOATS = 8 * 128, /* a staging buffer: 8 rows of 128 columns, or 4 of 256, or 16 of 64 */
-  MN_PANEL = 8,                /* height of a panel of the tile schedule, in clusters */
-  MN_PROMOTE = 2,              /* k-blocks that are added in one accumulator, with two planes */
-  MN_PREFETCH_DISTANCE = 16,   /* k-blocks between the epilogue's L2 prefetch and a tile's last load */
-};
-
-/* Of a tile: rows, columns, CTAs in a cluster, pipeline stages, and how many k-blocks' wgmma groups are in
- * flight (with fewer columns a group is shorter). Then: warps that only run the epilogue, staging buffers
- * for each consumer warp, and the registers of a thread in each role (0: as compiled). setmaxnreg moves
- * registers between whole warpgroups, so the producer is a warpgroup, of which one warp works. */
-template <enum mn_plane_kind Kind> struct mn_plain_tile {
-  static constexpr enum mn_plane_kind KIND = Kind;
-  enum { PLANES = Kind == MN_PLANES_FP16X2 ? 2 : 1, ROWS = 128, COLS = 256 / PLANES, CLUSTER = 2 };
-  enum { STAGES = PLANES == 2 ? 3 : 4, IN_FLIGHT = 2, EPILOGUE_WARPS = 0, STAGING = 1 };
-  enum { CONSUMER_REGS = 232, EPILOGUE_REGS = 0, PRODUCER_REGS = 40 };
-};
-template <enum mn_plane_kind Kind> struct mn_streaming_tile {
-  static constexpr enum mn_plane_kind KIND = Kind;
-  enum { PLANES = Kind == MN_PLANES_FP16X2 ? 2 : 1, ROWS = 128, COLS = 128, CLUSTER = 2 };
-  enum { STAGES = PLANES == 2 ? 3 : 5, IN_FLIGHT = 1 };
-  enum { EPILOGUE_WARPS = 8 / PLANES, STAGING = 2 / PLANES, CONSUMER_REGS = PLANES == 2 ? 168 : 0 };
-  enum { EPILOGUE_REGS = PLANES == 2 ? 152 : 128, PRODUCER_REGS = 24 };
-};
-template <enum mn_plane_kind Kind> struct mn_small_tile {
-  static constexpr enum mn_plane_kind KIND = Kind;
-  enum { PLANES = Kind == MN_PLANES_FP16X2 ? 2 : 1, ROWS = 64, COLS = 64, CLUSTER = 1 };
-  enum { STAGES = 12 / PLANES, IN_FLIGHT = 4 / PLANES, EPILOGUE_WARPS = 0, STAGING = 1 };
-  enum { CONSUMER_REGS = 0, EPILOGUE_REGS = 0, PRODUCER_REGS = 0 };
+  MN_PANEL = 8,              /* height of a panel of the tile schedule, in clusters */
+  MN_PROMOTE = 2,            /* k-blocks that are added in one accumulator, with two planes */
+  MN_PREFETCH_DISTANCE = 16, /* k-blocks between the epilogue's L2 prefetch and a tile's last load */
 };
 
 /* The contract of an epilogue: a class with these three types and three static device functions.
  *
  * arguments: plain data from the host (mn_hopper_launch), a __grid_constant__ parameter of the kernel.
- * tile: one of the tiles above.
+ * tile: one of the tiles (tile.cuh).
  * state: a thread's registers that persist from call to call, for what it has loaded ahead.
  *
  * prefetch(arguments, row, col, lane): called by all lanes of the producer warp, once for each tile, whose
@@ -96,30 +59,6 @@ template <enum mn_plane_kind Kind> struct mn_small_tile {
  * it may read the neighbour's), and the named barriers 1 to 15 among warps of the same role. It must not
  * touch the pipeline's stages or any mbarrier, nor use __syncthreads (named barrier 0) or a cluster barrier:
  * other roles do not join. */
-
-template <class Tile> constexpr int mn_consumer_warps = Tile::ROWS / 16;
-template <class Tile>
-constexpr int mn_tile_threads = 32 * (mn_consumer_warps<Tile> + Tile::EPILOGUE_WARPS + 4);
-
-/* Bytes of one stage: a's planes, then b's. */
-template <class Tile> constexpr int mn_plane_bytes_a = Tile::ROWS / 64 * MN_SUBTILE_BYTES;
-template <class Tile> constexpr int mn_plane_bytes_b = Tile::COLS / 64 * MN_SUBTILE_BYTES;
-template <class Tile>
-constexpr int mn_stage_bytes = Tile::PLANES *(mn_plane_bytes_a<Tile> + mn_plane_bytes_b<Tile>);
-
-/* Shared memory: stages, staging buffers, and two mbarriers for each of both. */
-template <class Tile>
-constexpr int
-    mn_shared_bytes = Tile::STAGES *(mn_stage_bytes<Tile> + 16) +
-                      mn_consumer_warps<Tile> *Tile::STAGING *(MN_STAGING_FLOATS *(int)sizeof(float) + 16);
-
-/* Tiles that cover a product, whole clusters of them. */
-template <class Tile> static int64_t mn_tiles_down(const struct mn_hopper_product *p) {
-  return (p->rows + Tile::CLUSTER * Tile::ROWS - 1) / (Tile::CLUSTER * Tile::ROWS) * Tile::CLUSTER;
-}
-template <class Tile> static int64_t mn_tiles_across(const struct mn_hopper_product *p) {
-  return (p->cols + Tile::COLS - 1) / Tile::COLS;
-}
 
 /* The tile schedule. Work item w is the tiles of one cluster; cluster c computes items c, c + clusters, … */
 struct mn_schedule {
@@ -551,27 +490,6 @@ static __device__ __forceinline__ void mn_tile_prefetch(const T *matrix, int64_t
 #pragma unroll 1
   for (int left = (int)min(rows - row, (int64_t)Tile::ROWS) - lane; left > 0; left -= 32, from += 32 * cols)
     mn_l2_prefetch(from, inside);
-}
-
-/* Whether these tiles keep two thirds of the multiprocessors busy, over all waves, and the matrix has more
- * rows than all but one CTA of a cluster cover, so that none is idle in every tile. */
-template <class Tile>
-static bool mn_tiles_fill(const struct mn_device *device, const struct mn_hopper_product *p) {
-  const int64_t tiles = mn_tiles_down<Tile>(p) * mn_tiles_across<Tile>(p),
-                all = device->cuda->multiprocessors;
-  return p->rows > (Tile::CLUSTER - 1) * Tile::ROWS && 3 * tiles >= 2 * all * ((tiles + all - 1) / all);
-}
-
-/* Whether small tiles pay where large ones do not fill the GPU. Where the depth times the number of waves is
- * more than this, the library is faster, with larger tiles or split-K. */
-enum { MN_SMALL_DEPTH = 1024 };
-
-template <enum mn_plane_kind Kind>
-static bool mn_small_pays(const struct mn_device *device, const struct mn_hopper_product *p) {
-  typedef mn_small_tile<Kind> tile;
-  const int64_t tiles = mn_tiles_down<tile>(p) * mn_tiles_across<tile>(p);
-  const int64_t all = device->cuda->multiprocessors;
-  return (tiles + all - 1) / all * p->depth <= MN_SMALL_DEPTH;
 }
 
 /* Launches the product on as many clusters as the GPU holds beside the multiprocessors that are spared, or
