@@ -4,7 +4,7 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 fail() { echo "$*" >&2; exit 1; }
-run_make() { env -u MAKEFLAGS -u MAKELEVEL make --no-print-directory CUDA=0 "$@"; }
+run_make() { env -u MAKEFLAGS -u MAKELEVEL -u BUILD make --no-print-directory CUDA=0 "$@"; }
 
 run_make dist BUILD="$folder/out" >"$folder/said"
 packed=$(cat "$folder/said")
