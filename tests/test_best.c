@@ -114,7 +114,7 @@ static void keeps_the_best(const char *options) {
   for (int stop = best * STEPS_AN_EPOCH - 4; stop < EPOCHS * STEPS_AN_EPOCH; stop += 14) {
     (void)remove("s.h5"), (void)remove("s.best.h5");
     run_line("%s --best --checkpoint s.h5 --stop-at %d", options, stop);
-    run_line("train --quiet --checkpoint s.h5 --resume");
+    run_line("train --quiet --device cpu --checkpoint s.h5 --resume");
     assert_same("s.h5", "b.h5");
     assert_same("s.best.h5", "b.best.h5");
   }
@@ -169,7 +169,7 @@ static void patience_ends_a_run(const char *options) {
     early++;
     /* To be resumed there does nothing, and says why. */
     uint64_t before = snapshot();
-    const struct result *r = run_line("train --checkpoint b.h5 --resume");
+    const struct result *r = run_line("train --device cpu --checkpoint b.h5 --resume");
     snprintf(words, sizeof words, "ended by --patience %d after epoch %d", patience, last);
     assert_non_null(strstr(r->err, words));
     assert_true(snapshot() == before);
@@ -177,10 +177,10 @@ static void patience_ends_a_run(const char *options) {
     (void)remove("b.jsonl");
     run_line("%s --patience %d --checkpoint s.h5 --log b.jsonl --stop-at %d", options, patience,
              last * STEPS_AN_EPOCH - 3);
-    run_line("train --quiet --checkpoint s.h5 --resume");
+    run_line("train --quiet --device cpu --checkpoint s.h5 --resume");
     assert_same("s.h5", "b.h5");
     /* With more patience it goes on. */
-    run_line("train --quiet --checkpoint b.h5 --resume --patience 100 --log b.jsonl");
+    run_line("train --quiet --device cpu --checkpoint b.h5 --resume --patience 100 --log b.jsonl");
     assert_int_equal(read_metrics("b.jsonl", until, ended), EPOCHS);
     assert_memory_equal(until, metric, sizeof metric);
   }
@@ -232,7 +232,7 @@ static void what_cannot_be_kept_is_refused(void **state) {
       {CLASSES "--best --checkpoint b.h5", 73, "b.best.h5 exists|move it away"},
       {CLASSES "--best --checkpoint c.h5 --init c.best.h5", 64, "c.best.h5|same file|--init"},
       {CLASSES "--best --checkpoint c.h5 --log c.best.h5", 64, "c.best.h5|same file|--log"},
-      {"train --checkpoint b.h5 --resume", 66, "no checkpoint"}, /* the best is not the newest */
+      {"train --device cpu --checkpoint b.h5 --resume", 66, "no checkpoint"}, /* the best is not the newest */
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     uint64_t before = snapshot();
@@ -242,7 +242,7 @@ static void what_cannot_be_kept_is_refused(void **state) {
   /* A resumed run replaces a checkpoint of ours, and nothing else. */
   assert_int_equal(rename("was.h5", "s.h5"), 0);
   uint64_t before = snapshot();
-  const char *resumed = "train --quiet --checkpoint s.h5 --resume";
+  const char *resumed = "train --quiet --device cpu --checkpoint s.h5 --resume";
   assert_complains(resumed, run(resumed), 73, "s.best.h5|no whole checkpoint");
   assert_true(snapshot() == before);
 }

@@ -76,7 +76,7 @@ static void the_rows_are_the_same_anywhere(void **state) {
   run_well(TRAIN "--quiet --checkpoint file.h5 --place file");
   assert_same("device.h5", "file.h5");
   run_well(TRAIN "--quiet --checkpoint resumed.h5 --place device --stop-at 40");
-  run_well("train --quiet --checkpoint resumed.h5 --place file --resume");
+  run_well("train --quiet --device cpu --checkpoint resumed.h5 --place file --resume");
   assert_same("device.h5", "resumed.h5");
   run_well("train --quiet --device cpu --data numbers.h5 --hidden 8 --groups 2 --head 1 --batch 10 --lr 0.1 "
            "--steps "
