@@ -26,10 +26,8 @@ static mn_status train(struct mn_context *context, struct mn_dataset *rows,
   MN_TRY(mn_optimizer_open(&optimizer, model, &sgd));
   MN_TRY(from ? mn_snapshot_restore(from, model, optimizer, &progress) : mn_model_initialise(model, 0));
   MN_TRY(mn_trainer_open(&trainer, model, optimizer, rows, &training, from ? &progress : NULL));
-  for (int i = 0; i < 2; i++) {
-    MN_TRY(mn_trainer_run(trainer, trainer->progress.step + 50, NULL, NULL));
-    printf("step %3d  loss %.4f\n", (int)trainer->progress.step, trainer->loss);
-  }
+  MN_TRY(mn_trainer_run(trainer, trainer->progress.step + 100, NULL, NULL));
+  printf("step %3d  loss %.4f\n", (int)trainer->progress.step, trainer->loss);
   MN_TRY(mn_snapshot_save("run.h5", 1, model, optimizer, &trainer->progress, NULL, 0));
   mn_trainer_close(trainer), mn_optimizer_close(optimizer), mn_model_close(model);
   return MN_OK;
