@@ -43,8 +43,9 @@ compute-sanitizer --tool initcheck --error-exitcode 9 "$build/tests/initcheck" >
 # gather wrote would be trained on. test_accuracy has products of test_parity_devices' kernels at another size.
 beside() {
   case $1 in
-  memcheck) echo test_loader test_saver test_library test_trainer test_masters test_accuracy ;;
-  racecheck) echo test_library ;;
+  memcheck) echo test_block_call test_loader test_saver test_library test_trainer test_masters test_accuracy ;;
+  racecheck) echo test_block_call test_library ;;
+  synccheck) echo test_block_call ;;
   initcheck) echo test_loader ;;
   esac
 }
@@ -63,8 +64,10 @@ for tool; do
     case $precision in fp64 | tf32) continue ;; esac
     run "$tool" "$minnow" "${train[@]}" --clip 1 --accumulate 2 --nesterov --precision $precision
     [ $precision != fp32 ] || continue
-    run "$tool" "$minnow" "${large[@]}" --precision $precision
-    run "$tool" "$minnow" "${small[@]}" --precision $precision
+    for optimizer in sgd adamw; do
+      run "$tool" "$minnow" "${large[@]}" --precision $precision --optimizer $optimizer
+      run "$tool" "$minnow" "${small[@]}" --precision $precision --optimizer $optimizer
+    done
   done
   for plan in none tail linear-norm; do run "$tool" "$minnow" gradcheck --device cuda --hidden 6,6 --loss mse --plan $plan; done
 done
