@@ -4,9 +4,9 @@
 
 #include "data/dataset.h"
 
-/* MN_BAD_DATA, naming row, label and number of classes, unless each of `count` labels is from 0 to classes −
- * 1. The first is that of row `first`; `data` is what the message calls the rows, and `model` what has the
- * classes. */
+/* MN_BAD_DATA, naming row, label and number of classes, unless each of `count` labels is at least 0 and below
+ * `classes`. The first is that of row `first`; `data` is what the message calls the rows, and `model` what
+ * has the classes. */
 mn_status mn_labels_check(const int32_t *labels, int64_t first, int64_t count, int64_t classes,
                           const char *data, const char *model);
 

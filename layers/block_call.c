@@ -187,7 +187,8 @@ static mn_status run(struct mn_context *context, const struct mn_block_call *cal
                                        struct work *work)) {
   struct work work;
   MN_TRY(check(context, call));
-  lay_out(&work, context, call);
+  if (lay_out(&work, context, call) > 0 && !call->workspace)
+    return mn_fail(MN_USAGE, "the call needs a workspace of mn_block_workspace bytes, and has none");
   context->kernels->exchange(context->device, &work.outside);
   mn_status status = part(context, call, &work);
   context->kernels->exchange(context->device, &work.outside);
@@ -199,6 +200,7 @@ size_t mn_block_plane_bytes(const struct mn_context *context) {
 }
 
 size_t mn_block_workspace(const struct mn_context *context, const struct mn_block_call *call) {
+  if (call->size != sizeof *call) return 0;
   struct mn_block_call counted = *call;
   struct work work;
   counted.workspace = NULL;
@@ -209,6 +211,7 @@ mn_status mn_block_forward(struct mn_context *context, const struct mn_block_cal
   MN_TRY(check_size(call));
   if (!call->x.values || !call->weight.values || !call->y || !call->bias || !call->gamma || !call->beta)
     return mn_fail(MN_USAGE, "the forward needs x, weight, bias, gamma, beta and y, of which one is NULL");
+  if (call->dy) return mn_fail(MN_USAGE, "the forward takes no dy: set it to NULL");
   return run(context, call, forward);
 }
 

@@ -32,7 +32,7 @@ struct mn_block_call {
   int y_narrow;
   void *z, *mean, *rstd; /* [N, C], [N, G], [N, G] reals: into the backward, and out of the forward where they
                             are not NULL */
-  const void *dy;        /* [N, C] reals: into the backward */
+  const void *dy;        /* [N, C] reals: into the backward; NULL for the forward */
   void *dx, *dweight, *dbias, *dgamma, *dbeta; /* reals: out of the backward, those that are not NULL */
   void *stream;    /* a cudaStream_t of the context's GPU; NULL: its default stream */
   void *workspace; /* mn_block_workspace bytes, aligned to 256: the call's own until it is done */
@@ -41,7 +41,8 @@ struct mn_block_call {
 /* 0 where products read the values themselves. */
 MN_API size_t mn_block_plane_bytes(const struct mn_context *context);
 
-/* By the sizes and by which pointers are NULL: of the forward or, where dy is not NULL, of the backward. */
+/* By the sizes and by which pointers are NULL: of the forward or, where dy is not NULL, of the backward. 0
+ * where call->size is another's. */
 MN_API size_t mn_block_workspace(const struct mn_context *context, const struct mn_block_call *call);
 
 /* y, z, mean and rstd of x, weight, bias, gamma and beta; and the planes of x and weight that are not ready.

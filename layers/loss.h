@@ -10,9 +10,9 @@ MN_API mn_status mn_mse_record(struct mn_tape *tape, struct mn_tensor *y, struct
                                double scale);
 
 /* mean over the rows of −log softmax(y)[label], as torch.nn.CrossEntropyLoss, and the number of rows whose
- * first largest y is at the label. y [N, K]; *labels: int32 [N] on the device, each in 0 … K−1 (another
- * one raises the nonfinite flag). `labels` is
- * borrowed and read at each run, so that it may lead to other labels then. */
+ * first largest y is at the label. y [N, K]; *labels: int32 [N] on the device, each in 0 … K−1 (another one
+ * raises the nonfinite flag). `labels` is borrowed and read at each run, so that it may lead to other labels
+ * then. */
 MN_API mn_status mn_cross_entropy_record(struct mn_tape *tape, struct mn_tensor *y, int32_t *const *labels,
                                          double scale);
 

@@ -72,7 +72,6 @@ class _Context:
 
   def must(self, status):
     if status:
-      forget()  # planes that may not have been written
       raise RuntimeError(self.library.mn_message().decode())
 
   def run(self, entry, x, call):
@@ -107,13 +106,14 @@ def _refusal(device, precision):
 
 # ---- the planes of a weight: what products read in place of its floats ----
 
-_kept = {}  # those made for forwards without gradients
+_kept, _guard = {}, threading.RLock()  # those made for forwards without gradients
 
 
 def forget():
   """Lets go of what is kept of weights. To be called where a weight is written through `.data`, which leaves its version
   as it was, between two forwards without gradients; any other way of writing is noticed."""
-  _kept.clear()
+  with _guard:
+    _kept.clear()
 
 
 def _planes(weight, context):
@@ -126,20 +126,22 @@ def _recall(weight, context, training):
   weight's still. Of a weight in training nothing is kept: fused optimizers and CUDA graphs write it without a new
   version."""
   storage, stream = weight.untyped_storage(), None
-  key = context, storage._cdata, weight.storage_offset(), weight.shape
-  for old in [old for old, kept in _kept.items() if kept[0].expired()]:
-    del _kept[old]
+  key = context, storage._cdata, weight.storage_offset(), weight.shape, weight.stride(), weight.dtype
   if weight.is_cuda:
     stream = torch.cuda.current_stream(weight.device)
     training |= torch.cuda.is_current_stream_capturing()
-  if training or weight.is_inference() or not weight.is_leaf or weight.grad is not None:
-    _kept.pop(key, None)
-    return None, False
-  now = weight._version, stream
-  ready = key in _kept and _kept[key][1] == now
-  if not ready:
-    _kept[key] = StorageWeakRef(storage), now, _planes(weight, context)
-  return _kept[key][2], ready
+  with _guard:
+    for old in [old for old, kept in _kept.items() if kept[0].expired()]:
+      del _kept[old]
+    if training or weight.is_inference() or not weight.is_leaf or weight.grad is not None:
+      _kept.pop(key, None)
+      return None, False
+    now = weight._version, stream  # which an inference tensor has not
+    if key in _kept and _kept[key][1] == now:
+      return _kept[key][2], True
+    planes = _planes(weight, context)
+    _kept[key] = StorageWeakRef(storage), now, planes
+    return planes, False
 
 
 # ---- the operators ----
@@ -188,7 +190,11 @@ def _forward(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, s
     kept, call.weight.ready = _recall(weight, context, save or bool(call.weight.narrow))
     kept = planes if keep else kept
     call.weight.planes = kept.data_ptr() if kept is not None and kept.numel() else None
-    context.run(context.library.mn_block_forward, x, call)
+    try:
+      context.run(context.library.mn_block_forward, x, call)
+    except BaseException:
+      forget()  # planes that may not have been written
+      raise
   return y.to(out), *saved, planes
 
 
@@ -237,7 +243,7 @@ def _gradients(ctx, dy, *_):
   if torch.is_grad_enabled():  # create_graph
     _say("a gradient of gradients is not minnow's")
     wanted = [t for t, needed in zip((x, weight, bias, gamma, beta), ctx.needs_input_grad) if needed]
-    y = _eager(x, weight, bias, gamma, beta, ctx.groups, ctx.eps, ctx.slope)
+    y = _eager(*(t.to(weight.dtype) for t in (x, weight, bias, gamma, beta)), ctx.groups, ctx.eps, ctx.slope)
     found = iter(torch.autograd.grad(y, wanted, dy.to(y.dtype), create_graph=True))
   else:
     made = _backward_op(dy, x, weight, gamma, beta, *saved, ctx.groups, ctx.slope, ctx.precision,

@@ -44,8 +44,8 @@ exec chroot "$root" env "WHOLE=${WHOLE:-}" bash -s <<'INSIDE'
 set -e
 cd /root/minnow
 export DEBIAN_FRONTEND=noninteractive
-apt-get update -q
-apt-get install -y -q --no-install-recommends make
+apt-get update -q || exit 3
+apt-get install -y -q --no-install-recommends make || exit 3
 make CUDA=0 demo
 [ -s build/demo/digits.svg ]
 if [ "$WHOLE" = 1 ]; then

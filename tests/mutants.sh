@@ -17,7 +17,7 @@ passed=0 failed=0
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
 programs=${alone:-test_block test_kernels test_planes test_optimizer test_gradients test_tape test_parity test_masters}
-every=${alone:-$programs test_block_call test_reading test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_pauses test_training test_init test_best test_validation test_model}
+every=${alone:-$programs test_block_call test_reading test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_pauses test_training test_init test_best test_validation test_model test_terminal test_log test_resume test_progress test_command test_advice}
 
 # All of them: this process builds a copy once (BUILT), then starts one worker a core (SHARES), of which each takes its SHARE.
 if [ -n "${BUILT:-}" ]; then
@@ -28,7 +28,7 @@ fi
 cd "$work" || exit 1
 if [ -z "${BUILT:-}$only" ]; then
   # shellcheck disable=SC2086 # two lists of names
-  mapfile -t names < <(printf 'build/tests/%s\n' $programs $every test_terminal test_log test_resume test_progress test_command test_advice | sort -u)
+  mapfile -t names < <(printf 'build/tests/%s\n' $programs $every | sort -u)
   "${build[@]}" build/minnow "${names[@]}" >log 2>&1 || { tail log; exit 1; }
   shares=$(nproc) status=0 workers=()
   for ((share = 0; share < shares; share++)); do
@@ -68,7 +68,7 @@ mutant() {
   kernels/split.c | engine/tensor.c) order=${alone:-test_masters test_kernels test_optimizer test_tape} ;;
   kernels/planes.h) order=${alone:-test_masters test_planes test_kernels test_optimizer test_tape} ;;
   data/advice.c) order=${alone:-test_advice} ;;
-  data/dataset.c) order=${alone:-test_reading} ;;
+  data/dataset.c | data/hdf5_file.c) order=${alone:-test_reading} ;;
   data/fingerprint.c | train/command/resume.c) order=${alone:-test_resume} ;;
   data/order.c) order=${alone:-test_order test_loader} ;;
   data/held_out.c) order=${alone:-test_held_out} ;;
@@ -190,7 +190,7 @@ mutant "mse: sign of the target" $l '+= (a[k] - t[k]) * (a[k] - t[k])' '+= (a[k]
 mutant "mse gradient: sign of the target" $l 'factor * (a[i] - t[i])' 'factor * (a[i] + t[i])'
 mutant "mse gradient: factor 2 dropped" $l '(real)(2 * scale / ((double)rows' '(real)(scale / ((double)rows'
 mutant "mse gradient: overwrites" $l '(add ? ((real *)dy)[i] : 0) + factor' 'factor'
-mutant "cross-entropy: sign of the label" $l '(a[largest] - a[labels[n]])' '(a[largest] + a[labels[n]])'
+mutant "cross-entropy: sign of the label" $l '(a[largest] - at_label)' '(a[largest] + at_label)'
 mutant "cross-entropy: maximum not taken off" $l 'sum += (real)exp(y[k] - y[*largest]);' 'sum += (real)exp(y[k]);'
 mutant "cross-entropy: last of equal ones" $l 'if (y[k] > y[*largest])' 'if (y[k] >= y[*largest])'
 mutant "cross-entropy gradient: sign of the label" $l '(probability - (k == labels[n]))' '(probability + (k == labels[n]))'
@@ -296,8 +296,8 @@ mutant "weights: stale from the beginning" $tc 'w->stale = !w->split;' 'w->stale
 # what is read past HDF5, and by several threads
 d=data/dataset.c
 mutant "reading: where the rows begin dropped" $d 'offset = a->object.offset + (uint64_t)at' 'offset = (uint64_t)at'
-mutant "reading: a double taken for a float" $d 'wide ? sizeof(double) : 0' 'wide ? sizeof(float) : 0'
-mutant "reading: packed reals as they stand" $d '|| o->filters || a->packed)' '|| o->filters)'
+mutant "reading: a double taken for a float" data/hdf5_file.c 'wide > 0 ? sizeof(double) : 0' 'wide > 0 ? sizeof(float) : 0'
+mutant "reading: packed reals as they stand" $d '!o->filters && !a->packed ?' '!o->filters ?'
 mutant "reading: interruption is an error" $d 'if (done < 0 && errno == EINTR) continue;' ''
 mutant "reading: a cut file read as whole" $d 'if (got < (size_t)here * a->direct)' 'if (got > (size_t)here * a->direct)'
 mutant "reading: values not checked" $d 'MN_TRY(check_finite(d, a, at, here, to, a->direct));' ''

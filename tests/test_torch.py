@@ -569,7 +569,7 @@ class Cuda(Case):
     own(x).sum().backward()
     torch.cuda.synchronize()
     done = torch.cuda.Event()
-    torch.cuda._sleep(2_000_000_000)
+    torch.cuda._sleep(10_000_000_000)
     own(x).sum().backward()
     done.record()
     self.assertFalse(done.query())

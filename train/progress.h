@@ -1,5 +1,5 @@
-/* How far a training run has come: all that, beside parameters and momentum, makes a resumed run the same
- * run. */
+/* How far a training run has come: all that, beside parameters and what the optimizer keeps, makes a resumed
+ * run the same run. */
 #ifndef MN_TRAIN_PROGRESS_H
 #define MN_TRAIN_PROGRESS_H
 
@@ -12,7 +12,8 @@ struct mn_progress {
   int64_t rows;            /* of the training data, which the order of samples depends on */
   uint64_t seed;           /* of the order of samples and the initial parameters */
   double best;             /* best metric: accuracy, or −loss; −infinity before the first evaluation */
-  int64_t best_epoch;      /* `epoch` when that was found, at an epoch's end; 0 before */
+  int64_t best_epoch;      /* `epoch` when that was found, at an epoch's end; before, that from which patience
+                              counts */
 };
 
 #endif

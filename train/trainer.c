@@ -306,7 +306,7 @@ static mn_status forget_factors(const struct mn_trainer *t) {
 }
 
 /* Takes a batch of the oldest launch again, which has raised the flag, and gives all again that was given
- * after it: none of that has changed a parameter, a momentum or a sum of gradients, and all rows are still
+ * after it: none of that has changed a parameter, a moment or a sum of gradients, and all rows are still
  * there. */
 static mn_status take_again(struct mn_launch *l, int64_t batch, const struct run *run) {
   struct mn_trainer *t = l->trainer;

@@ -69,7 +69,8 @@ struct mn_trainer {
 };
 
 /* Opens training of `model` by `optimizer` on `dataset`, all borrowed. `from`: where an earlier run, whose
- * parameters (with their scales) and momentum were restored, stopped; its seed counts then. NULL: a new run.
+ * parameters (with their scales) and what the optimizer keeps were restored, stopped; its seed counts then.
+ * NULL: a new run.
  * `*out` is the caller's. MN_USAGE: a batch that the dataset's rows do not fill, a schedule that cannot be,
  * or more samples than can be counted; MN_BAD_DATA: a dataset that does not fit the model, or has other rows
  * than the run that is continued; and the errors of mn_loader_open. */
@@ -82,8 +83,9 @@ MN_API void mn_trainer_close(struct mn_trainer *trainer); /* NULL is fine; befor
  * and returns when all that it gave the device is done. After each step calls `tell` (NULL: nobody), with the
  * step's results in the trainer; the device is already busy with later ones then. Once `tell` returns other
  * than 0, no further steps are given, and those that were are finished and told. MN_FAILED when training
- * diverged, naming step, tensor and row: parameters and momentum are then as before that step, and so is
- * `progress`. An error comes after the steps before it were told, and again at each later call. */
+ * diverged, naming step, tensor and row: parameters and what the optimizer keeps are then as before that
+ * step, and so is `progress`. An error comes after the steps before it were told, and again at each later
+ * call. */
 MN_API mn_status mn_trainer_run(struct mn_trainer *trainer, int64_t until,
                                 int (*tell)(void *to, const struct mn_trainer *trainer), void *to);
 

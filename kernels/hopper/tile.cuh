@@ -8,8 +8,8 @@
  * neither the memory nor the tensor cores idle. With one plane it is half as wide, because the staging
  * buffers between consumers and epilogue warps take shared memory.
  *
- * The small tile is for products that would give most multiprocessors no tile: an eighth of the plain tile,
- * without clusters, and with enough stages to hold all of a short depth. */
+ * The small tile is for products that would give most multiprocessors no tile: an eighth of the plain tile
+ * (with two planes a quarter), without clusters, and with enough stages to hold all of a short depth. */
 #ifndef MN_KERNELS_HOPPER_TILE_CUH
 #define MN_KERNELS_HOPPER_TILE_CUH
 

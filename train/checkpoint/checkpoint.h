@@ -77,10 +77,10 @@ void mn_checkpoint_expect(const struct mn_checkpoint *checkpoint, int index,
  * 1: it is replaced. A symbolic link stands for the file that it leads to, and that file's permissions are
  * kept. Only checkpoints of minnow's are replaced, moved or dropped. On any error the files that existed are
  * as they were and the new one is removed. MN_USAGE: keep outside 1 … MN_CHECKPOINT_KEEP, or tensors that are
- * not as mn_checkpoint_expect tells, with values of 4 or 8 bytes; MN_NO_CREATE: a
- * folder that is not there or cannot be written, a path that is no regular file, another kind of file at one
- * of the names; MN_IO: no space, a failing disk; MN_LIBRARY: HDF5 failed otherwise. Holds the lock of
- * data/hdf5.h for 4 MiB at a time. One thread saves to a path at a time. */
+ * not as mn_checkpoint_expect tells, with values of 4 or 8 bytes; MN_NO_CREATE: a folder that is not there or
+ * cannot be written, a path that is no regular file, another kind of file at one of the names; MN_IO: no
+ * space, a failing disk; MN_LIBRARY: HDF5 failed otherwise. Holds the lock of data/hdf5.h for 4 MiB at a
+ * time. One thread saves to a path at a time. */
 MN_API mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep);
 
 /* Whether mn_checkpoint_save could create and replace the files it would, for asking before hours of

@@ -29,8 +29,8 @@
  *                seed             uint64
  *                best_metric      float64                    −inf before the first evaluation
  *                best_epoch       int64                      epochs done then, 0 before; since minnow 0.2
- *   /config      one string an option, in the order given; then data_path, log_path, data_fingerprint and
- *                what the order of samples depends on
+ *   /config      one string an option, in the order given; then those of log and saves, data_path, log_path,
+ *                data_fingerprint, and what the order of samples depends on
  *   /fingerprint one string an item, in the order given
  *   /history     one string a change that a resumed run made, the newest last; there where there is one
  *

@@ -1,5 +1,5 @@
 /* The command diff: where two checkpoints differ, to the last bit. Both are loaded, and so verified, first.
- * /config and /fingerprint are not compared: they may differ between equal runs. */
+ * /config, /history and /fingerprint are not compared: they may differ between equal runs. */
 #include <inttypes.h>
 #include <string.h>
 

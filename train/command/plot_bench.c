@@ -102,12 +102,12 @@ static mn_status read_bench(struct charts *charts, const char *path, const json_
   const char *precision = json_string_value(json_object_get(root, "precision"));
   if (!device || !precision) return not_results(path, "it lacks device or precision");
   char title[256];
-  int length = snprintf(title, sizeof title, "%.80s, %.20s: %.0f × %.0f", device, precision,
+  int length = snprintf(title, sizeof title, "%.80s, %.20s: %.9g × %.9g", device, precision,
                         number(root, "batch"), number(root, "in"));
   for (size_t i = 0; i < json_array_size(hidden) && length < (int)sizeof title - 80; i++)
-    length += snprintf(title + length, sizeof title - (size_t)length, " → %.0f",
+    length += snprintf(title + length, sizeof title - (size_t)length, " → %.9g",
                        json_number_value(json_array_get(hidden, i)));
-  snprintf(title + length, sizeof title - (size_t)length, ", %.0f groups", number(root, "groups"));
+  snprintf(title + length, sizeof title - (size_t)length, ", %.9g groups", number(root, "groups"));
   struct chart *chart;
   MN_TRY(find_chart(charts, &chart, title, 0));
   if (!plans) return read_plan(chart, path, root);

@@ -54,6 +54,12 @@ static const char *find_file(const struct mn_session *s, const char *option, con
   return access(whole, F_OK) != 0 && access(given, F_OK) == 0 ? given : whole;
 }
 
+/* Whether the checkpoint is the best of a run, whose log goes on with the run's newest. */
+static int is_best(const struct mn_options *o) {
+  const char *name = strrchr(o->checkpoint, '/'), *best = strstr(name ? name : o->checkpoint, ".best");
+  return best && (best[5] == 0 || best[5] == '.');
+}
+
 /* One option of the checkpoint's. Data that is named is compared later, by its rows. */
 static mn_status take_option(struct mn_session *s, int index) {
   struct mn_options *o = &s->options;
@@ -62,6 +68,7 @@ static mn_status take_option(struct mn_session *s, int index) {
   char now[MN_TEXT_VALUE], was[MN_TEXT_VALUE];
   int other = mn_option_excludes(index), named = o->given[index];
   if (!then || (other >= 0 && o->given[other])) return MN_OK;
+  if (!named && strcmp(row->name, "log") == 0 && is_best(o)) return MN_OK;
   if (!named) return mn_options_set(o, row->name, find_file(s, row->name, then));
   if (row->flags & MN_OPTION_KEPT || strcmp(row->name, "data") == 0) return MN_OK;
   mn_option_show(now, sizeof now, o, index);
@@ -121,11 +128,12 @@ mn_status mn_resume_data(struct mn_session *s) {
 
 void mn_resume_rows(struct mn_session *s) {
   struct mn_progress *p = &s->progress;
+  if (mn_text_find(s->changed, s->changes, "best")) p->best = -INFINITY, p->best_epoch = p->epoch;
   if (!mn_text_find(s->changed, s->changes, "data")) return;
-  p->best = -INFINITY, p->best_epoch = 0;
   p->rows = s->train->rows;
   p->epoch = p->samples / p->rows;
   p->position = p->samples % p->rows;
+  p->best = -INFINITY, p->best_epoch = p->epoch; /* patience counts from here */
 }
 
 /* ---- what the next run is told ---- */

@@ -34,8 +34,8 @@ static mn_status open_synthetic(struct mn_session *s) {
 static mn_status hold_out(struct mn_session *s) {
   const struct mn_options *o = &s->options;
   if (s->test)
-    return mn_fail(MN_USAGE, "--validation %g, but %s has a test part; leave --validation out", o->validation,
-                   o->data);
+    return mn_fail(MN_USAGE, "--validation %g, but %s has a test part; %s", o->validation, o->data,
+                   s->from ? "--data names rows without one" : "leave --validation out");
   s->whole = s->train->rows;
   MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_TRAIN, o->x_name, o->y_name, 1));
   MN_TRY(mn_dataset_hold_out(&s->test, MN_PART_TEST, o->validation, o->seed));
@@ -108,26 +108,30 @@ static mn_status check_tested(const struct mn_session *s) {
   if (s->test || !(o->best || o->patience)) return MN_OK;
   return mn_fail(MN_USAGE, "--%s compares epochs by their test rows, and there are none: %s",
                  o->best ? "best" : "patience",
-                 o->data ? "--validation 0.1 holds a tenth out" : "give --test-rows");
+                 s->from   ? "a new run with --validation 0.1 or --test-rows has some"
+                 : o->data ? "--validation 0.1 holds a tenth out"
+                           : "give --test-rows");
 }
 
 /* The best of another run is not written over. */
-static mn_status check_best(const struct mn_options *o) {
+static mn_status check_best(const struct mn_session *s) {
+  const struct mn_options *o = &s->options;
   char best[MN_CHECKPOINT_PATH];
   if (!o->best) return MN_OK;
   MN_TRY(mn_checkpoint_best(best, o->checkpoint));
-  if (!o->resume && access(best, F_OK) == 0)
+  if ((!o->resume || mn_text_find(s->changed, s->changes, "best")) && access(best, F_OK) == 0)
     return mn_fail(MN_NO_CREATE, "--best %s exists; move it away, or name another --checkpoint", best);
   return o->dry_run ? MN_OK : mn_checkpoint_check_path(best, 1);
 }
 
 /* Whether the checkpoint can be written is asked before hours of training, not after. */
-static mn_status check_checkpoint(const struct mn_options *o) {
+static mn_status check_checkpoint(const struct mn_session *s) {
+  const struct mn_options *o = &s->options;
   if (!o->checkpoint) return MN_OK;
   if (!o->resume && access(o->checkpoint, F_OK) == 0)
     return mn_fail(MN_NO_CREATE, "--checkpoint %s exists; --resume goes on from it, or name another file",
                    o->checkpoint);
-  MN_TRY(check_best(o));
+  MN_TRY(check_best(s));
   return o->dry_run ? MN_OK : mn_checkpoint_check_path(o->checkpoint, (int)o->keep);
 }
 
@@ -138,7 +142,7 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   if (o->checkpoint && !o->dry_run) MN_TRY(mn_checkpoint_lock(&s->lock, o->checkpoint));
   if (o->resume) MN_TRY(resume(s));
   MN_TRY(mn_files_check(o));
-  MN_TRY(check_checkpoint(o));
+  MN_TRY(check_checkpoint(s));
   MN_TRY(o->data ? open_file(s) : open_synthetic(s));
   MN_TRY(check_tested(s));
   if (o->batch > s->train->rows)

@@ -304,12 +304,15 @@ static void tell_of_the_best(struct run *r) {
   const struct mn_options *o = &r->session.options;
   const struct mn_progress *p = &r->trainer->progress;
   char number[MN_SHOWN], metric[64], best[MN_CHECKPOINT_PATH];
-  if (p->best_epoch == 0 || !(o->best || patience_is_out(r))) return;
-  if (r->session.test->classes)
+  if (!(o->best || patience_is_out(r))) return;
+  if (!isfinite(p->best))
+    snprintf(metric, sizeof metric, "the metric");
+  else if (r->session.test->classes)
     snprintf(metric, sizeof metric, "test accuracy %.2f %%", 100 * p->best);
   else
     snprintf(metric, sizeof metric, "test loss %s", mn_show_number(number, -p->best, 5));
-  if (o->best && mn_checkpoint_best(best, o->checkpoint) == MN_OK && access(best, F_OK) == 0)
+  if (o->best && isfinite(p->best) && mn_checkpoint_best(best, o->checkpoint) == MN_OK &&
+      access(best, F_OK) == 0)
     mn_progress_bar_note(&r->bar, "best: %s after epoch %ld, in %s", metric, (long)p->best_epoch, best);
   if (patience_is_out(r))
     mn_progress_bar_note(
@@ -381,7 +384,7 @@ static mn_status run(struct run *r, FILE *out) {
   int64_t stop = o->stop_at > 0 && o->stop_at < horizon ? o->stop_at : horizon;
   if (*step >= stop)
     mn_progress_bar_note(&r->bar, "nothing to do: step %ld is reached", (long)*step);
-  else
+  else if (!patience_is_out(r))
     mn_log_resume(&r->log, *step, r->session.changed, r->session.changes, r->config, r->option_count);
   while (*step < stop && !patience_is_out(r) && !was_interrupted() && !r->log.error) {
     MN_TRY(mn_trainer_run(r->trainer, next_pause(r, stop), after_step, r));

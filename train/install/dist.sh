@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# The sources as $BUILD/minnow-$VERSION.tar.gz: the files that git tracks, as they stand here; in a tree without git, all but $BUILD.
+# The sources as $BUILD/minnow-$VERSION.tar.gz: the files that git tracks, as they stand here; in a tree without git, all but folders
+# that were built into.
 # Equal files give equal bytes.
 set -euo pipefail
 name=minnow-${VERSION:?} build=${BUILD:?}
 files() {
-  if [ -e .git ]; then git ls-files -z; else find . -path "./$build" -prune -o -type f -printf '%P\0'; fi
+  if [ -e .git ]; then git ls-files -z; else find . \( -path "./$build" -o -exec test -e '{}/flags.cc' \; \) -prune -o -type f -printf '%P\0'; fi
 }
 mkdir -p "$build"
 files | LC_ALL=C sort -z | tar --null -T - --transform "s,^,$name/," --owner 0 --group 0 --numeric-owner --mode u+rw,go+r,go-w \
