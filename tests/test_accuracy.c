@@ -2,8 +2,9 @@
  * multiplies the same floats. The error of a product is ‖d − e‖/‖e‖.
  *
  * What fp16x3 promises is float's accuracy: an error of at most 1.1 times that of the library's fp32 product,
- * whatever the depth, in all three forms, for numbers of one size or of very many, and whatever the scale of
- * an operand. fp16 keeps as many bits as tf32, and must lose no more.
+ * or of at most FP16X3_FLOOR where that adds the depth in parts and is nearer, whatever the depth, in all
+ * three forms, for numbers of one size or of very many, and whatever the scale of an operand. fp16 keeps as
+ * many bits as tf32, and must lose no more.
  *
  * Two planes hold a value to 2⁻²² of itself, or, where it is small, to 2⁻²⁵ over the factor, which is 2⁻³³ of
  * the largest value of a weight. So where some rows of an operand are 10⁴ times smaller than others it is the

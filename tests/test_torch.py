@@ -148,6 +148,16 @@ class Gradients(Case):
       own(2 * x).sum().backward()
       self.assertTrue(torch.equal(first, torch.autograd.grad(y.sum(), x)[0]))
 
+  def test_planes_are_of_one_layout(self):
+    """A weight and its transpose share memory and version, and not their planes."""
+    for device, in self.each():
+      x, vectors = torch.randn(9, 32, device=device), [torch.randn(32, device=device) for _ in range(3)]
+      weight = torch.randn(32, 32, device=device)
+      with torch.no_grad():
+        for w in weight, weight.t(), weight:
+          found = block(x, w, *vectors, 4, precision="bf16")
+          self.assertTrue(torch.equal(found, block(x, w.clone(), *vectors, 4, precision="bf16")))
+
   def test_any_strides(self):
     for device, in self.each():
       own, plain = pair(device, "fp32")
@@ -419,10 +429,10 @@ class Training(Case):
       self.assertGreater(own, plain - 0.01)
 
 
-def join(rank, world, backend, port, folder):
+def join(rank, world, backend, folder):
   """One process of DistributedDataParallel, with its share of the batch."""
-  os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-  torch.distributed.init_process_group(backend, rank=rank, world_size=world)
+  os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+  torch.distributed.init_process_group(backend, init_method=f"file://{folder}/store", rank=rank, world_size=world)
   device = f"cuda:{rank}" if backend == "nccl" else "cpu"
   saved = torch.load(f"{folder}/given")
   model = Block(24, 64, 8)
@@ -443,8 +453,7 @@ class Distributed(Case):
     expected = gradients(own, x, dy)[2:]
     with tempfile.TemporaryDirectory() as folder:
       torch.save({"model": own.state_dict(), "x": x, "dy": dy}, f"{folder}/given")
-      port = 20000 + os.getpid() % 20000
-      torch.multiprocessing.spawn(join, (2, backend, port, folder), nprocs=2)
+      torch.multiprocessing.spawn(join, (2, backend, folder), nprocs=2)
       for rank in range(2):
         found = torch.load(f"{folder}/rank{rank}")
         for name, gradient in zip(("fc.weight", "fc.bias", "gn.weight", "gn.bias"), expected):
