@@ -29,7 +29,8 @@ int mn_advice_find(struct mn_advice *advice, const struct mn_hdf5_object *o) {
   const char *name = o->name + (o->name[0] == '/');
   if (converted)
     snprintf(advice->remedy, sizeof advice->remedy,
-             "store it unchunked as float32, in h5py out[\"%.150s\"] = x.astype(\"<f4\")", name);
+             "store it unchunked as float32, in h5py out[\"%.150s\"] = x.astype(\"<f4\")%s", name,
+             o->class == H5T_INTEGER ? ", times scale_factor plus add_offset where it has them" : "");
   else
     snprintf(advice->remedy, sizeof advice->remedy, "h5repack -l %.150s:CONTI -f %.150s:NONE in.h5 out.h5",
              name, name);

@@ -187,6 +187,14 @@ static mn_status info_checkpoint(struct answer *answer, const struct mn_hdf5_fil
 /* Of any other HDF5 file. */
 
 /* Shows what train would read from one part of the file. A file that train refuses is no error here. */
+/* Of rows without targets: why they cannot be trained on. */
+static void show_refusal(struct answer *answer, const char *path) {
+  struct mn_dataset *whole = NULL;
+  if (mn_dataset_open(&whole, path, MN_PART_TRAIN, NULL, NULL, 1) != MN_OK)
+    fprintf(answer->stream, "not to be trained on as it is: %s\n", mn_message());
+  mn_dataset_close(whole);
+}
+
 static mn_status show_part(struct answer *answer, const char *path, enum mn_part part, const char *key) {
   struct mn_dataset *dataset = NULL;
   mn_status status = mn_dataset_open(&dataset, path, part, NULL, NULL, 0);
@@ -208,6 +216,7 @@ static mn_status show_part(struct answer *answer, const char *path, enum mn_part
   } else {
     fprintf(answer->stream, "%-13s %" PRId64 " rows of %" PRId64 " inputs, %" PRId64 " %s\n", key,
             dataset->rows, dataset->inputs, dataset->outputs, dataset->classes ? "classes" : "targets");
+    if (dataset->outputs == 0 && part == MN_PART_TRAIN) show_refusal(answer, path);
   }
   mn_dataset_close(dataset);
   return MN_OK;

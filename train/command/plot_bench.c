@@ -231,11 +231,8 @@ mn_status mn_plot_bench(const char *out, char **results, int count) {
   struct charts charts = {.roots = calloc((size_t)count, sizeof *charts.roots)};
   if (!charts.roots) return mn_fail(MN_NO_MEMORY, "no memory for %d files", count);
   mn_status status = MN_OK;
-  for (int i = 0; i < count && status == MN_OK; i++) {
-    const int before = charts.count;
-    status = read_results(&charts, results[i]);
-    if (status == MN_OK && charts.count == before) status = not_results(results[i], "it has no time");
-  }
+  for (int i = 0; i < count && status == MN_OK; i++) status = read_results(&charts, results[i]);
+  if (status == MN_OK && charts.count == 0) status = not_results(results[0], "it has no time");
   if (status == MN_OK) status = draw_charts(out, &charts);
   for (int i = 0; i < charts.count; i++) free(charts.all[i].rows);
   for (int i = 0; i < charts.files; i++) json_decref(charts.roots[i]);
