@@ -19,14 +19,16 @@ mn_status mn_cublas_failed(cublasStatus_t error, const char *what) {
 }
 
 /* Calls Function with the device's GPU as the thread's current one: the thread may have used another device
- * since, or none (the loader's). Every entry of the CUDA tables goes through this. */
+ * since, or none (the loader's). Every entry of the CUDA tables goes through this. One that returns nothing
+ * gives something back, and is called even where that fails. */
 template <typename Type, Type *Function> struct on_gpu;
 template <typename Result, typename... Arguments, Result (*Function)(struct mn_device *, Arguments...)>
 struct on_gpu<Result(struct mn_device *, Arguments...), Function> {
   static Result call(struct mn_device *device, Arguments... arguments) {
     const cudaError_t error = cudaSetDevice(device->ordinal);
-    if (error == cudaSuccess) return Function(device, arguments...);
-    if constexpr (!std::is_void_v<Result>) return mn_cuda_failed(error, "cudaSetDevice");
+    if constexpr (!std::is_void_v<Result>)
+      if (error != cudaSuccess) return mn_cuda_failed(error, "cudaSetDevice");
+    return Function(device, arguments...);
   }
 };
 
