@@ -10,14 +10,13 @@
 enum { EPOCHS = 12, ROWS = 60, TO_TEST = 30, STEPS_AN_EPOCH = 10 };
 
 /* Rows whose labels are nearly noise, so that the accuracy of the test rows goes up and down. */
-static void write_rows(void) {
+static void write_rows(const char *name, uint32_t word) {
   static float x[ROWS * I];
   int labels[ROWS];
   hsize_t sizes[2] = {ROWS, I};
-  uint32_t word = 1;
   for (int i = 0; i < ROWS * I; i++) x[i] = (float)((word = word * 1664525 + 1013904223) >> 8) / 8388608 - 1;
   for (int i = 0; i < ROWS; i++) labels[i] = (int)((word = word * 1664525 + 1013904223) >> 30) % 3;
-  hid_t file = H5Fcreate("rows.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   assert_true(file >= 0);
   put(file, "train/x", H5T_NATIVE_FLOAT, 2, sizes, x);
   put(file, "train/y", H5T_NATIVE_INT, 1, sizes, labels);
@@ -214,6 +213,50 @@ static void an_older_checkpoint_is_read(void **state) {
   mn_checkpoint_free(c);
 }
 
+/* On other rows nothing is known to be bettered: patience, which has run out, begins anew. */
+static void other_rows_are_given_patience(void **state) {
+  (void)state;
+  remove_runs();
+  run_line(CLASSES "--patience 1 --checkpoint b.h5");
+  struct mn_checkpoint *c = loaded("b.h5");
+  const int64_t before = c->progress.epoch;
+  mn_checkpoint_free(c);
+  assert_true(before < EPOCHS);
+  run_line("train --quiet --device cpu --checkpoint b.h5 --resume --data other.h5");
+  c = loaded("b.h5");
+  assert_true(c->progress.epoch > before && c->progress.best_epoch > before);
+  mn_checkpoint_free(c);
+}
+
+/* A run that goes on from the best leaves the log of the run that it was the best of alone. */
+static void a_branch_has_no_log(void **state) {
+  (void)state;
+  struct stat before, after;
+  remove_runs();
+  run_line(CLASSES "--best --checkpoint b.h5 --log b.jsonl");
+  assert_int_equal(stat("b.jsonl", &before), 0);
+  run_line("train --quiet --device cpu --checkpoint b.best.h5 --resume");
+  assert_int_equal(stat("b.jsonl", &after), 0);
+  assert_true(before.st_size == after.st_size && before.st_mtim.tv_nsec == after.st_mtim.tv_nsec);
+}
+
+/* --best that is first named in a resumed run: another run's best is in the way, and what was better before
+ * was not kept. */
+static void the_best_from_now_on(void **state) {
+  (void)state;
+  remove_runs();
+  run_line(CLASSES "--best --checkpoint s.h5");
+  assert_int_equal(remove("s.h5"), 0);
+  run_line(CLASSES "--checkpoint s.h5 --stop-at 100");
+  const char *resumed = "train --quiet --device cpu --checkpoint s.h5 --resume --best";
+  assert_complains(resumed, run(resumed), 73, "s.best.h5 exists");
+  assert_int_equal(remove("s.best.h5"), 0);
+  run_line("%s", resumed);
+  struct mn_checkpoint *c = loaded("s.best.h5");
+  assert_true(c->progress.epoch > 100 / STEPS_AN_EPOCH);
+  mn_checkpoint_free(c);
+}
+
 static void what_cannot_be_kept_is_refused(void **state) {
   (void)state;
   remove_runs();
@@ -252,7 +295,8 @@ static void what_cannot_be_kept_is_refused(void **state) {
 
 static int prepare(void **state) {
   if (set_up(state) != 0) return -1;
-  write_rows();
+  write_rows("rows.h5", 1);
+  write_rows("other.h5", 2);
   return 0;
 }
 
@@ -264,6 +308,9 @@ int main(void) {
       cmocka_unit_test(patience_with_accuracy),
       cmocka_unit_test(patience_with_loss),
       cmocka_unit_test(an_older_checkpoint_is_read),
+      cmocka_unit_test(other_rows_are_given_patience),
+      cmocka_unit_test(a_branch_has_no_log),
+      cmocka_unit_test(the_best_from_now_on),
       cmocka_unit_test(what_cannot_be_kept_is_refused),
   };
   return cmocka_run_group_tests(tests, prepare, tear_down);
