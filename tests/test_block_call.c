@@ -217,6 +217,9 @@ static void refusals(void **state) {
   s.call.bias = NULL, refused(&s, mn_block_forward, "is NULL"), s.call = good;
   s.call.z = (char *)s.call.z + 4, refused(&s, mn_block_forward, "multiple of 16"), s.call = good;
   s.call.y_narrow = 1, refused(&s, mn_block_forward, "takes no 16-bit values"), s.call = good;
+  s.call.dy = good.y, refused(&s, mn_block_forward, "takes no dy"), s.call = good;
+  s.call.size -= 8, assert_int_equal(mn_block_workspace(s.context, &s.call), 0), s.call = good;
+  s.call.workspace = s.call.z = NULL, refused(&s, mn_block_forward, "needs a workspace"), s.call = good;
   refused(&s, mn_block_backward, "is NULL"); /* no dy */
   s.call.dy = good.y, s.call.mean = NULL, refused(&s, mn_block_backward, "is NULL"), s.call = good;
   close_subject(&s);
