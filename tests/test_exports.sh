@@ -15,8 +15,8 @@ echo '#include "train/minnow.h"' >"$folder/all.c"
 "${cc[@]}" -std=c11 -E -P -I. "$folder/all.c" | tr '\n' ' ' | tr ';' '\n' |
   sed -n 's/.*visibility("default")))//p' | sed 's/(.*//; s/.*[ *]//' | sort -u >"$folder/declared"
 [ -s "$folder/declared" ] || { echo "train/minnow.h declares nothing with MN_API" >&2; exit 1; }
-# What the linker adds to every library, and AddressSanitizer to every variable, is not ours.
-nm -D --defined-only "$build/libminnow.so" | awk '{ print $3 }' | grep -vE '^(_init|_fini|_edata|_end|__bss_start|__odr_asan.*)$' |
+# What the linker adds to every library, AddressSanitizer to every variable and clang to every reduction is not ours.
+nm -D --defined-only "$build/libminnow.so" | awk '{ print $3 }' | grep -vE '^(_init|_fini|_edata|_end|__bss_start|__odr_asan.*|\.gomp_critical.*)$' |
   sort -u >"$folder/exported"
 if ! diff "$folder/declared" "$folder/exported" >"$folder/difference"; then
   sed -n 's/^< /declared with MN_API, not exported: /p; s/^> /exported, not declared with MN_API: /p' "$folder/difference" >&2
