@@ -12,8 +12,8 @@
 struct mn_block_matrix {
   const void *values; /* reals or, if narrow, what the precision's products read, bfloat16s or float16s */
   void *planes;       /* memory for what products read of reals, so that a later call need not make it again:
-                         aligned to 256 bytes, of mn_block_plane_bytes for each element and MN_BLOCK_PLANES_MORE
-                         besides. NULL: it is in the workspace */
+                         aligned to 256 bytes (16 on the CPU), of mn_block_plane_bytes for each element and
+                         MN_BLOCK_PLANES_MORE besides. NULL: it is in the workspace */
   int narrow;         /* on CUDA, in MN_BF16 and MN_FP16 */
   int ready;          /* an earlier call has written the planes from the same values */
 };
@@ -35,7 +35,7 @@ struct mn_block_call {
   const void *dy;        /* [N, C] reals: into the backward; NULL for the forward */
   void *dx, *dweight, *dbias, *dgamma, *dbeta; /* reals: out of the backward, those that are not NULL */
   void *stream;    /* a cudaStream_t of the context's GPU; NULL: its default stream */
-  void *workspace; /* mn_block_workspace bytes, aligned to 256: the call's own until it is done */
+  void *workspace; /* mn_block_workspace bytes, aligned likewise: the call's own until it is done */
 };
 
 /* 0 where products read the values themselves. */

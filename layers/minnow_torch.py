@@ -65,21 +65,21 @@ class _Context:
   """A device in one precision (engine/context.h), for one thread at a time. It lives as long as the process."""
 
   def __init__(self, device, precision):
-    self.library, self.handle, self.lock = _library(), ctypes.c_void_p(), threading.RLock()
+    self.lib, self.handle, self.lock = _library(), ctypes.c_void_p(), threading.RLock()
     with torch.cuda.device(device if device.type == "cuda" else -1):
-      self.must(self.library.mn_context_open(ctypes.byref(self.handle), str(device).encode(), precision.encode()))
-    self.plane_bytes = self.library.mn_block_plane_bytes(self.handle)
+      self.must(self.lib.mn_context_open(ctypes.byref(self.handle), str(device).encode(), precision.encode()))
+    self.plane_bytes = self.lib.mn_block_plane_bytes(self.handle)
 
   def must(self, status):
     if status:
-      raise RuntimeError(self.library.mn_message().decode())
+      raise RuntimeError(self.lib.mn_message().decode())
 
   def run(self, entry, x, call):
     """In the current stream, to whose later work the workspace goes afterwards."""
     call.size = ctypes.sizeof(call)
     with torch.cuda.device_of(x), self.lock:
       call.stream = torch.cuda.current_stream().cuda_stream if x.is_cuda else None
-      bytes_ = self.library.mn_block_workspace(self.handle, ctypes.byref(call))
+      bytes_ = self.lib.mn_block_workspace(self.handle, ctypes.byref(call))
       workspace = x.new_empty(bytes_, dtype=torch.uint8)
       call.workspace = workspace.data_ptr()
       self.must(entry(self.handle, ctypes.byref(call)))
@@ -191,7 +191,7 @@ def _forward(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, s
     kept = planes if keep else kept
     call.weight.planes = kept.data_ptr() if kept is not None and kept.numel() else None
     try:
-      context.run(context.library.mn_block_forward, x, call)
+      context.run(context.lib.mn_block_forward, x, call)
     except BaseException:
       forget()  # planes that may not have been written
       raise
@@ -207,7 +207,7 @@ def _backward(dy, x, weight, gamma, beta, z, mean, rstd, planes, groups, slope, 
   call = _call(dense_x, dense_weight, groups, slope, gamma=gamma32, beta=beta32, z=z, mean=mean, rstd=rstd, dy=dy,
                **dict(zip(("dx", "dweight", "dbias", "dgamma", "dbeta"), made)))
   call.weight.planes, call.weight.ready = planes.data_ptr() if planes.numel() else None, planes.numel() > 0
-  context.run(context.library.mn_block_backward, x, call)
+  context.run(context.lib.mn_block_backward, x, call)
   return tuple(t.to(like.dtype) for t, like in zip(made, (x, weight, gamma, gamma, beta)))
 
 
