@@ -367,8 +367,8 @@ static mn_status settle(struct dataset_file *d) {
   d->base.inputs = d->x.cols;
   d->base.parallel = d->x.direct;
   d->base.x_type = d->x.object.type;
-  d->base.y_type = d->y.object.type;
   if (d->y.object.id < 0) return MN_OK;
+  d->base.y_type = d->y.object.type;
   d->base.outputs = d->y.cols;
   if (d->y.object.class == H5T_FLOAT || d->y.packed) return MN_OK;
   if (d->y.cols > 1)

@@ -102,7 +102,7 @@ static mn_status held_out_read(struct mn_dataset *dataset, int64_t first, int64_
                                void *y) {
   struct held_out *h = (struct held_out *)dataset;
   struct mn_dataset *whole = h->whole;
-  MN_REQUIRE(first >= 0 && count >= 0 && count <= dataset->rows && first <= dataset->rows - count);
+  MN_TRY(mn_dataset_check_read(dataset, first, count, real, y));
   size_t x_row = (size_t)dataset->inputs * real;
   size_t y_row = dataset->classes ? sizeof(int32_t) : (size_t)dataset->outputs * real;
   for (int64_t done = 0, here; done < count; done += here) {

@@ -92,6 +92,11 @@ static mn_status check_size(const struct mn_block_call *call) {
                  sizeof *call, call->size);
 }
 
+static mn_status check_aligned(const char *name, const void *memory, int bytes) {
+  if ((uintptr_t)memory % (uintptr_t)bytes == 0) return MN_OK;
+  return mn_fail(MN_USAGE, "%s is at %p, which is no multiple of %d bytes", name, memory, bytes);
+}
+
 /* What a GEMM would end the process for, or a kernel's grid cannot count. */
 static mn_status check(const struct mn_context *context, const struct mn_block_call *call) {
   const int64_t most = INT32_MAX / 2;
@@ -106,12 +111,13 @@ static mn_status check(const struct mn_context *context, const struct mn_block_c
                                  .eps = call->eps,
                                  .slope = call->slope};
   MN_TRY(mn_block_kind.check(&layer));
-  const void *const results[] = {call->z,        call->dx, call->dweight, call->x.planes, call->weight.planes,
-                                 call->workspace};
-  for (size_t i = 0; i < sizeof results / sizeof *results; i++)
-    if ((uintptr_t)results[i] % 16)
-      return mn_fail(MN_USAGE, "z, dx, dweight, planes or workspace at %p, which is no multiple of 16 bytes",
-                     results[i]);
+  const int parts = context->device->type == MN_DEVICE_CUDA ? ALIGNMENT : 16;
+  MN_TRY(check_aligned("z", call->z, 16));
+  MN_TRY(check_aligned("dx", call->dx, 16));
+  MN_TRY(check_aligned("dweight", call->dweight, 16));
+  MN_TRY(check_aligned("x.planes", call->x.planes, parts));
+  MN_TRY(check_aligned("weight.planes", call->weight.planes, parts));
+  MN_TRY(check_aligned("workspace", call->workspace, parts));
   const enum mn_precision p = context->precision;
   if ((call->x.narrow || call->weight.narrow || call->y_narrow) &&
       (context->device->type != MN_DEVICE_CUDA || (p != MN_BF16 && p != MN_FP16)))

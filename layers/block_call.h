@@ -35,7 +35,7 @@ struct mn_block_call {
   const void *dy;        /* [N, C] reals: into the backward; NULL for the forward */
   void *dx, *dweight, *dbias, *dgamma, *dbeta; /* reals: out of the backward, those that are not NULL */
   void *stream;    /* a cudaStream_t of the context's GPU; NULL: its default stream */
-  void *workspace; /* mn_block_workspace bytes, aligned likewise: the call's own until it is done */
+  void *workspace; /* mn_block_workspace bytes, aligned as planes are: the call's own until it is done */
 };
 
 /* 0 where products read the values themselves. */

@@ -28,6 +28,8 @@ __all__ = ["Block", "ModelNew", "block", "forget"]
 PRECISIONS = ("fp16x3", "fp32", "tf32", "fp16", "bf16")
 # What products of the other types read.
 OWN = {torch.float64: "fp64", torch.float16: "fp16", torch.bfloat16: "bf16"}
+# Bytes of memory for planes besides the elements' own: MN_BLOCK_PLANES_MORE.
+MORE = 32
 
 
 # ---- libminnow.so ----
@@ -117,7 +119,7 @@ def forget():
 
 
 def _planes(weight, context):
-  more = 32 if context.plane_bytes else 0  # MN_BLOCK_PLANES_MORE
+  more = MORE if context.plane_bytes else 0
   return weight.new_empty(context.plane_bytes * weight.numel() + more, dtype=torch.uint8)
 
 
@@ -185,7 +187,7 @@ def _forward(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, s
   call = _call(dense_x, dense_weight, groups, slope, bias=bias, gamma=gamma, beta=beta, y=y,
                **dict(zip(("z", "mean", "rstd"), saved)))
   call.eps, call.y_narrow = eps, narrow
-  planes[-32:].zero_()  # not all of which is written
+  planes[-MORE:].zero_()  # not all of which is written
   with context.lock:
     kept, call.weight.ready = _recall(weight, context, save or bool(call.weight.narrow))
     kept = planes if keep else kept

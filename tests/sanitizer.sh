@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The CUDA tests at small shapes under each tool of compute-sanitizer, or under those that are named; needs a GPU. Ends at the first
-# tool that finds something.
+# The CUDA tests at small shapes under each tool of compute-sanitizer, or under those that are named; needs a GPU. AT_ONCE runs side by
+# side (4); starts no more after one that finds something.
 set -euo pipefail
 export MINNOW_QUICK=1
 build=${BUILD:-build}
@@ -8,21 +8,22 @@ minnow=${MINNOW:-$build/minnow}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-run() {
-  local tool=$1 more=()
+# sanitize TOOL COMMAND…
+sanitize() {
+  local tool=$1 more=() out
+  out=$(mktemp -p "$folder")
   shift
   export MINNOW_BLIND=
-  [ "$tool ${blind:-0}" != "initcheck 1" ] || MINNOW_BLIND=1
+  [ "$tool $blind" != "initcheck 1" ] || MINNOW_BLIND=1
   # One test asks for more memory than there is: that refusal is no finding.
   [ "$tool" != memcheck ] || more=(--report-api-errors no)
-  echo "== $tool: $*"
   # memcheck: bounds; racecheck: shared memory; initcheck: memory that nobody wrote; synccheck: barriers.
-  compute-sanitizer --tool "$tool" "${more[@]}" --error-exitcode 9 --print-limit 5 "$@" >"$folder/out" 2>&1 || {
-    grep -A 25 "^=====" "$folder/out" | head -120
+  compute-sanitizer --tool "$tool" "${more[@]}" --error-exitcode 9 --print-limit 5 "$@" >"$out" 2>&1 || {
+    grep -A 25 "^=====" "$out" | head -120
     echo "$tool has findings: $*" >&2
-    exit 1
+    return 255 # at which xargs starts no more
   }
-  grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$folder/out"
+  echo "$tool: $*: $(grep -oE '(ERROR|RACECHECK) SUMMARY.*' "$out"), $SECONDS s"
 }
 
 train=(train --device cuda --data data/digits.h5 --hidden "32,32" --groups 4 --batch 48 --steps 3 --quiet)
@@ -50,25 +51,29 @@ beside() {
   esac
 }
 
-[ $# -gt 0 ] || set -- memcheck racecheck initcheck synccheck
-for tool; do
-  run "$tool" "$build/tests/test_parity_devices"
-  run "$tool" "$build/tests/test_parity_block"
-  run "$tool" "$build/tests/test_parity_elementwise"
-  run "$tool" "$build/tests/test_parity_planes"
-  for program in $(beside "$tool"); do run "$tool" "$build/tests/$program"; done
+# The command lines of a tool.
+commands() {
+  local program precision optimizer plan
+  for program in test_parity_devices test_parity_block test_parity_elementwise test_parity_planes $(beside "$1"); do
+    echo "$build/tests/$program"
+  done
   for precision in fp64 fp32 tf32 bf16 fp16 fp16x3; do
-    case "$tool $precision $blind" in "initcheck bf16 1" | "initcheck fp16 1") continue ;; esac
-    run "$tool" "$minnow" parity tests/golden/block.h5 --device cuda --precision $precision
-    run "$tool" "$minnow" "${train[@]}" --precision $precision
+    case "$1 $precision $blind" in "initcheck bf16 1" | "initcheck fp16 1") continue ;; esac
+    echo "$minnow parity tests/golden/block.h5 --device cuda --precision $precision"
+    echo "$minnow ${train[*]} --precision $precision"
     case $precision in fp64 | tf32) continue ;; esac
-    run "$tool" "$minnow" "${train[@]}" --clip 1 --accumulate 2 --nesterov --precision $precision
+    echo "$minnow ${train[*]} --clip 1 --accumulate 2 --nesterov --precision $precision"
     [ $precision != fp32 ] || continue
     for optimizer in sgd adamw; do
-      run "$tool" "$minnow" "${large[@]}" --precision $precision --optimizer $optimizer
-      run "$tool" "$minnow" "${small[@]}" --precision $precision --optimizer $optimizer
+      echo "$minnow ${large[*]} --precision $precision --optimizer $optimizer"
+      echo "$minnow ${small[*]} --precision $precision --optimizer $optimizer"
     done
   done
-  for plan in none tail linear-norm; do run "$tool" "$minnow" gradcheck --device cuda --hidden 6,6 --loss mse --plan $plan; done
-done
+  for plan in none tail linear-norm; do echo "$minnow gradcheck --device cuda --hidden 6,6 --loss mse --plan $plan"; done
+}
+
+[ $# -gt 0 ] || set -- memcheck racecheck initcheck synccheck
+export folder blind
+export -f sanitize
+for tool; do commands "$tool" | sed "s/^/$tool /"; done | xargs -L 1 -P "${AT_ONCE:-4}" bash -c 'sanitize "$@"' sanitize
 echo "1 passed, 0 failed"

@@ -3,6 +3,7 @@
  * refused. */
 #include "tests/check.h"
 
+#include "kernels/planes.h"
 #include "layers/block_call.h"
 #include "train/pass.h"
 
@@ -119,10 +120,37 @@ static double near(const struct subject *s) {
 }
 
 static void must_forward(struct subject *s) {
-  const int64_t results = s->call.rows * s->call.channels;
+  struct mn_block_call *c = &s->call;
+  const int64_t results = c->rows * c->channels;
+  void **const saved[] = {&c->z, &c->mean, &c->rstd};
+  c->y = take_reals(&s->memory, NULL, results);
+  for (int i = 0; i < 3; i++)
+    if (*saved[i]) *saved[i] = take_reals(&s->memory, NULL, i == 0 ? results : c->rows * c->groups);
   MUST(call_within(s, mn_block_forward));
-  assert_reals(&s->memory, "y", s->call.y, s->y, results, near(s));
-  if (s->call.z) assert_reals(&s->memory, "z", s->call.z, s->z, results, near(s));
+  assert_reals(&s->memory, "y", c->y, s->y, results, near(s));
+  if (c->z) assert_reals(&s->memory, "z", c->z, s->z, results, near(s));
+}
+
+/* The same y, each value rounded to what the precision's products read. */
+static void must_forward_narrow(struct subject *s) {
+  struct mn_block_call *c = &s->call;
+  const int64_t results = c->rows * c->channels;
+  double *wide = read_reals(&s->memory, c->y, results);
+  uint16_t *narrow = malloc((size_t)results * sizeof *narrow);
+  assert_non_null(narrow);
+  c->y = take_bytes(&s->memory, results, sizeof *narrow), c->y_narrow = 1;
+  MUST(call_within(s, mn_block_forward));
+  MUST(s->context->kernels->download(s->context->device, narrow, c->y, (size_t)results * sizeof *narrow));
+  for (int64_t i = 0; i < results; i++) {
+    const uint32_t bits = (uint32_t)narrow[i] << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    if (s->context->precision == MN_FP16)
+      assert_true(half_value(narrow[i]) == mn_to_fp16((float)wide[i]));
+    else
+      assert_true(value == mn_to_bf16((float)wide[i]));
+  }
+  free(wide), free(narrow);
 }
 
 /* The gradients of all, or, with `frozen`, of the vectors alone. */
@@ -196,6 +224,7 @@ static void narrow_values(void **state) {
     }
     must_forward(&s);
     must_backward(&s, 0);
+    must_forward_narrow(&s);
     close_subject(&s);
   }
 }
@@ -216,6 +245,10 @@ static void refusals(void **state) {
   s.call.eps = NAN, refused(&s, mn_block_forward, "eps"), s.call = good;
   s.call.bias = NULL, refused(&s, mn_block_forward, "is NULL"), s.call = good;
   s.call.z = (char *)s.call.z + 4, refused(&s, mn_block_forward, "multiple of 16"), s.call = good;
+  s.call.x.planes = (char *)s.call.z + 8, refused(&s, mn_block_forward, "x.planes"), s.call = good;
+  s.call.workspace = (char *)s.call.z + 16;
+  if (strcmp(*state, "cuda") == 0) refused(&s, mn_block_forward, "multiple of 256");
+  s.call = good;
   s.call.y_narrow = 1, refused(&s, mn_block_forward, "takes no 16-bit values"), s.call = good;
   s.call.dy = good.y, refused(&s, mn_block_forward, "takes no dy"), s.call = good;
   s.call.size -= 8, assert_int_equal(mn_block_workspace(s.context, &s.call), 0), s.call = good;

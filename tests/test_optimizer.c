@@ -225,6 +225,17 @@ static void training_follows_adamw(void **state) {
 static const struct mn_optimizer_config typical_adamw = {
     .rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-3, .weight_decay = 0.1, .accumulate = 1};
 
+/* Trains both alike, whose parameters are then the same, and closes them. */
+static void must_agree(const char *what, struct trained *one, struct trained *other) {
+  for (int step = 0; step < STEPS; step++) {
+    train(one, step);
+    train(other, step);
+  }
+  assert_same_model(what, one->model, other->model, 1e-12);
+  close_trained(one);
+  close_trained(other);
+}
+
 /* With a norm that never bites, clipping leaves nothing but the other path. */
 static void fused_and_stored_updates_agree(void **state) {
   struct mn_context *context = open_or_skip(*state, "fp64");
@@ -237,13 +248,7 @@ static void fused_and_stored_updates_agree(void **state) {
     struct trained stored = open_trained(context, config, ROWS);
     assert_false(fused.optimizer->stored);
     assert_true(stored.optimizer->stored);
-    for (int step = 0; step < STEPS; step++) {
-      train(&fused, step);
-      train(&stored, step);
-    }
-    assert_same_model("fused and stored", fused.model, stored.model, 1e-12);
-    close_trained(&fused);
-    close_trained(&stored);
+    must_agree("fused and stored", &fused, &stored);
   }
   mn_context_close(context);
 }
@@ -256,13 +261,7 @@ static void accumulated_batches_are_one_batch(void **state) {
     struct trained whole = open_trained(context, config, 4 * ROWS);
     config.accumulate = 4;
     struct trained parts = open_trained(context, config, ROWS);
-    for (int step = 0; step < STEPS; step++) {
-      train(&whole, step);
-      train(&parts, step);
-    }
-    assert_same_model("4 batches and one", parts.model, whole.model, 1e-12);
-    close_trained(&whole);
-    close_trained(&parts);
+    must_agree("4 batches and one", &whole, &parts);
   }
   mn_context_close(context);
 }

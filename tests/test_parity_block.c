@@ -226,6 +226,7 @@ static void updates_write_nothing(struct bench *b, int s, struct rule rule) {
     if (stand[i]) before[i] = get_raw(b, s, stand[i], bytes);
   void *d = put_drawn(b, s, 23, 3 * count, 1);
   struct mn_epilogue e = {.kind = MN_UPDATE, .update = &p.update};
+  if (rule.kind == MN_ADAMW) e.into = poisoned_reals(b, s, count);
   must(b->on[s]->kernels->epilogue(b->on[s], d, z.rows, z.cols, &e));
   must(b->on[s]->kernels->gemm(b->on[s], MN_TN, &dz, &x, &e));
   struct mn_operand flat = {.rows = 1, .cols = count, .real = p.w.real};

@@ -103,7 +103,8 @@ static void epochs_end_in_an_evaluation(void **state) {
 }
 
 /* The save of step 10 is held until step 22 is done. That of step 20 falls due meanwhile and is taken after
- * it, before the run ends; nothing else is. */
+ * it, as soon as a step ends with the first file there: after step 22 at the earliest and, since training
+ * waits for that file after step 25, before the run's last step in any case. Nothing else is saved. */
 static void a_save_that_falls_due_meanwhile_follows(void **state) {
   (void)state;
   writer_waits_for = 23;

@@ -106,6 +106,7 @@ mn_status mn_checkpoint_check_path(const char *path, int keep) {
   return mn_checkpoint_check_files(path, keep);
 }
 
+_Static_assert((int)MN_CHECKPOINT_PATH == (int)MN_ATOMIC_FILE_PATH, "a checkpoint is an atomic file");
 mn_status mn_checkpoint_best(char best[MN_CHECKPOINT_PATH], const char *path) {
   char resolved[MN_ATOMIC_FILE_PATH];
   MN_TRY(mn_atomic_file_resolve(resolved, path));

@@ -310,7 +310,7 @@ static mn_status check_format(const struct reader *reader, int *damaged) {
   return version.integer[0] < 1 ? refuse(reader, "format_version", "is below 1") : MN_OK;
 }
 
-/* A model without its training has two groups, a checkpoint five. */
+/* A model without its training has two groups, a checkpoint five, or six with its history. */
 static mn_status read_kind(const struct reader *reader, int *damaged) {
   hsize_t count;
   MN_TRY(check_format(reader, damaged));

@@ -44,8 +44,6 @@ static mn_status count(struct needs *n, const struct mn_session *s, const struct
                       .disk_available = NAN};
   for (int i = 0; i < s->model->count; i++) n->parameters += mn_tensor_count(s->model->parameters[i]);
   n->flops = mn_model_step_flops(s->model) * (double)n->samples;
-  if (o->log && !o->resume && access(o->log, F_OK) == 0)
-    return mn_fail(MN_NO_CREATE, "--log %s exists; name another file, or remove it", o->log);
   MN_TRY(context->kernels->available(context->device, &n->device_available));
   if (!o->checkpoint) return MN_OK;
   const struct mn_rule *rule = &s->optimizer->rule;

@@ -186,7 +186,6 @@ static mn_status info_checkpoint(struct answer *answer, const struct mn_hdf5_fil
 
 /* Of any other HDF5 file. */
 
-/* Shows what train would read from one part of the file. A file that train refuses is no error here. */
 /* Of rows without targets: why they cannot be trained on. */
 static void show_refusal(struct answer *answer, const char *path) {
   struct mn_dataset *whole = NULL;
@@ -195,6 +194,7 @@ static void show_refusal(struct answer *answer, const char *path) {
   mn_dataset_close(whole);
 }
 
+/* Shows what train would read from one part of the file. A file that train refuses is no error here. */
 static mn_status show_part(struct answer *answer, const char *path, enum mn_part part, const char *key) {
   struct mn_dataset *dataset = NULL;
   mn_status status = mn_dataset_open(&dataset, path, part, NULL, NULL, 0);

@@ -86,12 +86,18 @@ static mn_status find_end(struct mn_log *log, off_t *end, const struct mn_checkp
   return status;
 }
 
-static void begin_line(struct mn_log *log, struct mn_json *json, const char *event) {
-  if (log->ended && ftruncate(fileno(log->file), ftello(log->file)) != 0) log->error = errno;
+/* Returns whether there is a log to write to. */
+static int begin_line(struct mn_log *log, struct mn_json *json, const char *event) {
+  if (!log->file || log->error) return 0;
+  if (log->ended && ftruncate(fileno(log->file), ftello(log->file)) != 0) {
+    log->error = errno;
+    return 0;
+  }
   log->ended = 0;
   mn_json_begin(json, log->file);
   mn_json_open(json, NULL);
   mn_json_string(json, "event", event);
+  return 1;
 }
 
 /* Ends a line and the object `time` in it, and writes it out, so that a full disk is known at once. */
@@ -104,7 +110,7 @@ static void end_line(struct mn_log *log, struct mn_json *json) {
 static void write_start(struct mn_log *log, const struct mn_checkpoint *from, const struct mn_text *config,
                         int count, const char *device) {
   struct mn_json json;
-  begin_line(log, &json, "start");
+  if (!begin_line(log, &json, "start")) return;
   mn_json_open(&json, "config");
   for (int i = 0; i < count; i++) {
     const char *then = from ? mn_text_find(from->options, from->option_count, config[i].name) : NULL;
@@ -136,9 +142,8 @@ mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_chec
 
 void mn_log_resume(struct mn_log *log, int64_t step, const struct mn_text *changed, int changes,
                    const struct mn_text *config, int count) {
-  if (!log->file || log->error || changes == 0) return;
   struct mn_json json;
-  begin_line(log, &json, "resume");
+  if (changes == 0 || !begin_line(log, &json, "resume")) return;
   mn_json_integer(&json, "step", step);
   mn_json_open(&json, "changed");
   for (int i = 0; i < changes; i++) {
@@ -155,10 +160,9 @@ void mn_log_resume(struct mn_log *log, int64_t step, const struct mn_text *chang
 }
 
 void mn_log_step(struct mn_log *log, const struct mn_trainer *t) {
-  if (!log->file || log->error) return;
   const struct mn_progress *p = &t->progress;
   struct mn_json json;
-  begin_line(log, &json, "step");
+  if (!begin_line(log, &json, "step")) return;
   mn_json_integer(&json, "step", p->step);
   mn_json_integer(&json, "epoch", p->epoch);
   mn_json_integer(&json, "samples", p->samples);
@@ -178,9 +182,8 @@ void mn_log_step(struct mn_log *log, const struct mn_trainer *t) {
 }
 
 void mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, double accuracy) {
-  if (!log->file || log->error) return;
   struct mn_json json;
-  begin_line(log, &json, "eval");
+  if (!begin_line(log, &json, "eval")) return;
   mn_json_integer(&json, "step", step);
   mn_json_integer(&json, "epoch", epoch);
   mn_json_number(&json, "test_loss", loss);
@@ -191,9 +194,8 @@ void mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, d
 }
 
 void mn_log_end(struct mn_log *log, const struct mn_trainer *t, const char *ended) {
-  if (!log->file || log->error || log->ended) return;
   struct mn_json json;
-  begin_line(log, &json, "end");
+  if (log->ended || !begin_line(log, &json, "end")) return;
   mn_json_integer(&json, "step", t->progress.step);
   mn_json_integer(&json, "horizon", t->schedule.horizon);
   mn_json_number(&json, "loss", t->loss);

@@ -151,9 +151,8 @@ static mn_status read_peer(struct charts *charts, const char *path, const char *
 
 static mn_status read_results(struct charts *charts, const char *path) {
   FILE *file;
-  json_error_t error;
   MN_TRY(mn_plot_open(&file, path, "a file of minnow bench --json or of make peers"));
-  json_t *root = json_loadf(file, 0, &error);
+  json_t *root = json_loadf(file, 0, NULL);
   fclose(file);
   if (!root) return not_results(path, "it is no JSON");
   charts->roots[charts->files++] = root;

@@ -54,7 +54,7 @@ static mn_status open_file(struct mn_session *s) {
   if (test && test->classes && train->classes && test->outputs > train->outputs)
     MN_TRY(mn_labels_check_all(test, train->outputs, part, "its training part"));
   if (test && (test->inputs != train->inputs || test->classes != train->classes ||
-               (train->classes ? test->outputs > train->outputs : test->outputs != train->outputs)))
+               (!train->classes && test->outputs != train->outputs)))
     return mn_fail(MN_BAD_DATA, "%s: test has %ld inputs and %ld %s, train %ld and %ld; the two must fit",
                    o->data, (long)test->inputs, (long)test->outputs, test->classes ? "classes" : "targets",
                    (long)train->inputs, (long)train->outputs);
