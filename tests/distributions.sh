@@ -3,7 +3,7 @@
 # can be without, and what minnow needs there, make has to install. For the CPU alone.
 #
 #   tests/distributions.sh SUITE…     (as root; MIRROR: of the packages, else the one that apt has for Debian)
-#   COMPONENTS=main,universe MIRROR=http://archive.ubuntu.com/ubuntu tests/distributions.sh noble
+#   AREAS=main,universe MIRROR=http://archive.ubuntu.com/ubuntu tests/distributions.sh noble
 #
 # make test runs the tests that depend on what the system brings: libraries, compiler, tools. WHOLE=1: all of them, which takes
 # minutes more.
@@ -36,7 +36,7 @@ trap 'exit 1' INT TERM
 cat >"$folder/system" <<'SH'
 set -e
 root=$1 suite=$2 mirror=$3
-debootstrap --variant=minbase --components="${COMPONENTS:-main}" "$suite" "$root" "$mirror" || exit 3
+debootstrap --variant=minbase --components="${AREAS:-main}" "$suite" "$root" "$mirror" || exit 3
 mount -t proc proc "$root/proc" || exit 3
 mount -t devpts devpts "$root/dev/pts" || exit 3
 mkdir "$root/root/minnow"

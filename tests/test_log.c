@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "train/command/log.h"
+#include "train/optimizer.h"
 
 static char folder[] = "/tmp/minnow-log-XXXXXX", path[64];
 
@@ -106,6 +107,60 @@ static char *read_log(void) {
   return text;
 }
 
+/* What an event's last line says under `time`; NaN: nothing. */
+static double clocked(const char *event, const char *name) {
+  char *line = NULL;
+  size_t room = 0;
+  double found = NAN;
+  FILE *file = fopen(path, "r");
+  assert_non_null(file);
+  while (getline(&line, &room, file) > 0) {
+    json_t *object = json_loads(line, 0, NULL),
+           *value = json_object_get(json_object_get(object, "time"), name);
+    if (strcmp(json_string_value(json_object_get(object, "event")), event) == 0)
+      found = json_is_number(value) ? json_number_value(value) : NAN;
+    json_decref(object);
+  }
+  free(line);
+  fclose(file);
+  return found;
+}
+
+/* 8 samples in the second before a step, and a run of four steps in two seconds. */
+static void rates_and_memory(void **state) {
+  (void)state;
+  struct mn_log log;
+  struct mn_context *context;
+  struct mn_model *model;
+  struct mn_optimizer optimizer = {.config.accumulate = 1};
+  const struct mn_model_config sizes = {
+      .inputs = 2, .depth = 1, .hidden = {4}, .groups = 2, .plan = MN_PLAN_BLOCK};
+  assert_int_equal(mn_context_open(&context, "cpu", "fp64"), MN_OK);
+  assert_int_equal(mn_model_open(&model, context, &sizes), MN_OK);
+  struct mn_trainer t = {.model = model, .norm = NAN, .progress = {.step = 1, .samples = 2}};
+  assert_int_equal(open_log(&log, -1), MN_OK);
+  t.finished = log.start + 1;
+  mn_log_step(&log, &t);
+  assert_true(clocked("step", "seconds") == 1 && isnan(clocked("step", "flops_per_second")));
+  t.progress.step = 2, t.progress.samples = 10, t.finished += 1;
+  mn_log_step(&log, &t);
+  assert_float_equal(clocked("step", "samples_per_second"), 8, 1e-9);
+  assert_float_equal(clocked("step", "flops_per_second"), 8 * mn_model_step_flops(model), 1e-6);
+  mn_log_end(&log, &t, "horizon");
+  assert_true(isnan(clocked("end", "flops_per_second"))); /* no step was timed */
+  t.batch = 5, t.optimizer = &optimizer;
+  t.times = (struct mn_trainer_times){.steps = 4, .running = 2, .waiting = 0.5, .reading = 0.5};
+  mn_log_end(&log, &t, "horizon");
+  assert_float_equal(clocked("end", "samples_per_second"), 10, 1e-9);
+  assert_float_equal(clocked("end", "flops_per_second"), 10 * mn_model_step_flops(model), 1e-6);
+  assert_float_equal(clocked("end", "waiting"), 0.25, 1e-9);
+  assert_true(context->bytes > 0 && clocked("end", "device_bytes") == (double)context->bytes);
+  assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);
+  assert_int_equal(unlink(path), 0);
+  mn_model_close(model);
+  mn_context_close(context);
+}
+
 static void a_resumed_log_is_that_of_one_run(void **state) {
   (void)state;
   write_log(-1, 1, 6);
@@ -161,6 +216,7 @@ static void what_is_not_this_runs_log_stays(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(rates_and_memory),
       cmocka_unit_test(a_resumed_log_is_that_of_one_run),
       cmocka_unit_test(what_is_not_this_runs_log_stays),
   };
