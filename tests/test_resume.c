@@ -160,6 +160,17 @@ static void the_course_may_change(void **state) {
   }
 }
 
+/* --momentum 0 of a run with Nesterov's leaves nothing that it could act on. */
+static void nesterov_goes_with_the_momentum(void **state) {
+  (void)state;
+  succeed(QUIET MODEL "--nesterov --stop-at 6 --checkpoint look.h5");
+  assert_prints(TOLD "--checkpoint look.h5 --resume --momentum 0 --stop-at 8",
+                "resumed with --momentum 0 (was 0.9)");
+  succeed(QUIET "--checkpoint look.h5 --resume --stop-at 9");
+  const char *line = QUIET "--checkpoint look.h5 --resume --nesterov";
+  assert_complains(line, run(line), 64, "--nesterov needs --momentum above 0");
+}
+
 /* A finished run goes on; the schedule is taken over the new horizon, as if it had been that from the start.
  */
 static void a_finished_run_goes_on(void **state) {
@@ -381,6 +392,7 @@ static void an_older_checkpoint_is_resumed(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(the_course_may_change),
+      TEST(nesterov_goes_with_the_momentum),
       TEST(a_finished_run_goes_on),
       TEST(what_makes_the_model_may_not),
       TEST(a_log_is_whole_again),

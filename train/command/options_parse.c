@@ -292,7 +292,7 @@ static mn_status check_optimizer(const struct mn_options *o) {
     if (mn_options_given(o, *other))
       return mn_fail(MN_USAGE, "--%s is not for --optimizer %s; leave it out, or take %s", *other,
                      o->optimizer, mn_optimizer_name(rule == MN_SGD ? MN_ADAMW : MN_SGD));
-  if (rule == MN_SGD && o->nesterov && o->momentum == 0)
+  if (rule == MN_SGD && mn_options_given(o, "nesterov") && o->momentum == 0)
     return mn_fail(MN_USAGE, "--nesterov needs --momentum above 0");
   return MN_OK;
 }

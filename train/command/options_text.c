@@ -245,7 +245,7 @@ mn_status mn_options_optimizer(const struct mn_options *o, struct mn_optimizer_c
   if (out->rule == MN_ADAMW)
     out->beta1 = o->beta1, out->beta2 = o->beta2, out->eps = o->adam_eps;
   else
-    out->momentum = o->momentum, out->nesterov = o->nesterov;
+    out->momentum = o->momentum, out->nesterov = o->nesterov && o->momentum > 0;
   return MN_OK;
 }
 
