@@ -6,7 +6,7 @@
  * left is how floats are added up. A tensor core adds 16 products at a time to its accumulator and cuts the
  * sum off: by half a unit in the last place on the average, 2⁻²⁴ of the sum so far, and always towards zero,
  * so that errors add up: with one more for the bias, unit = 2⁻²⁴·(1 + depth/16) is the bound of z. Two planes
- * are added up so for 128 of the depth at most, three products each, and then as floats: 2⁻¹⁹ has room for
+ * are added up so for 128 of the depth at most, three products each, and then as floats: 2⁻²⁰ has room for
  * that and for what two planes do not hold. Normalised, the error of the product is to be seen against the
  * deviation of its group: it grows by κ = ‖product‖·rstd, with z's own rounding, 2⁻²⁴, by ‖z‖·rstd; a
  * gradient meets ẑ more than once, so normalised = 4·(unit·κ + 2⁻²⁴·‖z‖·rstd) + 2⁻²² bounds all that floats
@@ -318,7 +318,7 @@ static const struct fused_case large[] = {
     {200, 2048, 45, .width = 256, .bias_offset = 2},
     {136, 4104, 1425, .width = 8},
     {136, 72, 1425, .width = 8, .nesterov = 1},
-    {2304, 1032, 320, .width = 8}, /* so deep a dW that the consumers update it themselves */
+    {2304, 1032, 320, .width = 8}, /* with one plane so deep a dW that the consumers update it */
     {1024, 1024, 256, .width = 16, .nesterov = 1},
     {128, 512, 8, .width = 32}, /* from here on in small tiles */
     {1, 1024, 24, .width = 16},
@@ -326,7 +326,8 @@ static const struct fused_case large[] = {
     {200, 1000, 17, .width = 64, .bias_offset = -100, .twice = 1},
     {1024, 512, 40, .width = 48, .twice = 1}, /* groups that no fused epilogue takes */
     {1024, 512, 4, .width = 512, .nesterov = 1},
-    /* AdamW in streaming tiles, ragged ones too, in plain ones, in small ones, and the library's way */
+    /* AdamW in streaming tiles, ragged ones too, in plain ones (one plane), in small ones, and the library's
+       way */
     {1024, 1024, 256, .width = 16, .adamw = 1},
     {136, 4104, 1425, .width = 8, .adamw = 1},
     {2304, 1032, 320, .width = 8, .adamw = 1},

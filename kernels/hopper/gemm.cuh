@@ -49,7 +49,7 @@ enum {
  *
  * If tile::EPILOGUE_WARPS is 0, the epilogue threads are the consumers, with 16 rows a warp. Their
  * accumulators, tile::COLS / 2 registers a thread, are live during finish but not during begin. Otherwise
- * they are the epilogue warps, with 8 rows a warp: the slice is one staging buffer (WIDE = COLS), which a
+ * they are the epilogue warps, and a slice has 8 rows: it is one staging buffer (WIDE = COLS), which a
  * consumer has filled, so stage does nothing. The main loop waits for that buffer before finish and releases
  * it afterwards.
  *

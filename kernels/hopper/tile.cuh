@@ -3,10 +3,11 @@
  * above the other and share the same part of b, of which each CTA loads half by multicast to both. The
  * consumers run the epilogue from their registers; the tensor cores idle meanwhile.
  *
- * The streaming tile is for epilogues whose memory traffic takes longer than the multiplication, or nearly:
- * more warps, the epilogue warps, run the epilogue of one tile while the consumers multiply the next, so that
- * neither the memory nor the tensor cores idle. With one plane it is half as wide, because the staging
- * buffers between consumers and epilogue warps take shared memory.
+ * The streaming tile is for updates. Their memory traffic takes longer than the multiplication or, with two
+ * planes, half as long, too long for the tensor cores to wait for it: more warps, the epilogue warps, run the
+ * epilogue of one tile while the consumers multiply the next, so that neither the memory nor the tensor cores
+ * idle. With one plane it is half as wide, because the staging buffers between consumers and epilogue warps
+ * take shared memory.
  *
  * The small tile is for products that would give most multiprocessors no tile: an eighth of the plain tile
  * (with two planes a quarter), without clusters, and with enough stages to hold all of a short depth. */

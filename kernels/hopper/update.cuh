@@ -160,8 +160,8 @@ template <class Rule, int Moments, class Tile> struct update_epilogue {
   }
 };
 
-/* From this depth on the multiplication of a tile takes longer than its share of the memory traffic, and the
- * plain tile is faster than the streaming one (NOTES.md). */
+/* With one plane: from this depth on the multiplication of a tile takes longer than its share of the memory
+ * traffic, and the plain tile is faster than the streaming one (NOTES.md). */
 enum { DEEP = 2048 };
 
 /* Bytes of an operand that stay in both halves of the L2 cache while W and momentum stream through it. The

@@ -21,8 +21,9 @@ TARGETS = {
     ("256x1024x1024x1024x1024x1024x1024x1024x1024x1024/64", "bf16"): STACK,
     ("4096x2048x2048x2048x2048x2048x2048x2048/128", "bf16"): STACK,
 }
-# Bytes of what a GEMM reads for an element, and of what of it an update of the weights writes beside the float.
-BYTES = {"bf16": (2, 2), "fp16": (2, 2), "fp16x3": (4, 4), "fp32": (4, 0), "tf32": (4, 0)}
+# Bytes of what a GEMM reads for an element, and of what of it an update of the weights writes beside the float: nothing
+# in bf16, where that is the upper half of the float.
+BYTES = {"bf16": (2, 0), "fp16": (2, 2), "fp16x3": (4, 4), "fp32": (4, 0), "tf32": (4, 0)}
 ERROR = """error: of x*W^T, computed as in that row from floats, against float64 on the same floats: the norm of the
 difference over the norm of the product, of about 64 rows and 512 channels spread over those of the (first) block"""
 # fp16x3 is of float32's class. A peer's product that is made of several others counts there if its error is at most so
