@@ -6,9 +6,11 @@
 /* Less is read in an instant, however it is stored. */
 #define WORTH_IT ((uint64_t)16 << 20)
 
-/* Whether these are reals, or integers that are taken as reals. */
+/* Whether these are reals, or integers that are taken as reals, and can be read at all. */
 static int are_rows(const struct mn_hdf5_object *o) {
-  if (o->kind != MN_HDF5_DATASET || o->layout == H5D_VIRTUAL || o->external || o->bytes < WORTH_IT) return 0;
+  if (o->kind != MN_HDF5_DATASET || o->layout == H5D_VIRTUAL || o->external || o->lacks ||
+      o->bytes < WORTH_IT)
+    return 0;
   return (o->class == H5T_FLOAT && (o->rank == 1 || o->rank == 2)) ||
          (o->class == H5T_INTEGER && o->rank == 2);
 }

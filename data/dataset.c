@@ -67,14 +67,17 @@ static mn_status list(const struct dataset_file *d, const struct mn_hdf5_object 
 static mn_status missing(const struct dataset_file *d, const struct array *a) {
   struct mn_hdf5_object group = {.kind = MN_HDF5_NOTHING, .id = -1};
   const char *slash = strrchr(a->name, '/');
-  char *parent = strndup(a->name, slash ? (size_t)(slash - a->name) : 0), held[300];
+  char *parent = strndup(a->name, slash ? (size_t)(slash - a->name) : 0), held[300], such[40] = "";
   if (!parent) return mn_fail(MN_NO_MEMORY, "no memory for the name %s", a->name);
   mn_status status = slash ? mn_hdf5_find(&d->file, &d->file.root, parent, &group) : MN_OK;
   int found = group.kind == MN_HDF5_GROUP;
   if (status == MN_OK) status = list(d, found ? &group : &d->file.root, held, sizeof held);
+  mn_hdf5_release(&group);
+  if (status == MN_OK && !slash) status = mn_hdf5_find(&d->file, &d->file.root, "train", &group);
+  if (!slash && group.kind == MN_HDF5_GROUP) snprintf(such, sizeof such, ", such as train/%s", a->role);
   if (status == MN_OK)
-    status = mn_fail(MN_BAD_DATA, "%s: holds no dataset %s; %s holds: %s; name another dataset as %s",
-                     d->path, a->name, found ? parent : "the file", held, a->role);
+    status = mn_fail(MN_BAD_DATA, "%s: holds no dataset %s; %s holds: %s; name another dataset as %s%s",
+                     d->path, a->name, found ? parent : "the file", held, a->role, such);
   mn_hdf5_release(&group);
   free(parent);
   return status;

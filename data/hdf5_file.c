@@ -294,7 +294,7 @@ mn_status mn_hdf5_check(const struct mn_hdf5_file *file, const struct mn_hdf5_ob
     return mn_fail(
         MN_BAD_DATA,
         "%s: dataset %s is compressed by filter %d (%s), which this HDF5 lacks: set HDF5_PLUGIN_PATH "
-        "to where it is, or convert with h5repack -f GZIP=4",
+        "to where it is, or write it anew without the filter where it can be read, such as in h5py",
         file->path, dataset->name, dataset->lacks, dataset->lacking);
   if (fits(file, dataset)) return MN_OK;
   char shape[200];

@@ -174,6 +174,7 @@ static void patience_ends_a_run(const char *options) {
     const struct result *r = run_line("train --device cpu --checkpoint b.h5 --resume");
     snprintf(words, sizeof words, "ended by --patience %d after epoch %d", patience, last);
     assert_non_null(strstr(r->err, words));
+    assert_non_null(strstr(r->err, "--resume with more patience"));
     assert_true(snapshot() == before);
     /* The epochs without a better one are counted on in a resumed run. */
     (void)remove("b.jsonl");
@@ -187,6 +188,9 @@ static void patience_ends_a_run(const char *options) {
     assert_memory_equal(until, metric, sizeof metric);
   }
   assert_true(early > 1); /* else this shows nothing */
+  const struct result *r =
+      run_line("train %s --patience 1", strstr(options, "--quiet ") + strlen("--quiet "));
+  assert_true(strstr(r->err, "was not bettered") && !strstr(r->err, "--resume"));
 }
 
 static void patience_with_accuracy(void **state) {

@@ -79,6 +79,11 @@ static void a_dry_run_takes_nothing(void **state) {
   const struct result *r = run(line);
   assert_succeeds(line, r);
   assert_true(snapshot() == before);
+  /* More than any machine has is told before it is asked for. */
+  r = run(DRY "--dry-run --hidden 2000000,2000000");
+  assert_true(r->status == 71 && strstr(r->err, " parameters take at least ") &&
+              strstr(r->err, " MiB free: "));
+  r = run(line);
   const char *const says[] = {"blocks of 256 -> 128 channels in 8 groups",
                               "parameters: ",
                               "steps: 3 of 16 samples, ",

@@ -197,6 +197,13 @@ static void finds_parts(void **state) {
   assert_message(mn_dataset_open(&d, file, MN_PART_TEST, NULL, NULL, 1), MN_BAD_DATA, "no dataset test/y",
                  "test holds: inner, x;", "name another dataset as y", NULL);
   id = create();
+  hid_t train = H5Gcreate2(id, "train", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  put_floats(train, "x", 3, 2);
+  H5Gclose(train);
+  done(id);
+  assert_message(mn_dataset_open(&d, file, MN_PART_ALL, NULL, NULL, 0), MN_BAD_DATA, "no dataset x",
+                 "as x, such as train/x", NULL);
+  id = create();
   put_floats(id, "x", 5, 2);
   done(id);
   d = (struct mn_dataset *)&d;
@@ -254,6 +261,8 @@ static void decodes_a_chunk_once(void **state) {
   mn_dataset_close(d);
   free(values), free(got);
   assert_true(H5Zunregister(301) >= 0);
+  assert_message(mn_dataset_open(&d, file, MN_PART_TRAIN, NULL, NULL, 0), MN_BAD_DATA,
+                 "filter 301 (counting)", "write it anew without the filter", NULL);
 }
 
 /* A disk that fails while reading is no damaged file; and one that fails at the end costs nothing. */

@@ -160,6 +160,14 @@ static void the_course_may_change(void **state) {
   }
 }
 
+/* A log that begins in the middle is told of: its name may be mistaken. */
+static void a_log_that_is_not_there_is_told(void **state) {
+  (void)state;
+  assert_prints(TOLD "--checkpoint run.h5 --resume --log other.jsonl --stop-at 8",
+                "log: other.jsonl was not there; it begins at step 6");
+  assert_lacks(TOLD "--checkpoint run.h5 --resume", "was not there");
+}
+
 /* --momentum 0 of a run with Nesterov's leaves nothing that it could act on. */
 static void nesterov_goes_with_the_momentum(void **state) {
   (void)state;
@@ -186,7 +194,8 @@ static void a_finished_run_goes_on(void **state) {
   assert_float_equal(strtod(strstr(rate, "\"rate\":") + 7, NULL), 0.05 * 0.5 * (1 + cos(M_PI * 17 / 24)),
                      1e-12);
   free(text);
-  assert_prints(TOLD "--checkpoint go.h5 --resume --epochs 4", "nothing to do: step 24");
+  assert_prints(TOLD "--checkpoint go.h5 --resume --epochs 4",
+                "nothing to do: step 24 is reached; a larger --epochs goes on");
   assert_prints("info go.h5", "epochs = 6");
   /* Several changes, one after the other, and all at once. */
   assert_prints(TOLD "--checkpoint go.h5 --resume --steps 30 --lr 0.2",
@@ -392,6 +401,7 @@ static void an_older_checkpoint_is_resumed(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(the_course_may_change),
+      TEST(a_log_that_is_not_there_is_told),
       TEST(nesterov_goes_with_the_momentum),
       TEST(a_finished_run_goes_on),
       TEST(what_makes_the_model_may_not),

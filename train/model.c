@@ -72,9 +72,10 @@ mn_status mn_model_check_data(const struct mn_model_config *c, const char *model
   if (targets && classes && d->classes && outputs < d->outputs)
     MN_TRY(mn_labels_check_all(d, outputs, data, model));
   if (targets && (classes != d->classes || (classes ? outputs < d->outputs : outputs != d->outputs)))
-    return mn_fail(MN_BAD_DATA, "%s gives %ld %s, but %s has %ld %s", model, (long)outputs,
+    return mn_fail(MN_BAD_DATA, "%s gives %ld %s, but %s has %ld %s%s", model, (long)outputs,
                    classes ? "classes" : "numbers", data, (long)d->outputs,
-                   d->classes ? "classes" : "numbers");
+                   d->classes ? "classes" : "numbers",
+                   classes == d->classes ? "" : "; cross-entropy is the loss of classes, mse of numbers");
   return MN_OK;
 }
 

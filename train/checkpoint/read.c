@@ -297,7 +297,7 @@ static mn_status check_format(const struct reader *reader, int *damaged) {
     *damaged = 0;
     return mn_fail(MN_BAD_DATA,
                    "%s is an HDF5 file but no minnow checkpoint (no attribute format = \"%s\"): name "
-                   "another file, or move it away",
+                   "another file; a new run may begin from weights alone by --init",
                    reader->file.path, MN_CHECKPOINT_FORMAT);
   }
   MN_TRY(read_attribute(reader, &reader->file.root, "format_version", MN_VALUE_INTEGER, 0, &version));

@@ -8,6 +8,7 @@
 
 #include "data/advice.h"
 #include "data/dataset.h"
+#include "train/checkpoint/weights.h"
 #include "train/command/inspect.h"
 
 mn_status mn_inspect_flush(FILE *out) {
@@ -194,6 +195,20 @@ static void show_refusal(struct answer *answer, const char *path) {
   mn_dataset_close(whole);
 }
 
+/* Of a file without rows: that it holds weights, or why it cannot be trained on. */
+static void show_no_rows(struct answer *answer, const char *path) {
+  char why[1024];
+  struct mn_model_config sizes = {0};
+  snprintf(why, sizeof why, "%s", mn_message());
+  if (mn_weights_sizes(path, &sizes) == MN_OK)
+    fprintf(answer->stream,
+            "weights alone, of %ld inputs and %ld outputs: train --init begins from them, eval and predict "
+            "take them as --checkpoint\n",
+            (long)sizes.inputs, (long)mn_model_outputs(&sizes));
+  else
+    fprintf(answer->stream, "not to be trained on as it is: %s\n", why);
+}
+
 /* Shows what train would read from one part of the file. A file that train refuses is no error here. */
 static mn_status show_part(struct answer *answer, const char *path, enum mn_part part, const char *key) {
   struct mn_dataset *dataset = NULL;
@@ -203,7 +218,7 @@ static mn_status show_part(struct answer *answer, const char *path, enum mn_part
     if (answer->as_json)
       mn_json_null(&answer->json, key);
     else if (status != MN_OK && part == MN_PART_TRAIN)
-      fprintf(answer->stream, "not to be trained on as it is: %s\n", mn_message());
+      show_no_rows(answer, path);
     return MN_OK;
   }
   if (answer->as_json) {

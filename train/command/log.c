@@ -136,7 +136,8 @@ mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_chec
     return mn_fail(MN_NO_CREATE, "--log %s: %s; name %s", path, strerror(errno),
                    errno == EEXIST ? "another file, or remove it" : "a file in a folder that can be written");
   }
-  if (end == 0) write_start(log, from, config, count, device);
+  log->begun = end == 0;
+  if (log->begun) write_start(log, from, config, count, device);
   return MN_OK;
 }
 

@@ -27,6 +27,7 @@ struct mn_log {
   const char *path;
   double start, last; /* seconds on the monotonic clock: of opening, of the last step line */
   int64_t last_samples;
+  int begun; /* the file is new */
   int ended; /* the file ends in the end of a run that has come as far as this one: it stays until something
                 else is written in its place */
   int error; /* errno of the first write that failed, else 0. Nothing is written after it: the run is to save

@@ -135,6 +135,26 @@ static mn_status check_checkpoint(const struct mn_session *s) {
   return o->dry_run ? MN_OK : mn_checkpoint_check_path(o->checkpoint, (int)o->keep);
 }
 
+/* A model that cannot be held is refused before its memory is taken and filled: parameters and what the
+ * optimizer keeps of each are the least that a run needs. */
+static mn_status check_memory(const struct mn_session *s, const struct mn_model_config *c,
+                              const struct mn_optimizer_config *optimizer) {
+  const struct mn_device *device = s->context->device;
+  const int arrays = optimizer->rule == MN_ADAMW ? 3 : 1 + (optimizer->momentum > 0);
+  struct mn_parameter p;
+  double parameters = 0;
+  size_t available;
+  for (int i = 0; mn_model_parameter(c, i, &p); i++) parameters += (double)p.rows * (double)p.cols;
+  const double least = parameters * arrays * (double)device->real;
+  MN_TRY(s->context->kernels->available(s->context->device, &available));
+  if (least <= (double)available) return MN_OK;
+  return mn_fail(MN_NO_MEMORY,
+                 "%.0f parameters take at least %.1f MiB in training by %s, and %s has %.1f MiB free: fewer "
+                 "or smaller blocks would do",
+                 parameters, least / 0x1p20, mn_optimizer_name(optimizer->rule), s->context->name,
+                 (double)available / 0x1p20);
+}
+
 mn_status mn_session_train(struct mn_session *s, const struct mn_options *options) {
   *s = (struct mn_session){.options = *options};
   const struct mn_options *o = &s->options;
@@ -146,24 +166,28 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   MN_TRY(o->data ? open_file(s) : open_synthetic(s));
   MN_TRY(check_tested(s));
   if (o->batch > s->train->rows)
-    return mn_fail(MN_USAGE, "--batch %ld is more than the %ld rows of the data; --batch %ld or less works",
-                   (long)o->batch, (long)s->train->rows, (long)s->train->rows);
+    return mn_fail(MN_USAGE, "--batch %ld is more than the %ld rows %s; --batch %ld or less works",
+                   (long)o->batch, (long)s->train->rows,
+                   o->validation > 0 ? "that --validation leaves to train on" : "of the data",
+                   (long)s->train->rows);
   MN_TRY(mn_resume_data(s));
   MN_TRY(s->from ? mn_snapshot_config(s->from, &config) : new_model(s, &config));
   if (s->from && o->loss) MN_TRY(mn_loss_parse(o->loss, &config.loss)); /* it may be another */
   MN_TRY(mn_plan_parse(o->plan, &config.plan));
   if (s->from) MN_TRY(check_fit(s, s->train, &config, 1));
   if (!s->context) MN_TRY(mn_context_open(&s->context, o->device, o->precision));
-  MN_TRY(mn_model_open(&s->model, s->context, &config));
   struct mn_optimizer_config optimizer;
   MN_TRY(mn_options_optimizer(o, &optimizer));
+  MN_TRY(check_memory(s, &config, &optimizer));
+  MN_TRY(mn_model_open(&s->model, s->context, &config));
   MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &optimizer));
   if (s->from) {
     MN_TRY(mn_snapshot_restore(s->from, s->model, s->optimizer, &s->progress));
     mn_resume_rows(s);
     return MN_OK;
   }
-  return o->init ? mn_snapshot_load_weights(o->init, s->model) : mn_model_initialise(s->model, o->seed);
+  if (o->init) return mn_snapshot_load_weights(o->init, s->model);
+  return o->dry_run ? MN_OK : mn_model_initialise(s->model, o->seed);
 }
 
 /* A checkpoint says itself what its model is. */

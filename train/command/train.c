@@ -141,6 +141,8 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   MN_TRY(mn_log_open(&r->log, o->dry_run ? NULL : o->log, s->from, r->config, r->option_count,
                      s->context->name));
   mn_session_describe(s);
+  if (r->log.file && r->log.begun && progress->step > 0)
+    mn_announce(o, "log: %s was not there; it begins at step %ld", o->log, (long)progress->step);
   describe_places(r);
   mn_progress_bar_open(&r->bar, progress->step, o->quiet);
   r->snapshot_time = mn_seconds();
@@ -315,11 +317,10 @@ static void tell_of_the_best(struct run *r) {
       access(best, F_OK) == 0)
     mn_progress_bar_note(&r->bar, "best: %s after epoch %ld, in %s", metric, (long)p->best_epoch, best);
   if (patience_is_out(r))
-    mn_progress_bar_note(
-        &r->bar,
-        "ended by --patience %ld after epoch %ld: %s of epoch %ld was not bettered; --resume with "
-        "more patience goes on",
-        (long)o->patience, (long)p->epoch, metric, (long)p->best_epoch);
+    mn_progress_bar_note(&r->bar,
+                         "ended by --patience %ld after epoch %ld: %s of epoch %ld was not bettered%s",
+                         (long)o->patience, (long)p->epoch, metric, (long)p->best_epoch,
+                         o->checkpoint ? "; --resume with more patience goes on" : "");
 }
 
 /* What the run's speed was, and what bounds it. */
@@ -383,7 +384,10 @@ static mn_status run(struct run *r, FILE *out) {
   const int64_t *step = &r->trainer->progress.step, horizon = r->trainer->schedule.horizon;
   int64_t stop = o->stop_at > 0 && o->stop_at < horizon ? o->stop_at : horizon;
   if (*step >= stop)
-    mn_progress_bar_note(&r->bar, "nothing to do: step %ld is reached", (long)*step);
+    mn_progress_bar_note(&r->bar, "nothing to do: step %ld is reached; a larger --%s goes on", (long)*step,
+                         stop < horizon ? "stop-at"
+                         : o->steps > 0 ? "steps"
+                                        : "epochs");
   else if (!patience_is_out(r))
     mn_log_resume(&r->log, *step, r->session.changed, r->session.changes, r->config, r->option_count);
   while (*step < stop && !patience_is_out(r) && !was_interrupted() && !r->log.error) {
