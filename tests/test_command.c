@@ -312,6 +312,8 @@ static void benches_are_drawn(void **state) {
     snprintf(words, sizeof words, "%s|%s|bench --json", refused[i][0], refused[i][1]);
     assert_complains(line, run(line), 65, words);
   }
+  const char *line = "plot --bench plans.json plans.json --out no.svg";
+  assert_complains(line, run(line), 64, "plans.json|forward of none|is there twice");
   assert_int_equal(access("no.svg", F_OK), -1);
 }
 

@@ -83,6 +83,16 @@ static mn_status not_results(const char *path, const char *what) {
                  what);
 }
 
+/* A bar has one time: of two files that have it one would be drawn, and nobody knew which. */
+static mn_status set_time(const struct chart *chart, struct row *row, int figure, double ms,
+                          const char *path) {
+  if (!isnan(row->ms[figure]))
+    return mn_fail(MN_USAGE, "%s: the %s of %s (%s) is there twice; name one of the files that have it", path,
+                   figures[figure].what, row->name, chart->title);
+  row->ms[figure] = ms;
+  return MN_OK;
+}
+
 /* One row of a bench: a plan, or the step of a bench without --plans. */
 static mn_status read_plan(struct chart *chart, const char *path, const json_t *object) {
   const char *plan = json_string_value(json_object_get(object, "plan"));
@@ -90,8 +100,9 @@ static mn_status read_plan(struct chart *chart, const char *path, const json_t *
   if (!plan) return not_results(path, "it has times without the name of their plan");
   MN_TRY(find_row(chart, &row, plan));
   for (int i = 0; i < FIGURES; i++) {
-    row->ms[i] = number(object, figures[i].key);
-    if (!(row->ms[i] >= 0)) return not_results(path, "a plan lacks one of its three times");
+    const double ms = number(object, figures[i].key);
+    if (!(ms >= 0)) return not_results(path, "a plan lacks one of its three times");
+    MN_TRY(set_time(chart, row, i, ms, path));
   }
   return MN_OK;
 }
@@ -145,8 +156,7 @@ static mn_status read_peer(struct charts *charts, const char *path, const char *
            texts[2], kernelbench ? "" : ", rested", machine);
   MN_TRY(find_chart(charts, &chart, title, 1));
   MN_TRY(find_row(chart, &row, texts[3]));
-  row->ms[figure] = ms;
-  return MN_OK;
+  return set_time(chart, row, figure, ms, path);
 }
 
 static mn_status read_results(struct charts *charts, const char *path) {

@@ -147,7 +147,7 @@ static mn_status check_memory(const struct mn_session *s, const struct mn_model_
   for (int i = 0; mn_model_parameter(c, i, &p); i++) parameters += (double)p.rows * (double)p.cols;
   const double least = parameters * arrays * (double)device->real;
   MN_TRY(s->context->kernels->available(s->context->device, &available));
-  if (least <= (double)available) return MN_OK;
+  if (available == 0 || least <= (double)available) return MN_OK; /* 0: nothing, or not known */
   return mn_fail(MN_NO_MEMORY,
                  "%.0f parameters take at least %.1f MiB in training by %s, and %s has %.1f MiB free: fewer "
                  "or smaller blocks would do",
