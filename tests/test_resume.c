@@ -164,8 +164,8 @@ static void the_course_may_change(void **state) {
 static void a_log_that_is_not_there_is_told(void **state) {
   (void)state;
   assert_prints(TOLD "--checkpoint run.h5 --resume --log other.jsonl --stop-at 8",
-                "log: other.jsonl was not there; it begins at step 6");
-  assert_lacks(TOLD "--checkpoint run.h5 --resume", "was not there");
+                "log: other.jsonl is new, and begins at step 6");
+  assert_lacks(TOLD "--checkpoint run.h5 --resume", "is new");
 }
 
 /* --momentum 0 of a run with Nesterov's leaves nothing that it could act on. */

@@ -139,14 +139,14 @@ static mn_status check_checkpoint(const struct mn_session *s) {
  * optimizer keeps of each are the least that a run needs. */
 static mn_status check_memory(const struct mn_session *s, const struct mn_model_config *c,
                               const struct mn_optimizer_config *optimizer) {
-  const struct mn_device *device = s->context->device;
+  struct mn_device *device = s->context->device;
   const int arrays = optimizer->rule == MN_ADAMW ? 3 : 1 + (optimizer->momentum > 0);
   struct mn_parameter p;
   double parameters = 0;
   size_t available;
   for (int i = 0; mn_model_parameter(c, i, &p); i++) parameters += (double)p.rows * (double)p.cols;
   const double least = parameters * arrays * (double)device->real;
-  MN_TRY(s->context->kernels->available(s->context->device, &available));
+  MN_TRY(s->context->kernels->available(device, &available));
   if (available == 0 || least <= (double)available) return MN_OK; /* 0: nothing, or not known */
   return mn_fail(MN_NO_MEMORY,
                  "%.0f parameters take at least %.1f MiB in training by %s, and %s has %.1f MiB free: fewer "

@@ -142,7 +142,7 @@ static mn_status open(struct run *r, const struct mn_options *options) {
                      s->context->name));
   mn_session_describe(s);
   if (r->log.file && r->log.begun && progress->step > 0)
-    mn_announce(o, "log: %s was not there; it begins at step %ld", o->log, (long)progress->step);
+    mn_announce(o, "log: %s is new, and begins at step %ld", o->log, (long)progress->step);
   describe_places(r);
   mn_progress_bar_open(&r->bar, progress->step, o->quiet);
   r->snapshot_time = mn_seconds();
