@@ -400,7 +400,7 @@ static void names_a_filter_that_is_not_there(void **state) {
   done(id);
   assert_true(H5Zunregister(300) >= 0);
   assert_message(refusal(NULL, NULL), MN_BAD_DATA, file, "dataset x", "filter 300", "minnow's test",
-                 "h5repack", NULL);
+                 "write it anew", NULL);
 }
 
 static void names_damaged_rows(void **state) {

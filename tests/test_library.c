@@ -215,7 +215,10 @@ static void rows_that_do_not_fit_the_model_are_refused(void **state) {
   assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, wide, &config, NULL), MN_BAD_DATA);
   assert_string_equal(mn_message(), "the model takes 64 inputs, but the data has 65");
   assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, numbers, &config, NULL), MN_BAD_DATA);
-  assert_string_equal(mn_message(), "the model gives 10 classes, but the data has 10 numbers");
+  assert_string_equal(
+      mn_message(),
+      "the model gives 10 classes, but the data has 10 numbers; cross-entropy is the loss of classes, "
+      "mse of numbers");
   assert_int_equal(mn_evaluator_open(&evaluator, r.model, wide, MN_PASS_PREDICT, BATCH, MN_PLACE_AUTO),
                    MN_BAD_DATA);
   assert_int_equal(mn_evaluator_open(&evaluator, r.model, numbers, MN_PASS_EVALUATE, BATCH, MN_PLACE_AUTO),
