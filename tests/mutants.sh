@@ -426,7 +426,7 @@ w=train/checkpoint/weights.c
 mutant "file of weights: what is left over is no matter" $w 'MN_TRY(find_left_over(file, weights, &misfits));' ''
 mutant "file of weights: rows are not compared" $w '(tensor->rank == 1 || dataset->shape[0] == (hsize_t)tensor->rows)' '1'
 mutant "file of weights: values that are not finite are taken" $w 'if (isfinite(value)) continue;' 'continue;'
-mutant "file of weights: the seed's weights all the same" train/command/session.c 'o->init ? mn_snapshot_load_weights(o->init, s->model) :' ''
+mutant "file of weights: the seed's weights all the same" train/command/session.c 'if (o->init) return mn_snapshot' 'if (0) return mn_snapshot'
 
 # what a program hands in, and a model without its training
 mutant "labels: one too many is taken" data/labels.c 'labels[i] >= classes' 'labels[i] > classes'
@@ -460,7 +460,7 @@ mutant "plot: names of what paths share too" train/command/plot.c 'sharing == ru
 mutant "plot: the slower round of a peer" train/command/plot_bench.c 'fmin(least,' 'fmax(least,'
 mutant "advice: a chunk too many to a row" data/advice.c '(o->shape[1] - 1) / o->chunk[1]' 'o->shape[1] / o->chunk[1]'
 mutant "advice: doubles taken for floats" data/advice.c 'o->native != sizeof(float)' 'o->native == 0'
-mutant "advice: for small data too" data/advice.c ' || o->bytes < WORTH_IT' ''
+mutant "advice: for small data too" data/advice.c 'o->bytes < WORTH_IT)' '0)'
 mutant "log: a resumed run keeps the end" train/command/log.c '&& !is_event(line, "end") &&' '&&'
 mutant "log: changes of a run that is not gone on from" train/command/log.c '? step < resumed : step <= resumed' '? step <= resumed : step <= resumed'
 mutant "log: a finished run ends again" train/command/log.c 'if (log->ended || !begin_line(log, &json, "end")) return;' 'if (!begin_line(log, &json, "end")) return;'
