@@ -242,7 +242,7 @@ static void resumes_anywhere(void **state) {
 
 /* Takes 40 batches, each from a disk that takes `delay_us` a read or after a pause; returns how long the
  * loader was waited for. */
-static double take_all(struct mn_context *context, unsigned delay_us, int64_t *const *epochs) {
+static double take_all(struct mn_context *context, int delay_us, int64_t *const *epochs) {
   struct made m = make(4500, 0);
   m.delay_us = delay_us;
   struct mn_loader *loader = open_loader(context, &m, MN_PLACE_FILE, 300, 5, 77);
