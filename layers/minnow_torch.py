@@ -17,10 +17,11 @@ import threading
 import warnings
 
 import torch
+from torch import library
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional
 
-if not hasattr(torch.library, "custom_op"):
+if not hasattr(library, "custom_op"):
   raise ImportError(f"minnow_torch needs PyTorch 2.4 or newer, not {torch.__version__}")
 
 __all__ = ["Block", "ModelNew", "block", "forget"]
@@ -54,10 +55,10 @@ def _library():
   here, named, missed = pathlib.Path(__file__).resolve().parent, os.environ.get("MINNOW_LIBRARY"), []
   for path in [named] if named else [here / "libminnow.so", here.parent / "build/libminnow.so", "libminnow.so"]:
     try:
-      library = ctypes.CDLL(str(path))
-      library.mn_message.restype = ctypes.c_char_p
-      library.mn_block_plane_bytes.restype = library.mn_block_workspace.restype = ctypes.c_size_t
-      return library
+      minnow = ctypes.CDLL(str(path))
+      minnow.mn_message.restype = ctypes.c_char_p
+      minnow.mn_block_plane_bytes.restype = minnow.mn_block_workspace.restype = ctypes.c_size_t
+      return minnow
     except (OSError, AttributeError) as error:
       missed.append(str(error))
   raise RuntimeError(f"libminnow.so cannot be loaded ({'; '.join(missed)})")
@@ -214,8 +215,8 @@ def _backward(dy, x, weight, gamma, beta, z, mean, rstd, planes, groups, slope, 
 
 
 def _operator(name, function, inputs, fake):
-  operator = torch.library.custom_op(name, function, mutates_args=(), device_types=("cpu", "cuda"),
-                                     schema=f"({inputs}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")
+  operator = library.custom_op(name, function, mutates_args=(), device_types=("cpu", "cuda"),
+                               schema=f"({inputs}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")
   operator.register_fake(fake)
   return operator
 

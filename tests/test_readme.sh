@@ -45,7 +45,7 @@ done
 # A python3 that has PyTorch 2.4 or newer; it loads no library that a sanitizer watches.
 torch=""
 for candidate in ${PYTHON:+"$PYTHON"} python3 /usr/bin/python3; do
-  if [[ -z "$torch" && ${CFLAGS:-} != *-fsanitize* ]] && "$candidate" -c 'import torch; torch.library.custom_op' 2>/dev/null; then torch=$candidate; fi
+  if [[ -z "$torch" && ${CFLAGS:-} != *-fsanitize* ]] && "$candidate" -c 'from torch import library; library.custom_op' 2>/dev/null; then torch=$candidate; fi
 done
 [ -n "$torch" ] || echo "no python3 here has PyTorch 2.4 or newer, or a sanitizer is in the library: the snippet of it is not run"
 

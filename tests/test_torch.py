@@ -21,6 +21,7 @@ os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.mkdtemp(prefix="minnow
 
 import torch
 import torch.multiprocessing
+from torch import library
 from torch.nn import functional
 
 import minnow_torch
@@ -186,14 +187,14 @@ class Operators(Case):
       ops = torch.ops.minnow
       for keep in (True, False):
         arguments = x, *own.parameters(), 8, 1e-5, 0.01, precision, torch.float32, True, keep
-        torch.library.opcheck(ops.block.default, arguments)
-      torch.library.opcheck(ops.block.default, (x.detach(), *(p.detach() for p in own.parameters()), 8, 1e-5, 0.01,
-                                                precision, torch.bfloat16, False, False))
+        library.opcheck(ops.block.default, arguments)
+      library.opcheck(ops.block.default, (x.detach(), *(p.detach() for p in own.parameters()), 8, 1e-5, 0.01,
+                                          precision, torch.bfloat16, False, False))
       _, *saved = ops.block(*arguments)
       weight, _, gamma, beta = (p.detach() for p in own.parameters())
       dy = torch.randn(6, 64, device=device)
       for wanted in ((True, True), (False, True), (True, False)):
-        torch.library.opcheck(ops.block_backward.default, (dy, x.detach(), weight, gamma, beta, *(
+        library.opcheck(ops.block_backward.default, (dy, x.detach(), weight, gamma, beta, *(
             t.detach() for t in saved), 8, 0.01, precision, *wanted))
 
   def test_compile(self):

@@ -9,7 +9,7 @@ fi
 export MINNOW_LIBRARY=${MINNOW_LIBRARY:-$(realpath "${BUILD:-build}")/libminnow.so} OMP_WAIT_POLICY=passive
 [ -z "${PYTHON:-}" ] || exec "$PYTHON" tests/test_torch.py
 for python in python3 /usr/bin/python3; do
-  if "$python" -c 'import torch; torch.library.custom_op' 2>/dev/null; then
+  if "$python" -c 'from torch import library; library.custom_op' 2>/dev/null; then
     exec "$python" tests/test_torch.py
   fi
 done

@@ -31,7 +31,7 @@ fi
 "$python" -c 'import site; print(*site.getsitepackages(), sep="\n")' >"$(echo "$folder"/venv/lib/python3*/site-packages)/given.pth"
 "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-index "$wheel"
 cd "$folder"
-if ! venv/bin/python -c 'import torch; torch.library.custom_op' 2>/dev/null; then
+if ! venv/bin/python -c 'from torch import library; library.custom_op' 2>/dev/null; then
   echo "the wheel installs; skipped: $python has no PyTorch 2.4 or newer to run it"
   exit 0
 fi

@@ -140,7 +140,8 @@ static mn_status check_checkpoint(const struct mn_session *s) {
 static mn_status check_memory(const struct mn_session *s, const struct mn_model_config *c,
                               const struct mn_optimizer_config *optimizer) {
   struct mn_device *device = s->context->device;
-  const int arrays = optimizer->rule == MN_ADAMW ? 3 : 1 + (optimizer->momentum > 0);
+  const struct mn_rule rule = {.kind = optimizer->rule, .momentum = optimizer->momentum};
+  const int arrays = 1 + mn_rule_keeps_m(&rule) + mn_rule_keeps_v(&rule);
   struct mn_parameter p;
   double parameters = 0;
   size_t available;

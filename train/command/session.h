@@ -27,8 +27,9 @@ struct mn_session {
 
 /* Opens everything for `train`: with --resume from the newest checkpoint that verifies (see
  * train/command/resume.h), else from the weights of --init or from the seed. Under --dry-run nothing is
- * locked, created or initialised. MN_NO_MEMORY before anything is taken: parameters and what the optimizer
- * keeps of them are more than the device has free. Closed by mn_session_close, also after an error. */
+ * locked or created, and no weight is drawn. MN_NO_MEMORY before anything is taken: parameters and what the
+ * optimizer keeps of them are more than the device has free. Closed by mn_session_close, also after an error.
+ */
 mn_status mn_session_train(struct mn_session *session, const struct mn_options *options);
 
 /* The same for `eval` and `predict`: model, parameters and precision from --checkpoint, rows from --data, as
