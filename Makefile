@@ -31,6 +31,8 @@ BLAS_CFLAGS := $(shell pkg-config --cflags openblas 2>/dev/null)
 BLAS_LIBS   := $(shell pkg-config --libs openblas 2>/dev/null || echo -lopenblas)
 JSON_CFLAGS := $(shell pkg-config --cflags jansson 2>/dev/null)
 JSON_LIBS   := $(shell pkg-config --libs jansson 2>/dev/null || echo -ljansson)
+ZLIB_LIBS   := $(shell pkg-config --libs zlib 2>/dev/null || echo -lz)
+HASH_LIBS   := $(shell pkg-config --libs libxxhash 2>/dev/null || echo -lxxhash)
 CMOCKA_LIBS := -lcmocka
 
 # clang warns of each `omp simd` that it does not follow; that is slower and nothing else.
@@ -40,7 +42,7 @@ WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvl
 HARDEN   := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 override CFLAGS += -std=c11 -D_GNU_SOURCE -DMN_VERSION='"$(VERSION)"' -I. $(OPTIMIZE) $(WARN) $(HARDEN) -fPIC -fvisibility=hidden -fopenmp -ffp-contract=off -fno-math-errno \
             -fno-trapping-math $(HDF5_CFLAGS) $(BLAS_CFLAGS) $(JSON_CFLAGS) $(if $(filter 1,$(CUDA)),-DMN_CUDA)
-override LDLIBS += $(HDF5_LIBS) $(BLAS_LIBS) $(JSON_LIBS) -lpthread -lm
+override LDLIBS += $(HDF5_LIBS) $(BLAS_LIBS) $(JSON_LIBS) $(ZLIB_LIBS) $(HASH_LIBS) -lpthread -lm
 override LDFLAGS += $(HARDEN) -fopenmp
 
 comma := ,
@@ -87,7 +89,7 @@ $(BUILD)/$(SHARED): $(OBJECTS)
 	$(Q)ln -sf $(SHARED) $(BUILD)/$(SONAME) && ln -sf $(SONAME) $(BUILD)/libminnow.so
 
 # Once for each set of flags, and before anything is compiled: a library that is missing is named in one line.
-PACKAGES = HDF5_LIBS="$(HDF5_LIBS)" BLAS_LIBS="$(BLAS_LIBS)" JSON_LIBS="$(JSON_LIBS)" CMOCKA_LIBS="$(CMOCKA_LIBS)" train/install/packages.sh
+PACKAGES = HDF5_LIBS="$(HDF5_LIBS)" BLAS_LIBS="$(BLAS_LIBS)" JSON_LIBS="$(JSON_LIBS)" ZLIB_LIBS="$(ZLIB_LIBS)" HASH_LIBS="$(HASH_LIBS)" CMOCKA_LIBS="$(CMOCKA_LIBS)" train/install/packages.sh
 $(BUILD)/found: $(BUILD)/flags.cc
 	$(Q)$(PACKAGES) --build -- $(CC) $(CFLAGS) $(LDFLAGS) && touch $@
 

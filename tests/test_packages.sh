@@ -26,6 +26,8 @@ expect libopenblas-openmp-dev BLAS_LIBS=-lminnow-none
 expect libopenblas-openmp-dev BLAS_CFLAGS="-I$folder/netlib"
 expect libhdf5-dev HDF5_LIBS=-lminnow-none
 expect libjansson-dev JSON_LIBS=-lminnow-none
+expect zlib1g-dev ZLIB_LIBS=-lminnow-none
+expect libxxhash-dev HASH_LIBS=-lminnow-none
 expect libcmocka-dev CMOCKA_LIBS=-lminnow-none
 # A clang without its OpenMP, as far as packages.sh can tell: with -fopenmp nothing links.
 cat >"$folder/fake/clang" <<'SH'
@@ -53,9 +55,9 @@ printf '#!/bin/sh\nexit 1\n' >"$folder/bin/sudo"
 chmod +x "$folder/bin/id"
 says "were not installed; $by_hand" "${lacking[@]}" packages
 rm "$folder/bin/sudo"
-passed=11
+passed=13
 if ! command -v sudo >/dev/null 2>&1; then
   says "no sudo here; $by_hand" "${lacking[@]}" packages
-  passed=12
+  passed=14
 fi
 echo "$passed passed, 0 failed"
