@@ -153,6 +153,11 @@ struct mn_hdf5_value {
 mn_status mn_hdf5_attribute(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object,
                             const char *name, int variable, struct mn_hdf5_value *value);
 
+/* Reads a text of fixed length whole: text[size] with a zero behind it, *length bytes, 0 where there is no
+ * such attribute. MN_BAD_DATA: it is none, or does not fit. */
+mn_status mn_hdf5_text(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object, const char *name,
+                       char *text, size_t size, size_t *length);
+
 /* Sets *number to a value that is one number; else returns 0. */
 int mn_hdf5_number(const struct mn_hdf5_value *value, double *number);
 

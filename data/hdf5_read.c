@@ -164,6 +164,29 @@ mn_status mn_hdf5_attribute(const struct mn_hdf5_file *file, const struct mn_hdf
   return status;
 }
 
+mn_status mn_hdf5_text(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object, const char *name,
+                       char *text, size_t size, size_t *length) {
+  struct mn_hdf5_value value;
+  MN_TRY(mn_hdf5_attribute(file, object, name, 0, &value));
+  text[0] = 0;
+  *length = 0;
+  if (value.kind == MN_VALUE_NONE) return MN_OK;
+  if (value.kind != MN_VALUE_TEXT || value.element >= size)
+    return mn_fail(MN_BAD_DATA, "%s: attribute %s of %s is no text of fixed length below %zu bytes: %s",
+                   file->path, name, object->name, size, file->remedy);
+  mn_hdf5_lock();
+  hid_t attribute = H5Aopen(object->id, name, H5P_DEFAULT);
+  hid_t type = attribute < 0 ? -1 : H5Aget_type(attribute);
+  int whole = type >= 0 && H5Aread(attribute, type, text) >= 0;
+  mn_status status = whole ? MN_OK : mn_hdf5_damaged(file, object->name);
+  if (type >= 0) H5Tclose(type);
+  if (attribute >= 0) H5Aclose(attribute);
+  mn_hdf5_unlock();
+  text[whole ? value.element : 0] = 0;
+  *length = strlen(text);
+  return status;
+}
+
 int mn_hdf5_number(const struct mn_hdf5_value *value, double *number) {
   if (value->count != 1 || value->kind < MN_VALUE_INTEGER || value->kind > MN_VALUE_REAL) return 0;
   *number = value->kind == MN_VALUE_INTEGER    ? (double)value->integer[0]

@@ -21,6 +21,7 @@
 
 #include "data/hdf5.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/sums.h"
 
 static inline void *make_values(int64_t elements, size_t real, int salt) {
   void *values = malloc((size_t)elements * real);
@@ -201,6 +202,11 @@ static inline hid_t open_raw(const char *of, unsigned flags) {
   H5Pclose(access);
   assert_true(file >= 0);
   return file;
+}
+
+/* A checkpoint of minnow 0.2 or older: without checksums of its content, which another program may change. */
+static inline void remove_sums(hid_t file) {
+  assert_true(H5Adelete(file, MN_SUMS_ATTRIBUTE) >= 0);
 }
 
 static inline void replace_attribute(hid_t file, const char *group, const char *name, hid_t type,

@@ -48,6 +48,8 @@ struct mn_checkpoint {
   char loss[24]; /* "mse" or "cross-entropy" */
   int alone; /* the file holds a model without its training (train/checkpoint/model.h): progress and options
                 are empty, and there is no momentum */
+  int checksums; /* of a file that was read: how many checksums of its content it has, all of them right; 0:
+                    it is of minnow 0.2 or older, and has none */
   int tensor_count;
   /* [tensor_count], owned. In the order of PyTorch's state_dict: of each block fc.weight, fc.bias, gn.weight,
    * gn.bias, then head.weight, head.bias; all of one real. mn_checkpoint_expect says name and shape of each.
@@ -100,8 +102,8 @@ MN_API mn_status mn_checkpoint_lock(struct mn_checkpoint_lock **out, const char 
 MN_API void mn_checkpoint_unlock(struct mn_checkpoint_lock *lock); /* NULL is fine */
 
 /* Reads and verifies a checkpoint; free it with mn_checkpoint_free. MN_NO_INPUT: no such file; MN_IO: a disk
- * that cannot be read; MN_NO_MEMORY; MN_BAD_DATA: not HDF5, truncated, a checksum that fails, not a minnow
- * checkpoint, a newer format_version, a tensor missing or of another shape. */
+ * that cannot be read; MN_NO_MEMORY; MN_BAD_DATA: not HDF5, truncated, a checksum that fails (HDF5's, or that
+ * of its content), not a minnow checkpoint, a newer format_version, a tensor missing or of another shape. */
 MN_API mn_status mn_checkpoint_load(struct mn_checkpoint **out, const char *path);
 
 /* To resume: the newest of path, path.1, path.2 … that verifies; *used gets its name, and *skipped, for

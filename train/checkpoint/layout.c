@@ -4,6 +4,8 @@
  *   ----------------------------  -------------------------  ------------------------------------------------
  *   /            format           string                     "minnow checkpoint"
  *                format_version   int64                      1; a reader refuses what is newer than itself
+ *                checksums        string                     of all that is below (train/checkpoint/sums.h);
+ *                                                            since minnow 0.3
  *   /model       inputs           int64                      I of the first block
  *                hidden           int64 [depth]              C of each block
  *                groups, depth    int64                      G of every block; the number of blocks
@@ -42,14 +44,15 @@
  * V110 give all of HDF5's own structures a checksum too, so no flipped bit goes unseen. No times are stored
  * and all links and attributes stay in their object's header: the same content gives the same bytes.
  *
- * /history, and items of /config, came after the first files of format_version 1: a reader does without what
- * it does not find, and an older one does not look for them. */
+ * /history, checksums, and items of /config, came after the first files of format_version 1: a reader does
+ * without what it does not find, and an older one does not look for them. */
 #include "train/checkpoint/layout.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/checkpoint/sums.h"
 #include "train/model.h"
 
 #define MEMBER(type, name, kind, member)                                                                     \
@@ -90,6 +93,14 @@ const struct mn_checkpoint_array mn_checkpoint_arrays[MN_CHECKPOINT_ARRAYS] = {
 
 const char *mn_checkpoint_kept(int which) {
   return mn_checkpoint_arrays[which].group + sizeof MN_CHECKPOINT_OPTIMIZER - 1;
+}
+
+int mn_checkpoint_has_factors(const struct mn_checkpoint_tensor *tensor) {
+  return tensor->factor != 0 || tensor->gradient_factor != 0;
+}
+
+void mn_checkpoint_factors_path(char *path, const struct mn_checkpoint_tensor *tensor) {
+  MN_REQUIRE(snprintf(path, MN_SUMS_PATH, "model/%s/", tensor->name) < MN_SUMS_PATH);
 }
 
 /* The sizes that decide which parameters a model has. */

@@ -38,6 +38,11 @@ static inline void **mn_checkpoint_array(const struct mn_checkpoint_tensor *tens
   return (void **)((char *)tensor + mn_checkpoint_arrays[which].offset);
 }
 
+/* Whether a tensor has one of those, and the path by which its checksum of them goes
+ * (train/checkpoint/sums.h): MN_SUMS_PATH bytes. */
+int mn_checkpoint_has_factors(const struct mn_checkpoint_tensor *tensor);
+void mn_checkpoint_factors_path(char *path, const struct mn_checkpoint_tensor *tensor);
+
 /* The name of array `which` > 0 below /optimizer. */
 const char *mn_checkpoint_kept(int which);
 

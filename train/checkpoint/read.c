@@ -10,11 +10,13 @@
 #include "kernels/types.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/layout.h"
+#include "train/checkpoint/sums.h"
 
 /* An error leaves groups and datasets open: mn_hdf5_close closes them with the file. */
 struct reader {
   struct mn_hdf5_file file;
   struct mn_checkpoint *checkpoint;
+  struct mn_sums *sums;
 };
 
 static const char remedy[] = "take an older checkpoint or a copy";
@@ -35,6 +37,11 @@ static mn_status find(const struct reader *reader, const struct mn_hdf5_object *
 }
 
 /* ---- attributes ---- */
+
+static mn_status check_attributes(const struct reader *reader, const struct mn_hdf5_object *object,
+                                  const char *path) {
+  return mn_sums_check_attributes(reader->sums, &reader->file, object, path);
+}
 
 /* Reads an attribute of `count` numbers of 8 bytes (0: a scalar), or a text for MN_VALUE_TEXT. */
 static mn_status read_attribute(const struct reader *reader, const struct mn_hdf5_object *object,
@@ -98,8 +105,11 @@ static mn_status read_texts(const struct reader *reader, const char *name, struc
                             int *count) {
   struct texts texts = {reader, text, capacity, count};
   struct mn_hdf5_object group;
+  char path[MN_SUMS_PATH];
+  snprintf(path, sizeof path, "%s/", name);
   MN_TRY(find(reader, &reader->file.root, name, MN_HDF5_GROUP, &group));
   MN_TRY(mn_hdf5_attributes(&reader->file, &group, H5_INDEX_CRT_ORDER, 0, take_text_attribute, &texts));
+  MN_TRY(check_attributes(reader, &group, path));
   mn_hdf5_release(&group);
   return MN_OK;
 }
@@ -121,6 +131,7 @@ static mn_status read_progress(const struct reader *reader) {
   progress->best_epoch = -1;
   MN_TRY(find(reader, &reader->file.root, "progress", MN_HDF5_GROUP, &group));
   MN_TRY(read_fields(reader, &group, mn_checkpoint_progress_fields));
+  MN_TRY(check_attributes(reader, &group, "progress/"));
   mn_hdf5_release(&group);
   if (progress->best_epoch < 0)
     progress->best_epoch = progress->epoch; /* not known: patience counts from here */
@@ -157,6 +168,7 @@ static mn_status check_dataset(const struct reader *reader, struct mn_checkpoint
 /* The factors of a weight, where they are there. */
 static mn_status read_factors(const struct reader *reader, const struct mn_hdf5_object *dataset,
                               struct mn_checkpoint_tensor *tensor) {
+  char path[MN_SUMS_PATH];
   for (const struct mn_checkpoint_field *field = mn_checkpoint_tensor_fields; field->name; field++) {
     struct mn_hdf5_value value;
     int exponent;
@@ -169,17 +181,20 @@ static mn_status read_factors(const struct reader *reader, const struct mn_hdf5_
       return refuse(reader, field->name, "is no factor");
     memcpy((char *)tensor + field->offset, &factor, field->size);
   }
-  return MN_OK;
+  if (!mn_checkpoint_has_factors(tensor)) return MN_OK;
+  mn_checkpoint_factors_path(path, tensor);
+  return check_attributes(reader, dataset, path);
 }
 
-/* Reads `tensor` from `group` into new memory, *values. */
+/* Reads array `which` of `tensor` from `group` into new memory. */
 static mn_status read_tensor(const struct reader *reader, const struct mn_hdf5_object *group,
-                             struct mn_checkpoint_tensor *tensor, void **values) {
+                             struct mn_checkpoint_tensor *tensor, int which) {
+  void **values = mn_checkpoint_array(tensor, which);
   struct mn_hdf5_object dataset;
   struct mn_hdf5_slab slab;
   MN_TRY(find(reader, group, tensor->name, MN_HDF5_DATASET, &dataset));
   MN_TRY(check_dataset(reader, tensor, &dataset));
-  if (values == &tensor->value) MN_TRY(read_factors(reader, &dataset, tensor));
+  if (which == MN_CHECKPOINT_VALUE) MN_TRY(read_factors(reader, &dataset, tensor));
   enum mn_hdf5_memory memory = tensor->real == 8 ? MN_HDF5_DOUBLE : MN_HDF5_FLOAT;
   char *to = *values = malloc((size_t)dataset.bytes);
   if (!to)
@@ -188,8 +203,10 @@ static mn_status read_tensor(const struct reader *reader, const struct mn_hdf5_o
     MN_TRY(mn_hdf5_read(&reader->file, &dataset, memory, &slab, to));
     to += slab.elements * tensor->real;
   }
+  const size_t bytes = (size_t)dataset.bytes;
   mn_hdf5_release(&dataset);
-  return MN_OK;
+  return mn_sums_check_values(reader->sums, &reader->file, mn_checkpoint_arrays[which].group, tensor->name,
+                              *values, bytes);
 }
 
 /* Refuses a group with more members than the model has tensors. */
@@ -225,6 +242,7 @@ static mn_status read_sizes(const struct reader *reader, const struct mn_hdf5_ob
   MN_TRY(read_attribute(reader, group, "hidden", MN_VALUE_INTEGER, (int)checkpoint->depth, &hidden));
   memcpy(checkpoint->hidden, hidden.integer, (size_t)checkpoint->depth * sizeof hidden.integer[0]);
   MN_TRY(check_sizes(reader));
+  MN_TRY(check_attributes(reader, group, "model/"));
   return check_count(reader, group);
 }
 
@@ -241,7 +259,7 @@ static mn_status read_model(const struct reader *reader) {
     struct mn_checkpoint_tensor *tensor = &checkpoint->tensors[i];
     mn_checkpoint_expect(checkpoint, i, tensor);
     tensor->real = i > 0 ? tensor[-1].real : 0;
-    MN_TRY(read_tensor(reader, &group, tensor, &tensor->value));
+    MN_TRY(read_tensor(reader, &group, tensor, MN_CHECKPOINT_VALUE));
   }
   mn_hdf5_release(&group);
   return MN_OK;
@@ -256,8 +274,7 @@ static mn_status read_kept(const struct reader *reader, const struct mn_hdf5_obj
   if (group.kind != MN_HDF5_GROUP) return refuse(reader, mn_checkpoint_kept(which), "is no group");
   MN_TRY(check_count(reader, &group));
   for (int i = 0; i < checkpoint->tensor_count; i++)
-    MN_TRY(read_tensor(reader, &group, &checkpoint->tensors[i],
-                       mn_checkpoint_array(&checkpoint->tensors[i], which)));
+    MN_TRY(read_tensor(reader, &group, &checkpoint->tensors[i], which));
   mn_hdf5_release(&group);
   return MN_OK;
 }
@@ -314,6 +331,9 @@ static mn_status check_format(const struct reader *reader, int *damaged) {
 static mn_status read_kind(const struct reader *reader, int *damaged) {
   hsize_t count;
   MN_TRY(check_format(reader, damaged));
+  MN_TRY(mn_sums_read(reader->sums, &reader->file));
+  MN_TRY(check_attributes(reader, &reader->file.root, "/"));
+  reader->checkpoint->checksums = reader->sums->lines;
   MN_TRY(mn_hdf5_count(&reader->file, &reader->file.root, &count));
   reader->checkpoint->alone = count == 2;
   return MN_OK;
@@ -335,7 +355,8 @@ static mn_status read_file(const struct reader *reader, int *damaged) {
   }
   MN_TRY(read_options(reader));
   MN_TRY(read_texts(reader, "fingerprint", c->fingerprint, MN_CHECKPOINT_FINGERPRINT, &c->fingerprint_count));
-  return c->alone ? MN_OK : read_history(reader);
+  if (!c->alone) MN_TRY(read_history(reader));
+  return mn_sums_check_met(reader->sums, &reader->file);
 }
 
 /* Sizes, constants and options. */
@@ -351,7 +372,8 @@ static mn_status read_config(const struct reader *reader, int *damaged) {
 /* Opens a file and reads it, or a part of it, by `read`. */
 static mn_status load(struct mn_checkpoint **out, const char *path, int *damaged,
                       mn_status (*read)(const struct reader *reader, int *damaged)) {
-  struct reader reader;
+  struct mn_sums sums;
+  struct reader reader = {.sums = &sums};
   *out = NULL;
   mn_status status = mn_hdf5_open(&reader.file, path, remedy, 0);
   *damaged = reader.file.signature;

@@ -11,11 +11,13 @@
 #include <string.h>
 
 #include "data/hdf5_file.h"
+#include "train/checkpoint/sums.h"
 
 /* Objects that an error leaves open, mn_hdf5_close closes with the file. */
 struct file {
   struct mn_hdf5_file hdf5;
   struct mn_hdf5_object model; /* the group */
+  struct mn_sums sums;
 };
 
 static mn_status open_file(struct file *file, const char *path) {
@@ -26,6 +28,7 @@ static mn_status open_file(struct file *file, const char *path) {
                      "%s has no group /model, where a checkpoint has its weights: put each there as a "
                      "dataset, named as PyTorch names it, such as blocks.0.fc.weight",
                      path);
+  if (status == MN_OK) status = mn_sums_read(&file->sums, &file->hdf5);
   if (status != MN_OK) mn_hdf5_close(&file->hdf5);
   return status;
 }
@@ -145,12 +148,40 @@ static mn_status check_finite(const struct file *file, const struct mn_checkpoin
   return MN_OK;
 }
 
+/* Whether the dataset is as a checkpoint stores it, with a checksum: not one that another program put there.
+ */
+static int is_covered(const struct file *file, const struct mn_hdf5_object *dataset) {
+  return dataset->layout == H5D_CHUNKED && dataset->filters == 1 && dataset->checksum && dataset->native &&
+         mn_sums_cover(&file->sums, "model", dataset->name);
+}
+
+/* The checksum is of what is stored, whatever the tensor's reals are. */
+static mn_status check_sum(struct file *file, const struct mn_hdf5_object *dataset) {
+  struct mn_hdf5_slab slab;
+  if (!is_covered(file, dataset)) return MN_OK;
+  char *stored = malloc((size_t)dataset->bytes), *to = stored;
+  if (!stored)
+    return mn_fail(MN_NO_MEMORY, "no memory for the %" PRIu64 " bytes of %s", dataset->bytes, dataset->name);
+  mn_status status = MN_OK;
+  for (mn_hdf5_slab_rows(&slab, dataset->rank, dataset->shape, dataset->chunk, 0, dataset->element);
+       slab.elements && status == MN_OK; mn_hdf5_slab_next(&slab)) {
+    status = mn_hdf5_read(&file->hdf5, dataset, MN_HDF5_STORED, &slab, to);
+    to += slab.elements * dataset->element;
+  }
+  if (status == MN_OK)
+    status = mn_sums_check_values(&file->sums, &file->hdf5, "model", dataset->name, stored,
+                                  (size_t)dataset->bytes);
+  free(stored);
+  return status;
+}
+
 /* HDF5 converts from the file's floats to the tensor's reals. */
-static mn_status read_tensor(const struct file *file, struct mn_checkpoint_tensor *tensor) {
+static mn_status read_tensor(struct file *file, struct mn_checkpoint_tensor *tensor) {
   struct mn_hdf5_object dataset;
   struct mn_hdf5_slab slab;
   MN_TRY(mn_hdf5_find(&file->hdf5, &file->model, tensor->name, &dataset));
   MN_TRY(mn_hdf5_check(&file->hdf5, &dataset));
+  MN_TRY(check_sum(file, &dataset));
   size_t bytes = (size_t)(tensor->rows * tensor->cols) * tensor->real;
   char *to = tensor->value = malloc(bytes);
   if (!to) return mn_fail(MN_NO_MEMORY, "no memory for the %zu bytes of %s", bytes, tensor->name);

@@ -9,6 +9,7 @@
 #include "data/hdf5_disk.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/checkpoint/layout.h"
+#include "train/checkpoint/sums.h"
 
 /* The lock of data/hdf5.h is held from the first call to HDF5 to the last, but for a moment after each slab.
  * An error leaves attributes, groups and datasets open: H5Fclose closes them (H5F_CLOSE_STRONG). */
@@ -17,6 +18,7 @@ struct writer {
   const char *path; /* for messages */
   struct mn_hdf5_disk disk;
   hid_t file;
+  struct mn_sums sums;
 };
 
 /* The message for an HDF5 call that failed while writing `name`: the disk's error where there was one. */
@@ -67,6 +69,13 @@ static mn_status write_fields(struct writer *writer, hid_t object, const struct 
   return MN_OK;
 }
 
+/* A checksum of the attributes that an object has now. */
+static mn_status sum_attributes(struct writer *writer, hid_t id, const char *path) {
+  const struct mn_hdf5_file file = {.path = writer->path, .remedy = "save it anew", .disk = writer->disk};
+  const struct mn_hdf5_object object = {.name = path, .id = id};
+  return mn_sums_add_attributes(&writer->sums, &file, &object, path);
+}
+
 /* Of a group or the file: no times; links and attributes in order of creation, all in the object's own header
  * and not in the B-trees that HDF5 uses beyond a few, which could be damaged too. */
 static int set_creation(hid_t creation) {
@@ -113,20 +122,27 @@ static mn_status create_dataset(struct writer *writer, hid_t *dataset, hid_t gro
 
 static mn_status write_factors(struct writer *writer, hid_t dataset,
                                const struct mn_checkpoint_tensor *tensor) {
+  char path[MN_SUMS_PATH];
   for (const struct mn_checkpoint_field *field = mn_checkpoint_tensor_fields; field->name; field++) {
     const double *factor = (const double *)((const char *)tensor + field->offset);
     if (*factor != 0)
       MN_TRY(write_attribute(writer, dataset, field->name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 0, factor));
   }
-  return MN_OK;
+  if (!mn_checkpoint_has_factors(tensor)) return MN_OK;
+  mn_checkpoint_factors_path(path, tensor);
+  return sum_attributes(writer, dataset, path);
 }
 
+/* Array `which` of a tensor. */
 static mn_status write_tensor(struct writer *writer, hid_t group, const struct mn_checkpoint_tensor *tensor,
-                              const char *values) {
+                              int which) {
+  const char *values = *mn_checkpoint_array(tensor, which);
   hid_t dataset, memory = tensor->real == 8 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
   struct mn_hdf5_slab slab;
   MN_TRY(create_dataset(writer, &dataset, group, tensor));
-  if (values == tensor->value) MN_TRY(write_factors(writer, dataset, tensor));
+  if (which == MN_CHECKPOINT_VALUE) MN_TRY(write_factors(writer, dataset, tensor));
+  mn_sums_add_values(&writer->sums, mn_checkpoint_arrays[which].group, tensor->name, values,
+                     (size_t)(tensor->rows * tensor->cols) * tensor->real);
   for (mn_checkpoint_slabs(&slab, tensor); slab.elements; mn_hdf5_slab_next(&slab)) {
     if (mn_hdf5_write(dataset, memory, &slab, values) < 0 || writer->disk.error)
       return write_failed(writer, tensor->name);
@@ -137,7 +153,9 @@ static mn_status write_tensor(struct writer *writer, hid_t group, const struct m
   return H5Dclose(dataset) < 0 ? write_failed(writer, tensor->name) : MN_OK;
 }
 
-static mn_status close_group(struct writer *writer, hid_t group) {
+/* `path` of a group that has attributes, else NULL. */
+static mn_status close_group(struct writer *writer, hid_t group, const char *path) {
+  if (path) MN_TRY(sum_attributes(writer, group, path));
   return H5Gclose(group) < 0 ? write_failed(writer, "a group") : MN_OK;
 }
 
@@ -149,8 +167,8 @@ static mn_status write_model(struct writer *writer) {
   MN_TRY(write_attribute(writer, group, "hidden", H5T_STD_I64LE, H5T_NATIVE_INT64, (hsize_t)checkpoint->depth,
                          checkpoint->hidden));
   for (int i = 0; i < checkpoint->tensor_count; i++)
-    MN_TRY(write_tensor(writer, group, &checkpoint->tensors[i], checkpoint->tensors[i].value));
-  return close_group(writer, group);
+    MN_TRY(write_tensor(writer, group, &checkpoint->tensors[i], MN_CHECKPOINT_VALUE));
+  return close_group(writer, group, "model/");
 }
 
 static mn_status write_optimizer(struct writer *writer) {
@@ -161,11 +179,10 @@ static mn_status write_optimizer(struct writer *writer) {
   for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++) {
     if (!*mn_checkpoint_array(&tensors[0], k)) continue;
     MN_TRY(create_group(writer, &kept, group, mn_checkpoint_kept(k)));
-    for (int i = 0; i < checkpoint->tensor_count; i++)
-      MN_TRY(write_tensor(writer, kept, &tensors[i], *mn_checkpoint_array(&tensors[i], k)));
-    MN_TRY(close_group(writer, kept));
+    for (int i = 0; i < checkpoint->tensor_count; i++) MN_TRY(write_tensor(writer, kept, &tensors[i], k));
+    MN_TRY(close_group(writer, kept, NULL));
   }
-  return close_group(writer, group);
+  return close_group(writer, group, NULL);
 }
 
 /* A group of attributes only: `fields` where it is not NULL, and `count` texts, `options`. */
@@ -173,10 +190,12 @@ static mn_status write_small(struct writer *writer, const char *name,
                              const struct mn_checkpoint_field *fields, const struct mn_text *options,
                              int count) {
   hid_t group;
+  char path[MN_SUMS_PATH];
+  snprintf(path, sizeof path, "%s/", name);
   MN_TRY(create_group(writer, &group, writer->file, name));
   if (fields) MN_TRY(write_fields(writer, group, fields));
   for (int i = 0; i < count; i++) MN_TRY(write_text(writer, group, options[i].name, options[i].value));
-  return close_group(writer, group);
+  return close_group(writer, group, path);
 }
 
 static mn_status create_file(struct writer *writer) {
@@ -206,8 +225,11 @@ static mn_status write_all(struct writer *writer) {
     MN_TRY(write_small(writer, "config", NULL, checkpoint->options, checkpoint->option_count));
   }
   MN_TRY(write_small(writer, "fingerprint", NULL, checkpoint->fingerprint, checkpoint->fingerprint_count));
-  if (checkpoint->history_count == 0) return MN_OK;
-  return write_small(writer, "history", NULL, checkpoint->history, checkpoint->history_count);
+  if (checkpoint->history_count > 0)
+    MN_TRY(write_small(writer, "history", NULL, checkpoint->history, checkpoint->history_count));
+  MN_TRY(sum_attributes(writer, writer->file, "/"));
+  mn_sums_end(&writer->sums);
+  return write_text(writer, writer->file, MN_SUMS_ATTRIBUTE, writer->sums.text);
 }
 
 static mn_status write_file(const struct mn_checkpoint *checkpoint, const struct mn_atomic_file *file) {

@@ -65,3 +65,11 @@ void mn_announce_model(const struct mn_model *model, const struct mn_options *op
                   model->parameters[i]->name, (long)w->rows, (long)w->cols);
   }
 }
+
+void mn_announce_sums(const struct mn_checkpoint *checkpoint, const char *path, int quiet) {
+  if (!checkpoint->checksums && !quiet)
+    fprintf(stderr,
+            "minnow: note: %s has no checksums of its content: it is of minnow 0.2 or older, and a lost "
+            "write may go unseen\n",
+            path);
+}

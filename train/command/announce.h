@@ -2,6 +2,7 @@
 #ifndef MN_TRAIN_COMMAND_ANNOUNCE_H
 #define MN_TRAIN_COMMAND_ANNOUNCE_H
 
+#include "train/checkpoint/checkpoint.h"
 #include "train/command/options.h"
 #include "train/model.h"
 
@@ -12,6 +13,10 @@ void mn_announce_device(const struct mn_context *context, const struct mn_option
 
 /* The same, and which blocks pass nothing on, and which weights of the model fp16x3 does not take. */
 void mn_announce_model(const struct mn_model *model, const struct mn_options *options);
+
+/* Says of a checkpoint that was loaded from `path` that it lacks checksums of its content, where it does.
+ * Nothing where `quiet`. */
+void mn_announce_sums(const struct mn_checkpoint *checkpoint, const char *path, int quiet);
 
 /* Prints a line, printf-like. Nothing under --quiet. */
 void mn_announce(const struct mn_options *options, const char *format, ...)

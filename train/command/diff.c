@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "train/command/announce.h"
 #include "train/command/inspect.h"
 
 struct diff {
@@ -206,6 +207,8 @@ mn_status mn_diff(FILE *out, const char *a, const char *b, int as_json) {
   struct diff diff = {out, as_json ? &json : NULL, {a, b}, 0, 0};
   MN_TRY(mn_checkpoint_load(&first, a));
   mn_status status = mn_checkpoint_load(&second, b);
+  mn_announce_sums(first, a, 0);
+  if (status == MN_OK) mn_announce_sums(second, b, 0);
   if (status == MN_OK) status = compare(&diff, first, second);
   mn_checkpoint_free(first);
   mn_checkpoint_free(second);

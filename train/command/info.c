@@ -107,6 +107,7 @@ static void json_checkpoint(struct mn_json *json, const char *path, uint64_t siz
   mn_json_string(json, "kind", "checkpoint");
   mn_json_integer(json, "format_version", MN_CHECKPOINT_VERSION);
   mn_json_unsigned(json, "bytes", size);
+  mn_json_integer(json, "checksums", checkpoint->checksums);
   mn_json_open(json, "model");
   json_fields(json, checkpoint, mn_checkpoint_model_fields);
   mn_json_array_open(json, "hidden");
@@ -150,6 +151,8 @@ static void text_checkpoint(FILE *out, const char *path, uint64_t size,
   const struct mn_checkpoint_tensor *tensors = checkpoint->tensors;
   fprintf(out, "%s: minnow checkpoint, format_version %d, %" PRIu64 " bytes, whole\n", path,
           MN_CHECKPOINT_VERSION, size);
+  if (!checkpoint->checksums)
+    fprintf(out, "%-13s of the content: none, it is of minnow 0.2 or older\n", "checksums");
   fprintf(out, "%-13s %" PRId64, "model", checkpoint->inputs);
   for (int i = 0; i < checkpoint->depth; i++) fprintf(out, " → %" PRId64, checkpoint->hidden[i]);
   if (checkpoint->head > 0) fprintf(out, " → head %" PRId64, checkpoint->head);

@@ -81,8 +81,18 @@ static mn_status take_option(struct mn_session *s, int index) {
   return MN_OK;
 }
 
+/* /config says which loss was asked for, /model which it was. */
+static mn_status check_loss(const struct mn_session *s) {
+  const char *asked = find_then(s, "loss");
+  if (!asked || strcmp(asked, "auto") == 0 || strcmp(asked, s->from->loss) == 0) return MN_OK;
+  return mn_fail(MN_BAD_DATA,
+                 "%s: its /config has loss %.40s, but its /model %s: take an older checkpoint or a copy",
+                 s->from_path, asked, s->from->loss);
+}
+
 mn_status mn_resume_options(struct mn_session *s) {
   struct mn_options *o = &s->options;
+  MN_TRY(check_loss(s));
   for (int i = 0; i < mn_option_count; i++)
     if (mn_option_rows[i].flags & (MN_OPTION_CONFIG | MN_OPTION_KEPT)) MN_TRY(take_option(s, i));
   MN_TRY(mn_options_check(o));

@@ -96,6 +96,7 @@ static mn_status resume(struct mn_session *s) {
   MN_TRY(mn_checkpoint_load_newest(&s->from, s->options.checkpoint, s->from_path, sizeof s->from_path,
                                    skipped, sizeof skipped));
   if (skipped[0]) fprintf(stderr, "minnow: warning: passed over %s\n", skipped);
+  mn_announce_sums(s->from, s->from_path, s->options.quiet);
   if (s->from->alone)
     return mn_fail(MN_BAD_DATA, "%s holds a model without its training: --init %s begins a new run from it",
                    s->from_path, s->from_path);
@@ -198,7 +199,9 @@ static mn_status load_checkpoint(struct mn_session *s) {
     if (mn_options_given(&s->options, said[i]))
       return mn_fail(MN_USAGE, "--%s is for a file of weights alone, and %s is a checkpoint: leave it out",
                      said[i], s->options.checkpoint);
-  return mn_checkpoint_load(&s->from, s->options.checkpoint);
+  MN_TRY(mn_checkpoint_load(&s->from, s->options.checkpoint));
+  mn_announce_sums(s->from, s->options.checkpoint, s->options.quiet);
+  return MN_OK;
 }
 
 /* The model of weights alone: sizes from their shapes, and from the options what no shape says. */

@@ -7,7 +7,7 @@
 
 /* What has been read so far, and the first thing that was not whole. */
 struct verdict {
-  int checkpoint;
+  int checkpoint, sums; /* a checkpoint's checksums of its content */
   int datasets, checksums, unwritten, links;
   uint64_t bytes;
   mn_status status;
@@ -67,6 +67,7 @@ static mn_status verify_open(struct verdict *verdict, const struct mn_hdf5_file 
   if (verdict->checkpoint) {
     struct mn_checkpoint *checkpoint;
     MN_TRY(mn_checkpoint_load(&checkpoint, file->path));
+    verdict->sums = checkpoint->checksums;
     mn_checkpoint_free(checkpoint);
   }
   return mn_hdf5_walk(file, verify_object, verdict);
@@ -91,6 +92,7 @@ static void json_verdict(struct mn_json *json, const char *path, const struct ve
   mn_json_integer(json, "unwritten", verdict->unwritten);
   mn_json_integer(json, "links", verdict->links);
   mn_json_unsigned(json, "bytes", verdict->bytes);
+  mn_json_integer(json, "content_checksums", verdict->sums);
   mn_json_close(json);
 }
 
@@ -102,6 +104,8 @@ static void text_verdict(FILE *out, const char *path, const struct verdict *verd
   else
     fprintf(out, ", %d of them with checksums, all right", verdict->checksums);
   if (verdict->unwritten) fprintf(out, ", %d never written", verdict->unwritten);
+  if (verdict->checkpoint && !verdict->sums)
+    fputs(", none of the content: it is of minnow 0.2 or older", out);
   if (verdict->links) fprintf(out, ", %d links not followed", verdict->links);
   putc('\n', out);
 }

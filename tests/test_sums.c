@@ -1,0 +1,244 @@
+/* The checksums of a checkpoint's content: that they are XXH3's, cover everything, and that old files do
+ * without. What a lost write does to a file is in test_checkpoint.c. */
+#include "tests/checkpoint_make.h"
+
+#include <xxhash.h>
+
+#include "train/command/inspect.h"
+
+static void assert_refused(const char *words) {
+  struct mn_checkpoint *loaded;
+  mn_status status = mn_checkpoint_load(&loaded, path);
+  if (status != MN_BAD_DATA) fail_msg("'%s': status %d", words, status);
+  assert_says(words);
+}
+
+static hid_t open_locked(void) {
+  mn_hdf5_lock();
+  return open_raw(path, H5F_ACC_RDWR);
+}
+
+static void close_locked(hid_t file) {
+  assert_true(H5Fclose(file) >= 0);
+  mn_hdf5_unlock();
+}
+
+/* The text of the attribute, malloc'ed. */
+static char *read_list(void) {
+  mn_hdf5_lock();
+  hid_t file = open_raw(path, H5F_ACC_RDONLY), attribute = H5Aopen(file, MN_SUMS_ATTRIBUTE, H5P_DEFAULT);
+  hid_t type = H5Aget_type(attribute);
+  char *list = calloc(H5Tget_size(type) + 1, 1);
+  assert_true(H5Aread(attribute, type, list) >= 0);
+  H5Tclose(type);
+  H5Aclose(attribute);
+  close_locked(file);
+  return list;
+}
+
+static void write_list(const char *list) {
+  hid_t file = open_locked(), type = H5Tcopy(H5T_C_S1);
+  H5Tset_size(type, strlen(list));
+  H5Tset_strpad(type, H5T_STR_NULLPAD);
+  replace_attribute(file, "/", MN_SUMS_ATTRIBUTE, type, 0, list);
+  H5Tclose(type);
+  close_locked(file);
+}
+
+static void show(char digits[33], const void *values, size_t bytes) {
+  XXH128_canonical_t bigendian;
+  XXH128_canonicalFromHash(&bigendian, XXH3_128bits(values, bytes));
+  for (int i = 0; i < 16; i++) sprintf(digits + 2 * i, "%02x", bigendian.digest[i]);
+}
+
+/* Each line of a value is what xxhsum -H2 prints of its bytes; the last is of those before it. */
+static void lines_are_of_the_values(void **state) {
+  (void)state;
+  char line[200], digits[33];
+  struct mn_checkpoint *made = make_checkpoint(6, 4, 1, 4, 2, 1);
+  assert_int_equal(mn_checkpoint_save(made, path, 1), MN_OK);
+  char *list = read_list();
+  for (int i = 0; i < made->tensor_count; i++) {
+    const struct mn_checkpoint_tensor *t = &made->tensors[i];
+    const void *const values[] = {t->value, t->exp_avg, t->exp_avg_sq};
+    const char *const groups[] = {"model", "optimizer/exp_avg", "optimizer/exp_avg_sq"};
+    for (int k = 0; k < 3; k++) {
+      show(digits, values[k], (size_t)(t->rows * t->cols) * 4);
+      snprintf(line, sizeof line, "%s  %s/%s\n", digits, groups[k], t->name);
+      if (!strstr(list, line)) fail_msg("the list lacks %s", line);
+    }
+  }
+  char *last = strstr(list, "  " MN_SUMS_ATTRIBUTE "\n") - 32;
+  show(digits, list, (size_t)(last - list));
+  assert_memory_equal(last, digits, 32);
+  free(list);
+  mn_checkpoint_free(made);
+}
+
+/* Values that are written anew through HDF5 have its checksum, and not ours. */
+static void a_changed_value_is_refused(void **state) {
+  (void)state;
+  static const char *const groups[] = {"model", "optimizer/momentum"};
+  struct mn_checkpoint *made = make_checkpoint(6, 4, 1, 4, 1, 1);
+  for (int i = 0; i < made->tensor_count; i++) {
+    for (int k = 0; k < 2; k++) {
+      char name[200];
+      unlink(path);
+      assert_int_equal(mn_checkpoint_save(made, path, 1), MN_OK);
+      snprintf(name, sizeof name, "%s/%s", groups[k], made->tensors[i].name);
+      hid_t file = open_locked(), dataset = H5Dopen2(file, name, H5P_DEFAULT);
+      float values[64] = {0};
+      assert_true(H5Dwrite(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
+      H5Dclose(dataset);
+      close_locked(file);
+      assert_refused(name);
+    }
+  }
+  mn_checkpoint_free(made);
+}
+
+static void a_changed_attribute_is_refused(void **state) {
+  (void)state;
+  static const struct {
+    const char *object, *name, *path;
+  } changes[] = {{"/model", "groups", "model/"},
+                 {"/model", "eps", "model/"},
+                 {"/model/head.weight", "factor", "model/head.weight/"},
+                 {"/progress", "step", "progress/"},
+                 {"/progress", "later", "progress/"},
+                 {"/", "later", " /:"}};
+  const double real = 2e-5;
+  const int64_t whole = 1;
+  for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+    unlink(path);
+    assert_int_equal(save_step(path, 5, 1), MN_OK);
+    hid_t file = open_locked();
+    int is_real = strcmp(changes[i].name, "eps") == 0;
+    double factor = 2;
+    const void *value = strcmp(changes[i].name, "factor") == 0 ? &factor
+                        : is_real                              ? &real
+                                                               : (const void *)&whole;
+    replace_attribute(file, changes[i].object, changes[i].name,
+                      value == &whole ? H5T_STD_I64LE : H5T_IEEE_F64LE, 0, value);
+    close_locked(file);
+    assert_refused(changes[i].path);
+    assert_says("by its checksum");
+  }
+}
+
+static void a_changed_text_is_refused(void **state) {
+  (void)state;
+  static const char *const groups[] = {"config", "fingerprint", "history"};
+  for (int i = 0; i < 3; i++) {
+    unlink(path);
+    assert_int_equal(save_step(path, 5, 1), MN_OK);
+    hid_t file = open_locked(), type = H5Tcopy(H5T_C_S1);
+    H5Tset_size(type, 3);
+    H5Tset_strpad(type, H5T_STR_NULLPAD);
+    replace_attribute(file, groups[i],
+                      i == 0   ? "option-0"
+                      : i == 1 ? "version"
+                               : "step 2 --lr",
+                      type, 0, "mse");
+    H5Tclose(type);
+    close_locked(file);
+    assert_refused(groups[i]);
+  }
+}
+
+/* A line changed, one too few, one of what is not there, and no line at all. */
+static void a_changed_list_is_refused(void **state) {
+  (void)state;
+  char digits[33], longer[8000];
+  assert_int_equal(save_step(path, 5, 1), MN_OK);
+  char *list = read_list();
+  char *last = strstr(list, "  " MN_SUMS_ATTRIBUTE "\n") - 32, *config = strstr(list, "  config/\n") - 32;
+  config[3] ^= 1;
+  write_list(list);
+  assert_refused(MN_SUMS_ATTRIBUTE);
+  config[3] ^= 1;
+  int before = (int)(config - list), behind = (int)(last - config) - 42;
+  snprintf(longer, sizeof longer, "%.*s%.*s", before, list, behind, config + 42);
+  show(digits, longer, strlen(longer));
+  sprintf(longer + strlen(longer), "%s  " MN_SUMS_ATTRIBUTE "\n", digits);
+  write_list(longer);
+  assert_refused("config/: it has no checksum");
+  snprintf(longer, sizeof longer, "%.*s%s  model/tail.bias\n", (int)(last - list), list, digits);
+  show(digits, longer, strlen(longer));
+  sprintf(longer + strlen(longer), "%s  " MN_SUMS_ATTRIBUTE "\n", digits);
+  write_list(longer);
+  assert_refused("1 of the");
+  write_list("none");
+  assert_refused("list of checksums");
+  free(list);
+}
+
+static void what_is_gone_is_missed(void **state) {
+  (void)state;
+  assert_int_equal(save_step(path, 5, 1), MN_OK);
+  hid_t file = open_locked();
+  assert_true(H5Ldelete(file, "history", H5P_DEFAULT) >= 0);
+  close_locked(file);
+  assert_refused("1 of the");
+}
+
+/* Of minnow 0.2 or older: it loads, and every command that looks into it says what it lacks. */
+static void an_older_file_does_without(void **state) {
+  (void)state;
+  struct mn_checkpoint *loaded;
+  char *text = NULL;
+  size_t size;
+  assert_int_equal(save_step(path, 5, 1), MN_OK);
+  assert_int_equal(mn_checkpoint_load(&loaded, path), MN_OK);
+  assert_int_equal(loaded->checksums,
+                   2 * 10 + 3 + 7); /* values, factors, groups of attributes and the last */
+  mn_checkpoint_free(loaded);
+  hid_t file = open_locked();
+  remove_sums(file);
+  close_locked(file);
+  assert_int_equal(mn_checkpoint_load(&loaded, path), MN_OK);
+  assert_int_equal(loaded->checksums, 0);
+  mn_checkpoint_free(loaded);
+  for (int verify = 0; verify < 2; verify++) {
+    FILE *out = open_memstream(&text, &size);
+    assert_int_equal(verify ? mn_verify(out, path, 0) : mn_info(out, path, 0), MN_OK);
+    fclose(out);
+    assert_non_null(strstr(text, "of minnow 0.2 or older"));
+    free(text);
+  }
+}
+
+/* The largest model there is: its list has to fit into an attribute. */
+static void the_largest_list_fits(void **state) {
+  (void)state;
+  struct mn_checkpoint *small = make_checkpoint(2, 2, 1, 4, 2, 1), large = *small, *loaded;
+  struct mn_checkpoint_tensor *tensors = calloc(MN_CHECKPOINT_TENSORS, sizeof *tensors);
+  large.depth = MN_CHECKPOINT_BLOCKS;
+  for (int i = 0; i < large.depth; i++) large.hidden[i] = 2;
+  large.tensor_count = mn_checkpoint_expected(&large);
+  large.tensors = tensors;
+  double values[6] = {0};
+  for (int i = 0; i < large.tensor_count; i++) {
+    tensors[i] = (struct mn_checkpoint_tensor){
+        .real = 4, .value = values, .exp_avg = values, .exp_avg_sq = values, .factor = 2};
+    mn_checkpoint_expect(&large, i, &tensors[i]);
+    if (tensors[i].rank == 1) tensors[i].factor = 0;
+  }
+  if (mn_checkpoint_save(&large, path, 1) != MN_OK) fail_msg("%s", mn_message());
+  assert_int_equal(mn_checkpoint_load(&loaded, path), MN_OK);
+  assert_int_equal(loaded->checksums, 3 * 258 + 65 + 7);
+  mn_checkpoint_free(loaded);
+  free(tensors);
+  mn_checkpoint_free(small);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+  const struct CMUnitTest tests[] = {
+      TEST(lines_are_of_the_values),        TEST(a_changed_value_is_refused),
+      TEST(a_changed_attribute_is_refused), TEST(a_changed_text_is_refused),
+      TEST(a_changed_list_is_refused),      TEST(what_is_gone_is_missed),
+      TEST(an_older_file_does_without),     TEST(the_largest_list_fits),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
