@@ -31,6 +31,8 @@
  *                seed             uint64
  *                best_metric      float64                    −inf before the first evaluation
  *                best_epoch       int64                      epochs done then, 0 before; since minnow 0.2
+ *                skipped          int64                      steps that updated nothing (--on-nonfinite
+ * skip); of skipped_running  int64                      these, the last in a row. Older files have neither: 0
  *   /config      one string an option, in the order given; then those of log and saves, data_path, log_path,
  *                data_fingerprint, and what the order of samples depends on
  *   /fingerprint one string an item, in the order given
@@ -74,6 +76,9 @@ const struct mn_checkpoint_field mn_checkpoint_progress_fields[] = {
     FIELD("seed", MN_VALUE_UNSIGNED, progress.seed),
     FIELD("best_metric", MN_VALUE_REAL, progress.best),
     {"best_epoch", MN_VALUE_INTEGER, offsetof(struct mn_checkpoint, progress.best_epoch), sizeof(int64_t), 1},
+    {"skipped", MN_VALUE_INTEGER, offsetof(struct mn_checkpoint, progress.skipped), sizeof(int64_t), 1},
+    {"skipped_running", MN_VALUE_INTEGER, offsetof(struct mn_checkpoint, progress.skipped_running),
+     sizeof(int64_t), 1},
     {NULL, MN_VALUE_INTEGER, 0, 0, 0},
 };
 

@@ -14,7 +14,7 @@ struct mn_checkpoint_field {
   const char *name;
   enum mn_hdf5_value_kind kind;
   size_t offset, size;
-  int newer; /* checkpoints of minnow 0.1 lack it: what stands there is left */
+  int newer; /* older checkpoints lack it: what stands there is left */
 };
 
 /* The attributes of /model, without the array `hidden`, and of /progress; each list ends with a NULL name. */
