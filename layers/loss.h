@@ -16,4 +16,7 @@ MN_API mn_status mn_mse_record(struct mn_tape *tape, struct mn_tensor *y, struct
 MN_API mn_status mn_cross_entropy_record(struct mn_tape *tape, struct mn_tensor *y, int32_t *const *labels,
                                          double scale);
 
+/* After a forward of a tape whose last node is one of these: each row's loss, [N] reals on the device. */
+const void *mn_loss_rows(const struct mn_tape *tape);
+
 #endif

@@ -149,42 +149,62 @@ mn_status mn_pass_load(struct mn_pass *pass, struct mn_numbers x, struct mn_numb
   return k->upload(context->device, pass->labels, y.at, (size_t)pass->rows * sizeof(int32_t));
 }
 
-/* The first row of a tensor that holds a value that is not finite, or −1. */
-static mn_status find_nonfinite(struct mn_context *context, const struct mn_tensor *tensor, int64_t *row) {
-  int64_t count = mn_tensor_count(tensor);
+/* The first row that holds a value that is not finite, or −1. */
+static int64_t first_row(const double *values, int64_t count, int64_t cols) {
+  for (int64_t i = 0; i < count; i++)
+    if (!isfinite(values[i])) return i / cols;
+  return -1;
+}
+
+/* Looks for it in a tensor, or, NULL, in the rows' losses; row −1: there is none. */
+static mn_status look(const struct mn_pass *pass, const struct mn_tensor *tensor, int64_t *row) {
+  struct mn_context *context = pass->model->context;
+  int64_t count = tensor ? mn_tensor_count(tensor) : pass->rows;
   double *values = malloc((size_t)count * sizeof *values);
-  if (!values) return mn_fail(MN_NO_MEMORY, "no memory to look at %s", tensor->name);
-  mn_status status = mn_tensor_read(context, tensor, values);
-  *row = -1;
-  for (int64_t i = 0; i < count && status == MN_OK && *row < 0; i++)
-    if (!isfinite(values[i])) *row = i / tensor->value.cols;
+  if (!values) return mn_fail(MN_NO_MEMORY, "no memory to look at %s", tensor ? tensor->name : "the loss");
+  mn_status status = tensor ? mn_tensor_read(context, tensor, values)
+                            : mn_context_read(context, values, mn_loss_rows(pass->tape), count);
+  if (status == MN_OK) *row = first_row(values, count, tensor ? tensor->value.cols : 1);
   free(values);
   return status;
 }
 
-static mn_status explain(struct mn_pass *pass, const struct mn_batch *batch, char *text, size_t size) {
-  struct mn_model *m = pass->model;
-  int64_t row = -1;
-  for (int i = 0; i < m->count; i++) {
-    MN_TRY(find_nonfinite(m->context, m->parameters[i], &row));
-    if (row >= 0) return snprintf(text, size, "%s, row %ld", m->parameters[i]->name, (long)row), MN_OK;
+static mn_status find_parameter(const struct mn_pass *pass, struct mn_fault *out) {
+  const struct mn_model *m = pass->model;
+  for (int i = 0; i < m->count && out->row < 0; i++) {
+    MN_TRY(look(pass, m->parameters[i], &out->row));
+    snprintf(out->what, sizeof out->what, "%s", m->parameters[i]->name);
   }
-  MN_TRY(mn_pass_set(pass, batch));
-  MN_TRY(mn_tape_forward(pass->tape));
-  for (struct mn_node *node = pass->tape->first; node && node->output; node = node->next) {
-    MN_TRY(find_nonfinite(m->context, node->output, &row));
-    if (row >= 0) return snprintf(text, size, "%s, row %ld", node->output->name, (long)row), MN_OK;
-  }
-  double loss;
-  MN_TRY(mn_tape_results(pass->tape, &loss, NULL));
-  snprintf(text, size, isfinite(loss) ? "a gradient" : "the loss");
+  out->parameter = out->row >= 0;
   return MN_OK;
 }
 
-mn_status mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, char *text, size_t size) {
+static mn_status explain(struct mn_pass *pass, const struct mn_batch *batch, struct mn_fault *out) {
+  double loss;
+  MN_TRY(find_parameter(pass, out));
+  if (out->parameter) return MN_OK;
+  MN_TRY(mn_pass_set(pass, batch));
+  MN_TRY(mn_tape_forward(pass->tape));
+  for (struct mn_node *node = pass->tape->first; node && node->output && out->row < 0; node = node->next) {
+    MN_TRY(look(pass, node->output, &out->row));
+    snprintf(out->what, sizeof out->what, "%s", node->output->name);
+  }
+  if (out->row >= 0) return MN_OK;
+  MN_TRY(mn_tape_results(pass->tape, &loss, NULL));
+  snprintf(out->what, sizeof out->what, isfinite(loss) ? "a gradient" : "the loss");
+  return isfinite(loss) ? MN_OK : look(pass, NULL, &out->row);
+}
+
+mn_status mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, struct mn_fault *out) {
   struct mn_pass *pass;
+  *out = (struct mn_fault){.row = -1};
   MN_TRY(mn_pass_open_outside(&pass, model, MN_PASS_EXPLAIN, batch->rows, 1));
-  mn_status status = explain(pass, batch, text, size);
+  mn_status status = explain(pass, batch, out);
   mn_pass_close(pass);
   return status;
+}
+
+const char *mn_fault_words(char out[MN_FAULT_WORDS], const struct mn_fault *fault) {
+  snprintf(out, MN_FAULT_WORDS, fault->row < 0 ? "%s" : "%s, row %ld", fault->what, (long)fault->row);
+  return out;
 }

@@ -71,10 +71,19 @@ static inline struct mn_numbers mn_numbers_labels(const int32_t *at, int64_t cou
  * or count; MN_BAD_DATA: a label that is not from 0 to K − 1, named with its row. */
 MN_API mn_status mn_pass_load(struct mn_pass *pass, struct mn_numbers x, struct mn_numbers y);
 
-/* After a batch raised its tape's nonfinite flag: the first value on its way through the model that is not
- * finite, in words ("the output of blocks.1, row 5"). Runs the batch again, forward and unfused, on tensors
- * of its own. */
-MN_API mn_status mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, char *text,
-                                 size_t size);
+/* The first value on a batch's way through a model that is not finite. */
+struct mn_fault {
+  char what[96]; /* "blocks.0.fc.weight", "the output of blocks.1", "the loss" or "a gradient" */
+  int64_t row;   /* of that; −1: it has none */
+  int parameter; /* it is a parameter's, whatever the batch */
+};
+
+/* After a batch raised its tape's nonfinite flag: finds that value. Runs the batch again, forward and
+ * unfused, on tensors of its own. */
+MN_API mn_status mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, struct mn_fault *out);
+
+/* "the output of blocks.1, row 5", for a message. */
+enum { MN_FAULT_WORDS = 128 };
+MN_API const char *mn_fault_words(char out[MN_FAULT_WORDS], const struct mn_fault *fault);
 
 #endif

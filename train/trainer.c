@@ -7,6 +7,10 @@
 
 #include "engine/clock.h"
 #include "engine/replay.h"
+#include "kernels/words.h"
+
+MN_WORDS(nonfinite, enum mn_nonfinite,
+         MN_NONFINITES, [MN_NONFINITE_STOP] = "stop", [MN_NONFINITE_SKIP] = "skip");
 
 enum {
   LAUNCHES = MN_LOADER_BUFFERS, /* under way at once: each has a buffer */
@@ -45,6 +49,8 @@ static mn_status check(const struct mn_trainer *t) {
   int64_t each, samples, rows = t->progress.rows, horizon = t->schedule.horizon;
   if (horizon < t->progress.step) horizon = t->progress.step;
   MN_TRY(mn_model_check_data(&t->model->config, "the model", t->dataset, "the data", 1));
+  if (!mn_nonfinite_name(t->on_nonfinite))
+    return mn_fail(MN_USAGE, "on_nonfinite %d: there is none", (int)t->on_nonfinite);
   if (rows != t->dataset->rows)
     return mn_fail(MN_BAD_DATA,
                    "the run was trained on %ld rows, but there are %ld now; resume on the same rows",
@@ -143,6 +149,7 @@ mn_status mn_trainer_open(struct mn_trainer **out, struct mn_model *model, struc
                            .dataset = dataset,
                            .schedule = config->schedule,
                            .batch = config->batch,
+                           .on_nonfinite = config->on_nonfinite,
                            .loss = NAN,
                            .rate = NAN,
                            .norm = NAN};
@@ -213,11 +220,11 @@ static mn_status give(struct mn_launch *l, int64_t first) {
   int *ran = &t->ran[l->updates];
   int full = l->batches > 1 && l->batches * t->batch == mn_loader_samples(t->loader);
   for (int64_t i = first, each; i < l->batches; i += each) {
-    each = full && *ran && i == 0 ? l->batches : 1;
+    int measures = t->pass->tape->measure;
+    each = full && *ran && !measures && i == 0 ? l->batches : 1;
     struct place place = {l, i, each};
     struct mn_replay *replay = each > 1 ? &l->several : &l->one[i][l->updates];
-    int measures = t->pass->tape->measure;
-    replay->ran = *ran;
+    replay->ran = *ran && !measures;
     MN_TRY(mn_replay_run(t->model->context, replay, give_batches, &place));
     if (!measures) *ran = 1;
   }
@@ -280,22 +287,16 @@ static mn_status wait_for(struct mn_launch *l) {
   return MN_OK;
 }
 
-/* Every update since the batch that raised the flag has written nothing, and its rows are still there. */
-static mn_status diverged(const struct mn_launch *l, int64_t batch) {
-  struct mn_trainer *t = l->trainer;
-  struct mn_batch rows = mn_batch_part(t->loader, &l->batch, batch * t->batch, t->batch);
-  char where[256];
-  /* Explaining takes memory, and what cannot be explained has diverged all the same. */
-  if (mn_pass_explain(t->model, &rows, where, sizeof where) != MN_OK)
-    snprintf(where, sizeof where, "a value");
+static mn_status diverged(const struct mn_trainer *t, const struct mn_fault *fault, const char *more) {
+  char where[MN_FAULT_WORDS];
   return mn_fail(
       MN_FAILED,
-      "training diverged at step %ld: %s is not finite; a lower learning rate, a warm-up or clipping "
+      "training diverged at step %ld: %s is not finite%s; a lower learning rate, a warm-up or clipping "
       "would help",
-      (long)t->progress.step + 1, where);
+      (long)t->progress.step + 1, mn_fault_words(where, fault), more);
 }
 
-/* Factors measured on a batch that diverged are of no use to another run. */
+/* Factors measured on a batch that diverged are of no use to the batches after it, or to another run. */
 static mn_status forget_factors(const struct mn_trainer *t) {
   const struct mn_context *context = t->model->context;
   for (int i = 0; i < t->model->count; i++) {
@@ -305,33 +306,72 @@ static mn_status forget_factors(const struct mn_trainer *t) {
   return MN_OK;
 }
 
-/* Takes a batch of the oldest launch again, which has raised the flag, and gives all again that was given
- * after it: none of that has changed a parameter, a moment or a sum of gradients, and all rows are still
- * there. */
-static mn_status take_again(struct mn_launch *l, int64_t batch, const struct run *run) {
+/* A batch that is not finite: training has diverged, or the batch's step is to be skipped. Every update since
+ * that batch has written nothing, and its rows are still there. */
+static mn_status give_up(struct mn_launch *l, int64_t batch) {
   struct mn_trainer *t = l->trainer;
-  struct mn_tape *tape = t->pass->tape;
-  struct place place = {l, batch, 1};
-  int raised;
+  struct mn_batch rows = mn_batch_part(t->loader, &l->batch, batch * t->batch, t->batch);
+  struct mn_fault fault;
+  char more[64];
+  MN_TRY(forget_factors(t));
+  /* Explaining takes memory, and what cannot be explained is not finite all the same. */
+  if (mn_pass_explain(t->model, &rows, &fault) != MN_OK) fault = (struct mn_fault){"a value", -1, 0};
+  if (t->on_nonfinite == MN_NONFINITE_STOP) return diverged(t, &fault, "");
+  if (fault.parameter) return diverged(t, &fault, ", which no skipped step mends");
+  snprintf(more, sizeof more, ", after %d skipped steps in a row", MN_SKIPPED_MOST - 1);
+  if (t->progress.skipped_running >= MN_SKIPPED_MOST - 1) return diverged(t, &fault, more);
+  t->fault = fault;
+  t->skipping = 1;
+  return MN_OK;
+}
+
+/* Lowers the flag once nothing is under way that could raise it again. */
+static mn_status lower_flag(struct mn_trainer *t, const struct run *run) {
   for (int i = 1; i < run->under_way; i++) MN_TRY(wait_for(under_way(t, run, i)));
-  MN_TRY(mn_tape_clear_nonfinite(tape));
-  MN_TRY(mn_model_measure(t->model));
-  tape->measure = 1;
-  MN_TRY(give_batches(&place));
-  MN_TRY(mn_tape_nonfinite(tape, &raised));
-  if (raised) {
-    MN_TRY(forget_factors(t));
-    return diverged(l, batch);
-  }
-  t->retaken++;
+  return mn_tape_clear_nonfinite(t->pass->tape);
+}
+
+/* Gives all again that was given after a batch of the oldest launch with the flag raised: none of that has
+ * changed a parameter, a moment or a sum of gradients, and all rows are still there. */
+static mn_status give_again(struct mn_launch *l, int64_t batch, const struct run *run) {
+  struct mn_trainer *t = l->trainer;
+  int raised;
   MN_TRY(give(l, batch + 1));
   for (int i = 1; i < run->under_way; i++) MN_TRY(give(under_way(t, run, i), 0));
-  MN_TRY(mn_tape_nonfinite(tape, &raised));
+  MN_TRY(mn_tape_nonfinite(t->pass->tape, &raised));
   for (int i = 0; i < run->under_way; i++) *under_way(t, run, i)->nonfinite = raised;
   double now = mn_seconds();
   t->times.running += now - t->ended;
   t->ended = now;
   return MN_OK;
+}
+
+/* Takes a batch of the oldest launch again, which has raised the flag, and what was given after it. */
+static mn_status take_again(struct mn_launch *l, int64_t batch, const struct run *run) {
+  struct mn_trainer *t = l->trainer;
+  struct mn_tape *tape = t->pass->tape;
+  struct place place = {l, batch, 1};
+  int raised;
+  MN_TRY(lower_flag(t, run));
+  MN_TRY(mn_model_measure(t->model));
+  tape->measure = 1;
+  MN_TRY(give_batches(&place));
+  MN_TRY(mn_tape_nonfinite(tape, &raised));
+  if (raised) return give_up(l, batch);
+  t->retaken++;
+  return give_again(l, batch, run);
+}
+
+/* Leaves out the step that ends with this batch of the oldest launch. The sums of gradients lose what the
+ * step's batches before the one that is not finite have added; those after it have added nothing, but left
+ * their factors, so that the next batch measures. */
+static mn_status skip(struct mn_launch *l, int64_t batch, const struct run *run) {
+  struct mn_trainer *t = l->trainer;
+  MN_TRY(lower_flag(t, run));
+  MN_TRY(mn_optimizer_reset(t->optimizer));
+  mn_status status = forget_factors(t);
+  t->pass->tape->measure = t->model->context->device->scaled;
+  return status != MN_OK ? status : give_again(l, batch, run);
 }
 
 static void count_step(struct mn_trainer *t) {
@@ -340,6 +380,22 @@ static void count_step(struct mn_trainer *t) {
   p->samples = p->step * samples_a_step(t);
   p->epoch = p->samples / t->dataset->rows;
   p->position = p->samples % t->dataset->rows;
+  p->skipped += t->skipping;
+  p->skipped_running = t->skipping ? p->skipped_running + 1 : 0;
+}
+
+/* Ends the step that ends with this batch. */
+static void end_step(struct mn_launch *l, int64_t batch) {
+  struct mn_trainer *t = l->trainer;
+  int clips = t->optimizer->config.clip > 0;
+  t->loss = t->skipping ? NAN : t->sum / t->optimizer->config.accumulate;
+  t->norm = t->skipping || !clips ? NAN : l->results[batch].norm;
+  t->rate = l->rates[batch][MN_RATE];
+  t->skipped = t->skipping ? &t->fault : NULL;
+  count_step(t);
+  t->times.steps++;
+  t->sum = 0;
+  t->skipping = 0;
 }
 
 typedef int tell_function(void *to, const struct mn_trainer *trainer);
@@ -352,17 +408,13 @@ static mn_status collect(struct mn_trainer *t, struct run *run, tell_function *t
   t->ended = mn_seconds();
   t->times.running += t->ended - start;
   for (int64_t i = 0; i < l->batches; i++) {
-    if (*l->nonfinite == mark_of(l, i))
-      MN_TRY(t->model->context->device->scaled ? take_again(l, i, run) : diverged(l, i));
+    if (*l->nonfinite == mark_of(l, i) && !t->skipping)
+      MN_TRY(t->model->context->device->scaled ? take_again(l, i, run) : give_up(l, i));
     t->sum += l->results[i].loss;
     if (!l->updates) continue;
-    t->loss = t->sum / t->optimizer->config.accumulate;
-    t->sum = 0;
-    t->rate = l->rates[i][MN_RATE];
-    if (t->optimizer->config.clip > 0) t->norm = l->results[i].norm;
+    if (t->skipping) MN_TRY(skip(l, i, run));
+    end_step(l, i);
     t->finished = start + (t->ended - start) * (double)(i + 1) / (double)l->batches;
-    count_step(t);
-    t->times.steps++;
     if (tell && tell(to, t)) run->stop = 1;
   }
   return MN_OK;

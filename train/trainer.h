@@ -7,7 +7,7 @@
  *
  * Where planes are scaled, a value that is not finite may be one that its plane could not hold under a factor
  * that was chosen before: the batch is taken again under factors that suit its own values, and then what was
- * given after it. Only a batch that is not finite then either has diverged. */
+ * given after it. Only of a batch that is not finite then either has training diverged. */
 #ifndef MN_TRAIN_TRAINER_H
 #define MN_TRAIN_TRAINER_H
 
@@ -18,11 +18,29 @@
 #include "train/progress.h"
 #include "train/schedule.h"
 
+/* What becomes of a step in which a value is not finite. It updates nothing in either case. */
+enum mn_nonfinite {
+  MN_NONFINITE_STOP, /* training has diverged, and ends */
+  /* The run goes on with the next step. All batches of the step are left out, those too that were finite:
+   * parameters and what the optimizer keeps stay, the step counts as done (in number, samples, epoch and
+   * schedule, and in t of AdamW's bias correction), and its loss is NaN. MN_SKIPPED_MOST such steps in a row
+   * are a divergence, and so is a parameter that is not finite itself, which skipping cannot mend. */
+  MN_NONFINITE_SKIP,
+  MN_NONFINITES,
+};
+enum { MN_SKIPPED_MOST = 10 };
+
+/* "stop" or "skip", and back. MN_USAGE: no such word. */
+extern const char *const mn_nonfinite_words[]; /* NULL behind the last */
+MN_API const char *mn_nonfinite_name(enum mn_nonfinite what);
+MN_API mn_status mn_nonfinite_parse(const char *word, enum mn_nonfinite *out);
+
 struct mn_trainer_config {
   struct mn_schedule schedule;
   int64_t batch;
   uint64_t seed;       /* of a new run's order of samples */
   enum mn_place place; /* where the rows wait; 0: chosen by size */
+  enum mn_nonfinite on_nonfinite;
   const int *stop; /* set atomically, by a signal handler or another thread, to end mn_trainer_open while it
                       reads rows: MN_INTERRUPTED. NULL: never */
 };
@@ -54,10 +72,11 @@ struct mn_trainer {
   struct mn_pass *pass;
   struct mn_loader *loader;
   struct mn_progress progress; /* after the last step that is done; `best` is the caller's to set */
-  double loss, rate;           /* of that step; NaN before the first */
-  double norm;                 /* of its gradient, where it is clipped; else NaN */
-  double finished;             /* mn_seconds() at its end */
-  int64_t retaken;             /* batches that were taken again since the trainer was opened */
+  double loss, rate;           /* of that step; NaN before the first; the loss of a skipped one is NaN too */
+  double norm;                 /* of its gradient, where it is clipped; else NaN, as of a skipped one's */
+  const struct mn_fault *skipped; /* why that step was skipped; NULL: it was not. The row is its batch's */
+  double finished;                /* mn_seconds() at its end */
+  int64_t retaken;                /* batches that were taken again since the trainer was opened */
   struct mn_trainer_times times;
   /* the trainer's own */
   struct mn_launch *launches; /* under way, or to be used next */
@@ -65,7 +84,11 @@ struct mn_trainer {
   int ran[2];                 /* a batch has run, without and with an update */
   double ended;               /* mn_seconds() at the end of the last launch */
   double sum;                 /* of the losses of a step's batches so far */
-  struct mn_outcome outcome;  /* what ended training */
+  enum mn_nonfinite on_nonfinite;
+  int skipping;              /* a batch of the step that is being collected was not finite, so that all of the
+                                step is left out; the flag stays raised up to its end */
+  struct mn_fault fault;     /* of that batch */
+  struct mn_outcome outcome; /* what ended training */
 };
 
 /* Opens training of `model` by `optimizer` on `dataset`, all borrowed. `from`: where an earlier run, whose
@@ -84,8 +107,8 @@ MN_API void mn_trainer_close(struct mn_trainer *trainer); /* NULL is fine; befor
  * step's results in the trainer; the device is already busy with later ones then. Once `tell` returns other
  * than 0, no further steps are given, and those that were are finished and told. MN_FAILED when training
  * diverged, naming step, tensor and row: parameters and what the optimizer keeps are then as before that
- * step, and so is `progress`. An error comes after the steps before it were told, and again at each later
- * call. */
+ * step, and so is `progress`; under MN_NONFINITE_SKIP that is the last of the steps in a row. An error comes
+ * after the steps before it were told, and again at each later call. */
 MN_API mn_status mn_trainer_run(struct mn_trainer *trainer, int64_t until,
                                 int (*tell)(void *to, const struct mn_trainer *trainer), void *to);
 
