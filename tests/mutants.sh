@@ -17,7 +17,7 @@ passed=0 failed=0
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
 programs=${alone:-test_block test_kernels test_planes test_optimizer test_gradients test_tape test_parity test_masters}
-every=${alone:-$programs test_block_call test_reading test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_pauses test_training test_init test_best test_validation test_model test_terminal test_log test_resume test_progress test_command test_advice}
+every=${alone:-$programs test_block_call test_reading test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_model test_terminal test_log test_resume test_progress test_command test_advice}
 
 # A worker of the process below takes its copy (BUILT), and of the mutants its SHARE. Any other builds a copy, in which all must pass.
 if [ -n "${BUILT:-}" ]; then
@@ -97,7 +97,7 @@ mutant() {
   train/command/show.c | train/command/progress_bar.c | train/command/log.c) order=${alone:-test_progress test_terminal test_log test_resume} ;;
   train/command/plot*.c) order=${alone:-test_command} ;;
   train/command/*) order=${alone:-test_pauses test_best test_training test_terminal} ;;
-  train/*) order=${alone:-test_library test_trainer test_trainer_errors test_retake test_pauses test_training} ;;
+  train/*) order=${alone:-test_library test_trainer test_trainer_errors test_nonfinite test_retake test_pauses test_training} ;;
   *) order=$programs ;;
   esac
   printf '%s\n' "${content/"$old"/"$new"}" >"$file"
@@ -382,23 +382,36 @@ mutant "trainer: the rate of the step after" $t '(&t->schedule, step + i)' '(&t-
 mutant "trainer: losses pile up" $t 't->sum = 0;' ''
 mutant "trainer: sum of losses, not mean" $t 't->sum / t->optimizer->config.accumulate' 't->sum'
 mutant "trainer: the first batch without a mark" $t '+ (int)batch + 1;' '+ (int)batch;'
-mutant "trainer: divergence not looked for" $t 'device->scaled ? take_again(l, i, run) : diverged(l, i)' 'device->scaled ? MN_OK : MN_OK'
-mutant "trainer: an overflow is a divergence" $t 'device->scaled ? take_again(l, i, run) :' 'device->scaled ? diverged(l, i) :'
-mutant "retake: the flag stays" $t 'MN_TRY(mn_tape_clear_nonfinite(tape));' ''
+mutant "trainer: divergence not looked for" $t 'device->scaled ? take_again(l, i, run) : give_up(l, i)' 'device->scaled ? MN_OK : MN_OK'
+mutant "trainer: an overflow is a divergence" $t 'device->scaled ? take_again(l, i, run) :' 'device->scaled ? give_up(l, i) :'
+mutant "retake: the flag stays" $t 'return mn_tape_clear_nonfinite(t->pass->tape);' 'return MN_OK;'
 mutant "retake: weights under their old factors" $t 'MN_TRY(mn_model_measure(t->model));' ''
 mutant "retake: dz under its old factor" $t '  tape->measure = 1;' ''
-mutant "retake: never a divergence" $t 'if (raised) {' 'if (0) {'
+mutant "retake: never a divergence" $t 'if (raised) return give_up(l, batch);' ''
 mutant "retake: the factors of a divergence stay" $t 'MN_TRY(forget_factors(t));' ''
 mutant "retake: not counted" $t 't->retaken++;' ''
 mutant "trainer: a resumed run measures" $t 'measure = context->device->scaled && !known;' 'measure = context->device->scaled;'
 mutant "trainer: a new run does not measure" $t 'measure = context->device->scaled && !known;' 'measure = 0;'
 mutant "trainer: no factor is one too" $t 'known = dz.factor != 0;' ''
-mutant "trainer: divergence found in the step before" $t '(long)t->progress.step + 1, where' '(long)t->progress.step, where'
+mutant "trainer: divergence found in the step before" $t '(long)t->progress.step + 1, mn' '(long)t->progress.step, mn'
 mutant "trainer: goes on when told to stop" $t 'if (tell && tell(to, t)) run->stop = 1;' 'if (tell) tell(to, t);'
 mutant "trainer: every batch counted as a step" $t 'if (!l->updates) continue;' ''
 mutant "trainer: an update after every batch" $t 'int updates = run->batch + 1 == accumulate;' 'int updates = 1;'
 mutant "trainer: resumes at the first sample" $t '.position = t->progress.step * samples_a_step(t),' ''
+mutant "skip: the sums of its first batches stay" $t 'MN_TRY(mn_optimizer_reset(optimizer));' ''
+mutant "skip: the factors of its last batches stay" $t 'mn_status status = forget_factors(t);' 'mn_status status = MN_OK;'
+mutant "skip: the next batch does not measure" $t 'measure = t->model->context->device->scaled;' 'measure = 0;'
+mutant "skip: of each batch that is not finite" $t '== mark_of(l, i) && !t->skipping)' '== mark_of(l, i))'
+mutant "skip: the flag stays" $t '    if (t->skipping) MN_TRY(skip(l, i, run));' ''
+mutant "skip: one too many in a row" $t 'skipped_running >= MN_SKIPPED_MOST - 1)' 'skipped_running >= MN_SKIPPED_MOST)'
+mutant "skip: all of the run count as in a row" $t 't->skipping ? p->skipped_running + 1 : 0;' 'p->skipped_running + t->skipping;'
+mutant "skip: a parameter that is not finite is skipped for" $t 'if (fault.parameter) return' 'if (0) return'
+mutant "skip: its norm is told" $t 't->skipping || !clips ?' '!clips ?'
 e=train/evaluate.c
+mutant "evaluation: the row of a value counts from its batch" $e 'e->fault.row += first;' ';'
+mutant "evaluation: the last batch that is not finite is told of" $e 'e->faults++ == 0)' '++e->faults)'
+mutant "evaluation: the loss of the finite rows alone" $e '*loss = e->faults ? NAN :' '*loss ='
+mutant "prediction: outputs that are not finite are handed on" $e 'if (all_finite(e->y' 'if (1 || all_finite(e->y'
 mutant "evaluation: the last batch weighs as the others" $e '(double)pass[read % MN_LOADER_BUFFERS]->rows;' '(double)e->batch;'
 mutant "evaluation: one batch's result for both" $e 'buffer[read % MN_LOADER_BUFFERS]]' 'buffer[0]]'
 mutant "evaluation: the last full batch taken for the rest" $e 'first + e->batch <= e->dataset->rows' \

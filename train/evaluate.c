@@ -18,11 +18,14 @@ struct mn_evaluator {
   int64_t batch;
   struct mn_pass *full, *rest; /* rest: NULL where batches come out even */
   struct mn_loader *loader;
+  struct mn_batch rows[MN_LOADER_BUFFERS];    /* what each buffer holds */
   struct mn_replay replay[MN_LOADER_BUFFERS]; /* of `full`, on each buffer */
   struct result *results;                     /* [MN_LOADER_BUFFERS], pinned */
   int *unread;                                /* what ahead_used copies, pinned */
   void *y;                                    /* host: [batch, K] reals; MN_PASS_PREDICT alone */
   struct mn_scale *kept;     /* [parameters] on the device, where planes are scaled: training's */
+  struct mn_fault fault;     /* of the first batch that was not finite, where there was one … */
+  int64_t faults;            /* … and how many there were in the last evaluation */
   struct mn_outcome outcome; /* of what failed: the loader is then somewhere inside the rows */
 };
 
@@ -108,13 +111,14 @@ static mn_status issue(void *data) {
 static mn_status forward(struct mn_evaluator *e, int64_t first, struct mn_pass **pass, int *buffer) {
   struct mn_context *context = e->model->context;
   const struct mn_kernels *k = context->kernels;
-  struct mn_batch batch;
+  struct mn_batch batch = {0};
   *pass = first + e->batch <= e->dataset->rows ? e->full : e->rest;
   MN_TRY(k->ahead_begin(context->device));
   mn_status status = mn_loader_fill(e->loader, (*pass)->rows, &batch, buffer);
   mn_status ended = k->ahead_end(context->device);
   if (status != MN_OK) return status;
   MN_TRY(ended);
+  e->rows[*buffer] = batch;
   MN_TRY(mn_pass_set(*pass, &batch));
   (*pass)->tape->results = &e->results[*buffer].loss;
   if (*pass == e->full)
@@ -136,8 +140,17 @@ static mn_status give_up(struct mn_evaluator *e, int under_way, mn_status status
   return mn_outcome_tell(&e->outcome);
 }
 
+/* Finds what is not finite in the batch of this buffer, whose first row is `first`. What cannot be explained,
+ * for want of memory, is not finite all the same. */
+static void explain(struct mn_evaluator *e, int buffer, int64_t first) {
+  if (mn_pass_explain(e->model, &e->rows[buffer], &e->fault) != MN_OK)
+    e->fault = (struct mn_fault){"a value", -1, 0};
+  if (e->fault.row >= 0 && !e->fault.parameter) e->fault.row += first;
+}
+
 static mn_status evaluate(struct mn_evaluator *e, double *loss, double *accuracy) {
   double total = 0, right = 0, rows = (double)e->dataset->rows;
+  e->faults = 0;
   struct mn_pass *pass[MN_LOADER_BUFFERS];
   int buffer[MN_LOADER_BUFFERS], given = 0, read = 0;
   for (int64_t first = 0; first < e->dataset->rows || read < given;) {
@@ -152,12 +165,14 @@ static mn_status evaluate(struct mn_evaluator *e, double *loss, double *accuracy
     status = wait_for_one(e);
     if (status != MN_OK) return give_up(e, given - read - 1, status);
     const struct result *result = &e->results[buffer[read % MN_LOADER_BUFFERS]];
+    if (!isfinite(result->loss) && e->faults++ == 0)
+      explain(e, buffer[read % MN_LOADER_BUFFERS], read * e->batch);
     total += result->loss * (double)pass[read % MN_LOADER_BUFFERS]->rows;
     right += result->correct;
     read++;
   }
-  *loss = total / rows;
-  *accuracy = e->dataset->classes ? right / rows : NAN;
+  *loss = e->faults ? NAN : total / rows;
+  *accuracy = e->dataset->classes && !e->faults ? right / rows : NAN;
   return MN_OK;
 }
 
@@ -169,7 +184,25 @@ mn_status mn_evaluate(struct mn_evaluator *e, double *loss, double *accuracy) {
   return status;
 }
 
+const struct mn_fault *mn_evaluator_fault(const struct mn_evaluator *e, int64_t *batches, int64_t *all) {
+  if (batches) *batches = e->faults, *all = (e->dataset->rows + e->batch - 1) / e->batch;
+  return e->faults ? &e->fault : NULL;
+}
+
 typedef mn_status take_function(void *to, const void *y, int64_t first, int64_t count);
+
+static int all_finite(const void *y, int64_t count, size_t real) {
+  for (int64_t i = 0; i < count; i++)
+    if (!isfinite(real == sizeof(double) ? ((const double *)y)[i] : (double)((const float *)y)[i])) return 0;
+  return 1;
+}
+
+static mn_status refuse_outputs(struct mn_evaluator *e, int buffer, int64_t first) {
+  char where[MN_FAULT_WORDS];
+  explain(e, buffer, first);
+  return mn_fail(MN_FAILED, "there is no prediction: %s is not finite; %s", mn_fault_words(where, &e->fault),
+                 mn_fault_remedy(&e->fault));
+}
 
 /* The outputs of the next rows, to e->y. */
 static mn_status predict_next(struct mn_evaluator *e, int64_t first, struct mn_pass **pass) {
@@ -180,7 +213,9 @@ static mn_status predict_next(struct mn_evaluator *e, int64_t first, struct mn_p
   mn_status status = context->kernels->download(context->device, e->y, y->value.real,
                                                 (size_t)mn_tensor_count(y) * context->device->real);
   mn_status waited = wait_for_one(e);
-  return status != MN_OK ? status : waited;
+  if (status != MN_OK || waited != MN_OK) return status != MN_OK ? status : waited;
+  if (all_finite(e->y, mn_tensor_count(y), context->device->real)) return MN_OK;
+  return refuse_outputs(e, buffer, first);
 }
 
 static mn_status predict(struct mn_evaluator *e, take_function *take, void *to) {

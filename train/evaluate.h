@@ -18,14 +18,22 @@ MN_API void mn_evaluator_close(struct mn_evaluator *evaluator); /* NULL is fine 
 
 MN_API const struct mn_placement *mn_evaluator_placement(const struct mn_evaluator *evaluator);
 
-/* The mean loss over all rows, and the share classified correctly (NaN without classes). After an error every
- * later call on this evaluator returns it again. */
+/* The mean loss over all rows, and the share classified correctly (NaN without classes). Both are NaN where a
+ * row's loss is not finite, which is no error: mn_evaluator_fault tells. After an error every later call on
+ * this evaluator returns it again. */
 MN_API mn_status mn_evaluate(struct mn_evaluator *evaluator, double *loss, double *accuracy);
+
+/* Why the last mn_evaluate gave NaN; NULL: it did not. The first value that is not finite, the row counted
+ * over the dataset (except a parameter's), is the evaluator's. *batches (NULL: not wanted): how many batches
+ * have such rows, out of how many in *all. */
+MN_API const struct mn_fault *mn_evaluator_fault(const struct mn_evaluator *evaluator, int64_t *batches,
+                                                 int64_t *all);
 
 /* Calls `take` with the outputs of each batch in turn: y [count, K] on the host, of rows first … first +
  * count − 1, valid during the call. `real`: the bytes of a number of y that `take` reads, which are those of
- * the device's reals (8 in MN_FP64, else 4), else MN_USAGE. The first error of `take` ends the prediction and
- * is returned, then and at each later call. */
+ * the device's reals (8 in MN_FP64, else 4), else MN_USAGE. MN_FAILED: an output is not finite; it names
+ * the first value on the way there that is not, and its row. The first error, of `take` too, ends the
+ * prediction and is returned, then and at each later call. */
 MN_API mn_status mn_evaluator_predict(struct mn_evaluator *evaluator, size_t real,
                                       mn_status (*take)(void *to, const void *y, int64_t first,
                                                         int64_t count),

@@ -41,7 +41,7 @@ static mn_status record(struct mn_pass *pass, enum mn_pass_kind kind, double sca
     MN_TRY(mn_tape_device(tape, (void **)&pass->labels, pass->rows, sizeof(int32_t)));
   MN_TRY(record_layers(pass, m->depth - fused));
   if (kind == MN_PASS_FORWARD) pass->y->operand = 1;
-  if (kind == MN_PASS_EXPLAIN)
+  if (kind == MN_PASS_EXPLAIN || kind == MN_PASS_EXPLAIN_PREDICT)
     for (struct mn_node *node = tape->first; node; node = node->next) node->output->keep = 1;
   if (fused) {
     MN_TRY(last->kind->record_mse(tape, pass->y, last, pass->target, scale));
@@ -189,7 +189,7 @@ static mn_status explain(struct mn_pass *pass, const struct mn_batch *batch, str
     MN_TRY(look(pass, node->output, &out->row));
     snprintf(out->what, sizeof out->what, "%s", node->output->name);
   }
-  if (out->row >= 0) return MN_OK;
+  if (out->row >= 0 || !pass->reads_y) return MN_OK;
   MN_TRY(mn_tape_results(pass->tape, &loss, NULL));
   snprintf(out->what, sizeof out->what, isfinite(loss) ? "a gradient" : "the loss");
   return isfinite(loss) ? MN_OK : look(pass, NULL, &out->row);
@@ -198,7 +198,8 @@ static mn_status explain(struct mn_pass *pass, const struct mn_batch *batch, str
 mn_status mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, struct mn_fault *out) {
   struct mn_pass *pass;
   *out = (struct mn_fault){.row = -1};
-  MN_TRY(mn_pass_open_outside(&pass, model, MN_PASS_EXPLAIN, batch->rows, 1));
+  enum mn_pass_kind kind = batch->y ? MN_PASS_EXPLAIN : MN_PASS_EXPLAIN_PREDICT;
+  MN_TRY(mn_pass_open_outside(&pass, model, kind, batch->rows, 1));
   mn_status status = explain(pass, batch, out);
   mn_pass_close(pass);
   return status;
@@ -207,4 +208,8 @@ mn_status mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, 
 const char *mn_fault_words(char out[MN_FAULT_WORDS], const struct mn_fault *fault) {
   snprintf(out, MN_FAULT_WORDS, fault->row < 0 ? "%s" : "%s, row %ld", fault->what, (long)fault->row);
   return out;
+}
+
+const char *mn_fault_remedy(const struct mn_fault *fault) {
+  return fault->parameter ? "take a checkpoint from before that" : "leave such rows out, or scale them";
 }

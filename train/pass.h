@@ -7,12 +7,13 @@
 
 /* What a recorded pass over a model is for. */
 enum mn_pass_kind {
-  MN_PASS_PREDICT,  /* y */
-  MN_PASS_FORWARD,  /* y in the form that the GEMM of a next layer would read, and in no other */
-  MN_PASS_EVALUATE, /* the loss (and the rows classified correctly) */
-  MN_PASS_TRAIN,    /* the loss and its gradients; fuses the loss into the last block where it can */
-  MN_PASS_EXPLAIN,  /* as MN_PASS_EVALUATE, and every tensor on the way is kept */
-  MN_PASS_SEEDED,   /* y, and the gradients of Σ dy·y for a dy that the caller writes to y->gradient */
+  MN_PASS_PREDICT,         /* y */
+  MN_PASS_FORWARD,         /* y in the form that the GEMM of a next layer would read, and in no other */
+  MN_PASS_EVALUATE,        /* the loss (and the rows classified correctly) */
+  MN_PASS_TRAIN,           /* the loss and its gradients; fuses the loss into the last block where it can */
+  MN_PASS_EXPLAIN,         /* as MN_PASS_EVALUATE, and every tensor on the way is kept; */
+  MN_PASS_EXPLAIN_PREDICT, /* as MN_PASS_PREDICT, likewise */
+  MN_PASS_SEEDED, /* y, and the gradients of Σ dy·y for a dy that the caller writes to y->gradient */
 };
 
 /* A tape over a model for batches of `rows` rows. */
@@ -79,11 +80,12 @@ struct mn_fault {
 };
 
 /* After a batch raised its tape's nonfinite flag: finds that value. Runs the batch again, forward and
- * unfused, on tensors of its own. */
+ * unfused, on tensors of its own; of a batch without y up to the outputs. */
 MN_API mn_status mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, struct mn_fault *out);
 
 /* "the output of blocks.1, row 5", for a message. */
 enum { MN_FAULT_WORDS = 128 };
+MN_API const char *mn_fault_remedy(const struct mn_fault *fault); /* of an evaluation or a prediction */
 MN_API const char *mn_fault_words(char out[MN_FAULT_WORDS], const struct mn_fault *fault);
 
 #endif

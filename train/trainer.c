@@ -367,8 +367,9 @@ static mn_status take_again(struct mn_launch *l, int64_t batch, const struct run
  * their factors, so that the next batch measures. */
 static mn_status skip(struct mn_launch *l, int64_t batch, const struct run *run) {
   struct mn_trainer *t = l->trainer;
+  struct mn_optimizer *optimizer = t->optimizer;
   MN_TRY(lower_flag(t, run));
-  MN_TRY(mn_optimizer_reset(t->optimizer));
+  MN_TRY(mn_optimizer_reset(optimizer));
   mn_status status = forget_factors(t);
   t->pass->tape->measure = t->model->context->device->scaled;
   return status != MN_OK ? status : give_again(l, batch, run);

@@ -163,6 +163,7 @@ void mn_log_resume(struct mn_log *log, int64_t step, const struct mn_text *chang
 void mn_log_step(struct mn_log *log, const struct mn_trainer *t) {
   const struct mn_progress *p = &t->progress;
   struct mn_json json;
+  char why[MN_FAULT_WORDS];
   if (!begin_line(log, &json, "step")) return;
   mn_json_integer(&json, "step", p->step);
   mn_json_integer(&json, "epoch", p->epoch);
@@ -170,6 +171,7 @@ void mn_log_step(struct mn_log *log, const struct mn_trainer *t) {
   mn_json_number(&json, "loss", t->loss);
   mn_json_number(&json, "rate", t->rate);
   if (!isnan(t->norm)) mn_json_number(&json, "gradient_norm", t->norm);
+  if (t->skipped) mn_json_string(&json, "skipped", mn_fault_words(why, t->skipped));
   mn_json_open(&json, "time");
   mn_json_number(&json, "seconds", t->finished - log->start);
   if (log->last_samples) {
@@ -201,6 +203,7 @@ void mn_log_end(struct mn_log *log, const struct mn_trainer *t, const char *ende
   mn_json_integer(&json, "horizon", t->schedule.horizon);
   mn_json_number(&json, "loss", t->loss);
   mn_json_string(&json, "ended", ended);
+  if (t->progress.skipped > 0) mn_json_integer(&json, "skipped", t->progress.skipped);
   mn_json_open(&json, "time");
   mn_json_number(&json, "seconds", mn_seconds() - log->start);
   if (t->times.steps > 0) {

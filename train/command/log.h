@@ -9,9 +9,14 @@
  *   {"event":"eval","step":23,"epoch":1,"test_loss":0.4,"test_accuracy":0.9,"time":{…}}
  *   {"event":"end","step":450,"horizon":450,"loss":0.01,"ended":"horizon","time":{"seconds":…,"samples_per_second":…,"flops_per_second":…,"waiting":…,"device_bytes":…}}
  *
+ * There is a line for each step that --on-nonfinite skip has left out: its loss is null, and "skipped" names
+ * the value of its batch that was not finite ("the output of blocks.0, row 5"). An evaluation in which a
+ * value is not finite has a test_loss of null and no test_accuracy.
+ *
  * A step's line has "gradient_norm" too where gradients are clipped; elsewhere the update is the epilogue of
  * dW's product, and no gradient is ever whole in memory. test_accuracy is there with classes only. A run ends
- * at its "horizon", at "stop-at", by "patience" or by a "signal". The last line's rates are of the whole run;
+ * at its "horizon", at "stop-at", by "patience" or by a "signal"; its last line has "skipped", how many steps
+ * were left out, where there were any. The last line's rates are of the whole run;
  * a run that is resumed drops it. */
 #ifndef MN_TRAIN_COMMAND_LOG_H
 #define MN_TRAIN_COMMAND_LOG_H

@@ -66,8 +66,9 @@ struct mn_options {
   int64_t warmup;        /* --warmup: steps of linear warm-up, 0 */
   double clip;           /* --clip: largest global gradient norm, 0: none */
   int64_t accumulate;    /* --accumulate: batches a step, 1 */
-  uint64_t seed;         /* --seed 0 */
-  const char *device;    /* --device auto */
+  const char *on_nonfinite; /* --on-nonfinite stop|skip */
+  uint64_t seed;            /* --seed 0 */
+  const char *device;       /* --device auto */
   const char *precision; /* --precision fp32 (gradcheck: always fp64); eval, predict NULL: the checkpoint's */
   /* files written */
   const char *checkpoint; /* --checkpoint F */

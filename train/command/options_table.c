@@ -9,6 +9,7 @@
 #include "engine/context.h"
 #include "train/optimizer.h"
 #include "train/schedule.h"
+#include "train/trainer.h"
 
 /* Sets of commands. */
 enum {
@@ -129,6 +130,10 @@ static const struct mn_option_row table[] = {
     {"clip", "NORM", TRAIN, REAL(clip), COURSE, 0, 0, "0",
      .help = "largest norm of the whole gradient, 0: no clipping"},
     {"accumulate", "N", TRAIN, INTEGER(accumulate), CONFIG, 1, 1e6, "1", .help = "batches an optimizer step"},
+    {"on-nonfinite", NULL, TRAIN, WORD(on_nonfinite), COURSE, 0, 0, "stop",
+     .help = "end at a step in which a value is not finite, or skip that step: it updates nothing; the tenth "
+             "such step in a row ends the run in any case",
+     .words = mn_nonfinite_words},
     {"seed", "N", TRAIN | GRADCHECK | BENCH, SEED(seed), CONFIG, 0, 0, "0", .help = "of everything random"},
     {.kind = MN_KIND_HEADING, .help = "Device:"},
     {"device", NULL, RUNS | CHECKS, WORD(device), 0, 0, 0, "auto", .help = "auto: the GPU where there is one",

@@ -44,7 +44,14 @@ static void describe(const struct mn_session *s) {
 
 static mn_status eval(FILE *out, struct mn_session *s, struct mn_evaluator *evaluator) {
   double loss, accuracy;
+  int64_t batches, all;
+  char where[MN_FAULT_WORDS];
   MN_TRY(mn_evaluate(evaluator, &loss, &accuracy));
+  const struct mn_fault *fault = mn_evaluator_fault(evaluator, &batches, &all);
+  if (fault)
+    return mn_fail(MN_FAILED, "there is no loss: %s is not finite (so in %ld of %ld batches of %s); %s",
+                   mn_fault_words(where, fault), (long)batches, (long)all, s->options.data,
+                   mn_fault_remedy(fault));
   describe(s);
   if (s->options.json) {
     struct mn_json json;

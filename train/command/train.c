@@ -41,8 +41,8 @@ static mn_status watch_signals(void) {
 
 /* What has been trained since the last epoch's line. */
 struct since {
-  double losses; /* the sum over its steps */
-  int64_t steps, samples;
+  double losses; /* the sum over its steps, without those that were skipped */
+  int64_t steps, skipped, samples;
   double began; /* mn_seconds() */
 };
 
@@ -125,6 +125,7 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   r->test_loss = r->accuracy = NAN;
   config.batch = o->batch;
   config.seed = o->seed;
+  MN_TRY(mn_nonfinite_parse(o->on_nonfinite, &config.on_nonfinite));
   MN_TRY(make_schedule(r, &config.schedule));
   MN_TRY(mn_place_parse(o->place, &config.place));
   config.stop = &interrupted;
@@ -163,15 +164,31 @@ static void tell_epoch(struct run *r, int tested) {
   const double rate = (double)(p->samples - r->since.samples) / (t->finished - r->since.began);
   const double mean = r->since.steps > 0 ? r->since.losses / (double)r->since.steps : t->loss;
   char loss[MN_SHOWN], shown[MN_SHOWN], test[64] = "", accuracy[48] = "", norm[64] = "", speed[MN_SHOWN];
+  char skipped[64] = "";
+  if (r->since.skipped > 0)
+    snprintf(skipped, sizeof skipped, " (steps skipped: %ld)", (long)r->since.skipped);
   if (tested) snprintf(test, sizeof test, ", test loss %s", mn_show_number(shown, r->test_loss, 5));
   if (tested && !isnan(r->accuracy))
     snprintf(accuracy, sizeof accuracy, ", test accuracy %.2f %%", 100 * r->accuracy);
   if (!isnan(t->norm)) snprintf(norm, sizeof norm, ", gradient norm %s", mn_show_number(shown, t->norm, 3));
-  mn_progress_bar_note(&r->bar, "step %ld, epoch %ld: loss %s%s%s%s, %s samples/s", (long)p->step,
-                       (long)p->epoch, mn_show_number(loss, mean, 5), test, accuracy, norm,
+  mn_progress_bar_note(&r->bar, "step %ld, epoch %ld: loss %s%s%s%s%s, %s samples/s", (long)p->step,
+                       (long)p->epoch, mn_show_number(loss, mean, 5), skipped, test, accuracy, norm,
                        mn_show_number(speed, rate, 3));
   /* Without a test later steps are done already, or under way. */
   r->since = (struct since){.samples = p->samples, .began = tested ? mn_seconds() : t->finished};
+}
+
+/* Rows to test on that give no finite loss say nothing of the training. */
+static void tell_of_no_test(struct run *r) {
+  int64_t batches, all;
+  const struct mn_fault *fault = mn_evaluator_fault(r->evaluator, &batches, &all);
+  char where[MN_FAULT_WORDS];
+  if (!fault) return;
+  mn_progress_bar_note(&r->bar,
+                       "step %ld: no test loss: %s%s is not finite (so in %ld of %ld batches to test on)%s",
+                       (long)r->trainer->progress.step, mn_fault_words(where, fault),
+                       fault->parameter ? "" : " of the test rows", (long)batches, (long)all,
+                       fault->parameter ? "" : "; training goes on");
 }
 
 /* *better: it is the end of an epoch, and its metric is better than that of every one before. */
@@ -179,9 +196,10 @@ static mn_status evaluate(struct run *r, int epoch_end, int *better) {
   struct mn_progress *p = &r->trainer->progress;
   MN_TRY(mn_evaluate(r->evaluator, &r->test_loss, &r->accuracy));
   double metric = isnan(r->accuracy) ? -r->test_loss : r->accuracy;
-  *better = epoch_end && metric > p->best;
+  *better = epoch_end && metric > p->best; /* NaN is not */
   if (*better) p->best = metric, p->best_epoch = p->epoch;
   tell_epoch(r, 1);
+  tell_of_no_test(r);
   mn_log_eval(&r->log, p->step, p->epoch, r->test_loss, r->accuracy);
   return MN_OK;
 }
@@ -251,14 +269,26 @@ static void tell_of_saves(struct run *r) {
   mn_progress_bar_note(&r->bar, "saved step %ld to %s", (long)saved, o->checkpoint);
 }
 
+/* A step that was skipped is told of at once, and has its line in the log. */
+static void note_step(struct run *r, const struct mn_trainer *t) {
+  const struct mn_progress *p = &t->progress;
+  char why[MN_FAULT_WORDS];
+  if (p->step % r->log_every == 0 || p->step == t->schedule.horizon || t->skipped) mn_log_step(&r->log, t);
+  if (t->skipped) {
+    r->since.skipped++;
+    mn_progress_bar_note(&r->bar, "step %ld was skipped, and updated nothing: %s is not finite",
+                         (long)p->step, mn_fault_words(why, t->skipped));
+    return;
+  }
+  r->since.losses += t->loss;
+  r->since.steps++;
+}
+
 /* After each step, while the device is busy with later ones. Returns 1 where the run is to pause: to end, or
  * to save by the clock. */
 static int after_step(void *to, const struct mn_trainer *t) {
   struct run *r = to;
-  const struct mn_progress *p = &t->progress;
-  if (p->step % r->log_every == 0 || p->step == t->schedule.horizon) mn_log_step(&r->log, t);
-  r->since.losses += t->loss;
-  r->since.steps++;
+  note_step(r, t);
   if (!r->evaluator && epoch_ended(t)) tell_epoch(r, 0);
   mn_progress_bar_step(&r->bar, t);
   tell_of_saves(r);
@@ -338,6 +368,9 @@ static void summarise(struct run *r) {
     mn_progress_bar_note(&r->bar,
                          "%ld batches did not fit the scales of %s, and were taken again under new ones",
                          (long)t->retaken, mn_precision_name(t->model->context->precision));
+  if (t->progress.skipped > 0)
+    mn_progress_bar_note(&r->bar, "steps skipped for values that were not finite: %ld of the run's %ld",
+                         (long)t->progress.skipped, (long)t->progress.step);
   if (r->late > 0)
     mn_progress_bar_note(&r->bar,
                          "%ld checkpoints written; %ld fell due while another was being written, and came "
@@ -366,6 +399,7 @@ static void report(struct run *r, FILE *out) {
     mn_json_integer(&json, "step", t->progress.step);
     mn_json_integer(&json, "horizon", t->schedule.horizon);
     mn_json_number(&json, "loss", t->loss);
+    mn_json_integer(&json, "skipped", t->progress.skipped);
     mn_json_number(&json, "test_loss", r->test_loss);
     mn_json_number(&json, "test_accuracy", r->accuracy);
     report_time(&json, t);
@@ -374,6 +408,7 @@ static void report(struct run *r, FILE *out) {
   }
   fprintf(out, "step %ld of %ld", (long)t->progress.step, (long)t->schedule.horizon);
   if (!isnan(t->loss)) fprintf(out, ", loss %.6g", t->loss);
+  if (t->progress.skipped > 0) fprintf(out, ", steps skipped %ld", (long)t->progress.skipped);
   if (!isnan(r->test_loss)) fprintf(out, ", test loss %.6g", r->test_loss);
   if (!isnan(r->accuracy)) fprintf(out, ", test accuracy %.2f %%", 100 * r->accuracy);
   fputc('\n', out);
