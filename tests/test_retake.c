@@ -2,9 +2,6 @@
  * step it is, and nothing of it is lost; what a run leads to is the same when it was stopped and resumed. */
 #include "tests/trainer_run.h"
 
-#include <unistd.h>
-
-#include "train/checkpoint/snapshot.h"
 #include "train/evaluate.h"
 
 static const struct setup scaled[] = {
@@ -100,28 +97,6 @@ static void a_batch_that_overflows_is_taken_again(void **state) {
 }
 
 /* ---- stopped and resumed ---- */
-
-/* A run that goes on from a checkpoint of another. */
-static void open_from_file(struct run *r, const char *device, const struct run *from) {
-  char folder[64], path[80];
-  const char *base = getenv("TMPDIR");
-  struct mn_checkpoint *saved;
-  struct mn_progress progress;
-  struct mn_trainer_config training = {
-      .schedule = from->trainer->schedule, .batch = from->setup->batch, .place = MN_PLACE_AUTO};
-  snprintf(folder, sizeof folder, "%s/minnow_retake_XXXXXX", base && *base ? base : "/tmp");
-  assert_non_null(mkdtemp(folder));
-  snprintf(path, sizeof path, "%s/run.h5", folder);
-  MUST(mn_snapshot_save(path, 1, from->model, from->optimizer, &from->trainer->progress, NULL, 0));
-  MUST(mn_checkpoint_load(&saved, path));
-  assert_int_equal(unlink(path), 0);
-  assert_int_equal(rmdir(folder), 0);
-  MUST(try_to_open(r, device, from->setup, MN_PLACE_AUTO, &from->data, NULL));
-  mn_trainer_close(r->trainer);
-  MUST(mn_snapshot_restore(saved, r->model, r->optimizer, &progress));
-  MUST(mn_trainer_open(&r->trainer, r->model, r->optimizer, &r->data.base, &training, &progress));
-  mn_checkpoint_free(saved);
-}
 
 /* One run at one go, with batches taken again in many of its launches; others stopped before, after and among
  * them. */

@@ -5,8 +5,11 @@
 
 #include "tests/check.h"
 
+#include <unistd.h>
+
 #include "data/order.h"
 #include "kernels/planes.h"
+#include "train/checkpoint/snapshot.h"
 #include "train/trainer.h"
 
 /* ---- a dataset made up ---- */
@@ -19,13 +22,21 @@ struct made {
   int64_t far;         /* this row's targets are so far away that the loss overflows; −1: none's */
   int64_t jump, apart; /* of each `apart` rows one, as many behind the first as this row, has targets a
                           million times larger; −1: none has */
-  int64_t bad;         /* reading this row fails; −1: none */
-  double scale;        /* of the targets */
-  int bad_y;           /* reading y fails */
+  int64_t over,
+      spread;   /* of each `spread` rows one, as many behind the first as this row, has inputs near the
+                   largest float or double, which no product of the first layer can hold; −1: none */
+  int64_t bad;  /* reading this row fails; −1: none */
+  double scale; /* of the targets */
+  int bad_y;    /* reading y fails */
+  enum mn_nonfinite on_nonfinite; /* what a run makes of such rows */
 };
 
 static inline int jumps(const struct made *m, int64_t row) {
   return m->jump >= 0 && row % m->apart == m->jump % m->apart;
+}
+
+static inline int overflows(const struct made *m, int64_t row) {
+  return m->over >= 0 && row % m->spread == m->over % m->spread;
 }
 
 static inline mn_status made_read(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real,
@@ -37,6 +48,7 @@ static inline mn_status made_read(struct mn_dataset *dataset, int64_t first, int
   for (int64_t i = 0; i < count * INPUTS; i++) {
     double value = (mn_random_word(3, 1, (uint64_t)(first * INPUTS + i)) >> 8) * 0x1p-23 - 1;
     if (first + i / INPUTS == m->huge) value = INFINITY;
+    if (overflows(m, first + i / INPUTS)) value = real == 8 ? 1.7e308 : 3.3e38;
     if (real == 8)
       ((double *)x)[i] = value;
     else
@@ -67,6 +79,7 @@ static inline struct made make(int classes) {
                        .huge = -1,
                        .far = -1,
                        .jump = -1,
+                       .over = -1,
                        .bad = -1};
 }
 
@@ -117,7 +130,8 @@ static inline mn_status try_to_open(struct run *r, const char *device, const str
       .schedule = {.kind = MN_SCHEDULE_COSINE, .rate = 0.1, .horizon = 4000, .warmup = 10},
       .batch = setup->batch,
       .seed = 9,
-      .place = place};
+      .place = place,
+      .on_nonfinite = data->on_nonfinite};
   *r = (struct run){.setup = setup, .data = *data, .context = open_or_skip(device, setup->precision)};
   MUST(mn_model_open(&r->model, r->context, &config));
   MUST(mn_optimizer_open(&r->optimizer, r->model, &setup->optimizer));
@@ -161,7 +175,8 @@ static inline int tell(void *to, const struct mn_trainer *t) {
   assert_int_equal(t->progress.epoch, t->progress.samples / ROWS);
   assert_int_equal(t->progress.position, t->progress.samples % ROWS);
   assert_true(t->rate == mn_schedule_rate(&t->schedule, step - 1));
-  assert_true(isnan(t->norm) == (r->setup->optimizer.clip == 0));
+  assert_true(isnan(t->loss) == (t->skipped != NULL));
+  assert_true(isnan(t->norm) == (r->setup->optimizer.clip == 0 || t->skipped));
   if (r->told) assert_int_equal(step, r->told + 1);
   r->told = step;
   r->losses[step] = t->loss;
@@ -172,6 +187,30 @@ static inline int tell(void *to, const struct mn_trainer *t) {
 static inline void train(struct run *r, int64_t until) {
   MUST(mn_trainer_run(r->trainer, until, tell, r));
   assert_int_equal(r->trainer->progress.step, until);
+}
+
+/* A run that goes on from a checkpoint of another. */
+static inline void open_from_file(struct run *r, const char *device, const struct run *from) {
+  char folder[64], path[80];
+  const char *base = getenv("TMPDIR");
+  struct mn_checkpoint *saved;
+  struct mn_progress progress;
+  struct mn_trainer_config training = {.schedule = from->trainer->schedule,
+                                       .batch = from->setup->batch,
+                                       .place = MN_PLACE_AUTO,
+                                       .on_nonfinite = from->data.on_nonfinite};
+  snprintf(folder, sizeof folder, "%s/minnow_run_XXXXXX", base && *base ? base : "/tmp");
+  assert_non_null(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/run.h5", folder);
+  MUST(mn_snapshot_save(path, 1, from->model, from->optimizer, &from->trainer->progress, NULL, 0));
+  MUST(mn_checkpoint_load(&saved, path));
+  assert_int_equal(unlink(path), 0);
+  assert_int_equal(rmdir(folder), 0);
+  MUST(try_to_open(r, device, from->setup, MN_PLACE_AUTO, &from->data, NULL));
+  mn_trainer_close(r->trainer);
+  MUST(mn_snapshot_restore(saved, r->model, r->optimizer, &progress));
+  MUST(mn_trainer_open(&r->trainer, r->model, r->optimizer, &r->data.base, &training, &progress));
+  mn_checkpoint_free(saved);
 }
 
 static inline void assert_same_values(const struct run *a, const struct run *b, const void *of_a,
