@@ -1,0 +1,141 @@
+/* train --on-nonfinite: what the command says of steps that it skips, and of an evaluation that is not
+ * finite; eval and predict, which have no result then. */
+#include "tests/command_run.h"
+
+#include "tests/check.h"
+
+enum { COUNT_ROWS = 96, WIDTH = 8 };
+
+/* Rows of labels, in a part for training and one to test on; this row of each (−1: none) has inputs that no
+ * float can hold a product of. */
+static void write_rows(const char *name, int train, int test) {
+  static float x[COUNT_ROWS * WIDTH];
+  int labels[COUNT_ROWS];
+  const hsize_t shape[] = {COUNT_ROWS, WIDTH};
+  const char *const parts[] = {"train", "test"};
+  hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(file >= 0);
+  for (int p = 0; p < 2; p++) {
+    char path[32];
+    const int over = p ? test : train;
+    for (int i = 0; i < COUNT_ROWS * WIDTH; i++) x[i] = (float)((i * 37 + i * i % 11) % 23) / 11 - 1;
+    for (int i = 0; i < WIDTH && over >= 0; i++) x[over * WIDTH + i] = 3.3e38f;
+    for (int i = 0; i < COUNT_ROWS; i++) labels[i] = i % 3;
+    H5Gclose(H5Gcreate2(file, parts[p], H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    snprintf(path, sizeof path, "%s/x", parts[p]);
+    put(file, path, H5T_NATIVE_FLOAT, 2, shape, x);
+    snprintf(path, sizeof path, "%s/y", parts[p]);
+    put(file, path, H5T_NATIVE_INT, 1, shape, labels);
+  }
+  assert_true(H5Fclose(file) >= 0);
+}
+
+#define MODEL "--device cpu --hidden 16 --groups 2 --batch 16 --epochs 2 "
+#define OVER "train " MODEL "--data over.h5 "
+
+static int set_up_rows(void **state) {
+  if (set_up(state) != 0) return -1;
+  write_rows("fine.h5", -1, -1);
+  write_rows("over.h5", 40, -1);
+  write_rows("test.h5", -1, 70);
+  assert_succeeds("train", run("train " MODEL "--quiet --data fine.h5 --checkpoint fine-run.h5"));
+  return 0;
+}
+
+static void assert_has(const char *text, const char *word) {
+  if (!strstr(text, word)) fail_msg("'%s', without '%s'", text, word);
+}
+
+static int times_in(const char *text, const char *word) {
+  int count = 0;
+  for (const char *at = text; (at = strstr(at, word)); at++) count++;
+  return count;
+}
+
+static const char *read_text(const char *name) {
+  static char text[TEXT];
+  FILE *file = fopen(name, "r");
+  assert_non_null(file);
+  text[fread(text, 1, sizeof text - 1, file)] = 0;
+  assert_int_equal(fclose(file), 0);
+  return text;
+}
+
+/* 6 steps an epoch, in one of which is the row: each is told of, in the log and in the sums. */
+static void skipped_steps_are_told(void **state) {
+  (void)state;
+  const struct result *r = run(OVER "--on-nonfinite skip --json --checkpoint told.h5 --log told.jsonl");
+  assert_succeeds("train", r);
+  assert_has(r->out, "\"skipped\":2,");
+  assert_int_equal(times_in(r->err, " was skipped, and updated nothing: the output of blocks.0, row "), 2);
+  assert_int_equal(times_in(r->err, " (steps skipped: 1), test loss "), 2);
+  assert_has(r->err, "steps skipped for values that were not finite: 2 of the run's 12");
+  const char *log = read_text("told.jsonl");
+  assert_int_equal(times_in(log, "\"loss\":null,\"rate\":0.05,\"skipped\":\"the output of blocks.0, row "),
+                   2);
+  assert_has(log, "\"ended\":\"horizon\",\"skipped\":2,");
+  r = run(OVER "--on-nonfinite skip --quiet");
+  assert_string_equal(r->err, "");
+  assert_has(r->out, "steps skipped 2");
+  assert_succeeds("plot", run("plot told.jsonl --out told.svg"));
+  r = run("train " MODEL "--data fine.h5 --json --log fine.jsonl");
+  assert_has(r->out, "\"skipped\":0,");
+  assert_int_equal(times_in(r->err, "skipped") + times_in(read_text("fine.jsonl"), "\"skipped\""), 0);
+}
+
+/* To stop is the default; who then resumes with skip goes on beyond that step. */
+static void a_diverged_run_may_skip(void **state) {
+  (void)state;
+  const char *stops = OVER "--quiet --save-every 1 --checkpoint stops.h5";
+  assert_complains(stops, run(stops), 1, "training diverged at step |: the output of blocks.0, row ");
+  assert_complains("again", run("train --quiet --device cpu --checkpoint stops.h5 --resume"), 1,
+                   "training diverged at step |: the output of blocks.0, row ");
+  const struct result *r = run("train --device cpu --checkpoint stops.h5 --resume --on-nonfinite skip");
+  assert_succeeds("resumed", r);
+  assert_has(r->err, "resumed with --on-nonfinite skip (was stop)");
+  assert_has(r->out, "step 12 of 12");
+  assert_has(run("info stops.h5")->out, "--on-nonfinite");
+  const char *other = OVER "--on-nonfinite ignore";
+  assert_complains(other, run(other), 64, "--on-nonfinite 'ignore'|stop or skip");
+}
+
+/* Rows to test on are not training's: they are named, and nothing they give is the best. */
+static void test_rows_blame_no_training(void **state) {
+  (void)state;
+  const struct result *r =
+      run("train " MODEL "--data test.h5 --best --checkpoint test-run.h5 --log test.jsonl");
+  assert_succeeds("train", r);
+  assert_int_equal(
+      times_in(r->err, ": no test loss: the output of blocks.0, row 70 of the test rows is not finite (so in "
+                       "1 of 6 batches to test on); training goes on\n"),
+      2);
+  assert_int_equal(times_in(r->err, "diverged"), 0);
+  assert_int_equal(access("test-run.best.h5", F_OK), -1);
+  assert_int_equal(times_in(read_text("test.jsonl"), "\"test_loss\":null,\"time\""), 2);
+  assert_succeeds("the same training", run("train " MODEL "--data fine.h5 --quiet --checkpoint same.h5"));
+  assert_same_file("fine-run.h5", "same.h5");
+}
+
+static void eval_and_predict_name_the_row(void **state) {
+  (void)state;
+  const char *lines[] = {
+      "eval --device cpu --checkpoint fine-run.h5 --data test.h5 --json",
+      "predict --device cpu --checkpoint fine-run.h5 --data test.h5 --part test --out o.h5"};
+  for (int i = 0; i < 2; i++)
+    assert_complains(lines[i], run(lines[i]), 1,
+                     "the output of blocks.0, row 70 is not finite|leave such rows out");
+  assert_int_equal(access("o.h5", F_OK), -1);
+  assert_succeeds("train part",
+                  run("predict --device cpu --checkpoint fine-run.h5 --data test.h5 --part train "
+                      "--out o.h5"));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(skipped_steps_are_told),
+      cmocka_unit_test(a_diverged_run_may_skip),
+      cmocka_unit_test(test_rows_blame_no_training),
+      cmocka_unit_test(eval_and_predict_name_the_row),
+  };
+  return cmocka_run_group_tests(tests, set_up_rows, tear_down);
+}
