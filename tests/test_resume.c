@@ -380,6 +380,20 @@ static void synthetic_rows_are_their_options(void **state) {
   succeed(QUIET "--checkpoint made.h5 --resume --steps 10");
 }
 
+/* Another number of threads may change the last bits of products, so it is told. */
+static void another_number_of_threads_is_told(void **state) {
+  (void)state;
+  static const char line[] = TOLD "--resume --checkpoint run.h5 --stop-at 7";
+  assert_int_equal(setenv("OMP_NUM_THREADS", "1", 1), 0);
+  succeed(QUIET MODEL "--checkpoint one.h5 --stop-at 6");
+  assert_int_equal(rename("one.h5", "run.h5"), 0);
+  assert_lacks(line, "was written with");
+  assert_int_equal(setenv("OMP_NUM_THREADS", "2", 1), 0);
+  assert_prints(TOLD "--resume --checkpoint run.h5 --stop-at 8",
+                "warning: run.h5 was written with device 'CPU (1 thread|this is 'CPU (2 thread|last bits");
+  assert_int_equal(unsetenv("OMP_NUM_THREADS"), 0);
+}
+
 /* ---- checkpoints of older versions ---- */
 
 static void an_older_checkpoint_is_resumed(void **state) {
@@ -415,6 +429,7 @@ int main(void) {
       TEST(a_folder_may_have_moved),
       TEST(the_loss_changes_with_its_name),
       TEST(synthetic_rows_are_their_options),
+      TEST(another_number_of_threads_is_told),
       TEST(an_older_checkpoint_is_resumed),
   };
   return cmocka_run_group_tests(tests, set_up_runs, tear_down);
