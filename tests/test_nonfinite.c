@@ -17,6 +17,11 @@ static const struct setup skips[] = {
     {"fp16", 0, 0, 64, {.momentum = 0.9, .accumulate = 1}},
     {"fp16", 0, CHANNELS, 20, {.momentum = 0.9, .accumulate = 3}},
     {"fp16",
+     0,
+     0,
+     14,
+     {.momentum = 0.9, .accumulate = 5}}, /* so many that all layers' factors are known again */
+    {"fp16",
      1,
      0,
      20,
@@ -139,6 +144,10 @@ static void stopping_among_skips_does_not_show(void **state) {
       MUST(mn_trainer_run(first.trainer, stop % 2 ? stop : END, tell_skips, &first));
       const int64_t end = first.trainer->progress.step;
       open_from_file(&second, *state, &first);
+      /* What the batches of a skipped step have measured is of use to neither. */
+      const int measures = row_of(&whole, end) >= 0 && first.context->device->scaled;
+      assert_int_equal(first.trainer->pass->tape->measure, measures);
+      assert_int_equal(second.trainer->pass->tape->measure, measures);
       train_on(&second, END);
       assert_same(&whole, &second);
       assert_int_equal(second.trainer->progress.skipped, whole.trainer->progress.skipped);
@@ -257,6 +266,15 @@ static void an_evaluation_names_its_rows(void **state) {
     assert_true(isfinite(loss) && isnan(accuracy) == !skips[s].classes);
     assert_null(mn_evaluator_fault(evaluator, NULL, NULL));
     mn_evaluator_close(evaluator);
+    if (!skips[s].classes) { /* the loss itself */
+      bad.far = FIRST + 1;
+      MUST(mn_evaluator_open(&evaluator, seen.model, &bad.base, MN_PASS_EVALUATE, BATCH, MN_PLACE_AUTO));
+      MUST(mn_evaluate(evaluator, &loss, &accuracy));
+      const struct mn_fault *fault = mn_evaluator_fault(evaluator, &batches, &all);
+      assert_true(isnan(loss) && fault && fault->row == FIRST + 1 && batches == 1);
+      assert_string_equal(fault->what, "the loss");
+      mn_evaluator_close(evaluator);
+    }
     bad.over = FIRST;
     MUST(mn_evaluator_open(&evaluator, seen.model, &bad.base, MN_PASS_PREDICT, BATCH, MN_PLACE_AUTO));
     for (int again = 0; again < 2; again++)
