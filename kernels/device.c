@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/blas.h"
 #include "kernels/words.h"
 
 #define FP32(name) .name = mn_##name##_cpu_fp32,
@@ -44,7 +45,7 @@ mn_status mn_device_open(struct mn_device **out, enum mn_device_type type, int o
   device->scaled = precision == MN_FP16;
   device->kernels = precision == MN_FP64 ? &fp64 : &fp32;
   snprintf(device->name, sizeof device->name, "CPU (%d threads)", omp_get_max_threads());
-  mn_status status = cuda ? mn_cuda_open(device) : MN_OK;
+  mn_status status = cuda ? mn_cuda_open(device) : mn_blas_take_buffers();
   device->plane = !device->planes ? 0 : cuda ? 2 : sizeof(float);
   if (status == MN_OK) status = device->kernels->allocate(device, (void **)&device->nonfinite, sizeof(int));
   if (status == MN_OK) status = device->kernels->zero(device, device->nonfinite, sizeof(int));

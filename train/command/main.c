@@ -8,6 +8,11 @@
 #include <unistd.h>
 
 #include "train/command/commands.h"
+#include "train/command/room.h"
+
+/* A section that programs alone may have, so it is not room.c's, which is in the library. */
+__attribute__((section(".preinit_array"), used)) static void (*const first)(int, char **,
+                                                                            char **) = mn_room_before_main;
 
 /* With stdin, stdout or stderr closed, the next file opened would get its descriptor, and results or warnings
  * would be written into a checkpoint. So /dev/null gets it: read-only as stdout, where a write then fails and

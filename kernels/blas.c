@@ -1,0 +1,80 @@
+/* Asking for OpenBLAS's buffers before it does. */
+#include "kernels/blas.h"
+
+#include <cblas.h>
+#include <omp.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+/* Beside its buffers, a product takes some memory while it runs. */
+#define WORK ((size_t)16 << 20)
+
+static void *map(size_t bytes) {
+  void *held = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return held == MAP_FAILED ? NULL : held;
+}
+
+int mn_blas_room(size_t bytes, int most) {
+  void *held = most > 0 ? map(bytes) : NULL;
+  if (!held) return 0;
+  int more = mn_blas_room(bytes, most - 1);
+  munmap(held, bytes);
+  return 1 + more;
+}
+
+/* Buffers that OpenBLAS has not taken yet: of OpenMP's threads those that it does not know of, and the
+ * caller's. Threads of its own have theirs since they started. */
+static int buffers_to_come(int threads) {
+  int known = openblas_get_parallel() == OPENBLAS_OPENMP ? openblas_get_num_threads() : threads;
+  return (threads > known ? threads - known : 0) + 1;
+}
+
+static size_t stack_size(void) {
+  pthread_attr_t attributes;
+  size_t size = 0;
+  if (pthread_getattr_default_np(&attributes) != 0) return size;
+  if (pthread_attr_getstacksize(&attributes, &size) != 0) size = 0;
+  pthread_attr_destroy(&attributes);
+  return size;
+}
+
+/* A product that is large enough to be shared out among threads, of a form that has no way around buffers. */
+static mn_status multiply(void) {
+  enum { N = 128 };
+  float *m = calloc(3 * N * N, sizeof *m);
+  if (!m) return mn_fail(MN_NO_MEMORY, "no memory for a matrix product");
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, N, N, N, 1, m, N, m + N * N, N, 0, m + 2 * N * N, N);
+  free(m);
+  return MN_OK;
+}
+
+static mn_status take(int threads) {
+  const int buffers = buffers_to_come(threads);
+  const size_t beside = WORK + (size_t)(threads - 1) * stack_size();
+  void *held = map(beside);
+  int room = held ? mn_blas_room(MN_BLAS_BUFFER, buffers) : 0, started = 0;
+  if (held) munmap(held, beside);
+  if (room < buffers)
+    return mn_fail(
+        MN_NO_MEMORY,
+        "no %zu MiB of memory left for OpenBLAS's products with %d thread%s; a higher limit (ulimit "
+        "-v)%s would do",
+        (beside + (size_t)buffers * MN_BLAS_BUFFER) >> 20, threads, threads > 1 ? "s" : "",
+        threads > 1 ? " or fewer threads (OMP_NUM_THREADS=1)" : "");
+#pragma omp parallel reduction(+ : started)
+  started++;
+  return started > 0 ? multiply() : MN_OK;
+}
+
+mn_status mn_blas_take_buffers(void) {
+  static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
+  static int taken; /* for so many threads; guarded */
+  const int threads = omp_get_max_threads();
+  mn_status status = MN_OK;
+  MN_REQUIRE(pthread_mutex_lock(&guard) == 0);
+  if (threads > taken) status = take(threads);
+  if (status == MN_OK && threads > taken) taken = threads;
+  MN_REQUIRE(pthread_mutex_unlock(&guard) == 0);
+  return status;
+}

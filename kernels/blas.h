@@ -1,0 +1,23 @@
+/* OpenBLAS's memory. A product packs its operands into buffers, which OpenBLAS maps once and keeps for the
+ * life of the process: one for each of its threads, most of them before main, and one for the caller. Where
+ * one cannot be had it asks again, without end. So each is asked for here first. */
+#ifndef MN_KERNELS_BLAS_H
+#define MN_KERNELS_BLAS_H
+
+#include <stddef.h>
+
+#include "kernels/status.h"
+
+#define MN_BLAS_BUFFER ((size_t)128 << 20) /* bytes of a buffer, in the builds for x86-64 and ARM64 */
+
+/* How many regions of `bytes` the process could have at once, up to `most`; none is kept. May be called
+ * before main. */
+MN_C int mn_blas_room(size_t bytes, int most);
+
+/* Has OpenBLAS take the buffers, and OpenMP the threads, that products of any size need under
+ * omp_get_max_threads(), so that no later one asks for more. Any thread may call it, as often as it likes.
+ * Threads that compute products side by side need a buffer more each. MN_NO_MEMORY: they cannot be had, and
+ * none was taken. */
+MN_C mn_status mn_blas_take_buffers(void);
+
+#endif
