@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Where memory is limited a command either does its work or ends with one line and exit code 71; it never hangs. OpenBLAS takes
+# 128 MiB for each thread before main and again with the first product, and asks without end where it cannot have them.
+set -euo pipefail
+minnow=${MINNOW:-build/minnow}
+if [[ ${CFLAGS:-} == *-fsanitize* ]]; then
+  echo "skipped: a sanitizer's shadow memory needs more than any limit"
+  echo "0 passed, 0 failed"
+  exit 0
+fi
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+complain() { echo "$*" >&2; cat "$folder/err" >&2; exit 1; }
+
+# under KIND LIMIT THREADS OPTION…: runs minnow under ulimit KIND LIMIT (KiB) with so many threads, 0 as it finds them.
+under() {
+  (
+    ulimit "$1" "$2"
+    if [ "$3" = 0 ]; then unset OMP_NUM_THREADS; else export OMP_NUM_THREADS=$3; fi
+    exec timeout -k 1 20 "$minnow" "${@:4}"
+  ) >"$folder/out" 2>"$folder/err" </dev/null
+}
+
+# ladder KIND THREADS OPTION…: from a limit that is too low for anything up to one that is enough.
+passed=0
+ladder() {
+  local limit code words="ulimit $1, $2 threads, ${*:3}" refused=0 done=0
+  for ((limit = 100000; limit <= 2600000; limit += 62500)); do
+    code=0
+    under "$1" "$limit" "$2" "${@:3}" || code=$?
+    case $code in
+      0) done=$((done + 1)) ;;
+      71)
+        refused=$((refused + 1))
+        [ "$(grep -c '' "$folder/err"):$(grep -c '^minnow: no .*; ' "$folder/err")" = 1:1 ] || complain "$words $limit: not one line" ;;
+      127) grep -q 'error while loading shared libraries' "$folder/err" || complain "$words $limit: exit code 127" ;;
+      124 | 137) complain "$words $limit: it hangs" ;;
+      *) complain "$words $limit: exit code $code" ;;
+    esac
+  done
+  [ $((refused * done)) -gt 0 ] || complain "$words: refused $refused times, done $done times"
+  passed=$((passed + 1))
+}
+train=(train --synthetic 100 --in 16 --hidden 8 --groups 2 --batch 10 --steps 3 --device cpu)
+ladder -v 0 "${train[@]}" --quiet
+ladder -v 1 "${train[@]}" --quiet
+ladder -v 8 "${train[@]}" --quiet
+ladder -d 8 "${train[@]}" --quiet
+ladder -v 0 gradcheck --quiet --device cpu
+ladder -v 0 --version
+
+# Between the two, fewer threads do the work than were asked for: a line says so, and the bytes are those of that many threads.
+capped=0
+for ((limit = 400000; limit <= 2600000 && capped == 0; limit += 62500)); do
+  under -v "$limit" 8 "${train[@]}" || continue
+  capped=$(sed -n 's/^note: \([1-7]\) of 8 threads are used: .*ulimit -v.*/\1/p' "$folder/err")
+  : "${capped:=0}"
+done
+[ "$capped" -gt 0 ] || complain "no run has fewer threads than were asked for"
+cp "$folder/out" "$folder/capped"
+OMP_NUM_THREADS=$capped "$minnow" "${train[@]}" --quiet >"$folder/out" 2>"$folder/err"
+cmp "$folder/out" "$folder/capped" || complain "$capped threads that memory has room for give other bytes than $capped that were asked for"
+OMP_NUM_THREADS=8 "$minnow" "${train[@]}" >"$folder/out" 2>"$folder/err"
+! grep -q "threads are used" "$folder/err" || complain "memory without a limit has room for 8 threads"
+echo "$((passed + 1)) passed, 0 failed"
