@@ -23,6 +23,7 @@ struct mn_evaluator {
   struct result *results;                     /* [MN_LOADER_BUFFERS], pinned */
   int *unread;                                /* what ahead_used copies, pinned */
   void *y;                                    /* host: [batch, K] reals; MN_PASS_PREDICT alone */
+  int64_t *batches;                           /* counted for another thread; NULL: not */
   struct mn_scale *kept;     /* [parameters] on the device, where planes are scaled: training's */
   struct mn_fault fault;     /* of the first batch that was not finite, where there was one … */
   int64_t faults;            /* … and how many there were in the last evaluation */
@@ -84,6 +85,10 @@ void mn_evaluator_close(struct mn_evaluator *e) {
 
 const struct mn_placement *mn_evaluator_placement(const struct mn_evaluator *e) {
   return mn_loader_placement(e->loader);
+}
+
+void mn_evaluator_count(struct mn_evaluator *e, int64_t *batches) {
+  e->batches = batches;
 }
 
 /* What the outputs are depends on the weights alone, not on the factors that their planes happen to have in
@@ -170,6 +175,7 @@ static mn_status evaluate(struct mn_evaluator *e, double *loss, double *accuracy
     total += result->loss * (double)pass[read % MN_LOADER_BUFFERS]->rows;
     right += result->correct;
     read++;
+    if (e->batches) __atomic_add_fetch(e->batches, 1, __ATOMIC_RELEASE);
   }
   *loss = e->faults ? NAN : total / rows;
   *accuracy = e->dataset->classes && !e->faults ? right / rows : NAN;

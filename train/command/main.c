@@ -40,6 +40,7 @@ int main(int argc, char **argv) {
   /* A reader that went away and a file at its largest size are errors to report, not deaths. */
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
+  signal(SIGUSR1, SIG_IGN); /* asks training to save, and nothing of what else goes on */
   /* Results are short. Buffered until the end, a failed write is reported by close_stdout. */
   static char results[1 << 18];
   if (!isatty(STDOUT_FILENO)) setvbuf(stdout, results, _IOFBF, sizeof results);

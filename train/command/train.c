@@ -2,7 +2,6 @@
 #include "train/command/train.h"
 
 #include <math.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -15,29 +14,10 @@
 #include "train/command/resume.h"
 #include "train/command/session.h"
 #include "train/command/show.h"
+#include "train/command/watchdog.h"
 #include "train/evaluate.h"
 #include "train/json.h"
 #include "train/trainer.h"
-
-static int interrupted; /* the signal; read and set atomically */
-
-static void note_signal(int number) {
-  __atomic_store_n(&interrupted, number, __ATOMIC_RELEASE);
-}
-
-static int was_interrupted(void) {
-  return __atomic_load_n(&interrupted, __ATOMIC_ACQUIRE);
-}
-
-/* The first signal ends the run after the steps that the device has been given; a second one ends the process
- * as usual. */
-static mn_status watch_signals(void) {
-  struct sigaction action = {.sa_handler = note_signal, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
-  __atomic_store_n(&interrupted, 0, __ATOMIC_RELEASE);
-  if (sigaction(SIGINT, &action, NULL) != 0 || sigaction(SIGTERM, &action, NULL) != 0)
-    return mn_fail(MN_LIBRARY, "signals cannot be watched");
-  return MN_OK;
-}
 
 /* What has been trained since the last epoch's line. */
 struct since {
@@ -128,16 +108,19 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   MN_TRY(mn_nonfinite_parse(o->on_nonfinite, &config.on_nonfinite));
   MN_TRY(make_schedule(r, &config.schedule));
   MN_TRY(mn_place_parse(o->place, &config.place));
-  config.stop = &interrupted;
-  MN_TRY(watch_signals()); /* before the rows are read, which may take long */
+  config.stop = mn_watchdog_stop();
+  MN_TRY(mn_watchdog_open()); /* before the rows are read, which may take long */
   MN_TRY(
       mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &config, s->from ? &s->progress : NULL));
   const struct mn_progress *progress = &r->trainer->progress;
   r->snapshot = r->told = progress->step;
+  if (s->from && s->options.resume) mn_watchdog_resumable();
   if (o->checkpoint && !o->dry_run)
     MN_TRY(mn_saver_open(&r->saver, o->checkpoint, (int)o->keep, s->model, s->optimizer));
-  if (s->test)
+  if (s->test) {
     MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, MN_PASS_EVALUATE, o->batch, config.place));
+    mn_evaluator_count(r->evaluator, mn_watchdog_count());
+  }
   list_config(r);
   MN_TRY(mn_log_open(&r->log, o->dry_run ? NULL : o->log, s->from, r->config, r->option_count,
                      s->context->name));
@@ -194,6 +177,7 @@ static void tell_of_no_test(struct run *r) {
 /* *better: it is the end of an epoch, and its metric is better than that of every one before. */
 static mn_status evaluate(struct run *r, int epoch_end, int *better) {
   struct mn_progress *p = &r->trainer->progress;
+  mn_watchdog_enter("evaluating", 0);
   MN_TRY(mn_evaluate(r->evaluator, &r->test_loss, &r->accuracy));
   double metric = isnan(r->accuracy) ? -r->test_loss : r->accuracy;
   *better = epoch_end && metric > p->best; /* NaN is not */
@@ -207,6 +191,8 @@ static mn_status evaluate(struct run *r, int epoch_end, int *better) {
 /* Takes a snapshot, which is written while training goes on. */
 static mn_status take_snapshot(struct run *r, int best) {
   const struct mn_progress *p = &r->trainer->progress;
+  mn_watchdog_save();
+  mn_watchdog_saved();
   r->due = 0;
   r->snapshot = p->step;
   r->snapshot_time = mn_seconds();
@@ -227,7 +213,9 @@ static mn_status save_the_end(struct run *r) {
 static int save_falls_due(const struct run *r) {
   const struct mn_options *o = &r->session.options;
   int64_t step = r->trainer->progress.step;
-  if (o->save_every <= 0 || r->snapshot == step) return 0;
+  if (r->snapshot == step) return 0;
+  if (mn_watchdog_wants_save()) return 1;
+  if (o->save_every <= 0) return 0;
   return o->save_seconds ? mn_seconds() - r->snapshot_time >= (double)o->save_every
                          : step % o->save_every == 0;
 }
@@ -247,26 +235,33 @@ static mn_status save_if_due(struct run *r) {
 /* The best has to be the parameters of now, so the one save that is waited for is the one before it. A save
  * that is due is of the same snapshot. */
 static mn_status save_best(struct run *r) {
+  mn_watchdog_save();
   MN_TRY(mn_saver_wait(r->saver, NULL));
   if (r->due || save_falls_due(r)) return take_snapshot(r, 1);
   return mn_saver_start_best(r->saver, 0, &r->trainer->progress, r->config, r->config_count);
 }
 
-/* Whether the run is to pause for a save: one that falls due by the clock, one that has waited for another,
- * or the failure of one. */
+/* Whether the run is to pause for a save: one that falls due by the clock or a signal, one that has waited
+ * for another, or the failure of one. */
 static int save_wants_a_pause(const struct run *r) {
   if (!r->saver) return 0;
   if (mn_saver_poll(r->saver, NULL) != MN_OK) return 1;
-  return (r->due || (r->session.options.save_seconds && save_falls_due(r))) && !mn_saver_busy(r->saver);
+  int any_step = r->session.options.save_seconds || mn_watchdog_wants_save();
+  return (r->due || (any_step && save_falls_due(r))) && !mn_saver_busy(r->saver);
 }
 
 /* A save is told of when it is on the disk, not before. */
 static void tell_of_saves(struct run *r) {
   const struct mn_options *o = &r->session.options;
   int64_t saved = -1;
-  if (!r->saver || !o->verbose || mn_saver_poll(r->saver, &saved) != MN_OK || saved <= r->told) return;
+  if (!r->saver && mn_watchdog_wants_save()) {
+    mn_watchdog_saved();
+    mn_progress_bar_note(&r->bar, "nothing is saved: SIGUSR1 asks for it, but there is no --checkpoint");
+  }
+  if (!r->saver || mn_saver_poll(r->saver, &saved) != MN_OK || saved <= r->told) return;
   r->told = saved;
-  mn_progress_bar_note(&r->bar, "saved step %ld to %s", (long)saved, o->checkpoint);
+  mn_watchdog_resumable();
+  if (o->verbose) mn_progress_bar_note(&r->bar, "saved step %ld to %s", (long)saved, o->checkpoint);
 }
 
 /* A step that was skipped is told of at once, and has its line in the log. */
@@ -288,12 +283,13 @@ static void note_step(struct run *r, const struct mn_trainer *t) {
  * to save by the clock. */
 static int after_step(void *to, const struct mn_trainer *t) {
   struct run *r = to;
+  mn_watchdog_enter("", t->progress.step + 1);
   note_step(r, t);
   if (!r->evaluator && epoch_ended(t)) tell_epoch(r, 0);
   mn_progress_bar_step(&r->bar, t);
   tell_of_saves(r);
   /* A log that cannot be written ends the run, after the work so far is saved. */
-  return was_interrupted() || r->log.error || save_wants_a_pause(r);
+  return mn_watchdog_signal() || r->log.error || save_wants_a_pause(r);
 }
 
 /* The step at which the run pauses next: to evaluate at an epoch's end, to save, or to end at `stop`. It
@@ -425,10 +421,12 @@ static mn_status run(struct run *r, FILE *out) {
                                         : "epochs");
   else if (!patience_is_out(r))
     mn_log_resume(&r->log, *step, r->session.changed, r->session.changes, r->config, r->option_count);
-  while (*step < stop && !patience_is_out(r) && !was_interrupted() && !r->log.error) {
+  while (*step < stop && !patience_is_out(r) && !mn_watchdog_signal() && !r->log.error) {
+    mn_watchdog_enter("", *step + 1);
     MN_TRY(mn_trainer_run(r->trainer, next_pause(r, stop), after_step, r));
     MN_TRY(at_pause(r));
   }
+  mn_watchdog_save();
   MN_TRY(save_the_end(r));
   tell_of_saves(r);
   summarise(r);
@@ -440,7 +438,7 @@ static mn_status run(struct run *r, FILE *out) {
   report(r, out);
   mn_status drawn = o->plot ? mn_plot(o->plot, (char *[]){(char *)o->log}, 1) : MN_OK;
   if (strcmp(ended, "signal") == 0) /* goes before a log too short for a picture */
-    return mn_fail(MN_INTERRUPTED, "stopped by %s after step %ld of %ld; %s", strsignal(was_interrupted()),
+    return mn_fail(MN_INTERRUPTED, "stopped by %s after step %ld of %ld; %s", strsignal(mn_watchdog_signal()),
                    (long)*step, (long)horizon,
                    o->checkpoint ? "--resume goes on from there" : "without --checkpoint it is lost");
   return drawn;
@@ -450,7 +448,7 @@ mn_status mn_train(FILE *out, const struct mn_options *options) {
   struct run r = {0};
   mn_status status = open(&r, options);
   if (status == MN_INTERRUPTED)
-    status = mn_fail(status, "stopped by %s before the first step", strsignal(was_interrupted()));
+    status = mn_fail(status, "stopped by %s before the first step", strsignal(mn_watchdog_signal()));
   if (status == MN_OK) status = options->dry_run ? mn_dry_run(out, &r.session, r.trainer) : run(&r, out);
   mn_progress_bar_close(&r.bar);
   status = mn_log_close(&r.log, status);
@@ -458,5 +456,6 @@ mn_status mn_train(FILE *out, const struct mn_options *options) {
   mn_evaluator_close(r.evaluator);
   mn_trainer_close(r.trainer);
   mn_session_close(&r.session);
+  mn_watchdog_close();
   return status;
 }

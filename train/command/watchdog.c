@@ -1,0 +1,175 @@
+/* Handlers that note, and a thread that counts the time since anything got on. */
+#include "train/command/watchdog.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine/clock.h"
+#include "engine/thread.h"
+
+#define LOAD(from) __atomic_load_n(&(from), __ATOMIC_ACQUIRE)
+#define STORE(to, value) __atomic_store_n(&(to), (value), __ATOMIC_RELEASE)
+
+static const double patience = 10, tick = 0.05; /* seconds */
+
+/* Set by the handlers. */
+static int interrupted, wants_save;
+static sem_t woken;
+
+/* Set by the thread that trains; but for `entered` all are read and set atomically. */
+static struct {
+  const char *what;
+  int64_t step, count; /* `count` changes whenever the run gets on */
+  double longest;      /* seconds between two changes */
+  double entered;      /* mn_seconds() */
+  int saves, resumable, closing, open;
+} now;
+static pthread_t thread;
+
+static void note_end(int number) {
+  const int before = LOAD(interrupted), error = errno;
+  if (number != SIGHUP && before != 0 && before != SIGHUP) {
+    signal(number, SIG_DFL);
+    raise(number); /* comes when this returns */
+  } else if (number != SIGHUP || before == 0) {
+    STORE(interrupted, number);
+    sem_post(&woken);
+  }
+  errno = error;
+}
+
+static void note_save(int number) {
+  (void)number;
+  STORE(wants_save, 1);
+}
+
+/* SIGHUP stays ignored where it is, as under nohup. */
+static mn_status watch_signals(void) {
+  static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+  struct sigaction action = {.sa_handler = note_end, .sa_flags = SA_RESTART}, before;
+  int failed = sigemptyset(&action.sa_mask);
+  for (int i = 0; i < 3; i++) failed |= sigaddset(&action.sa_mask, ends[i]);
+  for (int i = 0; i < 3; i++) {
+    failed |= sigaction(ends[i], NULL, &before);
+    if (ends[i] != SIGHUP || before.sa_handler != SIG_IGN) failed |= sigaction(ends[i], &action, NULL);
+  }
+  action.sa_handler = note_save;
+  failed |= sigaction(SIGUSR1, &action, NULL);
+  return failed ? mn_fail(MN_LIBRARY, "signals cannot be watched") : MN_OK;
+}
+
+/* A line on stderr, unless a reader that went to sleep keeps it from being written. */
+static void say(const char *line) {
+  struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+  ssize_t written = poll(&out, 1, 0) == 1 ? write(STDERR_FILENO, line, strlen(line)) : 0;
+  (void)written; /* the exit code says it too */
+}
+
+static void end_process(int number) {
+  char what[64], line[256];
+  const int64_t step = LOAD(now.step);
+  const int resumable = LOAD(now.resumable);
+  if (step > 0)
+    snprintf(what, sizeof what, "step %ld", (long)step);
+  else
+    snprintf(what, sizeof what, "%s", LOAD(now.what));
+  snprintf(line, sizeof line, "minnow: ended by %s while %s did not get on; %s\n", strsignal(number), what,
+           resumable ? "--resume goes on from the last checkpoint" : "no checkpoint was saved yet");
+  say(line);
+  _exit(resumable ? MN_INTERRUPTED : 128 + number);
+}
+
+/* After a signal, until the run has ended. What counts is the time that the process ran: one that was stopped
+ * meanwhile has had no time to act. */
+static void watch(int number) {
+  int64_t count = LOAD(now.count);
+  double still = 0;
+  int told = 0;
+  for (; !LOAD(now.closing); still += tick) {
+    nanosleep(&(struct timespec){.tv_nsec = (long)(tick * 1e9)}, NULL);
+    const int64_t counted = LOAD(now.count);
+    double longest, most;
+    __atomic_load(&now.longest, &longest, __ATOMIC_ACQUIRE);
+    most = 2 * longest > patience ? 2 * longest : patience;
+    if (counted != count) still = 0;
+    count = counted;
+    if (still < most) continue;
+    if (!LOAD(now.saves)) end_process(number);
+    if (!told) say("minnow: still saving; a second signal ends it at once, with the checkpoint before\n");
+    told = 1;
+  }
+}
+
+static void *stand_by(void *nothing) {
+  while (!LOAD(now.closing)) {
+    while (sem_wait(&woken) != 0) {
+    }
+    const int number = LOAD(interrupted);
+    if (number) watch(number);
+  }
+  return nothing;
+}
+
+mn_status mn_watchdog_open(void) {
+  STORE(interrupted, 0);
+  STORE(wants_save, 0);
+  memset(&now, 0, sizeof now);
+  now.entered = mn_seconds();
+  now.what = "reading rows";
+  if (sem_init(&woken, 0, 0) != 0) return mn_fail(MN_LIBRARY, "signals cannot be watched");
+  MN_TRY(mn_thread_start(&thread, "the thread that watches signals", stand_by, NULL));
+  now.open = 1;
+  return watch_signals();
+}
+
+void mn_watchdog_close(void) {
+  if (!now.open) return;
+  now.open = 0;
+  STORE(now.closing, 1);
+  MN_REQUIRE(sem_post(&woken) == 0 && pthread_join(thread, NULL) == 0);
+}
+
+int mn_watchdog_signal(void) {
+  return LOAD(interrupted);
+}
+
+const int *mn_watchdog_stop(void) {
+  return &interrupted;
+}
+
+int mn_watchdog_wants_save(void) {
+  return LOAD(wants_save);
+}
+
+void mn_watchdog_saved(void) {
+  STORE(wants_save, 0);
+}
+
+void mn_watchdog_enter(const char *what, int64_t step) {
+  const double entered = mn_seconds(), took = entered - now.entered;
+  /* Of steps alone: an evaluation counts its batches. */
+  if (took > now.longest && now.step > 0 && !now.saves) __atomic_store(&now.longest, &took, __ATOMIC_RELEASE);
+  now.entered = entered;
+  STORE(now.what, what);
+  STORE(now.step, step);
+  STORE(now.saves, 0);
+  __atomic_add_fetch(&now.count, 1, __ATOMIC_RELEASE);
+}
+
+void mn_watchdog_save(void) {
+  STORE(now.saves, 1);
+}
+
+int64_t *mn_watchdog_count(void) {
+  return &now.count;
+}
+
+void mn_watchdog_resumable(void) {
+  STORE(now.resumable, 1);
+}

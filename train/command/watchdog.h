@@ -1,0 +1,42 @@
+/* The signals that a training run acts on, and a thread that sees that it does. One run of a process has it.
+ *
+ * SIGINT, SIGTERM and SIGHUP ask the run to end after the step at hand; a second SIGINT or SIGTERM ends the
+ * process as usual, but a terminal that goes may send SIGHUP several times. SIGUSR1 asks for a save. Where
+ * the run does not come to act, because a step, an evaluation or the reading of rows does not get on for ten
+ * seconds, or for twice as long as it ever took if that is longer, the thread ends the process with a line
+ * that names what does not end. A save is never cut off: of one that takes ten seconds it tells. */
+#ifndef MN_TRAIN_COMMAND_WATCHDOG_H
+#define MN_TRAIN_COMMAND_WATCHDOG_H
+
+#include <stdint.h>
+
+#include "kernels/status.h"
+
+/* Starts to watch, in the stage "reading rows". MN_NO_MEMORY, MN_LIBRARY. */
+mn_status mn_watchdog_open(void);
+void mn_watchdog_close(void); /* also where it is not open */
+
+/* The signal that asks the run to end; 0: none did. The pointer is for a reader of rows, as its `stop`. */
+int mn_watchdog_signal(void);
+const int *mn_watchdog_stop(void);
+
+/* Whether SIGUSR1 came since the last call of mn_watchdog_saved. */
+int mn_watchdog_wants_save(void);
+void mn_watchdog_saved(void);
+
+/* What the run does from now on, as a line would name it: "evaluating"; with `step` > 0 "step 41". A literal.
+ * Each call says that the run gets on. */
+void mn_watchdog_enter(const char *what, int64_t step);
+
+/* The run saves, or has acted on the signal: from now on until the next mn_watchdog_enter it may take as long
+ * as it does. */
+void mn_watchdog_save(void);
+
+/* Counts what else gets on, atomically: batches of an evaluation. */
+int64_t *mn_watchdog_count(void);
+
+/* A checkpoint stands that --resume would go on from: the process ends with MN_INTERRUPTED, else as by the
+ * signal. */
+void mn_watchdog_resumable(void);
+
+#endif
