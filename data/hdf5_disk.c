@@ -32,6 +32,7 @@ static H5FD_t *disk_open(const char *name, unsigned flags, hid_t access, haddr_t
   struct disk_file *file = calloc(1, sizeof *file);
   struct stat status;
   if (!disk || !file || fstat((*disk)->fd, &status) != 0) {
+    if (disk) (*disk)->error = errno;
     free(file);
     return NULL;
   }

@@ -21,6 +21,7 @@ enum { DENSEST = 1 << 14 };
 mn_status mn_hdf5_damaged(const struct mn_hdf5_file *file, const char *name) {
   char reason[160];
   mn_hdf5_reason(reason, sizeof reason);
+  if (file->disk.error == ENOMEM) return mn_fail(MN_NO_MEMORY, "no memory to read %s: free some", file->path);
   if (file->disk.error)
     return mn_fail(MN_IO, "cannot read %s: %s: check the disk or take a copy", file->path,
                    strerror(file->disk.error));
@@ -29,18 +30,20 @@ mn_status mn_hdf5_damaged(const struct mn_hdf5_file *file, const char *name) {
 
 /* ---- types and shapes in words ---- */
 
-void mn_hdf5_type_name(char *out, size_t size, hid_t type) {
+int mn_hdf5_type_name(char *out, size_t size, hid_t type) {
   static const char *const names[] = {"integer",  "float",     "time", "string",    "bitfield", "opaque",
                                       "compound", "reference", "enum", "sequences", "array"};
   _Static_assert(sizeof names / sizeof *names == H5T_ARRAY + 1, "a name for each class of types");
-  H5T_class_t class = H5Tget_class(type);
-  size_t bits = 8 * H5Tget_size(type);
+  const H5T_class_t class = H5Tget_class(type);
+  const H5T_sign_t sign = class == H5T_INTEGER ? H5Tget_sign(type) : H5T_SGN_2;
+  const size_t bits = 8 * H5Tget_size(type);
   if (class == H5T_INTEGER)
-    snprintf(out, size, "%s%zu", H5Tget_sign(type) == H5T_SGN_NONE ? "uint" : "int", bits);
+    snprintf(out, size, "%s%zu", sign == H5T_SGN_NONE ? "uint" : "int", bits);
   else if (class == H5T_FLOAT)
     snprintf(out, size, "float%zu", bits);
   else
     snprintf(out, size, "%s", class >= 0 && class <= H5T_ARRAY ? names[class] : "unknown");
+  return class >= 0 && sign >= 0 && bits > 0;
 }
 
 void mn_hdf5_shape(char *out, size_t size, const struct mn_hdf5_object *dataset) {
@@ -135,13 +138,16 @@ void mn_hdf5_close(struct mn_hdf5_file *file) {
 static int describe_type(struct mn_hdf5_object *object, hid_t type) {
   object->class = H5Tget_class(type);
   object->element = H5Tget_size(type);
-  object->is_signed = object->class == H5T_INTEGER && H5Tget_sign(type) != H5T_SGN_NONE;
-  mn_hdf5_type_name(object->type, sizeof object->type, type);
+  const H5T_sign_t sign = object->class == H5T_INTEGER ? H5Tget_sign(type) : H5T_SGN_NONE;
+  object->is_signed = sign != H5T_SGN_NONE;
+  const int named = mn_hdf5_type_name(object->type, sizeof object->type, type);
   const htri_t single = H5Tequal(type, H5T_NATIVE_FLOAT), wide = H5Tequal(type, H5T_NATIVE_DOUBLE);
   const int atomic = object->class == H5T_FLOAT || object->class == H5T_INTEGER;
   object->native = single > 0 ? sizeof(float) : wide > 0 ? sizeof(double) : 0;
-  object->swapped = atomic && H5Tget_order(type) != H5Tget_order(H5T_NATIVE_INT);
-  return object->element > 0 && single >= 0 && wide >= 0;
+  const H5T_order_t order = atomic ? H5Tget_order(type) : H5T_ORDER_NONE;
+  object->swapped = atomic && order != H5Tget_order(H5T_NATIVE_INT);
+  return named && object->class >= 0 && object->element > 0 && sign >= 0 && order >= 0 && single >= 0 &&
+         wide >= 0;
 }
 
 /* Its layout and filters. */

@@ -81,8 +81,8 @@ mn_status mn_hdf5_member(const struct mn_hdf5_file *file, const struct mn_hdf5_o
 mn_status mn_hdf5_check(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset);
 
 /* The name of a type ("float32", "string" …) and the shape of a dataset ("[100, 8]"), for messages. The first
- * is to be called while locked. */
-void mn_hdf5_type_name(char *out, size_t size, hid_t type);
+ * is to be called while locked, and returns 0 where HDF5 cannot tell. */
+int mn_hdf5_type_name(char *out, size_t size, hid_t type);
 void mn_hdf5_shape(char *out, size_t size, const struct mn_hdf5_object *dataset);
 
 /* ---- elements ---- */

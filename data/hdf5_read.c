@@ -126,19 +126,22 @@ static herr_t read_text(hid_t attribute, hid_t type, struct mn_hdf5_value *value
 
 static herr_t read_value(hid_t attribute, hid_t type, hid_t space, int variable,
                          struct mn_hdf5_value *value) {
-  hssize_t count = H5Sget_simple_extent_npoints(space);
-  H5T_class_t class = H5Tget_class(type);
-  value->scalar = H5Sget_simple_extent_type(space) == H5S_SCALAR;
-  value->count = (int)(count < 0 || count > MN_HDF5_VALUES ? 0 : count);
+  const hssize_t count = H5Sget_simple_extent_npoints(space);
+  const H5S_class_t shape = H5Sget_simple_extent_type(space);
+  const H5T_class_t class = H5Tget_class(type);
+  const htri_t varies = class == H5T_STRING ? H5Tis_variable_str(type) : 0;
+  const H5T_sign_t sign = class == H5T_INTEGER ? H5Tget_sign(type) : H5T_SGN_2;
+  if (count < 0 || shape < 0 || class < 0 || varies < 0 || sign < 0) return -1;
+  value->scalar = shape == H5S_SCALAR;
+  value->count = (int)(count > MN_HDF5_VALUES ? 0 : count);
   value->element = H5Tget_size(type);
-  if (class == H5T_STRING && count == 1 && (variable || H5Tis_variable_str(type) == 0))
-    return read_text(attribute, type, value);
+  if (value->element == 0) return -1;
+  if (class == H5T_STRING && count == 1 && (variable || !varies)) return read_text(attribute, type, value);
   if ((class != H5T_INTEGER && class != H5T_FLOAT) || value->count == 0) {
     value->kind = MN_VALUE_OTHER;
-    mn_hdf5_type_name(value->text, sizeof value->text, type);
-    return 0;
+    return mn_hdf5_type_name(value->text, sizeof value->text, type) ? 0 : -1;
   }
-  int is_unsigned = class == H5T_INTEGER && H5Tget_sign(type) == H5T_SGN_NONE;
+  const int is_unsigned = sign == H5T_SGN_NONE;
   value->kind = class == H5T_FLOAT ? MN_VALUE_REAL : is_unsigned ? MN_VALUE_UNSIGNED : MN_VALUE_INTEGER;
   if (class == H5T_FLOAT) return H5Aread(attribute, H5T_NATIVE_DOUBLE, value->real);
   if (is_unsigned) return H5Aread(attribute, H5T_NATIVE_UINT64, value->whole);
