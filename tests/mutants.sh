@@ -478,7 +478,7 @@ mutant "log: a resumed run keeps the end" train/command/log.c '&& !is_event(line
 mutant "log: changes of a run that is not gone on from" train/command/log.c '? step < resumed : step <= resumed' '? step <= resumed : step <= resumed'
 mutant "log: a finished run ends again" train/command/log.c 'if (log->ended || !begin_line(log, &json, "end")) return;' 'if (!begin_line(log, &json, "end")) return;'
 u=train/command/resume.c
-mutant "resumed: paths are of the folder it is in" $u '== 0 ? given : whole;' '!= 9 ? given : given;'
+mutant "resumed: paths are of the folder it is in" $u '== MN_OK && found ? given : whole;' '== MN_OK ? given : given;'
 mutant "resumed: other rows unseen" $u '  if (then && !is_data_named(o))' '  if (0)'
 mutant "resumed: another model's options" $u 'if (!(row->flags & MN_OPTION_COURSE))' 'if (0)'
 mutant "resumed: no word of a change" $u 'return kept + s->changes;' 'return kept;'

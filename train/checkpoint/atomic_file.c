@@ -32,6 +32,7 @@ static const char suffix[] = ".saving-"; /* then SUFFIX_DIGITS hex digits */
 enum { SUFFIX_DIGITS = 16, STALE_SECONDS = 3600, MOST_LINKS = 40 };
 
 mn_status mn_atomic_file_fail(const char *doing, const char *path, int error) {
+  if (error == ENOMEM) return mn_fail(MN_NO_MEMORY, "no memory to %s %s: free some", doing, path);
   const char *remedy = error == ENOSPC || error == EDQUOT ? "free some space or name another folder"
                        : error == EFBIG ? "raise the limit on file sizes (ulimit -f) or name another folder"
                        : error == EROFS || error == EACCES || error == EPERM
@@ -85,6 +86,7 @@ mn_status mn_atomic_file_resolve(char out[MN_ATOMIC_FILE_PATH], const char *path
     char target[MN_ATOMIC_FILE_PATH];
     memmove(out, path, length + 1);
     ssize_t size = readlink(out, target, sizeof target - 1);
+    if (size < 0 && (errno == EIO || errno == ENOMEM)) return mn_atomic_file_fail("look at", out, errno);
     if (size < 0) return MN_OK; /* no link; what else it may be is seen when it is opened */
     if (links == MOST_LINKS)
       return mn_fail(MN_NO_CREATE, "cannot save %s: symbolic links in a circle: name a file", path);
@@ -109,17 +111,26 @@ static int entry_number(const char *entry, const char *base) {
   return atoi(digits);
 }
 
-int mn_atomic_file_next(const char *path, int number) {
+mn_status mn_atomic_file_next(const char *path, int number, int *next) {
   char folder[MN_ATOMIC_FILE_PATH];
-  int next = -1;
+  *next = -1;
   folder_name(folder, sizeof folder, path);
   DIR *entries = opendir(folder);
-  for (struct dirent *entry; entries && (entry = readdir(entries));) {
+  if (!entries && errno == ENOENT) return MN_OK;
+  if (!entries) return mn_atomic_file_fail("list the folder", folder, errno);
+  errno = 0;
+  for (struct dirent *entry; (entry = readdir(entries)); errno = 0) {
     int found = entry_number(entry->d_name, base_name(path));
-    if (found > number && (next < 0 || found < next)) next = found;
+    if (found > number && (*next < 0 || found < *next)) *next = found;
   }
-  if (entries) closedir(entries);
-  return next;
+  mn_status status = errno ? mn_atomic_file_fail("list the folder", folder, errno) : MN_OK;
+  closedir(entries);
+  return status;
+}
+
+mn_status mn_atomic_file_exists(const char *path, int *there) {
+  *there = access(path, F_OK) == 0;
+  return *there || errno == ENOENT || errno == ENOTDIR ? MN_OK : mn_atomic_file_fail("look at", path, errno);
 }
 
 /* A name beside `path` that nobody else has: at most MN_ATOMIC_FILE_PATH bytes, as create has checked. */
@@ -176,7 +187,7 @@ static mn_status check_path(const struct mn_atomic_file *file, mode_t *mode) {
                    errno == ENOENT ? "create it (mkdir -p) or name another" : "name another");
   if (!S_ISDIR(status.st_mode))
     return mn_fail(MN_NO_CREATE, "cannot save %s: %s is not a folder: name another", path, file->folder);
-  if (stat(path, &status) != 0) return MN_OK;
+  if (stat(path, &status) != 0) return errno == ENOENT ? MN_OK : mn_atomic_file_fail("look at", path, errno);
   *mode = status.st_mode & 0777;
   if (S_ISREG(status.st_mode)) return MN_OK;
   return mn_fail(MN_NO_CREATE, "cannot save %s: it is %s: name a file", path,

@@ -50,7 +50,12 @@ int mn_atomic_file_number(char *out, size_t size, const char *path, int number);
 /* run.h5 → run.best.h5. 0, or −1 when it does not fit. */
 int mn_atomic_file_best(char *out, size_t size, const char *path);
 
-/* The least number above `number` for which there is a file; −1: there is none. */
-int mn_atomic_file_next(const char *path, int number);
+/* *next: the least number above `number` for which there is a file; −1: there is none. MN_IO: the folder
+ * cannot be listed, so that nobody knows; MN_NO_MEMORY. */
+mn_status mn_atomic_file_next(const char *path, int number, int *next);
+
+/* *there: whether there is a file, links followed. Where that cannot be known it is an error and not taken
+ * for a no, since what is done with a no is to begin anew: MN_IO, MN_NO_MEMORY. */
+mn_status mn_atomic_file_exists(const char *path, int *there);
 
 #endif

@@ -2,8 +2,9 @@
  *
  * Resuming takes the newest checkpoint that verifies: a run must not end because the last file it wrote is
  * damaged while the one before it is whole. Damaged ones that it passes over are renamed, so that no save
- * replaces them; a newest file that is anything else is an error. Saving replaces and moves nothing but
- * checkpoints of minnow's. */
+ * replaces them; a newest file that is anything else is an error. A file is damaged when it is found so
+ * twice: HDF5 does not tell damage from memory that it lacked for a moment. Saving replaces and moves nothing
+ * but checkpoints of minnow's. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -27,13 +28,29 @@ static void append(char *text, size_t size, const char *format, const char *word
 
 /* Renames the files before number `used`, which were passed over, and says so. */
 static mn_status set_aside(const char *path, int used, char *skipped, size_t size) {
-  for (int number = 0; number >= 0 && number < used; number = mn_atomic_file_next(path, number)) {
+  for (int number = 0; number >= 0 && number < used;) {
     char name[MN_ATOMIC_FILE_PATH], renamed[MN_ATOMIC_FILE_PATH];
-    if (mn_atomic_file_number(name, sizeof name, path, number) != 0 || access(name, F_OK) != 0) continue;
-    MN_TRY(mn_atomic_file_set_aside(renamed, name));
-    append(skipped, size, "; kept as %s", renamed);
+    int there = mn_atomic_file_number(name, sizeof name, path, number) == 0;
+    if (there) MN_TRY(mn_atomic_file_exists(name, &there));
+    if (there) MN_TRY(mn_atomic_file_set_aside(renamed, name));
+    if (there) append(skipped, size, "; kept as %s", renamed);
+    MN_TRY(mn_atomic_file_next(path, number, &number));
   }
   return MN_OK;
+}
+
+/* Reads the file `name`. *damaged: it is not whole, or not there, and an older one may take its place. */
+static mn_status read_one(struct mn_checkpoint **out, const char *name, int *found, int *damaged) {
+  int there;
+  *damaged = 0;
+  MN_TRY(mn_atomic_file_exists(name, &there));
+  *damaged = 1;
+  if (!there) return mn_fail(MN_NO_INPUT, "%s is missing", name);
+  *found = 1;
+  mn_status status = mn_checkpoint_read(out, name, damaged);
+  if (status == MN_BAD_DATA && *damaged) status = mn_checkpoint_read(out, name, damaged);
+  if (status == MN_NO_MEMORY || status == MN_IO) *damaged = 0;
+  return status;
 }
 
 mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path, char *used,
@@ -44,14 +61,10 @@ mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path
   *out = NULL;
   used[0] = skipped[0] = 0;
   MN_TRY(mn_atomic_file_resolve(resolved, path));
-  for (int number = 0; number >= 0; number = mn_atomic_file_next(resolved, number)) {
-    int damaged = 1;
+  for (int number = 0, damaged; number >= 0;) {
     if (mn_atomic_file_number(used, used_size, resolved, number) != 0)
       return mn_fail(MN_NO_INPUT, "%.60s…: too long a path", resolved);
-    int there = access(used, F_OK) == 0;
-    found |= there;
-    mn_status status =
-        there ? mn_checkpoint_read(out, used, &damaged) : mn_fail(MN_NO_INPUT, "%s is missing", used);
+    mn_status status = read_one(out, used, &found, &damaged);
     if (status == MN_OK) {
       status = set_aside(resolved, number, skipped, skipped_size);
       if (status == MN_OK) return MN_OK;
@@ -59,8 +72,9 @@ mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path
       *out = NULL;
       return status;
     }
-    if (!damaged || status == MN_NO_MEMORY || status == MN_IO) return status;
+    if (!damaged) return status;
     append(skipped, skipped_size, *skipped ? "; %s" : "%s", mn_message());
+    MN_TRY(mn_atomic_file_next(resolved, number, &number));
   }
   if (!found)
     return mn_fail(MN_NO_INPUT, "there is no checkpoint %s: check the name, or start a new run", resolved);
@@ -74,13 +88,13 @@ static mn_status check_ours(const char *path, const char *name) {
   struct mn_hdf5_file file;
   struct stat there;
   int ours = 0;
-  if (lstat(name, &there) != 0 && errno == ENOENT) return MN_OK;
+  if (lstat(name, &there) != 0) return errno == ENOENT ? MN_OK : mn_atomic_file_fail("look at", name, errno);
   mn_status status = mn_hdf5_open(&file, name, "it is damaged, or another program's", 0);
   if (status == MN_OK) {
     status = mn_checkpoint_format(&file, &ours);
     mn_hdf5_close(&file);
   }
-  if (status == MN_NO_MEMORY || (status == MN_OK && ours)) return status;
+  if (status == MN_NO_MEMORY || status == MN_IO || (status == MN_OK && ours)) return status;
   if (status == MN_OK) mn_fail(MN_OK, "%s is an HDF5 file of another kind", name);
   return mn_fail(
       MN_NO_CREATE,
@@ -135,9 +149,10 @@ static mn_status take_lock(struct mn_checkpoint_lock *lock, const char *path, in
                    "cannot save %s: another run is saving to it (%s is locked): wait for its end, or name "
                    "another checkpoint",
                    path, lock->path);
-  if (fstat(lock->fd, &held) != 0)
-    return mn_fail(MN_IO, "cannot read %s: %s: check the disk", lock->path, strerror(errno));
-  *again = stat(lock->path, &there) != 0 || there.st_ino != held.st_ino || there.st_dev != held.st_dev;
+  if (fstat(lock->fd, &held) != 0) return mn_atomic_file_fail("look at", lock->path, errno);
+  const int found = stat(lock->path, &there) == 0;
+  if (!found && errno != ENOENT) return mn_atomic_file_fail("look at", lock->path, errno);
+  *again = !found || there.st_ino != held.st_ino || there.st_dev != held.st_dev;
   if (*again) close(lock->fd);
   lock->empty = S_ISREG(held.st_mode) && held.st_size == 0;
   return MN_OK;

@@ -17,27 +17,33 @@ struct identity {
   char name[NAME_MAX + 1];
 };
 
-/* Follows links to the file, or to where it would be created; 0 when there can be none. */
-static int identify(struct identity *out, const char *path) {
+/* Follows links to the file, or to where it would be created; *there is 0 when there can be none. */
+static mn_status identify(struct identity *out, const char *path, int *there) {
   char file[MN_ATOMIC_FILE_PATH + 1];
   struct stat status;
   *out = (struct identity){.name = ""};
+  *there = 0;
   if (stat(path, &status) != 0) {
-    if (mn_atomic_file_resolve(file, path) != MN_OK) return 0;
+    if (errno == EIO || errno == ENOMEM) return mn_atomic_file_fail("look at", path, errno);
+    if (mn_atomic_file_resolve(file, path) != MN_OK) return MN_OK;
     char *slash = strrchr(file, '/'), *base = slash ? slash + 1 : file;
-    if (snprintf(out->name, sizeof out->name, "%s", base) >= (int)sizeof out->name) return 0;
+    if (snprintf(out->name, sizeof out->name, "%s", base) >= (int)sizeof out->name) return MN_OK;
     strcpy(base, "."); /* the folder */
-    if (stat(file, &status) != 0) return 0;
+    if (stat(file, &status) != 0) return MN_OK;
   }
   out->device = status.st_dev;
   out->inode = status.st_ino;
-  return 1;
+  *there = 1;
+  return MN_OK;
 }
 
-static int is_same(const char *a, const char *b) {
+static mn_status compare(const char *a, const char *b, int *same) {
   struct identity x, y;
-  return identify(&x, a) && identify(&y, b) && x.device == y.device && x.inode == y.inode &&
-         strcmp(x.name, y.name) == 0;
+  int first, second;
+  MN_TRY(identify(&x, a, &first));
+  MN_TRY(identify(&y, b, &second));
+  *same = first && second && x.device == y.device && x.inode == y.inode && strcmp(x.name, y.name) == 0;
+  return MN_OK;
 }
 
 /* The file `path` of option `name`, to be written, against every other file of the command. */
@@ -49,14 +55,19 @@ static mn_status check_distinct(const struct mn_options *o, const char *name, co
                 {"checkpoint", o->checkpoint},
                 {"log", o->log},
                 {"plot", o->plot}};
-  for (int i = 0; path && i < (int)(sizeof others / sizeof *others); i++)
-    if (others[i].path && strcmp(others[i].name, name) != 0 && is_same(path, others[i].path))
+  for (int i = 0, same; path && i < (int)(sizeof others / sizeof *others); i++) {
+    if (!others[i].path || strcmp(others[i].name, name) == 0) continue;
+    MN_TRY(compare(path, others[i].path, &same));
+    if (same)
       return mn_fail(MN_USAGE, "%s of --%s is the same file as --%s %s; name another", path, name,
                      others[i].name, others[i].path);
-  for (int i = 0; path && o->command == MN_COMMAND_PLOT && i < o->file_count; i++)
-    if (is_same(path, o->files[i]))
+  }
+  for (int i = 0, same; path && o->command == MN_COMMAND_PLOT && i < o->file_count; i++) {
+    MN_TRY(compare(path, o->files[i], &same));
+    if (same)
       return mn_fail(MN_USAGE, "%s of --%s is the same file as the log %s; name another", path, name,
                      o->files[i]);
+  }
   return MN_OK;
 }
 
@@ -64,16 +75,20 @@ static mn_status check_distinct(const struct mn_options *o, const char *name, co
  * unless `may_exist`. */
 static mn_status check_output(const char *name, const char *path, int may_exist, const char *remedy) {
   struct mn_atomic_file file;
+  int there;
   if (!path) return MN_OK;
   MN_TRY(mn_atomic_file_create(&file, path));
   mn_atomic_file_discard(&file);
-  if (may_exist || access(path, F_OK) != 0) return MN_OK;
+  MN_TRY(mn_atomic_file_exists(path, &there));
+  if (may_exist || !there) return MN_OK;
   return mn_fail(MN_NO_CREATE, "--%s %s exists; %s, or name another file", name, path, remedy);
 }
 
 static mn_status check_log(const char *path, int resume) {
+  int there = 0;
   MN_TRY(check_output("log", path, resume, "--resume goes on from it"));
-  if (!path || access(path, F_OK) != 0 || access(path, R_OK | W_OK) == 0) return MN_OK;
+  if (path) MN_TRY(mn_atomic_file_exists(path, &there));
+  if (!there || access(path, R_OK | W_OK) == 0) return MN_OK;
   return mn_fail(MN_NO_CREATE, "--log %s: %s; name a file that can be read and written", path,
                  strerror(errno));
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "data/fingerprint.h"
+#include "train/checkpoint/atomic_file.h"
 #include "train/command/announce.h"
 #include "train/command/options_table.h"
 #include "train/command/options_text.h"
@@ -51,7 +52,9 @@ static const char *find_file(const struct mn_session *s, const char *option, con
   snprintf(name, sizeof name, "%.20s_path", option);
   const char *whole = find_then(s, name);
   if (!whole || (find_whole_path(here, given) == 0 && strcmp(here, whole) == 0)) return given;
-  return access(whole, F_OK) != 0 && access(given, F_OK) == 0 ? given : whole;
+  int moved, found = 0;
+  moved = mn_atomic_file_exists(whole, &found) == MN_OK && !found;
+  return moved && mn_atomic_file_exists(given, &found) == MN_OK && found ? given : whole;
 }
 
 /* Whether the checkpoint is the best of a run, whose log goes on with the run's newest. */
@@ -99,7 +102,9 @@ mn_status mn_resume_options(struct mn_session *s) {
   if (strcmp(o->optimizer, "sgd") == 0 && o->momentum > 0 && !s->from->tensors[0].momentum)
     return mn_fail(MN_USAGE, "--momentum %g, but %s was trained without; leave it out, or start a new run",
                    o->momentum, s->from_path);
-  if (o->data && !mn_options_given(o, "data") && access(o->data, F_OK) != 0)
+  int there = 1;
+  if (o->data) MN_TRY(mn_atomic_file_exists(o->data, &there));
+  if (!there && !mn_options_given(o, "data"))
     return mn_fail(MN_NO_INPUT, "%s, which %s was trained on, is not there; --data F says where it is",
                    o->data, s->from_path);
   return MN_OK;

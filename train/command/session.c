@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "data/labels.h"
+#include "train/checkpoint/atomic_file.h"
 #include "train/checkpoint/layout.h"
 #include "train/checkpoint/weights.h"
 #include "train/command/announce.h"
@@ -119,8 +119,10 @@ static mn_status check_best(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
   char best[MN_CHECKPOINT_PATH];
   if (!o->best) return MN_OK;
+  int there;
   MN_TRY(mn_checkpoint_best(best, o->checkpoint));
-  if ((!o->resume || mn_text_find(s->changed, s->changes, "best")) && access(best, F_OK) == 0)
+  MN_TRY(mn_atomic_file_exists(best, &there));
+  if (there && (!o->resume || mn_text_find(s->changed, s->changes, "best")))
     return mn_fail(MN_NO_CREATE, "--best %s exists; move it away, or name another --checkpoint", best);
   return o->dry_run ? MN_OK : mn_checkpoint_check_path(best, 1);
 }
@@ -128,8 +130,10 @@ static mn_status check_best(const struct mn_session *s) {
 /* Whether the checkpoint can be written is asked before hours of training, not after. */
 static mn_status check_checkpoint(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
+  int there;
   if (!o->checkpoint) return MN_OK;
-  if (!o->resume && access(o->checkpoint, F_OK) == 0)
+  MN_TRY(mn_atomic_file_exists(o->checkpoint, &there));
+  if (there && !o->resume)
     return mn_fail(MN_NO_CREATE, "--checkpoint %s exists; --resume goes on from it, or name another file",
                    o->checkpoint);
   MN_TRY(check_best(s));
