@@ -1,10 +1,8 @@
-/* The nesting, the commas and the numbers of JSON are written here as they come, strings by jansson.
- * jansson's own tree would not do: its dump prints 0.05 as 0.050000000000000003, and it holds no integer
- * above INT64_MAX. */
+/* JSON is written here as it comes, without memory that could be lacking. jansson's tree would not do: its
+ * dump prints 0.05 as 0.050000000000000003, and it holds no integer above INT64_MAX. */
 #include "train/json.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -19,35 +17,35 @@ void mn_json_show_real(char *out, size_t size, double value) {
   }
 }
 
-/* A string of jansson's with U+FFFD in place of each byte that is not part of a UTF-8 character; NULL: no
- * memory. */
-static json_t *replace_bytes(const char *text) {
-  size_t left = strlen(text);
-  char *clean = malloc(3 * left + 1), *end = clean;
-  if (!clean) return NULL;
-  while (left > 0) {
-    size_t length = 0;
-    json_t *character = NULL;
-    while (!character && length < 4 && length < left) character = json_stringn(text, ++length);
-    if (character)
-      end = mempcpy(end, text, length);
-    else
-      end = mempcpy(end, "\xef\xbf\xbd", 3), length = 1;
-    json_decref(character);
-    text += length;
-    left -= length;
-  }
-  json_t *string = json_stringn(clean, (size_t)(end - clean));
-  free(clean);
-  return string;
+/* The bytes of the UTF-8 character at `text`; 0 where there is none: surrogates, and what has a shorter form
+ * or is above U+10FFFF, are no characters. */
+static size_t character(const unsigned char *text) {
+  const unsigned first = text[0], second = text[1];
+  const size_t length = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+  if ((first >= 0x80 && first < 0xc2) || first > 0xf4) return 0;
+  for (size_t i = 1; i < length; i++) /* the zero at the end is none of these */
+    if (text[i] >> 6 != 2) return 0;
+  if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second >= 0xa0) ||
+      (first == 0xf0 && second < 0x90) || (first == 0xf4 && second >= 0x90))
+    return 0;
+  return length;
 }
 
 static void write_string(FILE *out, const char *text) {
-  json_t *string = json_string(text); /* NULL: no UTF-8, or no memory */
-  if (!string) string = replace_bytes(text);
-  if (!string) mn_abort(__FILE__, __LINE__, "memory for a string of JSON");
-  json_dumpf(string, out, JSON_ENCODE_ANY); /* a failure is seen with ferror */
-  json_decref(string);
+  static const char escaped[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
+  putc('"', out);
+  for (const unsigned char *at = (const unsigned char *)text; *at;) {
+    const size_t length = character(at);
+    const char *found = strchr(escaped, *at);
+    if (found)
+      fprintf(out, "\\%c", letters[found - escaped]);
+    else if (*at < ' ')
+      fprintf(out, "\\u%04X", *at);
+    else
+      fprintf(out, "%.*s", length ? (int)length : 3, length ? (const char *)at : "\xef\xbf\xbd");
+    at += length ? length : 1;
+  }
+  putc('"', out);
 }
 
 /* What goes before a value: the comma and the key. */
