@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
@@ -18,6 +20,28 @@ static mn_status cannot_use(const struct mn_log *log, int error) {
                  "--log %s: %s; a file that can be read and written is needed", log->path, strerror(error));
 }
 
+/* jansson does not always tell a lack of memory from text that is no JSON, and ends the process by an
+ * assertion where it lacks memory in some places. So it gets what it then lacks from a reserve, enough to end
+ * the line, and the reading of the log fails afterwards. */
+static _Alignas(max_align_t) char reserve[1 << 18];
+static size_t reserved;
+static int lacked_memory;
+
+static void *allocate(size_t size) {
+  void *memory = lacked_memory ? NULL : malloc(size);
+  if (memory) return memory;
+  lacked_memory = 1;
+  if (size > sizeof reserve - reserved) return NULL;
+  memory = reserve + reserved;
+  reserved += (size + 15) / 16 * 16;
+  return memory;
+}
+
+static void release(void *memory) {
+  const uintptr_t at = (uintptr_t)memory, from = (uintptr_t)reserve;
+  if (at < from || at >= from + sizeof reserve) free(memory);
+}
+
 static mn_status is_another(const struct mn_log *log, const char *what) {
   return mn_fail(MN_NO_CREATE, "--log %s is not the log of this run%s; name another file, or remove it",
                  log->path, what);
@@ -29,9 +53,8 @@ static mn_status read_line(const struct mn_log *log, json_t **out, char **text, 
   *out = NULL;
   ssize_t length = getline(text, room, log->file);
   if (length < 0 && !feof(log->file)) return cannot_use(log, errno);
-  if (length <= 0 || (*text)[length - 1] != '\n') return MN_OK;
-  *out = json_loadb(*text, (size_t)length, 0, &error);
-  return !*out && json_error_code(&error) == json_error_out_of_memory ? cannot_use(log, ENOMEM) : MN_OK;
+  if (length > 0 && (*text)[length - 1] == '\n') *out = json_loadb(*text, (size_t)length, 0, &error);
+  return lacked_memory ? cannot_use(log, ENOMEM) : MN_OK;
 }
 
 static int is_event(const json_t *line, const char *event) {
@@ -67,6 +90,7 @@ static mn_status find_end(struct mn_log *log, off_t *end, const struct mn_checkp
   char *text = NULL;
   size_t room = 0;
   json_t *line, *options = NULL;
+  json_set_alloc_funcs(allocate, release);
   mn_status status = read_line(log, &line, &text, &room);
   if (status == MN_OK && (line || ftello(log->file) > 0)) {
     options = json_incref(json_object_get(line, "config"));
@@ -76,7 +100,7 @@ static mn_status find_end(struct mn_log *log, off_t *end, const struct mn_checkp
     json_object_update(options, json_object_get(line, "changed")); /* most lines have none */
     *end = ftello(log->file);
     json_decref(line);
-    status = read_line(log, &line, &text, &room);
+    status = read_line(log, &line, &text, &room); /* which tells of memory that was lacking above, too */
   }
   if (status == MN_OK) status = check_options(log, options, from);
   log->ended = is_event(line, "end") && json_integer_value(json_object_get(line, "step")) == resumed;
@@ -88,23 +112,38 @@ static mn_status find_end(struct mn_log *log, off_t *end, const struct mn_checkp
 
 /* Returns whether there is a log to write to. */
 static int begin_line(struct mn_log *log, struct mn_json *json, const char *event) {
-  if (!log->file || log->error) return 0;
-  if (log->ended && ftruncate(fileno(log->file), ftello(log->file)) != 0) {
-    log->error = errno;
-    return 0;
-  }
-  log->ended = 0;
-  mn_json_begin(json, log->file);
+  if (!log->lines || ferror(log->lines)) return 0;
+  mn_json_begin(json, log->lines);
   mn_json_open(json, NULL);
   mn_json_string(json, "event", event);
   return 1;
+}
+
+/* Puts the whole lines that are not in the file there. Returns 0, or errno; what is left can be tried again.
+ */
+static int write_lines(struct mn_log *log) {
+  const int file = fileno(log->file);
+  if (log->done < log->whole && log->ended && ftruncate(file, log->end) != 0) return errno;
+  if (log->done < log->whole) log->ended = 0;
+  while (log->done < log->whole) {
+    const ssize_t count = pwrite(file, log->text + log->done, log->whole - log->done, log->end);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return count < 0 ? errno : ENOSPC;
+    log->done += (size_t)count;
+    log->end += count;
+  }
+  log->done = log->whole = 0;
+  return fseeko(log->lines, 0, SEEK_SET) == 0 ? 0 : errno;
 }
 
 /* Ends a line and the object `time` in it, and writes it out, so that a full disk is known at once. */
 static void end_line(struct mn_log *log, struct mn_json *json) {
   mn_json_close(json);
   mn_json_close(json);
-  if (fflush(log->file) != 0 || ferror(log->file)) log->error = errno ? errno : EIO;
+  int error = fflush(log->lines) == 0 && !ferror(log->lines) ? 0 : ENOMEM;
+  if (!error) log->whole = log->size;
+  if (!error && !log->error) error = write_lines(log);
+  if (!log->error) log->error = error;
 }
 
 static void write_start(struct mn_log *log, const struct mn_checkpoint *from, const struct mn_text *config,
@@ -127,16 +166,15 @@ mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_chec
   *log = (struct mn_log){.path = path, .start = mn_seconds()};
   log->last = log->start;
   if (!path) return MN_OK;
-  off_t end = 0;
+  if (!(log->lines = open_memstream(&log->text, &log->size))) return cannot_use(log, errno);
   if (from && (log->file = fopen(path, "r+e"))) {
-    MN_TRY(find_end(log, &end, from));
-    if ((!log->ended && ftruncate(fileno(log->file), end) != 0) || fseeko(log->file, end, SEEK_SET) != 0)
-      return cannot_use(log, errno);
+    MN_TRY(find_end(log, &log->end, from));
+    if (!log->ended && ftruncate(fileno(log->file), log->end) != 0) return cannot_use(log, errno);
   } else if ((from && errno != ENOENT) || !(log->file = fopen(path, "wxe"))) {
     return mn_fail(MN_NO_CREATE, "--log %s: %s; name %s", path, strerror(errno),
                    errno == EEXIST ? "another file, or remove it" : "a file in a folder that can be written");
   }
-  log->begun = end == 0;
+  log->begun = log->end == 0;
   if (log->begun) write_start(log, from, config, count, device);
   return MN_OK;
 }
@@ -217,8 +255,13 @@ void mn_log_end(struct mn_log *log, const struct mn_trainer *t, const char *ende
 }
 
 mn_status mn_log_close(struct mn_log *log, mn_status status) {
-  if (!log->file) return status;
-  if (fclose(log->file) != 0 && !log->error) log->error = errno;
+  if (log->lines) {
+    if (log->error) write_lines(log); /* it may be in vain; the error is told in any case */
+    fclose(log->lines);
+    free(log->text);
+  }
+  if (log->file && fclose(log->file) != 0 && !log->error) log->error = errno;
+  log->lines = NULL;
   log->file = NULL;
   if (status != MN_OK || !log->error) return status;
   return mn_fail(MN_IO, "--log %s: %s; free some space: a run with --checkpoint goes on by --resume",

@@ -15,29 +15,35 @@
  *
  * A step's line has "gradient_norm" too where gradients are clipped; elsewhere the update is the epilogue of
  * dW's product, and no gradient is ever whole in memory. test_accuracy is there with classes only. A run ends
- * at its "horizon", at "stop-at", by "patience" or by a "signal"; its last line has "skipped", how many steps
- * were left out, where there were any. The last line's rates are of the whole run;
- * a run that is resumed drops it. */
+ * at its "horizon", at "stop-at", by "patience", by a "signal", or by the "log", which could not be written
+ * for a moment; its last line has "skipped", how many steps were left out, where there were any. The last
+ * line's rates are of the whole run; a run that is resumed drops it. */
 #ifndef MN_TRAIN_COMMAND_LOG_H
 #define MN_TRAIN_COMMAND_LOG_H
 
 #include <stdio.h>
+#include <sys/types.h>
 
 #include "engine/clock.h"
 #include "train/command/options.h"
 #include "train/trainer.h"
 
 struct mn_log {
-  FILE *file; /* NULL: no log is kept, and every call is MN_OK */
+  FILE *file; /* to read; NULL: no log is kept, and every call is MN_OK */
   const char *path;
   double start, last; /* seconds on the monotonic clock: of opening, of the last step line */
   int64_t last_samples;
   int begun; /* the file is new */
   int ended; /* the file ends in the end of a run that has come as far as this one: it stays until something
                 else is written in its place */
-  int error; /* errno of the first write that failed, else 0. Nothing is written after it: the run is to save
-                its checkpoint and end, and mn_log_close returns the failure. A resumed log lacks the lines
-                from there to that checkpoint */
+  int error; /* errno of the first write that failed, else 0. The run is then to save its checkpoint and end:
+                mn_log_close tries once more to write the lines from there on, and returns the failure. Where
+                that is in vain too, a resumed log lacks them up to that checkpoint */
+  FILE *lines; /* writes what is not in the file yet to `text`: `whole` bytes of whole lines, the first `done`
+                  of which are there */
+  char *text;
+  size_t size, whole, done;
+  off_t end; /* where in the file the next byte goes */
 };
 
 /* Opens `path` (NULL: none) for a run of these options on this device. from NULL: creates it, and writes the

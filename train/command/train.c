@@ -325,7 +325,7 @@ static const char *ended_by(const struct run *r, int64_t stop) {
   const struct mn_trainer *t = r->trainer;
   if (t->progress.step >= t->schedule.horizon) return "horizon";
   if (patience_is_out(r)) return "patience";
-  return t->progress.step >= stop ? "stop-at" : "signal";
+  return t->progress.step >= stop ? "stop-at" : r->log.error ? "log" : "signal";
 }
 
 static void tell_of_the_best(struct run *r) {
