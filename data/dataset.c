@@ -18,7 +18,6 @@
 #include "data/hdf5.h"
 #include "data/hdf5_file.h"
 
-#define CACHE ((size_t)256 << 20) /* bytes of decompressed chunks kept, where the chunks are smaller */
 #define PIECE ((size_t)256 << 10) /* bytes read without HDF5 at a time, and checked while in the cache */
 
 /* x or y in the file. */
@@ -115,25 +114,6 @@ static mn_status check_shape(const struct dataset_file *d, struct array *a, int 
   return MN_OK;
 }
 
-/* Opens a chunked dataset again with a cache for two rows of chunks, so that neighbouring reads do not
- * decompress the same ones again. */
-static mn_status enlarge_cache(const struct dataset_file *d, struct array *a) {
-  struct mn_hdf5_object *o = &a->object;
-  double one = (double)o->element, across = 1;
-  for (int i = 0; i < o->rank; i++) one *= (double)o->chunk[i];
-  if (o->rank == 2) across = ceil((double)a->cols / (double)o->chunk[1]);
-  double wanted = fmin(2 * one * across, fmax((double)CACHE, one));
-  if (wanted <= (double)(1 << 20)) return MN_OK; /* HDF5's default is enough */
-  mn_hdf5_lock();
-  hid_t access = H5Pcreate(H5P_DATASET_ACCESS), id = -1;
-  if (access >= 0 && H5Pset_chunk_cache(access, 10007, (size_t)wanted, 1.0) >= 0 && H5Oclose(o->id) >= 0)
-    o->id = id = H5Dopen2(d->file.root.id, a->name, access);
-  mn_status status = id < 0 ? mn_hdf5_damaged(&d->file, a->name) : MN_OK;
-  if (access >= 0) H5Pclose(access);
-  mn_hdf5_unlock();
-  return status;
-}
-
 /* One of the attributes of packed reals, where it is there. */
 static mn_status read_attribute(const struct dataset_file *d, struct array *a, const char *name,
                                 double *number) {
@@ -169,7 +149,6 @@ static mn_status open_array(struct dataset_file *d, struct array *a, int least_r
   if (o->layout != H5D_VIRTUAL)
     MN_TRY(check_shape(d, a, least_rank)); /* the shape of a virtual one is not known; it is refused below */
   MN_TRY(mn_hdf5_check(&d->file, o));
-  if (o->layout == H5D_CHUNKED) MN_TRY(enlarge_cache(d, a));
   a->scale = 1;
   a->offset = 0;
   MN_TRY(read_attribute(d, a, "scale_factor", &a->scale));
@@ -229,7 +208,7 @@ static mn_status check_finite(const struct dataset_file *d, const struct array *
 static mn_status read_bytes(const struct dataset_file *d, uint64_t offset, size_t bytes, char *out,
                             size_t *got) {
   for (*got = 0; *got < bytes;) {
-    ssize_t done = pread(d->file.disk.fd, out + *got, bytes - *got, (off_t)(offset + *got));
+    ssize_t done = pread(d->file.reading->disk.fd, out + *got, bytes - *got, (off_t)(offset + *got));
     if (done < 0 && errno == EINTR) continue;
     if (done < 0)
       return mn_fail(MN_IO, "cannot read %s: %s: check the disk or take a copy", d->path, strerror(errno));

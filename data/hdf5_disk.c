@@ -20,13 +20,13 @@ struct disk_file {
   struct mn_hdf5_disk *disk;
   haddr_t allocated; /* where the library's allocations end ("EOA") */
   haddr_t end;       /* where the file ends ("EOF") */
+  int writing;
 };
 
 static const haddr_t largest = (haddr_t)INT64_MAX;
 
 static H5FD_t *disk_open(const char *name, unsigned flags, hid_t access, haddr_t maximum) {
   (void)name;
-  (void)flags;
   (void)maximum;
   struct mn_hdf5_disk *const *disk = H5Pget_driver_info(access);
   struct disk_file *file = calloc(1, sizeof *file);
@@ -37,6 +37,7 @@ static H5FD_t *disk_open(const char *name, unsigned flags, hid_t access, haddr_t
     return NULL;
   }
   file->disk = *disk;
+  file->writing = (flags & H5F_ACC_RDWR) != 0;
   file->end = (haddr_t)status.st_size;
   return &file->base;
 }
@@ -71,10 +72,13 @@ static haddr_t disk_get_eof(const H5FD_t *base, H5FD_mem_t type) {
 
 static herr_t disk_read(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t size,
                         void *buffer) {
-  (void)type;
   (void)transfer;
   struct disk_file *file = (struct disk_file *)base;
   char *to = buffer;
+  if (type == H5FD_MEM_DRAW) {
+    file->disk->asked = size;
+    if (file->disk->limited && size > file->disk->limit) return -1;
+  }
   if (address > largest || size > largest - address) return -1;
   while (size > 0) {
     ssize_t done = pread(file->disk->fd, to, size, (off_t)address);
@@ -83,7 +87,8 @@ static herr_t disk_read(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t a
       if (file->disk->error == 0) file->disk->error = errno;
       return -1;
     }
-    if (done == 0) { /* beyond the end: the library takes zeros for what was allocated and never written */
+    if (done == 0 && !file->writing) return -1;
+    if (done == 0) { /* allocated and not yet written: the library takes zeros for that */
       memset(to, 0, size);
       break;
     }

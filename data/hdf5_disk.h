@@ -5,15 +5,22 @@
  * HDF5 see a failed write: it keeps the first error number, writes nothing more, and reports success; the
  * caller looks at `error` afterwards and removes the file. That number also tells a failing disk from a
  * damaged file, whatever words HDF5 has for either. It takes no file locks: mn_hdf5_open does where they are
- * needed. */
+ * needed.
+ *
+ * A file that is read ends where it ends: a read beyond is an error, not zeros. And libhdf5 reads as many
+ * bytes of a chunk as the file says, whatever memory there is for them, so the driver can be given a limit.
+ */
 #ifndef MN_DATA_HDF5_DISK_H
 #define MN_DATA_HDF5_DISK_H
 
 #include <hdf5.h>
 
 struct mn_hdf5_disk {
-  int fd;           /* borrowed: open while the HDF5 file is */
-  int error;        /* errno of the first read or write that failed, else 0 */
+  int fd;      /* borrowed: open while the HDF5 file is */
+  int error;   /* errno of the first read or write that failed, else 0 */
+  int limited; /* a read of elements of more than `limit` bytes is refused */
+  size_t limit;
+  size_t asked;     /* bytes that the last read of elements asked for */
   char reason[160]; /* HDF5's own words where creating or opening failed */
 };
 

@@ -13,19 +13,35 @@
 #include <unistd.h>
 
 #include "data/hdf5.h"
+#include "data/hdf5_chunk.h"
+#include "data/hdf5_probe.h"
 
 /* The most bytes that a dataset may declare for each byte stored. Deflate packs up to 1032 into one; other
  * filters pack constant data tighter. */
 enum { DENSEST = 1 << 14 };
 
+mn_status mn_hdf5_broken(const struct mn_hdf5_file *file, const char *name, const char *reason) {
+  const int error = file->reading->disk.error;
+  if (error == ENOMEM) return mn_fail(MN_NO_MEMORY, "no memory to read %s: free some", file->path);
+  if (error)
+    return mn_fail(MN_IO, "cannot read %s: %s: check the disk or take a copy", file->path, strerror(error));
+  return mn_fail(MN_BAD_DATA, "%s is damaged at %s (%s): %s", file->path, name, reason, file->remedy);
+}
+
 mn_status mn_hdf5_damaged(const struct mn_hdf5_file *file, const char *name) {
-  char reason[160];
-  mn_hdf5_reason(reason, sizeof reason);
-  if (file->disk.error == ENOMEM) return mn_fail(MN_NO_MEMORY, "no memory to read %s: free some", file->path);
-  if (file->disk.error)
-    return mn_fail(MN_IO, "cannot read %s: %s: check the disk or take a copy", file->path,
-                   strerror(file->disk.error));
-  return mn_fail(MN_BAD_DATA, "%s is damaged at %s (HDF5: %s): %s", file->path, name, reason, file->remedy);
+  char reason[160] = "HDF5: ";
+  mn_hdf5_reason(reason + strlen(reason), sizeof reason - strlen(reason));
+  return mn_hdf5_broken(file, name, reason);
+}
+
+mn_status mn_hdf5_rows_damaged(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
+                               const hsize_t *start, const hsize_t *count, const char *reason) {
+  char name[160];
+  snprintf(name, sizeof name, "%.100s", dataset->name);
+  if (dataset->rank > 0)
+    snprintf(name, sizeof name, "%.100s, rows %llu to %llu", dataset->name, (unsigned long long)start[0],
+             (unsigned long long)(start[0] + count[0] - 1));
+  return reason ? mn_hdf5_broken(file, name, reason) : mn_hdf5_damaged(file, name);
 }
 
 /* ---- types and shapes in words ---- */
@@ -60,11 +76,11 @@ void mn_hdf5_shape(char *out, size_t size, const struct mn_hdf5_object *dataset)
 static mn_status open_descriptor(struct mn_hdf5_file *file) {
   struct stat status;
   /* O_NONBLOCK, or opening a FIFO would wait for its writer. */
-  file->disk.fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file->disk.fd < 0)
+  file->reading->disk.fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file->reading->disk.fd < 0)
     return mn_fail(MN_NO_INPUT, "cannot open %s: %s: check %s", file->path, strerror(errno),
                    errno == EACCES ? "its permissions" : "the name");
-  if (fstat(file->disk.fd, &status) != 0)
+  if (fstat(file->reading->disk.fd, &status) != 0)
     return mn_fail(MN_IO, "cannot read %s: %s: check the disk", file->path, strerror(errno));
   if (!S_ISREG(status.st_mode))
     return mn_fail(MN_NO_INPUT, "cannot read %s: it is %s, not a regular file: name an HDF5 file", file->path,
@@ -78,8 +94,8 @@ static mn_status find_signature(struct mn_hdf5_file *file) {
   static const char signature[] = {'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
   char found[sizeof signature];
   for (uint64_t at = 0; !file->signature && at < file->size; at = at ? 2 * at : 512) {
-    ssize_t got = pread(file->disk.fd, found, sizeof found, (off_t)at);
-    if (got < 0 && errno == EINTR) got = pread(file->disk.fd, found, sizeof found, (off_t)at);
+    ssize_t got = pread(file->reading->disk.fd, found, sizeof found, (off_t)at);
+    if (got < 0 && errno == EINTR) got = pread(file->reading->disk.fd, found, sizeof found, (off_t)at);
     if (got < 0)
       return mn_fail(MN_IO, "cannot read %s: %s: check the disk or take a copy", file->path, strerror(errno));
     file->signature = got == sizeof found && memcmp(found, signature, sizeof found) == 0;
@@ -97,7 +113,7 @@ static mn_status find_signature(struct mn_hdf5_file *file) {
 static mn_status lock_file(const struct mn_hdf5_file *file) {
   const char *wanted = getenv("HDF5_USE_FILE_LOCKING");
   if (wanted && strcmp(wanted, "FALSE") == 0) return MN_OK;
-  if (flock(file->disk.fd, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) return MN_OK;
+  if (flock(file->reading->disk.fd, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) return MN_OK;
   return mn_fail(MN_NO_INPUT,
                  "%s is locked, as another program is writing it: wait for that, or set the environment "
                  "variable HDF5_USE_FILE_LOCKING=FALSE to read it all the same",
@@ -109,19 +125,25 @@ static mn_status open_hdf5(struct mn_hdf5_file *file, int lock) {
   if (lock) MN_TRY(lock_file(file));
   MN_TRY(find_signature(file));
   mn_hdf5_lock();
-  file->root.id = mn_hdf5_disk_open(&file->disk, file->path, -1);
-  mn_status status = file->root.id < 0 && file->disk.error ? mn_hdf5_damaged(file, "its start") : MN_OK;
+  mn_status status = mn_hdf5_probe(file);
+  if (status == MN_OK) file->root.id = mn_hdf5_disk_open(&file->reading->disk, file->path, -1);
+  if (status == MN_OK && file->root.id < 0 && file->reading->disk.error)
+    status = mn_hdf5_damaged(file, "its start");
   mn_hdf5_unlock();
   if (status != MN_OK || file->root.id >= 0) return status;
   return mn_fail(MN_BAD_DATA, "%s is cut short or damaged (%" PRIu64 " bytes; HDF5: %s): %s", file->path,
-                 file->size, file->disk.reason, file->remedy);
+                 file->size, file->reading->disk.reason, file->remedy);
 }
 
 mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy, int lock) {
   *file = (struct mn_hdf5_file){
       .path = path, .remedy = remedy, .root = {.name = "/", .kind = MN_HDF5_GROUP, .id = -1}};
+  file->reading = calloc(1, sizeof *file->reading);
+  if (!file->reading) return mn_fail(MN_NO_MEMORY, "%s: no memory to open it", path);
   mn_status status = open_hdf5(file, lock);
-  if (status != MN_OK && file->disk.fd >= 0) close(file->disk.fd);
+  if (status == MN_OK) return MN_OK;
+  if (file->reading->disk.fd >= 0) close(file->reading->disk.fd);
+  free(file->reading);
   return status;
 }
 
@@ -129,11 +151,26 @@ mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *
 void mn_hdf5_close(struct mn_hdf5_file *file) {
   mn_hdf5_lock();
   H5Fclose(file->root.id);
+  while (file->reading->chunks) mn_hdf5_chunks_close(file->reading->chunks);
   mn_hdf5_unlock();
-  close(file->disk.fd);
+  close(file->reading->disk.fd);
+  free(file->reading);
 }
 
 /* ---- what is in it ---- */
+
+/* Whether the bits of a number lie within its bytes: HDF5 believes what the file says. */
+static int well_formed(hid_t type, H5T_class_t class) {
+  size_t bits = 8 * H5Tget_size(type), sign, exponent, exponent_size, mantissa, mantissa_size;
+  if (class != H5T_INTEGER && class != H5T_FLOAT) return 1;
+  size_t precision = H5Tget_precision(type);
+  int offset = H5Tget_offset(type);
+  if (precision < 1 || precision > bits || offset < 0 || (size_t)offset > bits - precision) return 0;
+  if (class == H5T_INTEGER) return 1;
+  return H5Tget_fields(type, &sign, &exponent, &exponent_size, &mantissa, &mantissa_size) >= 0 &&
+         sign < bits && exponent_size > 0 && exponent_size <= bits && exponent <= bits - exponent_size &&
+         mantissa_size <= bits && mantissa <= bits - mantissa_size;
+}
 
 static int describe_type(struct mn_hdf5_object *object, hid_t type) {
   object->class = H5Tget_class(type);
@@ -146,8 +183,11 @@ static int describe_type(struct mn_hdf5_object *object, hid_t type) {
   object->native = single > 0 ? sizeof(float) : wide > 0 ? sizeof(double) : 0;
   const H5T_order_t order = atomic ? H5Tget_order(type) : H5T_ORDER_NONE;
   object->swapped = atomic && order != H5Tget_order(H5T_NATIVE_INT);
+  object->pointing = H5Tis_variable_str(type) != 0 || H5Tdetect_class(type, H5T_VLEN) != 0 ||
+                     H5Tdetect_class(type, H5T_REFERENCE) != 0 ||
+                     (object->class != H5T_STRING && H5Tdetect_class(type, H5T_STRING) != 0);
   return named && object->class >= 0 && object->element > 0 && sign >= 0 && order >= 0 && single >= 0 &&
-         wide >= 0;
+         wide >= 0 && well_formed(type, object->class);
 }
 
 /* Its layout and filters. */
@@ -185,13 +225,15 @@ static int describe_shape(struct mn_hdf5_object *object, hid_t creation) {
   return object->layout != H5D_CHUNKED || H5Pget_chunk(creation, object->rank, object->chunk) == object->rank;
 }
 
-static int describe_dataset(struct mn_hdf5_object *object) {
+static mn_status describe_dataset(const struct mn_hdf5_file *file, struct mn_hdf5_object *object) {
   hid_t type = H5Dget_type(object->id), creation = H5Dget_create_plist(object->id);
   int whole = type >= 0 && creation >= 0 && describe_type(object, type) &&
               describe_storage(object, creation) && describe_shape(object, creation);
+  mn_status status = whole ? MN_OK : mn_hdf5_damaged(file, object->name);
+  if (whole && object->layout == H5D_CHUNKED) status = mn_hdf5_chunks_open(file, object, creation);
   if (creation >= 0) H5Pclose(creation);
   if (type >= 0) H5Tclose(type);
-  return whole;
+  return status;
 }
 
 static mn_status open_object(const struct mn_hdf5_file *file, hid_t parent, const char *name,
@@ -206,7 +248,7 @@ static mn_status open_object(const struct mn_hdf5_file *file, hid_t parent, cons
   if (object->id < 0) return mn_hdf5_damaged(file, name);
   H5I_type_t type = H5Iget_type(object->id);
   object->kind = type == H5I_GROUP ? MN_HDF5_GROUP : type == H5I_DATASET ? MN_HDF5_DATASET : MN_HDF5_OTHER;
-  return type != H5I_DATASET || describe_dataset(object) ? MN_OK : mn_hdf5_damaged(file, name);
+  return type == H5I_DATASET ? describe_dataset(file, object) : MN_OK;
 }
 
 /* What `name` in `parent` is. All names in it but the last are known to be groups, reached by hard links. */
@@ -246,6 +288,7 @@ mn_status mn_hdf5_find(const struct mn_hdf5_file *file, const struct mn_hdf5_obj
 
 void mn_hdf5_release(struct mn_hdf5_object *object) {
   mn_hdf5_lock();
+  mn_hdf5_chunks_close(object->chunks);
   if (object->id >= 0) H5Oclose(object->id);
   mn_hdf5_unlock();
   *object = (struct mn_hdf5_object){.name = object->name, .kind = MN_HDF5_NOTHING, .id = -1};

@@ -16,6 +16,7 @@
 #include "kernels/status.h"
 
 enum { MN_HDF5_RANK = H5S_MAX_RANK, MN_HDF5_VALUES = 64, MN_HDF5_TEXT = 1024 };
+enum { MN_HDF5_SECONDS = 60 }; /* of computing, for what is read in a child process at a time */
 
 /* What a name in a file leads to. A soft or external link is not followed. */
 enum mn_hdf5_kind { MN_HDF5_NOTHING, MN_HDF5_GROUP, MN_HDF5_DATASET, MN_HDF5_LINK, MN_HDF5_OTHER };
@@ -41,6 +42,14 @@ struct mn_hdf5_object {
   char lacking[64];       /* that filter's name */
   haddr_t offset;         /* of contiguous elements in the file, else HADDR_UNDEF */
   uint64_t bytes, stored; /* of its elements (at most UINT64_MAX); of what is kept in the file for them */
+  int pointing;           /* its elements point elsewhere: of variable length, or references */
+  struct mn_hdf5_chunks *chunks; /* where the layout is H5D_CHUNKED; data/hdf5_chunk.h */
+};
+
+/* What changes while a file is read, under the lock, though it is const to its readers. */
+struct mn_hdf5_reading {
+  struct mn_hdf5_disk disk;
+  struct mn_hdf5_chunks *chunks; /* those of all datasets that are open */
 };
 
 struct mn_hdf5_file {
@@ -48,7 +57,7 @@ struct mn_hdf5_file {
   const char *remedy;
   uint64_t size; /* bytes */
   int signature; /* it has the signature of HDF5 files; set also where opening fails */
-  struct mn_hdf5_disk disk;
+  struct mn_hdf5_reading *reading;
   struct mn_hdf5_object root;
 };
 
@@ -63,6 +72,13 @@ void mn_hdf5_close(struct mn_hdf5_file *file);
 
 /* The message after an HDF5 call on `name` failed. Call while locked, before another HDF5 call. */
 mn_status mn_hdf5_damaged(const struct mn_hdf5_file *file, const char *name);
+
+/* The same for a reason of our own; and for elements that cannot be read, `count` of them from `start` on, by
+ * HDF5's reason where `reason` is NULL. */
+#define MN_HDF5_CRASHED "reading it crashes the HDF5 library, or never ends"
+mn_status mn_hdf5_broken(const struct mn_hdf5_file *file, const char *name, const char *reason);
+mn_status mn_hdf5_rows_damaged(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
+                               const hsize_t *start, const hsize_t *count, const char *reason);
 
 /* What `name` in the group `parent` is, which may lead through other groups ("train/x"): kind MN_HDF5_NOTHING
  * where there is none; a dataset is described. A soft or external link on the way, or at the end, is

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "data/hdf5.h"
+#include "data/hdf5_child.h"
+#include "data/hdf5_chunk.h"
 #include "data/hdf5_file.h"
 
 /* ---- slabs ---- */
@@ -76,6 +78,32 @@ static herr_t transfer(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *s
   return result;
 }
 
+/* A slab as one argument for a child. */
+struct slab_read {
+  const struct mn_hdf5_file *file;
+  const struct mn_hdf5_object *dataset;
+  hid_t memory;
+  const struct mn_hdf5_slab *slab;
+};
+
+static mn_status read_by_hdf5(void *data, void *out) {
+  const struct slab_read *r = data;
+  if (transfer(r->dataset->id, r->memory, r->slab, out, NULL) >= 0) return MN_OK;
+  return mn_hdf5_rows_damaged(r->file, r->dataset, r->slab->start, r->slab->count, NULL);
+}
+
+static mn_status read_in_child(struct slab_read *r, void *out) {
+  size_t bytes = r->slab->elements * H5Tget_size(r->memory);
+  void *shared;
+  int died;
+  mn_status status = mn_child_run(read_by_hdf5, r, MN_HDF5_SECONDS, bytes, &shared, &died);
+  if (status == MN_OK && died)
+    status = mn_hdf5_rows_damaged(r->file, r->dataset, r->slab->start, r->slab->count, MN_HDF5_CRASHED);
+  if (status == MN_OK) memcpy(out, shared, bytes);
+  mn_child_free(shared, bytes);
+  return status;
+}
+
 mn_status mn_hdf5_read(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
                        enum mn_hdf5_memory memory, const struct mn_hdf5_slab *slab, void *out) {
   mn_hdf5_lock();
@@ -86,16 +114,16 @@ mn_status mn_hdf5_read(const struct mn_hdf5_file *file, const struct mn_hdf5_obj
                    [MN_HDF5_STORED] = -1};
   _Static_assert(sizeof types / sizeof *types == MN_HDF5_STORED + 1, "each type in memory");
   hid_t stored = memory == MN_HDF5_STORED ? H5Dget_type(dataset->id) : -1;
-  herr_t result = transfer(dataset->id, memory == MN_HDF5_STORED ? stored : types[memory], slab, out, NULL);
-  mn_status status = MN_OK;
-  if (result < 0 && slab->rank > 0) {
-    char name[160];
-    snprintf(name, sizeof name, "%.100s, rows %llu to %llu", dataset->name,
-             (unsigned long long)slab->start[0], (unsigned long long)(slab->start[0] + slab->count[0] - 1));
-    status = mn_hdf5_damaged(file, name);
-  } else if (result < 0) {
+  struct slab_read r = {file, dataset, memory == MN_HDF5_STORED ? stored : types[memory], slab};
+  mn_status status;
+  if (r.memory < 0)
     status = mn_hdf5_damaged(file, dataset->name);
-  }
+  else if (dataset->pointing)
+    status = read_in_child(&r, out);
+  else if (dataset->chunks)
+    status = mn_hdf5_chunks_read(file, dataset, r.memory, slab, out);
+  else
+    status = read_by_hdf5(&r, out);
   if (stored >= 0) H5Tclose(stored);
   mn_hdf5_unlock();
   return status;

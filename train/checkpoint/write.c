@@ -71,7 +71,8 @@ static mn_status write_fields(struct writer *writer, hid_t object, const struct 
 
 /* A checksum of the attributes that an object has now. */
 static mn_status sum_attributes(struct writer *writer, hid_t id, const char *path) {
-  const struct mn_hdf5_file file = {.path = writer->path, .remedy = "save it anew", .disk = writer->disk};
+  struct mn_hdf5_reading reading = {.disk = writer->disk};
+  const struct mn_hdf5_file file = {.path = writer->path, .remedy = "save it anew", .reading = &reading};
   const struct mn_hdf5_object object = {.name = path, .id = id};
   return mn_sums_add_attributes(&writer->sums, &file, &object, path);
 }
