@@ -44,6 +44,12 @@ mn_status mn_hdf5_rows_damaged(const struct mn_hdf5_file *file, const struct mn_
   return reason ? mn_hdf5_broken(file, name, reason) : mn_hdf5_damaged(file, name);
 }
 
+const char *mn_hdf5_absent(void) {
+  static char name[(1 << 16) + 2]; /* a message of an object's header has at most 64 KiB */
+  if (!*name) memset(name, 'a', sizeof name - 1);
+  return name;
+}
+
 /* ---- types and shapes in words ---- */
 
 int mn_hdf5_type_name(char *out, size_t size, hid_t type) {
@@ -294,12 +300,31 @@ void mn_hdf5_release(struct mn_hdf5_object *object) {
   *object = (struct mn_hdf5_object){.name = object->name, .kind = MN_HDF5_NOTHING, .id = -1};
 }
 
+static herr_t count_link(hid_t group, const char *name, const H5L_info_t *info, void *count) {
+  (void)group, (void)name, (void)info;
+  ++*(hsize_t *)count;
+  return 0;
+}
+
+/* Sets *count to the links that can be read, each of which is, without a table of them (see mn_hdf5_absent):
+ * first those in the group's header, then those beside it. */
+static herr_t count_links(hid_t group, hsize_t *count) {
+  *count = 0;
+  if (H5Lexists(group, mn_hdf5_absent(), H5P_DEFAULT) < 0) return -1;
+  return H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, count_link, count);
+}
+
 mn_status mn_hdf5_count(const struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t *count) {
   H5G_info_t info;
+  mn_status status = MN_OK;
   mn_hdf5_lock();
-  mn_status status = H5Gget_info(group->id, &info) < 0 ? mn_hdf5_damaged(file, group->name) : MN_OK;
+  if (H5Gget_info(group->id, &info) < 0 || count_links(group->id, count) < 0)
+    status = mn_hdf5_damaged(file, group->name);
+  else if (info.nlinks != *count)
+    status = mn_fail(MN_BAD_DATA, "%s is damaged at %s: of %llu names %llu can be read: %s", file->path,
+                     group->name, (unsigned long long)info.nlinks, (unsigned long long)*count, file->remedy);
   mn_hdf5_unlock();
-  *count = status == MN_OK ? info.nlinks : 0;
+  if (status != MN_OK) *count = 0;
   return status;
 }
 

@@ -70,6 +70,12 @@ mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *
 /* Closes it, and the objects in it that are still open. */
 void mn_hdf5_close(struct mn_hdf5_file *file);
 
+/* A name that no link or attribute has: it is longer than the header that would hold it may be. To ask for it
+ * reads every link or attribute in an object's header. Whatever has an order, HDF5 1.10.8 goes through in a
+ * table that it first fills, and where one of its entries cannot be read it frees the rest of the table,
+ * which is not set: so all are read before anything is asked in an order. Call while locked. */
+const char *mn_hdf5_absent(void);
+
 /* The message after an HDF5 call on `name` failed. Call while locked, before another HDF5 call. */
 mn_status mn_hdf5_damaged(const struct mn_hdf5_file *file, const char *name);
 
@@ -87,7 +93,8 @@ mn_status mn_hdf5_find(const struct mn_hdf5_file *file, const struct mn_hdf5_obj
                        struct mn_hdf5_object *object);
 void mn_hdf5_release(struct mn_hdf5_object *object);
 
-/* The number of links in a group, and the name of number `index` in order of name. */
+/* The number of links in a group, and the name of number `index` in order of name. Count before you ask for
+ * a name: that reads every link and refuses a group of which one cannot be read. */
 mn_status mn_hdf5_count(const struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t *count);
 mn_status mn_hdf5_member(const struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t index,
                          char *name, size_t size);

@@ -244,12 +244,26 @@ static herr_t take_attribute(hid_t id, const char *name, const H5A_info_t *info,
   return all->status == MN_OK ? 0 : -1;
 }
 
+static herr_t pass_over(hid_t id, const char *name, const H5A_info_t *info, void *data) {
+  (void)id, (void)name, (void)info, (void)data;
+  return 0;
+}
+
+/* Reads every attribute without a table of them (see mn_hdf5_absent): first those in the object's header,
+ * then those beside it. */
+static herr_t read_all(hid_t object) {
+  hsize_t next = 0;
+  if (H5Aexists(object, mn_hdf5_absent()) < 0) return -1;
+  return H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_NATIVE, &next, pass_over, NULL);
+}
+
 mn_status mn_hdf5_attributes(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object,
                              H5_index_t order, int variable, mn_hdf5_take *take, void *data) {
   struct attributes all = {file, object, variable, take, data, MN_OK};
   hsize_t next = 0;
   mn_hdf5_lock();
-  herr_t result = H5Aiterate2(object->id, order, H5_ITER_INC, &next, take_attribute, &all);
+  herr_t result = read_all(object->id);
+  if (result >= 0) result = H5Aiterate2(object->id, order, H5_ITER_INC, &next, take_attribute, &all);
   if (result < 0 && all.status == MN_OK) all.status = mn_hdf5_damaged(file, object->name);
   mn_hdf5_unlock();
   return all.status;

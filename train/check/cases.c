@@ -169,10 +169,12 @@ static mn_status read_case(const struct reader *reader) {
 
 mn_status mn_case_read(const char *path, int index, struct mn_case *out) {
   struct reader reader = {.into = out, .group = {.id = -1}};
+  hsize_t links;
   *out = (struct mn_case){0};
   MN_TRY(open_file(&reader.file, path));
-  mn_status status =
-      mn_hdf5_member(&reader.file, &reader.file.root, (hsize_t)index, out->name, sizeof out->name);
+  mn_status status = mn_hdf5_count(&reader.file, &reader.file.root, &links);
+  if (status == MN_OK)
+    status = mn_hdf5_member(&reader.file, &reader.file.root, (hsize_t)index, out->name, sizeof out->name);
   if (status == MN_OK) status = mn_hdf5_find(&reader.file, &reader.file.root, out->name, &reader.group);
   if (status == MN_OK && reader.group.kind != MN_HDF5_GROUP)
     status = mn_fail(MN_BAD_DATA, "%s: '%s' is no group, so no case; parity wants one group a case", path,
