@@ -107,7 +107,7 @@ $(BUILD)/%.cu.o: %.cu $(BUILD)/flags.nvcc | $(BUILD)/found
 	$(call say,NVCC,$@)mkdir -p $(@D) && $(NVCC) $(NVFLAGS) $(GENCODE_OF) -MMD -MP -c -o $@ $<
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libminnow.a
-	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(CMOCKA_LIBS) $(LDLIBS)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CMOCKA_LIBS) $(LDLIBS)
 
 # The README's two commands. Packages first; then make starts anew, since pkg-config may answer otherwise now. It builds on all
 # cores, unless -j was given; check runs the tests one after the other in any case.
@@ -156,6 +156,16 @@ test-threads:
 	$(Q)set -e; export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 TSAN_OPTIONS=halt_on_error=1:exitcode=99; \
 	  for t in $(RACING); do echo "== $$t, ThreadSanitizer"; MINNOW=$(BUILD)/threads/minnow $(RUN) $(BUILD)/threads/tests/$$t; done
 
+# Small files damaged in every place, under AddressSanitizer and UndefinedBehaviorSanitizer: read in one process, then a sample of
+# them by every command. All of it takes an hour; ARGS="--sample 200 --seed 1" reads so many variants of each file.
+TORN := $(BUILD)/torn
+test-torn:
+	$(Q)$(MAKE) --no-print-directory CUDA=0 SANITIZE=address,undefined WERROR=0 BUILD=$(TORN) $(TORN)/minnow $(TORN)/tests/torn/torn
+	$(Q)$(TORN)/tests/torn/torn --jobs $(shell nproc) $(ARGS)
+	$(Q)rm -rf $(TORN)/files && mkdir $(TORN)/files && $(TORN)/tests/torn/torn --write $(TORN)/files --sample 20
+	$(Q)MINNOW=$(TORN)/minnow $(PYTHON) tests/torn/commands.py $(TORN)/files
+$(BUILD)/tests/torn/torn: $(BUILD)/tests/torn/files.o $(BUILD)/tests/torn/reading.o
+
 # The CUDA tests under each of compute-sanitizer's tools; needs a GPU.
 test-sanitizer: all $(TESTS) $(BUILD)/tests/initcheck
 	$(Q)MINNOW=$(BUILD)/minnow BUILD=$(BUILD) tests/sanitizer.sh
@@ -194,6 +204,7 @@ help:
 	@echo "make packages      install the packages that are missing (Debian, Ubuntu)"
 	@echo "make test-mutants  break the code in many ways and see the tests fail"
 	@echo "make test-threads  what threads share, under ThreadSanitizer"
+	@echo "make test-torn     files damaged in every place are refused, never a crash (ARGS=\"--sample 200\": a sample)"
 	@echo "make test-sanitizer  the CUDA tests under compute-sanitizer (needs a GPU)"
 	@echo "make peers         minnow, PyTorch and JAX timed alike on one GPU (ARGS=\"--help\" lists the options);"
 	@echo "                   ARGS=\"--train\": their training loops (ARGS=\"--train --help\")"
@@ -201,6 +212,6 @@ help:
 	@echo "make lint, format, clean"
 	@echo "knobs: CUDA=0  CUDA_ARCH=\"90\"  SANITIZE=address,undefined  DEBUG=1  WERROR=1  VERBOSE=1  BUILD=folder"
 
-.PHONY: all install uninstall dist wheel man test demo packages check test-mutants test-threads test-sanitizer peers demo-run lint format clean help
+.PHONY: all install uninstall dist wheel man test demo packages check test-mutants test-threads test-torn test-sanitizer peers demo-run lint format clean help
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

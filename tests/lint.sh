@@ -32,6 +32,8 @@ may_include train/command kernels engine layers data train train/checkpoint trai
 may_include train/install train
 may_include tests kernels kernels/hopper engine layers data train train/checkpoint train/check train/command
 may_include tests/peers kernels engine layers data train
+may_include tests/torn kernels engine data train train/checkpoint train/check train/command tests
+may_include tests/fuzz kernels engine data train train/checkpoint train/check train/command tests tests/torn
 
 # One line for each include of a file of ours, in quotes or angle brackets: FILE:LINE, its folder, the included file's folder, FILE,
 # the included file.
