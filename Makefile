@@ -159,12 +159,29 @@ test-threads:
 # Small files damaged in every place, under AddressSanitizer and UndefinedBehaviorSanitizer: read in one process, then a sample of
 # them by every command. All of it takes an hour; ARGS="--sample 200 --seed 1" reads so many variants of each file.
 TORN := $(BUILD)/torn
+TORN_PARTS := files reading sanitizers
 test-torn:
 	$(Q)$(MAKE) --no-print-directory CUDA=0 SANITIZE=address,undefined WERROR=0 BUILD=$(TORN) $(TORN)/minnow $(TORN)/tests/torn/torn
 	$(Q)$(TORN)/tests/torn/torn --jobs $(shell nproc) $(ARGS)
 	$(Q)rm -rf $(TORN)/files && mkdir $(TORN)/files && $(TORN)/tests/torn/torn --write $(TORN)/files --sample 20
 	$(Q)MINNOW=$(TORN)/minnow $(PYTHON) tests/torn/commands.py $(TORN)/files
-$(BUILD)/tests/torn/torn: $(BUILD)/tests/torn/files.o $(BUILD)/tests/torn/reading.o
+$(BUILD)/tests/torn/torn: $(TORN_PARTS:%=$(BUILD)/tests/torn/%.o)
+
+# libFuzzer on each reader of files and texts; FUZZ="checkpoint dataset" names some, SECONDS=3600 is how long each runs, by
+# WORKERS=2 processes. What they find and learn stays in build/fuzz, for the next run.
+FUZZERS := checkpoint dataset cases log options
+FUZZ    ?= $(FUZZERS)
+SECONDS ?= 60
+WORKERS ?= 1
+FUZZED  := $(BUILD)/fuzz
+INSTRUMENTED = CC=clang CUDA=0 SANITIZE=fuzzer-no-link,address,undefined WERROR=0 BUILD=$(FUZZED)
+fuzz:
+	$(Q)$(MAKE) --no-print-directory $(INSTRUMENTED) $(FUZZED)/tests/fuzz/seeds $(FUZZERS:%=$(FUZZED)/tests/fuzz/fuzz_%)
+	$(Q)BUILD=$(FUZZED) SECONDS_EACH=$(SECONDS) WORKERS=$(WORKERS) tests/fuzz/fuzz.sh $(FUZZ)
+$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/input.o $(BUILD)/tests/torn/sanitizers.o $(BUILD)/libminnow.a
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
+$(BUILD)/tests/fuzz/seeds: $(BUILD)/tests/fuzz/seeds.o $(BUILD)/tests/torn/files.o $(BUILD)/libminnow.a
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -Wl,--wrap=H5Pset_libver_bounds -o $@ $^ $(CMOCKA_LIBS) $(LDLIBS)
 
 # The CUDA tests under each of compute-sanitizer's tools; needs a GPU.
 test-sanitizer: all $(TESTS) $(BUILD)/tests/initcheck
@@ -205,6 +222,7 @@ help:
 	@echo "make test-mutants  break the code in many ways and see the tests fail"
 	@echo "make test-threads  what threads share, under ThreadSanitizer"
 	@echo "make test-torn     files damaged in every place are refused, never a crash (ARGS=\"--sample 200\": a sample)"
+	@echo "make fuzz          libFuzzer on what reads files and texts (FUZZ=\"checkpoint log\" SECONDS=60 WORKERS=1)"
 	@echo "make test-sanitizer  the CUDA tests under compute-sanitizer (needs a GPU)"
 	@echo "make peers         minnow, PyTorch and JAX timed alike on one GPU (ARGS=\"--help\" lists the options);"
 	@echo "                   ARGS=\"--train\": their training loops (ARGS=\"--train --help\")"
@@ -212,6 +230,6 @@ help:
 	@echo "make lint, format, clean"
 	@echo "knobs: CUDA=0  CUDA_ARCH=\"90\"  SANITIZE=address,undefined  DEBUG=1  WERROR=1  VERBOSE=1  BUILD=folder"
 
-.PHONY: all install uninstall dist wheel man test demo packages check test-mutants test-threads test-torn test-sanitizer peers demo-run lint format clean help
+.PHONY: all install uninstall dist wheel man test demo packages check test-mutants test-threads test-torn fuzz test-sanitizer peers demo-run lint format clean help
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -1,13 +1,15 @@
 /* Damages small files in every place and reads each: nothing may crash, hang or pass unseen. Built with
  * AddressSanitizer and UndefinedBehaviorSanitizer by make test-torn.
  *
- *   torn [--sample N] [--seed S] [--all-bits] [--jobs J] [--keep FOLDER] [--write FOLDER] [NAME…]
+ *   torn [--sample N] [--seed S] [--all-bits] [--jobs J] [--keep FOLDER] [--write FOLDER] [--variant I]
+ * [NAME…]
  *
  * Of each file (NAME…: of these): cut at every length; every byte XORed with 1, 0x80 and 0xff (--all-bits:
  * with each of the 8 bits and 0xff); 64, 512 and 4096 bytes zeroed at every multiple of 64; at every multiple
  * of 8 the 8 bytes there exchanged with the next 8. --sample: N of each file's variants alone, drawn by
  * --seed. --keep: the first variants that fail are kept as files there. --write: nothing is read; the files
- * and these variants of them are written there, for tests/torn/commands.py.
+ * and these variants of them are written there, for tests/torn/commands.py. --variant: this one alone, with a
+ * sanitizer's report on stderr; the name of a file that --keep wrote has its number.
  *
  * A child reads the variants, so that one which crashes or hangs is counted and the rest still read. */
 #include <errno.h>
@@ -24,22 +26,12 @@
 
 #include "kernels/status.h"
 #include "tests/torn/reading.h"
+#include "tests/torn/sanitizers.h"
 
 enum { SECONDS = 20, FILES = 16, TOLD = 12, JOBS = 64 };
 
 static const char *const outcomes[TORN_OUTCOMES] = {"refused", "equal", "other", "UNSEEN",
                                                     "WRONG",   "CRASH", "HANG"};
-
-/* What a sanitizer's report must be told from: no exit code of minnow's, and its leaks from libhdf5's, which
- * an error in a file may leave. No damaged file may make anyone ask for much memory. */
-MN_API const char *__asan_default_options(void);
-MN_API const char *__lsan_default_suppressions(void);
-const char *__asan_default_options(void) {
-  return "exitcode=99:allocator_may_return_null=1:max_allocation_size_mb=256";
-}
-const char *__lsan_default_suppressions(void) {
-  return "leak:libhdf5\n";
-}
 
 /* ---- damage ---- */
 
@@ -51,7 +43,7 @@ struct damage {
 };
 
 struct options {
-  int64_t sample;
+  int64_t sample, variant; /* variant −1: all, or a sample */
   uint64_t seed;
   int all_bits, jobs;
   const char *keep, *write;
@@ -165,7 +157,8 @@ static void read_variants(const struct subject *s, struct shared *shared) {
   char what[2048];
   int fd = open(s->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   int report = open(s->report, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  MN_REQUIRE(fd >= 0 && report >= 0 && dup2(report, STDERR_FILENO) == STDERR_FILENO);
+  MN_REQUIRE(fd >= 0 && report >= 0);
+  if (s->options->variant < 0) MN_REQUIRE(dup2(report, STDERR_FILENO) == STDERR_FILENO);
   write_at(fd, s->bytes, s->size, 0);
   struct torn_content *content = torn_learn(s->file, s->path);
   for (; shared->next < s->chosen; shared->next++) {
@@ -250,6 +243,12 @@ static void choose(struct subject *s) {
   s->order = malloc(all * sizeof *s->order);
   MN_REQUIRE(s->order);
   for (size_t i = 0; i < all; i++) s->order[i] = i;
+  if (s->options->variant >= 0) {
+    MN_REQUIRE((size_t)s->options->variant < all);
+    s->order[0] = (size_t)s->options->variant;
+    s->chosen = 1;
+    return;
+  }
   for (size_t i = 0; s->chosen < all && i < s->chosen; i++) {
     size_t other = i + (size_t)(draw(&state) % (all - i)), swap = s->order[i];
     s->order[i] = s->order[other];
@@ -315,12 +314,13 @@ static int check_file(const struct torn_file *file, const char *folder, const st
 
 static void read_options(struct options *o, int argc, char **argv) {
   static const struct option names[] = {
-      {"sample", 1, NULL, 's'}, {"seed", 1, NULL, 'r'},  {"all-bits", 0, NULL, 'b'}, {"jobs", 1, NULL, 'j'},
-      {"keep", 1, NULL, 'k'},   {"write", 1, NULL, 'w'}, {NULL, 0, NULL, 0}};
+      {"sample", 1, NULL, 's'}, {"seed", 1, NULL, 'r'}, {"all-bits", 0, NULL, 'b'}, {"variant", 1, NULL, 'v'},
+      {"jobs", 1, NULL, 'j'},   {"keep", 1, NULL, 'k'}, {"write", 1, NULL, 'w'},    {NULL, 0, NULL, 0}};
   for (int c; (c = getopt_long(argc, argv, "", names, NULL)) >= 0;) {
     if (c == 's') o->sample = atoll(optarg);
     if (c == 'r') o->seed = strtoull(optarg, NULL, 10);
     if (c == 'b') o->all_bits = 1;
+    if (c == 'v') o->variant = atoll(optarg);
     if (c == 'j') o->jobs = atoi(optarg);
     if (c == 'k') o->keep = optarg;
     if (c == 'w') o->write = optarg;
@@ -336,13 +336,14 @@ static int is_named(const char *name, int count, char **names) {
 }
 
 int main(int argc, char **argv) {
-  struct options o = {.jobs = 1};
+  struct options o = {.variant = -1, .jobs = 1};
   char folder[] = "/dev/shm/minnow-torn-XXXXXX", plain[] = "/tmp/minnow-torn-XXXXXX";
   int bad = 0, running = 0, status;
   read_options(&o, argc, argv);
   const char *in = mkdtemp(folder);
   if (!in) in = mkdtemp(plain);
   MN_REQUIRE(in);
+  torn_sharpen();
   torn_make(in);
   for (const struct torn_file *file = torn_files; file->name; file++) {
     if (!is_named(file->name, argc - optind, argv + optind)) continue;

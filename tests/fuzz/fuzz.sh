@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Runs the fuzzers one after the other:
+#
+#   BUILD=build/fuzz SECONDS_EACH=60 WORKERS=1 tests/fuzz/fuzz.sh checkpoint dataset …
+#
+# What each learns stays in $BUILD/corpus/NAME, from which the next run goes on; an input that crashes, hangs or takes too much
+# memory is kept in $BUILD/crashes and fails the run. To see it again: $BUILD/tests/fuzz/fuzz_NAME FILE.
+set -euo pipefail
+corpus=$BUILD/corpus
+found=$BUILD/crashes
+mkdir -p "$found"
+if [ ! -d "$corpus" ]; then
+  rm -rf "$corpus.new"
+  mkdir -p "$corpus.new"
+  "$BUILD/tests/fuzz/seeds" "$corpus.new"
+  mv "$corpus.new" "$corpus"
+fi
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+bad=0
+for name in "$@"; do
+  echo "== $name, $SECONDS_EACH s"
+  log=$BUILD/$name.log
+  "$BUILD/tests/fuzz/fuzz_$name" -fork="$WORKERS" -max_total_time="$SECONDS_EACH" -timeout=20 -rss_limit_mb=3000 -malloc_limit_mb=4096 \
+    -max_len=65536 -dict=tests/fuzz/words.dict -artifact_prefix="$found/$name-" -close_fd_mask=1 "$corpus/$name" >"$log" 2>&1 ||
+    { bad=1 && tail -n 40 "$log"; }
+  # The last line of libFuzzer's that has counts: inputs run, and what they reach.
+  grep -E '^#[0-9]+: cov' "$log" | tail -n 1 || true
+done
+[ "$bad" = 0 ] || echo "inputs that fail are in $found" >&2
+exit "$bad"

@@ -1,0 +1,18 @@
+/* A file of cases, as parity reads it. */
+#include "tests/fuzz/input.h"
+#include "train/check/cases.h"
+
+enum { MOST = 16 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  const char *path = fuzz_file(data, size);
+  int count = 0;
+  fuzz_check(mn_cases_count(path, &count), fuzz_bad_data);
+  for (int i = 0; i < count && i < MOST; i++) {
+    struct mn_case read;
+    fuzz_check(mn_case_read(path, i, &read), fuzz_bad_data);
+    mn_case_free(&read);
+  }
+  fuzz_check_closed();
+  return 0;
+}

@@ -1,0 +1,35 @@
+/* A log: that a resumed run goes on with, that plot draws, and as the results of bench --json. gnuplot is not
+ * started: there is none on an empty PATH. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "tests/fuzz/input.h"
+#include "train/command/log.h"
+#include "train/command/plot.h"
+
+/* A run's checkpoint of step 9, and of the options that its log begins with. */
+static struct mn_checkpoint from = {.progress = {.step = 9}, .option_count = 2};
+static const struct mn_text config[] = {{"data", "d.h5"}, {"lr", "0.05"}};
+
+static void resume(const char *path, size_t size) {
+  static const mn_status allowed[] = {MN_NO_CREATE, MN_OK};
+  struct mn_log log;
+  struct stat after;
+  memcpy(from.options, config, sizeof config);
+  mn_status status = mn_log_open(&log, path, &from, config, 2, "CPU");
+  fuzz_check(status, allowed);
+  fuzz_check(mn_log_close(&log, status), allowed);
+  MN_REQUIRE(stat(path, &after) == 0);
+  if (status != MN_OK) MN_REQUIRE((size_t)after.st_size == size); /* it is as it was */
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  static const mn_status allowed[] = {MN_BAD_DATA, MN_LIBRARY, MN_OK};
+  char *path = (char *)fuzz_file(data, size), out[] = "/dev/shm/minnow-fuzz.svg";
+  MN_REQUIRE(setenv("PATH", "", 1) == 0);
+  fuzz_check(mn_plot(out, &path, 1), allowed);
+  fuzz_check(mn_plot_bench(out, &path, 1), allowed);
+  resume(path, size);
+  return 0;
+}
