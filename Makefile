@@ -183,6 +183,20 @@ $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/inp
 $(BUILD)/tests/fuzz/seeds: $(BUILD)/tests/fuzz/seeds.o $(BUILD)/tests/torn/files.o $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -Wl,--wrap=H5Pset_libver_bounds -o $@ $^ $(CMOCKA_LIBS) $(LDLIBS)
 
+# Every command under valgrind's memcheck.
+test-valgrind: PROGRAMS += valgrind
+test-valgrind: packages $(BUILD)/minnow
+	$(Q)MINNOW=$(BUILD)/minnow tests/valgrind.sh
+# COUNT=100 runs of the demo, and small ones in each precision, one result each. ARGS="--device auto": on the GPU that is here.
+test-determinism: $(BUILD)/minnow
+	$(Q)MINNOW=$(BUILD)/minnow COUNT=$(or $(COUNT),100) tests/determinism.sh $(ARGS)
+# The share of lines that the C tests run.
+COVERED := $(BUILD)/coverage
+coverage:
+	$(Q)find $(COVERED) -name '*.gcda' -delete 2>/dev/null || true
+	$(Q)$(MAKE) --no-print-directory CC=gcc CUDA=0 DEBUG=1 CFLAGS="--coverage -fprofile-update=atomic" LDFLAGS=--coverage BUILD=$(COVERED) SCRIPTS= check
+	$(Q)BUILD=$(COVERED) tests/coverage.sh
+
 # The CUDA tests under each of compute-sanitizer's tools; needs a GPU.
 test-sanitizer: all $(TESTS) $(BUILD)/tests/initcheck
 	$(Q)MINNOW=$(BUILD)/minnow BUILD=$(BUILD) tests/sanitizer.sh
@@ -223,6 +237,9 @@ help:
 	@echo "make test-threads  what threads share, under ThreadSanitizer"
 	@echo "make test-torn     files damaged in every place are refused, never a crash (ARGS=\"--sample 200\": a sample)"
 	@echo "make fuzz          libFuzzer on what reads files and texts (FUZZ=\"checkpoint log\" SECONDS=60 WORKERS=1)"
+	@echo "make test-valgrind  every command under memcheck"
+	@echo "make test-determinism  100 runs, one result (COUNT=100, ARGS=\"--device auto\")"
+	@echo "make coverage      the share of lines that the C tests run, by folder"
 	@echo "make test-sanitizer  the CUDA tests under compute-sanitizer (needs a GPU)"
 	@echo "make peers         minnow, PyTorch and JAX timed alike on one GPU (ARGS=\"--help\" lists the options);"
 	@echo "                   ARGS=\"--train\": their training loops (ARGS=\"--train --help\")"
@@ -230,6 +247,6 @@ help:
 	@echo "make lint, format, clean"
 	@echo "knobs: CUDA=0  CUDA_ARCH=\"90\"  SANITIZE=address,undefined  DEBUG=1  WERROR=1  VERBOSE=1  BUILD=folder"
 
-.PHONY: all install uninstall dist wheel man test demo packages check test-mutants test-threads test-torn fuzz test-sanitizer peers demo-run lint format clean help
+.PHONY: all install uninstall dist wheel man test demo packages check test-mutants test-threads test-torn fuzz test-valgrind test-determinism coverage test-sanitizer peers demo-run lint format clean help
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
