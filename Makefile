@@ -176,6 +176,7 @@ WORKERS ?= 1
 FUZZED  := $(BUILD)/fuzz
 INSTRUMENTED = CC=clang CUDA=0 SANITIZE=fuzzer-no-link,address,undefined WERROR=0 BUILD=$(FUZZED)
 fuzz:
+	$(Q)$(MAKE) --no-print-directory $(INSTRUMENTED) packages
 	$(Q)$(MAKE) --no-print-directory $(INSTRUMENTED) $(FUZZED)/tests/fuzz/seeds $(FUZZERS:%=$(FUZZED)/tests/fuzz/fuzz_%)
 	$(Q)BUILD=$(FUZZED) SECONDS_EACH=$(SECONDS) WORKERS=$(WORKERS) tests/fuzz/fuzz.sh $(FUZZ)
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/input.o $(BUILD)/tests/torn/sanitizers.o $(BUILD)/libminnow.a
@@ -193,8 +194,8 @@ test-determinism: $(BUILD)/minnow
 # The share of lines that the C tests run.
 COVERED := $(BUILD)/coverage
 coverage:
-	$(Q)find $(COVERED) -name '*.gcda' -delete 2>/dev/null || true
-	$(Q)$(MAKE) --no-print-directory CC=gcc CUDA=0 DEBUG=1 CFLAGS="--coverage -fprofile-update=atomic" LDFLAGS=--coverage BUILD=$(COVERED) SCRIPTS= check
+	$(Q)$(MAKE) --no-print-directory CC=gcc CUDA=0 DEBUG=1 CFLAGS="--coverage -fprofile-update=atomic" LDFLAGS=--coverage BUILD=$(COVERED) \
+	  all $(TESTS:$(BUILD)/%=$(COVERED)/%)
 	$(Q)BUILD=$(COVERED) tests/coverage.sh
 
 # The CUDA tests under each of compute-sanitizer's tools; needs a GPU.

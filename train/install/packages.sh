@@ -42,13 +42,23 @@ need_library() {
 }
 
 need_program "${compile[0]}" "${compile[0]}"
-# OpenMP comes with gcc; clang has a package for it, which for clang-16 is libomp-16-dev. Nothing links where it is missing, so all
-# else is tried without it then.
+# OpenMP and the sanitizers come with gcc; clang has packages for them, which for clang-16 are libomp-16-dev and libclang-rt-16-dev.
+# Nothing links where one is missing, so all else is tried without its flag then.
+drop_flag() { mapfile -t compile < <(printf '%s\n' "${compile[@]}" | grep -vxE -- "$1"); }
 clang=$(printf '%s\n' "${compile[@]}" | grep -m 1 -xE '(.*/)?clang(-[0-9]+)?') || true
 if [ -n "$clang" ]; then
+  version=$(grep -o -- '-[0-9]*$' <<<"$clang" || true)
+  if printf '%s\n' "${compile[@]}" | grep -q -- '^-fsanitize='; then
+    all=("${compile[@]}")
+    before=${#missing[@]}
+    drop_flag -fopenmp
+    need_library "libclang-rt$version-dev" "" 'puts("")' stdio.h
+    compile=("${all[@]}")
+    [ ${#missing[@]} = "$before" ] || drop_flag '-fsanitize=.*'
+  fi
   before=${#missing[@]}
-  need_library "libomp$(grep -o -- '-[0-9]*$' <<<"$clang" || true)-dev" "" '(void)omp_get_max_threads()' omp.h
-  [ ${#missing[@]} = "$before" ] || mapfile -t compile < <(printf '%s\n' "${compile[@]}" | grep -vx -- -fopenmp)
+  need_library "libomp$version-dev" "" '(void)omp_get_max_threads()' omp.h
+  [ ${#missing[@]} = "$before" ] || drop_flag -fopenmp
 fi
 need_library libc6-dev "" 'puts("")' stdio.h
 need_library libhdf5-dev "$HDF5_LIBS" 'H5open()' hdf5.h
