@@ -128,6 +128,36 @@ static void a_skipped_step_has_never_been(void **state) {
     }
 }
 
+/* Every value of the batches is finite, but a sum of their gradients is not, which the norm shows: as if it
+ * had overflowed, it is made so here. */
+static void a_norm_that_is_not_finite_skips(void **state) {
+  for (size_t s = 0; s < COUNT(skips); s++) {
+    struct run r, before, around;
+    if (skips[s].optimizer.clip == 0 || skips[s].optimizer.accumulate == 1) continue;
+    open_overflowing(&r, *state, &skips[s], -1, 1, NULL);
+    train(&r, 3);
+    struct mn_tensor *weight = r.model->parameters[MN_BLOCK_WEIGHT];
+    double *values = zeros(mn_tensor_count(weight));
+    values[7] = INFINITY;
+    MUST(mn_context_write(r.context, weight->gradient, values, mn_tensor_count(weight)));
+    free(values);
+    train(&r, 4);
+    assert_true(r.trainer->skipped && r.trainer->skipped->row == -1);
+    assert_string_equal(r.trainer->skipped->what, "a gradient");
+    train(&r, 20);
+    assert_int_equal(r.trainer->progress.skipped, 1);
+    open_overflowing(&before, *state, &skips[s], -1, 1, NULL);
+    train(&before, 3);
+    leave_out(&before);
+    open_overflowing(&around, *state, &skips[s], -1, 1, &before);
+    train(&around, 20);
+    assert_same(&around, &r);
+    close_run(&around);
+    close_run(&before);
+    close_run(&r);
+  }
+}
+
 /* Also right before a step that is skipped, and right after it. */
 static void stopping_among_skips_does_not_show(void **state) {
   for (size_t s = 0; s < COUNT(skips); s++) {
@@ -306,9 +336,13 @@ static void there_is_no_third_way(void **state) {
 int main(void) {
 #define EACH(test) ON("cpu", test), ON("cuda", test)
   const struct CMUnitTest tests[] = {
-      EACH(a_skipped_step_has_never_been), EACH(stopping_among_skips_does_not_show),
-      EACH(ten_in_a_row_are_a_divergence), EACH(a_parameter_that_is_not_finite_ends_the_run),
-      EACH(an_update_may_overflow),        EACH(an_evaluation_names_its_rows),
+      EACH(a_skipped_step_has_never_been),
+      EACH(a_norm_that_is_not_finite_skips),
+      EACH(stopping_among_skips_does_not_show),
+      EACH(ten_in_a_row_are_a_divergence),
+      EACH(a_parameter_that_is_not_finite_ends_the_run),
+      EACH(an_update_may_overflow),
+      EACH(an_evaluation_names_its_rows),
       EACH(there_is_no_third_way),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
