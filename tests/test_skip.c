@@ -70,6 +70,7 @@ static void skipped_steps_are_told(void **state) {
   assert_int_equal(times_in(r->err, " was skipped, and updated nothing: the output of blocks.0, row "), 2);
   assert_int_equal(times_in(r->err, " (steps skipped: 1), test loss "), 2);
   assert_has(r->err, "steps skipped for values that were not finite: 2 of the run's 12");
+  assert_has(run("info told.h5")->out, ", 2 of the steps skipped, best metric ");
   const char *log = read_text("told.jsonl");
   assert_int_equal(times_in(log, "\"loss\":null,\"rate\":0.05,\"skipped\":\"the output of blocks.0, row "),
                    2);

@@ -24,7 +24,9 @@ enum mn_nonfinite {
   /* The run goes on with the next step. All batches of the step are left out, those too that were finite:
    * parameters and what the optimizer keeps stay, the step counts as done (in number, samples, epoch and
    * schedule, and in t of AdamW's bias correction), and its loss is NaN. MN_SKIPPED_MOST such steps in a row
-   * are a divergence, and so is a parameter that is not finite itself, which skipping cannot mend. */
+   * are a divergence. So is a parameter that is not finite itself, which skipping cannot mend: a step writes
+   * one where every value up to its gradient is finite, but the product with the rate, or, without clipping,
+   * the gradient's own last sum, is not. */
   MN_NONFINITE_SKIP,
   MN_NONFINITES,
 };

@@ -143,6 +143,7 @@ static void text_progress(FILE *out, const struct mn_progress *progress) {
           "%-13s step %" PRId64 ", epoch %" PRId64 ", position %" PRId64 ", %" PRId64
           " samples, seed %" PRIu64,
           "progress", progress->step, progress->epoch, progress->position, progress->samples, progress->seed);
+  if (progress->skipped > 0) fprintf(out, ", %" PRId64 " of the steps skipped", progress->skipped);
   fprintf(out, ", best metric %g\n", progress->best);
 }
 
