@@ -6,7 +6,7 @@
  * them, and on the CPU, mn_saver_start copies them to the host itself. What it takes, it takes at the first
  * start and keeps until close: these once more on the host, and once more on a GPU that has the room.
  *
- * One thread makes all of these calls: the one that trains. */
+ * One thread makes all of these calls: the one that trains. mn_saver_poll may be another's too. */
 #ifndef MN_TRAIN_CHECKPOINT_SAVER_H
 #define MN_TRAIN_CHECKPOINT_SAVER_H
 

@@ -109,14 +109,14 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   MN_TRY(make_schedule(r, &config.schedule));
   MN_TRY(mn_place_parse(o->place, &config.place));
   config.stop = mn_watchdog_stop();
-  MN_TRY(mn_watchdog_open()); /* before the rows are read, which may take long */
+  MN_TRY(mn_watchdog_open(s->from != NULL && o->resume)); /* before the rows are read, which may take long */
   MN_TRY(
       mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &config, s->from ? &s->progress : NULL));
   const struct mn_progress *progress = &r->trainer->progress;
   r->snapshot = r->told = progress->step;
-  if (s->from && s->options.resume) mn_watchdog_resumable();
   if (o->checkpoint && !o->dry_run)
     MN_TRY(mn_saver_open(&r->saver, o->checkpoint, (int)o->keep, s->model, s->optimizer));
+  mn_watchdog_saver(r->saver);
   if (s->test) {
     MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, MN_PASS_EVALUATE, o->batch, config.place));
     mn_evaluator_count(r->evaluator, mn_watchdog_count());
@@ -258,10 +258,9 @@ static void tell_of_saves(struct run *r) {
     mn_watchdog_saved();
     mn_progress_bar_note(&r->bar, "nothing is saved: SIGUSR1 asks for it, but there is no --checkpoint");
   }
-  if (!r->saver || mn_saver_poll(r->saver, &saved) != MN_OK || saved <= r->told) return;
+  if (!r->saver || !o->verbose || mn_saver_poll(r->saver, &saved) != MN_OK || saved <= r->told) return;
   r->told = saved;
-  mn_watchdog_resumable();
-  if (o->verbose) mn_progress_bar_note(&r->bar, "saved step %ld to %s", (long)saved, o->checkpoint);
+  mn_progress_bar_note(&r->bar, "saved step %ld to %s", (long)saved, o->checkpoint);
 }
 
 /* A step that was skipped is told of at once, and has its line in the log. */
@@ -452,10 +451,10 @@ mn_status mn_train(FILE *out, const struct mn_options *options) {
   if (status == MN_OK) status = options->dry_run ? mn_dry_run(out, &r.session, r.trainer) : run(&r, out);
   mn_progress_bar_close(&r.bar);
   status = mn_log_close(&r.log, status);
+  mn_watchdog_close();
   mn_saver_close(r.saver);
   mn_evaluator_close(r.evaluator);
   mn_trainer_close(r.trainer);
   mn_session_close(&r.session);
-  mn_watchdog_close();
   return status;
 }

@@ -22,13 +22,14 @@ static const double patience = 10, tick = 0.05; /* seconds */
 static int interrupted, wants_save;
 static sem_t woken;
 
-/* Set by the thread that trains; but for `entered` all are read and set atomically. */
+/* Set by the thread that trains, before there is a second one or atomically; `entered` is its own. */
 static struct {
   const char *what;
   int64_t step, count; /* `count` changes whenever the run gets on */
   double longest;      /* seconds between two changes */
   double entered;      /* mn_seconds() */
-  int saves, resumable, closing, open;
+  int saves, resumes, closing, open;
+  struct mn_saver *saver;
 } now;
 static pthread_t thread;
 
@@ -74,7 +75,10 @@ static void say(const char *line) {
 static void end_process(int number) {
   char what[64], line[256];
   const int64_t step = LOAD(now.step);
-  const int resumable = LOAD(now.resumable);
+  struct mn_saver *saver = LOAD(now.saver);
+  int64_t saved = -1;
+  if (saver) (void)mn_saver_poll(saver, &saved); /* an error of its own does not undo what it saved before */
+  const int resumable = now.resumes || saved >= 0;
   if (step > 0)
     snprintf(what, sizeof what, "step %ld", (long)step);
   else
@@ -116,12 +120,13 @@ static void *stand_by(void *nothing) {
   return nothing;
 }
 
-mn_status mn_watchdog_open(void) {
+mn_status mn_watchdog_open(int resumes) {
   STORE(interrupted, 0);
   STORE(wants_save, 0);
   memset(&now, 0, sizeof now);
   now.entered = mn_seconds();
   now.what = "reading rows";
+  now.resumes = resumes;
   if (sem_init(&woken, 0, 0) != 0) return mn_fail(MN_LIBRARY, "signals cannot be watched");
   MN_TRY(mn_thread_start(&thread, "the thread that watches signals", stand_by, NULL));
   now.open = 1;
@@ -170,6 +175,6 @@ int64_t *mn_watchdog_count(void) {
   return &now.count;
 }
 
-void mn_watchdog_resumable(void) {
-  STORE(now.resumable, 1);
+void mn_watchdog_saver(struct mn_saver *saver) {
+  STORE(now.saver, saver);
 }

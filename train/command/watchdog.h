@@ -10,10 +10,11 @@
 
 #include <stdint.h>
 
-#include "kernels/status.h"
+#include "train/checkpoint/saver.h"
 
-/* Starts to watch, in the stage "reading rows". MN_NO_MEMORY, MN_LIBRARY. */
-mn_status mn_watchdog_open(void);
+/* Starts to watch, in the stage "reading rows". `resumes`: the run goes on from a checkpoint. MN_NO_MEMORY,
+ * MN_LIBRARY. */
+mn_status mn_watchdog_open(int resumes);
 void mn_watchdog_close(void); /* also where it is not open */
 
 /* The signal that asks the run to end; 0: none did. The pointer is for a reader of rows, as its `stop`. */
@@ -35,8 +36,9 @@ void mn_watchdog_save(void);
 /* Counts what else gets on, atomically: batches of an evaluation. */
 int64_t *mn_watchdog_count(void);
 
-/* A checkpoint stands that --resume would go on from: the process ends with MN_INTERRUPTED, else as by the
- * signal. */
-void mn_watchdog_resumable(void);
+/* What saves the run, borrowed until close; NULL: nothing. Where a checkpoint stands that --resume would go
+ * on from, be it of an earlier run, be it of this one, the process ends with MN_INTERRUPTED; else with 128
+ * and the signal's number. */
+void mn_watchdog_saver(struct mn_saver *saver);
 
 #endif

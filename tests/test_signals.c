@@ -1,0 +1,337 @@
+/* Signals to the program: what each does to training and to the other commands, and that a run which cannot
+ * act on one ends all the same. What never ends comes from a library that is loaded before the
+ * others: reads of 100 kB and more, which are rows and nothing else, and products. */
+#include <signal.h>
+#include <time.h>
+
+#include "tests/command_run.h"
+
+#define RUN "train --device cpu --hidden 8 --groups 2 --batch 10 "
+#define LONG RUN "--synthetic 100 --in 8 --steps 1000000000 "
+
+static void doze(void) {
+  nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+}
+
+/* A command under way, with what it says. */
+struct child {
+  pid_t pid;
+  int out, err;
+};
+
+static struct child begin(const char *line) {
+  struct child c = {.out = temporary_file(), .err = temporary_file()};
+  c.pid = start(line, c.out, c.err, &(struct circumstances){0});
+  return c;
+}
+
+static struct result end(struct child c) {
+  struct result r = {.status = wait_for(c.pid)};
+  read_all(r.out, c.out);
+  read_all(r.err, c.err);
+  close(c.out);
+  close(c.err);
+  return r;
+}
+
+static void send(struct child c, int number) {
+  assert_int_equal(kill(c.pid, number), 0);
+}
+
+/* Whether /proc has signal `number` among those that the process ignores (SigIgn) or catches (SigCgt). */
+static int has(struct child c, const char *kind, int number) {
+  char path[64], line[256];
+  unsigned long long mask = 0;
+  snprintf(path, sizeof path, "/proc/%d/status", (int)c.pid);
+  FILE *file = fopen(path, "r");
+  assert_non_null(file);
+  while (fgets(line, sizeof line, file))
+    if (strncmp(line, kind, strlen(kind)) == 0) mask = strtoull(line + strlen(kind) + 1, NULL, 16);
+  fclose(file);
+  return mask >> (number - 1) & 1;
+}
+
+/* Waits until that is so; 0: the process ended before. */
+static int wait_until(struct child c, const char *kind, int number) {
+  siginfo_t ended = {0};
+  for (int i = 0; i < 3000; i++, doze()) {
+    if (has(c, kind, number)) return 1;
+    assert_int_equal(waitid(P_PID, (id_t)c.pid, &ended, WEXITED | WNOHANG | WNOWAIT), 0);
+    if (ended.si_pid) return 0;
+  }
+  fail_msg("signal %d is not in %s", number, kind);
+  return 0;
+}
+
+static void wait_for_file(const char *path) {
+  struct stat status;
+  for (int i = 0; i < 3000; i++, doze())
+    if (stat(path, &status) == 0 && status.st_size > 0) return;
+  fail_msg("%s did not come", path);
+}
+
+/* Exit code `status`, and on stderr one line with both words. */
+static void assert_line(const struct result *r, int status, const char *a, const char *b) {
+  if (r->status != status || lines(r->err) != 1 || !strstr(r->err, a) || !strstr(r->err, b))
+    fail_msg("exit code %d, '%s'; not %d and one line with '%s' and '%s'", r->status, r->err, status, a, b);
+}
+
+/* The first of each saves; SIGHUP may come again, as when a terminal goes. */
+static void each_ends_a_run_that_is_saved(void **state) {
+  (void)state;
+  static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+  for (int i = 0; i < 3; i++) {
+    char line[256];
+    snprintf(line, sizeof line, LONG "--quiet --log end-%d.jsonl --checkpoint end-%d.h5", i, i);
+    struct child c = begin(line);
+    snprintf(line, sizeof line, "end-%d.jsonl", i);
+    wait_for_file(line);
+    send(c, numbers[i]);
+    if (numbers[i] == SIGHUP) send(c, SIGHUP);
+    struct result r = end(c);
+    assert_line(&r, 75, strsignal(numbers[i]), "--resume");
+    snprintf(line, sizeof line, "verify end-%d.h5", i);
+    assert_succeeds(line, run(line));
+  }
+}
+
+/* What is ignored at the start, as nohup does with SIGHUP, stays ignored. */
+static void nohup_stays_without_effect(void **state) {
+  (void)state;
+  assert_true(signal(SIGHUP, SIG_IGN) != SIG_ERR);
+  struct child c = begin(LONG "--quiet --log nohup.jsonl");
+  assert_true(signal(SIGHUP, SIG_DFL) != SIG_ERR);
+  wait_for_file("nohup.jsonl");
+  assert_true(has(c, "SigIgn", SIGHUP));
+  send(c, SIGHUP);
+  send(c, SIGTERM);
+  struct result r = end(c);
+  assert_line(&r, 75, "stopped by Terminated", "");
+}
+
+static void usr1_saves_and_changes_nothing(void **state) {
+  (void)state;
+#define SHORT RUN "--synthetic 100 --in 8 --steps 40000 "
+  struct child c = begin(SHORT "--verbose --checkpoint usr1.h5 --log usr1.jsonl");
+  wait_for_file("usr1.jsonl");
+  send(c, SIGUSR1);
+  wait_for_file("usr1.h5");
+  send(c, SIGTERM);
+  struct result r = end(c);
+  assert_int_equal(r.status, 75);
+  const char *first = strstr(r.err, "saved step ");
+  assert_true(first && strstr(first + 1, "saved step "));
+  assert_succeeds("resume", run("train --device cpu --quiet --checkpoint usr1.h5 --resume"));
+  assert_succeeds("train", run(SHORT "--quiet --checkpoint whole.h5"));
+  assert_succeeds("diff", run("diff usr1.h5 whole.h5"));
+}
+
+static void usr1_without_a_checkpoint_is_told(void **state) {
+  (void)state;
+  struct child c = begin(LONG "--log told.jsonl");
+  wait_for_file("told.jsonl");
+  send(c, SIGUSR1);
+  for (int i = 0; i < 50; i++) doze();
+  send(c, SIGTERM);
+  struct result r = end(c);
+  assert_int_equal(r.status, 75);
+  assert_non_null(strstr(r.err, "nothing is saved: SIGUSR1 asks for it, but there is no --checkpoint\n"));
+}
+
+static void usr1_is_harmless_while_a_run_opens(void **state) {
+  (void)state;
+  struct child c = begin(RUN "--quiet --synthetic 3000000 --in 64 --steps 1 --checkpoint opens.h5");
+  assert_true(wait_until(c, "SigCgt", SIGUSR1));
+  send(c, SIGUSR1);
+  send(c, SIGTERM);
+  struct result r = end(c);
+  assert_line(&r, 75, "stopped by Terminated", "before the first step");
+}
+
+static const char *const others[] = {
+    "eval --quiet --device cpu --checkpoint run.h5 --data good.h5",
+    "predict --quiet --device cpu --checkpoint run.h5 --data good.h5 --out p.h5 --force",
+    "gradcheck --quiet --device cpu",
+    "bench --quiet --device cpu --batch 8 --in 8 --hidden 16",
+    "parity --quiet --device cpu cases.h5",
+    "info run.h5",
+    "verify run.h5",
+    "diff run.h5 run.h5",
+    "plot run.jsonl --out p.svg --force",
+};
+enum { OTHERS = sizeof others / sizeof *others };
+
+static int cannot_draw(const struct result *r) {
+  return r->status == 70 && strstr(r->err, "gnuplot");
+}
+
+static void usr1_is_nothing_to_other_commands(void **state) {
+  (void)state;
+  for (int i = 0; i < OTHERS; i++) {
+    struct child c = begin(others[i]);
+    if (wait_until(c, "SigIgn", SIGUSR1))
+      for (int k = 0; k < 3; k++) send(c, SIGUSR1);
+    struct result r = end(c);
+    if (!cannot_draw(&r)) assert_succeeds(others[i], &r);
+  }
+}
+
+/* Nothing of theirs has to be brought to an end. */
+static void term_ends_other_commands_at_once(void **state) {
+  (void)state;
+  struct child c = begin("bench --quiet --device cpu --batch 1024 --in 2048 --hidden 2048");
+  assert_true(wait_until(c, "SigIgn", SIGUSR1));
+  send(c, SIGTERM);
+  assert_int_equal(end(c).status, 128 + SIGTERM);
+}
+
+/* A reader that went away: a result that is lost is an error, a remark is not. */
+static void nobody_reads(void **state) {
+  (void)state;
+  for (int i = 0; i < OTHERS + 1; i++) {
+    const char *line = i < OTHERS ? others[i] : RUN "--synthetic 100 --in 8 --steps 3";
+    const int prints = run(line)->out[0] != 0;
+    for (int of_err = 0; of_err < 2; of_err++) {
+      int ends[2];
+      struct child c = {.out = temporary_file(), .err = temporary_file()};
+      assert_int_equal(pipe(ends), 0);
+      close(ends[0]);
+      c.pid = start(line, of_err ? c.out : ends[1], of_err ? ends[1] : c.err, &(struct circumstances){0});
+      close(ends[1]);
+      struct result r = end(c);
+      if (cannot_draw(&r)) continue;
+      const int wanted = of_err || !prints ? 0 : 74;
+      if (r.status != wanted) fail_msg("'%s' exits with %d, not %d: %s", line, r.status, wanted, r.err);
+    }
+  }
+}
+
+/* ---- what never ends ---- */
+
+static const char *const library =
+    "#define _GNU_SOURCE\n"
+    "#include <dlfcn.h>\n"
+    "#include <fcntl.h>\n"
+    "#include <stdlib.h>\n"
+    "#include <sys/syscall.h>\n"
+    "#include <unistd.h>\n"
+    "static void wait_while(const char *variable) {\n"
+    "  const char *name = getenv(variable);\n"
+    "  while (name && access(name, F_OK) == 0) usleep(10000);\n"
+    "}\n"
+    "ssize_t pread64(int fd, void *to, size_t bytes, off_t at) {\n"
+    "  if (bytes >= 100000) wait_while(\"READS\");\n"
+    "  return syscall(SYS_pread64, fd, to, bytes, at);\n"
+    "}\n"
+    "ssize_t pread(int fd, void *to, size_t bytes, off_t at) { return pread64(fd, to, bytes, at); }\n"
+    "void cblas_sgemm(int o, int s, int t, int m, int n, int k, float f, const float *a, int x,\n"
+    "                 const float *b, int y, float g, float *c, int z) {\n"
+    "  void (*real)(int, int, int, int, int, int, float, const float *, int, const float *, int, float,\n"
+    "               float *, int) = dlsym(RTLD_NEXT, \"cblas_sgemm\");\n"
+    "  wait_while(\"PRODUCTS\");\n"
+    "  real(o, s, t, m, n, k, f, a, x, b, y, g, c, z);\n"
+    "}\n";
+
+static void make_library(void) {
+  const char *cc = getenv("CC");
+  char command[512];
+  write_text("hang.c", library);
+  snprintf(command, sizeof command, "%s -shared -fPIC -o hang.so hang.c -ldl", cc ? cc : "cc");
+  assert_int_equal(system(command), 0);
+}
+
+/* Rows in parts: `train` of them to train on, `test` to test. */
+static void write_parts(const char *name, int train, int test) {
+  enum { COLS = 64 };
+  const int counts[] = {train, test};
+  hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(file >= 0);
+  for (int part = 0; part < 2; part++) {
+    const size_t rows = (size_t)counts[part];
+    float *x = calloc(rows * COLS, sizeof *x);
+    int *y = calloc(rows, sizeof *y);
+    assert_true(x && y);
+    for (size_t i = 0; i < rows * COLS; i++) x[i] = (float)(i * 37 % 23) / 11 - 1;
+    for (size_t i = 0; i < rows; i++) y[i] = (int)(i % 3);
+    put(file, part ? "test/x" : "train/x", H5T_NATIVE_FLOAT, 2, (hsize_t[]){rows, COLS}, x);
+    put(file, part ? "test/y" : "train/y", H5T_NATIVE_INT, 1, (hsize_t[]){rows}, y);
+    free(x);
+    free(y);
+  }
+  assert_true(H5Fclose(file) >= 0);
+}
+
+static struct child begin_to_hang(const char *what, const char *file, const char *line) {
+  char path[PATH_MAX];
+  assert_non_null(realpath("hang.so", path));
+  setenv("LD_PRELOAD", path, 1);
+  setenv(what, file, 1);
+  setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
+  struct child c = begin(line);
+  unsetenv("LD_PRELOAD");
+  unsetenv(what);
+  unsetenv("ASAN_OPTIONS");
+  return c;
+}
+
+static double seconds(void) {
+  struct timespec now;
+  assert_int_equal(clock_gettime(CLOCK_MONOTONIC, &now), 0);
+  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static void a_run_that_hangs_ends_with_a_line(void **state) {
+  (void)state;
+  make_library();
+  write_parts("much.h5", 4000, 100);
+  write_parts("tested.h5", 100, 4000);
+  write_text("hang", "now");
+#define OF(file) RUN "--quiet --data " file " "
+  struct child reads = begin_to_hang("READS", "hang", OF("much.h5") "--place host --checkpoint reads.h5");
+  struct child twice = begin_to_hang("READS", "hang", OF("much.h5") "--place host --checkpoint twice.h5");
+  struct child tests =
+      begin_to_hang("READS", "hang", OF("tested.h5") "--place file --checkpoint tests.h5 --save-every 1");
+  struct child steps =
+      begin_to_hang("PRODUCTS", "later", OF("much.h5") "--checkpoint steps.h5 --save-every 1");
+  wait_for_file("tests.h5");
+  wait_for_file("steps.h5");
+  write_text("later", "now");
+  assert_true(wait_until(reads, "SigCgt", SIGTERM) && wait_until(twice, "SigCgt", SIGTERM) &&
+              wait_until(steps, "SigCgt", SIGTERM));
+  for (int i = 0; i < 50; i++) doze();
+  const double begun = seconds();
+  send(reads, SIGTERM);
+  send(tests, SIGINT);
+  send(steps, SIGHUP);
+  send(twice, SIGTERM);
+  for (int i = 0; i < 20; i++) doze();
+  send(twice, SIGINT);
+  struct result r = end(twice);
+  assert_int_equal(r.status, 128 + SIGINT);
+  assert_string_equal(r.err, "");
+  assert_true(seconds() < begun + 5);
+  r = end(reads);
+  assert_true(seconds() > begun + 9);
+  assert_line(&r, 128 + SIGTERM, "Terminated while reading rows", "no checkpoint");
+  r = end(tests);
+  assert_line(&r, 75, "Interrupt while evaluating", "--resume");
+  r = end(steps);
+  assert_line(&r, 75, "Hangup while step ", "--resume");
+  assert_succeeds("verify", run("verify steps.h5"));
+  assert_succeeds("resume", run("train --quiet --device cpu --resume --checkpoint tests.h5 --epochs 1"));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(each_ends_a_run_that_is_saved),
+      cmocka_unit_test(nohup_stays_without_effect),
+      cmocka_unit_test(usr1_saves_and_changes_nothing),
+      cmocka_unit_test(usr1_without_a_checkpoint_is_told),
+      cmocka_unit_test(usr1_is_harmless_while_a_run_opens),
+      cmocka_unit_test(usr1_is_nothing_to_other_commands),
+      cmocka_unit_test(term_ends_other_commands_at_once),
+      cmocka_unit_test(nobody_reads),
+      cmocka_unit_test(a_run_that_hangs_ends_with_a_line),
+  };
+  return cmocka_run_group_tests(tests, set_up, tear_down);
+}
