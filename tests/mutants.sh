@@ -17,7 +17,7 @@ passed=0 failed=0
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
 programs=${alone:-test_block test_kernels test_planes test_optimizer test_gradients test_tape test_parity test_masters}
-every=${alone:-$programs test_block_call test_reading test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_model test_terminal test_log test_resume test_progress test_command test_advice}
+every=${alone:-$programs test_block_call test_reading test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_model test_terminal test_log test_resume test_progress test_command test_signals test_advice}
 
 # A worker of the process below takes its copy (BUILT), and of the mutants its SHARE. Any other builds a copy, in which all must pass.
 if [ -n "${BUILT:-}" ]; then
@@ -95,8 +95,9 @@ mutant() {
   train/checkpoint/model.c | train/checkpoint/read.c) order=${alone:-test_model} ;;
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_retake test_loader test_training} ;;
   train/command/show.c | train/command/progress_bar.c | train/command/log.c) order=${alone:-test_progress test_terminal test_log test_resume} ;;
-  train/command/plot*.c) order=${alone:-test_command} ;;
-  train/command/*) order=${alone:-test_pauses test_best test_training test_terminal} ;;
+  train/command/plot*.c | train/command/gnuplot.c) order=${alone:-test_command} ;;
+  train/command/watchdog.c) order=${alone:-test_signals} ;;
+  train/command/*) order=${alone:-test_pauses test_best test_training test_terminal test_signals} ;;
   train/*) order=${alone:-test_library test_trainer test_trainer_errors test_nonfinite test_retake test_pauses test_training} ;;
   *) order=$programs ;;
   esac
@@ -454,12 +455,20 @@ mutant "threads: signals come to each" $h 'sigfillset(&all)' 'sigemptyset(&all)'
 mutant "threads: the first thread stays blocked" $h 'pthread_sigmask(SIG_SETMASK, &before, NULL)' \
   'pthread_sigmask(SIG_SETMASK, &all, NULL)'
 mutant "threads: an error without its words" $h 'mn_fail(outcome->status, "%s", outcome->message)' 'outcome->status'
+w=train/command/watchdog.c
+mutant "signals: a terminal that goes ends the run unsaved" $w 'number != SIGHUP && before != 0' 'before != 0'
+mutant "signals: the second is noted too" $w 'signal(number, SIG_DFL);' ''
+mutant "signals: nohup has no effect" $w 'before.sa_handler != SIG_IGN' '1'
+mutant "signals: a step that never ends" $w 'if (!LOAD(now.saves)) end_process(number);' ''
+mutant "signals: a checkpoint unseen" $w 'now.resumes || saved >= 0' 'now.resumes'
+mutant "plot: a picture that breaks off" train/command/gnuplot.c 'if (status == MN_OK) status = check_end(out, file.fd);' ''
 c=train/command/train.c
+mutant "signals: no save is asked for" $c 'if (mn_watchdog_wants_save()) return 1;' ''
 mutant "pauses: an epoch ends a step late" $c '((p->epoch + 1) * p->rows - 1) / each + 1;' \
   '(p->epoch + 1) * p->rows / each + 1;'
 mutant "pauses: evaluates at every pause" $c 'if (r->evaluator && (epoch_end || last))' 'if (r->evaluator)'
 mutant "pauses: a save that falls due meanwhile is lost" $c '    r->due = 1;' '    r->due = !mn_saver_busy(r->saver);'
-mutant "pauses: a save that waits does not pause the run" $c 'return (r->due || (r->session' 'return ((r->session'
+mutant "pauses: a save that waits does not pause the run" $c 'return (r->due || (any_step' 'return ((any_step'
 mutant "pauses: the end not saved" $c 'if (r->snapshot == r->trainer->progress.step) return MN_OK;' 'return MN_OK;'
 mutant "pauses: saves one step late" $c '(p->step / o->save_every + 1) * o->save_every;' \
   '(p->step / o->save_every + 1) * o->save_every + 1;'

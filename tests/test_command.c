@@ -220,6 +220,11 @@ static void pictures_are_drawn(void **state) {
     assert_memory_equal(start_of_file, rows[i].start, strlen(rows[i].start));
     fclose(file);
   }
+  /* Where it cannot be written whole, the one before stays. */
+  uint64_t before = snapshot();
+  const char *line = "plot run.jsonl --out p.svg --force";
+  assert_complains(line, run_in(line, (struct circumstances){.largest = 12000}), 74, "p.svg|breaks off");
+  assert_true(snapshot() == before);
   /* A name full of quotes and commands is a name, and nothing else. */
   write_text("it's`touch oops`.jsonl", "{\"event\":\"eval\",\"step\":3,\"test_loss\":0.5}\n");
   rename("it's`touch oops`.jsonl", "it's`touch\toops`.jsonl");

@@ -65,12 +65,25 @@ static mn_status run_gnuplot(FILE *script, int out, FILE *errors) {
                  strerror(error));
 }
 
+/* gnuplot does not look whether it could write what it drew. An SVG file ends with its </svg>, a PNG file
+ * with a chunk of 12 bytes, IEND. */
+static mn_status check_end(const char *out, int fd) {
+  enum { END = 16 };
+  char end[END];
+  const off_t size = lseek(fd, 0, SEEK_END);
+  if (size <= END) return mn_fail(MN_LIBRARY, "gnuplot drew nothing; is the package gnuplot-nox whole?");
+  if (pread(fd, end, END, size - END) == END &&
+      (memmem(end, END, "</svg>", 6) || memmem(end, END, "IEND", 4)))
+    return MN_OK;
+  return mn_fail(
+      MN_IO, "cannot write %s: gnuplot's picture breaks off; free some space or name another folder", out);
+}
+
 static mn_status draw_into(const char *out, FILE *script, FILE *errors) {
   struct mn_atomic_file file;
   MN_TRY(mn_atomic_file_create(&file, out));
   mn_status status = run_gnuplot(script, file.fd, errors);
-  if (status == MN_OK && lseek(file.fd, 0, SEEK_END) <= 0)
-    status = mn_fail(MN_LIBRARY, "gnuplot drew nothing; is the package gnuplot-nox whole?");
+  if (status == MN_OK) status = check_end(out, file.fd);
   if (status == MN_OK) return mn_atomic_file_publish(&file, 1);
   mn_atomic_file_discard(&file);
   return status;
