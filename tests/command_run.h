@@ -125,7 +125,9 @@ static inline int lines(const char *text) {
 /* Exit code `status`, nothing on stdout, and on stderr one line that names each of the `words` (a|b|c). */
 static inline void assert_complains(const char *line, const struct result *r, int status, const char *words) {
   if (r->status != status) fail_msg("'%s' exits with %d, not %d: %s", line, r->status, status, r->err);
-  if (lines(r->err) != 1 || strncmp(r->err, "minnow: ", 8) != 0)
+  const char *error = r->err;
+  while (strncmp(error, "minnow: warning: ", 17) == 0 && strchr(error, '\n')) error = strchr(error, '\n') + 1;
+  if (lines(error) != 1 || strncmp(error, "minnow: ", 8) != 0)
     fail_msg("'%s' should say one line on stderr that starts 'minnow: ', not '%s'", line, r->err);
   if (r->out[0]) fail_msg("'%s' says '%s' on stdout", line, r->out);
   char list[512];

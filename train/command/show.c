@@ -25,7 +25,7 @@ const char *mn_show_rate(char out[MN_SHOWN], double rate, const char *unit) {
   char number[MN_SHOWN];
   size_t i = 0;
   for (; i + 1 < sizeof prefixes && rate >= 999.5; i++) rate /= 1000;
-  snprintf(out, MN_SHOWN, "%s %.1s%s", mn_show_number(number, rate, 3), prefixes + i, unit);
+  snprintf(out, MN_SHOWN, "%.20s %.1s%s", mn_show_number(number, rate, 3), prefixes + i, unit);
   return out;
 }
 
@@ -36,5 +36,14 @@ const char *mn_show_time(char out[MN_SHOWN], double seconds) {
   }
   const long long whole = llround(seconds);
   snprintf(out, MN_SHOWN, "%lld:%02d:%02d", whole / 3600, (int)(whole / 60 % 60), (int)(whole % 60));
+  return out;
+}
+
+const char *mn_show_bytes(char out[MN_SHOWN], double bytes) {
+  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  char number[MN_SHOWN];
+  int i = 0;
+  for (; i < 4 && bytes >= 999.5; i++) bytes /= 1024;
+  snprintf(out, MN_SHOWN, "%.20s %s", mn_show_number(number, bytes, i == 0 ? 1 : 3), units[i]);
   return out;
 }

@@ -14,6 +14,9 @@ const char *mn_show_number(char out[MN_SHOWN], double value, int digits);
  * "417 TFLOP/s". */
 const char *mn_show_rate(char out[MN_SHOWN], double rate, const char *unit);
 
+/* "1.5 GiB": bytes with three digits and a prefix of powers of 1024. */
+const char *mn_show_bytes(char out[MN_SHOWN], double bytes);
+
 /* h:mm:ss, rounded to the second; "?" for what is no time. */
 const char *mn_show_time(char out[MN_SHOWN], double seconds);
 

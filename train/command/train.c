@@ -7,6 +7,7 @@
 
 #include "train/checkpoint/saver.h"
 #include "train/command/announce.h"
+#include "train/command/disk.h"
 #include "train/command/dry_run.h"
 #include "train/command/log.h"
 #include "train/command/plot.h"
@@ -34,10 +35,14 @@ struct run {
   struct mn_progress_bar bar;
   int64_t log_every;          /* steps a log line */
   struct mn_saver *saver;     /* NULL: no checkpoint is kept */
-  int64_t snapshot;           /* the step of the last snapshot, saved or being saved */
+  int64_t snapshot;           /* the step of the last snapshot, saved or being saved; −1: it is lost */
   double snapshot_time;       /* and when it was taken, or the start */
   int due;                    /* a save has fallen due and waits for the one that is being written */
   int64_t saves, late;        /* snapshots taken; those that had to wait */
+  int64_t failures;           /* saves that failed, */
+  struct mn_outcome failure;  /* the last of them, */
+  int failure_noted;          /* and whether that of the newest save is among them */
+  int saves_best;             /* the newest save is, or has, that of the best */
   int64_t told;               /* the step of the newest save that --verbose has told of */
   double test_loss, accuracy; /* of the last evaluation; NaN before */
   struct since since;
@@ -114,6 +119,7 @@ static mn_status open(struct run *r, const struct mn_options *options) {
       mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &config, s->from ? &s->progress : NULL));
   const struct mn_progress *progress = &r->trainer->progress;
   r->snapshot = r->told = progress->step;
+  if (!o->dry_run) MN_TRY(mn_disk_check(s, r->trainer));
   if (o->checkpoint && !o->dry_run)
     MN_TRY(mn_saver_open(&r->saver, o->checkpoint, (int)o->keep, s->model, s->optimizer));
   mn_watchdog_saver(r->saver);
@@ -188,6 +194,31 @@ static mn_status evaluate(struct run *r, int epoch_end, int *better) {
   return MN_OK;
 }
 
+/* Notes the failure of the newest save, once, where it has one: training goes on, since the next save may
+ * succeed. That of a save with the best is returned, and ends the run: a newest that came later would tell of
+ * a best that is nowhere. */
+static mn_status note_failure(struct run *r) {
+  const mn_status status = mn_saver_poll(r->saver, NULL);
+  if (status == MN_OK || r->saves_best) return status;
+  if (r->failure_noted) return MN_OK;
+  mn_outcome_note(&r->failure, status);
+  r->failure_noted = 1;
+  r->failures++;
+  r->snapshot = -1;
+  return MN_OK;
+}
+
+static mn_status note_and_warn(struct run *r) {
+  const int64_t before = r->failures, step = r->snapshot;
+  MN_TRY(note_failure(r));
+  if (r->failures == before) return MN_OK;
+  mn_progress_bar_close(&r->bar);
+  fprintf(stderr,
+          "minnow: warning: step %ld is not saved: %s; training goes on, and saves when the next is due\n",
+          (long)step, r->failure.message);
+  return MN_OK;
+}
+
 /* Takes a snapshot, which is written while training goes on. */
 static mn_status take_snapshot(struct run *r, int best) {
   const struct mn_progress *p = &r->trainer->progress;
@@ -197,17 +228,31 @@ static mn_status take_snapshot(struct run *r, int best) {
   r->snapshot = p->step;
   r->snapshot_time = mn_seconds();
   r->saves++;
+  r->saves_best = best;
+  r->failure_noted = 0;
   return best ? mn_saver_start_best(r->saver, 1, p, r->config, r->config_count)
               : mn_saver_start(r->saver, p, r->config, r->config_count);
 }
 
-/* Saves the last step, where it is not saved yet, and waits until it is on the disk. */
+/* Saves the last step, where it is not saved yet, and waits until it is on the disk. What fails is tried once
+ * more. */
 static mn_status save_the_end(struct run *r) {
   if (!r->saver) return MN_OK;
-  MN_TRY(mn_saver_wait(r->saver, NULL));
-  if (r->snapshot == r->trainer->progress.step) return MN_OK;
-  MN_TRY(take_snapshot(r, 0));
-  return mn_saver_wait(r->saver, NULL);
+  for (int tries = 0; tries < 3; tries++) {
+    (void)mn_saver_wait(r->saver, NULL);
+    MN_TRY(note_failure(r));
+    if (r->snapshot == r->trainer->progress.step) return MN_OK;
+    if (tries < 2) MN_TRY(take_snapshot(r, 0));
+  }
+  return mn_outcome_tell(&r->failure);
+}
+
+/* The end of a run of which all is saved, but not when it was to be. */
+static mn_status tell_of_failures(const struct run *r) {
+  if (r->failures == 0) return MN_OK;
+  return mn_fail(r->failure.status, "%s: step %ld is saved, but %ld earlier %s failed; the last: %s",
+                 r->session.options.checkpoint, (long)r->snapshot, (long)r->failures,
+                 r->failures == 1 ? "save" : "saves", r->failure.message);
 }
 
 static int save_falls_due(const struct run *r) {
@@ -224,7 +269,7 @@ static int save_falls_due(const struct run *r) {
  * that is done. */
 static mn_status save_if_due(struct run *r) {
   if (!r->saver) return MN_OK;
-  MN_TRY(mn_saver_poll(r->saver, NULL));
+  MN_TRY(note_and_warn(r));
   if (!r->due && save_falls_due(r)) {
     r->due = 1;
     r->late += mn_saver_busy(r->saver);
@@ -236,16 +281,18 @@ static mn_status save_if_due(struct run *r) {
  * that is due is of the same snapshot. */
 static mn_status save_best(struct run *r) {
   mn_watchdog_save();
-  MN_TRY(mn_saver_wait(r->saver, NULL));
+  (void)mn_saver_wait(r->saver, NULL);
+  MN_TRY(note_and_warn(r));
   if (r->due || save_falls_due(r)) return take_snapshot(r, 1);
+  r->saves_best = 1;
   return mn_saver_start_best(r->saver, 0, &r->trainer->progress, r->config, r->config_count);
 }
 
 /* Whether the run is to pause for a save: one that falls due by the clock or a signal, one that has waited
- * for another, or the failure of one. */
+ * for another, or the failure of the best. */
 static int save_wants_a_pause(const struct run *r) {
   if (!r->saver) return 0;
-  if (mn_saver_poll(r->saver, NULL) != MN_OK) return 1;
+  if (r->saves_best && mn_saver_poll(r->saver, NULL) != MN_OK) return 1;
   int any_step = r->session.options.save_seconds || mn_watchdog_wants_save();
   return (r->due || (any_step && save_falls_due(r))) && !mn_saver_busy(r->saver);
 }
@@ -258,6 +305,7 @@ static void tell_of_saves(struct run *r) {
     mn_watchdog_saved();
     mn_progress_bar_note(&r->bar, "nothing is saved: SIGUSR1 asks for it, but there is no --checkpoint");
   }
+  if (r->saver && !r->saves_best) (void)note_and_warn(r);
   if (!r->saver || !o->verbose || mn_saver_poll(r->saver, &saved) != MN_OK || saved <= r->told) return;
   r->told = saved;
   mn_progress_bar_note(&r->bar, "saved step %ld to %s", (long)saved, o->checkpoint);
@@ -440,6 +488,7 @@ static mn_status run(struct run *r, FILE *out) {
     return mn_fail(MN_INTERRUPTED, "stopped by %s after step %ld of %ld; %s", strsignal(mn_watchdog_signal()),
                    (long)*step, (long)horizon,
                    o->checkpoint ? "--resume goes on from there" : "without --checkpoint it is lost");
+  MN_TRY(tell_of_failures(r));
   return drawn;
 }
 

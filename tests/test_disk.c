@@ -1,0 +1,178 @@
+/* A disk that is too small for the checkpoints of a run, told before it trains; and one that is full for a
+ * while. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "train/command/commands.h"
+
+static char path[] = "/tmp/minnow-disk-XXXXXX/run.h5";
+static const size_t folder_length = sizeof "/tmp/minnow-disk-XXXXXX" - 1;
+
+/* Over those of the C library: what a disk says of itself, and how many of the next writes to one find it
+ * full. */
+static struct statvfs disk;
+static int asking, full;
+
+int statvfs(const char *name, struct statvfs *out) {
+  (void)name;
+  *out = disk;
+  if (asking) errno = asking;
+  return asking ? -1 : 0;
+}
+
+ssize_t pwrite(int fd, const void *bytes, size_t size, off_t offset) {
+  if (full > 0) {
+    full--;
+    errno = ENOSPC;
+    return -1;
+  }
+  return syscall(SYS_pwrite64, fd, bytes, size, offset);
+}
+
+/* A model of 8·64 + 3·64 parameters with momentum: 2·704 floats are 5632 bytes a checkpoint. */
+enum { BYTES = 5632 };
+
+static mn_status train(const char *more) {
+  char line[400], *words[40];
+  int count = 0, done;
+  struct mn_options options;
+  snprintf(
+      line, sizeof line,
+      "minnow train --device cpu --quiet --synthetic 32 --in 8 --hidden 64 --groups 8 --batch 8 --checkpoint "
+      "%s %s",
+      path, more);
+  for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) words[count++] = word;
+  words[count] = NULL;
+  FILE *out = fopen("/dev/null", "w");
+  assert_non_null(out);
+  mn_status status = mn_options_parse(&options, count, words, &done);
+  if (status == MN_OK) status = mn_command_run(out, &options);
+  fclose(out);
+  return status;
+}
+
+static void assert_says(const char *words) {
+  if (!strstr(mn_message(), words)) fail_msg("\"%s\" lacks \"%s\"", mn_message(), words);
+}
+
+static int is_there(const char *name) {
+  char file[100];
+  snprintf(file, sizeof file, "%.*s/%s", (int)folder_length, path, name);
+  return access(file, F_OK) == 0;
+}
+
+static int set_up(void **state) {
+  (void)state;
+  path[folder_length] = 0;
+  const int made = mkdtemp(path) != NULL;
+  path[folder_length] = '/';
+  disk = (struct statvfs){.f_frsize = 1, .f_blocks = 1000000, .f_bavail = 1000000};
+  asking = full = 0;
+  return !made;
+}
+
+static int tear_down(void **state) {
+  (void)state;
+  static const char *const names[] = {"run.h5", "run.1.h5", "run.2.h5", "run.best.h5"};
+  char file[100];
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    snprintf(file, sizeof file, "%.*s/%s", (int)folder_length, path, names[i]);
+    unlink(file);
+  }
+  snprintf(file, sizeof file, "%.*s", (int)folder_length, path);
+  const int left = rmdir(file);
+  memcpy(path + folder_length - 6, "XXXXXX", 6);
+  return left;
+}
+
+static void a_disk_too_small_is_told_before(void **state) {
+  (void)state;
+  static const struct {
+    const char *options;
+    int files;
+  } runs[] = {{"--steps 4", 1},
+              {"--steps 4 --keep 3", 1}, /* saved once, at the end */
+              {"--steps 4 --save-every 1", 2},
+              {"--steps 4 --save-every 1 --keep 3", 4},
+              {"--steps 4 --save-every 2 --keep 3", 2},
+              {"--steps 9 --stop-at 3 --save-every 1 --keep 3", 3},
+              {"--steps 4 --save-every 1s --keep 2", 3},
+              {"--steps 4 --save-every 1 --keep 3 --best", 5}};
+  for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+    disk.f_bavail = (fsblkcnt_t)(runs[i].files * BYTES - 1);
+    if (train(runs[i].options) != MN_IO) fail_msg("%s: not refused", runs[i].options);
+    assert_says("free some space, keep fewer, or name another folder");
+    assert_false(is_there("run.h5"));
+    assert_false(is_there("run.h5.lock"));
+  }
+}
+
+static void one_with_just_enough_room_will_do(void **state) {
+  (void)state;
+  disk.f_bavail = 4 * BYTES;
+  assert_int_equal(train("--steps 4 --save-every 1 --keep 3"), MN_OK);
+  assert_true(is_there("run.h5"));
+  disk.f_bavail = 0; /* what is there makes room for what comes after it, but not for the one being written */
+  assert_int_equal(train("--resume --steps 8"), MN_OK);
+  assert_int_equal(train("--resume --steps 8"), MN_OK); /* nothing to do */
+}
+
+static void what_a_disk_does_not_say_refuses_nothing(void **state) {
+  (void)state;
+  disk = (struct statvfs){0};
+  assert_int_equal(train("--steps 4 --stop-at 1"), MN_OK);
+  asking = ENOSYS;
+  assert_int_equal(train("--resume --stop-at 2"), MN_OK);
+  assert_int_equal(train("--resume --dry-run"), MN_OK);
+  asking = EIO;
+  assert_int_equal(train("--resume --stop-at 3"), MN_IO);
+  assert_says("check the disk");
+}
+
+/* Each save begins with one write that fails, and ends there. */
+static void a_disk_that_is_full_for_a_while_ends_no_run(void **state) {
+  (void)state;
+  full = 1;
+  assert_int_equal(train("--steps 400 --save-every 100"), MN_IO);
+  assert_says("step 400 is saved, but 1 earlier save failed");
+  assert_says("No space left");
+  assert_int_equal(full, 0);
+  assert_true(is_there("run.h5"));
+  assert_int_equal(train("--resume"), MN_OK); /* it is all there */
+}
+
+static void the_last_save_is_tried_once_more(void **state) {
+  (void)state;
+  full = 1;
+  assert_int_equal(train("--steps 4"), MN_IO);
+  assert_says("step 4 is saved, but 1 earlier save failed");
+  assert_true(is_there("run.h5"));
+  full = 2;
+  assert_int_equal(train("--resume --steps 8"), MN_IO);
+  assert_says("cannot write");
+  assert_int_equal(full, 0);
+  assert_int_equal(train("--resume --steps 8"), MN_OK); /* from step 4 */
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(a_disk_too_small_is_told_before, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(one_with_just_enough_room_will_do, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(what_a_disk_does_not_say_refuses_nothing, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(a_disk_that_is_full_for_a_while_ends_no_run, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(the_last_save_is_tried_once_more, set_up, tear_down),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,79 @@
+/* The disk's room, against what the checkpoints take. */
+#include "train/command/disk.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "train/checkpoint/atomic_file.h"
+#include "train/command/show.h"
+
+mn_status mn_disk_ask(struct mn_disk *out, const struct mn_session *s) {
+  const struct mn_rule *rule = &s->optimizer->rule;
+  const int arrays = 1 + mn_rule_keeps_m(rule) + mn_rule_keeps_v(rule);
+  char path[MN_ATOMIC_FILE_PATH];
+  struct statvfs disk;
+  *out = (struct mn_disk){.available = NAN};
+  for (int i = 0; i < s->model->count; i++)
+    out->checkpoint += (double)mn_tensor_count(s->model->parameters[i]);
+  out->checkpoint *= (double)s->context->device->real * arrays;
+  MN_TRY(mn_atomic_file_resolve(path, s->options.checkpoint));
+  char *slash = strrchr(path, '/');
+  strcpy(slash ? slash + 1 : path, "."); /* the folder; a name has at least this one letter */
+  if (access(path, W_OK) != 0)
+    return mn_fail(MN_NO_CREATE, "cannot save %s: %s: name a folder that can be written",
+                   s->options.checkpoint, strerror(errno));
+  const int failed = statvfs(path, &disk) != 0;
+  if (failed && errno != ENOSYS)
+    return mn_fail(MN_IO, "cannot ask the disk of %s how much is free: %s; check the disk",
+                   s->options.checkpoint, strerror(errno));
+  if (!failed && disk.f_blocks > 0) out->available = (double)disk.f_bavail * (double)disk.f_frsize;
+  return MN_OK;
+}
+
+/* Adds a file that is there: 1 to *count, and what it takes to *bytes. */
+static mn_status add_file(const char *path, int *count, double *bytes) {
+  struct stat status;
+  if (stat(path, &status) != 0) return errno == ENOENT ? MN_OK : mn_atomic_file_fail("look at", path, errno);
+  *count += 1;
+  *bytes += (double)status.st_blocks * 512;
+  return MN_OK;
+}
+
+/* How many files of a run there are at once, at most: `there` of them already. */
+static double most_files(const struct mn_session *s, const struct mn_trainer *t, int there) {
+  const struct mn_options *o = &s->options;
+  const int64_t horizon = t->schedule.horizon, stop = o->stop_at > 0 ? o->stop_at : horizon;
+  const double steps = (double)((stop < horizon ? stop : horizon) - t->progress.step);
+  double saves = steps > 0;
+  if (o->save_every > 0) saves = o->save_seconds ? INFINITY : ceil(steps / (double)o->save_every);
+  return fmax(there, fmin(there + saves, (double)o->keep + 1));
+}
+
+mn_status mn_disk_check(const struct mn_session *s, const struct mn_trainer *t) {
+  const struct mn_options *o = &s->options;
+  char path[MN_ATOMIC_FILE_PATH], name[MN_ATOMIC_FILE_PATH];
+  struct mn_disk disk;
+  double held = 0;
+  int there = 0, best = 0;
+  if (!o->checkpoint) return MN_OK;
+  MN_TRY(mn_disk_ask(&disk, s));
+  MN_TRY(mn_atomic_file_resolve(path, o->checkpoint));
+  for (int i = 0; i < o->keep && mn_atomic_file_number(name, sizeof name, path, i) == 0; i++)
+    MN_TRY(add_file(name, &there, &held));
+  if (o->best) MN_TRY(mn_checkpoint_best(name, o->checkpoint));
+  if (o->best) MN_TRY(add_file(name, &best, &held));
+  const double files = most_files(s, t, there) + (o->best != 0), needed = files * disk.checkpoint - held;
+  if (!(needed > disk.available)) return MN_OK; /* also where that is not known */
+  char each[MN_SHOWN], more[MN_SHOWN], left[MN_SHOWN];
+  return mn_fail(
+      MN_IO,
+      "%.0f checkpoints of %s, as many as stand at %s while one is written, need %s more, and %s are "
+      "free there: free some space, keep fewer, or name another folder",
+      files, mn_show_bytes(each, disk.checkpoint), o->checkpoint, mn_show_bytes(more, needed),
+      mn_show_bytes(left, disk.available));
+}
