@@ -197,6 +197,12 @@ coverage:
 	$(Q)$(MAKE) --no-print-directory CC=gcc CUDA=0 DEBUG=1 CFLAGS="--coverage -fprofile-update=atomic" LDFLAGS=--coverage BUILD=$(COVERED) \
 	  all $(TESTS:$(BUILD)/%=$(COVERED)/%)
 	$(Q)BUILD=$(COVERED) tests/coverage.sh
+# Every call of a training run fails in turn, and nothing is lost; a run is killed again and again, and ends in the same bytes.
+# ARGS="--help" lists the options of either.
+test-faults test-kills: $(BUILD)/minnow $(BUILD)/tests/faults/inject.so
+	$(Q)BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1 python3 tests/faults/$(@:test-%=%).py $(ARGS)
+$(BUILD)/tests/faults/inject.so: tests/faults/inject.c $(BUILD)/flags.cc
+	$(call say,CC,$@)mkdir -p $(@D) && $(CC) -std=c11 -D_GNU_SOURCE $(OPTIMIZE) $(WARN) -fPIC -shared -MMD -MP -o $@ $< -ldl
 
 # The CUDA tests under each of compute-sanitizer's tools; needs a GPU.
 test-sanitizer: all $(TESTS) $(BUILD)/tests/initcheck
@@ -241,6 +247,8 @@ help:
 	@echo "make test-valgrind  every command under memcheck"
 	@echo "make test-determinism  100 runs, one result (COUNT=100, ARGS=\"--device auto\")"
 	@echo "make coverage      the share of lines that the C tests run, by folder"
+	@echo "make test-faults   every call of a training run fails in turn (ARGS=\"--help\" lists the options)"
+	@echo "make test-kills    training runs are killed and resumed (ARGS=\"--help\")"
 	@echo "make test-sanitizer  the CUDA tests under compute-sanitizer (needs a GPU)"
 	@echo "make peers         minnow, PyTorch and JAX timed alike on one GPU (ARGS=\"--help\" lists the options);"
 	@echo "                   ARGS=\"--train\": their training loops (ARGS=\"--train --help\")"
@@ -249,5 +257,6 @@ help:
 	@echo "knobs: CUDA=0  CUDA_ARCH=\"90\"  SANITIZE=address,undefined  DEBUG=1  WERROR=1  VERBOSE=1  BUILD=folder"
 
 .PHONY: all install uninstall dist wheel man test demo packages check test-mutants test-threads test-torn fuzz test-valgrind test-determinism coverage test-sanitizer peers demo-run lint format clean help
+.PHONY: all install uninstall dist wheel man test demo packages check test-mutants test-threads test-faults test-kills test-sanitizer peers demo-run lint format clean help
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -208,6 +208,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
  * pointers are the most that one takes; handing on more than were given does no harm. Calls of HDF5's own are
  * let through. */
 #define H5(name, failure)                                                                                    \
+  long name(long, long, long, long, long, long, long, long);                                                 \
   long name(long a, long b, long c, long d, long e, long f, long g, long h) {                                \
     static long (*next)(long, long, long, long, long, long, long, long);                                     \
     const uintptr_t at = (uintptr_t)__builtin_return_address(0);                                             \
@@ -298,6 +299,8 @@ static int counted_main(int argc, char **argv, char **environment) {
   return result;
 }
 
+int __libc_start_main(int (*)(int, char **, char **), int, char **, void (*)(void), void (*)(void),
+                      void (*)(void), void *);
 int __libc_start_main(int (*program)(int, char **, char **), int argc, char **argv, void (*start)(void),
                       void (*end)(void), void (*unload)(void), void *stack) {
   int (*next)(int (*)(int, char **, char **), int, char **, void (*)(void), void (*)(void), void (*)(void),

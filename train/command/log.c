@@ -98,6 +98,12 @@ static mn_status find_end(struct mn_log *log, off_t *end, const struct mn_checkp
   }
   while (status == MN_OK && leads_to(line, resumed)) {
     json_object_update(options, json_object_get(line, "changed")); /* most lines have none */
+    if (is_event(line, "step")) {
+      log->step = json_integer_value(json_object_get(line, "step"));
+      log->loss = json_is_number(json_object_get(line, "loss"))
+                      ? json_number_value(json_object_get(line, "loss"))
+                      : (double)NAN;
+    }
     *end = ftello(log->file);
     json_decref(line);
     status = read_line(log, &line, &text, &room); /* which tells of memory that was lacking above, too */
@@ -163,7 +169,7 @@ static void write_start(struct mn_log *log, const struct mn_checkpoint *from, co
 
 mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_checkpoint *from,
                       const struct mn_text *config, int count, const char *device) {
-  *log = (struct mn_log){.path = path, .start = mn_seconds()};
+  *log = (struct mn_log){.path = path, .start = mn_seconds(), .loss = NAN};
   log->last = log->start;
   if (!path) return MN_OK;
   if (!(log->lines = open_memstream(&log->text, &log->size))) return cannot_use(log, errno);
@@ -239,7 +245,7 @@ void mn_log_end(struct mn_log *log, const struct mn_trainer *t, const char *ende
   if (log->ended || !begin_line(log, &json, "end")) return;
   mn_json_integer(&json, "step", t->progress.step);
   mn_json_integer(&json, "horizon", t->schedule.horizon);
-  mn_json_number(&json, "loss", t->loss);
+  mn_json_number(&json, "loss", isnan(t->loss) && log->step == t->progress.step ? log->loss : t->loss);
   mn_json_string(&json, "ended", ended);
   if (t->progress.skipped > 0) mn_json_integer(&json, "skipped", t->progress.skipped);
   mn_json_open(&json, "time");

@@ -36,6 +36,8 @@ struct mn_log {
   int begun; /* the file is new */
   int ended; /* the file ends in the end of a run that has come as far as this one: it stays until something
                 else is written in its place */
+  int64_t step; /* of the last step's line in a log that is gone on with, */
+  double loss;  /* and its loss: a run that finds nothing to do has none of its own to end with */
   int error; /* errno of the first write that failed, else 0. The run is then to save its checkpoint and end:
                 mn_log_close tries once more to write the lines from there on, and returns the failure. Where
                 that is in vain too, a resumed log lacks them up to that checkpoint */
