@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "train/command/log.h"
@@ -28,6 +29,16 @@ ssize_t __getdelim(char **restrict text, size_t *restrict room, int end, FILE *r
 }
 ssize_t getline(char **restrict text, size_t *restrict room, FILE *restrict file) {
   return __getdelim(text, room, '\n', file);
+}
+
+/* And of its pwrite: the next `few` write one byte, then the next `full` find a full disk. */
+static int few, full;
+ssize_t pwrite(int fd, const void *bytes, size_t size, off_t offset) {
+  if (few > 0) return few--, syscall(SYS_pwrite64, fd, bytes, (size_t)1, offset);
+  if (full == 0) return syscall(SYS_pwrite64, fd, bytes, size, offset);
+  full--;
+  errno = ENOSPC;
+  return -1;
 }
 
 static const struct mn_text config[] = {{"data", "d.h5"}, {"seed", "7"}};
@@ -214,11 +225,75 @@ static void what_is_not_this_runs_log_stays(void **state) {
   free(whole);
 }
 
+/* A log of six steps of which the fourth meets a disk that is full for `times` writes. */
+static mn_status write_past_a_full_disk(int times) {
+  struct mn_log log;
+  assert_int_equal(unlink(path), 0);
+  assert_int_equal(open_log(&log, -1), MN_OK);
+  for (int64_t i = 1; i <= 6; i++) {
+    const struct mn_trainer done = at_step(i);
+    if (i == 4) few = 3, full = times;
+    mn_log_step(&log, &done);
+    assert_int_equal(log.error, i < 4 ? 0 : ENOSPC);
+  }
+  mn_log_eval(&log, 6, 0, NAN, 0.5);
+  const struct mn_trainer ended = at_step(6);
+  mn_log_end(&log, &ended, "horizon");
+  const mn_status status = mn_log_close(&log, MN_OK);
+  full = 0;
+  return status;
+}
+
+static void what_a_full_disk_kept_out_comes_at_the_end(void **state) {
+  (void)state;
+  char *whole = read_log();
+  assert_int_equal(write_past_a_full_disk(1), MN_IO);
+  assert_non_null(strstr(mn_message(), "No space left"));
+  char *again = read_log();
+  assert_string_equal(again, whole);
+  free(again);
+  assert_int_equal(write_past_a_full_disk(2), MN_IO); /* three bytes of the fourth line are there */
+  write_log(3, 4, 6);
+  again = read_log();
+  assert_string_equal(again, whole);
+  free(again);
+  free(whole);
+}
+
+/* A run that was killed after its last step was saved, and goes on with nothing to do. */
+static void an_end_without_a_step_has_the_last_loss(void **state) {
+  (void)state;
+  char *whole = read_log();
+  struct mn_log log;
+  assert_int_equal(unlink(path), 0);
+  write_log(-1, 1, 6);
+  char *end = NULL;
+  size_t room = 0;
+  FILE *file = fopen(path, "r");
+  off_t before = 0;
+  assert_non_null(file);
+  while (getline(&end, &room, file) > 0 && !strstr(end, "\"end\"")) before = ftello(file);
+  free(end);
+  fclose(file);
+  assert_int_equal(truncate(path, before), 0);
+  assert_int_equal(open_log(&log, 6), MN_OK);
+  struct mn_trainer t = at_step(6);
+  t.loss = NAN;
+  mn_log_end(&log, &t, "horizon");
+  assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);
+  char *again = read_log();
+  assert_string_equal(again, whole);
+  free(again);
+  free(whole);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(rates_and_memory),
       cmocka_unit_test(a_resumed_log_is_that_of_one_run),
       cmocka_unit_test(what_is_not_this_runs_log_stays),
+      cmocka_unit_test(what_a_full_disk_kept_out_comes_at_the_end),
+      cmocka_unit_test(an_end_without_a_step_has_the_last_loss),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -7,19 +7,31 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/syscall.h>
 
 #include "tests/checkpoint_make.h"
 
-/* The call with which a file is read, over that of the C library: the one that counts down to 0 fails. */
-static int reads_until_fault;
+/* The call with which a file is read, over that of the C library: the one that counts down to 0 fails, or
+ * gives zeros. */
+static int reads_until_fault, gives_zeros;
 
 ssize_t pread(int fd, void *bytes, size_t size, off_t offset) {
-  if (reads_until_fault > 0 && --reads_until_fault == 0) {
+  const int fault = reads_until_fault > 0 && --reads_until_fault == 0;
+  if (fault && !gives_zeros) {
     errno = EIO;
     return -1;
   }
+  if (fault) return memset(bytes, 0, size), (ssize_t)size;
   return syscall(SYS_pread64, fd, bytes, size, offset);
+}
+
+/* The one with which a file is looked for: not 0, it fails so. */
+static int looking;
+
+int access(const char *name, int mode) {
+  if (looking) errno = looking;
+  return looking ? -1 : (int)syscall(SYS_faccessat, AT_FDCWD, name, mode);
 }
 
 static void assert_newest(mn_status expected, const char *file, int64_t step, const char *words) {
@@ -97,6 +109,29 @@ static void test_unreadable_is_not_passed_over(void **state) {
   assert_int_not_equal(access(in_folder("run.damaged-1.h5"), F_OK), 0);
 }
 
+/* Nor does a look for it that fails say that it is not there. */
+static void test_not_seen_is_not_passed_over(void **state) {
+  (void)state;
+  three_files();
+  looking = EIO;
+  assert_newest(MN_IO, "", 0, "");
+  assert_says("cannot look at");
+  looking = ENOMEM;
+  assert_newest(MN_NO_MEMORY, "", 0, "");
+  looking = 0;
+  assert_newest(MN_OK, "run.h5", 3, "");
+}
+
+/* What is damaged once, and whole when it is read again, was not damaged: memory was lacking, or a cable. */
+static void test_damaged_once_is_not_damaged(void **state) {
+  (void)state;
+  three_files();
+  reads_until_fault = 3, gives_zeros = 1;
+  assert_newest(MN_OK, "run.h5", 3, "");
+  assert_int_equal(reads_until_fault, 0);
+  gives_zeros = 0;
+}
+
 static void assert_bytes(const char *of, const unsigned char *bytes, size_t size) {
   size_t length;
   unsigned char *found = read_bytes(in_folder(of), &length);
@@ -169,6 +204,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(test_newest),
       TEST(test_unreadable_is_not_passed_over),
+      TEST(test_not_seen_is_not_passed_over),
+      TEST(test_damaged_once_is_not_damaged),
       TEST(test_damaged_is_kept),
       TEST(test_others_are_not_passed_over),
   };
