@@ -17,7 +17,7 @@ passed=0 failed=0
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
 programs=${alone:-test_block test_kernels test_planes test_optimizer test_gradients test_tape test_parity test_masters}
-every=${alone:-$programs test_block_call test_reading test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_model test_terminal test_log test_resume test_progress test_command test_signals test_advice}
+every=${alone:-$programs test_block_call test_reading test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_model test_terminal test_log test_resume test_progress test_command test_signals test_advice}
 
 # A worker of the process below takes its copy (BUILT), and of the mutants its SHARE. Any other builds a copy, in which all must pass.
 if [ -n "${BUILT:-}" ]; then
@@ -80,6 +80,7 @@ mutant() {
   kernels/planes.h) order=${alone:-test_masters test_planes test_kernels test_optimizer test_tape} ;;
   data/advice.c) order=${alone:-test_advice} ;;
   data/dataset.c | data/hdf5_file.c) order=${alone:-test_reading} ;;
+  data/hdf5_chunk.c | data/hdf5_child.c | data/hdf5_disk.c) order=${alone:-test_chunks} ;;
   data/fingerprint.c | train/command/resume.c) order=${alone:-test_resume} ;;
   data/order.c) order=${alone:-test_order test_loader} ;;
   data/held_out.c) order=${alone:-test_held_out} ;;
@@ -307,6 +308,16 @@ mutant "reading: a cut file read as whole" $d 'if (got < (size_t)here * a->direc
 mutant "reading: values not checked" $d 'MN_TRY(check_finite(d, a, at, here, to, a->direct));' ''
 mutant "reading: column of another row" $d '(long long)((at + i) % a->cols)' '(long long)(i % a->cols)'
 mutant "reading: through HDF5 all the same" $d 'if (a->direct == real) return read_direct(d, a, first, count, out);' ''
+
+# chunks of HDF5 files, unpacked without HDF5
+c=data/hdf5_chunk.c
+mutant "chunks: less than a chunk inflated is enough" $c ' || got != wanted)' ')'
+mutant "chunks: any checksum is right" $c 'if (!sum_is_right(*at, size)) return "a checksum is wrong";' ''
+mutant "chunks: masks are not looked at" $c 'if (mask >> i & 1) continue;' ''
+mutant "chunks: a short one is taken" $c 'return size == c->bytes ? NULL' 'return size <= c->bytes ? NULL'
+mutant "chunks: a chunk taken for its neighbour" $c 'if (slot->chunk != number + 1) {' 'if (slot->chunk == 0) {'
+mutant "disk: any number of bytes is read" data/hdf5_disk.c 'file->disk->limited && size > file->disk->limit' '0'
+mutant "child: a crash goes unnoticed" data/hdf5_child.c '    *died = 1;' '    *died = 0;'
 
 # the order of samples
 o=data/order.c
