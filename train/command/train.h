@@ -5,9 +5,9 @@
 #include "train/command/options.h"
 
 /* Trains as the options say; progress and warnings on stderr, the result (the last test metric) on `out`.
- * Returns MN_INTERRUPTED after a signal, with the checkpoint saved; MN_FAILED when training diverged, naming
- * step, tensor and row, with the last checkpoint left whole. Test rows that give no finite loss end nothing.
- */
+ * Returns MN_INTERRUPTED after a signal (train/command/watchdog.h), with the checkpoint saved; MN_FAILED when
+ * training diverged, naming step, tensor and row, with the last checkpoint left whole. Test rows that give no
+ * finite loss end nothing. */
 mn_status mn_train(FILE *out, const struct mn_options *options);
 
 /* Loss, and accuracy where there are classes, of a checkpoint on a dataset (its test part where it has one).
