@@ -17,7 +17,7 @@ passed=0 failed=0
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
 programs=${alone:-test_block test_kernels test_planes test_optimizer test_gradients test_tape test_parity test_masters}
-every=${alone:-$programs test_block_call test_reading test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_model test_terminal test_log test_resume test_progress test_command test_signals test_advice}
+every=${alone:-$programs test_block_call test_reading test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_model test_terminal test_log test_resume test_progress test_command test_advice test_newest test_disk test_signals}
 
 # A worker of the process below takes its copy (BUILT), and of the mutants its SHARE. Any other builds a copy, in which all must pass.
 if [ -n "${BUILT:-}" ]; then
@@ -94,11 +94,13 @@ mutant() {
   train/optimizer.c) order=${alone:-test_optimizer test_parity} ;;
   train/checkpoint/weights.c | train/command/session.c) order=${alone:-test_init test_validation} ;;
   train/checkpoint/model.c | train/checkpoint/read.c) order=${alone:-test_model} ;;
+  train/checkpoint/path.c) order=${alone:-test_newest} ;;
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_retake test_loader test_training} ;;
   train/command/show.c | train/command/progress_bar.c | train/command/log.c) order=${alone:-test_progress test_terminal test_log test_resume} ;;
+  train/command/disk.c) order=${alone:-test_disk} ;;
   train/command/plot*.c | train/command/gnuplot.c) order=${alone:-test_command} ;;
   train/command/watchdog.c) order=${alone:-test_signals} ;;
-  train/command/*) order=${alone:-test_pauses test_best test_training test_terminal test_signals} ;;
+  train/command/*) order=${alone:-test_pauses test_best test_disk test_training test_terminal} ;;
   train/*) order=${alone:-test_library test_trainer test_trainer_errors test_nonfinite test_retake test_pauses test_training} ;;
   *) order=$programs ;;
   esac
@@ -483,6 +485,13 @@ mutant "pauses: a save that waits does not pause the run" $c 'return (r->due || 
 mutant "pauses: the end not saved" $c 'if (r->snapshot == r->trainer->progress.step) return MN_OK;' 'return MN_OK;'
 mutant "pauses: saves one step late" $c '(p->step / o->save_every + 1) * o->save_every;' \
   '(p->step / o->save_every + 1) * o->save_every + 1;'
+mutant "saves: the last is not tried again" $c 'tries < 3; tries++' 'tries < 2; tries++'
+mutant "saves: one that failed is forgotten" $c '  MN_TRY(tell_of_failures(r));' ''
+mutant "disk: the file being written takes no room" train/command/disk.c '(double)o->keep + 1)' '(double)o->keep)'
+mutant "newest: damaged when found so once" train/checkpoint/path.c 'if (status == MN_BAD_DATA && *damaged)' 'if (0)'
+mutant "newest: not seen is not there" train/checkpoint/path.c 'MN_TRY(mn_atomic_file_exists(name, &there));
+  *damaged = 1;' 'there = access(name, F_OK) == 0;
+  *damaged = 1;'
 mutant "shown: a step's loss for its epoch's" $c 'r->since.steps > 0 ?' 'r->since.steps < 0 ?'
 mutant "shown: an epoch told before its test" $c 'if (!r->evaluator && epoch_ended(t))' 'if (epoch_ended(t))'
 mutant "shown: as many decimals for every number" train/command/show.c 'digits - 1 > exponent ? digits - 1 - exponent : 0' 'digits - 1'
@@ -496,6 +505,7 @@ mutant "advice: doubles taken for floats" data/advice.c 'o->native != sizeof(flo
 mutant "advice: for small data too" data/advice.c 'o->bytes < WORTH_IT)' '0)'
 mutant "log: a resumed run keeps the end" train/command/log.c '&& !is_event(line, "end") &&' '&&'
 mutant "log: changes of a run that is not gone on from" train/command/log.c '? step < resumed : step <= resumed' '? step <= resumed : step <= resumed'
+mutant "log: what a full disk kept out is lost" train/command/log.c 'if (log->error) write_lines(log);' ''
 mutant "log: a finished run ends again" train/command/log.c 'if (log->ended || !begin_line(log, &json, "end")) return;' 'if (!begin_line(log, &json, "end")) return;'
 u=train/command/resume.c
 mutant "resumed: paths are of the folder it is in" $u '== MN_OK && found ? given : whole;' '== MN_OK ? given : given;'

@@ -1,17 +1,25 @@
 /* A library to preload (LD_PRELOAD) that makes one call of a program fail, as SQLite's tests do: with the
  * k-th call of a class failing, for each k, a program meets every failure there can be at every place where
- * it can be.
+ * it can be. In the environment:
  *
- *   INJECT="CLASS K ERROR [COUNT]"   the calls K, K + 1 … K + COUNT − 1 of the class fail (COUNT 0: all from
- * K on; 1 where it is not given). ERROR is an errno, or "kill": the process gets SIGKILL instead of the call;
- * or "short": a write or read of half the bytes INJECT_REPORT=FILE               of `struct report`, kept up
- * to date as the program runs, so that it is right also where the program is killed. Without INJECT calls are
- * only counted
+ *   INJECT="CLASS K ERROR [COUNT]"
+ *
+ * and the calls K, K + 1 … K + COUNT − 1 of the class fail (COUNT 0: all from K on; 1 where it is not given).
+ * ERROR is an errno; or "kill": the process gets SIGKILL instead of the call; or "short": half the bytes are
+ * read or written. Without INJECT calls are only counted.
+ *
+ *   INJECT_REPORT=FILE      a struct report, kept up to date as the program runs, so that it is right also
+ *                           where the program is killed
+ *   INJECT_FUNCTIONS=1      system calls are left alone
  *
  * System calls are met where they enter the kernel, by a filter (seccomp) that sends them to a handler of
  * SIGSYS: so also those that the C library makes for a stream, and those of other libraries, are. Memory and
  * HDF5 are met at the functions' names. Counting starts with main and ends when main returns. Two classes of
  * memory tell what the program itself asks for from what libraries do. Linux on x86-64. */
+#ifndef __x86_64__
+#error "the registers of a system call are named for x86-64 alone"
+#endif
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

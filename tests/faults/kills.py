@@ -148,7 +148,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
     parser.add_argument("--folder", default=faults.FOLDER, help="where to run")
     options = parser.parse_args()
-    tools, data = faults.Tools(faults.built(), ""), pathlib.Path("data/digits.h5").resolve()
+    tools, data = faults.Tools(faults.built()), pathlib.Path("data/digits.h5").resolve()
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="minnow_kills.") as base:
         folders = queue.SimpleQueue()
         for i in range(options.jobs):
