@@ -207,8 +207,9 @@ static int describe_storage(struct mn_hdf5_object *object, hid_t creation) {
     size_t none = 0;
     char name[sizeof object->lacking] = "";
     H5Z_filter_t filter = H5Pget_filter2(creation, (unsigned)i, &flags, &none, NULL, sizeof name, name, NULL);
+    if (filter < 0) return 0;
     if (filter == H5Z_FILTER_FLETCHER32) object->checksum = 1;
-    if (filter < 0 || H5Zfilter_avail(filter) > 0) continue;
+    if (H5Zfilter_avail(filter) > 0) continue;
     object->lacks = filter;
     memcpy(object->lacking, name, sizeof name - 1);
   }
@@ -252,7 +253,8 @@ static mn_status open_object(const struct mn_hdf5_file *file, hid_t parent, cons
   if (link.type != H5L_TYPE_HARD) return MN_OK;
   object->id = H5Oopen(parent, name, H5P_DEFAULT);
   if (object->id < 0) return mn_hdf5_damaged(file, name);
-  H5I_type_t type = H5Iget_type(object->id);
+  const H5I_type_t type = H5Iget_type(object->id);
+  if (type < 0) return mn_hdf5_damaged(file, name);
   object->kind = type == H5I_GROUP ? MN_HDF5_GROUP : type == H5I_DATASET ? MN_HDF5_DATASET : MN_HDF5_OTHER;
   return type == H5I_DATASET ? describe_dataset(file, object) : MN_OK;
 }

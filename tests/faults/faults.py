@@ -161,8 +161,10 @@ def timeless(path):
 
 def ended_by_library(trial, result):
     """Whether the run was ended inside a library that lacked memory. HDF5 does not survive that everywhere: it follows a null
-    pointer, or frees twice; then there is no line and no code. That nothing is lost is checked all the same."""
-    return trial.kind == "library-memory" and result.code in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS)
+    pointer, or frees twice; then there is no line and no code. libgomp says so itself, and exits. That nothing is lost is
+    checked all the same."""
+    ended = result.code in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS) or "a library ended the program" in result.error
+    return trial.kind == "library-memory" and ended
 
 
 def complaints(result):
