@@ -132,7 +132,7 @@ static int write_lines(struct mn_log *log) {
   if (log->done < log->whole && log->ended && ftruncate(file, log->end) != 0) return errno;
   if (log->done < log->whole) log->ended = 0;
   while (log->done < log->whole) {
-    const ssize_t count = pwrite(file, log->text + log->done, log->whole - log->done, log->end);
+    const ssize_t count = write(file, log->text + log->done, log->whole - log->done);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return count < 0 ? errno : ENOSPC;
     log->done += (size_t)count;
@@ -175,7 +175,9 @@ mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_chec
   if (!(log->lines = open_memstream(&log->text, &log->size))) return cannot_use(log, errno);
   if (from && (log->file = fopen(path, "r+e"))) {
     MN_TRY(find_end(log, &log->end, from));
-    if (!log->ended && ftruncate(fileno(log->file), log->end) != 0) return cannot_use(log, errno);
+    if ((!log->ended && ftruncate(fileno(log->file), log->end) != 0) ||
+        lseek(fileno(log->file), log->end, SEEK_SET) < 0)
+      return cannot_use(log, errno);
   } else if ((from && errno != ENOENT) || !(log->file = fopen(path, "wxe"))) {
     return mn_fail(MN_NO_CREATE, "--log %s: %s; name %s", path, strerror(errno),
                    errno == EEXIST ? "another file, or remove it" : "a file in a folder that can be written");
