@@ -12,10 +12,7 @@ export MINNOW=$build/minnow BUILD=$build OMP_WAIT_POLICY=passive GCOV_ERROR_FILE
 for test in "$build"/tests/test_*; do
   [[ $test != *.* ]] || continue
   name=$(basename "$test")
-  GCOV_PREFIX=$ran/$name "$test" >"$ran/$name.out" 2>&1 || {
-    cat "$ran/$name.out" >&2
-    exit 1
-  }
+  GCOV_PREFIX=$ran/$name "$test" >"$ran/$name.out" 2>&1 || echo "$name failed, as make check would tell; what it ran counts" >&2
 done
 # gcov wants the notes of the compiler beside the counts.
 find "$ran" -name '*.gcda' -printf '%P\n' | while IFS= read -r counts; do
