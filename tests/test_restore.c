@@ -1,0 +1,78 @@
+/* What mn_snapshot_restore and mn_snapshot_save refuse: checkpoints of other sizes, with values missing, of
+ * another order of samples; more texts than a checkpoint has room for. */
+#include "tests/checkpoint_make.h"
+#include "train/checkpoint/snapshot.h"
+
+static struct mn_context *context;
+static struct mn_model *model;
+static struct mn_checkpoint *made;
+
+static int open_both(void **state) {
+  struct mn_model_config config = {.inputs = 6,
+                                   .depth = 2,
+                                   .hidden = {4, 4},
+                                   .groups = 2,
+                                   .head = 3,
+                                   .eps = 1e-5,
+                                   .slope = 0.01,
+                                   .loss = MN_LOSS_CROSS_ENTROPY};
+  made = make_checkpoint(6, 4, 1, 4, 0, 3);
+  return setup(state) || mn_context_open(&context, "cpu", "fp32") != MN_OK ||
+         mn_model_open(&model, context, &config) != MN_OK;
+}
+
+static int close_both(void **state) {
+  mn_checkpoint_free(made);
+  mn_model_close(model);
+  mn_context_close(context);
+  return teardown(state);
+}
+
+static void refuses(struct mn_progress *progress, const char *words) {
+  assert_int_equal(mn_snapshot_restore(made, model, NULL, progress), MN_BAD_DATA);
+  assert_says(words);
+}
+
+static void other_tensors(void **state) {
+  (void)state;
+  assert_int_equal(mn_snapshot_restore(made, model, NULL, NULL), MN_OK);
+  struct mn_checkpoint_tensor *tensor = &made->tensors[4];
+  tensor->real = 2;
+  refuses(NULL, "blocks.1.fc.weight of the checkpoint has no values, or of 2 bytes");
+  tensor->real = 4;
+  tensor->rows = 2;
+  refuses(NULL, "blocks.1.fc.weight of the checkpoint is [2, 4], but this model's is [4, 4]");
+  tensor->rows = 4;
+  strcpy(tensor->name, "another");
+  refuses(NULL, "the checkpoint has no blocks.1.fc.weight, which this model has");
+}
+
+static void another_order(void **state) {
+  (void)state;
+  struct mn_progress progress;
+  refuses(&progress, "the checkpoint's train_rows is missing");
+  made->option_count = 1;
+  strcpy(made->options[0].name, "train_rows");
+  strcpy(made->options[0].value, "100");
+  refuses(&progress, "the checkpoint's order_block is missing");
+  made->option_count = 2;
+  strcpy(made->options[1].name, "order_block");
+  strcpy(made->options[1].value, "7");
+  refuses(&progress, "the checkpoint's order_block is 7, but here it is ");
+}
+
+static void too_many_texts(void **state) {
+  (void)state;
+  static const struct mn_text texts[MN_CHECKPOINT_OPTIONS];
+  const struct mn_progress progress = {.rows = 100};
+  assert_int_equal(mn_snapshot_save(path, 1, model, NULL, &progress, texts, MN_CHECKPOINT_OPTIONS), MN_USAGE);
+  assert_says("64 texts for a checkpoint's /config: 0 to 61 work");
+  assert_int_equal(count_files(), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_both, close_both)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {TEST(other_tensors), TEST(another_order), TEST(too_many_texts)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
