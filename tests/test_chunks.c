@@ -202,6 +202,34 @@ static void honours_masks(void **state) {
   compare_all(8);
 }
 
+/* Chunks of 64 MiB, more than may be kept: the fourth waits where the first did. */
+static void keeps_as_many_as_it_may(void **state) {
+  (void)state;
+  const hsize_t shape = (hsize_t)4 << 26, chunk = (hsize_t)1 << 26, one = 1;
+  const hsize_t at[2] = {5, 3 * chunk + 5};
+  hid_t id = create(), x = make(id, "x", H5T_STD_I8LE, 1, &shape, &chunk, DEFLATE);
+  hid_t to = H5Dget_space(x), from = H5Screate_simple(1, &one, NULL);
+  for (int64_t i = 0; i < 2; i++) {
+    const int64_t value = 20 + i;
+    assert_true(H5Sselect_hyperslab(to, H5S_SELECT_SET, &at[i], NULL, &one, NULL) >= 0);
+    assert_true(H5Dwrite(x, H5T_NATIVE_INT64, from, to, H5P_DEFAULT, &value) >= 0);
+  }
+  assert_true(H5Sclose(to) >= 0 && H5Sclose(from) >= 0 && H5Dclose(x) >= 0);
+  done(id);
+  struct mn_hdf5_file h;
+  struct mn_hdf5_object object;
+  open_file(&h);
+  assert_int_equal(mn_hdf5_find(&h, &h.root, "x", &object), MN_OK);
+  for (int64_t i = 0; i < 4; i++) {
+    const struct mn_hdf5_slab slab = {.rank = 1, .start = {at[i % 2]}, .count = {1}, .elements = 1};
+    int64_t got = 0;
+    assert_int_equal(mn_hdf5_read(&h, &object, MN_HDF5_INT64, &slab, &got), MN_OK);
+    assert_int_equal(got, 20 + i % 2);
+  }
+  mn_hdf5_release(&object);
+  mn_hdf5_close(&h);
+}
+
 /* ---- what is refused ---- */
 
 enum { ROOM = 64 * sizeof(float) }; /* the bytes of a chunk [16, 4] */
@@ -382,8 +410,13 @@ static void survives_a_crash_of_hdf5(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(unpacks_every_type), TEST(leaves_other_filters_to_hdf5),   TEST(honours_masks),
-      TEST(runs_children),      TEST(refuses_chunks_of_another_size), TEST(survives_a_crash_of_hdf5),
+      TEST(unpacks_every_type),
+      TEST(leaves_other_filters_to_hdf5),
+      TEST(honours_masks),
+      TEST(keeps_as_many_as_it_may),
+      TEST(runs_children),
+      TEST(refuses_chunks_of_another_size),
+      TEST(survives_a_crash_of_hdf5),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
