@@ -1,8 +1,11 @@
 /* An HDF5 file open for reading, and how datasets, checkpoints, cases and the command `info` look into it.
  *
- * A file may come from anywhere, and libhdf5 has memory errors on files made to mislead it. So nothing here
- * follows a soft or external link or opens storage in another file, and mn_hdf5_check compares what a dataset
- * declares with what is stored before anyone asks for memory.
+ * A file may come from anywhere, and libhdf5 has memory errors on files that are damaged or made to mislead
+ * it. So a file is tried out in a child process before it is opened (data/hdf5_probe.h); nothing here follows
+ * a soft or external link or opens storage in another file; mn_hdf5_check compares what a dataset declares
+ * with what is stored before anyone asks for memory; chunks are unpacked without HDF5 (data/hdf5_chunk.h);
+ * and what only HDF5 can read, elements of variable length and other filters' chunks, is read in a child
+ * process.
  *
  * Every function takes the lock of data/hdf5.h itself. Errors: MN_IO when the disk failed, else MN_BAD_DATA,
  * with one line that names the file, the object and what would do. */
@@ -63,8 +66,8 @@ struct mn_hdf5_file {
 
 /* With `lock` the file is locked against writers while it is open, as HDF5's own driver does; without, for
  * files that are only ever replaced whole, it is not. MN_NO_INPUT: no such file, no permission, no regular
- * file, another program writes it; MN_BAD_DATA: not HDF5, cut short, damaged. There is nothing to close then.
- */
+ * file, another program writes it; MN_BAD_DATA: not HDF5, cut short, damaged, or so that libhdf5 crashes on
+ * it. There is nothing to close then. */
 mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy, int lock);
 
 /* Closes it, and the objects in it that are still open. */
