@@ -1,48 +1,18 @@
-/* Opening HDF5 files, finding what is in them, and refusing what cannot be read safely; see hdf5_file.h.
- * Elements and attributes are read in hdf5_read.c. */
+/* Finding what is in HDF5 files, and refusing what cannot be read safely; see hdf5_file.h. Files are opened
+ * in hdf5_open.c, elements and attributes read in hdf5_read.c. */
 #include "data/hdf5_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "data/hdf5.h"
 #include "data/hdf5_chunk.h"
-#include "data/hdf5_probe.h"
 
 /* The most bytes that a dataset may declare for each byte stored. Deflate packs up to 1032 into one; other
  * filters pack constant data tighter. */
 enum { DENSEST = 1 << 14 };
-
-mn_status mn_hdf5_broken(const struct mn_hdf5_file *file, const char *name, const char *reason) {
-  const int error = file->reading->disk.error;
-  if (error == ENOMEM) return mn_fail(MN_NO_MEMORY, "no memory to read %s: free some", file->path);
-  if (error)
-    return mn_fail(MN_IO, "cannot read %s: %s: check the disk or take a copy", file->path, strerror(error));
-  return mn_fail(MN_BAD_DATA, "%s is damaged at %s (%s): %s", file->path, name, reason, file->remedy);
-}
-
-mn_status mn_hdf5_damaged(const struct mn_hdf5_file *file, const char *name) {
-  char reason[160] = "HDF5: ";
-  mn_hdf5_reason(reason + strlen(reason), sizeof reason - strlen(reason));
-  return mn_hdf5_broken(file, name, reason);
-}
-
-mn_status mn_hdf5_rows_damaged(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
-                               const hsize_t *start, const hsize_t *count, const char *reason) {
-  char name[160];
-  snprintf(name, sizeof name, "%.100s", dataset->name);
-  if (dataset->rank > 0)
-    snprintf(name, sizeof name, "%.100s, rows %llu to %llu", dataset->name, (unsigned long long)start[0],
-             (unsigned long long)(start[0] + count[0] - 1));
-  return reason ? mn_hdf5_broken(file, name, reason) : mn_hdf5_damaged(file, name);
-}
 
 const char *mn_hdf5_absent(void) {
   static char name[(1 << 16) + 2]; /* a message of an object's header has at most 64 KiB */
@@ -74,93 +44,6 @@ void mn_hdf5_shape(char *out, size_t size, const struct mn_hdf5_object *dataset)
     length += (size_t)snprintf(out + length, size - length, i ? ", %llu" : "%llu",
                                (unsigned long long)dataset->shape[i]);
   if (length < size) snprintf(out + length, size - length, "]");
-}
-
-/* ---- the file ---- */
-
-/* Opens the file without HDF5. After an error the descriptor is open where it is not negative. */
-static mn_status open_descriptor(struct mn_hdf5_file *file) {
-  struct stat status;
-  /* O_NONBLOCK, or opening a FIFO would wait for its writer. */
-  file->reading->disk.fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file->reading->disk.fd < 0)
-    return mn_fail(MN_NO_INPUT, "cannot open %s: %s: check %s", file->path, strerror(errno),
-                   errno == EACCES ? "its permissions" : "the name");
-  if (fstat(file->reading->disk.fd, &status) != 0)
-    return mn_fail(MN_IO, "cannot read %s: %s: check the disk", file->path, strerror(errno));
-  if (!S_ISREG(status.st_mode))
-    return mn_fail(MN_NO_INPUT, "cannot read %s: it is %s, not a regular file: name an HDF5 file", file->path,
-                   S_ISDIR(status.st_mode) ? "a folder" : "a device or a pipe");
-  file->size = (uint64_t)status.st_size;
-  return MN_OK;
-}
-
-/* The signature stands at the start, or behind a user block of 512, 1024, 2048 … bytes. */
-static mn_status find_signature(struct mn_hdf5_file *file) {
-  static const char signature[] = {'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
-  char found[sizeof signature];
-  for (uint64_t at = 0; !file->signature && at < file->size; at = at ? 2 * at : 512) {
-    ssize_t got = pread(file->reading->disk.fd, found, sizeof found, (off_t)at);
-    if (got < 0 && errno == EINTR) got = pread(file->reading->disk.fd, found, sizeof found, (off_t)at);
-    if (got < 0)
-      return mn_fail(MN_IO, "cannot read %s: %s: check the disk or take a copy", file->path, strerror(errno));
-    file->signature = got == sizeof found && memcmp(found, signature, sizeof found) == 0;
-  }
-  if (file->signature) return MN_OK;
-  if (file->size == 0)
-    return mn_fail(MN_BAD_DATA, "%s is empty (0 bytes), an HDF5 file was expected: %s", file->path,
-                   file->remedy);
-  return mn_fail(MN_BAD_DATA, "%s is no HDF5 file (%" PRIu64 " bytes, without HDF5's signature): %s",
-                 file->path, file->size, file->remedy);
-}
-
-/* A program that writes the file through HDF5 holds a lock on it. Where locks are not supported there is
- * nothing to know. */
-static mn_status lock_file(const struct mn_hdf5_file *file) {
-  const char *wanted = getenv("HDF5_USE_FILE_LOCKING");
-  if (wanted && strcmp(wanted, "FALSE") == 0) return MN_OK;
-  if (flock(file->reading->disk.fd, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) return MN_OK;
-  return mn_fail(MN_NO_INPUT,
-                 "%s is locked, as another program is writing it: wait for that, or set the environment "
-                 "variable HDF5_USE_FILE_LOCKING=FALSE to read it all the same",
-                 file->path);
-}
-
-static mn_status open_hdf5(struct mn_hdf5_file *file, int lock) {
-  MN_TRY(open_descriptor(file));
-  if (lock) MN_TRY(lock_file(file));
-  MN_TRY(find_signature(file));
-  mn_hdf5_lock();
-  mn_status status = mn_hdf5_probe(file);
-  if (status == MN_OK) file->root.id = mn_hdf5_disk_open(&file->reading->disk, file->path, -1);
-  if (status == MN_OK && file->root.id < 0 && file->reading->disk.error)
-    status = mn_hdf5_damaged(file, "its start");
-  mn_hdf5_unlock();
-  if (status != MN_OK || file->root.id >= 0) return status;
-  return mn_fail(MN_BAD_DATA, "%s is cut short or damaged (%" PRIu64 " bytes; HDF5: %s): %s", file->path,
-                 file->size, file->reading->disk.reason, file->remedy);
-}
-
-mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy, int lock) {
-  *file = (struct mn_hdf5_file){
-      .path = path, .remedy = remedy, .root = {.name = "/", .kind = MN_HDF5_GROUP, .id = -1}};
-  file->reading = calloc(1, sizeof *file->reading);
-  if (!file->reading) return mn_fail(MN_NO_MEMORY, "%s: no memory to open it", path);
-  mn_status status = open_hdf5(file, lock);
-  if (status == MN_OK) return MN_OK;
-  if (file->reading->disk.fd >= 0) close(file->reading->disk.fd);
-  free(file->reading);
-  return status;
-}
-
-/* Nothing was written, so nothing can be lost by a close that fails. */
-void mn_hdf5_close(struct mn_hdf5_file *file) {
-  mn_hdf5_lock();
-  H5Fclose(file->root.id);
-  while (file->reading->chunks) mn_hdf5_chunks_close(file->reading->chunks);
-  mn_hdf5_unlock();
-  close(file->reading->disk.fd);
-  free(file->reading);
 }
 
 /* ---- what is in it ---- */
