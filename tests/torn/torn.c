@@ -299,7 +299,7 @@ static int check_file(const struct torn_file *file, const char *folder, const st
           snprintf(line + length, sizeof line - (size_t)length, " %lld %s", (long long)count, outcomes[k]);
     bad |= k >= TORN_BAD && count;
   }
-  puts(line);
+  if (!o->write) puts(line);
   fflush(stdout);
   munmap(shared, sizeof *shared);
   free(s.order);
