@@ -190,7 +190,7 @@ test-valgrind: packages $(BUILD)/minnow
 	$(Q)MINNOW=$(BUILD)/minnow tests/valgrind.sh
 # COUNT=100 runs of the demo, and small ones in each precision, one result each. ARGS="--device auto": on the GPU that is here.
 test-determinism: $(BUILD)/minnow
-	$(Q)MINNOW=$(BUILD)/minnow COUNT=$(or $(COUNT),100) tests/determinism.sh $(ARGS)
+	$(Q)MINNOW=$(BUILD)/minnow CC="$(CC)" COUNT=$(or $(COUNT),100) tests/determinism.sh $(ARGS)
 # The share of lines that the C tests run.
 COVERED := $(BUILD)/coverage
 coverage:

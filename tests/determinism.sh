@@ -5,7 +5,7 @@
 #
 #   tests/determinism.sh [--device auto]     (cpu by default)
 #
-# OpenBLAS has one thread: its number of threads may change the last bits of a product, ours may not.
+# OpenBLAS has one thread (tests/one_thread.c): its number of threads may change the last bits of a product, ours may not.
 set -euo pipefail
 minnow=$(readlink -f "${MINNOW:-build/minnow}")
 digits=$PWD/data/digits.h5
@@ -19,8 +19,10 @@ elif [ $# -gt 0 ]; then
 fi
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+read -ra blas <<<"$(pkg-config --cflags openblas 2>/dev/null || true)"
+"${CC:-gcc}" -D_GNU_SOURCE -shared -fPIC -fopenmp -O1 "${blas[@]}" -o "$folder/one_thread.so" tests/one_thread.c -ldl
 cd "$folder"
-export OPENBLAS_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+export OMP_WAIT_POLICY=passive
 most=$(($(nproc) + 2))
 small=$((count / 10 > most ? count / 10 : most))
 
@@ -37,7 +39,7 @@ same() {
   shift 2
   for ((run = 0; run < times; run++)); do
     rm -f run.h5 run.jsonl
-    OMP_NUM_THREADS=$((run % most + 1)) "$minnow" train --device "$device" --quiet --checkpoint run.h5 --log run.jsonl "$@" >said 2>&1 || {
+    LD_PRELOAD=$folder/one_thread.so OMP_NUM_THREADS=$((run % most + 1)) "$minnow" train --device "$device" --quiet --checkpoint run.h5 --log run.jsonl "$@" >said 2>&1 || {
       cat said >&2
       exit 70
     }
