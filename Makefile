@@ -17,7 +17,7 @@ BUILD   ?= build
 PREFIX  ?= /usr/local
 PYTHON  ?= python3
 DESTDIR ?=
-VERSION := 0.2.0
+VERSION := 0.3.0
 # The shared library's name and its soname, which changes when a program has to be linked anew: with the first number of VERSION.
 SHARED  := libminnow.so.$(VERSION)
 SONAME  := libminnow.so.$(firstword $(subst ., ,$(VERSION)))

@@ -64,11 +64,16 @@ struct mn_hdf5_file {
   struct mn_hdf5_object root;
 };
 
-/* With `lock` the file is locked against writers while it is open, as HDF5's own driver does; without, for
- * files that are only ever replaced whole, it is not. MN_NO_INPUT: no such file, no permission, no regular
- * file, another program writes it; MN_BAD_DATA: not HDF5, cut short, damaged, or so that libhdf5 crashes on
- * it. There is nothing to close then. */
-mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy, int lock);
+/* How a file is opened: MN_HDF5_SHARED locks it against writers while it is open, as HDF5's own driver does;
+ * files that are only ever replaced whole need no lock. MN_HDF5_TRIED leaves out that a child process tries
+ * the file out (data/hdf5_probe.h): of one that was tried before, where a fork would disturb a training run.
+ */
+enum { MN_HDF5_SHARED = 1, MN_HDF5_TRIED = 2 };
+
+/* Opens a file; `how`: of the above, or 0. MN_NO_INPUT: no such file, no permission, no regular file, another
+ * program writes it; MN_BAD_DATA: not HDF5, cut short, damaged, or so that libhdf5 crashes on it. There is
+ * nothing to close then. */
+mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy, int how);
 
 /* Closes it, and the objects in it that are still open. */
 void mn_hdf5_close(struct mn_hdf5_file *file);

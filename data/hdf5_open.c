@@ -61,12 +61,12 @@ static mn_status lock_file(const struct mn_hdf5_file *file) {
                  file->path);
 }
 
-static mn_status open_hdf5(struct mn_hdf5_file *file, int lock) {
+static mn_status open_hdf5(struct mn_hdf5_file *file, int how) {
   MN_TRY(open_descriptor(file));
-  if (lock) MN_TRY(lock_file(file));
+  if (how & MN_HDF5_SHARED) MN_TRY(lock_file(file));
   MN_TRY(find_signature(file));
   mn_hdf5_lock();
-  mn_status status = mn_hdf5_probe(file);
+  mn_status status = how & MN_HDF5_TRIED ? MN_OK : mn_hdf5_probe(file);
   if (status == MN_OK) file->root.id = mn_hdf5_disk_open(&file->reading->disk, file->path, -1);
   if (status == MN_OK && file->root.id < 0 && file->reading->disk.error)
     status = mn_hdf5_damaged(file, "its start");
@@ -76,12 +76,12 @@ static mn_status open_hdf5(struct mn_hdf5_file *file, int lock) {
                  file->size, file->reading->disk.reason, file->remedy);
 }
 
-mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy, int lock) {
+mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy, int how) {
   *file = (struct mn_hdf5_file){
       .path = path, .remedy = remedy, .root = {.name = "/", .kind = MN_HDF5_GROUP, .id = -1}};
   file->reading = calloc(1, sizeof *file->reading);
   if (!file->reading) return mn_fail(MN_NO_MEMORY, "%s: no memory to open it", path);
-  mn_status status = open_hdf5(file, lock);
+  mn_status status = open_hdf5(file, how);
   if (status == MN_OK) return MN_OK;
   if (file->reading->disk.fd >= 0) close(file->reading->disk.fd);
   free(file->reading);

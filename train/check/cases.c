@@ -16,7 +16,8 @@ struct reader {
 };
 
 static mn_status open_file(struct mn_hdf5_file *file, const char *path) {
-  return mn_hdf5_open(file, path, "parity needs a file of cases, such as tests/golden/block.h5", 1);
+  return mn_hdf5_open(file, path, "parity needs a file of cases, such as tests/golden/block.h5",
+                      MN_HDF5_SHARED);
 }
 
 mn_status mn_cases_count(const char *path, int *count) {

@@ -84,12 +84,12 @@ mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path
 /* ---- saving ---- */
 
 /* Refuses `name` unless it is a checkpoint of minnow's, of any version, or there is no such file. */
-static mn_status check_ours(const char *path, const char *name) {
+static mn_status check_ours(const char *path, const char *name, int how) {
   struct mn_hdf5_file file;
   struct stat there;
   int ours = 0;
   if (lstat(name, &there) != 0) return errno == ENOENT ? MN_OK : mn_atomic_file_fail("look at", name, errno);
-  mn_status status = mn_hdf5_open(&file, name, "it is damaged, or another program's", 0);
+  mn_status status = mn_hdf5_open(&file, name, "it is damaged, or another program's", how);
   if (status == MN_OK) {
     status = mn_checkpoint_format(&file, &ours);
     mn_hdf5_close(&file);
@@ -103,13 +103,13 @@ static mn_status check_ours(const char *path, const char *name) {
       path, name, mn_message());
 }
 
-mn_status mn_checkpoint_check_files(const char *path, int keep) {
+mn_status mn_checkpoint_check_files(const char *path, int keep, int how) {
   char resolved[MN_ATOMIC_FILE_PATH], name[MN_ATOMIC_FILE_PATH];
   if (keep < 1 || keep > MN_CHECKPOINT_KEEP)
     return mn_fail(MN_USAGE, "%d checkpoints cannot be kept: 1 to %d can", keep, MN_CHECKPOINT_KEEP);
   MN_TRY(mn_atomic_file_resolve(resolved, path));
   for (int i = 0; i < keep && mn_atomic_file_number(name, sizeof name, resolved, i) == 0; i++)
-    MN_TRY(check_ours(path, name));
+    MN_TRY(check_ours(path, name, how));
   return MN_OK;
 }
 
@@ -117,7 +117,7 @@ mn_status mn_checkpoint_check_path(const char *path, int keep) {
   struct mn_atomic_file file;
   MN_TRY(mn_atomic_file_create(&file, path));
   mn_atomic_file_discard(&file);
-  return mn_checkpoint_check_files(path, keep);
+  return mn_checkpoint_check_files(path, keep, 0);
 }
 
 _Static_assert((int)MN_CHECKPOINT_PATH == (int)MN_ATOMIC_FILE_PATH, "a checkpoint is an atomic file");

@@ -21,7 +21,7 @@ struct file {
 };
 
 static mn_status open_file(struct file *file, const char *path) {
-  MN_TRY(mn_hdf5_open(&file->hdf5, path, "copy or write it anew", 1));
+  MN_TRY(mn_hdf5_open(&file->hdf5, path, "copy or write it anew", MN_HDF5_SHARED));
   mn_status status = mn_hdf5_find(&file->hdf5, &file->hdf5.root, "model", &file->model);
   if (status == MN_OK && file->model.kind != MN_HDF5_GROUP)
     status = mn_fail(MN_BAD_DATA,

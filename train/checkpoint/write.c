@@ -282,7 +282,7 @@ mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char 
   MN_TRY(check(checkpoint));
   struct mn_atomic_file file;
   MN_TRY(mn_atomic_file_create(&file, path));
-  mn_status status = mn_checkpoint_check_files(path, keep);
+  mn_status status = mn_checkpoint_check_files(path, keep, MN_HDF5_TRIED);
   if (status == MN_OK) status = write_file(checkpoint, &file);
   if (status != MN_OK) {
     mn_atomic_file_discard(&file);
