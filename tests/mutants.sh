@@ -5,6 +5,7 @@
 # replaces is not in the file exactly once: then the row below needs the new text.
 #
 #   tests/mutants.sh                 all of them, shared out among copies, two for each core
+#   ONE_IN=3 FROM=1 tests/mutants.sh   every third, from the first on (FROM=2: from the second on)
 #   tests/mutants.sh WORD            those whose name has WORD in it
 #   tests/mutants.sh WORD PROGRAM    the same, run by this test program alone
 set -u
@@ -17,7 +18,7 @@ passed=0 failed=0
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
 programs=${alone:-test_block test_kernels test_planes test_optimizer test_gradients test_tape test_parity test_masters}
-every=${alone:-$programs test_block_call test_reading test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_model test_terminal test_log test_resume test_progress test_command test_advice test_newest test_disk test_signals}
+every=${alone:-$programs test_block_call test_reading test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_model test_terminal test_log test_resume test_progress test_command test_advice test_newest test_sums test_disk test_signals}
 
 # A worker of the process below takes its copy (BUILT), and of the mutants its SHARE. Any other builds a copy, in which all must pass.
 if [ -n "${BUILT:-}" ]; then
@@ -65,7 +66,8 @@ mutant() {
   local name=$1 file=$2 old=$3 new=$4 content rest order caught
   [[ $name == *"$only"* ]] || return 0
   number=$((number + 1))
-  [ $((number % ${SHARES:-1})) = "${SHARE:-0}" ] || return 0
+  [ $(((number - ${FROM:-1}) % ${ONE_IN:-1})) = 0 ] || return 0
+  [ $((number / ${ONE_IN:-1} % ${SHARES:-1})) = "${SHARE:-0}" ] || return 0
   content=$(<"$here/$file")
   rest=${content#*"$old"}
   if [[ $rest == "$content" || $rest == *"$old"* ]]; then
@@ -94,16 +96,17 @@ mutant() {
   train/optimizer.c) order=${alone:-test_optimizer test_parity} ;;
   train/checkpoint/weights.c | train/command/session.c) order=${alone:-test_init test_validation} ;;
   train/checkpoint/model.c | train/checkpoint/read.c) order=${alone:-test_model} ;;
+  train/checkpoint/sums.c) order=${alone:-test_sums} ;;
   train/checkpoint/path.c) order=${alone:-test_newest} ;;
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_retake test_loader test_training} ;;
   train/command/show.c | train/command/progress_bar.c | train/command/log.c) order=${alone:-test_progress test_terminal test_log test_resume} ;;
   train/command/disk.c) order=${alone:-test_disk} ;;
   train/command/plot*.c | train/command/gnuplot.c) order=${alone:-test_command} ;;
-  train/command/watchdog.c) order=${alone:-test_signals} ;;
   train/command/*) order=${alone:-test_pauses test_best test_disk test_training test_terminal} ;;
   train/*) order=${alone:-test_library test_trainer test_trainer_errors test_nonfinite test_retake test_pauses test_training} ;;
   *) order=$programs ;;
   esac
+  [[ $name != signals:* ]] || order=${alone:-test_signals}
   printf '%s\n' "${content/"$old"/"$new"}" >"$file"
   # shellcheck disable=SC2086
   caught=$(first_failing $order)
@@ -488,6 +491,10 @@ mutant "pauses: saves one step late" $c '(p->step / o->save_every + 1) * o->save
 mutant "saves: the last is not tried again" $c 'tries < 3; tries++' 'tries < 2; tries++'
 mutant "saves: one that failed is forgotten" $c '  MN_TRY(tell_of_failures(r));' ''
 mutant "disk: the file being written takes no room" train/command/disk.c '(double)o->keep + 1)' '(double)o->keep)'
+u=train/checkpoint/sums.c
+mutant "sums: any digits are right" $u 'if (line && memcmp(line, digits, DIGITS) == 0)' 'if (line)'
+mutant "sums: what is gone is not missed" $u 'if (sums->met == sums->lines) return MN_OK;' 'return MN_OK;'
+mutant "sums: of attributes the names alone" $u 'XXH3_128bits_update(state, value->text, bytes) != XXH_OK' '0'
 mutant "newest: damaged when found so once" train/checkpoint/path.c 'if (status == MN_BAD_DATA && *damaged)' 'if (0)'
 mutant "newest: not seen is not there" train/checkpoint/path.c 'MN_TRY(mn_atomic_file_exists(name, &there));
   *damaged = 1;' 'there = access(name, F_OK) == 0;
