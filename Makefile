@@ -199,10 +199,16 @@ coverage:
 	$(Q)BUILD=$(COVERED) tests/coverage.sh
 # Every call of a training run fails in turn, and nothing is lost; a run is killed again and again, and ends in the same bytes.
 # ARGS="--help" lists the options of either.
-test-faults test-kills: $(BUILD)/minnow $(BUILD)/tests/faults/inject.so
+calls = $(shell nm -u $(1) 2>/dev/null | sed -n 's/^ *U \($(2)[A-Z][A-Za-z0-9_]*\)$$/\1/p' | sort -u | grep -vE '$(3)')
+test-faults test-kills: $(BUILD)/minnow $(BUILD)/tests/faults/inject.so $(if $(findstring cuda,$(ARGS)),$(BUILD)/tests/faults/minnow)
 	$(Q)BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1 python3 tests/faults/$(@:test-%=%).py $(ARGS)
-$(BUILD)/tests/faults/inject.so: tests/faults/inject.c $(BUILD)/flags.cc
-	$(call say,CC,$@)mkdir -p $(@D) && $(CC) -std=c11 -D_GNU_SOURCE $(OPTIMIZE) $(WARN) -fPIC -shared -MMD -MP -o $@ $< -ldl
+$(BUILD)/tests/faults/inject.so: HDF5_CALLS = $(call calls,$(BUILD)/libminnow.a,H5,H5E|H5open|H5close|H5free|H5get|_g$$)
+$(BUILD)/tests/faults/inject.so: tests/faults/inject.c $(BUILD)/libminnow.a $(BUILD)/flags.cc
+	$(call say,CC,$@)mkdir -p $(@D) && $(CC) -std=c11 -D_GNU_SOURCE '-DH5_FUNCTIONS=$(patsubst %,H5(%),$(HDF5_CALLS))' $(OPTIMIZE) $(WARN) -fPIC -shared -MMD -MP -o $@ $< -ldl
+# A minnow whose calls of CUDA's runtime and of cuBLASLt can be let fail.
+$(BUILD)/tests/faults/minnow: DEVICE_CALLS = $(call calls,$(BUILD)/libminnow.a,cu[a-z]*,Destroy|Free|Error|Status|ersion)
+$(BUILD)/tests/faults/minnow: tests/faults/device.c $(BUILD)/$(MAIN:.c=.o) $(BUILD)/libminnow.a
+	$(call say,LD,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) '-DDEVICE_FUNCTIONS=$(patsubst %,DEVICE(%),$(DEVICE_CALLS))' $(LDFLAGS) $(DEVICE_CALLS:%=-Wl,--wrap=%) -o $@ $^ $(LDLIBS)
 
 # The CUDA tests under each of compute-sanitizer's tools; needs a GPU.
 test-sanitizer: all $(TESTS) $(BUILD)/tests/initcheck

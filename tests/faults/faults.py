@@ -8,6 +8,7 @@ disturbed, checkpoint and log (but for `time`), with no file left over.
 
   make test-faults ARGS="--sample 60"     a random sample for 60 seconds (--seed); without, every call, minutes
   make test-faults ARGS="--only write"    one class; --show prints every failure's output
+  make test-faults ARGS="--device cuda"   on the GPU that is here: every call of CUDA's runtime and of cuBLASLt
 """
 import argparse
 import collections
@@ -50,6 +51,7 @@ CLASSES = {
     "readlink": [("EIO", 1), ("ENOMEM", 1)],
     "seek": [("EIO", 1)],
     "disk": [("EIO", 1), ("ENOSYS", 0)],
+    "device": [("ENOMEM", 1)],
 }
 DOCUMENTED = {0, 65, 66, 69, 70, 71, 73, 74, 75}
 FOREIGN = re.compile(r"HDF5-DIAG|libgomp|OpenBLAS|corrupt|free\(\)|broken invariant|Sanitizer|error while loading", re.I)
@@ -119,8 +121,10 @@ Result = collections.namedtuple("Result", "code error")
 class Tools:
     """The program, and how it is run."""
 
-    def __init__(self, build, sanitized=False):
+    def __init__(self, build, sanitized=False, device="cpu"):
         self.minnow, self.preload, self.sanitized = build / "minnow", str(build / "tests/faults/inject.so"), sanitized
+        if device == "cuda":
+            self.minnow = build / "tests/faults/minnow"
         if sanitized:
             library = subprocess.run(["gcc", "-print-file-name=libasan.so"], stdout=subprocess.PIPE, check=True, text=True)
             self.preload += ":" + library.stdout.strip()
@@ -264,6 +268,7 @@ def main():
     parser.add_argument("--stride", type=int, default=1, help="of the memory of libraries, only every so many calls")
     parser.add_argument("--seed", type=int, default=1, help="of the order")
     parser.add_argument("--only", action="append", choices=list(CLASSES), help="this class; may be given several times")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where the runs train")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
     parser.add_argument("--show", action="store_true", help="print what each run that failed a check wrote")
     parser.add_argument("--folder", default=FOLDER, help="where to run")
@@ -271,15 +276,17 @@ def main():
                         help="the build is one of SANITIZE=address: leaks are looked for where memory or a thread is lacking")
     options = parser.parse_args()
     began = time.monotonic()
+    SIZES[1] = SYNTHETIC[1] = options.device
+    kinds = options.only or [kind for kind in CLASSES if (kind == "device") == (options.device == "cuda")]
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="minnow_faults.") as base:
-        tools, data = Tools(built(), options.sanitized), pathlib.Path("data/digits.h5").resolve()
+        tools, data = Tools(built(), options.sanitized, options.device), pathlib.Path("data/digits.h5").resolve()
         folders = queue.SimpleQueue()
         for i in range(options.jobs):
             folders.put(make_scenarios(tools, data, pathlib.Path(base, str(i))))
         scenarios = folders.get()
         folders.put(scenarios)
         trials = [trial for number, scenario in enumerate(scenarios)
-                  for trial in trials_of(number, scenario, options.only or CLASSES)
+                  for trial in trials_of(number, scenario, kinds)
                   if trial.kind != "library-memory" or trial.k % options.stride == 0]
         random.Random(options.seed).shuffle(trials)
         sys.exit(run_all(trials, folders, options, began))
