@@ -41,6 +41,8 @@ static const struct mn_kernels fp32 = {MN_KERNELS(FP32, ONE, ONE)}, fp64 = {MN_K
 static __global__ void probe_kernel() {}
 
 static mn_status no_driver(cudaError_t error) {
+  if (error == cudaErrorMemoryAllocation) /* there may be a GPU, and `auto` must not pass over it */
+    return mn_fail(MN_NO_MEMORY, "no memory to look for a GPU; the device cpu would do");
   if (error == cudaErrorInsufficientDriver)
     return mn_fail(MN_NO_DEVICE,
                    "no GPU: there is no NVIDIA driver, or one older than CUDA %d.%d needs; the device cpu "

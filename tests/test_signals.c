@@ -323,6 +323,8 @@ static void a_run_that_hangs_ends_with_a_line(void **state) {
 }
 
 int main(void) {
+  signal(SIGHUP, SIG_DFL); /* which a test that is itself run by nohup would hand on as ignored */
+  alarm(600);              /* a run that hangs is not waited for without end */
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(each_ends_a_run_that_is_saved),
       cmocka_unit_test(nohup_stays_without_effect),
