@@ -18,9 +18,9 @@ void mn_hdf5_lock(void) {
   MN_REQUIRE(pthread_mutex_lock(&next) == 0);
   MN_REQUIRE(pthread_mutex_lock(&mutex) == 0);
   MN_REQUIRE(pthread_mutex_unlock(&next) == 0);
-  /* Each time and not once: a thread-safe HDF5 keeps this setting for each thread by itself. Where it fails,
-   * for want of memory, HDF5 prints its errors beside ours. */
-  (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+  /* Each time and not once: a thread-safe HDF5 keeps this setting for each thread by itself. It fails where
+   * HDF5 cannot start for want of memory, and is of no use any more. */
+  MN_REQUIRE(H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0);
 }
 
 void mn_hdf5_unlock(void) {
