@@ -93,6 +93,7 @@ static struct report {
 static int armed, class = -1, error, killing, halving;
 static uint64_t first, count = 1;
 static uintptr_t program_start, program_end; /* the program's own code */
+static pid_t main_process;                   /* and its process */
 
 static void note_origin(const void *from) {
   Dl_info info;
@@ -107,7 +108,7 @@ static int fails(enum class met, const void *from) {
   uint64_t number = __atomic_add_fetch(&report->counts[met], 1, __ATOMIC_RELAXED);
   if ((int)met != class || number < first || (count > 0 && number - first >= count)) return 0;
   if (__atomic_fetch_add(&report->failed, 1, __ATOMIC_RELAXED) == 0) note_origin(from);
-  if (killing) kill(getpid(), SIGKILL);
+  if (killing) kill(main_process, SIGKILL); /* a child that tries a file out ends with it */
   return 1;
 }
 
@@ -285,6 +286,7 @@ static int find_program(struct dl_phdr_info *info, size_t size, void *data) {
 static int (*real_main)(int, char **, char **);
 static int counted_main(int argc, char **argv, char **environment) {
   dl_iterate_phdr(find_program, NULL);
+  main_process = getpid();
   read_order();
   open_report();
   if (!getenv("INJECT_FUNCTIONS")) filter_calls();
