@@ -352,6 +352,7 @@ static mn_status gather(const struct mn_hdf5_file *file, const struct mn_hdf5_ob
 static mn_status convert(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset, hid_t memory,
                          hid_t stored, const struct mn_hdf5_slab *slab, void *out) {
   size_t width = H5Tget_size(memory), bytes = slab->elements * dataset->element;
+  if (width == 0) return mn_hdf5_damaged(file, dataset->name); /* HDF5 cannot tell */
   void *wide = dataset->element > width ? malloc(bytes) : out;
   if (!wide) return mn_fail(MN_NO_MEMORY, "no memory for %zu bytes of %s", bytes, dataset->name);
   mn_status status = gather(file, dataset, slab, wide);
