@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every command on small inputs under valgrind's memcheck: no error, and no memory that is definitely lost. AT_ONCE commands (2) run
 # side by side. valgrind has the processor without AVX-512; where OpenBLAS should take instructions that it does not know all the same,
-# OPENBLAS_CORETYPE=Haswell leaves them out.
+# OPENBLAS_CORETYPE=Haswell leaves them out. QUICK=1: without bench and gradcheck, which compute for minutes.
 set -euo pipefail
 minnow=$(readlink -f "${MINNOW:-build/minnow}")
 digits=$PWD/data/digits.h5 golden=$PWD/tests/golden
@@ -27,7 +27,7 @@ export -f check
 # all: the command lines that it reads, each after the exit code that it is to end with.
 all() {
   local lines
-  lines=$(grep -v '^ *\(#\|$\)')
+  lines=$(grep -vE "^ *(#|$)${QUICK:+|^ *[0-9]+ (bench|gradcheck)}")
   xargs -d '\n' -P "${AT_ONCE:-2}" -I {} bash -c 'set -f; check {}' <<<"$lines"
   count=$((count + $(wc -l <<<"$lines")))
 }
