@@ -472,7 +472,6 @@ mutant "threads: the first thread stays blocked" $h 'pthread_sigmask(SIG_SETMASK
   'pthread_sigmask(SIG_SETMASK, &all, NULL)'
 mutant "threads: an error without its words" $h 'mn_fail(outcome->status, "%s", outcome->message)' 'outcome->status'
 w=train/command/watchdog.c
-mutant "signals: a terminal that goes ends the run unsaved" $w 'number != SIGHUP && before != 0' 'before != 0'
 mutant "signals: the second is noted too" $w 'signal(number, SIG_DFL);' ''
 mutant "signals: nohup has no effect" $w 'before.sa_handler != SIG_IGN' '1'
 mutant "signals: a step that never ends" $w 'if (!LOAD(now.saves)) end_process(number);' ''
