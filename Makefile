@@ -262,7 +262,7 @@ help:
 	@echo "make lint, format, clean"
 	@echo "knobs: CUDA=0  CUDA_ARCH=\"90\"  SANITIZE=address,undefined  DEBUG=1  WERROR=1  VERBOSE=1  BUILD=folder"
 
-.PHONY: all install uninstall dist wheel man test demo packages check test-mutants test-threads test-torn fuzz test-valgrind test-determinism coverage test-sanitizer peers demo-run lint format clean help
-.PHONY: all install uninstall dist wheel man test demo packages check test-mutants test-threads test-faults test-kills test-sanitizer peers demo-run lint format clean help
+.PHONY: all install uninstall dist wheel man test demo packages check test-mutants test-threads test-torn test-faults test-kills fuzz test-valgrind test-determinism \
+        coverage test-sanitizer peers demo-run lint format clean help
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

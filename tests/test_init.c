@@ -264,6 +264,26 @@ static void files_without_weights_are_refused(void **state) {
   assert_refused(INIT("link.h5"), 65, "link.h5|model|soft or external link");
 }
 
+/* A chunk that a lost write left as zeros, with fletcher32's sum of zeros, whatever the model's reals are. An
+ * attribute of the same name in another program's file says nothing. */
+static void lost_weights_are_refused(void **state) {
+  (void)state;
+  float values[4096] = {0};
+  train("--checkpoint torn.h5");
+  hid_t file = H5Fopen("torn.h5", H5F_ACC_RDWR, H5P_DEFAULT);
+  hid_t dataset = H5Dopen2(file, "/model/blocks.0.fc.weight", H5P_DEFAULT);
+  assert_true(H5Dget_storage_size(dataset) <= sizeof values);
+  assert_true(H5Dwrite(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
+  H5Dclose(dataset);
+  assert_true(H5Fclose(file) >= 0);
+  assert_refused(LABELS "--init torn.h5", 65, "torn.h5|model/blocks.0.fc.weight|by its checksum");
+  assert_refused(LABELS "--precision fp64 --init torn.h5", 65, "model/blocks.0.fc.weight|by its checksum");
+  file = H5Fopen("weights.h5", H5F_ACC_RDWR, H5P_DEFAULT);
+  put_text(file, "/", "checksums", "of another program");
+  assert_true(H5Fclose(file) >= 0);
+  train("--init weights.h5");
+}
+
 static void init_begins_a_new_run(void **state) {
   (void)state;
   assert_refused("train --checkpoint run.h5 --resume --init run.h5", 64, "--init|--resume|leave one out");
@@ -444,6 +464,7 @@ int main(void) {
       cmocka_unit_test(a_long_list_ends_in_a_number),
       cmocka_unit_test(values_have_to_be_finite),
       cmocka_unit_test(files_without_weights_are_refused),
+      cmocka_unit_test(lost_weights_are_refused),
       cmocka_unit_test(init_begins_a_new_run),
       cmocka_unit_test(a_run_from_weights_is_resumed),
       cmocka_unit_test(another_configuration_is_told),

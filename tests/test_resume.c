@@ -414,6 +414,26 @@ static void an_older_checkpoint_is_resumed(void **state) {
   succeed("diff old.h5 whole.h5");
 }
 
+/* /config says another loss than /model, in a file whose checksums another program has removed. */
+static void a_loss_of_its_own_is_refused(void **state) {
+  (void)state;
+  copy("loss.h5", "part.h5");
+  hid_t file = H5Fopen("loss.h5", H5F_ACC_RDWR, H5P_DEFAULT), type = H5Tcopy(H5T_C_S1);
+  hid_t space = H5Screate(H5S_SCALAR);
+  assert_true(file >= 0 && H5Adelete(file, "checksums") >= 0 && H5Tset_size(type, 13) >= 0);
+  assert_true(H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0);
+  assert_true(H5Adelete_by_name(file, "config", "loss", H5P_DEFAULT) >= 0);
+  hid_t loss = H5Acreate_by_name(file, "config", "loss", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(H5Awrite(loss, type, "another-loss") >= 0);
+  H5Aclose(loss);
+  H5Sclose(space);
+  H5Tclose(type);
+  assert_true(H5Fclose(file) >= 0);
+  const struct result *r = run(TOLD "--checkpoint loss.h5 --resume");
+  assert_int_equal(r->status, 65);
+  assert_non_null(strstr(r->err, "another-loss"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(the_course_may_change),
@@ -431,6 +451,7 @@ int main(void) {
       TEST(synthetic_rows_are_their_options),
       TEST(another_number_of_threads_is_told),
       TEST(an_older_checkpoint_is_resumed),
+      TEST(a_loss_of_its_own_is_refused),
   };
   return cmocka_run_group_tests(tests, set_up_runs, tear_down);
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "data/hdf5_file.h"
+#include "train/checkpoint/layout.h"
 #include "train/checkpoint/sums.h"
 
 /* Objects that an error leaves open, mn_hdf5_close closes with the file. */
@@ -20,6 +21,15 @@ struct file {
   struct mn_sums sums;
 };
 
+/* An attribute of that name in another program's file is none of ours. */
+static mn_status read_sums(struct file *file) {
+  int ours;
+  file->sums.lines = 0;
+  file->sums.text[0] = 0;
+  MN_TRY(mn_checkpoint_format(&file->hdf5, &ours));
+  return ours ? mn_sums_read(&file->sums, &file->hdf5) : MN_OK;
+}
+
 static mn_status open_file(struct file *file, const char *path) {
   MN_TRY(mn_hdf5_open(&file->hdf5, path, "copy or write it anew", MN_HDF5_SHARED));
   mn_status status = mn_hdf5_find(&file->hdf5, &file->hdf5.root, "model", &file->model);
@@ -28,7 +38,7 @@ static mn_status open_file(struct file *file, const char *path) {
                      "%s has no group /model, where a checkpoint has its weights: put each there as a "
                      "dataset, named as PyTorch names it, such as blocks.0.fc.weight",
                      path);
-  if (status == MN_OK) status = mn_sums_read(&file->sums, &file->hdf5);
+  if (status == MN_OK) status = read_sums(file);
   if (status != MN_OK) mn_hdf5_close(&file->hdf5);
   return status;
 }
