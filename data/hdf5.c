@@ -6,20 +6,22 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include "kernels/status.h"
-
 /* `mutex` is the lock. A thread that waits for it holds `next`, so that a thread that unlocks and locks again
  * goes behind the one that waits. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER, next = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local int depth; /* how often this thread has taken the lock */
+
+mn_status mn_hdf5_start(void) {
+  if (H5open() >= 0) return MN_OK;
+  return mn_fail(MN_NO_MEMORY, "HDF5 cannot start, most likely for want of memory; free some");
+}
 
 void mn_hdf5_lock(void) {
   if (depth++ > 0) return;
   MN_REQUIRE(pthread_mutex_lock(&next) == 0);
   MN_REQUIRE(pthread_mutex_lock(&mutex) == 0);
   MN_REQUIRE(pthread_mutex_unlock(&next) == 0);
-  /* Each time and not once: a thread-safe HDF5 keeps this setting for each thread by itself. It fails where
-   * HDF5 cannot start for want of memory, and is of no use any more. */
+  /* Each time and not once: a thread-safe HDF5 keeps this setting for each thread by itself. */
   MN_REQUIRE(H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0);
 }
 

@@ -6,8 +6,11 @@
 #include <string.h>
 
 mn_status mn_thread_start(pthread_t *out, const char *what, void *(*run)(void *data), void *data) {
-  sigset_t all, before;
-  MN_REQUIRE(sigfillset(&all) == 0 && pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
+  static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL}; /* these reach no other thread */
+  sigset_t others, before;
+  MN_REQUIRE(sigfillset(&others) == 0);
+  for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++) sigdelset(&others, crashes[i]);
+  MN_REQUIRE(pthread_sigmask(SIG_SETMASK, &others, &before) == 0);
   int failed = pthread_create(out, NULL, run, data);
   MN_REQUIRE(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
   return failed ? mn_fail(MN_NO_MEMORY, "%s cannot be started: %s", what, strerror(failed)) : MN_OK;

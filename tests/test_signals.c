@@ -1,7 +1,9 @@
 /* Signals to the program: what each does to training and to the other commands, and that a run which cannot
  * act on one ends all the same. What does not end, for a minute, comes from a library that is
  * loaded before the others: reads of 100 kB and more, which are rows and nothing else, and products. */
+#include <dirent.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 #include "tests/command_run.h"
@@ -124,6 +126,41 @@ static void usr1_saves_and_changes_nothing(void **state) {
   assert_succeeds("resume", run("train --device cpu --quiet --checkpoint usr1.h5 --resume"));
   assert_succeeds("train", run(SHORT "--quiet --checkpoint whole.h5"));
   assert_succeeds("diff", run("diff usr1.h5 whole.h5"));
+}
+
+/* Sends to the thread that was started last. */
+static void send_to_a_thread(struct child c, int number) {
+  char path[64];
+  long last = 0;
+  snprintf(path, sizeof path, "/proc/%d/task", (int)c.pid);
+  DIR *tasks = opendir(path);
+  assert_non_null(tasks);
+  for (struct dirent *task; (task = readdir(tasks));)
+    if (atol(task->d_name) > last) last = atol(task->d_name);
+  closedir(tasks);
+  assert_true(last > c.pid);
+  assert_int_equal(syscall(SYS_tgkill, c.pid, last, number), 0);
+}
+
+/* In the first thread and in another. SIGTERM ends what does not end by the crash. */
+static void a_crash_is_told(void **state) {
+  (void)state;
+#ifdef __SANITIZE_ADDRESS__
+  skip(); /* which tells of crashes itself */
+#endif
+  static const int numbers[] = {SIGSEGV, SIGABRT, SIGBUS, SIGSEGV, SIGFPE, SIGILL};
+  for (int i = 0; i < 6; i++) {
+    char path[64], line[256];
+    snprintf(path, sizeof path, "crash-%d.jsonl", i);
+    snprintf(line, sizeof line, LONG "--quiet --log %s", path);
+    struct child c = begin(line);
+    wait_for_file(path);
+    (i < 2 ? send : send_to_a_thread)(c, numbers[i]);
+    for (int j = 0; j < 20; j++) doze();
+    send(c, SIGTERM);
+    struct result r = end(c);
+    assert_line(&r, 70, "ended by a crash", strsignal(numbers[i]));
+  }
 }
 
 static void usr1_without_a_checkpoint_is_told(void **state) {
@@ -330,6 +367,7 @@ int main(void) {
       cmocka_unit_test(nohup_stays_without_effect),
       cmocka_unit_test(usr1_saves_and_changes_nothing),
       cmocka_unit_test(usr1_without_a_checkpoint_is_told),
+      cmocka_unit_test(a_crash_is_told),
       cmocka_unit_test(usr1_is_harmless_while_a_run_opens),
       cmocka_unit_test(usr1_is_nothing_to_other_commands),
       cmocka_unit_test(term_ends_other_commands_at_once),

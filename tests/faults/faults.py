@@ -21,7 +21,6 @@ import queue
 import random
 import re
 import shutil
-import signal
 import struct
 import subprocess
 import sys
@@ -163,15 +162,12 @@ def timeless(path):
     return lines
 
 
-def ended_by_library(trial, result):
-    """Whether the run was ended inside a library that lacked memory. HDF5 does not survive that everywhere: it follows a null
-    pointer, or frees twice; then there is no line and no code. libgomp says so itself, and exits. That nothing is lost is
-    checked all the same."""
-    ended = result.code in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS) or "a library ended the program" in result.error
-    return trial.kind == "library-memory" and ended
+def ended_by_library(result):
+    """Whether the run was ended inside a library that lacked memory: HDF5 follows a null pointer or frees twice, libgomp exits."""
+    return "minnow: ended by a crash" in result.error or "minnow: a library ended the program" in result.error
 
 
-def complaints(result):
+def complaints(trial, result):
     """What is wrong with how a disturbed run ended."""
     lines = result.error.splitlines()
     errors = [line for line in lines if line.startswith("minnow: ") and not line.startswith("minnow: warning: ")]
@@ -179,6 +175,10 @@ def complaints(result):
         yield f"ended with {result.code}"
     elif len(errors) != (result.code != 0):
         yield f"exit {result.code} with {len(errors)} lines of error"
+    if trial.kind == "library-memory":
+        return  # the C library and libgomp add lines of their own
+    if ended_by_library(result):
+        yield "ended inside a library"
     if FOREIGN.search(result.error):
         yield "another's message"
 
@@ -234,7 +234,7 @@ def attempt(scenario, trial):
     report = Report(folder / "report")
     problems = []
     if report.failed:
-        problems += [] if ended_by_library(trial, result) else complaints(result)
+        problems += complaints(trial, result)
         if result.code == 0 and (folder / "run.h5").exists() and (folder / "run.h5").read_bytes() != scenario.checkpoint:
             problems.append("exit 0 with another checkpoint")
         if result.code == 0 and timeless(folder / "run.jsonl") != scenario.log:
@@ -310,7 +310,7 @@ def run_all(trials, folders, options, began):
             trial, name, report, problems, result = outcome
             done[trial.kind] += 1
             met[trial.kind] += report.failed > 0
-            crashed[trial.kind] += ended_by_library(trial, result)
+            crashed[trial.kind] += ended_by_library(result)
             if not problems:
                 continue
             failures += 1

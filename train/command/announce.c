@@ -13,10 +13,11 @@
 void mn_announce(const struct mn_options *options, const char *format, ...) {
   if (options->quiet) return;
   va_list arguments;
+  char line[MN_MESSAGE];
   va_start(arguments, format);
-  vfprintf(stderr, format, arguments);
+  vsnprintf(line, sizeof line, format, arguments);
   va_end(arguments);
-  fputc('\n', stderr);
+  fprintf(stderr, "%s\n", line); /* in one write: other threads have lines to tell, too */
 }
 
 /* An OpenBLAS older than the processor falls back to SSE3 kernels. Returns the OPENBLAS_CORETYPE that selects

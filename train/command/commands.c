@@ -3,6 +3,7 @@
  * command line. */
 #include "train/command/commands.h"
 
+#include "data/hdf5.h"
 #include "train/check/bench.h"
 #include "train/check/cases.h"
 #include "train/check/gradcheck.h"
@@ -66,6 +67,7 @@ static mn_status run_bench(FILE *out, const struct mn_options *options) {
 }
 
 mn_status mn_command_run(FILE *out, const struct mn_options *o) {
+  MN_TRY(mn_hdf5_start());
   MN_TRY(mn_files_check(o));
   switch (o->command) {
   case MN_COMMAND_TRAIN:

@@ -4,11 +4,11 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "train/command/commands.h"
+#include "train/command/crash.h"
 #include "train/command/room.h"
 
 /* A section that programs alone may have, so it is not room.c's, which is in the library. */
@@ -36,20 +36,9 @@ static mn_status close_stdout(mn_status status) {
   return mn_fail(MN_IO, "cannot write to stdout: %s; redirect it to a file that can be written", reason);
 }
 
-static int returns; /* main is about to */
-
-/* HDF5 1.10 ends the process by exit(-1), without a word, where it lacks memory for an id. */
-static void tell_of_exit(void) {
-  if (returns) return;
-  fprintf(stderr,
-          "minnow: a library ended the program, most likely as memory ran out: free some; what was saved is "
-          "whole\n");
-  _exit(MN_LIBRARY);
-}
-
 int main(int argc, char **argv) {
   hold_standard_files();
-  atexit(tell_of_exit); /* without it such an end is silent, no more */
+  mn_crash_open();
   /* A reader that went away and a file at its largest size are errors to report, not deaths. */
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
@@ -63,6 +52,6 @@ int main(int argc, char **argv) {
   if (status == MN_OK && !done) status = mn_command_run(stdout, &options);
   status = close_stdout(status);
   if (status != MN_OK) fprintf(stderr, "minnow: %s\n", mn_message());
-  returns = 1;
+  mn_crash_close(status);
   return status;
 }

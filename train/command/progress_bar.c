@@ -78,22 +78,19 @@ void mn_progress_bar_step(struct mn_progress_bar *p, const struct mn_trainer *t)
     const int full = (int)(bar * step / horizon);
     fprintf(stderr, "[%.*s%.*s] ", full, hashes, bar - full, dots);
   }
-  fputs(fields.text, stderr);
-  if (p->terminal)
-    p->drawn = 1;
-  else
-    fputc('\n', stderr);
-  fflush(stderr);
+  fprintf(stderr, "%s%s", fields.text, p->terminal ? "" : "\n");
+  p->drawn = p->terminal;
 }
 
 void mn_progress_bar_note(struct mn_progress_bar *p, const char *format, ...) {
   if (p->quiet) return;
   va_list arguments;
+  char line[MN_MESSAGE];
   erase(p);
   va_start(arguments, format);
-  vfprintf(stderr, format, arguments);
+  vsnprintf(line, sizeof line, format, arguments);
   va_end(arguments);
-  fputc('\n', stderr);
+  fprintf(stderr, "%s\n", line); /* in one write: other threads have lines to tell, too */
 }
 
 void mn_progress_bar_close(struct mn_progress_bar *p) {

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "train/checkpoint/saver.h"
 #include "train/command/announce.h"
 #include "train/command/disk.h"
 #include "train/command/dry_run.h"
@@ -13,6 +12,7 @@
 #include "train/command/plot.h"
 #include "train/command/progress_bar.h"
 #include "train/command/resume.h"
+#include "train/command/saves.h"
 #include "train/command/session.h"
 #include "train/command/show.h"
 #include "train/command/watchdog.h"
@@ -33,17 +33,8 @@ struct run {
   struct mn_evaluator *evaluator; /* NULL: nothing to test on */
   struct mn_log log;
   struct mn_progress_bar bar;
-  int64_t log_every;          /* steps a log line */
-  struct mn_saver *saver;     /* NULL: no checkpoint is kept */
-  int64_t snapshot;           /* the step of the last snapshot, saved or being saved; −1: it is lost */
-  double snapshot_time;       /* and when it was taken, or the start */
-  int due;                    /* a save has fallen due and waits for the one that is being written */
-  int64_t saves, late;        /* snapshots taken; those that had to wait */
-  int64_t failures;           /* saves that failed, */
-  struct mn_outcome failure;  /* the last of them, */
-  int failure_noted;          /* and whether that of the newest save is among them */
-  int saves_best;             /* the newest save is, or has, that of the best */
-  int64_t told;               /* the step of the newest save that --verbose has told of */
+  int64_t log_every; /* steps a log line */
+  struct mn_saves saves;
   double test_loss, accuracy; /* of the last evaluation; NaN before */
   struct since since;
   struct mn_text
@@ -99,7 +90,7 @@ static void list_config(struct run *r) {
   r->option_count = mn_options_config(&r->session.options, r->config, room);
   r->config_count =
       r->option_count + mn_resume_kept(&r->session, r->config + r->option_count, room - r->option_count);
-  if (r->saver) mn_saver_history(r->saver, history, mn_resume_history(&r->session, history));
+  mn_saves_describe(&r->saves, r->config, r->config_count, history, mn_resume_history(&r->session, history));
 }
 
 static mn_status open(struct run *r, const struct mn_options *options) {
@@ -118,11 +109,8 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   MN_TRY(
       mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &config, s->from ? &s->progress : NULL));
   const struct mn_progress *progress = &r->trainer->progress;
-  r->snapshot = r->told = progress->step;
   if (!o->dry_run) MN_TRY(mn_disk_check(s, r->trainer));
-  if (o->checkpoint && !o->dry_run)
-    MN_TRY(mn_saver_open(&r->saver, o->checkpoint, (int)o->keep, s->model, s->optimizer));
-  mn_watchdog_saver(r->saver);
+  MN_TRY(mn_saves_open(&r->saves, s, progress, &r->bar));
   if (s->test) {
     MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, MN_PASS_EVALUATE, o->batch, config.place));
     mn_evaluator_count(r->evaluator, mn_watchdog_count());
@@ -135,8 +123,7 @@ static mn_status open(struct run *r, const struct mn_options *options) {
     mn_announce(o, "log: %s is new, and begins at step %ld", o->log, (long)progress->step);
   describe_places(r);
   mn_progress_bar_open(&r->bar, progress->step, o->quiet);
-  r->snapshot_time = mn_seconds();
-  r->since = (struct since){.samples = progress->samples, .began = r->snapshot_time};
+  r->since = (struct since){.samples = progress->samples, .began = mn_seconds()};
   return MN_OK;
 }
 
@@ -194,123 +181,6 @@ static mn_status evaluate(struct run *r, int epoch_end, int *better) {
   return MN_OK;
 }
 
-/* Notes the failure of the newest save, once, where it has one: training goes on, since the next save may
- * succeed. That of a save with the best is returned, and ends the run: a newest that came later would tell of
- * a best that is nowhere. */
-static mn_status note_failure(struct run *r) {
-  const mn_status status = mn_saver_poll(r->saver, NULL);
-  if (status == MN_OK || r->saves_best) return status;
-  if (r->failure_noted) return MN_OK;
-  mn_outcome_note(&r->failure, status);
-  r->failure_noted = 1;
-  r->failures++;
-  r->snapshot = -1;
-  return MN_OK;
-}
-
-static mn_status note_and_warn(struct run *r) {
-  const int64_t before = r->failures, step = r->snapshot;
-  MN_TRY(note_failure(r));
-  if (r->failures == before) return MN_OK;
-  mn_progress_bar_close(&r->bar);
-  fprintf(stderr,
-          "minnow: warning: step %ld is not saved: %s; training goes on, and saves when the next is due\n",
-          (long)step, r->failure.message);
-  return MN_OK;
-}
-
-/* Takes a snapshot, which is written while training goes on. */
-static mn_status take_snapshot(struct run *r, int best) {
-  const struct mn_progress *p = &r->trainer->progress;
-  mn_watchdog_save();
-  mn_watchdog_saved();
-  r->due = 0;
-  r->snapshot = p->step;
-  r->snapshot_time = mn_seconds();
-  r->saves++;
-  r->saves_best = best;
-  r->failure_noted = 0;
-  return best ? mn_saver_start_best(r->saver, 1, p, r->config, r->config_count)
-              : mn_saver_start(r->saver, p, r->config, r->config_count);
-}
-
-/* Saves the last step, where it is not saved yet, and waits until it is on the disk. What fails is tried once
- * more. */
-static mn_status save_the_end(struct run *r) {
-  if (!r->saver) return MN_OK;
-  for (int tries = 0; tries < 3; tries++) {
-    (void)mn_saver_wait(r->saver, NULL);
-    MN_TRY(note_failure(r));
-    if (r->snapshot == r->trainer->progress.step) return MN_OK;
-    if (tries < 2) MN_TRY(take_snapshot(r, 0));
-  }
-  return mn_outcome_tell(&r->failure);
-}
-
-/* The end of a run of which all is saved, but not when it was to be. */
-static mn_status tell_of_failures(const struct run *r) {
-  if (r->failures == 0) return MN_OK;
-  return mn_fail(r->failure.status, "%s: step %ld is saved, but %ld earlier %s failed; the last: %s",
-                 r->session.options.checkpoint, (long)r->snapshot, (long)r->failures,
-                 r->failures == 1 ? "save" : "saves", r->failure.message);
-}
-
-static int save_falls_due(const struct run *r) {
-  const struct mn_options *o = &r->session.options;
-  int64_t step = r->trainer->progress.step;
-  if (r->snapshot == step) return 0;
-  if (mn_watchdog_wants_save()) return 1;
-  if (o->save_every <= 0) return 0;
-  return o->save_seconds ? mn_seconds() - r->snapshot_time >= (double)o->save_every
-                         : step % o->save_every == 0;
-}
-
-/* Training never waits for the disk: a save that falls due while another is being written is taken as soon as
- * that is done. */
-static mn_status save_if_due(struct run *r) {
-  if (!r->saver) return MN_OK;
-  MN_TRY(note_and_warn(r));
-  if (!r->due && save_falls_due(r)) {
-    r->due = 1;
-    r->late += mn_saver_busy(r->saver);
-  }
-  return r->due && !mn_saver_busy(r->saver) ? take_snapshot(r, 0) : MN_OK;
-}
-
-/* The best has to be the parameters of now, so the one save that is waited for is the one before it. A save
- * that is due is of the same snapshot. */
-static mn_status save_best(struct run *r) {
-  mn_watchdog_save();
-  (void)mn_saver_wait(r->saver, NULL);
-  MN_TRY(note_and_warn(r));
-  if (r->due || save_falls_due(r)) return take_snapshot(r, 1);
-  r->saves_best = 1;
-  return mn_saver_start_best(r->saver, 0, &r->trainer->progress, r->config, r->config_count);
-}
-
-/* Whether the run is to pause for a save: one that falls due by the clock or a signal, one that has waited
- * for another, or the failure of the best. */
-static int save_wants_a_pause(const struct run *r) {
-  if (!r->saver) return 0;
-  if (r->saves_best && mn_saver_poll(r->saver, NULL) != MN_OK) return 1;
-  int any_step = r->session.options.save_seconds || mn_watchdog_wants_save();
-  return (r->due || (any_step && save_falls_due(r))) && !mn_saver_busy(r->saver);
-}
-
-/* A save is told of when it is on the disk, not before. */
-static void tell_of_saves(struct run *r) {
-  const struct mn_options *o = &r->session.options;
-  int64_t saved = -1;
-  if (!r->saver && mn_watchdog_wants_save()) {
-    mn_watchdog_saved();
-    mn_progress_bar_note(&r->bar, "nothing is saved: SIGUSR1 asks for it, but there is no --checkpoint");
-  }
-  if (r->saver && !r->saves_best) (void)note_and_warn(r);
-  if (!r->saver || !o->verbose || mn_saver_poll(r->saver, &saved) != MN_OK || saved <= r->told) return;
-  r->told = saved;
-  mn_progress_bar_note(&r->bar, "saved step %ld to %s", (long)saved, o->checkpoint);
-}
-
 /* A step that was skipped is told of at once, and has its line in the log. */
 static void note_step(struct run *r, const struct mn_trainer *t) {
   const struct mn_progress *p = &t->progress;
@@ -334,9 +204,9 @@ static int after_step(void *to, const struct mn_trainer *t) {
   note_step(r, t);
   if (!r->evaluator && epoch_ended(t)) tell_epoch(r, 0);
   mn_progress_bar_step(&r->bar, t);
-  tell_of_saves(r);
+  mn_saves_tell(&r->saves);
   /* A log that cannot be written ends the run, after the work so far is saved. */
-  return mn_watchdog_signal() || r->log.error || save_wants_a_pause(r);
+  return mn_watchdog_signal() || r->log.error || mn_saves_want_a_pause(&r->saves);
 }
 
 /* The step at which the run pauses next: to evaluate at an epoch's end, to save, or to end at `stop`. It
@@ -347,8 +217,7 @@ static int64_t next_pause(const struct run *r, int64_t stop) {
   int64_t each = o->batch * o->accumulate, pause = stop;
   int64_t epoch_end = ((p->epoch + 1) * p->rows - 1) / each + 1;
   if (r->evaluator && epoch_end < pause) pause = epoch_end;
-  if (o->save_every <= 0 || o->save_seconds) return pause;
-  int64_t save_at = (p->step / o->save_every + 1) * o->save_every;
+  int64_t save_at = mn_saves_next(&r->saves);
   return save_at < pause ? save_at : pause;
 }
 
@@ -356,8 +225,8 @@ static mn_status at_pause(struct run *r) {
   const struct mn_trainer *t = r->trainer;
   int epoch_end = epoch_ended(t), last = t->progress.step == t->schedule.horizon, better = 0;
   if (r->evaluator && (epoch_end || last)) MN_TRY(evaluate(r, epoch_end, &better));
-  if (better && r->session.options.best) MN_TRY(save_best(r));
-  return save_if_due(r);
+  if (better && r->session.options.best) MN_TRY(mn_saves_best(&r->saves));
+  return mn_saves_if_due(&r->saves);
 }
 
 /* Whether the last epochs have bettered nothing. Epochs end the same for a resumed run. */
@@ -414,11 +283,7 @@ static void summarise(struct run *r) {
   if (t->progress.skipped > 0)
     mn_progress_bar_note(&r->bar, "steps skipped for values that were not finite: %ld of the run's %ld",
                          (long)t->progress.skipped, (long)t->progress.step);
-  if (r->late > 0)
-    mn_progress_bar_note(&r->bar,
-                         "%ld checkpoints written; %ld fell due while another was being written, and came "
-                         "after it",
-                         (long)r->saves, (long)r->late);
+  mn_saves_summarise(&r->saves);
 }
 
 static void report_time(struct mn_json *json, const struct mn_trainer *t) {
@@ -473,9 +338,7 @@ static mn_status run(struct run *r, FILE *out) {
     MN_TRY(mn_trainer_run(r->trainer, next_pause(r, stop), after_step, r));
     MN_TRY(at_pause(r));
   }
-  mn_watchdog_save();
-  MN_TRY(save_the_end(r));
-  tell_of_saves(r);
+  MN_TRY(mn_saves_end(&r->saves));
   summarise(r);
   tell_of_the_best(r);
   mn_progress_bar_close(&r->bar);
@@ -488,7 +351,7 @@ static mn_status run(struct run *r, FILE *out) {
     return mn_fail(MN_INTERRUPTED, "stopped by %s after step %ld of %ld; %s", strsignal(mn_watchdog_signal()),
                    (long)*step, (long)horizon,
                    o->checkpoint ? "--resume goes on from there" : "without --checkpoint it is lost");
-  MN_TRY(tell_of_failures(r));
+  MN_TRY(mn_saves_failed(&r->saves));
   return drawn;
 }
 
@@ -501,7 +364,7 @@ mn_status mn_train(FILE *out, const struct mn_options *options) {
   mn_progress_bar_close(&r.bar);
   status = mn_log_close(&r.log, status);
   mn_watchdog_close();
-  mn_saver_close(r.saver);
+  mn_saves_close(&r.saves);
   mn_evaluator_close(r.evaluator);
   mn_trainer_close(r.trainer);
   mn_session_close(&r.session);

@@ -1,0 +1,150 @@
+/* The saves of a training run: when they fall due, and what is told of them. */
+#include "train/command/saves.h"
+
+#include <stdio.h>
+
+#include "engine/clock.h"
+#include "train/command/watchdog.h"
+
+mn_status mn_saves_open(struct mn_saves *s, const struct mn_session *session,
+                        const struct mn_progress *progress, struct mn_progress_bar *bar) {
+  const struct mn_options *o = &session->options;
+  *s = (struct mn_saves){.options = o, .progress = progress, .bar = bar};
+  s->snapshot = s->told = progress->step;
+  s->snapshot_time = mn_seconds();
+  if (o->checkpoint && !o->dry_run)
+    MN_TRY(mn_saver_open(&s->saver, o->checkpoint, (int)o->keep, session->model, session->optimizer));
+  mn_watchdog_saver(s->saver);
+  return MN_OK;
+}
+
+void mn_saves_close(struct mn_saves *s) {
+  mn_saver_close(s->saver);
+}
+
+void mn_saves_describe(struct mn_saves *s, const struct mn_text *config, int config_count,
+                       const struct mn_text *history, int history_count) {
+  s->config = config;
+  s->config_count = config_count;
+  if (s->saver) mn_saver_history(s->saver, history, history_count);
+}
+
+/* Notes the failure of the newest save, once, where it has one. That of a save with the best is returned. */
+static mn_status note_failure(struct mn_saves *s) {
+  const mn_status status = mn_saver_poll(s->saver, NULL);
+  if (status == MN_OK || s->has_best) return status;
+  if (s->failure_noted) return MN_OK;
+  mn_outcome_note(&s->failure, status);
+  s->failure_noted = 1;
+  s->failures++;
+  s->snapshot = -1;
+  return MN_OK;
+}
+
+static mn_status note_and_warn(struct mn_saves *s) {
+  const int64_t before = s->failures, step = s->snapshot;
+  MN_TRY(note_failure(s));
+  if (s->failures == before) return MN_OK;
+  mn_progress_bar_close(s->bar);
+  fprintf(stderr,
+          "minnow: warning: step %ld is not saved: %s; training goes on, and saves when the next is due\n",
+          (long)step, s->failure.message);
+  return MN_OK;
+}
+
+/* Takes a snapshot, which is written while training goes on. */
+static mn_status take_snapshot(struct mn_saves *s, int best) {
+  mn_watchdog_save();
+  mn_watchdog_saved();
+  s->due = 0;
+  s->snapshot = s->progress->step;
+  s->snapshot_time = mn_seconds();
+  s->taken++;
+  s->has_best = best;
+  s->failure_noted = 0;
+  return best ? mn_saver_start_best(s->saver, 1, s->progress, s->config, s->config_count)
+              : mn_saver_start(s->saver, s->progress, s->config, s->config_count);
+}
+
+static int falls_due(const struct mn_saves *s) {
+  const struct mn_options *o = s->options;
+  if (s->snapshot == s->progress->step) return 0;
+  if (mn_watchdog_wants_save()) return 1;
+  if (o->save_every <= 0) return 0;
+  return o->save_seconds ? mn_seconds() - s->snapshot_time >= (double)o->save_every
+                         : s->progress->step % o->save_every == 0;
+}
+
+mn_status mn_saves_if_due(struct mn_saves *s) {
+  if (!s->saver) return MN_OK;
+  MN_TRY(note_and_warn(s));
+  if (!s->due && falls_due(s)) {
+    s->due = 1;
+    s->late += mn_saver_busy(s->saver);
+  }
+  return s->due && !mn_saver_busy(s->saver) ? take_snapshot(s, 0) : MN_OK;
+}
+
+/* The best has to be the parameters of now, so the one save that is waited for is the one before it. A save
+ * that is due is of the same snapshot. */
+mn_status mn_saves_best(struct mn_saves *s) {
+  mn_watchdog_save();
+  (void)mn_saver_wait(s->saver, NULL);
+  MN_TRY(note_and_warn(s));
+  if (s->due || falls_due(s)) return take_snapshot(s, 1);
+  s->has_best = 1;
+  return mn_saver_start_best(s->saver, 0, s->progress, s->config, s->config_count);
+}
+
+int mn_saves_want_a_pause(const struct mn_saves *s) {
+  if (!s->saver) return 0;
+  if (s->has_best && mn_saver_poll(s->saver, NULL) != MN_OK) return 1;
+  int any_step = s->options->save_seconds || mn_watchdog_wants_save();
+  return (s->due || (any_step && falls_due(s))) && !mn_saver_busy(s->saver);
+}
+
+int64_t mn_saves_next(const struct mn_saves *s) {
+  const int64_t every = s->options->save_seconds ? 0 : s->options->save_every;
+  return every > 0 ? (s->progress->step / every + 1) * every : INT64_MAX;
+}
+
+void mn_saves_tell(struct mn_saves *s) {
+  const struct mn_options *o = s->options;
+  int64_t saved = -1;
+  if (!s->saver && mn_watchdog_wants_save()) {
+    mn_watchdog_saved();
+    mn_progress_bar_note(s->bar, "nothing is saved: SIGUSR1 asks for it, but there is no --checkpoint");
+  }
+  if (s->saver && !s->has_best) (void)note_and_warn(s);
+  if (!s->saver || !o->verbose || mn_saver_poll(s->saver, &saved) != MN_OK || saved <= s->told) return;
+  s->told = saved;
+  mn_progress_bar_note(s->bar, "saved step %ld to %s", (long)saved, o->checkpoint);
+}
+
+mn_status mn_saves_end(struct mn_saves *s) {
+  mn_watchdog_save();
+  for (int tries = 0; s->saver; tries++) {
+    (void)mn_saver_wait(s->saver, NULL);
+    MN_TRY(note_failure(s));
+    if (s->snapshot == s->progress->step) break;
+    if (tries == 2) return mn_outcome_tell(&s->failure);
+    MN_TRY(take_snapshot(s, 0));
+  }
+  mn_saves_tell(s);
+  return MN_OK;
+}
+
+void mn_saves_summarise(const struct mn_saves *s) {
+  if (s->late > 0)
+    mn_progress_bar_note(s->bar,
+                         "%ld checkpoints written; %ld fell due while another was being written, and came "
+                         "after it",
+                         (long)s->taken, (long)s->late);
+}
+
+mn_status mn_saves_failed(const struct mn_saves *s) {
+  if (s->failures == 0) return MN_OK;
+  return mn_fail(s->failure.status, "%s: step %ld is saved, but %ld earlier %s failed; the last: %s",
+                 s->options->checkpoint, (long)s->snapshot, (long)s->failures,
+                 s->failures == 1 ? "save" : "saves", s->failure.message);
+}
