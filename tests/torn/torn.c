@@ -109,7 +109,8 @@ static void damage(int fd, const unsigned char *bytes, size_t size, struct damag
 
 /* ---- children ---- */
 
-/* One file and those who read it, in memory that a child shares with its parent. */
+/* One of --jobs parts of a file's variants, in memory that the child which reads it shares with its parents.
+ */
 struct shared {
   size_t next; /* place in the order of variants of the one that is being read */
   int reading; /* whether one is */
@@ -122,7 +123,7 @@ struct subject {
   const struct options *options;
   unsigned char *bytes;
   size_t size;
-  size_t *order, chosen; /* the variants that are read */
+  size_t *order, chosen; /* the variants that are read: each part has every options->jobs-th of them */
   char path[1024], report[1024];
 };
 
@@ -152,7 +153,7 @@ static void tell(const struct subject *s, struct shared *shared, size_t place, e
   fflush(stdout);
 }
 
-/* Reads the variants from shared->next on. A child that dies does so in the one at shared->next. */
+/* Reads the part's variants from shared->next on. A child that dies does so in the one at shared->next. */
 static void read_variants(const struct subject *s, struct shared *shared) {
   char what[2048];
   int fd = open(s->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -161,7 +162,7 @@ static void read_variants(const struct subject *s, struct shared *shared) {
   if (s->options->variant < 0) MN_REQUIRE(dup2(report, STDERR_FILENO) == STDERR_FILENO);
   write_at(fd, s->bytes, s->size, 0);
   struct torn_content *content = torn_learn(s->file, s->path);
-  for (; shared->next < s->chosen; shared->next++) {
+  for (; shared->next < s->chosen; shared->next += (size_t)s->options->jobs) {
     struct damage d = damage_of(s->options, s->size, s->order[shared->next]);
     shared->reading = 1;
     alarm(SECONDS);
@@ -197,9 +198,8 @@ static void find_summary(const struct subject *s, char *out, size_t size) {
   snprintf(out, size, "%s%s", kind, where);
 }
 
-/* Reads all variants, with as many children as that takes. Returns whether one failed otherwise. */
-static int read_all(const struct subject *s, struct shared *shared) {
-  int odd = 0;
+/* Reads all variants of a part, with as many children as that takes. Returns whether one failed otherwise. */
+static int read_part(const struct subject *s, struct shared *shared) {
   while (shared->next < s->chosen || shared->reading) {
     int status;
     char what[2048], summary[1900];
@@ -221,9 +221,9 @@ static int read_all(const struct subject *s, struct shared *shared) {
     int hung = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
     tell(s, shared, shared->next, hung ? TORN_HANG : TORN_CRASH, what);
     shared->reading = 0;
-    shared->next++;
+    shared->next += (size_t)s->options->jobs;
   }
-  return odd;
+  return 0;
 }
 
 /* ---- a file ---- */
@@ -275,25 +275,46 @@ static void write_all(const struct subject *s) {
   }
 }
 
+/* Reads all variants of a file, --jobs at a time. Returns whether a reader failed otherwise. */
+static int read_parts(struct subject *s, const char *folder, struct shared *parts) {
+  int bad = 0, status;
+  fflush(stdout);
+  for (int i = 0; i < s->options->jobs; i++) {
+    parts[i].next = (size_t)i;
+    snprintf(s->path, sizeof s->path, "%s/damaged-%d", folder, i);
+    snprintf(s->report, sizeof s->report, "%s/report-%d", folder, i);
+    pid_t child = fork();
+    MN_REQUIRE(child >= 0);
+    if (child) continue;
+    bad = read_part(s, &parts[i]);
+    unlink(s->path);
+    unlink(s->report);
+    exit(bad);
+  }
+  for (int i = 0; i < s->options->jobs; i++) {
+    MN_REQUIRE(wait(&status) > 0);
+    bad |= status != 0;
+  }
+  return bad;
+}
+
 /* Returns whether all is well. */
 static int check_file(const struct torn_file *file, const char *folder, const struct options *o) {
   struct subject s = {.file = file, .options = o};
   char from[1024];
   snprintf(from, sizeof from, "%s/%s", folder, file->name);
-  snprintf(s.path, sizeof s.path, "%s/damaged-%s", folder, file->name);
-  snprintf(s.report, sizeof s.report, "%s/report-%s", folder, file->name);
-  struct shared *shared =
-      mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  MN_REQUIRE(shared != MAP_FAILED);
+  const size_t bytes = (size_t)o->jobs * sizeof(struct shared);
+  struct shared *parts = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  MN_REQUIRE(parts != MAP_FAILED);
   slurp(&s, from);
   choose(&s);
   if (o->write) write_all(&s);
-  int bad = o->write ? 0 : read_all(&s, shared);
+  int bad = o->write ? 0 : read_parts(&s, folder, parts);
   char line[400];
   int length = snprintf(line, sizeof line, "%-18s %6zu bytes, %7zu variants:", file->name, s.size, s.chosen);
   for (int k = 0; k < TORN_OUTCOMES; k++) {
     int64_t count = 0;
-    for (int d = 0; d < DAMAGES; d++) count += shared->count[d][k];
+    for (int i = 0; i < o->jobs * DAMAGES; i++) count += parts[i / DAMAGES].count[i % DAMAGES][k];
     if (count)
       length +=
           snprintf(line + length, sizeof line - (size_t)length, " %lld %s", (long long)count, outcomes[k]);
@@ -301,12 +322,9 @@ static int check_file(const struct torn_file *file, const char *folder, const st
   }
   if (!o->write) puts(line);
   fflush(stdout);
-  munmap(shared, sizeof *shared);
+  munmap(parts, bytes);
   free(s.order);
   free(s.bytes);
-  unlink(s.path);
-  unlink(s.report);
-  unlink(from);
   return !bad;
 }
 
@@ -338,7 +356,7 @@ static int is_named(const char *name, int count, char **names) {
 int main(int argc, char **argv) {
   struct options o = {.variant = -1, .jobs = 1};
   char folder[] = "/dev/shm/minnow-torn-XXXXXX", plain[] = "/tmp/minnow-torn-XXXXXX";
-  int bad = 0, running = 0, status;
+  int bad = 0;
   read_options(&o, argc, argv);
   const char *in = mkdtemp(folder);
   if (!in) in = mkdtemp(plain);
@@ -347,20 +365,7 @@ int main(int argc, char **argv) {
   torn_make(in);
   for (const struct torn_file *file = torn_files; file->name; file++) {
     if (!is_named(file->name, argc - optind, argv + optind)) continue;
-    if (running == o.jobs) {
-      MN_REQUIRE(wait(&status) > 0);
-      bad |= status != 0;
-      running--;
-    }
-    fflush(stdout);
-    pid_t child = fork();
-    MN_REQUIRE(child >= 0);
-    if (child == 0) exit(!check_file(file, in, &o));
-    running++;
-  }
-  for (; running > 0; running--) {
-    MN_REQUIRE(wait(&status) > 0);
-    bad |= status != 0;
+    bad |= !check_file(file, in, &o);
   }
   for (const struct torn_file *file = torn_files; file->name; file++) {
     char path[1024];
