@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <omp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,6 +45,11 @@ static void run(mn_child_work *work, void *data, struct verdict *verdict) {
   verdict->status = work(data, verdict + 1);
   snprintf(verdict->message, sizeof verdict->message, "%s", mn_message());
   __atomic_store_n(&verdict->done, 1, __ATOMIC_RELEASE);
+#ifdef __clang__
+  /* LLVM's OpenMP has a file in /dev/shm for each process, from the fork on, and _exit would leave it there.
+   * Not with libgomp, which has none and would wait for threads that are the parent's. */
+  omp_pause_resource_all(omp_pause_hard);
+#endif
   _exit(0);
 }
 
