@@ -12,7 +12,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER, next = PTHREAD_MUTEX_I
 static _Thread_local int depth; /* how often this thread has taken the lock */
 
 mn_status mn_hdf5_start(void) {
-  if (H5open() >= 0) return MN_OK;
+  if (H5open() >= 0 && H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0) return MN_OK;
   return mn_fail(MN_NO_MEMORY, "HDF5 cannot start, most likely for want of memory; free some");
 }
 
@@ -21,8 +21,9 @@ void mn_hdf5_lock(void) {
   MN_REQUIRE(pthread_mutex_lock(&next) == 0);
   MN_REQUIRE(pthread_mutex_lock(&mutex) == 0);
   MN_REQUIRE(pthread_mutex_unlock(&next) == 0);
-  /* Each time and not once: a thread-safe HDF5 keeps this setting for each thread by itself. */
-  MN_REQUIRE(H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0);
+  /* Each time and not once: a thread-safe HDF5 keeps this setting for each thread by itself. Where it fails
+   * for want of memory, HDF5 prints what fails next. */
+  (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 }
 
 void mn_hdf5_unlock(void) {

@@ -13,7 +13,7 @@
 
 #define MN_HDF5_TRANSFER ((size_t)4 << 20) /* the most bytes read or written under one lock */
 
-/* Starts HDF5, which the first mn_hdf5_lock would do otherwise, and abort where it fails. MN_NO_MEMORY. */
+/* Starts HDF5, which the first call to it would do otherwise without telling of a failure. MN_NO_MEMORY. */
 mn_status mn_hdf5_start(void);
 
 /* Recursive: a thread that holds the lock may take it again, and unlocks as often. The outermost lock turns

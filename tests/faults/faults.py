@@ -179,7 +179,7 @@ def complaints(trial, result):
         return  # the C library and libgomp add lines of their own
     if ended_by_library(result):
         yield "ended inside a library"
-    if FOREIGN.search(result.error):
+    if any(FOREIGN.search(line) for line in lines if not line.startswith("note: ")):
         yield "another's message"
 
 
