@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdio_ext.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -18,9 +19,17 @@ static void count_in(const char *name) {
     setenv("GCOV_PREFIX", folder, 1);
 }
 
+/* Counts that a limit cuts off could not be read. */
+static void drop_what_is_limited(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    setenv("GCOV_PREFIX", "/dev/null", 1);
+}
+
 static void count_apart(void) {
   char number[24];
   forked = 1;
+  if (atexit(drop_what_is_limited) != 0) abort();
   snprintf(number, sizeof number, "%ld", (long)getpid());
   count_in(number);
 }
