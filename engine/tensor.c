@@ -140,7 +140,7 @@ struct whole {
   const double *from;
   double *wide; /* to */
   float *narrow;
-  uint64_t seed; /* of uniform numbers */
+  uint64_t seed, drawn; /* of uniform numbers: the first is number `drawn` of its sequence */
   uint32_t sequence;
   double bound;
 };
@@ -190,16 +190,16 @@ mn_status mn_tensor_write(struct mn_context *context, struct mn_tensor *tensor, 
 static mn_status draw_piece(struct mn_context *context, struct mn_operand *w, const struct piece *p,
                             const struct whole *whole) {
   MN_TRY(context->kernels->uniform(context->device, p->floats, p->count, whole->seed, whole->sequence,
-                                   (uint64_t)p->first, whole->bound));
+                                   whole->drawn + (uint64_t)p->first, whole->bound));
   return split(context, w, p);
 }
 
 mn_status mn_tensor_uniform(struct mn_context *context, struct mn_tensor *tensor, uint64_t seed,
-                            uint32_t sequence, double bound) {
-  const struct whole whole = {.seed = seed, .sequence = sequence, .bound = bound};
+                            uint32_t sequence, uint64_t first, double bound) {
+  const struct whole whole = {.seed = seed, .sequence = sequence, .drawn = first, .bound = bound};
   if (tensor->value.split) return in_pieces(context, tensor, draw_piece, &whole);
   MN_TRY(context->kernels->uniform(context->device, tensor->value.real, mn_tensor_count(tensor), seed,
-                                   sequence, 0, bound));
+                                   sequence, first, bound));
   tensor->value.stale = 1;
   return mn_operand_prepare(context, &tensor->value);
 }

@@ -71,8 +71,8 @@ static void large_masters_are_written_and_read(void **state) {
   MUST(mn_tensor_write(context, w, values));
   assert_master(context, w, values);
   free(values);
-  MUST(mn_tensor_uniform(context, w, 5, 7, 0.3));
-  MUST(mn_tensor_uniform(wide, reference, 5, 7, 0.3));
+  MUST(mn_tensor_uniform(context, w, 5, 7, 0, 0.3));
+  MUST(mn_tensor_uniform(wide, reference, 5, 7, 0, 0.3));
   values = read_values(wide, reference);
   assert_master(context, w, values);
   float *floats = take_bytes(&m, count, sizeof *floats), *host = malloc((size_t)count * sizeof *host);

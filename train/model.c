@@ -150,7 +150,7 @@ static mn_status initialise(struct mn_context *context, struct mn_tensor *t, con
   case MN_INITIAL_ONE:
     return fill(context, t, 1);
   case MN_INITIAL_UNIFORM:
-    return mn_tensor_uniform(context, t, seed, sequence, p->bound);
+    return mn_tensor_uniform(context, t, seed, sequence, 0, p->bound);
   }
   mn_abort(__FILE__, __LINE__, "an initial value");
 }

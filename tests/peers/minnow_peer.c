@@ -53,7 +53,7 @@ MN_API int minnow_peer_row(struct minnow_peer *peer, int which, int64_t row, flo
 MN_API const char *minnow_peer_version(void);
 
 static mn_status fill(struct mn_context *context, struct mn_tensor *tensor, uint32_t which) {
-  return mn_tensor_uniform(context, tensor, SEED, MN_RANDOM_CHECK + which, 1);
+  return mn_tensor_uniform(context, tensor, SEED, MN_RANDOM_CHECK + which, 0, 1);
 }
 
 /* The rate is so small that no number of steps leads the weights anywhere. */

@@ -100,7 +100,7 @@ static mn_status measure(struct mn_context *context, work *run, void *state, dou
 }
 
 static mn_status fill(struct bench *b, struct mn_tensor *tensor, uint32_t which) {
-  return mn_tensor_uniform(b->context, tensor, b->config->seed, MN_RANDOM_CHECK + which, 1);
+  return mn_tensor_uniform(b->context, tensor, b->config->seed, MN_RANDOM_CHECK + which, 0, 1);
 }
 
 /* Labels, each of the classes as often. */
