@@ -14,6 +14,7 @@
 #include "kernels/memory.h"
 #include "kernels/outside.h"
 #include "kernels/random.h"
+#include "kernels/ranks.h"
 #include "kernels/split.h"
 #include "kernels/update.h"
 
@@ -53,6 +54,12 @@
   DEVICE(branch_begin)                                                                                       \
   DEVICE(branch_end)                                                                                         \
   DEVICE(branch_join)                                                                                        \
+  DEVICE(ranks_join)                                                                                         \
+  DEVICE(ranks_leave)                                                                                        \
+  DEVICE(all_gather)                                                                                         \
+  DEVICE(reduce_scatter)                                                                                     \
+  DEVICE(own_columns)                                                                                        \
+  DEVICE(agree)                                                                                              \
   DEVICE(exchange)                                                                                           \
   DEVICE(split)                                                                                              \
   DEVICE(join)                                                                                               \

@@ -45,6 +45,7 @@ struct mn_versions {
 
 struct mn_kernels;
 struct mn_cuda;
+struct mn_ranks;
 
 /* Runs what it is given, in order. Opened by mn_device_open (kernels/device.h); one thread at a time, except
  * for host memory and download_beside (kernels/memory.h). */
@@ -69,6 +70,7 @@ struct mn_device {
   int mark;       /* not 0. The first mark stays, so that it tells which of several steps it was */
   struct mn_scale *unscaled;   /* in the device's memory: the factor 1, of float16s that are another's */
   struct mn_cuda *cuda;        /* CUDA streams, cuBLASLt handle and workspace; NULL on the CPU */
+  struct mn_ranks *ranks;      /* that this device trains with (kernels/ranks.h); NULL: it is alone */
   double marks[2];             /* the CPU's stopwatch, ms */
   char name[256];              /* to print: "NVIDIA H200", "CPU (16 threads)" */
   struct mn_versions versions; /* results may differ between versions */

@@ -1,0 +1,108 @@
+/* NCCL by dlopen; the values below are of its stable interface, version 2. */
+#include "kernels/nccl.h"
+
+#include <dlfcn.h>
+
+#include <cstdio>
+
+namespace {
+
+struct unique_id {
+  char bytes[128];
+};
+enum { INT8 = 0, INT32 = 2, MAX = 2 }; /* ncclDataType_t, ncclRedOp_t */
+
+struct nccl {
+  int (*version)(int *version);
+  int (*unique)(unique_id *id);
+  int (*init)(mn_nccl_comm **comm, int size, unique_id id, int rank);
+  int (*abort)(mn_nccl_comm *comm);
+  const char *(*error)(int code);
+  int (*all_gather)(const void *mine, void *all, size_t count, int type, mn_nccl_comm *comm,
+                    cudaStream_t stream);
+  int (*all_reduce)(const void *from, void *to, size_t count, int type, int operation, mn_nccl_comm *comm,
+                    cudaStream_t stream);
+  int (*send)(const void *from, size_t count, int type, int rank, mn_nccl_comm *comm, cudaStream_t stream);
+  int (*receive)(void *to, size_t count, int type, int rank, mn_nccl_comm *comm, cudaStream_t stream);
+  int (*group_begin)();
+  int (*group_end)();
+  bool there;
+};
+
+template <typename F> bool find(void *library, const char *name, F *&function) {
+  function = reinterpret_cast<F *>(dlsym(library, name));
+  return function != nullptr;
+}
+
+nccl load() {
+  nccl n = {};
+  void *library = dlopen("libnccl.so.2", RTLD_NOW);
+  n.there = library && find(library, "ncclGetVersion", n.version) &&
+            find(library, "ncclGetUniqueId", n.unique) && find(library, "ncclCommInitRank", n.init) &&
+            find(library, "ncclCommAbort", n.abort) && find(library, "ncclGetErrorString", n.error) &&
+            find(library, "ncclAllGather", n.all_gather) && find(library, "ncclAllReduce", n.all_reduce) &&
+            find(library, "ncclSend", n.send) && find(library, "ncclRecv", n.receive) &&
+            find(library, "ncclGroupStart", n.group_begin) && find(library, "ncclGroupEnd", n.group_end);
+  return n;
+}
+
+const nccl &the_library() {
+  static const nccl library = load();
+  return library;
+}
+
+mn_status check(const char *what, int code) {
+  if (code == 0) return MN_OK;
+  return mn_fail(MN_LIBRARY, "NCCL cannot %s: %s; NCCL_DEBUG=WARN says more", what,
+                 the_library().error(code));
+}
+
+} // namespace
+
+const char *mn_nccl_version(char *text, size_t size) {
+  int v;
+  if (!the_library().there || the_library().version(&v) != 0) return nullptr;
+  snprintf(text, size, "%d.%d.%d", v / 10000, v / 100 % 100, v % 100);
+  return text;
+}
+
+mn_status mn_nccl_open(struct mn_ranks *ranks) {
+  const nccl &n = the_library();
+  unique_id id = {};
+  if (!n.there)
+    return mn_fail(MN_LIBRARY, "no NCCL is found (libnccl.so.2), which several GPUs need: install libnccl2, "
+                               "or train on one");
+  /* Told after the others have it, so that they do not wait for it in vain. */
+  const mn_status status = ranks->rank == 0 ? check("begin", n.unique(&id)) : MN_OK;
+  MN_TRY(mn_mpi_broadcast(ranks->mpi, &id, sizeof id, 0));
+  MN_TRY(status);
+  return check("connect the GPUs", n.init(&ranks->comm, ranks->size, id, ranks->rank));
+}
+
+void mn_nccl_close(struct mn_ranks *ranks) {
+  if (ranks->comm) (void)the_library().abort(ranks->comm); /* which, unlike destroy, waits for nobody */
+  ranks->comm = nullptr;
+}
+
+mn_status mn_nccl_all_gather(const struct mn_ranks *ranks, void *all, const void *mine, size_t bytes,
+                             cudaStream_t stream) {
+  return check("gather", the_library().all_gather(mine, all, bytes, INT8, ranks->comm, stream));
+}
+
+mn_status mn_nccl_exchange(const struct mn_ranks *ranks, void *to_me, const void *of_mine, size_t bytes,
+                           cudaStream_t stream) {
+  const nccl &n = the_library();
+  MN_TRY(check("exchange", n.group_begin()));
+  int failed = 0;
+  for (int q = 0; q < ranks->size && !failed; q++) {
+    failed = n.send(static_cast<const char *>(of_mine) + q * bytes, bytes, INT8, q, ranks->comm, stream);
+    if (!failed)
+      failed = n.receive(static_cast<char *>(to_me) + q * bytes, bytes, INT8, q, ranks->comm, stream);
+  }
+  const int ended = n.group_end();
+  return check("exchange", failed ? failed : ended);
+}
+
+mn_status mn_nccl_agree(const struct mn_ranks *ranks, int *flag, cudaStream_t stream) {
+  return check("agree", the_library().all_reduce(flag, flag, 1, INT32, MAX, ranks->comm, stream));
+}

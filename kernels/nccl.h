@@ -1,0 +1,28 @@
+/* NCCL, found at run time. Bytes alone are moved, and one flag is agreed on. For .cu files. */
+#ifndef MN_KERNELS_NCCL_H
+#define MN_KERNELS_NCCL_H
+
+#include <cuda_runtime.h>
+
+#include "kernels/ranks.h"
+
+struct mn_nccl_comm; /* NCCL's */
+
+/* The version, such as "2.28.3" in text[size]; NULL: no library is there. */
+MN_C const char *mn_nccl_version(char *text, size_t size);
+
+/* Opens a communicator of all ranks on the current GPU, meeting them by ranks->mpi. MN_LIBRARY. */
+MN_C mn_status mn_nccl_open(struct mn_ranks *ranks);
+MN_C void mn_nccl_close(struct mn_ranks *ranks);
+
+/* As mn_mpi's of the same names, in `stream`, in the GPU's memory; all_gather in place where `mine` is its
+ * place in `all`. */
+MN_C mn_status mn_nccl_all_gather(const struct mn_ranks *ranks, void *all, const void *mine, size_t bytes,
+                                  cudaStream_t stream);
+MN_C mn_status mn_nccl_exchange(const struct mn_ranks *ranks, void *to_me, const void *of_mine, size_t bytes,
+                                cudaStream_t stream);
+
+/* *flag becomes the largest of all ranks'. */
+MN_C mn_status mn_nccl_agree(const struct mn_ranks *ranks, int *flag, cudaStream_t stream);
+
+#endif
