@@ -138,7 +138,7 @@ man: packages $(BUILD)/minnow
 	  train/install/man.sh
 
 # Every test program and script, one after the other, run from this folder so that tests/golden and data/ are found.
-check: all $(TESTS)
+check: all $(TESTS) $(BUILD)/tests/ranks/train
 	$(Q)set -e; export OMP_WAIT_POLICY=passive; for t in $(TESTS) $(SCRIPTS); do echo "== $$(basename $$t)"; \
 	  MINNOW=$(BUILD)/minnow BUILD=$(BUILD) CC="$(CC)" CFLAGS="$(HARDEN)" LDLIBS="$(LDFLAGS) $(LDLIBS)" $$t; done
 

@@ -242,6 +242,8 @@ static mn_status backward(void *data) {
   const struct mn_kernels *k = tape->context->kernels;
   for (struct mn_node *node = tape->last; node; node = node->previous)
     MN_TRY(node->operation->backward(tape, node));
+  /* One rank's updates write nothing where another's values are not finite. */
+  if (tape->context->device->ranks) MN_TRY(k->agree(tape->context->device));
   MN_TRY(k->branch_fork(tape->context->device));
   mn_status status = update_all(tape), joined = k->branch_join(tape->context->device);
   if (status == MN_OK) status = joined;

@@ -16,7 +16,8 @@ struct saved {
   void *planes[2]; /* dz's, and memory for dz itself, of which dz has those that are to be written */
   void *real;
   struct mn_epilogue forward;
-  struct mn_reduction loss; /* sums block.loss_parts, where the loss is fused */
+  struct mn_reduction loss; /* sums the loss's parts, where it is fused */
+  void *target, *parts;     /* among ranks: this rank's columns of the target; all ranks' parts of the loss */
 };
 
 /* Chooses the factors under which this step writes the planes of y and dz. A dz that is measured is written
@@ -52,11 +53,22 @@ static mn_status run_forward(struct mn_tape *tape, struct mn_node *node) {
                      &saved->forward);
 }
 
+/* The target, which may be another each time; among ranks its columns that are this one's. */
+static mn_status take_target(struct mn_tape *tape, struct mn_node *node) {
+  struct saved *saved = node->saved;
+  if (!node->inputs[TARGET]) return MN_OK;
+  const struct mn_operand *target = &node->inputs[TARGET]->value;
+  saved->block.target = saved->target ? saved->target : target->real;
+  if (!saved->target) return MN_OK;
+  return tape->context->kernels->own_columns(tape->context->device, saved->target, target->real, target->rows,
+                                             target->cols);
+}
+
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
   struct mn_block *b = &saved->block;
   struct mn_operand *y = b->y;
-  if (node->inputs[TARGET]) b->target = node->inputs[TARGET]->value.real; /* which may be another each time */
+  MN_TRY(take_target(tape, node));
   MN_TRY(choose_factors(tape, node));
   saved->loss.out = tape->results;
   if (y && y->scale && !(b->ops & MN_OP_NORM)) { /* nothing bounds y: its planes are written afterwards */
@@ -68,7 +80,11 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
     return status != MN_OK ? status : mn_operand_prepare(tape->context, y);
   }
   MN_TRY(run_forward(tape, node));
-  if (!node->inputs[TARGET] || tape->stepping) return MN_OK;
+  if (!node->inputs[TARGET]) return MN_OK;
+  if (saved->parts)
+    MN_TRY(tape->context->kernels->all_gather(tape->context->device, saved->parts, b->loss_parts, b->rows,
+                                              saved->loss.count / b->rows));
+  if (tape->stepping) return MN_OK;
   const struct mn_reduction *loss = &saved->loss;
   return tape->context->kernels->reduce(tape->context->device, loss->out, loss->scratch, loss->parts,
                                         loss->count, loss->factor);
@@ -161,10 +177,15 @@ static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
     MN_TRY(mn_tape_device(tape, &b->rstd, b->rows * b->groups, real));
   }
   if (node->inputs[TARGET]) {
-    int64_t parts = b->rows * b->groups;
-    MN_TRY(mn_tape_device(tape, &b->loss_parts, parts, real));
-    saved->loss =
-        (struct mn_reduction){.parts = b->loss_parts, .count = parts, .factor = 1 / (double)elements};
+    const struct mn_ranks *ranks = tape->context->device->ranks;
+    const int64_t all = ranks ? ranks->size : 1, parts = b->rows * b->groups * all;
+    MN_TRY(mn_tape_device(tape, &b->loss_parts, b->rows * b->groups, real));
+    if (ranks) MN_TRY(mn_tape_device(tape, &saved->parts, parts, real));
+    if (ranks) MN_TRY(mn_tape_device(tape, &saved->target, elements, real));
+    saved->loss = (struct mn_reduction){.parts = ranks ? saved->parts : b->loss_parts,
+                                        .count = parts,
+                                        .factor = 1 / ((double)elements * (double)all)};
+    b->scale /= (double)all; /* of a gradient that is taken for the mean over this rank's elements */
     MN_TRY(mn_tape_device(tape, (void **)&saved->loss.scratch, mn_reduce_scratch(parts), sizeof(double)));
   }
   if (!tape->training) return MN_OK;
@@ -245,7 +266,7 @@ static mn_status record_ops(struct mn_tape *tape, struct mn_tensor **y, struct m
 mn_status mn_block_mse_record(struct mn_tape *tape, struct mn_tensor *x, const struct mn_layer *layer,
                               struct mn_tensor *target, double scale) {
   MN_REQUIRE(tape->training);
-  MN_TRY(mn_tensor_check(target, x->value.rows, layer->outputs));
+  MN_TRY(mn_tensor_check(target, x->value.rows, layer->whole));
   return record_ops(tape, NULL, x, layer, MN_OP_ALL, target, scale);
 }
 

@@ -40,6 +40,7 @@ static struct mn_tensor *leaf(struct graph *g, int64_t rows, int64_t cols, doubl
 
 static struct mn_layer block_leaves(struct graph *g, int64_t inputs, int64_t channels, int64_t groups) {
   struct mn_layer layer = {.inputs = inputs,
+                           .whole = channels,
                            .outputs = channels,
                            .groups = groups,
                            .eps = 1e-3,

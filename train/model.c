@@ -95,6 +95,27 @@ double mn_model_step_flops(const struct mn_model *model) {
   return flops;
 }
 
+/* This rank's part of every layer: neighbouring outputs, and of blocks whole groups. */
+static mn_status divide(struct mn_model *model, const struct mn_ranks *ranks) {
+  for (int i = 0; i < model->depth; i++) {
+    struct mn_layer *layer = &model->layers[i];
+    layer->whole = layer->outputs;
+    if (!ranks) continue;
+    if (layer->groups % ranks->size)
+      return mn_fail(MN_USAGE,
+                     "the %ld groups of %s cannot be divided among %d ranks, each with whole groups; "
+                     "as many groups as a multiple of the ranks would do",
+                     (long)layer->groups, layer->name, ranks->size);
+    if (layer->outputs < ranks->size)
+      return mn_fail(MN_USAGE, "the %ld outputs of %s are fewer than the %d ranks", (long)layer->outputs,
+                     layer->name, ranks->size);
+    if (layer->kind->check) MN_TRY(layer->kind->check(layer)); /* of the whole, whose sizes are the user's */
+    layer->groups /= ranks->size;
+    layer->outputs = mn_share(layer->whole, ranks->rank, ranks->size, &layer->first);
+  }
+  return MN_OK;
+}
+
 static mn_status open_layer(struct mn_model *model, struct mn_layer *layer) {
   if (layer->kind->check) MN_TRY(layer->kind->check(layer));
   for (int i = 0; i < layer->kind->parameters; i++) {
@@ -116,7 +137,7 @@ mn_status mn_model_open(struct mn_model **out, struct mn_context *context,
   model->context = context;
   model->config = *config;
   model->depth = list_layers(config, model->layers);
-  mn_status status = MN_OK;
+  mn_status status = divide(model, context->device->ranks);
   for (int i = 0; i < model->depth && status == MN_OK; i++) status = open_layer(model, &model->layers[i]);
   if (status != MN_OK) {
     mn_model_close(model);
@@ -143,23 +164,27 @@ static mn_status fill(struct mn_context *context, struct mn_tensor *tensor, doub
 }
 
 static mn_status initialise(struct mn_context *context, struct mn_tensor *t, const struct mn_parameter *p,
-                            uint64_t seed, uint32_t sequence) {
+                            uint64_t seed, uint32_t sequence, int64_t first) {
   switch (p->initial) {
   case MN_INITIAL_ZERO:
     return fill(context, t, 0);
   case MN_INITIAL_ONE:
     return fill(context, t, 1);
   case MN_INITIAL_UNIFORM:
-    return mn_tensor_uniform(context, t, seed, sequence, 0, p->bound);
+    return mn_tensor_uniform(context, t, seed, sequence, (uint64_t)first, p->bound);
   }
   mn_abort(__FILE__, __LINE__, "an initial value");
 }
 
 mn_status mn_model_initialise(struct mn_model *model, uint64_t seed) {
-  for (int i = 0; i < model->count; i++) {
-    struct mn_parameter p;
-    MN_REQUIRE(mn_model_parameter(&model->config, i, &p));
-    MN_TRY(initialise(model->context, model->parameters[i], &p, seed, MN_RANDOM_PARAMETER + (uint32_t)i));
+  uint32_t sequence = MN_RANDOM_PARAMETER;
+  for (int i = 0; i < model->depth; i++) {
+    const struct mn_layer *layer = &model->layers[i];
+    for (int j = 0; j < layer->kind->parameters; j++) {
+      const struct mn_parameter p = describe(layer, j);
+      const int64_t first = layer->first * (p.rank == 2 ? p.cols : 1);
+      MN_TRY(initialise(model->context, layer->parameters[j], &p, seed, sequence++, first));
+    }
   }
   return MN_OK;
 }

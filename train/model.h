@@ -37,8 +37,9 @@ struct mn_model {
   int count;
 };
 
-/* Allocates the parameters on the device, not initialised. `*out` is the caller's, for mn_model_close; it
- * borrows `context`. MN_USAGE: sizes that cannot be, named. */
+/* Allocates the parameters on the device, not initialised; where the device has ranks, this rank's part of
+ * each (kernels/ranks.h), by outputs, the same numbers as those of the whole. `*out` is the caller's, for
+ * mn_model_close; it borrows `context`. MN_USAGE: sizes that cannot be, named. */
 MN_API mn_status mn_model_open(struct mn_model **out, struct mn_context *context,
                                const struct mn_model_config *config);
 MN_API void mn_model_close(struct mn_model *model); /* NULL is fine */

@@ -41,11 +41,17 @@ static int64_t scratch_size(const struct mn_model *model) {
   return mn_reduce_scratch(largest);
 }
 
+/* A sum of squares for each parameter; among ranks, each rank's own and then those of all. */
+static int64_t square_count(const struct mn_model *model) {
+  const struct mn_ranks *ranks = model->context->device->ranks;
+  return model->count * (ranks ? 1 + (int64_t)ranks->size : 1);
+}
+
 /* Clipping needs the norm of all gradients before the first update. */
 static mn_status take_clip_buffers(struct mn_optimizer *o) {
   struct mn_context *context = o->model->context;
   MN_TRY(mn_context_allocate(context, (void **)&o->scale, 2, sizeof(double)));
-  MN_TRY(mn_context_allocate(context, (void **)&o->squares, o->model->count, sizeof(double)));
+  MN_TRY(mn_context_allocate(context, (void **)&o->squares, square_count(o->model), sizeof(double)));
   return mn_context_allocate(context, (void **)&o->scratch, scratch_size(o->model), sizeof(double));
 }
 
@@ -85,7 +91,7 @@ void mn_optimizer_close(struct mn_optimizer *o) {
   struct mn_context *context = o->model->context;
   mn_context_release(context, o->rate, MN_RATES, sizeof(double));
   mn_context_release(context, o->scale, 2, sizeof(double));
-  mn_context_release(context, o->squares, o->model->count, sizeof(double));
+  mn_context_release(context, o->squares, square_count(o->model), sizeof(double));
   mn_context_release(context, o->scratch, scratch_size(o->model), sizeof(double));
   free(o);
 }
@@ -127,7 +133,13 @@ static mn_status clip(struct mn_optimizer *o) {
     const struct mn_tensor *t = o->model->parameters[i];
     MN_TRY(k->sum_of_squares(context->device, o->squares + i, o->scratch, t->gradient, mn_tensor_count(t)));
   }
-  return k->clip(context->device, o->scale, o->norm, o->squares, o->model->count, o->config.clip);
+  const struct mn_ranks *ranks = context->device->ranks;
+  const int64_t count = o->model->count, all = ranks ? ranks->size * count : count;
+  double *of_all = ranks ? o->squares + count : o->squares;
+  if (ranks) /* which moves reals */
+    MN_TRY(k->all_gather(context->device, of_all, o->squares, 1,
+                         all * (int64_t)(sizeof(double) / context->device->real)));
+  return k->clip(context->device, o->scale, o->norm, of_all, all, o->config.clip);
 }
 
 static mn_status update(void *data) {

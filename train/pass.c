@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "data/labels.h"
+#include "layers/all_gather.h"
 #include "layers/loss.h"
 
 /* Records layers 0 … count − 1, from x to y. */
@@ -15,6 +16,9 @@ static mn_status record_layers(struct mn_pass *pass, int count) {
   for (int i = 0; i < count; i++) {
     const struct mn_layer *layer = &pass->model->layers[i];
     MN_TRY(layer->kind->record(pass->tape, &pass->y, pass->y, layer));
+    if (pass->model->context->device->ranks)
+      MN_TRY(mn_all_gather_record(pass->tape, &pass->y, pass->y, layer->whole,
+                                  i + 1 < pass->model->depth ? MN_GRADIENT_PARTIAL : MN_GRADIENT_REPLICATED));
     snprintf(pass->y->name, sizeof pass->y->name, "the output of %s", layer->name);
   }
   return MN_OK;
@@ -58,6 +62,8 @@ static mn_status open_pass(struct mn_pass **out, struct mn_model *model, enum mn
                            double scale, int input_gradient, input_function *input) {
   *out = NULL;
   if (rows < 1) return mn_fail(MN_USAGE, "a batch of %ld rows: at least 1 is needed", (long)rows);
+  if (input_gradient && model->context->device->ranks)
+    return mn_fail(MN_USAGE, "the gradient of the input is not summed over ranks; one rank would do");
   struct mn_pass *pass = calloc(1, sizeof *pass);
   if (!pass) return mn_fail(MN_NO_MEMORY, "no memory for a pass");
   pass->model = model;
@@ -179,16 +185,43 @@ static mn_status find_parameter(const struct mn_pass *pass, struct mn_fault *out
   return MN_OK;
 }
 
+/* Among ranks every rank looks at its own values, and all tell the fault that came first: the one with the
+ * least `at`, of the lowest rank. Row −1: nothing was found. */
+static mn_status agree_on_fault(const struct mn_pass *pass, int at, struct mn_fault *fault) {
+  const struct mn_ranks *ranks = pass->model->context->device->ranks;
+  struct found {
+    int at;
+    struct mn_fault fault;
+  } mine, *all;
+  if (!ranks) return MN_OK;
+  memset(&mine, 0, sizeof mine);
+  mine.at = at;
+  mine.fault = *fault;
+  all = malloc((size_t)ranks->size * sizeof *all);
+  MN_REQUIRE(all); /* a rank that failed alone would leave the others waiting */
+  mn_status status = mn_mpi_all_gather(ranks->mpi, all, &mine, sizeof mine);
+  const struct found *first = NULL;
+  for (int q = 0; q < ranks->size && status == MN_OK; q++)
+    if (all[q].fault.row >= 0 && (!first || all[q].at < first->at)) first = &all[q];
+  if (first) *fault = first->fault;
+  free(all);
+  return status;
+}
+
 static mn_status explain(struct mn_pass *pass, const struct mn_batch *batch, struct mn_fault *out) {
   double loss;
+  int at = 0;
   MN_TRY(find_parameter(pass, out));
+  MN_TRY(agree_on_fault(pass, 0, out));
   if (out->parameter) return MN_OK;
   MN_TRY(mn_pass_set(pass, batch));
   MN_TRY(mn_tape_forward(pass->tape));
-  for (struct mn_node *node = pass->tape->first; node && node->output && out->row < 0; node = node->next) {
+  for (struct mn_node *node = pass->tape->first; node && node->output && out->row < 0;
+       node = node->next, at++) {
     MN_TRY(look(pass, node->output, &out->row));
     snprintf(out->what, sizeof out->what, "%s", node->output->name);
   }
+  MN_TRY(agree_on_fault(pass, at, out));
   if (out->row >= 0 || !pass->reads_y) return MN_OK;
   MN_TRY(mn_tape_results(pass->tape, &loss, NULL));
   snprintf(out->what, sizeof out->what, isfinite(loss) ? "a gradient" : "the loss");

@@ -1,0 +1,41 @@
+/* The all-gather on the tape; its backward is a reduce-scatter, or a copy of the columns that are its own. */
+#include "layers/all_gather.h"
+
+struct saved {
+  void *piece; /* the gradient of y, where a sink reads it */
+  enum mn_whole_gradient gradient;
+};
+
+static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
+  struct mn_operand *whole = &node->output->value;
+  MN_TRY(tape->context->kernels->all_gather(tape->context->device, whole->real, node->inputs[0]->value.real,
+                                            whole->rows, whole->cols));
+  whole->stale = 1;
+  return mn_operand_prepare(tape->context, whole);
+}
+
+static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
+  const struct mn_kernels *k = tape->context->kernels;
+  struct mn_device *device = tape->context->device;
+  const struct saved *saved = node->saved;
+  const struct mn_operand *whole = &node->output->value, *y = &node->inputs[0]->value;
+  if (!node->sinks[0]) return MN_OK;
+  MN_TRY((saved->gradient == MN_GRADIENT_PARTIAL ? k->reduce_scatter : k->own_columns)(
+      device, saved->piece, node->output->gradient, whole->rows, whole->cols));
+  return k->epilogue(device, saved->piece, y->rows, y->cols, node->sinks[0]);
+}
+
+static const struct mn_operation operation = {NULL, forward, backward, NULL};
+
+mn_status mn_all_gather_record(struct mn_tape *tape, struct mn_tensor **whole, struct mn_tensor *y,
+                               int64_t cols, enum mn_whole_gradient gradient) {
+  struct saved *saved;
+  MN_TRY(mn_tape_host(tape, (void **)&saved, sizeof *saved));
+  saved->gradient = gradient;
+  if (tape->training)
+    MN_TRY(mn_tape_device(tape, &saved->piece, mn_tensor_count(y), tape->context->device->real));
+  MN_TRY(mn_tape_tensor(tape, whole, "the whole", y->value.rows, cols));
+  (*whole)->keep = 1;
+  return mn_tape_record(
+      tape, &(struct mn_node){.operation = &operation, .inputs = {y}, .output = *whole, .saved = saved});
+}

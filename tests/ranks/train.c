@@ -1,0 +1,168 @@
+/* Trains a small model, alone or as one rank of several (mpirun -n 4 …), and prints what came of it on rank
+ * 0: the losses, the gradient's norms and a hash of all parameters. tests/test_ranks.sh compares.
+ *
+ *   train DEVICE PRECISION CASE      DEVICE cuda: each rank takes the GPU of its number on its host */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "engine/ranks.h"
+#include "kernels/random.h"
+#include "train/trainer.h"
+
+enum { ROWS = 512, INPUTS = 192, CHANNELS = 256, BATCH = 128, STEPS = 12, CLASSES = 10 };
+
+static mn_status read_rows(struct mn_dataset *d, int64_t first, int64_t count, size_t real, void *x,
+                           void *y) {
+  const struct {
+    void *to;
+    int64_t cols;
+  } parts[] = {{x, d->inputs}, {d->classes ? NULL : y, d->outputs}};
+  for (int p = 0; p < 2; p++)
+    for (int64_t i = 0; parts[p].to && i < count * parts[p].cols; i++) {
+      const uint64_t index = (uint64_t)(first * parts[p].cols + i);
+      const double value = (mn_random_word(3, (uint32_t)p, index) >> 8) * 0x1p-23 - 1;
+      if (real == sizeof(double))
+        ((double *)parts[p].to)[i] = value;
+      else
+        ((float *)parts[p].to)[i] = (float)value;
+    }
+  for (int64_t i = 0; d->classes && y && i < count; i++) ((int32_t *)y)[i] = (int32_t)((first + i) % CLASSES);
+  return MN_OK;
+}
+
+struct job {
+  const char *name;
+  struct mn_model_config model;
+  struct mn_optimizer_config optimizer;
+};
+
+#define BLOCK                                                                                                \
+  .inputs = INPUTS, .depth = 1, .hidden = {CHANNELS}, .groups = 8, .eps = 1e-5, .slope = 0.01,               \
+  .loss = MN_LOSS_MSE, .plan = MN_PLAN_BLOCK
+#define STACK                                                                                                \
+  .inputs = INPUTS, .depth = 2, .hidden = {CHANNELS, 2 * CHANNELS}, .groups = 8, .eps = 1e-5, .slope = 0.01, \
+  .head = CLASSES, .loss = MN_LOSS_CROSS_ENTROPY, .plan = MN_PLAN_BLOCK
+#define SGD .momentum = 0.9, .accumulate = 1
+
+static struct job jobs[] = {
+    {"block", {BLOCK}, {SGD}},
+    {"block-adamw",
+     {BLOCK},
+     {.rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .accumulate = 1}},
+    {"block-accumulate", {BLOCK}, {.momentum = 0.9, .accumulate = 2}},
+    {"block-infinite", {BLOCK}, {SGD}}, /* the last rank's last bias is; no rank may take a step */
+    {"clip", {BLOCK}, {SGD, .clip = 0.05}},
+    {"stack", {STACK}, {SGD}},
+    {"stack-clip", {STACK}, {SGD, .clip = 0.05}},
+    {"too-many", {BLOCK}, {SGD}}, /* of groups that 2 does not divide */
+};
+
+static mn_status poison(const struct mn_model *model) {
+  struct mn_tensor *bias = model->layers[0].parameters[MN_BLOCK_BIAS];
+  const struct mn_ranks *ranks = model->context->device->ranks;
+  double values[CHANNELS];
+  if (ranks && ranks->rank + 1 < ranks->size) return MN_OK;
+  MN_TRY(mn_tensor_read(model->context, bias, values));
+  values[bias->value.cols - 1] = INFINITY;
+  return mn_tensor_write(model->context, bias, values);
+}
+
+/* Takes a hash of a parameter's whole: outputs are its rows, or its columns where it is a vector. */
+static mn_status hash(XXH3_state_t *state, const struct mn_model *model, const struct mn_tensor *t,
+                      int64_t outputs) {
+  struct mn_context *context = model->context;
+  const size_t real = context->device->real;
+  const int64_t mine = mn_tensor_count(t), each = t->rank == 2 ? t->value.cols : 1, all = outputs * each;
+  const struct mn_ranks *ranks = context->device->ranks;
+  if (ranks && outputs % ranks->size) return MN_OK; /* uneven shares, of a head: the losses tell */
+  void *piece, *whole, *values = malloc((size_t)all * real);
+  MN_REQUIRE(values);
+  MN_TRY(mn_context_allocate(context, &piece, mine, real));
+  MN_TRY(mn_context_allocate(context, &whole, all, real));
+  MN_TRY(mn_tensor_copy(context, t, piece, (size_t)mine * real));
+  if (ranks) /* as one row of all its numbers, of which the ranks have equal shares */
+    MN_TRY(context->kernels->all_gather(context->device, whole, piece, 1, all));
+  else
+    MN_TRY(context->kernels->copy(context->device, whole, piece, (size_t)all * real));
+  MN_TRY(context->kernels->download(context->device, values, whole, (size_t)all * real));
+  MN_REQUIRE(XXH3_64bits_update(state, values, (size_t)all * real) == XXH_OK);
+  mn_context_release(context, piece, mine, real);
+  mn_context_release(context, whole, all, real);
+  free(values);
+  return MN_OK;
+}
+
+static int prints;
+
+static int tell(void *to, const struct mn_trainer *t) {
+  (void)to;
+  if (prints) printf("%ld %.17g %.17g\n", (long)t->progress.step, t->loss, t->norm);
+  return 0;
+}
+
+static mn_status train(struct mn_context *context, const struct job *job) {
+  struct mn_model *model;
+  struct mn_optimizer *optimizer;
+  struct mn_trainer *trainer;
+  const int classes = job->model.loss == MN_LOSS_CROSS_ENTROPY;
+  struct mn_dataset data = {.rows = ROWS,
+                            .inputs = INPUTS,
+                            .outputs = classes ? CLASSES : CHANNELS,
+                            .classes = classes,
+                            .floor = NAN,
+                            .read = read_rows};
+  const struct mn_trainer_config config = {
+      .batch = BATCH, .seed = 5, .schedule = {.kind = MN_SCHEDULE_CONSTANT, .rate = 0.05, .horizon = STEPS}};
+  MN_TRY(mn_model_open(&model, context, &job->model));
+  MN_TRY(mn_model_initialise(model, 7));
+  if (strcmp(job->name, "block-infinite") == 0) MN_TRY(poison(model));
+  MN_TRY(mn_optimizer_open(&optimizer, model, &job->optimizer));
+  MN_TRY(mn_trainer_open(&trainer, model, optimizer, &data, &config, NULL));
+  mn_status status = mn_trainer_run(trainer, STEPS, tell, NULL);
+  if (status == MN_FAILED && prints) printf("%s\n", mn_message());
+  if (status == MN_FAILED) status = MN_OK; /* its parameters are those before */
+  XXH3_state_t *state = XXH3_createState();
+  MN_REQUIRE(state && XXH3_64bits_reset(state) == XXH_OK);
+  for (int i = 0; i < model->depth && status == MN_OK; i++)
+    for (int j = 0; j < model->layers[i].kind->parameters && status == MN_OK; j++)
+      status = hash(state, model, model->layers[i].parameters[j], model->layers[i].whole);
+  if (prints) printf("parameters %016llx\n", (unsigned long long)XXH3_64bits_digest(state));
+  XXH3_freeState(state);
+  mn_trainer_close(trainer);
+  mn_optimizer_close(optimizer);
+  mn_model_close(model);
+  return status;
+}
+
+static mn_status run(const char *device, const char *precision, const struct job *job) {
+  struct mn_launched launched;
+  struct mn_ranks *ranks;
+  struct mn_context *context;
+  char name[32];
+  MN_TRY(mn_launched_find(&launched));
+  MN_TRY(mn_ranks_open(&ranks));
+  prints = launched.rank == 0;
+  snprintf(name, sizeof name, strcmp(device, "cuda") == 0 ? "%s:%d" : "%s", device, launched.local);
+  mn_status status = mn_context_open(&context, name, precision);
+  if (status == MN_OK) status = mn_context_join(context, ranks);
+  if (status == MN_OK) status = train(context, job);
+  const mn_status trained = status;
+  if (prints && trained != MN_OK) printf("%d: %s\n", (int)trained, mn_message());
+  mn_context_close(context);
+  mn_ranks_close(ranks);
+  return trained;
+}
+
+int main(int count, char **words) {
+  MN_REQUIRE(count == 4);
+  for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++)
+    if (strcmp(jobs[i].name, words[3]) == 0) {
+      if (strcmp(words[3], "too-many") == 0) jobs[i].model.groups = 1;
+      return run(words[1], words[2], &jobs[i]);
+    }
+  fprintf(stderr, "no case '%s'\n", words[3]);
+  return MN_USAGE;
+}
