@@ -124,7 +124,7 @@ static void nohup_stays_without_effect(void **state) {
 
 static void usr1_saves_and_changes_nothing(void **state) {
   (void)state;
-#define SHORT RUN "--synthetic 100 --in 8 --steps 200000 "
+#define SHORT RUN "--synthetic 50000 --in 8 --steps 100000 "
   struct child c = begin(SHORT "--verbose --checkpoint usr1.h5 --log usr1.jsonl");
   wait_for_file("usr1.jsonl");
   send(c, SIGUSR1);
