@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The variables of each launcher. Slurm's are those of a step (srun): a batch script is one process. */
 static const struct {
@@ -51,6 +52,7 @@ mn_status mn_ranks_open(struct mn_ranks **out) {
   if (launched.size == 1) return MN_OK;
   struct mn_ranks *ranks = calloc(1, sizeof *ranks);
   if (!ranks) return mn_fail(MN_NO_MEMORY, "no memory for ranks");
+  ranks->local = launched.local;
   mn_status status = mn_mpi_open(&ranks->mpi, &ranks->rank, &ranks->size);
   if (status == MN_OK && ranks->size != launched.size)
     status =
@@ -68,6 +70,65 @@ void mn_ranks_close(struct mn_ranks *ranks) {
   if (!ranks) return;
   mn_mpi_close(ranks->mpi);
   free(ranks);
+}
+
+mn_status mn_ranks_agree(struct mn_ranks *ranks, mn_status status) {
+  struct end {
+    mn_status status;
+    int has_message;
+  } mine = {status, status != MN_OK && *mn_message()}, *all;
+  if (!ranks) return status;
+  all = malloc((size_t)ranks->size * sizeof *all);
+  MN_REQUIRE(all); /* a rank that failed alone would leave the others waiting */
+  MN_TRY(mn_mpi_all_gather(ranks->mpi, all, &mine, sizeof mine));
+  int failed = 0, first = 0; /* the first that has failed; of these the first that has not told yet */
+  while (failed < ranks->size && all[failed].status == MN_OK) failed++;
+  while (first < ranks->size && !all[first].has_message) first++;
+  if (first < ranks->size) failed = first;
+  const mn_status agreed = failed < ranks->size ? all[failed].status : MN_OK;
+  free(all);
+  return agreed == MN_OK || first == ranks->rank ? agreed : mn_fail(agreed, "%s", "");
+}
+
+mn_status mn_ranks_tell(struct mn_ranks *ranks, void *data, size_t bytes) {
+  return ranks ? mn_mpi_broadcast(ranks->mpi, data, bytes, 0) : MN_OK;
+}
+
+mn_status mn_ranks_most(struct mn_ranks *ranks, int *value) {
+  if (!ranks) return MN_OK;
+  int *all = malloc((size_t)ranks->size * sizeof *all);
+  MN_REQUIRE(all);
+  mn_status status = mn_mpi_all_gather(ranks->mpi, all, value, sizeof *all);
+  for (int q = 0; q < ranks->size && status == MN_OK; q++)
+    if (all[q] > *value) *value = all[q];
+  free(all);
+  return status;
+}
+
+/* A slice of every rank's piece at a time. */
+mn_status mn_ranks_gather(struct mn_ranks *ranks, void *whole, const void *piece, int64_t outputs,
+                          size_t each) {
+  if (!ranks) return MN_OK;
+  int64_t first;
+  const size_t most = (size_t)(MN_RANKS_ROOM / ranks->size);
+  const size_t mine = (size_t)mn_share(outputs, ranks->rank, ranks->size, &first) * each;
+  const size_t widest = (size_t)((outputs + ranks->size - 1) / ranks->size) * each;
+  char *room = malloc((size_t)(ranks->size + 1) * most), *slice = room + (size_t)ranks->size * most;
+  MN_REQUIRE(room);
+  mn_status status = MN_OK;
+  for (size_t at = 0; at < widest && status == MN_OK; at += most) {
+    const size_t length = widest - at < most ? widest - at : most;
+    if (at < mine) memcpy(slice, (const char *)piece + at, mine - at < length ? mine - at : length);
+    status = mn_mpi_all_gather(ranks->mpi, room, slice, length);
+    for (int q = 0; q < ranks->size && ranks->rank == 0 && status == MN_OK; q++) {
+      const size_t theirs = (size_t)mn_share(outputs, q, ranks->size, &first) * each;
+      if (at < theirs)
+        memcpy((char *)whole + (size_t)first * each + at, room + (size_t)q * length,
+               theirs - at < length ? theirs - at : length);
+    }
+  }
+  free(room);
+  return status;
 }
 
 mn_status mn_context_join(struct mn_context *context, struct mn_ranks *ranks) {

@@ -52,6 +52,7 @@ mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out
   tensor->rank = rank;
   tensor->value.rows = rows;
   tensor->value.cols = cols;
+  tensor->whole = rank == 2 ? rows : cols;
   mn_status status = take_forms(context, tensor);
   if (status != MN_OK) {
     mn_tensor_free(context, tensor);

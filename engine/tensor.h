@@ -9,6 +9,8 @@ struct mn_tensor {
   char name[64];           /* a parameter's is PyTorch's, "blocks.0.fc.weight" */
   int rank;                /* 1: a vector [cols]; 2 */
   struct mn_operand value; /* [rows, cols] */
+  int64_t first, whole;    /* of a parameter: its rows, or the cols of a vector, are those from `first` on of
+                              `whole`, which are divided among the ranks; alone 0 and all of them */
   void *gradient;          /* [rows, cols] reals; NULL where the gradient is never stored */
   void *momentum;          /* [rows, cols] reals: m of the rule that trains it (struct mn_rule); else NULL */
   void *squares;           /* v, likewise */
@@ -39,6 +41,11 @@ MN_API void mn_tensor_free(struct mn_context *context, struct mn_tensor *tensor)
 
 static inline int64_t mn_tensor_count(const struct mn_tensor *t) {
   return t->value.rows * t->value.cols;
+}
+
+/* Of a parameter: its rows, or the cols of a vector. */
+static inline int64_t mn_tensor_outputs(const struct mn_tensor *t) {
+  return t->rank == 2 ? t->value.rows : t->value.cols;
 }
 
 /* How a parameter is trained, to be set before the tape that trains it is finished. */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { ERROR_TEXT = 8192, THREAD_FUNNELED = 1 }; /* more than any library's MPI_MAX_ERROR_STRING */
 
@@ -16,6 +17,7 @@ typedef uintptr_t handle;
 struct mn_mpi {
   int (*init)(int *count, char ***words, int wanted, int *given);
   int (*finalize)(void);
+  int (*abort)(handle comm, int code);
   int (*version)(char *text, int *length);
   int (*error)(int code, char *text, int *length);
   int (*handler)(handle comm, handle handler);
@@ -45,15 +47,11 @@ static int find(struct mn_mpi *out, void *library) {
   const struct {
     const char *name;
     void *to;
-  } functions[] = {{"MPI_Init_thread", &out->init},
-                   {"MPI_Finalize", &out->finalize},
-                   {"MPI_Get_library_version", &out->version},
-                   {"MPI_Error_string", &out->error},
-                   {"MPI_Comm_set_errhandler", &out->handler},
-                   {"MPI_Comm_rank", &out->rank},
-                   {"MPI_Comm_size", &out->size},
-                   {"MPI_Allgather", &out->all_gather},
-                   {"MPI_Alltoall", &out->exchange},
+  } functions[] = {{"MPI_Init_thread", &out->init},     {"MPI_Finalize", &out->finalize},
+                   {"MPI_Abort", &out->abort},          {"MPI_Get_library_version", &out->version},
+                   {"MPI_Error_string", &out->error},   {"MPI_Comm_set_errhandler", &out->handler},
+                   {"MPI_Comm_rank", &out->rank},       {"MPI_Comm_size", &out->size},
+                   {"MPI_Allgather", &out->all_gather}, {"MPI_Alltoall", &out->exchange},
                    {"MPI_Bcast", &out->broadcast}};
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
     void *found = dlsym(library, functions[i].name);
@@ -115,6 +113,11 @@ mn_status mn_mpi_open(struct mn_mpi **out, int *rank, int *size) {
 
 void mn_mpi_close(struct mn_mpi *mpi) {
   if (mpi) (void)mpi->finalize(); /* nothing is to be done about a failure at the end */
+}
+
+void mn_mpi_abort(struct mn_mpi *mpi, int code) {
+  (void)mpi->abort(mpi->world, code);
+  _exit(code);
 }
 
 mn_status mn_mpi_all_gather(struct mn_mpi *mpi, void *all, const void *mine, size_t bytes) {

@@ -19,6 +19,9 @@ MN_C mn_status mn_mpi_open(struct mn_mpi **out, int *rank, int *size);
 /* Ends MPI, which waits for the other ranks; before the process ends. NULL is fine. */
 MN_C void mn_mpi_close(struct mn_mpi *mpi);
 
+/* Ends this process, and all others, with the exit code. */
+MN_C void mn_mpi_abort(struct mn_mpi *mpi, int code) __attribute__((noreturn));
+
 /* The library's own name and version, a line without its end; NULL: none is there. Does not start MPI. */
 MN_C const char *mn_mpi_version(void);
 

@@ -11,6 +11,7 @@
 
 struct mn_ranks {
   int rank, size;
+  int local;          /* the number on this host, which is that of the GPU */
   struct mn_mpi *mpi; /* between the processes; borrowed */
   /* ranks_join's */
   void *room[2];             /* MN_RANKS_ROOM bytes each in the device's memory: rows on their way */

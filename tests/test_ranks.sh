@@ -7,9 +7,9 @@ set -euo pipefail
 build=${BUILD:-build}
 device=${DEVICE:-cpu}
 read -ra ranks <<<"${RANKS:-2 4}"
-program=$build/tests/ranks/train
-if ! command -v mpirun >/dev/null; then
-  echo "skipped: there is no mpirun; openmpi-bin has it"
+program=$(readlink -f "$build/tests/ranks/train")
+if ! command -v mpirun >/dev/null || ! command -v pkill >/dev/null; then
+  echo "skipped: there is no mpirun, or no pkill; openmpi-bin and procps have them"
   exit 0
 fi
 folder=$(mktemp -d)
@@ -91,4 +91,68 @@ for n in "${ranks[@]}"; do
   grep -q "^64: the 1 groups of blocks.0 cannot be divided among $n ranks" "$folder/out" || fail "$(cat "$folder/out")"
   passed=$((passed + 1))
 done
+
+# The command: as many ranks as mpirun starts train one run, which the first tells of and saves.
+minnow=$(readlink -f "${MINNOW:-$build/minnow}")
+options=(--device "$device" --synthetic 2048 --in 192 --hidden 256 --groups 16 --batch 128 --steps 24 --momentum 0.9 --lr 0.05 --precision bf16)
+cd "$folder"
+# command CODE WORDS RANKS…: mpirun of these ends with this code, and with this one line of minnow's on stderr ("": none).
+command_ends() {
+  local code=0
+  timeout 120 mpirun "${@:3}" >out 2>err || code=$?
+  [ "$code" = "$1" ] || { cat out err >&2; fail "mpirun ${*:3}: exit code $code, not $1"; }
+  [ "$(grep -c '^minnow: ' err)" = "${2:+1}" ] || [ -z "$2" ] || { cat err >&2; fail "mpirun ${*:3}: not one line"; }
+  [ -z "$2" ] || grep -q "^minnow: .*$2" err || { cat err >&2; fail "mpirun ${*:3}: no '$2'"; }
+  passed=$((passed + 1))
+}
+"$minnow" train "${options[@]}" --quiet --checkpoint alone.h5 --log alone.jsonl >alone
+for n in "${ranks[@]}"; do
+  command_ends 0 "" -n "$n" "$minnow" train "${options[@]}" --checkpoint "$n.h5" --log "$n.jsonl" --save-every 5
+  cmp -s alone out || { diff alone out >&2; fail "$n ranks tell otherwise"; }
+  grep -q "^ranks: $n, by " err || fail "the number of ranks is not told"
+  "$minnow" verify "$n.h5" >/dev/null
+  "$minnow" diff alone.h5 "$n.h5" >/dev/null || fail "$n ranks save other parameters"
+  [ "$(grep -c '"step"' "$n.jsonl")" = "$(grep -c '"step"' alone.jsonl)" ] || fail "$n ranks log otherwise"
+done
+# From one rank to several and back, as if it had been one all the time.
+"$minnow" train "${options[@]}" --quiet --checkpoint turn.h5 --stop-at 8 >out
+for n in "${ranks[@]}"; do
+  command_ends 0 "" -n "$n" "$minnow" train --device "$device" --quiet --checkpoint turn.h5 --resume --stop-at $((8 + 2 * n))
+done
+"$minnow" train --device "$device" --quiet --checkpoint turn.h5 --resume >out
+"$minnow" diff alone.h5 turn.h5 >/dev/null || fail "resumed by other numbers of ranks, it is another run"
+# What cannot be is told once, by who found it.
+command_ends 73 "alone.h5 exists" -n 2 "$minnow" train "${options[@]}" --checkpoint alone.h5
+command_ends 64 "cannot be divided among 2 ranks" -n 2 "$minnow" train "${options[@]}" --groups 1
+command_ends 66 "cannot open /nowhere.h5" -n 2 "$minnow" train --data /nowhere.h5 --hidden 8 --groups 2
+command_ends 64 "--lr is 0.1 for rank 1, but 0.05 for rank 0" -n 1 "$minnow" train "${options[@]}" : \
+  -n 1 "$minnow" train "${options[@]}" --lr 0.1
+# A rank that is killed ends the run, and the last checkpoint goes on.
+timeout 120 mpirun -n 2 "$minnow" train "${options[@]}" --steps 1000000 --quiet --checkpoint killed.h5 --save-every 50 >out 2>err &
+run=$!
+for ((i = 0; i < 600; i++)); do
+  [ ! -e killed.h5 ] || break
+  sleep 0.1
+done
+pkill -KILL -n -f "^$minnow train .*killed.h5"
+code=0
+wait "$run" || code=$?
+[ "$code" != 0 ] || fail "a killed rank is no failure"
+! pgrep -f "^$minnow train .*killed.h5" >/dev/null || fail "a rank outlives the one that was killed"
+step=$("$minnow" info --json killed.h5 | grep -o '"step":[0-9]*' | head -n 1 | cut -d: -f2)
+command_ends 0 "" -n 2 "$minnow" train --device "$device" --quiet --checkpoint killed.h5 --resume --stop-at $((step + 50))
+# SIGTERM saves.
+timeout 120 mpirun -n 2 "$minnow" train "${options[@]}" --steps 1000000 --quiet --checkpoint ended.h5 --log ended.jsonl >out 2>err &
+run=$!
+for ((i = 0; i < 600; i++)); do
+  [ ! -s ended.jsonl ] || break
+  sleep 0.1
+done
+pkill -TERM -f "^$minnow train .*ended.h5"
+code=0
+wait "$run" || code=$?
+[ "$code" = 75 ] || { cat err >&2; fail "SIGTERM: exit code $code, not 75"; }
+grep -q "^minnow: stopped by Terminated" err || fail "SIGTERM is not told"
+"$minnow" verify ended.h5 >/dev/null
+passed=$((passed + 2))
 echo "$passed passed, 0 failed"

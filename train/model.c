@@ -91,7 +91,7 @@ mn_status mn_model_measure(struct mn_model *model) {
 double mn_model_step_flops(const struct mn_model *model) {
   double flops = 0;
   for (int i = 0; i < model->depth; i++)
-    flops += (i == 0 ? 4.0 : 6.0) * (double)model->layers[i].inputs * (double)model->layers[i].outputs;
+    flops += (i == 0 ? 4.0 : 6.0) * (double)model->layers[i].inputs * (double)model->layers[i].whole;
   return flops;
 }
 
@@ -123,6 +123,8 @@ static mn_status open_layer(struct mn_model *model, struct mn_layer *layer) {
     struct mn_tensor **tensor = &model->parameters[model->count];
     MN_TRY(mn_tensor_parameter(model->context, tensor, p.name, p.rank, p.rows, p.cols));
     layer->parameters[i] = *tensor;
+    (*tensor)->first = layer->first;
+    (*tensor)->whole = layer->whole;
     model->count++;
   }
   return MN_OK;

@@ -71,8 +71,8 @@ mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *m
     struct mn_checkpoint_tensor *saved = &c->tensors[i];
     snprintf(saved->name, sizeof saved->name, "%s", t->name);
     saved->rank = t->rank;
-    saved->rows = t->value.rows;
-    saved->cols = t->value.cols;
+    saved->rows = t->rank == 2 ? t->whole : 1;
+    saved->cols = t->rank == 2 ? t->value.cols : t->whole;
     saved->real = model->context->device->real;
   }
   c->fingerprint_count = mn_describe_fingerprint(model->context, c->fingerprint);

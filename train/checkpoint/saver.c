@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/ranks.h"
 #include "engine/thread.h"
 #include "kernels/planes.h"
 #include "train/checkpoint/describe.h"
@@ -19,6 +20,8 @@ struct array {
   const void *from;                  /* where that, or scales, stand on the device */
   void **to;                         /* on the host: of the checkpoint's tensor, or the saver's scales */
   size_t bytes, at;                  /* at: where it stands in the device's copy */
+  int64_t outputs;                   /* of the whole, where ranks have a part each; 0: of scales */
+  size_t each;                       /* bytes of one of them */
 };
 
 struct mn_saver {
@@ -104,13 +107,31 @@ static void join(struct mn_saver *saver) {
 static mn_status take_memory(struct mn_saver *saver) {
   for (int i = 0; i < saver->count; i++) {
     const struct array *array = &saver->arrays[i];
-    if (!*array->to && !(*array->to = malloc(array->bytes)))
+    const size_t bytes = array->outputs ? (size_t)array->outputs * array->each : array->bytes;
+    if (array->outputs && !mn_ranks_first(saver->context->device->ranks)) continue;
+    if (!*array->to && !(*array->to = malloc(bytes)))
       return mn_fail(MN_NO_MEMORY, "no %.1f MiB of memory left to save; a smaller model would need less",
-                     (double)array->bytes / 1048576);
+                     (double)bytes / 1048576);
   }
-  if (saver->copy || !saver->context->kernels->download_beside) return MN_OK;
+  if (saver->copy || saver->context->device->ranks || !saver->context->kernels->download_beside) return MN_OK;
   mn_status status = mn_context_allocate(saver->context, &saver->copy, (int64_t)saver->copy_bytes, 1);
   return status == MN_NO_MEMORY ? MN_OK : status; /* without a copy it is slower, no more */
+}
+
+/* Among ranks: each rank's part goes to the first. A scale is the first's own. */
+static mn_status gather_array(struct mn_saver *saver, const struct array *array) {
+  struct mn_context *context = saver->context;
+  struct mn_ranks *ranks = context->device->ranks;
+  void *piece = array->outputs ? malloc(array->bytes) : *array->to;
+  MN_REQUIRE(piece); /* a rank that failed alone would leave the others waiting */
+  mn_status status = array->parameter
+                         ? mn_tensor_download(context, array->parameter, piece, array->bytes)
+                         : context->kernels->download(context->device, piece, array->from, array->bytes);
+  if (!array->outputs) return status;
+  MN_REQUIRE(status == MN_OK);
+  status = mn_ranks_gather(ranks, *array->to, piece, array->outputs, array->each);
+  free(piece);
+  return status;
 }
 
 static mn_status take_array(struct mn_saver *saver, const struct array *array) {
@@ -125,18 +146,28 @@ static mn_status take_array(struct mn_saver *saver, const struct array *array) {
 }
 
 static mn_status take_snapshot(struct mn_saver *saver) {
-  MN_TRY(take_memory(saver));
-  for (int i = 0; i < saver->count; i++) MN_TRY(take_array(saver, &saver->arrays[i]));
+  struct mn_ranks *ranks = saver->context->device->ranks;
+  MN_TRY(mn_ranks_agree(ranks, take_memory(saver)));
+  for (int i = 0; i < saver->count; i++)
+    MN_TRY((ranks ? gather_array : take_array)(saver, &saver->arrays[i]));
   return saver->copy ? saver->context->kernels->note(saver->context->device) : MN_OK;
 }
 
 /* ---- opening, starting, asking, closing ---- */
 
-/* parameter NULL: the array stands at `from`. */
-static void add_array(struct mn_saver *saver, const struct mn_tensor *parameter, const void *from, void **to,
+/* The array is the value of `t`, or of its size and at `from`, or, with `bytes`, scales at `from`. */
+static void add_array(struct mn_saver *saver, const struct mn_tensor *t, const void *from, void **to,
                       size_t bytes) {
-  saver->arrays[saver->count++] = (struct array){parameter, from, to, bytes, saver->copy_bytes};
-  saver->copy_bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  const size_t each = (size_t)(mn_tensor_count(t) / mn_tensor_outputs(t)) * saver->context->device->real;
+  struct array array = {
+      .parameter = from ? NULL : t, .from = from, .to = to, .bytes = bytes, .at = saver->copy_bytes};
+  if (bytes == 0) {
+    array.outputs = t->whole;
+    array.each = each;
+    array.bytes = (size_t)mn_tensor_outputs(t) * each;
+  }
+  saver->arrays[saver->count++] = array;
+  saver->copy_bytes += (array.bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
 mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep, const struct mn_model *model,
@@ -158,13 +189,12 @@ mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep, const
   for (int i = 0; i < model->count; i++) {
     const struct mn_tensor *t = model->parameters[i];
     struct mn_checkpoint_tensor *saved = &saver->checkpoint->tensors[i];
-    size_t bytes = (size_t)mn_tensor_count(t) * model->context->device->real;
-    add_array(saver, t, NULL, &saved->value, bytes);
+    add_array(saver, t, NULL, &saved->value, 0);
     for (int k = MN_CHECKPOINT_VALUE + 1; optimizer && k < MN_CHECKPOINT_ARRAYS; k++) {
       const void *kept = mn_describe_kept(optimizer, t, k);
-      if (kept) add_array(saver, NULL, kept, mn_checkpoint_array(saved, k), bytes);
+      if (kept) add_array(saver, t, kept, mn_checkpoint_array(saved, k), 0);
     }
-    if (t->scales) add_array(saver, NULL, t->scales, &saver->scales[i], 2 * sizeof *t->scales);
+    if (t->scales) add_array(saver, t, t->scales, &saver->scales[i], 2 * sizeof *t->scales);
   }
   *out = saver;
   return MN_OK;
@@ -185,7 +215,7 @@ static mn_status start(struct mn_saver *saver, int best, int newest, const struc
   if (best) MN_TRY(mn_checkpoint_best(saver->best, saver->path));
   MN_TRY(mn_describe_moment(saver->checkpoint, progress, config, count));
   MN_TRY(take_snapshot(saver));
-  return start_thread(saver);
+  return mn_ranks_first(saver->context->device->ranks) ? start_thread(saver) : MN_OK;
 }
 
 mn_status mn_saver_start(struct mn_saver *saver, const struct mn_progress *progress,

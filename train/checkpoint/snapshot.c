@@ -40,15 +40,17 @@ mn_status mn_snapshot_config(const struct mn_checkpoint *from, struct mn_model_c
   return mn_fail(MN_BAD_DATA, "the checkpoint cannot be used: %s", mn_message());
 }
 
-/* Copies one saved array to the device, in the device's reals: to `kept`, or, NULL, to the parameter's value.
- */
+/* Copies one saved array, or this rank's part of it, to the device, in the device's reals: to `kept`, or,
+ * NULL, to the parameter's value. */
 static mn_status upload(struct mn_context *context, struct mn_tensor *parameter, void *kept,
                         const struct mn_checkpoint_tensor *t, const void *saved) {
-  const int64_t count = t->rows * t->cols;
+  const int64_t count = mn_tensor_count(parameter),
+                first = parameter->first * (count / mn_tensor_outputs(parameter));
   double *wide = malloc((size_t)count * sizeof *wide);
   if (!wide) return mn_fail(MN_NO_MEMORY, "no memory to load %s", t->name);
   for (int64_t i = 0; i < count; i++)
-    wide[i] = t->real == sizeof(double) ? ((const double *)saved)[i] : (double)((const float *)saved)[i];
+    wide[i] = t->real == sizeof(double) ? ((const double *)saved)[first + i]
+                                        : (double)((const float *)saved)[first + i];
   mn_status status =
       kept ? mn_context_write(context, kept, wide, count) : mn_tensor_write(context, parameter, wide);
   free(wide);
@@ -63,9 +65,10 @@ static mn_status find_tensor(const struct mn_checkpoint *from, const struct mn_t
     if (!saved->value || (saved->real != sizeof(float) && saved->real != sizeof(double)))
       return mn_fail(MN_BAD_DATA, "%s of the checkpoint has no values, or of %zu bytes; 4 or 8 work", t->name,
                      saved->real);
-    if (saved->rows != t->value.rows || saved->cols != t->value.cols)
+    const int64_t rows = t->rank == 2 ? t->whole : 1, cols = t->rank == 2 ? t->value.cols : t->whole;
+    if (saved->rows != rows || saved->cols != cols)
       return mn_fail(MN_BAD_DATA, "%s of the checkpoint is [%ld, %ld], but this model's is [%ld, %ld]",
-                     t->name, (long)saved->rows, (long)saved->cols, (long)t->value.rows, (long)t->value.cols);
+                     t->name, (long)saved->rows, (long)saved->cols, (long)rows, (long)cols);
     *out = saved;
     return MN_OK;
   }

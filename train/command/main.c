@@ -51,7 +51,8 @@ int main(int argc, char **argv) {
   mn_status status = mn_options_parse(&options, argc, argv, &done);
   if (status == MN_OK && !done) status = mn_command_run(stdout, &options);
   status = close_stdout(status);
-  if (status != MN_OK) fprintf(stderr, "minnow: %s\n", mn_message());
+  /* Among ranks, the one that failed first has told. */
+  if (status != MN_OK && *mn_message()) fprintf(stderr, "minnow: %s\n", mn_message());
   mn_crash_close(status);
   return status;
 }

@@ -4,12 +4,13 @@
 #include <stdio.h>
 
 #include "engine/clock.h"
+#include "engine/ranks.h"
 #include "train/command/watchdog.h"
 
 mn_status mn_saves_open(struct mn_saves *s, const struct mn_session *session,
                         const struct mn_progress *progress, struct mn_progress_bar *bar) {
   const struct mn_options *o = &session->options;
-  *s = (struct mn_saves){.options = o, .progress = progress, .bar = bar};
+  *s = (struct mn_saves){.options = o, .ranks = session->ranks, .progress = progress, .bar = bar};
   s->snapshot = s->told = progress->step;
   s->snapshot_time = mn_seconds();
   if (o->checkpoint && !o->dry_run)
@@ -66,6 +67,17 @@ static mn_status take_snapshot(struct mn_saves *s, int best) {
               : mn_saver_start(s->saver, s->progress, s->config, s->config_count);
 }
 
+/* What the first rank has found: all go by its status and its answer. */
+static mn_status decide(const struct mn_saves *s, mn_status status, int *yes) {
+  struct {
+    int status, yes;
+  } first = {status, *yes};
+  MN_TRY(mn_ranks_tell(s->ranks, &first, sizeof first));
+  *yes = first.yes;
+  return mn_ranks_first(s->ranks) || first.status == MN_OK ? status
+                                                           : mn_fail((mn_status)first.status, "%s", "");
+}
+
 static int falls_due(const struct mn_saves *s) {
   const struct mn_options *o = s->options;
   if (s->snapshot == s->progress->step) return 0;
@@ -77,12 +89,14 @@ static int falls_due(const struct mn_saves *s) {
 
 mn_status mn_saves_if_due(struct mn_saves *s) {
   if (!s->saver) return MN_OK;
-  MN_TRY(note_and_warn(s));
-  if (!s->due && falls_due(s)) {
+  const mn_status status = note_and_warn(s);
+  if (status == MN_OK && !s->due && falls_due(s)) {
     s->due = 1;
     s->late += mn_saver_busy(s->saver);
   }
-  return s->due && !mn_saver_busy(s->saver) ? take_snapshot(s, 0) : MN_OK;
+  int now = s->due && !mn_saver_busy(s->saver);
+  MN_TRY(decide(s, status, &now));
+  return now ? take_snapshot(s, 0) : MN_OK;
 }
 
 /* The best has to be the parameters of now, so the one save that is waited for is the one before it. A save
@@ -90,8 +104,9 @@ mn_status mn_saves_if_due(struct mn_saves *s) {
 mn_status mn_saves_best(struct mn_saves *s) {
   mn_watchdog_save();
   (void)mn_saver_wait(s->saver, NULL);
-  MN_TRY(note_and_warn(s));
-  if (s->due || falls_due(s)) return take_snapshot(s, 1);
+  int newest_too = s->due || falls_due(s);
+  MN_TRY(decide(s, note_and_warn(s), &newest_too));
+  if (newest_too) return take_snapshot(s, 1);
   s->has_best = 1;
   return mn_saver_start_best(s->saver, 0, s->progress, s->config, s->config_count);
 }
@@ -125,9 +140,11 @@ mn_status mn_saves_end(struct mn_saves *s) {
   mn_watchdog_save();
   for (int tries = 0; s->saver; tries++) {
     (void)mn_saver_wait(s->saver, NULL);
-    MN_TRY(note_failure(s));
-    if (s->snapshot == s->progress->step) break;
-    if (tries == 2) return mn_outcome_tell(&s->failure);
+    mn_status status = note_failure(s);
+    int saved = s->snapshot == s->progress->step;
+    if (status == MN_OK && !saved && tries == 2) status = mn_outcome_tell(&s->failure);
+    MN_TRY(decide(s, status, &saved));
+    if (saved) break;
     MN_TRY(take_snapshot(s, 0));
   }
   mn_saves_tell(s);

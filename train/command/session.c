@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "data/labels.h"
+#include "engine/ranks.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/checkpoint/layout.h"
 #include "train/checkpoint/weights.h"
@@ -14,6 +15,18 @@
 #include "train/command/resume.h"
 #include "train/json.h"
 
+/* Among ranks each takes the GPU of its number on its host. */
+static mn_status open_context(struct mn_session *s) {
+  const struct mn_options *o = &s->options;
+  char gpu[32];
+  const int any = strcmp(o->device, "cuda") == 0 || strcmp(o->device, "auto") == 0;
+  if (!s->ranks || !any) return mn_context_open(&s->context, o->device, o->precision);
+  snprintf(gpu, sizeof gpu, "cuda:%d", s->ranks->local);
+  const mn_status status = mn_context_open(&s->context, gpu, o->precision);
+  if (status != MN_NO_DEVICE || strcmp(o->device, "cuda") == 0) return status;
+  return mn_context_open(&s->context, "cpu", o->precision);
+}
+
 /* Opens the context first: the rows are computed on the device that trains. */
 static mn_status open_synthetic(struct mn_session *s) {
   const struct mn_options *o = &s->options;
@@ -21,7 +34,7 @@ static mn_status open_synthetic(struct mn_session *s) {
   int64_t groups =
       outputs % o->groups == 0 ? o->groups : 1; /* the teacher's; a head's width need not divide */
   int64_t held_out = o->test_rows >= 0 ? o->test_rows : o->synthetic / 10 + (o->synthetic < 10);
-  MN_TRY(mn_context_open(&s->context, o->device, o->precision));
+  MN_TRY(open_context(s));
   MN_TRY(mn_dataset_synthetic(&s->train, MN_PART_TRAIN, o->synthetic, o->in, outputs, groups, o->noise,
                               o->seed, s->context->device));
   if (held_out > 0)
@@ -151,7 +164,7 @@ static mn_status check_memory(const struct mn_session *s, const struct mn_model_
   double parameters = 0;
   size_t available;
   for (int i = 0; mn_model_parameter(c, i, &p); i++) parameters += (double)p.rows * (double)p.cols;
-  const double least = parameters * arrays * (double)device->real;
+  const double least = parameters * arrays * (double)device->real / (s->ranks ? s->ranks->size : 1);
   MN_TRY(s->context->kernels->available(device, &available));
   if (available == 0 || least <= (double)available) return MN_OK; /* 0: nothing, or not known */
   return mn_fail(MN_NO_MEMORY,
@@ -161,14 +174,53 @@ static mn_status check_memory(const struct mn_session *s, const struct mn_model_
                  (double)available / 0x1p20);
 }
 
-mn_status mn_session_train(struct mn_session *s, const struct mn_options *options) {
-  *s = (struct mn_session){.options = *options};
+/* The first rank's options; the others' must be the same. */
+static mn_status compare_options(const struct mn_session *s) {
+  const int room = MN_CHECKPOINT_OPTIONS;
+  struct {
+    int count;
+    struct mn_text texts[MN_CHECKPOINT_OPTIONS];
+  } *both = calloc(2, sizeof *both);
+  MN_REQUIRE(both); /* a rank that failed alone would leave the others waiting */
+  for (int i = 0; i < 2; i++) both[i].count = mn_options_config(&s->options, both[i].texts, room);
+  mn_status status = mn_ranks_tell(s->ranks, &both[0], sizeof *both);
+  const char *none = "not given";
+  for (int side = 0; side < 2 && status == MN_OK; side++)
+    for (int i = 0; i < both[side].count && status == MN_OK; i++) {
+      const char *name = both[side].texts[i].name;
+      const char *there = mn_text_find(both[0].texts, both[0].count, name);
+      const char *here = mn_text_find(both[1].texts, both[1].count, name);
+      if (!there || !here || strcmp(there, here) != 0)
+        status = mn_fail(MN_USAGE, "--%s is %s for rank %d, but %s for rank 0; give all the same", name,
+                         here ? here : none, s->ranks->rank, there ? there : none);
+    }
+  free(both);
+  return status;
+}
+
+/* The first rank's part of opening, before the others read what it may set aside. */
+static mn_status lock_and_resume(struct mn_session *s) {
   const struct mn_options *o = &s->options;
-  struct mn_model_config config;
   if (o->checkpoint && !o->dry_run) MN_TRY(mn_checkpoint_lock(&s->lock, o->checkpoint));
-  if (o->resume) MN_TRY(resume(s));
+  return o->resume ? resume(s) : MN_OK;
+}
+
+/* All but the first print and write nothing. */
+static void be_silent(struct mn_options *o) {
+  o->quiet = 1;
+  o->verbose = 0;
+  o->log = o->plot = NULL;
+}
+
+/* What needs no other rank: the options, the rows, a device. */
+static mn_status open_inputs(struct mn_session *s, struct mn_model_config *config) {
+  const struct mn_options *o = &s->options;
+  if (!mn_ranks_first(s->ranks)) {
+    if (o->resume) MN_TRY(resume(s));
+    be_silent(&s->options);
+  }
   MN_TRY(mn_files_check(o));
-  MN_TRY(check_checkpoint(s));
+  if (mn_ranks_first(s->ranks)) MN_TRY(check_checkpoint(s));
   MN_TRY(o->data ? open_file(s) : open_synthetic(s));
   MN_TRY(check_tested(s));
   if (o->batch > s->train->rows)
@@ -177,12 +229,24 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
                    o->validation > 0 ? "that --validation leaves to train on" : "of the data",
                    (long)s->train->rows);
   MN_TRY(mn_resume_data(s));
-  MN_TRY(s->from ? mn_snapshot_config(s->from, &config) : new_model(s, &config));
-  if (s->from && o->loss) MN_TRY(mn_loss_parse(o->loss, &config.loss)); /* it may be another */
-  MN_TRY(mn_plan_parse(o->plan, &config.plan));
-  if (s->from) MN_TRY(check_fit(s, s->train, &config, 1));
-  if (!s->context) MN_TRY(mn_context_open(&s->context, o->device, o->precision));
+  MN_TRY(s->from ? mn_snapshot_config(s->from, config) : new_model(s, config));
+  if (s->from && o->loss) MN_TRY(mn_loss_parse(o->loss, &config->loss)); /* it may be another */
+  MN_TRY(mn_plan_parse(o->plan, &config->plan));
+  if (s->from) MN_TRY(check_fit(s, s->train, config, 1));
+  return s->context ? MN_OK : open_context(s);
+}
+
+mn_status mn_session_train(struct mn_session *s, const struct mn_options *options) {
+  *s = (struct mn_session){.options = *options};
+  const struct mn_options *o = &s->options;
+  struct mn_model_config config;
   struct mn_optimizer_config optimizer;
+  MN_TRY(mn_ranks_open(&s->ranks));
+  if (!mn_ranks_first(s->ranks)) s->options.quiet = 1;
+  if (s->ranks) MN_TRY(mn_ranks_agree(s->ranks, compare_options(s)));
+  MN_TRY(mn_ranks_agree(s->ranks, mn_ranks_first(s->ranks) ? lock_and_resume(s) : MN_OK));
+  MN_TRY(mn_ranks_agree(s->ranks, open_inputs(s, &config)));
+  MN_TRY(mn_context_join(s->context, s->ranks));
   MN_TRY(mn_options_optimizer(o, &optimizer));
   MN_TRY(check_memory(s, &config, &optimizer));
   MN_TRY(mn_model_open(&s->model, s->context, &config));
@@ -282,6 +346,7 @@ void mn_session_close(struct mn_session *s) {
   mn_checkpoint_free(s->from);
   mn_context_close(s->context);
   mn_checkpoint_unlock(s->lock);
+  mn_ranks_close(s->ranks);
 }
 
 static void warn_of_difference(void *to, const char *name, const char *then, const char *now) {
@@ -327,6 +392,9 @@ static void describe_init(const struct mn_session *s) {
 
 void mn_session_describe(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
+  if (!mn_ranks_first(s->ranks)) return;
+  if (s->ranks)
+    mn_announce(o, "ranks: %d, by %s; each has its groups of every block", s->ranks->size, mn_mpi_version());
   mn_announce_model(s->model, o);
   if (o->data)
     mn_announce(o, "data: %s, %ld rows, %ld to test%s", o->data, (long)s->train->rows,

@@ -9,6 +9,7 @@
 
 struct mn_session {
   struct mn_options options; /* the command line's, and what a checkpoint's /config adds */
+  struct mn_ranks *ranks;    /* that train together (engine/ranks.h); NULL: alone */
   struct mn_context *context;
   struct mn_dataset *train, *test; /* test may be NULL; eval and predict have test alone */
   struct mn_model *model;
@@ -25,7 +26,8 @@ struct mn_session {
   char fingerprint[17]; /* of the rows of --data, in hexadecimal; "" for synthetic ones */
 };
 
-/* Opens everything for `train`: with --resume from the newest checkpoint that verifies (see
+/* Opens everything for `train`, on all ranks that the launcher started; the first has the lock, and alone
+ * prints and writes: with --resume from the newest checkpoint that verifies (see
  * train/command/resume.h), else from the weights of --init or from the seed. Under --dry-run nothing is
  * locked or created, and no weight is drawn. MN_NO_MEMORY before anything is taken: parameters and what the
  * optimizer keeps of them are more than the device has free. Closed by mn_session_close, also after an error.

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/ranks.h"
 #include "train/command/announce.h"
 #include "train/command/disk.h"
 #include "train/command/dry_run.h"
@@ -35,6 +36,7 @@ struct run {
   struct mn_progress_bar bar;
   int64_t log_every; /* steps a log line */
   struct mn_saves saves;
+  int signal;                 /* that asks the run to end, whichever rank got it; 0: none */
   double test_loss, accuracy; /* of the last evaluation; NaN before */
   struct since since;
   struct mn_text
@@ -206,7 +208,27 @@ static int after_step(void *to, const struct mn_trainer *t) {
   mn_progress_bar_step(&r->bar, t);
   mn_saves_tell(&r->saves);
   /* A log that cannot be written ends the run, after the work so far is saved. */
-  return mn_watchdog_signal() || r->log.error || mn_saves_want_a_pause(&r->saves);
+  int pause = mn_watchdog_signal() || r->log.error || mn_saves_want_a_pause(&r->saves);
+  return mn_ranks_most(r->session.ranks, &pause) != MN_OK || pause;
+}
+
+/* Whether the run is to end before its time; all ranks find the same. */
+static int is_to_end(struct run *r) {
+  int failed = r->log.error != 0;
+  r->signal = mn_watchdog_signal();
+  return mn_ranks_most(r->session.ranks, &r->signal) != MN_OK || r->signal ||
+         mn_ranks_most(r->session.ranks, &failed) != MN_OK || failed;
+}
+
+/* What all ranks have done together. One that fails alone ends the others, which would wait for it; a
+ * divergence is every rank's. */
+static mn_status together(const struct run *r, mn_status status) {
+  struct mn_ranks *ranks = r->session.ranks;
+  if (ranks && status != MN_OK && status != MN_FAILED && *mn_message()) {
+    fprintf(stderr, "minnow: rank %d: %s\n", ranks->rank, mn_message());
+    mn_mpi_abort(ranks->mpi, status);
+  }
+  return mn_ranks_agree(ranks, status);
 }
 
 /* The step at which the run pauses next: to evaluate at an epoch's end, to save, or to end at `stop`. It
@@ -333,26 +355,32 @@ static mn_status run(struct run *r, FILE *out) {
                                         : "epochs");
   else if (!patience_is_out(r))
     mn_log_resume(&r->log, *step, r->session.changed, r->session.changes, r->config, r->option_count);
-  while (*step < stop && !patience_is_out(r) && !mn_watchdog_signal() && !r->log.error) {
+  while (*step < stop && !patience_is_out(r) && !is_to_end(r)) {
     mn_watchdog_enter("", *step + 1);
-    MN_TRY(mn_trainer_run(r->trainer, next_pause(r, stop), after_step, r));
-    MN_TRY(at_pause(r));
+    MN_TRY(together(r, mn_trainer_run(r->trainer, next_pause(r, stop), after_step, r)));
+    MN_TRY(together(r, at_pause(r)));
   }
-  MN_TRY(mn_saves_end(&r->saves));
+  MN_TRY(together(r, mn_saves_end(&r->saves)));
   summarise(r);
   tell_of_the_best(r);
   mn_progress_bar_close(&r->bar);
   const char *ended = ended_by(r, stop);
   mn_log_end(&r->log, r->trainer, ended);
   MN_TRY(mn_log_close(&r->log, MN_OK));
-  report(r, out);
+  if (mn_ranks_first(r->session.ranks)) report(r, out);
   mn_status drawn = o->plot ? mn_plot(o->plot, (char *[]){(char *)o->log}, 1) : MN_OK;
   if (strcmp(ended, "signal") == 0) /* goes before a log too short for a picture */
-    return mn_fail(MN_INTERRUPTED, "stopped by %s after step %ld of %ld; %s", strsignal(mn_watchdog_signal()),
+    return mn_fail(MN_INTERRUPTED, "stopped by %s after step %ld of %ld; %s", strsignal(r->signal),
                    (long)*step, (long)horizon,
                    o->checkpoint ? "--resume goes on from there" : "without --checkpoint it is lost");
   MN_TRY(mn_saves_failed(&r->saves));
   return drawn;
+}
+
+/* Among ranks: a launcher ends them all as soon as one has ended with an error. */
+static void tell_before_leaving(mn_status status) {
+  if (status != MN_OK && *mn_message()) fprintf(stderr, "minnow: %s\n", mn_message());
+  if (status != MN_OK) (void)mn_fail(status, "%s", "");
 }
 
 mn_status mn_train(FILE *out, const struct mn_options *options) {
@@ -360,9 +388,13 @@ mn_status mn_train(FILE *out, const struct mn_options *options) {
   mn_status status = open(&r, options);
   if (status == MN_INTERRUPTED)
     status = mn_fail(status, "stopped by %s before the first step", strsignal(mn_watchdog_signal()));
-  if (status == MN_OK) status = options->dry_run ? mn_dry_run(out, &r.session, r.trainer) : run(&r, out);
+  status = mn_ranks_agree(r.session.ranks, status);
+  if (status == MN_OK && !options->dry_run) status = mn_ranks_agree(r.session.ranks, run(&r, out));
+  if (status == MN_OK && options->dry_run && mn_ranks_first(r.session.ranks))
+    status = mn_dry_run(out, &r.session, r.trainer);
   mn_progress_bar_close(&r.bar);
   status = mn_log_close(&r.log, status);
+  if (r.session.ranks) tell_before_leaving(status);
   mn_watchdog_close();
   mn_saves_close(&r.saves);
   mn_evaluator_close(r.evaluator);

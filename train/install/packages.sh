@@ -6,7 +6,7 @@
 #   train/install/packages.sh [PROGRAM…] -- COMPILER FLAG…     (make packages)
 #   train/install/packages.sh --build -- COMPILER FLAG…        (make: names what compiling lacks, and installs nothing)
 #
-# PROGRAM: one more that is wanted, in a package of its name, but for mpirun. HDF5_LIBS, BLAS_LIBS, JSON_LIBS, ZLIB_LIBS, HASH_LIBS, CMOCKA_LIBS:
+# PROGRAM: one more that is wanted, in a package of its name, but for mpirun and pkill. HDF5_LIBS, BLAS_LIBS, JSON_LIBS, ZLIB_LIBS, HASH_LIBS, CMOCKA_LIBS:
 # what each links with.
 set -euo pipefail
 
@@ -20,6 +20,7 @@ need_program() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   case $1 in
   mpirun) need_program mpirun openmpi-bin ;;
+  pkill) need_program pkill procps ;;
   *) need_program "$1" "$1" ;;
   esac
   shift
