@@ -443,7 +443,7 @@ mutant "saver: the copies not waited for" $s \
 mutant "saver: a failed save counts" $s 'if (status == MN_OK && saver->newest) saver->saved' 'saver->saved'
 mutant "saver: no room for a copy is an error" $s 'return status == MN_NO_MEMORY ? MN_OK : status;' 'return status;'
 mutant "saver: moments without an optimizer" $s 'optimizer && k < MN_CHECKPOINT_ARRAYS' 'k < MN_CHECKPOINT_ARRAYS'
-mutant "saver: copies over one another" $s 'saver->copy_bytes += (bytes' 'saver->copy_bytes = (bytes'
+mutant "saver: copies over one another" $s 'saver->copy_bytes += (array' 'saver->copy_bytes = (array'
 mutant "saver: an old error stays" $s 'mn_outcome_note(&saver->outcome, MN_OK);' ''
 mutant "saver: no factors" $s '  note_factors(saver);' ''
 mutant "saver: dz's factor before it is chosen" $s 'mn_scale_next(&scales[1])' 'scales[1].factor'
@@ -487,7 +487,7 @@ mutant "pauses: an epoch ends a step late" $c '((p->epoch + 1) * p->rows - 1) / 
 mutant "pauses: evaluates at every pause" $c 'if (r->evaluator && (epoch_end || last))' 'if (r->evaluator)'
 mutant "pauses: a save that falls due meanwhile is lost" $v '    s->due = 1;' '    s->due = !mn_saver_busy(s->saver);'
 mutant "pauses: a save that waits does not pause the run" $v 'return (s->due || (any_step' 'return ((any_step'
-mutant "pauses: the end not saved" $v 'if (s->snapshot == s->progress->step) break;' 'break;'
+mutant "pauses: the end not saved" $v 'int saved = s->snapshot == s->progress->step;' 'int saved = 1;'
 mutant "pauses: saves one step late" $v '(s->progress->step / every + 1) * every :' \
   '(s->progress->step / every + 1) * every + 1 :'
 mutant "saves: the last is not tried again" $v 'tries == 2' 'tries == 1'
