@@ -22,7 +22,10 @@ static mn_status count(struct needs *n, const struct mn_session *s, const struct
                       .device = context->bytes,
                       .checkpoint = NAN,
                       .disk_available = NAN};
-  for (int i = 0; i < s->model->count; i++) n->parameters += mn_tensor_count(s->model->parameters[i]);
+  for (int i = 0; i < s->model->count; i++) { /* of all ranks */
+    const struct mn_tensor *p = s->model->parameters[i];
+    n->parameters += mn_tensor_count(p) / mn_tensor_outputs(p) * p->whole;
+  }
   n->flops = mn_model_step_flops(s->model) * (double)n->samples;
   MN_TRY(context->kernels->available(context->device, &n->device_available));
   if (!o->checkpoint) return MN_OK;
