@@ -195,7 +195,7 @@ test-determinism: $(BUILD)/minnow
 COVERED := $(BUILD)/coverage
 coverage:
 	$(Q)$(MAKE) --no-print-directory CC=gcc CUDA=0 DEBUG=1 CFLAGS="--coverage -fprofile-update=atomic" LDFLAGS=--coverage BUILD=$(COVERED) \
-	  all $(TESTS:$(BUILD)/%=$(COVERED)/%)
+	  all $(COVERED)/tests/ranks/train $(TESTS:$(BUILD)/%=$(COVERED)/%)
 	$(Q)BUILD=$(COVERED) tests/coverage.sh
 # Every call of a training run fails in turn, and nothing is lost; a run is killed again and again, and ends in the same bytes.
 # ARGS="--help" lists the options of either.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the C tests of a build with --coverage (make coverage) and prints the share of lines that they run, by folder: less than 95 % of
-# engine, data or train/checkpoint is an error. The lines that nothing ran are listed in $BUILD/not-run.txt.
+# Runs the C tests, and that of ranks, of a build with --coverage (make coverage) and prints the share of lines that they run, by
+# folder: less than 95 % of engine, data or train/checkpoint is an error. The lines that nothing ran are listed in $BUILD/not-run.txt.
 #
 # Each test counts into a folder of its own, and so do those of its children that start no program (tests/apart.c): some let writes
 # fail, which spoils the counts of the process that does so.
@@ -16,6 +16,8 @@ for test in "$build"/tests/test_*; do
   name=$(basename "$test")
   APART=$ran/$name LD_PRELOAD=$build/apart.so "$test" >"$ran/$name.out" 2>&1 || echo "$name failed, as make check would tell; what it ran counts" >&2
 done
+# What ranks run, is run by a script's processes.
+GCOV_PREFIX=$ran/test_ranks tests/test_ranks.sh >"$ran/test_ranks.out" 2>&1 || echo "test_ranks failed; what it ran counts" >&2
 # gcov wants the notes of the compiler beside the counts.
 find "$ran" -name '*.gcda' -printf '%P\n' | while IFS= read -r counts; do
   notes=/${counts#*/}
