@@ -14,10 +14,10 @@ if ! command -v mpirun >/dev/null || ! command -v pkill >/dev/null; then
 fi
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-# Processes of root's, more than there are cores, and a container's limits, which Open MPI would refuse or warn of; and its leaks.
+# Processes of root's, more than there are cores, no ssh and a container's limits, which Open MPI would refuse or warn of; and its leaks.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_mpi_yield_when_idle=1 OMP_NUM_THREADS=1
+export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_plm_rsh_agent=false OMP_NUM_THREADS=1
 passed=0
 fail() {
   echo "$*" >&2
