@@ -25,7 +25,7 @@ void mn_ranks_close(struct mn_ranks *ranks); /* NULL is fine; after the contexts
  * the others the message is empty: one rank tells.
  * tell: data[bytes] becomes rank 0's. most: *value becomes the largest of all ranks'.
  * gather: on rank 0 whole[] becomes the pieces of all ranks, one after the other: each has mn_share of
- * `outputs`, of `each` bytes. `whole` is read on rank 0 alone. */
+ * `outputs`, of `each` bytes. `whole` is written on rank 0 alone. */
 mn_status mn_ranks_agree(struct mn_ranks *ranks, mn_status status);
 mn_status mn_ranks_tell(struct mn_ranks *ranks, void *data, size_t bytes);
 mn_status mn_ranks_most(struct mn_ranks *ranks, int *value);

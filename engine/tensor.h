@@ -62,8 +62,7 @@ MN_API mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *t
                                  const struct mn_rule *rule);
 
 /* Set all of a tensor's forms: from doubles on the host; to uniform numbers, from number `first` of their
- * sequence on (kernels/random.h). A split
- * weight takes pinned memory for a part of it meanwhile. */
+ * sequence on (kernels/random.h). A split weight takes pinned memory for a part of it meanwhile. */
 MN_API mn_status mn_tensor_write(struct mn_context *context, struct mn_tensor *tensor, const double *from);
 MN_API mn_status mn_tensor_uniform(struct mn_context *context, struct mn_tensor *tensor, uint64_t seed,
                                    uint32_t sequence, uint64_t first, double bound);

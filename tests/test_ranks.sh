@@ -96,12 +96,13 @@ done
 minnow=$(readlink -f "${MINNOW:-$build/minnow}")
 options=(--device "$device" --synthetic 2048 --in 192 --hidden 256 --groups 16 --batch 128 --steps 24 --momentum 0.9 --lr 0.05 --precision bf16)
 cd "$folder"
-# command CODE WORDS RANKS…: mpirun of these ends with this code, and with this one line of minnow's on stderr ("": none).
+# command_ends CODE WORDS RANKS…: mpirun of these ends with this code, and with this one line of minnow's on stderr ("": none).
 command_ends() {
-  local code=0
+  local code=0 lines=1
+  [ -n "$2" ] || lines=0
   timeout 120 mpirun "${@:3}" >out 2>err || code=$?
   [ "$code" = "$1" ] || { cat out err >&2; fail "mpirun ${*:3}: exit code $code, not $1"; }
-  [ "$(grep -c '^minnow: ' err)" = "${2:+1}" ] || [ -z "$2" ] || { cat err >&2; fail "mpirun ${*:3}: not one line"; }
+  [ "$(grep -c '^minnow: ' err)" = "$lines" ] || { cat err >&2; fail "mpirun ${*:3}: not $lines lines"; }
   [ -z "$2" ] || grep -q "^minnow: .*$2" err || { cat err >&2; fail "mpirun ${*:3}: no '$2'"; }
   passed=$((passed + 1))
 }

@@ -6,8 +6,8 @@
 #   train/install/packages.sh [PROGRAM…] -- COMPILER FLAG…     (make packages)
 #   train/install/packages.sh --build -- COMPILER FLAG…        (make: names what compiling lacks, and installs nothing)
 #
-# PROGRAM: one more that is wanted, in a package of its name, but for mpirun and pkill. HDF5_LIBS, BLAS_LIBS, JSON_LIBS, ZLIB_LIBS, HASH_LIBS, CMOCKA_LIBS:
-# what each links with.
+# PROGRAM: one more that is wanted, in a package of its name, but for mpirun and pkill. HDF5_LIBS, BLAS_LIBS, JSON_LIBS, ZLIB_LIBS,
+# HASH_LIBS, CMOCKA_LIBS: what each links with.
 set -euo pipefail
 
 only_build=0
