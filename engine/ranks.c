@@ -132,5 +132,10 @@ mn_status mn_ranks_gather(struct mn_ranks *ranks, void *whole, const void *piece
 }
 
 mn_status mn_context_join(struct mn_context *context, struct mn_ranks *ranks) {
-  return ranks ? context->kernels->ranks_join(context->device, ranks) : MN_OK;
+  const struct mn_kernels *k = context->kernels;
+  struct mn_ranks_id id = {{0}};
+  if (!ranks) return MN_OK;
+  MN_TRY(mn_ranks_agree(ranks, ranks->rank == 0 ? k->ranks_begin(context->device, &id) : MN_OK));
+  MN_TRY(mn_ranks_tell(ranks, &id, sizeof id));
+  return k->ranks_join(context->device, ranks, &id);
 }

@@ -54,6 +54,7 @@
   DEVICE(branch_begin)                                                                                       \
   DEVICE(branch_end)                                                                                         \
   DEVICE(branch_join)                                                                                        \
+  DEVICE(ranks_begin)                                                                                        \
   DEVICE(ranks_join)                                                                                         \
   DEVICE(ranks_leave)                                                                                        \
   DEVICE(all_gather)                                                                                         \

@@ -7,15 +7,12 @@
 
 namespace {
 
-struct unique_id {
-  char bytes[128];
-};
 enum { INT8 = 0, INT32 = 2, MAX = 2 }; /* ncclDataType_t, ncclRedOp_t */
 
 struct nccl {
   int (*version)(int *version);
-  int (*unique)(unique_id *id);
-  int (*init)(mn_nccl_comm **comm, int size, unique_id id, int rank);
+  int (*unique)(mn_ranks_id *id);
+  int (*init)(mn_nccl_comm **comm, int size, mn_ranks_id id, int rank);
   int (*abort)(mn_nccl_comm *comm);
   const char *(*error)(int code);
   int (*all_gather)(const void *mine, void *all, size_t count, int type, mn_nccl_comm *comm,
@@ -66,17 +63,20 @@ const char *mn_nccl_version(char *text, size_t size) {
   return text;
 }
 
-mn_status mn_nccl_open(struct mn_ranks *ranks) {
-  const nccl &n = the_library();
-  unique_id id = {};
-  if (!n.there)
-    return mn_fail(MN_LIBRARY, "no NCCL is found (libnccl.so.2), which several GPUs need: install libnccl2, "
-                               "or train on one");
-  /* Told after the others have it, so that they do not wait for it in vain. */
-  const mn_status status = ranks->rank == 0 ? check("begin", n.unique(&id)) : MN_OK;
-  MN_TRY(mn_mpi_broadcast(ranks->mpi, &id, sizeof id, 0));
-  MN_TRY(status);
-  return check("connect the GPUs", n.init(&ranks->comm, ranks->size, id, ranks->rank));
+static mn_status find_library() {
+  if (the_library().there) return MN_OK;
+  return mn_fail(MN_LIBRARY, "no NCCL is found (libnccl.so.2), which several GPUs need: install libnccl2, "
+                             "or train on one");
+}
+
+mn_status mn_nccl_begin(struct mn_ranks_id *id) {
+  MN_TRY(find_library());
+  return check("begin", the_library().unique(id));
+}
+
+mn_status mn_nccl_open(struct mn_ranks *ranks, const struct mn_ranks_id *id) {
+  MN_TRY(find_library());
+  return check("connect the GPUs", the_library().init(&ranks->comm, ranks->size, *id, ranks->rank));
 }
 
 void mn_nccl_close(struct mn_ranks *ranks) {

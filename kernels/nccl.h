@@ -11,8 +11,9 @@ struct mn_nccl_comm; /* NCCL's */
 /* The version, such as "2.28.3" in text[size]; NULL: no library is there. */
 MN_C const char *mn_nccl_version(char *text, size_t size);
 
-/* Opens a communicator of all ranks on the current GPU, meeting them by ranks->mpi. MN_LIBRARY. */
-MN_C mn_status mn_nccl_open(struct mn_ranks *ranks);
+/* Opens a communicator of all ranks on the current GPU, under the id that one of them began. MN_LIBRARY. */
+MN_C mn_status mn_nccl_begin(struct mn_ranks_id *id);
+MN_C mn_status mn_nccl_open(struct mn_ranks *ranks, const struct mn_ranks_id *id);
 MN_C void mn_nccl_close(struct mn_ranks *ranks);
 
 /* As mn_mpi's of the same names, in `stream`, in the GPU's memory; all_gather in place where `mine` is its

@@ -18,7 +18,13 @@ mn_status mn_ranks_plan(struct mn_ranks_plan *out, const struct mn_device *devic
                  (long)cols, MN_RANKS_ROOM >> 20);
 }
 
-mn_status mn_ranks_join_cpu(struct mn_device *device, struct mn_ranks *ranks) {
+mn_status mn_ranks_begin_cpu(struct mn_device *device, struct mn_ranks_id *id) {
+  (void)device, (void)id; /* MPI has begun */
+  return MN_OK;
+}
+
+mn_status mn_ranks_join_cpu(struct mn_device *device, struct mn_ranks *ranks, const struct mn_ranks_id *id) {
+  (void)id;
   for (int i = 0; i < 2; i++) MN_TRY(device->kernels->allocate(device, &ranks->room[i], MN_RANKS_ROOM));
   device->ranks = ranks;
   return MN_OK;

@@ -4,10 +4,15 @@
 #include "kernels/cuda.cuh"
 #include "kernels/nccl.h"
 
-mn_status mn_ranks_join_cuda(struct mn_device *device, struct mn_ranks *ranks) {
+mn_status mn_ranks_begin_cuda(struct mn_device *device, struct mn_ranks_id *id) {
+  (void)device;
+  return mn_nccl_begin(id);
+}
+
+mn_status mn_ranks_join_cuda(struct mn_device *device, struct mn_ranks *ranks, const struct mn_ranks_id *id) {
   device->ranks = ranks;
   for (int i = 0; i < 2; i++) MN_TRY(device->kernels->allocate(device, &ranks->room[i], MN_RANKS_ROOM));
-  return mn_nccl_open(ranks);
+  return mn_nccl_open(ranks, id);
 }
 
 void mn_ranks_leave_cuda(struct mn_device *device) {

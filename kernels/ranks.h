@@ -26,9 +26,16 @@ static inline int64_t mn_share(int64_t count, int rank, int size, int64_t *first
   return each + (rank < more);
 }
 
+/* What every rank joins by: the first makes it, and tells the others. MN_LIBRARY. */
+struct mn_ranks_id {
+  char bytes[128]; /* CUDA: ncclUniqueId */
+};
+typedef mn_status mn_ranks_begin_function(struct mn_device *device, struct mn_ranks_id *id);
+
 /* The device's collectives go to `ranks` (borrowed) from now on, and no more; every rank joins. MN_LIBRARY,
  * MN_NO_MEMORY. */
-typedef mn_status mn_ranks_join_function(struct mn_device *device, struct mn_ranks *ranks);
+typedef mn_status mn_ranks_join_function(struct mn_device *device, struct mn_ranks *ranks,
+                                         const struct mn_ranks_id *id);
 typedef void mn_ranks_leave_function(struct mn_device *device);
 
 /* whole[rows, cols] becomes that of all ranks' pieces. reals; a row is at most MN_RANKS_ROOM bytes. */

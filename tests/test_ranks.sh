@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Training divided among processes that mpirun starts: one block ends in the same bytes on 1, 2 and 4 ranks, stacks and clipping in
 # the same bytes each time and within a bound of one rank's, and what one rank meets ends all of them. DEVICE=cuda: on GPUs,
-# RANKS="2 4" of them. Skipped where there is no mpirun. The sizes are such that OpenBLAS takes the same kernels for a part of a
-# matrix as for the whole.
+# RANKS="2 4" of them, or all on one as if each rank were a host of its own. Skipped where there is no mpirun. The sizes are such
+# that OpenBLAS takes the same kernels for a part of a matrix as for the whole.
 set -euo pipefail
 build=${BUILD:-build}
 device=${DEVICE:-cpu}
@@ -23,13 +23,24 @@ fail() {
   echo "$*" >&2
   exit 1
 }
+# NCCL takes one GPU for two where their hosts have two names, and goes through sockets.
+as_host=()
+if [ "$device" = cuda ] && [ "$(nvidia-smi --list-gpus | wc -l)" -lt "${ranks[-1]}" ]; then
+  as_host=("$folder/as-host")
+  echo "one GPU is every rank's"
+  cat >"${as_host[0]}" <<'END'
+#!/bin/sh
+NCCL_HOSTID=host$OMPI_COMM_WORLD_RANK NCCL_SOCKET_IFNAME=lo OMPI_COMM_WORLD_LOCAL_RANK=0 exec "$@"
+END
+  chmod +x "${as_host[0]}"
+fi
 
 # train RANKS CASE PRECISION: what rank 0 prints.
 train() {
   if [ "$1" = 1 ]; then
     "$program" "$device" "$3" "$2"
   else
-    timeout 120 mpirun -n "$1" "$program" "$device" "$3" "$2" 2>"$folder/err" || { local code=$?; cat "$folder/err" >&2; return "$code"; }
+    timeout 120 mpirun -n "$1" "${as_host[@]}" "$program" "$device" "$3" "$2" 2>"$folder/err" || { local code=$?; cat "$folder/err" >&2; return "$code"; }
   fi
 }
 
@@ -108,7 +119,7 @@ command_ends() {
 }
 "$minnow" train "${options[@]}" --quiet --checkpoint alone.h5 --log alone.jsonl >alone
 for n in "${ranks[@]}"; do
-  command_ends 0 "" -n "$n" "$minnow" train "${options[@]}" --checkpoint "$n.h5" --log "$n.jsonl" --save-every 5
+  command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${options[@]}" --checkpoint "$n.h5" --log "$n.jsonl" --save-every 5
   cmp -s alone out || { diff alone out >&2; fail "$n ranks tell otherwise"; }
   grep -q "^ranks: $n, by " err || fail "the number of ranks is not told"
   "$minnow" verify "$n.h5" >/dev/null
@@ -118,18 +129,18 @@ done
 # From one rank to several and back, as if it had been one all the time.
 "$minnow" train "${options[@]}" --quiet --checkpoint turn.h5 --stop-at 8 >out
 for n in "${ranks[@]}"; do
-  command_ends 0 "" -n "$n" "$minnow" train --device "$device" --quiet --checkpoint turn.h5 --resume --stop-at $((8 + 2 * n))
+  command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train --device "$device" --quiet --checkpoint turn.h5 --resume --stop-at $((8 + 2 * n))
 done
 "$minnow" train --device "$device" --quiet --checkpoint turn.h5 --resume >out
 "$minnow" diff alone.h5 turn.h5 >/dev/null || fail "resumed by other numbers of ranks, it is another run"
 # What cannot be is told once, by who found it.
-command_ends 73 "alone.h5 exists" -n 2 "$minnow" train "${options[@]}" --checkpoint alone.h5
-command_ends 64 "cannot be divided among 2 ranks" -n 2 "$minnow" train "${options[@]}" --groups 1
-command_ends 66 "cannot open /nowhere.h5" -n 2 "$minnow" train --data /nowhere.h5 --hidden 8 --groups 2
-command_ends 64 "--lr is 0.1 for rank 1, but 0.05 for rank 0" -n 1 "$minnow" train "${options[@]}" : \
-  -n 1 "$minnow" train "${options[@]}" --lr 0.1
+command_ends 73 "alone.h5 exists" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --checkpoint alone.h5
+command_ends 64 "cannot be divided among 2 ranks" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --groups 1
+command_ends 66 "cannot open /nowhere.h5" -n 2 "${as_host[@]}" "$minnow" train --data /nowhere.h5 --hidden 8 --groups 2
+command_ends 64 "--lr is 0.1 for rank 1, but 0.05 for rank 0" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" : \
+  -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --lr 0.1
 # A rank that is killed ends the run, and the last checkpoint goes on.
-timeout 120 mpirun -n 2 "$minnow" train "${options[@]}" --steps 1000000 --quiet --checkpoint killed.h5 --save-every 50 >out 2>err &
+timeout 120 mpirun -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --steps 1000000 --quiet --checkpoint killed.h5 --save-every 50 >out 2>err &
 run=$!
 for ((i = 0; i < 600; i++)); do
   [ ! -e killed.h5 ] || break
@@ -141,9 +152,9 @@ wait "$run" || code=$?
 [ "$code" != 0 ] || fail "a killed rank is no failure"
 ! pgrep -f "^$minnow train .*killed.h5" >/dev/null || fail "a rank outlives the one that was killed"
 step=$("$minnow" info --json killed.h5 | grep -o '"step":[0-9]*' | head -n 1 | cut -d: -f2)
-command_ends 0 "" -n 2 "$minnow" train --device "$device" --quiet --checkpoint killed.h5 --resume --stop-at $((step + 50))
+command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --quiet --checkpoint killed.h5 --resume --stop-at $((step + 50))
 # SIGTERM saves.
-timeout 120 mpirun -n 2 "$minnow" train "${options[@]}" --steps 1000000 --quiet --checkpoint ended.h5 --log ended.jsonl >out 2>err &
+timeout 120 mpirun -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --steps 1000000 --quiet --checkpoint ended.h5 --log ended.jsonl >out 2>err &
 run=$!
 for ((i = 0; i < 600; i++)); do
   [ ! -s ended.jsonl ] || break
