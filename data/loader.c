@@ -28,9 +28,13 @@ struct mn_loader {
   struct mn_placement *placement;
   struct mn_windows *windows; /* MN_PLACE_FILE alone */
   struct mn_order *order;
-  int64_t most;   /* samples a filling */
-  int64_t batch;  /* samples under one scale */
-  int direct;     /* batches are the rows where they wait: nothing is gathered */
+  int64_t most;  /* samples a filling */
+  int64_t batch; /* samples of one step */
+  int64_t room;  /* rows that a buffer holds: this rank's of a filling at most */
+  /* this rank's rows of the batches of the filling under way */
+  int64_t share, first, each; /* `share` rows from `first` on, of each batch of so many samples */
+  int64_t done, within;       /* batches that are through, and samples of the current one */
+  int direct;                 /* batches are the rows where they wait: nothing is gathered */
   int64_t scales; /* in a list: the batches of a filling; 0 where planes are not scaled, or not wanted */
   /* the current window */
   int64_t window; /* its number in the endless sequence */
@@ -53,13 +57,22 @@ static void plan(struct mn_loader *l, int64_t window) {
   mn_order_window(l->order, window / windows, window % windows, l->extents, &l->count, l->from, &l->total);
 }
 
-static int64_t batches_of(const struct mn_loader *l, int64_t samples) {
-  return (samples + l->batch - 1) / l->batch;
+/* For a filling of `samples`, which is whole batches, or less than one; returns this rank's rows of it. */
+static int64_t divide(struct mn_loader *l, int64_t samples) {
+  l->each = samples < l->batch ? samples : l->batch;
+  l->share = mn_own_rows(l->context->device->ranks, l->each, &l->first);
+  l->done = l->within = 0;
+  return samples / l->each * l->share;
+}
+
+/* Scales of so many rows. */
+static int64_t batches_of(const struct mn_loader *l, int64_t rows) {
+  return (rows + l->share - 1) / l->share;
 }
 
 static mn_status take_list(struct mn_loader *l, int i) {
   struct mn_device *device = l->context->device;
-  int64_t count = l->scales + l->most;
+  int64_t count = l->scales + l->room;
   struct list *host = &l->list[i], *there = &l->uploaded[i];
   MN_TRY(l->context->kernels->allocate_host(device, (void **)&host->scales,
                                             (size_t)count * sizeof *host->scales));
@@ -72,11 +85,11 @@ static mn_status take_list(struct mn_loader *l, int i) {
 static mn_status take_x(struct mn_loader *l, int i) {
   const struct mn_device *device = l->context->device;
   size_t x_row = l->placement->form.x_row;
-  if (!l->scales) return mn_context_allocate(l->context, (void **)&l->x[i], l->most, x_row);
+  if (!l->scales) return mn_context_allocate(l->context, (void **)&l->x[i], l->room, x_row);
   for (int p = 0; p < device->planes; p++)
-    MN_TRY(mn_context_allocate(l->context, &l->planes[i][p], l->most * l->dataset->inputs, device->plane));
+    MN_TRY(mn_context_allocate(l->context, &l->planes[i][p], l->room * l->dataset->inputs, device->plane));
   if (l->placement->place != MN_PLACE_FILE || l->apart) return MN_OK;
-  return mn_context_allocate(l->context, (void **)&l->apart, l->most, x_row);
+  return mn_context_allocate(l->context, (void **)&l->apart, l->room, x_row);
 }
 
 static mn_status allocate(struct mn_loader *l) {
@@ -84,7 +97,7 @@ static mn_status allocate(struct mn_loader *l) {
   for (int i = 0; i < MN_LOADER_BUFFERS && !l->direct; i++) {
     MN_TRY(take_list(l, i));
     MN_TRY(take_x(l, i));
-    if (form->y_row) MN_TRY(mn_context_allocate(l->context, (void **)&l->y[i], l->most, form->y_row));
+    if (form->y_row) MN_TRY(mn_context_allocate(l->context, (void **)&l->y[i], l->room, form->y_row));
   }
   return MN_OK;
 }
@@ -111,7 +124,7 @@ static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *con
   MN_TRY(
       mn_placement_open(&l->placement, l->context, l->dataset, config->place, config->x_only, config->stop));
   enum mn_place place = l->placement->place;
-  l->scales = l->placement->form.scaled && !config->reals ? batches_of(l, l->most) : 0;
+  l->scales = l->placement->form.scaled && !config->reals ? batches_of(l, l->room) : 0;
   l->direct = !config->shuffled && !l->scales && place == MN_PLACE_DEVICE && device->type == MN_DEVICE_CPU;
   /* Kept for good: another loader of the device's may need them longer than this one. */
   if (place != MN_PLACE_DEVICE && device->type == MN_DEVICE_CUDA) device->spared = MN_GATHER_MULTIPROCESSORS;
@@ -129,6 +142,9 @@ mn_status mn_loader_open(struct mn_loader **out, struct mn_context *context, str
   l->dataset = dataset;
   l->most = config->samples;
   l->batch = config->batch ? config->batch : config->samples;
+  l->room = divide(l, l->most);
+  /* The last rows of an epoch, less than a batch, may not be divided. */
+  if (!config->shuffled && mn_ranks_copies(context->device->ranks) > 1) l->room = l->most;
   mn_status status = prepare(l, config);
   if (status == MN_OK)
     *out = l;
@@ -144,15 +160,15 @@ void mn_loader_close(struct mn_loader *l) {
   mn_windows_close(l->windows);
   for (int i = 0; i < MN_LOADER_BUFFERS; i++) {
     for (int p = 0; p < 2; p++)
-      mn_context_release(l->context, l->planes[i][p], l->most * l->dataset->inputs,
+      mn_context_release(l->context, l->planes[i][p], l->room * l->dataset->inputs,
                          l->context->device->plane);
     l->context->kernels->release_host(l->context->device, l->list[i].scales);
-    mn_context_release(l->context, l->uploaded[i].scales, l->scales + l->most, sizeof(struct mn_scale));
+    mn_context_release(l->context, l->uploaded[i].scales, l->scales + l->room, sizeof(struct mn_scale));
     if (!l->placement || l->direct) continue; /* direct: the buffers are the placement's */
-    mn_context_release(l->context, l->x[i], l->most, l->placement->form.x_row);
-    mn_context_release(l->context, l->y[i], l->most, l->placement->form.y_row);
+    mn_context_release(l->context, l->x[i], l->room, l->placement->form.x_row);
+    mn_context_release(l->context, l->y[i], l->room, l->placement->form.y_row);
   }
-  if (l->apart) mn_context_release(l->context, l->apart, l->most, l->placement->form.x_row);
+  if (l->apart) mn_context_release(l->context, l->apart, l->room, l->placement->form.x_row);
   mn_placement_close(l->placement);
   mn_order_close(l->order);
   free(l);
@@ -160,19 +176,20 @@ void mn_loader_close(struct mn_loader *l) {
 
 /* ---- filling ---- */
 
-/* Notes the row numbers of the next samples, up to the end of the window or to `samples` in the buffer, of
- * which `done` are there; returns how many are there then. `largest` is of the rows with these numbers. */
-static int64_t take(struct mn_loader *l, const struct list *list, int64_t done, int64_t samples,
+/* Passes over the next samples, up to the end of the window or of the filling's batches, and notes the row
+ * numbers of those that are this rank's, behind `rows` that are there; returns how many are there then.
+ * `largest` is of the rows with these numbers. */
+static int64_t take(struct mn_loader *l, const struct list *list, int64_t rows, int64_t batches,
                     const float *largest) {
-  for (; done < samples && l->at < l->total; done++, l->at++) {
+  for (; l->done < batches && l->at < l->total; l->at++) {
     int64_t local = l->from[l->at], number = local;
     if (!l->windows) number = l->extents[local / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + local % MN_ORDER_EXTENT;
-    list->numbers[done] = number;
-    if (!l->scales) continue;
-    struct mn_scale *scale = &list->scales[done / l->batch];
-    scale->largest = fmaxf(done % l->batch ? scale->largest : 0, largest[number]);
+    if (l->within >= l->first && l->within < l->first + l->share) list->numbers[rows++] = number;
+    struct mn_scale *scale = &list->scales[l->done]; /* of all copies' rows, so that they have the same */
+    if (l->scales) scale->largest = fmaxf(l->within ? scale->largest : 0, largest[number]);
+    if (++l->within == l->each) l->within = 0, l->done++;
   }
-  return done;
+  return rows;
 }
 
 /* Uploads the numbers of samples first … end − 1 and, with the first ones, all scales. */
@@ -192,7 +209,7 @@ static mn_status upload(struct mn_loader *l, int buffer, int64_t first, int64_t 
 static void into_planes(const struct mn_loader *l, int buffer, struct mn_gather *g) {
   memcpy(g->planes, l->planes[buffer], sizeof g->planes);
   g->scales = l->uploaded[buffer].scales;
-  g->batch = l->batch;
+  g->batch = l->share;
 }
 
 /* Gathers samples first … end − 1 of the buffer from rows whose numbers are there; x as it waits to `x`, or
@@ -204,6 +221,7 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
                         .rows = l->uploaded[buffer].numbers + first,
                         .of = {{.from = rows->x, .bytes = form->x_row}},
                         .far = l->placement->place != MN_PLACE_DEVICE};
+  if (first == end) return MN_OK; /* all were other copies' */
   if (x)
     g.of[0].to = x + (size_t)first * form->x_row;
   else
@@ -215,46 +233,49 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
 }
 
 /* Writes the planes of a filling of which x was gathered apart. */
-static mn_status finish_planes(struct mn_loader *l, int buffer, int64_t samples) {
-  struct mn_gather g = {.count = samples, .of = {{.from = l->apart, .bytes = l->placement->form.x_row}}};
+static mn_status finish_planes(struct mn_loader *l, int buffer, int64_t rows) {
+  struct mn_gather g = {.count = rows, .of = {{.from = l->apart, .bytes = l->placement->form.x_row}}};
   into_planes(l, buffer, &g);
-  MN_TRY(upload(l, buffer, 0, samples));
+  MN_TRY(upload(l, buffer, 0, rows));
   return l->context->kernels->gather(l->context->device, &g);
 }
 
 /* Window by window. A window is released when its rows have been gathered. */
 static mn_status fill_from_windows(struct mn_loader *l, int buffer, int64_t samples) {
   int several = l->total - l->at < samples;
+  const int64_t batches = samples / l->each;
+  int64_t taken = 0;
   char *x = l->scales && several ? l->apart : l->x[buffer];
-  for (int64_t done = 0, before = 0; done < samples; before = done) {
+  for (int64_t before = 0; l->done < batches; before = taken) {
     struct mn_rows rows;
     MN_TRY(mn_windows_get(l->windows, l->window, &rows));
-    done = take(l, &l->list[buffer], done, samples, rows.largest);
-    MN_TRY(gather(l, buffer, before, done, &rows, x));
+    taken = take(l, &l->list[buffer], taken, batches, rows.largest);
+    MN_TRY(gather(l, buffer, before, taken, &rows, x));
     if (l->at < l->total) break;
     MN_TRY(l->context->kernels->ahead_finish(l->context->device));
     mn_windows_release(l->windows, l->window);
     plan(l, l->window + 1);
   }
-  return l->scales && several ? finish_planes(l, buffer, samples) : MN_OK;
+  return l->scales && several ? finish_planes(l, buffer, taken) : MN_OK;
 }
 
 static mn_status fill_from_memory(struct mn_loader *l, int buffer, int64_t samples) {
   const struct mn_rows *rows = &l->placement->rows;
-  for (int64_t done = 0; done < samples;) {
-    done = take(l, &l->list[buffer], done, samples, rows->largest);
+  int64_t taken = 0;
+  while (l->done < samples / l->each) {
+    taken = take(l, &l->list[buffer], taken, samples / l->each, rows->largest);
     if (l->at == l->total) plan(l, l->window + 1);
   }
-  return gather(l, buffer, 0, samples, rows, l->x[buffer]);
+  return gather(l, buffer, 0, taken, rows, l->x[buffer]);
 }
 
-/* The next samples where they are, which must be neighbours. */
+/* The next samples, one batch, where they are, which must be neighbours. */
 static void fill_directly(struct mn_loader *l, int buffer, int64_t samples) {
   const struct mn_rows_form *form = &l->placement->form;
   int64_t first = l->window % mn_order_windows(l->order) * MN_ORDER_WINDOW_ROWS + l->at;
-  MN_REQUIRE(first + samples <= l->dataset->rows);
-  l->x[buffer] = (char *)l->placement->rows.x + (size_t)first * form->x_row;
-  if (form->y_row) l->y[buffer] = (char *)l->placement->rows.y + (size_t)first * form->y_row;
+  MN_REQUIRE(first + samples <= l->dataset->rows && samples == l->each);
+  l->x[buffer] = (char *)l->placement->rows.x + (size_t)(first + l->first) * form->x_row;
+  if (form->y_row) l->y[buffer] = (char *)l->placement->rows.y + (size_t)(first + l->first) * form->y_row;
   for (int64_t done = 0; done < samples;) {
     int64_t here = l->total - l->at < samples - done ? l->total - l->at : samples - done;
     l->at += here;
@@ -266,6 +287,8 @@ static void fill_directly(struct mn_loader *l, int buffer, int64_t samples) {
 mn_status mn_loader_fill(struct mn_loader *l, int64_t samples, struct mn_batch *batch, int *number) {
   MN_REQUIRE(samples >= 1 && samples <= l->most);
   int buffer = l->next;
+  const int64_t rows = divide(l, samples);
+  MN_REQUIRE(samples % l->each == 0 && rows <= l->room);
   if (l->direct)
     fill_directly(l, buffer, samples);
   else
@@ -273,7 +296,7 @@ mn_status mn_loader_fill(struct mn_loader *l, int64_t samples, struct mn_batch *
   l->next = (buffer + 1) % MN_LOADER_BUFFERS;
   *number = buffer;
   *batch = (struct mn_batch){
-      .rows = samples, .x = {.rows = samples, .cols = l->dataset->inputs}, .y = l->y[buffer]};
+      .rows = rows, .first = l->first, .x = {.rows = rows, .cols = l->dataset->inputs}, .y = l->y[buffer]};
   *(l->placement->form.bf16 ? &batch->x.planes[0] : &batch->x.real) = l->x[buffer];
   if (!l->scales) return MN_OK;
   batch->x.scale = l->uploaded[buffer].scales;
@@ -292,7 +315,7 @@ struct mn_batch mn_batch_part(const struct mn_loader *l, const struct mn_batch *
   size_t plane_row = (size_t)part.x.cols * l->context->device->plane;
   for (int i = 0; i < 2; i++)
     if (part.x.planes[i]) part.x.planes[i] = (char *)part.x.planes[i] + (size_t)first * plane_row;
-  if (part.x.scale) part.x.scale += first / l->batch;
+  if (part.x.scale) part.x.scale += first / l->share;
   if (part.y) part.y = (char *)part.y + (size_t)first * form->y_row;
   return part;
 }

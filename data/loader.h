@@ -16,13 +16,14 @@ struct mn_loader_config {
   uint64_t seed;
   int64_t position; /* sample of the endless sequence to start at (epoch = position / n) */
   int64_t samples;  /* the most in one filling */
-  int64_t batch;    /* of that: samples whose planes share a scale, where there are scales; 0: all */
+  int64_t batch;    /* of that: samples of one step, whose planes share a scale; 0: all */
   int reals;        /* where planes are scaled: x is wanted as reals (mn_pass_reads_reals) */
 };
 
 /* Rows of a batch in the device's memory. */
 struct mn_batch {
   int64_t rows;
+  int64_t first;       /* where they begin in a batch of which other copies have the others; alone 0 */
   struct mn_operand x; /* [rows, I]: the planes that the device's GEMMs read, or real */
   void *y;             /* [rows, K] reals or [rows] labels; NULL where the dataset has no y */
 };
@@ -36,13 +37,14 @@ MN_API mn_status mn_loader_open(struct mn_loader **out, struct mn_context *conte
                                 struct mn_dataset *dataset, const struct mn_loader_config *config);
 MN_API void mn_loader_close(struct mn_loader *loader); /* NULL is fine */
 
-/* Gathers the next `samples` samples into the next buffer: *number says which, *batch where they will be. To
+/* Gathers the next `samples` samples, among copies mn_own_rows of each batch of them, into the next buffer:
+ * *number says which, *batch where they will be. To
  * be called between ahead_begin and ahead_end of the device (kernels/ahead.h), whose rules hold for the
  * buffers. An error of reading (a NaN in the data, a failing disk) comes back here, with its message, when a
  * window is asked for that it is in, and again at each later call. */
 mn_status mn_loader_fill(struct mn_loader *loader, int64_t samples, struct mn_batch *batch, int *number);
 
-/* Samples first … first + rows − 1 of a batch; `first` a multiple of config.batch. */
+/* Rows first … first + rows − 1 of what was gathered; `first` a multiple of this rank's rows of a batch. */
 struct mn_batch mn_batch_part(const struct mn_loader *loader, const struct mn_batch *batch, int64_t first,
                               int64_t rows);
 

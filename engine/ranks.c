@@ -63,6 +63,16 @@ mn_status mn_ranks_open(struct mn_ranks **out) {
     return status;
   }
   *out = ranks;
+  return mn_ranks_divide(ranks, ranks->size);
+}
+
+mn_status mn_ranks_divide(struct mn_ranks *ranks, int parts) {
+  if (!ranks) return MN_OK;
+  if (parts < 1 || ranks->size % parts)
+    return mn_fail(MN_USAGE, "%d ranks cannot be copies of %d parts each", ranks->size, parts);
+  ranks->all = (struct mn_team){.rank = ranks->rank, .size = ranks->size};
+  ranks->parts = (struct mn_team){.rank = ranks->rank % parts, .size = parts};
+  ranks->copies = (struct mn_team){.rank = ranks->rank / parts, .size = ranks->size / parts};
   return MN_OK;
 }
 
@@ -70,6 +80,10 @@ void mn_ranks_close(struct mn_ranks *ranks) {
   if (!ranks) return;
   mn_mpi_close(ranks->mpi);
   free(ranks);
+}
+
+mn_status mn_ranks_all_gather(struct mn_ranks *ranks, void *all, const void *mine, size_t bytes) {
+  return mn_mpi_all_gather(ranks->mpi, 0, all, mine, bytes);
 }
 
 mn_status mn_ranks_agree(struct mn_ranks *ranks, mn_status status) {
@@ -80,7 +94,7 @@ mn_status mn_ranks_agree(struct mn_ranks *ranks, mn_status status) {
   if (!ranks) return status;
   all = malloc((size_t)ranks->size * sizeof *all);
   MN_REQUIRE(all); /* a rank that failed alone would leave the others waiting */
-  MN_TRY(mn_mpi_all_gather(ranks->mpi, all, &mine, sizeof mine));
+  MN_TRY(mn_ranks_all_gather(ranks, all, &mine, sizeof mine));
   int failed = 0, first = 0; /* the first that has failed; of these the first that has not told yet */
   while (failed < ranks->size && all[failed].status == MN_OK) failed++;
   while (first < ranks->size && !all[first].has_message) first++;
@@ -98,7 +112,7 @@ mn_status mn_ranks_most(struct mn_ranks *ranks, int *value) {
   if (!ranks) return MN_OK;
   int *all = malloc((size_t)ranks->size * sizeof *all);
   MN_REQUIRE(all);
-  mn_status status = mn_mpi_all_gather(ranks->mpi, all, value, sizeof *all);
+  mn_status status = mn_ranks_all_gather(ranks, all, value, sizeof *all);
   for (int q = 0; q < ranks->size && status == MN_OK; q++)
     if (all[q] > *value) *value = all[q];
   free(all);
@@ -111,17 +125,18 @@ mn_status mn_ranks_gather(struct mn_ranks *ranks, void *whole, const void *piece
   if (!ranks) return MN_OK;
   int64_t first;
   const size_t most = (size_t)(MN_RANKS_ROOM / ranks->size);
-  const size_t mine = (size_t)mn_share(outputs, ranks->rank, ranks->size, &first) * each;
-  const size_t widest = (size_t)((outputs + ranks->size - 1) / ranks->size) * each;
+  const struct mn_team *parts = &ranks->parts;
+  const size_t mine = (size_t)mn_share(outputs, parts->rank, parts->size, &first) * each;
+  const size_t widest = (size_t)((outputs + parts->size - 1) / parts->size) * each;
   char *room = malloc((size_t)(ranks->size + 1) * most), *slice = room + (size_t)ranks->size * most;
   MN_REQUIRE(room);
   mn_status status = MN_OK;
   for (size_t at = 0; at < widest && status == MN_OK; at += most) {
     const size_t length = widest - at < most ? widest - at : most;
     if (at < mine) memcpy(slice, (const char *)piece + at, mine - at < length ? mine - at : length);
-    status = mn_mpi_all_gather(ranks->mpi, room, slice, length);
-    for (int q = 0; q < ranks->size && ranks->rank == 0 && status == MN_OK; q++) {
-      const size_t theirs = (size_t)mn_share(outputs, q, ranks->size, &first) * each;
+    status = mn_ranks_all_gather(ranks, room, slice, length);
+    for (int q = 0; q < parts->size && ranks->rank == 0 && status == MN_OK; q++) {
+      const size_t theirs = (size_t)mn_share(outputs, q, parts->size, &first) * each;
       if (at < theirs)
         memcpy((char *)whole + (size_t)first * each + at, room + (size_t)q * length,
                theirs - at < length ? theirs - at : length);

@@ -19,18 +19,24 @@ mn_status mn_launched_find(struct mn_launched *out);
 mn_status mn_ranks_open(struct mn_ranks **out);
 void mn_ranks_close(struct mn_ranks *ranks); /* NULL is fine; after the contexts that joined */
 
+/* Makes the ranks a grid (kernels/ranks.h) with so many parts, before a context joins; until then all ranks
+ * are parts of one copy. MN_USAGE: the ranks are no multiple of the parts. NULL is fine. */
+mn_status mn_ranks_divide(struct mn_ranks *ranks, int parts);
+
 /* The calls below are made by every rank; with ranks NULL they do nothing.
  *
  * agree: MN_OK where every rank's status is; else that of the lowest rank that failed and has a message. On
  * the others the message is empty: one rank tells.
  * tell: data[bytes] becomes rank 0's. most: *value becomes the largest of all ranks'.
- * gather: on rank 0 whole[] becomes the pieces of all ranks, one after the other: each has mn_share of
- * `outputs`, of `each` bytes. `whole` is written on rank 0 alone. */
+ * gather: on rank 0 whole[] becomes the pieces of its copy's parts, one after the other: each has mn_share of
+ * `outputs`, of `each` bytes. `whole` is written on rank 0 alone.
+ * all_gather: all[size][bytes] becomes every rank's `mine`. */
 mn_status mn_ranks_agree(struct mn_ranks *ranks, mn_status status);
 mn_status mn_ranks_tell(struct mn_ranks *ranks, void *data, size_t bytes);
 mn_status mn_ranks_most(struct mn_ranks *ranks, int *value);
 mn_status mn_ranks_gather(struct mn_ranks *ranks, void *whole, const void *piece, int64_t outputs,
                           size_t each);
+mn_status mn_ranks_all_gather(struct mn_ranks *ranks, void *all, const void *mine, size_t bytes);
 
 /* Whether this rank prints and writes: the first, or one that is alone. */
 static inline int mn_ranks_first(const struct mn_ranks *ranks) {

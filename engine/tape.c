@@ -208,11 +208,18 @@ mn_status mn_tape_run(struct mn_tape *tape, mn_status (*run)(void *data), void *
   return status;
 }
 
+/* Those of a fused loss are there after a step's updates only. */
+static mn_status sum_results(struct mn_tape *tape) {
+  if (!tape->divided) return MN_OK;
+  return tape->context->kernels->all_reduce(tape->context->device, tape->results, 2, sizeof *tape->results,
+                                            NULL);
+}
+
 static mn_status forward(void *data) {
   struct mn_tape *tape = data;
   for (struct mn_node *node = tape->first; node; node = node->next)
     MN_TRY(node->operation->forward(tape, node));
-  return MN_OK;
+  return tape->stepping ? MN_OK : sum_results(tape);
 }
 
 static mn_status apply_sink(struct mn_tape *tape, const struct mn_tensor *t) {
@@ -256,6 +263,7 @@ static mn_status run_all(void *data) {
   tape->stepping = 1;
   mn_status status = forward(tape);
   if (status == MN_OK) status = backward(tape);
+  if (status == MN_OK) status = sum_results(tape);
   tape->stepping = tape->measure = 0;
   return status;
 }

@@ -52,6 +52,8 @@ struct mn_tape {
                       finite; its updates then write nothing */
   int mark;        /* of the next run; 1 unless the caller sets another, not 0 */
   struct mn_node *first, *last;
+  int divided;  /* the rows of a batch are, among copies (kernels/ranks.h), whose results are summed; set by
+                   who records the tape, before */
   int stepping; /* within a step: the loss's reduction may wait for the backward */
   int measure;  /* in the next step the scale of each dz is chosen by what this dz holds, which takes
                    passes over memory of their own; else by the last step's. Set for the first step,
@@ -119,6 +121,11 @@ MN_API mn_status mn_tape_results(struct mn_tape *tape, double *loss, double *cor
  * been applied since then. Waits for the device. Another tape's values do not count. */
 MN_API mn_status mn_tape_nonfinite(struct mn_tape *tape, int *raised);
 MN_API mn_status mn_tape_clear_nonfinite(struct mn_tape *tape);
+
+/* Among how many copies the rows of a batch are divided. */
+static inline int mn_tape_copies(const struct mn_tape *tape) {
+  return tape->divided ? mn_ranks_copies(tape->context->device->ranks) : 1;
+}
 
 /* Calls run(data) with this tape's flag and mark as the device's, which kernels set and updates read: for
  * other work of the tape's step, such as an optimizer's. Returns what run returns. */

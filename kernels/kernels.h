@@ -58,6 +58,7 @@
   DEVICE(ranks_join)                                                                                         \
   DEVICE(ranks_leave)                                                                                        \
   DEVICE(all_gather)                                                                                         \
+  DEVICE(all_reduce)                                                                                         \
   DEVICE(reduce_scatter)                                                                                     \
   DEVICE(own_columns)                                                                                        \
   DEVICE(agree)                                                                                              \

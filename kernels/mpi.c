@@ -12,7 +12,7 @@
 
 enum { ERROR_TEXT = 8192, THREAD_FUNNELED = 1 }; /* more than any library's MPI_MAX_ERROR_STRING */
 
-typedef uintptr_t handle;
+typedef mn_mpi_comm handle;
 
 struct mn_mpi {
   int (*init)(int *count, char ***words, int wanted, int *given);
@@ -23,6 +23,7 @@ struct mn_mpi {
   int (*handler)(handle comm, handle handler);
   int (*rank)(handle comm, int *rank);
   int (*size)(handle comm, int *size);
+  int (*split)(handle comm, int color, int key, handle *out);
   int (*all_gather)(const void *mine, int count, handle type, void *all, int each, handle type_too,
                     handle comm);
   int (*exchange)(const void *of_mine, int count, handle type, void *to_me, int each, handle type_too,
@@ -47,12 +48,12 @@ static int find(struct mn_mpi *out, void *library) {
   const struct {
     const char *name;
     void *to;
-  } functions[] = {{"MPI_Init_thread", &out->init},     {"MPI_Finalize", &out->finalize},
-                   {"MPI_Abort", &out->abort},          {"MPI_Get_library_version", &out->version},
-                   {"MPI_Error_string", &out->error},   {"MPI_Comm_set_errhandler", &out->handler},
-                   {"MPI_Comm_rank", &out->rank},       {"MPI_Comm_size", &out->size},
-                   {"MPI_Allgather", &out->all_gather}, {"MPI_Alltoall", &out->exchange},
-                   {"MPI_Bcast", &out->broadcast}};
+  } functions[] = {{"MPI_Init_thread", &out->init},   {"MPI_Finalize", &out->finalize},
+                   {"MPI_Abort", &out->abort},        {"MPI_Get_library_version", &out->version},
+                   {"MPI_Error_string", &out->error}, {"MPI_Comm_set_errhandler", &out->handler},
+                   {"MPI_Comm_rank", &out->rank},     {"MPI_Comm_size", &out->size},
+                   {"MPI_Comm_split", &out->split},   {"MPI_Allgather", &out->all_gather},
+                   {"MPI_Alltoall", &out->exchange},  {"MPI_Bcast", &out->broadcast}};
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
     void *found = dlsym(library, functions[i].name);
     if (!found) return 0;
@@ -120,17 +121,26 @@ void mn_mpi_abort(struct mn_mpi *mpi, int code) {
   _exit(code);
 }
 
-mn_status mn_mpi_all_gather(struct mn_mpi *mpi, void *all, const void *mine, size_t bytes) {
-  MN_REQUIRE(bytes <= MN_MPI_MOST);
-  const int count = (int)bytes;
-  return check(mpi, "gather", mpi->all_gather(mine, count, mpi->byte, all, count, mpi->byte, mpi->world));
+/* MPICH writes an integer to *out, whose other half is then 0. */
+mn_status mn_mpi_split(struct mn_mpi *mpi, mn_mpi_comm *out, int color, int key) {
+  *out = 0;
+  MN_TRY(check(mpi, "divide the ranks", mpi->split(mpi->world, color, key, out)));
+  return check(mpi, "return errors", mpi->handler(*out, mpi->returns));
 }
 
-mn_status mn_mpi_exchange(struct mn_mpi *mpi, void *to_me, const void *of_mine, size_t bytes) {
+mn_status mn_mpi_all_gather(struct mn_mpi *mpi, mn_mpi_comm comm, void *all, const void *mine, size_t bytes) {
   MN_REQUIRE(bytes <= MN_MPI_MOST);
   const int count = (int)bytes;
-  return check(mpi, "exchange",
-               mpi->exchange(of_mine, count, mpi->byte, to_me, count, mpi->byte, mpi->world));
+  if (!comm) comm = mpi->world;
+  return check(mpi, "gather", mpi->all_gather(mine, count, mpi->byte, all, count, mpi->byte, comm));
+}
+
+mn_status mn_mpi_exchange(struct mn_mpi *mpi, mn_mpi_comm comm, void *to_me, const void *of_mine,
+                          size_t bytes) {
+  MN_REQUIRE(bytes <= MN_MPI_MOST);
+  const int count = (int)bytes;
+  if (!comm) comm = mpi->world;
+  return check(mpi, "exchange", mpi->exchange(of_mine, count, mpi->byte, to_me, count, mpi->byte, comm));
 }
 
 mn_status mn_mpi_broadcast(struct mn_mpi *mpi, void *data, size_t bytes, int from) {

@@ -4,12 +4,14 @@
 #define MN_KERNELS_MPI_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "kernels/status.h"
 
 enum { MN_MPI_MOST = 1 << 30 }; /* bytes to each rank in one call */
 
-struct mn_mpi; /* opaque */
+struct mn_mpi;                 /* opaque */
+typedef uintptr_t mn_mpi_comm; /* some of the ranks; 0: all of them */
 
 /* Loads the library of the launcher that started this process and starts MPI; both happen once in a process,
  * and `*out` is its own until it ends. rank, size: of all processes. MN_LIBRARY: no library, or one whose MPI
@@ -25,12 +27,18 @@ MN_C void mn_mpi_abort(struct mn_mpi *mpi, int code) __attribute__((noreturn));
 /* The library's own name and version, a line without its end; NULL: none is there. Does not start MPI. */
 MN_C const char *mn_mpi_version(void);
 
-/* Each call is made by all ranks. `bytes` ≤ MN_MPI_MOST for each rank. MN_LIBRARY.
+/* Those ranks that give the same `color`, in the order of `key`; every rank calls. Freed by mn_mpi_close.
+ * MN_LIBRARY. */
+MN_C mn_status mn_mpi_split(struct mn_mpi *mpi, mn_mpi_comm *out, int color, int key);
+
+/* Each call is made by all ranks of `comm`. `bytes` ≤ MN_MPI_MOST for each rank. MN_LIBRARY.
  * all_gather: all[size][bytes] becomes every rank's `mine`.
  * exchange: rank q's to_me[r] becomes rank r's of_mine[q], each [size][bytes].
  * broadcast: data[bytes] becomes rank `from`'s. */
-MN_C mn_status mn_mpi_all_gather(struct mn_mpi *mpi, void *all, const void *mine, size_t bytes);
-MN_C mn_status mn_mpi_exchange(struct mn_mpi *mpi, void *to_me, const void *of_mine, size_t bytes);
+MN_C mn_status mn_mpi_all_gather(struct mn_mpi *mpi, mn_mpi_comm comm, void *all, const void *mine,
+                                 size_t bytes);
+MN_C mn_status mn_mpi_exchange(struct mn_mpi *mpi, mn_mpi_comm comm, void *to_me, const void *of_mine,
+                               size_t bytes);
 MN_C mn_status mn_mpi_broadcast(struct mn_mpi *mpi, void *data, size_t bytes, int from);
 
 #endif

@@ -13,6 +13,7 @@ struct nccl {
   int (*version)(int *version);
   int (*unique)(mn_ranks_id *id);
   int (*init)(mn_nccl_comm **comm, int size, mn_ranks_id id, int rank);
+  int (*split)(mn_nccl_comm *comm, int color, int key, mn_nccl_comm **out, void *no_config);
   int (*abort)(mn_nccl_comm *comm);
   const char *(*error)(int code);
   int (*all_gather)(const void *mine, void *all, size_t count, int type, mn_nccl_comm *comm,
@@ -37,9 +38,10 @@ nccl load() {
   n.there = library && find(library, "ncclGetVersion", n.version) &&
             find(library, "ncclGetUniqueId", n.unique) && find(library, "ncclCommInitRank", n.init) &&
             find(library, "ncclCommAbort", n.abort) && find(library, "ncclGetErrorString", n.error) &&
-            find(library, "ncclAllGather", n.all_gather) && find(library, "ncclAllReduce", n.all_reduce) &&
-            find(library, "ncclSend", n.send) && find(library, "ncclRecv", n.receive) &&
-            find(library, "ncclGroupStart", n.group_begin) && find(library, "ncclGroupEnd", n.group_end);
+            find(library, "ncclCommSplit", n.split) && find(library, "ncclAllGather", n.all_gather) &&
+            find(library, "ncclAllReduce", n.all_reduce) && find(library, "ncclSend", n.send) &&
+            find(library, "ncclRecv", n.receive) && find(library, "ncclGroupStart", n.group_begin) &&
+            find(library, "ncclGroupEnd", n.group_end);
   return n;
 }
 
@@ -65,8 +67,8 @@ const char *mn_nccl_version(char *text, size_t size) {
 
 static mn_status find_library() {
   if (the_library().there) return MN_OK;
-  return mn_fail(MN_LIBRARY, "no NCCL is found (libnccl.so.2), which several GPUs need: install libnccl2, "
-                             "or train on one");
+  return mn_fail(MN_LIBRARY, "no NCCL from 2.18 on is found (libnccl.so.2), which several GPUs need: install "
+                             "libnccl2, or train on one");
 }
 
 mn_status mn_nccl_begin(struct mn_ranks_id *id) {
@@ -76,33 +78,40 @@ mn_status mn_nccl_begin(struct mn_ranks_id *id) {
 
 mn_status mn_nccl_open(struct mn_ranks *ranks, const struct mn_ranks_id *id) {
   MN_TRY(find_library());
-  return check("connect the GPUs", the_library().init(&ranks->comm, ranks->size, *id, ranks->rank));
+  const nccl &n = the_library();
+  mn_team *all = &ranks->all, *parts = &ranks->parts, *copies = &ranks->copies;
+  MN_TRY(check("connect the GPUs", n.init(&all->nccl, all->size, *id, all->rank)));
+  MN_TRY(check("connect the parts", n.split(all->nccl, copies->rank, parts->rank, &parts->nccl, nullptr)));
+  return check("connect the copies", n.split(all->nccl, parts->rank, copies->rank, &copies->nccl, nullptr));
 }
 
 void mn_nccl_close(struct mn_ranks *ranks) {
-  if (ranks->comm) (void)the_library().abort(ranks->comm); /* which, unlike destroy, waits for nobody */
-  ranks->comm = nullptr;
+  mn_team *const teams[] = {&ranks->copies, &ranks->parts, &ranks->all};
+  for (mn_team *team : teams) {
+    if (team->nccl) (void)the_library().abort(team->nccl); /* which, unlike destroy, waits for nobody */
+    team->nccl = nullptr;
+  }
 }
 
-mn_status mn_nccl_all_gather(const struct mn_ranks *ranks, void *all, const void *mine, size_t bytes,
+mn_status mn_nccl_all_gather(const struct mn_team *team, void *all, const void *mine, size_t bytes,
                              cudaStream_t stream) {
-  return check("gather", the_library().all_gather(mine, all, bytes, INT8, ranks->comm, stream));
+  return check("gather", the_library().all_gather(mine, all, bytes, INT8, team->nccl, stream));
 }
 
-mn_status mn_nccl_exchange(const struct mn_ranks *ranks, void *to_me, const void *of_mine, size_t bytes,
+mn_status mn_nccl_exchange(const struct mn_team *team, void *to_me, const void *of_mine, size_t bytes,
                            cudaStream_t stream) {
   const nccl &n = the_library();
   MN_TRY(check("exchange", n.group_begin()));
   int failed = 0;
-  for (int q = 0; q < ranks->size && !failed; q++) {
-    failed = n.send(static_cast<const char *>(of_mine) + q * bytes, bytes, INT8, q, ranks->comm, stream);
+  for (int q = 0; q < team->size && !failed; q++) {
+    failed = n.send(static_cast<const char *>(of_mine) + q * bytes, bytes, INT8, q, team->nccl, stream);
     if (!failed)
-      failed = n.receive(static_cast<char *>(to_me) + q * bytes, bytes, INT8, q, ranks->comm, stream);
+      failed = n.receive(static_cast<char *>(to_me) + q * bytes, bytes, INT8, q, team->nccl, stream);
   }
   const int ended = n.group_end();
   return check("exchange", failed ? failed : ended);
 }
 
-mn_status mn_nccl_agree(const struct mn_ranks *ranks, int *flag, cudaStream_t stream) {
-  return check("agree", the_library().all_reduce(flag, flag, 1, INT32, MAX, ranks->comm, stream));
+mn_status mn_nccl_agree(const struct mn_team *team, int *flag, cudaStream_t stream) {
+  return check("agree", the_library().all_reduce(flag, flag, 1, INT32, MAX, team->nccl, stream));
 }

@@ -11,19 +11,19 @@ struct mn_nccl_comm; /* NCCL's */
 /* The version, such as "2.28.3" in text[size]; NULL: no library is there. */
 MN_C const char *mn_nccl_version(char *text, size_t size);
 
-/* Opens a communicator of all ranks on the current GPU, under the id that one of them began. MN_LIBRARY. */
+/* Opens the teams' communicators on the current GPU, under the id that one rank began. MN_LIBRARY. */
 MN_C mn_status mn_nccl_begin(struct mn_ranks_id *id);
 MN_C mn_status mn_nccl_open(struct mn_ranks *ranks, const struct mn_ranks_id *id);
 MN_C void mn_nccl_close(struct mn_ranks *ranks);
 
 /* As mn_mpi's of the same names, in `stream`, in the GPU's memory; all_gather in place where `mine` is its
  * place in `all`. */
-MN_C mn_status mn_nccl_all_gather(const struct mn_ranks *ranks, void *all, const void *mine, size_t bytes,
+MN_C mn_status mn_nccl_all_gather(const struct mn_team *team, void *all, const void *mine, size_t bytes,
                                   cudaStream_t stream);
-MN_C mn_status mn_nccl_exchange(const struct mn_ranks *ranks, void *to_me, const void *of_mine, size_t bytes,
+MN_C mn_status mn_nccl_exchange(const struct mn_team *team, void *to_me, const void *of_mine, size_t bytes,
                                 cudaStream_t stream);
 
-/* *flag becomes the largest of all ranks'. */
-MN_C mn_status mn_nccl_agree(const struct mn_ranks *ranks, int *flag, cudaStream_t stream);
+/* *flag becomes the largest of the team's. */
+MN_C mn_status mn_nccl_agree(const struct mn_team *team, int *flag, cudaStream_t stream);
 
 #endif

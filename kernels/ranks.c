@@ -8,10 +8,10 @@
 #include "kernels/real.h"
 
 mn_status mn_ranks_plan(struct mn_ranks_plan *out, const struct mn_device *device, int64_t cols) {
-  const struct mn_ranks *r = device->ranks;
-  out->share = mn_share(cols, r->rank, r->size, &out->first);
-  out->widest = (cols + r->size - 1) / r->size;
-  out->rows = MN_RANKS_ROOM / ((int64_t)device->real * out->widest * r->size);
+  const struct mn_team *t = &device->ranks->parts;
+  out->share = mn_share(cols, t->rank, t->size, &out->first);
+  out->widest = (cols + t->size - 1) / t->size;
+  out->rows = MN_RANKS_ROOM / ((int64_t)device->real * out->widest * t->size);
   if (out->rows > 0) return MN_OK;
   return mn_fail(MN_NO_MEMORY,
                  "a row of %ld numbers is wider than the room for exchanges between ranks, %d MiB",
@@ -25,9 +25,10 @@ mn_status mn_ranks_begin_cpu(struct mn_device *device, struct mn_ranks_id *id) {
 
 mn_status mn_ranks_join_cpu(struct mn_device *device, struct mn_ranks *ranks, const struct mn_ranks_id *id) {
   (void)id;
-  for (int i = 0; i < 2; i++) MN_TRY(device->kernels->allocate(device, &ranks->room[i], MN_RANKS_ROOM));
   device->ranks = ranks;
-  return MN_OK;
+  for (int i = 0; i < 2; i++) MN_TRY(device->kernels->allocate(device, &ranks->room[i], MN_RANKS_ROOM));
+  MN_TRY(mn_mpi_split(ranks->mpi, &ranks->parts.mpi, ranks->copies.rank, ranks->parts.rank));
+  return mn_mpi_split(ranks->mpi, &ranks->copies.mpi, ranks->parts.rank, ranks->copies.rank);
 }
 
 void mn_ranks_leave_cpu(struct mn_device *device) {
@@ -47,7 +48,7 @@ static void copy_rows(char *to, size_t to_row, const char *from, size_t from_row
 /* Copies columns between `whole`, rows of `cols`, and the pieces of all ranks one after the other. */
 static void divide(const struct mn_device *device, const struct mn_ranks_plan *p, char *whole, char *pieces,
                    int64_t rows, int64_t cols, int to_whole) {
-  const int size = device->ranks->size;
+  const int size = device->ranks->parts.size;
   const size_t unit = device->real, row = (size_t)cols * unit, width = (size_t)p->widest * unit;
   for (int q = 0; q < size; q++) {
     int64_t first;
@@ -69,7 +70,7 @@ mn_status mn_all_gather_cpu(struct mn_device *device, void *whole, const void *p
   for (int64_t at = 0; at < rows; at += p.rows) {
     const int64_t count = rows - at < p.rows ? rows - at : p.rows;
     copy_rows(r->room[0], width, (const char *)piece + (size_t)at * row, row, count, row);
-    MN_TRY(mn_mpi_all_gather(r->mpi, r->room[1], r->room[0], (size_t)count * width));
+    MN_TRY(mn_mpi_all_gather(r->mpi, r->parts.mpi, r->room[1], r->room[0], (size_t)count * width));
     divide(device, &p, (char *)whole + (size_t)(at * cols) * unit, r->room[1], count, cols, 1);
   }
   return MN_OK;
@@ -77,18 +78,26 @@ mn_status mn_all_gather_cpu(struct mn_device *device, void *whole, const void *p
 
 /* piece[rows, share] = the pieces [size, rows, widest] added up in order. */
 #define DEFINE_ADD_UP(type)                                                                                  \
-  static void add_up_##type(type *piece, const type *pieces, const struct mn_ranks_plan *p, int64_t rows,    \
+  static void add_up_##type(type *piece, const type *pieces, int64_t rows, int64_t share, int64_t widest,    \
                             int size) {                                                                      \
-    _Pragma("omp parallel for schedule(static)") for (int64_t i = 0; i < rows; i++) {                        \
-      for (int64_t j = 0; j < p->share; j++) {                                                               \
-        type sum = pieces[i * p->widest + j];                                                                \
-        for (int q = 1; q < size; q++) sum += pieces[(q * rows + i) * p->widest + j];                        \
-        piece[i * p->share + j] = sum;                                                                       \
+    _Pragma("omp parallel for collapse(2) schedule(static)") for (int64_t i = 0; i < rows; i++) {            \
+      for (int64_t j = 0; j < share; j++) {                                                                  \
+        type sum = pieces[i * widest + j];                                                                   \
+        for (int q = 1; q < size; q++) sum += pieces[(q * rows + i) * widest + j];                           \
+        piece[i * share + j] = sum;                                                                          \
       }                                                                                                      \
     }                                                                                                        \
   }
 DEFINE_ADD_UP(float)
 DEFINE_ADD_UP(double)
+
+static void add_up(void *piece, const void *pieces, int64_t rows, int64_t share, int64_t widest, int size,
+                   size_t each) {
+  if (each == sizeof(double))
+    add_up_double(piece, pieces, rows, share, widest, size);
+  else
+    add_up_float(piece, pieces, rows, share, widest, size);
+}
 
 mn_status mn_reduce_scatter_cpu(struct mn_device *device, void *piece, const void *whole, int64_t rows,
                                 int64_t cols) {
@@ -99,12 +108,29 @@ mn_status mn_reduce_scatter_cpu(struct mn_device *device, void *piece, const voi
   for (int64_t at = 0; at < rows; at += p.rows) {
     const int64_t count = rows - at < p.rows ? rows - at : p.rows;
     divide(device, &p, (char *)whole + (size_t)(at * cols) * unit, r->room[0], count, cols, 0);
-    MN_TRY(mn_mpi_exchange(r->mpi, r->room[1], r->room[0], (size_t)(count * p.widest) * unit));
-    char *to = (char *)piece + (size_t)(at * p.share) * unit;
-    if (unit == sizeof(double))
-      add_up_double((double *)to, r->room[1], &p, count, r->size);
-    else
-      add_up_float((float *)to, r->room[1], &p, count, r->size);
+    MN_TRY(mn_mpi_exchange(r->mpi, r->parts.mpi, r->room[1], r->room[0], (size_t)(count * p.widest) * unit));
+    add_up((char *)piece + (size_t)(at * p.share) * unit, r->room[1], count, p.share, p.widest, r->parts.size,
+           unit);
+  }
+  return MN_OK;
+}
+
+/* A room at a time: each copy gets its share of the numbers from all, adds them up, and gives the sums to
+ * all. The room's last share may be too long for what is left; what is there beyond that goes nowhere. */
+mn_status mn_all_reduce_cpu(struct mn_device *device, void *data, int64_t count, size_t each,
+                            const int *unless) {
+  struct mn_ranks *r = device->ranks;
+  const struct mn_team *t = &r->copies;
+  const int64_t most = MN_RANKS_ROOM / (int64_t)each / t->size * t->size;
+  for (int64_t at = 0; at < count; at += most) {
+    const int64_t length = count - at < most ? count - at : most, share = (length + t->size - 1) / t->size;
+    const size_t bytes = (size_t)share * each;
+    char *here = (char *)data + (size_t)at * each;
+    memcpy(r->room[0], here, (size_t)length * each);
+    MN_TRY(mn_mpi_exchange(r->mpi, t->mpi, r->room[1], r->room[0], bytes));
+    add_up(r->room[0], r->room[1], 1, share, share, t->size, each);
+    MN_TRY(mn_mpi_all_gather(r->mpi, t->mpi, r->room[1], r->room[0], bytes));
+    if (!unless || !*unless) memcpy(here, r->room[1], (size_t)length * each);
   }
   return MN_OK;
 }
@@ -113,7 +139,7 @@ mn_status mn_own_columns_cpu(struct mn_device *device, void *piece, const void *
                              int64_t cols) {
   int64_t first;
   const size_t share =
-      (size_t)mn_share(cols, device->ranks->rank, device->ranks->size, &first) * device->real;
+      (size_t)mn_share(cols, device->ranks->parts.rank, device->ranks->parts.size, &first) * device->real;
   copy_rows(piece, share, (const char *)whole + (size_t)first * device->real, (size_t)cols * device->real,
             rows, share);
   return MN_OK;
@@ -122,7 +148,7 @@ mn_status mn_own_columns_cpu(struct mn_device *device, void *piece, const void *
 mn_status mn_agree_cpu(struct mn_device *device) {
   struct mn_ranks *r = device->ranks;
   int *flags = r->room[0];
-  MN_TRY(mn_mpi_all_gather(r->mpi, flags, device->nonfinite, sizeof *flags));
+  MN_TRY(mn_mpi_all_gather(r->mpi, 0, flags, device->nonfinite, sizeof *flags));
   for (int q = 0; q < r->size; q++)
     if (flags[q]) *device->nonfinite = flags[q];
   return MN_OK;

@@ -1,21 +1,33 @@
 /* Collectives: the ranks that train one model together, a process each, move matrices and sums between them.
  *
- * A matrix [rows, cols] is divided by columns: rank r owns mn_share of them, its piece [rows, share]. Every
- * rank calls the same collectives in the same order. Sums are formed in the order of ranks, so that the same
- * number of ranks gives the same bytes. MPI moves the CPU's, NCCL the GPUs', in the device's stream. */
+ * The ranks are a grid, parts × copies: rank = copy · parts + part. The parts of a copy have a part of every
+ * layer each, neighbouring outputs; the copies have a share each of the rows of a batch.
+ *
+ * A matrix [rows, cols] is divided by columns among the parts: part r owns mn_share of them, its piece
+ * [rows, share]. Every rank calls the same collectives in the same order. Sums are formed in the order of
+ * ranks, so that the same grid gives the same bytes. MPI moves the CPU's, NCCL the GPUs', in the device's
+ * stream. */
 #ifndef MN_KERNELS_RANKS_H
 #define MN_KERNELS_RANKS_H
 
 #include "kernels/mpi.h"
 #include "kernels/types.h"
 
+/* Ranks that exchange something, and this one's number among them. */
+struct mn_team {
+  int rank, size;
+  mn_mpi_comm mpi;           /* CPU; ranks_join's */
+  struct mn_nccl_comm *nccl; /* CUDA; ranks_join's */
+};
+
 struct mn_ranks {
   int rank, size;
-  int local;          /* the number on this host, which is that of the GPU */
-  struct mn_mpi *mpi; /* between the processes; borrowed */
-  /* ranks_join's */
-  void *room[2];             /* MN_RANKS_ROOM bytes each in the device's memory: rows on their way */
-  struct mn_nccl_comm *comm; /* CUDA */
+  int local;             /* the number on this host, which is that of the GPU */
+  struct mn_mpi *mpi;    /* between the processes; borrowed */
+  struct mn_team all;    /* of this size */
+  struct mn_team parts;  /* of this rank's copy; */
+  struct mn_team copies; /* and those that have the same part */
+  void *room[2];         /* ranks_join's: MN_RANKS_ROOM bytes each in the device's memory */
 };
 enum { MN_RANKS_ROOM = 32 << 20 };
 
@@ -32,23 +44,46 @@ struct mn_ranks_id {
 };
 typedef mn_status mn_ranks_begin_function(struct mn_device *device, struct mn_ranks_id *id);
 
+/* Of ranks that may be none: NULL. */
+static inline int mn_ranks_parts(const struct mn_ranks *ranks) {
+  return ranks ? ranks->parts.size : 1;
+}
+static inline int mn_ranks_copies(const struct mn_ranks *ranks) {
+  return ranks ? ranks->copies.size : 1;
+}
+
+/* The rows of a batch of `rows` that this rank computes, and the first: its copy's share, or all, where they
+ * cannot be divided evenly. */
+static inline int64_t mn_own_rows(const struct mn_ranks *ranks, int64_t rows, int64_t *first) {
+  const int copies = mn_ranks_copies(ranks);
+  *first = rows % copies == 0 && copies > 1 ? rows / copies * ranks->copies.rank : 0;
+  return rows % copies == 0 ? rows / copies : rows;
+}
+
 /* The device's collectives go to `ranks` (borrowed) from now on, and no more; every rank joins. MN_LIBRARY,
  * MN_NO_MEMORY. */
 typedef mn_status mn_ranks_join_function(struct mn_device *device, struct mn_ranks *ranks,
                                          const struct mn_ranks_id *id);
 typedef void mn_ranks_leave_function(struct mn_device *device);
 
-/* whole[rows, cols] becomes that of all ranks' pieces. reals; a row is at most MN_RANKS_ROOM bytes. */
+/* Among the parts of a copy:
+ *
+ * whole[rows, cols] becomes that of all pieces. reals; a row is at most MN_RANKS_ROOM bytes. */
 typedef mn_status mn_all_gather_function(struct mn_device *device, void *whole, const void *piece,
                                          int64_t rows, int64_t cols);
 
-/* piece[rows, share] becomes this rank's columns of the sum of all ranks' whole[rows, cols]. */
+/* piece[rows, share] becomes this rank's columns of the sum of all parts' whole[rows, cols]. */
 typedef mn_status mn_reduce_scatter_function(struct mn_device *device, void *piece, const void *whole,
                                              int64_t rows, int64_t cols);
 
 /* piece[rows, share] becomes this rank's columns of its own whole[rows, cols]. */
 typedef mn_status mn_own_columns_function(struct mn_device *device, void *piece, const void *whole,
                                           int64_t rows, int64_t cols);
+
+/* data[count], numbers of `each` bytes, becomes the sum of all copies'; nothing is written where *unless, on
+ * the device, is not 0 (the same on every rank; NULL: never). */
+typedef mn_status mn_all_reduce_function(struct mn_device *device, void *data, int64_t count, size_t each,
+                                         const int *unless);
 
 /* The nonfinite flag becomes every rank's where any rank's is raised. */
 typedef mn_status mn_agree_function(struct mn_device *device);

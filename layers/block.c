@@ -177,15 +177,15 @@ static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
     MN_TRY(mn_tape_device(tape, &b->rstd, b->rows * b->groups, real));
   }
   if (node->inputs[TARGET]) {
-    const struct mn_ranks *ranks = tape->context->device->ranks;
-    const int64_t all = ranks ? ranks->size : 1, parts = b->rows * b->groups * all;
+    const int64_t all = mn_ranks_parts(tape->context->device->ranks), parts = b->rows * b->groups * all;
+    const double elements_of_all = (double)elements * (double)all * mn_tape_copies(tape);
     MN_TRY(mn_tape_device(tape, &b->loss_parts, b->rows * b->groups, real));
-    if (ranks) MN_TRY(mn_tape_device(tape, &saved->parts, parts, real));
-    if (ranks) MN_TRY(mn_tape_device(tape, &saved->target, elements, real));
-    saved->loss = (struct mn_reduction){.parts = ranks ? saved->parts : b->loss_parts,
-                                        .count = parts,
-                                        .factor = 1 / ((double)elements * (double)all)};
-    b->scale /= (double)all; /* of a gradient that is taken for the mean over this rank's elements */
+    if (all > 1) MN_TRY(mn_tape_device(tape, &saved->parts, parts, real));
+    if (all > 1) MN_TRY(mn_tape_device(tape, &saved->target, elements, real));
+    saved->loss = (struct mn_reduction){
+        .parts = all > 1 ? saved->parts : b->loss_parts, .count = parts, .factor = 1 / elements_of_all};
+    /* Of a gradient that is taken for the mean over this rank's elements. */
+    b->scale *= (double)elements / elements_of_all;
     MN_TRY(mn_tape_device(tape, (void **)&saved->loss.scratch, mn_reduce_scratch(parts), sizeof(double)));
   }
   if (!tape->training) return MN_OK;

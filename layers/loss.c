@@ -15,13 +15,14 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct mn_device *device = tape->context->device;
   struct saved *saved = node->saved;
   const struct mn_operand *y = &node->inputs[Y]->value;
+  const double rows = (double)y->rows * mn_tape_copies(tape); /* of the batch */
   if (!saved->labels) {
     MN_TRY(k->mse(device, saved->parts, y->real, node->inputs[TARGET]->value.real, y->rows, y->cols));
     return k->reduce(device, tape->results, saved->scratch, saved->parts, y->rows,
-                     1 / ((double)y->rows * (double)y->cols));
+                     1 / (rows * (double)y->cols));
   }
   MN_TRY(k->cross_entropy(device, saved->parts, saved->correct, y->real, *saved->labels, y->rows, y->cols));
-  MN_TRY(k->reduce(device, tape->results, saved->scratch, saved->parts, y->rows, 1 / (double)y->rows));
+  MN_TRY(k->reduce(device, tape->results, saved->scratch, saved->parts, y->rows, 1 / rows));
   return k->reduce(device, tape->results + 1, saved->scratch, saved->correct, y->rows, 1);
 }
 
@@ -33,12 +34,13 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_epilogue *sink = node->sinks[Y];
   if (!sink) return MN_OK;
   int add = sink->kind == MN_ADD;
+  const double scale = saved->scale / mn_tape_copies(tape);
   if (saved->labels)
-    MN_TRY(k->cross_entropy_gradient(device, sink->into, y->real, *saved->labels, y->rows, y->cols,
-                                     saved->scale, add));
+    MN_TRY(
+        k->cross_entropy_gradient(device, sink->into, y->real, *saved->labels, y->rows, y->cols, scale, add));
   else
     MN_TRY(k->mse_gradient(device, sink->into, y->real, node->inputs[TARGET]->value.real, y->rows, y->cols,
-                           saved->scale, add));
+                           scale, add));
   return add ? MN_OK : k->epilogue(device, sink->into, y->rows, y->cols, sink);
 }
 

@@ -119,7 +119,7 @@ static mn_status forward(struct mn_evaluator *e, int64_t first, struct mn_pass *
   struct mn_batch batch = {0};
   *pass = first + e->batch <= e->dataset->rows ? e->full : e->rest;
   MN_TRY(k->ahead_begin(context->device));
-  mn_status status = mn_loader_fill(e->loader, (*pass)->rows, &batch, buffer);
+  mn_status status = mn_loader_fill(e->loader, (*pass)->batch, &batch, buffer);
   mn_status ended = k->ahead_end(context->device);
   if (status != MN_OK) return status;
   MN_TRY(ended);
@@ -163,7 +163,7 @@ static mn_status evaluate(struct mn_evaluator *e, double *loss, double *accuracy
     if (first < e->dataset->rows && given - read < MN_LOADER_BUFFERS) {
       status = forward(e, first, &pass[given % MN_LOADER_BUFFERS], &buffer[given % MN_LOADER_BUFFERS]);
       if (status != MN_OK) return give_up(e, given - read, status);
-      first += pass[given % MN_LOADER_BUFFERS]->rows;
+      first += pass[given % MN_LOADER_BUFFERS]->batch;
       given++;
       continue;
     }
@@ -172,7 +172,7 @@ static mn_status evaluate(struct mn_evaluator *e, double *loss, double *accuracy
     const struct result *result = &e->results[buffer[read % MN_LOADER_BUFFERS]];
     if (!isfinite(result->loss) && e->faults++ == 0)
       explain(e, buffer[read % MN_LOADER_BUFFERS], read * e->batch);
-    total += result->loss * (double)pass[read % MN_LOADER_BUFFERS]->rows;
+    total += result->loss * (double)pass[read % MN_LOADER_BUFFERS]->batch;
     right += result->correct;
     read++;
     if (e->batches) __atomic_add_fetch(e->batches, 1, __ATOMIC_RELEASE);

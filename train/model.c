@@ -100,18 +100,19 @@ static mn_status divide(struct mn_model *model, const struct mn_ranks *ranks) {
   for (int i = 0; i < model->depth; i++) {
     struct mn_layer *layer = &model->layers[i];
     layer->whole = layer->outputs;
-    if (!ranks) continue;
-    if (layer->groups % ranks->size)
+    const int parts = mn_ranks_parts(ranks);
+    if (parts == 1) continue;
+    if (layer->groups % parts)
       return mn_fail(MN_USAGE,
                      "the %ld groups of %s cannot be divided among %d ranks, each with whole groups; "
                      "as many groups as a multiple of the ranks would do",
-                     (long)layer->groups, layer->name, ranks->size);
-    if (layer->outputs < ranks->size)
+                     (long)layer->groups, layer->name, parts);
+    if (layer->outputs < parts)
       return mn_fail(MN_USAGE, "the %ld outputs of %s are fewer than the %d ranks", (long)layer->outputs,
-                     layer->name, ranks->size);
+                     layer->name, parts);
     if (layer->kind->check) MN_TRY(layer->kind->check(layer)); /* of the whole, whose sizes are the user's */
-    layer->groups /= ranks->size;
-    layer->outputs = mn_share(layer->whole, ranks->rank, ranks->size, &layer->first);
+    layer->groups /= parts;
+    layer->outputs = mn_share(layer->whole, ranks->parts.rank, parts, &layer->first);
   }
   return MN_OK;
 }

@@ -41,10 +41,10 @@ static int64_t scratch_size(const struct mn_model *model) {
   return mn_reduce_scratch(largest);
 }
 
-/* A sum of squares for each parameter; among ranks, each rank's own and then those of all. */
+/* A sum of squares for each parameter; among parts, each one's own and then those of all. */
 static int64_t square_count(const struct mn_model *model) {
-  const struct mn_ranks *ranks = model->context->device->ranks;
-  return model->count * (ranks ? 1 + (int64_t)ranks->size : 1);
+  const int64_t parts = mn_ranks_parts(model->context->device->ranks);
+  return model->count * (parts > 1 ? 1 + parts : 1);
 }
 
 /* Clipping needs the norm of all gradients before the first update. */
@@ -63,7 +63,8 @@ mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
   if (!o) return mn_fail(MN_NO_MEMORY, "no memory for an optimizer");
   o->model = model;
   o->config = *config;
-  o->stored = config->clip > 0 || config->accumulate > 1;
+  o->stored =
+      config->clip > 0 || config->accumulate > 1 || mn_ranks_copies(model->context->device->ranks) > 1;
   mn_status status = mn_context_allocate(model->context, (void **)&o->rate, MN_RATES, sizeof(double));
   if (status == MN_OK && config->clip > 0) status = take_clip_buffers(o);
   o->rule = (struct mn_rule){.rate = o->rate,
@@ -133,19 +134,31 @@ static mn_status clip(struct mn_optimizer *o) {
     const struct mn_tensor *t = o->model->parameters[i];
     MN_TRY(k->sum_of_squares(context->device, o->squares + i, o->scratch, t->gradient, mn_tensor_count(t)));
   }
-  const struct mn_ranks *ranks = context->device->ranks;
-  const int64_t count = o->model->count, all = ranks ? ranks->size * count : count;
-  double *of_all = ranks ? o->squares + count : o->squares;
-  if (ranks) /* which moves reals */
+  const int64_t parts = mn_ranks_parts(context->device->ranks), count = o->model->count, all = parts * count;
+  double *of_all = parts > 1 ? o->squares + count : o->squares;
+  if (parts > 1) /* which moves reals */
     MN_TRY(k->all_gather(context->device, of_all, o->squares, 1,
                          all * (int64_t)(sizeof(double) / context->device->real)));
   return k->clip(context->device, o->scale, o->norm, of_all, all, o->config.clip);
+}
+
+/* Nothing is written where the updates will write nothing: a step that is taken again starts from the sums
+ * of this copy's own batches. */
+static mn_status sum_over_copies(struct mn_optimizer *o) {
+  struct mn_device *device = o->model->context->device;
+  for (int i = o->model->count - 1; i >= 0; i--) {
+    const struct mn_tensor *t = o->model->parameters[i];
+    MN_TRY(device->kernels->all_reduce(device, t->gradient, mn_tensor_count(t), device->real,
+                                       device->nonfinite));
+  }
+  return MN_OK;
 }
 
 static mn_status update(void *data) {
   struct mn_optimizer *o = data;
   struct mn_context *context = o->model->context;
   const struct mn_kernels *k = context->kernels;
+  if (mn_ranks_copies(context->device->ranks) > 1) MN_TRY(sum_over_copies(o));
   if (o->config.clip > 0) MN_TRY(clip(o));
   for (int i = 0; i < o->model->count; i++) {
     struct mn_tensor *t = o->model->parameters[i];

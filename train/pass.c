@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "data/labels.h"
+#include "engine/ranks.h"
 #include "layers/all_gather.h"
 #include "layers/loss.h"
 
@@ -16,7 +17,7 @@ static mn_status record_layers(struct mn_pass *pass, int count) {
   for (int i = 0; i < count; i++) {
     const struct mn_layer *layer = &pass->model->layers[i];
     MN_TRY(layer->kind->record(pass->tape, &pass->y, pass->y, layer));
-    if (pass->model->context->device->ranks)
+    if (mn_ranks_parts(pass->model->context->device->ranks) > 1)
       MN_TRY(mn_all_gather_record(pass->tape, &pass->y, pass->y, layer->whole,
                                   i + 1 < pass->model->depth ? MN_GRADIENT_PARTIAL : MN_GRADIENT_REPLICATED));
     snprintf(pass->y->name, sizeof pass->y->name, "the output of %s", layer->name);
@@ -58,8 +59,9 @@ static mn_status record(struct mn_pass *pass, enum mn_pass_kind kind, double sca
   return mn_tape_finish(tape);
 }
 
+/* rows: this rank's, of a batch of `batch`. */
 static mn_status open_pass(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind, int64_t rows,
-                           double scale, int input_gradient, input_function *input) {
+                           int64_t batch, double scale, int input_gradient, input_function *input) {
   *out = NULL;
   if (rows < 1) return mn_fail(MN_USAGE, "a batch of %ld rows: at least 1 is needed", (long)rows);
   if (input_gradient && model->context->device->ranks)
@@ -68,8 +70,10 @@ static mn_status open_pass(struct mn_pass **out, struct mn_model *model, enum mn
   if (!pass) return mn_fail(MN_NO_MEMORY, "no memory for a pass");
   pass->model = model;
   pass->rows = rows;
+  pass->batch = batch;
   mn_status status =
       mn_tape_open(&pass->tape, model->context, kind == MN_PASS_TRAIN || kind == MN_PASS_SEEDED);
+  if (status == MN_OK) pass->tape->divided = rows < batch;
   if (status == MN_OK) status = record(pass, kind, scale, input_gradient, input);
   if (status != MN_OK) {
     mn_pass_close(pass);
@@ -81,12 +85,16 @@ static mn_status open_pass(struct mn_pass **out, struct mn_model *model, enum mn
 
 mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind, int64_t rows,
                        double scale, int input_gradient) {
-  return open_pass(out, model, kind, rows, scale, input_gradient, mn_tape_input);
+  if (mn_ranks_copies(model->context->device->ranks) > 1)
+    return mn_fail(MN_USAGE, "a pass whose batches are loaded by the caller is no copy's; one copy would do");
+  return open_pass(out, model, kind, rows, rows, scale, input_gradient, mn_tape_input);
 }
 
 mn_status mn_pass_open_outside(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind,
                                int64_t rows, double scale) {
-  return open_pass(out, model, kind, rows, scale, 0, mn_tape_outside);
+  int64_t first;
+  const int64_t own = mn_own_rows(model->context->device->ranks, rows, &first);
+  return open_pass(out, model, kind, own, rows, scale, 0, mn_tape_outside);
 }
 
 void mn_pass_close(struct mn_pass *pass) {
@@ -188,7 +196,7 @@ static mn_status find_parameter(const struct mn_pass *pass, struct mn_fault *out
 /* Among ranks every rank looks at its own values, and all tell the fault that came first: the one with the
  * least `at`, of the lowest rank. Row −1: nothing was found. */
 static mn_status agree_on_fault(const struct mn_pass *pass, int at, struct mn_fault *fault) {
-  const struct mn_ranks *ranks = pass->model->context->device->ranks;
+  struct mn_ranks *ranks = pass->model->context->device->ranks;
   struct found {
     int at;
     struct mn_fault fault;
@@ -199,7 +207,7 @@ static mn_status agree_on_fault(const struct mn_pass *pass, int at, struct mn_fa
   mine.fault = *fault;
   all = malloc((size_t)ranks->size * sizeof *all);
   MN_REQUIRE(all); /* a rank that failed alone would leave the others waiting */
-  mn_status status = mn_mpi_all_gather(ranks->mpi, all, &mine, sizeof mine);
+  mn_status status = mn_ranks_all_gather(ranks, all, &mine, sizeof mine);
   const struct found *first = NULL;
   for (int q = 0; q < ranks->size && status == MN_OK; q++)
     if (all[q].fault.row >= 0 && (!first || all[q].at < first->at)) first = &all[q];
@@ -221,18 +229,21 @@ static mn_status explain(struct mn_pass *pass, const struct mn_batch *batch, str
     MN_TRY(look(pass, node->output, &out->row));
     snprintf(out->what, sizeof out->what, "%s", node->output->name);
   }
+  if (out->row >= 0) out->row += batch->first;
   MN_TRY(agree_on_fault(pass, at, out));
   if (out->row >= 0 || !pass->reads_y) return MN_OK;
   MN_TRY(mn_tape_results(pass->tape, &loss, NULL));
   snprintf(out->what, sizeof out->what, isfinite(loss) ? "a gradient" : "the loss");
-  return isfinite(loss) ? MN_OK : look(pass, NULL, &out->row);
+  if (!isfinite(loss)) MN_TRY(look(pass, NULL, &out->row));
+  if (out->row >= 0) out->row += batch->first;
+  return agree_on_fault(pass, at, out);
 }
 
 mn_status mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, struct mn_fault *out) {
   struct mn_pass *pass;
   *out = (struct mn_fault){.row = -1};
   enum mn_pass_kind kind = batch->y ? MN_PASS_EXPLAIN : MN_PASS_EXPLAIN_PREDICT;
-  MN_TRY(mn_pass_open_outside(&pass, model, kind, batch->rows, 1));
+  MN_TRY(open_pass(&pass, model, kind, batch->rows, batch->rows, 1, 0, mn_tape_outside));
   mn_status status = explain(pass, batch, out);
   mn_pass_close(pass);
   return status;

@@ -16,7 +16,7 @@ enum mn_pass_kind {
   MN_PASS_SEEDED, /* y, and the gradients of Σ dy·y for a dy that the caller writes to y->gradient */
 };
 
-/* A tape over a model for batches of `rows` rows. */
+/* A tape over a model for batches of one size. */
 struct mn_pass {
   struct mn_model *model;
   struct mn_tape *tape;
@@ -25,7 +25,8 @@ struct mn_pass {
   struct mn_tensor *target; /* [rows, K] under mse, else NULL */
   int32_t *labels;          /* [rows] on the device; read under cross-entropy */
   int reads_y;              /* it has a loss: targets or labels */
-  int64_t rows;
+  int64_t rows;             /* of a batch, which this rank computes, */
+  int64_t batch;            /* and all copies' (kernels/ranks.h); alone the same */
 };
 
 /* scale multiplies the loss's gradient (1/steps under accumulation). input_gradient: x's gradient is computed
@@ -33,7 +34,7 @@ struct mn_pass {
 MN_API mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind,
                               int64_t rows, double scale, int input_gradient);
 /* The same for batches in memory of the caller's: mn_pass_set names it before each run. x's gradient is not
- * computed. */
+ * computed. Among copies the rows are those of all, of which this pass reads mn_own_rows. */
 MN_API mn_status mn_pass_open_outside(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind,
                                       int64_t rows, double scale);
 MN_API void mn_pass_close(struct mn_pass *pass); /* NULL is fine */

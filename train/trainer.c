@@ -77,7 +77,7 @@ static int64_t steps_a_launch(const struct mn_trainer *t) {
     return 1;
   int planes = device->scaled && !mn_pass_reads_reals(t->pass) ? device->planes : 0;
   size_t x_row = planes ? (size_t)t->dataset->inputs * device->plane : form.x_row;
-  size_t x = (size_t)t->batch * x_row, y = (size_t)t->batch * form.y_row;
+  size_t x = (size_t)t->pass->rows * x_row, y = (size_t)t->pass->rows * form.y_row;
   if (x % 256 || y % 256) return 1;
   int64_t most = (int64_t)(LAUNCH_BYTES / (planes == 2 ? 2 * x + y : x + y)),
           rows = t->dataset->rows / t->batch;
@@ -121,6 +121,11 @@ static mn_status prepare(struct mn_trainer *t, const struct mn_trainer_config *g
   if (t->batch < 1 || t->batch > t->dataset->rows)
     return mn_fail(MN_USAGE, "a batch of %ld rows from data of %ld rows; 1 to %ld work", (long)t->batch,
                    (long)t->dataset->rows, (long)t->dataset->rows);
+  const int copies = mn_ranks_copies(t->model->context->device->ranks);
+  if (t->batch % copies)
+    return mn_fail(MN_USAGE,
+                   "a batch of %ld rows cannot be divided among %d copies; a multiple of %d would do",
+                   (long)t->batch, copies, copies);
   /* First what must be there, so that the rows are placed in what is left. */
   MN_TRY(mn_pass_open_outside(&t->pass, t->model, MN_PASS_TRAIN, t->batch,
                               1 / (double)t->optimizer->config.accumulate));
@@ -201,7 +206,7 @@ static mn_status give_batches(void *data) {
   struct mn_trainer *t = l->trainer;
   struct mn_tape *tape = t->pass->tape;
   for (int64_t i = place->first; i < place->first + place->count; i++) {
-    struct mn_batch batch = mn_batch_part(t->loader, &l->batch, i * t->batch, t->batch);
+    struct mn_batch batch = mn_batch_part(t->loader, &l->batch, i * t->pass->rows, t->pass->rows);
     MN_TRY(mn_pass_set(t->pass, &batch));
     mn_optimizer_at(t->optimizer, l->device_rates[i], &l->results[i].norm);
     tape->results = &l->results[i].loss;
@@ -310,7 +315,7 @@ static mn_status forget_factors(const struct mn_trainer *t) {
  * that batch has written nothing, and its rows are still there. */
 static mn_status give_up(struct mn_launch *l, int64_t batch) {
   struct mn_trainer *t = l->trainer;
-  struct mn_batch rows = mn_batch_part(t->loader, &l->batch, batch * t->batch, t->batch);
+  struct mn_batch rows = mn_batch_part(t->loader, &l->batch, batch * t->pass->rows, t->pass->rows);
   struct mn_fault fault;
   char more[64];
   MN_TRY(forget_factors(t));

@@ -1,7 +1,9 @@
 /* Trains a small model, alone or as one rank of several (mpirun -n 4 …), and prints what came of it on rank
  * 0: the losses, the gradient's norms and a hash of all parameters. tests/test_ranks.sh compares.
  *
- *   train DEVICE PRECISION CASE      DEVICE cuda: each rank takes the GPU of its number on its host */
+ *   train DEVICE PRECISION CASE [PARTS]      DEVICE cuda: each rank takes the GPU of its number on its host
+ *
+ * With fewer PARTS than ranks the others are copies (kernels/ranks.h), whose parameters must be the same. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,13 +79,13 @@ static mn_status hash(XXH3_state_t *state, const struct mn_model *model, const s
   const size_t real = context->device->real;
   const int64_t mine = mn_tensor_count(t), each = t->rank == 2 ? t->value.cols : 1, all = outputs * each;
   const struct mn_ranks *ranks = context->device->ranks;
-  if (ranks && outputs % ranks->size) return MN_OK; /* uneven shares, of a head: the losses tell */
+  if (outputs % mn_ranks_parts(ranks)) return MN_OK; /* uneven shares, of a head: the losses tell */
   void *piece, *whole, *values = malloc((size_t)all * real);
   MN_REQUIRE(values);
   MN_TRY(mn_context_allocate(context, &piece, mine, real));
   MN_TRY(mn_context_allocate(context, &whole, all, real));
   MN_TRY(mn_tensor_copy(context, t, piece, (size_t)mine * real));
-  if (ranks) /* as one row of all its numbers, of which the ranks have equal shares */
+  if (mn_ranks_parts(ranks) > 1) /* as one row of all its numbers, of which the ranks have equal shares */
     MN_TRY(context->kernels->all_gather(context->device, whole, piece, 1, all));
   else
     MN_TRY(context->kernels->copy(context->device, whole, piece, (size_t)all * real));
@@ -92,6 +94,17 @@ static mn_status hash(XXH3_state_t *state, const struct mn_model *model, const s
   mn_context_release(context, piece, mine, real);
   mn_context_release(context, whole, all, real);
   free(values);
+  return MN_OK;
+}
+
+/* Every rank has hashed the whole parameters of its copy. */
+static mn_status compare_copies(struct mn_ranks *ranks, uint64_t digest) {
+  uint64_t all[64];
+  if (!ranks) return MN_OK;
+  MN_REQUIRE(ranks->size <= 64);
+  MN_TRY(mn_ranks_all_gather(ranks, all, &digest, sizeof digest));
+  for (int q = 0; q < ranks->size; q++)
+    if (all[q] != digest) return mn_fail(MN_FAILED, "ranks %d and %d have other parameters", ranks->rank, q);
   return MN_OK;
 }
 
@@ -129,21 +142,24 @@ static mn_status train(struct mn_context *context, const struct job *job) {
   for (int i = 0; i < model->depth && status == MN_OK; i++)
     for (int j = 0; j < model->layers[i].kind->parameters && status == MN_OK; j++)
       status = hash(state, model, model->layers[i].parameters[j], model->layers[i].whole);
-  if (prints) printf("parameters %016llx\n", (unsigned long long)XXH3_64bits_digest(state));
+  const uint64_t digest = XXH3_64bits_digest(state);
+  if (prints) printf("parameters %016llx\n", (unsigned long long)digest);
   XXH3_freeState(state);
+  if (status == MN_OK) status = compare_copies(context->device->ranks, digest);
   mn_trainer_close(trainer);
   mn_optimizer_close(optimizer);
   mn_model_close(model);
   return status;
 }
 
-static mn_status run(const char *device, const char *precision, const struct job *job) {
+static mn_status run(const char *device, const char *precision, const struct job *job, const char *parts) {
   struct mn_launched launched;
   struct mn_ranks *ranks;
   struct mn_context *context;
   char name[32];
   MN_TRY(mn_launched_find(&launched));
   MN_TRY(mn_ranks_open(&ranks));
+  if (parts) MN_TRY(mn_ranks_divide(ranks, atoi(parts)));
   prints = launched.rank == 0;
   snprintf(name, sizeof name, strcmp(device, "cuda") == 0 ? "%s:%d" : "%s", device, launched.local);
   mn_status status = mn_context_open(&context, name, precision);
@@ -157,11 +173,11 @@ static mn_status run(const char *device, const char *precision, const struct job
 }
 
 int main(int count, char **words) {
-  MN_REQUIRE(count == 4);
+  MN_REQUIRE(count == 4 || count == 5);
   for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++)
     if (strcmp(jobs[i].name, words[3]) == 0) {
       if (strcmp(words[3], "too-many") == 0) jobs[i].model.groups = 1;
-      return run(words[1], words[2], &jobs[i]);
+      return run(words[1], words[2], &jobs[i], words[4]);
     }
   fprintf(stderr, "no case '%s'\n", words[3]);
   return MN_USAGE;

@@ -164,7 +164,7 @@ static mn_status check_memory(const struct mn_session *s, const struct mn_model_
   double parameters = 0;
   size_t available;
   for (int i = 0; mn_model_parameter(c, i, &p); i++) parameters += (double)p.rows * (double)p.cols;
-  const double least = parameters * arrays * (double)device->real / (s->ranks ? s->ranks->size : 1);
+  const double least = parameters * arrays * (double)device->real / mn_ranks_parts(s->ranks);
   MN_TRY(s->context->kernels->available(device, &available));
   if (available == 0 || least <= (double)available) return MN_OK; /* 0: nothing, or not known */
   return mn_fail(MN_NO_MEMORY,
