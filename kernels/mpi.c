@@ -84,6 +84,8 @@ const char *mn_mpi_version(void) {
   struct mn_mpi *mpi = the_library();
   if (!mpi || mpi->version(text, &length) != 0) return NULL;
   text[strcspn(text, ",\n")] = 0;
+  for (char *c = text; *c; c++)
+    if (*c == '\t') *c = ' '; /* MPICH's */
   return text;
 }
 

@@ -1,12 +1,11 @@
-/* NCCL, found at run time. Bytes alone are moved, and one flag is agreed on. For .cu files. */
+/* NCCL, found at run time. Bytes alone are moved, and one flag is agreed on. In builds with CUDA. */
 #ifndef MN_KERNELS_NCCL_H
 #define MN_KERNELS_NCCL_H
-
-#include <cuda_runtime.h>
 
 #include "kernels/ranks.h"
 
 struct mn_nccl_comm; /* NCCL's */
+struct CUstream_st;  /* a cudaStream_t points at one; this header is also for C, which lacks CUDA's */
 
 /* The version, such as "2.28.3" in text[size]; NULL: no library is there. */
 MN_C const char *mn_nccl_version(char *text, size_t size);
@@ -19,11 +18,11 @@ MN_C void mn_nccl_close(struct mn_ranks *ranks);
 /* As mn_mpi's of the same names, in `stream`, in the GPU's memory; all_gather in place where `mine` is its
  * place in `all`. */
 MN_C mn_status mn_nccl_all_gather(const struct mn_team *team, void *all, const void *mine, size_t bytes,
-                                  cudaStream_t stream);
+                                  struct CUstream_st *stream);
 MN_C mn_status mn_nccl_exchange(const struct mn_team *team, void *to_me, const void *of_mine, size_t bytes,
-                                cudaStream_t stream);
+                                struct CUstream_st *stream);
 
 /* *flag becomes the largest of the team's. */
-MN_C mn_status mn_nccl_agree(const struct mn_team *team, int *flag, cudaStream_t stream);
+MN_C mn_status mn_nccl_agree(const struct mn_team *team, int *flag, struct CUstream_st *stream);
 
 #endif

@@ -92,7 +92,7 @@ must install PREFIX="$prefix"
 ! grep -q '\.o$' "$folder/said" || fail "make install compiles again what is built: were its knobs others?"
 at=$prefix
 export PKG_CONFIG_PATH="$at/lib/pkgconfig"
-version=$("$prefix/bin/minnow" --version)
+version=$("$prefix/bin/minnow" --version | sed -n 1p)
 [ "minnow $(pkg-config --modversion minnow)" = "$version" ] || fail "minnow.pc is not of $version"
 soname=$(readelf -d "$prefix/lib/libminnow.so" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
 version=${version#minnow }

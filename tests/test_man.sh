@@ -18,6 +18,7 @@ if ! diff "$folder/said" "$folder/printed" >"$folder/difference"; then
   echo "$page is not what the help says: run make man (package help2man)" >&2
   exit 1
 fi
-grep -q "^\.TH MINNOW \"1\" .*\"$("$MINNOW" --version)\"" "$page" ||
-  { echo "$page is not of $("$MINNOW" --version): run make man (package help2man)" >&2; exit 1; }
+version=$(train/install/man.sh --version)
+grep -q "^\.TH MINNOW \"1\" .*\"$version\"" "$page" ||
+  { echo "$page is not of $version: run make man (package help2man)" >&2; exit 1; }
 echo "1 passed, 0 failed"

@@ -20,7 +20,7 @@ if [ "$made" != 0 ]; then
   exit 0
 fi
 wheel=$(tail -n 1 "$folder/said")
-[ "$(basename "$wheel")" = "minnow_torch-$("$build/minnow" --version | cut -d' ' -f2)-py3-none-linux_$(uname -m).whl" ] ||
+[ "$(basename "$wheel")" = "minnow_torch-$("$build/minnow" --version | sed -n '1s/^minnow //p')-py3-none-linux_$(uname -m).whl" ] ||
   fail "'$wheel' is no name for the wheel"
 [ "$(find "$build" -maxdepth 1 -name '*.whl' | wc -l)" = 1 ] || fail "there is more than one wheel in $build"
 if ! "$python" -m venv --system-site-packages "$folder/venv" >"$folder/said" 2>&1; then

@@ -4,10 +4,15 @@
 #include <getopt.h>
 #include <string.h>
 
+#include "kernels/mpi.h"
 #include "kernels/words.h"
 #include "train/command/options.h"
 #include "train/command/options_table.h"
 #include "train/command/options_text.h"
+
+#ifdef MN_CUDA
+#include "kernels/nccl.h"
+#endif
 
 /* What getopt_long returns: FIRST_KEY + i for the option of row i, beyond every character. */
 enum { FIRST_KEY = 256, HELP_KEY = FIRST_KEY + MN_OPTION_MOST };
@@ -210,6 +215,18 @@ static void print_commands(FILE *out) {
         out);
 }
 
+/* What this is, and the libraries by which several processes train: they are looked for where they are
+ * needed, so that whoever cannot start several asks here first. */
+static void print_version(void) {
+  const char *mpi = mn_mpi_version();
+  printf("minnow " MN_VERSION "\nMPI: %s\n", mpi ? mpi : "none");
+#ifdef MN_CUDA
+  char text[32];
+  const char *nccl = mn_nccl_version(text, sizeof text);
+  printf("NCCL: %s\n", nccl ? nccl : "none");
+#endif
+}
+
 /* Answers what is asked instead of a command: help, help COMMAND, --help, -h, --version. `*done`: that was
  * it. */
 static mn_status answer(int argc, char **argv, int *done) {
@@ -217,7 +234,7 @@ static mn_status answer(int argc, char **argv, int *done) {
   const char *first = argv[1];
   int asked = 1;
   if (strcmp(first, "--version") == 0) {
-    puts("minnow " MN_VERSION);
+    print_version();
   } else if (strcmp(first, "help") == 0 && argc > 2) {
     if (argc > 3) return mn_fail(MN_USAGE, "'%s' is too much: help takes one command", argv[3]);
     MN_TRY(find_command(&command, argv[2]));

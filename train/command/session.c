@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "data/labels.h"
-#include "engine/ranks.h"
+#include "engine/hosts.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/checkpoint/layout.h"
 #include "train/checkpoint/weights.h"
@@ -236,6 +236,23 @@ static mn_status open_inputs(struct mn_session *s, struct mn_model_config *confi
   return s->context ? MN_OK : open_context(s);
 }
 
+/* Under the first rank's --verbose every rank is named, before they connect their devices: who cannot be
+ * reached is then known. */
+static mn_status name_ranks(const struct mn_session *s) {
+  enum { TEXT = 512 };
+  char mine[TEXT] = "", (*all)[TEXT];
+  if (!s->ranks) return MN_OK;
+  const int size = s->ranks->size;
+  all = calloc((size_t)size, sizeof *all);
+  MN_REQUIRE(all); /* a rank that failed alone would leave the others waiting */
+  mn_host_describe(mine, sizeof mine, s->context);
+  const mn_status status = mn_ranks_gather(s->ranks, all, mine, size, sizeof *all);
+  for (int q = 0; q < size && status == MN_OK && s->options.verbose; q++)
+    mn_announce(&s->options, "rank %d of %d: %s", q, size, all[q]);
+  free(all);
+  return status;
+}
+
 mn_status mn_session_train(struct mn_session *s, const struct mn_options *options) {
   *s = (struct mn_session){.options = *options};
   const struct mn_options *o = &s->options;
@@ -243,9 +260,11 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   struct mn_optimizer_config optimizer;
   MN_TRY(mn_ranks_open(&s->ranks));
   if (!mn_ranks_first(s->ranks)) s->options.quiet = 1;
+  MN_TRY(mn_ranks_share_cores(s->ranks));
   if (s->ranks) MN_TRY(mn_ranks_agree(s->ranks, compare_options(s)));
   MN_TRY(mn_ranks_agree(s->ranks, mn_ranks_first(s->ranks) ? lock_and_resume(s) : MN_OK));
   MN_TRY(mn_ranks_agree(s->ranks, open_inputs(s, &config)));
+  MN_TRY(name_ranks(s));
   MN_TRY(mn_context_join(s->context, s->ranks));
   MN_TRY(mn_options_optimizer(o, &optimizer));
   MN_TRY(check_memory(s, &config, &optimizer));

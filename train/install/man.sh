@@ -3,7 +3,8 @@
 #
 #   make man     (help2man calls this with --help and with --version; MINNOW is the program)
 set -euo pipefail
-if [ "${1:-}" != --help ]; then exec "$MINNOW" "$@"; fi
+# The lines below the first say which libraries this machine has.
+if [ "${1:-}" != --help ]; then "$MINNOW" "$@" | sed -n 1p; exit; fi
 "$MINNOW" --help | sed 's/^Exit status: /\n*Exit status*\n\n/'
 commands=$("$MINNOW" --help | sed -n 's/^  \([a-z]*\) .*/\1/p')
 for command in $commands; do
