@@ -39,8 +39,9 @@ mn_status mn_ranks_share_cores(struct mn_ranks *ranks) {
   name_host(mine.host, sizeof mine.host);
   if (sched_getaffinity(0, sizeof mine.cores, &mine.cores) != 0)
     CPU_ZERO(&mine.cores); /* more than a set has */
-  mn_status status = mn_ranks_gather(ranks, seats, &mine, ranks->size, each);
-  if (status == MN_OK) status = mn_ranks_tell(ranks, seats, (size_t)ranks->size * each);
+  mn_status status = mn_ranks_all_gather(ranks, seats, &mine, each);
+  ranks->neighbours = 0;
+  for (int q = 0; q < ranks->size; q++) ranks->neighbours += strcmp(seats[q].host, seats[0].host) == 0;
   const int threads = status == MN_OK ? mn_seats_threads(seats, ranks->size, ranks->rank) : 0;
   free(seats);
   if (threads == 0 || getenv("OMP_NUM_THREADS") || getenv("OPENBLAS_NUM_THREADS")) return status;

@@ -35,12 +35,12 @@ END
   chmod +x "${as_host[0]}"
 fi
 
-# train RANKS CASE PRECISION: what rank 0 prints.
+# train RANKS CASE PRECISION [PARTS]: what rank 0 prints; of fewer parts than ranks there are copies.
 train() {
   if [ "$1" = 1 ]; then
     "$program" "$device" "$3" "$2"
   else
-    timeout 120 mpirun -n "$1" "${as_host[@]}" "$program" "$device" "$3" "$2" 2>"$folder/err" || { local code=$?; cat "$folder/err" >&2; return "$code"; }
+    timeout 120 mpirun -n "$1" "${as_host[@]}" "$program" "$device" "$3" "$2" "${@:4}" 2>"$folder/err" || { local code=$?; cat "$folder/err" >&2; return "$code"; }
   fi
 }
 
@@ -54,12 +54,12 @@ same() {
   done
 }
 
-# near CASE PRECISION BOUND: each loss and norm within BOUND of one rank's, relatively.
+# near CASE PRECISION BOUND [PARTS]: each loss and norm within BOUND of one rank's, relatively.
 near() {
   local case=$1 precision=$2 n
   train 1 "$case" "$precision" >"$folder/1"
   for n in "${ranks[@]}"; do
-    train "$n" "$case" "$precision" >"$folder/$n"
+    train "$n" "$case" "$precision" "${@:4}" >"$folder/$n"
     paste -d ' ' "$folder/1" "$folder/$n" | awk -v bound="$3" '
       function off(a, b) { return a != b && (a - b > bound * b || b - a > bound * b) }
       $1 != "parameters" { steps++; if ($1 != $4 || off($2, $5) || off($3, $6)) { print; bad = 1 } }
@@ -68,12 +68,12 @@ near() {
   done
 }
 
-# again CASE PRECISION: the same bytes at a second run.
+# again CASE PRECISION [PARTS]: the same bytes at a second run.
 again() {
   local n
   for n in "${ranks[@]}"; do
-    train "$n" "$1" "$2" >"$folder/$n"
-    train "$n" "$1" "$2" >"$folder/again"
+    train "$n" "$1" "$2" "${@:3}" >"$folder/$n"
+    train "$n" "$1" "$2" "${@:3}" >"$folder/again"
     cmp -s "$folder/$n" "$folder/again" || fail "$1, $2: two runs on $n ranks differ"
     passed=$((passed + 1))
   done
@@ -97,6 +97,16 @@ near stack fp64 1e-13
 near clip fp32 1e-5
 near stack-clip fp32 1e-5
 again stack-clip fp32
+# Copies: their gradients' sums come in another order than those of one rank's batch. Parts change nothing in one block.
+near stack fp64 1e-13 1
+near clip fp32 1e-5 1
+near block-accumulate bf16 1e-3 1
+again stack-clip bf16 1
+if [ "${ranks[-1]}" = 4 ]; then
+  train 2 block fp64 1 >"$folder/2"
+  train 4 block fp64 2 >"$folder/4"
+  cmp -s "$folder/2" "$folder/4" || fail "two copies of two parts differ from two copies"
+fi
 for n in "${ranks[@]}"; do
   if train "$n" too-many fp32 >"$folder/out" 2>/dev/null; then fail "a group is divided among $n ranks"; fi
   grep -q "^64: the 1 groups of blocks.0 cannot be divided among $n ranks" "$folder/out" || fail "$(cat "$folder/out")"
@@ -133,10 +143,21 @@ for n in "${ranks[@]}"; do
 done
 "$minnow" train --device "$device" --quiet --checkpoint turn.h5 --resume >out
 "$minnow" diff alone.h5 turn.h5 >/dev/null || fail "resumed by other numbers of ranks, it is another run"
+# Copies do nearly the same, and the run goes on with other parts and copies.
+"$minnow" train "${options[@]}" --precision fp64 --quiet --checkpoint alone64.h5 >alone64
+for n in "${ranks[@]}"; do
+  command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${options[@]}" --precision fp64 --quiet --ranks "1x$n" \
+    --checkpoint "copies$n.h5" --stop-at 12
+  command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --checkpoint "copies$n.h5" --resume --ranks 2x1
+  cmp -s alone64 out || { diff alone64 out >&2; fail "$n copies, then 2 parts, tell otherwise"; }
+done
 # What cannot be is told once, by who found it.
 command_ends 73 "alone.h5 exists" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --checkpoint alone.h5
-command_ends 64 "cannot be divided among 2 ranks" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --groups 1
+command_ends 64 "cannot be divided among 2 ranks" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --groups 1 --ranks 2x1
 command_ends 66 "cannot open /nowhere.h5" -n 2 "${as_host[@]}" "$minnow" train --data /nowhere.h5 --hidden 8 --groups 2
+command_ends 64 "--ranks 3x1 is 3 ranks, but 2 were started" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --ranks 3x1
+command_ends 64 "a batch of 127 rows cannot be divided among 2 copies" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" \
+  --ranks 1x2 --batch 127
 command_ends 64 "--lr is 0.1 for rank 1, but 0.05 for rank 0" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" : \
   -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --lr 0.1
 # A rank that is killed ends the run, and the last checkpoint goes on.

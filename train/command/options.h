@@ -69,6 +69,7 @@ struct mn_options {
   const char *on_nonfinite; /* --on-nonfinite stop|skip */
   uint64_t seed;            /* --seed 0 */
   const char *device;       /* --device auto */
+  const char *ranks;        /* --ranks PxD: parts and copies (kernels/ranks.h); auto */
   const char *precision; /* --precision fp32 (gradcheck: always fp64); eval, predict NULL: the checkpoint's */
   /* files written */
   const char *checkpoint; /* --checkpoint F */
@@ -89,7 +90,7 @@ struct mn_options {
   int plans;          /* bench --plans */
   int json;           /* --json */
   int verbose, quiet; /* --verbose, --quiet */
-  char given[64];     /* whether the user gave an option, by its index in the table: ask mn_options_given */
+  char given[72];     /* whether the user gave an option, by its index in the table: ask mn_options_given */
 };
 
 /* Reads argv (argv[1] is the command's name; --help and --version are answered here, on stdout, and *done is

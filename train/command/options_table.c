@@ -138,6 +138,10 @@ static const struct mn_option_row table[] = {
     {.kind = MN_KIND_HEADING, .help = "Device:"},
     {"device", NULL, RUNS | CHECKS, WORD(device), 0, 0, 0, "auto", .help = "auto: the GPU where there is one",
      .words = devices},
+    {"ranks", "PxD", TRAIN, TEXT(ranks), 0, .initial = "auto",
+     .help =
+         "of the processes that mpirun or srun started, P share the groups of every block, and D copies of "
+         "these the rows of a batch; auto: as many parts as are on a host and go into the groups"},
     {"precision", NULL, RUNS | PARITY | BENCH, WORD(precision), CONFIG, 0, 0, "fp32", EVAL | PREDICT, 0,
      .help = "of the matrix products' inputs; on the CPU tf32 and fp16x3 run as fp32, fp16x3 also on GPUs "
              "other than Hopper",

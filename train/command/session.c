@@ -1,6 +1,7 @@
 /* Opening a session, for a new run, a resumed one, and for reading a checkpoint. */
 #include "train/command/session.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -246,11 +247,49 @@ static mn_status name_ranks(const struct mn_session *s) {
   all = calloc((size_t)size, sizeof *all);
   MN_REQUIRE(all); /* a rank that failed alone would leave the others waiting */
   mn_host_describe(mine, sizeof mine, s->context);
-  const mn_status status = mn_ranks_gather(s->ranks, all, mine, size, sizeof *all);
+  const mn_status status = mn_ranks_all_gather(s->ranks, all, mine, sizeof *all);
   for (int q = 0; q < size && status == MN_OK && s->options.verbose; q++)
     mn_announce(&s->options, "rank %d of %d: %s", q, size, all[q]);
   free(all);
   return status;
+}
+
+/* As many parts as the ranks of a host can have of the groups, by the fast links inside it, and copies across
+ * hosts; a batch that does not go into so many copies, and a model that does not go into so many parts, is
+ * refused where it is divided. */
+static int choose_parts(const struct mn_ranks *ranks, const struct mn_model_config *c) {
+  int parts = ranks->neighbours;
+  while (parts > 1 && (ranks->size % parts || c->groups % parts)) parts--;
+  return parts < 1 ? 1 : parts;
+}
+
+/* --ranks PxD: the parts, for so many ranks. */
+static mn_status read_parts(const struct mn_session *s, int size, int *parts) {
+  const char *text = s->options.ranks;
+  char *end, *last;
+  const long p = strtol(text, &end, 10), d = *end == 'x' ? strtol(end + 1, &last, 10) : 0;
+  if (p < 1 || d < 1 || *last || p > INT_MAX || d > INT_MAX)
+    return mn_fail(MN_USAGE, "--ranks '%s': 4x2, for 2 copies of 4 parts each, is how it is said", text);
+  if (p * d != size)
+    return mn_fail(MN_USAGE, "--ranks %s is %ld ranks, but %d %s started: mpirun -n %ld starts as many", text,
+                   p * d, size, size == 1 ? "was" : "were", p * d);
+  *parts = (int)p;
+  return MN_OK;
+}
+
+static mn_status divide_ranks(const struct mn_session *s, const struct mn_model_config *c) {
+  const int size = s->ranks ? s->ranks->size : 1, by_itself = strcmp(s->options.ranks, "auto") == 0;
+  int parts = 1, first;
+  if (!by_itself) MN_TRY(mn_ranks_agree(s->ranks, read_parts(s, size, &parts)));
+  if (!s->ranks) return MN_OK;
+  if (by_itself) parts = choose_parts(s->ranks, c);
+  first = parts;
+  MN_TRY(mn_ranks_tell(s->ranks, &first, sizeof first));
+  mn_status status = mn_ranks_divide(s->ranks, parts);
+  if (parts != first)
+    status = mn_fail(MN_USAGE, "--ranks has %d parts for rank %d, but %d for rank 0; give all the same",
+                     parts, s->ranks->rank, first);
+  return mn_ranks_agree(s->ranks, status);
 }
 
 mn_status mn_session_train(struct mn_session *s, const struct mn_options *options) {
@@ -265,6 +304,7 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   MN_TRY(mn_ranks_agree(s->ranks, mn_ranks_first(s->ranks) ? lock_and_resume(s) : MN_OK));
   MN_TRY(mn_ranks_agree(s->ranks, open_inputs(s, &config)));
   MN_TRY(name_ranks(s));
+  MN_TRY(divide_ranks(s, &config));
   MN_TRY(mn_context_join(s->context, s->ranks));
   MN_TRY(mn_options_optimizer(o, &optimizer));
   MN_TRY(check_memory(s, &config, &optimizer));
@@ -413,7 +453,8 @@ void mn_session_describe(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
   if (!mn_ranks_first(s->ranks)) return;
   if (s->ranks)
-    mn_announce(o, "ranks: %d, by %s; each has its groups of every block", s->ranks->size, mn_mpi_version());
+    mn_announce(o, "ranks: %d, by %s; %d parts of every block's groups, %d copies that share the batch",
+                s->ranks->size, mn_mpi_version(), s->ranks->parts.size, s->ranks->copies.size);
   mn_announce_model(s->model, o);
   if (o->data)
     mn_announce(o, "data: %s, %ld rows, %ld to test%s", o->data, (long)s->train->rows,
@@ -428,7 +469,8 @@ void mn_session_describe(const struct mn_session *s) {
   if (o->init) describe_init(s);
   if (!o->verbose) return;
   if (s->optimizer->stored)
-    mn_announce(o, "plan: gradients are stored, then applied (clipping and accumulation need them whole)");
+    mn_announce(o, "plan: gradients are stored, then applied (%s need them whole)",
+                mn_ranks_copies(s->ranks) > 1 ? "sums over copies" : "clipping and accumulation");
   else
     mn_announce(o, "plan: every gradient's product updates its parameter at once");
 }
