@@ -215,7 +215,8 @@ test-sanitizer: all $(TESTS) $(BUILD)/tests/initcheck
 	$(Q)MINNOW=$(BUILD)/minnow BUILD=$(BUILD) tests/sanitizer.sh
 
 # Times minnow, PyTorch and JAX; one that python3 does not have is left out and named. ARGS="--help" lists the options;
-# ARGS="--train" times their training loops, ARGS="--train --help" lists the options of that.
+# ARGS="--train" times their training loops, ARGS="--ranks 4" minnow on four GPUs beside DDP and FSDP; each of the two
+# has options of its own, which --help after it lists.
 peers: $(BUILD)/tests/minnow_peer.so $(BUILD)/minnow $(BUILD)/$(SHARED)
 	$(Q)BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1 python3 tests/peers/peers.py $(ARGS)
 $(BUILD)/tests/minnow_peer.so: $(BUILD)/tests/peers/minnow_peer.o $(BUILD)/libminnow.a
@@ -258,6 +259,7 @@ help:
 	@echo "make test-sanitizer  the CUDA tests under compute-sanitizer (needs a GPU)"
 	@echo "make peers         minnow, PyTorch and JAX timed alike on one GPU (ARGS=\"--help\" lists the options);"
 	@echo "                   ARGS=\"--train\": their training loops (ARGS=\"--train --help\")"
+	@echo "                   ARGS=\"--ranks 4\": on four GPUs, beside DDP and FSDP (ARGS=\"--ranks 4 --help\")"
 	@echo "make man           train/install/minnow.1 from the program's help by help2man"
 	@echo "make lint, format, clean"
 	@echo "knobs: CUDA=0  CUDA_ARCH=\"90\"  SANITIZE=address,undefined  DEBUG=1  WERROR=1  VERBOSE=1  BUILD=folder"

@@ -22,13 +22,15 @@ class Child:
 
   def __init__(self, peer, script, options, log):
     self.peer, self.options, self.process, self.suspect = peer, options, None, False
+    self.variables = {}  # of its environment, beside this process's
     self.script = pathlib.Path(__file__).with_name(script)
     self.log = pathlib.Path(log) / f"{peer}.log"
 
   def start(self):
     self.stop()
     device = self.options.device
-    environment = {"BUILD": "build", **os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_PLATFORMS": device}
+    environment = {"BUILD": "build", **os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_PLATFORMS": device,
+                   **self.variables}
     with open(self.log, "w") as log:
       self.process = subprocess.Popen([sys.executable, self.script, device], env=environment, stdin=subprocess.PIPE,
                                       stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)

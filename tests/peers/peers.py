@@ -9,6 +9,7 @@ import pathlib
 import sys
 import tempfile
 
+import ranks
 import tables
 import train
 from child import Failure, close, meet, say
@@ -113,6 +114,8 @@ def parse():
                                    description="Times minnow, PyTorch and JAX on one device, all alike.")
   parser.add_argument("--train", action="store_true",
                       help="whole training runs instead (train.py), with options of their own: --train --help")
+  parser.add_argument("--ranks", metavar="N",
+                      help="N GPUs instead, beside DDP and FSDP (ranks.py), with options of their own: --ranks 2 --help")
   parser.add_argument("--shape", action="append",
                       help=f"NxIxC/G, and of a stack NxIxCxC…/G; repeatable; default {' '.join(RUNS)}")
   parser.add_argument("--precision", action="append", choices=PRECISIONS,
@@ -185,4 +188,5 @@ def main():
 
 
 if __name__ == "__main__":
-  sys.exit(train.main() if "--train" in sys.argv else main())
+  several = any(argument.partition("=")[0] == "--ranks" for argument in sys.argv)
+  sys.exit(ranks.main() if several else train.main() if "--train" in sys.argv else main())

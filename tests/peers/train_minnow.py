@@ -23,8 +23,10 @@ def pin(cores):
 
 
 def last_line(path):
+  """minnow's own, where there is one: a launcher has its say after it."""
   lines = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()]
-  return lines[-1][:200] if lines else ""
+  own = [line for line in lines if line.startswith("minnow: ")]
+  return (own or lines or [""])[-1][:200]
 
 
 def places(minnow):
@@ -38,21 +40,21 @@ def places(minnow):
 
 class Run:
   """A `minnow train` with a log in `folder`. `limit_s` after its first step it is told to stop, and what it had done by
-  then counts."""
+  then counts. launcher: what starts it, such as mpirun and its options."""
 
-  def __init__(self, minnow, arguments, steps, every, folder, limit_s, cores=None):
+  def __init__(self, minnow, arguments, steps, every, folder, limit_s, cores=None, launcher=()):
     self.log, self.errors = pathlib.Path(folder) / "train.jsonl", pathlib.Path(folder) / "train.txt"
     self.log.unlink(missing_ok=True)
     self.limit_s, self.first_s, self.stopped = limit_s, None, False
-    command = [minnow, "train", *arguments, "--steps", str(steps), "--log", str(self.log), "--log-every", str(every),
-               "--quiet"]
+    command = [*launcher, minnow, "train", *arguments, "--steps", str(steps), "--log", str(self.log),
+               "--log-every", str(every), "--quiet"]
     self.start = time.perf_counter()
     try:
       with open(self.errors, "w") as errors:
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment(cores),
                                         preexec_fn=pin(cores))
     except OSError as error:
-      raise Failure(f"minnow train: {error}") from None
+      raise Failure(f"{command[0]}: {error}") from None
     try:
       code = self.watch()
     finally:
