@@ -1,10 +1,10 @@
 """minnow on several GPUs of one host beside PyTorch's DDP and FSDP, in one run: `make peers ARGS="--ranks 4"`.
 
-minnow is the command, run as a user runs it, alone and by mpirun; its milliseconds are those of its log. *Rested*: steps
-11 to 30 of a new process, for which the GPUs have waited. *Sustained*: from a third of a run of so many seconds on.
+minnow is the command, run as a user runs it, alone and by mpirun; its milliseconds are those of its log. *Rested*:
+steps 11 to 30 of a new process, for which the GPUs have waited. *Sustained*: from a third of a run of --seconds on.
 PyTorch's ranks are processes of their own, whose steps are timed as timing.py says. minnow's figures are taken before
-PyTorch's and again after them; what is missing or fails is listed with its reason, and so is what there was no time for.
-The exit code is 1 only if there is no figure of minnow's on several GPUs."""
+PyTorch's and again after them. What is missing or fails is listed with its reason, and so is what there was no time
+for. The exit code is 1 only if there is no figure of minnow's on several GPUs."""
 import argparse
 import collections
 import concurrent.futures
@@ -249,7 +249,8 @@ def main():
     work, header = measure(options, folder)
   header.insert(0, there)
   print("\n".join(header), tables.EXPLANATION, sep="\n")
-  print(tables.table(work.cases, work.figures, options.ranks, options.device == "cpu"), flush=True)
+  dry = options.device == "cpu"
+  print(tables.table(work.cases, work.figures, options.ranks, options.rounds, dry), flush=True)
   if options.json:
     write(options.json, work, header)
   return 0 if any(figure["gpus"] > 1 and "rested" in figure and row.startswith("minnow")

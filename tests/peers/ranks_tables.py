@@ -11,8 +11,9 @@ ONE_GPU, DDP, MS = "x one GPU", "x DDP", "ms"
 TARGETS = {"block": [("groups", ONE_GPU, 3.0, 3.4), ("groups", MS, 0.19)],
            "large": [("groups", DDP, 6, 8), ("groups", MS, 0.52, 0.40), ("copies", DDP, 1.3, 1.8)],
            "stack": [("groups", ONE_GPU, 2.4, 3)]}
-EXPLANATION = """ms: a step of the whole batch; x one GPU: as fast as minnow's step on one GPU with that batch; x DDP: as fast as
-the fastest DDP of this run that sums float32 gradients, as minnow does. Each time is the lower of its rounds'."""
+EXPLANATION = """ms: a step of the whole batch, the lower of its rounds
+x one GPU: as fast as minnow's step on one GPU with that batch
+x DDP: as fast as the fastest DDP of this run that sums float32 gradients, as minnow does"""
 
 
 def groups(count):
@@ -65,24 +66,27 @@ def targets(figures, case, count):
   return lines
 
 
-def spread(figures):
-  """How far the rounds of a figure lie apart, at the worst."""
+def spread(figures, rounds):
+  """How far the rounds of a figure lie apart, at the worst, and which lack one."""
   apart = [(max(found["ms"] for found in figure[way]) / min(found["ms"] for found in figure[way]) - 1, case, row, way)
            for (case, row), figure in figures.items() for way in WAYS if len(figure.get(way, [])) > 1]
-  if not apart:
-    return []
-  worst, *where = max(apart)
-  return [f"rounds differ by at most {100 * worst:.1f} % ({': '.join(where[:2])}, {where[2]})"]
+  short = [f"{case}: {row}" for (case, row), figure in figures.items()
+           if "failed" not in figure and len(figure["rested"]) < rounds]
+  lines = [f"fewer rounds than {rounds}, for want of time: {'; '.join(short)}"] if short else []
+  if apart:
+    worst, *where = max(apart)
+    lines.append(f"rounds differ by at most {100 * worst:.1f} % ({': '.join(where[:2])}, {where[2]})")
+  return lines
 
 
-def table(cases, figures, count, dry):
-  """cases: each with name, rows, widths, groups."""
+def table(cases, figures, count, rounds, dry):
+  """cases: each with name, rows, widths, groups. rounds: how many each figure was to have."""
   lines, wanted = [], []
   head = "".join(f"{way + ' ms':>12}{'x one GPU':>10}{'x DDP':>10}" for way in ("rested", "sust."))
   for case in cases:
     shape = "x".join(map(str, (case.rows, *case.widths)))
-    lines += ["", f"{case.name}: {shape}/{case.groups}, bf16, on {count} GPUs {case.rows // count} rows a GPU where the "
-              "batch is divided", f"{'':<{WIDTH}}{head}"]
+    lines += ["", f"{case.name}: {shape}/{case.groups}, bf16; a divided batch gives {case.rows // count} rows a GPU",
+              f"{'':<{WIDTH}}{head}"]
     rows = [row for name, row in figures if name == case.name]
     lines += [f"{row:<{WIDTH}}{cells(figures, case.name, row)}".rstrip() for row in rows]
     wanted += [f"  {case.name}:{line}" for line in targets(figures, case.name, count)]
@@ -90,4 +94,4 @@ def table(cases, figures, count, dry):
             if "failed" in figure]
   if count == 4 and not dry:
     lines += ["", "targets", *wanted]
-  return "\n".join([*lines, "", *spread(figures), *failed])
+  return "\n".join([*lines, "", *spread(figures, rounds), *failed])

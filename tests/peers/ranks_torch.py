@@ -1,5 +1,5 @@
-"""PyTorch on several GPUs as children of ranks.py, a process for each: DDP and FSDP as their users write them. Every rank
-has its share of the batch. Parameters are float32; products are of bfloat16, under autocast or FSDP's own policy."""
+"""PyTorch on several GPUs as children of ranks.py, a process for each: DDP and FSDP as their users write them. Every
+rank has its share of the batch. Parameters are float32; products are of bfloat16, under autocast or FSDP's policy."""
 import gc
 import math
 import os
