@@ -27,7 +27,7 @@ from child import START, Child, Failure, device_name, say
 Case = collections.namedtuple("Case", "name rows widths groups copies")
 # Of NVLink's multicast nothing is used: on hosts that are shared it has put GPUs out of service.
 WITHOUT_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
-# Open MPI as root in a container without ssh; it says so itself where that is not so.
+# With these Open MPI also starts ranks as root, in a container and without ssh.
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_plm_rsh_agent": "false"}
 PEERS = ["PyTorch DDP", "PyTorch DDP, compile", "PyTorch DDP, compile, bf16 gradients", "PyTorch FSDP",
          "PyTorch FSDP, compile"]
@@ -93,26 +93,22 @@ class Work:
     self.options, self.folder, self.figures = options, pathlib.Path(folder), {}
     self.cases = cases(options.ranks, options.device == "cpu")
 
-  def late(self):
-    return time.perf_counter() - START > 60 * self.options.minutes
-
   def add(self, case, row, gpus, grid, run):
     """Adds what run() returns, {way: [rounds]}, to the row's figure."""
     figure = self.figures.setdefault((case.name, row), {"gpus": gpus, "grid": grid})
     if "failed" in figure:
       return
+    if time.perf_counter() - START > 60 * self.options.minutes:
+      if "rested" not in figure:  # a further round that there is no time for takes nothing away
+        figure["failed"] = "not measured: the time was up"
+      return
+    say(f"{case.name}: {row}")
     try:
-      if self.late():
-        raise Failure("not measured: the time was up")
-      say(f"{case.name}: {row}")
       for way, rounds in run().items():
         figure.setdefault(way, []).extend(rounds)
     except Failure as failure:
-      if "rested" not in figure:  # a round that there was no time for takes nothing away
-        text = str(failure)
-        figure["failed"] = f"not there: {text}" if "ended with 64" in text and "--ranks" in text else text
-      elif not self.late():
-        figure["failed"] = str(failure)
+      text = str(failure)
+      figure["failed"] = f"not there: {text}" if "ended with 64" in text and "--ranks" in text else text
 
   def train(self, case, gpus, more):
     """A short run at the clocks of GPUs that have waited, and a long one."""
@@ -188,16 +184,16 @@ def first_line(command):
 
 
 def gpus(options):
-  """What and how many there are; None: there are too few."""
+  """What they are."""
   if options.device == "cpu":
     return f"{options.ranks} ranks on the CPU, a dry run"
   try:
     names = subprocess.run(["nvidia-smi", "--list-gpus"], check=True, capture_output=True, text=True,
                            timeout=60).stdout.splitlines()
   except (OSError, subprocess.SubprocessError) as error:
-    return print(f"--ranks {options.ranks}: nvidia-smi: {error}", file=sys.stderr)
+    raise Failure(f"nvidia-smi: {error}") from None
   if len(names) < options.ranks:
-    return print(f"--ranks {options.ranks}: this host has {len(names)} GPUs", file=sys.stderr)
+    raise Failure(f"this host has {len(names)} GPUs")
   return f"{options.ranks} x {device_name(options.device)}"
 
 
@@ -237,8 +233,10 @@ def write(path, work, header):
 
 def main():
   options = parse()
-  there = gpus(options)
-  if not there:
+  try:
+    there = gpus(options)
+  except Failure as failure:
+    print(f"--ranks {options.ranks}: {failure}", file=sys.stderr)
     return 69
   os.environ.update(WITHOUT_MULTICAST)
   for name, value in MPI.items():

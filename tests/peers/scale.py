@@ -203,7 +203,7 @@ def tables(machine):
   for weak, rows in ((True, 1024), (True, 8192), (False, 8192)):
     what = f"{rows} rows a GPU" if weak else f"{rows} rows in all"
     lines += ["", f"| {what} | " + " | ".join(f"{count} GPU{'s' if count > 1 else ''}" for count in COUNTS)
-              + " | half paid up to |", "|---" * (len(COUNTS) + 2) + "|"]
+              + " | 50 % or more up to |", "|---" * (len(COUNTS) + 2) + "|"]
     lines += [line(machine, width, blocks, rows, weak) for blocks in (1, 3) for width in WIDTHS]
   return lines
 
