@@ -34,6 +34,8 @@ struct mn_loader {
   /* this rank's rows of the batches of the filling under way */
   int64_t share, first, each; /* `share` rows from `first` on, of each batch of so many samples */
   int64_t done, within;       /* batches that are through, and samples of the current one */
+  int64_t targets;            /* columns of y that are gathered, … */
+  size_t y_first, y_row;      /* … the bytes of a row before them, and theirs */
   int direct;                 /* batches are the rows where they wait: nothing is gathered */
   int64_t scales; /* in a list: the batches of a filling; 0 where planes are not scaled, or not wanted */
   /* the current window */
@@ -93,11 +95,10 @@ static mn_status take_x(struct mn_loader *l, int i) {
 }
 
 static mn_status allocate(struct mn_loader *l) {
-  const struct mn_rows_form *form = &l->placement->form;
   for (int i = 0; i < MN_LOADER_BUFFERS && !l->direct; i++) {
     MN_TRY(take_list(l, i));
     MN_TRY(take_x(l, i));
-    if (form->y_row) MN_TRY(mn_context_allocate(l->context, (void **)&l->y[i], l->room, form->y_row));
+    if (l->y_row) MN_TRY(mn_context_allocate(l->context, (void **)&l->y[i], l->room, l->y_row));
   }
   return MN_OK;
 }
@@ -114,6 +115,17 @@ static mn_status check(const struct mn_dataset *dataset, const struct mn_loader_
   return MN_OK;
 }
 
+static void take_targets(struct mn_loader *l, const struct mn_loader_config *config) {
+  const struct mn_dataset *d = l->dataset;
+  l->y_row = l->placement->form.y_row;
+  l->targets = d->outputs;
+  if (!config->targets || d->classes || !l->y_row) return;
+  const size_t each = l->y_row / (size_t)d->outputs;
+  l->targets = config->targets;
+  l->y_first = (size_t)config->first_target * each;
+  l->y_row = (size_t)l->targets * each;
+}
+
 static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *config) {
   struct mn_device *device = l->context->device;
   int64_t rows = l->dataset->rows, epoch = config->position / rows, window, within;
@@ -124,8 +136,10 @@ static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *con
   MN_TRY(
       mn_placement_open(&l->placement, l->context, l->dataset, config->place, config->x_only, config->stop));
   enum mn_place place = l->placement->place;
+  take_targets(l, config);
   l->scales = l->placement->form.scaled && !config->reals ? batches_of(l, l->room) : 0;
-  l->direct = !config->shuffled && !l->scales && place == MN_PLACE_DEVICE && device->type == MN_DEVICE_CPU;
+  l->direct = !config->shuffled && l->targets == l->dataset->outputs && !l->scales &&
+              place == MN_PLACE_DEVICE && device->type == MN_DEVICE_CPU;
   /* Kept for good: another loader of the device's may need them longer than this one. */
   if (place != MN_PLACE_DEVICE && device->type == MN_DEVICE_CUDA) device->spared = MN_GATHER_MULTIPROCESSORS;
   MN_TRY(allocate(l));
@@ -166,7 +180,7 @@ void mn_loader_close(struct mn_loader *l) {
     mn_context_release(l->context, l->uploaded[i].scales, l->scales + l->room, sizeof(struct mn_scale));
     if (!l->placement || l->direct) continue; /* direct: the buffers are the placement's */
     mn_context_release(l->context, l->x[i], l->room, l->placement->form.x_row);
-    mn_context_release(l->context, l->y[i], l->room, l->placement->form.y_row);
+    mn_context_release(l->context, l->y[i], l->room, l->y_row);
   }
   if (l->apart) mn_context_release(l->context, l->apart, l->room, l->placement->form.x_row);
   mn_placement_close(l->placement);
@@ -226,8 +240,11 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
     g.of[0].to = x + (size_t)first * form->x_row;
   else
     into_planes(l, buffer, &g);
-  if (form->y_row)
-    g.of[1] = (struct mn_gathered){l->y[buffer] + (size_t)first * form->y_row, rows->y, form->y_row};
+  if (l->y_row)
+    g.of[1] = (struct mn_gathered){.to = l->y[buffer] + (size_t)first * l->y_row,
+                                   .from = (const char *)rows->y + l->y_first,
+                                   .bytes = l->y_row,
+                                   .apart = form->y_row};
   MN_TRY(upload(l, buffer, first, end));
   return l->context->kernels->gather(l->context->device, &g);
 }
@@ -275,7 +292,7 @@ static void fill_directly(struct mn_loader *l, int buffer, int64_t samples) {
   int64_t first = l->window % mn_order_windows(l->order) * MN_ORDER_WINDOW_ROWS + l->at;
   MN_REQUIRE(first + samples <= l->dataset->rows && samples == l->each);
   l->x[buffer] = (char *)l->placement->rows.x + (size_t)(first + l->first) * form->x_row;
-  if (form->y_row) l->y[buffer] = (char *)l->placement->rows.y + (size_t)(first + l->first) * form->y_row;
+  if (l->y_row) l->y[buffer] = (char *)l->placement->rows.y + (size_t)(first + l->first) * form->y_row;
   for (int64_t done = 0; done < samples;) {
     int64_t here = l->total - l->at < samples - done ? l->total - l->at : samples - done;
     l->at += here;
@@ -295,8 +312,11 @@ mn_status mn_loader_fill(struct mn_loader *l, int64_t samples, struct mn_batch *
     MN_TRY(l->windows ? fill_from_windows(l, buffer, samples) : fill_from_memory(l, buffer, samples));
   l->next = (buffer + 1) % MN_LOADER_BUFFERS;
   *number = buffer;
-  *batch = (struct mn_batch){
-      .rows = rows, .first = l->first, .x = {.rows = rows, .cols = l->dataset->inputs}, .y = l->y[buffer]};
+  *batch = (struct mn_batch){.rows = rows,
+                             .first = l->first,
+                             .x = {.rows = rows, .cols = l->dataset->inputs},
+                             .y = l->y[buffer],
+                             .targets = l->targets};
   *(l->placement->form.bf16 ? &batch->x.planes[0] : &batch->x.real) = l->x[buffer];
   if (!l->scales) return MN_OK;
   batch->x.scale = l->uploaded[buffer].scales;
@@ -315,8 +335,9 @@ struct mn_batch mn_batch_part(const struct mn_loader *l, const struct mn_batch *
   size_t plane_row = (size_t)part.x.cols * l->context->device->plane;
   for (int i = 0; i < 2; i++)
     if (part.x.planes[i]) part.x.planes[i] = (char *)part.x.planes[i] + (size_t)first * plane_row;
-  if (part.x.scale) part.x.scale += first / l->share;
-  if (part.y) part.y = (char *)part.y + (size_t)first * form->y_row;
+  int64_t unused;
+  if (part.x.scale) part.x.scale += first / mn_own_rows(l->context->device->ranks, l->batch, &unused);
+  if (part.y) part.y = (char *)part.y + (size_t)first * l->y_row;
   return part;
 }
 

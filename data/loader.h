@@ -14,10 +14,11 @@ struct mn_loader_config {
   const int *stop; /* set atomically by another thread or a signal handler, to end the opening; NULL: never */
   int shuffled;    /* in the order of data/order.h, which `seed` decides; else in the order of the rows */
   uint64_t seed;
-  int64_t position; /* sample of the endless sequence to start at (epoch = position / n) */
-  int64_t samples;  /* the most in one filling */
-  int64_t batch;    /* of that: samples of one step, whose planes share a scale; 0: all */
-  int reals;        /* where planes are scaled: x is wanted as reals (mn_pass_reads_reals) */
+  int64_t position;              /* sample of the endless sequence to start at (epoch = position / n) */
+  int64_t samples;               /* the most in one filling */
+  int64_t batch;                 /* of that: samples of one step, whose planes share a scale; 0: all */
+  int reals;                     /* where planes are scaled: x is wanted as reals (mn_pass_reads_reals) */
+  int64_t targets, first_target; /* columns of y that are wanted, of real targets; 0: all */
 };
 
 /* Rows of a batch in the device's memory. */
@@ -25,7 +26,8 @@ struct mn_batch {
   int64_t rows;
   int64_t first;       /* where they begin in a batch of which other copies have the others; alone 0 */
   struct mn_operand x; /* [rows, I]: the planes that the device's GEMMs read, or real */
-  void *y;             /* [rows, K] reals or [rows] labels; NULL where the dataset has no y */
+  void *y;             /* [rows, targets] reals or [rows] labels; NULL where the dataset has no y */
+  int64_t targets;     /* columns of y, of real targets */
 };
 
 /* Opens a loader of `dataset`, borrowed like the context, with a placement of its own. The dataset is read by

@@ -22,9 +22,9 @@ mn_status mn_gather_cpu(struct mn_device *device, const struct mn_gather *g) {
 #pragma omp parallel for schedule(static) if (all > MN_PARALLEL_FROM * sizeof(float))
   for (int64_t i = 0; i < g->count; i++)
     for (int k = 0; k < 2; k++) {
-      const size_t bytes = g->of[k].bytes;
+      const size_t bytes = g->of[k].bytes, apart = g->of[k].apart ? g->of[k].apart : bytes;
       if (!bytes) continue;
-      const char *from = (const char *)g->of[k].from + (size_t)(g->rows ? g->rows[i] : i) * bytes;
+      const char *from = (const char *)g->of[k].from + (size_t)(g->rows ? g->rows[i] : i) * apart;
       if (k == 0 && g->planes[0])
         round_row(g, i, (const float *)from);
       else

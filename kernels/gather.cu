@@ -7,11 +7,12 @@
 
 enum { PIECE = 8, NEAR_THREADS = 256, FAR_THREADS = 512 };
 
-/* x or y as the kernel copies it: `words` words a row, `pieces` pieces a row. */
+/* x or y as the kernel copies it: `words` words a row, `pieces` pieces a row, rows that are `apart` words
+ * apart. */
 struct part {
   char *to;
   const char *from;
-  int64_t words, pieces;
+  int64_t words, pieces, apart;
   int word; /* bytes: the most, up to 16, that divide rows and addresses */
 };
 
@@ -23,11 +24,13 @@ struct rounding {
 
 /* Of floats that are rounded, 4 are a word or, where some of the planes' would not be aligned, one is. */
 static struct part part_of(const struct mn_gathered *g, const mn_planes &planes = {}) {
-  struct part p = {static_cast<char *>(g->to), static_cast<const char *>(g->from), 0, 0, 16};
-  MN_REQUIRE(g->bytes % (planes.high ? sizeof(float) : 2) == 0);
-  while (g->bytes % p.word || !mn_aligned(p.word, g->to, g->from)) p.word /= 2;
+  struct part p = {static_cast<char *>(g->to), static_cast<const char *>(g->from), 0, 0, 0, 16};
+  const size_t apart = g->apart ? g->apart : g->bytes;
+  MN_REQUIRE((g->bytes | apart) % (planes.high ? sizeof(float) : 2) == 0);
+  while ((g->bytes | apart) % p.word || !mn_aligned(p.word, g->to, g->from)) p.word /= 2;
   if (planes.high && (p.word < 16 || !mn_aligned(8, planes.high, planes.low))) p.word = sizeof(float);
   p.words = (int64_t)(g->bytes / p.word);
+  p.apart = (int64_t)(apart / p.word);
   p.pieces = (p.words + 32 * PIECE - 1) / (32 * PIECE);
   return p;
 }
@@ -35,7 +38,7 @@ static struct part part_of(const struct mn_gathered *g, const mn_planes &planes 
 template <typename Word>
 static __device__ __forceinline__ void copy_piece(const part &p, int64_t to_row, int64_t from_row,
                                                   int64_t first) {
-  const Word *from = reinterpret_cast<const Word *>(p.from) + from_row * p.words;
+  const Word *from = reinterpret_cast<const Word *>(p.from) + from_row * p.apart;
   Word *to = reinterpret_cast<Word *>(p.to) + to_row * p.words;
   Word values[PIECE];
 #pragma unroll
@@ -51,7 +54,7 @@ template <enum mn_plane_kind Kind, int W>
 static __device__ __forceinline__ void round_piece(const part &p, const rounding &r, int64_t to_row,
                                                    int64_t from_row, int64_t first) {
   const float factor = r.planes.scale[to_row / r.batch].factor;
-  const float *from = reinterpret_cast<const float *>(p.from) + (from_row * p.words + first) * W;
+  const float *from = reinterpret_cast<const float *>(p.from) + (from_row * p.apart + first) * W;
   mn_planes planes = mn_planes_as<Kind>(r.planes);
   planes.high += (to_row * p.words + first) * W;
   if (Kind == MN_PLANES_FP16X2) planes.low += (to_row * p.words + first) * W;

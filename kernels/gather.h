@@ -9,6 +9,7 @@ struct mn_gathered {
   void *to;         /* [count] rows in the device's memory */
   const void *from; /* rows in the device's memory, or in memory of allocate_host */
   size_t bytes;     /* of a row, a multiple of 2; 0: nothing is gathered */
+  size_t apart;     /* bytes between two rows of `from`, a multiple of 2; 0: `bytes` */
 };
 
 struct mn_gather {

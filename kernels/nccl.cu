@@ -7,7 +7,7 @@
 
 namespace {
 
-enum { INT8 = 0, INT32 = 2, MAX = 2 }; /* ncclDataType_t, ncclRedOp_t */
+enum { INT8 = 0, INT32 = 2, FLOAT32 = 7, FLOAT64 = 8, SUM = 0, MAX = 2 }; /* ncclDataType_t, ncclRedOp_t */
 
 struct nccl {
   int (*version)(int *version);
@@ -110,6 +110,12 @@ mn_status mn_nccl_exchange(const struct mn_team *team, void *to_me, const void *
   }
   const int ended = n.group_end();
   return check("exchange", failed ? failed : ended);
+}
+
+mn_status mn_nccl_all_reduce(const struct mn_team *team, void *to, const void *from, int64_t count,
+                             size_t each, cudaStream_t stream) {
+  const int type = each == sizeof(double) ? FLOAT64 : FLOAT32;
+  return check("add up", the_library().all_reduce(from, to, (size_t)count, type, SUM, team->nccl, stream));
 }
 
 mn_status mn_nccl_agree(const struct mn_team *team, int *flag, cudaStream_t stream) {

@@ -1,4 +1,4 @@
-/* NCCL, found at run time. Bytes alone are moved, and one flag is agreed on. In builds with CUDA. */
+/* NCCL, found at run time. In builds with CUDA. */
 #ifndef MN_KERNELS_NCCL_H
 #define MN_KERNELS_NCCL_H
 
@@ -21,6 +21,11 @@ MN_C mn_status mn_nccl_all_gather(const struct mn_team *team, void *all, const v
                                   struct CUstream_st *stream);
 MN_C mn_status mn_nccl_exchange(const struct mn_team *team, void *to_me, const void *of_mine, size_t bytes,
                                 struct CUstream_st *stream);
+
+/* to[count], numbers of `each` bytes, becomes the sum of the team's `from`; in place where they are one. NCCL
+ * chooses the order, which is the same each time for the same GPUs. */
+MN_C mn_status mn_nccl_all_reduce(const struct mn_team *team, void *to, const void *from, int64_t count,
+                                  size_t each, struct CUstream_st *stream);
 
 /* *flag becomes the largest of the team's. */
 MN_C mn_status mn_nccl_agree(const struct mn_team *team, int *flag, struct CUstream_st *stream);

@@ -7,11 +7,12 @@
 #include "kernels/kernels.h"
 #include "kernels/real.h"
 
-mn_status mn_ranks_plan(struct mn_ranks_plan *out, const struct mn_device *device, int64_t cols) {
+mn_status mn_ranks_plan(struct mn_ranks_plan *out, const struct mn_device *device, int64_t cols,
+                        size_t each) {
   const struct mn_team *t = &device->ranks->parts;
   out->share = mn_share(cols, t->rank, t->size, &out->first);
   out->widest = (cols + t->size - 1) / t->size;
-  out->rows = MN_RANKS_ROOM / ((int64_t)device->real * out->widest * t->size);
+  out->rows = MN_RANKS_ROOM / ((int64_t)each * out->widest * t->size);
   if (out->rows > 0) return MN_OK;
   return mn_fail(MN_NO_MEMORY,
                  "a row of %ld numbers is wider than the room for exchanges between ranks, %d MiB",
@@ -46,10 +47,9 @@ static void copy_rows(char *to, size_t to_row, const char *from, size_t from_row
 }
 
 /* Copies columns between `whole`, rows of `cols`, and the pieces of all ranks one after the other. */
-static void divide(const struct mn_device *device, const struct mn_ranks_plan *p, char *whole, char *pieces,
-                   int64_t rows, int64_t cols, int to_whole) {
-  const int size = device->ranks->parts.size;
-  const size_t unit = device->real, row = (size_t)cols * unit, width = (size_t)p->widest * unit;
+static void divide(int size, const struct mn_ranks_plan *p, char *whole, char *pieces, int64_t rows,
+                   int64_t cols, size_t unit, int to_whole) {
+  const size_t row = (size_t)cols * unit, width = (size_t)p->widest * unit;
   for (int q = 0; q < size; q++) {
     int64_t first;
     const size_t share = (size_t)mn_share(cols, q, size, &first) * unit;
@@ -62,16 +62,16 @@ static void divide(const struct mn_device *device, const struct mn_ranks_plan *p
 }
 
 mn_status mn_all_gather_cpu(struct mn_device *device, void *whole, const void *piece, int64_t rows,
-                            int64_t cols) {
+                            int64_t cols, size_t unit) {
   struct mn_ranks *r = device->ranks;
   struct mn_ranks_plan p;
-  MN_TRY(mn_ranks_plan(&p, device, cols));
-  const size_t unit = device->real, row = (size_t)p.share * unit, width = (size_t)p.widest * unit;
+  MN_TRY(mn_ranks_plan(&p, device, cols, unit));
+  const size_t row = (size_t)p.share * unit, width = (size_t)p.widest * unit;
   for (int64_t at = 0; at < rows; at += p.rows) {
     const int64_t count = rows - at < p.rows ? rows - at : p.rows;
     copy_rows(r->room[0], width, (const char *)piece + (size_t)at * row, row, count, row);
     MN_TRY(mn_mpi_all_gather(r->mpi, r->parts.mpi, r->room[1], r->room[0], (size_t)count * width));
-    divide(device, &p, (char *)whole + (size_t)(at * cols) * unit, r->room[1], count, cols, 1);
+    divide(r->parts.size, &p, (char *)whole + (size_t)(at * cols) * unit, r->room[1], count, cols, unit, 1);
   }
   return MN_OK;
 }
@@ -103,11 +103,11 @@ mn_status mn_reduce_scatter_cpu(struct mn_device *device, void *piece, const voi
                                 int64_t cols) {
   struct mn_ranks *r = device->ranks;
   struct mn_ranks_plan p;
-  MN_TRY(mn_ranks_plan(&p, device, cols));
   const size_t unit = device->real;
+  MN_TRY(mn_ranks_plan(&p, device, cols, unit));
   for (int64_t at = 0; at < rows; at += p.rows) {
     const int64_t count = rows - at < p.rows ? rows - at : p.rows;
-    divide(device, &p, (char *)whole + (size_t)(at * cols) * unit, r->room[0], count, cols, 0);
+    divide(r->parts.size, &p, (char *)whole + (size_t)(at * cols) * unit, r->room[0], count, cols, unit, 0);
     MN_TRY(mn_mpi_exchange(r->mpi, r->parts.mpi, r->room[1], r->room[0], (size_t)(count * p.widest) * unit));
     add_up((char *)piece + (size_t)(at * p.share) * unit, r->room[1], count, p.share, p.widest, r->parts.size,
            unit);

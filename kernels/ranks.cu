@@ -26,29 +26,68 @@ void mn_ranks_leave_cuda(struct mn_device *device) {
   device->ranks = nullptr;
 }
 
-/* Copies columns between `whole`, rows of `cols`, and the pieces of all ranks one after the other. */
-static mn_status divide(struct mn_device *device, const struct mn_ranks_plan &p, char *whole, char *pieces,
-                        int64_t rows, int64_t cols, bool to_whole) {
+static unsigned blocks_of(int64_t count) {
+  return (unsigned)((count + MN_CUDA_THREADS - 1) / MN_CUDA_THREADS);
+}
+
+/* How the columns of a matrix are shared out, in words. What is on its way fits a room, so 32 bits do. */
+struct columns {
+  unsigned cols, size;
+  unsigned each, more; /* the first `more` pieces have each + 1 columns, the others each */
+  unsigned widest;
+};
+
+/* Copies columns between `whole`, rows of `cols`, and the pieces of all ranks one after the other. A kernel,
+ * because a graph gives copies of rows to the copy engines, which take several times as long. */
+template <typename Word, bool ToWhole>
+static __global__ void __launch_bounds__(MN_CUDA_THREADS)
+    divide_kernel(Word *whole, Word *pieces, unsigned rows, const columns of) {
+  const unsigned at = blockIdx.x * blockDim.x + threadIdx.x;
+  if (at >= rows * of.cols) return;
+  const unsigned row = at / of.cols, col = at % of.cols, wide = of.more * (of.each + 1);
+  const unsigned q = col < wide ? col / (of.each + 1) : of.more + (col - wide) / of.each;
+  const unsigned first = q * of.each + min(q, of.more);
+  Word *piece = pieces + (q * rows + row) * of.widest + (col - first);
+  if (ToWhole)
+    whole[at] = *piece;
+  else
+    *piece = whole[at];
+}
+
+template <bool ToWhole, typename Word>
+static void divide_words(cudaStream_t stream, int size, void *whole, void *pieces, int64_t rows,
+                         int64_t cols) {
+  const unsigned n = (unsigned)cols, p = (unsigned)size;
+  const columns of = {n, p, n / p, n % p, (n + p - 1) / p};
+  divide_kernel<Word, ToWhole><<<blocks_of(rows * cols), MN_CUDA_THREADS, 0, stream>>>(
+      static_cast<Word *>(whole), static_cast<Word *>(pieces), (unsigned)rows, of);
+}
+
+/* Words of 16 bytes where all pieces are whole ones. */
+template <bool ToWhole>
+static mn_status divide(struct mn_device *device, void *whole, void *pieces, int64_t rows, int64_t cols,
+                        size_t each) {
   const int size = device->ranks->parts.size;
-  const size_t row = cols * device->real, width = p.widest * device->real;
-  for (int q = 0; q < size; q++) {
-    int64_t first;
-    const size_t share = mn_share(cols, q, size, &first) * device->real;
-    char *piece = pieces + q * rows * width, *columns = whole + first * device->real;
-    if (share > 0)
-      MN_CUDA_TRY(cudaMemcpy2DAsync(to_whole ? columns : piece, to_whole ? row : width,
-                                    to_whole ? piece : columns, to_whole ? width : row, share, rows,
-                                    cudaMemcpyDeviceToDevice, device->cuda->stream));
-  }
+  const cudaStream_t stream = device->cuda->stream;
+  const int64_t words = 16 / (int64_t)each;
+  if (cols % (size * words) == 0 && mn_aligned(16, whole))
+    divide_words<ToWhole, uint4>(stream, size, whole, pieces, rows, cols / words);
+  else if (each == 8)
+    divide_words<ToWhole, uint2>(stream, size, whole, pieces, rows, cols);
+  else if (each == 4)
+    divide_words<ToWhole, unsigned>(stream, size, whole, pieces, rows, cols);
+  else
+    divide_words<ToWhole, unsigned short>(stream, size, whole, pieces, rows, cols);
+  MN_CUDA_TRY(cudaGetLastError());
   return MN_OK;
 }
 
 mn_status mn_all_gather_cuda(struct mn_device *device, void *whole, const void *piece, int64_t rows,
-                             int64_t cols) {
+                             int64_t cols, size_t each) {
   const struct mn_ranks *r = device->ranks;
   struct mn_ranks_plan p;
-  MN_TRY(mn_ranks_plan(&p, device, cols));
-  const size_t real = device->real, row = p.share * real, width = p.widest * real;
+  MN_TRY(mn_ranks_plan(&p, device, cols, each));
+  const size_t row = p.share * each, width = p.widest * each;
   for (int64_t at = 0; at < rows; at += p.rows) {
     const int64_t count = std::min(p.rows, rows - at);
     const void *mine = static_cast<const char *>(piece) + at * row;
@@ -59,40 +98,44 @@ mn_status mn_all_gather_cuda(struct mn_device *device, void *whole, const void *
       mine = r->room[0];
     }
     MN_TRY(mn_nccl_all_gather(&r->parts, r->room[1], mine, count * width, device->cuda->stream));
-    MN_TRY(divide(device, p, static_cast<char *>(whole) + at * cols * real, static_cast<char *>(r->room[1]),
-                  count, cols, true));
+    MN_TRY(
+        divide<true>(device, static_cast<char *>(whole) + at * cols * each, r->room[1], count, cols, each));
   }
   return MN_OK;
 }
 
-/* piece[rows, share] = the pieces [size, rows, widest] added up in order. */
-template <typename Real>
+/* Vectors of W: piece[rows, share] = the pieces [size, rows, widest] added up in order. W > 1: the pieces are
+ * as wide as the widest. */
+template <typename Real, int W>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    add_up_kernel(Real *piece, const Real *pieces, int64_t rows, int64_t share, int64_t widest, int size) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    add_up_kernel(Real *piece, const Real *pieces, unsigned rows, unsigned share, unsigned widest, int size) {
+  const unsigned i = (blockIdx.x * blockDim.x + threadIdx.x) * W;
   if (i >= rows * share) return;
-  const Real *at = pieces + i / share * widest + i % share;
-  Real sum = at[0];
-  for (int q = 1; q < size; q++) sum += at[q * rows * widest];
-  piece[i] = sum;
-}
-
-static unsigned blocks_of(int64_t count) {
-  return (unsigned)((count + MN_CUDA_THREADS - 1) / MN_CUDA_THREADS);
+  const Real *at = pieces + (share == widest ? i : i / share * widest + i % share);
+  Real sum[W], other[W];
+  mn_load<W>(sum, at);
+  for (int q = 1; q < size; q++) {
+    mn_load<W>(other, at + static_cast<int64_t>(q) * rows * widest);
+#pragma unroll
+    for (int k = 0; k < W; k++) sum[k] += other[k];
+  }
+  mn_store<W>(piece + i, sum);
 }
 
 /* Of the pieces in the second room. */
-static mn_status add_up(struct mn_device *device, void *piece, int64_t rows, int64_t share, int64_t widest,
-                        int size, size_t each) {
-  const void *pieces = device->ranks->room[1];
-  if (rows * share == 0) return MN_OK;
-  const unsigned blocks = blocks_of(rows * share);
-  if (each == sizeof(double))
-    add_up_kernel<<<blocks, MN_CUDA_THREADS, 0, device->cuda->stream>>>(
-        static_cast<double *>(piece), static_cast<const double *>(pieces), rows, share, widest, size);
-  else
-    add_up_kernel<<<blocks, MN_CUDA_THREADS, 0, device->cuda->stream>>>(
-        static_cast<float *>(piece), static_cast<const float *>(pieces), rows, share, widest, size);
+template <typename Real>
+static mn_status add_up(struct mn_device *device, void *piece, int64_t rows, const struct mn_ranks_plan &p) {
+  const int size = device->ranks->parts.size;
+  const int64_t count = rows * p.share;
+  Real *to = static_cast<Real *>(piece);
+  const Real *pieces = static_cast<const Real *>(device->ranks->room[1]);
+  if (count == 0) return MN_OK;
+  const bool wide = p.share == p.widest && count % 4 == 0 && mn_aligned(4 * sizeof(Real), to);
+  (wide
+       ? add_up_kernel<Real, 4>
+       : add_up_kernel<Real,
+                       1>)<<<blocks_of(wide ? count / 4 : count), MN_CUDA_THREADS, 0, device->cuda->stream>>>(
+      to, pieces, (unsigned)rows, (unsigned)p.share, (unsigned)p.widest, size);
   MN_CUDA_TRY(cudaGetLastError());
   return MN_OK;
 }
@@ -101,58 +144,49 @@ mn_status mn_reduce_scatter_cuda(struct mn_device *device, void *piece, const vo
                                  int64_t cols) {
   const struct mn_ranks *r = device->ranks;
   struct mn_ranks_plan p;
-  MN_TRY(mn_ranks_plan(&p, device, cols));
   const size_t real = device->real;
+  MN_TRY(mn_ranks_plan(&p, device, cols, real));
   for (int64_t at = 0; at < rows; at += p.rows) {
     const int64_t count = std::min(p.rows, rows - at);
     char *from = static_cast<char *>(const_cast<void *>(whole)) + at * cols * real;
-    MN_TRY(divide(device, p, from, static_cast<char *>(r->room[0]), count, cols, false));
+    char *to = static_cast<char *>(piece) + at * p.share * real;
+    MN_TRY(divide<false>(device, from, r->room[0], count, cols, real));
     MN_TRY(
         mn_nccl_exchange(&r->parts, r->room[1], r->room[0], count * p.widest * real, device->cuda->stream));
-    MN_TRY(add_up(device, static_cast<char *>(piece) + at * p.share * real, count, p.share, p.widest,
-                  r->parts.size, real));
+    MN_TRY(real == sizeof(double) ? add_up<double>(device, to, count, p)
+                                  : add_up<float>(device, to, count, p));
   }
   return MN_OK;
 }
 
-/* to[count] = from, unless the flag is raised. */
-template <typename Real>
+/* to[count] = from, in words of 4 bytes, unless the flag is raised. */
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    copy_unless_kernel(Real *to, const Real *from, int64_t count, const int *unless) {
+    copy_unless_kernel(unsigned *to, const unsigned *from, int64_t count, const int *unless) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < count && (!unless || !*unless)) to[i] = from[i];
+  if (i < count && !*unless) to[i] = from[i];
 }
 
-static mn_status copy_unless(struct mn_device *device, void *to, const void *from, int64_t count, size_t each,
-                             const int *unless) {
-  const unsigned blocks = blocks_of(count);
-  if (each == sizeof(double))
-    copy_unless_kernel<<<blocks, MN_CUDA_THREADS, 0, device->cuda->stream>>>(
-        static_cast<double *>(to), static_cast<const double *>(from), count, unless);
-  else
-    copy_unless_kernel<<<blocks, MN_CUDA_THREADS, 0, device->cuda->stream>>>(
-        static_cast<float *>(to), static_cast<const float *>(from), count, unless);
-  MN_CUDA_TRY(cudaGetLastError());
-  return MN_OK;
-}
-
-/* A room at a time: each copy gets its share of the numbers from all, adds them up, and gives the sums to
- * all. The room's last share may be too long for what is left; what is there beyond that goes nowhere. */
+/* In place; or, where it may not be, or the numbers may be the host's, by way of a room. */
 mn_status mn_all_reduce_cuda(struct mn_device *device, void *data, int64_t count, size_t each,
                              const int *unless) {
   const struct mn_ranks *r = device->ranks;
-  const mn_team *team = &r->copies;
   const cudaStream_t stream = device->cuda->stream;
-  const int64_t most = MN_RANKS_ROOM / (int64_t)each / team->size * team->size;
+  const int64_t most = MN_RANKS_ROOM / (int64_t)each;
+  if (!unless && count > 2) return mn_nccl_all_reduce(&r->copies, data, data, count, each, stream);
   for (int64_t at = 0; at < count; at += most) {
-    const int64_t length = std::min(most, count - at), share = (length + team->size - 1) / team->size;
+    const int64_t length = std::min(most, count - at);
     char *here = static_cast<char *>(data) + at * each;
-    MN_CUDA_TRY(cudaMemcpyAsync(r->room[0], here, length * each, cudaMemcpyDefault, stream));
-    MN_TRY(mn_nccl_exchange(team, r->room[1], r->room[0], share * each, stream));
-    void *mine = static_cast<char *>(r->room[0]) + team->rank * share * each;
-    MN_TRY(add_up(device, mine, 1, share, share, team->size, each));
-    MN_TRY(mn_nccl_all_gather(team, r->room[0], mine, share * each, stream));
-    MN_TRY(copy_unless(device, here, r->room[0], length, each, unless));
+    void *room = r->room[0];
+    MN_CUDA_TRY(cudaMemcpyAsync(room, here, length * each, cudaMemcpyDefault, stream));
+    MN_TRY(mn_nccl_all_reduce(&r->copies, room, room, length, each, stream));
+    if (!unless) {
+      MN_CUDA_TRY(cudaMemcpyAsync(here, room, length * each, cudaMemcpyDefault, stream));
+      continue;
+    }
+    const int64_t words = length * each / sizeof(unsigned);
+    copy_unless_kernel<<<blocks_of(words), MN_CUDA_THREADS, 0, stream>>>(
+        reinterpret_cast<unsigned *>(here), static_cast<const unsigned *>(room), words, unless);
+    MN_CUDA_TRY(cudaGetLastError());
   }
   return MN_OK;
 }

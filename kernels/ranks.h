@@ -4,9 +4,9 @@
  * layer each, neighbouring outputs; the copies have a share each of the rows of a batch.
  *
  * A matrix [rows, cols] is divided by columns among the parts: part r owns mn_share of them, its piece
- * [rows, share]. Every rank calls the same collectives in the same order. Sums are formed in the order of
- * ranks, so that the same grid gives the same bytes. MPI moves the CPU's, NCCL the GPUs', in the device's
- * stream. */
+ * [rows, share]. Every rank calls the same collectives in the same order. Sums over parts are formed in the
+ * order of ranks, those over copies in that of the library; the same grid gives the same bytes. MPI moves the
+ * CPU's, NCCL the GPUs', in the device's stream. */
 #ifndef MN_KERNELS_RANKS_H
 #define MN_KERNELS_RANKS_H
 
@@ -69,9 +69,9 @@ typedef void mn_ranks_leave_function(struct mn_device *device);
 
 /* Among the parts of a copy:
  *
- * whole[rows, cols] becomes that of all pieces. reals; a row is at most MN_RANKS_ROOM bytes. */
+ * whole[rows, cols] becomes that of all pieces; elements of `each` bytes. */
 typedef mn_status mn_all_gather_function(struct mn_device *device, void *whole, const void *piece,
-                                         int64_t rows, int64_t cols);
+                                         int64_t rows, int64_t cols, size_t each);
 
 /* piece[rows, share] becomes this rank's columns of the sum of all parts' whole[rows, cols]. */
 typedef mn_status mn_reduce_scatter_function(struct mn_device *device, void *piece, const void *whole,
@@ -81,7 +81,8 @@ typedef mn_status mn_reduce_scatter_function(struct mn_device *device, void *pie
 typedef mn_status mn_own_columns_function(struct mn_device *device, void *piece, const void *whole,
                                           int64_t rows, int64_t cols);
 
-/* data[count], numbers of `each` bytes, becomes the sum of all copies'; nothing is written where *unless, on
+/* data[count], floats or doubles (`each` bytes), becomes the sum of all copies'; it may be in memory of
+ * allocate_host where count ≤ 2; nothing is written where *unless, on
  * the device, is not 0 (the same on every rank; NULL: never). */
 typedef mn_status mn_all_reduce_function(struct mn_device *device, void *data, int64_t count, size_t each,
                                          const int *unless);
@@ -96,6 +97,7 @@ struct mn_ranks_plan {
   int64_t widest;       /* a rank's share at most */
   int64_t rows;         /* at a time */
 };
-MN_C mn_status mn_ranks_plan(struct mn_ranks_plan *out, const struct mn_device *device, int64_t cols);
+MN_C mn_status mn_ranks_plan(struct mn_ranks_plan *out, const struct mn_device *device, int64_t cols,
+                             size_t each);
 
 #endif

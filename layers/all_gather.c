@@ -6,12 +6,20 @@ struct saved {
   enum mn_whole_gradient gradient;
 };
 
+/* In the form that is read. Planes that are scaled are written from the whole: each rank's y has a scale of
+ * its own. */
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
+  struct mn_device *device = tape->context->device;
+  mn_all_gather_function *all_gather = tape->context->kernels->all_gather;
+  const struct mn_operand *y = &node->inputs[0]->value;
   struct mn_operand *whole = &node->output->value;
-  MN_TRY(tape->context->kernels->all_gather(tape->context->device, whole->real, node->inputs[0]->value.real,
-                                            whole->rows, whole->cols));
-  whole->stale = 1;
-  return mn_operand_prepare(tape->context, whole);
+  if (whole->real && y->real)
+    MN_TRY(all_gather(device, whole->real, y->real, whole->rows, whole->cols, device->real));
+  if (!node->operand[0]) {
+    whole->stale = 1;
+    return mn_operand_prepare(tape->context, whole);
+  }
+  return all_gather(device, whole->planes[0], y->planes[0], whole->rows, whole->cols, device->plane);
 }
 
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
@@ -35,7 +43,11 @@ mn_status mn_all_gather_record(struct mn_tape *tape, struct mn_tensor **whole, s
   if (tape->training)
     MN_TRY(mn_tape_device(tape, &saved->piece, mn_tensor_count(y), tape->context->device->real));
   MN_TRY(mn_tape_tensor(tape, whole, "the whole", y->value.rows, cols));
-  (*whole)->keep = 1;
+  const struct mn_device *device = tape->context->device;
+  const int planes = gradient == MN_GRADIENT_PARTIAL && device->planes == 1 && !device->scaled;
+  (*whole)->keep = !planes;
   return mn_tape_record(
-      tape, &(struct mn_node){.operation = &operation, .inputs = {y}, .output = *whole, .saved = saved});
+      tape,
+      &(struct mn_node){
+          .operation = &operation, .inputs = {y}, .operand = {planes}, .output = *whole, .saved = saved});
 }

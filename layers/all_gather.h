@@ -11,7 +11,8 @@ enum mn_whole_gradient {
   MN_GRADIENT_REPLICATED, /* all the same, as a loss that every rank computes leaves it */
 };
 
-/* whole [N, cols] of y [N, this rank's share of cols]; a tensor of the tape, whose device has ranks. */
+/* whole [N, cols] of y [N, this rank's share of cols]; a tensor of the tape, whose device has ranks. Partial
+ * is the gradient where the next layer's GEMM reads the whole: then it has planes, if the device has any. */
 mn_status mn_all_gather_record(struct mn_tape *tape, struct mn_tensor **whole, struct mn_tensor *y,
                                int64_t cols, enum mn_whole_gradient gradient);
 

@@ -17,7 +17,7 @@ struct saved {
   void *real;
   struct mn_epilogue forward;
   struct mn_reduction loss; /* sums the loss's parts, where it is fused */
-  void *target, *parts;     /* among ranks: this rank's columns of the target; all ranks' parts of the loss */
+  void *parts;              /* among parts of a copy: all parts' parts of the loss */
 };
 
 /* Chooses the factors under which this step writes the planes of y and dz. A dz that is measured is written
@@ -53,22 +53,11 @@ static mn_status run_forward(struct mn_tape *tape, struct mn_node *node) {
                      &saved->forward);
 }
 
-/* The target, which may be another each time; among ranks its columns that are this one's. */
-static mn_status take_target(struct mn_tape *tape, struct mn_node *node) {
-  struct saved *saved = node->saved;
-  if (!node->inputs[TARGET]) return MN_OK;
-  const struct mn_operand *target = &node->inputs[TARGET]->value;
-  saved->block.target = saved->target ? saved->target : target->real;
-  if (!saved->target) return MN_OK;
-  return tape->context->kernels->own_columns(tape->context->device, saved->target, target->real, target->rows,
-                                             target->cols);
-}
-
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
   struct mn_block *b = &saved->block;
   struct mn_operand *y = b->y;
-  MN_TRY(take_target(tape, node));
+  if (node->inputs[TARGET]) b->target = node->inputs[TARGET]->value.real; /* may be another each time */
   MN_TRY(choose_factors(tape, node));
   saved->loss.out = tape->results;
   if (y && y->scale && !(b->ops & MN_OP_NORM)) { /* nothing bounds y: its planes are written afterwards */
@@ -83,7 +72,7 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   if (!node->inputs[TARGET]) return MN_OK;
   if (saved->parts)
     MN_TRY(tape->context->kernels->all_gather(tape->context->device, saved->parts, b->loss_parts, b->rows,
-                                              saved->loss.count / b->rows));
+                                              saved->loss.count / b->rows, tape->context->device->real));
   if (tape->stepping) return MN_OK;
   const struct mn_reduction *loss = &saved->loss;
   return tape->context->kernels->reduce(tape->context->device, loss->out, loss->scratch, loss->parts,
@@ -181,7 +170,6 @@ static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
     const double elements_of_all = (double)elements * (double)all * mn_tape_copies(tape);
     MN_TRY(mn_tape_device(tape, &b->loss_parts, b->rows * b->groups, real));
     if (all > 1) MN_TRY(mn_tape_device(tape, &saved->parts, parts, real));
-    if (all > 1) MN_TRY(mn_tape_device(tape, &saved->target, elements, real));
     saved->loss = (struct mn_reduction){
         .parts = all > 1 ? saved->parts : b->loss_parts, .count = parts, .factor = 1 / elements_of_all};
     /* Of a gradient that is taken for the mean over this rank's elements. */
@@ -266,7 +254,7 @@ static mn_status record_ops(struct mn_tape *tape, struct mn_tensor **y, struct m
 mn_status mn_block_mse_record(struct mn_tape *tape, struct mn_tensor *x, const struct mn_layer *layer,
                               struct mn_tensor *target, double scale) {
   MN_REQUIRE(tape->training);
-  MN_TRY(mn_tensor_check(target, x->value.rows, layer->whole));
+  MN_TRY(mn_tensor_check(target, x->value.rows, layer->outputs));
   return record_ops(tape, NULL, x, layer, MN_OP_ALL, target, scale);
 }
 

@@ -301,7 +301,7 @@ static void check_parts(struct mn_context *context, const struct mn_loader *load
  * have three; a filling that does not fill a batch has one too; and both stay while the next filling is made.
  */
 static void check_scales(struct mn_context *context, int64_t inputs, int64_t position) {
-  const int64_t each = 3, n = WINDOW + 64, fillings[] = {46, 150, 30, 60, 47, 150};
+  const int64_t each = 3, n = WINDOW + 64, fillings[] = {48, 150, 30, 60, 2, 150};
   int64_t *epochs[EPOCHS];
   plan_epochs(epochs, n, 4);
   for (int p = 0; p < PLACES; p++) {

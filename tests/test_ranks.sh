@@ -178,7 +178,7 @@ command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --quie
 timeout 120 mpirun -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --steps 1000000 --quiet --checkpoint ended.h5 --log ended.jsonl >out 2>err &
 run=$!
 for ((i = 0; i < 600; i++)); do
-  [ ! -s ended.jsonl ] || break
+  ! grep -qs '"step"' ended.jsonl || break
   sleep 0.1
 done
 pkill -TERM -f "^$minnow train .*ended.h5"

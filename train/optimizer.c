@@ -136,20 +136,18 @@ static mn_status clip(struct mn_optimizer *o) {
   }
   const int64_t parts = mn_ranks_parts(context->device->ranks), count = o->model->count, all = parts * count;
   double *of_all = parts > 1 ? o->squares + count : o->squares;
-  if (parts > 1) /* which moves reals */
-    MN_TRY(k->all_gather(context->device, of_all, o->squares, 1,
-                         all * (int64_t)(sizeof(double) / context->device->real)));
+  if (parts > 1) MN_TRY(k->all_gather(context->device, of_all, o->squares, 1, all, sizeof(double)));
   return k->clip(context->device, o->scale, o->norm, of_all, all, o->config.clip);
 }
 
-/* Nothing is written where the updates will write nothing: a step that is taken again starts from the sums
- * of this copy's own batches. */
+/* Under accumulation nothing is written where the updates will write nothing: a step that is taken again goes
+ * on from the sums of this copy's own batches. */
 static mn_status sum_over_copies(struct mn_optimizer *o) {
   struct mn_device *device = o->model->context->device;
   for (int i = o->model->count - 1; i >= 0; i--) {
     const struct mn_tensor *t = o->model->parameters[i];
     MN_TRY(device->kernels->all_reduce(device, t->gradient, mn_tensor_count(t), device->real,
-                                       device->nonfinite));
+                                       o->config.accumulate > 1 ? device->nonfinite : NULL));
   }
   return MN_OK;
 }

@@ -41,7 +41,9 @@ static mn_status record(struct mn_pass *pass, enum mn_pass_kind kind, double sca
   pass->reads_y = has_loss;
   MN_TRY(input(tape, &pass->x, "the input", pass->rows, c->inputs));
   pass->x->needs_gradient = input_gradient;
-  if (mse) MN_TRY(input(tape, &pass->target, "the target", pass->rows, mn_model_outputs(c)));
+  pass->targets = fused ? last->outputs : mn_model_outputs(c);
+  pass->first_target = fused ? last->first : 0;
+  if (mse) MN_TRY(input(tape, &pass->target, "the target", pass->rows, pass->targets));
   if (cross_entropy && input == mn_tape_input)
     MN_TRY(mn_tape_device(tape, (void **)&pass->labels, pass->rows, sizeof(int32_t)));
   MN_TRY(record_layers(pass, m->depth - fused));
@@ -64,8 +66,6 @@ static mn_status open_pass(struct mn_pass **out, struct mn_model *model, enum mn
                            int64_t batch, double scale, int input_gradient, input_function *input) {
   *out = NULL;
   if (rows < 1) return mn_fail(MN_USAGE, "a batch of %ld rows: at least 1 is needed", (long)rows);
-  if (input_gradient && model->context->device->ranks)
-    return mn_fail(MN_USAGE, "the gradient of the input is not summed over ranks; one rank would do");
   struct mn_pass *pass = calloc(1, sizeof *pass);
   if (!pass) return mn_fail(MN_NO_MEMORY, "no memory for a pass");
   pass->model = model;
@@ -85,8 +85,9 @@ static mn_status open_pass(struct mn_pass **out, struct mn_model *model, enum mn
 
 mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind, int64_t rows,
                        double scale, int input_gradient) {
-  if (mn_ranks_copies(model->context->device->ranks) > 1)
-    return mn_fail(MN_USAGE, "a pass whose batches are loaded by the caller is no copy's; one copy would do");
+  if (model->context->device->ranks)
+    return mn_fail(MN_USAGE, "a pass whose batches the caller loads is of one rank; there are %d",
+                   model->context->device->ranks->size);
   return open_pass(out, model, kind, rows, rows, scale, input_gradient, mn_tape_input);
 }
 
@@ -117,6 +118,7 @@ mn_status mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch) {
     return mn_fail(MN_USAGE, "a batch of %ld rows of %ld for a pass over %ld rows of %ld", (long)batch->rows,
                    (long)batch->x.cols, (long)pass->rows, (long)inputs);
   if (!batch->y && pass->reads_y) return mn_fail(MN_USAGE, "a batch without y for a pass with a loss");
+  MN_REQUIRE(!pass->target || batch->targets == pass->targets);
   pass->x->value.real = batch->x.real;
   memcpy(pass->x->value.planes, batch->x.planes, sizeof batch->x.planes);
   pass->x->value.scale = batch->x.scale;
@@ -239,12 +241,27 @@ static mn_status explain(struct mn_pass *pass, const struct mn_batch *batch, str
   return agree_on_fault(pass, at, out);
 }
 
+/* Where each part has its columns of the targets, the whole is gathered. */
+static mn_status explain_whole(struct mn_pass *pass, const struct mn_batch *batch, struct mn_fault *out) {
+  struct mn_context *context = pass->model->context;
+  const int64_t cols = mn_model_outputs(&pass->model->config);
+  struct mn_batch whole = *batch;
+  if (!pass->target || batch->targets == cols) return explain(pass, batch, out);
+  whole.targets = cols;
+  MN_TRY(mn_context_allocate(context, &whole.y, batch->rows * cols, context->device->real));
+  mn_status status = context->kernels->all_gather(context->device, whole.y, batch->y, batch->rows, cols,
+                                                  context->device->real);
+  if (status == MN_OK) status = explain(pass, &whole, out);
+  mn_context_release(context, whole.y, batch->rows * cols, context->device->real);
+  return status;
+}
+
 mn_status mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, struct mn_fault *out) {
   struct mn_pass *pass;
   *out = (struct mn_fault){.row = -1};
   enum mn_pass_kind kind = batch->y ? MN_PASS_EXPLAIN : MN_PASS_EXPLAIN_PREDICT;
   MN_TRY(open_pass(&pass, model, kind, batch->rows, batch->rows, 1, 0, mn_tape_outside));
-  mn_status status = explain(pass, batch, out);
+  mn_status status = explain_whole(pass, batch, out);
   mn_pass_close(pass);
   return status;
 }

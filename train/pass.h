@@ -20,13 +20,15 @@ enum mn_pass_kind {
 struct mn_pass {
   struct mn_model *model;
   struct mn_tape *tape;
-  struct mn_tensor *x;      /* [rows, I] */
-  struct mn_tensor *y;      /* [rows, K]; NULL where the loss is fused into the last block */
-  struct mn_tensor *target; /* [rows, K] under mse, else NULL */
-  int32_t *labels;          /* [rows] on the device; read under cross-entropy */
-  int reads_y;              /* it has a loss: targets or labels */
-  int64_t rows;             /* of a batch, which this rank computes, */
-  int64_t batch;            /* and all copies' (kernels/ranks.h); alone the same */
+  struct mn_tensor *x;           /* [rows, I] */
+  struct mn_tensor *y;           /* [rows, K]; NULL where the loss is fused into the last block */
+  struct mn_tensor *target;      /* [rows, targets] under mse, else NULL */
+  int64_t targets, first_target; /* K and 0; among parts, where the loss is fused, the columns that are this
+                                    one's */
+  int32_t *labels;               /* [rows] on the device; read under cross-entropy */
+  int reads_y;                   /* it has a loss: targets or labels */
+  int64_t rows;                  /* of a batch, which this rank computes, */
+  int64_t batch;                 /* and all copies' (kernels/ranks.h); alone the same */
 };
 
 /* scale multiplies the loss's gradient (1/steps under accumulation). input_gradient: x's gradient is computed

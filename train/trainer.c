@@ -78,6 +78,7 @@ static int64_t steps_a_launch(const struct mn_trainer *t) {
   int planes = device->scaled && !mn_pass_reads_reals(t->pass) ? device->planes : 0;
   size_t x_row = planes ? (size_t)t->dataset->inputs * device->plane : form.x_row;
   size_t x = (size_t)t->pass->rows * x_row, y = (size_t)t->pass->rows * form.y_row;
+  if (t->pass->target) y = y / (size_t)t->dataset->outputs * (size_t)t->pass->targets;
   if (x % 256 || y % 256) return 1;
   int64_t most = (int64_t)(LAUNCH_BYTES / (planes == 2 ? 2 * x + y : x + y)),
           rows = t->dataset->rows / t->batch;
@@ -139,7 +140,9 @@ static mn_status prepare(struct mn_trainer *t, const struct mn_trainer_config *g
                                     .position = t->progress.step * samples_a_step(t),
                                     .samples = steps_a_launch(t) * t->batch,
                                     .batch = t->batch,
-                                    .reals = mn_pass_reads_reals(t->pass)};
+                                    .reals = mn_pass_reads_reals(t->pass),
+                                    .targets = t->pass->targets,
+                                    .first_target = t->pass->first_target};
   return mn_loader_open(&t->loader, t->model->context, t->dataset, &config);
 }
 

@@ -86,7 +86,7 @@ static mn_status hash(XXH3_state_t *state, const struct mn_model *model, const s
   MN_TRY(mn_context_allocate(context, &whole, all, real));
   MN_TRY(mn_tensor_copy(context, t, piece, (size_t)mine * real));
   if (mn_ranks_parts(ranks) > 1) /* as one row of all its numbers, of which the ranks have equal shares */
-    MN_TRY(context->kernels->all_gather(context->device, whole, piece, 1, all));
+    MN_TRY(context->kernels->all_gather(context->device, whole, piece, 1, all, real));
   else
     MN_TRY(context->kernels->copy(context->device, whole, piece, (size_t)all * real));
   MN_TRY(context->kernels->download(context->device, values, whole, (size_t)all * real));
