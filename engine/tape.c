@@ -250,7 +250,9 @@ static mn_status backward(void *data) {
   for (struct mn_node *node = tape->last; node; node = node->previous)
     MN_TRY(node->operation->backward(tape, node));
   /* One rank's updates write nothing where another's values are not finite. */
-  if (tape->context->device->ranks) MN_TRY(k->agree(tape->context->device));
+  if (tape->context->device->ranks)
+    MN_TRY(k->agree(tape->context->device, tape->stepping ? tape->gathered.whole : NULL, tape->gathered.piece,
+                    tape->gathered.rows, tape->gathered.cols));
   MN_TRY(k->branch_fork(tape->context->device));
   mn_status status = update_all(tape), joined = k->branch_join(tape->context->device);
   if (status == MN_OK) status = joined;

@@ -52,8 +52,15 @@ struct mn_tape {
                       finite; its updates then write nothing */
   int mark;        /* of the next run; 1 unless the caller sets another, not 0 */
   struct mn_node *first, *last;
-  int divided;  /* the rows of a batch are, among copies (kernels/ranks.h), whose results are summed; set by
-                   who records the tape, before */
+  int divided; /* the rows of a batch are, among copies (kernels/ranks.h), whose results are summed; set by
+                  who records the tape, before */
+  /* Among parts: what a step gathers with the agreement on the flag, before its updates; whole NULL: nothing.
+   * Set by who records it. */
+  struct {
+    void *whole;
+    const void *piece;
+    int64_t rows, cols;
+  } gathered;
   int stepping; /* within a step: the loss's reduction may wait for the backward */
   int measure;  /* in the next step the scale of each dz is chosen by what this dz holds, which takes
                    passes over memory of their own; else by the last step's. Set for the first step,

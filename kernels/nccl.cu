@@ -81,16 +81,26 @@ mn_status mn_nccl_open(struct mn_ranks *ranks, const struct mn_ranks_id *id) {
   const nccl &n = the_library();
   mn_team *all = &ranks->all, *parts = &ranks->parts, *copies = &ranks->copies;
   MN_TRY(check("connect the GPUs", n.init(&all->nccl, all->size, *id, all->rank)));
+  if (copies->size == 1) {
+    parts->nccl = all->nccl;
+    return MN_OK;
+  }
   MN_TRY(check("connect the parts", n.split(all->nccl, copies->rank, parts->rank, &parts->nccl, nullptr)));
   return check("connect the copies", n.split(all->nccl, parts->rank, copies->rank, &copies->nccl, nullptr));
 }
 
 void mn_nccl_close(struct mn_ranks *ranks) {
   mn_team *const teams[] = {&ranks->copies, &ranks->parts, &ranks->all};
+  if (ranks->parts.nccl == ranks->all.nccl) ranks->parts.nccl = nullptr;
   for (mn_team *team : teams) {
     if (team->nccl) (void)the_library().abort(team->nccl); /* which, unlike destroy, waits for nobody */
     team->nccl = nullptr;
   }
+}
+
+mn_status mn_nccl_group(int begins) {
+  const nccl &n = the_library();
+  return check("group", begins ? n.group_begin() : n.group_end());
 }
 
 mn_status mn_nccl_all_gather(const struct mn_team *team, void *all, const void *mine, size_t bytes,

@@ -15,6 +15,10 @@ MN_C mn_status mn_nccl_begin(struct mn_ranks_id *id);
 MN_C mn_status mn_nccl_open(struct mn_ranks *ranks, const struct mn_ranks_id *id);
 MN_C void mn_nccl_close(struct mn_ranks *ranks);
 
+/* What is called between a beginning (1) and an end (0) goes as one where it can: the calls of one
+ * communicator. */
+MN_C mn_status mn_nccl_group(int begins);
+
 /* As mn_mpi's of the same names, in `stream`, in the GPU's memory; all_gather in place where `mine` is its
  * place in `all`. */
 MN_C mn_status mn_nccl_all_gather(const struct mn_team *team, void *all, const void *mine, size_t bytes,

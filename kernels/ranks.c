@@ -145,8 +145,9 @@ mn_status mn_own_columns_cpu(struct mn_device *device, void *piece, const void *
   return MN_OK;
 }
 
-mn_status mn_agree_cpu(struct mn_device *device) {
+mn_status mn_agree_cpu(struct mn_device *device, void *whole, const void *piece, int64_t rows, int64_t cols) {
   struct mn_ranks *r = device->ranks;
+  if (whole) MN_TRY(mn_all_gather_cpu(device, whole, piece, rows, cols, device->real));
   int *flags = r->room[0];
   MN_TRY(mn_mpi_all_gather(r->mpi, 0, flags, device->nonfinite, sizeof *flags));
   for (int q = 0; q < r->size; q++)

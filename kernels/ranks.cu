@@ -82,8 +82,9 @@ static mn_status divide(struct mn_device *device, void *whole, void *pieces, int
   return MN_OK;
 }
 
-mn_status mn_all_gather_cuda(struct mn_device *device, void *whole, const void *piece, int64_t rows,
-                             int64_t cols, size_t each) {
+/* Agrees on the flag too, in the exchange of the last rows. */
+static mn_status gather(struct mn_device *device, void *whole, const void *piece, int64_t rows, int64_t cols,
+                        size_t each, bool agrees) {
   const struct mn_ranks *r = device->ranks;
   struct mn_ranks_plan p;
   MN_TRY(mn_ranks_plan(&p, device, cols, each));
@@ -97,11 +98,26 @@ mn_status mn_all_gather_cuda(struct mn_device *device, void *whole, const void *
                                       device->cuda->stream));
       mine = r->room[0];
     }
+    const bool last = agrees && at + count == rows;
+    if (last) MN_TRY(mn_nccl_group(1));
     MN_TRY(mn_nccl_all_gather(&r->parts, r->room[1], mine, count * width, device->cuda->stream));
+    if (last) MN_TRY(mn_nccl_agree(&r->all, device->nonfinite, device->cuda->stream));
+    if (last) MN_TRY(mn_nccl_group(0));
     MN_TRY(
         divide<true>(device, static_cast<char *>(whole) + at * cols * each, r->room[1], count, cols, each));
   }
   return MN_OK;
+}
+
+mn_status mn_all_gather_cuda(struct mn_device *device, void *whole, const void *piece, int64_t rows,
+                             int64_t cols, size_t each) {
+  return gather(device, whole, piece, rows, cols, each, false);
+}
+
+mn_status mn_agree_cuda(struct mn_device *device, void *whole, const void *piece, int64_t rows,
+                        int64_t cols) {
+  if (whole) return gather(device, whole, piece, rows, cols, device->real, true);
+  return mn_nccl_agree(&device->ranks->all, device->nonfinite, device->cuda->stream);
 }
 
 /* Vectors of W: piece[rows, share] = the pieces [size, rows, widest] added up in order. W > 1: the pieces are
@@ -201,8 +217,4 @@ mn_status mn_own_columns_cuda(struct mn_device *device, void *piece, const void 
                                   cols * device->real, share, rows, cudaMemcpyDeviceToDevice,
                                   device->cuda->stream));
   return MN_OK;
-}
-
-mn_status mn_agree_cuda(struct mn_device *device) {
-  return mn_nccl_agree(&device->ranks->all, device->nonfinite, device->cuda->stream);
 }

@@ -87,8 +87,10 @@ typedef mn_status mn_own_columns_function(struct mn_device *device, void *piece,
 typedef mn_status mn_all_reduce_function(struct mn_device *device, void *data, int64_t count, size_t each,
                                          const int *unless);
 
-/* The nonfinite flag becomes every rank's where any rank's is raised. */
-typedef mn_status mn_agree_function(struct mn_device *device);
+/* The nonfinite flag becomes every rank's where any rank's is raised; and, where `whole` is not NULL, that
+ * becomes all parts' pieces, as by all_gather, of reals: in one exchange, whose time is mostly latency. */
+typedef mn_status mn_agree_function(struct mn_device *device, void *whole, const void *piece, int64_t rows,
+                                    int64_t cols);
 
 /* How a collective goes over the rows: so many at a time that the pieces of all ranks, each as wide as the
  * widest, fill one room. MN_NO_MEMORY: a row is wider. */

@@ -70,10 +70,10 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   }
   MN_TRY(run_forward(tape, node));
   if (!node->inputs[TARGET]) return MN_OK;
+  if (tape->stepping) return MN_OK; /* sum_columns does it, after the tape has gathered what it sums */
   if (saved->parts)
     MN_TRY(tape->context->kernels->all_gather(tape->context->device, saved->parts, b->loss_parts, b->rows,
                                               saved->loss.count / b->rows, tape->context->device->real));
-  if (tape->stepping) return MN_OK;
   const struct mn_reduction *loss = &saved->loss;
   return tape->context->kernels->reduce(tape->context->device, loss->out, loss->scratch, loss->parts,
                                         loss->count, loss->factor);
@@ -170,6 +170,10 @@ static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
     const double elements_of_all = (double)elements * (double)all * mn_tape_copies(tape);
     MN_TRY(mn_tape_device(tape, &b->loss_parts, b->rows * b->groups, real));
     if (all > 1) MN_TRY(mn_tape_device(tape, &saved->parts, parts, real));
+    tape->gathered.whole = saved->parts;
+    tape->gathered.piece = b->loss_parts;
+    tape->gathered.rows = b->rows;
+    tape->gathered.cols = parts / b->rows;
     saved->loss = (struct mn_reduction){
         .parts = all > 1 ? saved->parts : b->loss_parts, .count = parts, .factor = 1 / elements_of_all};
     /* Of a gradient that is taken for the mean over this rank's elements. */
