@@ -151,6 +151,21 @@ for n in "${ranks[@]}"; do
   command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --checkpoint "copies$n.h5" --resume --ranks 2x1
   cmp -s alone64 out || { diff alone64 out >&2; fail "$n copies, then 2 parts, tell otherwise"; }
 done
+# --verbose names every rank, in order; unbound they share the cores, unless they are told how many threads to have.
+cores=$(env -u OMP_NUM_THREADS nproc)
+for n in "${ranks[@]}"; do
+  for threads in 0 3; do
+    given=(env "OMP_NUM_THREADS=$threads")
+    [ "$threads" != 0 ] || given=(env -u OMP_NUM_THREADS)
+    [ "$threads" != 0 ] || threads=$((cores / n > 1 ? cores / n : 1))
+    command_ends 0 "" --bind-to none -n "$n" "${as_host[@]}" "${given[@]}" "$minnow" train "${options[@]}" --steps 1 --verbose
+    what="CPU ($threads threads)"
+    [ "$device" = cpu ] || what=cuda
+    for ((q = 0; q < n; q++)); do echo "rank $q of $n: host $(uname -n), $what"; done >told
+    sed -n 's/^\(rank [0-9]* of .*\), \(no \)\?interface .*/\1/p' err | sed 's/, cuda:.*/, cuda/' | cmp -s told - ||
+      { cat err >&2; fail "$n ranks are named otherwise, or have another number of threads"; }
+  done
+done
 # What cannot be is told once, by who found it.
 command_ends 73 "alone.h5 exists" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --checkpoint alone.h5
 command_ends 64 "cannot be divided among 2 ranks" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --groups 1 --ranks 2x1
