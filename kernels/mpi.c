@@ -97,6 +97,16 @@ static mn_status check(struct mn_mpi *mpi, const char *what, int code) {
   return mn_fail(MN_LIBRARY, "MPI cannot %s: %s", what, text);
 }
 
+/* Whether whoever started this process told it how MPI finds the others: mpirun and srun do by variables of
+ * PMI, PMIx or Open MPI. */
+static int is_led(void) {
+  static const char *const prefixes[] = {"PMI", "OMPI_COMM_WORLD_"};
+  for (int i = 0; i < 2; i++)
+    for (char **e = environ; *e; e++)
+      if (strncmp(*e, prefixes[i], strlen(prefixes[i])) == 0) return 1;
+  return 0;
+}
+
 mn_status mn_mpi_open(struct mn_mpi **out, int *rank, int *size) {
   int given;
   *out = NULL;
@@ -104,6 +114,9 @@ mn_status mn_mpi_open(struct mn_mpi **out, int *rank, int *size) {
   if (!mpi)
     return mn_fail(MN_LIBRARY, "several processes were started, but no MPI library is found: install that of "
                                "their launcher (libopenmpi3 or libmpich12), or start one process");
+  if (getenv("SLURM_STEP_NUM_TASKS") && !is_led()) /* Open MPI would end the process, with twenty lines */
+    return mn_fail(MN_LIBRARY, "srun started several processes, but does not start MPI: srun --mpi=pmix does "
+                               "for Open MPI, --mpi=pmi2 for MPICH; srun --mpi=list says which it has");
   MN_REQUIRE(!mpi->started);
   MN_TRY(check(mpi, "start", mpi->init(NULL, NULL, THREAD_FUNNELED, &given)));
   mpi->started = 1;
