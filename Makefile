@@ -210,6 +210,10 @@ $(BUILD)/tests/faults/minnow: DEVICE_CALLS = $(call calls,$(BUILD)/libminnow.a,c
 $(BUILD)/tests/faults/minnow: tests/faults/device.c $(BUILD)/$(MAIN:.c=.o) $(BUILD)/libminnow.a
 	$(call say,LD,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) '-DDEVICE_FUNCTIONS=$(patsubst %,DEVICE(%),$(DEVICE_CALLS))' $(LDFLAGS) $(DEVICE_CALLS:%=-Wl,--wrap=%) -o $@ $^ $(LDLIBS)
 
+# Steps and jobs of a Slurm that the test gets and starts, as root.
+test-slurm: $(BUILD)/minnow
+	$(Q)MINNOW=$(BUILD)/minnow tests/slurm.sh
+
 # The CUDA tests under each of compute-sanitizer's tools; needs a GPU.
 test-sanitizer: all $(TESTS) $(BUILD)/tests/initcheck
 	$(Q)MINNOW=$(BUILD)/minnow BUILD=$(BUILD) tests/sanitizer.sh
@@ -256,6 +260,7 @@ help:
 	@echo "make coverage      the share of lines that the C tests run, by folder"
 	@echo "make test-faults   every call of a training run fails in turn (ARGS=\"--help\" lists the options)"
 	@echo "make test-kills    training runs are killed and resumed (ARGS=\"--help\")"
+	@echo "make test-slurm    steps and jobs under a Slurm of the test's own (root, apt-get)"
 	@echo "make test-sanitizer  the CUDA tests under compute-sanitizer (needs a GPU)"
 	@echo "make peers         minnow, PyTorch and JAX timed alike on one GPU (ARGS=\"--help\" lists the options);"
 	@echo "                   ARGS=\"--train\": their training loops (ARGS=\"--train --help\")"
@@ -264,7 +269,7 @@ help:
 	@echo "make lint, format, clean"
 	@echo "knobs: CUDA=0  CUDA_ARCH=\"90\"  SANITIZE=address,undefined  DEBUG=1  WERROR=1  VERBOSE=1  BUILD=folder"
 
-.PHONY: all install uninstall dist wheel man test demo packages check test-mutants test-threads test-torn test-faults test-kills fuzz test-valgrind test-determinism \
+.PHONY: all install uninstall dist wheel man test demo packages check test-mutants test-threads test-torn test-faults test-kills test-slurm fuzz test-valgrind test-determinism \
         coverage test-sanitizer peers demo-run lint format clean help
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
