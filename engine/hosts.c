@@ -22,7 +22,7 @@ int mn_seats_threads(const struct mn_seat *seats, int size, int rank) {
       sharers += CPU_ISSET(core, &seats[q].cores) && strcmp(seats[q].host, mine->host) == 0;
     due += 1.0 / sharers;
   }
-  const int threads = (int)(due + 1e-6); /* thirds add up to a little less than 1 */
+  const int threads = (int)(due + 1e-6); /* six thirds add up to a little less than 2 */
   return threads > 1 ? threads : 1;
 }
 

@@ -18,7 +18,7 @@ passed=0 failed=0
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
 programs=${alone:-test_block test_kernels test_planes test_optimizer test_gradients test_tape test_parity test_masters}
-every=${alone:-$programs test_block_call test_reading test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_model test_terminal test_log test_resume test_progress test_command test_advice test_newest test_sums test_disk test_signals}
+every=${alone:-$programs test_block_call test_reading test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_model test_terminal test_log test_resume test_progress test_command test_advice test_newest test_sums test_disk test_signals test_hosts}
 
 # A worker of the process below takes its copy (BUILT), and of the mutants its SHARE. Any other builds a copy, in which all must pass.
 if [ -n "${BUILT:-}" ]; then
@@ -91,6 +91,7 @@ mutant() {
   data/* | kernels/gather.c) order=${alone:-test_loader} ;;
   kernels/real.h) order=${alone:-test_kernels} ;;
   kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels} ;;
+  engine/hosts.c) order=${alone:-test_hosts} ;;
   layers/block_call.c) order=${alone:-test_block_call} ;;
   layers/block.c) order=${alone:-test_retake} ;;
   train/optimizer.c) order=${alone:-test_optimizer test_parity} ;;
@@ -536,6 +537,12 @@ mutant "held out: another seed than the run's" train/command/session.c 'part, o-
 mutant "best: as good is better" $c 'epoch_end && metric > p->best' 'epoch_end && metric >= p->best'
 mutant "best: patience of one more epoch" $c 'p->best_epoch >= patience' 'p->best_epoch > patience'
 mutant "best: never kept" $c 'if (better && r->session.options.best) MN_TRY(mn_saves_best(&r->saves));' ''
+h=engine/hosts.c
+mutant "cores: other hosts' ranks have a part" $h ' && strcmp(seats[q].host, mine->host) == 0' ''
+mutant "cores: who is bound elsewhere has a part" $h 'CPU_ISSET(core, &seats[q].cores) && ' ''
+mutant "cores: thirds are lost" $h 'due + 1e-6' 'due'
+mutant "cores: no thread for one rank too many" $h 'return threads > 1 ? threads : 1;' 'return threads;'
+mutant "cores: unknown ones are one" $h 'if (CPU_COUNT(&mine->cores) == 0) return 0;' ''
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
