@@ -8,6 +8,7 @@
 
 #include "data/labels.h"
 #include "engine/hosts.h"
+#include "engine/ranks.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/checkpoint/layout.h"
 #include "train/checkpoint/weights.h"
