@@ -97,13 +97,12 @@ static mn_status check(struct mn_mpi *mpi, const char *what, int code) {
   return mn_fail(MN_LIBRARY, "MPI cannot %s: %s", what, text);
 }
 
-/* Whether whoever started this process told it how MPI finds the others: mpirun and srun do by variables of
- * PMI, PMIx or Open MPI. */
+/* Whether whoever started this process told it how MPI finds the others, as mpirun and srun do by variables
+ * of Open MPI, PMIx or PMI. */
 static int is_led(void) {
-  static const char *const prefixes[] = {"PMI", "OMPI_COMM_WORLD_"};
-  for (int i = 0; i < 2; i++)
-    for (char **e = environ; *e; e++)
-      if (strncmp(*e, prefixes[i], strlen(prefixes[i])) == 0) return 1;
+  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PMI_FD", "PMI_JOBID"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (getenv(names[i])) return 1;
   return 0;
 }
 
