@@ -149,7 +149,7 @@ test-mutants:
 # OpenBLAS have one thread each, because libgomp is not built for ThreadSanitizer, which would report its barriers. The program
 # must take the addresses that ThreadSanitizer leaves it: setarch -R keeps a kernel that randomises many bits from others. 99 is
 # no exit code of minnow's, which a test might expect.
-RACING := test_hdf5 test_rows test_loader test_reading test_saver test_pauses test_library test_trainer test_training
+RACING := test_hdf5 test_rows test_loader test_reading test_saver test_pauses test_library test_trainer test_training test_link
 test-threads: RUN = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 test-threads:
 	$(Q)$(MAKE) --no-print-directory CUDA=0 SANITIZE=thread WERROR=0 BUILD=$(BUILD)/threads all $(RACING:%=$(BUILD)/threads/tests/%)

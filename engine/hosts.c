@@ -39,7 +39,7 @@ mn_status mn_ranks_share_cores(struct mn_ranks *ranks) {
   name_host(mine.host, sizeof mine.host);
   if (sched_getaffinity(0, sizeof mine.cores, &mine.cores) != 0)
     CPU_ZERO(&mine.cores); /* more than a set has */
-  mn_status status = mn_ranks_all_gather(ranks, seats, &mine, each);
+  mn_status status = mn_ranks_collect(ranks, seats, &mine, each);
   ranks->neighbours = 0;
   for (int q = 0; q < ranks->size; q++) ranks->neighbours += strcmp(seats[q].host, seats[0].host) == 0;
   const int threads = status == MN_OK ? mn_seats_threads(seats, ranks->size, ranks->rank) : 0;

@@ -1,9 +1,11 @@
 /* Starting threads, and carrying messages between them. */
 #include "engine/thread.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 mn_status mn_thread_start(pthread_t *out, const char *what, void *(*run)(void *data), void *data) {
   static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL}; /* these reach no other thread */
@@ -14,6 +16,12 @@ mn_status mn_thread_start(pthread_t *out, const char *what, void *(*run)(void *d
   int failed = pthread_create(out, NULL, run, data);
   MN_REQUIRE(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
   return failed ? mn_fail(MN_NO_MEMORY, "%s cannot be started: %s", what, strerror(failed)) : MN_OK;
+}
+
+void mn_say(const char *line) {
+  struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+  ssize_t written = poll(&out, 1, 0) == 1 ? write(STDERR_FILENO, line, strlen(line)) : 0;
+  (void)written; /* the exit code says it too */
 }
 
 void mn_outcome_note(struct mn_outcome *outcome, mn_status status) {

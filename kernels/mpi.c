@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { ERROR_TEXT = 8192, THREAD_FUNNELED = 1 }; /* more than any library's MPI_MAX_ERROR_STRING */
 
@@ -17,7 +16,6 @@ typedef mn_mpi_comm handle;
 struct mn_mpi {
   int (*init)(int *count, char ***words, int wanted, int *given);
   int (*finalize)(void);
-  int (*abort)(handle comm, int code);
   int (*version)(char *text, int *length);
   int (*error)(int code, char *text, int *length);
   int (*handler)(handle comm, handle handler);
@@ -48,12 +46,17 @@ static int find(struct mn_mpi *out, void *library) {
   const struct {
     const char *name;
     void *to;
-  } functions[] = {{"MPI_Init_thread", &out->init},   {"MPI_Finalize", &out->finalize},
-                   {"MPI_Abort", &out->abort},        {"MPI_Get_library_version", &out->version},
-                   {"MPI_Error_string", &out->error}, {"MPI_Comm_set_errhandler", &out->handler},
-                   {"MPI_Comm_rank", &out->rank},     {"MPI_Comm_size", &out->size},
-                   {"MPI_Comm_split", &out->split},   {"MPI_Allgather", &out->all_gather},
-                   {"MPI_Alltoall", &out->exchange},  {"MPI_Bcast", &out->broadcast}};
+  } functions[] = {{"MPI_Init_thread", &out->init},
+                   {"MPI_Finalize", &out->finalize},
+                   {"MPI_Get_library_version", &out->version},
+                   {"MPI_Error_string", &out->error},
+                   {"MPI_Comm_set_errhandler", &out->handler},
+                   {"MPI_Comm_rank", &out->rank},
+                   {"MPI_Comm_size", &out->size},
+                   {"MPI_Comm_split", &out->split},
+                   {"MPI_Allgather", &out->all_gather},
+                   {"MPI_Alltoall", &out->exchange},
+                   {"MPI_Bcast", &out->broadcast}};
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
     void *found = dlsym(library, functions[i].name);
     if (!found) return 0;
@@ -130,9 +133,15 @@ void mn_mpi_close(struct mn_mpi *mpi) {
   if (mpi) (void)mpi->finalize(); /* nothing is to be done about a failure at the end */
 }
 
-void mn_mpi_abort(struct mn_mpi *mpi, int code) {
-  (void)mpi->abort(mpi->world, code);
-  _exit(code);
+static int waiting;
+
+int mn_mpi_waits(void) {
+  return __atomic_load_n(&waiting, __ATOMIC_ACQUIRE);
+}
+
+/* Around the calls that wait. */
+static void wait(int waits) {
+  __atomic_store_n(&waiting, waits, __ATOMIC_RELEASE);
 }
 
 /* MPICH writes an integer to *out, whose other half is then 0. */
@@ -146,7 +155,10 @@ mn_status mn_mpi_all_gather(struct mn_mpi *mpi, mn_mpi_comm comm, void *all, con
   MN_REQUIRE(bytes <= MN_MPI_MOST);
   const int count = (int)bytes;
   if (!comm) comm = mpi->world;
-  return check(mpi, "gather", mpi->all_gather(mine, count, mpi->byte, all, count, mpi->byte, comm));
+  wait(1);
+  const int code = mpi->all_gather(mine, count, mpi->byte, all, count, mpi->byte, comm);
+  wait(0);
+  return check(mpi, "gather", code);
 }
 
 mn_status mn_mpi_exchange(struct mn_mpi *mpi, mn_mpi_comm comm, void *to_me, const void *of_mine,
@@ -154,10 +166,16 @@ mn_status mn_mpi_exchange(struct mn_mpi *mpi, mn_mpi_comm comm, void *to_me, con
   MN_REQUIRE(bytes <= MN_MPI_MOST);
   const int count = (int)bytes;
   if (!comm) comm = mpi->world;
-  return check(mpi, "exchange", mpi->exchange(of_mine, count, mpi->byte, to_me, count, mpi->byte, comm));
+  wait(1);
+  const int code = mpi->exchange(of_mine, count, mpi->byte, to_me, count, mpi->byte, comm);
+  wait(0);
+  return check(mpi, "exchange", code);
 }
 
 mn_status mn_mpi_broadcast(struct mn_mpi *mpi, void *data, size_t bytes, int from) {
   MN_REQUIRE(bytes <= MN_MPI_MOST);
-  return check(mpi, "broadcast", mpi->broadcast(data, (int)bytes, mpi->byte, from, mpi->world));
+  wait(1);
+  const int code = mpi->broadcast(data, (int)bytes, mpi->byte, from, mpi->world);
+  wait(0);
+  return check(mpi, "broadcast", code);
 }

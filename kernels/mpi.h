@@ -21,8 +21,9 @@ MN_C mn_status mn_mpi_open(struct mn_mpi **out, int *rank, int *size);
 /* Ends MPI, which waits for the other ranks; before the process ends. NULL is fine. */
 MN_C void mn_mpi_close(struct mn_mpi *mpi);
 
-/* Ends this process, and all others, with the exit code. */
-MN_C void mn_mpi_abort(struct mn_mpi *mpi, int code) __attribute__((noreturn));
+/* Whether a thread of this process is in one of the calls below, which wait for the other ranks. For another
+ * thread, which watches them. */
+MN_C int mn_mpi_waits(void);
 
 /* The library's own name and version, a line without its end; NULL: none is there. Does not start MPI. */
 MN_C const char *mn_mpi_version(void);

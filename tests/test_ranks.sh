@@ -175,32 +175,92 @@ command_ends 64 "a batch of 127 rows cannot be divided among 2 copies" -n 2 "${a
   --ranks 1x2 --batch 127
 command_ends 64 "--lr is 0.1 for rank 1, but 0.05 for rank 0" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" : \
   -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --lr 0.1
-# A rank that is killed ends the run, and the last checkpoint goes on.
-timeout 120 mpirun -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --steps 1000000 --quiet --checkpoint killed.h5 --save-every 50 >out 2>err &
-run=$!
-for ((i = 0; i < 600; i++)); do
-  [ ! -e killed.h5 ] || break
-  sleep 0.1
-done
-pkill -KILL -n -f "^$minnow train .*killed.h5"
-code=0
-wait "$run" || code=$?
+command_ends 64 "--rank-timeout is 9 for rank 1, but 30 for rank 0" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" : \
+  -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --rank-timeout 9
+# begin FILE RANKS OPTION… [-- PREFIX…]: a run without end, whose command line names FILE, once FILE is there. It is killed if it
+# has not ended after two minutes.
+begin() {
+  local file=$1 n=$2 words=() i
+  shift 2
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do words+=("$1"); shift; done
+  [ $# = 0 ] || shift
+  timeout 120 mpirun -n "$n" "$@" "${as_host[@]}" "$minnow" train "${options[@]}" --steps 1000000 --quiet "${words[@]}" >out 2>err &
+  run=$!
+  for ((i = 0; i < 600; i++)); do
+    [ ! -s "$file" ] || break
+    sleep 0.1
+  done
+  sleep 0.5 # of beats that say so
+}
+# strike SIGNAL RANK FILE: to this rank of that run.
+strike() {
+  local p
+  for p in $(pgrep -f "^$minnow train .*$3"); do
+    if grep -qzx "OMPI_COMM_WORLD_RANK=$2" "/proc/$p/environ"; then kill "-$1" "$p"; return; fi
+  done
+  fail "$3 has no rank $2"
+}
+# all_ended FILE RANK WORDS: the run has; the code is in `code`. Each line of minnow's names the rank, and no process is left.
+all_ended() {
+  code=0
+  wait "$run" || code=$?
+  ! pgrep -f "^$minnow train .*$1" >/dev/null || fail "$1: a rank outlives rank $2"
+  grep -q "^minnow: rank $2 on .* $3" err || { cat err >&2; fail "$1: rank $2 is not named: '$3'"; }
+  [ "$(grep -c "^minnow: " err)" = "$(grep -c "^minnow: rank $2 on .* $3" err)" ] || { cat err >&2; fail "$1: other lines"; }
+  passed=$((passed + 1))
+}
+# goes_on FILE RANKS: its checkpoint is whole.
+goes_on() {
+  local step
+  "$minnow" verify "$1" >/dev/null
+  step=$("$minnow" info --json "$1" | grep -o '"step":[0-9]*' | head -n 1 | cut -d: -f2)
+  command_ends 0 "" -n "$2" "${as_host[@]}" "$minnow" train --device "$device" --quiet --checkpoint "$1" --resume --stop-at $((step + 50))
+}
+last=${ranks[-1]}
+resumable="; --resume goes on from the last checkpoint"
+# A rank that is killed ends the run; of the two that see it, mpirun tells in its exit code what it saw first.
+begin killed.h5 2 --checkpoint killed.h5 --save-every 50
+strike KILL 1 killed.h5
+all_ended killed.h5 1 "is gone.*$resumable"
 [ "$code" != 0 ] || fail "a killed rank is no failure"
-! pgrep -f "^$minnow train .*killed.h5" >/dev/null || fail "a rank outlives the one that was killed"
-step=$("$minnow" info --json killed.h5 | grep -o '"step":[0-9]*' | head -n 1 | cut -d: -f2)
-command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --quiet --checkpoint killed.h5 --resume --stop-at $((step + 50))
-# SIGTERM saves.
-timeout 120 mpirun -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --steps 1000000 --quiet --checkpoint ended.h5 --log ended.jsonl >out 2>err &
-run=$!
-for ((i = 0; i < 600; i++)); do
-  ! grep -qs '"step"' ended.jsonl || break
-  sleep 0.1
+goes_on killed.h5 2
+# Where the launcher does not notice, each rank's exit code is what it is to be; the first is missed by all the same.
+cat >keeps-code <<'END'
+#!/bin/sh
+"$@"
+echo $? >"code.$OMPI_COMM_WORLD_RANK"
+sleep 1
+END
+chmod +x keeps-code
+for killed in 0 $((last - 1)); do
+  begin "unseen$killed.h5" "$last" --checkpoint "unseen$killed.h5" --save-every 50 -- "$PWD/keeps-code"
+  strike KILL "$killed" "unseen$killed.h5"
+  all_ended "unseen$killed.h5" "$killed" "is gone.*$resumable"
+  for ((q = 0; q < last; q++)); do
+    [ "$(cat "code.$q")" = "$([ "$q" = "$killed" ] && echo 137 || echo 75)" ] || { cat err >&2; fail "rank $q ended with $(cat "code.$q")"; }
+  done
 done
+goes_on unseen0.h5 "$last"
+# One that is stopped hangs.
+begin stopped.h5 2 --checkpoint stopped.h5 --save-every 50 --rank-timeout 2
+strike STOP 1 stopped.h5
+all_ended stopped.h5 1 "has given no sign of life for 2 s.*$resumable"
+[ "$code" = 75 ] || { cat err >&2; fail "a rank hangs: exit code $code, not 75"; }
+goes_on stopped.h5 2
+begin stopped.jsonl "$last" --log stopped.jsonl --rank-timeout 2
+strike STOP 0 stopped.jsonl
+all_ended stopped.jsonl 0 "has given no sign of life for 2 s.*; no checkpoint was saved yet"
+[ "$code" = 70 ] || { cat err >&2; fail "a rank hangs: exit code $code, not 70"; }
+# One that never comes is missed, though MPI waits for it.
+command_ends 70 "rank 0: other ranks have not come within 2 s" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --rank-timeout 2 : \
+  -n 1 sh -c 'exec sleep 100'
+# SIGTERM saves.
+begin ended.jsonl 2 --checkpoint ended.h5 --log ended.jsonl
 pkill -TERM -f "^$minnow train .*ended.h5"
 code=0
 wait "$run" || code=$?
 [ "$code" = 75 ] || { cat err >&2; fail "SIGTERM: exit code $code, not 75"; }
 grep -q "^minnow: stopped by Terminated" err || fail "SIGTERM is not told"
 "$minnow" verify ended.h5 >/dev/null
-passed=$((passed + 2))
+passed=$((passed + 1))
 echo "$passed passed, 0 failed"

@@ -209,7 +209,7 @@ static mn_status agree_on_fault(const struct mn_pass *pass, int at, struct mn_fa
   mine.fault = *fault;
   all = malloc((size_t)ranks->size * sizeof *all);
   MN_REQUIRE(all); /* a rank that failed alone would leave the others waiting */
-  mn_status status = mn_ranks_all_gather(ranks, all, &mine, sizeof mine);
+  mn_status status = mn_ranks_collect(ranks, all, &mine, sizeof mine);
   const struct found *first = NULL;
   for (int q = 0; q < ranks->size && status == MN_OK; q++)
     if (all[q].fault.row >= 0 && (!first || all[q].at < first->at)) first = &all[q];

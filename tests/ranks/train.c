@@ -102,7 +102,7 @@ static mn_status compare_copies(struct mn_ranks *ranks, uint64_t digest) {
   uint64_t all[64];
   if (!ranks) return MN_OK;
   MN_REQUIRE(ranks->size <= 64);
-  MN_TRY(mn_ranks_all_gather(ranks, all, &digest, sizeof digest));
+  MN_TRY(mn_ranks_collect(ranks, all, &digest, sizeof digest));
   for (int q = 0; q < ranks->size; q++)
     if (all[q] != digest) return mn_fail(MN_FAILED, "ranks %d and %d have other parameters", ranks->rank, q);
   return MN_OK;
@@ -158,7 +158,7 @@ static mn_status run(const char *device, const char *precision, const struct job
   struct mn_context *context;
   char name[32];
   MN_TRY(mn_launched_find(&launched));
-  MN_TRY(mn_ranks_open(&ranks));
+  MN_TRY(mn_ranks_open(&ranks, 30, 0));
   if (parts) MN_TRY(mn_ranks_divide(ranks, atoi(parts)));
   prints = launched.rank == 0;
   snprintf(name, sizeof name, strcmp(device, "cuda") == 0 ? "%s:%d" : "%s", device, launched.local);

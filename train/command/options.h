@@ -70,6 +70,7 @@ struct mn_options {
   uint64_t seed;            /* --seed 0 */
   const char *device;       /* --device auto */
   const char *ranks;        /* --ranks PxD: parts and copies (kernels/ranks.h); auto */
+  int64_t rank_timeout;     /* --rank-timeout 30: seconds; 0: never */
   const char *precision; /* --precision fp32 (gradcheck: always fp64); eval, predict NULL: the checkpoint's */
   /* files written */
   const char *checkpoint; /* --checkpoint F */
@@ -90,7 +91,7 @@ struct mn_options {
   int plans;          /* bench --plans */
   int json;           /* --json */
   int verbose, quiet; /* --verbose, --quiet */
-  char given[72];     /* whether the user gave an option, by its index in the table: ask mn_options_given */
+  char given[96];     /* whether the user gave an option, by its index in the table: ask mn_options_given */
 };
 
 /* Reads argv (argv[1] is the command's name; --help and --version are answered here, on stdout, and *done is

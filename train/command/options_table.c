@@ -142,6 +142,9 @@ static const struct mn_option_row table[] = {
      .help =
          "of the processes that mpirun or srun started, P share the groups of every block, and D copies of "
          "these the rows of a batch; auto: as many parts as are on a host and go into the groups"},
+    {"rank-timeout", "SECONDS", TRAIN, INTEGER(rank_timeout), 0, 0, 1e6, "30",
+     .help = "among ranks: end the run when one has not come, or has given no sign of life, for so long; 0: "
+             "wait for ever"},
     {"precision", NULL, RUNS | PARITY | BENCH, WORD(precision), CONFIG, 0, 0, "fp32", EVAL | PREDICT, 0,
      .help = "of the matrix products' inputs; on the CPU tf32 and fp16x3 run as fp32, fp16x3 also on GPUs "
              "other than Hopper",

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "data/labels.h"
 #include "engine/hosts.h"
@@ -197,6 +198,11 @@ static mn_status compare_options(const struct mn_session *s) {
                          here ? here : none, s->ranks->rank, there ? there : none);
     }
   free(both);
+  int64_t timeout = s->options.rank_timeout;
+  MN_TRY(mn_ranks_tell(s->ranks, &timeout, sizeof timeout));
+  if (status == MN_OK && timeout != s->options.rank_timeout)
+    status = mn_fail(MN_USAGE, "--rank-timeout is %ld for rank %d, but %ld for rank 0; give all the same",
+                     (long)s->options.rank_timeout, s->ranks->rank, (long)timeout);
   return status;
 }
 
@@ -248,7 +254,7 @@ static mn_status name_ranks(const struct mn_session *s) {
   all = calloc((size_t)size, sizeof *all);
   MN_REQUIRE(all); /* a rank that failed alone would leave the others waiting */
   mn_host_describe(mine, sizeof mine, s->context);
-  const mn_status status = mn_ranks_all_gather(s->ranks, all, mine, sizeof *all);
+  const mn_status status = mn_ranks_collect(s->ranks, all, mine, sizeof *all);
   for (int q = 0; q < size && status == MN_OK && s->options.verbose; q++)
     mn_announce(&s->options, "rank %d of %d: %s", q, size, all[q]);
   free(all);
@@ -298,7 +304,8 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   const struct mn_options *o = &s->options;
   struct mn_model_config config;
   struct mn_optimizer_config optimizer;
-  MN_TRY(mn_ranks_open(&s->ranks));
+  MN_TRY(mn_ranks_open(&s->ranks, (double)o->rank_timeout,
+                       o->resume && o->checkpoint && access(o->checkpoint, R_OK) == 0));
   if (!mn_ranks_first(s->ranks)) s->options.quiet = 1;
   MN_TRY(mn_ranks_share_cores(s->ranks));
   if (s->ranks) MN_TRY(mn_ranks_agree(s->ranks, compare_options(s)));
@@ -455,7 +462,8 @@ void mn_session_describe(const struct mn_session *s) {
   if (!mn_ranks_first(s->ranks)) return;
   if (s->ranks)
     mn_announce(o, "ranks: %d, by %s; %d parts of every block's groups, %d copies that share the batch",
-                s->ranks->size, mn_mpi_version(), s->ranks->parts.size, s->ranks->copies.size);
+                s->ranks->size, s->ranks->mpi ? mn_mpi_version() : "RANK and WORLD_SIZE",
+                s->ranks->parts.size, s->ranks->copies.size);
   mn_announce_model(s->model, o);
   if (o->data)
     mn_announce(o, "data: %s, %ld rows, %ld to test%s", o->data, (long)s->train->rows,

@@ -108,6 +108,7 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   MN_TRY(mn_place_parse(o->place, &config.place));
   config.stop = mn_watchdog_stop();
   MN_TRY(mn_watchdog_open(s->from != NULL && o->resume)); /* before the rows are read, which may take long */
+  mn_ranks_watch(s->ranks, mn_watchdog_pace(), mn_watchdog_resumable);
   MN_TRY(
       mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &config, s->from ? &s->progress : NULL));
   const struct mn_progress *progress = &r->trainer->progress;
@@ -224,10 +225,7 @@ static int is_to_end(struct run *r) {
  * divergence is every rank's. */
 static mn_status together(const struct run *r, mn_status status) {
   struct mn_ranks *ranks = r->session.ranks;
-  if (ranks && status != MN_OK && status != MN_FAILED && *mn_message()) {
-    fprintf(stderr, "minnow: rank %d: %s\n", ranks->rank, mn_message());
-    mn_mpi_abort(ranks->mpi, status);
-  }
+  if (ranks && status != MN_OK && status != MN_FAILED && *mn_message()) mn_ranks_leave(ranks, status);
   return mn_ranks_agree(ranks, status);
 }
 

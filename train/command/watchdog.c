@@ -2,7 +2,6 @@
 #include "train/command/watchdog.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,13 +24,13 @@ static sem_t woken;
 /* Set by the thread that trains, before there is a second one or atomically; `entered` is its own. */
 static struct {
   const char *what;
-  int64_t step, count; /* `count` changes whenever the run gets on */
-  double longest;      /* seconds between two changes */
-  double entered;      /* mn_seconds() */
-  int saves, resumes, closing, open;
+  double entered; /* mn_seconds() */
+  int resumes, closing, open;
   struct mn_saver *saver;
 } now;
+static struct mn_pace pace; /* patient: the run saves */
 static pthread_t thread;
+static pthread_mutex_t saving = PTHREAD_MUTEX_INITIALIZER; /* while now.saver is asked */
 
 static void note_end(int number) {
   const int before = LOAD(interrupted), error = errno;
@@ -65,47 +64,46 @@ static mn_status watch_signals(void) {
   return failed ? mn_fail(MN_LIBRARY, "signals cannot be watched") : MN_OK;
 }
 
-/* A line on stderr, unless a reader that went to sleep keeps it from being written. */
-static void say(const char *line) {
-  struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
-  ssize_t written = poll(&out, 1, 0) == 1 ? write(STDERR_FILENO, line, strlen(line)) : 0;
-  (void)written; /* the exit code says it too */
+int mn_watchdog_resumable(void) {
+  int64_t saved = -1;
+  MN_REQUIRE(pthread_mutex_lock(&saving) == 0);
+  if (now.saver) (void)mn_saver_poll(now.saver, &saved); /* an error does not undo what it saved before */
+  const int resumable = now.resumes || saved >= 0;
+  MN_REQUIRE(pthread_mutex_unlock(&saving) == 0);
+  return resumable;
 }
 
 static void end_process(int number) {
   char what[64], line[256];
-  const int64_t step = LOAD(now.step);
-  struct mn_saver *saver = LOAD(now.saver);
-  int64_t saved = -1;
-  if (saver) (void)mn_saver_poll(saver, &saved); /* an error of its own does not undo what it saved before */
-  const int resumable = now.resumes || saved >= 0;
+  const int64_t step = LOAD(pace.step);
+  const int resumable = mn_watchdog_resumable();
   if (step > 0)
     snprintf(what, sizeof what, "step %ld", (long)step);
   else
     snprintf(what, sizeof what, "%s", LOAD(now.what));
   snprintf(line, sizeof line, "minnow: ended by %s while %s did not get on; %s\n", strsignal(number), what,
            resumable ? "--resume goes on from the last checkpoint" : "no checkpoint was saved yet");
-  say(line);
+  mn_say(line);
   _exit(resumable ? MN_INTERRUPTED : 128 + number);
 }
 
 /* After a signal, until the run has ended. What counts is the time that the process ran: one that was stopped
  * meanwhile has had no time to act. */
 static void watch(int number) {
-  int64_t count = LOAD(now.count);
+  int64_t count = LOAD(pace.count);
   double still = 0;
   int told = 0;
   for (; !LOAD(now.closing); still += tick) {
     nanosleep(&(struct timespec){.tv_nsec = (long)(tick * 1e9)}, NULL);
-    const int64_t counted = LOAD(now.count);
+    const int64_t counted = LOAD(pace.count);
     double longest, most;
-    __atomic_load(&now.longest, &longest, __ATOMIC_ACQUIRE);
+    __atomic_load(&pace.longest, &longest, __ATOMIC_ACQUIRE);
     most = 2 * longest > patience ? 2 * longest : patience;
     if (counted != count) still = 0;
     count = counted;
     if (still < most) continue;
-    if (!LOAD(now.saves)) end_process(number);
-    if (!told) say("minnow: still saving; a second signal ends it at once, with the checkpoint before\n");
+    if (!LOAD(pace.patient)) end_process(number);
+    if (!told) mn_say("minnow: still saving; a second signal ends it at once, with the checkpoint before\n");
     told = 1;
   }
 }
@@ -124,6 +122,7 @@ mn_status mn_watchdog_open(int resumes) {
   STORE(interrupted, 0);
   STORE(wants_save, 0);
   memset(&now, 0, sizeof now);
+  memset(&pace, 0, sizeof pace);
   now.entered = mn_seconds();
   now.what = "reading rows";
   now.resumes = resumes;
@@ -136,6 +135,12 @@ mn_status mn_watchdog_open(int resumes) {
 void mn_watchdog_close(void) {
   if (!now.open) return;
   now.open = 0;
+  const int resumable = mn_watchdog_resumable();
+  MN_REQUIRE(pthread_mutex_lock(&saving) == 0);
+  now.resumes = resumable;
+  now.saver = NULL;
+  MN_REQUIRE(pthread_mutex_unlock(&saving) == 0);
+  STORE(pace.patient, 1); /* of what follows, nothing is to be watched */
   STORE(now.closing, 1);
   MN_REQUIRE(sem_post(&woken) == 0 && pthread_join(thread, NULL) == 0);
 }
@@ -160,22 +165,29 @@ void mn_watchdog_enter(const char *what, int64_t step) {
   const double entered = mn_seconds();
   double took = entered - now.entered;
   /* Of steps alone: an evaluation counts its batches. */
-  if (took > now.longest && now.step > 0 && !now.saves) __atomic_store(&now.longest, &took, __ATOMIC_RELEASE);
+  if (took > pace.longest && pace.step > 0 && !pace.patient)
+    __atomic_store(&pace.longest, &took, __ATOMIC_RELEASE);
   now.entered = entered;
   STORE(now.what, what);
-  STORE(now.step, step);
-  STORE(now.saves, 0);
-  __atomic_add_fetch(&now.count, 1, __ATOMIC_RELEASE);
+  STORE(pace.step, step);
+  STORE(pace.patient, 0);
+  __atomic_add_fetch(&pace.count, 1, __ATOMIC_RELEASE);
 }
 
 void mn_watchdog_save(void) {
-  STORE(now.saves, 1);
+  STORE(pace.patient, 1);
 }
 
 int64_t *mn_watchdog_count(void) {
-  return &now.count;
+  return &pace.count;
+}
+
+const struct mn_pace *mn_watchdog_pace(void) {
+  return &pace;
 }
 
 void mn_watchdog_saver(struct mn_saver *saver) {
-  STORE(now.saver, saver);
+  MN_REQUIRE(pthread_mutex_lock(&saving) == 0);
+  now.saver = saver;
+  MN_REQUIRE(pthread_mutex_unlock(&saving) == 0);
 }

@@ -10,6 +10,7 @@
 
 #include <stdint.h>
 
+#include "engine/heartbeat.h"
 #include "train/checkpoint/saver.h"
 
 /* Starts to watch, in the stage "reading rows". `resumes`: the run goes on from a checkpoint. MN_NO_MEMORY,
@@ -36,9 +37,15 @@ void mn_watchdog_save(void);
 /* Counts what else gets on, atomically: batches of an evaluation. */
 int64_t *mn_watchdog_count(void);
 
+/* All of that, for the ranks' heartbeat: it stays readable until the process ends. */
+const struct mn_pace *mn_watchdog_pace(void);
+
 /* What saves the run, borrowed until close; NULL: nothing. Where a checkpoint stands that --resume would go
  * on from, be it of an earlier run, be it of this one, the process ends with MN_INTERRUPTED; else with 128
  * and the signal's number. */
 void mn_watchdog_saver(struct mn_saver *saver);
+
+/* Whether such a checkpoint stands; of any thread, also after close. */
+int mn_watchdog_resumable(void);
 
 #endif
