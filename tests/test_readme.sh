@@ -49,6 +49,10 @@ for candidate in ${PYTHON:+"$PYTHON"} python3 /usr/bin/python3; do
 done
 [ -n "$torch" ] || echo "no python3 here has PyTorch 2.4 or newer, or a sanitizer is in the library: the snippet of it is not run"
 
+# Of root's, more than there are cores, without ssh; and Open MPI's leaks.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_plm_rsh_agent=false
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
+
 # run COMMAND…: a line of the README, without its comment.
 ran=0
 run() {
@@ -56,6 +60,8 @@ run() {
     "make test"*) return 0 ;;        # which runs this
     "make demo"*) return 0 ;;        # the training run of the line after it, with a picture
     *"--hidden 8192"*) return 0 ;;   # the reference shape takes minutes on a CPU
+    "mpirun -H"* | srun*) return 0 ;; # hosts, and Slurm (tests/slurm.sh), of the user's
+    mpirun*) command -v mpirun >/dev/null || return 0 ;;
     *mine.h5*) [ -n "$python" ] || return 0 ;;
     *other.h5*) cp run.h5 other.h5 ;; # the user's other checkpoint
     *plot*) command -v gnuplot >/dev/null || return 0 ;;
@@ -99,6 +105,7 @@ expected=8
 [ -z "$python" ] || expected=$((expected + 6))
 [ -z "$torch" ] || expected=$((expected + 1))
 ! command -v gnuplot >/dev/null || expected=$((expected + 1))
+! command -v mpirun >/dev/null || expected=$((expected + 1))
 [ "$ran" -eq "$expected" ] || fail "$ran commands and snippets of the README were run, not $expected"
 
 # The goals of make that the README names, and the files and functions that the tour names.
