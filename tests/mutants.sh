@@ -369,29 +369,29 @@ a=data/loader.c
 mutant "loader: resident rows by their place in a window" $a \
   'l->extents[local / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + local % MN_ORDER_EXTENT' 'local'
 mutant "loader: rows of a window by their place in the file" $a 'if (!l->windows) number =' 'number ='
-mutant "loader: a window released before it is gathered" $a 'MN_TRY(gather(l, buffer, before, done, &rows, x));' \
+mutant "loader: a window released before it is gathered" $a 'MN_TRY(gather(l, buffer, before, taken, &rows, x));' \
   'if (l->at == l->total) mn_windows_release(l->windows, l->window);
-    MN_TRY(gather(l, buffer, before, done, &rows, x));'
+    MN_TRY(gather(l, buffer, before, taken, &rows, x));'
 mutant "loader: a window released with rows to come" $a 'if (l->at < l->total) break;' \
   'if (l->at < l->total) { mn_windows_release(l->windows, l->window); break; }'
 mutant "loader: a window never released" $a 'mn_windows_release(l->windows, l->window);' ''
 mutant "loader: starts at the window's beginning" $a 'l->at = within;' ''
 mutant "loader: one buffer" $a 'l->next = (buffer + 1) %' 'l->next = 0 %'
 mutant "loader: each window to the buffer's first row" $a 'g.of[0].to = x + (size_t)first * form->x_row;' 'g.of[0].to = x;'
-mutant "loader: part of a batch with the first targets" $a 'part.y = (char *)part.y + (size_t)first * form->y_row;' ''
+mutant "loader: part of a batch with the first targets" $a 'part.y = (char *)part.y + (size_t)first * l->y_row;' ''
 mutant "loader: direct batches from the window's beginning" $a '* MN_ORDER_WINDOW_ROWS + l->at;' '* MN_ORDER_WINDOW_ROWS;'
-mutant "loader: one factor for all batches of a filling" $a 'if (part.x.scale) part.x.scale += first / l->batch;' ''
+mutant "loader: one factor for all batches of a filling" $a 'part.x.scale += first / mn_own_rows(l->context->device->ranks, l->batch, &unused);' ';'
 mutant "loader: planes of the filling's first batch" $a 'part.x.planes[i] = (char *)part.x.planes[i] + (size_t)first * plane_row' \
   '(void)plane_row'
-mutant "loader: the largest of all fillings" $a 'done % l->batch ? scale->largest : 0' 'scale->largest'
-mutant "loader: the largest of the last row" $a 'fmaxf(done % l->batch ? scale->largest : 0, largest[number])' \
+mutant "loader: the largest of all fillings" $a 'l->within ? scale->largest : 0' 'scale->largest'
+mutant "loader: the largest of the last row" $a 'fmaxf(l->within ? scale->largest : 0, largest[number])' \
   'largest[number]'
 mutant "loader: planes under the first window's largest" $a 'int several = l->total - l->at < samples;' 'int several = 0;'
-mutant "loader: factors of the first window" $a '  MN_TRY(upload(l, buffer, 0, samples));' ''
+mutant "loader: factors of the first window" $a '  MN_TRY(upload(l, buffer, 0, rows));' ''
 mutant "loader: planes, though reals were asked for" $a 'form.scaled && !config->reals ?' 'form.scaled ?'
-mutant "loader: scaled batches where their rows are" $a '!config->shuffled && !l->scales &&' '!config->shuffled &&'
+mutant "loader: scaled batches where their rows are" $a 'l->targets == l->dataset->outputs && !l->scales &&' 'l->targets == l->dataset->outputs &&'
 g=kernels/gather.c
-mutant "gather: rows as they stand" $g '(size_t)(g->rows ? g->rows[i] : i) * bytes' '(size_t)i * bytes'
+mutant "gather: rows as they stand" $g '(size_t)(g->rows ? g->rows[i] : i) * apart' '(size_t)i * apart'
 mutant "gather: one factor for all batches" $g 'g->scales[i / g->batch].factor' 'g->scales[0].factor'
 mutant "gather: x alone" $g 'k < 2' 'k < 1'
 
@@ -431,7 +431,7 @@ mutant "evaluation: the row of a value counts from its batch" $e 'e->fault.row +
 mutant "evaluation: the last batch that is not finite is told of" $e 'e->faults++ == 0)' '++e->faults)'
 mutant "evaluation: the loss of the finite rows alone" $e '*loss = e->faults ? NAN :' '*loss ='
 mutant "prediction: outputs that are not finite are handed on" $e 'if (all_finite(e->y' 'if (1 || all_finite(e->y'
-mutant "evaluation: the last batch weighs as the others" $e '(double)pass[read % MN_LOADER_BUFFERS]->rows;' '(double)e->batch;'
+mutant "evaluation: the last batch weighs as the others" $e '(double)pass[read % MN_LOADER_BUFFERS]->batch;' '(double)e->batch;'
 mutant "evaluation: one batch's result for both" $e 'buffer[read % MN_LOADER_BUFFERS]]' 'buffer[0]]'
 mutant "evaluation: the last full batch taken for the rest" $e 'first + e->batch <= e->dataset->rows' \
   'first + e->batch < e->dataset->rows'
