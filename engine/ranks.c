@@ -246,25 +246,29 @@ mn_status mn_ranks_collect(struct mn_ranks *ranks, void *all, const void *mine, 
   return MN_OK;
 }
 
+/* The first copy's ranks are the first ones, and have the parts in order; the others give nothing. */
+static int64_t share_of(const struct mn_ranks *ranks, int q, int64_t outputs, int64_t *first) {
+  *first = 0;
+  return q < ranks->parts.size ? mn_share(outputs, q, ranks->parts.size, first) : 0;
+}
+
 mn_status mn_ranks_gather(struct mn_ranks *ranks, void *whole, const void *piece, int64_t outputs,
                           size_t each) {
   if (!ranks) return MN_OK;
-  void **parts = malloc((size_t)ranks->size * sizeof *parts);
+  void **pieces = malloc((size_t)ranks->size * sizeof *pieces);
   size_t *bytes = malloc((size_t)ranks->size * sizeof *bytes);
-  MN_REQUIRE(parts && bytes); /* a rank that failed alone would leave the others waiting */
+  MN_REQUIRE(pieces && bytes); /* a rank that failed alone would leave the others waiting */
   int64_t first;
-  const int parts_there = ranks->parts.size, whose = ranks->rank < parts_there;
   for (int q = 0; q < ranks->size && ranks->rank == 0; q++) {
-    bytes[q] = q < parts_there ? (size_t)mn_share(outputs, q, parts_there, &first) * each : 0;
-    parts[q] = (char *)whole + (q < parts_there ? (size_t)first * each : 0);
+    bytes[q] = (size_t)share_of(ranks, q, outputs, &first) * each;
+    pieces[q] = (char *)whole + (size_t)first * each;
   }
   if (ranks->rank == 0)
-    memcpy(parts[0], piece, bytes[0]);
+    memcpy(pieces[0], piece, bytes[0]);
   else
-    parts[0] = (void *)piece,
-    bytes[0] = whose ? (size_t)mn_share(outputs, ranks->rank, parts_there, &first) * each : 0;
-  mn_link_gather(link_of(ranks), parts, bytes);
-  free(parts);
+    pieces[0] = (void *)piece, bytes[0] = (size_t)share_of(ranks, ranks->rank, outputs, &first) * each;
+  mn_link_gather(link_of(ranks), pieces, bytes);
+  free(pieces);
   free(bytes);
   return MN_OK;
 }

@@ -1,7 +1,6 @@
 /* Opening a session, for a new run, a resumed one, and for reading a checkpoint. */
 #include "train/command/session.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "train/checkpoint/weights.h"
 #include "train/command/announce.h"
 #include "train/command/files.h"
+#include "train/command/ranks.h"
 #include "train/command/resume.h"
 #include "train/json.h"
 
@@ -177,35 +177,6 @@ static mn_status check_memory(const struct mn_session *s, const struct mn_model_
                  (double)available / 0x1p20);
 }
 
-/* The first rank's options; the others' must be the same. */
-static mn_status compare_options(const struct mn_session *s) {
-  const int room = MN_CHECKPOINT_OPTIONS;
-  struct {
-    int count;
-    struct mn_text texts[MN_CHECKPOINT_OPTIONS];
-  } *both = calloc(2, sizeof *both);
-  MN_REQUIRE(both); /* a rank that failed alone would leave the others waiting */
-  for (int i = 0; i < 2; i++) both[i].count = mn_options_config(&s->options, both[i].texts, room);
-  mn_status status = mn_ranks_tell(s->ranks, &both[0], sizeof *both);
-  const char *none = "not given";
-  for (int side = 0; side < 2 && status == MN_OK; side++)
-    for (int i = 0; i < both[side].count && status == MN_OK; i++) {
-      const char *name = both[side].texts[i].name;
-      const char *there = mn_text_find(both[0].texts, both[0].count, name);
-      const char *here = mn_text_find(both[1].texts, both[1].count, name);
-      if (!there || !here || strcmp(there, here) != 0)
-        status = mn_fail(MN_USAGE, "--%s is %s for rank %d, but %s for rank 0; give all the same", name,
-                         here ? here : none, s->ranks->rank, there ? there : none);
-    }
-  free(both);
-  int64_t timeout = s->options.rank_timeout;
-  MN_TRY(mn_ranks_tell(s->ranks, &timeout, sizeof timeout));
-  if (status == MN_OK && timeout != s->options.rank_timeout)
-    status = mn_fail(MN_USAGE, "--rank-timeout is %ld for rank %d, but %ld for rank 0; give all the same",
-                     (long)s->options.rank_timeout, s->ranks->rank, (long)timeout);
-  return status;
-}
-
 /* The first rank's part of opening, before the others read what it may set aside. */
 static mn_status lock_and_resume(struct mn_session *s) {
   const struct mn_options *o = &s->options;
@@ -244,61 +215,6 @@ static mn_status open_inputs(struct mn_session *s, struct mn_model_config *confi
   return s->context ? MN_OK : open_context(s);
 }
 
-/* Under the first rank's --verbose every rank is named, before they connect their devices: who cannot be
- * reached is then known. */
-static mn_status name_ranks(const struct mn_session *s) {
-  enum { TEXT = 512 };
-  char mine[TEXT] = "", (*all)[TEXT];
-  if (!s->ranks) return MN_OK;
-  const int size = s->ranks->size;
-  all = calloc((size_t)size, sizeof *all);
-  MN_REQUIRE(all); /* a rank that failed alone would leave the others waiting */
-  mn_host_describe(mine, sizeof mine, s->context);
-  const mn_status status = mn_ranks_collect(s->ranks, all, mine, sizeof *all);
-  for (int q = 0; q < size && status == MN_OK && s->options.verbose; q++)
-    mn_announce(&s->options, "rank %d of %d: %s", q, size, all[q]);
-  free(all);
-  return status;
-}
-
-/* As many parts as the ranks of a host can have of the groups, by the fast links inside it, and copies across
- * hosts; a batch that does not go into so many copies, and a model that does not go into so many parts, is
- * refused where it is divided. */
-static int choose_parts(const struct mn_ranks *ranks, const struct mn_model_config *c) {
-  int parts = ranks->neighbours;
-  while (parts > 1 && (ranks->size % parts || c->groups % parts)) parts--;
-  return parts < 1 ? 1 : parts;
-}
-
-/* --ranks PxD: the parts, for so many ranks. */
-static mn_status read_parts(const struct mn_session *s, int size, int *parts) {
-  const char *text = s->options.ranks;
-  char *end, *last;
-  const long p = strtol(text, &end, 10), d = *end == 'x' ? strtol(end + 1, &last, 10) : 0;
-  if (p < 1 || d < 1 || *last || p > INT_MAX || d > INT_MAX)
-    return mn_fail(MN_USAGE, "--ranks '%s': 4x2, for 2 copies of 4 parts each, is how it is said", text);
-  if (p * d != size)
-    return mn_fail(MN_USAGE, "--ranks %s is %ld ranks, but %d %s started: mpirun -n %ld starts as many", text,
-                   p * d, size, size == 1 ? "was" : "were", p * d);
-  *parts = (int)p;
-  return MN_OK;
-}
-
-static mn_status divide_ranks(const struct mn_session *s, const struct mn_model_config *c) {
-  const int size = s->ranks ? s->ranks->size : 1, by_itself = strcmp(s->options.ranks, "auto") == 0;
-  int parts = 1, first;
-  if (!by_itself) MN_TRY(mn_ranks_agree(s->ranks, read_parts(s, size, &parts)));
-  if (!s->ranks) return MN_OK;
-  if (by_itself) parts = choose_parts(s->ranks, c);
-  first = parts;
-  MN_TRY(mn_ranks_tell(s->ranks, &first, sizeof first));
-  mn_status status = mn_ranks_divide(s->ranks, parts);
-  if (parts != first)
-    status = mn_fail(MN_USAGE, "--ranks has %d parts for rank %d, but %d for rank 0; give all the same",
-                     parts, s->ranks->rank, first);
-  return mn_ranks_agree(s->ranks, status);
-}
-
 mn_status mn_session_train(struct mn_session *s, const struct mn_options *options) {
   *s = (struct mn_session){.options = *options};
   const struct mn_options *o = &s->options;
@@ -308,11 +224,11 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
                        o->resume && o->checkpoint && access(o->checkpoint, R_OK) == 0));
   if (!mn_ranks_first(s->ranks)) s->options.quiet = 1;
   MN_TRY(mn_ranks_share_cores(s->ranks));
-  if (s->ranks) MN_TRY(mn_ranks_agree(s->ranks, compare_options(s)));
+  if (s->ranks) MN_TRY(mn_ranks_agree(s->ranks, mn_ranks_compare_options(s)));
   MN_TRY(mn_ranks_agree(s->ranks, mn_ranks_first(s->ranks) ? lock_and_resume(s) : MN_OK));
   MN_TRY(mn_ranks_agree(s->ranks, open_inputs(s, &config)));
-  MN_TRY(name_ranks(s));
-  MN_TRY(divide_ranks(s, &config));
+  MN_TRY(mn_ranks_introduce(s));
+  MN_TRY(mn_ranks_arrange(s, &config));
   MN_TRY(mn_context_join(s->context, s->ranks));
   MN_TRY(mn_options_optimizer(o, &optimizer));
   MN_TRY(check_memory(s, &config, &optimizer));

@@ -1,0 +1,90 @@
+/* What the ranks of a run settle among themselves. */
+#include "train/command/ranks.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/hosts.h"
+#include "train/command/announce.h"
+
+mn_status mn_ranks_compare_options(const struct mn_session *s) {
+  const int room = MN_CHECKPOINT_OPTIONS;
+  struct {
+    int count;
+    struct mn_text texts[MN_CHECKPOINT_OPTIONS];
+  } *both = calloc(2, sizeof *both);
+  MN_REQUIRE(both); /* a rank that failed alone would leave the others waiting */
+  for (int i = 0; i < 2; i++) both[i].count = mn_options_config(&s->options, both[i].texts, room);
+  mn_status status = mn_ranks_tell(s->ranks, &both[0], sizeof *both);
+  const char *none = "not given";
+  for (int side = 0; side < 2 && status == MN_OK; side++)
+    for (int i = 0; i < both[side].count && status == MN_OK; i++) {
+      const char *name = both[side].texts[i].name;
+      const char *there = mn_text_find(both[0].texts, both[0].count, name);
+      const char *here = mn_text_find(both[1].texts, both[1].count, name);
+      if (!there || !here || strcmp(there, here) != 0)
+        status = mn_fail(MN_USAGE, "--%s is %s for rank %d, but %s for rank 0; give all the same", name,
+                         here ? here : none, s->ranks->rank, there ? there : none);
+    }
+  free(both);
+  int64_t timeout = s->options.rank_timeout;
+  MN_TRY(mn_ranks_tell(s->ranks, &timeout, sizeof timeout));
+  if (status == MN_OK && timeout != s->options.rank_timeout)
+    status = mn_fail(MN_USAGE, "--rank-timeout is %ld for rank %d, but %ld for rank 0; give all the same",
+                     (long)s->options.rank_timeout, s->ranks->rank, (long)timeout);
+  return status;
+}
+
+mn_status mn_ranks_introduce(const struct mn_session *s) {
+  enum { TEXT = 512 };
+  char mine[TEXT] = "", (*all)[TEXT];
+  if (!s->ranks) return MN_OK;
+  const int size = s->ranks->size;
+  all = calloc((size_t)size, sizeof *all);
+  MN_REQUIRE(all); /* a rank that failed alone would leave the others waiting */
+  mn_host_describe(mine, sizeof mine, s->context);
+  const mn_status status = mn_ranks_collect(s->ranks, all, mine, sizeof *all);
+  for (int q = 0; q < size && status == MN_OK && s->options.verbose; q++)
+    mn_announce(&s->options, "rank %d of %d: %s", q, size, all[q]);
+  free(all);
+  return status;
+}
+
+/* As many parts as the ranks of a host can have of the groups, by the fast links inside it, and copies across
+ * hosts; a batch that does not go into so many copies, and a model that does not go into so many parts, is
+ * refused where it is divided. */
+static int choose_parts(const struct mn_ranks *ranks, const struct mn_model_config *c) {
+  int parts = ranks->neighbours;
+  while (parts > 1 && (ranks->size % parts || c->groups % parts)) parts--;
+  return parts < 1 ? 1 : parts;
+}
+
+/* --ranks PxD: the parts, for so many ranks. */
+static mn_status read_parts(const struct mn_session *s, int size, int *parts) {
+  const char *text = s->options.ranks;
+  char *end, *last;
+  const long p = strtol(text, &end, 10), d = *end == 'x' ? strtol(end + 1, &last, 10) : 0;
+  if (p < 1 || d < 1 || *last || p > INT_MAX || d > INT_MAX)
+    return mn_fail(MN_USAGE, "--ranks '%s': 4x2, for 2 copies of 4 parts each, is how it is said", text);
+  if (p * d != size)
+    return mn_fail(MN_USAGE, "--ranks %s is %ld ranks, but %d %s started: mpirun -n %ld starts as many", text,
+                   p * d, size, size == 1 ? "was" : "were", p * d);
+  *parts = (int)p;
+  return MN_OK;
+}
+
+mn_status mn_ranks_arrange(const struct mn_session *s, const struct mn_model_config *c) {
+  const int size = s->ranks ? s->ranks->size : 1, by_itself = strcmp(s->options.ranks, "auto") == 0;
+  int parts = 1, first;
+  mn_status status = by_itself ? MN_OK : read_parts(s, size, &parts);
+  if (!s->ranks) return status;
+  if (by_itself) parts = choose_parts(s->ranks, c);
+  first = parts;
+  MN_TRY(mn_ranks_tell(s->ranks, &first, sizeof first));
+  if (status == MN_OK) status = mn_ranks_divide(s->ranks, parts);
+  if (status == MN_OK && parts != first)
+    status = mn_fail(MN_USAGE, "--ranks has %d parts for rank %d, but %d for rank 0; give all the same",
+                     parts, s->ranks->rank, first);
+  return mn_ranks_agree(s->ranks, status);
+}
