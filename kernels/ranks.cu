@@ -37,8 +37,8 @@ struct columns {
   unsigned widest;
 };
 
-/* Copies columns between `whole`, rows of `cols`, and the pieces of all ranks one after the other. A kernel,
- * because a graph gives copies of rows to the copy engines, which take several times as long. */
+/* Copies columns between `whole`, rows of `cols`, and the pieces of all ranks one after the other. One
+ * kernel for all pieces. */
 template <typename Word, bool ToWhole>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
     divide_kernel(Word *whole, Word *pieces, unsigned rows, const columns of) {
