@@ -320,6 +320,11 @@ static const struct fused_case large[] = {
     {136, 72, 1425, .width = 8, .nesterov = 1},
     {2304, 1032, 320, .width = 8}, /* with one plane so deep a dW that the consumers update it */
     {1024, 1024, 256, .width = 16, .nesterov = 1},
+    {1024, 1024, 256, .width = 8, .twice = 1}, /* from here on in half tiles, with one plane */
+    {1024, 520, 128, .width = 16, .x_offset = 16},
+    {1000, 72, 63, .width = 32, .nesterov = 1},
+    {900, 264, 35, .width = 64, .twice = 1},
+    {1024, 1024, 16, .width = 128, .bias_offset = -100},
     {128, 512, 8, .width = 32}, /* from here on in small tiles */
     {1, 1024, 24, .width = 16},
     {520, 520, 50, .width = 8, .nesterov = 1},

@@ -171,17 +171,35 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
   }
 };
 
+enum block_tile { BLOCK_NONE, BLOCK_SMALL, BLOCK_HALF, BLOCK_PLAIN };
+
+/* The tile for groups of so many channels: the first of plain, half and small that fills the GPU or pays. */
+template <enum mn_plane_kind Planes>
+static enum block_tile block_tile_of(const struct mn_device *device, const struct mn_hopper_product *p,
+                                     int64_t width) {
+  typedef mn_plain_tile<Planes> plain;
+  typedef mn_half_tile<Planes> half;
+  if (mn_tiles_fill<plain>(device, p)) return width <= plain::COLS ? BLOCK_PLAIN : BLOCK_NONE;
+  if ((int)half::COLS < (int)plain::COLS && width <= half::COLS && mn_tiles_fill<half>(device, p))
+    return BLOCK_HALF;
+  return width <= mn_small_tile<Planes>::COLS && mn_small_pays<Planes>(device, p) ? BLOCK_SMALL : BLOCK_NONE;
+}
+
 template <enum mn_form Form, enum mn_epilogue_kind Kind, bool Saves, enum mn_plane_kind Planes, int D = 8>
 static mn_status launch_width(struct mn_device *device, const struct mn_hopper_product *p,
                               const mn_block_arguments<float> &a) {
   typedef mn_plain_tile<Planes> plain;
+  typedef mn_half_tile<Planes> half;
   typedef mn_small_tile<Planes> small;
   if constexpr (D < plain::COLS)
     if (a.width > D) return launch_width<Form, Kind, Saves, Planes, 2 * D>(device, p, a);
   MN_REQUIRE(a.width == D);
+  const enum block_tile tile = block_tile_of<Planes>(device, p, D);
   if constexpr (D <= small::COLS)
-    if (!mn_tiles_fill<plain>(device, p))
+    if (tile == BLOCK_SMALL)
       return mn_hopper_launch<Form, block_epilogue<Kind, D, Saves, small>>(device, p, a);
+  if constexpr (D <= half::COLS && (int)half::COLS < (int)plain::COLS)
+    if (tile == BLOCK_HALF) return mn_hopper_launch<Form, block_epilogue<Kind, D, Saves, half>>(device, p, a);
   return mn_hopper_launch<Form, block_epilogue<Kind, D, Saves, plain>>(device, p, a);
 }
 
@@ -208,16 +226,13 @@ template <enum mn_plane_kind Planes> static bool writes(const struct mn_operand 
 template <enum mn_plane_kind Planes>
 static bool block_fits(const struct mn_device *device, const struct mn_hopper_product *p,
                        const struct mn_epilogue *epilogue) {
-  typedef mn_plain_tile<Planes> plain;
   const struct mn_block *b = epilogue->block;
   const int64_t width = b->channels / b->groups;
   if (p->form != (epilogue->kind == MN_BLOCK_BACKWARD ? MN_NN : MN_NT)) return false;
   if (epilogue->kind == MN_BLOCK_LOSS && (saves(b) || b->y)) return false;
   if (epilogue->kind != MN_BLOCK && (b->dz->real || !b->dz->planes[0])) return false;
-  const bool large = mn_tiles_fill<plain>(device, p);
-  if (!large && !mn_small_pays<Planes>(device, p)) return false;
-  const int64_t widest = large ? (int)plain::COLS : (int)mn_small_tile<Planes>::COLS;
-  return b->ops == MN_OP_ALL && width >= 8 && width <= widest && (width & (width - 1)) == 0 &&
+  return b->ops == MN_OP_ALL && width >= 8 && (width & (width - 1)) == 0 &&
+         block_tile_of<Planes>(device, p, width) != BLOCK_NONE &&
          mn_aligned(16, b->bias, b->gamma, b->beta, b->z, b->target, b->sums) && writes<Planes>(b->y) &&
          (epilogue->kind == MN_BLOCK || writes<Planes>(b->dz));
 }

@@ -4,7 +4,7 @@
  * A CTA has consumer warpgroups and one producer warp. The producer issues TMA loads of both operands into a
  * pipeline of stages in shared memory; each consumer warpgroup multiplies (wgmma) its 64 rows of the CTA
  * tile. CTAs are persistent: each computes tiles in an order that keeps the operands in the L2 cache, and the
- * producer runs ahead, so that the next tile's operands arrive during the epilogue. The three tiles stand in
+ * producer runs ahead, so that the next tile's operands arrive during the epilogue. The tiles stand in
  * tile.cuh.
  *
  * With two planes a stage holds both planes of both operands, and three products are summed, the small ones

@@ -9,6 +9,9 @@
  * idle. With one plane it is half as wide, because the staging buffers between consumers and epilogue warps
  * take shared memory.
  *
+ * The half tile is for products with one plane that have too few plain tiles to go round: half as wide, it
+ * has half the arithmetic for three quarters of the bytes, but gives work to twice as many multiprocessors.
+ *
  * The small tile is for products that would give most multiprocessors no tile: an eighth of the plain tile
  * (with two planes a quarter), without clusters, and with enough stages to hold all of a short depth. */
 #ifndef MN_KERNELS_HOPPER_TILE_CUH
@@ -39,6 +42,11 @@ template <enum mn_plane_kind Kind> struct mn_streaming_tile {
   enum { STAGES = PLANES == 2 ? 3 : 5, IN_FLIGHT = 1 };
   enum { EPILOGUE_WARPS = 8 / PLANES, STAGING = 2 / PLANES, CONSUMER_REGS = PLANES == 2 ? 168 : 0 };
   enum { EPILOGUE_REGS = PLANES == 2 ? 152 : 128, PRODUCER_REGS = 24 };
+};
+template <enum mn_plane_kind Kind> struct mn_half_tile {
+  static constexpr enum mn_plane_kind KIND = Kind;
+  enum { PLANES = 1, ROWS = 128, COLS = 128, CLUSTER = 2, STAGES = 6, IN_FLIGHT = 2 };
+  enum { EPILOGUE_WARPS = 0, STAGING = 1, CONSUMER_REGS = 232, EPILOGUE_REGS = 0, PRODUCER_REGS = 40 };
 };
 template <enum mn_plane_kind Kind> struct mn_small_tile {
   static constexpr enum mn_plane_kind KIND = Kind;
