@@ -47,15 +47,24 @@ void mn_context_close(struct mn_context *context) {
   free(context);
 }
 
-mn_status mn_context_allocate(struct mn_context *context, void **out, int64_t count, size_t size) {
+static mn_status allocate(struct mn_context *context, mn_allocate_function *function, void **out,
+                          int64_t count, size_t size) {
   MN_REQUIRE(count > 0);
   if ((size_t)count > PTRDIFF_MAX / size)
     return mn_fail(MN_NO_MEMORY, "no memory for %ld elements of %zu bytes; a smaller batch or model would do",
                    (long)count, size);
-  MN_TRY(context->kernels->allocate(context->device, out, (size_t)count * size));
+  MN_TRY(function(context->device, out, (size_t)count * size));
   context->allocations++;
   context->bytes += (size_t)count * size;
   return MN_OK;
+}
+
+mn_status mn_context_allocate(struct mn_context *context, void **out, int64_t count, size_t size) {
+  return allocate(context, context->kernels->allocate, out, count, size);
+}
+
+mn_status mn_context_allocate_shared(struct mn_context *context, void **out, int64_t count, size_t size) {
+  return allocate(context, context->kernels->allocate_shared, out, count, size);
 }
 
 void mn_context_release(struct mn_context *context, void *memory, int64_t count, size_t size) {

@@ -64,14 +64,22 @@ mn_status mn_tape_host(struct mn_tape *tape, void **out, size_t bytes) {
   return *out ? MN_OK : mn_fail(MN_NO_MEMORY, "no memory for a tape's node");
 }
 
-mn_status mn_tape_device(struct mn_tape *tape, void **out, int64_t count, size_t size) {
+static mn_status take_memory(struct mn_tape *tape, void **out, int64_t count, size_t size, int shared) {
   struct mn_owned *owned;
   MN_TRY(own(tape, &owned));
-  MN_TRY(mn_context_allocate(tape->context, out, count, size));
+  MN_TRY((shared ? mn_context_allocate_shared : mn_context_allocate)(tape->context, out, count, size));
   owned->memory = *out;
   owned->count = count;
   owned->size = size;
   return MN_OK;
+}
+
+mn_status mn_tape_device(struct mn_tape *tape, void **out, int64_t count, size_t size) {
+  return take_memory(tape, out, count, size, 0);
+}
+
+mn_status mn_tape_shared(struct mn_tape *tape, void **out, int64_t count, size_t size) {
+  return take_memory(tape, out, count, size, 1);
 }
 
 mn_status mn_tape_scale(struct mn_tape *tape, struct mn_scale **out) {
@@ -125,7 +133,8 @@ static mn_status take_planes(struct mn_tape *tape, struct mn_tensor *tensor) {
   struct mn_context *context = tape->context;
   struct mn_operand *value = &tensor->value;
   for (int i = 0; i < context->device->planes; i++)
-    MN_TRY(mn_context_allocate(context, &value->planes[i], mn_tensor_count(tensor), context->device->plane));
+    MN_TRY((tensor->shared ? mn_context_allocate_shared : mn_context_allocate)(
+        context, &value->planes[i], mn_tensor_count(tensor), context->device->plane));
   if (!context->device->scaled) return MN_OK;
   value->headroom = MN_HEADROOM_X;
   return mn_tape_scale(tape, &value->scale);
@@ -137,7 +146,8 @@ static mn_status take_buffers(struct mn_tape *tape, struct mn_tensor *tensor, in
   struct mn_context *context = tape->context;
   int64_t count = mn_tensor_count(tensor);
   if (!tensor->outside && !tensor->value.real && real)
-    MN_TRY(mn_context_allocate(context, &tensor->value.real, count, context->device->real));
+    MN_TRY((tensor->shared ? mn_context_allocate_shared : mn_context_allocate)(context, &tensor->value.real,
+                                                                               count, context->device->real));
   if (!tensor->outside && !tensor->value.planes[0] && planes) MN_TRY(take_planes(tape, tensor));
   if (!tensor->gradient && tape->training && tensor->needs_gradient &&
       (tensor->sink.kind != MN_UPDATE || tensor->uses > 1)) {

@@ -24,6 +24,7 @@ struct mn_tensor {
   int uses, stored;        /* on the tape being finished: its consumers; whether `gradient` holds their sum */
   int keep;                /* the real form is kept, whatever the consumers read */
   int outside;             /* the value's memory is another's (mn_tape_outside) */
+  int shared;              /* the value is gathered from all parts: in memory of allocate_shared */
   int operand;             /* of a tape's last output: only a GEMM will read it, so it has no real form */
 };
 

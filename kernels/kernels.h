@@ -39,6 +39,7 @@
   REAL(narrow)                                                                                               \
   REAL(uniform)                                                                                              \
   DEVICE(allocate)                                                                                           \
+  DEVICE(allocate_shared)                                                                                    \
   DEVICE(release)                                                                                            \
   DEVICE(allocate_host)                                                                                      \
   DEVICE(release_host)                                                                                       \

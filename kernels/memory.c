@@ -21,6 +21,10 @@ mn_status mn_allocate_cpu(struct mn_device *device, void **out, size_t bytes) {
   return MN_OK;
 }
 
+mn_status mn_allocate_shared_cpu(struct mn_device *device, void **out, size_t bytes) {
+  return mn_allocate_cpu(device, out, bytes);
+}
+
 void mn_release_cpu(struct mn_device *device, void *memory) {
   (void)device;
   free(memory);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "kernels/cuda.cuh"
+#include "kernels/peer.h"
 
 static const double MIB = 1048576.0;
 
@@ -21,8 +22,10 @@ mn_status mn_allocate_cuda(struct mn_device *device, void **out, size_t bytes) {
 }
 
 /* An error here is an earlier kernel's, which the next synchronize reports. */
-void mn_release_cuda(struct mn_device *, void *memory) {
-  if (memory) (void)cudaFree(memory);
+void mn_release_cuda(struct mn_device *device, void *memory) {
+  if (!memory) return;
+  mn_peer_release(device->ranks, memory);
+  (void)cudaFree(memory);
 }
 
 mn_status mn_allocate_host_cuda(struct mn_device *, void **out, size_t bytes) {

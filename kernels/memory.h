@@ -7,7 +7,11 @@
 /* `bytes` (> 0) of the device's memory, aligned to 256 bytes, not initialised. MN_NO_MEMORY names how much
  * was asked for. */
 typedef mn_status mn_allocate_function(struct mn_device *device, void **out, size_t bytes);
-typedef void mn_release_function(struct mn_device *device, void *memory); /* NULL is fine */
+/* The same, where the parts' collectives may write to (kernels/ranks.h): every part of a copy calls it in the
+ * same order. An exchange into such memory is faster; nothing else depends on it. */
+typedef mn_status mn_allocate_shared_function(struct mn_device *device, void **out, size_t bytes);
+/* Of either; NULL is fine. */
+typedef void mn_release_function(struct mn_device *device, void *memory);
 
 /* Host memory that the device copies from at full speed (pinned on CUDA). Any thread may call these two. */
 typedef mn_status mn_allocate_host_function(struct mn_device *device, void **out, size_t bytes);

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda.cuh"
 #include "kernels/nccl.h"
+#include "kernels/peer.h"
 
 mn_status mn_ranks_begin_cuda(struct mn_device *device, struct mn_ranks_id *id) {
   (void)device;
@@ -12,12 +13,14 @@ mn_status mn_ranks_begin_cuda(struct mn_device *device, struct mn_ranks_id *id) 
 mn_status mn_ranks_join_cuda(struct mn_device *device, struct mn_ranks *ranks, const struct mn_ranks_id *id) {
   device->ranks = ranks;
   for (int i = 0; i < 2; i++) MN_TRY(device->kernels->allocate(device, &ranks->room[i], MN_RANKS_ROOM));
-  return mn_nccl_open(ranks, id);
+  MN_TRY(mn_nccl_open(ranks, id));
+  return mn_peer_open(device);
 }
 
 void mn_ranks_leave_cuda(struct mn_device *device) {
   struct mn_ranks *ranks = device->ranks;
   (void)cudaStreamSynchronize(device->cuda->stream);
+  mn_peer_close(device);
   mn_nccl_close(ranks);
   for (int i = 0; i < 2; i++) {
     if (ranks->room[i]) device->kernels->release(device, ranks->room[i]);
@@ -87,6 +90,11 @@ static mn_status gather(struct mn_device *device, void *whole, const void *piece
                         size_t each, bool agrees) {
   const struct mn_ranks *r = device->ranks;
   struct mn_ranks_plan p;
+  if (const struct mn_peer_memory *shared = mn_peer_reach(device, whole, piece, rows, cols, each)) {
+    const bool alone = r->copies.size == 1; /* with others the parts are not all that agree */
+    MN_TRY(mn_peer_all_gather(device, shared, piece, rows, cols, each, agrees && alone));
+    return agrees && !alone ? mn_nccl_agree(&r->all, device->nonfinite, device->cuda->stream) : MN_OK;
+  }
   MN_TRY(mn_ranks_plan(&p, device, cols, each));
   const size_t row = p.share * each, width = p.widest * each;
   for (int64_t at = 0; at < rows; at += p.rows) {
@@ -116,8 +124,10 @@ mn_status mn_all_gather_cuda(struct mn_device *device, void *whole, const void *
 
 mn_status mn_agree_cuda(struct mn_device *device, void *whole, const void *piece, int64_t rows,
                         int64_t cols) {
+  const struct mn_ranks *r = device->ranks;
   if (whole) return gather(device, whole, piece, rows, cols, device->real, true);
-  return mn_nccl_agree(&device->ranks->all, device->nonfinite, device->cuda->stream);
+  if (r->peer && r->copies.size == 1) return mn_peer_agree(device);
+  return mn_nccl_agree(&r->all, device->nonfinite, device->cuda->stream);
 }
 
 /* Vectors of W: piece[rows, share] = the pieces [size, rows, widest] added up in order. W > 1: the pieces are
@@ -162,10 +172,15 @@ mn_status mn_reduce_scatter_cuda(struct mn_device *device, void *piece, const vo
   struct mn_ranks_plan p;
   const size_t real = device->real;
   MN_TRY(mn_ranks_plan(&p, device, cols, real));
+  const struct mn_peer_memory *room = mn_peer_reach(device, r->room[1], piece, rows, cols, real);
   for (int64_t at = 0; at < rows; at += p.rows) {
     const int64_t count = std::min(p.rows, rows - at);
     char *from = static_cast<char *>(const_cast<void *>(whole)) + at * cols * real;
     char *to = static_cast<char *>(piece) + at * p.share * real;
+    if (room) {
+      MN_TRY(mn_peer_reduce_scatter(device, room, to, from, count, cols));
+      continue;
+    }
     MN_TRY(divide<false>(device, from, r->room[0], count, cols, real));
     MN_TRY(
         mn_nccl_exchange(&r->parts, r->room[1], r->room[0], count * p.widest * real, device->cuda->stream));

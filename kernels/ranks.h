@@ -6,7 +6,8 @@
  * A matrix [rows, cols] is divided by columns among the parts: part r owns mn_share of them, its piece
  * [rows, share]. Every rank calls the same collectives in the same order. Sums over parts are formed in the
  * order of ranks, those over copies in that of the library; the same grid gives the same bytes. MPI moves the
- * CPU's, NCCL the GPUs', in the device's stream. */
+ * CPU's, NCCL the GPUs', in the device's stream; parts whose GPUs reach each other's memory store to it
+ * (kernels/peer.h). */
 #ifndef MN_KERNELS_RANKS_H
 #define MN_KERNELS_RANKS_H
 
@@ -29,6 +30,7 @@ struct mn_ranks {
   struct mn_team parts;  /* of this rank's copy; */
   struct mn_team copies; /* and those that have the same part */
   void *room[2];         /* ranks_join's: MN_RANKS_ROOM bytes each in the device's memory */
+  struct mn_peer *peer;  /* CUDA: the parts' memory, where their GPUs reach it (kernels/peer.h); else NULL */
 };
 enum { MN_RANKS_ROOM = 32 << 20 };
 

@@ -169,7 +169,7 @@ static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
     const int64_t all = mn_ranks_parts(tape->context->device->ranks), parts = b->rows * b->groups * all;
     const double elements_of_all = (double)elements * (double)all * mn_tape_copies(tape);
     MN_TRY(mn_tape_device(tape, &b->loss_parts, b->rows * b->groups, real));
-    if (all > 1) MN_TRY(mn_tape_device(tape, &saved->parts, parts, real));
+    if (all > 1) MN_TRY(mn_tape_shared(tape, &saved->parts, parts, real));
     tape->gathered.whole = saved->parts;
     tape->gathered.piece = b->loss_parts;
     tape->gathered.rows = b->rows;
