@@ -32,11 +32,11 @@ struct mn_cuda {
   void *scratch;   /* MN_CUDA_WORKSPACE bytes: rows of a product for an update or MN_ADD (gemm.cu), allocated
                       by the first */
   float *alpha;    /* [2] alpha and beta of a scaled product of cuBLASLt's */
-  unsigned *spans_done; /* how many spans of the running sum are done (reduce.cuh); 0 between launches */
-  struct mn_matmul *matmuls;
-  int matmul_count, matmul_room;
-  void *encode;    /* cuTensorMapEncodeTiled, where the Hopper GEMM can run; else NULL */
-  bool dependents; /* has programmatic dependent launch */
+  unsigned *spans_done;      /* how many spans of the running sum are done (reduce.cuh); 0 between launches */
+  struct mn_matmul *matmuls; /* those of the last shapes (gemm.cu); */
+  unsigned matmul_count;     /* and how many were ever made */
+  void *encode;              /* cuTensorMapEncodeTiled, where the Hopper GEMM can run; else NULL */
+  bool dependents;           /* has programmatic dependent launch */
 };
 
 /* Fixed, so that cuBLASLt chooses the same algorithms, and gives the same bytes, on all GPUs of one model. */

@@ -2,7 +2,9 @@
  * and then the epilogue over the stored matrix.
  *
  * cuBLASLt is asked for an algorithm once for each shape, and the answer is kept: the heuristic's first for a
- * fixed workspace and no in-place reduction, so that the same call gives the same bytes. */
+ * fixed workspace and no in-place reduction, so that the same call gives the same bytes. A part of a product
+ * (a rank's, or a slice) is computed by the algorithm of the whole, because another one, with other tiles or
+ * another split of the depth, would add in another order: so the parts' bytes are the whole's. */
 #include <stdlib.h>
 
 #include <algorithm>
@@ -12,29 +14,39 @@
 #include "kernels/planes.cuh"
 #include "kernels/rule.cuh"
 
-/* d[rows, cols] = a·b, all row-major. lda is the row stride of a, which may be some columns of a wider
- * matrix. */
-struct product {
+/* lda is the row stride of a, which may be some columns of a wider matrix. */
+struct extent {
+  int64_t rows, cols, depth, lda;
+  bool operator==(const extent &other) const {
+    return rows == other.rows && cols == other.cols && depth == other.depth && lda == other.lda;
+  }
+};
+
+/* d[rows, cols] = a·b, all row-major. */
+struct product : extent {
   enum mn_form form;
   enum mn_precision precision; /* of a and b */
-  int64_t rows, cols, depth, lda;
+  extent whole;                /* that this is a part of; or its own */
   const void *a, *b;
   const struct mn_scale *scale_a, *scale_b; /* MN_FP16 alone */
   void *d;
 };
 
-/* A cuBLASLt matmul: descriptors and algorithm for products of one shape. cuBLASLt is column-major, so it
- * computes dᵀ = bᵀ·aᵀ: its A is our b, its B our a. */
+/* A cuBLASLt matmul: descriptors and algorithm for products of one shape, the same part of the same whole.
+ * cuBLASLt is column-major, so it computes dᵀ = bᵀ·aᵀ: its A is our b, its B our a. */
 struct mn_matmul {
   enum mn_form form;
   enum mn_precision precision;
   bool found; /* cuBLASLt has an algorithm; else plain_kernel */
-  int64_t rows, cols, depth, lda;
+  extent own, whole;
   uint32_t align_a, align_b, align_d;
   cublasLtMatmulDesc_t operation;
   cublasLtMatrixLayout_t a, b, d;
   cublasLtMatmulAlgo_t algorithm;
 };
+
+/* Kept for a device. A run has a few shapes; a caller whose batches are all of other sizes has as many. */
+enum { MATMULS = 256 };
 
 /* A precision's types for cuBLASLt: of a and b, of d, and of the computation. */
 struct types {
@@ -71,24 +83,30 @@ static uint32_t alignment_of(const void *pointer) {
   return (uint32_t)(bits & -bits);
 }
 
+static void release_layouts(struct mn_matmul *m) {
+  for (cublasLtMatrixLayout_t *layout : {&m->a, &m->b, &m->d}) {
+    if (*layout) (void)cublasLtMatrixLayoutDestroy(*layout);
+    *layout = NULL;
+  }
+}
+
 static void release_matmul(struct mn_matmul *m) {
   if (m->operation) (void)cublasLtMatmulDescDestroy(m->operation);
-  for (cublasLtMatrixLayout_t layout : {m->a, m->b, m->d})
-    if (layout) (void)cublasLtMatrixLayoutDestroy(layout);
+  release_layouts(m);
 }
 
 void mn_cuda_release_matmuls(struct mn_cuda *cuda) {
-  for (int i = 0; i < cuda->matmul_count; i++) release_matmul(&cuda->matmuls[i]);
+  const unsigned kept = std::min(cuda->matmul_count, (unsigned)MATMULS);
+  for (unsigned i = 0; i < kept; i++) release_matmul(&cuda->matmuls[i]);
   free(cuda->matmuls);
   cuda->matmuls = NULL;
-  cuda->matmul_count = cuda->matmul_room = 0;
+  cuda->matmul_count = 0;
 }
 
 /* A scaled product is divided by the factors, through an alpha in the device's memory. */
 static mn_status describe(struct mn_matmul *p) {
   const struct types types = types_of(p->precision);
   const int32_t mode = p->precision == MN_FP16 ? CUBLASLT_POINTER_MODE_DEVICE : CUBLASLT_POINTER_MODE_HOST;
-  int64_t m = p->cols, n = p->rows, k = p->depth;
   bool ta = p->form == MN_NT, tb = p->form == MN_TN;
   cublasOperation_t op_a = ta ? CUBLAS_OP_T : CUBLAS_OP_N, op_b = tb ? CUBLAS_OP_T : CUBLAS_OP_N;
   MN_CUBLAS_TRY(cublasLtMatmulDescCreate(&p->operation, types.compute, types.out));
@@ -98,8 +116,17 @@ static mn_status describe(struct mn_matmul *p) {
       cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b));
   MN_CUBLAS_TRY(
       cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_POINTER_MODE, &mode, sizeof mode));
+  return MN_OK;
+}
+
+/* The layouts of a product of this extent, in place of those that there are. */
+static mn_status lay_out(struct mn_matmul *p, const extent &of) {
+  const struct types types = types_of(p->precision);
+  int64_t m = of.cols, n = of.rows, k = of.depth;
+  bool ta = p->form == MN_NT, tb = p->form == MN_TN;
+  release_layouts(p);
   MN_CUBLAS_TRY(cublasLtMatrixLayoutCreate(&p->a, types.in, ta ? k : m, ta ? m : k, ta ? k : m));
-  MN_CUBLAS_TRY(cublasLtMatrixLayoutCreate(&p->b, types.in, tb ? n : k, tb ? k : n, p->lda));
+  MN_CUBLAS_TRY(cublasLtMatrixLayoutCreate(&p->b, types.in, tb ? n : k, tb ? k : n, of.lda));
   MN_CUBLAS_TRY(cublasLtMatrixLayoutCreate(&p->d, types.out, m, n, m));
   return MN_OK;
 }
@@ -127,7 +154,8 @@ static mn_status ask(struct mn_cuda *cuda, struct mn_matmul *m, cublasLtMatmulPr
   return MN_OK;
 }
 
-static mn_status choose(struct mn_device *device, struct mn_matmul *m,
+/* For a product of this extent, whose layouts then are the matmul's. */
+static mn_status choose(struct mn_device *device, struct mn_matmul *m, const extent &of,
                         cublasLtMatmulPreference_t preference) {
   size_t workspace = MN_CUDA_WORKSPACE;
   uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -136,50 +164,66 @@ static mn_status choose(struct mn_device *device, struct mn_matmul *m,
   MN_CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                                      &reductions, sizeof reductions));
   struct mn_cuda *cuda = device->cuda;
+  MN_TRY(lay_out(m, of));
   MN_TRY(ask(cuda, m, preference, m->align_a, m->align_b, m->align_d));
   if (m->found) return MN_OK;
   uint32_t in = (uint32_t)bytes_of(m->precision);
   return ask(cuda, m, preference, in, in, (uint32_t)device->real);
 }
 
+/* Whether the algorithm computes products of the layouts too. */
+static bool suits(const struct mn_cuda *cuda, const struct mn_matmul *m) {
+  cublasLtMatmulHeuristicResult_t result = {};
+  return cublasLtMatmulAlgoCheck(cuda->blas, m->operation, m->a, m->b, m->d, m->d, &m->algorithm, &result) ==
+             CUBLAS_STATUS_SUCCESS &&
+         result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= MN_CUDA_WORKSPACE;
+}
+
+/* By the whole's algorithm, where it has one that computes the part; a whole without one is plain_kernel's,
+ * and so are its parts. */
+static mn_status choose_of_whole(struct mn_device *device, struct mn_matmul *m,
+                                 cublasLtMatmulPreference_t preference) {
+  MN_TRY(choose(device, m, m->whole, preference));
+  if (m->own == m->whole) return MN_OK;
+  MN_TRY(lay_out(m, m->own));
+  return !m->found || suits(device->cuda, m) ? MN_OK : choose(device, m, m->own, preference);
+}
+
 static mn_status make_matmul(struct mn_device *device, struct mn_matmul *m) {
   MN_TRY(describe(m));
   cublasLtMatmulPreference_t preference;
   MN_CUBLAS_TRY(cublasLtMatmulPreferenceCreate(&preference));
-  mn_status status = choose(device, m, preference);
+  mn_status status = choose_of_whole(device, m, preference);
   (void)cublasLtMatmulPreferenceDestroy(preference);
   return status;
 }
 
-/* The matmul for a product: one made before, or a new one. */
+/* The matmul for a product: one made before, or a new one, in the place of the oldest where MATMULS are kept.
+ * It is the caller's until the next call; a graph that was captured does not read it. */
 static mn_status find_matmul(struct mn_device *device, struct mn_matmul **out, const struct product *p) {
   struct mn_cuda *cuda = device->cuda;
   struct mn_matmul m = {};
   m.form = p->form, m.precision = p->precision;
-  m.rows = p->rows, m.cols = p->cols, m.depth = p->depth, m.lda = p->lda;
+  m.own = *p, m.whole = p->whole;
   m.align_a = alignment_of(p->a), m.align_b = alignment_of(p->b), m.align_d = alignment_of(p->d);
-  for (int i = 0; i < cuda->matmul_count; i++) {
+  const unsigned kept = std::min(cuda->matmul_count, (unsigned)MATMULS);
+  for (unsigned i = 0; i < kept; i++) {
     const struct mn_matmul *q = &cuda->matmuls[i];
-    if (q->form == m.form && q->precision == m.precision && q->rows == m.rows && q->cols == m.cols &&
-        q->depth == m.depth && q->lda == m.lda && q->align_a == m.align_a && q->align_b == m.align_b &&
-        q->align_d == m.align_d) {
+    if (q->form == m.form && q->precision == m.precision && q->own == m.own && q->whole == m.whole &&
+        q->align_a == m.align_a && q->align_b == m.align_b && q->align_d == m.align_d) {
       *out = &cuda->matmuls[i];
       return MN_OK;
     }
   }
-  if (cuda->matmul_count == cuda->matmul_room) {
-    int room = cuda->matmul_room ? 2 * cuda->matmul_room : 16;
-    void *grown = realloc(cuda->matmuls, (size_t)room * sizeof m);
-    if (!grown) return mn_fail(MN_NO_MEMORY, "no memory for a cuBLASLt matmul");
-    cuda->matmuls = static_cast<struct mn_matmul *>(grown);
-    cuda->matmul_room = room;
-  }
+  if (!cuda->matmuls) cuda->matmuls = static_cast<struct mn_matmul *>(calloc(MATMULS, sizeof m));
+  if (!cuda->matmuls) return mn_fail(MN_NO_MEMORY, "no memory for cuBLASLt's matmuls");
   mn_status status = make_matmul(device, &m);
   if (status != MN_OK) {
     release_matmul(&m);
     return status;
   }
-  *out = &cuda->matmuls[cuda->matmul_count++];
+  *out = &cuda->matmuls[cuda->matmul_count++ % MATMULS];
+  release_matmul(*out); /* zeroed memory has none */
   **out = m;
   return MN_OK;
 }
@@ -265,6 +309,7 @@ extern "C" mn_status mn_cuda_plain_product(struct mn_device *device, enum mn_for
   struct product p = {};
   p.form = form, p.precision = device->precision;
   p.rows = rows, p.cols = cols, p.depth = depth, p.lda = form == MN_TN ? rows : depth;
+  p.whole = p;
   p.a = a, p.b = b, p.d = d;
   return plain(device, &p);
 }
@@ -301,11 +346,14 @@ static mn_status multiply_in_slices(struct mn_device *device, const struct produ
                    (long long)whole->cols, (long long)(MN_CUDA_WORKSPACE / sizeof(Real)));
   int64_t parts = (whole->rows + most - 1) / most, each = (whole->rows + parts - 1) / parts;
   if (most >= step) each = std::min((each + step - 1) / step, most / step) * step;
+  /* The largest slice that there can be: as the slices of a rank's part are not those of the whole. */
+  const int64_t asked = std::min(whole->whole.rows, most >= step ? most / step * step : most);
   const size_t in = bytes_of(whole->precision);
   if (!device->cuda->scratch) MN_CUDA_TRY(cudaMalloc(&device->cuda->scratch, MN_CUDA_WORKSPACE));
   for (int64_t row = 0; row < whole->rows; row += each) {
     struct product part = *whole;
     part.rows = row + each < whole->rows ? each : whole->rows - row;
+    part.whole.rows = asked;
     part.a =
         static_cast<const char *>(whole->a) + (size_t)(whole->form == MN_TN ? row : row * whole->lda) * in;
     part.d = device->cuda->scratch;
@@ -357,6 +405,9 @@ mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, c
   p.depth = form == MN_TN ? a->rows : a->cols;
   p.cols = form == MN_NT ? b->rows : b->cols;
   p.lda = a->cols;
+  p.whole = p;
+  if (form == MN_NT && b->whole) p.whole.cols = b->whole;
+  if (form == MN_TN && a->whole) p.whole.rows = p.whole.lda = a->whole;
   MN_REQUIRE(p.depth == (form == MN_NT ? b->cols : b->rows));
   MN_REQUIRE(p.rows > 0 && p.cols > 0 && p.depth > 0);
   check_epilogue(&p, epilogue);

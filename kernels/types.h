@@ -102,6 +102,8 @@ enum { MN_HEADROOM_X = 1, MN_HEADROOM_DZ = 8, MN_HEADROOM_W = 7 };
  * kernels/split.h writes and reads a split weight. */
 struct mn_operand {
   int64_t rows, cols;
+  int64_t whole;          /* of a rank's part: the rows of a weight, or the columns of its dz, that all ranks
+                             have together (kernels/ranks.h); 0: it is no part */
   void *real;             /* [rows, cols]; NULL where only the planes are read, and where there is low */
   void *planes[2];        /* [rows, cols]; NULL where no GEMM reads them */
   int split;              /* see above */

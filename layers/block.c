@@ -204,7 +204,8 @@ static mn_status record(struct mn_tape *tape, struct mn_tensor **y, struct mn_no
       *vectors[i] = node.inputs[i]->value.real;
     }
   block.dz = &saved->dz;
-  saved->dz = (struct mn_operand){.rows = block.rows, .cols = block.channels};
+  saved->dz = (struct mn_operand){
+      .rows = block.rows, .cols = block.channels, .whole = weight ? weight->value.whole : 0};
   node.operation = &operation;
   node.operand[X] = node.operand[WEIGHT] = weight && weight->value.planes[0];
   node.saved = saved;

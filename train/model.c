@@ -126,6 +126,7 @@ static mn_status open_layer(struct mn_model *model, struct mn_layer *layer) {
     layer->parameters[i] = *tensor;
     (*tensor)->first = layer->first;
     (*tensor)->whole = layer->whole;
+    if (p.rank == 2 && layer->outputs < layer->whole) (*tensor)->value.whole = layer->whole;
     model->count++;
   }
   return MN_OK;
