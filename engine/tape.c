@@ -197,11 +197,18 @@ static void give_sinks(struct mn_tape *tape) {
     }
 }
 
+static mn_status take_scales(struct mn_tape *tape) {
+  size_t nodes = 0;
+  for (struct mn_node *node = tape->first; node; node = node->next) nodes++;
+  return mn_tape_host(tape, (void **)&tape->scales, nodes * sizeof *tape->scales);
+}
+
 mn_status mn_tape_finish(struct mn_tape *tape) {
   MN_REQUIRE(tape->last);
   count_uses(tape);
   MN_TRY(take_all_buffers(tape));
   if (tape->training) give_sinks(tape);
+  MN_TRY(take_scales(tape));
   for (struct mn_node *node = tape->first; node; node = node->next)
     if (node->operation->bind) MN_TRY(node->operation->bind(tape, node));
   return MN_OK;
@@ -263,6 +270,8 @@ static mn_status backward(void *data) {
   if (tape->context->device->ranks)
     MN_TRY(k->agree(tape->context->device, tape->stepping ? tape->gathered.whole : NULL, tape->gathered.piece,
                     tape->gathered.rows, tape->gathered.cols));
+  if (tape->context->device->ranks && tape->scale_count > 0)
+    MN_TRY(k->agree_scales(tape->context->device, tape->scales, tape->scale_count));
   MN_TRY(k->branch_fork(tape->context->device));
   mn_status status = update_all(tape), joined = k->branch_join(tape->context->device);
   if (status == MN_OK) status = joined;

@@ -20,6 +20,13 @@ mn_status mn_tensor_check(const struct mn_tensor *tensor, int64_t rows, int64_t 
                  (long)value->cols, (long)rows, (long)cols);
 }
 
+/* Either all ranks have planes of their part, or none has: two planes might fit some alone where the parts
+ * are not of one size, but ranks agree on the scales. */
+static int has_planes(const struct mn_device *device, const struct mn_operand *w) {
+  const int even = !w->whole || w->whole % mn_ranks_parts(device->ranks) == 0;
+  return mn_has_planes(device, w->rows, w->cols) && (device->planes == 1 || even);
+}
+
 /* The real form or, of a weight that is split on CUDA, the lower halves; a matrix's planes and, where they
  * are scaled, the scales. */
 static mn_status take_forms(struct mn_context *context, struct mn_tensor *tensor) {
@@ -32,7 +39,7 @@ static mn_status take_forms(struct mn_context *context, struct mn_tensor *tensor
     MN_TRY(mn_context_allocate(context, (void **)&w->low, w->rows * w->cols, sizeof *w->low));
   else
     MN_TRY(mn_context_allocate(context, &w->real, w->rows * w->cols, device->real));
-  if (tensor->rank != 2 || !mn_has_planes(device, w->rows, w->cols)) return MN_OK;
+  if (tensor->rank != 2 || !has_planes(device, w)) return MN_OK;
   for (int i = 0; i < device->planes; i++)
     MN_TRY(mn_context_allocate(context, &w->planes[i], w->rows * w->cols, device->plane));
   if (!device->scaled) return MN_OK;
@@ -42,8 +49,8 @@ static mn_status take_forms(struct mn_context *context, struct mn_tensor *tensor
   return context->kernels->upload(device, tensor->scales, first, sizeof first);
 }
 
-mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out, const char *name, int rank,
-                              int64_t rows, int64_t cols) {
+mn_status mn_tensor_part(struct mn_context *context, struct mn_tensor **out, const char *name, int rank,
+                         int64_t rows, int64_t cols, int64_t first, int64_t whole) {
   *out = NULL;
   MN_TRY(mn_tensor_check_shape(name, rows, cols));
   struct mn_tensor *tensor = calloc(1, sizeof *tensor);
@@ -52,7 +59,9 @@ mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out
   tensor->rank = rank;
   tensor->value.rows = rows;
   tensor->value.cols = cols;
-  tensor->whole = rank == 2 ? rows : cols;
+  tensor->first = first;
+  tensor->whole = whole;
+  if (rank == 2 && rows < whole) tensor->value.whole = whole;
   mn_status status = take_forms(context, tensor);
   if (status != MN_OK) {
     mn_tensor_free(context, tensor);
@@ -60,6 +69,11 @@ mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out
   }
   *out = tensor;
   return MN_OK;
+}
+
+mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out, const char *name, int rank,
+                              int64_t rows, int64_t cols) {
+  return mn_tensor_part(context, out, name, rank, rows, cols, 0, rank == 2 ? rows : cols);
 }
 
 void mn_tensor_free(struct mn_context *context, struct mn_tensor *tensor) {

@@ -40,6 +40,10 @@ MN_API mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tenso
                                      int rank, int64_t rows, int64_t cols);
 MN_API void mn_tensor_free(struct mn_context *context, struct mn_tensor *tensor); /* NULL is fine */
 
+/* The same for a rank's part of one: `first` and `whole` as in struct mn_tensor. */
+mn_status mn_tensor_part(struct mn_context *context, struct mn_tensor **out, const char *name, int rank,
+                         int64_t rows, int64_t cols, int64_t first, int64_t whole);
+
 static inline int64_t mn_tensor_count(const struct mn_tensor *t) {
   return t->value.rows * t->value.cols;
 }

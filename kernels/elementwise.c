@@ -32,13 +32,13 @@ static float largest_of(const real *values, int64_t count) {
 }
 
 mn_status MN_CPU(mn_round)(struct mn_device *device, struct mn_operand *operand, int measure) {
-  (void)device;
   const real *from = operand->real;
   float *plane = operand->planes[0];
   struct mn_scale *scale = operand->scale;
   int64_t count = operand->rows * operand->cols;
   if (scale && measure) {
     scale->largest = largest_of(from, count);
+    if (measure == MN_MEASURE_TOGETHER && device->ranks) MN_TRY(mn_agree_scales_cpu(device, &scale, 1));
     scale->factor = mn_scale_factor(scale->largest, operand->headroom, 1);
   }
   const float factor = scale ? scale->factor : 1;

@@ -75,6 +75,8 @@ mn_status mn_cuda_round<Real>::run(struct mn_device *device, struct mn_operand *
     MN_TRY(mn_zero_cuda(device, &planes.scale->largest, sizeof planes.scale->largest));
     const int64_t ctas = std::min((count + 2047) / 2048, (int64_t)8 * device->cuda->multiprocessors);
     MN_TRY(mn_cuda_launch("largest", device, ctas, 1, largest_kernel<Real>, planes.scale, from, count));
+    struct mn_scale *scale = planes.scale;
+    if (measure == MN_MEASURE_TOGETHER && device->ranks) MN_TRY(mn_agree_scales_cuda(device, &scale, 1));
   }
   operand->stale = 0;
   return mn_cuda_launch("round", device, count, MN_CUDA_THREADS * (wide ? W : 1),

@@ -63,6 +63,7 @@
   DEVICE(reduce_scatter)                                                                                     \
   DEVICE(own_columns)                                                                                        \
   DEVICE(agree)                                                                                              \
+  DEVICE(agree_scales)                                                                                       \
   DEVICE(exchange)                                                                                           \
   DEVICE(split)                                                                                              \
   DEVICE(join)                                                                                               \

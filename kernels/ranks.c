@@ -1,6 +1,7 @@
 /* Collectives on the CPU, by MPI. Contract: kernels/ranks.h. */
 #include "kernels/ranks.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,5 +153,16 @@ mn_status mn_agree_cpu(struct mn_device *device, void *whole, const void *piece,
   MN_TRY(mn_mpi_all_gather(r->mpi, 0, flags, device->nonfinite, sizeof *flags));
   for (int q = 0; q < r->size; q++)
     if (flags[q]) *device->nonfinite = flags[q];
+  return MN_OK;
+}
+
+mn_status mn_agree_scales_cpu(struct mn_device *device, struct mn_scale *const *scales, int count) {
+  struct mn_ranks *r = device->ranks;
+  float *mine = r->room[0], *all = r->room[1];
+  MN_REQUIRE((int64_t)count * r->size <= MN_RANKS_ROOM / (int64_t)sizeof *all);
+  for (int i = 0; i < count; i++) mine[i] = scales[i]->largest;
+  MN_TRY(mn_mpi_all_gather(r->mpi, 0, all, mine, (size_t)count * sizeof *mine));
+  for (int i = 0; i < count; i++)
+    for (int q = 0; q < r->size; q++) scales[i]->largest = fmaxf(scales[i]->largest, all[q * count + i]);
   return MN_OK;
 }

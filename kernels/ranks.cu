@@ -233,3 +233,13 @@ mn_status mn_own_columns_cuda(struct mn_device *device, void *piece, const void 
                                   device->cuda->stream));
   return MN_OK;
 }
+
+/* As integers: the bits of floats that are not negative are ordered as the floats are. */
+mn_status mn_agree_scales_cuda(struct mn_device *device, struct mn_scale *const *scales, int count) {
+  mn_status status = mn_nccl_group(1);
+  for (int i = 0; i < count && status == MN_OK; i++)
+    status = mn_nccl_agree(&device->ranks->all, reinterpret_cast<int *>(&scales[i]->largest),
+                           device->cuda->stream);
+  const mn_status ended = mn_nccl_group(0);
+  return status != MN_OK ? status : ended;
+}

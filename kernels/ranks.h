@@ -94,6 +94,11 @@ typedef mn_status mn_all_reduce_function(struct mn_device *device, void *data, i
 typedef mn_status mn_agree_function(struct mn_device *device, void *whole, const void *piece, int64_t rows,
                                     int64_t cols);
 
+/* The `largest` of each of these scales becomes the largest of all ranks', so that all choose the same factor
+ * by it, whatever the ranks are: every rank gives as many, in the same order. */
+typedef mn_status mn_agree_scales_function(struct mn_device *device, struct mn_scale *const *scales,
+                                           int count);
+
 /* How a collective goes over the rows: so many at a time that the pieces of all ranks, each as wide as the
  * widest, fill one room. MN_NO_MEMORY: a row is wider. */
 struct mn_ranks_plan {

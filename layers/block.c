@@ -39,8 +39,7 @@ static mn_status choose_factors(struct mn_tape *tape, struct mn_node *node) {
 static mn_status finish_dz(struct mn_tape *tape, struct saved *saved) {
   if (!saved->dz.scale || !tape->measure) return MN_OK;
   for (int i = 0; i < 2; i++) saved->dz.planes[i] = saved->planes[i];
-  saved->dz.stale = 1;
-  return mn_operand_prepare(tape->context, &saved->dz);
+  return tape->context->kernels->round(tape->context->device, &saved->dz, MN_MEASURE_TOGETHER);
 }
 
 static mn_status run_forward(struct mn_tape *tape, struct mn_node *node) {
@@ -129,7 +128,9 @@ static mn_status take_planes(struct mn_tape *tape, struct saved *saved, const st
   if (!device->scaled) return MN_OK;
   saved->dz.headroom = MN_HEADROOM_DZ;
   saved->dz.scale = &weight->scales[1];
-  return weight->uses > 1 ? mn_tape_scale(tape, &saved->dz.scale) : MN_OK;
+  if (weight->uses > 1) MN_TRY(mn_tape_scale(tape, &saved->dz.scale));
+  tape->scales[tape->scale_count++] = saved->dz.scale;
+  return MN_OK;
 }
 
 /* Chooses where dz goes, once the buffers are allocated. With a GEMM: in the form that it reads; a real dz

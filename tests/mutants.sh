@@ -285,9 +285,7 @@ mutant "call: any alignment" $o 'if ((uintptr_t)memory % (uintptr_t)bytes == 0) 
 y=layers/block.c
 mutant "scale: dz keeps its first factor" $y 'if (!tape->measure) r.dz = saved->dz.scale;' ''
 mutant "scale: y has none" $y 'r.y = b->y->scale;' '(void)0;'
-mutant "scale: dz measured under an old factor" $y '  saved->dz.stale = 1;
-  return mn_operand_prepare(tape->context, &saved->dz);' \
-  '  return tape->context->kernels->round(tape->context->device, &saved->dz, 0);'
+mutant "scale: dz measured under an old factor" $y '&saved->dz, MN_MEASURE_TOGETHER)' '&saved->dz, 0)'
 
 # split weights
 sp=kernels/split.c pl=kernels/planes.h tc=engine/tensor.c
@@ -435,7 +433,7 @@ mutant "evaluation: the last batch weighs as the others" $e '(double)pass[read %
 mutant "evaluation: one batch's result for both" $e 'buffer[read % MN_LOADER_BUFFERS]]' 'buffer[0]]'
 mutant "evaluation: the last full batch taken for the rest" $e 'first + e->batch <= e->dataset->rows' \
   'first + e->batch < e->dataset->rows'
-mutant "evaluation: planes as training left them" $e 'round(device, &t->value, !training)' 'round(device, &t->value, 0)'
+mutant "evaluation: planes as training left them" $e 'training ? 0 : MN_MEASURE_TOGETHER' '0'
 mutant "evaluation: training goes on under its factors" $e 'MN_TRY(device->kernels->copy(device, to, from, sizeof *e->kept));' ''
 
 # saving beside training, and when

@@ -102,7 +102,7 @@ static mn_status write_planes(struct mn_evaluator *e, int training) {
     const void *from = training ? &e->kept[i] : t->scales;
     void *to = training ? t->scales : &e->kept[i];
     MN_TRY(device->kernels->copy(device, to, from, sizeof *e->kept));
-    MN_TRY(device->kernels->round(device, &t->value, !training));
+    MN_TRY(device->kernels->round(device, &t->value, training ? 0 : MN_MEASURE_TOGETHER));
   }
   return MN_OK;
 }

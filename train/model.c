@@ -82,7 +82,8 @@ mn_status mn_model_check_data(const struct mn_model_config *c, const char *model
 mn_status mn_model_measure(struct mn_model *model) {
   for (int i = 0; i < model->count; i++) {
     struct mn_tensor *t = model->parameters[i];
-    if (t->scales) MN_TRY(model->context->kernels->round(model->context->device, &t->value, 1));
+    if (!t->scales) continue;
+    MN_TRY(model->context->kernels->round(model->context->device, &t->value, MN_MEASURE_TOGETHER));
   }
   return MN_OK;
 }
@@ -122,11 +123,9 @@ static mn_status open_layer(struct mn_model *model, struct mn_layer *layer) {
   for (int i = 0; i < layer->kind->parameters; i++) {
     struct mn_parameter p = describe(layer, i);
     struct mn_tensor **tensor = &model->parameters[model->count];
-    MN_TRY(mn_tensor_parameter(model->context, tensor, p.name, p.rank, p.rows, p.cols));
+    MN_TRY(
+        mn_tensor_part(model->context, tensor, p.name, p.rank, p.rows, p.cols, layer->first, layer->whole));
     layer->parameters[i] = *tensor;
-    (*tensor)->first = layer->first;
-    (*tensor)->whole = layer->whole;
-    if (p.rank == 2 && layer->outputs < layer->whole) (*tensor)->value.whole = layer->whole;
     model->count++;
   }
   return MN_OK;
@@ -190,7 +189,7 @@ mn_status mn_model_initialise(struct mn_model *model, uint64_t seed) {
       MN_TRY(initialise(model->context, layer->parameters[j], &p, seed, sequence++, first));
     }
   }
-  return MN_OK;
+  return mn_model_measure(model);
 }
 
 mn_status mn_model_train(struct mn_model *model, enum mn_training how, const struct mn_rule *rule) {

@@ -44,13 +44,14 @@ MN_API mn_status mn_model_open(struct mn_model **out, struct mn_context *context
                                const struct mn_model_config *config);
 MN_API void mn_model_close(struct mn_model *model); /* NULL is fine */
 
-/* torch.nn's initial values (layers/block.h). The same bits on every device. */
+/* torch.nn's initial values (layers/block.h). The same bits on every device. Every rank calls it. */
 MN_API mn_status mn_model_initialise(struct mn_model *model, uint64_t seed);
 
 /* Sets how every parameter is trained (engine/tensor.h); before the pass that trains it is opened. */
 MN_API mn_status mn_model_train(struct mn_model *model, enum mn_training how, const struct mn_rule *rule);
 
-/* Where planes are scaled, writes every weight's anew, under a factor that suits the weight now. */
+/* Where planes are scaled, writes every weight's anew, under a factor that suits the weight now, the whole of
+ * it where ranks have parts: every rank calls it. */
 mn_status mn_model_measure(struct mn_model *model);
 
 /* Floating-point operations of the matrix products of a training step, for one row. */

@@ -54,6 +54,10 @@ static struct job jobs[] = {
     {"block-adamw",
      {BLOCK},
      {.rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .accumulate = 1}},
+    /* Weights and gradients whose sizes differ much between the parts. */
+    {"block-uneven",
+     {BLOCK},
+     {.rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .accumulate = 1}},
     {"block-accumulate", {BLOCK}, {.momentum = 0.9, .accumulate = 2}},
     {"block-infinite", {BLOCK}, {SGD}}, /* the last rank's last bias is; no rank may take a step */
     {"clip", {BLOCK}, {SGD, .clip = 0.05}},
@@ -70,6 +74,26 @@ static mn_status poison(const struct mn_model *model) {
   MN_TRY(mn_tensor_read(model->context, bias, values));
   values[bias->value.cols - 1] = INFINITY;
   return mn_tensor_write(model->context, bias, values);
+}
+
+/* Multiplies each quarter of the parameter's outputs by `ratio` more than the one before. */
+static mn_status stretch(const struct mn_model *model, struct mn_tensor *t, double ratio) {
+  const int64_t count = mn_tensor_count(t), outputs = mn_tensor_outputs(t);
+  double *values = malloc((size_t)count * sizeof *values);
+  MN_REQUIRE(values);
+  mn_status status = mn_tensor_read(model->context, t, values);
+  for (int64_t i = 0; i < count; i++)
+    values[i] *= pow(ratio, (double)((t->first + i / (count / outputs)) * 4 / t->whole));
+  if (status == MN_OK) status = mn_tensor_write(model->context, t, values);
+  free(values);
+  return status;
+}
+
+static mn_status make_uneven(struct mn_model *model) {
+  struct mn_tensor *const *of = model->layers[0].parameters;
+  MN_TRY(stretch(model, of[MN_BLOCK_WEIGHT], 0x1p4));
+  MN_TRY(stretch(model, of[MN_BLOCK_GAMMA], 0x1p-4));
+  return mn_model_measure(model);
 }
 
 /* Takes a hash of a parameter's whole: outputs are its rows, or its columns where it is a vector. */
@@ -132,6 +156,7 @@ static mn_status train(struct mn_context *context, const struct job *job) {
   MN_TRY(mn_model_open(&model, context, &job->model));
   MN_TRY(mn_model_initialise(model, 7));
   if (strcmp(job->name, "block-infinite") == 0) MN_TRY(poison(model));
+  if (strcmp(job->name, "block-uneven") == 0) MN_TRY(make_uneven(model));
   MN_TRY(mn_optimizer_open(&optimizer, model, &job->optimizer));
   MN_TRY(mn_trainer_open(&trainer, model, optimizer, &data, &config, NULL));
   mn_status status = mn_trainer_run(trainer, STEPS, tell, NULL);

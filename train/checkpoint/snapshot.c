@@ -82,7 +82,7 @@ static mn_status restore_planes(struct mn_context *context, struct mn_tensor *t,
   const struct mn_scale scales[2] = {{(float)saved->factor, 0}, {(float)saved->gradient_factor, 0}};
   if (!t->scales) return MN_OK;
   MN_TRY(context->kernels->upload(context->device, t->scales, scales, sizeof scales));
-  MN_TRY(context->kernels->round(context->device, &t->value, saved->factor == 0));
+  MN_TRY(context->kernels->round(context->device, &t->value, saved->factor == 0 ? MN_MEASURE_TOGETHER : 0));
   return context->kernels->synchronize(context->device); /* the upload is from here */
 }
 
@@ -147,7 +147,7 @@ mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model) {
     status =
         upload(model->context, model->parameters[i], NULL, &weights->tensors[i], weights->tensors[i].value);
   mn_checkpoint_free(weights);
-  return status;
+  return status != MN_OK ? status : mn_model_measure(model);
 }
 
 mn_status mn_snapshot_save(const char *path, int keep, const struct mn_model *model,
