@@ -61,13 +61,14 @@ struct mn_tape {
     const void *piece;
     int64_t rows, cols;
   } gathered;
-  struct mn_scale *
-      *scales;     /* of what the backward writes by the last step's (`measure`), on which all ranks */
-  int scale_count; /* agree; the operations' bind adds them, one a node at most */
-  int stepping;    /* within a step: the loss's reduction may wait for the backward */
-  int measure;     /* in the next step the scale of each dz is chosen by what this dz holds, which takes
-                      passes over memory of their own; else by the last step's. Set for the first step,
-                      for forward and backward by themselves, and by who takes a step again */
+  /* Of what the backward writes, on which all ranks agree at its end, for the next step to choose the factors
+   * by. The operations' bind adds them, a node one at most. */
+  struct mn_scale **scales;
+  int scale_count;
+  int stepping; /* within a step: the loss's reduction may wait for the backward */
+  int measure;  /* in the next step the scale of each dz is chosen by what this dz holds, which takes
+                   passes over memory of their own; else by the last step's. Set for the first step,
+                   for forward and backward by themselves, and by who takes a step again */
   struct mn_replay replay; /* of the step; or, where the tape does not train, of the forward */
   struct mn_owned *owned;  /* memory and tensors that are freed with the tape */
 };
