@@ -21,7 +21,7 @@
 enum { CPU, CUDA, SIDES };
 struct bench {
   struct mn_device *on[SIDES];
-  void *memory[SIDES][256];
+  void *memory[SIDES][512];
   int count[SIDES];
   enum mn_precision precision;
 };
@@ -67,7 +67,7 @@ static inline void close_bench(struct bench *b) {
 
 static inline void *take(struct bench *b, int s, size_t bytes) {
   void *memory = NULL;
-  assert_true(b->count[s] < 256);
+  assert_true(b->count[s] < 512);
   must(b->on[s]->kernels->allocate(b->on[s], &memory, bytes));
   b->memory[s][b->count[s]++] = memory;
   return memory;

@@ -135,6 +135,23 @@ for n in "${ranks[@]}"; do
   "$minnow" diff alone.h5 "$n.h5" >/dev/null || fail "$n ranks save other parameters"
   [ "$(grep -c '"step"' "$n.jsonl")" = "$(grep -c '"step"' alone.jsonl)" ] || fail "$n ranks log otherwise"
 done
+# GPUs of one host that store to each other's memory end in the bytes that NCCL brings: a block in tiles of all sizes; stacks, whose
+# products go straight to the other GPUs, or, where they are larger than the room there, in pieces.
+if [ "$device" = cuda ] && [ ${#as_host[@]} = 0 ]; then
+  for case in "bf16 4096 1024" "fp16 4096 1024" "bf16 4096,4096,4096 1024" "fp16x3 4096,4096 1024" "bf16 8192,4096 1040"; do
+    read -r precision hidden batch <<<"$case"
+    wide=(--device cuda --synthetic 4160 --in 512 --groups 128 --steps 6 --momentum 0.9 --lr 0.02 --quiet --test-rows 0
+      --precision "$precision" --hidden "$hidden" --batch "$batch")
+    rm -f wide*.h5
+    [ "$hidden" != 4096 ] || "$minnow" train "${wide[@]}" --checkpoint wide1.h5 >out
+    for n in "${ranks[@]}"; do
+      command_ends 0 "" -n "$n" "$minnow" train "${wide[@]}" --checkpoint "wide$n.h5"
+      command_ends 0 "" -n "$n" -x NCCL_P2P_DISABLE=1 "$minnow" train "${wide[@]}" --checkpoint "wide-nccl$n.h5"
+      "$minnow" diff "wide$n.h5" "wide-nccl$n.h5" >/dev/null || fail "$case: $n GPUs end otherwise by NCCL"
+      [ "$hidden" != 4096 ] || "$minnow" diff wide1.h5 "wide$n.h5" >/dev/null || fail "$case: $n GPUs end otherwise than one"
+    done
+  done
+fi
 # From one rank to several and back, as if it had been one all the time.
 "$minnow" train "${options[@]}" --quiet --checkpoint turn.h5 --stop-at 8 >out
 for n in "${ranks[@]}"; do
