@@ -33,7 +33,7 @@ may_include train/install train
 may_include tests kernels kernels/hopper engine layers data train train/checkpoint train/check train/command
 may_include tests/faults
 may_include tests/peers kernels engine layers data train
-may_include tests/ranks kernels engine train
+may_include tests/ranks kernels engine data train
 may_include tests/torn kernels engine data train train/checkpoint train/check train/command tests
 may_include tests/fuzz kernels engine data train train/checkpoint train/check train/command tests tests/torn
 

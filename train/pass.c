@@ -11,16 +11,21 @@
 #include "layers/all_gather.h"
 #include "layers/loss.h"
 
+static void name_output(struct mn_tensor *y, const struct mn_layer *layer) {
+  snprintf(y->name, sizeof y->name, "the output of %s", layer->name);
+}
+
 /* Records layers 0 … count − 1, from x to y. */
 static mn_status record_layers(struct mn_pass *pass, int count) {
   pass->y = pass->x;
   for (int i = 0; i < count; i++) {
     const struct mn_layer *layer = &pass->model->layers[i];
     MN_TRY(layer->kind->record(pass->tape, &pass->y, pass->y, layer));
+    name_output(pass->y, layer); /* of a part its columns, which a fault may be looked for in */
     if (mn_ranks_parts(pass->model->context->device->ranks) > 1)
       MN_TRY(mn_all_gather_record(pass->tape, &pass->y, pass->y, layer->whole,
                                   i + 1 < pass->model->depth ? MN_GRADIENT_PARTIAL : MN_GRADIENT_REPLICATED));
-    snprintf(pass->y->name, sizeof pass->y->name, "the output of %s", layer->name);
+    name_output(pass->y, layer);
   }
   return MN_OK;
 }
@@ -185,18 +190,21 @@ static mn_status look(const struct mn_pass *pass, const struct mn_tensor *tensor
   return status;
 }
 
-static mn_status find_parameter(const struct mn_pass *pass, struct mn_fault *out) {
+/* *at: which parameter it is. The rows of a part's weights are counted as those of the whole. */
+static mn_status find_parameter(const struct mn_pass *pass, int *at, struct mn_fault *out) {
   const struct mn_model *m = pass->model;
-  for (int i = 0; i < m->count && out->row < 0; i++) {
-    MN_TRY(look(pass, m->parameters[i], &out->row));
-    snprintf(out->what, sizeof out->what, "%s", m->parameters[i]->name);
+  for (*at = 0; *at < m->count && out->row < 0; ++*at) {
+    const struct mn_tensor *t = m->parameters[*at];
+    MN_TRY(look(pass, t, &out->row));
+    if (out->row >= 0 && t->rank == 2) out->row += t->first;
+    snprintf(out->what, sizeof out->what, "%s", t->name);
   }
   out->parameter = out->row >= 0;
   return MN_OK;
 }
 
 /* Among ranks every rank looks at its own values, and all tell the fault that came first: the one with the
- * least `at`, of the lowest rank. Row −1: nothing was found. */
+ * least `at`, and of these the one with the least row. Row −1: nothing was found. */
 static mn_status agree_on_fault(const struct mn_pass *pass, int at, struct mn_fault *fault) {
   struct mn_ranks *ranks = pass->model->context->device->ranks;
   struct found {
@@ -212,7 +220,9 @@ static mn_status agree_on_fault(const struct mn_pass *pass, int at, struct mn_fa
   mn_status status = mn_ranks_collect(ranks, all, &mine, sizeof mine);
   const struct found *first = NULL;
   for (int q = 0; q < ranks->size && status == MN_OK; q++)
-    if (all[q].fault.row >= 0 && (!first || all[q].at < first->at)) first = &all[q];
+    if (all[q].fault.row >= 0 &&
+        (!first || all[q].at < first->at || (all[q].at == first->at && all[q].fault.row < first->fault.row)))
+      first = &all[q];
   if (first) *fault = first->fault;
   free(all);
   return status;
@@ -220,12 +230,13 @@ static mn_status agree_on_fault(const struct mn_pass *pass, int at, struct mn_fa
 
 static mn_status explain(struct mn_pass *pass, const struct mn_batch *batch, struct mn_fault *out) {
   double loss;
-  int at = 0;
-  MN_TRY(find_parameter(pass, out));
-  MN_TRY(agree_on_fault(pass, 0, out));
+  int at;
+  MN_TRY(find_parameter(pass, &at, out));
+  MN_TRY(agree_on_fault(pass, at, out));
   if (out->parameter) return MN_OK;
   MN_TRY(mn_pass_set(pass, batch));
   MN_TRY(mn_tape_forward(pass->tape));
+  at = 0;
   for (struct mn_node *node = pass->tape->first; node && node->output && out->row < 0;
        node = node->next, at++) {
     MN_TRY(look(pass, node->output, &out->row));

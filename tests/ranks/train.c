@@ -3,18 +3,38 @@
  *
  *   train DEVICE PRECISION CASE [PARTS]      DEVICE cuda: each rank takes the GPU of its number on its host
  *
- * With fewer PARTS than ranks the others are copies (kernels/ranks.h), whose parameters must be the same. */
+ * With fewer PARTS than ranks the others are copies (kernels/ranks.h), whose parameters must be the same. Of
+ * a row that is not as the others are it prints what the trainer says of it, and what an evaluation does. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
+#include "data/order.h"
 #include "engine/ranks.h"
 #include "kernels/random.h"
+#include "train/evaluate.h"
 #include "train/trainer.h"
 
-enum { ROWS = 512, INPUTS = 192, CHANNELS = 256, BATCH = 128, STEPS = 12, CLASSES = 10 };
+enum { ROWS = 512, INPUTS = 192, CHANNELS = 256, BATCH = 128, STEPS = 12, CLASSES = 10, SEED = 5 };
+
+/* What is wrong with one row. */
+enum flaw {
+  NONE,
+  INFINITE, /* its inputs are */
+  FAR,      /* its targets are so far away that the loss overflows */
+  JUMPS,    /* its targets are so much larger than the others' that float16 overflows under their factors */
+};
+static enum flaw flaw;
+static int64_t flawed; /* the row */
+
+/* x (part 0) or y (1) of a row. */
+static double value_of(int part, int64_t row, int64_t col, int64_t cols) {
+  const double value = (mn_random_word(3, (uint32_t)part, (uint64_t)(row * cols + col)) >> 8) * 0x1p-23 - 1;
+  if (row != flawed || flaw == NONE || (flaw == INFINITE) != (part == 0)) return value;
+  return flaw == INFINITE ? INFINITY : flaw == FAR ? 1e25 : 1e4 * value;
+}
 
 static mn_status read_rows(struct mn_dataset *d, int64_t first, int64_t count, size_t real, void *x,
                            void *y) {
@@ -24,8 +44,7 @@ static mn_status read_rows(struct mn_dataset *d, int64_t first, int64_t count, s
   } parts[] = {{x, d->inputs}, {d->classes ? NULL : y, d->outputs}};
   for (int p = 0; p < 2; p++)
     for (int64_t i = 0; parts[p].to && i < count * parts[p].cols; i++) {
-      const uint64_t index = (uint64_t)(first * parts[p].cols + i);
-      const double value = (mn_random_word(3, (uint32_t)p, index) >> 8) * 0x1p-23 - 1;
+      const double value = value_of(p, first + i / parts[p].cols, i % parts[p].cols, parts[p].cols);
       if (real == sizeof(double))
         ((double *)parts[p].to)[i] = value;
       else
@@ -39,6 +58,9 @@ struct job {
   const char *name;
   struct mn_model_config model;
   struct mn_optimizer_config optimizer;
+  enum flaw flaw;
+  int64_t position; /* of the flawed row in the first epoch's order */
+  enum mn_nonfinite on_nonfinite;
 };
 
 #define BLOCK                                                                                                \
@@ -48,32 +70,53 @@ struct job {
   .inputs = INPUTS, .depth = 2, .hidden = {CHANNELS, 2 * CHANNELS}, .groups = 8, .eps = 1e-5, .slope = 0.01, \
   .head = CLASSES, .loss = MN_LOSS_CROSS_ENTROPY, .plan = MN_PLAN_BLOCK
 #define SGD .momentum = 0.9, .accumulate = 1
+#define ADAMW                                                                                                \
+  .rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .accumulate = 1
 
 static struct job jobs[] = {
-    {"block", {BLOCK}, {SGD}},
-    {"block-adamw",
-     {BLOCK},
-     {.rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .accumulate = 1}},
+    {"block", .model = {BLOCK}, .optimizer = {SGD}},
+    {"block-adamw", .model = {BLOCK}, .optimizer = {ADAMW}},
     /* Weights and gradients whose sizes differ much between the parts. */
-    {"block-uneven",
-     {BLOCK},
-     {.rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .accumulate = 1}},
-    {"block-accumulate", {BLOCK}, {.momentum = 0.9, .accumulate = 2}},
-    {"block-infinite", {BLOCK}, {SGD}}, /* the last rank's last bias is; no rank may take a step */
-    {"clip", {BLOCK}, {SGD, .clip = 0.05}},
-    {"stack", {STACK}, {SGD}},
-    {"stack-clip", {STACK}, {SGD, .clip = 0.05}},
-    {"too-many", {BLOCK}, {SGD}}, /* of groups that 2 does not divide */
+    {"block-uneven", .model = {BLOCK}, .optimizer = {ADAMW}},
+    {"block-accumulate", .model = {BLOCK}, .optimizer = {.momentum = 0.9, .accumulate = 2}},
+    {"block-infinite", .model = {BLOCK},
+     .optimizer = {SGD}}, /* the last part's last weight is; no rank may take a step */
+    /* The last row of a batch is the last copy's. Of the second batch of two the gradients that the first has
+     * left must stay as they are until the batch is taken again. */
+    {"block-retaken", .model = {BLOCK}, .optimizer = {.momentum = 0.9, .accumulate = 2}, .flaw = JUMPS,
+     .position = 4 * BATCH - 1},
+    {"block-row", .model = {BLOCK}, .optimizer = {SGD}, .flaw = INFINITE, .position = 3 * BATCH - 1},
+    {"block-far", .model = {BLOCK}, .optimizer = {SGD}, .flaw = FAR, .position = 3 * BATCH - 1},
+    {"block-skip", .model = {BLOCK}, .optimizer = {SGD}, .flaw = INFINITE, .position = 3 * BATCH - 1,
+     .on_nonfinite = MN_NONFINITE_SKIP},
+    {"stack-row", .model = {STACK}, .optimizer = {SGD}, .flaw = INFINITE, .position = 2 * BATCH - 1},
+    {"clip", .model = {BLOCK}, .optimizer = {SGD, .clip = 0.05}},
+    {"stack", .model = {STACK}, .optimizer = {SGD}},
+    {"stack-clip", .model = {STACK}, .optimizer = {SGD, .clip = 0.05}},
+    {"too-many", .model = {BLOCK}, .optimizer = {SGD}}, /* of groups that 2 does not divide */
 };
 
 static mn_status poison(const struct mn_model *model) {
-  struct mn_tensor *bias = model->layers[0].parameters[MN_BLOCK_BIAS];
+  struct mn_tensor *weight = model->layers[0].parameters[MN_BLOCK_WEIGHT];
   const struct mn_ranks *ranks = model->context->device->ranks;
-  double values[CHANNELS];
-  if (ranks && ranks->rank + 1 < ranks->size) return MN_OK;
-  MN_TRY(mn_tensor_read(model->context, bias, values));
-  values[bias->value.cols - 1] = INFINITY;
-  return mn_tensor_write(model->context, bias, values);
+  static double values[CHANNELS * INPUTS];
+  if (ranks && ranks->parts.rank + 1 < ranks->parts.size) return MN_OK;
+  MN_TRY(mn_tensor_read(model->context, weight, values));
+  values[mn_tensor_count(weight) - 1] = INFINITY;
+  return mn_tensor_write(model->context, weight, values);
+}
+
+/* The row that comes at a position of the first epoch. */
+static mn_status find_row(int64_t *row, int64_t position) {
+  int64_t extents[MN_ORDER_WINDOW], samples[MN_ORDER_WINDOW_ROWS], count, total, window, within;
+  struct mn_order *order;
+  MN_TRY(mn_order_open(&order, ROWS, SEED));
+  mn_order_find(order, 0, position, &window, &within);
+  mn_order_window(order, 0, window, extents, &count, samples, &total);
+  mn_order_close(order);
+  const int64_t local = samples[within];
+  *row = extents[local / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + local % MN_ORDER_EXTENT;
+  return MN_OK;
 }
 
 /* Multiplies each quarter of the parameter's outputs by `ratio` more than the one before. */
@@ -136,8 +179,23 @@ static int prints;
 
 static int tell(void *to, const struct mn_trainer *t) {
   (void)to;
+  char words[MN_FAULT_WORDS];
   if (prints) printf("%ld %.17g %.17g\n", (long)t->progress.step, t->loss, t->norm);
+  if (prints && t->skipped) printf("skipped: %s\n", mn_fault_words(words, t->skipped));
   return 0;
+}
+
+/* In batches that 2 copies can divide and 4 cannot, but for the last, of 12 rows. */
+static mn_status evaluate(struct mn_model *model, struct mn_dataset *data) {
+  struct mn_evaluator *evaluator;
+  double loss, accuracy;
+  char words[MN_FAULT_WORDS];
+  MN_TRY(mn_evaluator_open(&evaluator, model, data, MN_PASS_EVALUATE, 50, MN_PLACE_AUTO));
+  const mn_status status = mn_evaluate(evaluator, &loss, &accuracy);
+  const struct mn_fault *fault = mn_evaluator_fault(evaluator, NULL, NULL);
+  if (status == MN_OK && prints && fault) printf("evaluated: %s\n", mn_fault_words(words, fault));
+  mn_evaluator_close(evaluator);
+  return status;
 }
 
 static mn_status train(struct mn_context *context, const struct job *job) {
@@ -152,7 +210,12 @@ static mn_status train(struct mn_context *context, const struct job *job) {
                             .floor = NAN,
                             .read = read_rows};
   const struct mn_trainer_config config = {
-      .batch = BATCH, .seed = 5, .schedule = {.kind = MN_SCHEDULE_CONSTANT, .rate = 0.05, .horizon = STEPS}};
+      .batch = BATCH,
+      .seed = SEED,
+      .schedule = {.kind = MN_SCHEDULE_CONSTANT, .rate = 0.05, .horizon = STEPS},
+      .on_nonfinite = job->on_nonfinite};
+  flaw = job->flaw;
+  MN_TRY(find_row(&flawed, job->position));
   MN_TRY(mn_model_open(&model, context, &job->model));
   MN_TRY(mn_model_initialise(model, 7));
   if (strcmp(job->name, "block-infinite") == 0) MN_TRY(poison(model));
@@ -162,6 +225,9 @@ static mn_status train(struct mn_context *context, const struct job *job) {
   mn_status status = mn_trainer_run(trainer, STEPS, tell, NULL);
   if (status == MN_FAILED && prints) printf("%s\n", mn_message());
   if (status == MN_FAILED) status = MN_OK; /* its parameters are those before */
+  if (status == MN_OK && flaw == JUMPS && trainer->retaken == 0)
+    status = mn_fail(MN_FAILED, "no batch was taken again");
+  if (status == MN_OK && flaw != NONE) status = evaluate(model, &data);
   XXH3_state_t *state = XXH3_createState();
   MN_REQUIRE(state && XXH3_64bits_reset(state) == XXH_OK);
   for (int i = 0; i < model->depth && status == MN_OK; i++)
