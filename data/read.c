@@ -8,6 +8,7 @@
 #include "data/labels.h"
 #include "engine/thread.h"
 #include "kernels/planes.h"
+#include "kernels/ranks.h"
 
 enum { MOST_THREADS = 16 };
 /* Of x as it is read, in a task; a stop waits for no more. Small enough to stay in a core's cache between
@@ -33,7 +34,8 @@ mn_status mn_rows_form(struct mn_rows_form *form, const struct mn_dataset *datas
                        const struct mn_device *device) {
   *form = (struct mn_rows_form){.real = device->real,
                                 .bf16 = device->scaled ? 0 : device->plane,
-                                .scaled = device->scaled && mn_has_planes(device, 8, dataset->inputs)};
+                                .scaled = device->scaled && mn_has_planes(device, 8, dataset->inputs),
+                                .threads = device->ranks ? device->ranks->cores : 0};
   size_t wide;
   int64_t y_elements = dataset->classes ? dataset->outputs > 0 : dataset->outputs;
   size_t y_element = dataset->classes ? sizeof(int32_t) : device->real;
@@ -130,7 +132,8 @@ static void *work(void *data) {
 }
 
 static int threads_for(const struct reading *r, int64_t rows) {
-  int64_t tasks = rows / r->task_rows + r->count, cores = sysconf(_SC_NPROCESSORS_ONLN);
+  int64_t tasks = rows / r->task_rows + r->count;
+  int64_t cores = r->form->threads > 0 ? r->form->threads : sysconf(_SC_NPROCESSORS_ONLN);
   int64_t most = r->dataset->parallel == r->form->real && cores > 1 ? cores : 1;
   if (most > MOST_THREADS) most = MOST_THREADS;
   return (int)(tasks < most ? tasks : most);

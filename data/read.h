@@ -6,13 +6,14 @@
 #include "data/dataset.h"
 #include "kernels/types.h"
 
-/* How the rows of a dataset wait. */
+/* How the rows of a dataset wait, and who reads them. */
 struct mn_rows_form {
   size_t real; /* bytes of a real: 4 or 8 */
   size_t bf16; /* x waits as a bfloat16 plane, in elements of so many bytes (struct mn_device); 0: as reals */
   int scaled;  /* x waits as floats, and its planes are scaled by the largest |x| of a batch: `largest` below
                   is noted */
   size_t x_row, y_row; /* bytes of a row; y_row 0 where there is no y */
+  int threads;         /* that read at most, a rank's share of its host's cores; 0: as many as all cores */
 };
 
 /* Rows in host memory, or in the device's; y NULL where there is none. largest[i], in host memory of any

@@ -43,6 +43,7 @@ mn_status mn_ranks_share_cores(struct mn_ranks *ranks) {
   ranks->neighbours = 0;
   for (int q = 0; q < ranks->size; q++) ranks->neighbours += strcmp(seats[q].host, seats[0].host) == 0;
   const int threads = status == MN_OK ? mn_seats_threads(seats, ranks->size, ranks->rank) : 0;
+  ranks->cores = threads;
   free(seats);
   if (threads == 0 || getenv("OMP_NUM_THREADS") || getenv("OPENBLAS_NUM_THREADS")) return status;
   omp_set_num_threads(threads);

@@ -17,9 +17,9 @@ struct mn_seat {
  * does not know its cores. */
 int mn_seats_threads(const struct mn_seat *seats, int size, int rank);
 
-/* Makes what this rank is due the number of its threads, of OpenMP's and OpenBLAS's, for what the calling
- * thread computes from now on; a number that OMP_NUM_THREADS or OPENBLAS_NUM_THREADS gives stays. By every
- * rank; with NULL nothing happens. MN_LIBRARY. */
+/* Notes what this rank is due (ranks->cores), and makes it the number of its threads, of OpenMP's and
+ * OpenBLAS's, for what the calling thread computes from now on; a number that OMP_NUM_THREADS or
+ * OPENBLAS_NUM_THREADS gives stays. By every rank; with NULL nothing happens. MN_LIBRARY. */
 mn_status mn_ranks_share_cores(struct mn_ranks *ranks);
 
 /* "host NAME, CPU (2 threads), interface eth0 10.0.0.5" in text[size]: the host, the context's device, and

@@ -24,7 +24,8 @@ struct mn_team {
 struct mn_ranks {
   int rank, size;
   int local;             /* the number on this host, which is that of the GPU */
-  int neighbours;        /* ranks on the first rank's host; mn_ranks_share_cores' (engine/hosts.h) */
+  int neighbours;        /* ranks on the first rank's host; mn_ranks_share_cores' (engine/hosts.h), */
+  int cores;             /* as are those of its host that this rank is due; 0: it does not know */
   struct mn_mpi *mpi;    /* between the processes; borrowed */
   struct mn_team all;    /* of this size */
   struct mn_team parts;  /* of this rank's copy; */

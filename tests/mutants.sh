@@ -345,6 +345,7 @@ mutant "rows: a part rounded" $r 'round_all(x, scratch, task->count * d->inputs'
 mutant "rows: not rounded on the CPU" $r 'out[i] = mn_to_bf16(from[i]);' 'out[i] = from[i];'
 mutant "rows: the largest to another row" $r 'to->largest[task->at + i]' 'to->largest[i]'
 mutant "rows: a stop not heard" $r '!(r->stop && __atomic_load_n(r->stop, __ATOMIC_ACQUIRE))' '1'
+mutant "rows: a rank reads by all cores of its host" $r 'r->form->threads > 0 ? r->form->threads :' ''
 mutant "rows: a stop is no error" $r 'r.range < count ? mn_fail(MN_INTERRUPTED, "reading was stopped") : MN_OK' 'MN_OK'
 w=data/windows.c
 mutant "windows: gaps between extents read too" $w 'extents[i] == extents[i - 1] + 1)' 'extents[i] > extents[i - 1])'

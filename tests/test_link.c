@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "engine/clock.h"
+#include "engine/hosts.h"
 #include "engine/ranks.h"
 
 enum { MOST = 4, TEXT = 4096 };
@@ -182,6 +183,16 @@ static mn_status makes_every_call(struct mn_ranks *ranks) {
   return MN_OK;
 }
 
+/* All on this host, and bound to the same cores. */
+static mn_status shares_cores(struct mn_ranks *ranks) {
+  cpu_set_t cores;
+  MN_REQUIRE(sched_getaffinity(0, sizeof cores, &cores) == 0);
+  const int due = CPU_COUNT(&cores) / ranks->size;
+  MN_TRY(mn_ranks_share_cores(ranks));
+  MN_REQUIRE(ranks->neighbours == ranks->size && ranks->cores == (due > 1 ? due : 1));
+  return MN_OK;
+}
+
 /* Ranks 1 to 3 fail, and rank 2 is the first that has something to say. */
 static mn_status some_fail(struct mn_ranks *ranks) {
   mn_status mine = MN_OK;
@@ -260,6 +271,13 @@ static void calls_carry_what_they_say(void **state) {
     finish();
     assert_ends(-1, 0, "");
   }
+}
+
+static void ranks_of_a_host_share_its_cores(void **state) {
+  (void)state;
+  start(2, 10, shares_cores);
+  finish();
+  assert_ends(-1, 0, "");
 }
 
 static void who_has_a_message_tells(void **state) {
@@ -475,6 +493,7 @@ int main(void) {
   for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) unsetenv(launchers[i]);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(calls_carry_what_they_say),
+      cmocka_unit_test(ranks_of_a_host_share_its_cores),
       cmocka_unit_test(who_has_a_message_tells),
       cmocka_unit_test(a_rank_that_dies_is_named),
       cmocka_unit_test(a_rank_that_is_stopped_is_named),

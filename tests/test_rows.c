@@ -1,6 +1,9 @@
 /* Ranges of rows read by several threads: each to its place, in each form, and the error of the earliest. */
+#include <pthread.h>
+
 #include "data/read.h"
 #include "kernels/planes.h"
+#include "kernels/ranks.h"
 #include "tests/rows_made.h"
 
 /* Of several bad rows that several threads meet, the one that comes first in the file is named. */
@@ -104,11 +107,59 @@ static void notes_the_largest(void **state) {
   assert_null(to.largest);
 }
 
+/* Who has read; each waits for so many, for two seconds at most. */
+static struct {
+  pthread_mutex_t mutex;
+  pthread_t threads[64];
+  int count, awaited;
+} readers = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static mn_status read_noted(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real, void *x,
+                            void *y) {
+  int known = 0;
+  MN_REQUIRE(pthread_mutex_lock(&readers.mutex) == 0);
+  for (int i = 0; i < readers.count; i++) known |= pthread_equal(readers.threads[i], pthread_self()) != 0;
+  if (!known) readers.threads[readers.count++] = pthread_self();
+  for (int i = 0; i < 2000 && readers.count < readers.awaited; i++) {
+    MN_REQUIRE(pthread_mutex_unlock(&readers.mutex) == 0);
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    MN_REQUIRE(pthread_mutex_lock(&readers.mutex) == 0);
+  }
+  MN_REQUIRE(pthread_mutex_unlock(&readers.mutex) == 0);
+  return made_read(dataset, first, count, real, x, y);
+}
+
+/* One rank among several has as many readers as it is due cores, whatever the host has. */
+static void a_rank_reads_by_its_share_of_cores(void **state) {
+  (void)state;
+  enum { RANGES = 64 };
+  struct mn_ranks ranks = {.size = 2};
+  const struct mn_device device = {.real = 4, .ranks = &ranks};
+  struct mn_range ranges[RANGES];
+  struct made m = make(RANGES, 1);
+  float x[RANGES * INPUTS];
+  int32_t y[RANGES];
+  const struct mn_rows to = {.x = x, .y = y};
+  m.base.parallel = 4;
+  m.base.read = read_noted;
+  m.delay_us = 1000; /* so that one thread too many would come */
+  for (int i = 0; i < RANGES; i++) ranges[i] = (struct mn_range){i, 1, i};
+  for (ranks.cores = 1; ranks.cores <= 5; ranks.cores += 2) {
+    struct mn_rows_form form;
+    readers.count = 0;
+    readers.awaited = ranks.cores;
+    MUST(mn_rows_form(&form, &m.base, &device));
+    MUST(mn_read_rows(&m.base, &form, ranges, RANGES, &to, NULL));
+    assert_int_equal(readers.count, ranks.cores);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(names_the_first_bad_row),
       cmocka_unit_test(reads_long_ranges),
       cmocka_unit_test(notes_the_largest),
+      cmocka_unit_test(a_rank_reads_by_its_share_of_cores),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
