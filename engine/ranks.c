@@ -37,9 +37,11 @@ static mn_status read_number(int *out, const char *name, int otherwise) {
   return MN_OK;
 }
 
-/* Where the ranks can meet without MPI, as PyTorch's launchers say it. */
+/* Where the ranks can meet without MPI, as PyTorch's launchers say it. At MASTER_PORT itself torchrun
+ * listens, for PyTorch's store. */
 static mn_status find_address(struct mn_launched *out) {
   MN_TRY(read_number(&out->port, "MASTER_PORT", 0));
+  if (out->port > 0 && getenv("TORCHELASTIC_RUN_ID")) out->port++;
   out->address = out->port > 0 && out->port < 1 << 16 ? getenv("MASTER_ADDR") : NULL;
   if (out->address || out->mpi || out->size == 1) return MN_OK;
   return mn_fail(MN_USAGE,

@@ -13,7 +13,7 @@ struct mn_launched {
   int mpi;   /* the launcher is one that MPI knows */
   const char
       *address; /* MASTER_ADDR, the host of rank 0, where the ranks can meet without MPI; NULL: not set */
-  int port;     /* MASTER_PORT, there */
+  int port;     /* MASTER_PORT, there; under torchrun, which has that itself, the one after it */
 };
 
 /* From the environment. MN_USAGE: it contradicts itself. */

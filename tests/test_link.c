@@ -21,6 +21,7 @@
 #include "engine/clock.h"
 #include "engine/hosts.h"
 #include "engine/ranks.h"
+#include "engine/socket.h"
 
 enum { MOST = 4, TEXT = 4096 };
 
@@ -421,6 +422,25 @@ static int connect_to_job(void) {
 }
 
 /* One says nothing, and many say what no rank does. */
+/* torchrun's agent listens at MASTER_PORT itself. */
+static void torchruns_own_port_is_left_to_it(void **state) {
+  (void)state;
+  int agent, next;
+  do prepare(2, 3);
+  while (mn_socket_listen(&next, job.port + 1) != MN_OK);
+  close(next);
+  assert_int_equal(mn_socket_listen(&agent, job.port), MN_OK);
+  start_as(0, 0, 2, a_moment);
+  finish();
+  assert_end(0, 70, "; set MASTER_PORT to another");
+  setenv("TORCHELASTIC_RUN_ID", "none", 1);
+  for (int q = 0; q < 2; q++) start_as(q, q, 2, a_moment);
+  unsetenv("TORCHELASTIC_RUN_ID");
+  finish();
+  close(agent);
+  assert_ends(-1, 0, "");
+}
+
 static void strangers_do_no_harm(void **state) {
   (void)state;
   char noise[1000];
@@ -489,7 +509,8 @@ static void an_environment_that_says_too_little(void **state) {
 
 int main(void) {
   static const char *const launchers[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",   "SLURM_STEP_NUM_TASKS",
-                                          "WORLD_SIZE",           "LOCAL_RANK", "MASTER_ADDR"};
+                                          "WORLD_SIZE",           "LOCAL_RANK", "MASTER_ADDR",
+                                          "TORCHELASTIC_RUN_ID"};
   for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) unsetenv(launchers[i]);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(calls_carry_what_they_say),
@@ -504,6 +525,7 @@ int main(void) {
       cmocka_unit_test(a_rank_that_never_comes_is_named),
       cmocka_unit_test(ranks_out_of_step_are_told),
       cmocka_unit_test(one_that_leaves_tells_why),
+      cmocka_unit_test(torchruns_own_port_is_left_to_it),
       cmocka_unit_test(strangers_do_no_harm),
       cmocka_unit_test(ranks_that_cannot_be_are_refused),
       cmocka_unit_test(two_of_one_number_are_refused),
