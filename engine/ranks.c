@@ -99,8 +99,9 @@ static void *wait_for_deadline(void *data) {
     before = now;
     if (waited < d->seconds) continue;
     char line[128];
-    snprintf(line, sizeof line, "minnow: rank %d: other ranks have not come within %.3g s\n", d->rank,
-             d->seconds);
+    snprintf(line, sizeof line,
+             "minnow: rank %d: other ranks have not come within %.3g s; --ranks 1 trains without them\n",
+             d->rank, d->seconds);
     mn_say(line);
     _exit(d->status);
   }

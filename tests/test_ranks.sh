@@ -203,6 +203,7 @@ done
 command_ends 73 "alone.h5 exists" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --checkpoint alone.h5
 command_ends 64 "cannot be divided among 2 ranks" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --groups 1 --ranks 2x1
 command_ends 66 "cannot open /nowhere.h5" -n 2 "${as_host[@]}" "$minnow" train --data /nowhere.h5 --hidden 8 --groups 2
+command_ends 64 "--ranks '2y': 4x2" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --ranks 2y
 command_ends 64 "--ranks 3x1 is 3 ranks, but 2 were started" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --ranks 3x1
 command_ends 64 "a batch of 127 rows cannot be divided among 2 copies" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" \
   --ranks 1x2 --batch 127
@@ -210,6 +211,19 @@ command_ends 64 "--lr is 0.1 for rank 1, but 0.05 for rank 0" -n 1 "${as_host[@]
   -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --lr 0.1
 command_ends 64 "--rank-timeout is 9 for rank 1, but 30 for rank 0" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" : \
   -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --rank-timeout 9
+# A tool that one process of an MPI program runs is none of its ranks.
+cat >tool <<'END'
+#!/bin/sh
+[ "$OMPI_COMM_WORLD_RANK" = 1 ] || exit 0
+exec "$@"
+END
+chmod +x tool
+for alone in 1 1x1; do
+  command_ends 0 "" -n 2 "$PWD/tool" "$minnow" train "${options[@]}" --checkpoint "tool-$alone.h5" --ranks "$alone"
+  "$minnow" diff alone.h5 "tool-$alone.h5" >/dev/null || fail "--ranks $alone trains otherwise than alone"
+done
+command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --ranks 2
+cmp -s alone out || { diff alone out >&2; fail "--ranks 2 tells otherwise"; }
 # begin FILE RANKS OPTION… [-- PREFIX…]: a run without end, whose command line names FILE, once FILE is there. It is killed if it
 # has not ended after two minutes.
 begin() {
@@ -285,7 +299,7 @@ strike STOP 0 stopped.jsonl
 all_ended stopped.jsonl 0 "has given no sign of life for 2 s.*; no checkpoint was saved yet"
 [ "$code" = 70 ] || { cat err >&2; fail "a rank hangs: exit code $code, not 70"; }
 # One that never comes is missed, though MPI waits for it.
-command_ends 70 "rank 0: other ranks have not come within 2 s" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --rank-timeout 2 : \
+command_ends 70 "rank 0: other ranks have not come within 2 s; --ranks 1 trains without them" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --rank-timeout 2 : \
   -n 1 sh -c 'exec sleep 100'
 # SIGTERM saves.
 begin ended.jsonl 2 --checkpoint ended.h5 --log ended.jsonl

@@ -4,9 +4,27 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/hosts.h"
 #include "train/command/announce.h"
+
+/* "PxD", or "P" for Px1; 0: it is neither. */
+static int read_grid(const char *text, long *p, long *d) {
+  char *end;
+  *d = 1;
+  *p = strtol(text, &end, 10);
+  if (*end == 'x') *d = strtol(end + 1, &end, 10);
+  return *end == 0 && *p >= 1 && *d >= 1 && *p <= INT_MAX && *d <= INT_MAX;
+}
+
+mn_status mn_ranks_meet(struct mn_session *s) {
+  const struct mn_options *o = &s->options;
+  long p, d;
+  if (read_grid(o->ranks, &p, &d) && p * d == 1) return MN_OK;
+  return mn_ranks_open(&s->ranks, (double)o->rank_timeout,
+                       o->resume && o->checkpoint && access(o->checkpoint, R_OK) == 0);
+}
 
 mn_status mn_ranks_compare_options(const struct mn_session *s) {
   const int room = MN_CHECKPOINT_OPTIONS;
@@ -60,12 +78,11 @@ static int choose_parts(const struct mn_ranks *ranks, const struct mn_model_conf
   return parts < 1 ? 1 : parts;
 }
 
-/* --ranks PxD: the parts, for so many ranks. */
+/* The parts that --ranks asks for, of so many ranks. */
 static mn_status read_parts(const struct mn_session *s, int size, int *parts) {
   const char *text = s->options.ranks;
-  char *end, *last;
-  const long p = strtol(text, &end, 10), d = *end == 'x' ? strtol(end + 1, &last, 10) : 0;
-  if (p < 1 || d < 1 || *last || p > INT_MAX || d > INT_MAX)
+  long p, d;
+  if (!read_grid(text, &p, &d))
     return mn_fail(MN_USAGE, "--ranks '%s': 4x2, for 2 copies of 4 parts each, is how it is said", text);
   if (p * d != size)
     return mn_fail(MN_USAGE, "--ranks %s is %ld ranks, but %d %s started: mpirun -n %ld starts as many", text,

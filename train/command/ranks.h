@@ -5,6 +5,10 @@
 
 #include "train/command/session.h"
 
+/* Meets the ranks that a launcher started (mn_ranks_open), but where --ranks says 1: that process trains
+ * alone, and meets nobody. Errors: those of mn_ranks_open. */
+mn_status mn_ranks_meet(struct mn_session *session);
+
 /* MN_USAGE, on a rank whose options are not the first's: which, and both values. Not alone. */
 mn_status mn_ranks_compare_options(const struct mn_session *session);
 

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "data/labels.h"
 #include "engine/hosts.h"
@@ -220,8 +219,7 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   const struct mn_options *o = &s->options;
   struct mn_model_config config;
   struct mn_optimizer_config optimizer;
-  MN_TRY(mn_ranks_open(&s->ranks, (double)o->rank_timeout,
-                       o->resume && o->checkpoint && access(o->checkpoint, R_OK) == 0));
+  MN_TRY(mn_ranks_meet(s));
   if (!mn_ranks_first(s->ranks)) s->options.quiet = 1;
   MN_TRY(mn_ranks_share_cores(s->ranks));
   if (s->ranks) MN_TRY(mn_ranks_agree(s->ranks, mn_ranks_compare_options(s)));
