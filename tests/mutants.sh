@@ -18,7 +18,7 @@ passed=0 failed=0
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
 programs=${alone:-test_block test_kernels test_planes test_optimizer test_gradients test_tape test_parity test_masters}
-every=${alone:-$programs test_block_call test_reading test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_model test_terminal test_log test_resume test_progress test_command test_advice test_newest test_sums test_disk test_signals test_hosts test_link}
+every=${alone:-$programs test_block_call test_reading test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_model test_terminal test_log test_resume test_progress test_command test_advice test_newest test_sums test_disk test_signals test_hosts test_link test_meeting}
 
 # A worker of the process below takes its copy (BUILT), and of the mutants its SHARE. Any other builds a copy, in which all must pass.
 if [ -n "${BUILT:-}" ]; then
@@ -99,7 +99,8 @@ mutant() {
   train/checkpoint/model.c | train/checkpoint/read.c) order=${alone:-test_model} ;;
   train/checkpoint/sums.c) order=${alone:-test_sums} ;;
   train/checkpoint/path.c) order=${alone:-test_newest} ;;
-  engine/heartbeat.c | engine/link.c | engine/meeting.c | engine/ranks.c) order=${alone:-test_link} ;;
+  engine/heartbeat.c | engine/link.c | engine/ranks.c) order=${alone:-test_link test_meeting} ;;
+  engine/meeting.c) order=${alone:-test_meeting} ;;
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_retake test_loader test_training} ;;
   train/command/show.c | train/command/progress_bar.c | train/command/log.c) order=${alone:-test_progress test_terminal test_log test_resume} ;;
   train/command/disk.c) order=${alone:-test_disk} ;;
