@@ -503,6 +503,7 @@ mutant "link: who came is not told" $l 'answer(m->fds[MN_LINE_CALLS][q], status,
 l=engine/ranks.c
 mutant "link: the last to fail tells" $l '(other->has_message && !end->has_message)' '1'
 mutant "link: all that failed tell" $l '(end.has_message && end.rank == ranks->rank)' 'end.has_message'
+mutant "link: torchrun's own port" $l 'out->port++;' 'out->port += 0;'
 c=train/command/train.c
 v=train/command/saves.c
 mutant "signals: no save is asked for" $v 'if (mn_watchdog_wants_save()) return 1;' ''
