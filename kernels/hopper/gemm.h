@@ -20,8 +20,9 @@ struct mn_hopper_product {
  * library: compute capability 9.0; rows of multiples of 16 bytes; 16-byte alignment; and tiles that fill the
  * GPU or, except for MN_STORE and MN_ADD, little depth. Two planes are of no use to the library, so for
  * MN_STORE, MN_ADD and MN_UPDATE any number of tiles will do. A block epilogue must have all of
- * its operations, groups of 8, 16, 32, 64, 128 or 256 channels (at most as many as the tile has columns), and, in a loss or a backward, dz in planes only. An update must come from a MN_TN product. Only
- * MN_STORE and MN_ADD use epilogue->into. */
+ * its operations, groups of 8, 16, 32, 64, 128 or 256 channels (at most as many as the tile has columns),
+ * and, in a loss or a backward, dz in planes only. An update must come from a MN_TN product. Only MN_STORE
+ * and MN_ADD use epilogue->into. */
 bool mn_hopper_fits(const struct mn_device *device, const struct mn_hopper_product *p,
                     const struct mn_epilogue *epilogue);
 mn_status mn_hopper_gemm(struct mn_device *device, const struct mn_hopper_product *p,

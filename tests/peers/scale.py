@@ -25,9 +25,9 @@ PROCESSORS = 132
 TILES = [(128, 256, 1.0), (128, 128, 0.82), (64, 64, 0.5)]
 # What an epilogue adds to a wave of plain tiles, ms, rested (kernels/hopper/NOTES.md, "Block epilogues": two waves).
 EPILOGUES = {"store": 0.0, "forward": 0.001, "save": 0.004, "backward": 0.007, "loss": 0.008}
-# An update up to DEEP: its memory traffic at so much of a copy's rate, and so much of its product (NOTES.md, "Update":
-# 0.292 ms at a depth of 64, 0.336 at 1024). Deeper, nothing hides beneath the product.
-UPDATE_MEMORY, UPDATE_PRODUCT, DEEP = 0.887, 0.272, 2048
+# An update: its memory traffic at so much of a copy's rate, and what of its product does not hide that: by depth, up to
+# SHALLOW (NOTES.md, "Update": 0.292 ms at a depth of 64, 0.336 at 1024), at DEEP (a step of 2048 rows), and deeper all.
+UPDATE_MEMORY, SHALLOW, DEEP = 0.887, (1024, 0.272), (2048, 0.8)
 LAUNCH = 0.005  # ms for each product: first loads, last stores, the small kernels beside; fitted to the steps below
 # Assumed, not measured: GPUs of a host, 400 Gb/s a GPU between hosts at nine tenths, ms that a collective waits in a
 # host and for each doubling of hosts, pieces in which one overlaps with products.
@@ -42,7 +42,7 @@ KNOWN = {Shape(1024, 8192, 1): (0.5444, 0.6223), Shape(1024, 4096, 1): (0.1501, 
          Shape(8192, 8192, 1): (3.2603, 3.6770), Shape(1024, 8192, 3): (2.0366, 2.3252),
          Shape(1024, 4096, 4): (0.7602, 0.8682)}
 # "Whole training runs", `minnow train --place device`, sustained.
-TRAINED = {Shape(1024, 8192, 1): 0.6702, Shape(1024, 4096, 3): 0.6617}
+TRAINED = {Shape(1024, 8192, 1): 0.6702, Shape(2048, 8192, 1): 1.1494, Shape(1024, 4096, 3): 0.6617}
 
 
 class Machine:
@@ -72,9 +72,10 @@ class Machine:
     bounds that, so it follows the clock."""
     memory = self.moved(16 * rows * cols) / (UPDATE_MEMORY * self.clock)
     arithmetic = self.product(rows, cols, depth, launch=0)
-    if depth > DEEP:
-      return arithmetic + memory + LAUNCH
-    return max(memory + UPDATE_PRODUCT * arithmetic, arithmetic) + LAUNCH
+    beside = 1
+    if depth <= DEEP[0]:
+      beside = SHALLOW[1] + (DEEP[1] - SHALLOW[1]) * max(0, depth - SHALLOW[0]) / (DEEP[0] - SHALLOW[0])
+    return max(memory + beside * arithmetic, arithmetic) + LAUNCH
 
   def gather(self, size, ranks):
     """`size` bytes in all, of which each rank has its share, to every rank; a reduce-scatter takes as long. A host
