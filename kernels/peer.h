@@ -1,6 +1,6 @@
 /* The collectives of parts whose GPUs reach each other's memory (CUDA's peer access, within a host): one
- * kernel each, which stores a piece straight to where the other GPUs read it. Over NVLink that takes two
- * thirds of NCCL's time, and no pass that brings pieces into place (NOTES.md). What cannot go this way goes
+ * kernel each, which stores a piece straight to where the other GPUs read it, so that no pass brings pieces
+ * into place. Over NVLink a gather takes two thirds of NCCL's time (NOTES.md). What cannot go this way goes
  * by NCCL. */
 #ifndef MN_KERNELS_PEER_H
 #define MN_KERNELS_PEER_H
@@ -20,7 +20,7 @@ MN_C void mn_peer_close(struct mn_device *device);
 MN_C void mn_peer_release(struct mn_ranks *ranks, const void *memory);
 
 /* The shared allocation that begins at `memory`, or NULL, where a matrix [rows, cols] of elements of `each`
- * bytes can be gathered from pieces of whole 16-byte words, the other of which is at `piece`. */
+ * bytes is divided into pieces of whole 16-byte words, of which this part's is at `piece`. */
 const struct mn_peer_memory *mn_peer_reach(const struct mn_device *device, const void *memory,
                                            const void *piece, int64_t rows, int64_t cols, size_t each);
 
