@@ -450,7 +450,7 @@ mutant "saver: an old error stays" $s 'mn_outcome_note(&saver->outcome, MN_OK);'
 mutant "saver: no factors" $s '  note_factors(saver);' ''
 mutant "saver: dz's factor before it is chosen" $s 'mn_scale_next(&scales[1])' 'scales[1].factor'
 q=train/checkpoint/snapshot.c
-mutant "restore: planes under a factor of their own" $q '&t->value, saved->factor == 0)' '&t->value, 1)'
+mutant "restore: planes under a factor of their own" $q 'saved->factor == 0 ? MN_MEASURE_TOGETHER : 0' '1'
 mutant "restore: no factor for dz" $q '{(float)saved->gradient_factor, 0}' '{0, 0}'
 
 # weights from a file
