@@ -39,7 +39,25 @@ static void many_ranks_have_room(void **state) {
 
 static int sweep(const char *path, const struct stat *stat, int type, struct FTW *where) {
   (void)stat, (void)type, (void)where;
-  return remove(path);
+  (void)!remove(path);
+  return 0;
+}
+
+/* Open MPI's daemon, which outlives the process that it was for, may be removing files there at the same
+ * time. */
+static void remove_folder(const char *folder) {
+  for (int i = 0; i < 1000 && access(folder, F_OK) == 0; i++, doze(0.01))
+    (void)nftw(folder, sweep, 16, FTW_DEPTH | FTW_PHYS);
+  assert_int_equal(access(folder, F_OK), -1);
+}
+
+/* Two processes that each start Open MPI alone may both fail where they make its folders at the same time. */
+static void start_apart(int slot, const char *folder) {
+  char own[4096 + 16];
+  snprintf(own, sizeof own, "%s/%d", folder, slot);
+  assert_true(mkdir(own, 0700) == 0 || errno == EEXIST);
+  assert_int_equal(setenv("TMPDIR", own, 1), 0);
+  start_as(slot, slot, 2, a_moment);
 }
 
 /* The variables are MPICH's, but this MPI is another: it knows of one process. They meet all the same where
@@ -53,17 +71,16 @@ static void ranks_of_another_mpi(void **state) {
   snprintf(before, sizeof before, "%s", base ? base : "");
   snprintf(folder, sizeof folder, "%s/minnow_meeting_XXXXXX", base && *base ? base : "/tmp");
   assert_non_null(mkdtemp(folder));
-  assert_int_equal(setenv("TMPDIR", folder, 1), 0);
   prepare(2, 10);
   job.pmi = 1;
-  for (int q = 0; q < 2; q++) start_as(q, q, 2, a_moment);
+  for (int q = 0; q < 2; q++) start_apart(q, folder);
   finish();
   assert_ends(-1, 0, "");
   job.address = NULL;
-  start_as(0, 0, 2, a_moment);
+  start_apart(0, folder);
   finish_one(0);
   assert_int_equal(base ? setenv("TMPDIR", before, 1) : unsetenv("TMPDIR"), 0);
-  assert_int_equal(nftw(folder, sweep, 16, FTW_DEPTH | FTW_PHYS), 0);
+  remove_folder(folder);
   assert_end(0, 70, "MPICH started 2 processes, but Open MPI");
 }
 
