@@ -47,24 +47,22 @@ void mn_context_close(struct mn_context *context) {
   free(context);
 }
 
-static mn_status allocate(struct mn_context *context, mn_allocate_function *function, void **out,
-                          int64_t count, size_t size) {
+mn_status mn_context_allocate_shared(struct mn_context *context, enum mn_sharing with, void **out,
+                                     int64_t count, size_t size) {
   MN_REQUIRE(count > 0);
   if ((size_t)count > PTRDIFF_MAX / size)
     return mn_fail(MN_NO_MEMORY, "no memory for %ld elements of %zu bytes; a smaller batch or model would do",
                    (long)count, size);
-  MN_TRY(function(context->device, out, (size_t)count * size));
+  const size_t bytes = (size_t)count * size;
+  MN_TRY(with == MN_ALONE ? context->kernels->allocate(context->device, out, bytes)
+                          : context->kernels->allocate_shared(context->device, with, out, bytes));
   context->allocations++;
-  context->bytes += (size_t)count * size;
+  context->bytes += bytes;
   return MN_OK;
 }
 
 mn_status mn_context_allocate(struct mn_context *context, void **out, int64_t count, size_t size) {
-  return allocate(context, context->kernels->allocate, out, count, size);
-}
-
-mn_status mn_context_allocate_shared(struct mn_context *context, void **out, int64_t count, size_t size) {
-  return allocate(context, context->kernels->allocate_shared, out, count, size);
+  return mn_context_allocate_shared(context, MN_ALONE, out, count, size);
 }
 
 void mn_context_release(struct mn_context *context, void *memory, int64_t count, size_t size) {

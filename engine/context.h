@@ -23,8 +23,10 @@ MN_API void mn_context_close(struct mn_context *context); /* NULL is fine */
 /* `count` (> 0) elements of `size` bytes on the device, not initialised, to be freed by mn_context_release
  * with the same count and size (NULL is fine). MN_NO_MEMORY. */
 MN_API mn_status mn_context_allocate(struct mn_context *context, void **out, int64_t count, size_t size);
-/* The same, in memory that the other parts' collectives write to: every part calls it in the same order. */
-mn_status mn_context_allocate_shared(struct mn_context *context, void **out, int64_t count, size_t size);
+/* The same, in memory that the collectives of the parts, or the copies, reach: all of them call it in the
+ * same order. MN_ALONE: as above. */
+mn_status mn_context_allocate_shared(struct mn_context *context, enum mn_sharing with, void **out,
+                                     int64_t count, size_t size);
 MN_API void mn_context_release(struct mn_context *context, void *memory, int64_t count, size_t size);
 
 /* Copies `count` values between reals on the device and doubles on the host, and waits for the device. */

@@ -64,10 +64,11 @@ mn_status mn_tape_host(struct mn_tape *tape, void **out, size_t bytes) {
   return *out ? MN_OK : mn_fail(MN_NO_MEMORY, "no memory for a tape's node");
 }
 
-static mn_status take_memory(struct mn_tape *tape, void **out, int64_t count, size_t size, int shared) {
+static mn_status take_memory(struct mn_tape *tape, enum mn_sharing with, void **out, int64_t count,
+                             size_t size) {
   struct mn_owned *owned;
   MN_TRY(own(tape, &owned));
-  MN_TRY((shared ? mn_context_allocate_shared : mn_context_allocate)(tape->context, out, count, size));
+  MN_TRY(mn_context_allocate_shared(tape->context, with, out, count, size));
   owned->memory = *out;
   owned->count = count;
   owned->size = size;
@@ -75,11 +76,11 @@ static mn_status take_memory(struct mn_tape *tape, void **out, int64_t count, si
 }
 
 mn_status mn_tape_device(struct mn_tape *tape, void **out, int64_t count, size_t size) {
-  return take_memory(tape, out, count, size, 0);
+  return take_memory(tape, MN_ALONE, out, count, size);
 }
 
 mn_status mn_tape_shared(struct mn_tape *tape, void **out, int64_t count, size_t size) {
-  return take_memory(tape, out, count, size, 1);
+  return take_memory(tape, MN_WITH_PARTS, out, count, size);
 }
 
 mn_status mn_tape_scale(struct mn_tape *tape, struct mn_scale **out) {
@@ -133,8 +134,8 @@ static mn_status take_planes(struct mn_tape *tape, struct mn_tensor *tensor) {
   struct mn_context *context = tape->context;
   struct mn_operand *value = &tensor->value;
   for (int i = 0; i < context->device->planes; i++)
-    MN_TRY((tensor->shared ? mn_context_allocate_shared : mn_context_allocate)(
-        context, &value->planes[i], mn_tensor_count(tensor), context->device->plane));
+    MN_TRY(mn_context_allocate_shared(context, tensor->shared, &value->planes[i], mn_tensor_count(tensor),
+                                      context->device->plane));
   if (!context->device->scaled) return MN_OK;
   value->headroom = MN_HEADROOM_X;
   return mn_tape_scale(tape, &value->scale);
@@ -146,12 +147,13 @@ static mn_status take_buffers(struct mn_tape *tape, struct mn_tensor *tensor, in
   struct mn_context *context = tape->context;
   int64_t count = mn_tensor_count(tensor);
   if (!tensor->outside && !tensor->value.real && real)
-    MN_TRY((tensor->shared ? mn_context_allocate_shared : mn_context_allocate)(context, &tensor->value.real,
-                                                                               count, context->device->real));
+    MN_TRY(mn_context_allocate_shared(context, tensor->shared, &tensor->value.real, count,
+                                      context->device->real));
   if (!tensor->outside && !tensor->value.planes[0] && planes) MN_TRY(take_planes(tape, tensor));
   if (!tensor->gradient && tape->training && tensor->needs_gradient &&
       (tensor->sink.kind != MN_UPDATE || tensor->uses > 1)) {
-    MN_TRY(mn_context_allocate(context, &tensor->gradient, count, context->device->real));
+    MN_TRY(
+        mn_context_allocate_shared(context, tensor->shared, &tensor->gradient, count, context->device->real));
     tensor->sink.into = tensor->gradient;
   }
   return MN_OK;
@@ -255,26 +257,81 @@ static mn_status update_shared(struct mn_tape *tape) {
   return MN_OK;
 }
 
-static mn_status update_all(struct mn_tape *tape) {
-  for (struct mn_node *node = tape->last; node; node = node->previous)
-    if (node->operation->update) MN_TRY(node->operation->update(tape, node));
+/* Whether the product of a weight's gradient is stored, for the copies' sum. */
+static int summed(const struct mn_tensor *t) {
+  return t && t->shared == MN_WITH_COPIES && t->sink.kind == MN_STORE;
+}
+
+static int read_before(const struct mn_node *node, const struct mn_tensor *t) {
+  while ((node = node->previous))
+    for (int i = 0; i < MN_NODE_INPUTS; i++)
+      if (node->inputs[i] == t) return 1;
+  return 0;
+}
+
+/* Adds up the copies' gradients of a weight, beside what follows. */
+static mn_status sum_share(struct mn_tape *tape, const struct mn_tensor *t) {
+  struct mn_device *device = tape->context->device;
+  const struct mn_kernels *k = tape->context->kernels;
+  MN_TRY(k->branch_fork(device, MN_BRANCH_EXCHANGES));
+  MN_TRY(k->branch_begin(device, MN_BRANCH_EXCHANGES));
+  const mn_status status = k->sum_share(device, t->gradient, mn_tensor_count(t));
+  const mn_status ended = k->branch_end(device, MN_BRANCH_EXCHANGES);
+  if (device->spared < MN_EXCHANGE_MULTIPROCESSORS) device->spared = MN_EXCHANGE_MULTIPROCESSORS;
+  return status != MN_OK ? status : ended;
+}
+
+static mn_status update_node(struct mn_tape *tape, struct mn_node *node) {
+  if (node->operation->update) MN_TRY(node->operation->update(tape, node));
+  for (int i = 0; i < MN_NODE_INPUTS; i++)
+    if (summed(node->inputs[i]) && !read_before(node, node->inputs[i]))
+      MN_TRY(sum_share(tape, node->inputs[i]));
   return MN_OK;
 }
 
-static mn_status backward(void *data) {
-  struct mn_tape *tape = data;
+/* Whether the sums can go on beside the rest of the backward. Column sums with a loss, of which parts have a
+ * part each, wait for these. */
+static int sums_early(const struct mn_tape *tape) {
+  if (tape->stepping && tape->gathered.whole) return 0;
+  for (const struct mn_node *node = tape->last; node; node = node->previous)
+    for (int i = 0; i < MN_NODE_INPUTS; i++)
+      if (summed(node->inputs[i])) return 1;
+  return 0;
+}
+
+static mn_status run_backward(struct mn_tape *tape) {
   const struct mn_kernels *k = tape->context->kernels;
-  for (struct mn_node *node = tape->last; node; node = node->previous)
+  const int early = sums_early(tape);
+  for (struct mn_node *node = tape->last; node; node = node->previous) {
     MN_TRY(node->operation->backward(tape, node));
+    if (!early) continue;
+    MN_TRY(k->branch_fork(tape->context->device, MN_BRANCH_SUMS));
+    MN_TRY(update_node(tape, node));
+  }
   /* One rank's updates write nothing where another's values are not finite. */
   if (tape->context->device->ranks)
     MN_TRY(k->agree(tape->context->device, tape->stepping ? tape->gathered.whole : NULL, tape->gathered.piece,
                     tape->gathered.rows, tape->gathered.cols));
   if (tape->context->device->ranks && tape->scale_count > 0)
     MN_TRY(k->agree_scales(tape->context->device, tape->scales, tape->scale_count));
-  MN_TRY(k->branch_fork(tape->context->device));
-  mn_status status = update_all(tape), joined = k->branch_join(tape->context->device);
-  if (status == MN_OK) status = joined;
+  if (early) return MN_OK;
+  MN_TRY(k->branch_fork(tape->context->device, MN_BRANCH_SUMS));
+  for (struct mn_node *node = tape->last; node; node = node->previous) MN_TRY(update_node(tape, node));
+  return MN_OK;
+}
+
+static mn_status backward(void *data) {
+  struct mn_tape *tape = data;
+  const struct mn_kernels *k = tape->context->kernels;
+  struct mn_device *device = tape->context->device;
+  const int spared = device->spared;
+  for (int which = 0; which < MN_BRANCHES; which++) MN_TRY(k->branch_fork(device, which));
+  mn_status status = run_backward(tape);
+  device->spared = spared;
+  for (int which = 0; which < MN_BRANCHES; which++) {
+    const mn_status joined = k->branch_join(device, which);
+    if (status == MN_OK) status = joined;
+  }
   return status == MN_OK ? update_shared(tape) : status;
 }
 

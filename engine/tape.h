@@ -27,8 +27,9 @@ struct mn_operation {
   mn_status (*backward)(struct mn_tape *tape, struct mn_node *node);
   /* The gradients of parameters, with their updates; may be NULL. Called for the nodes in the order of the
    * backward once that is done for all of them: an update must not come before a value that is not finite, in
-   * whichever layer, has had the chance to stop it. The tape forks a branch (kernels/branch.h) before the
-   * first and joins it after the last, for what need not wait for the GEMMs. */
+   * whichever layer, has had the chance to stop it. Where copies store gradients, it is called with the
+   * node's backward, so that their sums go on beside the rest. The tape forks MN_BRANCH_SUMS
+   * (kernels/branch.h) before and joins it after the last, for what need not wait for the GEMMs. */
   mn_status (*update)(struct mn_tape *tape, struct mn_node *node);
 };
 

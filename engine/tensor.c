@@ -33,16 +33,18 @@ static mn_status take_forms(struct mn_context *context, struct mn_tensor *tensor
   static const struct mn_scale first[2] = {{1, 0}, {0, 0}};
   struct mn_operand *w = &tensor->value;
   struct mn_device *device = context->device;
+  const int planes = tensor->rank == 2 && has_planes(device, w);
   w->split = tensor->rank == 2 && device->precision == MN_BF16;
   w->stale = !w->split;
   if (w->split && device->type == MN_DEVICE_CUDA)
     MN_TRY(mn_context_allocate(context, (void **)&w->low, w->rows * w->cols, sizeof *w->low));
   else
-    MN_TRY(mn_context_allocate(context, &w->real, w->rows * w->cols, device->real));
-  if (tensor->rank != 2 || !has_planes(device, w)) return MN_OK;
-  for (int i = 0; i < device->planes; i++)
-    MN_TRY(mn_context_allocate(context, &w->planes[i], w->rows * w->cols, device->plane));
-  if (!device->scaled) return MN_OK;
+    MN_TRY(mn_context_allocate_shared(context, planes ? MN_ALONE : tensor->shared, &w->real,
+                                      w->rows * w->cols, device->real));
+  for (int i = 0; i < device->planes && planes; i++)
+    MN_TRY(
+        mn_context_allocate_shared(context, tensor->shared, &w->planes[i], w->rows * w->cols, device->plane));
+  if (!device->scaled || !planes) return MN_OK;
   MN_TRY(mn_context_allocate(context, (void **)&tensor->scales, 2, sizeof *tensor->scales));
   w->scale = &tensor->scales[0];
   w->headroom = MN_HEADROOM_W;
@@ -62,6 +64,8 @@ mn_status mn_tensor_part(struct mn_context *context, struct mn_tensor **out, con
   tensor->first = first;
   tensor->whole = whole;
   if (rank == 2 && rows < whole) tensor->value.whole = whole;
+  const int copies = mn_ranks_copies(context->device->ranks);
+  if (rank == 2 && copies > 1 && rows % copies == 0) tensor->shared = MN_WITH_COPIES;
   mn_status status = take_forms(context, tensor);
   if (status != MN_OK) {
     mn_tensor_free(context, tensor);
@@ -118,7 +122,7 @@ mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, 
   int64_t count = mn_tensor_count(tensor);
   size_t real = context->device->real;
   if (needs_buffer(tensor, how, rule) && !tensor->gradient)
-    MN_TRY(mn_context_allocate(context, &tensor->gradient, count, real));
+    MN_TRY(mn_context_allocate_shared(context, tensor->shared, &tensor->gradient, count, real));
   if (how == MN_TRAIN_ADD)
     MN_TRY(context->kernels->zero(context->device, tensor->gradient, (size_t)count * real));
   if (rule && mn_rule_keeps_m(rule)) MN_TRY(take_zeros(context, &tensor->momentum, count));

@@ -24,8 +24,10 @@ struct mn_tensor {
   int uses, stored;        /* on the tape being finished: its consumers; whether `gradient` holds their sum */
   int keep;                /* the real form is kept, whatever the consumers read */
   int outside;             /* the value's memory is another's (mn_tape_outside) */
-  int shared;              /* the value is gathered from all parts: in memory of allocate_shared */
-  int operand;             /* of a tape's last output: only a GEMM will read it, so it has no real form */
+  enum mn_sharing
+      shared;  /* whose collectives reach the gradient and the forms that GEMMs read: of a parameter
+                  MN_WITH_COPIES where each of several copies can have a share of its rows */
+  int operand; /* of a tape's last output: only a GEMM will read it, so it has no real form */
 };
 
 /* MN_USAGE unless rows and cols are from 1 to INT32_MAX, so that their product fits an int64_t. */

@@ -17,7 +17,7 @@ constexpr int MN_CUDA_FILLINGS = 4;
 /* All CUDA state of a device: no static variable holds any. */
 struct mn_cuda {
   int multiprocessors;
-  cudaStream_t stream, branch; /* branch.cu */
+  cudaStream_t stream, branches[MN_BRANCHES]; /* branch.cu */
   cudaEvent_t forked, joined;
   cudaStream_t ahead, report; /* ahead.cu */
   cudaEvent_t filled[MN_CUDA_FILLINGS], used[MN_CUDA_FILLINGS], reported[MN_CUDA_FILLINGS];

@@ -110,8 +110,11 @@ static mn_status find_dependents(struct mn_cuda *cuda, const cudaDeviceProp *pro
 static mn_status open_parts(struct mn_cuda *cuda) {
   int least, greatest;
   MN_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-  MN_CUDA_TRY(cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking, greatest));
-  MN_CUDA_TRY(cudaStreamCreateWithPriority(&cuda->branch, cudaStreamNonBlocking, least));
+  cudaStream_t *exchanges = &cuda->branches[MN_BRANCH_EXCHANGES], *sums = &cuda->branches[MN_BRANCH_SUMS];
+  MN_CUDA_TRY(cudaStreamCreateWithPriority(exchanges, cudaStreamNonBlocking, greatest));
+  MN_CUDA_TRY(
+      cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking, std::min(greatest + 1, least)));
+  MN_CUDA_TRY(cudaStreamCreateWithPriority(sums, cudaStreamNonBlocking, least));
   MN_CUDA_TRY(cudaEventCreateWithFlags(&cuda->forked, cudaEventDisableTiming));
   MN_CUDA_TRY(cudaEventCreateWithFlags(&cuda->joined, cudaEventDisableTiming));
   for (cudaEvent_t &mark : cuda->marks) MN_CUDA_TRY(cudaEventCreate(&mark));
@@ -180,7 +183,8 @@ extern "C" void mn_cuda_close(struct mn_device *device) {
     for (cudaEvent_t event : {cuda->filled[i], cuda->used[i], cuda->reported[i]})
       if (event) (void)cudaEventDestroy(event);
   for (void *staging : cuda->staging) mn_release_host_cuda(device, staging);
-  for (cudaStream_t each : {cuda->report, cuda->ahead, cuda->beside, cuda->branch, cuda->stream})
+  for (cudaStream_t each : {cuda->report, cuda->ahead, cuda->beside, cuda->branches[MN_BRANCH_SUMS],
+                            cuda->branches[MN_BRANCH_EXCHANGES], cuda->stream})
     if (each) (void)cudaStreamDestroy(each);
   (void)cudaGetLastError();
   free(cuda);

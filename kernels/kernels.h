@@ -62,6 +62,8 @@
   DEVICE(all_reduce)                                                                                         \
   DEVICE(reduce_scatter)                                                                                     \
   DEVICE(own_columns)                                                                                        \
+  DEVICE(sum_share)                                                                                          \
+  DEVICE(gather_shares)                                                                                      \
   DEVICE(agree)                                                                                              \
   DEVICE(agree_scales)                                                                                       \
   DEVICE(exchange)                                                                                           \

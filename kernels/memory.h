@@ -7,9 +7,11 @@
 /* `bytes` (> 0) of the device's memory, aligned to 256 bytes, not initialised. MN_NO_MEMORY names how much
  * was asked for. */
 typedef mn_status mn_allocate_function(struct mn_device *device, void **out, size_t bytes);
-/* The same, where the parts' collectives may write to (kernels/ranks.h): every part of a copy calls it in the
- * same order. An exchange into such memory is faster; nothing else depends on it. */
-typedef mn_status mn_allocate_shared_function(struct mn_device *device, void **out, size_t bytes);
+/* The same, which the collectives of the parts, or of the copies, may reach (kernels/ranks.h): all of them
+ * call it in the same order. Their exchanges of such memory are faster; nothing else depends on it. */
+enum mn_sharing { MN_ALONE, MN_WITH_PARTS, MN_WITH_COPIES };
+typedef mn_status mn_allocate_shared_function(struct mn_device *device, enum mn_sharing with, void **out,
+                                              size_t bytes);
 /* Of either; NULL is fine. */
 typedef void mn_release_function(struct mn_device *device, void *memory);
 

@@ -20,6 +20,8 @@ struct nccl {
                     cudaStream_t stream);
   int (*all_reduce)(const void *from, void *to, size_t count, int type, int operation, mn_nccl_comm *comm,
                     cudaStream_t stream);
+  int (*reduce_scatter)(const void *from, void *to, size_t count, int type, int operation, mn_nccl_comm *comm,
+                        cudaStream_t stream);
   int (*send)(const void *from, size_t count, int type, int rank, mn_nccl_comm *comm, cudaStream_t stream);
   int (*receive)(void *to, size_t count, int type, int rank, mn_nccl_comm *comm, cudaStream_t stream);
   int (*group_begin)();
@@ -39,7 +41,8 @@ nccl load() {
             find(library, "ncclGetUniqueId", n.unique) && find(library, "ncclCommInitRank", n.init) &&
             find(library, "ncclCommAbort", n.abort) && find(library, "ncclGetErrorString", n.error) &&
             find(library, "ncclCommSplit", n.split) && find(library, "ncclAllGather", n.all_gather) &&
-            find(library, "ncclAllReduce", n.all_reduce) && find(library, "ncclSend", n.send) &&
+            find(library, "ncclAllReduce", n.all_reduce) &&
+            find(library, "ncclReduceScatter", n.reduce_scatter) && find(library, "ncclSend", n.send) &&
             find(library, "ncclRecv", n.receive) && find(library, "ncclGroupStart", n.group_begin) &&
             find(library, "ncclGroupEnd", n.group_end);
   return n;
@@ -122,10 +125,20 @@ mn_status mn_nccl_exchange(const struct mn_team *team, void *to_me, const void *
   return check("exchange", failed ? failed : ended);
 }
 
+static int type_of(size_t each) {
+  return each == sizeof(double) ? FLOAT64 : FLOAT32;
+}
+
 mn_status mn_nccl_all_reduce(const struct mn_team *team, void *to, const void *from, int64_t count,
                              size_t each, cudaStream_t stream) {
-  const int type = each == sizeof(double) ? FLOAT64 : FLOAT32;
-  return check("add up", the_library().all_reduce(from, to, (size_t)count, type, SUM, team->nccl, stream));
+  return check("add up",
+               the_library().all_reduce(from, to, (size_t)count, type_of(each), SUM, team->nccl, stream));
+}
+
+mn_status mn_nccl_reduce_scatter(const struct mn_team *team, void *sum, const void *from, int64_t count,
+                                 size_t each, cudaStream_t stream) {
+  return check("add up", the_library().reduce_scatter(from, sum, (size_t)count, type_of(each), SUM,
+                                                      team->nccl, stream));
 }
 
 mn_status mn_nccl_agree(const struct mn_team *team, int *flag, cudaStream_t stream) {

@@ -31,6 +31,10 @@ MN_C mn_status mn_nccl_exchange(const struct mn_team *team, void *to_me, const v
 MN_C mn_status mn_nccl_all_reduce(const struct mn_team *team, void *to, const void *from, int64_t count,
                                   size_t each, struct CUstream_st *stream);
 
+/* sum[count] becomes the sum of the team's from[rank·count …]; in place where it is its place in `from`. */
+MN_C mn_status mn_nccl_reduce_scatter(const struct mn_team *team, void *sum, const void *from, int64_t count,
+                                      size_t each, struct CUstream_st *stream);
+
 /* *flag becomes the largest of the team's. */
 MN_C mn_status mn_nccl_agree(const struct mn_team *team, int *flag, struct CUstream_st *stream);
 

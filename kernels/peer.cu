@@ -1,4 +1,4 @@
-/* Collectives by stores to peers' memory. Contract: kernels/peer.h. */
+/* Collectives by stores to peers' memory and loads from it. Contract: kernels/peer.h. */
 #include "kernels/peer.h"
 
 #include <stdio.h>
@@ -12,36 +12,39 @@
 #include "kernels/nccl.h"
 
 constexpr int PEERS = 8, CTAS = 128, THREADS = 256, UNROLL = 4;
+/* Beside a product: CTAs that have a multiprocessor each, which it leaves free. */
+constexpr int BESIDE_CTAS = MN_EXCHANGE_MULTIPROCESSORS, BESIDE_THREADS = 1024;
 
-/* One in every GPU's memory, written by all parts' GPUs. */
+/* In every GPU's memory, written by all of the team's GPUs. */
 struct arrivals {
-  unsigned of[CTAS][PEERS]; /* how many times each part's CTA of this number has arrived, */
+  unsigned of[CTAS][PEERS]; /* how many times each rank's CTA of this number has arrived, */
   unsigned own[CTAS];       /* and this GPU's; never reset, so that a captured kernel can count on */
-  int raised[PEERS];        /* the parts' nonfinite flags */
+  int raised[PEERS];        /* the ranks' nonfinite flags */
 };
 
 struct mn_peer_memory {
   mn_peer_memory *next;
-  void *of[PEERS]; /* by part: as mapped here, or the memory itself */
+  size_t bytes;
+  void *of[PEERS]; /* by rank in the team: as mapped here, or the memory itself */
 };
 
 struct mn_peer {
   mn_peer_memory *memories;
-  mn_peer_memory *arrivals;
-  void *arrivals_memory;
+  mn_peer_memory *shared;
+  arrivals *of[2]; /* in that: of exchanges, and of agreements, which may run beside those */
 };
 
-/* A kernel's parameters: the parts' memory of one kind. */
-template <typename T> struct of_parts {
+/* A kernel's parameters: the team's memory of one kind. */
+template <typename T> struct of_team {
   T *at[PEERS];
-  explicit of_parts(const mn_peer_memory *m) {
+  explicit of_team(const mn_peer_memory *m) {
     for (int q = 0; q < PEERS; q++) at[q] = static_cast<T *>(m->of[q]);
   }
 };
-typedef of_parts<arrivals> barrier;
+typedef of_team<arrivals> barrier;
 
-/* What this CTA wrote before, its counterparts on all parts see after; and what they read before is read. A
- * part's kernel as a whole ends after all CTAs of all parts have arrived for the last time. */
+/* What this CTA wrote before, its counterparts on all GPUs see after; and what they read before is read. A
+ * GPU's kernel as a whole ends after all CTAs of all GPUs have arrived for the last time. */
 static __device__ void arrive(const barrier &b, int rank, int size, unsigned count) {
   __syncthreads();
   if (threadIdx.x < size) {
@@ -56,27 +59,28 @@ static __device__ void arrive(const barrier &b, int rank, int size, unsigned cou
   __syncthreads();
 }
 
-/* A matrix of 16-byte words, and this part's columns of it. */
+/* A matrix of 16-byte words, and a rank's columns of it. */
 struct words {
   unsigned count; /* of a piece */
   unsigned share, cols;
 
-  __device__ __forceinline__ unsigned of_whole(unsigned i, int part) const {
-    return i / share * cols + part * share + i % share;
+  __device__ __forceinline__ unsigned of_whole(unsigned i, int rank) const {
+    return i / share * cols + rank * share + i % share;
   }
 };
 
-/* Calls work(i) for this thread's words of a piece: the same words on every part for the same CTA, so that a
- * CTA has to wait for its counterparts alone. */
+/* Calls work(i) for this thread's words of a piece, UNROLL of them, blockDim.x apart: the same words on every
+ * GPU for the same CTA, so that a CTA has to wait for its counterparts alone. */
 template <typename Work> static __device__ __forceinline__ void for_own_words(unsigned count, Work work) {
-  for (unsigned i = blockIdx.x * THREADS * UNROLL + threadIdx.x; i < count; i += gridDim.x * THREADS * UNROLL)
+  for (unsigned i = blockIdx.x * blockDim.x * UNROLL + threadIdx.x; i < count;
+       i += gridDim.x * blockDim.x * UNROLL)
     work(i);
 }
 
-/* flag NULL: the parts do not agree on it. */
+/* flag NULL: the ranks do not agree on it. */
 static __global__ void __launch_bounds__(THREADS)
-    all_gather_kernel(const barrier b, const of_parts<uint4> whole, const uint4 *piece, const words w,
-                      int rank, int size, int *flag) {
+    all_gather_kernel(const __grid_constant__ barrier b, const __grid_constant__ of_team<uint4> whole,
+                      const uint4 *piece, const words w, int rank, int size, int *flag) {
   const unsigned arrived = b.at[rank]->own[blockIdx.x];
   const bool agrees = flag && blockIdx.x == 0;
   arrive(b, rank, size, arrived + 1); /* the others have read what the whole held before */
@@ -84,12 +88,12 @@ static __global__ void __launch_bounds__(THREADS)
     uint4 values[UNROLL];
 #pragma unroll
     for (int u = 0; u < UNROLL; u++)
-      if (first + u * THREADS < w.count) values[u] = piece[first + u * THREADS];
+      if (first + u * blockDim.x < w.count) values[u] = piece[first + u * blockDim.x];
     for (int q = 0; q < size; q++) {
       uint4 *to = whole.at[(rank + q) % size];
 #pragma unroll
       for (int u = 0; u < UNROLL; u++)
-        if (first + u * THREADS < w.count) to[w.of_whole(first + u * THREADS, rank)] = values[u];
+        if (first + u * blockDim.x < w.count) to[w.of_whole(first + u * blockDim.x, rank)] = values[u];
     }
   });
   if (agrees && threadIdx.x < size) b.at[threadIdx.x]->raised[rank] = *flag;
@@ -102,156 +106,215 @@ static __global__ void __launch_bounds__(THREADS)
   }
 }
 
-/* piece = the sum of all parts' `whole` at this part's columns, in the order of parts; the others' pieces
- * come to the room, each to its part's place. */
+/* piece = the sum of all GPUs' whole at this rank's columns, in the order of ranks. All loads of a thread's
+ * words from one GPU are under way while those of the GPU before are added. */
 template <typename Real>
-static __global__ void __launch_bounds__(THREADS)
-    reduce_scatter_kernel(const barrier b, const of_parts<uint4> room, uint4 *piece, const uint4 *whole,
-                          const words w, int rank, int size) {
+static __global__ void __launch_bounds__(BESIDE_THREADS)
+    reduce_scatter_kernel(const __grid_constant__ barrier b, const __grid_constant__ of_team<uint4> whole,
+                          uint4 *piece, const words w, int rank, int size) {
   constexpr int WIDTH = 16 / sizeof(Real);
   const unsigned arrived = b.at[rank]->own[blockIdx.x];
-  arrive(b, rank, size, arrived + 1); /* the others have read what the room held before */
+  arrive(b, rank, size, arrived + 1); /* the others' wholes are complete */
   for_own_words(w.count, [&](unsigned first) {
-    for (int k = 1; k < size; k++) {
-      const int q = (rank + k) % size;
-      uint4 values[UNROLL], *to = room.at[q] + (size_t)rank * w.count;
-#pragma unroll
-      for (int u = 0; u < UNROLL; u++)
-        if (first + u * THREADS < w.count) values[u] = whole[w.of_whole(first + u * THREADS, q)];
-#pragma unroll
-      for (int u = 0; u < UNROLL; u++)
-        if (first + u * THREADS < w.count) to[first + u * THREADS] = values[u];
-    }
-  });
-  arrive(b, rank, size, arrived + 2);
-  for_own_words(w.count, [&](unsigned first) {
+    unsigned at[UNROLL];
+    uint4 next[UNROLL], word[UNROLL];
+    Real sums[UNROLL][WIDTH];
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
-      const unsigned i = first + u * THREADS;
-      if (i >= w.count) break;
-      Real sum[WIDTH], other[WIDTH];
-      for (int q = 0; q < size; q++) {
-        const uint4 word =
-            q == rank ? whole[w.of_whole(i, rank)] : __ldcg(room.at[rank] + (size_t)q * w.count + i);
-        memcpy(q ? other : sum, &word, sizeof word);
-        for (int k = 0; q > 0 && k < WIDTH; k++) sum[k] += other[k];
+      at[u] = w.of_whole(min(first + u * blockDim.x, w.count - 1), rank);
+      next[u] = __ldcg(whole.at[0] + at[u]);
+    }
+    for (int q = 0; q < size; q++) {
+#pragma unroll
+      for (int u = 0; u < UNROLL; u++) {
+        word[u] = next[u];
+        if (q + 1 < size) next[u] = __ldcg(whole.at[q + 1] + at[u]);
       }
-      memcpy(piece + i, sum, sizeof sum);
+#pragma unroll
+      for (int u = 0; u < UNROLL; u++) {
+        Real values[WIDTH];
+        memcpy(values, &word[u], sizeof values);
+#pragma unroll
+        for (int k = 0; k < WIDTH; k++) sums[u][k] = q > 0 ? sums[u][k] + values[k] : values[k];
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+      memcpy(&word[u], sums[u], sizeof word[u]); /* and not to the piece, which would be byte by byte */
+      if (first + u * blockDim.x < w.count) piece[first + u * blockDim.x] = word[u];
     }
   });
+  arrive(b, rank, size, arrived + 2); /* they have read this one's */
   if (threadIdx.x == 0) b.at[rank]->own[blockIdx.x] = arrived + 2;
 }
 
-static mn_peer_memory *find(const struct mn_ranks *ranks, const void *memory) {
-  mn_peer_memory *m = ranks && ranks->peer ? ranks->peer->memories : nullptr;
-  while (m && m->of[ranks->parts.rank] != memory) m = m->next;
+/* What a GPU did before, the others see after. */
+static __global__ void meet_kernel(const __grid_constant__ barrier b, int rank, int size) {
+  const unsigned arrived = b.at[rank]->own[0];
+  arrive(b, rank, size, arrived + 1);
+  if (threadIdx.x == 0) b.at[rank]->own[0] = arrived + 1;
+}
+
+/* The allocation that `memory` is in. */
+static mn_peer_memory *find(const struct mn_team *team, const void *memory) {
+  const auto holds = [&](const mn_peer_memory *m) {
+    const char *first = static_cast<const char *>(m->of[team->rank]);
+    return memory >= first && memory < first + m->bytes;
+  };
+  mn_peer_memory *m = team->peer ? team->peer->memories : nullptr;
+  while (m && !holds(m)) m = m->next;
   return m;
 }
 
-const struct mn_peer_memory *mn_peer_reach(const struct mn_device *device, const void *memory,
-                                           const void *piece, int64_t rows, int64_t cols, size_t each) {
-  const struct mn_ranks *r = device->ranks;
-  if (cols * each % (16 * (size_t)r->parts.size) != 0 || !mn_aligned(16, piece)) return nullptr;
-  return rows * cols * (int64_t)each / 16 <= UINT32_MAX ? find(r, memory) : nullptr;
+/* The team's memory from the place on that is `memory` here. */
+template <typename T> static of_team<T> team_at(const mn_peer_memory *m, const mn_team *team, T *memory) {
+  of_team<T> all(m);
+  const int64_t offset = memory - all.at[team->rank];
+  for (int q = 0; q < team->size; q++) all.at[q] += offset;
+  return all;
 }
 
-static words words_of(const struct mn_ranks *ranks, int64_t rows, int64_t cols, size_t each) {
-  const unsigned all = (unsigned)(cols * each / 16), share = all / ranks->parts.size;
+bool mn_peer_reaches(const struct mn_team *team, const void *whole, const void *piece, int64_t rows,
+                     int64_t cols, size_t each) {
+  return cols * each % (16 * (size_t)team->size) == 0 && mn_aligned(16, whole) && mn_aligned(16, piece) &&
+         rows * cols * (int64_t)each / 16 <= UINT32_MAX && find(team, whole);
+}
+
+static words words_of(const struct mn_team *team, int64_t rows, int64_t cols, size_t each) {
+  const unsigned all = (unsigned)(cols * each / 16), share = all / team->size;
   return {(unsigned)(rows * share), std::max(share, 1u), all};
 }
 
-/* All CTAs of a launch must run at the same time, and do: they are few. */
-static unsigned ctas_of(const words &w) {
-  return std::max(std::min((w.count + THREADS * UNROLL - 1) / (THREADS * UNROLL), (unsigned)CTAS), 1u);
+/* CTA i waits for CTA i of the others alone, and CTAs start in order: it does not matter how many run at the
+ * same time. */
+static unsigned ctas_of(const words &w, int threads, int most) {
+  return std::max(std::min((w.count + threads * UNROLL - 1) / (threads * UNROLL), (unsigned)most), 1u);
 }
 
-mn_status mn_peer_all_gather(struct mn_device *device, const struct mn_peer_memory *whole, const void *piece,
-                             int64_t rows, int64_t cols, size_t each, bool agrees) {
-  const struct mn_ranks *r = device->ranks;
-  const words w = words_of(r, rows, cols, each);
-  all_gather_kernel<<<ctas_of(w), THREADS, 0, device->cuda->stream>>>(
-      barrier(r->peer->arrivals), of_parts<uint4>(whole), static_cast<const uint4 *>(piece), w, r->parts.rank,
-      r->parts.size, agrees ? device->nonfinite : nullptr);
+static barrier barrier_of(const mn_team *team, bool agreements) {
+  return team_at(team->peer->shared, team, team->peer->of[agreements]);
+}
+
+mn_status mn_peer_all_gather(struct mn_device *device, const struct mn_team *team, void *whole,
+                             const void *piece, int64_t rows, int64_t cols, size_t each, bool agrees) {
+  const words w = words_of(team, rows, cols, each);
+  const of_team<uint4> all = team_at(find(team, whole), team, static_cast<uint4 *>(whole));
+  all_gather_kernel<<<ctas_of(w, THREADS, CTAS), THREADS, 0, device->cuda->stream>>>(
+      barrier_of(team, rows == 0), all, static_cast<const uint4 *>(piece), w, team->rank, team->size,
+      agrees ? device->nonfinite : nullptr);
   return mn_cuda_launched("all_gather");
 }
 
-mn_status mn_peer_agree(struct mn_device *device) {
-  return mn_peer_all_gather(device, device->ranks->peer->arrivals, nullptr, 0, 0, 1, true);
+mn_status mn_peer_agree(struct mn_device *device, const struct mn_team *team) {
+  return mn_peer_all_gather(device, team, team->peer->of[0], nullptr, 0, 0, 1, true);
 }
 
-mn_status mn_peer_reduce_scatter(struct mn_device *device, const struct mn_peer_memory *room, void *piece,
-                                 const void *whole, int64_t rows, int64_t cols) {
-  const struct mn_ranks *r = device->ranks;
-  const words w = words_of(r, rows, cols, device->real);
+mn_status mn_peer_reduce_scatter(struct mn_device *device, const struct mn_team *team, const void *whole,
+                                 void *piece, int64_t rows, int64_t cols, bool beside) {
+  const words w = words_of(team, rows, cols, device->real);
+  const int threads = beside ? BESIDE_THREADS : THREADS;
   const auto kernel =
       device->real == sizeof(double) ? reduce_scatter_kernel<double> : reduce_scatter_kernel<float>;
-  kernel<<<ctas_of(w), THREADS, 0, device->cuda->stream>>>(
-      barrier(r->peer->arrivals), of_parts<uint4>(room), static_cast<uint4 *>(piece),
-      static_cast<const uint4 *>(whole), w, r->parts.rank, r->parts.size);
+  kernel<<<ctas_of(w, threads, beside ? BESIDE_CTAS : CTAS), threads, 0, device->cuda->stream>>>(
+      barrier_of(team, false),
+      team_at(find(team, whole), team, static_cast<uint4 *>(const_cast<void *>(whole))),
+      static_cast<uint4 *>(piece), w, team->rank, team->size);
   return mn_cuda_launched("reduce_scatter");
 }
 
-/* all[parts] becomes every part's `mine`, by NCCL, which is there before anything is mapped. */
-template <typename T> static mn_status collect(struct mn_device *device, T (&all)[PEERS], const T &mine) {
-  const struct mn_ranks *r = device->ranks;
-  MN_TRY(device->kernels->upload(device, r->room[0], &mine, sizeof mine));
-  MN_TRY(mn_nccl_all_gather(&r->parts, r->room[1], r->room[0], sizeof mine, device->cuda->stream));
-  return device->kernels->download(device, all, r->room[1], r->parts.size * sizeof mine);
+mn_status mn_peer_copy(struct mn_device *device, const struct mn_team *team, const void *share,
+                       size_t bytes) {
+  const char *mine = static_cast<const char *>(share);
+  const of_team<const char> all = team_at(find(team, share), team, mine);
+  const auto meet = [&] {
+    meet_kernel<<<1, 32, 0, device->cuda->stream>>>(barrier_of(team, false), team->rank, team->size);
+    return mn_cuda_launched("meet");
+  };
+  MN_TRY(meet()); /* the others have read what was there before */
+  for (int k = 1; k < team->size; k++)
+    MN_CUDA_TRY(cudaMemcpyAsync(const_cast<char *>(all.at[(team->rank + k) % team->size]), mine, bytes,
+                                cudaMemcpyDeviceToDevice, device->cuda->stream));
+  return meet();
 }
 
-static void unmap(const struct mn_ranks *ranks, mn_peer_memory *m) {
-  for (int q = 0; q < ranks->parts.size; q++)
-    if (q != ranks->parts.rank && m->of[q]) (void)cudaIpcCloseMemHandle(m->of[q]);
+/* all[team] becomes every rank's `mine`, by NCCL, which is there before anything is mapped. */
+template <typename T>
+static mn_status collect(struct mn_device *device, const struct mn_team *team, T (&all)[PEERS],
+                         const T &mine) {
+  const struct mn_ranks *r = device->ranks;
+  MN_TRY(device->kernels->upload(device, r->room[0], &mine, sizeof mine));
+  MN_TRY(mn_nccl_all_gather(team, r->room[1], r->room[0], sizeof mine, device->cuda->stream));
+  return device->kernels->download(device, all, r->room[1], team->size * sizeof mine);
+}
+
+static void unmap(const struct mn_team *team, mn_peer_memory *m) {
+  for (int q = 0; q < team->size; q++)
+    if (q != team->rank && m->of[q]) (void)cudaIpcCloseMemHandle(m->of[q]);
   (void)cudaGetLastError(); /* of a peer that has left */
   delete m;
 }
 
-/* Maps all parts' `memory`, an allocation of its own; *out is NULL where any part cannot. */
-static mn_status share(struct mn_device *device, mn_peer_memory **out, void *memory) {
+/* Maps the whole team's `memory`, an allocation of its own; *out is NULL where any rank cannot. */
+static mn_status share(struct mn_device *device, const struct mn_team *team, mn_peer_memory **out,
+                       void *memory, size_t bytes) {
   struct offer {
     cudaIpcMemHandle_t handle;
     int made;
   } mine = {}, all[PEERS];
-  const struct mn_ranks *r = device->ranks;
   *out = nullptr;
   mn_peer_memory *m = new (std::nothrow) mn_peer_memory{};
   if (!m) return mn_fail(MN_NO_MEMORY, "no memory for the addresses of the other GPUs");
   mine.made = cudaIpcGetMemHandle(&mine.handle, memory) == cudaSuccess;
-  mn_status status = collect(device, all, mine);
+  mn_status status = collect(device, team, all, mine);
   int mapped = 1, all_mapped[PEERS];
-  m->of[r->parts.rank] = memory;
-  for (int q = 0; q < r->parts.size && status == MN_OK; q++)
-    if (q != r->parts.rank)
+  m->bytes = bytes;
+  m->of[team->rank] = memory;
+  for (int q = 0; q < team->size && status == MN_OK; q++)
+    if (q != team->rank)
       mapped &= all[q].made &&
                 cudaIpcOpenMemHandle(&m->of[q], all[q].handle, cudaIpcMemLazyEnablePeerAccess) == cudaSuccess;
   (void)cudaGetLastError(); /* NCCL can do without */
-  if (status == MN_OK) status = collect(device, all_mapped, mapped);
-  for (int q = 0; q < r->parts.size && status == MN_OK; q++) mapped &= all_mapped[q];
+  if (status == MN_OK) status = collect(device, team, all_mapped, mapped);
+  for (int q = 0; q < team->size && status == MN_OK; q++) mapped &= all_mapped[q];
   if (status != MN_OK || !mapped) {
-    unmap(r, m);
+    unmap(team, m);
     return status;
   }
-  m->next = r->peer->memories;
-  *out = r->peer->memories = m;
+  m->next = team->peer->memories;
+  *out = team->peer->memories = m;
   return MN_OK;
 }
 
-mn_status mn_allocate_shared_cuda(struct mn_device *device, void **out, size_t bytes) {
-  /* The driver exports a whole block of memory, of which a smaller allocation would be a part. */
+/* The driver exports a whole block of memory, of which a smaller allocation would be a part. */
+static mn_status allocate_blocks(struct mn_device *device, void **out, size_t bytes) {
   constexpr size_t BLOCK = size_t(2) << 20;
+  return mn_allocate_cuda(device, out, (bytes + BLOCK - 1) / BLOCK * BLOCK);
+}
+
+mn_status mn_allocate_shared_cuda(struct mn_device *device, enum mn_sharing with, void **out, size_t bytes) {
+  const struct mn_ranks *r = device->ranks;
+  const struct mn_team *team = !r || with == MN_ALONE  ? nullptr
+                               : with == MN_WITH_PARTS ? &r->parts
+                                                       : &r->copies;
   mn_peer_memory *m;
-  if (!device->ranks || !device->ranks->peer) return mn_allocate_cuda(device, out, bytes);
-  MN_TRY(mn_allocate_cuda(device, out, (bytes + BLOCK - 1) / BLOCK * BLOCK));
-  return share(device, &m, *out);
+  if (!team || !team->peer) return mn_allocate_cuda(device, out, bytes);
+  MN_TRY(allocate_blocks(device, out, bytes));
+  return share(device, team, &m, *out, bytes);
+}
+
+static void release(const struct mn_team *team, const void *memory) {
+  mn_peer_memory *m = find(team, memory);
+  if (!m) return;
+  mn_peer_memory **from = &team->peer->memories;
+  while (*from != m) from = &(*from)->next;
+  *from = m->next;
+  unmap(team, m);
 }
 
 void mn_peer_release(struct mn_ranks *ranks, const void *memory) {
-  mn_peer_memory *m = find(ranks, memory);
-  if (!m) return;
-  mn_peer_memory **from = &ranks->peer->memories;
-  while (*from != m) from = &(*from)->next;
-  *from = m->next;
-  unmap(ranks, m);
+  if (!ranks) return;
+  release(&ranks->parts, memory);
+  release(&ranks->copies, memory);
 }
 
 /* Where a GPU is, and whether its rank would share its memory. */
@@ -275,46 +338,43 @@ static mn_status place_of(struct place *p) {
   return MN_OK;
 }
 
-static mn_status may_share(struct mn_device *device, bool *out) {
-  const int size = device->ranks->parts.size;
+static mn_status may_share(struct mn_device *device, const struct mn_team *team, bool *out) {
   place mine, all[PEERS];
   *out = false;
-  if (size < 2 || size > PEERS) return MN_OK;
+  if (team->size < 2 || team->size > PEERS) return MN_OK;
   MN_TRY(place_of(&mine));
-  MN_TRY(collect(device, all, mine));
+  MN_TRY(collect(device, team, all, mine));
   *out = true;
-  for (int q = 0; q < size; q++) {
+  for (int q = 0; q < team->size; q++) {
     *out &= all[q].shares && strcmp(all[q].host, all[0].host) == 0;
     for (int p = 0; p < q; p++) *out &= memcmp(&all[p].gpu, &all[q].gpu, sizeof all[p].gpu) != 0;
   }
   return MN_OK;
 }
 
-mn_status mn_peer_open(struct mn_device *device) {
-  struct mn_ranks *r = device->ranks;
+mn_status mn_peer_open(struct mn_device *device, struct mn_team *team) {
   bool may;
-  mn_peer_memory *room = nullptr;
-  MN_TRY(may_share(device, &may));
+  MN_TRY(may_share(device, team, &may));
   if (!may) return MN_OK;
-  mn_peer *peer = r->peer = new (std::nothrow) mn_peer{};
+  mn_peer *peer = team->peer = new (std::nothrow) mn_peer{};
   if (!peer) return mn_fail(MN_NO_MEMORY, "no memory for the addresses of the other GPUs");
-  MN_TRY(mn_allocate_shared_cuda(device, &peer->arrivals_memory, sizeof(arrivals)));
-  MN_TRY(mn_zero_cuda(device, peer->arrivals_memory, sizeof(arrivals)));
-  peer->arrivals = find(r, peer->arrivals_memory);
-  /* Its exchanges come after the zeroing, on every part. */
-  if (peer->arrivals) MN_TRY(share(device, &room, r->room[1]));
-  if (!room) mn_peer_close(device);
+  void *memory;
+  MN_TRY(allocate_blocks(device, &memory, 2 * sizeof(arrivals)));
+  for (int i = 0; i < 2; i++) peer->of[i] = static_cast<arrivals *>(memory) + i;
+  MN_TRY(mn_zero_cuda(device, memory, 2 * sizeof(arrivals)));
+  /* Its exchanges come after the zeroing, on every rank. */
+  MN_TRY(share(device, team, &peer->shared, memory, 2 * sizeof(arrivals)));
+  if (!peer->shared) mn_peer_close(team);
   return MN_OK;
 }
 
-void mn_peer_close(struct mn_device *device) {
-  struct mn_ranks *r = device->ranks;
-  if (!r->peer) return;
-  for (mn_peer_memory *m = r->peer->memories, *next; m; m = next) {
+void mn_peer_close(struct mn_team *team) {
+  if (!team->peer) return;
+  for (mn_peer_memory *m = team->peer->memories, *next; m; m = next) {
     next = m->next;
-    unmap(r, m);
+    unmap(team, m);
   }
-  (void)cudaFree(r->peer->arrivals_memory);
-  delete r->peer;
-  r->peer = nullptr;
+  (void)cudaFree(team->peer->of[0]);
+  delete team->peer;
+  team->peer = nullptr;
 }

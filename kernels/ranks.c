@@ -136,6 +136,36 @@ mn_status mn_all_reduce_cpu(struct mn_device *device, void *data, int64_t count,
   return MN_OK;
 }
 
+/* A room at a time, as all_reduce. */
+mn_status mn_sum_share_cpu(struct mn_device *device, void *data, int64_t count) {
+  struct mn_ranks *r = device->ranks;
+  const struct mn_team *t = &r->copies;
+  const size_t each = device->real;
+  const int64_t share = count / t->size, most = MN_RANKS_ROOM / (int64_t)each / t->size;
+  for (int64_t at = 0; at < share; at += most) {
+    const int64_t length = share - at < most ? share - at : most;
+    const size_t bytes = (size_t)length * each;
+    char *from = (char *)data + (size_t)at * each;
+    copy_rows(r->room[0], bytes, from, (size_t)share * each, t->size, bytes);
+    MN_TRY(mn_mpi_exchange(r->mpi, t->mpi, r->room[1], r->room[0], bytes));
+    add_up(from + (size_t)(t->rank * share) * each, r->room[1], 1, length, length, t->size, each);
+  }
+  return MN_OK;
+}
+
+mn_status mn_gather_shares_cpu(struct mn_device *device, void *data, int64_t count, size_t each) {
+  struct mn_ranks *r = device->ranks;
+  const struct mn_team *t = &r->copies;
+  const int64_t share = count / t->size, most = MN_RANKS_ROOM / (int64_t)each / t->size;
+  for (int64_t at = 0; at < share; at += most) {
+    const size_t bytes = (size_t)(share - at < most ? share - at : most) * each;
+    char *first = (char *)data + (size_t)at * each;
+    MN_TRY(mn_mpi_all_gather(r->mpi, t->mpi, r->room[1], first + (size_t)(t->rank * share) * each, bytes));
+    copy_rows(first, (size_t)share * each, r->room[1], bytes, t->size, bytes);
+  }
+  return MN_OK;
+}
+
 mn_status mn_own_columns_cpu(struct mn_device *device, void *piece, const void *whole, int64_t rows,
                              int64_t cols) {
   int64_t first;

@@ -14,13 +14,15 @@ mn_status mn_ranks_join_cuda(struct mn_device *device, struct mn_ranks *ranks, c
   device->ranks = ranks;
   for (int i = 0; i < 2; i++) MN_TRY(device->kernels->allocate(device, &ranks->room[i], MN_RANKS_ROOM));
   MN_TRY(mn_nccl_open(ranks, id));
-  return mn_peer_open(device);
+  MN_TRY(mn_peer_open(device, &ranks->parts));
+  return mn_peer_open(device, &ranks->copies);
 }
 
 void mn_ranks_leave_cuda(struct mn_device *device) {
   struct mn_ranks *ranks = device->ranks;
   (void)cudaStreamSynchronize(device->cuda->stream);
-  mn_peer_close(device);
+  mn_peer_close(&ranks->parts);
+  mn_peer_close(&ranks->copies);
   mn_nccl_close(ranks);
   for (int i = 0; i < 2; i++) {
     if (ranks->room[i]) device->kernels->release(device, ranks->room[i]);
@@ -90,9 +92,9 @@ static mn_status gather(struct mn_device *device, void *whole, const void *piece
                         size_t each, bool agrees) {
   const struct mn_ranks *r = device->ranks;
   struct mn_ranks_plan p;
-  if (const struct mn_peer_memory *shared = mn_peer_reach(device, whole, piece, rows, cols, each)) {
+  if (mn_peer_reaches(&r->parts, whole, piece, rows, cols, each)) {
     const bool alone = r->copies.size == 1; /* with others the parts are not all that agree */
-    MN_TRY(mn_peer_all_gather(device, shared, piece, rows, cols, each, agrees && alone));
+    MN_TRY(mn_peer_all_gather(device, &r->parts, whole, piece, rows, cols, each, agrees && alone));
     return agrees && !alone ? mn_nccl_agree(&r->all, device->nonfinite, device->cuda->stream) : MN_OK;
   }
   MN_TRY(mn_ranks_plan(&p, device, cols, each));
@@ -126,7 +128,8 @@ mn_status mn_agree_cuda(struct mn_device *device, void *whole, const void *piece
                         int64_t cols) {
   const struct mn_ranks *r = device->ranks;
   if (whole) return gather(device, whole, piece, rows, cols, device->real, true);
-  if (r->peer && r->copies.size == 1) return mn_peer_agree(device);
+  for (const struct mn_team *team : {&r->parts, &r->copies})
+    if (team->peer && team->size == r->size) return mn_peer_agree(device, team);
   return mn_nccl_agree(&r->all, device->nonfinite, device->cuda->stream);
 }
 
@@ -171,16 +174,13 @@ mn_status mn_reduce_scatter_cuda(struct mn_device *device, void *piece, const vo
   const struct mn_ranks *r = device->ranks;
   struct mn_ranks_plan p;
   const size_t real = device->real;
+  if (mn_peer_reaches(&r->parts, whole, piece, rows, cols, real))
+    return mn_peer_reduce_scatter(device, &r->parts, whole, piece, rows, cols, false);
   MN_TRY(mn_ranks_plan(&p, device, cols, real));
-  const struct mn_peer_memory *room = mn_peer_reach(device, r->room[1], piece, rows, cols, real);
   for (int64_t at = 0; at < rows; at += p.rows) {
     const int64_t count = std::min(p.rows, rows - at);
     char *from = static_cast<char *>(const_cast<void *>(whole)) + at * cols * real;
     char *to = static_cast<char *>(piece) + at * p.share * real;
-    if (room) {
-      MN_TRY(mn_peer_reduce_scatter(device, room, to, from, count, cols));
-      continue;
-    }
     MN_TRY(divide<false>(device, from, r->room[0], count, cols, real));
     MN_TRY(
         mn_nccl_exchange(&r->parts, r->room[1], r->room[0], count * p.widest * real, device->cuda->stream));
@@ -220,6 +220,23 @@ mn_status mn_all_reduce_cuda(struct mn_device *device, void *data, int64_t count
     MN_CUDA_TRY(cudaGetLastError());
   }
   return MN_OK;
+}
+
+mn_status mn_sum_share_cuda(struct mn_device *device, void *data, int64_t count) {
+  const struct mn_team *t = &device->ranks->copies;
+  const size_t real = device->real;
+  void *share = static_cast<char *>(data) + count / t->size * t->rank * real;
+  if (mn_peer_reaches(t, data, share, 1, count, real))
+    return mn_peer_reduce_scatter(device, t, data, share, 1, count, true);
+  return mn_nccl_reduce_scatter(t, share, data, count / t->size, real, device->cuda->stream);
+}
+
+mn_status mn_gather_shares_cuda(struct mn_device *device, void *data, int64_t count, size_t each) {
+  const struct mn_team *t = &device->ranks->copies;
+  const size_t bytes = count / t->size * each;
+  const void *share = static_cast<char *>(data) + t->rank * bytes;
+  if (mn_peer_reaches(t, data, share, 1, count, each)) return mn_peer_copy(device, t, share, bytes);
+  return mn_nccl_all_gather(t, data, share, bytes, device->cuda->stream);
 }
 
 mn_status mn_own_columns_cuda(struct mn_device *device, void *piece, const void *whole, int64_t rows,

@@ -6,8 +6,8 @@
  * A matrix [rows, cols] is divided by columns among the parts: part r owns mn_share of them, its piece
  * [rows, share]. Every rank calls the same collectives in the same order. Sums over parts are formed in the
  * order of ranks, those over copies in that of the library; the same grid gives the same bytes. MPI moves the
- * CPU's, NCCL the GPUs', in the device's stream; parts whose GPUs reach each other's memory store to it
- * (kernels/peer.h). */
+ * CPU's, NCCL the GPUs', in the device's stream; GPUs that reach each other's memory load from it and store
+ * to it (kernels/peer.h). */
 #ifndef MN_KERNELS_RANKS_H
 #define MN_KERNELS_RANKS_H
 
@@ -17,6 +17,7 @@
 /* Ranks that exchange something, and this one's number among them. */
 struct mn_team {
   int rank, size;
+  struct mn_peer *peer;      /* CUDA: their memory, where their GPUs reach it (kernels/peer.h); else NULL */
   mn_mpi_comm mpi;           /* CPU; ranks_join's */
   struct mn_nccl_comm *nccl; /* CUDA; ranks_join's */
 };
@@ -31,7 +32,6 @@ struct mn_ranks {
   struct mn_team parts;  /* of this rank's copy; */
   struct mn_team copies; /* and those that have the same part */
   void *room[2];         /* ranks_join's: MN_RANKS_ROOM bytes each in the device's memory */
-  struct mn_peer *peer;  /* CUDA: the parts' memory, where their GPUs reach it (kernels/peer.h); else NULL */
 };
 enum { MN_RANKS_ROOM = 32 << 20 };
 
@@ -84,13 +84,24 @@ typedef mn_status mn_reduce_scatter_function(struct mn_device *device, void *pie
 typedef mn_status mn_own_columns_function(struct mn_device *device, void *piece, const void *whole,
                                           int64_t rows, int64_t cols);
 
-/* data[count], floats or doubles (`each` bytes), becomes the sum of all copies'; it may be in memory of
+/* Among the copies:
+ *
+ * data[count], floats or doubles (`each` bytes), becomes the sum of all copies'; it may be in memory of
  * allocate_host where count ≤ 2; nothing is written where *unless, on
  * the device, is not 0 (the same on every rank; NULL: never). */
 typedef mn_status mn_all_reduce_function(struct mn_device *device, void *data, int64_t count, size_t each,
                                          const int *unless);
 
-/* The nonfinite flag becomes every rank's where any rank's is raised; and, where `whole` is not NULL, that
+/* Of data[count], a multiple of the copies, each has a share, copy 0 the first. This rank's share of reals
+ * becomes the sum of all copies' numbers there; what the rest becomes is not said. */
+typedef mn_status mn_sum_share_function(struct mn_device *device, void *data, int64_t count);
+
+/* Every share becomes its owner's; elements of `each` bytes. */
+typedef mn_status mn_gather_shares_function(struct mn_device *device, void *data, int64_t count, size_t each);
+
+/* Among all ranks:
+ *
+ * The nonfinite flag becomes every rank's where any rank's is raised; and, where `whole` is not NULL, that
  * becomes all parts' pieces, as by all_gather, of reals: in one exchange, whose time is mostly latency. */
 typedef mn_status mn_agree_function(struct mn_device *device, void *whole, const void *piece, int64_t rows,
                                     int64_t cols);

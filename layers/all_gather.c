@@ -46,7 +46,7 @@ mn_status mn_all_gather_record(struct mn_tape *tape, struct mn_tensor **whole, s
   const struct mn_device *device = tape->context->device;
   const int planes = gradient == MN_GRADIENT_PARTIAL && device->planes == 1 && !device->scaled;
   (*whole)->keep = !planes;
-  (*whole)->shared = 1;
+  (*whole)->shared = MN_WITH_PARTS;
   return mn_tape_record(
       tape,
       &(struct mn_node){

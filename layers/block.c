@@ -85,10 +85,10 @@ static mn_status sum_columns(struct mn_tape *tape, struct mn_node *node) {
   struct mn_device *device = tape->context->device;
   struct saved *saved = node->saved;
   const struct mn_block *b = &saved->block;
-  MN_TRY(k->branch_begin(device));
+  MN_TRY(k->branch_begin(device, MN_BRANCH_SUMS));
   mn_status status = k->column_sums(device, b->sums, mn_chunks(b->rows), b->channels, node->sinks + BIAS,
                                     node->inputs[TARGET] && tape->stepping ? &saved->loss : NULL);
-  mn_status ended = k->branch_end(device);
+  mn_status ended = k->branch_end(device, MN_BRANCH_SUMS);
   return status != MN_OK ? status : ended;
 }
 

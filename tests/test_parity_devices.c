@@ -496,11 +496,11 @@ static void two_gpus(void **state) {
   for (int s = 0; s < SIDES; s++) {
     must(b.on[s]->kernels->graph_begin(b.on[s]));
     must(b.on[1 - s]->kernels->zero(b.on[1 - s], b.on[1 - s]->nonfinite, sizeof(int)));
-    must(b.on[s]->kernels->branch_fork(b.on[s]));
-    must(b.on[s]->kernels->branch_begin(b.on[s]));
+    must(b.on[s]->kernels->branch_fork(b.on[s], MN_BRANCH_SUMS));
+    must(b.on[s]->kernels->branch_begin(b.on[s], MN_BRANCH_SUMS));
     must(b.on[s]->kernels->add(b.on[s], &y[s], sum[s], drawn[s]));
-    must(b.on[s]->kernels->branch_end(b.on[s]));
-    must(b.on[s]->kernels->branch_join(b.on[s]));
+    must(b.on[s]->kernels->branch_end(b.on[s], MN_BRANCH_SUMS));
+    must(b.on[s]->kernels->branch_join(b.on[s], MN_BRANCH_SUMS));
     must(b.on[s]->kernels->graph_end(b.on[s], &graph[s]));
   }
   for (int s = 0; s < SIDES; s++) must(b.on[s]->kernels->mark(b.on[s], 0));

@@ -113,6 +113,9 @@ again stack-clip fp32
 # Copies: their gradients' sums come in another order than those of one rank's batch. Parts change nothing in one block.
 near stack fp64 1e-13 1
 near clip fp32 1e-5 1
+# Each updates a share of the rows, and gives it to the others; those of a head that cannot be shared out all update.
+near block-adamw fp64 1e-12 1
+near stack-clip fp32 1e-5 1
 near block-accumulate bf16 1e-3 1
 # With the flag raised they are not summed: twice summed, when the batch was taken again, they would be 1.5e-3 off.
 near block-retaken fp16 1e-4 1
@@ -169,6 +172,18 @@ if [ "$device" = cuda ] && [ ${#as_host[@]} = 0 ]; then
     done
   done
 fi
+# So do two copies; by NCCL more would add up in an order of its own.
+if [ "$device" = cuda ] && [ ${#as_host[@]} = 0 ]; then
+  for precision in fp32 bf16 fp16 fp16x3; do
+    hidden=1024,1024
+    wide=(--device cuda --synthetic 2048 --in 512 --hidden "$hidden" --groups 64 --batch 256 --steps 6 --momentum 0.9 --lr 0.02 --quiet
+      --test-rows 0 --precision "$precision" --ranks 1x2)
+    rm -f copied*.h5
+    command_ends 0 "" -n 2 "$minnow" train "${wide[@]}" --checkpoint copied.h5
+    command_ends 0 "" -n 2 -x NCCL_P2P_DISABLE=1 "$minnow" train "${wide[@]}" --checkpoint copied-nccl.h5
+    "$minnow" diff copied.h5 copied-nccl.h5 >/dev/null || fail "$precision: two copies end otherwise by NCCL"
+  done
+fi
 # From one rank to several and back, as if it had been one all the time.
 "$minnow" train "${options[@]}" --quiet --checkpoint turn.h5 --stop-at 8 >out
 for n in "${ranks[@]}"; do
@@ -183,6 +198,14 @@ for n in "${ranks[@]}"; do
     --checkpoint "copies$n.h5" --stop-at 12
   command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --checkpoint "copies$n.h5" --resume --ranks 2x1
   cmp -s alone64 out || { diff alone64 out >&2; fail "$n copies, then 2 parts, tell otherwise"; }
+done
+# So they do with a large weight, of which each updates a share, from a checkpoint of theirs on.
+large=(--device "$device" --synthetic 256 --in 2048 --hidden 2048 --groups 64 --batch 16 --steps 4 --momentum 0.9 --lr 0.05 --precision fp64)
+"$minnow" train "${large[@]}" --quiet --checkpoint large.h5 >large
+for n in "${ranks[@]}"; do
+  command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${large[@]}" --quiet --ranks "1x$n" --checkpoint "large$n.h5" --stop-at 2
+  "$minnow" train --device "$device" --quiet --checkpoint "large$n.h5" --resume >out
+  cmp -s large out || { diff large out >&2; fail "$n copies of a large weight, then one rank, tell otherwise"; }
 done
 # --verbose names every rank, in order; unbound they share the cores, unless they are told how many threads to have.
 cores=$(env -u OMP_NUM_THREADS nproc)

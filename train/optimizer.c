@@ -127,43 +127,129 @@ mn_status mn_optimizer_reset(struct mn_optimizer *o) {
   return MN_OK;
 }
 
+/* Whether each copy updates its own share of the parameter's rows. Not under accumulation: a step that is
+ * taken again goes on from the sums of this copy's own batches, in whose place the sums over copies would be.
+ */
+static int shares(const struct mn_optimizer *o, const struct mn_tensor *t) {
+  return t->shared == MN_WITH_COPIES && o->config.accumulate == 1;
+}
+
+/* The rows that this rank updates, and the first of them. */
+static int64_t own_rows(const struct mn_optimizer *o, const struct mn_tensor *t, int64_t *first) {
+  const struct mn_ranks *ranks = o->model->context->device->ranks;
+  *first = 0;
+  return shares(o, t) ? mn_own_rows(ranks, t->value.rows, first) : t->value.rows;
+}
+
+static void *row_of(void *matrix, int64_t row, const struct mn_tensor *t, size_t each) {
+  return matrix ? (char *)matrix + (size_t)(row * t->value.cols) * each : NULL;
+}
+
+/* What a rank's own rows add to the norm; of gradients that all copies have, the first copy's. */
+static mn_status sum_squares(struct mn_optimizer *o, const struct mn_tensor *t, double *squares) {
+  struct mn_device *device = o->model->context->device;
+  int64_t first, rows = own_rows(o, t, &first);
+  if (!shares(o, t) && device->ranks && device->ranks->copies.rank > 0)
+    return device->kernels->zero(device, squares, sizeof *squares);
+  return device->kernels->sum_of_squares(device, squares, o->scratch,
+                                         row_of(t->gradient, first, t, device->real), rows * t->value.cols);
+}
+
 static mn_status clip(struct mn_optimizer *o) {
   struct mn_context *context = o->model->context;
   const struct mn_kernels *k = context->kernels;
-  for (int i = 0; i < o->model->count; i++) {
-    const struct mn_tensor *t = o->model->parameters[i];
-    MN_TRY(k->sum_of_squares(context->device, o->squares + i, o->scratch, t->gradient, mn_tensor_count(t)));
-  }
-  const int64_t parts = mn_ranks_parts(context->device->ranks), count = o->model->count, all = parts * count;
+  const int64_t count = o->model->count;
+  for (int i = 0; i < count; i++) MN_TRY(sum_squares(o, o->model->parameters[i], o->squares + i));
+  if (mn_ranks_copies(context->device->ranks) > 1)
+    MN_TRY(k->all_reduce(context->device, o->squares, count, sizeof *o->squares, NULL));
+  const int64_t parts = mn_ranks_parts(context->device->ranks), all = parts * count;
   double *of_all = parts > 1 ? o->squares + count : o->squares;
   if (parts > 1) MN_TRY(k->all_gather(context->device, of_all, o->squares, 1, all, sizeof(double)));
   return k->clip(context->device, o->scale, o->norm, of_all, all, o->config.clip);
 }
 
-/* Under accumulation nothing is written where the updates will write nothing: a step that is taken again goes
- * on from the sums of this copy's own batches. */
+/* What the tape has not summed: vectors, and weights that cannot be divided. Under accumulation nothing is
+ * written where the updates will write nothing. */
 static mn_status sum_over_copies(struct mn_optimizer *o) {
   struct mn_device *device = o->model->context->device;
   for (int i = o->model->count - 1; i >= 0; i--) {
     const struct mn_tensor *t = o->model->parameters[i];
-    MN_TRY(device->kernels->all_reduce(device, t->gradient, mn_tensor_count(t), device->real,
-                                       o->config.accumulate > 1 ? device->nonfinite : NULL));
+    if (!shares(o, t))
+      MN_TRY(device->kernels->all_reduce(device, t->gradient, mn_tensor_count(t), device->real,
+                                         o->config.accumulate > 1 ? device->nonfinite : NULL));
+  }
+  return MN_OK;
+}
+
+static mn_status update_rows(const struct mn_optimizer *o, const struct mn_tensor *t) {
+  struct mn_device *device = o->model->context->device;
+  const size_t real = device->real;
+  struct mn_operand w = t->value;
+  struct mn_update update = t->update;
+  int64_t first;
+  w.rows = own_rows(o, t, &first);
+  w.real = row_of(w.real, first, t, real);
+  w.low = row_of(w.low, first, t, sizeof *w.low);
+  for (int i = 0; i < 2; i++) w.planes[i] = row_of(w.planes[i], first, t, device->plane);
+  update.w = &w;
+  update.momentum = row_of(update.momentum, first, t, real);
+  update.squares = row_of(update.squares, first, t, real);
+  const struct mn_epilogue apply = {.kind = MN_UPDATE, .update = &update};
+  return device->kernels->epilogue(device, row_of(t->gradient, first, t, real), w.rows, w.cols, &apply);
+}
+
+/* Of what an update writes, if it is there. */
+static mn_status gather_shares(const struct mn_optimizer *o, const struct mn_tensor *t, void *form,
+                               size_t each) {
+  struct mn_device *device = o->model->context->device;
+  return form ? device->kernels->gather_shares(device, form, mn_tensor_count(t), each) : MN_OK;
+}
+
+/* The forms that GEMMs read, beside what follows. */
+static mn_status gather_operand(const struct mn_optimizer *o, const struct mn_tensor *t) {
+  struct mn_device *device = o->model->context->device;
+  const struct mn_kernels *k = device->kernels;
+  MN_TRY(k->branch_fork(device, MN_BRANCH_EXCHANGES));
+  MN_TRY(k->branch_begin(device, MN_BRANCH_EXCHANGES));
+  mn_status status = MN_OK;
+  if (!t->value.planes[0]) status = gather_shares(o, t, t->value.real, device->real);
+  for (int i = 0; i < 2 && status == MN_OK; i++)
+    status = gather_shares(o, t, t->value.planes[i], device->plane);
+  const mn_status ended = k->branch_end(device, MN_BRANCH_EXCHANGES);
+  return status != MN_OK ? status : ended;
+}
+
+mn_status mn_optimizer_gather(const struct mn_optimizer *o) {
+  const size_t real = o->model->context->device->real;
+  for (int i = 0; i < o->model->count; i++) {
+    const struct mn_tensor *t = o->model->parameters[i];
+    if (!shares(o, t)) continue;
+    if (t->value.planes[0]) MN_TRY(gather_shares(o, t, t->value.real, real));
+    MN_TRY(gather_shares(o, t, t->value.low, sizeof *t->value.low));
+    MN_TRY(gather_shares(o, t, t->update.momentum, real));
+    MN_TRY(gather_shares(o, t, t->update.squares, real));
+  }
+  return MN_OK;
+}
+
+static mn_status update_all(const struct mn_optimizer *o) {
+  for (int i = o->model->count - 1; i >= 0; i--) {
+    const struct mn_tensor *t = o->model->parameters[i];
+    MN_TRY(update_rows(o, t));
+    if (shares(o, t)) MN_TRY(gather_operand(o, t));
   }
   return MN_OK;
 }
 
 static mn_status update(void *data) {
   struct mn_optimizer *o = data;
-  struct mn_context *context = o->model->context;
-  const struct mn_kernels *k = context->kernels;
-  if (mn_ranks_copies(context->device->ranks) > 1) MN_TRY(sum_over_copies(o));
+  struct mn_device *device = o->model->context->device;
+  const struct mn_kernels *k = device->kernels;
+  if (mn_ranks_copies(device->ranks) > 1) MN_TRY(sum_over_copies(o));
   if (o->config.clip > 0) MN_TRY(clip(o));
-  for (int i = 0; i < o->model->count; i++) {
-    struct mn_tensor *t = o->model->parameters[i];
-    struct mn_epilogue apply = {.kind = MN_UPDATE, .update = &t->update};
-    MN_TRY(k->epilogue(context->device, t->gradient, t->value.rows, t->value.cols, &apply));
-  }
-  return MN_OK;
+  MN_TRY(k->branch_fork(device, MN_BRANCH_EXCHANGES));
+  mn_status status = update_all(o), joined = k->branch_join(device, MN_BRANCH_EXCHANGES);
+  return status != MN_OK ? status : joined;
 }
 
 mn_status mn_optimizer_step(struct mn_optimizer *o, struct mn_tape *tape) {

@@ -228,6 +228,7 @@ static mn_status train(struct mn_context *context, const struct job *job) {
   if (status == MN_OK && flaw == JUMPS && trainer->retaken == 0)
     status = mn_fail(MN_FAILED, "no batch was taken again");
   if (status == MN_OK && flaw != NONE) status = evaluate(model, &data);
+  if (status == MN_OK) status = mn_optimizer_gather(optimizer);
   XXH3_state_t *state = XXH3_createState();
   MN_REQUIRE(state && XXH3_64bits_reset(state) == XXH_OK);
   for (int i = 0; i < model->depth && status == MN_OK; i++)

@@ -25,7 +25,8 @@ struct array {
 };
 
 struct mn_saver {
-  struct mn_context *context; /* borrowed */
+  struct mn_context *context;           /* borrowed, */
+  const struct mn_optimizer *optimizer; /* as is this; NULL: what it keeps is not saved */
   char *path;
   char best[MN_CHECKPOINT_PATH]; /* where the running save puts the best; "" where it does not */
   int newest;                    /* it goes to `path` */
@@ -148,6 +149,7 @@ static mn_status take_array(struct mn_saver *saver, const struct array *array) {
 static mn_status take_snapshot(struct mn_saver *saver) {
   struct mn_ranks *ranks = saver->context->device->ranks;
   MN_TRY(mn_ranks_agree(ranks, take_memory(saver)));
+  if (saver->optimizer) MN_TRY(mn_optimizer_gather(saver->optimizer));
   for (int i = 0; i < saver->count; i++)
     MN_TRY((ranks ? gather_array : take_array)(saver, &saver->arrays[i]));
   return saver->copy ? saver->context->kernels->note(saver->context->device) : MN_OK;
@@ -177,6 +179,7 @@ mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep, const
   if (!saver) return mn_fail(MN_NO_MEMORY, "no memory to save");
   MN_REQUIRE(pthread_mutex_init(&saver->mutex, NULL) == 0);
   saver->context = model->context;
+  saver->optimizer = optimizer;
   saver->keep = keep;
   saver->saved = -1;
   saver->path = strdup(path);
