@@ -2,8 +2,10 @@
 
 P ranks share the groups of every block, D copies of those share the batch. A step's time is that of its products, by
 tiles and the multiprocessors that there are for them, of the memory that an update moves, and of what goes between
-GPUs, less what runs beside products. Beyond the GPUs of one host all of this is a projection. --check FILE holds it
-against what `make peers ARGS="--ranks N --json FILE"` has measured, and fails beyond 15 %."""
+GPUs, less what runs beside products: copies' sums beside the backward of the blocks below and, with overlap, which
+minnow does not have, pieces of each exchange beside the products before and after. Beyond the GPUs of one host all of
+this is a projection. --check FILE holds it against what `make peers ARGS="--ranks N --json FILE"` has measured, and
+fails beyond 15 %."""
 import argparse
 import collections
 import json
@@ -32,6 +34,7 @@ LAUNCH = 0.005  # ms for each product: first loads, last stores, the small kerne
 # Assumed, not measured: GPUs of a host, 400 Gb/s a GPU between hosts at nine tenths, ms that a collective waits in a
 # host and for each doubling of hosts, pieces in which one overlaps with products.
 HOST, NETWORK, LATENCY, HOP, PIECES = 8, 45e9, 0.012, 0.010, 4
+SPARED = 24  # multiprocessors that products leave to the copies' sums (kernels/branch.h)
 GROUP = 16  # channels of a group: P is at most width / GROUP
 LIMIT = 0.15
 
@@ -118,9 +121,9 @@ def step(machine, shape, grid=(1, 1), overlap=True, gathering=True):
   if copies == 1:
     update = m.update(own, width, rows)
     part["updates"] += shape.blocks * update
-  else:  # dW is stored as floats, summed over copies, and read by a pass that updates
-    update = m.product(own, width, rows) + m.moved(4 * own * width)
-    part["updates"] += shape.blocks * (update + m.moved(20 * own * width))
+  else:  # dW is stored as floats and summed over copies; a pass reads and updates this copy's share
+    update, apply = m.product(own, width, rows) + m.moved(4 * own * width), m.moved(20 * own * width / copies)
+    part["updates"] += shape.blocks * (update + apply)
   if gathering:
     part["rows"] += m.moved(2 * rows * (2 * width + 4 * own))
   if ranks > 1:
@@ -129,13 +132,12 @@ def step(machine, shape, grid=(1, 1), overlap=True, gathering=True):
     part["y, dx"] += deeper * left(m.gather(4 * rows * width, ranks), update, wait, overlap)
   if copies > 1:
     inside = min(copies, max(1, HOST // ranks))
-    between = m.reduce(4 * own * width, copies, inside)
-    beside = shape.blocks * update + deeper * through
-    if overlap:
-      part["dW"] += latency(ranks * copies) + max(between / PIECES,
-                                                  shape.blocks * between - beside * (1 - 1 / PIECES))
-    else:
-      part["dW"] += shape.blocks * (between + latency(ranks * copies))
+    beside = deeper * (update + through)  # the backward of the blocks below
+    part["products"] += beside * SPARED / (PROCESSORS - SPARED)
+    sums, gathers = m.reduce(4 * own * width, copies, inside) / 2, m.reduce(2 * own * width, copies, inside) / 2
+    last = sums / PIECES if overlap else sums
+    part["dW"] += 2 * latency(ranks * copies) + max(last, shape.blocks * sums - beside - (sums - last))
+    part["dW"] += max(gathers, shape.blocks * gathers - deeper * apply)
   if ranks * copies > 1:
     part["small"] += 2 * latency(ranks * copies)  # the loss, and whether all values were finite
   return part
@@ -305,7 +307,7 @@ def main():
   parser = argparse.ArgumentParser(prog="tests/peers/scale.py", description="Projects minnow's step to many GPUs.")
   parser.add_argument("--gpu", choices=RATES, default="H200", help="default %(default)s")
   parser.add_argument("--check", metavar="FILE", help="hold the model against what make peers --ranks has measured")
-  parser.add_argument("--no-overlap", action="store_true", help="for --check: nothing runs beside products")
+  parser.add_argument("--no-overlap", action="store_true", help="for --check: as minnow is, without those pieces")
   parser.add_argument("--self-test", action="store_true", help="what must hold of the model itself")
   options = parser.parse_args()
   if options.check or options.self_test:
