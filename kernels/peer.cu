@@ -29,9 +29,9 @@ struct mn_peer_memory {
 };
 
 struct mn_peer {
-  mn_peer_memory *memories;
-  mn_peer_memory *shared;
-  arrivals *of[2]; /* in that: of exchanges, and of agreements, which may run beside those */
+  mn_peer_memory *memories;         /* all that the team shares */
+  mn_peer_memory *barriers;         /* of these, that which holds: */
+  arrivals *exchanges, *agreements; /* which may run beside those */
 };
 
 /* A kernel's parameters: the team's memory of one kind. */
@@ -191,22 +191,26 @@ static unsigned ctas_of(const words &w, int threads, int most) {
   return std::max(std::min((w.count + threads * UNROLL - 1) / (threads * UNROLL), (unsigned)most), 1u);
 }
 
-static barrier barrier_of(const mn_team *team, bool agreements) {
-  return team_at(team->peer->shared, team, team->peer->of[agreements]);
+static barrier barrier_of(const mn_team *team, arrivals *at) {
+  return team_at(team->peer->barriers, team, at);
+}
+
+static mn_status all_gather(struct mn_device *device, const mn_team *team, arrivals *at, void *whole,
+                            const void *piece, const words &w, bool agrees) {
+  all_gather_kernel<<<ctas_of(w, THREADS, CTAS), THREADS, 0, device->cuda->stream>>>(
+      barrier_of(team, at), team_at(find(team, whole), team, static_cast<uint4 *>(whole)),
+      static_cast<const uint4 *>(piece), w, team->rank, team->size, agrees ? device->nonfinite : nullptr);
+  return mn_cuda_launched("all_gather");
 }
 
 mn_status mn_peer_all_gather(struct mn_device *device, const struct mn_team *team, void *whole,
                              const void *piece, int64_t rows, int64_t cols, size_t each, bool agrees) {
-  const words w = words_of(team, rows, cols, each);
-  const of_team<uint4> all = team_at(find(team, whole), team, static_cast<uint4 *>(whole));
-  all_gather_kernel<<<ctas_of(w, THREADS, CTAS), THREADS, 0, device->cuda->stream>>>(
-      barrier_of(team, rows == 0), all, static_cast<const uint4 *>(piece), w, team->rank, team->size,
-      agrees ? device->nonfinite : nullptr);
-  return mn_cuda_launched("all_gather");
+  return all_gather(device, team, team->peer->exchanges, whole, piece, words_of(team, rows, cols, each),
+                    agrees);
 }
 
 mn_status mn_peer_agree(struct mn_device *device, const struct mn_team *team) {
-  return mn_peer_all_gather(device, team, team->peer->of[0], nullptr, 0, 0, 1, true);
+  return all_gather(device, team, team->peer->agreements, team->peer->exchanges, nullptr, {0, 1, 0}, true);
 }
 
 mn_status mn_peer_reduce_scatter(struct mn_device *device, const struct mn_team *team, const void *whole,
@@ -216,7 +220,7 @@ mn_status mn_peer_reduce_scatter(struct mn_device *device, const struct mn_team 
   const auto kernel =
       device->real == sizeof(double) ? reduce_scatter_kernel<double> : reduce_scatter_kernel<float>;
   kernel<<<ctas_of(w, threads, beside ? BESIDE_CTAS : CTAS), threads, 0, device->cuda->stream>>>(
-      barrier_of(team, false),
+      barrier_of(team, team->peer->exchanges),
       team_at(find(team, whole), team, static_cast<uint4 *>(const_cast<void *>(whole))),
       static_cast<uint4 *>(piece), w, team->rank, team->size);
   return mn_cuda_launched("reduce_scatter");
@@ -227,7 +231,8 @@ mn_status mn_peer_copy(struct mn_device *device, const struct mn_team *team, con
   const char *mine = static_cast<const char *>(share);
   const of_team<const char> all = team_at(find(team, share), team, mine);
   const auto meet = [&] {
-    meet_kernel<<<1, 32, 0, device->cuda->stream>>>(barrier_of(team, false), team->rank, team->size);
+    meet_kernel<<<1, 32, 0, device->cuda->stream>>>(barrier_of(team, team->peer->exchanges), team->rank,
+                                                    team->size);
     return mn_cuda_launched("meet");
   };
   MN_TRY(meet()); /* the others have read what was there before */
@@ -360,11 +365,12 @@ mn_status mn_peer_open(struct mn_device *device, struct mn_team *team) {
   if (!peer) return mn_fail(MN_NO_MEMORY, "no memory for the addresses of the other GPUs");
   void *memory;
   MN_TRY(allocate_blocks(device, &memory, 2 * sizeof(arrivals)));
-  for (int i = 0; i < 2; i++) peer->of[i] = static_cast<arrivals *>(memory) + i;
+  peer->exchanges = static_cast<arrivals *>(memory);
+  peer->agreements = peer->exchanges + 1;
   MN_TRY(mn_zero_cuda(device, memory, 2 * sizeof(arrivals)));
   /* Its exchanges come after the zeroing, on every rank. */
-  MN_TRY(share(device, team, &peer->shared, memory, 2 * sizeof(arrivals)));
-  if (!peer->shared) mn_peer_close(team);
+  MN_TRY(share(device, team, &peer->barriers, memory, 2 * sizeof(arrivals)));
+  if (!peer->barriers) mn_peer_close(team);
   return MN_OK;
 }
 
@@ -374,7 +380,7 @@ void mn_peer_close(struct mn_team *team) {
     next = m->next;
     unmap(team, m);
   }
-  (void)cudaFree(team->peer->of[0]);
+  (void)cudaFree(team->peer->exchanges);
   delete team->peer;
   team->peer = nullptr;
 }

@@ -4,10 +4,10 @@
  * layer each, neighbouring outputs; the copies have a share each of the rows of a batch.
  *
  * A matrix [rows, cols] is divided by columns among the parts: part r owns mn_share of them, its piece
- * [rows, share]. Every rank calls the same collectives in the same order. Sums over parts are formed in the
- * order of ranks, those over copies in that of the library; the same grid gives the same bytes. MPI moves the
- * CPU's, NCCL the GPUs', in the device's stream; GPUs that reach each other's memory load from it and store
- * to it (kernels/peer.h). */
+ * [rows, share]. Every rank calls the same collectives in the same order. Sums are formed in the order of
+ * ranks, but by NCCL those over copies in its own; the same grid on the same GPUs gives the same bytes. MPI
+ * moves the CPU's, NCCL the GPUs', in the device's stream; GPUs that reach each other's memory load from it
+ * and store to it (kernels/peer.h). */
 #ifndef MN_KERNELS_RANKS_H
 #define MN_KERNELS_RANKS_H
 
