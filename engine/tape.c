@@ -269,7 +269,8 @@ static int read_before(const struct mn_node *node, const struct mn_tensor *t) {
   return 0;
 }
 
-/* Adds up the copies' gradients of a weight, beside what follows. */
+/* Adds up the copies' gradients of a weight, beside what follows: until the backward's end products leave it
+ * multiprocessors. */
 static mn_status sum_share(struct mn_tape *tape, const struct mn_tensor *t) {
   struct mn_device *device = tape->context->device;
   const struct mn_kernels *k = tape->context->kernels;

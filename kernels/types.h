@@ -60,7 +60,8 @@ struct mn_device {
                    float so that sgemm can read it; 0 where there are no planes */
   int scaled;   /* planes hold scaled values: struct mn_scale */
   int fuses;    /* whether there is a GEMM of our own for this GPU and precision */
-  int spared;   /* multiprocessors that the GEMM of our own leaves free, for a gather beside it */
+  int spared;   /* multiprocessors that the GEMM of our own leaves free, for what runs beside it: a gather, an
+                   exchange */
   int library;  /* set: every product takes the library path, even where a GEMM of our own fits; for measuring
                    and checking one against the other. Products of two planes, which no library takes, are
                    stored by our own GEMM and their epilogue comes after it */
