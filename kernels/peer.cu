@@ -298,9 +298,7 @@ static mn_status allocate_blocks(struct mn_device *device, void **out, size_t by
 
 mn_status mn_allocate_shared_cuda(struct mn_device *device, enum mn_sharing with, void **out, size_t bytes) {
   const struct mn_ranks *r = device->ranks;
-  const struct mn_team *team = !r || with == MN_ALONE  ? nullptr
-                               : with == MN_WITH_PARTS ? &r->parts
-                                                       : &r->copies;
+  const struct mn_team *team = !r ? nullptr : with == MN_WITH_PARTS ? &r->parts : &r->copies;
   mn_peer_memory *m;
   if (!team || !team->peer) return mn_allocate_cuda(device, out, bytes);
   MN_TRY(allocate_blocks(device, out, bytes));

@@ -155,8 +155,8 @@ for n in "${ranks[@]}"; do
   "$minnow" diff alone.h5 "$n.h5" >/dev/null || fail "$n ranks save other parameters"
   [ "$(grep -c '"step"' "$n.jsonl")" = "$(grep -c '"step"' alone.jsonl)" ] || fail "$n ranks log otherwise"
 done
-# GPUs of one host that store to each other's memory end in the bytes that NCCL brings: a block in plain and half tiles; stacks,
-# whose dx fits the room at once, or is larger and goes in pieces.
+# GPUs of one host that reach each other's memory end in the bytes that NCCL brings: a block in plain and half tiles; stacks, whose
+# dx NCCL brings at once or, where it is larger than the room, in pieces.
 if [ "$device" = cuda ] && [ ${#as_host[@]} = 0 ]; then
   for case in "bf16 4096 1024" "fp16 4096 1024" "bf16 4096,4096,4096 1024" "fp16x3 4096,4096 1024" "bf16 8192,4096 1040"; do
     read -r precision hidden batch <<<"$case"

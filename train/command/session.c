@@ -393,8 +393,9 @@ void mn_session_describe(const struct mn_session *s) {
   if (!o->verbose) return;
   if (s->optimizer->stored)
     mn_announce(o, "plan: gradients are stored, then applied (%s)",
-                mn_ranks_copies(s->ranks) > 1 ? "copies add them up, and update a share of each weight"
-                                              : "clipping and accumulation need them whole");
+                mn_ranks_copies(s->ranks) > 1 && s->optimizer->config.accumulate == 1
+                    ? "copies add them up, and update a share of each weight"
+                    : "clipping and accumulation need them whole");
   else
     mn_announce(o, "plan: every gradient's product updates its parameter at once");
 }
