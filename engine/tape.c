@@ -230,8 +230,8 @@ mn_status mn_tape_run(struct mn_tape *tape, mn_status (*run)(void *data), void *
 /* Those of a fused loss are there after a step's updates only. */
 static mn_status sum_results(struct mn_tape *tape) {
   if (!tape->divided) return MN_OK;
-  return tape->context->kernels->all_reduce(tape->context->device, tape->results, 2, sizeof *tape->results,
-                                            NULL);
+  const struct mn_sum results = {tape->results, 2};
+  return tape->context->kernels->all_reduce(tape->context->device, &results, 1, sizeof *tape->results, NULL);
 }
 
 static mn_status forward(void *data) {

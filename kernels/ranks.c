@@ -118,7 +118,7 @@ mn_status mn_reduce_scatter_cpu(struct mn_device *device, void *piece, const voi
 
 /* A room at a time: each copy gets its share of the numbers from all, adds them up, and gives the sums to
  * all. The room's last share may be too long for what is left; what is there beyond that goes nowhere. */
-mn_status mn_all_reduce_cpu(struct mn_device *device, void *data, int64_t count, size_t each,
+static mn_status all_reduce(struct mn_device *device, void *data, int64_t count, size_t each,
                             const int *unless) {
   struct mn_ranks *r = device->ranks;
   const struct mn_team *t = &r->copies;
@@ -133,6 +133,12 @@ mn_status mn_all_reduce_cpu(struct mn_device *device, void *data, int64_t count,
     MN_TRY(mn_mpi_all_gather(r->mpi, t->mpi, r->room[1], r->room[0], bytes));
     if (!unless || !*unless) memcpy(here, r->room[1], (size_t)length * each);
   }
+  return MN_OK;
+}
+
+mn_status mn_all_reduce_cpu(struct mn_device *device, const struct mn_sum *sums, int count, size_t each,
+                            const int *unless) {
+  for (int i = 0; i < count; i++) MN_TRY(all_reduce(device, sums[i].data, sums[i].count, each, unless));
   return MN_OK;
 }
 

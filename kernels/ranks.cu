@@ -197,13 +197,12 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
   if (i < count && !*unless) to[i] = from[i];
 }
 
-/* In place; or, where it may not be, or the numbers may be the host's, by way of a room. */
-mn_status mn_all_reduce_cuda(struct mn_device *device, void *data, int64_t count, size_t each,
-                             const int *unless) {
+/* A room at a time. */
+static mn_status all_reduce_in_room(struct mn_device *device, void *data, int64_t count, size_t each,
+                                    const int *unless) {
   const struct mn_ranks *r = device->ranks;
   const cudaStream_t stream = device->cuda->stream;
   const int64_t most = MN_RANKS_ROOM / (int64_t)each;
-  if (!unless && count > 2) return mn_nccl_all_reduce(&r->copies, data, data, count, each, stream);
   for (int64_t at = 0; at < count; at += most) {
     const int64_t length = std::min(most, count - at);
     char *here = static_cast<char *>(data) + at * each;
@@ -220,6 +219,23 @@ mn_status mn_all_reduce_cuda(struct mn_device *device, void *data, int64_t count
     MN_CUDA_TRY(cudaGetLastError());
   }
   return MN_OK;
+}
+
+/* In place and in one group, because an exchange's time is mostly latency; by way of a room where the flag
+ * decides what is written, or the numbers may be the host's. */
+mn_status mn_all_reduce_cuda(struct mn_device *device, const struct mn_sum *sums, int count, size_t each,
+                             const int *unless) {
+  const auto in_place = [=](const mn_sum &s) { return !unless && s.count > 2; };
+  mn_status status = mn_nccl_group(1);
+  for (int i = 0; i < count && status == MN_OK; i++)
+    if (in_place(sums[i]))
+      status = mn_nccl_all_reduce(&device->ranks->copies, sums[i].data, sums[i].data, sums[i].count, each,
+                                  device->cuda->stream);
+  const mn_status ended = mn_nccl_group(0);
+  if (status == MN_OK) status = ended;
+  for (int i = 0; i < count && status == MN_OK; i++)
+    if (!in_place(sums[i])) status = all_reduce_in_room(device, sums[i].data, sums[i].count, each, unless);
+  return status;
 }
 
 mn_status mn_sum_share_cuda(struct mn_device *device, void *data, int64_t count) {

@@ -86,11 +86,16 @@ typedef mn_status mn_own_columns_function(struct mn_device *device, void *piece,
 
 /* Among the copies:
  *
- * data[count], floats or doubles (`each` bytes), becomes the sum of all copies'; it may be in memory of
- * allocate_host where count ≤ 2; nothing is written where *unless, on
- * the device, is not 0 (the same on every rank; NULL: never). */
-typedef mn_status mn_all_reduce_function(struct mn_device *device, void *data, int64_t count, size_t each,
-                                         const int *unless);
+ * Each of these arrays, floats or doubles (`each` bytes), becomes the sum of all copies', in one exchange
+ * where that is possible: every copy gives as many, as long, in the same order. An array may be in memory of
+ * allocate_host where its count ≤ 2; nothing is written where *unless, on the device, is not 0 (the same on
+ * every rank; NULL: never). */
+struct mn_sum {
+  void *data;
+  int64_t count;
+};
+typedef mn_status mn_all_reduce_function(struct mn_device *device, const struct mn_sum *sums, int count,
+                                         size_t each, const int *unless);
 
 /* Of data[count], a multiple of the copies, each has a share, copy 0 the first. This rank's share of reals
  * becomes the sum of all copies' numbers there; what the rest becomes is not said. */

@@ -161,24 +161,26 @@ static mn_status clip(struct mn_optimizer *o) {
   const int64_t count = o->model->count;
   for (int i = 0; i < count; i++) MN_TRY(sum_squares(o, o->model->parameters[i], o->squares + i));
   if (mn_ranks_copies(context->device->ranks) > 1)
-    MN_TRY(k->all_reduce(context->device, o->squares, count, sizeof *o->squares, NULL));
+    MN_TRY(k->all_reduce(context->device, &(struct mn_sum){o->squares, count}, 1, sizeof *o->squares, NULL));
   const int64_t parts = mn_ranks_parts(context->device->ranks), all = parts * count;
   double *of_all = parts > 1 ? o->squares + count : o->squares;
   if (parts > 1) MN_TRY(k->all_gather(context->device, of_all, o->squares, 1, all, sizeof(double)));
   return k->clip(context->device, o->scale, o->norm, of_all, all, o->config.clip);
 }
 
-/* What the tape has not summed: vectors, and weights that cannot be divided. Under accumulation nothing is
- * written where the updates will write nothing. */
+/* What the tape has not summed: vectors, and weights that cannot be divided; in one call, because the time
+ * of a vector's exchange is latency. Under accumulation nothing is written where the updates will write
+ * nothing. */
 static mn_status sum_over_copies(struct mn_optimizer *o) {
   struct mn_device *device = o->model->context->device;
+  struct mn_sum sums[MN_MODEL_PARAMETERS];
+  int count = 0;
   for (int i = o->model->count - 1; i >= 0; i--) {
     const struct mn_tensor *t = o->model->parameters[i];
-    if (!shares(o, t))
-      MN_TRY(device->kernels->all_reduce(device, t->gradient, mn_tensor_count(t), device->real,
-                                         o->config.accumulate > 1 ? device->nonfinite : NULL));
+    if (!shares(o, t)) sums[count++] = (struct mn_sum){t->gradient, mn_tensor_count(t)};
   }
-  return MN_OK;
+  return device->kernels->all_reduce(device, sums, count, device->real,
+                                     o->config.accumulate > 1 ? device->nonfinite : NULL);
 }
 
 static mn_status update_rows(const struct mn_optimizer *o, const struct mn_tensor *t) {
