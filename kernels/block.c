@@ -283,6 +283,10 @@ mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, i
     MN_REQUIRE(rows == epilogue->update->w->rows && cols == epilogue->update->w->cols);
     MN_CPU(mn_rule)(device, epilogue->update, d);
     return MN_OK;
+  case MN_REDUCE_SCATTER:
+    MN_TRY(device->kernels->reduce_scatter(device, epilogue->scatter->piece, d, rows, cols));
+    return MN_CPU(mn_epilogue)(device, epilogue->scatter->piece, rows, epilogue->scatter->share,
+                               epilogue->scatter->then);
   }
   mn_abort(__FILE__, __LINE__, "an epilogue kind");
 }

@@ -358,6 +358,9 @@ mn_status mn_cuda_epilogue<Real>::run(struct mn_device *device, void *matrix, in
   case MN_UPDATE:
     MN_REQUIRE(rows == epilogue->update->w->rows && cols == epilogue->update->w->cols);
     return mn_cuda_update(device, epilogue->update, d, 0, count);
+  case MN_REDUCE_SCATTER:
+    MN_TRY(mn_reduce_scatter_cuda(device, epilogue->scatter->piece, d, rows, cols));
+    return run(device, epilogue->scatter->piece, rows, epilogue->scatter->share, epilogue->scatter->then);
   }
   mn_abort(__FILE__, __LINE__, "an epilogue kind");
 }

@@ -16,7 +16,8 @@
 
 enum mn_branch {
   MN_BRANCH_SUMS,      /* of a lower priority than the device's other work: column sums */
-  MN_BRANCH_EXCHANGES, /* of a higher one: what goes to other GPUs and comes from them */
+  MN_BRANCH_EXCHANGES, /* of a higher one: copies' exchanges, */
+  MN_BRANCH_PARTS,     /* and those of parts */
   MN_BRANCHES,
 };
 

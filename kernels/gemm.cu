@@ -11,6 +11,7 @@
 
 #include "kernels/cuda.cuh"
 #include "kernels/hopper/gemm.h"
+#include "kernels/peer.h"
 #include "kernels/planes.cuh"
 #include "kernels/rule.cuh"
 
@@ -373,6 +374,7 @@ static void check_epilogue(const struct product *p, const struct mn_epilogue *ep
   switch (epilogue->kind) {
   case MN_STORE:
   case MN_ADD:
+  case MN_REDUCE_SCATTER:
     MN_REQUIRE(epilogue->into);
     return;
   case MN_UPDATE:
@@ -390,10 +392,48 @@ template <typename Real>
 static mn_status run_hopper(struct mn_device *device, const struct mn_hopper_product *p,
                             const struct mn_epilogue *epilogue, bool fits) {
   if (fits) return mn_hopper_gemm(device, p, epilogue);
-  const struct mn_epilogue store = {MN_STORE, epilogue->into, NULL, NULL};
+  const struct mn_epilogue store = {MN_STORE, epilogue->into, NULL, NULL, NULL};
   MN_REQUIRE(epilogue->into && mn_hopper_fits(device, p, &store));
   MN_TRY(mn_hopper_gemm(device, p, &store));
   return mn_cuda_epilogue<Real>::run(device, epilogue->into, p->rows, p->cols, epilogue);
+}
+
+/* A term of a sum over the parts: other parts' columns first, so that the copy engines send them while the
+ * rest is multiplied. */
+static mn_status multiply_and_send(struct mn_device *device, const struct mn_hopper_product *p,
+                                   const struct mn_epilogue *store, const struct mn_scatter *s, int at_once) {
+  const struct mn_team *t = &device->ranks->parts;
+  struct mn_hopper_product some = *p;
+  some.span = at_once * s->share;
+  for (int k = 1; k <= t->size; k += at_once) {
+    some.first = (t->rank + k) % t->size * s->share;
+    MN_TRY(mn_hopper_gemm(device, &some, store));
+    MN_TRY(mn_branch_fork_cuda(device, MN_BRANCH_PARTS));
+    MN_TRY(mn_branch_begin_cuda(device, MN_BRANCH_PARTS));
+    mn_status status = MN_OK;
+    for (int i = k; i < k + at_once && i < t->size && status == MN_OK; i++)
+      status = mn_peer_send(device, t, s->room, store->into, p->rows, p->cols, (t->rank + i) % t->size);
+    const mn_status ended = mn_branch_end_cuda(device, MN_BRANCH_PARTS);
+    MN_TRY(status != MN_OK ? status : ended);
+  }
+  MN_TRY(mn_branch_join_cuda(device, MN_BRANCH_PARTS));
+  return mn_peer_add_up(device, t, s->room, store->into, s->piece, p->rows, p->cols);
+}
+
+/* In pieces where that costs the GEMM no more waves and the parts reach each other's memory. */
+template <typename Real>
+static mn_status multiply_and_scatter(struct mn_device *device, const struct mn_hopper_product *p,
+                                      const struct mn_epilogue *store, const struct mn_epilogue *epilogue) {
+  const struct mn_scatter *s = epilogue->scatter;
+  const struct mn_team *t = &device->ranks->parts;
+  const int at_once = mn_hopper_shares_at_once(device, p, t->size);
+  if (at_once == t->size || !s->room ||
+      !mn_peer_reaches(t, s->room, s->piece, p->rows, p->cols, sizeof(Real))) {
+    MN_TRY(mn_hopper_gemm(device, p, store));
+    return mn_cuda_epilogue<Real>::run(device, store->into, p->rows, p->cols, epilogue);
+  }
+  MN_TRY(multiply_and_send(device, p, store, s, at_once));
+  return mn_cuda_epilogue<Real>::run(device, s->piece, p->rows, s->share, s->then);
 }
 
 template <typename Real>
@@ -419,11 +459,16 @@ mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, c
                                            p.rows,
                                            p.cols,
                                            p.depth,
+                                           0,
+                                           0,
                                            mn_planes_of(a).kind,
                                            {a->planes[0], a->planes[1]},
                                            {b->planes[0], b->planes[1]},
                                            a->scale,
                                            b->scale};
+    const struct mn_epilogue store = {MN_STORE, epilogue->into, NULL, NULL, NULL};
+    if (epilogue->kind == MN_REDUCE_SCATTER && mn_hopper_fits(device, &ours, &store))
+      return multiply_and_scatter<Real>(device, &ours, &store, epilogue);
     const bool fits = mn_hopper_fits(device, &ours, epilogue);
     if (fits || a->planes[1]) return run_hopper<Real>(device, &ours, epilogue, fits);
   }

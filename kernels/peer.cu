@@ -213,17 +213,43 @@ mn_status mn_peer_agree(struct mn_device *device, const struct mn_team *team) {
   return all_gather(device, team, team->peer->agreements, team->peer->exchanges, nullptr, {0, 1, 0}, true);
 }
 
-mn_status mn_peer_reduce_scatter(struct mn_device *device, const struct mn_team *team, const void *whole,
-                                 void *piece, int64_t rows, int64_t cols, bool beside) {
-  const words w = words_of(team, rows, cols, device->real);
+/* terms: matrices as wide as the whole, of which rank q's stands in terms.at[q]. */
+static mn_status reduce_scatter(struct mn_device *device, const struct mn_team *team,
+                                const of_team<uint4> &terms, void *piece, const words &w, bool beside) {
   const int threads = beside ? BESIDE_THREADS : THREADS;
   const auto kernel =
       device->real == sizeof(double) ? reduce_scatter_kernel<double> : reduce_scatter_kernel<float>;
   kernel<<<ctas_of(w, threads, beside ? BESIDE_CTAS : CTAS), threads, 0, device->cuda->stream>>>(
-      barrier_of(team, team->peer->exchanges),
-      team_at(find(team, whole), team, static_cast<uint4 *>(const_cast<void *>(whole))),
-      static_cast<uint4 *>(piece), w, team->rank, team->size);
+      barrier_of(team, team->peer->exchanges), terms, static_cast<uint4 *>(piece), w, team->rank, team->size);
   return mn_cuda_launched("reduce_scatter");
+}
+
+mn_status mn_peer_reduce_scatter(struct mn_device *device, const struct mn_team *team, const void *whole,
+                                 void *piece, int64_t rows, int64_t cols, bool beside) {
+  uint4 *mine = static_cast<uint4 *>(const_cast<void *>(whole));
+  return reduce_scatter(device, team, team_at(find(team, whole), team, mine), piece,
+                        words_of(team, rows, cols, device->real), beside);
+}
+
+/* In the receiver's room a term has the columns that are its sender's. */
+mn_status mn_peer_send(struct mn_device *device, const struct mn_team *team, void *room, const void *whole,
+                       int64_t rows, int64_t cols, int to) {
+  const size_t pitch = cols * device->real, share = pitch / team->size;
+  const of_team<char> rooms = team_at(find(team, room), team, static_cast<char *>(room));
+  MN_CUDA_TRY(cudaMemcpy2DAsync(rooms.at[to] + team->rank * share, pitch,
+                                static_cast<const char *>(whole) + to * share, pitch, share, rows,
+                                cudaMemcpyDeviceToDevice, device->cuda->stream));
+  return MN_OK;
+}
+
+mn_status mn_peer_add_up(struct mn_device *device, const struct mn_team *team, const void *room,
+                         const void *whole, void *piece, int64_t rows, int64_t cols) {
+  const words w = words_of(team, rows, cols, device->real);
+  of_team<uint4> terms(team->peer->barriers);
+  uint4 *sent = static_cast<uint4 *>(const_cast<void *>(room));
+  for (int q = 0; q < team->size; q++) terms.at[q] = sent + (q - team->rank) * static_cast<int>(w.share);
+  terms.at[team->rank] = static_cast<uint4 *>(const_cast<void *>(whole));
+  return reduce_scatter(device, team, terms, piece, w, false);
 }
 
 mn_status mn_peer_copy(struct mn_device *device, const struct mn_team *team, const void *share,

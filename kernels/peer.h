@@ -34,6 +34,14 @@ mn_status mn_peer_agree(struct mn_device *device, const struct mn_team *team); /
 mn_status mn_peer_reduce_scatter(struct mn_device *device, const struct mn_team *team, const void *whole,
                                  void *piece, int64_t rows, int64_t cols, bool beside);
 
+/* The same sum in two steps: a rank sends the columns of its `whole` that are another's, `to`, to `room`,
+ * memory that the team shares, of the whole's shape, by the copy engines; when all have sent theirs, each
+ * adds up its own. */
+mn_status mn_peer_send(struct mn_device *device, const struct mn_team *team, void *room, const void *whole,
+                       int64_t rows, int64_t cols, int to);
+mn_status mn_peer_add_up(struct mn_device *device, const struct mn_team *team, const void *room,
+                         const void *whole, void *piece, int64_t rows, int64_t cols);
+
 /* This rank's `share` of memory that the team shares goes to the same place of the others', by the copy
  * engines, which need no multiprocessor; and theirs come. */
 mn_status mn_peer_copy(struct mn_device *device, const struct mn_team *team, const void *share, size_t bytes);

@@ -194,6 +194,15 @@ struct mn_update {
   int clears; /* the gradient is a sum in memory (no GEMM's product), which becomes 0 with the update */
 };
 
+/* Operands of MN_REDUCE_SCATTER, as of reduce_scatter (kernels/ranks.h). */
+struct mn_scatter {
+  void *piece; /* [rows, share] */
+  int64_t share;
+  void *room; /* [rows, cols] of allocate_shared: the other parts' terms, if they send them, as the GEMM of
+                 our own can while it multiplies; NULL: there is no such GEMM */
+  const struct mn_epilogue *then; /* what is done with the piece; not NULL */
+};
+
 /* What is done with a matrix product, or with any matrix in memory. */
 enum mn_epilogue_kind {
   MN_STORE,          /* into  = d */
@@ -202,6 +211,8 @@ enum mn_epilogue_kind {
   MN_BLOCK_LOSS,     /* block: the same, then the squared error and its backward -> dz, sums, loss_parts */
   MN_BLOCK_BACKWARD, /* block: d is dy -> dz, sums */
   MN_UPDATE,         /* update: d is a parameter's gradient -> w, m, v */
+  MN_REDUCE_SCATTER, /* scatter: d is this rank's term of a sum over the parts, of which it gets its columns
+                      */
 };
 struct mn_epilogue {
   enum mn_epilogue_kind kind;
@@ -211,6 +222,7 @@ struct mn_epilogue {
                  (CUDA). The GEMM of our own keeps the product in registers and needs no such memory */
   const struct mn_block *block;
   const struct mn_update *update;
+  const struct mn_scatter *scatter;
 };
 
 #endif

@@ -2,7 +2,7 @@
 #include "layers/all_gather.h"
 
 struct saved {
-  void *piece; /* the gradient of y, where a sink reads it */
+  struct mn_scatter scatter; /* its piece: the gradient of y, where a sink reads it */
   enum mn_whole_gradient gradient;
 };
 
@@ -28,22 +28,34 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   const struct saved *saved = node->saved;
   const struct mn_operand *whole = &node->output->value, *y = &node->inputs[0]->value;
   if (!node->sinks[0]) return MN_OK;
-  MN_TRY((saved->gradient == MN_GRADIENT_PARTIAL ? k->reduce_scatter : k->own_columns)(
-      device, saved->piece, node->output->gradient, whole->rows, whole->cols));
-  return k->epilogue(device, saved->piece, y->rows, y->cols, node->sinks[0]);
+  if (saved->gradient == MN_GRADIENT_PARTIAL) return mn_tape_receive(tape, node);
+  MN_TRY(k->own_columns(device, saved->scatter.piece, node->output->gradient, whole->rows, whole->cols));
+  return k->epilogue(device, saved->scatter.piece, y->rows, y->cols, node->sinks[0]);
 }
 
-static const struct mn_operation operation = {NULL, forward, backward, NULL};
+static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
+  struct saved *saved = node->saved;
+  (void)tape;
+  saved->scatter.then = node->sinks[0];
+  return MN_OK;
+}
+
+static const struct mn_operation operation = {bind, forward, backward, NULL};
 
 mn_status mn_all_gather_record(struct mn_tape *tape, struct mn_tensor **whole, struct mn_tensor *y,
                                int64_t cols, enum mn_whole_gradient gradient) {
   struct saved *saved;
   MN_TRY(mn_tape_host(tape, (void **)&saved, sizeof *saved));
   saved->gradient = gradient;
-  if (tape->training)
-    MN_TRY(mn_tape_device(tape, &saved->piece, mn_tensor_count(y), tape->context->device->real));
-  MN_TRY(mn_tape_tensor(tape, whole, "the whole", y->value.rows, cols));
   const struct mn_device *device = tape->context->device;
+  struct mn_scatter *s = &saved->scatter;
+  s->share = y->value.cols;
+  if (tape->training) MN_TRY(mn_tape_device(tape, &s->piece, mn_tensor_count(y), device->real));
+  MN_TRY(mn_tape_tensor(tape, whole, "the whole", y->value.rows, cols));
+  if (tape->training && gradient == MN_GRADIENT_PARTIAL) {
+    (*whole)->sink = (struct mn_epilogue){.kind = MN_REDUCE_SCATTER, .scatter = s};
+    if (device->fuses) MN_TRY(mn_tape_shared(tape, &s->room, mn_tensor_count(*whole), device->real));
+  }
   const int planes = gradient == MN_GRADIENT_PARTIAL && device->planes == 1 && !device->scaled;
   (*whole)->keep = !planes;
   (*whole)->shared = MN_WITH_PARTS;

@@ -21,6 +21,8 @@ mn_status mn_hopper<Kind>::run(struct mn_device *device, const struct mn_hopper_
   case MN_BLOCK_LOSS:
   case MN_BLOCK_BACKWARD:
     return block<Kind>(device, p, epilogue);
+  case MN_REDUCE_SCATTER:
+    break;
   }
   mn_abort(__FILE__, __LINE__, "an epilogue kind");
 }
@@ -38,6 +40,8 @@ bool mn_hopper<Kind>::fits(const struct mn_device *device, const struct mn_hoppe
   case MN_BLOCK_LOSS:
   case MN_BLOCK_BACKWARD:
     return block_fits<Kind>(device, p, epilogue);
+  case MN_REDUCE_SCATTER:
+    return false; /* its terms are stored (kernels/gemm.cu) */
   }
   mn_abort(__FILE__, __LINE__, "an epilogue kind");
 }

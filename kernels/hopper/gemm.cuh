@@ -63,6 +63,7 @@ enum {
 /* The tile schedule. Work item w is the tiles of one cluster; cluster c computes items c, c + clusters, … */
 struct mn_schedule {
   int down, across, k_blocks; /* clusters down, tiles across, k-blocks deep */
+  int first, width;           /* the first of those across, of `width` in the result */
   int panel;                  /* clusters down that are computed before the next column of tiles */
 };
 
@@ -80,7 +81,10 @@ static __device__ __forceinline__ mn_coord mn_warp_coord(const mn_schedule &sche
   const int within = item - panel * schedule.panel * schedule.across;
   const int height = max(min(schedule.panel, schedule.down - panel * schedule.panel), 1);
   const int row = (panel * schedule.panel + within % height) * Tile::CLUSTER + mn_cluster_rank();
-  return {(int64_t)row * Tile::ROWS + warp * 16, (int64_t)(within / height) * Tile::COLS};
+  int col = within / height;
+  col += col < schedule.across ? schedule.first : schedule.width;
+  if (within / height < schedule.across && col >= schedule.width) col -= schedule.width;
+  return {(int64_t)row * Tile::ROWS + warp * 16, (int64_t)col * Tile::COLS};
 }
 
 /* A position in a pipeline: the stage, and the parity of its mbarriers' phase. */
@@ -508,9 +512,13 @@ static mn_status mn_hopper_launch(struct mn_device *device, const struct mn_hopp
     MN_TRY(mn_hopper_tensor_map(device, &operands.b[i], p->planes, p->b[i], Form != MN_NT, p->cols, p->depth,
                                 tile::COLS / tile::CLUSTER));
   }
-  const int down = (int)mn_tiles_down<tile>(p) / tile::CLUSTER;
-  const mn_schedule schedule = {down, (int)mn_tiles_across<tile>(p),
-                                (int)((p->depth + MN_K_BLOCK - 1) / MN_K_BLOCK), std::min(panel, down)};
+  const int down = (int)mn_tiles_down<tile>(p) / tile::CLUSTER, width = (int)mn_tiles_across<tile>(p);
+  const mn_schedule schedule = {down,
+                                p->span > 0 ? (int)p->span / tile::COLS : width,
+                                (int)((p->depth + MN_K_BLOCK - 1) / MN_K_BLOCK),
+                                (int)p->first / tile::COLS,
+                                width,
+                                std::min(panel, down)};
   const int clusters = std::min(schedule.down * schedule.across,
                                 (device->cuda->multiprocessors - device->spared) / tile::CLUSTER);
   auto kernel = mn_hopper_kernel<Form, Epilogue>;

@@ -11,6 +11,8 @@
 struct mn_hopper_product {
   enum mn_form form;
   int64_t rows, cols, depth;
+  int64_t first, span; /* of d's columns, those that are computed: `span` from `first` on, after the last the
+                          first; multiples of 256; span 0: all */
   enum mn_plane_kind planes;
   const void *a[2], *b[2];
   const struct mn_scale *scale_a, *scale_b; /* NULL in bfloat16 */
@@ -25,6 +27,12 @@ struct mn_hopper_product {
  * and MN_ADD use epilogue->into. */
 bool mn_hopper_fits(const struct mn_device *device, const struct mn_hopper_product *p,
                     const struct mn_epilogue *epilogue);
+
+/* How many of `owners` equal shares of a stored product's columns must be computed at once, so that all take
+ * no more waves of tiles than in one launch. A divisor of owners, which is returned where no other will do.
+ */
+int mn_hopper_shares_at_once(const struct mn_device *device, const struct mn_hopper_product *p, int owners);
+
 mn_status mn_hopper_gemm(struct mn_device *device, const struct mn_hopper_product *p,
                          const struct mn_epilogue *epilogue);
 

@@ -190,7 +190,7 @@ static mn_status time_product(struct bench *b, const struct product_kind *kind,
   int64_t count = rows * (kind->form == MN_NT ? right->rows : right->cols);
   void *into;
   MN_TRY(mn_context_allocate(b->context, &into, count, b->context->device->real));
-  struct product product = {b->context->device, kind->form, left, right, {MN_STORE, into, 0, 0}};
+  struct product product = {b->context->device, kind->form, left, right, {.kind = MN_STORE, .into = into}};
   mn_status status = measure(b->context, run_product, &product, ms);
   mn_context_release(b->context, into, count, b->context->device->real);
   return status;
