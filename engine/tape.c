@@ -236,9 +236,14 @@ static mn_status sum_results(struct mn_tape *tape) {
 
 static mn_status forward(void *data) {
   struct mn_tape *tape = data;
+  const struct mn_kernels *k = tape->context->kernels;
+  struct mn_device *device = tape->context->device;
   for (struct mn_node *node = tape->first; node; node = node->next)
     MN_TRY(node->operation->forward(tape, node));
-  return tape->stepping ? MN_OK : sum_results(tape);
+  if (tape->stepping) return MN_OK;
+  MN_TRY(k->branch_fork(device, MN_BRANCH_PARTS)); /* joined behind a step's backward, else here */
+  MN_TRY(k->branch_join(device, MN_BRANCH_PARTS));
+  return sum_results(tape);
 }
 
 static mn_status apply_sink(struct mn_tape *tape, const struct mn_tensor *t) {

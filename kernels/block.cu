@@ -44,6 +44,19 @@ static __device__ __forceinline__ void write_sums(const mn_block_arguments<Real>
   }
 }
 
+/* Adds up a row's terms in their order. */
+template <typename io, int V, typename Real>
+static __device__ __forceinline__ void load_terms(Real (&d)[V], const mn_terms<Real> &terms, int64_t at,
+                                                  const typename io::group &group) {
+  io::load(d, terms.at[0] + at, group);
+  for (int q = 1; q < terms.count; q++) {
+    Real more[V];
+    io::load(more, terms.at[q] + at, group);
+#pragma unroll
+    for (int k = 0; k < V; k++) d[k] += more[k];
+  }
+}
+
 /* A group in the registers of its lanes: V = W·K values a lane. Ops: the operations where they are known at
  * compile time, so that they are not tested at each element; 0: a.ops. */
 template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, unsigned Ops, typename Real>
@@ -84,7 +97,11 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const 
     for (int i = 0; i < ROWS; i++) {
 #pragma unroll
       for (int k = 0; k < V; k++) rows.row[i].d[k] = 0;
-      if (i < rows.count) io::load(rows.row[i].d, a.d + rows.at + i * WARPS * a.channels, group);
+      if (i >= rows.count) continue;
+      if (Kind == MN_BLOCK_BACKWARD && a.terms.count > 0)
+        load_terms<io>(rows.row[i].d, a.terms, (row + i * WARPS) * a.terms.pitch + p.first, group);
+      else
+        io::load(rows.row[i].d, a.d + rows.at + i * WARPS * a.channels, group);
     }
     mn_rows_load<Kind, W, K>(a, ops, group, rows);
     mn_rows_finish<Kind, W, K>(a, ops, group, rows, bias, gamma, beta, sums, factors, noticed);
@@ -281,7 +298,7 @@ static void launch_registers(cudaStream_t on, mn_block_arguments<Real> &a, bool 
 template <typename Real> static bool vectors_fit(const mn_block_arguments<Real> &a) {
   return a.width % mn_width<Real> == 0 &&
          mn_aligned(2 * mn_width<Real>, a.y_planes.high, a.y_planes.low, a.dz_planes.high, a.dz_planes.low) &&
-         mn_aligned(16, a.d, a.bias, a.gamma, a.beta, a.target, a.z, a.y, a.dz);
+         mn_aligned(16, a.terms.at[0], a.d, a.bias, a.gamma, a.beta, a.target, a.z, a.y, a.dz);
 }
 
 template <enum mn_epilogue_kind Kind, typename Real>
@@ -336,6 +353,24 @@ static mn_status apply_block(struct mn_device *device, Real *d, int64_t rows, in
   mn_block_arguments<Real> a = mn_block_arguments_of(device, d, epilogue);
   return block<Kind>(device, a);
 }
+
+/* Of groups that fit the registers. */
+bool mn_cuda_takes_terms(const struct mn_epilogue *epilogue) {
+  const struct mn_block *b = epilogue->block;
+  return epilogue->kind == MN_BLOCK_BACKWARD && b->ops & MN_OP_NORM && b->channels / b->groups <= WIDEST;
+}
+
+template <typename Real>
+mn_status mn_cuda_epilogue_of_terms(struct mn_device *device, const mn_terms<Real> &terms,
+                                    const struct mn_epilogue *epilogue) {
+  mn_block_arguments<Real> a = mn_block_arguments_of<Real>(device, NULL, epilogue);
+  a.terms = terms;
+  return block<MN_BLOCK_BACKWARD>(device, a);
+}
+template mn_status mn_cuda_epilogue_of_terms<float>(struct mn_device *, const mn_terms<float> &,
+                                                    const struct mn_epilogue *);
+template mn_status mn_cuda_epilogue_of_terms<double>(struct mn_device *, const mn_terms<double> &,
+                                                     const struct mn_epilogue *);
 
 template <typename Real>
 mn_status mn_cuda_epilogue<Real>::run(struct mn_device *device, void *matrix, int64_t rows, int64_t cols,

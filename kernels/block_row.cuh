@@ -6,6 +6,13 @@
 #include "kernels/block.cuh"
 #include "kernels/planes.cuh"
 
+/* A matrix as a sum: of `count` terms, each `pitch` from row to row; 0: it is none. */
+template <typename Real> struct mn_terms {
+  const Real *at[8];
+  int count;
+  int64_t pitch;
+};
+
 /* Every block kernel's arguments: struct mn_block with typed pointers, NULL for what is not to be written. */
 template <typename Real> struct mn_block_arguments {
   unsigned ops;
@@ -17,6 +24,7 @@ template <typename Real> struct mn_block_arguments {
   Real *z, *mean, *rstd, *y, *dz, *loss, *sums;
   mn_planes y_planes, dz_planes;
   int *nonfinite, mark;
+  mn_terms<Real> terms; /* of d, in block.cu */
 };
 
 /* What a thread of a block kernel loads once: the factors of the planes that it writes. */
@@ -46,6 +54,12 @@ static __device__ __forceinline__ void mn_notice(const mn_block_arguments<Real> 
   }
   if (raise) mn_raise(a.nonfinite, a.mark);
 }
+
+/* An epilogue of a matrix that is such a sum, if it can take one (block.cu). */
+bool mn_cuda_takes_terms(const struct mn_epilogue *epilogue);
+template <typename Real>
+mn_status mn_cuda_epilogue_of_terms(struct mn_device *device, const mn_terms<Real> &terms,
+                                    const struct mn_epilogue *epilogue);
 
 /* d: the product in memory; NULL when it is in registers. */
 template <typename Real>

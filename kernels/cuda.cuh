@@ -125,6 +125,13 @@ __device__ __forceinline__ void mn_dependents_launch() {
 #endif
 }
 
+/* Whether the columns of a part have come (struct mn_arrival). */
+__device__ __forceinline__ bool mn_peer_has_arrived(const unsigned *flag) {
+  unsigned value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+  return value != 0;
+}
+
 /* Whether every one of the pointers (NULL included) is a multiple of `bytes`. */
 template <typename... Pointers> static inline bool mn_aligned(size_t bytes, const Pointers *...pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) | ...) & (bytes - 1)) == 0;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "kernels/block_row.cuh"
 #include "kernels/cuda.cuh"
 #include "kernels/hopper/gemm.h"
 #include "kernels/peer.h"
@@ -398,26 +399,42 @@ static mn_status run_hopper(struct mn_device *device, const struct mn_hopper_pro
   return mn_cuda_epilogue<Real>::run(device, epilogue->into, p->rows, p->cols, epilogue);
 }
 
-/* A term of a sum over the parts: other parts' columns first, so that the copy engines send them while the
- * rest is multiplied. */
+/* A term of a sum over the parts: the columns of other parts first, so that the copy engines send them while
+ * the rest is multiplied; those of `at_once` neighbouring parts in a launch. */
 static mn_status multiply_and_send(struct mn_device *device, const struct mn_hopper_product *p,
                                    const struct mn_epilogue *store, const struct mn_scatter *s, int at_once) {
   const struct mn_team *t = &device->ranks->parts;
+  const int launches = t->size / at_once, last = at_once > 1 ? launches : launches - 1; /* that is sent of */
   struct mn_hopper_product some = *p;
-  some.span = at_once * s->share;
-  for (int k = 1; k <= t->size; k += at_once) {
-    some.first = (t->rank + k) % t->size * s->share;
-    MN_TRY(mn_hopper_gemm(device, &some, store));
+  struct mn_epilogue there = *store;
+  some.cols = at_once * s->share, some.pitch = p->cols;
+  for (int k = 1; k <= launches; k++) {
+    const int owner = (t->rank / at_once + k) % launches * at_once;
+    for (int i = 0; i < 2 && p->b[i]; i++)
+      some.b[i] = static_cast<const uint16_t *>(p->b[i]) + owner * s->share;
+    there.into = static_cast<float *>(store->into) + owner * s->share;
+    MN_TRY(mn_hopper_gemm(device, &some, &there));
+    if (k > last) break;
     MN_TRY(mn_branch_fork_cuda(device, MN_BRANCH_PARTS));
     MN_TRY(mn_branch_begin_cuda(device, MN_BRANCH_PARTS));
     mn_status status = MN_OK;
-    for (int i = k; i < k + at_once && i < t->size && status == MN_OK; i++)
-      status = mn_peer_send(device, t, s->room, store->into, p->rows, p->cols, (t->rank + i) % t->size);
+    for (int q = owner; q < owner + at_once && status == MN_OK; q++)
+      if (q != t->rank) status = mn_peer_send(device, t, s->room, store->into, p->rows, p->cols, q);
+    if (status == MN_OK && k == last) status = mn_peer_meet(device, t);
     const mn_status ended = mn_branch_end_cuda(device, MN_BRANCH_PARTS);
     MN_TRY(status != MN_OK ? status : ended);
   }
-  MN_TRY(mn_branch_join_cuda(device, MN_BRANCH_PARTS));
-  return mn_peer_add_up(device, t, s->room, store->into, s->piece, p->rows, p->cols);
+  return mn_branch_join_cuda(device, MN_BRANCH_PARTS);
+}
+
+/* This rank's columns of its own term and of those in its room, in the order of parts. */
+template <typename Real>
+static mn_terms<Real> terms_of(const struct mn_team *t, const struct mn_scatter *s, const void *own) {
+  mn_terms<Real> terms = {};
+  terms.count = t->size, terms.pitch = s->share * t->size;
+  for (int q = 0; q < t->size; q++)
+    terms.at[q] = static_cast<const Real *>(q == t->rank ? own : s->room) + q * s->share;
+  return terms;
 }
 
 /* In pieces where that costs the GEMM no more waves and the parts reach each other's memory. */
@@ -427,13 +444,13 @@ static mn_status multiply_and_scatter(struct mn_device *device, const struct mn_
   const struct mn_scatter *s = epilogue->scatter;
   const struct mn_team *t = &device->ranks->parts;
   const int at_once = mn_hopper_shares_at_once(device, p, t->size);
-  if (at_once == t->size || !s->room ||
+  if (at_once == t->size || !s->room || !mn_cuda_takes_terms(s->then) ||
       !mn_peer_reaches(t, s->room, s->piece, p->rows, p->cols, sizeof(Real))) {
     MN_TRY(mn_hopper_gemm(device, p, store));
     return mn_cuda_epilogue<Real>::run(device, store->into, p->rows, p->cols, epilogue);
   }
   MN_TRY(multiply_and_send(device, p, store, s, at_once));
-  return mn_cuda_epilogue<Real>::run(device, s->piece, p->rows, s->share, s->then);
+  return mn_cuda_epilogue_of_terms(device, terms_of<Real>(t, s, store->into), s->then);
 }
 
 template <typename Real>
@@ -452,6 +469,8 @@ mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, c
   MN_REQUIRE(p.rows > 0 && p.cols > 0 && p.depth > 0);
   check_epilogue(&p, epilogue);
   const bool planes = a->planes[0] && b->planes[0];
+  const struct mn_operand *gathered = form == MN_NT ? a : b;
+  struct mn_arrival *arrival = form == MN_NN ? NULL : gathered->arrival;
   MN_REQUIRE(planes || device->planes != 1);
   MN_REQUIRE(!planes || (!a->stale && !b->stale));
   if (planes) {
@@ -460,18 +479,22 @@ mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, c
                                            p.cols,
                                            p.depth,
                                            0,
-                                           0,
                                            mn_planes_of(a).kind,
                                            {a->planes[0], a->planes[1]},
                                            {b->planes[0], b->planes[1]},
                                            a->scale,
-                                           b->scale};
+                                           b->scale,
+                                           arrival};
     const struct mn_epilogue store = {MN_STORE, epilogue->into, NULL, NULL, NULL};
     if (epilogue->kind == MN_REDUCE_SCATTER && mn_hopper_fits(device, &ours, &store))
       return multiply_and_scatter<Real>(device, &ours, &store, epilogue);
     const bool fits = mn_hopper_fits(device, &ours, epilogue);
-    if (fits || a->planes[1]) return run_hopper<Real>(device, &ours, epilogue, fits);
+    if (fits || a->planes[1]) {
+      MN_TRY(run_hopper<Real>(device, &ours, epilogue, fits));
+      return arrival && arrival->pending ? mn_peer_arrived(device, arrival) : MN_OK;
+    }
   }
+  if (arrival && arrival->own) MN_TRY(mn_peer_complete(device, gathered));
   p.precision = !planes && device->precision == MN_FP16X3 ? MN_FP32 : device->precision;
   p.a = planes ? a->planes[0] : a->real, p.scale_a = a->scale;
   p.b = planes ? b->planes[0] : b->real, p.scale_b = b->scale;

@@ -59,6 +59,7 @@
   DEVICE(ranks_join)                                                                                         \
   DEVICE(ranks_leave)                                                                                        \
   DEVICE(all_gather)                                                                                         \
+  DEVICE(gather_plane)                                                                                       \
   DEVICE(all_reduce)                                                                                         \
   DEVICE(reduce_scatter)                                                                                     \
   DEVICE(own_columns)                                                                                        \

@@ -20,6 +20,7 @@ struct arrivals {
   unsigned of[CTAS][PEERS]; /* how many times each rank's CTA of this number has arrived, */
   unsigned own[CTAS];       /* and this GPU's; never reset, so that a captured kernel can count on */
   int raised[PEERS];        /* the ranks' nonfinite flags */
+  unsigned one;             /* 1 */
 };
 
 struct mn_peer_memory {
@@ -29,9 +30,9 @@ struct mn_peer_memory {
 };
 
 struct mn_peer {
-  mn_peer_memory *memories;         /* all that the team shares */
-  mn_peer_memory *barriers;         /* of these, that which holds: */
-  arrivals *exchanges, *agreements; /* which may run beside those */
+  mn_peer_memory *memories;                  /* all that the team shares */
+  mn_peer_memory *barriers;                  /* of these, that which holds: */
+  arrivals *exchanges, *agreements, *pushes; /* which may run beside each other */
 };
 
 /* A kernel's parameters: the team's memory of one kind. */
@@ -213,22 +214,17 @@ mn_status mn_peer_agree(struct mn_device *device, const struct mn_team *team) {
   return all_gather(device, team, team->peer->agreements, team->peer->exchanges, nullptr, {0, 1, 0}, true);
 }
 
-/* terms: matrices as wide as the whole, of which rank q's stands in terms.at[q]. */
-static mn_status reduce_scatter(struct mn_device *device, const struct mn_team *team,
-                                const of_team<uint4> &terms, void *piece, const words &w, bool beside) {
+mn_status mn_peer_reduce_scatter(struct mn_device *device, const struct mn_team *team, const void *whole,
+                                 void *piece, int64_t rows, int64_t cols, bool beside) {
+  const words w = words_of(team, rows, cols, device->real);
   const int threads = beside ? BESIDE_THREADS : THREADS;
   const auto kernel =
       device->real == sizeof(double) ? reduce_scatter_kernel<double> : reduce_scatter_kernel<float>;
   kernel<<<ctas_of(w, threads, beside ? BESIDE_CTAS : CTAS), threads, 0, device->cuda->stream>>>(
-      barrier_of(team, team->peer->exchanges), terms, static_cast<uint4 *>(piece), w, team->rank, team->size);
+      barrier_of(team, team->peer->exchanges),
+      team_at(find(team, whole), team, static_cast<uint4 *>(const_cast<void *>(whole))),
+      static_cast<uint4 *>(piece), w, team->rank, team->size);
   return mn_cuda_launched("reduce_scatter");
-}
-
-mn_status mn_peer_reduce_scatter(struct mn_device *device, const struct mn_team *team, const void *whole,
-                                 void *piece, int64_t rows, int64_t cols, bool beside) {
-  uint4 *mine = static_cast<uint4 *>(const_cast<void *>(whole));
-  return reduce_scatter(device, team, team_at(find(team, whole), team, mine), piece,
-                        words_of(team, rows, cols, device->real), beside);
 }
 
 /* In the receiver's room a term has the columns that are its sender's. */
@@ -242,30 +238,77 @@ mn_status mn_peer_send(struct mn_device *device, const struct mn_team *team, voi
   return MN_OK;
 }
 
-mn_status mn_peer_add_up(struct mn_device *device, const struct mn_team *team, const void *room,
-                         const void *whole, void *piece, int64_t rows, int64_t cols) {
-  const words w = words_of(team, rows, cols, device->real);
-  of_team<uint4> terms(team->peer->barriers);
-  uint4 *sent = static_cast<uint4 *>(const_cast<void *>(room));
-  for (int q = 0; q < team->size; q++) terms.at[q] = sent + (q - team->rank) * static_cast<int>(w.share);
-  terms.at[team->rank] = static_cast<uint4 *>(const_cast<void *>(whole));
-  return reduce_scatter(device, team, terms, piece, w, false);
+static mn_status meet(struct mn_device *device, const struct mn_team *team, arrivals *at) {
+  meet_kernel<<<1, 32, 0, device->cuda->stream>>>(barrier_of(team, at), team->rank, team->size);
+  return mn_cuda_launched("meet");
+}
+
+mn_status mn_peer_meet(struct mn_device *device, const struct mn_team *team) {
+  return meet(device, team, team->peer->pushes);
+}
+
+/* To the part that is the next to read it first. */
+static mn_status push(struct mn_device *device, const struct mn_team *team, const struct mn_operand *whole) {
+  const struct mn_arrival *a = whole->arrival;
+  const size_t pitch = whole->cols * device->plane, share = pitch / team->size;
+  const cudaStream_t stream = device->cuda->stream;
+  char *plane = static_cast<char *>(whole->planes[0]);
+  const mn_peer_memory *of_plane = find(team, plane), *of_flags = find(team, a->arrived);
+  MN_REQUIRE(of_plane && of_flags);
+  const of_team<char> wholes = team_at(of_plane, team, plane);
+  const of_team<unsigned> flags = team_at(of_flags, team, a->arrived);
+  MN_TRY(meet(device, team, team->peer->pushes)); /* the others have read what was there before */
+  for (int k = team->size - 1; k > 0; k--) {
+    const int to = (team->rank + k) % team->size;
+    MN_CUDA_TRY(cudaMemcpy2DAsync(wholes.at[to] + team->rank * share, pitch, a->own, share, share,
+                                  whole->rows, cudaMemcpyDeviceToDevice, stream));
+    MN_CUDA_TRY(cudaMemcpyAsync(flags.at[to] + team->rank, &team->peer->pushes->one, sizeof(unsigned),
+                                cudaMemcpyDeviceToDevice, stream));
+  }
+  return MN_OK;
+}
+
+mn_status mn_peer_push(struct mn_device *device, const struct mn_team *team, const struct mn_operand *whole) {
+  MN_TRY(mn_branch_fork_cuda(device, MN_BRANCH_PARTS));
+  MN_TRY(mn_branch_begin_cuda(device, MN_BRANCH_PARTS));
+  const mn_status status = push(device, team, whole), ended = mn_branch_end_cuda(device, MN_BRANCH_PARTS);
+  return status != MN_OK ? status : ended;
+}
+
+static __global__ void await_kernel(const unsigned *arrived, int own) {
+  const int q = threadIdx.x;
+  while (q != own && !mn_peer_has_arrived(arrived + q)) continue;
+}
+
+mn_status mn_peer_arrived(struct mn_device *device, struct mn_arrival *a) {
+  a->pending = 0;
+  MN_TRY(mn_branch_fork_cuda(device, MN_BRANCH_PARTS));
+  MN_CUDA_TRY(
+      cudaMemsetAsync(a->arrived, 0, a->parts * sizeof *a->arrived, device->cuda->branches[MN_BRANCH_PARTS]));
+  return MN_OK;
+}
+
+mn_status mn_peer_complete(struct mn_device *device, const struct mn_operand *whole) {
+  struct mn_arrival *a = whole->arrival;
+  const size_t pitch = whole->cols * device->plane, share = pitch / a->parts;
+  MN_CUDA_TRY(cudaMemcpy2DAsync(static_cast<char *>(whole->planes[0]) + a->part * share, pitch, a->own, share,
+                                share, whole->rows, cudaMemcpyDeviceToDevice, device->cuda->stream));
+  a->own = nullptr;
+  if (!a->pending) return MN_OK;
+  await_kernel<<<1, a->parts, 0, device->cuda->stream>>>(a->arrived, a->part);
+  MN_TRY(mn_cuda_launched("await"));
+  return mn_peer_arrived(device, a);
 }
 
 mn_status mn_peer_copy(struct mn_device *device, const struct mn_team *team, const void *share,
                        size_t bytes) {
   const char *mine = static_cast<const char *>(share);
   const of_team<const char> all = team_at(find(team, share), team, mine);
-  const auto meet = [&] {
-    meet_kernel<<<1, 32, 0, device->cuda->stream>>>(barrier_of(team, team->peer->exchanges), team->rank,
-                                                    team->size);
-    return mn_cuda_launched("meet");
-  };
-  MN_TRY(meet()); /* the others have read what was there before */
+  MN_TRY(meet(device, team, team->peer->exchanges)); /* the others have read what was there before */
   for (int k = 1; k < team->size; k++)
     MN_CUDA_TRY(cudaMemcpyAsync(const_cast<char *>(all.at[(team->rank + k) % team->size]), mine, bytes,
                                 cudaMemcpyDeviceToDevice, device->cuda->stream));
-  return meet();
+  return meet(device, team, team->peer->exchanges);
 }
 
 /* all[team] becomes every rank's `mine`, by NCCL, which is there before anything is mapped. */
@@ -388,12 +431,14 @@ mn_status mn_peer_open(struct mn_device *device, struct mn_team *team) {
   mn_peer *peer = team->peer = new (std::nothrow) mn_peer{};
   if (!peer) return mn_fail(MN_NO_MEMORY, "no memory for the addresses of the other GPUs");
   void *memory;
-  MN_TRY(allocate_blocks(device, &memory, 2 * sizeof(arrivals)));
+  MN_TRY(allocate_blocks(device, &memory, 3 * sizeof(arrivals)));
   peer->exchanges = static_cast<arrivals *>(memory);
-  peer->agreements = peer->exchanges + 1;
-  MN_TRY(mn_zero_cuda(device, memory, 2 * sizeof(arrivals)));
+  peer->agreements = peer->exchanges + 1, peer->pushes = peer->exchanges + 2;
+  const unsigned one = 1;
+  MN_TRY(mn_zero_cuda(device, memory, 3 * sizeof(arrivals)));
+  MN_TRY(mn_upload_cuda(device, &peer->pushes->one, &one, sizeof one));
   /* Its exchanges come after the zeroing, on every rank. */
-  MN_TRY(share(device, team, &peer->barriers, memory, 2 * sizeof(arrivals)));
+  MN_TRY(share(device, team, &peer->barriers, memory, 3 * sizeof(arrivals)));
   if (!peer->barriers) mn_peer_close(team);
   return MN_OK;
 }

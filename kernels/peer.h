@@ -29,18 +29,26 @@ mn_status mn_peer_all_gather(struct mn_device *device, const struct mn_team *tea
 
 mn_status mn_peer_agree(struct mn_device *device, const struct mn_team *team); /* that alone */
 
+/* The gather of a plane that is on its way when this returns, on MN_BRANCH_PARTS, by the copy engines, which
+ * need no multiprocessor. The kernel that reads it waits for the others' columns (whole->arrival), leaves two
+ * multiprocessors free, on which the copies are started, and is followed by arrived; or is preceded by
+ * complete, for kernels that know nothing of arrivals. */
+mn_status mn_peer_push(struct mn_device *device, const struct mn_team *team, const struct mn_operand *whole);
+mn_status mn_peer_arrived(struct mn_device *device, struct mn_arrival *arrival);
+mn_status mn_peer_complete(struct mn_device *device, const struct mn_operand *whole);
+
 /* And reduce_scatter of reals, where the piece may have its place in the whole. beside: on no more than
  * MN_EXCHANGE_MULTIPROCESSORS. */
 mn_status mn_peer_reduce_scatter(struct mn_device *device, const struct mn_team *team, const void *whole,
                                  void *piece, int64_t rows, int64_t cols, bool beside);
 
-/* The same sum in two steps: a rank sends the columns of its `whole` that are another's, `to`, to `room`,
- * memory that the team shares, of the whole's shape, by the copy engines; when all have sent theirs, each
- * adds up its own. */
+/* Another way to that sum, on MN_BRANCH_PARTS, by the copy engines: a rank sends the columns of its `whole`
+ * that are rank `to`'s to their place in its `room`: memory that the team shares, of the whole's shape, in
+ * which each rank's term of the sum stands at that rank's columns. After meet all that was sent before has
+ * come. No rank may send again before all have read it. */
 mn_status mn_peer_send(struct mn_device *device, const struct mn_team *team, void *room, const void *whole,
                        int64_t rows, int64_t cols, int to);
-mn_status mn_peer_add_up(struct mn_device *device, const struct mn_team *team, const void *room,
-                         const void *whole, void *piece, int64_t rows, int64_t cols);
+mn_status mn_peer_meet(struct mn_device *device, const struct mn_team *team);
 
 /* This rank's `share` of memory that the team shares goes to the same place of the others', by the copy
  * engines, which need no multiprocessor; and theirs come. */

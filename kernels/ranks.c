@@ -77,6 +77,10 @@ mn_status mn_all_gather_cpu(struct mn_device *device, void *whole, const void *p
   return MN_OK;
 }
 
+mn_status mn_gather_plane_cpu(struct mn_device *device, struct mn_operand *whole, const void *piece) {
+  return mn_all_gather_cpu(device, whole->planes[0], piece, whole->rows, whole->cols, device->plane);
+}
+
 /* piece[rows, share] = the pieces [size, rows, widest] added up in order. */
 #define DEFINE_ADD_UP(type)                                                                                  \
   static void add_up_##type(type *piece, const type *pieces, int64_t rows, int64_t share, int64_t widest,    \

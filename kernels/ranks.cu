@@ -124,6 +124,20 @@ mn_status mn_all_gather_cuda(struct mn_device *device, void *whole, const void *
   return gather(device, whole, piece, rows, cols, each, false);
 }
 
+/* By the copy engines, from a size on where their time counts for more than their latency. */
+mn_status mn_gather_plane_cuda(struct mn_device *device, struct mn_operand *whole, const void *piece) {
+  constexpr int64_t LEAST = 1 << 20;
+  const struct mn_team *t = &device->ranks->parts;
+  void *plane = whole->planes[0];
+  const size_t each = device->plane;
+  if (!whole->arrival || whole->rows * whole->cols * (int64_t)each < LEAST * t->size ||
+      !mn_peer_reaches(t, plane, piece, whole->rows, whole->cols, each))
+    return gather(device, plane, piece, whole->rows, whole->cols, each, false);
+  whole->arrival->own = piece;
+  whole->arrival->pending = 1;
+  return mn_peer_push(device, t, whole);
+}
+
 mn_status mn_agree_cuda(struct mn_device *device, void *whole, const void *piece, int64_t rows,
                         int64_t cols) {
   const struct mn_ranks *r = device->ranks;

@@ -76,6 +76,10 @@ typedef void mn_ranks_leave_function(struct mn_device *device);
 typedef mn_status mn_all_gather_function(struct mn_device *device, void *whole, const void *piece,
                                          int64_t rows, int64_t cols, size_t each);
 
+/* The same for whole's plane, which may still be on its way when GEMMs read it (struct mn_arrival). */
+typedef mn_status mn_gather_plane_function(struct mn_device *device, struct mn_operand *whole,
+                                           const void *piece);
+
 /* piece[rows, share] becomes this rank's columns of the sum of all parts' whole[rows, cols]. */
 typedef mn_status mn_reduce_scatter_function(struct mn_device *device, void *piece, const void *whole,
                                              int64_t rows, int64_t cols);

@@ -92,6 +92,16 @@ enum { MN_HEADROOM_X = 1, MN_HEADROOM_DZ = 8, MN_HEADROOM_W = 7 };
 #define MN_FACTOR_MOST 0x1p60f /* and 1/MN_FACTOR_MOST: so that a product of two stays a float */
 #define MN_FP16_MOST 65504.0f
 
+/* Of the plane of an operand x that is gathered from the parts of a copy, by columns. A product x·Wᵀ begins
+ * with this part's own columns and goes on with the next part's; while these are on their way, it waits. */
+struct mn_arrival {
+  int part, parts;
+  int pending;       /* whether others' may be on their way */
+  unsigned *arrived; /* then: [parts] in memory that the parts share; not 0 where a part's have come */
+  const void *own; /* this part's columns, [rows, cols / parts], which x·Wᵀ and dzᵀ·x read here and not in
+                      the plane; NULL: they are in the plane */
+};
+
 /* A matrix with the forms that GEMMs read. Code that writes the matrix writes all of its forms.
  *
  * The planes are 16-bit matrices: the value (times the scale's factor) rounded, and in the second plane the
@@ -111,7 +121,8 @@ struct mn_operand {
   uint16_t *low;          /* [rows, cols] the lower halves of a weight that is split on CUDA; else NULL */
   struct mn_scale *scale; /* of the planes; NULL: they hold the values themselves */
   int headroom;           /* of a scale */
-  int stale;              /* real was loaded or initialised since the planes were written */
+  struct mn_arrival *arrival; /* NULL: it is there */
+  int stale;                  /* real was loaded or initialised since the planes were written */
 };
 
 /* The operations between x·Wᵀ and y, as flags of the block epilogue. The single operations and all fusion

@@ -3,6 +3,7 @@
 
 struct saved {
   struct mn_scatter scatter; /* its piece: the gradient of y, where a sink reads it */
+  struct mn_arrival arrival;
   enum mn_whole_gradient gradient;
 };
 
@@ -19,7 +20,7 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
     whole->stale = 1;
     return mn_operand_prepare(tape->context, whole);
   }
-  return all_gather(device, whole->planes[0], y->planes[0], whole->rows, whole->cols, device->plane);
+  return tape->context->kernels->gather_plane(device, whole, y->planes[0]);
 }
 
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
@@ -42,6 +43,19 @@ static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
 
 static const struct mn_operation operation = {bind, forward, backward, NULL};
 
+/* Where the next layer's GEMM is one that can wait for the parts. */
+static mn_status take_arrival(struct mn_tape *tape, struct saved *saved, struct mn_operand *whole) {
+  const struct mn_device *device = tape->context->device;
+  const struct mn_team *parts = &device->ranks->parts;
+  struct mn_arrival *a = &saved->arrival;
+  if (!device->fuses || whole->cols % (128 * parts->size)) return MN_OK;
+  *a = (struct mn_arrival){.part = parts->rank, .parts = parts->size};
+  MN_TRY(mn_tape_shared(tape, (void **)&a->arrived, a->parts, sizeof *a->arrived));
+  MN_TRY(tape->context->kernels->zero(tape->context->device, a->arrived, a->parts * sizeof *a->arrived));
+  whole->arrival = a;
+  return MN_OK;
+}
+
 mn_status mn_all_gather_record(struct mn_tape *tape, struct mn_tensor **whole, struct mn_tensor *y,
                                int64_t cols, enum mn_whole_gradient gradient) {
   struct saved *saved;
@@ -59,6 +73,7 @@ mn_status mn_all_gather_record(struct mn_tape *tape, struct mn_tensor **whole, s
   const int planes = gradient == MN_GRADIENT_PARTIAL && device->planes == 1 && !device->scaled;
   (*whole)->keep = !planes;
   (*whole)->shared = MN_WITH_PARTS;
+  if (planes) MN_TRY(take_arrival(tape, saved, &(*whole)->value));
   return mn_tape_record(
       tape,
       &(struct mn_node){

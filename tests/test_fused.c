@@ -472,8 +472,9 @@ static void check_ways(struct mn_context *context, int64_t n) {
   saves.mean = take_reals(&m, NULL, n * n / 16), saves.rstd = take_reals(&m, NULL, n * n / 16);
   for (int kind = MN_BLOCK; kind <= MN_UPDATE; kind++)
     for (int library = 0; library < 2; library++) {
-      const struct mn_epilogue e = {(enum mn_epilogue_kind)kind, NULL, kind == MN_BLOCK_LOSS ? &loss : &saves,
-                                    &update};
+      const struct mn_epilogue e = {.kind = (enum mn_epilogue_kind)kind,
+                                    .block = kind == MN_BLOCK_LOSS ? &loss : &saves,
+                                    .update = &update};
       check_way(&m, (const struct mn_tensor *const *)operands, &e, library);
     }
   free(values);

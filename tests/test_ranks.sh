@@ -157,11 +157,13 @@ for n in "${ranks[@]}"; do
   [ "$(grep -c '"step"' "$n.jsonl")" = "$(grep -c '"step"' alone.jsonl)" ] || fail "$n ranks log otherwise"
 done
 # GPUs of one host that reach each other's memory end in the bytes that NCCL brings: a block in plain and half tiles; stacks, whose
-# dx NCCL brings at once or, where it is larger than the room, in pieces.
+# dx the GPU sends while it multiplies, or not, and NCCL brings at once or, where it is larger than the room, in pieces; with groups
+# that are too wide for the GEMM of our own, so that the library's reads a y that is on its way.
 if [ "$device" = cuda ] && [ ${#as_host[@]} = 0 ]; then
-  for case in "bf16 4096 1024" "fp16 4096 1024" "bf16 4096,4096,4096 1024" "fp16x3 4096,4096 1024" "bf16 8192,4096 1040"; do
-    read -r precision hidden batch <<<"$case"
-    wide=(--device cuda --synthetic 4160 --in 512 --groups 128 --steps 6 --momentum 0.9 --lr 0.02 --quiet --test-rows 0
+  for case in "bf16 4096 1024 128" "fp16 4096 1024 128" "bf16 4096,4096,4096 2048 128" "fp16x3 4096,4096 1024 128" \
+    "bf16 8192,4096 1040 128" "bf16 4096,4096 1024 8"; do
+    read -r precision hidden batch groups <<<"$case"
+    wide=(--device cuda --synthetic 4160 --in 512 --groups "$groups" --steps 6 --momentum 0.9 --lr 0.02 --quiet --test-rows 0
       --precision "$precision" --hidden "$hidden" --batch "$batch")
     rm -f wide*.h5
     [ "$hidden" != 4096 ] || "$minnow" train "${wide[@]}" --checkpoint wide1.h5 >out

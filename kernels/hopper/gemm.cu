@@ -71,9 +71,10 @@ void mn_hopper_open(struct mn_cuda *cuda, const cudaDeviceProp *properties) {
 }
 
 mn_status mn_hopper_tensor_map(struct mn_device *device, CUtensorMap *out, enum mn_plane_kind kind,
-                               const void *plane, bool mn_major, int64_t size, int64_t depth, int box) {
+                               const void *plane, bool mn_major, int64_t size, int64_t depth, int64_t pitch,
+                               int box) {
   const cuuint64_t sizes[2] = {(cuuint64_t)(mn_major ? size : depth), (cuuint64_t)(mn_major ? depth : size)};
-  const cuuint64_t stride[1] = {sizes[0] * 2};
+  const cuuint64_t stride[1] = {(pitch > 0 ? (cuuint64_t)pitch : sizes[0]) * 2};
   const cuuint32_t boxes[2] = {64, (cuuint32_t)(mn_major ? MN_K_BLOCK : box)}, steps[2] = {1, 1};
   CUresult result = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(device->cuda->encode)(
       out, kind == MN_PLANES_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2,

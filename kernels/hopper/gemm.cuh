@@ -63,7 +63,6 @@ enum {
 /* The tile schedule. Work item w is the tiles of one cluster; cluster c computes items c, c + clusters, … */
 struct mn_schedule {
   int down, across, k_blocks; /* clusters down, tiles across, k-blocks deep */
-  int first, width;           /* the first of those across, of `width` in the result */
   int panel;                  /* clusters down that are computed before the next column of tiles */
 };
 
@@ -81,10 +80,7 @@ static __device__ __forceinline__ mn_coord mn_warp_coord(const mn_schedule &sche
   const int within = item - panel * schedule.panel * schedule.across;
   const int height = max(min(schedule.panel, schedule.down - panel * schedule.panel), 1);
   const int row = (panel * schedule.panel + within % height) * Tile::CLUSTER + mn_cluster_rank();
-  int col = within / height;
-  col += col < schedule.across ? schedule.first : schedule.width;
-  if (within / height < schedule.across && col >= schedule.width) col -= schedule.width;
-  return {(int64_t)row * Tile::ROWS + warp * 16, (int64_t)col * Tile::COLS};
+  return {(int64_t)row * Tile::ROWS + warp * 16, (int64_t)(within / height) * Tile::COLS};
 }
 
 /* A position in a pipeline: the stage, and the parity of its mbarriers' phase. */
@@ -109,15 +105,23 @@ struct mn_shared {
 template <int Planes> struct mn_operands {
   CUtensorMap a[Planes], b[Planes];
   const struct mn_scale *scale_a, *scale_b;
+  /* Of a gathered operand, a of MN_NT or b of MN_TN: this part's columns, `each` from `first` on (0, 0: it is
+   * none), whether they are read in `own`, and struct mn_arrival's flags (NULL: the others' are there). */
+  int first, each;
+  bool apart;
+  CUtensorMap own;
+  const unsigned *arrived;
 };
 
-/* A CTA's TMA loads of one stage: its part of a, and its share of the cluster's part of b. A K-major operand
- * (the depth contiguous in memory) is one box; an MN-major one is a box for each 64 rows or columns. */
+/* A CTA's TMA loads of one stage, of a's planes and b's: its part of a, and its share of the cluster's part
+ * of b. A K-major operand (the depth contiguous in memory) is one box; an MN-major one is a box for each 64
+ * rows or columns. */
 template <enum mn_form Form, class Tile>
-static __device__ __forceinline__ void mn_stage_load(const mn_operands<Tile::PLANES> &from, uint32_t to,
-                                                     uint32_t full, const mn_coord &tile, int depth) {
+static __device__ __forceinline__ void mn_stage_load(const CUtensorMap *a, const CUtensorMap *b, uint32_t to,
+                                                     uint32_t full, int row, int col, int depth_a,
+                                                     int depth_b) {
   constexpr int SUBTILES_A = Tile::ROWS / 64, SUBTILES_B = Tile::COLS / Tile::CLUSTER / 64;
-  const int rank = mn_cluster_rank(), row = (int)tile.row, col = (int)tile.col + rank * SUBTILES_B * 64;
+  const int rank = mn_cluster_rank();
   const uint64_t keep = mn_l2_evict_last(); /* the epilogue's traffic must not evict the operands */
 #pragma unroll
   for (int p = 0; p < Tile::PLANES; p++) {
@@ -126,12 +130,12 @@ static __device__ __forceinline__ void mn_stage_load(const mn_operands<Tile::PLA
                           rank * SUBTILES_B * MN_SUBTILE_BYTES;
 #pragma unroll
     for (int i = 0; i < (Form == MN_TN ? SUBTILES_A : 1); i++)
-      mn_tma_load(to_a + i * MN_SUBTILE_BYTES, &from.a[p], full, Form == MN_TN ? row + i * 64 : depth,
-                  Form == MN_TN ? depth : row, 1 << rank, keep);
+      mn_tma_load(to_a + i * MN_SUBTILE_BYTES, &a[p], full, Form == MN_TN ? row + i * 64 : depth_a,
+                  Form == MN_TN ? depth_a : row, 1 << rank, keep);
 #pragma unroll
     for (int i = 0; i < (Form == MN_NT ? 1 : SUBTILES_B); i++)
-      mn_tma_load(to_b + i * MN_SUBTILE_BYTES, &from.b[p], full, Form == MN_NT ? depth : col + i * 64,
-                  Form == MN_NT ? col : depth, (1 << Tile::CLUSTER) - 1, keep);
+      mn_tma_load(to_b + i * MN_SUBTILE_BYTES, &b[p], full, Form == MN_NT ? depth_b : col + i * 64,
+                  Form == MN_NT ? col : depth_b, (1 << Tile::CLUSTER) - 1, keep);
   }
 }
 
@@ -166,7 +170,26 @@ static __device__ __forceinline__ void mn_stage_multiply_small(float (&d)[Count]
   mn_planes_multiply<Form, true>(d, a, b + mn_plane_bytes_b<Tile>, 1);
 }
 
-template <enum mn_form Form, class Epilogue>
+/* Where a product x·Wᵀ of a gathered x reads next: from `depth` columns into what it reads first to x's map
+ * and column (depth_a) and W's column (depth). This part's columns come first, another's are waited for. */
+template <int Planes>
+static __device__ __forceinline__ const CUtensorMap *mn_gathered(const mn_operands<Planes> &from, int whole,
+                                                                 int &depth_a, int &depth) {
+  const bool own = from.apart && depth < from.each;
+  depth += from.first;
+  if (depth >= whole) depth -= whole;
+  if (own) return &from.own;
+  depth_a = depth;
+  if (from.arrived && depth % from.each == 0) {
+    while (!mn_peer_has_arrived(from.arrived + depth / from.each)) continue;
+    mn_tma_fence();
+  }
+  return from.a;
+}
+
+/* Apart: in dzᵀ·x, x is gathered and this part's columns are read in `own`. A kernel of its own, because the
+ * others have no registers to spare for the choice. */
+template <enum mn_form Form, class Epilogue, bool Apart>
 static __device__ __forceinline__ void
 mn_producer(const mn_operands<Epilogue::tile::PLANES> &operands, const mn_schedule &schedule,
             const typename Epilogue::arguments &arguments, const mn_shared &shared) {
@@ -178,13 +201,21 @@ mn_producer(const mn_operands<Epilogue::tile::PLANES> &operands, const mn_schedu
       max(schedule.k_blocks - MN_PREFETCH_DISTANCE, min(schedule.k_blocks, (int)Tile::STAGES) - 1);
   for (int item = mn_cluster(); item < schedule.down * schedule.across; item += mn_clusters()) {
     const mn_coord tile = mn_warp_coord<Tile>(schedule, item, 0);
+    int col = (int)tile.col + mn_cluster_rank() * (Tile::COLS / Tile::CLUSTER);
+    const CUtensorMap *b = operands.b;
+    if (Apart && col >= operands.first && col < operands.first + operands.each)
+      b = &operands.own, col -= operands.first;
     for (int k = 0; k < schedule.k_blocks; k++, pipeline.advance()) {
       const uint32_t full = shared.full + 8 * pipeline.stage;
       mn_barrier_wait(shared.empty + 8 * pipeline.stage, pipeline.parity ^ 1);
       if (lane == 0) {
         mn_barrier_expect(full, mn_stage_bytes<Tile>);
-        mn_stage_load<Form, Tile>(operands, shared.stages + pipeline.stage * mn_stage_bytes<Tile>, full, tile,
-                                  k * MN_K_BLOCK);
+        int depth = k * MN_K_BLOCK, depth_a = depth;
+        const CUtensorMap *a = operands.a;
+        if (Form == MN_NT && Tile::KIND == MN_PLANES_BF16 && operands.each > 0)
+          a = mn_gathered(operands, schedule.k_blocks * MN_K_BLOCK, depth_a, depth);
+        mn_stage_load<Form, Tile>(a, b, shared.stages + pipeline.stage * mn_stage_bytes<Tile>, full,
+                                  (int)tile.row, col, depth_a, depth);
       }
       __syncwarp();
       if (k == prefetch) Epilogue::prefetch(arguments, tile.row, tile.col, lane);
@@ -443,7 +474,7 @@ template <class Tile> static __device__ __forceinline__ void mn_tile_sync() {
     __syncthreads();
 }
 
-template <enum mn_form Form, class Epilogue>
+template <enum mn_form Form, class Epilogue, bool Apart = false>
 static __global__ void __cluster_dims__(Epilogue::tile::CLUSTER, 1, 1)
     __launch_bounds__(mn_tile_threads<typename Epilogue::tile>, 1)
         mn_hopper_kernel(const __grid_constant__ mn_operands<Epilogue::tile::PLANES> operands,
@@ -478,7 +509,7 @@ static __global__ void __cluster_dims__(Epilogue::tile::CLUSTER, 1, 1)
   } else {
     mn_registers_down<tile::PRODUCER_REGS>();
     if (warp == CONSUMERS + tile::EPILOGUE_WARPS)
-      mn_producer<Form, Epilogue>(operands, schedule, arguments, shared);
+      mn_producer<Form, Epilogue, Apart>(operands, schedule, arguments, shared);
   }
   /* A CTA must not exit while the other may still arrive at its barriers. */
   if (tile::CLUSTER > 1) mn_tile_sync<tile>();
@@ -504,24 +535,36 @@ static mn_status mn_hopper_launch(struct mn_device *device, const struct mn_hopp
   typedef typename Epilogue::tile tile;
   constexpr int bytes = mn_shared_bytes<tile>;
   static_assert(bytes <= 227 * 1024);
-  mn_operands<tile::PLANES> operands;
+  mn_operands<tile::PLANES> operands = {};
   operands.scale_a = p->scale_a, operands.scale_b = p->scale_b;
   for (int i = 0; i < tile::PLANES; i++) {
     MN_TRY(mn_hopper_tensor_map(device, &operands.a[i], p->planes, p->a[i], Form == MN_TN, p->rows, p->depth,
-                                tile::ROWS));
+                                0, tile::ROWS));
     MN_TRY(mn_hopper_tensor_map(device, &operands.b[i], p->planes, p->b[i], Form != MN_NT, p->cols, p->depth,
-                                tile::COLS / tile::CLUSTER));
+                                p->pitch, tile::COLS / tile::CLUSTER));
   }
-  const int down = (int)mn_tiles_down<tile>(p) / tile::CLUSTER, width = (int)mn_tiles_across<tile>(p);
-  const mn_schedule schedule = {down,
-                                p->span > 0 ? (int)p->span / tile::COLS : width,
-                                (int)((p->depth + MN_K_BLOCK - 1) / MN_K_BLOCK),
-                                (int)p->first / tile::COLS,
-                                width,
-                                std::min(panel, down)};
-  const int clusters = std::min(schedule.down * schedule.across,
-                                (device->cuda->multiprocessors - device->spared) / tile::CLUSTER);
+  const int down = (int)mn_tiles_down<tile>(p) / tile::CLUSTER;
+  const mn_schedule schedule = {down, (int)mn_tiles_across<tile>(p),
+                                (int)((p->depth + MN_K_BLOCK - 1) / MN_K_BLOCK), std::min(panel, down)};
+  int spared = device->spared;
+  if (const struct mn_arrival *a = p->arrival) {
+    const int64_t all = Form == MN_NT ? p->depth : p->cols, each = all / a->parts;
+    operands.first = (int)(a->part * each), operands.each = (int)each;
+    operands.apart = a->own;
+    if (a->own)
+      MN_TRY(mn_hopper_tensor_map(device, &operands.own, p->planes, a->own, Form != MN_NT,
+                                  Form == MN_NT ? p->rows : each, Form == MN_NT ? each : p->depth, 0,
+                                  tile::ROWS));
+    if (a->pending) {
+      operands.arrived = a->arrived;
+      spared = std::max(spared, 2); /* for what starts the copies that it waits for */
+    }
+  }
+  const int clusters =
+      std::min(schedule.down * schedule.across, (device->cuda->multiprocessors - spared) / tile::CLUSTER);
   auto kernel = mn_hopper_kernel<Form, Epilogue>;
+  if constexpr (Form == MN_TN && tile::KIND == MN_PLANES_BF16)
+    if (operands.apart) kernel = mn_hopper_kernel<Form, Epilogue, true>;
   MN_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   return mn_cuda_launch_dependent("gemm", device, tile::CLUSTER * clusters, mn_tile_threads<tile>, bytes,
                                   kernel, operands, schedule, arguments);

@@ -11,11 +11,13 @@
 struct mn_hopper_product {
   enum mn_form form;
   int64_t rows, cols, depth;
-  int64_t first, span; /* of d's columns, those that are computed: `span` from `first` on, after the last the
-                          first; multiples of 256; span 0: all */
+  int64_t pitch; /* from row to row of b and d, of which `cols` columns are computed: MN_STORE of a MN_NN
+                    product; 0: cols */
   enum mn_plane_kind planes;
   const void *a[2], *b[2];
   const struct mn_scale *scale_a, *scale_b; /* NULL in bfloat16 */
+  const struct mn_arrival *arrival; /* of a in a MN_NT product, of b in a MN_TN: of one plane, and parts that
+                                       are multiples of 128 columns; or NULL */
 };
 
 /* Whether the Hopper GEMM can compute this product with this epilogue, and is expected to be faster than the
@@ -39,9 +41,10 @@ mn_status mn_hopper_gemm(struct mn_device *device, const struct mn_hopper_produc
 enum { MN_K_BLOCK = 64 }; /* depth of a stage: 128 bytes, the width of the swizzle */
 
 /* Encodes the TMA's tensor map of a plane of `size` rows or columns by `depth`. K-major, it is stored as
- * [size, depth] and a box is `box` by 64 of the depth. MN-major, it is stored as [depth, size] and a box is
- * 64 of the depth by 64. */
+ * [size, depth] and a box is `box` by 64 of the depth. MN-major, it is stored as [depth, size], `pitch` from
+ * row to row (0: size), and a box is 64 of the depth by 64. */
 mn_status mn_hopper_tensor_map(struct mn_device *device, CUtensorMap *out, enum mn_plane_kind kind,
-                               const void *plane, bool mn_major, int64_t size, int64_t depth, int box);
+                               const void *plane, bool mn_major, int64_t size, int64_t depth, int64_t pitch,
+                               int box);
 
 #endif

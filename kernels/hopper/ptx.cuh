@@ -72,6 +72,11 @@ __device__ __forceinline__ void mn_cluster_sync() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
+/* What this thread has seen in global memory, the TMA sees that it starts. */
+__device__ __forceinline__ void mn_tma_fence() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
 /* `count` threads, whole warps, of one CTA synchronise at one of its 16 named barriers; 0 is __syncthreads'.
  */
 __device__ __forceinline__ void mn_named_barrier_sync(int which, int count) {

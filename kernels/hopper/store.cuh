@@ -6,7 +6,7 @@
 
 struct store_arguments {
   float *into;
-  int64_t rows, cols;
+  int64_t rows, cols, pitch;
   const int *nonfinite;
 };
 
@@ -34,9 +34,9 @@ template <bool Add, class Tile> struct store_epilogue {
       for (int down = 0; down < result.ROWS; down += HIGH) {
         result.template stage<WIDE, HIGH>(staging, across, down);
         const int64_t row = at.row + down + mine.row, col = at.col + across + mine.col;
-        float *to = a.into + row * a.cols + col;
+        float *to = a.into + row * a.pitch + col;
 #pragma unroll
-        for (int i = 0; i < part::VECTORS; i++, to += part::ROW_STEP * a.cols) {
+        for (int i = 0; i < part::VECTORS; i++, to += part::ROW_STEP * a.pitch) {
           float values[4], before[4];
           if (col >= a.cols || row + i * part::ROW_STEP >= a.rows) break;
           mine.read(values, staging, i);
@@ -53,7 +53,8 @@ template <bool Add, class Tile> struct store_epilogue {
 
 template <bool Add, class Tile>
 static mn_status launch_store(struct mn_device *device, const struct mn_hopper_product *p, void *into) {
-  const store_arguments arguments = {static_cast<float *>(into), p->rows, p->cols, device->nonfinite};
+  const store_arguments arguments = {static_cast<float *>(into), p->rows, p->cols,
+                                     p->pitch > 0 ? p->pitch : p->cols, device->nonfinite};
   typedef store_epilogue<Add, Tile> epilogue;
   switch (p->form) {
   case MN_NT:
