@@ -279,10 +279,10 @@ static int read_before(const struct mn_node *node, const struct mn_tensor *t) {
 static mn_status sum_share(struct mn_tape *tape, const struct mn_tensor *t) {
   struct mn_device *device = tape->context->device;
   const struct mn_kernels *k = tape->context->kernels;
-  MN_TRY(k->branch_fork(device, MN_BRANCH_EXCHANGES));
-  MN_TRY(k->branch_begin(device, MN_BRANCH_EXCHANGES));
+  MN_TRY(k->branch_fork(device, MN_BRANCH_COPIES));
+  MN_TRY(k->branch_begin(device, MN_BRANCH_COPIES));
   const mn_status status = k->sum_share(device, t->gradient, mn_tensor_count(t));
-  const mn_status ended = k->branch_end(device, MN_BRANCH_EXCHANGES);
+  const mn_status ended = k->branch_end(device, MN_BRANCH_COPIES);
   if (device->spared < MN_EXCHANGE_MULTIPROCESSORS) device->spared = MN_EXCHANGE_MULTIPROCESSORS;
   return status != MN_OK ? status : ended;
 }

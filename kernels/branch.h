@@ -15,14 +15,14 @@
 #include "kernels/types.h"
 
 enum mn_branch {
-  MN_BRANCH_SUMS,      /* of a lower priority than the device's other work: column sums */
-  MN_BRANCH_EXCHANGES, /* of a higher one: copies' exchanges, */
-  MN_BRANCH_PARTS,     /* and those of parts */
+  MN_BRANCH_SUMS,   /* of a lower priority than the device's other work: column sums */
+  MN_BRANCH_COPIES, /* of a higher one: what copies exchange, */
+  MN_BRANCH_PARTS,  /* and what parts do beside products */
   MN_BRANCHES,
 };
 
-/* While an exchange may run beside them, products of our own GEMM leave it so many multiprocessors (struct
- * mn_device, spared), which suffice for the link's full rate (NOTES.md). */
+/* While a sum of copies' may run beside them, products of our own GEMM leave it so many multiprocessors
+ * (struct mn_device, spared), which suffice for the link's full rate (NOTES.md). */
 enum { MN_EXCHANGE_MULTIPROCESSORS = 24 };
 
 typedef mn_status mn_branch_fork_function(struct mn_device *device, enum mn_branch which);

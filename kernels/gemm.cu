@@ -400,7 +400,8 @@ static mn_status run_hopper(struct mn_device *device, const struct mn_hopper_pro
 }
 
 /* A term of a sum over the parts: the columns of other parts first, so that the copy engines send them while
- * the rest is multiplied; those of `at_once` neighbouring parts in a launch. */
+ * the rest is multiplied; those of `at_once` neighbouring parts in a launch. The next terms come into the
+ * room a step later: before that all ranks have agreed on the nonfinite flag, and so have read these. */
 static mn_status multiply_and_send(struct mn_device *device, const struct mn_hopper_product *p,
                                    const struct mn_epilogue *store, const struct mn_scatter *s, int at_once) {
   const struct mn_team *t = &device->ranks->parts;

@@ -1,7 +1,8 @@
 /* The collectives of parts, or of copies, whose GPUs reach each other's memory (CUDA's peer access, within a
  * host): one kernel each, which stores a piece straight to where the other GPUs read it, or adds up what it
- * loads from theirs, so that no pass brings pieces into place. Over NVLink a gather takes two thirds of
- * NCCL's time (NOTES.md). What cannot go this way goes by NCCL. */
+ * loads from theirs, so that no pass brings pieces into place; or, beside a product, which needs the
+ * multiprocessors, the copy engines. Over NVLink a gather takes two thirds of NCCL's time (NOTES.md). What
+ * cannot go this way goes by NCCL. */
 #ifndef MN_KERNELS_PEER_H
 #define MN_KERNELS_PEER_H
 

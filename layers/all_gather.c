@@ -1,4 +1,5 @@
-/* The all-gather on the tape; its backward is a reduce-scatter, or a copy of the columns that are its own. */
+/* The all-gather on the tape. Its backward is the epilogue of the product that computes the gradient, a
+ * reduce-scatter; or a copy of the columns that are this rank's own. */
 #include "layers/all_gather.h"
 
 struct saved {

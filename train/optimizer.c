@@ -211,13 +211,13 @@ static mn_status gather_shares(const struct mn_optimizer *o, const struct mn_ten
 static mn_status gather_operand(const struct mn_optimizer *o, const struct mn_tensor *t) {
   struct mn_device *device = o->model->context->device;
   const struct mn_kernels *k = device->kernels;
-  MN_TRY(k->branch_fork(device, MN_BRANCH_EXCHANGES));
-  MN_TRY(k->branch_begin(device, MN_BRANCH_EXCHANGES));
+  MN_TRY(k->branch_fork(device, MN_BRANCH_COPIES));
+  MN_TRY(k->branch_begin(device, MN_BRANCH_COPIES));
   mn_status status = MN_OK;
   if (!t->value.planes[0]) status = gather_shares(o, t, t->value.real, device->real);
   for (int i = 0; i < 2 && status == MN_OK; i++)
     status = gather_shares(o, t, t->value.planes[i], device->plane);
-  const mn_status ended = k->branch_end(device, MN_BRANCH_EXCHANGES);
+  const mn_status ended = k->branch_end(device, MN_BRANCH_COPIES);
   return status != MN_OK ? status : ended;
 }
 
@@ -249,8 +249,8 @@ static mn_status update(void *data) {
   const struct mn_kernels *k = device->kernels;
   if (mn_ranks_copies(device->ranks) > 1) MN_TRY(sum_over_copies(o));
   if (o->config.clip > 0) MN_TRY(clip(o));
-  MN_TRY(k->branch_fork(device, MN_BRANCH_EXCHANGES));
-  mn_status status = update_all(o), joined = k->branch_join(device, MN_BRANCH_EXCHANGES);
+  MN_TRY(k->branch_fork(device, MN_BRANCH_COPIES));
+  mn_status status = update_all(o), joined = k->branch_join(device, MN_BRANCH_COPIES);
   return status != MN_OK ? status : joined;
 }
 

@@ -2,9 +2,9 @@
 
 P ranks share the groups of every block, D copies of those share the batch. A step's time is that of its products, by
 tiles and the multiprocessors that there are for them, of the memory that an update moves, and of what goes between
-GPUs, less what runs beside products: copies' sums beside the backward of the blocks below and, with overlap, which
-minnow does not have, pieces of each exchange beside the products before and after. Beyond the GPUs of one host all of
-this is a projection. --check FILE holds it against what `make peers ARGS="--ranks N --json FILE"` has measured, and
+GPUs, less what runs beside products: parts' y beside the next block's and dx beside the rest of its own, in a host,
+copies' sums beside the backward of the blocks below and, with overlap, which minnow does not have, pieces of every
+other exchange beside the products before and after. Beyond the GPUs of one host all of this is a projection. --check FILE holds it against what `make peers ARGS="--ranks N --json FILE"` has measured, and
 fails beyond 15 %."""
 import argparse
 import collections
@@ -34,6 +34,8 @@ LAUNCH = 0.005  # ms for each product: first loads, last stores, the small kerne
 # Assumed, not measured: GPUs of a host, 400 Gb/s a GPU between hosts at nine tenths, ms that a collective waits in a
 # host and for each doubling of hosts, pieces in which one overlaps with products.
 HOST, NETWORK, LATENCY, HOP, PIECES = 8, 45e9, 0.012, 0.010, 4
+# ms from a product to the first byte that a copy engine sends of it, and from the last to the kernel that reads it.
+START, MEET = 0.015, 0.008
 SPARED = 24  # multiprocessors that products leave to the copies' sums (kernels/branch.h)
 GROUP = 16  # channels of a group: P is at most width / GROUP
 LIMIT = 0.15
@@ -106,6 +108,28 @@ def left(between, beside, wait, overlap):
   return wait + (max(between / PIECES, between - beside * (1 - 1 / PIECES)) if overlap else between)
 
 
+def left_of_y(machine, rows, width, ranks, beside):
+  """What the next product waits for, which begins with its own rank's part of the depth and takes the others' in turn,
+  as they come."""
+  each = machine.gather(2 * rows * width, ranks) / (ranks - 1) - beside / ranks
+  return max(0, START + each, START + (ranks - 1) * each)
+
+
+def left_of_dx(machine, rows, width, ranks, product):
+  """What is still on its way when the product is done, which computes the others' shares of the columns first, as many
+  at once as waves of tiles need; None where that is all."""
+  tiles = math.ceil(rows / 256) * 2 * (width // ranks // 256)
+  waves = [math.ceil(count * tiles / PROCESSORS) for count in range(ranks + 1)]
+  at_once = next(n for n in range(1, ranks + 1) if ranks % n == 0 and ranks // n * waves[n] <= waves[ranks])
+  if at_once == ranks or width % (256 * ranks):
+    return None
+  each, done = machine.gather(4 * rows * width, ranks) / (ranks - 1), 0
+  for first in range(0, ranks, at_once):
+    for _ in range(first, min(first + at_once, ranks - 1)):
+      done = max(done, product * (first + at_once) / ranks + START) + each
+  return max(0, done - product) + MEET
+
+
 def step(machine, shape, grid=(1, 1), overlap=True, gathering=True):
   """{part: ms} of a step. gathering: the batch is gathered from the device's memory, as in minnow train."""
   ranks, copies = grid
@@ -113,10 +137,10 @@ def step(machine, shape, grid=(1, 1), overlap=True, gathering=True):
   m, part = machine, collections.Counter()
   saved, last = m.product(rows, own, width, "save"), m.product(rows, own, width, "loss")
   part["products"] += deeper * saved + last
-  # dx of a rank's channels is a part of the sum over ranks, in floats; then its own columns go on to dz.
-  through = m.product(rows, width, own, "backward" if ranks == 1 else "store")
+  # dx of a rank's channels is a term of the sum over ranks, in floats, which goes on to dz.
+  through = product = m.product(rows, width, own, "backward" if ranks == 1 else "store")
   if ranks > 1:
-    through += m.moved(4 * rows * width) + m.moved((4 + 4 + 4 + 2) * rows * own)
+    through += m.moved(4 * rows * width) + m.moved((4 * ranks + 4 + 2) * rows * own)
   part["products"] += deeper * through
   if copies == 1:
     update = m.update(own, width, rows)
@@ -127,9 +151,12 @@ def step(machine, shape, grid=(1, 1), overlap=True, gathering=True):
   if gathering:
     part["rows"] += m.moved(2 * rows * (2 * width + 4 * own))
   if ranks > 1:
-    wait = latency(ranks)
-    part["y, dx"] += deeper * left(m.gather(2 * rows * width, ranks), saved, wait, overlap)
-    part["y, dx"] += deeper * left(m.gather(4 * rows * width, ranks), update, wait, overlap)
+    wait, inside = latency(ranks), ranks <= HOST
+    dx = left_of_dx(m, rows, width, ranks, product) if inside else None
+    if dx is None:
+      dx = left(m.gather(4 * rows * width, ranks), update, wait, overlap)
+    y = left(m.gather(2 * rows * width, ranks), saved, wait, overlap)
+    part["y, dx"] += deeper * (dx + (left_of_y(m, rows, width, ranks, saved) if inside else y))
   if copies > 1:
     inside = min(copies, max(1, HOST // ranks))
     beside = deeper * (update + through)  # the backward of the blocks below
@@ -307,7 +334,7 @@ def main():
   parser = argparse.ArgumentParser(prog="tests/peers/scale.py", description="Projects minnow's step to many GPUs.")
   parser.add_argument("--gpu", choices=RATES, default="H200", help="default %(default)s")
   parser.add_argument("--check", metavar="FILE", help="hold the model against what make peers --ranks has measured")
-  parser.add_argument("--no-overlap", action="store_true", help="for --check: as minnow is, without those pieces")
+  parser.add_argument("--no-overlap", action="store_true", help="for --check: as minnow is")
   parser.add_argument("--self-test", action="store_true", help="what must hold of the model itself")
   options = parser.parse_args()
   if options.check or options.self_test:
