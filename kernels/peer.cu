@@ -175,6 +175,10 @@ template <typename T> static of_team<T> team_at(const mn_peer_memory *m, const m
   return all;
 }
 
+bool mn_peer_shares(const struct mn_team *team, const void *memory) {
+  return find(team, memory);
+}
+
 bool mn_peer_reaches(const struct mn_team *team, const void *whole, const void *piece, int64_t rows,
                      int64_t cols, size_t each) {
   return cols * each % (16 * (size_t)team->size) == 0 && mn_aligned(16, whole) && mn_aligned(16, piece) &&

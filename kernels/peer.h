@@ -19,8 +19,11 @@ MN_C void mn_peer_close(struct mn_team *team);
 /* Unmaps the others' memory, if this is such an allocation. */
 MN_C void mn_peer_release(struct mn_ranks *ranks, const void *memory);
 
-/* Whether `whole` is in memory that the team shares, and its matrix [rows, cols] of elements of `each` bytes
- * divided into pieces of whole 16-byte words, of which this rank's is at `piece`. */
+/* Whether this is in memory that the team shares. */
+bool mn_peer_shares(const struct mn_team *team, const void *memory);
+
+/* Whether `whole` is, and its matrix [rows, cols] of elements of `each` bytes is divided into pieces of whole
+ * 16-byte words, of which this rank's is at `piece`. */
 bool mn_peer_reaches(const struct mn_team *team, const void *whole, const void *piece, int64_t rows,
                      int64_t cols, size_t each);
 

@@ -131,6 +131,7 @@ mn_status mn_gather_plane_cuda(struct mn_device *device, struct mn_operand *whol
   void *plane = whole->planes[0];
   const size_t each = device->plane;
   if (!whole->arrival || whole->rows * whole->cols * (int64_t)each < LEAST * t->size ||
+      !mn_peer_shares(t, whole->arrival->arrived) ||
       !mn_peer_reaches(t, plane, piece, whole->rows, whole->cols, each))
     return gather(device, plane, piece, whole->rows, whole->cols, each, false);
   whole->arrival->own = piece;

@@ -222,15 +222,15 @@ enum mn_epilogue_kind {
   MN_BLOCK_LOSS,     /* block: the same, then the squared error and its backward -> dz, sums, loss_parts */
   MN_BLOCK_BACKWARD, /* block: d is dy -> dz, sums */
   MN_UPDATE,         /* update: d is a parameter's gradient -> w, m, v */
-  MN_REDUCE_SCATTER, /* scatter: d is this rank's term of a sum over the parts, of which it gets its columns
-                      */
+  MN_REDUCE_SCATTER, /* scatter: d is a part's term of a sum over the parts -> its columns of that sum */
 };
 struct mn_epilogue {
   enum mn_epilogue_kind kind;
-  void *into; /* of d's shape. MN_STORE, MN_ADD: the result. The others: memory for the product of a library
-                 GEMM. It may be NULL in an MN_UPDATE by SGD with momentum, without Nesterov and scale: the
-                 product then goes straight into momentum (CPU), or through scratch memory of the device's
-                 (CUDA). The GEMM of our own keeps the product in registers and needs no such memory */
+  void *into; /* of d's shape. MN_STORE, MN_ADD: the result. MN_REDUCE_SCATTER: memory for d that the parts
+                 share. The others: memory for the product of a library GEMM. It may be NULL in an MN_UPDATE
+                 by SGD with momentum, without Nesterov and scale: the product then goes straight into
+                 momentum (CPU), or through scratch memory of the device's (CUDA). The GEMM of our own keeps
+                 the product in registers and needs no such memory */
   const struct mn_block *block;
   const struct mn_update *update;
   const struct mn_scatter *scatter;

@@ -340,8 +340,8 @@ static void a_run_that_hangs_ends_with_a_line(void **state) {
   struct child twice = begin_to_hang("READS", "hang", OF("much.h5") "--place host --checkpoint twice.h5");
   struct child tests =
       begin_to_hang("READS", "hang", OF("tested.h5") "--place file --checkpoint tests.h5 --save-every 1");
-  struct child steps =
-      begin_to_hang("PRODUCTS", "later", OF("much.h5") "--checkpoint steps.h5 --save-every 1");
+  struct child steps = begin_to_hang("PRODUCTS", "later",
+                                     OF("much.h5") "--steps 1000000000 --checkpoint steps.h5 --save-every 1");
   wait_for_file("tests.h5");
   wait_for_file("steps.h5");
   write_text("later", "now");
