@@ -234,16 +234,23 @@ static mn_status sum_results(struct mn_tape *tape) {
   return tape->context->kernels->all_reduce(tape->context->device, &results, 1, sizeof *tape->results, NULL);
 }
 
+/* Waits for what a gather has left on its branch (struct mn_arrival). */
+static mn_status join_parts(struct mn_tape *tape) {
+  struct mn_device *device = tape->context->device;
+  if (mn_ranks_parts(device->ranks) == 1) return MN_OK;
+  MN_TRY(tape->context->kernels->branch_fork(device, MN_BRANCH_PARTS));
+  return tape->context->kernels->branch_join(device, MN_BRANCH_PARTS);
+}
+
 static mn_status forward(void *data) {
   struct mn_tape *tape = data;
-  const struct mn_kernels *k = tape->context->kernels;
-  struct mn_device *device = tape->context->device;
-  for (struct mn_node *node = tape->first; node; node = node->next)
-    MN_TRY(node->operation->forward(tape, node));
-  if (tape->stepping) return MN_OK;
-  MN_TRY(k->branch_fork(device, MN_BRANCH_PARTS)); /* joined behind a step's backward, else here */
-  MN_TRY(k->branch_join(device, MN_BRANCH_PARTS));
-  return sum_results(tape);
+  mn_status status = MN_OK;
+  for (struct mn_node *node = tape->first; node && status == MN_OK; node = node->next)
+    status = node->operation->forward(tape, node);
+  if (tape->stepping && status == MN_OK) return MN_OK; /* the backward joins it */
+  const mn_status joined = join_parts(tape);
+  if (status == MN_OK) status = joined;
+  return status == MN_OK ? sum_results(tape) : status;
 }
 
 static mn_status apply_sink(struct mn_tape *tape, const struct mn_tensor *t) {

@@ -8,7 +8,7 @@
 
 /* A matrix as a sum: of `count` terms, each `pitch` from row to row; 0: it is none. */
 template <typename Real> struct mn_terms {
-  const Real *at[8];
+  const Real *at[MN_PEERS];
   int count;
   int64_t pitch;
 };

@@ -11,7 +11,7 @@
 #include "kernels/cuda.cuh"
 #include "kernels/nccl.h"
 
-constexpr int PEERS = 8, CTAS = 128, THREADS = 256, UNROLL = 4;
+constexpr int PEERS = MN_PEERS, CTAS = 128, THREADS = 256, UNROLL = 4;
 /* Beside a product: CTAs that have a multiprocessor each, which it leaves free. */
 constexpr int BESIDE_CTAS = MN_EXCHANGE_MULTIPROCESSORS, BESIDE_THREADS = 1024;
 

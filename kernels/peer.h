@@ -11,8 +11,8 @@
 struct mn_peer; /* what a team has mapped */
 
 /* Lets the ranks of a team share memory, after NCCL's communicators are open; team->peer stays NULL where
- * their GPUs do not reach each other, are not one a rank, are more than 8, or where NCCL_P2P_DISABLE is set
- * for any of them. Every rank of the team calls it. MN_LIBRARY, MN_NO_MEMORY. */
+ * their GPUs do not reach each other, are not one a rank, are more than MN_PEERS, or where NCCL_P2P_DISABLE
+ * is set for any of them. Every rank of the team calls it. MN_LIBRARY, MN_NO_MEMORY. */
 MN_C mn_status mn_peer_open(struct mn_device *device, struct mn_team *team);
 MN_C void mn_peer_close(struct mn_team *team);
 
@@ -33,10 +33,10 @@ mn_status mn_peer_all_gather(struct mn_device *device, const struct mn_team *tea
 
 mn_status mn_peer_agree(struct mn_device *device, const struct mn_team *team); /* that alone */
 
-/* The gather of a plane that is on its way when this returns, on MN_BRANCH_PARTS, by the copy engines, which
- * need no multiprocessor. The kernel that reads it waits for the others' columns (whole->arrival), leaves two
- * multiprocessors free, on which the copies are started, and is followed by arrived; or is preceded by
- * complete, for kernels that know nothing of arrivals. */
+/* The gather of a plane that is on its way when this returns, on MN_BRANCH_PARTS, which the tape joins, by
+ * the copy engines, which need no multiprocessor. The kernel that reads it waits for the others' columns
+ * (whole->arrival), leaves two multiprocessors free, on which the copies are started, and is followed by
+ * arrived; or is preceded by complete, for kernels that know nothing of arrivals. */
 mn_status mn_peer_push(struct mn_device *device, const struct mn_team *team, const struct mn_operand *whole);
 mn_status mn_peer_arrived(struct mn_device *device, struct mn_arrival *arrival);
 mn_status mn_peer_complete(struct mn_device *device, const struct mn_operand *whole);

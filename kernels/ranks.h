@@ -14,6 +14,8 @@
 #include "kernels/mpi.h"
 #include "kernels/types.h"
 
+enum { MN_PEERS = 8 }; /* GPUs of a host, at most, that exchange by each other's memory */
+
 /* Ranks that exchange something, and this one's number among them. */
 struct mn_team {
   int rank, size;

@@ -4,8 +4,8 @@ P ranks share the groups of every block, D copies of those share the batch. A st
 tiles and the multiprocessors that there are for them, of the memory that an update moves, and of what goes between
 GPUs, less what runs beside products: parts' y beside the next block's and dx beside the rest of its own, in a host,
 copies' sums beside the backward of the blocks below and, with overlap, which minnow does not have, pieces of every
-other exchange beside the products before and after. Beyond the GPUs of one host all of this is a projection. --check FILE holds it against what `make peers ARGS="--ranks N --json FILE"` has measured, and
-fails beyond 15 %."""
+other exchange beside the products before and after. Beyond the GPUs of one host all of this is a projection. --check
+FILE holds it against what `make peers ARGS="--ranks N --json FILE"` has measured, and fails beyond 15 %."""
 import argparse
 import collections
 import json
@@ -34,7 +34,8 @@ LAUNCH = 0.005  # ms for each product: first loads, last stores, the small kerne
 # Assumed, not measured: GPUs of a host, 400 Gb/s a GPU between hosts at nine tenths, ms that a collective waits in a
 # host and for each doubling of hosts, pieces in which one overlaps with products.
 HOST, NETWORK, LATENCY, HOP, PIECES = 8, 45e9, 0.012, 0.010, 4
-# ms from a product to the first byte that a copy engine sends of it, and from the last to the kernel that reads it.
+# ms from a product to the first byte that a copy engine sends of it, and from the last to the kernel that reads it:
+# rounded from records of two GPUs (kernels/NOTES.md, "By the copy engines").
 START, MEET = 0.015, 0.008
 SPARED = 24  # multiprocessors that products leave to the copies' sums (kernels/branch.h)
 GROUP = 16  # channels of a group: P is at most width / GROUP
