@@ -205,12 +205,32 @@ static mn_status take_scales(struct mn_tape *tape) {
   return mn_tape_host(tape, (void **)&tape->scales, nodes * sizeof *tape->scales);
 }
 
+static int is_listed(const struct mn_tape *tape, const struct mn_tensor *t) {
+  for (int i = 0; i < tape->sum_count; i++)
+    if (tape->sums[i].data == t->gradient) return 1;
+  return 0;
+}
+
+static mn_status list_sums(struct mn_tape *tape) {
+  size_t most = 0;
+  for (const struct mn_node *node = tape->first; node; node = node->next) most += MN_NODE_INPUTS;
+  MN_TRY(mn_tape_host(tape, (void **)&tape->sums, most * sizeof *tape->sums));
+  for (const struct mn_node *node = tape->last; node; node = node->previous)
+    for (int i = 0; i < MN_NODE_INPUTS; i++) {
+      const struct mn_tensor *t = node->inputs[i];
+      if (t && t->summed && !is_listed(tape, t))
+        tape->sums[tape->sum_count++] = (struct mn_sum){t->gradient, mn_tensor_count(t)};
+    }
+  return MN_OK;
+}
+
 mn_status mn_tape_finish(struct mn_tape *tape) {
   MN_REQUIRE(tape->last);
   count_uses(tape);
   MN_TRY(take_all_buffers(tape));
   if (tape->training) give_sinks(tape);
   MN_TRY(take_scales(tape));
+  MN_TRY(list_sums(tape));
   for (struct mn_node *node = tape->first; node; node = node->next)
     if (node->operation->bind) MN_TRY(node->operation->bind(tape, node));
   return MN_OK;
@@ -258,57 +278,29 @@ static mn_status apply_sink(struct mn_tape *tape, const struct mn_tensor *t) {
                                           &t->sink);
 }
 
-/* Updates the parameters that several nodes share (tied weights), after the whole backward: all consumers
- * have added their gradients, and none reads the old value any more. Exactly one of them stores instead of
- * adding, so each parameter is updated once. */
-static mn_status update_shared(struct mn_tape *tape) {
+/* Applies the sinks of parameters that several nodes share (tied weights), after the whole backward: all
+ * consumers have added their gradients, and none reads the old value any more. Exactly one of them stores
+ * instead of adding, so each sink is applied once. */
+static mn_status finish_shared(struct mn_tape *tape) {
   for (const struct mn_node *node = tape->last; node; node = node->previous)
     for (int i = 0; i < MN_NODE_INPUTS; i++)
-      if (node->sums[i].into && node->sums[i].kind == MN_STORE && node->inputs[i]->sink.kind == MN_UPDATE)
+      if (node->sums[i].into && node->sums[i].kind == MN_STORE &&
+          (node->inputs[i]->sink.kind == MN_UPDATE || node->inputs[i]->sink.kind == MN_SUM_SHARE))
         MN_TRY(apply_sink(tape, node->inputs[i]));
   return MN_OK;
 }
 
-/* Whether the product of a weight's gradient is stored, for the copies' sum. */
-static int summed(const struct mn_tensor *t) {
-  return t && t->shared == MN_WITH_COPIES && t->sink.kind == MN_STORE;
-}
-
-static int read_before(const struct mn_node *node, const struct mn_tensor *t) {
-  while ((node = node->previous))
-    for (int i = 0; i < MN_NODE_INPUTS; i++)
-      if (node->inputs[i] == t) return 1;
-  return 0;
-}
-
-/* Adds up the copies' gradients of a weight, beside what follows: until the backward's end products leave it
- * multiprocessors. */
-static mn_status sum_share(struct mn_tape *tape, const struct mn_tensor *t) {
-  struct mn_device *device = tape->context->device;
-  const struct mn_kernels *k = tape->context->kernels;
-  MN_TRY(k->branch_fork(device, MN_BRANCH_COPIES));
-  MN_TRY(k->branch_begin(device, MN_BRANCH_COPIES));
-  const mn_status status = k->sum_share(device, t->gradient, mn_tensor_count(t));
-  const mn_status ended = k->branch_end(device, MN_BRANCH_COPIES);
-  if (device->spared < MN_EXCHANGE_MULTIPROCESSORS) device->spared = MN_EXCHANGE_MULTIPROCESSORS;
-  return status != MN_OK ? status : ended;
-}
-
 static mn_status update_node(struct mn_tape *tape, struct mn_node *node) {
-  if (node->operation->update) MN_TRY(node->operation->update(tape, node));
-  for (int i = 0; i < MN_NODE_INPUTS; i++)
-    if (summed(node->inputs[i]) && !read_before(node, node->inputs[i]))
-      MN_TRY(sum_share(tape, node->inputs[i]));
-  return MN_OK;
+  return node->operation->update ? node->operation->update(tape, node) : MN_OK;
 }
 
-/* Whether the sums can go on beside the rest of the backward. Column sums with a loss, of which parts have a
- * part each, wait for these. */
+/* Whether copies' sums can go on beside the rest of the backward. Column sums with a loss, of which parts
+ * have a part each, wait for these. */
 static int sums_early(const struct mn_tape *tape) {
   if (tape->stepping && tape->gathered.whole) return 0;
   for (const struct mn_node *node = tape->last; node; node = node->previous)
     for (int i = 0; i < MN_NODE_INPUTS; i++)
-      if (summed(node->inputs[i])) return 1;
+      if (node->inputs[i] && node->inputs[i]->sink.kind == MN_SUM_SHARE) return 1;
   return 0;
 }
 
@@ -333,6 +325,20 @@ static mn_status run_backward(struct mn_tape *tape) {
   return MN_OK;
 }
 
+/* What is left when all nodes are done, while the copies' sums of weights may go on. */
+static mn_status finish_backward(struct mn_tape *tape) {
+  MN_TRY(finish_shared(tape));
+  if (tape->sum_count > 0)
+    MN_TRY(tape->context->kernels->all_reduce(tape->context->device, tape->sums, tape->sum_count,
+                                              tape->context->device->real, NULL));
+  return tape->stepping ? sum_results(tape) : MN_OK;
+}
+
+static mn_status join(struct mn_tape *tape, enum mn_branch which, mn_status before) {
+  const mn_status joined = tape->context->kernels->branch_join(tape->context->device, which);
+  return before != MN_OK ? before : joined;
+}
+
 static mn_status backward(void *data) {
   struct mn_tape *tape = data;
   const struct mn_kernels *k = tape->context->kernels;
@@ -340,12 +346,11 @@ static mn_status backward(void *data) {
   const int spared = device->spared;
   for (int which = 0; which < MN_BRANCHES; which++) MN_TRY(k->branch_fork(device, which));
   mn_status status = run_backward(tape);
+  status = join(tape, MN_BRANCH_SUMS, status);
+  status = join(tape, MN_BRANCH_PARTS, status);
+  if (status == MN_OK) status = finish_backward(tape);
   device->spared = spared;
-  for (int which = 0; which < MN_BRANCHES; which++) {
-    const mn_status joined = k->branch_join(device, which);
-    if (status == MN_OK) status = joined;
-  }
-  return status == MN_OK ? update_shared(tape) : status;
+  return join(tape, MN_BRANCH_COPIES, status);
 }
 
 static mn_status run_all(void *data) {
@@ -354,7 +359,6 @@ static mn_status run_all(void *data) {
   tape->stepping = 1;
   mn_status status = forward(tape);
   if (status == MN_OK) status = backward(tape);
-  if (status == MN_OK) status = sum_results(tape);
   tape->stepping = tape->measure = 0;
   return status;
 }

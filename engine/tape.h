@@ -66,6 +66,9 @@ struct mn_tape {
    * by. The operations' bind adds them, a node one at most. */
   struct mn_scale **scales;
   int scale_count;
+  /* The copies' gradients of vectors, and of weights without shares, are added up in one exchange. */
+  struct mn_sum *sums;
+  int sum_count;
   int stepping; /* within a step: the loss's reduction may wait for the backward */
   int measure;  /* in the next step the scale of each dz is chosen by what this dz holds, which takes
                    passes over memory of their own; else by the last step's. Set for the first step,

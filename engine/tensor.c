@@ -135,6 +135,9 @@ mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, 
                                       .clears = how == MN_TRAIN_ADD};
   tensor->sink =
       (struct mn_epilogue){.kind = sinks[how], .into = tensor->gradient, .update = &tensor->update};
+  if (how == MN_TRAIN_STORE && tensor->shared == MN_WITH_COPIES) tensor->sink.kind = MN_SUM_SHARE;
+  tensor->summed = how == MN_TRAIN_STORE && tensor->shared != MN_WITH_COPIES &&
+                   mn_ranks_copies(context->device->ranks) > 1;
   return MN_OK;
 }
 

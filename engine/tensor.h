@@ -24,6 +24,7 @@ struct mn_tensor {
   int uses, stored;        /* on the tape being finished: its consumers; whether `gradient` holds their sum */
   int keep;                /* the real form is kept, whatever the consumers read */
   int outside;             /* the value's memory is another's (mn_tape_outside) */
+  int summed; /* of a parameter that has no shares: the tape adds up the copies' stored gradients */
   enum mn_sharing
       shared;  /* whose collectives reach the gradient and the forms that GEMMs read: of a parameter
                   MN_WITH_COPIES where each of several copies can have a share of its rows */
@@ -59,8 +60,9 @@ static inline int64_t mn_tensor_outputs(const struct mn_tensor *t) {
 enum mn_training {
   MN_TRAIN_FROZEN, /* no gradient */
   MN_TRAIN_UPDATE, /* updated at once, in the epilogue that produces the gradient */
-  MN_TRAIN_STORE,  /* the gradient is stored, for checks or a later step */
-  MN_TRAIN_ADD,    /* the gradient is added up over several backward passes */
+  MN_TRAIN_STORE,  /* the gradient, of all copies, is stored, for checks or a later step; where each has a
+                      share of the rows, in that share */
+  MN_TRAIN_ADD,    /* this rank's gradient is added up over several backward passes */
   MN_TRAININGS,
 };
 /* Takes the buffers that `how` and the rule need: the gradient, and m and v, which start at 0. `rule` is

@@ -287,6 +287,9 @@ mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, i
     MN_TRY(device->kernels->reduce_scatter(device, epilogue->scatter->piece, d, rows, cols));
     return MN_CPU(mn_epilogue)(device, epilogue->scatter->piece, rows, epilogue->scatter->share,
                                epilogue->scatter->then);
+  case MN_SUM_SHARE:
+    MN_REQUIRE(epilogue->into == d);
+    return device->kernels->sum_share(device, d, count);
   }
   mn_abort(__FILE__, __LINE__, "an epilogue kind");
 }

@@ -360,17 +360,12 @@ bool mn_cuda_takes_terms(const struct mn_epilogue *epilogue) {
   return epilogue->kind == MN_BLOCK_BACKWARD && b->ops & MN_OP_NORM && b->channels / b->groups <= WIDEST;
 }
 
-template <typename Real>
-mn_status mn_cuda_epilogue_of_terms(struct mn_device *device, const mn_terms<Real> &terms,
+mn_status mn_cuda_epilogue_of_terms(struct mn_device *device, const mn_terms<float> &terms,
                                     const struct mn_epilogue *epilogue) {
-  mn_block_arguments<Real> a = mn_block_arguments_of<Real>(device, NULL, epilogue);
+  mn_block_arguments<float> a = mn_block_arguments_of<float>(device, NULL, epilogue);
   a.terms = terms;
   return block<MN_BLOCK_BACKWARD>(device, a);
 }
-template mn_status mn_cuda_epilogue_of_terms<float>(struct mn_device *, const mn_terms<float> &,
-                                                    const struct mn_epilogue *);
-template mn_status mn_cuda_epilogue_of_terms<double>(struct mn_device *, const mn_terms<double> &,
-                                                     const struct mn_epilogue *);
 
 template <typename Real>
 mn_status mn_cuda_epilogue<Real>::run(struct mn_device *device, void *matrix, int64_t rows, int64_t cols,
@@ -396,6 +391,9 @@ mn_status mn_cuda_epilogue<Real>::run(struct mn_device *device, void *matrix, in
   case MN_REDUCE_SCATTER:
     MN_TRY(mn_reduce_scatter_cuda(device, epilogue->scatter->piece, d, rows, cols));
     return run(device, epilogue->scatter->piece, rows, epilogue->scatter->share, epilogue->scatter->then);
+  case MN_SUM_SHARE:
+    MN_REQUIRE(into == d);
+    return mn_sum_share_cuda(device, d, count);
   }
   mn_abort(__FILE__, __LINE__, "an epilogue kind");
 }

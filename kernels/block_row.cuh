@@ -57,8 +57,7 @@ static __device__ __forceinline__ void mn_notice(const mn_block_arguments<Real> 
 
 /* An epilogue of a matrix that is such a sum, if it can take one (block.cu). */
 bool mn_cuda_takes_terms(const struct mn_epilogue *epilogue);
-template <typename Real>
-mn_status mn_cuda_epilogue_of_terms(struct mn_device *device, const mn_terms<Real> &terms,
+mn_status mn_cuda_epilogue_of_terms(struct mn_device *device, const mn_terms<float> &terms,
                                     const struct mn_epilogue *epilogue);
 
 /* d: the product in memory; NULL when it is in registers. */

@@ -78,6 +78,15 @@ static inline mn_status mn_cuda_launched(const char *kernel) {
   return error == cudaSuccess ? MN_OK : mn_cuda_failed(error, kernel);
 }
 
+/* Calls work(), whose kernels go to a branch (kernels/branch.h), after what was given before. */
+template <typename Work>
+static inline mn_status mn_cuda_beside(struct mn_device *device, enum mn_branch which, Work work) {
+  MN_TRY(mn_branch_fork_cuda(device, which));
+  MN_TRY(mn_branch_begin_cuda(device, which));
+  const mn_status status = work(), ended = mn_branch_end_cuda(device, which);
+  return status != MN_OK ? status : ended;
+}
+
 /* The number of CTAs of `each` that cover `count`. */
 static inline unsigned mn_cuda_grid(int64_t count, int64_t each) {
   int64_t ctas = (count + each - 1) / each;

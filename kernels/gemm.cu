@@ -9,7 +9,6 @@
 
 #include <algorithm>
 
-#include "kernels/block_row.cuh"
 #include "kernels/cuda.cuh"
 #include "kernels/hopper/gemm.h"
 #include "kernels/peer.h"
@@ -376,6 +375,7 @@ static void check_epilogue(const struct product *p, const struct mn_epilogue *ep
   case MN_STORE:
   case MN_ADD:
   case MN_REDUCE_SCATTER:
+  case MN_SUM_SHARE:
     MN_REQUIRE(epilogue->into);
     return;
   case MN_UPDATE:
@@ -397,61 +397,6 @@ static mn_status run_hopper(struct mn_device *device, const struct mn_hopper_pro
   MN_REQUIRE(epilogue->into && mn_hopper_fits(device, p, &store));
   MN_TRY(mn_hopper_gemm(device, p, &store));
   return mn_cuda_epilogue<Real>::run(device, epilogue->into, p->rows, p->cols, epilogue);
-}
-
-/* A term of a sum over the parts: the columns of other parts first, so that the copy engines send them while
- * the rest is multiplied; those of `at_once` neighbouring parts in a launch. The next terms come into the
- * room a step later: before that all ranks have agreed on the nonfinite flag, and so have read these. */
-static mn_status multiply_and_send(struct mn_device *device, const struct mn_hopper_product *p,
-                                   const struct mn_epilogue *store, const struct mn_scatter *s, int at_once) {
-  const struct mn_team *t = &device->ranks->parts;
-  const int launches = t->size / at_once, last = at_once > 1 ? launches : launches - 1; /* that is sent of */
-  struct mn_hopper_product some = *p;
-  struct mn_epilogue there = *store;
-  some.cols = at_once * s->share, some.pitch = p->cols;
-  for (int k = 1; k <= launches; k++) {
-    const int owner = (t->rank / at_once + k) % launches * at_once;
-    for (int i = 0; i < 2 && p->b[i]; i++)
-      some.b[i] = static_cast<const uint16_t *>(p->b[i]) + owner * s->share;
-    there.into = static_cast<float *>(store->into) + owner * s->share;
-    MN_TRY(mn_hopper_gemm(device, &some, &there));
-    if (k > last) break;
-    MN_TRY(mn_branch_fork_cuda(device, MN_BRANCH_PARTS));
-    MN_TRY(mn_branch_begin_cuda(device, MN_BRANCH_PARTS));
-    mn_status status = MN_OK;
-    for (int q = owner; q < owner + at_once && status == MN_OK; q++)
-      if (q != t->rank) status = mn_peer_send(device, t, s->room, store->into, p->rows, p->cols, q);
-    if (status == MN_OK && k == last) status = mn_peer_meet(device, t);
-    const mn_status ended = mn_branch_end_cuda(device, MN_BRANCH_PARTS);
-    MN_TRY(status != MN_OK ? status : ended);
-  }
-  return mn_branch_join_cuda(device, MN_BRANCH_PARTS);
-}
-
-/* This rank's columns of its own term and of those in its room, in the order of parts. */
-template <typename Real>
-static mn_terms<Real> terms_of(const struct mn_team *t, const struct mn_scatter *s, const void *own) {
-  mn_terms<Real> terms = {};
-  terms.count = t->size, terms.pitch = s->share * t->size;
-  for (int q = 0; q < t->size; q++)
-    terms.at[q] = static_cast<const Real *>(q == t->rank ? own : s->room) + q * s->share;
-  return terms;
-}
-
-/* In pieces where that costs the GEMM no more waves and the parts reach each other's memory. */
-template <typename Real>
-static mn_status multiply_and_scatter(struct mn_device *device, const struct mn_hopper_product *p,
-                                      const struct mn_epilogue *store, const struct mn_epilogue *epilogue) {
-  const struct mn_scatter *s = epilogue->scatter;
-  const struct mn_team *t = &device->ranks->parts;
-  const int at_once = mn_hopper_shares_at_once(device, p, t->size);
-  if (at_once == t->size || !s->room || !mn_cuda_takes_terms(s->then) ||
-      !mn_peer_reaches(t, s->room, s->piece, p->rows, p->cols, sizeof(Real))) {
-    MN_TRY(mn_hopper_gemm(device, p, store));
-    return mn_cuda_epilogue<Real>::run(device, store->into, p->rows, p->cols, epilogue);
-  }
-  MN_TRY(multiply_and_send(device, p, store, s, at_once));
-  return mn_cuda_epilogue_of_terms(device, terms_of<Real>(t, s, store->into), s->then);
 }
 
 template <typename Real>
@@ -486,9 +431,6 @@ mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, c
                                            a->scale,
                                            b->scale,
                                            arrival};
-    const struct mn_epilogue store = {MN_STORE, epilogue->into, NULL, NULL, NULL};
-    if (epilogue->kind == MN_REDUCE_SCATTER && mn_hopper_fits(device, &ours, &store))
-      return multiply_and_scatter<Real>(device, &ours, &store, epilogue);
     const bool fits = mn_hopper_fits(device, &ours, epilogue);
     if (fits || a->planes[1]) {
       MN_TRY(run_hopper<Real>(device, &ours, epilogue, fits));

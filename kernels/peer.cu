@@ -60,14 +60,14 @@ static __device__ void arrive(const barrier &b, int rank, int size, unsigned cou
   __syncthreads();
 }
 
-/* A matrix of 16-byte words, and a rank's columns of it. */
+/* A rank's piece of a matrix of 16-byte words: rows of `share` of them, which are `cols` apart in the whole
+ * and `apart` where the piece is. */
 struct words {
   unsigned count; /* of a piece */
-  unsigned share, cols;
+  unsigned share, cols, apart;
 
-  __device__ __forceinline__ unsigned of_whole(unsigned i, int rank) const {
-    return i / share * cols + rank * share + i % share;
-  }
+  __device__ __forceinline__ unsigned of_whole(unsigned i) const { return i / share * cols + i % share; }
+  __device__ __forceinline__ unsigned of_piece(unsigned i) const { return i / share * apart + i % share; }
 };
 
 /* Calls work(i) for this thread's words of a piece, UNROLL of them, blockDim.x apart: the same words on every
@@ -78,7 +78,7 @@ template <typename Work> static __device__ __forceinline__ void for_own_words(un
     work(i);
 }
 
-/* flag NULL: the ranks do not agree on it. */
+/* whole: from this rank's piece of it on. flag NULL: the ranks do not agree on it. */
 static __global__ void __launch_bounds__(THREADS)
     all_gather_kernel(const __grid_constant__ barrier b, const __grid_constant__ of_team<uint4> whole,
                       const uint4 *piece, const words w, int rank, int size, int *flag) {
@@ -94,7 +94,7 @@ static __global__ void __launch_bounds__(THREADS)
       uint4 *to = whole.at[(rank + q) % size];
 #pragma unroll
       for (int u = 0; u < UNROLL; u++)
-        if (first + u * blockDim.x < w.count) to[w.of_whole(first + u * blockDim.x, rank)] = values[u];
+        if (first + u * blockDim.x < w.count) to[w.of_whole(first + u * blockDim.x)] = values[u];
     }
   });
   if (agrees && threadIdx.x < size) b.at[threadIdx.x]->raised[rank] = *flag;
@@ -107,8 +107,8 @@ static __global__ void __launch_bounds__(THREADS)
   }
 }
 
-/* piece = the sum of all GPUs' whole at this rank's columns, in the order of ranks. All loads of a thread's
- * words from one GPU are under way while those of the GPU before are added. */
+/* piece = the sum of all GPUs' whole, from this rank's piece of it on, in the order of ranks. All loads of a
+ * thread's words from one GPU are under way while those of the GPU before are added. */
 template <typename Real>
 static __global__ void __launch_bounds__(BESIDE_THREADS)
     reduce_scatter_kernel(const __grid_constant__ barrier b, const __grid_constant__ of_team<uint4> whole,
@@ -122,7 +122,7 @@ static __global__ void __launch_bounds__(BESIDE_THREADS)
     Real sums[UNROLL][WIDTH];
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
-      at[u] = w.of_whole(min(first + u * blockDim.x, w.count - 1), rank);
+      at[u] = w.of_whole(min(first + u * blockDim.x, w.count - 1));
       next[u] = __ldcg(whole.at[0] + at[u]);
     }
     for (int q = 0; q < size; q++) {
@@ -142,7 +142,7 @@ static __global__ void __launch_bounds__(BESIDE_THREADS)
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
       memcpy(&word[u], sums[u], sizeof word[u]); /* and not to the piece, which would be byte by byte */
-      if (first + u * blockDim.x < w.count) piece[first + u * blockDim.x] = word[u];
+      if (first + u * blockDim.x < w.count) piece[w.of_piece(first + u * blockDim.x)] = word[u];
     }
   });
   arrive(b, rank, size, arrived + 2); /* they have read this one's */
@@ -187,7 +187,7 @@ bool mn_peer_reaches(const struct mn_team *team, const void *whole, const void *
 
 static words words_of(const struct mn_team *team, int64_t rows, int64_t cols, size_t each) {
   const unsigned all = (unsigned)(cols * each / 16), share = all / team->size;
-  return {(unsigned)(rows * share), std::max(share, 1u), all};
+  return {(unsigned)(rows * share), std::max(share, 1u), all, share};
 }
 
 /* CTA i waits for CTA i of the others alone, and CTAs start in order: it does not matter how many run at the
@@ -203,7 +203,8 @@ static barrier barrier_of(const mn_team *team, arrivals *at) {
 static mn_status all_gather(struct mn_device *device, const mn_team *team, arrivals *at, void *whole,
                             const void *piece, const words &w, bool agrees) {
   all_gather_kernel<<<ctas_of(w, THREADS, CTAS), THREADS, 0, device->cuda->stream>>>(
-      barrier_of(team, at), team_at(find(team, whole), team, static_cast<uint4 *>(whole)),
+      barrier_of(team, at),
+      team_at(find(team, whole), team, static_cast<uint4 *>(whole) + team->rank * w.share),
       static_cast<const uint4 *>(piece), w, team->rank, team->size, agrees ? device->nonfinite : nullptr);
   return mn_cuda_launched("all_gather");
 }
@@ -215,20 +216,35 @@ mn_status mn_peer_all_gather(struct mn_device *device, const struct mn_team *tea
 }
 
 mn_status mn_peer_agree(struct mn_device *device, const struct mn_team *team) {
-  return all_gather(device, team, team->peer->agreements, team->peer->exchanges, nullptr, {0, 1, 0}, true);
+  return all_gather(device, team, team->peer->agreements, team->peer->exchanges, nullptr, {0, 1, 0, 1}, true);
 }
 
-mn_status mn_peer_reduce_scatter(struct mn_device *device, const struct mn_team *team, const void *whole,
-                                 void *piece, int64_t rows, int64_t cols, bool beside) {
-  const words w = words_of(team, rows, cols, device->real);
-  const int threads = beside ? BESIDE_THREADS : THREADS;
+/* whole: from this rank's piece of it on. */
+static mn_status reduce_scatter(struct mn_device *device, const struct mn_team *team, const void *whole,
+                                void *piece, const words &w, int threads, int most) {
   const auto kernel =
       device->real == sizeof(double) ? reduce_scatter_kernel<double> : reduce_scatter_kernel<float>;
-  kernel<<<ctas_of(w, threads, beside ? BESIDE_CTAS : CTAS), threads, 0, device->cuda->stream>>>(
+  kernel<<<ctas_of(w, threads, most), threads, 0, device->cuda->stream>>>(
       barrier_of(team, team->peer->exchanges),
       team_at(find(team, whole), team, static_cast<uint4 *>(const_cast<void *>(whole))),
       static_cast<uint4 *>(piece), w, team->rank, team->size);
   return mn_cuda_launched("reduce_scatter");
+}
+
+mn_status mn_peer_reduce_scatter(struct mn_device *device, const struct mn_team *team, const void *whole,
+                                 void *piece, int64_t rows, int64_t cols) {
+  const words w = words_of(team, rows, cols, device->real);
+  return reduce_scatter(device, team, static_cast<const uint4 *>(whole) + team->rank * w.share, piece, w,
+                        THREADS, CTAS);
+}
+
+mn_status mn_peer_sum_share(struct mn_device *device, const struct mn_team *team, void *matrix, int64_t rows,
+                            int64_t cols, int64_t pitch) {
+  const unsigned own_rows = (unsigned)(rows / team->size), reals = (unsigned)(16 / device->real);
+  const unsigned share = (unsigned)cols / reals, apart = (unsigned)pitch / reals;
+  const words w = {own_rows * share, share, apart, apart};
+  uint4 *own = static_cast<uint4 *>(matrix) + (size_t)own_rows * team->rank * apart;
+  return reduce_scatter(device, team, own, own, w, BESIDE_THREADS, BESIDE_CTAS);
 }
 
 /* In the receiver's room a term has the columns that are its sender's. */
@@ -273,10 +289,7 @@ static mn_status push(struct mn_device *device, const struct mn_team *team, cons
 }
 
 mn_status mn_peer_push(struct mn_device *device, const struct mn_team *team, const struct mn_operand *whole) {
-  MN_TRY(mn_branch_fork_cuda(device, MN_BRANCH_PARTS));
-  MN_TRY(mn_branch_begin_cuda(device, MN_BRANCH_PARTS));
-  const mn_status status = push(device, team, whole), ended = mn_branch_end_cuda(device, MN_BRANCH_PARTS);
-  return status != MN_OK ? status : ended;
+  return mn_cuda_beside(device, MN_BRANCH_PARTS, [&] { return push(device, team, whole); });
 }
 
 static __global__ void await_kernel(const unsigned *arrived, int own) {
@@ -304,15 +317,15 @@ mn_status mn_peer_complete(struct mn_device *device, const struct mn_operand *wh
   return mn_peer_arrived(device, a);
 }
 
-mn_status mn_peer_copy(struct mn_device *device, const struct mn_team *team, const void *share,
-                       size_t bytes) {
+mn_status mn_peer_copy(struct mn_device *device, const struct mn_team *team, const void *share, size_t bytes,
+                       bool waits, bool last) {
   const char *mine = static_cast<const char *>(share);
   const of_team<const char> all = team_at(find(team, share), team, mine);
-  MN_TRY(meet(device, team, team->peer->exchanges)); /* the others have read what was there before */
+  if (waits) MN_TRY(meet(device, team, team->peer->exchanges));
   for (int k = 1; k < team->size; k++)
     MN_CUDA_TRY(cudaMemcpyAsync(const_cast<char *>(all.at[(team->rank + k) % team->size]), mine, bytes,
                                 cudaMemcpyDeviceToDevice, device->cuda->stream));
-  return meet(device, team, team->peer->exchanges);
+  return last ? meet(device, team, team->peer->exchanges) : MN_OK;
 }
 
 /* all[team] becomes every rank's `mine`, by NCCL, which is there before anything is mapped. */

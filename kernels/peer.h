@@ -41,10 +41,15 @@ mn_status mn_peer_push(struct mn_device *device, const struct mn_team *team, con
 mn_status mn_peer_arrived(struct mn_device *device, struct mn_arrival *arrival);
 mn_status mn_peer_complete(struct mn_device *device, const struct mn_operand *whole);
 
-/* And reduce_scatter of reals, where the piece may have its place in the whole. beside: on no more than
- * MN_EXCHANGE_MULTIPROCESSORS. */
+/* And reduce_scatter of reals. */
 mn_status mn_peer_reduce_scatter(struct mn_device *device, const struct mn_team *team, const void *whole,
-                                 void *piece, int64_t rows, int64_t cols, bool beside);
+                                 void *piece, int64_t rows, int64_t cols);
+
+/* This rank's share of a matrix's rows, a multiple of the ranks, becomes the sum of all ranks' there, on no
+ * more than MN_EXCHANGE_MULTIPROCESSORS. Of `cols` columns; a row has `pitch`. Both are whole 16-byte words.
+ */
+mn_status mn_peer_sum_share(struct mn_device *device, const struct mn_team *team, void *matrix, int64_t rows,
+                            int64_t cols, int64_t pitch);
 
 /* Another way to that sum, on MN_BRANCH_PARTS, by the copy engines: a rank sends the columns of its `whole`
  * that are rank `to`'s to their place in its `room`: memory that the team shares, of the whole's shape, in
@@ -55,7 +60,9 @@ mn_status mn_peer_send(struct mn_device *device, const struct mn_team *team, voi
 mn_status mn_peer_meet(struct mn_device *device, const struct mn_team *team);
 
 /* This rank's `share` of memory that the team shares goes to the same place of the others', by the copy
- * engines, which need no multiprocessor; and theirs come. */
-mn_status mn_peer_copy(struct mn_device *device, const struct mn_team *team, const void *share, size_t bytes);
+ * engines, which need no multiprocessor. waits: once they have read what was there. last: after this call
+ * theirs have come, of earlier calls too. */
+mn_status mn_peer_copy(struct mn_device *device, const struct mn_team *team, const void *share, size_t bytes,
+                       bool waits, bool last);
 
 #endif

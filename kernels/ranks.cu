@@ -190,7 +190,7 @@ mn_status mn_reduce_scatter_cuda(struct mn_device *device, void *piece, const vo
   struct mn_ranks_plan p;
   const size_t real = device->real;
   if (mn_peer_reaches(&r->parts, whole, piece, rows, cols, real))
-    return mn_peer_reduce_scatter(device, &r->parts, whole, piece, rows, cols, false);
+    return mn_peer_reduce_scatter(device, &r->parts, whole, piece, rows, cols);
   MN_TRY(mn_ranks_plan(&p, device, cols, real));
   for (int64_t at = 0; at < rows; at += p.rows) {
     const int64_t count = std::min(p.rows, rows - at);
@@ -256,18 +256,25 @@ mn_status mn_all_reduce_cuda(struct mn_device *device, const struct mn_sum *sums
 mn_status mn_sum_share_cuda(struct mn_device *device, void *data, int64_t count) {
   const struct mn_team *t = &device->ranks->copies;
   const size_t real = device->real;
-  void *share = static_cast<char *>(data) + count / t->size * t->rank * real;
-  if (mn_peer_reaches(t, data, share, 1, count, real))
-    return mn_peer_reduce_scatter(device, t, data, share, 1, count, true);
-  return mn_nccl_reduce_scatter(t, share, data, count / t->size, real, device->cuda->stream);
+  const int64_t each = count / t->size;
+  void *share = static_cast<char *>(data) + each * t->rank * real;
+  device->spared = std::max(device->spared, (int)MN_EXCHANGE_MULTIPROCESSORS);
+  return mn_cuda_beside(device, MN_BRANCH_COPIES, [=] {
+    return mn_peer_reaches(t, data, share, 1, count, real)
+               ? mn_peer_sum_share(device, t, data, t->size, each, each)
+               : mn_nccl_reduce_scatter(t, share, data, each, real, device->cuda->stream);
+  });
 }
 
-mn_status mn_gather_shares_cuda(struct mn_device *device, void *data, int64_t count, size_t each) {
+mn_status mn_gather_shares_cuda(struct mn_device *device, void *data, int64_t count, size_t each, int piece,
+                                int pieces) {
   const struct mn_team *t = &device->ranks->copies;
   const size_t bytes = count / t->size * each;
-  const void *share = static_cast<char *>(data) + t->rank * bytes;
-  if (mn_peer_reaches(t, data, share, 1, count, each)) return mn_peer_copy(device, t, share, bytes);
-  return mn_nccl_all_gather(t, data, share, bytes, device->cuda->stream);
+  const char *share = static_cast<char *>(data) + t->rank * bytes;
+  const bool last = piece + 1 == pieces;
+  if (mn_peer_reaches(t, data, share, 1, count, each))
+    return mn_peer_copy(device, t, share + bytes / pieces * piece, bytes / pieces, pieces == 1, last);
+  return last ? mn_nccl_all_gather(t, data, share, bytes, device->cuda->stream) : MN_OK;
 }
 
 mn_status mn_own_columns_cuda(struct mn_device *device, void *piece, const void *whole, int64_t rows,

@@ -104,11 +104,15 @@ typedef mn_status mn_all_reduce_function(struct mn_device *device, const struct 
                                          size_t each, const int *unless);
 
 /* Of data[count], a multiple of the copies, each has a share, copy 0 the first. This rank's share of reals
- * becomes the sum of all copies' numbers there; what the rest becomes is not said. */
+ * becomes the sum of all copies' numbers there, on MN_BRANCH_COPIES after what was given before; what the
+ * rest becomes is not said. From now on products spare multiprocessors for it (struct mn_device, spared). */
 typedef mn_status mn_sum_share_function(struct mn_device *device, void *data, int64_t count);
 
-/* Every share becomes its owner's; elements of `each` bytes. */
-typedef mn_status mn_gather_shares_function(struct mn_device *device, void *data, int64_t count, size_t each);
+/* Every share becomes its owner's; elements of `each` bytes. In `pieces` calls, a divisor of a share, in
+ * order: each may send its piece of the own share, and after the last all have come. Where there are several,
+ * all ranks have agreed on the flag since they last read what is written; for one, others may be reading. */
+typedef mn_status mn_gather_shares_function(struct mn_device *device, void *data, int64_t count, size_t each,
+                                            int piece, int pieces);
 
 /* Among all ranks:
  *

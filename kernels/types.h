@@ -61,7 +61,7 @@ struct mn_device {
   int scaled;   /* planes hold scaled values: struct mn_scale */
   int fuses;    /* whether there is a GEMM of our own for this GPU and precision */
   int spared;   /* multiprocessors that the GEMM of our own leaves free, for what runs beside it: a gather, an
-                   exchange */
+                   exchange. sum_share raises it; the tape puts it back when the branch is joined */
   int library;  /* set: every product takes the library path, even where a GEMM of our own fits; for measuring
                    and checking one against the other. Products of two planes, which no library takes, are
                    stored by our own GEMM and their epilogue comes after it */
@@ -223,14 +223,16 @@ enum mn_epilogue_kind {
   MN_BLOCK_BACKWARD, /* block: d is dy -> dz, sums */
   MN_UPDATE,         /* update: d is a parameter's gradient -> w, m, v */
   MN_REDUCE_SCATTER, /* scatter: d is a part's term of a sum over the parts -> its columns of that sum */
+  MN_SUM_SHARE,      /* into = d, a copy's term of a sum over the copies; its share of the rows becomes that
+                        sum (kernels/ranks.h, sum_share) */
 };
 struct mn_epilogue {
   enum mn_epilogue_kind kind;
-  void *into; /* of d's shape. MN_STORE, MN_ADD: the result. MN_REDUCE_SCATTER: memory for d that the parts
-                 share. The others: memory for the product of a library GEMM. It may be NULL in an MN_UPDATE
-                 by SGD with momentum, without Nesterov and scale: the product then goes straight into
-                 momentum (CPU), or through scratch memory of the device's (CUDA). The GEMM of our own keeps
-                 the product in registers and needs no such memory */
+  void *into; /* of d's shape. MN_STORE, MN_ADD: the result. MN_REDUCE_SCATTER, MN_SUM_SHARE: memory for d
+                 that the parts, or copies, share. The others: memory for the product of a library GEMM. It
+                 may be NULL in an MN_UPDATE by SGD with momentum, without Nesterov and scale: the product
+                 then goes straight into momentum (CPU), or through scratch memory of the device's (CUDA). The
+                 GEMM of our own keeps the product in registers and needs no such memory */
   const struct mn_block *block;
   const struct mn_update *update;
   const struct mn_scatter *scatter;

@@ -175,16 +175,17 @@ if [ "$device" = cuda ] && [ ${#as_host[@]} = 0 ]; then
     done
   done
 fi
-# So do two copies; by NCCL more would add up in an order of its own.
+# So do two copies, of weights that the library multiplies, and of those that are summed in pieces; by NCCL more would add up in an
+# order of its own.
 if [ "$device" = cuda ] && [ ${#as_host[@]} = 0 ]; then
-  for precision in fp32 bf16 fp16 fp16x3; do
-    hidden=1024,1024
+  for case in "fp32 1024,1024" "bf16 1024,1024" "fp16 1024,1024" "fp16x3 1024,1024" "bf16 4096,4096" "fp16x3 4096,4096"; do
+    read -r precision hidden <<<"$case"
     wide=(--device cuda --synthetic 2048 --in 512 --hidden "$hidden" --groups 64 --batch 256 --steps 6 --momentum 0.9 --lr 0.02 --quiet
       --test-rows 0 --precision "$precision" --ranks 1x2)
     rm -f copied*.h5
     command_ends 0 "" -n 2 "$minnow" train "${wide[@]}" --checkpoint copied.h5
     command_ends 0 "" -n 2 -x NCCL_P2P_DISABLE=1 "$minnow" train "${wide[@]}" --checkpoint copied-nccl.h5
-    "$minnow" diff copied.h5 copied-nccl.h5 >/dev/null || fail "$precision: two copies end otherwise by NCCL"
+    "$minnow" diff copied.h5 copied-nccl.h5 >/dev/null || fail "$case: two copies end otherwise by NCCL"
   done
 fi
 # From one rank to several and back, as if it had been one all the time.

@@ -130,15 +130,21 @@ mn_status mn_optimizer_reset(struct mn_optimizer *o) {
 /* Whether each copy updates its own share of the parameter's rows. Not under accumulation: a step that is
  * taken again goes on from the sums of this copy's own batches, in whose place the sums over copies would be.
  */
-static int shares(const struct mn_optimizer *o, const struct mn_tensor *t) {
-  return t->shared == MN_WITH_COPIES && o->config.accumulate == 1;
+static int shares(const struct mn_tensor *t) {
+  return t->sink.kind == MN_SUM_SHARE;
+}
+
+/* A share is updated a piece of its rows at a time, so that one is gathered while the next is updated. */
+static int pieces_of(const struct mn_tensor *t, int64_t rows) {
+  enum { PIECES = 4, LEAST = 1 << 19 };
+  return shares(t) && rows % PIECES == 0 && rows / PIECES * t->value.cols >= LEAST ? PIECES : 1;
 }
 
 /* The rows that this rank updates, and the first of them. */
 static int64_t own_rows(const struct mn_optimizer *o, const struct mn_tensor *t, int64_t *first) {
   const struct mn_ranks *ranks = o->model->context->device->ranks;
   *first = 0;
-  return shares(o, t) ? mn_own_rows(ranks, t->value.rows, first) : t->value.rows;
+  return shares(t) ? mn_own_rows(ranks, t->value.rows, first) : t->value.rows;
 }
 
 static void *row_of(void *matrix, int64_t row, const struct mn_tensor *t, size_t each) {
@@ -149,7 +155,7 @@ static void *row_of(void *matrix, int64_t row, const struct mn_tensor *t, size_t
 static mn_status sum_squares(struct mn_optimizer *o, const struct mn_tensor *t, double *squares) {
   struct mn_device *device = o->model->context->device;
   int64_t first, rows = own_rows(o, t, &first);
-  if (!shares(o, t) && device->ranks && device->ranks->copies.rank > 0)
+  if (!shares(t) && device->ranks && device->ranks->copies.rank > 0)
     return device->kernels->zero(device, squares, sizeof *squares);
   return device->kernels->sum_of_squares(device, squares, o->scratch,
                                          row_of(t->gradient, first, t, device->real), rows * t->value.cols);
@@ -168,28 +174,28 @@ static mn_status clip(struct mn_optimizer *o) {
   return k->clip(context->device, o->scale, o->norm, of_all, all, o->config.clip);
 }
 
-/* What the tape has not summed: vectors, and weights that cannot be divided; in one call, because the time
- * of a vector's exchange is latency. Under accumulation nothing is written where the updates will write
- * nothing. */
+/* Of gradients that were added up, which the tape does not sum, nothing is written where the updates will
+ * write nothing. */
 static mn_status sum_over_copies(struct mn_optimizer *o) {
   struct mn_device *device = o->model->context->device;
   struct mn_sum sums[MN_MODEL_PARAMETERS];
-  int count = 0;
-  for (int i = o->model->count - 1; i >= 0; i--) {
+  const int count = o->model->count;
+  for (int i = 0; i < count; i++) {
     const struct mn_tensor *t = o->model->parameters[i];
-    if (!shares(o, t)) sums[count++] = (struct mn_sum){t->gradient, mn_tensor_count(t)};
+    sums[i] = (struct mn_sum){t->gradient, mn_tensor_count(t)};
   }
-  return device->kernels->all_reduce(device, sums, count, device->real,
-                                     o->config.accumulate > 1 ? device->nonfinite : NULL);
+  return device->kernels->all_reduce(device, sums, count, device->real, device->nonfinite);
 }
 
-static mn_status update_rows(const struct mn_optimizer *o, const struct mn_tensor *t) {
+static mn_status update_piece(const struct mn_optimizer *o, const struct mn_tensor *t, int piece,
+                              int pieces) {
   struct mn_device *device = o->model->context->device;
   const size_t real = device->real;
   struct mn_operand w = t->value;
   struct mn_update update = t->update;
   int64_t first;
-  w.rows = own_rows(o, t, &first);
+  w.rows = own_rows(o, t, &first) / pieces;
+  first += piece * w.rows;
   w.real = row_of(w.real, first, t, real);
   w.low = row_of(w.low, first, t, sizeof *w.low);
   for (int i = 0; i < 2; i++) w.planes[i] = row_of(w.planes[i], first, t, device->plane);
@@ -201,22 +207,28 @@ static mn_status update_rows(const struct mn_optimizer *o, const struct mn_tenso
 }
 
 /* Of what an update writes, if it is there. */
+static mn_status gather_piece(const struct mn_optimizer *o, const struct mn_tensor *t, void *form,
+                              size_t each, int piece, int pieces) {
+  struct mn_device *device = o->model->context->device;
+  return form ? device->kernels->gather_shares(device, form, mn_tensor_count(t), each, piece, pieces) : MN_OK;
+}
+
 static mn_status gather_shares(const struct mn_optimizer *o, const struct mn_tensor *t, void *form,
                                size_t each) {
-  struct mn_device *device = o->model->context->device;
-  return form ? device->kernels->gather_shares(device, form, mn_tensor_count(t), each) : MN_OK;
+  return gather_piece(o, t, form, each, 0, 1);
 }
 
 /* The forms that GEMMs read, beside what follows. */
-static mn_status gather_operand(const struct mn_optimizer *o, const struct mn_tensor *t) {
+static mn_status gather_operand(const struct mn_optimizer *o, const struct mn_tensor *t, int piece,
+                                int pieces) {
   struct mn_device *device = o->model->context->device;
   const struct mn_kernels *k = device->kernels;
   MN_TRY(k->branch_fork(device, MN_BRANCH_COPIES));
   MN_TRY(k->branch_begin(device, MN_BRANCH_COPIES));
   mn_status status = MN_OK;
-  if (!t->value.planes[0]) status = gather_shares(o, t, t->value.real, device->real);
+  if (!t->value.planes[0]) status = gather_piece(o, t, t->value.real, device->real, piece, pieces);
   for (int i = 0; i < 2 && status == MN_OK; i++)
-    status = gather_shares(o, t, t->value.planes[i], device->plane);
+    status = gather_piece(o, t, t->value.planes[i], device->plane, piece, pieces);
   const mn_status ended = k->branch_end(device, MN_BRANCH_COPIES);
   return status != MN_OK ? status : ended;
 }
@@ -225,7 +237,7 @@ mn_status mn_optimizer_gather(const struct mn_optimizer *o) {
   const size_t real = o->model->context->device->real;
   for (int i = 0; i < o->model->count; i++) {
     const struct mn_tensor *t = o->model->parameters[i];
-    if (!shares(o, t)) continue;
+    if (!shares(t)) continue;
     if (t->value.planes[0]) MN_TRY(gather_shares(o, t, t->value.real, real));
     MN_TRY(gather_shares(o, t, t->value.low, sizeof *t->value.low));
     MN_TRY(gather_shares(o, t, t->update.momentum, real));
@@ -237,8 +249,12 @@ mn_status mn_optimizer_gather(const struct mn_optimizer *o) {
 static mn_status update_all(const struct mn_optimizer *o) {
   for (int i = o->model->count - 1; i >= 0; i--) {
     const struct mn_tensor *t = o->model->parameters[i];
-    MN_TRY(update_rows(o, t));
-    if (shares(o, t)) MN_TRY(gather_operand(o, t));
+    int64_t first;
+    const int pieces = pieces_of(t, own_rows(o, t, &first));
+    for (int piece = 0; piece < pieces; piece++) {
+      MN_TRY(update_piece(o, t, piece, pieces));
+      if (shares(t)) MN_TRY(gather_operand(o, t, piece, pieces));
+    }
   }
   return MN_OK;
 }
@@ -247,7 +263,7 @@ static mn_status update(void *data) {
   struct mn_optimizer *o = data;
   struct mn_device *device = o->model->context->device;
   const struct mn_kernels *k = device->kernels;
-  if (mn_ranks_copies(device->ranks) > 1) MN_TRY(sum_over_copies(o));
+  if (mn_ranks_copies(device->ranks) > 1 && o->config.accumulate > 1) MN_TRY(sum_over_copies(o));
   if (o->config.clip > 0) MN_TRY(clip(o));
   MN_TRY(k->branch_fork(device, MN_BRANCH_COPIES));
   mn_status status = update_all(o), joined = k->branch_join(device, MN_BRANCH_COPIES);

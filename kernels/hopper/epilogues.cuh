@@ -22,7 +22,8 @@ mn_status mn_hopper<Kind>::run(struct mn_device *device, const struct mn_hopper_
   case MN_BLOCK_BACKWARD:
     return block<Kind>(device, p, epilogue);
   case MN_REDUCE_SCATTER:
-    break;
+  case MN_SUM_SHARE:
+    break; /* mn_hopper_gemm */
   }
   mn_abort(__FILE__, __LINE__, "an epilogue kind");
 }
@@ -33,6 +34,8 @@ bool mn_hopper<Kind>::fits(const struct mn_device *device, const struct mn_hoppe
   switch (epilogue->kind) {
   case MN_STORE:
   case MN_ADD:
+  case MN_REDUCE_SCATTER:
+  case MN_SUM_SHARE:
     return store_fits<Kind>(device, p, epilogue->into);
   case MN_UPDATE:
     return update_fits<Kind>(device, p, epilogue->update);
@@ -40,8 +43,6 @@ bool mn_hopper<Kind>::fits(const struct mn_device *device, const struct mn_hoppe
   case MN_BLOCK_LOSS:
   case MN_BLOCK_BACKWARD:
     return block_fits<Kind>(device, p, epilogue);
-  case MN_REDUCE_SCATTER:
-    return false; /* its terms are stored (kernels/gemm.cu) */
   }
   mn_abort(__FILE__, __LINE__, "an epilogue kind");
 }

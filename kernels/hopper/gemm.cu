@@ -7,6 +7,8 @@
 
 mn_status mn_hopper_gemm(struct mn_device *device, const struct mn_hopper_product *p,
                          const struct mn_epilogue *epilogue) {
+  if (epilogue->kind == MN_REDUCE_SCATTER) return mn_hopper_reduce_scatter(device, p, epilogue);
+  if (epilogue->kind == MN_SUM_SHARE) return mn_hopper_sum_share(device, p, epilogue);
   switch (p->planes) {
   case MN_PLANES_BF16:
     return mn_hopper<MN_PLANES_BF16>::run(device, p, epilogue);
@@ -18,17 +20,6 @@ mn_status mn_hopper_gemm(struct mn_device *device, const struct mn_hopper_produc
     break;
   }
   mn_abort(__FILE__, __LINE__, "planes");
-}
-
-/* Of plain tiles. */
-int mn_hopper_shares_at_once(const struct mn_device *device, const struct mn_hopper_product *p, int owners) {
-  const int64_t cols = p->planes == MN_PLANES_FP16X2 ? 128 : 256, all = device->cuda->multiprocessors;
-  const int64_t tiles = (p->rows + 255) / 256 * 2 * (p->cols / owners / cols);
-  const auto waves = [&](int64_t shares) { return (shares * tiles + all - 1) / all; };
-  if (p->cols % (256 * owners)) return owners;
-  int at_once = 1;
-  while (owners % at_once || owners / at_once * waves(at_once) > waves(owners)) at_once++;
-  return at_once;
 }
 
 /* Sizes in multiples of 8 give rows of multiples of 16 bytes in a plane, which the TMA requires, and whole

@@ -11,8 +11,8 @@
 struct mn_hopper_product {
   enum mn_form form;
   int64_t rows, cols, depth;
-  int64_t pitch; /* from row to row of b and d, of which `cols` columns are computed: MN_STORE of a MN_NN
-                    product; 0: cols */
+  int64_t pitch; /* from row to row of b and d, of which `cols` columns are computed: MN_STORE of a MN_NN or
+                    MN_TN product; 0: cols */
   enum mn_plane_kind planes;
   const void *a[2], *b[2];
   const struct mn_scale *scale_a, *scale_b; /* NULL in bfloat16 */
@@ -22,21 +22,22 @@ struct mn_hopper_product {
 
 /* Whether the Hopper GEMM can compute this product with this epilogue, and is expected to be faster than the
  * library: compute capability 9.0; rows of multiples of 16 bytes; 16-byte alignment; and tiles that fill the
- * GPU or, except for MN_STORE and MN_ADD, little depth. Two planes are of no use to the library, so for
- * MN_STORE, MN_ADD and MN_UPDATE any number of tiles will do. A block epilogue must have all of
+ * GPU or, except for what stores, little depth. Two planes are of no use to the library, so for
+ * what stores and for MN_UPDATE any number of tiles will do. A block epilogue must have all of
  * its operations, groups of 8, 16, 32, 64, 128 or 256 channels (at most as many as the tile has columns),
- * and, in a loss or a backward, dz in planes only. An update must come from a MN_TN product. Only MN_STORE
- * and MN_ADD use epilogue->into. */
+ * and, in a loss or a backward, dz in planes only. An update must come from a MN_TN product. What
+ * stores uses epilogue->into: MN_STORE, MN_ADD, MN_REDUCE_SCATTER and MN_SUM_SHARE. */
 bool mn_hopper_fits(const struct mn_device *device, const struct mn_hopper_product *p,
                     const struct mn_epilogue *epilogue);
 
-/* How many of `owners` equal shares of a stored product's columns must be computed at once, so that all take
- * no more waves of tiles than in one launch. A divisor of owners, which is returned where no other will do.
- */
-int mn_hopper_shares_at_once(const struct mn_device *device, const struct mn_hopper_product *p, int owners);
-
 mn_status mn_hopper_gemm(struct mn_device *device, const struct mn_hopper_product *p,
                          const struct mn_epilogue *epilogue);
+
+/* Of these, what computes a rank's term of a sum, in pieces that are exchanged beside it (terms.cu). */
+mn_status mn_hopper_reduce_scatter(struct mn_device *device, const struct mn_hopper_product *p,
+                                   const struct mn_epilogue *epilogue);
+mn_status mn_hopper_sum_share(struct mn_device *device, const struct mn_hopper_product *p,
+                              const struct mn_epilogue *epilogue);
 
 enum { MN_K_BLOCK = 64 }; /* depth of a stage: 128 bytes, the width of the swizzle */
 

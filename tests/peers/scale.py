@@ -2,9 +2,9 @@
 
 P ranks share the groups of every block, D copies of those share the batch. A step's time is that of its products, by
 tiles and the multiprocessors that there are for them, of the memory that an update moves, and of what goes between
-GPUs, less what runs beside products: parts' y beside the next block's and dx beside the rest of its own, in a host,
-copies' sums beside the backward of the blocks below and, with overlap, which minnow does not have, pieces of every
-other exchange beside the products before and after. Beyond the GPUs of one host all of this is a projection. --check
+GPUs, less what runs beside products: parts' y beside the next block's and dx beside the rest of its own, in a host, copies'
+sums beside the backward of the blocks below, in a host in pieces as their gathers beside the update, and, with overlap,
+which minnow does not have, pieces of every other exchange beside the products before and after. Beyond the GPUs of one host all of this is a projection. --check
 FILE holds it against what `make peers ARGS="--ranks N --json FILE"` has measured, and fails beyond 15 %."""
 import argparse
 import collections
@@ -160,12 +160,12 @@ def step(machine, shape, grid=(1, 1), overlap=True, gathering=True):
     part["y, dx"] += deeper * (dx + (left_of_y(m, rows, width, ranks, saved) if inside else y))
   if copies > 1:
     inside = min(copies, max(1, HOST // ranks))
-    beside = deeper * (update + through)  # the backward of the blocks below
+    before = 1 - 1 / PIECES if overlap or inside == copies else 0  # of a product or an update, of which a piece is left
+    beside = deeper * (update + through) + before * update  # the backward of the blocks below, and pieces of the first
     part["products"] += beside * SPARED / (PROCESSORS - SPARED)
     sums, gathers = m.reduce(4 * own * width, copies, inside) / 2, m.reduce(2 * own * width, copies, inside) / 2
-    last = sums / PIECES if overlap else sums
-    part["dW"] += 2 * latency(ranks * copies) + max(last, shape.blocks * sums - beside - (sums - last))
-    part["dW"] += max(gathers, shape.blocks * gathers - deeper * apply)
+    part["dW"] += 2 * latency(ranks * copies) + max((1 - before) * sums, shape.blocks * sums - beside)
+    part["dW"] += max((1 - before) * gathers, shape.blocks * gathers - (deeper + before) * apply)
   if ranks * copies > 1:
     part["small"] += 2 * latency(ranks * copies)  # the loss, and whether all values were finite
   return part

@@ -1,0 +1,98 @@
+/* Products whose result is a rank's term of a sum over ranks: computed in pieces, so that one is exchanged
+ * while the next is multiplied, where the GPUs reach each other's memory. */
+#include <algorithm>
+
+#include "kernels/block_row.cuh"
+#include "kernels/cuda.cuh"
+#include "kernels/hopper/gemm.h"
+#include "kernels/peer.h"
+
+/* How many of `shares` equal shares of a stored product's columns must be computed at once, so that all take
+ * no more waves of plain tiles than in one launch. A divisor of shares, which is returned where no other will
+ * do. */
+static int shares_at_once(const struct mn_device *device, const struct mn_hopper_product *p, int shares) {
+  const int64_t cols = p->planes == MN_PLANES_FP16X2 ? 128 : 256, all = device->cuda->multiprocessors;
+  const int64_t tiles = (p->rows + 255) / 256 * 2 * (p->cols / shares / cols);
+  const auto waves = [&](int64_t count) { return (count * tiles + all - 1) / all; };
+  if (p->cols % (256 * shares)) return shares;
+  int at_once = 1;
+  while (shares % at_once || shares / at_once * waves(at_once) > waves(shares)) at_once++;
+  return at_once;
+}
+
+/* Columns of the product, `cols` from `first` on, stored where they are in the whole result. */
+static mn_status multiply_columns(struct mn_device *device, const struct mn_hopper_product *p, void *into,
+                                  int64_t first, int64_t cols) {
+  struct mn_hopper_product some = *p;
+  const struct mn_epilogue store = {MN_STORE, static_cast<float *>(into) + first, NULL, NULL, NULL};
+  some.cols = cols, some.pitch = p->cols;
+  for (int i = 0; i < 2 && p->b[i]; i++) some.b[i] = static_cast<const uint16_t *>(p->b[i]) + first;
+  return mn_hopper_gemm(device, &some, &store);
+}
+
+/* In one launch, and then exchanged. */
+static mn_status multiply_and_exchange(struct mn_device *device, const struct mn_hopper_product *p,
+                                       const struct mn_epilogue *epilogue) {
+  const struct mn_epilogue store = {MN_STORE, epilogue->into, NULL, NULL, NULL};
+  MN_TRY(mn_hopper_gemm(device, p, &store));
+  return mn_cuda_epilogue<float>::run(device, epilogue->into, p->rows, p->cols, epilogue);
+}
+
+/* The columns of other parts first, so that the copy engines send them while the rest is multiplied; those of
+ * `at_once` neighbouring parts in a launch. The next terms come into the room a step later: before that all
+ * ranks have agreed on the nonfinite flag, and so have read these. */
+static mn_status multiply_and_send(struct mn_device *device, const struct mn_hopper_product *p, void *into,
+                                   const struct mn_scatter *s, int at_once) {
+  const struct mn_team *t = &device->ranks->parts;
+  const int launches = t->size / at_once, last = at_once > 1 ? launches : launches - 1; /* that is sent of */
+  for (int k = 1; k <= launches; k++) {
+    const int owner = (t->rank / at_once + k) % launches * at_once;
+    MN_TRY(multiply_columns(device, p, into, owner * s->share, at_once * s->share));
+    if (k > last) break;
+    MN_TRY(mn_cuda_beside(device, MN_BRANCH_PARTS, [&] {
+      for (int q = owner; q < owner + at_once; q++)
+        if (q != t->rank) MN_TRY(mn_peer_send(device, t, s->room, into, p->rows, p->cols, q));
+      return k == last ? mn_peer_meet(device, t) : MN_OK;
+    }));
+  }
+  return mn_branch_join_cuda(device, MN_BRANCH_PARTS);
+}
+
+/* This rank's columns of its own term and of those in its room, in the order of parts. */
+static mn_terms<float> terms_of(const struct mn_team *t, const struct mn_scatter *s, const void *own) {
+  mn_terms<float> terms = {};
+  terms.count = t->size, terms.pitch = s->share * t->size;
+  for (int q = 0; q < t->size; q++)
+    terms.at[q] = static_cast<const float *>(q == t->rank ? own : s->room) + q * s->share;
+  return terms;
+}
+
+mn_status mn_hopper_reduce_scatter(struct mn_device *device, const struct mn_hopper_product *p,
+                                   const struct mn_epilogue *epilogue) {
+  const struct mn_scatter *s = epilogue->scatter;
+  const struct mn_team *t = &device->ranks->parts;
+  const int at_once = shares_at_once(device, p, t->size);
+  if (at_once == t->size || !s->room || !mn_cuda_takes_terms(s->then) ||
+      !mn_peer_reaches(t, s->room, s->piece, p->rows, p->cols, sizeof(float)))
+    return multiply_and_exchange(device, p, epilogue);
+  MN_TRY(multiply_and_send(device, p, epilogue->into, s, at_once));
+  return mn_cuda_epilogue_of_terms(device, terms_of(t, s, epilogue->into), s->then);
+}
+
+/* A quarter of the columns, or more, at a time. */
+mn_status mn_hopper_sum_share(struct mn_device *device, const struct mn_hopper_product *p,
+                              const struct mn_epilogue *epilogue) {
+  const struct mn_team *t = &device->ranks->copies;
+  float *into = static_cast<float *>(epilogue->into);
+  const int64_t cols = p->cols / 4 * shares_at_once(device, p, 4);
+  if (cols == p->cols || p->arrival || !mn_peer_reaches(t, into, into, t->size, p->cols, sizeof(float)))
+    return multiply_and_exchange(device, p, epilogue);
+  for (int64_t first = 0; first < p->cols; first += cols) {
+    MN_TRY(multiply_columns(device, p, into, first, cols));
+    device->spared = std::max(device->spared, (int)MN_EXCHANGE_MULTIPROCESSORS);
+    MN_TRY(mn_cuda_beside(device, MN_BRANCH_COPIES, [&] {
+      return mn_peer_sum_share(device, t, into + first, p->rows, cols, p->cols);
+    }));
+  }
+  return MN_OK;
+}
