@@ -87,6 +87,13 @@ static mn_status divide(struct mn_device *device, void *whole, void *pieces, int
   return MN_OK;
 }
 
+/* Calls work(), whose exchanges by NCCL go as one where they can. */
+template <typename Work> static mn_status in_group(Work work) {
+  MN_TRY(mn_nccl_group(1));
+  const mn_status status = work(), ended = mn_nccl_group(0);
+  return status != MN_OK ? status : ended;
+}
+
 /* Agrees on the flag too, in the exchange of the last rows. */
 static mn_status gather(struct mn_device *device, void *whole, const void *piece, int64_t rows, int64_t cols,
                         size_t each, bool agrees) {
@@ -109,10 +116,10 @@ static mn_status gather(struct mn_device *device, void *whole, const void *piece
       mine = r->room[0];
     }
     const bool last = agrees && at + count == rows;
-    if (last) MN_TRY(mn_nccl_group(1));
-    MN_TRY(mn_nccl_all_gather(&r->parts, r->room[1], mine, count * width, device->cuda->stream));
-    if (last) MN_TRY(mn_nccl_agree(&r->all, device->nonfinite, device->cuda->stream));
-    if (last) MN_TRY(mn_nccl_group(0));
+    MN_TRY(in_group([&] {
+      MN_TRY(mn_nccl_all_gather(&r->parts, r->room[1], mine, count * width, device->cuda->stream));
+      return last ? mn_nccl_agree(&r->all, device->nonfinite, device->cuda->stream) : MN_OK;
+    }));
     MN_TRY(
         divide<true>(device, static_cast<char *>(whole) + at * cols * each, r->room[1], count, cols, each));
   }
@@ -241,16 +248,16 @@ static mn_status all_reduce_in_room(struct mn_device *device, void *data, int64_
 mn_status mn_all_reduce_cuda(struct mn_device *device, const struct mn_sum *sums, int count, size_t each,
                              const int *unless) {
   const auto in_place = [=](const mn_sum &s) { return !unless && s.count > 2; };
-  mn_status status = mn_nccl_group(1);
-  for (int i = 0; i < count && status == MN_OK; i++)
-    if (in_place(sums[i]))
-      status = mn_nccl_all_reduce(&device->ranks->copies, sums[i].data, sums[i].data, sums[i].count, each,
-                                  device->cuda->stream);
-  const mn_status ended = mn_nccl_group(0);
-  if (status == MN_OK) status = ended;
-  for (int i = 0; i < count && status == MN_OK; i++)
-    if (!in_place(sums[i])) status = all_reduce_in_room(device, sums[i].data, sums[i].count, each, unless);
-  return status;
+  MN_TRY(in_group([&] {
+    for (int i = 0; i < count; i++)
+      if (in_place(sums[i]))
+        MN_TRY(mn_nccl_all_reduce(&device->ranks->copies, sums[i].data, sums[i].data, sums[i].count, each,
+                                  device->cuda->stream));
+    return MN_OK;
+  }));
+  for (int i = 0; i < count; i++)
+    if (!in_place(sums[i])) MN_TRY(all_reduce_in_room(device, sums[i].data, sums[i].count, each, unless));
+  return MN_OK;
 }
 
 mn_status mn_sum_share_cuda(struct mn_device *device, void *data, int64_t count) {
@@ -291,10 +298,10 @@ mn_status mn_own_columns_cuda(struct mn_device *device, void *piece, const void 
 
 /* As integers: the bits of floats that are not negative are ordered as the floats are. */
 mn_status mn_agree_scales_cuda(struct mn_device *device, struct mn_scale *const *scales, int count) {
-  mn_status status = mn_nccl_group(1);
-  for (int i = 0; i < count && status == MN_OK; i++)
-    status = mn_nccl_agree(&device->ranks->all, reinterpret_cast<int *>(&scales[i]->largest),
-                           device->cuda->stream);
-  const mn_status ended = mn_nccl_group(0);
-  return status != MN_OK ? status : ended;
+  return in_group([&] {
+    for (int i = 0; i < count; i++)
+      MN_TRY(mn_nccl_agree(&device->ranks->all, reinterpret_cast<int *>(&scales[i]->largest),
+                           device->cuda->stream));
+    return MN_OK;
+  });
 }
