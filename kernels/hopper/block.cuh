@@ -171,18 +171,17 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
   }
 };
 
-enum block_tile { BLOCK_NONE, BLOCK_SMALL, BLOCK_HALF, BLOCK_PLAIN };
-
 /* The tile for groups of so many channels: the first of plain, half and small that fills the GPU or pays. */
 template <enum mn_plane_kind Planes>
-static enum block_tile block_tile_of(const struct mn_device *device, const struct mn_hopper_product *p,
-                                     int64_t width) {
+static enum mn_tile block_tile_of(const struct mn_device *device, const struct mn_hopper_product *p,
+                                  int64_t width) {
   typedef mn_plain_tile<Planes> plain;
   typedef mn_half_tile<Planes> half;
-  if (mn_tiles_fill<plain>(device, p)) return width <= plain::COLS ? BLOCK_PLAIN : BLOCK_NONE;
+  if (mn_tiles_fill<plain>(device, p)) return width <= plain::COLS ? MN_PLAIN_TILE : MN_NO_TILE;
   if ((int)half::COLS < (int)plain::COLS && width <= half::COLS && mn_tiles_fill<half>(device, p))
-    return BLOCK_HALF;
-  return width <= mn_small_tile<Planes>::COLS && mn_small_pays<Planes>(device, p) ? BLOCK_SMALL : BLOCK_NONE;
+    return MN_HALF_TILE;
+  return width <= mn_small_tile<Planes>::COLS && mn_small_pays<Planes>(device, p) ? MN_SMALL_TILE
+                                                                                  : MN_NO_TILE;
 }
 
 template <enum mn_form Form, enum mn_epilogue_kind Kind, bool Saves, enum mn_plane_kind Planes, int D = 8>
@@ -194,12 +193,13 @@ static mn_status launch_width(struct mn_device *device, const struct mn_hopper_p
   if constexpr (D < plain::COLS)
     if (a.width > D) return launch_width<Form, Kind, Saves, Planes, 2 * D>(device, p, a);
   MN_REQUIRE(a.width == D);
-  const enum block_tile tile = block_tile_of<Planes>(device, p, D);
+  const enum mn_tile tile = block_tile_of<Planes>(device, p, D);
   if constexpr (D <= small::COLS)
-    if (tile == BLOCK_SMALL)
+    if (tile == MN_SMALL_TILE)
       return mn_hopper_launch<Form, block_epilogue<Kind, D, Saves, small>>(device, p, a);
   if constexpr (D <= half::COLS && (int)half::COLS < (int)plain::COLS)
-    if (tile == BLOCK_HALF) return mn_hopper_launch<Form, block_epilogue<Kind, D, Saves, half>>(device, p, a);
+    if (tile == MN_HALF_TILE)
+      return mn_hopper_launch<Form, block_epilogue<Kind, D, Saves, half>>(device, p, a);
   return mn_hopper_launch<Form, block_epilogue<Kind, D, Saves, plain>>(device, p, a);
 }
 
@@ -232,7 +232,7 @@ static bool block_fits(const struct mn_device *device, const struct mn_hopper_pr
   if (epilogue->kind == MN_BLOCK_LOSS && (saves(b) || b->y)) return false;
   if (epilogue->kind != MN_BLOCK && (b->dz->real || !b->dz->planes[0])) return false;
   return b->ops == MN_OP_ALL && width >= 8 && (width & (width - 1)) == 0 &&
-         block_tile_of<Planes>(device, p, width) != BLOCK_NONE &&
+         block_tile_of<Planes>(device, p, width) != MN_NO_TILE &&
          mn_aligned(16, b->bias, b->gamma, b->beta, b->z, b->target, b->sums) && writes<Planes>(b->y) &&
          (epilogue->kind == MN_BLOCK || writes<Planes>(b->dz));
 }

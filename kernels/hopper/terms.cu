@@ -4,20 +4,26 @@
 
 #include "kernels/block_row.cuh"
 #include "kernels/cuda.cuh"
-#include "kernels/hopper/gemm.h"
+#include "kernels/hopper/tile.cuh"
 #include "kernels/peer.h"
 
 /* How many of `shares` equal shares of a stored product's columns must be computed at once, so that all take
  * no more waves of plain tiles than in one launch. A divisor of shares, which is returned where no other will
  * do. */
+template <class Tile>
 static int shares_at_once(const struct mn_device *device, const struct mn_hopper_product *p, int shares) {
-  const int64_t cols = p->planes == MN_PLANES_FP16X2 ? 128 : 256, all = device->cuda->multiprocessors;
-  const int64_t tiles = (p->rows + 255) / 256 * 2 * (p->cols / shares / cols);
+  const int64_t tiles = mn_tiles_down<Tile>(p) * (p->cols / shares / Tile::COLS);
+  const int64_t all = device->cuda->multiprocessors;
   const auto waves = [&](int64_t count) { return (count * tiles + all - 1) / all; };
-  if (p->cols % (256 * shares)) return shares;
+  if (p->cols % (Tile::COLS * shares)) return shares;
   int at_once = 1;
   while (shares % at_once || shares / at_once * waves(at_once) > waves(shares)) at_once++;
   return at_once;
+}
+
+static int shares_at_once(const struct mn_device *device, const struct mn_hopper_product *p, int shares) {
+  return p->planes == MN_PLANES_FP16X2 ? shares_at_once<mn_plain_tile<MN_PLANES_FP16X2>>(device, p, shares)
+                                       : shares_at_once<mn_plain_tile<MN_PLANES_BF16>>(device, p, shares);
 }
 
 /* Columns of the product, `cols` from `first` on, stored where they are in the whole result. */

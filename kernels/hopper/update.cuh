@@ -177,17 +177,18 @@ template <class Tile> static int panel_of(const struct mn_hopper_product *p) {
   return (int)std::max(KEPT / (Tile::CLUSTER * Tile::ROWS * deep), (int64_t)1);
 }
 
-enum update_tile { NONE, SMALL, STREAMING, PLAIN };
-
 template <enum mn_plane_kind Kind>
-static enum update_tile update_tile_of(const struct mn_device *device, const struct mn_hopper_product *p) {
+static enum mn_tile update_tile_of(const struct mn_device *device, const struct mn_hopper_product *p) {
   const bool streaming = mn_tiles_fill<mn_streaming_tile<Kind>>(device, p);
   if constexpr (Kind == MN_PLANES_FP16X2) {
-    return streaming ? STREAMING : SMALL;
+    return streaming ? MN_STREAMING_TILE : MN_SMALL_TILE;
   } else {
     const bool plain = mn_tiles_fill<mn_plain_tile<Kind>>(device, p);
-    if (plain && p->depth > DEEP) return PLAIN;
-    return streaming ? STREAMING : plain ? PLAIN : mn_small_pays<Kind>(device, p) ? SMALL : NONE;
+    if (plain && p->depth > DEEP) return MN_PLAIN_TILE;
+    return streaming                        ? MN_STREAMING_TILE
+           : plain                          ? MN_PLAIN_TILE
+           : mn_small_pays<Kind>(device, p) ? MN_SMALL_TILE
+                                            : MN_NO_TILE;
   }
 }
 
@@ -200,16 +201,17 @@ static mn_status launch_update(struct mn_device *device, const struct mn_hopper_
   const update_arguments<Rule> a = {mn_weight_of<float>(u->w), mn_moments_of<Rule, float>(u, 0), p->rows,
                                     p->cols, Rule::of(device, u->rule)};
   switch (update_tile_of<Kind>(device, p)) {
-  case PLAIN:
+  case MN_PLAIN_TILE:
     if constexpr (Kind != MN_PLANES_FP16X2)
       return mn_hopper_launch<MN_TN, update_epilogue<Rule, Moments, plain>>(device, p, a, panel_of<plain>(p));
     break;
-  case STREAMING:
+  case MN_STREAMING_TILE:
     return mn_hopper_launch<MN_TN, update_epilogue<Rule, Moments, streaming>>(device, p, a,
                                                                               panel_of<streaming>(p));
-  case SMALL:
+  case MN_SMALL_TILE:
     return mn_hopper_launch<MN_TN, update_epilogue<Rule, Moments, small>>(device, p, a);
-  case NONE:
+  case MN_HALF_TILE:
+  case MN_NO_TILE:
     break;
   }
   mn_abort(__FILE__, __LINE__, "an update that fits");
@@ -229,7 +231,7 @@ static bool update_fits(const struct mn_device *device, const struct mn_hopper_p
                         const struct mn_update *u) {
   return p->form == MN_TN && mn_planes_of(u->w).kind == Kind &&
          mn_aligned(16, u->w->real, u->w->planes[0], u->w->planes[1], u->w->low, u->momentum, u->squares) &&
-         update_tile_of<Kind>(device, p) != NONE;
+         update_tile_of<Kind>(device, p) != MN_NO_TILE;
 }
 
 #endif
