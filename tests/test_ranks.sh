@@ -108,11 +108,13 @@ fi
 same block-infinite fp32
 grep -q "diverged at step 1: blocks.0.fc.weight, row 255 is" "$folder/1" || fail "an infinite weight of one rank's is not named"
 near stack fp64 1e-13
+near tied fp64 1e-13
 near clip fp32 1e-5
 near stack-clip fp32 1e-5
 again stack-clip fp32
 # Copies: their gradients' sums come in another order than those of one rank's batch. Parts change nothing in one block.
 near stack fp64 1e-13 1
+near tied fp64 1e-13 1
 near clip fp32 1e-5 1
 # Each updates a share of the rows, and gives it to the others; those of a head that cannot be shared out all update.
 near block-adamw fp64 1e-12 1

@@ -2,10 +2,11 @@
 
 P ranks share the groups of every block, D copies of those share the batch. A step's time is that of its products, by
 tiles and the multiprocessors that there are for them, of the memory that an update moves, and of what goes between
-GPUs, less what runs beside products: parts' y beside the next block's and dx beside the rest of its own, in a host, copies'
-sums beside the backward of the blocks below, in a host in pieces as their gathers beside the update, and, with overlap,
-which minnow does not have, pieces of every other exchange beside the products before and after. Beyond the GPUs of one host all of this is a projection. --check
-FILE holds it against what `make peers ARGS="--ranks N --json FILE"` has measured, and fails beyond 15 %."""
+GPUs, less what runs beside that. Within a host parts' y goes beside the next block's product and dx beside the rest of
+its own, copies' sums go beside their product in pieces, and their gathers beside the update; on any machine copies' sums
+go beside the backward of the blocks below. With overlap, which minnow does not have, pieces of every other exchange go
+beside the products before and after. Beyond the GPUs of one host all of this is a projection. --check FILE holds it
+against what `make peers ARGS="--ranks N --json FILE"` has measured, and fails beyond 15 %."""
 import argparse
 import collections
 import json

@@ -63,9 +63,8 @@ struct job {
   enum mn_nonfinite on_nonfinite;
 };
 
-#define BLOCK                                                                                                \
-  .inputs = INPUTS, .depth = 1, .hidden = {CHANNELS}, .groups = 8, .eps = 1e-5, .slope = 0.01,               \
-  .loss = MN_LOSS_MSE, .plan = MN_PLAN_BLOCK
+#define TAIL .groups = 8, .eps = 1e-5, .slope = 0.01, .loss = MN_LOSS_MSE, .plan = MN_PLAN_BLOCK
+#define BLOCK .inputs = INPUTS, .depth = 1, .hidden = {CHANNELS}, TAIL
 #define STACK                                                                                                \
   .inputs = INPUTS, .depth = 2, .hidden = {CHANNELS, 2 * CHANNELS}, .groups = 8, .eps = 1e-5, .slope = 0.01, \
   .head = CLASSES, .loss = MN_LOSS_CROSS_ENTROPY, .plan = MN_PLAN_BLOCK
@@ -93,6 +92,9 @@ static struct job jobs[] = {
     {"clip", .model = {BLOCK}, .optimizer = {SGD, .clip = 0.05}},
     {"stack", .model = {STACK}, .optimizer = {SGD}},
     {"stack-clip", .model = {STACK}, .optimizer = {SGD, .clip = 0.05}},
+    /* Both blocks have the first's parameters. */
+    {"tied", .model = {.inputs = CHANNELS, .depth = 2, .hidden = {CHANNELS, CHANNELS}, TAIL},
+     .optimizer = {SGD}},
     {"too-many", .model = {BLOCK}, .optimizer = {SGD}}, /* of groups that 2 does not divide */
 };
 
@@ -137,6 +139,14 @@ static mn_status make_uneven(struct mn_model *model) {
   MN_TRY(stretch(model, of[MN_BLOCK_WEIGHT], 0x1p4));
   MN_TRY(stretch(model, of[MN_BLOCK_GAMMA], 0x1p-4));
   return mn_model_measure(model);
+}
+
+static void tie(struct mn_model *model) {
+  model->count = model->layers[0].kind->parameters;
+  for (int i = 0; i < model->count; i++) {
+    mn_tensor_free(model->context, model->layers[1].parameters[i]);
+    model->layers[1].parameters[i] = model->layers[0].parameters[i];
+  }
 }
 
 /* Takes a hash of a parameter's whole: outputs are its rows, or its columns where it is a vector. */
@@ -204,7 +214,7 @@ static mn_status train(struct mn_context *context, const struct job *job) {
   struct mn_trainer *trainer;
   const int classes = job->model.loss == MN_LOSS_CROSS_ENTROPY;
   struct mn_dataset data = {.rows = ROWS,
-                            .inputs = INPUTS,
+                            .inputs = job->model.inputs,
                             .outputs = classes ? CLASSES : CHANNELS,
                             .classes = classes,
                             .floor = NAN,
@@ -218,6 +228,7 @@ static mn_status train(struct mn_context *context, const struct job *job) {
   MN_TRY(find_row(&flawed, job->position));
   MN_TRY(mn_model_open(&model, context, &job->model));
   MN_TRY(mn_model_initialise(model, 7));
+  if (strcmp(job->name, "tied") == 0) tie(model);
   if (strcmp(job->name, "block-infinite") == 0) MN_TRY(poison(model));
   if (strcmp(job->name, "block-uneven") == 0) MN_TRY(make_uneven(model));
   MN_TRY(mn_optimizer_open(&optimizer, model, &job->optimizer));
