@@ -154,7 +154,7 @@ for case in block stack demo; do
   "$minnow" train "${options[@]}" --quiet --checkpoint "$case.h5" >"$case.out"
   for n in 2 4; do
     ends 0 "" srun --overcommit -n "$n" "$minnow" train "${options[@]}" --checkpoint "$case-$n.h5"
-    cmp -s "$case.out" out || { diff "$case.out" out >&2; fail "$case: $n ranks tell otherwise than one"; }
+    diff "$case.out" out >&2 || fail "$case: $n ranks tell otherwise than one"
     grep -q "^ranks: $n, by " err || fail "the number of ranks is not told"
     [ "$case" != block ] || "$minnow" diff block.h5 "block-$n.h5" >/dev/null || fail "$n ranks save other parameters than one"
     "$minnow" verify "$case-$n.h5" >/dev/null

@@ -7,6 +7,7 @@ build=${BUILD:-build}
 device=${DEVICE:-cpu}
 read -ra ranks <<<"${RANKS:-2 4}"
 program=$(readlink -f "$build/tests/ranks/train")
+rows=$(readlink -f data/digits.h5)
 if ! command -v mpirun >/dev/null || ! command -v pkill >/dev/null; then
   echo "skipped: there is no mpirun, or no pkill; openmpi-bin and procps have them"
   exit 0
@@ -50,7 +51,7 @@ same() {
   train 1 "$case" "$precision" >"$folder/1"
   for n in "${ranks[@]}"; do
     train "$n" "$case" "$precision" >"$folder/$n"
-    cmp -s "$folder/1" "$folder/$n" || { diff "$folder/1" "$folder/$n" >&2; fail "$case, $precision: $n ranks differ from 1"; }
+    diff "$folder/1" "$folder/$n" >&2 || fail "$case, $precision: $n ranks differ from 1"
     passed=$((passed + 1))
   done
 }
@@ -88,7 +89,7 @@ says() {
   for n in "${ranks[@]}"; do
     for ((parts = 1; parts <= n; parts *= 2)); do
       train "$n" "$case" fp32 "$parts" | sed "$steps" >"$folder/$n"
-      cmp -s "$folder/1" "$folder/$n" || { diff "$folder/1" "$folder/$n" >&2; fail "$case: $n ranks, $parts parts, say otherwise"; }
+      diff "$folder/1" "$folder/$n" >&2 || fail "$case: $n ranks, $parts parts, say otherwise"
       passed=$((passed + 1))
     done
   done
@@ -152,7 +153,7 @@ command_ends() {
 "$minnow" train "${options[@]}" --quiet --checkpoint alone.h5 --log alone.jsonl >alone
 for n in "${ranks[@]}"; do
   command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${options[@]}" --checkpoint "$n.h5" --log "$n.jsonl" --save-every 5
-  cmp -s alone out || { diff alone out >&2; fail "$n ranks tell otherwise"; }
+  diff alone out >&2 || fail "$n ranks tell otherwise"
   grep -q "^ranks: $n, by " err || fail "the number of ranks is not told"
   "$minnow" verify "$n.h5" >/dev/null
   "$minnow" diff alone.h5 "$n.h5" >/dev/null || fail "$n ranks save other parameters"
@@ -203,15 +204,29 @@ for n in "${ranks[@]}"; do
   command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${options[@]}" --precision fp64 --quiet --ranks "1x$n" \
     --checkpoint "copies$n.h5" --stop-at 12
   command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --checkpoint "copies$n.h5" --resume --ranks 2x1
-  cmp -s alone64 out || { diff alone64 out >&2; fail "$n copies, then 2 parts, tell otherwise"; }
+  diff alone64 out >&2 || fail "$n copies, then 2 parts, tell otherwise"
 done
-# So they do with a large weight, of which each updates a share, from a checkpoint of theirs on.
+# Of the digits and of a stack, both with a head, parts and then copies tell in all digits that are printed what one rank does.
+# shellcheck disable=SC2034 # by name, below
+digits=(--device "$device" --data "$rows" --hidden 128 --groups 8 --epochs 2 --batch 64 --lr 0.05 --momentum 0.9 --precision fp64)
+# shellcheck disable=SC2034,SC2054
+stack=(--device "$device" --synthetic 2048 --in 192 --hidden 256,512 --groups 16 --batch 128 --steps 24 --head 32 --momentum 0.9 --precision fp64)
+for case in digits stack; do
+  declare -n trained=$case
+  "$minnow" train "${trained[@]}" --quiet >whole
+  for n in "${ranks[@]}"; do
+    command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${trained[@]}" --quiet --checkpoint "$case$n.h5" --stop-at 12
+    command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --checkpoint "$case$n.h5" --resume --ranks 1x2
+    diff whole out >&2 || fail "$case: $n parts, then 2 copies, tell otherwise"
+  done
+done
+# So do copies of a large weight, of which each updates a share, and one rank from their checkpoint on.
 large=(--device "$device" --synthetic 256 --in 2048 --hidden 2048 --groups 64 --batch 16 --steps 4 --momentum 0.9 --lr 0.05 --precision fp64)
 "$minnow" train "${large[@]}" --quiet --checkpoint large.h5 >large
 for n in "${ranks[@]}"; do
   command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${large[@]}" --quiet --ranks "1x$n" --checkpoint "large$n.h5" --stop-at 2
   "$minnow" train --device "$device" --quiet --checkpoint "large$n.h5" --resume >out
-  cmp -s large out || { diff large out >&2; fail "$n copies of a large weight, then one rank, tell otherwise"; }
+  diff large out >&2 || fail "$n copies of a large weight, then one rank, tell otherwise"
 done
 # --verbose names every rank, in order; unbound they share the cores, unless they are told how many threads to have.
 cores=$(env -u OMP_NUM_THREADS nproc)
@@ -252,7 +267,7 @@ for alone in 1 1x1; do
   "$minnow" diff alone.h5 "tool-$alone.h5" >/dev/null || fail "--ranks $alone trains otherwise than alone"
 done
 command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --ranks 2
-cmp -s alone out || { diff alone out >&2; fail "--ranks 2 tells otherwise"; }
+diff alone out >&2 || fail "--ranks 2 tells otherwise"
 # begin FILE RANKS OPTION… [-- PREFIX…]: a run without end, whose command line names FILE, once FILE is there. It is killed if it
 # has not ended after two minutes.
 begin() {

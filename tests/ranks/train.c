@@ -63,11 +63,12 @@ struct job {
   enum mn_nonfinite on_nonfinite;
 };
 
-#define TAIL .groups = 8, .eps = 1e-5, .slope = 0.01, .loss = MN_LOSS_MSE, .plan = MN_PLAN_BLOCK
-#define BLOCK .inputs = INPUTS, .depth = 1, .hidden = {CHANNELS}, TAIL
+#define BLOCKS .groups = 8, .eps = 1e-5, .slope = 0.01, .plan = MN_PLAN_BLOCK
+#define BLOCK BLOCKS, .inputs = INPUTS, .depth = 1, .hidden = {CHANNELS}, .loss = MN_LOSS_MSE
+#define TIED BLOCKS, .inputs = CHANNELS, .depth = 2, .hidden = {CHANNELS, CHANNELS}, .loss = MN_LOSS_MSE
 #define STACK                                                                                                \
-  .inputs = INPUTS, .depth = 2, .hidden = {CHANNELS, 2 * CHANNELS}, .groups = 8, .eps = 1e-5, .slope = 0.01, \
-  .head = CLASSES, .loss = MN_LOSS_CROSS_ENTROPY, .plan = MN_PLAN_BLOCK
+  BLOCKS, .inputs = INPUTS, .depth = 2, .hidden = {CHANNELS, 2 * CHANNELS}, .head = CLASSES,                 \
+          .loss = MN_LOSS_CROSS_ENTROPY
 #define SGD .momentum = 0.9, .accumulate = 1
 #define ADAMW                                                                                                \
   .rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .accumulate = 1
@@ -92,9 +93,7 @@ static struct job jobs[] = {
     {"clip", .model = {BLOCK}, .optimizer = {SGD, .clip = 0.05}},
     {"stack", .model = {STACK}, .optimizer = {SGD}},
     {"stack-clip", .model = {STACK}, .optimizer = {SGD, .clip = 0.05}},
-    /* Both blocks have the first's parameters. */
-    {"tied", .model = {.inputs = CHANNELS, .depth = 2, .hidden = {CHANNELS, CHANNELS}, TAIL},
-     .optimizer = {SGD}},
+    {"tied", .model = {TIED}, .optimizer = {SGD}},
     {"too-many", .model = {BLOCK}, .optimizer = {SGD}}, /* of groups that 2 does not divide */
 };
 
@@ -141,6 +140,7 @@ static mn_status make_uneven(struct mn_model *model) {
   return mn_model_measure(model);
 }
 
+/* Both blocks get the first's parameters. */
 static void tie(struct mn_model *model) {
   model->count = model->layers[0].kind->parameters;
   for (int i = 0; i < model->count; i++) {
