@@ -113,8 +113,10 @@ _kept, _guard = {}, threading.RLock()  # those made for forwards without gradien
 
 
 def forget():
-  """Lets go of what is kept of weights. To be called where a weight is written through `.data`, which leaves its version
-  as it was, between two forwards without gradients; any other way of writing is noticed."""
+  """Lets go of what is kept of weights between forwards without gradients. A weight that is written between two of them
+  is noticed by its `_version`. What leaves that as it was is not noticed, and needs this call: writing through `.data`,
+  NumPy, DLPack or the storage, from another process, in a CUDA graph's replay, or by a fused optimizer whose gradient no
+  Block computed."""
   with _guard:
     _kept.clear()
 
@@ -149,6 +151,30 @@ def _recall(weight, context, training):
 
 # ---- the operators ----
 
+def _misfit(x, weight, groups, vectors, others=()):
+  """Why minnow cannot take these tensors, or None: C goes by the sizes of x and weight alone, and takes none of
+  2**30 or more. `others` are tensors, each with the shape that it must have."""
+  tensors = x, weight, *vectors, *[t for t, _ in others]
+  for t in tensors:
+    if not isinstance(t, torch.Tensor):
+      return f"{type(t).__name__} in place of a tensor is not served"
+    if t.device != x.device or t.layout is not torch.strided:
+      return f"a {t.layout} tensor on {t.device}, with x on {x.device}, is not served"
+  if x.dim() == weight.dim() == 2:
+    (rows, inputs), (channels, depth) = x.shape, weight.shape
+    if (inputs == depth and 0 < rows < 2**30 and 0 < inputs < 2**30 and 0 < channels < 2**30 and groups > 0 and
+        channels % groups == 0 and rows * channels > groups and  # PyTorch refuses groups of one value
+        all([t.shape == (channels,) for t in vectors]) and all([t.shape == shape for t, shape in others])):
+      return None
+  return f"{groups} groups and tensors of shape {', '.join(str(tuple(t.shape)) for t in tensors)} are not served"
+
+
+def _check(*given):
+  why = _misfit(*given)
+  if why:
+    raise RuntimeError(f"minnow: {why}")
+
+
 def _real(precision):
   return torch.float64 if precision == "fp64" else torch.float32
 
@@ -181,6 +207,7 @@ def _results(x, weight, groups, precision, out, save, keep):
 
 
 def _forward(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, save, keep):
+  _check(x, weight, groups, (bias, gamma, beta))
   context, narrow = _context(x.device, precision), _narrow(x.device, out, precision)
   y, *saved, planes = _results(x, weight, groups, precision, out if narrow else _real(precision), save, keep)
   dense_x, dense_weight = _dense(precision, x, weight)
@@ -188,7 +215,8 @@ def _forward(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, s
   call = _call(dense_x, dense_weight, groups, slope, bias=bias, gamma=gamma, beta=beta, y=y,
                **dict(zip(("z", "mean", "rstd"), saved)))
   call.eps, call.y_narrow = eps, narrow
-  planes[-MORE:].zero_()  # not all of which is written
+  if keep:
+    planes[-MORE:].zero_()  # not all of which is written
   with context.lock:
     kept, call.weight.ready = _recall(weight, context, save or bool(call.weight.narrow))
     kept = planes if keep else kept
@@ -203,8 +231,13 @@ def _forward(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, s
 
 def _backward(dy, x, weight, gamma, beta, z, mean, rstd, planes, groups, slope, precision, need_x, need_weight):
   context, real = _context(x.device, precision), _real(precision)
+  rows, channels, bytes_ = len(x), len(weight), context.plane_bytes * weight.numel() + MORE if planes.numel() else 0
+  shapes = (rows, channels), (rows, channels), (rows, groups), (rows, groups), (bytes_,)
+  _check(x, weight, groups, (gamma, beta), [*zip((dy, z, mean, rstd, planes), shapes)])
   dense_x, dense_weight = _dense(precision, x, weight)
-  dy, gamma32, beta32 = (t.to(real).contiguous() for t in (dy, gamma, beta))
+  # Hooks on saved tensors may have made others of z, mean, rstd and planes.
+  dy, gamma32, beta32, z, mean, rstd = (t.to(real).contiguous() for t in (dy, gamma, beta, z, mean, rstd))
+  planes = planes.to(torch.uint8).contiguous()
   made = [x.new_empty(size, dtype=real) for size in (x.shape if need_x else 0, weight.shape if need_weight else 0,
                                                      *3 * [gamma.shape])]
   call = _call(dense_x, dense_weight, groups, slope, gamma=gamma32, beta=beta32, z=z, mean=mean, rstd=rstd, dy=dy,
@@ -270,17 +303,17 @@ def _say(why):
   warnings.warn(f"minnow: {why}; PyTorch computes it", stacklevel=2)
 
 
-def _choose(tensors, precision):
+def _choose(tensors, groups, precision):
   """What the products read and y's type, or None and why minnow does not serve these tensors."""
-  x, weight = tensors[:2]
+  x, weight, *vectors = tensors
+  why = _misfit(x, weight, groups, vectors)
+  if why or x.device.type not in ("cpu", "cuda"):
+    return None, why or f"tensors on {x.device.type} are not served"
   device, types = x.device, {t.dtype for t in tensors}
-  if device.type not in ("cpu", "cuda") or any(t.device != device for t in tensors):
-    return None, f"tensors on {device.type} or on several devices are not served"
-  if x.dim() != 2 or x.shape[0] == 0 or x.shape[1] != weight.shape[1]:
-    return None, f"x of shape {tuple(x.shape)} is not [rows, {weight.shape[1]}] with a row or more"
   if torch.is_autocast_enabled(device.type) and torch.float64 not in types:
     out = torch.get_autocast_dtype(device.type)
-    chosen = OWN.get(out), torch.float32 if device.type == "cuda" else out  # as PyTorch's group_norm has it
+    own = OWN.get(out) if types <= {torch.float32, out} and vectors[1].dtype == vectors[2].dtype else None
+    chosen = own, torch.float32 if device.type == "cuda" else out  # as PyTorch's group_norm has it
   else:
     chosen = OWN.get(x.dtype, precision if x.dtype == torch.float32 else None), x.dtype
     if len(types) > 1:
@@ -295,7 +328,7 @@ def block(x, weight, bias, gamma, beta, groups, eps=1e-5, slope=0.01, precision=
   """y = a + a with a = leaky_relu(group_norm(linear(x, weight, bias), groups, gamma, beta, eps), slope). x [N, I], weight
   [C, I], the others [C]. `precision` is what products of float32 read; under autocast they read its type."""
   tensors = x, weight, bias, gamma, beta
-  chosen, out = _choose(tensors, precision)
+  chosen, out = _choose(tensors, groups, precision)
   if chosen is None:
     if not torch.compiler.is_compiling():
       _say(out)

@@ -1,10 +1,14 @@
 """layers/minnow_torch.py against PyTorch's own modules, on the CPU and, where there are any, on one and two GPUs.
 
-    MINNOW_LIBRARY=build/libminnow.so python3 tests/test_torch.py"""
+    MINNOW_LIBRARY=build/libminnow.so python3 tests/test_torch.py
+
+COUNT=1000 is how many draws of tensors each test of class Tensors takes (100), the same ones each time."""
+import collections
 import copy
 import itertools
 import os
 import pathlib
+import random
 import subprocess
 import sys
 import tempfile
@@ -377,11 +381,41 @@ class Fallback(Case):
     self.assertTrue(torch.equal(self.says("of shape (2, 64, 24)", lambda: own(x)), plain(x)))
     empty = torch.randn(0, 24)
     self.assertEqual(self.says("of shape (0, 24)", lambda: own(empty)).shape, (0, 64))
+    own.fc, plain.fc = 2 * [torch.nn.Linear(0, 64)]
+    self.assertTrue(torch.equal(self.says("of shape (9, 0)", lambda: own(torch.ones(9, 0))), plain(torch.ones(9, 0))))
 
   def test_other_types(self):
     own, plain = pair("cpu")
     with self.assertRaises(RuntimeError):  # as the plain model's
       self.says("torch.float32, torch.float64", lambda: own(torch.randn(5, 24, dtype=torch.float64)))
+    own.gn.weight.data = own.gn.weight.data.bfloat16()
+    with self.assertRaises(RuntimeError), torch.autocast("cpu", torch.bfloat16):
+      self.says("torch.bfloat16, torch.float32", lambda: own(torch.randn(5, 24)))
+
+  def test_other_parts(self):
+    """Parts that PyTorch has and minnow has not, or not in these sizes."""
+    for part, words in (({"fc": torch.nn.Linear(24, 64, bias=False)}, "NoneType"),
+                        ({"gn": torch.nn.GroupNorm(8, 64, affine=False)}, "NoneType"),
+                        ({"fc": torch.nn.Linear(24, 65536)}, "(65536, 24), (65536,), (64,), (64,)"),
+                        ({"gn": torch.nn.GroupNorm(7, 63)}, "7 groups")):
+      own, plain = pair("cpu")
+      plain.float()
+      for name, module in part.items():
+        setattr(own, name, module), setattr(plain, name, module)
+      x = torch.randn(9, 24)
+      found, expected = self.says(words, lambda: outcome(own, [x], [True])), outcome(plain, [x], [True])
+      if isinstance(expected, Exception):
+        self.assertEqual((type(found), str(found)), (type(expected), str(expected)))
+      else:
+        self.assertTrue(all(torch.equal(a, b) for a, b in zip(found, expected)))
+
+  def test_broadcast(self):
+    x, weight, *vectors = torch.randn(9, 24), torch.randn(64, 24), *(torch.randn(64) for _ in range(3))
+    for bias in torch.randn(1), torch.randn(()), torch.randn(9, 64):
+      found = self.says("tensors of shape", lambda: block(x, weight, bias, *vectors[1:], 8))
+      self.assertTrue(torch.equal(found, plain_block(x, weight, bias, *vectors[1:], 8, 1e-5, 0.01)))
+    with self.assertRaises(RuntimeError):  # as the plain functions
+      block(x, weight[..., None], *vectors, 8)
 
   def test_gradients_of_gradients(self):
     own, plain = pair("cpu")
@@ -403,6 +437,193 @@ class Fallback(Case):
                           env={**os.environ, "MINNOW_LIBRARY": "/nowhere/libminnow.so"}, check=False)
     self.assertEqual(told.returncode, 0, told.stderr)
     self.assertEqual(told.stderr.count("minnow: libminnow.so cannot be loaded (/nowhere/libminnow.so"), 1)
+
+
+def drawn(*shape):
+  return torch.empty(shape).uniform_(-1, 1)
+
+
+def reshaped(t, rng):
+  """One size, of one that has any, is another."""
+  shape = list(t.shape) or [1]
+  i = rng.randrange(len(shape))
+  shape[i] = rng.choice([n for n in (0, 1, shape[i] - 1, shape[i] + 1, 2 * shape[i], 999) if n != shape[i]])
+  return drawn(*shape).to(t)
+
+
+def reranked(t, rng):
+  return rng.choice([t[None], t[..., None], t.sum(0), t.sum(), t.flatten()])
+
+
+def restrided(t, rng):
+  """The same values in columns, with gaps, or behind another one."""
+  return rng.choice([t.mT.contiguous().mT if t.dim() > 1 else t, t.repeat_interleave(2, -1)[..., ::2],
+                     torch.cat([t.flatten()[:1], t.flatten()])[1:].view(t.shape)])
+
+
+# What is made of a tensor: one that minnow takes, or another.
+TYPES_DRAWN = torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.complex64
+SAME = {"stride": restrided, "expanded": lambda t, rng: t[:1].expand(t.shape),
+        "parameter": lambda t, rng: torch.nn.Parameter(t), "negative": lambda t, rng: torch._neg_view(t)}
+OTHER = {"size": reshaped, "rank": reranked, "type": lambda t, rng: t.to(rng.choice(TYPES_DRAWN)),
+         "sparse": lambda t, rng: t.to_sparse(), "device": lambda t, rng: t.to(rng.choice(["meta", *DEVICES[1:]])),
+         "none": lambda t, rng: None, "list": lambda t, rng: t.tolist()}
+# What autograd can give an operator; with a meta tensor PyTorch calls its fake alone, which computes nothing.
+GIVEN = {"stride": restrided, **{name: OTHER[name] for name in ("size", "rank", "type", "sparse")}}
+
+
+def draw(i):
+  """A generator, groups, and x, weight, bias, gamma and beta of random sizes. |beta| keeps values away from 0, where the
+  slope jumps."""
+  rng = random.Random(i)
+  torch.manual_seed(i)
+  rows, inputs, groups = rng.randint(1, 9), rng.randint(1, 20), rng.randint(1, 4)
+  channels = groups * rng.randint(1, 6)
+  shapes = (rows, inputs), (channels, inputs), (channels,), (channels,)
+  return rng, groups, [*(drawn(*shape) for shape in shapes), 8 * drawn(channels).sign()]
+
+
+def plain_block(x, weight, bias, gamma, beta, groups, eps, slope):
+  a = functional.leaky_relu(functional.group_norm(functional.linear(x, weight, bias), groups, gamma, beta, eps), slope)
+  return a + a
+
+
+def outcome(function, tensors, wanted, *rest):
+  """y and the gradients of what is wanted, or what is raised."""
+  try:
+    leaves = [t.detach() if isinstance(t, torch.Tensor) else t for t in tensors]
+    for t, needed in zip(leaves, wanted):
+      if needed and isinstance(t, torch.Tensor) and (t.is_floating_point() or t.is_complex()):
+        t.requires_grad_()
+    y = function(*leaves, *rest)
+    wanted = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]
+    dy = torch.arange(y.numel()).cos().view(y.shape).to(y).mT.contiguous().mT
+    return [y.detach(), *(torch.autograd.grad(y, wanted, dy, allow_unused=True) if y.requires_grad else ())]
+  except Exception as error:  # whatever it is, it has to be the other's
+    return error
+
+
+class Tensors(Case):
+  """Whatever is given for a tensor, the result or the exception is that of PyTorch's own functions; what an operator is
+  given besides, it computes or refuses. `make test-torch` runs these under AddressSanitizer."""
+
+  def each_draw(self, test, *kinds):
+    """Calls the test on every draw. It returns the kind of what came out; all these kinds have to come."""
+    seen = collections.Counter()
+    with warnings.catch_warnings():
+      warnings.simplefilter("ignore")
+      for i in range(int(os.environ.get("COUNT", 100))):
+        with self.subTest(i=i):
+          seen[test(*draw(i))] += 1
+    print(", ".join(f"{n} {kind}" for kind, n in seen.items()), end=" ... ", file=sys.stderr)
+    self.assertEqual(set(seen), set(kinds))
+
+  def alike(self, found, expected, tolerance, what):
+    self.assertNotIsInstance(found, Exception, what)
+    self.assertEqual(len(found), len(expected), what)
+    for a, e in zip(found, expected):
+      if e is None:
+        self.assertIsNone(a, what)
+        continue
+      self.assertEqual((a.shape, a.dtype, a.device, a.layout), (e.shape, e.dtype, e.device, e.layout), what)
+      if not e.is_meta:
+        a, e = (t.to_dense().to(torch.complex128).nan_to_num() for t in (a, e))
+        self.assertLessEqual((a - e).norm().item(), tolerance * (1 + e.norm().item()), what)
+
+  def test_block(self):
+    self.each_draw(self.compare, "served", "PyTorch's", "refused")
+
+  def compare(self, rng, groups, tensors):
+    dtype = rng.choice([torch.float32, torch.float32, torch.float64, torch.bfloat16])
+    tensors, names, ways = [t.to(dtype) for t in tensors], [], {**SAME, **OTHER}
+    single = tensors[0].shape[0] * tensors[1].shape[0] == groups
+    for k in rng.sample(range(5), rng.choice((0, 1, 1, 1, 2))):
+      names.append(rng.choice(list(ways)))
+      tensors[k] = ways[names[-1]](tensors[k], rng)
+    if rng.random() < 0.1:
+      names.append("groups")
+      groups = rng.choice([0, -1, 3, 5, 1000])
+    wanted, slope, mixed = [rng.random() < 0.6 for _ in tensors], rng.uniform(-1, 1), rng.random() < 0.2
+    precision = rng.choice(("fp16x3", "fp32", "bf16"))
+    with torch.autocast("cpu", torch.bfloat16, enabled=mixed), unittest.mock.patch.object(
+        minnow_torch, "_eager", wraps=minnow_torch._eager) as eager:
+      expected = outcome(plain_block, tensors, wanted, groups, 0.1, slope)
+      found = outcome(block, tensors, wanted, groups, 0.1, slope, precision)
+    what = f"{names}, {[getattr(t, 'shape', t) for t in tensors]}, {groups} groups: {found!r:.200}, not {expected!r:.200}"
+    if single or set(names) <= set(SAME):
+      self.assertEqual(eager.called, single, what)  # minnow serves it, unless PyTorch refuses it
+    if isinstance(expected, Exception):
+      self.assertEqual((type(found), str(found)), (type(expected), str(expected)), what)
+      return "refused"
+    coarse = dtype == torch.bfloat16 or mixed or precision == "bf16"
+    tolerance = 0.1 if coarse else 1e-9 if dtype == torch.float64 else 1e-4
+    if eager.called:  # with a meta tensor some of PyTorch's functions leave their results unwritten
+      tolerance = float("inf") if "device" in names else 0
+    self.alike(found, expected, tolerance, what)
+    return "PyTorch's" if eager.called else "served"
+
+  def test_operators(self):
+    self.each_draw(self.operate, "forwards", "backwards", "refused")
+
+  def operate(self, rng, groups, tensors):
+    """One tensor of an operator is replaced, and it is called without the checks of `block`."""
+    how, x = (groups, 0.1, 0.5, "fp32", torch.float32, True, True), torch.cat([tensors[0], drawn(*tensors[0].shape)])
+    tensors[0], forward = x, rng.random() < 0.5
+    if not forward:
+      y, *saved = torch.ops.minnow.block(*tensors, *how)
+      tensors = [torch.arange(y.numel()).cos().view(y.shape), *tensors[:2], *tensors[3:], *saved]
+    k, name = rng.randrange(len(tensors)), rng.choice(list(GIVEN))
+    given = list(tensors)
+    if tensors[k].numel():
+      given[k] = GIVEN[name](tensors[k], rng)
+    what = f"{name} of {k}: {[t.shape for t in given]}"
+    try:
+      if forward:
+        found = torch.ops.minnow.block(*given, *how)[0]
+      else:
+        found = torch.ops.minnow.block_backward(*given, groups, 0.5, "fp32", True, True)
+    except Exception as error:
+      self.assertIn("z is at" if name == "stride" else "", str(error), what)  # no multiple of 16 bytes
+      return "refused"
+    if forward:
+      self.alike([found], [plain_block(*(t.double() for t in given), groups, 0.1, 0.5).float()], 1e-4, what)
+      return "forwards"
+    self.assertEqual(given[k].shape, tensors[k].shape, what)
+    real = [t.double().float() for t in given]
+    expected = torch.ops.minnow.block_backward(*real[:-1], given[-1], groups, 0.5, "fp32", True, True)
+    self.alike(found, [e.to(t.dtype) for e, t in zip(expected, found)], 1e-6, what)
+    return "backwards"
+
+  def test_saved_tensors(self):
+    self.each_draw(self.replace, "computed", "refused")
+
+  def replace(self, rng, groups, tensors):
+    """Hooks on saved tensors give back another in place of one."""
+    tensors[0] = torch.cat([tensors[0], drawn(*tensors[0].shape)])  # two rows, and so no groups of one value
+    precision, name, k = rng.choice(("fp32", "bf16", "fp16")), rng.choice(list(GIVEN)), rng.randrange(9)
+    make = GIVEN[name] if name != "type" else lambda t, rng: t.double()  # which has the same values
+    saved, run = [], lambda *t: block(*t, groups, 0.1, 0.5, precision)
+    expected = outcome(run, tensors, [True] * 5)
+
+    def pack(t):
+      saved.append(t.detach())
+      return len(saved) - 1
+
+    with torch.autograd.graph.saved_tensors_hooks(
+        pack, lambda i: make(saved[i], rng) if i == k and saved[i].numel() else saved[i]):
+      found = outcome(run, tensors, [True] * 5)
+    self.assertEqual(len(saved), 9)
+    if isinstance(found, Exception):
+      return "refused"
+    self.alike(found, expected, 1e-6, f"{name} of the saved {k} of {saved[k].shape}")
+    return "computed"
+
+  def test_data_of_another_size(self):
+    own, _ = pair("cpu")
+    y = own(torch.randn(9, 24))
+    own.fc.weight.data, own.gn.weight.data = torch.randn(3, 3), torch.randn(1)
+    with self.assertRaises(RuntimeError):
+      y.sum().backward()
 
 
 class Training(Case):

@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
 # layers/minnow_torch.py against PyTorch, by PYTHON where it is named, else by the PATH's python3 or the system's, whichever
-# has PyTorch 2.4 or newer.
+# has PyTorch 2.4 or newer. The arguments are test_torch.py's; PRELOAD is what Python loads first (make test-torch).
 set -euo pipefail
 if [[ ${CFLAGS:-} == *-fsanitize* ]]; then
   echo "skipped: python3 loads no library that a sanitizer watches"
   exit 0
 fi
 export MINNOW_LIBRARY=${MINNOW_LIBRARY:-$(realpath "${BUILD:-build}")/libminnow.so} OMP_WAIT_POLICY=passive
-[ -z "${PYTHON:-}" ] || exec "$PYTHON" tests/test_torch.py
+run() {
+  [ -z "${PRELOAD:-}" ] || export LD_PRELOAD=$PRELOAD ASAN_OPTIONS=detect_leaks=0 CUDA_VISIBLE_DEVICES=
+  exec "$@"
+}
+[ -z "${PYTHON:-}" ] || run "$PYTHON" tests/test_torch.py "$@"
 for python in python3 /usr/bin/python3; do
   if "$python" -c 'from torch import library; library.custom_op' 2>/dev/null; then
-    exec "$python" tests/test_torch.py
+    run "$python" tests/test_torch.py "$@"
   fi
 done
 echo "skipped: no python3 here has PyTorch 2.4 or newer; PYTHON=… names one"
