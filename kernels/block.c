@@ -59,7 +59,7 @@ static inline void statistics(struct group *g, real eps) {
   g->mean += sum_from(g, g->mean) / width;
 #pragma omp simd reduction(+ : squares)
   for (int64_t c = 0; c < g->width; c++) squares += (g->z[c] - g->mean) * (g->z[c] - g->mean);
-  g->rstd = 1 / (real)sqrt(squares / width + eps);
+  g->rstd = 1 / (real)sqrt(squares / width + eps) + 0 * squares; /* NaN where they overflow */
 }
 
 static inline real output(const struct group *g, unsigned ops, int64_t c) {

@@ -172,7 +172,8 @@ static __device__ Real loop_statistics(const mn_block_arguments<Real> &a, row_st
       Real centred = saved_z<Kind>(a, row, c) - s.mean;
       squares = fma(centred, centred, squares);
     }
-    s.rstd = rsqrt(fma(team_sum(squares, team), a.inverse, a.eps));
+    squares = team_sum(squares, team);
+    s.rstd = mn_poison(rsqrt(fma(squares, a.inverse, a.eps)), squares); /* NaN where they overflow */
     if (leads && a.mean) a.mean[at] = s.mean;
     if (leads && a.rstd) a.rstd[at] = s.rstd;
   }

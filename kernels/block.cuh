@@ -74,7 +74,8 @@ __device__ __forceinline__ void mn_group_statistics(const mn_group<V, L, Full, R
     Real centred = group.has(i) ? z[i] - mean : Real(0);
     squares = fma(centred, centred, squares);
   }
-  rstd = rsqrt(fma(group.sum(squares), group.inverse, eps));
+  squares = group.sum(squares);
+  rstd = mn_poison(rsqrt(fma(squares, group.inverse, eps)), squares); /* NaN where they overflow */
 }
 
 /* ẑ (without MN_OP_NORM: z), y and dy/dv of a group. */

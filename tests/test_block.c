@@ -383,6 +383,39 @@ static void statistics_never_see_other_rows(void **state) {
   }
 }
 
+static int flag_of(struct mn_context *context) {
+  int flag = 0;
+  MUST(context->kernels->download(context->device, &flag, context->device->nonfinite, sizeof flag));
+  MUST(context->kernels->zero(context->device, context->device->nonfinite, sizeof flag));
+  return flag;
+}
+
+/* A variance that overflows makes the group NaN, though every z is finite; a row that is almost as large
+ * stays as it is. */
+static void overflowing_variances_raise_the_flag(void **state) {
+  for (size_t w = 0; w < COUNT(widths); w++)
+    for (size_t i = 0; i < COUNT(shapes); i++)
+      for (int over = 0; over < 2; over++)
+        for (int loss = 0; loss < 2; loss++) {
+          struct mn_context *context = open_or_skip(*state, widths[w]);
+          struct block_case c = open_case(MN_OP_ALL, shapes[i][0], shapes[i][1], shapes[i][2]);
+          struct device_case t = {.m.context = context};
+          const double most = context->device->real == 8 ? 9e153 : 1e19;
+          const int64_t width = c.channels / c.groups, last = c.rows * c.channels - 1;
+          if (width > 1) c.d[last] = over ? 3 * most : most, c.d[last - 1] = -c.d[last];
+          upload_case(&t, &c);
+          (void)flag_of(context);
+          apply(&t, loss ? MN_BLOCK_LOSS : MN_BLOCK, take_reals(&t.m, c.d, c.rows * c.channels));
+          assert_int_equal(flag_of(context), over && width > 1);
+          double *y = read_reals(&t.m, t.y.real, c.rows * c.channels);
+          assert_true(isnan(y[last]) == (over && width > 1));
+          free(y);
+          release_all(&t.m);
+          close_case(&c);
+          mn_context_close(context);
+        }
+}
+
 /* The flag goes up for a NaN or an infinity in any place, and only then. */
 static void nonfinite_values_raise_the_flag(void **state) {
   static const double bad[] = {NAN, INFINITY, -INFINITY};
@@ -393,11 +426,9 @@ static void nonfinite_values_raise_the_flag(void **state) {
       struct device_case t = {.m.context = context};
       if (kind < 3) c.d[at] = bad[kind];
       upload_case(&t, &c);
-      int flag = 0;
-      MUST(context->kernels->zero(context->device, context->device->nonfinite, sizeof flag));
+      (void)flag_of(context);
       apply(&t, MN_BLOCK, take_reals(&t.m, c.d, c.rows * c.channels));
-      MUST(context->kernels->download(context->device, &flag, context->device->nonfinite, sizeof flag));
-      assert_int_equal(flag, kind < 3);
+      assert_int_equal(flag_of(context), kind < 3);
       release_all(&t.m);
       close_case(&c);
     }
@@ -417,6 +448,7 @@ int main(void) {
       BOTH(at_zero_the_slope_counts),
       BOTH(statistics_never_see_other_rows),
       BOTH(nonfinite_values_raise_the_flag),
+      BOTH(overflowing_variances_raise_the_flag),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -195,14 +195,15 @@ static void must_go_on(struct training *t, const struct bytes *moved, const char
 }
 
 static void check_nonfinite(const char *device, const struct fused_case *c) {
-  static const double bad[] = {INFINITY, -INFINITY, NAN};
+  /* The last is finite as z is, but not its variance. */
+  static const double bad[] = {INFINITY, -INFINITY, NAN, 1e22};
   struct mn_context *context = open_guarded(device, mn_precision_name(c->precision));
   struct training t = open_training(context, c);
   struct bytes moved = moved_by(&t, 0);
   char *start = download(&t, &moved), what[64];
   int64_t count = mn_tensor_count(t.pass->x);
   const int64_t places[] = {0, count / 2 + 5, count - 1};
-  for (int i = 0; i < 9; i++) {
+  for (int i = 0; i < 12; i++) {
     write_x(&t, c, places[i % 3], bad[i / 3]);
     MUST(mn_tape_step(t.pass->tape));
     snprintf(what, sizeof what, "%g at %ld", bad[i / 3], (long)places[i % 3]);
