@@ -73,7 +73,7 @@ define note_flags
 $(shell mkdir -p $(BUILD))$(file >$(BUILD)/flags.$(1).new,$(2))
 $(shell cmp -s $(BUILD)/flags.$(1).new $(BUILD)/flags.$(1) || cp $(BUILD)/flags.$(1).new $(BUILD)/flags.$(1); rm -f $(BUILD)/flags.$(1).new)
 endef
-ifneq ($(filter-out packages lint format clean help test demo uninstall dist,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out packages lint format clean help test demo nightly uninstall dist,$(or $(MAKECMDGOALS),all)),)
 $(call note_flags,cc,$(CC) $(CFLAGS))
 $(call note_flags,nvcc,$(NVCC) $(NVFLAGS) $(GENCODE))
 endif
@@ -142,6 +142,10 @@ check: all $(TESTS) $(BUILD)/tests/ranks/train
 	$(Q)set -e; export OMP_WAIT_POLICY=passive; for t in $(TESTS) $(SCRIPTS); do echo "== $$(basename $$t)"; \
 	  MINNOW=$(BUILD)/minnow BUILD=$(BUILD) CC="$(CC)" CFLAGS="$(HARDEN)" LDLIBS="$(LDFLAGS) $(LDLIBS)" $$t; done
 
+# Every suite whole; it goes on where it stopped. SUITES="lint kills" names some.
+nightly:
+	$(Q)BUILD="$(BUILD)" SUITES="$(SUITES)" tests/nightly.sh
+
 test-mutants:
 	$(Q)tests/mutants.sh
 
@@ -157,14 +161,15 @@ test-threads:
 	  for t in $(RACING); do echo "== $$t, ThreadSanitizer"; MINNOW=$(BUILD)/threads/minnow $(RUN) $(BUILD)/threads/tests/$$t; done
 
 # Small files damaged in every place, under AddressSanitizer and UndefinedBehaviorSanitizer: read in one process, then a sample of
-# them by every command. All of it takes an hour; ARGS="--sample 200 --seed 1" reads so many variants of each file.
+# them by every command, RUNS of each. All of it takes hours; ARGS="--sample 200 --seed 1" reads so many variants of each file.
 TORN := $(BUILD)/torn
+RUNS ?= 20
 TORN_PARTS := files reading sanitizers
 test-torn:
 	$(Q)$(MAKE) --no-print-directory CUDA=0 SANITIZE=address,undefined WERROR=0 BUILD=$(TORN) $(TORN)/minnow $(TORN)/tests/torn/torn
 	$(Q)$(TORN)/tests/torn/torn --jobs $(shell nproc) $(ARGS)
-	$(Q)rm -rf $(TORN)/files && mkdir $(TORN)/files && $(TORN)/tests/torn/torn --write $(TORN)/files --sample 20
-	$(Q)MINNOW=$(TORN)/minnow $(PYTHON) tests/torn/commands.py $(TORN)/files
+	$(Q)rm -rf $(TORN)/files && mkdir $(TORN)/files && $(TORN)/tests/torn/torn --write $(TORN)/files --sample $(RUNS)
+	$(Q)MINNOW=$(TORN)/minnow $(PYTHON) tests/torn/commands.py $(TORN)/files --runs $(RUNS)
 $(BUILD)/tests/torn/torn: $(TORN_PARTS:%=$(BUILD)/tests/torn/%.o)
 
 # libFuzzer on each reader of files and texts; FUZZ="checkpoint dataset" names some, SECONDS=3600 is how long each runs, by
@@ -184,6 +189,14 @@ $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/inp
 $(BUILD)/tests/fuzz/seeds: $(BUILD)/tests/fuzz/seeds.o $(BUILD)/tests/torn/files.o $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -Wl,--wrap=H5Pset_libver_bounds -o $@ $^ $(CMOCKA_LIBS) $(LDLIBS)
 
+# COUNT=1000 draws of tensors of every kind for layers/minnow_torch.py, under AddressSanitizer and UndefinedBehaviorSanitizer.
+# Python has to load ASan first, and beside it the C++ library whose exceptions ASan looks up then.
+TORCH := $(BUILD)/torch
+test-torch:
+	$(Q)$(MAKE) --no-print-directory CC=gcc CUDA=0 SANITIZE=address,undefined WERROR=0 BUILD=$(TORCH) $(TORCH)/$(SHARED)
+	$(Q)BUILD=$(TORCH) COUNT=$(or $(COUNT),1000) PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
+	  tests/test_torch.sh Tensors
+
 # Every command under valgrind's memcheck.
 test-valgrind: PROGRAMS += valgrind
 test-valgrind: packages $(BUILD)/minnow
@@ -198,9 +211,9 @@ coverage:
 	  all $(COVERED)/tests/ranks/train $(TESTS:$(BUILD)/%=$(COVERED)/%)
 	$(Q)BUILD=$(COVERED) tests/coverage.sh
 # Every call of a training run fails in turn, and nothing is lost; a run is killed again and again, and ends in the same bytes.
-# ARGS="--help" lists the options of either.
+# People's actions with the files of runs, at random and with kills, touch no file of another run. ARGS="--help" lists the options.
 calls = $(shell nm -u $(1) 2>/dev/null | sed -n 's/^ *U \($(2)[A-Z][A-Za-z0-9_]*\)$$/\1/p' | sort -u | grep -vE '$(3)')
-test-faults test-kills: $(BUILD)/minnow $(BUILD)/tests/faults/inject.so $(if $(findstring cuda,$(ARGS)),$(BUILD)/tests/faults/minnow)
+test-faults test-kills test-actions: $(BUILD)/minnow $(BUILD)/tests/faults/inject.so $(if $(findstring cuda,$(ARGS)),$(BUILD)/tests/faults/minnow)
 	$(Q)BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1 python3 tests/faults/$(@:test-%=%).py $(ARGS)
 $(BUILD)/tests/faults/inject.so: HDF5_CALLS = $(call calls,$(BUILD)/libminnow.a,H5,H5E|H5open|H5close|H5free|H5get|_g$$)
 $(BUILD)/tests/faults/inject.so: tests/faults/inject.c $(BUILD)/libminnow.a $(BUILD)/flags.cc
@@ -246,6 +259,7 @@ help:
 	@echo "make demo          train on data/digits.h5, draw the curves, print the test accuracy"
 	@echo "make test          every test (first installs packages that are missing)"
 	@echo "make check         the same without looking for packages"
+	@echo "make nightly       every suite whole, hours; goes on where it stopped (SUITES=\"lint kills\": these)"
 	@echo "make install       the command, the library, headers, minnow.pc, man page, completion: PREFIX=/usr/local DESTDIR="
 	@echo "make uninstall     remove what install wrote, with the same PREFIX and DESTDIR"
 	@echo "make dist          build/minnow-$(VERSION).tar.gz: the sources"
@@ -255,11 +269,13 @@ help:
 	@echo "make test-threads  what threads share, under ThreadSanitizer"
 	@echo "make test-torn     files damaged in every place are refused, never a crash (ARGS=\"--sample 200\": a sample)"
 	@echo "make fuzz          libFuzzer on what reads files and texts (FUZZ=\"checkpoint log\" SECONDS=60 WORKERS=1)"
+	@echo "make test-torch    minnow_torch given tensors of every kind, under AddressSanitizer (COUNT=1000, PYTHON=… that has PyTorch)"
 	@echo "make test-valgrind  every command under memcheck"
 	@echo "make test-determinism  100 runs, one result (COUNT=100, ARGS=\"--device auto\")"
 	@echo "make coverage      the share of lines that the C tests run, by folder"
 	@echo "make test-faults   every call of a training run fails in turn (ARGS=\"--help\" lists the options)"
 	@echo "make test-kills    training runs are killed and resumed (ARGS=\"--help\")"
+	@echo "make test-actions  what people do with the files of runs, at random, with kills (ARGS=\"--help\")"
 	@echo "make test-slurm    steps and jobs under a Slurm of the test's own (root, apt-get)"
 	@echo "make test-sanitizer  the CUDA tests under compute-sanitizer (needs a GPU)"
 	@echo "make peers         minnow, PyTorch and JAX timed alike on one GPU (ARGS=\"--help\" lists the options);"
@@ -269,7 +285,7 @@ help:
 	@echo "make lint, format, clean"
 	@echo "knobs: CUDA=0  CUDA_ARCH=\"90\"  SANITIZE=address,undefined  DEBUG=1  WERROR=1  VERBOSE=1  BUILD=folder"
 
-.PHONY: all install uninstall dist wheel man test demo packages check test-mutants test-threads test-torn test-faults test-kills test-slurm fuzz test-valgrind test-determinism \
+.PHONY: all install uninstall dist wheel man test demo packages check nightly test-mutants test-threads test-torn test-torch test-faults test-kills test-actions test-slurm fuzz test-valgrind test-determinism \
         coverage test-sanitizer peers demo-run lint format clean help
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -348,8 +348,10 @@ static mn_status settle(struct dataset_file *d) {
   d->base.rows = d->x.rows;
   d->base.inputs = d->x.cols;
   d->base.parallel = d->x.direct;
+  d->base.x_name = d->x.name;
   d->base.x_type = d->x.object.type;
   if (d->y.object.id < 0) return MN_OK;
+  d->base.y_name = d->y.name;
   d->base.y_type = d->y.object.type;
   d->base.outputs = d->y.cols;
   if (d->y.object.class == H5T_FLOAT || d->y.packed) return MN_OK;

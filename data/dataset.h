@@ -17,6 +17,7 @@ struct mn_dataset {
   int64_t inputs;              /* I, the width of x */
   int64_t outputs;             /* K: the width of y; with classes, the largest label + 1 */
   int classes;                 /* y is [n] int32 labels (cross-entropy), not [n, K] reals (mse) */
+  const char *x_name, *y_name; /* from the root of the file: "train/x"; NULL: there are none */
   const char *x_type, *y_type; /* of the elements in the file: "float32", "int64" …; NULL: there are none */
   double floor;    /* the loss no model can go below on average, where it is known (synthetic); else NaN */
   size_t parallel; /* 4 or 8: for reals of that width several threads may call `read` at a time, and none

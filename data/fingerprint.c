@@ -1,32 +1,91 @@
-/* FNV-1a, 64 bits, over what a dataset is. */
+/* Sums of XXH3 hashes; see fingerprint.h. */
 #include "data/fingerprint.h"
 
-#include <stdlib.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
-static void add(uint64_t *sum, const void *bytes, size_t size) {
-  for (const unsigned char *at = bytes; size > 0; at++, size--) *sum = (*sum ^ *at) * UINT64_C(1099511628211);
+enum { BLOCK = 4096 }; /* values */
+
+int64_t mn_fingerprint_count(const struct mn_dataset *d) {
+  return d->rows < MN_FINGERPRINT_ROWS ? d->rows : MN_FINGERPRINT_ROWS;
 }
 
-/* With the zero at its end, so that two words are not one long one. */
-static void add_word(uint64_t *sum, const char *word) {
-  add(sum, word ? word : "", word ? strlen(word) + 1 : 1);
+/* i·rows/count, without its overflow. */
+int64_t mn_fingerprint_row(const struct mn_dataset *d, int64_t i) {
+  const int64_t count = mn_fingerprint_count(d);
+  return i * (d->rows / count) + i * (d->rows % count) / count;
 }
 
-mn_status mn_fingerprint_add(uint64_t *sum, struct mn_dataset *d, const char *x_name, const char *y_name) {
+int64_t mn_fingerprint_block(const struct mn_dataset *d) {
+  const int64_t width = d->inputs + (d->classes ? 1 : d->outputs);
+  int64_t rows = 1;
+  while (2 * rows * width <= BLOCK) rows *= 2;
+  return rows;
+}
+
+/* Rows that were read. */
+struct span {
+  int64_t first;
+  const char *x, *y;
+  size_t x_row, y_row;
+};
+
+/* The same function by the widest instructions that the processor has, where the library was built with it. */
+XXH64_hash_t XXH3_64bits_dispatch(const void *bytes, size_t size) __attribute__((weak));
+
+static uint64_t hash_bytes(const void *bytes, size_t size) {
+  return XXH3_64bits_dispatch ? XXH3_64bits_dispatch(bytes, size) : XXH3_64bits(bytes, size);
+}
+
+static uint64_t hash(const struct span *s, int64_t first, int64_t count) {
+  const size_t from = (size_t)(first - s->first), rows = (size_t)count;
+  const uint64_t parts[] = {(uint64_t)first, hash_bytes(s->x + from * s->x_row, rows * s->x_row),
+                            s->y ? hash_bytes(s->y + from * s->y_row, rows * s->y_row) : 0};
+  return XXH3_64bits(parts, sizeof parts);
+}
+
+void mn_fingerprint_add(struct mn_fingerprint *f, const struct mn_dataset *d, size_t real, int64_t first,
+                        int64_t count, const void *x, const void *y) {
+  const struct span span = {first, x, y, (size_t)d->inputs * real,
+                            d->classes ? sizeof(int32_t) : (size_t)d->outputs * real};
+  const int64_t block = mn_fingerprint_block(d), end = first + count, all = mn_fingerprint_count(d);
+  uint64_t rows = 0, sample = 0;
+  for (int64_t at = first; at < end; at += block)
+    rows += hash(&span, at, end - at < block ? end - at : block);
+  int64_t i = (int64_t)((double)first / (double)d->rows * (double)all); /* or less, never more */
+  for (; i < all && mn_fingerprint_row(d, i) < end; i++)
+    if (mn_fingerprint_row(d, i) >= first) sample += hash(&span, mn_fingerprint_row(d, i), 1);
+  __atomic_add_fetch(&f->rows, rows, __ATOMIC_RELAXED);
+  __atomic_add_fetch(&f->sample, sample, __ATOMIC_RELAXED);
+}
+
+static uint64_t describe(const struct mn_dataset *d, uint64_t sum) {
+  const char *const words[] = {d->x_name, d->y_name, d->x_type, d->y_type};
   const int64_t shape[] = {d->rows, d->inputs, d->outputs, d->classes};
-  const size_t x_size = (size_t)d->inputs * sizeof(double);
-  const size_t y_size = d->classes ? sizeof(int32_t) : (size_t)d->outputs * sizeof(double);
-  char *row = malloc(x_size + y_size);
-  if (!row) return mn_fail(MN_NO_MEMORY, "no memory for a row of %ld inputs", (long)d->inputs);
-  add_word(sum, x_name), add_word(sum, y_name);
-  add_word(sum, d->x_type), add_word(sum, d->y_type);
-  add(sum, shape, sizeof shape);
-  mn_status status = MN_OK;
-  for (int last = 0; last < 2 && status == MN_OK; last++) {
-    status = d->read(d, last ? d->rows - 1 : 0, 1, sizeof(double), row, row + x_size);
-    if (status == MN_OK) add(sum, row, x_size + y_size);
-  }
-  free(row);
-  return status;
+  for (int i = 0; i < 4; i++)
+    sum = XXH3_64bits_withSeed(words[i] ? words[i] : "", words[i] ? strlen(words[i]) : 0, sum);
+  return XXH3_64bits_withSeed(shape, sizeof shape, sum);
+}
+
+void mn_fingerprint_end(struct mn_fingerprint *f, const struct mn_dataset *d, int whole) {
+  f->whole = whole;
+  f->sample = describe(d, f->sample);
+  f->rows = whole ? describe(d, f->rows) : 0;
+}
+
+void mn_fingerprint_show(char out[MN_FINGERPRINT_TEXT], const struct mn_fingerprint *train,
+                         const struct mn_fingerprint *test) {
+  const uint64_t sums[2][2] = {{train->sample, test ? test->sample : 0},
+                               {train->rows, test ? test->rows : 0}};
+  const int length = snprintf(out, MN_FINGERPRINT_TEXT, "%016" PRIx64, XXH3_64bits(sums[0], sizeof sums[0]));
+  if (train->whole && (!test || test->whole))
+    snprintf(out + length, MN_FINGERPRINT_TEXT - (size_t)length, " %016" PRIx64,
+             XXH3_64bits(sums[1], sizeof sums[1]));
+}
+
+int mn_fingerprint_same(const char *a, const char *b) {
+  const size_t both = strlen(a) < strlen(b) ? strlen(a) : strlen(b);
+  return strncmp(a, b, both) == 0 && (both > 0 || strcmp(a, b) == 0);
 }

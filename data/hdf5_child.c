@@ -30,12 +30,12 @@ static void settle_down(pid_t parent, int seconds) {
   const struct rlimit none = {0, 0};
   const struct itimerval limit = {.it_value = {.tv_sec = seconds}};
   sigset_t over;
-  int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
   for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) signal(stops[i], SIG_IGN);
   signal(SIGPROF, SIG_DFL);
   sigemptyset(&over);
   sigaddset(&over, SIGPROF);
-  if (nowhere < 0 || dup2(nowhere, STDERR_FILENO) < 0 || setrlimit(RLIMIT_CORE, &none) != 0 ||
+  close(STDERR_FILENO); /* first, or there may be no descriptor left to open */
+  if (open("/dev/null", O_WRONLY) < 0 || setrlimit(RLIMIT_CORE, &none) != 0 ||
       prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent ||
       sigprocmask(SIG_UNBLOCK, &over, NULL) != 0 || setitimer(ITIMER_PROF, &limit, NULL) != 0)
     _exit(1);

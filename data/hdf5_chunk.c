@@ -9,10 +9,10 @@
 
 #include "data/hdf5.h"
 #include "data/hdf5_child.h"
+#include "kernels/escape.h"
 
-#define KEPT                                                                                                 \
-  ((size_t)256 << 20) /* the most bytes kept of a dataset, unless one chunk is larger                        \
-                       */
+/* The most bytes kept of a dataset, unless one chunk is larger. */
+#define KEPT ((size_t)256 << 20)
 
 enum { FILTERS = 8, SUM = 4 }; /* SUM: bytes of a fletcher32 checksum */
 
@@ -31,6 +31,7 @@ struct mn_hdf5_chunks {
   size_t bytes;                        /* of a chunk */
   size_t room;                         /* of each buffer: the most that a chunk takes in the file */
   int foreign;                         /* filters that only HDF5 undoes */
+  int zeros_pass;                      /* zeros have the checksum 0, and nothing is deflated */
   int filters;                         /* in the order in which they were applied */
   struct filter filter[FILTERS];
   hsize_t grid[MN_HDF5_RANK]; /* chunks along each dimension */
@@ -44,7 +45,7 @@ struct mn_hdf5_chunks {
 /* Takes the filters over, and sets `room`. Deflated data are hardly larger than what they were: zlib adds
  * less than an eighth and 64 bytes, and more is refused. */
 static int take_filters(struct mn_hdf5_chunks *c, hid_t creation) {
-  int deflated = 0;
+  int deflated = 0, summed = 0;
   c->filters = H5Pget_nfilters(creation);
   c->foreign = c->filters > FILTERS;
   c->room = c->bytes;
@@ -55,13 +56,14 @@ static int take_filters(struct mn_hdf5_chunks *c, hid_t creation) {
     if (id < 0) return 0;
     c->filter[i] = (struct filter){id, count > 0 ? values[0] : 0};
     if (id == H5Z_FILTER_FLETCHER32)
-      c->room += SUM;
+      c->room += SUM, summed = 1;
     else if (id == H5Z_FILTER_DEFLATE && !deflated++)
       c->room += c->room / 8 + 64;
     else if (id != H5Z_FILTER_SHUFFLE)
       c->foreign = 1;
     if (id == H5Z_FILTER_SHUFFLE && c->filter[i].width < 1) return 0;
   }
+  c->zeros_pass = summed && !deflated;
 #if H5_VERSION_GE(1, 10, 0)
   unsigned options;
   if (H5Pget_chunk_opts(creation, &options) < 0) return 0;
@@ -238,6 +240,20 @@ static mn_status fetch_foreign(struct place *p, struct slot *slot) {
   return status;
 }
 
+/* Zeros may be what was written, or what a disk lost together with their checksum: one line for a file. */
+static void doubt(const struct place *p, const unsigned char *bytes) {
+  const struct mn_hdf5_chunks *c = p->dataset->chunks;
+  struct mn_hdf5_reading *r = p->file->reading;
+  if (!r->doubts || !c->zeros_pass || *bytes || memcmp(bytes, bytes + 1, c->bytes - 1) != 0) return;
+  r->doubts = 0;
+  mn_escape_print(
+      stderr,
+      "minnow: warning: %s: %s, rows %llu to %llu are a chunk of zeros with the checksum 0, which "
+      "may be lost rows: if zeros are not right there, %s\n",
+      p->file->path, p->dataset->name, (unsigned long long)p->start[0],
+      (unsigned long long)(p->start[0] + p->count[0] - 1), p->file->remedy);
+}
+
 /* HDF5 finds the chunk, and the driver reads it into memory of known size. Where there is none HDF5 is asked
  * for the fill value, and may read no elements for it. */
 static mn_status fetch(struct place *p, struct slot *slot) {
@@ -255,6 +271,7 @@ static mn_status fetch(struct place *p, struct slot *slot) {
   else if (disk->asked > c->room)
     wrong = "a chunk is stored with more bytes than it can have";
   mn_status status = wrong ? mn_hdf5_rows_damaged(p->file, p->dataset, p->start, p->count, wrong) : MN_OK;
+  if (result >= 0 && !wrong) doubt(p, slot->bytes);
   if (result < 0 && !wrong) {
     disk->limit = 0;
     memset(slot->bytes, 0, c->bytes); /* a dataset may say that it has no fill value */

@@ -53,6 +53,7 @@ struct mn_hdf5_object {
 struct mn_hdf5_reading {
   struct mn_hdf5_disk disk;
   struct mn_hdf5_chunks *chunks; /* those of all datasets that are open */
+  int doubts; /* a chunk of zeros, with their checksum 0, is told on stderr: nothing else can tell */
 };
 
 struct mn_hdf5_file {

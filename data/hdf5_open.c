@@ -20,7 +20,9 @@ static mn_status open_descriptor(struct mn_hdf5_file *file) {
   file->reading->disk.fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file->reading->disk.fd < 0)
     return mn_fail(MN_NO_INPUT, "cannot open %s: %s: check %s", file->path, strerror(errno),
-                   errno == EACCES ? "its permissions" : "the name");
+                   errno == EACCES   ? "its permissions"
+                   : errno == EMFILE ? "ulimit -n"
+                                     : "the name");
   if (fstat(file->reading->disk.fd, &status) != 0)
     return mn_fail(MN_IO, "cannot read %s: %s: check the disk", file->path, strerror(errno));
   if (!S_ISREG(status.st_mode))
@@ -81,6 +83,7 @@ mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *
       .path = path, .remedy = remedy, .root = {.name = "/", .kind = MN_HDF5_GROUP, .id = -1}};
   file->reading = calloc(1, sizeof *file->reading);
   if (!file->reading) return mn_fail(MN_NO_MEMORY, "%s: no memory to open it", path);
+  file->reading->doubts = (how & MN_HDF5_SHARED) != 0;
   mn_status status = open_hdf5(file, how);
   if (status == MN_OK) return MN_OK;
   if (file->reading->disk.fd >= 0) close(file->reading->disk.fd);

@@ -61,17 +61,23 @@ void mn_hdf5_slab_next(struct mn_hdf5_slab *slab) {
  * with another rank HDF5 copies element by element. */
 static herr_t transfer(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *slab, void *out,
                        const void *values) {
+  const size_t element = H5Tget_size(memory), widest = element < 16 ? 16 : element;
   hid_t space = H5Dget_space(dataset), dense = H5Screate_simple(slab->rank, slab->count, NULL);
-  herr_t result = space < 0 || dense < 0 ? -1 : 0;
+  hid_t how = H5Pcreate(H5P_DATASET_XFER);
+  herr_t result = space < 0 || dense < 0 || how < 0 ? -1 : 0;
+  /* HDF5 clears 1 MiB to convert in, for each call, unless less is asked for. */
+  if (result >= 0 && slab->elements > 0 && slab->elements < ((size_t)1 << 20) / widest)
+    result = H5Pset_buffer(how, slab->elements * widest, NULL, NULL);
   if (result >= 0 && slab->rank > 0)
     result = H5Sselect_hyperslab(space, H5S_SELECT_SET, slab->start, NULL, slab->count, NULL);
   if (result >= 0)
-    result = values ? H5Dwrite(dataset, memory, dense, space, H5P_DEFAULT, values)
-                    : H5Dread(dataset, memory, dense, space, H5P_DEFAULT, out);
+    result = values ? H5Dwrite(dataset, memory, dense, space, how, values)
+                    : H5Dread(dataset, memory, dense, space, how, out);
   if (result >= 0 && out &&
       (H5Tdetect_class(memory, H5T_VLEN) > 0 || H5Tdetect_class(memory, H5T_STRING) > 0))
     H5Dvlen_reclaim(memory, dense, H5P_DEFAULT, out);
   hid_t errors = result < 0 ? H5Eget_current_stack() : -1; /* H5Sclose would clear it */
+  if (how >= 0) H5Pclose(how);
   if (dense >= 0) H5Sclose(dense);
   if (space >= 0) H5Sclose(space);
   if (errors >= 0) H5Eset_current_stack(errors);

@@ -345,6 +345,10 @@ const struct mn_placement *mn_loader_placement(const struct mn_loader *l) {
   return l->placement;
 }
 
+const struct mn_fingerprint *mn_loader_fingerprint(const struct mn_loader *l) {
+  return &l->placement->fingerprint;
+}
+
 int64_t mn_loader_samples(const struct mn_loader *l) {
   return l->most;
 }

@@ -54,6 +54,9 @@ struct mn_batch mn_batch_part(const struct mn_loader *loader, const struct mn_ba
 MN_API const struct mn_placement *mn_loader_placement(const struct mn_loader *loader);
 MN_API double mn_loader_waited(const struct mn_loader *loader);
 
+/* What the rows are, as far as opening has read them; under x_only without their targets. */
+MN_API const struct mn_fingerprint *mn_loader_fingerprint(const struct mn_loader *loader);
+
 /* The most samples in a filling. */
 int64_t mn_loader_samples(const struct mn_loader *loader);
 

@@ -67,6 +67,7 @@ static mn_status allocate(struct mn_placement *p) {
     MN_TRY(k->allocate_host(p->context->device, &to->x, (size_t)rows * form->x_row));
     if (form->y_row) MN_TRY(k->allocate_host(p->context->device, &to->y, (size_t)rows * form->y_row));
   }
+  p->fingerprint = (struct mn_fingerprint){0}; /* another place may have taken some rows */
   return mn_rows_largest(to, form, rows);
 }
 
@@ -93,7 +94,7 @@ static mn_status upload_all(struct mn_placement *p, char *const x[2], char *cons
     int buffer = first / each % 2;
     struct mn_range range = {.first = first, .count = rows - first < each ? rows - first : each};
     float *largest = p->rows.largest;
-    struct mn_rows to = {x[buffer], y[buffer], largest ? largest + first : NULL};
+    struct mn_rows to = {x[buffer], y[buffer], largest ? largest + first : NULL, &p->fingerprint};
     MN_TRY(mn_read_rows(p->dataset, form, &range, 1, &to, p->stop));
     MN_TRY(k->synchronize(device)); /* the other buffer is free again */
     MN_TRY(k->upload(device, (char *)p->rows.x + (size_t)first * form->x_row, x[buffer],
@@ -110,6 +111,7 @@ static mn_status fill_device(struct mn_placement *p) {
   struct mn_device *device = p->context->device;
   const struct mn_rows_form *form = &p->form;
   int64_t each = (int64_t)(CHUNK_BYTES / (form->x_row + form->y_row));
+  each -= each % mn_fingerprint_block(p->dataset);
   if (each > p->dataset->rows) each = p->dataset->rows;
   if (each < 1) each = 1;
   char *x[2] = {0}, *y[2] = {0};
@@ -133,7 +135,9 @@ static mn_status fill_device(struct mn_placement *p) {
 static mn_status fill(struct mn_placement *p) {
   struct mn_range all = {.count = p->dataset->rows};
   if (p->place == MN_PLACE_DEVICE && !is_cpu(p)) return fill_device(p);
-  return mn_read_rows(p->dataset, &p->form, &all, 1, &p->rows, p->stop);
+  struct mn_rows to = p->rows;
+  to.fingerprint = &p->fingerprint;
+  return mn_read_rows(p->dataset, &p->form, &all, 1, &to, p->stop);
 }
 
 /* Whether the rows are more than a place can have, as far as can be told: asking the host for that would end
@@ -153,7 +157,10 @@ static mn_status settle(struct mn_placement *p, int asked) {
     mn_status status = check_room(p);
     if (status == MN_OK) status = allocate(p);
     if (status == MN_OK) status = fill(p);
-    if (status == MN_OK) return MN_OK;
+    if (status == MN_OK) {
+      mn_fingerprint_end(&p->fingerprint, p->dataset, 1);
+      return MN_OK;
+    }
     release(p);
     if (asked && status == MN_NO_MEMORY)
       return mn_fail(MN_NO_MEMORY, "the place %s has no room for the %.1f GiB of rows; auto or file would do",
@@ -162,7 +169,7 @@ static mn_status settle(struct mn_placement *p, int asked) {
     snprintf(p->why, sizeof p->why, "%.180s", mn_message());
     p->place = p->place == MN_PLACE_DEVICE && !is_cpu(p) ? MN_PLACE_HOST : MN_PLACE_FILE;
   }
-  return MN_OK;
+  return mn_read_sample(p->dataset, &p->form, &p->fingerprint, p->stop);
 }
 
 mn_status mn_placement_open(struct mn_placement **out, struct mn_context *context, struct mn_dataset *dataset,

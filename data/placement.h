@@ -22,15 +22,17 @@ struct mn_placement {
   struct mn_rows_form form; /* how the rows wait */
   size_t bytes;             /* of all rows in that form; INT64_MAX at most */
   struct mn_rows rows;      /* all of them; NULL in MN_PLACE_FILE */
-  char why[200];            /* why this place, for people */
-  const int *stop;          /* borrowed while opening */
+  struct mn_fingerprint fingerprint; /* of what they are, as far as they were read while opening */
+  char why[200];                     /* why this place, for people */
+  const int *stop;                   /* borrowed while opening */
 };
 
 /* Chooses a place where `place` is MN_PLACE_AUTO: a GPU if the rows take at most four fifths of what it has
  * free now, and leave as much as the context has allocated; else host memory if they take at most half of
  * what is available, else the file. Then reads all rows into it, unless it is the file; x_only: without their
- * targets. `*out` is the caller's. MN_NO_MEMORY: the place that was asked for has no room; MN_INTERRUPTED:
- * *stop was set meanwhile (data/read.h); and the errors of the dataset's read. */
+ * targets; of the file, a sample for the fingerprint. `*out` is the caller's. MN_NO_MEMORY: the place that
+ * was asked for has no room; MN_INTERRUPTED: *stop was set meanwhile (data/read.h); and the errors of the
+ * dataset's read. */
 mn_status mn_placement_open(struct mn_placement **out, struct mn_context *context, struct mn_dataset *dataset,
                             enum mn_place place, int x_only, const int *stop);
 void mn_placement_close(struct mn_placement *placement); /* NULL is fine */

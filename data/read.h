@@ -3,7 +3,7 @@
 #ifndef MN_DATA_READ_H
 #define MN_DATA_READ_H
 
-#include "data/dataset.h"
+#include "data/fingerprint.h"
 #include "kernels/types.h"
 
 /* How the rows of a dataset wait, and who reads them. */
@@ -17,10 +17,11 @@ struct mn_rows_form {
 };
 
 /* Rows in host memory, or in the device's; y NULL where there is none. largest[i], in host memory of any
- * kind: the largest finite |value| of row i of x; NULL: nobody asks. */
+ * kind: the largest finite |value| of row i of x; NULL: nobody asks, as where the fingerprint is. */
 struct mn_rows {
   void *x, *y;
   float *largest;
+  struct mn_fingerprint *fingerprint; /* what is read is added to it */
 };
 
 /* The form for a device: x as its GEMMs read it. MN_NO_MEMORY: rows too wide to be counted in bytes. */
@@ -41,5 +42,10 @@ struct mn_range {
 mn_status mn_read_rows(struct mn_dataset *dataset, const struct mn_rows_form *form,
                        const struct mn_range *ranges, int64_t count, const struct mn_rows *to,
                        const int *stop);
+
+/* Reads the rows of the sample alone, in the file's order, into memory that is freed again, and sets the
+ * fingerprint. Errors: those of mn_read_rows; MN_NO_MEMORY. */
+mn_status mn_read_sample(struct mn_dataset *dataset, const struct mn_rows_form *form,
+                         struct mn_fingerprint *fingerprint, const int *stop);
 
 #endif

@@ -9,11 +9,10 @@
 struct mn_launched {
   const char *launcher; /* "Open MPI", "MPICH", "Slurm", or "RANK and WORLD_SIZE"; NULL: none, it is alone */
   int rank, size;
-  int local; /* its number on its host, which is that of its GPU */
-  int mpi;   /* the launcher is one that MPI knows */
-  const char
-      *address; /* MASTER_ADDR, the host of rank 0, where the ranks can meet without MPI; NULL: not set */
-  int port;     /* MASTER_PORT, there; under torchrun, which has that itself, the one after it */
+  int local;           /* its number on its host, which is that of its GPU */
+  int mpi;             /* the launcher is one that MPI knows */
+  const char *address; /* MASTER_ADDR, the host of rank 0, where ranks can meet without MPI; NULL: not set */
+  int port;            /* MASTER_PORT, there; under torchrun, which has that itself, the one after it */
 };
 
 /* From the environment. MN_USAGE: it contradicts itself. */

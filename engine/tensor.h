@@ -25,9 +25,9 @@ struct mn_tensor {
   int keep;                /* the real form is kept, whatever the consumers read */
   int outside;             /* the value's memory is another's (mn_tape_outside) */
   int summed; /* of a parameter that has no shares: the tape adds up the copies' stored gradients */
-  enum mn_sharing
-      shared;  /* whose collectives reach the gradient and the forms that GEMMs read: of a parameter
-                  MN_WITH_COPIES where each of several copies can have a share of its rows */
+  /* Whose collectives reach the gradient and the forms that GEMMs read: of a parameter MN_WITH_COPIES where
+   * each of several copies can have a share of its rows. */
+  enum mn_sharing shared;
   int operand; /* of a tape's last output: only a GEMM will read it, so it has no real form */
 };
 

@@ -2,10 +2,11 @@
  * with the main thread's. */
 #include "kernels/status.h"
 
-#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "kernels/escape.h"
 
 static _Thread_local char message[MN_MESSAGE];
 
@@ -16,10 +17,7 @@ mn_status mn_fail(mn_status status, const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  /* Names and texts from files are not to steer a terminal, and a message is one line. */
-  for (char *c = text; *c; c++)
-    if (iscntrl((unsigned char)*c)) *c = '?';
-  snprintf(message, sizeof message, "%s", text);
+  mn_escape(message, sizeof message, text); /* so it is one line, too */
   return status;
 }
 

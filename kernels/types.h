@@ -164,10 +164,9 @@ struct mn_block {
   double scale;         /* MN_BLOCK_LOSS: dy = scale·2·(y − target)/(N·C) */
   void *loss_parts; /* [N, G] MN_BLOCK_LOSS: Σ (y − target)² over the group (D = C/G neighbours) of a row;
                        [N] without MN_OP_NORM, where a row is one group */
-  struct mn_operand
-      *dz;    /* [N, C]: the forms that are not NULL are written; dz->real may be z or the incoming dy */
-  void *sums; /* [3, chunks, C]: partial column sums of dbias, dgamma, dbeta, over chunks of
-                 MN_CHUNK_ROWS rows; those of an operation that is not in ops are not written */
+  struct mn_operand *dz; /* [N, C]: the forms that are not NULL are written; dz->real may be z or dy */
+  void *sums;            /* [3, chunks, C]: partial column sums of dbias, dgamma, dbeta, over chunks of
+                            MN_CHUNK_ROWS rows; those of an operation that is not in ops are not written */
 };
 
 /* How a weight w follows its gradient, with g = scale·gradient. Both are PyTorch's rules.

@@ -37,6 +37,7 @@ struct circumstances {
   const char *out;  /* where stdout goes; NULL: it is caught */
   const char *path; /* $PATH; NULL: as it is */
   long largest;     /* bytes that a file may have; 0: any number */
+  int files;        /* that may be open; 0: as many as here */
   int no_gpu;       /* no GPU can be seen */
   int close_out;    /* stdout is closed */
 };
@@ -70,6 +71,11 @@ static inline void become(char **argv, int out, int err, const struct circumstan
   if (how->largest) {
     struct rlimit limit = {(rlim_t)how->largest, (rlim_t)how->largest};
     if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(121);
+  }
+  if (how->files) {
+    struct rlimit limit = {(rlim_t)how->files, (rlim_t)how->files};
+    for (int fd = 3; fd < 64; fd++) close(fd);
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(123);
   }
   if (how->no_gpu) setenv("CUDA_VISIBLE_DEVICES", "", 1);
   if (how->path) setenv("PATH", how->path, 1);

@@ -68,7 +68,7 @@ for suite in "$@"; do
   wait "${pids[0]}" || status=$?
   pids=("${pids[@]:1}")
   case $status in
-    0) echo "bare $suite: make demo, and make test with $(grep -c '^== ' "$folder/$suite.log") programs, in $SECONDS s" ;;
+    0) echo "bare $suite: make demo, and programs of make test, in $SECONDS s: $(grep -c '^== ' "$folder/$suite.log") passed, 0 failed" ;;
     3) echo "not run in bare $suite: it cannot be made: $(tail -n 1 "$folder/$suite.log")" >&2 ;;
     *)
       tail -n 40 "$folder/$suite.log" >&2

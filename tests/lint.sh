@@ -91,5 +91,5 @@ else
   echo "lint: no shellcheck here (package shellcheck): the scripts are not checked"
 fi
 for folder in "${!seen[@]}"; do echo "$folder (${seen[$folder]})"; done | LC_ALL=C sort | paste -sd, | sed 's/,/, /g; s/^/lint: sources seen in /'
-[ "$bad" = 0 ] && echo "lint: ${#sources[@]} sources and ${#scripts[@]} scripts are in order"
+[ "$bad" = 0 ] && echo "lint: sources and scripts: $((${#sources[@]} + ${#scripts[@]})) passed, 0 failed"
 exit "$bad"

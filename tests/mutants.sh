@@ -19,7 +19,7 @@ passed=0 failed=0
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
 programs=${alone:-test_block test_kernels test_planes test_optimizer test_gradients test_tape test_parity test_masters}
-every=${alone:-$programs test_block_call test_reading test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_model test_terminal test_log test_resume test_progress test_command test_advice test_newest test_sums test_disk test_signals test_hosts test_link test_meeting}
+every=${alone:-$programs test_block_call test_reading test_doubts test_fingerprint test_owned test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_model test_terminal test_log test_resume test_progress test_command test_advice test_newest test_sums test_disk test_signals test_hosts test_link test_meeting}
 
 # A worker of the process below takes its copy (BUILT), and of the mutants its SHARE. Any other builds a copy, in which all must pass.
 if [ -n "${BUILT:-}" ]; then
@@ -85,11 +85,14 @@ mutant() {
   data/advice.c) order=${alone:-test_advice} ;;
   data/dataset.c | data/hdf5_file.c) order=${alone:-test_reading} ;;
   data/hdf5_chunk.c | data/hdf5_child.c | data/hdf5_disk.c) order=${alone:-test_chunks} ;;
-  data/fingerprint.c | train/command/resume.c) order=${alone:-test_resume} ;;
+  data/fingerprint.c) order=${alone:-test_fingerprint} ;;
+  train/command/resume.c | train/command/owned.c) order=${alone:-test_resume test_owned} ;;
+  kernels/escape.c) order=${alone:-test_owned test_command} ;;
   data/order.c) order=${alone:-test_order test_loader} ;;
   data/held_out.c) order=${alone:-test_held_out} ;;
   data/labels.c) order=${alone:-test_library} ;;
   data/read.c) order=${alone:-test_rows test_loader test_library} ;;
+  train/command/verify.c) order=${alone:-test_doubts} ;;
   data/* | kernels/gather.c) order=${alone:-test_loader} ;;
   kernels/real.h) order=${alone:-test_kernels} ;;
   kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels} ;;
@@ -100,7 +103,7 @@ mutant() {
   train/checkpoint/weights.c | train/command/session.c) order=${alone:-test_init test_validation} ;;
   train/checkpoint/model.c | train/checkpoint/read.c) order=${alone:-test_model} ;;
   train/checkpoint/sums.c) order=${alone:-test_sums} ;;
-  train/checkpoint/path.c) order=${alone:-test_newest} ;;
+  train/checkpoint/path.c) order=${alone:-test_newest test_saver test_owned} ;;
   engine/heartbeat.c | engine/link.c | engine/ranks.c) order=${alone:-test_link test_meeting} ;;
   engine/meeting.c) order=${alone:-test_meeting} ;;
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_retake test_loader test_training} ;;
@@ -111,6 +114,7 @@ mutant() {
   train/*) order=${alone:-test_library test_trainer test_trainer_errors test_nonfinite test_retake test_pauses test_training} ;;
   *) order=$programs ;;
   esac
+  [[ $name != doubts:* && $name != files:* ]] || order=${alone:-test_doubts}
   [[ $name != signals:* && $name != crash:* ]] || order=${alone:-test_signals}
   printf '%s\n' "${content/"$old"/"$new"}" >"$file"
   # shellcheck disable=SC2086
@@ -149,7 +153,7 @@ mutant "eps: twice" $b 'squares / width + eps)' 'squares / width + 2 * eps)'
 mutant "eps: none" $b 'squares / width + eps)' 'squares / width)'
 mutant "eps: outside the root" $b '(real)sqrt(squares / width + eps)' '((real)sqrt(squares / width) + eps)'
 mutant "variance: unbiased" $b 'sqrt(squares / width' 'sqrt(squares / (width > 1 ? width - 1 : 1)'
-mutant "variance: one pass" $b 'g->rstd = 1 / (real)sqrt(squares / width + eps);' \
+mutant "variance: one pass" $b 'g->rstd = 1 / (real)sqrt(squares / width + eps) + 0 * squares; /* NaN where they overflow */' \
   'squares = 0;
   for (int64_t c = 0; c < g->width; c++) squares += g->z[c] * g->z[c];
   g->rstd = 1 / (real)sqrt(squares / width - g->mean * g->mean + eps);'
@@ -476,7 +480,8 @@ mutant "threads: the first thread stays blocked" $h 'pthread_sigmask(SIG_SETMASK
   'pthread_sigmask(SIG_SETMASK, &others, NULL)'
 mutant "threads: an error without its words" $h 'mn_fail(outcome->status, "%s", outcome->message)' 'outcome->status'
 w=train/command/watchdog.c
-mutant "crash: no word of it" train/command/crash.c 'running ? MN_LIBRARY : ended' 'ended'
+mutant "crash: no word of it" train/command/crash.c 'if (!running) _exit(ended);' '_exit(ended);'
+mutant "crash: the process goes on" train/command/crash.c 'raise(number);' ''
 mutant "crash: not in a thread" $h 'sigdelset(&others, crashes[i])' '(void)crashes'
 mutant "signals: the second is noted too" $w 'signal(number, SIG_DFL);' ''
 mutant "signals: nohup has no effect" $w 'before.sa_handler != SIG_IGN' '1'
@@ -544,13 +549,30 @@ mutant "log: changes of a run that is not gone on from" train/command/log.c '? s
 mutant "log: what a full disk kept out is lost" train/command/log.c 'if (log->error) write_lines(log);' ''
 mutant "log: a finished run ends again" train/command/log.c 'if (log->ended || !begin_line(log, &json, "end")) return;' 'if (!begin_line(log, &json, "end")) return;'
 u=train/command/resume.c
-mutant "resumed: paths are of the folder it is in" $u '== MN_OK && found ? given : whole;' '== MN_OK ? given : given;'
 mutant "resumed: other rows unseen" $u '  if (then && !is_data_named(o))' '  if (0)'
 mutant "resumed: another model's options" $u 'if (!(row->flags & MN_OPTION_COURSE))' 'if (0)'
 mutant "resumed: no word of a change" $u 'return kept + s->changes;' 'return kept;'
 mutant "resumed: the epochs of the rows before" $u 'p->epoch = p->samples / p->rows;' ''
-mutant "fingerprint: the last row is no matter" data/fingerprint.c 'last ? d->rows - 1 : 0' '0'
-mutant "fingerprint: types are no matter" data/fingerprint.c 'add_word(sum, d->x_type), add_word(sum, d->y_type);' ''
+f=data/fingerprint.c
+mutant "fingerprint: rows in any order" $f '{(uint64_t)first, hash_bytes' '{0, hash_bytes'
+mutant "fingerprint: targets are no matter" $f 's->y ? hash_bytes' '0 ? hash_bytes'
+mutant "fingerprint: names are no matter" $f '{d->x_name, d->y_name,' '{NULL, NULL,'
+mutant "fingerprint: the first rows for a sample" $f 'i * (d->rows / count) + i * (d->rows % count) / count' 'i'
+mutant "fingerprint: a sample is as good as all" $f 'f->rows = whole ? describe(d, f->rows) : 0;' 'f->rows = 0;'
+mutant "doubts: of rows that are no zeros" data/hdf5_chunk.c '|| *bytes || memcmp' '|| *bytes || 0 && memcmp'
+mutant "doubts: of a checkpoint" train/command/verify.c 'file->reading->doubts = !verdict->sums;' 'file->reading->doubts = 1;'
+mutant "doubts: more classes than rows pass" train/command/session.c 's->train->outputs > s->train->rows' '0'
+mutant "files: too few to try a file out" data/hdf5_child.c '  close(STDERR_FILENO);' ''
+o=train/command/owned.c
+mutant "owned: links lead out of the folder" $o '!realpath(out, file) && find_in_folder' 'find_in_folder'
+mutant "owned: a checkpoint names any file" $o 'if (none || strncmp(file, real, strlen(real)) == 0)' 'if (1)'
+mutant "owned: a copy is the same run" $o 's->fork = 1;' 'return MN_OK;'
+mutant "owned: an identity may be anything" $o '*was.id && (!is_id(was.id)' '0 && (!is_id(was.id)'
+mutant "owned: a run without its rows" $o 'hash = add(add_options(hash, texts, count), sample);' 'hash = add_options(hash, texts, count);'
+mutant "owned: another run's files are its own" train/checkpoint/path.c 'MN_TRY(check_own(path, name, ours, 0));' ''
+mutant "owned: saved over another run's" train/checkpoint/path.c 'MN_TRY(check_own(path, name, ours, how));' ''
+mutant "owned: the log of another run" train/command/log.c '&& !empty && strcmp(now, id) != 0' '&& 0'
+mutant "shown: controls as they are" kernels/escape.c 'if (first < '"' '"' ||' 'if (0 ||'
 
 # the rows that are held out, and the best
 v=data/held_out.c

@@ -16,7 +16,7 @@ struct made {
   int64_t bad_row;  /* reading it fails; −1: none */
   int64_t bad_from; /* as does reading any from this one on; 0: none */
   int64_t late_row; /* reading it takes 20 ms; −1: none */
-  int delay_us;     /* of each read */
+  int delay_us;     /* of each read of more than a row, which is no sample's */
   atomic_llong reads, rows_read;
 };
 
@@ -31,7 +31,8 @@ static inline mn_status made_read(struct mn_dataset *dataset, int64_t first, int
   struct made *m = (struct made *)dataset; /* read by several threads */
   if (!(first >= 0 && count > 0 && first + count <= dataset->rows))
     return mn_fail(MN_LIBRARY, "no such rows");
-  if (m->delay_us) nanosleep(&(struct timespec){m->delay_us / 1000000, m->delay_us % 1000000 * 1000L}, NULL);
+  if (m->delay_us && count > 1)
+    nanosleep(&(struct timespec){m->delay_us / 1000000, m->delay_us % 1000000 * 1000L}, NULL);
   if (m->late_row >= first && m->late_row < first + count) nanosleep(&(struct timespec){0, 20000000}, NULL);
   m->reads++;
   m->rows_read += count;

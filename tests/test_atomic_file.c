@@ -60,6 +60,10 @@ int rename(const char *from, const char *to) {
   return fails(RENAME) ? -1 : (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
+int renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned how) {
+  return fails(RENAME) ? -1 : (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, how);
+}
+
 int link(const char *from, const char *to) {
   return fails(LINK) ? -1 : (int)syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0);
 }

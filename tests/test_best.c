@@ -78,8 +78,18 @@ static const struct result *run_line(const char *format, ...) {
   return r;
 }
 
+/* A file's bytes, in one number. */
+static uint64_t seen_of(const char *name) {
+  struct stat status;
+  assert_int_equal(stat(name, &status), 0);
+  seen = 0;
+  see(name, &status, FTW_F, NULL);
+  return seen;
+}
+
 static void remove_runs(void) {
-  static const char *const names[] = {"b.h5", "b.best.h5", "b.1.h5", "b.jsonl", "s.h5", "s.best.h5"};
+  static const char *const names[] = {"b.h5", "b.best.h5", "b.1.h5",  "b.jsonl",
+                                      "s.h5", "s.best.h5", "whole.h5"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) (void)remove(names[i]);
 }
 
@@ -233,16 +243,32 @@ static void other_rows_are_given_patience(void **state) {
   mn_checkpoint_free(c);
 }
 
-/* A run that goes on from the best leaves the log of the run that it was the best of alone. */
-static void a_branch_has_no_log(void **state) {
+/* The best is its run's to replace; a copy of it goes on, and keeps a best of its own. */
+static void a_copy_of_the_best_goes_on(void **state) {
   (void)state;
-  struct stat before, after;
   remove_runs();
   run_line(CLASSES "--best --checkpoint b.h5 --log b.jsonl");
-  assert_int_equal(stat("b.jsonl", &before), 0);
-  run_line("train --quiet --device cpu --checkpoint b.best.h5 --resume");
-  assert_int_equal(stat("b.jsonl", &after), 0);
-  assert_true(before.st_size == after.st_size && before.st_mtim.tv_nsec == after.st_mtim.tv_nsec);
+  uint64_t before = snapshot();
+  const char *resumed = "train --quiet --device cpu --checkpoint b.best.h5 --resume";
+  assert_complains(resumed, run(resumed), 73, "b.best.h5|the run b.h5|copy");
+  assert_true(snapshot() == before);
+  assert_int_equal(rename("b.best.h5", "s.h5"), 0);
+  before = seen_of("b.h5") + seen_of("b.jsonl");
+  run_line("train --quiet --device cpu --checkpoint s.h5 --resume");
+  assert_true(seen_of("b.h5") + seen_of("b.jsonl") == before);
+  assert_int_equal(access("s.best.h5", F_OK), 0);
+}
+
+/* A run that was killed between its first best and its first newest goes on from the best. */
+static void the_best_alone_is_resumed(void **state) {
+  (void)state;
+  remove_runs();
+  run_line(CLASSES "--best --checkpoint b.h5");
+  assert_int_equal(rename("b.h5", "whole.h5"), 0);
+  const char *again = CLASSES "--best --checkpoint b.h5";
+  assert_complains(again, run(again), 73, "b.best.h5 exists|--resume");
+  run_line("train --quiet --device cpu --checkpoint b.h5 --resume");
+  assert_same("b.h5", "whole.h5");
 }
 
 /* --best that is first named in a resumed run: another run's best is in the way, and what was better before
@@ -250,11 +276,11 @@ static void a_branch_has_no_log(void **state) {
 static void the_best_from_now_on(void **state) {
   (void)state;
   remove_runs();
-  run_line(CLASSES "--best --checkpoint s.h5");
-  assert_int_equal(remove("s.h5"), 0);
   run_line(CLASSES "--checkpoint s.h5 --stop-at 100");
+  run_line(CLASSES "--best --checkpoint b.h5");
+  assert_int_equal(rename("b.best.h5", "s.best.h5"), 0);
   const char *resumed = "train --quiet --device cpu --checkpoint s.h5 --resume --best";
-  assert_complains(resumed, run(resumed), 73, "s.best.h5 exists");
+  assert_complains(resumed, run(resumed), 73, "s.best.h5|a checkpoint of another run");
   assert_int_equal(remove("s.best.h5"), 0);
   run_line("%s", resumed);
   struct mn_checkpoint *c = loaded("s.best.h5");
@@ -283,7 +309,6 @@ static void what_cannot_be_kept_is_refused(void **state) {
       {CLASSES "--best --checkpoint b.h5", 73, "b.best.h5 exists|move it away"},
       {CLASSES "--best --checkpoint c.h5 --init c.best.h5", 64, "c.best.h5|same file|--init"},
       {CLASSES "--best --checkpoint c.h5 --log c.best.h5", 64, "c.best.h5|same file|--log"},
-      {"train --device cpu --checkpoint b.h5 --resume", 66, "no checkpoint"}, /* the best is not the newest */
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     uint64_t before = snapshot();
@@ -314,7 +339,8 @@ int main(void) {
       cmocka_unit_test(patience_with_loss),
       cmocka_unit_test(an_older_checkpoint_is_read),
       cmocka_unit_test(other_rows_are_given_patience),
-      cmocka_unit_test(a_branch_has_no_log),
+      cmocka_unit_test(a_copy_of_the_best_goes_on),
+      cmocka_unit_test(the_best_alone_is_resumed),
       cmocka_unit_test(the_best_from_now_on),
       cmocka_unit_test(what_cannot_be_kept_is_refused),
   };

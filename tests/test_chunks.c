@@ -172,7 +172,7 @@ static void leaves_other_filters_to_hdf5(void **state) {
 /* The first chunk of `from` as it is stored: its bytes. */
 static size_t raw(hid_t from, unsigned char *bytes) {
   const hsize_t origin[2] = {0, 0};
-  hsize_t size;
+  hsize_t size = 0;
   uint32_t mask;
   assert_true(H5Dflush(from) >= 0 && H5Dget_chunk_storage_size(from, origin, &size) >= 0 && size <= 4096);
   assert_true(H5Dread_chunk(from, H5P_DEFAULT, origin, &mask, bytes) >= 0);

@@ -243,6 +243,29 @@ static void pictures_are_drawn(void **state) {
   assert_succeeds("plot", run("plot live.jsonl --out p.svg --force"));
 }
 
+/* Numbers that are none of training's are named with their line; gnuplot would be blamed else. */
+static void plot_names_what_makes_no_sense(void **state) {
+  (void)state;
+  static const struct {
+    const char *line, *words;
+  } rows[] = {
+      {"\"step\",\"step\":-5,\"loss\":1,\"rate\":1", "odd.jsonl, line 2: 'step' is -5,"},
+      {"\"step\",\"step\":1.5,\"loss\":1,\"rate\":1", "odd.jsonl, line 2: 'step' is 1.5,"},
+      {"\"step\",\"step\":1e300,\"loss\":1,\"rate\":1", "odd.jsonl, line 2: 'step' is 1e+300,"},
+      {"\"step\",\"step\":5,\"loss\":-1e308,\"rate\":1", "odd.jsonl, line 2: 'loss' is -1e+308,"},
+      {"\"step\",\"step\":5,\"loss\":1,\"rate\":-0.5", "odd.jsonl, line 2: 'rate' is -0.5,"},
+      {"\"eval\",\"step\":-1,\"test_loss\":1", "odd.jsonl, line 2: 'step' is -1,"},
+      {"\"eval\",\"step\":5,\"test_loss\":1,\"test_accuracy\":7", "odd.jsonl, line 2: 'test_accuracy' is 7,"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char text[256];
+    snprintf(text, sizeof text, "{\"event\":\"begin\"}\n{\"event\":%s}\n", rows[i].line);
+    write_text("odd.jsonl", text);
+    const char *line = "plot odd.jsonl --out p.svg --force";
+    assert_complains(line, run(line), 65, rows[i].words);
+  }
+}
+
 /* Reads a file of the folder as text. */
 static const char *text_of(const char *name) {
   static char text[1 << 17];
@@ -423,6 +446,7 @@ int main(void) {
       cmocka_unit_test(checks_that_fail_exit_with_1),
       cmocka_unit_test(auto_says_which_device),
       cmocka_unit_test(pictures_are_drawn),
+      cmocka_unit_test(plot_names_what_makes_no_sense),
       cmocka_unit_test(runs_are_told_apart),
       cmocka_unit_test(benches_are_drawn),
       cmocka_unit_test(a_log_without_room_costs_no_step),

@@ -221,12 +221,15 @@ static void a_file_is_one_thing(void **state) {
 static void what_exists_stays(void **state) {
   (void)state;
   static const struct fault faults[] = {
-      {LABELS "--log run.jsonl", 73, "run.jsonl|--resume", {0}},
+      {LABELS "--log run.jsonl", 73, "run.jsonl|move it away", {0}},
       {LABELS "--log pipe", 73, "pipe", {0}},
       {LABELS "--log new.jsonl --plot old.svg", 73, "old.svg|--force", {0}},
       {LABELS "--log new.jsonl --plot no/new.svg", 73, "no/new.svg", {0}},
       {LABELS "--log new.jsonl --plot new.svg", 70, "gnuplot-nox", {.path = "/nowhere"}},
-      {"train --quiet --resume --checkpoint run.h5 --log other.jsonl", 73, "other.jsonl|seed", {0}},
+      {"train --quiet --resume --checkpoint run.h5 --log other.jsonl",
+       73,
+       "other.jsonl|not the log of this run",
+       {0}},
       {"train --quiet --resume --checkpoint run.h5 --log text.h5", 73, "text.h5", {0}},
       {"train --quiet --resume --checkpoint run.h5 --log log.svg", 73, "log.svg", {0}},
       {"predict --device cpu --checkpoint run.h5 --data good.h5 --out other.h5", 73, "other.h5|--force", {0}},

@@ -46,7 +46,7 @@ static void takes_turns(void **state) {
   int late = 0;
   for (int i = 0; i < 20; i++) {
     pthread_t thread;
-    entered = started = 0;
+    entered = 0, started = 0;
     mn_hdf5_lock();
     assert_int_equal(pthread_create(&thread, NULL, enter, NULL), 0);
     while (!started) nanosleep(&slab, NULL);

@@ -157,13 +157,15 @@ static void test_json(void **state) {
   mn_json_null(&json, "nothing");
   mn_json_string(&json, "no \"string\"", NULL);
   mn_json_string(&json, "text", "a\"b\\c\nd\x01\x7f é € 𝄞");
+  mn_json_string(&json, "C1", "\xc2\x80\xc2\x9bm\xc2\x9f\xc2\xa0");
   mn_json_string(&json, "bytes", "\xff \xc0\x80 \xed\xa0\x80 \xf4\x90\x80\x80 \xe2\x82");
   mn_json_close(&json);
   fclose(out);
   assert_json_line(text);
   assert_string_equal(text, "{\"tenth\":0.1,\"list\":[-9223372036854775808,18446744073709551615,null,null],"
                             "\"none\":{},\"yes\":true,\"nothing\":null,\"no \\\"string\\\"\":null,"
-                            "\"text\":\"a\\\"b\\\\c\\nd\\u0001\x7f é € 𝄞\","
+                            "\"text\":\"a\\\"b\\\\c\\nd\\u0001\\u007F é € 𝄞\","
+                            "\"C1\":\"\\u0080\\u009Bm\\u009F\xc2\xa0\","
                             "\"bytes\":\"� �� ��� ���� ��\"}\n");
 }
 
@@ -298,16 +300,28 @@ static void test_info_control_characters(void **state) {
   H5Tset_size(string, 7);
   hid_t group = H5Gcreate2(file, "a\x1b[2Jb", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
   put_attribute(group, "c\x7f", string, 0, "\x1b]0;x\x07");
+  put_attribute(group, "\xc2\x9bJ", string, 0, "é\x9b\xffxy");
   H5Tclose(string);
   H5Gclose(group);
   assert_true(H5Fclose(file) >= 0);
   mn_hdf5_unlock();
   assert_int_equal(run(INFO, path, NULL, 0), MN_OK);
-  assert_text("/a?[2Jb");
-  assert_text("    c? = \"?]0;x?\"");
-  assert_text("holds: a?[2Jb;"); /* a message, too */
+  assert_text("/a\\x1B[2Jb");
+  assert_text("    c\\x7F = \"\\x1B]0;x\\x07\"");
+  assert_text("    \\xC2\\x9BJ = \"é\\x9B\\xFFxy\"");
+  assert_text("holds: a\\x1B[2Jb;"); /* a message, too */
   assert_int_equal(run(INFO, path, NULL, 1), MN_OK);
   assert_text("\"/a\\u001B[2Jb\"");
+  assert_text("\"\\u009BJ\":\"é��xy\"");
+  /* So is a name that was given by hand. */
+  char odd[sizeof other + 8];
+  snprintf(odd, sizeof odd, "%s\xc2\x9bJ\x1b", path);
+  assert_int_equal(run(INFO, odd, NULL, 0), MN_NO_INPUT);
+  assert_non_null(strstr(mn_message(), "\\xC2\\x9BJ\\x1B"));
+  assert_int_equal(rename(path, odd), 0);
+  assert_int_equal(run(VERIFY, odd, NULL, 0), MN_OK);
+  assert_text("\\xC2\\x9BJ\\x1B: HDF5, whole");
+  assert_int_equal(rename(odd, path), 0);
 }
 
 static void flip(const char *of, size_t offset) {

@@ -49,6 +49,15 @@ ladder -d 8 "${train[@]}" --quiet
 ladder -v 0 gradcheck --quiet --device cpu
 ladder -v 0 --version
 
+# A stack that is too small is named, not met as a crash; the least that is let in does the work, a save included.
+for limit in 64 511 512; do
+  code=0 told=0
+  under -s "$limit" 2 "${train[@]}" --quiet --checkpoint "$folder/$limit.h5" || code=$?
+  ! grep -q '^minnow: the stack may have less than .*(ulimit -s 8192) would do$' "$folder/err" || told=1
+  [ "$limit:$code:$told" = 512:0:0 ] || [ "$((limit < 512)):$code:$told" = 1:71:1 ] || complain "a stack of $limit KiB: exit code $code"
+done
+passed=$((passed + 1))
+
 # Between the two, fewer threads do the work than were asked for: a line says so, and the bytes are those of that many threads.
 capped=0
 for ((limit = 400000; limit <= 2600000 && capped == 0; limit += 62500)); do

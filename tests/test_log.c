@@ -41,6 +41,7 @@ ssize_t write(int fd, const void *bytes, size_t size) {
   return -1;
 }
 
+static const char *id = "0123456789abcdef"; /* of the run */
 static const struct mn_text config[] = {{"data", "d.h5"}, {"seed", "7"}};
 
 static int set_up(void **state) {
@@ -58,9 +59,15 @@ static int tear_down(void **state) {
 /* resumed −1: a new run, else one that goes on from a checkpoint of that step. */
 static mn_status open_log(struct mn_log *log, int64_t resumed) {
   static struct mn_checkpoint from = {.option_count = 2};
+  const struct mn_log_run run = {.id = id,
+                                 .begun = id,
+                                 .from = resumed < 0 ? NULL : &from,
+                                 .config = config,
+                                 .count = 2,
+                                 .device = "CPU"};
   from.progress.step = resumed;
   memcpy(from.options, config, sizeof config);
-  return mn_log_open(log, path, resumed < 0 ? NULL : &from, config, 2, "CPU");
+  return mn_log_open(log, path, &run);
 }
 
 /* A trainer that has come to this step, of a model without layers. */
@@ -191,10 +198,9 @@ static void a_resumed_log_is_that_of_one_run(void **state) {
   again = read_log();
   assert_string_equal(again, whole);
   free(again);
-  /* From a step behind the last one: the half line and the end go, and nothing else. */
-  append("{\"event\":\"st");
+  /* From the last step, with nothing left to do. */
   struct mn_log log;
-  assert_int_equal(open_log(&log, 100), MN_OK);
+  assert_int_equal(open_log(&log, 6), MN_OK);
   const struct mn_trainer ended = at_step(6);
   mn_log_end(&log, &ended, "horizon");
   assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);
@@ -210,10 +216,22 @@ static void what_is_not_this_runs_log_stays(void **state) {
   struct mn_log log;
   assert_int_equal(open_log(&log, -1), MN_NO_CREATE);
   assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);
-  struct mn_checkpoint other = {
-      .progress.step = 4, .option_count = 2, .options = {{"data", "moved.h5"}, {"seed", "8"}}};
-  assert_int_equal(mn_log_open(&log, path, &other, config, 2, "CPU"), MN_NO_CREATE);
-  assert_non_null(strstr(mn_message(), "seed is 7 there, not 8"));
+  /* Another run; this one after a change; a copy that has come further than the log. */
+  static const char *const others[] = {"fedcba9876543210", "0123456789abcdef.0123456789abcdef", NULL};
+  for (int i = 0; i < 3; i++) {
+    const char *own = id;
+    if (others[i]) id = others[i];
+    assert_int_equal(open_log(&log, others[i] ? 4 : 7), MN_NO_CREATE);
+    assert_non_null(strstr(mn_message(), others[i] ? "is not the log of this run" : "ends after step 6"));
+    assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);
+    id = own;
+  }
+  /* And a second run, while one writes it. */
+  struct mn_log second;
+  assert_int_equal(open_log(&log, 6), MN_OK);
+  assert_int_equal(open_log(&second, 6), MN_NO_CREATE);
+  assert_non_null(strstr(mn_message(), "another run is writing it"));
+  assert_int_equal(mn_log_close(&second, MN_OK), MN_OK);
   assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);
   refusing = 1;
   assert_int_equal(open_log(&log, 4), MN_NO_MEMORY);

@@ -16,11 +16,7 @@ static const struct setup skips[] = {
     {"bf16", 0, 0, 64, {.rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .accumulate = 1}},
     {"fp16", 0, 0, 64, {.momentum = 0.9, .accumulate = 1}},
     {"fp16", 0, CHANNELS, 20, {.momentum = 0.9, .accumulate = 3}},
-    {"fp16",
-     0,
-     0,
-     14,
-     {.momentum = 0.9, .accumulate = 5}}, /* so many that all layers' factors are known again */
+    {"fp16", 0, 0, 14, {.momentum = 0.9, .accumulate = 5}}, /* so many that all factors are known again */
     {"fp16",
      1,
      0,

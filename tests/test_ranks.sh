@@ -213,10 +213,12 @@ digits=(--device "$device" --data "$rows" --hidden 128 --groups 8 --epochs 2 --b
 stack=(--device "$device" --synthetic 2048 --in 192 --hidden 256,512 --groups 16 --batch 128 --steps 24 --head 32 --momentum 0.9 --precision fp64)
 for case in digits stack; do
   declare -n trained=$case
+  again=()
+  [ "$case" = stack ] || again=(--data "$rows")
   "$minnow" train "${trained[@]}" --quiet >whole
   for n in "${ranks[@]}"; do
     command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${trained[@]}" --quiet --checkpoint "$case$n.h5" --stop-at 12
-    command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --checkpoint "$case$n.h5" --resume --ranks 1x2
+    command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --checkpoint "$case$n.h5" --resume --ranks 1x2 "${again[@]}"
     diff whole out >&2 || fail "$case: $n parts, then 2 copies, tell otherwise"
   done
 done
@@ -255,6 +257,15 @@ command_ends 64 "--lr is 0.1 for rank 1, but 0.05 for rank 0" -n 1 "${as_host[@]
   -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --lr 0.1
 command_ends 64 "--rank-timeout is 9 for rank 1, but 30 for rank 0" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" : \
   -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --rank-timeout 9
+# Of two hosts' data under one path, one label of the 1437 is another.
+mkdir here there
+cp "$rows" here/d.h5
+cp "$rows" there/d.h5
+printf '\1' | dd of=there/d.h5 bs=1 seek=$((64239 + 4 * 700)) conv=notrunc 2>/dev/null
+! cmp -s here/d.h5 there/d.h5 || fail "label 700 is 1"
+own_rows=("${as_host[@]}" "$minnow" train --device "$device" --data d.h5 --hidden 64 --groups 8 --epochs 1 --quiet)
+command_ends 65 "d.h5 has other rows for rank 1 than for rank 0" -n 1 -wdir "$PWD/here" "${own_rows[@]}" : \
+  -n 1 -wdir "$PWD/there" "${own_rows[@]}"
 # A tool that one process of an MPI program runs is none of its ranks.
 cat >tool <<'END'
 #!/bin/sh

@@ -74,7 +74,8 @@ mkdir "$folder/user"
 cd "$folder/user"
 mkdir build
 ln -s "$minnow" build/minnow
-ln -s "$sources/data" "$sources/tests" .
+cp -r "$sources/data" .
+ln -s "$sources/tests" .
 snippet="" language=""
 while IFS= read -r line; do
   case $line in

@@ -86,7 +86,7 @@ static void notes_the_largest(void **state) {
   const struct mn_range ranges[] = {{ROWS / 2, ROWS / 2, AT}, {0, ROWS / 2, AT + ROWS / 2}};
   struct made m = make(ROWS, 1);
   struct mn_rows_form form = {.real = 4, .scaled = 1, .x_row = 4 * INPUTS, .y_row = 4};
-  struct mn_rows to = {malloc((size_t)(ROWS + AT) * form.x_row), NULL, NULL};
+  struct mn_rows to = {.x = malloc((size_t)(ROWS + AT) * form.x_row)};
   m.base.read = read_odd;
   m.base.parallel = 4;
   m.base.classes = 0, m.base.outputs = 0;

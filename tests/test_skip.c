@@ -1,6 +1,6 @@
 /* train --on-nonfinite: what the command says of steps that it skips, and of an evaluation that is not
  * finite; eval and predict, which have no result then. */
-#include "tests/command_run.h"
+#include "tests/files_same.h"
 
 #include "tests/check.h"
 
@@ -114,7 +114,7 @@ static void test_rows_blame_no_training(void **state) {
   assert_int_equal(access("test-run.best.h5", F_OK), -1);
   assert_int_equal(times_in(read_text("test.jsonl"), "\"test_loss\":null,\"time\""), 2);
   assert_succeeds("the same training", run("train " MODEL "--data fine.h5 --quiet --checkpoint same.h5"));
-  assert_same_file("fine-run.h5", "same.h5");
+  assert_same("fine-run.h5", "same.h5");
 }
 
 static void eval_and_predict_name_the_row(void **state) {

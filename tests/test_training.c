@@ -123,7 +123,7 @@ static void check_resume(const char *device, const char *way) {
                    0);
   assert_int_equal(run("$MINNOW train --device %s --checkpoint $DIR/cut.h5 --resume --log $DIR/cut.log "
                        "--log-every 5 --quiet "
-                       ">/dev/null 2>&1",
+                       "--data data/digits.h5 >/dev/null 2>&1",
                        device),
                    0);
   if (run("$MINNOW diff $DIR/whole.h5 $DIR/cut.h5") != 0)
@@ -135,7 +135,7 @@ static void check_resume(const char *device, const char *way) {
   /* Resuming a finished run does nothing, and says so. */
   assert_int_equal(
       run("cp $DIR/cut.h5 $DIR/before; $MINNOW train --device %s --checkpoint $DIR/cut.h5 --resume "
-          ">/dev/null 2>&1 && cmp $DIR/cut.h5 $DIR/before",
+          "--data data/digits.h5 >/dev/null 2>&1 && cmp $DIR/cut.h5 $DIR/before",
           device),
       0);
 }
@@ -164,7 +164,8 @@ static void start_run(const char *options) {
 }
 
 static int resume_run(const char *options) {
-  return run("$MINNOW train --device cpu --checkpoint $DIR/run.h5 --resume --quiet %s >/dev/null 2>$DIR/err",
+  return run("$MINNOW train --device cpu --checkpoint $DIR/run.h5 --resume --data data/digits.h5 --quiet %s "
+             ">/dev/null 2>$DIR/err",
              options);
 }
 
@@ -210,10 +211,12 @@ static void equal_runs_give_equal_files(void **state) {
       "--device cpu --synthetic 300 --in 12 --hidden 16,8 --groups 4 --batch 32 --epochs 2 --seed 7 --quiet";
   run("rm -f $DIR/*");
   for (int i = 0; i < 2; i++)
-    assert_int_equal(run("$MINNOW train %s --checkpoint $DIR/%d.h5 >/dev/null", options, i), 0);
-  assert_int_equal(run("cmp $DIR/0.h5 $DIR/1.h5"), 0);
+    assert_int_equal(
+        run("mkdir -p $DIR/%d && $MINNOW train %s --checkpoint $DIR/%d/run.h5 >/dev/null", i, options, i), 0);
+  assert_int_equal(run("cmp $DIR/0/run.h5 $DIR/1/run.h5"), 0);
   assert_int_equal(run("$MINNOW train %s --checkpoint $DIR/other.h5 --seed 8 >/dev/null", options), 0);
-  assert_int_equal(run("$MINNOW diff $DIR/0.h5 $DIR/other.h5 >/dev/null 2>&1"), 1);
+  assert_int_equal(run("$MINNOW diff $DIR/0/run.h5 $DIR/other.h5 >/dev/null 2>&1"), 1);
+  run("rm -r $DIR/0 $DIR/1");
 }
 
 /* Starts a run, sends it `number` once `ready` (a shell condition) holds, and returns its exit code, or −1 if
@@ -240,7 +243,9 @@ static void resume_and_compare(void) {
   assert_int_equal(run("$MINNOW verify $DIR/cut.h5 >/dev/null"), 0);
   assert_int_equal(run("$MINNOW diff $DIR/whole.h5 $DIR/cut.h5 >/dev/null 2>&1"),
                    1); /* or it was not stopped early */
-  assert_int_equal(run("$MINNOW train --checkpoint $DIR/cut.h5 --resume --quiet --device cpu >/dev/null"), 0);
+  assert_int_equal(run("$MINNOW train --checkpoint $DIR/cut.h5 --resume --data data/digits.h5 --quiet "
+                       "--device cpu >/dev/null"),
+                   0);
   assert_int_equal(run("$MINNOW diff $DIR/whole.h5 $DIR/cut.h5 >/dev/null"), 0);
 }
 
@@ -280,8 +285,8 @@ static void a_run_tells_how_it_goes(void **state) {
                    0);
   const char *const lines[] = {
       "^place: file, 0.4 MiB (as asked); to test: file, 0.1 MiB$", "^saved step 60 to .*/run.h5$",
-      "^60 steps in .* samples/s, .*FLOP/s, waiting for rows .* % of the time; bound by "
-      "the [a-z]"};
+      ("^60 steps in .* samples/s, .*FLOP/s, waiting for rows .* % of the time; bound by "
+       "the [a-z]")};
   for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
     if (run("grep -q '%s' $DIR/err", lines[i]) != 0) fail_msg("no line '%s'", lines[i]);
   assert_int_equal(run("grep -q '\"time\":{\"samples_per_second\":' $DIR/out"), 0);

@@ -18,16 +18,15 @@ enum { ROWS = 4500, INPUTS = 16, CHANNELS = 32 };
 
 struct made {
   struct mn_dataset base;
-  int64_t huge;        /* this row's inputs are infinite; −1: none's */
-  int64_t far;         /* this row's targets are so far away that the loss overflows; −1: none's */
-  int64_t jump, apart; /* of each `apart` rows one, as many behind the first as this row, has targets a
+  int64_t huge;         /* this row's inputs are infinite; −1: none's */
+  int64_t far;          /* this row's targets are so far away that the loss overflows; −1: none's */
+  int64_t jump, apart;  /* of each `apart` rows one, as many behind the first as this row, has targets a
                           million times larger; −1: none has */
-  int64_t over,
-      spread;   /* of each `spread` rows one, as many behind the first as this row, has inputs near the
-                   largest float or double, which no product of the first layer can hold; −1: none */
-  int64_t bad;  /* reading this row fails; −1: none */
-  double scale; /* of the targets */
-  int bad_y;    /* reading y fails */
+  int64_t over, spread; /* of each `spread` rows one, as many behind the first as this row, has inputs near
+                           the largest float or double, which no first product can hold; −1: none */
+  int64_t bad;          /* reading this row fails; −1: none */
+  double scale;         /* of the targets */
+  int bad_y;            /* reading y fails */
   enum mn_nonfinite on_nonfinite; /* what a run makes of such rows */
 };
 
@@ -256,6 +255,14 @@ static inline void assert_same(const struct run *a, const struct run *b) {
 /* The step, counted from 1, whose batches hold sample `position`. */
 static inline int64_t step_of(const struct setup *s, int64_t position) {
   return position / (s->batch * s->optimizer.accumulate) + 1;
+}
+
+/* Whether opening reads a row of the file, for the fingerprint. */
+static inline int is_sampled(int64_t row) {
+  const struct mn_dataset rows = {.rows = ROWS};
+  for (int64_t i = 0; i < mn_fingerprint_count(&rows); i++)
+    if (mn_fingerprint_row(&rows, i) == row) return 1;
+  return 0;
 }
 
 /* The rows of the first epoch, in training order. */

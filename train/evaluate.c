@@ -87,6 +87,10 @@ const struct mn_placement *mn_evaluator_placement(const struct mn_evaluator *e) 
   return mn_loader_placement(e->loader);
 }
 
+const struct mn_fingerprint *mn_evaluator_fingerprint(const struct mn_evaluator *e) {
+  return mn_loader_fingerprint(e->loader);
+}
+
 void mn_evaluator_count(struct mn_evaluator *e, int64_t *batches) {
   e->batches = batches;
 }

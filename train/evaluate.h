@@ -17,6 +17,7 @@ MN_API mn_status mn_evaluator_open(struct mn_evaluator **out, struct mn_model *m
 MN_API void mn_evaluator_close(struct mn_evaluator *evaluator); /* NULL is fine */
 
 MN_API const struct mn_placement *mn_evaluator_placement(const struct mn_evaluator *evaluator);
+MN_API const struct mn_fingerprint *mn_evaluator_fingerprint(const struct mn_evaluator *evaluator);
 
 /* From now on mn_evaluate adds 1 to *batches, atomically, after each batch, for another thread to see. NULL:
  * nothing. */

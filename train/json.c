@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/escape.h"
 #include "kernels/status.h"
 
 void mn_json_show_real(char *out, size_t size, double value) {
@@ -17,33 +18,22 @@ void mn_json_show_real(char *out, size_t size, double value) {
   }
 }
 
-/* The bytes of the UTF-8 character at `text`; 0 where there is none: surrogates, and what has a shorter form
- * or is above U+10FFFF, are no characters. */
-static size_t character(const unsigned char *text) {
-  const unsigned first = text[0], second = text[1];
-  const size_t length = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-  if ((first >= 0x80 && first < 0xc2) || first > 0xf4) return 0;
-  for (size_t i = 1; i < length; i++) /* the zero at the end is none of these */
-    if (text[i] >> 6 != 2) return 0;
-  if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second >= 0xa0) ||
-      (first == 0xf0 && second < 0x90) || (first == 0xf4 && second >= 0x90))
-    return 0;
-  return length;
-}
-
 static void write_string(FILE *out, const char *text) {
   static const char escaped[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
   putc('"', out);
   for (const unsigned char *at = (const unsigned char *)text; *at;) {
-    const size_t length = character(at);
+    const size_t length = mn_escape_character((const char *)at);
     const char *found = strchr(escaped, *at);
+    const int c1 = *at == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0;
     if (found)
       fprintf(out, "\\%c", letters[found - escaped]);
-    else if (*at < ' ')
-      fprintf(out, "\\u%04X", *at);
+    else if (length && *at != '$' && *at != '`') /* which a shell or make would act on */
+      fprintf(out, "%.*s", (int)length, (const char *)at);
+    else if (*at < 0x80 || c1)
+      fprintf(out, "\\u%04X", at[c1]);
     else
-      fprintf(out, "%.*s", length ? (int)length : 3, length ? (const char *)at : "\xef\xbf\xbd");
-    at += length ? length : 1;
+      fputs("\xef\xbf\xbd", out);
+    at += length ? length : 1 + (size_t)c1;
   }
   putc('"', out);
 }

@@ -8,7 +8,8 @@
 #include "train/command/log.h"
 #include "train/command/plot.h"
 
-/* A run's checkpoint of step 9, and of the options that its log begins with. */
+/* A run's identity, its checkpoint of step 9, and the options that its log begins with. */
+static const char id[] = "0123456789abcdef";
 static struct mn_checkpoint from = {.progress = {.step = 9}, .option_count = 2};
 static const struct mn_text config[] = {{"data", "d.h5"}, {"lr", "0.05"}};
 
@@ -16,8 +17,10 @@ static void resume(const char *path, size_t size) {
   static const mn_status allowed[] = {MN_NO_CREATE, MN_OK};
   struct mn_log log;
   struct stat after;
+  const struct mn_log_run run = {
+      .id = id, .begun = id, .from = &from, .config = config, .count = 2, .device = "CPU"};
   memcpy(from.options, config, sizeof config);
-  mn_status status = mn_log_open(&log, path, &from, config, 2, "CPU");
+  mn_status status = mn_log_open(&log, path, &run);
   fuzz_check(status, allowed);
   fuzz_check(mn_log_close(&log, status), allowed);
   MN_REQUIRE(stat(path, &after) == 0);
@@ -28,8 +31,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const mn_status allowed[] = {MN_BAD_DATA, MN_LIBRARY, MN_OK};
   char *path = (char *)fuzz_file(data, size), out[] = "/dev/shm/minnow-fuzz.svg";
   MN_REQUIRE(setenv("PATH", "", 1) == 0);
-  fuzz_check(mn_plot(out, &path, 1), allowed);
-  fuzz_check(mn_plot_bench(out, &path, 1), allowed);
+  fuzz_check(mn_plot(out, 1, &path, 1), allowed);
+  fuzz_check(mn_plot_bench(out, 1, &path, 1), allowed);
   resume(path, size);
   return 0;
 }

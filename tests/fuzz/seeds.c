@@ -27,10 +27,13 @@ static const char *const kinds[TORN_KINDS] = {
     [TORN_CHECKPOINT] = "checkpoint", [TORN_DATASET] = "dataset", [TORN_CASES] = "cases"};
 
 static const char *const logs[] = {
-    "{\"event\":\"start\",\"config\":{\"data\":\"d.h5\",\"lr\":\"0.05\"},\"time\":{\"device\":\"CPU\"}}\n"
+    "{\"event\":\"start\",\"run\":\"fedcba9876543210\",\"config\":{\"data\":\"d.h5\",\"lr\":\"0.05\"},"
+    "\"time\":{"
+    "\"device\":\"CPU\"}}\n"
     "{\"event\":\"step\",\"step\":3,\"epoch\":0,\"samples\":30,\"loss\":0.5,\"rate\":0.05,\"time\":{}}\n"
     "{\"event\":\"eval\",\"step\":6,\"epoch\":1,\"test_loss\":0.4,\"test_accuracy\":0.9,\"time\":{}}\n"
-    "{\"event\":\"resume\",\"step\":6,\"changed\":{\"lr\":\"0.01\"},\"time\":{}}\n"
+    "{\"event\":\"resume\",\"step\":6,\"run\":\"0123456789abcdef\",\"changed\":{\"lr\":\"0.01\"},\"time\":{}}"
+    "\n"
     "{\"event\":\"step\",\"step\":9,\"epoch\":1,\"samples\":90,\"loss\":null,\"rate\":1e-2,\"gradient_norm\":"
     "2}\n"
     "{\"event\":\"end\",\"step\":9,\"horizon\":20,\"loss\":0.1,\"ended\":\"stop-at\",\"time\":{}}\n",

@@ -298,8 +298,9 @@ static int read_parts(struct subject *s, const char *folder, struct shared *part
   return bad;
 }
 
-/* Returns whether all is well. */
-static int check_file(const struct torn_file *file, const char *folder, const struct options *o) {
+/* Adds to `passed` and `failed`. Returns whether all is well. */
+static int check_file(const struct torn_file *file, const char *folder, const struct options *o,
+                      int64_t *passed, int64_t *failed) {
   struct subject s = {.file = file, .options = o};
   char from[1024];
   snprintf(from, sizeof from, "%s/%s", folder, file->name);
@@ -318,6 +319,7 @@ static int check_file(const struct torn_file *file, const char *folder, const st
     if (count)
       length +=
           snprintf(line + length, sizeof line - (size_t)length, " %lld %s", (long long)count, outcomes[k]);
+    *(k >= TORN_BAD ? failed : passed) += count;
     bad |= k >= TORN_BAD && count;
   }
   if (!o->write) puts(line);
@@ -356,6 +358,7 @@ static int is_named(const char *name, int count, char **names) {
 int main(int argc, char **argv) {
   struct options o = {.variant = -1, .jobs = 1};
   char folder[] = "/dev/shm/minnow-torn-XXXXXX", plain[] = "/tmp/minnow-torn-XXXXXX";
+  int64_t passed = 0, failed = 0;
   int bad = 0;
   read_options(&o, argc, argv);
   const char *in = mkdtemp(folder);
@@ -365,7 +368,7 @@ int main(int argc, char **argv) {
   torn_make(in);
   for (const struct torn_file *file = torn_files; file->name; file++) {
     if (!is_named(file->name, argc - optind, argv + optind)) continue;
-    bad |= !check_file(file, in, &o);
+    bad |= !check_file(file, in, &o, &passed, &failed);
   }
   for (const struct torn_file *file = torn_files; file->name; file++) {
     char path[1024];
@@ -373,5 +376,6 @@ int main(int argc, char **argv) {
     unlink(path);
   }
   MN_REQUIRE(rmdir(in) == 0);
+  if (!o.write) printf("%lld passed, %lld failed\n", (long long)passed, (long long)failed);
   return bad;
 }

@@ -100,32 +100,67 @@ mn_status mn_atomic_file_resolve(char out[MN_ATOMIC_FILE_PATH], const char *path
                  path, length);
 }
 
-/* The number that `entry` has as a numbered name of `base`; 0 when it is none. */
-static int entry_number(const char *entry, const char *base) {
+int mn_atomic_file_follows(const char *entry, const char *base) {
   const char *end = ending(base);
-  size_t stem = (size_t)(end - base);
-  if (strncmp(entry, base, stem) != 0 || entry[stem] != '.') return 0;
-  const char *digits = entry + stem + 1;
-  size_t count = strspn(digits, "0123456789");
-  if (count == 0 || count > 6 || digits[0] == '0' || strcmp(digits + count, end) != 0) return 0;
-  return atoi(digits);
+  const size_t stem = (size_t)(end - base), length = strlen(entry), after = strlen(end);
+  if (length <= stem + 1 + after || strncmp(entry, base, stem) != 0 || entry[stem] != '.' ||
+      strcmp(entry + length - after, end) != 0)
+    return 0;
+  const char *infix = entry + stem + 1;
+  size_t left = length - stem - 1 - after;
+  const int best = left == 4 && strncmp(infix, "best", 4) == 0;
+  const int damaged = left > 8 && strncmp(infix, "damaged-", 8) == 0;
+  if (damaged) infix += 8, left -= 8;
+  if (best || strspn(infix, "0123456789") < left || infix[0] == '0' || left > 3) return best ? -1 : 0;
+  return damaged ? -1 : atoi(infix);
 }
 
-mn_status mn_atomic_file_next(const char *path, int number, int *next) {
+/* Calls `take` for each name in the folder of `path`. */
+static mn_status list_folder(const char *path, void (*take)(void *to, const char *entry), void *to) {
   char folder[MN_ATOMIC_FILE_PATH];
-  *next = -1;
   folder_name(folder, sizeof folder, path);
   DIR *entries = opendir(folder);
   if (!entries && errno == ENOENT) return MN_OK;
   if (!entries) return mn_atomic_file_fail("list the folder", folder, errno);
   errno = 0;
-  for (struct dirent *entry; (entry = readdir(entries)); errno = 0) {
-    int found = entry_number(entry->d_name, base_name(path));
-    if (found > number && (*next < 0 || found < *next)) *next = found;
-  }
+  for (struct dirent *entry; (entry = readdir(entries)); errno = 0) take(to, entry->d_name);
   mn_status status = errno ? mn_atomic_file_fail("list the folder", folder, errno) : MN_OK;
   closedir(entries);
   return status;
+}
+
+struct search {
+  const char *base;
+  int after, next; /* the least number above `after` */
+  char *first;     /* MN_ATOMIC_FILE_PATH bytes: the base, or else the first in order of all that follow */
+  int owner;       /* instead: a name that `base` follows from */
+};
+
+static void look_for_number(void *to, const char *entry) {
+  struct search *s = to;
+  int found = mn_atomic_file_follows(entry, s->base);
+  if (found > s->after && (s->next < 0 || found < s->next)) s->next = found;
+}
+
+static void look_for_name(void *to, const char *entry) {
+  struct search *s = to;
+  const int base = !s->owner && strcmp(entry, s->base) == 0;
+  const int found = s->owner ? mn_atomic_file_follows(s->base, entry)
+                             : mn_atomic_file_follows(entry, s->base) && strcmp(s->first, s->base) != 0;
+  if (base || (found && (!*s->first || strcmp(entry, s->first) < 0))) strcpy(s->first, entry);
+}
+
+mn_status mn_atomic_file_next(const char *path, int number, int *next) {
+  struct search search = {.base = base_name(path), .after = number, .next = -1};
+  MN_TRY(list_folder(path, look_for_number, &search));
+  *next = search.next;
+  return MN_OK;
+}
+
+mn_status mn_atomic_file_any(char found[MN_ATOMIC_FILE_PATH], const char *path, int owner) {
+  struct search search = {.base = base_name(path), .first = found, .owner = owner};
+  found[0] = 0;
+  return list_folder(path, look_for_name, &search);
 }
 
 mn_status mn_atomic_file_exists(const char *path, int *there) {
@@ -253,16 +288,27 @@ static mn_status sync_folder(const char *folder) {
   return status;
 }
 
-mn_status mn_atomic_file_set_aside(char name[MN_ATOMIC_FILE_PATH], const char *path) {
-  char folder[MN_ATOMIC_FILE_PATH], infix[32];
+/* Renames `from` to `to`, where there is nothing yet: 0, or −1 with errno, EEXIST where there is. A file
+ * system that cannot tell in one call is asked before. */
+static int rename_new(const char *from, const char *to) {
   struct stat status;
-  int number = 1;
+  if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) return 0;
+  if (errno != EINVAL && errno != ENOSYS) return -1;
+  if (lstat(to, &status) != 0) return errno == ENOENT ? rename(from, to) : -1;
+  errno = EEXIST;
+  return -1;
+}
+
+mn_status mn_atomic_file_set_aside(char name[MN_ATOMIC_FILE_PATH], const char *path, const char *word) {
+  char folder[MN_ATOMIC_FILE_PATH], infix[32];
+  int number = 1, failed;
   do {
-    snprintf(infix, sizeof infix, ".damaged-%d", number++);
+    snprintf(infix, sizeof infix, ".%.9s-%d", word, number++);
     if (insert(name, MN_ATOMIC_FILE_PATH, path, infix) != 0)
       return mn_fail(MN_NO_CREATE, "cannot set %.60s… aside: too long a path: name a shorter one", path);
-  } while (lstat(name, &status) == 0);
-  if (errno != ENOENT || rename(path, name) != 0) return mn_atomic_file_fail("rename", path, errno);
+    failed = rename_new(path, name);
+  } while (failed && errno == EEXIST);
+  if (failed) return mn_atomic_file_fail("rename", path, errno);
   folder_name(folder, sizeof folder, path);
   return sync_folder(folder);
 }
@@ -283,7 +329,7 @@ static int copy_file(const struct mn_atomic_file *file, const char *from, const 
   int in = open(from, O_RDONLY | O_CLOEXEC);
   if (in < 0) return -1;
   int out = fstat(in, &status) == 0 ? create_file(temporary, status.st_mode & 0777) : -1;
-  int failed = out < 0 || copy_descriptor(out, in) != 0 || rename(temporary, to) != 0;
+  int failed = out < 0 || copy_descriptor(out, in) != 0 || rename_new(temporary, to) != 0;
   int error = errno;
   if (out >= 0 && failed) unlink(temporary);
   if (out >= 0) close(out);
@@ -304,6 +350,7 @@ struct rotation {
   char aside[MN_ATOMIC_FILE_PATH]; /* that temporary name */
   int least;                       /* of numbers ≥ least, each that was there has moved to the next */
   int doubled;                     /* the file at `path` has its second name, number 1 */
+  int absent;                      /* there was no file at `path` */
   int published;
   int alone; /* keep 1 and no links: the old file has no second name, and cannot be put back */
 };
@@ -328,42 +375,50 @@ static void undo(const struct rotation *rotation) {
   for (int i = rotation->least; i < rotation->keep; i++) {
     number_name(from, rotation, i + 1);
     number_name(to, rotation, i);
-    rename(from, to); /* there is none where there was none before */
+    rename_new(from, to); /* there is none where there was none before */
   }
 }
 
 /* Renames the old files, and gives the file at `path` a second name. */
 static mn_status make_room(struct rotation *rotation) {
   char from[MN_ATOMIC_FILE_PATH], to[MN_ATOMIC_FILE_PATH];
+  struct stat status;
   const char *path = rotation->file->path;
   temporary_name(rotation->aside, path);
   for (int i = rotation->keep - 1; i >= 1; i--) {
     number_name(from, rotation, i);
     number_name(to, rotation, i + 1);
-    if (rename(from, to) != 0 && errno != ENOENT) return mn_atomic_file_fail("rename", from, errno);
+    if (rename_new(from, to) != 0 && errno != ENOENT) return mn_atomic_file_fail("rename", from, errno);
     rotation->least = i;
   }
   number_name(to, rotation, 1);
+  rotation->absent = lstat(path, &status) != 0 && errno == ENOENT;
+  if (rotation->absent) return MN_OK;
   rotation->doubled = link(path, to) == 0;
   if (!rotation->doubled && links_missing(errno)) {
     rotation->alone = rotation->keep == 1;
     rotation->doubled = rotation->keep > 1 && copy_file(rotation->file, path, to) == 0;
   }
-  if (rotation->doubled || rotation->alone || errno == ENOENT) return MN_OK;
+  if (rotation->doubled || rotation->alone) return MN_OK;
   return mn_atomic_file_fail(rotation->keep == 1 ? "link" : "keep a copy of", path, errno);
 }
 
 static mn_status rotate(struct rotation *rotation) {
   const struct mn_atomic_file *file = rotation->file;
   if (sync_descriptor(file->fd) != 0) return mn_atomic_file_fail("write", file->path, errno);
-  MN_TRY(make_room(rotation));
-  if (rename(file->temporary, file->path) != 0) return mn_atomic_file_fail("replace", file->path, errno);
+  rotation->absent = rotation->keep == 0;
+  if (rotation->keep > 0) MN_TRY(make_room(rotation));
+  if ((rotation->absent ? rename_new : rename)(file->temporary, file->path) != 0)
+    return errno == EEXIST ? mn_fail(MN_NO_CREATE,
+                                     "cannot save %s: a file of that name has appeared meanwhile, and is not "
+                                     "replaced: move it away, or name another",
+                                     file->path)
+                           : mn_atomic_file_fail("replace", file->path, errno);
   rotation->published = 1;
   return sync_folder(file->folder);
 }
 
 mn_status mn_atomic_file_publish(struct mn_atomic_file *file, int keep) {
-  MN_REQUIRE(keep >= 1);
   struct rotation rotation = {.file = file, .keep = keep, .least = keep};
   mn_status status = rotate(&rotation);
   if (status != MN_OK) {

@@ -26,8 +26,9 @@ struct mn_atomic_file {
 mn_status mn_atomic_file_create(struct mn_atomic_file *file, const char *path);
 
 /* Makes it durable and puts it in place of `path`; with keep > 1 the file that stood there moves to number 1,
- * that one to 2, up to keep − 1. Closes the file. On an error every file that was there before is where it
- * was, and the new one is gone. */
+ * that one to 2, up to keep − 1. keep 0: no file may stand there. Closes the file. On an error every file
+ * that was there before is where it was, and the new one is gone. MN_NO_CREATE: there is a file at `path`
+ * where none was to be, or it appeared in the midst. */
 mn_status mn_atomic_file_publish(struct mn_atomic_file *file, int keep);
 
 /* Closes and removes it instead. */
@@ -37,8 +38,8 @@ void mn_atomic_file_discard(struct mn_atomic_file *file);
  * path that is too long, links in a circle. */
 mn_status mn_atomic_file_resolve(char out[MN_ATOMIC_FILE_PATH], const char *path);
 
-/* Renames `path` to a free name beside it, *name: run.h5 → run.damaged-1.h5. */
-mn_status mn_atomic_file_set_aside(char name[MN_ATOMIC_FILE_PATH], const char *path);
+/* Renames `path` to a free name beside it, *name: run.h5 → run.damaged-1.h5, where the word is "damaged". */
+mn_status mn_atomic_file_set_aside(char name[MN_ATOMIC_FILE_PATH], const char *path, const char *word);
 
 /* MN_IO naming path, errno `error`, and what would do about it; `doing` is "write", "rename" … */
 mn_status mn_atomic_file_fail(const char *doing, const char *path, int error);
@@ -50,9 +51,17 @@ int mn_atomic_file_number(char *out, size_t size, const char *path, int number);
 /* run.h5 → run.best.h5. 0, or −1 when it does not fit. */
 int mn_atomic_file_best(char *out, size_t size, const char *path);
 
+/* Whether a file's name follows from that of `base`: its number, from 1 to 999; −1 for run.best.h5 and
+ * run.damaged-N.h5; 0: it does not. Neither has a folder. */
+int mn_atomic_file_follows(const char *name, const char *base);
+
 /* *next: the least number above `number` for which there is a file; −1: there is none. MN_IO: the folder
  * cannot be listed, so that nobody knows; MN_NO_MEMORY. */
 mn_status mn_atomic_file_next(const char *path, int number, int *next);
+
+/* The first name, in order, in the folder of `path` that is `path`'s or follows from it; with `owner` the
+ * first from which that of `path` follows. "": there is none. Errors as above. */
+mn_status mn_atomic_file_any(char found[MN_ATOMIC_FILE_PATH], const char *path, int owner);
 
 /* *there: whether there is a file, links followed. Where that cannot be known it is an error and not taken
  * for a no, since what is done with a no is to begin anew: MN_IO, MN_NO_MEMORY. */

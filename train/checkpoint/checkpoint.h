@@ -30,6 +30,20 @@ struct mn_text {
   char name[MN_TEXT_NAME];
   char value[MN_TEXT_VALUE];
 };
+/* The value of the text called `name`, owned by `texts`; NULL: there is none. */
+MN_API const char *mn_text_find(const struct mn_text *texts, int count, const char *name);
+
+/* Which run a checkpoint is of, in texts of /config; "" is what a file lacks. `id` says what makes the run,
+ * in hexadecimal digits: of how it began and, behind a dot, of the changes since; `name` is that of the file
+ * which it saves to, without its folder; `source`, of a run that was forked from another's checkpoint: that
+ * one's id, a blank and its name. */
+#define MN_RUN_ID "run"
+#define MN_RUN_NAME "saved_as"
+#define MN_RUN_SOURCE "forked_from"
+struct mn_run {
+  char id[40], name[MN_TEXT_VALUE], source[MN_TEXT_VALUE];
+};
+void mn_run_find(struct mn_run *out, const struct mn_text *texts, int count);
 
 enum {
   MN_CHECKPOINT_BLOCKS = 64,
@@ -77,16 +91,17 @@ void mn_checkpoint_expect(const struct mn_checkpoint *checkpoint, int index,
  * With keep > 1 the file that stood at PATH moves to PATH with .1 before its ending (run.h5 → run.1.h5), that
  * one to .2, up to keep − 1, by hard links and renames, so that at no moment there is no whole `path`. keep
  * 1: it is replaced. A symbolic link stands for the file that it leads to, and that file's permissions are
- * kept. Only checkpoints of minnow's are replaced, moved or dropped. On any error the files that existed are
- * as they were and the new one is removed. MN_USAGE: keep outside 1 … MN_CHECKPOINT_KEEP, or tensors that are
- * not as mn_checkpoint_expect tells, with values of 4 or 8 bytes; MN_NO_CREATE: a folder that is not there or
- * cannot be written, a path that is no regular file, another kind of file at one of the names; MN_IO: no
- * space, a failing disk; MN_LIBRARY: HDF5 failed otherwise. Holds the lock of data/hdf5.h for 4 MiB at a
- * time. One thread saves to a path at a time. */
+ * kept. Only checkpoints of the same run (struct mn_run, in the options) are replaced, moved or dropped. On
+ * any error the files that existed are as they were and the new one is removed. MN_USAGE: keep outside 1 …
+ * MN_CHECKPOINT_KEEP, or tensors that are not as mn_checkpoint_expect tells, with values of 4 or 8 bytes;
+ * MN_NO_CREATE: a folder that is not there or cannot be written, a path that is no regular file, another
+ * run's checkpoint or another kind of file at one of the names; MN_IO: no space, a failing disk; MN_LIBRARY:
+ * HDF5 failed otherwise. Holds the lock of data/hdf5.h for 4 MiB at a time. One thread saves to a path at a
+ * time. */
 MN_API mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep);
 
-/* Whether mn_checkpoint_save could create and replace the files it would, for asking before hours of
- * training. Errors: mn_checkpoint_save's. */
+/* Whether mn_checkpoint_save could create and replace the files it would, of a checkpoint without texts of a
+ * run, for asking before hours of training. Errors: mn_checkpoint_save's. */
 MN_API mn_status mn_checkpoint_check_path(const char *path, int keep);
 
 /* The best checkpoint that a run keeps beside `path`: *best gets its name, run.h5 → run.best.h5, beside the
@@ -106,7 +121,8 @@ MN_API void mn_checkpoint_unlock(struct mn_checkpoint_lock *lock); /* NULL is fi
  * of its content), not a minnow checkpoint, a newer format_version, a tensor missing or of another shape. */
 MN_API mn_status mn_checkpoint_load(struct mn_checkpoint **out, const char *path);
 
-/* To resume: the newest of path, path.1, path.2 … that verifies; *used gets its name, and *skipped, for
+/* To resume: the newest of path, path.1, path.2 … that verifies, else the best (mn_checkpoint_best); those
+ * that are runs of their own, by their names, do not count. *used gets its name, and *skipped, for
  * people, which newer ones were passed over and why ("" for none). Those are damaged, and are renamed
  * (run.h5 → run.damaged-1.h5), so that no later save replaces them. A newer file that is not a damaged
  * checkpoint (of a newer format_version, of another kind, or one that cannot be opened or read from its disk)

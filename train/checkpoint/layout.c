@@ -32,9 +32,16 @@
  *                best_metric      float64                    −inf before the first evaluation
  *                best_epoch       int64                      epochs done then, 0 before; since minnow 0.2
  *                skipped          int64                      steps that updated nothing (--on-nonfinite
- * skip); of skipped_running  int64                      these, the last in a row. Older files have neither: 0
- *   /config      one string an option, in the order given; then those of log and saves, data_path, log_path,
- *                data_fingerprint, and what the order of samples depends on
+ *                                                            skip); of these,
+ *                skipped_running  int64                      the last in a row. Older files have neither: 0
+ *   /config      one string an option, in the order given (data and log as from this file's folder); then
+ *                those of log and saves, what the order of samples depends on, and
+ *                run              the run's identity: 16 hexadecimal digits and, after changes at a resume,
+ *                                 a dot and 16 more (train/command/owned.h)
+ *                saved_as         the file's name then
+ *                forked_from      a fork's: identity and name of the run that it comes from
+ *                data_rows        a hash of the sampled rows and, where all were read, one of all of them
+ *                                 (data/fingerprint.h)
  *   /fingerprint one string an item, in the order given
  *   /history     one string a change that a resumed run made, the newest last; there where there is one
  *
@@ -155,6 +162,12 @@ void mn_checkpoint_slabs(struct mn_hdf5_slab *slab, const struct mn_checkpoint_t
   int skip = 2 - tensor->rank;
   mn_checkpoint_chunk(chunk, tensor);
   mn_hdf5_slab_rows(slab, tensor->rank, shape + skip, chunk + skip, 0, tensor->real);
+}
+
+const char *mn_text_find(const struct mn_text *texts, int count, const char *name) {
+  for (int i = 0; i < count; i++)
+    if (strcmp(texts[i].name, name) == 0) return texts[i].value;
+  return NULL;
 }
 
 void mn_checkpoint_free(struct mn_checkpoint *checkpoint) {

@@ -59,9 +59,12 @@ mn_status mn_checkpoint_format(const struct mn_hdf5_file *file, int *ours);
 mn_status mn_checkpoint_recognise(const char *path, int *ours);
 
 /* Refuses a `keep` outside 1 … MN_CHECKPOINT_KEEP (MN_USAGE), and a save to `path` that would replace or move
- * a file that is no checkpoint of minnow's (MN_NO_CREATE). `how`: as these files are opened (mn_hdf5_open).
- */
-mn_status mn_checkpoint_check_files(const char *path, int keep, int how);
+ * a file that is no checkpoint of the run `ours` (MN_NO_CREATE). `how`: as these files are opened
+ * (mn_hdf5_open). */
+mn_status mn_checkpoint_check_files(const char *path, int keep, const struct mn_run *ours, int how);
+
+/* The same of every file whose name follows from `path`, whatever is kept; but for damaged ones. */
+mn_status mn_checkpoint_check_all(const char *path, const struct mn_run *ours);
 
 /* mn_checkpoint_load, which also says after an error whether the file may be a damaged checkpoint of
  * minnow's. *damaged is 0 for one of a newer format, for any other kind of file, and for one that cannot be

@@ -3,8 +3,8 @@
  * Resuming takes the newest checkpoint that verifies: a run must not end because the last file it wrote is
  * damaged while the one before it is whole. Damaged ones that it passes over are renamed, so that no save
  * replaces them; a newest file that is anything else is an error. A file is damaged when it is found so
- * twice: HDF5 does not tell damage from memory that it lacked for a moment. Saving replaces and moves nothing
- * but checkpoints of minnow's. */
+ * twice: HDF5 does not tell damage from memory that it lacked for a moment. The best is taken where nothing
+ * else is left. Saving replaces and moves nothing but the run's own checkpoints. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -26,17 +26,27 @@ static void append(char *text, size_t size, const char *format, const char *word
   if (length + 1 < size) snprintf(text + length, size - length, format, words);
 }
 
-/* Renames the files before number `used`, which were passed over, and says so. */
-static mn_status set_aside(const char *path, int used, char *skipped, size_t size) {
-  for (int number = 0; number >= 0 && number < used;) {
-    char name[MN_ATOMIC_FILE_PATH], renamed[MN_ATOMIC_FILE_PATH];
-    int there = mn_atomic_file_number(name, sizeof name, path, number) == 0;
-    if (there) MN_TRY(mn_atomic_file_exists(name, &there));
-    if (there) MN_TRY(mn_atomic_file_set_aside(renamed, name));
-    if (there) append(skipped, size, "; kept as %s", renamed);
-    MN_TRY(mn_atomic_file_next(path, number, &number));
-  }
-  return MN_OK;
+/* Whether a file is none of the run whose names it follows from: a run that is called y.2.h5 is not y.h5's.
+ */
+static int is_its_own(struct mn_checkpoint **c, const char *used) {
+  const char *base = strrchr(used, '/') ? strrchr(used, '/') + 1 : used;
+  const char *name = mn_text_find((*c)->options, (*c)->option_count, MN_RUN_NAME);
+  if (!name || strcmp(name, base) != 0) return 0;
+  mn_checkpoint_free(*c);
+  *c = NULL;
+  return 1;
+}
+
+/* The name after number `number`: of the next number, in the end the best (LAST), then none. */
+enum { LAST = MN_CHECKPOINT_KEEP };
+static mn_status next_name(char *name, size_t size, const char *path, int *number) {
+  const int before = *number;
+  if (before == LAST) return *number = -1, MN_OK;
+  MN_TRY(mn_atomic_file_next(path, before, number));
+  if (*number < 0) *number = LAST;
+  const int failed = *number == LAST ? mn_atomic_file_best(name, size, path)
+                                     : mn_atomic_file_number(name, size, path, *number);
+  return failed ? mn_fail(MN_NO_INPUT, "%.60s…: too long a path", path) : MN_OK;
 }
 
 /* Reads the file `name`. *damaged: it is not whole, or not there, and an older one may take its place. */
@@ -53,71 +63,137 @@ static mn_status read_one(struct mn_checkpoint **out, const char *name, int *fou
   return status;
 }
 
+/* The names that were tried before the one that a run resumes from. */
+struct tried {
+  char damaged[LAST]; /* by number: it is there, and is to be set aside */
+  int found;          /* any of them is there */
+};
+
+/* Renames the damaged files, and says so. */
+static mn_status set_aside(const char *path, const struct tried *tried, char *skipped, size_t size) {
+  for (int number = 0; number < LAST; number++) {
+    char name[MN_ATOMIC_FILE_PATH], renamed[MN_ATOMIC_FILE_PATH];
+    if (!tried->damaged[number] || mn_atomic_file_number(name, sizeof name, path, number) != 0) continue;
+    MN_TRY(mn_atomic_file_set_aside(renamed, name, "damaged"));
+    append(skipped, size, "; kept as %s", renamed);
+  }
+  return MN_OK;
+}
+
 mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path, char *used,
                                     size_t used_size, char *skipped, size_t skipped_size) {
   char resolved[MN_ATOMIC_FILE_PATH];
-  int found = 0;
+  struct tried tried = {.found = 0};
   MN_REQUIRE(used_size > 0 && skipped_size > 0);
   *out = NULL;
   used[0] = skipped[0] = 0;
   MN_TRY(mn_atomic_file_resolve(resolved, path));
-  for (int number = 0, damaged; number >= 0;) {
-    if (mn_atomic_file_number(used, used_size, resolved, number) != 0)
-      return mn_fail(MN_NO_INPUT, "%.60s…: too long a path", resolved);
-    mn_status status = read_one(out, used, &found, &damaged);
-    if (status == MN_OK) {
-      status = set_aside(resolved, number, skipped, skipped_size);
+  if (snprintf(used, used_size, "%s", resolved) >= (int)used_size)
+    return mn_fail(MN_NO_INPUT, "%.60s…: too long a path", resolved);
+  for (int number = 0; number >= 0;) {
+    int there = 0, damaged;
+    mn_status status = read_one(out, used, &there, &damaged);
+    if (status != MN_OK && !damaged) return status;
+    if (status == MN_OK && (number == 0 || !is_its_own(out, used))) {
+      status = set_aside(resolved, &tried, skipped, skipped_size);
       if (status == MN_OK) return MN_OK;
       mn_checkpoint_free(*out);
       *out = NULL;
       return status;
     }
-    if (!damaged) return status;
-    append(skipped, skipped_size, *skipped ? "; %s" : "%s", mn_message());
-    MN_TRY(mn_atomic_file_next(resolved, number, &number));
+    if (status != MN_OK && (there || number == 0))
+      append(skipped, skipped_size, *skipped ? "; %s" : "%s", mn_message());
+    if (status != MN_OK && there) tried.found = 1;
+    if (status != MN_OK && there && number < LAST) tried.damaged[number] = 1;
+    MN_TRY(next_name(used, used_size, resolved, &number));
   }
-  if (!found)
+  if (!tried.found)
     return mn_fail(MN_NO_INPUT, "there is no checkpoint %s: check the name, or start a new run", resolved);
   return mn_fail(MN_BAD_DATA, "no checkpoint verifies: %s", skipped);
 }
 
 /* ---- saving ---- */
 
-/* Refuses `name` unless it is a checkpoint of minnow's, of any version, or there is no such file. */
-static mn_status check_ours(const char *path, const char *name, int how) {
+/* Whether the file `name` of the run `id` ("" where it says none) is one of the run that `ours` tells of: its
+ * own, under any change since it began, or of those that it was forked from. */
+static int owns(const struct mn_run *ours, const char *id, const char *name) {
+  const size_t began = strcspn(id, ".");
+  if (strcmp(name, ours->name) == 0 && strncmp(id, ours->id, began) == 0 && strcspn(ours->id, ".") == began)
+    return 1;
+  const size_t source = strcspn(ours->source, ". ");
+  const char *blank = strchr(ours->source, ' ');
+  return blank && source == began && strncmp(id, ours->source, began) == 0 && strcmp(name, blank + 1) == 0;
+}
+
+/* Sets *own for the checkpoint in an open file. */
+static mn_status read_owner(const struct mn_hdf5_file *file, const struct mn_run *ours, int *own) {
+  struct mn_hdf5_object config;
+  struct mn_hdf5_value id = {.kind = MN_VALUE_NONE}, name = id;
+  MN_TRY(mn_hdf5_find(file, &file->root, "config", &config));
+  mn_status status = MN_OK;
+  if (config.kind == MN_HDF5_GROUP) status = mn_hdf5_attribute(file, &config, MN_RUN_ID, 0, &id);
+  if (status == MN_OK && config.kind == MN_HDF5_GROUP)
+    status = mn_hdf5_attribute(file, &config, MN_RUN_NAME, 0, &name);
+  mn_hdf5_release(&config);
+  *own = owns(ours, id.kind == MN_VALUE_TEXT ? id.text : "", name.kind == MN_VALUE_TEXT ? name.text : "");
+  return status;
+}
+
+/* Refuses `name` unless it is a checkpoint of the run `ours`, or there is no such file. */
+static mn_status check_own(const char *path, const char *name, const struct mn_run *ours, int how) {
   struct mn_hdf5_file file;
   struct stat there;
-  int ours = 0;
+  int minnow = 0, own = 0;
   if (lstat(name, &there) != 0) return errno == ENOENT ? MN_OK : mn_atomic_file_fail("look at", name, errno);
   mn_status status = mn_hdf5_open(&file, name, "it is damaged, or another program's", how);
   if (status == MN_OK) {
-    status = mn_checkpoint_format(&file, &ours);
+    status = mn_checkpoint_format(&file, &minnow);
+    if (status == MN_OK && minnow) status = read_owner(&file, ours, &own);
     mn_hdf5_close(&file);
   }
-  if (status == MN_NO_MEMORY || status == MN_IO || (status == MN_OK && ours)) return status;
-  if (status == MN_OK) mn_fail(MN_OK, "%s is an HDF5 file of another kind", name);
+  if (status == MN_NO_MEMORY || status == MN_IO || (status == MN_OK && own)) return status;
+  if (status == MN_OK)
+    mn_fail(MN_OK, "%s is %s", name, minnow ? "a checkpoint of another run" : "an HDF5 file of another kind");
   return mn_fail(
       MN_NO_CREATE,
-      "cannot save %s: %s would be replaced, but is no whole checkpoint (%s): move it away or name "
-      "another checkpoint",
+      "cannot save %s: %s would be replaced, but is no whole checkpoint of this run (%s): move it away or "
+      "name another checkpoint",
       path, name, mn_message());
 }
 
-mn_status mn_checkpoint_check_files(const char *path, int keep, int how) {
+mn_status mn_checkpoint_check_files(const char *path, int keep, const struct mn_run *ours, int how) {
   char resolved[MN_ATOMIC_FILE_PATH], name[MN_ATOMIC_FILE_PATH];
   if (keep < 1 || keep > MN_CHECKPOINT_KEEP)
     return mn_fail(MN_USAGE, "%d checkpoints cannot be kept: 1 to %d can", keep, MN_CHECKPOINT_KEEP);
   MN_TRY(mn_atomic_file_resolve(resolved, path));
   for (int i = 0; i < keep && mn_atomic_file_number(name, sizeof name, resolved, i) == 0; i++)
-    MN_TRY(check_ours(path, name, how));
+    MN_TRY(check_own(path, name, ours, how));
   return MN_OK;
+}
+
+mn_status mn_checkpoint_check_all(const char *path, const struct mn_run *ours) {
+  char resolved[MN_ATOMIC_FILE_PATH], name[MN_ATOMIC_FILE_PATH];
+  MN_TRY(mn_atomic_file_resolve(resolved, path));
+  for (int number = 0; number != LAST;) {
+    MN_TRY(next_name(name, sizeof name, resolved, &number));
+    MN_TRY(check_own(path, name, ours, 0));
+  }
+  return MN_OK;
+}
+
+void mn_run_find(struct mn_run *out, const struct mn_text *texts, int count) {
+  const char *id = mn_text_find(texts, count, MN_RUN_ID), *name = mn_text_find(texts, count, MN_RUN_NAME);
+  const char *source = mn_text_find(texts, count, MN_RUN_SOURCE);
+  snprintf(out->id, sizeof out->id, "%s", id ? id : "");
+  snprintf(out->name, sizeof out->name, "%s", name ? name : "");
+  snprintf(out->source, sizeof out->source, "%s", source ? source : "");
 }
 
 mn_status mn_checkpoint_check_path(const char *path, int keep) {
   struct mn_atomic_file file;
   MN_TRY(mn_atomic_file_create(&file, path));
   mn_atomic_file_discard(&file);
-  return mn_checkpoint_check_files(path, keep, 0);
+  return mn_checkpoint_check_files(path, keep, &(struct mn_run){0}, 0);
 }
 
 _Static_assert((int)MN_CHECKPOINT_PATH == (int)MN_ATOMIC_FILE_PATH, "a checkpoint is an atomic file");

@@ -3,17 +3,12 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "train/checkpoint/describe.h"
 #include "train/checkpoint/layout.h"
 #include "train/checkpoint/saver.h"
 #include "train/checkpoint/weights.h"
-
-const char *mn_text_find(const struct mn_text *texts, int count, const char *name) {
-  for (int i = 0; i < count; i++)
-    if (strcmp(texts[i].name, name) == 0) return texts[i].value;
-  return NULL;
-}
 
 void mn_snapshot_compare(const struct mn_checkpoint *from, const struct mn_context *here,
                          void (*tell)(void *to, const char *name, const char *then, const char *now),
@@ -148,6 +143,18 @@ mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model) {
         upload(model->context, model->parameters[i], NULL, &weights->tensors[i], weights->tensors[i].value);
   mn_checkpoint_free(weights);
   return status != MN_OK ? status : mn_model_measure(model);
+}
+
+mn_status mn_snapshot_hash_weights(uint64_t *hash, const char *path, const struct mn_model *model) {
+  struct mn_checkpoint *weights;
+  MN_TRY(mn_describe_model(&weights, model));
+  mn_status status = mn_weights_read(weights, path);
+  for (int i = 0; i < model->count && status == MN_OK; i++) {
+    const struct mn_checkpoint_tensor *t = &weights->tensors[i];
+    *hash = XXH3_64bits_withSeed(t->value, (size_t)(t->rows * t->cols) * t->real, *hash);
+  }
+  mn_checkpoint_free(weights);
+  return status;
 }
 
 mn_status mn_snapshot_save(const char *path, int keep, const struct mn_model *model,

@@ -36,14 +36,14 @@ MN_API mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn
  * failed, some parameters may have the file's values and others not. */
 MN_API mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model);
 
+/* Adds the weights that this would load to *hash. Errors as above. */
+mn_status mn_snapshot_hash_weights(uint64_t *hash, const char *path, const struct mn_model *model);
+
 /* Calls `tell` with `to` for each item of `here`'s fingerprint that `from` has otherwise or lacks: name,
  * value then ("unknown" where it lacks one) and value now. Results may differ in their last bits where one
  * does. */
 MN_API void mn_snapshot_compare(const struct mn_checkpoint *from, const struct mn_context *here,
                                 void (*tell)(void *to, const char *name, const char *then, const char *now),
                                 void *to);
-
-/* The value of the text called `name`, owned by `texts`; NULL: there is none. */
-MN_API const char *mn_text_find(const struct mn_text *texts, int count, const char *name);
 
 #endif

@@ -2,7 +2,6 @@
  * once, and before a value is read. */
 #include "train/checkpoint/weights.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -59,8 +58,6 @@ static void note(struct misfits *misfits, const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(entry, sizeof entry, format, arguments);
   va_end(arguments);
-  for (char *c = entry; *c; c++) /* names may hold anything, and a message is one line */
-    if (iscntrl((unsigned char)*c)) *c = '?';
   const char *between = misfits->used ? "; " : "";
   if (misfits->untold || misfits->used + strlen(between) + strlen(entry) >= sizeof misfits->text)
     misfits->untold++;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/escape.h"
 #include "train/command/room.h"
 
 void mn_announce(const struct mn_options *options, const char *format, ...) {
@@ -17,7 +18,7 @@ void mn_announce(const struct mn_options *options, const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(line, sizeof line, format, arguments);
   va_end(arguments);
-  fprintf(stderr, "%s\n", line); /* in one write: other threads have lines to tell, too */
+  mn_escape_print(stderr, "%s\n", line); /* in one write: other threads have lines to tell, too */
 }
 
 /* An OpenBLAS older than the processor falls back to SSE3 kernels. Returns the OPENBLAS_CORETYPE that selects
@@ -79,8 +80,9 @@ void mn_announce_model(const struct mn_model *model, const struct mn_options *op
 
 void mn_announce_sums(const struct mn_checkpoint *checkpoint, const char *path, int quiet) {
   if (!checkpoint->checksums && !quiet)
-    fprintf(stderr,
-            "minnow: note: %s has no checksums of its content: it is of minnow 0.2 or older, and a lost "
-            "write may go unseen\n",
-            path);
+    mn_escape_print(
+        stderr,
+        "minnow: note: %s has no checksums of its content: it is of minnow 0.2 or older, and a lost "
+        "write may go unseen\n",
+        path);
 }

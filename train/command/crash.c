@@ -6,25 +6,34 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "train/command/watchdog.h"
+
 static int running;
 static mn_status ended; /* with what main has ended */
 
 /* Safe in a signal handler: neither strsignal nor stdio is. */
-static void end_process(const char *how) {
-  char line[256] = "minnow: ";
-  strcat(strcat(line, how), ", most likely as memory ran out: free some; what was saved is whole\n");
-  ssize_t written = running ? write(STDERR_FILENO, line, strlen(line)) : 0;
-  (void)written; /* the exit code says it too */
-  _exit(running ? MN_LIBRARY : ended);
+static void say(const char *line) {
+  ssize_t written = write(STDERR_FILENO, line, strlen(line));
+  (void)written; /* how the process ends says it too */
 }
 
+/* The default action follows, which leaves a core where the system lets it. */
 static void tell_of_signal(int number) {
-  char how[128] = "ended by a crash inside a library or minnow (";
-  end_process(strcat(strcat(how, sigdescr_np(number)), ")"));
+  char line[256] = "minnow: ended by a crash (", digits[24] = "";
+  char *first = digits + sizeof digits - 1;
+  if (!running) _exit(ended);
+  for (int64_t step = mn_watchdog_step(); step > 0; step /= 10) *--first = (char)('0' + step % 10);
+  strcat(strcat(line, sigdescr_np(number)), ")");
+  if (*first) strcat(strcat(line, " at step "), first);
+  say(strcat(line, ": this is a bug of minnow's, or memory ran out; what was saved is whole\n"));
+  raise(number); /* comes when this returns */
 }
 
 static void tell_of_exit(void) {
-  if (running) end_process("a library ended the program");
+  if (!running) return;
+  say("minnow: a library ended the program, most likely as memory ran out: free some; what was saved is "
+      "whole\n");
+  _exit(MN_LIBRARY);
 }
 
 void mn_crash_open(void) {

@@ -1,7 +1,7 @@
 /* What a user sees where the program is ended from within: by a crash, or by a library that calls exit. Most
  * often a library ran out of memory: HDF5 then follows a null pointer, frees twice, or exits without a word,
- * and libgomp exits. Either becomes one line and MN_LIBRARY. For a core file or a backtrace, run under gdb,
- * which sees the signal first. */
+ * and libgomp exits. Either becomes one line; the crash then ends the process by its signal, with a core where
+ * the system leaves one, and the exit with MN_LIBRARY. */
 #ifndef MN_TRAIN_COMMAND_CRASH_H
 #define MN_TRAIN_COMMAND_CRASH_H
 

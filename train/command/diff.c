@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "kernels/escape.h"
 #include "train/command/announce.h"
 #include "train/command/inspect.h"
 
@@ -69,7 +70,7 @@ static void report_unlike(struct diff *diff, const char *name, const struct mn_c
   } else if (a && b) {
     fprintf(diff->out, "%s: %s | %s\n", name, shapes[0], shapes[1]);
   } else {
-    fprintf(diff->out, "%s: only in %s\n", name, diff->names[a ? 0 : 1]);
+    mn_escape_print(diff->out, "%s: only in %s\n", name, diff->names[a ? 0 : 1]);
   }
 }
 
@@ -193,7 +194,7 @@ static mn_status compare(struct diff *diff, const struct mn_checkpoint *a, const
     mn_json_boolean(diff->json, "equal", equal);
     mn_json_close(diff->json);
   } else if (equal) {
-    fprintf(diff->out, "%s and %s are the same to the last bit\n", names[0], names[1]);
+    mn_escape_print(diff->out, "%s and %s are the same to the last bit\n", names[0], names[1]);
   }
   MN_TRY(mn_inspect_flush(diff->out));
   if (equal) return MN_OK;

@@ -86,7 +86,7 @@ static mn_status check_output(const char *name, const char *path, int may_exist,
 
 static mn_status check_log(const char *path, int resume) {
   int there = 0;
-  MN_TRY(check_output("log", path, resume, "--resume goes on from it"));
+  MN_TRY(check_output("log", path, resume, "it is the log of another run: move it away"));
   if (path) MN_TRY(mn_atomic_file_exists(path, &there));
   if (!there || access(path, R_OK | W_OK) == 0) return MN_OK;
   return mn_fail(MN_NO_CREATE, "--log %s: %s; name a file that can be read and written", path,

@@ -79,12 +79,12 @@ static mn_status check_end(const char *out, int fd) {
       MN_IO, "cannot write %s: gnuplot's picture breaks off; free some space or name another folder", out);
 }
 
-static mn_status draw_into(const char *out, FILE *script, FILE *errors) {
+static mn_status draw_into(const char *out, int replace, FILE *script, FILE *errors) {
   struct mn_atomic_file file;
   MN_TRY(mn_atomic_file_create(&file, out));
   mn_status status = run_gnuplot(script, file.fd, errors);
   if (status == MN_OK) status = check_end(out, file.fd);
-  if (status == MN_OK) return mn_atomic_file_publish(&file, 1);
+  if (status == MN_OK) return mn_atomic_file_publish(&file, replace != 0);
   mn_atomic_file_discard(&file);
   return status;
 }
@@ -99,13 +99,13 @@ static mn_status write_script(FILE *script, const char *out, int height, mn_gnup
   return mn_fail(MN_IO, "cannot write gnuplot's script: %s; is there room in /tmp?", strerror(errno));
 }
 
-mn_status mn_gnuplot_draw(const char *out, int height, mn_gnuplot_write *write, void *data) {
+mn_status mn_gnuplot_draw(const char *out, int replace, int height, mn_gnuplot_write *write, void *data) {
   FILE *script = tmpfile(), *errors = tmpfile();
   mn_status status = MN_OK;
   if (!script || !errors)
     status = mn_fail(MN_IO, "no temporary file for gnuplot: %s; is there room in /tmp?", strerror(errno));
   if (status == MN_OK) status = write_script(script, out, height, write, data);
-  if (status == MN_OK) status = draw_into(out, script, errors);
+  if (status == MN_OK) status = draw_into(out, replace, script, errors);
   if (script) fclose(script);
   if (errors) fclose(errors);
   return status;

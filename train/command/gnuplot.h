@@ -11,10 +11,11 @@
 typedef mn_status mn_gnuplot_write(FILE *script, void *data);
 
 /* Draws `height` points of 1/72 inch, 960 wide, into `out`: PNG where its name ends in .png, else SVG. The
- * script is gnuplot.gp, which sets the paper and the colours, and what `write` adds. `out` is replaced in one
- * rename when the picture is whole, and untouched on any error. MN_LIBRARY: gnuplot is missing or failed;
- * MN_NO_CREATE, MN_IO: `out`, or a temporary file, cannot be written; MN_NO_MEMORY; what `write` returns. */
-mn_status mn_gnuplot_draw(const char *out, int height, mn_gnuplot_write *write, void *data);
+ * script is gnuplot.gp, which sets the paper and the colours, and what `write` adds. `out` is written in one
+ * rename when the picture is whole, and untouched on any error. MN_NO_CREATE: it exists, and not `replace`.
+ * MN_LIBRARY: gnuplot is missing or failed; MN_NO_CREATE, MN_IO: `out`, or a temporary file, cannot be
+ * written; MN_NO_MEMORY; what `write` returns. */
+mn_status mn_gnuplot_draw(const char *out, int replace, int height, mn_gnuplot_write *write, void *data);
 
 /* Writes a text as a string of gnuplot's, control characters as '?'. */
 void mn_gnuplot_text(FILE *script, const char *text);

@@ -1,6 +1,5 @@
 /* The command info: what a file holds. The answer goes through memory, so that a file which turns out to be
  * damaged halfway leaves no half of an answer on stdout. */
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 
 #include "data/advice.h"
 #include "data/dataset.h"
+#include "kernels/escape.h"
 #include "train/checkpoint/weights.h"
 #include "train/command/inspect.h"
 
@@ -54,14 +54,17 @@ struct answer {
 };
 
 /* Sends the answer to `out` when all went well. Control characters, which only names and texts from the file
- * can hold, could steer a terminal and are shown as '?'. */
+ * can hold, could steer a terminal and are shown as escapes. */
 static mn_status answer_close(struct answer *answer, FILE *out, mn_status status) {
   if (fclose(answer->stream) != 0 && status == MN_OK)
     status = mn_fail(MN_NO_MEMORY, "no memory for the answer");
   if (status == MN_OK) {
-    for (size_t i = 0; i < answer->size; i++)
-      if (iscntrl((unsigned char)answer->text[i]) && answer->text[i] != '\n') answer->text[i] = '?';
-    fwrite(answer->text, 1, answer->size, out);
+    for (const char *at = answer->text; *at;) {
+      char next[5];
+      const size_t length = mn_escape_next(next, at);
+      fputs(*at == '\n' ? "\n" : next, out);
+      at += length;
+    }
     status = mn_inspect_flush(out);
   }
   free(answer->text);
@@ -173,6 +176,10 @@ static void text_checkpoint(FILE *out, const char *path, uint64_t size,
     fprintf(out, "%-13s none: a model without its training\n", "progress");
   else
     text_progress(out, &checkpoint->progress);
+  const char *rows = mn_text_find(checkpoint->options, checkpoint->option_count, "data_rows");
+  if (rows)
+    fprintf(out, "%-13s %s tell at a resume whether the data is the same\n", "rows",
+            strchr(rows, ' ') ? "all rows" : "4096 rows, spread over the file,");
   text_options(out, "config", checkpoint->options, checkpoint->option_count);
   text_options(out, "fingerprint", checkpoint->fingerprint, checkpoint->fingerprint_count);
   text_options(out, "history", checkpoint->history, checkpoint->history_count);

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -43,8 +44,15 @@ static void release(void *memory) {
 }
 
 static mn_status is_another(const struct mn_log *log, const char *what) {
-  return mn_fail(MN_NO_CREATE, "--log %s is not the log of this run%s; name another file, or remove it",
+  return mn_fail(MN_NO_CREATE, "--log %s is not the log of this run%s; name another file, or move it away",
                  log->path, what);
+}
+
+/* For as long as the log is open. Where the file system has no locks, none is taken. */
+static mn_status take_lock(const struct mn_log *log) {
+  if (flock(fileno(log->file), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return MN_OK;
+  return mn_fail(MN_NO_CREATE, "--log %s: another run is writing it; wait for its end, or name another file",
+                 log->path);
 }
 
 /* Reads a line as a JSON object; NULL at the end, and at what a run that was killed left of a line. */
@@ -62,20 +70,6 @@ static int is_event(const json_t *line, const char *event) {
   return found && strcmp(found, event) == 0;
 }
 
-/* Whether a log of these options is that of the run which the checkpoint is of. */
-static mn_status check_options(const struct mn_log *log, const json_t *options,
-                               const struct mn_checkpoint *from) {
-  for (int i = 0; i < from->option_count; i++) {
-    const struct mn_text *option = &from->options[i];
-    char what[2 * MN_TEXT_VALUE + MN_TEXT_NAME];
-    const char *then = json_string_value(json_object_get(options, option->name));
-    if (!then || strcmp(then, option->value) == 0 || strcmp(option->name, "data") == 0) continue;
-    snprintf(what, sizeof what, ": %s is %.200s there, not %s", option->name, then, option->value);
-    return is_another(log, what);
-  }
-  return MN_OK;
-}
-
 /* Whether a line is of what led to step `resumed`. Options that were changed after that step were those of a
  * run that is not gone on from. */
 static int leads_to(const json_t *line, int64_t resumed) {
@@ -84,20 +78,19 @@ static int leads_to(const json_t *line, int64_t resumed) {
          (is_event(line, "resume") ? step < resumed : step <= resumed);
 }
 
-/* Finds where to go on: behind the last whole line that led to the checkpoint. */
-static mn_status find_end(struct mn_log *log, off_t *end, const struct mn_checkpoint *from) {
-  const int64_t resumed = from->progress.step;
-  char *text = NULL;
+/* Finds where to go on: behind the last whole line that led to the checkpoint. The run that the log is of
+ * then has to be `id`; a log that ends before is that of a copy. */
+static mn_status find_end(struct mn_log *log, off_t *end, int64_t resumed, const char *id) {
+  char *text = NULL, now[40] = "";
   size_t room = 0;
-  json_t *line, *options = NULL;
+  json_t *line;
   json_set_alloc_funcs(allocate, release);
   mn_status status = read_line(log, &line, &text, &room);
-  if (status == MN_OK && (line || ftello(log->file) > 0)) {
-    options = json_incref(json_object_get(line, "config"));
-    if (!is_event(line, "start")) status = is_another(log, "");
-  }
+  const int empty = !line && ftello(log->file) == 0;
+  if (status == MN_OK && !empty && !is_event(line, "start")) status = is_another(log, "");
   while (status == MN_OK && leads_to(line, resumed)) {
-    json_object_update(options, json_object_get(line, "changed")); /* most lines have none */
+    const char *run = json_string_value(json_object_get(line, "run")); /* most lines have none */
+    if (run) snprintf(now, sizeof now, "%s", run);
     if (is_event(line, "step")) {
       log->step = json_integer_value(json_object_get(line, "step"));
       log->loss = json_is_number(json_object_get(line, "loss"))
@@ -108,10 +101,15 @@ static mn_status find_end(struct mn_log *log, off_t *end, const struct mn_checkp
     json_decref(line);
     status = read_line(log, &line, &text, &room); /* which tells of memory that was lacking above, too */
   }
-  if (status == MN_OK) status = check_options(log, options, from);
-  log->ended = is_event(line, "end") && json_integer_value(json_object_get(line, "step")) == resumed;
+  const int64_t last = is_event(line, "end") ? json_integer_value(json_object_get(line, "step")) : resumed;
+  char what[96];
+  snprintf(what, sizeof what, ": it ends after step %ld, before the checkpoint's %ld", (long)last,
+           (long)resumed);
+  if (status == MN_OK && !empty && strcmp(now, id) != 0)
+    status = is_another(log, " as it was at the checkpoint's step");
+  if (status == MN_OK && last < resumed) status = is_another(log, what);
+  log->ended = is_event(line, "end") && last == resumed;
   json_decref(line);
-  json_decref(options);
   free(text);
   return status;
 }
@@ -152,53 +150,66 @@ static void end_line(struct mn_log *log, struct mn_json *json) {
   if (!log->error) log->error = error;
 }
 
-static void write_start(struct mn_log *log, const struct mn_checkpoint *from, const struct mn_text *config,
-                        int count, const char *device) {
+static void write_start(struct mn_log *log, const struct mn_log_run *run) {
   struct mn_json json;
   if (!begin_line(log, &json, "start")) return;
+  mn_json_string(&json, "run", run->begun);
   mn_json_open(&json, "config");
-  for (int i = 0; i < count; i++) {
-    const char *then = from ? mn_text_find(from->options, from->option_count, config[i].name) : NULL;
-    mn_json_string(&json, config[i].name, then ? then : config[i].value);
+  for (int i = 0; i < run->count; i++) {
+    const struct mn_text *option = &run->config[i];
+    const struct mn_checkpoint *from = run->from;
+    const char *then = from ? mn_text_find(from->options, from->option_count, option->name) : NULL;
+    mn_json_string(&json, option->name, then ? then : option->value);
   }
   mn_json_close(&json);
   mn_json_open(&json, "time");
-  mn_json_string(&json, "device", device);
+  mn_json_string(&json, "device", run->device);
   end_line(log, &json);
 }
 
-mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_checkpoint *from,
-                      const struct mn_text *config, int count, const char *device) {
+/* The log that the run goes on with, under its lock; *found 0: there is none. */
+static mn_status go_on(struct mn_log *log, const struct mn_log_run *run, int *found) {
+  log->file = fopen(log->path, "r+e");
+  *found = log->file != NULL;
+  if (!log->file) return errno == ENOENT ? MN_OK : cannot_use(log, errno);
+  MN_TRY(take_lock(log));
+  MN_TRY(find_end(log, &log->end, run->from->progress.step, run->begun));
+  if ((!log->ended && ftruncate(fileno(log->file), log->end) != 0) ||
+      lseek(fileno(log->file), log->end, SEEK_SET) < 0)
+    return cannot_use(log, errno);
+  return MN_OK;
+}
+
+mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_log_run *run) {
+  int found = 0;
   *log = (struct mn_log){.path = path, .start = mn_seconds(), .loss = NAN};
   log->last = log->start;
   if (!path) return MN_OK;
   if (!(log->lines = open_memstream(&log->text, &log->size))) return cannot_use(log, errno);
-  if (from && (log->file = fopen(path, "r+e"))) {
-    MN_TRY(find_end(log, &log->end, from));
-    if ((!log->ended && ftruncate(fileno(log->file), log->end) != 0) ||
-        lseek(fileno(log->file), log->end, SEEK_SET) < 0)
-      return cannot_use(log, errno);
-  } else if ((from && errno != ENOENT) || !(log->file = fopen(path, "wxe"))) {
+  if (run->from) MN_TRY(go_on(log, run, &found));
+  if (!found && !(log->file = fopen(path, "wxe")))
     return mn_fail(MN_NO_CREATE, "--log %s: %s; name %s", path, strerror(errno),
-                   errno == EEXIST ? "another file, or remove it" : "a file in a folder that can be written");
-  }
+                   errno == EEXIST ? "another file, or move it away"
+                                   : "a file in a folder that can be written");
+  if (!found) MN_TRY(take_lock(log));
   log->begun = log->end == 0;
-  if (log->begun) write_start(log, from, config, count, device);
+  if (log->begun) write_start(log, run);
   return MN_OK;
 }
 
 void mn_log_resume(struct mn_log *log, int64_t step, const struct mn_text *changed, int changes,
-                   const struct mn_text *config, int count) {
+                   const struct mn_log_run *run) {
   struct mn_json json;
   if (changes == 0 || !begin_line(log, &json, "resume")) return;
   mn_json_integer(&json, "step", step);
+  mn_json_string(&json, "run", run->id);
   mn_json_open(&json, "changed");
   for (int i = 0; i < changes; i++) {
     const int other = mn_option_excludes(mn_option_find(changed[i].name));
-    mn_json_string(&json, changed[i].name, mn_text_find(config, count, changed[i].name));
+    mn_json_string(&json, changed[i].name, mn_text_find(run->config, run->count, changed[i].name));
     if (other < 0) continue;
     const char *name = mn_option_rows[other].name;
-    mn_json_string(&json, name, mn_text_find(config, count, name));
+    mn_json_string(&json, name, mn_text_find(run->config, run->count, name));
   }
   mn_json_close(&json);
   mn_json_open(&json, "time");

@@ -3,8 +3,10 @@
  * goes on, so that it ends in the log of a run that never stopped. What it has otherwise than the run before
  * is a line of its own.
  *
- *   {"event":"start","config":{…},"time":{"device":…}}     the options that make the run what it is
- *   {"event":"resume","step":45,"changed":{"lr":"0.01"},"time":{…}}   options that are others after that step
+ *   {"event":"start","run":"…","config":{…},"time":{"device":…}}   the run, and the options that make it what
+ * it is
+ *   {"event":"resume","step":45,"run":"…","changed":{"lr":"0.01"},"time":{…}}   which it is after that step,
+ * and why
  *   {"event":"step","step":10,"epoch":0,"samples":640,"loss":0.5,"rate":0.05,"time":{"seconds":…,"samples_per_second":…,"flops_per_second":…}}
  *   {"event":"eval","step":23,"epoch":1,"test_loss":0.4,"test_accuracy":0.9,"time":{…}}
  *   {"event":"end","step":450,"horizon":450,"loss":0.01,"ended":"horizon","time":{"seconds":…,"samples_per_second":…,"flops_per_second":…,"waiting":…,"device_bytes":…}}
@@ -48,19 +50,26 @@ struct mn_log {
   off_t end; /* where in the file the next byte goes */
 };
 
-/* Opens `path` (NULL: none) for a run of these options on this device. from NULL: creates it, and writes the
- * first line. Else a log that is there is kept up to the step of the checkpoint `from`, if its first line and
- * the changes up to there say the options of that checkpoint (the data may have moved); one that is not there
- * is created, and its first line has those. MN_NO_CREATE: the file exists, or is no log of this run, or
- * cannot be created; MN_IO; MN_NO_MEMORY. A file that was there is then as it was. Whatever it returns, close
- * the log. */
-mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_checkpoint *from,
-                      const struct mn_text *config, int count, const char *device);
+/* Whose log it is. */
+struct mn_log_run {
+  const char *id, *begun; /* struct mn_run: now, and without the changes that were made at this resume */
+  const struct mn_checkpoint *from; /* what the run goes on from; NULL: a new one */
+  const struct mn_text *config;     /* [count] */
+  int count;
+  const char *device;
+};
+
+/* Opens `path` (NULL: none) and locks it. A new run creates it, and writes the first line. For a resumed one, a
+ * log that is there is kept up to the step of the checkpoint, if it says the checkpoint's run there, and did
+ * not end before; one that is not there is created, and its first line has the options up to there.
+ * MN_NO_CREATE: the file exists, or is no log of this run, or another writes it, or it cannot be created;
+ * MN_IO; MN_NO_MEMORY. A file that was there is then as it was. Whatever it returns, close the log. */
+mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_log_run *run);
 
 /* The line of a run that was resumed after `step` with other options, where there are any: of each of
  * `changed` the name; its value now, and that of an option which it excludes, are in the config. */
 void mn_log_resume(struct mn_log *log, int64_t step, const struct mn_text *changed, int changes,
-                   const struct mn_text *config, int count);
+                   const struct mn_log_run *run);
 
 /* A line each; see `error` above. The trainer's last step; accuracy: NaN where there are no classes; the end
  * of a run that did not fail, and by what. */

@@ -11,9 +11,15 @@
 #include "train/command/crash.h"
 #include "train/command/room.h"
 
+/* SIGUSR1 asks training to save; nothing of what else goes on, loading libraries included, is to die of it. */
+static void before_main(int count, char **words, char **environment) {
+  signal(SIGUSR1, SIG_IGN);
+  mn_room_before_main(count, words, environment);
+}
+
 /* A section that programs alone may have, so it is not room.c's, which is in the library. */
 __attribute__((section(".preinit_array"), used)) static void (*const first)(int, char **,
-                                                                            char **) = mn_room_before_main;
+                                                                            char **) = before_main;
 
 /* With stdin, stdout or stderr closed, the next file opened would get its descriptor, and results or warnings
  * would be written into a checkpoint. So /dev/null gets it: read-only as stdout, where a write then fails and
@@ -42,7 +48,6 @@ int main(int argc, char **argv) {
   /* A reader that went away and a file at its largest size are errors to report, not deaths. */
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
-  signal(SIGUSR1, SIG_IGN); /* asks training to save, and nothing of what else goes on */
   /* Results are short. Buffered until the end, a failed write is reported by close_stdout. */
   static char results[1 << 18];
   if (!isatty(STDOUT_FILENO)) setvbuf(stdout, results, _IOFBF, sizeof results);

@@ -76,6 +76,11 @@ static mn_status add_line(struct run *run, int64_t number, const json_t *line) {
       return mn_fail(MN_BAD_DATA,
                      "%s, line %ld: an event '%s' without the number '%s'; is it a log of minnow train?",
                      run->path, (long)number, event, fields[test][i]);
+    /* gnuplot's words for these name neither file nor value. */
+    const double v = point.values[i], most = i == STEP ? 0x1p53 : test && i == ACCURACY ? 1 : INFINITY;
+    if (v < 0 || v > most || (i == STEP && v != floor(v)))
+      return mn_fail(MN_BAD_DATA, "%s, line %ld: '%s' is %.9g, as no log of minnow train has it", run->path,
+                     (long)number, fields[test][i], v);
   }
   if (test) point.values[ACCURACY] *= 100;
   return add_point(&run->series[test], &point);
@@ -299,14 +304,14 @@ static mn_status write_script(FILE *script, void *data) {
   return MN_OK;
 }
 
-mn_status mn_plot(const char *out, char **logs, int count) {
+mn_status mn_plot(const char *out, int replace, char **logs, int count) {
   MN_REQUIRE(count > 0);
   struct runs runs = {calloc((size_t)count, sizeof *runs.all), count};
   if (!runs.all) return mn_fail(MN_NO_MEMORY, "no memory for %d logs", count);
   mn_status status = MN_OK;
   for (int i = 0; i < count && status == MN_OK; i++) status = read_log(&runs.all[i], logs[i]);
   if (status == MN_OK) status = name_runs(&runs);
-  if (status == MN_OK) status = mn_gnuplot_draw(out, 720, write_script, &runs);
+  if (status == MN_OK) status = mn_gnuplot_draw(out, replace, 720, write_script, &runs);
   for (int i = 0; i < count; i++) {
     free(runs.all[i].series[TRAIN].points);
     free(runs.all[i].series[TEST].points);

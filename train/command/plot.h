@@ -10,19 +10,20 @@
 
 /* Reads `count` ≥ 1 logs (train/command/log.h) and draws training loss (as logged, and smoothed), test loss,
  * test accuracy where there is one, and learning rate over the optimizer steps into `out`: PNG where its name
- * ends in .png, else SVG. `out` is replaced in one rename when the picture is whole, and untouched on any
- * error. A last line without its newline, as a run that is still writing has it, is left out.
+ * ends in .png, else SVG. `out` is written in one rename when the picture is whole, where it exists only with
+ * `replace`, and untouched on any error. A last line without its newline, as a run that is still writing has
+ * it, is left out.
  *
  * MN_NO_INPUT: no such log; MN_BAD_DATA: a line that is no JSON object or lacks a value, with file and line,
  * or a log without a step or evaluation; MN_LIBRARY: gnuplot is missing or failed; MN_NO_CREATE, MN_IO: `out`
  * cannot be written; MN_NO_MEMORY. */
-mn_status mn_plot(const char *out, char **logs, int count);
+mn_status mn_plot(const char *out, int replace, char **logs, int count);
 
 /* The same of `count` ≥ 1 files of `minnow bench --json`, with --plans or without, or of make peers
  * ARGS="--json F": the milliseconds of forward, forward + backward and step as bars, a chart for each bench
  * and for each of the peers' tables of times taken rested. Errors as above; MN_BAD_DATA: a file that is
  * neither. */
-mn_status mn_plot_bench(const char *out, char **results, int count);
+mn_status mn_plot_bench(const char *out, int replace, char **results, int count);
 
 /* Opens a file that is to be drawn. MN_NO_INPUT: it cannot be read, or is no regular file; name `wanted`. */
 mn_status mn_plot_open(FILE **file, const char *path, const char *wanted);

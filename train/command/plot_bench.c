@@ -229,20 +229,20 @@ static mn_status write_charts(FILE *script, void *data) {
   return MN_OK;
 }
 
-static mn_status draw_charts(const char *out, struct charts *charts) {
+static mn_status draw_charts(const char *out, int replace, struct charts *charts) {
   int height = 0;
   for (int i = 0; i < charts->count; i++) height += height_of(&charts->all[i]);
-  return mn_gnuplot_draw(out, height, write_charts, charts);
+  return mn_gnuplot_draw(out, replace, height, write_charts, charts);
 }
 
-mn_status mn_plot_bench(const char *out, char **results, int count) {
+mn_status mn_plot_bench(const char *out, int replace, char **results, int count) {
   MN_REQUIRE(count > 0);
   struct charts charts = {.roots = calloc((size_t)count, sizeof *charts.roots)};
   if (!charts.roots) return mn_fail(MN_NO_MEMORY, "no memory for %d files", count);
   mn_status status = MN_OK;
   for (int i = 0; i < count && status == MN_OK; i++) status = read_results(&charts, results[i]);
   if (status == MN_OK && charts.count == 0) status = not_results(results[0], "it has no time");
-  if (status == MN_OK) status = draw_charts(out, &charts);
+  if (status == MN_OK) status = draw_charts(out, replace, &charts);
   for (int i = 0; i < charts.count; i++) free(charts.all[i].rows);
   for (int i = 0; i < charts.files; i++) json_decref(charts.roots[i]);
   free(charts.all);

@@ -7,6 +7,7 @@
 
 #include "data/hdf5.h"
 #include "data/hdf5_file.h"
+#include "kernels/escape.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/announce.h"
 #include "train/command/session.h"
@@ -81,6 +82,7 @@ struct output {
   int64_t cols;
   size_t real;
   int32_t *labels; /* room for a batch's; NULL without classes */
+  int replace;     /* --out may exist */
 };
 
 static mn_status cannot_write(const struct output *o) {
@@ -155,7 +157,7 @@ static mn_status finish_output(struct output *o, mn_status status) {
   failed = (o->file >= 0 && H5Fclose(o->file) < 0) || failed;
   if ((failed || o->disk.error) && status == MN_OK) status = cannot_write(o);
   mn_hdf5_unlock();
-  if (status == MN_OK) return mn_atomic_file_publish(&o->on_disk, 1);
+  if (status == MN_OK) return mn_atomic_file_publish(&o->on_disk, o->replace);
   mn_atomic_file_discard(&o->on_disk);
   return status;
 }
@@ -165,7 +167,8 @@ static mn_status predict(FILE *out, struct mn_session *s, struct mn_evaluator *e
                      .y = -1,
                      .label = -1,
                      .cols = mn_model_outputs(&s->model->config),
-                     .real = s->context->device->real};
+                     .real = s->context->device->real,
+                     .replace = s->options.force};
   if (s->model->config.loss == MN_LOSS_CROSS_ENTROPY &&
       !(o.labels = calloc((size_t)s->options.batch, sizeof *o.labels)))
     return mn_fail(MN_NO_MEMORY, "no memory for the labels");
@@ -178,8 +181,8 @@ static mn_status predict(FILE *out, struct mn_session *s, struct mn_evaluator *e
   free(o.labels);
   MN_TRY(status);
   describe(s);
-  fprintf(out, "%s: y [%ld, %ld]%s\n", s->options.out, (long)s->test->rows, (long)o.cols,
-          s->model->config.loss == MN_LOSS_CROSS_ENTROPY ? ", label" : "");
+  mn_escape_print(out, "%s: y [%ld, %ld]%s\n", s->options.out, (long)s->test->rows, (long)o.cols,
+                  s->model->config.loss == MN_LOSS_CROSS_ENTROPY ? ", label" : "");
   return MN_OK;
 }
 

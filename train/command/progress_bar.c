@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "engine/clock.h"
+#include "kernels/escape.h"
 #include "train/command/show.h"
 
 enum { BAR = 24, LEAST_BAR = 6 };
@@ -90,7 +91,7 @@ void mn_progress_bar_note(struct mn_progress_bar *p, const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(line, sizeof line, format, arguments);
   va_end(arguments);
-  fprintf(stderr, "%s\n", line); /* in one write: other threads have lines to tell, too */
+  mn_escape_print(stderr, "%s\n", line); /* in one write: other threads have lines to tell, too */
 }
 
 void mn_progress_bar_close(struct mn_progress_bar *p) {

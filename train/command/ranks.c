@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "data/fingerprint.h"
 #include "engine/hosts.h"
 #include "train/command/announce.h"
 
@@ -52,6 +53,17 @@ mn_status mn_ranks_compare_options(const struct mn_session *s) {
     status = mn_fail(MN_USAGE, "--rank-timeout is %ld for rank %d, but %ld for rank 0; give all the same",
                      (long)s->options.rank_timeout, s->ranks->rank, (long)timeout);
   return status;
+}
+
+mn_status mn_ranks_compare_rows(const struct mn_session *s) {
+  char first[sizeof s->fingerprint];
+  memcpy(first, s->fingerprint, sizeof first);
+  MN_TRY(mn_ranks_tell(s->ranks, first, sizeof first));
+  mn_status status = MN_OK;
+  if (!mn_fingerprint_same(first, s->fingerprint))
+    status = mn_fail(MN_BAD_DATA, "%s has other rows for rank %d than for rank 0; give all the same file",
+                     s->options.data, s->ranks->rank);
+  return mn_ranks_agree(s->ranks, status);
 }
 
 mn_status mn_ranks_introduce(const struct mn_session *s) {

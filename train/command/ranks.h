@@ -12,6 +12,9 @@ mn_status mn_ranks_meet(struct mn_session *session);
 /* MN_USAGE, on a rank whose options are not the first's: which, and both values. Not alone. */
 mn_status mn_ranks_compare_options(const struct mn_session *session);
 
+/* MN_BAD_DATA: a rank has read other rows than the first has (s->fingerprint). */
+mn_status mn_ranks_compare_rows(const struct mn_session *session);
+
 /* Under the first rank's --verbose every rank is named, before they connect their devices: who cannot be
  * reached is then known. */
 mn_status mn_ranks_introduce(const struct mn_session *session);

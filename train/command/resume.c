@@ -1,17 +1,15 @@
 /* Options, paths and data of a resumed run, against those of its checkpoint. */
 #include "train/command/resume.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "data/fingerprint.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/announce.h"
 #include "train/command/options_table.h"
 #include "train/command/options_text.h"
+#include "train/command/owned.h"
 
 /* ---- options ---- */
 
@@ -38,29 +36,16 @@ static void note_change(struct mn_session *s, int index) {
   show_then(change->value, sizeof change->value, s, index);
 }
 
-/* Fails for a path that is longer than a text. */
-static int find_whole_path(char out[MN_TEXT_VALUE], const char *path) {
-  char folder[MN_TEXT_VALUE] = "";
-  if (*path != '/' && !getcwd(folder, sizeof folder)) return -1;
-  return snprintf(out, MN_TEXT_VALUE, "%s%s%s", folder, *folder ? "/" : "", path) < MN_TEXT_VALUE ? 0 : -1;
-}
-
-/* Where a file of the checkpoint's is, whichever folder this run is in: the path that it was given by, where
- * that leads to the same place from here, or where only that leads to a file, in a folder that was moved. */
-static const char *find_file(const struct mn_session *s, const char *option, const char *given) {
-  char name[MN_TEXT_NAME], here[MN_TEXT_VALUE];
-  snprintf(name, sizeof name, "%.20s_path", option);
-  const char *whole = find_then(s, name);
-  if (!whole || (find_whole_path(here, given) == 0 && strcmp(here, whole) == 0)) return given;
-  int moved, found = 0;
-  moved = mn_atomic_file_exists(whole, &found) == MN_OK && !found;
-  return moved && mn_atomic_file_exists(given, &found) == MN_OK && found ? given : whole;
-}
-
-/* Whether the checkpoint is the best of a run, whose log goes on with the run's newest. */
-static int is_best(const struct mn_options *o) {
-  const char *name = strrchr(o->checkpoint, '/'), *best = strstr(name ? name : o->checkpoint, ".best");
-  return best && (best[5] == 0 || best[5] == '.');
+/* A file that the checkpoint names. An older minnow named it as from where it was started, and wholly as
+ * well. A fork has no part in the log of the run that it comes from. */
+static mn_status take_file(struct mn_session *s, const char *option, const char *then) {
+  const int log = strcmp(option, "log") == 0;
+  char *path = log ? s->log_path : s->data_path;
+  const char *whole = find_then(s, log ? "log_path" : "data_path");
+  if (!*then) return mn_options_set(&s->options, option, then);
+  if (log && s->fork) return MN_OK;
+  MN_TRY(mn_owned_find(s, option, whole ? whole : then, path));
+  return mn_options_set(&s->options, option, path);
 }
 
 /* One option of the checkpoint's. Data that is named is compared later, by its rows. */
@@ -71,8 +56,9 @@ static mn_status take_option(struct mn_session *s, int index) {
   char now[MN_TEXT_VALUE], was[MN_TEXT_VALUE];
   int other = mn_option_excludes(index), named = o->given[index];
   if (!then || (other >= 0 && o->given[other])) return MN_OK;
-  if (!named && strcmp(row->name, "log") == 0 && is_best(o)) return MN_OK;
-  if (!named) return mn_options_set(o, row->name, find_file(s, row->name, then));
+  if (!named && (strcmp(row->name, "log") == 0 || strcmp(row->name, "data") == 0))
+    return take_file(s, row->name, then);
+  if (!named) return mn_options_set(o, row->name, then);
   if (row->flags & MN_OPTION_KEPT || strcmp(row->name, "data") == 0) return MN_OK;
   mn_option_show(now, sizeof now, o, index);
   show_then(was, sizeof was, s, index);
@@ -116,23 +102,15 @@ static int is_data_named(const struct mn_options *o) {
   return mn_options_given(o, "data") || mn_options_given(o, "x") || mn_options_given(o, "y");
 }
 
-static mn_status take_fingerprint(struct mn_session *s) {
-  const struct mn_options *o = &s->options;
-  uint64_t sum = MN_FINGERPRINT_START;
-  MN_TRY(mn_fingerprint_add(&sum, s->train, o->x_name, o->y_name));
-  if (s->test) MN_TRY(mn_fingerprint_add(&sum, s->test, o->x_name, o->y_name));
-  snprintf(s->fingerprint, sizeof s->fingerprint, "%016" PRIx64, sum);
-  return MN_OK;
-}
-
-mn_status mn_resume_data(struct mn_session *s) {
+mn_status mn_resume_data(struct mn_session *s, const struct mn_fingerprint *train,
+                         const struct mn_fingerprint *test) {
   const struct mn_options *o = &s->options;
   if (!o->data) return MN_OK;
-  MN_TRY(take_fingerprint(s));
+  mn_fingerprint_show(s->fingerprint, train, test);
   if (!s->from) return MN_OK;
-  const char *then = find_then(s, "data_fingerprint"), *file = find_then(s, "data");
+  const char *then = find_then(s, "data_rows"), *file = find_then(s, "data");
   s->unknown_data = !then && file && *file;
-  if (then && strcmp(then, s->fingerprint) == 0) return MN_OK;
+  if (then && mn_fingerprint_same(then, s->fingerprint)) return MN_OK;
   if (then && !is_data_named(o))
     return mn_fail(MN_BAD_DATA,
                    "%s has other rows than those that %s was trained on; --data %s goes on with them",
@@ -143,30 +121,33 @@ mn_status mn_resume_data(struct mn_session *s) {
 
 void mn_resume_rows(struct mn_session *s) {
   struct mn_progress *p = &s->progress;
-  if (mn_text_find(s->changed, s->changes, "best")) p->best = -INFINITY, p->best_epoch = p->epoch;
-  if (!mn_text_find(s->changed, s->changes, "data")) return;
   p->rows = s->train->rows;
   p->epoch = p->samples / p->rows;
   p->position = p->samples % p->rows;
+}
+
+void mn_resume_best(const struct mn_session *s, struct mn_progress *p) {
+  if (!mn_text_find(s->changed, s->changes, "best") && !mn_text_find(s->changed, s->changes, "data") &&
+      !(s->fork && s->options.best))
+    return;
   p->best = -INFINITY, p->best_epoch = p->epoch; /* patience counts from here */
 }
 
 /* ---- what the next run is told ---- */
 
-static int keep_path(struct mn_text *out, const char *name, const char *path) {
-  snprintf(out->name, sizeof out->name, "%s", name);
-  return path && find_whole_path(out->value, path) == 0;
+static void keep_text(struct mn_text *out, int *count, const char *name, const char *value) {
+  if (!*value) return;
+  snprintf(out[*count].name, sizeof out->name, "%s", name);
+  snprintf(out[(*count)++].value, sizeof out->value, "%s", value);
 }
 
 int mn_resume_kept(const struct mn_session *s, struct mn_text *out, int room) {
-  const struct mn_options *o = &s->options;
-  int count = mn_options_kept(o, out, room - 3);
-  count += keep_path(&out[count], "data_path", o->data);
-  count += keep_path(&out[count], "log_path", o->log);
-  if (!o->data) return count;
-  snprintf(out[count].name, sizeof out->name, "data_fingerprint");
-  snprintf(out[count].value, sizeof out->value, "%s", s->fingerprint);
-  return count + 1;
+  int count = mn_options_kept(&s->options, out, room - 4);
+  keep_text(out, &count, MN_RUN_ID, s->run.id);
+  keep_text(out, &count, MN_RUN_NAME, s->run.name);
+  keep_text(out, &count, MN_RUN_SOURCE, s->run.source);
+  keep_text(out, &count, "data_rows", s->fingerprint);
+  return count;
 }
 
 static void show_now(char out[MN_TEXT_VALUE], const struct mn_session *s, const char *option) {
@@ -189,6 +170,14 @@ int mn_resume_history(const struct mn_session *s, struct mn_text out[MN_CHECKPOI
 }
 
 void mn_resume_describe(const struct mn_session *s) {
+  const struct mn_options *o = &s->options;
+  const char *of = mn_text_find(s->from->options, s->from->option_count, MN_RUN_NAME);
+  if (s->fork && of)
+    mn_announce(o, "fork: %s was saved as %s, and is a run of its own from here on%s", s->from_path, of,
+                o->log ? "" : ", without a log: --log F begins one");
+  else if (s->fork)
+    mn_announce(o, "note: %s is of an older minnow, which gave runs no identity%s", s->from_path,
+                o->log ? "" : "; it goes on without a log: --log F begins one");
   for (int i = 0; i < s->changes; i++) {
     char now[MN_TEXT_VALUE];
     show_now(now, s, s->changed[i].name);

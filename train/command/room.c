@@ -5,11 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "kernels/blas.h"
 
-enum { MOST = 1024 };                               /* threads; OpenBLAS is built for fewer */
+enum { MOST = 1024, LEAST_STACK = 512 << 10 };      /* threads; OpenBLAS is built for fewer. Bytes */
 #define THREAD (MN_BLAS_BUFFER + ((size_t)8 << 20)) /* a thread's buffer and its stack */
 
 static const char *const of_threads[] = {
@@ -79,17 +80,24 @@ static void execute_with(int threads, int wanted, char **words, char **environme
   execve("/proc/self/exe", words, changed);
 }
 
+static void refuse(const char *line) {
+  ssize_t written = write(STDERR_FILENO, line, strlen(line));
+  (void)written; /* the exit code says it too */
+  _exit(MN_NO_MEMORY);
+}
+
 void mn_room_before_main(int count, char **words, char **environment) {
-  static const char line[] =
-      "minnow: no memory for OpenBLAS, which takes 128 MiB before the program begins, and as much again for "
-      "the first product; a higher limit (ulimit -v) would do\n";
+  struct rlimit stack;
   (void)count;
+  if (getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur < LEAST_STACK)
+    refuse("minnow: the stack may have less than 512 KiB, which training and HDF5 need; "
+           "a higher limit (ulimit -s 8192) would do\n");
   /* Two more than threads: the buffer of a product's caller, and something for all else. */
   const int wanted = threads_wanted(environment), room = mn_blas_room(THREAD, wanted + 2);
   const int threads = room > 3 ? room - 2 : 1;
   if (threads < wanted && room > 0) execute_with(threads, wanted, words, environment);
   if (room >= wanted || (wanted == 1 && room > 0)) return;
-  ssize_t written = write(STDERR_FILENO, line, sizeof line - 1);
-  (void)written; /* the exit code says it too */
-  _exit(MN_NO_MEMORY);
+  refuse(
+      "minnow: no memory for OpenBLAS, which takes 128 MiB before the program begins, and as much again for "
+      "the first product; a higher limit (ulimit -v) would do\n");
 }

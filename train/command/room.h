@@ -7,8 +7,8 @@
 
 /* Of the program's .preinit_array, which runs before OpenBLAS's constructor and before the C library has its
  * environment. Where memory is limited to less than the buffers of all threads, the program is executed anew
- * with as many threads as there is room for (OMP_NUM_THREADS); where there is none for one, it ends with a
- * line and MN_NO_MEMORY. */
+ * with as many threads as there is room for (OMP_NUM_THREADS); where there is none for one, or for a stack, it
+ * ends with a line and MN_NO_MEMORY. */
 void mn_room_before_main(int count, char **words, char **environment);
 
 #endif

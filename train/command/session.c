@@ -8,11 +8,12 @@
 #include "data/labels.h"
 #include "engine/hosts.h"
 #include "engine/ranks.h"
-#include "train/checkpoint/atomic_file.h"
+#include "kernels/escape.h"
 #include "train/checkpoint/layout.h"
 #include "train/checkpoint/weights.h"
 #include "train/command/announce.h"
 #include "train/command/files.h"
+#include "train/command/owned.h"
 #include "train/command/ranks.h"
 #include "train/command/resume.h"
 #include "train/json.h"
@@ -110,11 +111,12 @@ static mn_status resume(struct mn_session *s) {
   char skipped[1024];
   MN_TRY(mn_checkpoint_load_newest(&s->from, s->options.checkpoint, s->from_path, sizeof s->from_path,
                                    skipped, sizeof skipped));
-  if (skipped[0]) fprintf(stderr, "minnow: warning: passed over %s\n", skipped);
+  if (skipped[0]) mn_escape_print(stderr, "minnow: warning: passed over %s\n", skipped);
   mn_announce_sums(s->from, s->from_path, s->options.quiet);
   if (s->from->alone)
     return mn_fail(MN_BAD_DATA, "%s holds a model without its training: --init %s begins a new run from it",
                    s->from_path, s->from_path);
+  MN_TRY(mn_owned_resume(s));
   return mn_resume_options(s);
 }
 
@@ -127,32 +129,6 @@ static mn_status check_tested(const struct mn_session *s) {
                  s->from   ? "a new run with --validation 0.1 or --test-rows has some"
                  : o->data ? "--validation 0.1 holds a tenth out"
                            : "give --test-rows");
-}
-
-/* The best of another run is not written over. */
-static mn_status check_best(const struct mn_session *s) {
-  const struct mn_options *o = &s->options;
-  char best[MN_CHECKPOINT_PATH];
-  if (!o->best) return MN_OK;
-  int there;
-  MN_TRY(mn_checkpoint_best(best, o->checkpoint));
-  MN_TRY(mn_atomic_file_exists(best, &there));
-  if (there && (!o->resume || mn_text_find(s->changed, s->changes, "best")))
-    return mn_fail(MN_NO_CREATE, "--best %s exists; move it away, or name another --checkpoint", best);
-  return o->dry_run ? MN_OK : mn_checkpoint_check_path(best, 1);
-}
-
-/* Whether the checkpoint can be written is asked before hours of training, not after. */
-static mn_status check_checkpoint(const struct mn_session *s) {
-  const struct mn_options *o = &s->options;
-  int there;
-  if (!o->checkpoint) return MN_OK;
-  MN_TRY(mn_atomic_file_exists(o->checkpoint, &there));
-  if (there && !o->resume)
-    return mn_fail(MN_NO_CREATE, "--checkpoint %s exists; --resume goes on from it, or name another file",
-                   o->checkpoint);
-  MN_TRY(check_best(s));
-  return o->dry_run ? MN_OK : mn_checkpoint_check_path(o->checkpoint, (int)o->keep);
 }
 
 /* A model that cannot be held is refused before its memory is taken and filled: parameters and what the
@@ -198,15 +174,20 @@ static mn_status open_inputs(struct mn_session *s, struct mn_model_config *confi
     be_silent(&s->options);
   }
   MN_TRY(mn_files_check(o));
-  if (mn_ranks_first(s->ranks)) MN_TRY(check_checkpoint(s));
+  if (mn_ranks_first(s->ranks)) MN_TRY(mn_owned_check(s));
   MN_TRY(o->data ? open_file(s) : open_synthetic(s));
   MN_TRY(check_tested(s));
+  if (o->data && s->train->classes && s->train->outputs > s->train->rows)
+    mn_escape_print(
+        stderr,
+        "minnow: warning: %s has a label %lld in y, so that the head has %lld classes for %lld rows: "
+        "if that label is wrong, correct it or leave out its row\n",
+        o->data, (long long)s->train->outputs - 1, (long long)s->train->outputs, (long long)s->train->rows);
   if (o->batch > s->train->rows)
     return mn_fail(MN_USAGE, "--batch %ld is more than the %ld rows %s; --batch %ld or less works",
                    (long)o->batch, (long)s->train->rows,
                    o->validation > 0 ? "that --validation leaves to train on" : "of the data",
                    (long)s->train->rows);
-  MN_TRY(mn_resume_data(s));
   MN_TRY(s->from ? mn_snapshot_config(s->from, config) : new_model(s, config));
   if (s->from && o->loss) MN_TRY(mn_loss_parse(o->loss, &config->loss)); /* it may be another */
   MN_TRY(mn_plan_parse(o->plan, &config->plan));
@@ -332,10 +313,11 @@ void mn_session_close(struct mn_session *s) {
 
 static void warn_of_difference(void *to, const char *name, const char *then, const char *now) {
   const struct mn_session *s = to;
-  fprintf(stderr,
-          "minnow: warning: %s was written with %s '%s', and this is '%s'; the last bits may come out "
-          "otherwise\n",
-          s->from_path, name, then, now);
+  mn_escape_print(
+      stderr,
+      "minnow: warning: %s was written with %s '%s', and this is '%s'; the last bits may come out "
+      "otherwise\n",
+      s->from_path, name, then, now);
 }
 
 /* One item of the notice below: " NAME THEN (here NOW)". */

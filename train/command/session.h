@@ -23,7 +23,12 @@ struct mn_session {
    * compared, because the checkpoint has no fingerprint of it. */
   struct mn_text changed[MN_CHECKPOINT_OPTIONS];
   int changes, unknown_data;
-  char fingerprint[17]; /* of the rows of --data, in hexadecimal; "" for synthetic ones */
+  char fingerprint[34]; /* of the rows of --data (data/fingerprint.h); "" for synthetic ones */
+  struct mn_run run;    /* which it is (train/command/owned.h), */
+  char begun[40];       /* its id without the changes of this resume, */
+  int fork;             /* and whether it begins here, from another run's checkpoint */
+  /* Where --data and --log are, which a checkpoint has named. */
+  char data_path[MN_CHECKPOINT_PATH], log_path[MN_CHECKPOINT_PATH];
 };
 
 /* Opens everything for `train`, on all ranks that the launcher started; the first has the lock, and alone

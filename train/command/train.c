@@ -10,8 +10,10 @@
 #include "train/command/disk.h"
 #include "train/command/dry_run.h"
 #include "train/command/log.h"
+#include "train/command/owned.h"
 #include "train/command/plot.h"
 #include "train/command/progress_bar.h"
+#include "train/command/ranks.h"
 #include "train/command/resume.h"
 #include "train/command/saves.h"
 #include "train/command/session.h"
@@ -33,14 +35,15 @@ struct run {
   struct mn_trainer *trainer;
   struct mn_evaluator *evaluator; /* NULL: nothing to test on */
   struct mn_log log;
+  struct mn_log_run of;
   struct mn_progress_bar bar;
   int64_t log_every; /* steps a log line */
   struct mn_saves saves;
+  int replaces;               /* --plot was there when the run was resumed, or may be replaced in any case */
   int signal;                 /* that asks the run to end, whichever rank got it; 0: none */
   double test_loss, accuracy; /* of the last evaluation; NaN before */
   struct since since;
-  struct mn_text
-      config[MN_CHECKPOINT_OPTIONS]; /* the options that the log has, and then what is kept beside */
+  struct mn_text config[MN_CHECKPOINT_OPTIONS]; /* the options that the log has, and what is kept beside */
   int option_count, config_count;
 };
 
@@ -86,16 +89,29 @@ static void describe_places(const struct run *r) {
 }
 
 /* What the checkpoints of this run say of it. */
-static void list_config(struct run *r) {
+static mn_status list_config(struct run *r) {
+  const struct mn_session *s = &r->session;
   const int room = MN_CHECKPOINT_OPTIONS;
   struct mn_text history[MN_CHECKPOINT_HISTORY];
-  r->option_count = mn_options_config(&r->session.options, r->config, room);
-  r->config_count =
-      r->option_count + mn_resume_kept(&r->session, r->config + r->option_count, room - r->option_count);
-  mn_saves_describe(&r->saves, r->config, r->config_count, history, mn_resume_history(&r->session, history));
+  r->option_count = mn_options_config(&s->options, r->config, room);
+  r->config_count = r->option_count + mn_resume_kept(s, r->config + r->option_count, room - r->option_count);
+  for (int i = 0; i < r->config_count && s->options.checkpoint; i++) {
+    struct mn_text *text = &r->config[i];
+    if (*text->value && (strcmp(text->name, "data") == 0 || strcmp(text->name, "log") == 0))
+      MN_TRY(mn_owned_name(s, text->name[0] == 'd' ? s->options.data : s->options.log, text->value));
+  }
+  mn_saves_describe(&r->saves, r->config, r->config_count, history, mn_resume_history(s, history));
+  r->of = (struct mn_log_run){.id = s->run.id,
+                              .begun = s->begun,
+                              .from = s->from,
+                              .config = r->config,
+                              .count = r->option_count,
+                              .device = s->context->name};
+  return MN_OK;
 }
 
-static mn_status open(struct run *r, const struct mn_options *options) {
+/* What needs no other rank once the session is open: the rows. */
+static mn_status open_rows(struct run *r, const struct mn_options *options) {
   struct mn_session *s = &r->session;
   struct mn_trainer_config config = {0};
   MN_TRY(mn_session_train(s, options));
@@ -111,16 +127,28 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   mn_ranks_watch(s->ranks, mn_watchdog_pace(), mn_watchdog_resumable);
   MN_TRY(
       mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &config, s->from ? &s->progress : NULL));
-  const struct mn_progress *progress = &r->trainer->progress;
-  if (!o->dry_run) MN_TRY(mn_disk_check(s, r->trainer));
-  MN_TRY(mn_saves_open(&r->saves, s, progress, &r->bar));
   if (s->test) {
     MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, MN_PASS_EVALUATE, o->batch, config.place));
     mn_evaluator_count(r->evaluator, mn_watchdog_count());
   }
-  list_config(r);
-  MN_TRY(mn_log_open(&r->log, o->dry_run ? NULL : o->log, s->from, r->config, r->option_count,
-                     s->context->name));
+  return mn_resume_data(s, mn_loader_fingerprint(r->trainer->loader),
+                        r->evaluator ? mn_evaluator_fingerprint(r->evaluator) : NULL);
+}
+
+static mn_status open(struct run *r, const struct mn_options *options) {
+  struct mn_session *s = &r->session;
+  const struct mn_options *o = &s->options;
+  const mn_status status = open_rows(r, options);
+  MN_TRY(mn_ranks_agree(s->ranks, status));
+  MN_TRY(mn_ranks_compare_rows(s));
+  MN_TRY(mn_owned_identify(s));
+  r->replaces = o->force || (o->resume && o->plot && access(o->plot, F_OK) == 0);
+  const struct mn_progress *progress = &r->trainer->progress;
+  mn_resume_best(s, &r->trainer->progress);
+  if (!o->dry_run) MN_TRY(mn_disk_check(s, r->trainer));
+  MN_TRY(mn_saves_open(&r->saves, s, progress, &r->bar));
+  MN_TRY(list_config(r));
+  MN_TRY(mn_log_open(&r->log, o->dry_run ? NULL : o->log, &r->of));
   mn_session_describe(s);
   if (r->log.file && r->log.begun && progress->step > 0)
     mn_announce(o, "log: %s is new, and begins at step %ld", o->log, (long)progress->step);
@@ -352,7 +380,7 @@ static mn_status run(struct run *r, FILE *out) {
                          : o->steps > 0 ? "steps"
                                         : "epochs");
   else if (!patience_is_out(r))
-    mn_log_resume(&r->log, *step, r->session.changed, r->session.changes, r->config, r->option_count);
+    mn_log_resume(&r->log, *step, r->session.changed, r->session.changes, &r->of);
   while (*step < stop && !patience_is_out(r) && !is_to_end(r)) {
     mn_watchdog_enter("", *step + 1);
     MN_TRY(together(r, mn_trainer_run(r->trainer, next_pause(r, stop), after_step, r)));
@@ -366,7 +394,7 @@ static mn_status run(struct run *r, FILE *out) {
   mn_log_end(&r->log, r->trainer, ended);
   MN_TRY(mn_log_close(&r->log, MN_OK));
   if (mn_ranks_first(r->session.ranks)) report(r, out);
-  mn_status drawn = o->plot ? mn_plot(o->plot, (char *[]){(char *)o->log}, 1) : MN_OK;
+  mn_status drawn = o->plot ? mn_plot(o->plot, r->replaces, (char *[]){(char *)o->log}, 1) : MN_OK;
   if (strcmp(ended, "signal") == 0) /* goes before a log too short for a picture */
     return mn_fail(MN_INTERRUPTED, "stopped by %s after step %ld of %ld; %s", strsignal(r->signal),
                    (long)*step, (long)horizon,
@@ -384,14 +412,16 @@ static void tell_before_leaving(mn_status status) {
 mn_status mn_train(FILE *out, const struct mn_options *options) {
   struct run r = {0};
   mn_status status = open(&r, options);
-  if (status == MN_INTERRUPTED)
+  if (status == MN_INTERRUPTED && mn_watchdog_signal())
     status = mn_fail(status, "stopped by %s before the first step", strsignal(mn_watchdog_signal()));
   status = mn_ranks_agree(r.session.ranks, status);
   if (status == MN_OK && !options->dry_run) status = mn_ranks_agree(r.session.ranks, run(&r, out));
   if (status == MN_OK && options->dry_run && mn_ranks_first(r.session.ranks))
     status = mn_dry_run(out, &r.session, r.trainer);
   mn_progress_bar_close(&r.bar);
+  const int unsaved = r.log.begun && !r.session.from;
   status = mn_log_close(&r.log, status);
+  if (unsaved && status != MN_OK) status = mn_owned_leave(&r.session, status);
   if (r.session.ranks) tell_before_leaving(status);
   mn_watchdog_close();
   mn_saves_close(&r.saves);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "data/hdf5.h"
+#include "kernels/escape.h"
 #include "train/command/inspect.h"
 
 /* What has been read so far, and the first thing that was not whole. */
@@ -70,6 +71,7 @@ static mn_status verify_open(struct verdict *verdict, const struct mn_hdf5_file 
     verdict->sums = checkpoint->checksums;
     mn_checkpoint_free(checkpoint);
   }
+  file->reading->doubts = !verdict->sums;
   return mn_hdf5_walk(file, verify_object, verdict);
 }
 
@@ -97,8 +99,8 @@ static void json_verdict(struct mn_json *json, const char *path, const struct ve
 }
 
 static void text_verdict(FILE *out, const char *path, const struct verdict *verdict) {
-  fprintf(out, "%s: %s, whole: %d datasets, %" PRIu64 " bytes read", path,
-          verdict->checkpoint ? "minnow checkpoint" : "HDF5", verdict->datasets, verdict->bytes);
+  mn_escape_print(out, "%s: %s, whole: %d datasets, %" PRIu64 " bytes read", path,
+                  verdict->checkpoint ? "minnow checkpoint" : "HDF5", verdict->datasets, verdict->bytes);
   if (verdict->checksums == verdict->datasets)
     fputs(", every checksum right", out);
   else

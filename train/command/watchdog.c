@@ -25,6 +25,7 @@ static sem_t woken;
 static struct {
   const char *what;
   double entered; /* mn_seconds() */
+  int64_t step;   /* begun last */
   int resumes, closing, open;
   struct mn_saver *saver;
 } now;
@@ -169,9 +170,14 @@ void mn_watchdog_enter(const char *what, int64_t step) {
     __atomic_store(&pace.longest, &took, __ATOMIC_RELEASE);
   now.entered = entered;
   STORE(now.what, what);
+  if (step > 0) STORE(now.step, step);
   STORE(pace.step, step);
   STORE(pace.patient, 0);
   __atomic_add_fetch(&pace.count, 1, __ATOMIC_RELEASE);
+}
+
+int64_t mn_watchdog_step(void) {
+  return LOAD(now.step);
 }
 
 void mn_watchdog_save(void) {

@@ -1,0 +1,200 @@
+/* Names, paths and identity of a run. */
+#include "train/command/owned.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "engine/thread.h"
+#include "train/checkpoint/atomic_file.h"
+#include "train/checkpoint/layout.h"
+#include "train/command/announce.h"
+#include "train/command/options_table.h"
+#include "train/command/options_text.h"
+
+static const char *base_of(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
+/* ---- identity ---- */
+
+/* With the zero at its end, so that two words are not one long one. */
+static uint64_t add(uint64_t hash, const char *word) {
+  return XXH3_64bits_withSeed(word, strlen(word) + 1, hash);
+}
+
+static uint64_t add_options(uint64_t hash, const struct mn_text *texts, int count) {
+  for (int i = 0; i < count; i++)
+    if (strcmp(texts[i].name, "data") != 0) hash = add(add(hash, texts[i].name), texts[i].value);
+  return hash;
+}
+
+static void show(char *id, size_t size, uint64_t hash) {
+  snprintf(id, size, "%016" PRIx64, hash);
+}
+
+/* The name that the run saves under. */
+static mn_status set_name(struct mn_session *s) {
+  char path[MN_ATOMIC_FILE_PATH];
+  if (!s->options.checkpoint) return MN_OK;
+  MN_TRY(mn_atomic_file_resolve(path, s->options.checkpoint));
+  snprintf(s->run.name, sizeof s->run.name, "%.255s", base_of(path));
+  return MN_OK;
+}
+
+mn_status mn_owned_identify(struct mn_session *s) {
+  struct mn_text texts[MN_CHECKPOINT_OPTIONS];
+  char sample[17]; /* of the rows' hash: it does not depend on where they wait */
+  uint64_t hash = 0;
+  snprintf(sample, sizeof sample, "%.16s", s->fingerprint);
+  if (!s->from) {
+    const int count = mn_options_config(&s->options, texts, MN_CHECKPOINT_OPTIONS);
+    hash = add(add_options(hash, texts, count), sample);
+    if (s->options.init) MN_TRY(mn_snapshot_hash_weights(&hash, s->options.init, s->model));
+    show(s->run.id, sizeof s->run.id, hash);
+    MN_TRY(set_name(s));
+  }
+  snprintf(s->begun, sizeof s->begun, "%s", s->run.id);
+  if (s->changes == 0) return MN_OK;
+  hash = add(s->from->progress.step, s->run.id);
+  for (int i = 0; i < s->changes; i++) {
+    const char *name = s->changed[i].name;
+    char now[MN_TEXT_VALUE];
+    mn_option_show(now, sizeof now, &s->options, mn_option_find(name));
+    hash = add(add(hash, name), strcmp(name, "data") == 0 ? sample : now);
+  }
+  const int began = (int)strcspn(s->begun, ".");
+  snprintf(s->run.id, sizeof s->run.id, "%.*s.%016" PRIx64, began, s->begun, hash);
+  return MN_OK;
+}
+
+/* ---- names ---- */
+
+static int is_id(const char *text) {
+  const size_t length = strspn(text, "0123456789abcdef"), more = text[length] == '.';
+  return length == 16 && strlen(text) == (more ? 33 : 16) &&
+         strspn(text + 17 * more, "0123456789abcdef") == 16;
+}
+
+/* A file that another run replaces as it goes on is not one to go on in. */
+static mn_status check_fork(const struct mn_session *s, const char *path, const char *was) {
+  char owner[MN_ATOMIC_FILE_PATH];
+  MN_TRY(mn_atomic_file_any(owner, path, 1));
+  if (mn_atomic_file_follows(base_of(path), was)) snprintf(owner, sizeof owner, "%s", was);
+  if (!*owner) return MN_OK;
+  return mn_fail(MN_NO_CREATE,
+                 "--checkpoint %s is a file of the run %s, which replaces it as that goes on: copy it to "
+                 "another name (cp %s try.h5), and resume the copy",
+                 s->options.checkpoint, owner, s->options.checkpoint);
+}
+
+mn_status mn_owned_resume(struct mn_session *s) {
+  const struct mn_checkpoint *from = s->from;
+  char path[MN_ATOMIC_FILE_PATH];
+  struct mn_run was;
+  mn_run_find(&was, from->options, from->option_count);
+  MN_TRY(mn_atomic_file_resolve(path, s->options.checkpoint));
+  s->run = was;
+  if (*was.id && (!is_id(was.id) || !*was.name || strchr(was.name, '/')))
+    return mn_fail(MN_BAD_DATA, "%s: its /config says no run of minnow's: take an older checkpoint or a copy",
+                   s->from_path);
+  if (*was.id && strcmp(was.name, base_of(path)) == 0) return MN_OK;
+  MN_TRY(check_fork(s, path, was.name));
+  uint64_t hash = *was.id ? add(0, was.id) : add_options(0, from->options, from->option_count);
+  s->fork = 1;
+  snprintf(s->run.source, sizeof s->run.source, "%s %.200s", was.id, was.name);
+  MN_TRY(set_name(s));
+  show(s->run.id, sizeof s->run.id, add(hash + (uint64_t)from->progress.step, s->run.name));
+  return MN_OK;
+}
+
+mn_status mn_owned_check(const struct mn_session *s) {
+  const struct mn_options *o = &s->options;
+  char path[MN_ATOMIC_FILE_PATH], found[MN_ATOMIC_FILE_PATH];
+  struct mn_atomic_file file;
+  if (!o->checkpoint) return MN_OK;
+  MN_TRY(mn_atomic_file_resolve(path, o->checkpoint));
+  if (!o->resume) MN_TRY(mn_atomic_file_any(found, path, 0));
+  if (!o->resume && *found)
+    return mn_fail(MN_NO_CREATE,
+                   "--checkpoint %s: %.*s%s exists; --resume goes on from it, or name another file%s",
+                   o->checkpoint, (int)(base_of(path) - path), path, found,
+                   strcmp(found, base_of(path)) == 0 ? "" : ", or move it away");
+  if (o->resume) MN_TRY(mn_checkpoint_check_all(path, &s->run));
+  if (o->dry_run) return MN_OK;
+  MN_TRY(mn_atomic_file_create(&file, path));
+  mn_atomic_file_discard(&file);
+  return MN_OK;
+}
+
+/* ---- paths ---- */
+
+/* The path of a file that need not exist with its folder's links resolved; 0, or −1. */
+static int find_in_folder(char out[PATH_MAX], const char *path) {
+  char folder[MN_ATOMIC_FILE_PATH];
+  const char *base = base_of(path);
+  if (snprintf(folder, sizeof folder, "%.*s.", (int)(base - path), path) >= (int)sizeof folder) return -1;
+  if (!realpath(folder, out)) return -1;
+  size_t length = strlen(out);
+  if (length > 1) out[length++] = '/';
+  return snprintf(out + length, PATH_MAX - length, "%s", base) < (int)(PATH_MAX - length) ? 0 : -1;
+}
+
+/* The folder of the checkpoint, with a slash at its end: as it is named ("" for the current one), and without
+ * links. */
+static mn_status find_folder(const struct mn_session *s, char named[MN_ATOMIC_FILE_PATH],
+                             char real[PATH_MAX]) {
+  MN_TRY(mn_atomic_file_resolve(named, s->options.checkpoint));
+  if (find_in_folder(real, named) != 0)
+    return mn_fail(MN_NO_CREATE, "the folder of --checkpoint %s: %m; name another", s->options.checkpoint);
+  named[base_of(named) - named] = real[base_of(real) - real] = 0;
+  return MN_OK;
+}
+
+mn_status mn_owned_find(const struct mn_session *s, const char *option, const char *text,
+                        char out[MN_CHECKPOINT_PATH]) {
+  char folder[MN_ATOMIC_FILE_PATH], real[PATH_MAX], file[PATH_MAX];
+  MN_TRY(find_folder(s, folder, real));
+  const int length = snprintf(out, MN_CHECKPOINT_PATH, "%s%s", *text == '/' ? "" : folder, text);
+  const int none = length >= MN_CHECKPOINT_PATH || (!realpath(out, file) && find_in_folder(file, out) != 0);
+  if (none || strncmp(file, real, strlen(real)) == 0) return MN_OK; /* none: nothing can be opened there */
+  return mn_fail(
+      MN_USAGE,
+      "%s names --%s %s, which is outside its folder, as only the command line may: --%s %s goes on "
+      "with that file",
+      s->from_path, option, out, option, out);
+}
+
+mn_status mn_owned_name(const struct mn_session *s, const char *path, char out[MN_TEXT_VALUE]) {
+  char folder[MN_ATOMIC_FILE_PATH], real[PATH_MAX], file[PATH_MAX];
+  size_t same = 0, used = 0;
+  MN_TRY(find_folder(s, folder, real));
+  if (find_in_folder(file, path) != 0) return mn_fail(MN_NO_INPUT, "%s: %m; name another file", path);
+  for (size_t i = 0; real[i] && real[i] == file[i]; i++)
+    if (real[i] == '/') same = i + 1;
+  for (const char *up = real + same; (up = strchr(up, '/')) && used + 3 < MN_TEXT_VALUE; up++, used += 3)
+    memcpy(out + used, "../", 3);
+  if (snprintf(out + used, MN_TEXT_VALUE - used, "%s", file + same) < (int)(MN_TEXT_VALUE - used))
+    return MN_OK;
+  return mn_fail(
+      MN_NO_CREATE,
+      "%s is more than %d letters away from --checkpoint %s, which is to name it: keep the two nearer "
+      "to each other",
+      path, MN_TEXT_VALUE - 1, s->options.checkpoint);
+}
+
+mn_status mn_owned_leave(const struct mn_session *s, mn_status status) {
+  const struct mn_options *o = &s->options;
+  char path[MN_ATOMIC_FILE_PATH], found[MN_ATOMIC_FILE_PATH] = "", kept[MN_ATOMIC_FILE_PATH];
+  struct mn_outcome outcome;
+  mn_outcome_note(&outcome, status);
+  mn_status looked = o->checkpoint ? mn_atomic_file_resolve(path, o->checkpoint) : MN_OK;
+  if (looked == MN_OK && o->checkpoint) looked = mn_atomic_file_any(found, path, 0);
+  if (looked == MN_OK && !*found && mn_atomic_file_set_aside(kept, o->log, "unsaved") == MN_OK)
+    mn_announce(o, "log: %s, since nothing was saved", kept);
+  return mn_outcome_tell(&outcome);
+}
