@@ -55,7 +55,7 @@ GENCODE   := $(foreach a,$(ARCHS),-gencode=arch=compute_$(a),code=sm_$(a)) \
              $(foreach a,$(PTX),-gencode=arch=compute_$(a),code=compute_$(a))
 override NVFLAGS += -std=c++17 -O3 -lineinfo -I. -ccbin g++ -DMN_CUDA -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
              $(if $(filter 1,$(WERROR)),-Werror all-warnings)
-override LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static -lstdc++ -ldl -lrt
+override LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -ldl -lrt
 endif
 
 # The CPU kernels that are compiled twice, for float and for double.
@@ -221,7 +221,7 @@ $(BUILD)/tests/faults/inject.so: tests/faults/inject.c $(BUILD)/libminnow.a $(BU
 # A minnow whose calls of CUDA's runtime and of cuBLASLt can be let fail.
 $(BUILD)/tests/faults/minnow: DEVICE_CALLS = $(call calls,$(BUILD)/libminnow.a,cu[a-z]*,Destroy|Free|Error|Status|ersion)
 $(BUILD)/tests/faults/minnow: tests/faults/device.c $(BUILD)/$(MAIN:.c=.o) $(BUILD)/libminnow.a
-	$(call say,LD,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) '-DDEVICE_FUNCTIONS=$(patsubst %,DEVICE(%),$(DEVICE_CALLS))' $(LDFLAGS) $(DEVICE_CALLS:%=-Wl,--wrap=%) -o $@ $^ $(LDLIBS)
+	$(call say,LD,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) '-DDEVICE_FUNCTIONS=$(patsubst %,DEVICE(%),$(DEVICE_CALLS))' $(LDFLAGS) $(DEVICE_CALLS:%=-Wl,--wrap=%) -Wl,--wrap=dlsym -o $@ $^ $(LDLIBS)
 
 # Steps and jobs of a Slurm that the test gets and starts, as root.
 test-slurm: $(BUILD)/minnow

@@ -3,10 +3,10 @@
 #ifndef MN_KERNELS_CUDA_CUH
 #define MN_KERNELS_CUDA_CUH
 
-#include <cublasLt.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include "kernels/cublaslt.h"
 #include "kernels/kernels.h"
 
 struct mn_matmul; /* gemm.cu's */

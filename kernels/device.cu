@@ -15,7 +15,7 @@ mn_status mn_cuda_failed(cudaError_t error, const char *what) {
 }
 
 mn_status mn_cublas_failed(cublasStatus_t error, const char *what) {
-  return mn_fail(MN_LIBRARY, "cuBLASLt: %s: %s", what, cublasLtGetStatusName(error));
+  return mn_fail(MN_LIBRARY, "cuBLASLt: %s: %s", what, mn_cublaslt().GetStatusName(error));
 }
 
 /* Calls Function with the device's GPU as the thread's current one: the thread may have used another device
@@ -92,7 +92,7 @@ static mn_status read_versions(struct mn_versions *out) {
   int runtime = 0, driver = 0;
   MN_CUDA_TRY(cudaRuntimeGetVersion(&runtime));
   MN_CUDA_TRY(cudaDriverGetVersion(&driver));
-  const int blas = (int)cublasLtGetVersion(); /* 130100 is 13.1.0 */
+  const int blas = (int)mn_cublaslt().GetVersion(); /* 130100 is 13.1.0 */
   snprintf(out->cuda, sizeof out->cuda, "%d.%d", runtime / 1000, runtime % 1000 / 10);
   snprintf(out->driver, sizeof out->driver, "%d.%d", driver / 1000, driver % 1000 / 10);
   snprintf(out->cublaslt, sizeof out->cublaslt, "%d.%d.%d", blas / 10000, blas / 100 % 100, blas % 100);
@@ -133,7 +133,7 @@ static mn_status open_parts(struct mn_cuda *cuda) {
   MN_CUDA_TRY(cudaMalloc(&cuda->alpha, 2 * sizeof *cuda->alpha));
   MN_CUDA_TRY(cudaMalloc(&cuda->spans_done, sizeof *cuda->spans_done));
   MN_CUDA_TRY(cudaMemsetAsync(cuda->spans_done, 0, sizeof *cuda->spans_done, cuda->stream));
-  MN_CUBLAS_TRY(cublasLtCreate(&cuda->blas));
+  MN_CUBLAS_TRY(mn_cublaslt().Create(&cuda->blas));
   return MN_OK;
 }
 
@@ -150,6 +150,7 @@ extern "C" mn_status mn_cuda_open(struct mn_device *device) {
   MN_TRY(check_precision(&properties, device->precision));
   MN_CUDA_TRY(cudaSetDevice(ordinal));
   MN_TRY(check_code(&properties));
+  MN_TRY(mn_cublaslt_load());
   MN_TRY(read_versions(&device->versions));
   struct mn_cuda *cuda = static_cast<struct mn_cuda *>(calloc(1, sizeof *cuda));
   if (!cuda) return mn_fail(MN_NO_MEMORY, "no memory for a device");
@@ -172,7 +173,7 @@ extern "C" void mn_cuda_close(struct mn_device *device) {
   for (cudaStream_t each : {cuda->ahead, cuda->stream, cuda->report})
     if (each) (void)cudaStreamSynchronize(each);
   mn_cuda_release_matmuls(cuda);
-  if (cuda->blas) (void)cublasLtDestroy(cuda->blas);
+  if (cuda->blas) (void)mn_cublaslt().Destroy(cuda->blas);
   if (cuda->workspace) (void)cudaFree(cuda->workspace);
   if (cuda->scratch) (void)cudaFree(cuda->scratch);
   if (cuda->alpha) (void)cudaFree(cuda->alpha);

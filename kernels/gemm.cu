@@ -86,13 +86,13 @@ static uint32_t alignment_of(const void *pointer) {
 
 static void release_layouts(struct mn_matmul *m) {
   for (cublasLtMatrixLayout_t *layout : {&m->a, &m->b, &m->d}) {
-    if (*layout) (void)cublasLtMatrixLayoutDestroy(*layout);
+    if (*layout) (void)mn_cublaslt().MatrixLayoutDestroy(*layout);
     *layout = NULL;
   }
 }
 
 static void release_matmul(struct mn_matmul *m) {
-  if (m->operation) (void)cublasLtMatmulDescDestroy(m->operation);
+  if (m->operation) (void)mn_cublaslt().MatmulDescDestroy(m->operation);
   release_layouts(m);
 }
 
@@ -110,13 +110,13 @@ static mn_status describe(struct mn_matmul *p) {
   const int32_t mode = p->precision == MN_FP16 ? CUBLASLT_POINTER_MODE_DEVICE : CUBLASLT_POINTER_MODE_HOST;
   bool ta = p->form == MN_NT, tb = p->form == MN_TN;
   cublasOperation_t op_a = ta ? CUBLAS_OP_T : CUBLAS_OP_N, op_b = tb ? CUBLAS_OP_T : CUBLAS_OP_N;
-  MN_CUBLAS_TRY(cublasLtMatmulDescCreate(&p->operation, types.compute, types.out));
+  MN_CUBLAS_TRY(mn_cublaslt().MatmulDescCreate(&p->operation, types.compute, types.out));
   MN_CUBLAS_TRY(
-      cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a));
+      mn_cublaslt().MatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a));
   MN_CUBLAS_TRY(
-      cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b));
-  MN_CUBLAS_TRY(
-      cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_POINTER_MODE, &mode, sizeof mode));
+      mn_cublaslt().MatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b));
+  MN_CUBLAS_TRY(mn_cublaslt().MatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_POINTER_MODE, &mode,
+                                                     sizeof mode));
   return MN_OK;
 }
 
@@ -126,9 +126,9 @@ static mn_status lay_out(struct mn_matmul *p, const extent &of) {
   int64_t m = of.cols, n = of.rows, k = of.depth;
   bool ta = p->form == MN_NT, tb = p->form == MN_TN;
   release_layouts(p);
-  MN_CUBLAS_TRY(cublasLtMatrixLayoutCreate(&p->a, types.in, ta ? k : m, ta ? m : k, ta ? k : m));
-  MN_CUBLAS_TRY(cublasLtMatrixLayoutCreate(&p->b, types.in, tb ? n : k, tb ? k : n, of.lda));
-  MN_CUBLAS_TRY(cublasLtMatrixLayoutCreate(&p->d, types.out, m, n, m));
+  MN_CUBLAS_TRY(mn_cublaslt().MatrixLayoutCreate(&p->a, types.in, ta ? k : m, ta ? m : k, ta ? k : m));
+  MN_CUBLAS_TRY(mn_cublaslt().MatrixLayoutCreate(&p->b, types.in, tb ? n : k, tb ? k : n, of.lda));
+  MN_CUBLAS_TRY(mn_cublaslt().MatrixLayoutCreate(&p->d, types.out, m, n, m));
   return MN_OK;
 }
 
@@ -143,12 +143,12 @@ static mn_status ask(struct mn_cuda *cuda, struct mn_matmul *m, cublasLtMatmulPr
                 {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, align_d},
                 {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, align_d}};
   for (const auto &want : wanted)
-    MN_CUBLAS_TRY(
-        cublasLtMatmulPreferenceSetAttribute(preference, want.attribute, &want.bytes, sizeof want.bytes));
+    MN_CUBLAS_TRY(mn_cublaslt().MatmulPreferenceSetAttribute(preference, want.attribute, &want.bytes,
+                                                             sizeof want.bytes));
   cublasLtMatmulHeuristicResult_t result;
   int count = 0;
-  cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(cuda->blas, m->operation, m->a, m->b, m->d, m->d,
-                                                         preference, 1, &result, &count);
+  cublasStatus_t status = mn_cublaslt().MatmulAlgoGetHeuristic(cuda->blas, m->operation, m->a, m->b, m->d,
+                                                               m->d, preference, 1, &result, &count);
   if (status != CUBLAS_STATUS_NOT_SUPPORTED) MN_CUBLAS_TRY(status);
   m->found = status == CUBLAS_STATUS_SUCCESS && count > 0 && result.state == CUBLAS_STATUS_SUCCESS;
   if (m->found) m->algorithm = result.algo;
@@ -160,10 +160,10 @@ static mn_status choose(struct mn_device *device, struct mn_matmul *m, const ext
                         cublasLtMatmulPreference_t preference) {
   size_t workspace = MN_CUDA_WORKSPACE;
   uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-  MN_CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                     &workspace, sizeof workspace));
-  MN_CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                                                     &reductions, sizeof reductions));
+  MN_CUBLAS_TRY(mn_cublaslt().MatmulPreferenceSetAttribute(
+      preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace));
+  MN_CUBLAS_TRY(mn_cublaslt().MatmulPreferenceSetAttribute(
+      preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions));
   struct mn_cuda *cuda = device->cuda;
   MN_TRY(lay_out(m, of));
   MN_TRY(ask(cuda, m, preference, m->align_a, m->align_b, m->align_d));
@@ -175,8 +175,8 @@ static mn_status choose(struct mn_device *device, struct mn_matmul *m, const ext
 /* Whether the algorithm computes products of the layouts too. */
 static bool suits(const struct mn_cuda *cuda, const struct mn_matmul *m) {
   cublasLtMatmulHeuristicResult_t result = {};
-  return cublasLtMatmulAlgoCheck(cuda->blas, m->operation, m->a, m->b, m->d, m->d, &m->algorithm, &result) ==
-             CUBLAS_STATUS_SUCCESS &&
+  return mn_cublaslt().MatmulAlgoCheck(cuda->blas, m->operation, m->a, m->b, m->d, m->d, &m->algorithm,
+                                       &result) == CUBLAS_STATUS_SUCCESS &&
          result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= MN_CUDA_WORKSPACE;
 }
 
@@ -193,9 +193,9 @@ static mn_status choose_of_whole(struct mn_device *device, struct mn_matmul *m,
 static mn_status make_matmul(struct mn_device *device, struct mn_matmul *m) {
   MN_TRY(describe(m));
   cublasLtMatmulPreference_t preference;
-  MN_CUBLAS_TRY(cublasLtMatmulPreferenceCreate(&preference));
+  MN_CUBLAS_TRY(mn_cublaslt().MatmulPreferenceCreate(&preference));
   mn_status status = choose_of_whole(device, m, preference);
-  (void)cublasLtMatmulPreferenceDestroy(preference);
+  (void)mn_cublaslt().MatmulPreferenceDestroy(preference);
   return status;
 }
 
@@ -328,8 +328,9 @@ static mn_status multiply(struct mn_device *device, const struct product *p) {
   const bool wide = p->precision == MN_FP64;
   const void *one = wide ? (const void *)&one64 : &one32, *beta = wide ? (const void *)&zero64 : &zero32;
   if (scaled) one = cuda->alpha, beta = cuda->alpha + 1;
-  MN_CUBLAS_TRY(cublasLtMatmul(cuda->blas, m->operation, one, p->b, m->a, p->a, m->b, beta, p->d, m->d, p->d,
-                               m->d, &m->algorithm, cuda->workspace, MN_CUDA_WORKSPACE, cuda->stream));
+  MN_CUBLAS_TRY(mn_cublaslt().Matmul(cuda->blas, m->operation, one, p->b, m->a, p->a, m->b, beta, p->d, m->d,
+                                     p->d, m->d, &m->algorithm, cuda->workspace, MN_CUDA_WORKSPACE,
+                                     cuda->stream));
   return MN_OK;
 }
 

@@ -31,7 +31,7 @@ may_include train/check kernels engine layers data train
 may_include train/command kernels engine layers data train train/checkpoint train/check
 may_include train/install train
 may_include tests kernels kernels/hopper engine layers data train train/checkpoint train/check train/command
-may_include tests/faults
+may_include tests/faults kernels
 may_include tests/peers kernels engine layers data train
 may_include tests/ranks kernels engine data train
 may_include tests/torn kernels engine data train train/checkpoint train/check train/command tests
