@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "engine/tensor.h"
+#include "tests/skip.h"
 
 /* A test run on a device; the test gets the device's name as its state. */
 #define ON(device, test)                                                                                     \
@@ -33,10 +34,7 @@
 static inline struct mn_context *open_or_skip(const char *device, const char *precision) {
   struct mn_context *context = NULL;
   mn_status status = mn_context_open(&context, device, precision);
-  if (status == MN_NO_DEVICE) {
-    print_message("skipped: %s\n", mn_message());
-    skip();
-  }
+  if (status == MN_NO_DEVICE) SKIP("%s", mn_message());
   if (status != MN_OK) fail_msg("%s, %s: %s", device, precision, mn_message());
   return context;
 }

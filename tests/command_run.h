@@ -27,6 +27,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/skip.h"
+
 enum { WORDS = 64, TEXT = 1 << 16 };
 
 static char program[PATH_MAX], folder[] = "/tmp/minnow-command-XXXXXX";

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "tests/planes_read.h"
+#include "tests/skip.h"
 
 /* Two devices on the same work. Every buffer is registered, so that one call gives all back. */
 enum { CPU, CUDA, SIDES };
@@ -46,10 +47,7 @@ static inline void must(mn_status status) {
 static inline void open_bench(struct bench *b, enum mn_precision precision) {
   memset(b, 0, sizeof *b);
   b->precision = precision;
-  if (mn_device_open(&b->on[CUDA], MN_DEVICE_CUDA, 0, precision) != MN_OK) {
-    print_message("skipped, %s: %s\n", mn_precision_name(precision), mn_message());
-    skip();
-  }
+  if (mn_device_open(&b->on[CUDA], MN_DEVICE_CUDA, 0, precision) != MN_OK) SKIP("%s", mn_message());
   must(mn_device_open(&b->on[CPU], MN_DEVICE_CPU, 0, precision));
 }
 

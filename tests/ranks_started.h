@@ -26,6 +26,7 @@
 #include "engine/hosts.h"
 #include "engine/ranks.h"
 #include "engine/socket.h"
+#include "tests/skip.h"
 
 enum { MOST = 4, TEXT = 4096 };
 

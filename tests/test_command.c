@@ -219,7 +219,7 @@ static void pictures_are_drawn(void **state) {
     char line[128], start_of_file[8] = "";
     snprintf(line, sizeof line, "plot run.jsonl --out %s", rows[i].name);
     const struct result *r = run(line);
-    if (r->status == 70 && strstr(r->err, "gnuplot-nox")) skip();
+    if (r->status == 70 && strstr(r->err, "gnuplot-nox")) SKIP("no gnuplot");
     assert_succeeds(line, r);
     FILE *file = fopen(rows[i].name, "rb");
     assert_non_null(file);
@@ -292,7 +292,7 @@ static void runs_are_told_apart(void **state) {
     write_text(logs[i], line);
   }
   const struct result *r = run("plot same/low/run.jsonl same/high/run.jsonl --out two.svg");
-  if (r->status == 70 && strstr(r->err, "gnuplot-nox")) skip();
+  if (r->status == 70 && strstr(r->err, "gnuplot-nox")) SKIP("no gnuplot");
   assert_succeeds("plot", r);
   const char *drawn = text_of("two.svg"), *high = strstr(drawn, ">high<"), *low = strstr(drawn, ">low<");
   assert_true(high && low && high < low && !strstr(drawn, "run.jsonl"));
@@ -321,7 +321,7 @@ static void benches_are_drawn(void **state) {
                                                                                   "forward",
                                                                                   "\"ms\":12.5") "]}");
   r = run("plot --bench plans.json peers.json --out bench.svg");
-  if (r->status == 70 && strstr(r->err, "gnuplot-nox")) skip();
+  if (r->status == 70 && strstr(r->err, "gnuplot-nox")) SKIP("no gnuplot");
   assert_succeeds("plot --bench", r);
   static const char *const there[] = {">forward + backward<",
                                       ">training step<",

@@ -13,7 +13,7 @@ version=$(sed -n 's/^VERSION := //p' Makefile)
 cd "$folder/minnow-$version" || fail "no folder of that name in $packed"
 [ "$(find . -maxdepth 1 ! -name '.*' -printf '%f\n' | LC_ALL=C sort | paste -sd' ')" = \
   "LICENSE Makefile README.md data engine kernels layers tests train" ] || fail "another top level: $(ls)"
-if [ -e "$OLDPWD/.git" ]; then
+if [ -e "$OLDPWD/.git" ] && git -C "$OLDPWD" ls-files >/dev/null 2>&1; then
   diff <(git -C "$OLDPWD" ls-files | LC_ALL=C sort) <(find . -type f -printf '%P\n' | LC_ALL=C sort) || fail "other files than git tracks"
 fi
 grep -q "^## $version" train/install/CHANGELOG.md || fail "the changelog has nothing of $version"

@@ -157,7 +157,7 @@ static void training_faults_are_explained(void **state) {
 static void a_place_without_room_is_explained(void **state) {
   (void)state;
 #ifdef __SANITIZE_ADDRESS__
-  skip();
+  SKIP("ASan");
 #endif
   static const struct fault faults[] = {
       {TRAIN("--synthetic 100000000 --in 4096 --place device"),

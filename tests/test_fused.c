@@ -375,10 +375,7 @@ static void any_operands_fp16x3(void **state) {
 
 static void reference_shape(void **state) {
   struct fused_case reference = {1024, 8192, 512, .width = 16, .exact = 1};
-  if (quick()) {
-    print_message("skipped: a quick run was asked for\n");
-    skip();
-  }
+  if (quick()) SKIP("QUICK");
   for (size_t p = 0; p < COUNT(fused_precisions); p++) {
     reference.precision = fused_precisions[p];
     check(*state, &reference);
@@ -491,7 +488,7 @@ static void fitting_products_leave_into_alone(void **state) {
     for (int64_t n = 512; n <= 2048 && fuses; n *= 4) check_ways(context, n);
     mn_context_close(context);
   }
-  if (!fuses) skip();
+  if (!fuses) SKIP("no Hopper GPU");
 }
 
 #define BOTH(test) ON("cpu", test), ON("cuda", test)

@@ -1,5 +1,6 @@
 /* A whole run by the library alone, as a C program has it: a dataset opened, training with a schedule, a
  * checkpoint saved and resumed, evaluation, prediction. Nothing of the command is included. */
+#include "tests/skip.h"
 #include "train/minnow.h"
 
 #include <math.h>
@@ -37,10 +38,7 @@ static struct run open_run(const char *device, const char *from) {
   struct mn_optimizer_config sgd = {.momentum = 0.9, .nesterov = 1, .clip = 5, .accumulate = 2};
   struct mn_schedule schedule = {.kind = MN_SCHEDULE_COSINE, .rate = 0.1, .horizon = STEPS, .warmup = 3};
   mn_status opened = mn_context_open(&r.context, device, "fp32");
-  if (opened == MN_NO_DEVICE) {
-    print_message("skipped: %s\n", mn_message());
-    skip();
-  }
+  if (opened == MN_NO_DEVICE) SKIP("%s", mn_message());
   MUST(opened);
   MUST(mn_dataset_open(&r.train, data, MN_PART_TRAIN, NULL, NULL, 1));
   MUST(mn_dataset_open(&r.test, data, MN_PART_TEST, NULL, NULL, 1));

@@ -39,7 +39,7 @@ static void a_model_comes_back(void **state) {
     struct mn_context *context;
     struct mn_model *model, *loaded;
     mn_status opened = mn_context_open(&context, *state, precisions[i]);
-    if (opened == MN_NO_DEVICE) skip();
+    if (opened == MN_NO_DEVICE) SKIP("%s", mn_message());
     MUST(opened);
     MUST(mn_model_open(&model, context, &config));
     MUST(mn_model_initialise(model, 11));

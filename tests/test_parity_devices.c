@@ -477,10 +477,9 @@ static void two_gpus(void **state) {
   for (int s = 0; s < SIDES; s++) {
     mn_status opened = mn_device_open(&b.on[s], MN_DEVICE_CUDA, s, b.precision);
     if (opened == MN_OK) continue;
-    print_message("skipped: %s\n", mn_message());
     mn_device_close(b.on[0]);
     assert_int_equal(opened, MN_NO_DEVICE);
-    skip();
+    SKIP("%s", mn_message());
   }
   for (int i = 0; i < 3; i++) check_product(&b, MN_NT, PRODUCTS[4 + i], MN_ADD);
   void *drawn[SIDES], *sum[SIDES];

@@ -113,7 +113,7 @@ expected=8
 cd "$sources"
 tick='`'
 while read -r _ goal; do
-  [ -z "$goal" ] || grep -qE "^([a-z-]+ )*$goal( [a-z-]+)*:" Makefile || fail "the Makefile has no goal $goal"
+  [ -z "$goal" ] || grep -qE "^([a-z-]+ )*$goal( [a-z-]+)*:" Makefile tests/tests.mk train/install/install.mk || fail "the Makefile has no goal $goal"
 done < <(grep -o "${tick}make [a-z-]*" README.md)
 named=0
 while IFS= read -r name; do

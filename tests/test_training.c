@@ -17,6 +17,7 @@
 #include <hdf5.h>
 
 #include "engine/context.h"
+#include "tests/skip.h"
 
 static char folder[64]; /* of this process's files */
 
@@ -147,10 +148,7 @@ static void resume_ends_in_the_same_bytes(void **state) {
 
 static void resume_ends_in_the_same_bytes_cuda(void **state) {
   (void)state;
-  if (!have_cuda()) {
-    print_message("skipped: %s\n", mn_message());
-    skip();
-  }
+  if (!have_cuda()) SKIP("%s", mn_message());
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) check_resume("cuda", ways[i]);
 }
 
@@ -351,7 +349,7 @@ static long memory_of(int rows) {
 static void rows_in_the_file_take_little_memory(void **state) {
   (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  skip();
+  SKIP("a sanitizer: it takes memory of its own");
 #endif
   run("rm -f $DIR/*");
   long few = memory_of(10000), many = memory_of(100000);

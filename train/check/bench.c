@@ -24,7 +24,7 @@ struct protocol {
   size_t copied_bytes; /* larger than any cache */
 };
 static const struct protocol protocols[] = {
-    [MN_DEVICE_CPU] = {100, 2, 1200, 5, (size_t)64 << 20},
+    [MN_DEVICE_CPU] = {50, 2, 300, 5, (size_t)64 << 20},
     [MN_DEVICE_CUDA] = {200, 0.5, 1000, 30, (size_t)512 << 20},
 };
 _Static_assert(sizeof protocols / sizeof *protocols == MN_DEVICE_TYPES, "a protocol for each device");

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Runs the test programs and scripts that are named, in this order, and goes on after a failure.
+#
+#   tests/run.sh PROGRAM…     (make test, make quick)
+#
+# TEST_JOBS run at a time: one more than there are cores, since many of them sleep. One that runs for TEST_SECONDS is ended. Each gets
+# a line, and one that fails all that it wrote; that stays in BUILD/tests/logs, and the names of those that failed in BUILD/tests/failed.
+# The last line is the verdict, as the exit code is; before it the skipped tests are counted by their reasons.
+set -u
+build=${BUILD:-build}
+logs=$build/tests/logs
+jobs=${TEST_JOBS:-$(($(nproc) + 1))}
+rm -rf "$logs" && mkdir -p "$logs" || exit 74
+began=$SECONDS
+
+# count LOG CODE: passed, failed and skipped tests, as cmocka, Python's unittest and scripts ("3 passed, 0 failed", "skipped: why") say.
+count() {
+  awk -v code="$2" '
+    match($0, /^\[  (PASSED|SKIPPED|FAILED) *\].* [0-9]+ test\(s\)/) {
+      $0 = substr($0, 1, RLENGTH)
+      n[$2] += $(NF - 1)
+    }
+    match($0, /[0-9]+ passed, [0-9]+ failed/) { split(substr($0, RSTART), word); n["PASSED"] += word[1]; n["FAILED"] += word[3] }
+    /^Ran [0-9]+ tests? in/ { n["PASSED"] += $2 }
+    match($0, /^OK \(skipped=[0-9]+/) { k = substr($0, 13, RLENGTH - 12); n["SKIPPED"] += k; n["PASSED"] -= k }
+    /^skipped: / { why++ }
+    END {
+      if (!n["PASSED"] && !n["SKIPPED"] && why) n["SKIPPED"] = 1
+      if (!n["FAILED"] && (code != 0 || !(n["PASSED"] + n["SKIPPED"]))) n["FAILED"] = 1
+      print n["PASSED"] + 0, n["FAILED"] + 0, n["SKIPPED"] + 0
+    }' "$1"
+}
+
+# one PROGRAM: runs it, and prints its line. With job control it is a group of processes of its own, and takes SIGINT as users have it.
+one() {
+  local name=${1##*/} started=$EPOCHREALTIME code=0 passed failed skipped log
+  log=$logs/$name
+  set -m
+  timeout --kill-after=5 "${TEST_SECONDS:-300}" "$1" >"$log" 2>&1 </dev/null &
+  trap 'kill $!' TERM
+  wait $! || code=$?
+  read -r passed failed skipped < <(count "$log" "$code")
+  echo "$passed $failed $skipped" >"$log.count"
+  printf '%s\n' "$(tell)" # in one write, since others write too
+}
+
+# tell: the line of one's program, and after a failure what it wrote.
+tell() {
+  local seconds why="exit code $code"
+  seconds=$(awk -v from="$started" -v to="$EPOCHREALTIME" 'BEGIN { print to - from }')
+  [ "$code" != 124 ] || why="ended after ${TEST_SECONDS:-300} s"
+  printf '%-24s %5d passed %3d failed %3d skipped %6.1f s\n' "$name" "$passed" "$failed" "$skipped" "$seconds"
+  [ "$failed" = 0 ] || sed "s/^/  $name: /" "$log"
+  [ "$failed" = 0 ] || echo "  $name: FAILED, $why; this is also in $log"
+}
+
+trap 'kill $(jobs -p) 2>/dev/null; wait; exit 130' INT TERM
+running=0
+for program; do
+  if [ "$running" -ge "$jobs" ]; then
+    wait -n
+    running=$((running - 1))
+  fi
+  one "$program" &
+  running=$((running + 1))
+done
+wait
+
+(cd "$logs" && grep -lE '^[0-9]+ [1-9]' -- *.count | sed 's/\.count$//; s/\.sh$//') >"$build/tests/failed"
+echo "in $((SECONDS - began)) s"
+sed -n 's/^skipped: \([^:;,(]*\).*/\1/p' "$logs"/* | sort | uniq -c | sort -rn |
+  awk '{ n = $1; $1 = ""; line = line (line ? ";" : "skipped:") $0 " " n }  END { if (line) print line }'
+cat "$logs"/*.count | awk '{ p += $1; f += $2; s += $3 } END { printf "%d passed, %d failed, %d skipped\n", p, f, s; exit f > 0 }'

@@ -1,0 +1,19 @@
+# Installing and packing. Included by the Makefile.
+
+# What install wrote and made is noted in PREFIX/share/minnow/manifest, by which uninstall goes.
+install: all ## the command, the library, headers, minnow.pc, man page, completion: PREFIX=/usr/local DESTDIR=
+	$(Q)BUILD="$(BUILD)" CC="$(CC)" VERSION="$(VERSION)" SHARED="$(SHARED)" SONAME="$(SONAME)" LIBS="$(strip $(HARDEN) -fopenmp $(LDLIBS))" \
+	  PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" train/install/install.sh
+uninstall: ## remove what install wrote, with the same PREFIX and DESTDIR
+	$(Q)PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" train/install/uninstall.sh
+wheel: $(BUILD)/$(SHARED) ## build/minnow_torch-….whl for PyTorch 2.4 or newer: pip install it (PYTHON=python3 makes it)
+	$(Q)BUILD="$(BUILD)" VERSION="$(VERSION)" SHARED="$(SHARED)" PYTHON="$(PYTHON)" train/install/wheel.sh
+dist: ## build/minnow-VERSION.tar.gz: the sources
+	$(Q)BUILD="$(BUILD)" VERSION="$(VERSION)" train/install/dist.sh
+# The man page is in git, because help2man is not on every machine; tests/test_man.sh tells when it has to be made again.
+man: PROGRAMS += help2man
+man: packages $(BUILD)/minnow ### train/install/minnow.1 from the program's help, by help2man
+	$(Q)MINNOW=$(BUILD)/minnow help2man --no-info --name "minimal neural-net engine that trains" --output train/install/minnow.1 \
+	  train/install/man.sh
+
+.PHONY: install uninstall wheel dist man
