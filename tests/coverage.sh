@@ -17,7 +17,9 @@ for test in "$build"/tests/test_*; do
   APART=$ran/$name LD_PRELOAD=$build/apart.so "$test" >"$ran/$name.out" 2>&1 || echo "$name failed, as make check would tell; what it ran counts" >&2
 done
 # What ranks run, is run by a script's processes.
-GCOV_PREFIX=$ran/test_ranks tests/test_ranks.sh >"$ran/test_ranks.out" 2>&1 || echo "test_ranks failed; what it ran counts" >&2
+for name in test_ranks test_ranks_command; do
+  GCOV_PREFIX=$ran/$name tests/$name.sh >"$ran/$name.out" 2>&1 || echo "$name failed; what it ran counts" >&2
+done
 # gcov wants the notes of the compiler beside the counts.
 find "$ran" -name '*.gcda' -printf '%P\n' | while IFS= read -r counts; do
   notes=/${counts#*/}

@@ -86,7 +86,7 @@ fi
 
 mapfile -t scripts < <(git ls-files --cached --others --exclude-standard '*.sh' '*.bash' .ci/run)
 if command -v shellcheck >/dev/null 2>&1; then
-  shellcheck "${scripts[@]}" || complain "shellcheck"
+  shellcheck -x "${scripts[@]}" || complain "shellcheck"
 else
   echo "lint: no shellcheck here (package shellcheck): the scripts are not checked"
 fi

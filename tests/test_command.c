@@ -1,4 +1,4 @@
-/* The program itself, run as people run it: help, exit codes, JSON alone on stdout, pictures, signals. What
+/* The program itself, run as people run it: help, exit codes, JSON alone on stdout, pictures. What
  * it says of faults is in test_faults.c. */
 #include <signal.h>
 #include <time.h>
@@ -398,44 +398,6 @@ static void finished_runs_resume_to_nothing(void **state) {
 }
 
 /* Waits for `path` to hold something, at most half a minute. */
-static void wait_for_file(const char *path) {
-  struct stat status;
-  for (int i = 0; i < 3000; i++) {
-    if (stat(path, &status) == 0 && status.st_size > 0) return;
-    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-  }
-  fail_msg("%s did not come", path);
-}
-
-static void signals_save_and_exit_with_75(void **state) {
-  (void)state;
-  static const int signals[] = {SIGINT, SIGTERM};
-  int can_draw = system("command -v gnuplot >/dev/null 2>&1") == 0;
-  for (int i = 0; i < 2; i++) {
-    char name[32], line[256];
-    snprintf(name, sizeof name, "signal-%d.jsonl", i);
-    snprintf(line, sizeof line,
-             "train --quiet --device cpu --synthetic 100 --in 8 --hidden 8 --batch 10 --steps 1000000000 "
-             "--log-every %d "
-             "--log %s --checkpoint signal-%d.h5%s",
-             i ? 1000000000 : 1, name, i, i && can_draw ? " --plot too-short.svg" : "");
-    int out = temporary_file(), err = temporary_file();
-    pid_t child = start(line, out, err, &(struct circumstances){0});
-    wait_for_file(name);
-    assert_int_equal(kill(child, signals[i]), 0);
-    int status = wait_for(child);
-    static char text[TEXT];
-    read_all(text, err);
-    if (status != 75) fail_msg("a signal ends in %d: %s", status, text);
-    assert_int_equal(lines(text), 1);
-    assert_non_null(strstr(text, "--resume"));
-    close(out);
-    close(err);
-    snprintf(line, sizeof line, "verify signal-%d.h5", i);
-    assert_succeeds(line, run(line));
-  }
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(help_and_version),
@@ -452,7 +414,6 @@ int main(void) {
       cmocka_unit_test(a_log_without_room_costs_no_step),
       cmocka_unit_test(outputs_are_replaced_by_force_alone),
       cmocka_unit_test(finished_runs_resume_to_nothing),
-      cmocka_unit_test(signals_save_and_exit_with_75),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -61,7 +61,10 @@ run() {
     "make demo"*) return 0 ;;        # the training run of the line after it, with a picture
     *"--hidden 8192"*) return 0 ;;   # the reference shape takes minutes on a CPU
     "mpirun -H"* | srun*) return 0 ;; # hosts, and Slurm (tests/slurm.sh), of the user's
-    mpirun*) command -v mpirun >/dev/null || return 0 ;;
+    mpirun*) # on CPUs: there may be fewer GPUs than ranks
+      command -v mpirun >/dev/null || return 0
+      local -x CUDA_VISIBLE_DEVICES=
+      ;;
     *mine.h5*) [ -n "$python" ] || return 0 ;;
     *other.h5*) cp run.h5 other.h5 ;; # the user's other checkpoint
     *plot*) command -v gnuplot >/dev/null || return 0 ;;

@@ -22,15 +22,15 @@ begin() {
   "$minnow" train --device cpu --hidden 8 --groups 2 --batch 400 --quiet --steps 12 --keep 3 "$@" >"$folder/out" 2>"$folder/err"
 }
 begin --data digits.h5 --best --checkpoint run.h5 --log run.jsonl --log-every 1 --stop-at 4
-"$minnow" train --checkpoint run.h5 --resume --quiet --stop-at 8 >out
-"$minnow" train --checkpoint run.h5 --resume --quiet >out
+"$minnow" train --device cpu --checkpoint run.h5 --resume --quiet --stop-at 8 >out
+"$minnow" train --device cpu --checkpoint run.h5 --resume --quiet >out
 begin --synthetic 800 --in 8 --checkpoint other.h5 --log other.jsonl
 rm out
 mkdir ../"$(basename "$folder")".made && made=$(readlink -f ../"$(basename "$folder")".made)
 trap 'chmod -R u+w "$folder"; rm -rf "$folder" "$made"' EXIT
 cp ./*.h5 ./*.jsonl "$made"
 mkdir undisturbed && cp "$made"/* undisturbed
-(cd undisturbed && "$minnow" train --checkpoint run.h5 --resume --steps 20 --quiet >out && rm out)
+(cd undisturbed && "$minnow" train --device cpu --checkpoint run.h5 --resume --steps 20 --quiet >out && rm out)
 
 # does ACTION: what follows is that, in a fresh copy of the folder.
 does() {

@@ -101,9 +101,11 @@ static void assert_line(const struct result *r, int status, const char *a, const
 static void each_ends_a_run_that_is_saved(void **state) {
   (void)state;
   static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+  const int can_draw = system("command -v gnuplot >/dev/null 2>&1") == 0;
   for (int i = 0; i < 3; i++) {
     char line[256];
-    snprintf(line, sizeof line, LONG "--quiet --log end-%d.jsonl --checkpoint end-%d.h5", i, i);
+    snprintf(line, sizeof line, LONG "--quiet --log end-%d.jsonl --checkpoint end-%d.h5%s", i, i,
+             i == 1 && can_draw ? " --log-every 1000000000 --plot too-short.svg" : "");
     struct child c = begin(line);
     snprintf(line, sizeof line, "end-%d.jsonl", i);
     wait_for_file(line);
@@ -248,8 +250,9 @@ static void term_ends_other_commands_at_once(void **state) {
 /* A reader that went away: a result that is lost is an error, a remark is not. */
 static void nobody_reads(void **state) {
   (void)state;
-  for (int i = 0; i < OTHERS + 1; i++) {
-    const char *line = i < OTHERS ? others[i] : RUN "--synthetic 100 --in 8 --steps 3";
+  static const char *const commands[] = {"info run.h5", RUN "--synthetic 100 --in 8 --steps 3"};
+  for (int i = 0; i < 2; i++) {
+    const char *line = commands[i];
     int prints = 0;
     for (int of_err = 1; of_err >= 0; of_err--) {
       int ends[2];
@@ -259,7 +262,6 @@ static void nobody_reads(void **state) {
       c.pid = start(line, of_err ? c.out : ends[1], of_err ? ends[1] : c.err, &(struct circumstances){0});
       close(ends[1]);
       struct result r = end(c);
-      if (cannot_draw(&r)) continue;
       if (of_err) prints = r.out[0] != 0;
       const int wanted = of_err || !prints ? 0 : 74;
       if (r.status != wanted) fail_msg("'%s' exits with %d, not %d: %s", line, r.status, wanted, r.err);

@@ -78,7 +78,8 @@ static void skipped_steps_are_told(void **state) {
   r = run(OVER "--on-nonfinite skip --quiet");
   assert_string_equal(r->err, "");
   assert_has(r->out, "steps skipped 2");
-  assert_succeeds("plot", run("plot told.jsonl --out told.svg"));
+  if (system("command -v gnuplot >/dev/null 2>&1") == 0)
+    assert_succeeds("plot", run("plot told.jsonl --out told.svg"));
   r = run("train " MODEL "--data fine.h5 --json --log fine.jsonl");
   assert_has(r->out, "\"skipped\":0,");
   assert_int_equal(times_in(r->err, "skipped") + times_in(read_text("fine.jsonl"), "\"skipped\""), 0);

@@ -81,21 +81,10 @@ static void demo_in_fp16(void **state) {
   demo_reaches_98_percent("fp16");
 }
 
-/* One way of training; each is stopped and resumed on each device. */
+/* Each is stopped and resumed on each device; test_contract has more ways, and stops anywhere. */
 static const char *const ways[] = {
-    "--precision fp32 --momentum 0.9 --weight-decay 0.001",
-    "--precision fp32 --momentum 0 --schedule step --clip 0.5",
     "--precision fp32 --momentum 0.9 --nesterov --accumulate 3 --schedule cosine --warmup 5",
-    "--precision fp64 --momentum 0.9 --plan none",
-    "--precision bf16 --momentum 0.9",
-    "--precision tf32 --momentum 0.9",
-    "--precision fp16 --momentum 0.9",
-    "--precision fp16 --momentum 0.9 --clip 0.5 --accumulate 3",
     "--precision fp16 --momentum 0.9 --lr 1", /* which takes batches again */
-    "--precision fp16x3 --momentum 0.9",
-    "--precision fp32 --optimizer adamw --weight-decay 0.01",
-    "--precision bf16 --optimizer adamw --beta2 0.9 --clip 0.5 --accumulate 3",
-    "--precision fp16 --optimizer adamw --lr 0.1 --schedule cosine",
 };
 
 /* The rows of each stretch wait in another place, and the stretches save beside the training, which may not

@@ -1,0 +1,36 @@
+# shellcheck shell=bash disable=SC2034
+# What the scripts of ranks share, which source it: DEVICE, RANKS, how mpirun starts ranks here, and a folder that goes at the end.
+# DEVICE=cuda: on GPUs, RANKS="2 4" of them, or all on one as if each rank were a host of its own. Skipped if there is no mpirun.
+build=${BUILD:-build}
+device=${DEVICE:-cpu}
+read -ra ranks <<<"${RANKS:-2 4}"
+if ! command -v mpirun >/dev/null || ! command -v pkill >/dev/null; then
+  echo "skipped: there is no mpirun, or no pkill; openmpi-bin and procps have them"
+  exit 0
+fi
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+# Processes of root's, more than there are cores, no ssh and a container's limits, which Open MPI would refuse or warn of; and its leaks.
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+# Of the transports this one: looking for the others took 0.2 s of each start.
+export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader
+export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_plm_rsh_agent=false OMP_NUM_THREADS=1
+# At these sizes these kernels of OpenBLAS's add up a part of a product as they add up the whole; Haswell's do not.
+export OPENBLAS_CORETYPE=Sandybridge
+passed=0
+fail() {
+  echo "$*" >&2
+  exit 1
+}
+# NCCL takes one GPU for two where their hosts have two names, and goes through sockets.
+as_host=()
+if [ "$device" = cuda ] && [ "$(nvidia-smi --list-gpus | wc -l)" -lt "${ranks[-1]}" ]; then
+  as_host=("$folder/as-host")
+  echo "one GPU is every rank's"
+  cat >"${as_host[0]}" <<'END'
+#!/bin/sh
+NCCL_HOSTID=host$OMPI_COMM_WORLD_RANK NCCL_SOCKET_IFNAME=lo OMPI_COMM_WORLD_LOCAL_RANK=0 exec "$@"
+END
+  chmod +x "${as_host[0]}"
+fi

@@ -1,0 +1,237 @@
+#!/usr/bin/env bash
+# minnow train by mpirun: as many ranks as it starts train one run, which the first tells of and saves, and what one rank meets ends all
+# of them. DEVICE and RANKS: tests/ranks/started.sh.
+set -euo pipefail
+# shellcheck source=tests/ranks/started.sh
+source tests/ranks/started.sh
+minnow=$(readlink -f "${MINNOW:-$build/minnow}")
+rows=$(readlink -f data/digits.h5)
+options=(--device "$device" --synthetic 2048 --in 192 --hidden 256 --groups 16 --batch 128 --steps 24 --momentum 0.9 --lr 0.05 --precision bf16)
+cd "$folder"
+# command_ends CODE WORDS RANKS…: mpirun of these ends with this code, and with this one line of minnow's on stderr ("": none).
+command_ends() {
+  local code=0 lines=1
+  [ -n "$2" ] || lines=0
+  # After a failure mpirun waits for this time, be any rank left or not.
+  OMPI_MCA_odls_base_sigkill_timeout=$(($1 == 0)) timeout 120 mpirun "${@:3}" >out 2>err || code=$?
+  [ "$code" = "$1" ] || { cat out err >&2; fail "mpirun ${*:3}: exit code $code, not $1"; }
+  [ "$(grep -c '^minnow: ' err)" = "$lines" ] || { cat err >&2; fail "mpirun ${*:3}: not $lines lines"; }
+  [ -z "$2" ] || grep -q "^minnow: .*$2" err || { cat err >&2; fail "mpirun ${*:3}: no '$2'"; }
+  passed=$((passed + 1))
+}
+"$minnow" train "${options[@]}" --quiet --checkpoint alone.h5 --log alone.jsonl >alone
+for n in "${ranks[@]}"; do
+  command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${options[@]}" --checkpoint "$n.h5" --log "$n.jsonl" --save-every 5
+  diff alone out >&2 || fail "$n ranks tell otherwise"
+  grep -q "^ranks: $n, by " err || fail "the number of ranks is not told"
+  "$minnow" verify "$n.h5" >/dev/null
+  "$minnow" diff alone.h5 "$n.h5" >/dev/null || fail "$n ranks save other parameters"
+  [ "$(grep -c '"step"' "$n.jsonl")" = "$(grep -c '"step"' alone.jsonl)" ] || fail "$n ranks log otherwise"
+done
+# GPUs of one host that reach each other's memory end in the bytes that NCCL brings: a block in plain and half tiles; stacks, whose
+# dx the GPU sends while it multiplies, or not, and NCCL brings at once or, where it is larger than the room, in pieces; with groups
+# that are too wide for the GEMM of our own, so that the library's reads a y that is on its way.
+if [ "$device" = cuda ] && [ ${#as_host[@]} = 0 ]; then
+  for case in "bf16 4096 1024 128" "fp16 4096 1024 128" "bf16 4096,4096,4096 2048 128" "fp16x3 4096,4096 1024 128" \
+    "bf16 8192,4096 1040 128" "bf16 4096,4096 1024 8"; do
+    read -r precision hidden batch groups <<<"$case"
+    wide=(--device cuda --synthetic 4160 --in 512 --groups "$groups" --steps 6 --momentum 0.9 --lr 0.02 --quiet --test-rows 0
+      --precision "$precision" --hidden "$hidden" --batch "$batch")
+    rm -f wide*.h5
+    [ "$hidden" != 4096 ] || "$minnow" train "${wide[@]}" --checkpoint wide1.h5 >out
+    for n in "${ranks[@]}"; do
+      command_ends 0 "" -n "$n" "$minnow" train "${wide[@]}" --checkpoint "wide$n.h5"
+      command_ends 0 "" -n "$n" -x NCCL_P2P_DISABLE=1 "$minnow" train "${wide[@]}" --checkpoint "wide-nccl$n.h5"
+      "$minnow" diff "wide$n.h5" "wide-nccl$n.h5" >/dev/null || fail "$case: $n GPUs end otherwise by NCCL"
+      [ "$hidden" != 4096 ] || "$minnow" diff wide1.h5 "wide$n.h5" >/dev/null || fail "$case: $n GPUs end otherwise than one"
+    done
+  done
+fi
+# So do two copies, of weights that the library multiplies, and of those that are summed in pieces; by NCCL more would add up in an
+# order of its own.
+if [ "$device" = cuda ] && [ ${#as_host[@]} = 0 ]; then
+  for case in "fp32 1024,1024" "bf16 1024,1024" "fp16 1024,1024" "fp16x3 1024,1024" "bf16 4096,4096" "fp16x3 4096,4096"; do
+    read -r precision hidden <<<"$case"
+    wide=(--device cuda --synthetic 2048 --in 512 --hidden "$hidden" --groups 64 --batch 256 --steps 6 --momentum 0.9 --lr 0.02 --quiet
+      --test-rows 0 --precision "$precision" --ranks 1x2)
+    rm -f copied*.h5
+    command_ends 0 "" -n 2 "$minnow" train "${wide[@]}" --checkpoint copied.h5
+    command_ends 0 "" -n 2 -x NCCL_P2P_DISABLE=1 "$minnow" train "${wide[@]}" --checkpoint copied-nccl.h5
+    "$minnow" diff copied.h5 copied-nccl.h5 >/dev/null || fail "$case: two copies end otherwise by NCCL"
+  done
+fi
+# From one rank to several and back, as if it had been one all the time.
+"$minnow" train "${options[@]}" --quiet --checkpoint turn.h5 --stop-at 8 >out
+for n in "${ranks[@]}"; do
+  command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train --device "$device" --quiet --checkpoint turn.h5 --resume --stop-at $((8 + 2 * n))
+done
+"$minnow" train --device "$device" --quiet --checkpoint turn.h5 --resume >out
+"$minnow" diff alone.h5 turn.h5 >/dev/null || fail "resumed by other numbers of ranks, it is another run"
+# Copies do nearly the same, and the run goes on with other parts and copies.
+"$minnow" train "${options[@]}" --precision fp64 --quiet --checkpoint alone64.h5 >alone64
+for n in "${ranks[@]}"; do
+  command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${options[@]}" --precision fp64 --quiet --ranks "1x$n" \
+    --checkpoint "copies$n.h5" --stop-at 12
+  command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --checkpoint "copies$n.h5" --resume --ranks 2x1
+  diff alone64 out >&2 || fail "$n copies, then 2 parts, tell otherwise"
+done
+# Of the digits and of a stack, both with a head, parts and then copies tell in all digits that are printed what one rank does.
+# shellcheck disable=SC2034 # by name, below
+digits=(--device "$device" --data "$rows" --hidden 128 --groups 8 --epochs 2 --batch 64 --lr 0.05 --momentum 0.9 --precision fp64)
+# shellcheck disable=SC2034,SC2054
+stack=(--device "$device" --synthetic 2048 --in 192 --hidden 256,512 --groups 16 --batch 128 --steps 24 --head 32 --momentum 0.9 --precision fp64)
+for case in digits stack; do
+  declare -n trained=$case
+  again=()
+  [ "$case" = stack ] || again=(--data "$rows")
+  "$minnow" train "${trained[@]}" --quiet >whole
+  for n in "${ranks[@]}"; do
+    command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${trained[@]}" --quiet --checkpoint "$case$n.h5" --stop-at 12
+    command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --checkpoint "$case$n.h5" --resume --ranks 1x2 "${again[@]}"
+    diff whole out >&2 || fail "$case: $n parts, then 2 copies, tell otherwise"
+  done
+done
+# So do copies of a large weight, of which each updates a share, and one rank from their checkpoint on.
+large=(--device "$device" --synthetic 256 --in 2048 --hidden 2048 --groups 64 --batch 16 --steps 4 --momentum 0.9 --lr 0.05 --precision fp64)
+"$minnow" train "${large[@]}" --quiet --checkpoint large.h5 >large
+for n in "${ranks[@]}"; do
+  command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${large[@]}" --quiet --ranks "1x$n" --checkpoint "large$n.h5" --stop-at 2
+  "$minnow" train --device "$device" --quiet --checkpoint "large$n.h5" --resume >out
+  diff large out >&2 || fail "$n copies of a large weight, then one rank, tell otherwise"
+done
+# --verbose names every rank, in order; unbound they share the cores, unless they are told how many threads to have.
+cores=$(env -u OMP_NUM_THREADS nproc)
+for n in "${ranks[@]}"; do
+  for threads in 0 3; do
+    given=(env "OMP_NUM_THREADS=$threads")
+    [ "$threads" != 0 ] || given=(env -u OMP_NUM_THREADS)
+    [ "$threads" != 0 ] || threads=$((cores / n > 1 ? cores / n : 1))
+    command_ends 0 "" --bind-to none -n "$n" "${as_host[@]}" "${given[@]}" "$minnow" train "${options[@]}" --steps 1 --verbose
+    what="CPU ($threads threads)"
+    [ "$device" = cpu ] || what=cuda
+    for ((q = 0; q < n; q++)); do echo "rank $q of $n: host $(uname -n), $what"; done >told
+    sed -n 's/^\(rank [0-9]* of .*\), \(no \)\?interface .*/\1/p' err | sed 's/, cuda:.*/, cuda/' | cmp -s told - ||
+      { cat err >&2; fail "$n ranks are named otherwise, or have another number of threads"; }
+  done
+done
+# What cannot be is told once, by who found it.
+command_ends 73 "alone.h5 exists" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --checkpoint alone.h5
+command_ends 64 "cannot be divided among 2 ranks" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --groups 1 --ranks 2x1
+command_ends 66 "cannot open /nowhere.h5" -n 2 "${as_host[@]}" "$minnow" train --data /nowhere.h5 --hidden 8 --groups 2
+command_ends 64 "--ranks '2y': 4x2" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --ranks 2y
+command_ends 64 "--ranks 3x1 is 3 ranks, but 2 were started" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --ranks 3x1
+command_ends 64 "a batch of 127 rows cannot be divided among 2 copies" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" \
+  --ranks 1x2 --batch 127
+command_ends 64 "--lr is 0.1 for rank 1, but 0.05 for rank 0" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" : \
+  -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --lr 0.1
+command_ends 64 "--rank-timeout is 9 for rank 1, but 30 for rank 0" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" : \
+  -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --rank-timeout 9
+# Of two hosts' data under one path, one label of the 1437 is another.
+mkdir here there
+cp "$rows" here/d.h5
+cp "$rows" there/d.h5
+printf '\1' | dd of=there/d.h5 bs=1 seek=$((64239 + 4 * 700)) conv=notrunc 2>/dev/null
+! cmp -s here/d.h5 there/d.h5 || fail "label 700 is 1"
+own_rows=("${as_host[@]}" "$minnow" train --device "$device" --data d.h5 --hidden 64 --groups 8 --epochs 1 --quiet)
+command_ends 65 "d.h5 has other rows for rank 1 than for rank 0" -n 1 -wdir "$PWD/here" "${own_rows[@]}" : \
+  -n 1 -wdir "$PWD/there" "${own_rows[@]}"
+# A tool that one process of an MPI program runs is none of its ranks.
+cat >tool <<'END'
+#!/bin/sh
+[ "$OMPI_COMM_WORLD_RANK" = 1 ] || exit 0
+exec "$@"
+END
+chmod +x tool
+for alone in 1 1x1; do
+  command_ends 0 "" -n 2 "$PWD/tool" "$minnow" train "${options[@]}" --checkpoint "tool-$alone.h5" --ranks "$alone"
+  "$minnow" diff alone.h5 "tool-$alone.h5" >/dev/null || fail "--ranks $alone trains otherwise than alone"
+done
+command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --ranks 2
+diff alone out >&2 || fail "--ranks 2 tells otherwise"
+# begin FILE RANKS OPTION… [-- PREFIX…]: a run without end, whose command line names FILE, once FILE is there. It is killed if it
+# has not ended after two minutes.
+begin() {
+  local file=$1 n=$2 words=() i
+  shift 2
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do words+=("$1"); shift; done
+  [ $# = 0 ] || shift
+  timeout 120 mpirun -n "$n" "$@" "${as_host[@]}" "$minnow" train "${options[@]}" --steps 1000000 --quiet "${words[@]}" >out 2>err &
+  run=$!
+  for ((i = 0; i < 600; i++)); do
+    [ ! -s "$file" ] || break
+    sleep 0.1
+  done
+  sleep 0.5 # of beats that say so
+}
+# strike SIGNAL RANK FILE: to this rank of that run.
+strike() {
+  local p
+  for p in $(pgrep -f "^$minnow train .*$3"); do
+    if grep -qzx "OMPI_COMM_WORLD_RANK=$2" "/proc/$p/environ"; then kill "-$1" "$p"; return; fi
+  done
+  fail "$3 has no rank $2"
+}
+# all_ended FILE RANK WORDS: the run has; the code is in `code`. Each line of minnow's names the rank, and no process is left.
+all_ended() {
+  code=0
+  wait "$run" || code=$?
+  ! pgrep -f "^$minnow train .*$1" >/dev/null || fail "$1: a rank outlives rank $2"
+  grep -q "^minnow: rank $2 on .* $3" err || { cat err >&2; fail "$1: rank $2 is not named: '$3'"; }
+  [ "$(grep -c "^minnow: " err)" = "$(grep -c "^minnow: rank $2 on .* $3" err)" ] || { cat err >&2; fail "$1: other lines"; }
+  passed=$((passed + 1))
+}
+# goes_on FILE RANKS: its checkpoint is whole.
+goes_on() {
+  local step
+  "$minnow" verify "$1" >/dev/null
+  step=$("$minnow" info --json "$1" | grep -o '"step":[0-9]*' | head -n 1 | cut -d: -f2)
+  command_ends 0 "" -n "$2" "${as_host[@]}" "$minnow" train --device "$device" --quiet --checkpoint "$1" --resume --stop-at $((step + 50))
+}
+last=${ranks[-1]}
+resumable="; --resume goes on from the last checkpoint"
+# A rank that is killed ends the run; of the two that see it, mpirun tells in its exit code what it saw first.
+begin killed.h5 2 --checkpoint killed.h5 --save-every 50
+strike KILL 1 killed.h5
+all_ended killed.h5 1 "is gone.*$resumable"
+[ "$code" != 0 ] || fail "a killed rank is no failure"
+goes_on killed.h5 2
+# Where the launcher does not notice, each rank's exit code is what it is to be; the first is missed by all the same.
+cat >keeps-code <<'END'
+#!/bin/sh
+"$@"
+echo $? >"code.$OMPI_COMM_WORLD_RANK"
+sleep 1
+END
+chmod +x keeps-code
+for killed in 0 $((last - 1)); do
+  begin "unseen$killed.h5" "$last" --checkpoint "unseen$killed.h5" --save-every 50 -- "$PWD/keeps-code"
+  strike KILL "$killed" "unseen$killed.h5"
+  all_ended "unseen$killed.h5" "$killed" "is gone.*$resumable"
+  for ((q = 0; q < last; q++)); do
+    [ "$(cat "code.$q")" = "$([ "$q" = "$killed" ] && echo 137 || echo 75)" ] || { cat err >&2; fail "rank $q ended with $(cat "code.$q")"; }
+  done
+done
+goes_on unseen0.h5 "$last"
+# One that is stopped hangs.
+begin stopped.h5 2 --checkpoint stopped.h5 --save-every 50 --rank-timeout 2
+strike STOP 1 stopped.h5
+all_ended stopped.h5 1 "has given no sign of life for 2 s.*$resumable"
+[ "$code" = 75 ] || { cat err >&2; fail "a rank hangs: exit code $code, not 75"; }
+goes_on stopped.h5 2
+begin stopped.jsonl "$last" --log stopped.jsonl --rank-timeout 2
+strike STOP 0 stopped.jsonl
+all_ended stopped.jsonl 0 "has given no sign of life for 2 s.*; no checkpoint was saved yet"
+[ "$code" = 70 ] || { cat err >&2; fail "a rank hangs: exit code $code, not 70"; }
+# One that never comes is missed, though MPI waits for it.
+command_ends 70 "rank 0: other ranks have not come within 2 s; --ranks 1 trains without them" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --rank-timeout 2 : \
+  -n 1 sh -c 'exec sleep 100'
+# SIGTERM saves.
+begin ended.jsonl 2 --checkpoint ended.h5 --log ended.jsonl
+pkill -TERM -f "^$minnow train .*ended.h5"
+code=0
+wait "$run" || code=$?
+[ "$code" = 75 ] || { cat err >&2; fail "SIGTERM: exit code $code, not 75"; }
+grep -q "^minnow: stopped by Terminated" err || fail "SIGTERM is not told"
+"$minnow" verify ended.h5 >/dev/null
+passed=$((passed + 1))
+echo "$passed passed, 0 failed"
