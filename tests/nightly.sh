@@ -1,98 +1,91 @@
 #!/usr/bin/env bash
-# make nightly: every suite whole, or a large number of its cases where they have no end. .ci/run has small samples of them.
+# What .ci/run has no time for, in at most MINUTES: suites that run whole, and then those without an end, which share the time that is
+# left, slice by slice; the next night goes on behind the last slice. It ends with a table, and with exit code 1 if a suite failed.
 #
-#   make nightly                       all that are listed below, which takes hours
-#   make nightly SUITES="lint kills"   these
+#   make nightly                      all that are listed below, for 30 minutes
+#   make nightly SUITES="lint kills"  these
 #
-# It goes on where it stopped: a suite that has passed for a commit is not run for it again. Logs and results are in
-# build/nightly/COMMIT; with changes that are not committed everything is run, in build/nightly/changed. It ends with a table, and
-# with exit code 1 if a suite failed. Knobs of make hold for all suites: make nightly CUDA=0.
+# Logs are in BUILD/nightly. The suites by themselves are goals of make: make fuzz SECONDS=3600.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-for name in ${SUITES:-}; do
-  grep -q "^ *suite $name " tests/nightly.sh || { echo "there is no suite $name in tests/nightly.sh" >&2 && exit 64; }
+suites=${SUITES:-}
+for name in $suites; do
+  grep -qE "^(suite|slices) $name " tests/nightly.sh || { echo "there is no suite $name in tests/nightly.sh" >&2 && exit 64; }
 done
-
-# What the results are of: the commit, if nothing differs from it.
-version() {
-  local commit
-  commit=$(git rev-parse --short=12 HEAD 2>/dev/null) && [ -z "$(git status --porcelain)" ] || commit=changed
-  echo "$commit"
-}
-version=$(version)
-state=$PWD/${BUILD:-build}/nightly/$version
-[ "$version" != changed ] || rm -rf "$state"
+deadline=$((SECONDS + 60 * ${MINUTES:-30}))
+state=$PWD/${BUILD:-build}/nightly
 mkdir -p "$state"
+rm -f "$state"/*.log
+# shellcheck source=tests/ccache.sh
+source tests/ccache.sh
 export WERROR=1 MAKEFLAGS
 MAKEFLAGS="-j$(nproc) --no-print-directory"
-make packages PROGRAMS="g++ git python3 clang-format shellcheck zsh mpirun pkill valgrind debootstrap"
-make packages CC=clang CUDA=0 SANITIZE=fuzzer-no-link,address,undefined
-
-# passed_failed STATUS LOG: the cases that a suite's programs have counted.
-passed_failed() {
-  awk -v status="$1" '
-    match($0, /^\[  (PASSED|FAILED)  \].* [0-9]+ test\(s\)/) {
-      $0 = substr($0, 1, RLENGTH)
-      if (/PASSED/) passed += $(NF - 1); else failed += $(NF - 1)
-    }
-    match($0, /[0-9]+ passed, [0-9]+ failed/) { split(substr($0, RSTART), word); passed += word[1]; failed += word[3] }
-    END { print passed + 0, failed == 0 ? status != 0 : failed }' "$2"
-}
+make packages PROGRAMS="g++ git python3 clang-format shellcheck zsh mpirun pkill valgrind debootstrap" >"$state/packages.log" 2>&1
+make packages CC=clang CUDA=0 SANITIZE=fuzzer-no-link,address,undefined >>"$state/packages.log" 2>&1
 
 bad=0 table=
 trap 'exit 130' INT TERM
-# suite NAME COMMAND…
-suite() {
-  local name=$1 log=$state/$1.log result=$state/$1.result status=0 began=$SECONDS passed failed seconds note=
-  case " ${SUITES:-$name} " in *" $name "*) ;; *) return 0 ;; esac
-  if ! grep -qs '^[0-9]* 0 ' "$result"; then
-    echo "== ${*:2}"
-    "${@:2}" >"$log" 2>&1 </dev/null || status=$?
-    [ "$(version)" = "$version" ] || { echo "the sources have changed meanwhile: run make nightly again" >&2 && exit 1; }
-    echo "$(passed_failed "$status" "$log") $((SECONDS - began))" >"$result"
-  fi
-  read -r passed failed seconds <"$result"
-  [ "$passed" != 0 ] || note=$(tail -n 1 "$log")
-  [ "$failed" = 0 ] || bad=1 note=$log
-  table+=$(printf '%-18s %9s %9s %9s   %s' "$name" "$passed" "$failed" "$seconds" "$note")$'\n'
+wanted() { case " ${suites:-$1} " in *" $1 "*) ;; *) return 1 ;; esac }
+
+# add NAME PASSED FAILED SKIPPED SECONDS NOTE: a row of the table.
+add() {
+  local row
+  row=$(printf '%-12s %9s %7s %8s %8s   %s' "$@")
+  table+=$row$'\n'
+  [ "$3" = 0 ] || bad=1
+  echo "$row"
 }
 
-# A path with blanks. The sanitizers' own checks make gcc warn of paths that the code has not.
-copy="$state/a copy"
-[ -d "$copy" ] || { mkdir "$copy" && git ls-files -z | tar -c --null -T - | tar -x -C "$copy"; }
-sanitized=(make -C "$copy" BUILD=build CUDA=0 SANITIZE="address,undefined" WERROR=0)
+# suite NAME COMMAND…: runs it whole.
+suite() {
+  local name=$1 log=$state/$1.log code=0 began=$SECONDS counts note=
+  wanted "$name" || return 0
+  "${@:2}" >"$log" 2>&1 </dev/null || code=$?
+  read -ra counts < <(awk -v code="$code" -f tests/counts.awk "$log")
+  note=$(grep -m 1 '^skipped: ' "$log" || true)
+  [ "${counts[1]}" = 0 ] || note=$log
+  add "$name" "${counts[@]}" $((SECONDS - began)) "$note"
+}
 
+# slices NAME COMMAND…: runs it with SEED 1, 2, 3 … until the next would end behind this suite's share of the time: one of as many as
+# there are still to come. The seed of the last is kept.
+coming=$(grep -oP '^slices \K[a-z]+' tests/nightly.sh | while read -r name; do ! wanted "$name" || echo; done | wc -l)
+slices() {
+  local name=$1 log=$state/$1.log began=$SECONDS longest=0 passed=0 failed=0 skipped=0 code counts start seed first end
+  wanted "$name" || return 0
+  seed=$(cat "$state/$name.seed" 2>/dev/null || echo 0) first=$((seed + 1))
+  end=$((SECONDS + (deadline - SECONDS) / coming))
+  coming=$((coming - 1))
+  while [ "$seed" -lt "$first" ] || [ $((SECONDS + longest)) -lt "$end" ]; do
+    seed=$((seed + 1)) code=0 start=$SECONDS
+    SEED=$seed "${@:2}" >"$log.slice" 2>&1 </dev/null || code=$?
+    read -ra counts < <(awk -v code="$code" -f tests/counts.awk "$log.slice")
+    passed=$((passed + counts[0])) failed=$((failed + counts[1])) skipped=$((skipped + counts[2]))
+    [ $((SECONDS - start)) -le "$longest" ] || longest=$((SECONDS - start))
+    echo "== seed $seed" | cat - "$log.slice" >>"$log"
+    echo "$seed" >"$state/$name.seed"
+  done
+  add "$name" "$passed" "$failed" "$skipped" $((SECONDS - began)) "seeds $first to $seed$([ "$failed" = 0 ] || echo ", $log")"
+}
+# shellcheck disable=SC2317 # called by name
+seeded() { make "$1" ARGS="${*:2} --seed ${SEED:?}"; }
+# shellcheck disable=SC2317
+mutants() { PASSED=1 ONE_IN=40 FROM=$((SEED % 40 + 1)) make test-mutants; }
+# shellcheck disable=SC2317
+architectures() { make all CUDA_ARCH="75 80 90 ptx" BUILD=build/architectures && echo "1 passed, 0 failed"; }
+
+printf '%-12s %9s %7s %8s %8s\n' suite passed failed skipped seconds
 suite lint make lint
-suite check make check
-# ASan keeps up to 256 MiB of freed memory, which slows each of the tests' many forks. Of the scripts the one that trains; the others
-# skip sanitizers, or run what the programs run too.
-suite sanitized env ASAN_OPTIONS=quarantine_size_mb=8 "${sanitized[@]}" check SCRIPTS=tests/test_ranks.sh
-suite sanitized-demo "${sanitized[@]}" demo
-suite torch make test-torch
-suite threads make test-threads
-suite valgrind make CUDA=0 BUILD=build/plain test-valgrind
-suite clang make CC=clang CUDA=0 BUILD=build/clang check SCRIPTS=tests/test_exports.sh
-suite determinism make test-determinism
+suite cuda architectures
+suite bare tests/distributions.sh bookworm trixie noble
 suite slurm make test-slurm
-suite bare env WHOLE=1 tests/distributions.sh bookworm trixie
-suite kills make test-kills
-suite actions make test-actions
-suite faults-files make test-faults ARGS="--without memory --without hdf5 --without library-memory"
-suite faults-memory make test-faults ARGS="--only memory"
-suite faults-hdf5 make test-faults ARGS="--only hdf5"
-suite faults-libraries make test-faults ARGS="--only library-memory"
-suite torn make test-torn RUNS=200
-suite fuzz make fuzz SECONDS=600 WORKERS="$(nproc)"
-suite mutants-1 env PASSED=1 ONE_IN=4 FROM=1 make test-mutants
-suite mutants-2 env PASSED=1 ONE_IN=4 FROM=2 make test-mutants
-suite mutants-3 env PASSED=1 ONE_IN=4 FROM=3 make test-mutants
-suite mutants-4 env PASSED=1 ONE_IN=4 FROM=4 make test-mutants
-suite coverage make coverage CUDA=0
-if nvidia-smi -L >/dev/null 2>&1; then
-  suite sanitizer make test-sanitizer
-  suite determinism-cuda make test-determinism COUNT=20 ARGS="--device auto"
-  suite faults-cuda make test-faults ARGS="--device cuda"
-fi
-
-printf '\n%-18s %9s %9s %9s\n%s' "$version" passed failed seconds "$table"
+suite valgrind env QUICK=1 make CUDA=0 BUILD=build/plain test-valgrind
+suite determinism make test-determinism COUNT=20
+suite fuzz make fuzz SECONDS=30
+slices mutants mutants
+slices torn seeded test-torn --sample 20
+slices faults seeded test-faults --sample 20
+slices kills seeded test-kills --sample 10 --count 60
+slices actions seeded test-actions --count 20
+printf '\n%-12s %9s %7s %8s %8s\n%s' suite passed failed skipped seconds "$table"
 exit "$bad"

@@ -13,24 +13,6 @@ jobs=${TEST_JOBS:-$(($(nproc) + 1))}
 rm -rf "$logs" && mkdir -p "$logs" || exit 74
 began=$SECONDS
 
-# count LOG CODE: passed, failed and skipped tests, as cmocka, Python's unittest and scripts ("3 passed, 0 failed", "skipped: why") say.
-count() {
-  awk -v code="$2" '
-    match($0, /^\[  (PASSED|SKIPPED|FAILED) *\].* [0-9]+ test\(s\)/) {
-      $0 = substr($0, 1, RLENGTH)
-      n[$2] += $(NF - 1)
-    }
-    match($0, /[0-9]+ passed, [0-9]+ failed/) { split(substr($0, RSTART), word); n["PASSED"] += word[1]; n["FAILED"] += word[3] }
-    /^Ran [0-9]+ tests? in/ { n["PASSED"] += $2 }
-    match($0, /^OK \(skipped=[0-9]+/) { k = substr($0, 13, RLENGTH - 12); n["SKIPPED"] += k; n["PASSED"] -= k }
-    /^skipped: / { why++ }
-    END {
-      if (!n["PASSED"] && !n["SKIPPED"] && why) n["SKIPPED"] = 1
-      if (!n["FAILED"] && (code != 0 || !(n["PASSED"] + n["SKIPPED"]))) n["FAILED"] = 1
-      print n["PASSED"] + 0, n["FAILED"] + 0, n["SKIPPED"] + 0
-    }' "$1"
-}
-
 # one PROGRAM: runs it, and prints its line. With job control it is a group of processes of its own, and takes SIGINT as users have it.
 one() {
   local name=${1##*/} started=$EPOCHREALTIME code=0 passed failed skipped log
@@ -39,7 +21,7 @@ one() {
   timeout --kill-after=5 "${TEST_SECONDS:-300}" "$1" >"$log" 2>&1 </dev/null &
   trap 'kill $!' TERM
   wait $! || code=$?
-  read -r passed failed skipped < <(count "$log" "$code")
+  read -r passed failed skipped < <(awk -v code="$code" -f tests/counts.awk "$log")
   echo "$passed $failed $skipped" >"$log.count"
   printf '%s\n' "$(tell)" # in one write, since others write too
 }
