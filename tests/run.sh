@@ -10,6 +10,7 @@ set -u
 build=${BUILD:-build}
 logs=$build/tests/logs
 jobs=${TEST_JOBS:-$(($(nproc) + 1))}
+[ $# -gt 0 ] || { echo "tests/run.sh: name a program; make test names all" >&2 && exit 64; }
 rm -rf "$logs" && mkdir -p "$logs" || exit 74
 began=$SECONDS
 

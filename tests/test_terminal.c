@@ -48,7 +48,7 @@ static int count_of(const char *text, const char *what) {
  * times, or should have. */
 static void on_terminal(char *text, int columns, const char *line) {
   const struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
-  const time_t patience = time(NULL) + 5;
+  const time_t patience = time(NULL) + 60;
   int master = posix_openpt(O_RDWR | O_NOCTTY), stopped = 0;
   assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
   int terminal = open(ptsname(master), O_RDWR | O_NOCTTY), out = temporary_file();
