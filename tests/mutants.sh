@@ -550,6 +550,7 @@ mutant "log: what a full disk kept out is lost" train/command/log.c 'if (log->er
 mutant "log: a finished run ends again" train/command/log.c 'if (log->ended || !begin_line(log, &json, "end")) return;' 'if (!begin_line(log, &json, "end")) return;'
 u=train/command/resume.c
 mutant "resumed: other rows unseen" $u '  if (then && !is_data_named(o))' '  if (0)'
+mutant "resumed: rows that were known are forgotten" $u 'if (strlen(then) > strlen(s->fingerprint))' 'if (0)'
 mutant "resumed: another model's options" $u 'if (!(row->flags & MN_OPTION_COURSE))' 'if (0)'
 mutant "resumed: no word of a change" $u 'return kept + s->changes;' 'return kept;'
 mutant "resumed: the epochs of the rows before" $u 'p->epoch = p->samples / p->rows;' ''

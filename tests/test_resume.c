@@ -305,6 +305,26 @@ static void other_rows_are_refused(void **state) {
   }
 }
 
+/* The fingerprint in a checkpoint, freed by the caller. */
+static char *rows_of(const char *path) {
+  struct mn_checkpoint *c;
+  MUST(mn_checkpoint_load(&c, path));
+  char *rows = strdup(mn_text_find(c->options, c->option_count, "data_rows"));
+  mn_checkpoint_free(c);
+  return rows;
+}
+
+/* A run that read all rows, and then a sample of them, still knows all of them. */
+static void rows_stay_known(void **state) {
+  (void)state;
+  char *before = rows_of("run.h5");
+  assert_int_equal(strlen(before), 33);
+  succeed(QUIET "--checkpoint run.h5 --resume --place file --stop-at 9");
+  char *after = rows_of("run.h5");
+  assert_string_equal(after, before);
+  free(before), free(after);
+}
+
 /* As many samples have been seen, of an epoch that is longer: 6 steps of 6, of 24 rows and then of 48. */
 static void other_rows_may_be_more(void **state) {
   (void)state;
@@ -445,6 +465,7 @@ int main(void) {
       TEST(a_log_is_whole_again),
       TEST(a_log_follows_the_changes),
       TEST(other_rows_are_refused),
+      TEST(rows_stay_known),
       TEST(other_rows_may_be_more),
       TEST(data_may_have_moved),
       TEST(a_folder_may_have_moved),

@@ -7,7 +7,7 @@ LONGEST := test_ranks test_ranks_command test_signals test_command test_training
 # pick NAMES,PROGRAMS: the programs of these names, in the names' order.
 pick     = $(foreach name,$(1),$(filter %/$(name) %/$(name).sh,$(2)))
 ONLY    ?=
-UNKNOWN := $(foreach name,$(ONLY),$(if $(call pick,$(name),$(TESTS) $(SCRIPTS)),,$(name)))
+UNKNOWN := $(strip $(foreach name,$(ONLY),$(if $(call pick,$(name),$(TESTS) $(SCRIPTS)),,$(name))))
 $(if $(UNKNOWN),$(error there is no test $(UNKNOWN): ONLY names programs without folder or ending, as make test prints them))
 CHOSEN   = $(if $(ONLY),$(call pick,$(ONLY),$(TESTS) $(SCRIPTS)),$(call first,$(LONGEST),$(TESTS) $(SCRIPTS)))
 first    = $(call pick,$(1),$(2)) $(filter-out $(call pick,$(1),$(2)),$(2))

@@ -110,7 +110,11 @@ mn_status mn_resume_data(struct mn_session *s, const struct mn_fingerprint *trai
   if (!s->from) return MN_OK;
   const char *then = find_then(s, "data_rows"), *file = find_then(s, "data");
   s->unknown_data = !then && file && *file;
-  if (then && mn_fingerprint_same(then, s->fingerprint)) return MN_OK;
+  if (then && mn_fingerprint_same(then, s->fingerprint)) {
+    /* All rows that an earlier run knew stay known, though this one may have read a sample alone. */
+    if (strlen(then) > strlen(s->fingerprint)) snprintf(s->fingerprint, sizeof s->fingerprint, "%s", then);
+    return MN_OK;
+  }
   if (then && !is_data_named(o))
     return mn_fail(MN_BAD_DATA,
                    "%s has other rows than those that %s was trained on; --data %s goes on with them",
