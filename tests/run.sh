@@ -20,7 +20,7 @@ one() {
   log=$logs/$name
   set -m
   timeout --kill-after=5 "${TEST_SECONDS:-300}" "$1" >"$log" 2>&1 </dev/null &
-  trap 'kill $!' TERM
+  trap 'kill $!' INT TERM
   wait $! || code=$?
   read -r passed failed skipped < <(awk -v code="$code" -f tests/counts.awk "$log")
   echo "$passed $failed $skipped" >"$log.count"
