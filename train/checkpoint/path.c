@@ -189,13 +189,6 @@ void mn_run_find(struct mn_run *out, const struct mn_text *texts, int count) {
   snprintf(out->source, sizeof out->source, "%s", source ? source : "");
 }
 
-mn_status mn_checkpoint_check_path(const char *path, int keep) {
-  struct mn_atomic_file file;
-  MN_TRY(mn_atomic_file_create(&file, path));
-  mn_atomic_file_discard(&file);
-  return mn_checkpoint_check_files(path, keep, &(struct mn_run){0}, 0);
-}
-
 _Static_assert((int)MN_CHECKPOINT_PATH == (int)MN_ATOMIC_FILE_PATH, "a checkpoint is an atomic file");
 mn_status mn_checkpoint_best(char best[MN_CHECKPOINT_PATH], const char *path) {
   char resolved[MN_ATOMIC_FILE_PATH];

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "train/command/commands.h"
-#include "train/command/crash.h"
 #include "train/command/room.h"
 
 /* SIGUSR1 asks training to save; nothing of what else goes on, loading libraries included, is to die of it. */
@@ -44,7 +43,6 @@ static mn_status close_stdout(mn_status status) {
 
 int main(int argc, char **argv) {
   hold_standard_files();
-  mn_crash_open();
   /* A reader that went away and a file at its largest size are errors to report, not deaths. */
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
@@ -58,6 +56,5 @@ int main(int argc, char **argv) {
   status = close_stdout(status);
   /* Among ranks, the one that failed first has told. */
   if (status != MN_OK && *mn_message()) fprintf(stderr, "minnow: %s\n", mn_message());
-  mn_crash_close(status);
   return status;
 }

@@ -176,10 +176,6 @@ void mn_watchdog_enter(const char *what, int64_t step) {
   __atomic_add_fetch(&pace.count, 1, __ATOMIC_RELEASE);
 }
 
-int64_t mn_watchdog_step(void) {
-  return LOAD(now.step);
-}
-
 void mn_watchdog_save(void) {
   STORE(pace.patient, 1);
 }

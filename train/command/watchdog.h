@@ -30,9 +30,6 @@ void mn_watchdog_saved(void);
  * Each call says that the run gets on. */
 void mn_watchdog_enter(const char *what, int64_t step);
 
-/* The step that was begun last, or 0, for a signal handler too. */
-int64_t mn_watchdog_step(void);
-
 /* The run saves, or has acted on the signal: from now on until the next mn_watchdog_enter it may take as long
  * as it does. */
 void mn_watchdog_save(void);
