@@ -117,6 +117,12 @@ class Sequence:
         names = [f"{folder}/{name}.h5" for folder in self.folders for name in NAMES]
         return [name for name in names if name not in self.runs and not self.there(name)]
 
+    def free_for(self, path):
+        """Names for a copy of `path`. Under its own name it goes on with its log, and another run's would be refused."""
+        log = os.path.basename(path).replace(".h5", ".jsonl")
+        return [name for name in self.free() if os.path.basename(name) != os.path.basename(path) or
+                not (self.base / os.path.dirname(name) / log).exists()]
+
     def any(self):
         whole = sorted(path for path, run in self.runs.items() if not run.foreign)
         return self.plan.choice(whole) if whole else self.begin()
@@ -141,20 +147,23 @@ class Sequence:
         was = self.runs[path]
         run = self.runs[to] = Run(was.seed, step=was.step)
         log = to.replace(".h5", ".jsonl")
-        run.log = log if self.plan.random() < 0.5 and not (self.base / log).exists() else None
-        run.fork = True
+        run.fork = os.path.basename(to) != os.path.basename(path)  # the same name in another folder is the same run
+        wanted = self.plan.random() < 0.5 if run.fork else was.log
+        run.log = log if wanted and not (self.base / log).exists() else None
         if was.step < LAST:
             self.train(to, min(LAST, was.step + PIECE))
 
     def copy(self):
-        path, free = self.any(), self.free()
+        path = self.any()
+        free = self.free_for(path)
         if free:
             to = self.plan.choice(free)
             shutil.copy(self.base / path, self.base / to)
             self.fork(path, to)
 
     def rename(self):
-        path, free = self.any(), self.free()
+        path = self.any()
+        free = self.free_for(path)
         if free:
             to = self.plan.choice(free)
             (self.base / path).rename(self.base / to)
@@ -182,10 +191,10 @@ class Sequence:
         link.unlink()
 
     def older(self):
-        path = self.any()
-        numbered = [name for name in self.there(path) if name != path]
+        path, which = self.any(), self.plan.random()
+        numbered = [name for name in self.there(path) if name != path]  # how many depends on the kills
         if numbered:
-            self.refused("is a file of the run", "--checkpoint", self.plan.choice(numbered), "--resume")
+            self.refused("is a file of the run", "--checkpoint", numbered[int(which * len(numbered))], "--resume")
 
     def again(self):
         path = self.any()
