@@ -6,6 +6,8 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "kernels/heartbeat.h"
+
 /* `mutex` is the lock. A thread that waits for it holds `next`, so that a thread that unlocks and locks again
  * goes behind the one that waits. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER, next = PTHREAD_MUTEX_INITIALIZER;
@@ -17,6 +19,7 @@ mn_status mn_hdf5_start(void) {
 }
 
 void mn_hdf5_lock(void) {
+  mn_heartbeat();
   if (depth++ > 0) return;
   MN_REQUIRE(pthread_mutex_lock(&next) == 0);
   MN_REQUIRE(pthread_mutex_lock(&mutex) == 0);

@@ -14,6 +14,7 @@
 #include "data/order.h"
 #include "data/windows.h"
 #include "kernels/planes.h"
+#include "kernels/ranks/ranks.h"
 
 /* What the device is told of a filling, in one piece of memory. */
 struct list {

@@ -7,8 +7,9 @@
 
 #include "data/labels.h"
 #include "engine/thread.h"
+#include "kernels/heartbeat.h"
 #include "kernels/planes.h"
-#include "kernels/ranks.h"
+#include "kernels/ranks/ranks.h"
 
 enum { MOST_THREADS = 16 };
 /* Of x as it is read, in a task; a stop waits for no more. Small enough to stay in a core's cache between
@@ -106,6 +107,7 @@ static mn_status read_task(const struct reading *r, const struct mn_range *task,
   char *x = (char *)to->x + (size_t)task->at * form->x_row;
   char *y = to->y ? (char *)to->y + (size_t)task->at * form->y_row : NULL;
   MN_TRY(d->read(d, task->first, task->count, form->real, form->bf16 ? (void *)scratch : x, y));
+  mn_heartbeat();
   if (d->classes && y) /* of any dataset: the losses index a row of outputs with them */
     MN_TRY(mn_labels_check((const int32_t *)y, task->first, task->count, d->outputs, "the data", "it"));
   if (to->fingerprint)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "kernels/device.h"
+#include "kernels/heartbeat.h"
 
 enum { WINDOW = 64 };                   /* rows of one product */
 #define BATCH_BYTES ((int64_t)16 << 20) /* of x or y in double; a batch is one window at least */
@@ -96,6 +97,7 @@ static mn_status synthetic_read(struct mn_dataset *dataset, int64_t first, int64
   for (int64_t done = 0; done < count;) {
     int64_t from = (first + done) % WINDOW, left = count - done, most = d->windows * WINDOW - from;
     int64_t here = left < most ? left : most, windows = (from + here + WINDOW - 1) / WINDOW;
+    mn_heartbeat();
     MN_TRY(compute(d, d->base_row + first + done - from, windows, y != NULL));
     if (x) MN_TRY(deliver(d, (char *)x + (size_t)(done * inputs) * real, real, X, from, here, inputs));
     if (y) MN_TRY(deliver(d, (char *)y + (size_t)(done * outputs) * real, real, Y, from, here, outputs));

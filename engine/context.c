@@ -1,5 +1,6 @@
 /* Opening a device by name, and its memory with a count of what is taken. */
 #include "engine/context.h"
+#include "kernels/ranks/ranks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -54,8 +55,9 @@ mn_status mn_context_allocate_shared(struct mn_context *context, enum mn_sharing
     return mn_fail(MN_NO_MEMORY, "no memory for %ld elements of %zu bytes; a smaller batch or model would do",
                    (long)count, size);
   const size_t bytes = (size_t)count * size;
-  MN_TRY(with == MN_ALONE ? context->kernels->allocate(context->device, out, bytes)
-                          : context->kernels->allocate_shared(context->device, with, out, bytes));
+  const struct mn_ranks *ranks = context->device->ranks;
+  MN_TRY(with == MN_ALONE || !ranks ? context->kernels->allocate(context->device, out, bytes)
+                                    : ranks->kernels->allocate_shared(context->device, with, out, bytes));
   context->allocations++;
   context->bytes += bytes;
   return MN_OK;

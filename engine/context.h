@@ -9,9 +9,10 @@ struct mn_context {
   struct mn_device *device;
   const struct mn_kernels *kernels; /* device->kernels */
   enum mn_precision precision;
-  const char *name;    /* device->name, e.g. "NVIDIA H200" */
-  int64_t allocations; /* made so far: steps make none */
-  size_t bytes;        /* allocated now, on the device */
+  const char *name;                  /* device->name, e.g. "NVIDIA H200" */
+  int64_t allocations;               /* made so far: steps make none */
+  size_t bytes;                      /* allocated now, on the device */
+  const struct mn_tape_hooks *hooks; /* on each tape's runs (engine/tape.h); NULL: none */
 };
 
 /* device: "cpu", "cuda", "cuda:1" or "auto", which takes the GPU when one is there, else the CPU. precision:

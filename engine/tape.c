@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/heartbeat.h"
+
 /* An allocation that is freed with the tape: host memory (size 0), device memory, or a tensor. */
 struct mn_owned {
   struct mn_owned *next;
@@ -25,6 +27,8 @@ mn_status mn_tape_open(struct mn_tape **out, struct mn_context *context, int tra
   if (status == MN_OK) status = mn_tape_device(tape, (void **)&tape->nonfinite, 1, sizeof(int));
   if (status == MN_OK) status = context->kernels->zero(context->device, tape->results, 2 * sizeof(double));
   if (status == MN_OK) status = mn_tape_clear_nonfinite(tape);
+  if (status == MN_OK && context->hooks)
+    status = mn_tape_host(tape, (void **)&tape->ranks, context->hooks->bytes);
   if (status != MN_OK) {
     mn_tape_close(tape);
     return status;
@@ -199,38 +203,12 @@ static void give_sinks(struct mn_tape *tape) {
     }
 }
 
-static mn_status take_scales(struct mn_tape *tape) {
-  size_t nodes = 0;
-  for (struct mn_node *node = tape->first; node; node = node->next) nodes++;
-  return mn_tape_host(tape, (void **)&tape->scales, nodes * sizeof *tape->scales);
-}
-
-static int is_listed(const struct mn_tape *tape, const struct mn_tensor *t) {
-  for (int i = 0; i < tape->sum_count; i++)
-    if (tape->sums[i].data == t->gradient) return 1;
-  return 0;
-}
-
-static mn_status list_sums(struct mn_tape *tape) {
-  size_t most = 0;
-  for (const struct mn_node *node = tape->first; node; node = node->next) most += MN_NODE_INPUTS;
-  MN_TRY(mn_tape_host(tape, (void **)&tape->sums, most * sizeof *tape->sums));
-  for (const struct mn_node *node = tape->last; node; node = node->previous)
-    for (int i = 0; i < MN_NODE_INPUTS; i++) {
-      const struct mn_tensor *t = node->inputs[i];
-      if (t && t->summed && !is_listed(tape, t))
-        tape->sums[tape->sum_count++] = (struct mn_sum){t->gradient, mn_tensor_count(t)};
-    }
-  return MN_OK;
-}
-
 mn_status mn_tape_finish(struct mn_tape *tape) {
   MN_REQUIRE(tape->last);
   count_uses(tape);
   MN_TRY(take_all_buffers(tape));
   if (tape->training) give_sinks(tape);
-  MN_TRY(take_scales(tape));
-  MN_TRY(list_sums(tape));
+  if (tape->ranks) MN_TRY(tape->context->hooks->finish(tape));
   for (struct mn_node *node = tape->first; node; node = node->next)
     if (node->operation->bind) MN_TRY(node->operation->bind(tape, node));
   return MN_OK;
@@ -247,30 +225,14 @@ mn_status mn_tape_run(struct mn_tape *tape, mn_status (*run)(void *data), void *
   return status;
 }
 
-/* Those of a fused loss are there after a step's updates only. */
-static mn_status sum_results(struct mn_tape *tape) {
-  if (!tape->divided) return MN_OK;
-  const struct mn_sum results = {tape->results, 2};
-  return tape->context->kernels->all_reduce(tape->context->device, &results, 1, sizeof *tape->results, NULL);
-}
-
-/* Waits for what a gather has left on its branch (struct mn_arrival). */
-static mn_status join_parts(struct mn_tape *tape) {
-  struct mn_device *device = tape->context->device;
-  if (mn_ranks_parts(device->ranks) == 1) return MN_OK;
-  MN_TRY(tape->context->kernels->branch_fork(device, MN_BRANCH_PARTS));
-  return tape->context->kernels->branch_join(device, MN_BRANCH_PARTS);
-}
-
 static mn_status forward(void *data) {
   struct mn_tape *tape = data;
   mn_status status = MN_OK;
-  for (struct mn_node *node = tape->first; node && status == MN_OK; node = node->next)
+  for (struct mn_node *node = tape->first; node && status == MN_OK; node = node->next) {
+    mn_heartbeat();
     status = node->operation->forward(tape, node);
-  if (tape->stepping && status == MN_OK) return MN_OK; /* the backward joins it */
-  const mn_status joined = join_parts(tape);
-  if (status == MN_OK) status = joined;
-  return status == MN_OK ? sum_results(tape) : status;
+  }
+  return tape->ranks && status == MN_OK ? tape->context->hooks->forwarded(tape) : status;
 }
 
 static mn_status apply_sink(struct mn_tape *tape, const struct mn_tensor *t) {
@@ -291,66 +253,35 @@ static mn_status finish_shared(struct mn_tape *tape) {
 }
 
 static mn_status update_node(struct mn_tape *tape, struct mn_node *node) {
+  mn_heartbeat();
   return node->operation->update ? node->operation->update(tape, node) : MN_OK;
-}
-
-/* Whether copies' sums can go on beside the rest of the backward. Column sums with a loss, of which parts
- * have a part each, wait for these. */
-static int sums_early(const struct mn_tape *tape) {
-  if (tape->stepping && tape->gathered.whole) return 0;
-  for (const struct mn_node *node = tape->last; node; node = node->previous)
-    for (int i = 0; i < MN_NODE_INPUTS; i++)
-      if (node->inputs[i] && node->inputs[i]->sink.kind == MN_SUM_SHARE) return 1;
-  return 0;
 }
 
 static mn_status run_backward(struct mn_tape *tape) {
   const struct mn_kernels *k = tape->context->kernels;
-  const int early = sums_early(tape);
   for (struct mn_node *node = tape->last; node; node = node->previous) {
+    mn_heartbeat();
     MN_TRY(node->operation->backward(tape, node));
-    if (!early) continue;
+    if (!tape->early) continue;
     MN_TRY(k->branch_fork(tape->context->device, MN_BRANCH_SUMS));
     MN_TRY(update_node(tape, node));
   }
-  /* One rank's updates write nothing where another's values are not finite. */
-  if (tape->context->device->ranks)
-    MN_TRY(k->agree(tape->context->device, tape->stepping ? tape->gathered.whole : NULL, tape->gathered.piece,
-                    tape->gathered.rows, tape->gathered.cols));
-  if (tape->context->device->ranks && tape->scale_count > 0)
-    MN_TRY(k->agree_scales(tape->context->device, tape->scales, tape->scale_count));
-  if (early) return MN_OK;
+  if (tape->ranks) MN_TRY(tape->context->hooks->before_updates(tape));
+  if (tape->early) return MN_OK;
   MN_TRY(k->branch_fork(tape->context->device, MN_BRANCH_SUMS));
   for (struct mn_node *node = tape->last; node; node = node->previous) MN_TRY(update_node(tape, node));
   return MN_OK;
 }
 
-/* What is left when all nodes are done, while the copies' sums of weights may go on. */
-static mn_status finish_backward(struct mn_tape *tape) {
-  MN_TRY(finish_shared(tape));
-  if (tape->sum_count > 0)
-    MN_TRY(tape->context->kernels->all_reduce(tape->context->device, tape->sums, tape->sum_count,
-                                              tape->context->device->real, NULL));
-  return tape->stepping ? sum_results(tape) : MN_OK;
-}
-
-static mn_status join(struct mn_tape *tape, enum mn_branch which, mn_status before) {
-  const mn_status joined = tape->context->kernels->branch_join(tape->context->device, which);
-  return before != MN_OK ? before : joined;
-}
-
 static mn_status backward(void *data) {
   struct mn_tape *tape = data;
   const struct mn_kernels *k = tape->context->kernels;
-  struct mn_device *device = tape->context->device;
-  const int spared = device->spared;
-  for (int which = 0; which < MN_BRANCHES; which++) MN_TRY(k->branch_fork(device, which));
+  MN_TRY(k->branch_fork(tape->context->device, MN_BRANCH_SUMS));
   mn_status status = run_backward(tape);
-  status = join(tape, MN_BRANCH_SUMS, status);
-  status = join(tape, MN_BRANCH_PARTS, status);
-  if (status == MN_OK) status = finish_backward(tape);
-  device->spared = spared;
-  return join(tape, MN_BRANCH_COPIES, status);
+  const mn_status joined = k->branch_join(tape->context->device, MN_BRANCH_SUMS);
+  if (status == MN_OK) status = joined;
+  if (status == MN_OK) status = finish_shared(tape);
+  return tape->ranks ? tape->context->hooks->ended(tape, status) : status;
 }
 
 static mn_status run_all(void *data) {

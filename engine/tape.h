@@ -19,6 +19,16 @@ enum { MN_NODE_INPUTS = 6 };
 struct mn_tape;
 struct mn_node;
 
+/* What hangs on the runs of a tape (engine/ranks/tape.h). `forwarded` comes after the forward's products,
+ * `before_updates` after the backward's, `ended` after the updates. */
+struct mn_tape_hooks {
+  size_t bytes;                              /* of tape->ranks, all 0 */
+  mn_status (*finish)(struct mn_tape *tape); /* recording has ended */
+  mn_status (*forwarded)(struct mn_tape *tape);
+  mn_status (*before_updates)(struct mn_tape *tape);
+  mn_status (*ended)(struct mn_tape *tape, mn_status status);
+};
+
 struct mn_operation {
   /* Called by mn_tape_finish, when all buffers are allocated and all sinks are set; may be NULL. */
   mn_status (*bind)(struct mn_tape *tape, struct mn_node *node);
@@ -27,9 +37,9 @@ struct mn_operation {
   mn_status (*backward)(struct mn_tape *tape, struct mn_node *node);
   /* The gradients of parameters, with their updates; may be NULL. Called for the nodes in the order of the
    * backward once that is done for all of them: an update must not come before a value that is not finite, in
-   * whichever layer, has had the chance to stop it. Where copies store gradients, it is called with the
-   * node's backward, so that their sums go on beside the rest. The tape forks MN_BRANCH_SUMS
-   * (kernels/branch.h) before and joins it after the last, for what need not wait for the GEMMs. */
+   * whichever layer, has had the chance to stop it (tape->early: with the node's). The tape forks
+   * MN_BRANCH_SUMS (kernels/branch.h) before and joins it after the last, for what need not wait for the
+   * GEMMs. */
   mn_status (*update)(struct mn_tape *tape, struct mn_node *node);
 };
 
@@ -53,26 +63,12 @@ struct mn_tape {
                       finite; its updates then write nothing */
   int mark;        /* of the next run; 1 unless the caller sets another, not 0 */
   struct mn_node *first, *last;
-  int divided; /* the rows of a batch are, among copies (kernels/ranks.h), whose results are summed; set by
-                  who records the tape, before */
-  /* Among parts: what a step gathers with the agreement on the flag, before its updates; whole NULL: nothing.
-   * Set by who records it. */
-  struct {
-    void *whole;
-    const void *piece;
-    int64_t rows, cols;
-  } gathered;
-  /* Of what the backward writes, on which all ranks agree at its end, for the next step to choose the factors
-   * by. The operations' bind adds them, a node one at most. */
-  struct mn_scale **scales;
-  int scale_count;
-  /* The copies' gradients of vectors, and of weights without shares, are added up in one exchange. */
-  struct mn_sum *sums;
-  int sum_count;
-  int stepping; /* within a step: the loss's reduction may wait for the backward */
-  int measure;  /* in the next step the scale of each dz is chosen by what this dz holds, which takes
-                   passes over memory of their own; else by the last step's. Set for the first step,
-                   for forward and backward by themselves, and by who takes a step again */
+  int early; /* each node's update comes with its backward: gradients are stored, and nothing is updated */
+  struct mn_tape_ranks *ranks; /* what it does among ranks (engine/ranks/tape.h); NULL: it is alone */
+  int stepping;                /* within a step: the loss's reduction may wait for the backward */
+  int measure; /* in the next step the scale of each dz is chosen by what this dz holds, which takes
+                  passes over memory of their own; else by the last step's. Set for the first step,
+                  for forward and backward by themselves, and by who takes a step again */
   struct mn_replay replay; /* of the step; or, where the tape does not train, of the forward */
   struct mn_owned *owned;  /* memory and tensors that are freed with the tape */
 };
@@ -139,11 +135,6 @@ MN_API mn_status mn_tape_results(struct mn_tape *tape, double *loss, double *cor
  * been applied since then. Waits for the device. Another tape's values do not count. */
 MN_API mn_status mn_tape_nonfinite(struct mn_tape *tape, int *raised);
 MN_API mn_status mn_tape_clear_nonfinite(struct mn_tape *tape);
-
-/* Among how many copies the rows of a batch are divided. */
-static inline int mn_tape_copies(const struct mn_tape *tape) {
-  return tape->divided ? mn_ranks_copies(tape->context->device->ranks) : 1;
-}
 
 /* Calls run(data) with this tape's flag and mark as the device's, which kernels set and updates read: for
  * other work of the tape's step, such as an optimizer's. Returns what run returns. */

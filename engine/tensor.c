@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/ranks/ranks.h"
 #include "kernels/rule.h"
 
 mn_status mn_tensor_check_shape(const char *name, int64_t rows, int64_t cols) {

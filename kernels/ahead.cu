@@ -46,7 +46,7 @@ mn_status mn_ahead_wait_cuda(struct mn_device *device, double *idle) {
   float ms = 0;
   *idle = 0;
   MN_REQUIRE(n < cuda->fillings);
-  MN_CUDA_TRY(cudaEventSynchronize(of(cuda->reported, n)));
+  MN_TRY(mn_cuda_wait(device, of(cuda->reported, n)));
   cuda->waited++;
   if (n == 0) return MN_OK;
   MN_CUDA_TRY(cudaEventElapsedTime(&ms, of(cuda->used, n - 1), of(cuda->filled, n)));
@@ -56,6 +56,5 @@ mn_status mn_ahead_wait_cuda(struct mn_device *device, double *idle) {
 
 mn_status mn_ahead_finish_cuda(struct mn_device *device) {
   /* Between begin and end the two streams are swapped, and either may be this one. */
-  MN_CUDA_TRY(cudaStreamSynchronize(device->cuda->stream));
-  return MN_OK;
+  return mn_cuda_wait(device, nullptr);
 }

@@ -8,8 +8,13 @@
 
 #include "kernels/cublaslt.h"
 #include "kernels/kernels.h"
+#include "kernels/ranks/ranks.h"
 
 struct mn_matmul; /* gemm.cu's */
+
+/* Waits for the event, or, where it is NULL, for the device's stream; among ranks it answers the others
+ * meanwhile (kernels/ranks/mpi.h). */
+mn_status mn_cuda_wait(struct mn_device *device, cudaEvent_t event);
 
 /* Events kept for fillings (ahead.cu): two under way, the one before them, and a power of two. */
 constexpr int MN_CUDA_FILLINGS = 4;
@@ -56,6 +61,7 @@ void mn_hopper_open(struct mn_cuda *cuda, const cudaDeviceProp *properties);
   template <typename Real> struct mn_cuda_##name { static mn_##name##_function run; };
 #define MN_CUDA_ONE(name) mn_##name##_function mn_##name##_cuda;
 MN_KERNELS(MN_CUDA_REAL, MN_CUDA_ONE, MN_CUDA_ONE)
+MN_RANK_KERNELS(MN_CUDA_ONE)
 #define MN_CUDA_INSTANTIATE(name)                                                                            \
   template struct mn_cuda_##name<float>;                                                                     \
   template struct mn_cuda_##name<double>

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "kernels/blas.h"
+#include "kernels/ranks/ranks.h"
 #include "kernels/words.h"
 
 #define FP32(name) .name = mn_##name##_cpu_fp32,
@@ -63,7 +64,7 @@ mn_status mn_device_open(struct mn_device **out, enum mn_device_type type, int o
 
 void mn_device_close(struct mn_device *device) {
   if (!device) return;
-  if (device->ranks) device->kernels->ranks_leave(device);
+  if (device->ranks) device->ranks->kernels->ranks_leave(device);
   if (device->nonfinite) device->kernels->release(device, device->nonfinite);
   if (device->unscaled) device->kernels->release(device, device->unscaled);
   mn_cuda_close(device);

@@ -11,8 +11,8 @@
 
 #include "kernels/cuda.cuh"
 #include "kernels/hopper/gemm.h"
-#include "kernels/peer.h"
 #include "kernels/planes.cuh"
+#include "kernels/ranks/peer.h"
 #include "kernels/rule.cuh"
 
 /* lda is the row stride of a, which may be some columns of a wider matrix. */

@@ -14,7 +14,6 @@
 #include "kernels/memory.h"
 #include "kernels/outside.h"
 #include "kernels/random.h"
-#include "kernels/ranks.h"
 #include "kernels/split.h"
 #include "kernels/update.h"
 
@@ -39,7 +38,6 @@
   REAL(narrow)                                                                                               \
   REAL(uniform)                                                                                              \
   DEVICE(allocate)                                                                                           \
-  DEVICE(allocate_shared)                                                                                    \
   DEVICE(release)                                                                                            \
   DEVICE(allocate_host)                                                                                      \
   DEVICE(release_host)                                                                                       \
@@ -55,18 +53,6 @@
   DEVICE(branch_begin)                                                                                       \
   DEVICE(branch_end)                                                                                         \
   DEVICE(branch_join)                                                                                        \
-  DEVICE(ranks_begin)                                                                                        \
-  DEVICE(ranks_join)                                                                                         \
-  DEVICE(ranks_leave)                                                                                        \
-  DEVICE(all_gather)                                                                                         \
-  DEVICE(gather_plane)                                                                                       \
-  DEVICE(all_reduce)                                                                                         \
-  DEVICE(reduce_scatter)                                                                                     \
-  DEVICE(own_columns)                                                                                        \
-  DEVICE(sum_share)                                                                                          \
-  DEVICE(gather_shares)                                                                                      \
-  DEVICE(agree)                                                                                              \
-  DEVICE(agree_scales)                                                                                       \
   DEVICE(exchange)                                                                                           \
   DEVICE(split)                                                                                              \
   DEVICE(join)                                                                                               \

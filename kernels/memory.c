@@ -21,11 +21,6 @@ mn_status mn_allocate_cpu(struct mn_device *device, void **out, size_t bytes) {
   return MN_OK;
 }
 
-mn_status mn_allocate_shared_cpu(struct mn_device *device, enum mn_sharing with, void **out, size_t bytes) {
-  (void)with;
-  return mn_allocate_cpu(device, out, bytes);
-}
-
 void mn_release_cpu(struct mn_device *device, void *memory) {
   (void)device;
   free(memory);

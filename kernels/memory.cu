@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "kernels/cuda.cuh"
-#include "kernels/peer.h"
+#include "kernels/ranks/peer.h"
 
 static const double MIB = 1048576.0;
 
@@ -68,9 +68,25 @@ mn_status mn_zero_cuda(struct mn_device *device, void *memory, size_t bytes) {
   return MN_OK;
 }
 
-mn_status mn_synchronize_cuda(struct mn_device *device) {
-  MN_CUDA_TRY(cudaStreamSynchronize(device->cuda->stream));
+mn_status mn_cuda_wait(struct mn_device *device, cudaEvent_t event) {
+  const cudaStream_t stream = device->cuda->stream;
+  if (!device->ranks) {
+    MN_CUDA_TRY(event ? cudaEventSynchronize(event) : cudaStreamSynchronize(stream));
+    return MN_OK;
+  }
+  cudaError_t ended = cudaErrorNotReady;
+  while (ended == cudaErrorNotReady) {
+    mn_mpi_attend(MN_WAITS_FOR_GPU);
+    ended = event ? cudaEventQuery(event) : cudaStreamQuery(stream);
+  }
+  mn_mpi_attend(MN_WAITS_FOR_NOTHING);
+  if (ended == cudaSuccess) (void)cudaGetLastError(); /* that it was not ready yet */
+  MN_CUDA_TRY(ended);
   return MN_OK;
+}
+
+mn_status mn_synchronize_cuda(struct mn_device *device) {
+  return mn_cuda_wait(device, nullptr);
 }
 
 mn_status mn_note_cuda(struct mn_device *device) {

@@ -46,6 +46,7 @@ struct mn_versions {
 struct mn_kernels;
 struct mn_cuda;
 struct mn_ranks;
+enum mn_sharing { MN_ALONE, MN_WITH_PARTS, MN_WITH_COPIES }; /* whose collectives reach memory */
 
 /* Runs what it is given, in order. Opened by mn_device_open (kernels/device.h); one thread at a time, except
  * for host memory and download_beside (kernels/memory.h). */
@@ -71,7 +72,7 @@ struct mn_device {
   int mark;       /* not 0. The first mark stays, so that it tells which of several steps it was */
   struct mn_scale *unscaled;   /* in the device's memory: the factor 1, of float16s that are another's */
   struct mn_cuda *cuda;        /* CUDA streams, cuBLASLt handle and workspace; NULL on the CPU */
-  struct mn_ranks *ranks;      /* that this device trains with (kernels/ranks.h); NULL: it is alone */
+  struct mn_ranks *ranks;      /* that this device trains with (kernels/ranks/ranks.h); NULL: it is alone */
   double marks[2];             /* the CPU's stopwatch, ms */
   char name[256];              /* to print: "NVIDIA H200", "CPU (16 threads)" */
   struct mn_versions versions; /* results may differ between versions */
@@ -114,7 +115,7 @@ struct mn_arrival {
 struct mn_operand {
   int64_t rows, cols;
   int64_t whole;          /* of a rank's part: the rows of a weight, or the columns of its dz, that all ranks
-                             have together (kernels/ranks.h); 0: it is no part */
+                             have together (kernels/ranks/ranks.h); 0: it is no part */
   void *real;             /* [rows, cols]; NULL where only the planes are read, and where there is low */
   void *planes[2];        /* [rows, cols]; NULL where no GEMM reads them */
   int split;              /* see above */
@@ -204,7 +205,7 @@ struct mn_update {
   int clears; /* the gradient is a sum in memory (no GEMM's product), which becomes 0 with the update */
 };
 
-/* Operands of MN_REDUCE_SCATTER, as of reduce_scatter (kernels/ranks.h). */
+/* Operands of MN_REDUCE_SCATTER, as of reduce_scatter (kernels/ranks/ranks.h). */
 struct mn_scatter {
   void *piece; /* [rows, share] */
   int64_t share;
@@ -223,7 +224,7 @@ enum mn_epilogue_kind {
   MN_UPDATE,         /* update: d is a parameter's gradient -> w, m, v */
   MN_REDUCE_SCATTER, /* scatter: d is a part's term of a sum over the parts -> its columns of that sum */
   MN_SUM_SHARE,      /* into = d, a copy's term of a sum over the copies; its share of the rows becomes that
-                        sum (kernels/ranks.h, sum_share) */
+                        sum (kernels/ranks/ranks.h, sum_share) */
 };
 struct mn_epilogue {
   enum mn_epilogue_kind kind;

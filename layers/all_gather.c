@@ -1,6 +1,7 @@
 /* The all-gather on the tape. Its backward is the epilogue of the product that computes the gradient, a
  * reduce-scatter; or a copy of the columns that are this rank's own. */
 #include "layers/all_gather.h"
+#include "kernels/ranks/ranks.h"
 
 struct saved {
   struct mn_scatter scatter; /* its piece: the gradient of y, where a sink reads it */
@@ -12,7 +13,7 @@ struct saved {
  * its own. */
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct mn_device *device = tape->context->device;
-  mn_all_gather_function *all_gather = tape->context->kernels->all_gather;
+  mn_all_gather_function *all_gather = device->ranks->kernels->all_gather;
   const struct mn_operand *y = &node->inputs[0]->value;
   struct mn_operand *whole = &node->output->value;
   if (whole->real && y->real)
@@ -21,7 +22,7 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
     whole->stale = 1;
     return mn_operand_prepare(tape->context, whole);
   }
-  return tape->context->kernels->gather_plane(device, whole, y->planes[0]);
+  return device->ranks->kernels->gather_plane(device, whole, y->planes[0]);
 }
 
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
@@ -31,7 +32,8 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_operand *whole = &node->output->value, *y = &node->inputs[0]->value;
   if (!node->sinks[0]) return MN_OK;
   if (saved->gradient == MN_GRADIENT_PARTIAL) return mn_tape_receive(tape, node);
-  MN_TRY(k->own_columns(device, saved->scatter.piece, node->output->gradient, whole->rows, whole->cols));
+  MN_TRY(device->ranks->kernels->own_columns(device, saved->scatter.piece, node->output->gradient,
+                                             whole->rows, whole->cols));
   return k->epilogue(device, saved->scatter.piece, y->rows, y->cols, node->sinks[0]);
 }
 

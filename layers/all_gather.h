@@ -1,5 +1,5 @@
 /* Between a layer whose outputs are divided among the ranks and what reads all of them: y_whole becomes all
- * ranks' y (kernels/ranks.h). */
+ * ranks' y (kernels/ranks/ranks.h). */
 #ifndef MN_LAYERS_ALL_GATHER_H
 #define MN_LAYERS_ALL_GATHER_H
 

@@ -1,6 +1,7 @@
 /* The block on the tape: forward and backward of any consecutive operations of the block, with or without the
  * GEMM. */
 #include "layers/block.h"
+#include "engine/ranks/tape.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -71,8 +72,9 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   if (!node->inputs[TARGET]) return MN_OK;
   if (tape->stepping) return MN_OK; /* sum_columns does it, after the tape has gathered what it sums */
   if (saved->parts)
-    MN_TRY(tape->context->kernels->all_gather(tape->context->device, saved->parts, b->loss_parts, b->rows,
-                                              saved->loss.count / b->rows, tape->context->device->real));
+    MN_TRY(tape->context->device->ranks->kernels->all_gather(
+        tape->context->device, saved->parts, b->loss_parts, b->rows, saved->loss.count / b->rows,
+        tape->context->device->real));
   const struct mn_reduction *loss = &saved->loss;
   return tape->context->kernels->reduce(tape->context->device, loss->out, loss->scratch, loss->parts,
                                         loss->count, loss->factor);
@@ -129,7 +131,9 @@ static mn_status take_planes(struct mn_tape *tape, struct saved *saved, const st
   saved->dz.headroom = MN_HEADROOM_DZ;
   saved->dz.scale = &weight->scales[1];
   if (weight->uses > 1) MN_TRY(mn_tape_scale(tape, &saved->dz.scale));
-  tape->scales[tape->scale_count++] = saved->dz.scale;
+  if (!tape->ranks) return MN_OK;
+  MN_REQUIRE(tape->ranks->scale_count < MN_TAPE_SCALES);
+  tape->ranks->scales[tape->ranks->scale_count++] = saved->dz.scale;
   return MN_OK;
 }
 
@@ -171,10 +175,12 @@ static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
     const double elements_of_all = (double)elements * (double)all * mn_tape_copies(tape);
     MN_TRY(mn_tape_device(tape, &b->loss_parts, b->rows * b->groups, real));
     if (all > 1) MN_TRY(mn_tape_shared(tape, &saved->parts, parts, real));
-    tape->gathered.whole = saved->parts;
-    tape->gathered.piece = b->loss_parts;
-    tape->gathered.rows = b->rows;
-    tape->gathered.cols = parts / b->rows;
+    if (tape->ranks) {
+      tape->ranks->gathered.whole = saved->parts;
+      tape->ranks->gathered.piece = b->loss_parts;
+      tape->ranks->gathered.rows = b->rows;
+      tape->ranks->gathered.cols = parts / b->rows;
+    }
     saved->loss = (struct mn_reduction){
         .parts = all > 1 ? saved->parts : b->loss_parts, .count = parts, .factor = 1 / elements_of_all};
     /* Of a gradient that is taken for the mean over this rank's elements. */

@@ -1,5 +1,6 @@
 /* Mean squared error and softmax cross-entropy on the tape. */
 #include "layers/loss.h"
+#include "engine/ranks/tape.h"
 
 enum { Y, TARGET };
 

@@ -20,20 +20,22 @@ done < <(git ls-files | cut -d/ -f1 | sort -u)
 # that has sources and no row here is an error, as is a row whose folder has no sources.
 declare -A allowed=()
 may_include() { allowed[$1]=" $* "; }
-may_include kernels kernels/hopper
-may_include kernels/hopper kernels
-may_include engine kernels
-may_include layers kernels engine
-may_include data kernels engine
-may_include train kernels engine layers data
-may_include train/checkpoint kernels engine layers data train
+may_include kernels kernels/hopper kernels/ranks
+may_include kernels/hopper kernels kernels/ranks
+may_include kernels/ranks kernels
+may_include engine kernels kernels/ranks
+may_include engine/ranks kernels kernels/ranks engine
+may_include layers kernels kernels/ranks engine engine/ranks
+may_include data kernels kernels/ranks engine
+may_include train kernels kernels/ranks engine engine/ranks layers data
+may_include train/checkpoint kernels engine engine/ranks layers data train
 may_include train/check kernels engine layers data train
-may_include train/command kernels engine layers data train train/checkpoint train/check
+may_include train/command kernels kernels/ranks engine engine/ranks layers data train train/checkpoint train/check
 may_include train/install train
-may_include tests kernels kernels/hopper engine layers data train train/checkpoint train/check train/command
+may_include tests kernels kernels/hopper kernels/ranks engine engine/ranks layers data train train/checkpoint train/check train/command
 may_include tests/faults kernels
 may_include tests/peers kernels engine layers data train
-may_include tests/ranks kernels engine data train
+may_include tests/ranks kernels engine engine/ranks data train
 may_include tests/torn kernels engine data train train/checkpoint train/check train/command tests
 may_include tests/fuzz kernels engine data train train/checkpoint train/check train/command tests tests/torn
 

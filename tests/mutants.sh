@@ -19,7 +19,7 @@ passed=0 failed=0
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
 programs=${alone:-test_block test_kernels test_planes test_optimizer test_gradients test_tape test_parity test_masters}
-every=${alone:-$programs test_block_call test_reading test_doubts test_fingerprint test_owned test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_model test_terminal test_log test_resume test_progress test_command test_advice test_newest test_sums test_disk test_signals test_hosts test_link test_meeting}
+every=${alone:-$programs test_block_call test_reading test_doubts test_fingerprint test_owned test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_model test_terminal test_log test_resume test_progress test_command test_advice test_newest test_sums test_disk test_signals test_hosts}
 
 # A worker of the process below takes its copy (BUILT), and of the mutants its SHARE. Any other builds a copy, in which all must pass.
 if [ -n "${BUILT:-}" ]; then
@@ -96,7 +96,7 @@ mutant() {
   data/* | kernels/gather.c) order=${alone:-test_loader} ;;
   kernels/real.h) order=${alone:-test_kernels} ;;
   kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels} ;;
-  engine/hosts.c) order=${alone:-test_hosts} ;;
+  engine/ranks/hosts.c) order=${alone:-test_hosts} ;;
   layers/block_call.c) order=${alone:-test_block_call} ;;
   layers/block.c) order=${alone:-test_retake} ;;
   train/optimizer.c) order=${alone:-test_optimizer test_parity} ;;
@@ -104,8 +104,6 @@ mutant() {
   train/checkpoint/model.c | train/checkpoint/read.c) order=${alone:-test_model} ;;
   train/checkpoint/sums.c) order=${alone:-test_sums} ;;
   train/checkpoint/path.c) order=${alone:-test_newest test_saver test_owned} ;;
-  engine/heartbeat.c | engine/link.c | engine/ranks.c) order=${alone:-test_link test_meeting} ;;
-  engine/meeting.c) order=${alone:-test_meeting} ;;
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_retake test_loader test_training} ;;
   train/command/show.c | train/command/progress_bar.c | train/command/log.c) order=${alone:-test_progress test_terminal test_log test_resume} ;;
   train/command/disk.c) order=${alone:-test_disk} ;;
@@ -483,32 +481,9 @@ w=train/command/watchdog.c
 mutant "signals: no crash in a thread" $h 'sigdelset(&others, crashes[i])' '(void)crashes'
 mutant "signals: the second is noted too" $w 'signal(number, SIG_DFL);' ''
 mutant "signals: nohup has no effect" $w 'before.sa_handler != SIG_IGN' '1'
-mutant "signals: a step that never ends" $w 'if (!LOAD(pace.patient)) end_process(number);' ''
-mutant "signals: a checkpoint unseen" $w 'now.resumes || saved >= 0' 'now.resumes'
+mutant "signals: a step that never ends" $w 'if (!patient) end_by_signal(number);' ''
+mutant "signals: a checkpoint unseen" $w 'LOAD(now.resumes) || saved >= 0' 'LOAD(now.resumes)'
 mutant "plot: a picture that breaks off" train/command/gnuplot.c 'if (status == MN_OK) status = check_end(out, file.fd);' ''
-l=engine/heartbeat.c
-mutant "link: a goodbye is a death" $l 'if (!peer->departed) condemn_one' 'condemn_one'
-mutant "link: nobody is gone" $l 'if (!peer->departed) condemn_one(h, q, "is gone", 0);' ''
-mutant "link: time counts while it was stopped" $l 'took < 2 * h->tick ? took : 2 * h->tick' 'took'
-mutant "link: silence is no sign" $l 'h->peers[q].silent >= timeout - h->tick)' '0)'
-mutant "link: nothing may take long" $l 'LOAD(pace->patient) || out->longest == 0;' '0;'
-mutant "link: long steps are no excuse" $l 'if (2 * h->peers[q].last.longest > limit)' 'if (0)'
-mutant "link: the furthest is suspected" $l 'last->step < h->peers[suspect].last.step)' 'last->step > h->peers[suspect].last.step)'
-mutant "link: a standstill of all" $l 'if (hanging == 0 || hanging < there) return;' 'return;'
-mutant "link: who waits is suspected" $l 'if (last->waits) continue;' ''
-mutant "link: a checkpoint unseen" $l 'resumable ? resumable() :' '0 ? 0 :'
-mutant "link: who leaves is not heard" $l 'if (in->kind == LEAVE)' 'if (0)'
-l=engine/link.c
-mutant "link: out of step" $l 'frame.kind != kind || frame.call != link->call ||' ''
-mutant "link: calls are not counted" $l '  link->call++;' ''
-l=engine/meeting.c
-mutant "link: a number that another has" $l 'if (*seat >= 0 && has_closed(*seat)) close(*seat), *seat = -1;' 'close(*seat), *seat = -1;'
-mutant "link: any number of ranks" $l 'if (hello->size != m->size)' 'if (0)'
-mutant "link: who came is not told" $l 'answer(m->fds[MN_LINE_CALLS][q], status, text);' ';'
-l=engine/ranks.c
-mutant "link: the last to fail tells" $l '(other->has_message && !end->has_message)' '1'
-mutant "link: all that failed tell" $l '(end.has_message && end.rank == ranks->rank)' 'end.has_message'
-mutant "link: torchrun's own port" $l 'out->port++;' 'out->port += 0;'
 c=train/command/train.c
 v=train/command/saves.c
 mutant "signals: no save is asked for" $v 'if (mn_watchdog_wants_save()) return 1;' ''
@@ -584,7 +559,7 @@ mutant "held out: another seed than the run's" train/command/session.c 'part, o-
 mutant "best: as good is better" $c 'epoch_end && metric > p->best' 'epoch_end && metric >= p->best'
 mutant "best: patience of one more epoch" $c 'p->best_epoch >= patience' 'p->best_epoch > patience'
 mutant "best: never kept" $c 'if (better && r->session.options.best) MN_TRY(mn_saves_best(&r->saves));' ''
-h=engine/hosts.c
+h=engine/ranks/hosts.c
 mutant "cores: other hosts' ranks have a part" $h ' && strcmp(seats[q].host, mine->host) == 0' ''
 mutant "cores: who is bound elsewhere has a part" $h 'CPU_ISSET(core, &seats[q].cores) && ' ''
 mutant "cores: thirds are lost" $h 'due + 1e-6' 'due'

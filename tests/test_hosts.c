@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/hosts.h"
+#include "engine/ranks/hosts.h"
 
 /* A rank on `host` that may run on the cores first … last; last below first: on none that is known. */
 static struct mn_seat seat(const char *host, int first, int last) {
@@ -71,19 +71,13 @@ static void alone_nothing_is_shared(void **state) {
 static void a_rank_names_itself(void **state) {
   (void)state;
   struct mn_context *context;
-  char text[512], host[256], start[512];
+  char text[512], host[256], all[512];
   assert_int_equal(mn_context_open(&context, "cpu", "fp32"), MN_OK);
   assert_int_equal(gethostname(host, sizeof host), 0);
   unsetenv("NCCL_SOCKET_IFNAME");
   mn_host_describe(text, sizeof text, context);
-  snprintf(start, sizeof start, "host %s, %s, ", host, context->name);
-  if (strncmp(text, start, strlen(start)) != 0) fail_msg("'%s' does not start '%s'", text, start);
-  const char *rest = text + strlen(start);
-  char name[64], address[64];
-  if (strcmp(rest, "no interface to other hosts") != 0 &&
-      (sscanf(rest, "interface %63s %63s", name, address) != 2 || !strpbrk(address, ".:")))
-    fail_msg("'%s' names no interface", text);
-  assert_null(strstr(text, "NCCL"));
+  snprintf(all, sizeof all, "host %s, %s", host, context->name);
+  assert_string_equal(text, all);
   assert_int_equal(setenv("NCCL_SOCKET_IFNAME", "ib0", 1), 0);
   mn_host_describe(text, sizeof text, context);
   assert_non_null(strstr(text, ", NCCL_SOCKET_IFNAME=ib0"));

@@ -99,6 +99,11 @@ if [ "${ranks[-1]}" = 4 ]; then
   train 4 block fp64 2 >"$folder/4"
   cmp -s "$folder/2" "$folder/4" || fail "two copies of two parts differ from two copies"
 fi
+# A rank that failed tells of it while the others are busy, and not once more.
+if train 2 late fp32 >"$folder/out" 2>"$folder/told"; then fail "a fault is forgotten"; fi
+[ "$(grep -c "a fault of its own" "$folder/told")" = 1 ] || fail "$(cat "$folder/told")"
+grep -q "^minnow: rank 1: a fault of its own; it waits for the other ranks" "$folder/told" || fail "$(cat "$folder/told")"
+passed=$((passed + 1))
 for n in "${ranks[@]}"; do
   if train "$n" too-many fp32 >"$folder/out" 2>/dev/null; then fail "a group is divided among $n ranks"; fi
   grep -q "^64: the 1 groups of blocks.0 cannot be divided among $n ranks" "$folder/out" || fail "$(cat "$folder/out")"

@@ -110,7 +110,7 @@ for n in "${ranks[@]}"; do
     what="CPU ($threads threads)"
     [ "$device" = cpu ] || what=cuda
     for ((q = 0; q < n; q++)); do echo "rank $q of $n: host $(uname -n), $what"; done >told
-    sed -n 's/^\(rank [0-9]* of .*\), \(no \)\?interface .*/\1/p' err | sed 's/, cuda:.*/, cuda/' | cmp -s told - ||
+    grep "^rank [0-9]* of " err | sed 's/, cuda:.*/, cuda/' | cmp -s told - ||
       { cat err >&2; fail "$n ranks are named otherwise, or have another number of threads"; }
   done
 done
@@ -135,6 +135,16 @@ printf '\1' | dd of=there/d.h5 bs=1 seek=$((64239 + 4 * 700)) conv=notrunc 2>/de
 own_rows=("${as_host[@]}" "$minnow" train --device "$device" --data d.h5 --hidden 64 --groups 8 --epochs 1 --quiet)
 command_ends 65 "d.h5 has other rows for rank 1 than for rank 0" -n 1 -wdir "$PWD/here" "${own_rows[@]}" : \
   -n 1 -wdir "$PWD/there" "${own_rows[@]}"
+if [ ${#as_host[@]} -gt 0 ]; then # fewer GPUs than ranks
+  command_ends 64 "rank [1-9] has another kind of device than rank 0 .*: start a rank for each GPU" -n "${ranks[-1]}" "$minnow" train \
+    --synthetic 2048 --in 192 --hidden 256 --groups 16 --steps 4
+fi
+# Of processes that torchrun started, each would train alone.
+code=0
+WORLD_SIZE=2 "$minnow" train "${options[@]}" 2>err >out || code=$?
+{ [ "$code" = 64 ] && grep -q "^minnow: WORLD_SIZE is 2, but .*mpirun -n 2 minnow train" err; } || fail "WORLD_SIZE=2: $code: $(cat err)"
+WORLD_SIZE=2 "$minnow" train "${options[@]}" --ranks 1 >out
+passed=$((passed + 1))
 # A tool that one process of an MPI program runs is none of its ranks.
 cat >tool <<'END'
 #!/bin/sh
@@ -148,90 +158,35 @@ for alone in 1 1x1; do
 done
 command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --ranks 2
 diff alone out >&2 || fail "--ranks 2 tells otherwise"
-# begin FILE RANKS OPTION… [-- PREFIX…]: a run without end, whose command line names FILE, once FILE is there. It is killed if it
-# has not ended after two minutes.
-begin() {
-  local file=$1 n=$2 words=() i
-  shift 2
-  while [ $# -gt 0 ] && [ "$1" != -- ]; do words+=("$1"); shift; done
-  [ $# = 0 ] || shift
-  timeout 120 mpirun -n "$n" "$@" "${as_host[@]}" "$minnow" train "${options[@]}" --steps 1000000 --quiet "${words[@]}" >out 2>err &
-  run=$!
+# strike SIGNAL RANK CODE WORDS RANKS OPTION…: a run without end that saves, one of whose ranks (all: each) gets a signal, ends with
+# this code and this one line of minnow's ("": none), no process is left, and its checkpoint is whole.
+strike() {
+  local i p lines=1 code=0 file=$1-$2.h5
+  timeout 120 mpirun -n "$5" "${as_host[@]}" "$minnow" train "${options[@]}" --steps 1000000 --quiet --checkpoint "$file" --save-every 50 "${@:6}" >out 2>err &
   for ((i = 0; i < 600; i++)); do
     [ ! -s "$file" ] || break
     sleep 0.1
   done
-  sleep 0.5 # of beats that say so
-}
-# strike SIGNAL RANK FILE: to this rank of that run.
-strike() {
-  local p
-  for p in $(pgrep -f "^$minnow train .*$3"); do
-    if grep -qzx "OMPI_COMM_WORLD_RANK=$2" "/proc/$p/environ"; then kill "-$1" "$p"; return; fi
+  sleep 0.5
+  for p in $(pgrep -f "^$minnow train .*$file"); do
+    if [ "$2" = all ] || grep -qzx "OMPI_COMM_WORLD_RANK=$2" "/proc/$p/environ"; then kill "-$1" "$p"; fi
   done
-  fail "$3 has no rank $2"
-}
-# all_ended FILE RANK WORDS: the run has; the code is in `code`. Each line of minnow's names the rank, and no process is left.
-all_ended() {
-  code=0
-  wait "$run" || code=$?
-  ! pgrep -f "^$minnow train .*$1" >/dev/null || fail "$1: a rank outlives rank $2"
-  grep -q "^minnow: rank $2 on .* $3" err || { cat err >&2; fail "$1: rank $2 is not named: '$3'"; }
-  [ "$(grep -c "^minnow: " err)" = "$(grep -c "^minnow: rank $2 on .* $3" err)" ] || { cat err >&2; fail "$1: other lines"; }
+  wait "$!" || code=$?
+  [ "$code" = "$3" ] || { cat err >&2; fail "$1 to rank $2: exit code $code, not $3"; }
+  ! pgrep -f "^$minnow train .*$file" >/dev/null || fail "$1: a rank outlives rank $2"
+  [ -n "$4" ] || lines=0
+  [ "$(grep -c '^minnow: ' err)" = "$lines" ] || { cat err >&2; fail "$1 to rank $2: not $lines lines"; }
+  [ -z "$4" ] || grep -q "^minnow: $4" err || { cat err >&2; fail "$1 to rank $2: no '$4'"; }
+  "$minnow" verify "$file" >/dev/null
   passed=$((passed + 1))
 }
-# goes_on FILE RANKS: its checkpoint is whole.
-goes_on() {
-  local step
-  "$minnow" verify "$1" >/dev/null
-  step=$("$minnow" info --json "$1" | grep -o '"step":[0-9]*' | head -n 1 | cut -d: -f2)
-  command_ends 0 "" -n "$2" "${as_host[@]}" "$minnow" train --device "$device" --quiet --checkpoint "$1" --resume --stop-at $((step + 50))
-}
 last=${ranks[-1]}
-resumable="; --resume goes on from the last checkpoint"
-# A rank that is killed ends the run; of the two that see it, mpirun tells in its exit code what it saw first.
-begin killed.h5 2 --checkpoint killed.h5 --save-every 50
-strike KILL 1 killed.h5
-all_ended killed.h5 1 "is gone.*$resumable"
-[ "$code" != 0 ] || fail "a killed rank is no failure"
-goes_on killed.h5 2
-# Where the launcher does not notice, each rank's exit code is what it is to be; the first is missed by all the same.
-cat >keeps-code <<'END'
-#!/bin/sh
-"$@"
-echo $? >"code.$OMPI_COMM_WORLD_RANK"
-sleep 1
-END
-chmod +x keeps-code
-for killed in 0 $((last - 1)); do
-  begin "unseen$killed.h5" "$last" --checkpoint "unseen$killed.h5" --save-every 50 -- "$PWD/keeps-code"
-  strike KILL "$killed" "unseen$killed.h5"
-  all_ended "unseen$killed.h5" "$killed" "is gone.*$resumable"
-  for ((q = 0; q < last; q++)); do
-    [ "$(cat "code.$q")" = "$([ "$q" = "$killed" ] && echo 137 || echo 75)" ] || { cat err >&2; fail "rank $q ended with $(cat "code.$q")"; }
-  done
-done
-goes_on unseen0.h5 "$last"
-# One that is stopped hangs.
-begin stopped.h5 2 --checkpoint stopped.h5 --save-every 50 --rank-timeout 2
-strike STOP 1 stopped.h5
-all_ended stopped.h5 1 "has given no sign of life for 2 s.*$resumable"
-[ "$code" = 75 ] || { cat err >&2; fail "a rank hangs: exit code $code, not 75"; }
-goes_on stopped.h5 2
-begin stopped.jsonl "$last" --log stopped.jsonl --rank-timeout 2
-strike STOP 0 stopped.jsonl
-all_ended stopped.jsonl 0 "has given no sign of life for 2 s.*; no checkpoint was saved yet"
-[ "$code" = 70 ] || { cat err >&2; fail "a rank hangs: exit code $code, not 70"; }
-# One that never comes is missed, though MPI waits for it.
-command_ends 70 "rank 0: other ranks have not come within 2 s; --ranks 1 trains without them" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --rank-timeout 2 : \
+strike KILL 1 137 "" 2
+strike KILL 0 137 "" "$last"
+strike STOP 1 75 "rank 0 on .* has waited for rank 1, which does not answer, .*; --resume goes on from the last checkpoint" 2 --rank-timeout 2
+strike STOP 0 75 "rank 1 on .* has waited for rank 0, which does not answer, .*; --resume goes on from the last checkpoint" "$last" --rank-timeout 2
+strike TERM 1 75 "stopped by Terminated" 2
+strike TERM all 75 "stopped by Terminated" "$last"
+command_ends 70 "has waited for others for 2 s in the ranks' start" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --rank-timeout 2 : \
   -n 1 sh -c 'exec sleep 100'
-# SIGTERM saves.
-begin ended.jsonl 2 --checkpoint ended.h5 --log ended.jsonl
-pkill -TERM -f "^$minnow train .*ended.h5"
-code=0
-wait "$run" || code=$?
-[ "$code" = 75 ] || { cat err >&2; fail "SIGTERM: exit code $code, not 75"; }
-grep -q "^minnow: stopped by Terminated" err || fail "SIGTERM is not told"
-"$minnow" verify ended.h5 >/dev/null
-passed=$((passed + 1))
 echo "$passed passed, 0 failed"

@@ -3,7 +3,7 @@
 
 #include "data/read.h"
 #include "kernels/planes.h"
-#include "kernels/ranks.h"
+#include "kernels/ranks/ranks.h"
 #include "tests/rows_made.h"
 
 /* Of several bad rows that several threads meet, the one that comes first in the file is named. */

@@ -3,7 +3,7 @@
 TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 SCRIPTS := $(wildcard tests/test_*.sh)
 # These are begun first, because they take longest.
-LONGEST := test_ranks test_ranks_command test_signals test_command test_training test_link test_install test_wheel test_packages
+LONGEST := test_ranks test_ranks_command test_signals test_command test_training test_install test_wheel test_packages
 # pick NAMES,PROGRAMS: the programs of these names, in the names' order.
 pick     = $(foreach name,$(1),$(filter %/$(name) %/$(name).sh,$(2)))
 ONLY    ?=
@@ -24,7 +24,7 @@ nightly: ### all of the suites below, in at most 30 minutes (MINUTES=30); SUITES
 # The first report of a race ends a program, with 99, which is no exit code of minnow's. OpenMP and OpenBLAS have one thread each,
 # because libgomp is not built for ThreadSanitizer, which would report its barriers. A kernel that randomises many bits of addresses
 # may take those that ThreadSanitizer needs: setarch -R keeps it from that.
-RACING  := test_hdf5 test_rows test_loader test_reading test_saver test_pauses test_library test_trainer test_link
+RACING  := test_hdf5 test_rows test_loader test_reading test_saver test_pauses test_library test_trainer
 THREADS := $(BUILD)/threads
 test-threads: ### the tests whose threads work side by side, under ThreadSanitizer
 	$(Q)$(MAKE) --no-print-directory CUDA=0 SANITIZE=thread WERROR=0 BUILD=$(THREADS) all $(RACING:%=$(THREADS)/tests/%)
@@ -87,6 +87,8 @@ test-mutants: ### the code is broken in many ways, and the tests fail
 test-valgrind: PROGRAMS += valgrind
 test-valgrind: packages $(BUILD)/minnow ### every command under memcheck
 	$(Q)MINNOW=$(BUILD)/minnow tests/valgrind.sh
+test-strikes: $(BUILD)/minnow ### ranks that are killed, stopped or asked to end at random moments (ARGS="--help")
+	$(Q)MINNOW=$(BUILD)/minnow python3 tests/ranks/strikes.py $(ARGS)
 test-slurm: $(BUILD)/minnow ### steps and jobs of a Slurm that the test gets and starts (root, apt-get)
 	$(Q)MINNOW=$(BUILD)/minnow tests/slurm.sh
 test-sanitizer: all $(TESTS) $(BUILD)/tests/initcheck ### the CUDA tests under each of compute-sanitizer's tools (needs a GPU)
@@ -112,4 +114,4 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CMOCKA_LIBS) $(LDLIBS)
 
 .PHONY: check quick nightly test-threads test-torn fuzz test-torch test-faults test-kills test-actions test-determinism test-mutants test-valgrind \
-        test-slurm test-sanitizer coverage peers lint format
+        test-strikes test-slurm test-sanitizer coverage peers lint format

@@ -6,6 +6,7 @@
 
 #include "engine/replay.h"
 #include "engine/thread.h"
+#include "kernels/heartbeat.h"
 
 /* What a batch leaves, in host memory that the device writes to. */
 struct result {
@@ -23,7 +24,6 @@ struct mn_evaluator {
   struct result *results;                     /* [MN_LOADER_BUFFERS], pinned */
   int *unread;                                /* what ahead_used copies, pinned */
   void *y;                                    /* host: [batch, K] reals; MN_PASS_PREDICT alone */
-  int64_t *batches;                           /* counted for another thread; NULL: not */
   struct mn_scale *kept;     /* [parameters] on the device, where planes are scaled: training's */
   struct mn_fault fault;     /* of the first batch that was not finite, where there was one … */
   int64_t faults;            /* … and how many there were in the last evaluation */
@@ -89,10 +89,6 @@ const struct mn_placement *mn_evaluator_placement(const struct mn_evaluator *e) 
 
 const struct mn_fingerprint *mn_evaluator_fingerprint(const struct mn_evaluator *e) {
   return mn_loader_fingerprint(e->loader);
-}
-
-void mn_evaluator_count(struct mn_evaluator *e, int64_t *batches) {
-  e->batches = batches;
 }
 
 /* What the outputs are depends on the weights alone, not on the factors that their planes happen to have in
@@ -179,7 +175,7 @@ static mn_status evaluate(struct mn_evaluator *e, double *loss, double *accuracy
     total += result->loss * (double)pass[read % MN_LOADER_BUFFERS]->batch;
     right += result->correct;
     read++;
-    if (e->batches) __atomic_add_fetch(e->batches, 1, __ATOMIC_RELEASE);
+    mn_heartbeat();
   }
   *loss = e->faults ? NAN : total / rows;
   *accuracy = e->dataset->classes && !e->faults ? right / rows : NAN;

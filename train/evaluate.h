@@ -19,10 +19,6 @@ MN_API void mn_evaluator_close(struct mn_evaluator *evaluator); /* NULL is fine 
 MN_API const struct mn_placement *mn_evaluator_placement(const struct mn_evaluator *evaluator);
 MN_API const struct mn_fingerprint *mn_evaluator_fingerprint(const struct mn_evaluator *evaluator);
 
-/* From now on mn_evaluate adds 1 to *batches, atomically, after each batch, for another thread to see. NULL:
- * nothing. */
-MN_API void mn_evaluator_count(struct mn_evaluator *evaluator, int64_t *batches);
-
 /* The mean loss over all rows, and the share classified correctly (NaN without classes). Both are NaN where a
  * row's loss is not finite, which is no error: mn_evaluator_fault tells. After an error every later call on
  * this evaluator returns it again. */

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 #include "data/labels.h"
+#include "kernels/heartbeat.h"
+#include "kernels/ranks/ranks.h"
 #include "kernels/words.h"
 
 MN_WORDS(loss, enum mn_loss, MN_LOSSES, [MN_LOSS_MSE] = "mse", [MN_LOSS_CROSS_ENTROPY] = "cross-entropy");
@@ -168,6 +170,7 @@ static mn_status fill(struct mn_context *context, struct mn_tensor *tensor, doub
 
 static mn_status initialise(struct mn_context *context, struct mn_tensor *t, const struct mn_parameter *p,
                             uint64_t seed, uint32_t sequence, int64_t first) {
+  mn_heartbeat();
   switch (p->initial) {
   case MN_INITIAL_ZERO:
     return fill(context, t, 0);

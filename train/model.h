@@ -38,7 +38,7 @@ struct mn_model {
 };
 
 /* Allocates the parameters on the device, not initialised; where the device has ranks, this rank's part of
- * each (kernels/ranks.h), by outputs, the same numbers as those of the whole. `*out` is the caller's, for
+ * each (kernels/ranks/ranks.h), by outputs, the same numbers as those of the whole. `*out` is the caller's, for
  * mn_model_close; it borrows `context`. MN_USAGE: sizes that cannot be, named. */
 MN_API mn_status mn_model_open(struct mn_model **out, struct mn_context *context,
                                const struct mn_model_config *config);

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "engine/ranks/copies.h"
 #include "kernels/words.h"
 
 MN_WORDS(optimizer, enum mn_rule_kind, MN_RULES, [MN_SGD] = "sgd", [MN_ADAMW] = "adamw");
@@ -31,6 +32,10 @@ static mn_status check(const struct mn_optimizer_config *c) {
   if (!(c->clip >= 0)) return mn_fail(MN_USAGE, "a clipping norm of %g: 0 (none) or more works", c->clip);
   if (c->accumulate < 1) return mn_fail(MN_USAGE, "%d batches a step: 1 or more work", c->accumulate);
   return MN_OK;
+}
+
+static const struct mn_ranks *ranks_of(const struct mn_optimizer *o) {
+  return o->model->context->device->ranks;
 }
 
 /* Doubles of scratch memory: what the norm of the largest parameter's gradient needs. */
@@ -127,147 +132,44 @@ mn_status mn_optimizer_reset(struct mn_optimizer *o) {
   return MN_OK;
 }
 
-/* Whether each copy updates its own share of the parameter's rows. Not under accumulation: a step that is
- * taken again goes on from the sums of this copy's own batches, in whose place the sums over copies would be.
- */
-static int shares(const struct mn_tensor *t) {
-  return t->sink.kind == MN_SUM_SHARE;
-}
-
-/* A share is updated a piece of its rows at a time, so that one is gathered while the next is updated. */
-static int pieces_of(const struct mn_tensor *t, int64_t rows) {
-  enum { PIECES = 4, LEAST = 1 << 19 };
-  return shares(t) && rows % PIECES == 0 && rows / PIECES * t->value.cols >= LEAST ? PIECES : 1;
-}
-
-/* The rows that this rank updates, and the first of them. */
-static int64_t own_rows(const struct mn_optimizer *o, const struct mn_tensor *t, int64_t *first) {
-  const struct mn_ranks *ranks = o->model->context->device->ranks;
-  *first = 0;
-  return shares(t) ? mn_own_rows(ranks, t->value.rows, first) : t->value.rows;
-}
-
-static void *row_of(void *matrix, int64_t row, const struct mn_tensor *t, size_t each) {
-  return matrix ? (char *)matrix + (size_t)(row * t->value.cols) * each : NULL;
-}
-
-/* What a rank's own rows add to the norm; of gradients that all copies have, the first copy's. */
 static mn_status sum_squares(struct mn_optimizer *o, const struct mn_tensor *t, double *squares) {
-  struct mn_device *device = o->model->context->device;
-  int64_t first, rows = own_rows(o, t, &first);
-  if (!shares(t) && device->ranks && device->ranks->copies.rank > 0)
-    return device->kernels->zero(device, squares, sizeof *squares);
-  return device->kernels->sum_of_squares(device, squares, o->scratch,
-                                         row_of(t->gradient, first, t, device->real), rows * t->value.cols);
+  struct mn_context *context = o->model->context;
+  const void *own = t->gradient;
+  const int64_t count = ranks_of(o) ? mn_copies_own(context, t, &own) : mn_tensor_count(t);
+  if (count == 0) return context->kernels->zero(context->device, squares, sizeof *squares);
+  return context->kernels->sum_of_squares(context->device, squares, o->scratch, own, count);
 }
 
 static mn_status clip(struct mn_optimizer *o) {
   struct mn_context *context = o->model->context;
-  const struct mn_kernels *k = context->kernels;
-  const int64_t count = o->model->count;
-  for (int i = 0; i < count; i++) MN_TRY(sum_squares(o, o->model->parameters[i], o->squares + i));
-  if (mn_ranks_copies(context->device->ranks) > 1)
-    MN_TRY(k->all_reduce(context->device, &(struct mn_sum){o->squares, count}, 1, sizeof *o->squares, NULL));
-  const int64_t parts = mn_ranks_parts(context->device->ranks), all = parts * count;
-  double *of_all = parts > 1 ? o->squares + count : o->squares;
-  if (parts > 1) MN_TRY(k->all_gather(context->device, of_all, o->squares, 1, all, sizeof(double)));
-  return k->clip(context->device, o->scale, o->norm, of_all, all, o->config.clip);
-}
-
-/* Of gradients that were added up, which the tape does not sum, nothing is written where the updates will
- * write nothing. */
-static mn_status sum_over_copies(struct mn_optimizer *o) {
-  struct mn_device *device = o->model->context->device;
-  struct mn_sum sums[MN_MODEL_PARAMETERS];
-  const int count = o->model->count;
-  for (int i = 0; i < count; i++) {
-    const struct mn_tensor *t = o->model->parameters[i];
-    sums[i] = (struct mn_sum){t->gradient, mn_tensor_count(t)};
-  }
-  return device->kernels->all_reduce(device, sums, count, device->real, device->nonfinite);
-}
-
-static mn_status update_piece(const struct mn_optimizer *o, const struct mn_tensor *t, int piece,
-                              int pieces) {
-  struct mn_device *device = o->model->context->device;
-  const size_t real = device->real;
-  struct mn_operand w = t->value;
-  struct mn_update update = t->update;
-  int64_t first;
-  w.rows = own_rows(o, t, &first) / pieces;
-  first += piece * w.rows;
-  w.real = row_of(w.real, first, t, real);
-  w.low = row_of(w.low, first, t, sizeof *w.low);
-  for (int i = 0; i < 2; i++) w.planes[i] = row_of(w.planes[i], first, t, device->plane);
-  update.w = &w;
-  update.momentum = row_of(update.momentum, first, t, real);
-  update.squares = row_of(update.squares, first, t, real);
-  const struct mn_epilogue apply = {.kind = MN_UPDATE, .update = &update};
-  return device->kernels->epilogue(device, row_of(t->gradient, first, t, real), w.rows, w.cols, &apply);
-}
-
-/* Of what an update writes, if it is there. */
-static mn_status gather_piece(const struct mn_optimizer *o, const struct mn_tensor *t, void *form,
-                              size_t each, int piece, int pieces) {
-  struct mn_device *device = o->model->context->device;
-  return form ? device->kernels->gather_shares(device, form, mn_tensor_count(t), each, piece, pieces) : MN_OK;
-}
-
-static mn_status gather_shares(const struct mn_optimizer *o, const struct mn_tensor *t, void *form,
-                               size_t each) {
-  return gather_piece(o, t, form, each, 0, 1);
-}
-
-/* The forms that GEMMs read, beside what follows. */
-static mn_status gather_operand(const struct mn_optimizer *o, const struct mn_tensor *t, int piece,
-                                int pieces) {
-  struct mn_device *device = o->model->context->device;
-  const struct mn_kernels *k = device->kernels;
-  MN_TRY(k->branch_fork(device, MN_BRANCH_COPIES));
-  MN_TRY(k->branch_begin(device, MN_BRANCH_COPIES));
-  mn_status status = MN_OK;
-  if (!t->value.planes[0]) status = gather_piece(o, t, t->value.real, device->real, piece, pieces);
-  for (int i = 0; i < 2 && status == MN_OK; i++)
-    status = gather_piece(o, t, t->value.planes[i], device->plane, piece, pieces);
-  const mn_status ended = k->branch_end(device, MN_BRANCH_COPIES);
-  return status != MN_OK ? status : ended;
-}
-
-mn_status mn_optimizer_gather(const struct mn_optimizer *o) {
-  const size_t real = o->model->context->device->real;
-  for (int i = 0; i < o->model->count; i++) {
-    const struct mn_tensor *t = o->model->parameters[i];
-    if (!shares(t)) continue;
-    if (t->value.planes[0]) MN_TRY(gather_shares(o, t, t->value.real, real));
-    MN_TRY(gather_shares(o, t, t->value.low, sizeof *t->value.low));
-    MN_TRY(gather_shares(o, t, t->update.momentum, real));
-    MN_TRY(gather_shares(o, t, t->update.squares, real));
-  }
-  return MN_OK;
+  double *squares = o->squares;
+  int64_t count = o->model->count;
+  for (int i = 0; i < count; i++) MN_TRY(sum_squares(o, o->model->parameters[i], squares + i));
+  if (ranks_of(o)) MN_TRY(mn_ranks_squares(context, o->squares, o->model->count, &squares, &count));
+  return context->kernels->clip(context->device, o->scale, o->norm, squares, count, o->config.clip);
 }
 
 static mn_status update_all(const struct mn_optimizer *o) {
+  struct mn_device *device = o->model->context->device;
   for (int i = o->model->count - 1; i >= 0; i--) {
     const struct mn_tensor *t = o->model->parameters[i];
-    int64_t first;
-    const int pieces = pieces_of(t, own_rows(o, t, &first));
-    for (int piece = 0; piece < pieces; piece++) {
-      MN_TRY(update_piece(o, t, piece, pieces));
-      if (shares(t)) MN_TRY(gather_operand(o, t, piece, pieces));
-    }
+    const struct mn_epilogue apply = {.kind = MN_UPDATE, .update = &t->update};
+    MN_TRY(device->kernels->epilogue(device, t->gradient, t->value.rows, t->value.cols, &apply));
   }
   return MN_OK;
 }
 
 static mn_status update(void *data) {
   struct mn_optimizer *o = data;
-  struct mn_device *device = o->model->context->device;
-  const struct mn_kernels *k = device->kernels;
-  if (mn_ranks_copies(device->ranks) > 1 && o->config.accumulate > 1) MN_TRY(sum_over_copies(o));
+  const struct mn_model *m = o->model;
+  const int copies = mn_ranks_copies(ranks_of(o)) > 1;
+  if (copies && o->config.accumulate > 1) MN_TRY(mn_copies_sum(m->context, m->parameters, m->count));
   if (o->config.clip > 0) MN_TRY(clip(o));
-  MN_TRY(k->branch_fork(device, MN_BRANCH_COPIES));
-  mn_status status = update_all(o), joined = k->branch_join(device, MN_BRANCH_COPIES);
-  return status != MN_OK ? status : joined;
+  return copies ? mn_copies_update(m->context, m->parameters, m->count) : update_all(o);
+}
+
+mn_status mn_optimizer_gather(const struct mn_optimizer *o) {
+  return ranks_of(o) ? mn_copies_gather(o->model->context, o->model->parameters, o->model->count) : MN_OK;
 }
 
 mn_status mn_optimizer_step(struct mn_optimizer *o, struct mn_tape *tape) {

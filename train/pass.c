@@ -1,5 +1,6 @@
 /* Recording passes over a model, loading batches, and finding values that are not finite. */
 #include "train/pass.h"
+#include "engine/ranks/tape.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +8,7 @@
 #include <string.h>
 
 #include "data/labels.h"
-#include "engine/ranks.h"
+#include "engine/ranks/ranks.h"
 #include "layers/all_gather.h"
 #include "layers/loss.h"
 
@@ -78,7 +79,7 @@ static mn_status open_pass(struct mn_pass **out, struct mn_model *model, enum mn
   pass->batch = batch;
   mn_status status =
       mn_tape_open(&pass->tape, model->context, kind == MN_PASS_TRAIN || kind == MN_PASS_SEEDED);
-  if (status == MN_OK) pass->tape->divided = rows < batch;
+  if (status == MN_OK && pass->tape->ranks) pass->tape->ranks->divided = rows < batch;
   if (status == MN_OK) status = record(pass, kind, scale, input_gradient, input);
   if (status != MN_OK) {
     mn_pass_close(pass);
@@ -260,8 +261,8 @@ static mn_status explain_whole(struct mn_pass *pass, const struct mn_batch *batc
   if (!pass->target || batch->targets == cols) return explain(pass, batch, out);
   whole.targets = cols;
   MN_TRY(mn_context_allocate(context, &whole.y, batch->rows * cols, context->device->real));
-  mn_status status = context->kernels->all_gather(context->device, whole.y, batch->y, batch->rows, cols,
-                                                  context->device->real);
+  mn_status status = context->device->ranks->kernels->all_gather(context->device, whole.y, batch->y,
+                                                                 batch->rows, cols, context->device->real);
   if (status == MN_OK) status = explain(pass, &whole, out);
   mn_context_release(context, whole.y, batch->rows * cols, context->device->real);
   return status;

@@ -7,6 +7,7 @@
 
 #include "engine/clock.h"
 #include "engine/replay.h"
+#include "kernels/ranks/ranks.h"
 #include "kernels/words.h"
 
 MN_WORDS(nonfinite, enum mn_nonfinite,

@@ -5,7 +5,7 @@
 #include "kernels/block_row.cuh"
 #include "kernels/cuda.cuh"
 #include "kernels/hopper/tile.cuh"
-#include "kernels/peer.h"
+#include "kernels/ranks/peer.h"
 
 /* How many of `shares` equal shares of a stored product's columns must be computed at once, so that all take
  * no more waves of plain tiles than in one launch. A divisor of shares, which is returned where no other will

@@ -3,16 +3,19 @@
  *
  *   train DEVICE PRECISION CASE [PARTS]      DEVICE cuda: each rank takes the GPU of its number on its host
  *
- * With fewer PARTS than ranks the others are copies (kernels/ranks.h), whose parameters must be the same. Of
- * a row that is not as the others are it prints what the trainer says of it, and what an evaluation does. */
+ * With fewer PARTS than ranks the others are copies (kernels/ranks/ranks.h), whose parameters must be the
+ * same. Of a row that is not as the others are it prints what the trainer says of it, and what an evaluation
+ * does. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "data/order.h"
-#include "engine/ranks.h"
+#include "engine/ranks/hosts.h"
+#include "engine/ranks/ranks.h"
 #include "kernels/random.h"
 #include "train/evaluate.h"
 #include "train/trainer.h"
@@ -74,6 +77,7 @@ struct job {
   .rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .accumulate = 1
 
 static struct job jobs[] = {
+    {"late", .model = {BLOCK}}, /* a rank fails, and the first comes two seconds later to hear of it */
     {"block", .model = {BLOCK}, .optimizer = {SGD}},
     {"block-adamw", .model = {BLOCK}, .optimizer = {ADAMW}},
     /* Weights and gradients whose sizes differ much between the parts. */
@@ -163,7 +167,7 @@ static mn_status hash(XXH3_state_t *state, const struct mn_model *model, const s
   MN_TRY(mn_context_allocate(context, &whole, all, real));
   MN_TRY(mn_tensor_copy(context, t, piece, (size_t)mine * real));
   if (mn_ranks_parts(ranks) > 1) /* as one row of all its numbers, of which the ranks have equal shares */
-    MN_TRY(context->kernels->all_gather(context->device, whole, piece, 1, all, real));
+    MN_TRY(context->device->ranks->kernels->all_gather(context->device, whole, piece, 1, all, real));
   else
     MN_TRY(context->kernels->copy(context->device, whole, piece, (size_t)all * real));
   MN_TRY(context->kernels->download(context->device, values, whole, (size_t)all * real));
@@ -256,15 +260,18 @@ static mn_status train(struct mn_context *context, const struct job *job) {
 }
 
 static mn_status run(const char *device, const char *precision, const struct job *job, const char *parts) {
-  struct mn_launched launched;
   struct mn_ranks *ranks;
   struct mn_context *context;
   char name[32];
-  MN_TRY(mn_launched_find(&launched));
-  MN_TRY(mn_ranks_open(&ranks, 30, 0));
+  MN_TRY(mn_ranks_open(&ranks));
+  MN_TRY(mn_ranks_share_cores(ranks));
+  if (strcmp(job->name, "late") == 0) {
+    if (mn_ranks_first(ranks)) sleep(2);
+    return mn_ranks_agree(ranks, mn_ranks_first(ranks) ? MN_OK : mn_fail(MN_FAILED, "a fault of its own"));
+  }
   if (parts) MN_TRY(mn_ranks_divide(ranks, atoi(parts)));
-  prints = launched.rank == 0;
-  snprintf(name, sizeof name, strcmp(device, "cuda") == 0 ? "%s:%d" : "%s", device, launched.local);
+  prints = mn_ranks_first(ranks);
+  snprintf(name, sizeof name, strcmp(device, "cuda") == 0 ? "%s:%d" : "%s", device, ranks ? ranks->local : 0);
   mn_status status = mn_context_open(&context, name, precision);
   if (status == MN_OK) status = mn_context_join(context, ranks);
   if (status == MN_OK) status = train(context, job);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/ranks.h"
+#include "engine/ranks/ranks.h"
 #include "engine/thread.h"
 #include "kernels/planes.h"
 #include "train/checkpoint/describe.h"

@@ -4,14 +4,14 @@
 #include <getopt.h>
 #include <string.h>
 
-#include "kernels/mpi.h"
+#include "kernels/ranks/mpi.h"
 #include "kernels/words.h"
 #include "train/command/options.h"
 #include "train/command/options_table.h"
 #include "train/command/options_text.h"
 
 #ifdef MN_CUDA
-#include "kernels/nccl.h"
+#include "kernels/ranks/nccl.h"
 #endif
 
 /* What getopt_long returns: FIRST_KEY + i for the option of row i, beyond every character. */

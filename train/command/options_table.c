@@ -144,8 +144,8 @@ static const struct mn_option_row table[] = {
          "these the rows of a batch; auto: as many parts as are on a host and go into the groups; 1: the "
          "process trains alone, whatever started it"},
     {"rank-timeout", "SECONDS", TRAIN, INTEGER(rank_timeout), 0, 0, 1e6, "30",
-     .help = "among ranks: end the run when one has not come, or has given no sign of life, for so long; 0: "
-             "wait for ever"},
+     .help = "among ranks: end the run when one does not come, or does not get on, for so long; 0: wait for "
+             "ever"},
     {"precision", NULL, RUNS | PARITY | BENCH, WORD(precision), CONFIG, 0, 0, "fp32", EVAL | PREDICT, 0,
      .help = "of the matrix products' inputs; on the CPU tf32 and fp16x3 run as fp32, fp16x3 also on GPUs "
              "other than Hopper",

@@ -7,8 +7,9 @@
 #include <unistd.h>
 
 #include "data/fingerprint.h"
-#include "engine/hosts.h"
+#include "engine/ranks/hosts.h"
 #include "train/command/announce.h"
+#include "train/command/watchdog.h"
 
 /* "PxD", or "P" for Px1; 0: it is neither. */
 static int read_grid(const char *text, long *p, long *d) {
@@ -19,12 +20,29 @@ static int read_grid(const char *text, long *p, long *d) {
   return *end == 0 && *p >= 1 && *d >= 1 && *p <= INT_MAX && *d <= INT_MAX;
 }
 
+/* torchrun and its like set WORLD_SIZE, and start no MPI: each of their processes would train alone. */
+static mn_status check_launcher(void) {
+  const char *size = getenv("WORLD_SIZE");
+  const long wanted = size && mn_ranks_started() == 1 ? strtol(size, NULL, 10) : 1;
+  if (wanted <= 1) return MN_OK;
+  return mn_fail(
+      MN_USAGE,
+      "WORLD_SIZE is %ld, but this process was started without MPI: mpirun -n %ld minnow train … or "
+      "srun --mpi=pmix starts ranks, and --ranks 1 trains alone",
+      wanted, wanted);
+}
+
 mn_status mn_ranks_meet(struct mn_session *s) {
   const struct mn_options *o = &s->options;
   long p, d;
-  if (read_grid(o->ranks, &p, &d) && p * d == 1) return MN_OK;
-  return mn_ranks_open(&s->ranks, (double)o->rank_timeout,
-                       o->resume && o->checkpoint && access(o->checkpoint, R_OK) == 0);
+  if (!read_grid(o->ranks, &p, &d) || p * d > 1) MN_TRY(check_launcher());
+  const int alone = mn_ranks_started() == 1 || (read_grid(o->ranks, &p, &d) && p * d == 1);
+  MN_TRY(mn_watchdog_open(!alone, (double)o->rank_timeout,
+                          o->resume && o->checkpoint && access(o->checkpoint, R_OK) == 0));
+  if (alone) return MN_OK;
+  MN_TRY(mn_ranks_open(&s->ranks));
+  mn_watchdog_rank(s->ranks->rank);
+  return MN_OK;
 }
 
 mn_status mn_ranks_compare_options(const struct mn_session *s) {
@@ -67,18 +85,28 @@ mn_status mn_ranks_compare_rows(const struct mn_session *s) {
 }
 
 mn_status mn_ranks_introduce(const struct mn_session *s) {
-  enum { TEXT = 512 };
-  char mine[TEXT] = "", (*all)[TEXT];
+  struct {
+    enum mn_device_type type;
+    char text[512];
+  } mine = {.text = ""}, *all;
   if (!s->ranks) return MN_OK;
   const int size = s->ranks->size;
   all = calloc((size_t)size, sizeof *all);
   MN_REQUIRE(all); /* a rank that failed alone would leave the others waiting */
-  mn_host_describe(mine, sizeof mine, s->context);
-  const mn_status status = mn_ranks_collect(s->ranks, all, mine, sizeof *all);
+  mine.type = s->context->device->type;
+  mn_host_describe(mine.text, sizeof mine.text, s->context);
+  mn_status status = mn_ranks_collect(s->ranks, all, &mine, sizeof *all);
   for (int q = 0; q < size && status == MN_OK && s->options.verbose; q++)
-    mn_announce(&s->options, "rank %d of %d: %s", q, size, all[q]);
+    mn_announce(&s->options, "rank %d of %d: %s", q, size, all[q].text);
+  for (int q = 1; q < size && status == MN_OK; q++)
+    if (all[q].type != all[0].type)
+      status =
+          mn_fail(MN_USAGE,
+                  "rank %d has another kind of device than rank 0 (%s; %s): start a rank for each GPU, or "
+                  "train on the CPU (--device cpu)",
+                  q, all[q].text, all[0].text);
   free(all);
-  return status;
+  return mn_ranks_agree(s->ranks, status);
 }
 
 /* As many parts as the ranks of a host can have of the groups, by the fast links inside it, and copies across

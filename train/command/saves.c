@@ -2,9 +2,11 @@
 #include "train/command/saves.h"
 
 #include <stdio.h>
+#include <time.h>
 
 #include "engine/clock.h"
-#include "engine/ranks.h"
+#include "engine/ranks/ranks.h"
+#include "kernels/ranks/mpi.h"
 #include "train/command/watchdog.h"
 
 mn_status mn_saves_open(struct mn_saves *s, const struct mn_session *session,
@@ -70,12 +72,22 @@ static mn_status take_snapshot(struct mn_saves *s, int best) {
 /* What the first rank has found: all go by its status and its answer. */
 static mn_status decide(const struct mn_saves *s, mn_status status, int *yes) {
   struct {
-    int status, yes;
-  } first = {status, *yes};
+    int status, yes, stands;
+  } first = {status, *yes, mn_watchdog_resumable()};
   MN_TRY(mn_ranks_tell(s->ranks, &first, sizeof first));
   *yes = first.yes;
+  if (first.stands) mn_watchdog_resumes();
   return mn_ranks_first(s->ranks) || first.status == MN_OK ? status
                                                            : mn_fail((mn_status)first.status, "%s", "");
+}
+
+/* Other ranks may ask meanwhile whether this one is there. */
+static void wait_for_saver(const struct mn_saves *s) {
+  while (s->ranks && mn_saver_busy(s->saver)) {
+    mn_mpi_attend(MN_WAITS_FOR_NOTHING);
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  }
+  (void)mn_saver_wait(s->saver, NULL);
 }
 
 static int falls_due(const struct mn_saves *s) {
@@ -103,7 +115,7 @@ mn_status mn_saves_if_due(struct mn_saves *s) {
  * that is due is of the same snapshot. */
 mn_status mn_saves_best(struct mn_saves *s) {
   mn_watchdog_save();
-  (void)mn_saver_wait(s->saver, NULL);
+  wait_for_saver(s);
   int newest_too = s->due || falls_due(s);
   MN_TRY(decide(s, note_and_warn(s), &newest_too));
   if (newest_too) return take_snapshot(s, 1);
@@ -139,7 +151,7 @@ void mn_saves_tell(struct mn_saves *s) {
 mn_status mn_saves_end(struct mn_saves *s) {
   mn_watchdog_save();
   for (int tries = 0; s->saver; tries++) {
-    (void)mn_saver_wait(s->saver, NULL);
+    wait_for_saver(s);
     mn_status status = note_failure(s);
     int saved = s->snapshot == s->progress->step;
     if (status == MN_OK && !saved && tries == 2) status = mn_outcome_tell(&s->failure);

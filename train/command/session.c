@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "data/labels.h"
-#include "engine/hosts.h"
-#include "engine/ranks.h"
+#include "engine/ranks/hosts.h"
+#include "engine/ranks/ranks.h"
 #include "kernels/escape.h"
 #include "train/checkpoint/layout.h"
 #include "train/checkpoint/weights.h"
@@ -358,8 +358,7 @@ void mn_session_describe(const struct mn_session *s) {
   if (!mn_ranks_first(s->ranks)) return;
   if (s->ranks)
     mn_announce(o, "ranks: %d, by %s; %d parts of every block's groups, %d copies that share the batch",
-                s->ranks->size, s->ranks->mpi ? mn_mpi_version() : "RANK and WORLD_SIZE",
-                s->ranks->parts.size, s->ranks->copies.size);
+                s->ranks->size, mn_mpi_version(), s->ranks->parts.size, s->ranks->copies.size);
   mn_announce_model(s->model, o);
   if (o->data)
     mn_announce(o, "data: %s, %ld rows, %ld to test%s", o->data, (long)s->train->rows,

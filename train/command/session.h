@@ -9,7 +9,7 @@
 
 struct mn_session {
   struct mn_options options; /* the command line's, and what a checkpoint's /config adds */
-  struct mn_ranks *ranks;    /* that train together (engine/ranks.h); NULL: alone */
+  struct mn_ranks *ranks;    /* that train together (engine/ranks/ranks.h); NULL: alone */
   struct mn_context *context;
   struct mn_dataset *train, *test; /* test may be NULL; eval and predict have test alone */
   struct mn_model *model;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/ranks.h"
+#include "engine/ranks/ranks.h"
 #include "train/command/announce.h"
 #include "train/command/disk.h"
 #include "train/command/dry_run.h"
@@ -123,14 +123,11 @@ static mn_status open_rows(struct run *r, const struct mn_options *options) {
   MN_TRY(make_schedule(r, &config.schedule));
   MN_TRY(mn_place_parse(o->place, &config.place));
   config.stop = mn_watchdog_stop();
-  MN_TRY(mn_watchdog_open(s->from != NULL && o->resume)); /* before the rows are read, which may take long */
-  mn_ranks_watch(s->ranks, mn_watchdog_pace(), mn_watchdog_resumable);
+  MN_TRY(mn_watchdog_signals(s->from != NULL && o->resume)); /* reading rows may take long */
   MN_TRY(
       mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &config, s->from ? &s->progress : NULL));
-  if (s->test) {
+  if (s->test)
     MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, MN_PASS_EVALUATE, o->batch, config.place));
-    mn_evaluator_count(r->evaluator, mn_watchdog_count());
-  }
   return mn_resume_data(s, mn_loader_fingerprint(r->trainer->loader),
                         r->evaluator ? mn_evaluator_fingerprint(r->evaluator) : NULL);
 }
@@ -423,10 +420,11 @@ mn_status mn_train(FILE *out, const struct mn_options *options) {
   status = mn_log_close(&r.log, status);
   if (unsaved && status != MN_OK) status = mn_owned_leave(&r.session, status);
   if (r.session.ranks) tell_before_leaving(status);
-  mn_watchdog_close();
+  mn_watchdog_saver(NULL);
   mn_saves_close(&r.saves);
   mn_evaluator_close(r.evaluator);
   mn_trainer_close(r.trainer);
   mn_session_close(&r.session);
+  mn_watchdog_close();
   return status;
 }

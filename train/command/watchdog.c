@@ -2,6 +2,7 @@
 #include "train/command/watchdog.h"
 
 #include <errno.h>
+#include <math.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,6 +12,8 @@
 
 #include "engine/clock.h"
 #include "engine/thread.h"
+#include "kernels/heartbeat.h"
+#include "kernels/ranks/mpi.h"
 
 #define LOAD(from) __atomic_load_n(&(from), __ATOMIC_ACQUIRE)
 #define STORE(to, value) __atomic_store_n(&(to), (value), __ATOMIC_RELEASE)
@@ -25,11 +28,17 @@ static sem_t woken;
 static struct {
   const char *what;
   double entered; /* mn_seconds() */
-  int64_t step;   /* begun last */
   int resumes, closing, open;
   struct mn_saver *saver;
+  int64_t count;  /* changes whenever the run gets on */
+  int64_t step;   /* that is under way; 0: something else is */
+  double longest; /* seconds that a step took so far; 0: none has ended */
+  int patient;    /* what is under way may take as long as it does */
 } now;
-static struct mn_pace pace; /* patient: the run saves */
+static struct {
+  int rank;       /* −1: not known yet */
+  double timeout; /* 0: there is one, or it may hang as long as it likes */
+} ranks;
 static pthread_t thread;
 static pthread_mutex_t saving = PTHREAD_MUTEX_INITIALIZER; /* while now.saver is asked */
 
@@ -69,79 +78,117 @@ int mn_watchdog_resumable(void) {
   int64_t saved = -1;
   MN_REQUIRE(pthread_mutex_lock(&saving) == 0);
   if (now.saver) (void)mn_saver_poll(now.saver, &saved); /* an error does not undo what it saved before */
-  const int resumable = now.resumes || saved >= 0;
+  const int stands = LOAD(now.resumes) || saved >= 0;
   MN_REQUIRE(pthread_mutex_unlock(&saving) == 0);
-  return resumable;
+  return stands;
 }
 
-static void end_process(int number) {
-  char what[64], line[256];
-  const int64_t step = LOAD(pace.step);
-  const int resumable = mn_watchdog_resumable();
+/* A line that says why, and in what; the exit code is returned. */
+static int tell(const char *why, const char *then, int otherwise) {
+  char what[64], line[512];
+  const int64_t step = LOAD(now.step);
+  const int stands = mn_watchdog_resumable();
   if (step > 0)
     snprintf(what, sizeof what, "step %ld", (long)step);
   else
     snprintf(what, sizeof what, "%s", LOAD(now.what));
-  snprintf(line, sizeof line, "minnow: ended by %s while %s did not get on; %s\n", strsignal(number), what,
-           resumable ? "--resume goes on from the last checkpoint" : "no checkpoint was saved yet");
+  snprintf(line, sizeof line, "minnow: %s %s%s; %s\n", why, what, then,
+           stands ? "--resume goes on from the last checkpoint" : "no checkpoint was saved yet");
   mn_say(line);
-  _exit(resumable ? MN_INTERRUPTED : 128 + number);
+  return stands ? MN_INTERRUPTED : otherwise;
 }
 
-/* After a signal, until the run has ended. What counts is the time that the process ran: one that was stopped
- * meanwhile has had no time to act. */
-static void watch(int number) {
-  int64_t count = LOAD(pace.count);
-  double still = 0;
-  int told = 0;
-  for (; !LOAD(now.closing); still += tick) {
-    nanosleep(&(struct timespec){.tv_nsec = (long)(tick * 1e9)}, NULL);
-    const int64_t counted = LOAD(pace.count);
-    double longest, most;
-    __atomic_load(&pace.longest, &longest, __ATOMIC_ACQUIRE);
-    most = 2 * longest > patience ? 2 * longest : patience;
+static void end_by_signal(int number) {
+  char why[64];
+  snprintf(why, sizeof why, "ended by %s while", strsignal(number));
+  _exit(tell(why, " did not get on", 128 + number));
+}
+
+static int tell_of_rank(const char *how) {
+  char host[64] = "a host", why[256], who[32] = "a rank";
+  (void)gethostname(host, sizeof host - 1);
+  if (ranks.rank >= 0) snprintf(who, sizeof who, "rank %d", ranks.rank);
+  snprintf(why, sizeof why, "%s on %s has %s for %.3g s in", who, host, how, ranks.timeout);
+  return tell(why, "", MN_LIBRARY);
+}
+
+/* In the thread that waits. */
+static void end_all(const char *missing) {
+  char how[300];
+  enum mn_waiting what;
+  (void)mn_mpi_calls(&what);
+  if (*missing)
+    snprintf(how, sizeof how, "waited for rank %s, which does not answer,", missing);
+  else
+    snprintf(how, sizeof how, "waited for %s, as all do,", what == MN_WAITS_FOR_GPU ? "its GPU" : "others");
+  mn_mpi_abort(tell_of_rank(how));
+}
+
+/* A rank that computes tells at once. Those that wait call the roll; where nothing polls, as in MPI_Init, each
+ * ends by itself. */
+static void end_rank(double still, double limit, enum mn_waiting what) {
+  const int starts = ranks.rank < 0;
+  if (what == MN_WAITS_FOR_NOTHING && !starts) _exit(tell_of_rank("computed"));
+  if (!starts) mn_mpi_call_roll(end_all);
+  if (starts || still >= limit + 30) _exit(tell_of_rank("waited for others"));
+}
+
+/* Sees, at every tick, whether anything got on. What counts is the time that the process ran: one that was
+ * stopped meanwhile has had no time to act. A save may take as long as it does, but who waits for others asks
+ * whether they are there. */
+static void *stand_by(void *nothing) {
+  int64_t count = -1;
+  double still = 0, longest;
+  for (int told = 0; !LOAD(now.closing); still += tick) {
+    if (ranks.timeout > 0 || LOAD(interrupted))
+      nanosleep(&(struct timespec){.tv_nsec = (long)(tick * 1e9)}, NULL);
+    else
+      while (sem_wait(&woken) != 0) continue;
+    const int number = LOAD(interrupted);
+    enum mn_waiting what;
+    const int64_t counted = LOAD(now.count) + mn_heartbeats() + mn_mpi_calls(&what);
+    __atomic_load(&now.longest, &longest, __ATOMIC_ACQUIRE);
     if (counted != count) still = 0;
     count = counted;
-    if (still < most) continue;
-    if (!LOAD(pace.patient)) end_process(number);
+    const double limit = fmax(2 * longest, ranks.timeout);
+    const int patient = LOAD(now.patient);
+    if (ranks.timeout > 0 && (!patient || what != MN_WAITS_FOR_NOTHING) && still >= limit)
+      end_rank(still, limit, what);
+    if (!number || still < fmax(2 * longest, patience)) continue;
+    if (!patient) end_by_signal(number);
     if (!told) mn_say("minnow: still saving; a second signal ends it at once, with the checkpoint before\n");
     told = 1;
-  }
-}
-
-static void *stand_by(void *nothing) {
-  while (!LOAD(now.closing)) {
-    while (sem_wait(&woken) != 0) {
-    }
-    const int number = LOAD(interrupted);
-    if (number) watch(number);
   }
   return nothing;
 }
 
-mn_status mn_watchdog_open(int resumes) {
+mn_status mn_watchdog_open(int among, double timeout, int resumes) {
   STORE(interrupted, 0);
   STORE(wants_save, 0);
   memset(&now, 0, sizeof now);
-  memset(&pace, 0, sizeof pace);
   now.entered = mn_seconds();
-  now.what = "reading rows";
+  now.what = "the ranks' start";
   now.resumes = resumes;
+  ranks.timeout = among ? timeout : 0, ranks.rank = -1;
   if (sem_init(&woken, 0, 0) != 0) return mn_fail(MN_LIBRARY, "signals cannot be watched");
   MN_TRY(mn_thread_start(&thread, "the thread that watches signals", stand_by, NULL));
   now.open = 1;
+  return MN_OK;
+}
+
+void mn_watchdog_rank(int rank) {
+  STORE(ranks.rank, rank);
+}
+
+mn_status mn_watchdog_signals(int resumes) {
+  STORE(now.resumes, resumes);
+  mn_watchdog_enter("reading rows", 0);
   return watch_signals();
 }
 
 void mn_watchdog_close(void) {
   if (!now.open) return;
   now.open = 0;
-  const int resumable = mn_watchdog_resumable();
-  MN_REQUIRE(pthread_mutex_lock(&saving) == 0);
-  now.resumes = resumable;
-  now.saver = NULL;
-  MN_REQUIRE(pthread_mutex_unlock(&saving) == 0);
-  STORE(pace.patient, 1); /* of what follows, nothing is to be watched */
   STORE(now.closing, 1);
   MN_REQUIRE(sem_post(&woken) == 0 && pthread_join(thread, NULL) == 0);
 }
@@ -166,30 +213,27 @@ void mn_watchdog_enter(const char *what, int64_t step) {
   const double entered = mn_seconds();
   double took = entered - now.entered;
   /* Of steps alone: an evaluation counts its batches. */
-  if (took > pace.longest && pace.step > 0 && !pace.patient)
-    __atomic_store(&pace.longest, &took, __ATOMIC_RELEASE);
+  if (took > now.longest && now.step > 0 && !now.patient)
+    __atomic_store(&now.longest, &took, __ATOMIC_RELEASE);
   now.entered = entered;
   STORE(now.what, what);
-  if (step > 0) STORE(now.step, step);
-  STORE(pace.step, step);
-  STORE(pace.patient, 0);
-  __atomic_add_fetch(&pace.count, 1, __ATOMIC_RELEASE);
+  STORE(now.step, step);
+  STORE(now.patient, 0);
+  __atomic_add_fetch(&now.count, 1, __ATOMIC_RELEASE);
 }
 
 void mn_watchdog_save(void) {
-  STORE(pace.patient, 1);
+  STORE(now.patient, 1);
 }
 
-int64_t *mn_watchdog_count(void) {
-  return &pace.count;
-}
-
-const struct mn_pace *mn_watchdog_pace(void) {
-  return &pace;
+void mn_watchdog_resumes(void) {
+  STORE(now.resumes, 1);
 }
 
 void mn_watchdog_saver(struct mn_saver *saver) {
+  const int stands = mn_watchdog_resumable();
   MN_REQUIRE(pthread_mutex_lock(&saving) == 0);
+  now.resumes = stands;
   now.saver = saver;
   MN_REQUIRE(pthread_mutex_unlock(&saving) == 0);
 }

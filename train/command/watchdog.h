@@ -1,22 +1,31 @@
-/* The signals that a training run acts on, and a thread that sees that it does. One run of a process has it.
+/* The signals that a training run acts on, and a thread that sees that it gets on. One run of a process has
+ * it.
  *
  * SIGINT, SIGTERM and SIGHUP ask the run to end after the step at hand; a second SIGINT or SIGTERM ends the
  * process as usual, but a terminal that goes may send SIGHUP several times. SIGUSR1 asks for a save. Where
- * the run does not come to act, because a step, an evaluation or the reading of rows does not get on for ten
+ * the run does not come to act, because a step, an evaluation or the reading of rows does not get on (kernels/heartbeat.h) for ten
  * seconds, or for twice as long as it ever took if that is longer, the thread ends the process with a line
- * that names what does not end. A save is never cut off: of one that takes ten seconds it tells. */
+ * that names what does not end. Among ranks it does so without a signal too, after --rank-timeout: a rank
+ * that computed names itself, ranks that waited name those that do not answer; the launcher ends the rest.
+ * A save is never cut off: of one that takes ten seconds it tells. */
 #ifndef MN_TRAIN_COMMAND_WATCHDOG_H
 #define MN_TRAIN_COMMAND_WATCHDOG_H
 
 #include <stdint.h>
 
-#include "engine/heartbeat.h"
 #include "train/checkpoint/saver.h"
 
-/* Starts to watch, in the stage "reading rows". `resumes`: the run goes on from a checkpoint. MN_NO_MEMORY,
- * MN_LIBRARY. */
-mn_status mn_watchdog_open(int resumes);
+/* Starts the thread, before ranks meet: one of several (`among`) is to get on within `timeout` seconds (0: or
+ * not). `resumes`: a checkpoint stands. MN_NO_MEMORY, MN_LIBRARY. */
+mn_status mn_watchdog_open(int among, double timeout, int resumes);
 void mn_watchdog_close(void); /* also where it is not open */
+
+/* The ranks have met, and this one is `rank`. */
+void mn_watchdog_rank(int rank);
+
+/* Watches signals from now on, in the stage "reading rows". `resumes`: the run goes on from a checkpoint.
+ * MN_LIBRARY. */
+mn_status mn_watchdog_signals(int resumes);
 
 /* The signal that asks the run to end; 0: none did. The pointer is for a reader of rows, as its `stop`. */
 int mn_watchdog_signal(void);
@@ -34,18 +43,13 @@ void mn_watchdog_enter(const char *what, int64_t step);
  * as it does. */
 void mn_watchdog_save(void);
 
-/* Counts what else gets on, atomically: batches of an evaluation. */
-int64_t *mn_watchdog_count(void);
-
-/* All of that, for the ranks' heartbeat: it stays readable until the process ends. */
-const struct mn_pace *mn_watchdog_pace(void);
-
-/* What saves the run, borrowed until close; NULL: nothing. Where a checkpoint stands that --resume would go
- * on from, be it of an earlier run, be it of this one, the process ends with MN_INTERRUPTED; else with 128
- * and the signal's number. */
+/* What saves the run, borrowed until the next call; NULL: nothing. Where a checkpoint stands that --resume
+ * would go on from, be it of an earlier run, be it of this one, the process ends with MN_INTERRUPTED; else
+ * with 128 and the signal's number. */
 void mn_watchdog_saver(struct mn_saver *saver);
 
-/* Whether such a checkpoint stands; of any thread, also after close. */
+/* Whether such a checkpoint stands; of any thread. And that one does: another rank has it. */
 int mn_watchdog_resumable(void);
+void mn_watchdog_resumes(void);
 
 #endif

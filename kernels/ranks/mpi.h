@@ -1,7 +1,9 @@
 /* MPI, found at run time, so that who trains alone neither needs nor loads it. Only bytes are moved: sums are
- * formed by the caller, in an order that does not depend on the library. One thread at a time. */
-#ifndef MN_KERNELS_MPI_H
-#define MN_KERNELS_MPI_H
+ * formed by the caller, in an order that does not depend on the library. The thread that opens makes all
+ * calls (MPI_THREAD_FUNNELED), and every call polls until it is done, so that a rank that waits still
+ * answers. */
+#ifndef MN_KERNELS_RANKS_MPI_H
+#define MN_KERNELS_RANKS_MPI_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,9 +23,25 @@ MN_C mn_status mn_mpi_open(struct mn_mpi **out, int *rank, int *size);
 /* Ends MPI, which waits for the other ranks; before the process ends. NULL is fine. */
 MN_C void mn_mpi_close(struct mn_mpi *mpi);
 
-/* Whether a thread of this process is in one of the calls below, which wait for the other ranks. For another
- * thread, which watches them. */
-MN_C int mn_mpi_waits(void);
+/* Ends every rank's process, as far as the launcher can; it ends with this code. */
+MN_C void mn_mpi_abort(int code) __attribute__((noreturn));
+
+/* What the thread that opened does. */
+enum mn_waiting { MN_WAITS_FOR_NOTHING, MN_WAITS_FOR_RANKS, MN_WAITS_FOR_GPU };
+
+/* For another thread, which watches: how many calls are done, and what is waited for. */
+MN_C int64_t mn_mpi_calls(enum mn_waiting *what);
+
+/* For another thread, when the opener has waited for long enough: all ranks are asked for an answer, and after
+ * a second the first of those that give one calls end("1, 3"), the list of those that do not, in the thread
+ * that opened; it may call mn_mpi_abort. end(""): all wait, and have got no further since the roll before. */
+MN_C void mn_mpi_call_roll(void (*end)(const char *missing));
+
+/* In a loop of the opener's that waits for something else than MPI, and at each heartbeat: answers rolls. */
+MN_C void mn_mpi_attend(enum mn_waiting what);
+
+/* The next call, if it waits for more than a second, calls `say` once. */
+MN_C void mn_mpi_if_late(void (*say)(void));
 
 /* The library's own name and version, a line without its end; NULL: none is there. Does not start MPI. */
 MN_C const char *mn_mpi_version(void);
@@ -35,11 +53,14 @@ MN_C mn_status mn_mpi_split(struct mn_mpi *mpi, mn_mpi_comm *out, int color, int
 /* Each call is made by all ranks of `comm`. `bytes` ≤ MN_MPI_MOST for each rank. MN_LIBRARY.
  * all_gather: all[size][bytes] becomes every rank's `mine`.
  * exchange: rank q's to_me[r] becomes rank r's of_mine[q], each [size][bytes].
- * broadcast: data[bytes] becomes rank `from`'s. */
+ * broadcast: data[bytes] becomes rank `from`'s.
+ * send, receive: of any size, between two ranks. */
 MN_C mn_status mn_mpi_all_gather(struct mn_mpi *mpi, mn_mpi_comm comm, void *all, const void *mine,
                                  size_t bytes);
 MN_C mn_status mn_mpi_exchange(struct mn_mpi *mpi, mn_mpi_comm comm, void *to_me, const void *of_mine,
                                size_t bytes);
 MN_C mn_status mn_mpi_broadcast(struct mn_mpi *mpi, void *data, size_t bytes, int from);
+MN_C mn_status mn_mpi_send(struct mn_mpi *mpi, const void *data, size_t bytes, int to);
+MN_C mn_status mn_mpi_receive(struct mn_mpi *mpi, void *data, size_t bytes, int from);
 
 #endif

@@ -1,5 +1,5 @@
-/* Collectives on the CPU, by MPI. Contract: kernels/ranks.h. */
-#include "kernels/ranks.h"
+/* Collectives on the CPU, by MPI. Contract: kernels/ranks/ranks.h. */
+#include "kernels/ranks/ranks.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -20,15 +20,16 @@ mn_status mn_ranks_plan(struct mn_ranks_plan *out, const struct mn_device *devic
                  (long)cols, MN_RANKS_ROOM >> 20);
 }
 
-mn_status mn_ranks_begin_cpu(struct mn_device *device, struct mn_ranks_id *id) {
-  (void)device, (void)id; /* MPI has begun */
+mn_status mn_ranks_begin_cpu(struct mn_device *device, struct mn_ranks *ranks, struct mn_ranks_id *id) {
+  (void)id; /* MPI has begun */
+  device->ranks = ranks;
+  for (int i = 0; i < 2; i++) MN_TRY(device->kernels->allocate(device, &ranks->room[i], MN_RANKS_ROOM));
   return MN_OK;
 }
 
-mn_status mn_ranks_join_cpu(struct mn_device *device, struct mn_ranks *ranks, const struct mn_ranks_id *id) {
+mn_status mn_ranks_join_cpu(struct mn_device *device, const struct mn_ranks_id *id) {
+  struct mn_ranks *ranks = device->ranks;
   (void)id;
-  device->ranks = ranks;
-  for (int i = 0; i < 2; i++) MN_TRY(device->kernels->allocate(device, &ranks->room[i], MN_RANKS_ROOM));
   MN_TRY(mn_mpi_split(ranks->mpi, &ranks->parts.mpi, ranks->copies.rank, ranks->parts.rank));
   return mn_mpi_split(ranks->mpi, &ranks->copies.mpi, ranks->parts.rank, ranks->copies.rank);
 }
@@ -207,4 +208,22 @@ mn_status mn_agree_scales_cpu(struct mn_device *device, struct mn_scale *const *
   for (int i = 0; i < count; i++)
     for (int q = 0; q < r->size; q++) scales[i]->largest = fmaxf(scales[i]->largest, all[q * count + i]);
   return MN_OK;
+}
+
+mn_status mn_allocate_shared_cpu(struct mn_device *device, enum mn_sharing with, void **out, size_t bytes) {
+  (void)with;
+  return device->kernels->allocate(device, out, bytes);
+}
+
+#define ENTRY(name) .name = mn_##name##_cpu,
+static const struct mn_rank_kernels cpu = {MN_RANK_KERNELS(ENTRY)};
+
+#ifndef MN_CUDA
+const struct mn_rank_kernels *mn_rank_kernels_cuda(void) {
+  return NULL;
+}
+#endif
+
+const struct mn_rank_kernels *mn_rank_kernels(enum mn_device_type type) {
+  return type == MN_DEVICE_CPU ? &cpu : mn_rank_kernels_cuda();
 }

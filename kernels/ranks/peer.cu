@@ -1,5 +1,5 @@
-/* Collectives by stores to peers' memory and loads from it. Contract: kernels/peer.h. */
-#include "kernels/peer.h"
+/* Collectives by stores to peers' memory and loads from it. Contract: kernels/ranks/peer.h. */
+#include "kernels/ranks/peer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include <new>
 
 #include "kernels/cuda.cuh"
-#include "kernels/nccl.h"
+#include "kernels/ranks/nccl.h"
 
 constexpr int PEERS = MN_PEERS, CTAS = 128, THREADS = 256, UNROLL = 4;
 /* Beside a product: CTAs that have a multiprocessor each, which it leaves free. */

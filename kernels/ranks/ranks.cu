@@ -1,18 +1,18 @@
-/* Collectives on CUDA, by NCCL. Contract: kernels/ranks.h. */
+/* Collectives on CUDA, by NCCL. Contract: kernels/ranks/ranks.h. */
 #include <algorithm>
 
 #include "kernels/cuda.cuh"
-#include "kernels/nccl.h"
-#include "kernels/peer.h"
+#include "kernels/ranks/nccl.h"
+#include "kernels/ranks/peer.h"
 
-mn_status mn_ranks_begin_cuda(struct mn_device *device, struct mn_ranks_id *id) {
-  (void)device;
-  return mn_nccl_begin(id);
-}
-
-mn_status mn_ranks_join_cuda(struct mn_device *device, struct mn_ranks *ranks, const struct mn_ranks_id *id) {
+mn_status mn_ranks_begin_cuda(struct mn_device *device, struct mn_ranks *ranks, struct mn_ranks_id *id) {
   device->ranks = ranks;
   for (int i = 0; i < 2; i++) MN_TRY(device->kernels->allocate(device, &ranks->room[i], MN_RANKS_ROOM));
+  return mn_nccl_begin(ranks->rank == 0 ? id : nullptr);
+}
+
+mn_status mn_ranks_join_cuda(struct mn_device *device, const struct mn_ranks_id *id) {
+  struct mn_ranks *ranks = device->ranks;
   MN_TRY(mn_nccl_open(ranks, id));
   MN_TRY(mn_peer_open(device, &ranks->parts));
   return mn_peer_open(device, &ranks->copies);
@@ -304,4 +304,11 @@ mn_status mn_agree_scales_cuda(struct mn_device *device, struct mn_scale *const 
                            device->cuda->stream));
     return MN_OK;
   });
+}
+
+#define ENTRY(name) mn_##name##_cuda,
+static const struct mn_rank_kernels cuda = {MN_RANK_KERNELS(ENTRY)};
+
+const struct mn_rank_kernels *mn_rank_kernels_cuda(void) {
+  return &cuda;
 }

@@ -1,8 +1,8 @@
 /* NCCL, found at run time. In builds with CUDA. */
-#ifndef MN_KERNELS_NCCL_H
-#define MN_KERNELS_NCCL_H
+#ifndef MN_KERNELS_RANKS_NCCL_H
+#define MN_KERNELS_RANKS_NCCL_H
 
-#include "kernels/ranks.h"
+#include "kernels/ranks/ranks.h"
 
 struct mn_nccl_comm; /* NCCL's */
 struct CUstream_st;  /* a cudaStream_t points at one; this header is also for C, which lacks CUDA's */
@@ -10,7 +10,8 @@ struct CUstream_st;  /* a cudaStream_t points at one; this header is also for C,
 /* The version, such as "2.28.3" in text[size]; NULL: no library is there. */
 MN_C const char *mn_nccl_version(char *text, size_t size);
 
-/* Opens the teams' communicators on the current GPU, under the id that one rank began. MN_LIBRARY. */
+/* Opens the teams' communicators on the current GPU, under the id that one rank began; the others begin with
+ * NULL. MN_LIBRARY. */
 MN_C mn_status mn_nccl_begin(struct mn_ranks_id *id);
 MN_C mn_status mn_nccl_open(struct mn_ranks *ranks, const struct mn_ranks_id *id);
 MN_C void mn_nccl_close(struct mn_ranks *ranks);

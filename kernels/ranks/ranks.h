@@ -7,11 +7,11 @@
  * [rows, share]. Every rank calls the same collectives in the same order. Sums are formed in the order of
  * ranks, but by NCCL those over copies in its own; the same grid on the same GPUs gives the same bytes. MPI
  * moves the CPU's, NCCL the GPUs', in the device's stream; GPUs that reach each other's memory load from it
- * and store to it (kernels/peer.h). */
-#ifndef MN_KERNELS_RANKS_H
-#define MN_KERNELS_RANKS_H
+ * and store to it (kernels/ranks/peer.h). */
+#ifndef MN_KERNELS_RANKS_RANKS_H
+#define MN_KERNELS_RANKS_RANKS_H
 
-#include "kernels/mpi.h"
+#include "kernels/ranks/mpi.h"
 #include "kernels/types.h"
 
 enum { MN_PEERS = 8 }; /* GPUs of a host, at most, that exchange by each other's memory */
@@ -19,15 +19,16 @@ enum { MN_PEERS = 8 }; /* GPUs of a host, at most, that exchange by each other's
 /* Ranks that exchange something, and this one's number among them. */
 struct mn_team {
   int rank, size;
-  struct mn_peer *peer;      /* CUDA: their memory, where their GPUs reach it (kernels/peer.h); else NULL */
-  mn_mpi_comm mpi;           /* CPU; ranks_join's */
+  struct mn_peer *peer; /* CUDA: their memory, where their GPUs reach it (kernels/ranks/peer.h); else NULL */
+  mn_mpi_comm mpi;      /* CPU; ranks_join's */
   struct mn_nccl_comm *nccl; /* CUDA; ranks_join's */
 };
 
 struct mn_ranks {
   int rank, size;
-  int local;             /* the number on this host, which is that of the GPU */
-  int neighbours;        /* ranks on the first rank's host; mn_ranks_share_cores' (engine/hosts.h), */
+  const struct mn_rank_kernels *kernels; /* the joined device's */
+  int local;                             /* the number on this host, which is that of the GPU */
+  int neighbours;        /* ranks on the first rank's host; mn_ranks_share_cores' (engine/ranks/hosts.h), */
   int cores;             /* as are those of its host that this rank is due; 0: it does not know */
   struct mn_mpi *mpi;    /* between the processes; borrowed */
   struct mn_team all;    /* of this size */
@@ -37,6 +38,11 @@ struct mn_ranks {
 };
 enum { MN_RANKS_ROOM = 32 << 20 };
 
+/* Memory that the collectives of the parts, or of the copies, may reach: all of them call it in the same
+ * order. Their exchanges of such memory are faster; nothing else depends on it. Freed by release. */
+typedef mn_status mn_allocate_shared_function(struct mn_device *device, enum mn_sharing with, void **out,
+                                              size_t bytes);
+
 /* How many of `count` neighbours rank `rank` owns, and which is its first; they differ by one at most. */
 static inline int64_t mn_share(int64_t count, int rank, int size, int64_t *first) {
   const int64_t each = count / size, more = count % size;
@@ -44,11 +50,18 @@ static inline int64_t mn_share(int64_t count, int rank, int size, int64_t *first
   return each + (rank < more);
 }
 
-/* What every rank joins by: the first makes it, and tells the others. MN_LIBRARY. */
+/* What every rank joins by: the first makes it, and tells the others. */
 struct mn_ranks_id {
   char bytes[128]; /* CUDA: ncclUniqueId */
 };
-typedef mn_status mn_ranks_begin_function(struct mn_device *device, struct mn_ranks_id *id);
+
+/* The device's collectives go to `ranks` (borrowed) from now on. begin takes what a rank needs for itself, so
+ * that all know of each other that they have it before one waits in join, which every rank calls. MN_LIBRARY,
+ * MN_NO_MEMORY. */
+typedef mn_status mn_ranks_begin_function(struct mn_device *device, struct mn_ranks *ranks,
+                                          struct mn_ranks_id *id);
+typedef mn_status mn_ranks_join_function(struct mn_device *device, const struct mn_ranks_id *id);
+typedef void mn_ranks_leave_function(struct mn_device *device);
 
 /* Of ranks that may be none: NULL. */
 static inline int mn_ranks_parts(const struct mn_ranks *ranks) {
@@ -65,12 +78,6 @@ static inline int64_t mn_own_rows(const struct mn_ranks *ranks, int64_t rows, in
   *first = rows % copies == 0 && copies > 1 ? rows / copies * ranks->copies.rank : 0;
   return rows % copies == 0 ? rows / copies : rows;
 }
-
-/* The device's collectives go to `ranks` (borrowed) from now on, and no more; every rank joins. MN_LIBRARY,
- * MN_NO_MEMORY. */
-typedef mn_status mn_ranks_join_function(struct mn_device *device, struct mn_ranks *ranks,
-                                         const struct mn_ranks_id *id);
-typedef void mn_ranks_leave_function(struct mn_device *device);
 
 /* Among the parts of a copy:
  *
@@ -135,5 +142,33 @@ struct mn_ranks_plan {
 };
 MN_C mn_status mn_ranks_plan(struct mn_ranks_plan *out, const struct mn_device *device, int64_t cols,
                              size_t each);
+
+/* Every entry, once; its type is mn_NAME_function. A device that is alone has none of them. */
+#define MN_RANK_KERNELS(DEVICE)                                                                              \
+  DEVICE(ranks_begin)                                                                                        \
+  DEVICE(ranks_join)                                                                                         \
+  DEVICE(ranks_leave)                                                                                        \
+  DEVICE(allocate_shared)                                                                                    \
+  DEVICE(all_gather)                                                                                         \
+  DEVICE(gather_plane)                                                                                       \
+  DEVICE(reduce_scatter)                                                                                     \
+  DEVICE(own_columns)                                                                                        \
+  DEVICE(all_reduce)                                                                                         \
+  DEVICE(sum_share)                                                                                          \
+  DEVICE(gather_shares)                                                                                      \
+  DEVICE(agree)                                                                                              \
+  DEVICE(agree_scales)
+
+#define MN_RANK_POINTER(name) mn_##name##_function *name;
+struct mn_rank_kernels {
+  MN_RANK_KERNELS(MN_RANK_POINTER)
+};
+
+#define MN_RANK_CPU(name) MN_C mn_##name##_function mn_##name##_cpu;
+MN_RANK_KERNELS(MN_RANK_CPU)
+
+/* The device type's; of CUDA's NULL in a build without. */
+MN_C const struct mn_rank_kernels *mn_rank_kernels(enum mn_device_type type);
+MN_C const struct mn_rank_kernels *mn_rank_kernels_cuda(void);
 
 #endif

@@ -1,10 +1,10 @@
 /* The hosts that ranks run on: naming them, and dividing a host's cores among the ranks that share them. */
-#ifndef MN_ENGINE_HOSTS_H
-#define MN_ENGINE_HOSTS_H
+#ifndef MN_ENGINE_RANKS_HOSTS_H
+#define MN_ENGINE_RANKS_HOSTS_H
 
 #include <sched.h>
 
-#include "engine/ranks.h"
+#include "engine/ranks/ranks.h"
 
 /* Where a rank runs. */
 struct mn_seat {
@@ -22,8 +22,8 @@ int mn_seats_threads(const struct mn_seat *seats, int size, int rank);
  * OPENBLAS_NUM_THREADS gives stays. By every rank; with NULL nothing happens. MN_LIBRARY. */
 mn_status mn_ranks_share_cores(struct mn_ranks *ranks);
 
-/* "host NAME, CPU (2 threads), interface eth0 10.0.0.5" in text[size]: the host, the context's device, and
- * the network interface that leads to other hosts, as far as can be told. */
+/* "host NAME, CPU (2 threads)" in text[size]: the host and the context's device, and NCCL_SOCKET_IFNAME where it
+ * is set. */
 void mn_host_describe(char *text, size_t size, const struct mn_context *context);
 
 #endif

@@ -3,10 +3,10 @@
  * loads from theirs, so that no pass brings pieces into place; or, beside a product, which needs the
  * multiprocessors, the copy engines. Over NVLink a gather takes two thirds of NCCL's time (NOTES.md). What
  * cannot go this way goes by NCCL. */
-#ifndef MN_KERNELS_PEER_H
-#define MN_KERNELS_PEER_H
+#ifndef MN_KERNELS_RANKS_PEER_H
+#define MN_KERNELS_RANKS_PEER_H
 
-#include "kernels/ranks.h"
+#include "kernels/ranks/ranks.h"
 
 struct mn_peer; /* what a team has mapped */
 

@@ -1,0 +1,127 @@
+/* Shares of weights, and sums over copies. */
+#include "engine/ranks/copies.h"
+
+#include <stdlib.h>
+
+/* Whether each copy updates its own share of the parameter's rows. Not under accumulation: a step that is
+ * taken again goes on from the sums of this copy's own batches, in whose place the sums over copies would be.
+ */
+static int shares(const struct mn_tensor *t) {
+  return t->sink.kind == MN_SUM_SHARE;
+}
+
+/* A share is updated a piece of its rows at a time, so that one is gathered while the next is updated. */
+static int pieces_of(const struct mn_tensor *t, int64_t rows) {
+  enum { PIECES = 4, LEAST = 1 << 19 };
+  return shares(t) && rows % PIECES == 0 && rows / PIECES * t->value.cols >= LEAST ? PIECES : 1;
+}
+
+static int64_t own_rows(const struct mn_device *device, const struct mn_tensor *t, int64_t *first) {
+  *first = 0;
+  return shares(t) ? mn_own_rows(device->ranks, t->value.rows, first) : t->value.rows;
+}
+
+static void *row_of(void *matrix, int64_t row, const struct mn_tensor *t, size_t each) {
+  return matrix ? (char *)matrix + (size_t)(row * t->value.cols) * each : NULL;
+}
+
+int64_t mn_copies_own(const struct mn_context *context, const struct mn_tensor *t, const void **first) {
+  const struct mn_device *device = context->device;
+  int64_t row;
+  const int64_t rows = own_rows(device, t, &row);
+  *first = row_of(t->gradient, row, t, device->real);
+  return shares(t) || device->ranks->copies.rank == 0 ? rows * t->value.cols : 0;
+}
+
+mn_status mn_ranks_squares(struct mn_context *context, double *squares, int64_t count, double **all,
+                           int64_t *number) {
+  struct mn_device *device = context->device;
+  const struct mn_rank_kernels *k = device->ranks->kernels;
+  const int parts = device->ranks->parts.size;
+  *all = parts > 1 ? squares + count : squares;
+  *number = parts * count;
+  if (device->ranks->copies.size > 1)
+    MN_TRY(k->all_reduce(device, &(struct mn_sum){squares, count}, 1, sizeof *squares, NULL));
+  return parts > 1 ? k->all_gather(device, *all, squares, 1, *number, sizeof(double)) : MN_OK;
+}
+
+mn_status mn_copies_sum(struct mn_context *context, struct mn_tensor *const *of, int count) {
+  struct mn_device *device = context->device;
+  struct mn_sum *sums = malloc((size_t)count * sizeof *sums);
+  MN_REQUIRE(sums); /* a rank that failed alone would leave the others waiting */
+  for (int i = 0; i < count; i++) sums[i] = (struct mn_sum){of[i]->gradient, mn_tensor_count(of[i])};
+  const mn_status status =
+      device->ranks->kernels->all_reduce(device, sums, count, device->real, device->nonfinite);
+  free(sums);
+  return status;
+}
+
+static mn_status update_piece(struct mn_device *device, const struct mn_tensor *t, int piece, int pieces) {
+  const size_t real = device->real;
+  struct mn_operand w = t->value;
+  struct mn_update update = t->update;
+  int64_t first;
+  w.rows = own_rows(device, t, &first) / pieces;
+  first += piece * w.rows;
+  w.real = row_of(w.real, first, t, real);
+  w.low = row_of(w.low, first, t, sizeof *w.low);
+  for (int i = 0; i < 2; i++) w.planes[i] = row_of(w.planes[i], first, t, device->plane);
+  update.w = &w;
+  update.momentum = row_of(update.momentum, first, t, real);
+  update.squares = row_of(update.squares, first, t, real);
+  const struct mn_epilogue apply = {.kind = MN_UPDATE, .update = &update};
+  return device->kernels->epilogue(device, row_of(t->gradient, first, t, real), w.rows, w.cols, &apply);
+}
+
+/* Of what an update writes, if it is there. */
+static mn_status gather_piece(struct mn_device *device, const struct mn_tensor *t, void *form, size_t each,
+                              int piece, int pieces) {
+  return form ? device->ranks->kernels->gather_shares(device, form, mn_tensor_count(t), each, piece, pieces)
+              : MN_OK;
+}
+
+/* The forms that GEMMs read, beside what follows. */
+static mn_status gather_operand(struct mn_device *device, const struct mn_tensor *t, int piece, int pieces) {
+  const struct mn_kernels *k = device->kernels;
+  MN_TRY(k->branch_fork(device, MN_BRANCH_COPIES));
+  MN_TRY(k->branch_begin(device, MN_BRANCH_COPIES));
+  mn_status status = MN_OK;
+  if (!t->value.planes[0]) status = gather_piece(device, t, t->value.real, device->real, piece, pieces);
+  for (int i = 0; i < 2 && status == MN_OK; i++)
+    status = gather_piece(device, t, t->value.planes[i], device->plane, piece, pieces);
+  const mn_status ended = k->branch_end(device, MN_BRANCH_COPIES);
+  return status != MN_OK ? status : ended;
+}
+
+static mn_status update_all(struct mn_device *device, struct mn_tensor *const *of, int count) {
+  for (int i = count - 1; i >= 0; i--) {
+    int64_t first;
+    const int pieces = pieces_of(of[i], own_rows(device, of[i], &first));
+    for (int piece = 0; piece < pieces; piece++) {
+      MN_TRY(update_piece(device, of[i], piece, pieces));
+      if (shares(of[i])) MN_TRY(gather_operand(device, of[i], piece, pieces));
+    }
+  }
+  return MN_OK;
+}
+
+mn_status mn_copies_update(struct mn_context *context, struct mn_tensor *const *of, int count) {
+  struct mn_device *device = context->device;
+  MN_TRY(device->kernels->branch_fork(device, MN_BRANCH_COPIES));
+  const mn_status status = update_all(device, of, count),
+                  joined = device->kernels->branch_join(device, MN_BRANCH_COPIES);
+  return status != MN_OK ? status : joined;
+}
+
+mn_status mn_copies_gather(struct mn_context *context, struct mn_tensor *const *of, int count) {
+  struct mn_device *device = context->device;
+  for (int i = 0; i < count; i++) {
+    const struct mn_tensor *t = of[i];
+    if (!shares(t)) continue;
+    if (t->value.planes[0]) MN_TRY(gather_piece(device, t, t->value.real, device->real, 0, 1));
+    MN_TRY(gather_piece(device, t, t->value.low, sizeof *t->value.low, 0, 1));
+    MN_TRY(gather_piece(device, t, t->update.momentum, device->real, 0, 1));
+    MN_TRY(gather_piece(device, t, t->update.squares, device->real, 0, 1));
+  }
+  return MN_OK;
+}

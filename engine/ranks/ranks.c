@@ -1,0 +1,138 @@
+/* Meeting the other ranks, and what all agree on. */
+#include "engine/ranks/ranks.h"
+
+#include "engine/ranks/tape.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Slurm's are those of a step (srun): a batch script is one process. */
+int mn_ranks_started(void) {
+  static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *text = getenv(names[i]);
+    if (text && atoi(text) > 1) return atoi(text);
+  }
+  return 1;
+}
+
+mn_status mn_ranks_open(struct mn_ranks **out) {
+  const int started = mn_ranks_started();
+  *out = NULL;
+  if (started == 1) return MN_OK;
+  struct mn_ranks *ranks = calloc(1, sizeof *ranks);
+  if (!ranks) return mn_fail(MN_NO_MEMORY, "no memory for ranks");
+  mn_status status = mn_mpi_open(&ranks->mpi, &ranks->rank, &ranks->size);
+  if (status == MN_OK && ranks->size != started)
+    status = mn_fail(MN_LIBRARY, "%d processes were started, but %s knows of %d: install the launcher's MPI",
+                     started, mn_mpi_version(), ranks->size);
+  if (status == MN_OK) status = mn_ranks_divide(ranks, ranks->size);
+  if (status != MN_OK) {
+    free(ranks); /* MPI is left as it is: its end would wait for the others */
+    return status;
+  }
+  *out = ranks;
+  return MN_OK;
+}
+
+mn_status mn_ranks_divide(struct mn_ranks *ranks, int parts) {
+  if (!ranks) return MN_OK;
+  if (parts < 1 || ranks->size % parts)
+    return mn_fail(MN_USAGE, "%d ranks cannot be copies of %d parts each", ranks->size, parts);
+  ranks->all = (struct mn_team){.rank = ranks->rank, .size = ranks->size};
+  ranks->parts = (struct mn_team){.rank = ranks->rank % parts, .size = parts};
+  ranks->copies = (struct mn_team){.rank = ranks->rank / parts, .size = ranks->size / parts};
+  return MN_OK;
+}
+
+void mn_ranks_close(struct mn_ranks *ranks) {
+  if (!ranks) return;
+  mn_mpi_close(ranks->mpi);
+  free(ranks);
+}
+
+void mn_ranks_leave(struct mn_ranks *ranks, mn_status status) {
+  fprintf(stderr, "minnow: rank %d: %s\n", ranks->rank, mn_message());
+  mn_mpi_abort((int)status);
+}
+
+mn_status mn_ranks_collect(struct mn_ranks *ranks, void *all, const void *mine, size_t bytes) {
+  return ranks ? mn_mpi_all_gather(ranks->mpi, 0, all, mine, bytes) : MN_OK;
+}
+
+mn_status mn_ranks_tell(struct mn_ranks *ranks, void *data, size_t bytes) {
+  return ranks ? mn_mpi_broadcast(ranks->mpi, data, bytes, 0) : MN_OK;
+}
+
+/* A rank that failed alone would leave the others waiting. */
+static void *room_of_all(const struct mn_ranks *ranks, size_t each) {
+  void *all = malloc((size_t)ranks->size * each);
+  MN_REQUIRE(all);
+  return all;
+}
+
+mn_status mn_ranks_most(struct mn_ranks *ranks, int *value) {
+  if (!ranks) return MN_OK;
+  int *all = room_of_all(ranks, sizeof *all);
+  const mn_status status = mn_ranks_collect(ranks, all, value, sizeof *all);
+  for (int q = 0; q < ranks->size && status == MN_OK; q++)
+    if (all[q] > *value) *value = all[q];
+  free(all);
+  return status;
+}
+
+/* Where the others do not come to agree, the user is told by now. */
+static struct {
+  int rank;
+  mn_status status;
+} late;
+static void tell_late(void) {
+  fprintf(stderr, "minnow: rank %d: %s; it waits for the other ranks\n", late.rank, mn_message());
+  (void)mn_fail(late.status, "%s", "");
+}
+
+mn_status mn_ranks_agree(struct mn_ranks *ranks, mn_status status) {
+  struct end {
+    mn_status status;
+    int has_message;
+  } mine = {status, status != MN_OK && *mn_message()}, *all;
+  if (!ranks) return status;
+  all = room_of_all(ranks, sizeof *all);
+  late.rank = ranks->rank, late.status = status;
+  if (mine.has_message) mn_mpi_if_late(tell_late);
+  MN_TRY(mn_ranks_collect(ranks, all, &mine, sizeof mine));
+  int first = -1; /* that has failed; of these the first that has not told yet */
+  for (int q = 0; q < ranks->size; q++)
+    if (all[q].status != MN_OK && (first < 0 || (all[q].has_message && !all[first].has_message))) first = q;
+  if (first >= 0) status = all[first].status;
+  const int tells = first == ranks->rank && mine.has_message;
+  free(all);
+  return status == MN_OK || tells ? status : mn_fail(status, "%s", "");
+}
+
+/* The first copy's ranks are the first ones, and have the parts in order; the others give nothing. */
+mn_status mn_ranks_gather(struct mn_ranks *ranks, void *whole, const void *piece, int64_t outputs,
+                          size_t each) {
+  if (!ranks || ranks->rank >= ranks->parts.size) return MN_OK;
+  int64_t first;
+  size_t bytes = (size_t)mn_share(outputs, ranks->rank, ranks->parts.size, &first) * each;
+  if (ranks->rank > 0) return mn_mpi_send(ranks->mpi, piece, bytes, 0);
+  memcpy(whole, piece, bytes);
+  for (int q = 1; q < ranks->parts.size; q++) {
+    bytes = (size_t)mn_share(outputs, q, ranks->parts.size, &first) * each;
+    MN_TRY(mn_mpi_receive(ranks->mpi, (char *)whole + (size_t)first * each, bytes, q));
+  }
+  return MN_OK;
+}
+
+mn_status mn_context_join(struct mn_context *context, struct mn_ranks *ranks) {
+  const struct mn_rank_kernels *k = mn_rank_kernels(context->device->type);
+  struct mn_ranks_id id = {{0}};
+  if (!ranks) return MN_OK;
+  ranks->kernels = k;
+  context->hooks = &mn_ranks_on_tape;
+  MN_TRY(mn_ranks_agree(ranks, k->ranks_begin(context->device, ranks, &id)));
+  MN_TRY(mn_ranks_tell(ranks, &id, sizeof id));
+  return mn_ranks_agree(ranks, k->ranks_join(context->device, &id));
+}

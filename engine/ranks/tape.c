@@ -1,0 +1,75 @@
+/* The exchanges of a tape's run. */
+#include "engine/ranks/tape.h"
+
+static int is_listed(const struct mn_tape_ranks *r, const struct mn_tensor *t) {
+  for (int i = 0; i < r->sum_count; i++)
+    if (r->sums[i].data == t->gradient) return 1;
+  return 0;
+}
+
+/* Copies' sums go on beside the rest of the backward, but column sums with a loss, of which parts have a part
+ * each, wait for these. */
+static mn_status finish(struct mn_tape *tape) {
+  struct mn_tape_ranks *r = tape->ranks;
+  size_t most = 0;
+  for (const struct mn_node *node = tape->first; node; node = node->next) most += MN_NODE_INPUTS;
+  MN_TRY(mn_tape_host(tape, (void **)&r->sums, most * sizeof *r->sums));
+  for (const struct mn_node *node = tape->last; node; node = node->previous)
+    for (int i = 0; i < MN_NODE_INPUTS; i++) {
+      const struct mn_tensor *t = node->inputs[i];
+      if (t && t->sink.kind == MN_SUM_SHARE && !r->gathered.whole) tape->early = 1;
+      if (t && t->summed && !is_listed(r, t))
+        r->sums[r->sum_count++] = (struct mn_sum){t->gradient, mn_tensor_count(t)};
+    }
+  return MN_OK;
+}
+
+/* Those of a fused loss are there after a step's updates only. */
+static mn_status sum_results(struct mn_tape *tape) {
+  struct mn_device *device = tape->context->device;
+  const struct mn_sum results = {tape->results, 2};
+  return tape->ranks->divided
+             ? device->ranks->kernels->all_reduce(device, &results, 1, sizeof *tape->results, NULL)
+             : MN_OK;
+}
+
+/* Waits for what a gather has left on its branch (struct mn_arrival); in a step `ended` does. */
+static mn_status forwarded(struct mn_tape *tape) {
+  struct mn_device *device = tape->context->device;
+  const struct mn_kernels *k = tape->context->kernels;
+  MN_TRY(k->branch_fork(device, MN_BRANCH_PARTS));
+  if (!tape->stepping) MN_TRY(k->branch_join(device, MN_BRANCH_PARTS));
+  if (!tape->stepping) MN_TRY(sum_results(tape));
+  if (!tape->training) return MN_OK;
+  tape->ranks->spared = device->spared;
+  MN_TRY(k->branch_fork(device, MN_BRANCH_PARTS));
+  return k->branch_fork(device, MN_BRANCH_COPIES);
+}
+
+/* One rank's updates write nothing where another's values are not finite. */
+static mn_status before_updates(struct mn_tape *tape) {
+  struct mn_device *device = tape->context->device;
+  const struct mn_rank_kernels *k = device->ranks->kernels;
+  const struct mn_tape_ranks *r = tape->ranks;
+  MN_TRY(k->agree(device, tape->stepping ? r->gathered.whole : NULL, r->gathered.piece, r->gathered.rows,
+                  r->gathered.cols));
+  return r->scale_count > 0 ? k->agree_scales(device, r->scales, r->scale_count) : MN_OK;
+}
+
+/* What is left, while the copies' sums of weights may go on. */
+static mn_status ended(struct mn_tape *tape, mn_status status) {
+  struct mn_device *device = tape->context->device;
+  const struct mn_kernels *k = tape->context->kernels;
+  const struct mn_tape_ranks *r = tape->ranks;
+  mn_status joined = k->branch_join(device, MN_BRANCH_PARTS);
+  if (status == MN_OK) status = joined;
+  if (status == MN_OK && r->sum_count > 0)
+    status = device->ranks->kernels->all_reduce(device, r->sums, r->sum_count, device->real, NULL);
+  if (status == MN_OK && tape->stepping) status = sum_results(tape);
+  device->spared = r->spared;
+  joined = k->branch_join(device, MN_BRANCH_COPIES);
+  return status != MN_OK ? status : joined;
+}
+
+const struct mn_tape_hooks mn_ranks_on_tape = {sizeof(struct mn_tape_ranks), finish, forwarded,
+                                               before_updates, ended};

@@ -1,0 +1,37 @@
+/* What a tape does among ranks, beside its operations: hooks on its runs (engine/tape.h). */
+#ifndef MN_ENGINE_RANKS_TAPE_H
+#define MN_ENGINE_RANKS_TAPE_H
+
+#include "engine/tape.h"
+#include "kernels/ranks/ranks.h"
+
+enum { MN_TAPE_SCALES = 64 };
+
+struct mn_tape_ranks {
+  int divided; /* the rows of a batch are, among copies, whose results are summed; set by who records */
+  /* Among parts: what a step gathers with the agreement on the flag; whole NULL: nothing. Set by who records
+   * it. */
+  struct {
+    void *whole;
+    const void *piece;
+    int64_t rows, cols;
+  } gathered;
+  /* Of what the backward writes, on which all ranks agree at its end, for the next step to choose the factors
+   * by. The operations' bind adds them. */
+  struct mn_scale *scales[MN_TAPE_SCALES];
+  int scale_count;
+  int spared; /* the device's before the backward, which spares more for its exchanges */
+  /* The copies' gradients of vectors, and of weights without shares, are added up in one exchange. */
+  struct mn_sum *sums;
+  int sum_count;
+};
+
+/* Set by mn_context_join. */
+extern const struct mn_tape_hooks mn_ranks_on_tape;
+
+/* Among how many copies the rows of a batch are divided. */
+static inline int mn_tape_copies(const struct mn_tape *tape) {
+  return tape->ranks && tape->ranks->divided ? tape->context->device->ranks->copies.size : 1;
+}
+
+#endif

@@ -1,0 +1,361 @@
+/* MPI by dlopen. Two ABIs are in use, which differ in what a communicator and a datatype are: Open MPI's are
+ * addresses of objects that it exports, those of MPICH (and of Intel MPI and MVAPICH) are integers. Both pass
+ * as a machine word. */
+#include "kernels/ranks/mpi.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/heartbeat.h"
+
+enum { TAG_PIECE = 1, TAG_ROLL };
+enum { ERROR_TEXT = 8192, THREAD_FUNNELED = 1 }; /* more than any library's MPI_MAX_ERROR_STRING */
+
+typedef mn_mpi_comm handle;
+
+typedef int collective(const void *mine, int count, handle type, void *theirs, int each, handle type_too,
+                       handle comm, handle *request);
+
+/* What ranks send each other in a roll. */
+struct answer {
+  int number, waits;
+  int64_t calls;
+};
+
+struct peer {
+  struct answer heard, sent;
+  handle request; /* of what was sent last; 0: nothing */
+  int stands;     /* by its last two answers it waits, in one call */
+};
+
+struct mn_mpi {
+  int (*init)(int *count, char ***words, int wanted, int *given);
+  int (*finalize)(void);
+  int (*abort)(handle comm, int code);
+  int (*version)(char *text, int *length);
+  int (*error)(int code, char *text, int *length);
+  int (*handler)(handle comm, handle handler);
+  int (*rank)(handle comm, int *rank);
+  int (*size)(handle comm, int *size);
+  int (*split)(handle comm, int color, int key, handle *out);
+  collective *all_gather, *exchange;
+  int (*broadcast)(void *data, int count, handle type, int from, handle comm, handle *request);
+  int (*send)(const void *data, int count, handle type, int to, int tag, handle comm, handle *request);
+  int (*receive)(void *data, int count, handle type, int from, int tag, handle comm, handle *request);
+  int (*test)(handle *request, int *done, void *status);
+  int (*probe)(int from, int tag, handle comm, int *there, void *status);
+  handle world, byte, returns; /* MPI_COMM_WORLD, MPI_BYTE, MPI_ERRORS_RETURN */
+  void *ignore;                /* MPI_STATUS_IGNORE */
+  int started, own, ranks;
+  struct peer *peers; /* [ranks]; NULL: MPI is not open */
+  int number;         /* of the newest roll that this rank has answered, */
+  double answered;    /* and when; */
+  int calling;        /* the newest is this rank's own, or it waits for the answers to another's */
+  double attended;
+};
+
+/* The launcher's own first: with another's, each process would be alone. */
+static void *load(void) {
+  static const char *const open_mpi[] = {"libmpi.so.40", "libmpi.so.12", "libmpich.so.12", "libmpi.so"};
+  static const char *const mpich[] = {"libmpich.so.12", "libmpi.so.12", "libmpi.so.40", "libmpi.so"};
+  const char *const *names = getenv("PMI_SIZE") && !getenv("OMPI_COMM_WORLD_SIZE") ? mpich : open_mpi;
+  void *library = dlsym(RTLD_DEFAULT, "MPI_Init_thread") ? dlopen(NULL, RTLD_NOW) : NULL;
+  for (int i = 0; i < 4 && !library; i++) library = dlopen(names[i], RTLD_NOW | RTLD_GLOBAL);
+  return library;
+}
+
+/* Fills `out` from the library; returns whether all is there. */
+static int find(struct mn_mpi *out, void *library) {
+  const struct {
+    const char *name;
+    void *to;
+  } functions[] = {{"MPI_Init_thread", &out->init},   {"MPI_Finalize", &out->finalize},
+                   {"MPI_Abort", &out->abort},        {"MPI_Get_library_version", &out->version},
+                   {"MPI_Error_string", &out->error}, {"MPI_Comm_set_errhandler", &out->handler},
+                   {"MPI_Comm_rank", &out->rank},     {"MPI_Comm_size", &out->size},
+                   {"MPI_Comm_split", &out->split},   {"MPI_Iallgather", &out->all_gather},
+                   {"MPI_Ialltoall", &out->exchange}, {"MPI_Ibcast", &out->broadcast},
+                   {"MPI_Isend", &out->send},         {"MPI_Irecv", &out->receive},
+                   {"MPI_Test", &out->test},          {"MPI_Iprobe", &out->probe}};
+  for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+    void *found = dlsym(library, functions[i].name);
+    if (!found) return 0;
+    memcpy(functions[i].to, &found, sizeof found);
+  }
+  out->world = (handle)dlsym(library, "ompi_mpi_comm_world");
+  out->byte = (handle)dlsym(library, "ompi_mpi_byte");
+  out->returns = (handle)dlsym(library, "ompi_mpi_errors_return");
+  if (out->world) return 1;
+  out->world = 0x44000000, out->byte = 0x4c00010d, out->returns = 0x54000001; /* MPICH's */
+  out->ignore = (void *)1;
+  return 1;
+}
+
+/* The library, once for the process; NULL: there is none. */
+static struct mn_mpi *the_library(void) {
+  static struct mn_mpi mpi;
+  static int sought, there;
+  if (!sought) {
+    void *library = load();
+    there = library && find(&mpi, library);
+    sought = 1;
+  }
+  return there ? &mpi : NULL;
+}
+
+const char *mn_mpi_version(void) {
+  static char text[ERROR_TEXT];
+  int length;
+  struct mn_mpi *mpi = the_library();
+  if (!mpi || mpi->version(text, &length) != 0) return NULL;
+  text[strcspn(text, ",\n")] = 0;
+  for (char *c = text; *c; c++)
+    if (*c == '\t') *c = ' '; /* MPICH's */
+  return text;
+}
+
+static mn_status check(struct mn_mpi *mpi, const char *what, int code) {
+  char text[ERROR_TEXT];
+  int length = 0;
+  if (code == 0) return MN_OK;
+  if (mpi->error(code, text, &length) != 0) snprintf(text, sizeof text, "error %d", code);
+  return mn_fail(MN_LIBRARY, "MPI cannot %s: %s", what, text);
+}
+
+/* ---- waiting ---- */
+
+static pthread_t opener; /* the thread that makes all calls */
+static int waiting;      /* enum mn_waiting */
+static int64_t calls;
+static void (*end_all)(const char *missing); /* of the roll that the watchdog called; NULL: it has not */
+static void (*late)(void);
+
+#define LOAD(from) __atomic_load_n(&(from), __ATOMIC_ACQUIRE)
+#define STORE(to, value) __atomic_store_n(&(to), (value), __ATOMIC_RELEASE)
+
+int64_t mn_mpi_calls(enum mn_waiting *what) {
+  *what = (enum mn_waiting)LOAD(waiting);
+  return LOAD(calls);
+}
+
+void mn_mpi_call_roll(void (*end)(const char *missing)) {
+  STORE(end_all, end);
+}
+
+void mn_mpi_if_late(void (*say)(void)) {
+  late = say;
+}
+
+static double seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Takes what rank q has sent. */
+static void hear(struct mn_mpi *mpi, int q) {
+  struct peer *p = &mpi->peers[q];
+  for (int there = 0;; there = 0) {
+    struct answer heard;
+    handle request = 0;
+    int done = 0;
+    if (mpi->probe(q, TAG_ROLL, mpi->world, &there, mpi->ignore) != 0 || !there) return;
+    if (mpi->receive(&heard, sizeof heard, mpi->byte, q, TAG_ROLL, mpi->world, &request) != 0) return;
+    while (!done && mpi->test(&request, &done, mpi->ignore) == 0) continue;
+    p->stands = heard.waits && p->heard.waits && heard.calls == p->heard.calls;
+    p->heard = heard;
+  }
+}
+
+static void answer(struct mn_mpi *mpi, int number) {
+  mpi->number = number;
+  mpi->answered = seconds();
+  for (int q = 0; q < mpi->ranks; q++) {
+    struct peer *p = &mpi->peers[q];
+    int done = !p->request;
+    if (q == mpi->own || (!done && (mpi->test(&p->request, &done, mpi->ignore) != 0 || !done))) continue;
+    p->sent =
+        (struct answer){.number = number, .waits = LOAD(waiting) != MN_WAITS_FOR_NOTHING, .calls = calls};
+    (void)mpi->send(&p->sent, sizeof p->sent, mpi->byte, q, TAG_ROLL, mpi->world, &p->request);
+  }
+}
+
+/* Of a roll that this rank has called: who has not answered within a second is missing, and the first rank
+ * that did answer ends all; the others give it half a second each. Where all stand, all wait for each other. */
+static void judge(struct mn_mpi *mpi, void (*end)(const char *missing)) {
+  int length = 0, before = 0, stand = 1;
+  char list[256] = "";
+  for (int q = 0; q < mpi->ranks; q++) {
+    const struct peer *p = &mpi->peers[q];
+    if (q == mpi->own) continue;
+    if (p->heard.number >= mpi->number)
+      before += q < mpi->own, stand &= p->stands;
+    else if (length < 200)
+      length += sprintf(list + length, length ? ", %d" : "%d", q);
+  }
+  if (seconds() - mpi->answered < 1 + 0.5 * before) return;
+  if (length > 0 || stand) end(list);
+  STORE(end_all, NULL); /* all are there, and some get on */
+  STORE(calls, calls + 1);
+}
+
+/* Answers the newest roll, of those that others call and of this rank's own. */
+static void attend(struct mn_mpi *mpi) {
+  void (*const end)(const char *) = LOAD(end_all);
+  int newest = mpi->number;
+  for (int q = 0; q < mpi->ranks; q++) {
+    if (q == mpi->own) continue;
+    hear(mpi, q);
+    if (mpi->peers[q].heard.number > newest) newest = mpi->peers[q].heard.number;
+  }
+  if (end && !mpi->calling && newest == mpi->number) newest++;
+  mpi->calling = end != NULL;
+  if (newest > mpi->number) answer(mpi, newest);
+  if (end) judge(mpi, end);
+}
+
+void mn_mpi_attend(enum mn_waiting what) {
+  struct mn_mpi *mpi = the_library();
+  STORE(waiting, what);
+  if (mpi && mpi->peers && seconds() - mpi->attended > 0.01) {
+    attend(mpi);
+    mpi->attended = seconds();
+  }
+}
+
+static void attend_beat(void) {
+  if (pthread_equal(pthread_self(), opener)) mn_mpi_attend(MN_WAITS_FOR_NOTHING);
+}
+
+/* Waits, as a poll, until the request is done that a call has made. */
+static mn_status finish(struct mn_mpi *mpi, const char *what, int code, handle *request) {
+  const double began = seconds();
+  int done = 0;
+  STORE(waiting, MN_WAITS_FOR_RANKS);
+  for (int64_t polls = 1; code == 0 && !done; polls++) {
+    code = mpi->test(request, &done, mpi->ignore);
+    if (done) break;
+    (void)sched_yield();
+    if (polls % 1024 > 0) continue;
+    mn_mpi_attend(MN_WAITS_FOR_RANKS);
+    if (late && seconds() - began > 1) late(), late = NULL;
+  }
+  late = NULL;
+  STORE(waiting, MN_WAITS_FOR_NOTHING);
+  STORE(calls, calls + 1);
+  return check(mpi, what, code);
+}
+
+/* ---- opening ---- */
+
+/* Whether whoever started this process told it how MPI finds the others, as mpirun and srun do by variables
+ * of Open MPI, PMIx or PMI. */
+static int is_led(void) {
+  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PMI_FD", "PMI_JOBID"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (getenv(names[i])) return 1;
+  return 0;
+}
+
+mn_status mn_mpi_open(struct mn_mpi **out, int *rank, int *size) {
+  int given;
+  *out = NULL;
+  struct mn_mpi *mpi = the_library();
+  if (!mpi)
+    return mn_fail(MN_LIBRARY, "several processes were started, but no MPI library is found: install that of "
+                               "their launcher (libopenmpi3 or libmpich12), or start one process");
+  if (getenv("SLURM_STEP_NUM_TASKS") && !is_led()) /* Open MPI would end the process, with twenty lines */
+    return mn_fail(MN_LIBRARY, "srun started several processes, but does not start MPI: srun --mpi=pmix does "
+                               "for Open MPI, --mpi=pmi2 for MPICH; srun --mpi=list says which it has");
+  MN_REQUIRE(!mpi->started);
+  MN_TRY(check(mpi, "start", mpi->init(NULL, NULL, THREAD_FUNNELED, &given)));
+  mpi->started = 1;
+  MN_TRY(check(mpi, "return errors", mpi->handler(mpi->world, mpi->returns)));
+  MN_TRY(check(mpi, "tell the rank", mpi->rank(mpi->world, rank)));
+  MN_TRY(check(mpi, "count the ranks", mpi->size(mpi->world, size)));
+  mpi->own = *rank, mpi->ranks = *size;
+  mpi->peers = calloc((size_t)*size, sizeof *mpi->peers);
+  if (!mpi->peers) return mn_fail(MN_NO_MEMORY, "no memory for ranks");
+  opener = pthread_self();
+  mn_heartbeat_also(attend_beat);
+  *out = mpi;
+  return MN_OK;
+}
+
+void mn_mpi_close(struct mn_mpi *mpi) {
+  if (!mpi) return;
+  mn_heartbeat_also(NULL);
+  free(mpi->peers);
+  mpi->peers = NULL;
+  (void)mpi->finalize(); /* nothing is to be done about a failure at the end */
+}
+
+void mn_mpi_abort(int code) {
+  struct mn_mpi *mpi = the_library();
+  if (mpi && mpi->started) (void)mpi->abort(mpi->world, code);
+  _Exit(code);
+}
+
+/* MPICH writes an integer to *out, whose other half is then 0. */
+mn_status mn_mpi_split(struct mn_mpi *mpi, mn_mpi_comm *out, int color, int key) {
+  *out = 0;
+  MN_TRY(check(mpi, "divide the ranks", mpi->split(mpi->world, color, key, out)));
+  return check(mpi, "return errors", mpi->handler(*out, mpi->returns));
+}
+
+mn_status mn_mpi_all_gather(struct mn_mpi *mpi, mn_mpi_comm comm, void *all, const void *mine, size_t bytes) {
+  MN_REQUIRE(bytes <= MN_MPI_MOST);
+  const int count = (int)bytes;
+  handle request = 0;
+  if (!comm) comm = mpi->world;
+  return finish(mpi, "gather", mpi->all_gather(mine, count, mpi->byte, all, count, mpi->byte, comm, &request),
+                &request);
+}
+
+mn_status mn_mpi_exchange(struct mn_mpi *mpi, mn_mpi_comm comm, void *to_me, const void *of_mine,
+                          size_t bytes) {
+  MN_REQUIRE(bytes <= MN_MPI_MOST);
+  const int count = (int)bytes;
+  handle request = 0;
+  if (!comm) comm = mpi->world;
+  return finish(mpi, "exchange",
+                mpi->exchange(of_mine, count, mpi->byte, to_me, count, mpi->byte, comm, &request), &request);
+}
+
+mn_status mn_mpi_broadcast(struct mn_mpi *mpi, void *data, size_t bytes, int from) {
+  MN_REQUIRE(bytes <= MN_MPI_MOST);
+  handle request = 0;
+  return finish(mpi, "broadcast", mpi->broadcast(data, (int)bytes, mpi->byte, from, mpi->world, &request),
+                &request);
+}
+
+/* Small enough that a slow network moves one in a few seconds, so that calls get on. */
+static int next_piece(size_t left) {
+  return left < (16 << 20) ? (int)left : 16 << 20;
+}
+
+mn_status mn_mpi_send(struct mn_mpi *mpi, const void *data, size_t bytes, int to) {
+  for (int piece; bytes > 0; bytes -= (size_t)piece, data = (const char *)data + piece) {
+    handle request = 0;
+    piece = next_piece(bytes);
+    MN_TRY(finish(mpi, "send", mpi->send(data, piece, mpi->byte, to, TAG_PIECE, mpi->world, &request),
+                  &request));
+  }
+  return MN_OK;
+}
+
+mn_status mn_mpi_receive(struct mn_mpi *mpi, void *data, size_t bytes, int from) {
+  for (int piece; bytes > 0; bytes -= (size_t)piece, data = (char *)data + piece) {
+    handle request = 0;
+    piece = next_piece(bytes);
+    MN_TRY(finish(mpi, "receive", mpi->receive(data, piece, mpi->byte, from, TAG_PIECE, mpi->world, &request),
+                  &request));
+  }
+  return MN_OK;
+}
