@@ -99,6 +99,8 @@ if [ "${ranks[-1]}" = 4 ]; then
   train 4 block fp64 2 >"$folder/4"
   cmp -s "$folder/2" "$folder/4" || fail "two copies of two parts differ from two copies"
 fi
+timeout 30 mpirun -n 2 "$program" "$device" fp32 child || fail "a child takes its rank's messages"
+passed=$((passed + 1))
 # A rank that failed tells of it while the others are busy, and not once more.
 if train 2 late fp32 >"$folder/out" 2>"$folder/told"; then fail "a fault is forgotten"; fi
 [ "$(grep -c "a fault of its own" "$folder/told")" = 1 ] || fail "$(cat "$folder/told")"

@@ -34,11 +34,13 @@ mn_status mn_ranks_share_cores(struct mn_ranks *ranks) {
   struct mn_seat mine = {.host = ""}, *seats = calloc((size_t)ranks->size, each);
   MN_REQUIRE(seats); /* a rank that failed alone would leave the others waiting */
   name_host(mine.host, sizeof mine.host);
+  if (getenv("NCCL_HOSTID")) snprintf(mine.id, sizeof mine.id, "%s", getenv("NCCL_HOSTID"));
   if (sched_getaffinity(0, sizeof mine.cores, &mine.cores) != 0)
     CPU_ZERO(&mine.cores); /* more than a set has */
   mn_status status = mn_ranks_collect(ranks, seats, &mine, each);
   ranks->neighbours = ranks->local = 0;
-  for (int q = 0; q < ranks->rank; q++) ranks->local += strcmp(seats[q].host, mine.host) == 0;
+  for (int q = 0; q < ranks->rank; q++)
+    ranks->local += strcmp(seats[q].host, mine.host) == 0 && strcmp(seats[q].id, mine.id) == 0;
   for (int q = 0; q < ranks->size; q++) ranks->neighbours += strcmp(seats[q].host, seats[0].host) == 0;
   const int threads = status == MN_OK ? mn_seats_threads(seats, ranks->size, ranks->rank) : 0;
   ranks->cores = threads;

@@ -9,6 +9,8 @@
 /* Where a rank runs. */
 struct mn_seat {
   char host[256];  /* its name; two hosts have two */
+  char id[64];     /* NCCL_HOSTID, "" where it is not set: of those that have another, as of those of another
+                      host, NCCL takes each GPU for one of its own */
   cpu_set_t cores; /* that the launcher lets the rank run on; none: not known */
 };
 

@@ -11,10 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "kernels/heartbeat.h"
 
-enum { TAG_PIECE = 1, TAG_ROLL };
+enum { TAG_PIECE = 1, TAG_ROLL, APART = 2 };     /* seconds between two rolls */
 enum { ERROR_TEXT = 8192, THREAD_FUNNELED = 1 }; /* more than any library's MPI_MAX_ERROR_STRING */
 
 typedef mn_mpi_comm handle;
@@ -130,7 +131,8 @@ static mn_status check(struct mn_mpi *mpi, const char *what, int code) {
 
 /* ---- waiting ---- */
 
-static pthread_t opener; /* the thread that makes all calls */
+static pthread_t opener; /* the thread that makes all calls, */
+static pid_t process;    /* and its process: a child that this forked would take its messages */
 static int waiting;      /* enum mn_waiting */
 static int64_t calls;
 static void (*end_all)(const char *missing); /* of the roll that the watchdog called; NULL: it has not */
@@ -168,7 +170,8 @@ static void hear(struct mn_mpi *mpi, int q) {
     if (mpi->probe(q, TAG_ROLL, mpi->world, &there, mpi->ignore) != 0 || !there) return;
     if (mpi->receive(&heard, sizeof heard, mpi->byte, q, TAG_ROLL, mpi->world, &request) != 0) return;
     while (!done && mpi->test(&request, &done, mpi->ignore) == 0) continue;
-    p->stands = heard.waits && p->heard.waits && heard.calls == p->heard.calls;
+    p->stands =
+        heard.number == p->heard.number + 1 && heard.calls == p->heard.calls && heard.waits && p->heard.waits;
     p->heard = heard;
   }
 }
@@ -214,7 +217,8 @@ static void attend(struct mn_mpi *mpi) {
     hear(mpi, q);
     if (mpi->peers[q].heard.number > newest) newest = mpi->peers[q].heard.number;
   }
-  if (end && !mpi->calling && newest == mpi->number) newest++;
+  /* Several call at a time: one roll is enough, and two would follow too soon to tell that a rank stands. */
+  if (end && !mpi->calling && newest == mpi->number && seconds() - mpi->answered > APART) newest++;
   mpi->calling = end != NULL;
   if (newest > mpi->number) answer(mpi, newest);
   if (end) judge(mpi, end);
@@ -230,7 +234,7 @@ void mn_mpi_attend(enum mn_waiting what) {
 }
 
 static void attend_beat(void) {
-  if (pthread_equal(pthread_self(), opener)) mn_mpi_attend(MN_WAITS_FOR_NOTHING);
+  if (pthread_equal(pthread_self(), opener) && getpid() == process) mn_mpi_attend(MN_WAITS_FOR_NOTHING);
 }
 
 /* Waits, as a poll, until the request is done that a call has made. */
@@ -282,7 +286,7 @@ mn_status mn_mpi_open(struct mn_mpi **out, int *rank, int *size) {
   mpi->own = *rank, mpi->ranks = *size;
   mpi->peers = calloc((size_t)*size, sizeof *mpi->peers);
   if (!mpi->peers) return mn_fail(MN_NO_MEMORY, "no memory for ranks");
-  opener = pthread_self();
+  opener = pthread_self(), process = getpid();
   mn_heartbeat_also(attend_beat);
   *out = mpi;
   return MN_OK;

@@ -30,7 +30,7 @@ if [ "$device" = cuda ] && [ "$(nvidia-smi --list-gpus | wc -l)" -lt "${ranks[-1
   echo "one GPU is every rank's"
   cat >"${as_host[0]}" <<'END'
 #!/bin/sh
-NCCL_HOSTID=host$OMPI_COMM_WORLD_RANK NCCL_SOCKET_IFNAME=lo OMPI_COMM_WORLD_LOCAL_RANK=0 exec "$@"
+NCCL_HOSTID=host$OMPI_COMM_WORLD_RANK NCCL_SOCKET_IFNAME=lo exec "$@"
 END
   chmod +x "${as_host[0]}"
 fi

@@ -10,12 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include "data/order.h"
 #include "engine/ranks/hosts.h"
 #include "engine/ranks/ranks.h"
+#include "kernels/heartbeat.h"
 #include "kernels/random.h"
 #include "train/evaluate.h"
 #include "train/trainer.h"
@@ -77,7 +79,8 @@ struct job {
   .rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .accumulate = 1
 
 static struct job jobs[] = {
-    {"late", .model = {BLOCK}}, /* a rank fails, and the first comes two seconds later to hear of it */
+    {"child", .model = {BLOCK}}, /* children beat while another rank waits */
+    {"late", .model = {BLOCK}},  /* a rank fails, and the first comes two seconds later to hear of it */
     {"block", .model = {BLOCK}, .optimizer = {SGD}},
     {"block-adamw", .model = {BLOCK}, .optimizer = {ADAMW}},
     /* Weights and gradients whose sizes differ much between the parts. */
@@ -259,6 +262,22 @@ static mn_status train(struct mn_context *context, const struct job *job) {
   return status;
 }
 
+/* A child that a rank forks and waits for, as to try out a file, takes none of the rank's messages. */
+static mn_status agree_after_children(struct mn_ranks *ranks) {
+  for (int i = 0; i < 10; i++) {
+    const pid_t child = mn_ranks_first(ranks) ? -1 : fork();
+    for (int beat = 0; child == 0 && beat < 4; beat++) {
+      usleep(12000);
+      mn_heartbeat();
+    }
+    if (child == 0) _exit(0);
+    if (child > 0) MN_REQUIRE(waitpid(child, NULL, 0) == child);
+    MN_TRY(mn_ranks_agree(ranks, MN_OK));
+  }
+  mn_ranks_close(ranks);
+  return MN_OK;
+}
+
 static mn_status run(const char *device, const char *precision, const struct job *job, const char *parts) {
   struct mn_ranks *ranks;
   struct mn_context *context;
@@ -269,10 +288,11 @@ static mn_status run(const char *device, const char *precision, const struct job
     if (mn_ranks_first(ranks)) sleep(2);
     return mn_ranks_agree(ranks, mn_ranks_first(ranks) ? MN_OK : mn_fail(MN_FAILED, "a fault of its own"));
   }
+  if (strcmp(job->name, "child") == 0) return agree_after_children(ranks);
   if (parts) MN_TRY(mn_ranks_divide(ranks, atoi(parts)));
   prints = mn_ranks_first(ranks);
   snprintf(name, sizeof name, strcmp(device, "cuda") == 0 ? "%s:%d" : "%s", device, ranks ? ranks->local : 0);
-  mn_status status = mn_context_open(&context, name, precision);
+  mn_status status = mn_ranks_agree(ranks, mn_context_open(&context, name, precision));
   if (status == MN_OK) status = mn_context_join(context, ranks);
   if (status == MN_OK) status = train(context, job);
   const mn_status trained = status;
