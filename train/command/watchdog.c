@@ -162,6 +162,12 @@ static void *stand_by(void *nothing) {
   return nothing;
 }
 
+static mn_status start(void) {
+  if (!now.open) MN_TRY(mn_thread_start(&thread, "the thread that watches signals", stand_by, NULL));
+  now.open = 1;
+  return MN_OK;
+}
+
 mn_status mn_watchdog_open(int among, double timeout, int resumes) {
   STORE(interrupted, 0);
   STORE(wants_save, 0);
@@ -171,9 +177,7 @@ mn_status mn_watchdog_open(int among, double timeout, int resumes) {
   now.resumes = resumes;
   ranks.timeout = among ? timeout : 0, ranks.rank = -1;
   if (sem_init(&woken, 0, 0) != 0) return mn_fail(MN_LIBRARY, "signals cannot be watched");
-  MN_TRY(mn_thread_start(&thread, "the thread that watches signals", stand_by, NULL));
-  now.open = 1;
-  return MN_OK;
+  return among ? start() : MN_OK;
 }
 
 void mn_watchdog_rank(int rank) {
@@ -183,6 +187,7 @@ void mn_watchdog_rank(int rank) {
 mn_status mn_watchdog_signals(int resumes) {
   STORE(now.resumes, resumes);
   mn_watchdog_enter("reading rows", 0);
+  MN_TRY(start());
   return watch_signals();
 }
 

@@ -15,8 +15,9 @@
 
 #include "train/checkpoint/saver.h"
 
-/* Starts the thread, before ranks meet: one of several (`among`) is to get on within `timeout` seconds (0: or
- * not). `resumes`: a checkpoint stands. MN_NO_MEMORY, MN_LIBRARY. */
+/* Before ranks meet. One of several (`among`) is to get on within `timeout` seconds (0: or not), and has the
+ * thread from here on; one that is alone from mn_watchdog_signals on, since children that try files out are
+ * forked before. `resumes`: a checkpoint stands. MN_NO_MEMORY, MN_LIBRARY. */
 mn_status mn_watchdog_open(int among, double timeout, int resumes);
 void mn_watchdog_close(void); /* also where it is not open */
 
@@ -24,7 +25,7 @@ void mn_watchdog_close(void); /* also where it is not open */
 void mn_watchdog_rank(int rank);
 
 /* Watches signals from now on, in the stage "reading rows". `resumes`: the run goes on from a checkpoint.
- * MN_LIBRARY. */
+ * MN_NO_MEMORY, MN_LIBRARY. */
 mn_status mn_watchdog_signals(int resumes);
 
 /* The signal that asks the run to end; 0: none did. The pointer is for a reader of rows, as its `stop`. */
