@@ -183,8 +183,8 @@ strike() {
 last=${ranks[-1]}
 strike KILL 1 137 "" 2
 strike KILL 0 137 "" "$last"
-strike STOP 1 75 "rank 0 on .* has waited for rank 1, which does not answer, .*; --resume goes on from the last checkpoint" 2 --rank-timeout 2
-strike STOP 0 75 "rank 1 on .* has waited for rank 0, which does not answer, .*; --resume goes on from the last checkpoint" "$last" --rank-timeout 2
+strike STOP 1 75 "rank [0-9] on .* has waited for rank 1, which does not answer, .*; --resume goes on from the last checkpoint" 2 --rank-timeout 2
+strike STOP 0 75 "rank [0-9] on .* has waited for rank 0, which does not answer, .*; --resume goes on from the last checkpoint" "$last" --rank-timeout 2
 strike TERM 1 75 "stopped by Terminated" 2
 strike TERM all 75 "stopped by Terminated" "$last"
 command_ends 70 "has waited for others for 2 s in the ranks' start" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --rank-timeout 2 : \
