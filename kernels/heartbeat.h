@@ -7,7 +7,7 @@
 
 #include "kernels/status.h"
 
-/* Of any thread: something is done that takes a second at most on a usual machine. */
+/* Any thread calls it when it has done a piece of work that takes a second at most on a usual machine. */
 MN_C void mn_heartbeat(void);
 
 /* How many there were. */

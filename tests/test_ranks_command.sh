@@ -139,7 +139,7 @@ if [ ${#as_host[@]} -gt 0 ]; then # fewer GPUs than ranks
   command_ends 64 "rank [1-9] has another kind of device than rank 0 .*: start a rank for each GPU" -n "${ranks[-1]}" "$minnow" train \
     --synthetic 2048 --in 192 --hidden 256 --groups 16 --steps 4
 fi
-# Of processes that torchrun started, each would train alone.
+# Each process that torchrun started would train alone.
 code=0
 WORLD_SIZE=2 "$minnow" train "${options[@]}" 2>err >out || code=$?
 { [ "$code" = 64 ] && grep -q "^minnow: WORLD_SIZE is 2, but .*mpirun -n 2 minnow train" err; } || fail "WORLD_SIZE=2: $code: $(cat err)"

@@ -73,7 +73,7 @@ static mn_status update_piece(struct mn_device *device, const struct mn_tensor *
   return device->kernels->epilogue(device, row_of(t->gradient, first, t, real), w.rows, w.cols, &apply);
 }
 
-/* Of what an update writes, if it is there. */
+/* Gathers one form that an update writes; a tensor that lacks the form (NULL) is left as it is. */
 static mn_status gather_piece(struct mn_device *device, const struct mn_tensor *t, void *form, size_t each,
                               int piece, int pieces) {
   return form ? device->ranks->kernels->gather_shares(device, form, mn_tensor_count(t), each, piece, pieces)

@@ -16,8 +16,8 @@ struct mn_tape_ranks {
     const void *piece;
     int64_t rows, cols;
   } gathered;
-  /* Of what the backward writes, on which all ranks agree at its end, for the next step to choose the factors
-   * by. The operations' bind adds them. */
+  /* The scales of what the backward writes: all ranks agree on them at its end, and the next step chooses its
+   * factors by them. The operations' bind adds them. */
   struct mn_scale *scales[MN_TAPE_SCALES];
   int scale_count;
   int spared; /* the device's before the backward, which spares more for its exchanges */

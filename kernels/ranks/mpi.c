@@ -189,8 +189,9 @@ static void answer(struct mn_mpi *mpi, int number) {
   }
 }
 
-/* Of a roll that this rank has called: who has not answered within a second is missing, and the first rank
- * that did answer ends all; the others give it half a second each. Where all stand, all wait for each other. */
+/* Judges a roll that this rank has called. A rank that has not answered within a second is missing, and the
+ * first rank that did answer ends all; the others give it half a second each. Where all stand, all wait for
+ * each other. */
 static void judge(struct mn_mpi *mpi, void (*end)(const char *missing)) {
   int length = 0, before = 0, stand = 1;
   char list[256] = "";

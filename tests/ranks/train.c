@@ -4,7 +4,7 @@
  *   train DEVICE PRECISION CASE [PARTS]      DEVICE cuda: each rank takes the GPU of its number on its host
  *
  * With fewer PARTS than ranks the others are copies (kernels/ranks/ranks.h), whose parameters must be the
- * same. Of a row that is not as the others are it prints what the trainer says of it, and what an evaluation
+ * same. Where a row is not as the others are, it prints what the trainer says of it, and what an evaluation
  * does. */
 #include <math.h>
 #include <stdio.h>
