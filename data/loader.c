@@ -142,7 +142,8 @@ static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *con
   l->direct = !config->shuffled && l->targets == l->dataset->outputs && !l->scales &&
               place == MN_PLACE_DEVICE && device->type == MN_DEVICE_CPU;
   /* Kept for good: another loader of the device's may need them longer than this one. */
-  if (place != MN_PLACE_DEVICE && device->type == MN_DEVICE_CUDA) device->spared = MN_GATHER_MULTIPROCESSORS;
+  if (place != MN_PLACE_DEVICE && device->type == MN_DEVICE_CUDA)
+    device->reserved_sms = MN_GATHER_MULTIPROCESSORS;
   MN_TRY(allocate(l));
   return place == MN_PLACE_FILE ? mn_windows_open(&l->windows, l->placement, l->order, l->window) : MN_OK;
 }
@@ -159,7 +160,7 @@ mn_status mn_loader_open(struct mn_loader **out, struct mn_context *context, str
   l->batch = config->batch ? config->batch : config->samples;
   l->room = divide(l, l->most);
   /* The last rows of an epoch, less than a batch, may not be divided. */
-  if (!config->shuffled && mn_ranks_copies(context->device->ranks) > 1) l->room = l->most;
+  if (!config->shuffled && mn_ranks_replicas(context->device->ranks) > 1) l->room = l->most;
   mn_status status = prepare(l, config);
   if (status == MN_OK)
     *out = l;
@@ -200,7 +201,7 @@ static int64_t take(struct mn_loader *l, const struct list *list, int64_t rows, 
     int64_t local = l->from[l->at], number = local;
     if (!l->windows) number = l->extents[local / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + local % MN_ORDER_EXTENT;
     if (l->within >= l->first && l->within < l->first + l->share) list->numbers[rows++] = number;
-    struct mn_scale *scale = &list->scales[l->done]; /* of all copies' rows, so that they have the same */
+    struct mn_scale *scale = &list->scales[l->done]; /* of all replicas' rows, so that they have the same */
     if (l->scales) scale->largest = fmaxf(l->within ? scale->largest : 0, largest[number]);
     if (++l->within == l->each) l->within = 0, l->done++;
   }
@@ -236,7 +237,7 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
                         .rows = l->uploaded[buffer].numbers + first,
                         .of = {{.from = rows->x, .bytes = form->x_row}},
                         .far = l->placement->place != MN_PLACE_DEVICE};
-  if (first == end) return MN_OK; /* all were other copies' */
+  if (first == end) return MN_OK; /* all were other replicas' */
   if (x)
     g.of[0].to = x + (size_t)first * form->x_row;
   else

@@ -24,7 +24,7 @@ struct mn_loader_config {
 /* Rows of a batch in the device's memory. */
 struct mn_batch {
   int64_t rows;
-  int64_t first;       /* where they begin in a batch of which other copies have the others; alone 0 */
+  int64_t first;       /* where they begin in a batch of which other replicas have the others; alone 0 */
   struct mn_operand x; /* [rows, I]: the planes that the device's GEMMs read, or real */
   void *y;             /* [rows, targets] reals or [rows] labels; NULL where the dataset has no y */
   int64_t targets;     /* columns of y, of real targets */
@@ -39,7 +39,7 @@ MN_API mn_status mn_loader_open(struct mn_loader **out, struct mn_context *conte
                                 struct mn_dataset *dataset, const struct mn_loader_config *config);
 MN_API void mn_loader_close(struct mn_loader *loader); /* NULL is fine */
 
-/* Gathers the next `samples` samples, among copies mn_own_rows of each batch of them, into the next buffer:
+/* Gathers the next `samples` samples, among replicas mn_own_rows of each batch of them, into the next buffer:
  * *number says which, *batch where they will be. To
  * be called between ahead_begin and ahead_end of the device (kernels/ahead.h), whose rules hold for the
  * buffers. An error of reading (a NaN in the data, a failing disk) comes back here, with its message, when a

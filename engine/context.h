@@ -24,13 +24,13 @@ MN_API void mn_context_close(struct mn_context *context); /* NULL is fine */
 /* `count` (> 0) elements of `size` bytes on the device, not initialised, to be freed by mn_context_release
  * with the same count and size (NULL is fine). MN_NO_MEMORY. */
 MN_API mn_status mn_context_allocate(struct mn_context *context, void **out, int64_t count, size_t size);
-/* The same, in memory that the collectives of the parts, or the copies, reach: all of them call it in the
+/* The same, in memory that the collectives of the shards, or the replicas, reach: all of them call it in the
  * same order. MN_ALONE: as above. */
 mn_status mn_context_allocate_shared(struct mn_context *context, enum mn_sharing with, void **out,
                                      int64_t count, size_t size);
 MN_API void mn_context_release(struct mn_context *context, void *memory, int64_t count, size_t size);
 
-/* Copies `count` values between reals on the device and doubles on the host, and waits for the device. */
+/* Replicas `count` values between reals on the device and doubles on the host, and waits for the device. */
 MN_API mn_status mn_context_write(struct mn_context *context, void *to, const double *from, int64_t count);
 MN_API mn_status mn_context_read(struct mn_context *context, double *to, const void *from, int64_t count);
 

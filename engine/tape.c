@@ -84,7 +84,7 @@ mn_status mn_tape_device(struct mn_tape *tape, void **out, int64_t count, size_t
 }
 
 mn_status mn_tape_shared(struct mn_tape *tape, void **out, int64_t count, size_t size) {
-  return take_memory(tape, MN_WITH_PARTS, out, count, size);
+  return take_memory(tape, MN_WITH_SHARDS, out, count, size);
 }
 
 mn_status mn_tape_scale(struct mn_tape *tape, struct mn_scale **out) {
@@ -247,7 +247,7 @@ static mn_status finish_shared(struct mn_tape *tape) {
   for (const struct mn_node *node = tape->last; node; node = node->previous)
     for (int i = 0; i < MN_NODE_INPUTS; i++)
       if (node->sums[i].into && node->sums[i].kind == MN_STORE &&
-          (node->inputs[i]->sink.kind == MN_UPDATE || node->inputs[i]->sink.kind == MN_SUM_SHARE))
+          (node->inputs[i]->sink.kind == MN_UPDATE || node->inputs[i]->sink.kind == MN_REDUCE_SCATTER_ROWS))
         MN_TRY(apply_sink(tape, node->inputs[i]));
   return MN_OK;
 }

@@ -83,7 +83,7 @@ MN_API void mn_tape_close(struct mn_tape *tape); /* NULL is fine */
 MN_API mn_status mn_tape_host(struct mn_tape *tape, void **out, size_t bytes);
 MN_API mn_status mn_tape_device(struct mn_tape *tape, void **out, int64_t count, size_t size);
 
-/* Device memory that is gathered from all parts (mn_context_allocate_shared). */
+/* Device memory that is gathered from all shards (mn_context_allocate_shared). */
 mn_status mn_tape_shared(struct mn_tape *tape, void **out, int64_t count, size_t size);
 
 /* A scale with the factor 1, freed with the tape. */

@@ -21,10 +21,10 @@ mn_status mn_tensor_check(const struct mn_tensor *tensor, int64_t rows, int64_t 
                  (long)value->cols, (long)rows, (long)cols);
 }
 
-/* Either all ranks have planes of their part, or none has: two planes might fit some alone where the parts
+/* Either all ranks have planes of their shard, or none has: two planes might fit some alone where the shards
  * are not of one size, but ranks agree on the scales. */
 static int has_planes(const struct mn_device *device, const struct mn_operand *w) {
-  const int even = !w->whole || w->whole % mn_ranks_parts(device->ranks) == 0;
+  const int even = !w->whole || w->whole % mn_ranks_shards(device->ranks) == 0;
   return mn_has_planes(device, w->rows, w->cols) && (device->planes == 1 || even);
 }
 
@@ -52,8 +52,8 @@ static mn_status take_forms(struct mn_context *context, struct mn_tensor *tensor
   return context->kernels->upload(device, tensor->scales, first, sizeof first);
 }
 
-mn_status mn_tensor_part(struct mn_context *context, struct mn_tensor **out, const char *name, int rank,
-                         int64_t rows, int64_t cols, int64_t first, int64_t whole) {
+mn_status mn_tensor_shard(struct mn_context *context, struct mn_tensor **out, const char *name, int rank,
+                          int64_t rows, int64_t cols, int64_t first, int64_t whole) {
   *out = NULL;
   MN_TRY(mn_tensor_check_shape(name, rows, cols));
   struct mn_tensor *tensor = calloc(1, sizeof *tensor);
@@ -65,8 +65,8 @@ mn_status mn_tensor_part(struct mn_context *context, struct mn_tensor **out, con
   tensor->first = first;
   tensor->whole = whole;
   if (rank == 2 && rows < whole) tensor->value.whole = whole;
-  const int copies = mn_ranks_copies(context->device->ranks);
-  if (rank == 2 && copies > 1 && rows % copies == 0) tensor->shared = MN_WITH_COPIES;
+  const int replicas = mn_ranks_replicas(context->device->ranks);
+  if (rank == 2 && replicas > 1 && rows % replicas == 0) tensor->shared = MN_WITH_REPLICAS;
   mn_status status = take_forms(context, tensor);
   if (status != MN_OK) {
     mn_tensor_free(context, tensor);
@@ -78,7 +78,7 @@ mn_status mn_tensor_part(struct mn_context *context, struct mn_tensor **out, con
 
 mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out, const char *name, int rank,
                               int64_t rows, int64_t cols) {
-  return mn_tensor_part(context, out, name, rank, rows, cols, 0, rank == 2 ? rows : cols);
+  return mn_tensor_shard(context, out, name, rank, rows, cols, 0, rank == 2 ? rows : cols);
 }
 
 void mn_tensor_free(struct mn_context *context, struct mn_tensor *tensor) {
@@ -136,9 +136,9 @@ mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, 
                                       .clears = how == MN_TRAIN_ADD};
   tensor->sink =
       (struct mn_epilogue){.kind = sinks[how], .into = tensor->gradient, .update = &tensor->update};
-  if (how == MN_TRAIN_STORE && tensor->shared == MN_WITH_COPIES) tensor->sink.kind = MN_SUM_SHARE;
-  tensor->summed = how == MN_TRAIN_STORE && tensor->shared != MN_WITH_COPIES &&
-                   mn_ranks_copies(context->device->ranks) > 1;
+  if (how == MN_TRAIN_STORE && tensor->shared == MN_WITH_REPLICAS) tensor->sink.kind = MN_REDUCE_SCATTER_ROWS;
+  tensor->summed = how == MN_TRAIN_STORE && tensor->shared != MN_WITH_REPLICAS &&
+                   mn_ranks_replicas(context->device->ranks) > 1;
   return MN_OK;
 }
 

@@ -24,9 +24,9 @@ struct mn_tensor {
   int uses, stored;        /* on the tape being finished: its consumers; whether `gradient` holds their sum */
   int keep;                /* the real form is kept, whatever the consumers read */
   int outside;             /* the value's memory is another's (mn_tape_outside) */
-  int summed; /* of a parameter that has no shares: the tape adds up the copies' stored gradients */
-  /* Whose collectives reach the gradient and the forms that GEMMs read: of a parameter MN_WITH_COPIES where
-   * each of several copies can have a share of its rows. */
+  int summed; /* of a parameter that has no shares: the tape adds up the replicas' stored gradients */
+  /* Whose collectives reach the gradient and the forms that GEMMs read: of a parameter MN_WITH_REPLICAS where
+   * each of several replicas can have a share of its rows. */
   enum mn_sharing shared;
   int operand; /* of a tape's last output: only a GEMM will read it, so it has no real form */
 };
@@ -43,9 +43,9 @@ MN_API mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tenso
                                      int rank, int64_t rows, int64_t cols);
 MN_API void mn_tensor_free(struct mn_context *context, struct mn_tensor *tensor); /* NULL is fine */
 
-/* The same for a rank's part of one: `first` and `whole` as in struct mn_tensor. */
-mn_status mn_tensor_part(struct mn_context *context, struct mn_tensor **out, const char *name, int rank,
-                         int64_t rows, int64_t cols, int64_t first, int64_t whole);
+/* The same for a rank's shard of one: `first` and `whole` as in struct mn_tensor. */
+mn_status mn_tensor_shard(struct mn_context *context, struct mn_tensor **out, const char *name, int rank,
+                          int64_t rows, int64_t cols, int64_t first, int64_t whole);
 
 static inline int64_t mn_tensor_count(const struct mn_tensor *t) {
   return t->value.rows * t->value.cols;
@@ -60,7 +60,7 @@ static inline int64_t mn_tensor_outputs(const struct mn_tensor *t) {
 enum mn_training {
   MN_TRAIN_FROZEN, /* no gradient */
   MN_TRAIN_UPDATE, /* updated at once, in the epilogue that produces the gradient */
-  MN_TRAIN_STORE,  /* the gradient, of all copies, is stored, for checks or a later step; where each has a
+  MN_TRAIN_STORE,  /* the gradient, of all replicas, is stored, for checks or a later step; where each has a
                       share of the rows, in that share */
   MN_TRAIN_ADD,    /* this rank's gradient is added up over several backward passes */
   MN_TRAININGS,

@@ -288,9 +288,9 @@ mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, i
     MN_TRY(device->ranks->kernels->reduce_scatter(device, epilogue->scatter->piece, d, rows, cols));
     return MN_CPU(mn_epilogue)(device, epilogue->scatter->piece, rows, epilogue->scatter->share,
                                epilogue->scatter->then);
-  case MN_SUM_SHARE:
+  case MN_REDUCE_SCATTER_ROWS:
     MN_REQUIRE(epilogue->into == d);
-    return device->ranks->kernels->sum_share(device, d, count);
+    return device->ranks->kernels->reduce_scatter_rows(device, d, count);
   }
   mn_abort(__FILE__, __LINE__, "an epilogue kind");
 }

@@ -392,9 +392,9 @@ mn_status mn_cuda_epilogue<Real>::run(struct mn_device *device, void *matrix, in
   case MN_REDUCE_SCATTER:
     MN_TRY(mn_reduce_scatter_cuda(device, epilogue->scatter->piece, d, rows, cols));
     return run(device, epilogue->scatter->piece, rows, epilogue->scatter->share, epilogue->scatter->then);
-  case MN_SUM_SHARE:
+  case MN_REDUCE_SCATTER_ROWS:
     MN_REQUIRE(into == d);
-    return mn_sum_share_cuda(device, d, count);
+    return mn_reduce_scatter_rows_cuda(device, d, count);
   }
   mn_abort(__FILE__, __LINE__, "an epilogue kind");
 }

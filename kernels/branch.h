@@ -15,14 +15,14 @@
 #include "kernels/types.h"
 
 enum mn_branch {
-  MN_BRANCH_SUMS,   /* of a lower priority than the device's other work: column sums */
-  MN_BRANCH_COPIES, /* of a higher one: what copies exchange, */
-  MN_BRANCH_PARTS,  /* and what parts do beside products */
+  MN_BRANCH_SUMS,     /* of a lower priority than the device's other work: column sums */
+  MN_BRANCH_REPLICAS, /* of a higher one: what replicas exchange, */
+  MN_BRANCH_SHARDS,   /* and what shards exchange beside products */
   MN_BRANCHES,
 };
 
-/* While a sum of copies' may run beside them, products of our own GEMM leave it so many multiprocessors
- * (struct mn_device, spared), which suffice for the link's full rate (NOTES.md). */
+/* While a sum of replicas' may run beside them, products of our own GEMM leave it so many multiprocessors
+ * (struct mn_device, reserved_sms), which suffice for the link's full rate (NOTES.md). */
 enum { MN_EXCHANGE_MULTIPROCESSORS = 24 };
 
 typedef mn_status mn_branch_fork_function(struct mn_device *device, enum mn_branch which);

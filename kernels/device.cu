@@ -111,7 +111,7 @@ static mn_status open_parts(struct mn_cuda *cuda) {
   int least, greatest;
   MN_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   cudaStream_t *sums = &cuda->branches[MN_BRANCH_SUMS];
-  for (int which : {MN_BRANCH_COPIES, MN_BRANCH_PARTS})
+  for (int which : {MN_BRANCH_REPLICAS, MN_BRANCH_SHARDS})
     MN_CUDA_TRY(cudaStreamCreateWithPriority(&cuda->branches[which], cudaStreamNonBlocking, greatest));
   MN_CUDA_TRY(
       cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking, std::min(greatest + 1, least)));
@@ -185,8 +185,9 @@ extern "C" void mn_cuda_close(struct mn_device *device) {
     for (cudaEvent_t event : {cuda->filled[i], cuda->used[i], cuda->reported[i]})
       if (event) (void)cudaEventDestroy(event);
   for (void *staging : cuda->staging) mn_release_host_cuda(device, staging);
-  for (cudaStream_t each : {cuda->report, cuda->ahead, cuda->beside, cuda->branches[MN_BRANCH_SUMS],
-                            cuda->branches[MN_BRANCH_COPIES], cuda->branches[MN_BRANCH_PARTS], cuda->stream})
+  for (cudaStream_t each :
+       {cuda->report, cuda->ahead, cuda->beside, cuda->branches[MN_BRANCH_SUMS],
+        cuda->branches[MN_BRANCH_REPLICAS], cuda->branches[MN_BRANCH_SHARDS], cuda->stream})
     if (each) (void)cudaStreamDestroy(each);
   (void)cudaGetLastError();
   free(cuda);

@@ -28,7 +28,7 @@ struct mn_gather {
 typedef mn_status mn_gather_function(struct mn_device *device, const struct mn_gather *gather);
 
 /* The multiprocessors that a far gather takes. They saturate the link beside a GEMM that leaves them free
- * (struct mn_device, spared); half as many do so alone. */
+ * (struct mn_device, reserved_sms); half as many do so alone. */
 enum { MN_GATHER_MULTIPROCESSORS = 8 };
 
 #endif

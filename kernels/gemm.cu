@@ -180,8 +180,8 @@ static bool suits(const struct mn_cuda *cuda, const struct mn_matmul *m) {
          result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= MN_CUDA_WORKSPACE;
 }
 
-/* By the whole's algorithm, where it has one that computes the part; a whole without one is plain_kernel's,
- * and so are its parts. */
+/* Uses the full matrix's algorithm if it can compute the shard; if the full matrix has none, both use
+ * plain_kernel. */
 static mn_status choose_of_whole(struct mn_device *device, struct mn_matmul *m,
                                  cublasLtMatmulPreference_t preference) {
   MN_TRY(choose(device, m, m->whole, preference));
@@ -376,7 +376,7 @@ static void check_epilogue(const struct product *p, const struct mn_epilogue *ep
   case MN_STORE:
   case MN_ADD:
   case MN_REDUCE_SCATTER:
-  case MN_SUM_SHARE:
+  case MN_REDUCE_SCATTER_ROWS:
     MN_REQUIRE(epilogue->into);
     return;
   case MN_UPDATE:

@@ -46,7 +46,7 @@ struct mn_versions {
 struct mn_kernels;
 struct mn_cuda;
 struct mn_ranks;
-enum mn_sharing { MN_ALONE, MN_WITH_PARTS, MN_WITH_COPIES }; /* whose collectives reach memory */
+enum mn_sharing { MN_ALONE, MN_WITH_SHARDS, MN_WITH_REPLICAS }; /* whose collectives reach memory */
 
 /* Runs what it is given, in order. Opened by mn_device_open (kernels/device.h); one thread at a time, except
  * for host memory and download_beside (kernels/memory.h). */
@@ -61,9 +61,9 @@ struct mn_device {
                    float so that sgemm can read it; 0 where there are no planes */
   int scaled;   /* planes hold scaled values: struct mn_scale */
   int fuses;    /* whether there is a GEMM of our own for this GPU and precision */
-  int spared;   /* multiprocessors that the GEMM of our own leaves free, for what runs beside it: a gather, an
-                   exchange. sum_share raises it; the tape puts it back when the branch is joined */
-  int library;  /* set: every product takes the library path, even where a GEMM of our own fits; for measuring
+  int reserved_sms; /* multiprocessors that the GEMM of our own leaves free, for what runs beside it: a gather,
+                       an exchange. reduce_scatter_rows raises it; the tape restores it after the step */
+  int library; /* set: every product takes the library path, even where a GEMM of our own fits; for measuring
                    and checking one against the other. Products of two planes, which no library takes, are
                    stored by our own GEMM and their epilogue comes after it */
   int *nonfinite; /* in the device's memory: 0 until an epilogue or a loss meets an infinity, a NaN or a value
@@ -93,14 +93,16 @@ enum { MN_HEADROOM_X = 1, MN_HEADROOM_DZ = 8, MN_HEADROOM_W = 7 };
 #define MN_FACTOR_MOST 0x1p60f /* and 1/MN_FACTOR_MOST: so that a product of two stays a float */
 #define MN_FP16_MOST 65504.0f
 
-/* Of the plane of an operand x that is gathered from the parts of a copy, by columns. A product x·Wᵀ begins
- * with this part's own columns and goes on with the next part's; while these are on their way, it waits. */
+/* The plane of an operand x whose columns are gathered from the shards of a replica. A product x·Wᵀ begins
+ * with this shard's own columns and goes on with the next shard's; it waits for those that are still on
+ * their way. */
 struct mn_arrival {
-  int part, parts;
-  int pending;       /* whether others' may be on their way */
-  unsigned *arrived; /* then: [parts] in memory that the parts share; not 0 where a part's have come */
-  const void *own; /* this part's columns, [rows, cols / parts], which x·Wᵀ and dzᵀ·x read here and not in
-                      the plane; NULL: they are in the plane */
+  int shard, shards;
+  int pending; /* whether others' columns may be on their way */
+  unsigned
+      *arrived; /* then: [shards] in memory that the shards share; not 0 once a shard's columns have come */
+  const void *own; /* this shard's columns, [rows, cols / shards], which x·Wᵀ and dzᵀ·x read here instead of
+                        in the plane; NULL: they are in the plane */
 };
 
 /* A matrix with the forms that GEMMs read. Code that writes the matrix writes all of its forms.
@@ -209,7 +211,7 @@ struct mn_update {
 struct mn_scatter {
   void *piece; /* [rows, share] */
   int64_t share;
-  void *room; /* [rows, cols] of allocate_shared: the other parts' terms, if they send them, as the GEMM of
+  void *room; /* [rows, cols] of allocate_shared: the other shards' terms, if they send them, as the GEMM of
                  our own can while it multiplies; NULL: there is no such GEMM */
   const struct mn_epilogue *then; /* what is done with the piece; not NULL */
 };
@@ -222,17 +224,17 @@ enum mn_epilogue_kind {
   MN_BLOCK_LOSS,     /* block: the same, then the squared error and its backward -> dz, sums, loss_parts */
   MN_BLOCK_BACKWARD, /* block: d is dy -> dz, sums */
   MN_UPDATE,         /* update: d is a parameter's gradient -> w, m, v */
-  MN_REDUCE_SCATTER, /* scatter: d is a part's term of a sum over the parts -> its columns of that sum */
-  MN_SUM_SHARE,      /* into = d, a copy's term of a sum over the copies; its share of the rows becomes that
-                        sum (kernels/ranks/ranks.h, sum_share) */
+  MN_REDUCE_SCATTER, /* scatter: d is a shard's term of a sum over the shards -> its columns of that sum */
+  MN_REDUCE_SCATTER_ROWS, /* into = d, a replica's term of a sum over the replicas; its share of the rows
+                             becomes that sum (kernels/ranks/ranks.h, reduce_scatter_rows) */
 };
 struct mn_epilogue {
   enum mn_epilogue_kind kind;
-  void *into; /* of d's shape. MN_STORE, MN_ADD: the result. MN_REDUCE_SCATTER, MN_SUM_SHARE: memory for d
-                 that the parts, or copies, share. The others: memory for the product of a library GEMM. It
-                 may be NULL in an MN_UPDATE by SGD with momentum, without Nesterov and scale: the product
-                 then goes straight into momentum (CPU), or through scratch memory of the device's (CUDA). The
-                 GEMM of our own keeps the product in registers and needs no such memory */
+  void *into; /* of d's shape. MN_STORE, MN_ADD: the result. MN_REDUCE_SCATTER, MN_REDUCE_SCATTER_ROWS: memory
+                 for d that the shards, or replicas, share. The others: memory for the product of a library
+                 GEMM. It may be NULL in an MN_UPDATE by SGD with momentum, without Nesterov and scale: the
+                 product then goes straight into momentum (CPU), or through scratch memory of the device's
+                 (CUDA). The GEMM of our own keeps the product in registers and needs no such memory */
   const struct mn_block *block;
   const struct mn_update *update;
   const struct mn_scatter *scatter;

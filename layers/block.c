@@ -18,7 +18,7 @@ struct saved {
   void *real;
   struct mn_epilogue forward;
   struct mn_reduction loss; /* sums the loss's parts, where it is fused */
-  void *parts;              /* among parts of a copy: all parts' parts of the loss */
+  void *gathered;           /* among shards: block.loss_parts of all of them */
 };
 
 /* Chooses the factors under which this step writes the planes of y and dz. A dz that is measured is written
@@ -71,9 +71,9 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   MN_TRY(run_forward(tape, node));
   if (!node->inputs[TARGET]) return MN_OK;
   if (tape->stepping) return MN_OK; /* sum_columns does it, after the tape has gathered what it sums */
-  if (saved->parts)
-    MN_TRY(tape->context->device->ranks->kernels->all_gather(
-        tape->context->device, saved->parts, b->loss_parts, b->rows, saved->loss.count / b->rows,
+  if (saved->gathered)
+    MN_TRY(tape->context->device->ranks->kernels->allgather(
+        tape->context->device, saved->gathered, b->loss_parts, b->rows, saved->loss.count / b->rows,
         tape->context->device->real));
   const struct mn_reduction *loss = &saved->loss;
   return tape->context->kernels->reduce(tape->context->device, loss->out, loss->scratch, loss->parts,
@@ -171,18 +171,19 @@ static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
     MN_TRY(mn_tape_device(tape, &b->rstd, b->rows * b->groups, real));
   }
   if (node->inputs[TARGET]) {
-    const int64_t all = mn_ranks_parts(tape->context->device->ranks), parts = b->rows * b->groups * all;
-    const double elements_of_all = (double)elements * (double)all * mn_tape_copies(tape);
+    const int64_t shards = mn_ranks_shards(tape->context->device->ranks),
+                  parts = b->rows * b->groups * shards;
+    const double elements_of_all = (double)elements * (double)shards * mn_tape_replicas(tape);
     MN_TRY(mn_tape_device(tape, &b->loss_parts, b->rows * b->groups, real));
-    if (all > 1) MN_TRY(mn_tape_shared(tape, &saved->parts, parts, real));
+    if (shards > 1) MN_TRY(mn_tape_shared(tape, &saved->gathered, parts, real));
     if (tape->ranks) {
-      tape->ranks->gathered.whole = saved->parts;
+      tape->ranks->gathered.whole = saved->gathered;
       tape->ranks->gathered.piece = b->loss_parts;
       tape->ranks->gathered.rows = b->rows;
       tape->ranks->gathered.cols = parts / b->rows;
     }
     saved->loss = (struct mn_reduction){
-        .parts = all > 1 ? saved->parts : b->loss_parts, .count = parts, .factor = 1 / elements_of_all};
+        .parts = shards > 1 ? saved->gathered : b->loss_parts, .count = parts, .factor = 1 / elements_of_all};
     /* Of a gradient that is taken for the mean over this rank's elements. */
     b->scale *= (double)elements / elements_of_all;
     MN_TRY(mn_tape_device(tape, (void **)&saved->loss.scratch, mn_reduce_scratch(parts), sizeof(double)));

@@ -16,7 +16,7 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct mn_device *device = tape->context->device;
   struct saved *saved = node->saved;
   const struct mn_operand *y = &node->inputs[Y]->value;
-  const double rows = (double)y->rows * mn_tape_copies(tape); /* of the batch */
+  const double rows = (double)y->rows * mn_tape_replicas(tape); /* of the batch */
   if (!saved->labels) {
     MN_TRY(k->mse(device, saved->parts, y->real, node->inputs[TARGET]->value.real, y->rows, y->cols));
     return k->reduce(device, tape->results, saved->scratch, saved->parts, y->rows,
@@ -35,7 +35,7 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_epilogue *sink = node->sinks[Y];
   if (!sink) return MN_OK;
   int add = sink->kind == MN_ADD;
-  const double scale = saved->scale / mn_tape_copies(tape);
+  const double scale = saved->scale / mn_tape_replicas(tape);
   if (saved->labels)
     MN_TRY(
         k->cross_entropy_gradient(device, sink->into, y->real, *saved->labels, y->rows, y->cols, scale, add));

@@ -6,7 +6,7 @@ set -euo pipefail
 source tests/ranks/started.sh
 program=$(readlink -f "$build/tests/ranks/train")
 
-# train RANKS CASE PRECISION [PARTS]: what rank 0 prints; of fewer parts than ranks there are copies.
+# train RANKS CASE PRECISION [SHARDS]: what rank 0 prints; of fewer shards than ranks there are replicas.
 train() {
   if [ "$1" = 1 ]; then
     "$program" "$device" "$3" "$2"
@@ -25,7 +25,7 @@ same() {
   done
 }
 
-# near CASE PRECISION BOUND [PARTS]: each loss and norm within BOUND of one rank's, relatively.
+# near CASE PRECISION BOUND [SHARDS]: each loss and norm within BOUND of one rank's, relatively.
 near() {
   local case=$1 precision=$2 n
   train 1 "$case" "$precision" >"$folder/1"
@@ -39,7 +39,7 @@ near() {
   done
 }
 
-# again CASE PRECISION [PARTS]: the same bytes at a second run.
+# again CASE PRECISION [SHARDS]: the same bytes at a second run.
 again() {
   local n
   for n in "${ranks[@]}"; do
@@ -50,15 +50,15 @@ again() {
   done
 }
 
-# says CASE: of a row that is not finite, in the last copy's share of its batch, any grid says what one rank does.
+# says CASE: of a row that is not finite, in the last replica's share of its batch, any grid says what one rank does.
 says() {
-  local case=$1 n parts steps='/^parameters/d; s/^\([0-9]\+\) .*/\1/'
+  local case=$1 n shards steps='/^parameters/d; s/^\([0-9]\+\) .*/\1/'
   train 1 "$case" fp32 | sed "$steps" >"$folder/1"
   grep -q "evaluated: .* row" "$folder/1" || { cat "$folder/1" >&2; fail "$case: an evaluation names no row"; }
   for n in "${ranks[@]}"; do
-    for ((parts = 1; parts <= n; parts *= 2)); do
-      train "$n" "$case" fp32 "$parts" | sed "$steps" >"$folder/$n"
-      diff "$folder/1" "$folder/$n" >&2 || fail "$case: $n ranks, $parts parts, say otherwise"
+    for ((shards = 1; shards <= n; shards *= 2)); do
+      train "$n" "$case" fp32 "$shards" | sed "$steps" >"$folder/$n"
+      diff "$folder/1" "$folder/$n" >&2 || fail "$case: $n ranks, $shards shards, say otherwise"
       passed=$((passed + 1))
     done
   done
@@ -82,7 +82,7 @@ near tied fp64 1e-13
 near clip fp32 1e-5
 near stack-clip fp32 1e-5
 again stack-clip fp32
-# Copies: their gradients' sums come in another order than those of one rank's batch. Parts change nothing in one block.
+# Replicas: their gradients' sums come in another order than those of one rank's batch. Shards change nothing in one block.
 near stack fp64 1e-13 1
 near tied fp64 1e-13 1
 near clip fp32 1e-5 1
@@ -97,7 +97,7 @@ again stack-clip bf16 1
 if [ "${ranks[-1]}" = 4 ]; then
   train 2 block fp64 1 >"$folder/2"
   train 4 block fp64 2 >"$folder/4"
-  cmp -s "$folder/2" "$folder/4" || fail "two copies of two parts differ from two copies"
+  cmp -s "$folder/2" "$folder/4" || fail "two replicas of two shards differ from two replicas"
 fi
 timeout 30 mpirun -n 2 "$program" "$device" fp32 child || fail "a child takes its rank's messages"
 passed=$((passed + 1))

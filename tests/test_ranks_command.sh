@@ -47,7 +47,7 @@ if [ "$device" = cuda ] && [ ${#as_host[@]} = 0 ]; then
     done
   done
 fi
-# So do two copies, of weights that the library multiplies, and of those that are summed in pieces; by NCCL more would add up in an
+# So do two replicas, of weights that the library multiplies, and of those that are summed in pieces; by NCCL more would add up in an
 # order of its own.
 if [ "$device" = cuda ] && [ ${#as_host[@]} = 0 ]; then
   for case in "fp32 1024,1024" "bf16 1024,1024" "fp16 1024,1024" "fp16x3 1024,1024" "bf16 4096,4096" "fp16x3 4096,4096"; do
@@ -57,7 +57,7 @@ if [ "$device" = cuda ] && [ ${#as_host[@]} = 0 ]; then
     rm -f copied*.h5
     command_ends 0 "" -n 2 "$minnow" train "${wide[@]}" --checkpoint copied.h5
     command_ends 0 "" -n 2 -x NCCL_P2P_DISABLE=1 "$minnow" train "${wide[@]}" --checkpoint copied-nccl.h5
-    "$minnow" diff copied.h5 copied-nccl.h5 >/dev/null || fail "$case: two copies end otherwise by NCCL"
+    "$minnow" diff copied.h5 copied-nccl.h5 >/dev/null || fail "$case: two replicas end otherwise by NCCL"
   done
 fi
 # From one rank to several and back, as if it had been one all the time.
@@ -67,15 +67,15 @@ for n in "${ranks[@]}"; do
 done
 "$minnow" train --device "$device" --quiet --checkpoint turn.h5 --resume >out
 "$minnow" diff alone.h5 turn.h5 >/dev/null || fail "resumed by other numbers of ranks, it is another run"
-# Copies do nearly the same, and the run goes on with other parts and copies.
+# Replicas do nearly the same, and the run goes on with other shards and replicas.
 "$minnow" train "${options[@]}" --precision fp64 --quiet --checkpoint alone64.h5 >alone64
 for n in "${ranks[@]}"; do
   command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${options[@]}" --precision fp64 --quiet --ranks "1x$n" \
-    --checkpoint "copies$n.h5" --stop-at 12
-  command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --checkpoint "copies$n.h5" --resume --ranks 2x1
-  diff alone64 out >&2 || fail "$n copies, then 2 parts, tell otherwise"
+    --checkpoint "replicas$n.h5" --stop-at 12
+  command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --checkpoint "replicas$n.h5" --resume --ranks 2x1
+  diff alone64 out >&2 || fail "$n replicas, then 2 shards, tell otherwise"
 done
-# Of the digits and of a stack, both with a head, parts and then copies tell in all digits that are printed what one rank does.
+# Of the digits and of a stack, both with a head, shards and then replicas tell in all digits that are printed what one rank does.
 # shellcheck disable=SC2034 # by name, below
 digits=(--device "$device" --data "$rows" --hidden 128 --groups 8 --epochs 2 --batch 64 --lr 0.05 --momentum 0.9 --precision fp64)
 # shellcheck disable=SC2034,SC2054
@@ -88,16 +88,16 @@ for case in digits stack; do
   for n in "${ranks[@]}"; do
     command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${trained[@]}" --quiet --checkpoint "$case$n.h5" --stop-at 12
     command_ends 0 "" -n 2 "${as_host[@]}" "$minnow" train --device "$device" --checkpoint "$case$n.h5" --resume --ranks 1x2 "${again[@]}"
-    diff whole out >&2 || fail "$case: $n parts, then 2 copies, tell otherwise"
+    diff whole out >&2 || fail "$case: $n shards, then 2 replicas, tell otherwise"
   done
 done
-# So do copies of a large weight, of which each updates a share, and one rank from their checkpoint on.
+# So do replicas of a large weight, of which each updates a share, and one rank from their checkpoint on.
 large=(--device "$device" --synthetic 256 --in 2048 --hidden 2048 --groups 64 --batch 16 --steps 4 --momentum 0.9 --lr 0.05 --precision fp64)
 "$minnow" train "${large[@]}" --quiet --checkpoint large.h5 >large
 for n in "${ranks[@]}"; do
   command_ends 0 "" -n "$n" "${as_host[@]}" "$minnow" train "${large[@]}" --quiet --ranks "1x$n" --checkpoint "large$n.h5" --stop-at 2
   "$minnow" train --device "$device" --quiet --checkpoint "large$n.h5" --resume >out
-  diff large out >&2 || fail "$n copies of a large weight, then one rank, tell otherwise"
+  diff large out >&2 || fail "$n replicas of a large weight, then one rank, tell otherwise"
 done
 # --verbose names every rank, in order; unbound they share the cores, unless they are told how many threads to have.
 cores=$(env -u OMP_NUM_THREADS nproc)
@@ -120,7 +120,7 @@ command_ends 64 "cannot be divided among 2 ranks" -n 2 "${as_host[@]}" "$minnow"
 command_ends 66 "cannot open /nowhere.h5" -n 2 "${as_host[@]}" "$minnow" train --data /nowhere.h5 --hidden 8 --groups 2
 command_ends 64 "--ranks '2y': 4x2" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --ranks 2y
 command_ends 64 "--ranks 3x1 is 3 ranks, but 2 were started" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" --ranks 3x1
-command_ends 64 "a batch of 127 rows cannot be divided among 2 copies" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" \
+command_ends 64 "a batch of 127 rows cannot be divided among 2 replicas" -n 2 "${as_host[@]}" "$minnow" train "${options[@]}" \
   --ranks 1x2 --batch 127
 command_ends 64 "--lr is 0.1 for rank 1, but 0.05 for rank 0" -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" : \
   -n 1 "${as_host[@]}" "$minnow" train "${options[@]}" --lr 0.1

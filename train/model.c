@@ -98,24 +98,24 @@ double mn_model_step_flops(const struct mn_model *model) {
   return flops;
 }
 
-/* This rank's part of every layer: neighbouring outputs, and of blocks whole groups. */
+/* This rank's shard of every layer: neighbouring outputs; of a block, whole groups. */
 static mn_status divide(struct mn_model *model, const struct mn_ranks *ranks) {
   for (int i = 0; i < model->depth; i++) {
     struct mn_layer *layer = &model->layers[i];
     layer->whole = layer->outputs;
-    const int parts = mn_ranks_parts(ranks);
-    if (parts == 1) continue;
-    if (layer->groups % parts)
+    const int shards = mn_ranks_shards(ranks);
+    if (shards == 1) continue;
+    if (layer->groups % shards)
       return mn_fail(MN_USAGE,
                      "the %ld groups of %s cannot be divided among %d ranks, each with whole groups; "
                      "as many groups as a multiple of the ranks would do",
-                     (long)layer->groups, layer->name, parts);
-    if (layer->outputs < parts)
+                     (long)layer->groups, layer->name, shards);
+    if (layer->outputs < shards)
       return mn_fail(MN_USAGE, "the %ld outputs of %s are fewer than the %d ranks", (long)layer->outputs,
-                     layer->name, parts);
+                     layer->name, shards);
     if (layer->kind->check) MN_TRY(layer->kind->check(layer)); /* of the whole, whose sizes are the user's */
-    layer->groups /= parts;
-    layer->outputs = mn_share(layer->whole, ranks->parts.rank, parts, &layer->first);
+    layer->groups /= shards;
+    layer->outputs = mn_share(layer->whole, ranks->shards.rank, shards, &layer->first);
   }
   return MN_OK;
 }
@@ -126,7 +126,7 @@ static mn_status open_layer(struct mn_model *model, struct mn_layer *layer) {
     struct mn_parameter p = describe(layer, i);
     struct mn_tensor **tensor = &model->parameters[model->count];
     MN_TRY(
-        mn_tensor_part(model->context, tensor, p.name, p.rank, p.rows, p.cols, layer->first, layer->whole));
+        mn_tensor_shard(model->context, tensor, p.name, p.rank, p.rows, p.cols, layer->first, layer->whole));
     layer->parameters[i] = *tensor;
     model->count++;
   }

@@ -37,9 +37,9 @@ struct mn_model {
   int count;
 };
 
-/* Allocates the parameters on the device, not initialised; where the device has ranks, this rank's part of
- * each (kernels/ranks/ranks.h), by outputs, the same numbers as those of the whole. `*out` is the caller's, for
- * mn_model_close; it borrows `context`. MN_USAGE: sizes that cannot be, named. */
+/* Allocates the parameters on the device, not initialised; where the device has ranks, this rank's shard
+ * of each (kernels/ranks/ranks.h), by outputs, the same numbers as those of the whole. `*out` is the
+ * caller's, for mn_model_close; it borrows `context`. MN_USAGE: sizes that cannot be, named. */
 MN_API mn_status mn_model_open(struct mn_model **out, struct mn_context *context,
                                const struct mn_model_config *config);
 MN_API void mn_model_close(struct mn_model *model); /* NULL is fine */
@@ -51,7 +51,7 @@ MN_API mn_status mn_model_initialise(struct mn_model *model, uint64_t seed);
 MN_API mn_status mn_model_train(struct mn_model *model, enum mn_training how, const struct mn_rule *rule);
 
 /* Where planes are scaled, writes every weight's anew, under a factor that suits the weight now, the whole of
- * it where ranks have parts: every rank calls it. */
+ * it where ranks have shards: every rank calls it. */
 mn_status mn_model_measure(struct mn_model *model);
 
 /* Floating-point operations of the matrix products of a training step, for one row. */

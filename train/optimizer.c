@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "engine/ranks/copies.h"
+#include "engine/ranks/replicas.h"
 #include "kernels/words.h"
 
 MN_WORDS(optimizer, enum mn_rule_kind, MN_RULES, [MN_SGD] = "sgd", [MN_ADAMW] = "adamw");
@@ -46,10 +46,10 @@ static int64_t scratch_size(const struct mn_model *model) {
   return mn_reduce_scratch(largest);
 }
 
-/* A sum of squares for each parameter; among parts, each one's own and then those of all. */
+/* A sum of squares for each parameter; among shards, this rank's and then those of all shards. */
 static int64_t square_count(const struct mn_model *model) {
-  const int64_t parts = mn_ranks_parts(model->context->device->ranks);
-  return model->count * (parts > 1 ? 1 + parts : 1);
+  const int64_t shards = mn_ranks_shards(model->context->device->ranks);
+  return model->count * (shards > 1 ? 1 + shards : 1);
 }
 
 /* Clipping needs the norm of all gradients before the first update. */
@@ -69,7 +69,7 @@ mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
   o->model = model;
   o->config = *config;
   o->stored =
-      config->clip > 0 || config->accumulate > 1 || mn_ranks_copies(model->context->device->ranks) > 1;
+      config->clip > 0 || config->accumulate > 1 || mn_ranks_replicas(model->context->device->ranks) > 1;
   mn_status status = mn_context_allocate(model->context, (void **)&o->rate, MN_RATES, sizeof(double));
   if (status == MN_OK && config->clip > 0) status = take_clip_buffers(o);
   o->rule = (struct mn_rule){.rate = o->rate,
@@ -135,7 +135,7 @@ mn_status mn_optimizer_reset(struct mn_optimizer *o) {
 static mn_status sum_squares(struct mn_optimizer *o, const struct mn_tensor *t, double *squares) {
   struct mn_context *context = o->model->context;
   const void *own = t->gradient;
-  const int64_t count = ranks_of(o) ? mn_copies_own(context, t, &own) : mn_tensor_count(t);
+  const int64_t count = ranks_of(o) ? mn_replicas_own(context, t, &own) : mn_tensor_count(t);
   if (count == 0) return context->kernels->zero(context->device, squares, sizeof *squares);
   return context->kernels->sum_of_squares(context->device, squares, o->scratch, own, count);
 }
@@ -162,14 +162,14 @@ static mn_status update_all(const struct mn_optimizer *o) {
 static mn_status update(void *data) {
   struct mn_optimizer *o = data;
   const struct mn_model *m = o->model;
-  const int copies = mn_ranks_copies(ranks_of(o)) > 1;
-  if (copies && o->config.accumulate > 1) MN_TRY(mn_copies_sum(m->context, m->parameters, m->count));
+  const int replicas = mn_ranks_replicas(ranks_of(o)) > 1;
+  if (replicas && o->config.accumulate > 1) MN_TRY(mn_replicas_sum(m->context, m->parameters, m->count));
   if (o->config.clip > 0) MN_TRY(clip(o));
-  return copies ? mn_copies_update(m->context, m->parameters, m->count) : update_all(o);
+  return replicas ? mn_replicas_update(m->context, m->parameters, m->count) : update_all(o);
 }
 
 mn_status mn_optimizer_gather(const struct mn_optimizer *o) {
-  return ranks_of(o) ? mn_copies_gather(o->model->context, o->model->parameters, o->model->count) : MN_OK;
+  return ranks_of(o) ? mn_replicas_gather(o->model->context, o->model->parameters, o->model->count) : MN_OK;
 }
 
 mn_status mn_optimizer_step(struct mn_optimizer *o, struct mn_tape *tape) {

@@ -30,7 +30,7 @@ struct mn_optimizer {
   double *norm; /* [1] the gradient's, under clipping, after each step; as mn_tape.results */
   double *scratch;
   double host_rate[MN_RATES]; /* what rate is copied from */
-  int stored; /* gradients are stored, and mn_optimizer_step updates: clipping, accumulation or copies */
+  int stored; /* gradients are stored, and mn_optimizer_step updates: clipping, accumulation or replicas */
 };
 
 /* Sets the model's parameters to be trained (mn_model_train); open it before the pass. MN_USAGE: values that
@@ -55,7 +55,7 @@ MN_API void mn_optimizer_at(struct mn_optimizer *optimizer, const double *rate, 
 /* Drops gradients that have been added up for a step that was not finished. */
 MN_API mn_status mn_optimizer_reset(struct mn_optimizer *optimizer);
 
-/* Among copies, each updates a share of a weight's rows, and gives it to the others in the form that GEMMs
+/* Among replicas, each updates a share of a weight's rows, and gives it to the others in the form that GEMMs
  * read. This gives them the rest: the real form or the lower halves, and what the rule keeps. For whoever
  * reads those; every rank calls it. */
 MN_API mn_status mn_optimizer_gather(const struct mn_optimizer *optimizer);

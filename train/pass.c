@@ -9,7 +9,7 @@
 
 #include "data/labels.h"
 #include "engine/ranks/ranks.h"
-#include "layers/all_gather.h"
+#include "layers/allgather.h"
 #include "layers/loss.h"
 
 static void name_output(struct mn_tensor *y, const struct mn_layer *layer) {
@@ -22,10 +22,10 @@ static mn_status record_layers(struct mn_pass *pass, int count) {
   for (int i = 0; i < count; i++) {
     const struct mn_layer *layer = &pass->model->layers[i];
     MN_TRY(layer->kind->record(pass->tape, &pass->y, pass->y, layer));
-    name_output(pass->y, layer); /* of a part its columns, which a fault may be looked for in */
-    if (mn_ranks_parts(pass->model->context->device->ranks) > 1)
-      MN_TRY(mn_all_gather_record(pass->tape, &pass->y, pass->y, layer->whole,
-                                  i + 1 < pass->model->depth ? MN_GRADIENT_PARTIAL : MN_GRADIENT_REPLICATED));
+    name_output(pass->y, layer); /* a shard names its own columns, in which a fault may be looked for */
+    if (mn_ranks_shards(pass->model->context->device->ranks) > 1)
+      MN_TRY(mn_allgather_record(pass->tape, &pass->y, pass->y, layer->whole,
+                                 i + 1 < pass->model->depth ? MN_GRADIENT_PARTIAL : MN_GRADIENT_REPLICATED));
     name_output(pass->y, layer);
   }
   return MN_OK;
@@ -191,7 +191,7 @@ static mn_status look(const struct mn_pass *pass, const struct mn_tensor *tensor
   return status;
 }
 
-/* *at: which parameter it is. The rows of a part's weights are counted as those of the whole. */
+/* *at: which parameter it is. The rows of a shard's weights are counted as those of the whole. */
 static mn_status find_parameter(const struct mn_pass *pass, int *at, struct mn_fault *out) {
   const struct mn_model *m = pass->model;
   for (*at = 0; *at < m->count && out->row < 0; ++*at) {
@@ -218,7 +218,7 @@ static mn_status agree_on_fault(const struct mn_pass *pass, int at, struct mn_fa
   mine.fault = *fault;
   all = malloc((size_t)ranks->size * sizeof *all);
   MN_REQUIRE(all); /* a rank that failed alone would leave the others waiting */
-  mn_status status = mn_ranks_collect(ranks, all, &mine, sizeof mine);
+  mn_status status = mn_ranks_allgather(ranks, all, &mine, sizeof mine);
   const struct found *first = NULL;
   for (int q = 0; q < ranks->size && status == MN_OK; q++)
     if (all[q].fault.row >= 0 &&
@@ -261,8 +261,8 @@ static mn_status explain_whole(struct mn_pass *pass, const struct mn_batch *batc
   if (!pass->target || batch->targets == cols) return explain(pass, batch, out);
   whole.targets = cols;
   MN_TRY(mn_context_allocate(context, &whole.y, batch->rows * cols, context->device->real));
-  mn_status status = context->device->ranks->kernels->all_gather(context->device, whole.y, batch->y,
-                                                                 batch->rows, cols, context->device->real);
+  mn_status status = context->device->ranks->kernels->allgather(context->device, whole.y, batch->y,
+                                                                batch->rows, cols, context->device->real);
   if (status == MN_OK) status = explain(pass, &whole, out);
   mn_context_release(context, whole.y, batch->rows * cols, context->device->real);
   return status;

@@ -23,12 +23,12 @@ struct mn_pass {
   struct mn_tensor *x;           /* [rows, I] */
   struct mn_tensor *y;           /* [rows, K]; NULL where the loss is fused into the last block */
   struct mn_tensor *target;      /* [rows, targets] under mse, else NULL */
-  int64_t targets, first_target; /* K and 0; among parts, where the loss is fused, the columns that are this
+  int64_t targets, first_target; /* K and 0; among shards, where the loss is fused, the columns that are this
                                     one's */
   int32_t *labels;               /* [rows] on the device; read under cross-entropy */
   int reads_y;                   /* it has a loss: targets or labels */
   int64_t rows;                  /* of a batch, which this rank computes, */
-  int64_t batch;                 /* and all copies' (kernels/ranks/ranks.h); alone the same */
+  int64_t batch;                 /* and all replicas' (kernels/ranks/ranks.h); alone the same */
 };
 
 /* scale multiplies the loss's gradient (1/steps under accumulation). input_gradient: x's gradient is computed
@@ -36,7 +36,7 @@ struct mn_pass {
 MN_API mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind,
                               int64_t rows, double scale, int input_gradient);
 /* The same for batches in memory of the caller's: mn_pass_set names it before each run. x's gradient is not
- * computed. Among copies the rows are those of all, of which this pass reads mn_own_rows. */
+ * computed. Among replicas the rows are those of all, of which this pass reads mn_own_rows. */
 MN_API mn_status mn_pass_open_outside(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind,
                                       int64_t rows, double scale);
 MN_API void mn_pass_close(struct mn_pass *pass); /* NULL is fine */

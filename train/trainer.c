@@ -123,11 +123,11 @@ static mn_status prepare(struct mn_trainer *t, const struct mn_trainer_config *g
   if (t->batch < 1 || t->batch > t->dataset->rows)
     return mn_fail(MN_USAGE, "a batch of %ld rows from data of %ld rows; 1 to %ld work", (long)t->batch,
                    (long)t->dataset->rows, (long)t->dataset->rows);
-  const int copies = mn_ranks_copies(t->model->context->device->ranks);
-  if (t->batch % copies)
+  const int replicas = mn_ranks_replicas(t->model->context->device->ranks);
+  if (t->batch % replicas)
     return mn_fail(MN_USAGE,
-                   "a batch of %ld rows cannot be divided among %d copies; a multiple of %d would do",
-                   (long)t->batch, copies, copies);
+                   "a batch of %ld rows cannot be divided among %d replicas; a multiple of %d would do",
+                   (long)t->batch, replicas, replicas);
   /* First what must be there, so that the rows are placed in what is left. */
   MN_TRY(mn_pass_open_outside(&t->pass, t->model, MN_PASS_TRAIN, t->batch,
                               1 / (double)t->optimizer->config.accumulate));

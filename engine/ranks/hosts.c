@@ -37,7 +37,7 @@ mn_status mn_ranks_share_cores(struct mn_ranks *ranks) {
   if (getenv("NCCL_HOSTID")) snprintf(mine.id, sizeof mine.id, "%s", getenv("NCCL_HOSTID"));
   if (sched_getaffinity(0, sizeof mine.cores, &mine.cores) != 0)
     CPU_ZERO(&mine.cores); /* more than a set has */
-  mn_status status = mn_ranks_collect(ranks, seats, &mine, each);
+  mn_status status = mn_ranks_allgather(ranks, seats, &mine, each);
   ranks->neighbours = ranks->local = 0;
   for (int q = 0; q < ranks->rank; q++)
     ranks->local += strcmp(seats[q].host, mine.host) == 0 && strcmp(seats[q].id, mine.id) == 0;

@@ -27,7 +27,7 @@ mn_status mn_ranks_open(struct mn_ranks **out) {
   if (status == MN_OK && ranks->size != started)
     status = mn_fail(MN_LIBRARY, "%d processes were started, but %s knows of %d: install the launcher's MPI",
                      started, mn_mpi_version(), ranks->size);
-  if (status == MN_OK) status = mn_ranks_divide(ranks, ranks->size);
+  if (status == MN_OK) status = mn_ranks_set_grid(ranks, ranks->size);
   if (status != MN_OK) {
     free(ranks); /* MPI is left as it is: its end would wait for the others */
     return status;
@@ -36,13 +36,13 @@ mn_status mn_ranks_open(struct mn_ranks **out) {
   return MN_OK;
 }
 
-mn_status mn_ranks_divide(struct mn_ranks *ranks, int parts) {
+mn_status mn_ranks_set_grid(struct mn_ranks *ranks, int shards) {
   if (!ranks) return MN_OK;
-  if (parts < 1 || ranks->size % parts)
-    return mn_fail(MN_USAGE, "%d ranks cannot be copies of %d parts each", ranks->size, parts);
+  if (shards < 1 || ranks->size % shards)
+    return mn_fail(MN_USAGE, "%d ranks cannot be replicas of %d shards each", ranks->size, shards);
   ranks->all = (struct mn_team){.rank = ranks->rank, .size = ranks->size};
-  ranks->parts = (struct mn_team){.rank = ranks->rank % parts, .size = parts};
-  ranks->copies = (struct mn_team){.rank = ranks->rank / parts, .size = ranks->size / parts};
+  ranks->shards = (struct mn_team){.rank = ranks->rank % shards, .size = shards};
+  ranks->replicas = (struct mn_team){.rank = ranks->rank / shards, .size = ranks->size / shards};
   return MN_OK;
 }
 
@@ -57,11 +57,11 @@ void mn_ranks_leave(struct mn_ranks *ranks, mn_status status) {
   mn_mpi_abort((int)status);
 }
 
-mn_status mn_ranks_collect(struct mn_ranks *ranks, void *all, const void *mine, size_t bytes) {
-  return ranks ? mn_mpi_all_gather(ranks->mpi, 0, all, mine, bytes) : MN_OK;
+mn_status mn_ranks_allgather(struct mn_ranks *ranks, void *all, const void *mine, size_t bytes) {
+  return ranks ? mn_mpi_allgather(ranks->mpi, 0, all, mine, bytes) : MN_OK;
 }
 
-mn_status mn_ranks_tell(struct mn_ranks *ranks, void *data, size_t bytes) {
+mn_status mn_ranks_broadcast(struct mn_ranks *ranks, void *data, size_t bytes) {
   return ranks ? mn_mpi_broadcast(ranks->mpi, data, bytes, 0) : MN_OK;
 }
 
@@ -72,10 +72,10 @@ static void *room_of_all(const struct mn_ranks *ranks, size_t each) {
   return all;
 }
 
-mn_status mn_ranks_most(struct mn_ranks *ranks, int *value) {
+mn_status mn_ranks_allreduce_max(struct mn_ranks *ranks, int *value) {
   if (!ranks) return MN_OK;
   int *all = room_of_all(ranks, sizeof *all);
-  const mn_status status = mn_ranks_collect(ranks, all, value, sizeof *all);
+  const mn_status status = mn_ranks_allgather(ranks, all, value, sizeof *all);
   for (int q = 0; q < ranks->size && status == MN_OK; q++)
     if (all[q] > *value) *value = all[q];
   free(all);
@@ -101,7 +101,7 @@ mn_status mn_ranks_agree(struct mn_ranks *ranks, mn_status status) {
   all = room_of_all(ranks, sizeof *all);
   late.rank = ranks->rank, late.status = status;
   if (mine.has_message) mn_mpi_if_late(tell_late);
-  MN_TRY(mn_ranks_collect(ranks, all, &mine, sizeof mine));
+  MN_TRY(mn_ranks_allgather(ranks, all, &mine, sizeof mine));
   int first = -1; /* that has failed; of these the first that has not told yet */
   for (int q = 0; q < ranks->size; q++)
     if (all[q].status != MN_OK && (first < 0 || (all[q].has_message && !all[first].has_message))) first = q;
@@ -111,16 +111,16 @@ mn_status mn_ranks_agree(struct mn_ranks *ranks, mn_status status) {
   return status == MN_OK || tells ? status : mn_fail(status, "%s", "");
 }
 
-/* The first copy's ranks are the first ones, and have the parts in order; the others give nothing. */
+/* The first replica's ranks are the first ones, and have the shards in order; the others give nothing. */
 mn_status mn_ranks_gather(struct mn_ranks *ranks, void *whole, const void *piece, int64_t outputs,
                           size_t each) {
-  if (!ranks || ranks->rank >= ranks->parts.size) return MN_OK;
+  if (!ranks || ranks->rank >= ranks->shards.size) return MN_OK;
   int64_t first;
-  size_t bytes = (size_t)mn_share(outputs, ranks->rank, ranks->parts.size, &first) * each;
+  size_t bytes = (size_t)mn_share(outputs, ranks->rank, ranks->shards.size, &first) * each;
   if (ranks->rank > 0) return mn_mpi_send(ranks->mpi, piece, bytes, 0);
   memcpy(whole, piece, bytes);
-  for (int q = 1; q < ranks->parts.size; q++) {
-    bytes = (size_t)mn_share(outputs, q, ranks->parts.size, &first) * each;
+  for (int q = 1; q < ranks->shards.size; q++) {
+    bytes = (size_t)mn_share(outputs, q, ranks->shards.size, &first) * each;
     MN_TRY(mn_mpi_receive(ranks->mpi, (char *)whole + (size_t)first * each, bytes, q));
   }
   return MN_OK;
@@ -133,6 +133,6 @@ mn_status mn_context_join(struct mn_context *context, struct mn_ranks *ranks) {
   ranks->kernels = k;
   context->hooks = &mn_ranks_on_tape;
   MN_TRY(mn_ranks_agree(ranks, k->ranks_begin(context->device, ranks, &id)));
-  MN_TRY(mn_ranks_tell(ranks, &id, sizeof id));
+  MN_TRY(mn_ranks_broadcast(ranks, &id, sizeof id));
   return mn_ranks_agree(ranks, k->ranks_join(context->device, &id));
 }

@@ -14,25 +14,26 @@ int mn_ranks_started(void);
 mn_status mn_ranks_open(struct mn_ranks **out);
 void mn_ranks_close(struct mn_ranks *ranks); /* NULL is fine; after the contexts that joined */
 
-/* Makes the ranks a grid (kernels/ranks/ranks.h) with so many parts, before a context joins; until then all
- * ranks are parts of one copy. MN_USAGE: the ranks are no multiple of the parts. NULL is fine. */
-mn_status mn_ranks_divide(struct mn_ranks *ranks, int parts);
+/* Makes the ranks a grid (kernels/ranks/ranks.h): `shards` of every layer in each replica of the model.
+ * Before a context joins; until then all ranks are shards of one replica. MN_USAGE: the ranks are no
+ * multiple of the shards. NULL is fine. */
+mn_status mn_ranks_set_grid(struct mn_ranks *ranks, int shards);
 
 /* Ends all ranks, with a line of this one's message; the status is the exit code. */
 void mn_ranks_leave(struct mn_ranks *ranks, mn_status status) __attribute__((noreturn));
 
 /* The calls below are made by every rank; with ranks NULL they do nothing. MN_LIBRARY.
  *
- * agree: MN_OK where every rank's status is; else that of the lowest rank that failed and has a message. On
- * the others the message is empty: one rank tells.
- * tell: data[bytes] becomes rank 0's. most: *value becomes the largest of all ranks'.
- * collect: all[size][bytes] becomes every rank's `mine`.
- * gather: on rank 0 whole[] becomes the pieces of its copy's parts, one after the other: each has mn_share of
- * `outputs`, of `each` bytes. `whole` is written on rank 0 alone. */
+ * agree: MN_OK if every rank's status is; else the status of the lowest rank that failed and has a
+ * message. The message stays on that rank and is emptied on the others, so that one rank prints it.
+ * broadcast: data[bytes] becomes rank 0's. allreduce_max: *value becomes the largest of all ranks'.
+ * allgather: all[size][bytes] becomes every rank's `mine`.
+ * gather: on rank 0 whole[] becomes the pieces of the first replica's shards, one after the other; each
+ * piece has mn_share of `outputs` elements of `each` bytes. `whole` is written on rank 0 alone. */
 mn_status mn_ranks_agree(struct mn_ranks *ranks, mn_status status);
-mn_status mn_ranks_tell(struct mn_ranks *ranks, void *data, size_t bytes);
-mn_status mn_ranks_most(struct mn_ranks *ranks, int *value);
-mn_status mn_ranks_collect(struct mn_ranks *ranks, void *all, const void *mine, size_t bytes);
+mn_status mn_ranks_broadcast(struct mn_ranks *ranks, void *data, size_t bytes);
+mn_status mn_ranks_allreduce_max(struct mn_ranks *ranks, int *value);
+mn_status mn_ranks_allgather(struct mn_ranks *ranks, void *all, const void *mine, size_t bytes);
 mn_status mn_ranks_gather(struct mn_ranks *ranks, void *whole, const void *piece, int64_t outputs,
                           size_t each);
 

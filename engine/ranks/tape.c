@@ -7,8 +7,8 @@ static int is_listed(const struct mn_tape_ranks *r, const struct mn_tensor *t) {
   return 0;
 }
 
-/* Copies' sums go on beside the rest of the backward, but column sums with a loss, of which parts have a part
- * each, wait for these. */
+/* Replicas' sums run beside the rest of the backward. Column sums with a loss, of which each shard has its
+ * own, wait for them. */
 static mn_status finish(struct mn_tape *tape) {
   struct mn_tape_ranks *r = tape->ranks;
   size_t most = 0;
@@ -17,7 +17,7 @@ static mn_status finish(struct mn_tape *tape) {
   for (const struct mn_node *node = tape->last; node; node = node->previous)
     for (int i = 0; i < MN_NODE_INPUTS; i++) {
       const struct mn_tensor *t = node->inputs[i];
-      if (t && t->sink.kind == MN_SUM_SHARE && !r->gathered.whole) tape->early = 1;
+      if (t && t->sink.kind == MN_REDUCE_SCATTER_ROWS && !r->gathered.whole) tape->early = 1;
       if (t && t->summed && !is_listed(r, t))
         r->sums[r->sum_count++] = (struct mn_sum){t->gradient, mn_tensor_count(t)};
     }
@@ -29,7 +29,7 @@ static mn_status sum_results(struct mn_tape *tape) {
   struct mn_device *device = tape->context->device;
   const struct mn_sum results = {tape->results, 2};
   return tape->ranks->divided
-             ? device->ranks->kernels->all_reduce(device, &results, 1, sizeof *tape->results, NULL)
+             ? device->ranks->kernels->allreduce(device, &results, 1, sizeof *tape->results, NULL)
              : MN_OK;
 }
 
@@ -37,13 +37,13 @@ static mn_status sum_results(struct mn_tape *tape) {
 static mn_status forwarded(struct mn_tape *tape) {
   struct mn_device *device = tape->context->device;
   const struct mn_kernels *k = tape->context->kernels;
-  MN_TRY(k->branch_fork(device, MN_BRANCH_PARTS));
-  if (!tape->stepping) MN_TRY(k->branch_join(device, MN_BRANCH_PARTS));
+  MN_TRY(k->branch_fork(device, MN_BRANCH_SHARDS));
+  if (!tape->stepping) MN_TRY(k->branch_join(device, MN_BRANCH_SHARDS));
   if (!tape->stepping) MN_TRY(sum_results(tape));
   if (!tape->training) return MN_OK;
-  tape->ranks->spared = device->spared;
-  MN_TRY(k->branch_fork(device, MN_BRANCH_PARTS));
-  return k->branch_fork(device, MN_BRANCH_COPIES);
+  tape->ranks->reserved_sms = device->reserved_sms;
+  MN_TRY(k->branch_fork(device, MN_BRANCH_SHARDS));
+  return k->branch_fork(device, MN_BRANCH_REPLICAS);
 }
 
 /* One rank's updates write nothing where another's values are not finite. */
@@ -56,18 +56,18 @@ static mn_status before_updates(struct mn_tape *tape) {
   return r->scale_count > 0 ? k->agree_scales(device, r->scales, r->scale_count) : MN_OK;
 }
 
-/* What is left, while the copies' sums of weights may go on. */
+/* What is left, while the replicas' sums of weights may go on. */
 static mn_status ended(struct mn_tape *tape, mn_status status) {
   struct mn_device *device = tape->context->device;
   const struct mn_kernels *k = tape->context->kernels;
   const struct mn_tape_ranks *r = tape->ranks;
-  mn_status joined = k->branch_join(device, MN_BRANCH_PARTS);
+  mn_status joined = k->branch_join(device, MN_BRANCH_SHARDS);
   if (status == MN_OK) status = joined;
   if (status == MN_OK && r->sum_count > 0)
-    status = device->ranks->kernels->all_reduce(device, r->sums, r->sum_count, device->real, NULL);
+    status = device->ranks->kernels->allreduce(device, r->sums, r->sum_count, device->real, NULL);
   if (status == MN_OK && tape->stepping) status = sum_results(tape);
-  device->spared = r->spared;
-  joined = k->branch_join(device, MN_BRANCH_COPIES);
+  device->reserved_sms = r->reserved_sms;
+  joined = k->branch_join(device, MN_BRANCH_REPLICAS);
   return status != MN_OK ? status : joined;
 }
 

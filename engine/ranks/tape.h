@@ -8,8 +8,8 @@
 enum { MN_TAPE_SCALES = 64 };
 
 struct mn_tape_ranks {
-  int divided; /* the rows of a batch are, among copies, whose results are summed; set by who records */
-  /* Among parts: what a step gathers with the agreement on the flag; whole NULL: nothing. Set by who records
+  int divided; /* the rows of a batch are, among replicas, whose results are summed; set by who records */
+  /* Among shards: what a step gathers with the agreement on the flag; whole NULL: nothing. Set by who records
    * it. */
   struct {
     void *whole;
@@ -20,8 +20,8 @@ struct mn_tape_ranks {
    * factors by them. The operations' bind adds them. */
   struct mn_scale *scales[MN_TAPE_SCALES];
   int scale_count;
-  int spared; /* the device's before the backward, which spares more for its exchanges */
-  /* The copies' gradients of vectors, and of weights without shares, are added up in one exchange. */
+  int reserved_sms; /* the device's before the backward, which spares more for its exchanges */
+  /* The replicas' gradients of vectors, and of weights without shares, are added up in one exchange. */
   struct mn_sum *sums;
   int sum_count;
 };
@@ -29,9 +29,9 @@ struct mn_tape_ranks {
 /* Set by mn_context_join. */
 extern const struct mn_tape_hooks mn_ranks_on_tape;
 
-/* Among how many copies the rows of a batch are divided. */
-static inline int mn_tape_copies(const struct mn_tape *tape) {
-  return tape->ranks && tape->ranks->divided ? tape->context->device->ranks->copies.size : 1;
+/* Among how many replicas the rows of a batch are divided. */
+static inline int mn_tape_replicas(const struct mn_tape *tape) {
+  return tape->ranks && tape->ranks->divided ? tape->context->device->ranks->replicas.size : 1;
 }
 
 #endif

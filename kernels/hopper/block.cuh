@@ -252,7 +252,7 @@ static mn_status block(struct mn_device *device, const struct mn_hopper_product 
   case MN_ADD:
   case MN_UPDATE:
   case MN_REDUCE_SCATTER:
-  case MN_SUM_SHARE:
+  case MN_REDUCE_SCATTER_ROWS:
     break;
   }
   mn_abort(__FILE__, __LINE__, "a block epilogue");

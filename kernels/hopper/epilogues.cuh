@@ -22,7 +22,7 @@ mn_status mn_hopper<Kind>::run(struct mn_device *device, const struct mn_hopper_
   case MN_BLOCK_BACKWARD:
     return block<Kind>(device, p, epilogue);
   case MN_REDUCE_SCATTER:
-  case MN_SUM_SHARE:
+  case MN_REDUCE_SCATTER_ROWS:
     break; /* mn_hopper_gemm */
   }
   mn_abort(__FILE__, __LINE__, "an epilogue kind");
@@ -35,7 +35,7 @@ bool mn_hopper<Kind>::fits(const struct mn_device *device, const struct mn_hoppe
   case MN_STORE:
   case MN_ADD:
   case MN_REDUCE_SCATTER:
-  case MN_SUM_SHARE:
+  case MN_REDUCE_SCATTER_ROWS:
     return store_fits<Kind>(device, p, epilogue->into);
   case MN_UPDATE:
     return update_fits<Kind>(device, p, epilogue->update);

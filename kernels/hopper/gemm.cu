@@ -8,7 +8,7 @@
 mn_status mn_hopper_gemm(struct mn_device *device, const struct mn_hopper_product *p,
                          const struct mn_epilogue *epilogue) {
   if (epilogue->kind == MN_REDUCE_SCATTER) return mn_hopper_reduce_scatter(device, p, epilogue);
-  if (epilogue->kind == MN_SUM_SHARE) return mn_hopper_sum_share(device, p, epilogue);
+  if (epilogue->kind == MN_REDUCE_SCATTER_ROWS) return mn_hopper_reduce_scatter_rows(device, p, epilogue);
   switch (p->planes) {
   case MN_PLANES_BF16:
     return mn_hopper<MN_PLANES_BF16>::run(device, p, epilogue);

@@ -221,7 +221,7 @@ mn_producer(const mn_operands<Epilogue::tile::PLANES> &operands, const mn_schedu
       if (k == prefetch) Epilogue::prefetch(arguments, tile.row, tile.col, lane);
     }
   }
-  mn_dependents_launch(); /* not earlier: their CTAs would take the multiprocessors that are spared */
+  mn_dependents_launch(); /* not earlier: their CTAs would take the multiprocessors that are reserved */
 }
 
 /* The accumulators are in wgmma's fragment layout: of each 8 columns a thread has two neighbours in one row
@@ -527,7 +527,7 @@ static __device__ __forceinline__ void mn_tile_prefetch(const T *matrix, int64_t
     mn_l2_prefetch(from, inside);
 }
 
-/* Launches the product on as many clusters as the GPU holds beside the multiprocessors that are spared, or
+/* Launches the product on as many clusters as the GPU holds beside the multiprocessors that are reserved, or
  * fewer where there are fewer tiles. The result does not depend on their number. */
 template <enum mn_form Form, class Epilogue>
 static mn_status mn_hopper_launch(struct mn_device *device, const struct mn_hopper_product *p,
@@ -546,10 +546,10 @@ static mn_status mn_hopper_launch(struct mn_device *device, const struct mn_hopp
   const int down = (int)mn_tiles_down<tile>(p) / tile::CLUSTER;
   const mn_schedule schedule = {down, (int)mn_tiles_across<tile>(p),
                                 (int)((p->depth + MN_K_BLOCK - 1) / MN_K_BLOCK), std::min(panel, down)};
-  int spared = device->spared;
+  int reserved_sms = device->reserved_sms;
   if (const struct mn_arrival *a = p->arrival) {
-    const int64_t all = Form == MN_NT ? p->depth : p->cols, each = all / a->parts;
-    operands.first = (int)(a->part * each), operands.each = (int)each;
+    const int64_t all = Form == MN_NT ? p->depth : p->cols, each = all / a->shards;
+    operands.first = (int)(a->shard * each), operands.each = (int)each;
     operands.apart = a->own;
     if (a->own)
       MN_TRY(mn_hopper_tensor_map(device, &operands.own, p->planes, a->own, Form != MN_NT,
@@ -557,11 +557,11 @@ static mn_status mn_hopper_launch(struct mn_device *device, const struct mn_hopp
                                   tile::ROWS));
     if (a->pending) {
       operands.arrived = a->arrived;
-      spared = std::max(spared, 2); /* for what starts the copies that it waits for */
+      reserved_sms = std::max(reserved_sms, 2); /* for what starts the copies that it waits for */
     }
   }
-  const int clusters =
-      std::min(schedule.down * schedule.across, (device->cuda->multiprocessors - spared) / tile::CLUSTER);
+  const int clusters = std::min(schedule.down * schedule.across,
+                                (device->cuda->multiprocessors - reserved_sms) / tile::CLUSTER);
   auto kernel = mn_hopper_kernel<Form, Epilogue>;
   if constexpr (Form == MN_TN && tile::KIND == MN_PLANES_BF16)
     if (operands.apart) kernel = mn_hopper_kernel<Form, Epilogue, true>;

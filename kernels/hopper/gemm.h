@@ -26,7 +26,7 @@ struct mn_hopper_product {
  * what stores and for MN_UPDATE any number of tiles will do. A block epilogue must have all of
  * its operations, groups of 8, 16, 32, 64, 128 or 256 channels (at most as many as the tile has columns),
  * and, in a loss or a backward, dz in planes only. An update must come from a MN_TN product. What
- * stores uses epilogue->into: MN_STORE, MN_ADD, MN_REDUCE_SCATTER and MN_SUM_SHARE. */
+ * stores uses epilogue->into: MN_STORE, MN_ADD, MN_REDUCE_SCATTER and MN_REDUCE_SCATTER_ROWS. */
 bool mn_hopper_fits(const struct mn_device *device, const struct mn_hopper_product *p,
                     const struct mn_epilogue *epilogue);
 
@@ -36,8 +36,8 @@ mn_status mn_hopper_gemm(struct mn_device *device, const struct mn_hopper_produc
 /* Of these, what computes a rank's term of a sum, in pieces that are exchanged beside it (terms.cu). */
 mn_status mn_hopper_reduce_scatter(struct mn_device *device, const struct mn_hopper_product *p,
                                    const struct mn_epilogue *epilogue);
-mn_status mn_hopper_sum_share(struct mn_device *device, const struct mn_hopper_product *p,
-                              const struct mn_epilogue *epilogue);
+mn_status mn_hopper_reduce_scatter_rows(struct mn_device *device, const struct mn_hopper_product *p,
+                                        const struct mn_epilogue *epilogue);
 
 enum { MN_K_BLOCK = 64 }; /* depth of a stage: 128 bytes, the width of the swizzle */
 

@@ -44,27 +44,27 @@ static mn_status multiply_and_exchange(struct mn_device *device, const struct mn
   return mn_cuda_epilogue<float>::run(device, epilogue->into, p->rows, p->cols, epilogue);
 }
 
-/* The columns of other parts first, so that the copy engines send them while the rest is multiplied; those of
- * `at_once` neighbouring parts in a launch. The next terms come into the room a step later: before that all
- * ranks have agreed on the nonfinite flag, and so have read these. */
+/* The columns of other shards first, so that the copy engines send them while the rest is multiplied;
+ * those of `at_once` neighbouring shards in a launch. The next terms come into the room a step later:
+ * before that all ranks have agreed on the nonfinite flag, and so have read these. */
 static mn_status multiply_and_send(struct mn_device *device, const struct mn_hopper_product *p, void *into,
                                    const struct mn_scatter *s, int at_once) {
-  const struct mn_team *t = &device->ranks->parts;
+  const struct mn_team *t = &device->ranks->shards;
   const int launches = t->size / at_once, last = at_once > 1 ? launches : launches - 1; /* that is sent of */
   for (int k = 1; k <= launches; k++) {
     const int owner = (t->rank / at_once + k) % launches * at_once;
     MN_TRY(multiply_columns(device, p, into, owner * s->share, at_once * s->share));
     if (k > last) break;
-    MN_TRY(mn_cuda_beside(device, MN_BRANCH_PARTS, [&] {
+    MN_TRY(mn_cuda_beside(device, MN_BRANCH_SHARDS, [&] {
       for (int q = owner; q < owner + at_once; q++)
         if (q != t->rank) MN_TRY(mn_peer_send(device, t, s->room, into, p->rows, p->cols, q));
       return k == last ? mn_peer_meet(device, t) : MN_OK;
     }));
   }
-  return mn_branch_join_cuda(device, MN_BRANCH_PARTS);
+  return mn_branch_join_cuda(device, MN_BRANCH_SHARDS);
 }
 
-/* This rank's columns of its own term and of those in its room, in the order of parts. */
+/* This rank's columns of its own term and of those in its room, in the order of shards. */
 static mn_terms<float> terms_of(const struct mn_team *t, const struct mn_scatter *s, const void *own) {
   mn_terms<float> terms = {};
   terms.count = t->size, terms.pitch = s->share * t->size;
@@ -76,7 +76,7 @@ static mn_terms<float> terms_of(const struct mn_team *t, const struct mn_scatter
 mn_status mn_hopper_reduce_scatter(struct mn_device *device, const struct mn_hopper_product *p,
                                    const struct mn_epilogue *epilogue) {
   const struct mn_scatter *s = epilogue->scatter;
-  const struct mn_team *t = &device->ranks->parts;
+  const struct mn_team *t = &device->ranks->shards;
   const int at_once = shares_at_once(device, p, t->size);
   if (at_once == t->size || !s->room || !mn_cuda_takes_terms(s->then) ||
       !mn_peer_reaches(t, s->room, s->piece, p->rows, p->cols, sizeof(float)))
@@ -86,18 +86,18 @@ mn_status mn_hopper_reduce_scatter(struct mn_device *device, const struct mn_hop
 }
 
 /* A quarter of the columns, or more, at a time. */
-mn_status mn_hopper_sum_share(struct mn_device *device, const struct mn_hopper_product *p,
-                              const struct mn_epilogue *epilogue) {
-  const struct mn_team *t = &device->ranks->copies;
+mn_status mn_hopper_reduce_scatter_rows(struct mn_device *device, const struct mn_hopper_product *p,
+                                        const struct mn_epilogue *epilogue) {
+  const struct mn_team *t = &device->ranks->replicas;
   float *into = static_cast<float *>(epilogue->into);
   const int64_t cols = p->cols / 4 * shares_at_once(device, p, 4);
   if (cols == p->cols || p->arrival || !mn_peer_reaches(t, into, into, t->size, p->cols, sizeof(float)))
     return multiply_and_exchange(device, p, epilogue);
   for (int64_t first = 0; first < p->cols; first += cols) {
     MN_TRY(multiply_columns(device, p, into, first, cols));
-    device->spared = std::max(device->spared, (int)MN_EXCHANGE_MULTIPROCESSORS);
-    MN_TRY(mn_cuda_beside(device, MN_BRANCH_COPIES, [&] {
-      return mn_peer_sum_share(device, t, into + first, p->rows, cols, p->cols);
+    device->reserved_sms = std::max(device->reserved_sms, (int)MN_EXCHANGE_MULTIPROCESSORS);
+    MN_TRY(mn_cuda_beside(device, MN_BRANCH_REPLICAS, [&] {
+      return mn_peer_reduce_scatter_rows(device, t, into + first, p->rows, cols, p->cols);
     }));
   }
   return MN_OK;

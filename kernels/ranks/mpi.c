@@ -45,7 +45,7 @@ struct mn_mpi {
   int (*rank)(handle comm, int *rank);
   int (*size)(handle comm, int *size);
   int (*split)(handle comm, int color, int key, handle *out);
-  collective *all_gather, *exchange;
+  collective *allgather, *exchange;
   int (*broadcast)(void *data, int count, handle type, int from, handle comm, handle *request);
   int (*send)(const void *data, int count, handle type, int to, int tag, handle comm, handle *request);
   int (*receive)(void *data, int count, handle type, int from, int tag, handle comm, handle *request);
@@ -80,7 +80,7 @@ static int find(struct mn_mpi *out, void *library) {
                    {"MPI_Abort", &out->abort},        {"MPI_Get_library_version", &out->version},
                    {"MPI_Error_string", &out->error}, {"MPI_Comm_set_errhandler", &out->handler},
                    {"MPI_Comm_rank", &out->rank},     {"MPI_Comm_size", &out->size},
-                   {"MPI_Comm_split", &out->split},   {"MPI_Iallgather", &out->all_gather},
+                   {"MPI_Comm_split", &out->split},   {"MPI_Iallgather", &out->allgather},
                    {"MPI_Ialltoall", &out->exchange}, {"MPI_Ibcast", &out->broadcast},
                    {"MPI_Isend", &out->send},         {"MPI_Irecv", &out->receive},
                    {"MPI_Test", &out->test},          {"MPI_Iprobe", &out->probe}};
@@ -314,16 +314,16 @@ mn_status mn_mpi_split(struct mn_mpi *mpi, mn_mpi_comm *out, int color, int key)
   return check(mpi, "return errors", mpi->handler(*out, mpi->returns));
 }
 
-mn_status mn_mpi_all_gather(struct mn_mpi *mpi, mn_mpi_comm comm, void *all, const void *mine, size_t bytes) {
+mn_status mn_mpi_allgather(struct mn_mpi *mpi, mn_mpi_comm comm, void *all, const void *mine, size_t bytes) {
   MN_REQUIRE(bytes <= MN_MPI_MOST);
   const int count = (int)bytes;
   handle request = 0;
   if (!comm) comm = mpi->world;
-  return finish(mpi, "gather", mpi->all_gather(mine, count, mpi->byte, all, count, mpi->byte, comm, &request),
+  return finish(mpi, "gather", mpi->allgather(mine, count, mpi->byte, all, count, mpi->byte, comm, &request),
                 &request);
 }
 
-mn_status mn_mpi_exchange(struct mn_mpi *mpi, mn_mpi_comm comm, void *to_me, const void *of_mine,
+mn_status mn_mpi_alltoall(struct mn_mpi *mpi, mn_mpi_comm comm, void *to_me, const void *of_mine,
                           size_t bytes) {
   MN_REQUIRE(bytes <= MN_MPI_MOST);
   const int count = (int)bytes;

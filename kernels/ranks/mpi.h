@@ -32,9 +32,10 @@ enum mn_waiting { MN_WAITS_FOR_NOTHING, MN_WAITS_FOR_RANKS, MN_WAITS_FOR_GPU };
 /* For another thread, which watches: how many calls are done, and what is waited for. */
 MN_C int64_t mn_mpi_calls(enum mn_waiting *what);
 
-/* For another thread, when the opener has waited for long enough: all ranks are asked for an answer, and after
- * a second the first of those that give one calls end("1, 3"), the list of those that do not, in the thread
- * that opened; it may call mn_mpi_abort. end(""): all wait, and have got no further since the roll before. */
+/* For another thread, when the opener has waited for long enough: all ranks are asked for an answer, and
+ * after a second the first of those that give one calls end("1, 3"), the list of those that do not, in the
+ * thread that opened; it may call mn_mpi_abort. end(""): all wait, and have got no further since the roll
+ * before. */
 MN_C void mn_mpi_call_roll(void (*end)(const char *missing));
 
 /* In a loop of the opener's that waits for something else than MPI, and at each heartbeat: answers rolls. */
@@ -51,13 +52,13 @@ MN_C const char *mn_mpi_version(void);
 MN_C mn_status mn_mpi_split(struct mn_mpi *mpi, mn_mpi_comm *out, int color, int key);
 
 /* Each call is made by all ranks of `comm`. `bytes` ≤ MN_MPI_MOST for each rank. MN_LIBRARY.
- * all_gather: all[size][bytes] becomes every rank's `mine`.
+ * allgather: all[size][bytes] becomes every rank's `mine`.
  * exchange: rank q's to_me[r] becomes rank r's of_mine[q], each [size][bytes].
  * broadcast: data[bytes] becomes rank `from`'s.
  * send, receive: of any size, between two ranks. */
-MN_C mn_status mn_mpi_all_gather(struct mn_mpi *mpi, mn_mpi_comm comm, void *all, const void *mine,
-                                 size_t bytes);
-MN_C mn_status mn_mpi_exchange(struct mn_mpi *mpi, mn_mpi_comm comm, void *to_me, const void *of_mine,
+MN_C mn_status mn_mpi_allgather(struct mn_mpi *mpi, mn_mpi_comm comm, void *all, const void *mine,
+                                size_t bytes);
+MN_C mn_status mn_mpi_alltoall(struct mn_mpi *mpi, mn_mpi_comm comm, void *to_me, const void *of_mine,
                                size_t bytes);
 MN_C mn_status mn_mpi_broadcast(struct mn_mpi *mpi, void *data, size_t bytes, int from);
 MN_C mn_status mn_mpi_send(struct mn_mpi *mpi, const void *data, size_t bytes, int to);

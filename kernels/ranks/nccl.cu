@@ -16,10 +16,10 @@ struct nccl {
   int (*split)(mn_nccl_comm *comm, int color, int key, mn_nccl_comm **out, void *no_config);
   int (*abort)(mn_nccl_comm *comm);
   const char *(*error)(int code);
-  int (*all_gather)(const void *mine, void *all, size_t count, int type, mn_nccl_comm *comm,
-                    cudaStream_t stream);
-  int (*all_reduce)(const void *from, void *to, size_t count, int type, int operation, mn_nccl_comm *comm,
-                    cudaStream_t stream);
+  int (*allgather)(const void *mine, void *all, size_t count, int type, mn_nccl_comm *comm,
+                   cudaStream_t stream);
+  int (*allreduce)(const void *from, void *to, size_t count, int type, int operation, mn_nccl_comm *comm,
+                   cudaStream_t stream);
   int (*reduce_scatter)(const void *from, void *to, size_t count, int type, int operation, mn_nccl_comm *comm,
                         cudaStream_t stream);
   int (*send)(const void *from, size_t count, int type, int rank, mn_nccl_comm *comm, cudaStream_t stream);
@@ -40,8 +40,8 @@ nccl load() {
   n.there = library && find(library, "ncclGetVersion", n.version) &&
             find(library, "ncclGetUniqueId", n.unique) && find(library, "ncclCommInitRank", n.init) &&
             find(library, "ncclCommAbort", n.abort) && find(library, "ncclGetErrorString", n.error) &&
-            find(library, "ncclCommSplit", n.split) && find(library, "ncclAllGather", n.all_gather) &&
-            find(library, "ncclAllReduce", n.all_reduce) &&
+            find(library, "ncclCommSplit", n.split) && find(library, "ncclAllGather", n.allgather) &&
+            find(library, "ncclAllReduce", n.allreduce) &&
             find(library, "ncclReduceScatter", n.reduce_scatter) && find(library, "ncclSend", n.send) &&
             find(library, "ncclRecv", n.receive) && find(library, "ncclGroupStart", n.group_begin) &&
             find(library, "ncclGroupEnd", n.group_end);
@@ -82,19 +82,21 @@ mn_status mn_nccl_begin(struct mn_ranks_id *id) {
 mn_status mn_nccl_open(struct mn_ranks *ranks, const struct mn_ranks_id *id) {
   MN_TRY(find_library());
   const nccl &n = the_library();
-  mn_team *all = &ranks->all, *parts = &ranks->parts, *copies = &ranks->copies;
+  mn_team *all = &ranks->all, *shards = &ranks->shards, *replicas = &ranks->replicas;
   MN_TRY(check("connect the GPUs", n.init(&all->nccl, all->size, *id, all->rank)));
-  if (copies->size == 1) {
-    parts->nccl = all->nccl;
+  if (replicas->size == 1) {
+    shards->nccl = all->nccl;
     return MN_OK;
   }
-  MN_TRY(check("connect the parts", n.split(all->nccl, copies->rank, parts->rank, &parts->nccl, nullptr)));
-  return check("connect the copies", n.split(all->nccl, parts->rank, copies->rank, &copies->nccl, nullptr));
+  MN_TRY(
+      check("connect the shards", n.split(all->nccl, replicas->rank, shards->rank, &shards->nccl, nullptr)));
+  return check("connect the replicas",
+               n.split(all->nccl, shards->rank, replicas->rank, &replicas->nccl, nullptr));
 }
 
 void mn_nccl_close(struct mn_ranks *ranks) {
-  mn_team *const teams[] = {&ranks->copies, &ranks->parts, &ranks->all};
-  if (ranks->parts.nccl == ranks->all.nccl) ranks->parts.nccl = nullptr;
+  mn_team *const teams[] = {&ranks->replicas, &ranks->shards, &ranks->all};
+  if (ranks->shards.nccl == ranks->all.nccl) ranks->shards.nccl = nullptr;
   for (mn_team *team : teams) {
     if (team->nccl) (void)the_library().abort(team->nccl); /* which, unlike destroy, waits for nobody */
     team->nccl = nullptr;
@@ -106,12 +108,12 @@ mn_status mn_nccl_group(int begins) {
   return check("group", begins ? n.group_begin() : n.group_end());
 }
 
-mn_status mn_nccl_all_gather(const struct mn_team *team, void *all, const void *mine, size_t bytes,
-                             cudaStream_t stream) {
-  return check("gather", the_library().all_gather(mine, all, bytes, INT8, team->nccl, stream));
+mn_status mn_nccl_allgather(const struct mn_team *team, void *all, const void *mine, size_t bytes,
+                            cudaStream_t stream) {
+  return check("gather", the_library().allgather(mine, all, bytes, INT8, team->nccl, stream));
 }
 
-mn_status mn_nccl_exchange(const struct mn_team *team, void *to_me, const void *of_mine, size_t bytes,
+mn_status mn_nccl_alltoall(const struct mn_team *team, void *to_me, const void *of_mine, size_t bytes,
                            cudaStream_t stream) {
   const nccl &n = the_library();
   MN_TRY(check("exchange", n.group_begin()));
@@ -129,10 +131,10 @@ static int type_of(size_t each) {
   return each == sizeof(double) ? FLOAT64 : FLOAT32;
 }
 
-mn_status mn_nccl_all_reduce(const struct mn_team *team, void *to, const void *from, int64_t count,
-                             size_t each, cudaStream_t stream) {
+mn_status mn_nccl_allreduce(const struct mn_team *team, void *to, const void *from, int64_t count,
+                            size_t each, cudaStream_t stream) {
   return check("add up",
-               the_library().all_reduce(from, to, (size_t)count, type_of(each), SUM, team->nccl, stream));
+               the_library().allreduce(from, to, (size_t)count, type_of(each), SUM, team->nccl, stream));
 }
 
 mn_status mn_nccl_reduce_scatter(const struct mn_team *team, void *sum, const void *from, int64_t count,
@@ -142,5 +144,5 @@ mn_status mn_nccl_reduce_scatter(const struct mn_team *team, void *sum, const vo
 }
 
 mn_status mn_nccl_agree(const struct mn_team *team, int *flag, cudaStream_t stream) {
-  return check("agree", the_library().all_reduce(flag, flag, 1, INT32, MAX, team->nccl, stream));
+  return check("agree", the_library().allreduce(flag, flag, 1, INT32, MAX, team->nccl, stream));
 }

@@ -80,8 +80,8 @@ template <typename Work> static __device__ __forceinline__ void for_own_words(un
 
 /* whole: from this rank's piece of it on. flag NULL: the ranks do not agree on it. */
 static __global__ void __launch_bounds__(THREADS)
-    all_gather_kernel(const __grid_constant__ barrier b, const __grid_constant__ of_team<uint4> whole,
-                      const uint4 *piece, const words w, int rank, int size, int *flag) {
+    allgather_kernel(const __grid_constant__ barrier b, const __grid_constant__ of_team<uint4> whole,
+                     const uint4 *piece, const words w, int rank, int size, int *flag) {
   const unsigned arrived = b.at[rank]->own[blockIdx.x];
   const bool agrees = flag && blockIdx.x == 0;
   arrive(b, rank, size, arrived + 1); /* the others have read what the whole held before */
@@ -200,23 +200,23 @@ static barrier barrier_of(const mn_team *team, arrivals *at) {
   return team_at(team->peer->barriers, team, at);
 }
 
-static mn_status all_gather(struct mn_device *device, const mn_team *team, arrivals *at, void *whole,
-                            const void *piece, const words &w, bool agrees) {
-  all_gather_kernel<<<ctas_of(w, THREADS, CTAS), THREADS, 0, device->cuda->stream>>>(
+static mn_status allgather(struct mn_device *device, const mn_team *team, arrivals *at, void *whole,
+                           const void *piece, const words &w, bool agrees) {
+  allgather_kernel<<<ctas_of(w, THREADS, CTAS), THREADS, 0, device->cuda->stream>>>(
       barrier_of(team, at),
       team_at(find(team, whole), team, static_cast<uint4 *>(whole) + team->rank * w.share),
       static_cast<const uint4 *>(piece), w, team->rank, team->size, agrees ? device->nonfinite : nullptr);
-  return mn_cuda_launched("all_gather");
+  return mn_cuda_launched("allgather");
 }
 
-mn_status mn_peer_all_gather(struct mn_device *device, const struct mn_team *team, void *whole,
-                             const void *piece, int64_t rows, int64_t cols, size_t each, bool agrees) {
-  return all_gather(device, team, team->peer->exchanges, whole, piece, words_of(team, rows, cols, each),
-                    agrees);
+mn_status mn_peer_allgather(struct mn_device *device, const struct mn_team *team, void *whole,
+                            const void *piece, int64_t rows, int64_t cols, size_t each, bool agrees) {
+  return allgather(device, team, team->peer->exchanges, whole, piece, words_of(team, rows, cols, each),
+                   agrees);
 }
 
 mn_status mn_peer_agree(struct mn_device *device, const struct mn_team *team) {
-  return all_gather(device, team, team->peer->agreements, team->peer->exchanges, nullptr, {0, 1, 0, 1}, true);
+  return allgather(device, team, team->peer->agreements, team->peer->exchanges, nullptr, {0, 1, 0, 1}, true);
 }
 
 /* whole: from this rank's piece of it on. */
@@ -238,8 +238,8 @@ mn_status mn_peer_reduce_scatter(struct mn_device *device, const struct mn_team 
                         THREADS, CTAS);
 }
 
-mn_status mn_peer_sum_share(struct mn_device *device, const struct mn_team *team, void *matrix, int64_t rows,
-                            int64_t cols, int64_t pitch) {
+mn_status mn_peer_reduce_scatter_rows(struct mn_device *device, const struct mn_team *team, void *matrix,
+                                      int64_t rows, int64_t cols, int64_t pitch) {
   const unsigned own_rows = (unsigned)(rows / team->size), reals = (unsigned)(16 / device->real);
   const unsigned share = (unsigned)cols / reals, apart = (unsigned)pitch / reals;
   const words w = {own_rows * share, share, apart, apart};
@@ -289,7 +289,7 @@ static mn_status push(struct mn_device *device, const struct mn_team *team, cons
 }
 
 mn_status mn_peer_push(struct mn_device *device, const struct mn_team *team, const struct mn_operand *whole) {
-  return mn_cuda_beside(device, MN_BRANCH_PARTS, [&] { return push(device, team, whole); });
+  return mn_cuda_beside(device, MN_BRANCH_SHARDS, [&] { return push(device, team, whole); });
 }
 
 static __global__ void await_kernel(const unsigned *arrived, int own) {
@@ -299,20 +299,20 @@ static __global__ void await_kernel(const unsigned *arrived, int own) {
 
 mn_status mn_peer_arrived(struct mn_device *device, struct mn_arrival *a) {
   a->pending = 0;
-  MN_TRY(mn_branch_fork_cuda(device, MN_BRANCH_PARTS));
-  MN_CUDA_TRY(
-      cudaMemsetAsync(a->arrived, 0, a->parts * sizeof *a->arrived, device->cuda->branches[MN_BRANCH_PARTS]));
+  MN_TRY(mn_branch_fork_cuda(device, MN_BRANCH_SHARDS));
+  MN_CUDA_TRY(cudaMemsetAsync(a->arrived, 0, a->shards * sizeof *a->arrived,
+                              device->cuda->branches[MN_BRANCH_SHARDS]));
   return MN_OK;
 }
 
 mn_status mn_peer_complete(struct mn_device *device, const struct mn_operand *whole) {
   struct mn_arrival *a = whole->arrival;
-  const size_t pitch = whole->cols * device->plane, share = pitch / a->parts;
-  MN_CUDA_TRY(cudaMemcpy2DAsync(static_cast<char *>(whole->planes[0]) + a->part * share, pitch, a->own, share,
-                                share, whole->rows, cudaMemcpyDeviceToDevice, device->cuda->stream));
+  const size_t pitch = whole->cols * device->plane, share = pitch / a->shards;
+  MN_CUDA_TRY(cudaMemcpy2DAsync(static_cast<char *>(whole->planes[0]) + a->shard * share, pitch, a->own,
+                                share, share, whole->rows, cudaMemcpyDeviceToDevice, device->cuda->stream));
   a->own = nullptr;
   if (!a->pending) return MN_OK;
-  await_kernel<<<1, a->parts, 0, device->cuda->stream>>>(a->arrived, a->part);
+  await_kernel<<<1, a->shards, 0, device->cuda->stream>>>(a->arrived, a->shard);
   MN_TRY(mn_cuda_launched("await"));
   return mn_peer_arrived(device, a);
 }
@@ -333,9 +333,9 @@ template <typename T>
 static mn_status collect(struct mn_device *device, const struct mn_team *team, T (&all)[PEERS],
                          const T &mine) {
   const struct mn_ranks *r = device->ranks;
-  MN_TRY(device->kernels->upload(device, r->room[0], &mine, sizeof mine));
-  MN_TRY(mn_nccl_all_gather(team, r->room[1], r->room[0], sizeof mine, device->cuda->stream));
-  return device->kernels->download(device, all, r->room[1], team->size * sizeof mine);
+  MN_TRY(device->kernels->upload(device, r->staging[0], &mine, sizeof mine));
+  MN_TRY(mn_nccl_allgather(team, r->staging[1], r->staging[0], sizeof mine, device->cuda->stream));
+  return device->kernels->download(device, all, r->staging[1], team->size * sizeof mine);
 }
 
 static void unmap(const struct mn_team *team, mn_peer_memory *m) {
@@ -384,7 +384,7 @@ static mn_status allocate_blocks(struct mn_device *device, void **out, size_t by
 
 mn_status mn_allocate_shared_cuda(struct mn_device *device, enum mn_sharing with, void **out, size_t bytes) {
   const struct mn_ranks *r = device->ranks;
-  const struct mn_team *team = !r ? nullptr : with == MN_WITH_PARTS ? &r->parts : &r->copies;
+  const struct mn_team *team = !r ? nullptr : with == MN_WITH_SHARDS ? &r->shards : &r->replicas;
   mn_peer_memory *m;
   if (!team || !team->peer) return mn_allocate_cuda(device, out, bytes);
   MN_TRY(allocate_blocks(device, out, bytes));
@@ -402,8 +402,8 @@ static void release(const struct mn_team *team, const void *memory) {
 
 void mn_peer_release(struct mn_ranks *ranks, const void *memory) {
   if (!ranks) return;
-  release(&ranks->parts, memory);
-  release(&ranks->copies, memory);
+  release(&ranks->shards, memory);
+  release(&ranks->replicas, memory);
 }
 
 /* Where a GPU is, and whether its rank would share its memory. */

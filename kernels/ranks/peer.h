@@ -1,8 +1,8 @@
-/* The collectives of parts, or of copies, whose GPUs reach each other's memory (CUDA's peer access, within a
- * host): one kernel each, which stores a piece straight to where the other GPUs read it, or adds up what it
- * loads from theirs, so that no pass brings pieces into place; or, beside a product, which needs the
- * multiprocessors, the copy engines. Over NVLink a gather takes two thirds of NCCL's time (NOTES.md). What
- * cannot go this way goes by NCCL. */
+/* The collectives of shards, or of replicas, whose GPUs reach each other's memory (CUDA's peer access,
+ * within a host): one kernel each, which stores a piece straight to where the other GPUs read it, or adds
+ * up what it loads from theirs, so that no pass brings pieces into place; or, beside a product, which
+ * needs the multiprocessors, the copy engines. Over NVLink a gather takes two thirds of NCCL's time
+ * (NOTES.md). What cannot go this way goes by NCCL. */
 #ifndef MN_KERNELS_RANKS_PEER_H
 #define MN_KERNELS_RANKS_PEER_H
 
@@ -27,13 +27,13 @@ bool mn_peer_shares(const struct mn_team *team, const void *memory);
 bool mn_peer_reaches(const struct mn_team *team, const void *whole, const void *piece, int64_t rows,
                      int64_t cols, size_t each);
 
-/* Then: all_gather. agrees: the team agrees on the nonfinite flag too. */
-mn_status mn_peer_all_gather(struct mn_device *device, const struct mn_team *team, void *whole,
-                             const void *piece, int64_t rows, int64_t cols, size_t each, bool agrees);
+/* Then: allgather. agrees: the team agrees on the nonfinite flag too. */
+mn_status mn_peer_allgather(struct mn_device *device, const struct mn_team *team, void *whole,
+                            const void *piece, int64_t rows, int64_t cols, size_t each, bool agrees);
 
 mn_status mn_peer_agree(struct mn_device *device, const struct mn_team *team); /* that alone */
 
-/* The gather of a plane that is on its way when this returns, on MN_BRANCH_PARTS, which the tape joins, by
+/* The gather of a plane that is on its way when this returns, on MN_BRANCH_SHARDS, which the tape joins, by
  * the copy engines, which need no multiprocessor. The kernel that reads it waits for the others' columns
  * (whole->arrival), leaves two multiprocessors free, on which the copies are started, and is followed by
  * arrived; or is preceded by complete, for kernels that know nothing of arrivals. */
@@ -48,10 +48,10 @@ mn_status mn_peer_reduce_scatter(struct mn_device *device, const struct mn_team 
 /* This rank's share of a matrix's rows, a multiple of the ranks, becomes the sum of all ranks' there, on no
  * more than MN_EXCHANGE_MULTIPROCESSORS. Of `cols` columns; a row has `pitch`. Both are whole 16-byte words.
  */
-mn_status mn_peer_sum_share(struct mn_device *device, const struct mn_team *team, void *matrix, int64_t rows,
-                            int64_t cols, int64_t pitch);
+mn_status mn_peer_reduce_scatter_rows(struct mn_device *device, const struct mn_team *team, void *matrix,
+                                      int64_t rows, int64_t cols, int64_t pitch);
 
-/* Another way to that sum, on MN_BRANCH_PARTS, by the copy engines: a rank sends the columns of its `whole`
+/* Another way to that sum, on MN_BRANCH_SHARDS, by the copy engines: a rank sends the columns of its `whole`
  * that are rank `to`'s to their place in its `room`: memory that the team shares, of the whole's shape, in
  * which each rank's term of the sum stands at that rank's columns. After meet all that was sent before has
  * come. No rank may send again before all have read it. */

@@ -10,34 +10,34 @@
 
 mn_status mn_ranks_plan(struct mn_ranks_plan *out, const struct mn_device *device, int64_t cols,
                         size_t each) {
-  const struct mn_team *t = &device->ranks->parts;
+  const struct mn_team *t = &device->ranks->shards;
   out->share = mn_share(cols, t->rank, t->size, &out->first);
   out->widest = (cols + t->size - 1) / t->size;
-  out->rows = MN_RANKS_ROOM / ((int64_t)each * out->widest * t->size);
+  out->rows = MN_RANKS_STAGING / ((int64_t)each * out->widest * t->size);
   if (out->rows > 0) return MN_OK;
   return mn_fail(MN_NO_MEMORY,
-                 "a row of %ld numbers is wider than the room for exchanges between ranks, %d MiB",
-                 (long)cols, MN_RANKS_ROOM >> 20);
+                 "a row of %ld numbers is wider than the staging memory of exchanges between ranks, %d MiB",
+                 (long)cols, MN_RANKS_STAGING >> 20);
 }
 
 mn_status mn_ranks_begin_cpu(struct mn_device *device, struct mn_ranks *ranks, struct mn_ranks_id *id) {
   (void)id; /* MPI has begun */
   device->ranks = ranks;
-  for (int i = 0; i < 2; i++) MN_TRY(device->kernels->allocate(device, &ranks->room[i], MN_RANKS_ROOM));
+  for (int i = 0; i < 2; i++) MN_TRY(device->kernels->allocate(device, &ranks->staging[i], MN_RANKS_STAGING));
   return MN_OK;
 }
 
 mn_status mn_ranks_join_cpu(struct mn_device *device, const struct mn_ranks_id *id) {
   struct mn_ranks *ranks = device->ranks;
   (void)id;
-  MN_TRY(mn_mpi_split(ranks->mpi, &ranks->parts.mpi, ranks->copies.rank, ranks->parts.rank));
-  return mn_mpi_split(ranks->mpi, &ranks->copies.mpi, ranks->parts.rank, ranks->copies.rank);
+  MN_TRY(mn_mpi_split(ranks->mpi, &ranks->shards.mpi, ranks->replicas.rank, ranks->shards.rank));
+  return mn_mpi_split(ranks->mpi, &ranks->replicas.mpi, ranks->shards.rank, ranks->replicas.rank);
 }
 
 void mn_ranks_leave_cpu(struct mn_device *device) {
   for (int i = 0; i < 2; i++) {
-    device->kernels->release(device, device->ranks->room[i]);
-    device->ranks->room[i] = NULL;
+    device->kernels->release(device, device->ranks->staging[i]);
+    device->ranks->staging[i] = NULL;
   }
   device->ranks = NULL;
 }
@@ -63,23 +63,24 @@ static void divide(int size, const struct mn_ranks_plan *p, char *whole, char *p
   }
 }
 
-mn_status mn_all_gather_cpu(struct mn_device *device, void *whole, const void *piece, int64_t rows,
-                            int64_t cols, size_t unit) {
+mn_status mn_allgather_cpu(struct mn_device *device, void *whole, const void *piece, int64_t rows,
+                           int64_t cols, size_t unit) {
   struct mn_ranks *r = device->ranks;
   struct mn_ranks_plan p;
   MN_TRY(mn_ranks_plan(&p, device, cols, unit));
   const size_t row = (size_t)p.share * unit, width = (size_t)p.widest * unit;
   for (int64_t at = 0; at < rows; at += p.rows) {
     const int64_t count = rows - at < p.rows ? rows - at : p.rows;
-    copy_rows(r->room[0], width, (const char *)piece + (size_t)at * row, row, count, row);
-    MN_TRY(mn_mpi_all_gather(r->mpi, r->parts.mpi, r->room[1], r->room[0], (size_t)count * width));
-    divide(r->parts.size, &p, (char *)whole + (size_t)(at * cols) * unit, r->room[1], count, cols, unit, 1);
+    copy_rows(r->staging[0], width, (const char *)piece + (size_t)at * row, row, count, row);
+    MN_TRY(mn_mpi_allgather(r->mpi, r->shards.mpi, r->staging[1], r->staging[0], (size_t)count * width));
+    divide(r->shards.size, &p, (char *)whole + (size_t)(at * cols) * unit, r->staging[1], count, cols, unit,
+           1);
   }
   return MN_OK;
 }
 
 mn_status mn_gather_plane_cpu(struct mn_device *device, struct mn_operand *whole, const void *piece) {
-  return mn_all_gather_cpu(device, whole->planes[0], piece, whole->rows, whole->cols, device->plane);
+  return mn_allgather_cpu(device, whole->planes[0], piece, whole->rows, whole->cols, device->plane);
 }
 
 /* piece[rows, share] = the pieces [size, rows, widest] added up in order. */
@@ -113,68 +114,71 @@ mn_status mn_reduce_scatter_cpu(struct mn_device *device, void *piece, const voi
   MN_TRY(mn_ranks_plan(&p, device, cols, unit));
   for (int64_t at = 0; at < rows; at += p.rows) {
     const int64_t count = rows - at < p.rows ? rows - at : p.rows;
-    divide(r->parts.size, &p, (char *)whole + (size_t)(at * cols) * unit, r->room[0], count, cols, unit, 0);
-    MN_TRY(mn_mpi_exchange(r->mpi, r->parts.mpi, r->room[1], r->room[0], (size_t)(count * p.widest) * unit));
-    add_up((char *)piece + (size_t)(at * p.share) * unit, r->room[1], count, p.share, p.widest, r->parts.size,
-           unit);
+    divide(r->shards.size, &p, (char *)whole + (size_t)(at * cols) * unit, r->staging[0], count, cols, unit,
+           0);
+    MN_TRY(mn_mpi_alltoall(r->mpi, r->shards.mpi, r->staging[1], r->staging[0],
+                           (size_t)(count * p.widest) * unit));
+    add_up((char *)piece + (size_t)(at * p.share) * unit, r->staging[1], count, p.share, p.widest,
+           r->shards.size, unit);
   }
   return MN_OK;
 }
 
-/* A room at a time: each copy gets its share of the numbers from all, adds them up, and gives the sums to
- * all. The room's last share may be too long for what is left; what is there beyond that goes nowhere. */
-static mn_status all_reduce(struct mn_device *device, void *data, int64_t count, size_t each,
-                            const int *unless) {
+/* A staging buffer at a time: each replica gets its share of the numbers from all, adds them up, and gives
+ * the sums to all. The buffer's last share may be too long for what is left; what is there beyond that
+ * goes nowhere. */
+static mn_status allreduce(struct mn_device *device, void *data, int64_t count, size_t each,
+                           const int *unless) {
   struct mn_ranks *r = device->ranks;
-  const struct mn_team *t = &r->copies;
-  const int64_t most = MN_RANKS_ROOM / (int64_t)each / t->size * t->size;
+  const struct mn_team *t = &r->replicas;
+  const int64_t most = MN_RANKS_STAGING / (int64_t)each / t->size * t->size;
   for (int64_t at = 0; at < count; at += most) {
     const int64_t length = count - at < most ? count - at : most, share = (length + t->size - 1) / t->size;
     const size_t bytes = (size_t)share * each;
     char *here = (char *)data + (size_t)at * each;
-    memcpy(r->room[0], here, (size_t)length * each);
-    MN_TRY(mn_mpi_exchange(r->mpi, t->mpi, r->room[1], r->room[0], bytes));
-    add_up(r->room[0], r->room[1], 1, share, share, t->size, each);
-    MN_TRY(mn_mpi_all_gather(r->mpi, t->mpi, r->room[1], r->room[0], bytes));
-    if (!unless || !*unless) memcpy(here, r->room[1], (size_t)length * each);
+    memcpy(r->staging[0], here, (size_t)length * each);
+    MN_TRY(mn_mpi_alltoall(r->mpi, t->mpi, r->staging[1], r->staging[0], bytes));
+    add_up(r->staging[0], r->staging[1], 1, share, share, t->size, each);
+    MN_TRY(mn_mpi_allgather(r->mpi, t->mpi, r->staging[1], r->staging[0], bytes));
+    if (!unless || !*unless) memcpy(here, r->staging[1], (size_t)length * each);
   }
   return MN_OK;
 }
 
-mn_status mn_all_reduce_cpu(struct mn_device *device, const struct mn_sum *sums, int count, size_t each,
-                            const int *unless) {
-  for (int i = 0; i < count; i++) MN_TRY(all_reduce(device, sums[i].data, sums[i].count, each, unless));
+mn_status mn_allreduce_cpu(struct mn_device *device, const struct mn_sum *sums, int count, size_t each,
+                           const int *unless) {
+  for (int i = 0; i < count; i++) MN_TRY(allreduce(device, sums[i].data, sums[i].count, each, unless));
   return MN_OK;
 }
 
-/* A room at a time, as all_reduce. */
-mn_status mn_sum_share_cpu(struct mn_device *device, void *data, int64_t count) {
+/* A staging buffer at a time, as allreduce. */
+mn_status mn_reduce_scatter_rows_cpu(struct mn_device *device, void *data, int64_t count) {
   struct mn_ranks *r = device->ranks;
-  const struct mn_team *t = &r->copies;
+  const struct mn_team *t = &r->replicas;
   const size_t each = device->real;
-  const int64_t share = count / t->size, most = MN_RANKS_ROOM / (int64_t)each / t->size;
+  const int64_t share = count / t->size, most = MN_RANKS_STAGING / (int64_t)each / t->size;
   for (int64_t at = 0; at < share; at += most) {
     const int64_t length = share - at < most ? share - at : most;
     const size_t bytes = (size_t)length * each;
     char *from = (char *)data + (size_t)at * each;
-    copy_rows(r->room[0], bytes, from, (size_t)share * each, t->size, bytes);
-    MN_TRY(mn_mpi_exchange(r->mpi, t->mpi, r->room[1], r->room[0], bytes));
-    add_up(from + (size_t)(t->rank * share) * each, r->room[1], 1, length, length, t->size, each);
+    copy_rows(r->staging[0], bytes, from, (size_t)share * each, t->size, bytes);
+    MN_TRY(mn_mpi_alltoall(r->mpi, t->mpi, r->staging[1], r->staging[0], bytes));
+    add_up(from + (size_t)(t->rank * share) * each, r->staging[1], 1, length, length, t->size, each);
   }
   return MN_OK;
 }
 
-mn_status mn_gather_shares_cpu(struct mn_device *device, void *data, int64_t count, size_t each, int piece,
-                               int pieces) {
+mn_status mn_allgather_rows_cpu(struct mn_device *device, void *data, int64_t count, size_t each, int piece,
+                                int pieces) {
   if (piece + 1 < pieces) return MN_OK;
   struct mn_ranks *r = device->ranks;
-  const struct mn_team *t = &r->copies;
-  const int64_t share = count / t->size, most = MN_RANKS_ROOM / (int64_t)each / t->size;
+  const struct mn_team *t = &r->replicas;
+  const int64_t share = count / t->size, most = MN_RANKS_STAGING / (int64_t)each / t->size;
   for (int64_t at = 0; at < share; at += most) {
     const size_t bytes = (size_t)(share - at < most ? share - at : most) * each;
     char *first = (char *)data + (size_t)at * each;
-    MN_TRY(mn_mpi_all_gather(r->mpi, t->mpi, r->room[1], first + (size_t)(t->rank * share) * each, bytes));
-    copy_rows(first, (size_t)share * each, r->room[1], bytes, t->size, bytes);
+    MN_TRY(mn_mpi_allgather(r->mpi, t->mpi, r->staging[1], first + (size_t)(t->rank * share) * each, bytes));
+    copy_rows(first, (size_t)share * each, r->staging[1], bytes, t->size, bytes);
   }
   return MN_OK;
 }
@@ -183,7 +187,7 @@ mn_status mn_own_columns_cpu(struct mn_device *device, void *piece, const void *
                              int64_t cols) {
   int64_t first;
   const size_t share =
-      (size_t)mn_share(cols, device->ranks->parts.rank, device->ranks->parts.size, &first) * device->real;
+      (size_t)mn_share(cols, device->ranks->shards.rank, device->ranks->shards.size, &first) * device->real;
   copy_rows(piece, share, (const char *)whole + (size_t)first * device->real, (size_t)cols * device->real,
             rows, share);
   return MN_OK;
@@ -191,9 +195,9 @@ mn_status mn_own_columns_cpu(struct mn_device *device, void *piece, const void *
 
 mn_status mn_agree_cpu(struct mn_device *device, void *whole, const void *piece, int64_t rows, int64_t cols) {
   struct mn_ranks *r = device->ranks;
-  if (whole) MN_TRY(mn_all_gather_cpu(device, whole, piece, rows, cols, device->real));
-  int *flags = r->room[0];
-  MN_TRY(mn_mpi_all_gather(r->mpi, 0, flags, device->nonfinite, sizeof *flags));
+  if (whole) MN_TRY(mn_allgather_cpu(device, whole, piece, rows, cols, device->real));
+  int *flags = r->staging[0];
+  MN_TRY(mn_mpi_allgather(r->mpi, 0, flags, device->nonfinite, sizeof *flags));
   for (int q = 0; q < r->size; q++)
     if (flags[q]) *device->nonfinite = flags[q];
   return MN_OK;
@@ -201,10 +205,10 @@ mn_status mn_agree_cpu(struct mn_device *device, void *whole, const void *piece,
 
 mn_status mn_agree_scales_cpu(struct mn_device *device, struct mn_scale *const *scales, int count) {
   struct mn_ranks *r = device->ranks;
-  float *mine = r->room[0], *all = r->room[1];
-  MN_REQUIRE((int64_t)count * r->size <= MN_RANKS_ROOM / (int64_t)sizeof *all);
+  float *mine = r->staging[0], *all = r->staging[1];
+  MN_REQUIRE((int64_t)count * r->size <= MN_RANKS_STAGING / (int64_t)sizeof *all);
   for (int i = 0; i < count; i++) mine[i] = scales[i]->largest;
-  MN_TRY(mn_mpi_all_gather(r->mpi, 0, all, mine, (size_t)count * sizeof *mine));
+  MN_TRY(mn_mpi_allgather(r->mpi, 0, all, mine, (size_t)count * sizeof *mine));
   for (int i = 0; i < count; i++)
     for (int q = 0; q < r->size; q++) scales[i]->largest = fmaxf(scales[i]->largest, all[q * count + i]);
   return MN_OK;

@@ -7,26 +7,26 @@
 
 mn_status mn_ranks_begin_cuda(struct mn_device *device, struct mn_ranks *ranks, struct mn_ranks_id *id) {
   device->ranks = ranks;
-  for (int i = 0; i < 2; i++) MN_TRY(device->kernels->allocate(device, &ranks->room[i], MN_RANKS_ROOM));
+  for (int i = 0; i < 2; i++) MN_TRY(device->kernels->allocate(device, &ranks->staging[i], MN_RANKS_STAGING));
   return mn_nccl_begin(ranks->rank == 0 ? id : nullptr);
 }
 
 mn_status mn_ranks_join_cuda(struct mn_device *device, const struct mn_ranks_id *id) {
   struct mn_ranks *ranks = device->ranks;
   MN_TRY(mn_nccl_open(ranks, id));
-  MN_TRY(mn_peer_open(device, &ranks->parts));
-  return mn_peer_open(device, &ranks->copies);
+  MN_TRY(mn_peer_open(device, &ranks->shards));
+  return mn_peer_open(device, &ranks->replicas);
 }
 
 void mn_ranks_leave_cuda(struct mn_device *device) {
   struct mn_ranks *ranks = device->ranks;
   (void)cudaStreamSynchronize(device->cuda->stream);
-  mn_peer_close(&ranks->parts);
-  mn_peer_close(&ranks->copies);
+  mn_peer_close(&ranks->shards);
+  mn_peer_close(&ranks->replicas);
   mn_nccl_close(ranks);
   for (int i = 0; i < 2; i++) {
-    if (ranks->room[i]) device->kernels->release(device, ranks->room[i]);
-    ranks->room[i] = nullptr;
+    if (ranks->staging[i]) device->kernels->release(device, ranks->staging[i]);
+    ranks->staging[i] = nullptr;
   }
   device->ranks = nullptr;
 }
@@ -35,7 +35,8 @@ static unsigned blocks_of(int64_t count) {
   return (unsigned)((count + MN_CUDA_THREADS - 1) / MN_CUDA_THREADS);
 }
 
-/* How the columns of a matrix are shared out, in words. What is on its way fits a room, so 32 bits do. */
+/* How the columns of a matrix are shared out, in words. What is on its way fits the staging memory, so 32
+ * bits do. */
 struct columns {
   unsigned cols, size;
   unsigned each, more; /* the first `more` pieces have each + 1 columns, the others each */
@@ -72,7 +73,7 @@ static void divide_words(cudaStream_t stream, int size, void *whole, void *piece
 template <bool ToWhole>
 static mn_status divide(struct mn_device *device, void *whole, void *pieces, int64_t rows, int64_t cols,
                         size_t each) {
-  const int size = device->ranks->parts.size;
+  const int size = device->ranks->shards.size;
   const cudaStream_t stream = device->cuda->stream;
   const int64_t words = 16 / (int64_t)each;
   if (cols % (size * words) == 0 && mn_aligned(16, whole))
@@ -99,9 +100,9 @@ static mn_status gather(struct mn_device *device, void *whole, const void *piece
                         size_t each, bool agrees) {
   const struct mn_ranks *r = device->ranks;
   struct mn_ranks_plan p;
-  if (mn_peer_reaches(&r->parts, whole, piece, rows, cols, each)) {
-    const bool alone = r->copies.size == 1; /* with others the parts are not all that agree */
-    MN_TRY(mn_peer_all_gather(device, &r->parts, whole, piece, rows, cols, each, agrees && alone));
+  if (mn_peer_reaches(&r->shards, whole, piece, rows, cols, each)) {
+    const bool alone = r->replicas.size == 1; /* with others the shards are not all that agree */
+    MN_TRY(mn_peer_allgather(device, &r->shards, whole, piece, rows, cols, each, agrees && alone));
     return agrees && !alone ? mn_nccl_agree(&r->all, device->nonfinite, device->cuda->stream) : MN_OK;
   }
   MN_TRY(mn_ranks_plan(&p, device, cols, each));
@@ -111,30 +112,30 @@ static mn_status gather(struct mn_device *device, void *whole, const void *piece
     const void *mine = static_cast<const char *>(piece) + at * row;
     if (p.share < p.widest) {
       if (row > 0)
-        MN_CUDA_TRY(cudaMemcpy2DAsync(r->room[0], width, mine, row, row, count, cudaMemcpyDeviceToDevice,
+        MN_CUDA_TRY(cudaMemcpy2DAsync(r->staging[0], width, mine, row, row, count, cudaMemcpyDeviceToDevice,
                                       device->cuda->stream));
-      mine = r->room[0];
+      mine = r->staging[0];
     }
     const bool last = agrees && at + count == rows;
     MN_TRY(in_group([&] {
-      MN_TRY(mn_nccl_all_gather(&r->parts, r->room[1], mine, count * width, device->cuda->stream));
+      MN_TRY(mn_nccl_allgather(&r->shards, r->staging[1], mine, count * width, device->cuda->stream));
       return last ? mn_nccl_agree(&r->all, device->nonfinite, device->cuda->stream) : MN_OK;
     }));
-    MN_TRY(
-        divide<true>(device, static_cast<char *>(whole) + at * cols * each, r->room[1], count, cols, each));
+    MN_TRY(divide<true>(device, static_cast<char *>(whole) + at * cols * each, r->staging[1], count, cols,
+                        each));
   }
   return MN_OK;
 }
 
-mn_status mn_all_gather_cuda(struct mn_device *device, void *whole, const void *piece, int64_t rows,
-                             int64_t cols, size_t each) {
+mn_status mn_allgather_cuda(struct mn_device *device, void *whole, const void *piece, int64_t rows,
+                            int64_t cols, size_t each) {
   return gather(device, whole, piece, rows, cols, each, false);
 }
 
 /* By the copy engines, from a size on where their time counts for more than their latency. */
 mn_status mn_gather_plane_cuda(struct mn_device *device, struct mn_operand *whole, const void *piece) {
   constexpr int64_t LEAST = 1 << 20;
-  const struct mn_team *t = &device->ranks->parts;
+  const struct mn_team *t = &device->ranks->shards;
   void *plane = whole->planes[0];
   const size_t each = device->plane;
   if (!whole->arrival || whole->rows * whole->cols * (int64_t)each < LEAST * t->size ||
@@ -150,7 +151,7 @@ mn_status mn_agree_cuda(struct mn_device *device, void *whole, const void *piece
                         int64_t cols) {
   const struct mn_ranks *r = device->ranks;
   if (whole) return gather(device, whole, piece, rows, cols, device->real, true);
-  for (const struct mn_team *team : {&r->parts, &r->copies})
+  for (const struct mn_team *team : {&r->shards, &r->replicas})
     if (team->peer && team->size == r->size) return mn_peer_agree(device, team);
   return mn_nccl_agree(&r->all, device->nonfinite, device->cuda->stream);
 }
@@ -173,13 +174,13 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
   mn_store<W>(piece + i, sum);
 }
 
-/* Of the pieces in the second room. */
+/* Of the pieces in the second staging buffer. */
 template <typename Real>
 static mn_status add_up(struct mn_device *device, void *piece, int64_t rows, const struct mn_ranks_plan &p) {
-  const int size = device->ranks->parts.size;
+  const int size = device->ranks->shards.size;
   const int64_t count = rows * p.share;
   Real *to = static_cast<Real *>(piece);
-  const Real *pieces = static_cast<const Real *>(device->ranks->room[1]);
+  const Real *pieces = static_cast<const Real *>(device->ranks->staging[1]);
   if (count == 0) return MN_OK;
   const bool wide = p.share == p.widest && count % 4 == 0 && mn_aligned(4 * sizeof(Real), to);
   (wide
@@ -196,16 +197,16 @@ mn_status mn_reduce_scatter_cuda(struct mn_device *device, void *piece, const vo
   const struct mn_ranks *r = device->ranks;
   struct mn_ranks_plan p;
   const size_t real = device->real;
-  if (mn_peer_reaches(&r->parts, whole, piece, rows, cols, real))
-    return mn_peer_reduce_scatter(device, &r->parts, whole, piece, rows, cols);
+  if (mn_peer_reaches(&r->shards, whole, piece, rows, cols, real))
+    return mn_peer_reduce_scatter(device, &r->shards, whole, piece, rows, cols);
   MN_TRY(mn_ranks_plan(&p, device, cols, real));
   for (int64_t at = 0; at < rows; at += p.rows) {
     const int64_t count = std::min(p.rows, rows - at);
     char *from = static_cast<char *>(const_cast<void *>(whole)) + at * cols * real;
     char *to = static_cast<char *>(piece) + at * p.share * real;
-    MN_TRY(divide<false>(device, from, r->room[0], count, cols, real));
-    MN_TRY(
-        mn_nccl_exchange(&r->parts, r->room[1], r->room[0], count * p.widest * real, device->cuda->stream));
+    MN_TRY(divide<false>(device, from, r->staging[0], count, cols, real));
+    MN_TRY(mn_nccl_alltoall(&r->shards, r->staging[1], r->staging[0], count * p.widest * real,
+                            device->cuda->stream));
     MN_TRY(real == sizeof(double) ? add_up<double>(device, to, count, p)
                                   : add_up<float>(device, to, count, p));
   }
@@ -219,76 +220,76 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
   if (i < count && !*unless) to[i] = from[i];
 }
 
-/* A room at a time. */
-static mn_status all_reduce_in_room(struct mn_device *device, void *data, int64_t count, size_t each,
-                                    const int *unless) {
+/* A staging buffer at a time. */
+static mn_status allreduce_in_room(struct mn_device *device, void *data, int64_t count, size_t each,
+                                   const int *unless) {
   const struct mn_ranks *r = device->ranks;
   const cudaStream_t stream = device->cuda->stream;
-  const int64_t most = MN_RANKS_ROOM / (int64_t)each;
+  const int64_t most = MN_RANKS_STAGING / (int64_t)each;
   for (int64_t at = 0; at < count; at += most) {
     const int64_t length = std::min(most, count - at);
     char *here = static_cast<char *>(data) + at * each;
-    void *room = r->room[0];
-    MN_CUDA_TRY(cudaMemcpyAsync(room, here, length * each, cudaMemcpyDefault, stream));
-    MN_TRY(mn_nccl_all_reduce(&r->copies, room, room, length, each, stream));
+    void *staging = r->staging[0];
+    MN_CUDA_TRY(cudaMemcpyAsync(staging, here, length * each, cudaMemcpyDefault, stream));
+    MN_TRY(mn_nccl_allreduce(&r->replicas, staging, staging, length, each, stream));
     if (!unless) {
-      MN_CUDA_TRY(cudaMemcpyAsync(here, room, length * each, cudaMemcpyDefault, stream));
+      MN_CUDA_TRY(cudaMemcpyAsync(here, staging, length * each, cudaMemcpyDefault, stream));
       continue;
     }
     const int64_t words = length * each / sizeof(unsigned);
     copy_unless_kernel<<<blocks_of(words), MN_CUDA_THREADS, 0, stream>>>(
-        reinterpret_cast<unsigned *>(here), static_cast<const unsigned *>(room), words, unless);
+        reinterpret_cast<unsigned *>(here), static_cast<const unsigned *>(staging), words, unless);
     MN_CUDA_TRY(cudaGetLastError());
   }
   return MN_OK;
 }
 
-/* In place and in one group, because an exchange's time is mostly latency; by way of a room where the flag
- * decides what is written, or the numbers may be the host's. */
-mn_status mn_all_reduce_cuda(struct mn_device *device, const struct mn_sum *sums, int count, size_t each,
-                             const int *unless) {
+/* In place and in one group, because an exchange's time is mostly latency; by way of staging memory if the
+ * flag decides what is written, or the numbers may be the host's. */
+mn_status mn_allreduce_cuda(struct mn_device *device, const struct mn_sum *sums, int count, size_t each,
+                            const int *unless) {
   const auto in_place = [=](const mn_sum &s) { return !unless && s.count > 2; };
   MN_TRY(in_group([&] {
     for (int i = 0; i < count; i++)
       if (in_place(sums[i]))
-        MN_TRY(mn_nccl_all_reduce(&device->ranks->copies, sums[i].data, sums[i].data, sums[i].count, each,
-                                  device->cuda->stream));
+        MN_TRY(mn_nccl_allreduce(&device->ranks->replicas, sums[i].data, sums[i].data, sums[i].count, each,
+                                 device->cuda->stream));
     return MN_OK;
   }));
   for (int i = 0; i < count; i++)
-    if (!in_place(sums[i])) MN_TRY(all_reduce_in_room(device, sums[i].data, sums[i].count, each, unless));
+    if (!in_place(sums[i])) MN_TRY(allreduce_in_room(device, sums[i].data, sums[i].count, each, unless));
   return MN_OK;
 }
 
-mn_status mn_sum_share_cuda(struct mn_device *device, void *data, int64_t count) {
-  const struct mn_team *t = &device->ranks->copies;
+mn_status mn_reduce_scatter_rows_cuda(struct mn_device *device, void *data, int64_t count) {
+  const struct mn_team *t = &device->ranks->replicas;
   const size_t real = device->real;
   const int64_t each = count / t->size;
   void *share = static_cast<char *>(data) + each * t->rank * real;
-  device->spared = std::max(device->spared, (int)MN_EXCHANGE_MULTIPROCESSORS);
-  return mn_cuda_beside(device, MN_BRANCH_COPIES, [=] {
+  device->reserved_sms = std::max(device->reserved_sms, (int)MN_EXCHANGE_MULTIPROCESSORS);
+  return mn_cuda_beside(device, MN_BRANCH_REPLICAS, [=] {
     return mn_peer_reaches(t, data, share, 1, count, real)
-               ? mn_peer_sum_share(device, t, data, t->size, each, each)
+               ? mn_peer_reduce_scatter_rows(device, t, data, t->size, each, each)
                : mn_nccl_reduce_scatter(t, share, data, each, real, device->cuda->stream);
   });
 }
 
-mn_status mn_gather_shares_cuda(struct mn_device *device, void *data, int64_t count, size_t each, int piece,
-                                int pieces) {
-  const struct mn_team *t = &device->ranks->copies;
+mn_status mn_allgather_rows_cuda(struct mn_device *device, void *data, int64_t count, size_t each, int piece,
+                                 int pieces) {
+  const struct mn_team *t = &device->ranks->replicas;
   const size_t bytes = count / t->size * each;
   const char *share = static_cast<char *>(data) + t->rank * bytes;
   const bool last = piece + 1 == pieces;
   if (mn_peer_reaches(t, data, share, 1, count, each))
     return mn_peer_copy(device, t, share + bytes / pieces * piece, bytes / pieces, pieces == 1, last);
-  return last ? mn_nccl_all_gather(t, data, share, bytes, device->cuda->stream) : MN_OK;
+  return last ? mn_nccl_allgather(t, data, share, bytes, device->cuda->stream) : MN_OK;
 }
 
 mn_status mn_own_columns_cuda(struct mn_device *device, void *piece, const void *whole, int64_t rows,
                               int64_t cols) {
   int64_t first;
   const size_t share =
-      mn_share(cols, device->ranks->parts.rank, device->ranks->parts.size, &first) * device->real;
+      mn_share(cols, device->ranks->shards.rank, device->ranks->shards.size, &first) * device->real;
   if (share > 0)
     MN_CUDA_TRY(cudaMemcpy2DAsync(piece, share, static_cast<const char *>(whole) + first * device->real,
                                   cols * device->real, share, rows, cudaMemcpyDeviceToDevice,

@@ -1,13 +1,15 @@
-/* Collectives: the ranks that train one model together, a process each, move matrices and sums between them.
+/* Collectives: the ranks that train one model together, a process each, move matrices and sums between
+ * them.
  *
- * The ranks are a grid, parts × copies: rank = copy · parts + part. The parts of a copy have a part of every
- * layer each, neighbouring outputs; the copies have a share each of the rows of a batch.
+ * The ranks are a grid, shards × replicas: rank = replica · shards + shard. Each shard of a replica has
+ * neighbouring outputs of every layer (tensor parallelism); each replica has a share of the rows of a
+ * batch (data parallelism).
  *
- * A matrix [rows, cols] is divided by columns among the parts: part r owns mn_share of them, its piece
+ * A matrix [rows, cols] is divided by columns among the shards: shard r owns mn_share of them, its piece
  * [rows, share]. Every rank calls the same collectives in the same order. Sums are formed in the order of
- * ranks, but by NCCL those over copies in its own; the same grid on the same GPUs gives the same bytes. MPI
- * moves the CPU's, NCCL the GPUs', in the device's stream; GPUs that reach each other's memory load from it
- * and store to it (kernels/ranks/peer.h). */
+ * ranks, but by NCCL those over replicas in its own; the same grid on the same GPUs gives the same bytes.
+ * MPI moves the CPU's, NCCL the GPUs', in the device's stream; GPUs that reach each other's memory load
+ * from it and store to it (kernels/ranks/peer.h). */
 #ifndef MN_KERNELS_RANKS_RANKS_H
 #define MN_KERNELS_RANKS_RANKS_H
 
@@ -28,17 +30,17 @@ struct mn_ranks {
   int rank, size;
   const struct mn_rank_kernels *kernels; /* the joined device's */
   int local;                             /* the number on this host, which is that of the GPU */
-  int neighbours;        /* ranks on the first rank's host; mn_ranks_share_cores' (engine/ranks/hosts.h), */
-  int cores;             /* as are those of its host that this rank is due; 0: it does not know */
-  struct mn_mpi *mpi;    /* between the processes; borrowed */
-  struct mn_team all;    /* of this size */
-  struct mn_team parts;  /* of this rank's copy; */
-  struct mn_team copies; /* and those that have the same part */
-  void *room[2];         /* ranks_join's: MN_RANKS_ROOM bytes each in the device's memory */
+  int neighbours;          /* ranks on the first rank's host; mn_ranks_share_cores' (engine/ranks/hosts.h), */
+  int cores;               /* as are those of its host that this rank is due; 0: it does not know */
+  struct mn_mpi *mpi;      /* between the processes; borrowed */
+  struct mn_team all;      /* of this size */
+  struct mn_team shards;   /* the ranks of this rank's replica */
+  struct mn_team replicas; /* the ranks with the same shard, one of each replica */
+  void *staging[2];        /* ranks_join's: MN_RANKS_STAGING bytes each in the device's memory */
 };
-enum { MN_RANKS_ROOM = 32 << 20 };
+enum { MN_RANKS_STAGING = 32 << 20 };
 
-/* Memory that the collectives of the parts, or of the copies, may reach: all of them call it in the same
+/* Memory that the collectives of the shards, or of the replicas, may reach: all of them call it in the same
  * order. Their exchanges of such memory are faster; nothing else depends on it. Freed by release. */
 typedef mn_status mn_allocate_shared_function(struct mn_device *device, enum mn_sharing with, void **out,
                                               size_t bytes);
@@ -64,32 +66,32 @@ typedef mn_status mn_ranks_join_function(struct mn_device *device, const struct 
 typedef void mn_ranks_leave_function(struct mn_device *device);
 
 /* Of ranks that may be none: NULL. */
-static inline int mn_ranks_parts(const struct mn_ranks *ranks) {
-  return ranks ? ranks->parts.size : 1;
+static inline int mn_ranks_shards(const struct mn_ranks *ranks) {
+  return ranks ? ranks->shards.size : 1;
 }
-static inline int mn_ranks_copies(const struct mn_ranks *ranks) {
-  return ranks ? ranks->copies.size : 1;
+static inline int mn_ranks_replicas(const struct mn_ranks *ranks) {
+  return ranks ? ranks->replicas.size : 1;
 }
 
-/* The rows of a batch of `rows` that this rank computes, and the first: its copy's share, or all, where they
- * cannot be divided evenly. */
+/* The rows of a batch of `rows` that this rank computes, and the first: its replica's share, or all, where
+ * they cannot be divided evenly. */
 static inline int64_t mn_own_rows(const struct mn_ranks *ranks, int64_t rows, int64_t *first) {
-  const int copies = mn_ranks_copies(ranks);
-  *first = rows % copies == 0 && copies > 1 ? rows / copies * ranks->copies.rank : 0;
-  return rows % copies == 0 ? rows / copies : rows;
+  const int replicas = mn_ranks_replicas(ranks);
+  *first = rows % replicas == 0 && replicas > 1 ? rows / replicas * ranks->replicas.rank : 0;
+  return rows % replicas == 0 ? rows / replicas : rows;
 }
 
-/* Among the parts of a copy:
+/* Among the shards of a replica:
  *
  * whole[rows, cols] becomes that of all pieces; elements of `each` bytes. */
-typedef mn_status mn_all_gather_function(struct mn_device *device, void *whole, const void *piece,
-                                         int64_t rows, int64_t cols, size_t each);
+typedef mn_status mn_allgather_function(struct mn_device *device, void *whole, const void *piece,
+                                        int64_t rows, int64_t cols, size_t each);
 
 /* The same for whole's plane, which may still be on its way when GEMMs read it (struct mn_arrival). */
 typedef mn_status mn_gather_plane_function(struct mn_device *device, struct mn_operand *whole,
                                            const void *piece);
 
-/* piece[rows, share] becomes this rank's columns of the sum of all parts' whole[rows, cols]. */
+/* piece[rows, share] becomes this rank's columns of the sum of all shards' whole[rows, cols]. */
 typedef mn_status mn_reduce_scatter_function(struct mn_device *device, void *piece, const void *whole,
                                              int64_t rows, int64_t cols);
 
@@ -97,34 +99,35 @@ typedef mn_status mn_reduce_scatter_function(struct mn_device *device, void *pie
 typedef mn_status mn_own_columns_function(struct mn_device *device, void *piece, const void *whole,
                                           int64_t rows, int64_t cols);
 
-/* Among the copies:
+/* Among the replicas:
  *
- * Each of these arrays, floats or doubles (`each` bytes), becomes the sum of all copies', in one exchange
- * where that is possible: every copy gives as many, as long, in the same order. An array may be in memory of
- * allocate_host where its count ≤ 2; nothing is written where *unless, on the device, is not 0 (the same on
- * every rank; NULL: never). */
+ * Each of these arrays, floats or doubles (`each` bytes), becomes the sum of all replicas', in one
+ * exchange where that is possible: every replica gives as many, as long, in the same order. An array may
+ * be in memory of allocate_host where its count ≤ 2; nothing is written where *unless, on the device, is
+ * not 0 (the same on every rank; NULL: never). */
 struct mn_sum {
   void *data;
   int64_t count;
 };
-typedef mn_status mn_all_reduce_function(struct mn_device *device, const struct mn_sum *sums, int count,
-                                         size_t each, const int *unless);
+typedef mn_status mn_allreduce_function(struct mn_device *device, const struct mn_sum *sums, int count,
+                                        size_t each, const int *unless);
 
-/* Of data[count], a multiple of the copies, each has a share, copy 0 the first. This rank's share of reals
- * becomes the sum of all copies' numbers there, on MN_BRANCH_COPIES after what was given before; what the
- * rest becomes is not said. From now on products spare multiprocessors for it (struct mn_device, spared). */
-typedef mn_status mn_sum_share_function(struct mn_device *device, void *data, int64_t count);
+/* Of data[count], a multiple of the replicas, each has a share, replica 0 the first. This rank's share of
+ * reals (rows of a matrix) becomes the sum of all replicas' numbers there, on MN_BRANCH_REPLICAS after
+ * what was given before; what the rest becomes is not said. From now on products spare multiprocessors for
+ * it (struct mn_device, reserved_sms). */
+typedef mn_status mn_reduce_scatter_rows_function(struct mn_device *device, void *data, int64_t count);
 
 /* Every share becomes its owner's; elements of `each` bytes. In `pieces` calls, a divisor of a share, in
  * order: each may send its piece of the own share, and after the last all have come. Where there are several,
  * all ranks have agreed on the flag since they last read what is written; for one, others may be reading. */
-typedef mn_status mn_gather_shares_function(struct mn_device *device, void *data, int64_t count, size_t each,
-                                            int piece, int pieces);
+typedef mn_status mn_allgather_rows_function(struct mn_device *device, void *data, int64_t count, size_t each,
+                                             int piece, int pieces);
 
 /* Among all ranks:
  *
  * The nonfinite flag becomes every rank's where any rank's is raised; and, where `whole` is not NULL, that
- * becomes all parts' pieces, as by all_gather, of reals: in one exchange, whose time is mostly latency. */
+ * becomes all shards' pieces, as by allgather, of reals: in one exchange, whose time is mostly latency. */
 typedef mn_status mn_agree_function(struct mn_device *device, void *whole, const void *piece, int64_t rows,
                                     int64_t cols);
 
@@ -134,7 +137,7 @@ typedef mn_status mn_agree_scales_function(struct mn_device *device, struct mn_s
                                            int count);
 
 /* How a collective goes over the rows: so many at a time that the pieces of all ranks, each as wide as the
- * widest, fill one room. MN_NO_MEMORY: a row is wider. */
+ * widest, fill one staging buffer. MN_NO_MEMORY: a row is wider. */
 struct mn_ranks_plan {
   int64_t share, first; /* this rank's columns */
   int64_t widest;       /* a rank's share at most */
@@ -149,13 +152,13 @@ MN_C mn_status mn_ranks_plan(struct mn_ranks_plan *out, const struct mn_device *
   DEVICE(ranks_join)                                                                                         \
   DEVICE(ranks_leave)                                                                                        \
   DEVICE(allocate_shared)                                                                                    \
-  DEVICE(all_gather)                                                                                         \
+  DEVICE(allgather)                                                                                          \
   DEVICE(gather_plane)                                                                                       \
   DEVICE(reduce_scatter)                                                                                     \
   DEVICE(own_columns)                                                                                        \
-  DEVICE(all_reduce)                                                                                         \
-  DEVICE(sum_share)                                                                                          \
-  DEVICE(gather_shares)                                                                                      \
+  DEVICE(allreduce)                                                                                          \
+  DEVICE(reduce_scatter_rows)                                                                                \
+  DEVICE(allgather_rows)                                                                                     \
   DEVICE(agree)                                                                                              \
   DEVICE(agree_scales)
 

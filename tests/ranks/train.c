@@ -1,9 +1,9 @@
 /* Trains a small model, alone or as one rank of several (mpirun -n 4 …), and prints what came of it on rank
  * 0: the losses, the gradient's norms and a hash of all parameters. tests/test_ranks.sh compares.
  *
- *   train DEVICE PRECISION CASE [PARTS]      DEVICE cuda: each rank takes the GPU of its number on its host
+ *   train DEVICE PRECISION CASE [SHARDS]      DEVICE cuda: each rank takes the GPU of its number on its host
  *
- * With fewer PARTS than ranks the others are copies (kernels/ranks/ranks.h), whose parameters must be the
+ * With fewer SHARDS than ranks the others are replicas (kernels/ranks/ranks.h), whose parameters must be the
  * same. Where a row is not as the others are, it prints what the trainer says of it, and what an evaluation
  * does. */
 #include <math.h>
@@ -83,13 +83,13 @@ static struct job jobs[] = {
     {"late", .model = {BLOCK}},  /* a rank fails, and the first comes two seconds later to hear of it */
     {"block", .model = {BLOCK}, .optimizer = {SGD}},
     {"block-adamw", .model = {BLOCK}, .optimizer = {ADAMW}},
-    /* Weights and gradients whose sizes differ much between the parts. */
+    /* Weights and gradients whose sizes differ much between the shards. */
     {"block-uneven", .model = {BLOCK}, .optimizer = {ADAMW}},
     {"block-accumulate", .model = {BLOCK}, .optimizer = {.momentum = 0.9, .accumulate = 2}},
     {"block-infinite", .model = {BLOCK},
-     .optimizer = {SGD}}, /* the last part's last weight is; no rank may take a step */
-    /* The last row of a batch is the last copy's. Of the second batch of two the gradients that the first has
-     * left must stay as they are until the batch is taken again. */
+     .optimizer = {SGD}}, /* the last shard's last weight is; no rank may take a step */
+    /* The last row of a batch is the last replica's. Of the second batch of two the gradients that the
+     * first has left must stay as they are until the batch is taken again. */
     {"block-retaken", .model = {BLOCK}, .optimizer = {.momentum = 0.9, .accumulate = 2}, .flaw = JUMPS,
      .position = 4 * BATCH - 1},
     {"block-row", .model = {BLOCK}, .optimizer = {SGD}, .flaw = INFINITE, .position = 3 * BATCH - 1},
@@ -108,7 +108,7 @@ static mn_status poison(const struct mn_model *model) {
   struct mn_tensor *weight = model->layers[0].parameters[MN_BLOCK_WEIGHT];
   const struct mn_ranks *ranks = model->context->device->ranks;
   static double values[CHANNELS * INPUTS];
-  if (ranks && ranks->parts.rank + 1 < ranks->parts.size) return MN_OK;
+  if (ranks && ranks->shards.rank + 1 < ranks->shards.size) return MN_OK;
   MN_TRY(mn_tensor_read(model->context, weight, values));
   values[mn_tensor_count(weight) - 1] = INFINITY;
   return mn_tensor_write(model->context, weight, values);
@@ -163,14 +163,14 @@ static mn_status hash(XXH3_state_t *state, const struct mn_model *model, const s
   const size_t real = context->device->real;
   const int64_t mine = mn_tensor_count(t), each = t->rank == 2 ? t->value.cols : 1, all = outputs * each;
   const struct mn_ranks *ranks = context->device->ranks;
-  if (outputs % mn_ranks_parts(ranks)) return MN_OK; /* uneven shares, of a head: the losses tell */
+  if (outputs % mn_ranks_shards(ranks)) return MN_OK; /* uneven shares, of a head: the losses tell */
   void *piece, *whole, *values = malloc((size_t)all * real);
   MN_REQUIRE(values);
   MN_TRY(mn_context_allocate(context, &piece, mine, real));
   MN_TRY(mn_context_allocate(context, &whole, all, real));
   MN_TRY(mn_tensor_copy(context, t, piece, (size_t)mine * real));
-  if (mn_ranks_parts(ranks) > 1) /* as one row of all its numbers, of which the ranks have equal shares */
-    MN_TRY(context->device->ranks->kernels->all_gather(context->device, whole, piece, 1, all, real));
+  if (mn_ranks_shards(ranks) > 1) /* as one row of all its numbers, of which the ranks have equal shares */
+    MN_TRY(context->device->ranks->kernels->allgather(context->device, whole, piece, 1, all, real));
   else
     MN_TRY(context->kernels->copy(context->device, whole, piece, (size_t)all * real));
   MN_TRY(context->kernels->download(context->device, values, whole, (size_t)all * real));
@@ -181,12 +181,12 @@ static mn_status hash(XXH3_state_t *state, const struct mn_model *model, const s
   return MN_OK;
 }
 
-/* Every rank has hashed the whole parameters of its copy. */
-static mn_status compare_copies(struct mn_ranks *ranks, uint64_t digest) {
+/* Every rank has hashed the whole parameters of its replica. */
+static mn_status compare_replicas(struct mn_ranks *ranks, uint64_t digest) {
   uint64_t all[64];
   if (!ranks) return MN_OK;
   MN_REQUIRE(ranks->size <= 64);
-  MN_TRY(mn_ranks_collect(ranks, all, &digest, sizeof digest));
+  MN_TRY(mn_ranks_allgather(ranks, all, &digest, sizeof digest));
   for (int q = 0; q < ranks->size; q++)
     if (all[q] != digest) return mn_fail(MN_FAILED, "ranks %d and %d have other parameters", ranks->rank, q);
   return MN_OK;
@@ -202,7 +202,7 @@ static int tell(void *to, const struct mn_trainer *t) {
   return 0;
 }
 
-/* In batches that 2 copies can divide and 4 cannot, but for the last, of 12 rows. */
+/* In batches that 2 replicas can divide and 4 cannot, but for the last, of 12 rows. */
 static mn_status evaluate(struct mn_model *model, struct mn_dataset *data) {
   struct mn_evaluator *evaluator;
   double loss, accuracy;
@@ -255,7 +255,7 @@ static mn_status train(struct mn_context *context, const struct job *job) {
   const uint64_t digest = XXH3_64bits_digest(state);
   if (prints) printf("parameters %016llx\n", (unsigned long long)digest);
   XXH3_freeState(state);
-  if (status == MN_OK) status = compare_copies(context->device->ranks, digest);
+  if (status == MN_OK) status = compare_replicas(context->device->ranks, digest);
   mn_trainer_close(trainer);
   mn_optimizer_close(optimizer);
   mn_model_close(model);
@@ -278,7 +278,7 @@ static mn_status agree_after_children(struct mn_ranks *ranks) {
   return MN_OK;
 }
 
-static mn_status run(const char *device, const char *precision, const struct job *job, const char *parts) {
+static mn_status run(const char *device, const char *precision, const struct job *job, const char *shards) {
   struct mn_ranks *ranks;
   struct mn_context *context;
   char name[32];
@@ -289,7 +289,7 @@ static mn_status run(const char *device, const char *precision, const struct job
     return mn_ranks_agree(ranks, mn_ranks_first(ranks) ? MN_OK : mn_fail(MN_FAILED, "a fault of its own"));
   }
   if (strcmp(job->name, "child") == 0) return agree_after_children(ranks);
-  if (parts) MN_TRY(mn_ranks_divide(ranks, atoi(parts)));
+  if (shards) MN_TRY(mn_ranks_set_grid(ranks, atoi(shards)));
   prints = mn_ranks_first(ranks);
   snprintf(name, sizeof name, strcmp(device, "cuda") == 0 ? "%s:%d" : "%s", device, ranks ? ranks->local : 0);
   mn_status status = mn_ranks_agree(ranks, mn_context_open(&context, name, precision));

@@ -20,7 +20,7 @@ struct array {
   const void *from;                  /* where that, or scales, stand on the device */
   void **to;                         /* on the host: of the checkpoint's tensor, or the saver's scales */
   size_t bytes, at;                  /* at: where it stands in the device's copy */
-  int64_t outputs;                   /* of the whole, where ranks have a part each; 0: of scales */
+  int64_t outputs;                   /* of the whole, where ranks have a shard each; 0: of scales */
   size_t each;                       /* bytes of one of them */
 };
 
@@ -119,7 +119,7 @@ static mn_status take_memory(struct mn_saver *saver) {
   return status == MN_NO_MEMORY ? MN_OK : status; /* without a copy it is slower, no more */
 }
 
-/* Among ranks: each rank's part goes to the first. A scale is the first's own. */
+/* Among ranks: each rank's shard goes to the first. A scale is the first's own. */
 static mn_status gather_array(struct mn_saver *saver, const struct array *array) {
   struct mn_context *context = saver->context;
   struct mn_ranks *ranks = context->device->ranks;

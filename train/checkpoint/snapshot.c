@@ -35,7 +35,7 @@ mn_status mn_snapshot_config(const struct mn_checkpoint *from, struct mn_model_c
   return mn_fail(MN_BAD_DATA, "the checkpoint cannot be used: %s", mn_message());
 }
 
-/* Copies one saved array, or this rank's part of it, to the device, in the device's reals: to `kept`, or,
+/* Copies one saved array, or this rank's shard of it, to the device, in the device's reals: to `kept`, or,
  * NULL, to the parameter's value. */
 static mn_status upload(struct mn_context *context, struct mn_tensor *parameter, void *kept,
                         const struct mn_checkpoint_tensor *t, const void *saved) {

@@ -140,9 +140,9 @@ static const struct mn_option_row table[] = {
      .words = devices},
     {"ranks", "PxD", TRAIN, TEXT(ranks), 0, .initial = "auto",
      .help =
-         "of the processes that mpirun or srun started, P share the groups of every block, and D copies of "
-         "these the rows of a batch; auto: as many parts as are on a host and go into the groups; 1: the "
-         "process trains alone, whatever started it"},
+         "of the processes that mpirun or srun started, P shards divide the groups of every block, and D "
+         "replicas of these the rows of a batch; auto: as many shards as a host has ranks, if their number "
+         "divides the groups; 1: the process trains alone, whatever started it"},
     {"rank-timeout", "SECONDS", TRAIN, INTEGER(rank_timeout), 0, 0, 1e6, "30",
      .help = "among ranks: end the run when one does not come, or does not get on, for so long; 0: wait for "
              "ever"},

@@ -53,7 +53,7 @@ mn_status mn_ranks_compare_options(const struct mn_session *s) {
   } *both = calloc(2, sizeof *both);
   MN_REQUIRE(both); /* a rank that failed alone would leave the others waiting */
   for (int i = 0; i < 2; i++) both[i].count = mn_options_config(&s->options, both[i].texts, room);
-  mn_status status = mn_ranks_tell(s->ranks, &both[0], sizeof *both);
+  mn_status status = mn_ranks_broadcast(s->ranks, &both[0], sizeof *both);
   const char *none = "not given";
   for (int side = 0; side < 2 && status == MN_OK; side++)
     for (int i = 0; i < both[side].count && status == MN_OK; i++) {
@@ -66,7 +66,7 @@ mn_status mn_ranks_compare_options(const struct mn_session *s) {
     }
   free(both);
   int64_t timeout = s->options.rank_timeout;
-  MN_TRY(mn_ranks_tell(s->ranks, &timeout, sizeof timeout));
+  MN_TRY(mn_ranks_broadcast(s->ranks, &timeout, sizeof timeout));
   if (status == MN_OK && timeout != s->options.rank_timeout)
     status = mn_fail(MN_USAGE, "--rank-timeout is %ld for rank %d, but %ld for rank 0; give all the same",
                      (long)s->options.rank_timeout, s->ranks->rank, (long)timeout);
@@ -76,7 +76,7 @@ mn_status mn_ranks_compare_options(const struct mn_session *s) {
 mn_status mn_ranks_compare_rows(const struct mn_session *s) {
   char first[sizeof s->fingerprint];
   memcpy(first, s->fingerprint, sizeof first);
-  MN_TRY(mn_ranks_tell(s->ranks, first, sizeof first));
+  MN_TRY(mn_ranks_broadcast(s->ranks, first, sizeof first));
   mn_status status = MN_OK;
   if (!mn_fingerprint_same(first, s->fingerprint))
     status = mn_fail(MN_BAD_DATA, "%s has other rows for rank %d than for rank 0; give all the same file",
@@ -95,7 +95,7 @@ mn_status mn_ranks_introduce(const struct mn_session *s) {
   MN_REQUIRE(all); /* a rank that failed alone would leave the others waiting */
   mine.type = s->context->device->type;
   mn_host_describe(mine.text, sizeof mine.text, s->context);
-  mn_status status = mn_ranks_collect(s->ranks, all, &mine, sizeof *all);
+  mn_status status = mn_ranks_allgather(s->ranks, all, &mine, sizeof *all);
   for (int q = 0; q < size && status == MN_OK && s->options.verbose; q++)
     mn_announce(&s->options, "rank %d of %d: %s", q, size, all[q].text);
   for (int q = 1; q < size && status == MN_OK; q++)
@@ -109,39 +109,39 @@ mn_status mn_ranks_introduce(const struct mn_session *s) {
   return mn_ranks_agree(s->ranks, status);
 }
 
-/* As many parts as the ranks of a host can have of the groups, by the fast links inside it, and copies across
- * hosts; a batch that does not go into so many copies, and a model that does not go into so many parts, is
- * refused where it is divided. */
-static int choose_parts(const struct mn_ranks *ranks, const struct mn_model_config *c) {
-  int parts = ranks->neighbours;
-  while (parts > 1 && (ranks->size % parts || c->groups % parts)) parts--;
-  return parts < 1 ? 1 : parts;
+/* The default grid: the most shards, up to the ranks of a host, whose number divides ranks and groups; the
+ * rest are replicas. A batch that the replicas do not divide, or a layer that the shards do not, is
+ * refused later. */
+static int choose_shards(const struct mn_ranks *ranks, const struct mn_model_config *c) {
+  int shards = ranks->neighbours;
+  while (shards > 1 && (ranks->size % shards || c->groups % shards)) shards--;
+  return shards < 1 ? 1 : shards;
 }
 
-/* The parts that --ranks asks for, of so many ranks. */
-static mn_status read_parts(const struct mn_session *s, int size, int *parts) {
+/* The number of shards in --ranks; `size` ranks were started. */
+static mn_status read_shards(const struct mn_session *s, int size, int *shards) {
   const char *text = s->options.ranks;
   long p, d;
   if (!read_grid(text, &p, &d))
-    return mn_fail(MN_USAGE, "--ranks '%s': 4x2, for 2 copies of 4 parts each, is how it is said", text);
+    return mn_fail(MN_USAGE, "--ranks '%s': 4x2, for 2 replicas of 4 shards each, is an example", text);
   if (p * d != size)
     return mn_fail(MN_USAGE, "--ranks %s is %ld ranks, but %d %s started: mpirun -n %ld starts as many", text,
                    p * d, size, size == 1 ? "was" : "were", p * d);
-  *parts = (int)p;
+  *shards = (int)p;
   return MN_OK;
 }
 
-mn_status mn_ranks_arrange(const struct mn_session *s, const struct mn_model_config *c) {
+mn_status mn_ranks_choose_grid(const struct mn_session *s, const struct mn_model_config *c) {
   const int size = s->ranks ? s->ranks->size : 1, by_itself = strcmp(s->options.ranks, "auto") == 0;
-  int parts = 1, first;
-  mn_status status = by_itself ? MN_OK : read_parts(s, size, &parts);
+  int shards = 1, first;
+  mn_status status = by_itself ? MN_OK : read_shards(s, size, &shards);
   if (!s->ranks) return status;
-  if (by_itself) parts = choose_parts(s->ranks, c);
-  first = parts;
-  MN_TRY(mn_ranks_tell(s->ranks, &first, sizeof first));
-  if (status == MN_OK) status = mn_ranks_divide(s->ranks, parts);
-  if (status == MN_OK && parts != first)
-    status = mn_fail(MN_USAGE, "--ranks has %d parts for rank %d, but %d for rank 0; give all the same",
-                     parts, s->ranks->rank, first);
+  if (by_itself) shards = choose_shards(s->ranks, c);
+  first = shards;
+  MN_TRY(mn_ranks_broadcast(s->ranks, &first, sizeof first));
+  if (status == MN_OK) status = mn_ranks_set_grid(s->ranks, shards);
+  if (status == MN_OK && shards != first)
+    status = mn_fail(MN_USAGE, "--ranks has %d shards for rank %d, but %d for rank 0; give all the same",
+                     shards, s->ranks->rank, first);
   return mn_ranks_agree(s->ranks, status);
 }

@@ -22,6 +22,6 @@ mn_status mn_ranks_introduce(const struct mn_session *session);
 
 /* Makes the ranks the grid that --ranks says, or that suits the model and the hosts. MN_USAGE: it says
  * another number of ranks than were started. */
-mn_status mn_ranks_arrange(const struct mn_session *session, const struct mn_model_config *config);
+mn_status mn_ranks_choose_grid(const struct mn_session *session, const struct mn_model_config *config);
 
 #endif

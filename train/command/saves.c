@@ -74,7 +74,7 @@ static mn_status decide(const struct mn_saves *s, mn_status status, int *yes) {
   struct {
     int status, yes, stands;
   } first = {status, *yes, mn_watchdog_resumable()};
-  MN_TRY(mn_ranks_tell(s->ranks, &first, sizeof first));
+  MN_TRY(mn_ranks_broadcast(s->ranks, &first, sizeof first));
   *yes = first.yes;
   if (first.stands) mn_watchdog_resumes();
   return mn_ranks_first(s->ranks) || first.status == MN_OK ? status

@@ -12,7 +12,7 @@
 
 struct mn_saves {
   const struct mn_options *options;
-  struct mn_ranks *ranks; /* the first rank decides and writes, all give it their part; NULL: alone */
+  struct mn_ranks *ranks; /* the first rank decides and writes, all give it their shard; NULL: alone */
   const struct mn_progress *progress; /* of the run, as it is now */
   struct mn_progress_bar *bar;
   struct mn_saver *saver; /* NULL: no checkpoint is kept */

@@ -142,7 +142,7 @@ static mn_status check_memory(const struct mn_session *s, const struct mn_model_
   double parameters = 0;
   size_t available;
   for (int i = 0; mn_model_parameter(c, i, &p); i++) parameters += (double)p.rows * (double)p.cols;
-  const double least = parameters * arrays * (double)device->real / mn_ranks_parts(s->ranks);
+  const double least = parameters * arrays * (double)device->real / mn_ranks_shards(s->ranks);
   MN_TRY(s->context->kernels->available(device, &available));
   if (available == 0 || least <= (double)available) return MN_OK; /* 0: nothing, or not known */
   return mn_fail(MN_NO_MEMORY,
@@ -207,7 +207,7 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   MN_TRY(mn_ranks_agree(s->ranks, mn_ranks_first(s->ranks) ? lock_and_resume(s) : MN_OK));
   MN_TRY(mn_ranks_agree(s->ranks, open_inputs(s, &config)));
   MN_TRY(mn_ranks_introduce(s));
-  MN_TRY(mn_ranks_arrange(s, &config));
+  MN_TRY(mn_ranks_choose_grid(s, &config));
   MN_TRY(mn_context_join(s->context, s->ranks));
   MN_TRY(mn_options_optimizer(o, &optimizer));
   MN_TRY(check_memory(s, &config, &optimizer));
@@ -357,8 +357,8 @@ void mn_session_describe(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
   if (!mn_ranks_first(s->ranks)) return;
   if (s->ranks)
-    mn_announce(o, "ranks: %d, by %s; %d parts of every block's groups, %d copies that share the batch",
-                s->ranks->size, mn_mpi_version(), s->ranks->parts.size, s->ranks->copies.size);
+    mn_announce(o, "ranks: %d, by %s; %d shards of every block's groups, %d replicas that share the batch",
+                s->ranks->size, mn_mpi_version(), s->ranks->shards.size, s->ranks->replicas.size);
   mn_announce_model(s->model, o);
   if (o->data)
     mn_announce(o, "data: %s, %ld rows, %ld to test%s", o->data, (long)s->train->rows,
@@ -374,8 +374,8 @@ void mn_session_describe(const struct mn_session *s) {
   if (!o->verbose) return;
   if (s->optimizer->stored)
     mn_announce(o, "plan: gradients are stored, then applied (%s)",
-                mn_ranks_copies(s->ranks) > 1 && s->optimizer->config.accumulate == 1
-                    ? "copies add them up, and update a share of each weight"
+                mn_ranks_replicas(s->ranks) > 1 && s->optimizer->config.accumulate == 1
+                    ? "replicas add them up, and update a share of each weight"
                     : "clipping and accumulation need them whole");
   else
     mn_announce(o, "plan: every gradient's product updates its parameter at once");

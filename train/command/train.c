@@ -235,15 +235,15 @@ static int after_step(void *to, const struct mn_trainer *t) {
   mn_saves_tell(&r->saves);
   /* A log that cannot be written ends the run, after the work so far is saved. */
   int pause = mn_watchdog_signal() || r->log.error || mn_saves_want_a_pause(&r->saves);
-  return mn_ranks_most(r->session.ranks, &pause) != MN_OK || pause;
+  return mn_ranks_allreduce_max(r->session.ranks, &pause) != MN_OK || pause;
 }
 
 /* Whether the run is to end before its time; all ranks find the same. */
 static int is_to_end(struct run *r) {
   int failed = r->log.error != 0;
   r->signal = mn_watchdog_signal();
-  return mn_ranks_most(r->session.ranks, &r->signal) != MN_OK || r->signal ||
-         mn_ranks_most(r->session.ranks, &failed) != MN_OK || failed;
+  return mn_ranks_allreduce_max(r->session.ranks, &r->signal) != MN_OK || r->signal ||
+         mn_ranks_allreduce_max(r->session.ranks, &failed) != MN_OK || failed;
 }
 
 /* What all ranks have done together. One that fails alone ends the others, which would wait for it; a

@@ -1,6 +1,6 @@
 /* The all-gather on the tape. Its backward is the epilogue of the product that computes the gradient, a
- * reduce-scatter; or a copy of the columns that are this rank's own. */
-#include "layers/all_gather.h"
+ * reduce-scatter; or a replica of the columns that are this rank's own. */
+#include "layers/allgather.h"
 #include "kernels/ranks/ranks.h"
 
 struct saved {
@@ -13,11 +13,11 @@ struct saved {
  * its own. */
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct mn_device *device = tape->context->device;
-  mn_all_gather_function *all_gather = device->ranks->kernels->all_gather;
+  mn_allgather_function *allgather = device->ranks->kernels->allgather;
   const struct mn_operand *y = &node->inputs[0]->value;
   struct mn_operand *whole = &node->output->value;
   if (whole->real && y->real)
-    MN_TRY(all_gather(device, whole->real, y->real, whole->rows, whole->cols, device->real));
+    MN_TRY(allgather(device, whole->real, y->real, whole->rows, whole->cols, device->real));
   if (!node->operand[0]) {
     whole->stale = 1;
     return mn_operand_prepare(tape->context, whole);
@@ -46,21 +46,21 @@ static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
 
 static const struct mn_operation operation = {bind, forward, backward, NULL};
 
-/* Where the next layer's GEMM is one that can wait for the parts. */
+/* Where the next layer's GEMM is one that can wait for the shards. */
 static mn_status take_arrival(struct mn_tape *tape, struct saved *saved, struct mn_operand *whole) {
   const struct mn_device *device = tape->context->device;
-  const struct mn_team *parts = &device->ranks->parts;
+  const struct mn_team *shards = &device->ranks->shards;
   struct mn_arrival *a = &saved->arrival;
-  if (!device->fuses || whole->cols % (128 * parts->size)) return MN_OK;
-  *a = (struct mn_arrival){.part = parts->rank, .parts = parts->size};
-  MN_TRY(mn_tape_shared(tape, (void **)&a->arrived, a->parts, sizeof *a->arrived));
-  MN_TRY(tape->context->kernels->zero(tape->context->device, a->arrived, a->parts * sizeof *a->arrived));
+  if (!device->fuses || whole->cols % (128 * shards->size)) return MN_OK;
+  *a = (struct mn_arrival){.shard = shards->rank, .shards = shards->size};
+  MN_TRY(mn_tape_shared(tape, (void **)&a->arrived, a->shards, sizeof *a->arrived));
+  MN_TRY(tape->context->kernels->zero(tape->context->device, a->arrived, a->shards * sizeof *a->arrived));
   whole->arrival = a;
   return MN_OK;
 }
 
-mn_status mn_all_gather_record(struct mn_tape *tape, struct mn_tensor **whole, struct mn_tensor *y,
-                               int64_t cols, enum mn_whole_gradient gradient) {
+mn_status mn_allgather_record(struct mn_tape *tape, struct mn_tensor **whole, struct mn_tensor *y,
+                              int64_t cols, enum mn_whole_gradient gradient) {
   struct saved *saved;
   MN_TRY(mn_tape_host(tape, (void **)&saved, sizeof *saved));
   saved->gradient = gradient;
@@ -75,7 +75,7 @@ mn_status mn_all_gather_record(struct mn_tape *tape, struct mn_tensor **whole, s
   }
   const int planes = gradient == MN_GRADIENT_PARTIAL && device->planes == 1 && !device->scaled;
   (*whole)->keep = !planes;
-  (*whole)->shared = MN_WITH_PARTS;
+  (*whole)->shared = MN_WITH_SHARDS;
   if (planes) MN_TRY(take_arrival(tape, saved, &(*whole)->value));
   return mn_tape_record(
       tape,

@@ -1,13 +1,14 @@
-/* Shares of weights, and sums over copies. */
-#include "engine/ranks/copies.h"
+/* Shares of weights, and sums over replicas. */
+#include "engine/ranks/replicas.h"
 
 #include <stdlib.h>
 
-/* Whether each copy updates its own share of the parameter's rows. Not under accumulation: a step that is
- * taken again goes on from the sums of this copy's own batches, in whose place the sums over copies would be.
- */
+/* Whether each replica updates its own share of the parameter's rows. Not under accumulation: a step that
+ * is taken again goes on from the sums of this replica's own batches, in whose place the sums over
+ * replicas would be.
+ * */
 static int shares(const struct mn_tensor *t) {
-  return t->sink.kind == MN_SUM_SHARE;
+  return t->sink.kind == MN_REDUCE_SCATTER_ROWS;
 }
 
 /* A share is updated a piece of its rows at a time, so that one is gathered while the next is updated. */
@@ -25,33 +26,33 @@ static void *row_of(void *matrix, int64_t row, const struct mn_tensor *t, size_t
   return matrix ? (char *)matrix + (size_t)(row * t->value.cols) * each : NULL;
 }
 
-int64_t mn_copies_own(const struct mn_context *context, const struct mn_tensor *t, const void **first) {
+int64_t mn_replicas_own(const struct mn_context *context, const struct mn_tensor *t, const void **first) {
   const struct mn_device *device = context->device;
   int64_t row;
   const int64_t rows = own_rows(device, t, &row);
   *first = row_of(t->gradient, row, t, device->real);
-  return shares(t) || device->ranks->copies.rank == 0 ? rows * t->value.cols : 0;
+  return shares(t) || device->ranks->replicas.rank == 0 ? rows * t->value.cols : 0;
 }
 
 mn_status mn_ranks_squares(struct mn_context *context, double *squares, int64_t count, double **all,
                            int64_t *number) {
   struct mn_device *device = context->device;
   const struct mn_rank_kernels *k = device->ranks->kernels;
-  const int parts = device->ranks->parts.size;
-  *all = parts > 1 ? squares + count : squares;
-  *number = parts * count;
-  if (device->ranks->copies.size > 1)
-    MN_TRY(k->all_reduce(device, &(struct mn_sum){squares, count}, 1, sizeof *squares, NULL));
-  return parts > 1 ? k->all_gather(device, *all, squares, 1, *number, sizeof(double)) : MN_OK;
+  const int shards = device->ranks->shards.size;
+  *all = shards > 1 ? squares + count : squares;
+  *number = shards * count;
+  if (device->ranks->replicas.size > 1)
+    MN_TRY(k->allreduce(device, &(struct mn_sum){squares, count}, 1, sizeof *squares, NULL));
+  return shards > 1 ? k->allgather(device, *all, squares, 1, *number, sizeof(double)) : MN_OK;
 }
 
-mn_status mn_copies_sum(struct mn_context *context, struct mn_tensor *const *of, int count) {
+mn_status mn_replicas_sum(struct mn_context *context, struct mn_tensor *const *of, int count) {
   struct mn_device *device = context->device;
   struct mn_sum *sums = malloc((size_t)count * sizeof *sums);
   MN_REQUIRE(sums); /* a rank that failed alone would leave the others waiting */
   for (int i = 0; i < count; i++) sums[i] = (struct mn_sum){of[i]->gradient, mn_tensor_count(of[i])};
   const mn_status status =
-      device->ranks->kernels->all_reduce(device, sums, count, device->real, device->nonfinite);
+      device->ranks->kernels->allreduce(device, sums, count, device->real, device->nonfinite);
   free(sums);
   return status;
 }
@@ -76,20 +77,20 @@ static mn_status update_piece(struct mn_device *device, const struct mn_tensor *
 /* Gathers one form that an update writes; a tensor that lacks the form (NULL) is left as it is. */
 static mn_status gather_piece(struct mn_device *device, const struct mn_tensor *t, void *form, size_t each,
                               int piece, int pieces) {
-  return form ? device->ranks->kernels->gather_shares(device, form, mn_tensor_count(t), each, piece, pieces)
+  return form ? device->ranks->kernels->allgather_rows(device, form, mn_tensor_count(t), each, piece, pieces)
               : MN_OK;
 }
 
 /* The forms that GEMMs read, beside what follows. */
 static mn_status gather_operand(struct mn_device *device, const struct mn_tensor *t, int piece, int pieces) {
   const struct mn_kernels *k = device->kernels;
-  MN_TRY(k->branch_fork(device, MN_BRANCH_COPIES));
-  MN_TRY(k->branch_begin(device, MN_BRANCH_COPIES));
+  MN_TRY(k->branch_fork(device, MN_BRANCH_REPLICAS));
+  MN_TRY(k->branch_begin(device, MN_BRANCH_REPLICAS));
   mn_status status = MN_OK;
   if (!t->value.planes[0]) status = gather_piece(device, t, t->value.real, device->real, piece, pieces);
   for (int i = 0; i < 2 && status == MN_OK; i++)
     status = gather_piece(device, t, t->value.planes[i], device->plane, piece, pieces);
-  const mn_status ended = k->branch_end(device, MN_BRANCH_COPIES);
+  const mn_status ended = k->branch_end(device, MN_BRANCH_REPLICAS);
   return status != MN_OK ? status : ended;
 }
 
@@ -105,15 +106,15 @@ static mn_status update_all(struct mn_device *device, struct mn_tensor *const *o
   return MN_OK;
 }
 
-mn_status mn_copies_update(struct mn_context *context, struct mn_tensor *const *of, int count) {
+mn_status mn_replicas_update(struct mn_context *context, struct mn_tensor *const *of, int count) {
   struct mn_device *device = context->device;
-  MN_TRY(device->kernels->branch_fork(device, MN_BRANCH_COPIES));
+  MN_TRY(device->kernels->branch_fork(device, MN_BRANCH_REPLICAS));
   const mn_status status = update_all(device, of, count),
-                  joined = device->kernels->branch_join(device, MN_BRANCH_COPIES);
+                  joined = device->kernels->branch_join(device, MN_BRANCH_REPLICAS);
   return status != MN_OK ? status : joined;
 }
 
-mn_status mn_copies_gather(struct mn_context *context, struct mn_tensor *const *of, int count) {
+mn_status mn_replicas_gather(struct mn_context *context, struct mn_tensor *const *of, int count) {
   struct mn_device *device = context->device;
   for (int i = 0; i < count; i++) {
     const struct mn_tensor *t = of[i];

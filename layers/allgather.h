@@ -1,7 +1,7 @@
 /* Between a layer whose outputs are divided among the ranks and what reads all of them: y_whole becomes all
  * ranks' y (kernels/ranks/ranks.h). */
-#ifndef MN_LAYERS_ALL_GATHER_H
-#define MN_LAYERS_ALL_GATHER_H
+#ifndef MN_LAYERS_ALLGATHER_H
+#define MN_LAYERS_ALLGATHER_H
 
 #include "engine/tape.h"
 
@@ -13,7 +13,7 @@ enum mn_whole_gradient {
 
 /* whole [N, cols] of y [N, this rank's share of cols]; a tensor of the tape, whose device has ranks. Partial
  * is the gradient where the next layer's GEMM reads the whole: then it has planes, if the device has any. */
-mn_status mn_all_gather_record(struct mn_tape *tape, struct mn_tensor **whole, struct mn_tensor *y,
-                               int64_t cols, enum mn_whole_gradient gradient);
+mn_status mn_allgather_record(struct mn_tape *tape, struct mn_tensor **whole, struct mn_tensor *y,
+                              int64_t cols, enum mn_whole_gradient gradient);
 
 #endif
