@@ -3,7 +3,7 @@
 # installed: no file of the system's is changed, no service started, and all processes end with this script. srun starts ranks by
 # PMIx (Open MPI: srun --mpi=pmix) and by PMI (MPICH: srun --mpi=pmi2). Steps train as one process does, a job resumes with
 # another number of ranks, SIGTERM and scancel save, and a rank that is killed ends the others. Skipped where it cannot be: no root,
-# no apt-get or no network for it, no Open MPI.
+# no apt-get or no network for it, no Open MPI. tests/slurm.sh COMMAND… runs a command beside that Slurm instead.
 #
 # Where Slurm is installed, srun --mpi=pmix needs the package libpmix-dev as well: Debian's plugin opens libpmix.so, which no other
 # package has. Without --mpi (or MpiDefault in slurm.conf) srun starts no MPI, and minnow says so.
@@ -127,6 +127,10 @@ is_idle() { sinfo --noheader --states=idle --format=%T | grep -q idle; }
 wait_for 20 "idle node" is_idle
 srun --mpi=list 2>&1 | grep -q pmix || fail "this Slurm has no PMIx"
 setup=$SECONDS
+if [ $# -gt 0 ]; then
+  "$@"
+  exit
+fi
 
 # A container's limits, and processes of root's.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_mpi_yield_when_idle=1

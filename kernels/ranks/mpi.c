@@ -247,7 +247,7 @@ static mn_status finish(struct mn_mpi *mpi, const char *what, int code, handle *
     code = mpi->test(request, &done, mpi->ignore);
     if (done) break;
     (void)sched_yield();
-    if (polls % 1024 > 0) continue;
+    if (polls % 16 > 0) continue; /* on busy cores each yield takes milliseconds */
     mn_mpi_attend(MN_WAITS_FOR_RANKS);
     if (late && seconds() - began > 1) late(), late = NULL;
   }

@@ -420,7 +420,6 @@ mn_status mn_train(FILE *out, const struct mn_options *options) {
   status = mn_log_close(&r.log, status);
   if (unsaved && status != MN_OK) status = mn_owned_leave(&r.session, status);
   if (r.session.ranks) tell_before_leaving(status);
-  mn_watchdog_saver(NULL);
   mn_saves_close(&r.saves);
   mn_evaluator_close(r.evaluator);
   mn_trainer_close(r.trainer);

@@ -2,6 +2,7 @@
 #include "train/command/watchdog.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -29,18 +30,18 @@ static struct {
   const char *what;
   double entered; /* mn_seconds() */
   int resumes, closing, open;
-  struct mn_saver *saver;
-  int64_t count;  /* changes whenever the run gets on */
-  int64_t step;   /* that is under way; 0: something else is */
-  double longest; /* seconds that a step took so far; 0: none has ended */
-  int patient;    /* what is under way may take as long as it does */
+  const char *checkpoint; /* NULL: nothing is saved */
+  int64_t count;          /* changes whenever the run gets on */
+  int64_t step;           /* that is under way; 0: something else is */
+  double longest;         /* seconds that a step took so far; 0: none has ended */
+  int patient;            /* what is under way may take as long as it does */
 } now;
 static struct {
   int rank;       /* −1: not known yet */
   double timeout; /* 0: there is one, or it may hang as long as it likes */
 } ranks;
 static pthread_t thread;
-static pthread_mutex_t saving = PTHREAD_MUTEX_INITIALIZER; /* while now.saver is asked */
+static char checkpoint_path[PATH_MAX]; /* now.checkpoint's memory, which the thread may read at any time */
 
 static void note_end(int number) {
   const int before = LOAD(interrupted), error = errno;
@@ -75,12 +76,8 @@ static mn_status watch_signals(void) {
 }
 
 int mn_watchdog_resumable(void) {
-  int64_t saved = -1;
-  MN_REQUIRE(pthread_mutex_lock(&saving) == 0);
-  if (now.saver) (void)mn_saver_poll(now.saver, &saved); /* an error does not undo what it saved before */
-  const int stands = LOAD(now.resumes) || saved >= 0;
-  MN_REQUIRE(pthread_mutex_unlock(&saving) == 0);
-  return stands;
+  const char *checkpoint = LOAD(now.checkpoint);
+  return LOAD(now.resumes) || (checkpoint && access(checkpoint, R_OK) == 0);
 }
 
 /* A line that says why, and in what; the exit code is returned. */
@@ -235,10 +232,8 @@ void mn_watchdog_resumes(void) {
   STORE(now.resumes, 1);
 }
 
-void mn_watchdog_saver(struct mn_saver *saver) {
-  const int stands = mn_watchdog_resumable();
-  MN_REQUIRE(pthread_mutex_lock(&saving) == 0);
-  now.resumes = stands;
-  now.saver = saver;
-  MN_REQUIRE(pthread_mutex_unlock(&saving) == 0);
+void mn_watchdog_checkpoint(const char *path) {
+  if (!path || strlen(path) >= sizeof checkpoint_path) return;
+  strcpy(checkpoint_path, path);
+  STORE(now.checkpoint, checkpoint_path);
 }

@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-#include "train/checkpoint/saver.h"
+#include "kernels/status.h"
 
 /* Before ranks meet. One of several (`among`) is to get on within `timeout` seconds (0: or not), and has the
  * thread from here on; one that is alone from mn_watchdog_signals on, since children that try files out are
@@ -44,12 +44,12 @@ void mn_watchdog_enter(const char *what, int64_t step);
  * as it does. */
 void mn_watchdog_save(void);
 
-/* What saves the run, borrowed until the next call; NULL: nothing. Where a checkpoint stands that --resume
- * would go on from, be it of an earlier run, be it of this one, the process ends with MN_INTERRUPTED; else
- * with 128 and the signal's number. */
-void mn_watchdog_saver(struct mn_saver *saver);
+/* The checkpoint that the run saves to (NULL: none), a name that was free when a new run began. If a checkpoint
+ * can be resumed, the process ends with MN_INTERRUPTED, else with 128 + signal. */
+void mn_watchdog_checkpoint(const char *path);
 
-/* Whether such a checkpoint stands; of any thread. And that one does: another rank has it. */
+/* Whether a checkpoint can be resumed; any thread may ask. mn_watchdog_resumes: another rank has one, perhaps
+ * on another host. */
 int mn_watchdog_resumable(void);
 void mn_watchdog_resumes(void);
 
