@@ -2,6 +2,7 @@
 #include "train/command/ranks.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -45,31 +46,36 @@ mn_status mn_ranks_meet(struct mn_session *s) {
   return MN_OK;
 }
 
+struct texts {
+  int count;
+  struct mn_text of[MN_CHECKPOINT_OPTIONS + 2];
+};
+
+/* The options that make the run, and those of ranks. */
+static void list_options(struct texts *out, const struct mn_options *o) {
+  out->count = mn_options_config(o, out->of, MN_CHECKPOINT_OPTIONS);
+  struct mn_text *ranks = &out->of[out->count++], *timeout = &out->of[out->count++];
+  *ranks = *timeout = (struct mn_text){.name = "ranks"};
+  snprintf(ranks->value, sizeof ranks->value, "%s", o->ranks);
+  snprintf(timeout->name, sizeof timeout->name, "rank-timeout");
+  snprintf(timeout->value, sizeof timeout->value, "%ld", (long)o->rank_timeout);
+}
+
 mn_status mn_ranks_compare_options(const struct mn_session *s) {
-  const int room = MN_CHECKPOINT_OPTIONS;
-  struct {
-    int count;
-    struct mn_text texts[MN_CHECKPOINT_OPTIONS];
-  } *both = calloc(2, sizeof *both);
-  MN_REQUIRE(both); /* a rank that failed alone would leave the others waiting */
-  for (int i = 0; i < 2; i++) both[i].count = mn_options_config(&s->options, both[i].texts, room);
+  struct texts *both = calloc(2, sizeof *both); /* rank 0's, and this rank's */
+  MN_REQUIRE(both);                             /* a rank that failed alone would leave the others waiting */
+  for (int i = 0; i < 2; i++) list_options(&both[i], &s->options);
   mn_status status = mn_ranks_broadcast(s->ranks, &both[0], sizeof *both);
-  const char *none = "not given";
   for (int side = 0; side < 2 && status == MN_OK; side++)
     for (int i = 0; i < both[side].count && status == MN_OK; i++) {
-      const char *name = both[side].texts[i].name;
-      const char *there = mn_text_find(both[0].texts, both[0].count, name);
-      const char *here = mn_text_find(both[1].texts, both[1].count, name);
+      const char *name = both[side].of[i].name, *none = "not given";
+      const char *there = mn_text_find(both[0].of, both[0].count, name);
+      const char *here = mn_text_find(both[1].of, both[1].count, name);
       if (!there || !here || strcmp(there, here) != 0)
         status = mn_fail(MN_USAGE, "--%s is %s for rank %d, but %s for rank 0; give all the same", name,
                          here ? here : none, s->ranks->rank, there ? there : none);
     }
   free(both);
-  int64_t timeout = s->options.rank_timeout;
-  MN_TRY(mn_ranks_broadcast(s->ranks, &timeout, sizeof timeout));
-  if (status == MN_OK && timeout != s->options.rank_timeout)
-    status = mn_fail(MN_USAGE, "--rank-timeout is %ld for rank %d, but %ld for rank 0; give all the same",
-                     (long)s->options.rank_timeout, s->ranks->rank, (long)timeout);
   return status;
 }
 
@@ -133,15 +139,8 @@ static mn_status read_shards(const struct mn_session *s, int size, int *shards) 
 
 mn_status mn_ranks_choose_grid(const struct mn_session *s, const struct mn_model_config *c) {
   const int size = s->ranks ? s->ranks->size : 1, by_itself = strcmp(s->options.ranks, "auto") == 0;
-  int shards = 1, first;
+  int shards = by_itself && s->ranks ? choose_shards(s->ranks, c) : 1;
   mn_status status = by_itself ? MN_OK : read_shards(s, size, &shards);
-  if (!s->ranks) return status;
-  if (by_itself) shards = choose_shards(s->ranks, c);
-  first = shards;
-  MN_TRY(mn_ranks_broadcast(s->ranks, &first, sizeof first));
   if (status == MN_OK) status = mn_ranks_set_grid(s->ranks, shards);
-  if (status == MN_OK && shards != first)
-    status = mn_fail(MN_USAGE, "--ranks has %d shards for rank %d, but %d for rank 0; give all the same",
-                     shards, s->ranks->rank, first);
   return mn_ranks_agree(s->ranks, status);
 }

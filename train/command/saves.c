@@ -72,11 +72,10 @@ static mn_status take_snapshot(struct mn_saves *s, int best) {
 /* What the first rank has found: all go by its status and its answer. */
 static mn_status decide(const struct mn_saves *s, mn_status status, int *yes) {
   struct {
-    int status, yes, stands;
-  } first = {status, *yes, mn_watchdog_resumable()};
+    int status, yes;
+  } first = {status, *yes};
   MN_TRY(mn_ranks_broadcast(s->ranks, &first, sizeof first));
   *yes = first.yes;
-  if (first.stands) mn_watchdog_resumes();
   return mn_ranks_first(s->ranks) || first.status == MN_OK ? status
                                                            : mn_fail((mn_status)first.status, "%s", "");
 }

@@ -75,7 +75,8 @@ static mn_status watch_signals(void) {
   return failed ? mn_fail(MN_LIBRARY, "signals cannot be watched") : MN_OK;
 }
 
-int mn_watchdog_resumable(void) {
+/* Whether a checkpoint can be resumed. All ranks see the file, which each reads at a resume. */
+static int resumable(void) {
   const char *checkpoint = LOAD(now.checkpoint);
   return LOAD(now.resumes) || (checkpoint && access(checkpoint, R_OK) == 0);
 }
@@ -84,7 +85,7 @@ int mn_watchdog_resumable(void) {
 static int tell(const char *why, const char *then, int otherwise) {
   char what[64], line[512];
   const int64_t step = LOAD(now.step);
-  const int stands = mn_watchdog_resumable();
+  const int stands = resumable();
   if (step > 0)
     snprintf(what, sizeof what, "step %ld", (long)step);
   else
@@ -226,10 +227,6 @@ void mn_watchdog_enter(const char *what, int64_t step) {
 
 void mn_watchdog_save(void) {
   STORE(now.patient, 1);
-}
-
-void mn_watchdog_resumes(void) {
-  STORE(now.resumes, 1);
 }
 
 void mn_watchdog_checkpoint(const char *path) {

@@ -48,9 +48,4 @@ void mn_watchdog_save(void);
  * can be resumed, the process ends with MN_INTERRUPTED, else with 128 + signal. */
 void mn_watchdog_checkpoint(const char *path);
 
-/* Whether a checkpoint can be resumed; any thread may ask. mn_watchdog_resumes: another rank has one, perhaps
- * on another host. */
-int mn_watchdog_resumable(void);
-void mn_watchdog_resumes(void);
-
 #endif
