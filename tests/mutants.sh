@@ -482,7 +482,7 @@ mutant "signals: no crash in a thread" $h 'sigdelset(&others, crashes[i])' '(voi
 mutant "signals: the second is noted too" $w 'signal(number, SIG_DFL);' ''
 mutant "signals: nohup has no effect" $w 'before.sa_handler != SIG_IGN' '1'
 mutant "signals: a step that never ends" $w 'if (!patient) end_by_signal(number);' ''
-mutant "signals: a checkpoint unseen" $w 'LOAD(now.resumes) || saved >= 0' 'LOAD(now.resumes)'
+mutant "signals: a checkpoint unseen" $w 'LOAD(now.resumes) || (checkpoint && access(checkpoint, R_OK) == 0)' 'LOAD(now.resumes)'
 mutant "plot: a picture that breaks off" train/command/gnuplot.c 'if (status == MN_OK) status = check_end(out, file.fd);' ''
 c=train/command/train.c
 v=train/command/saves.c
