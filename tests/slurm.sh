@@ -174,7 +174,7 @@ ends 0 "" srun -n 1 --mpi=none "$minnow" train "${block[@]}" --quiet
 cores=$(env -u OMP_NUM_THREADS nproc)
 ends 0 "" env -u OMP_NUM_THREADS srun --overcommit -n 2 "$minnow" train "${block[@]}" --verbose
 for q in 0 1; do
-  grep -q "^rank $q of 2: host $host, CPU ($((cores > 1 ? cores / 2 : 1)) threads), " err || { cat err >&2; fail "rank $q is not named"; }
+  grep -q "^rank $q of 2: host $host, CPU ($((cores > 1 ? cores / 2 : 1)) threads)$" err || { cat err >&2; fail "rank $q is not named"; }
 done
 
 # job NAME TASKS LINE…: a batch script of these lines, run to its end; NAME.out is what it prints.
