@@ -1,6 +1,7 @@
 /* Recording, finishing and replaying a tape, and the memory that is freed with it. */
 #include "engine/tape.h"
 
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -217,9 +218,12 @@ mn_status mn_tape_finish(struct mn_tape *tape) {
 mn_status mn_tape_run(struct mn_tape *tape, mn_status (*run)(void *data), void *data) {
   struct mn_device *device = tape->context->device;
   int *nonfinite = device->nonfinite, mark = device->mark;
+  const int threads = omp_get_max_threads();
   device->nonfinite = tape->nonfinite;
   device->mark = tape->mark;
+  if (device->type == MN_DEVICE_CPU && tape->largest < MN_TAPE_SMALL) omp_set_num_threads(1);
   mn_status status = run(data);
+  omp_set_num_threads(threads);
   device->nonfinite = nonfinite;
   device->mark = mark;
   return status;

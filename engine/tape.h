@@ -16,6 +16,10 @@
 
 enum { MN_NODE_INPUTS = 6 };
 
+/* On the CPU a tape whose largest product has fewer multiply-adds runs on one thread. Two threads would gain a
+ * fifth at most on idle cores, and be ten times slower beside another busy process (tests/RESULTS.md). */
+enum { MN_TAPE_SMALL = 1 << 23 };
+
 struct mn_tape;
 struct mn_node;
 
@@ -66,9 +70,10 @@ struct mn_tape {
   int early; /* each node's update comes with its backward: gradients are stored, and nothing is updated */
   struct mn_tape_ranks *ranks; /* what it does among ranks (engine/ranks/tape.h); NULL: it is alone */
   int stepping;                /* within a step: the loss's reduction may wait for the backward */
-  int measure; /* in the next step the scale of each dz is chosen by what this dz holds, which takes
+  int measure;    /* in the next step the scale of each dz is chosen by what this dz holds, which takes
                   passes over memory of their own; else by the last step's. Set for the first step,
                   for forward and backward by themselves, and by who takes a step again */
+  double largest; /* product's multiply-adds, which whoever records a product notes */
   struct mn_replay replay; /* of the step; or, where the tape does not train, of the forward */
   struct mn_owned *owned;  /* memory and tensors that are freed with the tape */
 };

@@ -7,6 +7,9 @@
 #include "kernels/planes.h"
 #include "kernels/real.h"
 
+/* Bytes of a batch; below, a second thread would gain less than what waiting for it costs on a busy core. */
+enum { GATHER_PARALLEL_FROM = 1 << 20 };
+
 /* Row i of x's plane. */
 static void round_row(const struct mn_gather *g, int64_t i, const float *from) {
   const int64_t cols = (int64_t)(g->of[0].bytes / sizeof *from);
@@ -19,7 +22,7 @@ mn_status mn_gather_cpu(struct mn_device *device, const struct mn_gather *g) {
   (void)device;
   MN_REQUIRE(!g->planes[1]);
   size_t all = (size_t)g->count * (g->of[0].bytes + g->of[1].bytes);
-#pragma omp parallel for schedule(static) if (all > MN_PARALLEL_FROM * sizeof(float))
+#pragma omp parallel for schedule(static) if (all > GATHER_PARALLEL_FROM)
   for (int64_t i = 0; i < g->count; i++)
     for (int k = 0; k < 2; k++) {
       const size_t bytes = g->of[k].bytes, apart = g->of[k].apart ? g->of[k].apart : bytes;

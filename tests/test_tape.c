@@ -150,6 +150,7 @@ static struct trace trace_of(const char *device, const char *precision, int sett
   struct mn_context *context = open_or_skip(device, precision);
   struct training t = open_training(context, settings[setting], kind, rows);
   struct trace out;
+  t.pass->tape->largest = MN_TAPE_SMALL; /* or one thread would do it all */
   for (int k = 0; k < 4; k++) out.losses[k] = step(&t, (uint64_t)k);
   out.bytes = bytes_of(&t, &out.size);
   close_training(&t);
@@ -248,6 +249,34 @@ static void replayed_forwards_see_what_is_new(void **state) {
       }
     mn_context_close(context);
   }
+}
+
+static mn_status count_threads(void *data) {
+  *(int *)data = omp_get_max_threads();
+  return MN_OK;
+}
+
+/* A model of small products is one thread's; a large product has all, and so has the caller again. */
+static void small_products_take_one_thread(void **state) {
+  struct mn_context *context = open_or_skip(*state, "fp32");
+  for (int large = 0; large < 2; large++) {
+    struct mn_tape *tape;
+    struct mn_tensor *x, *w, *y;
+    int threads = 0;
+    omp_set_num_threads(3);
+    MUST(mn_tape_open(&tape, context, 0));
+    MUST(mn_tensor_parameter(context, &w, "w", 2, 256, 256));
+    MUST(mn_tape_input(tape, &x, "x", large ? 128 : 64, 256));
+    MUST(mn_linear_record(tape, &y, x, w, NULL));
+    MUST(mn_tape_finish(tape));
+    MUST(mn_tape_run(tape, count_threads, &threads));
+    assert_int_equal(threads, large ? 3 : 1);
+    assert_int_equal(omp_get_max_threads(), 3);
+    mn_tape_close(tape);
+    mn_tensor_free(context, w);
+  }
+  omp_set_num_threads(2);
+  mn_context_close(context);
 }
 
 /* On the CPU the number of threads does not matter either; the GEMMs here are too small for OpenBLAS to cut
@@ -466,6 +495,7 @@ int main(void) {
       BOTH(equal_runs_give_equal_bytes),
       BOTH(a_step_is_forward_and_backward),
       BOTH(replayed_forwards_see_what_is_new),
+      ON("cpu", small_products_take_one_thread),
       ON("cpu", threads_do_not_change_bytes),
       ON("cpu", kernels_do_not_depend_on_threads),
       BOTH(bias_gradients_cancel_in_each_group),
