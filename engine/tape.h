@@ -16,9 +16,9 @@
 
 enum { MN_NODE_INPUTS = 6 };
 
-/* On the CPU a tape whose largest product has fewer multiply-adds runs on one thread. Two threads would gain a
- * fifth at most on idle cores, and be ten times slower beside another busy process (tests/RESULTS.md). */
-enum { MN_TAPE_SMALL = 1 << 23 };
+/* On the CPU a tape whose largest product has fewer multiply-adds runs on one thread. On idle cores two are
+ * 1.2 times as fast at 2^22, but a tenth or less of that beside a busy process (tests/RESULTS.md). */
+enum { MN_TAPE_SMALL = 5 << 20 };
 
 struct mn_tape;
 struct mn_node;
@@ -70,10 +70,10 @@ struct mn_tape {
   int early; /* each node's update comes with its backward: gradients are stored, and nothing is updated */
   struct mn_tape_ranks *ranks; /* what it does among ranks (engine/ranks/tape.h); NULL: it is alone */
   int stepping;                /* within a step: the loss's reduction may wait for the backward */
-  int measure;    /* in the next step the scale of each dz is chosen by what this dz holds, which takes
+  int measure; /* in the next step the scale of each dz is chosen by what this dz holds, which takes
                   passes over memory of their own; else by the last step's. Set for the first step,
                   for forward and backward by themselves, and by who takes a step again */
-  double largest; /* product's multiply-adds, which whoever records a product notes */
+  double largest_product;  /* its multiply-adds; a layer that records a product raises it */
   struct mn_replay replay; /* of the step; or, where the tape does not train, of the forward */
   struct mn_owned *owned;  /* memory and tensors that are freed with the tape */
 };
@@ -141,8 +141,9 @@ MN_API mn_status mn_tape_results(struct mn_tape *tape, double *loss, double *cor
 MN_API mn_status mn_tape_nonfinite(struct mn_tape *tape, int *raised);
 MN_API mn_status mn_tape_clear_nonfinite(struct mn_tape *tape);
 
-/* Calls run(data) with this tape's flag and mark as the device's, which kernels set and updates read: for
- * other work of the tape's step, such as an optimizer's. Returns what run returns. */
+/* Calls run(data) with this tape's flag and mark as the device's, which kernels set and updates read, and with
+ * the tape's number of threads: for other work of the tape's step, such as an optimizer's. Returns what run
+ * returns. */
 MN_API mn_status mn_tape_run(struct mn_tape *tape, mn_status (*run)(void *data), void *data);
 
 #endif

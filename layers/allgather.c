@@ -1,5 +1,5 @@
 /* The all-gather on the tape. Its backward is the epilogue of the product that computes the gradient, a
- * reduce-scatter; or a replica of the columns that are this rank's own. */
+ * reduce-scatter; or a copy of the columns that are this rank's own. */
 #include "layers/allgather.h"
 #include "kernels/ranks/ranks.h"
 

@@ -216,7 +216,8 @@ static mn_status record(struct mn_tape *tape, struct mn_tensor **y, struct mn_no
       .rows = block.rows, .cols = block.channels, .whole = weight ? weight->value.whole : 0};
   node.operation = &operation;
   node.operand[X] = node.operand[WEIGHT] = weight && weight->value.planes[0];
-  if (weight) tape->largest = fmax(tape->largest, (double)mn_tensor_count(x) * (double)weight->value.rows);
+  const double product = weight ? (double)mn_tensor_count(x) * (double)weight->value.rows : 0;
+  tape->largest_product = fmax(tape->largest_product, product);
   node.saved = saved;
   if (y) {
     MN_TRY(mn_tape_tensor(tape, y, "block", block.rows, block.channels));

@@ -61,7 +61,7 @@ same() {
 same demo "$count" --data "$digits" --hidden 128 --groups 8 --epochs 20 --batch 64 --lr 0.05 --momentum 0.9
 for precision in fp64 fp32 tf32 bf16 fp16 fp16x3; do
   for optimizer in sgd adamw; do
-    same "$precision, $optimizer" "$small" --synthetic 1500 --in 96 --hidden 128,64 --groups 8 --head 5 --batch 100 \
+    same "$precision, $optimizer" "$small" --synthetic 1500 --in 384 --hidden 128,64 --groups 8 --head 5 --batch 128 \
       --steps 20 --log-every 1 --precision "$precision" --optimizer "$optimizer" --place host
   done
 done

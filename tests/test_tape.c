@@ -150,7 +150,7 @@ static struct trace trace_of(const char *device, const char *precision, int sett
   struct mn_context *context = open_or_skip(device, precision);
   struct training t = open_training(context, settings[setting], kind, rows);
   struct trace out;
-  t.pass->tape->largest = MN_TAPE_SMALL; /* or one thread would do it all */
+  t.pass->tape->largest_product = MN_TAPE_SMALL; /* or one thread would do it all */
   for (int k = 0; k < 4; k++) out.losses[k] = step(&t, (uint64_t)k);
   out.bytes = bytes_of(&t, &out.size);
   close_training(&t);

@@ -5,8 +5,7 @@
 
 /* Whether each replica updates its own share of the parameter's rows. Not under accumulation: a step that
  * is taken again goes on from the sums of this replica's own batches, in whose place the sums over
- * replicas would be.
- * */
+ * replicas would be. */
 static int shares(const struct mn_tensor *t) {
   return t->sink.kind == MN_REDUCE_SCATTER_ROWS;
 }

@@ -15,7 +15,8 @@
 
 #include "kernels/heartbeat.h"
 
-enum { TAG_PIECE = 1, TAG_ROLL, APART = 2 };     /* seconds between two rolls */
+enum { TAG_PIECE = 1, TAG_ROLL };
+enum { APART = 2 };                              /* seconds between two rolls */
 enum { ERROR_TEXT = 8192, THREAD_FUNNELED = 1 }; /* more than any library's MPI_MAX_ERROR_STRING */
 
 typedef mn_mpi_comm handle;

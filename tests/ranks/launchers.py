@@ -47,7 +47,7 @@ def hide(name):
 def other_of(event, device):
     """What rank 1 does first."""
     gpu = "export CUDA_VISIBLE_DEVICES=" if device == "cuda" else 'set -- "${@/cpu/cuda}"'
-    return {"never comes": "exec sleep 60", "no MPI": hide("mpi"), "no memory": f"ulimit -v {400000 if device == 'cpu' else 30000000}",
+    return {"never comes": "exec sleep 100", "no MPI": hide("mpi"), "no memory": f"ulimit -v {400000 if device == 'cpu' else 30000000}",
             "other device": gpu, "no NCCL": hide("nccl")}.get(event, ":")
 
 
@@ -96,15 +96,16 @@ def main():
     parser.add_argument("--events", nargs="*", default=[*LATER, *FIRST])
     parser.add_argument("--launchers", nargs="*", default=list(LAUNCHERS))
     options = parser.parse_args()
-    device = options.device
+    device, bad = options.device, 0
     for event in options.events:
         for launcher in options.launchers:
             if not shutil.which(LAUNCHERS[launcher][0]) or (event == "no NCCL" and device == "cpu"):
                 continue
             with tempfile.TemporaryDirectory(prefix="minnow_launchers.") as folder:
                 code, took, lines = run(launcher, event, device, pathlib.Path(folder).resolve())
+            bad += code == "none" or any(line.startswith("LEFT") for line in lines)
             print(f"| {event} | {launcher} | {code} | {took:.1f} s | {'; '.join(lines)} |", flush=True)
-    return 0
+    return bad > 0
 
 
 if __name__ == "__main__":
