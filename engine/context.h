@@ -12,6 +12,7 @@ struct mn_context {
   const char *name;                  /* device->name, e.g. "NVIDIA H200" */
   int64_t allocations;               /* made so far: steps make none */
   size_t bytes;                      /* allocated now, on the device */
+  int all_threads;                   /* tapes of small products have all threads too (engine/tape.h) */
   const struct mn_tape_hooks *hooks; /* on each tape's runs (engine/tape.h); NULL: none */
 };
 
@@ -30,7 +31,7 @@ mn_status mn_context_allocate_shared(struct mn_context *context, enum mn_sharing
                                      int64_t count, size_t size);
 MN_API void mn_context_release(struct mn_context *context, void *memory, int64_t count, size_t size);
 
-/* Replicas `count` values between reals on the device and doubles on the host, and waits for the device. */
+/* Copies `count` values between reals on the device and doubles on the host, and waits for the device. */
 MN_API mn_status mn_context_write(struct mn_context *context, void *to, const double *from, int64_t count);
 MN_API mn_status mn_context_read(struct mn_context *context, double *to, const void *from, int64_t count);
 

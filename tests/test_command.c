@@ -212,6 +212,23 @@ static void auto_says_which_device(void **state) {
   assert_non_null(strstr(r->err, "fp32 on the CPU"));
 }
 
+/* --threads says how many threads compute, also where a small model would take one; at most what OpenMP has. */
+static void threads_are_those_that_are_asked_for(void **state) {
+  (void)state;
+  const char *had = getenv("OMP_NUM_THREADS");
+  char before[16] = "";
+  if (had) snprintf(before, sizeof before, "%s", had);
+  setenv("OMP_NUM_THREADS", "3", 1);
+#define GRADCHECK "gradcheck --device cpu --threads "
+  assert_non_null(strstr(run(GRADCHECK "2")->err, "CPU (2 threads)"));
+  assert_non_null(strstr(run(GRADCHECK "auto")->err, "CPU (3 threads)"));
+  assert_complains(GRADCHECK "4", run(GRADCHECK "4"), 64, "--threads 4|OMP_NUM_THREADS|1 to 3 work");
+  if (had)
+    setenv("OMP_NUM_THREADS", before, 1);
+  else
+    unsetenv("OMP_NUM_THREADS");
+}
+
 static void pictures_are_drawn(void **state) {
   (void)state;
   static const struct { const char *name, *start; } rows[] = {{"p.svg", "<?xml"}, {"p.png", "\x89PNG"}};
@@ -407,6 +424,7 @@ int main(void) {
       cmocka_unit_test(results_are_json),
       cmocka_unit_test(checks_that_fail_exit_with_1),
       cmocka_unit_test(auto_says_which_device),
+      cmocka_unit_test(threads_are_those_that_are_asked_for),
       cmocka_unit_test(pictures_are_drawn),
       cmocka_unit_test(plot_names_what_makes_no_sense),
       cmocka_unit_test(runs_are_told_apart),

@@ -71,4 +71,18 @@ OMP_NUM_THREADS=$capped "$minnow" "${train[@]}" --quiet >"$folder/out" 2>"$folde
 cmp "$folder/out" "$folder/capped" || complain "$capped threads that memory has room for give other bytes than $capped that were asked for"
 OMP_NUM_THREADS=8 "$minnow" "${train[@]}" >"$folder/out" 2>"$folder/err"
 ! grep -q "threads are used" "$folder/err" || complain "memory without a limit has room for 8 threads"
-echo "$((passed + 1)) passed, 0 failed"
+passed=$((passed + 1))
+
+# A thread that waits spins for a moment only, unless the user says how it waits; the process keeps its name, which pkill goes by.
+spins() { env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=VERBOSE "$@" "$minnow" --version 2>&1 | grep -c "GOMP_SPINCOUNT = '300'" || true; }
+words=$(spins OMP_NUM_THREADS=2):$(spins OMP_NUM_THREADS=1):$(spins OMP_NUM_THREADS=2 GOMP_SPINCOUNT=7):$(spins OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive)
+env -u OMP_WAIT_POLICY OMP_NUM_THREADS=2 "$minnow" "${train[@]::${#train[@]}-3}" 1000000000 --device cpu --quiet >"$folder/out" 2>"$folder/err" &
+sleep 0.5
+name=$(cat "/proc/$!/comm")
+kill -9 $!
+wait $! 2>/dev/null || true
+if ldd "$minnow" | grep -q libgomp; then
+  [ "$words:$name" = "1:0:0:0:$(basename "$minnow")" ] || complain "spinning is told $words times, the process is called $name"
+  passed=$((passed + 1))
+fi
+echo "$passed passed, 0 failed"

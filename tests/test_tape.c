@@ -275,6 +275,19 @@ static void small_products_take_one_thread(void **state) {
     mn_tape_close(tape);
     mn_tensor_free(context, w);
   }
+  context->all_threads = 1; /* --threads */
+  struct mn_tape *tape;
+  struct mn_tensor *x, *w, *y;
+  int threads = 0;
+  MUST(mn_tape_open(&tape, context, 0));
+  MUST(mn_tensor_parameter(context, &w, "w", 2, 16, 16));
+  MUST(mn_tape_input(tape, &x, "x", 4, 16));
+  MUST(mn_linear_record(tape, &y, x, w, NULL));
+  MUST(mn_tape_finish(tape));
+  MUST(mn_tape_run(tape, count_threads, &threads));
+  assert_int_equal(threads, 3);
+  mn_tape_close(tape);
+  mn_tensor_free(context, w);
   omp_set_num_threads(2);
   mn_context_close(context);
 }

@@ -12,6 +12,7 @@
 #include "train/command/files.h"
 #include "train/command/inspect.h"
 #include "train/command/plot.h"
+#include "train/command/session.h"
 #include "train/command/train.h"
 
 /* What bench times by default, in groups of 16 channels: the reference shape, and on the CPU a smaller one,
@@ -33,7 +34,7 @@ static mn_status run_gradcheck(FILE *out, const struct mn_options *options) {
                                        .tolerance = options->tolerance};
   MN_TRY(mn_options_model(options, &config.model));
   struct mn_context *context;
-  MN_TRY(mn_context_open(&context, options->device, "fp64"));
+  MN_TRY(mn_session_context(&context, options, options->device, "fp64"));
   return leave(context, options, mn_gradcheck(out, context, &config, options->json));
 }
 
@@ -42,7 +43,7 @@ static mn_status run_parity(FILE *out, const struct mn_options *options) {
   int count;
   MN_TRY(mn_cases_count(options->files[0], &count));
   struct mn_context *context;
-  MN_TRY(mn_context_open(&context, options->device, options->precision));
+  MN_TRY(mn_session_context(&context, options, options->device, options->precision));
   return leave(context, options,
                mn_parity(out, context, options->files[0], options->tolerance, options->json));
 }
@@ -52,7 +53,7 @@ static mn_status run_bench(FILE *out, const struct mn_options *options) {
   MN_TRY(mn_options_model(options, &config.model));
   MN_TRY(mn_options_optimizer(options, &config.optimizer));
   struct mn_context *context;
-  MN_TRY(mn_context_open(&context, options->device, options->precision));
+  MN_TRY(mn_session_context(&context, options, options->device, options->precision));
   struct mn_model_config *model = &config.model;
   int64_t width = context->device->type == MN_DEVICE_CPU ? BENCH_WIDTH_CPU : BENCH_WIDTH;
   if (model->inputs == 0) model->inputs = width;

@@ -68,6 +68,7 @@ struct mn_options {
   const char *on_nonfinite; /* --on-nonfinite stop|skip */
   uint64_t seed;            /* --seed 0 */
   const char *device;       /* --device auto */
+  int64_t threads;          /* --threads N; 0: by the size of the model's products */
   const char *ranks;        /* --ranks PxD: shards and replicas (kernels/ranks/ranks.h); auto */
   int64_t rank_timeout;     /* --rank-timeout 30: seconds; 0: never */
   const char *precision; /* --precision fp32 (gradcheck: always fp64); eval, predict NULL: the checkpoint's */

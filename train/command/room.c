@@ -1,10 +1,11 @@
-/* The number of threads that memory has room for. */
+/* The number of threads that memory has room for, and how long one that waits for the others spins. */
 #include "train/command/room.h"
 
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -16,6 +17,11 @@ enum { MOST = 1024, LEAST_STACK = 512 << 10 };      /* threads; OpenBLAS is buil
 static const char *const of_threads[] = {
     "OMP_NUM_THREADS=", "OPENBLAS_NUM_THREADS=", "GOTO_NUM_THREADS=", MN_ROOM_WANTED "="};
 enum { NAMES = sizeof of_threads / sizeof *of_threads, WANTED = NAMES - 1 };
+
+/* libgomp reads it once, when it is loaded. It counts turns of a loop: 300 take some 10 µs. Left to itself, a
+ * thread spins for 300,000 at the end of each parallel region, on a core that the thread that it waits for
+ * may need (kernels/NOTES.md). */
+#define SPINNING "GOMP_SPINCOUNT=300"
 
 /* Which of the variables above this is; NAMES: none. */
 static int name_of(const char *variable) {
@@ -37,6 +43,13 @@ static int processors(void) {
   if (sched_getaffinity(0, sizeof mask, (cpu_set_t *)mask) != 0) return MOST;
   for (size_t i = 0; i < sizeof mask; i++) count += __builtin_popcount(mask[i]);
   return count < MOST ? count : MOST;
+}
+
+/* Whether the user has said how threads wait. */
+static int knows_how_to_wait(char **environment) {
+  for (char **e = environment; *e; e++)
+    if (strncmp(*e, "OMP_WAIT_POLICY=", 16) == 0 || strncmp(*e, "GOMP_SPINCOUNT=", 15) == 0) return 1;
+  return 0;
 }
 
 /* How many threads OpenBLAS and OpenMP would have, at most. */
@@ -62,22 +75,32 @@ static void assign(char *out, const char *name, int number) {
   *out = 0;
 }
 
-/* Returns where that fails. */
+/* Executes the program anew. Returns if that fails. */
 static void execute_with(int threads, int wanted, char **words, char **environment) {
-  static char asked[64], had[64];
+  static char asked[64], had[64], spinning[] = SPINNING;
+  const int fewer = threads < wanted;
   int count = 0, kept = 0;
   while (environment[count]) count++;
-  char **changed = mmap(NULL, (size_t)(count + 3) * sizeof *changed, PROT_READ | PROT_WRITE,
+  char **changed = mmap(NULL, (size_t)(count + 4) * sizeof *changed, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (changed == MAP_FAILED) return;
   for (int i = 0; i < count; i++)
-    if (name_of(environment[i]) == NAMES) changed[kept++] = environment[i];
-  assign(asked, of_threads[0], threads);
-  assign(had, of_threads[WANTED], wanted);
-  changed[kept++] = asked;
-  changed[kept++] = had;
+    if (!fewer || name_of(environment[i]) == NAMES) changed[kept++] = environment[i];
+  if (fewer) {
+    assign(asked, of_threads[0], threads);
+    assign(had, of_threads[WANTED], wanted);
+    changed[kept++] = asked;
+    changed[kept++] = had;
+  }
+  if (!knows_how_to_wait(environment)) changed[kept++] = spinning;
   changed[kept] = NULL;
   execve("/proc/self/exe", words, changed);
+}
+
+/* A program that /proc/self/exe was executed as is called "exe" by ps and pkill. */
+static void keep_name(const char *word) {
+  const char *slash = strrchr(word, '/');
+  (void)prctl(PR_SET_NAME, slash ? slash + 1 : word);
 }
 
 static void refuse(const char *line) {
@@ -88,14 +111,15 @@ static void refuse(const char *line) {
 
 void mn_room_before_main(int count, char **words, char **environment) {
   struct rlimit stack;
-  (void)count;
+  if (count > 0) keep_name(words[0]);
   if (getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur < LEAST_STACK)
     refuse("minnow: the stack may have less than 512 KiB, which training and HDF5 need; "
            "a higher limit (ulimit -s 8192) would do\n");
   /* Two more than threads: the buffer of a product's caller, and something for all else. */
   const int wanted = threads_wanted(environment), room = mn_blas_room(THREAD, wanted + 2);
   const int threads = room > 3 ? room - 2 : 1;
-  if (threads < wanted && room > 0) execute_with(threads, wanted, words, environment);
+  if (room > 0 && (threads < wanted || (wanted > 1 && !knows_how_to_wait(environment))))
+    execute_with(threads, wanted, words, environment);
   if (room >= wanted || (wanted == 1 && room > 0)) return;
   refuse(
       "minnow: no memory for OpenBLAS, which takes 128 MiB before the program begins, and as much again for "

@@ -1,6 +1,8 @@
 /* Opening a session, for a new run, a resumed one, and for reading a checkpoint. */
 #include "train/command/session.h"
 
+#include <cblas.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,16 +20,31 @@
 #include "train/command/resume.h"
 #include "train/json.h"
 
+mn_status mn_session_context(struct mn_context **out, const struct mn_options *o, const char *device,
+                             const char *precision) {
+  const int most = omp_get_max_threads();
+  if (o->threads > most)
+    return mn_fail(MN_USAGE, "--threads %ld, but OMP_NUM_THREADS, or else the cores, allow %d: 1 to %d work",
+                   (long)o->threads, most, most);
+  if (o->threads > 0) {
+    omp_set_num_threads((int)o->threads);
+    openblas_set_num_threads((int)o->threads); /* one without OpenMP has a number of its own */
+  }
+  MN_TRY(mn_context_open(out, device, precision));
+  (*out)->all_threads = o->threads > 0;
+  return MN_OK;
+}
+
 /* Among ranks each takes the GPU of its number on its host. */
 static mn_status open_context(struct mn_session *s) {
   const struct mn_options *o = &s->options;
   char gpu[32];
   const int any = strcmp(o->device, "cuda") == 0 || strcmp(o->device, "auto") == 0;
-  if (!s->ranks || !any) return mn_context_open(&s->context, o->device, o->precision);
+  if (!s->ranks || !any) return mn_session_context(&s->context, o, o->device, o->precision);
   snprintf(gpu, sizeof gpu, "cuda:%d", s->ranks->local);
-  const mn_status status = mn_context_open(&s->context, gpu, o->precision);
+  const mn_status status = mn_session_context(&s->context, o, gpu, o->precision);
   if (status != MN_NO_DEVICE || strcmp(o->device, "cuda") == 0) return status;
-  return mn_context_open(&s->context, "cpu", o->precision);
+  return mn_session_context(&s->context, o, "cpu", o->precision);
 }
 
 /* Opens the context first: the rows are computed on the device that trains. */
@@ -294,7 +311,10 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
   MN_TRY(check_fit(s, s->test, &config, targets));
   const char *trained =
       checkpoint ? mn_text_find(s->from->fingerprint, s->from->fingerprint_count, "precision") : NULL;
-  MN_TRY(mn_context_open(&s->context, o->device, o->precision ? o->precision : trained ? trained : "fp32"));
+  MN_TRY(mn_session_context(&s->context, o, o->device,
+                            o->precision ? o->precision
+                            : trained    ? trained
+                                         : "fp32"));
   MN_TRY(mn_model_open(&s->model, s->context, &config));
   return checkpoint ? mn_snapshot_restore(s->from, s->model, NULL, NULL)
                     : mn_snapshot_load_weights(o->checkpoint, s->model);

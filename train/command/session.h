@@ -45,6 +45,11 @@ mn_status mn_session_train(struct mn_session *session, const struct mn_options *
  * the weights, and its groups, constants and loss the options'; MN_USAGE names the option that is missing. */
 mn_status mn_session_read(struct mn_session *session, const struct mn_options *options, int targets);
 
+/* mn_context_open with the number of threads that --threads names, all of which small products have too.
+ * MN_USAGE: more than OpenMP has. */
+mn_status mn_session_context(struct mn_context **out, const struct mn_options *options, const char *device,
+                             const char *precision);
+
 void mn_session_close(struct mn_session *session);
 
 /* Says on stderr what device, data and checkpoint a training session took, and under --verbose its plan;
