@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/columns.h"
 #include "data/order.h"
 #include "data/windows.h"
 #include "kernels/planes.h"
@@ -25,7 +26,8 @@ _Static_assert(sizeof(struct mn_scale) == sizeof(int64_t), "one array of both");
 
 struct mn_loader {
   struct mn_context *context;
-  struct mn_dataset *dataset;
+  struct mn_dataset *dataset;      /* the caller's, or */
+  struct mn_dataset *standardized; /* its rows, standardised; NULL: they are not */
   struct mn_placement *placement;
   struct mn_windows *windows; /* MN_PLACE_FILE alone */
   struct mn_order *order;
@@ -129,6 +131,10 @@ static void take_targets(struct mn_loader *l, const struct mn_loader_config *con
 
 static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *config) {
   struct mn_device *device = l->context->device;
+  if (config->mean) {
+    MN_TRY(mn_dataset_standardize(&l->standardized, l->dataset, config->mean, config->scale));
+    l->dataset = l->standardized;
+  }
   int64_t rows = l->dataset->rows, epoch = config->position / rows, window, within;
   MN_TRY(config->shuffled ? mn_order_open(&l->order, rows, config->seed) : mn_order_stored(&l->order, rows));
   mn_order_find(l->order, epoch, config->position % rows, &window, &within);
@@ -186,6 +192,7 @@ void mn_loader_close(struct mn_loader *l) {
   }
   if (l->apart) mn_context_release(l->context, l->apart, l->room, l->placement->form.x_row);
   mn_placement_close(l->placement);
+  mn_dataset_close(l->standardized);
   mn_order_close(l->order);
   free(l);
 }

@@ -19,6 +19,7 @@ struct mn_loader_config {
   int64_t batch;                 /* of that: samples of one step, whose planes share a scale; 0: all */
   int reals;                     /* where planes are scaled: x is wanted as reals (mn_pass_reads_reals) */
   int64_t targets, first_target; /* columns of y that are wanted, of real targets; 0: all */
+  const double *mean, *scale;    /* [inputs] x is standardised by, borrowed; NULL: x is taken as it is */
 };
 
 /* Rows of a batch in the device's memory. */

@@ -240,7 +240,7 @@ static const char *make_foreign(hid_t file, int number) {
     replace_attribute(file, "/", "format", H5T_STD_I64LE, 0, &two), words = "no minnow checkpoint";
     break;
   case 2:
-    replace_attribute(file, "/", "format_version", H5T_STD_I64LE, 0, &two), words = "newer minnow";
+    replace_attribute(file, "/", "format_version", H5T_STD_I64LE, 0, &three), words = "newer minnow";
     break;
   case 3:
     replace_attribute(file, "/", "format_version", H5T_STD_I64LE, 0, &zero), words = "below 1";

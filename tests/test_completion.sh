@@ -36,7 +36,7 @@ offers "cross-entropy" train --quiet --loss c
 offers "" train --save-every ""
 offers "" train --data ""
 offers "" parity ""
-offers "--device --precision --tolerance --json --quiet --help" parity --
+offers "--device --threads --precision --tolerance --json --quiet --help" parity --
 for command in $commands; do
   options=$("$minnow" "$command" --help | grep -o '^  --[a-z0-9-]*' | tr -d ' ' | tr '\n' ' ')
   [ -n "$options" ] || fail "minnow $command --help lists no options"

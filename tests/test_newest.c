@@ -162,7 +162,7 @@ static void test_damaged_is_kept(void **state) {
 
 /* Puts a file at run.h5 that is newer, or no checkpoint at all, or not to be read. */
 static const char *make_other(int number) {
-  const int64_t two = 2;
+  const int64_t newer = 3;
   unlink(path);
   if (number < 2) {
     write_bytes(path, "my notes", number ? 0 : 8);
@@ -171,7 +171,7 @@ static const char *make_other(int number) {
   assert_int_equal(save_step(path, 9, 1), MN_OK);
   mn_hdf5_lock();
   hid_t file = open_raw(path, H5F_ACC_RDWR);
-  replace_attribute(file, "/", number == 2 ? "format_version" : "format", H5T_STD_I64LE, 0, &two);
+  replace_attribute(file, "/", number == 2 ? "format_version" : "format", H5T_STD_I64LE, 0, &newer);
   assert_true(H5Fclose(file) >= 0);
   mn_hdf5_unlock();
   return number == 2 ? "take a newer minnow" : "no minnow checkpoint";

@@ -48,7 +48,9 @@ static mn_status open_parts(struct mn_evaluator *e, enum mn_pass_kind kind, enum
   struct mn_loader_config config = {.place = place,
                                     .x_only = kind == MN_PASS_PREDICT,
                                     .samples = e->batch,
-                                    .reals = mn_pass_reads_reals(e->full)};
+                                    .reals = mn_pass_reads_reals(e->full),
+                                    .mean = e->model->mean,
+                                    .scale = e->model->scale};
   return mn_loader_open(&e->loader, e->model->context, e->dataset, &config);
 }
 

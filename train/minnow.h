@@ -6,6 +6,7 @@
 #ifndef MN_TRAIN_MINNOW_H
 #define MN_TRAIN_MINNOW_H
 
+#include "data/columns.h"
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "layers/add.h"

@@ -1,8 +1,10 @@
 /* A model as a list of layers, and their parameters. */
 #include "train/model.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "data/labels.h"
 #include "kernels/heartbeat.h"
@@ -155,6 +157,8 @@ mn_status mn_model_open(struct mn_model **out, struct mn_context *context,
 void mn_model_close(struct mn_model *model) {
   if (!model) return;
   for (int i = 0; i < model->count; i++) mn_tensor_free(model->context, model->parameters[i]);
+  free(model->mean);
+  free(model->scale);
   free(model);
 }
 
@@ -193,6 +197,24 @@ mn_status mn_model_initialise(struct mn_model *model, uint64_t seed) {
     }
   }
   return mn_model_measure(model);
+}
+
+mn_status mn_model_standardize(struct mn_model *model, const double *mean, const double *scale) {
+  const size_t bytes = (size_t)model->config.inputs * sizeof *mean;
+  for (int64_t i = 0; i < model->config.inputs; i++)
+    if (!isfinite(mean[i]) || !isfinite(scale[i]) || !(scale[i] > 0))
+      return mn_fail(MN_USAGE,
+                     "input %ld has the mean %g and the scale %g: finite ones, a scale above 0, work",
+                     (long)i, mean[i], scale[i]);
+  double *copies[2] = {malloc(bytes), malloc(bytes)};
+  if (!copies[0] || !copies[1]) {
+    free(copies[0]), free(copies[1]);
+    return mn_fail(MN_NO_MEMORY, "no memory for the means and scales of the inputs");
+  }
+  free(model->mean), free(model->scale);
+  model->mean = memcpy(copies[0], mean, bytes);
+  model->scale = memcpy(copies[1], scale, bytes);
+  return MN_OK;
 }
 
 mn_status mn_model_train(struct mn_model *model, enum mn_training how, const struct mn_rule *rule) {

@@ -35,6 +35,7 @@ struct mn_model {
   int depth;                                         /* layers */
   struct mn_tensor *parameters[MN_MODEL_PARAMETERS]; /* the layers', in state_dict order; owned */
   int count;
+  double *mean, *scale; /* [inputs] of the rows; NULL: they are taken as they are. mn_model_standardize */
 };
 
 /* Allocates the parameters on the device, not initialised; where the device has ranks, this rank's shard
@@ -53,6 +54,11 @@ MN_API mn_status mn_model_train(struct mn_model *model, enum mn_training how, co
 /* Where planes are scaled, writes every weight's anew, under a factor that suits the weight now, the whole of
  * it where ranks have shards: every rank calls it. */
 mn_status mn_model_measure(struct mn_model *model);
+
+/* Trainers and evaluators that are opened from now on standardise x: (x − mean[i])/scale[i]. Both [inputs],
+ * copied; a checkpoint keeps them. data/columns.h measures them. MN_USAGE: a mean that is not finite, or a
+ * scale that is not finite or not above 0; MN_NO_MEMORY. */
+MN_API mn_status mn_model_standardize(struct mn_model *model, const double *mean, const double *scale);
 
 /* Floating-point operations of the matrix products of a training step, for one row. */
 MN_API double mn_model_step_flops(const struct mn_model *model);

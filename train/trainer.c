@@ -143,7 +143,9 @@ static mn_status prepare(struct mn_trainer *t, const struct mn_trainer_config *g
                                     .batch = t->batch,
                                     .reals = mn_pass_reads_reals(t->pass),
                                     .targets = t->pass->targets,
-                                    .first_target = t->pass->first_target};
+                                    .first_target = t->pass->first_target,
+                                    .mean = t->model->mean,
+                                    .scale = t->model->scale};
   return mn_loader_open(&t->loader, t->model->context, t->dataset, &config);
 }
 

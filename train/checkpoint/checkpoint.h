@@ -47,6 +47,7 @@ void mn_run_find(struct mn_run *out, const struct mn_text *texts, int count);
 
 enum {
   MN_CHECKPOINT_BLOCKS = 64,
+  MN_CHECKPOINT_INPUT = 2,
   MN_CHECKPOINT_TENSORS = 512,
   MN_CHECKPOINT_OPTIONS = 64,
   MN_CHECKPOINT_FINGERPRINT = 16,
@@ -69,6 +70,9 @@ struct mn_checkpoint {
    * gn.bias, then head.weight, head.bias; all of one real. mn_checkpoint_expect says name and shape of each.
    */
   struct mn_checkpoint_tensor *tensors;
+  /* What rows are standardised by (mn_model_standardize): mean and scale [inputs], float64, owned. Values NULL:
+   * rows are taken as they are. */
+  struct mn_checkpoint_tensor input[MN_CHECKPOINT_INPUT];
   struct mn_progress progress; /* /progress attributes */
   /* /config and /fingerprint: attributes, fixed-length strings */
   int option_count;

@@ -47,6 +47,19 @@ int mn_describe_fingerprint(const struct mn_context *context, struct mn_text out
   return count;
 }
 
+static mn_status describe_input(struct mn_checkpoint *c, const struct mn_model *model) {
+  const double *const from[MN_CHECKPOINT_INPUT] = {model->mean, model->scale};
+  for (int k = 0; k < MN_CHECKPOINT_INPUT; k++) {
+    const size_t bytes = (size_t)c->inputs * sizeof *from[k];
+    mn_checkpoint_expect_input(c, k, &c->input[k]);
+    if (!from[k]) continue;
+    c->input[k].value = malloc(bytes);
+    if (!c->input[k].value) return mn_fail(MN_NO_MEMORY, "no memory to describe the model");
+    memcpy(c->input[k].value, from[k], bytes);
+  }
+  return MN_OK;
+}
+
 mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *model) {
   const struct mn_model_config *m = &model->config;
   *out = NULL;
@@ -76,6 +89,10 @@ mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *m
     saved->real = model->context->device->real;
   }
   c->fingerprint_count = mn_describe_fingerprint(model->context, c->fingerprint);
+  if (describe_input(c, model) != MN_OK) {
+    mn_checkpoint_free(c);
+    return MN_NO_MEMORY;
+  }
   *out = c;
   return MN_OK;
 }

@@ -1,9 +1,10 @@
-/* The layout of checkpoints, format_version 1, and what writer and reader derive from it:
+/* The layout of checkpoints, format_versions 1 and 2, and what writer and reader derive from it:
  *
  *   object                        type, shape                what
  *   ----------------------------  -------------------------  ------------------------------------------------
  *   /            format           string                     "minnow checkpoint"
- *                format_version   int64                      1; a reader refuses what is newer than itself
+ *                format_version   int64                      1, or 2 if there is /input, so that a minnow that
+ *                                                            would pass over it refuses the file
  *                checksums        string                     of all that is below (train/checkpoint/sums.h);
  *                                                            since minnow 0.3
  *   /model       inputs           int64                      I of the first block
@@ -22,6 +23,8 @@
  *   /model/….weight  factor, gradient_factor  float64        of a weight that was trained in scaled planes
  *                                                            (fp16): powers of two, that of its planes and
  *                                                            that under which the next step writes dz
+ *   /input/mean, /input/scale     float64 [I]                what rows are standardised by (--standardize):
+ *                                                            (x − mean)/scale
  *   /optimizer/momentum/…         the same names and shapes  only with SGD's momentum
  *   /optimizer/exp_avg/…          the same                   only with AdamW, and so is
  *   /optimizer/exp_avg_sq/…       the same                   this
@@ -45,9 +48,9 @@
  *   /fingerprint one string an item, in the order given
  *   /history     one string a change that a resumed run made, the newest last; there where there is one
  *
- * A model that was saved without its training (mn_model_save) has /model and /fingerprint alone.
+ * A model that was saved without its training (mn_model_save) has /model, /input and /fingerprint alone.
  *
- * Below /model and the groups of /optimizer are datasets; all else are attributes. Everything is
+ * Below /model, /input and the groups of /optimizer are datasets; all else are attributes. Everything is
  * little-endian. Strings are of fixed length, padded with zeros; integers and strings are scalars but for
  * `hidden`. Every dataset is chunked (mn_checkpoint_chunk) and carries fletcher32 checksums; version bounds
  * V110 give all of HDF5's own structures a checksum too, so no flipped bit goes unseen. No times are stored
@@ -144,6 +147,15 @@ void mn_checkpoint_expect(const struct mn_checkpoint *checkpoint, int index,
   tensor->cols = parameter.cols;
 }
 
+void mn_checkpoint_expect_input(const struct mn_checkpoint *checkpoint, int which,
+                                struct mn_checkpoint_tensor *tensor) {
+  snprintf(tensor->name, sizeof tensor->name, "%s", which == 0 ? "mean" : "scale");
+  tensor->rank = 1;
+  tensor->rows = 1;
+  tensor->cols = checkpoint->inputs;
+  tensor->real = sizeof(double);
+}
+
 /* `total` in the fewest parts of at most `most`, as even as can be: no nearly empty last chunk. */
 static hsize_t even_part(hsize_t total, hsize_t most) {
   hsize_t parts = (total + most - 1) / most;
@@ -174,6 +186,7 @@ void mn_checkpoint_free(struct mn_checkpoint *checkpoint) {
   if (!checkpoint) return;
   for (int i = 0; checkpoint->tensors && i < checkpoint->tensor_count; i++)
     for (int k = 0; k < MN_CHECKPOINT_ARRAYS; k++) free(*mn_checkpoint_array(&checkpoint->tensors[i], k));
+  for (int k = 0; k < MN_CHECKPOINT_INPUT; k++) free(checkpoint->input[k].value);
   free(checkpoint->tensors);
   free(checkpoint);
 }

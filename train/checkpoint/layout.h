@@ -7,7 +7,12 @@
 #include "train/checkpoint/checkpoint.h"
 
 #define MN_CHECKPOINT_FORMAT "minnow checkpoint"
-enum { MN_CHECKPOINT_VERSION = 1 };
+enum { MN_CHECKPOINT_VERSION = 2 }; /* the newest */
+
+/* The format_version that a checkpoint is written with. */
+static inline int mn_checkpoint_version(const struct mn_checkpoint *checkpoint) {
+  return checkpoint->input[0].value ? 2 : 1;
+}
 
 /* An attribute that is a member of struct mn_checkpoint, or of its tensors: a number of 8 bytes or a text. */
 struct mn_checkpoint_field {
@@ -45,6 +50,11 @@ void mn_checkpoint_factors_path(char *path, const struct mn_checkpoint_tensor *t
 
 /* The name of array `which` > 0 below /optimizer. */
 const char *mn_checkpoint_kept(int which);
+
+/* The name and shape of /input's tensor number `which`: mean, scale. */
+#define MN_CHECKPOINT_INPUTS "/input"
+void mn_checkpoint_expect_input(const struct mn_checkpoint *checkpoint, int which,
+                                struct mn_checkpoint_tensor *tensor);
 
 /* The chunk [rows, cols] in which a tensor is stored: whole rows, or equal parts of one, of at most 1 MiB. */
 void mn_checkpoint_chunk(hsize_t chunk[2], const struct mn_checkpoint_tensor *tensor);

@@ -186,15 +186,14 @@ static mn_status read_factors(const struct reader *reader, const struct mn_hdf5_
   return check_attributes(reader, dataset, path);
 }
 
-/* Reads array `which` of `tensor` from `group` into new memory. */
-static mn_status read_tensor(const struct reader *reader, const struct mn_hdf5_object *group,
-                             struct mn_checkpoint_tensor *tensor, int which) {
-  void **values = mn_checkpoint_array(tensor, which);
+/* Reads one of a tensor's arrays from `group`, at `path`, into new memory; `factors`: with the tensor's. */
+static mn_status read_array(const struct reader *reader, const struct mn_hdf5_object *group, const char *path,
+                            struct mn_checkpoint_tensor *tensor, void **values, int factors) {
   struct mn_hdf5_object dataset;
   struct mn_hdf5_slab slab;
   MN_TRY(find(reader, group, tensor->name, MN_HDF5_DATASET, &dataset));
   MN_TRY(check_dataset(reader, tensor, &dataset));
-  if (which == MN_CHECKPOINT_VALUE) MN_TRY(read_factors(reader, &dataset, tensor));
+  if (factors) MN_TRY(read_factors(reader, &dataset, tensor));
   enum mn_hdf5_memory memory = tensor->real == 8 ? MN_HDF5_DOUBLE : MN_HDF5_FLOAT;
   char *to = *values = malloc((size_t)dataset.bytes);
   if (!to)
@@ -205,8 +204,13 @@ static mn_status read_tensor(const struct reader *reader, const struct mn_hdf5_o
   }
   const size_t bytes = (size_t)dataset.bytes;
   mn_hdf5_release(&dataset);
-  return mn_sums_check_values(reader->sums, &reader->file, mn_checkpoint_arrays[which].group, tensor->name,
-                              *values, bytes);
+  return mn_sums_check_values(reader->sums, &reader->file, path, tensor->name, *values, bytes);
+}
+
+static mn_status read_tensor(const struct reader *reader, const struct mn_hdf5_object *group,
+                             struct mn_checkpoint_tensor *tensor, int which) {
+  return read_array(reader, group, mn_checkpoint_arrays[which].group, tensor,
+                    mn_checkpoint_array(tensor, which), which == MN_CHECKPOINT_VALUE);
 }
 
 /* Refuses a group with more members than the model has tensors. */
@@ -260,6 +264,21 @@ static mn_status read_model(const struct reader *reader) {
     mn_checkpoint_expect(checkpoint, i, tensor);
     tensor->real = i > 0 ? tensor[-1].real : 0;
     MN_TRY(read_tensor(reader, &group, tensor, MN_CHECKPOINT_VALUE));
+  }
+  mn_hdf5_release(&group);
+  return MN_OK;
+}
+
+/* Most models take rows as they are. */
+static mn_status read_input(const struct reader *reader) {
+  struct mn_checkpoint *c = reader->checkpoint;
+  struct mn_hdf5_object group;
+  MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, MN_CHECKPOINT_INPUTS, &group));
+  if (group.kind == MN_HDF5_NOTHING) return MN_OK;
+  if (group.kind != MN_HDF5_GROUP) return refuse(reader, MN_CHECKPOINT_INPUTS, "is no group");
+  for (int k = 0; k < MN_CHECKPOINT_INPUT; k++) {
+    mn_checkpoint_expect_input(c, k, &c->input[k]);
+    MN_TRY(read_array(reader, &group, MN_CHECKPOINT_INPUTS, &c->input[k], &c->input[k].value, 0));
   }
   mn_hdf5_release(&group);
   return MN_OK;
@@ -327,7 +346,8 @@ static mn_status check_format(const struct reader *reader, int *damaged) {
   return version.integer[0] < 1 ? refuse(reader, "format_version", "is below 1") : MN_OK;
 }
 
-/* A model without its training has two groups, a checkpoint five, or six with its history. */
+/* A model without its training has two groups, a checkpoint five, or six with its history; /input is one
+ * more. */
 static mn_status read_kind(const struct reader *reader, int *damaged) {
   hsize_t count;
   MN_TRY(check_format(reader, damaged));
@@ -335,7 +355,7 @@ static mn_status read_kind(const struct reader *reader, int *damaged) {
   MN_TRY(check_attributes(reader, &reader->file.root, "/"));
   reader->checkpoint->checksums = reader->sums->lines;
   MN_TRY(mn_hdf5_count(&reader->file, &reader->file.root, &count));
-  reader->checkpoint->alone = count == 2;
+  reader->checkpoint->alone = count <= 3;
   return MN_OK;
 }
 
@@ -349,6 +369,7 @@ static mn_status read_file(const struct reader *reader, int *damaged) {
   struct mn_checkpoint *c = reader->checkpoint;
   MN_TRY(read_kind(reader, damaged));
   MN_TRY(read_model(reader));
+  MN_TRY(read_input(reader));
   if (!c->alone) {
     MN_TRY(read_optimizer(reader));
     MN_TRY(read_progress(reader));

@@ -127,10 +127,17 @@ static mn_status restore_progress(const struct mn_checkpoint *from, struct mn_pr
   return MN_OK;
 }
 
+static mn_status restore_input(const struct mn_checkpoint *from, struct mn_model *model) {
+  if (!from->input[0].value) return MN_OK;
+  if (mn_model_standardize(model, from->input[0].value, from->input[1].value) == MN_OK) return MN_OK;
+  return mn_fail(MN_BAD_DATA, "/input of the checkpoint cannot be used: %s", mn_message());
+}
+
 mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model *model,
                               struct mn_optimizer *optimizer, struct mn_progress *progress) {
   for (int i = 0; i < model->count; i++)
     MN_TRY(restore_tensor(from, model->context, model->parameters[i], optimizer));
+  MN_TRY(restore_input(from, model));
   return progress ? restore_progress(from, progress) : MN_OK;
 }
 
@@ -141,6 +148,7 @@ mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model) {
   for (int i = 0; i < model->count && status == MN_OK; i++)
     status =
         upload(model->context, model->parameters[i], NULL, &weights->tensors[i], weights->tensors[i].value);
+  if (status == MN_OK) status = restore_input(weights, model);
   mn_checkpoint_free(weights);
   return status != MN_OK ? status : mn_model_measure(model);
 }

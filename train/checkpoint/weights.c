@@ -157,15 +157,15 @@ static mn_status check_finite(const struct file *file, const struct mn_checkpoin
 
 /* Whether the dataset is as a checkpoint stores it, with a checksum: not one that another program put there.
  */
-static int is_covered(const struct file *file, const struct mn_hdf5_object *dataset) {
+static int is_covered(const struct file *file, const struct mn_hdf5_object *dataset, const char *path) {
   return dataset->layout == H5D_CHUNKED && dataset->filters == 1 && dataset->checksum && dataset->native &&
-         mn_sums_cover(&file->sums, "model", dataset->name);
+         mn_sums_cover(&file->sums, path, dataset->name);
 }
 
 /* The checksum is of what is stored, whatever the tensor's reals are. */
-static mn_status check_sum(struct file *file, const struct mn_hdf5_object *dataset) {
+static mn_status check_sum(struct file *file, const struct mn_hdf5_object *dataset, const char *path) {
   struct mn_hdf5_slab slab;
-  if (!is_covered(file, dataset)) return MN_OK;
+  if (!is_covered(file, dataset, path)) return MN_OK;
   char *stored = malloc((size_t)dataset->bytes), *to = stored;
   if (!stored)
     return mn_fail(MN_NO_MEMORY, "no memory for the %" PRIu64 " bytes of %s", dataset->bytes, dataset->name);
@@ -176,19 +176,20 @@ static mn_status check_sum(struct file *file, const struct mn_hdf5_object *datas
     to += slab.elements * dataset->element;
   }
   if (status == MN_OK)
-    status = mn_sums_check_values(&file->sums, &file->hdf5, "model", dataset->name, stored,
-                                  (size_t)dataset->bytes);
+    status =
+        mn_sums_check_values(&file->sums, &file->hdf5, path, dataset->name, stored, (size_t)dataset->bytes);
   free(stored);
   return status;
 }
 
 /* HDF5 converts from the file's floats to the tensor's reals. */
-static mn_status read_tensor(struct file *file, struct mn_checkpoint_tensor *tensor) {
+static mn_status read_tensor(struct file *file, const struct mn_hdf5_object *group, const char *path,
+                             struct mn_checkpoint_tensor *tensor) {
   struct mn_hdf5_object dataset;
   struct mn_hdf5_slab slab;
-  MN_TRY(mn_hdf5_find(&file->hdf5, &file->model, tensor->name, &dataset));
+  MN_TRY(mn_hdf5_find(&file->hdf5, group, tensor->name, &dataset));
   MN_TRY(mn_hdf5_check(&file->hdf5, &dataset));
-  MN_TRY(check_sum(file, &dataset));
+  MN_TRY(check_sum(file, &dataset, path));
   size_t bytes = (size_t)(tensor->rows * tensor->cols) * tensor->real;
   char *to = tensor->value = malloc(bytes);
   if (!to) return mn_fail(MN_NO_MEMORY, "no memory for the %zu bytes of %s", bytes, tensor->name);
@@ -204,12 +205,33 @@ static mn_status read_tensor(struct file *file, struct mn_checkpoint_tensor *ten
   return check_finite(file, tensor);
 }
 
+/* What rows are standardised by, if the file has it: weights mean nothing without. */
+static mn_status read_input(struct file *file, struct mn_checkpoint *weights) {
+  struct mn_hdf5_object group;
+  MN_TRY(mn_hdf5_find(&file->hdf5, &file->hdf5.root, MN_CHECKPOINT_INPUTS, &group));
+  for (int k = 0; k < MN_CHECKPOINT_INPUT && group.kind == MN_HDF5_GROUP; k++) {
+    struct misfits misfits = {.used = 0};
+    struct mn_hdf5_object found;
+    mn_checkpoint_expect_input(weights, k, &weights->input[k]);
+    MN_TRY(mn_hdf5_find(&file->hdf5, &group, weights->input[k].name, &found));
+    compare(&misfits, &found, &weights->input[k]);
+    mn_hdf5_release(&found);
+    if (misfits.used)
+      return mn_fail(MN_BAD_DATA, "%s: /input does not fit the model: %s: write it for this model",
+                     file->hdf5.path, misfits.text);
+    MN_TRY(read_tensor(file, &group, "input", &weights->input[k]));
+  }
+  mn_hdf5_release(&group);
+  return MN_OK;
+}
+
 mn_status mn_weights_read(struct mn_checkpoint *weights, const char *path) {
   struct file file;
   MN_TRY(open_file(&file, path));
   mn_status status = check(&file, weights);
   for (int i = 0; i < weights->tensor_count && status == MN_OK; i++)
-    status = read_tensor(&file, &weights->tensors[i]);
+    status = read_tensor(&file, &file.model, "model", &weights->tensors[i]);
+  if (status == MN_OK) status = read_input(&file, weights);
   mn_hdf5_close(&file.hdf5);
   return status;
 }

@@ -134,15 +134,14 @@ static mn_status write_factors(struct writer *writer, hid_t dataset,
   return sum_attributes(writer, dataset, path);
 }
 
-/* Array `which` of a tensor. */
-static mn_status write_tensor(struct writer *writer, hid_t group, const struct mn_checkpoint_tensor *tensor,
-                              int which) {
-  const char *values = *mn_checkpoint_array(tensor, which);
+/* One of a tensor's arrays, into the group at `path`; `factors`: with the tensor's. */
+static mn_status write_array(struct writer *writer, hid_t group, const char *path,
+                             const struct mn_checkpoint_tensor *tensor, const char *values, int factors) {
   hid_t dataset, memory = tensor->real == 8 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
   struct mn_hdf5_slab slab;
   MN_TRY(create_dataset(writer, &dataset, group, tensor));
-  if (which == MN_CHECKPOINT_VALUE) MN_TRY(write_factors(writer, dataset, tensor));
-  mn_sums_add_values(&writer->sums, mn_checkpoint_arrays[which].group, tensor->name, values,
+  if (factors) MN_TRY(write_factors(writer, dataset, tensor));
+  mn_sums_add_values(&writer->sums, path, tensor->name, values,
                      (size_t)(tensor->rows * tensor->cols) * tensor->real);
   for (mn_checkpoint_slabs(&slab, tensor); slab.elements; mn_hdf5_slab_next(&slab)) {
     if (mn_hdf5_write(dataset, memory, &slab, values) < 0 || writer->disk.error)
@@ -152,6 +151,12 @@ static mn_status write_tensor(struct writer *writer, hid_t group, const struct m
     mn_hdf5_lock();
   }
   return H5Dclose(dataset) < 0 ? write_failed(writer, tensor->name) : MN_OK;
+}
+
+static mn_status write_tensor(struct writer *writer, hid_t group, const struct mn_checkpoint_tensor *tensor,
+                              int which) {
+  return write_array(writer, group, mn_checkpoint_arrays[which].group, tensor,
+                     *mn_checkpoint_array(tensor, which), which == MN_CHECKPOINT_VALUE);
 }
 
 /* `path` of a group that has attributes, else NULL. */
@@ -170,6 +175,16 @@ static mn_status write_model(struct writer *writer) {
   for (int i = 0; i < checkpoint->tensor_count; i++)
     MN_TRY(write_tensor(writer, group, &checkpoint->tensors[i], MN_CHECKPOINT_VALUE));
   return close_group(writer, group, "model/");
+}
+
+static mn_status write_input(struct writer *writer) {
+  const struct mn_checkpoint_tensor *input = writer->checkpoint->input;
+  hid_t group;
+  if (!input[0].value) return MN_OK;
+  MN_TRY(create_group(writer, &group, writer->file, MN_CHECKPOINT_INPUTS));
+  for (int k = 0; k < MN_CHECKPOINT_INPUT; k++)
+    MN_TRY(write_array(writer, group, MN_CHECKPOINT_INPUTS, &input[k], input[k].value, 0));
+  return close_group(writer, group, NULL);
 }
 
 static mn_status write_optimizer(struct writer *writer) {
@@ -214,12 +229,13 @@ static mn_status create_file(struct writer *writer) {
 
 static mn_status write_all(struct writer *writer) {
   const struct mn_checkpoint *checkpoint = writer->checkpoint;
-  const int64_t version = MN_CHECKPOINT_VERSION;
+  const int64_t version = mn_checkpoint_version(checkpoint);
   MN_TRY(create_file(writer));
   MN_TRY(write_text(writer, writer->file, "format", MN_CHECKPOINT_FORMAT));
   MN_TRY(
       write_attribute(writer, writer->file, "format_version", H5T_STD_I64LE, H5T_NATIVE_INT64, 0, &version));
   MN_TRY(write_model(writer));
+  MN_TRY(write_input(writer));
   if (!checkpoint->alone) {
     MN_TRY(write_optimizer(writer));
     MN_TRY(write_small(writer, "progress", mn_checkpoint_progress_fields, NULL, 0));

@@ -2,6 +2,7 @@
 #include "train/command/announce.h"
 
 #include <cblas.h>
+#include <math.h>
 #include <omp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -76,6 +77,43 @@ void mn_announce_model(const struct mn_model *model, const struct mn_options *op
       mn_announce(options, "note: %s [%ld, %ld] is multiplied in fp32; fp16x3 takes multiples of 8",
                   model->parameters[i]->name, (long)w->rows, (long)w->cols);
   }
+}
+
+static void announce_constant(const struct mn_columns *c, const struct mn_options *options) {
+  enum { MOST = 8 };
+  char names[MOST * 24] = "";
+  int64_t count = 0;
+  for (int64_t i = 0; i < c->cols; i++) {
+    const size_t used = strlen(names);
+    if (c->deviation[i] > 0 || ++count > MOST) continue;
+    snprintf(names + used, sizeof names - used, "%s%lld", used ? ", " : "", (long long)i);
+  }
+  if (count > 0)
+    mn_announce(options, "note: %lld of %lld columns of x are constant, and tell the model nothing: %s%s",
+                (long long)count, (long long)c->cols, names, count > MOST ? " …" : "");
+}
+
+void mn_announce_columns(const struct mn_columns *c, int standardized, const struct mn_options *options) {
+  const double apart = 100, off = 10; /* of deviations; of a mean, in deviations */
+  int64_t narrow = -1, wide = -1, far = -1;
+  announce_constant(c, options);
+  for (int64_t i = 0; i < c->cols; i++) {
+    if (!(c->deviation[i] > 0)) continue;
+    if (narrow < 0 || c->deviation[i] < c->deviation[narrow]) narrow = i;
+    if (wide < 0 || c->deviation[i] > c->deviation[wide]) wide = i;
+    if (far < 0 || fabs(c->mean[i]) / c->deviation[i] > fabs(c->mean[far]) / c->deviation[far]) far = i;
+  }
+  if (narrow < 0 || standardized) return;
+  const double mean = fabs(c->mean[far]) / c->deviation[far];
+  char of_mean[80] = "";
+  if (mean > off)
+    snprintf(of_mean, sizeof of_mean, ", column %lld a mean of %.3g deviations", (long long)far, mean);
+  if (c->deviation[wide] > apart * c->deviation[narrow] || mean > off)
+    mn_announce(
+        options,
+        "note: the columns of x have deviations from %.3g (column %lld) to %.3g (column %lld)%s: if they "
+        "are in different units, --standardize makes them alike",
+        c->deviation[narrow], (long long)narrow, c->deviation[wide], (long long)wide, of_mean);
 }
 
 void mn_announce_sums(const struct mn_checkpoint *checkpoint, const char *path, int quiet) {

@@ -2,6 +2,7 @@
 #ifndef MN_TRAIN_COMMAND_ANNOUNCE_H
 #define MN_TRAIN_COMMAND_ANNOUNCE_H
 
+#include "data/columns.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/command/options.h"
 #include "train/model.h"
@@ -13,6 +14,11 @@ void mn_announce_device(const struct mn_context *context, const struct mn_option
 
 /* The same, and which blocks pass nothing on, and which weights of the model fp16x3 does not take. */
 void mn_announce_model(const struct mn_model *model, const struct mn_options *options);
+
+/* Says which columns of x are constant and, unless they are `standardized`, that their scales or means lie so
+ * far apart that training may not learn from some. Nothing of columns that were not measured. */
+void mn_announce_columns(const struct mn_columns *columns, int standardized,
+                         const struct mn_options *options);
 
 /* Says of a checkpoint that was loaded from `path` that it lacks checksums of its content, where it does.
  * Nothing where `quiet`. */

@@ -98,13 +98,11 @@ static const struct mn_checkpoint_tensor *find(const struct mn_checkpoint *check
   return NULL;
 }
 
-/* Array `which` of one tensor of two checkpoints. NULL: that checkpoint has no such tensor. */
-static void compare_tensor(struct diff *diff, const struct mn_checkpoint_tensor *a,
-                           const struct mn_checkpoint_tensor *b, int which) {
+/* x and y: an array of one tensor of two checkpoints. NULL: that checkpoint has none. */
+static void compare_array(struct diff *diff, const char *group, const struct mn_checkpoint_tensor *a,
+                          const struct mn_checkpoint_tensor *b, const void *x, const void *y) {
   char name[128];
-  snprintf(name, sizeof name, "%s/%s", mn_checkpoint_arrays[which].group, a ? a->name : b->name);
-  const void *x = a ? *mn_checkpoint_array(a, which) : NULL;
-  const void *y = b ? *mn_checkpoint_array(b, which) : NULL;
+  snprintf(name, sizeof name, "%s/%s", group, a ? a->name : b->name);
   if (!x && !y) return;
   if (!x || !y || a->rank != b->rank || a->rows != b->rows || a->cols != b->cols || a->real != b->real) {
     report_unlike(diff, name, x ? a : NULL, y ? b : NULL);
@@ -112,6 +110,12 @@ static void compare_tensor(struct diff *diff, const struct mn_checkpoint_tensor 
   }
   struct distance distance = measure(x, y, a->rows * a->cols, a->real);
   if (distance.differing > 0) report_distance(diff, name, &distance);
+}
+
+static void compare_tensor(struct diff *diff, const struct mn_checkpoint_tensor *a,
+                           const struct mn_checkpoint_tensor *b, int which) {
+  compare_array(diff, mn_checkpoint_arrays[which].group, a, b, a ? *mn_checkpoint_array(a, which) : NULL,
+                b ? *mn_checkpoint_array(b, which) : NULL);
 }
 
 static void compare_tensors(struct diff *diff, const struct mn_checkpoint *a, const struct mn_checkpoint *b) {
@@ -122,6 +126,9 @@ static void compare_tensors(struct diff *diff, const struct mn_checkpoint *a, co
     for (int i = 0; i < b->tensor_count; i++)
       if (!find(a, b->tensors[i].name)) compare_tensor(diff, NULL, &b->tensors[i], k);
   }
+  for (int k = 0; k < MN_CHECKPOINT_INPUT; k++)
+    compare_array(diff, MN_CHECKPOINT_INPUTS, &a->input[k], &b->input[k], a->input[k].value,
+                  b->input[k].value);
   if (diff->json) mn_json_close(diff->json);
 }
 

@@ -108,7 +108,7 @@ static void json_checkpoint(struct mn_json *json, const char *path, uint64_t siz
   mn_json_open(json, NULL);
   mn_json_string(json, "file", path);
   mn_json_string(json, "kind", "checkpoint");
-  mn_json_integer(json, "format_version", MN_CHECKPOINT_VERSION);
+  mn_json_integer(json, "format_version", mn_checkpoint_version(checkpoint));
   mn_json_unsigned(json, "bytes", size);
   mn_json_integer(json, "checksums", checkpoint->checksums);
   mn_json_open(json, "model");
@@ -116,6 +116,7 @@ static void json_checkpoint(struct mn_json *json, const char *path, uint64_t siz
   mn_json_array_open(json, "hidden");
   for (int i = 0; i < checkpoint->depth; i++) mn_json_integer(json, NULL, checkpoint->hidden[i]);
   mn_json_close(json);
+  mn_json_boolean(json, "standardized", checkpoint->input[0].value != NULL);
   mn_json_close(json);
   mn_json_integer(json, "parameters", parameter_count(checkpoint));
   for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)
@@ -154,7 +155,7 @@ static void text_checkpoint(FILE *out, const char *path, uint64_t size,
                             const struct mn_checkpoint *checkpoint) {
   const struct mn_checkpoint_tensor *tensors = checkpoint->tensors;
   fprintf(out, "%s: minnow checkpoint, format_version %d, %" PRIu64 " bytes, whole\n", path,
-          MN_CHECKPOINT_VERSION, size);
+          mn_checkpoint_version(checkpoint), size);
   if (!checkpoint->checksums)
     fprintf(out, "%-13s of the content: none, it is of minnow 0.2 or older\n", "checksums");
   fprintf(out, "%-13s %" PRId64, "model", checkpoint->inputs);
@@ -172,6 +173,8 @@ static void text_checkpoint(FILE *out, const char *path, uint64_t size,
     if (tensors[i].rank == 2) fprintf(out, "%" PRId64 ", ", tensors[i].rows);
     fprintf(out, "%" PRId64 "]\n", tensors[i].cols);
   }
+  if (checkpoint->input[0].value)
+    fprintf(out, "%-13s standardised: (x - /input/mean) / /input/scale\n", "inputs");
   if (checkpoint->alone)
     fprintf(out, "%-13s none: a model without its training\n", "progress");
   else

@@ -34,6 +34,7 @@ struct mn_options {
   double noise;                /* --noise: standard deviation of the synthetic targets' noise, 0.1 */
   int64_t test_rows; /* --test-rows: synthetic rows held out for evaluation, −1: n/10 (at least 1) */
   double validation; /* --validation F: the share of rows held out where data has no test part; 0: none */
+  int standardize;   /* --standardize */
   const char *part;  /* --part auto|train|test|all: the rows that eval and predict read */
   const char *place; /* --place auto|device|host|file */
   /* the model */

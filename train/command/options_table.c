@@ -67,6 +67,10 @@ static const struct mn_option_row table[] = {
      .help = "synthetic rows held out for evaluation, 0: none; auto: a tenth of --synthetic"},
     {"validation", "F", TRAIN, REAL(validation), CONFIG | BELOW, 0, 1, "0",
      .help = "of --data without a test part, the share of rows that is held out for evaluation"},
+    {"standardize", NULL, TRAIN, FLAG(standardize), CONFIG,
+     .help =
+         "from each column of x subtract its mean over the rows to train on, and divide by its deviation; "
+         "eval and predict do the same, by the checkpoint's numbers"},
     {"part", NULL, READS, WORD(part), 0, 0, 0, "auto",
      .help =
          "which rows: the test part's (auto: where there is one), the train part's, or all of --x, a name "

@@ -239,6 +239,18 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   return o->dry_run ? MN_OK : mn_model_initialise(s->model, o->seed);
 }
 
+mn_status mn_session_columns(struct mn_session *s, const int *stop) {
+  enum { SAMPLE = 16 << 20 }; /* bytes, as doubles */
+  const struct mn_options *o = &s->options;
+  const int64_t sample = SAMPLE / (int64_t)sizeof(double) / s->train->inputs;
+  if (s->from && o->standardize && !s->model->mean)
+    return mn_fail(MN_USAGE, "--standardize, but %s was trained without; leave it out, or start a new run",
+                   s->from_path);
+  if (s->from || (o->quiet && !o->standardize)) return MN_OK;
+  MN_TRY(mn_columns_measure(&s->columns, s->train, o->standardize ? s->train->rows : sample, stop));
+  return o->standardize ? mn_model_standardize(s->model, s->columns.mean, s->columns.scale) : MN_OK;
+}
+
 /* A checkpoint says itself what its model is. */
 static mn_status load_checkpoint(struct mn_session *s) {
   static const char *const said[] = {"groups", "eps", "slope", "loss"};
@@ -323,6 +335,7 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
 void mn_session_close(struct mn_session *s) {
   mn_optimizer_close(s->optimizer);
   mn_model_close(s->model);
+  mn_columns_free(&s->columns);
   mn_dataset_close(s->train);
   mn_dataset_close(s->test);
   mn_checkpoint_free(s->from);
@@ -391,6 +404,7 @@ void mn_session_describe(const struct mn_session *s) {
     mn_snapshot_compare(s->from, s->context, warn_of_difference, (void *)s);
   }
   if (o->init) describe_init(s);
+  mn_announce_columns(&s->columns, s->model->mean != NULL, o);
   if (!o->verbose) return;
   if (s->optimizer->stored)
     mn_announce(o, "plan: gradients are stored, then applied (%s)",

@@ -3,7 +3,7 @@
 #ifndef MN_TRAIN_COMMAND_SESSION_H
 #define MN_TRAIN_COMMAND_SESSION_H
 
-#include "data/dataset.h"
+#include "data/columns.h"
 #include "train/checkpoint/snapshot.h"
 #include "train/command/options.h"
 
@@ -18,7 +18,9 @@ struct mn_session {
   struct mn_checkpoint *from;      /* what was resumed or read; NULL for a new run and for weights alone */
   char from_path[4096];
   struct mn_progress progress; /* of a resumed run */
-  int64_t whole;               /* rows of --data, where train and test are parts by --validation; else 0 */
+  struct mn_columns
+      columns;   /* of x in a new run: of all rows by --standardize, else of some; cols 0: unknown */
+  int64_t whole; /* rows of --data, where train and test are parts by --validation; else 0 */
   /* Of a resumed run: name, and value then, of each option that it has otherwise; the data cannot be
    * compared, because the checkpoint has no fingerprint of it. */
   struct mn_text changed[MN_CHECKPOINT_OPTIONS];
@@ -39,7 +41,12 @@ struct mn_session {
  */
 mn_status mn_session_train(struct mn_session *session, const struct mn_options *options);
 
-/* The same for `eval` and `predict`: model, parameters and precision from --checkpoint, rows from --data, as
+/* Measures the columns of a new run's rows, and by --standardize has the model standardise them; before trainer
+ * and evaluator are opened. MN_INTERRUPTED: *stop was set meanwhile. MN_USAGE: a resumed run was trained without
+ * --standardize. */
+mn_status mn_session_columns(struct mn_session *session, const int *stop);
+
+/* mn_session_train for `eval` and `predict`: model, parameters and precision from --checkpoint, rows from --data, as
  * --part says. Those that a run with --validation held out or trained on are known by its seed, if --data has
  * as many rows as the run's. Where --checkpoint is a file of weights alone, the model's sizes are those of
  * the weights, and its groups, constants and loss the options'; MN_USAGE names the option that is missing. */

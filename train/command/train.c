@@ -124,6 +124,7 @@ static mn_status open_rows(struct run *r, const struct mn_options *options) {
   MN_TRY(mn_place_parse(o->place, &config.place));
   config.stop = mn_watchdog_stop();
   MN_TRY(mn_watchdog_signals(s->from != NULL && o->resume)); /* reading rows may take long */
+  MN_TRY(mn_session_columns(s, config.stop));
   MN_TRY(
       mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &config, s->from ? &s->progress : NULL));
   if (s->test)

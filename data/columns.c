@@ -1,0 +1,178 @@
+/* Measuring the columns of x, and standardising rows as they are read. */
+#include "data/columns.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "kernels/heartbeat.h"
+
+enum { PIECE = 1 << 20, STRETCH = 64 }; /* bytes of rows at a time; rows of a stretch */
+
+/* What x is read as: as it is stored where that can be read by several threads, else as doubles. */
+static size_t stored_real(const struct mn_dataset *d) {
+  return d->parallel ? d->parallel : sizeof(double);
+}
+
+static int64_t rows_of_piece(const struct mn_dataset *d) {
+  const int64_t rows = PIECE / (int64_t)sizeof(double) / d->inputs;
+  return rows < 1 ? 1 : rows;
+}
+
+/* ---- measuring ---- */
+
+/* Reads rows as doubles; `narrow` has room for them as floats. */
+static mn_status read_doubles(struct mn_dataset *d, int64_t first, int64_t count, double *x, float *narrow) {
+  if (stored_real(d) == sizeof(double)) return d->read(d, first, count, sizeof *x, x, NULL);
+  MN_TRY(d->read(d, first, count, sizeof *narrow, narrow, NULL));
+  for (int64_t i = 0; i < count * d->inputs; i++) x[i] = (double)narrow[i];
+  return MN_OK;
+}
+
+/* Adds `count` rows to what is known of those before. Means and squares of the new rows are taken around their
+ * own mean, then merged (Chan, Golub and LeVeque 1979), so that a large mean cancels nothing. Until the end
+ * `deviation` holds the sum of squares. sums: [cols]. */
+static void add_rows(struct mn_columns *c, const double *x, int64_t count, double *sums) {
+  const double had = (double)c->rows, all = had + (double)count;
+  for (int64_t i = 0; i < c->cols; i++) sums[i] = 0;
+  for (int64_t n = 0; n < count; n++)
+    for (int64_t i = 0; i < c->cols; i++) {
+      const double value = x[n * c->cols + i];
+      sums[i] += value;
+      c->smallest[i] = value < c->smallest[i] ? value : c->smallest[i];
+      c->largest[i] = value > c->largest[i] ? value : c->largest[i];
+    }
+  for (int64_t i = 0; i < c->cols; i++) {
+    const double mean = sums[i] / (double)count, apart = mean - c->mean[i];
+    c->mean[i] += apart * ((double)count / all);
+    c->deviation[i] += apart * apart * had * ((double)count / all);
+    sums[i] = mean;
+  }
+  for (int64_t n = 0; n < count; n++)
+    for (int64_t i = 0; i < c->cols; i++) {
+      const double apart = x[n * c->cols + i] - sums[i];
+      c->deviation[i] += apart * apart;
+    }
+  c->rows += count;
+}
+
+static mn_status measure(struct mn_columns *c, struct mn_dataset *d, int64_t most, double *x,
+                         const int *stop) {
+  const int64_t piece = rows_of_piece(d), stretch = most >= d->rows ? d->rows : STRETCH;
+  const int64_t stretches = most >= d->rows ? 1 : (most + STRETCH - 1) / STRETCH;
+  double *sums = x + piece * d->inputs;
+  float *narrow = (float *)(sums + d->inputs);
+  for (int64_t s = 0; s < stretches; s++) {
+    const int64_t first =
+        stretches > 1 ? (int64_t)((double)(d->rows - stretch) * (double)s / (double)(stretches - 1)) : 0;
+    for (int64_t done = 0, here; done < stretch; done += here) {
+      here = stretch - done < piece ? stretch - done : piece;
+      if (stop && __atomic_load_n(stop, __ATOMIC_ACQUIRE))
+        return mn_fail(MN_INTERRUPTED, "reading was stopped");
+      MN_TRY(read_doubles(d, first + done, here, x, narrow));
+      add_rows(c, x, here, sums);
+      mn_heartbeat();
+    }
+  }
+  for (int64_t i = 0; i < c->cols; i++) {
+    const int constant = c->smallest[i] == c->largest[i];
+    if (constant) c->mean[i] = c->smallest[i];
+    c->deviation[i] = constant ? 0 : sqrt(c->deviation[i] / (double)c->rows);
+    c->scale[i] = c->deviation[i] > 0 ? c->deviation[i] : 1;
+  }
+  return MN_OK;
+}
+
+mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *d, int64_t most, const int *stop) {
+  const size_t cols = (size_t)d->inputs;
+  if (most < d->rows && most < STRETCH) most = d->rows < STRETCH ? d->rows : STRETCH;
+  double *all = calloc(5 * cols, sizeof *all);
+  const size_t piece = (size_t)rows_of_piece(d) * cols;
+  double *x = malloc((piece + cols) * sizeof *x + piece * sizeof(float));
+  *out = (struct mn_columns){.cols = d->inputs,
+                             .mean = all,
+                             .deviation = all + cols,
+                             .smallest = all + 2 * cols,
+                             .largest = all + 3 * cols,
+                             .scale = all + 4 * cols};
+  mn_status status = MN_OK;
+  if (!all || !x)
+    status = mn_fail(MN_NO_MEMORY, "no memory to measure the %lld columns of x", (long long)d->inputs);
+  for (size_t i = 0; i < cols && status == MN_OK; i++)
+    out->smallest[i] = INFINITY, out->largest[i] = -INFINITY;
+  if (status == MN_OK) status = measure(out, d, most, x, stop);
+  free(x);
+  return status;
+}
+
+void mn_columns_free(struct mn_columns *c) {
+  free(c->mean);
+  *c = (struct mn_columns){0};
+}
+
+/* ---- standardising ---- */
+
+struct standardized {
+  struct mn_dataset base; /* first, so that the two convert */
+  struct mn_dataset *whole;
+  const double *mean, *scale;
+};
+
+/* `count` rows from reals of `had` bytes to reals of `real` bytes; the two may be the same memory if these are
+ * equal. */
+static void standardize(const struct standardized *s, const void *from, size_t had, void *to, size_t real,
+                        int64_t count) {
+  const int64_t cols = s->base.inputs;
+  for (int64_t n = 0; n < count; n++)
+    for (int64_t c = 0; c < cols; c++) {
+      const int64_t i = n * cols + c;
+      const double value =
+          had == sizeof(float) ? (double)((const float *)from)[i] : ((const double *)from)[i];
+      const double standard = (value - s->mean[c]) / s->scale[c];
+      if (real == sizeof(float))
+        ((float *)to)[i] = (float)standard;
+      else
+        ((double *)to)[i] = standard;
+    }
+}
+
+/* If x is stored as other reals than are asked for, it is read as they are stored: the mean is subtracted
+ * before anything is rounded. */
+static mn_status standardized_read(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real,
+                                   void *x, void *y) {
+  const struct standardized *s = (const struct standardized *)dataset;
+  struct mn_dataset *whole = s->whole;
+  const size_t had = stored_real(whole);
+  MN_TRY(mn_dataset_check_read(dataset, first, count, real, y));
+  if (!x || had == real) {
+    MN_TRY(whole->read(whole, first, count, real, x, y));
+    if (x) standardize(s, x, had, x, real, count);
+    return MN_OK;
+  }
+  const int64_t cols = dataset->inputs, piece = rows_of_piece(whole);
+  void *stored = malloc((size_t)(piece * cols) * had);
+  mn_status status = stored ? MN_OK : mn_fail(MN_NO_MEMORY, "no memory to standardise rows");
+  for (int64_t done = 0, here; done < count && status == MN_OK; done += here) {
+    here = count - done < piece ? count - done : piece;
+    status = whole->read(whole, first + done, here, had, stored, NULL);
+    if (status == MN_OK) standardize(s, stored, had, (char *)x + (size_t)(done * cols) * real, real, here);
+  }
+  free(stored);
+  if (status != MN_OK || !y) return status;
+  return whole->read(whole, first, count, real, NULL, y);
+}
+
+static void standardized_close(struct mn_dataset *dataset) {
+  free(dataset);
+}
+
+mn_status mn_dataset_standardize(struct mn_dataset **out, struct mn_dataset *dataset, const double *mean,
+                                 const double *scale) {
+  struct standardized *s = malloc(sizeof *s);
+  *out = NULL;
+  if (!s) return mn_fail(MN_NO_MEMORY, "no memory to standardise rows");
+  *s = (struct standardized){.base = *dataset, .whole = dataset, .mean = mean, .scale = scale};
+  s->base.read = standardized_read;
+  s->base.close = standardized_close;
+  *out = &s->base;
+  return MN_OK;
+}

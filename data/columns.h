@@ -1,0 +1,27 @@
+/* The columns of x: what each holds, and rows that are standardised by it. */
+#ifndef MN_DATA_COLUMNS_H
+#define MN_DATA_COLUMNS_H
+
+#include "data/dataset.h"
+
+/* Of column c: the mean, the deviation √(Σ(x − mean)²/rows), the smallest and the largest value, and what to
+ * divide by to standardise it: the deviation, or 1 for a column whose values are all the same. */
+struct mn_columns {
+  int64_t rows, cols; /* rows that were measured, and the dataset's inputs */
+  double *mean, *deviation, *smallest, *largest, *scale; /* [cols], owned */
+};
+
+/* Measures all rows or, if `most` is less, `most` of them: stretches of neighbours, spread over the dataset.
+ * The numbers depend on the rows alone, not on threads. Free *out with mn_columns_free, also after an error.
+ * MN_NO_MEMORY; MN_INTERRUPTED: *stop was set meanwhile (NULL: never); the errors of the dataset's read, which
+ * names a value that is not finite. */
+MN_API mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *dataset, int64_t most,
+                                    const int *stop);
+MN_API void mn_columns_free(struct mn_columns *columns);
+
+/* *out has the rows of `dataset`, which it borrows, with (x − mean[c])/scale[c] for x, computed in double and
+ * rounded once; mean and scale [inputs] are borrowed too. MN_NO_MEMORY. */
+mn_status mn_dataset_standardize(struct mn_dataset **out, struct mn_dataset *dataset, const double *mean,
+                                 const double *scale);
+
+#endif
