@@ -88,6 +88,10 @@ MN_API mn_status mn_dataset_hold_out(struct mn_dataset **dataset, enum mn_part p
  */
 int64_t mn_dataset_held_out(int64_t rows, double fraction);
 
+/* The number of the dataset's row `row` in the part of the file: another than `row` after mn_dataset_hold_out.
+ */
+int64_t mn_dataset_row(const struct mn_dataset *dataset, int64_t row);
+
 MN_API void mn_dataset_close(struct mn_dataset *dataset); /* NULL is fine */
 
 /* For a `read`: refuses, with MN_USAGE, rows that the dataset has not, a width that no real has, and y where

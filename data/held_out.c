@@ -115,6 +115,12 @@ static mn_status held_out_read(struct mn_dataset *dataset, int64_t first, int64_
   return MN_OK;
 }
 
+int64_t mn_dataset_row(const struct mn_dataset *dataset, int64_t row) {
+  if (dataset->read != held_out_read) return row;
+  const struct stretch *s = find((const struct held_out *)dataset, row);
+  return s->first + row - s->at;
+}
+
 static void held_out_close(struct mn_dataset *dataset) {
   struct held_out *h = (struct held_out *)dataset;
   mn_dataset_close(h->whole);

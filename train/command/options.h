@@ -86,6 +86,7 @@ struct mn_options {
   const char *plot;       /* --plot F.svg */
   int bench;              /* plot --bench: files of times, not logs */
   const char *out;        /* --out F: predict, plot */
+  int probabilities;      /* --probabilities: predict writes the softmax of its outputs */
   int force;              /* --force: an existing --out or --plot is replaced */
   /* checks */
   double tolerance;   /* --tolerance: gradcheck 1e-6; parity 0: the precision's own */

@@ -57,8 +57,7 @@ static const struct mn_option_row table[] = {
     {"data", "F", RUNS, TEXT(data), COURSE,
      .help = "HDF5 file with x [n, I] and y, or train/ and test/ of them"},
     {"x", "NAME", RUNS, TEXT(x_name), COURSE, .initial = "x", .help = "dataset of the inputs"},
-    {"y", "NAME", TRAIN | EVAL, TEXT(y_name), COURSE, .initial = "y",
-     .help = "dataset of the targets or labels"},
+    {"y", "NAME", RUNS, TEXT(y_name), COURSE, .initial = "y", .help = "dataset of the targets or labels"},
     {"synthetic", "n", TRAIN, INTEGER(synthetic), CONFIG, 1, LARGEST,
      .help = "n rows of a random teacher instead of --data"},
     {"noise", "S", TRAIN, REAL(noise), CONFIG, 0, 0, "0.1",
@@ -72,9 +71,9 @@ static const struct mn_option_row table[] = {
          "from each column of x subtract its mean over the rows to train on, and divide by its deviation; "
          "eval and predict do the same, by the checkpoint's numbers"},
     {"part", NULL, READS, WORD(part), 0, 0, 0, "auto",
-     .help =
-         "which rows: the test part's (auto: where there is one), the train part's, or all of --x, a name "
-         "from the file's root on; a run with --validation has parts of its own",
+     .help = "which rows: the test part's, the train part's, or all of --x, a name from the file's root on; "
+             "a run "
+             "with --validation has parts of its own; auto: the test part's if there is one, else all",
      .words = parts},
     {"place", NULL, RUNS, WORD(place), 0, 0, 0, "auto",
      .help = "where the rows wait: in the device's memory, in host memory, or in the file; auto: the first "
@@ -180,6 +179,8 @@ static const struct mn_option_row table[] = {
     {"bench", NULL, PLOT, FLAG(bench), 0,
      .help = "draw the times in files of bench --json, or of make peers, not logs"},
     {"out", "F", PREDICT | PLOT, TEXT(out), 0, .help = "file to write"},
+    {"probabilities", NULL, PREDICT, FLAG(probabilities), 0,
+     .help = "write the softmax of the outputs as y, for a model of classes"},
     {"force", NULL, TRAIN | PREDICT | PLOT, FLAG(force), 0, .help = "replace the file if it exists"},
     {.kind = MN_KIND_HEADING, .help = "Output:"},
     {"tolerance", "T", GRADCHECK | PARITY, REAL(tolerance), ABOVE, 0, 0, "auto", PARITY, 0,
@@ -227,7 +228,10 @@ static const struct {
     {MN_COMMAND_PREDICT, "slope", NULL, "of the leaky ReLU below 0, of weights alone"},
     {MN_COMMAND_EVAL, "loss", NULL, "of weights alone; auto: what the targets are for"},
     {MN_COMMAND_PREDICT, "loss", NULL, "of weights alone; auto: what the targets are for, mse without any"},
-    {MN_COMMAND_PREDICT, "out", NULL, "HDF5 file to write: y [n, K], and with classes label [n]"},
+    {MN_COMMAND_PREDICT, "y", NULL, "dataset of the targets or labels, copied to --out if it is there"},
+    {MN_COMMAND_PREDICT, "out", NULL,
+     "HDF5 file to write: y [n, K], the outputs (for classes logits); label [n], the class of the largest; "
+     "row [n], each row's number in its part of --data; target, the y of --data"},
     {MN_COMMAND_PLOT, "out", NULL, "picture to write, .svg or .png"},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };

@@ -10,26 +10,27 @@
 #include "kernels/escape.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/announce.h"
+#include "train/command/scores.h"
 #include "train/command/session.h"
 #include "train/command/train.h"
 #include "train/evaluate.h"
 #include "train/json.h"
 
-typedef mn_status work(FILE *out, struct mn_session *s, struct mn_evaluator *evaluator);
+typedef mn_status work(FILE *out, struct mn_session *s);
 
-/* Does `run` with a session and an evaluator over its rows. */
-static mn_status with_evaluator(FILE *out, const struct mn_options *options, enum mn_pass_kind kind,
-                                work *run) {
+/* Does `run` with a session; targets: its rows need them. */
+static mn_status with_session(FILE *out, const struct mn_options *options, int targets, work *run) {
   struct mn_session s;
-  struct mn_evaluator *evaluator = NULL;
-  mn_status status = mn_session_read(&s, options, kind == MN_PASS_EVALUATE);
-  enum mn_place place = MN_PLACE_AUTO;
-  if (status == MN_OK) status = mn_place_parse(s.options.place, &place);
-  if (status == MN_OK) status = mn_evaluator_open(&evaluator, s.model, s.test, kind, s.options.batch, place);
-  if (status == MN_OK) status = run(out, &s, evaluator);
-  mn_evaluator_close(evaluator);
+  mn_status status = mn_session_read(&s, options, targets);
+  if (status == MN_OK) status = run(out, &s);
   mn_session_close(&s);
   return status;
+}
+
+static mn_status open_evaluator(struct mn_evaluator **out, struct mn_session *s, enum mn_pass_kind kind) {
+  enum mn_place place;
+  MN_TRY(mn_place_parse(s->options.place, &place));
+  return mn_evaluator_open(out, s->model, s->test, kind, s->options.batch, place);
 }
 
 /* Said once all went well, so that an error is the one line that says so. */
@@ -43,7 +44,7 @@ static void describe(const struct mn_session *s) {
                 o->validation);
 }
 
-static mn_status eval(FILE *out, struct mn_session *s, struct mn_evaluator *evaluator) {
+static mn_status evaluate(FILE *out, struct mn_session *s, struct mn_evaluator *evaluator) {
   double loss, accuracy;
   int64_t batches, all;
   char where[MN_FAULT_WORDS];
@@ -70,19 +71,32 @@ static mn_status eval(FILE *out, struct mn_session *s, struct mn_evaluator *eval
   return MN_OK;
 }
 
-mn_status mn_eval(FILE *out, const struct mn_options *options) {
-  return with_evaluator(out, options, MN_PASS_EVALUATE, eval);
+static mn_status eval(FILE *out, struct mn_session *s) {
+  struct mn_evaluator *evaluator;
+  MN_TRY(open_evaluator(&evaluator, s, MN_PASS_EVALUATE));
+  mn_status status = evaluate(out, s, evaluator);
+  mn_evaluator_close(evaluator);
+  return status;
 }
+
+mn_status mn_eval(FILE *out, const struct mn_options *options) {
+  return with_session(out, options, 1, eval);
+}
+
+/* The datasets of the file of outputs. */
+enum { Y, LABEL, ROW, TARGET, SETS };
+static const char *const set_names[SETS] = {"y", "label", "row", "target"};
 
 /* The file of outputs, which is renamed to --out when it is complete. */
 struct output {
   struct mn_atomic_file on_disk;
   struct mn_hdf5_disk disk;
-  hid_t file, y, label;
+  hid_t file, sets[SETS]; /* below 0: not there */
+  struct mn_dataset *rows;
   int64_t cols;
   size_t real;
-  int32_t *labels; /* room for a batch's; NULL without classes */
-  int replace;     /* --out may exist */
+  int classes, targets, probabilities;
+  void *room; /* for what a batch has in one of the datasets */
 };
 
 static mn_status cannot_write(const struct output *o) {
@@ -101,91 +115,154 @@ static hid_t creation_of(hid_t class) {
   return -1;
 }
 
-static hid_t create(hid_t file, const char *name, hid_t type, int rank, int64_t rows, int64_t cols) {
-  hid_t space = H5Screate_simple(rank, (hsize_t[]){(hsize_t)rows, (hsize_t)cols}, NULL);
-  hid_t creation = creation_of(H5P_DATASET_CREATE), set = -1;
+/* Creates one of the datasets: [rows], or with cols above 0 [rows, cols]. */
+static mn_status create(struct output *o, int set, hid_t type, int64_t cols) {
+  mn_hdf5_lock();
+  hid_t space = H5Screate_simple(cols ? 2 : 1, (hsize_t[]){(hsize_t)o->rows->rows, (hsize_t)cols}, NULL);
+  hid_t creation = creation_of(H5P_DATASET_CREATE);
   if (space >= 0 && creation >= 0)
-    set = H5Dcreate2(file, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+    o->sets[set] = H5Dcreate2(o->file, set_names[set], type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
   if (creation >= 0) H5Pclose(creation);
   if (space >= 0) H5Sclose(space);
-  return set;
+  mn_status status = o->sets[set] < 0 ? cannot_write(o) : MN_OK;
+  mn_hdf5_unlock();
+  return status;
 }
 
-static mn_status create_output(struct output *o, int64_t rows) {
+static mn_status create_output(struct output *o) {
   mn_hdf5_lock();
   o->disk.fd = o->on_disk.fd;
   hid_t creation = creation_of(H5P_FILE_CREATE);
   if (creation >= 0) o->file = mn_hdf5_disk_open(&o->disk, o->on_disk.path, creation);
   if (creation >= 0) H5Pclose(creation);
-  if (o->file >= 0)
-    o->y =
-        create(o->file, "y", o->real == sizeof(double) ? H5T_IEEE_F64LE : H5T_IEEE_F32LE, 2, rows, o->cols);
-  if (o->y >= 0 && o->labels) o->label = create(o->file, "label", H5T_STD_I32LE, 1, rows, 1);
-  mn_status status = o->y < 0 || (o->labels && o->label < 0) ? cannot_write(o) : MN_OK;
+  mn_status status = o->file < 0 ? cannot_write(o) : MN_OK;
+  mn_hdf5_unlock();
+  MN_TRY(status);
+  MN_TRY(create(o, Y, o->real == sizeof(double) ? H5T_IEEE_F64LE : H5T_IEEE_F32LE, o->cols));
+  if (o->classes) MN_TRY(create(o, LABEL, H5T_STD_I32LE, 0));
+  return create(o, ROW, H5T_STD_I64LE, 0);
+}
+
+/* Writes rows first … first + count − 1 of a dataset; cols as for `create`. */
+static mn_status put(struct output *o, int set, hid_t type, int64_t cols, int64_t first, int64_t count,
+                     const void *values) {
+  struct mn_hdf5_slab rows = {
+      .rank = cols ? 2 : 1, .start = {(hsize_t)first}, .count = {(hsize_t)count, (hsize_t)cols}};
+  mn_hdf5_lock();
+  mn_status status = mn_hdf5_write(o->sets[set], type, &rows, values) < 0 ? cannot_write(o) : MN_OK;
   mn_hdf5_unlock();
   return status;
 }
 
-static double at(const struct output *o, const void *y, int64_t i) {
-  return o->real == sizeof(double) ? ((const double *)y)[i] : ((const float *)y)[i];
+static mn_status write_targets(struct output *o, int64_t batch) {
+  const struct mn_dataset *d = o->rows;
+  const int64_t cols = d->classes ? 0 : d->outputs;
+  const int wide = o->real == sizeof(double);
+  const hid_t stored = d->classes ? H5T_STD_I32LE : wide ? H5T_IEEE_F64LE : H5T_IEEE_F32LE;
+  const hid_t memory = d->classes ? H5T_NATIVE_INT32 : wide ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
+  MN_TRY(create(o, TARGET, stored, cols));
+  for (int64_t first = 0, count; first < d->rows; first += count) {
+    count = d->rows - first < batch ? d->rows - first : batch;
+    MN_TRY(d->read(o->rows, first, count, o->real, NULL, o->room));
+    MN_TRY(put(o, TARGET, memory, cols, first, count, o->room));
+  }
+  return MN_OK;
+}
+
+/* Targets that cannot be read, such as NaN of rows whose target is not known yet, are left out: the outputs
+ * do not depend on them. */
+static mn_status copy_targets(struct output *o, int64_t batch) {
+  o->targets = o->rows->outputs > 0;
+  mn_status status = o->targets ? write_targets(o, batch) : MN_OK;
+  if (status != MN_BAD_DATA) return status;
+  o->targets = 0;
+  mn_escape_print(stderr, "minnow: warning: %s gets no target: %s\n", o->on_disk.path, mn_message());
+  mn_hdf5_lock();
+  int failed = H5Dclose(o->sets[TARGET]) < 0 || H5Ldelete(o->file, set_names[TARGET], H5P_DEFAULT) < 0;
+  o->sets[TARGET] = -1;
+  status = failed ? cannot_write(o) : MN_OK;
+  mn_hdf5_unlock();
+  return status;
+}
+
+/* The softmax of a row of logits, in double; without the maximum exp would overflow. */
+static void softmax(const struct output *o, const void *y, int64_t at) {
+  double sum = 0, largest = mn_scores_at(y, o->real, at + mn_scores_class(y, o->real, at, o->cols));
+  for (int64_t k = 0; k < o->cols; k++) sum += exp(mn_scores_at(y, o->real, at + k) - largest);
+  for (int64_t k = 0; k < o->cols; k++) {
+    const double p = exp(mn_scores_at(y, o->real, at + k) - largest) / sum;
+    if (o->real == sizeof(double))
+      ((double *)o->room)[at + k] = p;
+    else
+      ((float *)o->room)[at + k] = (float)p;
+  }
 }
 
 static mn_status take(void *to, const void *y, int64_t first, int64_t count) {
   struct output *o = to;
-  for (int64_t n = 0; n < count && o->labels; n++) {
-    o->labels[n] = 0;
-    for (int64_t k = 1; k < o->cols; k++)
-      if (at(o, y, n * o->cols + k) > at(o, y, n * o->cols + o->labels[n])) o->labels[n] = (int32_t)k;
+  int32_t *labels = o->room;
+  int64_t *rows = o->room;
+  if (o->classes) {
+    for (int64_t n = 0; n < count; n++) labels[n] = mn_scores_class(y, o->real, n * o->cols, o->cols);
+    MN_TRY(put(o, LABEL, H5T_NATIVE_INT32, 0, first, count, labels));
   }
-  struct mn_hdf5_slab rows = {
-      .rank = 2, .start = {(hsize_t)first}, .count = {(hsize_t)count, (hsize_t)o->cols}};
-  mn_hdf5_lock();
-  hid_t type = o->real == sizeof(double) ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
-  int failed = mn_hdf5_write(o->y, type, &rows, y) < 0;
-  rows.rank = 1;
-  failed = failed || (o->labels && mn_hdf5_write(o->label, H5T_NATIVE_INT32, &rows, o->labels) < 0);
-  mn_status status = failed ? cannot_write(o) : MN_OK;
-  mn_hdf5_unlock();
-  return status;
+  for (int64_t n = 0; n < count; n++) rows[n] = mn_dataset_row(o->rows, first + n);
+  MN_TRY(put(o, ROW, H5T_NATIVE_INT64, 0, first, count, rows));
+  for (int64_t n = 0; n < count && o->probabilities; n++) softmax(o, y, n * o->cols);
+  return put(o, Y, o->real == sizeof(double) ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT, o->cols, first, count,
+             o->probabilities ? o->room : y);
 }
 
 /* Closes the file, and renames it to --out if all went well. */
-static mn_status finish_output(struct output *o, mn_status status) {
+static mn_status finish_output(struct output *o, int replace, mn_status status) {
+  int failed = 0;
   mn_hdf5_lock();
-  int failed = (o->label >= 0 && H5Dclose(o->label) < 0);
-  failed = (o->y >= 0 && H5Dclose(o->y) < 0) || failed;
+  for (int i = 0; i < SETS; i++) failed = (o->sets[i] >= 0 && H5Dclose(o->sets[i]) < 0) || failed;
   failed = (o->file >= 0 && H5Fclose(o->file) < 0) || failed;
   if ((failed || o->disk.error) && status == MN_OK) status = cannot_write(o);
   mn_hdf5_unlock();
-  if (status == MN_OK) return mn_atomic_file_publish(&o->on_disk, o->replace);
+  if (status == MN_OK) return mn_atomic_file_publish(&o->on_disk, replace);
   mn_atomic_file_discard(&o->on_disk);
   return status;
 }
 
-static mn_status predict(FILE *out, struct mn_session *s, struct mn_evaluator *evaluator) {
+/* Targets are copied before the evaluator is open, which then reads the rows alone. */
+static mn_status fill_output(struct output *o, struct mn_session *s) {
+  struct mn_evaluator *evaluator;
+  MN_TRY(create_output(o));
+  MN_TRY(copy_targets(o, s->options.batch));
+  MN_TRY(open_evaluator(&evaluator, s, MN_PASS_PREDICT));
+  mn_status status = mn_evaluator_predict(evaluator, o->real, take, o);
+  mn_evaluator_close(evaluator);
+  return status;
+}
+
+static mn_status predict(FILE *out, struct mn_session *s) {
   struct output o = {.file = -1,
-                     .y = -1,
-                     .label = -1,
+                     .sets = {-1, -1, -1, -1},
+                     .rows = s->test,
                      .cols = mn_model_outputs(&s->model->config),
                      .real = s->context->device->real,
-                     .replace = s->options.force};
-  if (s->model->config.loss == MN_LOSS_CROSS_ENTROPY &&
-      !(o.labels = calloc((size_t)s->options.batch, sizeof *o.labels)))
-    return mn_fail(MN_NO_MEMORY, "no memory for the labels");
+                     .classes = s->model->config.loss == MN_LOSS_CROSS_ENTROPY,
+                     .probabilities = s->options.probabilities};
+  if (o.probabilities && !o.classes)
+    return mn_fail(MN_USAGE,
+                   "--probabilities is for classes, but the loss of %s is mse: leave --probabilities out",
+                   s->options.checkpoint);
+  const int64_t widest = s->test->classes || o.cols > s->test->outputs ? o.cols : s->test->outputs;
+  if (!(o.room = calloc((size_t)s->options.batch * (size_t)widest, sizeof(double))))
+    return mn_fail(MN_NO_MEMORY, "no memory for the outputs of a batch");
   mn_status status = mn_atomic_file_create(&o.on_disk, s->options.out);
-  if (status == MN_OK) {
-    status = create_output(&o, s->test->rows);
-    if (status == MN_OK) status = mn_evaluator_predict(evaluator, o.real, take, &o);
-    status = finish_output(&o, status);
-  }
-  free(o.labels);
+  if (status == MN_OK) status = finish_output(&o, s->options.force, fill_output(&o, s));
+  free(o.room);
   MN_TRY(status);
   describe(s);
-  mn_escape_print(out, "%s: y [%ld, %ld]%s\n", s->options.out, (long)s->test->rows, (long)o.cols,
-                  s->model->config.loss == MN_LOSS_CROSS_ENTROPY ? ", label" : "");
+  mn_escape_print(out, "%s: y [%ld, %ld]%s%s, row%s\n", s->options.out, (long)s->test->rows, (long)o.cols,
+                  o.probabilities ? " of probabilities" : "", o.classes ? ", label" : "",
+                  o.targets ? ", target" : "");
   return MN_OK;
 }
 
 mn_status mn_predict(FILE *out, const struct mn_options *options) {
-  return with_evaluator(out, options, MN_PASS_PREDICT, predict);
+  return with_session(out, options, 0, predict);
 }

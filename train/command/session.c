@@ -294,19 +294,20 @@ static mn_status take_part(struct mn_session *s, enum mn_part part) {
                  o->data, s->from_path);
 }
 
-/* The rows that --part asks for, as s->test. Where it does not say, eval takes those that were held out, and
- * predict all. */
+/* The rows that --part asks for, as s->test. If --part is auto, they are the test part's, else those that the
+ * run held out, else all. Rows without targets were no run's: of them auto takes all. */
 static mn_status open_part(struct mn_session *s, int targets) {
   const struct mn_options *o = &s->options;
   int all = strcmp(o->part, "all") == 0, train = strcmp(o->part, "train") == 0;
   enum mn_part part = all ? MN_PART_ALL : MN_PART_TEST;
+  targets = targets || mn_options_given(o, "y");
   MN_TRY(mn_dataset_open(&s->test, o->data, part, o->x_name, o->y_name, targets));
   if (s->test && !train) return MN_OK;
   int parts = s->test != NULL;
   mn_dataset_close(s->test);
   s->test = NULL;
   MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_TRAIN, o->x_name, o->y_name, targets));
-  if (parts || (!targets && strcmp(o->part, "auto") == 0)) return MN_OK;
+  if (parts || (s->test->outputs == 0 && strcmp(o->part, "auto") == 0)) return MN_OK;
   return take_part(s, train ? MN_PART_TRAIN : MN_PART_TEST);
 }
 

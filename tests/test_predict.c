@@ -1,0 +1,188 @@
+/* What predict writes beside the outputs: each is compared with the file's own rows. */
+#include "tests/command_run.h"
+
+enum { ROWS = 300, TARGETS = 10, CONSTANT = 1, HELD = 30, MOST = 25 };
+
+static float x[ROWS * I], numbers[ROWS * TARGETS];
+static int labels[ROWS], many[ROWS];
+
+/* What an output file holds. */
+static float y[ROWS * MOST], target[ROWS * TARGETS];
+static int label[ROWS], class[ROWS];
+static int64_t row[ROWS];
+
+static float next(void) {
+  static uint32_t word = 5;
+  return (float)((word = word * 1664525 + 1013904223) >> 8) / 8388608 - 1;
+}
+
+/* Reads a dataset into `to`; returns its rows, and −1 if there is none of that name. */
+static int get(const char *name, const char *set, hid_t memory, int rank, void *to) {
+  hid_t file = H5Fopen(name, H5F_ACC_RDONLY, H5P_DEFAULT);
+  hsize_t sizes[2] = {0};
+  assert_true(file >= 0);
+  if (H5Lexists(file, set, H5P_DEFAULT) > 0) {
+    hid_t data = H5Dopen2(file, set, H5P_DEFAULT), space = H5Dget_space(data);
+    assert_int_equal(H5Sget_simple_extent_ndims(space), rank);
+    H5Sget_simple_extent_dims(space, sizes, NULL);
+    assert_true(sizes[0] <= ROWS && sizes[1] <= MOST);
+    assert_true(H5Dread(data, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, to) >= 0);
+    H5Sclose(space), H5Dclose(data);
+  }
+  H5Fclose(file);
+  return sizes[0] ? (int)sizes[0] : -1;
+}
+
+static const struct result *run_well(const char *line) {
+  const struct result *r = run(line);
+  assert_succeeds(line, r);
+  return r;
+}
+
+#define TRAIN "train --quiet --device cpu --hidden 8 --groups 2 --batch 10 --epochs 3 --seed 3 "
+#define PREDICT "predict --device cpu --force --out out.h5 "
+
+static void rows_have_their_number_and_target(void **state) {
+  (void)state;
+  static const char *const parts[] = {"all", "train", "test", "auto"};
+  const int counts[] = {ROWS, ROWS - HELD, HELD, HELD};
+  static float all[ROWS * TARGETS];
+  int taken[ROWS] = {0};
+  run_well(TRAIN "--data numbers.h5 --validation 0.1 --checkpoint v.h5");
+  for (int p = 0; p < 4; p++) {
+    char line[300];
+    snprintf(line, sizeof line, PREDICT "--checkpoint v.h5 --data numbers.h5 --part %s", parts[p]);
+    const struct result *r = run_well(line);
+    assert_int_equal(strstr(r->err, "30 of 300, those that the run held out") != NULL, p >= 2);
+    assert_int_equal(get("out.h5", "row", H5T_NATIVE_INT64, 1, row), counts[p]);
+    assert_int_equal(get("out.h5", "y", H5T_NATIVE_FLOAT, 2, y), counts[p]);
+    assert_int_equal(get("out.h5", "target", H5T_NATIVE_FLOAT, 2, target), counts[p]);
+    assert_int_equal(get("out.h5", "label", H5T_NATIVE_INT, 1, label), -1);
+    if (p == 0) memcpy(all, y, sizeof all);
+    for (int n = 0; n < counts[p]; n++) {
+      assert_true(row[n] >= 0 && row[n] < ROWS && (n == 0 || row[n] > row[n - 1]));
+      assert_memory_equal(target + n * TARGETS, numbers + row[n] * TARGETS, TARGETS * sizeof *target);
+      for (int k = 0; k < TARGETS; k++)
+        assert_true(fabsf(y[n * TARGETS + k] - all[row[n] * TARGETS + k]) < 1e-5f);
+      taken[row[n]] += p == 1 || p == 2;
+    }
+  }
+  for (int n = 0; n < ROWS; n++) assert_int_equal(taken[n], 1);
+}
+
+static void classes_are_targets_too(void **state) {
+  (void)state;
+  run_well(TRAIN "--data classes.h5 --checkpoint c.h5");
+  for (int named = 0; named < 2; named++) {
+    run_well(named ? PREDICT "--checkpoint c.h5 --data classes.h5 --y names/many"
+                   : PREDICT "--checkpoint c.h5 --data classes.h5");
+    assert_int_equal(get("out.h5", "target", H5T_NATIVE_INT, 1, class), ROWS);
+    assert_memory_equal(class, named ? many : labels, sizeof class);
+  }
+  const char *line = PREDICT "--checkpoint c.h5 --data classes.h5 --y names/none";
+  assert_complains(line, run(line), 65, "names/none");
+}
+
+/* Rows without targets are all predicted, be they as many as the run's; and so are those of unknown target. */
+static void targets_may_be_missing(void **state) {
+  (void)state;
+  static float known[ROWS * TARGETS];
+  run_well(TRAIN "--data numbers.h5 --validation 0.1 --checkpoint m.h5");
+  run_well(PREDICT "--checkpoint m.h5 --data numbers.h5 --part all");
+  assert_int_equal(get("out.h5", "y", H5T_NATIVE_FLOAT, 2, known), ROWS);
+  for (int unknown = 0; unknown < 2; unknown++) {
+    const struct result *r = run_well(unknown ? PREDICT "--checkpoint m.h5 --data unknown.h5 --part all"
+                                              : PREDICT "--checkpoint m.h5 --data unlabeled.h5");
+    assert_int_equal(strstr(r->err, "warning: ") && strstr(r->err, "row 7, column 2"), unknown);
+    assert_null(strstr(r->out, "target"));
+    assert_int_equal(get("out.h5", "target", H5T_NATIVE_FLOAT, 2, target), -1);
+    assert_int_equal(get("out.h5", "y", H5T_NATIVE_FLOAT, 2, y), ROWS);
+    assert_memory_equal(y, known, sizeof known);
+    assert_int_equal(get("out.h5", "row", H5T_NATIVE_INT64, 1, row), ROWS);
+    for (int n = 0; n < ROWS; n++) assert_int_equal(row[n], n);
+  }
+}
+
+/* The weights of a run whose first output is larger by far than exp can take. */
+static void write_steep(const char *name, const char *from) {
+  float bias[5];
+  hid_t run = H5Fopen(from, H5F_ACC_RDONLY, H5P_DEFAULT);
+  hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(H5Ocopy(run, "model", file, "model", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+  hid_t set = H5Dopen2(file, "model/head.bias", H5P_DEFAULT);
+  assert_true(H5Dread(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, bias) >= 0);
+  for (int k = 0; k < 5; k++) bias[k] += 5000;
+  assert_true(H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, bias) >= 0);
+  H5Dclose(set), H5Fclose(file), H5Fclose(run);
+}
+
+static void probabilities_are_the_softmax(void **state) {
+  (void)state;
+  static float logits[ROWS * 5];
+  static int of_logits[ROWS];
+  run_well(TRAIN "--data classes.h5 --checkpoint p.h5");
+  write_steep("steep.h5", "p.h5");
+  static const char *const models[] = {"p.h5", "p.h5 --precision fp64", "steep.h5 --groups 2"};
+  for (int m = 0; m < 3; m++) {
+    char line[300];
+    snprintf(line, sizeof line, PREDICT "--data classes.h5 --checkpoint %s", models[m]);
+    assert_null(strstr(run_well(line)->out, "probabilities"));
+    assert_int_equal(get("out.h5", "y", H5T_NATIVE_FLOAT, 2, logits), ROWS);
+    assert_int_equal(get("out.h5", "label", H5T_NATIVE_INT, 1, of_logits), ROWS);
+    snprintf(line, sizeof line, PREDICT "--data classes.h5 --probabilities --checkpoint %s", models[m]);
+    assert_non_null(strstr(run_well(line)->out, "probabilities"));
+    assert_int_equal(get("out.h5", "y", H5T_NATIVE_FLOAT, 2, y), ROWS);
+    assert_int_equal(get("out.h5", "label", H5T_NATIVE_INT, 1, label), ROWS);
+    assert_memory_equal(label, of_logits, sizeof label);
+    for (int n = 0; n < ROWS; n++)
+      for (int k = 0; k < 5; k++) {
+        double sum = 0;
+        for (int j = 0; j < 5; j++) sum += exp((double)logits[n * 5 + j] - (double)logits[n * 5 + k]);
+        assert_true(fabs((double)y[n * 5 + k] - 1 / sum) < 1e-6);
+      }
+  }
+  run_well(TRAIN "--data numbers.h5 --checkpoint mse.h5");
+  const char *line =
+      "predict --device cpu --out none.h5 --probabilities --checkpoint mse.h5 --data numbers.h5";
+  assert_complains(line, run(line), 64, "--probabilities|mse.h5|leave");
+  assert_int_equal(access("none.h5", F_OK), -1);
+}
+
+static void write_rows(const char *name, const char *of_y, hid_t type, int cols, const void *values) {
+  hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(file >= 0);
+  put(file, "x", H5T_NATIVE_FLOAT, 2, (hsize_t[]){ROWS, I}, x);
+  if (values) put(file, of_y, type, cols > 1 ? 2 : 1, (hsize_t[]){ROWS, (hsize_t)cols}, values);
+  if (type == H5T_NATIVE_INT) put(file, "names/many", type, 1, (hsize_t[]){ROWS}, many);
+  H5Fclose(file);
+}
+
+static int prepare(void **state) {
+  if (set_up(state) != 0) return -1;
+  for (int i = 0; i < ROWS * I; i++) x[i] = next();
+  for (int n = 0; n < ROWS; n++) {
+    const float *of = x + n * I;
+    for (int k = 0; k < TARGETS; k++)
+      numbers[n * TARGETS + k] = k == CONSTANT ? 0.1f : of[k % I] * of[(k + 1) % I] + 0.3f * next();
+    labels[n] = next() > 0.5f ? 2 : of[0] > 0.5f ? 4 : of[1] > of[2];
+    many[n] = n % MOST;
+  }
+  write_rows("numbers.h5", "y", H5T_NATIVE_FLOAT, TARGETS, numbers);
+  write_rows("unlabeled.h5", "y", H5T_NATIVE_FLOAT, 1, NULL);
+  write_rows("classes.h5", "y", H5T_NATIVE_INT, 1, labels);
+  static float unknown[ROWS * TARGETS];
+  memcpy(unknown, numbers, sizeof unknown);
+  unknown[7 * TARGETS + 2] = nanf("");
+  write_rows("unknown.h5", "y", H5T_NATIVE_FLOAT, TARGETS, unknown);
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(rows_have_their_number_and_target),
+      cmocka_unit_test(classes_are_targets_too),
+      cmocka_unit_test(targets_may_be_missing),
+      cmocka_unit_test(probabilities_are_the_softmax),
+  };
+  return cmocka_run_group_tests(tests, prepare, tear_down);
+}
