@@ -1,4 +1,7 @@
-/* What predict writes beside the outputs: each is compared with the file's own rows. */
+/* What predict writes beside the outputs, and what eval tells beside the loss: each compared with the file's
+ * own rows, or computed anew from the outputs and targets that predict wrote. */
+#include <jansson.h>
+
 #include "tests/command_run.h"
 
 enum { ROWS = 300, TARGETS = 10, CONSTANT = 1, HELD = 30, MOST = 25 };
@@ -41,6 +44,7 @@ static const struct result *run_well(const char *line) {
 
 #define TRAIN "train --quiet --device cpu --hidden 8 --groups 2 --batch 10 --epochs 3 --seed 3 "
 #define PREDICT "predict --device cpu --force --out out.h5 "
+#define EVAL "eval --quiet --device cpu "
 
 static void rows_have_their_number_and_target(void **state) {
   (void)state;
@@ -148,6 +152,111 @@ static void probabilities_are_the_softmax(void **state) {
   assert_int_equal(access("none.h5", F_OK), -1);
 }
 
+static json_t *eval(const char *line) {
+  json_t *object = json_loads(run_well(line)->out, 0, NULL);
+  assert_non_null(object);
+  return object;
+}
+
+static double at(const json_t *object, const char *key, size_t k) {
+  const json_t *array = json_object_get(object, key), *value = json_array_get(array, k);
+  if (!value) fail_msg("no %s[%zu]", key, k);
+  return json_is_null(value) ? NAN : json_number_value(value);
+}
+
+/* Of outputs and targets as predict wrote them. */
+static void numbers_are_scored(void **state) {
+  (void)state;
+  run_well(TRAIN "--data numbers.h5 --checkpoint n.h5");
+  run_well(PREDICT "--checkpoint n.h5 --data numbers.h5");
+  assert_int_equal(get("out.h5", "y", H5T_NATIVE_FLOAT, 2, y), ROWS);
+  json_t *object = eval(EVAL "--json --checkpoint n.h5 --data numbers.h5");
+  double all = 0;
+  assert_int_equal(json_array_size(json_object_get(object, "r2")), TARGETS);
+  assert_int_equal(json_array_size(json_object_get(object, "rmse")), TARGETS);
+  for (size_t k = 0; k < TARGETS; k++) {
+    double mean = 0, spread = 0, error = 0;
+    for (int n = 0; n < ROWS; n++) mean += (double)numbers[n * TARGETS + k] / ROWS;
+    for (int n = 0; n < ROWS; n++) {
+      spread += pow((double)numbers[n * TARGETS + k] - mean, 2);
+      error += pow((double)numbers[n * TARGETS + k] - (double)y[n * TARGETS + k], 2);
+    }
+    const double r2 = at(object, "r2", k), rmse = at(object, "rmse", k);
+    assert_true(fabs(rmse - sqrt(error / ROWS)) < 1e-9 * rmse);
+    if (k == CONSTANT) assert_true(isnan(r2));
+    if (k != CONSTANT) assert_true(fabs(r2 - (1 - error / spread)) < 1e-9);
+    all += error;
+  }
+  /* The loss is the device's, of floats. */
+  const double loss = json_number_value(json_object_get(object, "loss"));
+  assert_true(fabs(loss - all / ROWS / TARGETS) < 1e-5 * loss);
+  assert_true(json_is_null(json_object_get(object, "accuracy")));
+  json_decref(object);
+  const char *out = run_well(EVAL "--checkpoint n.h5 --data numbers.h5")->out;
+  assert_int_equal(strncmp(out, "300 rows: loss ", 15), 0);
+  assert_int_equal(lines(out), 1 + 8 + 1);
+  assert_non_null(strstr(out, "\ntarget 1: R2 none, as the target is constant, RMSE "));
+  assert_non_null(strstr(out, "\n2 more targets"));
+}
+
+static void classes_are_counted(void **state) {
+  (void)state;
+  static const char *const precisions[] = {"fp32", "fp64"};
+  run_well(TRAIN "--data classes.h5 --checkpoint k.h5");
+  for (int p = 0; p < 2; p++) {
+    char line[300];
+    long counts[5][5] = {0}, in_text;
+    snprintf(line, sizeof line, PREDICT "--checkpoint k.h5 --data classes.h5 --precision %s", precisions[p]);
+    run_well(line);
+    assert_int_equal(get("out.h5", "label", H5T_NATIVE_INT, 1, label), ROWS);
+    for (int n = 0; n < ROWS; n++) counts[labels[n]][label[n]]++;
+    snprintf(line, sizeof line, EVAL "--json --checkpoint k.h5 --data classes.h5 --precision %s",
+             precisions[p]);
+    json_t *object = eval(line), *matrix = json_object_get(object, "confusion");
+    double right = 0;
+    assert_int_equal(json_array_size(matrix), 5);
+    for (size_t c = 0; c < 5; c++) {
+      long of_class = 0;
+      for (size_t k = 0; k < 5; k++) {
+        assert_int_equal(json_integer_value(json_array_get(json_array_get(matrix, c), k)), counts[c][k]);
+        of_class += counts[c][k];
+      }
+      assert_true(at(object, "class_rows", c) == (double)of_class);
+      if (c == 3) assert_true(isnan(at(object, "recall", c))); /* it has no rows */
+      if (c != 3) assert_true(at(object, "recall", c) == (double)counts[c][c] / (double)of_class);
+      right += (double)counts[c][c];
+    }
+    assert_true(fabs(json_number_value(json_object_get(object, "accuracy")) - right / ROWS) < 1e-12);
+    json_decref(object);
+    snprintf(line, sizeof line, EVAL "--checkpoint k.h5 --data classes.h5 --precision %s", precisions[p]);
+    char *text = (char *)run_well(line)->out;
+    assert_int_equal(strncmp(text, "300 rows: loss ", 15), 0);
+    assert_int_equal(lines(text), 1 + 5 + 2 + 5);
+    assert_non_null(strstr(text, "\nclass 3: recall none"));
+    text = strstr(text, "prediction\n") + 11;
+    for (long k = 0; k < 5; k++) assert_int_equal(strtol(text, &text, 10), k);
+    for (long c = 0; c < 5; c++) {
+      assert_int_equal(strtol(text, &text, 10), c);
+      for (long k = 0; k < 5; k++) {
+        in_text = strtol(text, &text, 10);
+        assert_int_equal(in_text, counts[c][k]);
+      }
+    }
+  }
+}
+
+static void many_classes_have_no_matrix(void **state) {
+  (void)state;
+  run_well(TRAIN "--data classes.h5 --y names/many --checkpoint many.h5");
+  json_t *object = eval(EVAL "--json --checkpoint many.h5 --data classes.h5 --y names/many");
+  assert_int_equal(json_array_size(json_object_get(object, "recall")), MOST);
+  assert_null(json_object_get(object, "confusion"));
+  json_decref(object);
+  const char *out = run_well(EVAL "--checkpoint many.h5 --data classes.h5 --y names/many")->out;
+  assert_int_equal(lines(out), 1 + MOST);
+  assert_null(strstr(out, "confusion"));
+}
+
 static void write_rows(const char *name, const char *of_y, hid_t type, int cols, const void *values) {
   hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   assert_true(file >= 0);
@@ -183,6 +292,9 @@ int main(void) {
       cmocka_unit_test(classes_are_targets_too),
       cmocka_unit_test(targets_may_be_missing),
       cmocka_unit_test(probabilities_are_the_softmax),
+      cmocka_unit_test(numbers_are_scored),
+      cmocka_unit_test(classes_are_counted),
+      cmocka_unit_test(many_classes_have_no_matrix),
   };
   return cmocka_run_group_tests(tests, prepare, tear_down);
 }

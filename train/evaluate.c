@@ -23,12 +23,19 @@ struct mn_evaluator {
   struct mn_replay replay[MN_LOADER_BUFFERS]; /* of `full`, on each buffer */
   struct result *results;                     /* [MN_LOADER_BUFFERS], pinned */
   int *unread;                                /* what ahead_used copies, pinned */
-  void *y;                                    /* host: [batch, K] reals; MN_PASS_PREDICT alone */
+  void *y;                                    /* host: [batch, K] reals; for MN_PASS_PREDICT and `see` */
+  void *targets;                              /* the same for a batch's targets; for `see` alone */
+  mn_evaluator_see *see; /* called with `to` and each batch evaluated; NULL: nothing is */
+  void *to;
   struct mn_scale *kept;     /* [parameters] on the device, where planes are scaled: training's */
   struct mn_fault fault;     /* of the first batch that was not finite, where there was one … */
   int64_t faults;            /* … and how many there were in the last evaluation */
   struct mn_outcome outcome; /* of what failed: the loader is then somewhere inside the rows */
 };
+
+static size_t outputs_bytes(const struct mn_evaluator *e) {
+  return (size_t)(e->batch * mn_model_outputs(&e->model->config)) * e->model->context->device->real;
+}
 
 static mn_status open_parts(struct mn_evaluator *e, enum mn_pass_kind kind, enum mn_place place) {
   struct mn_device *device = e->model->context->device;
@@ -42,9 +49,7 @@ static mn_status open_parts(struct mn_evaluator *e, enum mn_pass_kind kind, enum
   MN_TRY(k->allocate_host(device, (void **)&e->unread, sizeof *e->unread));
   if (device->scaled)
     MN_TRY(mn_context_allocate(e->model->context, (void **)&e->kept, e->model->count, sizeof *e->kept));
-  if (kind == MN_PASS_PREDICT)
-    MN_TRY(k->allocate_host(device, &e->y,
-                            (size_t)(e->batch * mn_model_outputs(&e->model->config)) * device->real));
+  if (kind == MN_PASS_PREDICT) MN_TRY(k->allocate_host(device, &e->y, outputs_bytes(e)));
   struct mn_loader_config config = {.place = place,
                                     .x_only = kind == MN_PASS_PREDICT,
                                     .samples = e->batch,
@@ -81,6 +86,7 @@ void mn_evaluator_close(struct mn_evaluator *e) {
   device->kernels->release_host(device, e->results);
   device->kernels->release_host(device, e->unread);
   device->kernels->release_host(device, e->y);
+  device->kernels->release_host(device, e->targets);
   mn_context_release(e->model->context, e->kept, e->model->count, sizeof *e->kept);
   free(e);
 }
@@ -155,14 +161,35 @@ static void explain(struct mn_evaluator *e, int buffer, int64_t first) {
   if (e->fault.row >= 0 && !e->fault.parameter) e->fault.row += first;
 }
 
+mn_status mn_evaluator_watch(struct mn_evaluator *e, mn_evaluator_see *see, void *to) {
+  struct mn_device *device = e->model->context->device;
+  MN_REQUIRE(!e->see && e->full->reads_y);
+  MN_TRY(device->kernels->allocate_host(device, &e->y, outputs_bytes(e)));
+  MN_TRY(device->kernels->allocate_host(device, &e->targets, outputs_bytes(e)));
+  e->see = see;
+  e->to = to;
+  return MN_OK;
+}
+
+/* Shows `see` the batch that was evaluated last. */
+static mn_status show(struct mn_evaluator *e, const struct mn_pass *pass, int buffer) {
+  struct mn_device *device = e->model->context->device;
+  const size_t reals = (size_t)mn_tensor_count(pass->y) * device->real;
+  MN_TRY(device->kernels->download(device, e->y, pass->y->value.real, reals));
+  MN_TRY(device->kernels->download(device, e->targets, e->rows[buffer].y,
+                                   pass->target ? reals : (size_t)pass->rows * sizeof(int32_t)));
+  return e->see(e->to, e->y, e->targets, pass->rows);
+}
+
 static mn_status evaluate(struct mn_evaluator *e, double *loss, double *accuracy) {
   double total = 0, right = 0, rows = (double)e->dataset->rows;
   e->faults = 0;
   struct mn_pass *pass[MN_LOADER_BUFFERS];
   int buffer[MN_LOADER_BUFFERS], given = 0, read = 0;
+  const int ahead = e->see ? 1 : MN_LOADER_BUFFERS; /* the next batch overwrites the outputs of a pass */
   for (int64_t first = 0; first < e->dataset->rows || read < given;) {
     mn_status status;
-    if (first < e->dataset->rows && given - read < MN_LOADER_BUFFERS) {
+    if (first < e->dataset->rows && given - read < ahead) {
       status = forward(e, first, &pass[given % MN_LOADER_BUFFERS], &buffer[given % MN_LOADER_BUFFERS]);
       if (status != MN_OK) return give_up(e, given - read, status);
       first += pass[given % MN_LOADER_BUFFERS]->batch;
@@ -176,6 +203,8 @@ static mn_status evaluate(struct mn_evaluator *e, double *loss, double *accuracy
       explain(e, buffer[read % MN_LOADER_BUFFERS], read * e->batch);
     total += result->loss * (double)pass[read % MN_LOADER_BUFFERS]->batch;
     right += result->correct;
+    if (e->see) status = show(e, pass[read % MN_LOADER_BUFFERS], buffer[read % MN_LOADER_BUFFERS]);
+    if (status != MN_OK) return give_up(e, 0, status);
     read++;
     mn_heartbeat();
   }

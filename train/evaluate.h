@@ -30,6 +30,12 @@ MN_API mn_status mn_evaluate(struct mn_evaluator *evaluator, double *loss, doubl
 MN_API const struct mn_fault *mn_evaluator_fault(const struct mn_evaluator *evaluator, int64_t *batches,
                                                  int64_t *all);
 
+/* From then on mn_evaluate also calls `see` with each batch in turn: its outputs y [count, K] and its targets,
+ * reals like y or int32 labels [count], on the host and valid during the call. The evaluator is one of
+ * MN_PASS_EVALUATE; an error of `see` ends the evaluation. MN_NO_MEMORY. */
+typedef mn_status mn_evaluator_see(void *to, const void *y, const void *targets, int64_t count);
+mn_status mn_evaluator_watch(struct mn_evaluator *evaluator, mn_evaluator_see *see, void *to);
+
 /* Calls `take` with the outputs of each batch in turn: y [count, K] on the host, of rows first … first +
  * count − 1, valid during the call. `real`: the bytes of a number of y that `take` reads, which are those of
  * the device's reals (8 in MN_FP64, else 4), else MN_USAGE. MN_FAILED: an output is not finite; it names

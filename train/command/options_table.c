@@ -238,7 +238,7 @@ enum { VARIANTS = sizeof variants / sizeof *variants };
 
 const struct mn_command_row mn_command_rows[] = {
     {"train", "", 0, 0, "", "Train a stack of blocks on the rows of --data or --synthetic."},
-    {"eval", "", 0, 0, "", "Loss, and accuracy where there are classes, of a checkpoint on a dataset."},
+    {"eval", "", 0, 0, "", "Loss, and scores of each class or target, of a checkpoint on a dataset."},
     {"predict", "", 0, 0, "", "Write the outputs of a checkpoint for the rows of a dataset."},
     {"gradcheck", "", 0, 0, "", "Check every gradient against central differences, in fp64."},
     {"parity", "F", 1, 1, "one file of cases", "Run the cases of F and print the error of each tensor."},

@@ -44,10 +44,25 @@ static void describe(const struct mn_session *s) {
                 o->validation);
 }
 
-static mn_status evaluate(FILE *out, struct mn_session *s, struct mn_evaluator *evaluator) {
+static void print_json(FILE *out, const struct mn_scores *scores, double loss, double accuracy) {
+  struct mn_json json;
+  mn_json_begin(&json, out);
+  mn_json_open(&json, NULL);
+  mn_json_integer(&json, "rows", scores->rows);
+  mn_json_number(&json, "loss", loss);
+  mn_json_number(&json, "accuracy", accuracy);
+  mn_scores_json(scores, &json);
+  mn_json_close(&json);
+}
+
+static mn_status evaluate(FILE *out, struct mn_session *s, struct mn_evaluator *evaluator,
+                          struct mn_scores *scores) {
   double loss, accuracy;
   int64_t batches, all;
   char where[MN_FAULT_WORDS];
+  MN_TRY(mn_scores_open(scores, s->test->classes, mn_model_outputs(&s->model->config),
+                        s->context->device->real));
+  MN_TRY(mn_evaluator_watch(evaluator, mn_scores_add, scores));
   MN_TRY(mn_evaluate(evaluator, &loss, &accuracy));
   const struct mn_fault *fault = mn_evaluator_fault(evaluator, &batches, &all);
   if (fault)
@@ -56,26 +71,23 @@ static mn_status evaluate(FILE *out, struct mn_session *s, struct mn_evaluator *
                    mn_fault_remedy(fault));
   describe(s);
   if (s->options.json) {
-    struct mn_json json;
-    mn_json_begin(&json, out);
-    mn_json_open(&json, NULL);
-    mn_json_integer(&json, "rows", s->test->rows);
-    mn_json_number(&json, "loss", loss);
-    mn_json_number(&json, "accuracy", accuracy);
-    mn_json_close(&json);
-  } else {
-    fprintf(out, "%ld rows: loss %.6g", (long)s->test->rows, loss);
-    if (!isnan(accuracy)) fprintf(out, ", accuracy %.2f %%", 100 * accuracy);
-    fputc('\n', out);
+    print_json(out, scores, loss, accuracy);
+    return MN_OK;
   }
+  fprintf(out, "%ld rows: loss %.6g", (long)s->test->rows, loss);
+  if (!isnan(accuracy)) fprintf(out, ", accuracy %.2f %%", 100 * accuracy);
+  fputc('\n', out);
+  mn_scores_print(scores, out);
   return MN_OK;
 }
 
 static mn_status eval(FILE *out, struct mn_session *s) {
   struct mn_evaluator *evaluator;
+  struct mn_scores scores = {0};
   MN_TRY(open_evaluator(&evaluator, s, MN_PASS_EVALUATE));
-  mn_status status = evaluate(out, s, evaluator);
+  mn_status status = evaluate(out, s, evaluator, &scores);
   mn_evaluator_close(evaluator);
+  mn_scores_close(&scores);
   return status;
 }
 

@@ -1,9 +1,34 @@
-/* Outputs on the host: one number of them, and the class that a row of them predicts. */
+/* What `eval` tells beside the loss: for numbers R² and RMSE of each target; for classes the recall of each,
+ * and a confusion matrix of few. */
 #ifndef MN_TRAIN_COMMAND_SCORES_H
 #define MN_TRAIN_COMMAND_SCORES_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include <stdio.h>
+
+#include "kernels/status.h"
+#include "train/json.h"
+
+struct mn_scores {
+  int classes;
+  int64_t rows, cols; /* rows so far; K outputs */
+  size_t real;        /* bytes of an output */
+  /* [K] each; of numbers the targets' mean, their squared distance from it, and the outputs' from them */
+  double *mean, *spread, *error;
+  int64_t *of_class, *right; /* [K] each; of classes the rows, and those of them that are predicted so */
+  int64_t *confusion;        /* [K, K]: row label, column prediction; NULL above MN_SCORES_CONFUSION */
+};
+
+enum { MN_SCORES_CONFUSION = 20 };
+
+mn_status mn_scores_open(struct mn_scores *scores, int classes, int64_t cols, size_t real); /* MN_NO_MEMORY */
+void mn_scores_close(struct mn_scores *scores); /* all zero is fine */
+
+/* Adds `count` rows of outputs and their targets: an mn_evaluator_see. */
+mn_status mn_scores_add(void *scores, const void *y, const void *targets, int64_t count);
+
+/* As lines; and as keys of an open object: r2 and rmse, or recall, class_rows and confusion. */
+void mn_scores_print(const struct mn_scores *scores, FILE *out);
+void mn_scores_json(const struct mn_scores *scores, struct mn_json *json);
 
 /* Number `i` of reals of `real` bytes; and the class that a row of `cols` of them, which begins at number
  * `at`, predicts: the first of the largest. */
