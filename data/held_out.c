@@ -1,17 +1,23 @@
-/* A part of a dataset's rows: those that are held out to test on, or all others, to train on.
+/* A part of a dataset's rows: those that are held out to test on, or all others, to train on. How many is
+ * k = fraction·n rounded, at least one and at most n − 1. Which ones is not stored.
  *
- * Held out are the first k rows of the order of samples (data/order.h) in the last epoch that it has, which
- * no run reaches: k = fraction·n rounded, at least one and at most n − 1. So which they are is a function of
- * (seed, n, fraction) alone, and nothing is stored. Up to 4096 of them are single rows; of more, each 4096
- * are 64 extents of 64 neighbours, and only the rest are single rows. So all but a window's rows are still
- * read in whole ranges.
+ * mn_dataset_stratify holds out single rows, and of each class its share. Which they are is a function of
+ * (seed, n, fraction, labels).
  *
- * A part keeps its rows as stretches of neighbours, in the order in which they are stored: O(n/64) memory. */
+ * mn_dataset_hold_out does without the labels. It holds out the first k rows of the order of samples
+ * (data/order.h) in the last epoch that it has, which no run reaches. So which they are is a function of
+ * (seed, n, fraction) alone. Up to 4096 of them are single rows; of more, each 4096 are 64 extents of 64
+ * neighbours, and only the rest are single rows. So all but a window's rows are still read in whole ranges.
+ *
+ * A part keeps its rows as stretches of neighbours, in the order in which they are stored: 24 bytes a
+ * stretch, of which there are at most k + 1. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "data/dataset.h"
+#include "data/labels.h"
 #include "data/order.h"
+#include "kernels/random.h"
 
 /* Rows at … of the part are rows first … of the whole. */
 struct stretch {
@@ -42,7 +48,9 @@ static int ascending(const void *a, const void *b) {
 }
 
 /* Makes the stretches those of the first `held` rows of the order. */
-static void pick(struct held_out *h, struct mn_order *order, int64_t held) {
+static mn_status pick(struct held_out *h, uint64_t seed, int64_t held) {
+  struct mn_order *order;
+  MN_TRY(mn_order_open(&order, h->whole->rows, seed));
   int64_t rows = h->whole->rows, epoch = INT64_MAX / rows - 1;
   int64_t extents[MN_ORDER_WINDOW], samples[MN_ORDER_WINDOW_ROWS], count, total;
   for (int64_t taken = 0, window = 0; taken < held; taken += total, window++) {
@@ -58,6 +66,81 @@ static void pick(struct held_out *h, struct mn_order *order, int64_t held) {
       add(h, extents[samples[i] / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + samples[i] % MN_ORDER_EXTENT, 1);
   }
   qsort(h->stretches, (size_t)h->count, sizeof h->stretches[0], ascending);
+  mn_order_close(order);
+  return MN_OK;
+}
+
+/* A class: its rows, those of them to hold out, and what rounding that down left. */
+struct stratum {
+  int64_t class, rows, held;
+  double rest;
+};
+
+static int by_class(const void *a, const void *b) {
+  const struct stratum *left = a, *right = b;
+  return (left->class > right->class) - (left->class < right->class);
+}
+
+static int by_rest(const void *a, const void *b) {
+  const struct stratum *left = a, *right = b;
+  return left->rest < right->rest ? 1 : left->rest > right->rest ? -1 : by_class(a, b);
+}
+
+/* Divides `held` among the classes by largest remainders. What is rounded down leaves a row of each class,
+ * whatever the product is rounded to. */
+static void share(struct stratum *strata, int64_t count, double fraction, int64_t held) {
+  for (int64_t c = 0; c < count; c++) {
+    struct stratum *s = &strata[c];
+    const double exact = fraction * (double)s->rows;
+    s->class = c;
+    s->held = s->rows && (int64_t)exact > s->rows - 1 ? s->rows - 1 : (int64_t)exact;
+    s->rest = s->rows ? exact - (double)s->held : -1;
+    held -= s->held;
+  }
+  qsort(strata, (size_t)count, sizeof *strata, by_rest);
+  MN_REQUIRE(held >= 0 && held <= count);
+  for (int64_t c = 0; c < held; c++) strata[c].held++;
+  qsort(strata, (size_t)count, sizeof *strata, by_class);
+}
+
+/* Goes through the rows, and holds out each with the probability (rows of its class still to hold out) /
+ * (rows of its class still to come): so every choice of them is as likely as another. The remainder of a
+ * 64-bit number by 2²⁴ or less is even to 2⁻⁴⁰. `pick` 0: only counts the rows of each class. */
+static mn_status walk(struct held_out *h, struct stratum *strata, uint64_t seed, int pick) {
+  enum { AT_ONCE = 4096 };
+  int32_t labels[AT_ONCE] = {0};
+  struct mn_dataset *whole = h->whole;
+  for (int64_t first = 0, here; first < whole->rows; first += here) {
+    here = whole->rows - first < AT_ONCE ? whole->rows - first : AT_ONCE;
+    if (whole->classes) MN_TRY(whole->read(whole, first, here, sizeof(float), NULL, labels));
+    if (whole->classes) MN_TRY(mn_labels_check(labels, first, here, whole->outputs, "the data", "it"));
+    for (int64_t i = 0; i < here; i++) {
+      struct stratum *s = &strata[labels[i]];
+      uint32_t words[4];
+      s->rows += pick ? 0 : 1;
+      if (!pick) continue;
+      mn_philox(seed, MN_RANDOM_HELD_OUT, (uint64_t)(first + i), words);
+      if ((int64_t)(((uint64_t)words[0] << 32 | words[1]) % (uint64_t)s->rows) < s->held) {
+        add(h, first + i, 1);
+        s->held--;
+      }
+      s->rows--;
+    }
+  }
+  return MN_OK;
+}
+
+static mn_status stratify(struct held_out *h, double fraction, uint64_t seed, int64_t held) {
+  const int64_t count = h->whole->classes ? h->whole->outputs : 1;
+  struct stratum *strata = calloc((size_t)count, sizeof *strata);
+  if (!strata) return mn_fail(MN_NO_MEMORY, "no memory for the rows of %lld classes", (long long)count);
+  mn_status status = walk(h, strata, seed, 0);
+  if (status == MN_OK) {
+    share(strata, count, fraction, held);
+    status = walk(h, strata, seed, 1);
+  }
+  free(strata);
+  return status;
 }
 
 /* Turns the sorted stretches into those between them. */
@@ -127,10 +210,9 @@ static void held_out_close(struct mn_dataset *dataset) {
   free(h);
 }
 
-mn_status mn_dataset_hold_out(struct mn_dataset **dataset, enum mn_part part, double fraction,
-                              uint64_t seed) {
+static mn_status hold_out(struct mn_dataset **dataset, enum mn_part part, double fraction, uint64_t seed,
+                          int stratified) {
   struct mn_dataset *whole = *dataset;
-  struct mn_order *order;
   if (!(fraction > 0 && fraction < 1))
     return mn_fail(MN_USAGE, "%g of the rows cannot be held out; a number between 0 and 1 would do",
                    fraction);
@@ -138,23 +220,31 @@ mn_status mn_dataset_hold_out(struct mn_dataset **dataset, enum mn_part part, do
     return mn_fail(MN_BAD_DATA, "of a single row none can be held out; give more data, or hold out none");
   int64_t held = mn_dataset_held_out(whole->rows, fraction);
   /* Whole extents, of which one may be short, the rows of a window, and the stretch behind the last. */
-  size_t most = (size_t)(held / MN_ORDER_EXTENT + 1 + MN_ORDER_WINDOW_ROWS + 1);
+  size_t most = (size_t)(stratified ? held + 1 : held / MN_ORDER_EXTENT + 1 + MN_ORDER_WINDOW_ROWS + 1);
   struct held_out *h = malloc(sizeof *h + most * sizeof h->stretches[0]);
   if (!h) return mn_fail(MN_NO_MEMORY, "no memory to hold out %lld rows", (long long)held);
-  mn_status status = mn_order_open(&order, whole->rows, seed);
-  if (status != MN_OK) {
-    free(h);
-    return status;
-  }
   h->base = *whole;
   h->base.read = held_out_read;
   h->base.close = held_out_close;
   h->whole = whole;
   h->count = 0;
-  pick(h, order, held);
+  mn_status status = stratified ? stratify(h, fraction, seed, held) : pick(h, seed, held);
+  if (status != MN_OK) {
+    free(h);
+    return status;
+  }
   if (part == MN_PART_TRAIN) turn_over(h);
   join(h);
-  mn_order_close(order);
   *dataset = &h->base;
   return MN_OK;
+}
+
+mn_status mn_dataset_hold_out(struct mn_dataset **dataset, enum mn_part part, double fraction,
+                              uint64_t seed) {
+  return hold_out(dataset, part, fraction, seed, 0);
+}
+
+mn_status mn_dataset_stratify(struct mn_dataset **dataset, enum mn_part part, double fraction,
+                              uint64_t seed) {
+  return hold_out(dataset, part, fraction, seed, (*dataset)->rows <= MN_DATASET_STRATIFIED);
 }

@@ -25,6 +25,7 @@ enum mn_random_sequence {
   MN_RANDOM_NOISE = 0x40000,     /* synthetic noise */
   MN_RANDOM_TEACHER = 0x50000,   /* + the teacher's parameter */
   MN_RANDOM_CHECK = 0x60000,     /* gradient checks and benchmarks */
+  MN_RANDOM_HELD_OUT = 0x70000,  /* the rows that are held out */
 };
 
 #endif

@@ -558,8 +558,10 @@ mutant "held out: both parts are one" $v 'if (part == MN_PART_TRAIN) turn_over(h
 mutant "held out: the last rows are in no part" $v 'if (next < h->whole->rows) add' 'if (0) add'
 mutant "held out: by the first epoch's order" $v 'epoch = INT64_MAX / rows - 1;' 'epoch = 0;'
 mutant "held out: a stretch is read from its start" $v 's->first + within, here' 's->first, here'
-mutant "held out: another seed than the run's" train/command/session.c 'part, o->validation, s->from->progress.seed)' \
-  'part, o->validation, 0)'
+mutant "held out: another seed than the run's" train/command/session.c '&s->test, part, s->from->progress.seed)' \
+  '&s->test, part, 0)'
+mutant "held out: the remainders are lost" $v 'c < held; c++) strata[c].held++;' 'c < 0; c++) strata[c].held++;'
+mutant "held out: an old run's rows as a new one's" train/command/session.c 's->stratified = was_stratified(s);' 's->stratified = 1;'
 mutant "best: as good is better" $c 'epoch_end && metric > p->best' 'epoch_end && metric >= p->best'
 mutant "best: patience of one more epoch" $c 'p->best_epoch >= patience' 'p->best_epoch > patience'
 mutant "best: never kept" $c 'if (better && r->session.options.best) MN_TRY(mn_saves_best(&r->saves));' ''

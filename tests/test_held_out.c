@@ -105,6 +105,98 @@ static void reads_stay_whole(void **state) {
   mn_dataset_close(test), mn_dataset_close(train);
 }
 
+/* Rows of classes that lie one behind the other in the file, as many as `sizes` says. */
+struct sorted {
+  struct mn_dataset base;
+  const int64_t *sizes;
+};
+
+static int32_t class_of(const struct sorted *s, int64_t row) {
+  int32_t class = 0;
+  while (row >= s->sizes[class]) row -= s->sizes[class ++];
+  return class;
+}
+
+static mn_status sorted_read(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real, void *x,
+                             void *y) {
+  (void)real, (void)x;
+  for (int64_t i = 0; i < count && y; i++)
+    ((int32_t *)y)[i] = class_of((const struct sorted *)dataset, first + i);
+  return MN_OK;
+}
+
+static void each_class_has_its_share(void **state) {
+  (void)state;
+  enum { CLASSES = 6 };
+  const double fractions[] = {1e-9, 0.1, 0.25, 0.5, 0.9, 1 - 1e-9};
+  static const int64_t tenths[] = {900, 500, 0, 30, 1, 0}; /* of the first sizes */
+  static const int64_t sizes[][CLASSES] = {
+      {9000, 5000, 0, 303, 7, 1}, {1, 1, 1, 1, 1, 1}, {33, 33, 33, 33, 33, 33}, {1, 0, 0, 0, 0, 1}};
+  for (size_t z = 0; z < sizeof sizes / sizeof *sizes; z++)
+    for (size_t f = 0; f < sizeof fractions / sizeof *fractions; f++) {
+      int64_t rows = 0, of_class[CLASSES] = {0}, all = 0;
+      char times[16384] = "";
+      for (int c = 0; c < CLASSES; c++) rows += sizes[z][c];
+      for (int part = 0; part < 2; part++) {
+        struct sorted whole = {{.rows = rows,
+                                .inputs = 1,
+                                .outputs = CLASSES,
+                                .classes = 1,
+                                .read = sorted_read,
+                                .close = close_nothing},
+                               sizes[z]};
+        struct mn_dataset *d = &whole.base;
+        assert_int_equal(mn_dataset_stratify(&d, part ? MN_PART_TEST : MN_PART_TRAIN, fractions[f], 3),
+                         MN_OK);
+        if (part) assert_int_equal(d->rows, mn_dataset_held_out(rows, fractions[f]));
+        for (int64_t i = 0; i < d->rows; i++) {
+          const int64_t row = mn_dataset_row(d, i);
+          assert_true(i == 0 || row > mn_dataset_row(d, i - 1));
+          times[row]++;
+          if (part) of_class[class_of(&whole, row)]++;
+        }
+        all += d->rows;
+        mn_dataset_close(d);
+      }
+      assert_int_equal(all, rows);
+      for (int64_t row = 0; row < rows; row++) assert_int_equal(times[row], 1);
+      for (int c = 0; c < CLASSES; c++) {
+        const double exact = fractions[f] * (double)sizes[z][c];
+        assert_true(fabs((double)of_class[c] - exact) < 1 + 1e-6);
+        if (z == 0 && f == 1) assert_int_equal(of_class[c], tenths[c]);
+      }
+    }
+}
+
+/* Rows without classes are single ones as well; of very many they are those of mn_dataset_hold_out. */
+static void single_rows_are_drawn(void **state) {
+  (void)state;
+  int64_t next = 0, changed = 0, early = 0;
+  for (int seed = 0; seed < 2; seed++) {
+    struct made m = whole_of(200000, 0);
+    struct mn_dataset *d = &m.base, *other = &m.base;
+    assert_int_equal(mn_dataset_stratify(&d, MN_PART_TEST, 0.1, (uint64_t)seed), MN_OK);
+    assert_int_equal(mn_dataset_stratify(&other, MN_PART_TEST, 0.1, 0), MN_OK);
+    assert_int_equal(d->rows, 20000);
+    for (int64_t i = 0; i < d->rows; i++) {
+      next += i > 0 && mn_dataset_row(d, i) == mn_dataset_row(d, i - 1) + 1;
+      early += mn_dataset_row(d, i) < 100000;
+      changed += mn_dataset_row(d, i) != mn_dataset_row(other, i);
+    }
+    if (seed == 0) assert_int_equal(changed, 0);
+    mn_dataset_close(d), mn_dataset_close(other);
+  }
+  assert_true(changed > 18000);
+  /* A tenth of them, and half of them, by six standard deviations at the least. */
+  assert_true(next > 3600 && next < 4400 && early > 19400 && early < 20600);
+  struct made m = whole_of(MN_DATASET_STRATIFIED + 1, 0);
+  struct mn_dataset *d = &m.base, *same = &m.base;
+  assert_int_equal(mn_dataset_stratify(&d, MN_PART_TEST, 0.1, 1), MN_OK);
+  assert_int_equal(mn_dataset_hold_out(&same, MN_PART_TEST, 0.1, 1), MN_OK);
+  for (int64_t i = 0; i < d->rows; i += 999) assert_int_equal(mn_dataset_row(d, i), mn_dataset_row(same, i));
+  mn_dataset_close(d), mn_dataset_close(same);
+}
+
 /* An epoch of the loader has every row that is not held out, once, wherever the rows wait. */
 static void an_epoch_is_of_the_rest(void **state) {
   (void)state;
@@ -151,6 +243,12 @@ static void what_cannot_be_held_out_is_refused(void **state) {
   const double wrong[] = {0, 1, -0.1, 2, NAN};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
     assert_int_equal(mn_dataset_hold_out(&d, MN_PART_TRAIN, wrong[i], 0), MN_USAGE);
+  /* Labels that cannot be read. */
+  m = whole_of(10, 1);
+  m.bad_row = 7;
+  assert_int_equal(mn_dataset_stratify(&d, MN_PART_TEST, 0.5, 0), MN_BAD_DATA);
+  assert_ptr_equal(d, &m.base);
+  m = whole_of(10, 0);
   m.base.rows = 1;
   assert_int_equal(mn_dataset_hold_out(&d, MN_PART_TEST, 0.5, 0), MN_BAD_DATA);
   assert_ptr_equal(d, &m.base);
@@ -173,6 +271,8 @@ int main(void) {
       cmocka_unit_test(each_row_is_in_one_part),
       cmocka_unit_test(the_rows_are_the_seeds),
       cmocka_unit_test(reads_stay_whole),
+      cmocka_unit_test(each_class_has_its_share),
+      cmocka_unit_test(single_rows_are_drawn),
       cmocka_unit_test(an_epoch_is_of_the_rest),
       cmocka_unit_test(what_cannot_be_held_out_is_refused),
   };

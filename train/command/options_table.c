@@ -65,7 +65,8 @@ static const struct mn_option_row table[] = {
     {"test-rows", "n", TRAIN, INTEGER(test_rows), CONFIG, 0, LARGEST, "auto", TRAIN, -1,
      .help = "synthetic rows held out for evaluation, 0: none; auto: a tenth of --synthetic"},
     {"validation", "F", TRAIN, REAL(validation), CONFIG | BELOW, 0, 1, "0",
-     .help = "of --data without a test part, the share of rows that is held out for evaluation"},
+     .help = "of --data without a test part, the share of rows, of each class alike, that is held out for "
+             "evaluation"},
     {"standardize", NULL, TRAIN, FLAG(standardize), CONFIG,
      .help =
          "from each column of x subtract its mean over the rows to train on, and divide by its deviation; "

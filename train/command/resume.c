@@ -146,11 +146,12 @@ static void keep_text(struct mn_text *out, int *count, const char *name, const c
 }
 
 int mn_resume_kept(const struct mn_session *s, struct mn_text *out, int room) {
-  int count = mn_options_kept(&s->options, out, room - 4);
+  int count = mn_options_kept(&s->options, out, room - 5);
   keep_text(out, &count, MN_RUN_ID, s->run.id);
   keep_text(out, &count, MN_RUN_NAME, s->run.name);
   keep_text(out, &count, MN_RUN_SOURCE, s->run.source);
   keep_text(out, &count, "data_rows", s->fingerprint);
+  keep_text(out, &count, MN_VALIDATION_DRAW, s->stratified ? "stratified" : "");
   return count;
 }
 

@@ -63,6 +63,16 @@ static mn_status open_synthetic(struct mn_session *s) {
   return MN_OK;
 }
 
+static int was_stratified(const struct mn_session *s) {
+  return mn_text_find(s->from->options, s->from->option_count, MN_VALIDATION_DRAW) != NULL;
+}
+
+static mn_status divide(const struct mn_session *s, struct mn_dataset **rows, enum mn_part part,
+                        uint64_t seed) {
+  return s->stratified ? mn_dataset_stratify(rows, part, s->options.validation, seed)
+                       : mn_dataset_hold_out(rows, part, s->options.validation, seed);
+}
+
 /* Makes train and test parts of the one that there is. */
 static mn_status hold_out(struct mn_session *s) {
   const struct mn_options *o = &s->options;
@@ -70,9 +80,10 @@ static mn_status hold_out(struct mn_session *s) {
     return mn_fail(MN_USAGE, "--validation %g, but %s has a test part; %s", o->validation, o->data,
                    s->from ? "--data names rows without one" : "leave --validation out");
   s->whole = s->train->rows;
+  s->stratified = !s->from || was_stratified(s);
   MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_TRAIN, o->x_name, o->y_name, 1));
-  MN_TRY(mn_dataset_hold_out(&s->test, MN_PART_TEST, o->validation, o->seed));
-  return mn_dataset_hold_out(&s->train, MN_PART_TRAIN, o->validation, o->seed);
+  MN_TRY(divide(s, &s->test, MN_PART_TEST, o->seed));
+  return divide(s, &s->train, MN_PART_TRAIN, o->seed);
 }
 
 static mn_status open_file(struct mn_session *s) {
@@ -286,7 +297,8 @@ static mn_status take_part(struct mn_session *s, enum mn_part part) {
   if (o->validation > 0 && trained &&
       rows - mn_dataset_held_out(rows, o->validation) == strtoll(trained, NULL, 10)) {
     s->whole = rows;
-    return mn_dataset_hold_out(&s->test, part, o->validation, s->from->progress.seed);
+    s->stratified = was_stratified(s);
+    return divide(s, &s->test, part, s->from->progress.seed);
   }
   if (part == MN_PART_TRAIN || strcmp(o->part, "test") != 0) return MN_OK;
   return mn_fail(MN_USAGE,
@@ -397,7 +409,10 @@ void mn_session_describe(const struct mn_session *s) {
   if (o->data)
     mn_announce(o, "data: %s, %ld rows, %ld to test%s", o->data, (long)s->train->rows,
                 s->test ? (long)s->test->rows : 0L, s->whole ? ", held out by --validation" : "");
-  else
+  if (s->stratified && s->whole > MN_DATASET_STRATIFIED)
+    mn_announce(o, "note: of more than %d rows stretches are held out, not single rows of each class",
+                MN_DATASET_STRATIFIED);
+  if (!o->data)
     mn_announce(o, "data: %ld synthetic rows, no loss below %g", (long)s->train->rows, s->train->floor);
   if (s->from) {
     mn_announce(o, "resuming from %s, step %ld", s->from_path, (long)s->from->progress.step);

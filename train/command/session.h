@@ -7,6 +7,9 @@
 #include "train/checkpoint/snapshot.h"
 #include "train/command/options.h"
 
+/* The text in /config that tells how rows were held out; runs before 0.4 have none. */
+#define MN_VALIDATION_DRAW "validation_draw"
+
 struct mn_session {
   struct mn_options options; /* the command line's, and what a checkpoint's /config adds */
   struct mn_ranks *ranks;    /* that train together (engine/ranks/ranks.h); NULL: alone */
@@ -18,9 +21,9 @@ struct mn_session {
   struct mn_checkpoint *from;      /* what was resumed or read; NULL for a new run and for weights alone */
   char from_path[4096];
   struct mn_progress progress; /* of a resumed run */
-  struct mn_columns
-      columns;   /* of x in a new run: of all rows by --standardize, else of some; cols 0: unknown */
-  int64_t whole; /* rows of --data, where train and test are parts by --validation; else 0 */
+  struct mn_columns columns;   /* of x in a new run: of all rows by --standardize, else of some; or cols 0 */
+  int64_t whole;               /* rows of --data, where train and test are parts by --validation; else 0 */
+  int stratified;              /* they were drawn by mn_dataset_stratify, as runs since 0.4 do */
   /* Of a resumed run: name, and value then, of each option that it has otherwise; the data cannot be
    * compared, because the checkpoint has no fingerprint of it. */
   struct mn_text changed[MN_CHECKPOINT_OPTIONS];
