@@ -31,7 +31,7 @@ static int set_up_faults(void **state) {
   write_dataset("more-labels.h5", MORE_LABELS);
   write_targets("targets.h5");
   write_text("empty.h5", "");
-  write_text("text.h5", "x,y\n1,2\n");
+  write_text("text.h5", "no rows, but text\n");
   write_text("broken.jsonl",
              "{\"event\":\"step\",\"step\":1,\"loss\":1,\"rate\":1}\n{\"event\":\"step\",\"step\":\n");
   write_text("lacking.jsonl", "{\"event\":\"step\",\"step\":1,\"rate\":1}\n");

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "train/command/commands.h"
+#include "train/command/convert.h"
 #include "train/command/room.h"
 
 /* SIGUSR1 asks training to save; nothing of what else goes on, loading libraries included, is to die of it. */
@@ -55,6 +56,9 @@ int main(int argc, char **argv) {
   if (status == MN_OK && !done) status = mn_command_run(stdout, &options);
   status = close_stdout(status);
   /* Among ranks, the one that failed first has told. */
-  if (status != MN_OK && *mn_message()) fprintf(stderr, "minnow: %s\n", mn_message());
+  if (status != MN_OK && *mn_message()) {
+    fprintf(stderr, "minnow: %s\n", mn_message());
+    mn_convert_show(stderr);
+  }
   return status;
 }

@@ -14,6 +14,7 @@
 #include "train/checkpoint/layout.h"
 #include "train/checkpoint/weights.h"
 #include "train/command/announce.h"
+#include "train/command/convert.h"
 #include "train/command/files.h"
 #include "train/command/owned.h"
 #include "train/command/ranks.h"
@@ -73,6 +74,13 @@ static mn_status divide(const struct mn_session *s, struct mn_dataset **rows, en
                        : mn_dataset_hold_out(rows, part, s->options.validation, seed);
 }
 
+static mn_status open_rows(const struct mn_session *s, struct mn_dataset **out, enum mn_part part,
+                           int targets) {
+  const struct mn_options *o = &s->options;
+  mn_status status = mn_dataset_open(out, o->data, part, o->x_name, o->y_name, targets);
+  return status == MN_BAD_DATA ? mn_convert_refuse(o->data) : status;
+}
+
 /* Makes train and test parts of the one that there is. */
 static mn_status hold_out(struct mn_session *s) {
   const struct mn_options *o = &s->options;
@@ -81,15 +89,15 @@ static mn_status hold_out(struct mn_session *s) {
                    s->from ? "--data names rows without one" : "leave --validation out");
   s->whole = s->train->rows;
   s->stratified = !s->from || was_stratified(s);
-  MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_TRAIN, o->x_name, o->y_name, 1));
+  MN_TRY(open_rows(s, &s->test, MN_PART_TRAIN, 1));
   MN_TRY(divide(s, &s->test, MN_PART_TEST, o->seed));
   return divide(s, &s->train, MN_PART_TRAIN, o->seed);
 }
 
 static mn_status open_file(struct mn_session *s) {
   const struct mn_options *o = &s->options;
-  MN_TRY(mn_dataset_open(&s->train, o->data, MN_PART_TRAIN, o->x_name, o->y_name, 1));
-  MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_TEST, o->x_name, o->y_name, 1));
+  MN_TRY(open_rows(s, &s->train, MN_PART_TRAIN, 1));
+  MN_TRY(open_rows(s, &s->test, MN_PART_TEST, 1));
   if (o->validation > 0) return hold_out(s);
   const struct mn_dataset *train = s->train;
   struct mn_dataset *test = s->test;
@@ -313,12 +321,12 @@ static mn_status open_part(struct mn_session *s, int targets) {
   int all = strcmp(o->part, "all") == 0, train = strcmp(o->part, "train") == 0;
   enum mn_part part = all ? MN_PART_ALL : MN_PART_TEST;
   targets = targets || mn_options_given(o, "y");
-  MN_TRY(mn_dataset_open(&s->test, o->data, part, o->x_name, o->y_name, targets));
+  MN_TRY(open_rows(s, &s->test, part, targets));
   if (s->test && !train) return MN_OK;
   int parts = s->test != NULL;
   mn_dataset_close(s->test);
   s->test = NULL;
-  MN_TRY(mn_dataset_open(&s->test, o->data, MN_PART_TRAIN, o->x_name, o->y_name, targets));
+  MN_TRY(open_rows(s, &s->test, MN_PART_TRAIN, targets));
   if (parts || (s->test->outputs == 0 && strcmp(o->part, "auto") == 0)) return MN_OK;
   return take_part(s, train ? MN_PART_TRAIN : MN_PART_TEST);
 }
