@@ -27,9 +27,11 @@ static void write_rows(const char *name, uint32_t word) {
 }
 
 #define CLASSES                                                                                              \
-  "train --quiet --device cpu --data rows.h5 --hidden 8 --groups 2 --batch 6 --epochs 12 --lr 0.2 "
+  "train --quiet --device cpu --data rows.h5 --hidden 8 --groups 2 --batch 6 --epochs 12 --optimizer sgd "   \
+  "--lr 0.2 "
 #define NUMBERS                                                                                              \
-  "train --quiet --device cpu --synthetic 60 --in 4 --hidden 8 --groups 2 --batch 6 --epochs 12 --lr 0.3 "
+  "train --quiet --device cpu --synthetic 60 --in 4 --hidden 8 --groups 2 --batch 6 --epochs 12 "            \
+  "--optimizer sgd --lr 0.3 "
 
 /* The metric of each epoch, of a log; returns how many there are. *ended: by what the run did. */
 static int read_metrics(const char *name, double metric[EPOCHS], char ended[32]) {

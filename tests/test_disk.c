@@ -48,11 +48,12 @@ static mn_status train(const char *more) {
   char line[400], *words[40];
   int count = 0, done;
   struct mn_options options;
-  snprintf(
-      line, sizeof line,
-      "minnow train --device cpu --quiet --synthetic 32 --in 8 --hidden 64 --groups 8 --batch 8 --checkpoint "
-      "%s %s",
-      path, more);
+  snprintf(line, sizeof line,
+           "minnow train --device cpu --quiet --synthetic 32 --in 8 --hidden 64 --groups 8 --batch 8 "
+           "--optimizer sgd "
+           "--checkpoint "
+           "%s %s",
+           path, more);
   for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) words[count++] = word;
   words[count] = NULL;
   FILE *out = fopen("/dev/null", "w");

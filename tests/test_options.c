@@ -52,17 +52,21 @@ static void train_has_its_defaults(void **state) {
   assert_int_equal(o.head, -1);
   assert_int_equal(o.test_rows, -1);
   assert_true(o.eps == 1e-5 && o.slope == 0.01 && o.noise == 0.1);
-  assert_true(o.lr == 0.05 && o.momentum == 0.9 && o.weight_decay == 0 && o.clip == 0 &&
+  assert_true(o.lr == 0.01 && o.warmup == -1 && o.momentum == 0.9 && o.weight_decay == 0 && o.clip == 0 &&
               o.step_factor == 0.1);
   assert_null(o.loss);
   assert_string_equal(o.plan, "block");
-  assert_string_equal(o.optimizer, "sgd");
+  assert_string_equal(o.optimizer, "adamw");
   assert_int_equal(o.epochs, 10);
   assert_int_equal(o.steps, 0);
   assert_int_equal(o.batch, 64);
   assert_int_equal(o.accumulate, 1);
   assert_int_equal(o.keep, 1);
-  assert_string_equal(o.schedule, "constant");
+  assert_string_equal(o.schedule, "cosine");
+  struct mn_options sgd = good("train --data d.h5 --hidden 8 --momentum 0.5"); /* of sgd alone */
+  assert_string_equal(sgd.optimizer, "sgd");
+  assert_true(sgd.lr == 0.05 && sgd.warmup == -1);
+  assert_string_equal(sgd.schedule, "constant");
   assert_string_equal(o.device, "auto");
   assert_string_equal(o.precision, "fp32");
   assert_true(!o.checkpoint && !o.log && !o.plot && !o.resume && !o.init && !o.nesterov && !o.quiet &&
@@ -125,13 +129,13 @@ static void every_option_lands_in_its_field(void **state) {
   assert_true(o.save_every == 30 && o.save_seconds == 0 && o.epochs == 4);
   o = good("train --data d --hidden 8 --init w.h5");
   assert_string_equal(o.init, "w.h5");
-  o = good("train --data d --hidden 8 --optimizer adamw --beta1 0.8 --beta2 0.98 --adam-eps 1e-6 --lr 0.01");
-  assert_true(o.beta1 == 0.8 && o.beta2 == 0.98 && o.adam_eps == 1e-6 && o.lr == 0.01);
+  o = good("train --data d --hidden 8 --optimizer adamw --beta1 0.8 --beta2 0.97 --adam-eps 1e-6 --lr 0.01");
+  assert_true(o.beta1 == 0.8 && o.beta2 == 0.97 && o.adam_eps == 1e-6 && o.lr == 0.01);
   o = good("train --data d --hidden 8 --optimizer adamw");
-  assert_true(o.beta1 == 0.9 && o.beta2 == 0.999 && o.adam_eps == 1e-8 && o.lr == 0.001);
+  assert_true(o.beta1 == 0.9 && o.beta2 == 0.98 && o.adam_eps == 1e-8 && o.lr == 0.01);
   struct mn_optimizer_config config;
   assert_int_equal(mn_options_optimizer(&o, &config), MN_OK);
-  assert_true(config.rule == MN_ADAMW && config.beta2 == 0.999 && config.eps == 1e-8 && config.momentum == 0);
+  assert_true(config.rule == MN_ADAMW && config.beta2 == 0.98 && config.eps == 1e-8 && config.momentum == 0);
   o = good("bench --plans --hidden 8,8");
   assert_true(o.plans && o.depth == 2);
 }
@@ -226,8 +230,8 @@ static const struct {
     {"train --data d --hidden 8 --optimizer adamw --momentum 0.9", "--momentum", "take sgd"},
     {"train --data d --hidden 8 --optimizer adamw --nesterov", "--nesterov", "take sgd"},
     {"bench --optimizer adamw --momentum 0", "--momentum", "leave it out"},
-    {"train --data d --hidden 8 --beta1 0.5", "--beta1", "take adamw"},
-    {"train --data d --hidden 8 --adam-eps 1", "--adam-eps", "take adamw"},
+    {"train --data d --hidden 8 --optimizer sgd --beta1 0.5", "--beta1", "take adamw"},
+    {"train --data d --hidden 8 --optimizer sgd --adam-eps 1", "--adam-eps", "take adamw"},
     {"train --data d --hidden 8 --step-every 3", "--step-every", "--schedule step"},
     {"train --data d --hidden 8 --nesterov --momentum 0", "--nesterov", "--momentum above 0"},
     {"train --synthetic 9 --in 4 --hidden 8 --loss cross-entropy", "--loss cross-entropy", "--loss mse"},
@@ -344,7 +348,7 @@ static void damaged_config_is_refused(void **state) {
   assert_int_equal(mn_options_set(&o, "batch", "0"), MN_BAD_DATA);
   assert_int_equal(mn_options_set(&o, "nesterov", "maybe"), MN_BAD_DATA);
   assert_int_equal(mn_options_set(&o, "hidden", ""), MN_BAD_DATA);
-  assert_true(o.lr == 0.05 && o.batch == 64);
+  assert_true(o.lr == 0.01 && o.batch == 64);
 }
 
 /* The words in the table are those that the parts behind them know. */

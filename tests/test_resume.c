@@ -105,7 +105,7 @@ static void write_rows(const char *name, struct rows rows) {
 }
 
 /* A run of 16 steps in 4 epochs, and one that stopped after 6 of them. */
-#define MODEL "--data rows.h5 --hidden 8 --groups 2 --batch 6 --epochs 4 "
+#define MODEL "--data rows.h5 --hidden 8 --groups 2 --batch 6 --epochs 4 --optimizer sgd --warmup 0 "
 #define LOGGED MODEL "--log-every 1 "
 
 static int set_up_runs(void **state) {

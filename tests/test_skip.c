@@ -31,7 +31,7 @@ static void write_rows(const char *name, int train, int test) {
 }
 
 #define MODEL "--device cpu --hidden 16 --groups 2 --batch 16 --epochs 2 "
-#define OVER "train " MODEL "--data over.h5 "
+#define OVER "train " MODEL "--optimizer sgd --warmup 0 --data over.h5 "
 
 static int set_up_rows(void **state) {
   if (set_up(state) != 0) return -1;

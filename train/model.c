@@ -122,6 +122,13 @@ static mn_status divide(struct mn_model *model, const struct mn_ranks *ranks) {
   return MN_OK;
 }
 
+int64_t mn_model_size(const struct mn_model_config *config) {
+  struct mn_parameter p;
+  int64_t size = 0;
+  for (int i = 0; mn_model_parameter(config, i, &p); i++) size += p.rows * p.cols;
+  return size;
+}
+
 static mn_status open_layer(struct mn_model *model, struct mn_layer *layer) {
   if (layer->kind->check) MN_TRY(layer->kind->check(layer));
   for (int i = 0; i < layer->kind->parameters; i++) {

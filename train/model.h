@@ -63,6 +63,7 @@ MN_API mn_status mn_model_standardize(struct mn_model *model, const double *mean
 /* Floating-point operations of the matrix products of a training step, for one row. */
 MN_API double mn_model_step_flops(const struct mn_model *model);
 
+int64_t mn_model_size(const struct mn_model_config *config); /* parameters, of all tensors together */
 MN_API int64_t mn_model_outputs(const struct mn_model_config *config); /* K: width of the last layer */
 
 /* Describes parameter `index` (in state_dict order) of a model of these sizes, with its whole name; returns 0

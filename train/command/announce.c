@@ -11,6 +11,7 @@
 
 #include "kernels/escape.h"
 #include "train/command/room.h"
+#include "train/command/show.h"
 
 void mn_announce(const struct mn_options *options, const char *format, ...) {
   if (options->quiet) return;
@@ -79,6 +80,22 @@ void mn_announce_model(const struct mn_model *model, const struct mn_options *op
   }
 }
 
+void mn_announce_training(const struct mn_trainer *t, const struct mn_options *options) {
+  const struct mn_model_config *model = &t->model->config;
+  const struct mn_schedule *s = &t->schedule;
+  const struct mn_dataset *rows = t->dataset;
+  char layers[MN_SHOWN_MODEL], warmup[48] = "", epochs[MN_SHOWN];
+  const int64_t each = t->batch * t->optimizer->config.accumulate;
+  if (s->warmup > 0) snprintf(warmup, sizeof warmup, " after %ld steps of warm-up", (long)s->warmup);
+  mn_announce(options, "model: %s of %ld %s; %ld parameters", mn_show_model(layers, model),
+              (long)rows->outputs, rows->classes ? "classes" : "targets", (long)mn_model_size(model));
+  mn_announce(options, "training: %s, rate %g, %s%s; %ld steps of %ld rows, %s epochs of %ld",
+              mn_optimizer_name(t->optimizer->config.rule), s->rate, mn_schedule_name(s->kind), warmup,
+              (long)s->horizon, (long)each,
+              mn_show_number(epochs, (double)s->horizon * (double)each / (double)rows->rows, 3),
+              (long)rows->rows);
+}
+
 static void announce_constant(const struct mn_columns *c, const struct mn_options *options) {
   enum { MOST = 8 };
   char names[MOST * 24] = "";
@@ -89,8 +106,8 @@ static void announce_constant(const struct mn_columns *c, const struct mn_option
     snprintf(names + used, sizeof names - used, "%s%lld", used ? ", " : "", (long long)i);
   }
   if (count > 0)
-    mn_announce(options, "note: %lld of %lld columns of x are constant, and tell the model nothing: %s%s",
-                (long long)count, (long long)c->cols, names, count > MOST ? " …" : "");
+    mn_announce(options, "note: constant columns of x, which tell the model nothing: %s%s (%lld of %lld)",
+                names, count > MOST ? " …" : "", (long long)count, (long long)c->cols);
 }
 
 void mn_announce_columns(const struct mn_columns *c, int standardized, const struct mn_options *options) {

@@ -6,6 +6,7 @@
 #include "train/checkpoint/checkpoint.h"
 #include "train/command/options.h"
 #include "train/model.h"
+#include "train/trainer.h"
 
 /* The device and the precision, and what a user should know about them: that tf32 or fp16x3 runs as fp32
  * there, that OpenBLAS does not know this processor and runs at a fraction of its speed. Nothing under
@@ -14,6 +15,9 @@ void mn_announce_device(const struct mn_context *context, const struct mn_option
 
 /* The same, and which blocks pass nothing on, and which weights of the model fp16x3 does not take. */
 void mn_announce_model(const struct mn_model *model, const struct mn_options *options);
+
+/* Says what is trained and how: layers, parameters, loss, and optimizer, rate, schedule, steps and rows. */
+void mn_announce_training(const struct mn_trainer *trainer, const struct mn_options *options);
 
 /* Says which columns of x are constant and, unless they are `standardized`, that their scales or means lie so
  * far apart that training may not learn from some. Nothing of columns that were not measured. */

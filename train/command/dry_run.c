@@ -8,7 +8,7 @@
 #include "train/json.h"
 
 struct needs {
-  int64_t parameters, steps, samples;
+  int64_t steps, samples;
   double flops;                      /* of a step */
   size_t device, device_available;   /* bytes that the run holds, and that are left */
   double checkpoint, disk_available; /* bytes; NaN without --checkpoint, and where the disk does not say */
@@ -22,10 +22,6 @@ static mn_status count(struct needs *n, const struct mn_session *s, const struct
                       .device = context->bytes,
                       .checkpoint = NAN,
                       .disk_available = NAN};
-  for (int i = 0; i < s->model->count; i++) { /* of all ranks */
-    const struct mn_tensor *p = s->model->parameters[i];
-    n->parameters += mn_tensor_count(p) / mn_tensor_outputs(p) * p->whole;
-  }
   n->flops = mn_model_step_flops(s->model) * (double)n->samples;
   MN_TRY(context->kernels->available(context->device, &n->device_available));
   if (!o->checkpoint) return MN_OK;
@@ -36,19 +32,12 @@ static mn_status count(struct needs *n, const struct mn_session *s, const struct
   return MN_OK;
 }
 
-static void print_model(FILE *out, const struct mn_model_config *c) {
-  fprintf(out, "model: %ld inputs", (long)c->inputs);
-  for (int i = 0; i < c->depth; i++) fprintf(out, "%s%ld", i ? " -> " : ", blocks of ", (long)c->hidden[i]);
-  fprintf(out, " channels in %ld groups", (long)c->groups);
-  if (c->head) fprintf(out, ", a head of %ld", (long)c->head);
-  fprintf(out, ", %s\n", mn_loss_name(c->loss));
-}
-
 static void print(FILE *out, const struct needs *n, const struct mn_session *s, const struct mn_trainer *t) {
   const struct mn_placement *rows = mn_loader_placement(t->loader);
   char a[MN_SHOWN], b[MN_SHOWN], c[MN_SHOWN];
-  print_model(out, &s->model->config);
-  fprintf(out, "parameters: %ld in %d tensors\n", (long)n->parameters, s->model->count);
+  char model[MN_SHOWN_MODEL];
+  fprintf(out, "model: %s\n", mn_show_model(model, &s->model->config));
+  fprintf(out, "parameters: %ld in %d tensors\n", (long)mn_model_size(&s->model->config), s->model->count);
   fprintf(out, "steps: %ld of %ld samples, %s epochs of %ld rows; %s a step, %s in all\n", (long)n->steps,
           (long)n->samples,
           mn_show_number(c, (double)n->steps * (double)n->samples / (double)s->train->rows, 3),
@@ -73,7 +62,7 @@ static void print_json(FILE *out, const struct needs *n, const struct mn_session
   struct mn_json json;
   mn_json_begin(&json, out);
   mn_json_open(&json, NULL);
-  mn_json_integer(&json, "parameters", n->parameters);
+  mn_json_integer(&json, "parameters", mn_model_size(&s->model->config));
   mn_json_integer(&json, "tensors", s->model->count);
   mn_json_integer(&json, "steps", n->steps);
   mn_json_integer(&json, "samples_per_step", n->samples);

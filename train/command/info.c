@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "data/advice.h"
+#include "data/columns.h"
 #include "data/dataset.h"
 #include "kernels/escape.h"
 #include "train/checkpoint/weights.h"
@@ -223,6 +224,50 @@ static void show_no_rows(struct answer *answer, const char *path) {
     fprintf(answer->stream, "not to be trained on as it is: %s\n", why);
 }
 
+static void show_column(struct answer *answer, const struct mn_columns *c, int64_t i) {
+  const double numbers[] = {c->mean[i], c->deviation[i], c->smallest[i], c->largest[i]};
+  static const char *const keys[] = {"mean", "deviation", "smallest", "largest"};
+  if (!answer->as_json) {
+    fprintf(answer->stream, "%13s %-8" PRId64 " %12.5g %12.5g %12.5g %12.5g%s\n", "", i, numbers[0],
+            numbers[1], numbers[2], numbers[3], c->deviation[i] > 0 ? "" : "  constant");
+    return;
+  }
+  mn_json_open(&answer->json, NULL);
+  mn_json_integer(&answer->json, "column", i);
+  for (int k = 0; k < 4; k++) mn_json_number(&answer->json, keys[k], numbers[k]);
+  mn_json_close(&answer->json);
+}
+
+/* As text the first columns, then those of the least deviation above 0 and the largest; as JSON all. */
+static void show_columns(struct answer *answer, struct mn_dataset *dataset) {
+  enum { SHOWN = 8, MOST = 256 << 20 }; /* columns, and bytes that are read, as doubles */
+  struct mn_columns c;
+  const int64_t most = MOST / (int64_t)sizeof(double) / dataset->inputs;
+  if (mn_columns_measure(&c, dataset, most, NULL) != MN_OK) {
+    if (answer->as_json)
+      mn_json_null(&answer->json, "columns");
+    else
+      fprintf(answer->stream, "not to be trained on as it is: %s\n", mn_message());
+    mn_columns_free(&c);
+    return;
+  }
+  int64_t least = -1, largest = -1;
+  for (int64_t i = 0; i < c.cols; i++) {
+    if (!(c.deviation[i] > 0)) continue;
+    if (least < 0 || c.deviation[i] < c.deviation[least]) least = i;
+    if (largest < 0 || c.deviation[i] > c.deviation[largest]) largest = i;
+  }
+  if (answer->as_json)
+    mn_json_array_open(&answer->json, "columns");
+  else
+    fprintf(answer->stream, "%13s %-8s %12s %12s %12s %12s  of %" PRId64 " rows\n", "", "column", "mean",
+            "deviation", "smallest", "largest", c.rows);
+  for (int64_t i = 0; i < c.cols; i++)
+    if (answer->as_json || i < SHOWN || i == least || i == largest) show_column(answer, &c, i);
+  if (answer->as_json) mn_json_close(&answer->json);
+  mn_columns_free(&c);
+}
+
 /* Shows what train would read from one part of the file. A file that train refuses is no error here. */
 static mn_status show_part(struct answer *answer, const char *path, enum mn_part part, const char *key) {
   struct mn_dataset *dataset = NULL;
@@ -241,10 +286,12 @@ static mn_status show_part(struct answer *answer, const char *path, enum mn_part
     mn_json_integer(&answer->json, "inputs", dataset->inputs);
     mn_json_integer(&answer->json, "outputs", dataset->outputs);
     mn_json_boolean(&answer->json, "classes", dataset->classes);
+    show_columns(answer, dataset);
     mn_json_close(&answer->json);
   } else {
     fprintf(answer->stream, "%-13s %" PRId64 " rows of %" PRId64 " inputs, %" PRId64 " %s\n", key,
             dataset->rows, dataset->inputs, dataset->outputs, dataset->classes ? "classes" : "targets");
+    show_columns(answer, dataset);
     if (dataset->outputs == 0 && part == MN_PART_TRAIN) show_refusal(answer, path);
   }
   mn_dataset_close(dataset);

@@ -53,17 +53,17 @@ struct mn_options {
   int64_t patience;      /* --patience N: end after N epochs that bettered nothing; 0: no */
   int dry_run;           /* --dry-run */
   int64_t batch;         /* --batch 64 */
-  const char *optimizer; /* --optimizer sgd|adamw */
-  double lr;             /* --lr 0.05, of adamw 0.001 */
+  const char *optimizer; /* --optimizer sgd|adamw: adamw */
+  double lr;             /* --lr 0.01, of sgd 0.05 */
   double momentum;       /* --momentum 0.9 */
   double weight_decay;   /* --weight-decay 0 */
   int nesterov;          /* --nesterov */
-  double beta1, beta2;   /* --beta1 0.9, --beta2 0.999 */
+  double beta1, beta2;   /* --beta1 0.9, --beta2 0.98 */
   double adam_eps;       /* --adam-eps 1e-8 */
-  const char *schedule;  /* --schedule constant|cosine|step */
+  const char *schedule;  /* --schedule constant|cosine|step: cosine, of sgd constant */
   int64_t step_every;    /* --step-every: steps between drops of --schedule step; 0: a third of the horizon */
   double step_factor;    /* --step-factor 0.1 */
-  int64_t warmup;        /* --warmup: steps of linear warm-up, 0 */
+  int64_t warmup;        /* --warmup: steps of linear warm-up; −1: 100, but at most a tenth of all */
   double clip;           /* --clip: largest global gradient norm, 0: none */
   int64_t accumulate;    /* --accumulate: batches a step, 1 */
   const char *on_nonfinite; /* --on-nonfinite stop|skip */

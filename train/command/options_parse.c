@@ -358,7 +358,11 @@ mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *d
   }
   MN_TRY(check_picture(out));
   if (mn_options_given(out, "steps") && !mn_options_given(out, "epochs")) out->epochs = 0;
-  if (strcmp(out->optimizer, "adamw") == 0 && !mn_options_given(out, "lr")) out->lr = 0.001; /* PyTorch's */
+  const int means_sgd = mn_options_given(out, "momentum") || mn_options_given(out, "nesterov");
+  if (means_sgd && !mn_options_given(out, "optimizer")) out->optimizer = "sgd";
+  const int sgd = strcmp(out->optimizer, "sgd") == 0;
+  if (sgd && !mn_options_given(out, "lr")) out->lr = 0.05;
+  if (sgd && !mn_options_given(out, "schedule")) out->schedule = "constant";
   if (!out->resume) return mn_options_check(out);
   return check_rules(out, 1);
 }

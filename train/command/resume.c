@@ -82,6 +82,8 @@ static mn_status check_loss(const struct mn_session *s) {
 mn_status mn_resume_options(struct mn_session *s) {
   struct mn_options *o = &s->options;
   MN_TRY(check_loss(s));
+  if (!find_then(s, "optimizer") && !mn_options_given(o, "optimizer"))
+    o->optimizer = "sgd"; /* from before there was a choice */
   for (int i = 0; i < mn_option_count; i++)
     if (mn_option_rows[i].flags & (MN_OPTION_CONFIG | MN_OPTION_KEPT)) MN_TRY(take_option(s, i));
   MN_TRY(mn_options_check(o));

@@ -174,10 +174,8 @@ static mn_status check_memory(const struct mn_session *s, const struct mn_model_
   struct mn_device *device = s->context->device;
   const struct mn_rule rule = {.kind = optimizer->rule, .momentum = optimizer->momentum};
   const int arrays = 1 + mn_rule_keeps_m(&rule) + mn_rule_keeps_v(&rule);
-  struct mn_parameter p;
-  double parameters = 0;
+  const double parameters = (double)mn_model_size(c);
   size_t available;
-  for (int i = 0; mn_model_parameter(c, i, &p); i++) parameters += (double)p.rows * (double)p.cols;
   const double least = parameters * arrays * (double)device->real / mn_ranks_shards(s->ranks);
   MN_TRY(s->context->kernels->available(device, &available));
   if (available == 0 || least <= (double)available) return MN_OK; /* 0: nothing, or not known */

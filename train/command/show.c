@@ -47,3 +47,14 @@ const char *mn_show_bytes(char out[MN_SHOWN], double bytes) {
   snprintf(out, MN_SHOWN, "%.20s %s", mn_show_number(number, bytes, i == 0 ? 1 : 3), units[i]);
   return out;
 }
+
+const char *mn_show_model(char out[MN_SHOWN_MODEL], const struct mn_model_config *c) {
+  int used = snprintf(out, MN_SHOWN_MODEL, "%ld inputs", (long)c->inputs);
+  for (int i = 0; i < c->depth; i++)
+    used += snprintf(out + used, MN_SHOWN_MODEL - (size_t)used, "%s%ld", i ? " -> " : ", blocks of ",
+                     (long)c->hidden[i]);
+  used += snprintf(out + used, MN_SHOWN_MODEL - (size_t)used, " channels in %ld groups", (long)c->groups);
+  if (c->head) used += snprintf(out + used, MN_SHOWN_MODEL - (size_t)used, ", a head of %ld", (long)c->head);
+  snprintf(out + used, MN_SHOWN_MODEL - (size_t)used, ", %s", mn_loss_name(c->loss));
+  return out;
+}

@@ -2,7 +2,7 @@
 #ifndef MN_TRAIN_COMMAND_SHOW_H
 #define MN_TRAIN_COMMAND_SHOW_H
 
-#include <stddef.h>
+#include "train/model.h"
 
 enum { MN_SHOWN = 40 }; /* room for each */
 
@@ -16,6 +16,10 @@ const char *mn_show_rate(char out[MN_SHOWN], double rate, const char *unit);
 
 /* "1.5 GiB": bytes with three digits and a prefix of powers of 1024. */
 const char *mn_show_bytes(char out[MN_SHOWN], double bytes);
+
+/* A model's layers and their sizes. Returns out. */
+enum { MN_SHOWN_MODEL = 1024 };
+const char *mn_show_model(char out[MN_SHOWN_MODEL], const struct mn_model_config *config);
 
 /* h:mm:ss, rounded to the second; "?" for what is no time. */
 const char *mn_show_time(char out[MN_SHOWN], double seconds);

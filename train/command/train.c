@@ -7,6 +7,7 @@
 
 #include "engine/ranks/ranks.h"
 #include "train/command/announce.h"
+#include "train/command/baseline.h"
 #include "train/command/disk.h"
 #include "train/command/dry_run.h"
 #include "train/command/log.h"
@@ -42,6 +43,7 @@ struct run {
   int replaces;               /* --plot was there when the run was resumed, or may be replaced in any case */
   int signal;                 /* that asks the run to end, whichever rank got it; 0: none */
   double test_loss, accuracy; /* of the last evaluation; NaN before */
+  double epoch_loss;          /* the mean of the last epoch's, of a run without test rows; NaN before */
   struct since since;
   struct mn_text config[MN_CHECKPOINT_OPTIONS]; /* the options that the log has, and what is kept beside */
   int option_count, config_count;
@@ -65,7 +67,9 @@ static mn_status make_schedule(struct run *r, struct mn_schedule *schedule) {
   MN_TRY(find_horizon(o, r->session.train->rows, &horizon));
   *schedule = (struct mn_schedule){.rate = o->lr,
                                    .horizon = horizon,
-                                   .warmup = o->warmup,
+                                   .warmup = o->warmup >= 0   ? o->warmup
+                                             : horizon < 1000 ? horizon / 10
+                                                              : 100,
                                    .every = o->step_every > 0 ? o->step_every : (horizon + 2) / 3,
                                    .factor = o->step_factor};
   r->log_every = o->log_every > 0 ? o->log_every : (horizon + 999) / 1000;
@@ -116,7 +120,7 @@ static mn_status open_rows(struct run *r, const struct mn_options *options) {
   struct mn_trainer_config config = {0};
   MN_TRY(mn_session_train(s, options));
   const struct mn_options *o = &s->options;
-  r->test_loss = r->accuracy = NAN;
+  r->test_loss = r->accuracy = r->epoch_loss = NAN;
   config.batch = o->batch;
   config.seed = o->seed;
   MN_TRY(mn_nonfinite_parse(o->on_nonfinite, &config.on_nonfinite));
@@ -151,6 +155,7 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   if (r->log.file && r->log.begun && progress->step > 0)
     mn_announce(o, "log: %s is new, and begins at step %ld", o->log, (long)progress->step);
   describe_places(r);
+  if (!o->dry_run) mn_announce_training(r->trainer, o);
   mn_progress_bar_open(&r->bar, progress->step, o->quiet);
   r->since = (struct since){.samples = progress->samples, .began = mn_seconds()};
   return MN_OK;
@@ -168,6 +173,7 @@ static void tell_epoch(struct run *r, int tested) {
   const struct mn_progress *p = &t->progress;
   const double rate = (double)(p->samples - r->since.samples) / (t->finished - r->since.began);
   const double mean = r->since.steps > 0 ? r->since.losses / (double)r->since.steps : t->loss;
+  r->epoch_loss = tested ? NAN : mean;
   char loss[MN_SHOWN], shown[MN_SHOWN], test[64] = "", accuracy[48] = "", norm[64] = "", speed[MN_SHOWN];
   char skipped[64] = "";
   if (r->since.skipped > 0)
@@ -311,6 +317,30 @@ static void tell_of_the_best(struct run *r) {
                          o->checkpoint ? "; --resume with more patience goes on" : "");
 }
 
+/* Says so if a run that is over has learnt nothing: by its test rows, else by the last epoch's mean loss. */
+static void tell_of_no_use(struct run *r) {
+  struct mn_session *s = &r->session;
+  const int classes = s->train->classes;
+  const double found = classes ? r->accuracy : r->evaluator ? r->test_loss : r->epoch_loss;
+  double constant;
+  char shown[MN_SHOWN];
+  if (!s->options.data || s->options.quiet || !isfinite(found)) return;
+  if (mn_baseline(r->evaluator ? s->test : s->train, &constant) != MN_OK)
+    mn_progress_bar_note(&r->bar, "note: whether this is better than a constant is not known: %s",
+                         mn_message());
+  else if (classes && found <= constant)
+    mn_progress_bar_note(
+        &r->bar,
+        "note: this is no better than always predicting the commonest class, which is right for "
+        "%.2f %%: more --epochs, another --lr or --standardize may help",
+        100 * constant);
+  else if (!classes && found >= constant)
+    mn_progress_bar_note(&r->bar,
+                         "note: this is no better than predicting the targets' mean, whose loss is %s: more "
+                         "--epochs, another --lr or --standardize may help",
+                         mn_show_number(shown, constant, 5));
+}
+
 /* What the run's speed was, and what bounds it. */
 static void summarise(struct run *r) {
   const struct mn_trainer *t = r->trainer;
@@ -387,6 +417,8 @@ static mn_status run(struct run *r, FILE *out) {
   MN_TRY(together(r, mn_saves_end(&r->saves)));
   summarise(r);
   tell_of_the_best(r);
+  if (*step >= horizon || patience_is_out(r)) tell_of_no_use(r);
+  if (!o->checkpoint) mn_progress_bar_note(&r->bar, "note: the model was not saved; --checkpoint F keeps it");
   mn_progress_bar_close(&r->bar);
   const char *ended = ended_by(r, stop);
   mn_log_end(&r->log, r->trainer, ended);
