@@ -260,8 +260,7 @@ static void test_info_other(void **state) {
   (void)state;
   make_dataset(path);
   assert_int_equal(run(INFO, path, NULL, 0), MN_OK);
-  assert_text("300000 rows of 4 inputs, 10 classes");
-  assert_text("column           mean    deviation     smallest      largest  of 300000 rows");
+  assert_text("300000 rows of 4 inputs, 10 classes\n");
   assert_text("float32 [300000, 4], 7202400 bytes stored, checksums");
   assert_text("int32 [300000], 1200000 bytes stored\n");
   assert_text("string [3]");
@@ -274,11 +273,9 @@ static void test_info_other(void **state) {
   assert_text("{\"name\":\"/x\",\"kind\":\"dataset\",\"type\":\"float32\",\"shape\":[300000,4]");
   assert_text("\"attributes\":{\"factor\":0.5,\"list\":[1,2.5,null],\"units \\\"u\\\"\":\"one\"}");
   assert_text("{\"name\":\"/more/gone\",\"kind\":\"link\"}");
-  assert_text("\"train\":{\"rows\":300000,\"inputs\":4,\"outputs\":10,\"classes\":true,\"columns\":[{"
-              "\"column\":0,\"mean\":");
+  assert_text("\"train\":{\"rows\":300000,\"inputs\":4,\"outputs\":10,\"classes\":true,");
   assert_int_equal(run(INFO, "data/digits.h5", NULL, 1), MN_OK);
-  assert_text("\"train\":{\"rows\":1437,\"inputs\":64,\"outputs\":10,\"classes\":true,\"columns\":[{"
-              "\"column\":0,\"mean\":");
+  assert_text("\"train\":{\"rows\":1437,\"inputs\":64,\"outputs\":10,\"classes\":true,");
   assert_text("\"test\":{\"rows\":360,");
 }
 

@@ -187,6 +187,11 @@ static void columns_that_differ_are_told(void **state) {
   assert_non_null(strstr(r->err, "(column 0)"));
   assert_non_null(strstr(r->err, "(column 2), column 1 a mean of"));
   assert_non_null(strstr(r->err, "--standardize"));
+  r = run_well("info raw.h5");
+  assert_non_null(
+      strstr(r->out, "column           mean    deviation     smallest      largest  of 700 rows\n"));
+  assert_non_null(strstr(
+      r->out, "              3                 7.3            0          7.3          7.3  constant\n"));
   r = run_well(LOUD "--data raw.h5 --standardize");
   assert_non_null(strstr(r->err, "constant"));
   assert_null(strstr(r->err, "--standardize"));
