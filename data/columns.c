@@ -114,51 +114,51 @@ void mn_columns_free(struct mn_columns *c) {
 struct standardized {
   struct mn_dataset base; /* first, so that the two convert */
   struct mn_dataset *whole;
-  const double *mean, *scale;
+  const double *mean;
+  double factor[]; /* [inputs] 1/scale */
 };
 
 /* `count` rows from reals of `had` bytes to reals of `real` bytes; the two may be the same memory if these are
  * equal. */
+#define STANDARDIZE(From, To)                                                                                \
+  for (int64_t i = 0; i < count; i++)                                                                        \
+    for (int64_t c = 0; c < cols; c++)                                                                       \
+  ((To *)to)[i * cols + c] = (To)(((double)((const From *)from)[i * cols + c] - mean[c]) * factor[c])
+
 static void standardize(const struct standardized *s, const void *from, size_t had, void *to, size_t real,
                         int64_t count) {
   const int64_t cols = s->base.inputs;
-  for (int64_t n = 0; n < count; n++)
-    for (int64_t c = 0; c < cols; c++) {
-      const int64_t i = n * cols + c;
-      const double value =
-          had == sizeof(float) ? (double)((const float *)from)[i] : ((const double *)from)[i];
-      const double standard = (value - s->mean[c]) / s->scale[c];
-      if (real == sizeof(float))
-        ((float *)to)[i] = (float)standard;
-      else
-        ((double *)to)[i] = standard;
-    }
+  const double *mean = s->mean, *factor = s->factor;
+  if (had == sizeof(float) && real == sizeof(float))
+    STANDARDIZE(float, float);
+  else if (had == sizeof(float))
+    STANDARDIZE(float, double);
+  else if (real == sizeof(float))
+    STANDARDIZE(double, float);
+  else
+    STANDARDIZE(double, double);
 }
 
-/* If x is stored as other reals than are asked for, it is read as they are stored: the mean is subtracted
- * before anything is rounded. */
+/* Reads x as it is stored, also if other reals are asked for, so that the mean is subtracted before anything is
+ * rounded; in pieces, so that each is standardised while it is in the cache. */
 static mn_status standardized_read(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real,
                                    void *x, void *y) {
   const struct standardized *s = (const struct standardized *)dataset;
   struct mn_dataset *whole = s->whole;
-  const size_t had = stored_real(whole);
+  const size_t had = stored_real(whole), row = (size_t)dataset->inputs * real;
+  const int64_t piece = rows_of_piece(whole);
   MN_TRY(mn_dataset_check_read(dataset, first, count, real, y));
-  if (!x || had == real) {
-    MN_TRY(whole->read(whole, first, count, real, x, y));
-    if (x) standardize(s, x, had, x, real, count);
-    return MN_OK;
-  }
-  const int64_t cols = dataset->inputs, piece = rows_of_piece(whole);
-  void *stored = malloc((size_t)(piece * cols) * had);
-  mn_status status = stored ? MN_OK : mn_fail(MN_NO_MEMORY, "no memory to standardise rows");
-  for (int64_t done = 0, here; done < count && status == MN_OK; done += here) {
+  void *stored = x && had != real ? malloc((size_t)(piece * dataset->inputs) * had) : NULL;
+  mn_status status = MN_OK;
+  if (x && had != real && !stored) status = mn_fail(MN_NO_MEMORY, "no memory to standardise rows");
+  for (int64_t done = 0, here; x && done < count && status == MN_OK; done += here) {
+    void *to = (char *)x + (size_t)done * row, *from = stored ? stored : to;
     here = count - done < piece ? count - done : piece;
-    status = whole->read(whole, first + done, here, had, stored, NULL);
-    if (status == MN_OK) standardize(s, stored, had, (char *)x + (size_t)(done * cols) * real, real, here);
+    status = whole->read(whole, first + done, here, had, from, NULL);
+    if (status == MN_OK) standardize(s, from, had, to, real, here);
   }
   free(stored);
-  if (status != MN_OK || !y) return status;
-  return whole->read(whole, first, count, real, NULL, y);
+  return status == MN_OK && y ? whole->read(whole, first, count, real, NULL, y) : status;
 }
 
 static void standardized_close(struct mn_dataset *dataset) {
@@ -167,12 +167,16 @@ static void standardized_close(struct mn_dataset *dataset) {
 
 mn_status mn_dataset_standardize(struct mn_dataset **out, struct mn_dataset *dataset, const double *mean,
                                  const double *scale) {
-  struct standardized *s = malloc(sizeof *s);
+  const size_t factors = (size_t)dataset->inputs * sizeof(double);
+  struct standardized *s = malloc(sizeof *s + factors);
   *out = NULL;
   if (!s) return mn_fail(MN_NO_MEMORY, "no memory to standardise rows");
-  *s = (struct standardized){.base = *dataset, .whole = dataset, .mean = mean, .scale = scale};
+  s->base = *dataset;
   s->base.read = standardized_read;
   s->base.close = standardized_close;
+  s->whole = dataset;
+  s->mean = mean;
+  for (int64_t c = 0; c < dataset->inputs; c++) s->factor[c] = 1 / scale[c];
   *out = &s->base;
   return MN_OK;
 }

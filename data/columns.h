@@ -19,8 +19,8 @@ MN_API mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *d
                                     const int *stop);
 MN_API void mn_columns_free(struct mn_columns *columns);
 
-/* *out has the rows of `dataset`, which it borrows, with (x − mean[c])/scale[c] for x, computed in double and
- * rounded once; mean and scale [inputs] are borrowed too. MN_NO_MEMORY. */
+/* *out has the rows of `dataset`, which it borrows, with (x − mean[c])·(1/scale[c]) for x, computed in double and
+ * rounded to the real asked for; mean [inputs] is borrowed too. MN_NO_MEMORY. */
 mn_status mn_dataset_standardize(struct mn_dataset **out, struct mn_dataset *dataset, const double *mean,
                                  const double *scale);
 

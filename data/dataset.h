@@ -86,10 +86,11 @@ MN_API mn_status mn_dataset_hold_out(struct mn_dataset **dataset, enum mn_part p
 
 /* The same for rows of which single ones may be read: drawn one by one, and if y are classes, of each class
  * `fraction` of its rows, rounded so that the sum is mn_dataset_held_out. Which ones is decided by (seed,
- * rows, fraction, labels). Of more rows than MN_DATASET_STRATIFIED it is mn_dataset_hold_out. */
+ * rows, fraction, labels). If x has more values than MN_DATASET_STRATIFIED, 1 GiB of floats, which may wait in the
+ * file, where single rows are slow to read, it is mn_dataset_hold_out. */
 MN_API mn_status mn_dataset_stratify(struct mn_dataset **dataset, enum mn_part part, double fraction,
                                      uint64_t seed);
-enum { MN_DATASET_STRATIFIED = 1 << 24 };
+enum { MN_DATASET_STRATIFIED = 1 << 28 };
 
 /* How many of so many rows, at least 2, that holds out: fraction·rows rounded, at least 1, at most rows − 1.
  */

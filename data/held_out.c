@@ -105,7 +105,7 @@ static void share(struct stratum *strata, int64_t count, double fraction, int64_
 
 /* Goes through the rows, and holds out each with the probability (rows of its class still to hold out) /
  * (rows of its class still to come): so every choice of them is as likely as another. The remainder of a
- * 64-bit number by 2²⁴ or less is even to 2⁻⁴⁰. `pick` 0: only counts the rows of each class. */
+ * 64-bit number by 2²⁸ or less is even to 2⁻³⁶. `pick` 0: only counts the rows of each class. */
 static mn_status walk(struct held_out *h, struct stratum *strata, uint64_t seed, int pick) {
   enum { AT_ONCE = 4096 };
   int32_t labels[AT_ONCE] = {0};
@@ -246,5 +246,6 @@ mn_status mn_dataset_hold_out(struct mn_dataset **dataset, enum mn_part part, do
 
 mn_status mn_dataset_stratify(struct mn_dataset **dataset, enum mn_part part, double fraction,
                               uint64_t seed) {
-  return hold_out(dataset, part, fraction, seed, (*dataset)->rows <= MN_DATASET_STRATIFIED);
+  return hold_out(dataset, part, fraction, seed,
+                  (*dataset)->rows <= MN_DATASET_STRATIFIED / (*dataset)->inputs);
 }

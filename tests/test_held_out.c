@@ -189,7 +189,7 @@ static void single_rows_are_drawn(void **state) {
   assert_true(changed > 18000);
   /* A tenth of them, and half of them, by six standard deviations at the least. */
   assert_true(next > 3600 && next < 4400 && early > 19400 && early < 20600);
-  struct made m = whole_of(MN_DATASET_STRATIFIED + 1, 0);
+  struct made m = whole_of(MN_DATASET_STRATIFIED / INPUTS + 1, 0);
   struct mn_dataset *d = &m.base, *same = &m.base;
   assert_int_equal(mn_dataset_stratify(&d, MN_PART_TEST, 0.1, 1), MN_OK);
   assert_int_equal(mn_dataset_hold_out(&same, MN_PART_TEST, 0.1, 1), MN_OK);

@@ -415,9 +415,9 @@ void mn_session_describe(const struct mn_session *s) {
   if (o->data)
     mn_announce(o, "data: %s, %ld rows, %ld to test%s", o->data, (long)s->train->rows,
                 s->test ? (long)s->test->rows : 0L, s->whole ? ", held out by --validation" : "");
-  if (s->stratified && s->whole > MN_DATASET_STRATIFIED)
-    mn_announce(o, "note: of more than %d rows stretches are held out, not single rows of each class",
-                MN_DATASET_STRATIFIED);
+  if (s->stratified && s->whole > MN_DATASET_STRATIFIED / s->train->inputs)
+    mn_announce(o,
+                "note: of so many rows stretches of neighbours are held out, not single rows of each class");
   if (!o->data)
     mn_announce(o, "data: %ld synthetic rows, no loss below %g", (long)s->train->rows, s->train->floor);
   if (s->from) {
