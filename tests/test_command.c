@@ -73,7 +73,7 @@ static void help_and_version(void **state) {
     fail_msg("without a command it says '%s'", r->err);
   r = run("train --help");
   assert_true(strstr(r->out, "--groups=G") && strstr(r->out, "(default 8)") &&
-              strstr(r->out, "(default 0.01)"));
+              strstr(r->out, "(default 0.007)"));
   assert_null(strstr(r->out, "--plans"));
 }
 

@@ -193,7 +193,7 @@ static void a_run_says_what_it_is(void **state) {
       r,
       "model: 32 inputs, blocks of 64 channels in 8 groups, a head of 3, mse of 3 targets; 2435 parameters");
   assert_says(
-      r, "training: adamw, rate 0.01, cosine after 19 steps of warm-up; 192 steps of 64 rows, 1.00 epochs");
+      r, "training: adamw, rate 0.007, cosine after 19 steps of warm-up; 192 steps of 64 rows, 1.00 epochs");
   assert_says(r, "the model was not saved; --checkpoint F");
   assert_null(strstr(r->err, "no better"));
   assert_says(run(FIRST "--lr 1e-9"), "no better than predicting the targets' mean, whose loss is 0.");

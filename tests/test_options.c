@@ -52,7 +52,7 @@ static void train_has_its_defaults(void **state) {
   assert_int_equal(o.head, -1);
   assert_int_equal(o.test_rows, -1);
   assert_true(o.eps == 1e-5 && o.slope == 0.01 && o.noise == 0.1);
-  assert_true(o.lr == 0.01 && o.warmup == -1 && o.momentum == 0.9 && o.weight_decay == 0 && o.clip == 0 &&
+  assert_true(o.lr == 0.007 && o.warmup == -1 && o.momentum == 0.9 && o.weight_decay == 0 && o.clip == 0 &&
               o.step_factor == 0.1);
   assert_null(o.loss);
   assert_string_equal(o.plan, "block");
@@ -132,7 +132,7 @@ static void every_option_lands_in_its_field(void **state) {
   o = good("train --data d --hidden 8 --optimizer adamw --beta1 0.8 --beta2 0.97 --adam-eps 1e-6 --lr 0.01");
   assert_true(o.beta1 == 0.8 && o.beta2 == 0.97 && o.adam_eps == 1e-6 && o.lr == 0.01);
   o = good("train --data d --hidden 8 --optimizer adamw");
-  assert_true(o.beta1 == 0.9 && o.beta2 == 0.98 && o.adam_eps == 1e-8 && o.lr == 0.01);
+  assert_true(o.beta1 == 0.9 && o.beta2 == 0.98 && o.adam_eps == 1e-8 && o.lr == 0.007);
   struct mn_optimizer_config config;
   assert_int_equal(mn_options_optimizer(&o, &config), MN_OK);
   assert_true(config.rule == MN_ADAMW && config.beta2 == 0.98 && config.eps == 1e-8 && config.momentum == 0);
@@ -348,7 +348,7 @@ static void damaged_config_is_refused(void **state) {
   assert_int_equal(mn_options_set(&o, "batch", "0"), MN_BAD_DATA);
   assert_int_equal(mn_options_set(&o, "nesterov", "maybe"), MN_BAD_DATA);
   assert_int_equal(mn_options_set(&o, "hidden", ""), MN_BAD_DATA);
-  assert_true(o.lr == 0.01 && o.batch == 64);
+  assert_true(o.lr == 0.007 && o.batch == 64);
 }
 
 /* The words in the table are those that the parts behind them know. */

@@ -54,7 +54,7 @@ struct mn_options {
   int dry_run;           /* --dry-run */
   int64_t batch;         /* --batch 64 */
   const char *optimizer; /* --optimizer sgd|adamw: adamw */
-  double lr;             /* --lr 0.01, of sgd 0.05 */
+  double lr;             /* --lr 0.007, of sgd 0.05 */
   double momentum;       /* --momentum 0.9 */
   double weight_decay;   /* --weight-decay 0 */
   int nesterov;          /* --nesterov */

@@ -112,7 +112,7 @@ static const struct mn_option_row table[] = {
      .help = "rows a batch"},
     {"optimizer", NULL, TRAIN | BENCH, WORD(optimizer), CONFIG, 0, 0, "adamw",
      .help = "update rule of every parameter, PyTorch's", .words = mn_optimizer_words},
-    {"lr", "RATE", TRAIN, REAL(lr), COURSE | ABOVE, 0, 0, "0.01",
+    {"lr", "RATE", TRAIN, REAL(lr), COURSE | ABOVE, 0, 0, "0.007",
      .help = "learning rate; of sgd by default 0.05"},
     {"momentum", "M", TRAIN | BENCH, REAL(momentum), COURSE | BELOW, 0, 1, "0.9",
      .help = "of sgd, which it implies"},
