@@ -13,15 +13,17 @@ static size_t stored_real(const struct mn_dataset *d) {
   return d->parallel ? d->parallel : sizeof(double);
 }
 
-static int64_t rows_of_piece(const struct mn_dataset *d) {
-  const int64_t rows = PIECE / (int64_t)sizeof(double) / d->inputs;
+static int64_t rows_of_piece(int64_t cols) {
+  const int64_t rows = PIECE / (int64_t)sizeof(double) / cols;
   return rows < 1 ? 1 : rows;
 }
 
 /* ---- measuring ---- */
 
 /* Reads rows as doubles; `narrow` has room for them as floats. */
-static mn_status read_doubles(struct mn_dataset *d, int64_t first, int64_t count, double *x, float *narrow) {
+static mn_status read_doubles(struct mn_dataset *d, enum mn_columns_of of, int64_t first, int64_t count,
+                              double *x, float *narrow) {
+  if (of == MN_COLUMNS_Y) return d->read(d, first, count, sizeof *x, NULL, x);
   if (stored_real(d) == sizeof(double)) return d->read(d, first, count, sizeof *x, x, NULL);
   MN_TRY(d->read(d, first, count, sizeof *narrow, narrow, NULL));
   for (int64_t i = 0; i < count * d->inputs; i++) x[i] = (double)narrow[i];
@@ -55,12 +57,12 @@ static void add_rows(struct mn_columns *c, const double *x, int64_t count, doubl
   c->rows += count;
 }
 
-static mn_status measure(struct mn_columns *c, struct mn_dataset *d, int64_t most, double *x,
-                         const int *stop) {
-  const int64_t piece = rows_of_piece(d), stretch = most >= d->rows ? d->rows : STRETCH;
+static mn_status measure(struct mn_columns *c, struct mn_dataset *d, enum mn_columns_of of, int64_t most,
+                         double *x, const int *stop) {
+  const int64_t piece = rows_of_piece(c->cols), stretch = most >= d->rows ? d->rows : STRETCH;
   const int64_t stretches = most >= d->rows ? 1 : (most + STRETCH - 1) / STRETCH;
-  double *sums = x + piece * d->inputs;
-  float *narrow = (float *)(sums + d->inputs);
+  double *sums = x + piece * c->cols;
+  float *narrow = (float *)(sums + c->cols);
   for (int64_t s = 0; s < stretches; s++) {
     const int64_t first =
         stretches > 1 ? (int64_t)((double)(d->rows - stretch) * (double)s / (double)(stretches - 1)) : 0;
@@ -68,7 +70,7 @@ static mn_status measure(struct mn_columns *c, struct mn_dataset *d, int64_t mos
       here = stretch - done < piece ? stretch - done : piece;
       if (stop && __atomic_load_n(stop, __ATOMIC_ACQUIRE))
         return mn_fail(MN_INTERRUPTED, "reading was stopped");
-      MN_TRY(read_doubles(d, first + done, here, x, narrow));
+      MN_TRY(read_doubles(d, of, first + done, here, x, narrow));
       add_rows(c, x, here, sums);
       mn_heartbeat();
     }
@@ -82,24 +84,25 @@ static mn_status measure(struct mn_columns *c, struct mn_dataset *d, int64_t mos
   return MN_OK;
 }
 
-mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *d, int64_t most, const int *stop) {
-  const size_t cols = (size_t)d->inputs;
+mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *d, enum mn_columns_of of,
+                             int64_t most, const int *stop) {
+  const int64_t wide = of == MN_COLUMNS_X ? d->inputs : d->outputs;
+  const size_t cols = (size_t)wide;
   if (most < d->rows && most < STRETCH) most = d->rows < STRETCH ? d->rows : STRETCH;
   double *all = calloc(5 * cols, sizeof *all);
-  const size_t piece = (size_t)rows_of_piece(d) * cols;
+  const size_t piece = (size_t)rows_of_piece(wide) * cols;
   double *x = malloc((piece + cols) * sizeof *x + piece * sizeof(float));
-  *out = (struct mn_columns){.cols = d->inputs,
+  *out = (struct mn_columns){.cols = wide,
                              .mean = all,
                              .deviation = all + cols,
                              .smallest = all + 2 * cols,
                              .largest = all + 3 * cols,
                              .scale = all + 4 * cols};
   mn_status status = MN_OK;
-  if (!all || !x)
-    status = mn_fail(MN_NO_MEMORY, "no memory to measure the %lld columns of x", (long long)d->inputs);
+  if (!all || !x) status = mn_fail(MN_NO_MEMORY, "no memory to measure %lld columns", (long long)wide);
   for (size_t i = 0; i < cols && status == MN_OK; i++)
     out->smallest[i] = INFINITY, out->largest[i] = -INFINITY;
-  if (status == MN_OK) status = measure(out, d, most, x, stop);
+  if (status == MN_OK) status = measure(out, d, of, most, x, stop);
   free(x);
   return status;
 }
@@ -146,7 +149,7 @@ static mn_status standardized_read(struct mn_dataset *dataset, int64_t first, in
   const struct standardized *s = (const struct standardized *)dataset;
   struct mn_dataset *whole = s->whole;
   const size_t had = stored_real(whole), row = (size_t)dataset->inputs * real;
-  const int64_t piece = rows_of_piece(whole);
+  const int64_t piece = rows_of_piece(dataset->inputs);
   MN_TRY(mn_dataset_check_read(dataset, first, count, real, y));
   void *stored = x && had != real ? malloc((size_t)(piece * dataset->inputs) * had) : NULL;
   mn_status status = MN_OK;

@@ -1,4 +1,4 @@
-/* The columns of x: what each holds, and rows that are standardised by it. */
+/* The columns of x and y: what each holds, and rows whose x is standardised by it. */
 #ifndef MN_DATA_COLUMNS_H
 #define MN_DATA_COLUMNS_H
 
@@ -7,16 +7,18 @@
 /* Of column c: the mean, the deviation √(Σ(x − mean)²/rows), the smallest and the largest value, and what to
  * divide by to standardise it: the deviation, or 1 for a column whose values are all the same. */
 struct mn_columns {
-  int64_t rows, cols; /* rows that were measured, and the dataset's inputs */
+  int64_t rows, cols; /* rows that were measured, and the dataset's inputs or outputs */
   double *mean, *deviation, *smallest, *largest, *scale; /* [cols], owned */
 };
+
+enum mn_columns_of { MN_COLUMNS_X, MN_COLUMNS_Y }; /* y: of targets, not of labels */
 
 /* Measures all rows or, if `most` is less, `most` of them: stretches of neighbours, spread over the dataset.
  * The numbers depend on the rows alone, not on threads. Free *out with mn_columns_free, also after an error.
  * MN_NO_MEMORY; MN_INTERRUPTED: *stop was set meanwhile (NULL: never); the errors of the dataset's read, which
  * names a value that is not finite. */
-MN_API mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *dataset, int64_t most,
-                                    const int *stop);
+MN_API mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *dataset, enum mn_columns_of of,
+                                    int64_t most, const int *stop);
 MN_API void mn_columns_free(struct mn_columns *columns);
 
 /* *out has the rows of `dataset`, which it borrows, with (x − mean[c])·(1/scale[c]) for x, computed in double and

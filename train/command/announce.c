@@ -133,6 +133,18 @@ void mn_announce_columns(const struct mn_columns *c, int standardized, const str
         c->deviation[narrow], (long long)narrow, c->deviation[wide], (long long)wide, of_mean);
 }
 
+void mn_announce_targets(const struct mn_columns *c, const struct mn_options *options) {
+  const double far = 10;
+  int64_t worst = 0;
+  for (int64_t i = 1; i < c->cols; i++)
+    if (fabs(c->mean[i]) + c->deviation[i] > fabs(c->mean[worst]) + c->deviation[worst]) worst = i;
+  if (c->cols > 0 && fabs(c->mean[worst]) + c->deviation[worst] > far)
+    mn_announce(options,
+                "note: target %lld has the mean %.3g and the deviation %.3g, but outputs begin near 0: "
+                "(y - mean) / deviation in its place trains faster",
+                (long long)worst, c->mean[worst], c->deviation[worst]);
+}
+
 void mn_announce_sums(const struct mn_checkpoint *checkpoint, const char *path, int quiet) {
   if (!checkpoint->checksums && !quiet)
     mn_escape_print(

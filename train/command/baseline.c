@@ -3,41 +3,38 @@
 
 #include <stdlib.h>
 
-enum { AT_ONCE = 1024 }; /* rows */
+#include "data/columns.h"
 
-/* Adds rows to `counts` of classes, or to means and sums of squares (Welford); `before`: rows added earlier. */
-static void add(const struct mn_dataset *d, const void *y, int64_t count, int64_t before, double *counts,
-                double *squares) {
-  const int64_t cols = d->classes ? 1 : d->outputs;
-  for (int64_t i = 0; i < count * cols; i++) {
-    if (d->classes) {
-      counts[((const int32_t *)y)[i]]++;
-      continue;
-    }
-    double *mean = &counts[i % cols];
-    const double apart = ((const double *)y)[i] - *mean;
-    *mean += apart / (double)(before + i / cols + 1);
-    squares[i % cols] += apart * (((const double *)y)[i] - *mean);
+enum { AT_ONCE = 4096 }; /* rows */
+
+static mn_status commonest(struct mn_dataset *d, int64_t *counts, double *share) {
+  int32_t labels[AT_ONCE];
+  *share = 0;
+  for (int64_t first = 0, here; first < d->rows; first += here) {
+    here = d->rows - first < AT_ONCE ? d->rows - first : AT_ONCE;
+    MN_TRY(d->read(d, first, here, sizeof(float), NULL, labels));
+    for (int64_t i = 0; i < here; i++) counts[labels[i]]++;
   }
+  for (int64_t i = 0; i < d->outputs; i++) {
+    const double of_class = (double)counts[i] / (double)d->rows;
+    if (of_class > *share) *share = of_class;
+  }
+  return MN_OK;
 }
 
 mn_status mn_baseline(struct mn_dataset *d, double *metric) {
-  const size_t cols = (size_t)d->outputs, row = d->classes ? sizeof(int32_t) : cols * sizeof(double);
-  double *counts = calloc(2 * cols, sizeof *counts), *squares = counts + cols;
-  void *y = malloc(AT_ONCE * row);
-  mn_status status = counts && y ? MN_OK : mn_fail(MN_NO_MEMORY, "no memory for a baseline");
-  for (int64_t first = 0, here; first < d->rows && status == MN_OK; first += here) {
-    here = d->rows - first < AT_ONCE ? d->rows - first : AT_ONCE;
-    status = d->read(d, first, here, sizeof(double), NULL, y);
-    if (status == MN_OK) add(d, y, here, first, counts, squares);
+  struct mn_columns c;
+  if (d->classes) {
+    int64_t *counts = calloc((size_t)d->outputs, sizeof *counts);
+    mn_status counted =
+        counts ? commonest(d, counts, metric) : mn_fail(MN_NO_MEMORY, "no memory for a baseline");
+    free(counts);
+    return counted;
   }
+  mn_status status = mn_columns_measure(&c, d, MN_COLUMNS_Y, d->rows, NULL);
   *metric = 0;
-  for (size_t i = 0; i < cols && status == MN_OK; i++) {
-    const double share = counts[i] / (double)d->rows, variance = squares[i] / (double)d->rows;
-    if (!d->classes) *metric += variance / (double)cols;
-    if (d->classes && share > *metric) *metric = share;
-  }
-  free(counts);
-  free(y);
+  for (int64_t i = 0; i < c.cols && status == MN_OK; i++)
+    *metric += c.deviation[i] * c.deviation[i] / (double)c.cols;
+  mn_columns_free(&c);
   return status;
 }

@@ -243,7 +243,7 @@ static void show_columns(struct answer *answer, struct mn_dataset *dataset) {
   enum { SHOWN = 8, MOST = 256 << 20 }; /* columns, and bytes that are read, as doubles */
   struct mn_columns c;
   const int64_t most = MOST / (int64_t)sizeof(double) / dataset->inputs;
-  if (mn_columns_measure(&c, dataset, most, NULL) != MN_OK) {
+  if (mn_columns_measure(&c, dataset, MN_COLUMNS_X, most, NULL) != MN_OK) {
     if (answer->as_json)
       mn_json_null(&answer->json, "columns");
     else

@@ -264,7 +264,11 @@ mn_status mn_session_columns(struct mn_session *s, const int *stop) {
     return mn_fail(MN_USAGE, "--standardize, but %s was trained without; leave it out, or start a new run",
                    s->from_path);
   if (s->from || (o->quiet && !o->standardize)) return MN_OK;
-  MN_TRY(mn_columns_measure(&s->columns, s->train, o->standardize ? s->train->rows : sample, stop));
+  MN_TRY(mn_columns_measure(&s->columns, s->train, MN_COLUMNS_X, o->standardize ? s->train->rows : sample,
+                            stop));
+  if (!s->train->classes && o->data && !o->quiet)
+    MN_TRY(mn_columns_measure(&s->targets, s->train, MN_COLUMNS_Y,
+                              SAMPLE / (int64_t)sizeof(double) / s->train->outputs, stop));
   return o->standardize ? mn_model_standardize(s->model, s->columns.mean, s->columns.scale) : MN_OK;
 }
 
@@ -355,6 +359,7 @@ void mn_session_close(struct mn_session *s) {
   mn_optimizer_close(s->optimizer);
   mn_model_close(s->model);
   mn_columns_free(&s->columns);
+  mn_columns_free(&s->targets);
   mn_dataset_close(s->train);
   mn_dataset_close(s->test);
   mn_checkpoint_free(s->from);
@@ -427,6 +432,7 @@ void mn_session_describe(const struct mn_session *s) {
   }
   if (o->init) describe_init(s);
   mn_announce_columns(&s->columns, s->model->mean != NULL, o);
+  mn_announce_targets(&s->targets, o);
   if (!o->verbose) return;
   if (s->optimizer->stored)
     mn_announce(o, "plan: gradients are stored, then applied (%s)",

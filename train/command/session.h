@@ -22,6 +22,7 @@ struct mn_session {
   char from_path[4096];
   struct mn_progress progress; /* of a resumed run */
   struct mn_columns columns;   /* of x in a new run: of all rows by --standardize, else of some; or cols 0 */
+  struct mn_columns targets;   /* of y in a new run on --data, of some rows; or cols 0 */
   int64_t whole;               /* rows of --data, where train and test are parts by --validation; else 0 */
   int stratified;              /* they were drawn by mn_dataset_stratify, as runs since 0.4 do */
   /* Of a resumed run: name, and value then, of each option that it has otherwise; the data cannot be

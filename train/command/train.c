@@ -337,7 +337,7 @@ static void tell_of_no_use(struct run *r) {
   else if (!classes && found >= constant)
     mn_progress_bar_note(&r->bar,
                          "note: this is no better than predicting the targets' mean, whose loss is %s: more "
-                         "--epochs, another --lr or --standardize may help",
+                         "--epochs, another --lr, --standardize or targets of deviation 1 may help",
                          mn_show_number(shown, constant, 5));
 }
 
