@@ -19,7 +19,7 @@ passed=0 failed=0
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
 programs=${alone:-test_block test_kernels test_planes test_optimizer test_gradients test_tape test_parity test_masters}
-every=${alone:-$programs test_block_call test_reading test_doubts test_fingerprint test_owned test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_predict test_model test_terminal test_log test_resume test_progress test_command test_advice test_newest test_sums test_disk test_signals test_hosts}
+every=${alone:-$programs test_block_call test_reading test_doubts test_fingerprint test_owned test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_predict test_standardize test_model test_terminal test_log test_resume test_progress test_command test_advice test_newest test_sums test_disk test_signals test_hosts}
 
 # A worker of the process below takes its copy (BUILT), and of the mutants its SHARE. Any other builds a copy, in which all must pass.
 if [ -n "${BUILT:-}" ]; then
@@ -90,6 +90,7 @@ mutant() {
   kernels/escape.c) order=${alone:-test_owned test_command} ;;
   data/order.c) order=${alone:-test_order test_loader} ;;
   data/held_out.c) order=${alone:-test_held_out} ;;
+  data/columns.c | train/checkpoint/snapshot.c | train/evaluate.c) order=${alone:-test_standardize test_predict test_library test_training} ;;
   data/labels.c) order=${alone:-test_library} ;;
   data/read.c) order=${alone:-test_rows test_loader test_library} ;;
   train/command/verify.c) order=${alone:-test_doubts} ;;
@@ -558,6 +559,10 @@ mutant "held out: both parts are one" $v 'if (part == MN_PART_TRAIN) turn_over(h
 mutant "held out: the last rows are in no part" $v 'if (next < h->whole->rows) add' 'if (0) add'
 mutant "held out: by the first epoch's order" $v 'epoch = INT64_MAX / rows - 1;' 'epoch = 0;'
 mutant "held out: a stretch is read from its start" $v 's->first + within, here' 's->first, here'
+mutant "standardised: the mean stays" data/columns.c '- mean[c]) * factor[c]' ') * factor[c]'
+mutant "standardised: pieces are taken around their own means alone" data/columns.c 'c->deviation[i] += apart * apart * had * ((double)count / all);' ''
+mutant "standardised: an evaluation takes rows as they are" $e '.mean = e->model->mean,' '.mean = NULL,'
+mutant "standardised: a checkpoint's numbers are not taken up" train/checkpoint/snapshot.c 'if (!from->input[0].value) return MN_OK;' 'return MN_OK;'
 mutant "held out: another seed than the run's" train/command/session.c '&s->test, part, s->from->progress.seed)' \
   '&s->test, part, 0)'
 mutant "held out: the remainders are lost" $v 'c < held; c++) strata[c].held++;' 'c < 0; c++) strata[c].held++;'

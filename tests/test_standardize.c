@@ -50,36 +50,41 @@ static const struct result *run_well(const char *line) {
   return r;
 }
 
-/* In long double, in two passes. */
+/* Compares with sums in long double, in two passes over the first and last `half` rows. */
+static void assert_columns(const struct mn_columns *c, int half) {
+  assert_int_equal(c->rows, 2 * half);
+  assert_int_equal(c->cols, COLS);
+  for (int i = 0; i < COLS; i++) {
+    long double sum = 0, squares = 0;
+    double least = raw[0][i], most = raw[0][i];
+    for (int k = 0; k < 2 * half; k++) {
+      const double value = raw[k < half ? k : ROWS - 2 * half + k][i];
+      sum += value, least = fmin(least, value), most = fmax(most, value);
+    }
+    const long double mean = sum / (2 * half);
+    for (int k = 0; k < 2 * half; k++) {
+      const long double apart = raw[k < half ? k : ROWS - 2 * half + k][i] - mean;
+      squares += apart * apart;
+    }
+    const double deviation = i == 3 ? 0 : (double)sqrtl(squares / (2 * half));
+    assert_true(fabs(c->mean[i] - (double)mean) <= 1e-14 * fmax(fabs(least), fabs(most)));
+    assert_true(fabs(c->deviation[i] - deviation) <= 1e-9 * deviation);
+    assert_true(c->smallest[i] == least && c->largest[i] == most);
+    assert_true(c->scale[i] == (i == 3 ? 1 : c->deviation[i]));
+  }
+}
+
+/* All rows; and a sample, stretches of 64 that are spread over the rows, the first and the last among them. */
 static void columns_are_measured(void **state) {
   (void)state;
   struct mn_dataset *d;
   struct mn_columns c;
   assert_int_equal(mn_dataset_open(&d, "raw.h5", MN_PART_TRAIN, NULL, NULL, 1), MN_OK);
   assert_int_equal(mn_columns_measure(&c, d, MN_COLUMNS_X, ROWS, NULL), MN_OK);
-  assert_int_equal(c.rows, ROWS);
-  assert_int_equal(c.cols, COLS);
-  for (int i = 0; i < COLS; i++) {
-    long double sum = 0, squares = 0;
-    double least = raw[0][i], most = raw[0][i];
-    for (int n = 0; n < ROWS; n++)
-      sum += raw[n][i], least = fmin(least, raw[n][i]), most = fmax(most, raw[n][i]);
-    for (int n = 0; n < ROWS; n++) squares += (raw[n][i] - sum / ROWS) * (raw[n][i] - sum / ROWS);
-    const double deviation = (double)sqrtl(squares / ROWS);
-    assert_true(fabs(c.mean[i] - (double)(sum / ROWS)) <= 1e-15 * fmax(fabs(least), fabs(most)) * 4);
-    assert_true(fabs(c.deviation[i] - deviation) <= 1e-9 * deviation + (i == 3 ? 1e-14 : 0));
-    assert_true(c.smallest[i] == least && c.largest[i] == most);
-  }
-  assert_true(c.deviation[3] == 0 && c.scale[3] == 1 && c.mean[3] == raw[0][3]);
-  assert_true(c.scale[1] == c.deviation[1]);
+  assert_columns(&c, ROWS / 2);
   mn_columns_free(&c);
-  /* A sample: stretches that are spread over the rows, the first and the last among them. */
   assert_int_equal(mn_columns_measure(&c, d, MN_COLUMNS_X, 128, NULL), MN_OK);
-  assert_int_equal(c.rows, 128);
-  double least = INFINITY;
-  for (int n = 0; n < ROWS; n++)
-    if (n < 64 || n >= ROWS - 64) least = fmin(least, raw[n][4]);
-  assert_true(c.smallest[4] == least);
+  assert_columns(&c, 64);
   mn_columns_free(&c);
   const int stop = 1;
   assert_int_equal(mn_columns_measure(&c, d, MN_COLUMNS_X, ROWS, &stop), MN_INTERRUPTED);
