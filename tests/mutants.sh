@@ -90,7 +90,7 @@ mutant() {
   kernels/escape.c) order=${alone:-test_owned test_command} ;;
   data/order.c) order=${alone:-test_order test_loader} ;;
   data/held_out.c) order=${alone:-test_held_out} ;;
-  data/columns.c | train/checkpoint/snapshot.c | train/evaluate.c) order=${alone:-test_standardize test_predict test_library test_training} ;;
+  data/columns.c) order=${alone:-test_standardize} ;;
   data/labels.c) order=${alone:-test_library} ;;
   data/read.c) order=${alone:-test_rows test_loader test_library} ;;
   train/command/verify.c) order=${alone:-test_doubts} ;;
@@ -105,13 +105,13 @@ mutant() {
   train/checkpoint/model.c | train/checkpoint/read.c) order=${alone:-test_model} ;;
   train/checkpoint/sums.c) order=${alone:-test_sums} ;;
   train/checkpoint/path.c) order=${alone:-test_newest test_saver test_owned} ;;
-  train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_retake test_loader test_training} ;;
+  train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_retake test_loader test_training test_standardize} ;;
   train/command/show.c | train/command/progress_bar.c | train/command/log.c) order=${alone:-test_progress test_terminal test_log test_resume} ;;
   train/command/disk.c) order=${alone:-test_disk} ;;
   train/command/plot*.c | train/command/gnuplot.c) order=${alone:-test_command} ;;
   train/command/predict.c | train/command/scores.c) order=${alone:-test_predict} ;;
   train/command/*) order=${alone:-test_pauses test_best test_disk test_training test_terminal} ;;
-  train/*) order=${alone:-test_library test_trainer test_trainer_errors test_nonfinite test_retake test_pauses test_training test_predict} ;;
+  train/*) order=${alone:-test_library test_trainer test_trainer_errors test_nonfinite test_retake test_pauses test_training test_predict test_standardize} ;;
   *) order=$programs ;;
   esac
   [[ $name != doubts:* && $name != files:* ]] || order=${alone:-test_doubts}
