@@ -12,7 +12,7 @@ struct mn_context {
   const char *name;                  /* device->name, e.g. "NVIDIA H200" */
   int64_t allocations;               /* made so far: steps make none */
   size_t bytes;                      /* allocated now, on the device */
-  int all_threads;                   /* tapes of small products have all threads too (engine/tape.h) */
+  int all_threads;                   /* so have tapes of small and medium products (engine/tape.h) */
   const struct mn_tape_hooks *hooks; /* on each tape's runs (engine/tape.h); NULL: none */
 };
 

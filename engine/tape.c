@@ -221,8 +221,8 @@ mn_status mn_tape_run(struct mn_tape *tape, mn_status (*run)(void *data), void *
   const int threads = omp_get_max_threads();
   device->nonfinite = tape->nonfinite;
   device->mark = tape->mark;
-  if (device->type == MN_DEVICE_CPU && tape->largest_product < MN_TAPE_SMALL && !tape->context->all_threads)
-    omp_set_num_threads(1);
+  if (device->type == MN_DEVICE_CPU && tape->largest_product < MN_TAPE_MEDIUM && !tape->context->all_threads)
+    omp_set_num_threads(tape->largest_product < MN_TAPE_SMALL || threads < 4 ? 1 : threads / 4);
   mn_status status = run(data);
   omp_set_num_threads(threads);
   device->nonfinite = nonfinite;

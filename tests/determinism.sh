@@ -39,7 +39,7 @@ same() {
   shift 2
   for ((run = 0; run < times; run++)); do
     rm -f run.h5 run.jsonl
-    LD_PRELOAD=$folder/one_thread.so OMP_NUM_THREADS=$((run % most + 1)) "$minnow" train --device "$device" --quiet --checkpoint run.h5 --log run.jsonl "$@" >said 2>&1 || {
+    LD_PRELOAD=$folder/one_thread.so OMP_NUM_THREADS=$((run % most + 1)) "$minnow" train --threads $((run % most + 1)) --device "$device" --quiet --checkpoint run.h5 --log run.jsonl "$@" >said 2>&1 || {
       cat said >&2
       exit 70
     }

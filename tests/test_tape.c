@@ -256,38 +256,32 @@ static mn_status count_threads(void *data) {
   return MN_OK;
 }
 
-/* A model of small products is one thread's; a large product has all, and so has the caller again. */
-static void small_products_take_one_thread(void **state) {
+/* A model of small products is one thread's, one of medium products has a quarter, and one of large products all,
+ * as all have by --threads; and so has the caller again. */
+static void small_products_take_fewer_threads(void **state) {
+  static const struct {
+    int64_t rows, width;
+    int of, all, expected;
+  } cases[] = {
+      {64, 256, 9, 0, 1}, {128, 256, 9, 0, 2}, {128, 256, 3, 0, 1}, {512, 256, 9, 0, 9}, {4, 16, 9, 1, 9}};
   struct mn_context *context = open_or_skip(*state, "fp32");
-  for (int large = 0; large < 2; large++) {
+  for (size_t i = 0; i < COUNT(cases); i++) {
     struct mn_tape *tape;
     struct mn_tensor *x, *w, *y;
     int threads = 0;
-    omp_set_num_threads(3);
+    omp_set_num_threads(cases[i].of);
+    context->all_threads = cases[i].all;
     MUST(mn_tape_open(&tape, context, 0));
-    MUST(mn_tensor_parameter(context, &w, "w", 2, 256, 256));
-    MUST(mn_tape_input(tape, &x, "x", large ? 128 : 64, 256));
+    MUST(mn_tensor_parameter(context, &w, "w", 2, cases[i].width, cases[i].width));
+    MUST(mn_tape_input(tape, &x, "x", cases[i].rows, cases[i].width));
     MUST(mn_linear_record(tape, &y, x, w, NULL));
     MUST(mn_tape_finish(tape));
     MUST(mn_tape_run(tape, count_threads, &threads));
-    assert_int_equal(threads, large ? 3 : 1);
-    assert_int_equal(omp_get_max_threads(), 3);
+    assert_int_equal(threads, cases[i].expected);
+    assert_int_equal(omp_get_max_threads(), cases[i].of);
     mn_tape_close(tape);
     mn_tensor_free(context, w);
   }
-  context->all_threads = 1; /* --threads */
-  struct mn_tape *tape;
-  struct mn_tensor *x, *w, *y;
-  int threads = 0;
-  MUST(mn_tape_open(&tape, context, 0));
-  MUST(mn_tensor_parameter(context, &w, "w", 2, 16, 16));
-  MUST(mn_tape_input(tape, &x, "x", 4, 16));
-  MUST(mn_linear_record(tape, &y, x, w, NULL));
-  MUST(mn_tape_finish(tape));
-  MUST(mn_tape_run(tape, count_threads, &threads));
-  assert_int_equal(threads, 3);
-  mn_tape_close(tape);
-  mn_tensor_free(context, w);
   omp_set_num_threads(2);
   mn_context_close(context);
 }
@@ -508,7 +502,7 @@ int main(void) {
       BOTH(equal_runs_give_equal_bytes),
       BOTH(a_step_is_forward_and_backward),
       BOTH(replayed_forwards_see_what_is_new),
-      ON("cpu", small_products_take_one_thread),
+      ON("cpu", small_products_take_fewer_threads),
       ON("cpu", threads_do_not_change_bytes),
       ON("cpu", kernels_do_not_depend_on_threads),
       BOTH(bias_gradients_cancel_in_each_group),

@@ -83,6 +83,9 @@ $(BUILD)/tests/faults/minnow: tests/faults/device.c $(BUILD)/$(MAIN:.c=.o) $(BUI
 defaults: $(BUILD)/minnow $(BUILD)/tests/test_defaults ### the defaults of train beside eight other settings, on four kinds of data (ARGS=images: one)
 	$(Q)OMP_WAIT_POLICY=passive MINNOW=$(BUILD)/minnow $(BUILD)/tests/test_defaults $(or $(ARGS),all)
 
+threads: $(BUILD)/minnow ### samples a second on the CPU beside busy processes, and PyTorch's (ARGS=5: runs of each; PYTHON=…)
+	$(Q)MINNOW=$(BUILD)/minnow $(PYTHON) tests/threads.py $(ARGS)
+
 test-determinism: $(BUILD)/minnow ### COUNT=100 runs of the demo, and small ones in each precision, one result each (ARGS="--device auto")
 	$(Q)MINNOW=$(BUILD)/minnow CC="$(CC)" COUNT=$(or $(COUNT),100) tests/determinism.sh $(ARGS)
 test-mutants: ### the code is broken in many ways, and the tests fail
@@ -117,4 +120,4 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CMOCKA_LIBS) $(LDLIBS)
 
 .PHONY: check quick nightly test-threads test-torn fuzz test-torch test-faults test-kills test-actions test-determinism test-mutants test-valgrind \
-        defaults test-strikes test-slurm test-sanitizer coverage peers lint format
+        defaults threads test-strikes test-slurm test-sanitizer coverage peers lint format

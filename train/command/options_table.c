@@ -146,7 +146,8 @@ static const struct mn_option_row table[] = {
     {"device", NULL, RUNS | CHECKS, WORD(device), 0, 0, 0, "auto", .help = "auto: the GPU where there is one",
      .words = devices},
     {"threads", "N", RUNS | CHECKS, INTEGER(threads), 0, 1, 1024, "auto", RUNS | CHECKS, 0,
-     .help = "that the CPU computes with; auto: one for small products, else all (OMP_NUM_THREADS, cores)"},
+     .help = "that the CPU computes with; auto: OMP_NUM_THREADS, or all cores; of these a quarter, or one, "
+             "for small products"},
     {"ranks", "PxD", TRAIN, TEXT(ranks), 0, .initial = "auto",
      .help =
          "of the processes that mpirun or srun started, P shards divide the groups of every block, and D "
