@@ -212,6 +212,8 @@ static mn_status read_input(struct file *file, struct mn_checkpoint *weights) {
   for (int k = 0; k < MN_CHECKPOINT_INPUT && group.kind == MN_HDF5_GROUP; k++) {
     struct misfits misfits = {.used = 0};
     struct mn_hdf5_object found;
+    free(weights->input[k].value); /* the model may have its own */
+    weights->input[k].value = NULL;
     mn_checkpoint_expect_input(weights, k, &weights->input[k]);
     MN_TRY(mn_hdf5_find(&file->hdf5, &group, weights->input[k].name, &found));
     compare(&misfits, &found, &weights->input[k]);
