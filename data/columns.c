@@ -8,7 +8,7 @@
 
 enum { PIECE = 1 << 20, STRETCH = 64 }; /* bytes of rows at a time; rows of a stretch */
 
-/* What x is read as: as it is stored where that can be read by several threads, else as doubles. */
+/* The reals that x is read as: those that are stored if several threads can read them, else doubles. */
 static size_t stored_real(const struct mn_dataset *d) {
   return d->parallel ? d->parallel : sizeof(double);
 }
@@ -92,17 +92,19 @@ mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *d, enum 
   double *all = calloc(5 * cols, sizeof *all);
   const size_t piece = (size_t)rows_of_piece(wide) * cols;
   double *x = malloc((piece + cols) * sizeof *x + piece * sizeof(float));
+  *out = (struct mn_columns){.mean = all};
+  if (!all || !x) {
+    free(x);
+    return mn_fail(MN_NO_MEMORY, "no memory to measure %lld columns", (long long)wide);
+  }
   *out = (struct mn_columns){.cols = wide,
                              .mean = all,
                              .deviation = all + cols,
                              .smallest = all + 2 * cols,
                              .largest = all + 3 * cols,
                              .scale = all + 4 * cols};
-  mn_status status = MN_OK;
-  if (!all || !x) status = mn_fail(MN_NO_MEMORY, "no memory to measure %lld columns", (long long)wide);
-  for (size_t i = 0; i < cols && status == MN_OK; i++)
-    out->smallest[i] = INFINITY, out->largest[i] = -INFINITY;
-  if (status == MN_OK) status = measure(out, d, of, most, x, stop);
+  for (size_t i = 0; i < cols; i++) out->smallest[i] = INFINITY, out->largest[i] = -INFINITY;
+  mn_status status = measure(out, d, of, most, x, stop);
   free(x);
   return status;
 }

@@ -4,7 +4,7 @@
 
 #include "data/dataset.h"
 
-/* Of column c: the mean, the deviation √(Σ(x − mean)²/rows), the smallest and the largest value, and what to
+/* What column c holds: the mean, the deviation √(Σ(x − mean)²/rows), the smallest and the largest value, and what to
  * divide by to standardise it: the deviation, or 1 for a column whose values are all the same. */
 struct mn_columns {
   int64_t rows, cols; /* rows that were measured, and the dataset's inputs or outputs */

@@ -17,8 +17,8 @@
 enum { MN_NODE_INPUTS = 6 };
 
 /* On the CPU a tape whose largest product has fewer multiply-adds than MN_TAPE_SMALL runs on one thread, and one
- * below MN_TAPE_MEDIUM on a quarter of the threads. On two idle cores two threads are 1.2 and 1.3 times as fast,
- * but a fifth or less of one thread beside two busy processes (tests/RESULTS.md). A quarter of many cores leaves
+ * below MN_TAPE_MEDIUM on a quarter of the threads. On two idle cores two threads are 1.1 to 1.9 times as fast,
+ * but beside two busy processes they have a fifth of one thread's rate or less (tests/RESULTS.md). A quarter of many cores leaves
  * room for other processes. */
 enum { MN_TAPE_SMALL = 5 << 20, MN_TAPE_MEDIUM = 1 << 25 };
 

@@ -42,11 +42,11 @@ CHECK
 rows() { for n in 0 1 2 3 4 5 6 7; do echo "$((n / 2)).$((n % 2 * 5))$1$((n / 2)).$((n % 2 * 5 + 2))5$1$((n % 3))"; done; }
 
 rows , >plain.csv && refuses plain.csv CSV && converts plain.csv plain.h5
-{ echo '"length","width","kind"'; rows ','; } >header.txt && refuses header.txt CSV && converts header.txt header.h5
-{ echo 'nano;infinite;y'; rows ';'; } >semicolons && refuses semicolons CSV && converts semicolons semicolons.h5
+{ echo '"length","width","kind"'; rows ','; } >header.csv && refuses header.csv CSV && converts header.csv header.h5
+{ echo 'nano;infinite;y'; rows ';'; } >semicolons.CSV && refuses semicolons.CSV CSV && converts semicolons.CSV semicolons.h5
 rows $'\t' >tabs.v1.tsv && refuses tabs.v1.tsv CSV && converts tabs.v1.tsv tabs.v1.h5
-rows , | sed 's/$/\r/' >dos.h5 && refuses dos.h5 CSV && converts dos.h5 dos.new.h5
-mkdir 'a.b' && rows , >'a.b/none' && refuses a.b/none CSV && converts a.b/none a.b/none.h5
+rows , | sed 's/$/\r/' >dos.csv && refuses dos.csv CSV && converts dos.csv dos.h5
+mkdir 'a.csv' && rows , >'a.csv/none.csv' && refuses a.csv/none.csv CSV && converts a.csv/none.csv a.csv/none.h5
 # Names that Python, a shell or a terminal would read otherwise.
 # shellcheck disable=SC2016 # that is meant
 for name in 'it'"'"'s "here" \n $(ls) `ls`!' $'line\nbreak' $'\x1b[31m' $'\xc2\x9b31m' $'latin-\xe9' 'größe' '%s%n'; do
@@ -69,10 +69,10 @@ done
 
 # eval and predict say the same; what is no table has the one line that it had.
 rows , >e.csv
-printf 'PK\x03\x04,,,,' >zip.csv
+printf 'PK\x03\x04,,,,' >a.csv/zip
 printf 'Dear reader, this is no table,\nbut a letter, as you see.\n' >letter.txt
 for line in "train --hidden 8 --groups 2" "eval --checkpoint run.h5" "predict --checkpoint run.h5 --out o.h5"; do
-  for data in e.csv zip.csv letter.txt; do
+  for data in e.csv a.csv/zip letter.txt; do
     [ -e run.h5 ] || "$minnow" train --quiet --device cpu --synthetic 64 --in 2 --hidden 8 --groups 2 --head 1 --steps 1 --checkpoint run.h5 >/dev/null
     code=0
     # shellcheck disable=SC2086 # a list of words

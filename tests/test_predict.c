@@ -164,7 +164,7 @@ static double at(const json_t *object, const char *key, size_t k) {
   return json_is_null(value) ? NAN : json_number_value(value);
 }
 
-/* Of outputs and targets as predict wrote them. */
+/* Scores from outputs and targets as predict wrote them. */
 static void numbers_are_scored(void **state) {
   (void)state;
   run_well(TRAIN "--data numbers.h5 --checkpoint n.h5");

@@ -101,11 +101,11 @@ static void write_standardized(const char *name, const struct mn_checkpoint *c, 
   assert_true(mean && scale);
   for (int n = 0; n < ROWS; n++)
     for (int i = 0; i < COLS; i++)
-      x[n][i] = (float)(((from_float ? (double)(float)raw[n][i] : raw[n][i]) - mean[i]) / scale[i]);
+      x[n][i] = (float)(((from_float ? (double)(float)raw[n][i] : raw[n][i]) - mean[i]) * (1 / scale[i]));
   write_rows(name, H5T_NATIVE_FLOAT, x);
 }
 
-/* Of rows stored as doubles and as floats, in memory and in the file, in every form of x that the CPU has. */
+/* Rows are stored as doubles or as floats, and x waits in every form that the CPU has. */
 static void a_run_is_that_on_standardized_rows(void **state) {
   (void)state;
   static const char *const precisions[] = {"fp32", "fp16", "bf16"};

@@ -350,12 +350,15 @@ static mn_status check_format(const struct reader *reader, int *damaged) {
  * more. */
 static mn_status read_kind(const struct reader *reader, int *damaged) {
   hsize_t count;
+  struct mn_hdf5_object input;
   MN_TRY(check_format(reader, damaged));
   MN_TRY(mn_sums_read(reader->sums, &reader->file));
   MN_TRY(check_attributes(reader, &reader->file.root, "/"));
   reader->checkpoint->checksums = reader->sums->lines;
   MN_TRY(mn_hdf5_count(&reader->file, &reader->file.root, &count));
-  reader->checkpoint->alone = count <= 3;
+  MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, MN_CHECKPOINT_INPUTS, &input));
+  reader->checkpoint->alone = count == (input.kind == MN_HDF5_NOTHING ? 2 : 3);
+  mn_hdf5_release(&input);
   return MN_OK;
 }
 

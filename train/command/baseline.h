@@ -4,8 +4,8 @@
 
 #include "data/dataset.h"
 
-/* Of classes the share of the commonest, which is the accuracy of always predicting it; of targets the mean over
- * them of their variance, which is the squared error of predicting each one's mean. Reads y of all rows.
+/* *metric: with classes the share of the commonest, which is the accuracy of always predicting it; else the mean
+ * variance of the targets, which is the squared error of predicting each one's mean. Reads y of all rows.
  * MN_NO_MEMORY; the errors of the dataset's read. */
 mn_status mn_baseline(struct mn_dataset *dataset, double *metric);
 

@@ -20,41 +20,29 @@ static int starts_with_number(const char *line) {
   return end > line && strchr(" ,;\t\r\n", *end);
 }
 
-/* Looks at the first bytes, with a zero behind them. Returns 0 unless they are such a table's. */
-static int recognise(char *head, size_t length, const char *suffix) {
-  static const char controls[] = "\x01\x02\x03\x04\x05\x06\x07\x08\x0b\x0c\x0e\x0f\x10\x11\x12\x13\x14\x15"
-                                 "\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f\x7f";
-  table.delimiter = 0;
-  if (length > 6 && memcmp(head, "\x93NUMPY", 6) == 0) return 1;
-  if (length == 0 || strlen(head) != length || strpbrk(head, controls)) return 0;
-  const int named = strcasecmp(suffix, ".csv") == 0;
-  char *next = head + strcspn(head, "\r\n");
-  next += strspn(next, "\r\n");
-  table.header = !starts_with_number(head);
-  if (!named && table.header && !starts_with_number(next)) return 0;
-  head[strcspn(head, "\r\n")] = 0;
-  const char *found = strpbrk(head, ",;\t");
-  if (!named && !found) return 0;
+/* Reads the first line of a CSV file: its delimiter, and whether it has names. */
+static mn_status read_head(const char *path) {
+  char line[4096] = "";
+  FILE *file = fopen(path, "rb");
+  if (!file) return MN_BAD_DATA; /* the message is already why */
+  const char *read = fgets(line, sizeof line, file), *found = strpbrk(line, ",;\t");
+  fclose(file);
   table.delimiter = found ? *found : ',';
-  return 1;
+  table.header = !starts_with_number(line);
+  return read ? MN_OK : MN_BAD_DATA;
 }
 
 mn_status mn_convert_refuse(const char *path) {
-  char head[4096];
-  FILE *file = fopen(path, "rb");
-  if (!file) return MN_BAD_DATA; /* the message is already why */
-  const size_t length = fread(head, 1, sizeof head - 1, file);
-  fclose(file);
-  head[length] = 0;
-  const char *base = strrchr(path, '/'), *dot = strrchr(base ? base : path, '.');
-  const int stem = (int)(dot ? dot - path : (long)strlen(path));
-  if (strlen(path) >= sizeof table.path || !recognise(head, length, path + stem)) return MN_BAD_DATA;
+  const char *dot = strrchr(path, '.');
+  const int csv = dot && (strcasecmp(dot, ".csv") == 0 || strcasecmp(dot, ".tsv") == 0);
+  if (!dot || (!csv && strcasecmp(dot, ".npy") != 0) || strlen(path) >= sizeof table.path) return MN_BAD_DATA;
+  table.delimiter = 0;
+  if (csv) MN_TRY(read_head(path));
   strcpy(table.path, path);
-  snprintf(table.to, sizeof table.to, "%.*s%s", stem, path,
-           strcmp(path + stem, ".h5") == 0 ? ".new.h5" : ".h5");
+  snprintf(table.to, sizeof table.to, "%.*s.h5", (int)(dot - path), path);
   return mn_fail(MN_BAD_DATA,
                  "%s is a %s file, not HDF5: these lines of Python write %s, with the last column as y", path,
-                 table.delimiter ? "CSV" : ".npy", table.to);
+                 csv ? "CSV" : ".npy", table.to);
 }
 
 /* Prints a name as a string of Python's that no shell reads otherwise. Bytes that are no UTF-8 are as in Python's

@@ -317,7 +317,7 @@ static mn_status take_part(struct mn_session *s, enum mn_part part) {
 }
 
 /* The rows that --part asks for, as s->test. If --part is auto, they are the test part's, else those that the
- * run held out, else all. Rows without targets were no run's: of them auto takes all. */
+ * run held out, else all. Auto takes all rows of a file without targets, on which no run was trained. */
 static mn_status open_part(struct mn_session *s, int targets) {
   const struct mn_options *o = &s->options;
   int all = strcmp(o->part, "all") == 0, train = strcmp(o->part, "train") == 0;

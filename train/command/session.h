@@ -7,7 +7,7 @@
 #include "train/checkpoint/snapshot.h"
 #include "train/command/options.h"
 
-/* The text in /config that tells how rows were held out; runs before 0.4 have none. */
+/* The text in /config that tells how rows were held out; runs of minnow 0.3 have none. */
 #define MN_VALIDATION_DRAW "validation_draw"
 
 struct mn_session {
@@ -24,7 +24,7 @@ struct mn_session {
   struct mn_columns columns;   /* of x in a new run: of all rows by --standardize, else of some; or cols 0 */
   struct mn_columns targets;   /* of y in a new run on --data, of some rows; or cols 0 */
   int64_t whole;               /* rows of --data, where train and test are parts by --validation; else 0 */
-  int stratified;              /* they were drawn by mn_dataset_stratify, as runs since 0.4 do */
+  int stratified;              /* they were drawn by mn_dataset_stratify; runs of minnow 0.3 did without */
   /* Of a resumed run: name, and value then, of each option that it has otherwise; the data cannot be
    * compared, because the checkpoint has no fingerprint of it. */
   struct mn_text changed[MN_CHECKPOINT_OPTIONS];
