@@ -114,6 +114,15 @@ void mn_columns_free(struct mn_columns *c) {
   *c = (struct mn_columns){0};
 }
 
+void mn_columns_extremes(const struct mn_columns *c, int64_t *least, int64_t *largest) {
+  *least = *largest = -1;
+  for (int64_t i = 0; i < c->cols; i++) {
+    if (!(c->deviation[i] > 0)) continue;
+    if (*least < 0 || c->deviation[i] < c->deviation[*least]) *least = i;
+    if (*largest < 0 || c->deviation[i] > c->deviation[*largest]) *largest = i;
+  }
+}
+
 /* ---- standardising ---- */
 
 struct standardized {

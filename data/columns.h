@@ -21,6 +21,9 @@ MN_API mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *d
                                     int64_t most, const int *stop);
 MN_API void mn_columns_free(struct mn_columns *columns);
 
+/* The columns with the least deviation above 0 and with the largest; −1: all are constant. */
+void mn_columns_extremes(const struct mn_columns *columns, int64_t *least, int64_t *largest);
+
 /* *out has the rows of `dataset`, which it borrows, with (x − mean[c])·(1/scale[c]) for x, computed in double and
  * rounded to the real asked for; mean [inputs] is borrowed too. MN_NO_MEMORY. */
 mn_status mn_dataset_standardize(struct mn_dataset **out, struct mn_dataset *dataset, const double *mean,

@@ -49,7 +49,7 @@ rows , | sed 's/$/\r/' >dos.csv && refuses dos.csv CSV && converts dos.csv dos.h
 mkdir 'a.csv' && rows , >'a.csv/none.csv' && refuses a.csv/none.csv CSV && converts a.csv/none.csv a.csv/none.h5
 # Names that Python, a shell or a terminal would read otherwise.
 # shellcheck disable=SC2016 # that is meant
-for name in 'it'"'"'s "here" \n $(ls) `ls`!' $'line\nbreak' $'\x1b[31m' $'\xc2\x9b31m' $'latin-\xe9' 'größe' '%s%n'; do
+for name in 'it'"'"'s "here" \n $(ls) `ls`!' $'line\nbreak \x1b[31m \xc2\x9b31m' $'latin-\xe9 größe %s%n'; do
   rows , >"$name.csv"
   refuses "$name.csv" CSV
   converts "$name.csv" "$name.h5"

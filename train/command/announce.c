@@ -112,15 +112,14 @@ static void announce_constant(const struct mn_columns *c, const struct mn_option
 
 void mn_announce_columns(const struct mn_columns *c, int standardized, const struct mn_options *options) {
   const double apart = 100, off = 10; /* of deviations; of a mean, in deviations */
-  int64_t narrow = -1, wide = -1, far = -1;
+  int64_t narrow, wide;
   announce_constant(c, options);
-  for (int64_t i = 0; i < c->cols; i++) {
-    if (!(c->deviation[i] > 0)) continue;
-    if (narrow < 0 || c->deviation[i] < c->deviation[narrow]) narrow = i;
-    if (wide < 0 || c->deviation[i] > c->deviation[wide]) wide = i;
-    if (far < 0 || fabs(c->mean[i]) / c->deviation[i] > fabs(c->mean[far]) / c->deviation[far]) far = i;
-  }
+  mn_columns_extremes(c, &narrow, &wide);
   if (narrow < 0 || standardized) return;
+  int64_t far = narrow;
+  for (int64_t i = 0; i < c->cols; i++)
+    if (fabs(c->mean[i]) * c->deviation[far] > fabs(c->mean[far]) * c->deviation[i] && c->deviation[i] > 0)
+      far = i;
   const double mean = fabs(c->mean[far]) / c->deviation[far];
   char of_mean[80] = "";
   if (mean > off)

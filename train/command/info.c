@@ -251,12 +251,8 @@ static void show_columns(struct answer *answer, struct mn_dataset *dataset) {
     mn_columns_free(&c);
     return;
   }
-  int64_t least = -1, largest = -1;
-  for (int64_t i = 0; i < c.cols; i++) {
-    if (!(c.deviation[i] > 0)) continue;
-    if (least < 0 || c.deviation[i] < c.deviation[least]) least = i;
-    if (largest < 0 || c.deviation[i] > c.deviation[largest]) largest = i;
-  }
+  int64_t least, largest;
+  mn_columns_extremes(&c, &least, &largest);
   if (answer->as_json)
     mn_json_array_open(&answer->json, "columns");
   else
