@@ -204,6 +204,9 @@ static void a_run_says_what_it_is(void **state) {
   assert_says(run(FIRST "--lr 1e-9"),
               "no better than always predicting the commonest class, which is right for 7");
   assert_null(strstr(run(FIRST)->err, "no better"));
+  /* Without test rows, good.h5's three classes are as frequent as each other: their entropy is log 3. */
+  assert_says(run("train --device cpu --data good.h5 --hidden 8 --groups 2 --batch 6 --epochs 1 --lr 1e-9"),
+              "no better than predicting each class by its share, whose loss is 1.0986: ");
 }
 
 static int print_table(const char *only) {

@@ -317,28 +317,27 @@ static void tell_of_the_best(struct run *r) {
                          o->checkpoint ? "; --resume with more patience goes on" : "");
 }
 
+#define NO_USE_REMEDY ": more --epochs, another --lr or --standardize may help"
+
 /* Says so if a run that is over has learnt nothing: by its test rows, else by the last epoch's mean loss. */
 static void tell_of_no_use(struct run *r) {
   struct mn_session *s = &r->session;
-  const int classes = s->train->classes;
-  const double found = classes ? r->accuracy : r->evaluator ? r->test_loss : r->epoch_loss;
-  double constant;
+  const double found = r->evaluator ? r->test_loss : r->epoch_loss;
+  double loss, share;
   char shown[MN_SHOWN];
   if (!s->options.data || s->options.quiet || !isfinite(found)) return;
-  if (mn_baseline(r->evaluator ? s->test : s->train, &constant) != MN_OK)
+  if (mn_baseline(r->evaluator ? s->test : s->train, &loss, &share) != MN_OK)
     mn_progress_bar_note(&r->bar, "note: whether this is better than a constant is not known: %s",
                          mn_message());
-  else if (classes && found <= constant)
-    mn_progress_bar_note(
-        &r->bar,
-        "note: this is no better than always predicting the commonest class, which is right for "
-        "%.2f %%: more --epochs, another --lr or --standardize may help",
-        100 * constant);
-  else if (!classes && found >= constant)
+  else if (r->accuracy <= share)
     mn_progress_bar_note(&r->bar,
-                         "note: this is no better than predicting the targets' mean, whose loss is %s: more "
-                         "--epochs, another --lr, --standardize or targets of deviation 1 may help",
-                         mn_show_number(shown, constant, 5));
+                         "note: this is no better than always predicting the commonest class, which is right "
+                         "for %.2f %%" NO_USE_REMEDY,
+                         100 * share);
+  else if (isnan(r->accuracy) && found >= loss)
+    mn_progress_bar_note(
+        &r->bar, "note: this is no better than predicting %s, whose loss is %s" NO_USE_REMEDY,
+        s->train->classes ? "each class by its share" : "the targets' mean", mn_show_number(shown, loss, 5));
 }
 
 /* What the run's speed was, and what bounds it. */
