@@ -1,5 +1,10 @@
 # minnow: a minimal neural-net engine that trains. `make help` lists the goals; everything is built into build/.
 
+# One goal is built on all cores. Several are made in their order (make clean all), unless -j is given.
+ifeq ($(MAKELEVEL)$(word 2,$(MAKECMDGOALS))$(filter -j%,$(MAKEFLAGS)),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
+
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(wildcard $(shell command -v nvcc 2>/dev/null) /usr/local/cuda/bin/nvcc)))
 NVCC      ?= $(CUDA_HOME)/bin/nvcc
 CUDA      ?= $(if $(wildcard $(NVCC)),1,0)
@@ -52,6 +57,8 @@ GENCODE   := $(foreach a,$(ARCHS),-gencode=arch=compute_$(a),code=sm_$(a)) \
 override NVFLAGS += -std=c++17 -O3 -lineinfo -I. -ccbin g++ -DMN_CUDA -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
              $(if $(filter 1,$(WERROR)),-Werror all-warnings)
 override LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -ldl -lrt
+# Neither a GPU nor a word of the user's asks for CUDA: what only runs the program needs none of it.
+UNASKED   := $(if $(HERE)$(filter-out file,$(origin CUDA) $(origin CUDA_ARCH)),,1)
 endif
 
 # The CPU kernels that are compiled twice, for float and for double.
@@ -86,6 +93,7 @@ $(BUILD)/$(SHARED): $(OBJECTS)
 PACKAGES = HDF5_LIBS="$(HDF5_LIBS)" BLAS_LIBS="$(BLAS_LIBS)" JSON_LIBS="$(JSON_LIBS)" ZLIB_LIBS="$(ZLIB_LIBS)" HASH_LIBS="$(HASH_LIBS)" CMOCKA_LIBS="$(CMOCKA_LIBS)" train/install/packages.sh
 $(BUILD)/found: $(BUILD)/flags.cc
 	$(Q)$(PACKAGES) --build -- $(CC) $(CFLAGS) $(LDFLAGS) && touch $@
+	$(Q)$(if $(filter 1,$(CUDA)),echo "  CUDA for $(CUDA_ARCH) takes minutes to compile; make CUDA=0 leaves it out and takes seconds")
 
 $(BUILD)/%.fp32.o: %.c $(BUILD)/flags.cc | $(BUILD)/found
 	$(call say,CC,$@)mkdir -p $(@D) && $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
@@ -100,14 +108,13 @@ $(BUILD)/%.cu.o: GENCODE_OF = $(if $(filter kernels/hopper/%,$*),-gencode=arch=c
 $(BUILD)/%.cu.o: %.cu $(BUILD)/flags.nvcc | $(BUILD)/found
 	$(call say,NVCC,$@)mkdir -p $(@D) && $(NVCC) $(NVFLAGS) $(GENCODE_OF) -MMD -MP -c -o $@ $<
 
-# The README's two commands. Packages first; then make starts anew, since pkg-config may answer otherwise now. It builds on all
-# cores, unless -j was given.
-JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+# The README's two commands. Packages first; then make starts anew, since pkg-config may answer otherwise now.
 test: PROGRAMS += g++
 test: packages ## every test: two minutes on two cores
-	$(Q)$(MAKE) --no-print-directory $(JOBS) check
+	$(Q)$(MAKE) --no-print-directory check
 demo: packages ## train on data/digits.h5, draw the curves, print the test accuracy
-	$(Q)$(MAKE) --no-print-directory $(JOBS) demo-run
+	$(Q)$(if $(UNASKED),echo "no GPU is here: the demo is built without CUDA in $(BUILD)/cpu")
+	$(Q)$(MAKE) --no-print-directory $(if $(UNASKED),CUDA=0 BUILD=$(BUILD)/cpu DEMO=$(DEMO)) demo-run
 packages: ## install the packages that are missing (Debian, Ubuntu)
 	$(Q)$(PACKAGES) $(PROGRAMS) -- $(CC) $(CFLAGS) $(LDFLAGS)
 

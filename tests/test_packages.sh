@@ -49,15 +49,32 @@ lacking=(make -s CC="${CC:-gcc}" CUDA=0 BUILD="$folder/build" JSON_LIBS=-lminnow
 by_hand="as root, run: apt-get update && apt-get install -y --no-install-recommends libhdf5-dev libjansson-dev"
 says "are missing: libhdf5-dev libjansson-dev; make packages installs them" "${lacking[@]}" all
 [ "$(find "$folder/build" -name '*.o')" = "" ] || { echo "a build without its libraries compiles" >&2; exit 1; }
-# A user who is not root, and whom sudo refuses.
+# A user who is not root: sudo is asked, and what is to be installed is said before; without a terminal only if sudo needs no
+# password.
 printf '#!/bin/sh\necho 1000\n' >"$folder/bin/id"
-printf '#!/bin/sh\nexit 1\n' >"$folder/bin/sudo"
+cat >"$folder/bin/sudo" <<'SH'
+#!/bin/sh
+[ "$*" = "-n true" ]
+SH
 chmod +x "$folder/bin/id"
-says "were not installed; $by_hand" "${lacking[@]}" packages
+says "were not installed; $by_hand" setsid -w "${lacking[@]}" packages
+grep -qx "installing by sudo apt-get: libhdf5-dev libjansson-dev" "$folder/said"
+cat >"$folder/bin/sudo" <<SH
+#!/bin/sh
+echo "asked: \$*" >>"$folder/asked"
+exit 1
+SH
+: >"$folder/asked"
+says "needs root; $by_hand" setsid -w "${lacking[@]}" packages
+[ "$(cat "$folder/asked")" = "asked: -n true" ] || { echo "without a terminal sudo is run: $(cat "$folder/asked")" >&2; exit 1; }
+if command -v script >/dev/null; then
+  PATH="$folder/bin:$PATH" script -qec "${lacking[*]} packages" /dev/null >"$folder/said" 2>&1 </dev/null || true
+  grep -q "^asked: apt-get update" "$folder/asked" || { echo "on a terminal sudo is not run" >&2; cat "$folder/said" >&2; exit 1; }
+fi
 rm "$folder/bin/sudo"
-passed=13
+passed=16
 if ! command -v sudo >/dev/null 2>&1; then
-  says "no sudo here; $by_hand" "${lacking[@]}" packages
-  passed=14
+  says "needs root; $by_hand" "${lacking[@]}" packages
+  passed=17
 fi
 echo "$passed passed, 0 failed"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Names the Debian or Ubuntu packages that building, testing and the demo lack here, and installs them through apt, as root or by
-# sudo. Does nothing when all is there. A program counts as there when it can be found; a library, when a line that calls it
+# sudo, which may ask on a terminal. Does nothing when all is there. A program counts as there when it can be found; a library, when a line that calls it
 # compiles and links with the Makefile's own flags.
 #
 #   train/install/packages.sh [PROGRAM…] -- COMPILER FLAG…     (make packages)
@@ -83,20 +83,21 @@ need_library libcmocka-dev "$CMOCKA_LIBS" 'cmocka_set_message_output(CM_OUTPUT_S
   stdarg.h stddef.h stdint.h setjmp.h cmocka.h
 [ ${#missing[@]} -gt 0 ] || exit 0
 
-echo "missing packages: ${missing[*]}" >&2
 if ! command -v apt-get >/dev/null 2>&1; then
-  echo "there is no apt-get here: install what your system calls these, then run make again" >&2
+  echo "these packages are missing, and there is no apt-get here: ${missing[*]}; install what your system calls them, then run make again" >&2
   exit 69
 fi
 by_hand="apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
 as_root=()
 if [ "$(id -u)" != 0 ]; then
   as_root=(sudo)
-  if ! command -v sudo >/dev/null 2>&1; then
-    echo "apt-get needs root and there is no sudo here; as root, run: $by_hand" >&2
+  # sudo asks for a password on the terminal, if there is one.
+  if ! command -v sudo >/dev/null 2>&1 || ! { : </dev/tty || sudo -n true; } 2>/dev/null; then
+    echo "packages are missing, and apt-get needs root; as root, run: $by_hand" >&2
     exit 69
   fi
 fi
+echo "installing by ${as_root[*]} apt-get: ${missing[*]}" >&2
 export DEBIAN_FRONTEND=noninteractive
 if ! { "${as_root[@]}" apt-get update -q && "${as_root[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}"; }; then
   echo "the packages were not installed; as root, run: $by_hand" >&2
