@@ -11,6 +11,7 @@
 
 #include "engine/context.h"
 #include "train/command/options.h"
+#include "train/command/options_table.h"
 #include "train/schedule.h"
 
 enum { WORDS = 40, CONFIG = 64 };
@@ -224,7 +225,11 @@ static const struct {
     {"train --data d --hidden 8 --noise 1", "--noise", "needs --synthetic n"},
     {"train --synthetic 9 --in 4 --hidden 8 --x a", "--x", "needs --data F"},
     {"train --data d --hidden 8 --plot p.svg", "--plot", "needs --log F.jsonl"},
-    {"train --optimizer adam", "--optimizer 'adam'", "sgd or adamw"},
+    {"train --optimizer adam", "--optimizer 'adam'", "sgd or adamw is needed; did you mean adamw?"},
+    {"train --loss crossentropy", "--loss 'crossentropy'", "did you mean cross-entropy?"},
+    {"train --learning-rate 0.1", "'--learning-rate'", "did you mean --lr?"},
+    {"train --batch-size=32", "'--batch-size'", "did you mean --batch?"},
+    {"eval --learning-rate 1", "'--learning-rate'", "eval --help"},
     {"train --beta2 1", "--beta2 '1'", "below 1"},
     {"train --adam-eps 0", "--adam-eps '0'", "above 0"},
     {"train --data d --hidden 8 --optimizer adamw --momentum 0.9", "--momentum", "take sgd"},
@@ -242,6 +247,26 @@ static const struct {
     {"eval --checkpoint c", "eval", "--data F"},
     {"predict --checkpoint c --data d", "predict", "--out F"},
 };
+
+/* The examples of --help are command lines that are read; a section's stands behind the command's. */
+static void examples_are_read(void **state) {
+  (void)state;
+  char line[256];
+  for (int c = 0; c < MN_COMMANDS; c++) {
+    snprintf(line, sizeof line, "%s %s", mn_command_name(c), mn_command_rows[c].example);
+    good(line);
+  }
+  int sections = 0;
+  for (int i = 0; i < mn_option_count; i++) {
+    const char *example = mn_option_rows[i].kind == MN_KIND_HEADING ? mn_option_rows[i].argument : NULL;
+    if (!example) continue;
+    snprintf(line, sizeof line, "train %s%s %s", strstr(example, "--synthetic") ? "" : "--data d ",
+             strstr(example, "--hidden") ? "" : "--hidden 128", example);
+    good(line);
+    sections++;
+  }
+  assert_int_equal(sections, 10);
+}
 
 static void what_is_wrong_is_named(void **state) {
   (void)state;
@@ -389,6 +414,7 @@ int main(void) {
       cmocka_unit_test(other_commands_have_their_own),
       cmocka_unit_test(every_option_lands_in_its_field),
       cmocka_unit_test(given_is_what_the_user_named),
+      cmocka_unit_test(examples_are_read),
       cmocka_unit_test(what_is_wrong_is_named),
       cmocka_unit_test(stacks_have_a_limit),
       cmocka_unit_test(what_config_cannot_hold_is_refused),

@@ -1,5 +1,5 @@
 /* What a run shows: numbers as people read them, and on terminals of three widths a line that fits, never
- * scrolls, and leaves what was said above it. */
+ * scrolls, and leaves what was said above it; on narrow and dumb ones plain lines. */
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <time.h>
@@ -44,9 +44,10 @@ static int count_of(const char *text, const char *what) {
   return count;
 }
 
-/* What the program writes to a terminal of so many columns, its stderr, until it has drawn over a bar a few
- * times, or should have. */
-static void on_terminal(char *text, int columns, const char *line) {
+/* What the program writes to a terminal of so many columns, its stderr, until it has drawn over a bar four
+ * times, or has told five epochs if `bars` is 0; and none is drawn then. */
+static void on_terminal(char *text, const char *kind, int columns, int bars, const char *line) {
+  assert_int_equal(setenv("TERM", kind, 1), 0);
   const struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
   const time_t patience = time(NULL) + 60;
   int master = posix_openpt(O_RDWR | O_NOCTTY), stopped = 0;
@@ -59,14 +60,26 @@ static void on_terminal(char *text, int columns, const char *line) {
   /* Once the program has ended, reading from its terminal fails. */
   for (ssize_t got; used < TEXT - 1 && (got = read(master, text + used, TEXT - 1 - used)) > 0;) {
     text[used += (size_t)got] = 0;
-    if (stopped || (count_of(text, "\033[K") < 4 && time(NULL) < patience)) continue;
+    int told = bars ? count_of(text, "\033[K") >= 4 : count_of(text, ", epoch ") >= 5;
+    if (stopped || (!told && time(NULL) < patience)) continue;
     assert_int_equal(kill(child, SIGINT), 0);
     stopped = 1;
   }
   assert_int_equal(wait_for(child), 75);
   close(master);
   close(out);
-  if (count_of(text, "\033[K") < 4) fail_msg("%d columns: no bar is drawn over: '%s'", columns, text);
+  if (bars && count_of(text, "\033[K") < 4) fail_msg("%d columns: no bar is drawn over: '%s'", columns, text);
+  if (!bars && (strchr(text, '\033') || count_of(text, ", epoch ") < 5))
+    fail_msg("%s, %d columns: '%s'", kind, columns, text);
+}
+
+#define LONG_RUN "train --device cpu --synthetic 20000 --in 64 --hidden 128,128 --groups 8 --epochs 10000"
+
+static void no_bar_without_room(void **state) {
+  (void)state;
+  static char text[TEXT];
+  on_terminal(text, "dumb", 80, 0, LONG_RUN);
+  on_terminal(text, "xterm", 39, 0, LONG_RUN);
 }
 
 static void the_bar_fits(void **state) {
@@ -77,8 +90,7 @@ static void the_bar_fits(void **state) {
   } widths[] = {{40, " of ", "samples/s  "}, {80, " left  ", "waiting"}, {200, "FLOP/s  waiting ", NULL}};
   static char text[TEXT];
   for (int w = 0; w < 3; w++) {
-    on_terminal(text, widths[w].columns,
-                "train --device cpu --synthetic 20000 --in 64 --hidden 128,128 --groups 8 --epochs 10000");
+    on_terminal(text, "xterm", widths[w].columns, 1, LONG_RUN);
     char *rest = text;
     for (char *line; (line = strsep(&rest, "\n"));) {
       char *at = line, *last = line;
@@ -171,6 +183,7 @@ int main(void) {
       cmocka_unit_test(numbers_are_plain),
       cmocka_unit_test(rates_and_times),
       cmocka_unit_test(the_bar_fits),
+      cmocka_unit_test(no_bar_without_room),
       cmocka_unit_test(epochs_are_told),
       cmocka_unit_test(short_epochs_have_a_speed),
       cmocka_unit_test(one_channel_a_group_is_told),

@@ -9,6 +9,7 @@
 #include "train/command/options.h"
 #include "train/command/options_table.h"
 #include "train/command/options_text.h"
+#include "train/command/show.h"
 
 #ifdef MN_CUDA
 #include "kernels/ranks/nccl.h"
@@ -62,13 +63,27 @@ static mn_status find_command(enum mn_command *out, const char *word) {
   return mn_fail(MN_USAGE, "no command is called '%s'; minnow --help lists those there are", word);
 }
 
+/* distance() to an option's name; 1 for what users of PyTorch call that option. */
+static int option_distance(const char *name, size_t length, const char *option) {
+  static const char *const others[][2] = {{"learning-rate", "lr"},
+                                          {"batch-size", "batch"},
+                                          {"gpu", "device"},
+                                          {"layers", "hidden"},
+                                          {"output", "out"}};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (strcmp(others[i][1], option) == 0 && strlen(others[i][0]) == length &&
+        strncmp(others[i][0], name, length) == 0)
+      return 1;
+  return distance(name, length, option);
+}
+
 /* `name`, of `length` letters, starts no option of this command. */
 static mn_status refuse_unknown(enum mn_command command, const char *name, size_t length) {
   const char *says = mn_command_name(command);
   int best = -1, least = LONGEST;
   for (int i = 0; i < mn_option_count; i++) {
     if (mn_option_rows[i].kind == MN_KIND_HEADING) continue;
-    int slips = distance(name, length, mn_option_rows[i].name);
+    int slips = option_distance(name, length, mn_option_rows[i].name);
     if (slips == 0)
       return mn_fail(MN_USAGE, "%s takes no --%s, which is an option of %s; minnow %s --help lists its own",
                      says, mn_option_rows[i].name, mn_command_name(__builtin_ctz(mn_option_rows[i].commands)),
@@ -121,6 +136,9 @@ static mn_status take_option(struct mn_options *options, int index, const char *
   if (!text || mn_option_read(options, index, options->command, text) != 0) {
     mn_option_describe(remedy, sizeof remedy, index, options->command, text);
     if (!text) return mn_fail(MN_USAGE, "--%s has no value: %s", row->name, remedy);
+    for (const char *const *word = row->words; word && *word; word++)
+      if (is_close(distance(text, strlen(text), *word), strlen(text)))
+        return mn_fail(MN_USAGE, "--%s '%s': %s; did you mean %s?", row->name, text, remedy, *word);
     return mn_fail(MN_USAGE, "--%s '%s': %s", row->name, text, remedy);
   }
   options->given[index] = 1;
@@ -164,31 +182,45 @@ static mn_status read_words(struct mn_options *options, int argc, char **argv, i
 
 /* --help. */
 
-enum { HELP_COLUMN = 24, HELP_WIDTH = 79 };
-
-/* An option, and from HELP_COLUMN on what it is for, on as many lines as that takes. */
-static void print_option(const char *option, const char *text) {
-  int column = printf("  %-*s", HELP_COLUMN - 3, option);
-  if (column >= HELP_COLUMN) column = HELP_WIDTH;
-  while (*text) {
-    int length = (int)strcspn(text, " ");
-    if (column + 1 + length > HELP_WIDTH) printf("\n%*s", column = HELP_COLUMN - 1, "");
-    column += printf(" %.*s", length, text);
-    text += length + (text[length] == ' ');
+/* `text` from column `indent` on, where the cursor is, wrapped before the last column of a terminal. */
+static void print_words(FILE *out, const char *text, int indent) {
+  const int width = mn_show_columns(fileno(out)) < 80 ? mn_show_columns(fileno(out)) - 1 : 79;
+  for (int length, column = indent; *text; text += length + (text[length] == ' ')) {
+    length = (int)strcspn(text, " ");
+    if (column > indent && column + 1 + length > width) fprintf(out, "\n%*s", column = indent, "");
+    column += fprintf(out, "%s%.*s", column > indent ? " " : "", length, text);
   }
-  putchar('\n');
+  putc('\n', out);
 }
+
+/* A command or an option, and from column `indent` on what it is for; on a narrow terminal that stands below. */
+static void print_item(FILE *out, const char *item, const char *text, int indent) {
+  if (mn_show_columns(fileno(out)) < 60) indent = 6;
+  int column = fprintf(out, "  %s", item);
+  if (column >= indent) column = 0, putc('\n', out);
+  fprintf(out, "%*s", indent - column, "");
+  print_words(out, text, indent);
+}
+
+enum { COMMAND_INDENT = 17, OPTION_INDENT = 24 };
 
 static void print_help(enum mn_command command) {
   const struct mn_command_row *row = &mn_command_rows[command];
-  const char *heading = NULL;
-  printf("Usage: minnow %s [OPTION...]%s%s\n%s\n", row->name, *row->arguments ? " " : "", row->arguments,
-         row->summary);
+  const struct mn_option_row *heading = NULL;
+  char words[80], name[120], text[512];
+  printf("Usage: minnow %s [OPTION...]%s%s\n", row->name, *row->arguments ? " " : "", row->arguments);
+  print_words(stdout, row->summary, 0);
+  snprintf(text, sizeof text, "For example: minnow %s %s", row->name, row->example);
+  print_words(stdout, text, 0);
   for (int i = 0; i < mn_option_count; i++) {
-    char words[80], name[120], text[256];
-    if (mn_option_rows[i].kind == MN_KIND_HEADING) heading = mn_option_rows[i].help;
+    if (mn_option_rows[i].kind == MN_KIND_HEADING) heading = &mn_option_rows[i];
     if (!mn_option_taken(i, command)) continue;
-    if (heading) printf("\n%s\n", heading);
+    if (heading) {
+      int example = heading->argument && command == MN_COMMAND_TRAIN;
+      snprintf(text, sizeof text, example ? "%s, such as %s:" : "%s:", heading->help, heading->argument);
+      putchar('\n');
+      print_words(stdout, text, 0);
+    }
     heading = NULL;
     struct mn_option_row option = mn_option_of(i, command);
     if (option.words) {
@@ -197,22 +229,30 @@ static void print_help(enum mn_command command) {
     }
     snprintf(name, sizeof name, option.argument ? "--%s=%s" : "--%s", option.name, option.argument);
     snprintf(text, sizeof text, option.initial ? "%s (default %s)" : "%s", option.help, option.initial);
-    print_option(name, text);
+    print_item(stdout, name, text, OPTION_INDENT);
   }
   putchar('\n');
-  print_option("--help", "this list; -h for short");
+  print_item(stdout, "--help", "this list; -h for short", OPTION_INDENT);
 }
 
 static void print_commands(FILE *out) {
-  fputs("Usage: minnow COMMAND [OPTION...]\nA minimal neural-net engine that trains.\n\n", out);
-  for (int i = 0; i < MN_COMMANDS; i++)
-    fprintf(out, "  %s %-*s%s\n", mn_command_name(i), 14 - (int)strlen(mn_command_name(i)),
-            mn_command_rows[i].arguments, mn_command_rows[i].summary);
-  fputs("\nminnow COMMAND --help lists a command's options, minnow --version says which minnow this is.\n"
-        "Exit status: 0 done; 1 a check failed or training diverged; 64 usage; 65 bad data; 66 no input;\n"
-        "69 no device; 70 a library failed; 71 out of memory; 73 cannot create; 74 input or output failed;\n"
-        "75 stopped by a signal, to be resumed.\n",
-        out);
+  char name[32];
+  print_words(out, "Usage: minnow COMMAND [OPTION...]", 0);
+  print_words(out, "A minimal neural-net engine that trains.", 0);
+  putc('\n', out);
+  for (int i = 0; i < MN_COMMANDS; i++) {
+    snprintf(name, sizeof name, "%s %s", mn_command_name(i), mn_command_rows[i].arguments);
+    print_item(out, name, mn_command_rows[i].summary, COMMAND_INDENT);
+  }
+  putc('\n', out);
+  print_words(
+      out, "minnow COMMAND --help lists a command's options, minnow --version says which minnow this is.", 0);
+  print_words(
+      out,
+      "Exit status: 0 done; 1 a check failed or training diverged; 64 usage; 65 bad data; 66 no input; "
+      "69 no device; 70 a library failed; 71 out of memory; 73 cannot create; 74 input or output "
+      "failed; 75 stopped, to be resumed.",
+      0);
 }
 
 /* What this is, and the libraries by which several processes train: they are looked for where they are

@@ -8,7 +8,7 @@
 #include "train/command/options.h"
 
 enum mn_option_kind {
-  MN_KIND_HEADING, /* of a section of --help; no option */
+  MN_KIND_HEADING, /* of a section of --help, with an example as `argument`; no option */
   MN_KIND_FLAG,    /* int */
   MN_KIND_INTEGER, /* int64_t */
   MN_KIND_SEED,    /* uint64_t */
@@ -57,6 +57,7 @@ struct mn_command_row {
   const char *name, *arguments; /* arguments: as --help shows them */
   int least, most;              /* how many arguments */
   const char *needs, *summary;
+  const char *example; /* what may stand behind the name */
 };
 extern const struct mn_command_row mn_command_rows[MN_COMMANDS];
 

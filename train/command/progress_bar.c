@@ -3,34 +3,34 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <sys/ioctl.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "engine/clock.h"
 #include "kernels/escape.h"
 #include "train/command/show.h"
 
-enum { BAR = 24, LEAST_BAR = 6 };
+enum { BAR = 24, LEAST_BAR = 6, LEAST_COLUMNS = 40 };
 static const char hashes[] = "########################", dots[] = "........................";
 _Static_assert(sizeof hashes == BAR + 1 && sizeof dots == BAR + 1, "a whole bar of each");
 static const double terminal_interval = 0.1, plain_interval = 10;
 
 void mn_progress_bar_open(struct mn_progress_bar *p, int64_t first, int quiet) {
   double now = mn_seconds();
-  *p = (struct mn_progress_bar){
-      .terminal = isatty(STDERR_FILENO), .quiet = quiet, .first = first, .start = now, .last = now};
+  const char *kind = getenv("TERM"); /* "dumb": it cannot erase a line */
+  const int redraws = isatty(STDERR_FILENO) && kind && strcmp(kind, "dumb") != 0;
+  *p = (struct mn_progress_bar){.terminal = redraws && mn_show_columns(STDERR_FILENO) >= LEAST_COLUMNS,
+                                .quiet = quiet,
+                                .first = first,
+                                .start = now,
+                                .last = now};
 }
 
 /* Clears the bar, so that another line can be written. */
 static void erase(struct mn_progress_bar *p) {
   if (p->drawn) fputs("\r\033[K", stderr);
   p->drawn = 0;
-}
-
-/* Of the terminal; the usual 80 where it does not say. */
-static int columns(void) {
-  struct winsize size;
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
 /* Fields two blanks apart, as long as they fit `room` columns. */
@@ -70,7 +70,7 @@ void mn_progress_bar_step(struct mn_progress_bar *p, const struct mn_trainer *t)
   p->last = now;
   const int64_t step = t->progress.step, horizon = t->schedule.horizon;
   /* A character in the last column would move some terminals on to the next line. */
-  const int width = p->terminal ? columns() - 1 : FIELDS - 1;
+  const int width = p->terminal ? mn_show_columns(STDERR_FILENO) - 1 : FIELDS - 1;
   struct fields fields = {.room = width};
   add_fields(&fields, t, (now - p->start) / (double)(step - p->first) * (double)(horizon - step));
   erase(p);

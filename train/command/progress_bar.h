@@ -1,5 +1,5 @@
-/* Progress on stderr: on a terminal one line that fits it, redrawn in place, with a bar where there is room;
- * else a plain line now and then. No colours, so there is nothing for NO_COLOR to turn off. */
+/* Progress on stderr: on a terminal of at least 40 columns that is not dumb one line, redrawn in place, with a bar
+ * if there is room; else a plain line every ten seconds. It has no colours. */
 #ifndef MN_TRAIN_COMMAND_PROGRESS_BAR_H
 #define MN_TRAIN_COMMAND_PROGRESS_BAR_H
 
@@ -15,7 +15,7 @@ void mn_progress_bar_open(struct mn_progress_bar *progress, int64_t first, int q
 
 /* After a step; draws at most ten times a second on a terminal, and every ten seconds elsewhere: the step,
  * its loss, the time left, samples and floating-point operations a second and the share of the time in which
- * the device waited for rows, from the trainer's times. Of these, as many from the first on as fit. */
+ * the device waited for rows, from the trainer's times. Fields that do not fit are dropped from the right. */
 void mn_progress_bar_step(struct mn_progress_bar *progress, const struct mn_trainer *trainer);
 
 /* A line of its own, printf-like, that stays; what is said during training goes through here, so that it does

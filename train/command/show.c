@@ -1,10 +1,11 @@
-/* Numbers for people. */
+/* Numbers and lines for people. */
 #include "train/command/show.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 const char *mn_show_number(char out[MN_SHOWN], double value, int digits) {
   const double size = fabs(value);
@@ -57,4 +58,9 @@ const char *mn_show_model(char out[MN_SHOWN_MODEL], const struct mn_model_config
   if (c->head) used += snprintf(out + used, MN_SHOWN_MODEL - (size_t)used, ", a head of %ld", (long)c->head);
   snprintf(out + used, MN_SHOWN_MODEL - (size_t)used, ", %s", mn_loss_name(c->loss));
   return out;
+}
+
+int mn_show_columns(int fd) {
+  struct winsize size;
+  return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }

@@ -24,4 +24,7 @@ const char *mn_show_model(char out[MN_SHOWN_MODEL], const struct mn_model_config
 /* h:mm:ss, rounded to the second; "?" for what is no time. */
 const char *mn_show_time(char out[MN_SHOWN], double seconds);
 
+/* Columns of the terminal `fd`; 80 if it is none, or does not say. */
+int mn_show_columns(int fd);
+
 #endif
