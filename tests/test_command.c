@@ -293,7 +293,8 @@ static const char *text_of(const char *name) {
   return text;
 }
 
-/* Runs are named by what their paths do not share, in the order in which their curves end. */
+/* Runs are named by what their paths do not share, in every panel in the order in which their losses end. Epochs
+ * are on top if they are as long in all runs. */
 static void runs_are_told_apart(void **state) {
   (void)state;
   static const char *const logs[] = {"same/low/run.jsonl", "same/high/run.jsonl", "same/high/x/run.jsonl"};
@@ -304,19 +305,22 @@ static void runs_are_told_apart(void **state) {
     char line[256];
     snprintf(line, sizeof line,
              "{\"event\":\"step\",\"step\":1,\"loss\":%d,\"rate\":1}\n"
-             "{\"event\":\"step\",\"step\":9,\"loss\":%d,\"rate\":1}\n",
-             9 - i, 1 + i);
+             "{\"event\":\"step\",\"step\":9,\"loss\":%d,\"rate\":1}\n"
+             "{\"event\":\"eval\",\"step\":9,\"epoch\":%d,\"test_loss\":1,\"test_accuracy\":0.%d}\n",
+             9 - i, 1 + i, 1 + i / 2, 9 - i);
     write_text(logs[i], line);
   }
   const struct result *r = run("plot same/low/run.jsonl same/high/run.jsonl --out two.svg");
   if (r->status == 70 && strstr(r->err, "gnuplot-nox")) SKIP("no gnuplot");
   assert_succeeds("plot", r);
   const char *drawn = text_of("two.svg"), *high = strstr(drawn, ">high<"), *low = strstr(drawn, ">low<");
-  assert_true(high && low && high < low && !strstr(drawn, "run.jsonl"));
+  assert_true(high && low && high < low && !strstr(drawn, "run.jsonl") && strstr(drawn, ">epoch<"));
+  high = strstr(drawn, "80.00 %"), low = strstr(drawn, "90.00 %");
+  assert_true(high && low && high < low);
   /* Where nothing is left of a path, it stays whole. */
   assert_succeeds("plot", run("plot same/high/x/run.jsonl same/high/run.jsonl --out shared.svg"));
   drawn = text_of("shared.svg");
-  assert_true(strstr(drawn, ">x<") && strstr(drawn, ">same/high/run.jsonl<"));
+  assert_true(strstr(drawn, ">x<") && strstr(drawn, ">same/high/run.jsonl<") && !strstr(drawn, ">epoch<"));
 }
 
 #define PEERS(table, row, what, times)                                                                       \

@@ -28,13 +28,13 @@ struct series {
   struct point *points;
   int64_t count, room;
   double end; /* the height at which its curve ends; −infinity: it has none */
-  int run;    /* from 1 */
 };
 
 enum { TRAIN, TEST };
 struct run {
   const char *path;
-  char *name; /* beside its curves */
+  char *name;         /* beside its curves */
+  double epoch, pace; /* the last epoch, and steps an epoch; 0: unknown */
   struct series series[2];
 };
 
@@ -83,6 +83,8 @@ static mn_status add_line(struct run *run, int64_t number, const json_t *line) {
                      (long)number, fields[test][i], v);
   }
   if (test) point.values[ACCURACY] *= 100;
+  const double epoch = json_number_value(json_object_get(line, "epoch"));
+  if (epoch > run->epoch) run->epoch = epoch, run->pace = point.values[STEP] / epoch;
   return add_point(&run->series[test], &point);
 }
 
@@ -221,29 +223,29 @@ static mn_status put_series(FILE *script, struct series *series, int logarithmic
   return MN_OK;
 }
 
-/* From the one whose curve ends highest down, as their names stand beside them. */
+/* The loss at which a run's curve ends: of training, if it has one. */
+static double end_of(const struct run *run) {
+  return run->series[run->series[TRAIN].count > 0 ? TRAIN : TEST].end;
+}
+
+/* Sorts by last loss, highest first, as the curves end on the right. */
 static int by_end(const void *a, const void *b) {
-  const double x = (*(struct series *const *)a)->end, y = (*(struct series *const *)b)->end;
+  const double x = end_of(*(struct run *const *)a), y = end_of(*(struct run *const *)b);
   return (x < y) - (x > y);
 }
 
-/* Which runs have points, in the order of their names beside the curves: of accuracy, where there is any. */
-static mn_status put_order(FILE *script, struct runs *runs, int which, int has_accuracy) {
-  struct series **order = calloc((size_t)runs->count, sizeof *order);
-  int count = 0;
+/* Which runs have points, in one order for all panels. */
+static mn_status put_order(FILE *script, struct runs *runs) {
+  struct run **order = calloc((size_t)runs->count, sizeof *order);
   if (!order) return mn_fail(MN_NO_MEMORY, "no memory for %d runs", runs->count);
-  for (int i = 0; i < runs->count; i++) {
-    struct series *series = &runs->all[i].series[which];
-    if (series->count == 0) continue;
-    const double last = series->points[series->count - 1].values[ACCURACY];
-    if (which == TEST && has_accuracy) series->end = isnan(last) ? -INFINITY : last;
-    series->run = i + 1;
-    order[count++] = series;
+  for (int i = 0; i < runs->count; i++) order[i] = &runs->all[i];
+  qsort(order, (size_t)runs->count, sizeof(struct run *), by_end);
+  for (int which = TRAIN; which <= TEST; which++) {
+    fprintf(script, "%s = '", which == TRAIN ? "trained" : "tested");
+    for (int i = 0; i < runs->count; i++)
+      if (order[i]->series[which].count > 0) fprintf(script, " %d", (int)(order[i] - runs->all) + 1);
+    fputs("'\n", script);
   }
-  qsort(order, (size_t)count, sizeof(struct series *), by_end);
-  fprintf(script, "%s = '", which == TRAIN ? "trained" : "tested");
-  for (int i = 0; i < count; i++) fprintf(script, " %d", order[i]->run);
-  fputs("'\n", script);
   free(order);
   return MN_OK;
 }
@@ -261,7 +263,7 @@ static mn_status put_points(FILE *script, struct runs *runs, int which, int loga
 }
 
 static void put_runs(FILE *script, const struct run *runs, int count) {
-  double last_step = 0;
+  double last_step = 0, pace = runs[0].pace;
   fprintf(script, "runs = %d\narray name[runs]\narray last[runs]\n", count);
   for (int i = 0; i < count; i++) {
     double accuracy = NAN;
@@ -271,13 +273,14 @@ static void put_runs(FILE *script, const struct run *runs, int count) {
       last_step = fmax(last_step, series->points[series->count - 1].values[STEP]);
       if (which == TEST) accuracy = series->points[series->count - 1].values[ACCURACY];
     }
+    if (fabs(runs[i].pace - pace) > 0.01 * pace) pace = 0;
     fprintf(script, "name[%d] = ", i + 1);
     mn_gnuplot_text(script, runs[i].name);
     fprintf(script, "\nlast[%d] =", i + 1);
     put_number(script, accuracy);
     putc('\n', script);
   }
-  fprintf(script, "last_step = %.9g\n", last_step > 0 ? last_step : 1);
+  fprintf(script, "last_step = %.9g\npace = %.9g\n", last_step > 0 ? last_step : 1, pace);
 }
 
 static mn_status write_script(FILE *script, void *data) {
@@ -291,15 +294,14 @@ static mn_status write_script(FILE *script, void *data) {
   }
   int logarithmic = loss.least > 0 && loss.most > 20 * loss.least;
   int has_accuracy = accuracy.least <= accuracy.most;
-  for (int which = TRAIN; which <= TEST; which++) {
-    MN_TRY(put_points(script, runs, which, logarithmic));
-    MN_TRY(put_order(script, runs, which, has_accuracy));
-  }
+  for (int which = TRAIN; which <= TEST; which++) MN_TRY(put_points(script, runs, which, logarithmic));
+  MN_TRY(put_order(script, runs));
   put_runs(script, runs->all, runs->count);
   fprintf(script, "logarithmic = %d\nhas_loss = %d\nhas_accuracy = %d\n", logarithmic,
           loss.least <= loss.most, has_accuracy);
-  fprintf(script, "accuracy_least = %.9g\naccuracy_most = %.9g\nrate_most = %.9g\n",
-          has_accuracy ? accuracy.least : 0, has_accuracy ? accuracy.most : 0, rate.most > 0 ? rate.most : 0);
+  fprintf(script, "accuracy_least = %.9g\naccuracy_most = %.9g\nrate_least = %.9g\nrate_most = %.9g\n",
+          has_accuracy ? accuracy.least : 0, has_accuracy ? accuracy.most : 0, rate.most > 0 ? rate.least : 0,
+          rate.most > 0 ? rate.most : 0);
   fputs(plot_script, script);
   return MN_OK;
 }

@@ -4,12 +4,13 @@
 #   $train, $test      one series of points a run, as gnuplot's index counts them: step, loss, learning rate in
 #                      $train and accuracy in percent in $test, smoothed loss
 #   name, last         arrays over the runs, from 1: what a run is called, its last accuracy (NaN: none)
-#   trained, tested    which runs have points in $train, in $test, those whose curves end highest first: "2 1 3"
-#   runs, last_step, logarithmic, has_loss, has_accuracy, accuracy_least, accuracy_most, rate_most
+#   trained, tested    which runs have points in $train, in $test, those whose losses end highest first: "2 1 3"
+#   pace               steps an epoch; 0: unknown, or the runs' differ
+#   runs, last_step, logarithmic, has_loss, has_accuracy, accuracy_least, accuracy_most, rate_least, rate_most
 
 
-# The names stand to the right of the curves, in the order in which these end there. They are cut where they would take
-# more than a third of the width.
+# The names stand to the right of the curves, in the order in which the losses end there, in every panel. They are cut if
+# they would take more than a third of the width.
 short(text) = strlen(text) > 34 ? '…'.text[strlen(text)-32:*] : text
 widest = runs == 1 ? 8 : 1
 if (runs > 1) { do for [i = 1:runs] { widest = strlen(short(name[i])) > widest ? strlen(short(name[i])) : widest } }
@@ -40,7 +41,16 @@ tick_of(q) = decade(q) * (q > 5 * decade(q) ? 10 : q > 2 * decade(q) ? 5 : q > d
 
 set multiplot
 
-set tmargin at screen 0.965
+# Epochs are on top of the first panel.
+epochs = pace > 0 && last_step >= pace
+set tmargin at screen epochs ? 0.905 : 0.965
+if (epochs) {
+  set xtics nomirror
+  set x2range [0:last_step/pace]
+  set x2tics nomirror out scale 0.6 textcolor rgb '#303030'
+  set x2label 'epoch' offset 0,-0.2 textcolor rgb '#303030'
+  set border 7
+}
 set bmargin at screen has_accuracy ? 0.535 : 0.37
 # The labels stand one above the other, however wide the numbers beside them are.
 set label 1 runs == 1 ? 'loss' : 'loss (dashed: test)' at screen 0.022, graph 0.5 center rotate textcolor rgb '#303030'
@@ -56,6 +66,9 @@ plot for [run in trained] $train index (at(run)-1) using 1:2 with lines lw 1 lc 
          lc rgb '#'.test_hue(run) title test_title(run)
 unset logscale y
 set yrange [*:*]
+unset x2tics
+unset x2label
+set border 3
 
 if (has_accuracy) {
   set tmargin at screen 0.495
@@ -76,10 +89,12 @@ if (words(trained) > 0) {
   set format x '%h'
   set xlabel 'optimizer step' textcolor rgb '#303030'
   set format y '%h'
-  top = rate_most > 0 ? 1.08 * rate_most : 1
-  tick = tick_of(quarter(0, top))
-  set yrange [0:tick*ceil(top/tick)]
-  set ytics tick
+  # Logarithmic: one decade at least, three at most, since a cosine ends near 0.
+  if (rate_most > 0) {
+    set logscale y
+    set yrange [(rate_least > 1e-3*rate_most ? (rate_least < 0.1*rate_most ? rate_least : 0.1*rate_most) : 1e-3*rate_most):1.3*rate_most]
+    set ytics autofreq
+  }
   unset key
   plot for [run in trained] $train index (at(run)-1) using 1:3 with lines lw 1.8 lc rgb '#'.hue(run) notitle
 }
