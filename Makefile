@@ -36,7 +36,7 @@ ZLIB_LIBS   := $(shell pkg-config --libs zlib 2>/dev/null || echo -lz)
 HASH_LIBS   := $(shell pkg-config --libs libxxhash 2>/dev/null || echo -lxxhash)
 CMOCKA_LIBS := -lcmocka
 
-# clang warns of each `omp simd` that it does not follow; that is slower and nothing else.
+# clang warns of each `omp simd` that it does not follow; the loop is only slower.
 OPTIMIZE := $(if $(filter 1,$(DEBUG)),-O0 -g3,-O3 -g)
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(if $(findstring clang,$(CC)),-Wno-pass-failed) \
             $(if $(filter 1,$(WERROR)),-Werror)
@@ -57,7 +57,7 @@ GENCODE   := $(foreach a,$(ARCHS),-gencode=arch=compute_$(a),code=sm_$(a)) \
 override NVFLAGS += -std=c++17 -O3 -lineinfo -I. -ccbin g++ -DMN_CUDA -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
              $(if $(filter 1,$(WERROR)),-Werror all-warnings)
 override LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -ldl -lrt
-# Neither a GPU nor a word of the user's asks for CUDA: what only runs the program needs none of it.
+# 1: there is no GPU, and the user named neither CUDA nor CUDA_ARCH. The demo is built without CUDA then.
 UNASKED   := $(if $(HERE)$(filter-out file,$(origin CUDA) $(origin CUDA_ARCH)),,1)
 endif
 

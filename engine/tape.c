@@ -310,7 +310,7 @@ mn_status mn_tape_issue(struct mn_tape *tape) {
 
 mn_status mn_tape_step(struct mn_tape *tape) {
   MN_REQUIRE(tape->training);
-  /* A step that measures works otherwise than those after it, which the graph is of. */
+  /* A step that measures scales differs from the captured graph: run it directly. */
   int measures = tape->measure && tape->context->device->scaled;
   return mn_tape_run(tape, measures ? run_all : replay, tape);
 }

@@ -14,10 +14,9 @@ struct mn_tensor {
   void *gradient;          /* [rows, cols] reals; NULL where the gradient is never stored */
   void *momentum;          /* [rows, cols] reals: m of the rule that trains it (struct mn_rule); else NULL */
   void *squares;           /* v, likewise */
-  struct mn_scale *scales; /* [2] on the device, of a parameter whose planes are scaled: its own, and that of
-                              dz, the gradient of the product that it is in, with the factor 0 before any dz
-                              was measured (nodes that share a parameter have dz scales of their own, which
-                              no checkpoint keeps); else NULL */
+  struct mn_scale *scales; /* on the device, of a parameter whose planes are scaled: [0] the weight's, [1] its
+                              dz's, with the factor 0 until one is measured (nodes that share a parameter
+                              have dz scales of their own, which no checkpoint keeps); else NULL */
   int needs_gradient;
   struct mn_epilogue sink; /* applied to the gradient: by its one consumer's GEMM, or to the sum of several */
   struct mn_update update; /* what a MN_UPDATE sink points at */

@@ -30,10 +30,10 @@ struct mn_ranks {
   int rank, size;
   const struct mn_rank_kernels *kernels; /* the joined device's */
   int local;                             /* the number on this host, which is that of the GPU */
-  int neighbours;          /* ranks on the first rank's host; mn_ranks_share_cores' (engine/ranks/hosts.h), */
-  int cores;               /* as are those of its host that this rank is due; 0: it does not know */
-  struct mn_mpi *mpi;      /* between the processes; borrowed */
-  struct mn_team all;      /* of this size */
+  int neighbours;     /* ranks on the first rank's host; set by mn_ranks_share_cores (engine/ranks/hosts.h) */
+  int cores;          /* CPU cores assigned to this rank, set there too; 0 if unknown */
+  struct mn_mpi *mpi; /* between the processes; borrowed */
+  struct mn_team all; /* of this size */
   struct mn_team shards;   /* the ranks of this rank's replica */
   struct mn_team replicas; /* the ranks with the same shard, one of each replica */
   void *staging[2];        /* ranks_join's: MN_RANKS_STAGING bytes each in the device's memory */

@@ -34,8 +34,8 @@ MN_API mn_status mn_saver_start(struct mn_saver *saver, const struct mn_progress
                                 const struct mn_text *config, int count);
 
 /* The same, of the best model so far, to the path that mn_checkpoint_best says, of which one is kept; with
- * `newest_too` it goes to the saver's own path as well, once the best is on the disk: so the newest never
- * tells of a best that is nowhere. Errors also: mn_checkpoint_best's. */
+ * `newest_too` it goes to the saver's own path as well. The best is written before the newest, so the newest never
+ * names a missing file. Errors also: mn_checkpoint_best's. */
 MN_API mn_status mn_saver_start_best(struct mn_saver *saver, int newest_too,
                                      const struct mn_progress *progress, const struct mn_text *config,
                                      int count);

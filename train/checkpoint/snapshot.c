@@ -81,7 +81,7 @@ static mn_status restore_planes(struct mn_context *context, struct mn_tensor *t,
   return context->kernels->synchronize(context->device); /* the upload is from here */
 }
 
-/* What an optimizer keeps. Of a checkpoint of another rule nothing would do; SGD may do without momentum. */
+/* Restores what the optimizer keeps. Another optimizer's checkpoint is refused; SGD ignores a missing momentum. */
 static mn_status restore_kept(struct mn_context *context, struct mn_tensor *t,
                               const struct mn_optimizer *optimizer,
                               const struct mn_checkpoint_tensor *saved) {

@@ -10,7 +10,7 @@
 
 #include "train/checkpoint/atomic_file.h"
 
-/* Of a file its inode, and no name; of one that does not exist yet its folder's inode, and its name. */
+/* Identity of a path: the inode, or for a missing file its folder's inode and the name. */
 struct identity {
   dev_t device;
   ino_t inode;

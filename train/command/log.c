@@ -70,8 +70,7 @@ static int is_event(const json_t *line, const char *event) {
   return found && strcmp(found, event) == 0;
 }
 
-/* Whether a line is of what led to step `resumed`. Options that were changed after that step were those of a
- * run that is not gone on from. */
+/* Whether a line belongs to the steps up to `resumed`. Ignores changes logged after that step. */
 static int leads_to(const json_t *line, int64_t resumed) {
   const int64_t step = json_integer_value(json_object_get(line, "step"));
   return json_is_object(line) && !is_event(line, "end") &&

@@ -1,7 +1,7 @@
 /* The log: one JSON object a line. Everything that depends on the clock sits in the object `time`, so that
  * logs of equal runs are equal without it; a resumed run drops what the log holds beyond its checkpoint and
- * goes on, so that it ends in the log of a run that never stopped. What it has otherwise than the run before
- * is a line of its own.
+ * goes on, so that it ends in the log of a run that never stopped. Options changed at a resume get a `resume`
+ * line.
  *
  *   {"event":"start","run":"…","config":{…},"time":{"device":…}}   the run, and the options that make it what
  * it is
@@ -35,9 +35,8 @@ struct mn_log {
   const char *path;
   double start, last; /* seconds on the monotonic clock: of opening, of the last step line */
   int64_t last_samples;
-  int begun; /* the file is new */
-  int ended; /* the file ends in the end of a run that has come as far as this one: it stays until something
-                else is written in its place */
+  int begun;    /* the file is new */
+  int ended;    /* the last line is this step's `end` event, which the next write replaces */
   int64_t step; /* of the last step's line in a log that is gone on with, */
   double loss;  /* and its loss: a run that finds nothing to do has none of its own to end with */
   int error; /* errno of the first write that failed, else 0. The run is then to save its checkpoint and end:

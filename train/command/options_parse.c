@@ -128,7 +128,7 @@ static mn_status take_files(struct mn_options *options, char **files, int count)
   return MN_OK;
 }
 
-/* text NULL: a flag, or no value where one is needed. */
+/* text NULL: a flag, or a value that is missing. */
 static mn_status take_option(struct mn_options *options, int index, const char *text) {
   const struct mn_option_row *row = &mn_option_rows[index];
   char value[MN_TEXT_VALUE], remedy[256];
@@ -182,7 +182,7 @@ static mn_status read_words(struct mn_options *options, int argc, char **argv, i
 
 /* --help. */
 
-/* `text` from column `indent` on, where the cursor is, wrapped before the last column of a terminal. */
+/* Prints `text` from column `indent` on, at which the cursor is; wraps it before the terminal's last column. */
 static void print_words(FILE *out, const char *text, int indent) {
   const int width = mn_show_columns(fileno(out)) < 80 ? mn_show_columns(fileno(out)) - 1 : 79;
   for (int length, column = indent; *text; text += length + (text[length] == ' ')) {
@@ -193,7 +193,7 @@ static void print_words(FILE *out, const char *text, int indent) {
   putc('\n', out);
 }
 
-/* A command or an option, and from column `indent` on what it is for; on a narrow terminal that stands below. */
+/* Prints a command or an option, and from column `indent` on its text; on a narrow terminal the text is below. */
 static void print_item(FILE *out, const char *item, const char *text, int indent) {
   if (mn_show_columns(fileno(out)) < 60) indent = 6;
   int column = fprintf(out, "  %s", item);

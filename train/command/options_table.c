@@ -210,7 +210,7 @@ _Static_assert(ROWS <= (int)MN_OPTION_MOST, "room for each option");
 const struct mn_option_row *const mn_option_rows = table;
 const int mn_option_count = ROWS;
 
-/* Where a command's default, or what it means by an option, is not the table's. NULL: as there. */
+/* Defaults and help that a command has of its own. NULL: the table's. */
 static const struct {
   enum mn_command command;
   const char *name, *initial, *help;

@@ -23,9 +23,8 @@ enum {
   MN_OPTION_CONFIG = 1, /* makes the run what it is: kept in a checkpoint's /config */
   MN_OPTION_ABOVE = 2,  /* low itself is not allowed */
   MN_OPTION_BELOW = 4,  /* nor is high */
-  MN_OPTION_COURSE =
-      8, /* of MN_OPTION_CONFIG: the course of training, which a resumed run may have otherwise */
-  MN_OPTION_KEPT = 16, /* a resumed run has it too, though it makes no difference to the result */
+  MN_OPTION_COURSE = 8, /* a training option of MN_OPTION_CONFIG that --resume may change */
+  MN_OPTION_KEPT = 16,  /* a resumed run has it too, though it makes no difference to the result */
 };
 
 struct mn_option_row {
@@ -44,7 +43,7 @@ struct mn_option_row {
 };
 
 /* 2²², the most channels or inputs. This bound and higher ones only guard against overflow: a message names
- * them only where the value is above. */
+ * them only if the value is above. */
 #define MN_OPTION_WIDEST 4194304.0
 
 /* The longest table that struct mn_options has room for in `given`. */

@@ -171,7 +171,7 @@ static mn_status name_runs(struct runs *runs) {
 /* The script's data. */
 
 struct range {
-  double least, most; /* infinity and −infinity: of nothing */
+  double least, most; /* infinity and −infinity before any value */
 };
 
 static void widen(struct range *range, const struct series *series, int value) {

@@ -20,7 +20,7 @@ set lmargin at screen 0.115
 set rmargin at screen right
 set xrange [0:last_step]
 
-# The number in a word of `trained` or `tested`. For an empty list gnuplot asks once, with '', and draws nothing.
+# The number in a word of `trained` or `tested`. For an empty list gnuplot calls it once with '' and draws nothing.
 at(run) = strlen(run) ? run + 0 : 1
 
 # One hue a run. A run alone has the second for its test set.
@@ -58,7 +58,7 @@ set format x ''
 set format y '%h'
 if (logarithmic) { set logscale y }
 if (!has_loss) { set yrange [0:1] }
-# The raw losses, faint and lowest; the smoothed ones; those of the test sets.
+# The raw losses, faint and lowest; the smoothed ones; the test losses.
 plot for [run in trained] $train index (at(run)-1) using 1:2 with lines lw 1 lc rgb '#C0'.hue(run) notitle, \
      for [run in trained] $train index (at(run)-1) using 1:4 with lines lw 2.2 lc rgb '#'.hue(run) \
          title train_title(run), \

@@ -9,7 +9,7 @@
 #include "kernels/status.h"
 
 /* Reads `count` ≥ 1 logs (train/command/log.h) and draws training loss (as logged, and smoothed), test loss,
- * test accuracy where there is one, and learning rate over the optimizer steps into `out`: PNG where its name
+ * test accuracy if there is one, and learning rate over the optimizer steps into `out`: PNG if its name
  * ends in .png, else SVG. `out` is written in one rename when the picture is whole, where it exists only with
  * `replace`, and untouched on any error. A last line without its newline, as a run that is still writing has
  * it, is left out.

@@ -17,7 +17,7 @@ static const char *find_then(const struct mn_session *s, const char *name) {
   return mn_text_find(s->from->options, s->from->option_count, name);
 }
 
-/* What an option was, for people: of one that was unset, the one that excludes it. */
+/* The old value as text; if it was unset, the option that replaced it. */
 static void show_then(char *out, size_t size, const struct mn_session *s, int index) {
   const char *name = mn_option_rows[index].name, *then = find_then(s, name);
   int excludes = mn_option_excludes(index);

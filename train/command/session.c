@@ -391,8 +391,8 @@ static void add_number(char *text, size_t size, const char *name, double then, d
   add_difference(text, size, name, words[0], words[1]);
 }
 
-/* Weights have names and shapes; what else their model was, only a checkpoint says. One that says it in no
- * way known here is as good as a file that says nothing. */
+/* Weights have names and shapes; only a checkpoint's /config says what else their model was. An unreadable
+ * /config is ignored. */
 static void describe_init(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
   const struct mn_model_config *now = &s->model->config;

@@ -21,7 +21,7 @@ const char *mn_show_bytes(char out[MN_SHOWN], double bytes);
 enum { MN_SHOWN_MODEL = 1024 };
 const char *mn_show_model(char out[MN_SHOWN_MODEL], const struct mn_model_config *config);
 
-/* h:mm:ss, rounded to the second; "?" for what is no time. */
+/* h:mm:ss, rounded to the second; "?" if negative or not finite. */
 const char *mn_show_time(char out[MN_SHOWN], double seconds);
 
 /* Columns of the terminal `fd`; 80 if it is none, or does not say. */

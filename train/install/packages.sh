@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Names the Debian or Ubuntu packages that building, testing and the demo lack here, and installs them through apt, as root or by
-# sudo, which may ask on a terminal. Does nothing when all is there. A program counts as there when it can be found; a library, when a line that calls it
-# compiles and links with the Makefile's own flags.
+# sudo, which may ask on a terminal. A program counts as there if it can be found; a library, if a line that calls it compiles and
+# links with the Makefile's own flags.
 #
 #   train/install/packages.sh [PROGRAM…] -- COMPILER FLAG…     (make packages)
 #   train/install/packages.sh --build -- COMPILER FLAG…        (make: names what compiling lacks, and installs nothing)
@@ -47,7 +47,7 @@ need_library() {
 
 need_program "${compile[0]}" "${compile[0]}"
 # OpenMP and the sanitizers come with gcc; clang has packages for them, which for clang-16 are libomp-16-dev and libclang-rt-16-dev.
-# Nothing links where one is missing, so all else is tried without its flag then.
+# If one is missing, nothing links with its flag, so all else is tried without it.
 drop_flag() { mapfile -t compile < <(printf '%s\n' "${compile[@]}" | grep -vxE -- "$1"); }
 clang=$(printf '%s\n' "${compile[@]}" | grep -m 1 -xE '(.*/)?clang(-[0-9]+)?') || true
 if [ -n "$clang" ]; then
