@@ -175,35 +175,6 @@ static void start_rows(struct mn_hdf5_slab *slab, const struct array *a, int64_t
                     a->object.element > 8 ? a->object.element : 8);
 }
 
-/* Written so that it vectorises; which value is not finite, check_finite finds out. */
-static int all_finite(const void *values, int64_t count, size_t real) {
-  int odd = 0;
-  if (real == sizeof(float)) {
-    const float *v = values;
-    for (int64_t i = 0; i < count; i++) odd |= !(v[i] - v[i] == 0);
-  } else {
-    const double *v = values;
-    for (int64_t i = 0; i < count; i++) odd |= !(v[i] - v[i] == 0);
-  }
-  return !odd;
-}
-
-/* Checks `count` values; `at` is the index of the first among all of the dataset's. */
-static mn_status check_finite(const struct dataset_file *d, const struct array *a, int64_t at, int64_t count,
-                              const void *values, size_t real) {
-  if (all_finite(values, count, real)) return MN_OK;
-  for (int64_t i = 0; i < count; i++) {
-    double value = real == sizeof(float) ? (double)((const float *)values)[i] : ((const double *)values)[i];
-    if (!isfinite(value))
-      return mn_fail(MN_BAD_DATA,
-                     "%s: dataset %s, row %lld, column %lld (from 0) is %g%s; every value must be finite: "
-                     "replace it or leave out the row",
-                     d->path, a->name, (long long)((at + i) / a->cols), (long long)((at + i) % a->cols),
-                     value, isinf(value) && real == sizeof(float) ? " (as a float)" : "");
-  }
-  return MN_OK;
-}
-
 /* Reads bytes of the file into `out`: *got of them, which are fewer where the file ends. */
 static mn_status read_bytes(const struct dataset_file *d, uint64_t offset, size_t bytes, char *out,
                             size_t *got) {
@@ -235,7 +206,7 @@ static mn_status read_direct(const struct dataset_file *d, const struct array *a
           "cut short after it was opened: %s",
           d->path, a->name, (long long)((at + (int64_t)(got / a->direct)) / a->cols),
           (long long)(first + count - 1), (unsigned long long)(offset + got), d->file.remedy);
-    MN_TRY(check_finite(d, a, at, here, to, a->direct));
+    MN_TRY(mn_dataset_check_finite(d->path, a->name, at, a->cols, here, to, a->direct));
   }
   return MN_OK;
 }
@@ -264,7 +235,7 @@ static mn_status read_reals(const struct dataset_file *d, const struct array *a,
     int64_t at = (int64_t)slab.start[0] * a->cols + (slab.rank == 2 ? (int64_t)slab.start[1] : 0);
     MN_TRY(a->packed ? read_packed(d, a, &slab, real, to)
                      : mn_hdf5_read(&d->file, &a->object, memory, &slab, to));
-    MN_TRY(check_finite(d, a, at, (int64_t)slab.elements, to, real));
+    MN_TRY(mn_dataset_check_finite(d->path, a->name, at, a->cols, (int64_t)slab.elements, to, real));
     to += slab.elements * real;
   }
   return MN_OK;
@@ -341,6 +312,34 @@ mn_status mn_dataset_check_read(const struct mn_dataset *dataset, int64_t first,
   if (real != sizeof(float) && real != sizeof(double))
     return mn_fail(MN_USAGE, "reals of %zu bytes are asked for; 4 (float) and 8 (double) work", real);
   return y && dataset->outputs == 0 ? mn_fail(MN_USAGE, "y is asked for, but the data has none") : MN_OK;
+}
+
+/* Written so that it vectorises; mn_dataset_check_finite finds the value. */
+int mn_all_finite(const void *values, int64_t count, size_t real) {
+  int odd = 0;
+  if (real == sizeof(float)) {
+    const float *v = values;
+    for (int64_t i = 0; i < count; i++) odd |= !(v[i] - v[i] == 0);
+  } else {
+    const double *v = values;
+    for (int64_t i = 0; i < count; i++) odd |= !(v[i] - v[i] == 0);
+  }
+  return !odd;
+}
+
+mn_status mn_dataset_check_finite(const char *file, const char *dataset, int64_t at, int64_t cols,
+                                  int64_t count, const void *values, size_t real) {
+  if (mn_all_finite(values, count, real)) return MN_OK;
+  for (int64_t i = 0; i < count; i++) {
+    double value = real == sizeof(float) ? (double)((const float *)values)[i] : ((const double *)values)[i];
+    if (!isfinite(value))
+      return mn_fail(MN_BAD_DATA,
+                     "%s: dataset %s, row %lld, column %lld (from 0) is %g%s; every value must be finite: "
+                     "replace it or leave out the row",
+                     file, dataset, (long long)((at + i) / cols), (long long)((at + i) % cols), value,
+                     isinf(value) && real == sizeof(float) ? " (as a float)" : "");
+  }
+  return MN_OK;
 }
 
 /* Decides what y is; labels are read, to know how many classes there are. */

@@ -8,6 +8,7 @@ struct mn_loader;
 
 enum { MN_LOADER_BUFFERS = 2 }; /* filled in turn */
 
+/* `samples` has to be set; 0 is the default of all others. */
 struct mn_loader_config {
   enum mn_place place;
   int x_only;      /* targets are not read */

@@ -152,7 +152,7 @@ static void rates_and_memory(void **state) {
   struct mn_model *model;
   struct mn_optimizer optimizer = {.config.accumulate = 1};
   const struct mn_model_config sizes = {
-      .inputs = 2, .depth = 1, .hidden = {4}, .groups = 2, .plan = MN_PLAN_BLOCK};
+      .inputs = 2, .depth = 1, .hidden = {4}, .groups = 2, .eps = 1e-5, .plan = MN_PLAN_BLOCK};
   assert_int_equal(mn_context_open(&context, "cpu", "fp64"), MN_OK);
   assert_int_equal(mn_model_open(&model, context, &sizes), MN_OK);
   struct mn_trainer t = {.model = model, .norm = NAN, .progress = {.step = 1, .samples = 2}};

@@ -10,9 +10,10 @@
 #include <cmocka.h>
 
 #include "engine/context.h"
+#include "train/check/gradcheck.h"
 #include "train/command/options.h"
 #include "train/command/options_table.h"
-#include "train/schedule.h"
+#include "train/trainer.h"
 
 enum { WORDS = 40, CONFIG = 64 };
 
@@ -72,6 +73,45 @@ static void train_has_its_defaults(void **state) {
   assert_string_equal(o.precision, "fp32");
   assert_true(!o.checkpoint && !o.log && !o.plot && !o.resume && !o.init && !o.nesterov && !o.quiet &&
               !o.synthetic);
+}
+
+static void assert_same_model(const struct mn_model_config *a, const struct mn_model_config *b) {
+  assert_true(a->inputs == b->inputs && a->depth == b->depth && a->groups == b->groups && a->head == b->head);
+  assert_true(a->eps == b->eps && a->slope == b->slope && a->loss == b->loss && a->plan == b->plan);
+  assert_memory_equal(a->hidden, b->hidden, sizeof a->hidden);
+}
+
+/* The same for a program in C: mn_…_defaults. */
+static void the_library_has_the_same_defaults(void **state) {
+  (void)state;
+  static const char *const lines[] = {
+      [MN_SGD] = "train --data d --hidden 8 --optimizer sgd", [MN_ADAMW] = "train --data d --hidden 8"};
+  for (int rule = 0; rule < MN_RULES; rule++) {
+    const struct mn_options o = good(lines[rule]);
+    struct mn_model_config model, models = mn_model_defaults();
+    struct mn_optimizer_config a, b = mn_optimizer_defaults((enum mn_rule_kind)rule);
+    const struct mn_trainer_config t = mn_trainer_defaults((enum mn_rule_kind)rule, 5000);
+    assert_int_equal(mn_options_model(&o, &model), MN_OK);
+    models.depth = 1, models.hidden[0] = 8;
+    assert_same_model(&model, &models);
+    assert_int_equal(mn_options_optimizer(&o, &a), MN_OK);
+    assert_true(a.rule == b.rule && (int)a.rule == rule && a.momentum == b.momentum &&
+                a.nesterov == b.nesterov && a.beta1 == b.beta1 && a.beta2 == b.beta2 && a.eps == b.eps &&
+                a.weight_decay == b.weight_decay && a.clip == b.clip && a.accumulate == b.accumulate);
+    assert_true(t.schedule.rate == o.lr && t.schedule.factor == o.step_factor && t.schedule.horizon == 5000);
+    assert_string_equal(mn_schedule_name(t.schedule.kind), o.schedule);
+    assert_true(t.schedule.warmup == 100 && mn_trainer_defaults(MN_SGD, 450).schedule.warmup == 45);
+    assert_true(t.batch == o.batch && t.seed == o.seed && !t.stop);
+    assert_string_equal(mn_place_name(t.place), o.place);
+    assert_string_equal(mn_nonfinite_name(t.on_nonfinite), o.on_nonfinite);
+  }
+  const struct mn_options o = good("gradcheck");
+  const struct mn_gradcheck_config check = mn_gradcheck_defaults();
+  struct mn_model_config model;
+  assert_int_equal(mn_options_model(&o, &model), MN_OK);
+  assert_same_model(&check.model, &model);
+  assert_true(check.batch == o.batch && check.seed == o.seed && check.tolerance == o.tolerance);
+  assert_int_equal(check.has_loss, o.loss != NULL);
 }
 
 static void other_commands_have_their_own(void **state) {
@@ -411,6 +451,7 @@ static void words_are_known_behind_the_options(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(train_has_its_defaults),
+      cmocka_unit_test(the_library_has_the_same_defaults),
       cmocka_unit_test(other_commands_have_their_own),
       cmocka_unit_test(every_option_lands_in_its_field),
       cmocka_unit_test(given_is_what_the_user_named),

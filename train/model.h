@@ -28,6 +28,10 @@ struct mn_model_config {
   enum mn_plan plan;
 };
 
+/* A config with the defaults of `minnow train`: 8 groups, eps 1e-5, slope 0.01, mse, MN_PLAN_BLOCK. The caller
+ * sets inputs, depth and hidden, which are 0; a head; for classes the loss. */
+MN_API struct mn_model_config mn_model_defaults(void);
+
 struct mn_model {
   struct mn_context *context;
   struct mn_model_config config;
@@ -40,7 +44,8 @@ struct mn_model {
 
 /* Allocates the parameters on the device, not initialised; where the device has ranks, this rank's shard
  * of each (kernels/ranks/ranks.h), by outputs, the same numbers as those of the whole. `*out` is the
- * caller's, for mn_model_close; it borrows `context`. MN_USAGE: sizes that cannot be, named. */
+ * caller's, for mn_model_close; it borrows `context`. MN_USAGE: sizes that cannot be, or an eps that is not
+ * above 0, named. */
 MN_API mn_status mn_model_open(struct mn_model **out, struct mn_context *context,
                                const struct mn_model_config *config);
 MN_API void mn_model_close(struct mn_model *model); /* NULL is fine */

@@ -17,6 +17,10 @@ struct mn_optimizer_config {
   int accumulate; /* backward passes a step, ≥ 1 */
 };
 
+/* A config with the defaults of `minnow train`: AdamW with beta1 0.9, beta2 0.98, eps 1e-8, SGD with momentum
+ * 0.9; each with accumulate 1, and without weight decay and clipping. */
+MN_API struct mn_optimizer_config mn_optimizer_defaults(enum mn_rule_kind rule);
+
 /* "sgd" or "adamw", and back. MN_USAGE: no such word. */
 extern const char *const mn_optimizer_words[]; /* NULL behind the last */
 MN_API const char *mn_optimizer_name(enum mn_rule_kind rule);

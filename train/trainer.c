@@ -149,6 +149,17 @@ static mn_status prepare(struct mn_trainer *t, const struct mn_trainer_config *g
   return mn_loader_open(&t->loader, t->model->context, t->dataset, &config);
 }
 
+struct mn_trainer_config mn_trainer_defaults(enum mn_rule_kind rule, int64_t steps) {
+  const int sgd = rule == MN_SGD;
+  return (struct mn_trainer_config){.batch = 64,
+                                    .schedule = {.kind = sgd ? MN_SCHEDULE_CONSTANT : MN_SCHEDULE_COSINE,
+                                                 .rate = sgd ? 0.05 : 0.007,
+                                                 .horizon = steps,
+                                                 .warmup = steps < 1000 ? steps / 10 : 100,
+                                                 .every = (steps + 2) / 3,
+                                                 .factor = 0.1}};
+}
+
 mn_status mn_trainer_open(struct mn_trainer **out, struct mn_model *model, struct mn_optimizer *optimizer,
                           struct mn_dataset *dataset, const struct mn_trainer_config *config,
                           const struct mn_progress *from) {

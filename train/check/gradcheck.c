@@ -72,7 +72,7 @@ static mn_status take(struct check *c, double **out, int64_t count) {
 /* How large z is to be. With two channels a group, normalising gives −1 and 1 whatever z is, and a gradient
  * of 0, unless z is as small as √eps: there the weights are drawn so small that the gradient can be seen. */
 static double z_size(const struct mn_layer *layer, const struct mn_parameter *p) {
-  int pairs = layer->outputs == 2 * layer->groups && layer->eps > 0;
+  int pairs = layer->outputs == 2 * layer->groups;
   return pairs && p->initial == MN_INITIAL_UNIFORM ? fmin(1, 3 * sqrt(layer->eps)) : 1;
 }
 
@@ -271,7 +271,7 @@ static mn_status differentiate(struct check *c, const struct element *p, double 
  * gradient that should be 0 (one channel a group) comes out as large as that beside the model's largest.
  * Never more than a thousandth of the tolerance. */
 static double noise(const struct check *c) {
-  double eps = c->config->model.eps, unit = 4 * 0x1p-53 * (eps > 0 ? fmax(1, 1 / sqrt(eps)) : 1);
+  double eps = c->config->model.eps, unit = 4 * 0x1p-53 * fmax(1, 1 / sqrt(eps));
   return c->largest * fmin(unit, 1e-3 * c->config->tolerance);
 }
 
@@ -364,6 +364,15 @@ static void begin_json(struct check *c, FILE *out) {
   mn_json_unsigned(c->json, "seed", config->seed);
   mn_json_number(c->json, "tolerance", config->tolerance);
   mn_json_array_open(c->json, "tensors");
+}
+
+struct mn_gradcheck_config mn_gradcheck_defaults(void) {
+  struct mn_gradcheck_config config = {.model = mn_model_defaults(), .batch = 4, .tolerance = 1e-6};
+  config.model.inputs = 6;
+  config.model.depth = 1;
+  config.model.hidden[0] = 8;
+  config.model.groups = 2;
+  return config;
 }
 
 mn_status mn_gradcheck(FILE *out, struct mn_context *context, const struct mn_gradcheck_config *config,

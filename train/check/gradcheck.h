@@ -15,6 +15,10 @@ struct mn_gradcheck_config {
   double tolerance; /* |a − n| ≤ tolerance·max(|a|, |n|, rms of the tensor's gradient) */
 };
 
+/* The command's defaults: one block of 8 channels in 2 groups over 6 inputs, a batch of 4, a tolerance of 1e-6,
+ * no loss. */
+MN_API struct mn_gradcheck_config mn_gradcheck_defaults(void);
+
 /* Checks on `context`, which must be fp64, and writes one line a tensor to `out`: its elements, the worst
  * error over its bound, which element that is, analytic and numeric value there, and how many elements were
  * kinks (±h moves a v of some block across 0: counted, not compared); or one JSON object. All parameters are

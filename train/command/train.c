@@ -65,13 +65,11 @@ static mn_status make_schedule(struct run *r, struct mn_schedule *schedule) {
   const struct mn_options *o = &r->session.options;
   int64_t horizon;
   MN_TRY(find_horizon(o, r->session.train->rows, &horizon));
-  *schedule = (struct mn_schedule){.rate = o->lr,
-                                   .horizon = horizon,
-                                   .warmup = o->warmup >= 0   ? o->warmup
-                                             : horizon < 1000 ? horizon / 10
-                                                              : 100,
-                                   .every = o->step_every > 0 ? o->step_every : (horizon + 2) / 3,
-                                   .factor = o->step_factor};
+  *schedule = mn_trainer_defaults(r->session.optimizer->config.rule, horizon).schedule;
+  schedule->rate = o->lr;
+  schedule->factor = o->step_factor;
+  if (o->warmup >= 0) schedule->warmup = o->warmup;
+  if (o->step_every > 0) schedule->every = o->step_every;
   r->log_every = o->log_every > 0 ? o->log_every : (horizon + 999) / 1000;
   return mn_schedule_parse(o->schedule, &schedule->kind);
 }
