@@ -18,7 +18,7 @@ BUILD   ?= build
 PREFIX  ?= /usr/local
 PYTHON  ?= python3
 DESTDIR ?=
-VERSION := 0.3.0
+VERSION := $(shell sed -n 's/.*define MINNOW_VERSION "\(.*\)"/\1/p' train/minnow.h)
 # The shared library's name and its soname, which changes when a program has to be linked anew: with the first number of VERSION.
 SHARED  := libminnow.so.$(VERSION)
 SONAME  := libminnow.so.$(firstword $(subst ., ,$(VERSION)))
@@ -41,7 +41,7 @@ OPTIMIZE := $(if $(filter 1,$(DEBUG)),-O0 -g3,-O3 -g)
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(if $(findstring clang,$(CC)),-Wno-pass-failed) \
             $(if $(filter 1,$(WERROR)),-Werror)
 HARDEN   := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all)
-override CFLAGS += -std=c11 -D_GNU_SOURCE -DMN_VERSION='"$(VERSION)"' -I. $(OPTIMIZE) $(WARN) $(HARDEN) -fPIC -fvisibility=hidden -fopenmp -ffp-contract=off -fno-math-errno \
+override CFLAGS += -std=c11 -D_GNU_SOURCE -I. $(OPTIMIZE) $(WARN) $(HARDEN) -fPIC -fvisibility=hidden -fopenmp -ffp-contract=off -fno-math-errno \
             -fno-trapping-math $(HDF5_CFLAGS) $(BLAS_CFLAGS) $(JSON_CFLAGS) $(if $(filter 1,$(CUDA)),-DMN_CUDA)
 override LDLIBS += $(HDF5_LIBS) $(BLAS_LIBS) $(JSON_LIBS) $(ZLIB_LIBS) $(HASH_LIBS) -lpthread -lm
 override LDFLAGS += $(HARDEN) -fopenmp

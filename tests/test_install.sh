@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # make install under a PREFIX and under a DESTDIR, both with blanks in their names: pkg-config alone is enough to build the
-# example, with the shared and with the static library, and a C++ program; make uninstall leaves what was there before.
+# example, as C and as C++, with the shared and with the static library, in a folder whose headers have the names of minnow's;
+# make uninstall leaves what was there before.
 set -euo pipefail
 build=${BUILD:-build}
 read -ra cc <<<"${CC:-gcc}"
@@ -32,42 +33,47 @@ flags() { eval "words=($(pkg-config "${define[@]}" "$@" minnow))"; }
 # needs FILE: the shared libraries that it asks for.
 needs() { readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'; }
 
+# A project that has headers of these names itself, which no program on minnow reads.
+mkdir -p "$folder/user" "$folder/foreign"/{data,train,kernels}
+for header in data/dataset.h train/model.h train/minnow.h kernels/status.h minnow.h; do
+  echo "#error \"$header is another project's\"" >"$folder/foreign/$header"
+done
+cp -r "$folder/foreign"/* "$folder/user"
+
+# builds WORD…: the example in the user's folder, as $folder/user/NAME.
+builds() {
+  local name=$1
+  (cd "$folder/user" && "${@:2}" -Wall -Wextra -Werror "${cflags[@]}" -I"$folder/foreign" -I. -iquote . -o "$name" "${words[@]}")
+}
+
 # What a user does with the installation in $at.
 check_programs() {
   local lib=$at/lib words=()
-  cp "$at/share/doc/minnow/example.c" "$folder"
+  cp "$at/share/doc/minnow/example.c" "$folder/user"
   flags --cflags --libs
-  "${cc[@]}" -std=c11 -Wall -Wextra -Werror "${cflags[@]}" -o "$folder/shared" "$folder/example.c" "${words[@]}"
-  needs "$folder/shared" | grep -qx "$soname" || fail "a program linked with -lminnow does not ask for $soname"
+  builds shared "${cc[@]}" -std=c11 example.c
+  needs "$folder/user/shared" | grep -qx "$soname" || fail "a program linked with -lminnow does not ask for $soname"
+  builds cpp g++ -std=c++17 -x c++ example.c
   # As the README says: the static library by its file's name.
   flags --static --cflags --libs
-  "${cc[@]}" -std=c11 -Wall -Wextra -Werror "${cflags[@]}" -o "$folder/static" "$folder/example.c" "${words[@]/#-lminnow/-l:libminnow.a}"
-  ! needs "$folder/static" | grep libminnow || fail "the program with the static library asks for the shared one"
-  for kind in shared static; do
-    (cd "$folder" && rm -f run.h5* && LD_LIBRARY_PATH=$lib "./$kind") >"$folder/output" || fail "the $kind example fails"
-    [ "$(grep -c '^step' "$folder/output")" = 2 ] || fail "the $kind example does not train to its end"
+  words=("${words[@]/#-lminnow/-l:libminnow.a}")
+  builds static "${cc[@]}" -std=c11 example.c
+  ! needs "$folder/user/static" | grep libminnow || fail "the program with the static library asks for the shared one"
+  for kind in shared cpp static; do
+    (cd "$folder/user" && LD_LIBRARY_PATH=$lib "./$kind") >"$folder/output" || fail "the $kind example fails"
+    grep -q '^loss 0\.00' "$folder/output" || fail "the $kind example does not learn: $(cat "$folder/output")"
     pass
   done
-  cat >"$folder/user.cpp" <<'CPP'
-#include "train/minnow.h"
-
-int main() {
-  mn_context *context = nullptr;
-  mn_model *model = nullptr, *again = nullptr;
-  mn_model_config config = {};
-  config.inputs = 4, config.depth = 1, config.hidden[0] = 8, config.groups = 2, config.eps = 1e-5;
-  mn_status status = mn_context_open(&context, "cpu", "fp32");
-  if (!status) status = mn_model_open(&model, context, &config);
-  if (!status) status = mn_model_initialise(model, 0);
-  if (!status) status = mn_model_save(model, "model.h5");
-  if (!status) status = mn_model_load(&again, context, "model.h5");
-  mn_model_close(again), mn_model_close(model), mn_context_close(context);
-  return status || mn_numbers_floats(nullptr, 0).at;
-}
+  cat >"$folder/user/version.cpp" <<CPP
+#include <minnow/minnow.h>
+#include <cstring>
+static_assert(MINNOW_VERSION_MAJOR * 10000 + MINNOW_VERSION_MINOR * 100 + MINNOW_VERSION_PATCH ==
+              ${version%%.*} * 10000 + $(cut -d. -f2 <<<"$version") * 100 + ${version##*.}, "the numbers are the version");
+int main() { return std::strcmp(MINNOW_VERSION, "$version") || mn_numbers_floats(nullptr, 0).at; }
 CPP
   flags --cflags --libs
-  g++ -std=c++17 -Wall -Wextra -Werror "${cflags[@]}" -o "$folder/user" "$folder/user.cpp" "${words[@]}"
-  (cd "$folder" && LD_LIBRARY_PATH=$lib ./user) || fail "the C++ program fails"
+  builds version g++ -std=c++17 version.cpp
+  (cd "$folder/user" && LD_LIBRARY_PATH=$lib ./version) || fail "MINNOW_VERSION is not $version"
   pass
 }
 
@@ -76,13 +82,15 @@ check_headers() {
   local words=() header headers
   flags --cflags
   mapfile -t headers < <(cd "$at/include/minnow" && find . -name '*.h' -printf '%P\n' | sort)
-  for header in train/minnow.h train/evaluate.h train/model.h layers/layer.h engine/tape.h; do
+  for header in minnow.h train/evaluate.h train/model.h layers/layer.h engine/tape.h; do
     [ -f "$at/include/minnow/$header" ] || fail "$header is not installed"
   done
   for header in "${headers[@]}"; do
-    echo "#include \"$header\"" | (cd "$folder" && "${cc[@]}" -std=c11 -Wall -Wextra -Werror -fsyntax-only -x c "${words[@]}" -) ||
+    echo "#include <minnow/$header>" | (cd "$folder" && "${cc[@]}" -std=c11 -Wall -Wextra -Werror -fsyntax-only -x c "${words[@]}" -) ||
       fail "$header does not compile alone"
   done
+  ! grep -rn '#include "' "$at/include" || fail "a header includes another by a name that may be another project's"
+  [ ! -e "$at/include/minnow/train/minnow.h" ] || fail "minnow.h is installed twice"
   pass
 }
 

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/optimizer.h"
-#include "train/pass.h"
+#include "train/minnow.h"
 
 /* In the order of `names`, by which minnow_peer_open takes them. */
 enum what { FORWARD, STEP, PRODUCT_NT, PRODUCT_NN, PRODUCT_TN, PRODUCT_OWN, COPY, WHATS };
@@ -291,5 +290,5 @@ int minnow_peer_row(struct minnow_peer *p, int which, int64_t row, float *values
 }
 
 const char *minnow_peer_version(void) {
-  return MN_VERSION;
+  return MINNOW_VERSION;
 }

@@ -12,6 +12,7 @@
 #include "data/order.h"
 #include "kernels/device.h"
 #include "train/checkpoint/layout.h"
+#include "train/minnow.h"
 
 static void __attribute__((format(printf, 3, 4)))
 set_text(struct mn_text *text, const char *name, const char *format, ...) {
@@ -34,7 +35,7 @@ int mn_describe_fingerprint(const struct mn_context *context, struct mn_text out
   if (H5get_libversion(&major, &minor, &release) < 0) major = minor = release = 0;
   mn_hdf5_unlock();
   int count = 0;
-  set_text(&out[count++], "version", "%s", "minnow " MN_VERSION);
+  set_text(&out[count++], "version", "%s", "minnow " MINNOW_VERSION);
   set_text(&out[count++], "device", "%s", context->name);
   set_text(&out[count++], "precision", "%s", mn_precision_name(context->precision));
   set_text(&out[count++], "blas", "%.200s", openblas_get_config());

@@ -10,7 +10,7 @@
 #include "train/command/options_table.h"
 #include "train/command/options_text.h"
 #include "train/command/show.h"
-#include "train/trainer.h"
+#include "train/minnow.h"
 
 #ifdef MN_CUDA
 #include "kernels/ranks/nccl.h"
@@ -260,7 +260,7 @@ static void print_commands(FILE *out) {
  * needed, so that whoever cannot start several asks here first. */
 static void print_version(void) {
   const char *mpi = mn_mpi_version();
-  printf("minnow " MN_VERSION "\nMPI: %s\n", mpi ? mpi : "none");
+  printf("minnow " MINNOW_VERSION "\nMPI: %s\n", mpi ? mpi : "none");
 #ifdef MN_CUDA
   char text[32];
   const char *nccl = mn_nccl_version(text, sizeof text);

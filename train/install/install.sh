@@ -61,7 +61,7 @@ put_link() {
 # Blanks in PREFIX are quoted here, and pkg-config writes them with a backslash.
 cat >"$folder/minnow.pc" <<PC
 prefix=$PREFIX
-includedir=\${prefix}/include/minnow
+includedir=\${prefix}/include
 libdir=\${prefix}/lib
 
 Name: minnow
@@ -83,10 +83,13 @@ put 644 train/install/CHANGELOG.md share/doc/minnow/CHANGELOG.md
 put 644 train/install/example.c share/doc/minnow/example.c
 put 644 train/install/completion.bash share/bash-completion/completions/minnow
 put 644 train/install/completion.zsh share/zsh/site-functions/_minnow
-# train/minnow.h and every header it needs, as the compiler lists them.
+# train/minnow.h and every header it needs, as the compiler lists them. They name each other <minnow/…>, so that no file of another
+# project's comes between.
 read -ra cc <<<"$CC"
 headers=$("${cc[@]}" -I. -MM -MT "" train/minnow.h | tr -s '\\: ' '\n')
 while IFS= read -r header; do
-  [ -z "$header" ] || put 644 "$header" "include/minnow/$header"
+  [ -n "$header" ] || continue
+  sed 's|^#include "\(.*\)"|#include <minnow/\1>|' "$header" >"$folder/header"
+  put 644 "$folder/header" "include/minnow/${header/#train\/minnow.h/minnow.h}"
 done <<<"$headers"
 [ -n "${DESTDIR:-}" ] || echo "installed under $root; programs find $SONAME there after ldconfig, or with LD_LIBRARY_PATH=$root/lib"
