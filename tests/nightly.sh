@@ -81,6 +81,7 @@ suite bare tests/distributions.sh bookworm trixie noble
 suite slurm make test-slurm
 suite strikes make test-strikes ARGS="--count 20"
 suite valgrind env QUICK=1 make CUDA=0 BUILD=build/plain test-valgrind
+suite allocations env ALLOCATIONS=all make check ONLY=test_allocations
 suite determinism make test-determinism COUNT=20
 suite fuzz make fuzz SECONDS=30
 slices mutants mutants

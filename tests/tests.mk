@@ -116,6 +116,15 @@ lint: ### includes, format, lengths, shellcheck
 format: ### clang-format on every source
 	$(Q)clang-format -i $$(git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cu' '*.cuh')
 
+# The README's program, whose main and whose allocations the test calls.
+WRAPPED := main malloc calloc realloc free posix_memalign strdup strndup asprintf
+$(BUILD)/tests/test_allocations: $(BUILD)/train/install/example.o
+$(BUILD)/tests/test_allocations: override LDFLAGS += $(WRAPPED:%=-Wl,--wrap=%)
+$(BUILD)/train/install/example.o: override CFLAGS += -I$(BUILD)/tests/include
+$(BUILD)/train/install/example.o: $(BUILD)/tests/include/minnow/minnow.h
+$(BUILD)/tests/include/minnow/minnow.h:
+	$(Q)mkdir -p $(@D) && echo '#include "train/minnow.h"' >$@
+
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CMOCKA_LIBS) $(LDLIBS)
 
