@@ -12,7 +12,7 @@ struct arrays {
   const int32_t *labels;  /* borrowed */
 };
 
-/* Copies rows of `cols` floats as reals of `real` bytes, and checks them. */
+/* Rows of `cols` floats, checked, as reals of `real` bytes. */
 static mn_status copy(const char *name, const float *from, int64_t first, int64_t count, int64_t cols,
                       size_t real, void *to) {
   const int64_t at = first * cols, values = count * cols;
@@ -39,47 +39,34 @@ static void arrays_close(struct mn_dataset *dataset) {
   free(dataset);
 }
 
-static mn_status open_arrays(struct mn_dataset **out, const struct arrays *from) {
-  const struct mn_dataset *d = &from->base;
-  const int64_t width = d->inputs > d->outputs ? d->inputs : d->outputs;
-  if (d->rows < 1 || d->inputs < 1 || d->outputs < 0 || d->rows > INT64_MAX / 8 / width)
-    return mn_fail(MN_USAGE, "arrays of %lld rows, %lld inputs and %lld outputs: at least 1, 1 and 0 work",
-                   (long long)d->rows, (long long)d->inputs, (long long)d->outputs);
-  if (!from->x || (d->outputs && !from->y && !from->labels))
-    return mn_fail(MN_USAGE, "%s is NULL, but there are %lld rows of it",
-                   !from->x     ? "x"
-                   : d->classes ? "labels"
-                                : "y",
-                   (long long)d->rows);
-  struct arrays *a = malloc(sizeof *a);
-  if (!a) return mn_fail(MN_NO_MEMORY, "no memory for a dataset");
-  *a = *from;
-  a->base.floor = NAN;
-  a->base.parallel = sizeof *a->x;
-  a->base.read = arrays_read;
-  a->base.close = arrays_close;
-  *out = &a->base;
+static mn_status open_arrays(struct mn_dataset **out, struct arrays a) {
+  struct mn_dataset *d = &a.base;
+  *out = NULL;
+  d->floor = NAN, d->parallel = sizeof *a.x, d->read = arrays_read, d->close = arrays_close;
+  if (d->rows < 1 || d->inputs < 1 || d->outputs < 0 || !a.x || (d->outputs && !a.y && !a.labels))
+    return mn_fail(
+        MN_USAGE,
+        "arrays of %ld rows, %ld inputs and %ld outputs: at least 1, 1 and 0 work, and an array that "
+        "is not NULL for each",
+        (long)d->rows, (long)d->inputs, (long)d->outputs);
+  if (d->classes) MN_TRY(mn_labels_check(a.labels, 0, d->rows, 1LL << 31, "the arrays", "a dataset"));
+  for (int64_t i = 0; d->classes && i < d->rows; i++)
+    if (a.labels[i] >= d->outputs) d->outputs = (int64_t)a.labels[i] + 1;
+  struct arrays *opened = malloc(sizeof a);
+  if (!opened) return mn_fail(MN_NO_MEMORY, "no memory for a dataset");
+  *opened = a;
+  *out = &opened->base;
   return MN_OK;
 }
 
 mn_status mn_dataset_arrays(struct mn_dataset **out, const float *x, const float *y, int64_t rows,
                             int64_t inputs, int64_t outputs) {
-  const struct arrays a = {
-      .base = {.rows = rows, .inputs = inputs, .outputs = outputs}, .x = x, .y = outputs ? y : NULL};
-  *out = NULL;
-  return open_arrays(out, &a);
+  const struct mn_dataset base = {.rows = rows, .inputs = inputs, .outputs = outputs};
+  return open_arrays(out, (struct arrays){.base = base, .x = x, .y = y});
 }
 
 mn_status mn_dataset_labelled(struct mn_dataset **out, const float *x, const int32_t *labels, int64_t rows,
                               int64_t inputs) {
-  struct arrays a = {.base = {.rows = rows, .inputs = inputs, .outputs = 1, .classes = 1}, .x = x};
-  *out = NULL;
-  a.labels = labels;
-  for (int64_t i = 0; labels && i < rows; i++) {
-    if (labels[i] < 0)
-      return mn_fail(MN_BAD_DATA, "the arrays: labels, row %lld (from 0) is %d; class labels are 0 or more",
-                     (long long)i, (int)labels[i]);
-    if (labels[i] >= a.base.outputs) a.base.outputs = (int64_t)labels[i] + 1;
-  }
-  return open_arrays(out, &a);
+  const struct mn_dataset base = {.rows = rows, .inputs = inputs, .outputs = 1, .classes = 1};
+  return open_arrays(out, (struct arrays){.base = base, .x = x, .labels = labels});
 }

@@ -55,16 +55,13 @@ enum mn_part { MN_PART_TRAIN, MN_PART_TEST, MN_PART_ALL };
 MN_API mn_status mn_dataset_open(struct mn_dataset **out, const char *path, enum mn_part part,
                                  const char *x_name, const char *y_name, int y_required);
 
-/* The caller's own rows: x [rows, inputs], and y [rows, outputs] targets (mse). Outputs 0: there is no y, as for a
- * prediction. The arrays are row-major and borrowed: they stay until mn_dataset_close, and do not change while
- * a trainer or an evaluator is open on the dataset. Reading checks that every value is finite, as it does with
- * a file's. *out is the caller's, and NULL after an error. MN_USAGE: rows or inputs below 1, outputs below 0,
- * or an array that is NULL; MN_NO_MEMORY. */
+/* The caller's rows: x [rows, inputs] and targets y [rows, outputs], row-major; outputs 0: there is no y. The
+ * arrays are borrowed until mn_dataset_close, and do not change while a trainer or an evaluator is open on the
+ * dataset. A `read` checks that each value is finite, as it does with a file's. MN_USAGE: rows or inputs below
+ * 1, outputs below 0, or an array that is NULL; MN_NO_MEMORY. */
 MN_API mn_status mn_dataset_arrays(struct mn_dataset **out, const float *x, const float *y, int64_t rows,
                                    int64_t inputs, int64_t outputs);
-
-/* The same with class labels [rows] for y (cross-entropy): the dataset has the largest label + 1 classes. Also
- * MN_BAD_DATA: a label below 0, named with its row. */
+/* The same with class labels [rows], each at least 0, of which each is read once here. Else MN_BAD_DATA. */
 MN_API mn_status mn_dataset_labelled(struct mn_dataset **out, const float *x, const int32_t *labels,
                                      int64_t rows, int64_t inputs);
 
@@ -120,12 +117,15 @@ MN_API void mn_dataset_close(struct mn_dataset *dataset); /* NULL is fine */
 MN_API mn_status mn_dataset_check_read(const struct mn_dataset *dataset, int64_t first, int64_t count,
                                        size_t real, const void *y);
 
-/* Whether all of `count` reals of `real` bytes are finite. */
-int mn_all_finite(const void *values, int64_t count, size_t real);
-
-/* For a `read`: MN_BAD_DATA, naming file, dataset, row and column of the first of `count` values (reals of
- * `real` bytes) that is not finite. `at`: index of the first value in the dataset's [rows, cols]. */
+/* For a `read`: MN_BAD_DATA, naming file, dataset, row and column of the first of `count` values that is not
+ * finite. `at`: index of values[0] in the dataset's [rows, cols]. */
 mn_status mn_dataset_check_finite(const char *file, const char *dataset, int64_t at, int64_t cols,
                                   int64_t count, const void *values, size_t real);
+
+/* Of reals of `real` bytes: the index of the first that is not finite, −1: there is none; and number i. */
+int64_t mn_find_nonfinite(const void *values, int64_t count, size_t real);
+static inline double mn_real_at(const void *values, size_t real, int64_t i) {
+  return real == sizeof(double) ? ((const double *)values)[i] : (double)((const float *)values)[i];
+}
 
 #endif

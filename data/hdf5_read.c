@@ -143,8 +143,7 @@ herr_t mn_hdf5_write(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *sla
 
 /* ---- attributes ---- */
 
-static herr_t read_text(const struct mn_hdf5_file *file, hid_t attribute, hid_t type,
-                        struct mn_hdf5_value *value) {
+static herr_t read_text(hid_t attribute, hid_t type, struct mn_hdf5_value *value, int *error) {
   char *text = NULL;
   herr_t result;
   value->kind = MN_VALUE_TEXT;
@@ -155,15 +154,15 @@ static herr_t read_text(const struct mn_hdf5_file *file, hid_t attribute, hid_t 
     return H5free_memory(text);
   }
   text = calloc(value->element + 1, 1);
-  if (!text) file->reading->disk.error = ENOMEM;
+  if (!text) *error = ENOMEM;
   result = text ? H5Aread(attribute, type, text) : -1;
   if (result >= 0) snprintf(value->text, sizeof value->text, "%s", text);
   free(text);
   return result;
 }
 
-static herr_t read_value(const struct mn_hdf5_file *file, hid_t attribute, hid_t type, hid_t space,
-                         int variable, struct mn_hdf5_value *value) {
+static herr_t read_value(hid_t attribute, hid_t type, hid_t space, int variable, struct mn_hdf5_value *value,
+                         int *error) {
   const hssize_t count = H5Sget_simple_extent_npoints(space);
   const H5S_class_t shape = H5Sget_simple_extent_type(space);
   const H5T_class_t class = H5Tget_class(type);
@@ -175,7 +174,7 @@ static herr_t read_value(const struct mn_hdf5_file *file, hid_t attribute, hid_t
   value->element = H5Tget_size(type);
   if (value->element == 0) return -1;
   if (class == H5T_STRING && count == 1 && (variable || !varies))
-    return read_text(file, attribute, type, value);
+    return read_text(attribute, type, value, error);
   if ((class != H5T_INTEGER && class != H5T_FLOAT) || value->count == 0) {
     value->kind = MN_VALUE_OTHER;
     return mn_hdf5_type_name(value->text, sizeof value->text, type) ? 0 : -1;
@@ -197,7 +196,8 @@ mn_status mn_hdf5_attribute(const struct mn_hdf5_file *file, const struct mn_hdf
   hid_t type = attribute < 0 ? -1 : H5Aget_type(attribute);
   hid_t space = attribute < 0 ? -1 : H5Aget_space(attribute);
   mn_status status = MN_OK;
-  if (there != 0 && (type < 0 || space < 0 || read_value(file, attribute, type, space, variable, value) < 0))
+  int *error = &file->reading->disk.error;
+  if (there != 0 && (type < 0 || space < 0 || read_value(attribute, type, space, variable, value, error) < 0))
     status = mn_hdf5_damaged(file, object->name);
   if (space >= 0) H5Sclose(space);
   if (type >= 0) H5Tclose(type);

@@ -245,7 +245,7 @@ static mn_status predict_next(struct mn_evaluator *e, int64_t first, struct mn_p
                                                 (size_t)mn_tensor_count(y) * context->device->real);
   mn_status waited = wait_for_one(e);
   if (status != MN_OK || waited != MN_OK) return status != MN_OK ? status : waited;
-  if (mn_all_finite(e->y, mn_tensor_count(y), context->device->real)) return MN_OK;
+  if (mn_find_nonfinite(e->y, mn_tensor_count(y), context->device->real) < 0) return MN_OK;
   return refuse_outputs(e, buffer, first);
 }
 
@@ -271,34 +271,23 @@ mn_status mn_evaluator_predict(struct mn_evaluator *e, size_t real, take_functio
   return status;
 }
 
-/* Where mn_model_predict takes outputs to: [rows, cols]. */
-struct outputs {
-  float *y;
-  int64_t cols;
-  size_t real; /* bytes of the reals that come */
-};
-
-static mn_status keep(void *to, const void *y, int64_t first, int64_t count) {
-  const struct outputs *o = to;
-  float *out = o->y + first * o->cols;
-  for (int64_t i = 0; i < count * o->cols; i++)
-    out[i] = o->real == sizeof(double) ? (float)((const double *)y)[i] : ((const float *)y)[i];
-  if (mn_all_finite(out, count * o->cols, sizeof *out)) return MN_OK;
-  return mn_fail(MN_FAILED,
-                 "there is no prediction: an output of rows %lld to %lld is beyond a float's range",
-                 (long long)first, (long long)(first + count - 1));
+/* Of mn_model_predict, whose y is `to`: takes a batch's outputs there. */
+static mn_status keep(void *evaluator, const void *y, int64_t first, int64_t count) {
+  const struct mn_evaluator *e = evaluator;
+  const int64_t cols = mn_model_outputs(&e->model->config), values = count * cols;
+  float *out = (float *)e->to + first * cols;
+  for (int64_t i = 0; i < values; i++) out[i] = (float)mn_real_at(y, e->model->context->device->real, i);
+  if (mn_find_nonfinite(out, values, sizeof *out) < 0) return MN_OK;
+  return mn_fail(MN_FAILED, "there is no prediction: an output is beyond a float's range");
 }
 
 mn_status mn_model_predict(struct mn_model *model, const float *x, int64_t rows, float *y) {
   enum { BATCH = 1024 };
-  const size_t real = model->context->device->real;
-  struct outputs out = {y, mn_model_outputs(&model->config), real};
   struct mn_dataset *data;
   struct mn_evaluator *e = NULL;
   MN_TRY(mn_dataset_arrays(&data, x, NULL, rows, model->config.inputs, 0));
   mn_status status = mn_evaluator_open(&e, model, data, MN_PASS_PREDICT, BATCH, MN_PLACE_AUTO);
-  if (status == MN_OK) status = mn_evaluator_predict(e, real, keep, &out);
-  mn_evaluator_close(e);
-  mn_dataset_close(data);
+  if (status == MN_OK) e->to = y, status = mn_evaluator_predict(e, model->context->device->real, keep, e);
+  mn_evaluator_close(e), mn_dataset_close(data);
   return status;
 }

@@ -46,11 +46,9 @@ MN_API mn_status mn_evaluator_predict(struct mn_evaluator *evaluator, size_t rea
                                                         int64_t count),
                                       void *to);
 
-/* The outputs of x [rows, inputs] in host memory: y [rows, K], in host memory too, K as mn_model_outputs. Under
- * cross-entropy they are logits. A model that standardises does so here. Each call opens an evaluator of its
- * own, so that one call for many rows is faster than many calls. Errors, after which y is not to be used:
- * MN_USAGE: no rows; MN_BAD_DATA: a value of x that is not finite; MN_FAILED: an output that is not finite, as
- * of mn_evaluator_predict; MN_NO_MEMORY, MN_LIBRARY. */
+/* y [rows, K], in host memory like x [rows, inputs]: the model's outputs, under cross-entropy logits; K as
+ * mn_model_outputs. A model that standardises does so here. One call for many rows is faster than many calls.
+ * MN_USAGE: no rows; MN_BAD_DATA: a value of x is not finite; MN_FAILED: nor is an output; MN_NO_MEMORY. */
 MN_API mn_status mn_model_predict(struct mn_model *model, const float *x, int64_t rows, float *y);
 
 #endif

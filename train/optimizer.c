@@ -10,10 +10,10 @@
 MN_WORDS(optimizer, enum mn_rule_kind, MN_RULES, [MN_SGD] = "sgd", [MN_ADAMW] = "adamw");
 
 struct mn_optimizer_config mn_optimizer_defaults(enum mn_rule_kind rule) {
-  if (rule == MN_ADAMW)
-    return (struct mn_optimizer_config){
-        .rule = rule, .beta1 = 0.9, .beta2 = 0.98, .eps = 1e-8, .accumulate = 1};
-  return (struct mn_optimizer_config){.rule = rule, .momentum = 0.9, .accumulate = 1};
+  const struct mn_optimizer_config sgd = {.rule = MN_SGD, .momentum = 0.9, .accumulate = 1};
+  const struct mn_optimizer_config adamw = {MN_ADAMW, .beta1 = 0.9, .beta2 = 0.98, .eps = 1e-8,
+                                            .accumulate = 1};
+  return rule == MN_ADAMW ? adamw : sgd;
 }
 
 static mn_status check_share(const char *name, double value) {

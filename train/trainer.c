@@ -150,14 +150,10 @@ static mn_status prepare(struct mn_trainer *t, const struct mn_trainer_config *g
 }
 
 struct mn_trainer_config mn_trainer_defaults(enum mn_rule_kind rule, int64_t steps) {
-  const int sgd = rule == MN_SGD;
-  return (struct mn_trainer_config){.batch = 64,
-                                    .schedule = {.kind = sgd ? MN_SCHEDULE_CONSTANT : MN_SCHEDULE_COSINE,
-                                                 .rate = sgd ? 0.05 : 0.007,
-                                                 .horizon = steps,
-                                                 .warmup = steps < 1000 ? steps / 10 : 100,
-                                                 .every = (steps + 2) / 3,
-                                                 .factor = 0.1}};
+  const int64_t warmup = steps < 1000 ? steps / 10 : 100, third = (steps + 2) / 3;
+  struct mn_schedule schedule = {MN_SCHEDULE_COSINE, 0.007, steps, warmup, third, 0.1};
+  if (rule == MN_SGD) schedule.kind = MN_SCHEDULE_CONSTANT, schedule.rate = 0.05;
+  return (struct mn_trainer_config){.schedule = schedule, .batch = 64};
 }
 
 mn_status mn_trainer_open(struct mn_trainer **out, struct mn_model *model, struct mn_optimizer *optimizer,

@@ -368,10 +368,7 @@ static void begin_json(struct check *c, FILE *out) {
 
 struct mn_gradcheck_config mn_gradcheck_defaults(void) {
   struct mn_gradcheck_config config = {.model = mn_model_defaults(), .batch = 4, .tolerance = 1e-6};
-  config.model.inputs = 6;
-  config.model.depth = 1;
-  config.model.hidden[0] = 8;
-  config.model.groups = 2;
+  config.model.inputs = 6, config.model.depth = 1, config.model.hidden[0] = 8, config.model.groups = 2;
   return config;
 }
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/dataset.h"
 #include "data/hdf5_file.h"
 #include "train/checkpoint/layout.h"
 #include "train/checkpoint/sums.h"
@@ -141,18 +142,15 @@ static mn_status check(const struct file *file, const struct mn_checkpoint *weig
 /* ---- values ---- */
 
 static mn_status check_finite(const struct file *file, const struct mn_checkpoint_tensor *tensor) {
-  for (int64_t i = 0; i < tensor->rows * tensor->cols; i++) {
-    double value = tensor->real == sizeof(double) ? ((const double *)tensor->value)[i]
-                                                  : (double)((const float *)tensor->value)[i];
-    if (isfinite(value)) continue;
-    char row[32] = "";
-    if (tensor->rank == 2) snprintf(row, sizeof row, "%" PRId64 ", ", i / tensor->cols);
-    return mn_fail(MN_BAD_DATA,
-                   "%s: %s[%s%" PRId64 "] (from 0) is %g%s; every weight must be finite: replace it",
-                   file->hdf5.path, tensor->name, row, i % tensor->cols, value,
-                   isinf(value) && tensor->real == sizeof(float) ? " (as a float)" : "");
-  }
-  return MN_OK;
+  const int64_t i = mn_find_nonfinite(tensor->value, tensor->rows * tensor->cols, tensor->real);
+  char row[32] = "";
+  if (i < 0) return MN_OK;
+  const double value = mn_real_at(tensor->value, tensor->real, i);
+  if (tensor->rank == 2) snprintf(row, sizeof row, "%" PRId64 ", ", i / tensor->cols);
+  return mn_fail(MN_BAD_DATA,
+                 "%s: %s[%s%" PRId64 "] (from 0) is %g%s; every weight must be finite: replace it",
+                 file->hdf5.path, tensor->name, row, i % tensor->cols, value,
+                 isinf(value) && tensor->real == sizeof(float) ? " (as a float)" : "");
 }
 
 /* Whether the dataset is as a checkpoint stores it, with a checksum: not one that another program put there.

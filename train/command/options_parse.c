@@ -401,11 +401,9 @@ mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *d
   if (mn_options_given(out, "steps") && !mn_options_given(out, "epochs")) out->epochs = 0;
   const int means_sgd = mn_options_given(out, "momentum") || mn_options_given(out, "nesterov");
   if (means_sgd && !mn_options_given(out, "optimizer")) out->optimizer = "sgd";
-  if (strcmp(out->optimizer, "sgd") == 0) {
-    const struct mn_schedule sgd = mn_trainer_defaults(MN_SGD, 1).schedule;
-    if (!mn_options_given(out, "lr")) out->lr = sgd.rate;
-    if (!mn_options_given(out, "schedule")) out->schedule = mn_schedule_name(sgd.kind);
-  }
+  const int sgd = strcmp(out->optimizer, "sgd") == 0;
+  if (sgd && !mn_options_given(out, "lr")) out->lr = 0.05;
+  if (sgd && !mn_options_given(out, "schedule")) out->schedule = "constant";
   if (!out->resume) return mn_options_check(out);
   return check_rules(out, 1);
 }

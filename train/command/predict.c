@@ -199,10 +199,10 @@ static mn_status copy_targets(struct output *o, int64_t batch) {
 
 /* The softmax of a row of logits, in double; without the maximum exp would overflow. */
 static void softmax(const struct output *o, const void *y, int64_t at) {
-  double sum = 0, largest = mn_scores_at(y, o->real, at + mn_scores_class(y, o->real, at, o->cols));
-  for (int64_t k = 0; k < o->cols; k++) sum += exp(mn_scores_at(y, o->real, at + k) - largest);
+  double sum = 0, largest = mn_real_at(y, o->real, at + mn_scores_class(y, o->real, at, o->cols));
+  for (int64_t k = 0; k < o->cols; k++) sum += exp(mn_real_at(y, o->real, at + k) - largest);
   for (int64_t k = 0; k < o->cols; k++) {
-    const double p = exp(mn_scores_at(y, o->real, at + k) - largest) / sum;
+    const double p = exp(mn_real_at(y, o->real, at + k) - largest) / sum;
     if (o->real == sizeof(double))
       ((double *)o->room)[at + k] = p;
     else

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "data/dataset.h"
+
 enum { SHOWN = 8 }; /* targets that have a line */
 
 mn_status mn_scores_open(struct mn_scores *s, int classes, int64_t cols, size_t real) {
@@ -26,14 +28,10 @@ void mn_scores_close(struct mn_scores *s) {
   free(s->confusion);
 }
 
-double mn_scores_at(const void *values, size_t real, int64_t i) {
-  return real == sizeof(double) ? ((const double *)values)[i] : ((const float *)values)[i];
-}
-
 int32_t mn_scores_class(const void *y, size_t real, int64_t at, int64_t cols) {
   int64_t best = 0;
   for (int64_t k = 1; k < cols; k++)
-    if (mn_scores_at(y, real, at + k) > mn_scores_at(y, real, at + best)) best = k;
+    if (mn_real_at(y, real, at + k) > mn_real_at(y, real, at + best)) best = k;
   return (int32_t)best;
 }
 
@@ -57,7 +55,7 @@ mn_status mn_scores_add(void *scores, const void *y, const void *targets, int64_
     s->rows++;
     if (s->classes) add_class(s, ((const int32_t *)targets)[n], mn_scores_class(y, s->real, at, s->cols));
     for (int64_t k = 0; k < s->cols && !s->classes; k++)
-      add_target(s, k, mn_scores_at(y, s->real, at + k), mn_scores_at(targets, s->real, at + k));
+      add_target(s, k, mn_real_at(y, s->real, at + k), mn_real_at(targets, s->real, at + k));
   }
   return MN_OK;
 }

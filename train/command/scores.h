@@ -30,9 +30,8 @@ mn_status mn_scores_add(void *scores, const void *y, const void *targets, int64_
 void mn_scores_print(const struct mn_scores *scores, FILE *out);
 void mn_scores_json(const struct mn_scores *scores, struct mn_json *json);
 
-/* Number `i` of reals of `real` bytes; and the class that a row of `cols` of them, which begins at number
- * `at`, predicts: the first of the largest. */
-double mn_scores_at(const void *values, size_t real, int64_t i);
+/* The class that a row of `cols` reals of `real` bytes predicts, which begins at number `at`: the first of the
+ * largest. */
 int32_t mn_scores_class(const void *y, size_t real, int64_t at, int64_t cols);
 
 #endif
