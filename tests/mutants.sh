@@ -19,7 +19,7 @@ passed=0 failed=0
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
 programs=${alone:-test_block test_kernels test_planes test_optimizer test_gradients test_tape test_parity test_masters}
-every=${alone:-$programs test_block_call test_reading test_doubts test_fingerprint test_owned test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_predict test_standardize test_model test_terminal test_log test_resume test_progress test_command test_advice test_newest test_sums test_disk test_signals test_hosts}
+every=${alone:-$programs test_block_call test_reading test_doubts test_fingerprint test_owned test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_predict test_standardize test_model test_terminal test_log test_resume test_progress test_command test_advice test_newest test_sums test_disk test_signals test_hosts test_arrays test_options}
 
 # A worker of the process below takes its copy (BUILT), and of the mutants its SHARE. Any other builds a copy, in which all must pass.
 if [ -n "${BUILT:-}" ]; then
@@ -92,6 +92,7 @@ mutant() {
   data/held_out.c) order=${alone:-test_held_out} ;;
   data/columns.c) order=${alone:-test_standardize} ;;
   data/labels.c) order=${alone:-test_library} ;;
+  data/arrays.c) order=${alone:-test_arrays} ;;
   data/read.c) order=${alone:-test_rows test_loader test_library} ;;
   train/command/verify.c) order=${alone:-test_doubts} ;;
   data/* | kernels/gather.c) order=${alone:-test_loader} ;;
@@ -111,10 +112,11 @@ mutant() {
   train/command/plot*.c | train/command/gnuplot.c) order=${alone:-test_command} ;;
   train/command/predict.c | train/command/scores.c) order=${alone:-test_predict} ;;
   train/command/*) order=${alone:-test_pauses test_best test_disk test_training test_terminal} ;;
-  train/*) order=${alone:-test_library test_trainer test_trainer_errors test_nonfinite test_retake test_pauses test_training test_predict test_standardize} ;;
+  train/*) order=${alone:-test_library test_arrays test_trainer test_trainer_errors test_nonfinite test_retake test_pauses test_training test_predict test_standardize} ;;
   *) order=$programs ;;
   esac
   [[ $name != doubts:* && $name != files:* ]] || order=${alone:-test_doubts}
+  [[ $name != defaults:* ]] || order=${alone:-test_options}
   [[ $name != signals:* ]] || order=${alone:-test_signals}
   printf '%s\n' "${content/"$old"/"$new"}" >"$file"
   # shellcheck disable=SC2086
@@ -317,9 +319,21 @@ mutant "reading: a double taken for a float" data/hdf5_file.c 'wide > 0 ? sizeof
 mutant "reading: packed reals as they stand" $d '!o->filters && !a->packed ?' '!o->filters ?'
 mutant "reading: interruption is an error" $d 'if (done < 0 && errno == EINTR) continue;' ''
 mutant "reading: a cut file read as whole" $d 'if (got < (size_t)here * a->direct)' 'if (got > (size_t)here * a->direct)'
-mutant "reading: values not checked" $d 'MN_TRY(check_finite(d, a, at, here, to, a->direct));' ''
-mutant "reading: column of another row" $d '(long long)((at + i) % a->cols)' '(long long)(i % a->cols)'
+mutant "reading: values not checked" $d 'MN_TRY(mn_dataset_check_finite(d->path, a->name, at, a->cols, here, to, a->direct));' ''
+mutant "reading: column of another row" $d '(long long)((at + i) % cols)' '(long long)(i % cols)'
 mutant "reading: through HDF5 all the same" $d 'if (a->direct == real) return read_direct(d, a, first, count, out);' ''
+
+# arrays
+ar=data/arrays.c
+mutant "arrays: values not checked" $ar 'MN_TRY(mn_dataset_check_finite("the arrays", name, at, cols, values, from + at, sizeof *from));' ''
+mutant "arrays: where the rows begin dropped" $ar 'memcpy(to, from + at,' 'memcpy(to, from,'
+mutant "arrays: labels not checked when they are opened" $ar 'if (d->classes) MN_TRY(mn_labels_check(a.labels' 'if (0) MN_TRY(mn_labels_check(a.labels'
+mutant "arrays: labels not checked when they are read" $ar 'MN_TRY(mn_labels_check(a->labels + first, first' 'if (0) MN_TRY(mn_labels_check(a->labels + first, first'
+mutant "arrays: as many classes as the last label says" $ar 'if (a.labels[i] >= d->outputs)' 'if (1)'
+mutant "arrays: NULL taken" $ar ' || !a.x ||' ' ||'
+mutant "prediction: every batch to the first rows" train/evaluate.c '(float *)e->to + first * cols' '(float *)e->to'
+mutant "prediction: an output beyond a float handed on" train/evaluate.c 'if (mn_find_nonfinite(out, values, sizeof *out) < 0) return MN_OK;' 'return MN_OK;'
+mutant "defaults: no warm-up" train/trainer.c 'steps < 1000 ? steps / 10 : 100' '0'
 
 # chunks of HDF5 files, unpacked without HDF5
 c=data/hdf5_chunk.c
@@ -436,7 +450,7 @@ e=train/evaluate.c
 mutant "evaluation: the row of a value counts from its batch" $e 'e->fault.row += first;' ';'
 mutant "evaluation: the last batch that is not finite is told of" $e 'e->faults++ == 0)' '++e->faults)'
 mutant "evaluation: the loss of the finite rows alone" $e '*loss = e->faults ? NAN :' '*loss ='
-mutant "prediction: outputs that are not finite are handed on" $e 'if (all_finite(e->y' 'if (1 || all_finite(e->y'
+mutant "prediction: outputs that are not finite are handed on" $e 'if (mn_find_nonfinite(e->y' 'if (1 || mn_find_nonfinite(e->y'
 mutant "evaluation: the outputs of the batch after are scored" $e 'e->see ? 1 :' 'e->see ? 2 :'
 mutant "evaluation: a constant target has an R2" train/command/scores.c 's->spread[k] > 0 ?' '1 ?'
 mutant "prediction: rows are counted within the part" train/command/predict.c 'rows[n] = mn_dataset_row(o->rows, first + n);' 'rows[n] = first + n;'
@@ -466,7 +480,7 @@ mutant "restore: no factor for dz" $q '{(float)saved->gradient_factor, 0}' '{0, 
 w=train/checkpoint/weights.c
 mutant "file of weights: what is left over is no matter" $w 'MN_TRY(find_left_over(file, weights, &misfits));' ''
 mutant "file of weights: rows are not compared" $w '(tensor->rank == 1 || dataset->shape[0] == (hsize_t)tensor->rows)' '1'
-mutant "file of weights: values that are not finite are taken" $w 'if (isfinite(value)) continue;' 'continue;'
+mutant "file of weights: values that are not finite are taken" $w 'if (i < 0) return MN_OK;' 'if (i < 0 || i >= 0) return MN_OK;'
 mutant "file of weights: the seed's weights all the same" train/command/session.c 'if (o->init) return mn_snapshot' 'if (0) return mn_snapshot'
 
 # what a program hands in, and a model without its training
@@ -475,7 +489,7 @@ mutant "labels: those of a program's own rows are taken" data/read.c 'if (d->cla
 mutant "labels: looked up wherever they lead" kernels/loss.c 'labels[n] >= 0 && labels[n] < cols' '1'
 mutant "numbers: another width is taken" train/pass.c 'given->count == rows * cols && given->real == real' 'given->count == rows * cols'
 mutant "model: saved over a training" train/checkpoint/model.c 'MN_OK && there->alone' 'MN_OK'
-mutant "model: read as a checkpoint" train/checkpoint/read.c 'alone = count == 2;' 'alone = 0;'
+mutant "model: read as a checkpoint" train/checkpoint/read.c 'alone = count == (input.kind == MN_HDF5_NOTHING ? 2 : 3);' 'alone = 0;'
 
 h=engine/thread.c
 mutant "threads: signals come to each" $h 'sigfillset(&others)' 'sigemptyset(&others)'

@@ -210,6 +210,11 @@ static void predictions_are_an_evaluators(void **state) {
     r.x[65] = 3e38F;
     assert_int_equal(mn_model_predict(loaded, r.x, 2, again), i ? MN_OK : MN_FAILED);
     if (i == 0) assert_non_null(strstr(mn_message(), "row 1"));
+    if (i == 1) { /* finite in double alone */
+      const double bias[10] = {1e60};
+      MUST(mn_tensor_write(context, loaded->parameters[loaded->count - 1], bias));
+      assert_int_equal(mn_model_predict(loaded, r.x, 2, again), MN_FAILED);
+    }
     mn_evaluator_close(e), mn_columns_free(&columns);
     mn_model_close(loaded), mn_model_close(model), mn_dataset_close(digits), mn_context_close(context);
     free(y), free(again), free(r.x), free(r.y);
