@@ -532,7 +532,6 @@ mutant "shown: a bar wider than its terminal" train/command/progress_bar.c 'colu
 mutant "shown: a line a second in a pipe" train/command/progress_bar.c 'plain_interval = 10;' 'plain_interval = 1;'
 mutant "plot: names in another order than the curves" train/command/plot.c '(x < y) - (x > y)' '(x > y) - (x < y)'
 mutant "plot: names of what paths share too" train/command/plot.c 'sharing == runs->count || here' 'here'
-mutant "plot: the slower round of a peer" train/command/plot_bench.c 'fmin(least,' 'fmax(least,'
 mutant "advice: a chunk too many to a row" data/advice.c '(o->shape[1] - 1) / o->chunk[1]' 'o->shape[1] / o->chunk[1]'
 mutant "advice: doubles taken for floats" data/advice.c 'o->native != sizeof(float)' 'o->native == 0'
 mutant "advice: for small data too" data/advice.c 'o->bytes < WORTH_IT)' '0)'

@@ -323,56 +323,6 @@ static void runs_are_told_apart(void **state) {
   assert_true(strstr(drawn, ">x<") && strstr(drawn, ">same/high/run.jsonl<") && !strstr(drawn, ">epoch<"));
 }
 
-#define PEERS(table, row, what, times)                                                                       \
-  "{\"table\":\"" table "\",\"shape\":\"2x3x4/1\",\"precision\":\"bf16\",\"row\":\"" row                     \
-  "\",\"what\":\"" what "\"," times "}"
-
-/* The times of bench, as it writes them, and of the peers: names and values stand beside the bars. */
-static void benches_are_drawn(void **state) {
-  (void)state;
-  const struct result *r = run("bench --plans --json --quiet --device cpu --batch 4 --in 4 --hidden 16");
-  assert_succeeds("bench", r);
-  write_text("plans.json", r->out);
-  write_text(
-      "peers.json",
-      "{\"header\":[\"Some GPU\",\"minnow\"],\"figures\":[" PEERS("peers", "minnow", "forward", "\"rested\":[{\"ms\":0.375},{\"ms\":0.3125}],\"sustained\":[{\"ms\":0.1}]") "," PEERS(
-          "peers", "JAX", "step",
-          "\"failed\":\"why\"") "," PEERS("peers", "cuBLASLt", "copy",
-                                          "\"rested\":[{\"ms\":7.25}]") "," PEERS("kernelbench", "it's slow",
-                                                                                  "forward",
-                                                                                  "\"ms\":12.5") "]}");
-  r = run("plot --bench plans.json peers.json --out bench.svg");
-  if (r->status == 70 && strstr(r->err, "gnuplot-nox")) SKIP("no gnuplot");
-  assert_succeeds("plot --bench", r);
-  static const char *const there[] = {">forward + backward<",
-                                      ">training step<",
-                                      ">norm-activation<",
-                                      ">2x3x4/1, bf16, rested; Some GPU<",
-                                      ">minnow<",
-                                      ">0.3125<",
-                                      ">KernelBench 2/62: 2x3x4/1, bf16; Some GPU<",
-                                      ">it's slow<",
-                                      ">12.50<"};
-  const char *drawn = text_of("bench.svg");
-  for (size_t i = 0; i < sizeof there / sizeof *there; i++)
-    if (!strstr(drawn, there[i])) fail_msg("no %s in the picture", there[i]);
-  assert_true(!strstr(drawn, "JAX") && !strstr(drawn, "cuBLASLt") && !strstr(drawn, ">7.25"));
-  write_text("short.json", "{\"device\":\"d\",\"precision\":\"p\",\"plan\":\"block\",\"step_ms\":1}");
-  write_text("none.json", "{\"figures\":[" PEERS("peers", "JAX", "step", "\"failed\":\"why\"") "]}");
-  static const char *const refused[][2] = {{"run.jsonl", "it is no JSON"},
-                                           {"short.json", "lacks one of its three times"},
-                                           {"none.json", "has no time"}};
-  for (int i = 0; i < 3; i++) {
-    char line[128], words[128];
-    snprintf(line, sizeof line, "plot --bench %s --out no.svg", refused[i][0]);
-    snprintf(words, sizeof words, "%s|%s|bench --json", refused[i][0], refused[i][1]);
-    assert_complains(line, run(line), 65, words);
-  }
-  const char *line = "plot --bench plans.json plans.json --out no.svg";
-  assert_complains(line, run(line), 64, "plans.json|forward of none|is there twice");
-  assert_int_equal(access("no.svg", F_OK), -1);
-}
-
 /* A log that cannot grow ends the run, but not before its checkpoint is saved. */
 static void a_log_without_room_costs_no_step(void **state) {
   (void)state;
@@ -432,7 +382,6 @@ int main(void) {
       cmocka_unit_test(pictures_are_drawn),
       cmocka_unit_test(plot_names_what_makes_no_sense),
       cmocka_unit_test(runs_are_told_apart),
-      cmocka_unit_test(benches_are_drawn),
       cmocka_unit_test(a_log_without_room_costs_no_step),
       cmocka_unit_test(outputs_are_replaced_by_force_alone),
       cmocka_unit_test(finished_runs_resume_to_nothing),

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/peers: the model that projects steps to many GPUs is in order and refuses what is far from it, and `make peers
-# ARGS="--ranks 2"` measures the command on two ranks, here on the CPU and without PyTorch.
+# tests/peers: the model that projects steps to many GPUs is in order and refuses what is far from it; times are drawn; and `make
+# peers ARGS="--ranks 2"` measures the command on two ranks, here on the CPU and without PyTorch.
 set -euo pipefail
 if ! command -v python3 >/dev/null; then
   echo "skipped: there is no python3"
@@ -36,6 +36,28 @@ measured 1.25
 ! scale --check "$folder/measured.json" || fail "25 % are not more than 15"
 grep -q "off by -20 %" "$folder/err" || fail "it is not told how far the model is off"
 passed=3
+
+# Times of bench and of the peers as a picture: names and values stand beside the bars.
+figure() { echo "{\"table\": \"$1\", \"shape\": \"2x3x4/1\", \"precision\": \"bf16\", \"row\": \"$2\", \"what\": \"$3\", $4}"; }
+picture() { python3 tests/peers/picture.py "$@" >"$folder/out" 2>"$folder/err"; }
+if command -v gnuplot >/dev/null; then
+  "$minnow" bench --plans --json --quiet --device cpu --batch 4 --in 4 --hidden 16 >"$folder/plans.json"
+  echo "{\"header\": [\"Some GPU\", \"minnow\"], \"figures\": [
+    $(figure peers minnow forward '"rested": [{"ms": 0.375}, {"ms": 0.3125}], "sustained": [{"ms": 0.1}]'),
+    $(figure peers JAX step '"failed": "why"'), $(figure peers cuBLASLt copy '"rested": [{"ms": 7.25}]'),
+    $(figure kernelbench "it's slow" forward '"ms": 12.5')]}" >"$folder/peers.json"
+  picture "$folder/plans.json" "$folder/peers.json" --out "$folder/times.svg" || fail "no picture"
+  for word in "forward + backward" "training step" norm-activation "2x3x4/1, bf16, rested; Some GPU" minnow 0.3125 \
+    "KernelBench 2/62: 2x3x4/1, bf16; Some GPU" "it's slow" 12.50; do
+    grep -q ">$word<" "$folder/times.svg" || fail "no '$word' in the picture"
+  done
+  ! grep -q "JAX\|cuBLASLt\|>7.25" "$folder/times.svg" || fail "what failed, or is no step, is drawn"
+  ! picture "$folder/plans.json" "$folder/plans.json" --out "$folder/no.svg" || fail "a time that is there twice is drawn"
+  grep -q "is there twice" "$folder/err" || fail "it is not told which time is there twice"
+  echo '{"figures": []}' >"$folder/none.json"
+  ! picture "$folder/none.json" --out "$folder/no.svg" || fail "no time is drawn"
+  passed=$((passed + 3))
+fi
 
 if command -v mpirun >/dev/null; then
   python3 tests/peers/peers.py --ranks 2 --device cpu --quick --without PyTorch --minnow "$minnow" --json "$folder/ranks.json" \

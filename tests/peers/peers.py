@@ -133,7 +133,7 @@ def parse():
   parser.add_argument("--patience", type=float, default=300,
                       help="seconds after which a peer that does not answer is given up; default %(default)s")
   parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: a dry run; default %(default)s")
-  parser.add_argument("--json", help="a file for the raw figures; minnow plot --bench draws them")
+  parser.add_argument("--json", help="a file for the raw figures; tests/peers/picture.py draws them")
   options = parser.parse_args()
   options.peers = options.peers.split(",")
   for name in options.peers:

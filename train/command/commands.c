@@ -84,7 +84,7 @@ mn_status mn_command_run(FILE *out, const struct mn_options *o) {
   case MN_COMMAND_BENCH:
     return run_bench(out, o);
   case MN_COMMAND_PLOT:
-    return (o->bench ? mn_plot_bench : mn_plot)(o->out, o->force, o->files, o->file_count);
+    return mn_plot(o->out, o->force, o->files, o->file_count);
   case MN_COMMAND_INFO:
     return mn_info(out, o->files[0], o->json);
   case MN_COMMAND_VERIFY:

@@ -89,22 +89,21 @@ static mn_status draw_into(const char *out, int replace, FILE *script, FILE *err
   return status;
 }
 
-static mn_status write_script(FILE *script, const char *out, int height, mn_gnuplot_write *write,
-                              void *data) {
+static mn_status write_script(FILE *script, const char *out, mn_gnuplot_write *write, void *data) {
   const size_t length = strlen(out);
-  fprintf(script, "png = %d\nheight = %d\n%s", length > 4 && strcmp(out + length - 4, ".png") == 0, height,
+  fprintf(script, "png = %d\nheight = 720\n%s", length > 4 && strcmp(out + length - 4, ".png") == 0,
           paper_script);
   MN_TRY(write(script, data));
   if (fflush(script) == 0 && !ferror(script) && fseek(script, 0, SEEK_SET) == 0) return MN_OK;
   return mn_fail(MN_IO, "cannot write gnuplot's script: %s; is there room in /tmp?", strerror(errno));
 }
 
-mn_status mn_gnuplot_draw(const char *out, int replace, int height, mn_gnuplot_write *write, void *data) {
+mn_status mn_gnuplot_draw(const char *out, int replace, mn_gnuplot_write *write, void *data) {
   FILE *script = tmpfile(), *errors = tmpfile();
   mn_status status = MN_OK;
   if (!script || !errors)
     status = mn_fail(MN_IO, "no temporary file for gnuplot: %s; is there room in /tmp?", strerror(errno));
-  if (status == MN_OK) status = write_script(script, out, height, write, data);
+  if (status == MN_OK) status = write_script(script, out, write, data);
   if (status == MN_OK) status = draw_into(out, replace, script, errors);
   if (script) fclose(script);
   if (errors) fclose(errors);

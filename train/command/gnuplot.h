@@ -1,4 +1,4 @@
-/* gnuplot, which draws the pictures: it is started without a shell, with files for its input, output and
+/* gnuplot, which draws the picture: it is started without a shell, with files for its input, output and
  * errors, so that no file's name is ever part of a command and no pipe can fill up. */
 #ifndef MN_TRAIN_COMMAND_GNUPLOT_H
 #define MN_TRAIN_COMMAND_GNUPLOT_H
@@ -10,12 +10,12 @@
 /* A script in the making; MN_OK, or why there is none. */
 typedef mn_status mn_gnuplot_write(FILE *script, void *data);
 
-/* Draws `height` points of 1/72 inch, 960 wide, into `out`: PNG where its name ends in .png, else SVG. The
+/* Draws 960 by 720 points of 1/72 inch into `out`: PNG if its name ends in .png, else SVG. The
  * script is gnuplot.gp, which sets the paper and the colours, and what `write` adds. `out` is written in one
  * rename when the picture is whole, and untouched on any error. MN_NO_CREATE: it exists, and not `replace`.
  * MN_LIBRARY: gnuplot is missing or failed; MN_NO_CREATE, MN_IO: `out`, or a temporary file, cannot be
  * written; MN_NO_MEMORY; what `write` returns. */
-mn_status mn_gnuplot_draw(const char *out, int replace, int height, mn_gnuplot_write *write, void *data);
+mn_status mn_gnuplot_draw(const char *out, int replace, mn_gnuplot_write *write, void *data);
 
 /* Writes a text as a string of gnuplot's, control characters as '?'. */
 void mn_gnuplot_text(FILE *script, const char *text);

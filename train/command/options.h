@@ -84,7 +84,6 @@ struct mn_options {
   const char *log;        /* --log F.jsonl */
   int64_t log_every;      /* --log-every: steps a log line; 0: a thousandth of the horizon */
   const char *plot;       /* --plot F.svg */
-  int bench;              /* plot --bench: files of times, not logs */
   const char *out;        /* --out F: predict, plot */
   int probabilities;      /* --probabilities: predict writes the softmax of its outputs */
   int force;              /* --force: an existing --out or --plot is replaced */

@@ -192,8 +192,6 @@ static const struct mn_option_row table[] = {
      .help = "steps a line of --log; auto: about 1000 lines a run"},
     {"plot", "F.svg", TRAIN, TEXT(plot), 0, .help = "draw the --log at the end, as SVG or PNG"},
     {.kind = MN_KIND_HEADING, .help = "Output"},
-    {"bench", NULL, PLOT, FLAG(bench), 0,
-     .help = "draw the times in files of bench --json, or of make peers, not logs"},
     {"out", "F", PREDICT | PLOT, TEXT(out), 0, .help = "file to write"},
     {"probabilities", NULL, PREDICT, FLAG(probabilities), 0,
      .help = "write the softmax of the outputs as y, for a model of classes"},
@@ -212,43 +210,35 @@ const int mn_option_count = ROWS;
 
 /* Defaults and help that a command has of its own. NULL: the table's. */
 static const struct {
-  enum mn_command command;
+  unsigned commands; /* as in struct mn_option_row */
   const char *name, *initial, *help;
 } variants[] = {
-    {MN_COMMAND_GRADCHECK, "batch", "4", NULL},
-    {MN_COMMAND_GRADCHECK, "in", "6", "inputs"},
-    {MN_COMMAND_GRADCHECK, "hidden", "8", NULL},
-    {MN_COMMAND_GRADCHECK, "groups", "2", NULL},
-    {MN_COMMAND_GRADCHECK, "head", "0", "outputs of a linear head, 0: none"},
-    {MN_COMMAND_GRADCHECK, "loss", NULL, "loss; auto: the sum of dy*y with random dy"},
-    {MN_COMMAND_GRADCHECK, "tolerance", "1e-6", "largest relative error"},
-    {MN_COMMAND_BENCH, "batch", "1024", NULL},
-    {MN_COMMAND_BENCH, "optimizer", "sgd", NULL},
-    {MN_COMMAND_BENCH, "in", NULL, "inputs; auto: 8192, and 1024 on the CPU"},
-    {MN_COMMAND_BENCH, "hidden", "auto", "channels of each block; auto: 8192, and 1024 on the CPU"},
-    {MN_COMMAND_BENCH, "head", "0", "outputs of a linear head, 0: none"},
-    {MN_COMMAND_BENCH, "loss", "mse", "loss, of random targets or labels"},
-    {MN_COMMAND_BENCH, "groups", "auto", "groups of each block; auto: of 16 channels each, or one"},
-    {MN_COMMAND_TRAIN, "force", NULL, "replace the --plot if it exists"},
-    {MN_COMMAND_EVAL, "precision", "auto", "of the matrix products' inputs; auto: the checkpoint's"},
-    {MN_COMMAND_PREDICT, "precision", "auto", "of the matrix products' inputs; auto: the checkpoint's"},
-    {MN_COMMAND_EVAL, "checkpoint", NULL, "HDF5 file to read the parameters from"},
-    {MN_COMMAND_PREDICT, "checkpoint", NULL, "HDF5 file to read the parameters from"},
-    {MN_COMMAND_EVAL, "groups", "auto",
-     "groups of each block; auto: the checkpoint's; weights alone have none"},
-    {MN_COMMAND_PREDICT, "groups", "auto",
-     "groups of each block; auto: the checkpoint's; weights alone have none"},
-    {MN_COMMAND_EVAL, "eps", NULL, "added to the variance, of weights alone"},
-    {MN_COMMAND_PREDICT, "eps", NULL, "added to the variance, of weights alone"},
-    {MN_COMMAND_EVAL, "slope", NULL, "of the leaky ReLU below 0, of weights alone"},
-    {MN_COMMAND_PREDICT, "slope", NULL, "of the leaky ReLU below 0, of weights alone"},
-    {MN_COMMAND_EVAL, "loss", NULL, "of weights alone; auto: what the targets are for"},
-    {MN_COMMAND_PREDICT, "loss", NULL, "of weights alone; auto: what the targets are for, mse without any"},
-    {MN_COMMAND_PREDICT, "y", NULL, "dataset of the targets or labels, copied to --out if it is there"},
-    {MN_COMMAND_PREDICT, "out", NULL,
+    {GRADCHECK, "batch", "4", NULL},
+    {GRADCHECK, "in", "6", "inputs"},
+    {GRADCHECK, "hidden", "8", NULL},
+    {GRADCHECK, "groups", "2", NULL},
+    {GRADCHECK, "head", "0", "outputs of a linear head, 0: none"},
+    {GRADCHECK, "loss", NULL, "loss; auto: the sum of dy*y with random dy"},
+    {GRADCHECK, "tolerance", "1e-6", "largest relative error"},
+    {BENCH, "batch", "1024", NULL},
+    {BENCH, "optimizer", "sgd", NULL},
+    {BENCH, "in", NULL, "inputs; auto: 8192, and 1024 on the CPU"},
+    {BENCH, "hidden", "auto", "channels of each block; auto: 8192, and 1024 on the CPU"},
+    {BENCH, "head", "0", "outputs of a linear head, 0: none"},
+    {BENCH, "loss", "mse", "loss, of random targets or labels"},
+    {BENCH, "groups", "auto", "groups of each block; auto: of 16 channels each, or one"},
+    {TRAIN, "force", NULL, "replace the --plot if it exists"},
+    {READS, "precision", "auto", "of the matrix products' inputs; auto: the checkpoint's"},
+    {READS, "checkpoint", NULL, "HDF5 file to read the parameters from"},
+    {READS, "groups", "auto", "groups of each block; auto: the checkpoint's; weights alone have none"},
+    {READS, "eps", NULL, "added to the variance, of weights alone"},
+    {READS, "slope", NULL, "of the leaky ReLU below 0, of weights alone"},
+    {READS, "loss", NULL, "of weights alone; auto: what the targets are for, mse without any"},
+    {PREDICT, "y", NULL, "dataset of the targets or labels, copied to --out if it is there"},
+    {PREDICT, "out", NULL,
      "HDF5 file to write: y [n, K], the outputs (for classes logits); label [n], the class of the largest; "
      "row [n], each row's number in its part of --data; target, the y of --data"},
-    {MN_COMMAND_PLOT, "out", NULL, "picture to write, .svg or .png"},
+    {PLOT, "out", NULL, "picture to write, .svg or .png"},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
@@ -265,7 +255,7 @@ const struct mn_command_row mn_command_rows[] = {
      "tests/golden/block.h5"},
     {"bench", "", 0, 0, "", "Time a training step, bare products and the copy rate.",
      "--batch 1024 --in 8192 --hidden 8192 --groups 512 --precision bf16"},
-    {"plot", "LOG...", 1, 1 << 20, "one log or several", "Draw the curves of runs, or the times of benches.",
+    {"plot", "LOG...", 1, 1 << 20, "one log or several", "Draw loss, metric and learning rate of runs.",
      "run.jsonl --out run.svg"},
     {"info", "F", 1, 1, "one HDF5 file", "Say what a dataset or a checkpoint holds.", "run.h5"},
     {"verify", "F", 1, 1, "one HDF5 file", "Check every checksum of a file.", "run.h5"},
@@ -326,7 +316,7 @@ int mn_options_given(const struct mn_options *options, const char *name) {
 struct mn_option_row mn_option_of(int index, enum mn_command command) {
   struct mn_option_row row = table[index];
   for (int i = 0; i < VARIANTS; i++) {
-    if (variants[i].command != command || strcmp(variants[i].name, row.name) != 0) continue;
+    if (!(variants[i].commands >> command & 1) || strcmp(variants[i].name, row.name) != 0) continue;
     if (variants[i].initial) row.initial = variants[i].initial;
     if (variants[i].help) row.help = variants[i].help;
   }

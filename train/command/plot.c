@@ -111,20 +111,22 @@ static mn_status read_lines(struct run *run, FILE *file) {
   return status;
 }
 
-mn_status mn_plot_open(FILE **out, const char *path, const char *wanted) {
+static mn_status open_log(FILE **out, const char *path) {
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not to wait for the writer of a pipe */
   struct stat about;
   *out = fd < 0 ? NULL : fdopen(fd, "r");
-  if (!*out) return mn_fail(MN_NO_INPUT, "cannot read %s: %s; name %s", path, strerror(errno), wanted);
+  if (!*out)
+    return mn_fail(MN_NO_INPUT, "cannot read %s: %s; name a log that minnow train --log wrote", path,
+                   strerror(errno));
   if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode)) return MN_OK;
   fclose(*out);
-  return mn_fail(MN_NO_INPUT, "%s is not a regular file; name %s", path, wanted);
+  return mn_fail(MN_NO_INPUT, "%s is not a regular file; name a log that minnow train --log wrote", path);
 }
 
 static mn_status read_log(struct run *run, const char *path) {
   run->path = path;
   FILE *file;
-  MN_TRY(mn_plot_open(&file, path, "a log that minnow train --log wrote"));
+  MN_TRY(open_log(&file, path));
   mn_status status = read_lines(run, file);
   fclose(file);
   if (status == MN_OK && run->series[TRAIN].count == 0 && run->series[TEST].count == 0)
@@ -313,7 +315,7 @@ mn_status mn_plot(const char *out, int replace, char **logs, int count) {
   mn_status status = MN_OK;
   for (int i = 0; i < count && status == MN_OK; i++) status = read_log(&runs.all[i], logs[i]);
   if (status == MN_OK) status = name_runs(&runs);
-  if (status == MN_OK) status = mn_gnuplot_draw(out, replace, 720, write_script, &runs);
+  if (status == MN_OK) status = mn_gnuplot_draw(out, replace, write_script, &runs);
   for (int i = 0; i < count; i++) {
     free(runs.all[i].series[TRAIN].points);
     free(runs.all[i].series[TEST].points);

@@ -1,10 +1,6 @@
-/* `minnow plot`: the curves of one run or several, from their logs, and the times of benches, drawn by
- * gnuplot.
- */
+/* `minnow plot`: the curves of one run or several, from their logs, drawn by gnuplot. */
 #ifndef MN_TRAIN_COMMAND_PLOT_H
 #define MN_TRAIN_COMMAND_PLOT_H
-
-#include <stdio.h>
 
 #include "kernels/status.h"
 
@@ -18,14 +14,5 @@
  * or a log without a step or evaluation; MN_LIBRARY: gnuplot is missing or failed; MN_NO_CREATE, MN_IO: `out`
  * cannot be written; MN_NO_MEMORY. */
 mn_status mn_plot(const char *out, int replace, char **logs, int count);
-
-/* The same of `count` ≥ 1 files of `minnow bench --json`, with --plans or without, or of make peers
- * ARGS="--json F": the milliseconds of forward, forward + backward and step as bars, a chart for each bench
- * and for each of the peers' tables of times taken rested. Errors as above; MN_BAD_DATA: a file that is
- * neither. */
-mn_status mn_plot_bench(const char *out, int replace, char **results, int count);
-
-/* Opens a file that is to be drawn. MN_NO_INPUT: it cannot be read, or is no regular file; name `wanted`. */
-mn_status mn_plot_open(FILE **file, const char *path, const char *wanted);
 
 #endif

@@ -1,4 +1,4 @@
-/* Trains on arrays of one's own, saves the model, loads it and predicts, in C or C++. Once minnow is installed:
+/* Trains on arrays of one's own, saves the model, loads it and predicts, in C or C++. With minnow installed:
  * cc example.c $(pkg-config --cflags --libs minnow) */
 #include <minnow/minnow.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@ enum { ROWS = 1024, INPUTS = 4, STEPS = 600 };
 static float x[ROWS][INPUTS], y[ROWS], predicted[ROWS];
 
 int main(void) {
-  struct mn_context *context = NULL; /* what an error leaves unopened stays NULL, which every close accepts */
+  struct mn_context *context = NULL; /* after an error it stays NULL, which every close accepts */
   struct mn_dataset *rows = NULL;
   struct mn_model *model = NULL, *loaded = NULL;
   struct mn_optimizer *optimizer = NULL;

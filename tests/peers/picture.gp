@@ -1,6 +1,6 @@
-# One chart of the picture that `minnow plot --bench` draws: milliseconds as bars, one below the other.
+# One chart of the picture that picture.py draws: milliseconds as bars, one below the other.
 #
-# gnuplot.gp stands before the first, and these, which plot_bench.c writes, before each:
+# train/command/gnuplot.gp stands before the first, and these, which picture.py writes, before each:
 #   title, top, bottom   what stands above the bars, and where they are, in points from the upper edge of the picture
 #   slots                how many names there are, one below the other
 #   name, ms, value      arrays over the slots, from 1: the name; the length of its bar, NaN: a heading; the number beside
