@@ -21,6 +21,7 @@
 #include "tests/training.h"
 #include "train/checkpoint/saver.h"
 #include "train/checkpoint/snapshot.h"
+#include "train/command/saves.h"
 
 /* ---- the gate ---- */
 
@@ -529,6 +530,28 @@ static void a_rule_takes_what_it_has_kept(void **state) {
   }
 }
 
+/* A signal before the first step ends a new run, which is to be resumed like any other; a resumed run has its
+ * checkpoint already. */
+static void a_run_without_a_step_is_saved(void **state) {
+  struct run r = open_run(*state, "fp32", settings[1]);
+  struct mn_checkpoint from = {0};
+  struct mn_progress_bar bar = {.quiet = 1};
+  struct mn_saves saves;
+  struct mn_session session = {.options = {.checkpoint = path, .keep = 1},
+                               .model = r.training.model,
+                               .optimizer = r.training.optimizer};
+  for (int resumed = 0; resumed < 2; resumed++) {
+    session.from = resumed ? &from : NULL;
+    MUST(mn_saves_open(&saves, &session, &r.progress, &bar));
+    mn_saves_describe(&saves, config, COUNT(config), NULL, 0);
+    MUST(mn_saves_end(&saves));
+    assert_int_equal(saves.taken, !resumed);
+    mn_saves_close(&saves);
+    assert_int_equal(step_of(path), 0);
+  }
+  close_run(&r);
+}
+
 static void *open_gate_later(void *data) {
   pause_for(50);
   set_gate(0);
@@ -575,6 +598,7 @@ int main(void) {
       BOTH(a_folder_that_is_gone_and_a_file_in_the_way_are_told),
       BOTH(a_device_that_fails_is_told),
       BOTH(a_rule_takes_what_it_has_kept),
+      BOTH(a_run_without_a_step_is_saved),
       BOTH(close_waits_for_the_save),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,7 @@ mn_status mn_saves_open(struct mn_saves *s, const struct mn_session *session,
                         const struct mn_progress *progress, struct mn_progress_bar *bar) {
   const struct mn_options *o = &session->options;
   *s = (struct mn_saves){.options = o, .ranks = session->ranks, .progress = progress, .bar = bar};
-  s->snapshot = s->told = progress->step;
+  s->snapshot = s->told = session->from ? progress->step : -1;
   s->snapshot_time = mn_seconds();
   if (o->checkpoint && !o->dry_run)
     MN_TRY(mn_saver_open(&s->saver, o->checkpoint, (int)o->keep, session->model, session->optimizer));

@@ -18,7 +18,8 @@ struct mn_saves {
   struct mn_saver *saver; /* NULL: no checkpoint is kept */
   const struct mn_text *config;
   int config_count;
-  int64_t snapshot;          /* the step of the last snapshot, saved or being saved; −1: it is lost */
+  int64_t
+      snapshot; /* the step of the last snapshot, saved or being saved; −1: there is none, or it is lost */
   double snapshot_time;      /* and when it was taken, or the start */
   int due;                   /* a save has fallen due and waits for the one that is being written */
   int64_t taken, late;       /* snapshots taken; those that had to wait */
