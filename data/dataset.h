@@ -102,8 +102,7 @@ MN_API mn_status mn_dataset_stratify(struct mn_dataset **dataset, enum mn_part p
                                      uint64_t seed);
 enum { MN_DATASET_STRATIFIED = 1 << 28 };
 
-/* How many of so many rows, at least 2, that holds out: fraction·rows rounded, at least 1, at most rows − 1.
- */
+/* Rows held out of `rows`, at least 2: round(fraction·rows), in [1, rows − 1]. */
 int64_t mn_dataset_held_out(int64_t rows, double fraction);
 
 /* The number of the dataset's row `row` in the part of the file: another than `row` after mn_dataset_hold_out.

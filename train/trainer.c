@@ -230,9 +230,9 @@ static mn_status give_batches(void *data) {
   return MN_OK;
 }
 
-/* Gives the launch's batches from `first` on. All batches of a full launch are one graph; of another each is
- * one. Nothing is captured before a batch ran without, for the libraries to choose their algorithms; one that
- * measures works otherwise. */
+/* Gives the launch's batches from `first` on. All batches of a full launch are one graph; each batch of another
+ * launch is one. The first batch runs uncaptured so that cuBLASLt picks its algorithms; batches that measure
+ * scales are never captured. */
 static mn_status give(struct mn_launch *l, int64_t first) {
   struct mn_trainer *t = l->trainer;
   int *ran = &t->ran[l->updates];

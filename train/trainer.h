@@ -80,7 +80,7 @@ struct mn_trainer {
   struct mn_loader *loader;
   struct mn_progress progress; /* after the last step that is done; `best` is the caller's to set */
   double loss, rate;           /* of that step; NaN before the first; the loss of a skipped one is NaN too */
-  double norm;                 /* of its gradient, where it is clipped; else NaN, as of a skipped one's */
+  double norm;                 /* gradient norm; NaN without clipping or after a skipped step */
   const struct mn_fault *skipped; /* why that step was skipped; NULL: it was not. The row is its batch's */
   double finished;                /* mn_seconds() at its end */
   int64_t retaken;                /* batches that were taken again since the trainer was opened */

@@ -81,6 +81,10 @@ put 644 "$folder/minnow.pc" lib/pkgconfig/minnow.pc
 put 644 train/install/minnow.1 share/man/man1/minnow.1
 put 644 train/install/CHANGELOG.md share/doc/minnow/CHANGELOG.md
 put 644 train/install/example.c share/doc/minnow/example.c
+put 644 train/command/COMMAND.md share/doc/minnow/COMMAND.md
+put 644 train/FILES.md share/doc/minnow/FILES.md
+put 644 engine/ranks/RANKS.md share/doc/minnow/RANKS.md
+put 644 kernels/PRECISION.md share/doc/minnow/PRECISION.md
 put 644 train/install/completion.bash share/bash-completion/completions/minnow
 put 644 train/install/completion.zsh share/zsh/site-functions/_minnow
 # train/minnow.h and every header it needs, as the compiler lists them. They name each other <minnow/…>, so that no file of another

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# What make would do, by its dry runs: a demo without a GPU is built without CUDA unless CUDA is asked for; one goal is built on all
+# cores, several in their order; and a build with CUDA says how to leave it out.
+set -euo pipefail
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+passed=0
+fail() { echo "$*" >&2; exit 1; }
+# A compiler of CUDA that is found, and no GPU.
+mkdir "$folder/cuda" "$folder/cuda/bin"
+touch "$folder/cuda/bin/nvcc"
+chmod +x "$folder/cuda/bin/nvcc"
+printf '#!/bin/sh\nexit 9\n' >"$folder/nvidia-smi"
+chmod +x "$folder/nvidia-smi"
+would() { # ENVIRONMENT… -- GOAL…: the lines of a dry run
+  local with=() environment=(-u MAKEFLAGS -u MAKELEVEL -u CUDA_ARCH -u CUDA -u NVCC -u BUILD "PATH=$folder:$PATH" "CUDA_HOME=$folder/cuda")
+  while [ "$1" != -- ]; do with+=("$1") && shift; done
+  env "${environment[@]}" "${with[@]}" make -n BUILD="$folder/build" "${@:2}" 2>&1
+}
+# has WORDS TEXT, lacks WORDS TEXT
+has() { grep -qe "$1" <<<"$2" || fail "no '$1' in: $(head -c 2000 <<<"$2")"; passed=$((passed + 1)); }
+lacks() { ! grep -qe "$1" <<<"$2" || fail "'$1' in: $(grep -m 3 -e "$1" <<<"$2")"; passed=$((passed + 1)); }
+
+text=$(would -- demo)
+has "no GPU is here: the demo is built without CUDA in $folder/build/cpu" "$text"
+has "$folder/build/cpu/minnow train" "$text"
+lacks "arch=compute" "$text"
+text=$(would CUDA_ARCH=90 -- demo)
+has "arch=compute_90" "$text"
+lacks "/build/cpu" "$text"
+printf '#!/bin/sh\necho 9.0\n' >"$folder/nvidia-smi"
+text=$(would -- demo)
+has "arch=compute_90" "$text"
+lacks "/build/cpu" "$text"
+has "CUDA for 90 takes minutes to compile; make CUDA=0 leaves it out" "$text"
+lacks "CUDA for" "$(would -- all CUDA=0)"
+
+# jobs GOAL…: the number of jobs that make runs, from the flags that a recipe sees.
+cat >"$folder/jobs.mk" <<'MK'
+include Makefile
+show show-too: ; @echo "flags: $(MAKEFLAGS)"
+MK
+jobs() { env -u MAKEFLAGS -u MAKELEVEL make -f "$folder/jobs.mk" CUDA=0 BUILD="$folder/build" "$@" 2>&1; }
+[ "$(nproc)" = 1 ] || has "-j$(nproc)" "$(jobs show)"
+lacks "-j" "$(jobs show show-too)"
+has "-j1" "$(jobs -j1 show)"
+echo "$passed passed, 0 failed"
