@@ -1,10 +1,8 @@
 /* Saves beside training: a file holds the values of the moment its save was started, whatever is trained
  * since; training is the same as without saves; and what goes wrong in the thread that writes is told.
  *
- * The writer is held at a gate where a test has to know that it has not ended: in pwrite, which is defined
- * here over that of the C library, and in download_beside, which the tests replace in the table of kernels.
- * The CPU's table has none: there it is a copy, so that the way over a copy on the device is tested without a
- * GPU too. */
+ * The writer is held at a gate if a test has to know that it has not ended: in pwrite, defined here over the C
+ * library's, and in download_beside, which the tests replace in the table of kernels (on the CPU by a copy). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -530,16 +528,14 @@ static void a_rule_takes_what_it_has_kept(void **state) {
   }
 }
 
-/* A signal before the first step ends a new run, which is to be resumed like any other; a resumed run has its
- * checkpoint already. */
+/* As after a signal before the first step. A resumed run has its checkpoint already. */
 static void a_run_without_a_step_is_saved(void **state) {
   struct run r = open_run(*state, "fp32", settings[1]);
   struct mn_checkpoint from = {0};
   struct mn_progress_bar bar = {.quiet = 1};
   struct mn_saves saves;
-  struct mn_session session = {.options = {.checkpoint = path, .keep = 1},
-                               .model = r.training.model,
-                               .optimizer = r.training.optimizer};
+  struct mn_session session = {.model = r.training.model, .optimizer = r.training.optimizer};
+  session.options.checkpoint = path, session.options.keep = 1;
   for (int resumed = 0; resumed < 2; resumed++) {
     session.from = resumed ? &from : NULL;
     MUST(mn_saves_open(&saves, &session, &r.progress, &bar));
