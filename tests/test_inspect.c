@@ -277,6 +277,8 @@ static void test_info_other(void **state) {
   assert_int_equal(run(INFO, "data/digits.h5", NULL, 1), MN_OK);
   assert_text("\"train\":{\"rows\":1437,\"inputs\":64,\"outputs\":10,\"classes\":true,");
   assert_text("\"test\":{\"rows\":360,");
+  assert_int_equal(run(INFO, "data/digits.h5", NULL, 0), MN_OK);
+  assert_text("              and 54 columns more; --json has all\n");
 }
 
 /* HDF5 that is no data to train on is described all the same. */

@@ -66,8 +66,7 @@ ssize_t pwrite(int fd, const void *bytes, size_t size, off_t offset) {
   return pwritev(fd, &part, 1, offset); /* which ThreadSanitizer watches */
 }
 
-/* How a snapshot is taken: as the device does it; by way of a copy on the device, on the CPU too; and as
- * where the device has no room for a copy. */
+/* How a snapshot is taken: as the device does it; by a copy on the device; as if that had no room for a copy. */
 enum way { OWN, BESIDE, NO_ROOM, WAYS };
 
 static struct {

@@ -258,9 +258,13 @@ static void show_columns(struct answer *answer, struct mn_dataset *dataset) {
   else
     fprintf(answer->stream, "%13s %-8s %12s %12s %12s %12s  of %" PRId64 " rows\n", "", "column", "mean",
             "deviation", "smallest", "largest", c.rows);
+  int64_t shown = 0;
   for (int64_t i = 0; i < c.cols; i++)
-    if (answer->as_json || i < SHOWN || i == least || i == largest) show_column(answer, &c, i);
-  if (answer->as_json) mn_json_close(&answer->json);
+    if (answer->as_json || i < SHOWN || i == least || i == largest) show_column(answer, &c, i), shown++;
+  if (answer->as_json)
+    mn_json_close(&answer->json);
+  else if (shown < c.cols)
+    fprintf(answer->stream, "%13s and %" PRId64 " columns more; --json has all\n", "", c.cols - shown);
   mn_columns_free(&c);
 }
 

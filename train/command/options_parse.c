@@ -138,7 +138,7 @@ static mn_status take_option(struct mn_options *options, int index, const char *
     mn_option_describe(remedy, sizeof remedy, index, options->command, text);
     if (!text) return mn_fail(MN_USAGE, "--%s has no value: %s", row->name, remedy);
     for (const char *const *word = row->words; word && *word; word++)
-      if (is_close(distance(text, strlen(text), *word), strlen(text)))
+      if (**word == *text && is_close(distance(text, strlen(text), *word), strlen(text)))
         return mn_fail(MN_USAGE, "--%s '%s': %s; did you mean %s?", row->name, text, remedy, *word);
     return mn_fail(MN_USAGE, "--%s '%s': %s", row->name, text, remedy);
   }

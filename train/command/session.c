@@ -215,7 +215,7 @@ static mn_status open_inputs(struct mn_session *s, struct mn_model_config *confi
     mn_escape_print(
         stderr,
         "minnow: warning: %s has a label %lld in y, so that the head has %lld classes for %lld rows: "
-        "if that label is wrong, correct it or leave out its row\n",
+        "if that label is wrong, correct it or leave out its row; targets that are numbers are floats\n",
         o->data, (long long)s->train->outputs - 1, (long long)s->train->outputs, (long long)s->train->rows);
   if (o->batch > s->train->rows)
     return mn_fail(MN_USAGE, "--batch %ld is more than the %ld rows %s; --batch %ld or less works",

@@ -315,12 +315,12 @@ static void tell_of_the_best(struct run *r) {
                          o->checkpoint ? "; --resume with more patience goes on" : "");
 }
 
-#define NO_USE_REMEDY ": more --epochs, another --lr or --standardize may help"
-
 /* Says so if a run that is over has learnt nothing: by its test rows, else by the last epoch's mean loss. */
 static void tell_of_no_use(struct run *r) {
   struct mn_session *s = &r->session;
   const double found = r->evaluator ? r->test_loss : r->epoch_loss;
+  const char *remedy = s->options.standardize ? "more --epochs or another --lr may help"
+                                              : "more --epochs, another --lr or --standardize may help";
   double loss, share;
   char shown[MN_SHOWN];
   if (!s->options.data || s->options.quiet || !isfinite(found)) return;
@@ -330,12 +330,12 @@ static void tell_of_no_use(struct run *r) {
   else if (r->accuracy <= share)
     mn_progress_bar_note(&r->bar,
                          "note: this is no better than always predicting the commonest class, which is right "
-                         "for %.2f %%" NO_USE_REMEDY,
-                         100 * share);
+                         "for %.2f %%: %s",
+                         100 * share, remedy);
   else if (isnan(r->accuracy) && found >= loss)
-    mn_progress_bar_note(
-        &r->bar, "note: this is no better than predicting %s, whose loss is %s" NO_USE_REMEDY,
-        s->train->classes ? "each class by its share" : "the targets' mean", mn_show_number(shown, loss, 5));
+    mn_progress_bar_note(&r->bar, "note: this is no better than predicting %s, whose loss is %s: %s",
+                         s->train->classes ? "each class by its share" : "the targets' mean",
+                         mn_show_number(shown, loss, 5), remedy);
 }
 
 /* What the run's speed was, and what bounds it. */
