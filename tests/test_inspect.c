@@ -221,8 +221,7 @@ static hid_t put_dataset(hid_t file, const char *name, hid_t type, int rank, con
 
 enum { ROWS = 300000 };
 
-/* Data to train on, x [300000, 4] in chunks with checksums (4.8 MB) and labels y, and an assortment beside.
- */
+/* Data to train on, x [300000, 4] in chunks with checksums (4.8 MB) and labels y, and other things. */
 static void make_dataset(const char *to) {
   hsize_t shape[2] = {ROWS, 4}, chunk[2] = {1000, 3}, three = 3;
   float *x = make_values(ROWS * 4, 4, 0);
