@@ -110,7 +110,7 @@ $(BUILD)/%.cu.o: %.cu $(BUILD)/flags.nvcc | $(BUILD)/found
 
 # The README's two commands. Packages first; then make starts anew, since pkg-config may answer otherwise now.
 test: PROGRAMS += g++
-test: packages ## every test: two minutes on two cores
+test: packages ## every test: three minutes on two cores
 	$(Q)$(MAKE) --no-print-directory check
 demo: packages ## train on data/digits.h5, draw the curves, print the test accuracy
 	$(Q)$(if $(UNASKED),echo "no GPU is here: the demo is built without CUDA in $(BUILD)/cpu")

@@ -336,9 +336,9 @@ mn_status mn_block_check_groups(int64_t channels, int64_t groups) {
 }
 
 static mn_status check(const struct mn_layer *layer) {
-  if (!(layer->eps > 0) || !isfinite(layer->eps) || !isfinite(layer->slope))
-    return mn_fail(MN_USAGE, "eps %g and slope %g: an eps above 0, such as 1e-5, and any finite slope work",
-                   layer->eps, layer->slope);
+  if (!(layer->eps >= 0) || !isfinite(layer->eps) || !isfinite(layer->slope))
+    return mn_fail(MN_USAGE, "eps %g and slope %g: eps from 0 up and any finite slope work", layer->eps,
+                   layer->slope);
   MN_TRY(mn_tensor_check_shape(layer->name, layer->outputs, layer->inputs));
   return mn_block_check_groups(layer->outputs, layer->groups);
 }

@@ -538,7 +538,7 @@ static void a_run_without_a_step_is_saved(void **state) {
   for (int resumed = 0; resumed < 2; resumed++) {
     session.from = resumed ? &from : NULL;
     MUST(mn_saves_open(&saves, &session, &r.progress, &bar));
-    mn_saves_describe(&saves, config, COUNT(config), NULL, 0);
+    mn_saves_describe(&saves, config, COUNT(config), config, 0);
     MUST(mn_saves_end(&saves));
     assert_int_equal(saves.taken, !resumed);
     mn_saves_close(&saves);

@@ -68,6 +68,8 @@ static mn_status check(const struct mn_model_config *c) {
     if (c->hidden[i] < 1)
       return mn_fail(MN_USAGE, "a block of %ld channels: at least 1 is needed", (long)c->hidden[i]);
   if (c->head < 0) return mn_fail(MN_USAGE, "a head of %ld outputs: 0 (none) or more work", (long)c->head);
+  if (!(c->eps > 0))
+    return mn_fail(MN_USAGE, "a model with eps %g: one above 0, such as 1e-5, works", c->eps);
   return MN_OK;
 }
 
