@@ -6,6 +6,7 @@ times taken rested.
 import argparse
 import json
 import pathlib
+import shutil
 import subprocess
 
 # What is timed: the keys of bench, the peers' words, the labels.
@@ -74,6 +75,8 @@ def main():
   parser.add_argument("files", nargs="+")
   parser.add_argument("--out", required=True, help="the picture, .svg or .png")
   options = parser.parse_args()
+  if not shutil.which("gnuplot"):
+    raise SystemExit("there is no gnuplot; install the package gnuplot-nox")
   charts, compared = read(options.files)
   here = pathlib.Path(__file__).resolve().parent
   paper, chart = ((here / name).read_text() for name in ("../../train/command/gnuplot.gp", "picture.gp"))
