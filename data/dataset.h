@@ -61,7 +61,7 @@ MN_API mn_status mn_dataset_open(struct mn_dataset **out, const char *path, enum
  * 1, outputs below 0, or an array that is NULL; MN_NO_MEMORY. */
 MN_API mn_status mn_dataset_arrays(struct mn_dataset **out, const float *x, const float *y, int64_t rows,
                                    int64_t inputs, int64_t outputs);
-/* The same with class labels [rows], each at least 0, of which each is read once here. Else MN_BAD_DATA. */
+/* The same with class labels [rows], which are read here. MN_BAD_DATA: a label below 0. */
 MN_API mn_status mn_dataset_labelled(struct mn_dataset **out, const float *x, const int32_t *labels,
                                      int64_t rows, int64_t inputs);
 
@@ -121,7 +121,7 @@ MN_API mn_status mn_dataset_check_read(const struct mn_dataset *dataset, int64_t
 mn_status mn_dataset_check_finite(const char *file, const char *dataset, int64_t at, int64_t cols,
                                   int64_t count, const void *values, size_t real);
 
-/* Of reals of `real` bytes: the index of the first that is not finite, −1: there is none; and number i. */
+/* The index of the first value that is not finite, or −1; and value `i`. Values are reals of `real` bytes. */
 int64_t mn_find_nonfinite(const void *values, int64_t count, size_t real);
 static inline double mn_real_at(const void *values, size_t real, int64_t i) {
   return real == sizeof(double) ? ((const double *)values)[i] : (double)((const float *)values)[i];

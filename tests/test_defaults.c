@@ -197,6 +197,8 @@ static void a_run_says_what_it_is(void **state) {
   assert_says(r, "the model was not saved; --checkpoint F");
   assert_null(strstr(r->err, "no better"));
   assert_says(run(FIRST "--lr 1e-9"), "no better than predicting the targets' mean, whose loss is 0.");
+  assert_says(run(FIRST "--lr 1e-9"), "another --lr or --standardize may help");
+  assert_says(run(FIRST "--lr 1e-9 --standardize"), "more --epochs or another --lr may help");
   r = run(FIRST "--optimizer sgd --checkpoint saved.h5");
   assert_says(r, "training: sgd, rate 0.05, constant after 19 steps");
   assert_null(strstr(r->err, "not saved"));

@@ -320,6 +320,9 @@ static void what_is_wrong_is_named(void **state) {
       fail_msg("'%s' says '%s', which should name '%s' and '%s'", refused[i].line, mn_message(),
                refused[i].thing, refused[i].remedy);
   }
+  struct mn_options options;
+  assert_int_equal(parse(&options, "train --device gpu"), MN_USAGE);
+  assert_null(strstr(mn_message(), "did you mean")); /* not the cpu, one letter away */
 }
 
 static void stacks_have_a_limit(void **state) {

@@ -56,7 +56,12 @@ if command -v gnuplot >/dev/null; then
   grep -q "is there twice" "$folder/err" || fail "it is not told which time is there twice"
   echo '{"figures": []}' >"$folder/none.json"
   ! picture "$folder/none.json" --out "$folder/no.svg" || fail "no time is drawn"
-  passed=$((passed + 3))
+  for wrong in "no JSON" '[]' '{"device": "d", "precision": "p", "plan": "block", "step_ms": 1}'; do
+    echo "$wrong" >"$folder/wrong.json"
+    ! picture "$folder/wrong.json" --out "$folder/no.svg" || fail "'$wrong' is drawn"
+    [ "$(grep -c "a file of minnow bench --json or of make peers is needed" "$folder/err")" = "$(wc -l <"$folder/err")" ] || fail "'$wrong': not one line"
+  done
+  passed=$((passed + 4))
 fi
 
 if command -v mpirun >/dev/null; then

@@ -527,7 +527,7 @@ static void a_rule_takes_what_it_has_kept(void **state) {
   }
 }
 
-/* As after a signal before the first step. A resumed run has its checkpoint already. */
+/* A new run that ends before its first step is saved; a resumed run has its checkpoint already. */
 static void a_run_without_a_step_is_saved(void **state) {
   struct run r = open_run(*state, "fp32", settings[1]);
   struct mn_checkpoint from = {0};

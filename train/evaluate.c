@@ -271,7 +271,7 @@ mn_status mn_evaluator_predict(struct mn_evaluator *e, size_t real, take_functio
   return status;
 }
 
-/* Of mn_model_predict, whose y is `to`: takes a batch's outputs there. */
+/* Copies a batch's outputs to the y of mn_model_predict, which is e->to. */
 static mn_status keep(void *evaluator, const void *y, int64_t first, int64_t count) {
   const struct mn_evaluator *e = evaluator;
   const int64_t cols = mn_model_outputs(&e->model->config), values = count * cols;

@@ -40,10 +40,12 @@ def read(paths):
   """{title: {key: {row: ms}}} and the titles whose rows minnow's stand out from."""
   charts, compared = {}, set()
   for path in paths:
-    data = json.loads(pathlib.Path(path).read_text())
-    if "step_ms" not in data and "figures" not in data:
-      raise SystemExit(f"{path}: it has neither step_ms nor figures; a file of minnow bench --json or of make peers is needed")
-    for title, row, key, ms in peer_times(data) if "figures" in data else bench_times(data):
+    try:
+      data = json.loads(pathlib.Path(path).read_text())
+      times_of = list(peer_times(data) if "figures" in data else bench_times(data))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+      raise SystemExit(f"{path}: {error!r}; a file of minnow bench --json or of make peers is needed") from None
+    for title, row, key, ms in times_of:
       times = charts.setdefault(title, {k: {} for k in FIGURES})[key]
       if row in times:
         raise SystemExit(f"{path}: the {FIGURES[key][0]} of {row} ({title}) is there twice; name one of the files that have it")

@@ -97,7 +97,7 @@ if [ "$(id -u)" != 0 ]; then
     exit 69
   fi
 fi
-echo "installing by ${as_root[*]} apt-get: ${missing[*]}" >&2
+echo "installing by ${as_root:+sudo }apt-get: ${missing[*]}" >&2
 export DEBIAN_FRONTEND=noninteractive
 if ! { "${as_root[@]}" apt-get update -q && "${as_root[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}"; }; then
   echo "the packages were not installed; as root, run: $by_hand" >&2
