@@ -42,7 +42,7 @@ struct dataset_file {
 
 /* ---- checking x or y ---- */
 
-/* Lists the names in `group` for a message, cut short where `size` is too small. */
+/* Lists the names in `group` for a message, cut short if `size` is too small. */
 static mn_status list(const struct dataset_file *d, const struct mn_hdf5_object *group, char *out,
                       size_t size) {
   static const char more[] = ", …";
@@ -114,7 +114,7 @@ static mn_status check_shape(const struct dataset_file *d, struct array *a, int 
   return MN_OK;
 }
 
-/* One of the attributes of packed reals, where it is there. */
+/* One of the attributes of packed reals, if it is there. */
 static mn_status read_attribute(const struct dataset_file *d, struct array *a, const char *name,
                                 double *number) {
   struct mn_hdf5_value value;
@@ -175,7 +175,7 @@ static void start_rows(struct mn_hdf5_slab *slab, const struct array *a, int64_t
                     a->object.element > 8 ? a->object.element : 8);
 }
 
-/* Reads bytes of the file into `out`: *got of them, which are fewer where the file ends. */
+/* Reads bytes of the file into `out`: *got of them, which are fewer if the file ends. */
 static mn_status read_bytes(const struct dataset_file *d, uint64_t offset, size_t bytes, char *out,
                             size_t *got) {
   for (*got = 0; *got < bytes;) {
@@ -364,7 +364,7 @@ static mn_status settle(struct dataset_file *d) {
   return MN_OK;
 }
 
-/* Opens the file, and x and y in it; x.object.id stays −1 where the part asked for is not there. */
+/* Opens the file, and x and y in it; x.object.id stays −1 if the part asked for is not there. */
 static mn_status open_parts(struct dataset_file *d, enum mn_part part, const char *x_name, const char *y_name,
                             int y_required) {
   const char *group = part == MN_PART_TEST ? "test" : "train";

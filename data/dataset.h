@@ -19,7 +19,7 @@ struct mn_dataset {
   int classes;                 /* y is [n] int32 labels (cross-entropy), not [n, K] reals (mse) */
   const char *x_name, *y_name; /* from the root of the file: "train/x"; NULL: there are none */
   const char *x_type, *y_type; /* of the elements in the file: "float32", "int64" …; NULL: there are none */
-  double floor;    /* the loss no model can go below on average, where it is known (synthetic); else NaN */
+  double floor;    /* the loss no model can go below on average, if it is known (synthetic); else NaN */
   size_t parallel; /* 4 or 8: for reals of that width several threads may call `read` at a time, and none
                       waits for another to read x; 0: there is no such width */
   /* Reads rows first … first + count: x as [count, I] and y as [count, K] reals of `real` bytes (4: float, 8:
@@ -34,8 +34,8 @@ struct mn_dataset {
 enum mn_part { MN_PART_TRAIN, MN_PART_TEST, MN_PART_ALL };
 
 /* Opens a dataset in the HDF5 file `path`: x_name (default "x") [n, I] and y_name (default "y"), in the group
- * "train" for MN_PART_TRAIN, or at the root where there is no such group; in the group "test" for
- * MN_PART_TEST: where there is no such group the status is MN_OK and *out NULL; for MN_PART_ALL at the root,
+ * "train" for MN_PART_TRAIN, or at the root if there is no such group; in the group "test" for
+ * MN_PART_TEST: if there is no such group the status is MN_OK and *out NULL; for MN_PART_ALL at the root,
  * whatever groups there are. Close it with mn_dataset_close.
  *
  * Integers of up to 64 bits or floats of up to 128; the attributes scale_factor and add_offset, one number
@@ -78,7 +78,7 @@ MN_API mn_status mn_dataset_labelled(struct mn_dataset **out, const float *x, co
  * the last place, except for values nearer to 0 than 1e-4, whose units may be smaller than that.
  *
  * Holds in that device's memory the teacher's weights in double (8·outputs·inputs bytes: 537 MB at 8192²) and
- * up to some 60 MB of rows, or 64 rows where those are more. Close it with mn_dataset_close. MN_USAGE: sizes
+ * up to some 60 MB of rows, or 64 rows if those are more. Close it with mn_dataset_close. MN_USAGE: sizes
  * below 1, inputs or outputs above 2²², rows above 2⁴⁰, groups that do not divide outputs, a noise below 0 or
  * not finite; MN_NO_MEMORY: the device has no room for that, and no other device is taken instead, since its
  * bytes would be others; MN_NO_DEVICE and MN_LIBRARY as mn_device_open. */

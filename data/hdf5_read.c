@@ -58,7 +58,7 @@ void mn_hdf5_slab_next(struct mn_hdf5_slab *slab) {
   slab->elements = 0;
 }
 
-/* Reads into `out` where `values` is NULL, else writes `values`. The memory space has the slab's own shape:
+/* Reads into `out` if `values` is NULL, else writes `values`. The memory space has the slab's own shape:
  * with another rank HDF5 copies element by element. */
 static herr_t transfer(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *slab, void *out,
                        const void *values) {

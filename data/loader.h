@@ -18,7 +18,7 @@ struct mn_loader_config {
   int64_t position;              /* sample of the endless sequence to start at (epoch = position / n) */
   int64_t samples;               /* the most in one filling */
   int64_t batch;                 /* of that: samples of one step, whose planes share a scale; 0: all */
-  int reals;                     /* where planes are scaled: x is wanted as reals (mn_pass_reads_reals) */
+  int reals;                     /* if planes are scaled: x is wanted as reals (mn_pass_reads_reals) */
   int64_t targets, first_target; /* columns of y that are wanted, of real targets; 0: all */
   const double *mean, *scale;    /* [inputs] x is standardised by, borrowed; NULL: x is taken as it is */
 };
@@ -28,13 +28,13 @@ struct mn_batch {
   int64_t rows;
   int64_t first;       /* where they begin in a batch of which other replicas have the others; alone 0 */
   struct mn_operand x; /* [rows, I]: the planes that the device's GEMMs read, or real */
-  void *y;             /* [rows, targets] reals or [rows] labels; NULL where the dataset has no y */
+  void *y;             /* [rows, targets] reals or [rows] labels; NULL if the dataset has no y */
   int64_t targets;     /* columns of y, of real targets */
 };
 
 /* Opens a loader of `dataset`, borrowed like the context, with a placement of its own. The dataset is read by
  * the loader alone until it is closed. Memory, beside the rows': two fillings on the device and, in
- * MN_PLACE_FILE, where planes are scaled, one as reals. MN_USAGE: samples is not from 1 to the dataset's
+ * MN_PLACE_FILE, if planes are scaled, one as reals. MN_USAGE: samples is not from 1 to the dataset's
  * rows; MN_BAD_DATA: a position below 0 or not below 2⁶²; MN_NO_MEMORY; and the errors of mn_placement_open.
  */
 MN_API mn_status mn_loader_open(struct mn_loader **out, struct mn_context *context,

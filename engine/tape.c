@@ -134,7 +134,7 @@ mn_status mn_tape_record(struct mn_tape *tape, const struct mn_node *recorded) {
   return MN_OK;
 }
 
-/* The planes of a tensor of the tape and, where they are scaled, their scale. */
+/* The planes of a tensor of the tape and, if they are scaled, their scale. */
 static mn_status take_planes(struct mn_tape *tape, struct mn_tensor *tensor) {
   struct mn_context *context = tape->context;
   struct mn_operand *value = &tensor->value;

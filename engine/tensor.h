@@ -11,7 +11,7 @@ struct mn_tensor {
   struct mn_operand value; /* [rows, cols] */
   int64_t first, whole;    /* of a parameter: its rows, or the cols of a vector, are those from `first` on of
                               `whole`, which are divided among the ranks; alone 0 and all of them */
-  void *gradient;          /* [rows, cols] reals; NULL where the gradient is never stored */
+  void *gradient;          /* [rows, cols] reals; NULL if the gradient is never stored */
   void *momentum;          /* [rows, cols] reals: m of the rule that trains it (struct mn_rule); else NULL */
   void *squares;           /* v, likewise */
   struct mn_scale *scales; /* on the device, of a parameter whose planes are scaled: [0] the weight's, [1] its
@@ -59,7 +59,7 @@ static inline int64_t mn_tensor_outputs(const struct mn_tensor *t) {
 enum mn_training {
   MN_TRAIN_FROZEN, /* no gradient */
   MN_TRAIN_UPDATE, /* updated at once, in the epilogue that produces the gradient */
-  MN_TRAIN_STORE,  /* the gradient, of all replicas, is stored, for checks or a later step; where each has a
+  MN_TRAIN_STORE,  /* the gradient, of all replicas, is stored, for checks or a later step; if each has a
                       share of the rows, in that share */
   MN_TRAIN_ADD,    /* this rank's gradient is added up over several backward passes */
   MN_TRAININGS,
@@ -85,7 +85,7 @@ MN_API mn_status mn_tensor_download(struct mn_context *context, const struct mn_
 MN_API mn_status mn_tensor_copy(struct mn_context *context, const struct mn_tensor *tensor, void *to,
                                 size_t bytes);
 
-/* Refreshes the planes where they are stale, under a factor that suits the values. */
+/* Refreshes the planes if they are stale, under a factor that suits the values. */
 MN_API mn_status mn_operand_prepare(struct mn_context *context, struct mn_operand *operand);
 
 #endif

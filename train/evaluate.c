@@ -17,7 +17,7 @@ struct mn_evaluator {
   struct mn_model *model;
   struct mn_dataset *dataset;
   int64_t batch;
-  struct mn_pass *full, *rest; /* rest: NULL where batches come out even */
+  struct mn_pass *full, *rest; /* rest: NULL if batches come out even */
   struct mn_loader *loader;
   struct mn_batch rows[MN_LOADER_BUFFERS];    /* what each buffer holds */
   struct mn_replay replay[MN_LOADER_BUFFERS]; /* of `full`, on each buffer */
@@ -27,8 +27,8 @@ struct mn_evaluator {
   void *targets;                              /* the same for a batch's targets; for `see` alone */
   mn_evaluator_see *see; /* called with `to` and each batch evaluated; NULL: nothing is */
   void *to;
-  struct mn_scale *kept;     /* [parameters] on the device, where planes are scaled: training's */
-  struct mn_fault fault;     /* of the first batch that was not finite, where there was one … */
+  struct mn_scale *kept;     /* [parameters] on the device, if planes are scaled: training's */
+  struct mn_fault fault;     /* of the first batch that was not finite, if there was one … */
   int64_t faults;            /* … and how many there were in the last evaluation */
   struct mn_outcome outcome; /* of what failed: the loader is then somewhere inside the rows */
 };
@@ -120,7 +120,7 @@ static mn_status issue(void *data) {
 }
 
 /* Gives the device the forward over the next rows; *pass: which of the two passes it took, and *buffer: where
- * its result will be. Where batches are not gathered, each is in other memory, and there is no graph. */
+ * its result will be. If batches are not gathered, each is in other memory, and there is no graph. */
 static mn_status forward(struct mn_evaluator *e, int64_t first, struct mn_pass **pass, int *buffer) {
   struct mn_context *context = e->model->context;
   const struct mn_kernels *k = context->kernels;

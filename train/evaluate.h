@@ -7,7 +7,7 @@
 
 struct mn_evaluator; /* passes for a full batch and for the rows that remain, and a loader */
 
-/* kind: MN_PASS_EVALUATE or MN_PASS_PREDICT. batch: rows a pass, reduced to the dataset's rows where those
+/* kind: MN_PASS_EVALUATE or MN_PASS_PREDICT. batch: rows a pass, reduced to the dataset's rows if those
  * are fewer. place: where the rows wait (data/placement.h). `*out` is the caller's, for mn_evaluator_close;
  * it borrows model and dataset. MN_USAGE: a batch below 1; MN_BAD_DATA: a dataset that does not fit the
  * model; and the errors of mn_loader_open. */
@@ -19,7 +19,7 @@ MN_API void mn_evaluator_close(struct mn_evaluator *evaluator); /* NULL is fine 
 MN_API const struct mn_placement *mn_evaluator_placement(const struct mn_evaluator *evaluator);
 MN_API const struct mn_fingerprint *mn_evaluator_fingerprint(const struct mn_evaluator *evaluator);
 
-/* The mean loss over all rows, and the share classified correctly (NaN without classes). Both are NaN where a
+/* The mean loss over all rows, and the share classified correctly (NaN without classes). Both are NaN if a
  * row's loss is not finite, which is no error: mn_evaluator_fault tells. After an error every later call on
  * this evaluator returns it again. */
 MN_API mn_status mn_evaluate(struct mn_evaluator *evaluator, double *loss, double *accuracy);

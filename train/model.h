@@ -42,7 +42,7 @@ struct mn_model {
   double *mean, *scale; /* [inputs] of the rows; NULL: they are taken as they are. mn_model_standardize */
 };
 
-/* Allocates the parameters on the device, not initialised; where the device has ranks, this rank's shard
+/* Allocates the parameters on the device, not initialised; if the device has ranks, this rank's shard
  * of each (kernels/ranks/ranks.h), by outputs, the same numbers as those of the whole. `*out` is the
  * caller's, for mn_model_close; it borrows `context`. MN_USAGE: sizes that cannot be, or an eps that is not
  * above 0, named. */
@@ -56,8 +56,8 @@ MN_API mn_status mn_model_initialise(struct mn_model *model, uint64_t seed);
 /* Sets how every parameter is trained (engine/tensor.h); before the pass that trains it is opened. */
 MN_API mn_status mn_model_train(struct mn_model *model, enum mn_training how, const struct mn_rule *rule);
 
-/* Where planes are scaled, writes every weight's anew, under a factor that suits the weight now, the whole of
- * it where ranks have shards: every rank calls it. */
+/* If planes are scaled, writes every weight's anew, under a factor that suits the weight now, the whole of
+ * it if ranks have shards: every rank calls it. */
 mn_status mn_model_measure(struct mn_model *model);
 
 /* Trainers and evaluators that are opened from now on standardise x: (x − mean[i])/scale[i]. Both [inputs],
@@ -75,7 +75,7 @@ MN_API int64_t mn_model_outputs(const struct mn_model_config *config); /* K: wid
  * past the last. Needs no device. */
 MN_API int mn_model_parameter(const struct mn_model_config *config, int index, struct mn_parameter *out);
 
-/* Whether the rows of a dataset fit a model: the number of inputs and, where `targets` are read, their number
+/* Whether the rows of a dataset fit a model: the number of inputs and, if `targets` are read, their number
  * and kind. MN_BAD_DATA says what differs, and which row has a label beyond the model's classes; `model` and
  * `data` are what the message calls the two. */
 mn_status mn_model_check_data(const struct mn_model_config *config, const char *model,

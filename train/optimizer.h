@@ -65,7 +65,7 @@ MN_API mn_status mn_optimizer_reset(struct mn_optimizer *optimizer);
 MN_API mn_status mn_optimizer_gather(const struct mn_optimizer *optimizer);
 
 /* Ends a step, after its backward passes on `tape`: clips, updates and zeroes gradients that were added up,
- * unless the tape's nonfinite flag is raised; nothing where updates were fused. */
+ * unless the tape's nonfinite flag is raised; nothing if updates were fused. */
 MN_API mn_status mn_optimizer_step(struct mn_optimizer *optimizer, struct mn_tape *tape);
 
 #endif

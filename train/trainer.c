@@ -67,7 +67,7 @@ static mn_status check(const struct mn_trainer *t) {
   return MN_OK;
 }
 
-/* Steps in a launch. Several where they are short: then giving each of them would take longer than the step.
+/* Steps in a launch. Several if they are short: then giving each of them would take longer than the step.
  * Each batch must start at a multiple of 256 bytes, because cuBLASLt chooses its algorithms by alignment, and
  * a step's bytes must not depend on its place in the launch. */
 static int64_t steps_a_launch(const struct mn_trainer *t) {

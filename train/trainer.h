@@ -5,7 +5,7 @@
  * what a step led to (loss, gradient norm, whether all values were finite) is read after that. Several short
  * steps are given as one CUDA graph.
  *
- * Where planes are scaled, a value that is not finite may be one that its plane could not hold under a factor
+ * If planes are scaled, a value that is not finite may be one that its plane could not hold under a factor
  * that was chosen before: the batch is taken again under factors that suit its own values, and then what was
  * given after it. Only of a batch that is not finite then either has training diverged. */
 #ifndef MN_TRAIN_TRAINER_H

@@ -21,7 +21,7 @@ enum { MN_PEERS = 8 }; /* GPUs of a host, at most, that exchange by each other's
 /* Ranks that exchange something, and this one's number among them. */
 struct mn_team {
   int rank, size;
-  struct mn_peer *peer; /* CUDA: their memory, where their GPUs reach it (kernels/ranks/peer.h); else NULL */
+  struct mn_peer *peer; /* CUDA: their memory, if their GPUs reach it (kernels/ranks/peer.h); else NULL */
   mn_mpi_comm mpi;      /* CPU; ranks_join's */
   struct mn_nccl_comm *nccl; /* CUDA; ranks_join's */
 };
@@ -73,7 +73,7 @@ static inline int mn_ranks_replicas(const struct mn_ranks *ranks) {
   return ranks ? ranks->replicas.size : 1;
 }
 
-/* The rows of a batch of `rows` that this rank computes, and the first: its replica's share, or all, where
+/* The rows of a batch of `rows` that this rank computes, and the first: its replica's share, or all, if
  * they cannot be divided evenly. */
 static inline int64_t mn_own_rows(const struct mn_ranks *ranks, int64_t rows, int64_t *first) {
   const int replicas = mn_ranks_replicas(ranks);
@@ -102,8 +102,8 @@ typedef mn_status mn_own_columns_function(struct mn_device *device, void *piece,
 /* Among the replicas:
  *
  * Each of these arrays, floats or doubles (`each` bytes), becomes the sum of all replicas', in one
- * exchange where that is possible: every replica gives as many, as long, in the same order. An array may
- * be in memory of allocate_host where its count ≤ 2; nothing is written where *unless, on the device, is
+ * exchange if that is possible: every replica gives as many, as long, in the same order. An array may
+ * be in memory of allocate_host if its count ≤ 2; nothing is written if *unless, on the device, is
  * not 0 (the same on every rank; NULL: never). */
 struct mn_sum {
   void *data;
@@ -119,14 +119,14 @@ typedef mn_status mn_allreduce_function(struct mn_device *device, const struct m
 typedef mn_status mn_reduce_scatter_rows_function(struct mn_device *device, void *data, int64_t count);
 
 /* Every share becomes its owner's; elements of `each` bytes. In `pieces` calls, a divisor of a share, in
- * order: each may send its piece of the own share, and after the last all have come. Where there are several,
+ * order: each may send its piece of the own share, and after the last all have come. If there are several,
  * all ranks have agreed on the flag since they last read what is written; for one, others may be reading. */
 typedef mn_status mn_allgather_rows_function(struct mn_device *device, void *data, int64_t count, size_t each,
                                              int piece, int pieces);
 
 /* Among all ranks:
  *
- * The nonfinite flag becomes every rank's where any rank's is raised; and, where `whole` is not NULL, that
+ * The nonfinite flag of every rank is raised if any rank's is. If `whole` is not NULL, it
  * becomes all shards' pieces, as by allgather, of reals: in one exchange, whose time is mostly latency. */
 typedef mn_status mn_agree_function(struct mn_device *device, void *whole, const void *piece, int64_t rows,
                                     int64_t cols);

@@ -1,6 +1,6 @@
 /* Gradients against differences of the loss.
  *
- * No single step h suits every element. The error of a difference grows with h²: where a group hardly varies,
+ * No single step h suits every element. The error of a difference grows with h²: if a group hardly varies,
  * normalisation is only smooth over distances of √eps. The error by rounding grows as 1/h. So each element's
  * differences are taken at h, h/2, h/4 … and extrapolated (Ridders' method, in Richardson's table) until the
  * table's own estimate of its error is small enough; the gradient under test has no part in that choice. A
@@ -19,7 +19,7 @@ static const double first_step = 1e-3;
 /* The results of one forward: the loss, and the values whose signs are those of each v. */
 struct view {
   double loss;
-  double *y;       /* [N, K]; NULL where there is a loss */
+  double *y;       /* [N, K]; NULL if there is a loss */
   double *outputs; /* the outputs of all blocks, which have the signs of v */
 };
 

@@ -2,7 +2,7 @@
  * checkpoint, while the caller trains on.
  *
  * A GPU copies its parameters and what trains them to memory of their own there, in order with its other
- * work, so that the host does not wait; the thread then downloads the copies. Where the GPU has no room for
+ * work, so that the host does not wait; the thread then downloads the copies. If the GPU has no room for
  * them, and on the CPU, mn_saver_start copies them to the host itself. What it takes, it takes at the first
  * start and keeps until close: these once more on the host, and once more on a GPU that has the room.
  *
@@ -29,7 +29,7 @@ MN_API void mn_saver_history(struct mn_saver *saver, const struct mn_text *histo
  * `count` texts of the caller's own (at most MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants
  * of the order of samples; versions and device go to /fingerprint. All may change as soon as this returns. No
  * save may be running: ask mn_saver_busy, or call mn_saver_wait, first. Errors, with which no save runs:
- * MN_USAGE for another `count`, MN_NO_MEMORY, MN_LIBRARY where a copy fails. */
+ * MN_USAGE for another `count`, MN_NO_MEMORY, MN_LIBRARY if a copy fails. */
 MN_API mn_status mn_saver_start(struct mn_saver *saver, const struct mn_progress *progress,
                                 const struct mn_text *config, int count);
 
@@ -44,7 +44,7 @@ MN_API mn_status mn_saver_start_best(struct mn_saver *saver, int newest_too,
 MN_API int mn_saver_busy(struct mn_saver *saver);
 
 /* Without waiting: *saved gets the step of the newest checkpoint that this saver has brought to its path, −1
- * before the first. Returns MN_OK, or the error of the newest save, where it has ended with one: those of
+ * before the first. Returns MN_OK, or the error with which the newest save has ended: those of
  * mn_checkpoint_save, MN_NO_MEMORY, MN_LIBRARY. Each call returns it, until another save is started. */
 MN_API mn_status mn_saver_poll(struct mn_saver *saver, int64_t *saved);
 

@@ -238,7 +238,7 @@ mn_status mn_weights_read(struct mn_checkpoint *weights, const char *path) {
 
 /* ---- sizes ---- */
 
-/* The shape of the weight called `name`; 0 and 0 where there is none. */
+/* The shape of the weight called `name`; 0 and 0 if there is none. */
 static mn_status read_shape(const struct file *file, const char *name, int64_t *rows, int64_t *cols) {
   const hsize_t most = (hsize_t)1 << 28; /* no product of two overflows */
   struct mn_hdf5_object found;

@@ -48,7 +48,7 @@ static mn_status is_another(const struct mn_log *log, const char *what) {
                  log->path, what);
 }
 
-/* For as long as the log is open. Where the file system has no locks, none is taken. */
+/* For as long as the log is open. If the file system has no locks, none is taken. */
 static mn_status take_lock(const struct mn_log *log) {
   if (flock(fileno(log->file), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return MN_OK;
   return mn_fail(MN_NO_CREATE, "--log %s: another run is writing it; wait for its end, or name another file",

@@ -15,10 +15,10 @@
  * the value of its batch that was not finite ("the output of blocks.0, row 5"). An evaluation in which a
  * value is not finite has a test_loss of null and no test_accuracy.
  *
- * A step's line has "gradient_norm" too where gradients are clipped; elsewhere the update is the epilogue of
+ * A step's line has "gradient_norm" too if gradients are clipped; elsewhere the update is the epilogue of
  * dW's product, and no gradient is ever whole in memory. test_accuracy is there with classes only. A run ends
  * at its "horizon", at "stop-at", by "patience", by a "signal", or by the "log", which could not be written
- * for a moment; its last line has "skipped", how many steps were left out, where there were any. The last
+ * for a moment; its last line has "skipped", how many steps were left out, if there were any. The last
  * line's rates are of the whole run; a run that is resumed drops it. */
 #ifndef MN_TRAIN_COMMAND_LOG_H
 #define MN_TRAIN_COMMAND_LOG_H
@@ -65,12 +65,12 @@ struct mn_log_run {
  * MN_IO; MN_NO_MEMORY. A file that was there is then as it was. Whatever it returns, close the log. */
 mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_log_run *run);
 
-/* The line of a run that was resumed after `step` with other options, where there are any: of each of
+/* The line of a run that was resumed after `step` with other options, if there are any: of each of
  * `changed` the name; its value now, and that of an option which it excludes, are in the config. */
 void mn_log_resume(struct mn_log *log, int64_t step, const struct mn_text *changed, int changes,
                    const struct mn_log_run *run);
 
-/* A line each; see `error` above. The trainer's last step; accuracy: NaN where there are no classes; the end
+/* A line each; see `error` above. The trainer's last step; accuracy: NaN if there are no classes; the end
  * of a run that did not fail, and by what. */
 void mn_log_step(struct mn_log *log, const struct mn_trainer *trainer);
 void mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, double accuracy);

@@ -33,7 +33,7 @@ struct mn_options {
   int64_t synthetic;           /* --synthetic n: rows; 0: none */
   double noise;                /* --noise: standard deviation of the synthetic targets' noise, 0.1 */
   int64_t test_rows; /* --test-rows: synthetic rows held out for evaluation, −1: n/10 (at least 1) */
-  double validation; /* --validation F: the share of rows held out where data has no test part; 0: none */
+  double validation; /* --validation F: the share of rows held out if data has no test part; 0: none */
   int standardize;   /* --standardize */
   const char *part;  /* --part auto|train|test|all: the rows that eval and predict read */
   const char *place; /* --place auto|device|host|file */
@@ -108,7 +108,7 @@ mn_status mn_options_check(const struct mn_options *options);
 /* Whether the user named option `name` (without the dashes) on the command line. */
 int mn_options_given(const struct mn_options *options, const char *name);
 
-/* The model that the options name, as far as they do: inputs and head may be 0, and the loss is mse where
+/* The model that the options name, as far as they do: inputs and head may be 0, and the loss is mse if
  * none is named. MN_USAGE: a word that is none. */
 mn_status mn_options_model(const struct mn_options *options, struct mn_model_config *out);
 

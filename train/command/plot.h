@@ -6,8 +6,8 @@
 
 /* Reads `count` ≥ 1 logs (train/command/log.h) and draws training loss (as logged, and smoothed), test loss,
  * test accuracy if there is one, and learning rate over the optimizer steps into `out`: PNG if its name
- * ends in .png, else SVG. `out` is written in one rename when the picture is whole, where it exists only with
- * `replace`, and untouched on any error. A last line without its newline, as a run that is still writing has
+ * ends in .png, else SVG. `out` is written in one rename when the picture is whole; on an error it is
+ * untouched. If it exists, it is replaced only with `replace`. A last line without its newline, as a run that is still writing has
  * it, is left out.
  *
  * MN_NO_INPUT: no such log; MN_BAD_DATA: a line that is no JSON object or lacks a value, with file and line,

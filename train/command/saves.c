@@ -32,7 +32,7 @@ void mn_saves_describe(struct mn_saves *s, const struct mn_text *config, int con
   if (s->saver) mn_saver_history(s->saver, history, history_count);
 }
 
-/* Notes the failure of the newest save, once, where it has one. That of a save with the best is returned. */
+/* Notes the failure of the newest save, once, if it has one. Returns the failure of a save with the best. */
 static mn_status note_failure(struct mn_saves *s) {
   const mn_status status = mn_saver_poll(s->saver, NULL);
   if (status == MN_OK || s->has_best) return status;

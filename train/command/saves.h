@@ -56,15 +56,15 @@ int mn_saves_want_a_pause(const struct mn_saves *saves);
 /* The next step that is a multiple of --save-every; INT64_MAX without. */
 int64_t mn_saves_next(const struct mn_saves *saves);
 
-/* Saves the last step, where it is not saved yet, waits until it is on the disk, and tells of it. What fails
+/* Saves the last step if it is not saved yet, waits until it is on the disk, and says so. A save that fails
  * is tried once more. MN_IO, MN_NO_CREATE, …: it is not saved. */
 mn_status mn_saves_end(struct mn_saves *saves);
 
-/* How many saves had to wait, where any did. */
+/* How many saves had to wait, if any did. */
 void mn_saves_summarise(const struct mn_saves *saves);
 
 /* The status of the last save that failed, for the end of a run of which all is saved, but not when it was to
- * be; MN_OK where none did. */
+ * be; MN_OK if none did. */
 mn_status mn_saves_failed(const struct mn_saves *saves);
 
 #endif

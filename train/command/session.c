@@ -113,8 +113,7 @@ static mn_status open_file(struct mn_session *s) {
   return MN_OK;
 }
 
-/* The model that the options name, with the loss and the head that the targets ask for where they say
- * nothing. */
+/* The model that the options name. If they name no loss or no head, these follow from the targets. */
 static mn_status new_model(const struct mn_session *s, struct mn_model_config *c) {
   const struct mn_options *o = &s->options;
   const struct mn_dataset *d = s->train;

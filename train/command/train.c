@@ -229,7 +229,7 @@ static void note_step(struct run *r, const struct mn_trainer *t) {
   r->since.steps++;
 }
 
-/* After each step, while the device is busy with later ones. Returns 1 where the run is to pause: to end, or
+/* After each step, while the device is busy with later ones. Returns 1 if the run is to pause: to end, or
  * to save by the clock. */
 static int after_step(void *to, const struct mn_trainer *t) {
   struct run *r = to;
