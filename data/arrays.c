@@ -8,7 +8,7 @@
 
 struct arrays {
   struct mn_dataset base; /* first, so that the two convert */
-  const float *x, *y;     /* borrowed; y NULL: labels, or none */
+  const float *x, *y;     /* borrowed; y is NULL with labels or without targets */
   const int32_t *labels;  /* borrowed */
 };
 

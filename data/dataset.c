@@ -1,8 +1,8 @@
-/* A dataset in an HDF5 file, read in ranges of rows. What cannot be a dataset is refused before anything of
- * it is read, with one line that a user can act on.
+/* A dataset in an HDF5 file, read in ranges of rows. A file that cannot be a dataset is refused before its
+ * rows are read, with one line that a user can act on.
  *
- * Rows that stand in the file just as they are asked for are read from its descriptor, without HDF5, whose
- * lock lets one thread in at a time. Everything else is read through HDF5.
+ * Rows that are stored as they are requested are read from the file's descriptor, without HDF5, whose lock
+ * lets one thread in at a time. All other rows are read through HDF5.
  *
  * Reads are of whole row ranges, never of lists of rows: unions of hyperslabs take time quadratic in their
  * number. */
@@ -24,9 +24,9 @@
 struct array {
   const char *role;             /* "x" or "y" */
   char *name;                   /* from the root, without a leading slash: "train/x" */
-  struct mn_hdf5_object object; /* id −1: there is none */
+  struct mn_hdf5_object object; /* id is −1 if it is missing */
   int64_t rows, cols;           /* cols 1 at rank 1 */
-  int packed;                   /* an attribute asks for value·scale + offset */
+  int packed;                   /* an attribute scales the values: value·scale + offset */
   double scale, offset;
   size_t direct; /* the width of the reals that stand in the file as they are in memory, row by row; else 0 */
 };
@@ -34,10 +34,10 @@ struct array {
 struct dataset_file {
   struct mn_dataset base; /* first, so that the two convert */
   char *path;
-  struct mn_hdf5_file file; /* root.id −1: not open */
+  struct mn_hdf5_file file; /* root.id is −1 while it is closed */
   struct array x, y;
-  void *scratch; /* MN_HDF5_TRANSFER bytes: values between what is stored and what was asked for. Only a
-                    thread that holds the lock of data/hdf5.h may use them */
+  void *scratch; /* MN_HDF5_TRANSFER bytes for values between the stored and the requested type; used only
+                    under the lock of data/hdf5.h */
 };
 
 /* ---- checking x or y ---- */
@@ -241,7 +241,7 @@ static mn_status read_reals(const struct dataset_file *d, const struct array *a,
   return MN_OK;
 }
 
-/* Takes a slab of labels from the scratch memory into out (NULL: only checks them), and raises *largest. */
+/* Checks a slab of labels in the scratch memory, copies it to out if not NULL, and raises *largest. */
 static mn_status take_labels(const struct dataset_file *d, const struct array *a,
                              const struct mn_hdf5_slab *slab, int64_t limit, int32_t *out, int64_t *largest) {
   const int64_t *labels = d->scratch;
@@ -260,7 +260,7 @@ static mn_status take_labels(const struct dataset_file *d, const struct array *a
   return MN_OK;
 }
 
-/* Reads labels into out (NULL: only checks them) and raises *largest to the largest of them. */
+/* Checks labels, reads them into out unless that is NULL, and raises *largest to the largest of them. */
 static mn_status read_labels(const struct dataset_file *d, const struct array *a, int64_t first,
                              int64_t count, int64_t limit, int32_t *out, int64_t *largest) {
   enum mn_hdf5_memory memory = a->object.is_signed ? MN_HDF5_INT64 : MN_HDF5_UINT64;
@@ -339,7 +339,7 @@ mn_status mn_dataset_check_finite(const char *file, const char *dataset, int64_t
                  isinf(value) && real == sizeof(float) ? " (as a float)" : "");
 }
 
-/* Decides what y is; labels are read, to know how many classes there are. */
+/* Sets the kind of y; reads labels to count the classes. */
 static mn_status settle(struct dataset_file *d) {
   d->base.rows = d->x.rows;
   d->base.inputs = d->x.cols;

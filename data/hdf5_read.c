@@ -103,7 +103,7 @@ static mn_status read_in_child(struct slab_read *r, void *out) {
   size_t bytes = r->slab->elements * H5Tget_size(r->memory);
   void *shared;
   int died;
-  if (bytes == 0) return mn_hdf5_damaged(r->file, r->dataset->name); /* HDF5 cannot tell */
+  if (bytes == 0) return mn_hdf5_damaged(r->file, r->dataset->name); /* H5Tget_size failed */
   mn_status status = mn_child_run(read_by_hdf5, r, MN_HDF5_SECONDS, bytes, &shared, &died);
   if (status == MN_OK && died)
     status = mn_hdf5_rows_damaged(r->file, r->dataset, r->slab->start, r->slab->count, MN_HDF5_CRASHED);

@@ -12,21 +12,22 @@ enum { MN_LOADER_BUFFERS = 2 }; /* filled in turn */
 struct mn_loader_config {
   enum mn_place place;
   int x_only;      /* targets are not read */
-  const int *stop; /* set atomically by another thread or a signal handler, to end the opening; NULL: never */
+  const int *stop; /* set atomically by another thread or a signal handler, to end the opening; may be NULL */
   int shuffled;    /* in the order of data/order.h, which `seed` decides; else in the order of the rows */
   uint64_t seed;
   int64_t position;              /* sample of the endless sequence to start at (epoch = position / n) */
   int64_t samples;               /* the most in one filling */
-  int64_t batch;                 /* of that: samples of one step, whose planes share a scale; 0: all */
+  int64_t batch;                 /* samples of one step, whose planes share a scale; 0 means `samples` */
   int reals;                     /* if planes are scaled: x is wanted as reals (mn_pass_reads_reals) */
-  int64_t targets, first_target; /* columns of y that are wanted, of real targets; 0: all */
-  const double *mean, *scale;    /* [inputs] x is standardised by, borrowed; NULL: x is taken as it is */
+  int64_t targets, first_target; /* number of columns of real targets to gather (0 means all), and the
+                                    first */
+  const double *mean, *scale;    /* [inputs] to standardise x by, borrowed; NULL to leave x as it is */
 };
 
 /* Rows of a batch in the device's memory. */
 struct mn_batch {
   int64_t rows;
-  int64_t first;       /* where they begin in a batch of which other replicas have the others; alone 0 */
+  int64_t first;       /* index of their first in the batch of all replicas; alone 0 */
   struct mn_operand x; /* [rows, I]: the planes that the device's GEMMs read, or real */
   void *y;             /* [rows, targets] reals or [rows] labels; NULL if the dataset has no y */
   int64_t targets;     /* columns of y, of real targets */
@@ -41,22 +42,22 @@ MN_API mn_status mn_loader_open(struct mn_loader **out, struct mn_context *conte
                                 struct mn_dataset *dataset, const struct mn_loader_config *config);
 MN_API void mn_loader_close(struct mn_loader *loader); /* NULL is fine */
 
-/* Gathers the next `samples` samples, among replicas mn_own_rows of each batch of them, into the next buffer:
- * *number says which, *batch where they will be. To
- * be called between ahead_begin and ahead_end of the device (kernels/ahead.h), whose rules hold for the
- * buffers. An error of reading (a NaN in the data, a failing disk) comes back here, with its message, when a
- * window is asked for that it is in, and again at each later call. */
+/* Gathers the next `samples` samples into the next buffer; with replicas, mn_own_rows of each batch of them.
+ * *number is the buffer's number, *batch describes the rows in it. Call it between ahead_begin and ahead_end
+ * of the device (kernels/ahead.h), whose rules hold for the buffers. An error of reading (a NaN in the data,
+ * a failing disk) is returned, with its message, by the call that needs the window it is in, and again by
+ * each later call. */
 mn_status mn_loader_fill(struct mn_loader *loader, int64_t samples, struct mn_batch *batch, int *number);
 
 /* Rows first … first + rows − 1 of what was gathered; `first` a multiple of this rank's rows of a batch. */
 struct mn_batch mn_batch_part(const struct mn_loader *loader, const struct mn_batch *batch, int64_t first,
                               int64_t rows);
 
-/* Where the rows wait, and why; and the seconds for which mn_loader_fill has waited for the disk. */
+/* The placement of the rows; and the seconds for which mn_loader_fill has waited for the disk. */
 MN_API const struct mn_placement *mn_loader_placement(const struct mn_loader *loader);
 MN_API double mn_loader_waited(const struct mn_loader *loader);
 
-/* What the rows are, as far as opening has read them; under x_only without their targets. */
+/* The fingerprint of the rows, as far as opening has read them; under x_only without their targets. */
 MN_API const struct mn_fingerprint *mn_loader_fingerprint(const struct mn_loader *loader);
 
 /* The most samples in a filling. */

@@ -188,8 +188,8 @@ static void count_uses(struct mn_tape *tape) {
       if (node->inputs[i]) node->inputs[i]->uses++;
 }
 
-/* Gives each consumer the sink of what it reads, in the order of the backward. Of several consumers the first
- * that the backward meets stores, the others add. */
+/* Gives each consumer the sink of the tensor it reads. If a tensor has several consumers, the first in the
+ * order of the backward stores, the others add. */
 static void give_sinks(struct mn_tape *tape) {
   if (tape->last->output) tape->last->output->stored = 1;
   for (struct mn_node *node = tape->last; node; node = node->previous)
@@ -245,9 +245,9 @@ static mn_status apply_sink(struct mn_tape *tape, const struct mn_tensor *t) {
                                           &t->sink);
 }
 
-/* Applies the sinks of parameters that several nodes share (tied weights), after the whole backward: all
- * consumers have added their gradients, and none reads the old value any more. Exactly one of them stores
- * instead of adding, so each sink is applied once. */
+/* Applies the sinks of parameters that several nodes share (tied weights) after the whole backward: by then
+ * every consumer has added its gradient and read the old value. Exactly one of them stores instead of adding,
+ * so each sink is applied once. */
 static mn_status finish_shared(struct mn_tape *tape) {
   for (const struct mn_node *node = tape->last; node; node = node->previous)
     for (int i = 0; i < MN_NODE_INPUTS; i++)

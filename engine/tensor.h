@@ -24,7 +24,7 @@ struct mn_tensor {
   int keep;                /* the real form is kept, whatever the consumers read */
   int outside;             /* the value's memory is another's (mn_tape_outside) */
   int summed; /* of a parameter that has no shares: the tape adds up the replicas' stored gradients */
-  /* Whose collectives reach the gradient and the forms that GEMMs read: of a parameter MN_WITH_REPLICAS where
+  /* Whose collectives reach the gradient and the forms that GEMMs read. MN_WITH_REPLICAS for a parameter if
    * each of several replicas can have a share of its rows. */
   enum mn_sharing shared;
   int operand; /* of a tape's last output: only a GEMM will read it, so it has no real form */
@@ -50,7 +50,7 @@ static inline int64_t mn_tensor_count(const struct mn_tensor *t) {
   return t->value.rows * t->value.cols;
 }
 
-/* Of a parameter: its rows, or the cols of a vector. */
+/* A parameter's rows, or the cols of a vector. */
 static inline int64_t mn_tensor_outputs(const struct mn_tensor *t) {
   return t->rank == 2 ? t->value.rows : t->value.cols;
 }
@@ -75,10 +75,10 @@ MN_API mn_status mn_tensor_write(struct mn_context *context, struct mn_tensor *t
 MN_API mn_status mn_tensor_uniform(struct mn_context *context, struct mn_tensor *tensor, uint64_t seed,
                                    uint32_t sequence, uint64_t first, double bound);
 
-/* Copy a tensor's values: as doubles, and as reals, to the host, waiting for the device; as reals to memory
- * of the device's, in order with its work. `bytes`: the size of `to`, which is rows·cols reals, else
- * MN_USAGE: a real has 8 bytes in MN_FP64, else 4. The tensor has its real form or is a split weight, of
- * which the first two take pinned memory for a part meanwhile, and none of the device's. */
+/* Copy a tensor's values: _read as doubles and _download as reals to the host, and wait for the device; _copy
+ * as reals to the device's memory, in order with its work. MN_USAGE if `bytes`, the size of `to`, is not
+ * rows·cols reals; a real has 8 bytes in MN_FP64, else 4. The tensor has its real form or is a split weight.
+ * For a split weight the first two take pinned memory for a part meanwhile, and no device memory. */
 MN_API mn_status mn_tensor_read(struct mn_context *context, const struct mn_tensor *tensor, double *to);
 MN_API mn_status mn_tensor_download(struct mn_context *context, const struct mn_tensor *tensor, void *to,
                                     size_t bytes);

@@ -25,7 +25,7 @@ struct mn_evaluator {
   int *unread;                                /* what ahead_used copies, pinned */
   void *y;                                    /* host: [batch, K] reals; for MN_PASS_PREDICT and `see` */
   void *targets;                              /* the same for a batch's targets; for `see` alone */
-  mn_evaluator_see *see; /* called with `to` and each batch evaluated; NULL: nothing is */
+  mn_evaluator_see *see;                      /* called with `to` and each evaluated batch; may be NULL */
   void *to;
   struct mn_scale *kept;     /* [parameters] on the device, if planes are scaled: training's */
   struct mn_fault fault;     /* of the first batch that was not finite, if there was one … */
@@ -99,9 +99,8 @@ const struct mn_fingerprint *mn_evaluator_fingerprint(const struct mn_evaluator 
   return mn_loader_fingerprint(e->loader);
 }
 
-/* What the outputs are depends on the weights alone, not on the factors that their planes happen to have in
- * training; nor does training depend on who asks for outputs: so the planes are written under factors of
- * their own before, and under training's afterwards. */
+/* Outputs depend on the weights alone, and training does not depend on evaluations in between: so the planes
+ * are written under factors chosen from the weights before, and under training's factors afterwards. */
 static mn_status write_planes(struct mn_evaluator *e, int training) {
   struct mn_device *device = e->model->context->device;
   for (int i = 0; i < e->model->count; i++) {
@@ -119,8 +118,8 @@ static mn_status issue(void *data) {
   return mn_tape_issue(((struct mn_pass *)data)->tape);
 }
 
-/* Gives the device the forward over the next rows; *pass: which of the two passes it took, and *buffer: where
- * its result will be. If batches are not gathered, each is in other memory, and there is no graph. */
+/* Gives the device the forward over the next rows. *pass gets the pass that it uses, *buffer the number of
+ * its result. Batches that are not gathered are each in other memory, so no graph is captured. */
 static mn_status forward(struct mn_evaluator *e, int64_t first, struct mn_pass **pass, int *buffer) {
   struct mn_context *context = e->model->context;
   const struct mn_kernels *k = context->kernels;
@@ -146,15 +145,15 @@ static mn_status wait_for_one(struct mn_evaluator *e) {
   return e->model->context->kernels->ahead_wait(e->model->context->device, &idle);
 }
 
-/* Notes what failed, and waits for what is under way. */
+/* Records the error, and waits for the batches under way. */
 static mn_status give_up(struct mn_evaluator *e, int under_way, mn_status status) {
   mn_outcome_note(&e->outcome, status);
   while (under_way-- > 0) (void)wait_for_one(e);
   return mn_outcome_tell(&e->outcome);
 }
 
-/* Finds what is not finite in the batch of this buffer, whose first row is `first`. What cannot be explained,
- * for want of memory, is not finite all the same. */
+/* Finds the value that is not finite in the batch of this buffer, whose first row is `first`. If memory is
+ * too short for that, the fault is "a value". */
 static void explain(struct mn_evaluator *e, int buffer, int64_t first) {
   if (mn_pass_explain(e->model, &e->rows[buffer], &e->fault) != MN_OK)
     e->fault = (struct mn_fault){"a value", -1, 0};

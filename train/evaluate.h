@@ -7,8 +7,8 @@
 
 struct mn_evaluator; /* passes for a full batch and for the rows that remain, and a loader */
 
-/* kind: MN_PASS_EVALUATE or MN_PASS_PREDICT. batch: rows a pass, reduced to the dataset's rows if those
- * are fewer. place: where the rows wait (data/placement.h). `*out` is the caller's, for mn_evaluator_close;
+/* kind: MN_PASS_EVALUATE or MN_PASS_PREDICT. batch: rows a pass, reduced to the dataset's rows if those are
+ * fewer. place: the placement of the rows (data/placement.h). `*out` is the caller's, for mn_evaluator_close;
  * it borrows model and dataset. MN_USAGE: a batch below 1; MN_BAD_DATA: a dataset that does not fit the
  * model; and the errors of mn_loader_open. */
 MN_API mn_status mn_evaluator_open(struct mn_evaluator **out, struct mn_model *model,
@@ -19,27 +19,27 @@ MN_API void mn_evaluator_close(struct mn_evaluator *evaluator); /* NULL is fine 
 MN_API const struct mn_placement *mn_evaluator_placement(const struct mn_evaluator *evaluator);
 MN_API const struct mn_fingerprint *mn_evaluator_fingerprint(const struct mn_evaluator *evaluator);
 
-/* The mean loss over all rows, and the share classified correctly (NaN without classes). Both are NaN if a
- * row's loss is not finite, which is no error: mn_evaluator_fault tells. After an error every later call on
- * this evaluator returns it again. */
+/* The mean loss over all rows, and the share classified correctly (NaN without classes). If a row's loss is
+ * not finite, both are NaN and the status is MN_OK; mn_evaluator_fault returns the reason. After an error
+ * every later call on this evaluator returns it again. */
 MN_API mn_status mn_evaluate(struct mn_evaluator *evaluator, double *loss, double *accuracy);
 
-/* Why the last mn_evaluate gave NaN; NULL: it did not. The first value that is not finite, the row counted
- * over the dataset (except a parameter's), is the evaluator's. *batches (NULL: not wanted): how many batches
- * have such rows, out of how many in *all. */
+/* Why the last mn_evaluate gave NaN: the first value that is not finite, its row counted over the dataset
+ * (except a parameter's); owned by the evaluator. NULL if it did not. *batches of *all batches have such
+ * rows; both may be NULL. */
 MN_API const struct mn_fault *mn_evaluator_fault(const struct mn_evaluator *evaluator, int64_t *batches,
                                                  int64_t *all);
 
-/* From then on mn_evaluate also calls `see` with each batch in turn: its outputs y [count, K] and its targets,
- * reals like y or int32 labels [count], on the host and valid during the call. The evaluator is one of
- * MN_PASS_EVALUATE; an error of `see` ends the evaluation. MN_NO_MEMORY. */
+/* From then on mn_evaluate also calls `see` with each batch in turn: its outputs y [count, K] and its
+ * targets, reals like y or int32 labels [count], on the host and valid during the call. The evaluator is one
+ * of MN_PASS_EVALUATE; an error of `see` ends the evaluation. MN_NO_MEMORY. */
 typedef mn_status mn_evaluator_see(void *to, const void *y, const void *targets, int64_t count);
 mn_status mn_evaluator_watch(struct mn_evaluator *evaluator, mn_evaluator_see *see, void *to);
 
 /* Calls `take` with the outputs of each batch in turn: y [count, K] on the host, of rows first … first +
- * count − 1, valid during the call. `real`: the bytes of a number of y that `take` reads, which are those of
- * the device's reals (8 in MN_FP64, else 4), else MN_USAGE. MN_FAILED: an output is not finite; it names
- * the first value on the way there that is not, and its row. The first error, of `take` too, ends the
+ * count − 1, valid during the call. `real`: the bytes of a number of y that `take` reads; MN_USAGE if the
+ * device's reals have another size (8 in MN_FP64, else 4). MN_FAILED: an output is not finite; the message
+ * names the first value on the way there that is not, and its row. The first error, of `take` too, ends the
  * prediction and is returned, then and at each later call. */
 MN_API mn_status mn_evaluator_predict(struct mn_evaluator *evaluator, size_t real,
                                       mn_status (*take)(void *to, const void *y, int64_t first,

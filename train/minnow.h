@@ -1,8 +1,8 @@
 /* All of minnow's library, in C or C++: #include <minnow/minnow.h>, and link with -lminnow.
  *
- * Every call that can fail returns a mn_status, and mn_message() says why. After an error each `out` is NULL,
- * and every mn_…_close accepts NULL: begin with NULL everywhere, and close everything at the end, as
- * train/install/example.c does. Each config begins with its mn_…_defaults. */
+ * Every call that can fail returns a mn_status, and mn_message() returns the reason. After an error each
+ * `out` is NULL, and every mn_…_close accepts NULL. So begin with NULL everywhere, and close everything at
+ * the end, as train/install/example.c does. Each config begins with its mn_…_defaults. */
 #ifndef MN_TRAIN_MINNOW_H
 #define MN_TRAIN_MINNOW_H
 

@@ -22,14 +22,14 @@ struct mn_model_config {
   int depth;                      /* blocks, 1 … MN_MODEL_DEPTH */
   int64_t hidden[MN_MODEL_DEPTH]; /* C of each */
   int64_t groups;                 /* G of each */
-  int64_t head;                   /* outputs of the linear head; 0: none */
+  int64_t head;                   /* outputs of the linear head; 0 without a head */
   double eps, slope;
   enum mn_loss loss;
   enum mn_plan plan;
 };
 
-/* A config with the defaults of `minnow train`: 8 groups, eps 1e-5, slope 0.01, mse, MN_PLAN_BLOCK. The caller
- * sets inputs, depth and hidden, which are 0; a head; for classes the loss. */
+/* A config with the defaults of `minnow train`: 8 groups, eps 1e-5, slope 0.01, mse, MN_PLAN_BLOCK. The
+ * caller sets inputs, depth and hidden, which are 0; a head; for classes the loss. */
 MN_API struct mn_model_config mn_model_defaults(void);
 
 struct mn_model {
@@ -39,13 +39,13 @@ struct mn_model {
   int depth;                                         /* layers */
   struct mn_tensor *parameters[MN_MODEL_PARAMETERS]; /* the layers', in state_dict order; owned */
   int count;
-  double *mean, *scale; /* [inputs] of the rows; NULL: they are taken as they are. mn_model_standardize */
+  double *mean, *scale; /* [inputs] of the rows (mn_model_standardize); NULL if rows are taken as they are */
 };
 
-/* Allocates the parameters on the device, not initialised; if the device has ranks, this rank's shard
- * of each (kernels/ranks/ranks.h), by outputs, the same numbers as those of the whole. `*out` is the
- * caller's, for mn_model_close; it borrows `context`. MN_USAGE: sizes that cannot be, or an eps that is not
- * above 0, named. */
+/* Allocates the parameters on the device, not initialised; if the device has ranks, this rank's shard of each
+ * (kernels/ranks/ranks.h), by outputs, with the same numbers as the full parameter. `*out` is the caller's,
+ * for mn_model_close; it borrows `context`. MN_USAGE: sizes that cannot be, or an eps that is not above 0,
+ * named. */
 MN_API mn_status mn_model_open(struct mn_model **out, struct mn_context *context,
                                const struct mn_model_config *config);
 MN_API void mn_model_close(struct mn_model *model); /* NULL is fine */
@@ -56,8 +56,8 @@ MN_API mn_status mn_model_initialise(struct mn_model *model, uint64_t seed);
 /* Sets how every parameter is trained (engine/tensor.h); before the pass that trains it is opened. */
 MN_API mn_status mn_model_train(struct mn_model *model, enum mn_training how, const struct mn_rule *rule);
 
-/* If planes are scaled, writes every weight's anew, under a factor that suits the weight now, the whole of
- * it if ranks have shards: every rank calls it. */
+/* If planes are scaled, rewrites every weight's planes under a factor that fits its current values, over all
+ * shards; every rank calls it. */
 mn_status mn_model_measure(struct mn_model *model);
 
 /* Trainers and evaluators that are opened from now on standardise x: (x − mean[i])/scale[i]. Both [inputs],
@@ -76,8 +76,8 @@ MN_API int64_t mn_model_outputs(const struct mn_model_config *config); /* K: wid
 MN_API int mn_model_parameter(const struct mn_model_config *config, int index, struct mn_parameter *out);
 
 /* Whether the rows of a dataset fit a model: the number of inputs and, if `targets` are read, their number
- * and kind. MN_BAD_DATA says what differs, and which row has a label beyond the model's classes; `model` and
- * `data` are what the message calls the two. */
+ * and kind. MN_BAD_DATA names the difference, and the row of a label beyond the model's classes; the message
+ * calls the two `model` and `data`. */
 mn_status mn_model_check_data(const struct mn_model_config *config, const char *model,
                               struct mn_dataset *dataset, const char *data, int targets);
 

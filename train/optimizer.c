@@ -53,7 +53,7 @@ static int64_t scratch_size(const struct mn_model *model) {
   return mn_reduce_scratch(largest);
 }
 
-/* A sum of squares for each parameter; among shards, this rank's and then those of all shards. */
+/* A sum of squares for each parameter; with shards, this rank's and then all shards' sums. */
 static int64_t square_count(const struct mn_model *model) {
   const int64_t shards = mn_ranks_shards(model->context->device->ranks);
   return model->count * (shards > 1 ? 1 + shards : 1);

@@ -13,7 +13,7 @@ struct mn_optimizer_config {
   double beta1, beta2;    /* AdamW: how much m and v keep of themselves in a step */
   double eps;             /* AdamW: added to the root of v, > 0 */
   double weight_decay;
-  double clip;    /* largest global gradient norm; 0: no clipping */
+  double clip;    /* largest global gradient norm; 0 means no clipping */
   int accumulate; /* backward passes a step, ≥ 1 */
 };
 
@@ -52,8 +52,8 @@ void mn_optimizer_rates(const struct mn_optimizer *optimizer, double rate, int64
  * like the first; AdamW needs a call before each. */
 MN_API mn_status mn_optimizer_rate(struct mn_optimizer *optimizer, double rate, int64_t step);
 
-/* For steps that are given ahead, each with its own: the rates [MN_RATES] stand at `rate` in the device's
- * memory when the backward runs, and the norm goes to `norm`. NULL: to the optimizer's own memory again. */
+/* For steps that are given ahead, each with its own rates and norm: the backward reads the rates [MN_RATES]
+ * at `rate` in the device's memory, and the norm goes to `norm`. NULL restores the optimizer's own memory. */
 MN_API void mn_optimizer_at(struct mn_optimizer *optimizer, const double *rate, double *norm);
 
 /* Drops gradients that have been added up for a step that was not finished. */
@@ -65,7 +65,7 @@ MN_API mn_status mn_optimizer_reset(struct mn_optimizer *optimizer);
 MN_API mn_status mn_optimizer_gather(const struct mn_optimizer *optimizer);
 
 /* Ends a step, after its backward passes on `tape`: clips, updates and zeroes gradients that were added up,
- * unless the tape's nonfinite flag is raised; nothing if updates were fused. */
+ * unless the tape's nonfinite flag is raised. If updates were fused, it does not act. */
 MN_API mn_status mn_optimizer_step(struct mn_optimizer *optimizer, struct mn_tape *tape);
 
 #endif

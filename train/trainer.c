@@ -1,4 +1,4 @@
-/* Giving the device steps ahead, and reading what they led to. */
+/* Giving the device steps ahead, and reading their results. */
 #include "train/trainer.h"
 
 #include <math.h>
@@ -128,7 +128,7 @@ static mn_status prepare(struct mn_trainer *t, const struct mn_trainer_config *g
     return mn_fail(MN_USAGE,
                    "a batch of %ld rows cannot be divided among %d replicas; a multiple of %d would do",
                    (long)t->batch, replicas, replicas);
-  /* First what must be there, so that the rows are placed in what is left. */
+  /* Allocates the pass and the launches first, so that the rows are placed in the memory left. */
   MN_TRY(mn_pass_open_outside(&t->pass, t->model, MN_PASS_TRAIN, t->batch,
                               1 / (double)t->optimizer->config.accumulate));
   MN_TRY(take_launches(t));
@@ -208,7 +208,7 @@ struct place {
   int64_t first, count; /* batches */
 };
 
-/* The mark says which of the batches under way it is; see nonfinite in kernels/types.h. */
+/* The mark identifies a batch among those under way; see nonfinite in kernels/types.h. */
 static int mark_of(const struct mn_launch *l, int64_t batch) {
   return (int)(l - l->trainer->launches) * MOST_STEPS + (int)batch + 1;
 }
@@ -230,9 +230,9 @@ static mn_status give_batches(void *data) {
   return MN_OK;
 }
 
-/* Gives the launch's batches from `first` on. All batches of a full launch are one graph; each batch of another
- * launch is one. The first batch runs uncaptured so that cuBLASLt picks its algorithms; batches that measure
- * scales are never captured. */
+/* Gives the launch's batches from `first` on. All batches of a full launch are one graph; each batch of
+ * another launch is one. The first batch runs uncaptured so that cuBLASLt picks its algorithms; batches that
+ * measure scales are never captured. */
 static mn_status give(struct mn_launch *l, int64_t first) {
   struct mn_trainer *t = l->trainer;
   int *ran = &t->ran[l->updates];
@@ -284,7 +284,7 @@ static mn_status launch(struct mn_launch *l, int64_t step, int64_t batches, int 
 
 /* ---- reading, and taking again ---- */
 
-/* Where a run is: the step and, under accumulation, the batch in it that the next launch begins with. */
+/* The position of a run: the step and, under accumulation, the batch with which the next launch begins. */
 struct run {
   int64_t step, batch, until;
   int under_way, stop;
@@ -324,15 +324,15 @@ static mn_status forget_factors(const struct mn_trainer *t) {
   return MN_OK;
 }
 
-/* A batch that is not finite: training has diverged, or the batch's step is to be skipped. Every update since
- * that batch has written nothing, and its rows are still there. */
+/* For a batch that is not finite: training has diverged, or the batch's step is to be skipped. Updates since
+ * that batch did not write, and its rows are still in the buffer. */
 static mn_status give_up(struct mn_launch *l, int64_t batch) {
   struct mn_trainer *t = l->trainer;
   struct mn_batch rows = mn_batch_part(t->loader, &l->batch, batch * t->pass->rows, t->pass->rows);
   struct mn_fault fault;
   char more[64];
   MN_TRY(forget_factors(t));
-  /* Explaining takes memory, and what cannot be explained is not finite all the same. */
+  /* Explaining takes memory; if it fails, the fault is "a value". */
   if (mn_pass_explain(t->model, &rows, &fault) != MN_OK) fault = (struct mn_fault){"a value", -1, 0};
   if (t->on_nonfinite == MN_NONFINITE_STOP) return diverged(t, &fault, "");
   if (fault.parameter) return diverged(t, &fault, ", which no skipped step mends");
@@ -343,14 +343,14 @@ static mn_status give_up(struct mn_launch *l, int64_t batch) {
   return MN_OK;
 }
 
-/* Lowers the flag once nothing is under way that could raise it again. */
+/* Waits for the launches under way, which could raise the flag again, and lowers it. */
 static mn_status lower_flag(struct mn_trainer *t, const struct run *run) {
   for (int i = 1; i < run->under_way; i++) MN_TRY(wait_for(under_way(t, run, i)));
   return mn_tape_clear_nonfinite(t->pass->tape);
 }
 
-/* Gives all again that was given after a batch of the oldest launch with the flag raised: none of that has
- * changed a parameter, a moment or a sum of gradients, and all rows are still there. */
+/* Repeats all batches given after `batch` of the oldest launch. They ran with the flag raised, so they did
+ * not change a parameter, a moment or a sum of gradients; all rows are still in the buffers. */
 static mn_status give_again(struct mn_launch *l, int64_t batch, const struct run *run) {
   struct mn_trainer *t = l->trainer;
   int raised;
@@ -364,7 +364,7 @@ static mn_status give_again(struct mn_launch *l, int64_t batch, const struct run
   return MN_OK;
 }
 
-/* Takes a batch of the oldest launch again, which has raised the flag, and what was given after it. */
+/* Repeats a batch of the oldest launch that has raised the flag, and all batches given after it. */
 static mn_status take_again(struct mn_launch *l, int64_t batch, const struct run *run) {
   struct mn_trainer *t = l->trainer;
   struct mn_tape *tape = t->pass->tape;
@@ -380,9 +380,9 @@ static mn_status take_again(struct mn_launch *l, int64_t batch, const struct run
   return give_again(l, batch, run);
 }
 
-/* Leaves out the step that ends with this batch of the oldest launch. The sums of gradients lose what the
- * step's batches before the one that is not finite have added; those after it have added nothing, but left
- * their factors, so that the next batch measures. */
+/* Skips the step that ends with this batch of the oldest launch. Its batches before the one that is not
+ * finite were added to the sums of gradients, which are zeroed. Its batches after that one were not added,
+ * but left their factors; these are dropped, and the next batch measures. */
 static mn_status skip(struct mn_launch *l, int64_t batch, const struct run *run) {
   struct mn_trainer *t = l->trainer;
   struct mn_optimizer *optimizer = t->optimizer;
@@ -419,7 +419,7 @@ static void end_step(struct mn_launch *l, int64_t batch) {
 
 typedef int tell_function(void *to, const struct mn_trainer *trainer);
 
-/* Waits for the oldest launch and tells of its steps, among which its time is shared out evenly. */
+/* Waits for the oldest launch and reports its steps, each with an equal share of the time. */
 static mn_status collect(struct mn_trainer *t, struct run *run, tell_function *tell, void *to) {
   struct mn_launch *l = under_way(t, run, 0);
   double start = l->follows ? t->ended : l->given;
@@ -482,7 +482,7 @@ mn_status mn_trainer_step(struct mn_trainer *t) {
   return mn_trainer_run(t, t->progress.step + 1, NULL, NULL);
 }
 
-/* Waiting for less than a tenth of the time bounds nothing: a faster disk would bring no more than that. */
+/* Waiting for less than a tenth of the time is not the bound: without it a run would gain only that tenth. */
 static const char *bound_of(const struct mn_trainer *t, double waiting) {
   if (!(waiting >= 0.1)) return "the step";
   if (t->times.reading > 0.5 * t->times.waiting) return "the disk";

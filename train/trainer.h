@@ -2,12 +2,12 @@
  * on between steps (evaluation, saving, logs) is the caller's.
  *
  * The device does not wait for the host. While a step runs, the next one is given and its batch is gathered;
- * what a step led to (loss, gradient norm, whether all values were finite) is read after that. Several short
+ * a step's results (loss, gradient norm, whether all values were finite) are read after that. Several short
  * steps are given as one CUDA graph.
  *
  * If planes are scaled, a value that is not finite may be one that its plane could not hold under a factor
- * that was chosen before: the batch is taken again under factors that suit its own values, and then what was
- * given after it. Only of a batch that is not finite then either has training diverged. */
+ * that was chosen before. The batch is then repeated under factors that fit its own values, and after it all
+ * batches that were given later. Training has diverged only if the batch is still not finite. */
 #ifndef MN_TRAIN_TRAINER_H
 #define MN_TRAIN_TRAINER_H
 
@@ -18,15 +18,15 @@
 #include "train/progress.h"
 #include "train/schedule.h"
 
-/* What becomes of a step in which a value is not finite. It updates nothing in either case. */
+/* What becomes of a step in which a value is not finite. In either case it does not update. */
 enum mn_nonfinite {
   MN_NONFINITE_STOP, /* training has diverged, and ends */
-  /* The run goes on with the next step. All batches of the step are left out, those too that were finite:
-   * parameters and what the optimizer keeps stay, the step counts as done (in number, samples, epoch and
-   * schedule, and in t of AdamW's bias correction), and its loss is NaN. MN_SKIPPED_MOST such steps in a row
-   * are a divergence. So is a parameter that is not finite itself, which skipping cannot mend: a step writes
-   * one where every value up to its gradient is finite, but the product with the rate, or, without clipping,
-   * the gradient's own last sum, is not. */
+  /* The run goes on with the next step. All batches of the step are left out, even finite ones: parameters
+   * and the optimizer's state stay, the step counts as done (in number, samples, epoch and schedule, and in t
+   * of AdamW's bias correction), and its loss is NaN. MN_SKIPPED_MOST such steps in a row are a divergence.
+   * So is a parameter that is not finite itself, which skipping cannot mend. A step writes such a parameter
+   * if every value up to its gradient is finite, but the product with the rate, or, without clipping, the
+   * gradient's own last sum, is not. */
   MN_NONFINITE_SKIP,
   MN_NONFINITES,
 };
@@ -41,22 +41,22 @@ struct mn_trainer_config {
   struct mn_schedule schedule;
   int64_t batch;
   uint64_t seed;       /* of a new run's order of samples */
-  enum mn_place place; /* where the rows wait; 0: chosen by size */
+  enum mn_place place; /* the placement of the rows; 0 chooses by size */
   enum mn_nonfinite on_nonfinite;
-  const int *stop; /* set atomically, by a signal handler or another thread, to end mn_trainer_open while it
-                      reads rows: MN_INTERRUPTED. NULL: never */
+  const int *stop; /* set atomically, by a signal handler or another thread, to end mn_trainer_open with
+                      MN_INTERRUPTED while it reads rows; may be NULL */
 };
 
-/* A config with the defaults of `minnow train` for a run of `steps` steps: batches of 64 rows, seed 0; for AdamW
- * a rate of 0.007 and the cosine schedule, for SGD a constant rate of 0.05, after a warm-up of 100 steps or a
- * tenth of all, whichever is less. MN_SCHEDULE_STEP would drop the rate to a tenth every third of the run. */
+/* A config with the defaults of `minnow train` for a run of `steps` steps: batches of 64 rows, seed 0; for
+ * AdamW a rate of 0.007 and the cosine schedule, for SGD a constant rate of 0.05, after a warm-up of 100
+ * steps or a tenth of all, whichever is less. MN_SCHEDULE_STEP would drop the rate to a tenth every third of
+ * the run. */
 MN_API struct mn_trainer_config mn_trainer_defaults(enum mn_rule_kind rule, int64_t steps);
 
 /* How the time went since the trainer was opened, in seconds. */
 struct mn_trainer_times {
   double running; /* from the giving of steps to their end */
-  double waiting; /* of that: the device had nothing to do but to wait for rows; on the CPU, they were
-                     gathered */
+  double waiting; /* of that: the device was idle for want of rows; on the CPU, rows were gathered */
   double reading; /* of that: mn_trainer_run waited for the disk */
   int64_t steps;  /* taken in `running` */
 };
@@ -81,7 +81,7 @@ struct mn_trainer {
   struct mn_progress progress; /* after the last step that is done; `best` is the caller's to set */
   double loss, rate;           /* of that step; NaN before the first; the loss of a skipped one is NaN too */
   double norm;                 /* gradient norm; NaN without clipping or after a skipped step */
-  const struct mn_fault *skipped; /* why that step was skipped; NULL: it was not. The row is its batch's */
+  const struct mn_fault *skipped; /* why that step was skipped, with a row of its batch; NULL if it was not */
   double finished;                /* mn_seconds() at its end */
   int64_t retaken;                /* batches that were taken again since the trainer was opened */
   struct mn_trainer_times times;
@@ -98,24 +98,23 @@ struct mn_trainer {
   struct mn_outcome outcome; /* what ended training */
 };
 
-/* Opens training of `model` by `optimizer` on `dataset`, all borrowed. `from`: where an earlier run, whose
- * parameters (with their scales) and what the optimizer keeps were restored, stopped; its seed counts then.
- * NULL: a new run.
- * `*out` is the caller's. MN_USAGE: a batch that the dataset's rows do not fill, a schedule that cannot be,
- * or more samples than can be counted; MN_BAD_DATA: a dataset that does not fit the model, or has other rows
- * than the run that is continued; and the errors of mn_loader_open. */
+/* Opens training of `model` by `optimizer` on `dataset`, all borrowed. `from`: the progress at which an
+ * earlier run stopped, whose parameters (with their scales) and optimizer state were restored; its seed
+ * counts then. NULL for a new run. `*out` is the caller's. MN_USAGE: a batch that the dataset's rows do not
+ * fill, a schedule that cannot be, or more samples than can be counted; MN_BAD_DATA: a dataset that does not
+ * fit the model, or has other rows than the run that is continued; and the errors of mn_loader_open. */
 MN_API mn_status mn_trainer_open(struct mn_trainer **out, struct mn_model *model,
                                  struct mn_optimizer *optimizer, struct mn_dataset *dataset,
                                  const struct mn_trainer_config *config, const struct mn_progress *from);
 MN_API void mn_trainer_close(struct mn_trainer *trainer); /* NULL is fine; before all that it borrows */
 
-/* Takes optimizer steps until step `until` is done, each with as many batches as the optimizer accumulates,
- * and returns when all that it gave the device is done. After each step calls `tell` (NULL: nobody), with the
- * step's results in the trainer; the device is already busy with later ones then. Once `tell` returns other
- * than 0, no further steps are given, and those that were are finished and told. MN_FAILED when training
- * diverged, naming step, tensor and row: parameters and what the optimizer keeps are then as before that
- * step, and so is `progress`; under MN_NONFINITE_SKIP that is the last of the steps in a row. An error comes
- * after the steps before it were told, and again at each later call. */
+/* Takes optimizer steps until step `until` is done, each of the optimizer's `accumulate` batches, and returns
+ * when the device has finished all that it was given. After each step calls `tell`, unless that is NULL, with
+ * the step's results in the trainer; the device is already busy with later ones then. Once `tell` returns
+ * other than 0, no further steps are given; those under way are finished and passed to `tell`. MN_FAILED when
+ * training diverged, naming step, tensor and row: parameters and optimizer state are then as before that
+ * step, and so is `progress`; under MN_NONFINITE_SKIP that is the last of the steps in a row. An error is
+ * returned after `tell` got the steps before it, and again at each later call. */
 MN_API mn_status mn_trainer_run(struct mn_trainer *trainer, int64_t until,
                                 int (*tell)(void *to, const struct mn_trainer *trainer), void *to);
 

@@ -1,15 +1,14 @@
-/* Collectives: the ranks that train one model together, a process each, move matrices and sums between
- * them.
+/* Collectives: the ranks that train one model together, a process each, move matrices and sums between them.
  *
  * The ranks are a grid, shards × replicas: rank = replica · shards + shard. Each shard of a replica has
- * neighbouring outputs of every layer (tensor parallelism); each replica has a share of the rows of a
- * batch (data parallelism).
+ * neighbouring outputs of every layer (tensor parallelism); each replica has a share of the rows of a batch
+ * (data parallelism).
  *
  * A matrix [rows, cols] is divided by columns among the shards: shard r owns mn_share of them, its piece
  * [rows, share]. Every rank calls the same collectives in the same order. Sums are formed in the order of
- * ranks, but by NCCL those over replicas in its own; the same grid on the same GPUs gives the same bytes.
- * MPI moves the CPU's, NCCL the GPUs', in the device's stream; GPUs that reach each other's memory load
- * from it and store to it (kernels/ranks/peer.h). */
+ * ranks, except that NCCL sums over replicas in its own order; the same grid on the same GPUs gives the same
+ * bytes. MPI moves the CPU's matrices, NCCL the GPUs', in the device's stream; GPUs that reach each other's
+ * memory load from it and store to it (kernels/ranks/peer.h). */
 #ifndef MN_KERNELS_RANKS_RANKS_H
 #define MN_KERNELS_RANKS_RANKS_H
 
@@ -29,7 +28,7 @@ struct mn_team {
 struct mn_ranks {
   int rank, size;
   const struct mn_rank_kernels *kernels; /* the joined device's */
-  int local;                             /* the number on this host, which is that of the GPU */
+  int local;                             /* this rank's number on its host, and its GPU's number */
   int neighbours;     /* ranks on the first rank's host; set by mn_ranks_share_cores (engine/ranks/hosts.h) */
   int cores;          /* CPU cores assigned to this rank, set there too; 0 if unknown */
   struct mn_mpi *mpi; /* between the processes; borrowed */
@@ -40,8 +39,8 @@ struct mn_ranks {
 };
 enum { MN_RANKS_STAGING = 32 << 20 };
 
-/* Memory that the collectives of the shards, or of the replicas, may reach: all of them call it in the same
- * order. Their exchanges of such memory are faster; nothing else depends on it. Freed by release. */
+/* Allocates memory that the collectives of the shards, or of the replicas, may reach: all of them call it in
+ * the same order. It only makes exchanges of such memory faster. Freed by release. */
 typedef mn_status mn_allocate_shared_function(struct mn_device *device, enum mn_sharing with, void **out,
                                               size_t bytes);
 
@@ -52,20 +51,20 @@ static inline int64_t mn_share(int64_t count, int rank, int size, int64_t *first
   return each + (rank < more);
 }
 
-/* What every rank joins by: the first makes it, and tells the others. */
+/* The id by which every rank joins: the first rank makes and broadcasts it. */
 struct mn_ranks_id {
   char bytes[128]; /* CUDA: ncclUniqueId */
 };
 
-/* The device's collectives go to `ranks` (borrowed) from now on. begin takes what a rank needs for itself, so
- * that all know of each other that they have it before one waits in join, which every rank calls. MN_LIBRARY,
+/* The device's collectives go to `ranks` (borrowed) from now on. begin allocates what a rank needs for
+ * itself; all ranks agree that it succeeded before one waits in join, which every rank calls. MN_LIBRARY,
  * MN_NO_MEMORY. */
 typedef mn_status mn_ranks_begin_function(struct mn_device *device, struct mn_ranks *ranks,
                                           struct mn_ranks_id *id);
 typedef mn_status mn_ranks_join_function(struct mn_device *device, const struct mn_ranks_id *id);
 typedef void mn_ranks_leave_function(struct mn_device *device);
 
-/* Of ranks that may be none: NULL. */
+/* `ranks` may be NULL, for a device that is alone. */
 static inline int mn_ranks_shards(const struct mn_ranks *ranks) {
   return ranks ? ranks->shards.size : 1;
 }
@@ -83,7 +82,7 @@ static inline int64_t mn_own_rows(const struct mn_ranks *ranks, int64_t rows, in
 
 /* Among the shards of a replica:
  *
- * whole[rows, cols] becomes that of all pieces; elements of `each` bytes. */
+ * Gathers all pieces into whole[rows, cols]; elements of `each` bytes. */
 typedef mn_status mn_allgather_function(struct mn_device *device, void *whole, const void *piece,
                                         int64_t rows, int64_t cols, size_t each);
 
@@ -101,10 +100,10 @@ typedef mn_status mn_own_columns_function(struct mn_device *device, void *piece,
 
 /* Among the replicas:
  *
- * Each of these arrays, floats or doubles (`each` bytes), becomes the sum of all replicas', in one
- * exchange if that is possible: every replica gives as many, as long, in the same order. An array may
- * be in memory of allocate_host if its count ≤ 2; nothing is written if *unless, on the device, is
- * not 0 (the same on every rank; NULL: never). */
+ * Each of these arrays, floats or doubles (`each` bytes), becomes its sum over all replicas, in one exchange
+ * if that is possible; the number, lengths and order of the arrays are the same on every replica. An array
+ * may be in memory of allocate_host if its count ≤ 2. The arrays are not written if *unless, on the device
+ * and the same on every rank, is not 0; `unless` may be NULL. */
 struct mn_sum {
   void *data;
   int64_t count;
@@ -112,15 +111,16 @@ struct mn_sum {
 typedef mn_status mn_allreduce_function(struct mn_device *device, const struct mn_sum *sums, int count,
                                         size_t each, const int *unless);
 
-/* Of data[count], a multiple of the replicas, each has a share, replica 0 the first. This rank's share of
- * reals (rows of a matrix) becomes the sum of all replicas' numbers there, on MN_BRANCH_REPLICAS after
- * what was given before; what the rest becomes is not said. From now on products spare multiprocessors for
- * it (struct mn_device, reserved_sms). */
+/* Each replica has a share of data[count], replica 0 the first; count is a multiple of the replicas. This
+ * rank's share of reals (rows of a matrix) becomes the sum of all replicas' numbers there, on
+ * MN_BRANCH_REPLICAS after all earlier work; the other shares are undefined afterwards. From now on products
+ * spare multiprocessors for it (struct mn_device, reserved_sms). */
 typedef mn_status mn_reduce_scatter_rows_function(struct mn_device *device, void *data, int64_t count);
 
-/* Every share becomes its owner's; elements of `each` bytes. In `pieces` calls, a divisor of a share, in
- * order: each may send its piece of the own share, and after the last all have come. If there are several,
- * all ranks have agreed on the flag since they last read what is written; for one, others may be reading. */
+/* Copies every share from its owner; elements of `each` bytes. It takes `pieces` calls, a divisor of a share,
+ * in order: each may send its piece of the own share, and after the last all shares have arrived. With
+ * several pieces all ranks must have agreed on the flag since they last read `data`; with one piece, others
+ * may be reading it. */
 typedef mn_status mn_allgather_rows_function(struct mn_device *device, void *data, int64_t count, size_t each,
                                              int piece, int pieces);
 
@@ -132,12 +132,12 @@ typedef mn_status mn_agree_function(struct mn_device *device, void *whole, const
                                     int64_t cols);
 
 /* The `largest` of each of these scales becomes the largest of all ranks', so that all choose the same factor
- * by it, whatever the ranks are: every rank gives as many, in the same order. */
+ * by it, whatever the grid; the number and order of the scales are the same on every rank. */
 typedef mn_status mn_agree_scales_function(struct mn_device *device, struct mn_scale *const *scales,
                                            int count);
 
-/* How a collective goes over the rows: so many at a time that the pieces of all ranks, each as wide as the
- * widest, fill one staging buffer. MN_NO_MEMORY: a row is wider. */
+/* A collective goes over the matrix in blocks of `rows` rows, for which the pieces of all ranks, each as wide
+ * as the widest, fit one staging buffer. MN_NO_MEMORY: a single row does not fit. */
 struct mn_ranks_plan {
   int64_t share, first; /* this rank's columns */
   int64_t widest;       /* a rank's share at most */
@@ -146,7 +146,7 @@ struct mn_ranks_plan {
 MN_C mn_status mn_ranks_plan(struct mn_ranks_plan *out, const struct mn_device *device, int64_t cols,
                              size_t each);
 
-/* Every entry, once; its type is mn_NAME_function. A device that is alone has none of them. */
+/* Lists every entry once; its type is mn_NAME_function. A device that is alone has no entries. */
 #define MN_RANK_KERNELS(DEVICE)                                                                              \
   DEVICE(ranks_begin)                                                                                        \
   DEVICE(ranks_join)                                                                                         \
@@ -170,7 +170,7 @@ struct mn_rank_kernels {
 #define MN_RANK_CPU(name) MN_C mn_##name##_function mn_##name##_cpu;
 MN_RANK_KERNELS(MN_RANK_CPU)
 
-/* The device type's; of CUDA's NULL in a build without. */
+/* The entries of the device type; NULL for CUDA in a build without it. */
 MN_C const struct mn_rank_kernels *mn_rank_kernels(enum mn_device_type type);
 MN_C const struct mn_rank_kernels *mn_rank_kernels_cuda(void);
 

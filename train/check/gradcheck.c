@@ -16,7 +16,7 @@
 enum { LEVELS = 8, TENSORS = MN_MODEL_PARAMETERS + 1, ARRAYS = TENSORS + 10 };
 static const double first_step = 1e-3;
 
-/* The results of one forward: the loss, and the values whose signs are those of each v. */
+/* The results of one forward. */
 struct view {
   double loss;
   double *y;       /* [N, K]; NULL if there is a loss */
@@ -25,7 +25,7 @@ struct view {
 
 struct check {
   FILE *out;
-  struct mn_json *json; /* NULL: lines of text */
+  struct mn_json *json; /* NULL to write lines of text */
   const struct mn_gradcheck_config *config;
   struct mn_context *context;
   struct mn_model *model;
@@ -152,7 +152,7 @@ static mn_status look(struct check *c, struct view *view) {
   return mn_tensor_read(c->context, c->losses->y, view->y);
 }
 
-/* Whether some v changed sign. NaN has no sign: it is no kink, and fails when it is compared. */
+/* Whether some v changed sign. A NaN is not a kink, and fails when it is compared. */
 static int crossed(const struct check *c, const struct view *to) {
   const double *from = c->here.outputs;
   for (int64_t i = 0; i < c->outputs; i++)
@@ -295,7 +295,7 @@ static mn_status compare(struct check *c, int which, struct result *r) {
     if (isnan(error) || error > r->worst || i == r->kinks) /* i == kinks: the first one compared */
       r->worst = error, r->at = i, r->analytic = a, r->numeric = n;
   }
-  if (r->kinks == r->elements) r->missed++; /* nothing was shown */
+  if (r->kinks == r->elements) r->missed++; /* not one element was compared */
   return MN_OK;
 }
 

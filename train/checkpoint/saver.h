@@ -1,10 +1,10 @@
 /* Saves beside training: a snapshot is taken at once, and a thread of the saver's own writes it to a
  * checkpoint, while the caller trains on.
  *
- * A GPU copies its parameters and what trains them to memory of their own there, in order with its other
- * work, so that the host does not wait; the thread then downloads the copies. If the GPU has no room for
- * them, and on the CPU, mn_saver_start copies them to the host itself. What it takes, it takes at the first
- * start and keeps until close: these once more on the host, and once more on a GPU that has the room.
+ * A GPU copies its parameters and optimizer state to memory of their own there, in order with its other work,
+ * so that the host does not wait; the thread then downloads the copies. If the GPU has no room for them, and
+ * on the CPU, mn_saver_start copies them to the host itself. The saver allocates at the first start and keeps
+ * until close: room for these once more on the host, and once more on a GPU that has the room.
  *
  * One thread makes all of these calls: the one that trains. mn_saver_poll may be another's too. */
 #ifndef MN_TRAIN_CHECKPOINT_SAVER_H
@@ -15,27 +15,27 @@
 
 struct mn_saver;
 
-/* A saver of `model`, with what its `optimizer` keeps (NULL: without), to `path`, keeping `keep`
- * checkpoints (mn_checkpoint_save). It borrows the model, and is closed before it and before the optimizer;
- * `path` is copied. `*out` is the caller's, for mn_saver_close. MN_NO_MEMORY. */
+/* Opens a saver of `model`, and of the state of its `optimizer` unless that is NULL, to `path`, keeping
+ * `keep` checkpoints (mn_checkpoint_save). It borrows the model, and is closed before it and before the
+ * optimizer; `path` is copied. `*out` is the caller's, for mn_saver_close. MN_NO_MEMORY. */
 MN_API mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep,
                                const struct mn_model *model, const struct mn_optimizer *optimizer);
 
-/* What the saves' /history says: `count` texts, at most MN_CHECKPOINT_HISTORY, which are copied. Call it
- * before the first start; without it there is none. */
+/* Sets the /history of the saves: `count` texts, at most MN_CHECKPOINT_HISTORY, which are copied. Call it
+ * before the first start; without this call /history is left out. */
 MN_API void mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int count);
 
 /* Starts to save the model as it is after all work given to its device so far, with `progress`. `config`,
  * `count` texts of the caller's own (at most MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants
  * of the order of samples; versions and device go to /fingerprint. All may change as soon as this returns. No
- * save may be running: ask mn_saver_busy, or call mn_saver_wait, first. Errors, with which no save runs:
+ * save may be running: check mn_saver_busy, or call mn_saver_wait, first. Errors, after which no save runs:
  * MN_USAGE for another `count`, MN_NO_MEMORY, MN_LIBRARY if a copy fails. */
 MN_API mn_status mn_saver_start(struct mn_saver *saver, const struct mn_progress *progress,
                                 const struct mn_text *config, int count);
 
-/* The same, of the best model so far, to the path that mn_checkpoint_best says, of which one is kept; with
- * `newest_too` it goes to the saver's own path as well. The best is written before the newest, so the newest never
- * names a missing file. Errors also: mn_checkpoint_best's. */
+/* The same for the best model so far, to the path of mn_checkpoint_best, where one checkpoint is kept; with
+ * `newest_too` it goes to the saver's own path as well. The best is written before the newest, so the newest
+ * never names a missing file. Errors also: mn_checkpoint_best's. */
 MN_API mn_status mn_saver_start_best(struct mn_saver *saver, int newest_too,
                                      const struct mn_progress *progress, const struct mn_text *config,
                                      int count);
@@ -44,14 +44,14 @@ MN_API mn_status mn_saver_start_best(struct mn_saver *saver, int newest_too,
 MN_API int mn_saver_busy(struct mn_saver *saver);
 
 /* Without waiting: *saved gets the step of the newest checkpoint that this saver has brought to its path, −1
- * before the first. Returns MN_OK, or the error with which the newest save has ended: those of
- * mn_checkpoint_save, MN_NO_MEMORY, MN_LIBRARY. Each call returns it, until another save is started. */
+ * before the first. Returns MN_OK, or the error of the newest save (mn_checkpoint_save's errors,
+ * MN_NO_MEMORY, MN_LIBRARY), at each call until another save is started. */
 MN_API mn_status mn_saver_poll(struct mn_saver *saver, int64_t *saved);
 
 /* Waits for the running save, if there is one; then as mn_saver_poll. `saved` may be NULL. */
 MN_API mn_status mn_saver_wait(struct mn_saver *saver, int64_t *saved);
 
-/* Waits for the running save too; its error, if it has one, is lost: mn_saver_wait tells it. NULL is fine. */
+/* Waits for the running save, but drops its error, which mn_saver_wait returns. NULL is fine. */
 MN_API void mn_saver_close(struct mn_saver *saver);
 
 #endif

@@ -81,7 +81,7 @@ static mn_status restore_planes(struct mn_context *context, struct mn_tensor *t,
   return context->kernels->synchronize(context->device); /* the upload is from here */
 }
 
-/* Restores what the optimizer keeps. Another optimizer's checkpoint is refused; SGD ignores a missing momentum. */
+/* Restores the optimizer's state; refuses another optimizer's. SGD ignores a missing momentum. */
 static mn_status restore_kept(struct mn_context *context, struct mn_tensor *t,
                               const struct mn_optimizer *optimizer,
                               const struct mn_checkpoint_tensor *saved) {

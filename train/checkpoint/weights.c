@@ -1,5 +1,5 @@
-/* Reading weights by name; see weights.h. The file is anyone's, so everything that does not fit is told at
- * once, and before a value is read. */
+/* Reading weights by name; see weights.h. The file may come from anywhere, so all misfits are reported at
+ * once, before a value is read. */
 #include "train/checkpoint/weights.h"
 
 #include <inttypes.h>
@@ -21,7 +21,7 @@ struct file {
   struct mn_sums sums;
 };
 
-/* An attribute of that name in another program's file is none of ours. */
+/* Only a minnow file has sums: another program's attribute of that name is ignored. */
 static mn_status read_sums(struct file *file) {
   int ours;
   file->sums.lines = 0;
@@ -45,7 +45,7 @@ static mn_status open_file(struct file *file, const char *path) {
 
 /* ---- what does not fit ---- */
 
-/* "NAME is …" for each tensor, as many as have room. */
+/* "NAME is …" for each misfit while there is room; `untold` counts the rest. */
 struct misfits {
   char text[MN_MESSAGE * 3 / 4];
   size_t used;
@@ -160,7 +160,7 @@ static int is_covered(const struct file *file, const struct mn_hdf5_object *data
          mn_sums_cover(&file->sums, path, dataset->name);
 }
 
-/* The checksum is of what is stored, whatever the tensor's reals are. */
+/* The checksum covers the stored bytes, whatever the tensor's reals are. */
 static mn_status check_sum(struct file *file, const struct mn_hdf5_object *dataset, const char *path) {
   struct mn_hdf5_slab slab;
   if (!is_covered(file, dataset, path)) return MN_OK;
@@ -203,7 +203,7 @@ static mn_status read_tensor(struct file *file, const struct mn_hdf5_object *gro
   return check_finite(file, tensor);
 }
 
-/* What rows are standardised by, if the file has it: weights mean nothing without. */
+/* Reads the mean and scale that standardise the inputs, if the file has them; the weights depend on them. */
 static mn_status read_input(struct file *file, struct mn_checkpoint *weights) {
   struct mn_hdf5_object group;
   MN_TRY(mn_hdf5_find(&file->hdf5, &file->hdf5.root, MN_CHECKPOINT_INPUTS, &group));
@@ -238,7 +238,7 @@ mn_status mn_weights_read(struct mn_checkpoint *weights, const char *path) {
 
 /* ---- sizes ---- */
 
-/* The shape of the weight called `name`; 0 and 0 if there is none. */
+/* The shape of the weight called `name`; 0 and 0 if it is missing. */
 static mn_status read_shape(const struct file *file, const char *name, int64_t *rows, int64_t *cols) {
   const hsize_t most = (hsize_t)1 << 28; /* no product of two overflows */
   struct mn_hdf5_object found;

@@ -17,7 +17,7 @@ struct identity {
   char name[NAME_MAX + 1];
 };
 
-/* Follows links to the file, or to where it would be created; *there is 0 when there can be none. */
+/* Follows links to the file, or to the path at which it would be created; *there is 0 if it cannot exist. */
 static mn_status identify(struct identity *out, const char *path, int *there) {
   char file[MN_ATOMIC_FILE_PATH + 1];
   struct stat status;

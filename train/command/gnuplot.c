@@ -13,7 +13,7 @@ extern char **environ;
 
 MN_GNUPLOT_SCRIPT(paper_script, "train/command/gnuplot.gp");
 
-/* Between single quotes gnuplot replaces nothing; a quote is doubled. */
+/* Between single quotes gnuplot does not expand escapes; a quote is doubled. */
 void mn_gnuplot_text(FILE *script, const char *text) {
   putc('\'', script);
   for (; *text; text++) {
@@ -23,7 +23,7 @@ void mn_gnuplot_text(FILE *script, const char *text) {
   putc('\'', script);
 }
 
-/* The last line of what gnuplot said that is not empty. */
+/* The last line of gnuplot's errors that is not empty. */
 static void read_reason(FILE *errors, char *out, size_t size) {
   char text[512];
   snprintf(out, size, "it did not say why");
@@ -47,7 +47,7 @@ static mn_status wait_for(pid_t child, FILE *errors) {
   return mn_fail(MN_LIBRARY, "gnuplot failed: %s; is the package gnuplot-nox whole?", reason);
 }
 
-/* Without the user's start-up files (-d), so that a picture depends on what is drawn alone. */
+/* Runs without the user's start-up files (-d), so that a picture depends on its script alone. */
 static mn_status run_gnuplot(FILE *script, int out, FILE *errors) {
   char program[] = "gnuplot", plain[] = "-d";
   char *arguments[] = {program, plain, NULL};
@@ -65,8 +65,8 @@ static mn_status run_gnuplot(FILE *script, int out, FILE *errors) {
                  strerror(error));
 }
 
-/* gnuplot does not look whether it could write what it drew. An SVG file ends with its </svg>, a PNG file
- * with a chunk of 12 bytes, IEND. */
+/* gnuplot does not check its writes. An SVG file ends with its </svg>, a PNG file with a chunk of 12 bytes,
+ * IEND. */
 static mn_status check_end(const char *out, int fd) {
   enum { END = 16 };
   char end[END];

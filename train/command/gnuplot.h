@@ -7,7 +7,7 @@
 
 #include "kernels/status.h"
 
-/* A script in the making; MN_OK, or why there is none. */
+/* Writes its part of the script; an error ends the drawing. */
 typedef mn_status mn_gnuplot_write(FILE *script, void *data);
 
 /* Draws 960 by 720 points of 1/72 inch into `out`: PNG if its name ends in .png, else SVG. The

@@ -72,7 +72,7 @@ static mn_status answer_close(struct answer *answer, FILE *out, mn_status status
   return status;
 }
 
-/* Of a checkpoint. */
+/* A checkpoint. */
 
 static int64_t parameter_count(const struct mn_checkpoint *checkpoint) {
   int64_t total = 0;
@@ -200,9 +200,9 @@ static mn_status info_checkpoint(struct answer *answer, const struct mn_hdf5_fil
   return MN_OK;
 }
 
-/* Of any other HDF5 file. */
+/* Any other HDF5 file. */
 
-/* Of rows without targets: why they cannot be trained on. */
+/* Prints why rows without targets cannot be trained on. */
 static void show_refusal(struct answer *answer, const char *path) {
   struct mn_dataset *whole = NULL;
   if (mn_dataset_open(&whole, path, MN_PART_TRAIN, NULL, NULL, 1) != MN_OK)
@@ -210,7 +210,7 @@ static void show_refusal(struct answer *answer, const char *path) {
   mn_dataset_close(whole);
 }
 
-/* Of a file without rows: that it holds weights, or why it cannot be trained on. */
+/* Prints that a file without rows holds weights, or why it cannot be trained on. */
 static void show_no_rows(struct answer *answer, const char *path) {
   char why[1024];
   struct mn_model_config sizes = {0};
@@ -238,7 +238,7 @@ static void show_column(struct answer *answer, const struct mn_columns *c, int64
   mn_json_close(&answer->json);
 }
 
-/* As text the first columns, then those of the least deviation above 0 and the largest; as JSON all. */
+/* Text shows the first columns and those with the least deviation above 0 and the largest; JSON all. */
 static void show_columns(struct answer *answer, struct mn_dataset *dataset) {
   enum { SHOWN = 8, MOST = 256 << 20 }; /* columns, and bytes that are read, as doubles */
   struct mn_columns c;
@@ -268,7 +268,7 @@ static void show_columns(struct answer *answer, struct mn_dataset *dataset) {
   mn_columns_free(&c);
 }
 
-/* Shows what train would read from one part of the file. A file that train refuses is no error here. */
+/* Shows the rows that train would read from one part of the file; a refused file is not an error. */
 static mn_status show_part(struct answer *answer, const char *path, enum mn_part part, const char *key) {
   struct mn_dataset *dataset = NULL;
   mn_status status = mn_dataset_open(&dataset, path, part, NULL, NULL, 0);

@@ -1,4 +1,4 @@
-/* Writing the log, and finding where in it a resumed run goes on. */
+/* Writing the log, and finding the line after which a resumed run continues it. */
 #include "train/command/log.h"
 
 #include <errno.h>
@@ -21,9 +21,9 @@ static mn_status cannot_use(const struct mn_log *log, int error) {
                  "--log %s: %s; a file that can be read and written is needed", log->path, strerror(error));
 }
 
-/* jansson does not always tell a lack of memory from text that is no JSON, and ends the process by an
- * assertion where it lacks memory in some places. So it gets what it then lacks from a reserve, enough to end
- * the line, and the reading of the log fails afterwards. */
+/* If memory is short, jansson may report text that is not JSON, or end the process by an assertion. So
+ * failed allocations are served from a reserve, enough to end the line, and the reading of the log
+ * fails afterwards. */
 static _Alignas(max_align_t) char reserve[1 << 18];
 static size_t reserved;
 static int lacked_memory;
@@ -48,14 +48,14 @@ static mn_status is_another(const struct mn_log *log, const char *what) {
                  log->path, what);
 }
 
-/* For as long as the log is open. If the file system has no locks, none is taken. */
+/* Locks the file while the log is open; a file system without locks is accepted. */
 static mn_status take_lock(const struct mn_log *log) {
   if (flock(fileno(log->file), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return MN_OK;
   return mn_fail(MN_NO_CREATE, "--log %s: another run is writing it; wait for its end, or name another file",
                  log->path);
 }
 
-/* Reads a line as a JSON object; NULL at the end, and at what a run that was killed left of a line. */
+/* Reads a line as a JSON object; NULL at the end, and for the partial line that a killed run left. */
 static mn_status read_line(const struct mn_log *log, json_t **out, char **text, size_t *room) {
   json_error_t error;
   *out = NULL;
@@ -77,8 +77,8 @@ static int leads_to(const json_t *line, int64_t resumed) {
          (is_event(line, "resume") ? step < resumed : step <= resumed);
 }
 
-/* Finds where to go on: behind the last whole line that led to the checkpoint. The run that the log is of
- * then has to be `id`; a log that ends before is that of a copy. */
+/* Finds the end of the last whole line that led to the checkpoint. The run's id there must be `id`; a log
+ * that ends earlier belongs to a copy of the run. */
 static mn_status find_end(struct mn_log *log, off_t *end, int64_t resumed, const char *id) {
   char *text = NULL, now[40] = "";
   size_t room = 0;
@@ -88,7 +88,7 @@ static mn_status find_end(struct mn_log *log, off_t *end, int64_t resumed, const
   const int empty = !line && ftello(log->file) == 0;
   if (status == MN_OK && !empty && !is_event(line, "start")) status = is_another(log, "");
   while (status == MN_OK && leads_to(line, resumed)) {
-    const char *run = json_string_value(json_object_get(line, "run")); /* most lines have none */
+    const char *run = json_string_value(json_object_get(line, "run")); /* most lines lack it */
     if (run) snprintf(now, sizeof now, "%s", run);
     if (is_event(line, "step")) {
       log->step = json_integer_value(json_object_get(line, "step"));
@@ -98,7 +98,7 @@ static mn_status find_end(struct mn_log *log, off_t *end, int64_t resumed, const
     }
     *end = ftello(log->file);
     json_decref(line);
-    status = read_line(log, &line, &text, &room); /* which tells of memory that was lacking above, too */
+    status = read_line(log, &line, &text, &room); /* fails if memory was short above, too */
   }
   const int64_t last = is_event(line, "end") ? json_integer_value(json_object_get(line, "step")) : resumed;
   char what[96];
@@ -122,8 +122,7 @@ static int begin_line(struct mn_log *log, struct mn_json *json, const char *even
   return 1;
 }
 
-/* Puts the whole lines that are not in the file there. Returns 0, or errno; what is left can be tried again.
- */
+/* Writes the whole lines that are not in the file yet. Returns 0 or errno; the next call retries the rest. */
 static int write_lines(struct mn_log *log) {
   const int file = fileno(log->file);
   if (log->done < log->whole && log->ended && ftruncate(file, log->end) != 0) return errno;
@@ -139,7 +138,7 @@ static int write_lines(struct mn_log *log) {
   return fseeko(log->lines, 0, SEEK_SET) == 0 ? 0 : errno;
 }
 
-/* Ends a line and the object `time` in it, and writes it out, so that a full disk is known at once. */
+/* Ends a line and the object `time` in it, and writes it out, so that a full disk is noticed at once. */
 static void end_line(struct mn_log *log, struct mn_json *json) {
   mn_json_close(json);
   mn_json_close(json);
@@ -166,7 +165,7 @@ static void write_start(struct mn_log *log, const struct mn_log_run *run) {
   end_line(log, &json);
 }
 
-/* The log that the run goes on with, under its lock; *found 0: there is none. */
+/* Opens, locks and cuts the log that a resumed run continues; *found is 0 if it does not exist. */
 static mn_status go_on(struct mn_log *log, const struct mn_log_run *run, int *found) {
   log->file = fopen(log->path, "r+e");
   *found = log->file != NULL;
@@ -274,7 +273,7 @@ void mn_log_end(struct mn_log *log, const struct mn_trainer *t, const char *ende
 
 mn_status mn_log_close(struct mn_log *log, mn_status status) {
   if (log->lines) {
-    if (log->error) write_lines(log); /* it may be in vain; the error is told in any case */
+    if (log->error) write_lines(log); /* this may fail again; the error is returned in any case */
     fclose(log->lines);
     free(log->text);
   }

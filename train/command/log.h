@@ -31,53 +31,54 @@
 #include "train/trainer.h"
 
 struct mn_log {
-  FILE *file; /* to read; NULL: no log is kept, and every call is MN_OK */
+  FILE *file; /* for reading; NULL if no log is kept: every call is then MN_OK */
   const char *path;
   double start, last; /* seconds on the monotonic clock: of opening, of the last step line */
   int64_t last_samples;
   int begun;    /* the file is new */
   int ended;    /* the last line is this step's `end` event, which the next write replaces */
-  int64_t step; /* of the last step's line in a log that is gone on with, */
-  double loss;  /* and its loss: a run that finds nothing to do has none of its own to end with */
-  int error; /* errno of the first write that failed, else 0. The run is then to save its checkpoint and end:
-                mn_log_close tries once more to write the lines from there on, and returns the failure. Where
-                that is in vain too, a resumed log lacks them up to that checkpoint */
-  FILE *lines; /* writes what is not in the file yet to `text`: `whole` bytes of whole lines, the first `done`
-                  of which are there */
+  int64_t step; /* of the last step's line in a log that is continued, */
+  double loss;  /* and its loss, for the `end` line of a run that takes no step */
+  int error;    /* errno of the first write that failed, else 0. The run must then save its checkpoint and
+                   end: mn_log_close retries the lines from there on, and returns the failure. If the retry
+                   fails too, a resumed log lacks them up to that checkpoint */
+  FILE *lines;  /* writes to `text` the lines that are not in the file yet: `whole` bytes of whole lines,
+                   the first `done` of them written */
   char *text;
   size_t size, whole, done;
-  off_t end; /* where in the file the next byte goes */
+  off_t end; /* the offset in the file of the next byte */
 };
 
 /* Whose log it is. */
 struct mn_log_run {
   const char *id, *begun; /* struct mn_run: now, and without the changes that were made at this resume */
-  const struct mn_checkpoint *from; /* what the run goes on from; NULL: a new one */
+  const struct mn_checkpoint *from; /* what the run resumes; NULL for a new run */
   const struct mn_text *config;     /* [count] */
   int count;
   const char *device;
 };
 
-/* Opens `path` (NULL: none) and locks it. A new run creates it, and writes the first line. For a resumed one, a
- * log that is there is kept up to the step of the checkpoint, if it says the checkpoint's run there, and did
- * not end before; one that is not there is created, and its first line has the options up to there.
- * MN_NO_CREATE: the file exists, or is no log of this run, or another writes it, or it cannot be created;
- * MN_IO; MN_NO_MEMORY. A file that was there is then as it was. Whatever it returns, close the log. */
+/* Opens and locks `path`; NULL to keep no log. A new run creates the file, and writes the first line. A
+ * resumed run keeps an existing log up to the step of the checkpoint, if the log has the checkpoint's run
+ * there and does not end before; a missing log is created, and its first line has the options up to that
+ * step. MN_NO_CREATE: a new run's file exists, the log is not this run's, another run is writing it, or it
+ * cannot be created; MN_IO; MN_NO_MEMORY. An existing file is then unchanged. Close the log whatever this
+ * returns. */
 mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_log_run *run);
 
-/* The line of a run that was resumed after `step` with other options, if there are any: of each of
- * `changed` the name; its value now, and that of an option which it excludes, are in the config. */
+/* Writes the line of a run that was resumed after `step` with other options, if there are any. It has each
+ * option of `changed`, and the option that it excludes if there is one, with their values in the config. */
 void mn_log_resume(struct mn_log *log, int64_t step, const struct mn_text *changed, int changes,
                    const struct mn_log_run *run);
 
-/* A line each; see `error` above. The trainer's last step; accuracy: NaN if there are no classes; the end
- * of a run that did not fail, and by what. */
+/* Each writes a line; see `error` above. mn_log_step: the trainer's last step. `accuracy` is NaN without
+ * classes. `ended`: why a run ended that did not fail. */
 void mn_log_step(struct mn_log *log, const struct mn_trainer *trainer);
 void mn_log_eval(struct mn_log *log, int64_t step, int64_t epoch, double loss, double accuracy);
 void mn_log_end(struct mn_log *log, const struct mn_trainer *trainer, const char *ended);
 
-/* Closes it whatever comes. Returns `status`, with its message; if that is MN_OK but a line did not get into
- * the file, MN_IO. */
+/* Closes the log in any case. Returns `status`, with its message; MN_IO if that is MN_OK but a line could not
+ * be written. */
 mn_status mn_log_close(struct mn_log *log, mn_status status);
 
 #endif

@@ -98,7 +98,7 @@ static mn_status refuse_unknown(enum mn_command command, const char *name, size_
                  (int)length, name, says);
 }
 
-/* `word`, --name or --name=value, is no option, or short for several. */
+/* The error for `word`, --name or --name=value, which is not an option, or is short for several. */
 static mn_status refuse_word(enum mn_command command, const char *word) {
   const char *name = word + 2;
   size_t length = strcspn(name, "="), used = 0;
@@ -129,7 +129,7 @@ static mn_status take_files(struct mn_options *options, char **files, int count)
   return MN_OK;
 }
 
-/* text NULL: a flag, or a value that is missing. */
+/* text is NULL for a flag, or if the value is missing. */
 static mn_status take_option(struct mn_options *options, int index, const char *text) {
   const struct mn_option_row *row = &mn_option_rows[index];
   char value[MN_TEXT_VALUE], remedy[256];
@@ -183,7 +183,7 @@ static mn_status read_words(struct mn_options *options, int argc, char **argv, i
 
 /* --help. */
 
-/* Prints `text` from column `indent` on, at which the cursor is; wraps it before the terminal's last column. */
+/* Prints `text` from column `indent` on, the cursor's; wraps it before the terminal's last column. */
 static void print_words(FILE *out, const char *text, int indent) {
   const int width = mn_show_columns(fileno(out)) < 80 ? mn_show_columns(fileno(out)) - 1 : 79;
   for (int length, column = indent; *text; text += length + (text[length] == ' ')) {
@@ -194,7 +194,7 @@ static void print_words(FILE *out, const char *text, int indent) {
   putc('\n', out);
 }
 
-/* Prints a command or an option, and from column `indent` on its text; on a narrow terminal the text is below. */
+/* Prints a command or an option, and its text from column `indent` on, or below it on a narrow terminal. */
 static void print_item(FILE *out, const char *item, const char *text, int indent) {
   if (mn_show_columns(fileno(out)) < 60) indent = 6;
   int column = fprintf(out, "  %s", item);
@@ -256,8 +256,8 @@ static void print_commands(FILE *out) {
       0);
 }
 
-/* What this is, and the libraries by which several processes train: they are looked for where they are
- * needed, so that whoever cannot start several asks here first. */
+/* Prints the version, and the libraries by which several processes train: these are loaded only when needed,
+ * so a user who cannot start several checks here first. */
 static void print_version(void) {
   const char *mpi = mn_mpi_version();
   printf("minnow " MINNOW_VERSION "\nMPI: %s\n", mpi ? mpi : "none");
@@ -268,8 +268,7 @@ static void print_version(void) {
 #endif
 }
 
-/* Answers what is asked instead of a command: help, help COMMAND, --help, -h, --version. `*done`: that was
- * it. */
+/* Handles help, help COMMAND, --help, -h and --version; *done is 1 for these, and 0 for a command. */
 static mn_status answer(int argc, char **argv, int *done) {
   enum mn_command command;
   const char *first = argv[1];
@@ -291,14 +290,14 @@ static mn_status answer(int argc, char **argv, int *done) {
 
 /* Which options go together, and what each command needs. */
 
-/* Whether an option has a value other than none and 0, from the command line or as a default. */
+/* Whether an option's value, from the command line or the default, is neither empty nor 0. */
 static int is_set(const struct mn_options *options, int index) {
   char text[MN_TEXT_VALUE];
   mn_option_show(text, sizeof text, options, index);
   return *text != 0 && strcmp(text, "0") != 0;
 }
 
-/* resuming: options that /config may still set are not asked for yet. */
+/* resuming: options that /config may still set are not required yet. */
 static mn_status check_rules(const struct mn_options *options, int resuming) {
   for (const struct mn_option_rule *rule = mn_option_rules; rule->name; rule++) {
     int index = mn_option_find(rule->other);
@@ -314,7 +313,7 @@ static mn_status check_rules(const struct mn_options *options, int resuming) {
   return MN_OK;
 }
 
-/* The picture to draw: of plot its --out, of train its --plot. */
+/* The picture to draw: plot's --out, or train's --plot. */
 static mn_status check_picture(const struct mn_options *o) {
   int plots = o->command == MN_COMMAND_PLOT;
   const char *name = plots ? "out" : "plot", *path = plots ? o->out : o->plot;

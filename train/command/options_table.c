@@ -1,6 +1,6 @@
 /* Every option has one row here: its name, the commands that take it, its kind and bounds, its default as the
- * user would write it, and its help. A new option is a row and a field in struct mn_options, and nothing
- * else. The commands, and which options go together, stand below. */
+ * user would write it, and its help. A new option needs only a row and a field in struct mn_options. The
+ * commands, and which options go together, stand below. */
 #include "train/command/options_table.h"
 
 #include <string.h>
@@ -208,7 +208,7 @@ _Static_assert(ROWS <= (int)MN_OPTION_MOST, "room for each option");
 const struct mn_option_row *const mn_option_rows = table;
 const int mn_option_count = ROWS;
 
-/* Defaults and help that a command has of its own. NULL: the table's. */
+/* A command's own defaults and help; NULL keeps the table's. */
 static const struct {
   unsigned commands; /* as in struct mn_option_row */
   const char *name, *initial, *help;

@@ -1,5 +1,5 @@
 /* The table of options and the table of commands, from which parsing, --help, /config and every error message
- * come. An option is known by its index in mn_option_rows. */
+ * come. An option is identified by its index in mn_option_rows. */
 #ifndef MN_TRAIN_COMMAND_OPTIONS_TABLE_H
 #define MN_TRAIN_COMMAND_OPTIONS_TABLE_H
 
@@ -29,15 +29,15 @@ enum {
 
 struct mn_option_row {
   const char *name;
-  const char *argument; /* as --help shows it; NULL: a flag, or the words below */
+  const char *argument; /* as --help shows it; NULL for a flag or for the words below */
   unsigned commands;    /* a set of those that take it: bit 1 << MN_COMMAND_… of each */
   enum mn_option_kind kind;
   size_t offset;       /* of its field in struct mn_options */
   int flags;           /* MN_OPTION_CONFIG … */
-  double low, high;    /* high 0: no bound but the type's */
-  const char *initial; /* NULL: 0, or NULL */
+  double low, high;    /* high is 0 if only the type bounds it */
+  const char *initial; /* NULL means 0 or NULL */
   unsigned automatic;  /* the commands in which it may be "auto" … */
-  double auto_value;   /* … and the number that stands for it (of text it is NULL, of widths none) */
+  double auto_value;   /* … and the number that stands for it (for text NULL, for widths depth 0) */
   const char *help;
   const char *const *words; /* of MN_KIND_WORD; NULL behind the last one */
 };
@@ -60,7 +60,7 @@ struct mn_command_row {
 };
 extern const struct mn_command_row mn_command_rows[MN_COMMANDS];
 
-/* Which options go together. `needs` 0: the two exclude each other. */
+/* Option `name` needs option `other`; if `needs` is 0, the two exclude each other. */
 struct mn_option_rule {
   const char *name, *other;
   int needs;
@@ -70,10 +70,10 @@ extern const struct mn_option_rule mn_option_rules[]; /* ends with a name of NUL
 /* Whether row `index` is an option, and one of this command's. */
 int mn_option_taken(int index, enum mn_command command);
 
-/* The index of an option in the table, −1 for none. */
+/* The index of an option in the table, or −1. */
 int mn_option_find(const char *name);
 
-/* The index of the option that excludes this one, −1 for none. */
+/* The index of the option that excludes this one, or −1. */
 int mn_option_excludes(int index);
 
 /* The row of an option with this command's default and help. */

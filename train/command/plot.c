@@ -18,7 +18,7 @@
 MN_GNUPLOT_SCRIPT(plot_script, "train/command/plot.gp");
 
 /* A point of training: step, loss, rate; or of an evaluation on the test set: step, loss, accuracy in
- * percent. NaN: none, or a value that was not finite. */
+ * percent. NaN for a value that is missing or was not finite. */
 enum { STEP, LOSS, RATE, ACCURACY = RATE, VALUES };
 struct point {
   double values[VALUES];
@@ -27,14 +27,14 @@ struct point {
 struct series {
   struct point *points;
   int64_t count, room;
-  double end; /* the height at which its curve ends; −infinity: it has none */
+  double end; /* the height at which its curve ends; −infinity without a curve */
 };
 
 enum { TRAIN, TEST };
 struct run {
   const char *path;
   char *name;         /* beside its curves */
-  double epoch, pace; /* the last epoch, and steps an epoch; 0: unknown */
+  double epoch, pace; /* the last epoch, and steps an epoch; 0 if unknown */
   struct series series[2];
 };
 

@@ -33,7 +33,7 @@ static mn_status open_evaluator(struct mn_evaluator **out, struct mn_session *s,
   return mn_evaluator_open(out, s->model, s->test, kind, s->options.batch, place);
 }
 
-/* Said once all went well, so that an error is the one line that says so. */
+/* Printed after success, so that an error is the only line on stderr. */
 static void describe(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
   mn_announce_model(s->model, o);
@@ -103,7 +103,7 @@ static const char *const set_names[SETS] = {"y", "label", "row", "target"};
 struct output {
   struct mn_atomic_file on_disk;
   struct mn_hdf5_disk disk;
-  hid_t file, sets[SETS]; /* below 0: not there */
+  hid_t file, sets[SETS]; /* below 0 if the file lacks it */
   struct mn_dataset *rows;
   int64_t cols;
   size_t real;

@@ -91,7 +91,7 @@ void mn_progress_bar_note(struct mn_progress_bar *p, const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(line, sizeof line, format, arguments);
   va_end(arguments);
-  mn_escape_print(stderr, "%s\n", line); /* in one write: other threads have lines to tell, too */
+  mn_escape_print(stderr, "%s\n", line); /* in one write, because other threads print lines too */
 }
 
 void mn_progress_bar_close(struct mn_progress_bar *p) {

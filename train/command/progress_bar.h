@@ -1,5 +1,5 @@
-/* Progress on stderr: on a terminal of at least 40 columns that is not dumb one line, redrawn in place, with a bar
- * if there is room; else a plain line every ten seconds. It has no colours. */
+/* Progress on stderr: on a terminal of at least 40 columns that is not dumb one line, redrawn in place, with
+ * a bar if there is room; else a plain line every ten seconds. It has no colours. */
 #ifndef MN_TRAIN_COMMAND_PROGRESS_BAR_H
 #define MN_TRAIN_COMMAND_PROGRESS_BAR_H
 
@@ -18,8 +18,8 @@ void mn_progress_bar_open(struct mn_progress_bar *progress, int64_t first, int q
  * the device waited for rows, from the trainer's times. Fields that do not fit are dropped from the right. */
 void mn_progress_bar_step(struct mn_progress_bar *progress, const struct mn_trainer *trainer);
 
-/* A line of its own, printf-like, that stays; what is said during training goes through here, so that it does
- * not run into the bar. Nothing under quiet. */
+/* Prints a line that stays, printf-like, unless quiet. All messages during training go through here, so that
+ * they do not run into the bar. */
 void mn_progress_bar_note(struct mn_progress_bar *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

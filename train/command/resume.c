@@ -1,4 +1,4 @@
-/* Options, paths and data of a resumed run, against those of its checkpoint. */
+/* Compares options, paths and data of a resumed run with its checkpoint. */
 #include "train/command/resume.h"
 
 #include <math.h>
@@ -36,8 +36,8 @@ static void note_change(struct mn_session *s, int index) {
   show_then(change->value, sizeof change->value, s, index);
 }
 
-/* A file that the checkpoint names. An older minnow named it as from where it was started, and wholly as
- * well. A fork has no part in the log of the run that it comes from. */
+/* Takes a file that the checkpoint names. An older minnow stored its path relative to the working directory,
+ * and the whole path as well. A fork does not continue the log of the run that it comes from. */
 static mn_status take_file(struct mn_session *s, const char *option, const char *then) {
   const int log = strcmp(option, "log") == 0;
   char *path = log ? s->log_path : s->data_path;
@@ -70,7 +70,7 @@ static mn_status take_option(struct mn_session *s, int index) {
   return MN_OK;
 }
 
-/* /config says which loss was asked for, /model which it was. */
+/* /config has the loss option, which may be "auto"; /model has the loss that was used. */
 static mn_status check_loss(const struct mn_session *s) {
   const char *asked = find_then(s, "loss");
   if (!asked || strcmp(asked, "auto") == 0 || strcmp(asked, s->from->loss) == 0) return MN_OK;
@@ -113,7 +113,7 @@ mn_status mn_resume_data(struct mn_session *s, const struct mn_fingerprint *trai
   const char *then = find_then(s, "data_rows"), *file = find_then(s, "data");
   s->unknown_data = !then && file && *file;
   if (then && mn_fingerprint_same(then, s->fingerprint)) {
-    /* All rows that an earlier run knew stay known, though this one may have read a sample alone. */
+    /* Keeps an earlier run's longer fingerprint of all rows; this run may have read a sample alone. */
     if (strlen(then) > strlen(s->fingerprint)) snprintf(s->fingerprint, sizeof s->fingerprint, "%s", then);
     return MN_OK;
   }
@@ -139,7 +139,7 @@ void mn_resume_best(const struct mn_session *s, struct mn_progress *p) {
   p->best = -INFINITY, p->best_epoch = p->epoch; /* patience counts from here */
 }
 
-/* ---- what the next run is told ---- */
+/* ---- texts for the next run ---- */
 
 static void keep_text(struct mn_text *out, int *count, const char *name, const char *value) {
   if (!*value) return;

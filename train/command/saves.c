@@ -1,4 +1,4 @@
-/* The saves of a training run: when they fall due, and what is told of them. */
+/* The saves of a training run: when they fall due, and the messages about them. */
 #include "train/command/saves.h"
 
 #include <stdio.h>
@@ -69,7 +69,7 @@ static mn_status take_snapshot(struct mn_saves *s, int best) {
               : mn_saver_start(s->saver, s->progress, s->config, s->config_count);
 }
 
-/* What the first rank has found: all go by its status and its answer. */
+/* Broadcasts the first rank's status and answer, which all ranks then use. */
 static mn_status decide(const struct mn_saves *s, mn_status status, int *yes) {
   struct {
     int status, yes;
@@ -80,7 +80,7 @@ static mn_status decide(const struct mn_saves *s, mn_status status, int *yes) {
                                                            : mn_fail((mn_status)first.status, "%s", "");
 }
 
-/* Other ranks may ask meanwhile whether this one is there. */
+/* Meanwhile other ranks may check whether this one is alive. */
 static void wait_for_saver(const struct mn_saves *s) {
   while (s->ranks && mn_saver_busy(s->saver)) {
     mn_mpi_attend(MN_WAITS_FOR_NOTHING);

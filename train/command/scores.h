@@ -1,5 +1,5 @@
-/* What `eval` tells beside the loss: for numbers R² and RMSE of each target; for classes the recall of each,
- * and a confusion matrix of few. */
+/* What `eval` prints beside the loss: for numbers R² and RMSE of each target; for classes the recall of each,
+ * and a confusion matrix if they are few. */
 #ifndef MN_TRAIN_COMMAND_SCORES_H
 #define MN_TRAIN_COMMAND_SCORES_H
 
@@ -12,9 +12,9 @@ struct mn_scores {
   int classes;
   int64_t rows, cols; /* rows so far; K outputs */
   size_t real;        /* bytes of an output */
-  /* [K] each; of numbers the targets' mean, their squared distance from it, and the outputs' from them */
+  /* [K] each, for numbers: the targets' mean, Σ (target − mean)², Σ (output − target)² */
   double *mean, *spread, *error;
-  int64_t *of_class, *right; /* [K] each; of classes the rows, and those of them that are predicted so */
+  int64_t *of_class, *right; /* [K] each, for classes: their rows, and the rows predicted right */
   int64_t *confusion;        /* [K, K]: row label, column prediction; NULL above MN_SCORES_CONFUSION */
 };
 
@@ -30,8 +30,8 @@ mn_status mn_scores_add(void *scores, const void *y, const void *targets, int64_
 void mn_scores_print(const struct mn_scores *scores, FILE *out);
 void mn_scores_json(const struct mn_scores *scores, struct mn_json *json);
 
-/* The class that a row of `cols` reals of `real` bytes predicts, which begins at number `at`: the first of the
- * largest. */
+/* The class that a row predicts: the first of its largest outputs. The row is `cols` reals of `real` bytes,
+ * from y's number `at` on. */
 int32_t mn_scores_class(const void *y, size_t real, int64_t at, int64_t cols);
 
 #endif

@@ -81,7 +81,7 @@ static mn_status open_rows(const struct mn_session *s, struct mn_dataset **out, 
   return status == MN_BAD_DATA ? mn_convert_refuse(o->data) : status;
 }
 
-/* Makes train and test parts of the one that there is. */
+/* Splits the only part into train and test parts. */
 static mn_status hold_out(struct mn_session *s) {
   const struct mn_options *o = &s->options;
   if (s->test)
@@ -155,7 +155,7 @@ static mn_status resume(struct mn_session *s) {
   return mn_resume_options(s);
 }
 
-/* What is best is told by the test rows. */
+/* --best and --patience compare epochs by their test rows, so there must be some. */
 static mn_status check_tested(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
   if (s->test || !(o->best || o->patience)) return MN_OK;
@@ -166,8 +166,8 @@ static mn_status check_tested(const struct mn_session *s) {
                            : "give --test-rows");
 }
 
-/* A model that cannot be held is refused before its memory is taken and filled: parameters and what the
- * optimizer keeps of each are the least that a run needs. */
+/* Refuses a model that does not fit before its memory is taken and filled: a run needs at least its
+ * parameters and the state that the optimizer keeps of each. */
 static mn_status check_memory(const struct mn_session *s, const struct mn_model_config *c,
                               const struct mn_optimizer_config *optimizer) {
   struct mn_device *device = s->context->device;
@@ -177,7 +177,7 @@ static mn_status check_memory(const struct mn_session *s, const struct mn_model_
   size_t available;
   const double least = parameters * arrays * (double)device->real / mn_ranks_shards(s->ranks);
   MN_TRY(s->context->kernels->available(device, &available));
-  if (available == 0 || least <= (double)available) return MN_OK; /* 0: nothing, or not known */
+  if (available == 0 || least <= (double)available) return MN_OK; /* 0 if it is full or unknown */
   return mn_fail(MN_NO_MEMORY,
                  "%.0f parameters take at least %.1f MiB in training by %s, and %s has %.1f MiB free: fewer "
                  "or smaller blocks would do",
@@ -192,7 +192,7 @@ static mn_status lock_and_resume(struct mn_session *s) {
   return o->resume ? resume(s) : MN_OK;
 }
 
-/* All but the first print and write nothing. */
+/* Ranks other than the first do not print, and write no files. */
 static void be_silent(struct mn_options *o) {
   o->quiet = 1;
   o->verbose = 0;
@@ -271,7 +271,7 @@ mn_status mn_session_columns(struct mn_session *s, const int *stop) {
   return o->standardize ? mn_model_standardize(s->model, s->columns.mean, s->columns.scale) : MN_OK;
 }
 
-/* A checkpoint says itself what its model is. */
+/* A checkpoint describes its own model, so options that describe it are refused. */
 static mn_status load_checkpoint(struct mn_session *s) {
   static const char *const said[] = {"groups", "eps", "slope", "loss"};
   for (int i = 0; i < (int)(sizeof said / sizeof *said); i++)
@@ -283,7 +283,7 @@ static mn_status load_checkpoint(struct mn_session *s) {
   return MN_OK;
 }
 
-/* The model of weights alone: sizes from their shapes, and from the options what no shape says. */
+/* The model for weights alone: sizes come from their shapes, the rest from the options. */
 static mn_status weights_model(const struct mn_session *s, struct mn_model_config *c) {
   const struct mn_options *o = &s->options;
   MN_TRY(mn_options_model(o, c));
@@ -295,7 +295,7 @@ static mn_status weights_model(const struct mn_session *s, struct mn_model_confi
   return MN_OK;
 }
 
-/* Of rows that are the run's, by their number, the part that it held out, or the other. */
+/* Takes the part that the run held out, or the other one, if the number of rows is that run's. */
 static mn_status take_part(struct mn_session *s, enum mn_part part) {
   const struct mn_options *o = &s->options;
   const char *share = NULL, *trained = NULL;
@@ -315,8 +315,8 @@ static mn_status take_part(struct mn_session *s, enum mn_part part) {
                  o->data, s->from_path);
 }
 
-/* The rows that --part asks for, as s->test. If --part is auto, they are the test part's, else those that the
- * run held out, else all. Auto takes all rows of a file without targets, on which no run was trained. */
+/* Opens the rows of --part as s->test. If --part is auto, they are the test part's, else those that the run
+ * held out, else all. Auto takes all rows of a file without targets, since no run was trained on them. */
 static mn_status open_part(struct mn_session *s, int targets) {
   const struct mn_options *o = &s->options;
   int all = strcmp(o->part, "all") == 0, train = strcmp(o->part, "train") == 0;
@@ -390,8 +390,8 @@ static void add_number(char *text, size_t size, const char *name, double then, d
   add_difference(text, size, name, words[0], words[1]);
 }
 
-/* Weights have names and shapes; only a checkpoint's /config says what else their model was. An unreadable
- * /config is ignored. */
+/* Announces how the model of --init differs from this one. Only a checkpoint has a /config to compare with;
+ * an unreadable one is ignored. */
 static void describe_init(const struct mn_session *s) {
   const struct mn_options *o = &s->options;
   const struct mn_model_config *now = &s->model->config;

@@ -6,12 +6,11 @@
 
 enum { MN_SHOWN = 40 }; /* room for each */
 
-/* `value` with so many significant digits: 0.00012, 1552667. Far from 1 (from 1e15 on and below 1e-9) with an
- * exponent all the same. Returns out. */
+/* `value` with `digits` significant digits: 0.00012, 1552667. From 1e15 on and below 1e-9 it has an exponent.
+ * Returns out. */
 const char *mn_show_number(char out[MN_SHOWN], double value, int digits);
 
-/* A rate of so many a second with three digits and a prefix: mn_show_rate(out, 4.17e14, "FLOP/s") is
- * "417 TFLOP/s". */
+/* A rate per second with three digits and a prefix: mn_show_rate(out, 4.17e14, "FLOP/s") is "417 TFLOP/s". */
 const char *mn_show_rate(char out[MN_SHOWN], double rate, const char *unit);
 
 /* "1.5 GiB": bytes with three digits and a prefix of powers of 1024. */
@@ -24,7 +23,7 @@ const char *mn_show_model(char out[MN_SHOWN_MODEL], const struct mn_model_config
 /* h:mm:ss, rounded to the second; "?" if negative or not finite. */
 const char *mn_show_time(char out[MN_SHOWN], double seconds);
 
-/* Columns of the terminal `fd`; 80 if it is none, or does not say. */
+/* Columns of the terminal `fd`; 80 if it is not a terminal or its width is unknown. */
 int mn_show_columns(int fd);
 
 #endif

@@ -24,7 +24,7 @@
 #include "train/json.h"
 #include "train/trainer.h"
 
-/* What has been trained since the last epoch's line. */
+/* Training since the last epoch's line. */
 struct since {
   double losses; /* the sum over its steps, without those that were skipped */
   int64_t steps, skipped, samples;
@@ -34,18 +34,18 @@ struct since {
 struct run {
   struct mn_session session;
   struct mn_trainer *trainer;
-  struct mn_evaluator *evaluator; /* NULL: nothing to test on */
+  struct mn_evaluator *evaluator; /* NULL without test rows */
   struct mn_log log;
   struct mn_log_run of;
   struct mn_progress_bar bar;
   int64_t log_every; /* steps a log line */
   struct mn_saves saves;
   int replaces;               /* --plot was there when the run was resumed, or may be replaced in any case */
-  int signal;                 /* that asks the run to end, whichever rank got it; 0: none */
+  int signal;                 /* the one that ends the run, whichever rank got it; else 0 */
   double test_loss, accuracy; /* of the last evaluation; NaN before */
   double epoch_loss;          /* the mean of the last epoch's, of a run without test rows; NaN before */
   struct since since;
-  struct mn_text config[MN_CHECKPOINT_OPTIONS]; /* the options that the log has, and what is kept beside */
+  struct mn_text config[MN_CHECKPOINT_OPTIONS]; /* the log's options, then mn_resume_kept's */
   int option_count, config_count;
 };
 
@@ -81,7 +81,7 @@ static void show_place(char *out, size_t size, const struct mn_placement *p) {
            mib < 1024 ? "MiB" : "GiB");
 }
 
-/* Where the rows wait, how large they are there, and why. */
+/* Announces where the rows wait, how large they are there, and why. */
 static void describe_places(const struct run *r) {
   const struct mn_placement *rows = mn_loader_placement(r->trainer->loader);
   char train[64], test[64] = "";
@@ -90,7 +90,7 @@ static void describe_places(const struct run *r) {
   mn_announce(&r->session.options, "place: %s (%s)%s%s", train, rows->why, *test ? "; to test: " : "", test);
 }
 
-/* What the checkpoints of this run say of it. */
+/* Lists the texts that checkpoints and log record about this run. */
 static mn_status list_config(struct run *r) {
   const struct mn_session *s = &r->session;
   const int room = MN_CHECKPOINT_OPTIONS;
@@ -165,7 +165,7 @@ static int epoch_ended(const struct mn_trainer *t) {
   return p->epoch > (p->samples - t->batch * t->optimizer->config.accumulate) / p->rows;
 }
 
-/* An epoch's line: the mean loss since the one before, and what was found on the test rows just now. */
+/* An epoch's line: the mean loss since the one before, and the latest scores on the test rows. */
 static void tell_epoch(struct run *r, int tested) {
   const struct mn_trainer *t = r->trainer;
   const struct mn_progress *p = &t->progress;
@@ -187,7 +187,7 @@ static void tell_epoch(struct run *r, int tested) {
   r->since = (struct since){.samples = p->samples, .began = tested ? mn_seconds() : t->finished};
 }
 
-/* Rows to test on that give no finite loss say nothing of the training. */
+/* Reports a test loss that is not finite; by itself it does not end the training. */
 static void tell_of_no_test(struct run *r) {
   int64_t batches, all;
   const struct mn_fault *fault = mn_evaluator_fault(r->evaluator, &batches, &all);
@@ -200,7 +200,7 @@ static void tell_of_no_test(struct run *r) {
                        fault->parameter ? "" : "; training goes on");
 }
 
-/* *better: it is the end of an epoch, and its metric is better than that of every one before. */
+/* *better: an epoch has ended, and its metric is the best so far. */
 static mn_status evaluate(struct run *r, int epoch_end, int *better) {
   struct mn_progress *p = &r->trainer->progress;
   mn_watchdog_enter("evaluating", 0);
@@ -214,7 +214,7 @@ static mn_status evaluate(struct run *r, int epoch_end, int *better) {
   return MN_OK;
 }
 
-/* A step that was skipped is told of at once, and has its line in the log. */
+/* A skipped step is reported at once, and has its line in the log. */
 static void note_step(struct run *r, const struct mn_trainer *t) {
   const struct mn_progress *p = &t->progress;
   char why[MN_FAULT_WORDS];
@@ -279,14 +279,14 @@ static mn_status at_pause(struct run *r) {
   return mn_saves_if_due(&r->saves);
 }
 
-/* Whether the last epochs have bettered nothing. Epochs end the same for a resumed run. */
+/* Whether the last --patience epochs brought no improvement. A resumed run ends at the same epoch. */
 static int patience_is_out(const struct run *r) {
   const struct mn_progress *p = &r->trainer->progress;
   const int64_t patience = r->session.options.patience;
   return patience > 0 && p->epoch - p->best_epoch >= patience;
 }
 
-/* By what the run has ended, as the log has it. */
+/* Why the run has ended, in the word that the log uses. */
 static const char *ended_by(const struct run *r, int64_t stop) {
   const struct mn_trainer *t = r->trainer;
   if (t->progress.step >= t->schedule.horizon) return "horizon";
@@ -315,7 +315,8 @@ static void tell_of_the_best(struct run *r) {
                          o->checkpoint ? "; --resume with more patience goes on" : "");
 }
 
-/* Says so if a run that is over has learnt nothing: by its test rows, else by the last epoch's mean loss. */
+/* Prints a note if a finished run does not beat a constant, by test rows or else the last epoch's
+ * mean loss. */
 static void tell_of_no_use(struct run *r) {
   struct mn_session *s = &r->session;
   const double found = r->evaluator ? r->test_loss : r->epoch_loss;
@@ -338,7 +339,7 @@ static void tell_of_no_use(struct run *r) {
                          mn_show_number(shown, loss, 5), remedy);
 }
 
-/* What the run's speed was, and what bounds it. */
+/* The run's speed, and what bounds it. */
 static void summarise(struct run *r) {
   const struct mn_trainer *t = r->trainer;
   struct mn_trainer_speed speed = mn_trainer_speed(t);
@@ -430,7 +431,7 @@ static mn_status run(struct run *r, FILE *out) {
   return drawn;
 }
 
-/* Among ranks: a launcher ends them all as soon as one has ended with an error. */
+/* Prints the message at once: a launcher ends all ranks as soon as one has ended with an error. */
 static void tell_before_leaving(mn_status status) {
   if (status != MN_OK && *mn_message()) fprintf(stderr, "minnow: %s\n", mn_message());
   if (status != MN_OK) (void)mn_fail(status, "%s", "");
