@@ -1,4 +1,4 @@
-/* The options of every command, each with its default; a command takes those of its own list and no others.
+/* The options of every command, each with its default; a command takes only the options of its own list.
  * One table (options_table.c) holds each option's name, its commands and its possible values; options_text.c
  * reads and shows values, options_parse.c reads a command line. */
 #ifndef MN_TRAIN_COMMAND_OPTIONS_H
@@ -54,13 +54,13 @@ struct mn_options {
   int dry_run;           /* --dry-run */
   int64_t batch;         /* --batch 64 */
   const char *optimizer; /* --optimizer sgd|adamw: adamw */
-  double lr;             /* --lr 0.007, of sgd 0.05 */
+  double lr;             /* --lr 0.007, for sgd 0.05 */
   double momentum;       /* --momentum 0.9 */
   double weight_decay;   /* --weight-decay 0 */
   int nesterov;          /* --nesterov */
   double beta1, beta2;   /* --beta1 0.9, --beta2 0.98 */
   double adam_eps;       /* --adam-eps 1e-8 */
-  const char *schedule;  /* --schedule constant|cosine|step: cosine, of sgd constant */
+  const char *schedule;  /* --schedule constant|cosine|step: cosine, for sgd constant */
   int64_t step_every;    /* --step-every: steps between drops of --schedule step; 0 means horizon/3 */
   double step_factor;    /* --step-factor 0.1 */
   int64_t warmup;        /* --warmup: steps of linear warm-up; −1 means 100, but at most a tenth of all */
