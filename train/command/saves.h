@@ -36,8 +36,7 @@ mn_status mn_saves_open(struct mn_saves *saves, const struct mn_session *session
                         const struct mn_progress *progress, struct mn_progress_bar *bar);
 void mn_saves_close(struct mn_saves *saves);
 
-/* Sets the checkpoints' texts about the run; config[config_count] is borrowed,
- * history[history_count] copied. */
+/* Sets /config and /history of the saves: config[config_count] is borrowed, history[history_count] copied. */
 void mn_saves_describe(struct mn_saves *saves, const struct mn_text *config, int config_count,
                        const struct mn_text *history, int history_count);
 
