@@ -62,8 +62,7 @@ struct mn_log_run {
  * resumed run keeps an existing log up to the step of the checkpoint, if the log has the checkpoint's run
  * there and does not end before; a missing log is created, and its first line has the options up to that
  * step. MN_NO_CREATE: a new run's file exists, the log is not this run's, another run is writing it, or it
- * cannot be created; MN_IO; MN_NO_MEMORY. An existing file is then unchanged. Close the log whatever this
- * returns. */
+ * cannot be created; MN_IO; MN_NO_MEMORY. An existing file is then unchanged. Close the log in any case. */
 mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_log_run *run);
 
 /* Writes the line of a run that was resumed after `step` with other options, if there are any. It has each
