@@ -315,8 +315,7 @@ static void tell_of_the_best(struct run *r) {
                          o->checkpoint ? "; --resume with more patience goes on" : "");
 }
 
-/* Prints a note if a finished run does not beat a constant, by test rows or else the last epoch's
- * mean loss. */
+/* Reports a finished run that does not beat a constant, by test rows, else by the last epoch's mean loss. */
 static void tell_of_no_use(struct run *r) {
   struct mn_session *s = &r->session;
   const double found = r->evaluator ? r->test_loss : r->epoch_loss;
