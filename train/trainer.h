@@ -81,7 +81,7 @@ struct mn_trainer {
   struct mn_progress progress; /* after the last step that is done; `best` is the caller's to set */
   double loss, rate;           /* of that step; NaN before the first; the loss of a skipped one is NaN too */
   double norm;                 /* gradient norm; NaN without clipping or after a skipped step */
-  const struct mn_fault *skipped; /* why that step was skipped, with a row of its batch; NULL if it was not */
+  const struct mn_fault *skipped; /* why that step was skipped, its row counted in its batch; else NULL */
   double finished;                /* mn_seconds() at its end */
   int64_t retaken;                /* batches that were taken again since the trainer was opened */
   struct mn_trainer_times times;
