@@ -19,8 +19,7 @@ struct mn_loader_config {
   int64_t samples;               /* the most in one filling */
   int64_t batch;                 /* samples of one step, whose planes share a scale; 0 means `samples` */
   int reals;                     /* if planes are scaled: x is wanted as reals (mn_pass_reads_reals) */
-  int64_t targets, first_target; /* number of columns of real targets to gather (0 means all), and the
-                                    first */
+  int64_t targets, first_target; /* columns of real targets to gather: how many (0 means all), the first */
   const double *mean, *scale;    /* [inputs] to standardise x by, borrowed; NULL to leave x as it is */
 };
 
