@@ -26,7 +26,7 @@ MN_API mn_status mn_evaluate(struct mn_evaluator *evaluator, double *loss, doubl
 
 /* Why the last mn_evaluate gave NaN: the first value that is not finite, its row counted over the dataset
  * (except a parameter's); owned by the evaluator. NULL if it did not. *batches of *all batches have such
- * rows; both may be NULL. */
+ * rows; if `batches` is NULL, `all` is ignored too. */
 MN_API const struct mn_fault *mn_evaluator_fault(const struct mn_evaluator *evaluator, int64_t *batches,
                                                  int64_t *all);
 
