@@ -32,6 +32,11 @@ struct on_gpu<Result(struct mn_device *, Arguments...), Function> {
   }
 };
 
+/* An exchange itself keeps and restores the GPU that was current. */
+template <> struct on_gpu<mn_exchange_function, mn_exchange_cuda> {
+  static constexpr auto call = mn_exchange_cuda;
+};
+
 #define FP32(name) on_gpu<mn_##name##_function, mn_cuda_##name<float>::run>::call,
 #define FP64(name) on_gpu<mn_##name##_function, mn_cuda_##name<double>::run>::call,
 #define ONE(name) on_gpu<mn_##name##_function, mn_##name##_cuda>::call,

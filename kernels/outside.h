@@ -6,18 +6,22 @@
 
 enum { MN_LIBRARY_WORKSPACE = 32 << 20, MN_LIBRARY_SCALARS = 8 };
 
-/* What a device's products use besides their operands. Streams that run side by side must not share the
+/* What a device's kernels use besides their operands. Streams that run side by side must not share the
  * memory, which is the device's, aligned to 256 bytes. */
 struct mn_outside {
-  void *stream;    /* a cudaStream_t of the device's GPU; NULL: its default stream */
+  int ordinal;  /* the device's: its GPU becomes the thread's current one, and the earlier one stands here */
+  void *stream; /* a cudaStream_t of the device's GPU; NULL means its default stream */
   void *workspace; /* MN_LIBRARY_WORKSPACE bytes */
   void *scalars;   /* MN_LIBRARY_SCALARS bytes */
+  void *scratch;   /* MN_LIBRARY_WORKSPACE bytes if products are added or updated with; else NULL */
+  int *nonfinite;  /* the flag, and its mark (struct mn_device) */
+  int mark;
 };
 
 /* Exchanges the device's own for those of `outside`, so that what is given to it from then on is in that
- * stream; a second call exchanges them back, and has to follow even where the work failed. In between only
- * gemm (with MN_STORE or a block epilogue), epilogue, column_sums without a loss, round and rescale may be
- * called. On the CPU there is nothing to exchange. */
+ * stream; a second call exchanges them back, and has to follow even if the work failed. In between only gemm
+ * (with MN_STORE, MN_ADD, MN_UPDATE or a block epilogue), epilogue, column_sums without a loss, round and
+ * rescale may be called. On the CPU the flag and its mark alone are exchanged. */
 typedef void mn_exchange_function(struct mn_device *device, struct mn_outside *outside);
 
 #endif

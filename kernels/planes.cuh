@@ -143,11 +143,12 @@ template <typename Real> struct mn_weight {
   uint16_t *low; /* the lower halves; the upper ones are planes.high. NULL: not split */
 };
 
-/* From element `offset` on. Bfloat16 planes of weights are halves: who updates a weight writes both. */
+/* From element `offset` on. The bfloat16 plane of a split weight is its upper half; one beside reals, of a
+ * caller's weight, is rounded to even. */
 template <typename Real>
 static inline mn_weight<Real> mn_weight_of(const struct mn_operand *w, int64_t offset = 0) {
   const mn_planes planes = mn_planes_of(w, offset);
-  MN_REQUIRE(w->low ? !w->real && sizeof(Real) == sizeof(float) : w->real && planes.kind != MN_PLANES_BF16);
+  MN_REQUIRE(w->low ? !w->real && sizeof(Real) == sizeof(float) : w->real != NULL);
   return {w->real ? static_cast<Real *>(w->real) + offset : NULL, planes, w->low ? w->low + offset : NULL};
 }
 

@@ -11,7 +11,7 @@
 #include "layers/layer.h"
 
 /* A block's parameters, as mn_block_kind orders them; a linear layer has the first two. */
-enum { MN_BLOCK_WEIGHT, MN_BLOCK_BIAS, MN_BLOCK_GAMMA, MN_BLOCK_BETA };
+enum { MN_BLOCK_WEIGHT, MN_BLOCK_BIAS, MN_BLOCK_GAMMA, MN_BLOCK_BETA, MN_BLOCK_PARAMETERS };
 extern MN_EXPORT const struct mn_layer_kind mn_block_kind;
 extern MN_EXPORT const struct mn_layer_kind mn_linear_kind;
 

@@ -1,8 +1,7 @@
-/* The block's forward and backward on a caller's memory: the kernels that the tape gives to a device for one
- * block (block.c), with every scale chosen by the values themselves, since no step comes before. */
+/* The block's forward, backward and update on a caller's memory: the kernels that the tape gives to a device
+ * for one block (block.c). Scales are chosen by the values themselves, except that a pair's dz may follow an
+ * earlier one. */
 #include "layers/block_call.h"
-
-#include "layers/block.h"
 
 enum { ALIGNMENT = 256 };
 
@@ -26,9 +25,9 @@ struct work {
   void *sums;
 };
 
-/* How many planes each of the call's products reads. */
-static int planes_of(const struct mn_device *device, const struct mn_block_call *call) {
-  return mn_has_planes(device, call->channels, call->inputs) ? device->planes : 0;
+/* How many planes each of a block's products reads. */
+static int planes_of(const struct mn_device *device, int64_t channels, int64_t inputs) {
+  return mn_has_planes(device, channels, inputs) ? device->planes : 0;
 }
 
 /* The planes, one directly after the other, and within the MN_BLOCK_PLANES_MORE bytes behind them the scale.
@@ -54,21 +53,41 @@ static struct mn_operand operand_of(const struct mn_device *device, const struct
   o.real = (void *)matrix->values;
   take_planes(device, &o, matrix->planes ? &own : area, planes);
   if (matrix->ready) o.stale = 0;
+  if (matrix->updated) o.headroom = MN_HEADROOM_W;
   return o;
 }
 
-/* Returns how much of the workspace is taken. dz is written as planes at once where they are not scaled, else
- * as reals, from which its planes are made. */
+/* What of the caller's the device uses in place of its own during a call. */
+static struct mn_outside outside_of(const struct mn_device *device, void *stream, int *nonfinite,
+                                    struct area *area) {
+  struct mn_outside o = {.ordinal = device->ordinal,
+                         .stream = stream,
+                         .nonfinite = nonfinite ? nonfinite : device->nonfinite,
+                         .mark = nonfinite ? MN_BLOCK_NONFINITE : device->mark};
+  if (device->type != MN_DEVICE_CUDA) return o;
+  o.workspace = take(area, MN_LIBRARY_WORKSPACE);
+  o.scalars = take(area, MN_LIBRARY_SCALARS);
+  return o;
+}
+
+/* dz as products read it, [rows, channels], and the column sums. */
+static void *lay_out_pair(const struct mn_device *device, struct mn_operand *dz, int planes,
+                          struct area *area) {
+  if (planes)
+    take_planes(device, dz, area, planes);
+  else
+    dz->real = take(area, (size_t)(dz->rows * dz->cols) * device->real);
+  return take(area, (size_t)(3 * mn_chunks(dz->rows) * dz->cols) * device->real);
+}
+
+/* Returns how much of the workspace is taken. dz is written as planes at once if they are not scaled or their
+ * scale follows an earlier one, else as reals, from which its planes are made. */
 static size_t lay_out(struct work *work, const struct mn_context *context, const struct mn_block_call *call) {
   const struct mn_device *device = context->device;
-  const int planes = planes_of(device, call);
+  const int planes = planes_of(device, call->channels, call->inputs);
   const size_t results = (size_t)(call->rows * call->channels) * device->real;
-  struct area area = {call->workspace, 0};
-  *work = (struct work){.outside.stream = call->stream};
-  if (device->type == MN_DEVICE_CUDA) {
-    work->outside.workspace = take(&area, MN_LIBRARY_WORKSPACE);
-    work->outside.scalars = take(&area, MN_LIBRARY_SCALARS);
-  }
+  struct area area = {call->workspace, 0}, pair = {call->pair, 0};
+  *work = (struct work){.outside = outside_of(device, call->stream, call->nonfinite, &area)};
   if (!call->dy || call->dweight)
     work->x = operand_of(device, &call->x, call->rows, call->inputs, &area, planes);
   if (!call->dy || call->dx)
@@ -77,19 +96,22 @@ static size_t lay_out(struct work *work, const struct mn_context *context, const
     if (!call->z) work->product = take(&area, results);
     return area.taken;
   }
-  work->dz = (struct mn_operand){.rows = call->rows, .cols = call->channels};
-  take_planes(device, &work->dz, &area, planes);
-  if (!planes || device->scaled) work->dz.real = take(&area, results);
-  work->sums = take(&area, (size_t)(3 * mn_chunks(call->rows) * call->channels) * device->real);
+  struct mn_operand *dz = &work->dz;
+  *dz = (struct mn_operand){.rows = call->rows, .cols = call->channels};
+  work->sums = lay_out_pair(device, dz, planes, call->pair ? &pair : &area);
+  if (dz->scale && call->dz_scale) dz->scale = call->dz_scale;
+  if (planes && device->scaled && !call->dz_scale_ready) dz->real = take(&area, results);
   return area.taken;
+}
+
+static mn_status another_version(const char *name, size_t here, size_t there) {
+  return mn_fail(MN_USAGE, "struct %s has %zu bytes here, not %zu: the caller is of another version", name,
+                 here, there);
 }
 
 /* Before anything else is read of the call. */
 static mn_status check_size(const struct mn_block_call *call) {
-  if (call->size == sizeof *call) return MN_OK;
-  return mn_fail(MN_USAGE,
-                 "struct mn_block_call has %zu bytes here, not %zu: the caller is of another version",
-                 sizeof *call, call->size);
+  return call->size == sizeof *call ? MN_OK : another_version("mn_block_call", sizeof *call, call->size);
 }
 
 static mn_status check_aligned(const char *name, const void *memory, int bytes) {
@@ -117,7 +139,10 @@ static mn_status check(const struct mn_context *context, const struct mn_block_c
   MN_TRY(check_aligned("dweight", call->dweight, 16));
   MN_TRY(check_aligned("x.planes", call->x.planes, parts));
   MN_TRY(check_aligned("weight.planes", call->weight.planes, parts));
+  MN_TRY(check_aligned("pair", call->pair, parts));
+  MN_TRY(check_aligned("dz_scale", call->dz_scale, 16));
   MN_TRY(check_aligned("workspace", call->workspace, parts));
+  if (call->dz_scale_ready && !call->dz_scale) return mn_fail(MN_USAGE, "dz_scale is ready, and is NULL");
   const enum mn_precision p = context->precision;
   if ((call->x.narrow || call->weight.narrow || call->y_narrow) &&
       (context->device->type != MN_DEVICE_CUDA || (p != MN_BF16 && p != MN_FP16)))
@@ -164,6 +189,8 @@ static mn_status backward(struct mn_context *context, const struct mn_block_call
   else
     dz->stale = 0;
   block.dz = &written, block.sums = work->sums;
+  const struct mn_rescaling next = {.dz = dz->scale};
+  if (dz->scale && !dz->real) MN_TRY(k->rescale(device, &next));
   const struct mn_epilogue through = {.kind = MN_BLOCK_BACKWARD, .block = &block};
   MN_TRY(k->epilogue(device, (void *)call->dy, call->rows, call->channels, &through));
   MN_TRY(mn_operand_prepare(context, dz));
@@ -177,6 +204,7 @@ static mn_status backward(struct mn_context *context, const struct mn_block_call
     MN_TRY(mn_operand_prepare(context, &work->x));
     MN_TRY(k->gemm(device, MN_TN, dz, &work->x, &store));
   }
+  if (!call->dbias && !call->dgamma && !call->dbeta) return MN_OK;
   void *const vectors[3] = {call->dbias, call->dgamma, call->dbeta};
   struct mn_epilogue stores[3];
   const struct mn_epilogue *sinks[3];
@@ -187,7 +215,11 @@ static mn_status backward(struct mn_context *context, const struct mn_block_call
   return k->column_sums(device, work->sums, mn_chunks(call->rows), call->channels, sinks, NULL);
 }
 
-/* Runs it in the caller's stream. */
+/* Before and after a call's work, which may have failed. */
+static void exchange(struct mn_context *context, struct mn_outside *outside) {
+  context->kernels->exchange(context->device, outside);
+}
+
 static mn_status run(struct mn_context *context, const struct mn_block_call *call,
                      mn_status (*part)(struct mn_context *context, const struct mn_block_call *call,
                                        struct work *work)) {
@@ -195,10 +227,19 @@ static mn_status run(struct mn_context *context, const struct mn_block_call *cal
   MN_TRY(check(context, call));
   if (lay_out(&work, context, call) > 0 && !call->workspace)
     return mn_fail(MN_USAGE, "the call needs a workspace of mn_block_workspace bytes, and has none");
-  context->kernels->exchange(context->device, &work.outside);
+  exchange(context, &work.outside);
   mn_status status = part(context, call, &work);
-  context->kernels->exchange(context->device, &work.outside);
+  exchange(context, &work.outside);
   return status;
+}
+
+size_t mn_block_pair_bytes(const struct mn_context *context, const struct mn_block_call *call) {
+  const struct mn_device *device = context->device;
+  struct mn_operand dz = {.rows = call->rows, .cols = call->channels};
+  struct area area = {NULL, 0};
+  if (call->size != sizeof *call) return 0;
+  (void)lay_out_pair(device, &dz, planes_of(device, call->channels, call->inputs), &area);
+  return area.taken;
 }
 
 size_t mn_block_plane_bytes(const struct mn_context *context) {
@@ -228,4 +269,139 @@ mn_status mn_block_backward(struct mn_context *context, const struct mn_block_ca
     return mn_fail(MN_USAGE, "the backward needs dy, z, mean, rstd, gamma and beta, weight for dx, and x for "
                              "dweight, of which one is NULL");
   return run(context, call, backward);
+}
+
+/* ---- the update ---- */
+
+struct update_work {
+  struct mn_outside outside;
+  struct mn_operand x, dz, of[MN_BLOCK_PARAMETERS];
+  void *product; /* [C, I] reals, in which the CPU's GEMM leaves the gradient for the rule */
+  void *sums;
+};
+
+/* A narrow float16 weight holds its floats' values themselves. */
+static struct mn_operand weight_of(const struct mn_device *device, const struct mn_block_update_call *call,
+                                   int planes) {
+  const struct mn_block_matrix matrix = {
+      .values = call->of[MN_BLOCK_WEIGHT].values, .planes = call->planes, .narrow = call->narrow, .ready = 1};
+  struct mn_operand w =
+      operand_of(device, &matrix, call->channels, call->inputs, NULL, call->planes ? planes : 0);
+  if (!call->narrow) return w;
+  if (device->precision == MN_BF16)
+    w.split = 1, w.low = call->rest;
+  else
+    w.real = call->rest;
+  return w;
+}
+
+static size_t lay_out_update(struct update_work *work, const struct mn_context *context,
+                             const struct mn_block_update_call *call) {
+  const struct mn_device *device = context->device;
+  const int planes = planes_of(device, call->channels, call->inputs);
+  struct area area = {call->workspace, 0}, pair = {call->pair, 0};
+  *work = (struct update_work){.outside = outside_of(device, call->stream, call->nonfinite, &area)};
+  if (device->type == MN_DEVICE_CUDA)
+    work->outside.scratch = take(&area, MN_LIBRARY_WORKSPACE);
+  else
+    work->product = take(&area, (size_t)(call->channels * call->inputs) * device->real);
+  work->x = operand_of(device, &call->x, call->rows, call->inputs, &area, planes);
+  work->dz = (struct mn_operand){.rows = call->rows, .cols = call->channels};
+  work->sums = lay_out_pair(device, &work->dz, planes, &pair);
+  if (work->dz.scale && call->dz_scale) work->dz.scale = call->dz_scale;
+  work->dz.stale = 0;
+  work->of[MN_BLOCK_WEIGHT] = weight_of(device, call, planes);
+  for (int i = MN_BLOCK_BIAS; i < MN_BLOCK_PARAMETERS; i++)
+    work->of[i] = (struct mn_operand){.rows = 1, .cols = call->channels, .real = call->of[i].values};
+  return area.taken;
+}
+
+static mn_status check_update(const struct mn_context *context, const struct mn_block_update_call *call) {
+  static const char *const names[MN_BLOCK_PARAMETERS] = {"weight", "bias", "gamma", "beta"};
+  const struct mn_block_call shape = {.rows = call->rows,
+                                      .inputs = call->inputs,
+                                      .channels = call->channels,
+                                      .groups = 1,
+                                      .x = call->x,
+                                      .weight = {.planes = call->planes, .narrow = call->narrow},
+                                      .pair = call->pair,
+                                      .dz_scale = call->dz_scale,
+                                      .workspace = call->workspace};
+  MN_TRY(check(context, &shape));
+  const int planes = planes_of(context->device, call->channels, call->inputs);
+  if (call->of[MN_BLOCK_WEIGHT].values && planes && !call->planes && !call->narrow)
+    return mn_fail(MN_USAGE, "the update needs the weight's planes in %s, which are NULL",
+                   mn_precision_name(context->precision));
+  if (!call->rule.rate) return mn_fail(MN_USAGE, "the update needs a rate, which is NULL");
+  if (call->narrow && !call->rest) return mn_fail(MN_USAGE, "a narrow weight needs its rest, which is NULL");
+  if (call->pair && !call->x.values && !call->x.ready)
+    return mn_fail(MN_USAGE, "the pair needs x, which is NULL");
+  MN_TRY(check_aligned("rest", call->rest, 16));
+  for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) {
+    const struct mn_block_parameter *p = &call->of[i];
+    const void *const parts[] = {p->values, p->m, p->v, p->gradient};
+    if (!p->values) continue;
+    if ((mn_rule_keeps_m(&call->rule) && !p->m) || (mn_rule_keeps_v(&call->rule) && !p->v))
+      return mn_fail(MN_USAGE, "the rule needs m and v of %s, of which one is NULL", names[i]);
+    for (int k = 0; k < 4; k++) MN_TRY(check_aligned(names[i], parts[k], 16));
+  }
+  return MN_OK;
+}
+
+/* Each parameter by its own gradient in memory. */
+static mn_status follow(struct mn_context *context, const struct mn_block_update_call *call,
+                        struct update_work *work, const struct mn_update *updates) {
+  for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) {
+    const struct mn_epilogue epilogue = {.kind = MN_UPDATE, .update = &updates[i]};
+    const struct mn_operand *w = &work->of[i];
+    if (call->of[i].values && call->of[i].gradient)
+      MN_TRY(context->kernels->epilogue(context->device, call->of[i].gradient, w->rows, w->cols, &epilogue));
+  }
+  return MN_OK;
+}
+
+/* The weight by dzᵀ·x and the vectors by the column sums; or their gradients. */
+static mn_status follow_pair(struct mn_context *context, const struct mn_block_update_call *call,
+                             struct update_work *work, const struct mn_update *updates) {
+  const struct mn_kernels *k = context->kernels;
+  struct mn_epilogue epilogues[MN_BLOCK_PARAMETERS];
+  const struct mn_epilogue *sinks[MN_BLOCK_PARAMETERS] = {NULL};
+  for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) {
+    epilogues[i] = call->of[i].gradient ? (struct mn_epilogue){.kind = MN_ADD, .into = call->of[i].gradient}
+                                        : (struct mn_epilogue){.kind = MN_UPDATE, .update = &updates[i]};
+    if (call->of[i].values) sinks[i] = &epilogues[i];
+  }
+  if (sinks[MN_BLOCK_WEIGHT]) {
+    if (epilogues[MN_BLOCK_WEIGHT].kind == MN_UPDATE) epilogues[MN_BLOCK_WEIGHT].into = work->product;
+    MN_TRY(mn_operand_prepare(context, &work->x));
+    MN_TRY(k->gemm(context->device, MN_TN, &work->dz, &work->x, sinks[MN_BLOCK_WEIGHT]));
+  }
+  return k->column_sums(context->device, work->sums, mn_chunks(call->rows), call->channels,
+                        &sinks[MN_BLOCK_BIAS], NULL);
+}
+
+size_t mn_block_update_workspace(const struct mn_context *context, const struct mn_block_update_call *call) {
+  if (call->size != sizeof *call) return 0;
+  struct mn_block_update_call counted = *call;
+  struct update_work work;
+  counted.workspace = NULL;
+  return lay_out_update(&work, context, &counted);
+}
+
+mn_status mn_block_update(struct mn_context *context, const struct mn_block_update_call *call) {
+  struct update_work work;
+  struct mn_update updates[MN_BLOCK_PARAMETERS];
+  if (call->size != sizeof *call) return another_version("mn_block_update_call", sizeof *call, call->size);
+  MN_TRY(check_update(context, call));
+  if (lay_out_update(&work, context, call) > 0 && !call->workspace)
+    return mn_fail(MN_USAGE, "the update needs a workspace of mn_block_update_workspace bytes, and has none");
+  for (int i = 0; i < MN_BLOCK_PARAMETERS; i++)
+    updates[i] = (struct mn_update){.w = &work.of[i],
+                                    .momentum = mn_rule_keeps_m(&call->rule) ? call->of[i].m : NULL,
+                                    .squares = mn_rule_keeps_v(&call->rule) ? call->of[i].v : NULL,
+                                    .rule = &call->rule};
+  exchange(context, &work.outside);
+  mn_status status = (call->pair ? follow_pair : follow)(context, call, &work, updates);
+  exchange(context, &work.outside);
+  return status;
 }

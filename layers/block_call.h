@@ -1,12 +1,15 @@
-/* The block as two plain calls on memory of the caller's, in a CUDA stream of the caller's: for other
+/* The block as three plain calls on memory of the caller's, in a CUDA stream of the caller's: for other
  * frameworks, such as PyTorch (layers/minnow_torch.py). Nothing is recorded on a tape.
  *
- * The calls neither allocate memory of the device's nor wait for it, and may be captured in a CUDA graph.
- * They make the context's GPU the calling thread's current one. One thread at a time uses a context. */
+ * A backward stores the gradients, or it leaves the pair (dz, x), and the update computes the weight's gradient
+ * dzᵀ·x and follows it in one product, so that this gradient is never stored.
+ *
+ * The calls neither allocate memory of the device's nor wait for it, and may be captured in a CUDA graph. The
+ * calling thread's current GPU is the same afterwards. One thread at a time uses a context. */
 #ifndef MN_LAYERS_BLOCK_CALL_H
 #define MN_LAYERS_BLOCK_CALL_H
 
-#include "engine/context.h"
+#include "layers/block.h"
 
 /* A matrix that products read. */
 struct mn_block_matrix {
@@ -16,10 +19,11 @@ struct mn_block_matrix {
                          MN_BLOCK_PLANES_MORE besides. NULL: it is in the workspace */
   int narrow;         /* on CUDA, in MN_BF16 and MN_FP16 */
   int ready;          /* an earlier call has written the planes from the same values */
+  int updated;        /* updates write the planes of this weight too: their scale leaves it room to grow */
 };
 enum { MN_BLOCK_PLANES_MORE = 32 };
 
-/* The arguments of both calls; a caller sets what it needs and leaves the rest 0. All pointers are to the
+/* The arguments of forward and backward; a caller sets what it needs and leaves the rest 0. All pointers are to the
  * device's memory. Reals are doubles in MN_FP64, else floats; matrices are row-major and dense, and z, dx and
  * dweight are aligned to 16 bytes. */
 struct mn_block_call {
@@ -34,9 +38,21 @@ struct mn_block_call {
                             are not NULL */
   const void *dy;        /* [N, C] reals: into the backward; NULL for the forward */
   void *dx, *dweight, *dbias, *dgamma, *dbeta; /* reals: out of the backward, those that are not NULL */
-  void *stream;    /* a cudaStream_t of the context's GPU; NULL: its default stream */
+  void *pair; /* out of the backward if it is not NULL: dz and the column sums for mn_block_update, of
+                      mn_block_pair_bytes, aligned as planes are */
+  void *
+      dz_scale; /* 16 bytes for the scale of the pair's dz, in precisions that scale. NULL: it is in the pair */
+  int dz_scale_ready; /* dz_scale holds the scale of an earlier dz, from which this one's follows without a pass
+                         over dz. A dz that its plane cannot hold raises the nonfinite flag then */
+  int *
+      nonfinite; /* in the device's memory: if the backward meets a value that is not finite, or that its plane
+                      cannot hold, this becomes MN_BLOCK_NONFINITE. NULL if that is not wanted */
+  void *stream;  /* a cudaStream_t of the context's GPU; NULL: its default stream */
   void *workspace; /* mn_block_workspace bytes, aligned as planes are: the call's own until it is done */
 };
+
+/* The bits of the float 1, so that the flag serves as a found_inf of PyTorch's too. */
+enum { MN_BLOCK_NONFINITE = 0x3f800000 };
 
 /* 0 where products read the values themselves. */
 MN_API size_t mn_block_plane_bytes(const struct mn_context *context);
@@ -52,5 +68,38 @@ MN_API mn_status mn_block_forward(struct mn_context *context, const struct mn_bl
 /* The gradients, of dy, z, mean, rstd, gamma and beta, and, for dx, of weight and, for dweight, of x. Nothing
  * else is read, and none of these is written. MN_USAGE, MN_LIBRARY. */
 MN_API mn_status mn_block_backward(struct mn_context *context, const struct mn_block_call *call);
+
+/* How much memory the call's pair takes, by its sizes. 0 if call->size is another's. */
+MN_API size_t mn_block_pair_bytes(const struct mn_context *context, const struct mn_block_call *call);
+
+/* A parameter and what its rule keeps; all are reals of its shape. */
+struct mn_block_parameter {
+  void *values;   /* NULL if it stays as it is */
+  void *m, *v;    /* not read if the rule keeps none */
+  void *gradient; /* a sum of gradients, for several backwards before one update; else NULL */
+};
+
+/* The arguments of an update. */
+struct mn_block_update_call {
+  size_t size;                    /* sizeof(struct mn_block_update_call) */
+  int64_t rows, inputs, channels; /* N, I, C */
+  struct mn_block_matrix x;       /* [N, I] as of the backward that wrote the pair */
+  void *pair, *dz_scale;          /* likewise. pair NULL: the gradients that there are hold their sums */
+  struct mn_block_parameter of[MN_BLOCK_PARAMETERS];
+  void *planes;        /* of the weight, beside its reals: written too; NULL: it has none */
+  int narrow;          /* the weight's values are 16 bits, as products read them */
+  void *rest;          /* [C, I] what a narrow weight has besides: in MN_BF16 the lower 16 bits of floats,
+                                     whose upper ones are its values (kernels/planes.h); in MN_FP16 its floats */
+  struct mn_rule rule; /* rate and scale are in the device's memory */
+  int *nonfinite;      /* if it is not 0 nothing is written. NULL: it is 0 */
+  void *stream, *workspace; /* as above; mn_block_update_workspace bytes */
+};
+
+/* With a pair: each parameter that has a gradient gets the pair's added to it, and every other one follows the
+ * pair's by the rule; the pair is used up. Without one: each parameter that has a gradient follows it. MN_USAGE: sizes or pointers that
+ * cannot be. MN_LIBRARY. */
+MN_API mn_status mn_block_update(struct mn_context *context, const struct mn_block_update_call *call);
+MN_API size_t mn_block_update_workspace(const struct mn_context *context,
+                                        const struct mn_block_update_call *call);
 
 #endif

@@ -37,8 +37,8 @@ MORE = 32
 
 class _Matrix(ctypes.Structure):
   """struct mn_block_matrix (layers/block_call.h)."""
-  _fields_ = [("values", ctypes.c_void_p), ("planes", ctypes.c_void_p), ("narrow", ctypes.c_int),
-              ("ready", ctypes.c_int)]
+  _fields_ = [("values", ctypes.c_void_p), ("planes", ctypes.c_void_p), *((n, ctypes.c_int) for n in ("narrow", "ready",
+                                                                                                "updated"))]
 
 
 class _Call(ctypes.Structure):
@@ -46,8 +46,9 @@ class _Call(ctypes.Structure):
   _fields_ = [("size", ctypes.c_size_t), *((n, ctypes.c_int64) for n in ("rows", "inputs", "channels", "groups")),
               ("eps", ctypes.c_double), ("slope", ctypes.c_double), ("x", _Matrix), ("weight", _Matrix),
               *((n, ctypes.c_void_p) for n in ("bias", "gamma", "beta", "y")), ("y_narrow", ctypes.c_int),
-              *((n, ctypes.c_void_p) for n in ("z", "mean", "rstd", "dy", "dx", "dweight", "dbias", "dgamma", "dbeta",
-                                               "stream", "workspace"))]
+              *((n, ctypes.c_void_p) for n in ("z", "mean", "rstd", "dy", "dx", "dweight", "dbias", "dgamma", "dbeta", "pair",
+                                               "dz_scale")), ("dz_scale_ready", ctypes.c_int),
+              *((n, ctypes.c_void_p) for n in ("nonfinite", "stream", "workspace"))]
 
 
 @functools.cache

@@ -14,7 +14,7 @@ template <class Rule> struct update_arguments {
 
 /* Four neighbouring weights as they stand in memory, so that loads in flight take no more registers than the
  * floats do. These are floats, beside which planes are written. */
-template <enum mn_plane_kind Kind> struct weight_vector {
+template <enum mn_plane_kind Kind, bool Split> struct weight_vector {
   float floats[4];
 
   __device__ __forceinline__ void load(const mn_weight<float> &w, int64_t from) {
@@ -36,8 +36,8 @@ template <enum mn_plane_kind Kind> struct weight_vector {
   }
 };
 
-/* Split weights: both halves, two in a word. */
-template <> struct weight_vector<MN_PLANES_BF16> {
+/* Both halves of a split weight, two in a word. */
+template <> struct weight_vector<MN_PLANES_BF16, true> {
   uint32_t high[2], low[2];
 
   __device__ __forceinline__ void load(const mn_weight<float> &w, int64_t from) {
@@ -67,12 +67,12 @@ template <> struct weight_vector<MN_PLANES_BF16> {
 /* Updates W's forms and the rule's moments in place, a staging buffer at a time. The loads of W and moments
  * for the next AHEAD vectors, in this buffer or the next, are always in flight. Moments: those that are kept.
  */
-template <class Rule, int Moments, class Tile> struct update_epilogue {
+template <class Rule, int Moments, bool Split, class Tile> struct update_epilogue {
   typedef update_arguments<Rule> arguments;
   typedef Tile tile;
   enum { COLS = tile::COLS, WIDE = COLS < 128 ? COLS : 128, HIGH = MN_STAGING_FLOATS / WIDE };
   typedef mn_staging_lane<WIDE> part;
-  typedef weight_vector<tile::KIND> vector;
+  typedef weight_vector<tile::KIND, Split> vector;
   /* With two moments the registers do not hold a whole buffer. */
   enum { AHEAD = Moments == 2 ? part::VECTORS / 2 : (int)part::VECTORS };
   struct state {
@@ -192,7 +192,7 @@ static enum mn_tile update_tile_of(const struct mn_device *device, const struct 
   }
 }
 
-template <class Rule, int Moments, enum mn_plane_kind Kind>
+template <class Rule, int Moments, bool Split, enum mn_plane_kind Kind>
 static mn_status launch_update(struct mn_device *device, const struct mn_hopper_product *p,
                                const struct mn_update *u) {
   typedef mn_plain_tile<Kind> plain;
@@ -203,13 +203,14 @@ static mn_status launch_update(struct mn_device *device, const struct mn_hopper_
   switch (update_tile_of<Kind>(device, p)) {
   case MN_PLAIN_TILE:
     if constexpr (Kind != MN_PLANES_FP16X2)
-      return mn_hopper_launch<MN_TN, update_epilogue<Rule, Moments, plain>>(device, p, a, panel_of<plain>(p));
+      return mn_hopper_launch<MN_TN, update_epilogue<Rule, Moments, Split, plain>>(device, p, a,
+                                                                                   panel_of<plain>(p));
     break;
   case MN_STREAMING_TILE:
-    return mn_hopper_launch<MN_TN, update_epilogue<Rule, Moments, streaming>>(device, p, a,
-                                                                              panel_of<streaming>(p));
+    return mn_hopper_launch<MN_TN, update_epilogue<Rule, Moments, Split, streaming>>(device, p, a,
+                                                                                     panel_of<streaming>(p));
   case MN_SMALL_TILE:
-    return mn_hopper_launch<MN_TN, update_epilogue<Rule, Moments, small>>(device, p, a);
+    return mn_hopper_launch<MN_TN, update_epilogue<Rule, Moments, Split, small>>(device, p, a);
   case MN_HALF_TILE:
   case MN_NO_TILE:
     break;
@@ -217,13 +218,21 @@ static mn_status launch_update(struct mn_device *device, const struct mn_hopper_
   mn_abort(__FILE__, __LINE__, "an update that fits");
 }
 
+template <bool Split, enum mn_plane_kind Kind>
+static mn_status update_by_rule(struct mn_device *device, const struct mn_hopper_product *p,
+                                const struct mn_update *u) {
+  if (u->rule->kind == MN_ADAMW) return launch_update<mn_adamw<float>, 2, Split, Kind>(device, p, u);
+  return u->momentum ? launch_update<mn_sgd<float>, 1, Split, Kind>(device, p, u)
+                     : launch_update<mn_sgd<float>, 0, Split, Kind>(device, p, u);
+}
+
 template <enum mn_plane_kind Kind>
 static mn_status update(struct mn_device *device, const struct mn_hopper_product *p,
                         const struct mn_update *u) {
   MN_REQUIRE(p->form == MN_TN);
-  if (u->rule->kind == MN_ADAMW) return launch_update<mn_adamw<float>, 2, Kind>(device, p, u);
-  return u->momentum ? launch_update<mn_sgd<float>, 1, Kind>(device, p, u)
-                     : launch_update<mn_sgd<float>, 0, Kind>(device, p, u);
+  if constexpr (Kind == MN_PLANES_BF16)
+    if (u->w->low) return update_by_rule<true, Kind>(device, p, u);
+  return update_by_rule<false, Kind>(device, p, u);
 }
 
 template <enum mn_plane_kind Kind>

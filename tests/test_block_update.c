@@ -1,0 +1,330 @@
+/* The block's update on a caller's memory, by every rule, in every precision on every device: a backward leaves
+ * a pair, and the parameters follow the tape's gradients, as reals and as the planes of the next forward. */
+#include "tests/block_subject.h"
+
+static const int64_t sizes[][4] = {{5, 16, 24, 3}, {70, 24, 64, 8}, {3, 7, 10, 2}};
+/* Products that the streaming and the plain tile of our own GEMM take. */
+static const int64_t large[][4] = {{256, 2048, 4096, 128}, {2080, 2048, 4096, 128}};
+
+static const struct mn_rule rules[] = {
+    {.kind = MN_SGD},
+    {.kind = MN_SGD, .momentum = 0.9, .weight_decay = 0.01},
+    {.kind = MN_SGD, .momentum = 0.9, .nesterov = 1},
+    {.kind = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.98, .eps = 1e-2, .weight_decay = 0.01},
+};
+
+/* The parameters in training, and what they should be. */
+struct trainee {
+  struct subject s;
+  struct mn_block_update_call call;
+  double *w[PARAMETERS], *m[PARAMETERS], *v[PARAMETERS];
+  double *rates; /* [MN_RATES] on the device */
+  int step;
+};
+
+static void upload(struct trainee *t, void *to, const void *from, size_t bytes) {
+  MUST(t->s.context->kernels->upload(t->s.context->device, to, from, bytes));
+  MUST(t->s.context->kernels->synchronize(t->s.context->device));
+}
+
+/* After another backward, since an update uses its pair up. */
+static void run_update(struct trainee *t) {
+  if (t->call.pair) MUST(call_within(&t->s, mn_block_backward));
+  const size_t bytes = mn_block_update_workspace(t->s.context, &t->call);
+  char *workspace = open_watched(&t->s, bytes);
+  t->call.workspace = workspace;
+  MUST(mn_block_update(t->s.context, &t->call));
+  close_watched(&t->s, workspace, bytes);
+}
+
+/* Forward and backward of the subject, which leave the pair, and the planes of x and of the weight. The backward's
+ * parameters stay as they are; copies are trained. */
+static struct trainee open_trainee(const char *device, const char *precision, const int64_t *size) {
+  struct trainee t = {.s = open_subject(device, precision, size)};
+  struct mn_block_call *c = &t.s.call;
+  const size_t each = mn_block_plane_bytes(t.s.context);
+  if (each) {
+    c->x.planes = take_bytes(&t.s.memory, (int64_t)each * t.s.counts[0] + MN_BLOCK_PLANES_MORE, 1);
+    c->weight.planes = take_bytes(&t.s.memory, (int64_t)each * t.s.counts[1] + MN_BLOCK_PLANES_MORE, 1);
+  }
+  c->weight.updated = 1;
+  MUST(call_within(&t.s, mn_block_forward));
+  c->x.ready = c->weight.ready = each > 0;
+  c->dy = take_reals(&t.s.memory, t.s.dy, c->rows * c->channels);
+  c->pair = take_bytes(&t.s.memory, (int64_t)mn_block_pair_bytes(t.s.context, c), 1);
+  MUST(call_within(&t.s, mn_block_backward));
+  t.rates = take_bytes(&t.s.memory, MN_RATES, sizeof(double));
+  t.call = (struct mn_block_update_call){.size = sizeof t.call,
+                                         .rows = c->rows,
+                                         .inputs = c->inputs,
+                                         .channels = c->channels,
+                                         .x = c->x,
+                                         .pair = c->pair,
+                                         .planes = c->weight.planes};
+  for (int i = 0; i < PARAMETERS; i++) {
+    const int64_t count = t.s.counts[i + 1];
+    t.w[i] = zeros(count), t.m[i] = zeros(count), t.v[i] = zeros(count);
+    t.call.of[i] = (struct mn_block_parameter){take_reals(&t.s.memory, NULL, count),
+                                               take_reals(&t.s.memory, NULL, count),
+                                               take_reals(&t.s.memory, NULL, count), NULL};
+  }
+  return t;
+}
+
+static void close_trainee(struct trainee *t) {
+  for (int i = 0; i < PARAMETERS; i++) free(t->w[i]), free(t->m[i]), free(t->v[i]);
+  close_subject(&t->s);
+}
+
+/* The parameters as they were, under another rule. */
+static void restart(struct trainee *t, const struct mn_rule *rule) {
+  t->call.rule = *rule, t->call.rule.rate = t->rates, t->step = 0;
+  for (int i = 0; i < PARAMETERS; i++) {
+    const int64_t count = t->s.counts[i + 1];
+    memcpy(t->w[i], t->s.parameters[i], (size_t)count * sizeof(double));
+    memset(t->m[i], 0, (size_t)count * sizeof(double)), memset(t->v[i], 0, (size_t)count * sizeof(double));
+    if (!t->call.narrow || i > 0) MUST(mn_context_write(t->s.context, t->call.of[i].values, t->w[i], count));
+    MUST(mn_context_write(t->s.context, t->call.of[i].m, t->m[i], count));
+    MUST(mn_context_write(t->s.context, t->call.of[i].v, t->v[i], count));
+  }
+}
+
+/* The next step's rates, and what `factor` times the tape's gradients make of the parameters (struct mn_rule). */
+static void next_step(struct trainee *t, double factor) {
+  const struct mn_rule *r = &t->call.rule;
+  const double rate = 0.25, power = ++t->step;
+  const double first = r->beta1 ? 1 / (1 - pow(r->beta1, power)) : 1;
+  const double second = r->beta2 ? 1 / sqrt(1 - pow(r->beta2, power)) : 1;
+  const double rates[MN_RATES] = {rate, first, second};
+  upload(t, t->rates, rates, sizeof rates);
+  for (int i = 0; i < PARAMETERS; i++)
+    for (int64_t k = 0; k < t->s.counts[i + 1]; k++) {
+      double *w = &t->w[i][k], *m = &t->m[i][k], *v = &t->v[i][k], g = factor * t->s.gradients[i + 1][k];
+      if (r->kind == MN_ADAMW) {
+        *m = r->beta1 * *m + (1 - r->beta1) * g, *v = r->beta2 * *v + (1 - r->beta2) * g * g;
+        *w = (1 - rate * r->weight_decay) * *w - rate * first * *m / (sqrt(*v) * second + r->eps);
+      } else {
+        g += r->weight_decay * *w, *m = r->momentum * *m + g;
+        *w -= rate * (r->nesterov ? g + r->momentum * *m : *m);
+      }
+    }
+}
+
+static void assert_parameters(const struct trainee *t) {
+  static const char *const names[] = {"weight", "bias", "gamma", "beta"};
+  for (int i = t->call.narrow; i < PARAMETERS; i++)
+    assert_reals(&t->s.memory, names[i], t->call.of[i].values, t->w[i], t->s.counts[i + 1], near(&t->s));
+}
+
+/* A forward by the planes that the updates wrote, against one that makes them of the weight's reals. */
+static void assert_planes(struct trainee *t) {
+  struct mn_block_call *c = &t->s.call;
+  const int64_t results = c->rows * c->channels;
+  const struct mn_block_call before = *c;
+  c->dy = NULL, c->pair = NULL, c->z = c->mean = c->rstd = NULL;
+  c->weight.values = t->call.of[0].values;
+  c->bias = t->call.of[1].values, c->gamma = t->call.of[2].values, c->beta = t->call.of[3].values;
+  MUST(call_within(&t->s, mn_block_forward));
+  double *y = read_reals(&t->s.memory, c->y, results);
+  c->weight.planes = NULL, c->weight.ready = 0;
+  MUST(call_within(&t->s, mn_block_forward));
+  assert_reals(&t->s.memory, "y by the updated planes", c->y, y, results, 1e-6);
+  *c = before;
+  free(y);
+}
+
+static void follow_rules(struct trainee *t) {
+  for (size_t r = 0; r < COUNT(rules); r++) {
+    restart(t, &rules[r]);
+    for (int step = 0; step < 2; step++) {
+      next_step(t, 1);
+      run_update(t);
+    }
+    assert_parameters(t);
+    assert_planes(t);
+  }
+}
+
+static void by_every_rule(void **state) {
+  for (int p = 0; p < MN_PRECISIONS; p++)
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+      struct trainee t = open_trainee(*state, mn_precision_name((enum mn_precision)p), sizes[i]);
+      follow_rules(&t);
+      close_trainee(&t);
+    }
+}
+
+static void by_our_own_gemm(void **state) {
+  static const char *const precisions[] = {"bf16", "fp16", "fp16x3"};
+  for (size_t p = 0; p < COUNT(precisions); p++)
+    for (size_t i = 0; i < COUNT(large); i++) {
+      struct trainee t = open_trainee(*state, precisions[p], large[i]);
+      follow_rules(&t);
+      close_trainee(&t);
+    }
+}
+
+/* Two backwards before an update: their gradients are added up, and the parameters follow the sum. */
+static void accumulated(void **state) {
+  for (int p = 0; p < MN_PRECISIONS; p++) {
+    struct trainee t = open_trainee(*state, mn_precision_name((enum mn_precision)p), sizes[1]);
+    for (int i = 0; i < PARAMETERS; i++) {
+      double *none = zeros(t.s.counts[i + 1]);
+      t.call.of[i].gradient = take_reals(&t.s.memory, none, t.s.counts[i + 1]);
+      free(none);
+    }
+    restart(&t, &rules[1]);
+    next_step(&t, 2);
+    run_update(&t), run_update(&t);
+    assert_reals(&t.s.memory, "a weight before the step", t.call.of[0].values, t.s.parameters[0],
+                 t.s.counts[1], 0);
+    t.call.pair = NULL;
+    run_update(&t);
+    assert_parameters(&t);
+    assert_planes(&t);
+    close_trainee(&t);
+  }
+}
+
+/* dz in planes under the scale of the backward before: the first measures it. */
+static void by_an_earlier_scale(void **state) {
+  static const char *const precisions[] = {"fp16", "fp16x3"};
+  for (size_t p = 0; p < COUNT(precisions); p++) {
+    struct trainee t = open_trainee(*state, precisions[p], sizes[1]);
+    t.s.call.dz_scale = t.call.dz_scale = take_bytes(&t.s.memory, 16, 1);
+    for (int i = 0; i < 3; i++) {
+      MUST(call_within(&t.s, mn_block_backward));
+      t.s.call.dz_scale_ready = 1;
+    }
+    follow_rules(&t);
+    close_trainee(&t);
+  }
+}
+
+/* An infinite dy raises the caller's flag, with which nothing is updated. */
+static void not_finite(void **state) {
+  for (int p = 0; p < MN_PRECISIONS; p++) {
+    struct trainee t = open_trainee(*state, mn_precision_name((enum mn_precision)p), sizes[1]);
+    int flag = 0, own = 0;
+    t.s.call.nonfinite = t.call.nonfinite = take_bytes(&t.s.memory, 1, sizeof flag);
+    upload(&t, t.call.nonfinite, &flag, sizeof flag);
+    MUST(call_within(&t.s, mn_block_backward));
+    MUST(t.s.context->kernels->download(t.s.context->device, &flag, t.call.nonfinite, sizeof flag));
+    assert_int_equal(flag, 0);
+    t.s.dy[77] = INFINITY;
+    MUST(mn_context_write(t.s.context, (void *)t.s.call.dy, t.s.dy, t.s.call.rows * t.s.call.channels));
+    MUST(call_within(&t.s, mn_block_backward));
+    MUST(t.s.context->kernels->download(t.s.context->device, &flag, t.call.nonfinite, sizeof flag));
+    assert_int_equal(flag, MN_BLOCK_NONFINITE);
+    MUST(t.s.context->kernels->download(t.s.context->device, &own, t.s.context->device->nonfinite,
+                                        sizeof own));
+    assert_int_equal(own, 0);
+    for (size_t r = 0; r < COUNT(rules); r++) {
+      restart(&t, &rules[r]);
+      const double rates[MN_RATES] = {1, 1, 1};
+      upload(&t, t.rates, rates, sizeof rates);
+      run_update(&t);
+      assert_parameters(&t);
+    }
+    close_trainee(&t);
+  }
+}
+
+/* The 16 bits and the rest of a narrow weight of these floats. */
+static void write_narrow(struct trainee *t, const double *w) {
+  const int64_t count = t->s.counts[1];
+  uint16_t *high = malloc((size_t)count * sizeof *high), *low = malloc((size_t)count * sizeof *low);
+  assert_true(high && low);
+  for (int64_t i = 0; i < count; i++) {
+    const struct mn_halves halves = mn_split_float((float)w[i]);
+    high[i] = halves.high, low[i] = halves.low;
+  }
+  if (t->s.context->precision == MN_BF16) {
+    upload(t, t->call.of[0].values, high, (size_t)count * sizeof *high);
+    upload(t, t->call.rest, low, (size_t)count * sizeof *low);
+  } else {
+    struct mn_operand o = {.rows = 1, .cols = count, .real = t->call.rest, .planes = {t->call.of[0].values}};
+    o.scale = t->s.context->device->unscaled;
+    MUST(mn_context_write(t->s.context, t->call.rest, w, count));
+    MUST(t->s.context->kernels->round(t->s.context->device, &o, 0));
+  }
+  free(high), free(low);
+}
+
+static void assert_narrow(struct trainee *t) {
+  const int64_t count = t->s.counts[1];
+  uint16_t *high = malloc((size_t)count * sizeof *high), *low = malloc((size_t)count * sizeof *low);
+  double *found = zeros(count);
+  assert_true(high && low);
+  MUST(t->s.context->kernels->download(t->s.context->device, high, t->call.of[0].values,
+                                       (size_t)count * sizeof *high));
+  if (t->s.context->precision == MN_BF16) {
+    MUST(t->s.context->kernels->download(t->s.context->device, low, t->call.rest,
+                                         (size_t)count * sizeof *low));
+    for (int64_t i = 0; i < count; i++) found[i] = mn_join_halves((struct mn_halves){high[i], low[i]});
+  } else {
+    MUST(mn_context_read(t->s.context, found, t->call.rest, count));
+    for (int64_t i = 0; i < count; i++) assert_true(half_value(high[i]) == mn_to_fp16((float)found[i]));
+  }
+  assert_close("a narrow weight", found, t->w[0], count, near(&t->s));
+  free(high), free(low), free(found);
+}
+
+/* A weight of 16 bits, whose floats are the update's own. */
+static void narrow_weights(void **state) {
+  static const char *const precisions[] = {"bf16", "fp16"};
+  for (size_t p = 0; p < COUNT(precisions); p++)
+    for (int k = 0; k < 2; k++) {
+      struct trainee t = open_trainee(*state, precisions[p], k ? large[0] : sizes[1]);
+      t.call.of[0].values = take_bytes(&t.s.memory, t.s.counts[1], 2);
+      t.call.narrow = 1, t.call.planes = NULL;
+      t.call.rest = take_bytes(&t.s.memory, t.s.counts[1], p == 0 ? 2 : 4);
+      for (size_t r = 0; r < COUNT(rules); r++) {
+        restart(&t, &rules[r]);
+        write_narrow(&t, t.w[0]);
+        next_step(&t, 1), run_update(&t);
+        next_step(&t, 1), run_update(&t);
+        assert_narrow(&t);
+        assert_parameters(&t);
+      }
+      close_trainee(&t);
+    }
+}
+
+static void refused(struct trainee *t, const char *words) {
+  assert_int_equal(mn_block_update(t->s.context, &t->call), MN_USAGE);
+  if (!strstr(mn_message(), words)) fail_msg("'%s' does not say '%s'", mn_message(), words);
+}
+
+static void refusals(void **state) {
+  struct trainee t = open_trainee(*state, "fp16", sizes[1]);
+  struct mn_block_update_call *c = &t.call;
+  restart(&t, &rules[1]);
+  c->workspace = NULL;
+  const struct mn_block_update_call good = *c;
+  refused(&t, "needs a workspace");
+  c->size -= 8, refused(&t, "another version");
+  assert_int_equal(mn_block_update_workspace(t.s.context, c), 0), *c = good;
+  c->rows = 0, refused(&t, "0 rows"), *c = good;
+  c->planes = NULL, refused(&t, "the weight's planes in fp16"), *c = good;
+  c->rule.rate = NULL, refused(&t, "needs a rate"), *c = good;
+  c->of[2].m = NULL, refused(&t, "m and v of gamma"), *c = good;
+  c->rule.kind = MN_ADAMW, c->of[0].v = NULL, refused(&t, "m and v of weight"), *c = good;
+  c->of[3].values = (char *)c->of[3].values + 4, refused(&t, "beta is at"), *c = good;
+  c->x.ready = 0, c->x.values = NULL, refused(&t, "needs x"), *c = good;
+  c->narrow = 1, refused(&t, strcmp(*state, "cpu") ? "needs its rest" : "takes no 16-bit"), *c = good;
+  t.s.call.dz_scale_ready = 1;
+  assert_int_equal(mn_block_backward(t.s.context, &t.s.call), MN_USAGE);
+  assert_non_null(strstr(mn_message(), "dz_scale"));
+  close_trainee(&t);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      ON("cpu", by_every_rule),        ON("cuda", by_every_rule), ON("cuda", by_our_own_gemm),
+      ON("cpu", accumulated),          ON("cuda", accumulated),   ON("cpu", by_an_earlier_scale),
+      ON("cuda", by_an_earlier_scale), ON("cpu", not_finite),     ON("cuda", not_finite),
+      ON("cuda", narrow_weights),      ON("cpu", refusals),       ON("cuda", refusals),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
