@@ -19,7 +19,7 @@ passed=0 failed=0
 export OMP_WAIT_POLICY=passive
 build=(make --no-print-directory -j2 CUDA=0 BUILD=build OPTIMIZE=-O1 WERROR=0)
 programs=${alone:-test_block test_kernels test_planes test_optimizer test_gradients test_tape test_parity test_masters}
-every=${alone:-$programs test_block_call test_reading test_doubts test_fingerprint test_owned test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_predict test_standardize test_model test_terminal test_log test_resume test_progress test_command test_advice test_newest test_sums test_disk test_signals test_hosts test_arrays test_options}
+every=${alone:-$programs test_block_call test_block_update test_reading test_doubts test_fingerprint test_owned test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_predict test_standardize test_model test_terminal test_log test_resume test_progress test_command test_advice test_newest test_sums test_disk test_signals test_hosts test_arrays test_options}
 
 # A worker of the process below takes its copy (BUILT), and of the mutants its SHARE. Any other builds a copy, in which all must pass.
 if [ -n "${BUILT:-}" ]; then
@@ -99,7 +99,7 @@ mutant() {
   kernels/real.h) order=${alone:-test_kernels} ;;
   kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels} ;;
   engine/ranks/hosts.c) order=${alone:-test_hosts} ;;
-  layers/block_call.c) order=${alone:-test_block_call} ;;
+  layers/block_call.c | kernels/outside.c) order=${alone:-test_block_call test_block_update} ;;
   layers/block.c) order=${alone:-test_retake} ;;
   train/optimizer.c) order=${alone:-test_optimizer test_parity} ;;
   train/checkpoint/weights.c | train/command/session.c) order=${alone:-test_init test_validation} ;;
@@ -286,9 +286,21 @@ o=layers/block_call.c
 mutant "call: planes not made" $o 'o->stale = planes > 0;' ''
 mutant "call: planes made again" $o 'if (matrix->ready) o.stale = 0;' ''
 mutant "call: a scale within its plane" $o '(memory + (all + 15) / 16 * 16)' 'memory'
-mutant "call: less workspace than is taken" $o '(3 * mn_chunks(call->rows) * call->channels)' 'call->channels'
+mutant "call: less workspace than is taken" $o '(3 * mn_chunks(dz->rows) * dz->cols)' 'dz->cols'
 mutant "call: dz's planes not made" $o 'MN_TRY(mn_operand_prepare(context, dz));' ''
-mutant "call: a struct of any size" $o 'if (call->size == sizeof *call) return MN_OK;' 'return MN_OK;'
+mutant "call: a struct of any size" $o 'call->size == sizeof *call ? MN_OK' 'call->size ? MN_OK'
+mutant "call: a grown weight's factor without room" $o 'if (matrix->updated) o.headroom = MN_HEADROOM_W;' ''
+mutant "call: dz under the first factor" $o 'if (dz->scale && !dz->real) MN_TRY(k->rescale(device, &next));' ''
+mutant "call: its flag is the device's" $o 'nonfinite ? nonfinite : device->nonfinite' 'device->nonfinite'
+mutant "call: its mark is the device's" $o 'nonfinite ? MN_BLOCK_NONFINITE : device->mark' 'device->mark'
+mutant "call: the flag is not given back" kernels/outside.c 'outside->nonfinite = nonfinite, outside->mark = mark;' ''
+mutant "update: planes stay" $o '.values, .planes = call->planes,' '.values, .planes = NULL,'
+mutant "update: dz under its own scale" $o 'if (work->dz.scale && call->dz_scale) work->dz.scale = call->dz_scale;' ''
+mutant "update: a gradient is followed, not added to" $o '{.kind = MN_ADD, .into = call->of[i].gradient}' '{.kind = MN_UPDATE, .update = &updates[i]}'
+mutant "update: vectors stay" $o '&sinks[MN_BLOCK_BIAS], NULL)' '(const struct mn_epilogue *[3]){0}, NULL)'
+mutant "update: a sum is not followed" $o 'call->of[i].values && call->of[i].gradient)' 'i && call->of[i].values && call->of[i].gradient)'
+mutant "update: without m" $o 'mn_rule_keeps_m(&call->rule) && !p->m' '0'
+mutant "update: no planes needed" $o 'planes && !call->planes && !call->narrow' '0'
 mutant "call: any alignment" $o 'if ((uintptr_t)memory % (uintptr_t)bytes == 0) return' 'if (1) return'
 
 y=layers/block.c

@@ -46,7 +46,7 @@ compute-sanitizer --tool initcheck --error-exitcode 9 "$build/tests/initcheck" >
 # gather wrote would be trained on. test_accuracy has products of test_parity_devices' kernels at another size.
 beside() {
   case $1 in
-  memcheck) echo test_block_call test_loader test_saver test_library test_trainer test_nonfinite test_masters test_accuracy ;;
+  memcheck) echo test_block_call test_block_update test_loader test_saver test_library test_trainer test_nonfinite test_masters test_accuracy ;;
   racecheck) echo test_block_call test_library ;;
   synccheck) echo test_block_call ;;
   initcheck) echo test_loader ;;

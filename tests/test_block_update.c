@@ -4,10 +4,11 @@
 
 static const int64_t sizes[][4] = {{5, 16, 24, 3}, {70, 24, 64, 8}, {3, 7, 10, 2}};
 /* Products that the streaming and the plain tile of our own GEMM take. */
-static const int64_t large[][4] = {{256, 2048, 4096, 128}, {2080, 2048, 4096, 128}};
+static const int64_t large[][4] = {{256, 768, 4096, 128}, {2080, 768, 4096, 128}};
 
 static const struct mn_rule rules[] = {
     {.kind = MN_SGD},
+    {.kind = MN_SGD, .weight_decay = -8}, /* the weight grows threefold a step */
     {.kind = MN_SGD, .momentum = 0.9, .weight_decay = 0.01},
     {.kind = MN_SGD, .momentum = 0.9, .nesterov = 1},
     {.kind = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.98, .eps = 1e-2, .weight_decay = 0.01},
@@ -173,7 +174,7 @@ static void accumulated(void **state) {
       t.call.of[i].gradient = take_reals(&t.s.memory, none, t.s.counts[i + 1]);
       free(none);
     }
-    restart(&t, &rules[1]);
+    restart(&t, &rules[2]);
     next_step(&t, 2);
     run_update(&t), run_update(&t);
     assert_reals(&t.s.memory, "a weight before the step", t.call.of[0].values, t.s.parameters[0],
@@ -186,16 +187,28 @@ static void accumulated(void **state) {
   }
 }
 
-/* dz in planes under the scale of the backward before: the first measures it. */
+static void write_dy(struct trainee *t, double factor) {
+  const int64_t count = t->s.call.rows * t->s.call.channels;
+  double *dy = zeros(count);
+  for (int64_t i = 0; i < count; i++) dy[i] = factor * t->s.dy[i];
+  MUST(mn_context_write(t->s.context, (void *)t->s.call.dy, dy, count));
+  free(dy);
+}
+
+/* dz in planes under the scale of the backward before, which the first measures: a dz that grows has room. */
 static void by_an_earlier_scale(void **state) {
   static const char *const precisions[] = {"fp16", "fp16x3"};
   for (size_t p = 0; p < COUNT(precisions); p++) {
     struct trainee t = open_trainee(*state, precisions[p], sizes[1]);
     t.s.call.dz_scale = t.call.dz_scale = take_bytes(&t.s.memory, 16, 1);
-    for (int i = 0; i < 3; i++) {
-      MUST(call_within(&t.s, mn_block_backward));
-      t.s.call.dz_scale_ready = 1;
-    }
+    MUST(call_within(&t.s, mn_block_backward));
+    t.s.call.dz_scale_ready = 1;
+    write_dy(&t, 64);
+    restart(&t, &rules[0]);
+    next_step(&t, 64);
+    run_update(&t);
+    assert_parameters(&t);
+    write_dy(&t, 1);
     follow_rules(&t);
     close_trainee(&t);
   }
@@ -299,7 +312,7 @@ static void refused(struct trainee *t, const char *words) {
 static void refusals(void **state) {
   struct trainee t = open_trainee(*state, "fp16", sizes[1]);
   struct mn_block_update_call *c = &t.call;
-  restart(&t, &rules[1]);
+  restart(&t, &rules[2]);
   c->workspace = NULL;
   const struct mn_block_update_call good = *c;
   refused(&t, "needs a workspace");
