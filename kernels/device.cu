@@ -32,7 +32,7 @@ struct on_gpu<Result(struct mn_device *, Arguments...), Function> {
   }
 };
 
-/* An exchange itself keeps and restores the GPU that was current. */
+/* The exchange makes the GPU current itself, because it restores the earlier one afterwards. */
 template <> struct on_gpu<mn_exchange_function, mn_exchange_cuda> {
   static constexpr auto call = mn_exchange_cuda;
 };

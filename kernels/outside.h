@@ -9,8 +9,8 @@ enum { MN_LIBRARY_WORKSPACE = 32 << 20, MN_LIBRARY_SCALARS = 8 };
 /* What a device's kernels use besides their operands. Streams that run side by side must not share the
  * memory, which is the device's, aligned to 256 bytes. */
 struct mn_outside {
-  int ordinal;  /* the device's: its GPU becomes the thread's current one, and the earlier one stands here */
-  void *stream; /* a cudaStream_t of the device's GPU; NULL means its default stream */
+  int ordinal;     /* the device's; after the exchange, the thread's current GPU before it */
+  void *stream;    /* a cudaStream_t of the device's GPU; NULL means its default stream */
   void *workspace; /* MN_LIBRARY_WORKSPACE bytes */
   void *scalars;   /* MN_LIBRARY_SCALARS bytes */
   void *scratch;   /* MN_LIBRARY_WORKSPACE bytes if products are added or updated with; else NULL */

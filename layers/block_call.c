@@ -57,7 +57,7 @@ static struct mn_operand operand_of(const struct mn_device *device, const struct
   return o;
 }
 
-/* What of the caller's the device uses in place of its own during a call. */
+/* The caller's stream, memory and flag, which the device uses in place of its own during a call. */
 static struct mn_outside outside_of(const struct mn_device *device, void *stream, int *nonfinite,
                                     struct area *area) {
   struct mn_outside o = {.ordinal = device->ordinal,
@@ -70,7 +70,7 @@ static struct mn_outside outside_of(const struct mn_device *device, void *stream
   return o;
 }
 
-/* dz as products read it, [rows, channels], and the column sums. */
+/* Lays out dz, [rows, channels] as products read it, and the column sums, whose memory it returns. */
 static void *lay_out_pair(const struct mn_device *device, struct mn_operand *dz, int planes,
                           struct area *area) {
   if (planes)
@@ -137,6 +137,9 @@ static mn_status check(const struct mn_context *context, const struct mn_block_c
   MN_TRY(check_aligned("z", call->z, 16));
   MN_TRY(check_aligned("dx", call->dx, 16));
   MN_TRY(check_aligned("dweight", call->dweight, 16));
+  if (planes_of(context->device, call->channels, call->inputs) > 0 &&
+      ((call->x.ready && !call->x.planes) || (call->weight.ready && !call->weight.planes)))
+    return mn_fail(MN_USAGE, "planes that are ready are NULL");
   MN_TRY(check_aligned("x.planes", call->x.planes, parts));
   MN_TRY(check_aligned("weight.planes", call->weight.planes, parts));
   MN_TRY(check_aligned("pair", call->pair, parts));
@@ -215,7 +218,7 @@ static mn_status backward(struct mn_context *context, const struct mn_block_call
   return k->column_sums(device, work->sums, mn_chunks(call->rows), call->channels, sinks, NULL);
 }
 
-/* Before and after a call's work, which may have failed. */
+/* Called before a call's work, and after it even if that failed. */
 static void exchange(struct mn_context *context, struct mn_outside *outside) {
   context->kernels->exchange(context->device, outside);
 }
@@ -280,7 +283,7 @@ struct update_work {
   void *sums;
 };
 
-/* A narrow float16 weight holds its floats' values themselves. */
+/* The weight in all its forms. A narrow float16 weight is not scaled. */
 static struct mn_operand weight_of(const struct mn_device *device, const struct mn_block_update_call *call,
                                    int planes) {
   const struct mn_block_matrix matrix = {
@@ -334,9 +337,10 @@ static mn_status check_update(const struct mn_context *context, const struct mn_
                    mn_precision_name(context->precision));
   if (!call->rule.rate) return mn_fail(MN_USAGE, "the update needs a rate, which is NULL");
   if (call->narrow && !call->rest) return mn_fail(MN_USAGE, "a narrow weight needs its rest, which is NULL");
-  if (call->pair && !call->x.values && !call->x.ready)
+  if (call->pair && !call->x.values && !(planes && call->x.ready))
     return mn_fail(MN_USAGE, "the pair needs x, which is NULL");
   MN_TRY(check_aligned("rest", call->rest, 16));
+  int used = call->pair != NULL;
   for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) {
     const struct mn_block_parameter *p = &call->of[i];
     const void *const parts[] = {p->values, p->m, p->v, p->gradient};
@@ -344,11 +348,13 @@ static mn_status check_update(const struct mn_context *context, const struct mn_
     if ((mn_rule_keeps_m(&call->rule) && !p->m) || (mn_rule_keeps_v(&call->rule) && !p->v))
       return mn_fail(MN_USAGE, "the rule needs m and v of %s, of which one is NULL", names[i]);
     for (int k = 0; k < 4; k++) MN_TRY(check_aligned(names[i], parts[k], 16));
+    used |= p->gradient != NULL;
   }
+  if (!used) return mn_fail(MN_USAGE, "the update needs a pair or a gradient, and has neither");
   return MN_OK;
 }
 
-/* Each parameter by its own gradient in memory. */
+/* Updates each parameter that has a gradient by it. */
 static mn_status follow(struct mn_context *context, const struct mn_block_update_call *call,
                         struct update_work *work, const struct mn_update *updates) {
   for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) {
@@ -360,7 +366,7 @@ static mn_status follow(struct mn_context *context, const struct mn_block_update
   return MN_OK;
 }
 
-/* The weight by dzᵀ·x and the vectors by the column sums; or their gradients. */
+/* Updates the weight by dzᵀ·x and the vectors by the column sums, or adds these to the gradients. */
 static mn_status follow_pair(struct mn_context *context, const struct mn_block_update_call *call,
                              struct update_work *work, const struct mn_update *updates) {
   const struct mn_kernels *k = context->kernels;

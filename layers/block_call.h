@@ -1,8 +1,8 @@
 /* The block as three plain calls on memory of the caller's, in a CUDA stream of the caller's: for other
  * frameworks, such as PyTorch (layers/minnow_torch.py). Nothing is recorded on a tape.
  *
- * A backward stores the gradients, or it leaves the pair (dz, x), and the update computes the weight's gradient
- * dzᵀ·x and follows it in one product, so that this gradient is never stored.
+ * A backward stores the gradients, or it leaves dz and x for an update. The update computes the product dzᵀ·x
+ * and applies the rule to its result, so that the weight's gradient is never stored.
  *
  * The calls neither allocate memory of the device's nor wait for it, and may be captured in a CUDA graph. The
  * calling thread's current GPU is the same afterwards. One thread at a time uses a context. */
@@ -38,16 +38,18 @@ struct mn_block_call {
                             are not NULL */
   const void *dy;        /* [N, C] reals: into the backward; NULL for the forward */
   void *dx, *dweight, *dbias, *dgamma, *dbeta; /* reals: out of the backward, those that are not NULL */
-  void *pair; /* out of the backward if it is not NULL: dz and the column sums for mn_block_update, of
-                      mn_block_pair_bytes, aligned as planes are */
-  void *
-      dz_scale; /* 16 bytes for the scale of the pair's dz, in precisions that scale. NULL: it is in the pair */
-  int dz_scale_ready; /* dz_scale holds the scale of an earlier dz, from which this one's follows without a pass
-                         over dz. A dz that its plane cannot hold raises the nonfinite flag then */
-  int *
-      nonfinite; /* in the device's memory: if the backward meets a value that is not finite, or that its plane
-                      cannot hold, this becomes MN_BLOCK_NONFINITE. NULL if that is not wanted */
-  void *stream;  /* a cudaStream_t of the context's GPU; NULL: its default stream */
+  /* Out of the backward if not NULL: dz and the column sums for an update, mn_block_pair_bytes, aligned as
+   * planes are. */
+  void *pair;
+  /* In precisions that scale: 16 bytes for the scale of the pair's dz; NULL if it may be in the pair. Once an
+   * earlier backward has written it (dz_scale_ready), the scale of this dz follows from the largest of that
+   * one, which saves a pass over dz. */
+  void *dz_scale;
+  int dz_scale_ready;
+  /* In the device's memory. It becomes MN_BLOCK_NONFINITE if the backward meets a value that is not finite or,
+   * with dz_scale_ready, one that its plane cannot hold. NULL to do without. */
+  int *nonfinite;
+  void *stream;    /* a cudaStream_t of the context's GPU; NULL for its default stream */
   void *workspace; /* mn_block_workspace bytes, aligned as planes are: the call's own until it is done */
 };
 
@@ -72,33 +74,35 @@ MN_API mn_status mn_block_backward(struct mn_context *context, const struct mn_b
 /* How much memory the call's pair takes, by its sizes. 0 if call->size is another's. */
 MN_API size_t mn_block_pair_bytes(const struct mn_context *context, const struct mn_block_call *call);
 
-/* A parameter and what its rule keeps; all are reals of its shape. */
+/* A parameter and the state that its rule keeps, all reals of its shape, aligned to 16 bytes. */
 struct mn_block_parameter {
-  void *values;   /* NULL if it stays as it is */
+  void *values;   /* NULL for a parameter that is not trained */
   void *m, *v;    /* not read if the rule keeps none */
-  void *gradient; /* a sum of gradients, for several backwards before one update; else NULL */
+  void *gradient; /* for several backwards before one update: the sum of their gradients; else NULL */
 };
 
 /* The arguments of an update. */
 struct mn_block_update_call {
   size_t size;                    /* sizeof(struct mn_block_update_call) */
   int64_t rows, inputs, channels; /* N, I, C */
-  struct mn_block_matrix x;       /* [N, I] as of the backward that wrote the pair */
-  void *pair, *dz_scale;          /* likewise. pair NULL: the gradients that there are hold their sums */
+  struct mn_block_matrix x;       /* [N, I] as in the backward that wrote the pair */
+  void *pair, *dz_scale;          /* the same as in that backward */
   struct mn_block_parameter of[MN_BLOCK_PARAMETERS];
-  void *planes;        /* of the weight, beside its reals: written too; NULL: it has none */
-  int narrow;          /* the weight's values are 16 bits, as products read them */
-  void *rest;          /* [C, I] what a narrow weight has besides: in MN_BF16 the lower 16 bits of floats,
-                                     whose upper ones are its values (kernels/planes.h); in MN_FP16 its floats */
-  struct mn_rule rule; /* rate and scale are in the device's memory */
-  int *nonfinite;      /* if it is not 0 nothing is written. NULL: it is 0 */
+  void *planes; /* the weight's, which the update writes beside its reals; NULL if it has none */
+  int narrow;   /* the weight's values are 16 bits, as products read them */
+  /* [C, I] for a narrow weight: in MN_BF16 the lower 16 bits of the floats whose upper 16 bits are its values
+   * (kernels/planes.h), in MN_FP16 the floats. */
+  void *rest;
+  struct mn_rule rule;      /* its rate and scale are in the device's memory */
+  int *nonfinite;           /* if it is not 0, the update does not write; NULL to do without */
   void *stream, *workspace; /* as above; mn_block_update_workspace bytes */
 };
 
-/* With a pair: each parameter that has a gradient gets the pair's added to it, and every other one follows the
- * pair's by the rule; the pair is used up. Without one: each parameter that has a gradient follows it. MN_USAGE: sizes or pointers that
- * cannot be. MN_LIBRARY. */
+/* With a pair, a parameter with a gradient gets the pair's gradient added to it; any other is updated by the
+ * pair's gradient, and the pair's memory is overwritten. Without a pair, each parameter with a gradient is
+ * updated by that. MN_USAGE: sizes or pointers that cannot be. MN_LIBRARY. */
 MN_API mn_status mn_block_update(struct mn_context *context, const struct mn_block_update_call *call);
+/* 0 if call->size is another's. */
 MN_API size_t mn_block_update_workspace(const struct mn_context *context,
                                         const struct mn_block_update_call *call);
 

@@ -79,10 +79,10 @@ class _Context:
       raise RuntimeError(self.lib.mn_message().decode())
 
   def run(self, entry, x, call):
-    """In the current stream, to whose later work the workspace goes afterwards."""
+    """In the current stream of x's device, to whose later work the workspace goes afterwards."""
     call.size = ctypes.sizeof(call)
-    with torch.cuda.device_of(x), self.lock:
-      call.stream = torch.cuda.current_stream().cuda_stream if x.is_cuda else None
+    with self.lock:
+      call.stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else None
       bytes_ = self.lib.mn_block_workspace(self.handle, ctypes.byref(call))
       workspace = x.new_empty(bytes_, dtype=torch.uint8)
       call.workspace = workspace.data_ptr()

@@ -9,7 +9,12 @@
 #include "layers/block_call.h"
 #include "train/pass.h"
 
-enum { CANARY = 512, X = 0, PARAMETERS = 4, GRADIENTS = 5 }; /* gradients of x and of the parameters */
+enum {
+  CANARY = 512,
+  X = 0,
+  PARAMETERS = MN_BLOCK_PARAMETERS,
+  GRADIENTS = 5
+}; /* gradients of x and of the parameters */
 
 /* A block's inputs on the device, its results, and what a tape makes of the same. */
 struct subject {

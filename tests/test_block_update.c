@@ -325,6 +325,8 @@ static void refusals(void **state) {
   c->rule.kind = MN_ADAMW, c->of[0].v = NULL, refused(&t, "m and v of weight"), *c = good;
   c->of[3].values = (char *)c->of[3].values + 4, refused(&t, "beta is at"), *c = good;
   c->x.ready = 0, c->x.values = NULL, refused(&t, "needs x"), *c = good;
+  c->x.planes = NULL, refused(&t, "ready are NULL"), *c = good;
+  c->pair = NULL, refused(&t, "a pair or a gradient"), *c = good;
   c->narrow = 1, refused(&t, strcmp(*state, "cpu") ? "needs its rest" : "takes no 16-bit"), *c = good;
   t.s.call.dz_scale_ready = 1;
   assert_int_equal(mn_block_backward(t.s.context, &t.s.call), MN_USAGE);

@@ -702,6 +702,9 @@ class Distributed(Case):
     self.assertEqual(torch.cuda.current_device(), 0)
     self.all_near(gradients(own, x, dy), gradients(plain, x.double(), dy.double()), NEAR["fp16x3"])
     self.assertEqual(torch.cuda.current_device(), 0)
+    # PyTorch restores the GPU after an operator, so the function is called without one, too.
+    minnow_torch._forward(x, *(p.detach() for p in own.parameters()), 8, 1e-5, 0.01, "fp16x3", x.dtype, False, False)
+    self.assertEqual(torch.cuda.current_device(), 0)
 
 
 @unittest.skipUnless(torch.cuda.is_available(), "needs a GPU")
