@@ -245,8 +245,10 @@ size_t mn_block_pair_bytes(const struct mn_context *context, const struct mn_blo
   return area.taken;
 }
 
-size_t mn_block_plane_bytes(const struct mn_context *context) {
-  return (size_t)context->device->planes * context->device->plane;
+size_t mn_block_plane_bytes(const struct mn_context *context, const struct mn_block_call *call) {
+  const struct mn_device *device = context->device;
+  if (call->size != sizeof *call) return 0;
+  return (size_t)planes_of(device, call->channels, call->inputs) * device->plane;
 }
 
 size_t mn_block_workspace(const struct mn_context *context, const struct mn_block_call *call) {

@@ -56,8 +56,9 @@ struct mn_block_call {
 /* The bits of the float 1, so that the flag serves as a found_inf of PyTorch's too. */
 enum { MN_BLOCK_NONFINITE = 0x3f800000 };
 
-/* 0 where products read the values themselves. */
-MN_API size_t mn_block_plane_bytes(const struct mn_context *context);
+/* By the call's sizes: how many bytes the planes of x and weight take for each element. 0 if products read the
+ * values themselves or call->size is another's. */
+MN_API size_t mn_block_plane_bytes(const struct mn_context *context, const struct mn_block_call *call);
 
 /* By the sizes and by which pointers are NULL: of the forward or, where dy is not NULL, of the backward. 0
  * where call->size is another's. */

@@ -1,30 +1,38 @@
-"""minnow's block for PyTorch: Linear, GroupNorm, LeakyReLU and x + x as one operator, on the CPU and on CUDA.
+"""minnow's block for PyTorch, Linear, GroupNorm, LeakyReLU and x + x in one, and its optimizers, on the CPU and on CUDA.
 
-    from minnow_torch import Block
+    from minnow_torch import Block, SGD
     model = torch.nn.Sequential(Block(64, 128, 8), torch.nn.Linear(128, 10))
+    optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
 
 A Block has the parameters, the initial values and the state_dict of the plain modules: fc.weight fc.bias gn.weight
 gn.bias. It works under autograd, autocast, torch.compile, CUDA graphs and DistributedDataParallel. What minnow does not
-serve PyTorch computes, and a warning says so once.
+serve PyTorch computes, and a warning says so once. It works with every optimizer; SGD and AdamW of this module update
+its weights in the product that computes their gradient, which they therefore do not store.
 
 libminnow.so is loaded by ctypes, at the first call: the file that MINNOW_LIBRARY names or else the one beside this file,
 the one in the checkout's build folder, the system's."""
+import copy
 import ctypes
 import functools
+import inspect
+import itertools
 import os
 import pathlib
 import threading
 import warnings
+import weakref
 
 import torch
 from torch import library
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 if not hasattr(library, "custom_op"):
   raise ImportError(f"minnow_torch needs PyTorch 2.4 or newer, not {torch.__version__}")
 
-__all__ = ["Block", "ModelNew", "block", "forget"]
+__all__ = ["AdamW", "Block", "ModelNew", "SGD", "block", "forget"]
 # What products of float32 may read (kernels/types.h): the first, the default, has float32's accuracy on tensor cores.
 PRECISIONS = ("fp16x3", "fp32", "tf32", "fp16", "bf16")
 # What products of the other types read.
@@ -51,6 +59,26 @@ class _Call(ctypes.Structure):
               *((n, ctypes.c_void_p) for n in ("nonfinite", "stream", "workspace"))]
 
 
+class _Parameter(ctypes.Structure):
+  """struct mn_block_parameter."""
+  _fields_ = [(n, ctypes.c_void_p) for n in ("values", "m", "v", "gradient")]
+
+
+class _Rule(ctypes.Structure):
+  """struct mn_rule (kernels/types.h)."""
+  _fields_ = [("rate", ctypes.c_void_p), ("scale", ctypes.c_void_p), ("momentum", ctypes.c_double),
+              ("weight_decay", ctypes.c_double), ("nesterov", ctypes.c_int), ("kind", ctypes.c_int),
+              *((n, ctypes.c_double) for n in ("beta1", "beta2", "eps"))]
+
+
+class _Update(ctypes.Structure):
+  """struct mn_block_update_call."""
+  _fields_ = [("size", ctypes.c_size_t), *((n, ctypes.c_int64) for n in ("rows", "inputs", "channels")), ("x", _Matrix),
+              ("pair", ctypes.c_void_p), ("dz_scale", ctypes.c_void_p), ("of", _Parameter * 4), ("planes", ctypes.c_void_p),
+              ("narrow", ctypes.c_int), ("rest", ctypes.c_void_p), ("rule", _Rule),
+              *((n, ctypes.c_void_p) for n in ("nonfinite", "stream", "workspace"))]
+
+
 @functools.cache
 def _library():
   here, named, missed = pathlib.Path(__file__).resolve().parent, os.environ.get("MINNOW_LIBRARY"), []
@@ -58,35 +86,50 @@ def _library():
     try:
       minnow = ctypes.CDLL(str(path))
       minnow.mn_message.restype = ctypes.c_char_p
-      minnow.mn_block_plane_bytes.restype = minnow.mn_block_workspace.restype = ctypes.c_size_t
+      for part in "workspace", "update_workspace", "plane_bytes", "pair_bytes", "forward", "backward", "update":
+        entry = getattr(minnow, f"mn_block_{part}")
+        entry.argtypes = ctypes.c_void_p, ctypes.c_void_p
+        entry.restype = ctypes.c_size_t if part.endswith(("workspace", "bytes")) else ctypes.c_int
       return minnow
     except (OSError, AttributeError) as error:
       missed.append(str(error))
   raise RuntimeError(f"libminnow.so cannot be loaded ({'; '.join(missed)})")
 
 
+_workspaces = {}  # by stream
+_lock = functools.cache(lambda device: threading.RLock())  # of all contexts on a device, since they share these
+
+
 class _Context:
-  """A device in one precision (engine/context.h), for one thread at a time. It lives as long as the process."""
+  """A device in one precision (engine/context.h), for the thread that has its lock. It lives as long as the process."""
 
   def __init__(self, device, precision):
-    self.lib, self.handle, self.lock = _library(), ctypes.c_void_p(), threading.RLock()
+    self.lib, opened, self.device, self.lock = _library(), ctypes.c_void_p(), device, _lock(device)
     with torch.cuda.device(device if device.type == "cuda" else -1):
-      self.must(self.lib.mn_context_open(ctypes.byref(self.handle), str(device).encode(), precision.encode()))
-    self.plane_bytes = self.lib.mn_block_plane_bytes(self.handle)
+      self.must(self.lib.mn_context_open(ctypes.byref(opened), str(device).encode(), precision.encode()))
+    self.handle = opened.value
+    self.precision, self.real = precision, torch.float64 if precision == "fp64" else torch.float32
 
   def must(self, status):
     if status:
       raise RuntimeError(self.lib.mn_message().decode())
 
-  def run(self, entry, x, call):
-    """In the current stream of x's device, to whose later work the workspace goes afterwards."""
-    call.size = ctypes.sizeof(call)
-    with self.lock:
-      call.stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else None
-      bytes_ = self.lib.mn_block_workspace(self.handle, ctypes.byref(call))
-      workspace = x.new_empty(bytes_, dtype=torch.uint8)
-      call.workspace = workspace.data_ptr()
-      self.must(entry(self.handle, ctypes.byref(call)))
+  def run(self, entry, count, call):
+    """In the device's current stream, whose calls share one workspace, since they run one after the other. Those of a
+    CUDA graph have their own, in the graph's memory."""
+    at = ctypes.addressof(call)
+    bytes_, stream, workspace = count(self.handle, at), None, None
+    if self.device.type == "cuda":
+      stream = torch._C._cuda_getCurrentRawStream(self.device.index)
+      key = self.device.index, stream
+      if not torch.cuda.is_current_stream_capturing():
+        workspace = _workspaces.get(key)
+        if workspace is None or workspace.numel() < bytes_:
+          workspace = _workspaces[key] = torch.empty(bytes_, dtype=torch.uint8, device=self.device)
+    if workspace is None:
+      workspace = torch.empty(bytes_, dtype=torch.uint8, device=self.device)
+    call.stream, call.workspace = stream, workspace.data_ptr()
+    self.must(entry(self.handle, at))
 
 
 _context = functools.cache(_Context)
@@ -116,23 +159,20 @@ _kept, _guard = {}, threading.RLock()  # those made for forwards without gradien
 def forget():
   """Lets go of what is kept of weights between forwards without gradients. A weight that is written between two of them
   is noticed by its `_version`. What leaves that as it was is not noticed, and needs this call: writing through `.data`,
-  NumPy, DLPack or the storage, from another process, in a CUDA graph's replay, or by a fused optimizer whose gradient no
-  Block computed."""
+  NumPy, DLPack or the storage, from another process, in a CUDA graph's replay, or by a fused optimizer of torch.optim's
+  whose gradient no Block computed."""
   with _guard:
     _kept.clear()
+    for own in list(_trained.values()):
+      own.planes.clear()
 
 
-def _planes(weight, context):
-  more = MORE if context.plane_bytes else 0
-  return weight.new_empty(context.plane_bytes * weight.numel() + more, dtype=torch.uint8)
-
-
-def _recall(weight, context, training):
+def _recall(weight, plan, training):
   """The planes that an earlier forward in this stream made of the weight, or memory for them, and whether they are the
-  weight's still. Of a weight in training nothing is kept: fused optimizers and CUDA graphs write it without a new
+  weight's still. Of a weight in training nothing is kept here: fused optimizers and CUDA graphs write it without a new
   version."""
   storage, stream = weight.untyped_storage(), None
-  key = context, storage._cdata, weight.storage_offset(), weight.shape, weight.stride(), weight.dtype
+  key = plan.context, storage._cdata, weight.storage_offset(), weight.shape, weight.stride(), weight.dtype
   if weight.is_cuda:
     stream = torch.cuda.current_stream(weight.device)
     training |= torch.cuda.is_current_stream_capturing()
@@ -145,12 +185,12 @@ def _recall(weight, context, training):
     now = weight._version, stream  # which an inference tensor has not
     if key in _kept and _kept[key][1] == now:
       return _kept[key][2], True
-    planes = _planes(weight, context)
+    planes = plan.bytes(plan.weight_planes)
     _kept[key] = StorageWeakRef(storage), now, planes
     return planes, False
 
 
-# ---- the operators ----
+# ---- the calls ----
 
 def _misfit(x, weight, groups, vectors, others=()):
   """Why minnow cannot take these tensors, or None: C goes by the sizes of x and weight alone, and takes none of
@@ -170,126 +210,391 @@ def _misfit(x, weight, groups, vectors, others=()):
   return f"{groups} groups and tensors of shape {', '.join(str(tuple(t.shape)) for t in tensors)} are not served"
 
 
-def _check(*given):
-  why = _misfit(*given)
-  if why:
-    raise RuntimeError(f"minnow: {why}")
-
-
-def _real(precision):
-  return torch.float64 if precision == "fp64" else torch.float32
-
-
 def _narrow(device, dtype, precision):
   """Whether this is the 16-bit type that the precision's products read: then minnow takes tensors as they are."""
   return device.type == "cuda" and dtype.itemsize == 2 and OWN.get(dtype) == precision
 
 
-def _dense(precision, *tensors):
-  """As minnow takes them: row-major, and of its own type."""
-  return [t.to(t.dtype if _narrow(t.device, t.dtype, precision) else _real(precision)).contiguous() for t in tensors]
+def _dense(t, dtype):
+  """As minnow takes it."""
+  return t if t.dtype is dtype and t.is_contiguous() and not t.is_neg() else t.to(dtype).contiguous().resolve_neg()
 
 
-def _call(x, weight, groups, slope, **results):
-  """x and weight are dense; the others have to outlive the call, and are left out where they are empty."""
-  pointers = {name: t.data_ptr() for name, t in results.items() if t is not None and t.numel()}
-  matrices = {name: _Matrix(t.data_ptr(), None, t.dtype.itemsize == 2) for name, t in (("x", x), ("weight", weight))}
-  return _Call(rows=x.shape[0], inputs=x.shape[1], channels=weight.shape[0], groups=groups, slope=slope, **matrices,
-               **pointers)
+def _at(t):
+  return t.data_ptr() if t is not None and t.numel() else None
 
 
-def _results(x, weight, groups, precision, out, save, keep):
-  """Memory for y, and for what a backward reads: z, mean, rstd and the weight's planes; empty where it is not wanted."""
-  rows, channels = x.shape[0], weight.shape[0]
-  sizes = ((rows, channels), (rows, groups), (rows, groups)) if save else (0, 0, 0)
-  saved = [x.new_empty(size, dtype=_real(precision)) for size in sizes]
-  planes = _planes(weight, _context(x.device, precision)) if keep else x.new_empty(0, dtype=torch.uint8)
-  return x.new_empty((rows, channels), dtype=out), *saved, planes
+class _Plan:
+  """The calls of one set of sizes, types and settings, filled but for addresses. Tensors may have any strides; their
+  sizes have been checked."""
+
+  def __init__(self, device, rows, inputs, channels, groups, eps, slope, precision, x_type, weight_type, out):
+    self.context = context = _context(device, precision)
+    self.device, self.real, self.out = device, context.real, out
+    self.x_type, self.weight_type, self.y_type = (
+        t if _narrow(device, t, precision) else self.real for t in (x_type, weight_type, out))
+    self.rows, self.inputs, self.channels, self.groups = rows, inputs, channels, groups
+    vector = torch.Size((channels,))
+    self.sizes = {"x": torch.Size((rows, inputs)), "weight": torch.Size((channels, inputs)), "gamma": vector, "beta": vector,
+                  "dy": torch.Size((rows, channels)), "saved": torch.Size((rows * (channels + 2 * groups),))}
+    both = self.forward_call, self.backward_call = [
+        _Call(ctypes.sizeof(_Call), rows, inputs, channels, groups, eps, slope, _Matrix(narrow=self.x_type.itemsize == 2),
+              _Matrix(narrow=self.weight_type.itemsize == 2)) for _ in range(2)]
+    both[0].y_narrow = self.y_type.itemsize == 2
+    self.update_call = _Update(ctypes.sizeof(_Update), rows, inputs, channels, both[0].x)
+    each = context.lib.mn_block_plane_bytes(context.handle, ctypes.addressof(both[0]))
+    self.x_planes, self.weight_planes = (
+        each * count + MORE if each and t.itemsize > 2 else 0
+        for t, count in ((self.x_type, rows * inputs), (self.weight_type, channels * inputs)))
+    self.sizes.update(planes=torch.Size((self.weight_planes,)), x_planes=torch.Size((self.x_planes,)))
+    self.pair_bytes = context.lib.mn_block_pair_bytes(context.handle, ctypes.addressof(both[0]))
+
+  def bytes(self, count):
+    return torch.empty(count, dtype=torch.uint8, device=self.device)
+
+  def save(self):
+    """Memory for z, mean and rstd, one after the other."""
+    return torch.empty(self.sizes["saved"], dtype=self.real, device=self.device)
+
+  def place(self, call, saved):
+    at, mean, rstd = _at(saved), self.rows * self.channels, self.rows * (self.channels + self.groups)
+    call.z, call.mean, call.rstd = at, at and at + mean * self.real.itemsize, at and at + rstd * self.real.itemsize
+
+  def forward(self, x, weight, vectors, saved, x_planes, planes, ready, updated=False):
+    """y. saved, and planes that are not ready, are written if they are not None. The context's lock is held."""
+    x, weight = _dense(x, self.x_type), _dense(weight, self.weight_type)
+    bias, gamma, beta = (_dense(v, self.real) for v in vectors)
+    y = torch.empty(self.sizes["dy"], dtype=self.y_type, device=self.device)
+    call = self.forward_call
+    call.x.values, call.x.planes, call.weight.values, call.weight.planes = _at(x), _at(x_planes), _at(weight), _at(planes)
+    call.weight.ready, call.weight.updated = ready, updated
+    call.bias, call.gamma, call.beta, call.y = _at(bias), _at(gamma), _at(beta), _at(y)
+    self.place(call, saved)
+    self.context.run(self.context.lib.mn_block_forward, self.context.lib.mn_block_workspace, call)
+    return y if self.y_type is self.out else y.to(self.out)
+
+  def fits(self, **given):
+    """Whether these are still as a forward saved them: hooks can have replaced them."""
+    return all([t is None or t.shape == self.sizes[name] and t.device == self.device and t.layout is torch.strided and
+                (t.dtype is torch.uint8) == name.endswith("planes") for name, t in given.items()])
+
+  def compute(self, x, weight, vectors, save, keep):
+    """y, and what a backward with gradients reads: saved and, if `keep`, the weight's planes; None for what is not
+    wanted."""
+    saved, planes = self.save() if save else None, self.bytes(self.weight_planes) if keep and self.weight_planes else None
+    own = None if save else _trained.get(id(weight))
+    if planes is not None:
+      planes[-MORE:].zero_()  # not all of which is written
+    with self.context.lock:
+      try:
+        if own is not None:
+          kept, ready = own.recall(self, False)
+        else:
+          kept, ready = _recall(weight, self, save or not self.weight_planes)
+        y = self.forward(x, weight, vectors, saved, None, planes if planes is not None else kept, ready, own is not None)
+      except BaseException:
+        forget()  # planes that may not have been written
+        raise
+    return y, saved, planes
+
+  def backward(self, dy, x, weight, gamma, beta, saved, planes, ready, wanted, dz=None, scale=None, scaled=False, flag=None):
+    """The gradients of x, weight, bias, gamma and beta, None for those that are not wanted; and dz, with its scale."""
+    sizes = (self.rows, self.inputs), (self.channels, self.inputs), *3 * [(self.channels,)]
+    made = [torch.empty(size, dtype=self.real, device=self.device) if want else None for size, want in zip(sizes, wanted)]
+    dy, saved = _dense(dy, self.real), _dense(saved, self.real)
+    gamma, beta = _dense(gamma, self.real), _dense(beta, self.real)
+    x, weight = _dense(x, self.x_type) if wanted[1] else None, _dense(weight, self.weight_type) if wanted[0] else None
+    with self.context.lock:
+      call = self.backward_call
+      call.dy, call.gamma, call.beta, call.x.values, call.weight.values = map(_at, (dy, gamma, beta, x, weight))
+      call.weight.planes, call.weight.ready, call.weight.updated = _at(planes), ready, dz is not None
+      call.dx, call.dweight, call.dbias, call.dgamma, call.dbeta = map(_at, made)
+      self.place(call, saved)
+      call.pair, call.dz_scale, call.dz_scale_ready, call.nonfinite = _at(dz), _at(scale), scale is not None and scaled, _at(flag)
+      self.context.run(self.context.lib.mn_block_backward, self.context.lib.mn_block_workspace, call)
+    return made
+
+
+_plan = functools.lru_cache(4096)(_Plan)
+
+
+# ---- the operators for torch.compile and its like; in eager mode the same functions are called without them ----
+
+def _planned(x, weight, groups, eps, slope, precision, out, vectors, others=()):
+  why = _misfit(x, weight, groups, vectors, others)
+  if why:
+    raise RuntimeError(f"minnow: {why}")
+  return _plan(x.device, *x.shape, len(weight), groups, eps, slope, precision, x.dtype, weight.dtype, out)
 
 
 def _forward(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, save, keep):
-  _check(x, weight, groups, (bias, gamma, beta))
-  context, narrow = _context(x.device, precision), _narrow(x.device, out, precision)
-  y, *saved, planes = _results(x, weight, groups, precision, out if narrow else _real(precision), save, keep)
-  dense_x, dense_weight = _dense(precision, x, weight)
-  bias, gamma, beta = (v.to(_real(precision)).contiguous() for v in (bias, gamma, beta))
-  call = _call(dense_x, dense_weight, groups, slope, bias=bias, gamma=gamma, beta=beta, y=y,
-               **dict(zip(("z", "mean", "rstd"), saved)))
-  call.eps, call.y_narrow = eps, narrow
-  if keep:
-    planes[-MORE:].zero_()  # not all of which is written
-  with context.lock:
-    kept, call.weight.ready = _recall(weight, context, save or bool(call.weight.narrow))
-    kept = planes if keep else kept
-    call.weight.planes = kept.data_ptr() if kept is not None and kept.numel() else None
+  plan = _planned(x, weight, groups, eps, slope, precision, out, (bias, gamma, beta))
+  y, saved, planes = plan.compute(x, weight, (bias, gamma, beta), save, keep)
+  return (y, x.new_empty(0, dtype=plan.real) if saved is None else saved,
+          x.new_empty(0, dtype=torch.uint8) if planes is None else planes)
+
+
+def _forward_fake(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, save, keep):
+  rows, channels = x.shape[0], weight.shape[0]
+  plan = _plan(x.device, 2, *(int(n) for n in weight.shape[::-1]), groups, eps, slope, precision, x.dtype, weight.dtype, out)
+  return (x.new_empty(rows, channels, dtype=out), x.new_empty(rows * (channels + 2 * groups) if save else 0, dtype=plan.real),
+          x.new_empty(plan.weight_planes if keep else 0, dtype=torch.uint8))
+
+
+def _backward(dy, x, weight, gamma, beta, saved, planes, groups, eps, slope, precision, out, need_x, need_weight):
+  rows, channels = len(x), len(weight)
+  shapes = (rows, channels), (rows * (channels + 2 * groups),), planes.shape
+  plan = _planned(x, weight, groups, eps, slope, precision, out, (gamma, beta), [*zip((dy, saved, planes), shapes)])
+  if planes.numel() not in (0, plan.weight_planes):
+    raise RuntimeError(f"minnow: planes of {planes.numel()} bytes, not {plan.weight_planes}, are not served")
+  made = plan.backward(dy, x, weight, gamma, beta, saved, _dense(planes, torch.uint8) if planes.numel() else None,
+                       planes.numel() > 0, (need_x, need_weight, True, True, True))
+  return tuple(like.new_empty(0) if t is None else t.to(like.dtype)
+               for t, like in zip(made, (x, weight, gamma, gamma, beta)))
+
+
+def _backward_fake(dy, x, weight, gamma, beta, saved, planes, groups, eps, slope, precision, out, need_x, need_weight):
+  return (x.new_empty(x.shape if need_x else 0), weight.new_empty(weight.shape if need_weight else 0),
+          gamma.new_empty(gamma.shape), gamma.new_empty(gamma.shape), beta.new_empty(beta.shape))
+
+
+_settings = "int groups, float eps, float slope, str precision, ScalarType out, bool "
+_operators = library.Library("minnow", "DEF")
+for _name, _function, _fake, _arguments, _results in (
+    ("block", _forward, _forward_fake, f"Tensor bias, Tensor gamma, Tensor beta, {_settings} save, bool keep", 3),
+    ("block_backward", _backward, _backward_fake, f"Tensor gamma, Tensor beta, Tensor saved, Tensor planes, {_settings} need_x, "
+     "bool need_weight", 5)):
+  _operators.define(f"{_name}({'Tensor dy, ' * (_results == 5)}Tensor x, Tensor weight, {_arguments}) -> "
+                    f"({', '.join(['Tensor'] * _results)})")
+  for _device in "CPU", "CUDA":
+    _operators.impl(_name, _function, _device)
+  library.register_fake(f"minnow::{_name}", _fake)
+
+
+class _Function(torch.autograd.Function):
+  """The block of plan's sizes, or by the operators if plan is None. With `trained` its backward leaves dz and x for an
+  optimizer in place of the gradients."""
+
+  @staticmethod
+  def forward(ctx, x, weight, bias, gamma, beta, settings, plan, trained):
+    ctx.settings, ctx.plan, ctx.trained = settings, plan, trained
+    vectors, keep = (bias, gamma, beta), ctx.needs_input_grad[0]
+    if plan is None:
+      y, saved, planes = torch.ops.minnow.block(x, weight, *vectors, *settings, True, keep)
+    elif trained is None:
+      y, saved, planes = plan.compute(x, weight, vectors, True, keep)
+    else:
+      y, saved, x = trained[0].forward(plan, x, vectors)
+      planes = None
+    ctx.save_for_backward(x, weight, *vectors, saved, planes)
+    return y
+
+  @staticmethod
+  def backward(ctx, dy):
+    x, weight, bias, gamma, beta, saved, planes = ctx.saved_tensors
+    settings, plan, trained, wanted = ctx.settings, ctx.plan, ctx.trained, ctx.needs_input_grad[:5]
+    tensors = x, weight, bias, gamma, beta
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+      if trained is not None:
+        own, vectors = trained
+        made = own.backward(plan, dy, x, gamma, beta, saved, vectors, ctx)
+      elif plan is None or not plan.fits(dy=dy, x=x, weight=weight, gamma=gamma, beta=beta, saved=saved,
+                                                    planes=planes):
+        planes = x.new_empty(0, dtype=torch.uint8) if planes is None else planes
+        made = torch.ops.minnow.block_backward(dy, x, weight, gamma, beta, saved, planes, *settings, *wanted[:2])
+      else:
+        made = [t if t is None else t.to(like.dtype) for t, like in zip(
+            plan.backward(dy, x, weight, gamma, beta, saved, planes, planes is not None, wanted), tensors)]
+    elif trained is not None:
+      raise RuntimeError(f"minnow: a gradient of gradients (create_graph) needs stored gradients: {STORED}")
+    else:
+      _say("a gradient of gradients is not minnow's")
+      leaves = [t for t, want in zip(tensors, wanted) if want]
+      y = _eager(*(t.to(weight.dtype) for t in tensors), *settings[:3])
+      found = iter(torch.autograd.grad(y, leaves, dy.to(y.dtype), create_graph=True))
+      made = [next(found) if want else None for want in wanted]
+    return *(t if want else None for t, want in zip(made, wanted)), None, None, None
+
+
+# ---- the parameters that an optimizer of this module updates ----
+
+STORED = "an optimizer with fused=False stores them"
+_trained = weakref.WeakValueDictionary()  # by the parameter's id
+
+
+class _Mark(torch.Tensor):
+  """A parameter's .grad while dz and x wait in its place. Whatever asks for its values is told that there are none."""
+  __torch_function__ = torch._C._disabled_torch_function_impl
+
+  @staticmethod
+  def __new__(cls, parameter):
+    return torch.Tensor._make_wrapper_subclass(cls, parameter.shape, dtype=parameter.dtype, device=parameter.device)
+
+  def __repr__(self):
+    return "a gradient that is not stored"
+
+  @classmethod
+  def __torch_dispatch__(cls, operator, types, arguments=(), named=None):
+    raise RuntimeError(f"minnow: {operator} needs the gradient of a Block's parameter, which is not stored; {STORED}")
+
+
+class _Trained:
+  """A parameter that an optimizer of this module updates, with what it keeps of it besides torch.optim's state; of a
+  Block's weight that is also what backwards leave."""
+
+  def __init__(self, parameter, optimizer):
+    self.parameter, self.optimizer = parameter, weakref.ref(optimizer)
+    self.group = self.number = None  # the optimizer's group of it, and its place
+    self.mark = self.context = None
+    self.late = False  # it has not taken all of its group's steps
+    self.gradient = None  # the sum over the backwards before this step's last one, if there are several
+    self.pair = None  # what the last backward left: its plan, x, dz, dz's scale, and the vectors that it is for
+    self.planes = {}  # what products read of the weight, by context, and of which values
+    self.scale = self.scaled = None  # of dz, from step to step, and in which context and Block
+
+  # A weight's part in forward and backward.
+
+  def recall(self, plan, training):
+    """The weight's planes, and whether they are its values' still. The context's lock is held until they are made."""
+    weight, capturing = self.parameter, plan.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    if not plan.weight_planes or capturing and not training:
+      return None, False
+    kept = self.planes.setdefault(plan.context, [None, None, None])
+    if kept[0] is None or kept[0].numel() != plan.weight_planes:
+      kept[:] = plan.bytes(plan.weight_planes), None, None
+    now = weight._version, weight.data_ptr()
+    ready = kept[1] == now
+    stream = torch.cuda.current_stream(plan.device) if plan.device.type == "cuda" and not capturing else None
+    if not ready:
+      kept[1:] = None if capturing else now, stream  # in a capture nothing is computed yet
+    elif kept[2] != stream and not capturing:
+      stream.wait_stream(kept[2])
+      kept[2] = stream
+    return kept[0], ready
+
+  def fits(self, plan):
+    """Whether the step can update it as it is."""
+    p, optimizer = self.parameter, self.optimizer()
+    return (p.dtype is plan.real and p.is_contiguous() and p.data_ptr() % 16 == 0 and optimizer._open(p.device) and
+            optimizer._counts(self))
+
+  def vectors_of(self, vectors, plan):
+    """Those of bias, gamma and beta that are updated with the weight; None: they have stored gradients."""
+    found = [_trained.get(id(v)) if v.requires_grad else None for v in vectors]
+    for v, own in zip(vectors, found):
+      if v.requires_grad and (own is None or own.group is not self.group or not own.fits(plan)):
+        return None
+    return found
+
+  def forward(self, plan, x, vectors):
+    """y, and what the backward and the step read: z with mean and rstd, and x or its planes."""
+    if DistributedDataParallel._active_ddp_module is not None:
+      raise RuntimeError(f"minnow: DistributedDataParallel averages gradients, which are not stored here; {STORED}")
+    x, saved = _dense(x, plan.x_type), plan.save()
+    x_planes = plan.bytes(plan.x_planes) if plan.x_planes else None
+    with plan.context.lock:
+      planes, ready = self.recall(plan, True)
+      try:
+        y = plan.forward(x, self.parameter, vectors, saved, x_planes, planes, ready, True)
+      except BaseException:
+        self.planes.clear()
+        raise
+    return y, saved, x if x_planes is None else x_planes
+
+  def backward(self, plan, dy, x, gamma, beta, saved, vectors, ctx):
+    """The gradients that are stored: of x, and of vectors that are not updated with the weight. The rest waits for the
+    optimizer's step."""
+    if not plan.fits(dy=dy, gamma=gamma, beta=beta, saved=saved, **{"x_planes" if plan.x_planes else "x": x}):
+      raise RuntimeError("minnow: hooks replaced saved tensors by others, which do not fit")
+    stored, nodes = list(ctx.needs_input_grad[:5]), [node for node, _ in ctx.next_functions[:5]]
+    stored[1] = False
     try:
-      context.run(context.lib.mn_block_forward, x, call)
-    except BaseException:
-      forget()  # planes that may not have been written
-      raise
-  return y.to(out), *saved, planes
+      runs = torch._C._will_engine_execute_node(nodes[1])
+      taking = [own if own is not None and runs and torch._C._will_engine_execute_node(node) else None
+                for own, node in zip(vectors or 3 * [None], nodes[2:])]
+    except RuntimeError as error:
+      raise RuntimeError(f"minnow: torch.autograd.grad of a Block's weight needs its gradient; {STORED}") from error
+    if runs and vectors:
+      stored[2:] = 3 * [False]
+    if not runs:
+      with plan.context.lock:
+        planes, ready = self.recall(plan, True)
+        return plan.backward(dy, None, self.parameter, gamma, beta, saved, planes, ready, stored)
+    again = self.begin(plan.context, taking)
+    dz, scale, whose = plan.bytes(plan.pair_bytes), None if again else self.scale, (plan.context, _at(gamma))
+    with plan.context.lock:
+      planes, ready = self.recall(plan, True)
+      made = plan.backward(dy, None, self.parameter, gamma, beta, saved, planes, ready, stored, dz, scale,
+                           self.scaled == whose, self.optimizer().flag)
+    self.pair, self.scaled = (plan, x if plan.x_planes else _dense(x, plan.x_type), dz, scale, taking), self.scaled if again else whose
+    for own in self, *taking:
+      if own is not None:
+        own.parameter.grad = own.mark
+    return made
 
+  def begin(self, context, vectors):
+    """Checks the gradients that are there. What an earlier backward left since the last step is added up with this one's:
+    whether there was one."""
+    for own in self, *vectors:
+      if own is None:
+        continue
+      p, own.context = own.parameter, context
+      if p._backward_hooks or p._post_accumulate_grad_hooks:
+        raise RuntimeError(f"minnow: a hook on a Block's parameter needs its gradient, which is not stored; {STORED}")
+      if p.grad is None:
+        own.gradient = own.pair = None
+      elif p.grad is not own.mark:
+        raise RuntimeError("minnow: a Block's parameter has a gradient besides the one that is not stored: "
+                           f"is it used outside the Block?; {STORED}")
+      if own.mark is None or own.mark.device != p.device:
+        own.mark = _Mark(p)
+    if self.scale is None or self.scale.device != self.parameter.device:
+      self.scale, self.scaled = torch.zeros(4, device=self.parameter.device), None
+    again = self.pair is not None
+    if again:
+      self.update(True)
+    return again
 
-def _backward(dy, x, weight, gamma, beta, z, mean, rstd, planes, groups, slope, precision, need_x, need_weight):
-  context, real = _context(x.device, precision), _real(precision)
-  rows, channels, bytes_ = len(x), len(weight), context.plane_bytes * weight.numel() + MORE if planes.numel() else 0
-  shapes = (rows, channels), (rows, channels), (rows, groups), (rows, groups), (bytes_,)
-  _check(x, weight, groups, (gamma, beta), [*zip((dy, z, mean, rstd, planes), shapes)])
-  dense_x, dense_weight = _dense(precision, x, weight)
-  # Hooks on saved tensors may have made others of z, mean, rstd and planes.
-  dy, gamma32, beta32, z, mean, rstd = (t.to(real).contiguous() for t in (dy, gamma, beta, z, mean, rstd))
-  planes = planes.to(torch.uint8).contiguous()
-  made = [x.new_empty(size, dtype=real) for size in (x.shape if need_x else 0, weight.shape if need_weight else 0,
-                                                     *3 * [gamma.shape])]
-  call = _call(dense_x, dense_weight, groups, slope, gamma=gamma32, beta=beta32, z=z, mean=mean, rstd=rstd, dy=dy,
-               **dict(zip(("dx", "dweight", "dbias", "dgamma", "dbeta"), made)))
-  call.weight.planes, call.weight.ready = planes.data_ptr() if planes.numel() else None, planes.numel() > 0
-  context.run(context.lib.mn_block_backward, x, call)
-  return tuple(t.to(like.dtype) for t, like in zip(made, (x, weight, gamma, gamma, beta)))
+  # The update.
 
+  def update(self, sum_up=False):
+    """By the pair; or the pair's gradients are added to the sums."""
+    (plan, x, dz, scale, vectors), self.pair = self.pair, None
+    context, call, parts = plan.context, plan.update_call, (self, *vectors)
+    for own in parts:
+      if sum_up and own is not None and own.gradient is None:
+        own.gradient = torch.zeros_like(own.parameter)
+    with context.lock:
+      call.x.planes, call.x.ready = (_at(x), 1) if plan.x_planes else (None, 0)
+      call.x.values, call.pair, call.dz_scale = None if plan.x_planes else _at(x), _at(dz), _at(scale)
+      self.run(call, parts)
 
-def _operator(name, function, inputs, fake):
-  operator = library.custom_op(name, function, mutates_args=(), device_types=("cpu", "cuda"),
-                               schema=f"({inputs}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")
-  operator.register_fake(fake)
-  return operator
+  def follow(self):
+    """By the sum of several backwards' gradients."""
+    sizes = self.parameter.shape
+    call = _Update(ctypes.sizeof(_Update), 1, *(sizes[::-1] if len(sizes) == 2 else (1, *sizes)))
+    with self.context.lock:
+      self.run(call, (self,) if len(sizes) == 2 else (None, self))
+    self.gradient = None
 
+  def updated(self):
+    """The gradient is used up, and the planes are those of the new values."""
+    p, planes = self.parameter, self.planes.get(self.context)
+    p.grad = None
+    torch.autograd.graph.increment_version(p)
+    if planes and planes[1]:
+      planes[1] = p._version, p.data_ptr()
 
-_forward_op = _operator(
-    "minnow::block", _forward, "Tensor x, Tensor weight, Tensor bias, Tensor gamma, Tensor beta, int groups, float eps, "
-    "float slope, str precision, ScalarType out, bool save, bool keep",
-    lambda x, weight, bias, gamma, beta, groups, eps, slope, *how: _results(x, weight, groups, *how))
-_backward_op = _operator(
-    "minnow::block_backward", _backward, "Tensor dy, Tensor x, Tensor weight, Tensor gamma, Tensor beta, Tensor z, "
-    "Tensor mean, Tensor rstd, Tensor planes, int groups, float slope, str precision, bool need_x, bool need_weight",
-    lambda dy, x, weight, gamma, beta, *how: (x.new_empty(x.shape if how[-2] else 0), weight.new_empty(
-        weight.shape if how[-1] else 0), gamma.new_empty(gamma.shape), gamma.new_empty(gamma.shape), beta.new_empty(
-            beta.shape)))
-
-
-def _save(ctx, inputs, output):
-  ctx.save_for_backward(*inputs[:5], *output[1:])
-  ctx.set_materialize_grads(False)
-  ctx.groups, ctx.eps, ctx.slope, ctx.precision = inputs[5:9]
-
-
-def _gradients(ctx, dy, *_):
-  x, weight, bias, gamma, beta, *saved = ctx.saved_tensors
-  if dy is None:
-    return (None,) * 12
-  if torch.is_grad_enabled():  # create_graph
-    _say("a gradient of gradients is not minnow's")
-    wanted = [t for t, needed in zip((x, weight, bias, gamma, beta), ctx.needs_input_grad) if needed]
-    y = _eager(*(t.to(weight.dtype) for t in (x, weight, bias, gamma, beta)), ctx.groups, ctx.eps, ctx.slope)
-    found = iter(torch.autograd.grad(y, wanted, dy.to(y.dtype), create_graph=True))
-  else:
-    made = _backward_op(dy, x, weight, gamma, beta, *saved, ctx.groups, ctx.slope, ctx.precision,
-                        *ctx.needs_input_grad[:2])
-    found = (gradient for gradient, needed in zip(made, ctx.needs_input_grad) if needed)
-  return *(next(found) if needed else None for needed in ctx.needs_input_grad[:5]), *7 * (None,)
-
-
-_forward_op.register_autograd(_gradients, setup_context=_save)
+  def run(self, call, parts):
+    optimizer, context = self.optimizer(), self.context
+    for entry, own in itertools.zip_longest(call.of, parts):
+      entry.values = _at(own and own.parameter)
+      if own is not None:
+        entry.m, entry.v, entry.gradient = *map(_at, optimizer._moments(own)), _at(own.gradient)
+    planes = self.planes.get(context)
+    call.planes, call.nonfinite, call.rule.rate = _at(planes and planes[0]), _at(optimizer.flag), _at(optimizer._rates_of(self.number)[1])
+    optimizer._rule(call.rule, self.group)
+    context.run(context.lib.mn_block_update, context.lib.mn_block_update_workspace, call)
 
 
 # ---- for users ----
@@ -325,18 +630,54 @@ def _choose(tensors, groups, precision):
   return (None, why) if why else chosen
 
 
+_plans = {}  # what is served and how, by all that this depends on
+
+
+def _recalled(tensors, groups, eps, slope, precision):
+  """The plan for these tensors, or, if minnow does not serve them as they are, None."""
+  kinds = []
+  for t in tensors:
+    if type(t) is not torch.Tensor and type(t) is not torch.nn.Parameter:
+      return None
+    kinds.append((t.shape, t.dtype, t.device, t.layout))
+  device = tensors[0].device.type
+  key = (*kinds, groups, eps, slope, precision, torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device))
+  plan = _plans.get(key)
+  if plan is None:
+    chosen, out = _choose(tensors, groups, precision)
+    if chosen is None:
+      return None
+    x, weight = tensors[:2]
+    if len(_plans) > 4096:
+      _plans.clear()
+    plan = _plans[key] = _plan(x.device, *x.shape, len(weight), groups, eps, slope, chosen, x.dtype, weight.dtype, out)
+  return plan
+
+
 def block(x, weight, bias, gamma, beta, groups, eps=1e-5, slope=0.01, precision=PRECISIONS[0]):
   """y = a + a with a = leaky_relu(group_norm(linear(x, weight, bias), groups, gamma, beta, eps), slope). x [N, I], weight
   [C, I], the others [C]. `precision` is what products of float32 read; under autocast they read its type."""
-  tensors = x, weight, bias, gamma, beta
-  chosen, out = _choose(tensors, groups, precision)
-  if chosen is None:
-    if not torch.compiler.is_compiling():
-      _say(out)
-    return _eager(*tensors, groups, eps, slope)
-  save = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-  keep = save and x.requires_grad and not _narrow(weight.device, weight.dtype, chosen)
-  return _forward_op(*tensors, groups, eps, slope, chosen, out, save, keep)[0]
+  tensors, plan, trained = (x, weight, bias, gamma, beta), None, None
+  if not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active():
+    plan = _recalled(tensors, groups, eps, slope, precision)
+  if plan is None:
+    chosen, out = _choose(tensors, groups, precision)
+    if chosen is None:
+      if not torch.compiler.is_compiling():
+        _say(out)
+      return _eager(*tensors, groups, eps, slope)
+  else:
+    chosen, out = plan.context.precision, plan.out
+  settings = groups, eps, slope, chosen, out
+  if torch.is_grad_enabled() and any([t.requires_grad for t in tensors]):
+    if plan is not None:
+      own = _trained.get(id(weight))
+      if own is not None and weight.requires_grad and own.fits(plan):
+        trained = own, own.vectors_of((bias, gamma, beta), plan)
+    return _Function.apply(*tensors, settings, plan, trained)
+  if plan is not None:
+    return plan.compute(x, weight, (bias, gamma, beta), False, False)[0]
+  return torch.ops.minnow.block(*tensors, *settings, False, False)[0]
 
 
 class Block(torch.nn.Module):
@@ -353,8 +694,8 @@ class Block(torch.nn.Module):
     self.negative_slope, self.precision = negative_slope, precision
 
   def forward(self, x):
-    return block(x, self.fc.weight, self.fc.bias, self.gn.weight, self.gn.bias, self.gn.num_groups, self.gn.eps,
-                 self.negative_slope, self.precision)
+    fc, gn = self.fc, self.gn
+    return block(x, fc.weight, fc.bias, gn.weight, gn.bias, gn.num_groups, gn.eps, self.negative_slope, self.precision)
 
   def extra_repr(self):
     return f"negative_slope={self.negative_slope}, precision={self.precision}"
@@ -365,3 +706,223 @@ class ModelNew(Block):
 
   def __init__(self, input_size, hidden_size, num_groups, eps=1e-5, negative_slope=0.01):
     super().__init__(input_size, hidden_size, num_groups, eps, negative_slope)
+
+
+class _Optimizer:
+  """What SGD and AdamW share: their step updates Blocks' parameters in the product that computes the gradient, and all
+  others by torch.optim's fused kernels. A step in which a Block met a value that is not finite changes nothing: `skipped`
+  counts these. In replays of a CUDA graph the rate is the one of the last call of step()."""
+
+  def __init__(self, *arguments, fused=True, **named):
+    super().__init__(*arguments, fused=fused or None, **named)
+
+  def add_param_group(self, group):
+    super().add_param_group(group)
+    self._take()
+
+  def __setstate__(self, state):
+    super().__setstate__(state)
+    self._take()
+
+  def load_state_dict(self, state_dict):
+    super().load_state_dict(copy.deepcopy(state_dict))  # it would share tensors with the source
+
+  def _take(self):
+    """Takes charge of the parameters, from the first forward on."""
+    own = self.__dict__.setdefault("_own", {})
+    self.__dict__.setdefault("_counted", {})
+    self.__dict__.setdefault("flag", None)
+    for number, group in enumerate(self.param_groups):
+      for name in "maximize", "dampening", "amsgrad", "differentiable":
+        if group["fused"] and group.get(name):
+          raise ValueError(f"minnow: {name}={group[name]} is not served within a product; fused=False serves it")
+      for p in group["params"]:
+        one = own.get(id(p)) or _Trained(p, self)
+        own[id(p)], one.group, one.number = one, group, number
+        if group["fused"]:
+          _trained[id(p)] = one
+        else:
+          _trained.pop(id(p), None)
+
+  def _open(self, device):
+    """The device's memory that step() reads and writes. Whether this is the device of all."""
+    if self.flag is None:
+      self.flag = torch.zeros(1, dtype=torch.int32, device=device)
+      self._skipped = torch.zeros(1, device=device)
+      self._seen, self._told = torch.zeros(1, pin_memory=device.type == "cuda"), 0
+      self._rates = {}
+    return self.flag.device == device
+
+  def step(self, closure=None):
+    if (self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or _global_optimizer_pre_hooks or
+        _global_optimizer_post_hooks):
+      return _hooked_step(self, closure)
+    return self._step(closure)
+
+  step.hooked = True  # or torch.optim would record each call for its profiler, which takes a tenth of a small step
+
+  def _step(self, closure):
+    loss = None
+    if closure is not None:
+      with torch.enable_grad():
+        loss = closure()
+    taken, others = [], False
+    for own in self._own.values():
+      grad = own.parameter.grad
+      if grad is not None:
+        if grad is own.mark:
+          taken.append(own)
+        else:
+          others = True
+    if taken:
+      self._begin(taken)
+    for own in taken:
+      if own.pair is not None:
+        own.update()
+    for own in taken:
+      if own.gradient is not None:
+        own.follow()
+      own.updated()
+    if others:
+      self.found_inf = self.flag.view(torch.float32)[0] if taken else None  # which the flag's bits are
+      with torch.no_grad():
+        self._others()
+    if taken:
+      self._end(taken)
+    return loss
+
+  def _begin(self, taken):
+    """Before the updates, which read the rates."""
+    for number in {own.number for own in taken}:
+      self._set_rate(number, self.param_groups[number])
+
+  def _end(self, taken):
+    """Counts a skipped step, without waiting for the device: a later one tells of it."""
+    flag = self.flag.view(torch.float32)
+    self._skipped.add_(flag)
+    flag.zero_()
+    skipped = int(self._seen)
+    self._seen.copy_(self._skipped, non_blocking=True)
+    if skipped > self._told:
+      for own in self._own.values():  # the scales may have been too small for what they are to hold
+        own.planes.clear()
+        own.scaled = None
+      if not self._told:
+        warnings.warn("minnow: a step was skipped, since a value was not finite; the optimizer's `skipped` counts such steps",
+                      stacklevel=4)
+      self._told = skipped
+
+  @property
+  def skipped(self):
+    """How many steps changed nothing since a value was not finite. Waits for the device."""
+    return 0 if self.flag is None else int(self._skipped)
+
+  def zero_grad(self, set_to_none=True):
+    for group in self.param_groups:
+      for p in group["params"]:
+        if set_to_none or type(p.grad) is _Mark:
+          p.grad = None
+    if not set_to_none:
+      super().zero_grad(False)
+
+  def _rates_of(self, number):
+    """A group's learning rate, as last written, and the device's memory for what the rule reads of it."""
+    if number not in self._rates:
+      self._rates[number] = [None, torch.ones(3, dtype=torch.float64, device=self.flag.device)]
+    return self._rates[number]
+
+  def _set_rate(self, number, group):
+    """Writes the group's rate to the device if it has changed; a tensor's value may have."""
+    kept, lr = self._rates_of(number), group["lr"]
+    if kept[0] is None or torch.is_tensor(lr) or kept[0] != lr:
+      kept[0] = lr
+      kept[1][0].fill_(lr)
+
+  def _moment(self, own, name):
+    state = self.state[own.parameter]
+    moment = state.get(name)
+    if moment is None:
+      moment = state[name] = torch.zeros_like(own.parameter)
+    return moment
+
+
+_hooked_step = torch.optim.Optimizer.profile_hook_step(_Optimizer._step)
+
+
+class SGD(_Optimizer, torch.optim.SGD):
+  """torch.optim.SGD, with its arguments and state_dict. With fused=False it is just that."""
+  _others = inspect.unwrap(torch.optim.SGD.step)
+
+  def _counts(self, own):
+    return True
+
+  def _moments(self, own):
+    return self._moment(own, "momentum_buffer") if own.group["momentum"] else None, None
+
+  def _rule(self, rule, group):
+    rule.kind, rule.momentum, rule.nesterov, rule.weight_decay = 0, group["momentum"], group["nesterov"], group["weight_decay"]
+
+
+class AdamW(_Optimizer, torch.optim.AdamW):
+  """torch.optim.AdamW, with its arguments and state_dict. With fused=False it is just that."""
+  _others = inspect.unwrap(torch.optim.AdamW.step)
+
+  def __setstate__(self, state):
+    super().__setstate__(state)
+    self._counted = {}  # by group: its number of steps on the device, whether any, betas, and memory to compute with
+    for own in self._own.values():
+      own.late = False
+
+  def state_dict(self):
+    """Each parameter's count of steps is its own there."""
+    found = super().state_dict()
+    found["state"] = {i: {**state, "step": state["step"].clone()} if "step" in state else state
+                      for i, state in found["state"].items()}
+    return found
+
+  def _counts(self, own):
+    """Whether the parameter has taken all of its group's steps, for which the rates are."""
+    state, counted = self.state.get(own.parameter, {}), self._counted.get(own.number)
+    step = state.get("step")
+    if step is None or own.late:
+      return not own.late and not (counted and counted[1])
+    if counted and step is counted[0]:
+      return True
+    if counted is None:
+      counted = self._count(own.number, float(step))
+    own.late = float(step) != float(counted[0])
+    if not own.late:
+      state["step"] = counted[0]
+    return not own.late
+
+  def _count(self, number, step=0):
+    if number not in self._counted:
+      like = {"dtype": torch.float64, "device": self.flag.device}
+      self._counted[number] = [torch.full((), step, dtype=torch.float32, device=self.flag.device), step > 0, None,
+                               torch.empty(2, **like), torch.tensor([-1, -0.5], **like)]
+    return self._counted[number]
+
+  def _set_rate(self, number, group):
+    """And what undoes that m and v started at 0 in the next step."""
+    super()._set_rate(number, group)
+    counted = self._count(number)
+    count, _, betas, powers, exponents = counted
+    if betas is None or betas[0] != group["betas"]:
+      betas = group["betas"], powers.new_tensor(group["betas"])
+    counted[1:3] = True, betas
+    count.add_(1)
+    torch.pow(betas[1], count, out=powers)
+    torch.sub(1, powers, out=powers)
+    torch.pow(powers, exponents, out=self._rates_of(number)[1][1:])
+
+  def _end(self, taken):
+    for number in {own.number for own in taken}:
+      self._counted[number][0].sub_(self.flag.view(torch.float32)[0])
+    super()._end(taken)
+
+  def _moments(self, own):
+    self.state[own.parameter]["step"] = self._count(own.number)[0]
+    return self._moment(own, "exp_avg"), self._moment(own, "exp_avg_sq")
+
+  def _rule(self, rule, group):
+    rule.kind, (rule.beta1, rule.beta2), rule.eps, rule.weight_decay = 1, group["betas"], group["eps"], group["weight_decay"]

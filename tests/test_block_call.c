@@ -76,7 +76,7 @@ static void planes_are_made_once(void **state) {
   for (size_t p = 0; p < COUNT(precisions); p++) {
     struct subject s = open_subject(*state, precisions[p], sizes[1]);
     struct mn_block_matrix *const both[] = {&s.call.x, &s.call.weight};
-    const int64_t each = (int64_t)mn_block_plane_bytes(s.context);
+    const int64_t each = (int64_t)mn_block_plane_bytes(s.context, &s.call);
     for (int i = 0; i < 2; i++)
       both[i]->planes = take_bytes(&s.memory, each * s.counts[i] + MN_BLOCK_PLANES_MORE, 1);
     must_forward(&s);

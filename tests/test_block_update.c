@@ -43,7 +43,7 @@ static void run_update(struct trainee *t) {
 static struct trainee open_trainee(const char *device, const char *precision, const int64_t *size) {
   struct trainee t = {.s = open_subject(device, precision, size)};
   struct mn_block_call *c = &t.s.call;
-  const size_t each = mn_block_plane_bytes(t.s.context);
+  const size_t each = mn_block_plane_bytes(t.s.context, c);
   if (each) {
     c->x.planes = take_bytes(&t.s.memory, (int64_t)each * t.s.counts[0] + MN_BLOCK_PLANES_MORE, 1);
     c->weight.planes = take_bytes(&t.s.memory, (int64_t)each * t.s.counts[1] + MN_BLOCK_PLANES_MORE, 1);

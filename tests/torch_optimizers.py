@@ -1,0 +1,425 @@
+"""The optimizers of layers/minnow_torch.py against torch.optim's on PyTorch's own modules, on the CPU and on a GPU.
+
+    MINNOW_LIBRARY=build/libminnow.so python3 tests/torch_optimizers.py"""
+import copy
+import io
+import itertools
+import os
+import pickle
+import sys
+import tempfile
+import unittest
+import warnings
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from test_torch import DEVICES, Block, Case, Model, minnow_torch
+
+RULES = {"SGD": ("SGD", {"lr": 0.05}), "Nesterov": ("SGD", {"lr": 0.02, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+         "AdamW": ("AdamW", {"lr": 0.002, "weight_decay": 0.1})}
+# What is computed in: the Block's precision, the parameters' type, autocast's.
+PRECISIONS = {"cpu": ("fp32", "fp64", "autocast"), "cuda": ("fp32", "fp16x3", "fp64", "autocast", "fp16 autocast")}
+
+
+class Twice(nn.Module):
+  def __init__(self, kind):
+    super().__init__()
+    self.inner = kind(64, 64, 8)
+
+  def forward(self, x):
+    return self.inner(0.5 * self.inner(x))
+
+
+def one(kind):
+  return nn.Sequential(kind(32, 64, 8), nn.Linear(64, 10))
+
+
+def several(kind):
+  return nn.Sequential(kind(32, 64, 8), nn.Linear(64, 32), kind(32, 48, 4), kind(48, 64, 8), nn.Linear(64, 10))
+
+
+def tied(kind):
+  model = nn.Sequential(nn.Linear(32, 64), kind(64, 64, 8), kind(64, 64, 8), nn.Linear(64, 10))
+  model[2].fc.weight = model[1].fc.weight
+  return model
+
+
+def twice(kind):
+  return nn.Sequential(nn.Linear(32, 64), Twice(kind), nn.Linear(64, 10))
+
+
+def frozen(kind):
+  model = several(kind)
+  for parameter in model[0].fc.weight, model[2].fc.bias, model[2].gn.weight, model[4].weight:
+    parameter.requires_grad_(False)
+  return model
+
+
+def plain(inputs, channels, groups):
+  return Model(inputs, channels, groups)
+
+
+def batches(count, rows, device):
+  return [(torch.randn(rows, 32, device=device), torch.randint(10, (rows,), device=device)) for _ in range(count)]
+
+
+def losses(model, optimizer, data, autocast=None, parts=1, between=lambda: None):
+  """Trains the model, a step a batch, in so many backwards each."""
+  found, dtype = [], next(model.parameters()).dtype
+  for x, target in data:
+    optimizer.zero_grad()
+    for some, labels in zip(x.to(dtype).chunk(parts), target.chunk(parts)):
+      with torch.autocast(x.device.type, autocast or torch.bfloat16, enabled=autocast is not None):
+        y = model(some)
+      loss = functional.cross_entropy(y.to(dtype), labels) / parts
+      loss.backward()
+    between()
+    optimizer.step()
+    found.append(loss.item())
+  return found
+
+
+def vector(model, start):
+  """How far the parameters went, in float64."""
+  return torch.cat([(p.double() - q.double()).flatten() for p, q in zip(model.parameters(), start.parameters())]).detach()
+
+
+class Same(Case):
+  def compare(self, device, build, rule, precision, steps=40, parts=1, groups=lambda model: model.parameters()):
+    """Own Blocks and optimizer against plain modules and torch.optim in float64, and, under autocast, against how near
+    plain modules come to these there."""
+    name, options = RULES[rule]
+    kind = lambda *sizes: Block(*sizes, precision=precision if precision in minnow_torch.PRECISIONS else "fp32")
+    start = build(plain).to(device)
+    own, exact, theirs = build(kind).to(device), copy.deepcopy(start).double(), copy.deepcopy(start)
+    own.load_state_dict(start.state_dict())
+    if precision == "fp64":
+      own.double()
+    autocast = {"autocast": torch.bfloat16, "fp16 autocast": torch.float16}.get(precision)
+    data, ways = batches(steps, 48, device), []
+    for model, module, cast in (own, minnow_torch, autocast), (exact, torch.optim, None), (theirs, torch.optim, autocast):
+      optimizer = getattr(module, name)(groups(model), **options)
+      losses(model, optimizer, data, cast, parts)
+      ways.append(vector(model, start))
+      if module is minnow_torch:
+        self.assertEqual(optimizer.skipped, 0)
+        stored = [p for p in model.parameters() if p.grad is not None and p.dim() == 2 and p.shape[0] != 10]
+        self.assertEqual(len(stored), sum(isinstance(m, nn.Linear) and m.weight.requires_grad and m.out_features != 10
+                                          for m in model.children()))
+    error, allowed = ((way - ways[1]).norm() / ways[1].norm() for way in (ways[0], ways[2]))
+    self.assertLessEqual(error, 1.5 * allowed if autocast else 1e-9 if precision == "fp64" else 2e-4)
+
+  def test_rules_and_precisions(self):
+    for device, rule in self.each(RULES):
+      for precision in PRECISIONS[device]:
+        with self.subTest(precision=precision):
+          self.compare(device, one, rule, precision)
+
+  def test_models(self):
+    for device, build, rule in self.each((several, tied, twice, frozen), RULES):
+      self.compare(device, build, rule, "fp64", steps=8)
+      self.compare(device, build, rule, "autocast", steps=8)
+
+  def test_accumulation(self):
+    for device, build, rule in self.each((several, tied, twice), RULES):
+      self.compare(device, build, rule, "fp64", steps=6, parts=3)
+
+  def test_200_steps(self):
+    for device, rule in self.each(RULES):
+      self.compare(device, several, rule, "fp64", steps=200)
+
+  def test_groups(self):
+    """Vectors in a group of their own, without weight decay."""
+    def groups(model):
+      return [{"params": [p for p in model.parameters() if p.dim() == 2]},
+              {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0, "lr": 0.01}]
+
+    for device, rule in self.each(RULES):
+      self.compare(device, several, rule, "fp64", steps=10, groups=groups)
+
+  def test_a_rate_that_changes(self):
+    for device, rule in self.each(RULES):
+      name, options = RULES[rule]
+      start = one(plain).to(device).double()
+      models, data = [start, one(Block).to(device).double()], batches(12, 48, device)
+      models[1].load_state_dict(start.state_dict())
+      for module, model in zip((torch.optim, minnow_torch), models):
+        optimizer = getattr(module, name)(model.parameters(), **options)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, total_steps=12, cycle_momentum=rule != "SGD")
+        for batch in data:
+          losses(model, optimizer, [batch])
+          schedule.step()
+      for a, b in zip(*(m.parameters() for m in models)):
+        self.near(b, a, 1e-9)
+
+
+class States(Case):
+  def model(self, device, rule, **more):
+    name, options = RULES[rule]
+    model = one(Block).to(device)
+    return model, getattr(minnow_torch, name)(model.parameters(), **options, **more)
+
+  def same(self, one, other, tolerance=0):
+    for a, b in zip(one.parameters(), other.parameters()):
+      self.near(a.detach(), b.detach(), tolerance)
+
+  def test_copies(self):
+    """What is copied, pickled or saved goes on as the original does, and the original as if it had not been."""
+    def copied(model, optimizer):
+      return copy.deepcopy((model, optimizer))
+
+    def pickled(model, optimizer):
+      return pickle.loads(pickle.dumps((model, optimizer)))
+
+    def saved(model, optimizer):
+      file = io.BytesIO()
+      torch.save([model.state_dict(), optimizer.state_dict()], file)
+      file.seek(0)
+      found, (values, state) = copy.deepcopy(model), torch.load(file)
+      found.load_state_dict(values)
+      other = type(optimizer)(found.parameters(), lr=1)
+      other.load_state_dict(state)
+      return found, other
+
+    for device, rule, way in self.each(RULES, (copied, pickled, saved)):
+      model, optimizer = self.model(device, rule)
+      data = batches(8, 48, device)
+      losses(model, optimizer, data[:4])
+      other, others = way(model, optimizer)
+      losses(model, optimizer, data[4:])
+      self.assertGreater(max((a - b).abs().max().item() for a, b in zip(model.parameters(), other.parameters())), 0)
+      losses(other, others, data[4:])
+      self.same(model, other)
+
+  def test_state_is_torch_optims(self):
+    """Either goes on from the other's state."""
+    for device, rule in self.each(RULES):
+      name, options = RULES[rule]
+      data = batches(8, 48, device)
+      results = []
+      for first, second in itertools.product((minnow_torch, torch.optim), repeat=2):
+        torch.manual_seed(2)
+        model = one(Block).to(device).double()
+        optimizer = getattr(first, name)(model.parameters(), **options)
+        losses(model, optimizer, data[:4])
+        state = optimizer.state_dict()
+        del optimizer  # which would still be given what torch.optim's needs
+        other = getattr(second, name)(model.parameters(), **options)
+        other.load_state_dict(state)
+        losses(model, other, data[4:])
+        results.append(model)
+      for model in results[1:]:
+        self.same(model, results[0], 1e-9)
+
+  def test_stored(self):
+    """With fused=False it is torch.optim's."""
+    for device, rule in self.each(RULES):
+      data, (model, optimizer) = batches(4, 48, device), self.model(device, rule, fused=False)
+      other = copy.deepcopy(model)
+      losses(model, optimizer, data, between=lambda: nn.utils.clip_grad_norm_(model.parameters(), 1.0))
+      name, options = RULES[rule]
+      losses(other, getattr(torch.optim, name)(other.parameters(), **options), data,
+             between=lambda: nn.utils.clip_grad_norm_(other.parameters(), 1.0))
+      self.same(model, other)
+
+  def test_evaluation_between(self):
+    """It reads the planes that the update wrote, and notices a weight that is written aside."""
+    for device, rule in self.each(RULES):
+      model, optimizer = self.model(device, rule)
+      model[0].precision = "bf16"
+      x, = batches(1, 48, device)[0][:1]
+
+      def evaluate():
+        with torch.no_grad():
+          return model(x)
+
+      for change in (lambda: None, lambda: model[0].fc.weight.mul_(0.5), lambda: model.load_state_dict(start)):
+        start = copy.deepcopy(model.state_dict())
+        losses(model, optimizer, batches(2, 48, device))
+        with torch.no_grad():
+          change()
+        found = evaluate()
+        minnow_torch.forget()
+        self.assertTrue(torch.equal(found, evaluate()))
+
+  def test_zero_grad(self):
+    """A gradient that is dropped leaves no trace."""
+    for device, rule in self.each(RULES):
+      data = batches(3, 48, device)
+      for drop in ("model", "optimizer", "zeros"):
+        model, optimizer = self.model(device, rule)
+        other, others = copy.deepcopy((model, optimizer))
+        losses(other, others, data[1:])
+        functional.cross_entropy(model(data[0][0]), data[0][1]).backward()
+        model.zero_grad() if drop == "model" else optimizer.zero_grad(set_to_none=drop == "optimizer")
+        losses(model, optimizer, data[1:])
+        self.same(model, other)
+
+  def test_only_some_gradients(self):
+    """torch.autograd.grad of x, and backward(inputs=…), leave nothing behind for other parameters."""
+    for device, rule in self.each(RULES):
+      (model, optimizer), (x, target) = self.model(device, rule), batches(1, 48, device)[0]
+      other = copy.deepcopy(model)
+      x.requires_grad_()
+      found = torch.autograd.grad(functional.cross_entropy(model(x), target), x)[0]
+      self.near(found, torch.autograd.grad(functional.cross_entropy(other(x), target), x)[0], 1e-6)
+      optimizer.step()
+      self.same(model, other)
+      functional.cross_entropy(model(x), target).backward(inputs=[model[0].fc.bias])
+      optimizer.step()
+      for (name, a), b in zip(model.named_parameters(), other.parameters()):
+        self.assertEqual(torch.equal(a, b), name != "0.fc.bias", name)
+
+  def test_skipped(self):
+    for device, rule in self.each(RULES):
+      model, optimizer = self.model(device, rule)
+      other, others = copy.deepcopy((model, optimizer))
+      data = batches(6, 48, device)
+      bad = data[2][0].clone()
+      bad[3, 4] = float("inf")
+      losses(other, others, data[:2] + data[3:])
+      with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        losses(model, optimizer, data[:2] + [(bad, data[2][1])] + data[3:])
+      self.assertEqual(optimizer.skipped, 1)
+      self.assertEqual([str(w.message).count("a step was skipped") for w in caught], [1])
+      self.same(model, other, 1e-6 if device == "cuda" else 0)
+
+
+class Refused(Case):
+  def refuses(self, words, device, act, **options):
+    torch.manual_seed(5)
+    model = one(Block).to(device)
+    optimizer = minnow_torch.SGD(model.parameters(), lr=0.1, **options)
+    x, target = batches(1, 16, device)[0]
+    before = copy.deepcopy(model.state_dict())
+    with self.assertRaisesRegex((RuntimeError, ValueError), words):
+      act(model, optimizer, lambda: functional.cross_entropy(model(x), target))
+    for name, value in model.state_dict().items():
+      self.assertTrue(torch.equal(value, before[name]))
+    # and goes on
+    optimizer.zero_grad()
+    for p in model.parameters():
+      p._backward_hooks, p._post_accumulate_grad_hooks = None, None
+    functional.cross_entropy(model(x), target).backward()
+    optimizer.step()
+
+  def test_what_needs_the_gradient(self):
+    def after(act):
+      def run(model, optimizer, loss):
+        loss().backward()
+        act(model, optimizer)
+      return run
+
+    def hook(model, optimizer, loss):
+      model[0].fc.weight.register_hook(lambda g: g)
+      loss().backward()
+
+    def late_hook(model, optimizer, loss):
+      model[0].gn.weight.register_post_accumulate_grad_hook(lambda p: None)
+      loss().backward()
+
+    ways = {
+        "not stored; an optimizer with fused=False": [
+            after(lambda model, optimizer: nn.utils.clip_grad_norm_(model.parameters(), 1.0)),
+            after(lambda model, optimizer: nn.utils.clip_grad_value_(model.parameters(), 1.0)),
+            after(lambda model, optimizer: model[0].fc.weight.grad.norm()),
+            after(lambda model, optimizer: model[0].gn.bias.grad.mul_(2)),
+            lambda model, optimizer, loss: (loss() + model[0].fc.weight.square().sum()).backward()],
+        "a hook on a Block's parameter": [hook, late_hook],
+        "create_graph": [lambda model, optimizer, loss: loss().backward(create_graph=True)],
+        "torch.autograd.grad of a Block's weight": [
+            lambda model, optimizer, loss: torch.autograd.grad(loss(), model[0].fc.weight)],
+        "a gradient besides": [lambda model, optimizer, loss: (
+            model[0].fc.weight.sum().backward(), loss().backward())]}
+    for device, words in self.each(ways):
+      for way in ways[words]:
+        self.refuses(words, device, way)
+
+  def test_options(self):
+    for name, options in ("SGD", {"dampening": 0.5}), ("SGD", {"maximize": True}), ("AdamW", {"amsgrad": True}), (
+        "AdamW", {"maximize": True}):
+      parameters = list(one(Block).parameters())
+      option, = options
+      with self.assertRaisesRegex(ValueError, f"minnow: {option}=.*fused=False serves it"):
+        getattr(minnow_torch, name)(parameters, lr=0.1, **options)
+      getattr(minnow_torch, name)(parameters, lr=0.1, fused=False, **options)
+
+  def test_distributed(self):
+    with tempfile.TemporaryDirectory() as folder:
+      os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+      torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
+      try:
+        model = nn.parallel.DistributedDataParallel(one(Block))
+        x, target = batches(1, 16, "cpu")[0]
+        optimizer = minnow_torch.SGD(model.parameters(), lr=0.1)
+        with self.assertRaisesRegex(RuntimeError, "DistributedDataParallel averages gradients"):
+          losses(model, optimizer, [(x, target)])
+        losses(model, minnow_torch.SGD(model.parameters(), lr=0.1, fused=False), [(x, target)])
+      finally:
+        torch.distributed.destroy_process_group()
+
+  @unittest.skipUnless(torch.cuda.is_available(), "needs a GPU")
+  def test_grad_scaler(self):
+    def act(model, optimizer, loss):
+      scaler = torch.amp.GradScaler("cuda")
+      scaler.scale(loss()).backward()
+      scaler.step(optimizer)
+    self.refuses("not stored; an optimizer with fused=False", "cuda", act)
+
+
+@unittest.skipUnless(torch.cuda.is_available(), "needs a GPU")
+class Graphs(Case):
+  def test_step(self):
+    """Replays of a captured step are steps; evaluations after them read the new weights."""
+    for rule, precision in itertools.product(RULES, ("fp32", "fp16x3", "autocast", "fp16 autocast")):
+      with self.subTest(rule=rule, precision=precision):
+        name, options = RULES[rule]
+        torch.manual_seed(3)
+        model = one(lambda *sizes: Block(*sizes, precision="fp32" if precision == "fp32" else "fp16x3")).cuda()
+        more = {"capturable": True} if name == "AdamW" else {}
+        optimizer = getattr(minnow_torch, name)(model.parameters(), **options, **more)
+        autocast = {"autocast": torch.bfloat16, "fp16 autocast": torch.float16}.get(precision)
+        data = batches(8, 48, "cuda")
+        x, target = (t.clone() for t in data[0])
+
+        def step():
+          optimizer.zero_grad()
+          with torch.autocast("cuda", autocast or torch.bfloat16, enabled=autocast is not None):
+            y = model(x)
+          loss = functional.cross_entropy(y.float(), target)
+          loss.backward()
+          optimizer.step()
+          return loss.detach()
+
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+          for _ in range(2):
+            step()
+        torch.cuda.current_stream().wait_stream(side)
+        other, others = copy.deepcopy((model, optimizer))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+          loss = step()
+        found = []
+        for batch in data:
+          x.copy_(batch[0]), target.copy_(batch[1])
+          graph.replay()
+          found.append(loss.item())
+        expected = losses(other, others, data, autocast)
+        for a, b in zip(found, expected):
+          self.assertAlmostEqual(a, b, delta=1e-4)
+        for a, b in zip(model.parameters(), other.parameters()):
+          self.near(a.detach(), b.detach(), 1e-5)
+        with torch.no_grad(), torch.autocast("cuda", autocast or torch.bfloat16, enabled=autocast is not None):
+          y = model(x)
+          minnow_torch.forget()
+          self.assertTrue(torch.equal(y, model(x)))
+
+
+if __name__ == "__main__":
+  print(f"PyTorch {torch.__version__}, {', '.join(DEVICES)}", file=sys.stderr)
+  unittest.main(verbosity=2)
