@@ -221,7 +221,7 @@ def _dense(t, dtype):
 
 
 def _at(t):
-  return t.data_ptr() if t is not None and t.numel() else None
+  return None if t is None else t.data_ptr()
 
 
 class _Plan:
@@ -237,17 +237,19 @@ class _Plan:
     vector = torch.Size((channels,))
     self.sizes = {"x": torch.Size((rows, inputs)), "weight": torch.Size((channels, inputs)), "gamma": vector, "beta": vector,
                   "dy": torch.Size((rows, channels)), "saved": torch.Size((rows * (channels + 2 * groups),))}
-    both = self.forward_call, self.backward_call = [
+    calls = [
         _Call(ctypes.sizeof(_Call), rows, inputs, channels, groups, eps, slope, _Matrix(narrow=self.x_type.itemsize == 2),
               _Matrix(narrow=self.weight_type.itemsize == 2)) for _ in range(2)]
-    both[0].y_narrow = self.y_type.itemsize == 2
-    self.update_call = _Update(ctypes.sizeof(_Update), rows, inputs, channels, both[0].x)
-    each = context.lib.mn_block_plane_bytes(context.handle, ctypes.addressof(both[0]))
+    calls[0].y_narrow = self.y_type.itemsize == 2
+    self.forward_call, self.backward_call = ((call, call.x, call.weight) for call in calls)
+    update = _Update(ctypes.sizeof(_Update), rows, inputs, channels, calls[0].x)
+    self.update_call = update, update.x, tuple(update.of), update.rule
+    each = context.lib.mn_block_plane_bytes(context.handle, ctypes.addressof(calls[0]))
     self.x_planes, self.weight_planes = (
         each * count + MORE if each and t.itemsize > 2 else 0
         for t, count in ((self.x_type, rows * inputs), (self.weight_type, channels * inputs)))
     self.sizes.update(planes=torch.Size((self.weight_planes,)), x_planes=torch.Size((self.x_planes,)))
-    self.pair_bytes = context.lib.mn_block_pair_bytes(context.handle, ctypes.addressof(both[0]))
+    self.pair_bytes = context.lib.mn_block_pair_bytes(context.handle, ctypes.addressof(calls[0]))
 
   def bytes(self, count):
     return torch.empty(count, dtype=torch.uint8, device=self.device)
@@ -265,10 +267,10 @@ class _Plan:
     x, weight = _dense(x, self.x_type), _dense(weight, self.weight_type)
     bias, gamma, beta = (_dense(v, self.real) for v in vectors)
     y = torch.empty(self.sizes["dy"], dtype=self.y_type, device=self.device)
-    call = self.forward_call
-    call.x.values, call.x.planes, call.weight.values, call.weight.planes = _at(x), _at(x_planes), _at(weight), _at(planes)
-    call.weight.ready, call.weight.updated = ready, updated
-    call.bias, call.gamma, call.beta, call.y = _at(bias), _at(gamma), _at(beta), _at(y)
+    call, of_x, of_weight = self.forward_call
+    of_x.values, of_x.planes, of_weight.values, of_weight.planes = x.data_ptr(), _at(x_planes), weight.data_ptr(), _at(planes)
+    of_weight.ready, of_weight.updated = ready, updated
+    call.bias, call.gamma, call.beta, call.y = bias.data_ptr(), gamma.data_ptr(), beta.data_ptr(), y.data_ptr()
     self.place(call, saved)
     self.context.run(self.context.lib.mn_block_forward, self.context.lib.mn_block_workspace, call)
     return y if self.y_type is self.out else y.to(self.out)
@@ -305,10 +307,11 @@ class _Plan:
     gamma, beta = _dense(gamma, self.real), _dense(beta, self.real)
     x, weight = _dense(x, self.x_type) if wanted[1] else None, _dense(weight, self.weight_type) if wanted[0] else None
     with self.context.lock:
-      call = self.backward_call
-      call.dy, call.gamma, call.beta, call.x.values, call.weight.values = map(_at, (dy, gamma, beta, x, weight))
-      call.weight.planes, call.weight.ready, call.weight.updated = _at(planes), ready, dz is not None
-      call.dx, call.dweight, call.dbias, call.dgamma, call.dbeta = map(_at, made)
+      call, of_x, of_weight = self.backward_call
+      call.dy, call.gamma, call.beta = dy.data_ptr(), gamma.data_ptr(), beta.data_ptr()
+      of_x.values, of_weight.values, of_weight.planes = _at(x), _at(weight), _at(planes)
+      of_weight.ready, of_weight.updated = ready, dz is not None
+      call.dx, call.dweight, call.dbias, call.dgamma, call.dbeta = [t if t is None else t.data_ptr() for t in made]
       self.place(call, saved)
       call.pair, call.dz_scale, call.dz_scale_ready, call.nonfinite = _at(dz), _at(scale), scale is not None and scaled, _at(flag)
       self.context.run(self.context.lib.mn_block_backward, self.context.lib.mn_block_workspace, call)
@@ -446,7 +449,7 @@ class _Trained:
     self.parameter, self.optimizer = parameter, weakref.ref(optimizer)
     self.group = self.number = None  # the optimizer's group of it, and its place
     self.mark = self.context = None
-    self.late = False  # it has not taken all of its group's steps
+    self.admitted = None  # whether the optimizer can take charge of it; None: it has not been asked
     self.gradient = None  # the sum over the backwards before this step's last one, if there are several
     self.pair = None  # what the last backward left: its plan, x, dz, dz's scale, and the vectors that it is for
     self.planes = {}  # what products read of the weight, by context, and of which values
@@ -474,16 +477,20 @@ class _Trained:
 
   def fits(self, plan):
     """Whether the step can update it as it is."""
-    p, optimizer = self.parameter, self.optimizer()
-    return (p.dtype is plan.real and p.is_contiguous() and p.data_ptr() % 16 == 0 and optimizer._open(p.device) and
-            optimizer._counts(self))
+    p = self.parameter
+    if self.admitted is None:
+      optimizer = self.optimizer()
+      self.admitted = p.is_leaf and optimizer._open(p.device) and optimizer._counts(self)
+    return self.admitted and p.dtype is plan.real and p.is_contiguous() and p.data_ptr() % 16 == 0
 
   def vectors_of(self, vectors, plan):
     """Those of bias, gamma and beta that are updated with the weight; None: they have stored gradients."""
-    found = [_trained.get(id(v)) if v.requires_grad else None for v in vectors]
-    for v, own in zip(vectors, found):
+    found = []
+    for v in vectors:
+      own = _trained.get(id(v)) if v.requires_grad else None
       if v.requires_grad and (own is None or own.group is not self.group or not own.fits(plan)):
         return None
+      found.append(own)
     return found
 
   def forward(self, plan, x, vectors):
@@ -504,7 +511,7 @@ class _Trained:
   def backward(self, plan, dy, x, gamma, beta, saved, vectors, ctx):
     """The gradients that are stored: of x, and of vectors that are not updated with the weight. The rest waits for the
     optimizer's step."""
-    if not plan.fits(dy=dy, gamma=gamma, beta=beta, saved=saved, **{"x_planes" if plan.x_planes else "x": x}):
+    if not plan.fits(dy=dy, gamma=gamma, beta=beta, saved=saved, **({"x_planes": x} if plan.x_planes else {"x": x})):
       raise RuntimeError("minnow: hooks replaced saved tensors by others, which do not fit")
     stored, nodes = list(ctx.needs_input_grad[:5]), [node for node, _ in ctx.next_functions[:5]]
     stored[1] = False
@@ -560,21 +567,25 @@ class _Trained:
   def update(self, sum_up=False):
     """By the pair; or the pair's gradients are added to the sums."""
     (plan, x, dz, scale, vectors), self.pair = self.pair, None
-    context, call, parts = plan.context, plan.update_call, (self, *vectors)
+    parts = self, *vectors
     for own in parts:
       if sum_up and own is not None and own.gradient is None:
         own.gradient = torch.zeros_like(own.parameter)
-    with context.lock:
-      call.x.planes, call.x.ready = (_at(x), 1) if plan.x_planes else (None, 0)
-      call.x.values, call.pair, call.dz_scale = None if plan.x_planes else _at(x), _at(dz), _at(scale)
-      self.run(call, parts)
+    with plan.context.lock:
+      call, of_x, *_ = plan.update_call
+      if plan.x_planes:
+        of_x.values, of_x.planes, of_x.ready = None, x.data_ptr(), 1
+      else:
+        of_x.values, of_x.planes, of_x.ready = x.data_ptr(), None, 0
+      call.pair, call.dz_scale = dz.data_ptr(), _at(scale)
+      self.run(plan.update_call, parts)
 
   def follow(self):
     """By the sum of several backwards' gradients."""
     sizes = self.parameter.shape
     call = _Update(ctypes.sizeof(_Update), 1, *(sizes[::-1] if len(sizes) == 2 else (1, *sizes)))
     with self.context.lock:
-      self.run(call, (self,) if len(sizes) == 2 else (None, self))
+      self.run((call, call.x, tuple(call.of), call.rule), (self,) if len(sizes) == 2 else (None, self))
     self.gradient = None
 
   def updated(self):
@@ -585,15 +596,18 @@ class _Trained:
     if planes and planes[1]:
       planes[1] = p._version, p.data_ptr()
 
-  def run(self, call, parts):
-    optimizer, context = self.optimizer(), self.context
-    for entry, own in itertools.zip_longest(call.of, parts):
-      entry.values = _at(own and own.parameter)
-      if own is not None:
-        entry.m, entry.v, entry.gradient = *map(_at, optimizer._moments(own)), _at(own.gradient)
+  def run(self, filled, parts):
+    (call, _, entries, rule), optimizer, context = filled, self.optimizer(), self.context
+    for entry, own in itertools.zip_longest(entries, parts):
+      if own is None:
+        entry.values = None
+      else:
+        m, v = optimizer._moments(own)
+        entry.values, entry.m, entry.v, entry.gradient = own.parameter.data_ptr(), _at(m), _at(v), _at(own.gradient)
     planes = self.planes.get(context)
-    call.planes, call.nonfinite, call.rule.rate = _at(planes and planes[0]), _at(optimizer.flag), _at(optimizer._rates_of(self.number)[1])
-    optimizer._rule(call.rule, self.group)
+    call.planes, call.nonfinite = planes and planes[0].data_ptr(), optimizer.flag.data_ptr()
+    rule.rate = optimizer._rates_of(self.number)[1].data_ptr()
+    optimizer._rule(rule, self.group)
     context.run(context.lib.mn_block_update, context.lib.mn_block_update_workspace, call)
 
 
@@ -634,23 +648,18 @@ _plans = {}  # what is served and how, by all that this depends on
 
 
 def _recalled(tensors, groups, eps, slope, precision):
-  """The plan for these tensors, or, if minnow does not serve them as they are, None."""
-  kinds = []
-  for t in tensors:
-    if type(t) is not torch.Tensor and type(t) is not torch.nn.Parameter:
-      return None
-    kinds.append((t.shape, t.dtype, t.device, t.layout))
-  device = tensors[0].device.type
-  key = (*kinds, groups, eps, slope, precision, torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device))
+  """The plan for these tensors; None if minnow does not serve them as they are."""
+  device = tensors[0].device.type if isinstance(tensors[0], torch.Tensor) else "cpu"
+  key = (*[(type(t), t.shape, t.dtype, t.device, t.layout) if isinstance(t, torch.Tensor) else None for t in tensors],
+         groups, eps, slope, precision, torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device))
   plan = _plans.get(key)
-  if plan is None:
+  if plan is None and all([type(t) is torch.Tensor or type(t) is torch.nn.Parameter for t in tensors]):
     chosen, out = _choose(tensors, groups, precision)
-    if chosen is None:
-      return None
-    x, weight = tensors[:2]
-    if len(_plans) > 4096:
-      _plans.clear()
-    plan = _plans[key] = _plan(x.device, *x.shape, len(weight), groups, eps, slope, chosen, x.dtype, weight.dtype, out)
+    if chosen is not None:
+      x, weight = tensors[:2]
+      if len(_plans) > 4096:
+        _plans.clear()
+      plan = _plans[key] = _plan(x.device, *x.shape, len(weight), groups, eps, slope, chosen, x.dtype, weight.dtype, out)
   return plan
 
 
@@ -738,7 +747,7 @@ class _Optimizer:
           raise ValueError(f"minnow: {name}={group[name]} is not served within a product; fused=False serves it")
       for p in group["params"]:
         one = own.get(id(p)) or _Trained(p, self)
-        own[id(p)], one.group, one.number = one, group, number
+        own[id(p)], one.group, one.number, one.admitted = one, group, number, None
         if group["fused"]:
           _trained[id(p)] = one
         else:
@@ -870,8 +879,6 @@ class AdamW(_Optimizer, torch.optim.AdamW):
   def __setstate__(self, state):
     super().__setstate__(state)
     self._counted = {}  # by group: its number of steps on the device, whether any, betas, and memory to compute with
-    for own in self._own.values():
-      own.late = False
 
   def state_dict(self):
     """Each parameter's count of steps is its own there."""
@@ -884,16 +891,14 @@ class AdamW(_Optimizer, torch.optim.AdamW):
     """Whether the parameter has taken all of its group's steps, for which the rates are."""
     state, counted = self.state.get(own.parameter, {}), self._counted.get(own.number)
     step = state.get("step")
-    if step is None or own.late:
-      return not own.late and not (counted and counted[1])
-    if counted and step is counted[0]:
-      return True
+    if step is None:
+      return not (counted and counted[1])
     if counted is None:
       counted = self._count(own.number, float(step))
-    own.late = float(step) != float(counted[0])
-    if not own.late:
-      state["step"] = counted[0]
-    return not own.late
+    if float(step) != float(counted[0]):
+      return False
+    state["step"] = counted[0]
+    return True
 
   def _count(self, number, step=0):
     if number not in self._counted:
