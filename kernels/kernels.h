@@ -54,6 +54,7 @@
   DEVICE(branch_end)                                                                                         \
   DEVICE(branch_join)                                                                                        \
   DEVICE(exchange)                                                                                           \
+  DEVICE(count)                                                                                              \
   DEVICE(split)                                                                                              \
   DEVICE(join)                                                                                               \
   DEVICE(gather)                                                                                             \

@@ -20,8 +20,22 @@ struct mn_outside {
 
 /* Exchanges the device's own for those of `outside`, so that what is given to it from then on is in that
  * stream; a second call exchanges them back, and has to follow even if the work failed. In between only gemm
- * (with MN_STORE, MN_ADD, MN_UPDATE or a block epilogue), epilogue, column_sums without a loss, round and
- * rescale may be called. On the CPU the flag and its mark alone are exchanged. */
+ * (with MN_STORE, MN_ADD, MN_UPDATE or a block epilogue), epilogue, column_sums without a loss, round, rescale
+ * and count may be called. On the CPU the flag and its mark alone are exchanged. */
 typedef void mn_exchange_function(struct mn_device *device, struct mn_outside *outside);
+
+/* What another's optimizer keeps of its steps, in the device's memory. */
+struct mn_counts {
+  float *steps; /* how many of AdamW's steps were not skipped; NULL for SGD */
+  double *rate; /* [MN_RATES] of AdamW: first and second for the next step, by these betas */
+  double beta1, beta2;
+  int64_t *skipped; /* how many steps were skipped */
+  int64_t *told;    /* a copy of skipped, which may be in memory of allocate_host */
+  int ended;        /* a step has ended, which is counted; else only the rate is written */
+  int clears;       /* this is the last call for the step: it counts a skipped one, and clears the flag */
+};
+
+/* A step is skipped if the nonfinite flag is set. */
+typedef mn_status mn_count_function(struct mn_device *device, const struct mn_counts *counts);
 
 #endif

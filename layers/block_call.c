@@ -413,3 +413,19 @@ mn_status mn_block_update(struct mn_context *context, const struct mn_block_upda
   exchange(context, &work.outside);
   return status;
 }
+
+mn_status mn_block_count(struct mn_context *context, const struct mn_block_count_call *call) {
+  const struct mn_counts *c = &call->counts;
+  if (call->size != sizeof *call) return another_version("mn_block_count_call", sizeof *call, call->size);
+  if (!call->nonfinite || (c->steps && !c->rate) || (c->clears && (!c->skipped || !c->told)))
+    return mn_fail(MN_USAGE, "the count needs nonfinite, rate with steps, and skipped and told to clear, of "
+                             "which one is NULL");
+  struct mn_outside outside = {.ordinal = context->device->ordinal,
+                               .stream = call->stream,
+                               .nonfinite = call->nonfinite,
+                               .mark = MN_BLOCK_NONFINITE};
+  exchange(context, &outside);
+  mn_status status = context->kernels->count(context->device, c);
+  exchange(context, &outside);
+  return status;
+}

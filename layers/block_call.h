@@ -107,4 +107,16 @@ MN_API mn_status mn_block_update(struct mn_context *context, const struct mn_blo
 MN_API size_t mn_block_update_workspace(const struct mn_context *context,
                                         const struct mn_block_update_call *call);
 
+/* The arguments of a count: what to count (kernels/update.h), and the flag of the step's updates. */
+struct mn_block_count_call {
+  size_t size; /* sizeof(struct mn_block_count_call) */
+  struct mn_counts counts;
+  int *nonfinite;
+  void *stream;
+};
+
+/* Counts a step after its updates; before AdamW's first one, and after its betas change, it writes the rate.
+ * MN_USAGE: pointers that cannot be NULL. MN_LIBRARY. */
+MN_API mn_status mn_block_count(struct mn_context *context, const struct mn_block_count_call *call);
+
 #endif

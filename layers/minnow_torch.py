@@ -79,6 +79,17 @@ class _Update(ctypes.Structure):
               *((n, ctypes.c_void_p) for n in ("nonfinite", "stream", "workspace"))]
 
 
+class _Counts(ctypes.Structure):
+  """struct mn_counts (kernels/outside.h)."""
+  _fields_ = [("steps", ctypes.c_void_p), ("rate", ctypes.c_void_p), ("beta1", ctypes.c_double), ("beta2", ctypes.c_double),
+              ("skipped", ctypes.c_void_p), ("told", ctypes.c_void_p), ("ended", ctypes.c_int), ("clears", ctypes.c_int)]
+
+
+class _Count(ctypes.Structure):
+  """struct mn_block_count_call."""
+  _fields_ = [("size", ctypes.c_size_t), ("counts", _Counts), ("nonfinite", ctypes.c_void_p), ("stream", ctypes.c_void_p)]
+
+
 @functools.cache
 def _library():
   here, named, missed = pathlib.Path(__file__).resolve().parent, os.environ.get("MINNOW_LIBRARY"), []
@@ -86,7 +97,7 @@ def _library():
     try:
       minnow = ctypes.CDLL(str(path))
       minnow.mn_message.restype = ctypes.c_char_p
-      for part in "workspace", "update_workspace", "plane_bytes", "pair_bytes", "forward", "backward", "update":
+      for part in "workspace", "update_workspace", "plane_bytes", "pair_bytes", "forward", "backward", "update", "count":
         entry = getattr(minnow, f"mn_block_{part}")
         entry.argtypes = ctypes.c_void_p, ctypes.c_void_p
         entry.restype = ctypes.c_size_t if part.endswith(("workspace", "bytes")) else ctypes.c_int
@@ -118,18 +129,20 @@ class _Context:
     """In the device's current stream, whose calls share one workspace, since they run one after the other. Those of a
     CUDA graph have their own, in the graph's memory."""
     at = ctypes.addressof(call)
-    bytes_, stream, workspace = count(self.handle, at), None, None
+    bytes_, workspace, call.stream = count(self.handle, at), None, self.stream()
     if self.device.type == "cuda":
-      stream = torch._C._cuda_getCurrentRawStream(self.device.index)
-      key = self.device.index, stream
       if not torch.cuda.is_current_stream_capturing():
+        key = self.device.index, call.stream
         workspace = _workspaces.get(key)
         if workspace is None or workspace.numel() < bytes_:
           workspace = _workspaces[key] = torch.empty(bytes_, dtype=torch.uint8, device=self.device)
     if workspace is None:
       workspace = torch.empty(bytes_, dtype=torch.uint8, device=self.device)
-    call.stream, call.workspace = stream, workspace.data_ptr()
+    call.workspace = workspace.data_ptr()
     self.must(entry(self.handle, at))
+
+  def stream(self):
+    return torch._C._cuda_getCurrentRawStream(self.device.index) if self.device.type == "cuda" else None
 
 
 _context = functools.cache(_Context)
@@ -449,7 +462,7 @@ class _Trained:
     self.parameter, self.optimizer = parameter, weakref.ref(optimizer)
     self.group = self.number = None  # the optimizer's group of it, and its place
     self.mark = self.context = None
-    self.admitted = None  # whether the optimizer can take charge of it; None: it has not been asked
+    self.admitted = self.moments = None  # whether the optimizer can take charge of it, and its m and v; None: not asked for
     self.gradient = None  # the sum over the backwards before this step's last one, if there are several
     self.pair = None  # what the last backward left: its plan, x, dz, dz's scale, and the vectors that it is for
     self.planes = {}  # what products read of the weight, by context, and of which values
@@ -601,12 +614,13 @@ class _Trained:
     for entry, own in itertools.zip_longest(entries, parts):
       if own is None:
         entry.values = None
-      else:
-        m, v = optimizer._moments(own)
-        entry.values, entry.m, entry.v, entry.gradient = own.parameter.data_ptr(), _at(m), _at(v), _at(own.gradient)
+        continue
+      if own.moments is None or own.moments[0] is None:
+        own.moments = optimizer._moments(own)
+      entry.values, (entry.m, entry.v), entry.gradient = own.parameter.data_ptr(), own.moments, _at(own.gradient)
     planes = self.planes.get(context)
     call.planes, call.nonfinite = planes and planes[0].data_ptr(), optimizer.flag.data_ptr()
-    rule.rate = optimizer._rates_of(self.number)[1].data_ptr()
+    rule.rate = optimizer._kept(self.number).rate.data_ptr()
     optimizer._rule(rule, self.group)
     context.run(context.lib.mn_block_update, context.lib.mn_block_update_workspace, call)
 
@@ -717,6 +731,20 @@ class ModelNew(Block):
     super().__init__(input_size, hidden_size, num_groups, eps, negative_slope)
 
 
+class _Group:
+  """What the device keeps of a group: its rate and, for AdamW, its number of steps; and the call that counts them."""
+
+  def __init__(self, optimizer, steps):
+    device = optimizer.flag.device
+    self.lr = self.betas = None  # as last written
+    self.rate = torch.ones(3, dtype=torch.float64, device=device)
+    self.steps = None if steps is None else torch.full((), steps, dtype=torch.float32, device=device)
+    self.begun = bool(steps)  # whether there was any step
+    self.call = _Count(ctypes.sizeof(_Count), _Counts(_at(self.steps), self.rate.data_ptr(), 0, 0, optimizer._skipped.data_ptr(),
+                                                      optimizer._told.data_ptr()), optimizer.flag.data_ptr())
+    self.counts = self.call.counts
+
+
 class _Optimizer:
   """What SGD and AdamW share: their step updates Blocks' parameters in the product that computes the gradient, and all
   others by torch.optim's fused kernels. A step in which a Block met a value that is not finite changes nothing: `skipped`
@@ -739,7 +767,6 @@ class _Optimizer:
   def _take(self):
     """Takes charge of the parameters, from the first forward on."""
     own = self.__dict__.setdefault("_own", {})
-    self.__dict__.setdefault("_counted", {})
     self.__dict__.setdefault("flag", None)
     for number, group in enumerate(self.param_groups):
       for name in "maximize", "dampening", "amsgrad", "differentiable":
@@ -748,6 +775,7 @@ class _Optimizer:
       for p in group["params"]:
         one = own.get(id(p)) or _Trained(p, self)
         own[id(p)], one.group, one.number, one.admitted = one, group, number, None
+        one.moments = None
         if group["fused"]:
           _trained[id(p)] = one
         else:
@@ -756,10 +784,9 @@ class _Optimizer:
   def _open(self, device):
     """The device's memory that step() reads and writes. Whether this is the device of all."""
     if self.flag is None:
-      self.flag = torch.zeros(1, dtype=torch.int32, device=device)
-      self._skipped = torch.zeros(1, device=device)
-      self._seen, self._told = torch.zeros(1, pin_memory=device.type == "cuda"), 0
-      self._rates = {}
+      self.flag, self._groups = torch.zeros(1, dtype=torch.int32, device=device), {}
+      self._skipped = torch.zeros(1, dtype=torch.int64, device=device)
+      self._told, self._seen = torch.zeros(1, dtype=torch.int64, pin_memory=device.type == "cuda"), 0
     return self.flag.device == device
 
   def step(self, closure=None):
@@ -801,25 +828,43 @@ class _Optimizer:
     return loss
 
   def _begin(self, taken):
-    """Before the updates, which read the rates."""
+    """Writes to the device what has changed since the last step: the rate, and the betas with it. A tensor's value may
+    have."""
     for number in {own.number for own in taken}:
-      self._set_rate(number, self.param_groups[number])
+      kept, group = self._kept(number), self.param_groups[number]
+      lr, betas = group["lr"], group.get("betas")
+      if kept.lr is None or torch.is_tensor(lr) or kept.lr != lr:
+        kept.lr = lr
+        kept.rate[0].fill_(lr)
+      if kept.betas != betas:
+        kept.betas = kept.counts.beta1, kept.counts.beta2 = betas
+        self._count(kept, taken[0].context, False, False)
+      kept.begun = True
 
   def _end(self, taken):
-    """Counts a skipped step, without waiting for the device: a later one tells of it."""
-    flag = self.flag.view(torch.float32)
-    self._skipped.add_(flag)
-    flag.zero_()
-    skipped = int(self._seen)
-    self._seen.copy_(self._skipped, non_blocking=True)
-    if skipped > self._told:
+    """Counts the step. That it was skipped is known here once the device is done with it: in a later step."""
+    numbers = [*{own.number for own in taken}]
+    for number in numbers:
+      self._count(self._kept(number), taken[0].context, True, number == numbers[-1])
+    skipped = ctypes.c_int64.from_address(self._told.data_ptr()).value
+    if skipped > self._seen:
       for own in self._own.values():  # the scales may have been too small for what they are to hold
         own.planes.clear()
         own.scaled = None
-      if not self._told:
+      if not self._seen:
         warnings.warn("minnow: a step was skipped, since a value was not finite; the optimizer's `skipped` counts such steps",
                       stacklevel=4)
-      self._told = skipped
+      self._seen = skipped
+
+  def _kept(self, number):
+    if number not in self._groups:
+      self._groups[number] = _Group(self, 0 if self.COUNTS else None)
+    return self._groups[number]
+
+  def _count(self, kept, context, ended, clears):
+    call = kept.call
+    kept.counts.ended, kept.counts.clears, call.stream = ended, clears, context.stream()
+    context.must(context.lib.mn_block_count(context.handle, ctypes.addressof(call)))
 
   @property
   def skipped(self):
@@ -834,25 +879,12 @@ class _Optimizer:
     if not set_to_none:
       super().zero_grad(False)
 
-  def _rates_of(self, number):
-    """A group's learning rate, as last written, and the device's memory for what the rule reads of it."""
-    if number not in self._rates:
-      self._rates[number] = [None, torch.ones(3, dtype=torch.float64, device=self.flag.device)]
-    return self._rates[number]
-
-  def _set_rate(self, number, group):
-    """Writes the group's rate to the device if it has changed; a tensor's value may have."""
-    kept, lr = self._rates_of(number), group["lr"]
-    if kept[0] is None or torch.is_tensor(lr) or kept[0] != lr:
-      kept[0] = lr
-      kept[1][0].fill_(lr)
-
   def _moment(self, own, name):
+    """Where torch.optim's state has it."""
     state = self.state[own.parameter]
-    moment = state.get(name)
-    if moment is None:
-      moment = state[name] = torch.zeros_like(own.parameter)
-    return moment
+    if state.get(name) is None:
+      state[name] = torch.zeros_like(own.parameter)
+    return state[name].data_ptr()
 
 
 _hooked_step = torch.optim.Optimizer.profile_hook_step(_Optimizer._step)
@@ -860,7 +892,7 @@ _hooked_step = torch.optim.Optimizer.profile_hook_step(_Optimizer._step)
 
 class SGD(_Optimizer, torch.optim.SGD):
   """torch.optim.SGD, with its arguments and state_dict. With fused=False it is just that."""
-  _others = inspect.unwrap(torch.optim.SGD.step)
+  COUNTS, _others = False, inspect.unwrap(torch.optim.SGD.step)
 
   def _counts(self, own):
     return True
@@ -874,11 +906,12 @@ class SGD(_Optimizer, torch.optim.SGD):
 
 class AdamW(_Optimizer, torch.optim.AdamW):
   """torch.optim.AdamW, with its arguments and state_dict. With fused=False it is just that."""
-  _others = inspect.unwrap(torch.optim.AdamW.step)
+  COUNTS, _others = True, inspect.unwrap(torch.optim.AdamW.step)
 
   def __setstate__(self, state):
     super().__setstate__(state)
-    self._counted = {}  # by group: its number of steps on the device, whether any, betas, and memory to compute with
+    if self.flag is not None:
+      self._groups = {}
 
   def state_dict(self):
     """Each parameter's count of steps is its own there."""
@@ -889,44 +922,19 @@ class AdamW(_Optimizer, torch.optim.AdamW):
 
   def _counts(self, own):
     """Whether the parameter has taken all of its group's steps, for which the rates are."""
-    state, counted = self.state.get(own.parameter, {}), self._counted.get(own.number)
-    step = state.get("step")
+    state = self.state.get(own.parameter, {})
+    step, kept = state.get("step"), self._groups.get(own.number)
     if step is None:
-      return not (counted and counted[1])
-    if counted is None:
-      counted = self._count(own.number, float(step))
-    if float(step) != float(counted[0]):
+      return kept is None or not kept.begun
+    if kept is None:
+      kept = self._groups[own.number] = _Group(self, float(step))
+    if float(step) != float(kept.steps):
       return False
-    state["step"] = counted[0]
+    state["step"] = kept.steps
     return True
 
-  def _count(self, number, step=0):
-    if number not in self._counted:
-      like = {"dtype": torch.float64, "device": self.flag.device}
-      self._counted[number] = [torch.full((), step, dtype=torch.float32, device=self.flag.device), step > 0, None,
-                               torch.empty(2, **like), torch.tensor([-1, -0.5], **like)]
-    return self._counted[number]
-
-  def _set_rate(self, number, group):
-    """And what undoes that m and v started at 0 in the next step."""
-    super()._set_rate(number, group)
-    counted = self._count(number)
-    count, _, betas, powers, exponents = counted
-    if betas is None or betas[0] != group["betas"]:
-      betas = group["betas"], powers.new_tensor(group["betas"])
-    counted[1:3] = True, betas
-    count.add_(1)
-    torch.pow(betas[1], count, out=powers)
-    torch.sub(1, powers, out=powers)
-    torch.pow(powers, exponents, out=self._rates_of(number)[1][1:])
-
-  def _end(self, taken):
-    for number in {own.number for own in taken}:
-      self._counted[number][0].sub_(self.flag.view(torch.float32)[0])
-    super()._end(taken)
-
   def _moments(self, own):
-    self.state[own.parameter]["step"] = self._count(own.number)[0]
+    self.state[own.parameter]["step"] = self._kept(own.number).steps
     return self._moment(own, "exp_avg"), self._moment(own, "exp_avg_sq")
 
   def _rule(self, rule, group):

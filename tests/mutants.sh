@@ -301,6 +301,8 @@ mutant "update: vectors stay" $o '&sinks[MN_BLOCK_BIAS], NULL)' '(const struct m
 mutant "update: a sum is not followed" $o 'call->of[i].values && call->of[i].gradient)' 'i && call->of[i].values && call->of[i].gradient)'
 mutant "update: without m" $o 'mn_rule_keeps_m(&call->rule) && !p->m' '0'
 mutant "update: no planes needed" $o 'planes && !call->planes && !call->narrow' '0'
+mutant "update: a skipped step counts" kernels/outside.c 'c->ended && !skipped' 'c->ended'
+mutant "update: the flag stays" kernels/outside.c '*device->nonfinite = 0;' ''
 mutant "call: any alignment" $o 'if ((uintptr_t)memory % (uintptr_t)bytes == 0) return' 'if (1) return'
 
 y=layers/block.c

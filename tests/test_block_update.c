@@ -304,6 +304,55 @@ static void narrow_weights(void **state) {
     }
 }
 
+/* Steps of which the third is skipped; AdamW's rate is that of the next step that is not. */
+static void counted(void **state) {
+  struct trainee t = open_trainee(*state, "fp32", sizes[0]);
+  struct mn_device *device = t.s.context->device;
+  const struct mn_kernels *k = t.s.context->kernels;
+  const double beta1 = 0.9, beta2 = 0.98;
+  float steps = 0;
+  double rate[MN_RATES] = {0.5};
+  int64_t skipped = 0;
+  int *flag = take_bytes(&t.s.memory, 1, sizeof *flag), set = MN_BLOCK_NONFINITE, flagged = 1;
+  int64_t *told;
+  void *host;
+  MUST(k->allocate_host(device, &host, sizeof *told));
+  told = host;
+  struct mn_block_count_call c = {.size = sizeof c, .nonfinite = flag};
+  c.counts = (struct mn_counts){.steps = take_bytes(&t.s.memory, 1, sizeof steps),
+                                .rate = take_bytes(&t.s.memory, MN_RATES, sizeof *rate),
+                                .beta1 = beta1,
+                                .beta2 = beta2,
+                                .skipped = take_bytes(&t.s.memory, 1, sizeof skipped),
+                                .told = told};
+  upload(&t, flag, &(int){0}, sizeof set);
+  upload(&t, c.counts.steps, &steps, sizeof steps);
+  upload(&t, c.counts.rate, rate, sizeof rate);
+  upload(&t, c.counts.skipped, &skipped, sizeof skipped);
+  MUST(mn_block_count(t.s.context, &c)); /* before the first step */
+  c.counts.ended = c.counts.clears = 1;
+  for (int i = 1; i <= 5; i++) {
+    const int done = i < 3 ? i : i - 1;
+    if (i == 3) upload(&t, flag, &set, sizeof set);
+    MUST(mn_block_count(t.s.context, &c));
+    MUST(k->download(device, &steps, c.counts.steps, sizeof steps));
+    MUST(k->download(device, rate, c.counts.rate, sizeof rate));
+    MUST(k->download(device, &skipped, c.counts.skipped, sizeof skipped));
+    MUST(k->download(device, &flagged, flag, sizeof flagged));
+    MUST(k->synchronize(device));
+    assert_true(steps == (float)done && flagged == 0 && skipped == (i >= 3) && *told == skipped);
+    assert_true(rate[MN_RATE] == 0.5);
+    assert_true(fabs(rate[MN_RATE_FIRST] * (1 - pow(beta1, done + 1)) - 1) < 1e-12);
+    assert_true(fabs(rate[MN_RATE_SECOND] * sqrt(1 - pow(beta2, done + 1)) - 1) < 1e-12);
+  }
+  c.counts.told = NULL;
+  assert_int_equal(mn_block_count(t.s.context, &c), MN_USAGE);
+  c.size--;
+  assert_int_equal(mn_block_count(t.s.context, &c), MN_USAGE);
+  k->release_host(device, host);
+  close_trainee(&t);
+}
+
 static void refused(struct trainee *t, const char *words) {
   assert_int_equal(mn_block_update(t->s.context, &t->call), MN_USAGE);
   if (!strstr(mn_message(), words)) fail_msg("'%s' does not say '%s'", mn_message(), words);
@@ -336,10 +385,20 @@ static void refusals(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      ON("cpu", by_every_rule),        ON("cuda", by_every_rule), ON("cuda", by_our_own_gemm),
-      ON("cpu", accumulated),          ON("cuda", accumulated),   ON("cpu", by_an_earlier_scale),
-      ON("cuda", by_an_earlier_scale), ON("cpu", not_finite),     ON("cuda", not_finite),
-      ON("cuda", narrow_weights),      ON("cpu", refusals),       ON("cuda", refusals),
+      ON("cpu", by_every_rule),
+      ON("cuda", by_every_rule),
+      ON("cuda", by_our_own_gemm),
+      ON("cpu", accumulated),
+      ON("cuda", accumulated),
+      ON("cpu", by_an_earlier_scale),
+      ON("cuda", by_an_earlier_scale),
+      ON("cpu", not_finite),
+      ON("cuda", not_finite),
+      ON("cuda", narrow_weights),
+      ON("cpu", counted),
+      ON("cuda", counted),
+      ON("cpu", refusals),
+      ON("cuda", refusals),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
