@@ -177,7 +177,7 @@ def forget():
   with _guard:
     _kept.clear()
     for own in list(_trained.values()):
-      own.planes.clear()
+      own.forget()
 
 
 def _recall(weight, plan, training):
@@ -261,6 +261,7 @@ class _Plan:
     self.x_planes, self.weight_planes = (
         each * count + MORE if each and t.itemsize > 2 else 0
         for t, count in ((self.x_type, rows * inputs), (self.weight_type, channels * inputs)))
+    self.x_each = each if self.x_planes else self.x_type.itemsize
     self.sizes.update(planes=torch.Size((self.weight_planes,)), x_planes=torch.Size((self.x_planes,)))
     self.pair_bytes = context.lib.mn_block_pair_bytes(context.handle, ctypes.addressof(calls[0]))
 
@@ -374,17 +375,59 @@ def _backward_fake(dy, x, weight, gamma, beta, saved, planes, groups, eps, slope
           gamma.new_empty(gamma.shape), gamma.new_empty(gamma.shape), beta.new_empty(beta.shape))
 
 
-_settings = "int groups, float eps, float slope, str precision, ScalarType out, bool "
+def _paired(pair, plan):
+  """The Block's weight and vectors in its optimizer."""
+  own = _pairs.get(pair)
+  if own is None or not all([part.fits(plan) for part in (own, *own.blocks[pair])]):
+    raise RuntimeError("minnow: the optimizer for which a Block was compiled is gone or changed: torch._dynamo.reset(), and "
+                       "it is compiled anew")
+  return own, own.blocks[pair]
+
+
+def _left(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, pair):
+  """The forward of a Block whose backward leaves dz and x for its optimizer: y, z with mean and rstd, and x's planes or
+  bytes, of which no code that is generated around them writes over."""
+  plan = _planned(x, weight, groups, eps, slope, precision, out, (bias, gamma, beta))
+  y, saved, kept = _paired(pair, plan)[0].forward(plan, x, (bias, gamma, beta))
+  return y, saved, kept if plan.x_planes else kept.flatten().view(torch.uint8).clone()
+
+
+def _left_fake(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, pair):
+  y, saved, _ = _forward_fake(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, True, False)
+  plan = _plan(x.device, 2, *(int(n) for n in weight.shape[::-1]), groups, eps, slope, precision, x.dtype, weight.dtype, out)
+  return y, saved, x.new_empty(x.shape[0] * x.shape[1] * plan.x_each + MORE * (plan.x_planes > 0), dtype=torch.uint8)
+
+
+def _left_backward(dy, kept, saved, weight, gamma, beta, flag, groups, eps, slope, precision, out, x_type, pair, need_x):
+  """dx. The operator says that it writes the flag, so that it stays in the graph, and in its place."""
+  plan = _plan(dy.device, len(dy), *weight.shape[::-1], groups, eps, slope, precision, x_type, weight.dtype, out)
+  own, vectors = _paired(pair, plan)
+  nodes = [torch.autograd.graph.get_gradient_edge(part.parameter).node for part in (own, *vectors)]
+  x = kept if plan.x_planes else kept.view(plan.x_type).view(plan.sizes["x"])
+  dx = own.backward(plan, dy, x, gamma, beta, saved, vectors, nodes, [need_x, True, True, True, True], flag)[0]
+  return dy.new_empty(0, dtype=x_type) if dx is None else dx.to(x_type)
+
+
+def _left_backward_fake(dy, kept, saved, weight, gamma, beta, flag, groups, eps, slope, precision, out, x_type, pair, need_x):
+  return dy.new_empty((dy.shape[0], weight.shape[1]) if need_x else 0, dtype=x_type)
+
+
+_settings = "int groups, float eps, float slope, str precision, ScalarType out"
 _operators = library.Library("minnow", "DEF")
-for _name, _function, _fake, _arguments, _results in (
-    ("block", _forward, _forward_fake, f"Tensor bias, Tensor gamma, Tensor beta, {_settings} save, bool keep", 3),
-    ("block_backward", _backward, _backward_fake, f"Tensor gamma, Tensor beta, Tensor saved, Tensor planes, {_settings} need_x, "
-     "bool need_weight", 5)):
-  _operators.define(f"{_name}({'Tensor dy, ' * (_results == 5)}Tensor x, Tensor weight, {_arguments}) -> "
-                    f"({', '.join(['Tensor'] * _results)})")
+_vectors = "Tensor bias, Tensor gamma, Tensor beta"
+for _name, _arguments, _results, *_functions in (
+    ("block", f"Tensor x, Tensor weight, {_vectors}, {_settings}, bool save, bool keep", 3, _forward, _forward_fake),
+    ("block_backward", "Tensor dy, Tensor x, Tensor weight, Tensor gamma, Tensor beta, Tensor saved, Tensor planes, "
+     f"{_settings}, bool need_x, bool need_weight", 5, _backward, _backward_fake),
+    ("block_left", f"Tensor x, Tensor weight, {_vectors}, {_settings}, int pair", 3, _left, _left_fake),
+    ("block_left_backward", "Tensor dy, Tensor kept, Tensor saved, Tensor weight, Tensor gamma, Tensor beta, Tensor(a!) flag, "
+     f"{_settings}, ScalarType x_type, int pair, bool need_x", 1, _left_backward, _left_backward_fake)):
+  # A replay of a graph that torch.compile recorded by itself would leave nothing behind.
+  _operators.define(f"{_name}({_arguments}) -> ({', '.join(['Tensor'] * _results)})",
+                    tags=[torch.Tag.cudagraph_unsafe] if "left" in _name and hasattr(torch.Tag, "cudagraph_unsafe") else ())
   for _device in "CPU", "CUDA":
-    _operators.impl(_name, _function, _device)
-  library.register_fake(f"minnow::{_name}", _fake)
+    _operators.impl(_name, _functions[0], _device)
+  library.register_fake(f"minnow::{_name}", _functions[1])
 
 
 class _Function(torch.autograd.Function):
@@ -392,16 +435,19 @@ class _Function(torch.autograd.Function):
   optimizer in place of the gradients."""
 
   @staticmethod
-  def forward(ctx, x, weight, bias, gamma, beta, settings, plan, trained):
-    ctx.settings, ctx.plan, ctx.trained = settings, plan, trained
+  def forward(ctx, x, weight, bias, gamma, beta, flag, settings, plan, trained):
+    ctx.settings, ctx.plan, ctx.trained, ctx.x_type = settings, plan, trained, x.dtype
     vectors, keep = (bias, gamma, beta), ctx.needs_input_grad[0]
-    if plan is None:
+    if trained is not None:
+      if plan is None:
+        y, saved, x = torch.ops.minnow.block_left(x, weight, *vectors, *settings, trained)
+      else:
+        y, saved, x = trained[0].forward(plan, x, vectors)
+      planes = flag
+    elif plan is None:
       y, saved, planes = torch.ops.minnow.block(x, weight, *vectors, *settings, True, keep)
-    elif trained is None:
-      y, saved, planes = plan.compute(x, weight, vectors, True, keep)
     else:
-      y, saved, x = trained[0].forward(plan, x, vectors)
-      planes = None
+      y, saved, planes = plan.compute(x, weight, vectors, True, keep)
     ctx.save_for_backward(x, weight, *vectors, saved, planes)
     return y
 
@@ -411,11 +457,15 @@ class _Function(torch.autograd.Function):
     settings, plan, trained, wanted = ctx.settings, ctx.plan, ctx.trained, ctx.needs_input_grad[:5]
     tensors = x, weight, bias, gamma, beta
     if torch.compiler.is_compiling() or not torch.is_grad_enabled():
-      if trained is not None:
-        own, vectors = trained
-        made = own.backward(plan, dy, x, gamma, beta, saved, vectors, ctx)
-      elif plan is None or not plan.fits(dy=dy, x=x, weight=weight, gamma=gamma, beta=beta, saved=saved,
-                                                    planes=planes):
+      if trained is not None and plan is None:
+        dx = torch.ops.minnow.block_left_backward(dy, x, saved, weight, gamma, beta, planes, *settings, ctx.x_type, trained,
+                                                  wanted[0])
+        made = dx, None, None, None, None
+      elif trained is not None:
+        made = trained[0].backward(plan, dy, x, gamma, beta, saved, trained[1], [n for n, _ in ctx.next_functions[1:5]],
+                                   list(wanted), planes)
+        made[0] = made[0] if made[0] is None else made[0].to(ctx.x_type)
+      elif plan is None or not plan.fits(dy=dy, x=x, weight=weight, gamma=gamma, beta=beta, saved=saved, planes=planes):
         planes = x.new_empty(0, dtype=torch.uint8) if planes is None else planes
         made = torch.ops.minnow.block_backward(dy, x, weight, gamma, beta, saved, planes, *settings, *wanted[:2])
       else:
@@ -429,13 +479,15 @@ class _Function(torch.autograd.Function):
       y = _eager(*(t.to(weight.dtype) for t in tensors), *settings[:3])
       found = iter(torch.autograd.grad(y, leaves, dy.to(y.dtype), create_graph=True))
       made = [next(found) if want else None for want in wanted]
-    return *(t if want else None for t, want in zip(made, wanted)), None, None, None
+    return *(t if want else None for t, want in zip(made, wanted)), None, None, None, None
 
 
 # ---- the parameters that an optimizer of this module updates ----
 
 STORED = "an optimizer with fused=False stores them"
 _trained = weakref.WeakValueDictionary()  # by the parameter's id
+# For torch.compile, which sees numbers and tensors alone: the Blocks, and their weights by number.
+_blocks, _pairs, _numbers = weakref.WeakSet(), weakref.WeakValueDictionary(), itertools.count()
 
 
 class _Mark(torch.Tensor):
@@ -464,6 +516,7 @@ class _Trained:
     self.mark = self.context = None
     self.admitted = self.moments = None  # whether the optimizer can take charge of it, and its m and v; None: not asked for
     self.gradient = None  # the sum over the backwards before this step's last one, if there are several
+    self.blocks = {}  # the vectors beside a weight, by the number that a compiled Block has
     self.pair = None  # what the last backward left: its plan, x, dz, dz's scale, and the vectors that it is for
     self.planes = {}  # what products read of the weight, by context, and of which values
     self.scale = self.scaled = None  # of dz, from step to step, and in which context and Block
@@ -487,6 +540,11 @@ class _Trained:
       stream.wait_stream(kept[2])
       kept[2] = stream
     return kept[0], ready
+
+  def forget(self):
+    """The planes are no longer those of the weight. Their memory stays, which CUDA graphs may have recorded."""
+    for kept in self.planes.values():
+      kept[1] = None
 
   def fits(self, plan):
     """Whether the step can update it as it is."""
@@ -517,21 +575,20 @@ class _Trained:
       try:
         y = plan.forward(x, self.parameter, vectors, saved, x_planes, planes, ready, True)
       except BaseException:
-        self.planes.clear()
+        self.forget()
         raise
     return y, saved, x if x_planes is None else x_planes
 
-  def backward(self, plan, dy, x, gamma, beta, saved, vectors, ctx):
+  def backward(self, plan, dy, x, gamma, beta, saved, vectors, nodes, stored, flag):
     """The gradients that are stored: of x, and of vectors that are not updated with the weight. The rest waits for the
     optimizer's step."""
     if not plan.fits(dy=dy, gamma=gamma, beta=beta, saved=saved, **({"x_planes": x} if plan.x_planes else {"x": x})):
       raise RuntimeError("minnow: hooks replaced saved tensors by others, which do not fit")
-    stored, nodes = list(ctx.needs_input_grad[:5]), [node for node, _ in ctx.next_functions[:5]]
     stored[1] = False
     try:
-      runs = torch._C._will_engine_execute_node(nodes[1])
+      runs = torch._C._will_engine_execute_node(nodes[0])
       taking = [own if own is not None and runs and torch._C._will_engine_execute_node(node) else None
-                for own, node in zip(vectors or 3 * [None], nodes[2:])]
+                for own, node in zip(vectors or 3 * [None], nodes[1:])]
     except RuntimeError as error:
       raise RuntimeError(f"minnow: torch.autograd.grad of a Block's weight needs its gradient; {STORED}") from error
     if runs and vectors:
@@ -545,7 +602,7 @@ class _Trained:
     with plan.context.lock:
       planes, ready = self.recall(plan, True)
       made = plan.backward(dy, None, self.parameter, gamma, beta, saved, planes, ready, stored, dz, scale,
-                           self.scaled == whose, self.optimizer().flag)
+                           self.scaled == whose, flag)
     self.pair, self.scaled = (plan, x if plan.x_planes else _dense(x, plan.x_type), dz, scale, taking), self.scaled if again else whose
     for own in self, *taking:
       if own is not None:
@@ -677,16 +734,17 @@ def _recalled(tensors, groups, eps, slope, precision):
   return plan
 
 
-def block(x, weight, bias, gamma, beta, groups, eps=1e-5, slope=0.01, precision=PRECISIONS[0]):
+def block(x, weight, bias, gamma, beta, groups, eps=1e-5, slope=0.01, precision=PRECISIONS[0], *, _pair=-1, _flag=None):
   """y = a + a with a = leaky_relu(group_norm(linear(x, weight, bias), groups, gamma, beta, eps), slope). x [N, I], weight
   [C, I], the others [C]. `precision` is what products of float32 read; under autocast they read its type."""
   tensors, plan, trained = (x, weight, bias, gamma, beta), None, None
-  if not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active():
+  compiling = torch.compiler.is_compiling()
+  if not compiling and not torch._C._are_functorch_transforms_active():
     plan = _recalled(tensors, groups, eps, slope, precision)
   if plan is None:
     chosen, out = _choose(tensors, groups, precision)
     if chosen is None:
-      if not torch.compiler.is_compiling():
+      if not compiling:
         _say(out)
       return _eager(*tensors, groups, eps, slope)
   else:
@@ -696,8 +754,10 @@ def block(x, weight, bias, gamma, beta, groups, eps=1e-5, slope=0.01, precision=
     if plan is not None:
       own = _trained.get(id(weight))
       if own is not None and weight.requires_grad and own.fits(plan):
-        trained = own, own.vectors_of((bias, gamma, beta), plan)
-    return _Function.apply(*tensors, settings, plan, trained)
+        trained, _flag = (own, own.vectors_of((bias, gamma, beta), plan)), own.optimizer().flag
+    elif compiling and _pair >= 0 and all([t.requires_grad for t in tensors[1:]]):
+      trained = _pair
+    return _Function.apply(*tensors, _flag if trained is not None else None, settings, plan, trained)
   if plan is not None:
     return plan.compute(x, weight, (bias, gamma, beta), False, False)[0]
   return torch.ops.minnow.block(*tensors, *settings, False, False)[0]
@@ -715,10 +775,17 @@ class Block(torch.nn.Module):
     self.fc = torch.nn.Linear(in_features, out_features, device=device, dtype=dtype)
     self.gn = torch.nn.GroupNorm(num_groups, out_features, eps, device=device, dtype=dtype)
     self.negative_slope, self.precision = negative_slope, precision
+    self.__setstate__({})
+
+  def __setstate__(self, state):
+    super().__setstate__(state)
+    self._pair, self._flag = -1, None  # an optimizer of this module sets them
+    _blocks.add(self)
 
   def forward(self, x):
     fc, gn = self.fc, self.gn
-    return block(x, fc.weight, fc.bias, gn.weight, gn.bias, gn.num_groups, gn.eps, self.negative_slope, self.precision)
+    return block(x, fc.weight, fc.bias, gn.weight, gn.bias, gn.num_groups, gn.eps, self.negative_slope, self.precision,
+                 _pair=self._pair, _flag=self._flag)
 
   def extra_repr(self):
     return f"negative_slope={self.negative_slope}, precision={self.precision}"
@@ -759,6 +826,7 @@ class _Optimizer:
 
   def __setstate__(self, state):
     super().__setstate__(state)
+    self._groups = {}
     self._take()
 
   def load_state_dict(self, state_dict):
@@ -780,6 +848,27 @@ class _Optimizer:
           _trained[id(p)] = one
         else:
           _trained.pop(id(p), None)
+    self._pair_blocks()
+
+  def _pair_blocks(self):
+    """Numbers the Blocks all of whose parameters are in one group here."""
+    numbers = self.__dict__.get("_numbers")
+    if numbers is None:
+      numbers = self._numbers = set()
+      weakref.finalize(self, _unpair, numbers)
+    for block in list(_blocks):
+      own, *vectors = [self._own.get(id(getattr(getattr(block, part, None), name, None)))
+                       for part, name in (("fc", "weight"), ("fc", "bias"), ("gn", "weight"), ("gn", "bias"))]
+      if own is None:
+        continue
+      pairs = own.group["fused"] and all([v is not None and v.group is own.group for v in vectors])
+      if pairs and own.blocks.get(block._pair) != vectors:
+        pair = next(_numbers)
+        numbers.add(pair)
+        self._open(own.parameter.device)
+        _pairs[pair], own.blocks[pair], block._pair, block._flag = own, vectors, pair, self.flag
+      elif not pairs:
+        block._pair, block._flag = -1, None
 
   def _open(self, device):
     """The device's memory that step() reads and writes. Whether this is the device of all."""
@@ -810,6 +899,7 @@ class _Optimizer:
           taken.append(own)
         else:
           others = True
+          own.forget()  # fused kernels write it without a new version
     if taken:
       self._begin(taken)
     for own in taken:
@@ -849,7 +939,7 @@ class _Optimizer:
     skipped = ctypes.c_int64.from_address(self._told.data_ptr()).value
     if skipped > self._seen:
       for own in self._own.values():  # the scales may have been too small for what they are to hold
-        own.planes.clear()
+        own.forget()
         own.scaled = None
       if not self._seen:
         warnings.warn("minnow: a step was skipped, since a value was not finite; the optimizer's `skipped` counts such steps",
@@ -887,6 +977,12 @@ class _Optimizer:
     return state[name].data_ptr()
 
 
+def _unpair(numbers):
+  for block in list(_blocks):
+    if block._pair in numbers:
+      block._pair, block._flag = -1, None
+
+
 _hooked_step = torch.optim.Optimizer.profile_hook_step(_Optimizer._step)
 
 
@@ -907,11 +1003,6 @@ class SGD(_Optimizer, torch.optim.SGD):
 class AdamW(_Optimizer, torch.optim.AdamW):
   """torch.optim.AdamW, with its arguments and state_dict. With fused=False it is just that."""
   COUNTS, _others = True, inspect.unwrap(torch.optim.AdamW.step)
-
-  def __setstate__(self, state):
-    super().__setstate__(state)
-    if self.flag is not None:
-      self._groups = {}
 
   def state_dict(self):
     """Each parameter's count of steps is its own there."""

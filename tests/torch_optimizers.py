@@ -289,6 +289,64 @@ class States(Case):
       self.same(model, other)
 
 
+class Compiled(Case):
+  def compare(self, device, build, rule, precision, parts=1, rows=(48, 48, 32, 48)):
+    """The same steps, whole graphs, eager and compiled; both without stored gradients."""
+    torch._dynamo.reset()
+    name, options = RULES[rule]
+    kind = lambda *sizes: Block(*sizes, precision=precision if precision in minnow_torch.PRECISIONS else "fp32")
+    eager = build(kind).to(device)
+    compiled = copy.deepcopy(eager)
+    autocast = {"autocast": torch.bfloat16, "fp16 autocast": torch.float16}.get(precision)
+    data = [batches(1, n, device)[0] for n in rows]
+    found = []
+    for model, run in (eager, eager), (compiled, torch.compile(compiled, fullgraph=True)):
+      optimizer = getattr(minnow_torch, name)(model.parameters(), **options)
+      blocks = [m for m in model.modules() if isinstance(m, Block)]
+      marks = []
+
+      def between():
+        marks.append([type(b.fc.weight.grad) for b in blocks])
+
+      found.append(losses(run, optimizer, data, autocast, parts, between))
+      self.assertEqual(marks, [[minnow_torch._Mark for _ in blocks]] * len(data))
+      with torch.no_grad():
+        y = run(data[0][0])
+        minnow_torch.forget()
+        self.near(y, model(data[0][0]), 1e-6)
+    for a, b in zip(*found):
+      self.assertAlmostEqual(a, b, delta=2e-2 if autocast else 1e-5)
+    for a, b in zip(eager.parameters(), compiled.parameters()):
+      self.near(b.detach(), a.detach(), 2e-3 if autocast else 1e-5)
+
+  def test_steps(self):
+    for device, (rule, precision) in self.each((("SGD", "autocast"), ("Nesterov", "fp32"), ("AdamW", "fp16x3"),
+                                                ("AdamW", "fp16 autocast"))):
+      if precision in PRECISIONS[device]:
+        self.compare(device, several, rule, precision)
+
+  def test_models(self):
+    for device, build in self.each((tied, twice)):
+      self.compare(device, build, "Nesterov", "fp32", parts=2, rows=(48, 48))
+
+  def test_optimizers_that_change(self):
+    """A model that is compiled before its optimizer is made, goes on with another's, and with torch.optim's."""
+    for device, in self.each():
+      torch._dynamo.reset()
+      model = one(Block).to(device)
+      run, data = torch.compile(model, fullgraph=True), batches(2, 48, device)
+      kinds = []
+      for make in (torch.optim.SGD, minnow_torch.SGD, lambda p, lr: minnow_torch.SGD(p, lr, fused=False), minnow_torch.AdamW,
+                   torch.optim.SGD):
+        optimizer = make(model.parameters(), lr=0.01)
+        before = model[0].fc.weight.detach().clone()
+        losses(run, optimizer, data, between=lambda: kinds.append(type(model[0].fc.weight.grad)))
+        self.assertFalse(torch.equal(before, model[0].fc.weight))
+        del optimizer
+      plain, mark = torch.Tensor, minnow_torch._Mark
+      self.assertEqual(kinds[::2], [plain, mark, plain, mark, plain])
+
+
 class Refused(Case):
   def refuses(self, words, device, act, **options):
     torch.manual_seed(5)
