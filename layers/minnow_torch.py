@@ -129,16 +129,15 @@ class _Context:
     """In the device's current stream, whose calls share one workspace, since they run one after the other. Those of a
     CUDA graph have their own, in the graph's memory."""
     at = ctypes.addressof(call)
-    bytes_, workspace, call.stream = count(self.handle, at), None, self.stream()
-    if self.device.type == "cuda":
-      if not torch.cuda.is_current_stream_capturing():
-        key = self.device.index, call.stream
-        workspace = _workspaces.get(key)
-        if workspace is None or workspace.numel() < bytes_:
-          workspace = _workspaces[key] = torch.empty(bytes_, dtype=torch.uint8, device=self.device)
+    bytes_, workspace, stream = count(self.handle, at), None, self.stream()
+    if self.device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
+      key = self.device.index, stream
+      workspace = _workspaces.get(key)
+      if workspace is None or workspace.numel() < bytes_:
+        workspace = _workspaces[key] = torch.empty(bytes_, dtype=torch.uint8, device=self.device)
     if workspace is None:
       workspace = torch.empty(bytes_, dtype=torch.uint8, device=self.device)
-    call.workspace = workspace.data_ptr()
+    call.stream, call.workspace = stream, workspace.data_ptr()
     self.must(entry(self.handle, at))
 
   def stream(self):
@@ -262,6 +261,8 @@ class _Plan:
         each * count + MORE if each and t.itemsize > 2 else 0
         for t, count in ((self.x_type, rows * inputs), (self.weight_type, channels * inputs)))
     self.x_each = each if self.x_planes else self.x_type.itemsize
+    one = torch.empty(1, dtype=self.y_type, device=device)
+    self.like_y, self.like_saved = one.expand(rows, channels), one.to(self.real).expand(self.sizes["saved"])  # for empty_like
     self.sizes.update(planes=torch.Size((self.weight_planes,)), x_planes=torch.Size((self.x_planes,)))
     self.pair_bytes = context.lib.mn_block_pair_bytes(context.handle, ctypes.addressof(calls[0]))
 
@@ -270,7 +271,7 @@ class _Plan:
 
   def save(self):
     """Memory for z, mean and rstd, one after the other."""
-    return torch.empty(self.sizes["saved"], dtype=self.real, device=self.device)
+    return torch.empty_like(self.like_saved)
 
   def place(self, call, saved):
     at, mean, rstd = _at(saved), self.rows * self.channels, self.rows * (self.channels + self.groups)
@@ -280,7 +281,7 @@ class _Plan:
     """y. saved, and planes that are not ready, are written if they are not None. The context's lock is held."""
     x, weight = _dense(x, self.x_type), _dense(weight, self.weight_type)
     bias, gamma, beta = (_dense(v, self.real) for v in vectors)
-    y = torch.empty(self.sizes["dy"], dtype=self.y_type, device=self.device)
+    y = torch.empty_like(self.like_y)
     call, of_x, of_weight = self.forward_call
     of_x.values, of_x.planes, of_weight.values, of_weight.planes = x.data_ptr(), _at(x_planes), weight.data_ptr(), _at(planes)
     of_weight.ready, of_weight.updated = ready, updated
@@ -289,10 +290,14 @@ class _Plan:
     self.context.run(self.context.lib.mn_block_forward, self.context.lib.mn_block_workspace, call)
     return y if self.y_type is self.out else y.to(self.out)
 
-  def fits(self, **given):
-    """Whether these are still as a forward saved them: hooks can have replaced them."""
-    return all([t is None or t.shape == self.sizes[name] and t.device == self.device and t.layout is torch.strided and
-                (t.dtype is torch.uint8) == name.endswith("planes") for name, t in given.items()])
+  def fits(self, *given):
+    """Whether these, each with its kind, are still as a forward saved them: hooks can have replaced them."""
+    sizes, device = self.sizes, self.device
+    for kind, t in given:
+      if t is not None and (t.shape != sizes[kind] or t.device != device or t.layout is not torch.strided or
+                            (t.dtype is torch.uint8) != kind.endswith("planes")):
+        return False
+    return True
 
   def compute(self, x, weight, vectors, save, keep):
     """y, and what a backward with gradients reads: saved and, if `keep`, the weight's planes; None for what is not
@@ -465,7 +470,8 @@ class _Function(torch.autograd.Function):
         made = trained[0].backward(plan, dy, x, gamma, beta, saved, trained[1], [n for n, _ in ctx.next_functions[1:5]],
                                    list(wanted), planes)
         made[0] = made[0] if made[0] is None else made[0].to(ctx.x_type)
-      elif plan is None or not plan.fits(dy=dy, x=x, weight=weight, gamma=gamma, beta=beta, saved=saved, planes=planes):
+      elif plan is None or not plan.fits(("dy", dy), ("x", x), ("weight", weight), ("gamma", gamma), ("beta", beta),
+                                             ("saved", saved), ("planes", planes)):
         planes = x.new_empty(0, dtype=torch.uint8) if planes is None else planes
         made = torch.ops.minnow.block_backward(dy, x, weight, gamma, beta, saved, planes, *settings, *wanted[:2])
       else:
@@ -525,19 +531,22 @@ class _Trained:
 
   def recall(self, plan, training):
     """The weight's planes, and whether they are its values' still. The context's lock is held until they are made."""
-    weight, capturing = self.parameter, plan.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-    if not plan.weight_planes or capturing and not training:
+    if not plan.weight_planes:
+      return None, False
+    weight, cuda = self.parameter, plan.device.type == "cuda"
+    capturing = cuda and torch.cuda.is_current_stream_capturing()
+    if capturing and not training:
       return None, False
     kept = self.planes.setdefault(plan.context, [None, None, None])
     if kept[0] is None or kept[0].numel() != plan.weight_planes:
       kept[:] = plan.bytes(plan.weight_planes), None, None
-    now = weight._version, weight.data_ptr()
+    now, stream = (weight._version, weight.data_ptr()), plan.context.stream()
     ready = kept[1] == now
-    stream = torch.cuda.current_stream(plan.device) if plan.device.type == "cuda" and not capturing else None
     if not ready:
       kept[1:] = None if capturing else now, stream  # in a capture nothing is computed yet
     elif kept[2] != stream and not capturing:
-      stream.wait_stream(kept[2])
+      made_in = torch.cuda.ExternalStream(kept[2], plan.device) if kept[2] else torch.cuda.default_stream(plan.device)
+      torch.cuda.current_stream(plan.device).wait_stream(made_in)
       kept[2] = stream
     return kept[0], ready
 
@@ -582,7 +591,7 @@ class _Trained:
   def backward(self, plan, dy, x, gamma, beta, saved, vectors, nodes, stored, flag):
     """The gradients that are stored: of x, and of vectors that are not updated with the weight. The rest waits for the
     optimizer's step."""
-    if not plan.fits(dy=dy, gamma=gamma, beta=beta, saved=saved, **({"x_planes": x} if plan.x_planes else {"x": x})):
+    if not plan.fits(("dy", dy), ("gamma", gamma), ("beta", beta), ("saved", saved), ("x_planes" if plan.x_planes else "x", x)):
       raise RuntimeError("minnow: hooks replaced saved tensors by others, which do not fit")
     stored[1] = False
     try:
@@ -600,7 +609,7 @@ class _Trained:
     again = self.begin(plan.context, taking)
     dz, scale, whose = plan.bytes(plan.pair_bytes), None if again else self.scale, (plan.context, _at(gamma))
     with plan.context.lock:
-      planes, ready = self.recall(plan, True)
+      planes, ready = self.recall(plan, True) if stored[0] else (None, False)
       made = plan.backward(dy, None, self.parameter, gamma, beta, saved, planes, ready, stored, dz, scale,
                            self.scaled == whose, flag)
     self.pair, self.scaled = (plan, x if plan.x_planes else _dense(x, plan.x_type), dz, scale, taking), self.scaled if again else whose
