@@ -48,10 +48,10 @@ static __device__ __forceinline__ void write_sums(const mn_block_arguments<Real>
 template <typename io, int V, typename Real>
 static __device__ __forceinline__ void load_terms(Real (&d)[V], const mn_terms<Real> &terms, int64_t at,
                                                   const typename io::group &group) {
-  io::load(d, terms.at[0] + at, group);
+  io::load(d, terms.at[0], at, group);
   for (int q = 1; q < terms.count; q++) {
     Real more[V];
-    io::load(more, terms.at[q] + at, group);
+    io::load(more, terms.at[q], at, group);
 #pragma unroll
     for (int k = 0; k < V; k++) d[k] += more[k];
   }
@@ -65,6 +65,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const 
   constexpr int ROWS = V * sizeof(Real) > 16 ? 1 : Kind == MN_BLOCK ? 4 : 2; /* loaded together */
   typedef mn_lanes_of<W, K, L, Full, Real> io;
   const unsigned ops = Ops ? Ops : a.ops;
+  const enum mn_plane_kind narrow = mn_narrow_of(ops);
   const int lanes = L > 0 ? L : a.lanes, lane = threadIdx.x % 32;
   const int64_t tile = blockIdx.x % a.tiles, chunk = blockIdx.x / a.tiles;
   position p = {tile * (32 / lanes) + lane / lanes, 0, lane % lanes};
@@ -81,10 +82,10 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const 
   const mn_factors factors = mn_factors_of(a);
   mn_noticed<Real> noticed;
   Real bias[V] = {}, gamma[V] = {}, beta[V] = {}, sums[3][V] = {};
-  if (Kind != MN_BLOCK_BACKWARD && (ops & MN_OP_BIAS)) io::load(bias, a.bias + p.first, group);
+  if (Kind != MN_BLOCK_BACKWARD && (ops & MN_OP_BIAS)) io::load(bias, a.bias, p.first, group, narrow);
   if (ops & MN_OP_NORM) {
-    io::load(gamma, a.gamma + p.first, group);
-    io::load(beta, a.beta + p.first, group);
+    io::load(gamma, a.gamma, p.first, group, narrow);
+    io::load(beta, a.beta, p.first, group, narrow);
   }
   const int64_t first_row = chunk * MN_CHUNK_ROWS + threadIdx.x / 32;
   for (int turn = 0; turn < MN_CHUNK_ROWS / WARPS; turn += ROWS) {
@@ -101,7 +102,8 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const 
       if (Kind == MN_BLOCK_BACKWARD && a.terms.count > 0)
         load_terms<io>(rows.row[i].d, a.terms, (row + i * WARPS) * a.terms.pitch + p.first, group);
       else
-        io::load(rows.row[i].d, a.d + rows.at + i * WARPS * a.channels, group);
+        io::load(rows.row[i].d, a.d, rows.at + i * WARPS * a.channels, group,
+                 Kind == MN_BLOCK ? MN_NO_PLANES : narrow);
     }
     mn_rows_load<Kind, W, K>(a, ops, group, rows);
     mn_rows_finish<Kind, W, K>(a, ops, group, rows, bias, gamma, beta, sums, factors, noticed);
@@ -131,11 +133,20 @@ template <typename Real> struct row_state { Real mean, rstd, m1, m2; };
 /* The values computed from one element: z, ẑ, v, y, y − target and, in a backward, g. */
 template <typename Real> struct element { Real z, standard, v, y, error, g; };
 
+template <typename Real>
+static __device__ Real stored(const mn_block_arguments<Real> &a, const Real *values, int64_t at) {
+  Real value[1];
+  mn_load_narrow<1>(value, values, at, mn_narrow_of(a.ops));
+  return value[0];
+}
+
 template <enum mn_epilogue_kind Kind, typename Real>
 static __device__ Real saved_z(const mn_block_arguments<Real> &a, int64_t row, int64_t column) {
   int64_t at = row * a.channels + column;
-  if (Kind == MN_BLOCK_BACKWARD) return a.ops & (MN_OP_NORM | MN_OP_ACTIVATE) ? a.z[at] : Real(0);
-  return a.ops & MN_OP_BIAS ? a.d[at] + a.bias[column] : a.d[at];
+  if (Kind == MN_BLOCK_BACKWARD) return a.ops & (MN_OP_NORM | MN_OP_ACTIVATE) ? stored(a, a.z, at) : Real(0);
+  Real z[1] = {a.ops & MN_OP_BIAS ? a.d[at] + stored(a, a.bias, column) : a.d[at]};
+  mn_plane_round(z, mn_narrow_of(a.ops));
+  return z[0];
 }
 
 template <enum mn_epilogue_kind Kind, typename Real>
@@ -145,11 +156,11 @@ static __device__ element<Real> element_at(const mn_block_arguments<Real> &a, co
   element<Real> e;
   e.z = saved_z<Kind>(a, row, column);
   e.standard = norm ? mn_standardise(e.z, s.mean, s.rstd) : e.z;
-  e.v = norm ? mn_normalise(a.ops, e.standard, a.gamma[column], a.beta[column]) : e.z;
+  e.v = norm ? mn_normalise(a.ops, e.standard, stored(a, a.gamma, column), stored(a, a.beta, column)) : e.z;
   const Real steepness = mn_steepness(a.ops, e.v, a.slope);
   e.y = steepness * e.v;
   e.error = Kind == MN_BLOCK_LOSS ? e.y - a.target[row * a.channels + column] : Real(0);
-  Real dy = Kind == MN_BLOCK_BACKWARD ? a.d[row * a.channels + column] : a.factor * e.error;
+  Real dy = Kind == MN_BLOCK_BACKWARD ? stored(a, a.d, row * a.channels + column) : a.factor * e.error;
   e.g = Kind == MN_BLOCK ? Real(0) : steepness * dy;
   return e;
 }
@@ -181,7 +192,7 @@ static __device__ Real loop_statistics(const mn_block_arguments<Real> &a, row_st
   Real m1 = 0, m2 = 0, loss = 0;
   for (int64_t c = mine; c < end; c += team) {
     element<Real> e = element_at<Kind>(a, s, row, c);
-    Real h = norm ? e.g * a.gamma[c] : e.g;
+    Real h = norm ? e.g * stored(a, a.gamma, c) : e.g;
     m1 += h;
     m2 = fma(h, e.standard, m2);
     loss = fma(e.error, e.error, loss);
@@ -201,6 +212,7 @@ static __device__ void loop_column(const mn_block_arguments<Real> &a, const row_
                                    int64_t first_row, int64_t last_row, int64_t column,
                                    const mn_factors &factors, mn_noticed<Real> &noticed) {
   const bool norm = a.ops & MN_OP_NORM;
+  const enum mn_plane_kind narrow = mn_narrow_of(a.ops);
   Real sums[3] = {};
   for (int64_t row = first_row; row < last_row; row++) {
     const row_state<Real> s = states[row - first_row];
@@ -208,11 +220,11 @@ static __device__ void loop_column(const mn_block_arguments<Real> &a, const row_
     const int64_t at = row * a.channels + column;
     if (Kind != MN_BLOCK_BACKWARD) {
       noticed.poison = mn_poison(noticed.poison, e.y);
-      if (a.z) a.z[at] = e.z;
+      mn_forms_store<1>(narrow ? NULL : a.z, mn_planes_at(a.z, narrow), 1, at, {e.z});
       mn_forms_store<1>(a.y, a.y_planes, factors.y, at, {e.y});
     }
     if (Kind == MN_BLOCK) continue;
-    Real dz = norm ? mn_centre(e.g * a.gamma[column], e.standard, s.m1, s.m2, s.rstd) : e.g;
+    Real dz = norm ? mn_centre(e.g * stored(a, a.gamma, column), e.standard, s.m1, s.m2, s.rstd) : e.g;
     sums[0] += dz;
     sums[1] = fma(e.g, e.standard, sums[1]);
     sums[2] += e.g;
@@ -256,8 +268,13 @@ static void launch(cudaStream_t on, mn_block_arguments<Real> &a) {
 
 template <enum mn_epilogue_kind Kind, int W, int K, int L, typename Real>
 static void launch_full(cudaStream_t on, mn_block_arguments<Real> &a) {
+  constexpr bool narrows = Kind == MN_BLOCK_BACKWARD;
   if (a.ops == MN_OP_ALL)
     launch<Kind, W, K, L, true, MN_OP_ALL>(on, a);
+  else if (narrows && a.ops == (MN_OP_ALL | MN_OPS_BF16))
+    launch<Kind, W, K, L, true, narrows ? MN_OP_ALL | MN_OPS_BF16 : 0>(on, a);
+  else if (narrows && a.ops == (MN_OP_ALL | MN_OPS_FP16))
+    launch<Kind, W, K, L, true, narrows ? MN_OP_ALL | MN_OPS_FP16 : 0>(on, a);
   else
     launch<Kind, W, K, L, true, 0>(on, a);
 }

@@ -13,6 +13,13 @@ template <typename Real> struct mn_terms {
   int64_t pitch;
 };
 
+/* Beside enum mn_block_op in a kernel's ops: what bias, gamma, beta, z and, in a backward, d hold in place of reals.
+ * Constant where the ops are, so that no load is behind a branch: it would be waited for at once. */
+enum { MN_OPS_BF16 = 16, MN_OPS_FP16 = 32 };
+static __host__ __device__ __forceinline__ enum mn_plane_kind mn_narrow_of(unsigned ops) {
+  return ops & MN_OPS_BF16 ? MN_PLANES_BF16 : ops & MN_OPS_FP16 ? MN_PLANES_FP16 : MN_NO_PLANES;
+}
+
 /* Every block kernel's arguments: struct mn_block with typed pointers, NULL for what is not to be written. */
 template <typename Real> struct mn_block_arguments {
   unsigned ops;
@@ -77,6 +84,8 @@ static mn_block_arguments<Real> mn_block_arguments_of(struct mn_device *device, 
   a.nonfinite = device->nonfinite, a.mark = device->mark;
   a.d = d;
   a.z = static_cast<Real *>(b->z);
+  MN_REQUIRE(!b->narrow || (device->planes == 1 && epilogue->kind != MN_BLOCK_LOSS));
+  if (b->narrow) a.ops |= device->scaled ? MN_OPS_FP16 : MN_OPS_BF16;
   if (b->ops & MN_OP_BIAS) a.bias = static_cast<const Real *>(b->bias);
   if (b->ops & MN_OP_NORM) {
     a.gamma = static_cast<const Real *>(b->gamma), a.beta = static_cast<const Real *>(b->beta);
@@ -123,11 +132,12 @@ template <int W, int K, int L, bool Full, typename Real> struct mn_lanes_of {
 
   /* Always: loads without a predicate, so that addresses outside the group must be valid too. */
   template <bool Always = false>
-  static __device__ __forceinline__ void load(Real (&out)[V], const Real *from, const group &g) {
+  static __device__ __forceinline__ void load(Real (&out)[V], const Real *from, int64_t at, const group &g,
+                                              enum mn_plane_kind narrow = MN_NO_PLANES) {
 #pragma unroll
     for (int k = 0; k < K; k++) {
       Real part[W] = {};
-      if (Always || k * W < g.valid) mn_load<W>(part, from + k * count(g) * W);
+      if (Always || k * W < g.valid) mn_load_narrow<W>(part, from, at + k * count(g) * W, narrow);
 #pragma unroll
       for (int i = 0; i < W; i++) out[k * W + i] = part[i];
     }
@@ -161,11 +171,12 @@ static __device__ __forceinline__ void mn_rows_load(const mn_block_arguments<Rea
     auto &row = rows.row[r];
     const int64_t down = r < rows.count ? r * rows.step : 0;
     if (Full && reads) {
-      io::template load<true>(row.other, from + rows.at + down * a.channels, group);
+      io::template load<true>(row.other, from, rows.at + down * a.channels, group, mn_narrow_of(ops));
     } else {
 #pragma unroll
       for (int i = 0; i < W * K; i++) row.other[i] = 0;
-      if (reads && r < rows.count) io::load(row.other, from + rows.at + down * a.channels, group);
+      if (reads && r < rows.count)
+        io::load(row.other, from, rows.at + down * a.channels, group, mn_narrow_of(ops));
     }
     row.mean = row.rstd = 0;
     if (Kind == MN_BLOCK_BACKWARD && (ops & MN_OP_NORM)) {
@@ -217,7 +228,10 @@ mn_rows_forward(const mn_block_arguments<Real> &a, unsigned ops, const mn_group<
     for (int r = 0; r < Rows; r++)
 #pragma unroll
       for (int i = 0; i < W * K; i++) rows.row[r].d[i] += bias[i];
-  mn_rows_store<W, K>(a.z, {}, 1, a.channels, group, rows);
+  const enum mn_plane_kind narrow = mn_narrow_of(ops);
+  mn_rows_store<W, K>(narrow ? NULL : a.z, mn_planes_at(a.z, narrow), 1, a.channels, group, rows);
+#pragma unroll
+  for (int r = 0; r < Rows; r++) mn_plane_round(rows.row[r].d, narrow);
   if (ops & MN_OP_NORM) {
 #pragma unroll
     for (int r = 0; r < Rows; r++) {

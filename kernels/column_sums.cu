@@ -1,6 +1,7 @@
 /* The last step of the block's column sums on CUDA: adds the chunks' partial sums to dbias, dgamma and dbeta
  * and applies their sinks. All three, and the sum of a fused loss, take one launch, because in a small
  * step launches are most of the time. */
+#include "kernels/planes.cuh"
 #include "kernels/reduce.cuh"
 #include "kernels/rule.cuh"
 
@@ -8,6 +9,7 @@
 template <class Rule, typename Real> struct sink {
   int kind; /* enum mn_epilogue_kind; −1: not wanted */
   Real *into;
+  mn_planes planes; /* of the parameter, beside its reals */
   mn_moments<Rule, Real> moments;
   const int *nonfinite;
   Rule rule;
@@ -46,7 +48,7 @@ static __device__ void sum_columns(const Real *sums, int64_t chunks, int64_t cha
       if (to.moments.of[k]) to.moments.of[k][column] = moments[k];
     sum = w;
   }
-  to.into[column] = sum;
+  mn_forms_store<1>(to.into, to.planes, mn_planes_factor(to.planes), column, {sum});
 }
 
 /* The loss's CTAs come first, because the last of them to finish has to add the spans' sums as well. */
@@ -69,16 +71,20 @@ static sink<Rule, Real> sink_of(struct mn_device *device, int64_t channels,
   to.kind = epilogue ? (int)epilogue->kind : -1;
   if (!epilogue) return to;
   MN_REQUIRE(epilogue->kind == MN_STORE || epilogue->kind == MN_ADD || epilogue->kind == MN_UPDATE);
-  to.into = static_cast<Real *>(epilogue->into);
+  to.into = epilogue->narrow ? NULL : static_cast<Real *>(epilogue->into);
+  if (epilogue->narrow)
+    to.planes =
+        mn_planes_at(static_cast<Real *>(epilogue->into), device->scaled ? MN_PLANES_FP16 : MN_PLANES_BF16);
   to.nonfinite = device->nonfinite;
   if (epilogue->kind == MN_UPDATE) {
     const struct mn_update *update = epilogue->update;
-    MN_REQUIRE(update->w->rows * update->w->cols == channels && !update->w->planes[0]);
+    MN_REQUIRE(update->w->rows * update->w->cols == channels);
+    to.planes = mn_planes_of(update->w);
     to.into = static_cast<Real *>(update->w->real);
     to.moments = mn_moments_of<Rule, Real>(update, 0);
     to.rule = Rule::of(device, update->rule);
   }
-  MN_REQUIRE(to.into);
+  MN_REQUIRE(to.into || to.planes.high);
   return to;
 }
 

@@ -334,7 +334,7 @@ static mn_status multiply(struct mn_device *device, const struct product *p) {
   return MN_OK;
 }
 
-/* A product that ends in an update or in MN_ADD and has no memory for the product: slices of its rows are
+/* A product that ends in an update, in MN_ADD or in 16 bits and has no memory for the product: slices of its rows are
  * computed into the device's scratch memory, which fits in the L2 cache of a large GPU, and the epilogue
  * reads them there. A GEMM with beta = momentum, or 1, would move as few bytes, but would change what it adds
  * to, though a value was not finite. */
@@ -362,6 +362,14 @@ static mn_status multiply_in_slices(struct mn_device *device, const struct produ
     MN_TRY(multiply(device, &part));
     Real *d = static_cast<Real *>(part.d);
     const int64_t at = row * whole->cols, count = part.rows * whole->cols;
+    if (epilogue->narrow) {
+      struct mn_operand plane = {};
+      plane.rows = part.rows, plane.cols = whole->cols, plane.real = d;
+      plane.planes[0] = static_cast<uint16_t *>(epilogue->into) + at;
+      plane.scale = device->scaled ? device->unscaled : NULL;
+      MN_TRY(mn_cuda_round<Real>::run(device, &plane, 0));
+      continue;
+    }
     MN_TRY(epilogue->kind == MN_ADD
                ? mn_cuda_accumulate(device, static_cast<Real *>(epilogue->into) + at, d, count)
                : mn_cuda_update(device, epilogue->update, d, at, count));
@@ -394,7 +402,7 @@ template <typename Real>
 static mn_status run_hopper(struct mn_device *device, const struct mn_hopper_product *p,
                             const struct mn_epilogue *epilogue, bool fits) {
   if (fits) return mn_hopper_gemm(device, p, epilogue);
-  const struct mn_epilogue store = {MN_STORE, epilogue->into, NULL, NULL, NULL};
+  const struct mn_epilogue store = {MN_STORE, epilogue->into, NULL, NULL, NULL, 0};
   MN_REQUIRE(epilogue->into && mn_hopper_fits(device, p, &store));
   MN_TRY(mn_hopper_gemm(device, p, &store));
   return mn_cuda_epilogue<Real>::run(device, epilogue->into, p->rows, p->cols, epilogue);
@@ -443,7 +451,7 @@ mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, c
   p.a = planes ? a->planes[0] : a->real, p.scale_a = a->scale;
   p.b = planes ? b->planes[0] : b->real, p.scale_b = b->scale;
   MN_REQUIRE(p.a && p.b);
-  if (epilogue->kind == MN_ADD || (epilogue->kind == MN_UPDATE && !epilogue->into))
+  if (epilogue->kind == MN_ADD || epilogue->narrow || (epilogue->kind == MN_UPDATE && !epilogue->into))
     return multiply_in_slices<Real>(device, &p, epilogue);
   MN_REQUIRE(epilogue->into);
   p.d = epilogue->into;

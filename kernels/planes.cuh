@@ -120,6 +120,46 @@ static __device__ __forceinline__ void mn_planes_store(const mn_planes &p, float
   mn_plane_store<W, Once>(p.low + at, bits, n);
 }
 
+/* The one plane, without a scale, that a pointer leads to in place of reals; of MN_NO_PLANES or NULL none. */
+template <typename Real>
+static __host__ __device__ __forceinline__ mn_planes mn_planes_at(Real *at, enum mn_plane_kind kind) {
+  if (!kind || !at) return {};
+  return {kind, reinterpret_cast<uint16_t *>(at), NULL, NULL};
+}
+
+/* From reals or, if they are narrow, from such a plane. */
+template <int W, typename Real>
+static __device__ __forceinline__ void mn_load_narrow(Real (&values)[W], const Real *from, int64_t at,
+                                                      enum mn_plane_kind narrow) {
+  uint16_t bits[W];
+  if (!narrow) {
+    mn_load<W>(values, from + at);
+    return;
+  }
+  mn_load<W>(bits, reinterpret_cast<const uint16_t *>(from) + at);
+#pragma unroll
+  for (int i = 0; i < W; i++)
+    values[i] = narrow == MN_PLANES_BF16 ? __uint_as_float((uint32_t)bits[i] << 16)
+                                         : __half2float(__ushort_as_half(bits[i]));
+}
+
+/* The values as such a plane holds them. */
+template <int W, typename Real>
+static __device__ __forceinline__ void mn_plane_round(Real (&values)[W], enum mn_plane_kind kind) {
+  float rest[W], floats[W];
+  uint16_t bits[W];
+  if (kind == MN_NO_PLANES) return;
+#pragma unroll
+  for (int i = 0; i < W; i++) floats[i] = (float)values[i];
+  if (kind == MN_PLANES_BF16)
+    mn_to_bf16<W>(bits, floats);
+  else
+    mn_to_fp16<W>(bits, rest, floats);
+#pragma unroll
+  for (int i = 0; i < W; i++)
+    values[i] = kind == MN_PLANES_BF16 ? __uint_as_float((uint32_t)bits[i] << 16) : floats[i] - rest[i];
+}
+
 /* Stores an operand's forms, those that there are. */
 template <int W, typename Real>
 static __device__ __forceinline__ void mn_forms_store(Real *real, const mn_planes &planes, float factor,

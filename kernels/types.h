@@ -170,6 +170,9 @@ struct mn_block {
   struct mn_operand *dz; /* [N, C]: the forms that are not NULL are written; dz->real may be z or dy */
   void *sums;            /* [3, chunks, C]: partial column sums of dbias, dgamma, dbeta, over chunks of
                             MN_CHUNK_ROWS rows; those of an operation that is not in ops are not written */
+  int narrow; /* CUDA, MN_BLOCK and MN_BLOCK_BACKWARD: bias, gamma, beta, z and, of a backward, d are 16 bits, as
+                 products read them without a scale. z is rounded before its statistics are taken, as a PyTorch
+                 module of that type does */
 };
 
 /* How a weight w follows its gradient, with g = scale·gradient. Both are PyTorch's rules.
@@ -238,6 +241,7 @@ struct mn_epilogue {
   const struct mn_block *block;
   const struct mn_update *update;
   const struct mn_scatter *scatter;
+  int narrow; /* CUDA, MN_STORE: `into` gets 16 bits, as products read them without a scale */
 };
 
 #endif

@@ -81,19 +81,21 @@ static void *lay_out_pair(const struct mn_device *device, struct mn_operand *dz,
 }
 
 /* Returns how much of the workspace is taken. dz is written as planes at once if they are not scaled or their
- * scale follows an earlier one, else as reals, from which its planes are made. */
+ * scale follows an earlier one, else as reals, from which its planes are made. A GEMM that is not our own
+ * rounds a result of 16 bits from scratch memory. */
 static size_t lay_out(struct work *work, const struct mn_context *context, const struct mn_block_call *call) {
   const struct mn_device *device = context->device;
   const int planes = planes_of(device, call->channels, call->inputs);
   const size_t results = (size_t)(call->rows * call->channels) * device->real;
   struct area area = {call->workspace, 0}, pair = {call->pair, 0};
   *work = (struct work){.outside = outside_of(device, call->stream, call->nonfinite, &area)};
+  if (call->narrow && (call->dx || call->dweight)) work->outside.scratch = take(&area, MN_LIBRARY_WORKSPACE);
   if (!call->dy || call->dweight)
     work->x = operand_of(device, &call->x, call->rows, call->inputs, &area, planes);
   if (!call->dy || call->dx)
     work->weight = operand_of(device, &call->weight, call->channels, call->inputs, &area, planes);
   if (!call->dy) {
-    if (!call->z) work->product = take(&area, results);
+    if (!call->z || call->narrow) work->product = take(&area, results);
     return area.taken;
   }
   struct mn_operand *dz = &work->dz;
@@ -147,7 +149,7 @@ static mn_status check(const struct mn_context *context, const struct mn_block_c
   MN_TRY(check_aligned("workspace", call->workspace, parts));
   if (call->dz_scale_ready && !call->dz_scale) return mn_fail(MN_USAGE, "dz_scale is ready, and is NULL");
   const enum mn_precision p = context->precision;
-  if ((call->x.narrow || call->weight.narrow || call->y_narrow) &&
+  if ((call->x.narrow || call->weight.narrow || call->narrow) &&
       (context->device->type != MN_DEVICE_CUDA || (p != MN_BF16 && p != MN_FP16)))
     return mn_fail(MN_USAGE, "%s on %s takes no 16-bit values; floats would do", mn_precision_name(p),
                    context->name);
@@ -166,19 +168,20 @@ static struct mn_block block_of(const struct mn_block_call *call) {
                            .beta = call->beta,
                            .z = call->z,
                            .mean = call->mean,
-                           .rstd = call->rstd};
+                           .rstd = call->rstd,
+                           .narrow = call->narrow};
 }
 
 static mn_status forward(struct mn_context *context, const struct mn_block_call *call, struct work *work) {
   struct mn_device *device = context->device;
-  const struct mn_block_matrix to = {.values = call->y, .narrow = call->y_narrow};
+  const struct mn_block_matrix to = {.values = call->y, .narrow = call->narrow};
   struct mn_operand y = operand_of(device, &to, call->rows, call->channels, NULL, 0);
   struct mn_block block = block_of(call);
   block.y = &y;
   MN_TRY(mn_operand_prepare(context, &work->x));
   MN_TRY(mn_operand_prepare(context, &work->weight));
   const struct mn_epilogue epilogue = {
-      .kind = MN_BLOCK, .into = call->z ? call->z : work->product, .block = &block};
+      .kind = MN_BLOCK, .into = work->product ? work->product : call->z, .block = &block};
   return context->kernels->gemm(device, MN_NT, &work->x, &work->weight, &epilogue);
 }
 
@@ -198,12 +201,12 @@ static mn_status backward(struct mn_context *context, const struct mn_block_call
   MN_TRY(k->epilogue(device, (void *)call->dy, call->rows, call->channels, &through));
   MN_TRY(mn_operand_prepare(context, dz));
   if (call->dx) {
-    const struct mn_epilogue store = {.kind = MN_STORE, .into = call->dx};
+    const struct mn_epilogue store = {.kind = MN_STORE, .into = call->dx, .narrow = call->narrow};
     MN_TRY(mn_operand_prepare(context, &work->weight));
     MN_TRY(k->gemm(device, MN_NN, dz, &work->weight, &store));
   }
   if (call->dweight) {
-    const struct mn_epilogue store = {.kind = MN_STORE, .into = call->dweight};
+    const struct mn_epilogue store = {.kind = MN_STORE, .into = call->dweight, .narrow = call->narrow};
     MN_TRY(mn_operand_prepare(context, &work->x));
     MN_TRY(k->gemm(device, MN_TN, dz, &work->x, &store));
   }
@@ -212,7 +215,7 @@ static mn_status backward(struct mn_context *context, const struct mn_block_call
   struct mn_epilogue stores[3];
   const struct mn_epilogue *sinks[3];
   for (int i = 0; i < 3; i++) {
-    stores[i] = (struct mn_epilogue){.kind = MN_STORE, .into = vectors[i]};
+    stores[i] = (struct mn_epilogue){.kind = MN_STORE, .into = vectors[i], .narrow = call->narrow};
     sinks[i] = vectors[i] ? &stores[i] : NULL;
   }
   return k->column_sums(device, work->sums, mn_chunks(call->rows), call->channels, sinks, NULL);
@@ -285,18 +288,21 @@ struct update_work {
   void *sums;
 };
 
-/* The weight in all its forms. A narrow float16 weight is not scaled. */
-static struct mn_operand weight_of(const struct mn_device *device, const struct mn_block_update_call *call,
-                                   int planes) {
-  const struct mn_block_matrix matrix = {
-      .values = call->of[MN_BLOCK_WEIGHT].values, .planes = call->planes, .narrow = call->narrow, .ready = 1};
-  struct mn_operand w =
-      operand_of(device, &matrix, call->channels, call->inputs, NULL, call->planes ? planes : 0);
-  if (!call->narrow) return w;
-  if (device->precision == MN_BF16)
-    w.split = 1, w.low = call->rest;
+/* A parameter in all its forms. Narrow float16s are not scaled. */
+static struct mn_operand parameter_of(const struct mn_device *device, const struct mn_block_update_call *call,
+                                      int which, int planes) {
+  const struct mn_block_parameter *p = &call->of[which];
+  const int weight = which == MN_BLOCK_WEIGHT;
+  const int64_t rows = weight ? call->channels : 1, cols = weight ? call->inputs : call->channels;
+  const struct mn_block_matrix matrix = {.values = p->narrow ? p->narrow : p->values,
+                                         .planes = weight ? call->planes : NULL,
+                                         .narrow = p->narrow != NULL,
+                                         .ready = 1};
+  struct mn_operand w = operand_of(device, &matrix, rows, cols, NULL, matrix.planes ? planes : 0);
+  if (weight && p->narrow && device->precision == MN_BF16)
+    w.split = 1, w.low = p->values;
   else
-    w.real = call->rest;
+    w.real = p->values;
   return w;
 }
 
@@ -315,41 +321,40 @@ static size_t lay_out_update(struct update_work *work, const struct mn_context *
   work->sums = lay_out_pair(device, &work->dz, planes, &pair);
   if (work->dz.scale && call->dz_scale) work->dz.scale = call->dz_scale;
   work->dz.stale = 0;
-  work->of[MN_BLOCK_WEIGHT] = weight_of(device, call, planes);
-  for (int i = MN_BLOCK_BIAS; i < MN_BLOCK_PARAMETERS; i++)
-    work->of[i] = (struct mn_operand){.rows = 1, .cols = call->channels, .real = call->of[i].values};
+  for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) work->of[i] = parameter_of(device, call, i, planes);
   return area.taken;
 }
 
 static mn_status check_update(const struct mn_context *context, const struct mn_block_update_call *call) {
   static const char *const names[MN_BLOCK_PARAMETERS] = {"weight", "bias", "gamma", "beta"};
+  const struct mn_block_parameter *weight = &call->of[MN_BLOCK_WEIGHT];
+  int narrow = 0, used = call->pair != NULL;
+  for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) narrow |= call->of[i].narrow != NULL;
   const struct mn_block_call shape = {.rows = call->rows,
                                       .inputs = call->inputs,
                                       .channels = call->channels,
                                       .groups = 1,
                                       .x = call->x,
-                                      .weight = {.planes = call->planes, .narrow = call->narrow},
+                                      .weight.planes = call->planes,
+                                      .narrow = narrow,
                                       .pair = call->pair,
                                       .dz_scale = call->dz_scale,
                                       .workspace = call->workspace};
   MN_TRY(check(context, &shape));
   const int planes = planes_of(context->device, call->channels, call->inputs);
-  if (call->of[MN_BLOCK_WEIGHT].values && planes && !call->planes && !call->narrow)
+  if (weight->values && planes && !call->planes && !weight->narrow)
     return mn_fail(MN_USAGE, "the update needs the weight's planes in %s, which are NULL",
                    mn_precision_name(context->precision));
   if (!call->rule.rate) return mn_fail(MN_USAGE, "the update needs a rate, which is NULL");
-  if (call->narrow && !call->rest) return mn_fail(MN_USAGE, "a narrow weight needs its rest, which is NULL");
   if (call->pair && !call->x.values && !(planes && call->x.ready))
     return mn_fail(MN_USAGE, "the pair needs x, which is NULL");
-  MN_TRY(check_aligned("rest", call->rest, 16));
-  int used = call->pair != NULL;
   for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) {
     const struct mn_block_parameter *p = &call->of[i];
-    const void *const parts[] = {p->values, p->m, p->v, p->gradient};
+    const void *const parts[] = {p->values, p->narrow, p->m, p->v, p->gradient};
     if (!p->values) continue;
     if ((mn_rule_keeps_m(&call->rule) && !p->m) || (mn_rule_keeps_v(&call->rule) && !p->v))
       return mn_fail(MN_USAGE, "the rule needs m and v of %s, of which one is NULL", names[i]);
-    for (int k = 0; k < 4; k++) MN_TRY(check_aligned(names[i], parts[k], 16));
+    for (int k = 0; k < 5; k++) MN_TRY(check_aligned(names[i], parts[k], 16));
     used |= p->gradient != NULL;
   }
   if (!used) return mn_fail(MN_USAGE, "the update needs a pair or a gradient, and has neither");

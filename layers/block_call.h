@@ -31,13 +31,15 @@ struct mn_block_call {
   int64_t rows, inputs, channels, groups; /* N, I, C, G */
   double eps, slope;
   struct mn_block_matrix x, weight; /* [N, I], [C, I] */
-  const void *bias, *gamma, *beta;  /* [C] reals */
-  void *y; /* out of the forward: [N, C] reals or, if y_narrow, as narrow values are */
-  int y_narrow;
-  void *z, *mean, *rstd; /* [N, C], [N, G], [N, G] reals: into the backward, and out of the forward where they
-                            are not NULL */
-  const void *dy;        /* [N, C] reals: into the backward; NULL for the forward */
-  void *dx, *dweight, *dbias, *dgamma, *dbeta; /* reals: out of the backward, those that are not NULL */
+  /* The module's type is the 16 bits of narrow values: all from bias to dbeta but mean and rstd are such, not
+   * reals, and z is rounded where PyTorch's Linear rounds it. */
+  int narrow;
+  const void *bias, *gamma, *beta; /* [C] */
+  void *y;                         /* out of the forward: [N, C] */
+  void *z, *mean, *rstd; /* [N, C], [N, G], [N, G]: into the backward, and out of the forward where they are
+                            not NULL */
+  const void *dy;        /* [N, C]: into the backward; NULL for the forward */
+  void *dx, *dweight, *dbias, *dgamma, *dbeta; /* out of the backward, those that are not NULL */
   /* Out of the backward if not NULL: dz and the column sums for an update, mn_block_pair_bytes, aligned as
    * planes are. */
   void *pair;
@@ -77,7 +79,11 @@ MN_API size_t mn_block_pair_bytes(const struct mn_context *context, const struct
 
 /* A parameter and the state that its rule keeps, all reals of its shape, aligned to 16 bytes. */
 struct mn_block_parameter {
-  void *values;   /* NULL for a parameter that is not trained */
+  void *values; /* NULL for a parameter that is not trained */
+  void *
+      narrow; /* a 16-bit module's own parameter, which the update writes too; NULL: it is `values`. In MN_BF16
+                     the weight's `values` are then the lower 16 bits of the floats, whose upper 16 bits are
+                     these (kernels/planes.h) */
   void *m, *v;    /* not read if the rule keeps none */
   void *gradient; /* for several backwards before one update: the sum of their gradients; else NULL */
 };
@@ -89,11 +95,7 @@ struct mn_block_update_call {
   struct mn_block_matrix x;       /* [N, I] as in the backward that wrote the pair */
   void *pair, *dz_scale;          /* the same as in that backward */
   struct mn_block_parameter of[MN_BLOCK_PARAMETERS];
-  void *planes; /* the weight's, which the update writes beside its reals; NULL if it has none */
-  int narrow;   /* the weight's values are 16 bits, as products read them */
-  /* [C, I] for a narrow weight: in MN_BF16 the lower 16 bits of the floats whose upper 16 bits are its values
-   * (kernels/planes.h), in MN_FP16 the floats. */
-  void *rest;
+  void *planes;             /* the weight's, which the update writes beside its reals; NULL if it has none */
   struct mn_rule rule;      /* its rate and scale are in the device's memory */
   int *nonfinite;           /* if it is not 0, the update does not write; NULL to do without */
   void *stream, *workspace; /* as above; mn_block_update_workspace bytes */

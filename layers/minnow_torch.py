@@ -53,15 +53,15 @@ class _Call(ctypes.Structure):
   """struct mn_block_call."""
   _fields_ = [("size", ctypes.c_size_t), *((n, ctypes.c_int64) for n in ("rows", "inputs", "channels", "groups")),
               ("eps", ctypes.c_double), ("slope", ctypes.c_double), ("x", _Matrix), ("weight", _Matrix),
-              *((n, ctypes.c_void_p) for n in ("bias", "gamma", "beta", "y")), ("y_narrow", ctypes.c_int),
-              *((n, ctypes.c_void_p) for n in ("z", "mean", "rstd", "dy", "dx", "dweight", "dbias", "dgamma", "dbeta", "pair",
-                                               "dz_scale")), ("dz_scale_ready", ctypes.c_int),
+              ("narrow", ctypes.c_int), *((n, ctypes.c_void_p) for n in (
+                  "bias", "gamma", "beta", "y", "z", "mean", "rstd", "dy", "dx", "dweight", "dbias", "dgamma", "dbeta", "pair",
+                  "dz_scale")), ("dz_scale_ready", ctypes.c_int),
               *((n, ctypes.c_void_p) for n in ("nonfinite", "stream", "workspace"))]
 
 
 class _Parameter(ctypes.Structure):
   """struct mn_block_parameter."""
-  _fields_ = [(n, ctypes.c_void_p) for n in ("values", "m", "v", "gradient")]
+  _fields_ = [(n, ctypes.c_void_p) for n in ("values", "narrow", "m", "v", "gradient")]
 
 
 class _Rule(ctypes.Structure):
@@ -75,7 +75,7 @@ class _Update(ctypes.Structure):
   """struct mn_block_update_call."""
   _fields_ = [("size", ctypes.c_size_t), *((n, ctypes.c_int64) for n in ("rows", "inputs", "channels")), ("x", _Matrix),
               ("pair", ctypes.c_void_p), ("dz_scale", ctypes.c_void_p), ("of", _Parameter * 4), ("planes", ctypes.c_void_p),
-              ("narrow", ctypes.c_int), ("rest", ctypes.c_void_p), ("rule", _Rule),
+              ("rule", _Rule),
               *((n, ctypes.c_void_p) for n in ("nonfinite", "stream", "workspace"))]
 
 
@@ -246,13 +246,14 @@ class _Plan:
     self.x_type, self.weight_type, self.y_type = (
         t if _narrow(device, t, precision) else self.real for t in (x_type, weight_type, out))
     self.rows, self.inputs, self.channels, self.groups = rows, inputs, channels, groups
-    vector = torch.Size((channels,))
+    self.narrow, vector = self.y_type.itemsize == 2, torch.Size((channels,))
+    self.own = self.y_type if self.narrow else self.real  # of everything else
     self.sizes = {"x": torch.Size((rows, inputs)), "weight": torch.Size((channels, inputs)), "gamma": vector, "beta": vector,
-                  "dy": torch.Size((rows, channels)), "saved": torch.Size((rows * (channels + 2 * groups),))}
+                  "dy": torch.Size((rows, channels)), "saved": torch.Size((self.saved_count(rows),))}
     calls = [
         _Call(ctypes.sizeof(_Call), rows, inputs, channels, groups, eps, slope, _Matrix(narrow=self.x_type.itemsize == 2),
               _Matrix(narrow=self.weight_type.itemsize == 2)) for _ in range(2)]
-    calls[0].y_narrow = self.y_type.itemsize == 2
+    calls[0].narrow = calls[1].narrow = self.narrow
     self.forward_call, self.backward_call = ((call, call.x, call.weight) for call in calls)
     update = _Update(ctypes.sizeof(_Update), rows, inputs, channels, calls[0].x)
     self.update_call = update, update.x, tuple(update.of), update.rule
@@ -269,18 +270,22 @@ class _Plan:
   def bytes(self, count):
     return torch.empty(count, dtype=torch.uint8, device=self.device)
 
+  def saved_count(self, rows, of=2):
+    """How many reals z takes and the first `of` of mean and rstd behind it."""
+    z = rows * self.channels
+    return ((z + 1) // 2 if self.narrow else z) + rows * self.groups * of
+
   def save(self):
-    """Memory for z, mean and rstd, one after the other."""
     return torch.empty_like(self.like_saved)
 
   def place(self, call, saved):
-    at, mean, rstd = _at(saved), self.rows * self.channels, self.rows * (self.channels + self.groups)
+    at, mean, rstd = _at(saved), self.saved_count(self.rows, 0), self.saved_count(self.rows, 1)
     call.z, call.mean, call.rstd = at, at and at + mean * self.real.itemsize, at and at + rstd * self.real.itemsize
 
   def forward(self, x, weight, vectors, saved, x_planes, planes, ready, updated=False):
     """y. saved, and planes that are not ready, are written if they are not None. The context's lock is held."""
     x, weight = _dense(x, self.x_type), _dense(weight, self.weight_type)
-    bias, gamma, beta = (_dense(v, self.real) for v in vectors)
+    bias, gamma, beta = (_dense(v, self.own) for v in vectors)
     y = torch.empty_like(self.like_y)
     call, of_x, of_weight = self.forward_call
     of_x.values, of_x.planes, of_weight.values, of_weight.planes = x.data_ptr(), _at(x_planes), weight.data_ptr(), _at(planes)
@@ -321,9 +326,9 @@ class _Plan:
   def backward(self, dy, x, weight, gamma, beta, saved, planes, ready, wanted, dz=None, scale=None, scaled=False, flag=None):
     """The gradients of x, weight, bias, gamma and beta, None for those that are not wanted; and dz, with its scale."""
     sizes = (self.rows, self.inputs), (self.channels, self.inputs), *3 * [(self.channels,)]
-    made = [torch.empty(size, dtype=self.real, device=self.device) if want else None for size, want in zip(sizes, wanted)]
-    dy, saved = _dense(dy, self.real), _dense(saved, self.real)
-    gamma, beta = _dense(gamma, self.real), _dense(beta, self.real)
+    made = [torch.empty(size, dtype=self.own, device=self.device) if want else None for size, want in zip(sizes, wanted)]
+    dy, saved = _dense(dy, self.own), _dense(saved, self.real)
+    gamma, beta = _dense(gamma, self.own), _dense(beta, self.own)
     x, weight = _dense(x, self.x_type) if wanted[1] else None, _dense(weight, self.weight_type) if wanted[0] else None
     with self.context.lock:
       call, of_x, of_weight = self.backward_call
@@ -359,16 +364,15 @@ def _forward(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, s
 def _forward_fake(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, save, keep):
   rows, channels = x.shape[0], weight.shape[0]
   plan = _plan(x.device, 2, *(int(n) for n in weight.shape[::-1]), groups, eps, slope, precision, x.dtype, weight.dtype, out)
-  return (x.new_empty(rows, channels, dtype=out), x.new_empty(rows * (channels + 2 * groups) if save else 0, dtype=plan.real),
+  return (x.new_empty(rows, channels, dtype=out), x.new_empty(plan.saved_count(rows) if save else 0, dtype=plan.real),
           x.new_empty(plan.weight_planes if keep else 0, dtype=torch.uint8))
 
 
 def _backward(dy, x, weight, gamma, beta, saved, planes, groups, eps, slope, precision, out, need_x, need_weight):
-  rows, channels = len(x), len(weight)
-  shapes = (rows, channels), (rows * (channels + 2 * groups),), planes.shape
-  plan = _planned(x, weight, groups, eps, slope, precision, out, (gamma, beta), [*zip((dy, saved, planes), shapes)])
-  if planes.numel() not in (0, plan.weight_planes):
-    raise RuntimeError(f"minnow: planes of {planes.numel()} bytes, not {plan.weight_planes}, are not served")
+  plan = _planned(x, weight, groups, eps, slope, precision, out, (gamma, beta), [(dy, (len(x), len(weight)))])
+  if not plan.fits(("saved", saved)) or planes.numel() not in (0, plan.weight_planes):
+    raise RuntimeError(f"minnow: saved tensors of {saved.numel()} and {planes.numel()} elements, not "
+                       f"{plan.saved_count(plan.rows)} and {plan.weight_planes}, are not served")
   made = plan.backward(dy, x, weight, gamma, beta, saved, _dense(planes, torch.uint8) if planes.numel() else None,
                        planes.numel() > 0, (need_x, need_weight, True, True, True))
   return tuple(like.new_empty(0) if t is None else t.to(like.dtype)
@@ -521,6 +525,7 @@ class _Trained:
     self.group = self.number = None  # the optimizer's group of it, and its place
     self.mark = self.context = None
     self.admitted = self.moments = None  # whether the optimizer can take charge of it, and its m and v; None: not asked for
+    self.floats = self.floats_of = None  # of a parameter of 16 bits (master), and of which of its values
     self.gradient = None  # the sum over the backwards before this step's last one, if there are several
     self.blocks = {}  # the vectors beside a weight, by the number that a compiled Block has
     self.pair = None  # what the last backward left: its plan, x, dz, dz's scale, and the vectors that it is for
@@ -561,7 +566,32 @@ class _Trained:
     if self.admitted is None:
       optimizer = self.optimizer()
       self.admitted = p.is_leaf and optimizer._open(p.device) and optimizer._counts(self)
-    return self.admitted and p.dtype is plan.real and p.is_contiguous() and p.data_ptr() % 16 == 0
+    return self.admitted and p.dtype is plan.own and p.is_contiguous() and p.data_ptr() % 16 == 0
+
+  def master(self):
+    """The floats whose nearest 16 bits the parameter is: the last step's or, if it was written since, its values. A matrix
+    of bfloat16s is the upper halves of its floats, and these are the lower halves."""
+    p, kept = self.parameter, self.floats
+    now, split = (p._version, p.data_ptr()), p.dtype is torch.bfloat16 and p.dim() == 2
+    if self.floats_of != now:
+      dtype, found = torch.int16 if split else torch.float32, False
+      if kept is None:
+        kept = self.optimizer().state.get(p, {}).get("master")
+        found = kept is not None and (split or torch.equal(kept.to(p.dtype), p))
+      if kept is None or kept.dtype is not dtype or kept.device != p.device:
+        kept, found = torch.empty_like(p, dtype=dtype), False
+      if not found:
+        kept.copy_(torch.zeros((), dtype=dtype) if split else p.detach())
+      self.floats, self.floats_of = kept, now
+    return kept
+
+  def hand_over(self):
+    """torch.optim updates it, by a stored gradient and without a new version."""
+    self.forget()
+    state = self.optimizer().state.get(self.parameter, {})
+    if state.pop("master", None) is not None:
+      self.floats = self.floats_of = self.moments = None
+      state.update({name: t.to(self.parameter.dtype) for name, t in state.items() if name != "step"})
 
   def vectors_of(self, vectors, plan):
     """Those of bias, gamma and beta that are updated with the weight; None: they have stored gradients."""
@@ -649,7 +679,7 @@ class _Trained:
     parts = self, *vectors
     for own in parts:
       if sum_up and own is not None and own.gradient is None:
-        own.gradient = torch.zeros_like(own.parameter)
+        own.gradient = torch.zeros_like(own.parameter, dtype=plan.real)
     with plan.context.lock:
       call, of_x, *_ = plan.update_call
       if plan.x_planes:
@@ -674,6 +704,8 @@ class _Trained:
     torch.autograd.graph.increment_version(p)
     if planes and planes[1]:
       planes[1] = p._version, p.data_ptr()
+    if self.floats_of:
+      self.floats_of = p._version, p.data_ptr()
 
   def run(self, filled, parts):
     (call, _, entries, rule), optimizer, context = filled, self.optimizer(), self.context
@@ -681,9 +713,14 @@ class _Trained:
       if own is None:
         entry.values = None
         continue
+      p, narrow = own.parameter, own.parameter.dtype.itemsize == 2
+      floats = own.master() if narrow else p
       if own.moments is None or own.moments[0] is None:
         own.moments = optimizer._moments(own)
-      entry.values, (entry.m, entry.v), entry.gradient = own.parameter.data_ptr(), own.moments, _at(own.gradient)
+        if narrow:
+          optimizer.state[p]["master"] = floats
+      entry.values, entry.narrow, entry.gradient = floats.data_ptr(), p.data_ptr() if narrow else None, _at(own.gradient)
+      entry.m, entry.v = own.moments
     planes = self.planes.get(context)
     call.planes, call.nonfinite = planes and planes[0].data_ptr(), optimizer.flag.data_ptr()
     rule.rate = optimizer._kept(self.number).rate.data_ptr()
@@ -839,7 +876,12 @@ class _Optimizer:
     self._take()
 
   def load_state_dict(self, state_dict):
-    super().load_state_dict(copy.deepcopy(state_dict))  # it would share tensors with the source
+    given = copy.deepcopy(state_dict)  # with which it would share tensors
+    super().load_state_dict(given)
+    for before, group in zip(given["param_groups"], self.param_groups):
+      for number, p in zip(before["params"], group["params"]):
+        if group["fused"] and p.dtype.itemsize == 2:  # it would round their floats
+          self.state[p].update({name: t.to(p.device) for name, t in given["state"].get(number, {}).items() if name != "step"})
 
   def _take(self):
     """Takes charge of the parameters, from the first forward on."""
@@ -852,7 +894,7 @@ class _Optimizer:
       for p in group["params"]:
         one = own.get(id(p)) or _Trained(p, self)
         own[id(p)], one.group, one.number, one.admitted = one, group, number, None
-        one.moments = None
+        one.moments = one.floats = one.floats_of = None
         if group["fused"]:
           _trained[id(p)] = one
         else:
@@ -908,7 +950,7 @@ class _Optimizer:
           taken.append(own)
         else:
           others = True
-          own.forget()  # fused kernels write it without a new version
+          own.hand_over()
     if taken:
       self._begin(taken)
     for own in taken:
@@ -980,9 +1022,9 @@ class _Optimizer:
 
   def _moment(self, own, name):
     """Where torch.optim's state has it."""
-    state = self.state[own.parameter]
-    if state.get(name) is None:
-      state[name] = torch.zeros_like(own.parameter)
+    state, p = self.state[own.parameter], own.parameter
+    real = torch.float32 if p.dtype.itemsize == 2 else p.dtype
+    state[name] = torch.zeros_like(p, dtype=real) if state.get(name) is None else state[name].to(real)
     return state[name].data_ptr()
 
 

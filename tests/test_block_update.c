@@ -65,9 +65,9 @@ static struct trainee open_trainee(const char *device, const char *precision, co
   for (int i = 0; i < PARAMETERS; i++) {
     const int64_t count = t.s.counts[i + 1];
     t.w[i] = zeros(count), t.m[i] = zeros(count), t.v[i] = zeros(count);
-    t.call.of[i] = (struct mn_block_parameter){take_reals(&t.s.memory, NULL, count),
-                                               take_reals(&t.s.memory, NULL, count),
-                                               take_reals(&t.s.memory, NULL, count), NULL};
+    t.call.of[i] = (struct mn_block_parameter){.values = take_reals(&t.s.memory, NULL, count),
+                                               .m = take_reals(&t.s.memory, NULL, count),
+                                               .v = take_reals(&t.s.memory, NULL, count)};
   }
   return t;
 }
@@ -77,6 +77,30 @@ static void close_trainee(struct trainee *t) {
   close_subject(&t->s);
 }
 
+/* Whether a narrow parameter's floats are in two halves. */
+static int is_split(const struct trainee *t, int i) {
+  return i == 0 && t->s.context->precision == MN_BF16;
+}
+
+/* Writes parameter i in both its forms. */
+static void write_narrow(struct trainee *t, int i) {
+  const struct mn_block_parameter *p = &t->call.of[i];
+  const int64_t count = t->s.counts[i + 1];
+  uint16_t *high = malloc((size_t)count * sizeof *high), *low = malloc((size_t)count * sizeof *low);
+  assert_true(high && low);
+  for (int64_t k = 0; k < count; k++) {
+    const struct mn_halves halves = mn_split_float((float)t->w[i][k]);
+    high[k] = halves.high, low[k] = halves.low;
+  }
+  if (is_split(t, i)) {
+    upload(t, p->narrow, high, (size_t)count * sizeof *high);
+    upload(t, p->values, low, (size_t)count * sizeof *low);
+  } else {
+    MUST(mn_context_write(t->s.context, p->values, t->w[i], count));
+  }
+  free(high), free(low);
+}
+
 /* The parameters as they were, under another rule. */
 static void restart(struct trainee *t, const struct mn_rule *rule) {
   t->call.rule = *rule, t->call.rule.rate = t->rates, t->step = 0;
@@ -84,7 +108,10 @@ static void restart(struct trainee *t, const struct mn_rule *rule) {
     const int64_t count = t->s.counts[i + 1];
     memcpy(t->w[i], t->s.parameters[i], (size_t)count * sizeof(double));
     memset(t->m[i], 0, (size_t)count * sizeof(double)), memset(t->v[i], 0, (size_t)count * sizeof(double));
-    if (!t->call.narrow || i > 0) MUST(mn_context_write(t->s.context, t->call.of[i].values, t->w[i], count));
+    if (t->call.of[i].narrow)
+      write_narrow(t, i);
+    else
+      MUST(mn_context_write(t->s.context, t->call.of[i].values, t->w[i], count));
     MUST(mn_context_write(t->s.context, t->call.of[i].m, t->m[i], count));
     MUST(mn_context_write(t->s.context, t->call.of[i].v, t->v[i], count));
   }
@@ -113,7 +140,7 @@ static void next_step(struct trainee *t, double factor) {
 
 static void assert_parameters(const struct trainee *t) {
   static const char *const names[] = {"weight", "bias", "gamma", "beta"};
-  for (int i = t->call.narrow; i < PARAMETERS; i++)
+  for (int i = 0; i < PARAMETERS; i++)
     assert_reals(&t->s.memory, names[i], t->call.of[i].values, t->w[i], t->s.counts[i + 1], near(&t->s));
 }
 
@@ -165,17 +192,22 @@ static void by_our_own_gemm(void **state) {
     }
 }
 
+/* The next step is by the sum of two backwards. */
+static void start_sums(struct trainee *t) {
+  for (int i = 0; i < PARAMETERS; i++) {
+    double *none = zeros(t->s.counts[i + 1]);
+    t->call.of[i].gradient = take_reals(&t->s.memory, none, t->s.counts[i + 1]);
+    free(none);
+  }
+  restart(t, &rules[2]);
+  next_step(t, 2);
+}
+
 /* Two backwards before an update: their gradients are added up, and the parameters follow the sum. */
 static void accumulated(void **state) {
   for (int p = 0; p < MN_PRECISIONS; p++) {
     struct trainee t = open_trainee(*state, mn_precision_name((enum mn_precision)p), sizes[1]);
-    for (int i = 0; i < PARAMETERS; i++) {
-      double *none = zeros(t.s.counts[i + 1]);
-      t.call.of[i].gradient = take_reals(&t.s.memory, none, t.s.counts[i + 1]);
-      free(none);
-    }
-    restart(&t, &rules[2]);
-    next_step(&t, 2);
+    start_sums(&t);
     run_update(&t), run_update(&t);
     assert_reals(&t.s.memory, "a weight before the step", t.call.of[0].values, t.s.parameters[0],
                  t.s.counts[1], 0);
@@ -243,63 +275,49 @@ static void not_finite(void **state) {
   }
 }
 
-/* The 16 bits and the rest of a narrow weight of these floats. */
-static void write_narrow(struct trainee *t, const double *w) {
-  const int64_t count = t->s.counts[1];
-  uint16_t *high = malloc((size_t)count * sizeof *high), *low = malloc((size_t)count * sizeof *low);
-  assert_true(high && low);
-  for (int64_t i = 0; i < count; i++) {
-    const struct mn_halves halves = mn_split_float((float)w[i]);
-    high[i] = halves.high, low[i] = halves.low;
-  }
-  if (t->s.context->precision == MN_BF16) {
-    upload(t, t->call.of[0].values, high, (size_t)count * sizeof *high);
-    upload(t, t->call.rest, low, (size_t)count * sizeof *low);
-  } else {
-    struct mn_operand o = {.rows = 1, .cols = count, .real = t->call.rest, .planes = {t->call.of[0].values}};
-    o.scale = t->s.context->device->unscaled;
-    MUST(mn_context_write(t->s.context, t->call.rest, w, count));
-    MUST(t->s.context->kernels->round(t->s.context->device, &o, 0));
-  }
-  free(high), free(low);
-}
-
-static void assert_narrow(struct trainee *t) {
-  const int64_t count = t->s.counts[1];
+/* The floats are as expected, and the 16 bits are theirs. */
+static void assert_narrow(struct trainee *t, int i) {
+  const struct mn_block_parameter *p = &t->call.of[i];
+  const int64_t count = t->s.counts[i + 1];
   uint16_t *high = malloc((size_t)count * sizeof *high), *low = malloc((size_t)count * sizeof *low);
   double *found = zeros(count);
   assert_true(high && low);
-  MUST(t->s.context->kernels->download(t->s.context->device, high, t->call.of[0].values,
-                                       (size_t)count * sizeof *high));
-  if (t->s.context->precision == MN_BF16) {
-    MUST(t->s.context->kernels->download(t->s.context->device, low, t->call.rest,
-                                         (size_t)count * sizeof *low));
-    for (int64_t i = 0; i < count; i++) found[i] = mn_join_halves((struct mn_halves){high[i], low[i]});
+  MUST(t->s.context->kernels->download(t->s.context->device, high, p->narrow, (size_t)count * sizeof *high));
+  if (is_split(t, i)) {
+    MUST(t->s.context->kernels->download(t->s.context->device, low, p->values, (size_t)count * sizeof *low));
+    for (int64_t k = 0; k < count; k++) found[k] = mn_join_halves((struct mn_halves){high[k], low[k]});
   } else {
-    MUST(mn_context_read(t->s.context, found, t->call.rest, count));
-    for (int64_t i = 0; i < count; i++) assert_true(half_value(high[i]) == mn_to_fp16((float)found[i]));
+    MUST(mn_context_read(t->s.context, found, p->values, count));
+    for (int64_t k = 0; k < count; k++)
+      if (t->s.context->precision == MN_FP16)
+        assert_true(half_value(high[k]) == mn_to_fp16((float)found[k]));
+      else
+        assert_int_equal(high[k], mn_bf16_bits((float)found[k]));
   }
-  assert_close("a narrow weight", found, t->w[0], count, near(&t->s));
+  assert_close("a narrow parameter", found, t->w[i], count, near(&t->s));
   free(high), free(low), free(found);
 }
 
-/* A weight of 16 bits, whose floats are the update's own. */
-static void narrow_weights(void **state) {
+/* Parameters of 16 bits, whose floats are the update's own: by a pair, and by a sum of gradients. */
+static void narrow_parameters(void **state) {
   static const char *const precisions[] = {"bf16", "fp16"};
   for (size_t p = 0; p < COUNT(precisions); p++)
-    for (int k = 0; k < 2; k++) {
-      struct trainee t = open_trainee(*state, precisions[p], k ? large[0] : sizes[1]);
-      t.call.of[0].values = take_bytes(&t.s.memory, t.s.counts[1], 2);
-      t.call.narrow = 1, t.call.planes = NULL;
-      t.call.rest = take_bytes(&t.s.memory, t.s.counts[1], p == 0 ? 2 : 4);
+    for (int k = 0; k < 3; k++) {
+      struct trainee t = open_trainee(*state, precisions[p], k == 2 ? large[0] : sizes[k]);
+      t.call.planes = NULL;
+      for (int i = 0; i < PARAMETERS; i++)
+        t.call.of[i].narrow = take_bytes(&t.s.memory, t.s.counts[i + 1], 2);
       for (size_t r = 0; r < COUNT(rules); r++) {
         restart(&t, &rules[r]);
-        write_narrow(&t, t.w[0]);
         next_step(&t, 1), run_update(&t);
         next_step(&t, 1), run_update(&t);
-        assert_narrow(&t);
-        assert_parameters(&t);
+        for (int i = 0; i < PARAMETERS; i++) assert_narrow(&t, i);
       }
+      start_sums(&t);
+      run_update(&t), run_update(&t);
+      t.call.pair = NULL;
+      run_update(&t);
+      for (int i = 0; i < PARAMETERS; i++) assert_narrow(&t, i);
       close_trainee(&t);
     }
 }
@@ -376,7 +394,8 @@ static void refusals(void **state) {
   c->x.ready = 0, c->x.values = NULL, refused(&t, "needs x"), *c = good;
   c->x.planes = NULL, refused(&t, "ready are NULL"), *c = good;
   c->pair = NULL, refused(&t, "a pair or a gradient"), *c = good;
-  c->narrow = 1, refused(&t, strcmp(*state, "cpu") ? "needs its rest" : "takes no 16-bit"), *c = good;
+  c->of[2].narrow = (char *)c->of[3].values + 4;
+  refused(&t, strcmp(*state, "cpu") ? "gamma is at" : "takes no 16-bit"), *c = good;
   t.s.call.dz_scale_ready = 1;
   assert_int_equal(mn_block_backward(t.s.context, &t.s.call), MN_USAGE);
   assert_non_null(strstr(mn_message(), "dz_scale"));
@@ -394,7 +413,7 @@ int main(void) {
       ON("cuda", by_an_earlier_scale),
       ON("cpu", not_finite),
       ON("cuda", not_finite),
-      ON("cuda", narrow_weights),
+      ON("cuda", narrow_parameters),
       ON("cpu", counted),
       ON("cuda", counted),
       ON("cpu", refusals),

@@ -42,6 +42,12 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
     mn_factors factors;
   };
 
+  /* Constant but for whether a forward is narrow. */
+  static __device__ __forceinline__ unsigned ops_of(const arguments &a) {
+    if constexpr (Kind != MN_BLOCK || tile::KIND == MN_PLANES_FP16X2) return MN_OP_ALL;
+    return MN_OP_ALL | (a.ops & (tile::KIND == MN_PLANES_BF16 ? MN_OPS_BF16 : MN_OPS_FP16));
+  }
+
   static __device__ __forceinline__ void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {
     if constexpr (BATCHES == 1) return;
     if constexpr (Kind == MN_BLOCK_LOSS) mn_tile_prefetch<tile>(a.target, a.rows, a.channels, row, col, lane);
@@ -57,9 +63,10 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
     c = {};
     c.first = first;
     c.lanes = lanes_at(a, first);
-    io::load(c.gamma, a.gamma + first, c.lanes);
-    io::load(c.beta, a.beta + first, c.lanes);
-    if constexpr (Kind != MN_BLOCK_BACKWARD) io::load(c.bias, a.bias + first, c.lanes);
+    const enum mn_plane_kind narrow = mn_narrow_of(ops_of(a));
+    io::load(c.gamma, a.gamma, first, c.lanes, narrow);
+    io::load(c.beta, a.beta, first, c.lanes, narrow);
+    if constexpr (Kind != MN_BLOCK_BACKWARD) io::load(c.bias, a.bias, first, c.lanes, narrow);
   }
 
   /* Makes NULL constant for what this instantiation does not write, so that the compiler removes the stores.
@@ -105,7 +112,7 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
 #pragma unroll
         for (int j = 0; j < 4; j++) now.row[i].d[k * 4 + j] = four[j];
       }
-    mn_rows_finish<Kind, 4, K>(written(a), MN_OP_ALL, c.lanes, now, c.bias, c.gamma, c.beta, c.sums, factors,
+    mn_rows_finish<Kind, 4, K>(written(a), ops_of(a), c.lanes, now, c.bias, c.gamma, c.beta, c.sums, factors,
                                noticed);
   }
 
@@ -230,6 +237,7 @@ static bool block_fits(const struct mn_device *device, const struct mn_hopper_pr
   const int64_t width = b->channels / b->groups;
   if (p->form != (epilogue->kind == MN_BLOCK_BACKWARD ? MN_NN : MN_NT)) return false;
   if (epilogue->kind == MN_BLOCK_LOSS && (saves(b) || b->y)) return false;
+  if (epilogue->kind == MN_BLOCK_BACKWARD && b->narrow) return false;
   if (epilogue->kind != MN_BLOCK && (b->dz->real || !b->dz->planes[0])) return false;
   return b->ops == MN_OP_ALL && width >= 8 && (width & (width - 1)) == 0 &&
          block_tile_of<Planes>(device, p, width) != MN_NO_TILE &&

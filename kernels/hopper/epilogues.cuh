@@ -12,9 +12,9 @@ mn_status mn_hopper<Kind>::run(struct mn_device *device, const struct mn_hopper_
                                const struct mn_epilogue *epilogue) {
   switch (epilogue->kind) {
   case MN_STORE:
-    return store<false, Kind>(device, p, epilogue->into);
+    return store<false, Kind>(device, p, epilogue);
   case MN_ADD:
-    return store<true, Kind>(device, p, epilogue->into);
+    return store<true, Kind>(device, p, epilogue);
   case MN_UPDATE:
     return update<Kind>(device, p, epilogue->update);
   case MN_BLOCK:

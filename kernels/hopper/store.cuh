@@ -6,6 +6,7 @@
 
 struct store_arguments {
   float *into;
+  mn_planes plane; /* in place of `into` */
   int64_t rows, cols, pitch;
   const int *nonfinite;
 };
@@ -15,6 +16,7 @@ template <bool Add, class Tile> struct store_epilogue {
   typedef store_arguments arguments;
   typedef Tile tile;
   enum { COLS = tile::COLS, WIDE = COLS < 128 ? COLS : 128, HIGH = MN_STAGING_FLOATS / WIDE };
+  enum { NARROWS = !Add && tile::KIND != MN_PLANES_FP16X2 };
   typedef mn_staging_lane<WIDE> part;
   struct state {};
 
@@ -34,27 +36,36 @@ template <bool Add, class Tile> struct store_epilogue {
       for (int down = 0; down < result.ROWS; down += HIGH) {
         result.template stage<WIDE, HIGH>(staging, across, down);
         const int64_t row = at.row + down + mine.row, col = at.col + across + mine.col;
-        float *to = a.into + row * a.pitch + col;
+        int64_t to = row * a.pitch + col;
 #pragma unroll
         for (int i = 0; i < part::VECTORS; i++, to += part::ROW_STEP * a.pitch) {
           float values[4], before[4];
           if (col >= a.cols || row + i * part::ROW_STEP >= a.rows) break;
           mine.read(values, staging, i);
           if constexpr (Add) {
-            mn_load<4>(before, to);
+            mn_load<4>(before, a.into + to);
 #pragma unroll
             for (int j = 0; j < 4; j++) values[j] += before[j];
           }
-          mn_store<4>(to, values);
+          if (NARROWS && a.plane.high)
+            mn_planes_store<4>(mn_planes_as<tile::KIND>(a.plane), 1, to, values);
+          else
+            mn_store<4>(a.into + to, values);
         }
       }
   }
 };
 
 template <bool Add, class Tile>
-static mn_status launch_store(struct mn_device *device, const struct mn_hopper_product *p, void *into) {
-  const store_arguments arguments = {static_cast<float *>(into), p->rows, p->cols,
-                                     p->pitch > 0 ? p->pitch : p->cols, device->nonfinite};
+static mn_status launch_store(struct mn_device *device, const struct mn_hopper_product *p,
+                              const struct mn_epilogue *e) {
+  store_arguments arguments = {static_cast<float *>(e->into),
+                               {},
+                               p->rows,
+                               p->cols,
+                               p->pitch > 0 ? p->pitch : p->cols,
+                               device->nonfinite};
+  if (e->narrow) arguments.plane = mn_planes_at(arguments.into, Tile::KIND);
   typedef store_epilogue<Add, Tile> epilogue;
   switch (p->form) {
   case MN_NT:
@@ -68,11 +79,12 @@ static mn_status launch_store(struct mn_device *device, const struct mn_hopper_p
 }
 
 template <bool Add, enum mn_plane_kind Kind>
-static mn_status store(struct mn_device *device, const struct mn_hopper_product *p, void *into) {
+static mn_status store(struct mn_device *device, const struct mn_hopper_product *p,
+                       const struct mn_epilogue *e) {
   if constexpr (Kind == MN_PLANES_FP16X2)
     if (!mn_tiles_fill<mn_plain_tile<Kind>>(device, p))
-      return launch_store<Add, mn_small_tile<Kind>>(device, p, into);
-  return launch_store<Add, mn_plain_tile<Kind>>(device, p, into);
+      return launch_store<Add, mn_small_tile<Kind>>(device, p, e);
+  return launch_store<Add, mn_plain_tile<Kind>>(device, p, e);
 }
 
 template <enum mn_plane_kind Kind>

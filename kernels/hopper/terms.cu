@@ -30,7 +30,7 @@ static int shares_at_once(const struct mn_device *device, const struct mn_hopper
 static mn_status multiply_columns(struct mn_device *device, const struct mn_hopper_product *p, void *into,
                                   int64_t first, int64_t cols) {
   struct mn_hopper_product some = *p;
-  const struct mn_epilogue store = {MN_STORE, static_cast<float *>(into) + first, NULL, NULL, NULL};
+  const struct mn_epilogue store = {MN_STORE, static_cast<float *>(into) + first, NULL, NULL, NULL, 0};
   some.cols = cols, some.pitch = p->cols;
   for (int i = 0; i < 2 && p->b[i]; i++) some.b[i] = static_cast<const uint16_t *>(p->b[i]) + first;
   return mn_hopper_gemm(device, &some, &store);
@@ -39,7 +39,7 @@ static mn_status multiply_columns(struct mn_device *device, const struct mn_hopp
 /* In one launch, and then exchanged. */
 static mn_status multiply_and_exchange(struct mn_device *device, const struct mn_hopper_product *p,
                                        const struct mn_epilogue *epilogue) {
-  const struct mn_epilogue store = {MN_STORE, epilogue->into, NULL, NULL, NULL};
+  const struct mn_epilogue store = {MN_STORE, epilogue->into, NULL, NULL, NULL, 0};
   MN_TRY(mn_hopper_gemm(device, p, &store));
   return mn_cuda_epilogue<float>::run(device, epilogue->into, p->rows, p->cols, epilogue);
 }
