@@ -79,15 +79,11 @@ class _Update(ctypes.Structure):
               *((n, ctypes.c_void_p) for n in ("nonfinite", "stream", "workspace"))]
 
 
-class _Counts(ctypes.Structure):
-  """struct mn_counts (kernels/outside.h)."""
-  _fields_ = [("steps", ctypes.c_void_p), ("rate", ctypes.c_void_p), ("beta1", ctypes.c_double), ("beta2", ctypes.c_double),
-              ("skipped", ctypes.c_void_p), ("told", ctypes.c_void_p), ("ended", ctypes.c_int), ("clears", ctypes.c_int)]
-
-
 class _Count(ctypes.Structure):
-  """struct mn_block_count_call."""
-  _fields_ = [("size", ctypes.c_size_t), ("counts", _Counts), ("nonfinite", ctypes.c_void_p), ("stream", ctypes.c_void_p)]
+  """struct mn_block_count_call, with the fields of its struct mn_counts (kernels/outside.h)."""
+  _fields_ = [("size", ctypes.c_size_t), ("steps", ctypes.c_void_p), ("rate", ctypes.c_void_p), ("beta1", ctypes.c_double),
+              ("beta2", ctypes.c_double), ("skipped", ctypes.c_void_p), ("told", ctypes.c_void_p), ("ended", ctypes.c_int),
+              ("clears", ctypes.c_int), ("nonfinite", ctypes.c_void_p), ("stream", ctypes.c_void_p)]
 
 
 @functools.cache
@@ -384,7 +380,7 @@ def _backward_fake(dy, x, weight, gamma, beta, saved, planes, groups, eps, slope
           gamma.new_empty(gamma.shape), gamma.new_empty(gamma.shape), beta.new_empty(beta.shape))
 
 
-def _paired(pair, plan):
+def _parts(pair, plan):
   """The Block's weight and vectors in its optimizer."""
   own = _pairs.get(pair)
   if own is None or not all([part.fits(plan) for part in (own, *own.blocks[pair])]):
@@ -393,34 +389,37 @@ def _paired(pair, plan):
   return own, own.blocks[pair]
 
 
-def _left(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, pair):
+def _paired(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, pair):
   """The forward of a Block whose backward leaves dz and x for its optimizer: y, z with mean and rstd, and x's planes or
   bytes, of which no code that is generated around them writes over."""
   plan = _planned(x, weight, groups, eps, slope, precision, out, (bias, gamma, beta))
-  y, saved, kept = _paired(pair, plan)[0].forward(plan, x, (bias, gamma, beta))
+  y, saved, kept = _parts(pair, plan)[0].forward(plan, x, (bias, gamma, beta))
   return y, saved, kept if plan.x_planes else kept.flatten().view(torch.uint8).clone()
 
 
-def _left_fake(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, pair):
+def _paired_fake(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, pair):
   y, saved, _ = _forward_fake(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, True, False)
   plan = _plan(x.device, 2, *(int(n) for n in weight.shape[::-1]), groups, eps, slope, precision, x.dtype, weight.dtype, out)
   return y, saved, x.new_empty(x.shape[0] * x.shape[1] * plan.x_each + MORE * (plan.x_planes > 0), dtype=torch.uint8)
 
 
-def _left_backward(dy, kept, saved, weight, gamma, beta, flag, groups, eps, slope, precision, out, x_type, pair, need_x):
+def _paired_backward(dy, kept, saved, weight, gamma, beta, flag, groups, eps, slope, precision, out, x_type, pair, need_x):
   """dx. The operator says that it writes the flag, so that it stays in the graph, and in its place."""
   plan = _plan(dy.device, len(dy), *weight.shape[::-1], groups, eps, slope, precision, x_type, weight.dtype, out)
-  own, vectors = _paired(pair, plan)
+  own, vectors = _parts(pair, plan)
   nodes = [torch.autograd.graph.get_gradient_edge(part.parameter).node for part in (own, *vectors)]
   x = kept if plan.x_planes else kept.view(plan.x_type).view(plan.sizes["x"])
   dx = own.backward(plan, dy, x, gamma, beta, saved, vectors, nodes, [need_x, True, True, True, True], flag)[0]
   return dy.new_empty(0, dtype=x_type) if dx is None else dx.to(x_type)
 
 
-def _left_backward_fake(dy, kept, saved, weight, gamma, beta, flag, groups, eps, slope, precision, out, x_type, pair, need_x):
+def _paired_backward_fake(dy, kept, saved, weight, gamma, beta, flag, groups, eps, slope, precision, out, x_type, pair, need_x):
   return dy.new_empty((dy.shape[0], weight.shape[1]) if need_x else 0, dtype=x_type)
 
 
+# A replay of a graph that torch.compile recorded by itself would leave nothing for an optimizer. A PyTorch that cannot be
+# told so stores the gradients of compiled Blocks.
+_TAGS = [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") else []
 _settings = "int groups, float eps, float slope, str precision, ScalarType out"
 _operators = library.Library("minnow", "DEF")
 _vectors = "Tensor bias, Tensor gamma, Tensor beta"
@@ -428,12 +427,11 @@ for _name, _arguments, _results, *_functions in (
     ("block", f"Tensor x, Tensor weight, {_vectors}, {_settings}, bool save, bool keep", 3, _forward, _forward_fake),
     ("block_backward", "Tensor dy, Tensor x, Tensor weight, Tensor gamma, Tensor beta, Tensor saved, Tensor planes, "
      f"{_settings}, bool need_x, bool need_weight", 5, _backward, _backward_fake),
-    ("block_left", f"Tensor x, Tensor weight, {_vectors}, {_settings}, int pair", 3, _left, _left_fake),
-    ("block_left_backward", "Tensor dy, Tensor kept, Tensor saved, Tensor weight, Tensor gamma, Tensor beta, Tensor(a!) flag, "
-     f"{_settings}, ScalarType x_type, int pair, bool need_x", 1, _left_backward, _left_backward_fake)):
-  # A replay of a graph that torch.compile recorded by itself would leave nothing behind.
+    ("block_paired", f"Tensor x, Tensor weight, {_vectors}, {_settings}, int pair", 3, _paired, _paired_fake),
+    ("block_paired_backward", "Tensor dy, Tensor kept, Tensor saved, Tensor weight, Tensor gamma, Tensor beta, Tensor(a!) flag, "
+     f"{_settings}, ScalarType x_type, int pair, bool need_x", 1, _paired_backward, _paired_backward_fake)):
   _operators.define(f"{_name}({_arguments}) -> ({', '.join(['Tensor'] * _results)})",
-                    tags=[torch.Tag.cudagraph_unsafe] if "left" in _name and hasattr(torch.Tag, "cudagraph_unsafe") else ())
+                    tags=_TAGS if "paired" in _name else ())
   for _device in "CPU", "CUDA":
     _operators.impl(_name, _functions[0], _device)
   library.register_fake(f"minnow::{_name}", _functions[1])
@@ -449,7 +447,7 @@ class _Function(torch.autograd.Function):
     vectors, keep = (bias, gamma, beta), ctx.needs_input_grad[0]
     if trained is not None:
       if plan is None:
-        y, saved, x = torch.ops.minnow.block_left(x, weight, *vectors, *settings, trained)
+        y, saved, x = torch.ops.minnow.block_paired(x, weight, *vectors, *settings, trained)
       else:
         y, saved, x = trained[0].forward(plan, x, vectors)
       planes = flag
@@ -467,7 +465,7 @@ class _Function(torch.autograd.Function):
     tensors = x, weight, bias, gamma, beta
     if torch.compiler.is_compiling() or not torch.is_grad_enabled():
       if trained is not None and plan is None:
-        dx = torch.ops.minnow.block_left_backward(dy, x, saved, weight, gamma, beta, planes, *settings, ctx.x_type, trained,
+        dx = torch.ops.minnow.block_paired_backward(dy, x, saved, weight, gamma, beta, planes, *settings, ctx.x_type, trained,
                                                   wanted[0])
         made = dx, None, None, None, None
       elif trained is not None:
@@ -542,13 +540,13 @@ class _Trained:
     capturing = cuda and torch.cuda.is_current_stream_capturing()
     if capturing and not training:
       return None, False
-    kept = self.planes.setdefault(plan.context, [None, None, None])
+    kept = self.planes.setdefault(plan.context, [None, None, None, plan])
     if kept[0] is None or kept[0].numel() != plan.weight_planes:
-      kept[:] = plan.bytes(plan.weight_planes), None, None
+      kept[:] = plan.bytes(plan.weight_planes), None, None, plan
     now, stream = (weight._version, weight.data_ptr()), plan.context.stream()
     ready = kept[1] == now
     if not ready:
-      kept[1:] = None if capturing else now, stream  # in a capture nothing is computed yet
+      kept[1:3] = None if capturing else now, stream  # in a capture nothing is computed yet
     elif kept[2] != stream and not capturing:
       made_in = torch.cuda.ExternalStream(kept[2], plan.device) if kept[2] else torch.cuda.default_stream(plan.device)
       torch.cuda.current_stream(plan.device).wait_stream(made_in)
@@ -559,6 +557,18 @@ class _Trained:
     """The planes are no longer those of the weight. Their memory stays, which CUDA graphs may have recorded."""
     for kept in self.planes.values():
       kept[1] = None
+
+  def refresh(self):
+    """What the parameter's own values are held in besides follows them where it is, since CUDA graphs have recorded it."""
+    if self.floats is not None:
+      self.master()
+    for kept in self.planes.values():
+      plan = kept[3]
+      with plan.context.lock:
+        planes, ready = self.recall(plan, True)
+        if not ready:
+          x, vector = (torch.zeros(plan.sizes[kind], dtype=plan.own, device=plan.device) for kind in ("x", "gamma"))
+          plan.forward(x, self.parameter, 3 * [vector], None, None, planes, False, True)
 
   def fits(self, plan):
     """Whether the step can update it as it is."""
@@ -821,11 +831,15 @@ class Block(torch.nn.Module):
     self.fc = torch.nn.Linear(in_features, out_features, device=device, dtype=dtype)
     self.gn = torch.nn.GroupNorm(num_groups, out_features, eps, device=device, dtype=dtype)
     self.negative_slope, self.precision = negative_slope, precision
-    self.__setstate__({})
+    self._unpaired()
 
   def __setstate__(self, state):
     super().__setstate__(state)
-    self._pair, self._flag = -1, None  # an optimizer of this module sets them
+    self._unpaired()
+
+  def _unpaired(self):
+    """Until an optimizer of this module takes charge."""
+    self._pair, self._flag = -1, None
     _blocks.add(self)
 
   def forward(self, x):
@@ -853,15 +867,17 @@ class _Group:
     self.rate = torch.ones(3, dtype=torch.float64, device=device)
     self.steps = None if steps is None else torch.full((), steps, dtype=torch.float32, device=device)
     self.begun = bool(steps)  # whether there was any step
-    self.call = _Count(ctypes.sizeof(_Count), _Counts(_at(self.steps), self.rate.data_ptr(), 0, 0, optimizer._skipped.data_ptr(),
-                                                      optimizer._told.data_ptr()), optimizer.flag.data_ptr())
-    self.counts = self.call.counts
+    self.call = _Count(ctypes.sizeof(_Count), _at(self.steps), self.rate.data_ptr(), 0, 0, optimizer._skipped.data_ptr(),
+                       optimizer._told.data_ptr(), nonfinite=optimizer.flag.data_ptr())
 
 
 class _Optimizer:
   """What SGD and AdamW share: their step updates Blocks' parameters in the product that computes the gradient, and all
   others by torch.optim's fused kernels. A step in which a Block met a value that is not finite changes nothing: `skipped`
-  counts these. In replays of a CUDA graph the rate is the one of the last call of step()."""
+  counts these.
+
+  In a CUDA graph a rate that changes has to be a tensor on the device, as for torch.optim; and replays do not notice that
+  parameters were written since the last step: refresh() does."""
 
   def __init__(self, *arguments, fused=True, **named):
     super().__init__(*arguments, fused=fused or None, **named)
@@ -912,7 +928,8 @@ class _Optimizer:
                        for part, name in (("fc", "weight"), ("fc", "bias"), ("gn", "weight"), ("gn", "bias"))]
       if own is None:
         continue
-      pairs = own.group["fused"] and all([v is not None and v.group is own.group for v in vectors])
+      pairs = (own.group["fused"] and all([v is not None and v.group is own.group for v in vectors]) and
+               (_TAGS or not own.parameter.is_cuda))
       if pairs and own.blocks.get(block._pair) != vectors:
         pair = next(_numbers)
         numbers.add(pair)
@@ -935,7 +952,7 @@ class _Optimizer:
       return _hooked_step(self, closure)
     return self._step(closure)
 
-  step.hooked = True  # or torch.optim would record each call for its profiler, which takes a tenth of a small step
+  step.hooked = True  # or torch.optim would record each call for its profiler, hooks or not
 
   def _step(self, closure):
     loss = None
@@ -968,6 +985,11 @@ class _Optimizer:
       self._end(taken)
     return loss
 
+  def refresh(self):
+    """Notices parameters that have been written since the last step, so that replays of a CUDA graph go on from them."""
+    for own in self._own.values():
+      own.refresh()
+
   def _begin(self, taken):
     """Writes to the device what has changed since the last step: the rate, and the betas with it. A tensor's value may
     have."""
@@ -978,7 +1000,7 @@ class _Optimizer:
         kept.lr = lr
         kept.rate[0].fill_(lr)
       if kept.betas != betas:
-        kept.betas = kept.counts.beta1, kept.counts.beta2 = betas
+        kept.betas = kept.call.beta1, kept.call.beta2 = betas
         self._count(kept, taken[0].context, False, False)
       kept.begun = True
 
@@ -1004,7 +1026,7 @@ class _Optimizer:
 
   def _count(self, kept, context, ended, clears):
     call = kept.call
-    kept.counts.ended, kept.counts.clears, call.stream = ended, clears, context.stream()
+    call.ended, call.clears, call.stream = ended, clears, context.stream()
     context.must(context.lib.mn_block_count(context.handle, ctypes.addressof(call)))
 
   @property

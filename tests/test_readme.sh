@@ -45,10 +45,11 @@ done
 python="" torch=""
 for candidate in ${PYTHON:+"$PYTHON"} python3 /usr/bin/python3; do
   if [ -z "$python" ] && "$candidate" -c 'import h5py' 2>/dev/null; then python=$candidate; fi
-  if [ -z "$torch" ] && "$candidate" -c 'import h5py, torch' 2>/dev/null; then torch=$candidate; fi
+  if [ -z "$torch" ] && "$candidate" -c 'import h5py; from torch import library; library.custom_op' 2>/dev/null; then torch=$candidate; fi
 done
 [ -n "$python" ] || echo "no python3 here has h5py (package python3-h5py): the snippets in Python, and what reads their files, are not run"
-[ -n "$torch" ] || echo "no python3 here has h5py and PyTorch: the snippet of it is not run"
+[ -n "$torch" ] || echo "no python3 here has h5py and PyTorch 2.4 or newer: the snippet of it is not run"
+export PYTHONPATH=$sources/layers MINNOW_LIBRARY=$build/libminnow.so
 
 # Of root's, more than there are cores, without ssh; and Open MPI's leaks.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_plm_rsh_agent=false
@@ -74,12 +75,13 @@ run() {
   [[ $code = 0 || ($1 == *" diff "* && $code = 1) ]] || fail "'$1' exits with $code: $(cat said)"
   ran=$((ran + 1))
 }
-# snippet TEXT: in Python. PyTorch's modules have to compute what predict wrote.
+# snippet TEXT: in Python. What it loads has to compute what predict wrote.
 snippet() {
   local with=$python text=$1
   [[ $text != *torch* ]] || with=$torch
   [ -n "$with" ] || return 0
   [[ $text != *torch* ]] || text+='
+with h5py.File("run.h5") as f: net.load_state_dict({name: torch.from_numpy(value[()]) for name, value in f["model"].items()})
 rows, outputs = h5py.File("data/digits.h5")["test/x"], h5py.File("outputs.h5")["y"][()]
 scale = float(rows.attrs.get("scale_factor", 1)), float(rows.attrs.get("add_offset", 0))
 x = torch.from_numpy((rows[()] * scale[0] + scale[1]).astype("float32"))

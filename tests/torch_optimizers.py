@@ -329,7 +329,8 @@ class Compiled(Case):
         marks.append([type(b.fc.weight.grad) for b in blocks])
 
       found.append(losses(run, optimizer, data, autocast, parts, between))
-      self.assertEqual(marks, [[minnow_torch._Mark for _ in blocks]] * len(data))
+      if run is model or device == "cpu" or minnow_torch._TAGS:
+        self.assertEqual(marks, [[minnow_torch._Mark for _ in blocks]] * len(data))
       with torch.no_grad():
         y = run(data[0][0])
         minnow_torch.forget()
@@ -452,14 +453,17 @@ class Refused(Case):
 @unittest.skipUnless(torch.cuda.is_available(), "needs a GPU")
 class Graphs(Case):
   def test_step(self):
-    """Replays of a captured step are steps; evaluations after them read the new weights."""
-    for rule, precision in itertools.product(RULES, ("fp32", "fp16x3", "autocast", "fp16 autocast")):
+    """Replays of a captured step are steps; evaluations after them read the new weights; what is written between them is
+    noticed."""
+    for rule, precision in itertools.product(RULES, PRECISIONS["cuda"]):
       with self.subTest(rule=rule, precision=precision):
         name, options = RULES[rule]
         torch.manual_seed(3)
-        model = one(lambda *sizes: Block(*sizes, precision="fp32" if precision == "fp32" else "fp16x3")).cuda()
-        more = {"capturable": True} if name == "AdamW" else {}
-        optimizer = getattr(minnow_torch, name)(model.parameters(), **options, **more)
+        dtype = TYPES.get(precision, torch.float32)
+        model = one(lambda *sizes: Block(*sizes, precision="fp32" if precision == "fp32" else "fp16x3")).cuda().to(dtype)
+        start, more = copy.deepcopy(model.state_dict()), {"capturable": True} if name == "AdamW" else {}
+        rate = torch.tensor(options["lr"], device="cuda")
+        optimizer = getattr(minnow_torch, name)(model.parameters(), **{**options, **more, "lr": rate})
         autocast = {"autocast": torch.bfloat16, "fp16 autocast": torch.float16}.get(precision)
         data = batches(8, 48, "cuda")
         x, target = (t.clone() for t in data[0])
@@ -467,8 +471,8 @@ class Graphs(Case):
         def step():
           optimizer.zero_grad()
           with torch.autocast("cuda", autocast or torch.bfloat16, enabled=autocast is not None):
-            y = model(x)
-          loss = functional.cross_entropy(y.float(), target)
+            y = model(x.to(dtype))
+          loss = functional.cross_entropy(y.to(dtype), target)
           loss.backward()
           optimizer.step()
           return loss.detach()
@@ -489,14 +493,48 @@ class Graphs(Case):
           graph.replay()
           found.append(loss.item())
         expected = losses(other, others, data, autocast)
+        for some, opt in (model, optimizer), (other, others):
+          some.load_state_dict(start)
+          opt.param_groups[0]["lr"].mul_(0.5)
+        optimizer.refresh()
+        for batch in data[:3]:
+          x.copy_(batch[0]), target.copy_(batch[1])
+          graph.replay()
+          found.append(loss.item())
+        expected += losses(other, others, data[:3], autocast)
         for a, b in zip(found, expected):
-          self.assertAlmostEqual(a, b, delta=1e-4)
+          self.assertAlmostEqual(a, b, delta=1e-2 if dtype.itemsize == 2 else 1e-4)
         for a, b in zip(model.parameters(), other.parameters()):
-          self.near(a.detach(), b.detach(), 1e-5)
+          self.near(a.detach(), b.detach(), 1e-3 if dtype.itemsize == 2 else 1e-5)
         with torch.no_grad(), torch.autocast("cuda", autocast or torch.bfloat16, enabled=autocast is not None):
-          y = model(x)
+          y = model(x.to(dtype))
           minnow_torch.forget()
-          self.assertTrue(torch.equal(y, model(x)))
+          self.assertTrue(torch.equal(y, model(x.to(dtype))))
+
+  def test_streams(self):
+    """What one stream makes late, another waits for."""
+    block, x = Block(512, 256, 8, precision="bf16").cuda(), torch.randn(48, 512, device="cuda")
+    optimizer, late = minnow_torch.SGD(block.parameters(), lr=0.1), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(late):
+      torch.cuda._sleep(200_000_000)
+      block(x)  # makes the weight's planes
+    with torch.no_grad(), torch.cuda.stream(torch.cuda.Stream()):
+      found = block(x)
+    torch.cuda.synchronize()
+    minnow_torch.forget()
+    self.assertTrue(torch.equal(found, block(x)))
+    self.assertEqual(optimizer.skipped, 0)
+
+  def test_recorded_by_compile(self):
+    """torch.compile with CUDA graphs of its own."""
+    torch._dynamo.reset()
+    eager, data = one(Block).cuda(), batches(8, 48, "cuda")
+    recorded = copy.deepcopy(eager)
+    for model, run in (eager, eager), (recorded, torch.compile(recorded, mode="reduce-overhead")):
+      losses(run, minnow_torch.SGD(model.parameters(), lr=0.05, momentum=0.9), data)
+    for a, b in zip(recorded.parameters(), eager.parameters()):
+      self.near(a.detach(), b.detach(), 1e-4)
 
 
 if __name__ == "__main__":
