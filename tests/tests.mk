@@ -106,7 +106,7 @@ coverage: ### the share of lines that the C tests run, by folder
 	$(Q)BUILD=$(COVERED) tests/coverage.sh
 
 # A peer that python3 does not have is left out and named.
-peers: $(BUILD)/tests/minnow_peer.so $(BUILD)/minnow $(BUILD)/$(SHARED) ### minnow, PyTorch and JAX timed alike on one GPU (ARGS="--help"; "--train": their training loops; "--ranks 4": four GPUs)
+peers: $(BUILD)/tests/minnow_peer.so $(BUILD)/minnow $(BUILD)/$(SHARED) ### minnow, PyTorch and JAX timed alike on one GPU (ARGS="--help"; "--train": their training loops; "--torch": minnow_torch; "--ranks 4": four GPUs)
 	$(Q)BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1 python3 tests/peers/peers.py $(ARGS)
 $(BUILD)/tests/minnow_peer.so: $(BUILD)/tests/peers/minnow_peer.o $(BUILD)/libminnow.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -shared -o $@ $^ $(LDLIBS)

@@ -228,8 +228,12 @@ class States(Case):
         state = optimizer.state_dict()
         del optimizer  # which would still be given what torch.optim's needs
         other = getattr(second, name)(model.parameters(), **options)
+        before = copy.deepcopy(state["state"])
         other.load_state_dict(state)
         losses(model, other, data[4:])
+        if second is minnow_torch:  # it shares nothing with what it loaded
+          self.assertTrue(all(torch.equal(state["state"][i][n], t) for i, kept in before.items() for n, t in kept.items()
+                              if torch.is_tensor(t)))
         results.append(model)
       for model in results[1:]:
         self.same(model, results[0], 1e-9)

@@ -114,6 +114,8 @@ def parse():
                                    description="Times minnow, PyTorch and JAX on one device, all alike.")
   parser.add_argument("--train", action="store_true",
                       help="whole training runs instead (train.py), with options of their own: --train --help")
+  parser.add_argument("--torch", action="store_true",
+                      help="minnow_torch in PyTorch instead (drop_in.py), with options of their own: --torch --help")
   parser.add_argument("--ranks", metavar="N",
                       help="N GPUs instead, beside DDP and FSDP (ranks.py), with options of their own: --ranks 2 --help")
   parser.add_argument("--shape", action="append",
@@ -188,5 +190,9 @@ def main():
 
 
 if __name__ == "__main__":
+  if "--torch" in sys.argv:
+    import drop_in  # which needs PyTorch in this process
+
+    sys.exit(drop_in.main())
   several = any(argument.partition("=")[0] == "--ranks" for argument in sys.argv)
   sys.exit(ranks.main() if several else train.main() if "--train" in sys.argv else main())

@@ -1,0 +1,151 @@
+"""minnow_torch's Block and optimizers in PyTorch, beside plain modules: `make peers ARGS="--torch"`. All in one process and
+one run, each step timed as timing.py says, rested and sustained, back to back and in a CUDA graph. Tables go to stdout."""
+import argparse
+import gc
+import os
+import pathlib
+import sys
+import time
+
+import torch
+
+import tables
+import timing
+import torch_peer
+
+# The parameters' type, autocast's, the optimizer, and how many times as fast as compiled plain modules it is to be: back
+# to back, and in a graph.
+CASES = {"autocast bf16": (torch.float32, torch.bfloat16, "SGD", 1.65, 1.65),
+         "autocast fp16": (torch.float32, torch.float16, "SGD", 1.6, 1.6),
+         "bf16 module": (torch.bfloat16, None, "SGD", 1.5, 1.05),
+         "float32": (torch.float32, None, "SGD", 3.5, 3.5),
+         "AdamW, autocast bf16": (torch.float32, torch.bfloat16, "AdamW", 1.35, 1.35)}
+STACK = ("three wide, Linear, cross-entropy, autocast bf16", torch.float32, torch.bfloat16, "SGD", 1.4, 1.4)
+KINDS = {"plain, compiled": ("plain", False, True), "Block, torch.optim": ("own", False, False),
+         "Block, torch.optim, compiled": ("own", False, True), "Block, minnow_torch": ("own", True, False),
+         "Block, minnow_torch, compiled": ("own", True, True)}
+PLAIN, OURS = next(iter(KINDS)), [kind for kind in KINDS if "minnow_torch" in kind]
+SMALL = "128x512x256/8"
+
+
+class Steps:
+  def __init__(self, device, minnow_torch):
+    self.device, self.own, self.cuda = torch.device(device), minnow_torch, device == "cuda"
+    self.sync = torch.cuda.synchronize if self.cuda else lambda: None
+
+  def model(self, kind, sizes, dtype, rule, blocks=1, classes=0):
+    """Parameters are the same in each kind."""
+    module, optimizers, _ = KINDS.get(kind, (kind, kind == "own", False))
+    torch.manual_seed(1)
+    with self.device:
+      parts = [(torch_peer.Block if module == "plain" else self.own.Block)(*sizes) for _ in range(blocks)]
+      model = torch.nn.Sequential(*parts, *([torch.nn.Linear(sizes[1], classes)] if classes else [])).to(dtype)
+    named = {"momentum": 0.9} if rule == "SGD" else {"capturable": self.cuda}
+    return model, getattr(self.own if optimizers else torch.optim, rule)(model.parameters(), lr=1e-3, fused=True, **named)
+
+  def step(self, kind, sizes, rows, dtype, cast, rule, blocks=1, classes=0):
+    model, optimizer = self.model(kind, sizes, dtype, rule, blocks, classes)
+    x = torch.randn(rows, sizes[0], device=self.device).to(dtype)
+    target = (torch.randint(classes, (rows,), device=self.device) if classes else
+              torch.randn(rows, sizes[1], device=self.device).to(dtype))
+    error = torch.nn.functional.cross_entropy if classes else torch.nn.functional.mse_loss
+
+    def loss(x, target):
+      with torch.autocast(self.device.type, cast or torch.bfloat16, enabled=cast is not None):
+        y = model(x)
+      return error(y.float() if cast else y, target)
+
+    torch._dynamo.reset()
+    run = torch.compile(loss, fullgraph=True, dynamic=False) if KINDS[kind][2] else loss
+
+    def step():
+      optimizer.zero_grad()
+      run(x, target).backward()
+      optimizer.step()
+
+    return step
+
+  def figures(self, options, kind, *how, **more):
+    """(back to back, in a graph), each (rested, sustained) in ms, and the peak of memory in MiB."""
+    def taken(call):
+      times = timing.measure(call, self.sync, options.warm, options.seconds)
+      return [times[way]["ms"] for way in tables.WAYS]
+
+    step = self.step(kind, *how, **more)
+    if not self.cuda:
+      return [taken(step), 2 * [float("nan")]], 0
+    step()
+    torch.cuda.reset_peak_memory_stats()
+    back, peak = taken(step), torch.cuda.max_memory_allocated() / 2**20
+    return [back, taken(torch_peer.capture(step))], peak
+
+  def host(self, kind):
+    """µs of a forward, backward, step and zero_grad, in Python: the queue is never full."""
+    rows, inputs, channels, groups = tables.numbers(SMALL)
+    model, optimizer = self.model(kind, (inputs, channels, groups), torch.float32, "SGD")
+    x, dy = torch.randn(rows, inputs, device=self.device), torch.randn(rows, channels, device=self.device)
+    best = float("inf")
+    for _ in range(30):
+      self.sync()
+      start = time.perf_counter()
+      for _ in range(20):
+        with torch.autocast(self.device.type, torch.bfloat16):
+          y = model(x)
+        y.backward(dy.to(y.dtype))
+        optimizer.step()
+        optimizer.zero_grad()
+      best = min(best, (time.perf_counter() - start) / 20)
+    return 1e6 * best
+
+
+def table(steps, options, name, *how, back, graph, **more):
+  print(f"\n{name}\n{'':32}" + "".join(f"{head:>12}" for head in ("rested", "sustained", "graph, r.", "graph, s.", "peak MiB")))
+  found = {}
+  for kind in KINDS:
+    if not any(text in kind for text in options.without):
+      try:
+        found[kind], peak = steps.figures(options, kind, *how, **more)
+        print(f"{kind:32}" + "".join(f"{ms:12.4f}" for pair in found[kind] for ms in pair) + f"{peak:12.0f}", flush=True)
+      except Exception as error:  # whatever a kind meets is named in its row
+        print(f"{kind:32}{timing.reason(error)}", flush=True)
+      gc.collect()
+      if steps.cuda:
+        torch.cuda.empty_cache()
+  ours = [found[kind] for kind in OURS if kind in found]
+  if ours and PLAIN in found:
+    ratios = [found[PLAIN][i][w] / min(f[i][w] for f in ours) for i in range(2) for w in range(2)]
+    print(f"{'times as fast, the better one':32}" + "".join(f"{ratio:12.2f}" for ratio in ratios) +
+          f"   required: {back}, in a graph {graph}", flush=True)
+
+
+def main():
+  parser = argparse.ArgumentParser(prog='make peers ARGS="--torch …"', description="Times minnow_torch in PyTorch.")
+  parser.add_argument("--torch", action="store_true", help=argparse.SUPPRESS)
+  parser.add_argument("--shape", action="append", help="NxIxC/G; repeatable; default 1024x8192x8192/512, 1024x4096x4096/256")
+  parser.add_argument("--case", action="append", choices=[*CASES, "stack", "host"], help="repeatable; default all")
+  parser.add_argument("--without", action="append", default=[], metavar="TEXT", help="leave out kinds with this in their names")
+  parser.add_argument("--seconds", type=float, default=0.4, help="of timing for a figure; default %(default)s")
+  parser.add_argument("--warm", type=float, default=0.15, help="seconds before them; default %(default)s")
+  parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="default %(default)s")
+  options = parser.parse_args()
+  os.environ.setdefault("MINNOW_LIBRARY", os.path.abspath(os.path.join(os.environ["BUILD"], "libminnow.so")))
+  sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "layers"))
+  import minnow_torch
+
+  steps = Steps(options.device, minnow_torch)
+  print(f"{torch.cuda.get_device_name() if steps.cuda else 'CPU'}; PyTorch {torch.__version__}; ms a step")
+  wanted = options.case or [*CASES, "stack", "host"]
+  for shape in options.shape or ["1024x8192x8192/512", "1024x4096x4096/256"]:
+    rows, *sizes = tables.numbers(shape)
+    for name, (dtype, cast, rule, back, graph) in CASES.items():
+      if name in wanted:
+        table(steps, options, f"{shape}, {name}", sizes, rows, dtype, cast, rule, back=back, graph=graph)
+  if "stack" in wanted:
+    name, dtype, cast, rule, back, graph = STACK
+    width = sizes[0] if options.shape else 4096
+    table(steps, options, f"{width}, {name}", (width, width, max(1, width // 16)), rows, dtype, cast, rule, back=back, graph=graph,
+          blocks=3, classes=1000)
+  if "host" in wanted:
+    plain, own = steps.host("plain"), steps.host("own")
+    print(f"\nhost, {SMALL}, autocast bf16, eager, µs a step: plain {plain:.0f}, minnow_torch {own:.0f}: {own / plain:.2f}, required 0.4")
+  return 0
