@@ -959,15 +959,17 @@ class _Optimizer:
     if closure is not None:
       with torch.enable_grad():
         loss = closure()
-    taken, others = [], False
+    taken, missing, others = [], [], False
     for own in self._own.values():
       grad = own.parameter.grad
-      if grad is not None:
-        if grad is own.mark:
-          taken.append(own)
-        else:
-          others = True
-          own.hand_over()
+      if grad is None:
+        if self.COUNTS and own.moments is not None:
+          missing.append(own)
+      elif grad is own.mark:
+        taken.append(own)
+      else:
+        others = True
+        own.hand_over()
     if taken:
       self._begin(taken)
     for own in taken:
@@ -982,6 +984,7 @@ class _Optimizer:
       with torch.no_grad():
         self._others()
     if taken:
+      self._miss(missing, {own.number for own in taken})
       self._end(taken)
     return loss
 
@@ -1003,6 +1006,13 @@ class _Optimizer:
         kept.betas = kept.call.beta1, kept.call.beta2 = betas
         self._count(kept, taken[0].context, False, False)
       kept.begun = True
+
+  def _miss(self, missing, numbers):
+    """Those that take no part in a step of their group's have a count of their own from now on, as torch.optim keeps it."""
+    for own in missing:
+      if own.number in numbers:
+        state = self.state[own.parameter]
+        state["step"], own.moments, own.admitted = state["step"].clone(), None, False
 
   def _end(self, taken):
     """Counts the step. That it was skipped is known here once the device is done with it: in a later step."""

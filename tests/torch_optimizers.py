@@ -145,6 +145,29 @@ class Same(Case):
     for device, rule in self.each(RULES):
       self.compare(device, several, rule, "fp64", steps=10, groups=groups)
 
+  def test_steps_without_a_block(self):
+    """A Block that some steps leave out, and a copy of the optimizer after them."""
+    for device, rule in self.each(RULES):
+      name, options = RULES[rule]
+      start = nn.ModuleList([plain(32, 32, 4), plain(32, 32, 4), nn.Linear(32, 10)]).to(device).double()
+      own = nn.ModuleList([Block(32, 32, 4), Block(32, 32, 4), nn.Linear(32, 10)]).to(device).double()
+      own.load_state_dict(start.state_dict())
+      data = batches(9, 48, device)
+      for model, module in (start, torch.optim), (own, minnow_torch):
+        optimizer = getattr(module, name)(model.parameters(), **options)
+        for step, (x, target) in enumerate(data):
+          y = model[0](x.double())
+          y = y if step in (3, 4) else model[1](y)
+          functional.cross_entropy(model[2](y), target).backward()
+          optimizer.step()
+          optimizer.zero_grad()
+          if step == 6:
+            kept = copy.deepcopy([optimizer.state_dict(), model.state_dict()])
+            optimizer = getattr(module, name)(model.parameters(), **options)
+            optimizer.load_state_dict(kept[0])
+      for a, b in zip(own.parameters(), start.parameters()):
+        self.near(a.detach(), b.detach(), 1e-9)
+
   def test_a_rate_that_changes(self):
     for device, rule in self.each(RULES):
       name, options = RULES[rule]
@@ -268,6 +291,20 @@ class States(Case):
         found = evaluate()
         minnow_torch.forget()
         self.assertTrue(torch.equal(found, evaluate()))
+
+  def test_used_outside(self):
+    """A step by a stored gradient, of a weight that the Block did not use, is noticed too."""
+    for device, rule in self.each(RULES):
+      model, optimizer = self.model(device, rule)
+      model[0].precision = "bf16"
+      losses(model, optimizer, batches(2, 48, device))
+      x = batches(1, 48, device)[0][0]
+      functional.linear(x, model[0].fc.weight).square().mean().backward()
+      optimizer.step()
+      with torch.no_grad():
+        found = model(x)
+        minnow_torch.forget()
+        self.assertTrue(torch.equal(found, model(x)))
 
   def test_zero_grad(self):
     """A gradient that is dropped leaves no trace."""
