@@ -410,6 +410,17 @@ class Compiled(Case):
 
 
 class Refused(Case):
+  def test_a_backward_after_the_step(self):
+    """The weight is no longer the one that the forward saw."""
+    for device in DEVICES:
+      model = one(Block).to(device)
+      optimizer, x = minnow_torch.SGD(model.parameters(), lr=0.1), torch.randn(8, 32, device=device, requires_grad=True)
+      loss = model(x).square().mean()
+      loss.backward(retain_graph=True)
+      optimizer.step()
+      with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+        loss.backward()
+
   def refuses(self, words, device, act, **options):
     torch.manual_seed(5)
     model = one(Block).to(device)
