@@ -80,10 +80,9 @@ MN_API size_t mn_block_pair_bytes(const struct mn_context *context, const struct
 /* A parameter and the state that its rule keeps, all reals of its shape, aligned to 16 bytes. */
 struct mn_block_parameter {
   void *values; /* NULL for a parameter that is not trained */
-  void *
-      narrow; /* a 16-bit module's own parameter, which the update writes too; NULL: it is `values`. In MN_BF16
-                     the weight's `values` are then the lower 16 bits of the floats, whose upper 16 bits are
-                     these (kernels/planes.h) */
+  /* A 16-bit module's own parameter, which the update writes beside the values; NULL in other modules. In
+   * MN_BF16 it is, of the weight, the upper 16 bits of the floats, and `values` are the lower (kernels/planes.h). */
+  void *narrow;
   void *m, *v;    /* not read if the rule keeps none */
   void *gradient; /* for several backwards before one update: the sum of their gradients; else NULL */
 };

@@ -591,7 +591,7 @@ class _Trained:
       if kept is None or kept.dtype is not dtype or kept.device != p.device:
         kept, found = torch.empty_like(p, dtype=dtype), False
       if not found:
-        kept.copy_(torch.zeros((), dtype=dtype) if split else p.detach())
+        kept.zero_() if split else kept.copy_(p.detach())
       self.floats, self.floats_of = kept, now
     return kept
 
