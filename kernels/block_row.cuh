@@ -13,8 +13,8 @@ template <typename Real> struct mn_terms {
   int64_t pitch;
 };
 
-/* Beside enum mn_block_op in a kernel's ops: what bias, gamma, beta, z and, in a backward, d hold in place of reals.
- * Constant where the ops are, so that no load is behind a branch: it would be waited for at once. */
+/* Flags beside enum mn_block_op's in a kernel's ops: bias, gamma, beta, z and, in a backward, d are 16 bits of this
+ * type. As ops they are constant in most kernels: a load under a condition would be waited for at once. */
 enum { MN_OPS_BF16 = 16, MN_OPS_FP16 = 32 };
 static __host__ __device__ __forceinline__ enum mn_plane_kind mn_narrow_of(unsigned ops) {
   return ops & MN_OPS_BF16 ? MN_PLANES_BF16 : ops & MN_OPS_FP16 ? MN_PLANES_FP16 : MN_NO_PLANES;

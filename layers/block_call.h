@@ -81,7 +81,7 @@ MN_API size_t mn_block_pair_bytes(const struct mn_context *context, const struct
 struct mn_block_parameter {
   void *values; /* NULL for a parameter that is not trained */
   /* A 16-bit module's own parameter, which the update writes beside the values; NULL in other modules. In
-   * MN_BF16 it is, of the weight, the upper 16 bits of the floats, and `values` are the lower (kernels/planes.h). */
+   * MN_BF16 a weight's floats are in two halves (kernels/planes.h): the upper here, the lower in `values`. */
   void *narrow;
   void *m, *v;    /* not read if the rule keeps none */
   void *gradient; /* for several backwards before one update: the sum of their gradients; else NULL */

@@ -243,7 +243,7 @@ class _Plan:
         t if _narrow(device, t, precision) else self.real for t in (x_type, weight_type, out))
     self.rows, self.inputs, self.channels, self.groups = rows, inputs, channels, groups
     self.narrow, vector = self.y_type.itemsize == 2, torch.Size((channels,))
-    self.own = self.y_type if self.narrow else self.real  # of everything else
+    self.own = self.y_type if self.narrow else self.real  # the type of the vectors, of dy and of the gradients
     self.sizes = {"x": torch.Size((rows, inputs)), "weight": torch.Size((channels, inputs)), "gamma": vector, "beta": vector,
                   "dy": torch.Size((rows, channels)), "saved": torch.Size((self.saved_count(rows),))}
     calls = [
@@ -384,14 +384,16 @@ def _parts(pair, plan):
   """The Block's weight and vectors in its optimizer."""
   own = _pairs.get(pair)
   if own is None or not all([part.fits(plan) for part in (own, *own.blocks[pair])]):
+    if own is not None:
+      own.optimizer()._pair_blocks()
     raise RuntimeError("minnow: the optimizer for which a Block was compiled is gone or changed: torch._dynamo.reset(), and "
                        "it is compiled anew")
   return own, own.blocks[pair]
 
 
 def _paired(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, pair):
-  """The forward of a Block whose backward leaves dz and x for its optimizer: y, z with mean and rstd, and x's planes or
-  bytes, of which no code that is generated around them writes over."""
+  """The forward of a Block whose backward leaves dz and x for its optimizer: y, z with mean and rstd, and x's planes or a
+  copy of x, since code that is generated around the operators may write over x."""
   plan = _planned(x, weight, groups, eps, slope, precision, out, (bias, gamma, beta))
   y, saved, kept = _parts(pair, plan)[0].forward(plan, x, (bias, gamma, beta))
   return y, saved, kept if plan.x_planes else kept.flatten().view(torch.uint8).clone()
@@ -417,8 +419,8 @@ def _paired_backward_fake(dy, kept, saved, weight, gamma, beta, flag, groups, ep
   return dy.new_empty((dy.shape[0], weight.shape[1]) if need_x else 0, dtype=x_type)
 
 
-# A replay of a graph that torch.compile recorded by itself would leave nothing for an optimizer. A PyTorch that cannot be
-# told so stores the gradients of compiled Blocks.
+# torch.compile must not record the paired operators in CUDA graphs of its own, whose replays would leave nothing for the
+# optimizer. A PyTorch without the tag that says so stores the gradients of compiled Blocks on CUDA.
 _TAGS = [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") else []
 _settings = "int groups, float eps, float slope, str precision, ScalarType out"
 _operators = library.Library("minnow", "DEF")
@@ -522,7 +524,8 @@ class _Trained:
     self.parameter, self.optimizer = parameter, weakref.ref(optimizer)
     self.group = self.number = None  # the optimizer's group of it, and its place
     self.mark = self.context = None
-    self.admitted = self.moments = None  # whether the optimizer can take charge of it, and its m and v; None: not asked for
+    self.admitted = None  # whether the optimizer can take charge of it; None: not asked for
+    self.moments = {}  # those of the optimizer's state that have been checked, by name
     self.floats = self.floats_of = None  # of a parameter of 16 bits (master), and of which of its values
     self.gradient = None  # the sum over the backwards before this step's last one, if there are several
     self.blocks = {}  # the vectors beside a weight, by the number that a compiled Block has
@@ -559,16 +562,13 @@ class _Trained:
       kept[1] = None
 
   def refresh(self):
-    """What the parameter's own values are held in besides follows them where it is, since CUDA graphs have recorded it."""
+    """Makes the floats and the planes of a parameter anew if it was written since, in the memory that CUDA graphs have
+    recorded. A forward makes the planes."""
     if self.floats is not None:
       self.master()
-    for kept in self.planes.values():
-      plan = kept[3]
-      with plan.context.lock:
-        planes, ready = self.recall(plan, True)
-        if not ready:
-          x, vector = (torch.zeros(plan.sizes[kind], dtype=plan.own, device=plan.device) for kind in ("x", "gamma"))
-          plan.forward(x, self.parameter, 3 * [vector], None, None, planes, False, True)
+    for *_, plan in self.planes.values():
+      x, vector = (torch.zeros(plan.sizes[kind], dtype=plan.own, device=plan.device) for kind in ("x", "gamma"))
+      self.forward(plan, x, 3 * [vector])
 
   def fits(self, plan):
     """Whether the step can update it as it is."""
@@ -579,16 +579,16 @@ class _Trained:
     return self.admitted and p.dtype is plan.own and p.is_contiguous() and p.data_ptr() % 16 == 0
 
   def master(self):
-    """The floats whose nearest 16 bits the parameter is: the last step's or, if it was written since, its values. A matrix
-    of bfloat16s is the upper halves of its floats, and these are the lower halves."""
+    """The floats that a parameter of 16 bits is rounded from, as the last step left them; its values, if it was written
+    since. Of a matrix of bfloat16s these are the lower 16 bits alone: the upper ones are the parameter."""
     p, kept = self.parameter, self.floats
     now, split = (p._version, p.data_ptr()), p.dtype is torch.bfloat16 and p.dim() == 2
     if self.floats_of != now:
       dtype, found = torch.int16 if split else torch.float32, False
       if kept is None:
         kept = self.optimizer().state.get(p, {}).get("master")
-        found = kept is not None and (split or torch.equal(kept.to(p.dtype), p))
-      if kept is None or kept.dtype is not dtype or kept.device != p.device:
+        found = kept is not None and (split or torch.equal(kept.to(p), p))
+      if kept is None or kept.dtype is not dtype or kept.device != p.device or kept.shape != p.shape:
         kept, found = torch.empty_like(p, dtype=dtype), False
       if not found:
         kept.zero_() if split else kept.copy_(p.detach())
@@ -596,11 +596,11 @@ class _Trained:
     return kept
 
   def hand_over(self):
-    """torch.optim updates it, by a stored gradient and without a new version."""
+    """torch.optim updates the parameter by a stored gradient, and gives it no new version."""
     self.forget()
     state = self.optimizer().state.get(self.parameter, {})
     if state.pop("master", None) is not None:
-      self.floats = self.floats_of = self.moments = None
+      self.floats, self.floats_of, self.moments = None, None, {}
       state.update({name: t.to(self.parameter.dtype) for name, t in state.items() if name != "step"})
 
   def vectors_of(self, vectors, plan):
@@ -672,7 +672,7 @@ class _Trained:
       elif p.grad is not own.mark:
         raise RuntimeError("minnow: a Block's parameter has a gradient besides the one that is not stored: "
                            f"is it used outside the Block?; {STORED}")
-      if own.mark is None or own.mark.device != p.device:
+      if own.mark is None or own.mark.device != p.device or own.mark.dtype != p.dtype:
         own.mark = _Mark(p)
     if self.scale is None or self.scale.device != self.parameter.device:
       self.scale, self.scaled = torch.zeros(4, device=self.parameter.device), None
@@ -725,12 +725,10 @@ class _Trained:
         continue
       p, narrow = own.parameter, own.parameter.dtype.itemsize == 2
       floats = own.master() if narrow else p
-      if own.moments is None or own.moments[0] is None:
-        own.moments = optimizer._moments(own)
-        if narrow:
-          optimizer.state[p]["master"] = floats
+      if narrow:
+        optimizer.state[p]["master"] = floats
       entry.values, entry.narrow, entry.gradient = floats.data_ptr(), p.data_ptr() if narrow else None, _at(own.gradient)
-      entry.m, entry.v = own.moments
+      entry.m, entry.v = optimizer._moments(own)
     planes = self.planes.get(context)
     call.planes, call.nonfinite = planes and planes[0].data_ptr(), optimizer.flag.data_ptr()
     rule.rate = optimizer._kept(self.number).rate.data_ptr()
@@ -838,7 +836,7 @@ class Block(torch.nn.Module):
     self._unpaired()
 
   def _unpaired(self):
-    """Until an optimizer of this module takes charge."""
+    """Its gradients are stored, until an optimizer of this module takes charge."""
     self._pair, self._flag = -1, None
     _blocks.add(self)
 
@@ -910,7 +908,7 @@ class _Optimizer:
       for p in group["params"]:
         one = own.get(id(p)) or _Trained(p, self)
         own[id(p)], one.group, one.number, one.admitted = one, group, number, None
-        one.moments = one.floats = one.floats_of = None
+        one.moments, one.floats, one.floats_of = {}, None, None
         if group["fused"]:
           _trained[id(p)] = one
         else:
@@ -928,8 +926,8 @@ class _Optimizer:
                        for part, name in (("fc", "weight"), ("fc", "bias"), ("gn", "weight"), ("gn", "bias"))]
       if own is None:
         continue
-      pairs = (own.group["fused"] and all([v is not None and v.group is own.group for v in vectors]) and
-               (_TAGS or not own.parameter.is_cuda))
+      pairs = (own.group["fused"] and (_TAGS or not own.parameter.is_cuda) and own.admitted is not False and
+               all([v is not None and v.group is own.group and v.admitted is not False for v in vectors]))
       if pairs and own.blocks.get(block._pair) != vectors:
         pair = next(_numbers)
         numbers.add(pair)
@@ -963,7 +961,7 @@ class _Optimizer:
     for own in self._own.values():
       grad = own.parameter.grad
       if grad is None:
-        if self.COUNTS and own.moments is not None:
+        if self.COUNTS and own.moments:
           missing.append(own)
       elif grad is own.mark:
         taken.append(own)
@@ -1008,11 +1006,14 @@ class _Optimizer:
       kept.begun = True
 
   def _miss(self, missing, numbers):
-    """Those that take no part in a step of their group's have a count of their own from now on, as torch.optim keeps it."""
+    """Parameters that a step of their group leaves out count their own steps from then on, as torch.optim's do, and their
+    gradients are stored."""
+    missing = [own for own in missing if own.number in numbers]
     for own in missing:
-      if own.number in numbers:
-        state = self.state[own.parameter]
-        state["step"], own.moments, own.admitted = state["step"].clone(), None, False
+      state = self.state[own.parameter]
+      state["step"], own.moments, own.admitted = state["step"].clone(), {}, False
+    if missing:
+      self._pair_blocks()
 
   def _end(self, taken):
     """Counts the step. That it was skipped is known here once the device is done with it: in a later step."""
@@ -1053,11 +1054,21 @@ class _Optimizer:
       super().zero_grad(False)
 
   def _moment(self, own, name):
-    """Where torch.optim's state has it."""
-    state, p = self.state[own.parameter], own.parameter
-    real = torch.float32 if p.dtype.itemsize == 2 else p.dtype
-    state[name] = torch.zeros_like(p, dtype=real) if state.get(name) is None else state[name].to(real)
-    return state[name].data_ptr()
+    """Where torch.optim's state has it. It can have been loaded, or set by hand."""
+    p = own.parameter
+    state = self.state[p]
+    moment, checked = state.get(name), own.moments.get(name)
+    if moment is None or moment is not checked:
+      if moment is None and checked is not None and self.COUNTS:
+        raise RuntimeError(f"minnow: the optimizer's {name} of a Block's parameter is gone, and its count of steps is not: a "
+                           "new optimizer starts both anew")
+      if moment is not None and moment.shape != p.shape:
+        raise RuntimeError(f"minnow: the optimizer's {name} has the shape {tuple(moment.shape)}, and its parameter "
+                           f"{tuple(p.shape)}: its state is another model's")
+      real = torch.float32 if p.dtype.itemsize == 2 else p.dtype
+      moment = torch.zeros_like(p, dtype=real) if moment is None else moment.to(p.device, real).contiguous()
+      state[name] = own.moments[name] = moment
+    return moment.data_ptr()
 
 
 def _unpair(numbers):

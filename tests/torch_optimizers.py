@@ -306,6 +306,46 @@ class States(Case):
         minnow_torch.forget()
         self.assertTrue(torch.equal(found, model(x)))
 
+  def test_refresh(self):
+    """It makes planes of a weight that was written, and leaves those of one that was not."""
+    for device, rule in self.each(RULES):
+      model, optimizer = self.model(device, rule)
+      model[0].precision = "bf16"
+      losses(model, optimizer, batches(2, 48, device))
+      x = batches(1, 48, device)[0][0]
+      for change in (lambda: None, lambda: model[0].fc.weight.mul_(0.5)):
+        with torch.no_grad():
+          change()
+          optimizer.refresh()
+          planes = next(iter(minnow_torch._trained[id(model[0].fc.weight)].planes.values()))
+          self.assertEqual(planes[1], (model[0].fc.weight._version, model[0].fc.weight.data_ptr()))
+          found = model(x)
+          minnow_torch.forget()
+          self.assertTrue(torch.equal(found, model(x)))
+
+  def test_state_set_by_hand(self):
+    """What stands in the state is what the next step reads; what cannot be is refused."""
+    for device in DEVICES:
+      model, optimizer = self.model(device, "Nesterov")
+      other, data = copy.deepcopy(model), batches(6, 48, device)
+      others = torch.optim.SGD(other.parameters(), **RULES["Nesterov"][1])
+      for m, o in (model, optimizer), (other, others):
+        losses(m, o, data[:2])
+        for state in o.state.values():
+          state["momentum_buffer"] = 0.5 * state["momentum_buffer"]
+        losses(m, o, data[2:4])
+        o.state.clear()
+        losses(m, o, data[4:])
+      self.same(model, other, 1e-5)
+      optimizer.state[model[0].fc.weight]["momentum_buffer"] = torch.zeros(3, 4, device=device)
+      with self.assertRaisesRegex(RuntimeError, "another model's"):
+        losses(model, optimizer, data[:1])
+      model, optimizer = self.model(device, "AdamW")
+      losses(model, optimizer, data[:2])
+      optimizer.state.clear()
+      with self.assertRaisesRegex(RuntimeError, "a new optimizer"):
+        losses(model, optimizer, data[:1])
+
   def test_zero_grad(self):
     """A gradient that is dropped leaves no trace."""
     for device, rule in self.each(RULES):
@@ -407,6 +447,27 @@ class Compiled(Case):
         del optimizer
       plain, mark = torch.Tensor, minnow_torch._Mark
       self.assertEqual(kinds[::2], [plain, mark, plain, mark, plain])
+
+  def test_steps_without_a_block(self):
+    """A Block that a step leaves out is compiled anew, to store its gradients."""
+    for device in DEVICES:
+      torch._dynamo.reset()
+      start = nn.ModuleList([Block(32, 32, 4), Block(32, 32, 4), nn.Linear(32, 10)]).to(device).double()
+      data, models = batches(7, 48, device), [start, copy.deepcopy(start)]
+      for model, module in zip(models, (minnow_torch, torch.optim)):
+        optimizer = module.AdamW(model.parameters(), lr=0.01)
+
+        def loss(x, target, both):
+          y = model[0](x)
+          return functional.cross_entropy(model[2](model[1](y) if both else y), target)
+
+        run = torch.compile(loss, fullgraph=True)
+        for step, (x, target) in enumerate(data):
+          run(x.double(), target, step != 3).backward()
+          optimizer.step()
+          optimizer.zero_grad()
+      for a, b in zip(*(m.parameters() for m in models)):
+        self.near(a.detach(), b.detach(), 1e-9)
 
 
 class Refused(Case):

@@ -79,6 +79,23 @@ class Steps:
     back, peak = taken(step), torch.cuda.max_memory_allocated() / 2**20
     return [back, taken(torch_peer.capture(step))], peak
 
+  def kernels(self, kind, *how, **more):
+    """Prints where the device's time goes, in us a step, by PyTorch's profiler over ten steps."""
+    from torch.profiler import ProfilerActivity, profile
+
+    step = self.step(kind, *how, **more)
+    for _ in range(5):
+      step()
+    self.sync()
+    with profile(activities=[ProfilerActivity.CUDA if self.cuda else ProfilerActivity.CPU]) as profiled:
+      for _ in range(10):
+        step()
+      self.sync()
+    taken = [(event.device_time_total if self.cuda else event.self_cpu_time_total, event) for event in profiled.key_averages()]
+    print(kind)
+    for time_, event in sorted(taken, key=lambda pair: -pair[0])[:16]:
+      print(f"{time_ / 10:10.1f} us {event.count / 10:6.1f} calls  {event.key[:120]}", flush=True)
+
   def host(self, kind):
     """µs of a forward, backward, step and zero_grad, in Python: the queue is never full."""
     rows, inputs, channels, groups = tables.numbers(SMALL)
@@ -99,11 +116,15 @@ class Steps:
 
 
 def table(steps, options, name, *how, back, graph, **more):
-  print(f"\n{name}\n{'':32}" + "".join(f"{head:>12}" for head in ("rested", "sustained", "graph, r.", "graph, s.", "peak MiB")))
+  heads = () if options.profile else ("rested", "sustained", "graph, r.", "graph, s.", "peak MiB")
+  print(f"\n{name}\n{'':32}" + "".join(f"{head:>12}" for head in heads))
   found = {}
   for kind in KINDS:
     if not any(text in kind for text in options.without):
       try:
+        if options.profile:
+          steps.kernels(kind, *how, **more)
+          continue
         found[kind], peak = steps.figures(options, kind, *how, **more)
         print(f"{kind:32}" + "".join(f"{ms:12.4f}" for pair in found[kind] for ms in pair) + f"{peak:12.0f}", flush=True)
       except Exception as error:  # whatever a kind meets is named in its row
@@ -124,6 +145,7 @@ def main():
   parser.add_argument("--shape", action="append", help="NxIxC/G; repeatable; default 1024x8192x8192/512, 1024x4096x4096/256")
   parser.add_argument("--case", action="append", choices=[*CASES, "stack", "host"], help="repeatable; default all")
   parser.add_argument("--without", action="append", default=[], metavar="TEXT", help="leave out kinds with this in their names")
+  parser.add_argument("--profile", action="store_true", help="print where the device's time goes instead")
   parser.add_argument("--seconds", type=float, default=0.4, help="of timing for a figure; default %(default)s")
   parser.add_argument("--warm", type=float, default=0.15, help="seconds before them; default %(default)s")
   parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="default %(default)s")
