@@ -598,6 +598,7 @@ class _Trained:
   def hand_over(self):
     """torch.optim updates the parameter by a stored gradient, and gives it no new version."""
     self.forget()
+    self.optimizer()._leave(self)
     state = self.optimizer().state.get(self.parameter, {})
     if state.pop("master", None) is not None:
       self.floats, self.floats_of, self.moments = None, None, {}
@@ -961,8 +962,7 @@ class _Optimizer:
     for own in self._own.values():
       grad = own.parameter.grad
       if grad is None:
-        if self.COUNTS and own.moments:
-          missing.append(own)
+        missing.append(own)
       elif grad is own.mark:
         taken.append(own)
       else:
@@ -982,7 +982,10 @@ class _Optimizer:
       with torch.no_grad():
         self._others()
     if taken:
-      self._miss(missing, {own.number for own in taken})
+      numbers = {own.number for own in taken}
+      for own in missing:
+        if own.number in numbers:
+          self._leave(own)
       self._end(taken)
     return loss
 
@@ -1005,14 +1008,12 @@ class _Optimizer:
         self._count(kept, taken[0].context, False, False)
       kept.begun = True
 
-  def _miss(self, missing, numbers):
-    """Parameters that a step of their group leaves out count their own steps from then on, as torch.optim's do, and their
+  def _leave(self, own):
+    """A parameter that does not take its group's step counts its own steps from then on, as torch.optim's do, and its
     gradients are stored."""
-    missing = [own for own in missing if own.number in numbers]
-    for own in missing:
+    if self.COUNTS and own.moments:
       state = self.state[own.parameter]
       state["step"], own.moments, own.admitted = state["step"].clone(), {}, False
-    if missing:
       self._pair_blocks()
 
   def _end(self, taken):

@@ -146,8 +146,8 @@ class Same(Case):
       self.compare(device, several, rule, "fp64", steps=10, groups=groups)
 
   def test_steps_without_a_block(self):
-    """A Block that some steps leave out, and a copy of the optimizer after them."""
-    for device, rule in self.each(RULES):
+    """Some steps leave a Block out, or use its weight without it; and a copy of the optimizer after them."""
+    for device, rule, outside in self.each(RULES, (False, True)):
       name, options = RULES[rule]
       start = nn.ModuleList([plain(32, 32, 4), plain(32, 32, 4), nn.Linear(32, 10)]).to(device).double()
       own = nn.ModuleList([Block(32, 32, 4), Block(32, 32, 4), nn.Linear(32, 10)]).to(device).double()
@@ -157,7 +157,7 @@ class Same(Case):
         optimizer = getattr(module, name)(model.parameters(), **options)
         for step, (x, target) in enumerate(data):
           y = model[0](x.double())
-          y = y if step in (3, 4) else model[1](y)
+          y = model[1](y) if step not in (3, 4) else functional.linear(y, model[1].fc.weight) if outside else y
           functional.cross_entropy(model[2](y), target).backward()
           optimizer.step()
           optimizer.zero_grad()
