@@ -143,9 +143,14 @@ static __device__ Real stored(const mn_block_arguments<Real> &a, const Real *val
 template <enum mn_epilogue_kind Kind, typename Real>
 static __device__ Real saved_z(const mn_block_arguments<Real> &a, int64_t row, int64_t column) {
   int64_t at = row * a.channels + column;
-  if (Kind == MN_BLOCK_BACKWARD) return a.ops & (MN_OP_NORM | MN_OP_ACTIVATE) ? stored(a, a.z, at) : Real(0);
-  Real z[1] = {a.ops & MN_OP_BIAS ? a.d[at] + stored(a, a.bias, column) : a.d[at]};
-  mn_plane_round(z, mn_narrow_of(a.ops));
+  const enum mn_plane_kind kind = mn_z_kind(a.ops);
+  Real z[1] = {0};
+  if (Kind != MN_BLOCK_BACKWARD) {
+    z[0] = a.ops & MN_OP_BIAS ? a.d[at] + stored(a, a.bias, column) : a.d[at];
+    mn_plane_round(z, kind);
+  } else if (a.ops & (MN_OP_NORM | MN_OP_ACTIVATE)) {
+    mn_load_narrow<1>(z, a.z, at, kind);
+  }
   return z[0];
 }
 
@@ -212,7 +217,7 @@ static __device__ void loop_column(const mn_block_arguments<Real> &a, const row_
                                    int64_t first_row, int64_t last_row, int64_t column,
                                    const mn_factors &factors, mn_noticed<Real> &noticed) {
   const bool norm = a.ops & MN_OP_NORM;
-  const enum mn_plane_kind narrow = mn_narrow_of(a.ops);
+  const enum mn_plane_kind kind = mn_z_kind(a.ops);
   Real sums[3] = {};
   for (int64_t row = first_row; row < last_row; row++) {
     const row_state<Real> s = states[row - first_row];
@@ -220,7 +225,7 @@ static __device__ void loop_column(const mn_block_arguments<Real> &a, const row_
     const int64_t at = row * a.channels + column;
     if (Kind != MN_BLOCK_BACKWARD) {
       noticed.poison = mn_poison(noticed.poison, e.y);
-      mn_forms_store<1>(narrow ? NULL : a.z, mn_planes_at(a.z, narrow), 1, at, {e.z});
+      mn_forms_store<1>(kind ? NULL : a.z, mn_planes_at(a.z, kind), 1, at, {e.z});
       mn_forms_store<1>(a.y, a.y_planes, factors.y, at, {e.y});
     }
     if (Kind == MN_BLOCK) continue;
@@ -268,15 +273,18 @@ static void launch(cudaStream_t on, mn_block_arguments<Real> &a) {
 
 template <enum mn_epilogue_kind Kind, int W, int K, int L, typename Real>
 static void launch_full(cudaStream_t on, mn_block_arguments<Real> &a) {
-  constexpr bool narrows = Kind == MN_BLOCK_BACKWARD;
-  if (a.ops == MN_OP_ALL)
-    launch<Kind, W, K, L, true, MN_OP_ALL>(on, a);
-  else if (narrows && a.ops == (MN_OP_ALL | MN_OPS_BF16))
-    launch<Kind, W, K, L, true, narrows ? MN_OP_ALL | MN_OPS_BF16 : 0>(on, a);
-  else if (narrows && a.ops == (MN_OP_ALL | MN_OPS_FP16))
-    launch<Kind, W, K, L, true, narrows ? MN_OP_ALL | MN_OPS_FP16 : 0>(on, a);
-  else
-    launch<Kind, W, K, L, true, 0>(on, a);
+  if (a.ops == MN_OP_ALL) return launch<Kind, W, K, L, true, MN_OP_ALL>(on, a);
+  if constexpr (Kind == MN_BLOCK_BACKWARD) {
+    if (a.ops == (MN_OP_ALL | MN_OPS_BF16))
+      return launch<Kind, W, K, L, true, MN_OP_ALL | MN_OPS_BF16>(on, a);
+    if (a.ops == (MN_OP_ALL | MN_OPS_FP16))
+      return launch<Kind, W, K, L, true, MN_OP_ALL | MN_OPS_FP16>(on, a);
+    constexpr unsigned BF16 = MN_OP_ALL | MN_OPS_BF16 | MN_OPS_NARROW,
+                       FP16 = MN_OP_ALL | MN_OPS_FP16 | MN_OPS_NARROW;
+    if (a.ops == BF16) return launch<Kind, W, K, L, true, BF16>(on, a);
+    if (a.ops == FP16) return launch<Kind, W, K, L, true, FP16>(on, a);
+  }
+  launch<Kind, W, K, L, true, 0>(on, a);
 }
 
 /* Launches for a group of a power of two of 16-byte vectors, from Vectors to 64: 4, 8, 16 … 256 floats. False

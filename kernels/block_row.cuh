@@ -13,11 +13,15 @@ template <typename Real> struct mn_terms {
   int64_t pitch;
 };
 
-/* Flags beside enum mn_block_op's in a kernel's ops: bias, gamma, beta, z and, in a backward, d are 16 bits of this
- * type. As ops they are constant in most kernels: a load under a condition would be waited for at once. */
-enum { MN_OPS_BF16 = 16, MN_OPS_FP16 = 32 };
-static __host__ __device__ __forceinline__ enum mn_plane_kind mn_narrow_of(unsigned ops) {
+/* Flags beside enum mn_block_op's in a kernel's ops: z is 16 bits of this type and, with MN_OPS_NARROW, so are
+ * bias, gamma, beta and, in a backward, d. As ops they are constant in most kernels: a load under a condition would
+ * be waited for at once. */
+enum { MN_OPS_BF16 = 16, MN_OPS_FP16 = 32, MN_OPS_NARROW = 64 };
+static __host__ __device__ __forceinline__ enum mn_plane_kind mn_z_kind(unsigned ops) {
   return ops & MN_OPS_BF16 ? MN_PLANES_BF16 : ops & MN_OPS_FP16 ? MN_PLANES_FP16 : MN_NO_PLANES;
+}
+static __host__ __device__ __forceinline__ enum mn_plane_kind mn_narrow_of(unsigned ops) {
+  return ops & MN_OPS_NARROW ? mn_z_kind(ops) : MN_NO_PLANES;
 }
 
 /* Every block kernel's arguments: struct mn_block with typed pointers, NULL for what is not to be written. */
@@ -86,6 +90,7 @@ static mn_block_arguments<Real> mn_block_arguments_of(struct mn_device *device, 
   a.z = static_cast<Real *>(b->z);
   MN_REQUIRE(!b->narrow || (device->planes == 1 && epilogue->kind != MN_BLOCK_LOSS));
   if (b->narrow) a.ops |= device->scaled ? MN_OPS_FP16 : MN_OPS_BF16;
+  if (b->narrow == MN_NARROW_MODULE) a.ops |= MN_OPS_NARROW;
   if (b->ops & MN_OP_BIAS) a.bias = static_cast<const Real *>(b->bias);
   if (b->ops & MN_OP_NORM) {
     a.gamma = static_cast<const Real *>(b->gamma), a.beta = static_cast<const Real *>(b->beta);
@@ -171,12 +176,12 @@ static __device__ __forceinline__ void mn_rows_load(const mn_block_arguments<Rea
     auto &row = rows.row[r];
     const int64_t down = r < rows.count ? r * rows.step : 0;
     if (Full && reads) {
-      io::template load<true>(row.other, from, rows.at + down * a.channels, group, mn_narrow_of(ops));
+      io::template load<true>(row.other, from, rows.at + down * a.channels, group, mn_z_kind(ops));
     } else {
 #pragma unroll
       for (int i = 0; i < W * K; i++) row.other[i] = 0;
       if (reads && r < rows.count)
-        io::load(row.other, from, rows.at + down * a.channels, group, mn_narrow_of(ops));
+        io::load(row.other, from, rows.at + down * a.channels, group, mn_z_kind(ops));
     }
     row.mean = row.rstd = 0;
     if (Kind == MN_BLOCK_BACKWARD && (ops & MN_OP_NORM)) {
@@ -228,10 +233,10 @@ mn_rows_forward(const mn_block_arguments<Real> &a, unsigned ops, const mn_group<
     for (int r = 0; r < Rows; r++)
 #pragma unroll
       for (int i = 0; i < W * K; i++) rows.row[r].d[i] += bias[i];
-  const enum mn_plane_kind narrow = mn_narrow_of(ops);
-  mn_rows_store<W, K>(narrow ? NULL : a.z, mn_planes_at(a.z, narrow), 1, a.channels, group, rows);
+  const enum mn_plane_kind kind = mn_z_kind(ops);
+  mn_rows_store<W, K>(kind ? NULL : a.z, mn_planes_at(a.z, kind), 1, a.channels, group, rows);
 #pragma unroll
-  for (int r = 0; r < Rows; r++) mn_plane_round(rows.row[r].d, narrow);
+  for (int r = 0; r < Rows; r++) mn_plane_round(rows.row[r].d, kind);
   if (ops & MN_OP_NORM) {
 #pragma unroll
     for (int r = 0; r < Rows; r++) {

@@ -152,6 +152,10 @@ static inline int64_t mn_chunks(int64_t rows) {
   return (rows + MN_CHUNK_ROWS - 1) / MN_CHUNK_ROWS;
 }
 
+/* What of a block is 16 bits in place of reals, as products read them without a scale: z, which is rounded before its
+ * statistics are taken, as PyTorch's Linear does; or also bias, gamma, beta, y, dy and all gradients. */
+enum mn_narrow { MN_NARROW_NONE, MN_NARROW_Z, MN_NARROW_MODULE };
+
 /* Operands of the block epilogues (kernels/block.h): N rows, C channels, G groups. */
 struct mn_block {
   unsigned ops; /* enum mn_block_op flags; without MN_OP_NORM, groups, gamma, beta, mean and rstd are not
@@ -170,9 +174,7 @@ struct mn_block {
   struct mn_operand *dz; /* [N, C]: the forms that are not NULL are written; dz->real may be z or dy */
   void *sums;            /* [3, chunks, C]: partial column sums of dbias, dgamma, dbeta, over chunks of
                             MN_CHUNK_ROWS rows; those of an operation that is not in ops are not written */
-  int narrow; /* CUDA, MN_BLOCK and MN_BLOCK_BACKWARD: bias, gamma, beta, z and, of a backward, d are 16 bits, as
-                 products read them without a scale. z is rounded before its statistics are taken, as a PyTorch
-                 module of that type does */
+  enum mn_narrow narrow; /* CUDA, MN_BLOCK and MN_BLOCK_BACKWARD */
 };
 
 /* How a weight w follows its gradient, with g = scale·gradient. Both are PyTorch's rules.

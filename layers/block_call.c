@@ -21,7 +21,7 @@ static void *take(struct area *area, size_t bytes) {
 struct work {
   struct mn_outside outside;
   struct mn_operand x, weight, dz;
-  void *product; /* [N, C] reals, for a forward that does not save z */
+  void *product; /* a forward's, [N, C] reals: in z or y, whichever are such */
   void *sums;
 };
 
@@ -89,13 +89,17 @@ static size_t lay_out(struct work *work, const struct mn_context *context, const
   const size_t results = (size_t)(call->rows * call->channels) * device->real;
   struct area area = {call->workspace, 0}, pair = {call->pair, 0};
   *work = (struct work){.outside = outside_of(device, call->stream, call->nonfinite, &area)};
-  if (call->narrow && (call->dx || call->dweight)) work->outside.scratch = take(&area, MN_LIBRARY_WORKSPACE);
+  if (call->narrow == MN_NARROW_MODULE && (call->dx || call->dweight))
+    work->outside.scratch = take(&area, MN_LIBRARY_WORKSPACE);
   if (!call->dy || call->dweight)
     work->x = operand_of(device, &call->x, call->rows, call->inputs, &area, planes);
   if (!call->dy || call->dx)
     work->weight = operand_of(device, &call->weight, call->channels, call->inputs, &area, planes);
   if (!call->dy) {
-    if (!call->z || call->narrow) work->product = take(&area, results);
+    if (call->narrow == MN_NARROW_MODULE)
+      work->product = take(&area, results);
+    else
+      work->product = call->z && !call->narrow ? call->z : call->y;
     return area.taken;
   }
   struct mn_operand *dz = &work->dz;
@@ -136,6 +140,7 @@ static mn_status check(const struct mn_context *context, const struct mn_block_c
                                  .slope = call->slope};
   MN_TRY(mn_block_kind.check(&layer));
   const int parts = context->device->type == MN_DEVICE_CUDA ? ALIGNMENT : 16;
+  MN_TRY(check_aligned("y", call->y, 16));
   MN_TRY(check_aligned("z", call->z, 16));
   MN_TRY(check_aligned("dx", call->dx, 16));
   MN_TRY(check_aligned("dweight", call->dweight, 16));
@@ -174,14 +179,13 @@ static struct mn_block block_of(const struct mn_block_call *call) {
 
 static mn_status forward(struct mn_context *context, const struct mn_block_call *call, struct work *work) {
   struct mn_device *device = context->device;
-  const struct mn_block_matrix to = {.values = call->y, .narrow = call->narrow};
+  const struct mn_block_matrix to = {.values = call->y, .narrow = call->narrow == MN_NARROW_MODULE};
   struct mn_operand y = operand_of(device, &to, call->rows, call->channels, NULL, 0);
   struct mn_block block = block_of(call);
   block.y = &y;
   MN_TRY(mn_operand_prepare(context, &work->x));
   MN_TRY(mn_operand_prepare(context, &work->weight));
-  const struct mn_epilogue epilogue = {
-      .kind = MN_BLOCK, .into = work->product ? work->product : call->z, .block = &block};
+  const struct mn_epilogue epilogue = {.kind = MN_BLOCK, .into = work->product, .block = &block};
   return context->kernels->gemm(device, MN_NT, &work->x, &work->weight, &epilogue);
 }
 
@@ -190,6 +194,7 @@ static mn_status backward(struct mn_context *context, const struct mn_block_call
   struct mn_device *device = context->device;
   struct mn_operand *dz = &work->dz, written = *dz;
   struct mn_block block = block_of(call);
+  const int narrow = call->narrow == MN_NARROW_MODULE;
   if (dz->real)
     written.planes[0] = written.planes[1] = NULL;
   else
@@ -201,12 +206,12 @@ static mn_status backward(struct mn_context *context, const struct mn_block_call
   MN_TRY(k->epilogue(device, (void *)call->dy, call->rows, call->channels, &through));
   MN_TRY(mn_operand_prepare(context, dz));
   if (call->dx) {
-    const struct mn_epilogue store = {.kind = MN_STORE, .into = call->dx, .narrow = call->narrow};
+    const struct mn_epilogue store = {.kind = MN_STORE, .into = call->dx, .narrow = narrow};
     MN_TRY(mn_operand_prepare(context, &work->weight));
     MN_TRY(k->gemm(device, MN_NN, dz, &work->weight, &store));
   }
   if (call->dweight) {
-    const struct mn_epilogue store = {.kind = MN_STORE, .into = call->dweight, .narrow = call->narrow};
+    const struct mn_epilogue store = {.kind = MN_STORE, .into = call->dweight, .narrow = narrow};
     MN_TRY(mn_operand_prepare(context, &work->x));
     MN_TRY(k->gemm(device, MN_TN, dz, &work->x, &store));
   }
@@ -215,7 +220,7 @@ static mn_status backward(struct mn_context *context, const struct mn_block_call
   struct mn_epilogue stores[3];
   const struct mn_epilogue *sinks[3];
   for (int i = 0; i < 3; i++) {
-    stores[i] = (struct mn_epilogue){.kind = MN_STORE, .into = vectors[i], .narrow = call->narrow};
+    stores[i] = (struct mn_epilogue){.kind = MN_STORE, .into = vectors[i], .narrow = narrow};
     sinks[i] = vectors[i] ? &stores[i] : NULL;
   }
   return k->column_sums(device, work->sums, mn_chunks(call->rows), call->channels, sinks, NULL);
@@ -336,7 +341,7 @@ static mn_status check_update(const struct mn_context *context, const struct mn_
                                       .groups = 1,
                                       .x = call->x,
                                       .weight.planes = call->planes,
-                                      .narrow = narrow,
+                                      .narrow = narrow ? MN_NARROW_MODULE : MN_NARROW_NONE,
                                       .pair = call->pair,
                                       .dz_scale = call->dz_scale,
                                       .workspace = call->workspace};

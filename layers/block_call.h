@@ -24,16 +24,14 @@ struct mn_block_matrix {
 enum { MN_BLOCK_PLANES_MORE = 32 };
 
 /* The arguments of forward and backward; a caller sets what it needs and leaves the rest 0. All pointers are to the
- * device's memory. Reals are doubles in MN_FP64, else floats; matrices are row-major and dense, and z, dx and
+ * device's memory. Reals are doubles in MN_FP64, else floats; matrices are row-major and dense, and y, z, dx and
  * dweight are aligned to 16 bytes. */
 struct mn_block_call {
   size_t size;                            /* sizeof(struct mn_block_call) */
   int64_t rows, inputs, channels, groups; /* N, I, C, G */
   double eps, slope;
   struct mn_block_matrix x, weight; /* [N, I], [C, I] */
-  /* The module's type is the 16 bits of narrow values: all from bias to dbeta but mean and rstd are such, not
-   * reals, and z is rounded where PyTorch's Linear rounds it. */
-  int narrow;
+  enum mn_narrow narrow; /* Z: as under PyTorch's autocast; MODULE: of bias to dbeta all but mean and rstd */
   const void *bias, *gamma, *beta; /* [C] */
   void *y;                         /* out of the forward: [N, C] */
   void *z, *mean, *rstd; /* [N, C], [N, G], [N, G]: into the backward, and out of the forward where they are

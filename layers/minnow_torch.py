@@ -236,20 +236,20 @@ class _Plan:
   """The calls of one set of sizes, types and settings, filled but for addresses. Tensors may have any strides; their
   sizes have been checked."""
 
-  def __init__(self, device, rows, inputs, channels, groups, eps, slope, precision, x_type, weight_type, out):
+  def __init__(self, device, rows, inputs, channels, weight_type, groups, eps, slope, precision, out, taken):
     self.context = context = _context(device, precision)
-    self.device, self.real, self.out = device, context.real, out
+    self.device, self.real, self.out, self.types = device, context.real, out, (precision, out, taken)
     self.x_type, self.weight_type, self.y_type = (
-        t if _narrow(device, t, precision) else self.real for t in (x_type, weight_type, out))
+        t if _narrow(device, t, precision) else self.real for t in (taken, weight_type, out))
     self.rows, self.inputs, self.channels, self.groups = rows, inputs, channels, groups
-    self.narrow, vector = self.y_type.itemsize == 2, torch.Size((channels,))
+    self.narrow, self.half_z, vector = self.y_type.itemsize == 2, self.x_type.itemsize == 2, torch.Size((channels,))
     self.own = self.y_type if self.narrow else self.real  # the type of the vectors, of dy and of the gradients
     self.sizes = {"x": torch.Size((rows, inputs)), "weight": torch.Size((channels, inputs)), "gamma": vector, "beta": vector,
                   "dy": torch.Size((rows, channels)), "saved": torch.Size((self.saved_count(rows),))}
     calls = [
         _Call(ctypes.sizeof(_Call), rows, inputs, channels, groups, eps, slope, _Matrix(narrow=self.x_type.itemsize == 2),
               _Matrix(narrow=self.weight_type.itemsize == 2)) for _ in range(2)]
-    calls[0].narrow = calls[1].narrow = self.narrow
+    calls[0].narrow = calls[1].narrow = 2 if self.narrow else self.half_z  # enum mn_narrow
     self.forward_call, self.backward_call = ((call, call.x, call.weight) for call in calls)
     update = _Update(ctypes.sizeof(_Update), rows, inputs, channels, calls[0].x)
     self.update_call = update, update.x, tuple(update.of), update.rule
@@ -269,7 +269,7 @@ class _Plan:
   def saved_count(self, rows, of=2):
     """How many reals z takes and the first `of` of mean and rstd behind it."""
     z = rows * self.channels
-    return ((z + 1) // 2 if self.narrow else z) + rows * self.groups * of
+    return ((z + 1) // 2 if self.half_z else z) + rows * self.groups * of
 
   def save(self):
     return torch.empty_like(self.like_saved)
@@ -343,29 +343,29 @@ _plan = functools.lru_cache(4096)(_Plan)
 
 # ---- the operators for torch.compile and its like; in eager mode the same functions are called without them ----
 
-def _planned(x, weight, groups, eps, slope, precision, out, vectors, others=()):
+def _planned(x, weight, groups, eps, slope, precision, out, taken, vectors, others=()):
   why = _misfit(x, weight, groups, vectors, others)
   if why:
     raise RuntimeError(f"minnow: {why}")
-  return _plan(x.device, *x.shape, len(weight), groups, eps, slope, precision, x.dtype, weight.dtype, out)
+  return _plan(x.device, *x.shape, len(weight), weight.dtype, groups, eps, slope, precision, out, taken)
 
 
-def _forward(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, save, keep):
-  plan = _planned(x, weight, groups, eps, slope, precision, out, (bias, gamma, beta))
+def _forward(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, taken, save, keep):
+  plan = _planned(x, weight, groups, eps, slope, precision, out, taken, (bias, gamma, beta))
   y, saved, planes = plan.compute(x, weight, (bias, gamma, beta), save, keep)
   return (y, x.new_empty(0, dtype=plan.real) if saved is None else saved,
           x.new_empty(0, dtype=torch.uint8) if planes is None else planes)
 
 
-def _forward_fake(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, save, keep):
+def _forward_fake(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, taken, save, keep):
   rows, channels = x.shape[0], weight.shape[0]
-  plan = _plan(x.device, 2, *(int(n) for n in weight.shape[::-1]), groups, eps, slope, precision, x.dtype, weight.dtype, out)
+  plan = _plan(x.device, 2, *(int(n) for n in weight.shape[::-1]), weight.dtype, groups, eps, slope, precision, out, taken)
   return (x.new_empty(rows, channels, dtype=out), x.new_empty(plan.saved_count(rows) if save else 0, dtype=plan.real),
           x.new_empty(plan.weight_planes if keep else 0, dtype=torch.uint8))
 
 
-def _backward(dy, x, weight, gamma, beta, saved, planes, groups, eps, slope, precision, out, need_x, need_weight):
-  plan = _planned(x, weight, groups, eps, slope, precision, out, (gamma, beta), [(dy, (len(x), len(weight)))])
+def _backward(dy, x, weight, gamma, beta, saved, planes, groups, eps, slope, precision, out, taken, need_x, need_weight):
+  plan = _planned(x, weight, groups, eps, slope, precision, out, taken, (gamma, beta), [(dy, (len(x), len(weight)))])
   if not plan.fits(("saved", saved)) or planes.numel() not in (0, plan.weight_planes):
     raise RuntimeError(f"minnow: saved tensors of {saved.numel()} and {planes.numel()} elements, not "
                        f"{plan.saved_count(plan.rows)} and {plan.weight_planes}, are not served")
@@ -375,7 +375,7 @@ def _backward(dy, x, weight, gamma, beta, saved, planes, groups, eps, slope, pre
                for t, like in zip(made, (x, weight, gamma, gamma, beta)))
 
 
-def _backward_fake(dy, x, weight, gamma, beta, saved, planes, groups, eps, slope, precision, out, need_x, need_weight):
+def _backward_fake(dy, x, weight, gamma, beta, saved, planes, groups, eps, slope, precision, out, taken, need_x, need_weight):
   return (x.new_empty(x.shape if need_x else 0), weight.new_empty(weight.shape if need_weight else 0),
           gamma.new_empty(gamma.shape), gamma.new_empty(gamma.shape), beta.new_empty(beta.shape))
 
@@ -391,38 +391,41 @@ def _parts(pair, plan):
   return own, own.blocks[pair]
 
 
-def _paired(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, pair):
+def _paired(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, taken, pair):
   """The forward of a Block whose backward leaves dz and x for its optimizer: y, z with mean and rstd, and x's planes or a
   copy of x, since code that is generated around the operators may write over x."""
-  plan = _planned(x, weight, groups, eps, slope, precision, out, (bias, gamma, beta))
+  plan = _planned(x, weight, groups, eps, slope, precision, out, taken, (bias, gamma, beta))
   y, saved, kept = _parts(pair, plan)[0].forward(plan, x, (bias, gamma, beta))
-  return y, saved, kept if plan.x_planes else kept.flatten().view(torch.uint8).clone()
+  if not plan.x_planes:
+    kept = (kept.clone() if kept.data_ptr() == x.data_ptr() else kept).flatten().view(torch.uint8)
+  return y, saved, kept
 
 
-def _paired_fake(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, pair):
-  y, saved, _ = _forward_fake(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, True, False)
-  plan = _plan(x.device, 2, *(int(n) for n in weight.shape[::-1]), groups, eps, slope, precision, x.dtype, weight.dtype, out)
+def _paired_fake(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, taken, pair):
+  y, saved, _ = _forward_fake(x, weight, bias, gamma, beta, groups, eps, slope, precision, out, taken, True, False)
+  plan = _plan(x.device, 2, *(int(n) for n in weight.shape[::-1]), weight.dtype, groups, eps, slope, precision, out, taken)
   return y, saved, x.new_empty(x.shape[0] * x.shape[1] * plan.x_each + MORE * (plan.x_planes > 0), dtype=torch.uint8)
 
 
-def _paired_backward(dy, kept, saved, weight, gamma, beta, flag, groups, eps, slope, precision, out, x_type, pair, need_x):
+def _paired_backward(dy, kept, saved, weight, gamma, beta, flag, groups, eps, slope, precision, out, taken, dx_type, pair, need_x):
   """dx. The operator says that it writes the flag, so that it stays in the graph, and in its place."""
-  plan = _plan(dy.device, len(dy), *weight.shape[::-1], groups, eps, slope, precision, x_type, weight.dtype, out)
+  plan = _plan(dy.device, len(dy), *weight.shape[::-1], weight.dtype, groups, eps, slope, precision, out, taken)
   own, vectors = _parts(pair, plan)
   nodes = [torch.autograd.graph.get_gradient_edge(part.parameter).node for part in (own, *vectors)]
   x = kept if plan.x_planes else kept.view(plan.x_type).view(plan.sizes["x"])
   dx = own.backward(plan, dy, x, gamma, beta, saved, vectors, nodes, [need_x, True, True, True, True], flag)[0]
-  return dy.new_empty(0, dtype=x_type) if dx is None else dx.to(x_type)
+  return dy.new_empty(0, dtype=dx_type) if dx is None else dx.to(dx_type)
 
 
-def _paired_backward_fake(dy, kept, saved, weight, gamma, beta, flag, groups, eps, slope, precision, out, x_type, pair, need_x):
-  return dy.new_empty((dy.shape[0], weight.shape[1]) if need_x else 0, dtype=x_type)
+def _paired_backward_fake(dy, kept, saved, weight, gamma, beta, flag, groups, eps, slope, precision, out, taken, dx_type, pair,
+                          need_x):
+  return dy.new_empty((dy.shape[0], weight.shape[1]) if need_x else 0, dtype=dx_type)
 
 
 # torch.compile must not record the paired operators in CUDA graphs of its own, whose replays would leave nothing for the
 # optimizer. A PyTorch without the tag that says so stores the gradients of compiled Blocks on CUDA.
 _TAGS = [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") else []
-_settings = "int groups, float eps, float slope, str precision, ScalarType out"
+_settings = "int groups, float eps, float slope, str precision, ScalarType out, ScalarType taken"
 _operators = library.Library("minnow", "DEF")
 _vectors = "Tensor bias, Tensor gamma, Tensor beta"
 for _name, _arguments, _results, *_functions in (
@@ -431,7 +434,7 @@ for _name, _arguments, _results, *_functions in (
      f"{_settings}, bool need_x, bool need_weight", 5, _backward, _backward_fake),
     ("block_paired", f"Tensor x, Tensor weight, {_vectors}, {_settings}, int pair", 3, _paired, _paired_fake),
     ("block_paired_backward", "Tensor dy, Tensor kept, Tensor saved, Tensor weight, Tensor gamma, Tensor beta, Tensor(a!) flag, "
-     f"{_settings}, ScalarType x_type, int pair, bool need_x", 1, _paired_backward, _paired_backward_fake)):
+     f"{_settings}, ScalarType dx_type, int pair, bool need_x", 1, _paired_backward, _paired_backward_fake)):
   _operators.define(f"{_name}({_arguments}) -> ({', '.join(['Tensor'] * _results)})",
                     tags=_TAGS if "paired" in _name else ())
   for _device in "CPU", "CUDA":
@@ -445,7 +448,7 @@ class _Function(torch.autograd.Function):
 
   @staticmethod
   def forward(ctx, x, weight, bias, gamma, beta, flag, settings, plan, trained):
-    ctx.settings, ctx.plan, ctx.trained, ctx.x_type = settings, plan, trained, x.dtype
+    ctx.settings, ctx.plan, ctx.trained, ctx.dx_type = settings, plan, trained, x.dtype
     vectors, keep = (bias, gamma, beta), ctx.needs_input_grad[0]
     if trained is not None:
       if plan is None:
@@ -467,13 +470,13 @@ class _Function(torch.autograd.Function):
     tensors = x, weight, bias, gamma, beta
     if torch.compiler.is_compiling() or not torch.is_grad_enabled():
       if trained is not None and plan is None:
-        dx = torch.ops.minnow.block_paired_backward(dy, x, saved, weight, gamma, beta, planes, *settings, ctx.x_type, trained,
+        dx = torch.ops.minnow.block_paired_backward(dy, x, saved, weight, gamma, beta, planes, *settings, ctx.dx_type, trained,
                                                   wanted[0])
         made = dx, None, None, None, None
       elif trained is not None:
         made = trained[0].backward(plan, dy, x, gamma, beta, saved, trained[1], [n for n, _ in ctx.next_functions[1:5]],
                                    list(wanted), planes)
-        made[0] = made[0] if made[0] is None else made[0].to(ctx.x_type)
+        made[0] = made[0] if made[0] is None else made[0].to(ctx.dx_type)
       elif plan is None or not plan.fits(("dy", dy), ("x", x), ("weight", weight), ("gamma", gamma), ("beta", beta),
                                              ("saved", saved), ("planes", planes)):
         planes = x.new_empty(0, dtype=torch.uint8) if planes is None else planes
@@ -750,24 +753,25 @@ def _say(why):
 
 
 def _choose(tensors, groups, precision):
-  """What the products read and y's type, or None and why minnow does not serve these tensors."""
+  """What the products read, y's type and the one that x is taken in; or None, and why minnow does not serve these
+  tensors."""
   x, weight, *vectors = tensors
   why = _misfit(x, weight, groups, vectors)
   if why or x.device.type not in ("cpu", "cuda"):
     return None, why or f"tensors on {x.device.type} are not served"
   device, types = x.device, {t.dtype for t in tensors}
   if torch.is_autocast_enabled(device.type) and torch.float64 not in types:
-    out = torch.get_autocast_dtype(device.type)
-    own = OWN.get(out) if types <= {torch.float32, out} and vectors[1].dtype == vectors[2].dtype else None
-    chosen = own, torch.float32 if device.type == "cuda" else out  # as PyTorch's group_norm has it
+    taken = torch.get_autocast_dtype(device.type)
+    own = OWN.get(taken) if types <= {torch.float32, taken} and vectors[1].dtype == vectors[2].dtype else None
+    out = torch.float32 if device.type == "cuda" else taken  # as PyTorch's group_norm has it
   else:
-    chosen = OWN.get(x.dtype, precision if x.dtype == torch.float32 else None), x.dtype
+    own, out, taken = OWN.get(x.dtype, precision if x.dtype == torch.float32 else None), x.dtype, x.dtype
     if len(types) > 1:
-      chosen = None, None
-  if chosen[0] is None:
+      own = None
+  if own is None:
     return None, f"tensors of {', '.join(sorted(str(t) for t in types))} are not served"
-  why = _refusal(device, chosen[0])
-  return (None, why) if why else chosen
+  why = _refusal(device, own)
+  return (None, why) if why else ((own, out, taken), None)
 
 
 _plans = {}  # what is served and how, by all that this depends on
@@ -780,12 +784,12 @@ def _recalled(tensors, groups, eps, slope, precision):
          groups, eps, slope, precision, torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device))
   plan = _plans.get(key)
   if plan is None and all([type(t) is torch.Tensor or type(t) is torch.nn.Parameter for t in tensors]):
-    chosen, out = _choose(tensors, groups, precision)
-    if chosen is not None:
+    types, _ = _choose(tensors, groups, precision)
+    if types is not None:
       x, weight = tensors[:2]
       if len(_plans) > 4096:
         _plans.clear()
-      plan = _plans[key] = _plan(x.device, *x.shape, len(weight), groups, eps, slope, chosen, x.dtype, weight.dtype, out)
+      plan = _plans[key] = _plan(x.device, *x.shape, len(weight), weight.dtype, groups, eps, slope, *types)
   return plan
 
 
@@ -797,14 +801,14 @@ def block(x, weight, bias, gamma, beta, groups, eps=1e-5, slope=0.01, precision=
   if not compiling and not torch._C._are_functorch_transforms_active():
     plan = _recalled(tensors, groups, eps, slope, precision)
   if plan is None:
-    chosen, out = _choose(tensors, groups, precision)
-    if chosen is None:
+    types, why = _choose(tensors, groups, precision)
+    if types is None:
       if not compiling:
-        _say(out)
+        _say(why)
       return _eager(*tensors, groups, eps, slope)
   else:
-    chosen, out = plan.context.precision, plan.out
-  settings = groups, eps, slope, chosen, out
+    types = plan.types
+  settings = groups, eps, slope, *types
   if torch.is_grad_enabled() and any([t.requires_grad for t in tensors]):
     if plan is not None:
       own = _trained.get(id(weight))

@@ -125,12 +125,12 @@ struct memory {
     void *memory;
     int64_t count;
     size_t size;
-  } taken[64];
+  } taken[128];
   int count;
 };
 
 static inline void *take_bytes(struct memory *m, int64_t count, size_t size) {
-  assert_true(m->count < 64);
+  assert_true(m->count < 128);
   void *out = NULL;
   MUST(mn_context_allocate(m->context, &out, count, size));
   m->taken[m->count].memory = out;

@@ -58,23 +58,33 @@ static void assert_rounded(const struct subject *s, const char *name, const void
   free(values);
 }
 
-/* bias, gamma and beta as floats or in 16 bits, of the same values. */
-static void give_vectors(struct subject *s, int narrow) {
+/* bias, gamma and beta as the call has them then, of the same values. */
+static void give_vectors(struct subject *s, enum mn_narrow narrow) {
   const void **const vectors[] = {&s->call.bias, &s->call.gamma, &s->call.beta};
   s->call.narrow = narrow;
   for (int i = 0; i < 3; i++) {
     double *values = s->parameters[i + 1];
     for (int64_t k = 0; k < s->call.channels; k++) values[k] = rounded(s, values[k]);
-    *vectors[i] =
-        narrow ? take_narrow(s, values, s->call.channels) : take_reals(&s->memory, values, s->call.channels);
+    *vectors[i] = narrow == MN_NARROW_MODULE ? take_narrow(s, values, s->call.channels)
+                                             : take_reals(&s->memory, values, s->call.channels);
   }
 }
 
+/* What a module's other values are found as, next to those in floats. */
+static void assert_found(const struct subject *s, enum mn_narrow narrow, const char *name, const void *found,
+                         const double *wide, int64_t count) {
+  if (narrow == MN_NARROW_MODULE) return assert_rounded(s, name, found, wide, count);
+  double *values = read_reals(&s->memory, found, count);
+  assert_close(name, values, wide, count, 1e-5);
+  free(values);
+}
+
 /* The forward in 16 bits: z is the rounded z of the forward in floats, and y is that z's. */
-static void must_forward_narrow(struct subject *s) {
+static void must_forward_narrow(struct subject *s, enum mn_narrow narrow) {
   struct mn_block_call *c = &s->call;
   const int64_t results = c->rows * c->channels;
-  give_vectors(s, 0);
+  c->z = take_reals(&s->memory, NULL, results);
+  give_vectors(s, MN_NARROW_NONE);
   MUST(call_within(s, mn_block_forward));
   double *wide = read_reals(&s->memory, c->z, results), *none = zeros(c->channels);
   void *y = take_reals(&s->memory, NULL, results), *const floats = c->y;
@@ -82,8 +92,10 @@ static void must_forward_narrow(struct subject *s) {
   void *saved = take_bytes(&s->memory, results, 2);
   struct mn_block block = {.ops = MN_OP_ALL, .rows = c->rows, .channels = c->channels, .groups = c->groups};
   block.eps = c->eps, block.slope = c->slope, block.gamma = c->gamma, block.beta = c->beta;
-  c->y = take_bytes(&s->memory, results, 2), c->z = saved;
-  give_vectors(s, 1);
+  c->y =
+      narrow == MN_NARROW_MODULE ? take_bytes(&s->memory, results, 2) : take_reals(&s->memory, NULL, results);
+  c->z = saved;
+  give_vectors(s, narrow);
   MUST(call_within(s, mn_block_forward));
   double *z = read_narrow(s, c->z, results);
   for (int64_t i = 0; i < results; i++)
@@ -94,10 +106,10 @@ static void must_forward_narrow(struct subject *s) {
   MUST(s->context->kernels->epilogue(s->context->device, take_reals(&s->memory, z, results), c->rows,
                                      c->channels, &epilogue));
   double *expected = read_reals(&s->memory, y, results);
-  assert_rounded(s, "y", c->y, expected, results);
+  assert_found(s, narrow, "y", c->y, expected, results);
   c->z = NULL; /* which changes nothing */
   MUST(call_within(s, mn_block_forward));
-  assert_rounded(s, "y without z", c->y, expected, results);
+  assert_found(s, narrow, "y without z", c->y, expected, results);
   c->z = saved, c->y = floats;
   free(wide), free(none), free(z), free(expected);
 }
@@ -111,17 +123,17 @@ static void must_backward_narrow(struct subject *s) {
   void *const z = c->z;
   const void *const dy = take_narrow(s, s->dy, results);
   double *wide[GRADIENTS], *saved = read_narrow(s, z, results), *given = read_narrow(s, dy, results);
-  for (int narrow = 0; narrow < 2; narrow++) {
+  for (int narrow = MN_NARROW_NONE; narrow <= MN_NARROW_MODULE; narrow++) {
     give_vectors(s, narrow);
     c->z = narrow ? z : take_reals(&s->memory, saved, results);
-    c->dy = narrow ? dy : take_reals(&s->memory, given, results);
+    c->dy = narrow == MN_NARROW_MODULE ? dy : take_reals(&s->memory, given, results);
     for (int i = 0; i < GRADIENTS; i++) *into[i] = take_reals(&s->memory, NULL, s->counts[i]);
     MUST(call_within(s, mn_block_backward));
     for (int i = 0; i < GRADIENTS; i++) {
       if (!narrow)
         wide[i] = read_reals(&s->memory, *into[i], s->counts[i]);
       else
-        assert_rounded(s, names[i], *into[i], wide[i], s->counts[i]);
+        assert_found(s, narrow, names[i], *into[i], wide[i], s->counts[i]);
     }
   }
   for (int i = 0; i < GRADIENTS; i++) free(wide[i]);
@@ -191,7 +203,8 @@ static void narrow_values(void **state) {
       s.call.weight.values = take_narrow(&s, s.parameters[0], s.counts[1]), s.call.weight.narrow = 1;
       must_forward(&s);
       must_backward(&s, 0);
-      must_forward_narrow(&s);
+      must_forward_narrow(&s, MN_NARROW_Z);
+      must_forward_narrow(&s, MN_NARROW_MODULE);
       must_backward_narrow(&s);
       close_subject(&s);
     }
@@ -225,10 +238,11 @@ static void refusals(void **state) {
   s.call.workspace = (char *)s.call.z + 16;
   if (strcmp(*state, "cuda") == 0) refused(&s, mn_block_forward, "multiple of 256");
   s.call = good;
-  s.call.narrow = 1, refused(&s, mn_block_forward, "takes no 16-bit values"), s.call = good;
+  s.call.narrow = MN_NARROW_Z, refused(&s, mn_block_forward, "takes no 16-bit values"), s.call = good;
   s.call.dy = good.y, refused(&s, mn_block_forward, "takes no dy"), s.call = good;
   s.call.size -= 8, assert_int_equal(mn_block_workspace(s.context, &s.call), 0), s.call = good;
-  s.call.workspace = s.call.z = NULL, refused(&s, mn_block_forward, "needs a workspace"), s.call = good;
+  s.call.dy = good.y, s.call.workspace = NULL, refused(&s, mn_block_backward, "needs a workspace"),
+  s.call = good;
   refused(&s, mn_block_backward, "is NULL"); /* no dy */
   s.call.dy = good.y, s.call.mean = NULL, refused(&s, mn_block_backward, "is NULL"), s.call = good;
   close_subject(&s);

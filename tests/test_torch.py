@@ -188,7 +188,7 @@ class Operators(Case):
     for device, precision in self.each(("fp32", "bf16", "fp16")):
       own, _ = pair(device, precision)
       parameters = [p.detach() for p in own.parameters()]
-      x, ops, how = torch.randn(6, 24, device=device), torch.ops.minnow, (8, 1e-5, 0.01, precision, torch.float32)
+      x, ops, how = torch.randn(6, 24, device=device), torch.ops.minnow, (8, 1e-5, 0.01, precision, *2 * [torch.float32])
       for saved in ((True, True), (True, False), (False, False)):
         library.opcheck(ops.block.default, (x, *parameters, *how, *saved))
       _, *saved = ops.block(x, *parameters, *how, True, True)
@@ -563,7 +563,7 @@ class Tensors(Case):
 
   def operate(self, rng, groups, tensors):
     """One tensor of an operator is replaced, and it is called without the checks of `block`."""
-    how, x = (groups, 0.1, 0.5, "fp32", torch.float32), torch.cat([tensors[0], drawn(*tensors[0].shape)])
+    how, x = (groups, 0.1, 0.5, "fp32", *2 * [torch.float32]), torch.cat([tensors[0], drawn(*tensors[0].shape)])
     tensors[0], forward = x, rng.random() < 0.5
     if not forward:
       y, *saved = torch.ops.minnow.block(*tensors, *how, True, True)
@@ -699,7 +699,7 @@ class Distributed(Case):
     self.all_near(gradients(own, x, dy), gradients(plain, x.double(), dy.double()), NEAR["fp16x3"])
     self.assertEqual(torch.cuda.current_device(), 0)
     # PyTorch restores the GPU after an operator, so the function is called without one, too.
-    minnow_torch._forward(x, *(p.detach() for p in own.parameters()), 8, 1e-5, 0.01, "fp16x3", x.dtype, False, False)
+    minnow_torch._forward(x, *(p.detach() for p in own.parameters()), 8, 1e-5, 0.01, "fp16x3", x.dtype, x.dtype, False, False)
     self.assertEqual(torch.cuda.current_device(), 0)
 
 

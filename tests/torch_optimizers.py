@@ -412,10 +412,11 @@ class Compiled(Case):
       found.append(losses(run, optimizer, data, autocast, parts, between))
       if run is model or device == "cpu" or minnow_torch._TAGS:
         self.assertEqual(marks, [[minnow_torch._Mark for _ in blocks]] * len(data))
+      x = data[0][0].to(blocks[0].fc.weight.dtype)
       with torch.no_grad():
-        y = run(data[0][0])
+        y = run(x)
         minnow_torch.forget()
-        self.near(y, model(data[0][0]), 1e-6)
+        self.near(y, model(x), 1e-6)
     for a, b in zip(*found):
       self.assertAlmostEqual(a, b, delta=2e-2 if rounds else 1e-5)
     # Generated code keeps floats that eager code rounds.

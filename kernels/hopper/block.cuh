@@ -42,10 +42,10 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
     mn_factors factors;
   };
 
-  /* Constant but for whether a forward is narrow. */
+  /* Constant but for what is 16 bits in a forward. */
   static __device__ __forceinline__ unsigned ops_of(const arguments &a) {
     if constexpr (Kind != MN_BLOCK || tile::KIND == MN_PLANES_FP16X2) return MN_OP_ALL;
-    return MN_OP_ALL | (a.ops & (tile::KIND == MN_PLANES_BF16 ? MN_OPS_BF16 : MN_OPS_FP16));
+    return MN_OP_ALL | (a.ops & ((tile::KIND == MN_PLANES_BF16 ? MN_OPS_BF16 : MN_OPS_FP16) | MN_OPS_NARROW));
   }
 
   static __device__ __forceinline__ void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {

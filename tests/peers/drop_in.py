@@ -55,7 +55,6 @@ class Steps:
         y = model(x)
       return error(y.float() if cast else y, target)
 
-    torch._dynamo.reset()
     run = torch.compile(loss, fullgraph=True, dynamic=False) if KINDS[kind][2] else loss
 
     def step():
@@ -71,12 +70,19 @@ class Steps:
       times = timing.measure(call, self.sync, options.warm, options.seconds)
       return [times[way]["ms"] for way in tables.WAYS]
 
+    torch._dynamo.reset()
+    gc.collect()
+    if self.cuda:  # workspaces of the kinds before belong to no kind
+      torch.cuda.empty_cache()
+      torch._C._cuda_clearCublasWorkspaces()
+      self.own._workspaces.clear()
+    before = torch.cuda.memory_allocated()
     step = self.step(kind, *how, **more)
     if not self.cuda:
       return [taken(step), 2 * [float("nan")]], 0
     step()
     torch.cuda.reset_peak_memory_stats()
-    back, peak = taken(step), torch.cuda.max_memory_allocated() / 2**20
+    back, peak = taken(step), (torch.cuda.max_memory_allocated() - before) / 2**20
     return [back, taken(torch_peer.capture(step))], peak
 
   def kernels(self, kind, *how, **more):
@@ -129,9 +135,6 @@ def table(steps, options, name, *how, back, graph, **more):
         print(f"{kind:32}" + "".join(f"{ms:12.4f}" for pair in found[kind] for ms in pair) + f"{peak:12.0f}", flush=True)
       except Exception as error:  # whatever a kind meets is named in its row
         print(f"{kind:32}{timing.reason(error)}", flush=True)
-      gc.collect()
-      if steps.cuda:
-        torch.cuda.empty_cache()
   ours = [found[kind] for kind in OURS if kind in found]
   if ours and PLAIN in found:
     ratios = [found[PLAIN][i][w] / min(f[i][w] for f in ours) for i in range(2) for w in range(2)]
