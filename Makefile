@@ -56,7 +56,8 @@ GENCODE   := $(foreach a,$(ARCHS),-gencode=arch=compute_$(a),code=sm_$(a)) \
              $(foreach a,$(PTX),-gencode=arch=compute_$(a),code=compute_$(a))
 override NVFLAGS += -std=c++17 -O3 -lineinfo -I. -ccbin g++ -DMN_CUDA -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
              $(if $(filter 1,$(WERROR)),-Werror all-warnings)
-override LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -ldl -lrt
+CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -ldl -lrt
+override LDLIBS += $(CUDA_LIBS) -Wl,-rpath,$(CUDA_HOME)/lib64
 # 1: there is no GPU, and the user named neither CUDA nor CUDA_ARCH. The demo is built without CUDA then.
 UNASKED   := $(if $(HERE)$(filter-out file,$(origin CUDA) $(origin CUDA_ARCH)),,1)
 endif
@@ -65,7 +66,7 @@ endif
 TWICE   := kernels/block.c kernels/elementwise.c kernels/gemm.c kernels/loss.c kernels/random.c kernels/update.c
 ROOMS   := kernels engine layers data train
 MAIN    := train/command/main.c
-ONCE    := $(filter-out $(TWICE) $(MAIN) train/install/%,$(shell find $(ROOMS) -name '*.c' | LC_ALL=C sort))
+ONCE    := $(filter-out $(TWICE) $(MAIN) train/install/% kernels/torch_blas.c,$(shell find $(ROOMS) -name '*.c' | LC_ALL=C sort))
 OBJECTS := $(TWICE:%.c=$(BUILD)/%.fp32.o) $(TWICE:%.c=$(BUILD)/%.fp64.o) $(ONCE:%.c=$(BUILD)/%.o) \
            $(if $(filter 1,$(CUDA)),$(patsubst %.cu,$(BUILD)/%.cu.o,$(shell find $(ROOMS) -name '*.cu' | LC_ALL=C sort)))
 

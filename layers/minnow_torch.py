@@ -10,7 +10,8 @@ serve PyTorch computes, and a warning says so once. It works with every optimize
 its weights in the product that computes their gradient, which they therefore do not store.
 
 libminnow.so is loaded by ctypes, at the first call: the file that MINNOW_LIBRARY names or else the one beside this file,
-the one in the checkout's build folder, the system's."""
+the one in the checkout's build folder, the system's. On a GPU PyTorch has to be for the CUDA that it was made for: both
+load one cuBLASLt."""
 import copy
 import ctypes
 import functools
@@ -32,6 +33,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 if not hasattr(library, "custom_op"):
   raise ImportError(f"minnow_torch needs PyTorch 2.4 or newer, not {torch.__version__}")
 
+__version__ = "0.3.0"
 __all__ = ["AdamW", "Block", "ModelNew", "SGD", "block", "forget"]
 # What products of float32 may read (kernels/types.h): the first, the default, has float32's accuracy on tensor cores.
 PRECISIONS = ("fp16x3", "fp32", "tf32", "fp16", "bf16")
@@ -89,6 +91,9 @@ class _Count(ctypes.Structure):
 @functools.cache
 def _library():
   here, named, missed = pathlib.Path(__file__).resolve().parent, os.environ.get("MINNOW_LIBRARY"), []
+  with open("/proc/self/maps") as maps:  # the wheel's library finds PyTorch's OpenMP if it is there for all
+    for path in {line.split()[-1] for line in maps if "/libgomp" in line}:
+      ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
   for path in [named] if named else [here / "libminnow.so", here.parent / "build/libminnow.so", "libminnow.so"]:
     try:
       minnow = ctypes.CDLL(str(path))

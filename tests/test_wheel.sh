@@ -18,13 +18,17 @@ fail() { echo "$*" >&2; exit 1; }
 made=0
 env -u CFLAGS -u LDLIBS make -s wheel BUILD="$build" PYTHON="$python" >"$folder/said" 2>&1 || made=$?
 if [ "$made" != 0 ]; then
-  grep -q "has no pip, setuptools or wheel" "$folder/said" || fail "make wheel fails: $(cat "$folder/said")"
-  echo "skipped: $(grep "has no pip" "$folder/said")"
+  grep -q "^make wheel: " "$folder/said" || fail "make wheel fails: $(cat "$folder/said")"
+  echo "skipped: $(grep "^make wheel: " "$folder/said")"
   exit 0
 fi
 wheel=$(tail -n 1 "$folder/said")
-[ "$(basename "$wheel")" = "minnow_torch-$("$build/minnow" --version | sed -n '1s/^minnow //p')-py3-none-linux_$(uname -m).whl" ] ||
+version=$("$build/minnow" --version | sed -n '1s/^minnow //p')
+[[ $(basename "$wheel") =~ ^minnow_torch-"$version"-py3-none-manylinux_2_[0-9]+_"$(uname -m)".whl$ ]] ||
   fail "'$wheel' is no name for the wheel"
+# What a machine with nothing but PyTorch has.
+needed=$(readelf -d "$build/wheel/libminnow.so" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | grep -v '^lib\(c\|m\|stdc++\|gcc_s\|dl\|rt\|pthread\)\.so\|^ld-linux' || true)
+[ -z "$needed" ] || fail "the wheel's library needs $needed"
 [ "$(find "$build" -maxdepth 1 -name '*.whl' | wc -l)" = 1 ] || fail "there is more than one wheel in $build"
 if ! "$python" -m venv --system-site-packages "$folder/venv" >"$folder/said" 2>&1; then
   echo "skipped: $python makes no virtual environments (package python3-venv)"
@@ -38,13 +42,15 @@ if ! venv/bin/python -c 'from torch import library; library.custom_op' 2>/dev/nu
   echo "the wheel installs; skipped: $python has no PyTorch 2.4 or newer to run it"
   exit 0
 fi
-venv/bin/python -W error - <<'PY'
+VERSION=$version venv/bin/python -W error - <<'PY'
+import os
 import pathlib
 import torch
 import minnow_torch
 
 here = pathlib.Path(minnow_torch.__file__).parent
 assert "venv" in here.parts, here
+assert minnow_torch.__version__ == os.environ["VERSION"], minnow_torch.__version__
 model, x = minnow_torch.ModelNew(24, 64, 8), torch.randn(5, 24)
 model(x).sum().backward()
 assert minnow_torch._library()._name == str(here / "libminnow.so"), minnow_torch._library()._name

