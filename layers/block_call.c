@@ -362,6 +362,9 @@ static mn_status check_update(const struct mn_context *context, const struct mn_
     for (int k = 0; k < 5; k++) MN_TRY(check_aligned(names[i], parts[k], 16));
     used |= p->gradient != NULL;
   }
+  if (call->grams && (!call->pair || call->rows % 8))
+    return mn_fail(MN_USAGE, "grams need a pair, and rows in a multiple of 8, not %ld", (long)call->rows);
+  MN_TRY(check_aligned("grams", call->grams, 16));
   if (!used) return mn_fail(MN_USAGE, "the update needs a pair or a gradient, and has neither");
   return MN_OK;
 }
@@ -378,6 +381,18 @@ static mn_status follow(struct mn_context *context, const struct mn_block_update
   return MN_OK;
 }
 
+static mn_status write_grams(struct mn_context *context, const struct mn_block_update_call *call,
+                             struct update_work *work) {
+  struct mn_operand *const of[] = {&work->dz, &work->x};
+  const size_t bytes = (size_t)(call->rows * call->rows) * context->device->real;
+  MN_TRY(mn_operand_prepare(context, &work->x));
+  for (int i = 0; i < 2; i++) {
+    const struct mn_epilogue store = {.kind = MN_STORE, .into = (char *)call->grams + (size_t)i * bytes};
+    MN_TRY(context->kernels->gemm(context->device, MN_NT, of[i], of[i], &store));
+  }
+  return MN_OK;
+}
+
 /* Updates the weight by dzᵀ·x and the vectors by the column sums, or adds these to the gradients. */
 static mn_status follow_pair(struct mn_context *context, const struct mn_block_update_call *call,
                              struct update_work *work, const struct mn_update *updates) {
@@ -389,7 +404,9 @@ static mn_status follow_pair(struct mn_context *context, const struct mn_block_u
                                         : (struct mn_epilogue){.kind = MN_UPDATE, .update = &updates[i]};
     if (call->of[i].values) sinks[i] = &epilogues[i];
   }
-  if (sinks[MN_BLOCK_WEIGHT]) {
+  if (call->grams) {
+    MN_TRY(write_grams(context, call, work));
+  } else if (sinks[MN_BLOCK_WEIGHT]) {
     if (epilogues[MN_BLOCK_WEIGHT].kind == MN_UPDATE) epilogues[MN_BLOCK_WEIGHT].into = work->product;
     MN_TRY(mn_operand_prepare(context, &work->x));
     MN_TRY(k->gemm(context->device, MN_TN, &work->dz, &work->x, sinks[MN_BLOCK_WEIGHT]));

@@ -96,6 +96,10 @@ struct mn_block_update_call {
   struct mn_rule rule;      /* its rate and scale are in the device's memory */
   int *nonfinite;           /* if it is not 0, the update does not write; NULL to do without */
   void *stream, *workspace; /* as above; mn_block_update_workspace bytes */
+  /* Reals, aligned to 16 bytes, or NULL. With a pair, and N a multiple of 8, the weight is not updated; in its
+   * place dz·dzᵀ and then x·xᵀ, both [N, N], are written here. The norm of its gradient, which is not computed, follows from them:
+   * ‖dzᵀ·x‖² = tr(xᵀ·dz·dzᵀ·x) = Σ (dz·dzᵀ)∘(x·xᵀ). */
+  void *grams;
 };
 
 /* With a pair, a parameter with a gradient gets the pair's gradient added to it; any other is updated by the

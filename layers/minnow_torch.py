@@ -78,7 +78,7 @@ class _Update(ctypes.Structure):
   _fields_ = [("size", ctypes.c_size_t), *((n, ctypes.c_int64) for n in ("rows", "inputs", "channels")), ("x", _Matrix),
               ("pair", ctypes.c_void_p), ("dz_scale", ctypes.c_void_p), ("of", _Parameter * 4), ("planes", ctypes.c_void_p),
               ("rule", _Rule),
-              *((n, ctypes.c_void_p) for n in ("nonfinite", "stream", "workspace"))]
+              *((n, ctypes.c_void_p) for n in ("nonfinite", "stream", "workspace", "grams"))]
 
 
 class _Count(ctypes.Structure):
@@ -502,7 +502,7 @@ class _Function(torch.autograd.Function):
 
 # ---- the parameters that an optimizer of this module updates ----
 
-STORED = "an optimizer with fused=False stores them"
+STORED = "an optimizer with fused=False stores them, one with clip_grad_norm= clips by their norm"
 _trained = weakref.WeakValueDictionary()  # by the parameter's id
 # For torch.compile, which sees numbers and tensors alone: the Blocks, and their weights by number.
 _blocks, _pairs, _numbers = weakref.WeakSet(), weakref.WeakValueDictionary(), itertools.count()
@@ -692,11 +692,11 @@ class _Trained:
 
   # The update.
 
-  def update(self, sum_up=False):
-    """By the pair; or the pair's gradients are added to the sums."""
+  def update(self, sum_up=False, grams=None):
+    """By the pair; or the pair's gradients are added to the sums, or with grams the vectors' alone."""
     (plan, x, dz, scale, vectors), self.pair = self.pair, None
     parts = self, *vectors
-    for own in parts:
+    for own in vectors if grams is not None else parts:
       if sum_up and own is not None and own.gradient is None:
         own.gradient = torch.zeros_like(own.parameter, dtype=plan.real)
     with plan.context.lock:
@@ -705,8 +705,19 @@ class _Trained:
         of_x.values, of_x.planes, of_x.ready = None, x.data_ptr(), 1
       else:
         of_x.values, of_x.planes, of_x.ready = x.data_ptr(), None, 0
-      call.pair, call.dz_scale = dz.data_ptr(), _at(scale)
+      call.pair, call.dz_scale, call.grams = dz.data_ptr(), _at(scale), _at(grams)
       self.run(plan.update_call, parts)
+
+  def square(self):
+    """The square of the norm of the weight's gradient, without the gradient; or None, if it would take longer."""
+    plan, *pair, vectors = self.pair
+    rows = plan.rows
+    if self.gradient is not None or rows % 8 or rows * (plan.inputs + plan.channels) > plan.inputs * plan.channels:
+      return self.update(True)
+    grams = torch.empty(2, rows * rows, dtype=plan.real, device=plan.device)
+    self.update(True, grams)
+    self.pair = plan, *pair, 3 * [None]  # the vectors have their gradients
+    return torch.dot(*grams).clamp(min=0).double()
 
   def follow(self):
     """By the sum of several backwards' gradients."""
@@ -741,6 +752,7 @@ class _Trained:
     planes = self.planes.get(context)
     call.planes, call.nonfinite = planes and planes[0].data_ptr(), optimizer.flag.data_ptr()
     rule.rate = optimizer._kept(self.number).rate.data_ptr()
+    rule.scale = optimizer._scale.data_ptr() if optimizer.clip_grad_norm is not None else None
     optimizer._rule(rule, self.group)
     context.run(context.lib.mn_block_update, context.lib.mn_block_update_workspace, call)
 
@@ -882,13 +894,20 @@ class _Group:
 class _Optimizer:
   """What SGD and AdamW share: their step updates Blocks' parameters in the product that computes the gradient, and all
   others by torch.optim's fused kernels. A step in which a Block met a value that is not finite changes nothing: `skipped`
-  counts these.
+  counts these. clip_grad_norm=M does what torch.nn.utils.clip_grad_norm_ does before a step, for all parameters together;
+  `grad_norm` is the last step's norm before it, a tensor on the device.
 
   In a CUDA graph a rate that changes has to be a tensor on the device, as for torch.optim; and replays do not notice that
   parameters were written since the last step: refresh() does."""
 
-  def __init__(self, *arguments, fused=True, **named):
+  def __init__(self, *arguments, fused=True, clip_grad_norm=None, **named):
+    if clip_grad_norm is not None and not clip_grad_norm > 0:
+      raise ValueError(f"minnow: clip_grad_norm={clip_grad_norm} is no norm to clip to: a number above 0, or None")
+    self.clip_grad_norm = clip_grad_norm
     super().__init__(*arguments, fused=fused or None, **named)
+
+  def __getstate__(self):
+    return {**super().__getstate__(), "clip_grad_norm": self.clip_grad_norm}
 
   def add_param_group(self, group):
     super().add_param_group(group)
@@ -951,6 +970,7 @@ class _Optimizer:
     if self.flag is None:
       self.flag, self._groups = torch.zeros(1, dtype=torch.int32, device=device), {}
       self._skipped = torch.zeros(1, dtype=torch.int64, device=device)
+      self._scale = torch.ones(1, dtype=torch.float64, device=device)
       self._told, self._seen = torch.zeros(1, dtype=torch.int64, pin_memory=device.type == "cuda"), 0
     return self.flag.device == device
 
@@ -979,6 +999,8 @@ class _Optimizer:
         own.hand_over()
     if taken:
       self._begin(taken)
+    if self.clip_grad_norm is not None:
+      self._clip(taken)
     for own in taken:
       if own.pair is not None:
         own.update()
@@ -1002,6 +1024,22 @@ class _Optimizer:
     """Notices parameters that have been written since the last step, so that replays of a CUDA graph go on from them."""
     for own in self._own.values():
       own.refresh()
+
+  @torch.no_grad()
+  def _clip(self, taken):
+    squares = [own.square() for own in taken if own.pair is not None]
+    stored = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None and type(p.grad) is not _Mark]
+    gradients = stored + [own.gradient for own in taken if own.gradient is not None]
+    if not gradients:
+      return
+    norms = [*torch._foreach_norm(gradients, 2, torch.float64), *[square.sqrt() for square in squares if square is not None]]
+    self.grad_norm = torch.linalg.vector_norm(torch.stack(norms))
+    scale = (self.clip_grad_norm / (self.grad_norm + 1e-6)).clamp(max=1)
+    if stored:
+      torch._foreach_mul_(stored, scale)
+    if taken:
+      self._scale.copy_(scale)
+      self.flag.view(torch.float32).add_(torch.where(self.grad_norm.isfinite(), 0.0, 1.0)).clamp_(max=1)
 
   def _begin(self, taken):
     """Writes to the device what has changed since the last step: the rate, and the betas with it. A tensor's value may

@@ -219,6 +219,35 @@ static void accumulated(void **state) {
   }
 }
 
+/* The norm of the weight's gradient from two products of rows by rows; the vectors' sums are as without. */
+static void norm_without_the_gradient(void **state) {
+  static const int64_t eights[][4] = {{8, 16, 24, 3}, {72, 24, 64, 8}, {256, 768, 4096, 128}};
+  for (int p = 0; p < MN_PRECISIONS; p++)
+    for (size_t i = 0; i < COUNT(eights) - (strcmp(*state, "cpu") == 0); i++) {
+      struct trainee t = open_trainee(*state, mn_precision_name((enum mn_precision)p), eights[i]);
+      const int64_t all = eights[i][0] * eights[i][0];
+      double square = 0, expected = 0;
+      start_sums(&t);
+      t.call.of[0].gradient = NULL;
+      t.call.grams = take_reals(&t.s.memory, NULL, 2 * all);
+      run_update(&t);
+      double *grams = read_reals(&t.s.memory, t.call.grams, 2 * all);
+      for (int64_t k = 0; k < all; k++) square += grams[k] * grams[all + k];
+      for (int64_t k = 0; k < t.s.counts[1]; k++) expected += t.s.gradients[1][k] * t.s.gradients[1][k];
+      const double tolerance = near(&t.s) < 1e-3 ? 10 * near(&t.s) : near(&t.s);
+      if (!(fabs(sqrt(square / expected) - 1) <= tolerance))
+        fail_msg("%s: a norm of %g, not %g", mn_precision_name((enum mn_precision)p), sqrt(square),
+                 sqrt(expected));
+      assert_reals(&t.s.memory, "a weight before the step", t.call.of[0].values, t.s.parameters[0],
+                   t.s.counts[1], 0);
+      for (int k = 1; k < PARAMETERS; k++)
+        assert_reals(&t.s.memory, "a vector's sum", t.call.of[k].gradient, t.s.gradients[k + 1],
+                     t.s.counts[k + 1], near(&t.s));
+      free(grams);
+      close_trainee(&t);
+    }
+}
+
 static void write_dy(struct trainee *t, double factor) {
   const int64_t count = t->s.call.rows * t->s.call.channels;
   double *dy = zeros(count);
@@ -394,6 +423,7 @@ static void refusals(void **state) {
   c->x.ready = 0, c->x.values = NULL, refused(&t, "needs x"), *c = good;
   c->x.planes = NULL, refused(&t, "ready are NULL"), *c = good;
   c->pair = NULL, refused(&t, "a pair or a gradient"), *c = good;
+  c->grams = c->of[0].m, refused(&t, "a multiple of 8, not 70"), *c = good;
   c->of[2].narrow = (char *)c->of[3].values + 4;
   refused(&t, strcmp(*state, "cpu") ? "gamma is at" : "takes no 16-bit"), *c = good;
   t.s.call.dz_scale_ready = 1;
@@ -409,6 +439,8 @@ int main(void) {
       ON("cuda", by_our_own_gemm),
       ON("cpu", accumulated),
       ON("cuda", accumulated),
+      ON("cpu", norm_without_the_gradient),
+      ON("cuda", norm_without_the_gradient),
       ON("cpu", by_an_earlier_scale),
       ON("cuda", by_an_earlier_scale),
       ON("cpu", not_finite),

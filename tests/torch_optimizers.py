@@ -89,7 +89,8 @@ def vector(model, start):
 
 
 class Same(Case):
-  def compare(self, device, build, rule, precision, steps=40, parts=1, groups=lambda model: model.parameters()):
+  def compare(self, device, build, rule, precision, steps=40, parts=1, groups=lambda model: model.parameters(), clip=None,
+              rows=48):
     """Own Blocks and optimizer against plain modules and torch.optim in float64, and, under autocast, against how near
     plain modules come to these there."""
     name, options = RULES[rule]
@@ -101,11 +102,19 @@ class Same(Case):
     own, exact, theirs = build(kind).to(device).to(dtype), copy.deepcopy(start).double(), copy.deepcopy(start)
     own.load_state_dict(start.state_dict())
     autocast = {"autocast": torch.bfloat16, "fp16 autocast": torch.float16}.get(precision)
-    data, ways = batches(steps, 48, device), []
+    data, ways, told = batches(steps, rows, device), [], []
     for model, module, cast in (own, minnow_torch, autocast), (exact, torch.optim, None), (theirs, torch.optim, autocast):
-      optimizer = getattr(module, name)(groups(model), **options)
-      losses(model, optimizer, data, cast, parts)
+      norms = []
+      if clip and module is minnow_torch:
+        optimizer = getattr(module, name)(groups(model), clip_grad_norm=clip, **options)
+        optimizer.register_step_post_hook(lambda *_: norms.append(optimizer.grad_norm.item()))
+        losses(model, optimizer, data, cast, parts)
+      else:
+        optimizer = getattr(module, name)(groups(model), **options)
+        between = lambda: clip and norms.append(nn.utils.clip_grad_norm_(model.parameters(), clip).item())
+        losses(model, optimizer, data, cast, parts, between)
       ways.append(vector(model, start))
+      told.append(norms)
       if module is minnow_torch:
         self.assertEqual(optimizer.skipped, 0)
         stored = [p for p in model.parameters() if p.grad is not None and p.dim() == 2 and p.shape[0] != 10]
@@ -114,6 +123,8 @@ class Same(Case):
     error, allowed = ((way - ways[1]).norm() / ways[1].norm() for way in (ways[0], ways[2]))
     rounds = autocast or dtype.itemsize == 2
     self.assertLessEqual(error, 1.5 * allowed if rounds else 1e-9 if precision == "fp64" else 2e-4)
+    for a, b in zip(*told[:2]):
+      self.assertAlmostEqual(a / b, 1, delta=0.05 if rounds else 1e-9 if precision == "fp64" else 2e-3)
 
   def test_rules_and_precisions(self):
     for device, rule in self.each(RULES):
@@ -131,6 +142,16 @@ class Same(Case):
       self.compare(device, build, rule, "fp64", steps=6, parts=3)
       if device == "cuda":
         self.compare(device, build, rule, "bf16 module", steps=6, parts=3)
+
+  def test_clipping(self):
+    """As clip_grad_norm_ does it before a step. The norm of 8 rows' gradient is computed without the gradient."""
+    for device, rule, rows in self.each(RULES, (48, 8)):
+      for build in several, tied, twice, frozen:
+        for parts in 1, 2:
+          self.compare(device, build, rule, "fp64", steps=6, parts=parts, clip=3.5, rows=rows)
+      for precision in PRECISIONS[device]:
+        with self.subTest(precision=precision):
+          self.compare(device, one, rule, precision, clip=3.5, rows=rows)
 
   def test_200_steps(self):
     for device, rule in self.each(RULES):
@@ -375,9 +396,10 @@ class States(Case):
         self.assertEqual(torch.equal(a, b), name != "0.fc.bias", name)
 
   def test_skipped(self):
-    for device, rule in self.each(RULES):
-      model, optimizer = self.model(device, rule)
+    for device, rule, clip in self.each(RULES, (None, 3.5)):
+      model, optimizer = self.model(device, rule, clip_grad_norm=clip)
       other, others = copy.deepcopy((model, optimizer))
+      self.assertEqual(others.clip_grad_norm, clip)
       data = batches(6, 48, device)
       bad = data[2][0].clone()
       bad[3, 4] = float("inf")
@@ -387,6 +409,11 @@ class States(Case):
         losses(model, optimizer, data[:2] + [(bad, data[2][1])] + data[3:])
       self.assertEqual(optimizer.skipped, 1)
       self.assertEqual([str(w.message).count("a step was skipped") for w in caught], [1])
+      if clip:  # a stored gradient that is not finite makes the norm so
+        hook = model[1].weight.register_hook(lambda g: g / 0)
+        losses(model, optimizer, data[:1])
+        hook.remove()
+        self.assertEqual(optimizer.skipped, 2)
       self.same(model, other)
 
 
