@@ -1027,13 +1027,13 @@ class _Optimizer:
 
   @torch.no_grad()
   def _clip(self, taken):
-    squares = [own.square() for own in taken if own.pair is not None]
+    squares = [square for square in [own.square() for own in taken if own.pair is not None] if square is not None]
     stored = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None and type(p.grad) is not _Mark]
     gradients = stored + [own.gradient for own in taken if own.gradient is not None]
-    if not gradients:
+    if not gradients and not squares:
       return
-    norms = [*torch._foreach_norm(gradients, 2, torch.float64), *[square.sqrt() for square in squares if square is not None]]
-    self.grad_norm = torch.linalg.vector_norm(torch.stack(norms))
+    norms = torch._foreach_norm(gradients, 2, torch.float64) if gradients else ()
+    self.grad_norm = torch.linalg.vector_norm(torch.stack([*norms, *[square.sqrt() for square in squares]]))
     scale = (self.clip_grad_norm / (self.grad_norm + 1e-6)).clamp(max=1)
     if stored:
       torch._foreach_mul_(stored, scale)

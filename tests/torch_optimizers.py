@@ -52,6 +52,13 @@ def twice(kind):
   return nn.Sequential(nn.Linear(32, 64), Twice(kind), nn.Linear(64, 10))
 
 
+def weight_alone(kind):
+  model = nn.Sequential(kind(32, 10, 2))
+  for name, parameter in model.named_parameters():
+    parameter.requires_grad_(name == "0.fc.weight")
+  return model
+
+
 def frozen(kind):
   model = several(kind)
   for parameter in model[0].fc.weight, model[2].fc.bias, model[2].gn.weight, model[4].weight:
@@ -122,7 +129,8 @@ class Same(Case):
                                           for m in model.children()))
     error, allowed = ((way - ways[1]).norm() / ways[1].norm() for way in (ways[0], ways[2]))
     rounds = autocast or dtype.itemsize == 2
-    self.assertLessEqual(error, 1.5 * allowed if rounds else 1e-9 if precision == "fp64" else 2e-4)
+    # AdamW divides by gradients that may be near 0, also plain modules' in float32.
+    self.assertLessEqual(error, 1e-9 if precision == "fp64" else max(1.5 * allowed, 0 if rounds else 2e-4))
     for a, b in zip(*told[:2]):
       self.assertAlmostEqual(a / b, 1, delta=0.05 if rounds else 1e-9 if precision == "fp64" else 2e-3)
 
@@ -149,6 +157,7 @@ class Same(Case):
       for build in several, tied, twice, frozen:
         for parts in 1, 2:
           self.compare(device, build, rule, "fp64", steps=6, parts=parts, clip=3.5, rows=rows)
+      self.compare(device, weight_alone, rule, "fp64", steps=6, clip=0.01, rows=rows)
       for precision in PRECISIONS[device]:
         with self.subTest(precision=precision):
           self.compare(device, one, rule, precision, clip=3.5, rows=rows)
