@@ -21,7 +21,7 @@ static void *take(struct area *area, size_t bytes) {
 struct work {
   struct mn_outside outside;
   struct mn_operand x, weight, dz;
-  void *product; /* a forward's, [N, C] reals: in z or y, whichever are such */
+  void *product; /* a forward's, [N, C] reals: z or y, if one of them is such, else memory of its own */
   void *sums;
 };
 
@@ -381,6 +381,7 @@ static mn_status follow(struct mn_context *context, const struct mn_block_update
   return MN_OK;
 }
 
+/* dz·dzᵀ and x·xᵀ. */
 static mn_status write_grams(struct mn_context *context, const struct mn_block_update_call *call,
                              struct update_work *work) {
   struct mn_operand *const of[] = {&work->dz, &work->x};

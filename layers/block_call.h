@@ -31,7 +31,8 @@ struct mn_block_call {
   int64_t rows, inputs, channels, groups; /* N, I, C, G */
   double eps, slope;
   struct mn_block_matrix x, weight; /* [N, I], [C, I] */
-  enum mn_narrow narrow; /* Z: as under PyTorch's autocast; MODULE: of bias to dbeta all but mean and rstd */
+  /* Z alone as under PyTorch's autocast; MODULE as in a module of 16 bits, all from bias to dbeta but mean and rstd. */
+  enum mn_narrow narrow;
   const void *bias, *gamma, *beta; /* [C] */
   void *y;                         /* out of the forward: [N, C] */
   void *z, *mean, *rstd; /* [N, C], [N, G], [N, G]: into the backward, and out of the forward where they are

@@ -91,9 +91,10 @@ class _Count(ctypes.Structure):
 @functools.cache
 def _library():
   here, named, missed = pathlib.Path(__file__).resolve().parent, os.environ.get("MINNOW_LIBRARY"), []
-  with open("/proc/self/maps") as maps:  # the wheel's library finds PyTorch's OpenMP if it is there for all
-    for path in {line.split()[-1] for line in maps if "/libgomp" in line}:
-      ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
+  with open("/proc/self/maps") as maps:  # the wheel's library has no OpenMP of its own: PyTorch's is made global
+    for path in {line.split()[-1] for line in maps}:
+      if "/libgomp" in path:
+        ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
   for path in [named] if named else [here / "libminnow.so", here.parent / "build/libminnow.so", "libminnow.so"]:
     try:
       minnow = ctypes.CDLL(str(path))
@@ -895,10 +896,11 @@ class _Optimizer:
   """What SGD and AdamW share: their step updates Blocks' parameters in the product that computes the gradient, and all
   others by torch.optim's fused kernels. A step in which a Block met a value that is not finite changes nothing: `skipped`
   counts these. clip_grad_norm=M does what torch.nn.utils.clip_grad_norm_ does before a step, for all parameters together;
-  `grad_norm` is the last step's norm before it, a tensor on the device.
+  `grad_norm` is then the norm of the last step's gradients, a tensor on the device.
 
   In a CUDA graph a rate that changes has to be a tensor on the device, as for torch.optim; and replays do not notice that
   parameters were written since the last step: refresh() does."""
+  grad_norm = None
 
   def __init__(self, *arguments, fused=True, clip_grad_norm=None, **named):
     if clip_grad_norm is not None and not clip_grad_norm > 0:
@@ -1027,6 +1029,8 @@ class _Optimizer:
 
   @torch.no_grad()
   def _clip(self, taken):
+    """Scales stored gradients, and tells the updates by what to scale the others. A norm that is not finite skips the
+    step, if a Block takes part in it."""
     squares = [square for square in [own.square() for own in taken if own.pair is not None] if square is not None]
     stored = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None and type(p.grad) is not _Mark]
     gradients = stored + [own.gradient for own in taken if own.gradient is not None]
