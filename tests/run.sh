@@ -18,10 +18,13 @@ began=$SECONDS
 one() {
   local name=${1##*/} started=$EPOCHREALTIME code=0 passed failed skipped log
   log=$logs/$name
+  # For Open MPI: an mpirun that ends removes the folder that another one is about to use.
+  local own; own=$(mktemp -d)
   set -m
-  timeout --kill-after=5 "${TEST_SECONDS:-300}" "$1" >"$log" 2>&1 </dev/null &
+  OMPI_MCA_orte_tmpdir_base=$own timeout --kill-after=5 "${TEST_SECONDS:-300}" "$1" >"$log" 2>&1 </dev/null &
   trap 'kill $!' INT TERM
   wait $! || code=$?
+  rm -rf "$own"
   read -r passed failed skipped < <(awk -v code="$code" -f tests/counts.awk "$log")
   echo "$passed $failed $skipped" >"$log.count"
   printf '%s\n' "$(tell)" # in one write, since others write too
