@@ -381,17 +381,25 @@ static mn_status follow(struct mn_context *context, const struct mn_block_update
   return MN_OK;
 }
 
-/* dz·dzᵀ and x·xᵀ. */
+/* dz·dzᵀ, x·xᵀ and the column sums, one behind the other. */
 static mn_status write_grams(struct mn_context *context, const struct mn_block_update_call *call,
                              struct update_work *work) {
+  const struct mn_kernels *k = context->kernels;
   struct mn_operand *const of[] = {&work->dz, &work->x};
-  const size_t bytes = (size_t)(call->rows * call->rows) * context->device->real;
+  const size_t real = context->device->real, bytes = (size_t)(call->rows * call->rows) * real;
+  char *into = call->grams;
   MN_TRY(mn_operand_prepare(context, &work->x));
-  for (int i = 0; i < 2; i++) {
-    const struct mn_epilogue store = {.kind = MN_STORE, .into = (char *)call->grams + (size_t)i * bytes};
-    MN_TRY(context->kernels->gemm(context->device, MN_NT, of[i], of[i], &store));
+  for (int i = 0; i < 2; i++, into += bytes) {
+    const struct mn_epilogue store = {.kind = MN_STORE, .into = into};
+    MN_TRY(k->gemm(context->device, MN_NT, of[i], of[i], &store));
   }
-  return MN_OK;
+  struct mn_epilogue stores[3];
+  const struct mn_epilogue *sinks[3];
+  for (int i = 0; i < 3; i++, into += (size_t)call->channels * real) {
+    stores[i] = (struct mn_epilogue){.kind = MN_STORE, .into = into};
+    sinks[i] = call->of[MN_BLOCK_BIAS + i].values ? &stores[i] : NULL;
+  }
+  return k->column_sums(context->device, work->sums, mn_chunks(call->rows), call->channels, sinks, NULL);
 }
 
 /* Updates the weight by dzᵀ·x and the vectors by the column sums, or adds these to the gradients. */
@@ -405,9 +413,7 @@ static mn_status follow_pair(struct mn_context *context, const struct mn_block_u
                                         : (struct mn_epilogue){.kind = MN_UPDATE, .update = &updates[i]};
     if (call->of[i].values) sinks[i] = &epilogues[i];
   }
-  if (call->grams) {
-    MN_TRY(write_grams(context, call, work));
-  } else if (sinks[MN_BLOCK_WEIGHT]) {
+  if (sinks[MN_BLOCK_WEIGHT]) {
     if (epilogues[MN_BLOCK_WEIGHT].kind == MN_UPDATE) epilogues[MN_BLOCK_WEIGHT].into = work->product;
     MN_TRY(mn_operand_prepare(context, &work->x));
     MN_TRY(k->gemm(context->device, MN_TN, &work->dz, &work->x, sinks[MN_BLOCK_WEIGHT]));
@@ -437,7 +443,9 @@ mn_status mn_block_update(struct mn_context *context, const struct mn_block_upda
                                     .squares = mn_rule_keeps_v(&call->rule) ? call->of[i].v : NULL,
                                     .rule = &call->rule};
   exchange(context, &work.outside);
-  mn_status status = (call->pair ? follow_pair : follow)(context, call, &work, updates);
+  mn_status status = call->grams  ? write_grams(context, call, &work)
+                     : call->pair ? follow_pair(context, call, &work, updates)
+                                  : follow(context, call, &work, updates);
   exchange(context, &work.outside);
   return status;
 }

@@ -97,8 +97,9 @@ struct mn_block_update_call {
   struct mn_rule rule;      /* its rate and scale are in the device's memory */
   int *nonfinite;           /* if it is not 0, the update does not write; NULL to do without */
   void *stream, *workspace; /* as above; mn_block_update_workspace bytes */
-  /* Reals, aligned to 16 bytes, or NULL. With a pair, and N a multiple of 8, the weight is not updated; in its
-   * place dz·dzᵀ and then x·xᵀ, both [N, N], are written here. The norm of its gradient, which is not computed, follows from them:
+  /* [2·N² + 3·C] reals, aligned to 16 bytes, or NULL. With a pair, and N a multiple of 8, nothing is updated; in
+   * its place dz·dzᵀ and x·xᵀ, both [N, N], are written here, and then the gradients of bias, gamma and beta, [3, C],
+   * where they have values. The norm of the weight's gradient, which is not computed, follows from the first two:
    * ‖dzᵀ·x‖² = tr(xᵀ·dz·dzᵀ·x) = Σ (dz·dzᵀ)∘(x·xᵀ). */
   void *grams;
 };

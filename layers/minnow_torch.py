@@ -118,6 +118,7 @@ class _Context:
 
   def __init__(self, device, precision):
     self.lib, opened, self.device, self.lock = _library(), ctypes.c_void_p(), device, _lock(device)
+    self.gpu = device.index if device.type == "cuda" else None
     with torch.cuda.device(device if device.type == "cuda" else -1):
       self.must(self.lib.mn_context_open(ctypes.byref(opened), str(device).encode(), precision.encode()))
     self.handle = opened.value
@@ -132,8 +133,8 @@ class _Context:
     CUDA graph have their own, in the graph's memory."""
     at = ctypes.addressof(call)
     bytes_, workspace, stream = count(self.handle, at), None, self.stream()
-    if self.device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
-      key = self.device.index, stream
+    if self.gpu is not None and not torch.cuda.is_current_stream_capturing():
+      key = self.gpu, stream
       workspace = _workspaces.get(key)
       if workspace is None or workspace.numel() < bytes_:
         workspace = _workspaces[key] = torch.empty(bytes_, dtype=torch.uint8, device=self.device)
@@ -143,7 +144,7 @@ class _Context:
     self.must(entry(self.handle, at))
 
   def stream(self):
-    return torch._C._cuda_getCurrentRawStream(self.device.index) if self.device.type == "cuda" else None
+    return None if self.gpu is None else torch._C._cuda_getCurrentRawStream(self.gpu)
 
 
 _context = functools.cache(_Context)
@@ -267,6 +268,7 @@ class _Plan:
     one = torch.empty(1, dtype=self.y_type, device=device)
     self.like_y, self.like_saved = one.expand(rows, channels), one.to(self.real).expand(self.sizes["saved"])  # for empty_like
     self.sizes.update(planes=torch.Size((self.weight_planes,)), x_planes=torch.Size((self.x_planes,)))
+    self.behind_z = [self.saved_count(rows, of) * self.real.itemsize for of in range(2)]
     self.pair_bytes = context.lib.mn_block_pair_bytes(context.handle, ctypes.addressof(calls[0]))
 
   def bytes(self, count):
@@ -281,8 +283,8 @@ class _Plan:
     return torch.empty_like(self.like_saved)
 
   def place(self, call, saved):
-    at, mean, rstd = _at(saved), self.saved_count(self.rows, 0), self.saved_count(self.rows, 1)
-    call.z, call.mean, call.rstd = at, at and at + mean * self.real.itemsize, at and at + rstd * self.real.itemsize
+    at, (mean, rstd) = _at(saved), self.behind_z
+    call.z, call.mean, call.rstd = (at, at + mean, at + rstd) if at else (None, None, None)
 
   def forward(self, x, weight, vectors, saved, x_planes, planes, ready, updated=False):
     """y. saved, and planes that are not ready, are written if they are not None. The context's lock is held."""
@@ -318,7 +320,7 @@ class _Plan:
         if own is not None:
           kept, ready = own.recall(self, False)
         else:
-          kept, ready = _recall(weight, self, save or not self.weight_planes)
+          kept, ready = _recall(weight, self, save) if self.weight_planes else (None, False)
         y = self.forward(x, weight, vectors, saved, None, planes if planes is not None else kept, ready, own is not None)
       except BaseException:
         forget()  # planes that may not have been written
@@ -539,6 +541,7 @@ class _Trained:
     self.gradient = None  # the sum over the backwards before this step's last one, if there are several
     self.blocks = {}  # the vectors beside a weight, by the number that a compiled Block has
     self.pair = None  # what the last backward left: its plan, x, dz, dz's scale, and the vectors that it is for
+    self.whose, self.here = None, weakref.ref(self)  # with which weight the last backward left it to the step
     self.planes = {}  # what products read of the weight, by context, and of which values
     self.scale = self.scaled = None  # of dz, from step to step, and in which context and Block
 
@@ -679,9 +682,14 @@ class _Trained:
         raise RuntimeError(f"minnow: a hook on a Block's parameter needs its gradient, which is not stored; {STORED}")
       if p.grad is None:
         own.gradient = own.pair = None
-      elif p.grad is not own.mark:
+      elif p.grad is own.mark:
+        other = own.whose() if own.whose is not self.here else None
+        if other is not None and other.pair is not None:  # a vector of two Blocks: their gradients are added up
+          other.update(True)
+      else:
         raise RuntimeError("minnow: a Block's parameter has a gradient besides the one that is not stored: "
                            f"is it used outside the Block?; {STORED}")
+      own.whose = self.here
       if own.mark is None or own.mark.device != p.device or own.mark.dtype != p.dtype:
         own.mark = _Mark(p)
     if self.scale is None or self.scale.device != self.parameter.device:
@@ -694,11 +702,13 @@ class _Trained:
   # The update.
 
   def update(self, sum_up=False, grams=None):
-    """By the pair; or the pair's gradients are added to the sums, or with grams the vectors' alone."""
-    (plan, x, dz, scale, vectors), self.pair = self.pair, None
+    """By the pair; or the pair's gradients are added to the sums; or with grams these are written, and the pair stays."""
+    plan, x, dz, scale, vectors = self.pair
     parts = self, *vectors
-    for own in vectors if grams is not None else parts:
-      if sum_up and own is not None and own.gradient is None:
+    if grams is None:
+      self.pair = None
+    for own in parts if sum_up else ():
+      if own is not None and own.gradient is None:
         own.gradient = torch.zeros_like(own.parameter, dtype=plan.real)
     with plan.context.lock:
       call, of_x, *_ = plan.update_call
@@ -710,15 +720,18 @@ class _Trained:
       self.run(plan.update_call, parts)
 
   def square(self):
-    """The square of the norm of the weight's gradient, without the gradient; or None, if it would take longer."""
-    plan, *pair, vectors = self.pair
-    rows = plan.rows
-    if self.gradient is not None or rows % 8 or rows * (plan.inputs + plan.channels) > plan.inputs * plan.channels:
+    """The square of the norm of the pair's gradients, without the weight's; or None, if it would take longer, and they are
+    added to the sums."""
+    plan, *_, vectors = self.pair
+    rows, parts = plan.rows, (self, *vectors)
+    if (rows % 8 or rows * (plan.inputs + plan.channels) > plan.inputs * plan.channels or
+        any([own is not None and own.gradient is not None for own in parts])):
       return self.update(True)
-    grams = torch.empty(2, rows * rows, dtype=plan.real, device=plan.device)
-    self.update(True, grams)
-    self.pair = plan, *pair, 3 * [None]  # the vectors have their gradients
-    return torch.dot(*grams).clamp(min=0).double()
+    make = torch.empty if all(vectors) else torch.zeros  # of a vector that takes no part nothing is written
+    grams = make(2 * rows * rows + 3 * plan.channels, dtype=plan.real, device=plan.device)
+    self.update(grams=grams)
+    of_weight, sums = grams[:2 * rows * rows].view(2, -1), grams[2 * rows * rows:]
+    return (torch.dot(*of_weight) + torch.dot(sums, sums)).clamp_(min=0)
 
   def follow(self):
     """By the sum of several backwards' gradients."""
@@ -1038,12 +1051,12 @@ class _Optimizer:
       return
     norms = torch._foreach_norm(gradients, 2, torch.float64) if gradients else ()
     self.grad_norm = torch.linalg.vector_norm(torch.stack([*norms, *[square.sqrt() for square in squares]]))
-    scale = (self.clip_grad_norm / (self.grad_norm + 1e-6)).clamp(max=1)
+    scale = (self.clip_grad_norm / (self.grad_norm + 1e-6)).clamp_(max=1)
     if stored:
       torch._foreach_mul_(stored, scale)
     if taken:
       self._scale.copy_(scale)
-      self.flag.view(torch.float32).add_(torch.where(self.grad_norm.isfinite(), 0.0, 1.0)).clamp_(max=1)
+      self.flag.view(torch.float32).logical_or_(self.grad_norm * 0)  # NaN, which counts as true, or 0
 
   def _begin(self, taken):
     """Writes to the device what has changed since the last step: the rate, and the betas with it. A tensor's value may

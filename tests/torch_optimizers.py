@@ -48,6 +48,13 @@ def tied(kind):
   return model
 
 
+def shared(kind):
+  """Two Blocks with one GroupNorm."""
+  model = nn.Sequential(kind(32, 64, 8), kind(64, 64, 8), nn.Linear(64, 10))
+  model[1].gn = model[0].gn
+  return model
+
+
 def twice(kind):
   return nn.Sequential(nn.Linear(32, 64), Twice(kind), nn.Linear(64, 10))
 
@@ -101,8 +108,9 @@ class Same(Case):
     """Own Blocks and optimizer against plain modules and torch.optim in float64, and, under autocast, against how near
     plain modules come to these there."""
     name, options = RULES[rule]
-    if rule == "AdamW" and precision == "fp16 module":
-      options = {**options, "eps": 1e-3}  # torch.optim's squares of small gradients are 0 in float16
+    if rule == "AdamW" and (precision == "fp16 module" or rows < 48):
+      # torch.optim's squares of small gradients are 0 in float16; of few rows a gradient near 0 can have either sign
+      options = {**options, "eps": 1e-3}
     kind = lambda *sizes: Block(*sizes, precision=precision if precision in minnow_torch.PRECISIONS else "fp32")
     dtype = TYPES.get(precision, torch.float32)
     start = build(plain).to(device).to(dtype)
@@ -129,10 +137,12 @@ class Same(Case):
                                           for m in model.children()))
     error, allowed = ((way - ways[1]).norm() / ways[1].norm() for way in (ways[0], ways[2]))
     rounds = autocast or dtype.itemsize == 2
-    # AdamW divides by gradients that may be near 0, also plain modules' in float32.
-    self.assertLessEqual(error, 1e-9 if precision == "fp64" else max(1.5 * allowed, 0 if rounds else 2e-4))
+    # AdamW divides by gradients that may be near 0, also plain modules' in float32. Where rounding moves one z across the
+    # kink, a gradient of few rows jumps.
+    least = (0 if rows >= 48 else 0.1) if rounds else 2e-4
+    self.assertLessEqual(error, 1e-9 if precision == "fp64" else max(1.5 * allowed, least))
     for a, b in zip(*told[:2]):
-      self.assertAlmostEqual(a / b, 1, delta=0.05 if rounds else 1e-9 if precision == "fp64" else 2e-3)
+      self.assertAlmostEqual(a / b, 1, delta=0.02 if rounds else 1e-9 if precision == "fp64" else 2e-3)
 
   def test_rules_and_precisions(self):
     for device, rule in self.each(RULES):
@@ -141,12 +151,12 @@ class Same(Case):
           self.compare(device, one, rule, precision)
 
   def test_models(self):
-    for device, build, rule in self.each((several, tied, twice, frozen), RULES):
+    for device, build, rule in self.each((several, tied, shared, twice, frozen), RULES):
       self.compare(device, build, rule, "fp64", steps=8)
       self.compare(device, build, rule, "autocast", steps=8)
 
   def test_accumulation(self):
-    for device, build, rule in self.each((several, tied, twice), RULES):
+    for device, build, rule in self.each((several, tied, shared, twice), RULES):
       self.compare(device, build, rule, "fp64", steps=6, parts=3)
       if device == "cuda":
         self.compare(device, build, rule, "bf16 module", steps=6, parts=3)
@@ -154,13 +164,13 @@ class Same(Case):
   def test_clipping(self):
     """As clip_grad_norm_ does it before a step. The norm of 8 rows' gradient is computed without the gradient."""
     for device, rule, rows in self.each(RULES, (48, 8)):
-      for build in several, tied, twice, frozen:
+      for build in several, tied, shared, twice, frozen:
         for parts in 1, 2:
           self.compare(device, build, rule, "fp64", steps=6, parts=parts, clip=3.5, rows=rows)
       self.compare(device, weight_alone, rule, "fp64", steps=6, clip=0.01, rows=rows)
       for precision in PRECISIONS[device]:
         with self.subTest(precision=precision):
-          self.compare(device, one, rule, precision, clip=3.5, rows=rows)
+          self.compare(device, one, rule, precision, steps=6, clip=1, rows=rows)
 
   def test_200_steps(self):
     for device, rule in self.each(RULES):
