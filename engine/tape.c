@@ -262,6 +262,18 @@ static mn_status update_node(struct mn_tape *tape, struct mn_node *node) {
   return node->operation->update ? node->operation->update(tape, node) : MN_OK;
 }
 
+/* The scale of the updates, by the norm of all gradients, none of which is stored. */
+static mn_status clip(struct mn_tape *tape) {
+  const struct mn_clipping *c = tape->clipping;
+  struct mn_device *device = tape->context->device;
+  int64_t count = 0;
+  for (struct mn_node *node = tape->last; node; node = node->previous) {
+    mn_heartbeat();
+    if (node->operation->square) MN_TRY(node->operation->square(tape, node, c, &count));
+  }
+  return device->kernels->clip(device, c->scale, c->norm, c->squares, count, c->max);
+}
+
 static mn_status run_backward(struct mn_tape *tape) {
   const struct mn_kernels *k = tape->context->kernels;
   for (struct mn_node *node = tape->last; node; node = node->previous) {
@@ -273,6 +285,7 @@ static mn_status run_backward(struct mn_tape *tape) {
   }
   if (tape->ranks) MN_TRY(tape->context->hooks->before_updates(tape));
   if (tape->early) return MN_OK;
+  if (tape->clipping) MN_TRY(clip(tape));
   MN_TRY(k->branch_fork(tape->context->device, MN_BRANCH_SUMS));
   for (struct mn_node *node = tape->last; node; node = node->previous) MN_TRY(update_node(tape, node));
   return MN_OK;

@@ -7,7 +7,7 @@
  * branch can be there once at a time, in a graph too.
  *
  * A branch and the work beside it must not both use cuBLASLt's workspace, nor both run mn_reduce,
- * mn_sum_of_squares or mn_column_sums with a loss, which share one counter. On the CPU all four functions do
+ * mn_dot or mn_column_sums with a loss, which share one counter. On the CPU all four functions do
  * nothing, because work is done when it is given. */
 #ifndef MN_KERNELS_BRANCH_H
 #define MN_KERNELS_BRANCH_H

@@ -30,7 +30,7 @@
   REAL(cross_entropy)                                                                                        \
   REAL(cross_entropy_gradient)                                                                               \
   REAL(reduce)                                                                                               \
-  REAL(sum_of_squares)                                                                                       \
+  REAL(dot)                                                                                                  \
   REAL(clip)                                                                                                 \
   REAL(add)                                                                                                  \
   REAL(round)                                                                                                \

@@ -168,6 +168,6 @@ MN_CUDA_INSTANTIATE(cross_entropy_gradient);
 template <typename Real>
 mn_status mn_cuda_reduce<Real>::run(struct mn_device *device, double *out, double *scratch, const void *parts,
                                     int64_t count, double factor) {
-  return mn_cuda_sum<false, Real>(device, out, scratch, parts, count, factor);
+  return mn_cuda_sum<false, Real>(device, out, scratch, parts, NULL, count, factor);
 }
 MN_CUDA_INSTANTIATE(reduce);

@@ -8,9 +8,9 @@
 
 /* struct mn_reduction as a kernel's argument. */
 template <typename Real> struct mn_summands {
-  double *out, *sums; /* sums: one for each span */
-  unsigned *done;     /* how many spans are done */
-  const Real *values;
+  double *out, *sums;          /* sums: one for each span */
+  unsigned *done;              /* how many spans are done */
+  const Real *values, *others; /* others: of a sum of products */
   int64_t count;
   unsigned spans;
   double factor;
@@ -23,6 +23,7 @@ static inline mn_summands<Real> mn_summands_of(struct mn_device *device, const s
           r->scratch,
           device->cuda->spans_done,
           static_cast<const Real *>(r->parts),
+          NULL,
           r->count,
           mn_cuda_grid(r->count, MN_REDUCE_SPAN),
           r->factor,
@@ -46,9 +47,9 @@ static __device__ bool mn_last_span(const mn_summands<Real> &s, unsigned span, d
   return last;
 }
 
-/* One CTA's part of *out = factor·Σ values, or factor·Σ values². Whatever the number of threads in the CTA,
+/* One CTA's part of *out = factor·Σ values, or factor·Σ values·others. Whatever the number of threads in the CTA,
  * the first MN_CUDA_THREADS of them add, so that the order is always the same. */
-template <bool Square, typename Real>
+template <bool Products, typename Real>
 static __device__ void mn_sum_span(const mn_summands<Real> &s, unsigned span) {
   const bool adds = threadIdx.x < MN_CUDA_THREADS;
   const int64_t first = (int64_t)span * MN_REDUCE_SPAN + threadIdx.x;
@@ -56,8 +57,7 @@ static __device__ void mn_sum_span(const mn_summands<Real> &s, unsigned span) {
 #pragma unroll
   for (int i = 0; i < MN_REDUCE_SPAN / MN_CUDA_THREADS; i++) {
     int64_t at = first + i * MN_CUDA_THREADS;
-    double value = adds && at < s.count ? (double)s.values[at] : 0;
-    sum += Square ? value * value : value;
+    if (adds && at < s.count) sum += Products ? (double)s.values[at] * s.others[at] : (double)s.values[at];
   }
   sum = mn_cta_sum(sum);
   if (s.spans > 1) {
@@ -71,17 +71,18 @@ static __device__ void mn_sum_span(const mn_summands<Real> &s, unsigned span) {
   *s.out = s.factor * sum;
 }
 
-template <bool Square, typename Real>
+template <bool Products, typename Real>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS) mn_sum_kernel(const mn_summands<Real> s) {
-  mn_sum_span<Square>(s, blockIdx.x);
+  mn_sum_span<Products>(s, blockIdx.x);
 }
 
-template <bool Square, typename Real>
+template <bool Products, typename Real>
 static mn_status mn_cuda_sum(struct mn_device *device, double *out, double *scratch, const void *values,
-                             int64_t count, double factor) {
+                             const void *others, int64_t count, double factor) {
   const struct mn_reduction reduction = {out, scratch, values, count, factor};
-  const mn_summands<Real> s = mn_summands_of<Real>(device, &reduction);
-  return mn_cuda_launch("reduce", device, s.spans, 1, mn_sum_kernel<Square, Real>, s);
+  mn_summands<Real> s = mn_summands_of<Real>(device, &reduction);
+  s.others = static_cast<const Real *>(others);
+  return mn_cuda_launch("reduce", device, s.spans, 1, mn_sum_kernel<Products, Real>, s);
 }
 
 #endif

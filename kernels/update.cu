@@ -63,7 +63,8 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
                 int64_t count, double max_norm) {
   double sum = 0;
   for (int64_t i = threadIdx.x; i < count; i += MN_CUDA_THREADS) sum += squares[i];
-  double norm = sqrt(mn_cta_sum(sum));
+  sum = mn_cta_sum(sum);
+  const double norm = sum < 0 ? 0 : sqrt(sum);
   if (threadIdx.x != 0) return;
   if (!isfinite(norm)) mn_raise(nonfinite, mark);
   *norm_out = norm;
@@ -80,8 +81,8 @@ mn_status mn_cuda_clip<Real>::run(struct mn_device *device, double *scale, doubl
 MN_CUDA_INSTANTIATE(clip);
 
 template <typename Real>
-mn_status mn_cuda_sum_of_squares<Real>::run(struct mn_device *device, double *out, double *scratch,
-                                            const void *values, int64_t count) {
-  return mn_cuda_sum<true, Real>(device, out, scratch, values, count, 1);
+mn_status mn_cuda_dot<Real>::run(struct mn_device *device, double *out, double *scratch, const void *a,
+                                 const void *b, int64_t count) {
+  return mn_cuda_sum<true, Real>(device, out, scratch, a, b, count, 1);
 }
-MN_CUDA_INSTANTIATE(sum_of_squares);
+MN_CUDA_INSTANTIATE(dot);

@@ -5,11 +5,12 @@
 
 #include "kernels/loss.h"
 
-/* *out = Σ values², in double, in a fixed order (as mn_reduce); scratch: mn_reduce_scratch(count) doubles. */
-typedef mn_status mn_sum_of_squares_function(struct mn_device *device, double *out, double *scratch,
-                                             const void *values, int64_t count);
+/* *out = Σ a·b, in double, in a fixed order (as mn_reduce), of two vectors that may be one; scratch:
+ * mn_reduce_scratch(count) doubles. */
+typedef mn_status mn_dot_function(struct mn_device *device, double *out, double *scratch, const void *a,
+                                  const void *b, int64_t count);
 
-/* *norm = √Σ squares[0 … count);  *scale = min(1, max_norm/(norm + 1e-6)), torch.nn.utils.clip_grad_norm_'s
+/* *norm = √max(0, Σ squares[0 … count));  *scale = min(1, max_norm/(norm + 1e-6)), torch.nn.utils.clip_grad_norm_'s
  * rule. A norm that is not finite sets the nonfinite flag. All in the device's memory, except that norm may
  * be in memory of allocate_host. */
 typedef mn_status mn_clip_function(struct mn_device *device, double *scale, double *norm,

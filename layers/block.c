@@ -119,6 +119,43 @@ static mn_status update(struct mn_tape *tape, struct mn_node *node) {
   return sum_columns(tape, node);
 }
 
+mn_status mn_block_grams(struct mn_device *device, const struct mn_operand *dz, const struct mn_operand *x,
+                         void *sums, const int wanted[3], void *grams) {
+  const struct mn_operand *const of[] = {dz, x};
+  char *into = grams;
+  for (int i = 0; i < 2 && x; i++, into += (size_t)(dz->rows * dz->rows) * device->real) {
+    const struct mn_epilogue store = {.kind = MN_STORE, .into = into};
+    MN_TRY(device->kernels->gemm(device, MN_NT, of[i], of[i], &store));
+  }
+  struct mn_epilogue stores[3];
+  const struct mn_epilogue *sinks[3] = {NULL};
+  for (int i = 0; i < 3; i++) {
+    if (!wanted[i]) continue;
+    stores[i] = (struct mn_epilogue){.kind = MN_STORE, .into = into};
+    sinks[i] = &stores[i];
+    into += (size_t)dz->cols * device->real;
+  }
+  if (!wanted[0] && !wanted[1] && !wanted[2]) return MN_OK;
+  return device->kernels->column_sums(device, sums, mn_chunks(dz->rows), dz->cols, sinks, NULL);
+}
+
+/* The squares of the norms of the weight's gradient and of the vectors'. */
+static mn_status square(struct mn_tape *tape, struct mn_node *node, const struct mn_clipping *c,
+                        int64_t *count) {
+  const struct mn_kernels *k = tape->context->kernels;
+  struct mn_device *device = tape->context->device;
+  struct saved *saved = node->saved;
+  const struct mn_block *b = &saved->block;
+  const int weight = node->sinks[WEIGHT] != NULL;
+  const int wanted[] = {node->sinks[BIAS] != NULL, node->sinks[GAMMA] != NULL, node->sinks[BETA] != NULL};
+  const int64_t product = b->rows * b->rows, sums = (wanted[0] + wanted[1] + wanted[2]) * b->channels;
+  char *grams = c->grams, *behind = grams + (size_t)product * device->real;
+  MN_TRY(mn_block_grams(device, &saved->dz, weight ? &node->inputs[X]->value : NULL, b->sums, wanted, grams));
+  if (weight) MN_TRY(k->dot(device, &c->squares[(*count)++], c->scratch, grams, behind, product));
+  if (weight) grams = behind + (size_t)product * device->real;
+  return sums ? k->dot(device, &c->squares[(*count)++], c->scratch, grams, grams, sums) : MN_OK;
+}
+
 /* dz's planes and their scale: the weight's, which a checkpoint keeps, unless several nodes share it. */
 static mn_status take_planes(struct mn_tape *tape, struct saved *saved, const struct mn_tensor *weight) {
   const struct mn_block *b = &saved->block;
@@ -154,7 +191,7 @@ static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
   return MN_OK;
 }
 
-static const struct mn_operation operation = {bind, forward, backward, update};
+static const struct mn_operation operation = {bind, forward, backward, square, update};
 
 /* Allocates what the forward saves: z, mean and rstd where a later backward reads them. A fused loss runs its
  * backward in the same epilogue and saves nothing. */

@@ -381,25 +381,12 @@ static mn_status follow(struct mn_context *context, const struct mn_block_update
   return MN_OK;
 }
 
-/* dz·dzᵀ, x·xᵀ and the column sums, one behind the other. */
 static mn_status write_grams(struct mn_context *context, const struct mn_block_update_call *call,
                              struct update_work *work) {
-  const struct mn_kernels *k = context->kernels;
-  struct mn_operand *const of[] = {&work->dz, &work->x};
-  const size_t real = context->device->real, bytes = (size_t)(call->rows * call->rows) * real;
-  char *into = call->grams;
+  int wanted[3];
+  for (int i = 0; i < 3; i++) wanted[i] = call->of[MN_BLOCK_BIAS + i].values != NULL;
   MN_TRY(mn_operand_prepare(context, &work->x));
-  for (int i = 0; i < 2; i++, into += bytes) {
-    const struct mn_epilogue store = {.kind = MN_STORE, .into = into};
-    MN_TRY(k->gemm(context->device, MN_NT, of[i], of[i], &store));
-  }
-  struct mn_epilogue stores[3];
-  const struct mn_epilogue *sinks[3];
-  for (int i = 0; i < 3; i++, into += (size_t)call->channels * real) {
-    stores[i] = (struct mn_epilogue){.kind = MN_STORE, .into = into};
-    sinks[i] = call->of[MN_BLOCK_BIAS + i].values ? &stores[i] : NULL;
-  }
-  return k->column_sums(context->device, work->sums, mn_chunks(call->rows), call->channels, sinks, NULL);
+  return mn_block_grams(context->device, &work->dz, &work->x, work->sums, wanted, call->grams);
 }
 
 /* Updates the weight by dzᵀ·x and the vectors by the column sums, or adds these to the gradients. */

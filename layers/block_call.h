@@ -97,10 +97,9 @@ struct mn_block_update_call {
   struct mn_rule rule;      /* its rate and scale are in the device's memory */
   int *nonfinite;           /* if it is not 0, the update does not write; NULL to do without */
   void *stream, *workspace; /* as above; mn_block_update_workspace bytes */
-  /* [2·N² + 3·C] reals, aligned to 16 bytes, or NULL. With a pair, and N a multiple of 8, nothing is updated; in
-   * its place dz·dzᵀ and x·xᵀ, both [N, N], are written here, and then the gradients of bias, gamma and beta, [3, C],
-   * where they have values. The norm of the weight's gradient, which is not computed, follows from the first two:
-   * ‖dzᵀ·x‖² = tr(xᵀ·dz·dzᵀ·x) = Σ (dz·dzᵀ)∘(x·xᵀ). */
+  /* [2·N² + 3·C] reals, aligned to 16 bytes, or NULL. With a pair, and N a multiple of 8, nothing is updated; in its
+   * place mn_block_grams (layers/block.h) writes here what the gradients' norm follows from: of the vectors those that
+   * have values. */
   void *grams;
 };
 

@@ -45,7 +45,7 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   return add ? MN_OK : k->epilogue(device, sink->into, y->rows, y->cols, sink);
 }
 
-static const struct mn_operation operation = {NULL, forward, backward, NULL};
+static const struct mn_operation operation = {NULL, forward, backward, NULL, NULL};
 
 static mn_status record(struct mn_tape *tape, struct mn_node node, struct saved given) {
   struct saved *saved;

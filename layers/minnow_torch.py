@@ -727,8 +727,8 @@ class _Trained:
     if (rows % 8 or rows * (plan.inputs + plan.channels) > plan.inputs * plan.channels or
         any([own is not None and own.gradient is not None for own in parts])):
       return self.update(True)
-    make = torch.empty if all(vectors) else torch.zeros  # of a vector that takes no part nothing is written
-    grams = make(2 * rows * rows + 3 * plan.channels, dtype=plan.real, device=plan.device)
+    sums = sum([own is not None for own in vectors]) * plan.channels
+    grams = torch.empty(2 * rows * rows + sums, dtype=plan.real, device=plan.device)
     self.update(grams=grams)
     of_weight, sums = grams[:2 * rows * rows].view(2, -1), grams[2 * rows * rows:]
     return (torch.dot(*of_weight) + torch.dot(sums, sums)).clamp_(min=0)

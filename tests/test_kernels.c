@@ -325,6 +325,7 @@ static double clip_scale(struct memory *m, const double *squares, int64_t count,
   MUST(k->download(device, found, out, sizeof found));
   MUST(k->download(device, flag, device->nonfinite, sizeof *flag));
   for (int64_t i = 0; i < count; i++) sum += squares[i];
+  if (sum < 0) sum = 0;
   if (isfinite(sum)) assert_true(fabs(found[1] - sqrt(sum)) <= 1e-13 * sqrt(sum));
   return found[0];
 }
@@ -332,19 +333,21 @@ static double clip_scale(struct memory *m, const double *squares, int64_t count,
 static void clip_follows_the_global_norm(void **state) {
   struct memory m = {.context = open_or_skip(*state, "fp64")};
   int64_t count = 9001;
-  double *values = random_values(count, 4, 2), sum = 0, result;
-  for (int64_t i = 0; i < count; i++) sum += values[i] * values[i];
+  double *values = random_values(count, 4, 2), *others = random_values(count, 5, 2), sum = 0, size = 0,
+         result;
+  for (int64_t i = 0; i < count; i++) sum += values[i] * others[i], size += fabs(values[i] * others[i]);
   double *scratch = take_bytes(&m, mn_reduce_scratch(count), sizeof(double));
   double *out = take_bytes(&m, 1, sizeof(double));
-  MUST(m.context->kernels->sum_of_squares(m.context->device, out, scratch, take_reals(&m, values, count),
-                                          count));
+  MUST(m.context->kernels->dot(m.context->device, out, scratch, take_reals(&m, values, count),
+                               take_reals(&m, others, count), count));
   MUST(m.context->kernels->download(m.context->device, &result, out, sizeof result));
-  assert_true(fabs(result - sum) <= 1e-13 * sum);
-  free(values);
+  assert_true(fabs(result - sum) <= 1e-13 * size);
+  free(values), free(others);
   int flag;
   assert_true(fabs(clip_scale(&m, (double[]){9, 16}, 2, 1, &flag) - 1 / (5 + 1e-6)) <= 1e-15);
   assert_true(clip_scale(&m, (double[]){9, 16}, 2, 5.1, &flag) == 1);
   assert_true(clip_scale(&m, (double[]){0}, 1, 1, &flag) == 1);
+  assert_true(clip_scale(&m, (double[]){1, -1.5}, 2, 1, &flag) == 1);
   assert_int_equal(flag, 0);
   clip_scale(&m, (double[]){1, NAN}, 2, 1, &flag);
   assert_int_equal(flag, 1);

@@ -10,10 +10,10 @@
 enum { STEPS = 6, ROWS = 6, INPUTS = 5, OUTPUTS = 8 };
 static const double rates[STEPS] = {0.1, 0.1, 0.05, 0.2, 0, 0.03};
 
-static struct mn_model *open_model(struct mn_context *context, int depth) {
-  struct mn_model_config config = {.inputs = INPUTS,
+static struct mn_model *open_sized(struct mn_context *context, int depth, int64_t inputs, int64_t outputs) {
+  struct mn_model_config config = {.inputs = inputs,
                                    .depth = depth,
-                                   .hidden = {OUTPUTS, OUTPUTS},
+                                   .hidden = {outputs, outputs},
                                    .groups = 2,
                                    .eps = 1e-3,
                                    .slope = 0.1,
@@ -24,13 +24,18 @@ static struct mn_model *open_model(struct mn_context *context, int depth) {
   return model;
 }
 
+static struct mn_model *open_model(struct mn_context *context, int depth) {
+  return open_sized(context, depth, INPUTS, OUTPUTS);
+}
+
 /* Forward and backward over `rows` rows of the batch of step `step`, from row `first` on. */
 static void propagate(struct mn_pass *pass, int step, int64_t first) {
   struct mn_context *context = pass->model->context;
-  double *x = random_values(4 * ROWS * INPUTS, 300 + (uint64_t)step, 1);
-  double *target = random_values(4 * ROWS * OUTPUTS, 400 + (uint64_t)step, 3);
-  MUST(mn_tensor_write(context, pass->x, x + first * INPUTS));
-  MUST(mn_tensor_write(context, pass->target, target + first * OUTPUTS));
+  const int64_t inputs = pass->x->value.cols, outputs = pass->target->value.cols;
+  double *x = random_values(4 * ROWS * inputs, 300 + (uint64_t)step, 1);
+  double *target = random_values(4 * ROWS * outputs, 400 + (uint64_t)step, 3);
+  MUST(mn_tensor_write(context, pass->x, x + first * inputs));
+  MUST(mn_tensor_write(context, pass->target, target + first * outputs));
   MUST(mn_tape_forward(pass->tape));
   MUST(mn_tape_backward(pass->tape));
   free(x);
@@ -156,14 +161,16 @@ static void close_trained(struct trained *t) {
 
 static void assert_same_model(const char *what, const struct mn_model *a, const struct mn_model *b,
                               double tolerance) {
-  struct memory m = {.context = a->context};
   for (int i = 0; i < a->count; i++) {
     char text[128];
     int64_t count = mn_tensor_count(a->parameters[i]);
-    double *expected = read_reals(&m, b->parameters[i]->value.real, count);
+    double *values = zeros(count), *expected = zeros(count);
+    MUST(mn_tensor_read(a->context, a->parameters[i], values));
+    MUST(mn_tensor_read(b->context, b->parameters[i], expected));
     snprintf(text, sizeof text, "%s, %s", what, a->parameters[i]->name);
-    assert_reals(&m, text, a->parameters[i]->value.real, expected, count, tolerance);
-    free(expected);
+    const double error = distance(values, expected, count);
+    if (!(error <= tolerance)) fail_msg("%s: off by %g, more than %g", text, error, tolerance);
+    free(values), free(expected);
   }
 }
 
@@ -251,6 +258,67 @@ static void fused_and_stored_updates_agree(void **state) {
     must_agree("fused and stored", &fused, &stored);
   }
   mn_context_close(context);
+}
+
+/* Clipping by the tape, before updates in the GEMMs, against the optimizer's from stored gradients. */
+static void the_tape_clips_as_the_optimizer_does(void **state) {
+  struct mn_context *context = open_or_skip(*state, "fp64");
+  struct memory m = {.context = context};
+  for (int kind = 0; kind < 4; kind++) {
+    struct mn_optimizer_config config = {.momentum = 0.9, .weight_decay = 0.01, .accumulate = 1};
+    if (kind % 2) config = typical_adamw;
+    struct trained tape = {.model = open_model(context, 2)};
+    MUST(mn_optimizer_open(&tape.optimizer, tape.model, &config));
+    const struct mn_clipping clipping = {.max = kind < 2 ? 0.05 : 1e3,
+                                         .rows = ROWS,
+                                         .scale = take_bytes(&m, 1, sizeof(double)),
+                                         .norm = take_bytes(&m, 1, sizeof(double)),
+                                         .squares = take_bytes(&m, tape.model->count, sizeof(double)),
+                                         .scratch = take_bytes(&m, 1, sizeof(double)),
+                                         .grams = take_reals(&m, NULL, 2 * ROWS * ROWS + 3 * 16)};
+    tape.model->clipping = &clipping, tape.optimizer->rule.scale = clipping.scale;
+    MUST(mn_model_train(tape.model, MN_TRAIN_UPDATE, &tape.optimizer->rule));
+    MUST(mn_pass_open(&tape.pass, tape.model, MN_PASS_TRAIN, ROWS, 1, 0));
+    config.clip = clipping.max;
+    struct trained stored = open_trained(context, config, ROWS);
+    must_agree("clipped by the tape", &tape, &stored);
+  }
+  release_all(&m);
+  mn_context_close(context);
+}
+
+/* The optimizer's own choice, where the model's gradients are more than products of rows by rows. */
+static void norms_without_gradients(void **state) {
+  static const char *const precisions[] = {"bf16", "fp16"};
+  (void)state;
+  for (size_t p = 0; p < COUNT(precisions); p++) {
+    struct mn_context *context = open_or_skip("cuda", precisions[p]);
+    struct mn_optimizer_config config = {.momentum = 0.9, .clip = 0.05, .accumulate = 1};
+    struct trained ways[2];
+    for (int way = 0; way < 2; way++) {
+      struct trained *t = &ways[way];
+      config.rows = way * 8;
+      t->model = open_sized(context, 2, 64, 64);
+      MUST(mn_optimizer_open(&t->optimizer, t->model, &config));
+      assert_int_equal(t->optimizer->stored, !way);
+      MUST(mn_pass_open(&t->pass, t->model, MN_PASS_TRAIN, 8, 1, 0));
+    }
+    for (int step = 0; step < STEPS; step++) {
+      double norms[2];
+      for (int way = 0; way < 2; way++) {
+        train(&ways[way], step);
+        MUST(context->kernels->download(context->device, &norms[way], ways[way].optimizer->clipping.norm,
+                                        sizeof *norms));
+        MUST(context->kernels->synchronize(context->device));
+      }
+      assert_true(norms[0] > 10 * config.clip && fabs(norms[1] / norms[0] - 1) < 1e-3);
+      assert_same_model(precisions[p], ways[1].model, ways[0].model, 1e-4);
+    }
+    struct mn_pass *other;
+    assert_int_equal(mn_pass_open(&other, ways[1].model, MN_PASS_TRAIN, 16, 1, 0), MN_USAGE);
+    close_trained(&ways[0]), close_trained(&ways[1]);
+    mn_context_close(context);
+  }
 }
 
 static void accumulated_batches_are_one_batch(void **state) {
@@ -366,6 +434,8 @@ int main(void) {
       BOTH(training_follows_the_rule),
       BOTH(training_follows_adamw),
       BOTH(fused_and_stored_updates_agree),
+      BOTH(the_tape_clips_as_the_optimizer_does),
+      cmocka_unit_test(norms_without_gradients),
       BOTH(accumulated_batches_are_one_batch),
       BOTH(fp32_follows_fp64),
       BOTH(updates_refresh_the_half_form),

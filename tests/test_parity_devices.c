@@ -360,7 +360,7 @@ static void sums_leave_nothing_behind(void **state) {
     for (int i = 0; i < 4 * TIMES; i++) {
       must(t->zero(b.on[CUDA], scratch, 8 * (size_t)mn_reduce_scratch(LARGEST))); /* no sum from before */
       must(t->reduce(b.on[CUDA], out, scratch, values, counts[i % 4], 0.25));
-      must(t->sum_of_squares(b.on[CUDA], out + 1, scratch, values, counts[i % 4]));
+      must(t->dot(b.on[CUDA], out + 1, scratch, values, values, counts[i % 4]));
       double found[2] = {get_double(&b, CUDA, out), get_double(&b, CUDA, out + 1)};
       if (i < 4) memcpy(first[i], found, sizeof found);
       assert_true(isfinite(found[0]) && found[1] > 0);
@@ -384,7 +384,7 @@ static void sums(void **state) {
         double *out = poisoned(&b, s, 16),
                *scratch = poisoned(&b, s, 8 * (size_t)mn_reduce_scratch(counts[i]));
         must(t->reduce(b.on[s], out, scratch, values, counts[i], 0.25));
-        must(t->sum_of_squares(b.on[s], out + 1, scratch, values, counts[i]));
+        must(t->dot(b.on[s], out + 1, scratch, values, values, counts[i]));
         found[s][0] = get_double(&b, s, out), found[s][1] = get_double(&b, s, out + 1);
       }
       if (!(fabs(found[CUDA][0] - found[CPU][0]) <= 1e-12 * found[CPU][1]))

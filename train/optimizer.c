@@ -45,12 +45,35 @@ static const struct mn_ranks *ranks_of(const struct mn_optimizer *o) {
   return o->model->context->device->ranks;
 }
 
-/* Doubles of scratch memory: what the norm of the largest parameter's gradient needs. */
-static int64_t scratch_size(const struct mn_model *model) {
-  int64_t largest = 1;
+/* Doubles of scratch memory: what the norm of the largest parameter's gradient needs, or the largest product of grams. */
+static int64_t scratch_size(const struct mn_optimizer *o) {
+  const struct mn_model *model = o->model;
+  int64_t largest = o->clipping.rows * o->clipping.rows;
   for (int i = 0; i < model->count; i++)
     if (mn_tensor_count(model->parameters[i]) > largest) largest = mn_tensor_count(model->parameters[i]);
   return mn_reduce_scratch(largest);
+}
+
+/* Reals of the largest layer's grams. */
+static int64_t grams_size(const struct mn_optimizer *o) {
+  int64_t channels = 0;
+  for (int i = 0; i < o->model->depth; i++)
+    if (o->model->layers[i].outputs > channels) channels = o->model->layers[i].outputs;
+  return 2 * o->clipping.rows * o->clipping.rows + 3 * channels;
+}
+
+/* Whether the norm is computed from products of rows by rows in place of stored gradients: where these have no more
+ * multiply-adds than the gradients, of 16 bits each (kernels/NOTES.md, "Clipping"). */
+static int by_grams(const struct mn_model *model, const struct mn_optimizer_config *c) {
+  const struct mn_device *device = model->context->device;
+  double grams = 0, gradients = 0;
+  for (int i = 0; i < model->depth; i++) {
+    const double inputs = (double)model->layers[i].inputs, outputs = (double)model->layers[i].outputs;
+    grams += (double)c->rows * (inputs + outputs);
+    gradients += inputs * outputs;
+  }
+  return c->clip > 0 && c->accumulate == 1 && c->rows > 0 && c->rows % 8 == 0 && !device->ranks &&
+         device->type == MN_DEVICE_CUDA && device->planes == 1 && grams <= gradients;
 }
 
 /* A sum of squares for each parameter; with shards, this rank's and then all shards' sums. */
@@ -62,9 +85,11 @@ static int64_t square_count(const struct mn_model *model) {
 /* Clipping needs the norm of all gradients before the first update. */
 static mn_status take_clip_buffers(struct mn_optimizer *o) {
   struct mn_context *context = o->model->context;
-  MN_TRY(mn_context_allocate(context, (void **)&o->scale, 2, sizeof(double)));
-  MN_TRY(mn_context_allocate(context, (void **)&o->squares, square_count(o->model), sizeof(double)));
-  return mn_context_allocate(context, (void **)&o->scratch, scratch_size(o->model), sizeof(double));
+  struct mn_clipping *c = &o->clipping;
+  MN_TRY(mn_context_allocate(context, (void **)&c->scale, 2, sizeof(double)));
+  MN_TRY(mn_context_allocate(context, (void **)&c->squares, square_count(o->model), sizeof(double)));
+  if (c->rows) MN_TRY(mn_context_allocate(context, &c->grams, grams_size(o), context->device->real));
+  return mn_context_allocate(context, (void **)&c->scratch, scratch_size(o), sizeof(double));
 }
 
 mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
@@ -75,12 +100,13 @@ mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
   if (!o) return mn_fail(MN_NO_MEMORY, "no memory for an optimizer");
   o->model = model;
   o->config = *config;
-  o->stored =
-      config->clip > 0 || config->accumulate > 1 || mn_ranks_replicas(model->context->device->ranks) > 1;
+  o->clipping = (struct mn_clipping){.max = config->clip, .rows = by_grams(model, config) ? config->rows : 0};
+  o->stored = (config->clip > 0 && !o->clipping.rows) || config->accumulate > 1 ||
+              mn_ranks_replicas(model->context->device->ranks) > 1;
   mn_status status = mn_context_allocate(model->context, (void **)&o->rate, MN_RATES, sizeof(double));
   if (status == MN_OK && config->clip > 0) status = take_clip_buffers(o);
   o->rule = (struct mn_rule){.rate = o->rate,
-                             .scale = o->scale,
+                             .scale = o->clipping.scale,
                              .momentum = config->momentum,
                              .weight_decay = config->weight_decay,
                              .nesterov = config->nesterov,
@@ -95,6 +121,7 @@ mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
     mn_optimizer_close(o);
     return status;
   }
+  model->clipping = o->clipping.rows ? &o->clipping : NULL;
   *out = o;
   return MN_OK;
 }
@@ -103,9 +130,11 @@ void mn_optimizer_close(struct mn_optimizer *o) {
   if (!o) return;
   struct mn_context *context = o->model->context;
   mn_context_release(context, o->rate, MN_RATES, sizeof(double));
-  mn_context_release(context, o->scale, 2, sizeof(double));
-  mn_context_release(context, o->squares, square_count(o->model), sizeof(double));
-  mn_context_release(context, o->scratch, scratch_size(o->model), sizeof(double));
+  if (o->model->clipping == &o->clipping) o->model->clipping = NULL;
+  mn_context_release(context, o->clipping.scale, 2, sizeof(double));
+  mn_context_release(context, o->clipping.squares, square_count(o->model), sizeof(double));
+  mn_context_release(context, o->clipping.grams, grams_size(o), context->device->real);
+  mn_context_release(context, o->clipping.scratch, scratch_size(o), sizeof(double));
   free(o);
 }
 
@@ -125,7 +154,7 @@ mn_status mn_optimizer_rate(struct mn_optimizer *o, double rate, int64_t step) {
 
 void mn_optimizer_at(struct mn_optimizer *o, const double *rate, double *norm) {
   o->rule.rate = rate ? rate : o->rate;
-  o->norm = norm ? norm : o->scale ? o->scale + 1 : NULL;
+  o->clipping.norm = norm ? norm : o->clipping.scale ? o->clipping.scale + 1 : NULL;
 }
 
 mn_status mn_optimizer_reset(struct mn_optimizer *o) {
@@ -144,16 +173,17 @@ static mn_status sum_squares(struct mn_optimizer *o, const struct mn_tensor *t, 
   const void *own = t->gradient;
   const int64_t count = ranks_of(o) ? mn_replicas_own(context, t, &own) : mn_tensor_count(t);
   if (count == 0) return context->kernels->zero(context->device, squares, sizeof *squares);
-  return context->kernels->sum_of_squares(context->device, squares, o->scratch, own, count);
+  return context->kernels->dot(context->device, squares, o->clipping.scratch, own, own, count);
 }
 
 static mn_status clip(struct mn_optimizer *o) {
   struct mn_context *context = o->model->context;
-  double *squares = o->squares;
+  const struct mn_clipping *c = &o->clipping;
+  double *squares = c->squares;
   int64_t count = o->model->count;
   for (int i = 0; i < count; i++) MN_TRY(sum_squares(o, o->model->parameters[i], squares + i));
-  if (ranks_of(o)) MN_TRY(mn_ranks_squares(context, o->squares, o->model->count, &squares, &count));
-  return context->kernels->clip(context->device, o->scale, o->norm, squares, count, o->config.clip);
+  if (ranks_of(o)) MN_TRY(mn_ranks_squares(context, c->squares, o->model->count, &squares, &count));
+  return context->kernels->clip(context->device, c->scale, c->norm, squares, count, c->max);
 }
 
 static mn_status update_all(const struct mn_optimizer *o) {

@@ -1,5 +1,5 @@
-/* SGD or AdamW on a model's parameters: fused into the GEMMs that compute their gradients, or, for clipping
- * and accumulation, after the gradients were stored. */
+/* SGD or AdamW on a model's parameters: fused into the GEMMs that compute their gradients, or, for accumulation and,
+ * where it is faster, for clipping, after the gradients were stored. */
 #ifndef MN_TRAIN_OPTIMIZER_H
 #define MN_TRAIN_OPTIMIZER_H
 
@@ -15,6 +15,7 @@ struct mn_optimizer_config {
   double weight_decay;
   double clip;    /* largest global gradient norm; 0 means no clipping */
   int accumulate; /* backward passes a step, ≥ 1 */
+  int64_t rows;   /* of a batch, if clipping may do without stored gradients where that is faster; else 0 */
 };
 
 /* A config with the defaults of `minnow train`: AdamW with beta1 0.9, beta2 0.98, eps 1e-8, SGD with momentum
@@ -29,11 +30,10 @@ MN_API mn_status mn_optimizer_parse(const char *word, enum mn_rule_kind *out);
 struct mn_optimizer {
   struct mn_model *model;
   struct mn_optimizer_config config;
-  struct mn_rule rule;            /* what the update epilogues read */
-  double *rate, *scale, *squares; /* on the device: rate [MN_RATES], scale [1], squares [parameters] */
-  double *norm; /* [1] the gradient's, under clipping, after each step; as mn_tape.results */
-  double *scratch;
-  double host_rate[MN_RATES]; /* what rate is copied from */
+  struct mn_rule rule;         /* what the update epilogues read */
+  double *rate;                /* on the device, [MN_RATES] */
+  struct mn_clipping clipping; /* its norm is the gradient's, under clipping, after each step */
+  double host_rate[MN_RATES];  /* what rate is copied from */
   int stored; /* gradients are stored, and mn_optimizer_step updates: clipping, accumulation or replicas */
 };
 

@@ -72,6 +72,11 @@ static mn_status open_pass(struct mn_pass **out, struct mn_model *model, enum mn
                            int64_t batch, double scale, int input_gradient, input_function *input) {
   *out = NULL;
   if (rows < 1) return mn_fail(MN_USAGE, "a batch of %ld rows: at least 1 is needed", (long)rows);
+  const struct mn_clipping *clipping = kind == MN_PASS_TRAIN ? model->clipping : NULL;
+  if (clipping && clipping->rows != rows)
+    return mn_fail(MN_USAGE,
+                   "a batch of %ld rows, but the optimizer was opened for %ld; it can be opened for 0",
+                   (long)rows, (long)clipping->rows);
   struct mn_pass *pass = calloc(1, sizeof *pass);
   if (!pass) return mn_fail(MN_NO_MEMORY, "no memory for a pass");
   pass->model = model;
@@ -79,6 +84,7 @@ static mn_status open_pass(struct mn_pass **out, struct mn_model *model, enum mn
   pass->batch = batch;
   mn_status status =
       mn_tape_open(&pass->tape, model->context, kind == MN_PASS_TRAIN || kind == MN_PASS_SEEDED);
+  if (status == MN_OK) pass->tape->clipping = clipping;
   if (status == MN_OK && pass->tape->ranks) pass->tape->ranks->divided = rows < batch;
   if (status == MN_OK) status = record(pass, kind, scale, input_gradient, input);
   if (status != MN_OK) {

@@ -240,7 +240,7 @@ mn_status mn_options_model(const struct mn_options *o, struct mn_model_config *o
 
 mn_status mn_options_optimizer(const struct mn_options *o, struct mn_optimizer_config *out) {
   *out = (struct mn_optimizer_config){
-      .weight_decay = o->weight_decay, .clip = o->clip, .accumulate = (int)o->accumulate};
+      .weight_decay = o->weight_decay, .clip = o->clip, .accumulate = (int)o->accumulate, .rows = o->batch};
   MN_TRY(mn_optimizer_parse(o->optimizer, &out->rule));
   if (out->rule == MN_ADAMW)
     out->beta1 = o->beta1, out->beta2 = o->beta2, out->eps = o->adam_eps;
