@@ -58,21 +58,6 @@ for limit in 64 511 512; do
 done
 passed=$((passed + 1))
 
-# Between the two, fewer threads do the work than were asked for: a line says so, and the bytes are those of that many threads.
-capped=0
-for ((limit = 400000; limit <= 2600000 && capped == 0; limit += 62500)); do
-  under -v "$limit" 8 "${train[@]}" || continue
-  capped=$(sed -n 's/^note: \([1-7]\) of 8 threads are used: .*ulimit -v.*/\1/p' "$folder/err")
-  : "${capped:=0}"
-done
-[ "$capped" -gt 0 ] || complain "no run has fewer threads than were asked for"
-cp "$folder/out" "$folder/capped"
-OMP_NUM_THREADS=$capped "$minnow" "${train[@]}" --quiet >"$folder/out" 2>"$folder/err"
-cmp "$folder/out" "$folder/capped" || complain "$capped threads that memory has room for give other bytes than $capped that were asked for"
-OMP_NUM_THREADS=8 "$minnow" "${train[@]}" >"$folder/out" 2>"$folder/err"
-! grep -q "threads are used" "$folder/err" || complain "memory without a limit has room for 8 threads"
-passed=$((passed + 1))
-
 # A thread that waits spins for a moment only, unless the user says how it waits; the process keeps its name, which pkill goes by.
 spins() { env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=VERBOSE "$@" "$minnow" --version 2>&1 | grep -c "GOMP_SPINCOUNT = '300'" || true; }
 words=$(spins OMP_NUM_THREADS=2):$(spins OMP_NUM_THREADS=1):$(spins OMP_NUM_THREADS=2 GOMP_SPINCOUNT=7):$(spins OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive)

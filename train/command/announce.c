@@ -6,11 +6,9 @@
 #include <omp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/escape.h"
-#include "train/command/room.h"
 #include "train/command/show.h"
 
 void mn_announce(const struct mn_options *options, const char *format, ...) {
@@ -42,12 +40,6 @@ void mn_announce_device(const struct mn_context *context, const struct mn_option
     mn_announce(options, "note: %s runs as fp32 on %s", mn_precision_name(context->precision),
                 cpu ? "the CPU" : "this GPU");
   if (!cpu) return;
-  const char *wanted = getenv(MN_ROOM_WANTED);
-  if (wanted)
-    mn_announce(options,
-                "note: %d of %s threads are used: memory has no room for the buffers that OpenBLAS takes for "
-                "each; a higher limit (ulimit -v) would do",
-                omp_get_max_threads(), wanted);
   if (openblas_get_parallel() == OPENBLAS_THREAD)
     mn_announce(
         options,
