@@ -270,7 +270,7 @@ static void what_a_full_disk_kept_out_comes_at_the_end(void **state) {
   char *again = read_log();
   assert_string_equal(again, whole);
   free(again);
-  assert_int_equal(write_past_a_full_disk(2), MN_IO); /* three bytes of the fourth line are there */
+  assert_int_equal(write_past_a_full_disk(2), MN_IO); /* nothing of the fourth line is there */
   write_log(3, 4, 6);
   again = read_log();
   assert_string_equal(again, whole);

@@ -4,8 +4,6 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -19,28 +17,6 @@
 static mn_status cannot_use(const struct mn_log *log, int error) {
   return mn_fail(error == ENOMEM ? MN_NO_MEMORY : MN_IO,
                  "--log %s: %s; a file that can be read and written is needed", log->path, strerror(error));
-}
-
-/* If memory is short, jansson may report text that is not JSON, or end the process by an assertion. So
- * failed allocations are served from a reserve, enough to end the line, and the reading of the log
- * fails afterwards. */
-static _Alignas(max_align_t) char reserve[1 << 18];
-static size_t reserved;
-static int lacked_memory;
-
-static void *allocate(size_t size) {
-  void *memory = lacked_memory ? NULL : malloc(size);
-  if (memory) return memory;
-  lacked_memory = 1;
-  if (size > sizeof reserve - reserved) return NULL;
-  memory = reserve + reserved;
-  reserved += (size + 15) / 16 * 16;
-  return memory;
-}
-
-static void release(void *memory) {
-  const uintptr_t at = (uintptr_t)memory, from = (uintptr_t)reserve;
-  if (at < from || at >= from + sizeof reserve) free(memory);
 }
 
 static mn_status is_another(const struct mn_log *log, const char *what) {
@@ -61,8 +37,9 @@ static mn_status read_line(const struct mn_log *log, json_t **out, char **text, 
   *out = NULL;
   ssize_t length = getline(text, room, log->file);
   if (length < 0 && !feof(log->file)) return cannot_use(log, errno);
-  if (length > 0 && (*text)[length - 1] == '\n') *out = json_loadb(*text, (size_t)length, 0, &error);
-  return lacked_memory ? cannot_use(log, ENOMEM) : MN_OK;
+  if (length <= 0 || (*text)[length - 1] != '\n') return MN_OK;
+  *out = json_loadb(*text, (size_t)length, 0, &error);
+  return *out || json_error_code(&error) != json_error_out_of_memory ? MN_OK : cannot_use(log, ENOMEM);
 }
 
 static int is_event(const json_t *line, const char *event) {
@@ -83,7 +60,6 @@ static mn_status find_end(struct mn_log *log, off_t *end, int64_t resumed, const
   char *text = NULL, now[40] = "";
   size_t room = 0;
   json_t *line;
-  json_set_alloc_funcs(allocate, release);
   mn_status status = read_line(log, &line, &text, &room);
   const int empty = !line && ftello(log->file) == 0;
   if (status == MN_OK && !empty && !is_event(line, "start")) status = is_another(log, "");
@@ -98,7 +74,7 @@ static mn_status find_end(struct mn_log *log, off_t *end, int64_t resumed, const
     }
     *end = ftello(log->file);
     json_decref(line);
-    status = read_line(log, &line, &text, &room); /* fails if memory was short above, too */
+    status = read_line(log, &line, &text, &room);
   }
   const int64_t last = is_event(line, "end") ? json_integer_value(json_object_get(line, "step")) : resumed;
   char what[96];
@@ -122,19 +98,28 @@ static int begin_line(struct mn_log *log, struct mn_json *json, const char *even
   return 1;
 }
 
-/* Writes the whole lines that are not in the file yet. Returns 0 or errno; the next call retries the rest. */
+static int cut(const struct mn_log *log) {
+  const int file = fileno(log->file);
+  return ftruncate(file, log->end) == 0 && lseek(file, log->end, SEEK_SET) >= 0 ? 0 : -1;
+}
+
+/* Writes the lines that are not in the file yet: all of them, or none. Returns 0 or errno. */
 static int write_lines(struct mn_log *log) {
   const int file = fileno(log->file);
-  if (log->done < log->whole && log->ended && ftruncate(file, log->end) != 0) return errno;
-  if (log->done < log->whole) log->ended = 0;
-  while (log->done < log->whole) {
-    const ssize_t count = write(file, log->text + log->done, log->whole - log->done);
+  if (fflush(log->lines) != 0 || ferror(log->lines)) return ENOMEM;
+  if (log->ended && cut(log) != 0) return errno;
+  log->ended = 0;
+  for (size_t done = 0; done < log->size;) {
+    const ssize_t count = write(file, log->text + done, log->size - done);
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return count < 0 ? errno : ENOSPC;
-    log->done += (size_t)count;
-    log->end += count;
+    if (count > 0) {
+      done += (size_t)count;
+      continue;
+    }
+    const int error = count < 0 ? errno : ENOSPC;
+    return cut(log) == 0 ? error : errno;
   }
-  log->done = log->whole = 0;
+  log->end += (off_t)log->size;
   return fseeko(log->lines, 0, SEEK_SET) == 0 ? 0 : errno;
 }
 
@@ -142,10 +127,7 @@ static int write_lines(struct mn_log *log) {
 static void end_line(struct mn_log *log, struct mn_json *json) {
   mn_json_close(json);
   mn_json_close(json);
-  int error = fflush(log->lines) == 0 && !ferror(log->lines) ? 0 : ENOMEM;
-  if (!error) log->whole = log->size;
-  if (!error && !log->error) error = write_lines(log);
-  if (!log->error) log->error = error;
+  if (!log->error) log->error = write_lines(log);
 }
 
 static void write_start(struct mn_log *log, const struct mn_log_run *run) {
@@ -172,10 +154,7 @@ static mn_status go_on(struct mn_log *log, const struct mn_log_run *run, int *fo
   if (!log->file) return errno == ENOENT ? MN_OK : cannot_use(log, errno);
   MN_TRY(take_lock(log));
   MN_TRY(find_end(log, &log->end, run->from->progress.step, run->begun));
-  if ((!log->ended && ftruncate(fileno(log->file), log->end) != 0) ||
-      lseek(fileno(log->file), log->end, SEEK_SET) < 0)
-    return cannot_use(log, errno);
-  return MN_OK;
+  return log->ended || cut(log) == 0 ? MN_OK : cannot_use(log, errno);
 }
 
 mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_log_run *run) {

@@ -42,10 +42,9 @@ struct mn_log {
   int error;    /* errno of the first write that failed, else 0. The run must then save its checkpoint and
                    end: mn_log_close retries the lines from there on, and returns the failure. If the retry
                    fails too, a resumed log lacks them up to that checkpoint */
-  FILE *lines;  /* writes to `text` the lines that are not in the file yet: `whole` bytes of whole lines,
-                   the first `done` of them written */
+  FILE *lines;  /* writes to `text` the lines that are not in the file yet, `size` bytes */
   char *text;
-  size_t size, whole, done;
+  size_t size;
   off_t end; /* the offset in the file of the next byte */
 };
 
