@@ -1,5 +1,5 @@
 /* The options of every command, each with its default; a command takes only the options of its own list.
- * One table (options_table.c) holds each option's name, its commands and its possible values; options_text.c
+ * One list (options_list.h) holds each option's field, name, commands and possible values; options_text.c
  * reads and shows values, options_parse.c reads a command line. */
 #ifndef MN_TRAIN_COMMAND_OPTIONS_H
 #define MN_TRAIN_COMMAND_OPTIONS_H
@@ -23,77 +23,32 @@ enum mn_command {
   MN_COMMANDS,
 };
 
+/* The fields of an option, by its kind (enum mn_option_kind). */
+#define MN_FIELD_FLAG(field) int field;
+#define MN_FIELD_INTEGER(field) int64_t field;
+#define MN_FIELD_SEED(field) uint64_t field;
+#define MN_FIELD_REAL(field) double field;
+#define MN_FIELD_TEXT(field) const char *field;
+#define MN_FIELD_WORD(field) const char *field;
+#define MN_FIELD_WIDTHS(field)                                                                               \
+  int64_t field[MN_MODEL_DEPTH];                                                                             \
+  int depth;
+#define MN_FIELD_EVERY(field)                                                                                \
+  int64_t field;                                                                                             \
+  int save_seconds; /* of which the number is */
+
 struct mn_options {
   enum mn_command command;
   char **files; /* the arguments that are no options: parity F, info F, verify F, diff A B, plot LOG… */
   int file_count;
-  /* the rows */
-  const char *data;            /* --data F */
-  const char *x_name, *y_name; /* --x, --y; "x" and "y" */
-  int64_t synthetic;           /* --synthetic n: rows; 0 if unset */
-  double noise;                /* --noise: standard deviation of the synthetic targets' noise, 0.1 */
-  int64_t test_rows; /* --test-rows: synthetic rows held out for evaluation; −1 means n/10 (at least 1) */
-  double validation; /* --validation F: the share of rows held out if data has no test part; 0 if unset */
-  int standardize;   /* --standardize */
-  const char *part;  /* --part auto|train|test|all: the rows that eval and predict read */
-  const char *place; /* --place auto|device|host|file */
-  /* the model */
-  int64_t in;                     /* --in; 0 means the data's */
-  int64_t hidden[MN_MODEL_DEPTH]; /* --hidden 128,128; depth is 0 if unset */
-  int depth;
-  int64_t groups;   /* --groups 8; in bench 0 means 16 channels a group */
-  int64_t head;     /* --head K; −1 if unset */
-  double eps;       /* --eps 1e-5 */
-  double slope;     /* --slope 0.01 */
-  const char *loss; /* --loss mse|cross-entropy; NULL to follow the data's targets */
-  const char *plan; /* --plan block */
-  /* training */
-  int64_t epochs, steps; /* --epochs 10, --steps: the horizon; one of them, the other is 0 */
-  int64_t stop_at;       /* --stop-at S: end early, after optimizer step S; 0 if unset */
-  int64_t patience;      /* --patience N: end after N epochs without improvement; 0 if unset */
-  int dry_run;           /* --dry-run */
-  int64_t batch;         /* --batch 64 */
-  const char *optimizer; /* --optimizer sgd|adamw: adamw */
-  double lr;             /* --lr 0.007, for sgd 0.05 */
-  double momentum;       /* --momentum 0.9 */
-  double weight_decay;   /* --weight-decay 0 */
-  int nesterov;          /* --nesterov */
-  double beta1, beta2;   /* --beta1 0.9, --beta2 0.98 */
-  double adam_eps;       /* --adam-eps 1e-8 */
-  const char *schedule;  /* --schedule constant|cosine|step: cosine, for sgd constant */
-  int64_t step_every;    /* --step-every: steps between drops of --schedule step; 0 means horizon/3 */
-  double step_factor;    /* --step-factor 0.1 */
-  int64_t warmup;        /* --warmup: steps of linear warm-up; −1 means 100, but at most a tenth of all */
-  double clip;           /* --clip: largest global gradient norm; 0 means no clipping */
-  int64_t accumulate;    /* --accumulate: batches a step, 1 */
-  const char *on_nonfinite; /* --on-nonfinite stop|skip */
-  uint64_t seed;            /* --seed 0 */
-  const char *device;       /* --device auto */
-  int64_t threads;          /* --threads N; 0 to choose by the size of the model's products */
-  const char *ranks;        /* --ranks PxD: shards and replicas (kernels/ranks/ranks.h); auto */
-  int64_t rank_timeout;     /* --rank-timeout 30, in seconds; 0 means no timeout */
-  const char *precision;    /* --precision fp32 (gradcheck: always fp64); in eval, predict NULL means the
-                            checkpoint's */
-  /* files written */
-  const char *checkpoint; /* --checkpoint F */
-  int64_t save_every;     /* --save-every N: steps, or 30s: seconds; 0 means at the end only */
-  int save_seconds;       /* the number above is seconds */
-  int64_t keep;           /* --keep 1 */
-  int best;               /* --best */
-  int resume;             /* --resume */
-  const char *init;       /* --init F: the weights to start from; NULL to draw them by --seed */
-  const char *log;        /* --log F.jsonl */
-  int64_t log_every;      /* --log-every: steps a log line; 0 means a thousandth of the horizon */
-  const char *plot;       /* --plot F.svg */
-  const char *out;        /* --out F: predict, plot */
-  int probabilities;      /* --probabilities: predict writes the softmax of its outputs */
-  int force;              /* --force: an existing --out or --plot is replaced */
-  /* checks */
-  double tolerance;   /* --tolerance: gradcheck 1e-6; in parity 0 means the precision's own */
-  int plans;          /* bench --plans */
-  int json;           /* --json */
-  int verbose, quiet; /* --verbose, --quiet */
-  char given[96];     /* whether the user gave an option, by its index in the table; see mn_options_given */
+  /* A field for each option, of its kind's type. One that is unset is 0 or NULL; one that is "auto" has its
+   * row's auto_value, NULL, or depth 0. */
+#define HEADING(...)
+#define OPTION(kind, field, ...) MN_FIELD_##kind(field)
+#include "train/command/options_list.h"
+#undef HEADING
+#undef OPTION
+  char given[96]; /* whether the user gave an option, by its index in the table; see mn_options_given */
 };
 
 /* Reads argv (argv[1] is the command's name; --help and --version are answered here, on stdout, and *done is

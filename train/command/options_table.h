@@ -42,7 +42,7 @@ struct mn_option_row {
   const char *const *words; /* of MN_KIND_WORD; NULL behind the last one */
 };
 
-/* 2²², the most channels or inputs. This bound and higher ones only guard against overflow: a message names
+/* The most channels or inputs. This bound and higher ones only guard against overflow: a message names
  * them only if the value is above. */
 #define MN_OPTION_WIDEST 4194304.0
 

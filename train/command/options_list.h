@@ -1,0 +1,145 @@
+/* Every option, once: its field in struct mn_options, its name, the commands that take it, its bounds, its default as
+ * the user would write it, and its help. A new option needs a line here, and one in the manual.
+ *
+ * OPTION(kind, field, name, argument, commands, flags, low, high, initial, help, more…): of kind MN_KIND_…; the rest as in
+ * struct mn_option_row. HEADING(help, argument): of a section of --help. options.h and options_table.c include this list,
+ * each with macros of its own. */
+HEADING("Rows", "--data rows.h5 --validation 0.1 --standardize")
+OPTION(TEXT, data, "data", "F", RUNS, COURSE, 0, 0, NULL,
+       "HDF5 file with x [n, I] and y, or train/ and test/ of them")
+OPTION(TEXT, x_name, "x", "NAME", RUNS, COURSE, 0, 0, "x", "dataset of the inputs")
+OPTION(TEXT, y_name, "y", "NAME", RUNS, COURSE, 0, 0, "y", "dataset of the targets or labels")
+OPTION(
+    REAL, validation, "validation", "F", TRAIN, CONFIG | BELOW, 0, 1, "0",
+    "of --data without a test part, the share of rows, of each class alike, that is held out for evaluation")
+OPTION(FLAG, standardize, "standardize", NULL, TRAIN, CONFIG, 0, 0, NULL,
+       "from each column of x subtract its mean over the rows to train on, and divide by its deviation; eval "
+       "and predict do the same, by the checkpoint's numbers")
+OPTION(WORD, part, "part", NULL, READS, 0, 0, 0, "auto",
+       "which rows: the test part's, the train part's, or all of --x, a name from the file's root on; a run "
+       "with --validation has parts of its own; auto: the test part's if there is one, else all",
+       .words = parts)
+OPTION(WORD, place, "place", NULL, RUNS, 0, 0, 0, "auto",
+       "where the rows wait: in the device's memory, in host memory, or in the file; auto: the first that "
+       "has room",
+       .words = mn_place_words)
+HEADING("Random rows", "--synthetic 4096 --in 64 --hidden 64")
+OPTION(INTEGER, synthetic, "synthetic", "n", TRAIN, CONFIG, 1, LARGEST, NULL,
+       "n rows of a random teacher instead of --data")
+OPTION(REAL, noise, "noise", "S", TRAIN, CONFIG, 0, 0, "0.1",
+       "standard deviation of the synthetic targets' noise")
+OPTION(INTEGER, test_rows, "test-rows", "n", TRAIN, CONFIG, 0, LARGEST, "auto",
+       "synthetic rows held out for evaluation, 0: none; auto: a tenth of --synthetic", .automatic = TRAIN,
+       .auto_value = -1)
+HEADING("Model", "--hidden 256,128 --groups 16")
+OPTION(INTEGER, in, "in", "I", TRAIN | GRADCHECK | BENCH, CONFIG, 1, WIDEST, "auto",
+       "inputs, with --synthetic", .automatic = TRAIN | BENCH)
+OPTION(WIDTHS, hidden, "hidden", "C,C...", TRAIN | GRADCHECK | BENCH, CONFIG, 1, WIDEST, NULL,
+       "channels of each block, such as 128,128", .automatic = BENCH)
+OPTION(INTEGER, groups, "groups", "G", RUNS | GRADCHECK | BENCH, CONFIG, 1, WIDEST, "8",
+       "groups of each block; has to divide every --hidden", .automatic = READS | BENCH)
+OPTION(INTEGER, head, "head", "K", TRAIN | GRADCHECK | BENCH, CONFIG, 0, WIDEST, "auto",
+       "outputs of a linear head, 0: none; auto: the largest label + 1, or the targets' width where the last "
+       "block has another",
+       .automatic = TRAIN, .auto_value = -1)
+OPTION(REAL, eps, "eps", "E", RUNS | GRADCHECK, CONFIG | ABOVE, 0, 0, "1e-5", "added to the variance")
+OPTION(REAL, slope, "slope", "S", RUNS | GRADCHECK, CONFIG, 0, 0, "0.01", "of the leaky ReLU below 0")
+OPTION(WORD, loss, "loss", NULL, RUNS | GRADCHECK | BENCH, COURSE, 0, 0, "auto",
+       "loss; auto: what the targets are for, reals mse and labels cross-entropy",
+       .automatic = RUNS | GRADCHECK, .words = mn_loss_words)
+OPTION(WORD, plan, "plan", NULL, TRAIN | GRADCHECK, CONFIG, 0, 0, "block", "which operations are fused",
+       .words = mn_plan_words)
+HEADING("How long", "--epochs 30 --patience 5")
+OPTION(INTEGER, epochs, "epochs", "N", TRAIN, COURSE, 1, LARGEST, "10",
+       "passes over the rows: the horizon of the schedule")
+OPTION(INTEGER, steps, "steps", "N", TRAIN, COURSE, 1, LARGEST, NULL, "optimizer steps, instead of --epochs")
+OPTION(INTEGER, stop_at, "stop-at", "S", TRAIN, 0, 1, LARGEST, NULL,
+       "end early, after step S, to be resumed; the horizon stays")
+OPTION(INTEGER, patience, "patience", "N", TRAIN, COURSE, 0, LARGEST, "0",
+       "end after N epochs in a row without a better test metric, 0: never")
+OPTION(FLAG, dry_run, "dry-run", NULL, TRAIN, 0, 0, 0, NULL,
+       "open all that the run needs, say what it takes, and train nothing")
+HEADING("Training", "--batch 256 --lr 0.003 --weight-decay 0.01")
+OPTION(INTEGER, batch, "batch", "N", TRAIN | GRADCHECK | BENCH, CONFIG, 1, LARGEST, "64", "rows a batch")
+OPTION(WORD, optimizer, "optimizer", NULL, TRAIN | BENCH, CONFIG, 0, 0, "adamw",
+       "update rule of every parameter, PyTorch's; adamw without --weight-decay is Adam",
+       .words = mn_optimizer_words)
+OPTION(REAL, lr, "lr", "RATE", TRAIN, COURSE | ABOVE, 0, 0, "0.007", "learning rate; of sgd by default 0.05")
+OPTION(REAL, momentum, "momentum", "M", TRAIN | BENCH, COURSE | BELOW, 0, 1, "0.9",
+       "of sgd, which it implies")
+OPTION(REAL, weight_decay, "weight-decay", "D", TRAIN | BENCH, COURSE, 0, 0, "0",
+       "on every parameter; decoupled from the gradient with adamw")
+OPTION(FLAG, nesterov, "nesterov", NULL, TRAIN, COURSE, 0, 0, NULL,
+       "Nesterov's momentum, of sgd, which it implies")
+OPTION(REAL, beta1, "beta1", "B", TRAIN, COURSE | BELOW, 0, 1, "0.9",
+       "of adamw: decay of the mean of gradients")
+OPTION(REAL, beta2, "beta2", "B", TRAIN, COURSE | BELOW, 0, 1, "0.98",
+       "of adamw: decay of the mean of squared gradients")
+OPTION(REAL, adam_eps, "adam-eps", "E", TRAIN, COURSE | ABOVE, 0, 0, "1e-8",
+       "of adamw: added to the root of the mean of squares")
+OPTION(REAL, clip, "clip", "NORM", TRAIN, COURSE, 0, 0, "0",
+       "largest norm of the whole gradient, 0: no clipping")
+OPTION(INTEGER, accumulate, "accumulate", "N", TRAIN, CONFIG, 1, 1e6, "1", "batches an optimizer step")
+OPTION(WORD, on_nonfinite, "on-nonfinite", NULL, TRAIN, COURSE, 0, 0, "stop",
+       "end at a step in which a value is not finite, or skip that step: it updates nothing; the tenth such "
+       "step in a row ends the run in any case",
+       .words = mn_nonfinite_words)
+OPTION(SEED, seed, "seed", "N", TRAIN | GRADCHECK | BENCH, CONFIG, 0, 0, "0", "of everything random")
+HEADING("Schedule of the learning rate", "--schedule step --step-every 1000")
+OPTION(WORD, schedule, "schedule", NULL, TRAIN, COURSE, 0, 0, "cosine",
+       "of the learning rate; of sgd by default constant", .words = mn_schedule_words)
+OPTION(INTEGER, step_every, "step-every", "N", TRAIN, COURSE, 1, LARGEST, "auto",
+       "steps between the drops of --schedule step; auto: a third of the horizon", .automatic = TRAIN)
+OPTION(REAL, step_factor, "step-factor", "F", TRAIN, COURSE | ABOVE, 0, 1, "0.1",
+       "what each drop multiplies the rate by")
+OPTION(INTEGER, warmup, "warmup", "N", TRAIN, COURSE, 0, LARGEST, "auto",
+       "steps of linear warm-up; auto: 100, but at most a tenth of all", .automatic = TRAIN, .auto_value = -1)
+HEADING("Device", "--device cuda:1 --precision bf16")
+OPTION(WORD, device, "device", NULL, RUNS | CHECKS, 0, 0, 0, "auto", "auto: the GPU where there is one",
+       .words = devices)
+OPTION(INTEGER, threads, "threads", "N", RUNS | CHECKS, 0, 1, 1024, "auto",
+       "that the CPU computes with; auto: OMP_NUM_THREADS, or all cores; of these a quarter, or one, for "
+       "small products",
+       .automatic = RUNS | CHECKS)
+OPTION(WORD, precision, "precision", NULL, RUNS | PARITY | BENCH, CONFIG, 0, 0, "fp32",
+       "of the matrix products' inputs; on the CPU tf32 and fp16x3 run as fp32, fp16x3 also on GPUs other "
+       "than Hopper",
+       .automatic = EVAL | PREDICT, .words = mn_precision_words)
+HEADING("Several GPUs or hosts", "--ranks 4x2")
+OPTION(TEXT, ranks, "ranks", "PxD", TRAIN, 0, 0, 0, "auto",
+       "of the processes that mpirun or srun started, P shards divide the groups of every block, and D "
+       "replicas of these the rows of a batch; auto: as many shards as a host has ranks, if their number "
+       "divides the groups; 1: the process trains alone, whatever started it")
+OPTION(INTEGER, rank_timeout, "rank-timeout", "SECONDS", TRAIN, 0, 0, 1e6, "30",
+       "among ranks: end the run when one does not come, or does not get on, for so long; 0: wait for ever")
+HEADING("Checkpoints", "--checkpoint run.h5 --save-every 60s --best")
+OPTION(TEXT, checkpoint, "checkpoint", "F", RUNS, 0, 0, 0, NULL,
+       "HDF5 file of the parameters and of all that resuming needs")
+OPTION(EVERY, save_every, "save-every", "N|30s", TRAIN, KEPT, 1, 1e9, NULL,
+       "save each N steps or so many seconds, beside the training, not at the end alone; one that falls due "
+       "while another is being written follows it")
+OPTION(INTEGER, keep, "keep", "K", TRAIN, KEPT, 1, MN_CHECKPOINT_KEEP, "1",
+       "checkpoints to keep: run.h5, run.1.h5, run.2.h5 and so on")
+OPTION(FLAG, best, "best", NULL, TRAIN, COURSE, 0, 0, NULL,
+       "keep the checkpoint of the best test metric too, as run.best.h5")
+OPTION(FLAG, resume, "resume", NULL, TRAIN, 0, 0, 0, NULL,
+       "go on from --checkpoint, with its options; data, loss and the course of training (--epochs, --lr, "
+       "--schedule and so on) may be named anew: the rate is then what that schedule has at this step")
+OPTION(TEXT, init, "init", "F", TRAIN, 0, 0, 0, NULL,
+       "start a new run from the weights in group /model of an HDF5 file, not from random ones")
+HEADING("Log and picture", "--log run.jsonl --plot run.svg")
+OPTION(TEXT, log, "log", "F.jsonl", TRAIN, KEPT, 0, 0, NULL, "write the run's log, one JSON object a line")
+OPTION(INTEGER, log_every, "log-every", "N", TRAIN, KEPT, 1, LARGEST, "auto",
+       "steps a line of --log; auto: about 1000 lines a run", .automatic = TRAIN)
+OPTION(TEXT, plot, "plot", "F.svg", TRAIN, 0, 0, 0, NULL, "draw the --log at the end, as SVG or PNG")
+HEADING("Output", NULL)
+OPTION(TEXT, out, "out", "F", PREDICT | PLOT, 0, 0, 0, NULL, "file to write")
+OPTION(FLAG, probabilities, "probabilities", NULL, PREDICT, 0, 0, 0, NULL,
+       "write the softmax of the outputs as y, for a model of classes")
+OPTION(FLAG, force, "force", NULL, TRAIN | PREDICT | PLOT, 0, 0, 0, NULL, "replace the file if it exists")
+OPTION(REAL, tolerance, "tolerance", "T", GRADCHECK | PARITY, ABOVE, 0, 0, "auto",
+       "largest relative error; auto: the precision's own", .automatic = PARITY)
+OPTION(FLAG, plans, "plans", NULL, BENCH, 0, 0, 0, NULL, "the fusion plans beside each other")
+OPTION(FLAG, json, "json", NULL, TRAIN | EVAL | CHECKS | FILES, 0, 0, 0, NULL, "one JSON object on stdout")
+OPTION(FLAG, verbose, "verbose", NULL, TRAIN, 0, 0, 0, NULL, "say what is fused, and more")
+OPTION(FLAG, quiet, "quiet", NULL, RUNS | CHECKS, 0, 0, 0, NULL, "no progress and no notes on stderr")
