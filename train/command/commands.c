@@ -28,11 +28,11 @@ static mn_status leave(struct mn_context *context, const struct mn_options *opti
 }
 
 static mn_status run_gradcheck(FILE *out, const struct mn_options *options) {
-  struct mn_gradcheck_config config = {.has_loss = options->loss != NULL,
+  struct mn_gradcheck_config config = {.has_loss = options->loss >= 0,
                                        .batch = options->batch,
                                        .seed = options->seed,
                                        .tolerance = options->tolerance};
-  MN_TRY(mn_options_model(options, &config.model));
+  mn_options_model(options, &config.model);
   struct mn_context *context;
   MN_TRY(mn_session_context(&context, options, options->device, "fp64"));
   return leave(context, options, mn_gradcheck(out, context, &config, options->json));
@@ -43,17 +43,19 @@ static mn_status run_parity(FILE *out, const struct mn_options *options) {
   int count;
   MN_TRY(mn_cases_count(options->files[0], &count));
   struct mn_context *context;
-  MN_TRY(mn_session_context(&context, options, options->device, options->precision));
+  MN_TRY(mn_session_context(&context, options, options->device,
+                            mn_precision_name((enum mn_precision)options->precision)));
   return leave(context, options,
                mn_parity(out, context, options->files[0], options->tolerance, options->json));
 }
 
 static mn_status run_bench(FILE *out, const struct mn_options *options) {
   struct mn_bench_config config = {.batch = options->batch, .seed = options->seed, .plans = options->plans};
-  MN_TRY(mn_options_model(options, &config.model));
-  MN_TRY(mn_options_optimizer(options, &config.optimizer));
+  mn_options_model(options, &config.model);
+  mn_options_optimizer(options, &config.optimizer);
   struct mn_context *context;
-  MN_TRY(mn_session_context(&context, options, options->device, options->precision));
+  MN_TRY(mn_session_context(&context, options, options->device,
+                            mn_precision_name((enum mn_precision)options->precision)));
   struct mn_model_config *model = &config.model;
   int64_t width = context->device->type == MN_DEVICE_CPU ? BENCH_WIDTH_CPU : BENCH_WIDTH;
   if (model->inputs == 0) model->inputs = width;

@@ -23,13 +23,17 @@ enum mn_command {
   MN_COMMANDS,
 };
 
+/* What --part says. */
+enum { MN_ROWS_AUTO, MN_ROWS_TRAIN, MN_ROWS_TEST, MN_ROWS_ALL };
+
 /* The fields of an option, by its kind (enum mn_option_kind). */
 #define MN_FIELD_FLAG(field) int field;
 #define MN_FIELD_INTEGER(field) int64_t field;
 #define MN_FIELD_SEED(field) uint64_t field;
 #define MN_FIELD_REAL(field) double field;
 #define MN_FIELD_TEXT(field) const char *field;
-#define MN_FIELD_WORD(field) const char *field;
+#define MN_FIELD_WORD(field) int field;
+#define MN_FIELD_DEVICE(field) const char *field;
 #define MN_FIELD_WIDTHS(field)                                                                               \
   int64_t field[MN_MODEL_DEPTH];                                                                             \
   int depth;
@@ -42,7 +46,7 @@ struct mn_options {
   char **files; /* the arguments that are no options: parity F, info F, verify F, diff A B, plot LOG… */
   int file_count;
   /* A field for each option, of its kind's type. One that is unset is 0 or NULL; one that is "auto" has its
-   * row's auto_value, NULL, or depth 0. */
+   * row's auto_value, or depth 0. A word is its index among the row's words, an enum's value. */
 #define HEADING(...)
 #define OPTION(kind, field, ...) MN_FIELD_##kind(field)
 #include "train/command/options_list.h"
@@ -64,12 +68,11 @@ mn_status mn_options_check(const struct mn_options *options);
 /* Whether the user named option `name` (without the dashes) on the command line. */
 int mn_options_given(const struct mn_options *options, const char *name);
 
-/* The model that the options name; inputs and head may be 0, and the loss is mse by default. MN_USAGE: an
- * unknown word. */
-mn_status mn_options_model(const struct mn_options *options, struct mn_model_config *out);
+/* The model that the options name; inputs and head may be 0, and the loss is mse by default. */
+void mn_options_model(const struct mn_options *options, struct mn_model_config *out);
 
-/* The optimizer that the options name. MN_USAGE: an unknown word. */
-mn_status mn_options_optimizer(const struct mn_options *options, struct mn_optimizer_config *out);
+/* The optimizer that the options name. */
+void mn_options_optimizer(const struct mn_options *options, struct mn_optimizer_config *out);
 
 /* "train" … of a command. */
 const char *mn_command_name(enum mn_command command);

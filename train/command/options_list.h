@@ -46,7 +46,7 @@ OPTION(REAL, eps, "eps", "E", RUNS | GRADCHECK, CONFIG | ABOVE, 0, 0, "1e-5", "a
 OPTION(REAL, slope, "slope", "S", RUNS | GRADCHECK, CONFIG, 0, 0, "0.01", "of the leaky ReLU below 0")
 OPTION(WORD, loss, "loss", NULL, RUNS | GRADCHECK | BENCH, COURSE, 0, 0, "auto",
        "loss; auto: what the targets are for, reals mse and labels cross-entropy",
-       .automatic = RUNS | GRADCHECK, .words = mn_loss_words)
+       .automatic = RUNS | GRADCHECK, .auto_value = -1, .words = mn_loss_words)
 OPTION(WORD, plan, "plan", NULL, TRAIN | GRADCHECK, CONFIG, 0, 0, "block", "which operations are fused",
        .words = mn_plan_words)
 HEADING("How long", "--epochs 30 --patience 5")
@@ -95,7 +95,7 @@ OPTION(REAL, step_factor, "step-factor", "F", TRAIN, COURSE | ABOVE, 0, 1, "0.1"
 OPTION(INTEGER, warmup, "warmup", "N", TRAIN, COURSE, 0, LARGEST, "auto",
        "steps of linear warm-up; auto: 100, but at most a tenth of all", .automatic = TRAIN, .auto_value = -1)
 HEADING("Device", "--device cuda:1 --precision bf16")
-OPTION(WORD, device, "device", NULL, RUNS | CHECKS, 0, 0, 0, "auto", "auto: the GPU where there is one",
+OPTION(DEVICE, device, "device", NULL, RUNS | CHECKS, 0, 0, 0, "auto", "auto: the GPU where there is one",
        .words = devices)
 OPTION(INTEGER, threads, "threads", "N", RUNS | CHECKS, 0, 1, 1024, "auto",
        "that the CPU computes with; auto: OMP_NUM_THREADS, or all cores; of these a quarter, or one, for "
@@ -104,7 +104,7 @@ OPTION(INTEGER, threads, "threads", "N", RUNS | CHECKS, 0, 1, 1024, "auto",
 OPTION(WORD, precision, "precision", NULL, RUNS | PARITY | BENCH, CONFIG, 0, 0, "fp32",
        "of the matrix products' inputs; on the CPU tf32 and fp16x3 run as fp32, fp16x3 also on GPUs other "
        "than Hopper",
-       .automatic = EVAL | PREDICT, .words = mn_precision_words)
+       .automatic = EVAL | PREDICT, .auto_value = -1, .words = mn_precision_words)
 HEADING("Several GPUs or hosts", "--ranks 4x2")
 OPTION(TEXT, ranks, "ranks", "PxD", TRAIN, 0, 0, 0, "auto",
        "of the processes that mpirun or srun started, P shards divide the groups of every block, and D "

@@ -343,12 +343,11 @@ static mn_status check_needed(const struct mn_options *o) {
 static mn_status check_optimizer(const struct mn_options *o) {
   static const char *const others[MN_RULES][4] = {
       [MN_SGD] = {"beta1", "beta2", "adam-eps"}, [MN_ADAMW] = {"momentum", "nesterov"}};
-  enum mn_rule_kind rule;
-  MN_TRY(mn_optimizer_parse(o->optimizer, &rule));
+  const enum mn_rule_kind rule = (enum mn_rule_kind)o->optimizer;
   for (const char *const *other = others[rule]; *other; other++)
     if (mn_options_given(o, *other))
       return mn_fail(MN_USAGE, "--%s is not for --optimizer %s; leave it out, or take %s", *other,
-                     o->optimizer, mn_optimizer_name(rule == MN_SGD ? MN_ADAMW : MN_SGD));
+                     mn_optimizer_name(rule), mn_optimizer_name(rule == MN_SGD ? MN_ADAMW : MN_SGD));
   if (rule == MN_SGD && mn_options_given(o, "nesterov") && o->momentum == 0)
     return mn_fail(MN_USAGE, "--nesterov needs --momentum above 0");
   return MN_OK;
@@ -357,13 +356,14 @@ static mn_status check_optimizer(const struct mn_options *o) {
 static mn_status check_values(const struct mn_options *o) {
   MN_TRY(check_optimizer(o));
   if (o->command == MN_COMMAND_TRAIN) {
-    if (o->synthetic && o->loss && strcmp(o->loss, "mse") != 0)
+    if (o->synthetic && o->loss > MN_LOSS_MSE)
       return mn_fail(MN_USAGE,
                      "--loss %s needs classes, which --synthetic has none of; use --data or --loss mse",
-                     o->loss);
+                     mn_loss_name((enum mn_loss)o->loss));
     const char *drop = mn_options_given(o, "step-every") ? "step-every" : "step-factor";
-    if (strcmp(o->schedule, "step") != 0 && mn_options_given(o, drop))
-      return mn_fail(MN_USAGE, "--%s goes with --schedule step alone, not with %s", drop, o->schedule);
+    if (o->schedule != MN_SCHEDULE_STEP && mn_options_given(o, drop))
+      return mn_fail(MN_USAGE, "--%s goes with --schedule step alone, not with %s", drop,
+                     mn_schedule_name((enum mn_schedule_kind)o->schedule));
   }
   for (int i = 0; i < o->depth && o->groups > 0; i++)
     if (mn_block_check_groups(o->hidden[i], o->groups) != MN_OK)
@@ -399,10 +399,10 @@ mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *d
   MN_TRY(check_picture(out));
   if (mn_options_given(out, "steps") && !mn_options_given(out, "epochs")) out->epochs = 0;
   const int means_sgd = mn_options_given(out, "momentum") || mn_options_given(out, "nesterov");
-  if (means_sgd && !mn_options_given(out, "optimizer")) out->optimizer = "sgd";
-  const int sgd = strcmp(out->optimizer, "sgd") == 0;
+  if (means_sgd && !mn_options_given(out, "optimizer")) out->optimizer = MN_SGD;
+  const int sgd = out->optimizer == MN_SGD;
   if (sgd && !mn_options_given(out, "lr")) out->lr = 0.05;
-  if (sgd && !mn_options_given(out, "schedule")) out->schedule = "constant";
+  if (sgd && !mn_options_given(out, "schedule")) out->schedule = MN_SCHEDULE_CONSTANT;
   if (!out->resume) return mn_options_check(out);
   return check_rules(out, 1);
 }

@@ -14,7 +14,8 @@ enum mn_option_kind {
   MN_KIND_SEED,    /* uint64_t */
   MN_KIND_REAL,    /* double */
   MN_KIND_TEXT,    /* const char *: a file or a dataset */
-  MN_KIND_WORD,    /* const char *: one of the row's words; cuda:N stands for cuda:0, cuda:1 … */
+  MN_KIND_WORD,    /* int: the index of one of the row's words */
+  MN_KIND_DEVICE,  /* const char *: one of the row's words, of which cuda:N stands for cuda:0, cuda:1 … */
   MN_KIND_WIDTHS,  /* hidden and depth */
   MN_KIND_EVERY,   /* save_every and save_seconds */
 };
@@ -37,9 +38,9 @@ struct mn_option_row {
   double low, high;    /* high is 0 if only the type bounds it */
   const char *initial; /* NULL means 0 or NULL */
   unsigned automatic;  /* the commands in which it may be "auto" … */
-  double auto_value;   /* … and the number that stands for it (for text NULL, for widths depth 0) */
+  double auto_value;   /* … and the number that stands for it (for widths depth 0) */
   const char *help;
-  const char *const *words; /* of MN_KIND_WORD; NULL behind the last one */
+  const char *const *words; /* of a word or device; NULL behind the last one */
 };
 
 /* The most channels or inputs. This bound and higher ones only guard against overflow: a message names

@@ -74,14 +74,18 @@ static int read_every(struct mn_options *options, const struct mn_option_row *ro
   return 0;
 }
 
-static int is_word(const struct mn_option_row *row, const char *text) {
+static int read_word(int *out, const struct mn_option_row *row, const char *text) {
+  for (int i = 0; row->words[i]; i++)
+    if (strcmp(row->words[i], text) == 0) return *out = i, 0;
+  return -1;
+}
+
+static int is_device(const struct mn_option_row *row, const char *text) {
   uint64_t ordinal;
-  for (const char *const *word = row->words; *word; word++)
-    if (strcmp(*word, text) == 0 ||
-        (strcmp(*word, "cuda:N") == 0 && strncmp(text, "cuda:", 5) == 0 &&
-         read_unsigned(&ordinal, text + 5, strlen(text + 5)) == 0 && ordinal < 1024))
-      return 1;
-  return 0;
+  int word;
+  if (read_word(&word, row, text) == 0) return strcmp(text, "cuda:N") != 0;
+  return strncmp(text, "cuda:", 5) == 0 && read_unsigned(&ordinal, text + 5, strlen(text + 5)) == 0 &&
+         ordinal < 1024;
 }
 
 /* Sets an option to "auto"; −1 for the kinds that never have it. */
@@ -94,7 +98,7 @@ static int read_auto(struct mn_options *options, const struct mn_option_row *row
   else if (row->kind == MN_KIND_WIDTHS)
     options->depth = 0;
   else if (row->kind == MN_KIND_WORD)
-    *(const char **)field = NULL;
+    *(int *)field = (int)row->auto_value;
   else
     return -1;
   return 0;
@@ -128,7 +132,9 @@ int mn_option_read(struct mn_options *options, int index, enum mn_command comman
     if (*text == 0 || strncmp(text, "--", 2) == 0) return -1;
     break;
   case MN_KIND_WORD:
-    if (!is_word(row, text)) return -1;
+    return read_word(field, row, text);
+  case MN_KIND_DEVICE:
+    if (!is_device(row, text)) return -1;
     break;
   case MN_KIND_HEADING:
     return -1;
@@ -177,10 +183,13 @@ int mn_option_show(char *out, size_t size, const struct mn_options *options, int
     return show_widths(out, size, options);
   case MN_KIND_EVERY:
     return snprintf(out, size, "%" PRId64 "%s", options->save_every, options->save_seconds ? "s" : "");
-  case MN_KIND_TEXT:
   case MN_KIND_WORD:
+    text = *(const int *)field < 0 ? "auto" : row->words[*(const int *)field];
+    return snprintf(out, size, "%s", text);
+  case MN_KIND_TEXT:
+  case MN_KIND_DEVICE:
     text = *(const char *const *)field;
-    return snprintf(out, size, "%s", text ? text : row->automatic ? "auto" : "");
+    return snprintf(out, size, "%s", text ? text : "");
   case MN_KIND_HEADING:
     break;
   }
@@ -213,6 +222,7 @@ void mn_option_describe(char *out, size_t size, int index, enum mn_command comma
     snprintf(out, size, "a number of steps such as 500, or of seconds such as 30s, is needed");
     break;
   case MN_KIND_WORD:
+  case MN_KIND_DEVICE:
     mn_words_join(words, sizeof words, row->words, ", ", " or ");
     snprintf(out, size, "%s is needed", words);
     break;
@@ -226,27 +236,28 @@ void mn_option_describe(char *out, size_t size, int index, enum mn_command comma
   }
 }
 
-mn_status mn_options_model(const struct mn_options *o, struct mn_model_config *out) {
+void mn_options_model(const struct mn_options *o, struct mn_model_config *out) {
   *out = (struct mn_model_config){.inputs = o->in,
                                   .depth = o->depth,
                                   .groups = o->groups,
                                   .head = o->head > 0 ? o->head : 0,
                                   .eps = o->eps,
-                                  .slope = o->slope};
+                                  .slope = o->slope,
+                                  .plan = (enum mn_plan)o->plan};
   memcpy(out->hidden, o->hidden, sizeof out->hidden);
-  if (o->loss) MN_TRY(mn_loss_parse(o->loss, &out->loss));
-  return mn_plan_parse(o->plan, &out->plan);
+  if (o->loss >= 0) out->loss = (enum mn_loss)o->loss;
 }
 
-mn_status mn_options_optimizer(const struct mn_options *o, struct mn_optimizer_config *out) {
-  *out = (struct mn_optimizer_config){
-      .weight_decay = o->weight_decay, .clip = o->clip, .accumulate = (int)o->accumulate, .rows = o->batch};
-  MN_TRY(mn_optimizer_parse(o->optimizer, &out->rule));
+void mn_options_optimizer(const struct mn_options *o, struct mn_optimizer_config *out) {
+  *out = (struct mn_optimizer_config){.rule = (enum mn_rule_kind)o->optimizer,
+                                      .weight_decay = o->weight_decay,
+                                      .clip = o->clip,
+                                      .accumulate = (int)o->accumulate,
+                                      .rows = o->batch};
   if (out->rule == MN_ADAMW)
     out->beta1 = o->beta1, out->beta2 = o->beta2, out->eps = o->adam_eps;
   else
     out->momentum = o->momentum, out->nesterov = o->nesterov && o->momentum > 0;
-  return MN_OK;
 }
 
 /* /config. */

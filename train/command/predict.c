@@ -28,9 +28,8 @@ static mn_status with_session(FILE *out, const struct mn_options *options, int t
 }
 
 static mn_status open_evaluator(struct mn_evaluator **out, struct mn_session *s, enum mn_pass_kind kind) {
-  enum mn_place place;
-  MN_TRY(mn_place_parse(s->options.place, &place));
-  return mn_evaluator_open(out, s->model, s->test, kind, s->options.batch, place);
+  const struct mn_options *o = &s->options;
+  return mn_evaluator_open(out, s->model, s->test, kind, o->batch, (enum mn_place)o->place);
 }
 
 /* Printed after success, so that an error is the only line on stderr. */
@@ -40,8 +39,7 @@ static void describe(const struct mn_session *s) {
   if (s->whole)
     mn_announce(o, "rows: %ld of %ld, those that the run %s by --validation %g; --part all takes all",
                 (long)s->test->rows, (long)s->whole,
-                strcmp(o->part, "train") == 0 ? "trained on, others being held out" : "held out",
-                o->validation);
+                o->part == MN_ROWS_TRAIN ? "trained on, others being held out" : "held out", o->validation);
 }
 
 static void print_json(FILE *out, const struct mn_scores *scores, double loss, double accuracy) {

@@ -83,11 +83,11 @@ mn_status mn_resume_options(struct mn_session *s) {
   struct mn_options *o = &s->options;
   MN_TRY(check_loss(s));
   if (!find_then(s, "optimizer") && !mn_options_given(o, "optimizer"))
-    o->optimizer = "sgd"; /* from before there was a choice */
+    o->optimizer = MN_SGD; /* from before there was a choice */
   for (int i = 0; i < mn_option_count; i++)
     if (mn_option_rows[i].flags & (MN_OPTION_CONFIG | MN_OPTION_KEPT)) MN_TRY(take_option(s, i));
   MN_TRY(mn_options_check(o));
-  if (strcmp(o->optimizer, "sgd") == 0 && o->momentum > 0 && !s->from->tensors[0].momentum)
+  if (o->optimizer == MN_SGD && o->momentum > 0 && !s->from->tensors[0].momentum)
     return mn_fail(MN_USAGE, "--momentum %g, but %s was trained without; leave it out, or start a new run",
                    o->momentum, s->from_path);
   int there = 1;

@@ -41,11 +41,12 @@ static mn_status open_context(struct mn_session *s) {
   const struct mn_options *o = &s->options;
   char gpu[32];
   const int any = strcmp(o->device, "cuda") == 0 || strcmp(o->device, "auto") == 0;
-  if (!s->ranks || !any) return mn_session_context(&s->context, o, o->device, o->precision);
+  const char *precision = mn_precision_name((enum mn_precision)o->precision);
+  if (!s->ranks || !any) return mn_session_context(&s->context, o, o->device, precision);
   snprintf(gpu, sizeof gpu, "cuda:%d", s->ranks->local);
-  const mn_status status = mn_session_context(&s->context, o, gpu, o->precision);
+  const mn_status status = mn_session_context(&s->context, o, gpu, precision);
   if (status != MN_NO_DEVICE || strcmp(o->device, "cuda") == 0) return status;
-  return mn_session_context(&s->context, o, "cpu", o->precision);
+  return mn_session_context(&s->context, o, "cpu", precision);
 }
 
 /* Opens the context first: the rows are computed on the device that trains. */
@@ -120,11 +121,11 @@ static mn_status new_model(const struct mn_session *s, struct mn_model_config *c
   if (o->in > 0 && o->in != d->inputs)
     return mn_fail(MN_USAGE, "--in %ld, but the data has %ld inputs; leave --in out", (long)o->in,
                    (long)d->inputs);
-  MN_TRY(mn_options_model(o, c));
+  mn_options_model(o, c);
   c->inputs = d->inputs;
-  if (!o->loss) c->loss = d->classes ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
+  if (o->loss < 0) c->loss = d->classes ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
   if ((c->loss == MN_LOSS_CROSS_ENTROPY) != d->classes)
-    return mn_fail(MN_USAGE, "--loss %s does not go with these targets; %s does", o->loss,
+    return mn_fail(MN_USAGE, "--loss %s does not go with these targets; %s does", mn_loss_name(c->loss),
                    d->classes ? "cross-entropy (y are classes)" : "mse (y are numbers)");
   int needs_head = d->classes || d->outputs != c->hidden[c->depth - 1];
   c->head = o->head >= 0 ? o->head : needs_head ? d->outputs : 0;
@@ -222,8 +223,8 @@ static mn_status open_inputs(struct mn_session *s, struct mn_model_config *confi
                    o->validation > 0 ? "that --validation leaves to train on" : "of the data",
                    (long)s->train->rows);
   MN_TRY(s->from ? mn_snapshot_config(s->from, config) : new_model(s, config));
-  if (s->from && o->loss) MN_TRY(mn_loss_parse(o->loss, &config->loss)); /* it may be another */
-  MN_TRY(mn_plan_parse(o->plan, &config->plan));
+  if (s->from && o->loss >= 0) config->loss = (enum mn_loss)o->loss; /* it may be another */
+  config->plan = (enum mn_plan)o->plan;
   if (s->from) MN_TRY(check_fit(s, s->train, config, 1));
   return s->context ? MN_OK : open_context(s);
 }
@@ -242,7 +243,7 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   MN_TRY(mn_ranks_introduce(s));
   MN_TRY(mn_ranks_choose_grid(s, &config));
   MN_TRY(mn_context_join(s->context, s->ranks));
-  MN_TRY(mn_options_optimizer(o, &optimizer));
+  mn_options_optimizer(o, &optimizer);
   MN_TRY(check_memory(s, &config, &optimizer));
   MN_TRY(mn_model_open(&s->model, s->context, &config));
   MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &optimizer));
@@ -286,12 +287,12 @@ static mn_status load_checkpoint(struct mn_session *s) {
 /* The model for weights alone: sizes come from their shapes, the rest from the options. */
 static mn_status weights_model(const struct mn_session *s, struct mn_model_config *c) {
   const struct mn_options *o = &s->options;
-  MN_TRY(mn_options_model(o, c));
+  mn_options_model(o, c);
   MN_TRY(mn_weights_sizes(o->checkpoint, c));
   if (c->groups == 0)
     return mn_fail(MN_USAGE, "%s has weights alone, and no number of groups: %s needs --groups G for it",
                    o->checkpoint, mn_command_name(o->command));
-  if (!o->loss) c->loss = s->test->classes ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
+  if (o->loss < 0) c->loss = s->test->classes ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
   return MN_OK;
 }
 
@@ -309,7 +310,7 @@ static mn_status take_part(struct mn_session *s, enum mn_part part) {
     s->stratified = was_stratified(s);
     return divide(s, &s->test, part, s->from->progress.seed);
   }
-  if (part == MN_PART_TRAIN || strcmp(o->part, "test") != 0) return MN_OK;
+  if (part == MN_PART_TRAIN || o->part != MN_ROWS_TEST) return MN_OK;
   return mn_fail(MN_USAGE,
                  "--part test: %s has no test part, and %s held none of its rows out; --part all would do",
                  o->data, s->from_path);
@@ -319,7 +320,7 @@ static mn_status take_part(struct mn_session *s, enum mn_part part) {
  * held out, else all. Auto takes all rows of a file without targets, since no run was trained on them. */
 static mn_status open_part(struct mn_session *s, int targets) {
   const struct mn_options *o = &s->options;
-  int all = strcmp(o->part, "all") == 0, train = strcmp(o->part, "train") == 0;
+  const int all = o->part == MN_ROWS_ALL, train = o->part == MN_ROWS_TRAIN;
   enum mn_part part = all ? MN_PART_ALL : MN_PART_TEST;
   targets = targets || mn_options_given(o, "y");
   MN_TRY(open_rows(s, &s->test, part, targets));
@@ -328,7 +329,7 @@ static mn_status open_part(struct mn_session *s, int targets) {
   mn_dataset_close(s->test);
   s->test = NULL;
   MN_TRY(open_rows(s, &s->test, MN_PART_TRAIN, targets));
-  if (parts || (s->test->outputs == 0 && strcmp(o->part, "auto") == 0)) return MN_OK;
+  if (parts || (s->test->outputs == 0 && o->part == MN_ROWS_AUTO)) return MN_OK;
   return take_part(s, train ? MN_PART_TRAIN : MN_PART_TEST);
 }
 
@@ -346,9 +347,9 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
   const char *trained =
       checkpoint ? mn_text_find(s->from->fingerprint, s->from->fingerprint_count, "precision") : NULL;
   MN_TRY(mn_session_context(&s->context, o, o->device,
-                            o->precision ? o->precision
-                            : trained    ? trained
-                                         : "fp32"));
+                            o->precision >= 0 ? mn_precision_name((enum mn_precision)o->precision)
+                            : trained         ? trained
+                                              : "fp32"));
   MN_TRY(mn_model_open(&s->model, s->context, &config));
   return checkpoint ? mn_snapshot_restore(s->from, s->model, NULL, NULL)
                     : mn_snapshot_load_weights(o->checkpoint, s->model);
@@ -404,7 +405,7 @@ static void describe_init(const struct mn_session *s) {
   add_number(text, sizeof text, "eps", from->eps, now->eps);
   add_number(text, sizeof text, "slope", from->slope, now->slope);
   add_difference(text, sizeof text, "loss", from->loss, mn_loss_name(now->loss));
-  if (plan) add_difference(text, sizeof text, "plan", plan, o->plan);
+  if (plan) add_difference(text, sizeof text, "plan", plan, mn_plan_name(now->plan));
   if (*text) mn_announce(o, "note: %s was trained with%s", o->init, text);
   mn_checkpoint_free(from);
 }

@@ -71,7 +71,8 @@ static mn_status make_schedule(struct run *r, struct mn_schedule *schedule) {
   if (o->warmup >= 0) schedule->warmup = o->warmup;
   if (o->step_every > 0) schedule->every = o->step_every;
   r->log_every = o->log_every > 0 ? o->log_every : (horizon + 999) / 1000;
-  return mn_schedule_parse(o->schedule, &schedule->kind);
+  schedule->kind = (enum mn_schedule_kind)o->schedule;
+  return MN_OK;
 }
 
 /* "device, 1.5 GiB" */
@@ -121,9 +122,9 @@ static mn_status open_rows(struct run *r, const struct mn_options *options) {
   r->test_loss = r->accuracy = r->epoch_loss = NAN;
   config.batch = o->batch;
   config.seed = o->seed;
-  MN_TRY(mn_nonfinite_parse(o->on_nonfinite, &config.on_nonfinite));
+  config.on_nonfinite = (enum mn_nonfinite)o->on_nonfinite;
   MN_TRY(make_schedule(r, &config.schedule));
-  MN_TRY(mn_place_parse(o->place, &config.place));
+  config.place = (enum mn_place)o->place;
   config.stop = mn_watchdog_stop();
   MN_TRY(mn_watchdog_signals(s->from != NULL && o->resume)); /* reading rows may take long */
   MN_TRY(mn_session_columns(s, config.stop));
