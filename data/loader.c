@@ -39,7 +39,6 @@ struct mn_loader {
   int64_t done, within;       /* batches that are through, and samples of the current one */
   int64_t targets;            /* columns of y that are gathered, … */
   size_t y_first, y_row;      /* … the bytes of a row before them, and theirs */
-  int direct;                 /* batches are the rows where they wait: nothing is gathered */
   int64_t scales; /* in a list: the batches of a filling; 0 where planes are not scaled, or not wanted */
   /* the current window */
   int64_t window; /* its number in the endless sequence */
@@ -98,7 +97,7 @@ static mn_status take_x(struct mn_loader *l, int i) {
 }
 
 static mn_status allocate(struct mn_loader *l) {
-  for (int i = 0; i < MN_LOADER_BUFFERS && !l->direct; i++) {
+  for (int i = 0; i < MN_LOADER_BUFFERS; i++) {
     MN_TRY(take_list(l, i));
     MN_TRY(take_x(l, i));
     if (l->y_row) MN_TRY(mn_context_allocate(l->context, (void **)&l->y[i], l->room, l->y_row));
@@ -145,8 +144,6 @@ static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *con
   enum mn_place place = l->placement->place;
   take_targets(l, config);
   l->scales = l->placement->form.scaled && !config->reals ? batches_of(l, l->room) : 0;
-  l->direct = !config->shuffled && l->targets == l->dataset->outputs && !l->scales &&
-              place == MN_PLACE_DEVICE && device->type == MN_DEVICE_CPU;
   /* Kept for good: another loader of the device's may need them longer than this one. */
   if (place != MN_PLACE_DEVICE && device->type == MN_DEVICE_CUDA)
     device->reserved_sms = MN_GATHER_MULTIPROCESSORS;
@@ -186,7 +183,7 @@ void mn_loader_close(struct mn_loader *l) {
                          l->context->device->plane);
     l->context->kernels->release_host(l->context->device, l->list[i].scales);
     mn_context_release(l->context, l->uploaded[i].scales, l->scales + l->room, sizeof(struct mn_scale));
-    if (!l->placement || l->direct) continue; /* direct: the buffers are the placement's */
+    if (!l->placement) continue;
     mn_context_release(l->context, l->x[i], l->room, l->placement->form.x_row);
     mn_context_release(l->context, l->y[i], l->room, l->y_row);
   }
@@ -266,16 +263,19 @@ static mn_status finish_planes(struct mn_loader *l, int buffer, int64_t rows) {
   return l->context->kernels->gather(l->context->device, &g);
 }
 
-/* Window by window. A window is released when its rows have been gathered. */
-static mn_status fill_from_windows(struct mn_loader *l, int buffer, int64_t samples) {
-  int several = l->total - l->at < samples;
+/* Window by window, each given back when its rows have been gathered; rows in memory are one that never ends.
+ */
+static mn_status fill(struct mn_loader *l, int buffer, int64_t samples) {
   const int64_t batches = samples / l->each;
-  int64_t taken = 0;
+  const int several = l->windows && l->total - l->at < samples;
   char *x = l->scales && several ? l->apart : l->x[buffer];
+  int64_t taken = 0;
   for (int64_t before = 0; l->done < batches; before = taken) {
-    struct mn_rows rows;
-    MN_TRY(mn_windows_get(l->windows, l->window, &rows));
+    struct mn_rows rows = l->placement->rows;
+    if (l->windows) MN_TRY(mn_windows_get(l->windows, l->window, &rows));
     taken = take(l, &l->list[buffer], taken, batches, rows.largest);
+    for (; !l->windows && l->at == l->total; taken = take(l, &l->list[buffer], taken, batches, rows.largest))
+      plan(l, l->window + 1);
     MN_TRY(gather(l, buffer, before, taken, &rows, x));
     if (l->at < l->total) break;
     MN_TRY(l->context->kernels->ahead_finish(l->context->device));
@@ -285,40 +285,12 @@ static mn_status fill_from_windows(struct mn_loader *l, int buffer, int64_t samp
   return l->scales && several ? finish_planes(l, buffer, taken) : MN_OK;
 }
 
-static mn_status fill_from_memory(struct mn_loader *l, int buffer, int64_t samples) {
-  const struct mn_rows *rows = &l->placement->rows;
-  int64_t taken = 0;
-  while (l->done < samples / l->each) {
-    taken = take(l, &l->list[buffer], taken, samples / l->each, rows->largest);
-    if (l->at == l->total) plan(l, l->window + 1);
-  }
-  return gather(l, buffer, 0, taken, rows, l->x[buffer]);
-}
-
-/* The next samples, one batch, where they are, which must be neighbours. */
-static void fill_directly(struct mn_loader *l, int buffer, int64_t samples) {
-  const struct mn_rows_form *form = &l->placement->form;
-  int64_t first = l->window % mn_order_windows(l->order) * MN_ORDER_WINDOW_ROWS + l->at;
-  MN_REQUIRE(first + samples <= l->dataset->rows && samples == l->each);
-  l->x[buffer] = (char *)l->placement->rows.x + (size_t)(first + l->first) * form->x_row;
-  if (l->y_row) l->y[buffer] = (char *)l->placement->rows.y + (size_t)(first + l->first) * form->y_row;
-  for (int64_t done = 0; done < samples;) {
-    int64_t here = l->total - l->at < samples - done ? l->total - l->at : samples - done;
-    l->at += here;
-    done += here;
-    if (l->at == l->total) plan(l, l->window + 1);
-  }
-}
-
 mn_status mn_loader_fill(struct mn_loader *l, int64_t samples, struct mn_batch *batch, int *number) {
   MN_REQUIRE(samples >= 1 && samples <= l->most);
   int buffer = l->next;
   const int64_t rows = divide(l, samples);
   MN_REQUIRE(samples % l->each == 0 && rows <= l->room);
-  if (l->direct)
-    fill_directly(l, buffer, samples);
-  else
-    MN_TRY(l->windows ? fill_from_windows(l, buffer, samples) : fill_from_memory(l, buffer, samples));
+  MN_TRY(fill(l, buffer, samples));
   l->next = (buffer + 1) % MN_LOADER_BUFFERS;
   *number = buffer;
   *batch = (struct mn_batch){.rows = rows,

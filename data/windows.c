@@ -15,7 +15,7 @@ enum { BUFFERS = 2 };
 struct mn_windows {
   const struct mn_placement *placement;
   struct mn_order *order; /* the thread's own */
-  int64_t count;          /* windows in an epoch; with one, a single buffer holds it for good */
+  int64_t count;          /* windows in an epoch */
   struct mn_rows rows[BUFFERS];
   double waited;
   int stop; /* read and set atomically */
@@ -42,10 +42,6 @@ static void announce(struct mn_windows *w) {
   MN_REQUIRE(pthread_cond_broadcast(&w->changed) == 0);
 }
 
-static int is_single(const struct mn_windows *w) {
-  return w->count == 1;
-}
-
 /* Reads a window, neighbouring extents as one range. */
 static mn_status read_window(struct mn_windows *w, int64_t number) {
   const struct mn_placement *p = w->placement;
@@ -60,8 +56,7 @@ static mn_status read_window(struct mn_windows *w, int64_t number) {
     else
       range[ranges++] = (struct mn_range){first, rows, i * MN_ORDER_EXTENT};
   }
-  int buffer = (int)(number % BUFFERS) * !is_single(w);
-  return mn_read_rows(p->dataset, &p->form, range, ranges, &w->rows[buffer], &w->stop);
+  return mn_read_rows(p->dataset, &p->form, range, ranges, &w->rows[number % BUFFERS], &w->stop);
 }
 
 static void *run(void *data) {
@@ -81,9 +76,8 @@ static void *run(void *data) {
       announce(w);
       break;
     }
-    w->read = is_single(w) ? INT64_MAX : number + 1; /* the only one is read once */
+    w->read = number + 1;
     announce(w);
-    if (is_single(w)) break;
   }
   unlock(w);
   return NULL;
@@ -93,7 +87,7 @@ static mn_status allocate(struct mn_windows *w) {
   const struct mn_placement *p = w->placement;
   const struct mn_kernels *k = p->context->kernels;
   int64_t rows = p->dataset->rows < MN_ORDER_WINDOW_ROWS ? p->dataset->rows : MN_ORDER_WINDOW_ROWS;
-  for (int i = 0; i < (is_single(w) ? 1 : BUFFERS); i++) {
+  for (int i = 0; i < BUFFERS; i++) {
     struct mn_rows *to = &w->rows[i];
     MN_TRY(k->allocate_host(p->context->device, &to->x, (size_t)rows * p->form.x_row));
     if (p->form.y_row) MN_TRY(k->allocate_host(p->context->device, &to->y, (size_t)rows * p->form.y_row));
@@ -124,7 +118,7 @@ mn_status mn_windows_open(struct mn_windows **out, const struct mn_placement *pl
 
 mn_status mn_windows_get(struct mn_windows *w, int64_t number, struct mn_rows *rows) {
   lock(w);
-  MN_REQUIRE(is_single(w) || (number >= w->released && number < w->released + BUFFERS));
+  MN_REQUIRE(number >= w->released && number < w->released + BUFFERS);
   if (w->read <= number && w->outcome.status == MN_OK) {
     double start = mn_seconds();
     while (w->read <= number && w->outcome.status == MN_OK) wait_for_change(w);
@@ -132,13 +126,13 @@ mn_status mn_windows_get(struct mn_windows *w, int64_t number, struct mn_rows *r
   }
   mn_status status = w->read > number ? MN_OK : mn_outcome_tell(&w->outcome);
   unlock(w);
-  *rows = w->rows[(int)(number % BUFFERS) * !is_single(w)];
+  *rows = w->rows[number % BUFFERS];
   return status;
 }
 
 void mn_windows_release(struct mn_windows *w, int64_t number) {
   lock(w);
-  if (!is_single(w)) w->released = number + 1;
+  w->released = number + 1;
   announce(w);
   unlock(w);
 }
