@@ -30,9 +30,9 @@ static mn_status read_doubles(struct mn_dataset *d, enum mn_columns_of of, int64
   return MN_OK;
 }
 
-/* Adds `count` rows to what is known of those before. Means and squares of the new rows are taken around their
- * own mean, then merged (Chan, Golub and LeVeque 1979), so that a large mean cancels nothing. Until the end
- * `deviation` holds the sum of squares. sums: [cols]. */
+/* Adds `count` rows to what is known of those before. Means and squares of the new rows are taken around
+ * their own mean, then merged (Chan, Golub and LeVeque 1979), so that a large mean cancels nothing. Until the
+ * end `deviation` holds the sum of squares. sums: [cols]. */
 static void add_rows(struct mn_columns *c, const double *x, int64_t count, double *sums) {
   const double had = (double)c->rows, all = had + (double)count;
   for (int64_t i = 0; i < c->cols; i++) sums[i] = 0;
@@ -132,8 +132,8 @@ struct standardized {
   double factor[]; /* [inputs] 1/scale */
 };
 
-/* `count` rows from reals of `had` bytes to reals of `real` bytes; the two may be the same memory if these are
- * equal. */
+/* `count` rows from reals of `had` bytes to reals of `real` bytes; the two may be the same memory if these
+ * are equal. */
 #define STANDARDIZE(From, To)                                                                                \
   for (int64_t i = 0; i < count; i++)                                                                        \
     for (int64_t c = 0; c < cols; c++)                                                                       \
@@ -153,8 +153,8 @@ static void standardize(const struct standardized *s, const void *from, size_t h
     STANDARDIZE(double, double);
 }
 
-/* Reads x as it is stored, also if other reals are asked for, so that the mean is subtracted before anything is
- * rounded; in pieces, so that each is standardised while it is in the cache. */
+/* Reads x as it is stored, also if other reals are asked for, so that the mean is subtracted before anything
+ * is rounded; in pieces, so that each is standardised while it is in the cache. */
 static mn_status standardized_read(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real,
                                    void *x, void *y) {
   const struct standardized *s = (const struct standardized *)dataset;

@@ -32,7 +32,8 @@ struct span {
   size_t x_row, y_row;
 };
 
-/* The same function by the widest instructions that the processor has, where the library was built with it. */
+/* The same function by the widest instructions that the processor has, where the library was built with it.
+ */
 XXH64_hash_t XXH3_64bits_dispatch(const void *bytes, size_t size) __attribute__((weak));
 
 static uint64_t hash_bytes(const void *bytes, size_t size) {

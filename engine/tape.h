@@ -16,10 +16,10 @@
 
 enum { MN_NODE_INPUTS = 6 };
 
-/* On the CPU a tape whose largest product has fewer multiply-adds than MN_TAPE_SMALL runs on one thread, and one
- * below MN_TAPE_MEDIUM on a quarter of the threads. On two idle cores two threads are 1.1 to 1.9 times as fast,
- * but beside two busy processes they have a fifth of one thread's rate or less (tests/RESULTS.md). A quarter of many cores leaves
- * room for other processes. */
+/* On the CPU a tape whose largest product has fewer multiply-adds than MN_TAPE_SMALL runs on one thread, and
+ * one below MN_TAPE_MEDIUM on a quarter of the threads. On two idle cores two threads are 1.1 to 1.9 times as
+ * fast, but beside two busy processes they have a fifth of one thread's rate or less (tests/RESULTS.md). A
+ * quarter of many cores leaves room for other processes. */
 enum { MN_TAPE_SMALL = 5 << 20, MN_TAPE_MEDIUM = 1 << 25 };
 
 struct mn_tape;
@@ -35,8 +35,8 @@ struct mn_tape_hooks {
   mn_status (*ended)(struct mn_tape *tape, mn_status status);
 };
 
-/* Clipping by the norm of gradients that are not stored: between the backward and the updates, which are scaled by
- * *scale (struct mn_rule), each node computes its part of the norm's square. */
+/* Clipping by the norm of gradients that are not stored: between the backward and the updates, which are
+ * scaled by *scale (struct mn_rule), each node computes its part of the norm's square. */
 struct mn_clipping {
   double max;           /* the largest norm */
   int64_t rows;         /* of the tape's batch */
@@ -52,8 +52,8 @@ struct mn_operation {
   mn_status (*forward)(struct mn_tape *tape, struct mn_node *node);
   /* The gradients of what other nodes wrote, and what the next function needs for the others. */
   mn_status (*backward)(struct mn_tape *tape, struct mn_node *node);
-  /* Writes the squares of the norms of parameters' gradients to clipping->squares from *count on, which it raises; NULL
-   * for an operation without parameters. */
+  /* Writes the squares of the norms of parameters' gradients to clipping->squares from *count on, which it
+   * raises; NULL for an operation without parameters. */
   mn_status (*square)(struct mn_tape *tape, struct mn_node *node, const struct mn_clipping *clipping,
                       int64_t *count);
   /* The gradients of parameters, with their updates; may be NULL. Called for the nodes in the order of the
@@ -159,9 +159,9 @@ MN_API mn_status mn_tape_results(struct mn_tape *tape, double *loss, double *cor
 MN_API mn_status mn_tape_nonfinite(struct mn_tape *tape, int *raised);
 MN_API mn_status mn_tape_clear_nonfinite(struct mn_tape *tape);
 
-/* Calls run(data) with this tape's flag and mark as the device's, which kernels set and updates read, and with
- * the tape's number of threads: for other work of the tape's step, such as an optimizer's. Returns what run
- * returns. */
+/* Calls run(data) with this tape's flag and mark as the device's, which kernels set and updates read, and
+ * with the tape's number of threads: for other work of the tape's step, such as an optimizer's. Returns what
+ * run returns. */
 MN_API mn_status mn_tape_run(struct mn_tape *tape, mn_status (*run)(void *data), void *data);
 
 #endif

@@ -334,10 +334,10 @@ static mn_status multiply(struct mn_device *device, const struct product *p) {
   return MN_OK;
 }
 
-/* A product that ends in an update, in MN_ADD or in 16 bits and has no memory for the product: slices of its rows are
- * computed into the device's scratch memory, which fits in the L2 cache of a large GPU, and the epilogue
- * reads them there. A GEMM with beta = momentum, or 1, would move as few bytes, but would change what it adds
- * to, though a value was not finite. */
+/* A product that ends in an update, in MN_ADD or in 16 bits and has no memory for the product: slices of its
+ * rows are computed into the device's scratch memory, which fits in the L2 cache of a large GPU, and the
+ * epilogue reads them there. A GEMM with beta = momentum, or 1, would move as few bytes, but would change
+ * what it adds to, though a value was not finite. */
 template <typename Real>
 static mn_status multiply_in_slices(struct mn_device *device, const struct product *whole,
                                     const struct mn_epilogue *epilogue) {

@@ -8,7 +8,8 @@ template <typename T> static void exchange(T *&own, void *&other) {
   own = static_cast<T *>(other), other = kept;
 }
 
-/* If the device's GPU cannot be made current, the next kernel's entry, which does it too, returns the error. */
+/* If the device's GPU cannot be made current, the next kernel's entry, which does it too, returns the error.
+ */
 void mn_exchange_cuda(struct mn_device *device, struct mn_outside *outside) {
   struct mn_cuda *cuda = device->cuda;
   static_assert(MN_LIBRARY_SCALARS == 2 * sizeof *cuda->alpha);

@@ -20,8 +20,8 @@ struct mn_outside {
 
 /* Exchanges the device's own for those of `outside`, so that what is given to it from then on is in that
  * stream; a second call exchanges them back, and has to follow even if the work failed. In between only gemm
- * (with MN_STORE, MN_ADD, MN_UPDATE or a block epilogue), epilogue, column_sums without a loss, round, rescale
- * and count may be called. On the CPU the flag and its mark alone are exchanged. */
+ * (with MN_STORE, MN_ADD, MN_UPDATE or a block epilogue), epilogue, column_sums without a loss, round,
+ * rescale and count may be called. On the CPU the flag and its mark alone are exchanged. */
 typedef void mn_exchange_function(struct mn_device *device, struct mn_outside *outside);
 
 /* What another's optimizer keeps of its steps, in the device's memory. */

@@ -120,7 +120,8 @@ static __device__ __forceinline__ void mn_planes_store(const mn_planes &p, float
   mn_plane_store<W, Once>(p.low + at, bits, n);
 }
 
-/* 16 bits that a pointer leads to in place of reals, as a plane without a scale. MN_NO_PLANES or NULL: no plane. */
+/* 16 bits that a pointer leads to in place of reals, as a plane without a scale. MN_NO_PLANES or NULL: no
+ * plane. */
 template <typename Real>
 static __host__ __device__ __forceinline__ mn_planes mn_planes_at(Real *at, enum mn_plane_kind kind) {
   if (!kind || !at) return {};

@@ -47,8 +47,8 @@ static __device__ bool mn_last_span(const mn_summands<Real> &s, unsigned span, d
   return last;
 }
 
-/* One CTA's part of *out = factor·Σ values, or factor·Σ values·others. Whatever the number of threads in the CTA,
- * the first MN_CUDA_THREADS of them add, so that the order is always the same. */
+/* One CTA's part of *out = factor·Σ values, or factor·Σ values·others. Whatever the number of threads in the
+ * CTA, the first MN_CUDA_THREADS of them add, so that the order is always the same. */
 template <bool Products, typename Real>
 static __device__ void mn_sum_span(const mn_summands<Real> &s, unsigned span) {
   const bool adds = threadIdx.x < MN_CUDA_THREADS;

@@ -1,5 +1,6 @@
-/* The products of the wheel's library (train/install/wheel.sh), in place of kernels/blas.c and OpenBLAS: the PyTorch that loads
- * it has Fortran's sgemm and dgemm in libtorch_cpu.so, or in what that is linked with. OpenMP is PyTorch's, too. */
+/* The products of the wheel's library (train/install/wheel.sh), in place of kernels/blas.c and OpenBLAS: the
+ * PyTorch that loads it has Fortran's sgemm and dgemm in libtorch_cpu.so, or in what that is linked with.
+ * OpenMP is PyTorch's, too. */
 #include <cblas.h>
 #include <dlfcn.h>
 #include <link.h>
@@ -11,7 +12,8 @@ static const char *letter(CBLAS_TRANSPOSE t) {
   return t == CblasTrans ? "T" : "N";
 }
 
-/* Fortran's matrices are columns behind each other: a product of rows is theirs of the transposed, in the other order. */
+/* Fortran's matrices are columns behind each other: a product of rows is theirs of the transposed, in the
+ * other order. */
 #define PRODUCT(NAME, REAL)                                                                                  \
   static void (*NAME)(const char *ta, const char *tb, const int *m, const int *n, const int *k,              \
                       const REAL *alpha, const REAL *a, const int *lda, const REAL *b, const int *ldb,       \

@@ -152,8 +152,9 @@ static inline int64_t mn_chunks(int64_t rows) {
   return (rows + MN_CHUNK_ROWS - 1) / MN_CHUNK_ROWS;
 }
 
-/* What of a block is 16 bits in place of reals, as products read them without a scale: z, which is rounded before its
- * statistics are taken, as PyTorch's Linear does; or also bias, gamma, beta, y, dy and all gradients. */
+/* What of a block is 16 bits in place of reals, as products read them without a scale: z, which is rounded
+ * before its statistics are taken, as PyTorch's Linear does; or also bias, gamma, beta, y, dy and all
+ * gradients. */
 enum mn_narrow { MN_NARROW_NONE, MN_NARROW_Z, MN_NARROW_MODULE };
 
 /* Operands of the block epilogues (kernels/block.h): N rows, C channels, G groups. */

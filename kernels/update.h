@@ -10,9 +10,9 @@
 typedef mn_status mn_dot_function(struct mn_device *device, double *out, double *scratch, const void *a,
                                   const void *b, int64_t count);
 
-/* *norm = √max(0, Σ squares[0 … count));  *scale = min(1, max_norm/(norm + 1e-6)), torch.nn.utils.clip_grad_norm_'s
- * rule. A norm that is not finite sets the nonfinite flag. All in the device's memory, except that norm may
- * be in memory of allocate_host. */
+/* *norm = √max(0, Σ squares[0 … count)) and *scale = min(1, max_norm/(norm + 1e-6)), as
+ * torch.nn.utils.clip_grad_norm_ has them. A norm that is not finite sets the nonfinite flag. All in the
+ * device's memory, except that norm may be in memory of allocate_host. */
 typedef mn_status mn_clip_function(struct mn_device *device, double *scale, double *norm,
                                    const double *squares, int64_t count, double max_norm);
 

@@ -23,15 +23,16 @@ struct mn_block_matrix {
 };
 enum { MN_BLOCK_PLANES_MORE = 32 };
 
-/* The arguments of forward and backward; a caller sets what it needs and leaves the rest 0. All pointers are to the
- * device's memory. Reals are doubles in MN_FP64, else floats; matrices are row-major and dense, and y, z, dx and
- * dweight are aligned to 16 bytes. */
+/* The arguments of forward and backward; a caller sets what it needs and leaves the rest 0. All pointers are
+ * to the device's memory. Reals are doubles in MN_FP64, else floats; matrices are row-major and dense, and y,
+ * z, dx and dweight are aligned to 16 bytes. */
 struct mn_block_call {
   size_t size;                            /* sizeof(struct mn_block_call) */
   int64_t rows, inputs, channels, groups; /* N, I, C, G */
   double eps, slope;
   struct mn_block_matrix x, weight; /* [N, I], [C, I] */
-  /* Z alone as under PyTorch's autocast; MODULE as in a module of 16 bits, all from bias to dbeta but mean and rstd. */
+  /* Z alone as under PyTorch's autocast; MODULE as in a module of 16 bits, all from bias to dbeta but mean
+   * and rstd. */
   enum mn_narrow narrow;
   const void *bias, *gamma, *beta; /* [C] */
   void *y;                         /* out of the forward: [N, C] */
@@ -47,8 +48,8 @@ struct mn_block_call {
    * one, which saves a pass over dz. */
   void *dz_scale;
   int dz_scale_ready;
-  /* In the device's memory. It becomes MN_BLOCK_NONFINITE if the backward meets a value that is not finite or,
-   * with dz_scale_ready, one that its plane cannot hold. NULL to do without. */
+  /* In the device's memory. It becomes MN_BLOCK_NONFINITE if the backward meets a value that is not finite
+   * or, with dz_scale_ready, one that its plane cannot hold. NULL to do without. */
   int *nonfinite;
   void *stream;    /* a cudaStream_t of the context's GPU; NULL for its default stream */
   void *workspace; /* mn_block_workspace bytes, aligned as planes are: the call's own until it is done */
@@ -57,8 +58,8 @@ struct mn_block_call {
 /* The bits of the float 1, so that the flag serves as a found_inf of PyTorch's too. */
 enum { MN_BLOCK_NONFINITE = 0x3f800000 };
 
-/* By the call's sizes: how many bytes the planes of x and weight take for each element. 0 if products read the
- * values themselves or call->size is another's. */
+/* By the call's sizes: how many bytes the planes of x and weight take for each element. 0 if products read
+ * the values themselves or call->size is another's. */
 MN_API size_t mn_block_plane_bytes(const struct mn_context *context, const struct mn_block_call *call);
 
 /* By the sizes and by which pointers are NULL: of the forward or, where dy is not NULL, of the backward. 0
@@ -97,9 +98,9 @@ struct mn_block_update_call {
   struct mn_rule rule;      /* its rate and scale are in the device's memory */
   int *nonfinite;           /* if it is not 0, the update does not write; NULL to do without */
   void *stream, *workspace; /* as above; mn_block_update_workspace bytes */
-  /* [2·N² + 3·C] reals, aligned to 16 bytes, or NULL. With a pair, and N a multiple of 8, nothing is updated; in its
-   * place mn_block_grams (layers/block.h) writes here what the gradients' norm follows from: of the vectors those that
-   * have values. */
+  /* [2·N² + 3·C] reals, aligned to 16 bytes, or NULL. With a pair, and N a multiple of 8, nothing is updated;
+   * in its place mn_block_grams (layers/block.h) writes here what the gradients' norm follows from: of the
+   * vectors those that have values. */
   void *grams;
 };
 

@@ -40,8 +40,8 @@ void mn_json_unsigned(struct mn_json *json, const char *key, uint64_t value);
 void mn_json_boolean(struct mn_json *json, const char *key, int value);
 void mn_json_null(struct mn_json *json, const char *key);
 
-/* Quotes, backslashes and control characters, of C1 too, are escaped; bytes that are no UTF-8 (file names may hold any)
- * become U+FFFD, since JSON cannot hold them. NULL is null. */
+/* Quotes, backslashes and control characters, of C1 too, are escaped; bytes that are no UTF-8 (file names may
+ * hold any) become U+FFFD, since JSON cannot hold them. NULL is null. */
 void mn_json_string(struct mn_json *json, const char *key, const char *value);
 
 /* The decimal with the fewest digits, but at least six, that reads back as the same double: 0.05, not

@@ -1,5 +1,5 @@
-/* SGD or AdamW on a model's parameters: fused into the GEMMs that compute their gradients, or, for accumulation and,
- * where it is faster, for clipping, after the gradients were stored. */
+/* SGD or AdamW on a model's parameters: fused into the GEMMs that compute their gradients, or, for
+ * accumulation and, where it is faster, for clipping, after the gradients were stored. */
 #ifndef MN_TRAIN_OPTIMIZER_H
 #define MN_TRAIN_OPTIMIZER_H
 

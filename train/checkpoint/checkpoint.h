@@ -70,8 +70,8 @@ struct mn_checkpoint {
    * gn.bias, then head.weight, head.bias; all of one real. mn_checkpoint_expect says name and shape of each.
    */
   struct mn_checkpoint_tensor *tensors;
-  /* What rows are standardised by (mn_model_standardize): mean and scale [inputs], float64, owned. Values NULL:
-   * rows are taken as they are. */
+  /* What rows are standardised by (mn_model_standardize): mean and scale [inputs], float64, owned. Values
+   * NULL: rows are taken as they are. */
   struct mn_checkpoint_tensor input[MN_CHECKPOINT_INPUT];
   struct mn_progress progress; /* /progress attributes */
   /* /config and /fingerprint: attributes, fixed-length strings */

@@ -28,9 +28,9 @@ MN_API mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn
 /* Loads the weights alone of an HDF5 file into a model that mn_model_open made: a dataset of floats of any
  * width for each parameter, in the group /model under the parameter's name (mn_model_parameter), [rows, cols]
  * or, of a vector, [cols]. If the file has a group /input, the model standardises rows by its mean
- * and scale (mn_model_standardize). A checkpoint is such a file; its optimizer, progress, factors of planes and
- * configuration are not looked at, and planes get factors as after mn_model_initialise. `path` is borrowed
- * during the call. After these errors the model is as it was: MN_NO_INPUT: no such file, or another
+ * and scale (mn_model_standardize). A checkpoint is such a file; its optimizer, progress, factors of planes
+ * and configuration are not looked at, and planes get factors as after mn_model_initialise. `path` is
+ * borrowed during the call. After these errors the model is as it was: MN_NO_INPUT: no such file, or another
  * program writes it; MN_IO: a disk that cannot be read; MN_BAD_DATA: not HDF5, no group /model, tensors that
  * are missing, left over, or of another shape or type, which one message lists all together, or a value that
  * is not finite in the model's reals. After MN_NO_MEMORY and MN_LIBRARY, where a copy to the device may have

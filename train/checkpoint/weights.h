@@ -1,7 +1,8 @@
 /* Weights alone, from any HDF5 file whose group /model has a dataset of floats for each parameter, under the
- * parameter's name: a few lines of h5py write one, and a checkpoint is one too. A group /input, if there is one,
- * has what rows are standardised by (train/checkpoint/layout.c). Nothing else of the file is read. Where it has checksums of its content (train/checkpoint/sums.h),
- * weights that are stored as a checkpoint stores them are compared with these. Internal to train/. */
+ * parameter's name: a few lines of h5py write one, and a checkpoint is one too. A group /input, if there is
+ * one, has what rows are standardised by (train/checkpoint/layout.c). Nothing else of the file is read. Where
+ * it has checksums of its content (train/checkpoint/sums.h), weights that are stored as a checkpoint stores
+ * them are compared with these. Internal to train/. */
 #ifndef MN_TRAIN_CHECKPOINT_WEIGHTS_H
 #define MN_TRAIN_CHECKPOINT_WEIGHTS_H
 

@@ -45,8 +45,8 @@ mn_status mn_convert_refuse(const char *path) {
                  csv ? "CSV" : ".npy", table.to);
 }
 
-/* Prints a name as a string of Python's that no shell reads otherwise. Bytes that are no UTF-8 are as in Python's
- * names of files. */
+/* Prints a name as a string of Python's that no shell reads otherwise. Bytes that are no UTF-8 are as in
+ * Python's names of files. */
 static void print_quoted(FILE *out, const char *text) {
   fputc('"', out);
   for (size_t length; *text; text += length ? length : 1) {

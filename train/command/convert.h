@@ -6,7 +6,8 @@
 
 #include "kernels/status.h"
 
-/* After --data `path` could not be opened (MN_BAD_DATA): if it is a CSV or .npy file, makes that the message. */
+/* After --data `path` could not be opened (MN_BAD_DATA): if it is a CSV or .npy file, makes that the message.
+ */
 mn_status mn_convert_refuse(const char *path);
 
 /* Prints the three lines of Python behind such a message, with that file's name in them; after any other

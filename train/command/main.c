@@ -11,7 +11,8 @@
 #include "train/command/convert.h"
 #include "train/command/room.h"
 
-/* SIGUSR1 asks training to save; nothing of what else goes on, loading libraries included, is to die of it. */
+/* SIGUSR1 asks training to save; nothing of what else goes on, loading libraries included, is to die of it.
+ */
 static void before_main(int count, char **words, char **environment) {
   signal(SIGUSR1, SIG_IGN);
   mn_room_before_main(count, words, environment);

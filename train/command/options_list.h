@@ -1,9 +1,9 @@
-/* Every option, once: its field in struct mn_options, its name, the commands that take it, its bounds, its default as
- * the user would write it, and its help. A new option needs a line here, and one in the manual.
+/* Every option, once: its field in struct mn_options, its name, the commands that take it, its bounds, its
+ * default as the user would write it, and its help. A new option needs a line here, and one in the manual.
  *
- * OPTION(kind, field, name, argument, commands, flags, low, high, initial, help, more…): of kind MN_KIND_…; the rest as in
- * struct mn_option_row. HEADING(help, argument): of a section of --help. options.h and options_table.c include this list,
- * each with macros of its own. */
+ * OPTION(kind, field, name, argument, commands, flags, low, high, initial, help, more…): of kind MN_KIND_…;
+ * the rest as in struct mn_option_row. HEADING(help, argument): of a section of --help. options.h and
+ * options_table.c include this list, each with macros of its own. */
 HEADING("Rows", "--data rows.h5 --validation 0.1 --standardize")
 OPTION(TEXT, data, "data", "F", RUNS, COURSE, 0, 0, NULL,
        "HDF5 file with x [n, I] and y, or train/ and test/ of them")

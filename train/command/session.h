@@ -45,15 +45,16 @@ struct mn_session {
  */
 mn_status mn_session_train(struct mn_session *session, const struct mn_options *options);
 
-/* Measures the columns of a new run's rows, and by --standardize has the model standardise them; before trainer
- * and evaluator are opened. MN_INTERRUPTED: *stop was set meanwhile. MN_USAGE: a resumed run was trained without
- * --standardize. */
+/* Measures the columns of a new run's rows, and by --standardize has the model standardise them; before
+ * trainer and evaluator are opened. MN_INTERRUPTED: *stop was set meanwhile. MN_USAGE: a resumed run was
+ * trained without --standardize. */
 mn_status mn_session_columns(struct mn_session *session, const int *stop);
 
-/* mn_session_train for `eval` and `predict`: model, parameters and precision from --checkpoint, rows from --data, as
- * --part says. Those that a run with --validation held out or trained on are known by its seed, if --data has
- * as many rows as the run's. Where --checkpoint is a file of weights alone, the model's sizes are those of
- * the weights, and its groups, constants and loss the options'; MN_USAGE names the option that is missing. */
+/* mn_session_train for `eval` and `predict`: model, parameters and precision from --checkpoint, rows from
+ * --data, as --part says. Those that a run with --validation held out or trained on are known by its seed, if
+ * --data has as many rows as the run's. Where --checkpoint is a file of weights alone, the model's sizes are
+ * those of the weights, and its groups, constants and loss the options'; MN_USAGE names the option that is
+ * missing. */
 mn_status mn_session_read(struct mn_session *session, const struct mn_options *options, int targets);
 
 /* mn_context_open with the number of threads that --threads names, all of which small products have too.

@@ -122,8 +122,8 @@ static void end_all(const char *missing) {
   mn_mpi_abort(tell_of_rank(how));
 }
 
-/* A rank that computes tells at once. Those that wait call the roll; where nothing polls, as in MPI_Init, each
- * ends by itself. */
+/* A rank that computes tells at once. Those that wait call the roll; where nothing polls, as in MPI_Init,
+ * each ends by itself. */
 static void end_rank(double still, double limit, enum mn_waiting what) {
   const int starts = ranks.rank < 0;
   if (what == MN_WAITS_FOR_NOTHING && !starts) _exit(tell_of_rank("computed"));

@@ -3,11 +3,11 @@
  *
  * SIGINT, SIGTERM and SIGHUP ask the run to end after the step at hand; a second SIGINT or SIGTERM ends the
  * process as usual, but a terminal that goes may send SIGHUP several times. SIGUSR1 asks for a save. Where
- * the run does not come to act, because a step, an evaluation or the reading of rows does not get on (kernels/heartbeat.h) for ten
- * seconds, or for twice as long as it ever took if that is longer, the thread ends the process with a line
- * that names what does not end. Among ranks it does so without a signal too, after --rank-timeout: a rank
- * that computed names itself, ranks that waited name those that do not answer; the launcher ends the rest.
- * A save is never cut off: of one that takes ten seconds it tells. */
+ * the run does not come to act, because a step, an evaluation or the reading of rows does not get on
+ * (kernels/heartbeat.h) for ten seconds, or for twice as long as it ever took if that is longer, the thread
+ * ends the process with a line that names what does not end. Among ranks it does so without a signal too,
+ * after --rank-timeout: a rank that computed names itself, ranks that waited name those that do not answer;
+ * the launcher ends the rest. A save is never cut off: of one that takes ten seconds it tells. */
 #ifndef MN_TRAIN_COMMAND_WATCHDOG_H
 #define MN_TRAIN_COMMAND_WATCHDOG_H
 
@@ -44,8 +44,8 @@ void mn_watchdog_enter(const char *what, int64_t step);
  * as it does. */
 void mn_watchdog_save(void);
 
-/* The checkpoint that the run saves to (NULL: none), a name that was free when a new run began. If a checkpoint
- * can be resumed, the process ends with MN_INTERRUPTED, else with 128 + signal. */
+/* The checkpoint that the run saves to (NULL: none), a name that was free when a new run began. If a
+ * checkpoint can be resumed, the process ends with MN_INTERRUPTED, else with 128 + signal. */
 void mn_watchdog_checkpoint(const char *path);
 
 #endif
