@@ -166,7 +166,7 @@ extern "C" mn_status mn_cuda_open(struct mn_device *device) {
   MN_TRY(find_dependents(cuda, &properties));
   mn_hopper_open(cuda, &properties);
   if (cuda->encode && device->precision == MN_FP16X3) device->planes = 2, device->scaled = 1;
-  device->fuses = cuda->encode && device->planes > 0;
+  device->has_own_gemm = cuda->encode && device->planes > 0;
   return open_parts(cuda);
 }
 

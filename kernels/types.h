@@ -60,10 +60,10 @@ struct mn_device {
   size_t plane; /* bytes of a plane's element: 2 on CUDA, and 4 on the CPU, which keeps the rounded value in a
                    float so that sgemm can read it; 0 where there are no planes */
   int scaled;   /* planes hold scaled values: struct mn_scale */
-  int fuses;    /* whether there is a GEMM of our own for this GPU and precision */
+  int has_own_gemm; /* for this GPU and precision */
   int reserved_sms; /* multiprocessors that the GEMM of our own leaves free, for what runs beside it: a gather,
                        an exchange. reduce_scatter_rows raises it; the tape restores it after the step */
-  int library; /* set: every product takes the library path, even where a GEMM of our own fits; for measuring
+  int force_cublas; /* every product takes the library path, even if a GEMM of our own fits; for measuring
                    and checking one against the other. Products of two planes, which no library takes, are
                    stored by our own GEMM and their epilogue comes after it */
   int *nonfinite; /* in the device's memory: 0 until an epilogue or a loss meets an infinity, a NaN or a value

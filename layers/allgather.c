@@ -51,7 +51,7 @@ static mn_status take_arrival(struct mn_tape *tape, struct saved *saved, struct 
   const struct mn_device *device = tape->context->device;
   const struct mn_team *shards = &device->ranks->shards;
   struct mn_arrival *a = &saved->arrival;
-  if (!device->fuses || whole->cols % (128 * shards->size)) return MN_OK;
+  if (!device->has_own_gemm || whole->cols % (128 * shards->size)) return MN_OK;
   *a = (struct mn_arrival){.shard = shards->rank, .shards = shards->size};
   MN_TRY(mn_tape_shared(tape, (void **)&a->arrived, a->shards, sizeof *a->arrived));
   MN_TRY(tape->context->kernels->zero(tape->context->device, a->arrived, a->shards * sizeof *a->arrived));
@@ -71,7 +71,7 @@ mn_status mn_allgather_record(struct mn_tape *tape, struct mn_tensor **whole, st
   MN_TRY(mn_tape_tensor(tape, whole, "the whole", y->value.rows, cols));
   if (tape->training && gradient == MN_GRADIENT_PARTIAL) {
     (*whole)->sink = (struct mn_epilogue){.kind = MN_REDUCE_SCATTER, .scatter = s};
-    if (device->fuses) MN_TRY(mn_tape_shared(tape, &s->room, mn_tensor_count(*whole), device->real));
+    if (device->has_own_gemm) MN_TRY(mn_tape_shared(tape, &s->room, mn_tensor_count(*whole), device->real));
   }
   const int planes = gradient == MN_GRADIENT_PARTIAL && device->planes == 1 && !device->scaled;
   (*whole)->keep = !planes;

@@ -396,7 +396,7 @@ static void the_library_path_agrees(void **state) {
     struct duel d;
     c.precision = fused_precisions[i % COUNT(fused_precisions)];
     open_duel(&d, &c, *state, mn_precision_name(c.precision));
-    d.on[EXPECTED]->device->library = 1;
+    d.on[EXPECTED]->device->force_cublas = 1;
     compare_gradients(&d);
     compare_steps(&d);
     close_duel(&d);
@@ -429,7 +429,7 @@ static void check_way(struct memory *m, const struct mn_tensor *const operands[3
   struct mn_epilogue e = *epilogue;
   enum mn_form form = e.kind == MN_UPDATE ? MN_TN : e.kind == MN_BLOCK_BACKWARD ? MN_NN : MN_NT;
   e.into = take_reals(m, NULL, count);
-  context->device->library = library;
+  context->device->force_cublas = library;
   MUST(context->kernels->gemm(context->device, form, form == MN_NT ? &x->value : &dz->value,
                               form == MN_TN ? &x->value : &w->value, &e));
   double *values = read_reals(m, e.into, count);
@@ -484,7 +484,7 @@ static void fitting_products_leave_into_alone(void **state) {
   int fuses = 0;
   for (size_t p = 0; p < COUNT(fused_precisions); p++) {
     struct mn_context *context = open_or_skip(*state, mn_precision_name(fused_precisions[p]));
-    fuses = context->device->fuses;
+    fuses = context->device->has_own_gemm;
     for (int64_t n = 512; n <= 2048 && fuses; n *= 4) check_ways(context, n);
     mn_context_close(context);
   }

@@ -212,7 +212,7 @@ static void products_update_every_bit(void **state) {
   const int large = context->device->type == MN_DEVICE_CUDA && !getenv("MINNOW_QUICK");
   for (size_t s = 0; s < (large ? COUNT(sizes) : 2); s++)
     for (int way = 0; way < 8; way++) {
-      context->device->library = way / 4;
+      context->device->force_cublas = way / 4;
       check_product(context, sizes[s], way % 2 ? 0.125 : 0, way / 2 % 2 ? 0.5 : 0);
     }
   mn_context_close(context);

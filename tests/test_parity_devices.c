@@ -148,7 +148,7 @@ static void gemm_block(void **state) {
       struct mn_operand x, w;
       make_side(&b, s, &two[s], at, MN_OP_ALL, APART);
       operands(&b, s, MN_NT, z, &x, &w);
-      b.on[s]->library = i % 3 == 2;
+      b.on[s]->force_cublas = i % 3 == 2;
       struct mn_epilogue e = {.kind = MN_BLOCK, .into = poisoned_reals(&b, s, count), .block = &two[s].block};
       must(b.on[s]->kernels->gemm(b.on[s], MN_NT, &x, &w, &e));
       exact_planes(&b, s, "y of a product", &two[s].y);

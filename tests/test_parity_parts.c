@@ -100,7 +100,7 @@ static void all_parts(enum mn_precision precision) {
   struct bench b;
   int apart = 0, all = 0;
   open_bench(&b, precision);
-  b.on[CUDA]->library = 1;
+  b.on[CUDA]->force_cublas = 1;
   for (int i = 0; i < WHOLES_COUNT; i++)
     for (int k = 0; k < 2 && !(quick() && i > 2); k++)
       for (int parts = 2; parts <= 4; parts += 2) {

@@ -280,7 +280,7 @@ static void nothing_is_added_under_the_flag(void **state) {
       void *d = put_drawn(&b, s, 14, count, 1);
       const struct mn_epilogue add = {.kind = MN_ADD, .into = into[s]};
       for (int library = 0; library < 2; library++) {
-        b.on[s]->library = library;
+        b.on[s]->force_cublas = library;
         raise_flag(&b, s);
         must(k->gemm(b.on[s], form, &x, &y, &add));
         must(k->epilogue(b.on[s], d, z.rows, z.cols, &add));

@@ -28,7 +28,8 @@ bool mn_hopper_fits(const struct mn_device *device, const struct mn_hopper_produ
                     const struct mn_epilogue *epilogue) {
   const bool block =
       epilogue->kind == MN_BLOCK || epilogue->kind == MN_BLOCK_LOSS || epilogue->kind == MN_BLOCK_BACKWARD;
-  if (!device->fuses || (device->library && (block || p->planes != MN_PLANES_FP16X2))) return false;
+  if (!device->has_own_gemm || (device->force_cublas && (block || p->planes != MN_PLANES_FP16X2)))
+    return false;
   if (p->cols % 8 || (p->form == MN_TN ? p->rows : p->depth) % 8) return false;
   if (!mn_aligned(16, p->a[0], p->a[1], p->b[0], p->b[1])) return false;
   if (p->rows > INT32_MAX / 2 || p->cols > INT32_MAX / 2 || p->depth > INT32_MAX / 2) return false;

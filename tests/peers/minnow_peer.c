@@ -90,7 +90,8 @@ static mn_status open_product(struct minnow_peer *p, const int64_t *shape) {
   int64_t n = shape[0], i = shape[1], c = shape[2];
   int forward = p->what == PRODUCT_NT || p->what == PRODUCT_OWN;
   int64_t results = forward ? n * c : p->what == PRODUCT_NN ? n * i : c * i;
-  p->context->device->library = p->what != PRODUCT_OWN; /* this is what our own products are held against */
+  p->context->device->force_cublas =
+      p->what != PRODUCT_OWN; /* this is what our own products are held against */
   MN_TRY(mn_tensor_parameter(p->context, &p->left, "left", 2, n, forward ? i : c));
   MN_TRY(mn_tensor_parameter(p->context, &p->right, "right", 2, p->what == PRODUCT_TN ? n : c, i));
   MN_TRY(fill(p->context, p->left, 4));

@@ -159,7 +159,7 @@ static mn_status check_finite(struct mn_tape *tape) {
 static mn_status time_figure(struct bench *b, enum figure figure, enum mn_plan plan, int library,
                              double *ms) {
   struct subject subject = {.figure = figure};
-  b->context->device->library = library;
+  b->context->device->force_cublas = library;
   mn_status status = open_subject(b, &subject, plan);
   if (status == MN_OK && figure == STEP && !b->held) b->held = b->context->bytes; /* the plan asked for */
   if (status == MN_OK) status = measure(b->context, run_subject, &subject, ms);
@@ -202,7 +202,7 @@ static mn_status time_products(struct bench *b, int library, double ms[PRODUCTS]
       [X] = {rows, inputs}, [WEIGHT] = {channels, inputs}, [DZ] = {rows, channels}};
   struct mn_tensor *operands[OPERANDS] = {NULL};
   mn_status status = MN_OK;
-  b->context->device->library = library;
+  b->context->device->force_cublas = library;
   for (int i = 0; i < OPERANDS && status == MN_OK; i++) {
     status = mn_tensor_parameter(b->context, &operands[i], "operand", 2, shapes[i][0], shapes[i][1]);
     if (status == MN_OK) status = fill(b, operands[i], 2 + (uint32_t)i);
@@ -361,11 +361,11 @@ static mn_status time_all(struct bench *b) {
 }
 
 mn_status mn_bench(FILE *out, struct mn_context *context, const struct mn_bench_config *config, int as_json) {
-  struct bench b = {.context = context, .config = config, .own_gemm = context->device->fuses != 0};
+  struct bench b = {.context = context, .config = config, .own_gemm = context->device->has_own_gemm != 0};
   b.own_products = b.own_gemm && context->device->planes == 1; /* no library takes two planes */
   if (config->plans) b.plan_rows = b.own_gemm ? PLAN_ROWS : MN_PLANS;
   mn_status status = time_all(&b);
-  context->device->library = 0;
+  context->device->force_cublas = 0;
   if (status == MN_OK) (as_json ? write_json : write_text)(out, &b);
   return status;
 }
