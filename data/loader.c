@@ -263,8 +263,8 @@ static mn_status finish_planes(struct mn_loader *l, int buffer, int64_t rows) {
   return l->context->kernels->gather(l->context->device, &g);
 }
 
-/* Window by window, each given back when its rows have been gathered; rows in memory are one that never ends.
- */
+/* Gathers from one window after the other, and releases each at its end. Rows in memory are gathered at once,
+ * whatever windows their order has. */
 static mn_status fill(struct mn_loader *l, int buffer, int64_t samples) {
   const int64_t batches = samples / l->each;
   const int several = l->windows && l->total - l->at < samples;

@@ -35,15 +35,16 @@ struct mn_tape_hooks {
   mn_status (*ended)(struct mn_tape *tape, mn_status status);
 };
 
-/* Clipping by the norm of gradients that are not stored: between the backward and the updates, which are
- * scaled by *scale (struct mn_rule), each node computes its part of the norm's square. */
+/* Clipping by the norm of all gradients, none of which is stored. Between the backward and the updates each
+ * node computes its part of the norm's square, and mn_clip the scale, by which the updates multiply
+ * (struct mn_rule). */
 struct mn_clipping {
   double max;           /* the largest norm */
   int64_t rows;         /* of the tape's batch */
   double *scale, *norm; /* on the device, or norm as mn_tape.results; what mn_clip writes */
   double *squares;      /* on the device: the nodes' parts */
   double *scratch;      /* what mn_dot needs */
-  void *grams;          /* what mn_block_grams needs (layers/block.h) */
+  void *grams; /* mn_block_grams writes here (layers/block.h), for the layer with the most channels */
 };
 
 struct mn_operation {
@@ -52,8 +53,8 @@ struct mn_operation {
   mn_status (*forward)(struct mn_tape *tape, struct mn_node *node);
   /* The gradients of what other nodes wrote, and what the next function needs for the others. */
   mn_status (*backward)(struct mn_tape *tape, struct mn_node *node);
-  /* Writes the squares of the norms of parameters' gradients to clipping->squares from *count on, which it
-   * raises; NULL for an operation without parameters. */
+  /* Appends squares of norms of the parameters' gradients to clipping->squares, of which *count are there. NULL:
+   * the operation has no parameters. */
   mn_status (*square)(struct mn_tape *tape, struct mn_node *node, const struct mn_clipping *clipping,
                       int64_t *count);
   /* The gradients of parameters, with their updates; may be NULL. Called for the nodes in the order of the
@@ -85,7 +86,7 @@ struct mn_tape {
   int mark;        /* of the next run; 1 unless the caller sets another, not 0 */
   struct mn_node *first, *last;
   int early; /* each node's update comes with its backward: gradients are stored, and nothing is updated */
-  const struct mn_clipping *clipping; /* the caller's; NULL: none before the updates */
+  const struct mn_clipping *clipping; /* borrowed; NULL: the tape does not clip */
   struct mn_tape_ranks *ranks;        /* what it does among ranks (engine/ranks/tape.h); NULL: it is alone */
   int stepping;                       /* within a step: the loss's reduction may wait for the backward */
   int measure; /* in the next step the scale of each dz is chosen by what this dz holds, which takes

@@ -139,7 +139,7 @@ mn_status mn_block_grams(struct mn_device *device, const struct mn_operand *dz, 
   return device->kernels->column_sums(device, sums, mn_chunks(dz->rows), dz->cols, sinks, NULL);
 }
 
-/* The squares of the norms of the weight's gradient and of the vectors'. */
+/* One square for the weight's gradient, and one for all vectors'. */
 static mn_status square(struct mn_tape *tape, struct mn_node *node, const struct mn_clipping *c,
                         int64_t *count) {
   const struct mn_kernels *k = tape->context->kernels;

@@ -48,9 +48,9 @@ MN_API mn_status mn_leaky_relu_record(struct mn_tape *tape, struct mn_tensor **y
 MN_API void mn_block_saved(const struct mn_tensor *y, const struct mn_tape *tape, const void **z,
                            const void **mean, const void **rstd);
 
-/* Into `grams`, reals: dz·dzᵀ and x·xᵀ, [N, N] each, N a multiple of 8; and behind them, [C] each, those of
- * the gradients of bias, gamma and beta that are wanted, of which `sums` has the chunks' sums. x NULL: these
- * alone. The norm of the weight's gradient, which is not computed, follows from the first two:
+/* Writes reals to `grams`: dz·dzᵀ [N, N] and x·xᵀ [N, N], N a multiple of 8, unless x is NULL; then the gradients
+ * of bias, gamma and beta, [C] each, one behind the other; a vector that is not wanted is left out. `sums`: the
+ * column sums over chunks, as mn_column_sums takes them. The weight's gradient is not computed; its norm is
  * ‖dzᵀ·x‖² = tr(xᵀ·dz·dzᵀ·x) = Σ (dz·dzᵀ)∘(x·xᵀ). */
 mn_status mn_block_grams(struct mn_device *device, const struct mn_operand *dz, const struct mn_operand *x,
                          void *sums, const int wanted[3], void *grams);

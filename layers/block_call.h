@@ -98,9 +98,8 @@ struct mn_block_update_call {
   struct mn_rule rule;      /* its rate and scale are in the device's memory */
   int *nonfinite;           /* if it is not 0, the update does not write; NULL to do without */
   void *stream, *workspace; /* as above; mn_block_update_workspace bytes */
-  /* [2·N² + 3·C] reals, aligned to 16 bytes, or NULL. With a pair, and N a multiple of 8, nothing is updated;
-   * in its place mn_block_grams (layers/block.h) writes here what the gradients' norm follows from: of the
-   * vectors those that have values. */
+  /* Out: up to 2·N² + 3·C reals, aligned to 16 bytes, by mn_block_grams (layers/block.h); the vectors that have
+   * values are wanted. It needs a pair, and N a multiple of 8. Nothing is updated then. NULL: an update. */
   void *grams;
 };
 

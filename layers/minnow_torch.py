@@ -541,7 +541,7 @@ class _Trained:
     self.gradient = None  # the sum over the backwards before this step's last one, if there are several
     self.blocks = {}  # the vectors beside a weight, by the number that a compiled Block has
     self.pair = None  # what the last backward left: its plan, x, dz, dz's scale, and the vectors that it is for
-    self.whose, self.here = None, weakref.ref(self)  # with which weight the last backward left it to the step
+    self.whose, self.here = None, weakref.ref(self)  # of which weight's Block the last backward was; and itself, as such
     self.planes = {}  # what products read of the weight, by context, and of which values
     self.scale = self.scaled = None  # of dz, from step to step, and in which context and Block
 

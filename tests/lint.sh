@@ -16,6 +16,9 @@ while IFS= read -r name; do
   esac
 done < <(git ls-files | cut -d/ -f1 | sort -u)
 
+# A mutant whose text is gone would be noticed only when all of them run.
+TEXTS=1 tests/mutants.sh >&2 || complain "tests/mutants.sh: these rows need the new text"
+
 # may_include FOLDER OTHER…: the sources of FOLDER may include those of FOLDER itself and of the others named, and no more. A folder
 # that has sources and no row here is an error, as is a row whose folder has no sources.
 declare -A allowed=()

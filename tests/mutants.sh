@@ -7,6 +7,7 @@
 #   tests/mutants.sh                 all of them, shared out among copies, two for each core
 #   ONE_IN=3 FROM=1 tests/mutants.sh   every third, from the first on (FROM=2: from the second on)
 #   PASSED=1 tests/mutants.sh        where all tests have just passed, and need not run first without any mutant
+#   TEXTS=1 tests/mutants.sh         only whether each text is there once, as make lint does
 #   tests/mutants.sh WORD            those whose name has WORD in it
 #   tests/mutants.sh WORD PROGRAM    the same, run by this test program alone
 set -u
@@ -22,7 +23,9 @@ programs=${alone:-test_block test_kernels test_planes test_optimizer test_gradie
 every=${alone:-$programs test_block_call test_block_update test_reading test_doubts test_fingerprint test_owned test_chunks test_held_out test_order test_rows test_loader test_saver test_library test_trainer test_trainer_errors test_retake test_nonfinite test_pauses test_training test_init test_best test_validation test_predict test_standardize test_model test_terminal test_log test_resume test_progress test_command test_advice test_newest test_sums test_disk test_signals test_hosts test_arrays test_options}
 
 # A worker of the process below takes its copy (BUILT), and of the mutants its SHARE. Any other builds a copy, in which all must pass.
-if [ -n "${BUILT:-}" ]; then
+if [ -n "${TEXTS:-}" ]; then
+  BUILT=none
+elif [ -n "${BUILT:-}" ]; then
   cp -a "$BUILT/." "$work" || exit 1
 else
   for folder in Makefile kernels engine layers train data tests; do cp -a "$here/$folder" "$work" || exit 1; done
@@ -77,6 +80,7 @@ mutant() {
     failed=$((failed + 1))
     return
   fi
+  [ -z "${TEXTS:-}" ] || return 0
   case $file in
   kernels/loss.c) order=${alone:-test_kernels test_gradients test_block test_optimizer test_tape test_parity} ;;
   kernels/update.c) order=${alone:-test_optimizer test_planes test_masters test_kernels test_tape test_gradients test_block test_parity} ;;
@@ -100,7 +104,7 @@ mutant() {
   kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels} ;;
   engine/ranks/hosts.c) order=${alone:-test_hosts} ;;
   layers/block_call.c | kernels/outside.c) order=${alone:-test_block_call test_block_update} ;;
-  layers/block.c) order=${alone:-test_retake} ;;
+  layers/block.c) order=${alone:-test_block_update test_optimizer test_retake} ;;
   train/optimizer.c) order=${alone:-test_optimizer test_parity} ;;
   train/checkpoint/weights.c | train/command/session.c) order=${alone:-test_init test_validation} ;;
   train/checkpoint/model.c | train/checkpoint/read.c) order=${alone:-test_model} ;;
@@ -250,7 +254,9 @@ mutant "adamw: gradients not corrected" $u '(real)(rate * rule->rate[MN_RATE_FIR
 mutant "adamw: a step ahead" train/optimizer.c '(double)step + 1;' '(double)step + 2;'
 mutant "adamw: squares are not saved" train/checkpoint/describe.c 'NULL, t->update.squares}' 'NULL, NULL}'
 mutant "clip: never" $u 'max_norm / (*norm + 1e-6) < 1 ?' 'max_norm / (*norm + 1e-6) < 0 ?'
-mutant "clip: norm of norms" $u '*norm = sqrt(sum);' '*norm = sum;'
+mutant "clip: norm of norms" $u '0 : sqrt(sum);' '0 : sum;'
+mutant "clip: the root of less than 0" $u 'sum < 0 ? 0 : sqrt(sum)' 'sqrt(sum)'
+mutant "dot: of the first with itself" $u '(double)u[i] * v[i]' '(double)u[i] * u[i]'
 mutant "clip: flag not raised" $u 'if (!isfinite(sum)) mn_raise(device);' ''
 
 # planes and their scales
@@ -301,9 +307,13 @@ mutant "update: vectors stay" $o '&sinks[MN_BLOCK_BIAS], NULL)' '(const struct m
 mutant "update: a sum is not followed" $o 'call->of[i].values && call->of[i].gradient)' 'i && call->of[i].values && call->of[i].gradient)'
 mutant "update: without m" $o 'mn_rule_keeps_m(&call->rule) && !p->m' '0'
 mutant "update: no planes needed" $o 'planes && !call->planes && !weight->narrow' '0'
-mutant "update: both grams are dz's" $o 'of[i], of[i], &store' 'of[0], of[0], &store'
+mutant "update: both grams are dz's" layers/block.c 'of[i], of[i], &store' 'of[0], of[0], &store'
 mutant "update: grams of any number of rows" $o 'call->rows % 8)' '0)'
-mutant "update: a weight beside its grams" $o '} else if (sinks[MN_BLOCK_WEIGHT]) {' '} if (sinks[MN_BLOCK_WEIGHT]) {'
+mutant "update: a step in place of its grams" $o 'call->grams  ? write_grams' '0 ? write_grams'
+mutant "clip: not on the tape" engine/tape.c 'if (tape->clipping) MN_TRY(clip(tape));' ''
+mutant "clip: vectors take no part" layers/block.c 'return sums ? k->dot(' 'return 0 ? k->dot('
+mutant "clip: the weight takes no part" layers/block.c 'const int weight = node->sinks[WEIGHT] != NULL;' 'const int weight = 0;'
+mutant "clip: dz with itself" layers/block.c 'c->scratch, grams, behind, product' 'c->scratch, grams, grams, product'
 mutant "update: a skipped step counts" kernels/outside.c 'c->ended && !skipped' 'c->ended'
 mutant "update: the flag stays" kernels/outside.c '*device->nonfinite = 0;' ''
 mutant "call: any alignment" $o 'if ((uintptr_t)memory % (uintptr_t)bytes == 0) return' 'if (1) return'
@@ -392,8 +402,7 @@ mutant "windows: the last extent taken for whole" $w 'left < MN_ORDER_EXTENT ? l
 mutant "windows: always of the first epoch" $w 'number / w->count, number % w->count' '0, number % w->count'
 mutant "windows: one too many read ahead" $w 'w->read - w->released >= BUFFERS' 'w->read - w->released > BUFFERS'
 mutant "windows: an error ahead of its window" $w 'w->read > number ? MN_OK : mn_outcome_tell' 'mn_outcome_tell'
-mutant "windows: the only one read in each epoch" $w 'return w->count == 1;' 'return w->count == 0;'
-mutant "windows: closing waits for all reads" $w '&w->rows[buffer], &w->stop)' '&w->rows[buffer], NULL)'
+mutant "windows: closing waits for all reads" $w '&w->rows[number % BUFFERS], &w->stop)' '&w->rows[number % BUFFERS], NULL)'
 p=data/placement.c
 mutant "places: chosen the other way round" $p 'if (bytes <= device) {' 'if (bytes > device) {'
 mutant "places: y not counted" $p 'p->form.x_row + p->form.y_row, &p->bytes' 'p->form.x_row, &p->bytes'
@@ -416,17 +425,16 @@ mutant "loader: starts at the window's beginning" $a 'l->at = within;' ''
 mutant "loader: one buffer" $a 'l->next = (buffer + 1) %' 'l->next = 0 %'
 mutant "loader: each window to the buffer's first row" $a 'g.of[0].to = x + (size_t)first * form->x_row;' 'g.of[0].to = x;'
 mutant "loader: part of a batch with the first targets" $a 'part.y = (char *)part.y + (size_t)first * l->y_row;' ''
-mutant "loader: direct batches from the window's beginning" $a '* MN_ORDER_WINDOW_ROWS + l->at;' '* MN_ORDER_WINDOW_ROWS;'
+mutant "loader: rows in memory end with a window" $a '!l->windows && l->at == l->total;' '0;'
 mutant "loader: one factor for all batches of a filling" $a 'part.x.scale += first / mn_own_rows(l->context->device->ranks, l->batch, &unused);' ';'
 mutant "loader: planes of the filling's first batch" $a 'part.x.planes[i] = (char *)part.x.planes[i] + (size_t)first * plane_row' \
   '(void)plane_row'
 mutant "loader: the largest of all fillings" $a 'l->within ? scale->largest : 0' 'scale->largest'
 mutant "loader: the largest of the last row" $a 'fmaxf(l->within ? scale->largest : 0, largest[number])' \
   'largest[number]'
-mutant "loader: planes under the first window's largest" $a 'int several = l->total - l->at < samples;' 'int several = 0;'
+mutant "loader: planes under the first window's largest" $a 'several = l->windows && l->total - l->at < samples;' 'several = 0;'
 mutant "loader: factors of the first window" $a '  MN_TRY(upload(l, buffer, 0, rows));' ''
 mutant "loader: planes, though reals were asked for" $a 'form.scaled && !config->reals ?' 'form.scaled ?'
-mutant "loader: scaled batches where their rows are" $a 'l->targets == l->dataset->outputs && !l->scales &&' 'l->targets == l->dataset->outputs &&'
 g=kernels/gather.c
 mutant "gather: rows as they stand" $g '(size_t)(g->rows ? g->rows[i] : i) * apart' '(size_t)i * apart'
 mutant "gather: one factor for all batches" $g 'g->scales[i / g->batch].factor' 'g->scales[0].factor'
@@ -545,7 +553,7 @@ mutant "newest: not seen is not there" train/checkpoint/path.c 'MN_TRY(mn_atomic
 mutant "shown: a step's loss for its epoch's" $c 'r->since.steps > 0 ?' 'r->since.steps < 0 ?'
 mutant "shown: an epoch told before its test" $c 'if (!r->evaluator && epoch_ended(t))' 'if (epoch_ended(t))'
 mutant "shown: as many decimals for every number" train/command/show.c 'digits - 1 > exponent ? digits - 1 - exponent : 0' 'digits - 1'
-mutant "shown: a bar wider than its terminal" train/command/progress_bar.c 'columns() - 1' 'columns() + 1'
+mutant "shown: a bar wider than its terminal" train/command/progress_bar.c 'STDERR_FILENO) - 1' 'STDERR_FILENO) + 1'
 mutant "shown: a line a second in a pipe" train/command/progress_bar.c 'plain_interval = 10;' 'plain_interval = 1;'
 mutant "plot: names in another order than the curves" train/command/plot.c '(x < y) - (x > y)' '(x > y) - (x < y)'
 mutant "plot: names of what paths share too" train/command/plot.c 'sharing == runs->count || here' 'here'
@@ -555,6 +563,7 @@ mutant "advice: for small data too" data/advice.c 'o->bytes < WORTH_IT)' '0)'
 mutant "log: a resumed run keeps the end" train/command/log.c '&& !is_event(line, "end") &&' '&&'
 mutant "log: changes of a run that is not gone on from" train/command/log.c '? step < resumed : step <= resumed' '? step <= resumed : step <= resumed'
 mutant "log: what a full disk kept out is lost" train/command/log.c 'if (log->error) write_lines(log);' ''
+mutant "log: a line half written stays" train/command/log.c 'return cut(log) == 0 ? error : errno;' 'return error;'
 mutant "log: a finished run ends again" train/command/log.c 'if (log->ended || !begin_line(log, &json, "end")) return;' 'if (!begin_line(log, &json, "end")) return;'
 u=train/command/resume.c
 mutant "resumed: other rows unseen" $u '  if (then && !is_data_named(o))' '  if (0)'
@@ -607,5 +616,5 @@ mutant "cores: thirds are lost" $h 'due + 1e-6' 'due'
 mutant "cores: no thread for one rank too many" $h 'return threads > 1 ? threads : 1;' 'return threads;'
 mutant "cores: unknown ones are one" $h 'if (CPU_COUNT(&mine->cores) == 0) return 0;' ''
 
-echo "$passed passed, $failed failed"
+[ -n "${TEXTS:-}" ] || echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

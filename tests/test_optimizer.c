@@ -10,14 +10,15 @@
 enum { STEPS = 6, ROWS = 6, INPUTS = 5, OUTPUTS = 8 };
 static const double rates[STEPS] = {0.1, 0.1, 0.05, 0.2, 0, 0.03};
 
-static struct mn_model *open_sized(struct mn_context *context, int depth, int64_t inputs, int64_t outputs) {
+static struct mn_model *open_planned(struct mn_context *context, int depth, int64_t inputs, int64_t outputs,
+                                     enum mn_plan plan) {
   struct mn_model_config config = {.inputs = inputs,
                                    .depth = depth,
                                    .hidden = {outputs, outputs},
                                    .groups = 2,
                                    .eps = 1e-3,
                                    .slope = 0.1,
-                                   .plan = MN_PLAN_BLOCK};
+                                   .plan = plan};
   struct mn_model *model;
   MUST(mn_model_open(&model, context, &config));
   for (int i = 0; i < model->count; i++) randomise(context, model->parameters[i], 20 + (uint64_t)i);
@@ -25,7 +26,7 @@ static struct mn_model *open_sized(struct mn_context *context, int depth, int64_
 }
 
 static struct mn_model *open_model(struct mn_context *context, int depth) {
-  return open_sized(context, depth, INPUTS, OUTPUTS);
+  return open_planned(context, depth, INPUTS, OUTPUTS, MN_PLAN_BLOCK);
 }
 
 /* Forward and backward over `rows` rows of the batch of step `step`, from row `first` on. */
@@ -139,12 +140,16 @@ struct trained {
   struct mn_pass *pass;
 };
 
-static struct trained open_trained(struct mn_context *context, struct mn_optimizer_config config,
-                                   int64_t rows) {
-  struct trained t = {.model = open_model(context, 2)};
+static struct trained train_model(struct mn_model *model, struct mn_optimizer_config config, int64_t rows) {
+  struct trained t = {.model = model};
   MUST(mn_optimizer_open(&t.optimizer, t.model, &config));
   MUST(mn_pass_open(&t.pass, t.model, MN_PASS_TRAIN, rows, 1.0 / config.accumulate, 0));
   return t;
+}
+
+static struct trained open_trained(struct mn_context *context, struct mn_optimizer_config config,
+                                   int64_t rows) {
+  return train_model(open_model(context, 2), config, rows);
 }
 
 static void train(struct trained *t, int step) {
@@ -264,12 +269,13 @@ static void fused_and_stored_updates_agree(void **state) {
 static void the_tape_clips_as_the_optimizer_does(void **state) {
   struct mn_context *context = open_or_skip(*state, "fp64");
   struct memory m = {.context = context};
-  for (int kind = 0; kind < 4; kind++) {
+  for (int kind = 0; kind < 8; kind++) {
+    const enum mn_plan plan = kind < 4 ? MN_PLAN_BLOCK : MN_PLAN_NONE; /* of which a node has vectors alone */
     struct mn_optimizer_config config = {.momentum = 0.9, .weight_decay = 0.01, .accumulate = 1};
     if (kind % 2) config = typical_adamw;
-    struct trained tape = {.model = open_model(context, 2)};
+    struct trained tape = {.model = open_planned(context, 2, INPUTS, OUTPUTS, plan)};
     MUST(mn_optimizer_open(&tape.optimizer, tape.model, &config));
-    const struct mn_clipping clipping = {.max = kind < 2 ? 0.05 : 1e3,
+    const struct mn_clipping clipping = {.max = kind % 4 < 2 ? 0.05 : 1e3,
                                          .rows = ROWS,
                                          .scale = take_bytes(&m, 1, sizeof(double)),
                                          .norm = take_bytes(&m, 1, sizeof(double)),
@@ -280,7 +286,7 @@ static void the_tape_clips_as_the_optimizer_does(void **state) {
     MUST(mn_model_train(tape.model, MN_TRAIN_UPDATE, &tape.optimizer->rule));
     MUST(mn_pass_open(&tape.pass, tape.model, MN_PASS_TRAIN, ROWS, 1, 0));
     config.clip = clipping.max;
-    struct trained stored = open_trained(context, config, ROWS);
+    struct trained stored = train_model(open_planned(context, 2, INPUTS, OUTPUTS, plan), config, ROWS);
     must_agree("clipped by the tape", &tape, &stored);
   }
   release_all(&m);
@@ -298,7 +304,7 @@ static void norms_without_gradients(void **state) {
     for (int way = 0; way < 2; way++) {
       struct trained *t = &ways[way];
       config.rows = way * 8;
-      t->model = open_sized(context, 2, 64, 64);
+      t->model = open_planned(context, 2, 64, 64, MN_PLAN_BLOCK);
       MUST(mn_optimizer_open(&t->optimizer, t->model, &config));
       assert_int_equal(t->optimizer->stored, !way);
       MUST(mn_pass_open(&t->pass, t->model, MN_PASS_TRAIN, 8, 1, 0));

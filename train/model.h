@@ -40,8 +40,7 @@ struct mn_model {
   struct mn_tensor *parameters[MN_MODEL_PARAMETERS]; /* the layers', in state_dict order; owned */
   int count;
   double *mean, *scale; /* [inputs] of the rows (mn_model_standardize); NULL if rows are taken as they are */
-  const struct mn_clipping
-      *clipping; /* for passes that train: the optimizer's, which stores no gradients; or NULL */
+  const struct mn_clipping *clipping; /* an open optimizer's, if passes that train clip by it; else NULL */
 };
 
 /* Allocates the parameters on the device, not initialised; if the device has ranks, this rank's shard of each

@@ -45,8 +45,7 @@ static const struct mn_ranks *ranks_of(const struct mn_optimizer *o) {
   return o->model->context->device->ranks;
 }
 
-/* Doubles of scratch memory: what the norm of the largest parameter's gradient needs, or the largest product
- * of grams. */
+/* Doubles of scratch memory: what mn_dot needs for the largest gradient, or for two grams. */
 static int64_t scratch_size(const struct mn_optimizer *o) {
   const struct mn_model *model = o->model;
   int64_t largest = o->clipping.rows * o->clipping.rows;
@@ -63,8 +62,8 @@ static int64_t grams_size(const struct mn_optimizer *o) {
   return 2 * o->clipping.rows * o->clipping.rows + 3 * channels;
 }
 
-/* Whether the norm is computed from products of rows by rows in place of stored gradients: where these have
- * no more multiply-adds than the gradients, of 16 bits each (kernels/NOTES.md, "Clipping"). */
+/* Whether the tape clips, by products of rows by rows, and no gradient is stored. It is faster in 16 bits on a GPU if
+ * these products have no more multiply-adds than the gradients (kernels/NOTES.md, "Clipping"). */
 static int by_grams(const struct mn_model *model, const struct mn_optimizer_config *c) {
   const struct mn_device *device = model->context->device;
   double grams = 0, gradients = 0;

@@ -1,5 +1,5 @@
-/* SGD or AdamW on a model's parameters: fused into the GEMMs that compute their gradients, or, for
- * accumulation and, where it is faster, for clipping, after the gradients were stored. */
+/* SGD or AdamW on a model's parameters. The update is fused into the GEMMs that compute the gradients; for
+ * accumulation, and for most clipping, gradients are stored and updated by afterwards. */
 #ifndef MN_TRAIN_OPTIMIZER_H
 #define MN_TRAIN_OPTIMIZER_H
 
@@ -15,7 +15,7 @@ struct mn_optimizer_config {
   double weight_decay;
   double clip;    /* largest global gradient norm; 0 means no clipping */
   int accumulate; /* backward passes a step, ≥ 1 */
-  int64_t rows;   /* of a batch, if clipping may do without stored gradients where that is faster; else 0 */
+  int64_t rows; /* of each batch, so that clipping need not store gradients if that is faster; 0: it stores */
 };
 
 /* A config with the defaults of `minnow train`: AdamW with beta1 0.9, beta2 0.98, eps 1e-8, SGD with momentum
