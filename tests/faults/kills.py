@@ -121,7 +121,7 @@ def a_second_run(scenario, times):
     for _ in range(times):
         scenario.clear()
         first = Chain(scenario, None).start()
-        while not (scenario.folder / "run.h5.lock").exists() and first.poll() is None:
+        while not (scenario.folder / "run.jsonl").exists() and first.poll() is None:  # made once the lock is held
             time.sleep(0.001)
         first.send_signal(signal.SIGSTOP)  # so that it holds its lock while the second asks
         second = [scenario.run(scenario.command(new)) for new in (True, False)]
