@@ -112,7 +112,7 @@ mutant() {
   train/checkpoint/path.c) order=${alone:-test_newest test_saver test_owned} ;;
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_retake test_loader test_training test_standardize} ;;
   train/command/show.c | train/command/progress_bar.c | train/command/log.c) order=${alone:-test_progress test_terminal test_log test_resume} ;;
-  train/command/disk.c) order=${alone:-test_disk} ;;
+  train/command/needs.c) order=${alone:-test_disk} ;;
   train/command/plot*.c | train/command/gnuplot.c) order=${alone:-test_command} ;;
   train/command/predict.c | train/command/scores.c) order=${alone:-test_predict} ;;
   train/command/*) order=${alone:-test_pauses test_best test_disk test_training test_terminal} ;;
@@ -541,7 +541,7 @@ mutant "pauses: saves one step late" $v '(s->progress->step / every + 1) * every
   '(s->progress->step / every + 1) * every + 1 :'
 mutant "saves: the last is not tried again" $v 'tries == 2' 'tries == 1'
 mutant "saves: one that failed is forgotten" $c '  MN_TRY(mn_saves_failed(&r->saves));' ''
-mutant "disk: the file being written takes no room" train/command/disk.c '(double)o->keep + 1)' '(double)o->keep)'
+mutant "disk: the file being written takes no room" train/command/needs.c '(double)o->keep + 1)' '(double)o->keep)'
 u=train/checkpoint/sums.c
 mutant "sums: any digits are right" $u 'if (line && memcmp(line, digits, DIGITS) == 0)' 'if (line)'
 mutant "sums: what is gone is not missed" $u 'if (sums->met == sums->lines) return MN_OK;' 'return MN_OK;'

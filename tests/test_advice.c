@@ -53,20 +53,20 @@ static void slow_datasets_are_named(void **state) {
   put_rows(at, "foreign", H5T_NATIVE_FLOAT, MANY, WIDE, WIDE, 0);
   done(at);
   inform(0);
-  assert_null(strstr(text, "/fast is slow"));
-  assert_null(strstr(text, "/small is slow"));
-  assert_null(strstr(text, "/foreign is slow")); /* which nothing here reads */
-#define SLOW " is slow to read: one thread reads it through HDF5"
-  assert_text("/chunked" SLOW ", in chunks; h5repack -l chunked:CONTI -f chunked:NONE in.h5 out.h5\n");
-  assert_text("/gzip" SLOW ", in compressed chunks; h5repack");
-  assert_text("/narrow" SLOW ", in compressed chunks, 3 to a row; h5repack");
-  assert_text("/double" SLOW
-              ", converting each float64; store it unchunked as float32, in h5py out[\"double\"] =");
-  assert_text("/swapped" SLOW ", converting each big-endian float32; store it");
-  assert_text("/bytes" SLOW ", in chunks, converting each uint8; store it");
-  inform(1);
   assert_text(
-      "\"slow\":\"one thread reads it through HDF5, in compressed chunks\",\"remedy\":\"h5repack -l gzip:");
+      "  slow one thread reads it through HDF5, in chunks  remedy h5repack -l chunked:CONTI -f chunked:NONE "
+      "in.h5 out.h5  attributes");
+  inform(1);
+  assert_null(strstr(text, "h5repack -l fast"));
+  assert_null(strstr(text, "h5repack -l small"));
+  assert_null(strstr(text, "h5repack -l foreign")); /* which nothing here reads */
+#define SLOW "\"slow\":\"one thread reads it through HDF5, "
+#define FLOATS "\"remedy\":\"store it unchunked as float32, in h5py out[\\\""
+  assert_text(SLOW "in compressed chunks\",\"remedy\":\"h5repack -l gzip:CONTI");
+  assert_text(SLOW "in compressed chunks, 3 to a row\",\"remedy\":\"h5repack -l narrow:CONTI");
+  assert_text(SLOW "converting each float64\"," FLOATS "double");
+  assert_text(SLOW "converting each big-endian float32\"," FLOATS "swapped");
+  assert_text(SLOW "in chunks, converting each uint8\"," FLOATS "bytes");
   free(text);
 }
 

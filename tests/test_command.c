@@ -91,20 +91,21 @@ static void a_dry_run_takes_nothing(void **state) {
   assert_true(r->status == 71 && strstr(r->err, " parameters take at least ") &&
               strstr(r->err, " MiB free: "));
   r = run(line);
-  const char *const says[] = {"blocks of 256 -> 128 channels in 8 groups",
-                              "parameters: ",
-                              "steps: 3 of 16 samples, ",
-                              "memory: ",
-                              "rows: ",
-                              "disk: "};
+  const char *const says[] = {"model: 4 inputs, blocks of 256 -> 128 channels in 8 groups",
+                              "\nparameters: ",
+                              "\nsteps: 3\nsamples_per_step: 16\n",
+                              "\ndevice_bytes: ",
+                              "\nplace: device\n",
+                              "\ndisk_available_bytes: "};
   for (size_t i = 0; i < sizeof says / sizeof *says; i++)
     if (!strstr(r->out, says[i])) fail_msg("'%s' is not in '%s'", says[i], r->out);
   line = DRY "--dry-run --json --checkpoint dry.h5";
   r = run(line);
   assert_succeeds(line, r);
-  assert_object(line, r,
-                "parameters|tensors|steps|samples_per_step|flops_per_step|device_bytes|place|rows_bytes|"
-                "checkpoint_bytes|disk_available_bytes|device_available_bytes");
+  assert_object(
+      line, r,
+      "model|parameters|tensors|steps|samples_per_step|epochs|flops_per_step|device_bytes|place|"
+      "place_why|rows_bytes|checkpoint_bytes|checkpoints|disk_available_bytes|device_available_bytes");
   long device = 0, checkpoint = 0;
   assert_int_equal(sscanf(strstr(r->out, "\"device_bytes\":"), "\"device_bytes\":%ld", &device), 1);
   assert_int_equal(sscanf(strstr(r->out, "\"checkpoint_bytes\":"), "\"checkpoint_bytes\":%ld", &checkpoint),

@@ -128,9 +128,9 @@ static void find_id(char id[17], const char *rows) {
       rows);
   assert_succeeds(line, run(line));
   const struct result *r = run("info id.h5");
-  const char *at = strstr(r->out, "run = ");
+  const char *at = strstr(r->out, "  run: ");
   assert_non_null(at);
-  snprintf(id, 17, "%.16s", at + 6);
+  snprintf(id, 17, "%.16s", at + 7);
 }
 
 static void its_rows_are_in_its_identity(void **state) {

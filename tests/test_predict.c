@@ -193,10 +193,10 @@ static void numbers_are_scored(void **state) {
   assert_true(json_is_null(json_object_get(object, "accuracy")));
   json_decref(object);
   const char *out = run_well(EVAL "--checkpoint n.h5 --data numbers.h5")->out;
-  assert_int_equal(strncmp(out, "300 rows: loss ", 15), 0);
-  assert_int_equal(lines(out), 1 + 8 + 1);
-  assert_non_null(strstr(out, "\ntarget 1: R2 none, as the target is constant, RMSE "));
-  assert_non_null(strstr(out, "\n2 more targets"));
+  assert_int_equal(strncmp(out, "rows: 300\nloss: ", 16), 0);
+  assert_int_equal(lines(out), 5);
+  assert_non_null(strstr(out, " none ")); /* the R2 of a constant target */
+  assert_non_null(strstr(out, " … (--json has all)\n"));
 }
 
 static void classes_are_counted(void **state) {
@@ -230,18 +230,16 @@ static void classes_are_counted(void **state) {
     json_decref(object);
     snprintf(line, sizeof line, EVAL "--checkpoint k.h5 --data classes.h5 --precision %s", precisions[p]);
     char *text = (char *)run_well(line)->out;
-    assert_int_equal(strncmp(text, "300 rows: loss ", 15), 0);
-    assert_int_equal(lines(text), 1 + 5 + 2 + 5);
-    assert_non_null(strstr(text, "\nclass 3: recall none"));
-    text = strstr(text, "prediction\n") + 11;
-    for (long k = 0; k < 5; k++) assert_int_equal(strtol(text, &text, 10), k);
-    for (long c = 0; c < 5; c++) {
-      assert_int_equal(strtol(text, &text, 10), c);
-      for (long k = 0; k < 5; k++) {
+    assert_int_equal(strncmp(text, "rows: 300\nloss: ", 16), 0);
+    assert_int_equal(lines(text), 6 + 5);
+    assert_non_null(strstr(text, " none ")); /* the recall of class 3 */
+    text = strstr(text, "confusion:");
+    for (int c = 0; c < 5; c++)
+      for (int k = 0; k < 5; k++) {
+        text = strpbrk(text, "0123456789");
         in_text = strtol(text, &text, 10);
         assert_int_equal(in_text, counts[c][k]);
       }
-    }
   }
 }
 
@@ -253,7 +251,7 @@ static void many_classes_have_no_matrix(void **state) {
   assert_null(json_object_get(object, "confusion"));
   json_decref(object);
   const char *out = run_well(EVAL "--checkpoint many.h5 --data classes.h5 --y names/many")->out;
-  assert_int_equal(lines(out), 1 + MOST);
+  assert_int_equal(lines(out), 5);
   assert_null(strstr(out, "confusion"));
 }
 

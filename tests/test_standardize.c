@@ -128,8 +128,8 @@ static void a_run_is_that_on_standardized_rows(void **state) {
       mn_checkpoint_free(a), mn_checkpoint_free(b);
       const struct result *r = run("diff a.h5 b.h5");
       assert_int_equal(r->status, 1);
-      assert_non_null(strstr(r->out, "/input/mean: only in a.h5"));
-      assert_true(lines(r->out) == 2 && strstr(r->out, "/input/scale"));
+      assert_non_null(strstr(r->out, "name /input/mean         a float64 [5]  "));
+      assert_true(lines(r->out) == 7 && strstr(r->out, "/input/scale"));
       assert_int_equal(unlink("a.h5") | unlink("b.h5"), 0);
     }
 }
@@ -194,9 +194,7 @@ static void columns_that_differ_are_told(void **state) {
   assert_non_null(strstr(r->err, "--standardize"));
   r = run_well("info raw.h5");
   assert_non_null(
-      strstr(r->out, "column           mean    deviation     smallest      largest  of 700 rows\n"));
-  assert_non_null(strstr(
-      r->out, "              3                 7.3            0          7.3          7.3  constant\n"));
+      strstr(r->out, "column 3            mean 7.3          deviation 0            smallest 7.3"));
   r = run_well(LOUD "--data raw.h5 --standardize");
   assert_non_null(strstr(r->err, "constant"));
   assert_null(strstr(r->err, "--standardize"));

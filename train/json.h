@@ -1,4 +1,6 @@
-/* A writer of JSON: what --json prints and what the log holds, one object a line.
+/* A writer of answers: as JSON, what --json prints and what the log holds, one object a line; or plain, the
+ * same tree for people: a member of an object is a line "key: value", and an array a line of values; in an
+ * array of objects or arrays each of these is a line.
  *
  *   struct mn_json json;
  *   mn_json_begin(&json, stdout);
@@ -18,30 +20,46 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "kernels/status.h"
+
 enum { MN_JSON_DEPTH = 16 };
 
 struct mn_json {
-  FILE *out;                          /* borrowed */
+  FILE *out; /* borrowed; of an answer, into text[size] */
+  char *text;
+  size_t size;
+  int plain;                          /* 1: for people; 0: JSON */
+  int digits;                         /* significant digits of a plain real */
+  int width;                          /* of the value that was written last, if it is flat */
   int depth;                          /* levels open */
   unsigned char array[MN_JSON_DEPTH]; /* the level is an array, not an object */
+  unsigned char form[MN_JSON_DEPTH];  /* how it is written */
   unsigned char used[MN_JSON_DEPTH];  /* it has a value already: the next needs a comma */
 };
 
-void mn_json_begin(struct mn_json *json, FILE *out); /* writes nothing yet */
+void mn_json_begin(struct mn_json *json, FILE *out, int plain); /* writes nothing yet; 6 digits */
+
+/* The same for an answer that is printed whole or not at all: it is kept in memory until mn_json_end, which
+ * prints it to `out` if `status` is MN_OK, frees it, and returns `status`. MN_NO_MEMORY; MN_IO: `out` cannot be
+ * written. */
+mn_status mn_json_begin_answer(struct mn_json *json, int plain);
+mn_status mn_json_end_answer(struct mn_json *json, FILE *out, mn_status status);
 
 void mn_json_open(struct mn_json *json, const char *key);       /* an object */
 void mn_json_array_open(struct mn_json *json, const char *key); /* an array */
 void mn_json_close(struct mn_json *json); /* the innermost of either; the outermost ends the line */
 
-/* As mn_json_show_real prints it; null if not finite. */
+/* As mn_json_show_real prints it, and null if not finite; plain with `digits`. */
 void mn_json_number(struct mn_json *json, const char *key, double value);
 void mn_json_integer(struct mn_json *json, const char *key, int64_t value);
 void mn_json_unsigned(struct mn_json *json, const char *key, uint64_t value);
-void mn_json_boolean(struct mn_json *json, const char *key, int value);
+void mn_json_bytes(struct mn_json *json, const char *key, double value); /* plain in MiB too; NaN is null */
+void mn_json_boolean(struct mn_json *json, const char *key, int value);  /* plain yes or no */
 void mn_json_null(struct mn_json *json, const char *key);
 
 /* Quotes, backslashes and control characters, of C1 too, are escaped; bytes that are no UTF-8 (file names may
- * hold any) become U+FFFD, since JSON cannot hold them. NULL is null. */
+ * hold any) become U+FFFD, since JSON cannot hold them. NULL is null. Plain, control characters and bytes that
+ * are no UTF-8 are shown as \x1B, since they could steer a terminal, and NULL is "none". */
 void mn_json_string(struct mn_json *json, const char *key, const char *value);
 
 /* The decimal with the fewest digits, but at least six, that reads back as the same double: 0.05, not

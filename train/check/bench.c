@@ -30,11 +30,8 @@ static const struct protocol protocols[] = {
 _Static_assert(sizeof protocols / sizeof *protocols == MN_DEVICE_TYPES, "a protocol for each device");
 
 enum figure { FORWARD, FORWARD_BACKWARD, STEP, FIGURES };
-static const struct {
-  const char *key, *label;
-} figures[] = {[FORWARD] = {"forward_ms", "forward"},
-               [FORWARD_BACKWARD] = {"forward_backward_ms", "forward + backward"},
-               [STEP] = {"step_ms", "training step"}};
+static const char *const figures[] = {
+    [FORWARD] = "forward_ms", [FORWARD_BACKWARD] = "forward_backward_ms", [STEP] = "step_ms"};
 _Static_assert(sizeof figures / sizeof *figures == FIGURES, "a name for each figure");
 
 /* The three products of the first block. */
@@ -42,10 +39,9 @@ enum { X, WEIGHT, DZ, OPERANDS, PRODUCTS = 3 };
 static const struct product_kind {
   enum mn_form form;
   int left, right;
-  const char *key, *label;
-} products[PRODUCTS] = {{MN_NT, X, WEIGHT, "gemm_forward_ms", "GEMM x*W^T"},
-                        {MN_NN, DZ, WEIGHT, "gemm_dx_ms", "GEMM dz*W"},
-                        {MN_TN, DZ, X, "gemm_dw_ms", "GEMM dz^T*x"}};
+  const char *key;
+} products[PRODUCTS] = {
+    {MN_NT, X, WEIGHT, "gemm_forward_ms"}, {MN_NN, DZ, WEIGHT, "gemm_dx_ms"}, {MN_TN, DZ, X, "gemm_dw_ms"}};
 
 /* The plans are compared on the library's path; the last row is the block again, each product and its
  * epilogue in one kernel. */
@@ -273,10 +269,10 @@ static const char *row_name(int row) {
   return row == FUSED_GEMM ? "block, fused GEMM" : mn_plan_name((enum mn_plan)row);
 }
 
-static void write_json(FILE *out, const struct bench *b) {
+static void show(FILE *out, const struct bench *b, int as_json) {
   const struct mn_model_config *m = &b->config->model;
   struct mn_json writer, *json = &writer;
-  mn_json_begin(json, out);
+  mn_json_begin(json, out, !as_json);
   mn_json_open(json, NULL);
   mn_json_string(json, "device", b->context->name);
   mn_json_string(json, "precision", mn_precision_name(b->context->precision));
@@ -289,7 +285,7 @@ static void write_json(FILE *out, const struct bench *b) {
   mn_json_integer(json, "head", m->head);
   mn_json_string(json, "loss", mn_loss_name(m->loss));
   mn_json_string(json, "plan", mn_plan_name(m->plan));
-  for (int i = 0; i < FIGURES; i++) mn_json_number(json, figures[i].key, b->ms[i]);
+  for (int i = 0; i < FIGURES; i++) mn_json_number(json, figures[i], b->ms[i]);
   for (int own = 0; own <= b->own_products; own++)
     for (int i = 0; i < PRODUCTS; i++) {
       char key[32];
@@ -303,49 +299,18 @@ static void write_json(FILE *out, const struct bench *b) {
   mn_json_number(json, "forward_per_gemm", b->ms[FORWARD] / bare(b, FORWARD));
   mn_json_number(json, "step_per_gemms", b->ms[STEP] / bare(b, STEP));
   mn_json_number(json, "copy_gb_per_s", b->copy);
-  mn_json_integer(json, "device_bytes", (int64_t)b->held);
+  mn_json_bytes(json, "device_bytes", (double)b->held);
   if (b->plan_rows) {
     mn_json_array_open(json, "plans");
     for (int row = 0; row < b->plan_rows; row++) {
       mn_json_open(json, NULL);
       mn_json_string(json, "plan", row_name(row));
-      for (int i = 0; i < FIGURES; i++) mn_json_number(json, figures[i].key, b->plans[row][i]);
+      for (int i = 0; i < FIGURES; i++) mn_json_number(json, figures[i], b->plans[row][i]);
       mn_json_close(json);
     }
     mn_json_close(json);
   }
   mn_json_close(json);
-}
-
-static void write_row(FILE *out, const char *what, double ms, double operations, double beside) {
-  fprintf(out, "  %-22s %10.4f ms %8.3g TFLOP/s", what, ms, tflops(operations, ms));
-  if (!isnan(beside)) fprintf(out, "   %5.2f x its bare GEMMs", ms / beside);
-  fputc('\n', out);
-}
-
-static void write_text(FILE *out, const struct bench *b) {
-  const struct mn_model_config *m = &b->config->model;
-  fprintf(out, "%s, %s: batch %ld, %ld", b->context->name, mn_precision_name(b->context->precision),
-          (long)b->config->batch, (long)m->inputs);
-  for (int i = 0; i < m->depth; i++) fprintf(out, " -> %ld", (long)m->hidden[i]);
-  fprintf(out, " in %ld groups", (long)m->groups);
-  if (m->head > 0) fprintf(out, " -> %ld", (long)m->head);
-  fprintf(out, ", %s, plan %s; medians\n", mn_loss_name(m->loss), mn_plan_name(m->plan));
-  for (enum figure i = 0; i < FIGURES; i++)
-    write_row(out, figures[i].label, b->ms[i], flops(b, i), bare(b, i));
-  for (int own = 0; own <= b->own_products; own++)
-    for (int i = 0; i < PRODUCTS; i++) {
-      char label[32];
-      snprintf(label, sizeof label, "%s%s", own ? "own " : "", products[i].label);
-      write_row(out, label, b->products[own][i], product_flops(b), NAN);
-    }
-  fprintf(out, "  %-22s %10.1f GB/s\n", "copy, read + written", b->copy);
-  fprintf(out, "  %-22s %10.1f MiB\n", "device memory, a step", (double)b->held / 1048576);
-  if (!b->plan_rows) return;
-  fprintf(out, "  %-18s %14s %20s %14s\n", "plan", "forward ms", "forward+backward ms", "step ms");
-  for (int row = 0; row < b->plan_rows; row++)
-    fprintf(out, "  %-18s %14.4f %20.4f %14.4f\n", row_name(row), b->plans[row][FORWARD],
-            b->plans[row][FORWARD_BACKWARD], b->plans[row][STEP]);
 }
 
 static mn_status time_all(struct bench *b) {
@@ -366,6 +331,6 @@ mn_status mn_bench(FILE *out, struct mn_context *context, const struct mn_bench_
   if (config->plans) b.plan_rows = b.own_gemm ? PLAN_ROWS : MN_PLANS;
   mn_status status = time_all(&b);
   context->device->force_cublas = 0;
-  if (status == MN_OK) (as_json ? write_json : write_text)(out, &b);
+  if (status == MN_OK) show(out, &b, as_json);
   return status;
 }

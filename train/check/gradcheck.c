@@ -24,8 +24,7 @@ struct view {
 };
 
 struct check {
-  FILE *out;
-  struct mn_json *json; /* NULL to write lines of text */
+  struct mn_json json;
   const struct mn_gradcheck_config *config;
   struct mn_context *context;
   struct mn_model *model;
@@ -302,28 +301,20 @@ static mn_status compare(struct check *c, int which, struct result *r) {
 static void report(struct check *c, const struct result *r) {
   c->missed += r->missed > 0;
   c->kinks += r->kinks;
-  if (!c->json) {
-    fprintf(c->out,
-            "%-20s %7ld elements  worst %9.2e of the bound, at [%ld, %ld]: %+.9e, by differences %+.9e  %ld "
-            "kinks  %s\n",
-            r->name, (long)r->elements, r->worst, (long)(r->at / r->cols), (long)(r->at % r->cols),
-            r->analytic, r->numeric, (long)r->kinks, r->missed ? "FAILED" : "ok");
-    return;
-  }
-  mn_json_open(c->json, NULL);
-  mn_json_string(c->json, "name", r->name);
-  mn_json_integer(c->json, "elements", r->elements);
-  mn_json_integer(c->json, "kinks", r->kinks);
-  mn_json_integer(c->json, "missed", r->missed);
-  mn_json_number(c->json, "worst", r->worst);
-  mn_json_array_open(c->json, "at");
-  mn_json_integer(c->json, NULL, r->at / r->cols);
-  mn_json_integer(c->json, NULL, r->at % r->cols);
-  mn_json_close(c->json);
-  mn_json_number(c->json, "analytic", r->analytic);
-  mn_json_number(c->json, "numeric", r->numeric);
-  mn_json_boolean(c->json, "ok", !r->missed);
-  mn_json_close(c->json);
+  mn_json_open(&c->json, NULL);
+  mn_json_string(&c->json, "name", r->name);
+  mn_json_integer(&c->json, "elements", r->elements);
+  mn_json_integer(&c->json, "kinks", r->kinks);
+  mn_json_integer(&c->json, "missed", r->missed);
+  mn_json_number(&c->json, "worst", r->worst);
+  mn_json_array_open(&c->json, "at");
+  mn_json_integer(&c->json, NULL, r->at / r->cols);
+  mn_json_integer(&c->json, NULL, r->at % r->cols);
+  mn_json_close(&c->json);
+  mn_json_number(&c->json, "analytic", r->analytic);
+  mn_json_number(&c->json, "numeric", r->numeric);
+  mn_json_boolean(&c->json, "ok", !r->missed);
+  mn_json_close(&c->json);
 }
 
 static mn_status run(struct check *c) {
@@ -353,17 +344,18 @@ static void close_check(struct check *c) {
   free(c->labels);
 }
 
-static void begin_json(struct check *c, FILE *out) {
+static mn_status begin(struct check *c, int as_json) {
   const struct mn_gradcheck_config *config = c->config;
-  mn_json_begin(c->json, out);
-  mn_json_open(c->json, NULL);
-  mn_json_string(c->json, "device", c->context->name);
-  mn_json_string(c->json, "plan", mn_plan_name(config->model.plan));
-  mn_json_string(c->json, "loss", config->has_loss ? mn_loss_name(config->model.loss) : "sum of dy*y");
-  mn_json_integer(c->json, "batch", config->batch);
-  mn_json_unsigned(c->json, "seed", config->seed);
-  mn_json_number(c->json, "tolerance", config->tolerance);
-  mn_json_array_open(c->json, "tensors");
+  MN_TRY(mn_json_begin_answer(&c->json, !as_json));
+  mn_json_open(&c->json, NULL);
+  mn_json_string(&c->json, "device", c->context->name);
+  mn_json_string(&c->json, "plan", mn_plan_name(config->model.plan));
+  mn_json_string(&c->json, "loss", config->has_loss ? mn_loss_name(config->model.loss) : "sum of dy*y");
+  mn_json_integer(&c->json, "batch", config->batch);
+  mn_json_unsigned(&c->json, "seed", config->seed);
+  mn_json_number(&c->json, "tolerance", config->tolerance);
+  mn_json_array_open(&c->json, "tensors");
+  return MN_OK;
 }
 
 struct mn_gradcheck_config mn_gradcheck_defaults(void) {
@@ -379,23 +371,16 @@ mn_status mn_gradcheck(FILE *out, struct mn_context *context, const struct mn_gr
     return mn_fail(MN_USAGE,
                    "a slope of %g: kinks show in the sign of y, so a gradient check needs 0 or more",
                    config->model.slope);
-  struct mn_json json;
-  struct check c = {.out = out, .json = as_json ? &json : NULL, .config = config, .context = context};
-  if (as_json) begin_json(&c, out);
-  mn_status status = run(&c);
-  if (as_json) {
-    mn_json_close(&json);
-    mn_json_integer(&json, "kinks", c.kinks);
-    mn_json_integer(&json, "missed", c.missed);
-    mn_json_boolean(&json, "ok", status == MN_OK && !c.missed);
-    mn_json_close(&json);
-  }
+  struct check c = {.config = config, .context = context};
+  MN_TRY(begin(&c, as_json));
+  const mn_status status = run(&c);
+  mn_json_close(&c.json);
+  mn_json_integer(&c.json, "kinks", c.kinks);
+  mn_json_integer(&c.json, "missed", c.missed);
+  mn_json_boolean(&c.json, "ok", status == MN_OK && !c.missed);
+  mn_json_close(&c.json);
   close_check(&c);
-  MN_TRY(status);
-  if (!as_json)
-    fprintf(out, "%s, plan %s, %s: %ld kinks left out, %d misses\n", context->name,
-            mn_plan_name(config->model.plan),
-            config->has_loss ? mn_loss_name(config->model.loss) : "sum of dy*y", (long)c.kinks, c.missed);
+  MN_TRY(mn_json_end_answer(&c.json, out, status));
   if (c.missed)
     return mn_fail(MN_FAILED, "%d tensors are further from their differences than %g", c.missed,
                    config->tolerance);

@@ -36,8 +36,7 @@ struct subject {
 };
 
 struct run {
-  FILE *out;
-  struct mn_json *json; /* NULL: lines of text */
+  struct mn_json json;
   struct mn_context *context;
   struct mn_case which;
   double *actual;   /* scratch, as large as this case's largest array */
@@ -63,18 +62,13 @@ static void report(struct run *run, const char *tensor) {
   int good = error <= run->tolerance; /* not so for NaN */
   run->missed += !good;
   if (!(error / run->tolerance <= run->worst)) run->worst = error / run->tolerance;
-  if (run->json) {
-    mn_json_open(run->json, NULL);
-    mn_json_string(run->json, "case", run->which.name);
-    mn_json_string(run->json, "tensor", tensor);
-    mn_json_number(run->json, "error", error);
-    mn_json_number(run->json, "tolerance", run->tolerance);
-    mn_json_boolean(run->json, "ok", good);
-    mn_json_close(run->json);
-  } else {
-    fprintf(run->out, "%-22s %-18s %10.3e  <= %9.2e  %s\n", run->which.name, tensor, error, run->tolerance,
-            good ? "ok" : "FAILED");
-  }
+  mn_json_open(&run->json, NULL);
+  mn_json_string(&run->json, "case", run->which.name);
+  mn_json_string(&run->json, "tensor", tensor);
+  mn_json_number(&run->json, "error", error);
+  mn_json_number(&run->json, "tolerance", run->tolerance);
+  mn_json_boolean(&run->json, "ok", good);
+  mn_json_close(&run->json);
 }
 
 /* Reads `tensor` from the device into run->actual, and reports it. */
@@ -236,29 +230,24 @@ static mn_status run_case(struct run *run, const char *path, int index, double t
 
 mn_status mn_parity(FILE *out, struct mn_context *context, const char *path, double tolerance, int as_json) {
   int cases;
-  struct mn_json json;
   MN_TRY(mn_cases_count(path, &cases));
   if (!(tolerance > 0)) tolerance = mn_parity_tolerance(context->precision);
-  struct run run = {.out = out, .json = as_json ? &json : NULL, .context = context};
-  if (as_json) {
-    mn_json_begin(&json, out);
-    mn_json_open(&json, NULL);
-    mn_json_string(&json, "device", context->name);
-    mn_json_string(&json, "precision", mn_precision_name(context->precision));
-    mn_json_array_open(&json, "tensors");
-  }
+  struct run run = {.context = context};
+  struct mn_json *json = &run.json;
+  MN_TRY(mn_json_begin_answer(json, !as_json));
+  mn_json_open(json, NULL);
+  mn_json_string(json, "device", context->name);
+  mn_json_string(json, "precision", mn_precision_name(context->precision));
+  mn_json_array_open(json, "tensors");
   mn_status status = MN_OK;
   for (int i = 0; i < cases && status == MN_OK; i++) status = run_case(&run, path, i, tolerance);
-  if (as_json) {
-    mn_json_close(&json);
-    mn_json_integer(&json, "kinks", run.kinks);
-    mn_json_integer(&json, "missed", run.missed);
-    mn_json_close(&json);
-  }
-  MN_TRY(status);
-  if (!as_json)
-    fprintf(out, "%s, %s: %d cases, worst error %.2g of its tolerance, %d kinks left out\n", context->name,
-            mn_precision_name(context->precision), cases, run.worst, run.kinks);
+  mn_json_close(json);
+  mn_json_integer(json, "cases", cases);
+  mn_json_number(json, "worst", run.worst);
+  mn_json_integer(json, "kinks", run.kinks);
+  mn_json_integer(json, "missed", run.missed);
+  mn_json_close(json);
+  MN_TRY(mn_json_end_answer(json, out, status));
   if (run.missed) return mn_fail(MN_FAILED, "%d tensors are past their tolerance", run.missed);
   return MN_OK;
 }

@@ -3,14 +3,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "kernels/escape.h"
 #include "train/command/announce.h"
 #include "train/command/inspect.h"
 
 struct diff {
-  FILE *out;
-  struct mn_json *json; /* NULL: text */
-  const char *names[2];
+  struct mn_json json;
   int tensors, attributes; /* how many differ */
 };
 
@@ -61,35 +58,22 @@ static void report_unlike(struct diff *diff, const char *name, const struct mn_c
   if (a) shape_text(shapes[0], sizeof shapes[0], a);
   if (b) shape_text(shapes[1], sizeof shapes[1], b);
   diff->tensors++;
-  if (diff->json) {
-    mn_json_open(diff->json, NULL);
-    mn_json_string(diff->json, "name", name);
-    mn_json_string(diff->json, "a", a ? shapes[0] : NULL);
-    mn_json_string(diff->json, "b", b ? shapes[1] : NULL);
-    mn_json_close(diff->json);
-  } else if (a && b) {
-    fprintf(diff->out, "%s: %s | %s\n", name, shapes[0], shapes[1]);
-  } else {
-    mn_escape_print(diff->out, "%s: only in %s\n", name, diff->names[a ? 0 : 1]);
-  }
+  mn_json_open(&diff->json, NULL);
+  mn_json_string(&diff->json, "name", name);
+  mn_json_string(&diff->json, "a", a ? shapes[0] : NULL);
+  mn_json_string(&diff->json, "b", b ? shapes[1] : NULL);
+  mn_json_close(&diff->json);
 }
 
 static void report_distance(struct diff *diff, const char *name, const struct distance *distance) {
   diff->tensors++;
-  if (diff->json) {
-    mn_json_open(diff->json, NULL);
-    mn_json_string(diff->json, "name", name);
-    mn_json_integer(diff->json, "elements", distance->elements);
-    mn_json_integer(diff->json, "differing", distance->differing);
-    mn_json_integer(diff->json, "nan", distance->nan);
-    mn_json_unsigned(diff->json, "max_ulp", distance->ulp);
-    mn_json_close(diff->json);
-    return;
-  }
-  fprintf(diff->out, "%s: %" PRId64 " of %" PRId64 " differ", name, distance->differing, distance->elements);
-  if (distance->differing > distance->nan) fprintf(diff->out, ", by up to %" PRIu64 " ULP", distance->ulp);
-  if (distance->nan > 0) fprintf(diff->out, ", %" PRId64 " of them NaN", distance->nan);
-  putc('\n', diff->out);
+  mn_json_open(&diff->json, NULL);
+  mn_json_string(&diff->json, "name", name);
+  mn_json_integer(&diff->json, "elements", distance->elements);
+  mn_json_integer(&diff->json, "differing", distance->differing);
+  mn_json_integer(&diff->json, "nan", distance->nan);
+  mn_json_unsigned(&diff->json, "max_ulp", distance->ulp);
+  mn_json_close(&diff->json);
 }
 
 static const struct mn_checkpoint_tensor *find(const struct mn_checkpoint *checkpoint, const char *name) {
@@ -119,7 +103,7 @@ static void compare_tensor(struct diff *diff, const struct mn_checkpoint_tensor 
 }
 
 static void compare_tensors(struct diff *diff, const struct mn_checkpoint *a, const struct mn_checkpoint *b) {
-  if (diff->json) mn_json_array_open(diff->json, "tensors");
+  mn_json_array_open(&diff->json, "tensors");
   for (int k = 0; k < MN_CHECKPOINT_ARRAYS; k++) {
     for (int i = 0; i < a->tensor_count; i++)
       compare_tensor(diff, &a->tensors[i], find(b, a->tensors[i].name), k);
@@ -129,7 +113,7 @@ static void compare_tensors(struct diff *diff, const struct mn_checkpoint *a, co
   for (int k = 0; k < MN_CHECKPOINT_INPUT; k++)
     compare_array(diff, MN_CHECKPOINT_INPUTS, &a->input[k], &b->input[k], a->input[k].value,
                   b->input[k].value);
-  if (diff->json) mn_json_close(diff->json);
+  mn_json_close(&diff->json);
 }
 
 static void compare_value(struct diff *diff, const char *name, enum mn_hdf5_value_kind kind, const void *a,
@@ -138,21 +122,12 @@ static void compare_value(struct diff *diff, const char *name, enum mn_hdf5_valu
   struct distance distance = {0, 0, 0, 0};
   if (kind == MN_VALUE_REAL) distance = measure(a, b, 1, size);
   diff->attributes++;
-  if (diff->json) {
-    mn_json_open(diff->json, NULL);
-    mn_json_string(diff->json, "name", name);
-    mn_inspect_field(diff->json, "a", a, kind);
-    mn_inspect_field(diff->json, "b", b, kind);
-    if (kind == MN_VALUE_REAL && distance.nan == 0) mn_json_unsigned(diff->json, "ulp", distance.ulp);
-    mn_json_close(diff->json);
-    return;
-  }
-  fprintf(diff->out, "%s: ", name);
-  mn_inspect_print(diff->out, a, kind, 17);
-  fputs(" | ", diff->out);
-  mn_inspect_print(diff->out, b, kind, 17);
-  if (kind == MN_VALUE_REAL && distance.nan == 0) fprintf(diff->out, ", %" PRIu64 " ULP", distance.ulp);
-  putc('\n', diff->out);
+  mn_json_open(&diff->json, NULL);
+  mn_json_string(&diff->json, "name", name);
+  mn_inspect_field(&diff->json, "a", a, kind);
+  mn_inspect_field(&diff->json, "b", b, kind);
+  if (kind == MN_VALUE_REAL && distance.nan == 0) mn_json_unsigned(&diff->json, "ulp", distance.ulp);
+  mn_json_close(&diff->json);
 }
 
 /* Of two checkpoints, or of two tensors. */
@@ -168,7 +143,7 @@ static void compare_fields(struct diff *diff, const char *object, const struct m
 
 static void compare_attributes(struct diff *diff, const struct mn_checkpoint *a,
                                const struct mn_checkpoint *b) {
-  if (diff->json) mn_json_array_open(diff->json, "attributes");
+  mn_json_array_open(&diff->json, "attributes");
   compare_fields(diff, "/model", mn_checkpoint_model_fields, a, b);
   /* Beyond its depth, a checkpoint's hidden is 0. */
   for (int i = 0; i < a->depth || i < b->depth; i++) {
@@ -183,41 +158,35 @@ static void compare_attributes(struct diff *diff, const struct mn_checkpoint *a,
     if (y) compare_fields(diff, name, mn_checkpoint_tensor_fields, x, y);
   }
   compare_fields(diff, "/progress", mn_checkpoint_progress_fields, a, b);
-  if (diff->json) mn_json_close(diff->json);
+  mn_json_close(&diff->json);
 }
 
-static mn_status compare(struct diff *diff, const struct mn_checkpoint *a, const struct mn_checkpoint *b) {
-  const char *const *names = diff->names;
-  if (diff->json) {
-    mn_json_begin(diff->json, diff->out);
-    mn_json_open(diff->json, NULL);
-    mn_json_string(diff->json, "a", names[0]);
-    mn_json_string(diff->json, "b", names[1]);
-  }
-  compare_tensors(diff, a, b);
-  compare_attributes(diff, a, b);
-  int equal = diff->tensors == 0 && diff->attributes == 0;
-  if (diff->json) {
-    mn_json_boolean(diff->json, "equal", equal);
-    mn_json_close(diff->json);
-  } else if (equal) {
-    mn_escape_print(diff->out, "%s and %s are the same to the last bit\n", names[0], names[1]);
-  }
-  MN_TRY(mn_inspect_flush(diff->out));
+static mn_status compare(FILE *out, const struct mn_checkpoint *a, const struct mn_checkpoint *b,
+                         const char *const names[2], int as_json) {
+  struct diff diff = {.tensors = 0};
+  MN_TRY(mn_json_begin_answer(&diff.json, !as_json));
+  diff.json.digits = 17;
+  mn_json_open(&diff.json, NULL);
+  mn_json_string(&diff.json, "a", names[0]);
+  mn_json_string(&diff.json, "b", names[1]);
+  compare_tensors(&diff, a, b);
+  compare_attributes(&diff, a, b);
+  const int equal = diff.tensors == 0 && diff.attributes == 0;
+  mn_json_boolean(&diff.json, "equal", equal);
+  mn_json_close(&diff.json);
+  MN_TRY(mn_json_end_answer(&diff.json, out, MN_OK));
   if (equal) return MN_OK;
   return mn_fail(MN_FAILED, "%s and %s differ in %d tensors and %d attributes", names[0], names[1],
-                 diff->tensors, diff->attributes);
+                 diff.tensors, diff.attributes);
 }
 
 mn_status mn_diff(FILE *out, const char *a, const char *b, int as_json) {
   struct mn_checkpoint *first, *second;
-  struct mn_json json;
-  struct diff diff = {out, as_json ? &json : NULL, {a, b}, 0, 0};
   MN_TRY(mn_checkpoint_load(&first, a));
   mn_status status = mn_checkpoint_load(&second, b);
   mn_announce_sums(first, a, 0);
   if (status == MN_OK) mn_announce_sums(second, b, 0);
-  if (status == MN_OK) status = compare(&diff, first, second);
+  if (status == MN_OK) status = compare(out, first, second, (const char *[]){a, b}, as_json);
   mn_checkpoint_free(first);
   mn_checkpoint_free(second);
   return status;

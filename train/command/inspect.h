@@ -1,6 +1,6 @@
 /* What the commands info, verify and diff say about files.
  *
- * Each writes to `out` (borrowed): text for people, or, with `json`, exactly one JSON object on one line.
+ * Each writes to `out` (borrowed): lines for people, or, with `json`, one JSON object on one line.
  * MN_IO when `out` cannot be written. All take files of any size; checkpoints are read into memory whole. */
 #ifndef MN_TRAIN_COMMAND_INSPECT_H
 #define MN_TRAIN_COMMAND_INSPECT_H
@@ -25,9 +25,7 @@ mn_status mn_verify(FILE *out, const char *path, int json);
  * the same bits). MN_OK when they are the same, MN_FAILED when not; else as mn_checkpoint_load. */
 mn_status mn_diff(FILE *out, const char *a, const char *b, int json);
 
-/* What the three share: a value of an attribute as JSON and as text, and flushing the answer. */
+/* The value of an attribute, of its kind. */
 void mn_inspect_field(struct mn_json *json, const char *key, const void *value, enum mn_hdf5_value_kind kind);
-void mn_inspect_print(FILE *out, const void *value, enum mn_hdf5_value_kind kind, int digits);
-mn_status mn_inspect_flush(FILE *out);
 
 #endif

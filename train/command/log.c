@@ -92,7 +92,7 @@ static mn_status find_end(struct mn_log *log, off_t *end, int64_t resumed, const
 /* Returns whether there is a log to write to. */
 static int begin_line(struct mn_log *log, struct mn_json *json, const char *event) {
   if (!log->lines || ferror(log->lines)) return 0;
-  mn_json_begin(json, log->lines);
+  mn_json_begin(json, log->lines, 0);
   mn_json_open(json, NULL);
   mn_json_string(json, "event", event);
   return 1;

@@ -42,22 +42,12 @@ static void describe(const struct mn_session *s) {
                 o->part == MN_ROWS_TRAIN ? "trained on, others being held out" : "held out", o->validation);
 }
 
-static void print_json(FILE *out, const struct mn_scores *scores, double loss, double accuracy) {
-  struct mn_json json;
-  mn_json_begin(&json, out);
-  mn_json_open(&json, NULL);
-  mn_json_integer(&json, "rows", scores->rows);
-  mn_json_number(&json, "loss", loss);
-  mn_json_number(&json, "accuracy", accuracy);
-  mn_scores_json(scores, &json);
-  mn_json_close(&json);
-}
-
 static mn_status evaluate(FILE *out, struct mn_session *s, struct mn_evaluator *evaluator,
                           struct mn_scores *scores) {
   double loss, accuracy;
   int64_t batches, all;
   char where[MN_FAULT_WORDS];
+  struct mn_json json;
   MN_TRY(mn_scores_open(scores, s->test->classes, mn_model_outputs(&s->model->config),
                         s->context->device->real));
   MN_TRY(mn_evaluator_watch(evaluator, mn_scores_add, scores));
@@ -68,14 +58,13 @@ static mn_status evaluate(FILE *out, struct mn_session *s, struct mn_evaluator *
                    mn_fault_words(where, fault), (long)batches, (long)all, s->options.data,
                    mn_fault_remedy(fault));
   describe(s);
-  if (s->options.json) {
-    print_json(out, scores, loss, accuracy);
-    return MN_OK;
-  }
-  fprintf(out, "%ld rows: loss %.6g", (long)s->test->rows, loss);
-  if (!isnan(accuracy)) fprintf(out, ", accuracy %.2f %%", 100 * accuracy);
-  fputc('\n', out);
-  mn_scores_print(scores, out);
+  mn_json_begin(&json, out, !s->options.json);
+  mn_json_open(&json, NULL);
+  mn_json_integer(&json, "rows", scores->rows);
+  mn_json_number(&json, "loss", loss);
+  mn_json_number(&json, "accuracy", accuracy);
+  mn_scores_show(scores, &json);
+  mn_json_close(&json);
   return MN_OK;
 }
 

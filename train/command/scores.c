@@ -6,7 +6,7 @@
 
 #include "data/dataset.h"
 
-enum { SHOWN = 8 }; /* targets that have a line */
+enum { SHOWN = 8 }; /* targets that a plain answer has */
 
 mn_status mn_scores_open(struct mn_scores *s, int classes, int64_t cols, size_t real) {
   const size_t count = (size_t)cols, counts = classes ? count : 0, sums = classes ? 0 : count;
@@ -72,38 +72,12 @@ static double recall(const struct mn_scores *s, int64_t k) {
   return s->of_class[k] ? (double)s->right[k] / (double)s->of_class[k] : NAN;
 }
 
-static void print_confusion(const struct mn_scores *s, FILE *out) {
-  const int width = snprintf(NULL, 0, " %lld", (long long)s->rows) + 1;
-  fprintf(out, "confusion: a row for each label, a column for each prediction\n%8s", "");
-  for (int64_t k = 0; k < s->cols; k++) fprintf(out, "%*lld", width, (long long)k);
-  for (int64_t i = 0; i < s->cols * s->cols; i++) {
-    if (i % s->cols == 0) fprintf(out, "\n%8lld", (long long)(i / s->cols));
-    fprintf(out, "%*lld", width, (long long)s->confusion[i]);
-  }
-  fputc('\n', out);
-}
-
-void mn_scores_print(const struct mn_scores *s, FILE *out) {
-  const int64_t shown = s->classes || s->cols <= SHOWN ? s->cols : SHOWN;
-  for (int64_t k = 0; k < shown; k++) {
-    fprintf(out, s->classes ? "class %lld: recall " : "target %lld: R2 ", (long long)k);
-    if (s->classes && s->of_class[k])
-      fprintf(out, "%.2f %% of %lld rows\n", 100 * recall(s, k), (long long)s->of_class[k]);
-    else if (s->classes)
-      fprintf(out, "none, as it has no rows\n");
-    else if (isnan(r2(s, k)))
-      fprintf(out, "none, as the target is constant, RMSE %.6g\n", rmse(s, k));
-    else
-      fprintf(out, "%.6g, RMSE %.6g\n", r2(s, k), rmse(s, k));
-  }
-  if (shown < s->cols) fprintf(out, "%lld more targets: --json has all\n", (long long)(s->cols - shown));
-  if (s->confusion) print_confusion(s, out);
-}
-
 static void array(const struct mn_scores *s, struct mn_json *json, const char *key,
                   double (*value)(const struct mn_scores *s, int64_t k)) {
+  const int64_t shown = json->plain && !s->classes && s->cols > SHOWN ? SHOWN : s->cols;
   mn_json_array_open(json, key);
-  for (int64_t k = 0; k < s->cols; k++) mn_json_number(json, NULL, value(s, k));
+  for (int64_t k = 0; k < shown; k++) mn_json_number(json, NULL, value(s, k));
+  if (shown < s->cols) mn_json_string(json, NULL, "… (--json has all)");
   mn_json_close(json);
 }
 
@@ -113,7 +87,7 @@ static void counts(struct mn_json *json, const char *key, const int64_t *values,
   mn_json_close(json);
 }
 
-void mn_scores_json(const struct mn_scores *s, struct mn_json *json) {
+void mn_scores_show(const struct mn_scores *s, struct mn_json *json) {
   if (!s->classes) {
     array(s, json, "r2", r2);
     array(s, json, "rmse", rmse);

@@ -3,8 +3,6 @@
 #ifndef MN_TRAIN_COMMAND_SCORES_H
 #define MN_TRAIN_COMMAND_SCORES_H
 
-#include <stdio.h>
-
 #include "kernels/status.h"
 #include "train/json.h"
 
@@ -26,9 +24,9 @@ void mn_scores_close(struct mn_scores *scores); /* all zero is fine */
 /* Adds `count` rows of outputs and their targets: an mn_evaluator_see. */
 mn_status mn_scores_add(void *scores, const void *y, const void *targets, int64_t count);
 
-/* As lines; and as keys of an open object: r2 and rmse, or recall, class_rows and confusion. */
-void mn_scores_print(const struct mn_scores *scores, FILE *out);
-void mn_scores_json(const struct mn_scores *scores, struct mn_json *json);
+/* Members of an open object: r2 and rmse; or recall, class_rows and, a row for each label and a column for each
+ * prediction, confusion. What there is none of, as the recall of a class without rows, is NaN. */
+void mn_scores_show(const struct mn_scores *scores, struct mn_json *json);
 
 /* The class that a row predicts: the first of its largest outputs. The row is `cols` reals of `real` bytes,
  * from y's number `at` on. */

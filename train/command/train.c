@@ -8,9 +8,8 @@
 #include "engine/ranks/ranks.h"
 #include "train/command/announce.h"
 #include "train/command/baseline.h"
-#include "train/command/disk.h"
-#include "train/command/dry_run.h"
 #include "train/command/log.h"
+#include "train/command/needs.h"
 #include "train/command/owned.h"
 #include "train/command/plot.h"
 #include "train/command/progress_bar.h"
@@ -146,7 +145,7 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   r->replaces = o->force || (o->resume && o->plot && access(o->plot, F_OK) == 0);
   const struct mn_progress *progress = &r->trainer->progress;
   mn_resume_best(s, &r->trainer->progress);
-  if (!o->dry_run) MN_TRY(mn_disk_check(s, r->trainer));
+  if (!o->dry_run) MN_TRY(mn_needs_check(s, r->trainer));
   MN_TRY(mn_saves_open(&r->saves, s, progress, &r->bar));
   MN_TRY(list_config(r));
   MN_TRY(mn_log_open(&r->log, o->dry_run ? NULL : o->log, &r->of));
@@ -372,28 +371,19 @@ static void report_time(struct mn_json *json, const struct mn_trainer *t) {
   mn_json_close(json);
 }
 
-static void report(struct run *r, FILE *out) {
+static void report(const struct run *r, FILE *out) {
   const struct mn_trainer *t = r->trainer;
-  if (r->session.options.json) {
-    struct mn_json json;
-    mn_json_begin(&json, out);
-    mn_json_open(&json, NULL);
-    mn_json_integer(&json, "step", t->progress.step);
-    mn_json_integer(&json, "horizon", t->schedule.horizon);
-    mn_json_number(&json, "loss", t->loss);
-    mn_json_integer(&json, "skipped", t->progress.skipped);
-    mn_json_number(&json, "test_loss", r->test_loss);
-    mn_json_number(&json, "test_accuracy", r->accuracy);
-    report_time(&json, t);
-    mn_json_close(&json);
-    return;
-  }
-  fprintf(out, "step %ld of %ld", (long)t->progress.step, (long)t->schedule.horizon);
-  if (!isnan(t->loss)) fprintf(out, ", loss %.6g", t->loss);
-  if (t->progress.skipped > 0) fprintf(out, ", steps skipped %ld", (long)t->progress.skipped);
-  if (!isnan(r->test_loss)) fprintf(out, ", test loss %.6g", r->test_loss);
-  if (!isnan(r->accuracy)) fprintf(out, ", test accuracy %.2f %%", 100 * r->accuracy);
-  fputc('\n', out);
+  struct mn_json json;
+  mn_json_begin(&json, out, !r->session.options.json);
+  mn_json_open(&json, NULL);
+  mn_json_integer(&json, "step", t->progress.step);
+  mn_json_integer(&json, "horizon", t->schedule.horizon);
+  mn_json_number(&json, "loss", t->loss);
+  mn_json_integer(&json, "skipped", t->progress.skipped);
+  mn_json_number(&json, "test_loss", r->test_loss);
+  mn_json_number(&json, "test_accuracy", r->accuracy);
+  if (!json.plain) report_time(&json, t); /* the last notes have told of it */
+  mn_json_close(&json);
 }
 
 static mn_status run(struct run *r, FILE *out) {
@@ -445,7 +435,7 @@ mn_status mn_train(FILE *out, const struct mn_options *options) {
   status = mn_ranks_agree(r.session.ranks, status);
   if (status == MN_OK && !options->dry_run) status = mn_ranks_agree(r.session.ranks, run(&r, out));
   if (status == MN_OK && options->dry_run && mn_ranks_first(r.session.ranks))
-    status = mn_dry_run(out, &r.session, r.trainer);
+    status = mn_needs_show(out, &r.session, r.trainer);
   mn_progress_bar_close(&r.bar);
   const int unsaved = r.log.begun && !r.session.from;
   status = mn_log_close(&r.log, status);

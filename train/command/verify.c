@@ -1,9 +1,8 @@
 /* The command verify: whether everything in a file is whole. */
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "data/hdf5.h"
-#include "kernels/escape.h"
+#include "train/command/announce.h"
 #include "train/command/inspect.h"
 
 /* What has been read so far, and the first thing that was not whole. */
@@ -68,6 +67,7 @@ static mn_status verify_open(struct verdict *verdict, const struct mn_hdf5_file 
   if (verdict->checkpoint) {
     struct mn_checkpoint *checkpoint;
     MN_TRY(mn_checkpoint_load(&checkpoint, file->path));
+    mn_announce_sums(checkpoint, file->path, 0);
     verdict->sums = checkpoint->checksums;
     mn_checkpoint_free(checkpoint);
   }
@@ -83,7 +83,7 @@ static mn_status verify_file(struct verdict *verdict, const char *path) {
   return status;
 }
 
-static void json_verdict(struct mn_json *json, const char *path, const struct verdict *verdict) {
+static void show_verdict(struct mn_json *json, const char *path, const struct verdict *verdict) {
   mn_json_open(json, NULL);
   mn_json_string(json, "file", path);
   mn_json_string(json, "kind", verdict->checkpoint ? "checkpoint" : "hdf5");
@@ -93,23 +93,9 @@ static void json_verdict(struct mn_json *json, const char *path, const struct ve
   mn_json_integer(json, "checksums", verdict->checksums);
   mn_json_integer(json, "unwritten", verdict->unwritten);
   mn_json_integer(json, "links", verdict->links);
-  mn_json_unsigned(json, "bytes", verdict->bytes);
+  mn_json_bytes(json, "bytes", (double)verdict->bytes);
   mn_json_integer(json, "content_checksums", verdict->sums);
   mn_json_close(json);
-}
-
-static void text_verdict(FILE *out, const char *path, const struct verdict *verdict) {
-  mn_escape_print(out, "%s: %s, whole: %d datasets, %" PRIu64 " bytes read", path,
-                  verdict->checkpoint ? "minnow checkpoint" : "HDF5", verdict->datasets, verdict->bytes);
-  if (verdict->checksums == verdict->datasets)
-    fputs(", every checksum right", out);
-  else
-    fprintf(out, ", %d of them with checksums, all right", verdict->checksums);
-  if (verdict->unwritten) fprintf(out, ", %d never written", verdict->unwritten);
-  if (verdict->checkpoint && !verdict->sums)
-    fputs(", none of the content: it is of minnow 0.2 or older", out);
-  if (verdict->links) fprintf(out, ", %d links not followed", verdict->links);
-  putc('\n', out);
 }
 
 mn_status mn_verify(FILE *out, const char *path, int as_json) {
@@ -118,12 +104,8 @@ mn_status mn_verify(FILE *out, const char *path, int as_json) {
   verdict.status = verify_file(&verdict, path);
   if (verdict.status != MN_OK && verdict.status != MN_BAD_DATA) return verdict.status;
   snprintf(verdict.reason, sizeof verdict.reason, "%s", mn_message());
-  if (as_json) {
-    mn_json_begin(&json, out);
-    json_verdict(&json, path, &verdict);
-  } else if (verdict.status == MN_OK) {
-    text_verdict(out, path, &verdict);
-  }
-  MN_TRY(mn_inspect_flush(out));
+  MN_TRY(mn_json_begin_answer(&json, !as_json));
+  if (as_json || verdict.status == MN_OK) show_verdict(&json, path, &verdict);
+  MN_TRY(mn_json_end_answer(&json, out, MN_OK));
   return verdict.status;
 }

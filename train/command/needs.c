@@ -1,5 +1,5 @@
-/* The disk's room, against what the checkpoints take. */
-#include "train/command/disk.h"
+/* What a run takes, against what the machine has. */
+#include "train/command/needs.h"
 
 #include <errno.h>
 #include <math.h>
@@ -11,13 +11,19 @@
 
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/show.h"
+#include "train/json.h"
 
-mn_status mn_disk_ask(struct mn_disk *out, const struct mn_session *s) {
+struct disk {
+  double checkpoint; /* bytes of one: the values alone, so a little less than the file */
+  double available;  /* bytes that are free where checkpoints go; NaN if the disk does not say */
+};
+
+static mn_status ask(struct disk *out, const struct mn_session *s) {
   const struct mn_rule *rule = &s->optimizer->rule;
   const int arrays = 1 + mn_rule_keeps_m(rule) + mn_rule_keeps_v(rule);
   char path[MN_ATOMIC_FILE_PATH];
   struct statvfs disk;
-  *out = (struct mn_disk){.available = NAN};
+  *out = (struct disk){.available = NAN};
   for (int i = 0; i < s->model->count; i++)
     out->checkpoint += (double)mn_tensor_count(s->model->parameters[i]);
   out->checkpoint *= (double)s->context->device->real * arrays;
@@ -54,14 +60,14 @@ static double most_files(const struct mn_session *s, const struct mn_trainer *t,
   return fmax(there, fmin(there + saves, (double)o->keep + 1));
 }
 
-mn_status mn_disk_check(const struct mn_session *s, const struct mn_trainer *t) {
+mn_status mn_needs_check(const struct mn_session *s, const struct mn_trainer *t) {
   const struct mn_options *o = &s->options;
   char path[MN_ATOMIC_FILE_PATH], name[MN_ATOMIC_FILE_PATH];
-  struct mn_disk disk;
+  struct disk disk;
   double held = 0;
   int there = 0, best = 0;
   if (!o->checkpoint) return MN_OK;
-  MN_TRY(mn_disk_ask(&disk, s));
+  MN_TRY(ask(&disk, s));
   MN_TRY(mn_atomic_file_resolve(path, o->checkpoint));
   for (int i = 0; i < o->keep && mn_atomic_file_number(name, sizeof name, path, i) == 0; i++)
     MN_TRY(add_file(name, &there, &held));
@@ -76,4 +82,38 @@ mn_status mn_disk_check(const struct mn_session *s, const struct mn_trainer *t) 
       "free there: free some space, keep fewer, or name another folder",
       files, mn_show_bytes(each, disk.checkpoint), o->checkpoint, mn_show_bytes(more, needed),
       mn_show_bytes(left, disk.available));
+}
+
+mn_status mn_needs_show(FILE *out, const struct mn_session *s, const struct mn_trainer *t) {
+  const struct mn_placement *rows = mn_loader_placement(t->loader);
+  const struct mn_options *o = &s->options;
+  const struct mn_model_config *config = &s->model->config;
+  const double samples = (double)t->batch * (double)o->accumulate, steps = (double)t->schedule.horizon;
+  char model[MN_SHOWN_MODEL];
+  struct disk disk;
+  size_t available;
+  struct mn_json writer, *json = &writer;
+  MN_TRY(s->context->kernels->available(s->context->device, &available));
+  if (o->checkpoint) MN_TRY(ask(&disk, s));
+  mn_json_begin(json, out, !o->json);
+  mn_json_open(json, NULL);
+  mn_json_string(json, "model", mn_show_model(model, config));
+  mn_json_integer(json, "parameters", mn_model_size(config));
+  mn_json_integer(json, "tensors", s->model->count);
+  mn_json_integer(json, "steps", t->schedule.horizon);
+  mn_json_integer(json, "samples_per_step", t->batch * o->accumulate);
+  mn_json_number(json, "epochs", steps * samples / (double)s->train->rows);
+  mn_json_number(json, "flops_per_step", mn_model_step_flops(s->model) * samples);
+  mn_json_bytes(json, "device_bytes", (double)s->context->bytes);
+  mn_json_bytes(json, "device_available_bytes", (double)available);
+  mn_json_string(json, "place", mn_place_name(rows->place));
+  mn_json_string(json, "place_why", rows->why);
+  mn_json_bytes(json, "rows_bytes", (double)rows->bytes);
+  if (o->checkpoint) {
+    mn_json_bytes(json, "checkpoint_bytes", disk.checkpoint);
+    mn_json_integer(json, "checkpoints", o->keep + o->best + 1); /* one is being written */
+    mn_json_bytes(json, "disk_available_bytes", disk.available);
+  }
+  mn_json_close(json);
+  return MN_OK;
 }
