@@ -113,7 +113,7 @@ mutant() {
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_retake test_loader test_training test_standardize} ;;
   train/command/show.c | train/command/progress_bar.c | train/command/log.c) order=${alone:-test_progress test_terminal test_log test_resume} ;;
   train/command/needs.c) order=${alone:-test_disk} ;;
-  train/command/plot*.c | train/command/gnuplot.c) order=${alone:-test_command} ;;
+  train/command/plot.c) order=${alone:-test_command} ;;
   train/command/predict.c | train/command/scores.c) order=${alone:-test_predict} ;;
   train/command/*) order=${alone:-test_pauses test_best test_disk test_training test_terminal} ;;
   train/*) order=${alone:-test_library test_arrays test_trainer test_trainer_errors test_nonfinite test_retake test_pauses test_training test_predict test_standardize} ;;
@@ -527,14 +527,14 @@ mutant "signals: the second is noted too" $w 'signal(number, SIG_DFL);' ''
 mutant "signals: nohup has no effect" $w 'before.sa_handler != SIG_IGN' '1'
 mutant "signals: a step that never ends" $w 'if (!patient) end_by_signal(number);' ''
 mutant "signals: a checkpoint unseen" $w 'LOAD(now.resumes) || (checkpoint && access(checkpoint, R_OK) == 0)' 'LOAD(now.resumes)'
-mutant "plot: a picture that breaks off" train/command/gnuplot.c 'if (status == MN_OK) status = check_end(out, file.fd);' ''
+mutant "plot: a picture that breaks off" train/command/plot.c 'if (status == MN_OK) status = check_end(out, file.fd);' ''
 c=train/command/train.c
 v=train/command/saves.c
 mutant "signals: no save is asked for" $v 'if (mn_watchdog_wants_save()) return 1;' ''
 mutant "pauses: an epoch ends a step late" $c '((p->epoch + 1) * p->rows - 1) / each + 1;' \
   '(p->epoch + 1) * p->rows / each + 1;'
 mutant "pauses: evaluates at every pause" $c 'if (r->evaluator && (epoch_end || last))' 'if (r->evaluator)'
-mutant "pauses: a save that falls due meanwhile is lost" $v '    s->due = 1;' '    s->due = !mn_saver_busy(s->saver);'
+mutant "pauses: a save that falls due meanwhile is lost" $v 'falls_due(s)) s->due = 1;' 'falls_due(s)) s->due = !mn_saver_busy(s->saver);'
 mutant "pauses: a save that waits does not pause the run" $v 'return (s->due || (any_step' 'return ((any_step'
 mutant "pauses: the end not saved" $v 'int saved = s->snapshot == s->progress->step;' 'int saved = 1;'
 mutant "pauses: saves one step late" $v '(s->progress->step / every + 1) * every :' \
@@ -556,7 +556,6 @@ mutant "shown: as many decimals for every number" train/command/show.c 'digits -
 mutant "shown: a bar wider than its terminal" train/command/progress_bar.c 'STDERR_FILENO) - 1' 'STDERR_FILENO) + 1'
 mutant "shown: a line a second in a pipe" train/command/progress_bar.c 'plain_interval = 10;' 'plain_interval = 1;'
 mutant "plot: names in another order than the curves" train/command/plot.c '(x < y) - (x > y)' '(x > y) - (x < y)'
-mutant "plot: names of what paths share too" train/command/plot.c 'sharing == runs->count || here' 'here'
 mutant "advice: a chunk too many to a row" data/advice.c '(o->shape[1] - 1) / o->chunk[1]' 'o->shape[1] / o->chunk[1]'
 mutant "advice: doubles taken for floats" data/advice.c 'o->native != sizeof(float)' 'o->native == 0'
 mutant "advice: for small data too" data/advice.c 'o->bytes < WORTH_IT)' '0)'
@@ -608,7 +607,7 @@ mutant "held out: the remainders are lost" $v 'c < held; c++) strata[c].held++;'
 mutant "held out: an old run's rows as a new one's" train/command/session.c 's->stratified = was_stratified(s);' 's->stratified = 1;'
 mutant "best: as good is better" $c 'epoch_end && metric > p->best' 'epoch_end && metric >= p->best'
 mutant "best: patience of one more epoch" $c 'p->best_epoch >= patience' 'p->best_epoch > patience'
-mutant "best: never kept" $c 'if (better && r->session.options.best) MN_TRY(mn_saves_best(&r->saves));' ''
+mutant "best: never kept" $c 'better && r->session.options.best' '0'
 h=engine/ranks/hosts.c
 mutant "cores: other hosts' ranks have a part" $h ' && strcmp(seats[q].host, mine->host) == 0' ''
 mutant "cores: who is bound elsewhere has a part" $h 'CPU_ISSET(core, &seats[q].cores) && ' ''

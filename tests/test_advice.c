@@ -2,7 +2,7 @@
 #include "data/advice.h"
 #include "data/hdf5.h"
 #include "tests/dataset_make.h"
-#include "train/command/inspect.h"
+#include "train/command/commands.h"
 
 static char *text;
 

@@ -8,7 +8,7 @@
 
 #include "tests/check.h"
 #include "train/checkpoint/snapshot.h"
-#include "train/command/train.h"
+#include "train/command/commands.h"
 
 int fsync(int fd) {
   (void)fd;

@@ -11,7 +11,7 @@
 
 #include "data/hdf5.h"
 #include "tests/checkpoint_make.h"
-#include "train/command/inspect.h"
+#include "train/command/commands.h"
 #include "train/json.h"
 
 /* ---- a parser of JSON: each function returns what follows, or NULL when it is none ---- */

@@ -14,7 +14,7 @@
 #include <time.h>
 
 #include "tests/checkpoint_make.h"
-#include "train/command/train.h"
+#include "train/command/commands.h"
 
 static atomic_int lines;        /* of the log so far; the first is no step's */
 static int writer_waits_for;    /* lines, in the first write */

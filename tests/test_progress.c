@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "engine/clock.h"
-#include "train/command/progress_bar.h"
+#include "train/command/announce.h"
 
 /* In place of the library's clock. */
 static double now;

@@ -4,7 +4,7 @@
 
 #include <xxhash.h>
 
-#include "train/command/inspect.h"
+#include "train/command/commands.h"
 
 static void assert_refused(const char *words) {
   struct mn_checkpoint *loaded;

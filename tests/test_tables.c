@@ -2,7 +2,7 @@
  * anything in an order, for which it would fill a table and, on the way out of the error, free what it had
  * not set. */
 #include "tests/checkpoint_make.h"
-#include "train/command/inspect.h"
+#include "train/command/commands.h"
 
 enum { MANY = 20 }; /* more than a header keeps: they stand in a heap beside it */
 

@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "tests/command_run.h"
-#include "train/command/show.h"
+#include "train/command/announce.h"
 
 static void numbers_are_plain(void **state) {
   (void)state;

@@ -5,7 +5,7 @@
 #include "tests/fuzz/input.h"
 #include "train/checkpoint/layout.h"
 #include "train/checkpoint/weights.h"
-#include "train/command/inspect.h"
+#include "train/command/commands.h"
 
 /* As mn_snapshot_load_weights does: for a model whose sizes are the file's. */
 static void read_weights(const char *path) {

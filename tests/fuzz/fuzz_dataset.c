@@ -5,7 +5,7 @@
 
 #include "data/dataset.h"
 #include "tests/fuzz/input.h"
-#include "train/command/inspect.h"
+#include "train/command/commands.h"
 
 enum { MOST = 1 << 14 }; /* elements that are read; a small file may rightly declare many */
 

@@ -5,8 +5,8 @@
 #include <sys/stat.h>
 
 #include "tests/fuzz/input.h"
+#include "train/command/commands.h"
 #include "train/command/log.h"
-#include "train/command/plot.h"
 
 /* A run's identity, its checkpoint of step 9, and the options that its log begins with. */
 static const char id[] = "0123456789abcdef";

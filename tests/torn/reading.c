@@ -12,7 +12,7 @@
 #include "train/check/cases.h"
 #include "train/checkpoint/layout.h"
 #include "train/checkpoint/weights.h"
-#include "train/command/inspect.h"
+#include "train/command/commands.h"
 
 /* A dataset's part: all rows as floats and as doubles, and y. */
 struct part {

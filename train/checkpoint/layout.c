@@ -40,7 +40,7 @@
  *   /config      one string an option, in the order given (data and log as from this file's folder); then
  *                those of log and saves, what the order of samples depends on, and
  *                run              the run's identity: 16 hexadecimal digits and, after changes at a resume,
- *                                 a dot and 16 more (train/command/owned.h)
+ *                                 a dot and 16 more (train/command/owned.c)
  *                saved_as         the file's name then
  *                forked_from      a fork's: identity and name of the run that it comes from
  *                data_rows        a hash of the sampled rows and, where all were read, one of all of them

@@ -209,26 +209,16 @@ void mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int
   saver->checkpoint->history_count = count;
 }
 
-static mn_status start(struct mn_saver *saver, int best, int newest, const struct mn_progress *progress,
-                       const struct mn_text *config, int count) {
+mn_status mn_saver_start(struct mn_saver *saver, int what, const struct mn_progress *progress,
+                         const struct mn_text *config, int count) {
   MN_REQUIRE(!mn_saver_busy(saver));
   join(saver);
-  saver->newest = newest;
+  saver->newest = (what & MN_SAVE_NEWEST) != 0;
   saver->best[0] = 0;
-  if (best) MN_TRY(mn_checkpoint_best(saver->best, saver->path));
+  if (what & MN_SAVE_BEST) MN_TRY(mn_checkpoint_best(saver->best, saver->path));
   MN_TRY(mn_describe_moment(saver->checkpoint, progress, config, count));
   MN_TRY(take_snapshot(saver));
   return mn_ranks_first(saver->context->device->ranks) ? start_thread(saver) : MN_OK;
-}
-
-mn_status mn_saver_start(struct mn_saver *saver, const struct mn_progress *progress,
-                         const struct mn_text *config, int count) {
-  return start(saver, 0, 1, progress, config, count);
-}
-
-mn_status mn_saver_start_best(struct mn_saver *saver, int newest_too, const struct mn_progress *progress,
-                              const struct mn_text *config, int count) {
-  return start(saver, 1, newest_too, progress, config, count);
 }
 
 int mn_saver_busy(struct mn_saver *saver) {

@@ -25,20 +25,17 @@ MN_API mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep
  * before the first start; without this call /history is left out. */
 MN_API void mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int count);
 
-/* Starts to save the model as it is after all work given to its device so far, with `progress`. `config`,
- * `count` texts of the caller's own (at most MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants
- * of the order of samples; versions and device go to /fingerprint. All may change as soon as this returns. No
- * save may be running: check mn_saver_busy, or call mn_saver_wait, first. Errors, after which no save runs:
- * MN_USAGE for another `count`, MN_NO_MEMORY, MN_LIBRARY if a copy fails. */
-MN_API mn_status mn_saver_start(struct mn_saver *saver, const struct mn_progress *progress,
-                                const struct mn_text *config, int count);
+/* Where a save goes: to the saver's path; as the best model so far to the path of mn_checkpoint_best, where one
+ * checkpoint is kept; or to both. The best is written first, so the newest never names a missing file. */
+enum { MN_SAVE_NEWEST = 1, MN_SAVE_BEST = 2 };
 
-/* The same for the best model so far, to the path of mn_checkpoint_best, where one checkpoint is kept; with
- * `newest_too` it goes to the saver's own path as well. The best is written before the newest, so the newest
- * never names a missing file. Errors also: mn_checkpoint_best's. */
-MN_API mn_status mn_saver_start_best(struct mn_saver *saver, int newest_too,
-                                     const struct mn_progress *progress, const struct mn_text *config,
-                                     int count);
+/* Starts to save the model as it is after all work given to its device so far, with `progress`, to `what`.
+ * `config`, `count` texts of the caller's own (at most MN_CHECKPOINT_OPTIONS − 3), go to /config, before the
+ * constants of the order of samples; versions and device go to /fingerprint. All may change as soon as this
+ * returns. No save may be running: check mn_saver_busy, or call mn_saver_wait, first. Errors, after which no
+ * save runs: MN_USAGE for another `count`, MN_NO_MEMORY, MN_LIBRARY if a copy fails, mn_checkpoint_best's. */
+MN_API mn_status mn_saver_start(struct mn_saver *saver, int what, const struct mn_progress *progress,
+                                const struct mn_text *config, int count);
 
 /* 1 while a save is running, else 0. */
 MN_API int mn_saver_busy(struct mn_saver *saver);

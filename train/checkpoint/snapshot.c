@@ -170,7 +170,7 @@ mn_status mn_snapshot_save(const char *path, int keep, const struct mn_model *mo
                            const struct mn_text *config, int count) {
   struct mn_saver *saver;
   MN_TRY(mn_saver_open(&saver, path, keep, model, optimizer));
-  mn_status status = mn_saver_start(saver, progress, config, count);
+  mn_status status = mn_saver_start(saver, MN_SAVE_NEWEST, progress, config, count);
   if (status == MN_OK) status = mn_saver_wait(saver, NULL);
   mn_saver_close(saver);
   return status;

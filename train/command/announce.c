@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "kernels/escape.h"
-#include "train/command/show.h"
 
 void mn_announce(const struct mn_options *options, const char *format, ...) {
   if (options->quiet) return;

@@ -1,4 +1,5 @@
-/* What a command says on stderr about the device and the input that it works with. */
+/* Lines for people, on stderr: what a command says about the device and the input that it works with, the
+ * progress of a training, and numbers as people read them. */
 #ifndef MN_TRAIN_COMMAND_ANNOUNCE_H
 #define MN_TRAIN_COMMAND_ANNOUNCE_H
 
@@ -34,5 +35,53 @@ void mn_announce_sums(const struct mn_checkpoint *checkpoint, const char *path, 
 /* Prints a line, printf-like. Nothing under --quiet. */
 void mn_announce(const struct mn_options *options, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* ---- numbers: plain decimals without exponents, and times (show.c) ---- */
+
+enum { MN_SHOWN = 40 }; /* room for each */
+
+/* `value` with `digits` significant digits: 0.00012, 1552667. From 1e15 on and below 1e-9 it has an exponent.
+ * Returns out. */
+const char *mn_show_number(char out[MN_SHOWN], double value, int digits);
+
+/* A rate per second with three digits and a prefix: mn_show_rate(out, 4.17e14, "FLOP/s") is "417 TFLOP/s". */
+const char *mn_show_rate(char out[MN_SHOWN], double rate, const char *unit);
+
+/* "1.5 GiB": bytes with three digits and a prefix of powers of 1024. */
+const char *mn_show_bytes(char out[MN_SHOWN], double bytes);
+
+/* A model's layers and their sizes. Returns out. */
+enum { MN_SHOWN_MODEL = 1024 };
+const char *mn_show_model(char out[MN_SHOWN_MODEL], const struct mn_model_config *config);
+
+/* h:mm:ss, rounded to the second; "?" if negative or not finite. */
+const char *mn_show_time(char out[MN_SHOWN], double seconds);
+
+/* Columns of the terminal `fd`; 80 if it is not a terminal or its width is unknown. */
+int mn_show_columns(int fd);
+
+/* ---- progress: on a terminal of at least 40 columns that is not dumb one line, redrawn in place, with a bar
+ * if there is room; else a plain line every ten seconds. It has no colours (progress_bar.c). ---- */
+
+struct mn_progress_bar {
+  int terminal, quiet, drawn;
+  int64_t first;      /* step that the run goes on from */
+  double start, last; /* seconds */
+};
+
+void mn_progress_bar_open(struct mn_progress_bar *progress, int64_t first, int quiet);
+
+/* After a step; draws at most ten times a second on a terminal, and every ten seconds elsewhere: the step,
+ * its loss, the time left, samples and floating-point operations a second and the share of the time in which
+ * the device waited for rows, from the trainer's times. Fields that do not fit are dropped from the right. */
+void mn_progress_bar_step(struct mn_progress_bar *progress, const struct mn_trainer *trainer);
+
+/* Prints a line that stays, printf-like, unless quiet. All messages during training go through here, so that
+ * they do not run into the bar. */
+void mn_progress_bar_note(struct mn_progress_bar *progress, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Clears the bar. */
+void mn_progress_bar_close(struct mn_progress_bar *progress);
 
 #endif

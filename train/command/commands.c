@@ -9,11 +9,7 @@
 #include "train/check/gradcheck.h"
 #include "train/check/parity.h"
 #include "train/command/announce.h"
-#include "train/command/files.h"
-#include "train/command/inspect.h"
-#include "train/command/plot.h"
 #include "train/command/session.h"
-#include "train/command/train.h"
 
 /* What bench times by default, in groups of 16 channels: the reference shape, and on the CPU a smaller one,
  * which takes seconds, not minutes. */

@@ -1,13 +1,58 @@
-/* The commands behind the options: each turned into the one call that does its work. */
+/* The commands: what each does, beneath the options. Each prints its result to `out` (borrowed), as lines or
+ * with --json as one JSON object (train/json.h), and notes to stderr. MN_IO: `out` cannot be written. */
 #ifndef MN_TRAIN_COMMAND_COMMANDS_H
 #define MN_TRAIN_COMMAND_COMMANDS_H
 
 #include <stdio.h>
 
+#include "train/checkpoint/layout.h"
 #include "train/command/options.h"
+#include "train/json.h"
 
-/* Runs options->command; its result goes to `out`, notes to stderr. Returns what the command returns, with
- * its message. */
+/* Runs options->command. Returns what the command returns, with its message. */
 mn_status mn_command_run(FILE *out, const struct mn_options *options);
+
+/* Trains as the options say; progress and warnings on stderr, the result (the last test metric) on `out`.
+ * Returns MN_INTERRUPTED after a signal (train/command/watchdog.h), with the checkpoint saved; MN_FAILED when
+ * training diverged, naming step, tensor and row, with the last checkpoint left whole. Test rows that give no
+ * finite loss end nothing. */
+mn_status mn_train(FILE *out, const struct mn_options *options);
+
+/* Loss, and accuracy where there are classes, of a checkpoint on a dataset (its test part where it has one).
+ * MN_FAILED, of mn_predict too: a value is not finite; it is named with its row. */
+mn_status mn_eval(FILE *out, const struct mn_options *options);
+
+/* The outputs of a checkpoint for a dataset's x, as HDF5: dataset "y" [n, K], and with classes "label" [n]
+ * int32. */
+mn_status mn_predict(FILE *out, const struct mn_options *options);
+
+/* Reads `count` ≥ 1 logs (train/command/log.h) and draws training loss (as logged, and smoothed), test loss,
+ * test accuracy if there is one, and learning rate over the optimizer steps into `out`: PNG if its name ends
+ * in .png, else SVG. `out` is written in one rename when the picture is whole; on an error it is untouched.
+ * If it exists, it is replaced only with `replace`. A last line without its newline, which a running run may
+ * leave, is skipped.
+ *
+ * MN_NO_INPUT: no such log; MN_BAD_DATA: a line that is not a JSON object or lacks a value, with file and
+ * line, or a log without a step or evaluation; MN_LIBRARY: gnuplot is missing or failed; MN_NO_CREATE, MN_IO:
+ * `out` cannot be written; MN_NO_MEMORY. */
+mn_status mn_plot(const char *out, int replace, char **logs, int count);
+
+/* What an HDF5 file holds. Of a checkpoint: sizes, tensors, progress, config, fingerprint (and its checksums
+ * are checked on the way). Of any other: every group and dataset with shape, type and attributes, and what
+ * training would make of it. Nothing is written on an error: MN_NO_INPUT: no such file; MN_BAD_DATA: not
+ * HDF5, damaged. */
+mn_status mn_info(FILE *out, const char *path, int json);
+
+/* Reads everything in an HDF5 file, a checkpoint by its own rules, and says what is whole. MN_BAD_DATA when
+ * something is not, with the reason as message (and the verdict in the JSON); other errors as in mn_info. */
+mn_status mn_verify(FILE *out, const char *path, int json);
+
+/* Compares all of /model, /optimizer and /progress of two checkpoints, reals in units in the last place (ULP:
+ * how many numbers of that width lie between, +0 and −0 being neighbours; a NaN differs from everything but
+ * the same bits). MN_OK when they are the same, MN_FAILED when not; else as mn_checkpoint_load. */
+mn_status mn_diff(FILE *out, const char *a, const char *b, int json);
+
+/* The value of an attribute, of its kind. */
+void mn_inspect_field(struct mn_json *json, const char *key, const void *value, enum mn_hdf5_value_kind kind);
 
 #endif

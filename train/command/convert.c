@@ -1,5 +1,5 @@
 /* Recognising a table that is no HDF5 file, and the Python that converts it; see convert.h. */
-#include "train/command/convert.h"
+#include "train/command/session.h"
 
 #include <stdlib.h>
 #include <string.h>

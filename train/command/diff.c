@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "train/command/announce.h"
-#include "train/command/inspect.h"
+#include "train/command/commands.h"
 
 struct diff {
   struct mn_json json;

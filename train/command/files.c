@@ -1,5 +1,5 @@
 /* Which files are the same, which exist, and which can be written. */
-#include "train/command/files.h"
+#include "train/command/session.h"
 
 #include <errno.h>
 #include <limits.h>

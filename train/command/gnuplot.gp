@@ -1,4 +1,4 @@
-# What every picture begins with: the paper, plain axes, and colours. gnuplot.c writes these in front of it:
+# What every picture begins with: the paper, plain axes, and colours. plot.c writes these in front of it:
 #   png       1: PNG, else SVG
 #   height    in points; the width is 960
 

@@ -6,7 +6,7 @@
 #include "data/dataset.h"
 #include "train/checkpoint/weights.h"
 #include "train/command/announce.h"
-#include "train/command/inspect.h"
+#include "train/command/commands.h"
 
 void mn_inspect_field(struct mn_json *json, const char *key, const void *value,
                       enum mn_hdf5_value_kind kind) {

@@ -1,5 +1,5 @@
 /* What a run takes, against what the machine has. */
-#include "train/command/needs.h"
+#include "train/command/session.h"
 
 #include <errno.h>
 #include <math.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "train/checkpoint/atomic_file.h"
-#include "train/command/show.h"
+#include "train/command/announce.h"
 #include "train/json.h"
 
 struct disk {

@@ -6,10 +6,9 @@
 
 #include "kernels/ranks/mpi.h"
 #include "kernels/words.h"
+#include "train/command/announce.h"
 #include "train/command/options.h"
 #include "train/command/options_table.h"
-#include "train/command/options_text.h"
-#include "train/command/show.h"
 #include "train/minnow.h"
 
 #ifdef MN_CUDA

@@ -80,4 +80,21 @@ int mn_option_excludes(int index);
 /* The row of an option with this command's default and help. */
 struct mn_option_row mn_option_of(int index, enum mn_command command);
 
+/* ---- values as text: read from a command line or from /config, shown, and described (options_text.c) ---- */
+
+/* Sets an option from text, as `command` reads it; 0, or −1 for text that is no such value. Texts are
+ * borrowed. */
+int mn_option_read(struct mn_options *options, int index, enum mn_command command, const char *text);
+
+/* Sets an option, zero so far, to its default. A command that does not take it gets the default of those that
+ * do, "auto" included. */
+void mn_option_reset(struct mn_options *options, int index, enum mn_command command);
+
+/* The canonical text of an option, which reads back as the same value; returns its length, which may be more
+ * than fits. */
+int mn_option_show(char *out, size_t size, const struct mn_options *options, int index);
+
+/* Describes the values that are valid, after `value` (NULL: none) was not: "a name is needed". */
+void mn_option_describe(char *out, size_t size, int index, enum mn_command command, const char *value);
+
 #endif

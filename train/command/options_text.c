@@ -1,6 +1,6 @@
 /* Reads the value of an option from text, shows it as text that reads back as the same value, and describes
  * the values that are valid: one switch over the kinds of option for each. */
-#include "train/command/options_text.h"
+#include "train/command/options_table.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "kernels/words.h"
-#include "train/command/options_table.h"
 #include "train/json.h"
 
 /* From text. All return 0, or −1 for text that is no such value. */

@@ -1,5 +1,5 @@
 /* Names, paths and identity of a run. */
-#include "train/command/owned.h"
+#include "train/command/session.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -13,7 +13,6 @@
 #include "train/checkpoint/layout.h"
 #include "train/command/announce.h"
 #include "train/command/options_table.h"
-#include "train/command/options_text.h"
 
 static const char *base_of(const char *path) {
   const char *slash = strrchr(path, '/');

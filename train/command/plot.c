@@ -1,21 +1,31 @@
 /* From logs to a picture: reads the points that the curves need, and gives them to the script plot.gp as
  * data.
  */
-#include "train/command/plot.h"
+#include "train/command/commands.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
+#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include "train/command/gnuplot.h"
+#include "train/checkpoint/atomic_file.h"
 
-MN_GNUPLOT_SCRIPT(plot_script, "train/command/plot.gp");
+extern char **environ;
+
+/* The text of a script, put into the program by the assembler. */
+#define SCRIPT(name, path)                                                                                   \
+  __asm__(".pushsection .rodata\n" #name ": .incbin \"" path "\"\n.byte 0\n.popsection\n");                  \
+  extern const char name[] __attribute__((visibility("hidden")))
+SCRIPT(paper_script, "train/command/gnuplot.gp");
+SCRIPT(plot_script, "train/command/plot.gp");
 
 /* A point of training: step, loss, rate; or of an evaluation on the test set: step, loss, accuracy in
  * percent. NaN for a value that is missing or was not finite. */
@@ -33,7 +43,6 @@ struct series {
 enum { TRAIN, TEST };
 struct run {
   const char *path;
-  char *name;         /* beside its curves */
   double epoch, pace; /* the last epoch, and steps an epoch; 0 if unknown */
   struct series series[2];
 };
@@ -134,43 +143,17 @@ static mn_status read_log(struct run *run, const char *path) {
   return status;
 }
 
-/* Names. */
-
-/* Whether `length` bytes at `part` are a component of `path` too. */
-static int is_component(const char *path, const char *part, size_t length) {
-  for (size_t here; *path; path += here + (path[here] == '/')) {
-    here = strcspn(path, "/");
-    if (here == length && memcmp(path, part, length) == 0) return 1;
-  }
-  return 0;
-}
-
-/* A run is named by what its path does not share with all the others': of a/run.jsonl and b/run.jsonl, a and
- * b. One that shares everything keeps its path. */
-static mn_status name_run(struct run *run, const struct runs *runs) {
-  size_t length = 0, here;
-  run->name = malloc(strlen(run->path) + 1);
-  if (!run->name) return mn_fail(MN_NO_MEMORY, "no memory for the name of %s", run->path);
-  for (const char *part = run->path; *part; part += here + (part[here] == '/')) {
-    int sharing = 0;
-    here = strcspn(part, "/");
-    while (sharing < runs->count && is_component(runs->all[sharing].path, part, here)) sharing++;
-    if (sharing == runs->count || here == 0) continue;
-    if (length > 0) run->name[length++] = '/';
-    memcpy(run->name + length, part, here);
-    length += here;
-  }
-  run->name[length] = 0;
-  if (length == 0) strcpy(run->name, run->path);
-  return MN_OK;
-}
-
-static mn_status name_runs(struct runs *runs) {
-  for (int i = 0; i < runs->count; i++) MN_TRY(name_run(&runs->all[i], runs));
-  return MN_OK;
-}
-
 /* The script's data. */
+
+/* Between single quotes gnuplot does not expand escapes; a quote is doubled. */
+static void put_text(FILE *script, const char *text) {
+  putc('\'', script);
+  for (; *text; text++) {
+    if (*text == '\'') putc('\'', script);
+    putc((unsigned char)*text < 0x20 ? '?' : *text, script);
+  }
+  putc('\'', script);
+}
 
 struct range {
   double least, most; /* infinity and −infinity before any value */
@@ -277,7 +260,7 @@ static void put_runs(FILE *script, const struct run *runs, int count) {
     }
     if (fabs(runs[i].pace - pace) > 0.01 * pace) pace = 0;
     fprintf(script, "name[%d] = ", i + 1);
-    mn_gnuplot_text(script, runs[i].name);
+    put_text(script, runs[i].path);
     fprintf(script, "\nlast[%d] =", i + 1);
     put_number(script, accuracy);
     putc('\n', script);
@@ -285,8 +268,7 @@ static void put_runs(FILE *script, const struct run *runs, int count) {
   fprintf(script, "last_step = %.9g\npace = %.9g\n", last_step > 0 ? last_step : 1, pace);
 }
 
-static mn_status write_script(FILE *script, void *data) {
-  struct runs *runs = data;
+static mn_status write_script(FILE *script, const char *out, struct runs *runs) {
   struct range loss = {INFINITY, -INFINITY}, rate = loss, accuracy = loss;
   for (int i = 0; i < runs->count; i++) {
     widen(&loss, &runs->all[i].series[TRAIN], LOSS);
@@ -294,6 +276,9 @@ static mn_status write_script(FILE *script, void *data) {
     widen(&rate, &runs->all[i].series[TRAIN], RATE);
     widen(&accuracy, &runs->all[i].series[TEST], ACCURACY);
   }
+  const size_t length = strlen(out);
+  fprintf(script, "png = %d\nheight = 720\n%s", length > 4 && strcmp(out + length - 4, ".png") == 0,
+          paper_script);
   int logarithmic = loss.least > 0 && loss.most > 20 * loss.least;
   int has_accuracy = accuracy.least <= accuracy.most;
   for (int which = TRAIN; which <= TEST; which++) MN_TRY(put_points(script, runs, which, logarithmic));
@@ -305,7 +290,89 @@ static mn_status write_script(FILE *script, void *data) {
           has_accuracy ? accuracy.least : 0, has_accuracy ? accuracy.most : 0, rate.most > 0 ? rate.least : 0,
           rate.most > 0 ? rate.most : 0);
   fputs(plot_script, script);
-  return MN_OK;
+  if (fflush(script) == 0 && !ferror(script) && fseek(script, 0, SEEK_SET) == 0) return MN_OK;
+  return mn_fail(MN_IO, "cannot write gnuplot's script: %s; is there room in /tmp?", strerror(errno));
+}
+
+/* gnuplot is started without a shell, with files for its input, output and errors, so that no file's name is
+ * ever part of a command and no pipe can fill up. */
+
+/* The last line of gnuplot's errors that is not empty. */
+static void read_reason(FILE *errors, char *out, size_t size) {
+  char text[512];
+  snprintf(out, size, "it did not say why");
+  rewind(errors);
+  while (fgets(text, sizeof text, errors)) {
+    text[strcspn(text, "\n")] = 0;
+    const char *start = text + strspn(text, " \t");
+    if (*start) snprintf(out, size, "%.200s", start);
+  }
+}
+
+static mn_status wait_for(pid_t child, FILE *errors) {
+  int how;
+  while (waitpid(child, &how, 0) < 0)
+    if (errno != EINTR) return mn_fail(MN_LIBRARY, "gnuplot cannot be waited for: %s", strerror(errno));
+  if (WIFEXITED(how) && WEXITSTATUS(how) == 0) return MN_OK;
+  if (WIFEXITED(how) && WEXITSTATUS(how) == 127)
+    return mn_fail(MN_LIBRARY, "gnuplot cannot be started; install the package gnuplot-nox");
+  char reason[256];
+  read_reason(errors, reason, sizeof reason);
+  return mn_fail(MN_LIBRARY, "gnuplot failed: %s; is the package gnuplot-nox whole?", reason);
+}
+
+/* Runs without the user's start-up files (-d), so that a picture depends on its script alone. */
+static mn_status run_gnuplot(FILE *script, int out, FILE *errors) {
+  char program[] = "gnuplot", plain[] = "-d";
+  char *arguments[] = {program, plain, NULL};
+  posix_spawn_file_actions_t actions;
+  if (posix_spawn_file_actions_init(&actions) != 0)
+    return mn_fail(MN_NO_MEMORY, "no memory to start gnuplot");
+  pid_t child;
+  int error = posix_spawn_file_actions_adddup2(&actions, fileno(script), 0);
+  if (!error) error = posix_spawn_file_actions_adddup2(&actions, out, 1);
+  if (!error) error = posix_spawn_file_actions_adddup2(&actions, fileno(errors), 2);
+  if (!error) error = posix_spawnp(&child, program, &actions, NULL, arguments, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error == 0) return wait_for(child, errors);
+  return mn_fail(MN_LIBRARY, "gnuplot cannot be started: %s; install the package gnuplot-nox",
+                 strerror(error));
+}
+
+/* gnuplot does not check its writes. An SVG file ends with its </svg>, a PNG file with a chunk of 12 bytes,
+ * IEND. */
+static mn_status check_end(const char *out, int fd) {
+  enum { END = 16 };
+  char end[END];
+  const off_t size = lseek(fd, 0, SEEK_END);
+  if (size <= END) return mn_fail(MN_LIBRARY, "gnuplot drew nothing; is the package gnuplot-nox whole?");
+  if (pread(fd, end, END, size - END) == END &&
+      (memmem(end, END, "</svg>", 6) || memmem(end, END, "IEND", 4)))
+    return MN_OK;
+  return mn_fail(
+      MN_IO, "cannot write %s: gnuplot's picture breaks off; free some space or name another folder", out);
+}
+
+static mn_status draw_into(const char *out, int replace, FILE *script, FILE *errors) {
+  struct mn_atomic_file file;
+  MN_TRY(mn_atomic_file_create(&file, out));
+  mn_status status = run_gnuplot(script, file.fd, errors);
+  if (status == MN_OK) status = check_end(out, file.fd);
+  if (status == MN_OK) return mn_atomic_file_publish(&file, replace != 0);
+  mn_atomic_file_discard(&file);
+  return status;
+}
+
+static mn_status draw(const char *out, int replace, struct runs *runs) {
+  FILE *script = tmpfile(), *errors = tmpfile();
+  mn_status status = MN_OK;
+  if (!script || !errors)
+    status = mn_fail(MN_IO, "no temporary file for gnuplot: %s; is there room in /tmp?", strerror(errno));
+  if (status == MN_OK) status = write_script(script, out, runs);
+  if (status == MN_OK) status = draw_into(out, replace, script, errors);
+  if (script) fclose(script);
+  if (errors) fclose(errors);
+  return status;
 }
 
 mn_status mn_plot(const char *out, int replace, char **logs, int count) {
@@ -314,12 +381,10 @@ mn_status mn_plot(const char *out, int replace, char **logs, int count) {
   if (!runs.all) return mn_fail(MN_NO_MEMORY, "no memory for %d logs", count);
   mn_status status = MN_OK;
   for (int i = 0; i < count && status == MN_OK; i++) status = read_log(&runs.all[i], logs[i]);
-  if (status == MN_OK) status = name_runs(&runs);
-  if (status == MN_OK) status = mn_gnuplot_draw(out, replace, write_script, &runs);
+  if (status == MN_OK) status = draw(out, replace, &runs);
   for (int i = 0; i < count; i++) {
     free(runs.all[i].series[TRAIN].points);
     free(runs.all[i].series[TEST].points);
-    free(runs.all[i].name);
   }
   free(runs.all);
   return status;

@@ -3,7 +3,7 @@
 # gnuplot.gp stands before it, and these, which plot.c writes:
 #   $train, $test      one series of points a run, as gnuplot's index counts them: step, loss, learning rate in
 #                      $train and accuracy in percent in $test, smoothed loss
-#   name, last         arrays over the runs, from 1: what a run is called, its last accuracy (NaN: none)
+#   name, last         arrays over the runs, from 1: a run's path, its last accuracy (NaN: none)
 #   trained, tested    which runs have points in $train, in $test, those whose losses end highest first: "2 1 3"
 #   pace               steps an epoch; 0: unknown, or the runs' differ
 #   runs, last_step, logarithmic, has_loss, has_accuracy, accuracy_least, accuracy_most, rate_least, rate_most

@@ -10,9 +10,9 @@
 #include "kernels/escape.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/announce.h"
+#include "train/command/commands.h"
 #include "train/command/scores.h"
 #include "train/command/session.h"
-#include "train/command/train.h"
 #include "train/evaluate.h"
 #include "train/json.h"
 

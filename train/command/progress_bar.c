@@ -1,5 +1,5 @@
 /* Drawing progress. */
-#include "train/command/progress_bar.h"
+#include "train/command/announce.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,7 +9,6 @@
 
 #include "engine/clock.h"
 #include "kernels/escape.h"
-#include "train/command/show.h"
 
 enum { BAR = 24, LEAST_BAR = 6, LEAST_COLUMNS = 40 };
 static const char hashes[] = "########################", dots[] = "........................";

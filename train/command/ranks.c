@@ -1,5 +1,5 @@
 /* What the ranks of a run settle among themselves. */
-#include "train/command/ranks.h"
+#include "train/command/session.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Compares options, paths and data of a resumed run with its checkpoint. */
-#include "train/command/resume.h"
+#include "train/command/session.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,8 +8,6 @@
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/announce.h"
 #include "train/command/options_table.h"
-#include "train/command/options_text.h"
-#include "train/command/owned.h"
 
 /* ---- options ---- */
 

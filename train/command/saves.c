@@ -55,27 +55,26 @@ static mn_status note_and_warn(struct mn_saves *s) {
   return MN_OK;
 }
 
-/* Takes a snapshot, which is written while training goes on. */
-static mn_status take_snapshot(struct mn_saves *s, int best) {
+/* Takes a snapshot for `what`, MN_SAVE_NEWEST and MN_SAVE_BEST, which is written while training goes on. */
+static mn_status take_snapshot(struct mn_saves *s, int what) {
   mn_watchdog_save();
-  mn_watchdog_saved();
-  s->due = 0;
-  s->snapshot = s->progress->step;
-  s->snapshot_time = mn_seconds();
-  s->taken++;
-  s->has_best = best;
-  s->failure_noted = 0;
-  return best ? mn_saver_start_best(s->saver, 1, s->progress, s->config, s->config_count)
-              : mn_saver_start(s->saver, s->progress, s->config, s->config_count);
+  s->has_best = (what & MN_SAVE_BEST) != 0;
+  if (what & MN_SAVE_NEWEST) {
+    mn_watchdog_saved();
+    s->due = s->failure_noted = 0;
+    s->snapshot = s->progress->step;
+    s->snapshot_time = mn_seconds();
+  }
+  return mn_saver_start(s->saver, what, s->progress, s->config, s->config_count);
 }
 
 /* Broadcasts the first rank's status and answer, which all ranks then use. */
-static mn_status decide(const struct mn_saves *s, mn_status status, int *yes) {
+static mn_status decide(const struct mn_saves *s, mn_status status, int *what) {
   struct {
-    int status, yes;
-  } first = {status, *yes};
+    int status, what;
+  } first = {status, *what};
   MN_TRY(mn_ranks_broadcast(s->ranks, &first, sizeof first));
-  *yes = first.yes;
+  *what = first.what;
   return mn_ranks_first(s->ranks) || first.status == MN_OK ? status
                                                            : mn_fail((mn_status)first.status, "%s", "");
 }
@@ -98,28 +97,19 @@ static int falls_due(const struct mn_saves *s) {
                          : s->progress->step % o->save_every == 0;
 }
 
-mn_status mn_saves_if_due(struct mn_saves *s) {
+/* The best has to be the parameters of now, so it waits for the save before it. A save that is due is of the
+ * same snapshot. */
+mn_status mn_saves_at_pause(struct mn_saves *s, int better) {
   if (!s->saver) return MN_OK;
-  const mn_status status = note_and_warn(s);
-  if (status == MN_OK && !s->due && falls_due(s)) {
-    s->due = 1;
-    s->late += mn_saver_busy(s->saver);
+  if (better) {
+    mn_watchdog_save();
+    wait_for_saver(s);
   }
-  int now = s->due && !mn_saver_busy(s->saver);
-  MN_TRY(decide(s, status, &now));
-  return now ? take_snapshot(s, 0) : MN_OK;
-}
-
-/* The best has to be the parameters of now, so the one save that is waited for is the one before it. A save
- * that is due is of the same snapshot. */
-mn_status mn_saves_best(struct mn_saves *s) {
-  mn_watchdog_save();
-  wait_for_saver(s);
-  int newest_too = s->due || falls_due(s);
-  MN_TRY(decide(s, note_and_warn(s), &newest_too));
-  if (newest_too) return take_snapshot(s, 1);
-  s->has_best = 1;
-  return mn_saver_start_best(s->saver, 0, s->progress, s->config, s->config_count);
+  const mn_status status = note_and_warn(s);
+  if (status == MN_OK && falls_due(s)) s->due = 1;
+  int what = (better ? MN_SAVE_BEST : 0) | (s->due && !mn_saver_busy(s->saver) ? MN_SAVE_NEWEST : 0);
+  MN_TRY(decide(s, status, &what));
+  return what ? take_snapshot(s, what) : MN_OK;
 }
 
 int mn_saves_want_a_pause(const struct mn_saves *s) {
@@ -156,18 +146,10 @@ mn_status mn_saves_end(struct mn_saves *s) {
     if (status == MN_OK && !saved && tries == 2) status = mn_outcome_tell(&s->failure);
     MN_TRY(decide(s, status, &saved));
     if (saved) break;
-    MN_TRY(take_snapshot(s, 0));
+    MN_TRY(take_snapshot(s, MN_SAVE_NEWEST));
   }
   mn_saves_tell(s);
   return MN_OK;
-}
-
-void mn_saves_summarise(const struct mn_saves *s) {
-  if (s->late > 0)
-    mn_progress_bar_note(s->bar,
-                         "%ld checkpoints written; %ld fell due while another was being written, and came "
-                         "after it",
-                         (long)s->taken, (long)s->late);
 }
 
 mn_status mn_saves_failed(const struct mn_saves *s) {

@@ -7,7 +7,7 @@
 #define MN_TRAIN_COMMAND_SAVES_H
 
 #include "train/checkpoint/saver.h"
-#include "train/command/progress_bar.h"
+#include "train/command/announce.h"
 #include "train/command/session.h"
 
 struct mn_saves {
@@ -22,7 +22,6 @@ struct mn_saves {
       snapshot; /* the step of the last snapshot, saved or being saved; −1 before the first or if it failed */
   double snapshot_time;      /* and when it was taken, or the start */
   int due;                   /* a save has fallen due and waits for the one that is being written */
-  int64_t taken, late;       /* snapshots taken; those that had to wait */
   int64_t failures;          /* saves that failed */
   struct mn_outcome failure; /* the last of them */
   int failure_noted;         /* the newest save's failure is counted */
@@ -40,11 +39,9 @@ void mn_saves_close(struct mn_saves *saves);
 void mn_saves_describe(struct mn_saves *saves, const struct mn_text *config, int config_count,
                        const struct mn_text *history, int history_count);
 
-/* At a pause of the run: mn_saves_if_due saves if a save is due; mn_saves_best saves the current parameters
- * as the best. An error ends the run, such as a save of the best that failed: a later newest would name a
- * missing file. */
-mn_status mn_saves_if_due(struct mn_saves *saves);
-mn_status mn_saves_best(struct mn_saves *saves);
+/* At a pause of the run: saves if a save is due, and with `better` the current parameters as the best. An error
+ * ends the run, such as a save of the best that failed: a later newest would name a missing file. */
+mn_status mn_saves_at_pause(struct mn_saves *saves, int better);
 
 /* After each step: reports a save once it is on the disk, and a save that failed. */
 void mn_saves_tell(struct mn_saves *saves);
@@ -59,9 +56,6 @@ int64_t mn_saves_next(const struct mn_saves *saves);
 /* Saves the last step if it is not saved yet, waits until it is on the disk, and reports it. A save that
  * fails is tried once more. MN_IO, MN_NO_CREATE, … if it is not saved. */
 mn_status mn_saves_end(struct mn_saves *saves);
-
-/* How many saves had to wait, if any did. */
-void mn_saves_summarise(const struct mn_saves *saves);
 
 /* The status of the last save that failed, for the end of a run whose last step is saved all the same; MN_OK
  * if every save succeeded. */

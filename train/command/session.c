@@ -14,11 +14,6 @@
 #include "train/checkpoint/layout.h"
 #include "train/checkpoint/weights.h"
 #include "train/command/announce.h"
-#include "train/command/convert.h"
-#include "train/command/files.h"
-#include "train/command/owned.h"
-#include "train/command/ranks.h"
-#include "train/command/resume.h"
 #include "train/json.h"
 
 mn_status mn_session_context(struct mn_context **out, const struct mn_options *o, const char *device,

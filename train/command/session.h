@@ -4,8 +4,10 @@
 #define MN_TRAIN_COMMAND_SESSION_H
 
 #include "data/columns.h"
+#include "data/fingerprint.h"
 #include "train/checkpoint/snapshot.h"
 #include "train/command/options.h"
+#include "train/trainer.h"
 
 /* The text in /config that tells how rows were held out; runs of minnow 0.3 have none. */
 #define MN_VALIDATION_DRAW "validation_draw"
@@ -30,7 +32,7 @@ struct mn_session {
   struct mn_text changed[MN_CHECKPOINT_OPTIONS];
   int changes, unknown_data;
   char fingerprint[34]; /* of the rows of --data (data/fingerprint.h); "" for synthetic ones */
-  struct mn_run run;    /* which it is (train/command/owned.h), */
+  struct mn_run run;    /* which it is (owned.c), */
   char begun[40];       /* its id without the changes of this resume, */
   int fork;             /* and whether it begins here, from another run's checkpoint */
   /* Where --data and --log are, which a checkpoint has named. */
@@ -38,8 +40,7 @@ struct mn_session {
 };
 
 /* Opens everything for `train`, on all ranks that the launcher started; the first has the lock, and alone
- * prints and writes: with --resume from the newest checkpoint that verifies (see
- * train/command/resume.h), else from the weights of --init or from the seed. Under --dry-run nothing is
+ * prints and writes: with --resume from the newest checkpoint that verifies (resume.c), else from the weights of --init or from the seed. Under --dry-run nothing is
  * locked or created, and no weight is drawn. MN_NO_MEMORY before anything is taken: parameters and what the
  * optimizer keeps of them are more than the device has free. Closed by mn_session_close, also after an error.
  */
@@ -68,5 +69,131 @@ void mn_session_close(struct mn_session *session);
  * nothing under --quiet. Called once nothing can be wrong with the input any more, so that an error is the
  * one line that says so. */
 void mn_session_describe(const struct mn_session *session);
+
+/* ---- The files of a command, looked at before it starts, so that none of the user's is written over and no run
+ * ends in a file that cannot be written (files.c). ---- */
+
+/* Refuses, before anything is opened for writing,
+ *
+ *   a file to be written that is also one to be read, or to be written under another option: the same inode,
+ *   or the same name in the same folder where it is not there yet, links followed (MN_USAGE);
+ *   an existing --log without --resume, and an existing --out, or --plot without --resume, without --force; a
+ *   folder in which no file can be written (MN_NO_CREATE, MN_IO);
+ *   --plot where there is no gnuplot (MN_LIBRARY).
+ *
+ * Call it again when resuming has added --data from a checkpoint. */
+mn_status mn_files_check(const struct mn_options *options);
+
+/* ---- --data that is a CSV or .npy file (convert.c). ---- */
+
+/* After --data `path` could not be opened (MN_BAD_DATA): if it is a CSV or .npy file, makes that the message.
+ */
+mn_status mn_convert_refuse(const char *path);
+
+/* Prints the three lines of Python behind such a message, with that file's name in them; after any other
+ * message nothing. */
+void mn_convert_show(FILE *out);
+
+/* ---- What a training run owns: the names that follow from --checkpoint, run.h5, run.N.h5, run.best.h5 and
+ * run.damaged-N.h5, and the --log that it was given; and its identity, by which it knows them again (owned.c).
+ *
+ * The identity (struct mn_run) is a hash of what makes the run: the options that its results depend on, the
+ * seed, the data's fingerprint, the weights of --init; and of each change that was made at a resume. Equal
+ * runs have equal identities.
+ *
+ * Paths in a checkpoint are relative to its folder, and what only a checkpoint names is read or written there
+ * or below it and nowhere else, links followed: it may come from a stranger. ---- */
+
+/* Sets s->run for a run that goes on from s->from. One that was saved under another name than --checkpoint's
+ * is a fork (s->fork): a run of its own from there on, as is one of an older minnow, which has no identity.
+ * MN_NO_CREATE: a fork whose name follows from another checkpoint's, such as run.best.h5, which is that run's
+ * to replace; MN_BAD_DATA: the texts are none of minnow's. */
+mn_status mn_owned_resume(struct mn_session *session);
+
+/* Refuses, by name, a new run of which one of the names exists, a resumed one of which one is not its own
+ * (MN_NO_CREATE), and a folder in which no file can be created. */
+mn_status mn_owned_check(const struct mn_session *session);
+
+/* Completes s->run, once s->fingerprint and s->changed are known; s->begun gets the id without these changes.
+ * Errors: those of reading --init. */
+mn_status mn_owned_identify(struct mn_session *session);
+
+/* *out: where the file is that the checkpoint names as --`option` `text`. MN_USAGE: outside its folder. */
+mn_status mn_owned_find(const struct mn_session *session, const char *option, const char *text,
+                        char out[MN_CHECKPOINT_PATH]);
+
+/* The reverse: `path` as the checkpoint is to name it. MN_NO_CREATE: as a text that is too long. */
+mn_status mn_owned_name(const struct mn_session *session, const char *path, char out[MN_TEXT_VALUE]);
+
+/* After a run that has failed: where nothing was saved, renames the log that it began, so that nothing is in
+ * the way of the same command, and says so. Returns `status`, with its message. */
+mn_status mn_owned_leave(const struct mn_session *session, mn_status status);
+
+/* ---- --resume: what a run takes from the checkpoint that it goes on from, what it may have otherwise, and how it
+ * knows its data again (resume.c). ---- */
+
+/* Takes every option that the command line leaves open from the checkpoint s->from; its files are found by
+ * mn_owned_find. An option that is named with another value goes to s->changed where
+ * it is one of the course of training (MN_OPTION_COURSE), and is MN_USAGE where it is not. MN_NO_INPUT: the
+ * checkpoint's data is not there any more. */
+mn_status mn_resume_options(struct mn_session *session);
+
+/* Sets s->progress, as the checkpoint has it, to the rows that there are: the next sample is as many samples
+ * on as before, in the order of these rows. */
+void mn_resume_rows(struct mn_session *session);
+
+/* Sets s->fingerprint to that of the rows, which have been read; `test` may be NULL. Those of a resumed run
+ * have to be the checkpoint's, unless the command line names them (MN_BAD_DATA); they go to s->changed then.
+ */
+mn_status mn_resume_data(struct mn_session *session, const struct mn_fingerprint *train,
+                         const struct mn_fingerprint *test);
+
+/* Forgets the best metric of a run that has other rows, or has not kept the best of before. */
+void mn_resume_best(const struct mn_session *session, struct mn_progress *progress);
+
+/* What a checkpoint keeps for the next run beside mn_options_config: returns how many texts. */
+int mn_resume_kept(const struct mn_session *session, struct mn_text *out, int room);
+
+/* The /history of this run's checkpoints: that of s->from, and s->changed. The oldest go where there are too
+ * many. Returns how many. */
+int mn_resume_history(const struct mn_session *session, struct mn_text out[MN_CHECKPOINT_HISTORY]);
+
+/* Says what is otherwise, a line each; nothing under --quiet. */
+void mn_resume_describe(const struct mn_session *session);
+
+/* ---- What the ranks of a run settle before they train: that they were given the same, who they are, and who has
+ * what (ranks.c). Every rank makes each call; engine/ranks/ranks.h. ---- */
+
+/* Meets the ranks that a launcher started (mn_ranks_open), but where --ranks says 1: that process trains
+ * alone, and meets nobody. MN_USAGE: WORLD_SIZE says that there are others, and there is no MPI to meet them
+ * by; else the errors of mn_ranks_open. */
+mn_status mn_ranks_meet(struct mn_session *session);
+
+/* MN_USAGE, on a rank whose options are not the first's: which, and both values. Not alone. */
+mn_status mn_ranks_compare_options(const struct mn_session *session);
+
+/* MN_BAD_DATA: a rank has read other rows than the first has (s->fingerprint). */
+mn_status mn_ranks_compare_rows(const struct mn_session *session);
+
+/* Under the first rank's --verbose every rank is named, before they connect their devices: who cannot be
+ * reached is then known. MN_USAGE: some have a GPU, and others none. */
+mn_status mn_ranks_introduce(const struct mn_session *session);
+
+/* Makes the ranks the grid that --ranks says, or that suits the model and the hosts. MN_USAGE: it says
+ * another number of ranks than were started. */
+mn_status mn_ranks_choose_grid(const struct mn_session *session, const struct mn_model_config *config);
+
+/* ---- What a session that is open to train needs of memory and disk (needs.c). ---- */
+
+/* Refuses, before the first step, a run for whose checkpoints the disk has no room: at its fullest those that
+ * --keep and --best ask for, or as many as it saves, and the one that is being written; those that are there
+ * already are among them. A quota is not asked: it is seen when a save fails. MN_NO_CREATE: no file can be
+ * written there; MN_IO. */
+mn_status mn_needs_check(const struct mn_session *session, const struct mn_trainer *trainer);
+
+/* Prints what --dry-run tells: model, parameters, FLOPs, memory, the rows' place and disk, of a run that has
+ * taken no step. Not counted is the copy that a checkpoint is written from on a GPU (train/checkpoint/saver.h).
+ * Errors as above. */
+mn_status mn_needs_show(FILE *out, const struct mn_session *session, const struct mn_trainer *trainer);
 
 #endif

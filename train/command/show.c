@@ -1,5 +1,5 @@
 /* Numbers and lines for people. */
-#include "train/command/show.h"
+#include "train/command/announce.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,23 +1,17 @@
 /* The command train: the loop, and what happens between its steps: evaluation, log, checkpoints, signals. */
-#include "train/command/train.h"
+#include "train/command/commands.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "data/columns.h"
 #include "engine/ranks/ranks.h"
 #include "train/command/announce.h"
-#include "train/command/baseline.h"
 #include "train/command/log.h"
-#include "train/command/needs.h"
-#include "train/command/owned.h"
-#include "train/command/plot.h"
-#include "train/command/progress_bar.h"
-#include "train/command/ranks.h"
-#include "train/command/resume.h"
 #include "train/command/saves.h"
 #include "train/command/session.h"
-#include "train/command/show.h"
 #include "train/command/watchdog.h"
 #include "train/evaluate.h"
 #include "train/json.h"
@@ -275,8 +269,7 @@ static mn_status at_pause(struct run *r) {
   const struct mn_trainer *t = r->trainer;
   int epoch_end = epoch_ended(t), last = t->progress.step == t->schedule.horizon, better = 0;
   if (r->evaluator && (epoch_end || last)) MN_TRY(evaluate(r, epoch_end, &better));
-  if (better && r->session.options.best) MN_TRY(mn_saves_best(&r->saves));
-  return mn_saves_if_due(&r->saves);
+  return mn_saves_at_pause(&r->saves, better && r->session.options.best);
 }
 
 /* Whether the last --patience epochs brought no improvement. A resumed run ends at the same epoch. */
@@ -315,6 +308,46 @@ static void tell_of_the_best(struct run *r) {
                          o->checkpoint ? "; --resume with more patience goes on" : "");
 }
 
+enum { ROWS_AT_ONCE = 4096 }; /* rows */
+
+static mn_status count_classes(struct mn_dataset *d, int64_t *counts, double *loss, double *share) {
+  int32_t labels[ROWS_AT_ONCE];
+  for (int64_t first = 0, here; first < d->rows; first += here) {
+    here = d->rows - first < ROWS_AT_ONCE ? d->rows - first : ROWS_AT_ONCE;
+    MN_TRY(d->read(d, first, here, sizeof(float), NULL, labels));
+    for (int64_t i = 0; i < here; i++) counts[labels[i]]++;
+  }
+  *share = 0;
+  for (int64_t i = 0; i < d->outputs; i++) {
+    const double p = (double)counts[i] / (double)d->rows;
+    *share = fmax(*share, p);
+    if (p > 0) *loss -= p * log(p);
+  }
+  return MN_OK;
+}
+
+/* What a prediction that is the same for every row gets. *share: of the commonest class, the accuracy of always predicting it; NaN without classes. *loss: with
+ * classes the entropy of their shares, the cross-entropy of predicting these; else the mean variance of the
+ * targets, the squared error of predicting each one's mean. Reads y of all rows. MN_NO_MEMORY; the errors of
+ * the dataset's read. */
+static mn_status baseline(struct mn_dataset *d, double *loss, double *share) {
+  struct mn_columns c;
+  *loss = 0;
+  *share = NAN;
+  if (d->classes) {
+    int64_t *counts = calloc((size_t)d->outputs, sizeof *counts);
+    mn_status counted =
+        counts ? count_classes(d, counts, loss, share) : mn_fail(MN_NO_MEMORY, "no memory for a baseline");
+    free(counts);
+    return counted;
+  }
+  mn_status status = mn_columns_measure(&c, d, MN_COLUMNS_Y, d->rows, NULL);
+  for (int64_t i = 0; i < c.cols && status == MN_OK; i++)
+    *loss += c.deviation[i] * c.deviation[i] / (double)c.cols;
+  mn_columns_free(&c);
+  return status;
+}
+
 /* Reports a finished run that does not beat a constant, by test rows, else by the last epoch's mean loss. */
 static void tell_of_no_use(struct run *r) {
   struct mn_session *s = &r->session;
@@ -324,7 +357,7 @@ static void tell_of_no_use(struct run *r) {
   double loss, share;
   char shown[MN_SHOWN];
   if (!s->options.data || s->options.quiet || !isfinite(found)) return;
-  if (mn_baseline(r->evaluator ? s->test : s->train, &loss, &share) != MN_OK)
+  if (baseline(r->evaluator ? s->test : s->train, &loss, &share) != MN_OK)
     mn_progress_bar_note(&r->bar, "note: whether this is better than a constant is not known: %s",
                          mn_message());
   else if (r->accuracy <= share)
@@ -356,7 +389,6 @@ static void summarise(struct run *r) {
   if (t->progress.skipped > 0)
     mn_progress_bar_note(&r->bar, "steps skipped for values that were not finite: %ld of the run's %ld",
                          (long)t->progress.skipped, (long)t->progress.step);
-  mn_saves_summarise(&r->saves);
 }
 
 static void report_time(struct mn_json *json, const struct mn_trainer *t) {

@@ -3,7 +3,7 @@
 
 #include "data/hdf5.h"
 #include "train/command/announce.h"
-#include "train/command/inspect.h"
+#include "train/command/commands.h"
 
 /* What has been read so far, and the first thing that was not whole. */
 struct verdict {
