@@ -42,14 +42,15 @@ static inline struct mn_checkpoint *make_checkpoint(int64_t inputs, int64_t chan
                                                     int kept, int64_t step) {
   struct mn_checkpoint *made = calloc(1, sizeof *made);
   MN_REQUIRE(made);
-  made->inputs = inputs;
-  made->groups = 2;
-  made->depth = 2;
-  made->head = head ? 3 : 0;
-  made->hidden[0] = made->hidden[1] = channels;
-  made->eps = 1e-5;
-  made->slope = 0.01;
-  strcpy(made->loss, head ? "cross-entropy" : "mse");
+  made->model = (struct mn_model_config){.inputs = inputs,
+                                         .depth = 2,
+                                         .hidden = {channels, channels},
+                                         .groups = 2,
+                                         .head = head ? 3 : 0,
+                                         .eps = 1e-5,
+                                         .slope = 0.01,
+                                         .loss = head ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE,
+                                         .plan = MN_PLAN_BLOCK};
   made->tensor_count = mn_checkpoint_expected(made);
   made->tensors = calloc((size_t)made->tensor_count, sizeof *made->tensors);
   MN_REQUIRE(made->tensors);

@@ -538,7 +538,7 @@ static void test_diff_attributes(void **state) {
   struct mn_checkpoint *made = saved();
   made->progress.step = 13;
   made->progress.seed = 5;
-  strcpy(made->loss, "mse");
+  made->model.loss = MN_LOSS_MSE;
   made->progress.best = 0.5;
   assert_differ(made, "name /progress step      a 12           b 13\n",
                 "{\"name\":\"/progress step\",\"a\":12,\"b\":13}");
@@ -546,7 +546,7 @@ static void test_diff_attributes(void **state) {
   assert_text("\"a\":18446744073709551608,\"b\":5}");
   assert_text("{\"name\":\"/model loss\",\"a\":\"cross-entropy\",\"b\":\"mse\"}");
   made = saved();
-  made->eps = nextafter(made->eps, 1);
+  made->model.eps = nextafter(made->model.eps, 1);
   assert_differ(made, "a 1.0000000000000001e-05  b 1.0000000000000003e-05  ulp 1\n", "\"ulp\":1}");
 }
 

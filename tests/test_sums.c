@@ -213,8 +213,8 @@ static void the_largest_list_fits(void **state) {
   (void)state;
   struct mn_checkpoint *small = make_checkpoint(2, 2, 1, 4, 2, 1), large = *small, *loaded;
   struct mn_checkpoint_tensor *tensors = calloc(MN_CHECKPOINT_TENSORS, sizeof *tensors);
-  large.depth = MN_CHECKPOINT_BLOCKS;
-  for (int i = 0; i < large.depth; i++) large.hidden[i] = 2;
+  large.model.depth = MN_MODEL_DEPTH;
+  for (int i = 0; i < large.model.depth; i++) large.model.hidden[i] = 2;
   large.tensor_count = mn_checkpoint_expected(&large);
   large.tensors = tensors;
   double values[6] = {0};

@@ -19,7 +19,7 @@ MN_API mn_status mn_loss_parse(const char *word, enum mn_loss *out); /* MN_USAGE
 
 struct mn_model_config {
   int64_t inputs;                 /* I of the first block */
-  int depth;                      /* blocks, 1 … MN_MODEL_DEPTH */
+  int64_t depth;                  /* blocks, 1 … MN_MODEL_DEPTH */
   int64_t hidden[MN_MODEL_DEPTH]; /* C of each */
   int64_t groups;                 /* G of each */
   int64_t head;                   /* outputs of the linear head; 0 without a head */

@@ -15,10 +15,7 @@ static void read_weights(const char *path) {
   if (status != MN_OK) return;
   struct mn_checkpoint *weights = calloc(1, sizeof *weights);
   MN_REQUIRE(weights);
-  weights->inputs = config.inputs;
-  weights->depth = config.depth;
-  weights->head = config.head;
-  for (int i = 0; i < config.depth; i++) weights->hidden[i] = config.hidden[i];
+  weights->model = config;
   weights->tensor_count = mn_checkpoint_expected(weights);
   weights->tensors = calloc((size_t)weights->tensor_count, sizeof *weights->tensors);
   MN_REQUIRE(weights->tensors);

@@ -64,7 +64,7 @@ static mn_status open_model(struct minnow_peer *p, const int64_t *shape, int num
                                    .slope = 0.01,
                                    .loss = MN_LOSS_MSE,
                                    .plan = MN_PLAN_BLOCK};
-  if (config.depth > MN_MODEL_DEPTH) return mn_fail(MN_USAGE, "%d blocks are too many", config.depth);
+  if (config.depth > MN_MODEL_DEPTH) return mn_fail(MN_USAGE, "%ld blocks are too many", (long)config.depth);
   memcpy(config.hidden, shape + 2, (size_t)config.depth * sizeof *shape);
   MN_TRY(mn_model_open(&p->model, p->context, &config));
   MN_TRY(mn_model_initialise(p->model, SEED));

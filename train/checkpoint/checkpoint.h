@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "kernels/status.h"
+#include "train/model.h"
 #include "train/progress.h"
 
 /* One parameter, on the host. */
@@ -46,7 +47,6 @@ struct mn_run {
 void mn_run_find(struct mn_run *out, const struct mn_text *texts, int count);
 
 enum {
-  MN_CHECKPOINT_BLOCKS = 64,
   MN_CHECKPOINT_INPUT = 2,
   MN_CHECKPOINT_TENSORS = 512,
   MN_CHECKPOINT_OPTIONS = 64,
@@ -56,11 +56,7 @@ enum {
 };
 
 struct mn_checkpoint {
-  /* /model attributes */
-  int64_t inputs, groups, depth, head;  /* depth: number of blocks; head: its outputs, 0 for none */
-  int64_t hidden[MN_CHECKPOINT_BLOCKS]; /* channels of each block */
-  double eps, slope;
-  char loss[24]; /* "mse" or "cross-entropy" */
+  struct mn_model_config model; /* /model attributes; of a file that was read, with MN_PLAN_BLOCK */
   int alone; /* the file holds a model without its training (train/checkpoint/model.h): progress and options
                 are empty, and there is no momentum */
   int checksums; /* of a file that was read: how many checksums of its content it has, all of them right; 0:
@@ -85,8 +81,7 @@ struct mn_checkpoint {
   struct mn_text history[MN_CHECKPOINT_HISTORY];
 };
 
-/* The number of tensors that a model of the checkpoint's sizes (inputs, depth, hidden, head) has, and the
- * name, rank, rows and cols of number `index`; real and the arrays of *tensor stay as they are. */
+/* The number of tensors that a model of the checkpoint's sizes (model) has, and the name, rank, rows and cols of number `index`; real and the arrays of *tensor stay as they are. */
 int mn_checkpoint_expected(const struct mn_checkpoint *checkpoint);
 void mn_checkpoint_expect(const struct mn_checkpoint *checkpoint, int index,
                           struct mn_checkpoint_tensor *tensor);

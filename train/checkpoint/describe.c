@@ -51,7 +51,7 @@ int mn_describe_fingerprint(const struct mn_context *context, struct mn_text out
 static mn_status describe_input(struct mn_checkpoint *c, const struct mn_model *model) {
   const double *const from[MN_CHECKPOINT_INPUT] = {model->mean, model->scale};
   for (int k = 0; k < MN_CHECKPOINT_INPUT; k++) {
-    const size_t bytes = (size_t)c->inputs * sizeof *from[k];
+    const size_t bytes = (size_t)c->model.inputs * sizeof *from[k];
     mn_checkpoint_expect_input(c, k, &c->input[k]);
     if (!from[k]) continue;
     c->input[k].value = malloc(bytes);
@@ -62,32 +62,19 @@ static mn_status describe_input(struct mn_checkpoint *c, const struct mn_model *
 }
 
 mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *model) {
-  const struct mn_model_config *m = &model->config;
   *out = NULL;
   struct mn_checkpoint *c = calloc(1, sizeof *c);
   if (!c) return mn_fail(MN_NO_MEMORY, "no memory to describe the model");
-  *c = (struct mn_checkpoint){.inputs = m->inputs,
-                              .groups = m->groups,
-                              .depth = m->depth,
-                              .head = m->head,
-                              .eps = m->eps,
-                              .slope = m->slope,
+  *c = (struct mn_checkpoint){.model = model->config,
                               .tensor_count = model->count,
                               .tensors = calloc((size_t)model->count, sizeof *c->tensors)};
   if (!c->tensors) {
     mn_checkpoint_free(c);
     return mn_fail(MN_NO_MEMORY, "no memory to describe the model");
   }
-  memcpy(c->hidden, m->hidden, (size_t)m->depth * sizeof *m->hidden);
-  snprintf(c->loss, sizeof c->loss, "%s", mn_loss_name(m->loss));
   for (int i = 0; i < model->count; i++) {
-    const struct mn_tensor *t = model->parameters[i];
-    struct mn_checkpoint_tensor *saved = &c->tensors[i];
-    snprintf(saved->name, sizeof saved->name, "%s", t->name);
-    saved->rank = t->rank;
-    saved->rows = t->rank == 2 ? t->whole : 1;
-    saved->cols = t->rank == 2 ? t->value.cols : t->whole;
-    saved->real = model->context->device->real;
+    mn_checkpoint_expect(c, i, &c->tensors[i]);
+    c->tensors[i].real = model->context->device->real;
   }
   c->fingerprint_count = mn_describe_fingerprint(model->context, c->fingerprint);
   if (describe_input(c, model) != MN_OK) {

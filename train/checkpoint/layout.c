@@ -67,15 +67,19 @@
 #include "train/checkpoint/sums.h"
 #include "train/model.h"
 
-#define MEMBER(type, name, kind, member)                                                                     \
-  { name, kind, offsetof(type, member), sizeof(((type *)0)->member), 0 }
-#define FIELD(name, kind, member) MEMBER(struct mn_checkpoint, name, kind, member)
+#define MEMBER(type, what, is, member, ...)                                                                  \
+  { .name = what, .kind = is, .offset = offsetof(type, member), __VA_ARGS__ }
+#define FIELD(name, kind, member, ...) MEMBER(struct mn_checkpoint, name, kind, member, __VA_ARGS__)
 
 const struct mn_checkpoint_field mn_checkpoint_model_fields[] = {
-    FIELD("inputs", MN_VALUE_INTEGER, inputs), FIELD("groups", MN_VALUE_INTEGER, groups),
-    FIELD("depth", MN_VALUE_INTEGER, depth),   FIELD("head", MN_VALUE_INTEGER, head),
-    FIELD("eps", MN_VALUE_REAL, eps),          FIELD("negative_slope", MN_VALUE_REAL, slope),
-    FIELD("loss", MN_VALUE_TEXT, loss),        {NULL, MN_VALUE_INTEGER, 0, 0, 0},
+    FIELD("inputs", MN_VALUE_INTEGER, model.inputs),
+    FIELD("groups", MN_VALUE_INTEGER, model.groups),
+    FIELD("depth", MN_VALUE_INTEGER, model.depth),
+    FIELD("head", MN_VALUE_INTEGER, model.head),
+    FIELD("eps", MN_VALUE_REAL, model.eps),
+    FIELD("negative_slope", MN_VALUE_REAL, model.slope),
+    FIELD("loss", MN_VALUE_TEXT, model.loss, .words = mn_loss_words),
+    {.name = NULL},
 };
 
 const struct mn_checkpoint_field mn_checkpoint_progress_fields[] = {
@@ -85,18 +89,22 @@ const struct mn_checkpoint_field mn_checkpoint_progress_fields[] = {
     FIELD("samples", MN_VALUE_INTEGER, progress.samples),
     FIELD("seed", MN_VALUE_UNSIGNED, progress.seed),
     FIELD("best_metric", MN_VALUE_REAL, progress.best),
-    {"best_epoch", MN_VALUE_INTEGER, offsetof(struct mn_checkpoint, progress.best_epoch), sizeof(int64_t), 1},
-    {"skipped", MN_VALUE_INTEGER, offsetof(struct mn_checkpoint, progress.skipped), sizeof(int64_t), 1},
-    {"skipped_running", MN_VALUE_INTEGER, offsetof(struct mn_checkpoint, progress.skipped_running),
-     sizeof(int64_t), 1},
-    {NULL, MN_VALUE_INTEGER, 0, 0, 0},
+    FIELD("best_epoch", MN_VALUE_INTEGER, progress.best_epoch, .newer = 1),
+    FIELD("skipped", MN_VALUE_INTEGER, progress.skipped, .newer = 1),
+    FIELD("skipped_running", MN_VALUE_INTEGER, progress.skipped_running, .newer = 1),
+    {.name = NULL},
 };
 
 const struct mn_checkpoint_field mn_checkpoint_tensor_fields[] = {
     MEMBER(struct mn_checkpoint_tensor, "factor", MN_VALUE_REAL, factor),
     MEMBER(struct mn_checkpoint_tensor, "gradient_factor", MN_VALUE_REAL, gradient_factor),
-    {NULL, MN_VALUE_INTEGER, 0, 0, 0},
+    {.name = NULL},
 };
+
+const void *mn_checkpoint_value(const struct mn_checkpoint_field *field, const void *of) {
+  const void *value = (const char *)of + field->offset;
+  return field->words ? field->words[*(const enum mn_loss *)value] : value;
+}
 
 #define ARRAY(group, member)                                                                                 \
   { group, offsetof(struct mn_checkpoint_tensor, member) }
@@ -118,29 +126,17 @@ void mn_checkpoint_factors_path(char *path, const struct mn_checkpoint_tensor *t
   MN_REQUIRE(snprintf(path, MN_SUMS_PATH, "model/%s/", tensor->name) < MN_SUMS_PATH);
 }
 
-/* The sizes that decide which parameters a model has. */
-static struct mn_model_config sizes_of(const struct mn_checkpoint *checkpoint) {
-  struct mn_model_config config = {
-      .inputs = checkpoint->inputs, .depth = (int)checkpoint->depth, .groups = 1, .head = checkpoint->head};
-  _Static_assert(sizeof config.hidden == sizeof checkpoint->hidden,
-                 "as many blocks in a model as in a checkpoint");
-  memcpy(config.hidden, checkpoint->hidden, sizeof config.hidden);
-  return config;
-}
-
 int mn_checkpoint_expected(const struct mn_checkpoint *checkpoint) {
-  struct mn_model_config config = sizes_of(checkpoint);
   struct mn_parameter parameter;
   int count = 0;
-  while (mn_model_parameter(&config, count, &parameter)) count++;
+  while (mn_model_parameter(&checkpoint->model, count, &parameter)) count++;
   return count;
 }
 
 void mn_checkpoint_expect(const struct mn_checkpoint *checkpoint, int index,
                           struct mn_checkpoint_tensor *tensor) {
-  struct mn_model_config config = sizes_of(checkpoint);
   struct mn_parameter parameter;
-  MN_REQUIRE(mn_model_parameter(&config, index, &parameter));
+  MN_REQUIRE(mn_model_parameter(&checkpoint->model, index, &parameter));
   snprintf(tensor->name, sizeof tensor->name, "%s", parameter.name);
   tensor->rank = parameter.rank;
   tensor->rows = parameter.rows;
@@ -152,7 +148,7 @@ void mn_checkpoint_expect_input(const struct mn_checkpoint *checkpoint, int whic
   snprintf(tensor->name, sizeof tensor->name, "%s", which == 0 ? "mean" : "scale");
   tensor->rank = 1;
   tensor->rows = 1;
-  tensor->cols = checkpoint->inputs;
+  tensor->cols = checkpoint->model.inputs;
   tensor->real = sizeof(double);
 }
 

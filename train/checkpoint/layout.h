@@ -14,13 +14,18 @@ static inline int mn_checkpoint_version(const struct mn_checkpoint *checkpoint) 
   return checkpoint->input[0].value ? 2 : 1;
 }
 
-/* An attribute that is a member of struct mn_checkpoint, or of its tensors: a number of 8 bytes or a text. */
+/* An attribute that is a member of struct mn_checkpoint, or of its tensors: a number of 8 bytes, or a text,
+ * of which the member, an enum, is the index in `words`. */
 struct mn_checkpoint_field {
   const char *name;
   enum mn_hdf5_value_kind kind;
-  size_t offset, size;
-  int newer; /* older checkpoints lack it: what stands there is left */
+  size_t offset;
+  int newer;                /* older checkpoints lack it: what stands there is left */
+  const char *const *words; /* ends with NULL */
 };
+
+/* The number, or the word, of a field in `of`. */
+const void *mn_checkpoint_value(const struct mn_checkpoint_field *field, const void *of);
 
 /* The attributes of /model, without the array `hidden`, and of /progress; each list ends with a NULL name. */
 extern const struct mn_checkpoint_field mn_checkpoint_model_fields[];

@@ -43,9 +43,7 @@ mn_status mn_model_save(const struct mn_model *model, const char *path) {
 
 static mn_status open_model(struct mn_model **out, struct mn_context *context,
                             const struct mn_checkpoint *from) {
-  struct mn_model_config config;
-  MN_TRY(mn_snapshot_config(from, &config));
-  MN_TRY(mn_model_open(out, context, &config));
+  MN_TRY(mn_model_open(out, context, &from->model));
   mn_status status = mn_snapshot_restore(from, *out, NULL, NULL);
   if (status == MN_OK) return MN_OK;
   mn_model_close(*out);

@@ -8,6 +8,7 @@
 #include "data/hdf5.h"
 #include "data/hdf5_file.h"
 #include "kernels/types.h"
+#include "kernels/words.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/layout.h"
 #include "train/checkpoint/sums.h"
@@ -17,6 +18,7 @@ struct reader {
   struct mn_hdf5_file file;
   struct mn_checkpoint *checkpoint;
   struct mn_sums *sums;
+  int *damaged; /* the caller's: whether the file may be a damaged checkpoint of minnow's */
 };
 
 static const char remedy[] = "take an older checkpoint or a copy";
@@ -65,6 +67,18 @@ static mn_status take_text(const struct reader *reader, const char *name, const 
   return MN_OK;
 }
 
+/* An unknown word is a newer minnow's, and no damage: its checksum is right. */
+static mn_status take_word(const struct reader *reader, const struct mn_checkpoint_field *field,
+                           const char *text, void *to) {
+  int word;
+  if (mn_word_find(&word, field->name, field->words, text) != MN_OK) {
+    *reader->damaged = 0;
+    return mn_fail(MN_BAD_DATA, "%s cannot be used: %s", reader->file.path, mn_message());
+  }
+  memcpy(to, &word, sizeof word);
+  return MN_OK;
+}
+
 static mn_status read_fields(const struct reader *reader, const struct mn_hdf5_object *object,
                              const struct mn_checkpoint_field *fields) {
   for (; fields->name; fields++) {
@@ -75,10 +89,10 @@ static mn_status read_fields(const struct reader *reader, const struct mn_hdf5_o
       if (value.kind == MN_VALUE_NONE) continue;
     }
     MN_TRY(read_attribute(reader, object, fields->name, fields->kind, 0, &value));
-    if (fields->kind == MN_VALUE_TEXT)
-      MN_TRY(take_text(reader, fields->name, &value, to, fields->size));
+    if (fields->words)
+      MN_TRY(take_word(reader, fields, value.text, to));
     else
-      memcpy(to, &value.integer, fields->size); /* every kind of number is the union's first 8 bytes */
+      memcpy(to, &value.integer, sizeof value.integer[0]); /* so are the union's other numbers */
   }
   return MN_OK;
 }
@@ -179,7 +193,7 @@ static mn_status read_factors(const struct reader *reader, const struct mn_hdf5_
     if (!(factor >= 1 / (double)MN_FACTOR_MOST && factor <= (double)MN_FACTOR_MOST) ||
         frexp(factor, &exponent) != 0.5)
       return refuse(reader, field->name, "is no factor");
-    memcpy((char *)tensor + field->offset, &factor, field->size);
+    memcpy((char *)tensor + field->offset, &factor, sizeof factor);
   }
   if (!mn_checkpoint_has_factors(tensor)) return MN_OK;
   mn_checkpoint_factors_path(path, tensor);
@@ -226,27 +240,24 @@ static mn_status check_count(const struct reader *reader, const struct mn_hdf5_o
 
 /* Refuses sizes in /model that make no model, or are so large that a product of two could overflow. */
 static mn_status check_sizes(const struct reader *reader) {
-  const struct mn_checkpoint *checkpoint = reader->checkpoint;
+  const struct mn_model_config *m = &reader->checkpoint->model;
   const int64_t most = INT64_C(1) << 28;
-  int good = checkpoint->inputs >= 1 && checkpoint->inputs <= most && checkpoint->head >= 0 &&
-             checkpoint->head <= most && checkpoint->groups >= 1;
-  for (int i = 0; good && i < checkpoint->depth; i++) {
-    int64_t channels = checkpoint->hidden[i];
-    good = channels >= 1 && channels <= most && channels % checkpoint->groups == 0;
-  }
+  int good = m->inputs >= 1 && m->inputs <= most && m->head >= 0 && m->head <= most && m->groups >= 1;
+  for (int i = 0; good && i < m->depth; i++)
+    good = m->hidden[i] >= 1 && m->hidden[i] <= most && m->hidden[i] % m->groups == 0;
   return good ? MN_OK : refuse(reader, "model", "has sizes that make no model");
 }
 
 static mn_status read_sizes(const struct reader *reader, const struct mn_hdf5_object *group) {
-  struct mn_checkpoint *checkpoint = reader->checkpoint;
+  struct mn_model_config *model = &reader->checkpoint->model;
   struct mn_hdf5_value hidden;
-  MN_TRY(read_fields(reader, group, mn_checkpoint_model_fields));
-  if (checkpoint->depth < 1 || checkpoint->depth > MN_CHECKPOINT_BLOCKS)
-    return refuse(reader, "depth", "is out of range");
-  MN_TRY(read_attribute(reader, group, "hidden", MN_VALUE_INTEGER, (int)checkpoint->depth, &hidden));
-  memcpy(checkpoint->hidden, hidden.integer, (size_t)checkpoint->depth * sizeof hidden.integer[0]);
-  MN_TRY(check_sizes(reader));
   MN_TRY(check_attributes(reader, group, "model/"));
+  MN_TRY(read_fields(reader, group, mn_checkpoint_model_fields));
+  if (model->depth < 1 || model->depth > MN_MODEL_DEPTH) return refuse(reader, "depth", "is out of range");
+  MN_TRY(read_attribute(reader, group, "hidden", MN_VALUE_INTEGER, (int)model->depth, &hidden));
+  memcpy(model->hidden, hidden.integer, (size_t)model->depth * sizeof hidden.integer[0]);
+  model->plan = MN_PLAN_BLOCK;
+  MN_TRY(check_sizes(reader));
   return check_count(reader, group);
 }
 
@@ -325,12 +336,12 @@ mn_status mn_checkpoint_recognise(const char *path, int *ours) {
 }
 
 /* Refuses a file that is no checkpoint of minnow's or of a newer version: *damaged is 0 for both. */
-static mn_status check_format(const struct reader *reader, int *damaged) {
+static mn_status check_format(const struct reader *reader) {
   struct mn_hdf5_value version;
   int ours;
   MN_TRY(mn_checkpoint_format(&reader->file, &ours));
   if (!ours) {
-    *damaged = 0;
+    *reader->damaged = 0;
     return mn_fail(MN_BAD_DATA,
                    "%s is an HDF5 file but no minnow checkpoint (no attribute format = \"%s\"): name "
                    "another file; a new run may begin from weights alone by --init",
@@ -338,7 +349,7 @@ static mn_status check_format(const struct reader *reader, int *damaged) {
   }
   MN_TRY(read_attribute(reader, &reader->file.root, "format_version", MN_VALUE_INTEGER, 0, &version));
   if (version.integer[0] > MN_CHECKPOINT_VERSION) {
-    *damaged = 0;
+    *reader->damaged = 0;
     return mn_fail(MN_BAD_DATA,
                    "%s has format_version %" PRId64 ", this minnow reads up to %d: take a newer minnow",
                    reader->file.path, version.integer[0], MN_CHECKPOINT_VERSION);
@@ -348,10 +359,10 @@ static mn_status check_format(const struct reader *reader, int *damaged) {
 
 /* A model without its training has two groups, a checkpoint five, or six with its history; /input is one
  * more. */
-static mn_status read_kind(const struct reader *reader, int *damaged) {
+static mn_status read_kind(const struct reader *reader) {
   hsize_t count;
   struct mn_hdf5_object input;
-  MN_TRY(check_format(reader, damaged));
+  MN_TRY(check_format(reader));
   MN_TRY(mn_sums_read(reader->sums, &reader->file));
   MN_TRY(check_attributes(reader, &reader->file.root, "/"));
   reader->checkpoint->checksums = reader->sums->lines;
@@ -368,9 +379,9 @@ static mn_status read_options(const struct reader *reader) {
   return read_texts(reader, "config", c->options, MN_CHECKPOINT_OPTIONS, &c->option_count);
 }
 
-static mn_status read_file(const struct reader *reader, int *damaged) {
+static mn_status read_file(const struct reader *reader) {
   struct mn_checkpoint *c = reader->checkpoint;
-  MN_TRY(read_kind(reader, damaged));
+  MN_TRY(read_kind(reader));
   MN_TRY(read_model(reader));
   MN_TRY(read_input(reader));
   if (!c->alone) {
@@ -384,9 +395,9 @@ static mn_status read_file(const struct reader *reader, int *damaged) {
 }
 
 /* Sizes, constants and options. */
-static mn_status read_config(const struct reader *reader, int *damaged) {
+static mn_status read_config(const struct reader *reader) {
   struct mn_hdf5_object group;
-  MN_TRY(read_kind(reader, damaged));
+  MN_TRY(read_kind(reader));
   MN_TRY(find(reader, &reader->file.root, "model", MN_HDF5_GROUP, &group));
   MN_TRY(read_sizes(reader, &group));
   mn_hdf5_release(&group);
@@ -395,15 +406,15 @@ static mn_status read_config(const struct reader *reader, int *damaged) {
 
 /* Opens a file and reads it, or a part of it, by `read`. */
 static mn_status load(struct mn_checkpoint **out, const char *path, int *damaged,
-                      mn_status (*read)(const struct reader *reader, int *damaged)) {
+                      mn_status (*read)(const struct reader *reader)) {
   struct mn_sums sums;
-  struct reader reader = {.sums = &sums};
+  struct reader reader = {.sums = &sums, .damaged = damaged};
   *out = NULL;
   mn_status status = mn_hdf5_open(&reader.file, path, remedy, 0);
   *damaged = reader.file.signature;
   if (status != MN_OK) return status;
   reader.checkpoint = calloc(1, sizeof *reader.checkpoint);
-  status = reader.checkpoint ? read(&reader, damaged) : mn_fail(MN_NO_MEMORY, "no memory for %s", path);
+  status = reader.checkpoint ? read(&reader) : mn_fail(MN_NO_MEMORY, "no memory for %s", path);
   mn_hdf5_close(&reader.file);
   if (status == MN_OK)
     *out = reader.checkpoint;

@@ -22,19 +22,6 @@ void mn_snapshot_compare(const struct mn_checkpoint *from, const struct mn_conte
   }
 }
 
-mn_status mn_snapshot_config(const struct mn_checkpoint *from, struct mn_model_config *c) {
-  *c = (struct mn_model_config){.inputs = from->inputs,
-                                .depth = (int)from->depth,
-                                .groups = from->groups,
-                                .head = from->head,
-                                .eps = from->eps,
-                                .slope = from->slope,
-                                .plan = MN_PLAN_BLOCK};
-  for (int i = 0; i < c->depth && i < MN_MODEL_DEPTH; i++) c->hidden[i] = from->hidden[i];
-  if (mn_loss_parse(from->loss, &c->loss) == MN_OK) return MN_OK;
-  return mn_fail(MN_BAD_DATA, "the checkpoint cannot be used: %s", mn_message());
-}
-
 /* Copies one saved array, or this rank's shard of it, to the device, in the device's reals: to `kept`, or,
  * NULL, to the parameter's value. */
 static mn_status upload(struct mn_context *context, struct mn_tensor *parameter, void *kept,

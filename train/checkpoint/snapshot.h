@@ -15,10 +15,6 @@ MN_API mn_status mn_snapshot_save(const char *path, int keep, const struct mn_mo
                                   const struct mn_optimizer *optimizer, const struct mn_progress *progress,
                                   const struct mn_text *config, int count);
 
-/* Sets *out to the sizes, constants and loss of the model in `from`, with MN_PLAN_BLOCK. MN_BAD_DATA: a loss
- * that is not known here. */
-MN_API mn_status mn_snapshot_config(const struct mn_checkpoint *from, struct mn_model_config *out);
-
 /* Copies parameters with their scales, what the optimizer keeps and progress (each where not NULL) from
  * `from` into a model of the same sizes. MN_BAD_DATA: a tensor is missing or has another shape, as all do
  * that another rule has kept, or the order of samples has other constants here; MN_NO_MEMORY. */

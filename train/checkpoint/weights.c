@@ -264,7 +264,7 @@ static mn_status read_sizes(const struct file *file, struct mn_model_config *con
   config->depth = 0;
   for (; config->depth < MN_MODEL_DEPTH; config->depth++) {
     char name[40];
-    snprintf(name, sizeof name, "blocks.%d.fc.weight", config->depth);
+    snprintf(name, sizeof name, "blocks.%d.fc.weight", (int)config->depth);
     MN_TRY(read_shape(file, name, &config->hidden[config->depth], &inputs));
     if (inputs == 0) break;
     if (config->depth == 0) config->inputs = inputs;

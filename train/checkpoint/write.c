@@ -60,7 +60,7 @@ static mn_status write_fields(struct writer *writer, hid_t object, const struct 
                             [MN_VALUE_REAL] = {H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE}};
   _Static_assert(sizeof types / sizeof *types == MN_VALUE_TEXT, "types for each kind of number");
   for (; fields->name; fields++) {
-    const char *value = (const char *)writer->checkpoint + fields->offset;
+    const void *value = mn_checkpoint_value(fields, writer->checkpoint);
     MN_TRY(fields->kind == MN_VALUE_TEXT
                ? write_text(writer, object, fields->name, value)
                : write_attribute(writer, object, fields->name, types[fields->kind][0], types[fields->kind][1],
@@ -125,7 +125,7 @@ static mn_status write_factors(struct writer *writer, hid_t dataset,
                                const struct mn_checkpoint_tensor *tensor) {
   char path[MN_SUMS_PATH];
   for (const struct mn_checkpoint_field *field = mn_checkpoint_tensor_fields; field->name; field++) {
-    const double *factor = (const double *)((const char *)tensor + field->offset);
+    const double *factor = mn_checkpoint_value(field, tensor);
     if (*factor != 0)
       MN_TRY(write_attribute(writer, dataset, field->name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 0, factor));
   }
@@ -167,11 +167,12 @@ static mn_status close_group(struct writer *writer, hid_t group, const char *pat
 
 static mn_status write_model(struct writer *writer) {
   const struct mn_checkpoint *checkpoint = writer->checkpoint;
+  const struct mn_model_config *model = &checkpoint->model;
   hid_t group;
   MN_TRY(create_group(writer, &group, writer->file, "model"));
   MN_TRY(write_fields(writer, group, mn_checkpoint_model_fields));
-  MN_TRY(write_attribute(writer, group, "hidden", H5T_STD_I64LE, H5T_NATIVE_INT64, (hsize_t)checkpoint->depth,
-                         checkpoint->hidden));
+  MN_TRY(write_attribute(writer, group, "hidden", H5T_STD_I64LE, H5T_NATIVE_INT64, (hsize_t)model->depth,
+                         model->hidden));
   for (int i = 0; i < checkpoint->tensor_count; i++)
     MN_TRY(write_tensor(writer, group, &checkpoint->tensors[i], MN_CHECKPOINT_VALUE));
   return close_group(writer, group, "model/");
@@ -276,7 +277,7 @@ static int fits(const struct mn_checkpoint *checkpoint, int index) {
 /* Refuses a checkpoint that the reader would refuse. */
 static mn_status check(const struct mn_checkpoint *checkpoint) {
   const struct mn_checkpoint *c = checkpoint;
-  if (c->depth < 1 || c->depth > MN_CHECKPOINT_BLOCKS || c->tensor_count != mn_checkpoint_expected(c) ||
+  if (c->model.depth < 1 || c->model.depth > MN_MODEL_DEPTH || c->tensor_count != mn_checkpoint_expected(c) ||
       c->option_count < 0 || c->option_count > MN_CHECKPOINT_OPTIONS || c->fingerprint_count < 0 ||
       c->fingerprint_count > MN_CHECKPOINT_FINGERPRINT || c->history_count < 0 ||
       c->history_count > MN_CHECKPOINT_HISTORY)
@@ -284,7 +285,7 @@ static mn_status check(const struct mn_checkpoint *checkpoint) {
         MN_USAGE,
         "a checkpoint of %ld blocks, %d tensors, %d options, %d items of a fingerprint and %d changes cannot "
         "be saved; mn_checkpoint_expected tells the number of tensors",
-        (long)c->depth, c->tensor_count, c->option_count, c->fingerprint_count, c->history_count);
+        (long)c->model.depth, c->tensor_count, c->option_count, c->fingerprint_count, c->history_count);
   for (int i = 0; i < c->tensor_count; i++)
     if (!fits(c, i))
       return mn_fail(MN_USAGE,

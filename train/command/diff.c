@@ -117,7 +117,8 @@ static void compare_tensors(struct diff *diff, const struct mn_checkpoint *a, co
 }
 
 static void compare_value(struct diff *diff, const char *name, enum mn_hdf5_value_kind kind, const void *a,
-                          const void *b, size_t size) {
+                          const void *b) {
+  const size_t size = 8; /* of a number */
   if (kind == MN_VALUE_TEXT ? strcmp(a, b) == 0 : memcmp(a, b, size) == 0) return;
   struct distance distance = {0, 0, 0, 0};
   if (kind == MN_VALUE_REAL) distance = measure(a, b, 1, size);
@@ -136,8 +137,7 @@ static void compare_fields(struct diff *diff, const char *object, const struct m
   for (; fields->name; fields++) {
     char name[160];
     snprintf(name, sizeof name, "%s %s", object, fields->name);
-    compare_value(diff, name, fields->kind, (const char *)a + fields->offset,
-                  (const char *)b + fields->offset, fields->size);
+    compare_value(diff, name, fields->kind, mn_checkpoint_value(fields, a), mn_checkpoint_value(fields, b));
   }
 }
 
@@ -146,10 +146,10 @@ static void compare_attributes(struct diff *diff, const struct mn_checkpoint *a,
   mn_json_array_open(&diff->json, "attributes");
   compare_fields(diff, "/model", mn_checkpoint_model_fields, a, b);
   /* Beyond its depth, a checkpoint's hidden is 0. */
-  for (int i = 0; i < a->depth || i < b->depth; i++) {
+  for (int i = 0; i < a->model.depth || i < b->model.depth; i++) {
     char name[64];
     snprintf(name, sizeof name, "/model hidden[%d]", i);
-    compare_value(diff, name, MN_VALUE_INTEGER, &a->hidden[i], &b->hidden[i], sizeof a->hidden[i]);
+    compare_value(diff, name, MN_VALUE_INTEGER, &a->model.hidden[i], &b->model.hidden[i]);
   }
   for (int i = 0; i < a->tensor_count; i++) {
     const struct mn_checkpoint_tensor *x = &a->tensors[i], *y = find(b, x->name);

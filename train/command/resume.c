@@ -20,7 +20,7 @@ static void show_then(char *out, size_t size, const struct mn_session *s, int in
   const char *name = mn_option_rows[index].name, *then = find_then(s, name);
   int excludes = mn_option_excludes(index);
   const char *other = excludes >= 0 ? mn_option_rows[excludes].name : NULL;
-  if (strcmp(name, "loss") == 0) then = s->from->loss; /* /config may have "auto" */
+  if (strcmp(name, "loss") == 0) then = mn_loss_name(s->from->model.loss); /* /config may have "auto" */
   if (other && find_then(s, other) && (!*then || strcmp(then, "0") == 0))
     snprintf(out, size, "--%s %.200s", other, find_then(s, other));
   else
@@ -70,11 +70,11 @@ static mn_status take_option(struct mn_session *s, int index) {
 
 /* /config has the loss option, which may be "auto"; /model has the loss that was used. */
 static mn_status check_loss(const struct mn_session *s) {
-  const char *asked = find_then(s, "loss");
-  if (!asked || strcmp(asked, "auto") == 0 || strcmp(asked, s->from->loss) == 0) return MN_OK;
+  const char *asked = find_then(s, "loss"), *used = mn_loss_name(s->from->model.loss);
+  if (!asked || strcmp(asked, "auto") == 0 || strcmp(asked, used) == 0) return MN_OK;
   return mn_fail(MN_BAD_DATA,
                  "%s: its /config has loss %.40s, but its /model %s: take an older checkpoint or a copy",
-                 s->from_path, asked, s->from->loss);
+                 s->from_path, asked, used);
 }
 
 mn_status mn_resume_options(struct mn_session *s) {

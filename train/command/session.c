@@ -217,7 +217,10 @@ static mn_status open_inputs(struct mn_session *s, struct mn_model_config *confi
                    (long)o->batch, (long)s->train->rows,
                    o->validation > 0 ? "that --validation leaves to train on" : "of the data",
                    (long)s->train->rows);
-  MN_TRY(s->from ? mn_snapshot_config(s->from, config) : new_model(s, config));
+  if (s->from)
+    *config = s->from->model;
+  else
+    MN_TRY(new_model(s, config));
   if (s->from && o->loss >= 0) config->loss = (enum mn_loss)o->loss; /* it may be another */
   config->plan = (enum mn_plan)o->plan;
   if (s->from) MN_TRY(check_fit(s, s->train, config, 1));
@@ -337,7 +340,10 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
   MN_TRY(mn_checkpoint_recognise(o->checkpoint, &checkpoint));
   if (checkpoint) MN_TRY(load_checkpoint(s));
   MN_TRY(open_part(s, targets));
-  MN_TRY(checkpoint ? mn_snapshot_config(s->from, &config) : weights_model(s, &config));
+  if (checkpoint)
+    config = s->from->model;
+  else
+    MN_TRY(weights_model(s, &config));
   MN_TRY(check_fit(s, s->test, &config, targets));
   const char *trained =
       checkpoint ? mn_text_find(s->from->fingerprint, s->from->fingerprint_count, "precision") : NULL;
@@ -395,11 +401,12 @@ static void describe_init(const struct mn_session *s) {
   char text[400] = "";
   mn_announce(o, "weights: from %s", o->init);
   if (mn_checkpoint_read_config(&from, o->init) != MN_OK) return;
+  const struct mn_model_config *then = &from->model;
   const char *plan = mn_text_find(from->options, from->option_count, "plan");
-  add_number(text, sizeof text, "groups", (double)from->groups, (double)now->groups);
-  add_number(text, sizeof text, "eps", from->eps, now->eps);
-  add_number(text, sizeof text, "slope", from->slope, now->slope);
-  add_difference(text, sizeof text, "loss", from->loss, mn_loss_name(now->loss));
+  add_number(text, sizeof text, "groups", (double)then->groups, (double)now->groups);
+  add_number(text, sizeof text, "eps", then->eps, now->eps);
+  add_number(text, sizeof text, "slope", then->slope, now->slope);
+  add_difference(text, sizeof text, "loss", mn_loss_name(then->loss), mn_loss_name(now->loss));
   if (plan) add_difference(text, sizeof text, "plan", plan, mn_plan_name(now->plan));
   if (*text) mn_announce(o, "note: %s was trained with%s", o->init, text);
   mn_checkpoint_free(from);
