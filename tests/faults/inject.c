@@ -74,13 +74,13 @@ static const struct {
   int number;
   enum class class;
 } calls[] = {
-    {SYS_open, OPEN},         {SYS_openat, OPEN},        {SYS_close, CLOSE},    {SYS_read, READ},
-    {SYS_pread64, READ},      {SYS_write, WRITE},        {SYS_pwrite64, WRITE}, {SYS_writev, WRITE},
-    {SYS_sendfile, WRITE},    {SYS_fsync, FSYNC},        {SYS_rename, RENAME},  {SYS_renameat2, RENAME},
-    {SYS_unlink, UNLINK},     {SYS_link, LINK},          {SYS_access, ACCESS},  {SYS_faccessat, ACCESS},
-    {SYS_faccessat2, ACCESS}, {SYS_stat, STAT},          {SYS_lstat, STAT},     {SYS_fstat, STAT},
-    {SYS_newfstatat, STAT},   {SYS_ftruncate, TRUNCATE}, {SYS_flock, LOCK},     {SYS_getdents64, LIST},
-    {SYS_readlink, READLINK}, {SYS_lseek, SEEK},         {SYS_statfs, DISK}};
+    {SYS_open, OPEN},          {SYS_openat, OPEN},   {SYS_close, CLOSE},      {SYS_read, READ},
+    {SYS_pread64, READ},       {SYS_write, WRITE},   {SYS_pwrite64, WRITE},   {SYS_writev, WRITE},
+    {SYS_fsync, FSYNC},        {SYS_rename, RENAME}, {SYS_renameat2, RENAME}, {SYS_unlink, UNLINK},
+    {SYS_link, LINK},          {SYS_access, ACCESS}, {SYS_faccessat, ACCESS}, {SYS_faccessat2, ACCESS},
+    {SYS_stat, STAT},          {SYS_lstat, STAT},    {SYS_fstat, STAT},       {SYS_newfstatat, STAT},
+    {SYS_ftruncate, TRUNCATE}, {SYS_flock, LOCK},    {SYS_getdents64, LIST},  {SYS_readlink, READLINK},
+    {SYS_lseek, SEEK},         {SYS_statfs, DISK}};
 enum { CALLS = sizeof calls / sizeof *calls };
 
 static struct report {

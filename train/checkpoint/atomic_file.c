@@ -2,16 +2,15 @@
  *
  * With keep 3 and run.h5, run.1.h5, run.2.h5 there, publishing run.h5.saving-A goes:
  *
- *   fsync run.h5.saving-A                    its bytes are on the disk
- *   rename run.2.h5 → run.h5.saving-B        the oldest is set aside, to be put back if anything below fails
+ *   fsync  run.h5.saving-A            its bytes are on the disk
+ *   unlink run.2.h5                   the oldest; if a number is free, only the files before it move
  *   rename run.1.h5 → run.2.h5
- *   link   run.h5 → run.1.h5                 now both are the same file (a copy where there are no links)
- *   rename run.h5.saving-A → run.h5          the moment it is published
- *   fsync  the folder                        the names are on the disk
- *   unlink run.h5.saving-B
+ *   link   run.h5 → run.1.h5          now both are the same file (a rename if there are no links)
+ *   rename run.h5.saving-A → run.h5   the moment it is published
+ *   fsync  the folder                 the names are on the disk
  *
- * With keep 1 it is run.h5 that gets the second name run.h5.saving-B, to be put back if the sync fails. A
- * killed run leaves .saving- files at worst, which the next save removes. */
+ * A save that fails may leave a free number, which the next save fills. A killed run may leave .saving- files,
+ * which the next save removes. */
 #include "train/checkpoint/atomic_file.h"
 
 #include <dirent.h>
@@ -23,7 +22,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
-#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -200,16 +198,12 @@ static int is_stale(const char *path) {
   return locks_work ? free_now : time(NULL) - status.st_mtime > STALE_SECONDS;
 }
 
-static void remove_stale(const struct mn_atomic_file *file) {
-  DIR *entries = opendir(file->folder);
-  if (!entries) return;
-  for (struct dirent *entry; (entry = readdir(entries));) {
-    char path[2 * MN_ATOMIC_FILE_PATH];
-    if (!is_temporary(entry->d_name, base_name(file->path))) continue;
-    snprintf(path, sizeof path, "%s/%s", file->folder, entry->d_name);
-    if (is_stale(path)) unlink(path);
-  }
-  closedir(entries);
+static void remove_stale(void *to, const char *entry) {
+  const struct mn_atomic_file *file = to;
+  char path[2 * MN_ATOMIC_FILE_PATH];
+  if (!is_temporary(entry, base_name(file->path))) return;
+  snprintf(path, sizeof path, "%s/%s", file->folder, entry);
+  if (is_stale(path)) unlink(path);
 }
 
 /* Refuses a path that no file can be put at. Sets *mode to the permissions of the file there, else to 0. */
@@ -253,7 +247,7 @@ mn_status mn_atomic_file_create(struct mn_atomic_file *file, const char *path) {
   MN_TRY(mn_atomic_file_resolve(file->path, path));
   folder_name(file->folder, sizeof file->folder, file->path);
   MN_TRY(check_path(file, &mode));
-  remove_stale(file);
+  (void)list_folder(file->path, remove_stale, file); /* if it cannot be listed, they stay */
   temporary_name(file->temporary, file->path);
   file->fd = create_file(file->temporary, mode);
   if (file->fd >= 0) return MN_OK;
@@ -313,121 +307,59 @@ mn_status mn_atomic_file_set_aside(char name[MN_ATOMIC_FILE_PATH], const char *p
   return sync_folder(folder);
 }
 
-/* Copies the rest of `from` to `to` and makes it durable; 0, or −1 with errno. */
-static int copy_descriptor(int to, int from) {
-  ssize_t done;
-  do done = sendfile(to, from, NULL, (size_t)1 << 30);
-  while (done > 0);
-  return done < 0 ? -1 : sync_descriptor(to);
-}
-
-/* A whole copy of `from` as `to`, through a temporary name, for file systems without hard links. */
-static int copy_file(const struct mn_atomic_file *file, const char *from, const char *to) {
-  char temporary[MN_ATOMIC_FILE_PATH];
-  struct stat status;
-  temporary_name(temporary, file->path);
-  int in = open(from, O_RDONLY | O_CLOEXEC);
-  if (in < 0) return -1;
-  int out = fstat(in, &status) == 0 ? create_file(temporary, status.st_mode & 0777) : -1;
-  int failed = out < 0 || copy_descriptor(out, in) != 0 || rename_new(temporary, to) != 0;
-  int error = errno;
-  if (out >= 0 && failed) unlink(temporary);
-  if (out >= 0) close(out);
-  close(in);
-  errno = error;
-  return failed ? -1 : 0;
-}
-
 static int links_missing(int error) {
   return error == EPERM || error == EOPNOTSUPP || error == ENOSYS || error == EMLINK;
 }
 
-/* A rotation renames each old file, number i to i + 1. The number `keep` stands for the temporary name under
- * which the oldest waits to be dropped, or to be put back. */
-struct rotation {
-  const struct mn_atomic_file *file;
-  int keep;
-  char aside[MN_ATOMIC_FILE_PATH]; /* that temporary name */
-  int least;                       /* of numbers ≥ least, each that was there has moved to the next */
-  int doubled;                     /* the file at `path` has its second name, number 1 */
-  int absent;                      /* there was no file at `path` */
-  int published;
-  int alone; /* keep 1 and no links: the old file has no second name, and cannot be put back */
-};
-
-static void number_name(char *out, const struct rotation *rotation, int number) {
-  if (number == rotation->keep)
-    memcpy(out, rotation->aside, sizeof rotation->aside);
-  else /* shorter than the temporary name, which fits */
-    MN_REQUIRE(mn_atomic_file_number(out, MN_ATOMIC_FILE_PATH, rotation->file->path, number) == 0);
-}
-
-static void undo(const struct rotation *rotation) {
-  char from[MN_ATOMIC_FILE_PATH], to[MN_ATOMIC_FILE_PATH];
-  const char *path = rotation->file->path;
-  number_name(from, rotation, 1);
-  if (rotation->published && rotation->doubled)
-    rename(from, path);
-  else if (rotation->published && !rotation->alone)
-    unlink(path); /* there was none before */
-  else if (rotation->doubled)
-    unlink(from);
-  for (int i = rotation->least; i < rotation->keep; i++) {
-    number_name(from, rotation, i + 1);
-    number_name(to, rotation, i);
-    rename_new(from, to); /* there is none where there was none before */
-  }
-}
-
-/* Renames the old files, and gives the file at `path` a second name. */
-static mn_status make_room(struct rotation *rotation) {
-  char from[MN_ATOMIC_FILE_PATH], to[MN_ATOMIC_FILE_PATH];
+static int is_free(const char *path) {
   struct stat status;
-  const char *path = rotation->file->path;
-  temporary_name(rotation->aside, path);
-  for (int i = rotation->keep - 1; i >= 1; i--) {
-    number_name(from, rotation, i);
-    number_name(to, rotation, i + 1);
-    if (rename_new(from, to) != 0 && errno != ENOENT) return mn_atomic_file_fail("rename", from, errno);
-    rotation->least = i;
-  }
-  number_name(to, rotation, 1);
-  rotation->absent = lstat(path, &status) != 0 && errno == ENOENT;
-  if (rotation->absent) return MN_OK;
-  rotation->doubled = link(path, to) == 0;
-  if (!rotation->doubled && links_missing(errno)) {
-    rotation->alone = rotation->keep == 1;
-    rotation->doubled = rotation->keep > 1 && copy_file(rotation->file, path, to) == 0;
-  }
-  if (rotation->doubled || rotation->alone) return MN_OK;
-  return mn_atomic_file_fail(rotation->keep == 1 ? "link" : "keep a copy of", path, errno);
+  return lstat(path, &status) != 0 && errno == ENOENT;
 }
 
-static mn_status rotate(struct rotation *rotation) {
-  const struct mn_atomic_file *file = rotation->file;
+static void number_name(char *out, const char *path, int number) { /* shorter than the temporary name */
+  MN_REQUIRE(mn_atomic_file_number(out, MN_ATOMIC_FILE_PATH, path, number) == 0);
+}
+
+/* Moves the files from number 1 on by one, up to a free number; without one, the last is removed. Then gives
+ * the file at `path` number 1 as a second name. */
+static mn_status make_room(const char *path, int keep) {
+  char from[MN_ATOMIC_FILE_PATH], to[MN_ATOMIC_FILE_PATH];
+  int last = 1;
+  for (number_name(to, path, last); last < keep - 1 && !is_free(to); number_name(to, path, last)) last++;
+  if (unlink(to) != 0 && errno != ENOENT) return mn_atomic_file_fail("remove", to, errno);
+  for (int i = last; i-- > 0;) {
+    number_name(from, path, i);
+    number_name(to, path, i + 1);
+    int failed = (i == 0 ? link : rename_new)(from, to) != 0;
+    if (failed && i == 0 && links_missing(errno)) failed = rename_new(from, to) != 0;
+    if (failed) return mn_atomic_file_fail(i == 0 ? "link" : "rename", from, errno);
+  }
+  return MN_OK;
+}
+
+/* After a failure, number 1 becomes `path` again. If both are the same file, rename does nothing. */
+static void take_back(const char *path) {
+  char first[MN_ATOMIC_FILE_PATH];
+  number_name(first, path, 1);
+  if (rename(first, path) == 0) unlink(first);
+}
+
+static mn_status publish(const struct mn_atomic_file *file, int keep) {
   if (sync_descriptor(file->fd) != 0) return mn_atomic_file_fail("write", file->path, errno);
-  rotation->absent = rotation->keep == 0;
-  if (rotation->keep > 0) MN_TRY(make_room(rotation));
-  if ((rotation->absent ? rename_new : rename)(file->temporary, file->path) != 0)
-    return errno == EEXIST ? mn_fail(MN_NO_CREATE,
-                                     "cannot save %s: a file of that name has appeared meanwhile, and is not "
-                                     "replaced: move it away, or name another",
-                                     file->path)
-                           : mn_atomic_file_fail("replace", file->path, errno);
-  rotation->published = 1;
-  return sync_folder(file->folder);
+  const int fresh = keep == 0 || is_free(file->path), kept = keep > 1 && !fresh;
+  if (kept) MN_TRY(make_room(file->path, keep));
+  if ((fresh ? rename_new : rename)(file->temporary, file->path) == 0) return sync_folder(file->folder);
+  const int error = errno;
+  if (kept) take_back(file->path);
+  if (error != EEXIST) return mn_atomic_file_fail("replace", file->path, error);
+  return mn_fail(MN_NO_CREATE,
+                 "cannot save %s: a file of that name has appeared meanwhile, and is not "
+                 "replaced: move it away, or name another",
+                 file->path);
 }
 
 mn_status mn_atomic_file_publish(struct mn_atomic_file *file, int keep) {
-  struct rotation rotation = {.file = file, .keep = keep, .least = keep};
-  mn_status status = rotate(&rotation);
-  if (status != MN_OK) {
-    undo(&rotation);
-    mn_atomic_file_discard(file); /* where it was published and taken back, there is nothing to unlink */
-    return status;
-  }
-  unlink(rotation.aside); /* not there where there were fewer files than `keep` */
-  close(file->fd);
-  file->fd = -1;
-  return MN_OK;
+  mn_status status = publish(file, keep);
+  mn_atomic_file_discard(file); /* after a rename the temporary name is gone already */
+  return status;
 }

@@ -26,9 +26,11 @@ struct mn_atomic_file {
 mn_status mn_atomic_file_create(struct mn_atomic_file *file, const char *path);
 
 /* Makes it durable and puts it in place of `path`; with keep > 1 the file that stood there moves to number 1,
- * that one to 2, up to keep − 1. keep 0: no file may stand there. Closes the file. On an error every file
- * that was there before is where it was, and the new one is gone. MN_NO_CREATE: there is a file at `path`
- * where none was to be, or it appeared in the midst. */
+ * that one to 2, up to the first free number or keep − 1, whose file is removed. keep 0: no file may stand
+ * there. Closes the file. On an error the file at `path` stands, and the new one is gone; a number may have
+ * become free, and of the others at most the last is removed. If only the sync of the folder fails, the new
+ * file stands at `path`. MN_NO_CREATE: there is a file at `path` where none was to be, or it appeared in the
+ * midst. */
 mn_status mn_atomic_file_publish(struct mn_atomic_file *file, int keep);
 
 /* Closes and removes it instead. */
