@@ -397,14 +397,14 @@ static void check_epilogue(const struct product *p, const struct mn_epilogue *ep
   }
 }
 
-/* Two planes: products whose epilogue does not fit are stored by the GEMM of our own first. */
+/* Two planes: the GEMM of our own stores a product whose epilogue it cannot apply. */
 template <typename Real>
-static mn_status run_hopper(struct mn_device *device, const struct mn_hopper_product *p,
-                            const struct mn_epilogue *epilogue, bool fits) {
-  if (fits) return mn_hopper_gemm(device, p, epilogue);
+static mn_status store_and_apply(struct mn_device *device, const struct mn_hopper_product *p,
+                                 const struct mn_epilogue *epilogue) {
   const struct mn_epilogue store = {MN_STORE, epilogue->into, NULL, NULL, NULL, 0};
-  MN_REQUIRE(epilogue->into && mn_hopper_fits(device, p, &store));
-  MN_TRY(mn_hopper_gemm(device, p, &store));
+  mn_hopper_launcher *const launch = mn_hopper_plan(device, p, &store);
+  MN_REQUIRE(epilogue->into && launch);
+  MN_TRY(launch(device, p, &store));
   return mn_cuda_epilogue<Real>::run(device, epilogue->into, p->rows, p->cols, epilogue);
 }
 
@@ -440,9 +440,9 @@ mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, c
                                            a->scale,
                                            b->scale,
                                            arrival};
-    const bool fits = mn_hopper_fits(device, &ours, epilogue);
-    if (fits || a->planes[1]) {
-      MN_TRY(run_hopper<Real>(device, &ours, epilogue, fits));
+    mn_hopper_launcher *const launch = mn_hopper_plan(device, &ours, epilogue);
+    if (launch || a->planes[1]) {
+      MN_TRY(launch ? launch(device, &ours, epilogue) : store_and_apply<Real>(device, &ours, epilogue));
       return arrival && arrival->pending ? mn_peer_arrived(device, arrival) : MN_OK;
     }
   }

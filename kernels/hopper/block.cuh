@@ -178,43 +178,29 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
   }
 };
 
-/* The tile for groups of so many channels: the first of plain, half and small that fills the GPU or pays. */
-template <enum mn_plane_kind Planes>
-static enum mn_tile block_tile_of(const struct mn_device *device, const struct mn_hopper_product *p,
-                                  int64_t width) {
-  typedef mn_plain_tile<Planes> plain;
-  typedef mn_half_tile<Planes> half;
-  if (mn_tiles_fill<plain>(device, p)) return width <= plain::COLS ? MN_PLAIN_TILE : MN_NO_TILE;
-  if ((int)half::COLS < (int)plain::COLS && width <= half::COLS && mn_tiles_fill<half>(device, p))
-    return MN_HALF_TILE;
-  return width <= mn_small_tile<Planes>::COLS && mn_small_pays<Planes>(device, p) ? MN_SMALL_TILE
-                                                                                  : MN_NO_TILE;
+template <enum mn_form Form, class Epilogue>
+static mn_status launch_block(struct mn_device *device, const struct mn_hopper_product *p,
+                              const struct mn_epilogue *epilogue) {
+  return mn_hopper_launch<Form, Epilogue>(device, p, mn_block_arguments_of<float>(device, NULL, epilogue));
 }
 
+/* The launcher for groups of `width` channels, a power of two from D on, with the first of plain, half and
+ * small tile that fills the GPU or pays; NULL: there is none. */
 template <enum mn_form Form, enum mn_epilogue_kind Kind, bool Saves, enum mn_plane_kind Planes, int D = 8>
-static mn_status launch_width(struct mn_device *device, const struct mn_hopper_product *p,
-                              const mn_block_arguments<float> &a) {
+static mn_hopper_launcher *plan_width(const struct mn_device *device, const struct mn_hopper_product *p,
+                                      int64_t width) {
   typedef mn_plain_tile<Planes> plain;
   typedef mn_half_tile<Planes> half;
   typedef mn_small_tile<Planes> small;
   if constexpr (D < plain::COLS)
-    if (a.width > D) return launch_width<Form, Kind, Saves, Planes, 2 * D>(device, p, a);
-  MN_REQUIRE(a.width == D);
-  const enum mn_tile tile = block_tile_of<Planes>(device, p, D);
-  if constexpr (D <= small::COLS)
-    if (tile == MN_SMALL_TILE)
-      return mn_hopper_launch<Form, block_epilogue<Kind, D, Saves, small>>(device, p, a);
+    if (width > D) return plan_width<Form, Kind, Saves, Planes, 2 * D>(device, p, width);
+  if (width != D) return NULL;
+  if (mn_tiles_fill<plain>(device, p)) return launch_block<Form, block_epilogue<Kind, D, Saves, plain>>;
   if constexpr (D <= half::COLS && (int)half::COLS < (int)plain::COLS)
-    if (tile == MN_HALF_TILE)
-      return mn_hopper_launch<Form, block_epilogue<Kind, D, Saves, half>>(device, p, a);
-  return mn_hopper_launch<Form, block_epilogue<Kind, D, Saves, plain>>(device, p, a);
-}
-
-template <enum mn_form Form, enum mn_epilogue_kind Kind, enum mn_plane_kind Planes, bool Saves = false>
-static mn_status launch(struct mn_device *device, const struct mn_hopper_product *p,
-                        const struct mn_epilogue *epilogue) {
-  return launch_width<Form, Kind, Saves, Planes>(device, p,
-                                                 mn_block_arguments_of<float>(device, NULL, epilogue));
+    if (mn_tiles_fill<half>(device, p)) return launch_block<Form, block_epilogue<Kind, D, Saves, half>>;
+  if constexpr (D <= small::COLS)
+    if (mn_small_pays<Planes>(device, p)) return launch_block<Form, block_epilogue<Kind, D, Saves, small>>;
+  return NULL;
 }
 
 /* Whether a forward writes more than y's planes. */
@@ -231,39 +217,22 @@ template <enum mn_plane_kind Planes> static bool writes(const struct mn_operand 
 /* The epilogue accesses matrices and vectors of channels 16 bytes at a time, so all must be aligned to that.
  */
 template <enum mn_plane_kind Planes>
-static bool block_fits(const struct mn_device *device, const struct mn_hopper_product *p,
-                       const struct mn_epilogue *epilogue) {
+static mn_hopper_launcher *plan_block(const struct mn_device *device, const struct mn_hopper_product *p,
+                                      const struct mn_epilogue *epilogue) {
   const struct mn_block *b = epilogue->block;
+  const enum mn_epilogue_kind kind = epilogue->kind;
   const int64_t width = b->channels / b->groups;
-  if (p->form != (epilogue->kind == MN_BLOCK_BACKWARD ? MN_NN : MN_NT)) return false;
-  if (epilogue->kind == MN_BLOCK_LOSS && (saves(b) || b->y)) return false;
-  if (epilogue->kind == MN_BLOCK_BACKWARD && b->narrow) return false;
-  if (epilogue->kind != MN_BLOCK && (b->dz->real || !b->dz->planes[0])) return false;
-  return b->ops == MN_OP_ALL && width >= 8 && (width & (width - 1)) == 0 &&
-         block_tile_of<Planes>(device, p, width) != MN_NO_TILE &&
-         mn_aligned(16, b->bias, b->gamma, b->beta, b->z, b->target, b->sums) && writes<Planes>(b->y) &&
-         (epilogue->kind == MN_BLOCK || writes<Planes>(b->dz));
-}
-
-template <enum mn_plane_kind Planes>
-static mn_status block(struct mn_device *device, const struct mn_hopper_product *p,
-                       const struct mn_epilogue *epilogue) {
-  switch (epilogue->kind) {
-  case MN_BLOCK:
-    return saves(epilogue->block) ? launch<MN_NT, MN_BLOCK, Planes, true>(device, p, epilogue)
-                                  : launch<MN_NT, MN_BLOCK, Planes>(device, p, epilogue);
-  case MN_BLOCK_LOSS:
-    return launch<MN_NT, MN_BLOCK_LOSS, Planes>(device, p, epilogue);
-  case MN_BLOCK_BACKWARD:
-    return launch<MN_NN, MN_BLOCK_BACKWARD, Planes>(device, p, epilogue);
-  case MN_STORE:
-  case MN_ADD:
-  case MN_UPDATE:
-  case MN_REDUCE_SCATTER:
-  case MN_REDUCE_SCATTER_ROWS:
-    break;
-  }
-  mn_abort(__FILE__, __LINE__, "a block epilogue");
+  if (p->form != (kind == MN_BLOCK_BACKWARD ? MN_NN : MN_NT)) return NULL;
+  if (kind == MN_BLOCK_LOSS && (saves(b) || b->y)) return NULL;
+  if (kind == MN_BLOCK_BACKWARD && b->narrow) return NULL;
+  if (kind != MN_BLOCK && (b->dz->real || !b->dz->planes[0] || !writes<Planes>(b->dz))) return NULL;
+  if (b->ops != MN_OP_ALL || !writes<Planes>(b->y) ||
+      !mn_aligned(16, b->bias, b->gamma, b->beta, b->z, b->target, b->sums))
+    return NULL;
+  if (kind == MN_BLOCK_BACKWARD) return plan_width<MN_NN, MN_BLOCK_BACKWARD, false, Planes>(device, p, width);
+  if (kind == MN_BLOCK_LOSS) return plan_width<MN_NT, MN_BLOCK_LOSS, false, Planes>(device, p, width);
+  return saves(b) ? plan_width<MN_NT, MN_BLOCK, true, Planes>(device, p, width)
+                  : plan_width<MN_NT, MN_BLOCK, false, Planes>(device, p, width);
 }
 
 #endif

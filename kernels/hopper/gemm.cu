@@ -3,48 +3,46 @@
 #include <cudaTypedefs.h>
 
 #include "kernels/cuda.cuh"
-#include "kernels/hopper/kinds.cuh"
+#include "kernels/hopper/gemm.h"
 
-mn_status mn_hopper_gemm(struct mn_device *device, const struct mn_hopper_product *p,
-                         const struct mn_epilogue *epilogue) {
-  if (epilogue->kind == MN_REDUCE_SCATTER) return mn_hopper_reduce_scatter(device, p, epilogue);
-  if (epilogue->kind == MN_REDUCE_SCATTER_ROWS) return mn_hopper_reduce_scatter_rows(device, p, epilogue);
+struct kind {
+  mn_hopper_launcher *(*plan)(const struct mn_device *device, const struct mn_hopper_product *p,
+                              const struct mn_epilogue *epilogue);
+  mn_hopper_launcher *store;
+};
+
+static struct kind kind_of(const struct mn_hopper_product *p) {
   switch (p->planes) {
   case MN_PLANES_BF16:
-    return mn_hopper<MN_PLANES_BF16>::run(device, p, epilogue);
+    return {mn_hopper<MN_PLANES_BF16>::plan, mn_hopper<MN_PLANES_BF16>::store};
   case MN_PLANES_FP16:
-    return mn_hopper<MN_PLANES_FP16>::run(device, p, epilogue);
+    return {mn_hopper<MN_PLANES_FP16>::plan, mn_hopper<MN_PLANES_FP16>::store};
   case MN_PLANES_FP16X2:
-    return mn_hopper<MN_PLANES_FP16X2>::run(device, p, epilogue);
+    return {mn_hopper<MN_PLANES_FP16X2>::plan, mn_hopper<MN_PLANES_FP16X2>::store};
   case MN_NO_PLANES:
     break;
   }
   mn_abort(__FILE__, __LINE__, "planes");
 }
 
+mn_status mn_hopper_store(struct mn_device *device, const struct mn_hopper_product *p,
+                          const struct mn_epilogue *epilogue) {
+  return kind_of(p).store(device, p, epilogue);
+}
+
 /* Sizes in multiples of 8 give rows of multiples of 16 bytes in a plane, which the TMA requires, and whole
  * vectors in the epilogue. */
-bool mn_hopper_fits(const struct mn_device *device, const struct mn_hopper_product *p,
-                    const struct mn_epilogue *epilogue) {
+mn_hopper_launcher *mn_hopper_plan(const struct mn_device *device, const struct mn_hopper_product *p,
+                                   const struct mn_epilogue *epilogue) {
   const bool block =
       epilogue->kind == MN_BLOCK || epilogue->kind == MN_BLOCK_LOSS || epilogue->kind == MN_BLOCK_BACKWARD;
   if (!device->has_own_gemm || (device->force_cublas && (block || p->planes != MN_PLANES_FP16X2)))
-    return false;
-  if (p->cols % 8 || (p->form == MN_TN ? p->rows : p->depth) % 8) return false;
-  if (!mn_aligned(16, p->a[0], p->a[1], p->b[0], p->b[1])) return false;
-  if (p->rows > INT32_MAX / 2 || p->cols > INT32_MAX / 2 || p->depth > INT32_MAX / 2) return false;
-  if ((p->rows + 63) / 64 * ((p->cols + 63) / 64) > INT32_MAX / 4) return false; /* the smallest tiles */
-  switch (p->planes) {
-  case MN_PLANES_BF16:
-    return mn_hopper<MN_PLANES_BF16>::fits(device, p, epilogue);
-  case MN_PLANES_FP16:
-    return mn_hopper<MN_PLANES_FP16>::fits(device, p, epilogue);
-  case MN_PLANES_FP16X2:
-    return mn_hopper<MN_PLANES_FP16X2>::fits(device, p, epilogue);
-  case MN_NO_PLANES:
-    break;
-  }
-  mn_abort(__FILE__, __LINE__, "planes");
+    return NULL;
+  if (p->cols % 8 || (p->form == MN_TN ? p->rows : p->depth) % 8) return NULL;
+  if (!mn_aligned(16, p->a[0], p->a[1], p->b[0], p->b[1])) return NULL;
+  if (p->rows > INT32_MAX / 2 || p->cols > INT32_MAX / 2 || p->depth > INT32_MAX / 2) return NULL;
+  if ((p->rows + 63) / 64 * ((p->cols + 63) / 64) > INT32_MAX / 4) return NULL; /* the smallest tiles */
+  return kind_of(p).plan(device, p, epilogue);
 }
 
 /* With a driver that lacks the function, products take the library path. */

@@ -1,4 +1,4 @@
-/* The interface of the Hopper GEMM: whether it fits a product, and the product itself. */
+/* The interface of the Hopper GEMM: the launcher for a product, if it fits. */
 #ifndef MN_KERNELS_HOPPER_GEMM_H
 #define MN_KERNELS_HOPPER_GEMM_H
 
@@ -20,24 +20,30 @@ struct mn_hopper_product {
                                        are multiples of 128 columns; or NULL */
 };
 
-/* Whether the Hopper GEMM can compute this product with this epilogue, and is expected to be faster than the
- * library: compute capability 9.0; rows of multiples of 16 bytes; 16-byte alignment; and tiles that fill the
- * GPU or, except for what stores, little depth. Two planes are of no use to the library, so for
- * what stores and for MN_UPDATE any number of tiles will do. A block epilogue must have all of
- * its operations, groups of 8, 16, 32, 64, 128 or 256 channels (at most as many as the tile has columns),
- * and, in a loss or a backward, dz in planes only. An update must come from a MN_TN product. What
+/* Computes the product and applies the epilogue. */
+typedef mn_status mn_hopper_launcher(struct mn_device *device, const struct mn_hopper_product *p,
+                                     const struct mn_epilogue *epilogue);
+
+/* The launcher for this product with this epilogue; NULL if the Hopper GEMM cannot compute it, or is not
+ * expected to be faster than the library: compute capability 9.0; rows of multiples of 16 bytes; 16-byte
+ * alignment; and tiles that fill the GPU or, except for what stores, little depth. Two planes are of no use to
+ * the library, so for what stores and for MN_UPDATE any number of tiles will do. A block epilogue must have
+ * all of its operations, groups of 8, 16, 32, 64, 128 or 256 channels (at most as many as the tile has
+ * columns), and, in a loss or a backward, dz in planes only. An update must come from a MN_TN product. What
  * stores uses epilogue->into: MN_STORE, MN_ADD, MN_REDUCE_SCATTER and MN_REDUCE_SCATTER_ROWS. */
-bool mn_hopper_fits(const struct mn_device *device, const struct mn_hopper_product *p,
-                    const struct mn_epilogue *epilogue);
-
-mn_status mn_hopper_gemm(struct mn_device *device, const struct mn_hopper_product *p,
-                         const struct mn_epilogue *epilogue);
-
-/* Of these, what computes a rank's term of a sum, in pieces that are exchanged beside it (terms.cu). */
-mn_status mn_hopper_reduce_scatter(struct mn_device *device, const struct mn_hopper_product *p,
+mn_hopper_launcher *mn_hopper_plan(const struct mn_device *device, const struct mn_hopper_product *p,
                                    const struct mn_epilogue *epilogue);
-mn_status mn_hopper_reduce_scatter_rows(struct mn_device *device, const struct mn_hopper_product *p,
-                                        const struct mn_epilogue *epilogue);
+
+/* MN_STORE, whether the tiles fill the GPU or not; and what computes a rank's term of a sum, in pieces that are
+ * exchanged beside it (terms.cu). */
+mn_hopper_launcher mn_hopper_store, mn_hopper_reduce_scatter, mn_hopper_reduce_scatter_rows;
+
+/* plan and store for one kind of planes. The file that includes epilogues.cuh instantiates it. */
+template <enum mn_plane_kind Kind> struct mn_hopper {
+  static mn_hopper_launcher *plan(const struct mn_device *device, const struct mn_hopper_product *p,
+                                  const struct mn_epilogue *epilogue);
+  static mn_hopper_launcher store;
+};
 
 enum { MN_K_BLOCK = 64 }; /* depth of a stage: 128 bytes, the width of the swizzle */
 

@@ -33,14 +33,14 @@ static mn_status multiply_columns(struct mn_device *device, const struct mn_hopp
   const struct mn_epilogue store = {MN_STORE, static_cast<float *>(into) + first, NULL, NULL, NULL, 0};
   some.cols = cols, some.pitch = p->cols;
   for (int i = 0; i < 2 && p->b[i]; i++) some.b[i] = static_cast<const uint16_t *>(p->b[i]) + first;
-  return mn_hopper_gemm(device, &some, &store);
+  return mn_hopper_store(device, &some, &store);
 }
 
 /* In one launch, and then exchanged. */
 static mn_status multiply_and_exchange(struct mn_device *device, const struct mn_hopper_product *p,
                                        const struct mn_epilogue *epilogue) {
   const struct mn_epilogue store = {MN_STORE, epilogue->into, NULL, NULL, NULL, 0};
-  MN_TRY(mn_hopper_gemm(device, p, &store));
+  MN_TRY(mn_hopper_store(device, p, &store));
   return mn_cuda_epilogue<float>::run(device, epilogue->into, p->rows, p->cols, epilogue);
 }
 

@@ -55,8 +55,6 @@ template <enum mn_plane_kind Kind> struct mn_small_tile {
   enum { CONSUMER_REGS = 0, EPILOGUE_REGS = 0, PRODUCER_REGS = 0 };
 };
 
-enum mn_tile { MN_NO_TILE, MN_SMALL_TILE, MN_HALF_TILE, MN_STREAMING_TILE, MN_PLAIN_TILE };
-
 template <class Tile> constexpr int mn_consumer_warps = Tile::ROWS / 16;
 template <class Tile>
 constexpr int mn_tile_threads = 32 * (mn_consumer_warps<Tile> + Tile::EPILOGUE_WARPS + 4);

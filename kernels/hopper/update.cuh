@@ -169,78 +169,54 @@ enum { DEEP = 2048 };
 enum { KEPT = 8 << 20 };
 
 /* The height of an update's panels, in clusters: 1 where all of b fits in KEPT bytes, else as many clusters
- * as have rows of a that fit. At a great depth neither fits, and a panel is as in every product. */
+ * as have rows of a that fit. At a great depth neither fits, and a panel is as in every product; as with the
+ * small tile. */
 template <class Tile> static int panel_of(const struct mn_hopper_product *p) {
   const int64_t deep = p->depth * 2 * Tile::PLANES;
-  if (p->depth > DEEP) return MN_PANEL;
+  if (Tile::CLUSTER == 1 || p->depth > DEEP) return MN_PANEL;
   if (p->cols * deep <= KEPT) return 1;
   return (int)std::max(KEPT / (Tile::CLUSTER * Tile::ROWS * deep), (int64_t)1);
 }
 
-template <enum mn_plane_kind Kind>
-static enum mn_tile update_tile_of(const struct mn_device *device, const struct mn_hopper_product *p) {
-  const bool streaming = mn_tiles_fill<mn_streaming_tile<Kind>>(device, p);
-  if constexpr (Kind == MN_PLANES_FP16X2) {
-    return streaming ? MN_STREAMING_TILE : MN_SMALL_TILE;
-  } else {
-    const bool plain = mn_tiles_fill<mn_plain_tile<Kind>>(device, p);
-    if (plain && p->depth > DEEP) return MN_PLAIN_TILE;
-    return streaming                        ? MN_STREAMING_TILE
-           : plain                          ? MN_PLAIN_TILE
-           : mn_small_pays<Kind>(device, p) ? MN_SMALL_TILE
-                                            : MN_NO_TILE;
-  }
+template <class Rule, int Moments, bool Split, class Tile>
+static mn_status launch_update(struct mn_device *device, const struct mn_hopper_product *p,
+                               const struct mn_epilogue *epilogue) {
+  const struct mn_update *u = epilogue->update;
+  const update_arguments<Rule> a = {mn_weight_of<float>(u->w), mn_moments_of<Rule, float>(u, 0), p->rows,
+                                    p->cols, Rule::of(device, u->rule)};
+  return mn_hopper_launch<MN_TN, update_epilogue<Rule, Moments, Split, Tile>>(device, p, a,
+                                                                              panel_of<Tile>(p));
 }
 
 template <class Rule, int Moments, bool Split, enum mn_plane_kind Kind>
-static mn_status launch_update(struct mn_device *device, const struct mn_hopper_product *p,
-                               const struct mn_update *u) {
-  typedef mn_plain_tile<Kind> plain;
-  typedef mn_streaming_tile<Kind> streaming;
-  typedef mn_small_tile<Kind> small;
-  const update_arguments<Rule> a = {mn_weight_of<float>(u->w), mn_moments_of<Rule, float>(u, 0), p->rows,
-                                    p->cols, Rule::of(device, u->rule)};
-  switch (update_tile_of<Kind>(device, p)) {
-  case MN_PLAIN_TILE:
-    if constexpr (Kind != MN_PLANES_FP16X2)
-      return mn_hopper_launch<MN_TN, update_epilogue<Rule, Moments, Split, plain>>(device, p, a,
-                                                                                   panel_of<plain>(p));
-    break;
-  case MN_STREAMING_TILE:
-    return mn_hopper_launch<MN_TN, update_epilogue<Rule, Moments, Split, streaming>>(device, p, a,
-                                                                                     panel_of<streaming>(p));
-  case MN_SMALL_TILE:
-    return mn_hopper_launch<MN_TN, update_epilogue<Rule, Moments, Split, small>>(device, p, a);
-  case MN_HALF_TILE:
-  case MN_NO_TILE:
-    break;
-  }
-  mn_abort(__FILE__, __LINE__, "an update that fits");
+static mn_hopper_launcher *plan_tile(const struct mn_device *device, const struct mn_hopper_product *p) {
+  const bool streams = mn_tiles_fill<mn_streaming_tile<Kind>>(device, p);
+  if constexpr (Kind != MN_PLANES_FP16X2)
+    if ((p->depth > DEEP || !streams) && mn_tiles_fill<mn_plain_tile<Kind>>(device, p))
+      return launch_update<Rule, Moments, Split, mn_plain_tile<Kind>>;
+  if (streams) return launch_update<Rule, Moments, Split, mn_streaming_tile<Kind>>;
+  return Kind == MN_PLANES_FP16X2 || mn_small_pays<Kind>(device, p)
+             ? launch_update<Rule, Moments, Split, mn_small_tile<Kind>>
+             : NULL;
 }
 
 template <bool Split, enum mn_plane_kind Kind>
-static mn_status update_by_rule(struct mn_device *device, const struct mn_hopper_product *p,
-                                const struct mn_update *u) {
-  if (u->rule->kind == MN_ADAMW) return launch_update<mn_adamw<float>, 2, Split, Kind>(device, p, u);
-  return u->momentum ? launch_update<mn_sgd<float>, 1, Split, Kind>(device, p, u)
-                     : launch_update<mn_sgd<float>, 0, Split, Kind>(device, p, u);
+static mn_hopper_launcher *plan_rule(const struct mn_device *device, const struct mn_hopper_product *p,
+                                     const struct mn_update *u) {
+  if (u->rule->kind == MN_ADAMW) return plan_tile<mn_adamw<float>, 2, Split, Kind>(device, p);
+  return u->momentum ? plan_tile<mn_sgd<float>, 1, Split, Kind>(device, p)
+                     : plan_tile<mn_sgd<float>, 0, Split, Kind>(device, p);
 }
 
 template <enum mn_plane_kind Kind>
-static mn_status update(struct mn_device *device, const struct mn_hopper_product *p,
-                        const struct mn_update *u) {
-  MN_REQUIRE(p->form == MN_TN);
+static mn_hopper_launcher *plan_update(const struct mn_device *device, const struct mn_hopper_product *p,
+                                       const struct mn_update *u) {
+  if (p->form != MN_TN || mn_planes_of(u->w).kind != Kind ||
+      !mn_aligned(16, u->w->real, u->w->planes[0], u->w->planes[1], u->w->low, u->momentum, u->squares))
+    return NULL;
   if constexpr (Kind == MN_PLANES_BF16)
-    if (u->w->low) return update_by_rule<true, Kind>(device, p, u);
-  return update_by_rule<false, Kind>(device, p, u);
-}
-
-template <enum mn_plane_kind Kind>
-static bool update_fits(const struct mn_device *device, const struct mn_hopper_product *p,
-                        const struct mn_update *u) {
-  return p->form == MN_TN && mn_planes_of(u->w).kind == Kind &&
-         mn_aligned(16, u->w->real, u->w->planes[0], u->w->planes[1], u->w->low, u->momentum, u->squares) &&
-         update_tile_of<Kind>(device, p) != MN_NO_TILE;
+    if (u->w->low) return plan_rule<true, Kind>(device, p, u);
+  return plan_rule<false, Kind>(device, p, u);
 }
 
 #endif
