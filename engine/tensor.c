@@ -153,98 +153,68 @@ mn_status mn_operand_prepare(struct mn_context *context, struct mn_operand *oper
 /* A split weight is written and read by way of floats in pinned memory, so many at a time. */
 enum { PIECE = 1 << 20 };
 
-struct piece {
-  float *floats;
-  int64_t first, count;
-};
-
-/* What all pieces are made of, or go to: those members that the function reads. */
+/* Where all pieces go, `wide` or `narrow`; if both are NULL the weight is written, from `from` or, if that is
+ * NULL too, with uniform numbers. */
 struct whole {
   const double *from;
-  double *wide; /* to */
-  float *narrow;
-  uint64_t seed, drawn; /* of uniform numbers: the first is number `drawn` of its sequence */
+  uint64_t seed, drawn; /* the first is number `drawn` of its sequence */
   uint32_t sequence;
   double bound;
+  double *wide;
+  float *narrow;
 };
 
-typedef mn_status piece_function(struct mn_context *context, struct mn_operand *w, const struct piece *piece,
-                                 const struct whole *whole);
+/* The host's next use of the floats is behind the device's. */
+static mn_status move_piece(struct mn_context *context, struct mn_operand *w, float *floats, int64_t first,
+                            int64_t count, const struct whole *whole) {
+  const struct mn_kernels *k = context->kernels;
+  struct mn_device *device = context->device;
+  const int reads = whole->wide || whole->narrow;
+  for (int64_t i = 0; i < count && whole->from; i++) floats[i] = (float)whole->from[first + i];
+  if (!reads && !whole->from)
+    MN_TRY(k->uniform(device, floats, count, whole->seed, whole->sequence, whole->drawn + (uint64_t)first,
+                      whole->bound));
+  MN_TRY(reads ? k->join(device, floats, w, first, count) : k->split(device, w, first, floats, count));
+  MN_TRY(k->synchronize(device));
+  for (int64_t i = 0; i < count && whole->wide; i++) whole->wide[first + i] = floats[i];
+  if (whole->narrow) memcpy(whole->narrow + first, floats, (size_t)count * sizeof *floats);
+  return MN_OK;
+}
 
-static mn_status in_pieces(struct mn_context *context, const struct mn_tensor *tensor, piece_function *run,
+static mn_status in_pieces(struct mn_context *context, const struct mn_tensor *tensor,
                            const struct whole *whole) {
   struct mn_operand w = tensor->value; /* whose memory is written, and nothing else */
   const int64_t all = mn_tensor_count(tensor), most = all < PIECE ? all : PIECE;
-  struct piece piece;
+  float *floats;
   mn_status status = MN_OK;
-  MN_TRY(context->kernels->allocate_host(context->device, (void **)&piece.floats,
-                                         (size_t)most * sizeof *piece.floats));
-  for (piece.first = 0; piece.first < all && status == MN_OK; piece.first += piece.count) {
-    piece.count = all - piece.first < most ? all - piece.first : most;
-    status = run(context, &w, &piece, whole);
-  }
-  context->kernels->release_host(context->device, piece.floats);
+  MN_TRY(context->kernels->allocate_host(context->device, (void **)&floats, (size_t)most * sizeof *floats));
+  for (int64_t first = 0; first < all && status == MN_OK; first += most)
+    status = move_piece(context, &w, floats, first, all - first < most ? all - first : most, whole);
+  context->kernels->release_host(context->device, floats);
   return status;
 }
 
-/* The host's next use of the floats is behind the device's. */
-static mn_status split(struct mn_context *context, struct mn_operand *w, const struct piece *p) {
-  MN_TRY(context->kernels->split(context->device, w, p->first, p->floats, p->count));
-  return context->kernels->synchronize(context->device);
-}
-static mn_status join(struct mn_context *context, const struct mn_operand *w, const struct piece *p) {
-  MN_TRY(context->kernels->join(context->device, p->floats, w, p->first, p->count));
-  return context->kernels->synchronize(context->device);
-}
-
-static mn_status write_piece(struct mn_context *context, struct mn_operand *w, const struct piece *p,
-                             const struct whole *whole) {
-  for (int64_t i = 0; i < p->count; i++) p->floats[i] = (float)whole->from[p->first + i];
-  return split(context, w, p);
-}
-
 mn_status mn_tensor_write(struct mn_context *context, struct mn_tensor *tensor, const double *from) {
-  if (tensor->value.split) return in_pieces(context, tensor, write_piece, &(struct whole){.from = from});
+  if (tensor->value.split) return in_pieces(context, tensor, &(struct whole){.from = from});
   MN_TRY(mn_context_write(context, tensor->value.real, from, mn_tensor_count(tensor)));
   tensor->value.stale = 1;
   return mn_operand_prepare(context, &tensor->value);
 }
 
-static mn_status draw_piece(struct mn_context *context, struct mn_operand *w, const struct piece *p,
-                            const struct whole *whole) {
-  MN_TRY(context->kernels->uniform(context->device, p->floats, p->count, whole->seed, whole->sequence,
-                                   whole->drawn + (uint64_t)p->first, whole->bound));
-  return split(context, w, p);
-}
-
 mn_status mn_tensor_uniform(struct mn_context *context, struct mn_tensor *tensor, uint64_t seed,
                             uint32_t sequence, uint64_t first, double bound) {
   const struct whole whole = {.seed = seed, .sequence = sequence, .drawn = first, .bound = bound};
-  if (tensor->value.split) return in_pieces(context, tensor, draw_piece, &whole);
+  if (tensor->value.split) return in_pieces(context, tensor, &whole);
   MN_TRY(context->kernels->uniform(context->device, tensor->value.real, mn_tensor_count(tensor), seed,
                                    sequence, first, bound));
   tensor->value.stale = 1;
   return mn_operand_prepare(context, &tensor->value);
 }
 
-static mn_status read_piece(struct mn_context *context, struct mn_operand *w, const struct piece *p,
-                            const struct whole *whole) {
-  MN_TRY(join(context, w, p));
-  for (int64_t i = 0; i < p->count; i++) whole->wide[p->first + i] = p->floats[i];
-  return MN_OK;
-}
-
 mn_status mn_tensor_read(struct mn_context *context, const struct mn_tensor *tensor, double *to) {
-  if (tensor->value.split) return in_pieces(context, tensor, read_piece, &(struct whole){.wide = to});
+  if (tensor->value.split) return in_pieces(context, tensor, &(struct whole){.wide = to});
   MN_REQUIRE(tensor->value.real);
   return mn_context_read(context, to, tensor->value.real, mn_tensor_count(tensor));
-}
-
-static mn_status download_piece(struct mn_context *context, struct mn_operand *w, const struct piece *p,
-                                const struct whole *whole) {
-  MN_TRY(join(context, w, p));
-  memcpy(whole->narrow + p->first, p->floats, (size_t)p->count * sizeof *p->floats);
-  return MN_OK;
 }
 
 static mn_status check_bytes(const struct mn_context *context, const struct mn_tensor *tensor, size_t bytes) {
@@ -258,7 +228,7 @@ static mn_status check_bytes(const struct mn_context *context, const struct mn_t
 mn_status mn_tensor_download(struct mn_context *context, const struct mn_tensor *tensor, void *to,
                              size_t bytes) {
   MN_TRY(check_bytes(context, tensor, bytes));
-  if (tensor->value.split) return in_pieces(context, tensor, download_piece, &(struct whole){.narrow = to});
+  if (tensor->value.split) return in_pieces(context, tensor, &(struct whole){.narrow = to});
   return context->kernels->download(context->device, to, tensor->value.real, bytes);
 }
 
