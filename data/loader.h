@@ -43,7 +43,7 @@ MN_API void mn_loader_close(struct mn_loader *loader); /* NULL is fine */
 
 /* Gathers the next `samples` samples into the next buffer; with replicas, mn_own_rows of each batch of them.
  * *number is the buffer's number, *batch describes the rows in it. Call it between ahead_begin and ahead_end
- * of the device (kernels/ahead.h), whose rules hold for the buffers. An error of reading (a NaN in the data,
+ * of the device (kernels/stream.h), whose rules hold for the buffers. An error of reading (a NaN in the data,
  * a failing disk) is returned, with its message, by the call that needs the window it is in, and again by
  * each later call. */
 mn_status mn_loader_fill(struct mn_loader *loader, int64_t samples, struct mn_batch *batch, int *number);

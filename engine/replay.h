@@ -10,7 +10,7 @@ struct mn_replay {
 };
 
 /* Gives the device the work of run(data): the first time by calling it, the second time captured as a graph
- * (kernels/graph.h says what may be captured), from then on as that graph, without calling it. The work must
+ * (kernels/stream.h says what may be captured), from then on as that graph, without calling it. The work must
  * be the same each time, on the same memory. */
 mn_status mn_replay_run(struct mn_context *context, struct mn_replay *replay, mn_status (*run)(void *data),
                         void *data);

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "kernels/ranks/ranks.h"
-#include "kernels/rule.h"
 
 mn_status mn_tensor_check_shape(const char *name, int64_t rows, int64_t cols) {
   if (rows >= 1 && rows <= INT32_MAX && cols >= 1 && cols <= INT32_MAX) return MN_OK;

@@ -1,7 +1,5 @@
 /* The epilogues on the CPU, over a matrix in memory: one OpenMP loop over chunks of rows, and the block's
- * arithmetic on one group of one row, forward and backward. Formulas: kernels/block.h. */
-#include "kernels/block.h"
-
+ * arithmetic on one group of one row, forward and backward. Formulas: kernels/kernels.h. */
 #include <math.h>
 #include <string.h>
 
@@ -9,7 +7,6 @@
 #include "kernels/planes.h"
 #include "kernels/ranks/ranks.h"
 #include "kernels/real.h"
-#include "kernels/rule.h"
 
 /* A group: `width` neighbouring channels of one row that share statistics. The pointers are to the group's
  * first channel. Without normalisation the whole row is one group. */

@@ -1,5 +1,5 @@
 /* The block's arithmetic on CUDA, shared by every kernel that applies it: on one element, and on one group of
- * one row, of which L neighbouring lanes hold V registers each. Formulas: kernels/block.h.
+ * one row, of which L neighbouring lanes hold V registers each. Formulas: kernels/kernels.h.
  *
  * Where `ops` is a constant, the compiler removes the tests of it. Multiply-adds are written as fma, so that
  * the backward recomputes exactly the forward's v, and with it the same side of the activation's kink. */

@@ -16,15 +16,15 @@ struct mn_matmul; /* gemm.cu's */
  * meanwhile (kernels/ranks/mpi.h). */
 mn_status mn_cuda_wait(struct mn_device *device, cudaEvent_t event);
 
-/* Events kept for fillings (ahead.cu): two under way, the one before them, and a power of two. */
+/* Events kept for fillings (stream.cu): two under way, the one before them, and a power of two. */
 constexpr int MN_CUDA_FILLINGS = 4;
 
 /* All CUDA state of a device: no static variable holds any. */
 struct mn_cuda {
   int multiprocessors;
-  cudaStream_t stream, branches[MN_BRANCHES]; /* branch.cu */
+  cudaStream_t stream, branches[MN_BRANCHES]; /* stream.cu */
   cudaEvent_t forked, joined;
-  cudaStream_t ahead, report; /* ahead.cu */
+  cudaStream_t ahead, report;
   cudaEvent_t filled[MN_CUDA_FILLINGS], used[MN_CUDA_FILLINGS], reported[MN_CUDA_FILLINGS];
   unsigned fillings, waited; /* fillings given and waited for */
   cudaEvent_t marks[2];
@@ -84,7 +84,7 @@ static inline mn_status mn_cuda_launched(const char *kernel) {
   return error == cudaSuccess ? MN_OK : mn_cuda_failed(error, kernel);
 }
 
-/* Calls work(), whose kernels go to a branch (kernels/branch.h), after what was given before. */
+/* Calls work(), whose kernels go to a branch (kernels/stream.h), after what was given before. */
 template <typename Work>
 static inline mn_status mn_cuda_beside(struct mn_device *device, enum mn_branch which, Work work) {
   MN_TRY(mn_branch_fork_cuda(device, which));

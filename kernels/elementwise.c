@@ -1,6 +1,4 @@
 /* The passes over memory that are not an epilogue, on the CPU. */
-#include "kernels/elementwise.h"
-
 #include <math.h>
 
 #include "kernels/kernels.h"

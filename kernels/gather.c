@@ -1,6 +1,4 @@
-/* The gather on the CPU. Contract: kernels/gather.h. */
-#include "kernels/gather.h"
-
+/* The gather on the CPU. Contract: kernels/memory.h. */
 #include <string.h>
 
 #include "kernels/kernels.h"

@@ -2,7 +2,7 @@
  * once. From the device's memory the whole GPU gathers. From host memory a few CTAs do, because loads over
  * the link take so long that more of them bring nothing, and each would keep a multiprocessor from the GEMM
  * that runs beside it. Floats that become planes are rounded on their way, so that no kernel has to wait for
- * this one to do it. Contract: kernels/gather.h. */
+ * this one to do it. Contract: kernels/memory.h. */
 #include "kernels/planes.cuh"
 
 enum { PIECE = 8, NEAR_THREADS = 256, FAR_THREADS = 512 };

@@ -1,12 +1,9 @@
 /* The matrix product on the CPU: OpenBLAS, then the epilogue over the stored matrix. */
-#include "kernels/gemm.h"
-
 #include <cblas.h>
 #include <limits.h>
 
 #include "kernels/kernels.h"
 #include "kernels/real.h"
-#include "kernels/rule.h"
 
 #ifdef MN_DOUBLE
 #define CBLAS_GEMM cblas_dgemm

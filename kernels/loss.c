@@ -1,6 +1,4 @@
-/* The losses on the CPU. Formulas: kernels/loss.h. */
-#include "kernels/loss.h"
-
+/* The losses on the CPU. Formulas: kernels/kernels.h. */
 #include <math.h>
 
 #include "kernels/kernels.h"

@@ -1,6 +1,4 @@
 /* The CPU's memory is the host's. */
-#include "kernels/memory.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

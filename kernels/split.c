@@ -1,6 +1,4 @@
-/* Split weights on the CPU, where the float is kept beside its plane. Contract: kernels/split.h. */
-#include "kernels/split.h"
-
+/* Split weights on the CPU, where the float is kept beside its plane. Contract: kernels/memory.h. */
 #include <string.h>
 
 #include "kernels/kernels.h"

@@ -1,4 +1,4 @@
-/* Split weights on CUDA: a thread takes 16 bytes of each half. Contract: kernels/split.h. */
+/* Split weights on CUDA: a thread takes 16 bytes of each half. Contract: kernels/memory.h. */
 #include "kernels/planes.cuh"
 
 template <int W>

@@ -113,7 +113,7 @@ struct mn_arrival {
  * A weight in MN_BF16 is split: its plane is rounded to nearest, ties away from zero, so that the plane and
  * the lower 16 bits of the float hold the float (struct mn_halves, kernels/planes.h). On CUDA these two are
  * all it has, and the plane cannot be stale; on the CPU, where planes are floats, the float stays beside it.
- * kernels/split.h writes and reads a split weight. */
+ * kernels/memory.h writes and reads a split weight. */
 struct mn_operand {
   int64_t rows, cols;
   int64_t whole;          /* of a rank's part: the rows of a weight, or the columns of its dz, that all ranks
@@ -157,7 +157,7 @@ static inline int64_t mn_chunks(int64_t rows) {
  * gradients. */
 enum mn_narrow { MN_NARROW_NONE, MN_NARROW_Z, MN_NARROW_MODULE };
 
-/* Operands of the block epilogues (kernels/block.h): N rows, C channels, G groups. */
+/* Operands of the block epilogues (kernels/kernels.h): N rows, C channels, G groups. */
 struct mn_block {
   unsigned ops; /* enum mn_block_op flags; without MN_OP_NORM, groups, gamma, beta, mean and rstd are not
                    read */
@@ -203,6 +203,12 @@ static inline int mn_rule_keeps_m(const struct mn_rule *rule) {
 }
 static inline int mn_rule_keeps_v(const struct mn_rule *rule) {
   return rule->kind == MN_ADAMW;
+}
+
+/* Whether a GEMM with beta = momentum can compute momentum·m + gradient in place. Not with Nesterov, which
+ * needs the gradient by itself, nor with a scale, which must not multiply the old momentum. */
+static inline int mn_rule_by_gemm(const struct mn_rule *rule) {
+  return rule->kind == MN_SGD && rule->momentum != 0 && !rule->nesterov && !rule->scale;
 }
 
 struct mn_update {

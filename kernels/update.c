@@ -1,13 +1,10 @@
-/* Updates on the CPU. Formulas: struct mn_rule, kernels/update.h. */
-#include "kernels/update.h"
-
+/* Updates on the CPU. Formulas: struct mn_rule, kernels/kernels.h. */
 #include <math.h>
 #include <string.h>
 
 #include "kernels/kernels.h"
 #include "kernels/planes.h"
 #include "kernels/real.h"
-#include "kernels/rule.h"
 
 /* What AdamW's weights of one step have in common. */
 struct adamw {

@@ -111,7 +111,7 @@ MN_API mn_status mn_block_update(struct mn_context *context, const struct mn_blo
 MN_API size_t mn_block_update_workspace(const struct mn_context *context,
                                         const struct mn_block_update_call *call);
 
-/* The arguments of a count: what to count (kernels/update.h), and the flag of the step's updates. */
+/* The arguments of a count: what to count (kernels/stream.h), and the flag of the step's updates. */
 struct mn_block_count_call {
   size_t size; /* sizeof(struct mn_block_count_call) */
   struct mn_counts counts;

@@ -82,7 +82,7 @@ class _Update(ctypes.Structure):
 
 
 class _Count(ctypes.Structure):
-  """struct mn_block_count_call, with the fields of its struct mn_counts (kernels/outside.h)."""
+  """struct mn_block_count_call, with the fields of its struct mn_counts (kernels/stream.h)."""
   _fields_ = [("size", ctypes.c_size_t), ("steps", ctypes.c_void_p), ("rate", ctypes.c_void_p), ("beta1", ctypes.c_double),
               ("beta2", ctypes.c_double), ("skipped", ctypes.c_void_p), ("told", ctypes.c_void_p), ("ended", ctypes.c_int),
               ("clears", ctypes.c_int), ("nonfinite", ctypes.c_void_p), ("stream", ctypes.c_void_p)]

@@ -103,7 +103,7 @@ mutant() {
   kernels/real.h) order=${alone:-test_kernels} ;;
   kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels} ;;
   engine/ranks/hosts.c) order=${alone:-test_hosts} ;;
-  layers/block_call.c | kernels/outside.c) order=${alone:-test_block_call test_block_update} ;;
+  layers/block_call.c | kernels/stream.c) order=${alone:-test_block_call test_block_update} ;;
   layers/block.c) order=${alone:-test_block_update test_optimizer test_retake} ;;
   train/optimizer.c) order=${alone:-test_optimizer test_parity} ;;
   train/checkpoint/weights.c | train/command/session.c) order=${alone:-test_init test_validation} ;;
@@ -299,7 +299,7 @@ mutant "call: a grown weight's factor without room" $o 'if (matrix->updated) o.h
 mutant "call: dz under the first factor" $o 'if (dz->scale && !dz->real) MN_TRY(k->rescale(device, &next));' ''
 mutant "call: its flag is the device's" $o 'nonfinite ? nonfinite : device->nonfinite' 'device->nonfinite'
 mutant "call: its mark is the device's" $o 'nonfinite ? MN_BLOCK_NONFINITE : device->mark' 'device->mark'
-mutant "call: the flag is not given back" kernels/outside.c 'outside->nonfinite = nonfinite, outside->mark = mark;' ''
+mutant "call: the flag is not given back" kernels/stream.c 'outside->nonfinite = nonfinite, outside->mark = mark;' ''
 mutant "update: planes stay" $o '.planes = weight ? call->planes : NULL,' '.planes = NULL,'
 mutant "update: dz under its own scale" $o 'if (work->dz.scale && call->dz_scale) work->dz.scale = call->dz_scale;' ''
 mutant "update: a gradient is followed, not added to" $o '{.kind = MN_ADD, .into = call->of[i].gradient}' '{.kind = MN_UPDATE, .update = &updates[i]}'
@@ -314,8 +314,8 @@ mutant "clip: not on the tape" engine/tape.c 'if (tape->clipping) MN_TRY(clip(ta
 mutant "clip: vectors take no part" layers/block.c 'return sums ? k->dot(' 'return 0 ? k->dot('
 mutant "clip: the weight takes no part" layers/block.c 'const int weight = node->sinks[WEIGHT] != NULL;' 'const int weight = 0;'
 mutant "clip: dz with itself" layers/block.c 'c->scratch, grams, behind, product' 'c->scratch, grams, grams, product'
-mutant "update: a skipped step counts" kernels/outside.c 'c->ended && !skipped' 'c->ended'
-mutant "update: the flag stays" kernels/outside.c '*device->nonfinite = 0;' ''
+mutant "update: a skipped step counts" kernels/stream.c 'c->ended && !skipped' 'c->ended'
+mutant "update: the flag stays" kernels/stream.c '*device->nonfinite = 0;' ''
 mutant "call: any alignment" $o 'if ((uintptr_t)memory % (uintptr_t)bytes == 0) return' 'if (1) return'
 
 y=layers/block.c

@@ -4,7 +4,7 @@
 
 #include <cuda.h>
 
-#include "kernels/gemm.h"
+#include "kernels/kernels.h"
 #include "kernels/planes.h"
 
 /* d[rows, cols] = a·b in `form`, all row-major and dense; a and b are of one kind of planes. */

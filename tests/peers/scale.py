@@ -38,7 +38,7 @@ HOST, NETWORK, LATENCY, HOP, PIECES = 8, 45e9, 0.012, 0.010, 4
 # ms from a product to the first byte that a copy engine sends of it, and from the last to the kernel that reads it:
 # rounded from records of two GPUs (kernels/NOTES.md, "By the copy engines").
 START, MEET = 0.015, 0.008
-SPARED = 24  # multiprocessors that products leave to the copies' sums (kernels/branch.h)
+SPARED = 24  # multiprocessors that products leave to the copies' sums (kernels/stream.h)
 GROUP = 16  # channels of a group: P is at most width / GROUP
 LIMIT = 0.15
 

@@ -1,0 +1,72 @@
+/* The CPU does work when it is given: nothing runs beside or ahead of it, there are no streams, and its library
+ * takes no workspace. Contract: kernels/stream.h. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+
+mn_status mn_branch_fork_cpu(struct mn_device *device, enum mn_branch which) {
+  (void)device, (void)which;
+  return MN_OK;
+}
+
+mn_status mn_branch_begin_cpu(struct mn_device *device, enum mn_branch which) {
+  (void)device, (void)which;
+  return MN_OK;
+}
+
+mn_status mn_branch_end_cpu(struct mn_device *device, enum mn_branch which) {
+  (void)device, (void)which;
+  return MN_OK;
+}
+
+mn_status mn_branch_join_cpu(struct mn_device *device, enum mn_branch which) {
+  (void)device, (void)which;
+  return MN_OK;
+}
+
+mn_status mn_ahead_begin_cpu(struct mn_device *device) {
+  (void)device;
+  return MN_OK;
+}
+
+mn_status mn_ahead_end_cpu(struct mn_device *device) {
+  (void)device;
+  return MN_OK;
+}
+
+mn_status mn_ahead_used_cpu(struct mn_device *device, void *to, const void *from, size_t bytes) {
+  (void)device;
+  memcpy(to, from, bytes);
+  return MN_OK;
+}
+
+mn_status mn_ahead_wait_cpu(struct mn_device *device, double *idle) {
+  (void)device;
+  *idle = 0;
+  return MN_OK;
+}
+
+mn_status mn_ahead_finish_cpu(struct mn_device *device) {
+  (void)device;
+  return MN_OK;
+}
+
+void mn_exchange_cpu(struct mn_device *device, struct mn_outside *outside) {
+  int *const nonfinite = device->nonfinite, mark = device->mark;
+  device->nonfinite = outside->nonfinite, device->mark = outside->mark;
+  outside->nonfinite = nonfinite, outside->mark = mark;
+}
+
+mn_status mn_count_cpu(struct mn_device *device, const struct mn_counts *c) {
+  const int skipped = c->ended && *device->nonfinite != 0;
+  if (c->steps) {
+    if (c->ended && !skipped) *c->steps += 1;
+    c->rate[MN_RATE_FIRST] = 1 / (1 - pow(c->beta1, *c->steps + 1.0));
+    c->rate[MN_RATE_SECOND] = 1 / sqrt(1 - pow(c->beta2, *c->steps + 1.0));
+  }
+  if (!c->clears) return MN_OK;
+  *c->told = *c->skipped += skipped;
+  *device->nonfinite = 0;
+  return MN_OK;
+}

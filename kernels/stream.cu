@@ -1,0 +1,159 @@
+/* Streams and graphs on CUDA. Contract: kernels/stream.h.
+ *
+ * A branch, and work that runs ahead, has a stream that is swapped with the device's between begin and end. The
+ * copies of ahead_used have one too, because they must wait neither for the next filling nor for the next
+ * reader. */
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "kernels/cuda.cuh"
+
+mn_status mn_branch_fork_cuda(struct mn_device *device, enum mn_branch which) {
+  struct mn_cuda *cuda = device->cuda;
+  MN_CUDA_TRY(cudaEventRecord(cuda->forked, cuda->stream));
+  MN_CUDA_TRY(cudaStreamWaitEvent(cuda->branches[which], cuda->forked, 0));
+  return MN_OK;
+}
+
+mn_status mn_branch_begin_cuda(struct mn_device *device, enum mn_branch which) {
+  std::swap(device->cuda->stream, device->cuda->branches[which]);
+  return MN_OK;
+}
+
+mn_status mn_branch_end_cuda(struct mn_device *device, enum mn_branch which) {
+  std::swap(device->cuda->stream, device->cuda->branches[which]);
+  return MN_OK;
+}
+
+mn_status mn_branch_join_cuda(struct mn_device *device, enum mn_branch which) {
+  struct mn_cuda *cuda = device->cuda;
+  MN_CUDA_TRY(cudaEventRecord(cuda->joined, cuda->branches[which]));
+  MN_CUDA_TRY(cudaStreamWaitEvent(cuda->stream, cuda->joined, 0));
+  return MN_OK;
+}
+
+/* Fillings are numbered, and filling n has the events n % MN_CUDA_FILLINGS. */
+static cudaEvent_t of(const cudaEvent_t (&events)[MN_CUDA_FILLINGS], unsigned filling) {
+  return events[filling % MN_CUDA_FILLINGS];
+}
+
+mn_status mn_ahead_begin_cuda(struct mn_device *device) {
+  struct mn_cuda *cuda = device->cuda;
+  MN_REQUIRE(cuda->fillings - cuda->waited < 2);
+  if (cuda->fillings >= 2)
+    MN_CUDA_TRY(cudaStreamWaitEvent(cuda->ahead, of(cuda->used, cuda->fillings - 2), 0));
+  std::swap(cuda->stream, cuda->ahead);
+  return MN_OK;
+}
+
+mn_status mn_ahead_end_cuda(struct mn_device *device) {
+  struct mn_cuda *cuda = device->cuda;
+  const cudaEvent_t filled = of(cuda->filled, cuda->fillings);
+  std::swap(cuda->stream, cuda->ahead);
+  MN_CUDA_TRY(cudaEventRecord(filled, cuda->ahead));
+  MN_CUDA_TRY(cudaStreamWaitEvent(cuda->stream, filled, 0));
+  return MN_OK;
+}
+
+mn_status mn_ahead_used_cuda(struct mn_device *device, void *to, const void *from, size_t bytes) {
+  struct mn_cuda *cuda = device->cuda;
+  const cudaEvent_t used = of(cuda->used, cuda->fillings);
+  MN_CUDA_TRY(cudaEventRecord(used, cuda->stream));
+  MN_CUDA_TRY(cudaStreamWaitEvent(cuda->report, used, 0));
+  MN_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, cuda->report));
+  MN_CUDA_TRY(cudaEventRecord(of(cuda->reported, cuda->fillings), cuda->report));
+  cuda->fillings++;
+  return MN_OK;
+}
+
+mn_status mn_ahead_wait_cuda(struct mn_device *device, double *idle) {
+  struct mn_cuda *cuda = device->cuda;
+  const unsigned n = cuda->waited;
+  float ms = 0;
+  *idle = 0;
+  MN_REQUIRE(n < cuda->fillings);
+  MN_TRY(mn_cuda_wait(device, of(cuda->reported, n)));
+  cuda->waited++;
+  if (n == 0) return MN_OK;
+  MN_CUDA_TRY(cudaEventElapsedTime(&ms, of(cuda->used, n - 1), of(cuda->filled, n)));
+  *idle = std::max(ms, 0.0f);
+  return MN_OK;
+}
+
+mn_status mn_ahead_finish_cuda(struct mn_device *device) {
+  /* Between begin and end the two streams are swapped, and either may be this one. */
+  return mn_cuda_wait(device, nullptr);
+}
+
+struct mn_graph {
+  cudaGraphExec_t executable;
+};
+
+/* Thread-local: allocations by another thread do not invalidate the capture. */
+mn_status mn_graph_begin_cuda(struct mn_device *device) {
+  MN_CUDA_TRY(cudaStreamBeginCapture(device->cuda->stream, cudaStreamCaptureModeThreadLocal));
+  return MN_OK;
+}
+
+mn_status mn_graph_end_cuda(struct mn_device *device, struct mn_graph **out) {
+  *out = NULL;
+  cudaGraph_t captured = NULL;
+  MN_CUDA_TRY(cudaStreamEndCapture(device->cuda->stream, &captured));
+  cudaGraphExec_t executable;
+  cudaError_t error = cudaGraphInstantiate(&executable, captured, 0);
+  (void)cudaGraphDestroy(captured);
+  if (error != cudaSuccess) return mn_cuda_failed(error, "making a graph");
+  *out = new (std::nothrow) mn_graph{executable};
+  if (*out) return MN_OK;
+  (void)cudaGraphExecDestroy(executable);
+  return mn_fail(MN_NO_MEMORY, "no memory for a graph");
+}
+
+mn_status mn_graph_launch_cuda(struct mn_device *device, struct mn_graph *graph) {
+  MN_CUDA_TRY(cudaGraphLaunch(graph->executable, device->cuda->stream));
+  return MN_OK;
+}
+
+void mn_graph_free_cuda(struct mn_device *, struct mn_graph *graph) {
+  if (!graph) return;
+  (void)cudaGraphExecDestroy(graph->executable);
+  delete graph;
+}
+
+template <typename T> static void exchange(T *&own, void *&other) {
+  T *kept = own;
+  own = static_cast<T *>(other), other = kept;
+}
+
+/* If the device's GPU cannot be made current, the next kernel's entry, which does it too, returns the error.
+ */
+void mn_exchange_cuda(struct mn_device *device, struct mn_outside *outside) {
+  struct mn_cuda *cuda = device->cuda;
+  static_assert(MN_LIBRARY_SCALARS == 2 * sizeof *cuda->alpha);
+  const int wanted = outside->ordinal;
+  if (cudaGetDevice(&outside->ordinal) == cudaSuccess) (void)cudaSetDevice(wanted);
+  exchange(cuda->stream, outside->stream);
+  exchange(cuda->workspace, outside->workspace);
+  exchange(cuda->alpha, outside->scalars);
+  exchange(cuda->scratch, outside->scratch);
+  std::swap(device->nonfinite, outside->nonfinite);
+  std::swap(device->mark, outside->mark);
+}
+
+static __global__ void count_kernel(const mn_counts c, int *nonfinite) {
+  if (threadIdx.x != 0) return;
+  const bool skipped = c.ended && *nonfinite != 0;
+  if (c.steps) {
+    if (c.ended && !skipped) *c.steps += 1;
+    c.rate[MN_RATE_FIRST] = 1 / (1 - pow(c.beta1, *c.steps + 1.0));
+    c.rate[MN_RATE_SECOND] = 1 / sqrt(1 - pow(c.beta2, *c.steps + 1.0));
+  }
+  if (!c.clears) return;
+  *c.told = *c.skipped += skipped;
+  *nonfinite = 0;
+}
+
+mn_status mn_count_cuda(struct mn_device *device, const struct mn_counts *counts) {
+  return mn_cuda_launch("count", device, 1, MN_CUDA_THREADS, count_kernel, *counts, device->nonfinite);
+}

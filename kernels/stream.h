@@ -1,0 +1,112 @@
+/* The order of a device's work: branches, work that runs ahead, graphs, and streams of another's. */
+#ifndef MN_KERNELS_STREAM_H
+#define MN_KERNELS_STREAM_H
+
+#include "kernels/types.h"
+
+/* A branch: work that runs beside the device's other work, on a CUDA stream of its own.
+ *
+ * branch_fork records the point that the branch depends on. Work given between branch_begin and branch_end,
+ * of which there may be several pairs, is ordered after that point and after the branch's own work, not after
+ * what else was given since, and uses the multiprocessors that the other work leaves idle: a short kernel
+ * overlaps a long one that it does not depend on. Work given after branch_join is ordered after both. Each
+ * branch can be there once at a time, in a graph too.
+ *
+ * A branch and the work beside it must not both use cuBLASLt's workspace, nor both run mn_reduce,
+ * mn_dot or mn_column_sums with a loss, which share one counter. On the CPU all four functions do
+ * nothing, because work is done when it is given. */
+enum mn_branch {
+  MN_BRANCH_SUMS,     /* of a lower priority than the device's other work: column sums */
+  MN_BRANCH_REPLICAS, /* of a higher one: what replicas exchange, */
+  MN_BRANCH_SHARDS,   /* and what shards exchange beside products */
+  MN_BRANCHES,
+};
+
+/* While a sum of replicas' may run beside them, products of our own GEMM leave it so many multiprocessors
+ * (struct mn_device, reserved_sms), which suffice for the link's full rate (NOTES.md). */
+enum { MN_EXCHANGE_MULTIPROCESSORS = 24 };
+
+typedef mn_status mn_branch_fork_function(struct mn_device *device, enum mn_branch which);
+/* branch_end must be called after branch_begin, and branch_join after branch_fork, even when work in between
+ * failed. */
+typedef mn_status mn_branch_begin_function(struct mn_device *device, enum mn_branch which);
+typedef mn_status mn_branch_end_function(struct mn_device *device, enum mn_branch which);
+typedef mn_status mn_branch_join_function(struct mn_device *device, enum mn_branch which);
+
+/* Work that runs ahead: it fills a buffer that later work reads, beside the work that is running, on a CUDA
+ * stream of its own. There are two buffers, used in turn; for each filling, in this order:
+ *
+ *   ahead_begin   work given from here on fills the buffer, after all that used it before
+ *   ahead_end     work given from here on is ordered after the filling; must be called, even when work in
+ *                 between failed
+ *   ahead_used    the buffer's last reader was given
+ *   ahead_wait    waits for that reader
+ *
+ * At most two fillings are under way: the third begins after the first was waited for. On the CPU, where work
+ * is done when it is given, only the copy in ahead_used remains. */
+typedef mn_status mn_ahead_begin_function(struct mn_device *device);
+typedef mn_status mn_ahead_end_function(struct mn_device *device);
+
+/* Once the work given so far is done, `bytes` at `from` in the device's memory are copied to `to`, which is
+ * memory of allocate_host, beside the work that follows. */
+typedef mn_status mn_ahead_used_function(struct mn_device *device, void *to, const void *from, size_t bytes);
+
+/* Waits for the oldest filling that has not been waited for: its readers are done, and the copy is there.
+ * *idle: the milliseconds between the end of the readers of the filling before and the end of this filling,
+ * in which the device had no work but to wait for data; 0 where it did not wait. */
+typedef mn_status mn_ahead_wait_function(struct mn_device *device, double *idle);
+
+/* Waits until all work given between ahead_begin and ahead_end is done; may be called between the two. */
+typedef mn_status mn_ahead_finish_function(struct mn_device *device);
+
+/* Graphs: work that is captured once and launched again as a whole, so that a step of small kernels does not
+ * wait for the host to launch them one by one. CUDA only: in the CPU's tables these entries are NULL, since a
+ * function call costs nothing. */
+struct mn_graph;
+
+/* What is given to the device between begin and end is captured and not run: kernels and device-to-device
+ * copies only, on memory that is not freed before the graph is. Each must have run once before, so that the
+ * libraries have chosen their algorithms. `*out` is the caller's, for graph_free. end must be called after
+ * begin, even when work in between failed. */
+typedef mn_status mn_graph_begin_function(struct mn_device *device);
+typedef mn_status mn_graph_end_function(struct mn_device *device, struct mn_graph **out);
+/* Runs what was captured, in order with the rest of the device's work. */
+typedef mn_status mn_graph_launch_function(struct mn_device *device, struct mn_graph *graph);
+typedef void mn_graph_free_function(struct mn_device *device, struct mn_graph *graph); /* NULL is fine */
+
+/* Work in a CUDA stream of another's, such as PyTorch's current one. */
+enum { MN_LIBRARY_WORKSPACE = 32 << 20, MN_LIBRARY_SCALARS = 8 };
+
+/* What a device's kernels use besides their operands. Streams that run side by side must not share the
+ * memory, which is the device's, aligned to 256 bytes. */
+struct mn_outside {
+  int ordinal;     /* the device's; after the exchange, the thread's current GPU before it */
+  void *stream;    /* a cudaStream_t of the device's GPU; NULL means its default stream */
+  void *workspace; /* MN_LIBRARY_WORKSPACE bytes */
+  void *scalars;   /* MN_LIBRARY_SCALARS bytes */
+  void *scratch;   /* MN_LIBRARY_WORKSPACE bytes if products are added or updated with; else NULL */
+  int *nonfinite;  /* the flag, and its mark (struct mn_device) */
+  int mark;
+};
+
+/* Exchanges the device's own for those of `outside`, so that what is given to it from then on is in that
+ * stream; a second call exchanges them back, and has to follow even if the work failed. In between only gemm
+ * (with MN_STORE, MN_ADD, MN_UPDATE or a block epilogue), epilogue, column_sums without a loss, round,
+ * rescale and count may be called. On the CPU the flag and its mark alone are exchanged. */
+typedef void mn_exchange_function(struct mn_device *device, struct mn_outside *outside);
+
+/* What another's optimizer keeps of its steps, in the device's memory. */
+struct mn_counts {
+  float *steps; /* how many of AdamW's steps were not skipped; NULL for SGD */
+  double *rate; /* [MN_RATES] of AdamW: first and second for the next step, by these betas */
+  double beta1, beta2;
+  int64_t *skipped; /* how many steps were skipped */
+  int64_t *told;    /* a copy of skipped, which may be in memory of allocate_host */
+  int ended;        /* a step has ended, which is counted; else only the rate is written */
+  int clears;       /* this is the last call for the step: it counts a skipped one, and clears the flag */
+};
+
+/* A step is skipped if the nonfinite flag is set. */
+typedef mn_status mn_count_function(struct mn_device *device, const struct mn_counts *counts);
+
+#endif
