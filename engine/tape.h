@@ -44,7 +44,7 @@ struct mn_clipping {
   double *scale, *norm; /* on the device, or norm as mn_tape.results; what mn_clip writes */
   double *squares;      /* on the device: the nodes' parts */
   double *scratch;      /* what mn_dot needs */
-  void *grams; /* mn_block_grams writes here (layers/block.h), for the layer with the most channels */
+  void *grams; /* mn_block_grams writes here (layers/layer.h), for the layer with the most channels */
 };
 
 struct mn_operation {

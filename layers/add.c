@@ -1,5 +1,5 @@
 /* The sum on the tape: its backward passes dy to both. */
-#include "layers/add.h"
+#include "layers/layer.h"
 
 /* Scaled planes are written once the sum is there, because nothing bounds it before. */
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {

@@ -1,7 +1,7 @@
 /* The all-gather on the tape. Its backward is the epilogue of the product that computes the gradient, a
  * reduce-scatter; or a copy of the columns that are this rank's own. */
-#include "layers/allgather.h"
 #include "kernels/ranks/ranks.h"
+#include "layers/layer.h"
 
 struct saved {
   struct mn_scatter scatter; /* its piece: the gradient of y, where a sink reads it */

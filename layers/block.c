@@ -1,13 +1,12 @@
 /* The block on the tape: forward and backward of any consecutive operations of the block, with or without the
  * GEMM. */
-#include "layers/block.h"
 #include "engine/ranks/tape.h"
+#include "layers/layer.h"
 
 #include <math.h>
 #include <stdio.h>
 
 #include "kernels/words.h"
-#include "layers/add.h"
 
 enum { X, WEIGHT, BIAS, GAMMA, BETA, TARGET }; /* a node's inputs */
 

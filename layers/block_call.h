@@ -9,7 +9,7 @@
 #ifndef MN_LAYERS_BLOCK_CALL_H
 #define MN_LAYERS_BLOCK_CALL_H
 
-#include "layers/block.h"
+#include "layers/layer.h"
 
 /* A matrix that products read. */
 struct mn_block_matrix {
@@ -98,7 +98,7 @@ struct mn_block_update_call {
   struct mn_rule rule;      /* its rate and scale are in the device's memory */
   int *nonfinite;           /* if it is not 0, the update does not write; NULL to do without */
   void *stream, *workspace; /* as above; mn_block_update_workspace bytes */
-  /* Out: up to 2·N² + 3·C reals, aligned to 16 bytes, by mn_block_grams (layers/block.h); the vectors that have
+  /* Out: up to 2·N² + 3·C reals, aligned to 16 bytes, by mn_block_grams (layers/layer.h); the vectors that have
    * values are wanted. It needs a pair, and N a multiple of 8. Nothing is updated then. NULL: an update. */
   void *grams;
 };

@@ -1,10 +1,14 @@
-/* A layer of a model, and the one description of its parameters: their names, shapes and initial values.
- * Models, checkpoints and checks go by it. A new kind of layer defines a struct mn_layer_kind and gets an
- * entry in train/model.c's list of layers. */
+/* The layers and losses that a tape records. Each …_record records one on `tape`; its output y is a tensor of the
+ * tape. MN_USAGE when the sizes do not fit; MN_NO_MEMORY. */
 #ifndef MN_LAYERS_LAYER_H
 #define MN_LAYERS_LAYER_H
 
 #include "engine/tape.h"
+
+/* ---- a layer of a model ----
+ *
+ * struct mn_layer_kind is the one description of its parameters: their names, shapes and initial values. Models,
+ * checkpoints and checks go by it. A new kind of layer defines one and gets an entry in train/model.c's list. */
 
 enum { MN_LAYER_PARAMETERS = 4 }; /* the most a kind has */
 
@@ -56,5 +60,102 @@ struct mn_layer_kind {
   mn_status (*record_mse)(struct mn_tape *tape, struct mn_tensor *x, const struct mn_layer *layer,
                           struct mn_tensor *target, double scale);
 };
+
+/* ---- the block ----
+ *
+ * y = a + a with a = leaky_relu(group_norm(x·Wᵀ + b)), fused, and the single operations that it is made of. All
+ * but the sum are one operation on the tape, with more or fewer ops (enum mn_block_op), so that every fusion plan
+ * runs the same kernel.
+ *
+ * x [N, I], weight [C, I], bias [C], gamma [C], beta [C], y [N, C]; statistics per row and group, as
+ * torch.nn.GroupNorm. */
+
+/* A block's parameters, as mn_block_kind orders them; a linear layer has the first two. */
+enum { MN_BLOCK_WEIGHT, MN_BLOCK_BIAS, MN_BLOCK_GAMMA, MN_BLOCK_BETA, MN_BLOCK_PARAMETERS };
+extern MN_EXPORT const struct mn_layer_kind mn_block_kind;
+extern MN_EXPORT const struct mn_layer_kind mn_linear_kind;
+
+/* The word for a plan, such as "block" (NULL: no such plan), and the plan for a word (MN_USAGE: no such
+ * word). */
+extern const char *const mn_plan_words[]; /* NULL-terminated */
+MN_API const char *mn_plan_name(enum mn_plan plan);
+MN_API mn_status mn_plan_parse(const char *word, enum mn_plan *out);
+
+/* The block whose sizes, constants, plan and parameters `layer` holds. */
+MN_API mn_status mn_block_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
+                                 const struct mn_layer *layer);
+
+/* The block followed by mse, in one epilogue: the forward computes the loss mean((y − target)²) and dz, and
+ * does not store y. `scale` multiplies the gradient, not the loss (1/steps under accumulation). It must be
+ * the last node of a tape that trains. target [N, C]. */
+MN_API mn_status mn_block_mse_record(struct mn_tape *tape, struct mn_tensor *x, const struct mn_layer *layer,
+                                     struct mn_tensor *target, double scale);
+
+/* y = x·Wᵀ + bias, as torch.nn.Linear. */
+MN_API mn_status mn_linear_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
+                                  struct mn_tensor *weight, struct mn_tensor *bias);
+/* y = (x − mean)·rstd·gamma + beta, as torch.nn.GroupNorm on [N, C]. */
+MN_API mn_status mn_group_norm_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
+                                      struct mn_tensor *gamma, struct mn_tensor *beta, int64_t groups,
+                                      double eps);
+/* y = x > 0 ? x : slope·x, as torch.nn.LeakyReLU. */
+MN_API mn_status mn_leaky_relu_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
+                                      double slope);
+
+/* y = a + b, element by element, of two tensors of one shape. They may be the same tensor, whose gradient is
+ * then 2·dy. */
+MN_API mn_status mn_add_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *a,
+                               struct mn_tensor *b);
+
+/* For checks: z [N, C], mean and rstd [N, G] that the last forward saved for the block with output y, which
+ * was recorded with MN_PLAN_BLOCK. Reals in the device's memory, freed with the tape; NULL where the tape
+ * does not train. */
+MN_API void mn_block_saved(const struct mn_tensor *y, const struct mn_tape *tape, const void **z,
+                           const void **mean, const void **rstd);
+
+/* Writes reals to `grams`: dz·dzᵀ [N, N] and x·xᵀ [N, N], N a multiple of 8, unless x is NULL; then the gradients
+ * of bias, gamma and beta, [C] each, one behind the other; a vector that is not wanted is left out. `sums`: the
+ * column sums over chunks, as mn_column_sums takes them. The weight's gradient is not computed; its norm is
+ * ‖dzᵀ·x‖² = tr(xᵀ·dz·dzᵀ·x) = Σ (dz·dzᵀ)∘(x·xᵀ). */
+mn_status mn_block_grams(struct mn_device *device, const struct mn_operand *dz, const struct mn_operand *x,
+                         void *sums, const int wanted[3], void *grams);
+
+/* MN_USAGE unless groups divides channels; the message names divisors. */
+MN_API mn_status mn_block_check_groups(int64_t channels, int64_t groups);
+
+/* ---- losses ----
+ *
+ * The last operation of a tape. The loss goes to tape->results (mn_tape_results); `scale` multiplies the
+ * gradient, not the loss (1/steps under accumulation). */
+
+/* mean((y − target)²) over all elements, as torch.nn.MSELoss. y, target [N, K]. */
+MN_API mn_status mn_mse_record(struct mn_tape *tape, struct mn_tensor *y, struct mn_tensor *target,
+                               double scale);
+
+/* mean over the rows of −log softmax(y)[label], as torch.nn.CrossEntropyLoss, and the number of rows whose
+ * first largest y is at the label. y [N, K]; *labels: int32 [N] on the device, each in 0 … K−1 (another one
+ * raises the nonfinite flag). `labels` is borrowed and read at each run, so that it may lead to other labels
+ * then. */
+MN_API mn_status mn_cross_entropy_record(struct mn_tape *tape, struct mn_tensor *y, int32_t *const *labels,
+                                         double scale);
+
+/* After a forward of a tape whose last node is one of these: each row's loss, [N] reals on the device. */
+const void *mn_loss_rows(const struct mn_tape *tape);
+
+/* ---- ranks ----
+ *
+ * Between a layer whose outputs are divided among the ranks and what reads all of them: y_whole becomes all
+ * ranks' y (kernels/ranks/ranks.h). */
+
+/* What the ranks' gradients of the whole are. */
+enum mn_whole_gradient {
+  MN_GRADIENT_PARTIAL,    /* each is of what its rank's next layer made of it: their sum is the gradient */
+  MN_GRADIENT_REPLICATED, /* all the same, as a loss that every rank computes leaves it */
+};
+
+/* whole [N, cols] of y [N, this rank's share of cols]; a tensor of the tape, whose device has ranks. Partial
+ * is the gradient where the next layer's GEMM reads the whole: then it has planes, if the device has any. */
+mn_status mn_allgather_record(struct mn_tape *tape, struct mn_tensor **whole, struct mn_tensor *y,
+                              int64_t cols, enum mn_whole_gradient gradient);
 
 #endif

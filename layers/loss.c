@@ -1,6 +1,6 @@
 /* Mean squared error and softmax cross-entropy on the tape. */
-#include "layers/loss.h"
 #include "engine/ranks/tape.h"
+#include "layers/layer.h"
 
 enum { Y, TARGET };
 

@@ -5,9 +5,7 @@
 
 #include <omp.h>
 
-#include "layers/add.h"
-#include "layers/block.h"
-#include "layers/loss.h"
+#include "layers/layer.h"
 #include "train/check/gradcheck.h"
 
 /* One operation, or a few, with everything they read a parameter whose gradient is stored. */

@@ -1,7 +1,7 @@
 /* What the passes over a model save and leave. */
 #include "tests/training.h"
 
-#include "layers/block.h"
+#include "layers/layer.h"
 
 /* What a plan with fewer ops saves is what the single operations say: mean and rstd of the block, from
  * outside. */

@@ -4,9 +4,7 @@
 
 #include <omp.h>
 
-#include "layers/add.h"
-#include "layers/block.h"
-#include "layers/loss.h"
+#include "layers/layer.h"
 
 /* Store, add and update give what they say of one and the same gradient: twice the store is the add after two
  * passes, and the update moves by rate times it. */

@@ -1,7 +1,7 @@
 /* Tied weights: a parameter that several nodes of a tape read. */
 #include "tests/check.h"
 
-#include "layers/block.h"
+#include "layers/layer.h"
 
 enum { TIED = 6, TIED_ROWS = 5 };
 

@@ -15,10 +15,8 @@
 #include "data/columns.h" /* what columns hold, to standardise x */
 #include "data/dataset.h" /* rows */
 #include "data/loader.h"
-#include "layers/add.h" /* layers of one's own, on a tape: engine/tape.h, layers/layer.h */
-#include "layers/block.h"
 #include "layers/block_call.h" /* the block for other frameworks */
-#include "layers/loss.h"
+#include "layers/layer.h"      /* layers of one's own, on a tape: engine/tape.h */
 #include "train/check/gradcheck.h"
 #include "train/checkpoint/model.h"    /* models saved and opened without their training */
 #include "train/checkpoint/saver.h"    /* saving while the training goes on */

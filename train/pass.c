@@ -9,8 +9,7 @@
 
 #include "data/labels.h"
 #include "engine/ranks/ranks.h"
-#include "layers/allgather.h"
-#include "layers/loss.h"
+#include "layers/layer.h"
 
 static void name_output(struct mn_tensor *y, const struct mn_layer *layer) {
   snprintf(y->name, sizeof y->name, "the output of %s", layer->name);
