@@ -25,7 +25,7 @@ struct list {
 _Static_assert(sizeof(struct mn_scale) == sizeof(int64_t), "one array of both");
 
 struct mn_loader {
-  struct mn_context *context;
+  struct mn_device *device;
   struct mn_dataset *dataset;      /* the caller's, or */
   struct mn_dataset *standardized; /* its rows, standardised; NULL: they are not */
   struct mn_placement *placement;
@@ -64,7 +64,7 @@ static void plan(struct mn_loader *l, int64_t window) {
 /* For a filling of `samples`, which is whole batches, or less than one; returns this rank's rows of it. */
 static int64_t divide(struct mn_loader *l, int64_t samples) {
   l->each = samples < l->batch ? samples : l->batch;
-  l->share = mn_own_rows(l->context->device->ranks, l->each, &l->first);
+  l->share = mn_own_rows(l->device->ranks, l->each, &l->first);
   l->done = l->within = 0;
   return samples / l->each * l->share;
 }
@@ -75,32 +75,32 @@ static int64_t batches_of(const struct mn_loader *l, int64_t rows) {
 }
 
 static mn_status take_list(struct mn_loader *l, int i) {
-  struct mn_device *device = l->context->device;
+  struct mn_device *device = l->device;
   int64_t count = l->scales + l->room;
   struct list *host = &l->list[i], *there = &l->uploaded[i];
-  MN_TRY(l->context->kernels->allocate_host(device, (void **)&host->scales,
-                                            (size_t)count * sizeof *host->scales));
-  MN_TRY(mn_context_allocate(l->context, (void **)&there->scales, count, sizeof *there->scales));
+  MN_TRY(l->device->kernels->allocate_host(device, (void **)&host->scales,
+                                           (size_t)count * sizeof *host->scales));
+  MN_TRY(mn_device_allocate(l->device, (void **)&there->scales, count, sizeof *there->scales));
   host->numbers = (int64_t *)(host->scales + l->scales);
   there->numbers = (int64_t *)(there->scales + l->scales);
   return MN_OK;
 }
 
 static mn_status take_x(struct mn_loader *l, int i) {
-  const struct mn_device *device = l->context->device;
+  const struct mn_device *device = l->device;
   size_t x_row = l->placement->form.x_row;
-  if (!l->scales) return mn_context_allocate(l->context, (void **)&l->x[i], l->room, x_row);
+  if (!l->scales) return mn_device_allocate(l->device, (void **)&l->x[i], l->room, x_row);
   for (int p = 0; p < device->planes; p++)
-    MN_TRY(mn_context_allocate(l->context, &l->planes[i][p], l->room * l->dataset->inputs, device->plane));
+    MN_TRY(mn_device_allocate(l->device, &l->planes[i][p], l->room * l->dataset->inputs, device->plane));
   if (l->placement->place != MN_PLACE_FILE || l->apart) return MN_OK;
-  return mn_context_allocate(l->context, (void **)&l->apart, l->room, x_row);
+  return mn_device_allocate(l->device, (void **)&l->apart, l->room, x_row);
 }
 
 static mn_status allocate(struct mn_loader *l) {
   for (int i = 0; i < MN_LOADER_BUFFERS; i++) {
     MN_TRY(take_list(l, i));
     MN_TRY(take_x(l, i));
-    if (l->y_row) MN_TRY(mn_context_allocate(l->context, (void **)&l->y[i], l->room, l->y_row));
+    if (l->y_row) MN_TRY(mn_device_allocate(l->device, (void **)&l->y[i], l->room, l->y_row));
   }
   return MN_OK;
 }
@@ -129,7 +129,7 @@ static void take_targets(struct mn_loader *l, const struct mn_loader_config *con
 }
 
 static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *config) {
-  struct mn_device *device = l->context->device;
+  struct mn_device *device = l->device;
   if (config->mean) {
     MN_TRY(mn_dataset_standardize(&l->standardized, l->dataset, config->mean, config->scale));
     l->dataset = l->standardized;
@@ -140,7 +140,7 @@ static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *con
   plan(l, epoch * mn_order_windows(l->order) + window);
   l->at = within;
   MN_TRY(
-      mn_placement_open(&l->placement, l->context, l->dataset, config->place, config->x_only, config->stop));
+      mn_placement_open(&l->placement, l->device, l->dataset, config->place, config->x_only, config->stop));
   enum mn_place place = l->placement->place;
   take_targets(l, config);
   l->scales = l->placement->form.scaled && !config->reals ? batches_of(l, l->room) : 0;
@@ -151,19 +151,19 @@ static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *con
   return place == MN_PLACE_FILE ? mn_windows_open(&l->windows, l->placement, l->order, l->window) : MN_OK;
 }
 
-mn_status mn_loader_open(struct mn_loader **out, struct mn_context *context, struct mn_dataset *dataset,
+mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device, struct mn_dataset *dataset,
                          const struct mn_loader_config *config) {
   *out = NULL;
   MN_TRY(check(dataset, config));
   struct mn_loader *l = calloc(1, sizeof *l);
   if (!l) return mn_fail(MN_NO_MEMORY, "no memory for the loader");
-  l->context = context;
+  l->device = device;
   l->dataset = dataset;
   l->most = config->samples;
   l->batch = config->batch ? config->batch : config->samples;
   l->room = divide(l, l->most);
   /* The last rows of an epoch, less than a batch, may not be divided. */
-  if (!config->shuffled && mn_ranks_replicas(context->device->ranks) > 1) l->room = l->most;
+  if (!config->shuffled && mn_ranks_replicas(device->ranks) > 1) l->room = l->most;
   mn_status status = prepare(l, config);
   if (status == MN_OK)
     *out = l;
@@ -175,19 +175,18 @@ mn_status mn_loader_open(struct mn_loader **out, struct mn_context *context, str
 void mn_loader_close(struct mn_loader *l) {
   if (!l) return;
   /* The device may still be gathering what nobody waited for. */
-  (void)l->context->kernels->synchronize(l->context->device);
+  (void)l->device->kernels->synchronize(l->device);
   mn_windows_close(l->windows);
   for (int i = 0; i < MN_LOADER_BUFFERS; i++) {
     for (int p = 0; p < 2; p++)
-      mn_context_release(l->context, l->planes[i][p], l->room * l->dataset->inputs,
-                         l->context->device->plane);
-    l->context->kernels->release_host(l->context->device, l->list[i].scales);
-    mn_context_release(l->context, l->uploaded[i].scales, l->scales + l->room, sizeof(struct mn_scale));
+      mn_device_release(l->device, l->planes[i][p], l->room * l->dataset->inputs, l->device->plane);
+    l->device->kernels->release_host(l->device, l->list[i].scales);
+    mn_device_release(l->device, l->uploaded[i].scales, l->scales + l->room, sizeof(struct mn_scale));
     if (!l->placement) continue;
-    mn_context_release(l->context, l->x[i], l->room, l->placement->form.x_row);
-    mn_context_release(l->context, l->y[i], l->room, l->y_row);
+    mn_device_release(l->device, l->x[i], l->room, l->placement->form.x_row);
+    mn_device_release(l->device, l->y[i], l->room, l->y_row);
   }
-  if (l->apart) mn_context_release(l->context, l->apart, l->room, l->placement->form.x_row);
+  if (l->apart) mn_device_release(l->device, l->apart, l->room, l->placement->form.x_row);
   mn_placement_close(l->placement);
   mn_dataset_close(l->standardized);
   mn_order_close(l->order);
@@ -216,13 +215,13 @@ static int64_t take(struct mn_loader *l, const struct list *list, int64_t rows, 
 static mn_status upload(struct mn_loader *l, int buffer, int64_t first, int64_t end) {
   const struct list *list = &l->list[buffer], *to = &l->uploaded[buffer];
   size_t each = sizeof *to->numbers;
-  struct mn_device *device = l->context->device;
+  struct mn_device *device = l->device;
   if (first > 0)
-    return l->context->kernels->upload(device, to->numbers + first, list->numbers + first,
-                                       (size_t)(end - first) * each);
+    return l->device->kernels->upload(device, to->numbers + first, list->numbers + first,
+                                      (size_t)(end - first) * each);
   for (int64_t i = 0; l->scales && i < batches_of(l, end); i++)
     list->scales[i].factor = mn_scale_factor(list->scales[i].largest, MN_HEADROOM_X, 1);
-  return l->context->kernels->upload(device, to->scales, list->scales, (size_t)(l->scales + end) * each);
+  return l->device->kernels->upload(device, to->scales, list->scales, (size_t)(l->scales + end) * each);
 }
 
 /* Has `g` write the buffer's planes. */
@@ -252,7 +251,7 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
                                    .bytes = l->y_row,
                                    .apart = form->y_row};
   MN_TRY(upload(l, buffer, first, end));
-  return l->context->kernels->gather(l->context->device, &g);
+  return l->device->kernels->gather(l->device, &g);
 }
 
 /* Writes the planes of a filling of which x was gathered apart. */
@@ -260,7 +259,7 @@ static mn_status finish_planes(struct mn_loader *l, int buffer, int64_t rows) {
   struct mn_gather g = {.count = rows, .of = {{.from = l->apart, .bytes = l->placement->form.x_row}}};
   into_planes(l, buffer, &g);
   MN_TRY(upload(l, buffer, 0, rows));
-  return l->context->kernels->gather(l->context->device, &g);
+  return l->device->kernels->gather(l->device, &g);
 }
 
 /* Gathers from one window after the other, and releases each at its end. Rows in memory are gathered at once,
@@ -278,7 +277,7 @@ static mn_status fill(struct mn_loader *l, int buffer, int64_t samples) {
       plan(l, l->window + 1);
     MN_TRY(gather(l, buffer, before, taken, &rows, x));
     if (l->at < l->total) break;
-    MN_TRY(l->context->kernels->ahead_finish(l->context->device));
+    MN_TRY(l->device->kernels->ahead_finish(l->device));
     mn_windows_release(l->windows, l->window);
     plan(l, l->window + 1);
   }
@@ -313,11 +312,11 @@ struct mn_batch mn_batch_part(const struct mn_loader *l, const struct mn_batch *
   MN_REQUIRE(first >= 0 && rows >= 1 && first + rows <= batch->rows);
   part.rows = part.x.rows = rows;
   if (part.x.real) part.x.real = (char *)part.x.real + (size_t)first * form->x_row;
-  size_t plane_row = (size_t)part.x.cols * l->context->device->plane;
+  size_t plane_row = (size_t)part.x.cols * l->device->plane;
   for (int i = 0; i < 2; i++)
     if (part.x.planes[i]) part.x.planes[i] = (char *)part.x.planes[i] + (size_t)first * plane_row;
   int64_t unused;
-  if (part.x.scale) part.x.scale += first / mn_own_rows(l->context->device->ranks, l->batch, &unused);
+  if (part.x.scale) part.x.scale += first / mn_own_rows(l->device->ranks, l->batch, &unused);
   if (part.y) part.y = (char *)part.y + (size_t)first * l->y_row;
   return part;
 }

@@ -32,13 +32,13 @@ struct mn_batch {
   int64_t targets;     /* columns of y, of real targets */
 };
 
-/* Opens a loader of `dataset`, borrowed like the context, with a placement of its own. The dataset is read by
+/* Opens a loader of `dataset`, borrowed like the device, with a placement of its own. The dataset is read by
  * the loader alone until it is closed. Memory, beside the rows': two fillings on the device and, in
  * MN_PLACE_FILE, if planes are scaled, one as reals. MN_USAGE: samples is not from 1 to the dataset's
  * rows; MN_BAD_DATA: a position below 0 or not below 2⁶²; MN_NO_MEMORY; and the errors of mn_placement_open.
  */
-MN_API mn_status mn_loader_open(struct mn_loader **out, struct mn_context *context,
-                                struct mn_dataset *dataset, const struct mn_loader_config *config);
+MN_API mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device, struct mn_dataset *dataset,
+                                const struct mn_loader_config *config);
 MN_API void mn_loader_close(struct mn_loader *loader); /* NULL is fine */
 
 /* Gathers the next `samples` samples into the next buffer; with replicas, mn_own_rows of each batch of them.

@@ -15,7 +15,7 @@ MN_WORDS(place, enum mn_place, MN_PLACES, [MN_PLACE_AUTO] = "auto", [MN_PLACE_DE
 static const double GIB = 1073741824.0;
 
 static int is_cpu(const struct mn_placement *p) {
-  return p->context->device->type == MN_DEVICE_CPU;
+  return p->device->type == MN_DEVICE_CPU;
 }
 
 /* How much of a place's memory the rows may take. On a GPU a fifth is left, and at least as much as training
@@ -24,11 +24,11 @@ static int is_cpu(const struct mn_placement *p) {
 static mn_status room(const struct mn_placement *p, enum mn_place place, double *bytes) {
   size_t available;
   if (place == MN_PLACE_DEVICE && !is_cpu(p)) {
-    MN_TRY(p->context->kernels->available(p->context->device, &available));
-    *bytes = fmax(fmin(0.8 * (double)available, (double)available - (double)p->context->bytes), 0);
+    MN_TRY(p->device->kernels->available(p->device, &available));
+    *bytes = fmax(fmin(0.8 * (double)available, (double)available - (double)p->device->bytes), 0);
     return MN_OK;
   }
-  MN_TRY(mn_available_cpu(p->context->device, &available));
+  MN_TRY(mn_available_cpu(p->device, &available));
   *bytes = 0.5 * (double)available;
   return MN_OK;
 }
@@ -60,12 +60,12 @@ static mn_status allocate(struct mn_placement *p) {
   const struct mn_rows_form *form = &p->form;
   struct mn_rows *to = &p->rows;
   if (p->place == MN_PLACE_DEVICE) {
-    MN_TRY(mn_context_allocate(p->context, &to->x, rows, form->x_row));
-    if (form->y_row) MN_TRY(mn_context_allocate(p->context, &to->y, rows, form->y_row));
+    MN_TRY(mn_device_allocate(p->device, &to->x, rows, form->x_row));
+    if (form->y_row) MN_TRY(mn_device_allocate(p->device, &to->y, rows, form->y_row));
   } else {
-    const struct mn_kernels *k = p->context->kernels;
-    MN_TRY(k->allocate_host(p->context->device, &to->x, (size_t)rows * form->x_row));
-    if (form->y_row) MN_TRY(k->allocate_host(p->context->device, &to->y, (size_t)rows * form->y_row));
+    const struct mn_kernels *k = p->device->kernels;
+    MN_TRY(k->allocate_host(p->device, &to->x, (size_t)rows * form->x_row));
+    if (form->y_row) MN_TRY(k->allocate_host(p->device, &to->y, (size_t)rows * form->y_row));
   }
   p->fingerprint = (struct mn_fingerprint){0}; /* another place may have taken some rows */
   return mn_rows_largest(to, form, rows);
@@ -74,11 +74,11 @@ static mn_status allocate(struct mn_placement *p) {
 static void release(struct mn_placement *p) {
   int64_t rows = p->dataset->rows;
   if (p->place == MN_PLACE_DEVICE) {
-    mn_context_release(p->context, p->rows.x, rows, p->form.x_row);
-    mn_context_release(p->context, p->rows.y, rows, p->form.y_row);
+    mn_device_release(p->device, p->rows.x, rows, p->form.x_row);
+    mn_device_release(p->device, p->rows.y, rows, p->form.y_row);
   } else {
-    p->context->kernels->release_host(p->context->device, p->rows.x);
-    p->context->kernels->release_host(p->context->device, p->rows.y);
+    p->device->kernels->release_host(p->device, p->rows.x);
+    p->device->kernels->release_host(p->device, p->rows.y);
   }
   free(p->rows.largest);
   p->rows = (struct mn_rows){0};
@@ -86,8 +86,8 @@ static void release(struct mn_placement *p) {
 
 /* Reads rows chunk by chunk into two pinned buffers in turn: one is uploaded while the other is read. */
 static mn_status upload_all(struct mn_placement *p, char *const x[2], char *const y[2], int64_t each) {
-  const struct mn_kernels *k = p->context->kernels;
-  struct mn_device *device = p->context->device;
+  const struct mn_kernels *k = p->device->kernels;
+  struct mn_device *device = p->device;
   const struct mn_rows_form *form = &p->form;
   int64_t rows = p->dataset->rows;
   for (int64_t first = 0; first < rows; first += each) {
@@ -107,8 +107,8 @@ static mn_status upload_all(struct mn_placement *p, char *const x[2], char *cons
 }
 
 static mn_status fill_device(struct mn_placement *p) {
-  const struct mn_kernels *k = p->context->kernels;
-  struct mn_device *device = p->context->device;
+  const struct mn_kernels *k = p->device->kernels;
+  struct mn_device *device = p->device;
   const struct mn_rows_form *form = &p->form;
   int64_t each = (int64_t)(CHUNK_BYTES / (form->x_row + form->y_row));
   each -= each % mn_fingerprint_block(p->dataset);
@@ -145,9 +145,9 @@ static mn_status fill(struct mn_placement *p) {
 static mn_status check_room(const struct mn_placement *p) {
   size_t available;
   if (p->place == MN_PLACE_DEVICE)
-    MN_TRY(p->context->kernels->available(p->context->device, &available));
+    MN_TRY(p->device->kernels->available(p->device, &available));
   else
-    MN_TRY(mn_available_cpu(p->context->device, &available));
+    MN_TRY(mn_available_cpu(p->device, &available));
   return p->bytes <= available ? MN_OK : mn_fail(MN_NO_MEMORY, "less memory is left than the rows take");
 }
 
@@ -172,15 +172,15 @@ static mn_status settle(struct mn_placement *p, int asked) {
   return mn_read_sample(p->dataset, &p->form, &p->fingerprint, p->stop);
 }
 
-mn_status mn_placement_open(struct mn_placement **out, struct mn_context *context, struct mn_dataset *dataset,
+mn_status mn_placement_open(struct mn_placement **out, struct mn_device *device, struct mn_dataset *dataset,
                             enum mn_place place, int x_only, const int *stop) {
   *out = NULL;
   struct mn_placement *p = calloc(1, sizeof *p);
   if (!p) return mn_fail(MN_NO_MEMORY, "no memory to place rows");
   *p = (struct mn_placement){
-      .context = context, .dataset = dataset, .place = place, .why = "as asked", .stop = stop};
+      .device = device, .dataset = dataset, .place = place, .why = "as asked", .stop = stop};
   if (place == MN_PLACE_HOST && is_cpu(p)) p->place = MN_PLACE_DEVICE;
-  mn_status status = mn_rows_form(&p->form, dataset, context->device);
+  mn_status status = mn_rows_form(&p->form, dataset, device);
   if (x_only) p->form.y_row = 0;
   if (__builtin_mul_overflow((size_t)dataset->rows, p->form.x_row + p->form.y_row, &p->bytes) ||
       p->bytes > INT64_MAX)

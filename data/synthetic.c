@@ -9,6 +9,7 @@
 #include "data/dataset.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "kernels/device.h"
@@ -188,8 +189,9 @@ mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64
   d->groups = groups;
   d->noise = noise;
   d->seed = seed;
-  mn_status status =
-      mn_device_open(&d->device, like ? like->type : MN_DEVICE_CPU, like ? like->ordinal : 0, MN_FP64);
+  char name[16] = "cpu";
+  if (like && like->type == MN_DEVICE_CUDA) snprintf(name, sizeof name, "cuda:%d", like->ordinal);
+  mn_status status = mn_device_open(&d->device, name, "fp64");
   if (status == MN_OK) status = make_teacher(d);
   if (status == MN_OK)
     *out = &d->base;

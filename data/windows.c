@@ -85,12 +85,12 @@ static void *run(void *data) {
 
 static mn_status allocate(struct mn_windows *w) {
   const struct mn_placement *p = w->placement;
-  const struct mn_kernels *k = p->context->kernels;
+  const struct mn_kernels *k = p->device->kernels;
   int64_t rows = p->dataset->rows < MN_ORDER_WINDOW_ROWS ? p->dataset->rows : MN_ORDER_WINDOW_ROWS;
   for (int i = 0; i < BUFFERS; i++) {
     struct mn_rows *to = &w->rows[i];
-    MN_TRY(k->allocate_host(p->context->device, &to->x, (size_t)rows * p->form.x_row));
-    if (p->form.y_row) MN_TRY(k->allocate_host(p->context->device, &to->y, (size_t)rows * p->form.y_row));
+    MN_TRY(k->allocate_host(p->device, &to->x, (size_t)rows * p->form.x_row));
+    if (p->form.y_row) MN_TRY(k->allocate_host(p->device, &to->y, (size_t)rows * p->form.y_row));
     MN_TRY(mn_rows_largest(to, &p->form, rows));
   }
   return MN_OK;
@@ -150,10 +150,10 @@ void mn_windows_close(struct mn_windows *w) {
     unlock(w);
     MN_REQUIRE(pthread_join(w->thread, NULL) == 0);
   }
-  const struct mn_context *context = w->placement->context;
+  struct mn_device *device = w->placement->device;
   for (int i = 0; i < BUFFERS; i++) {
-    context->kernels->release_host(context->device, w->rows[i].x);
-    context->kernels->release_host(context->device, w->rows[i].y);
+    device->kernels->release_host(device, w->rows[i].x);
+    device->kernels->release_host(device, w->rows[i].y);
     free(w->rows[i].largest);
   }
   mn_order_close(w->order);

@@ -2,7 +2,7 @@
 #ifndef MN_ENGINE_REPLAY_H
 #define MN_ENGINE_REPLAY_H
 
-#include "engine/context.h"
+#include "kernels/device.h"
 
 struct mn_replay {
   struct mn_graph *graph; /* NULL before the second run, and on the CPU */
@@ -12,8 +12,8 @@ struct mn_replay {
 /* Gives the device the work of run(data): the first time by calling it, the second time captured as a graph
  * (kernels/stream.h says what may be captured), from then on as that graph, without calling it. The work must
  * be the same each time, on the same memory. */
-mn_status mn_replay_run(struct mn_context *context, struct mn_replay *replay, mn_status (*run)(void *data),
+mn_status mn_replay_run(struct mn_device *device, struct mn_replay *replay, mn_status (*run)(void *data),
                         void *data);
-void mn_replay_free(struct mn_context *context, struct mn_replay *replay);
+void mn_replay_free(struct mn_device *device, struct mn_replay *replay);
 
 #endif

@@ -16,20 +16,20 @@ struct mn_owned {
   size_t size;
 };
 
-mn_status mn_tape_open(struct mn_tape **out, struct mn_context *context, int training) {
+mn_status mn_tape_open(struct mn_tape **out, struct mn_device *device, int training) {
   *out = NULL;
   struct mn_tape *tape = calloc(1, sizeof *tape);
   if (!tape) return mn_fail(MN_NO_MEMORY, "no memory for a tape");
-  tape->context = context;
+  tape->device = device;
   tape->training = training;
   tape->measure = 1;
   tape->mark = 1;
   mn_status status = mn_tape_device(tape, (void **)&tape->results, 2, sizeof(double));
   if (status == MN_OK) status = mn_tape_device(tape, (void **)&tape->nonfinite, 1, sizeof(int));
-  if (status == MN_OK) status = context->kernels->zero(context->device, tape->results, 2 * sizeof(double));
+  if (status == MN_OK) status = device->kernels->zero(device, tape->results, 2 * sizeof(double));
   if (status == MN_OK) status = mn_tape_clear_nonfinite(tape);
-  if (status == MN_OK && context->hooks)
-    status = mn_tape_host(tape, (void **)&tape->ranks, context->hooks->bytes);
+  if (status == MN_OK && device->hooks)
+    status = mn_tape_host(tape, (void **)&tape->ranks, device->hooks->bytes);
   if (status != MN_OK) {
     mn_tape_close(tape);
     return status;
@@ -40,13 +40,13 @@ mn_status mn_tape_open(struct mn_tape **out, struct mn_context *context, int tra
 
 void mn_tape_close(struct mn_tape *tape) {
   if (!tape) return;
-  mn_replay_free(tape->context, &tape->replay);
+  mn_replay_free(tape->device, &tape->replay);
   for (struct mn_owned *owned = tape->owned, *next; owned; owned = next) {
     next = owned->next;
     if (owned->tensor)
-      mn_tensor_free(tape->context, owned->tensor);
+      mn_tensor_free(tape->device, owned->tensor);
     else if (owned->size)
-      mn_context_release(tape->context, owned->memory, owned->count, owned->size);
+      mn_device_release(tape->device, owned->memory, owned->count, owned->size);
     else
       free(owned->memory);
     free(owned);
@@ -73,7 +73,7 @@ static mn_status take_memory(struct mn_tape *tape, enum mn_sharing with, void **
                              size_t size) {
   struct mn_owned *owned;
   MN_TRY(own(tape, &owned));
-  MN_TRY(mn_context_allocate_shared(tape->context, with, out, count, size));
+  MN_TRY(mn_device_allocate_shared(tape->device, with, out, count, size));
   owned->memory = *out;
   owned->count = count;
   owned->size = size;
@@ -91,7 +91,7 @@ mn_status mn_tape_shared(struct mn_tape *tape, void **out, int64_t count, size_t
 mn_status mn_tape_scale(struct mn_tape *tape, struct mn_scale **out) {
   static const struct mn_scale one = {1, 0};
   MN_TRY(mn_tape_device(tape, (void **)out, 1, sizeof **out));
-  return tape->context->kernels->upload(tape->context->device, *out, &one, sizeof one);
+  return tape->device->kernels->upload(tape->device, *out, &one, sizeof one);
 }
 
 mn_status mn_tape_tensor(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
@@ -136,12 +136,12 @@ mn_status mn_tape_record(struct mn_tape *tape, const struct mn_node *recorded) {
 
 /* The planes of a tensor of the tape and, if they are scaled, their scale. */
 static mn_status take_planes(struct mn_tape *tape, struct mn_tensor *tensor) {
-  struct mn_context *context = tape->context;
+  struct mn_device *device = tape->device;
   struct mn_operand *value = &tensor->value;
-  for (int i = 0; i < context->device->planes; i++)
-    MN_TRY(mn_context_allocate_shared(context, tensor->shared, &value->planes[i], mn_tensor_count(tensor),
-                                      context->device->plane));
-  if (!context->device->scaled) return MN_OK;
+  for (int i = 0; i < device->planes; i++)
+    MN_TRY(mn_device_allocate_shared(device, tensor->shared, &value->planes[i], mn_tensor_count(tensor),
+                                     device->plane));
+  if (!device->scaled) return MN_OK;
   value->headroom = MN_HEADROOM_X;
   return mn_tape_scale(tape, &value->scale);
 }
@@ -149,16 +149,14 @@ static mn_status take_planes(struct mn_tape *tape, struct mn_tensor *tensor) {
 /* Allocates the buffers that a tensor lacks: the forms that are read, and the gradient, unless the one
  * consumer's GEMM applies the update and the gradient is never stored. */
 static mn_status take_buffers(struct mn_tape *tape, struct mn_tensor *tensor, int real, int planes) {
-  struct mn_context *context = tape->context;
+  struct mn_device *device = tape->device;
   int64_t count = mn_tensor_count(tensor);
   if (!tensor->outside && !tensor->value.real && real)
-    MN_TRY(mn_context_allocate_shared(context, tensor->shared, &tensor->value.real, count,
-                                      context->device->real));
+    MN_TRY(mn_device_allocate_shared(device, tensor->shared, &tensor->value.real, count, device->real));
   if (!tensor->outside && !tensor->value.planes[0] && planes) MN_TRY(take_planes(tape, tensor));
   if (!tensor->gradient && tape->training && tensor->needs_gradient &&
       (tensor->sink.kind != MN_UPDATE || tensor->uses > 1)) {
-    MN_TRY(
-        mn_context_allocate_shared(context, tensor->shared, &tensor->gradient, count, context->device->real));
+    MN_TRY(mn_device_allocate_shared(device, tensor->shared, &tensor->gradient, count, device->real));
     tensor->sink.into = tensor->gradient;
   }
   return MN_OK;
@@ -175,7 +173,7 @@ static mn_status take_all_buffers(struct mn_tape *tape) {
   }
   struct mn_tensor *root = tape->last->output;
   if (!root) return MN_OK;
-  int planes = root->operand && mn_has_planes(tape->context->device, 8, root->value.cols);
+  int planes = root->operand && mn_has_planes(tape->device, 8, root->value.cols);
   return take_buffers(tape, root, !planes, planes);
 }
 
@@ -209,19 +207,19 @@ mn_status mn_tape_finish(struct mn_tape *tape) {
   count_uses(tape);
   MN_TRY(take_all_buffers(tape));
   if (tape->training) give_sinks(tape);
-  if (tape->ranks) MN_TRY(tape->context->hooks->finish(tape));
+  if (tape->ranks) MN_TRY(tape->device->hooks->finish(tape));
   for (struct mn_node *node = tape->first; node; node = node->next)
     if (node->operation->bind) MN_TRY(node->operation->bind(tape, node));
   return MN_OK;
 }
 
 mn_status mn_tape_run(struct mn_tape *tape, mn_status (*run)(void *data), void *data) {
-  struct mn_device *device = tape->context->device;
+  struct mn_device *device = tape->device;
   int *nonfinite = device->nonfinite, mark = device->mark;
   const int threads = omp_get_max_threads();
   device->nonfinite = tape->nonfinite;
   device->mark = tape->mark;
-  if (device->type == MN_DEVICE_CPU && tape->largest_product < MN_TAPE_MEDIUM && !tape->context->all_threads)
+  if (device->type == MN_DEVICE_CPU && tape->largest_product < MN_TAPE_MEDIUM && !tape->device->all_threads)
     omp_set_num_threads(tape->largest_product < MN_TAPE_SMALL || threads < 4 ? 1 : threads / 4);
   mn_status status = run(data);
   omp_set_num_threads(threads);
@@ -237,12 +235,11 @@ static mn_status forward(void *data) {
     mn_heartbeat();
     status = node->operation->forward(tape, node);
   }
-  return tape->ranks && status == MN_OK ? tape->context->hooks->forwarded(tape) : status;
+  return tape->ranks && status == MN_OK ? tape->device->hooks->forwarded(tape) : status;
 }
 
 static mn_status apply_sink(struct mn_tape *tape, const struct mn_tensor *t) {
-  return tape->context->kernels->epilogue(tape->context->device, t->gradient, t->value.rows, t->value.cols,
-                                          &t->sink);
+  return tape->device->kernels->epilogue(tape->device, t->gradient, t->value.rows, t->value.cols, &t->sink);
 }
 
 /* Applies the sinks of parameters that several nodes share (tied weights) after the whole backward: by then
@@ -265,7 +262,7 @@ static mn_status update_node(struct mn_tape *tape, struct mn_node *node) {
 /* The scale of the updates, by the norm of all gradients, none of which is stored. */
 static mn_status clip(struct mn_tape *tape) {
   const struct mn_clipping *c = tape->clipping;
-  struct mn_device *device = tape->context->device;
+  struct mn_device *device = tape->device;
   int64_t count = 0;
   for (struct mn_node *node = tape->last; node; node = node->previous) {
     mn_heartbeat();
@@ -275,31 +272,31 @@ static mn_status clip(struct mn_tape *tape) {
 }
 
 static mn_status run_backward(struct mn_tape *tape) {
-  const struct mn_kernels *k = tape->context->kernels;
+  const struct mn_kernels *k = tape->device->kernels;
   for (struct mn_node *node = tape->last; node; node = node->previous) {
     mn_heartbeat();
     MN_TRY(node->operation->backward(tape, node));
     if (!tape->early) continue;
-    MN_TRY(k->branch_fork(tape->context->device, MN_BRANCH_SUMS));
+    MN_TRY(k->branch_fork(tape->device, MN_BRANCH_SUMS));
     MN_TRY(update_node(tape, node));
   }
-  if (tape->ranks) MN_TRY(tape->context->hooks->before_updates(tape));
+  if (tape->ranks) MN_TRY(tape->device->hooks->before_updates(tape));
   if (tape->early) return MN_OK;
   if (tape->clipping) MN_TRY(clip(tape));
-  MN_TRY(k->branch_fork(tape->context->device, MN_BRANCH_SUMS));
+  MN_TRY(k->branch_fork(tape->device, MN_BRANCH_SUMS));
   for (struct mn_node *node = tape->last; node; node = node->previous) MN_TRY(update_node(tape, node));
   return MN_OK;
 }
 
 static mn_status backward(void *data) {
   struct mn_tape *tape = data;
-  const struct mn_kernels *k = tape->context->kernels;
-  MN_TRY(k->branch_fork(tape->context->device, MN_BRANCH_SUMS));
+  const struct mn_kernels *k = tape->device->kernels;
+  MN_TRY(k->branch_fork(tape->device, MN_BRANCH_SUMS));
   mn_status status = run_backward(tape);
-  const mn_status joined = k->branch_join(tape->context->device, MN_BRANCH_SUMS);
+  const mn_status joined = k->branch_join(tape->device, MN_BRANCH_SUMS);
   if (status == MN_OK) status = joined;
   if (status == MN_OK) status = finish_shared(tape);
-  return tape->ranks ? tape->context->hooks->ended(tape, status) : status;
+  return tape->ranks ? tape->device->hooks->ended(tape, status) : status;
 }
 
 static mn_status run_all(void *data) {
@@ -314,7 +311,7 @@ static mn_status run_all(void *data) {
 
 static mn_status replay(void *data) {
   struct mn_tape *tape = data;
-  return mn_replay_run(tape->context, &tape->replay, run_all, tape);
+  return mn_replay_run(tape->device, &tape->replay, run_all, tape);
 }
 
 mn_status mn_tape_issue(struct mn_tape *tape) {
@@ -324,7 +321,7 @@ mn_status mn_tape_issue(struct mn_tape *tape) {
 mn_status mn_tape_step(struct mn_tape *tape) {
   MN_REQUIRE(tape->training);
   /* A step that measures scales differs from the captured graph: run it directly. */
-  int measures = tape->measure && tape->context->device->scaled;
+  int measures = tape->measure && tape->device->scaled;
   return mn_tape_run(tape, measures ? run_all : replay, tape);
 }
 
@@ -346,16 +343,16 @@ mn_status mn_tape_receive(struct mn_tape *tape, struct mn_node *node) {
 
 mn_status mn_tape_results(struct mn_tape *tape, double *loss, double *correct) {
   double results[2];
-  MN_TRY(tape->context->kernels->download(tape->context->device, results, tape->results, sizeof results));
+  MN_TRY(tape->device->kernels->download(tape->device, results, tape->results, sizeof results));
   *loss = results[0];
   if (correct) *correct = results[1];
   return MN_OK;
 }
 
 mn_status mn_tape_nonfinite(struct mn_tape *tape, int *raised) {
-  return tape->context->kernels->download(tape->context->device, raised, tape->nonfinite, sizeof *raised);
+  return tape->device->kernels->download(tape->device, raised, tape->nonfinite, sizeof *raised);
 }
 
 mn_status mn_tape_clear_nonfinite(struct mn_tape *tape) {
-  return tape->context->kernels->zero(tape->context->device, tape->nonfinite, sizeof *tape->nonfinite);
+  return tape->device->kernels->zero(tape->device, tape->nonfinite, sizeof *tape->nonfinite);
 }

@@ -77,7 +77,7 @@ struct mn_node {
 };
 
 struct mn_tape {
-  struct mn_context *context;
+  struct mn_device *device;
   int training;    /* gradients are wanted */
   double *results; /* on the device, or in memory of allocate_host: [0] the loss, [1] the number of rows
                       classified correctly. The caller may set it to other memory before a run */
@@ -98,8 +98,8 @@ struct mn_tape {
 };
 
 /* An empty tape; `*out` is the caller's. Tensors and nodes recorded on it go with it; parameters and the
- * context do not. */
-MN_API mn_status mn_tape_open(struct mn_tape **out, struct mn_context *context, int training);
+ * device do not. */
+MN_API mn_status mn_tape_open(struct mn_tape **out, struct mn_device *device, int training);
 MN_API void mn_tape_close(struct mn_tape *tape); /* NULL is fine */
 
 /* Zeroed host memory, and `count` elements of `size` bytes of device memory, not initialised. Both are freed
@@ -107,7 +107,7 @@ MN_API void mn_tape_close(struct mn_tape *tape); /* NULL is fine */
 MN_API mn_status mn_tape_host(struct mn_tape *tape, void **out, size_t bytes);
 MN_API mn_status mn_tape_device(struct mn_tape *tape, void **out, int64_t count, size_t size);
 
-/* Device memory that is gathered from all shards (mn_context_allocate_shared). */
+/* Device memory that is gathered from all shards (mn_device_allocate_shared). */
 mn_status mn_tape_shared(struct mn_tape *tape, void **out, int64_t count, size_t size);
 
 /* A scale with the factor 1, freed with the tape. */

@@ -29,29 +29,28 @@ static int has_planes(const struct mn_device *device, const struct mn_operand *w
 
 /* The real form or, of a weight that is split on CUDA, the lower halves; a matrix's planes and, where they
  * are scaled, the scales. */
-static mn_status take_forms(struct mn_context *context, struct mn_tensor *tensor) {
+static mn_status take_forms(struct mn_device *device, struct mn_tensor *tensor) {
   static const struct mn_scale first[2] = {{1, 0}, {0, 0}};
   struct mn_operand *w = &tensor->value;
-  struct mn_device *device = context->device;
   const int planes = tensor->rank == 2 && has_planes(device, w);
   w->split = tensor->rank == 2 && device->precision == MN_BF16;
   w->stale = !w->split;
   if (w->split && device->type == MN_DEVICE_CUDA)
-    MN_TRY(mn_context_allocate(context, (void **)&w->low, w->rows * w->cols, sizeof *w->low));
+    MN_TRY(mn_device_allocate(device, (void **)&w->low, w->rows * w->cols, sizeof *w->low));
   else
-    MN_TRY(mn_context_allocate_shared(context, planes ? MN_ALONE : tensor->shared, &w->real,
-                                      w->rows * w->cols, device->real));
+    MN_TRY(mn_device_allocate_shared(device, planes ? MN_ALONE : tensor->shared, &w->real, w->rows * w->cols,
+                                     device->real));
   for (int i = 0; i < device->planes && planes; i++)
     MN_TRY(
-        mn_context_allocate_shared(context, tensor->shared, &w->planes[i], w->rows * w->cols, device->plane));
+        mn_device_allocate_shared(device, tensor->shared, &w->planes[i], w->rows * w->cols, device->plane));
   if (!device->scaled || !planes) return MN_OK;
-  MN_TRY(mn_context_allocate(context, (void **)&tensor->scales, 2, sizeof *tensor->scales));
+  MN_TRY(mn_device_allocate(device, (void **)&tensor->scales, 2, sizeof *tensor->scales));
   w->scale = &tensor->scales[0];
   w->headroom = MN_HEADROOM_W;
-  return context->kernels->upload(device, tensor->scales, first, sizeof first);
+  return device->kernels->upload(device, tensor->scales, first, sizeof first);
 }
 
-mn_status mn_tensor_shard(struct mn_context *context, struct mn_tensor **out, const char *name, int rank,
+mn_status mn_tensor_shard(struct mn_device *device, struct mn_tensor **out, const char *name, int rank,
                           int64_t rows, int64_t cols, int64_t first, int64_t whole) {
   *out = NULL;
   MN_TRY(mn_tensor_check_shape(name, rows, cols));
@@ -64,35 +63,34 @@ mn_status mn_tensor_shard(struct mn_context *context, struct mn_tensor **out, co
   tensor->first = first;
   tensor->whole = whole;
   if (rank == 2 && rows < whole) tensor->value.whole = whole;
-  const int replicas = mn_ranks_replicas(context->device->ranks);
+  const int replicas = mn_ranks_replicas(device->ranks);
   if (rank == 2 && replicas > 1 && rows % replicas == 0) tensor->shared = MN_WITH_REPLICAS;
-  mn_status status = take_forms(context, tensor);
+  mn_status status = take_forms(device, tensor);
   if (status != MN_OK) {
-    mn_tensor_free(context, tensor);
+    mn_tensor_free(device, tensor);
     return status;
   }
   *out = tensor;
   return MN_OK;
 }
 
-mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out, const char *name, int rank,
+mn_status mn_tensor_parameter(struct mn_device *device, struct mn_tensor **out, const char *name, int rank,
                               int64_t rows, int64_t cols) {
-  return mn_tensor_shard(context, out, name, rank, rows, cols, 0, rank == 2 ? rows : cols);
+  return mn_tensor_shard(device, out, name, rank, rows, cols, 0, rank == 2 ? rows : cols);
 }
 
-void mn_tensor_free(struct mn_context *context, struct mn_tensor *tensor) {
+void mn_tensor_free(struct mn_device *device, struct mn_tensor *tensor) {
   if (!tensor) return;
   int64_t count = mn_tensor_count(tensor);
   if (!tensor->outside) {
-    mn_context_release(context, tensor->value.real, count, context->device->real);
-    mn_context_release(context, tensor->value.low, count, sizeof *tensor->value.low);
-    for (int i = 0; i < 2; i++)
-      mn_context_release(context, tensor->value.planes[i], count, context->device->plane);
+    mn_device_release(device, tensor->value.real, count, device->real);
+    mn_device_release(device, tensor->value.low, count, sizeof *tensor->value.low);
+    for (int i = 0; i < 2; i++) mn_device_release(device, tensor->value.planes[i], count, device->plane);
   }
-  mn_context_release(context, tensor->scales, 2, sizeof *tensor->scales);
-  mn_context_release(context, tensor->gradient, count, context->device->real);
-  mn_context_release(context, tensor->momentum, count, context->device->real);
-  mn_context_release(context, tensor->squares, count, context->device->real);
+  mn_device_release(device, tensor->scales, 2, sizeof *tensor->scales);
+  mn_device_release(device, tensor->gradient, count, device->real);
+  mn_device_release(device, tensor->momentum, count, device->real);
+  mn_device_release(device, tensor->squares, count, device->real);
   free(tensor);
 }
 
@@ -105,10 +103,10 @@ static int needs_buffer(const struct mn_tensor *tensor, enum mn_training how, co
 }
 
 /* Takes `count` reals, all 0, unless *reals are there. */
-static mn_status take_zeros(struct mn_context *context, void **reals, int64_t count) {
+static mn_status take_zeros(struct mn_device *device, void **reals, int64_t count) {
   if (*reals) return MN_OK;
-  MN_TRY(mn_context_allocate(context, reals, count, context->device->real));
-  return context->kernels->zero(context->device, *reals, (size_t)count * context->device->real);
+  MN_TRY(mn_device_allocate(device, reals, count, device->real));
+  return device->kernels->zero(device, *reals, (size_t)count * device->real);
 }
 
 static const enum mn_epilogue_kind sinks[] = {[MN_TRAIN_FROZEN] = MN_STORE,
@@ -117,16 +115,15 @@ static const enum mn_epilogue_kind sinks[] = {[MN_TRAIN_FROZEN] = MN_STORE,
                                               [MN_TRAIN_ADD] = MN_ADD};
 _Static_assert(sizeof sinks / sizeof *sinks == MN_TRAININGS, "a sink for each way to train");
 
-mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, enum mn_training how,
+mn_status mn_tensor_train(struct mn_device *device, struct mn_tensor *tensor, enum mn_training how,
                           const struct mn_rule *rule) {
   int64_t count = mn_tensor_count(tensor);
-  size_t real = context->device->real;
+  size_t real = device->real;
   if (needs_buffer(tensor, how, rule) && !tensor->gradient)
-    MN_TRY(mn_context_allocate_shared(context, tensor->shared, &tensor->gradient, count, real));
-  if (how == MN_TRAIN_ADD)
-    MN_TRY(context->kernels->zero(context->device, tensor->gradient, (size_t)count * real));
-  if (rule && mn_rule_keeps_m(rule)) MN_TRY(take_zeros(context, &tensor->momentum, count));
-  if (rule && mn_rule_keeps_v(rule)) MN_TRY(take_zeros(context, &tensor->squares, count));
+    MN_TRY(mn_device_allocate_shared(device, tensor->shared, &tensor->gradient, count, real));
+  if (how == MN_TRAIN_ADD) MN_TRY(device->kernels->zero(device, tensor->gradient, (size_t)count * real));
+  if (rule && mn_rule_keeps_m(rule)) MN_TRY(take_zeros(device, &tensor->momentum, count));
+  if (rule && mn_rule_keeps_v(rule)) MN_TRY(take_zeros(device, &tensor->squares, count));
   tensor->needs_gradient = how != MN_TRAIN_FROZEN;
   tensor->update = (struct mn_update){.w = &tensor->value,
                                       .momentum = rule && mn_rule_keeps_m(rule) ? tensor->momentum : NULL,
@@ -136,13 +133,13 @@ mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, 
   tensor->sink =
       (struct mn_epilogue){.kind = sinks[how], .into = tensor->gradient, .update = &tensor->update};
   if (how == MN_TRAIN_STORE && tensor->shared == MN_WITH_REPLICAS) tensor->sink.kind = MN_REDUCE_SCATTER_ROWS;
-  tensor->summed = how == MN_TRAIN_STORE && tensor->shared != MN_WITH_REPLICAS &&
-                   mn_ranks_replicas(context->device->ranks) > 1;
+  tensor->summed =
+      how == MN_TRAIN_STORE && tensor->shared != MN_WITH_REPLICAS && mn_ranks_replicas(device->ranks) > 1;
   return MN_OK;
 }
 
-mn_status mn_operand_prepare(struct mn_context *context, struct mn_operand *operand) {
-  if (operand->planes[0] && operand->stale) return context->kernels->round(context->device, operand, 1);
+mn_status mn_operand_prepare(struct mn_device *device, struct mn_operand *operand) {
+  if (operand->planes[0] && operand->stale) return device->kernels->round(device, operand, 1);
   operand->stale = 0;
   return MN_OK;
 }
@@ -164,10 +161,9 @@ struct whole {
 };
 
 /* The host's next use of the floats is behind the device's. */
-static mn_status move_piece(struct mn_context *context, struct mn_operand *w, float *floats, int64_t first,
+static mn_status move_piece(struct mn_device *device, struct mn_operand *w, float *floats, int64_t first,
                             int64_t count, const struct whole *whole) {
-  const struct mn_kernels *k = context->kernels;
-  struct mn_device *device = context->device;
+  const struct mn_kernels *k = device->kernels;
   const int reads = whole->wide || whole->narrow;
   for (int64_t i = 0; i < count && whole->from; i++) floats[i] = (float)whole->from[first + i];
   if (!reads && !whole->from)
@@ -180,60 +176,60 @@ static mn_status move_piece(struct mn_context *context, struct mn_operand *w, fl
   return MN_OK;
 }
 
-static mn_status in_pieces(struct mn_context *context, const struct mn_tensor *tensor,
+static mn_status in_pieces(struct mn_device *device, const struct mn_tensor *tensor,
                            const struct whole *whole) {
   struct mn_operand w = tensor->value; /* whose memory is written, and nothing else */
   const int64_t all = mn_tensor_count(tensor), most = all < PIECE ? all : PIECE;
   float *floats;
   mn_status status = MN_OK;
-  MN_TRY(context->kernels->allocate_host(context->device, (void **)&floats, (size_t)most * sizeof *floats));
+  MN_TRY(device->kernels->allocate_host(device, (void **)&floats, (size_t)most * sizeof *floats));
   for (int64_t first = 0; first < all && status == MN_OK; first += most)
-    status = move_piece(context, &w, floats, first, all - first < most ? all - first : most, whole);
-  context->kernels->release_host(context->device, floats);
+    status = move_piece(device, &w, floats, first, all - first < most ? all - first : most, whole);
+  device->kernels->release_host(device, floats);
   return status;
 }
 
-mn_status mn_tensor_write(struct mn_context *context, struct mn_tensor *tensor, const double *from) {
-  if (tensor->value.split) return in_pieces(context, tensor, &(struct whole){.from = from});
-  MN_TRY(mn_context_write(context, tensor->value.real, from, mn_tensor_count(tensor)));
+mn_status mn_tensor_write(struct mn_device *device, struct mn_tensor *tensor, const double *from) {
+  if (tensor->value.split) return in_pieces(device, tensor, &(struct whole){.from = from});
+  MN_TRY(mn_device_write(device, tensor->value.real, from, mn_tensor_count(tensor)));
   tensor->value.stale = 1;
-  return mn_operand_prepare(context, &tensor->value);
+  return mn_operand_prepare(device, &tensor->value);
 }
 
-mn_status mn_tensor_uniform(struct mn_context *context, struct mn_tensor *tensor, uint64_t seed,
+mn_status mn_tensor_uniform(struct mn_device *device, struct mn_tensor *tensor, uint64_t seed,
                             uint32_t sequence, uint64_t first, double bound) {
   const struct whole whole = {.seed = seed, .sequence = sequence, .drawn = first, .bound = bound};
-  if (tensor->value.split) return in_pieces(context, tensor, &whole);
-  MN_TRY(context->kernels->uniform(context->device, tensor->value.real, mn_tensor_count(tensor), seed,
-                                   sequence, first, bound));
+  if (tensor->value.split) return in_pieces(device, tensor, &whole);
+  MN_TRY(device->kernels->uniform(device, tensor->value.real, mn_tensor_count(tensor), seed, sequence, first,
+                                  bound));
   tensor->value.stale = 1;
-  return mn_operand_prepare(context, &tensor->value);
+  return mn_operand_prepare(device, &tensor->value);
 }
 
-mn_status mn_tensor_read(struct mn_context *context, const struct mn_tensor *tensor, double *to) {
-  if (tensor->value.split) return in_pieces(context, tensor, &(struct whole){.wide = to});
+mn_status mn_tensor_read(struct mn_device *device, const struct mn_tensor *tensor, double *to) {
+  if (tensor->value.split) return in_pieces(device, tensor, &(struct whole){.wide = to});
   MN_REQUIRE(tensor->value.real);
-  return mn_context_read(context, to, tensor->value.real, mn_tensor_count(tensor));
+  return mn_device_read(device, to, tensor->value.real, mn_tensor_count(tensor));
 }
 
-static mn_status check_bytes(const struct mn_context *context, const struct mn_tensor *tensor, size_t bytes) {
-  size_t needed = (size_t)mn_tensor_count(tensor) * context->device->real;
+static mn_status check_bytes(const struct mn_device *device, const struct mn_tensor *tensor, size_t bytes) {
+  size_t needed = (size_t)mn_tensor_count(tensor) * device->real;
   if (bytes == needed) return MN_OK;
   return mn_fail(MN_USAGE, "%s has %ld %s, %zu bytes, which do not fit %zu bytes", tensor->name,
-                 (long)mn_tensor_count(tensor),
-                 context->device->real == sizeof(double) ? "doubles" : "floats", needed, bytes);
+                 (long)mn_tensor_count(tensor), device->real == sizeof(double) ? "doubles" : "floats", needed,
+                 bytes);
 }
 
-mn_status mn_tensor_download(struct mn_context *context, const struct mn_tensor *tensor, void *to,
+mn_status mn_tensor_download(struct mn_device *device, const struct mn_tensor *tensor, void *to,
                              size_t bytes) {
-  MN_TRY(check_bytes(context, tensor, bytes));
-  if (tensor->value.split) return in_pieces(context, tensor, &(struct whole){.narrow = to});
-  return context->kernels->download(context->device, to, tensor->value.real, bytes);
+  MN_TRY(check_bytes(device, tensor, bytes));
+  if (tensor->value.split) return in_pieces(device, tensor, &(struct whole){.narrow = to});
+  return device->kernels->download(device, to, tensor->value.real, bytes);
 }
 
-mn_status mn_tensor_copy(struct mn_context *context, const struct mn_tensor *tensor, void *to, size_t bytes) {
-  MN_TRY(check_bytes(context, tensor, bytes));
+mn_status mn_tensor_copy(struct mn_device *device, const struct mn_tensor *tensor, void *to, size_t bytes) {
+  MN_TRY(check_bytes(device, tensor, bytes));
   if (tensor->value.split)
-    return context->kernels->join(context->device, to, &tensor->value, 0, mn_tensor_count(tensor));
-  return context->kernels->copy(context->device, to, tensor->value.real, bytes);
+    return device->kernels->join(device, to, &tensor->value, 0, mn_tensor_count(tensor));
+  return device->kernels->copy(device, to, tensor->value.real, bytes);
 }

@@ -3,7 +3,7 @@
 #ifndef MN_ENGINE_TENSOR_H
 #define MN_ENGINE_TENSOR_H
 
-#include "engine/context.h"
+#include "kernels/device.h"
 
 struct mn_tensor {
   char name[64];           /* a parameter's is PyTorch's, "blocks.0.fc.weight" */
@@ -38,12 +38,12 @@ mn_status mn_tensor_check(const struct mn_tensor *tensor, int64_t rows, int64_t 
 
 /* A parameter, not initialised: its real form and, of rank 2, the planes that the device's GEMMs read; or, of
  * rank 2 in MN_BF16, a split weight (struct mn_operand). `*out` is the caller's, for mn_tensor_free. */
-MN_API mn_status mn_tensor_parameter(struct mn_context *context, struct mn_tensor **out, const char *name,
+MN_API mn_status mn_tensor_parameter(struct mn_device *device, struct mn_tensor **out, const char *name,
                                      int rank, int64_t rows, int64_t cols);
-MN_API void mn_tensor_free(struct mn_context *context, struct mn_tensor *tensor); /* NULL is fine */
+MN_API void mn_tensor_free(struct mn_device *device, struct mn_tensor *tensor); /* NULL is fine */
 
 /* The same for a rank's shard of one: `first` and `whole` as in struct mn_tensor. */
-mn_status mn_tensor_shard(struct mn_context *context, struct mn_tensor **out, const char *name, int rank,
+mn_status mn_tensor_shard(struct mn_device *device, struct mn_tensor **out, const char *name, int rank,
                           int64_t rows, int64_t cols, int64_t first, int64_t whole);
 
 static inline int64_t mn_tensor_count(const struct mn_tensor *t) {
@@ -66,26 +66,26 @@ enum mn_training {
 };
 /* Takes the buffers that `how` and the rule need: the gradient, and m and v, which start at 0. `rule` is
  * borrowed, and may be NULL except for MN_TRAIN_UPDATE. */
-MN_API mn_status mn_tensor_train(struct mn_context *context, struct mn_tensor *tensor, enum mn_training how,
+MN_API mn_status mn_tensor_train(struct mn_device *device, struct mn_tensor *tensor, enum mn_training how,
                                  const struct mn_rule *rule);
 
 /* Set all of a tensor's forms: from doubles on the host; to uniform numbers, from number `first` of their
  * sequence on (kernels/random.h). A split weight takes pinned memory for a part of it meanwhile. */
-MN_API mn_status mn_tensor_write(struct mn_context *context, struct mn_tensor *tensor, const double *from);
-MN_API mn_status mn_tensor_uniform(struct mn_context *context, struct mn_tensor *tensor, uint64_t seed,
+MN_API mn_status mn_tensor_write(struct mn_device *device, struct mn_tensor *tensor, const double *from);
+MN_API mn_status mn_tensor_uniform(struct mn_device *device, struct mn_tensor *tensor, uint64_t seed,
                                    uint32_t sequence, uint64_t first, double bound);
 
 /* Copy a tensor's values: _read as doubles and _download as reals to the host, and wait for the device; _copy
  * as reals to the device's memory, in order with its work. MN_USAGE if `bytes`, the size of `to`, is not
  * rows·cols reals; a real has 8 bytes in MN_FP64, else 4. The tensor has its real form or is a split weight.
  * For a split weight the first two take pinned memory for a part meanwhile, and no device memory. */
-MN_API mn_status mn_tensor_read(struct mn_context *context, const struct mn_tensor *tensor, double *to);
-MN_API mn_status mn_tensor_download(struct mn_context *context, const struct mn_tensor *tensor, void *to,
+MN_API mn_status mn_tensor_read(struct mn_device *device, const struct mn_tensor *tensor, double *to);
+MN_API mn_status mn_tensor_download(struct mn_device *device, const struct mn_tensor *tensor, void *to,
                                     size_t bytes);
-MN_API mn_status mn_tensor_copy(struct mn_context *context, const struct mn_tensor *tensor, void *to,
+MN_API mn_status mn_tensor_copy(struct mn_device *device, const struct mn_tensor *tensor, void *to,
                                 size_t bytes);
 
 /* Refreshes the planes if they are stale, under a factor that suits the values. */
-MN_API mn_status mn_operand_prepare(struct mn_context *context, struct mn_operand *operand);
+MN_API mn_status mn_operand_prepare(struct mn_device *device, struct mn_operand *operand);
 
 #endif

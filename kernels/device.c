@@ -1,9 +1,11 @@
-/* The CPU's kernel tables, opening a device, and the words for a precision. */
+/* The CPU's kernel tables, opening a device by its name, its memory with a count of what is taken, and the words
+ * for a precision. */
 #include "kernels/device.h"
 
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/blas.h"
 #include "kernels/ranks/ranks.h"
@@ -30,8 +32,8 @@ void mn_cuda_close(struct mn_device *device) {
 }
 #endif
 
-mn_status mn_device_open(struct mn_device **out, enum mn_device_type type, int ordinal,
-                         enum mn_precision precision) {
+static mn_status open_device(struct mn_device **out, enum mn_device_type type, int ordinal,
+                             enum mn_precision precision) {
   static const struct mn_scale one = {1, 0};
   *out = NULL;
   struct mn_device *device = calloc(1, sizeof *device);
@@ -62,6 +64,27 @@ mn_status mn_device_open(struct mn_device **out, enum mn_device_type type, int o
   return MN_OK;
 }
 
+/* The ordinal in "cuda:N", 0 of "cuda" and "auto"; −1 for anything else. */
+static int cuda_ordinal(const char *name) {
+  if (strcmp(name, "cuda") == 0 || strcmp(name, "auto") == 0) return 0;
+  if (strncmp(name, "cuda:", 5) != 0) return -1;
+  size_t digits = strspn(name + 5, "0123456789");
+  return digits >= 1 && digits <= 4 && name[5 + digits] == 0 ? atoi(name + 5) : -1;
+}
+
+mn_status mn_device_open(struct mn_device **out, const char *name, const char *precision) {
+  enum mn_precision parsed;
+  *out = NULL;
+  MN_TRY(mn_precision_parse(precision, &parsed));
+  if (strcmp(name, "cpu") == 0) return open_device(out, MN_DEVICE_CPU, 0, parsed);
+  int ordinal = cuda_ordinal(name);
+  if (ordinal < 0) return mn_fail(MN_USAGE, "no device is called '%s'; auto, cpu, cuda and cuda:N are", name);
+  mn_status status = open_device(out, MN_DEVICE_CUDA, ordinal, parsed);
+  /* The CPU only where there is no GPU to use: a GPU that fails is an error. */
+  if (status != MN_NO_DEVICE || strcmp(name, "auto") != 0) return status;
+  return open_device(out, MN_DEVICE_CPU, 0, parsed);
+}
+
 void mn_device_close(struct mn_device *device) {
   if (!device) return;
   if (device->ranks) device->ranks->kernels->ranks_leave(device);
@@ -69,4 +92,54 @@ void mn_device_close(struct mn_device *device) {
   if (device->unscaled) device->kernels->release(device, device->unscaled);
   mn_cuda_close(device);
   free(device);
+}
+
+mn_status mn_device_allocate_shared(struct mn_device *device, enum mn_sharing with, void **out, int64_t count,
+                                    size_t size) {
+  MN_REQUIRE(count > 0);
+  if ((size_t)count > PTRDIFF_MAX / size)
+    return mn_fail(MN_NO_MEMORY, "no memory for %ld elements of %zu bytes; a smaller batch or model would do",
+                   (long)count, size);
+  const size_t bytes = (size_t)count * size;
+  const struct mn_ranks *ranks = device->ranks;
+  MN_TRY(with == MN_ALONE || !ranks ? device->kernels->allocate(device, out, bytes)
+                                    : ranks->kernels->allocate_shared(device, with, out, bytes));
+  device->allocations++;
+  device->bytes += bytes;
+  return MN_OK;
+}
+
+mn_status mn_device_allocate(struct mn_device *device, void **out, int64_t count, size_t size) {
+  return mn_device_allocate_shared(device, MN_ALONE, out, count, size);
+}
+
+void mn_device_release(struct mn_device *device, void *memory, int64_t count, size_t size) {
+  if (!memory) return;
+  device->kernels->release(device, memory);
+  device->bytes -= (size_t)count * size;
+}
+
+mn_status mn_device_write(struct mn_device *device, void *to, const double *from, int64_t count) {
+  size_t bytes = (size_t)count * device->real;
+  int wide = device->real == sizeof(double);
+  float *narrow = wide ? NULL : malloc(bytes);
+  if (!wide && !narrow) return mn_fail(MN_NO_MEMORY, "no %.1f MiB of memory left", (double)bytes / 1048576);
+  for (int64_t i = 0; i < count && !wide; i++) narrow[i] = (float)from[i];
+  mn_status status = device->kernels->upload(device, to, wide ? (const void *)from : narrow, bytes);
+  if (status == MN_OK) status = device->kernels->synchronize(device);
+  free(narrow);
+  return status;
+}
+
+mn_status mn_device_read(struct mn_device *device, double *to, const void *from, int64_t count) {
+  size_t bytes = (size_t)count * device->real;
+  MN_TRY(device->kernels->download(device, to, from, bytes));
+  if (device->real == sizeof(double)) return MN_OK;
+  /* Floats are widened in place, from the end, so that none is overwritten before it is read. */
+  for (int64_t i = count - 1; i >= 0; i--) {
+    float narrow;
+    memcpy(&narrow, (const char *)to + (size_t)i * sizeof narrow, sizeof narrow);
+    to[i] = narrow;
+  }
+  return MN_OK;
 }

@@ -1,18 +1,31 @@
-/* Opening and closing a device. */
+/* Opening a device, and its memory. Everything above the kernels is given one; no global state names a device. */
 #ifndef MN_KERNELS_DEVICE_H
 #define MN_KERNELS_DEVICE_H
 
 #include "kernels/kernels.h"
 
-/* Opens a device of `type` (on CUDA: GPU `ordinal`) for `precision`. `*out` is the caller's, for
- * mn_device_close. MN_NO_DEVICE: no driver, no GPU, a build without CUDA, or a precision that the GPU (below
- * sm_80) lacks. MN_NO_MEMORY: on the CPU also for what its products take (kernels/blas.h). */
-MN_C mn_status mn_device_open(struct mn_device **out, enum mn_device_type type, int ordinal,
-                              enum mn_precision precision);
-MN_C void mn_device_close(struct mn_device *device); /* NULL is fine */
+/* name: "cpu", "cuda", "cuda:1" or "auto", which takes the GPU when one is there, else the CPU. precision:
+ * "fp64", "fp32", "tf32", "bf16", "fp16" or "fp16x3". `*out` is the caller's. MN_USAGE: no such word.
+ * MN_NO_DEVICE: no driver, no GPU, a build without CUDA, or a precision that the GPU (below sm_80) lacks.
+ * MN_NO_MEMORY: on the CPU also for what its products take (kernels/blas.h). */
+MN_API mn_status mn_device_open(struct mn_device **out, const char *name, const char *precision);
+MN_API void mn_device_close(struct mn_device *device); /* NULL is fine */
 
-/* The CUDA part of the two above (device.cu; device.c in a build without CUDA). mn_cuda_open reads type,
- * ordinal and precision, creates device->cuda and sets kernels, name, versions and fuses; mn_cuda_close frees
+/* `count` (> 0) elements of `size` bytes on the device, not initialised, to be freed by mn_device_release
+ * with the same count and size (NULL is fine). MN_NO_MEMORY. */
+MN_API mn_status mn_device_allocate(struct mn_device *device, void **out, int64_t count, size_t size);
+/* The same, in memory that the collectives of the shards, or the replicas, reach: all of them call it in the
+ * same order. MN_ALONE: as above. */
+MN_C mn_status mn_device_allocate_shared(struct mn_device *device, enum mn_sharing with, void **out,
+                                         int64_t count, size_t size);
+MN_API void mn_device_release(struct mn_device *device, void *memory, int64_t count, size_t size);
+
+/* Copies `count` values between reals on the device and doubles on the host, and waits for the device. */
+MN_API mn_status mn_device_write(struct mn_device *device, void *to, const double *from, int64_t count);
+MN_API mn_status mn_device_read(struct mn_device *device, double *to, const void *from, int64_t count);
+
+/* The CUDA part of opening and closing (device.cu; device.c in a build without CUDA). mn_cuda_open reads type,
+ * ordinal and precision, creates device->cuda and sets kernels, name, versions and has_own_gemm; mn_cuda_close frees
  * what it has created, also after an error. */
 MN_C mn_status mn_cuda_open(struct mn_device *device);
 MN_C void mn_cuda_close(struct mn_device *device);

@@ -46,6 +46,7 @@ struct mn_versions {
 struct mn_kernels;
 struct mn_cuda;
 struct mn_ranks;
+struct mn_tape_hooks;
 enum mn_sharing { MN_ALONE, MN_WITH_SHARDS, MN_WITH_REPLICAS }; /* whose collectives reach memory */
 
 /* Runs what it is given, in order. Opened by mn_device_open (kernels/device.h); one thread at a time, except
@@ -76,6 +77,10 @@ struct mn_device {
   double marks[2];             /* the CPU's stopwatch, ms */
   char name[256];              /* to print: "NVIDIA H200", "CPU (16 threads)" */
   struct mn_versions versions; /* results may differ between versions */
+  int64_t allocations;         /* by mn_device_allocate, made so far: steps make none */
+  size_t bytes;                /* allocated by it now */
+  int all_threads;             /* so have tapes of small and medium products (engine/tape.h) */
+  const struct mn_tape_hooks *hooks; /* on each tape's runs (engine/tape.h); NULL: none */
 };
 
 /* The scale of a float16 operand, in the device's memory: its planes hold factor·value. A GEMM's result is

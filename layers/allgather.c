@@ -12,7 +12,7 @@ struct saved {
 /* In the form that is read. Planes that are scaled are written from the whole: each rank's y has a scale of
  * its own. */
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
-  struct mn_device *device = tape->context->device;
+  struct mn_device *device = tape->device;
   mn_allgather_function *allgather = device->ranks->kernels->allgather;
   const struct mn_operand *y = &node->inputs[0]->value;
   struct mn_operand *whole = &node->output->value;
@@ -20,14 +20,14 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
     MN_TRY(allgather(device, whole->real, y->real, whole->rows, whole->cols, device->real));
   if (!node->operand[0]) {
     whole->stale = 1;
-    return mn_operand_prepare(tape->context, whole);
+    return mn_operand_prepare(tape->device, whole);
   }
   return device->ranks->kernels->gather_plane(device, whole, y->planes[0]);
 }
 
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
-  const struct mn_kernels *k = tape->context->kernels;
-  struct mn_device *device = tape->context->device;
+  const struct mn_kernels *k = tape->device->kernels;
+  struct mn_device *device = tape->device;
   const struct saved *saved = node->saved;
   const struct mn_operand *whole = &node->output->value, *y = &node->inputs[0]->value;
   if (!node->sinks[0]) return MN_OK;
@@ -48,13 +48,13 @@ static const struct mn_operation operation = {bind, forward, backward, NULL, NUL
 
 /* Where the next layer's GEMM is one that can wait for the shards. */
 static mn_status take_arrival(struct mn_tape *tape, struct saved *saved, struct mn_operand *whole) {
-  const struct mn_device *device = tape->context->device;
+  const struct mn_device *device = tape->device;
   const struct mn_team *shards = &device->ranks->shards;
   struct mn_arrival *a = &saved->arrival;
   if (!device->has_own_gemm || whole->cols % (128 * shards->size)) return MN_OK;
   *a = (struct mn_arrival){.shard = shards->rank, .shards = shards->size};
   MN_TRY(mn_tape_shared(tape, (void **)&a->arrived, a->shards, sizeof *a->arrived));
-  MN_TRY(tape->context->kernels->zero(tape->context->device, a->arrived, a->shards * sizeof *a->arrived));
+  MN_TRY(tape->device->kernels->zero(tape->device, a->arrived, a->shards * sizeof *a->arrived));
   whole->arrival = a;
   return MN_OK;
 }
@@ -64,7 +64,7 @@ mn_status mn_allgather_record(struct mn_tape *tape, struct mn_tensor **whole, st
   struct saved *saved;
   MN_TRY(mn_tape_host(tape, (void **)&saved, sizeof *saved));
   saved->gradient = gradient;
-  const struct mn_device *device = tape->context->device;
+  const struct mn_device *device = tape->device;
   struct mn_scatter *s = &saved->scatter;
   s->share = y->value.cols;
   if (tape->training) MN_TRY(mn_tape_device(tape, &s->piece, mn_tensor_count(y), device->real));

@@ -33,18 +33,18 @@ static mn_status choose_factors(struct mn_tape *tape, struct mn_node *node) {
     if (!tape->measure) r.dz = saved->dz.scale;
   }
   if (b->y && b->y->planes[0] && b->ops & MN_OP_NORM) r.y = b->y->scale;
-  return r.dz || r.y ? tape->context->kernels->rescale(tape->context->device, &r) : MN_OK;
+  return r.dz || r.y ? tape->device->kernels->rescale(tape->device, &r) : MN_OK;
 }
 
 static mn_status finish_dz(struct mn_tape *tape, struct saved *saved) {
   if (!saved->dz.scale || !tape->measure) return MN_OK;
   for (int i = 0; i < 2; i++) saved->dz.planes[i] = saved->planes[i];
-  return tape->context->kernels->round(tape->context->device, &saved->dz, MN_MEASURE_TOGETHER);
+  return tape->device->kernels->round(tape->device, &saved->dz, MN_MEASURE_TOGETHER);
 }
 
 static mn_status run_forward(struct mn_tape *tape, struct mn_node *node) {
-  const struct mn_kernels *k = tape->context->kernels;
-  struct mn_device *device = tape->context->device;
+  const struct mn_kernels *k = tape->device->kernels;
+  struct mn_device *device = tape->device;
   const struct saved *saved = node->saved;
   if (node->inputs[WEIGHT])
     return k->gemm(device, MN_NT, &node->inputs[X]->value, &node->inputs[WEIGHT]->value, &saved->forward);
@@ -65,25 +65,24 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
     mn_status status = run_forward(tape, node);
     b->y = y;
     y->stale = 1;
-    return status != MN_OK ? status : mn_operand_prepare(tape->context, y);
+    return status != MN_OK ? status : mn_operand_prepare(tape->device, y);
   }
   MN_TRY(run_forward(tape, node));
   if (!node->inputs[TARGET]) return MN_OK;
   if (tape->stepping) return MN_OK; /* sum_columns does it, after the tape has gathered what it sums */
   if (saved->gathered)
-    MN_TRY(tape->context->device->ranks->kernels->allgather(
-        tape->context->device, saved->gathered, b->loss_parts, b->rows, saved->loss.count / b->rows,
-        tape->context->device->real));
+    MN_TRY(tape->device->ranks->kernels->allgather(tape->device, saved->gathered, b->loss_parts, b->rows,
+                                                   saved->loss.count / b->rows, tape->device->real));
   const struct mn_reduction *loss = &saved->loss;
-  return tape->context->kernels->reduce(tape->context->device, loss->out, loss->scratch, loss->parts,
-                                        loss->count, loss->factor);
+  return tape->device->kernels->reduce(tape->device, loss->out, loss->scratch, loss->parts, loss->count,
+                                       loss->factor);
 }
 
 /* Finishes the column sums (db, dgamma, dbeta), on the tape's branch: dW's GEMM does not read them, so the
  * two run at the same time. Within a step the fused loss is reduced in the same launch, which saves one. */
 static mn_status sum_columns(struct mn_tape *tape, struct mn_node *node) {
-  const struct mn_kernels *k = tape->context->kernels;
-  struct mn_device *device = tape->context->device;
+  const struct mn_kernels *k = tape->device->kernels;
+  struct mn_device *device = tape->device;
   struct saved *saved = node->saved;
   const struct mn_block *b = &saved->block;
   MN_TRY(k->branch_begin(device, MN_BRANCH_SUMS));
@@ -96,8 +95,8 @@ static mn_status sum_columns(struct mn_tape *tape, struct mn_node *node) {
 /* dz and the partial column sums were written by the epilogue of the GEMM that computed dy, or are written by
  * mn_tape_receive. dx = dz·W. */
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
-  const struct mn_kernels *k = tape->context->kernels;
-  struct mn_device *device = tape->context->device;
+  const struct mn_kernels *k = tape->device->kernels;
+  struct mn_device *device = tape->device;
   struct saved *saved = node->saved;
   const struct mn_block *b = &saved->block;
   const struct mn_epilogue *dx = node->sinks[X];
@@ -110,8 +109,8 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
 
 /* dW = dzᵀ·x; its epilogue updates W. */
 static mn_status update(struct mn_tape *tape, struct mn_node *node) {
-  const struct mn_kernels *k = tape->context->kernels;
-  struct mn_device *device = tape->context->device;
+  const struct mn_kernels *k = tape->device->kernels;
+  struct mn_device *device = tape->device;
   struct saved *saved = node->saved;
   const struct mn_epilogue *dw = node->sinks[WEIGHT];
   if (dw) MN_TRY(k->gemm(device, MN_TN, &saved->dz, &node->inputs[X]->value, dw));
@@ -141,8 +140,8 @@ mn_status mn_block_grams(struct mn_device *device, const struct mn_operand *dz, 
 /* One square for the weight's gradient, and one for all vectors'. */
 static mn_status square(struct mn_tape *tape, struct mn_node *node, const struct mn_clipping *c,
                         int64_t *count) {
-  const struct mn_kernels *k = tape->context->kernels;
-  struct mn_device *device = tape->context->device;
+  const struct mn_kernels *k = tape->device->kernels;
+  struct mn_device *device = tape->device;
   struct saved *saved = node->saved;
   const struct mn_block *b = &saved->block;
   const int weight = node->sinks[WEIGHT] != NULL;
@@ -158,7 +157,7 @@ static mn_status square(struct mn_tape *tape, struct mn_node *node, const struct
 /* dz's planes and their scale: the weight's, which a checkpoint keeps, unless several nodes share it. */
 static mn_status take_planes(struct mn_tape *tape, struct saved *saved, const struct mn_tensor *weight) {
   const struct mn_block *b = &saved->block;
-  const struct mn_device *device = tape->context->device;
+  const struct mn_device *device = tape->device;
   for (int i = 0; i < device->planes; i++) {
     MN_TRY(mn_tape_device(tape, &saved->planes[i], b->rows * b->channels, device->plane));
     saved->dz.planes[i] = saved->planes[i];
@@ -198,7 +197,7 @@ static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
   struct mn_block *b = &saved->block;
   int64_t elements = b->rows * b->channels, chunks = mn_chunks(b->rows);
-  size_t real = tape->context->device->real;
+  size_t real = tape->device->real;
   int later = tape->training && node->output;
   if (node->inputs[WEIGHT]) MN_TRY(mn_tape_device(tape, &saved->forward.into, elements, real));
   if (later && b->ops & (MN_OP_NORM | MN_OP_ACTIVATE)) b->z = saved->forward.into;
@@ -207,8 +206,7 @@ static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
     MN_TRY(mn_tape_device(tape, &b->rstd, b->rows * b->groups, real));
   }
   if (node->inputs[TARGET]) {
-    const int64_t shards = mn_ranks_shards(tape->context->device->ranks),
-                  parts = b->rows * b->groups * shards;
+    const int64_t shards = mn_ranks_shards(tape->device->ranks), parts = b->rows * b->groups * shards;
     const double elements_of_all = (double)elements * (double)shards * mn_tape_replicas(tape);
     MN_TRY(mn_tape_device(tape, &b->loss_parts, b->rows * b->groups, real));
     if (shards > 1) MN_TRY(mn_tape_shared(tape, &saved->gathered, parts, real));
@@ -257,7 +255,7 @@ static mn_status record(struct mn_tape *tape, struct mn_tensor **y, struct mn_no
   node.saved = saved;
   if (y) {
     MN_TRY(mn_tape_tensor(tape, y, "block", block.rows, block.channels));
-    (*y)->keep = tape->context->device->scaled && !(block.ops & MN_OP_NORM);
+    (*y)->keep = tape->device->scaled && !(block.ops & MN_OP_NORM);
     node.output = *y;
     block.y = &(*y)->value;
     (*y)->sink = (struct mn_epilogue){.kind = MN_BLOCK_BACKWARD, .block = &saved->block};

@@ -83,8 +83,7 @@ static void *lay_out_pair(const struct mn_device *device, struct mn_operand *dz,
 /* Returns how much of the workspace is taken. dz is written as planes at once if they are not scaled or their
  * scale follows an earlier one, else as reals, from which its planes are made. A GEMM that is not our own
  * rounds a result of 16 bits from scratch memory. */
-static size_t lay_out(struct work *work, const struct mn_context *context, const struct mn_block_call *call) {
-  const struct mn_device *device = context->device;
+static size_t lay_out(struct work *work, const struct mn_device *device, const struct mn_block_call *call) {
   const int planes = planes_of(device, call->channels, call->inputs);
   const size_t results = (size_t)(call->rows * call->channels) * device->real;
   struct area area = {call->workspace, 0}, pair = {call->pair, 0};
@@ -126,7 +125,7 @@ static mn_status check_aligned(const char *name, const void *memory, int bytes) 
 }
 
 /* What a GEMM would end the process for, or a kernel's grid cannot count. */
-static mn_status check(const struct mn_context *context, const struct mn_block_call *call) {
+static mn_status check(const struct mn_device *device, const struct mn_block_call *call) {
   const int64_t most = INT32_MAX / 2;
   if (call->rows < 1 || call->rows > most || call->inputs < 1 || call->inputs > most || call->channels < 1 ||
       call->channels > most)
@@ -139,12 +138,12 @@ static mn_status check(const struct mn_context *context, const struct mn_block_c
                                  .eps = call->eps,
                                  .slope = call->slope};
   MN_TRY(mn_block_kind.check(&layer));
-  const int parts = context->device->type == MN_DEVICE_CUDA ? ALIGNMENT : 16;
+  const int parts = device->type == MN_DEVICE_CUDA ? ALIGNMENT : 16;
   MN_TRY(check_aligned("y", call->y, 16));
   MN_TRY(check_aligned("z", call->z, 16));
   MN_TRY(check_aligned("dx", call->dx, 16));
   MN_TRY(check_aligned("dweight", call->dweight, 16));
-  if (planes_of(context->device, call->channels, call->inputs) > 0 &&
+  if (planes_of(device, call->channels, call->inputs) > 0 &&
       ((call->x.ready && !call->x.planes) || (call->weight.ready && !call->weight.planes)))
     return mn_fail(MN_USAGE, "planes that are ready are NULL");
   MN_TRY(check_aligned("x.planes", call->x.planes, parts));
@@ -153,11 +152,11 @@ static mn_status check(const struct mn_context *context, const struct mn_block_c
   MN_TRY(check_aligned("dz_scale", call->dz_scale, 16));
   MN_TRY(check_aligned("workspace", call->workspace, parts));
   if (call->dz_scale_ready && !call->dz_scale) return mn_fail(MN_USAGE, "dz_scale is ready, and is NULL");
-  const enum mn_precision p = context->precision;
+  const enum mn_precision p = device->precision;
   if ((call->x.narrow || call->weight.narrow || call->narrow) &&
-      (context->device->type != MN_DEVICE_CUDA || (p != MN_BF16 && p != MN_FP16)))
+      (device->type != MN_DEVICE_CUDA || (p != MN_BF16 && p != MN_FP16)))
     return mn_fail(MN_USAGE, "%s on %s takes no 16-bit values; floats would do", mn_precision_name(p),
-                   context->name);
+                   device->name);
   return MN_OK;
 }
 
@@ -177,21 +176,19 @@ static struct mn_block block_of(const struct mn_block_call *call) {
                            .narrow = call->narrow};
 }
 
-static mn_status forward(struct mn_context *context, const struct mn_block_call *call, struct work *work) {
-  struct mn_device *device = context->device;
+static mn_status forward(struct mn_device *device, const struct mn_block_call *call, struct work *work) {
   const struct mn_block_matrix to = {.values = call->y, .narrow = call->narrow == MN_NARROW_MODULE};
   struct mn_operand y = operand_of(device, &to, call->rows, call->channels, NULL, 0);
   struct mn_block block = block_of(call);
   block.y = &y;
-  MN_TRY(mn_operand_prepare(context, &work->x));
-  MN_TRY(mn_operand_prepare(context, &work->weight));
+  MN_TRY(mn_operand_prepare(device, &work->x));
+  MN_TRY(mn_operand_prepare(device, &work->weight));
   const struct mn_epilogue epilogue = {.kind = MN_BLOCK, .into = work->product, .block = &block};
-  return context->kernels->gemm(device, MN_NT, &work->x, &work->weight, &epilogue);
+  return device->kernels->gemm(device, MN_NT, &work->x, &work->weight, &epilogue);
 }
 
-static mn_status backward(struct mn_context *context, const struct mn_block_call *call, struct work *work) {
-  const struct mn_kernels *k = context->kernels;
-  struct mn_device *device = context->device;
+static mn_status backward(struct mn_device *device, const struct mn_block_call *call, struct work *work) {
+  const struct mn_kernels *k = device->kernels;
   struct mn_operand *dz = &work->dz, written = *dz;
   struct mn_block block = block_of(call);
   const int narrow = call->narrow == MN_NARROW_MODULE;
@@ -204,15 +201,15 @@ static mn_status backward(struct mn_context *context, const struct mn_block_call
   if (dz->scale && !dz->real) MN_TRY(k->rescale(device, &next));
   const struct mn_epilogue through = {.kind = MN_BLOCK_BACKWARD, .block = &block};
   MN_TRY(k->epilogue(device, (void *)call->dy, call->rows, call->channels, &through));
-  MN_TRY(mn_operand_prepare(context, dz));
+  MN_TRY(mn_operand_prepare(device, dz));
   if (call->dx) {
     const struct mn_epilogue store = {.kind = MN_STORE, .into = call->dx, .narrow = narrow};
-    MN_TRY(mn_operand_prepare(context, &work->weight));
+    MN_TRY(mn_operand_prepare(device, &work->weight));
     MN_TRY(k->gemm(device, MN_NN, dz, &work->weight, &store));
   }
   if (call->dweight) {
     const struct mn_epilogue store = {.kind = MN_STORE, .into = call->dweight, .narrow = narrow};
-    MN_TRY(mn_operand_prepare(context, &work->x));
+    MN_TRY(mn_operand_prepare(device, &work->x));
     MN_TRY(k->gemm(device, MN_TN, dz, &work->x, &store));
   }
   if (!call->dbias && !call->dgamma && !call->dbeta) return MN_OK;
@@ -227,25 +224,24 @@ static mn_status backward(struct mn_context *context, const struct mn_block_call
 }
 
 /* Called before a call's work, and after it even if that failed. */
-static void exchange(struct mn_context *context, struct mn_outside *outside) {
-  context->kernels->exchange(context->device, outside);
+static void exchange(struct mn_device *device, struct mn_outside *outside) {
+  device->kernels->exchange(device, outside);
 }
 
-static mn_status run(struct mn_context *context, const struct mn_block_call *call,
-                     mn_status (*part)(struct mn_context *context, const struct mn_block_call *call,
+static mn_status run(struct mn_device *device, const struct mn_block_call *call,
+                     mn_status (*part)(struct mn_device *device, const struct mn_block_call *call,
                                        struct work *work)) {
   struct work work;
-  MN_TRY(check(context, call));
-  if (lay_out(&work, context, call) > 0 && !call->workspace)
+  MN_TRY(check(device, call));
+  if (lay_out(&work, device, call) > 0 && !call->workspace)
     return mn_fail(MN_USAGE, "the call needs a workspace of mn_block_workspace bytes, and has none");
-  exchange(context, &work.outside);
-  mn_status status = part(context, call, &work);
-  exchange(context, &work.outside);
+  exchange(device, &work.outside);
+  mn_status status = part(device, call, &work);
+  exchange(device, &work.outside);
   return status;
 }
 
-size_t mn_block_pair_bytes(const struct mn_context *context, const struct mn_block_call *call) {
-  const struct mn_device *device = context->device;
+size_t mn_block_pair_bytes(const struct mn_device *device, const struct mn_block_call *call) {
   struct mn_operand dz = {.rows = call->rows, .cols = call->channels};
   struct area area = {NULL, 0};
   if (call->size != sizeof *call) return 0;
@@ -253,35 +249,34 @@ size_t mn_block_pair_bytes(const struct mn_context *context, const struct mn_blo
   return area.taken;
 }
 
-size_t mn_block_plane_bytes(const struct mn_context *context, const struct mn_block_call *call) {
-  const struct mn_device *device = context->device;
+size_t mn_block_plane_bytes(const struct mn_device *device, const struct mn_block_call *call) {
   if (call->size != sizeof *call) return 0;
   return (size_t)planes_of(device, call->channels, call->inputs) * device->plane;
 }
 
-size_t mn_block_workspace(const struct mn_context *context, const struct mn_block_call *call) {
+size_t mn_block_workspace(const struct mn_device *device, const struct mn_block_call *call) {
   if (call->size != sizeof *call) return 0;
   struct mn_block_call counted = *call;
   struct work work;
   counted.workspace = NULL;
-  return lay_out(&work, context, &counted);
+  return lay_out(&work, device, &counted);
 }
 
-mn_status mn_block_forward(struct mn_context *context, const struct mn_block_call *call) {
+mn_status mn_block_forward(struct mn_device *device, const struct mn_block_call *call) {
   MN_TRY(check_size(call));
   if (!call->x.values || !call->weight.values || !call->y || !call->bias || !call->gamma || !call->beta)
     return mn_fail(MN_USAGE, "the forward needs x, weight, bias, gamma, beta and y, of which one is NULL");
   if (call->dy) return mn_fail(MN_USAGE, "the forward takes no dy: set it to NULL");
-  return run(context, call, forward);
+  return run(device, call, forward);
 }
 
-mn_status mn_block_backward(struct mn_context *context, const struct mn_block_call *call) {
+mn_status mn_block_backward(struct mn_device *device, const struct mn_block_call *call) {
   MN_TRY(check_size(call));
   if (!call->dy || !call->z || !call->mean || !call->rstd || !call->gamma || !call->beta ||
       (call->dx && !call->weight.values) || (call->dweight && !call->x.values))
     return mn_fail(MN_USAGE, "the backward needs dy, z, mean, rstd, gamma and beta, weight for dx, and x for "
                              "dweight, of which one is NULL");
-  return run(context, call, backward);
+  return run(device, call, backward);
 }
 
 /* ---- the update ---- */
@@ -311,9 +306,8 @@ static struct mn_operand parameter_of(const struct mn_device *device, const stru
   return w;
 }
 
-static size_t lay_out_update(struct update_work *work, const struct mn_context *context,
+static size_t lay_out_update(struct update_work *work, const struct mn_device *device,
                              const struct mn_block_update_call *call) {
-  const struct mn_device *device = context->device;
   const int planes = planes_of(device, call->channels, call->inputs);
   struct area area = {call->workspace, 0}, pair = {call->pair, 0};
   *work = (struct update_work){.outside = outside_of(device, call->stream, call->nonfinite, &area)};
@@ -330,7 +324,7 @@ static size_t lay_out_update(struct update_work *work, const struct mn_context *
   return area.taken;
 }
 
-static mn_status check_update(const struct mn_context *context, const struct mn_block_update_call *call) {
+static mn_status check_update(const struct mn_device *device, const struct mn_block_update_call *call) {
   static const char *const names[MN_BLOCK_PARAMETERS] = {"weight", "bias", "gamma", "beta"};
   const struct mn_block_parameter *weight = &call->of[MN_BLOCK_WEIGHT];
   int narrow = 0, used = call->pair != NULL;
@@ -345,11 +339,11 @@ static mn_status check_update(const struct mn_context *context, const struct mn_
                                       .pair = call->pair,
                                       .dz_scale = call->dz_scale,
                                       .workspace = call->workspace};
-  MN_TRY(check(context, &shape));
-  const int planes = planes_of(context->device, call->channels, call->inputs);
+  MN_TRY(check(device, &shape));
+  const int planes = planes_of(device, call->channels, call->inputs);
   if (weight->values && planes && !call->planes && !weight->narrow)
     return mn_fail(MN_USAGE, "the update needs the weight's planes in %s, which are NULL",
-                   mn_precision_name(context->precision));
+                   mn_precision_name(device->precision));
   if (!call->rule.rate) return mn_fail(MN_USAGE, "the update needs a rate, which is NULL");
   if (call->pair && !call->x.values && !(planes && call->x.ready))
     return mn_fail(MN_USAGE, "the pair needs x, which is NULL");
@@ -370,29 +364,29 @@ static mn_status check_update(const struct mn_context *context, const struct mn_
 }
 
 /* Updates each parameter that has a gradient by it. */
-static mn_status follow(struct mn_context *context, const struct mn_block_update_call *call,
+static mn_status follow(struct mn_device *device, const struct mn_block_update_call *call,
                         struct update_work *work, const struct mn_update *updates) {
   for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) {
     const struct mn_epilogue epilogue = {.kind = MN_UPDATE, .update = &updates[i]};
     const struct mn_operand *w = &work->of[i];
     if (call->of[i].values && call->of[i].gradient)
-      MN_TRY(context->kernels->epilogue(context->device, call->of[i].gradient, w->rows, w->cols, &epilogue));
+      MN_TRY(device->kernels->epilogue(device, call->of[i].gradient, w->rows, w->cols, &epilogue));
   }
   return MN_OK;
 }
 
-static mn_status write_grams(struct mn_context *context, const struct mn_block_update_call *call,
+static mn_status write_grams(struct mn_device *device, const struct mn_block_update_call *call,
                              struct update_work *work) {
   int wanted[3];
   for (int i = 0; i < 3; i++) wanted[i] = call->of[MN_BLOCK_BIAS + i].values != NULL;
-  MN_TRY(mn_operand_prepare(context, &work->x));
-  return mn_block_grams(context->device, &work->dz, &work->x, work->sums, wanted, call->grams);
+  MN_TRY(mn_operand_prepare(device, &work->x));
+  return mn_block_grams(device, &work->dz, &work->x, work->sums, wanted, call->grams);
 }
 
 /* Updates the weight by dzᵀ·x and the vectors by the column sums, or adds these to the gradients. */
-static mn_status follow_pair(struct mn_context *context, const struct mn_block_update_call *call,
+static mn_status follow_pair(struct mn_device *device, const struct mn_block_update_call *call,
                              struct update_work *work, const struct mn_update *updates) {
-  const struct mn_kernels *k = context->kernels;
+  const struct mn_kernels *k = device->kernels;
   struct mn_epilogue epilogues[MN_BLOCK_PARAMETERS];
   const struct mn_epilogue *sinks[MN_BLOCK_PARAMETERS] = {NULL};
   for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) {
@@ -402,53 +396,53 @@ static mn_status follow_pair(struct mn_context *context, const struct mn_block_u
   }
   if (sinks[MN_BLOCK_WEIGHT]) {
     if (epilogues[MN_BLOCK_WEIGHT].kind == MN_UPDATE) epilogues[MN_BLOCK_WEIGHT].into = work->product;
-    MN_TRY(mn_operand_prepare(context, &work->x));
-    MN_TRY(k->gemm(context->device, MN_TN, &work->dz, &work->x, sinks[MN_BLOCK_WEIGHT]));
+    MN_TRY(mn_operand_prepare(device, &work->x));
+    MN_TRY(k->gemm(device, MN_TN, &work->dz, &work->x, sinks[MN_BLOCK_WEIGHT]));
   }
-  return k->column_sums(context->device, work->sums, mn_chunks(call->rows), call->channels,
-                        &sinks[MN_BLOCK_BIAS], NULL);
+  return k->column_sums(device, work->sums, mn_chunks(call->rows), call->channels, &sinks[MN_BLOCK_BIAS],
+                        NULL);
 }
 
-size_t mn_block_update_workspace(const struct mn_context *context, const struct mn_block_update_call *call) {
+size_t mn_block_update_workspace(const struct mn_device *device, const struct mn_block_update_call *call) {
   if (call->size != sizeof *call) return 0;
   struct mn_block_update_call counted = *call;
   struct update_work work;
   counted.workspace = NULL;
-  return lay_out_update(&work, context, &counted);
+  return lay_out_update(&work, device, &counted);
 }
 
-mn_status mn_block_update(struct mn_context *context, const struct mn_block_update_call *call) {
+mn_status mn_block_update(struct mn_device *device, const struct mn_block_update_call *call) {
   struct update_work work;
   struct mn_update updates[MN_BLOCK_PARAMETERS];
   if (call->size != sizeof *call) return another_version("mn_block_update_call", sizeof *call, call->size);
-  MN_TRY(check_update(context, call));
-  if (lay_out_update(&work, context, call) > 0 && !call->workspace)
+  MN_TRY(check_update(device, call));
+  if (lay_out_update(&work, device, call) > 0 && !call->workspace)
     return mn_fail(MN_USAGE, "the update needs a workspace of mn_block_update_workspace bytes, and has none");
   for (int i = 0; i < MN_BLOCK_PARAMETERS; i++)
     updates[i] = (struct mn_update){.w = &work.of[i],
                                     .momentum = mn_rule_keeps_m(&call->rule) ? call->of[i].m : NULL,
                                     .squares = mn_rule_keeps_v(&call->rule) ? call->of[i].v : NULL,
                                     .rule = &call->rule};
-  exchange(context, &work.outside);
-  mn_status status = call->grams  ? write_grams(context, call, &work)
-                     : call->pair ? follow_pair(context, call, &work, updates)
-                                  : follow(context, call, &work, updates);
-  exchange(context, &work.outside);
+  exchange(device, &work.outside);
+  mn_status status = call->grams  ? write_grams(device, call, &work)
+                     : call->pair ? follow_pair(device, call, &work, updates)
+                                  : follow(device, call, &work, updates);
+  exchange(device, &work.outside);
   return status;
 }
 
-mn_status mn_block_count(struct mn_context *context, const struct mn_block_count_call *call) {
+mn_status mn_block_count(struct mn_device *device, const struct mn_block_count_call *call) {
   const struct mn_counts *c = &call->counts;
   if (call->size != sizeof *call) return another_version("mn_block_count_call", sizeof *call, call->size);
   if (!call->nonfinite || (c->steps && !c->rate) || (c->clears && (!c->skipped || !c->told)))
     return mn_fail(MN_USAGE, "the count needs nonfinite, rate with steps, and skipped and told to clear, of "
                              "which one is NULL");
-  struct mn_outside outside = {.ordinal = context->device->ordinal,
+  struct mn_outside outside = {.ordinal = device->ordinal,
                                .stream = call->stream,
                                .nonfinite = call->nonfinite,
                                .mark = MN_BLOCK_NONFINITE};
-  exchange(context, &outside);
-  mn_status status = context->kernels->count(context->device, c);
-  exchange(context, &outside);
+  exchange(device, &outside);
+  mn_status status = device->kernels->count(device, c);
+  exchange(device, &outside);
   return status;
 }

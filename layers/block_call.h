@@ -5,7 +5,7 @@
  * and applies the rule to its result, so that the weight's gradient is never stored.
  *
  * The calls neither allocate memory of the device's nor wait for it, and may be captured in a CUDA graph. The
- * calling thread's current GPU is the same afterwards. One thread at a time uses a context. */
+ * calling thread's current GPU is the same afterwards. One thread at a time uses a device. */
 #ifndef MN_LAYERS_BLOCK_CALL_H
 #define MN_LAYERS_BLOCK_CALL_H
 
@@ -51,7 +51,7 @@ struct mn_block_call {
   /* In the device's memory. It becomes MN_BLOCK_NONFINITE if the backward meets a value that is not finite
    * or, with dz_scale_ready, one that its plane cannot hold. NULL to do without. */
   int *nonfinite;
-  void *stream;    /* a cudaStream_t of the context's GPU; NULL for its default stream */
+  void *stream;    /* a cudaStream_t of the device's GPU; NULL for its default stream */
   void *workspace; /* mn_block_workspace bytes, aligned as planes are: the call's own until it is done */
 };
 
@@ -60,22 +60,22 @@ enum { MN_BLOCK_NONFINITE = 0x3f800000 };
 
 /* By the call's sizes: how many bytes the planes of x and weight take for each element. 0 if products read
  * the values themselves or call->size is another's. */
-MN_API size_t mn_block_plane_bytes(const struct mn_context *context, const struct mn_block_call *call);
+MN_API size_t mn_block_plane_bytes(const struct mn_device *device, const struct mn_block_call *call);
 
 /* By the sizes and by which pointers are NULL: of the forward or, where dy is not NULL, of the backward. 0
  * where call->size is another's. */
-MN_API size_t mn_block_workspace(const struct mn_context *context, const struct mn_block_call *call);
+MN_API size_t mn_block_workspace(const struct mn_device *device, const struct mn_block_call *call);
 
 /* y, z, mean and rstd of x, weight, bias, gamma and beta; and the planes of x and weight that are not ready.
  * MN_USAGE: sizes or pointers that cannot be. MN_LIBRARY. */
-MN_API mn_status mn_block_forward(struct mn_context *context, const struct mn_block_call *call);
+MN_API mn_status mn_block_forward(struct mn_device *device, const struct mn_block_call *call);
 
 /* The gradients, of dy, z, mean, rstd, gamma and beta, and, for dx, of weight and, for dweight, of x. Nothing
  * else is read, and none of these is written. MN_USAGE, MN_LIBRARY. */
-MN_API mn_status mn_block_backward(struct mn_context *context, const struct mn_block_call *call);
+MN_API mn_status mn_block_backward(struct mn_device *device, const struct mn_block_call *call);
 
 /* How much memory the call's pair takes, by its sizes. 0 if call->size is another's. */
-MN_API size_t mn_block_pair_bytes(const struct mn_context *context, const struct mn_block_call *call);
+MN_API size_t mn_block_pair_bytes(const struct mn_device *device, const struct mn_block_call *call);
 
 /* A parameter and the state that its rule keeps, all reals of its shape, aligned to 16 bytes. */
 struct mn_block_parameter {
@@ -106,9 +106,9 @@ struct mn_block_update_call {
 /* With a pair, a parameter with a gradient gets the pair's gradient added to it; any other is updated by the
  * pair's gradient, and the pair's memory is overwritten. Without a pair, each parameter with a gradient is
  * updated by that. MN_USAGE: sizes or pointers that cannot be. MN_LIBRARY. */
-MN_API mn_status mn_block_update(struct mn_context *context, const struct mn_block_update_call *call);
+MN_API mn_status mn_block_update(struct mn_device *device, const struct mn_block_update_call *call);
 /* 0 if call->size is another's. */
-MN_API size_t mn_block_update_workspace(const struct mn_context *context,
+MN_API size_t mn_block_update_workspace(const struct mn_device *device,
                                         const struct mn_block_update_call *call);
 
 /* The arguments of a count: what to count (kernels/stream.h), and the flag of the step's updates. */
@@ -121,6 +121,6 @@ struct mn_block_count_call {
 
 /* Counts a step after its updates; before AdamW's first one, and after its betas change, it writes the rate.
  * MN_USAGE: pointers that cannot be NULL. MN_LIBRARY. */
-MN_API mn_status mn_block_count(struct mn_context *context, const struct mn_block_count_call *call);
+MN_API mn_status mn_block_count(struct mn_device *device, const struct mn_block_count_call *call);
 
 #endif

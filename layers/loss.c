@@ -12,8 +12,8 @@ struct saved {
 };
 
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
-  const struct mn_kernels *k = tape->context->kernels;
-  struct mn_device *device = tape->context->device;
+  const struct mn_kernels *k = tape->device->kernels;
+  struct mn_device *device = tape->device;
   struct saved *saved = node->saved;
   const struct mn_operand *y = &node->inputs[Y]->value;
   const double rows = (double)y->rows * mn_tape_replicas(tape); /* of the batch */
@@ -28,8 +28,8 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
 }
 
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
-  const struct mn_kernels *k = tape->context->kernels;
-  struct mn_device *device = tape->context->device;
+  const struct mn_kernels *k = tape->device->kernels;
+  struct mn_device *device = tape->device;
   struct saved *saved = node->saved;
   const struct mn_operand *y = &node->inputs[Y]->value;
   const struct mn_epilogue *sink = node->sinks[Y];
@@ -51,8 +51,8 @@ static mn_status record(struct mn_tape *tape, struct mn_node node, struct saved 
   struct saved *saved;
   int64_t rows = node.inputs[Y]->value.rows;
   MN_TRY(mn_tape_host(tape, (void **)&saved, sizeof *saved));
-  MN_TRY(mn_tape_device(tape, &given.parts, rows, tape->context->device->real));
-  MN_TRY(mn_tape_device(tape, &given.correct, rows, tape->context->device->real));
+  MN_TRY(mn_tape_device(tape, &given.parts, rows, tape->device->real));
+  MN_TRY(mn_tape_device(tape, &given.correct, rows, tape->device->real));
   MN_TRY(mn_tape_device(tape, (void **)&given.scratch, mn_reduce_scratch(rows), sizeof(double)));
   *saved = given;
   node.operation = &operation;

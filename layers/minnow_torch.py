@@ -114,13 +114,13 @@ _lock = functools.cache(lambda device: threading.RLock())  # of all contexts on 
 
 
 class _Context:
-  """A device in one precision (engine/context.h), for the thread that has its lock. It lives as long as the process."""
+  """A device in one precision (kernels/device.h), for the thread that has its lock. It lives as long as the process."""
 
   def __init__(self, device, precision):
     self.lib, opened, self.device, self.lock = _library(), ctypes.c_void_p(), device, _lock(device)
     self.gpu = device.index if device.type == "cuda" else None
     with torch.cuda.device(device if device.type == "cuda" else -1):
-      self.must(self.lib.mn_context_open(ctypes.byref(opened), str(device).encode(), precision.encode()))
+      self.must(self.lib.mn_device_open(ctypes.byref(opened), str(device).encode(), precision.encode()))
     self.handle = opened.value
     self.precision, self.real = precision, torch.float64 if precision == "fp64" else torch.float32
 

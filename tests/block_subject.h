@@ -18,13 +18,13 @@ enum {
 
 /* A block's inputs on the device, its results, and what a tape makes of the same. */
 struct subject {
-  struct mn_context *context;
+  struct mn_device *device;
   struct memory memory;
   struct mn_block_call call;
   double *x, *dy, *parameters[PARAMETERS];
   double *y, *z, *gradients[GRADIENTS];
   int64_t counts[GRADIENTS];
-  int64_t allocations; /* of the context, before a call */
+  int64_t allocations; /* of the device, before a call */
 };
 
 static inline void run_tape(struct subject *s) {
@@ -39,17 +39,17 @@ static inline void run_tape(struct subject *s) {
   const void *z, *mean, *rstd;
   struct mn_model *model;
   struct mn_pass *pass;
-  MUST(mn_model_open(&model, s->context, &config));
+  MUST(mn_model_open(&model, s->device, &config));
   MUST(mn_model_train(model, MN_TRAIN_STORE, NULL));
   for (int i = 0; i < PARAMETERS; i++)
-    MUST(mn_tensor_write(s->context, model->parameters[i], s->parameters[i]));
+    MUST(mn_tensor_write(s->device, model->parameters[i], s->parameters[i]));
   MUST(mn_pass_open(&pass, model, MN_PASS_SEEDED, c->rows, 1, 1));
-  MUST(mn_tensor_write(s->context, pass->x, s->x));
+  MUST(mn_tensor_write(s->device, pass->x, s->x));
   MUST(mn_tape_forward(pass->tape));
-  s->y = read_values(s->context, pass->y);
+  s->y = read_values(s->device, pass->y);
   mn_block_saved(pass->y, pass->tape, &z, &mean, &rstd);
   s->z = read_reals(&s->memory, z, c->rows * c->channels);
-  MUST(mn_context_write(s->context, pass->y->gradient, s->dy, c->rows * c->channels));
+  MUST(mn_device_write(s->device, pass->y->gradient, s->dy, c->rows * c->channels));
   MUST(mn_tape_backward(pass->tape));
   for (int i = 0; i < GRADIENTS; i++) {
     const void *gradient = i == X ? pass->x->gradient : model->parameters[i - 1]->gradient;
@@ -59,8 +59,8 @@ static inline void run_tape(struct subject *s) {
   mn_model_close(model);
 }
 
-static inline struct subject open_subject(const char *device, const char *precision, const int64_t *size) {
-  struct subject s = {.context = open_or_skip(device, precision),
+static inline struct subject open_subject(const char *name, const char *precision, const int64_t *size) {
+  struct subject s = {.device = open_or_skip(name, precision),
                       .call = {.size = sizeof s.call,
                                .rows = size[0],
                                .inputs = size[1],
@@ -72,12 +72,12 @@ static inline struct subject open_subject(const char *device, const char *precis
   const int64_t results = size[0] * size[2];
   const int64_t counts[GRADIENTS] = {size[0] * size[1], size[2] * size[1], size[2], size[2], size[2]};
   memcpy(s.counts, counts, sizeof counts);
-  s.memory.context = s.context;
+  s.memory.device = s.device;
   s.x = random_values(counts[X], 1, 2);
   s.dy = random_values(results, 2, 1e-3);
   for (int i = 0; i < PARAMETERS; i++) s.parameters[i] = random_values(counts[i + 1], 3 + (uint64_t)i, 1);
   /* The tape rounds a weight's ties away from zero, the call to even. */
-  if (s.context->precision == MN_BF16)
+  if (s.device->precision == MN_BF16)
     for (int64_t k = 0; k < counts[1]; k++) s.parameters[0][k] = mn_to_bf16((float)s.parameters[0][k]);
   run_tape(&s);
   c->x.values = take_reals(&s.memory, s.x, counts[X]);
@@ -97,48 +97,48 @@ static inline void close_subject(struct subject *s) {
   for (int i = 0; i < GRADIENTS; i++) free(s->gradients[i]);
   for (int i = 0; i < PARAMETERS; i++) free(s->parameters[i]);
   free(s->x), free(s->dy), free(s->y), free(s->z);
-  mn_context_close(s->context);
+  mn_device_close(s->device);
 }
 
 /* A workspace full of NaN, with bytes behind and before it that are not the call's own. */
 static inline char *open_watched(struct subject *s, size_t bytes) {
-  const struct mn_kernels *k = s->context->kernels;
+  const struct mn_kernels *k = s->device->kernels;
   const size_t all = bytes + 2 * CANARY;
   unsigned char *host = malloc(all);
   char *memory;
   assert_non_null(host);
   memset(host, 0xff, all);
-  MUST(k->allocate(s->context->device, (void **)&memory, all));
-  MUST(k->upload(s->context->device, memory, host, all));
-  MUST(k->synchronize(s->context->device));
+  MUST(k->allocate(s->device, (void **)&memory, all));
+  MUST(k->upload(s->device, memory, host, all));
+  MUST(k->synchronize(s->device));
   free(host);
-  s->allocations = s->context->allocations;
+  s->allocations = s->device->allocations;
   return memory + CANARY;
 }
 
 static inline void close_watched(struct subject *s, char *workspace, size_t bytes) {
-  const struct mn_kernels *k = s->context->kernels;
+  const struct mn_kernels *k = s->device->kernels;
   unsigned char around[2 * CANARY];
-  assert_int_equal(s->context->allocations, s->allocations);
-  MUST(k->download(s->context->device, around, workspace - CANARY, CANARY));
-  MUST(k->download(s->context->device, around + CANARY, workspace + bytes, CANARY));
+  assert_int_equal(s->device->allocations, s->allocations);
+  MUST(k->download(s->device, around, workspace - CANARY, CANARY));
+  MUST(k->download(s->device, around + CANARY, workspace + bytes, CANARY));
   for (size_t i = 0; i < sizeof around; i++) assert_int_equal(around[i], 0xff);
-  k->release(s->context->device, workspace - CANARY);
+  k->release(s->device, workspace - CANARY);
 }
 
 /* A forward or a backward. */
 static inline mn_status call_within(struct subject *s,
-                                    mn_status (*which)(struct mn_context *, const struct mn_block_call *)) {
-  const size_t bytes = mn_block_workspace(s->context, &s->call);
+                                    mn_status (*which)(struct mn_device *, const struct mn_block_call *)) {
+  const size_t bytes = mn_block_workspace(s->device, &s->call);
   char *workspace = open_watched(s, bytes);
   s->call.workspace = workspace;
-  const mn_status status = which(s->context, &s->call);
+  const mn_status status = which(s->device, &s->call);
   close_watched(s, workspace, bytes);
   return status;
 }
 
 static inline double near(const struct subject *s) {
-  const enum mn_precision p = s->context->precision;
+  const enum mn_precision p = s->device->precision;
   return p == MN_FP64 ? 1e-13 : p == MN_BF16 || p == MN_FP16 ? 1e-3 : 2e-6;
 }
 

@@ -1,4 +1,4 @@
-/* What the test programs share: a context or a reason to skip, random numbers, device buffers that go back by
+/* What the test programs share: a device or a reason to skip, random numbers, device buffers that go back by
  * themselves, and comparisons that NaN fails. */
 #ifndef MN_TESTS_CHECK_H
 #define MN_TESTS_CHECK_H
@@ -18,8 +18,8 @@
 #include "tests/skip.h"
 
 /* A test run on a device; the test gets the device's name as its state. */
-#define ON(device, test)                                                                                     \
-  { #test ", " device, test, NULL, NULL, (void *)(uintptr_t)(device) }
+#define ON(where, test)                                                                                      \
+  { #test ", " where, test, NULL, NULL, (void *)(uintptr_t)(where) }
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -30,13 +30,13 @@
     if (must_status_ != MN_OK) fail_msg("%s: %d, %s", #call, must_status_, mn_message());                    \
   } while (0)
 
-/* A context; a test on a device that is not there is skipped, and says why. */
-static inline struct mn_context *open_or_skip(const char *device, const char *precision) {
-  struct mn_context *context = NULL;
-  mn_status status = mn_context_open(&context, device, precision);
+/* A device; a test on a device that is not there is skipped, and says why. */
+static inline struct mn_device *open_or_skip(const char *where, const char *precision) {
+  struct mn_device *device = NULL;
+  mn_status status = mn_device_open(&device, where, precision);
   if (status == MN_NO_DEVICE) SKIP("%s", mn_message());
-  if (status != MN_OK) fail_msg("%s, %s: %s", device, precision, mn_message());
-  return context;
+  if (status != MN_OK) fail_msg("%s, %s: %s", where, precision, mn_message());
+  return device;
 }
 
 /* `count` numbers uniform on [−bound, bound), a function of the seed; free() them. They are floats' values,
@@ -50,9 +50,9 @@ static inline double *random_values(int64_t count, uint64_t seed, double bound) 
 }
 
 /* Fills a tensor with them. */
-static inline void randomise(struct mn_context *context, struct mn_tensor *tensor, uint64_t seed) {
+static inline void randomise(struct mn_device *device, struct mn_tensor *tensor, uint64_t seed) {
   double *values = random_values(mn_tensor_count(tensor), seed, 1);
-  MUST(mn_tensor_write(context, tensor, values));
+  MUST(mn_tensor_write(device, tensor, values));
   free(values);
 }
 
@@ -72,12 +72,12 @@ static inline float half_value(uint32_t half) {
 }
 
 /* What is in a scaled plane: float16s on CUDA, their values in floats on the CPU; free() it. */
-static inline float *read_float16(const struct mn_context *context, const void *plane, int64_t count) {
-  size_t size = context->device->plane;
+static inline float *read_float16(struct mn_device *device, const void *plane, int64_t count) {
+  size_t size = device->plane;
   char *raw = malloc((size_t)count * size);
   float *out = malloc((size_t)count * sizeof *out);
   assert_true(raw && out);
-  MUST(context->kernels->download(context->device, raw, plane, (size_t)count * size));
+  MUST(device->kernels->download(device, raw, plane, (size_t)count * size));
   for (int64_t i = 0; i < count; i++) {
     uint16_t half;
     memcpy(size == sizeof half ? (void *)&half : &out[i], raw + (size_t)i * size, size);
@@ -88,17 +88,17 @@ static inline float *read_float16(const struct mn_context *context, const void *
 }
 
 /* A tensor's values; free() them. */
-static inline double *read_values(struct mn_context *context, const struct mn_tensor *tensor) {
+static inline double *read_values(struct mn_device *device, const struct mn_tensor *tensor) {
   double *out = zeros(mn_tensor_count(tensor));
-  MUST(mn_tensor_read(context, tensor, out));
+  MUST(mn_tensor_read(device, tensor, out));
   return out;
 }
 
 /* The two widths that kernels come in, and how near to plain double arithmetic one kernel stays. */
 static const char *const widths[] __attribute__((unused)) = {"fp64", "fp32"};
 
-static inline double tolerance_of(const struct mn_context *context) {
-  return context->precision == MN_FP64 ? 1e-12 : 2e-5;
+static inline double tolerance_of(const struct mn_device *device) {
+  return device->precision == MN_FP64 ? 1e-12 : 2e-5;
 }
 
 /* ‖a − e‖/‖e‖, or a's rms where e is 0 throughout. */
@@ -120,7 +120,7 @@ static inline void assert_close(const char *what, const double *a, const double 
 
 /* Reals on the device, all given back by release_all. */
 struct memory {
-  struct mn_context *context;
+  struct mn_device *device;
   struct {
     void *memory;
     int64_t count;
@@ -132,7 +132,7 @@ struct memory {
 static inline void *take_bytes(struct memory *m, int64_t count, size_t size) {
   assert_true(m->count < 128);
   void *out = NULL;
-  MUST(mn_context_allocate(m->context, &out, count, size));
+  MUST(mn_device_allocate(m->device, &out, count, size));
   m->taken[m->count].memory = out;
   m->taken[m->count].count = count;
   m->taken[m->count++].size = size;
@@ -141,14 +141,14 @@ static inline void *take_bytes(struct memory *m, int64_t count, size_t size) {
 
 /* `count` reals with these values, or, from NULL, full of NaN: what nobody writes then shows. */
 static inline void *take_reals(struct memory *m, const double *from, int64_t count) {
-  void *out = take_bytes(m, count, m->context->device->real);
+  void *out = take_bytes(m, count, m->device->real);
   double *poison = NULL;
   if (!from) {
     poison = malloc((size_t)count * sizeof *poison);
     assert_non_null(poison);
     for (int64_t i = 0; i < count; i++) poison[i] = NAN;
   }
-  MUST(mn_context_write(m->context, out, from ? from : poison, count));
+  MUST(mn_device_write(m->device, out, from ? from : poison, count));
   free(poison);
   return out;
 }
@@ -156,13 +156,13 @@ static inline void *take_reals(struct memory *m, const double *from, int64_t cou
 static inline double *read_reals(const struct memory *m, const void *from, int64_t count) {
   double *out = malloc((size_t)count * sizeof *out);
   assert_non_null(out);
-  MUST(mn_context_read(m->context, out, from, count));
+  MUST(mn_device_read(m->device, out, from, count));
   return out;
 }
 
 static inline void release_all(struct memory *m) {
   for (int i = 0; i < m->count; i++)
-    mn_context_release(m->context, m->taken[i].memory, m->taken[i].count, m->taken[i].size);
+    mn_device_release(m->device, m->taken[i].memory, m->taken[i].count, m->taken[i].size);
   m->count = 0;
 }
 

@@ -40,7 +40,7 @@ static inline int on_cuda(const char *device) {
 
 /* ---- memory that tells who wrote where ---- */
 
-/* A context's kernels may be exchanged for these, which take a little more than they are asked for: the
+/* A device's kernels may be exchanged for these, which take a little more than they are asked for: the
  * buffer is NaN in every width, and what follows it has to stay CANARY until the buffer goes back. */
 enum { CANARY = 0xa5, CANARIES = 4096 };
 static struct guard {
@@ -48,6 +48,8 @@ static struct guard {
   size_t bytes;
 } guards[1024];
 static int guard_count;
+static const struct mn_kernels *plain; /* the device's own */
+static const struct mn_kernels *plain; /* the device's own */
 static struct mn_kernels guarded;
 
 static inline mn_status guarded_allocate(struct mn_device *device, void **out, size_t bytes) {
@@ -55,7 +57,7 @@ static inline mn_status guarded_allocate(struct mn_device *device, void **out, s
   memset(poison, 0xff, sizeof poison);
   memset(canaries, CANARY, sizeof canaries);
   assert_true(guard_count < (int)COUNT(guards));
-  MN_TRY(device->kernels->allocate(device, out, bytes + CANARIES));
+  MN_TRY(plain->allocate(device, out, bytes + CANARIES));
   guards[guard_count++] = (struct guard){*out, bytes};
   for (size_t at = 0; at < bytes; at += sizeof poison) {
     size_t left = bytes - at;
@@ -68,24 +70,33 @@ static inline mn_status guarded_allocate(struct mn_device *device, void **out, s
 static inline void guarded_release(struct mn_device *device, void *memory) {
   unsigned char canaries[CANARIES];
   int i = guard_count - 1;
+  if (memory == device->nonfinite || memory == device->unscaled) { /* were there before */
+    plain->release(device, memory);
+    return;
+  }
+  if (memory == device->nonfinite || memory == device->unscaled) { /* were there before */
+    plain->release(device, memory);
+    return;
+  }
   while (i >= 0 && guards[i].memory != memory) i--;
   assert_true(i >= 0);
   size_t bytes = guards[i].bytes;
   guards[i] = guards[--guard_count];
   MUST(device->kernels->download(device, canaries, (char *)memory + bytes, sizeof canaries));
-  device->kernels->release(device, memory);
+  plain->release(device, memory);
   for (size_t k = 0; k < sizeof canaries; k++)
     if (canaries[k] != CANARY) fail_msg("byte %zu behind a buffer of %zu bytes was written", k, bytes);
 }
 
-static inline struct mn_context *open_guarded(const char *device, const char *precision) {
-  struct mn_context *context = open_or_skip(device, precision);
+static inline struct mn_device *open_guarded(const char *name, const char *precision) {
+  struct mn_device *device = open_or_skip(name, precision);
   guard_count = 0;
-  guarded = *context->kernels;
+  plain = device->kernels;
+  guarded = *plain;
   guarded.allocate = guarded_allocate;
   guarded.release = guarded_release;
-  context->kernels = &guarded;
-  return context;
+  device->kernels = &guarded;
+  return device;
 }
 
 /* ---- random values, the same for both widths ---- */
@@ -114,9 +125,9 @@ static inline double *numbers(int64_t count, uint64_t seed, struct range r) {
   return out;
 }
 
-static inline void fill(struct mn_context *context, struct mn_tensor *tensor, uint64_t seed, struct range r) {
+static inline void fill(struct mn_device *device, struct mn_tensor *tensor, uint64_t seed, struct range r) {
   double *values = numbers(mn_tensor_count(tensor), seed, r);
-  MUST(mn_tensor_write(context, tensor, values));
+  MUST(mn_tensor_write(device, tensor, values));
   free(values);
 }
 
@@ -142,11 +153,11 @@ static inline void fill_parameter(struct mn_model *model, int i, const struct fu
   double *values = numbers(mn_tensor_count(t), (uint64_t)(SEED_PARAMETER + i), ranges[i % 4]);
   for (int64_t k = 0; i % 4 == 3 && c->blocks > 1 && k < mn_tensor_count(t); k++)
     values[k] += values[k] < 0 ? -8 : 8;
-  MUST(mn_tensor_write(model->context, t, values));
+  MUST(mn_tensor_write(model->device, t, values));
   free(values);
 }
 
-static inline struct mn_model *open_model(struct mn_context *context, const struct fused_case *c) {
+static inline struct mn_model *open_model(struct mn_device *device, const struct fused_case *c) {
   struct mn_model_config config = {.inputs = c->inputs,
                                    .depth = c->blocks ? c->blocks : 1,
                                    .groups = c->groups,
@@ -155,13 +166,13 @@ static inline struct mn_model *open_model(struct mn_context *context, const stru
                                    .plan = MN_PLAN_BLOCK};
   for (int i = 0; i < config.depth; i++) config.hidden[i] = channels_of(c);
   struct mn_model *model;
-  MUST(mn_model_open(&model, context, &config));
+  MUST(mn_model_open(&model, device, &config));
   for (int i = 0; i < model->count; i++) fill_parameter(model, i, c);
   return model;
 }
 
 static inline void fill_x(struct mn_pass *pass, const struct fused_case *c) {
-  fill(pass->model->context, pass->x, SEED_X, (struct range){c->x_offset, 1, planes_of(c)});
+  fill(pass->model->device, pass->x, SEED_X, (struct range){c->x_offset, 1, planes_of(c)});
 }
 
 /* One side in training. */
@@ -187,20 +198,20 @@ static inline void open_optimizer(struct training *t, const struct fused_case *c
     void *const kept[] = {p->momentum, p->squares};
     for (int k = 0; k < 2 && kept[k]; k++) {
       double *values = numbers(mn_tensor_count(p), (uint64_t)(SEED_MOMENTUM * (k + 1) + i), ranges[k]);
-      MUST(mn_context_write(t->model->context, kept[k], values, mn_tensor_count(p)));
+      MUST(mn_device_write(t->model->device, kept[k], values, mn_tensor_count(p)));
       free(values);
     }
   }
 }
 
 /* With a gradient, a momentum and a rate of such sizes that each moves W by about itself. */
-static inline struct training open_training(struct mn_context *context, const struct fused_case *c) {
-  struct training t = {.model = open_model(context, c)};
+static inline struct training open_training(struct mn_device *device, const struct fused_case *c) {
+  struct training t = {.model = open_model(device, c)};
   double scale = weight_bound(c) / 16 * (double)channels_of(c) * sqrt((double)c->rows);
   open_optimizer(&t, c);
   MUST(mn_pass_open(&t.pass, t.model, MN_PASS_TRAIN, c->rows, scale, 0));
   fill_x(t.pass, c);
-  fill(context, t.pass->target, SEED_TARGET, (struct range){0, c->blocks > 1 ? 16 : 2, MN_FP32});
+  fill(device, t.pass->target, SEED_TARGET, (struct range){0, c->blocks > 1 ? 16 : 2, MN_FP32});
   return t;
 }
 
@@ -232,10 +243,10 @@ static inline double norm_of_difference(const double *a, const double *e, int64_
   return sqrt(sum);
 }
 
-static inline double *read_device(struct mn_context *context, const void *reals, int64_t count) {
+static inline double *read_device(struct mn_device *device, const void *reals, int64_t count) {
   double *out = malloc((size_t)count * sizeof *out);
   assert_non_null(out);
-  MUST(mn_context_read(context, out, reals, count));
+  MUST(mn_device_read(device, out, reals, count));
   return out;
 }
 
@@ -249,8 +260,8 @@ static inline void report(const struct fused_case *c, const char *tensor, double
 }
 
 /* W's planes are W, rounded under the factor that they have or, split, halves away from zero. */
-static inline void assert_rounded(struct mn_context *context, const struct mn_tensor *w) {
-  const int64_t wrong = wrong_planes(context->device, &w->value);
+static inline void assert_rounded(struct mn_device *device, const struct mn_tensor *w) {
+  const int64_t wrong = wrong_planes(device, &w->value);
   if (wrong) fail_msg("%ld elements of the planes of %s are not its own, rounded", (long)wrong, w->name);
 }
 
@@ -271,7 +282,7 @@ struct bytes {
  * even where a value is not finite, only if `all`. */
 static inline struct bytes moved_by(const struct training *t, int all) {
   struct bytes b = {.count = 0};
-  struct mn_device *device = t->model->context->device;
+  struct mn_device *device = t->model->device;
   for (int i = 0; i < t->model->count; i++) {
     const struct mn_tensor *p = t->model->parameters[i];
     size_t count = (size_t)mn_tensor_count(p);
@@ -294,26 +305,24 @@ static inline struct bytes moved_by(const struct training *t, int all) {
 }
 
 static inline char *download(const struct training *t, const struct bytes *b) {
-  const struct mn_context *context = t->model->context;
+  struct mn_device *device = t->model->device;
   char *out = malloc(b->size);
   assert_non_null(out);
   for (int i = 0; i < b->count; i++)
-    MUST(context->kernels->download(context->device, out + b->parts[i].at, b->parts[i].device,
-                                    b->parts[i].bytes));
+    MUST(device->kernels->download(device, out + b->parts[i].at, b->parts[i].device, b->parts[i].bytes));
   return out;
 }
 
 static inline void upload(const struct training *t, const struct bytes *b, const char *from) {
-  const struct mn_context *context = t->model->context;
+  struct mn_device *device = t->model->device;
   for (int i = 0; i < b->count; i++)
-    MUST(context->kernels->upload(context->device, b->parts[i].device, from + b->parts[i].at,
-                                  b->parts[i].bytes));
-  MUST(context->kernels->synchronize(context->device));
+    MUST(device->kernels->upload(device, b->parts[i].device, from + b->parts[i].at, b->parts[i].bytes));
+  MUST(device->kernels->synchronize(device));
 }
 
 /* As if the largest |dz| of the last step had been so many times what it was. */
 static inline void pretend_dz(const struct training *t, const struct mn_tensor *w, double times) {
-  struct mn_device *device = t->model->context->device;
+  struct mn_device *device = t->model->device;
   struct mn_scale dz = get_scale(device, &w->scales[1]);
   dz.largest = (float)(dz.largest * times);
   put_scale(device, &w->scales[1], dz);

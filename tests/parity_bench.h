@@ -47,8 +47,8 @@ static inline void must(mn_status status) {
 static inline void open_bench(struct bench *b, enum mn_precision precision) {
   memset(b, 0, sizeof *b);
   b->precision = precision;
-  if (mn_device_open(&b->on[CUDA], MN_DEVICE_CUDA, 0, precision) != MN_OK) SKIP("%s", mn_message());
-  must(mn_device_open(&b->on[CPU], MN_DEVICE_CPU, 0, precision));
+  if (mn_device_open(&b->on[CUDA], "cuda", mn_precision_name(precision)) != MN_OK) SKIP("%s", mn_message());
+  must(mn_device_open(&b->on[CPU], "cpu", mn_precision_name(precision)));
 }
 
 static inline void clear_bench(struct bench *b) {

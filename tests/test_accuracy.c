@@ -108,26 +108,26 @@ static int64_t cols_of(const struct product *p, int which) {
 }
 
 /* An operand with all of its forms, under the headroom that it has in training. */
-static struct mn_tensor *operand(struct mn_context *context, const struct product *p, int which,
+static struct mn_tensor *operand(struct mn_device *device, const struct product *p, int which,
                                  const double *from) {
   const int weight = which == 1 && p->form != MN_TN, dz = which == 0 && p->form != MN_NT;
   struct mn_tensor *t;
-  MUST(mn_tensor_parameter(context, &t, "an operand", 2, rows_of(p, which), cols_of(p, which)));
+  MUST(mn_tensor_parameter(device, &t, "an operand", 2, rows_of(p, which), cols_of(p, which)));
   t->value.headroom = weight ? MN_HEADROOM_W : dz ? MN_HEADROOM_DZ : MN_HEADROOM_X;
-  MUST(mn_tensor_write(context, t, from));
+  MUST(mn_tensor_write(device, t, from));
   return t;
 }
 
-/* d of a product in a context. */
-static double *multiply(struct mn_context *context, const struct product *p, const struct values *values) {
+/* d of a product in a device. */
+static double *multiply(struct mn_device *device, const struct product *p, const struct values *values) {
   const int64_t count = p->rows * p->cols;
-  struct memory m = {.context = context};
+  struct memory m = {.device = device};
   struct mn_tensor *t[2];
-  for (int i = 0; i < 2; i++) t[i] = operand(context, p, i, values->of[i]);
+  for (int i = 0; i < 2; i++) t[i] = operand(device, p, i, values->of[i]);
   struct mn_epilogue store = {.kind = MN_STORE, .into = take_reals(&m, NULL, count)};
-  MUST(context->kernels->gemm(context->device, p->form, &t[0]->value, &t[1]->value, &store));
+  MUST(device->kernels->gemm(device, p->form, &t[0]->value, &t[1]->value, &store));
   double *out = read_reals(&m, store.into, count);
-  for (int i = 0; i < 2; i++) mn_tensor_free(context, t[i]);
+  for (int i = 0; i < 2; i++) mn_tensor_free(device, t[i]);
   release_all(&m);
   return out;
 }
@@ -163,7 +163,7 @@ static double worst_ratio(const struct product *p, const struct kind *kind, cons
 enum { TESTED, PEER, EXACT, SIDES };
 
 /* Prints a case; returns whether the promise is kept. */
-static int compare(struct mn_context *const on[SIDES], const struct product *p, const struct kind *kind,
+static int compare(struct mn_device *const on[SIDES], const struct product *p, const struct kind *kind,
                    double promise, double floor) {
   struct values values;
   double *d[SIDES];
@@ -186,15 +186,15 @@ static int compare(struct mn_context *const on[SIDES], const struct product *p, 
   return kept;
 }
 
-static void open_sides(struct mn_context *on[SIDES], const char *device, const char *tested,
+static void open_sides(struct mn_device *on[SIDES], const char *device, const char *tested,
                        const char *peer) {
   on[EXACT] = open_or_skip(device, "fp64");
   on[PEER] = open_or_skip(device, peer);
   on[TESTED] = open_or_skip(device, tested);
 }
 
-static void close_sides(struct mn_context *on[SIDES]) {
-  for (int s = 0; s < SIDES; s++) mn_context_close(on[s]);
+static void close_sides(struct mn_device *on[SIDES]) {
+  for (int s = 0; s < SIDES; s++) mn_device_close(on[s]);
 }
 
 /* Under compute-sanitizer a launch costs a hundred times as much. */
@@ -204,7 +204,7 @@ static int quick(void) {
 
 /* All forms at small and at large sizes, of little and of much depth: the GEMM of our own has small tiles for
  * the former and large ones for the latter. */
-static int compare_forms(struct mn_context *const on[SIDES], int64_t rows, const struct kind *kind,
+static int compare_forms(struct mn_device *const on[SIDES], int64_t rows, const struct kind *kind,
                          double promise, double floor) {
   const int64_t sizes[][2] = {{256, 256}, {rows, 2048}}, depths[] = {1024, 8192};
   int broken = 0;
@@ -217,10 +217,10 @@ static int compare_forms(struct mn_context *const on[SIDES], int64_t rows, const
 }
 
 static void fp16x3_is_as_exact_as_fp32(void **state) {
-  struct mn_context *on[SIDES];
+  struct mn_device *on[SIDES];
   int broken = 0;
   open_sides(on, *state, "fp16x3", "fp32");
-  const int planes = on[TESTED]->device->planes;
+  const int planes = on[TESTED]->planes;
   for (size_t k = 0; k < (quick() ? 1 : COUNT(kinds)) && planes == 2; k++)
     broken += compare_forms(on, 1024, &kinds[k], FP16X3_PROMISE, FP16X3_FLOOR);
   close_sides(on);
@@ -229,7 +229,7 @@ static void fp16x3_is_as_exact_as_fp32(void **state) {
 }
 
 static void fp16_is_as_exact_as_tf32(void **state) {
-  struct mn_context *on[SIDES];
+  struct mn_device *on[SIDES];
   int broken = 0;
   open_sides(on, *state, "fp16", "tf32");
   for (size_t k = 0; k < (quick() ? 1 : COUNT(kinds)); k++)

@@ -24,20 +24,20 @@ static struct rows rows_of(struct mn_dataset *d) {
   return r;
 }
 
-static struct mn_model *open_model(struct mn_context *context, const struct mn_dataset *d) {
+static struct mn_model *open_model(struct mn_device *device, const struct mn_dataset *d) {
   struct mn_model_config config = mn_model_defaults();
   struct mn_model *model;
   config.inputs = d->inputs, config.depth = 1, config.hidden[0] = 32, config.head = d->outputs;
   if (d->classes) config.loss = MN_LOSS_CROSS_ENTROPY;
-  MUST(mn_model_open(&model, context, &config));
+  MUST(mn_model_open(&model, device, &config));
   MUST(mn_model_initialise(model, 3));
   return model;
 }
 
 /* The model after STEPS steps on `rows`. */
-static struct mn_model *train(struct mn_context *context, struct mn_dataset *rows, enum mn_rule_kind rule,
+static struct mn_model *train(struct mn_device *device, struct mn_dataset *rows, enum mn_rule_kind rule,
                               enum mn_place place) {
-  struct mn_model *model = open_model(context, rows);
+  struct mn_model *model = open_model(device, rows);
   struct mn_optimizer_config steps = mn_optimizer_defaults(rule);
   struct mn_trainer_config config = mn_trainer_defaults(rule, STEPS);
   struct mn_optimizer *optimizer;
@@ -52,8 +52,8 @@ static struct mn_model *train(struct mn_context *context, struct mn_dataset *row
 
 static void assert_same_models(const struct mn_model *a, const struct mn_model *b) {
   for (int i = 0; i < a->count; i++) {
-    double *left = read_values(a->context, a->parameters[i]),
-           *right = read_values(b->context, b->parameters[i]);
+    double *left = read_values(a->device, a->parameters[i]),
+           *right = read_values(b->device, b->parameters[i]);
     assert_memory_equal(left, right, (size_t)mn_tensor_count(a->parameters[i]) * sizeof *left);
     free(left), free(right);
   }
@@ -63,7 +63,7 @@ static void assert_same_models(const struct mn_model *a, const struct mn_model *
 static void a_run_on_arrays_is_the_run_on_a_file(void **state) {
   static const char *const precisions[] = {"fp32", "fp64"};
   for (int i = 0; i < 4; i++) {
-    struct mn_context *context = open_or_skip(*state, precisions[i % 2]);
+    struct mn_device *device = open_or_skip(*state, precisions[i % 2]);
     struct mn_dataset *from, *arrays;
     if (i < 2)
       MUST(mn_dataset_open(&from, data, MN_PART_TRAIN, NULL, NULL, 1));
@@ -79,12 +79,12 @@ static void a_run_on_arrays_is_the_run_on_a_file(void **state) {
       MUST(mn_dataset_arrays(&from, r.x, r.y, r.count, r.inputs, r.outputs));
     }
     for (int place = MN_PLACE_DEVICE; place <= MN_PLACE_FILE; place++) {
-      struct mn_model *one = train(context, from, i < 2 ? MN_SGD : MN_ADAMW, MN_PLACE_AUTO);
-      struct mn_model *other = train(context, arrays, i < 2 ? MN_SGD : MN_ADAMW, (enum mn_place)place);
+      struct mn_model *one = train(device, from, i < 2 ? MN_SGD : MN_ADAMW, MN_PLACE_AUTO);
+      struct mn_model *other = train(device, arrays, i < 2 ? MN_SGD : MN_ADAMW, (enum mn_place)place);
       assert_same_models(one, other);
       mn_model_close(one), mn_model_close(other);
     }
-    mn_dataset_close(arrays), mn_dataset_close(from), mn_context_close(context);
+    mn_dataset_close(arrays), mn_dataset_close(from), mn_device_close(device);
     free(r.x), free(r.y);
   }
 }
@@ -183,7 +183,7 @@ static void predictions_are_an_evaluators(void **state) {
   assert_non_null(mkdtemp(folder));
   snprintf(path, sizeof path, "%s/model.h5", folder);
   for (int i = 0; i < 2; i++) {
-    struct mn_context *context = open_or_skip(*state, precisions[i]);
+    struct mn_device *device = open_or_skip(*state, precisions[i]);
     struct mn_dataset *digits;
     struct mn_evaluator *e;
     struct mn_columns columns;
@@ -193,13 +193,13 @@ static void predictions_are_an_evaluators(void **state) {
     const size_t bytes = (size_t)(r.count * r.outputs) * sizeof(float);
     float *y = malloc(bytes), *again = malloc(bytes);
     struct rows expected = {.count = i, .outputs = r.outputs, .y = y};
-    struct mn_model *model = open_model(context, digits), *loaded;
+    struct mn_model *model = open_model(device, digits), *loaded;
     MUST(mn_model_standardize(model, columns.mean, columns.scale));
     MUST(mn_model_predict(model, r.x, r.count, y));
     MUST(mn_evaluator_open(&e, model, digits, MN_PASS_PREDICT, 100, MN_PLACE_AUTO));
-    MUST(mn_evaluator_predict(e, context->device->real, compare, &expected));
+    MUST(mn_evaluator_predict(e, device->real, compare, &expected));
     MUST(mn_model_save(model, path));
-    MUST(mn_model_load(&loaded, context, path));
+    MUST(mn_model_load(&loaded, device, path));
     MUST(mn_model_predict(loaded, r.x, r.count, again));
     assert_memory_equal(y, again, bytes);
     MUST(mn_model_predict(loaded, r.x, 1, again));
@@ -212,11 +212,11 @@ static void predictions_are_an_evaluators(void **state) {
     if (i == 0) assert_non_null(strstr(mn_message(), "row 1"));
     if (i == 1) { /* finite in double alone */
       const double bias[10] = {1e60};
-      MUST(mn_tensor_write(context, loaded->parameters[loaded->count - 1], bias));
+      MUST(mn_tensor_write(device, loaded->parameters[loaded->count - 1], bias));
       assert_int_equal(mn_model_predict(loaded, r.x, 2, again), MN_FAILED);
     }
     mn_evaluator_close(e), mn_columns_free(&columns);
-    mn_model_close(loaded), mn_model_close(model), mn_dataset_close(digits), mn_context_close(context);
+    mn_model_close(loaded), mn_model_close(model), mn_dataset_close(digits), mn_device_close(device);
     free(y), free(again), free(r.x), free(r.y);
     assert_int_equal(unlink(path), 0);
   }
@@ -225,19 +225,19 @@ static void predictions_are_an_evaluators(void **state) {
 
 /* What was left 0 in a config that did not begin with the defaults. */
 static void a_forgotten_eps_is_refused(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_device *device = open_or_skip(*state, "fp32");
   struct mn_model_config config = mn_model_defaults();
-  struct mn_model *model = (struct mn_model *)context;
+  struct mn_model *model = (struct mn_model *)device;
   config.inputs = 4, config.depth = 1, config.hidden[0] = 8;
-  MUST(mn_model_open(&model, context, &config));
+  MUST(mn_model_open(&model, device, &config));
   mn_model_close(model);
   config.eps = 0;
-  REFUSED(mn_model_open(&model, context, &config), MN_USAGE,
+  REFUSED(mn_model_open(&model, device, &config), MN_USAGE,
           "a model with eps 0: one above 0, such as 1e-5, works");
   assert_null(model);
   config.eps = 1e-5, config.slope = NAN;
-  assert_int_equal(mn_model_open(&model, context, &config), MN_USAGE);
-  mn_context_close(context);
+  assert_int_equal(mn_model_open(&model, device, &config), MN_USAGE);
+  mn_device_close(device);
 }
 
 int main(void) {

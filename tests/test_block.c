@@ -151,13 +151,13 @@ static void upload_case(struct device_case *t, const struct block_case *c) {
 
 /* Applies the epilogue `kind` to d. */
 static void apply(struct device_case *t, enum mn_epilogue_kind kind, void *d) {
-  struct mn_context *context = t->m.context;
+  struct mn_device *device = t->m.device;
   struct mn_epilogue epilogue = {.kind = kind, .block = &t->block};
-  MUST(context->kernels->epilogue(context->device, d, t->block.rows, t->block.channels, &epilogue));
+  MUST(device->kernels->epilogue(device, d, t->block.rows, t->block.channels, &epilogue));
 }
 
 static void assert_backward(struct device_case *t, const struct block_case *c, double tolerance) {
-  struct mn_context *context = t->m.context;
+  struct mn_device *device = t->m.device;
   static const char *const names[] = {"dbias", "dgamma", "dbeta"};
   struct mn_epilogue stores[3];
   const struct mn_epilogue *sinks[3] = {0};
@@ -165,16 +165,15 @@ static void assert_backward(struct device_case *t, const struct block_case *c, d
     stores[i] = (struct mn_epilogue){.kind = MN_STORE, .into = take_reals(&t->m, NULL, c->channels)};
     if (c->ops & (i ? MN_OP_NORM : MN_OP_BIAS)) sinks[i] = &stores[i];
   }
-  MUST(context->kernels->column_sums(context->device, t->block.sums, mn_chunks(c->rows), c->channels, sinks,
-                                     NULL));
+  MUST(device->kernels->column_sums(device, t->block.sums, mn_chunks(c->rows), c->channels, sinks, NULL));
   assert_reals(&t->m, "dz", t->dz.real, c->dz, c->rows * c->channels, tolerance);
   for (int i = 0; i < 3; i++)
     if (sinks[i]) assert_reals(&t->m, names[i], stores[i].into, c->sums[i], c->channels, tolerance);
 }
 
-static void check_block(struct mn_context *context, struct block_case c) {
-  double tolerance = tolerance_of(context);
-  struct device_case t = {.m.context = context};
+static void check_block(struct mn_device *device, struct block_case c) {
+  double tolerance = tolerance_of(device);
+  struct device_case t = {.m.device = device};
   int64_t count = c.rows * c.channels;
   forward_reference(&c);
   backward_reference(&c, c.dy);
@@ -192,16 +191,16 @@ static void check_block(struct mn_context *context, struct block_case c) {
   close_case(&c);
 }
 
-static void check_block_loss(struct mn_context *context, struct block_case c) {
-  struct device_case t = {.m.context = context};
+static void check_block_loss(struct mn_device *device, struct block_case c) {
+  struct device_case t = {.m.device = device};
   forward_reference(&c);
   loss_reference(&c);
   backward_reference(&c, c.dy);
   upload_case(&t, &c);
   t.y.real = NULL; /* nobody asks for y */
   apply(&t, MN_BLOCK_LOSS, take_reals(&t.m, c.d, c.rows * c.channels));
-  assert_reals(&t.m, "loss parts", t.block.loss_parts, c.parts, c.rows * c.groups, tolerance_of(context));
-  assert_backward(&t, &c, tolerance_of(context));
+  assert_reals(&t.m, "loss parts", t.block.loss_parts, c.parts, c.rows * c.groups, tolerance_of(device));
+  assert_backward(&t, &c, tolerance_of(device));
   release_all(&t.m);
   close_case(&c);
 }
@@ -213,12 +212,12 @@ static const int64_t shapes[][3] = {{1, 1, 1},   {1, 6, 6},   {3, 5, 5},   {7, 1
 
 static void block_follows_its_formulas(void **state) {
   for (size_t w = 0; w < COUNT(widths); w++) {
-    struct mn_context *context = open_or_skip(*state, widths[w]);
+    struct mn_device *device = open_or_skip(*state, widths[w]);
     for (size_t i = 0; i < COUNT(shapes); i++) {
-      check_block(context, open_case(MN_OP_ALL, shapes[i][0], shapes[i][1], shapes[i][2]));
-      check_block_loss(context, open_case(MN_OP_ALL, shapes[i][0], shapes[i][1], shapes[i][2]));
+      check_block(device, open_case(MN_OP_ALL, shapes[i][0], shapes[i][1], shapes[i][2]));
+      check_block_loss(device, open_case(MN_OP_ALL, shapes[i][0], shapes[i][1], shapes[i][2]));
     }
-    mn_context_close(context);
+    mn_device_close(device);
   }
 }
 
@@ -228,28 +227,28 @@ static void stages_follow_their_formulas(void **state) {
   static const unsigned runs[] = {
       BIAS, NORM, ACTIVATE, ACTIVATE | SUM, NORM | ACTIVATE, NORM | ACTIVATE | SUM, BIAS | NORM};
   for (size_t w = 0; w < COUNT(widths); w++) {
-    struct mn_context *context = open_or_skip(*state, widths[w]);
+    struct mn_device *device = open_or_skip(*state, widths[w]);
     for (size_t i = 0; i < COUNT(runs); i++) {
-      check_block(context, open_case(runs[i], 35, 24, 4));
-      check_block(context, open_case(runs[i], 3, 5, 5));
-      check_block(context, open_case(runs[i], 1, 7, 1));
+      check_block(device, open_case(runs[i], 35, 24, 4));
+      check_block(device, open_case(runs[i], 3, 5, 5));
+      check_block(device, open_case(runs[i], 1, 7, 1));
     }
-    mn_context_close(context);
+    mn_device_close(device);
   }
 }
 
 /* The results in the buffers that a tape shares are the ones of separate buffers. */
 static void block_works_in_place(void **state) {
   for (size_t w = 0; w < COUNT(widths); w++) {
-    struct mn_context *context = open_or_skip(*state, widths[w]);
+    struct mn_device *device = open_or_skip(*state, widths[w]);
     struct block_case c = open_case(MN_OP_ALL, 37, 12, 3);
-    struct device_case t = {.m.context = context};
-    double tolerance = tolerance_of(context);
+    struct device_case t = {.m.device = device};
+    double tolerance = tolerance_of(device);
     int64_t count = c.rows * c.channels;
     forward_reference(&c);
     backward_reference(&c, c.dy);
     upload_case(&t, &c);
-    MUST(mn_context_write(context, t.block.z, c.d, count));
+    MUST(mn_device_write(device, t.block.z, c.d, count));
     apply(&t, MN_BLOCK, t.block.z); /* the product stands in z */
     assert_reals(&t.m, "z", t.block.z, c.z, count, tolerance);
     assert_reals(&t.m, "y", t.y.real, c.y, count, tolerance);
@@ -264,21 +263,21 @@ static void block_works_in_place(void **state) {
     assert_backward(&t, &c, tolerance);
     release_all(&t.m);
     close_case(&c);
-    mn_context_close(context);
+    mn_device_close(device);
   }
 }
 
 /* Whether or not z, mean and rstd are saved, the results are the same bytes. */
 static void what_is_saved_changes_nothing(void **state) {
   for (size_t w = 0; w < COUNT(widths); w++) {
-    struct mn_context *context = open_or_skip(*state, widths[w]);
+    struct mn_device *device = open_or_skip(*state, widths[w]);
     for (size_t i = 0; i < COUNT(shapes); i++)
       for (int loss = 0; loss < 2; loss++) {
         struct block_case c = open_case(MN_OP_ALL, shapes[i][0], shapes[i][1], shapes[i][2]);
         int64_t count = c.rows * c.channels;
         double *results[2];
         for (int saved = 0; saved < 2; saved++) {
-          struct device_case t = {.m.context = context};
+          struct device_case t = {.m.device = device};
           upload_case(&t, &c);
           if (!saved) t.block.z = t.block.mean = t.block.rstd = NULL;
           apply(&t, loss ? MN_BLOCK_LOSS : MN_BLOCK, take_reals(&t.m, c.d, count));
@@ -291,16 +290,16 @@ static void what_is_saved_changes_nothing(void **state) {
         free(results[1]);
         close_case(&c);
       }
-    mn_context_close(context);
+    mn_device_close(device);
   }
 }
 
 /* z far from 0: the variance is of what is left when the mean is gone. E[z²] − E[z]² in float has nothing
  * left of it at all. */
 static void variance_is_centred(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_device *device = open_or_skip(*state, "fp32");
   struct block_case c = open_case(MN_OP_ALL, 6, 64, 4);
-  struct device_case t = {.m.context = context};
+  struct device_case t = {.m.device = device};
   c.eps = 1e-5;
   for (int64_t i = 0; i < c.rows * c.channels; i++) c.d[i] = (float)(1e4 + 0.25 * c.d[i]);
   for (int64_t i = 0; i < c.channels; i++) c.bias[i] = 0;
@@ -312,15 +311,15 @@ static void variance_is_centred(void **state) {
   assert_reals(&t.m, "y", t.y.real, c.y, c.rows * c.channels, 1e-2);
   release_all(&t.m);
   close_case(&c);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* Equal values in a group give v = beta, whatever they are. */
 static void constant_group_gives_beta(void **state) {
   for (size_t w = 0; w < COUNT(widths); w++) {
-    struct mn_context *context = open_or_skip(*state, widths[w]);
+    struct mn_device *device = open_or_skip(*state, widths[w]);
     struct block_case c = open_case(MN_OP_ALL, 3, 8, 2);
-    struct device_case t = {.m.context = context};
+    struct device_case t = {.m.device = device};
     for (int64_t i = 0; i < c.rows * c.channels; i++) c.d[i] = 3.5;
     for (int64_t i = 0; i < c.channels; i++) c.bias[i] = 0.25;
     upload_case(&t, &c);
@@ -329,16 +328,16 @@ static void constant_group_gives_beta(void **state) {
     assert_reals(&t.m, "y", t.y.real, c.y, c.rows * c.channels, 1e-7);
     release_all(&t.m);
     close_case(&c);
-    mn_context_close(context);
+    mn_device_close(device);
   }
 }
 
 /* At v = 0 the gradient is the slope's, as PyTorch's: constant groups with beta 0 put every v there. */
 static void at_zero_the_slope_counts(void **state) {
   for (size_t w = 0; w < COUNT(widths); w++) {
-    struct mn_context *context = open_or_skip(*state, widths[w]);
+    struct mn_device *device = open_or_skip(*state, widths[w]);
     struct block_case c = open_case(MN_OP_ALL, 3, 8, 2);
-    struct device_case t = {.m.context = context};
+    struct device_case t = {.m.device = device};
     double *dbeta = c.sums[2];
     for (int64_t i = 0; i < c.rows * c.channels; i++)
       c.d[i] = 3.5, dbeta[i % c.channels] += 2 * c.slope * c.dy[i];
@@ -348,21 +347,21 @@ static void at_zero_the_slope_counts(void **state) {
     apply(&t, MN_BLOCK_BACKWARD, t.dy);
     struct mn_epilogue store = {.kind = MN_STORE, .into = take_reals(&t.m, NULL, c.channels)};
     const struct mn_epilogue *sinks[3] = {NULL, NULL, &store};
-    MUST(context->kernels->column_sums(context->device, t.block.sums, 1, c.channels, sinks, NULL));
+    MUST(device->kernels->column_sums(device, t.block.sums, 1, c.channels, sinks, NULL));
     assert_reals(&t.m, "dbeta", store.into, dbeta, c.channels, 1e-6);
     release_all(&t.m);
     close_case(&c);
-    mn_context_close(context);
+    mn_device_close(device);
   }
 }
 
 /* A row by itself gives the bytes that it gives among others. */
 static void statistics_never_see_other_rows(void **state) {
   for (size_t w = 0; w < COUNT(widths); w++) {
-    struct mn_context *context = open_or_skip(*state, widths[w]);
+    struct mn_device *device = open_or_skip(*state, widths[w]);
     struct block_case c = open_case(MN_OP_ALL, 40, 12, 3);
     for (int64_t i = 0; i < c.rows * c.channels; i++) c.d[i] *= 1 + (double)(i / c.channels);
-    struct device_case all = {.m.context = context}, one = {.m.context = context};
+    struct device_case all = {.m.device = device}, one = {.m.device = device};
     upload_case(&all, &c);
     apply(&all, MN_BLOCK, take_reals(&all.m, c.d, c.rows * c.channels));
     double *y = read_reals(&all.m, all.y.real, c.rows * c.channels);
@@ -379,14 +378,14 @@ static void statistics_never_see_other_rows(void **state) {
     release_all(&all.m);
     release_all(&one.m);
     close_case(&c);
-    mn_context_close(context);
+    mn_device_close(device);
   }
 }
 
-static int flag_of(struct mn_context *context) {
+static int flag_of(struct mn_device *device) {
   int flag = 0;
-  MUST(context->kernels->download(context->device, &flag, context->device->nonfinite, sizeof flag));
-  MUST(context->kernels->zero(context->device, context->device->nonfinite, sizeof flag));
+  MUST(device->kernels->download(device, &flag, device->nonfinite, sizeof flag));
+  MUST(device->kernels->zero(device, device->nonfinite, sizeof flag));
   return flag;
 }
 
@@ -397,42 +396,42 @@ static void overflowing_variances_raise_the_flag(void **state) {
     for (size_t i = 0; i < COUNT(shapes); i++)
       for (int over = 0; over < 2; over++)
         for (int loss = 0; loss < 2; loss++) {
-          struct mn_context *context = open_or_skip(*state, widths[w]);
+          struct mn_device *device = open_or_skip(*state, widths[w]);
           struct block_case c = open_case(MN_OP_ALL, shapes[i][0], shapes[i][1], shapes[i][2]);
-          struct device_case t = {.m.context = context};
-          const double most = context->device->real == 8 ? 9e153 : 1e19;
+          struct device_case t = {.m.device = device};
+          const double most = device->real == 8 ? 9e153 : 1e19;
           const int64_t width = c.channels / c.groups, last = c.rows * c.channels - 1;
           if (width > 1) c.d[last] = over ? 3 * most : most, c.d[last - 1] = -c.d[last];
           upload_case(&t, &c);
-          (void)flag_of(context);
+          (void)flag_of(device);
           apply(&t, loss ? MN_BLOCK_LOSS : MN_BLOCK, take_reals(&t.m, c.d, c.rows * c.channels));
-          assert_int_equal(flag_of(context), over && width > 1);
+          assert_int_equal(flag_of(device), over && width > 1);
           double *y = read_reals(&t.m, t.y.real, c.rows * c.channels);
           assert_true(isnan(y[last]) == (over && width > 1));
           free(y);
           release_all(&t.m);
           close_case(&c);
-          mn_context_close(context);
+          mn_device_close(device);
         }
 }
 
 /* The flag goes up for a NaN or an infinity in any place, and only then. */
 static void nonfinite_values_raise_the_flag(void **state) {
   static const double bad[] = {NAN, INFINITY, -INFINITY};
-  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_device *device = open_or_skip(*state, "fp32");
   for (int kind = 0; kind < 4; kind++)
     for (int64_t at = 0; at < 35 * 8; at += 93) {
       struct block_case c = open_case(MN_OP_ALL, 35, 8, 2);
-      struct device_case t = {.m.context = context};
+      struct device_case t = {.m.device = device};
       if (kind < 3) c.d[at] = bad[kind];
       upload_case(&t, &c);
-      (void)flag_of(context);
+      (void)flag_of(device);
       apply(&t, MN_BLOCK, take_reals(&t.m, c.d, c.rows * c.channels));
-      assert_int_equal(flag_of(context), kind < 3);
+      assert_int_equal(flag_of(device), kind < 3);
       release_all(&t.m);
       close_case(&c);
     }
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 #define BOTH(test) ON("cpu", test), ON("cuda", test)

@@ -18,7 +18,7 @@ static void must_forward(struct subject *s) {
 }
 
 static float rounded(const struct subject *s, double value) {
-  return s->context->precision == MN_FP16 ? mn_to_fp16((float)value) : mn_to_bf16((float)value);
+  return s->device->precision == MN_FP16 ? mn_to_fp16((float)value) : mn_to_bf16((float)value);
 }
 
 /* 16 bits in the device's memory. */
@@ -26,12 +26,12 @@ static double *read_narrow(const struct subject *s, const void *from, int64_t co
   uint16_t *bits = malloc((size_t)count * sizeof *bits);
   double *out = zeros(count);
   assert_non_null(bits);
-  MUST(s->context->kernels->download(s->context->device, bits, from, (size_t)count * sizeof *bits));
+  MUST(s->device->kernels->download(s->device, bits, from, (size_t)count * sizeof *bits));
   for (int64_t i = 0; i < count; i++) {
     const uint32_t wide = (uint32_t)bits[i] << 16;
     float value;
     memcpy(&value, &wide, sizeof value);
-    out[i] = s->context->precision == MN_FP16 ? half_value(bits[i]) : value;
+    out[i] = s->device->precision == MN_FP16 ? half_value(bits[i]) : value;
   }
   free(bits);
   return out;
@@ -41,8 +41,8 @@ static double *read_narrow(const struct subject *s, const void *from, int64_t co
 static void *take_narrow(struct subject *s, const double *values, int64_t count) {
   struct mn_operand o = {.rows = 1, .cols = count, .real = take_reals(&s->memory, values, count)};
   o.planes[0] = take_bytes(&s->memory, count, 2);
-  o.scale = s->context->device->scaled ? s->context->device->unscaled : NULL;
-  MUST(s->context->kernels->round(s->context->device, &o, 0));
+  o.scale = s->device->scaled ? s->device->unscaled : NULL;
+  MUST(s->device->kernels->round(s->device, &o, 0));
   return o.planes[0];
 }
 
@@ -50,7 +50,7 @@ static void *take_narrow(struct subject *s, const double *values, int64_t count)
 static void assert_rounded(const struct subject *s, const char *name, const void *found, const double *wide,
                            int64_t count) {
   double *values = read_narrow(s, found, count), largest = 0;
-  const double unit = s->context->precision == MN_FP16 ? 0x1p-10 : 0x1p-7, least = 0x1p-24; /* float16's */
+  const double unit = s->device->precision == MN_FP16 ? 0x1p-10 : 0x1p-7, least = 0x1p-24; /* float16's */
   for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(wide[i]));
   for (int64_t i = 0; i < count; i++)
     if (!(fabs(values[i] - wide[i]) <= unit * fabs(wide[i]) + 1e-5 * largest + least))
@@ -103,8 +103,8 @@ static void must_forward_narrow(struct subject *s, enum mn_narrow narrow) {
   struct mn_operand operand = {.rows = c->rows, .cols = c->channels, .real = y};
   block.bias = take_reals(&s->memory, none, c->channels), block.y = &operand;
   const struct mn_epilogue epilogue = {.kind = MN_BLOCK, .block = &block};
-  MUST(s->context->kernels->epilogue(s->context->device, take_reals(&s->memory, z, results), c->rows,
-                                     c->channels, &epilogue));
+  MUST(s->device->kernels->epilogue(s->device, take_reals(&s->memory, z, results), c->rows, c->channels,
+                                    &epilogue));
   double *expected = read_reals(&s->memory, y, results);
   assert_found(s, narrow, "y", c->y, expected, results);
   c->z = NULL; /* which changes nothing */
@@ -177,7 +177,7 @@ static void planes_are_made_once(void **state) {
   for (size_t p = 0; p < COUNT(precisions); p++) {
     struct subject s = open_subject(*state, precisions[p], sizes[1]);
     struct mn_block_matrix *const both[] = {&s.call.x, &s.call.weight};
-    const int64_t each = (int64_t)mn_block_plane_bytes(s.context, &s.call);
+    const int64_t each = (int64_t)mn_block_plane_bytes(s.device, &s.call);
     for (int i = 0; i < 2; i++)
       both[i]->planes = take_bytes(&s.memory, each * s.counts[i] + MN_BLOCK_PLANES_MORE, 1);
     must_forward(&s);
@@ -213,14 +213,14 @@ static void narrow_values(void **state) {
 static void no_narrow_values(void **state) {
   struct subject s = open_subject(*state, "bf16", sizes[0]);
   s.call.x.narrow = 1;
-  assert_int_equal(mn_block_forward(s.context, &s.call), MN_USAGE);
+  assert_int_equal(mn_block_forward(s.device, &s.call), MN_USAGE);
   assert_non_null(strstr(mn_message(), "takes no 16-bit values"));
   close_subject(&s);
 }
 
-static void refused(struct subject *s, mn_status (*which)(struct mn_context *, const struct mn_block_call *),
+static void refused(struct subject *s, mn_status (*which)(struct mn_device *, const struct mn_block_call *),
                     const char *words) {
-  assert_int_equal(which(s->context, &s->call), MN_USAGE);
+  assert_int_equal(which(s->device, &s->call), MN_USAGE);
   if (!strstr(mn_message(), words)) fail_msg("'%s' does not say '%s'", mn_message(), words);
 }
 
@@ -240,7 +240,7 @@ static void refusals(void **state) {
   s.call = good;
   s.call.narrow = MN_NARROW_Z, refused(&s, mn_block_forward, "takes no 16-bit values"), s.call = good;
   s.call.dy = good.y, refused(&s, mn_block_forward, "takes no dy"), s.call = good;
-  s.call.size -= 8, assert_int_equal(mn_block_workspace(s.context, &s.call), 0), s.call = good;
+  s.call.size -= 8, assert_int_equal(mn_block_workspace(s.device, &s.call), 0), s.call = good;
   s.call.dy = good.y, s.call.workspace = NULL, refused(&s, mn_block_backward, "needs a workspace"),
   s.call = good;
   refused(&s, mn_block_backward, "is NULL"); /* no dy */

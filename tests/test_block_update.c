@@ -24,26 +24,26 @@ struct trainee {
 };
 
 static void upload(struct trainee *t, void *to, const void *from, size_t bytes) {
-  MUST(t->s.context->kernels->upload(t->s.context->device, to, from, bytes));
-  MUST(t->s.context->kernels->synchronize(t->s.context->device));
+  MUST(t->s.device->kernels->upload(t->s.device, to, from, bytes));
+  MUST(t->s.device->kernels->synchronize(t->s.device));
 }
 
 /* After another backward, since an update uses its pair up. */
 static void run_update(struct trainee *t) {
   if (t->call.pair) MUST(call_within(&t->s, mn_block_backward));
-  const size_t bytes = mn_block_update_workspace(t->s.context, &t->call);
+  const size_t bytes = mn_block_update_workspace(t->s.device, &t->call);
   char *workspace = open_watched(&t->s, bytes);
   t->call.workspace = workspace;
-  MUST(mn_block_update(t->s.context, &t->call));
+  MUST(mn_block_update(t->s.device, &t->call));
   close_watched(&t->s, workspace, bytes);
 }
 
 /* Forward and backward of the subject, which leave the pair, and the planes of x and of the weight. The backward's
  * parameters stay as they are; copies are trained. */
-static struct trainee open_trainee(const char *device, const char *precision, const int64_t *size) {
-  struct trainee t = {.s = open_subject(device, precision, size)};
+static struct trainee open_trainee(const char *name, const char *precision, const int64_t *size) {
+  struct trainee t = {.s = open_subject(name, precision, size)};
   struct mn_block_call *c = &t.s.call;
-  const size_t each = mn_block_plane_bytes(t.s.context, c);
+  const size_t each = mn_block_plane_bytes(t.s.device, c);
   if (each) {
     c->x.planes = take_bytes(&t.s.memory, (int64_t)each * t.s.counts[0] + MN_BLOCK_PLANES_MORE, 1);
     c->weight.planes = take_bytes(&t.s.memory, (int64_t)each * t.s.counts[1] + MN_BLOCK_PLANES_MORE, 1);
@@ -52,7 +52,7 @@ static struct trainee open_trainee(const char *device, const char *precision, co
   MUST(call_within(&t.s, mn_block_forward));
   c->x.ready = c->weight.ready = each > 0;
   c->dy = take_reals(&t.s.memory, t.s.dy, c->rows * c->channels);
-  c->pair = take_bytes(&t.s.memory, (int64_t)mn_block_pair_bytes(t.s.context, c), 1);
+  c->pair = take_bytes(&t.s.memory, (int64_t)mn_block_pair_bytes(t.s.device, c), 1);
   MUST(call_within(&t.s, mn_block_backward));
   t.rates = take_bytes(&t.s.memory, MN_RATES, sizeof(double));
   t.call = (struct mn_block_update_call){.size = sizeof t.call,
@@ -79,7 +79,7 @@ static void close_trainee(struct trainee *t) {
 
 /* Whether a narrow parameter's floats are in two halves. */
 static int is_split(const struct trainee *t, int i) {
-  return i == 0 && t->s.context->precision == MN_BF16;
+  return i == 0 && t->s.device->precision == MN_BF16;
 }
 
 /* Writes parameter i in both its forms. */
@@ -96,7 +96,7 @@ static void write_narrow(struct trainee *t, int i) {
     upload(t, p->narrow, high, (size_t)count * sizeof *high);
     upload(t, p->values, low, (size_t)count * sizeof *low);
   } else {
-    MUST(mn_context_write(t->s.context, p->values, t->w[i], count));
+    MUST(mn_device_write(t->s.device, p->values, t->w[i], count));
   }
   free(high), free(low);
 }
@@ -111,9 +111,9 @@ static void restart(struct trainee *t, const struct mn_rule *rule) {
     if (t->call.of[i].narrow)
       write_narrow(t, i);
     else
-      MUST(mn_context_write(t->s.context, t->call.of[i].values, t->w[i], count));
-    MUST(mn_context_write(t->s.context, t->call.of[i].m, t->m[i], count));
-    MUST(mn_context_write(t->s.context, t->call.of[i].v, t->v[i], count));
+      MUST(mn_device_write(t->s.device, t->call.of[i].values, t->w[i], count));
+    MUST(mn_device_write(t->s.device, t->call.of[i].m, t->m[i], count));
+    MUST(mn_device_write(t->s.device, t->call.of[i].v, t->v[i], count));
   }
 }
 
@@ -238,7 +238,7 @@ static void norm_without_the_gradient(void **state) {
       if (!(fabs(sqrt(square / expected) - 1) <= tolerance))
         fail_msg("%s: a norm of %g, not %g", mn_precision_name((enum mn_precision)p), sqrt(square),
                  sqrt(expected));
-      const size_t real = t.s.context->device->real;
+      const size_t real = t.s.device->real;
       for (int k = 0; k < 3; k++)
         assert_reals(&t.s.memory, "a vector's gradient",
                      (char *)t.call.grams + (size_t)(2 * all + k * channels) * real, t.s.gradients[k + 2],
@@ -253,7 +253,7 @@ static void write_dy(struct trainee *t, double factor) {
   const int64_t count = t->s.call.rows * t->s.call.channels;
   double *dy = zeros(count);
   for (int64_t i = 0; i < count; i++) dy[i] = factor * t->s.dy[i];
-  MUST(mn_context_write(t->s.context, (void *)t->s.call.dy, dy, count));
+  MUST(mn_device_write(t->s.device, (void *)t->s.call.dy, dy, count));
   free(dy);
 }
 
@@ -284,15 +284,14 @@ static void not_finite(void **state) {
     t.s.call.nonfinite = t.call.nonfinite = take_bytes(&t.s.memory, 1, sizeof flag);
     upload(&t, t.call.nonfinite, &flag, sizeof flag);
     MUST(call_within(&t.s, mn_block_backward));
-    MUST(t.s.context->kernels->download(t.s.context->device, &flag, t.call.nonfinite, sizeof flag));
+    MUST(t.s.device->kernels->download(t.s.device, &flag, t.call.nonfinite, sizeof flag));
     assert_int_equal(flag, 0);
     t.s.dy[77] = INFINITY;
-    MUST(mn_context_write(t.s.context, (void *)t.s.call.dy, t.s.dy, t.s.call.rows * t.s.call.channels));
+    MUST(mn_device_write(t.s.device, (void *)t.s.call.dy, t.s.dy, t.s.call.rows * t.s.call.channels));
     MUST(call_within(&t.s, mn_block_backward));
-    MUST(t.s.context->kernels->download(t.s.context->device, &flag, t.call.nonfinite, sizeof flag));
+    MUST(t.s.device->kernels->download(t.s.device, &flag, t.call.nonfinite, sizeof flag));
     assert_int_equal(flag, MN_BLOCK_NONFINITE);
-    MUST(t.s.context->kernels->download(t.s.context->device, &own, t.s.context->device->nonfinite,
-                                        sizeof own));
+    MUST(t.s.device->kernels->download(t.s.device, &own, t.s.device->nonfinite, sizeof own));
     assert_int_equal(own, 0);
     for (size_t r = 0; r < COUNT(rules); r++) {
       restart(&t, &rules[r]);
@@ -312,14 +311,14 @@ static void assert_narrow(struct trainee *t, int i) {
   uint16_t *high = malloc((size_t)count * sizeof *high), *low = malloc((size_t)count * sizeof *low);
   double *found = zeros(count);
   assert_true(high && low);
-  MUST(t->s.context->kernels->download(t->s.context->device, high, p->narrow, (size_t)count * sizeof *high));
+  MUST(t->s.device->kernels->download(t->s.device, high, p->narrow, (size_t)count * sizeof *high));
   if (is_split(t, i)) {
-    MUST(t->s.context->kernels->download(t->s.context->device, low, p->values, (size_t)count * sizeof *low));
+    MUST(t->s.device->kernels->download(t->s.device, low, p->values, (size_t)count * sizeof *low));
     for (int64_t k = 0; k < count; k++) found[k] = mn_join_halves((struct mn_halves){high[k], low[k]});
   } else {
-    MUST(mn_context_read(t->s.context, found, p->values, count));
+    MUST(mn_device_read(t->s.device, found, p->values, count));
     for (int64_t k = 0; k < count; k++)
-      if (t->s.context->precision == MN_FP16)
+      if (t->s.device->precision == MN_FP16)
         assert_true(half_value(high[k]) == mn_to_fp16((float)found[k]));
       else
         assert_int_equal(high[k], mn_bf16_bits((float)found[k]));
@@ -362,8 +361,8 @@ static void settle(struct mn_device *device) {
 /* Steps of which the third is skipped; AdamW's rate is that of the next step that is not. */
 static void counted(void **state) {
   struct trainee t = open_trainee(*state, "fp32", sizes[0]);
-  struct mn_device *device = t.s.context->device;
-  const struct mn_kernels *k = t.s.context->kernels;
+  struct mn_device *device = t.s.device;
+  const struct mn_kernels *k = t.s.device->kernels;
   const double beta1 = 0.9, beta2 = 0.98;
   float steps = 0;
   double rate[MN_RATES] = {0.5};
@@ -385,12 +384,12 @@ static void counted(void **state) {
   upload(&t, c.counts.rate, rate, sizeof rate);
   upload(&t, c.counts.skipped, &skipped, sizeof skipped);
   MUST(k->synchronize(device));
-  MUST(mn_block_count(t.s.context, &c)); /* before the first step */
+  MUST(mn_block_count(t.s.device, &c)); /* before the first step */
   c.counts.ended = c.counts.clears = 1;
   for (int i = 1; i <= 5; i++) {
     const int done = i < 3 ? i : i - 1;
     if (i == 3) upload(&t, flag, &set, sizeof set);
-    MUST(mn_block_count(t.s.context, &c));
+    MUST(mn_block_count(t.s.device, &c));
     settle(device);
     MUST(k->download(device, &steps, c.counts.steps, sizeof steps));
     MUST(k->download(device, rate, c.counts.rate, sizeof rate));
@@ -403,15 +402,15 @@ static void counted(void **state) {
     assert_true(fabs(rate[MN_RATE_SECOND] * sqrt(1 - pow(beta2, done + 1)) - 1) < 1e-12);
   }
   c.counts.told = NULL;
-  assert_int_equal(mn_block_count(t.s.context, &c), MN_USAGE);
+  assert_int_equal(mn_block_count(t.s.device, &c), MN_USAGE);
   c.size--;
-  assert_int_equal(mn_block_count(t.s.context, &c), MN_USAGE);
+  assert_int_equal(mn_block_count(t.s.device, &c), MN_USAGE);
   k->release_host(device, host);
   close_trainee(&t);
 }
 
 static void refused(struct trainee *t, const char *words) {
-  assert_int_equal(mn_block_update(t->s.context, &t->call), MN_USAGE);
+  assert_int_equal(mn_block_update(t->s.device, &t->call), MN_USAGE);
   if (!strstr(mn_message(), words)) fail_msg("'%s' does not say '%s'", mn_message(), words);
 }
 
@@ -423,7 +422,7 @@ static void refusals(void **state) {
   const struct mn_block_update_call good = *c;
   refused(&t, "needs a workspace");
   c->size -= 8, refused(&t, "another version");
-  assert_int_equal(mn_block_update_workspace(t.s.context, c), 0), *c = good;
+  assert_int_equal(mn_block_update_workspace(t.s.device, c), 0), *c = good;
   c->rows = 0, refused(&t, "0 rows"), *c = good;
   c->planes = NULL, refused(&t, "the weight's planes in fp16"), *c = good;
   c->rule.rate = NULL, refused(&t, "needs a rate"), *c = good;
@@ -437,7 +436,7 @@ static void refusals(void **state) {
   c->of[2].narrow = (char *)c->of[3].values + 4;
   refused(&t, strcmp(*state, "cpu") ? "gamma is at" : "takes no 16-bit"), *c = good;
   t.s.call.dz_scale_ready = 1;
-  assert_int_equal(mn_block_backward(t.s.context, &t.s.call), MN_USAGE);
+  assert_int_equal(mn_block_backward(t.s.device, &t.s.call), MN_USAGE);
   assert_non_null(strstr(mn_message(), "dz_scale"));
   close_trainee(&t);
 }

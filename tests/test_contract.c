@@ -201,7 +201,7 @@ static void stopped_at_any_step(void **state) {
   const char *device = *state;
   static const int64_t each[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0};
   int skipped = 0;
-  mn_context_close(open_or_skip(device, "fp32"));
+  mn_device_close(open_or_skip(device, "fp32"));
   for (size_t w = 0; w < COUNT(ways); w++) {
     const int64_t first = 1 + (int64_t)w % 3,
                   some[] = {first, first + 3, first + 6, first == 3 ? 10 : first + 9, STEPS, 0};
@@ -237,21 +237,21 @@ static void note(void *to, const char *name, const char *then, const char *now) 
  * told of where all are the same, and each that is not. */
 static void what_may_change_the_bits_is_named(void **state) {
   static const char *const wanted[] = {"version", "device", "precision", "blas", "hdf5"};
-  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_device *device = open_or_skip(*state, "fp32");
   struct told told = {0};
   begin(*state, "whole", &ways[2], "");
   struct mn_checkpoint *c = load("whole");
-  mn_snapshot_compare(c, context, note, &told);
+  mn_snapshot_compare(c, device, note, &told);
   assert_int_equal(told.count, 0);
   for (size_t i = 0; i < COUNT(wanted); i++)
     assert_non_null(mn_text_find(c->fingerprint, c->fingerprint_count, wanted[i]));
-  if (context->device->type == MN_DEVICE_CPU)
+  if (device->type == MN_DEVICE_CPU)
     assert_non_null(strstr(mn_text_find(c->fingerprint, c->fingerprint_count, "device"), " threads)"));
   for (int i = 0; i < c->fingerprint_count; i++) {
     struct mn_text was = c->fingerprint[i];
     snprintf(c->fingerprint[i].value, sizeof was.value, "another");
     told = (struct told){0};
-    mn_snapshot_compare(c, context, note, &told);
+    mn_snapshot_compare(c, device, note, &told);
     assert_int_equal(told.count, 1);
     assert_string_equal(told.name, was.name);
     assert_string_equal(told.then, "another");
@@ -259,7 +259,7 @@ static void what_may_change_the_bits_is_named(void **state) {
     c->fingerprint[i] = was;
   }
   mn_checkpoint_free(c);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* ---- from one device to another and back ---- */
@@ -317,7 +317,7 @@ static void another_device_keeps_the_samples(void **state) {
                {{"numbers", "--precision fp16x3 --momentum 0.9"}, 1e-5}};
   static const int64_t stops[] = {4, 8, 12, 0};
   static const char *const devices[] = {"cpu", "cuda", "cpu"};
-  mn_context_close(open_or_skip("cuda", "fp32"));
+  mn_device_close(open_or_skip("cuda", "fp32"));
   for (size_t i = 0; i < COUNT(cases); i++) {
     begin("cpu", "whole", &cases[i].way, "");
     train_in_parts(devices, "parts", &cases[i].way, stops);

@@ -12,7 +12,7 @@
 #include "tests/training.h"
 
 struct download {
-  struct mn_context *context;
+  struct mn_device *device;
   void *to;
   const void *from;
   size_t bytes;
@@ -21,15 +21,15 @@ struct download {
 
 static void *download_beside(void *data) {
   struct download *d = data;
-  d->status = d->context->kernels->download_beside(d->context->device, d->to, d->from, d->bytes);
+  d->status = d->device->kernels->download_beside(d->device, d->to, d->from, d->bytes);
   return NULL;
 }
 
 /* Sizes around those of the pieces, in another thread, right after the work that the bytes come from, while
  * the device is given more. */
 static void any_number_of_bytes_is_downloaded(void **state) {
-  struct memory m = {.context = open_or_skip(*state, "fp32")};
-  const struct mn_kernels *k = m.context->kernels;
+  struct memory m = {.device = open_or_skip(*state, "fp32")};
+  const struct mn_kernels *k = m.device->kernels;
   const size_t mib = 1048576,
                sizes[] = {1, 4 * mib - 1, 4 * mib, 4 * mib + 1, 8 * mib, 8 * mib + 5, 21 * mib};
   unsigned char *from = malloc(21 * mib), *to = malloc(21 * mib + 1);
@@ -37,28 +37,28 @@ static void any_number_of_bytes_is_downloaded(void **state) {
        *third = take_bytes(&m, 21 * (int64_t)mib, 1);
   assert_true(from && to);
   for (size_t i = 0; i < 21 * mib; i++) from[i] = (unsigned char)(i * 7 + (i >> 12));
-  MUST(k->upload(m.context->device, first, from, 21 * mib));
-  MUST(k->synchronize(m.context->device));
+  MUST(k->upload(m.device, first, from, 21 * mib));
+  MUST(k->synchronize(m.device));
   for (size_t s = 0; s < COUNT(sizes); s++) {
-    struct download d = {m.context, to, second, sizes[s], MN_OK};
+    struct download d = {m.device, to, second, sizes[s], MN_OK};
     pthread_t thread;
     memset(to, 0xee, 21 * mib + 1);
-    for (int i = 0; i < 20; i++) MUST(k->zero(m.context->device, second, 21 * mib));
-    MUST(k->copy(m.context->device, second, first, sizes[s]));
-    MUST(k->note(m.context->device));
+    for (int i = 0; i < 20; i++) MUST(k->zero(m.device, second, 21 * mib));
+    MUST(k->copy(m.device, second, first, sizes[s]));
+    MUST(k->note(m.device));
     assert_int_equal(pthread_create(&thread, NULL, download_beside, &d), 0);
     mn_status more = MN_OK;
-    for (int i = 0; i < 20 && more == MN_OK; i++) more = k->zero(m.context->device, third, 21 * mib);
+    for (int i = 0; i < 20 && more == MN_OK; i++) more = k->zero(m.device, third, 21 * mib);
     assert_int_equal(pthread_join(thread, NULL), 0);
     MUST(d.status);
     MUST(more);
-    MUST(k->synchronize(m.context->device));
+    MUST(k->synchronize(m.device));
     assert_memory_equal(to, from, sizes[s]);
     assert_int_equal(to[sizes[s]], 0xee);
   }
   free(from), free(to);
   release_all(&m);
-  mn_context_close(m.context);
+  mn_device_close(m.device);
 }
 
 int main(void) {

@@ -27,9 +27,9 @@ cat >"$folder/user.cpp" <<'EOF'
 #include "train/minnow.h"
 
 int main() {
-  mn_context *context = nullptr;
-  bool failed = mn_context_open(&context, "cpu", "fp32") != MN_OK || mn_message()[0] != '\0';
-  mn_context_close(context);
+  mn_device *device = nullptr;
+  bool failed = mn_device_open(&device, "cpu", "fp32") != MN_OK || mn_message()[0] != '\0';
+  mn_device_close(device);
   return failed;
 }
 EOF

@@ -4,11 +4,11 @@
 #include "tests/dataset_make.h"
 #include "tests/rows_made.h"
 
-static struct mn_fingerprint load(struct mn_context *context, struct mn_dataset *d, enum mn_place place,
+static struct mn_fingerprint load(struct mn_device *device, struct mn_dataset *d, enum mn_place place,
                                   int x_only) {
   struct mn_loader *loader;
   struct mn_loader_config config = {.place = place, .samples = 1, .shuffled = 1, .x_only = x_only};
-  MUST(mn_loader_open(&loader, context, d, &config));
+  MUST(mn_loader_open(&loader, device, d, &config));
   struct mn_fingerprint f = *mn_loader_fingerprint(loader);
   mn_loader_close(loader);
   return f;
@@ -52,48 +52,48 @@ static struct made make_changed(int64_t rows, struct change what) {
 }
 
 static void each_row_counts(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_device *device = open_or_skip(*state, "fp32");
   const int64_t n = 5003;
   struct made m = make_changed(n, (struct change){.row = -1});
-  const struct mn_fingerprint as_it_was = load(context, &m.base, MN_PLACE_DEVICE, 0);
+  const struct mn_fingerprint as_it_was = load(device, &m.base, MN_PLACE_DEVICE, 0);
   const int64_t step = strcmp(*state, "cpu") == 0 ? 1 : 97;
   int64_t sampled = 0;
   for (int64_t row = 0; row < n; row += step) {
     for (int exchanged = 0; exchanged < 2 && row + exchanged < n; exchanged++) {
       m = make_changed(n, (struct change){row, row % 2, exchanged});
-      const struct mn_fingerprint f = load(context, &m.base, MN_PLACE_DEVICE, 0);
+      const struct mn_fingerprint f = load(device, &m.base, MN_PLACE_DEVICE, 0);
       if (f.rows == as_it_was.rows) fail_msg("row %lld", (long long)row);
       if (!exchanged) sampled += f.sample != as_it_was.sample;
     }
   }
   if (step == 1) assert_int_equal(sampled, MN_FINGERPRINT_ROWS);
   m = make_changed(n, (struct change){.row = -1});
-  assert_same(load(context, &m.base, MN_PLACE_DEVICE, 0), as_it_was);
-  mn_context_close(context);
+  assert_same(load(device, &m.base, MN_PLACE_DEVICE, 0), as_it_was);
+  mn_device_close(device);
 }
 
 /* With three times as many rows as the sample has, each third is in it. */
 static void sample_is_spread(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_device *device = open_or_skip(*state, "fp32");
   const int64_t n = 3 * MN_FINGERPRINT_ROWS;
   struct made m = make_changed(n, (struct change){.row = -1});
-  const uint64_t sample = load(context, &m.base, MN_PLACE_FILE, 0).sample;
+  const uint64_t sample = load(device, &m.base, MN_PLACE_FILE, 0).sample;
   for (int64_t row = 0; row < n; row = row == 5 ? n - 6 : row + 1) {
     m = make_changed(n, (struct change){.row = row});
-    assert_int_equal(load(context, &m.base, MN_PLACE_FILE, 0).sample != sample, row % 3 == 0);
+    assert_int_equal(load(device, &m.base, MN_PLACE_FILE, 0).sample != sample, row % 3 == 0);
   }
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 static void a_row_of_the_sample_has_to_be_read(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_device *device = open_or_skip(*state, "fp32");
   struct made m = make(3 * MN_FINGERPRINT_ROWS, 0);
   struct mn_loader *loader;
   const struct mn_loader_config config = {.place = MN_PLACE_FILE, .samples = 1};
   m.bad_row = 3;
-  assert_int_equal(mn_loader_open(&loader, context, &m.base, &config), MN_BAD_DATA);
+  assert_int_equal(mn_loader_open(&loader, device, &m.base, &config), MN_BAD_DATA);
   assert_string_equal(mn_message(), "made up: row 3 is bad");
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 static void places_agree(void **state) {
@@ -102,37 +102,37 @@ static void places_agree(void **state) {
   for (size_t p = 0; p < COUNT(precisions); p++) {
     for (size_t s = 0; s < COUNT(sizes); s++) {
       for (int kind = 0; kind < 3; kind++) { /* targets, classes, none */
-        struct mn_context *context = open_or_skip(*state, precisions[p]);
+        struct mn_device *device = open_or_skip(*state, precisions[p]);
         struct made m = make(sizes[s], kind == 1);
         if (kind == 2) m.base.outputs = 0;
-        const struct mn_fingerprint on_device = load(context, &m.base, MN_PLACE_DEVICE, 0),
-                                    on_host = load(context, &m.base, MN_PLACE_HOST, 0),
-                                    in_file = load(context, &m.base, MN_PLACE_FILE, 0);
+        const struct mn_fingerprint on_device = load(device, &m.base, MN_PLACE_DEVICE, 0),
+                                    on_host = load(device, &m.base, MN_PLACE_HOST, 0),
+                                    in_file = load(device, &m.base, MN_PLACE_FILE, 0);
         assert_same(on_device, on_host);
         assert_true(on_device.whole && !in_file.whole && on_device.rows != 0 && in_file.rows == 0);
         assert_true(in_file.sample == on_device.sample);
         /* Rounding comes later: what the device makes of the rows does not show. */
-        struct mn_context *plain = open_or_skip("cpu", p == 3 ? "fp64" : "fp32");
+        struct mn_device *plain = open_or_skip("cpu", p == 3 ? "fp64" : "fp32");
         assert_same(load(plain, &m.base, MN_PLACE_DEVICE, 0), on_device);
-        mn_context_close(plain);
-        mn_context_close(context);
+        mn_device_close(plain);
+        mn_device_close(device);
       }
     }
   }
 }
 
 static void targets_count_where_they_are_read(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_device *device = open_or_skip(*state, "fp32");
   struct mn_fingerprint with[2], without[2];
   for (int changed = 0; changed < 2; changed++) {
     struct made m = make_changed(300, (struct change){changed ? 17 : -1, 1, 0});
-    with[changed] = load(context, &m.base, MN_PLACE_DEVICE, 0);
-    without[changed] = load(context, &m.base, MN_PLACE_DEVICE, 1);
+    with[changed] = load(device, &m.base, MN_PLACE_DEVICE, 0);
+    without[changed] = load(device, &m.base, MN_PLACE_DEVICE, 1);
   }
   assert_true(with[0].rows != with[1].rows && with[0].sample != with[1].sample);
   assert_true(with[0].rows != without[0].rows);
   assert_same(without[0], without[1]);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* The number is kept in checkpoints: a change of the rule is a change of what they mean. */
@@ -191,53 +191,53 @@ static void write_file(const char *x_name, enum storage storage, int64_t changed
   free(x), free(y);
 }
 
-static struct mn_fingerprint load_file(struct mn_context *context, const char *x_name, enum mn_part part,
+static struct mn_fingerprint load_file(struct mn_device *device, const char *x_name, enum mn_part part,
                                        enum mn_place place) {
   struct mn_dataset *d;
   MUST(mn_dataset_open(&d, file, MN_PART_TRAIN, x_name, NULL, 1));
   if (part != MN_PART_ALL) MUST(mn_dataset_hold_out(&d, part, 0.2, 1));
-  const struct mn_fingerprint f = load(context, d, place, 0);
+  const struct mn_fingerprint f = load(device, d, place, 0);
   mn_dataset_close(d);
   return f;
 }
 
 static void storage_does_not_matter(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_device *device = open_or_skip(*state, "fp32");
   struct mn_fingerprint first[3];
   for (enum storage storage = 0; storage < STORAGES; storage++) {
     write_file("x", storage, -1);
     for (enum mn_part part = MN_PART_TRAIN; part <= MN_PART_ALL; part++) {
-      const struct mn_fingerprint f = load_file(context, "x", part, MN_PLACE_DEVICE);
+      const struct mn_fingerprint f = load_file(device, "x", part, MN_PLACE_DEVICE);
       if (storage == CONTIGUOUS) first[part] = f;
       assert_same(f, first[part]);
-      assert_true(load_file(context, "x", part, MN_PLACE_FILE).sample == f.sample);
+      assert_true(load_file(device, "x", part, MN_PLACE_FILE).sample == f.sample);
     }
   }
   write_file("other", CONTIGUOUS, -1);
-  assert_true(load_file(context, "other", MN_PART_ALL, MN_PLACE_DEVICE).rows != first[MN_PART_ALL].rows);
-  assert_true(load_file(context, "other", MN_PART_ALL, MN_PLACE_FILE).sample != first[MN_PART_ALL].sample);
-  mn_context_close(context);
+  assert_true(load_file(device, "other", MN_PART_ALL, MN_PLACE_DEVICE).rows != first[MN_PART_ALL].rows);
+  assert_true(load_file(device, "other", MN_PART_ALL, MN_PLACE_FILE).sample != first[MN_PART_ALL].sample);
+  mn_device_close(device);
 }
 
 /* A changed row shows in the part that it is in, and in that alone. */
 static void parts_have_their_own(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_device *device = open_or_skip(*state, "fp32");
   struct mn_fingerprint then[2];
   int changed[2] = {0};
   write_file("x", CONTIGUOUS, -1);
   for (enum mn_part p = MN_PART_TRAIN; p <= MN_PART_TEST; p++)
-    then[p] = load_file(context, "x", p, MN_PLACE_DEVICE);
+    then[p] = load_file(device, "x", p, MN_PLACE_DEVICE);
   for (int64_t row = 0; row < ROWS; row += 450) {
     write_file("x", CONTIGUOUS, row);
     int here = 0;
     for (enum mn_part p = MN_PART_TRAIN; p <= MN_PART_TEST; p++) {
-      const int other = load_file(context, "x", p, MN_PLACE_DEVICE).rows != then[p].rows;
+      const int other = load_file(device, "x", p, MN_PLACE_DEVICE).rows != then[p].rows;
       here += other, changed[p] += other;
     }
     assert_int_equal(here, 1);
   }
   assert_true(changed[MN_PART_TRAIN] > 0 && changed[MN_PART_TEST] > 0);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 static int clean(void **state) {

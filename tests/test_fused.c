@@ -26,7 +26,7 @@ enum { EXPECTED, ACTUAL, SIDES };
 
 struct duel {
   struct fused_case c;
-  struct mn_context *on[SIDES];
+  struct mn_device *on[SIDES];
   double unit, normalised, rounded; /* bounds */
   double *y;                        /* as expected; NULL before the forward */
   char *kink;                       /* [N, C] */
@@ -41,7 +41,7 @@ static void open_duel(struct duel *d, const struct fused_case *c, const char *de
 static void close_duel(struct duel *d) {
   for (int s = 0; s < SIDES; s++) {
     assert_int_equal(d->on[s]->bytes, 0);
-    mn_context_close(d->on[s]);
+    mn_device_close(d->on[s]);
   }
   assert_int_equal(guard_count, 0);
   free(d->y);
@@ -129,13 +129,13 @@ static void find_kinks(struct duel *d, double whole, double product, const doubl
 
 static void prepare(struct duel *d, const struct mn_model *model, const struct mn_pass *pass,
                     const void *const saved[3]) {
-  struct mn_context *context = d->on[EXPECTED];
+  struct mn_device *device = d->on[EXPECTED];
   int64_t channels = channels_of(&d->c), count = d->c.rows * channels, statistics = d->c.rows * d->c.groups;
-  double *z = read_device(context, saved[0], count), *rstd = read_device(context, saved[2], statistics);
-  double *bias = read_device(context, model->layers[0].parameters[MN_BLOCK_BIAS]->value.real, channels);
-  double *gamma = read_device(context, model->layers[0].parameters[MN_BLOCK_GAMMA]->value.real, channels);
+  double *z = read_device(device, saved[0], count), *rstd = read_device(device, saved[2], statistics);
+  double *bias = read_device(device, model->layers[0].parameters[MN_BLOCK_BIAS]->value.real, channels);
+  double *gamma = read_device(device, model->layers[0].parameters[MN_BLOCK_GAMMA]->value.real, channels);
   double whole, product;
-  d->y = read_device(context, pass->y->value.real, count);
+  d->y = read_device(device, pass->y->value.real, count);
   sizes_of(d, z, bias, &whole, &product);
   set_bounds(d, whole, product, typical(rstd, statistics));
   find_kinks(d, whole, product, rstd, gamma);
@@ -166,7 +166,7 @@ static void compare_forward(struct duel *d, struct mn_model *const model[SIDES],
 
 /* A block handed on to another block's GEMM leaves nothing but y's planes, where that GEMM reads them. */
 static void compare_planes(const struct duel *d, struct mn_model *model) {
-  struct mn_context *context = d->on[ACTUAL];
+  struct mn_device *device = d->on[ACTUAL];
   struct mn_pass *pass;
   int64_t count = d->c.rows * channels_of(&d->c);
   MUST(mn_pass_open(&pass, model, MN_PASS_FORWARD, d->c.rows, 1, 0));
@@ -174,11 +174,11 @@ static void compare_planes(const struct duel *d, struct mn_model *model) {
   MUST(mn_tape_forward(pass->tape));
   const struct mn_operand *value = &pass->y->value;
   assert_true(!value->real != !value->planes[0]);
-  assert_true(value->planes[0] || context->device->planes != 1);
-  double *y = value->real ? read_device(context, value->real, count) : malloc((size_t)count * sizeof *y);
+  assert_true(value->planes[0] || device->planes != 1);
+  double *y = value->real ? read_device(device, value->real, count) : malloc((size_t)count * sizeof *y);
   assert_non_null(y);
   if (value->planes[0]) {
-    struct planes planes = get_planes(context->device, value);
+    struct planes planes = get_planes(device, value);
     for (int64_t i = 0; i < count; i++) y[i] = planes_value(&planes, i);
     free_planes(&planes);
   }
@@ -197,7 +197,7 @@ static void compare_backward(const struct duel *d, struct mn_model *const model[
   for (int s = 0; s < SIDES; s++)
     for (int k = 0; k <= d->c.twice; k++) {
       if (k > 0) MUST(mn_tape_forward(pass[s]->tape));
-      MUST(mn_context_write(d->on[s], pass[s]->y->gradient, dy, count));
+      MUST(mn_device_write(d->on[s], pass[s]->y->gradient, dy, count));
       MUST(mn_tape_backward(pass[s]->tape));
     }
   free(dy);
@@ -234,7 +234,7 @@ static void write_target(const struct duel *d, struct training *t) {
   double *target = numbers(count, SEED_TARGET, (struct range){0, 2, MN_FP32});
   for (int64_t i = 0; i < count; i++)
     if (d->kink[i]) target[i] = d->y[i];
-  MUST(mn_tensor_write(t->model->context, t->pass->target, target));
+  MUST(mn_tensor_write(t->model->device, t->pass->target, target));
   free(target);
 }
 
@@ -396,7 +396,7 @@ static void the_library_path_agrees(void **state) {
     struct duel d;
     c.precision = fused_precisions[i % COUNT(fused_precisions)];
     open_duel(&d, &c, *state, mn_precision_name(c.precision));
-    d.on[EXPECTED]->device->force_cublas = 1;
+    d.on[EXPECTED]->force_cublas = 1;
     compare_gradients(&d);
     compare_steps(&d);
     close_duel(&d);
@@ -404,15 +404,15 @@ static void the_library_path_agrees(void **state) {
 }
 
 /* An [n, n] operand, random. */
-static struct mn_tensor *square(struct mn_context *context, int64_t n, uint64_t seed) {
+static struct mn_tensor *square(struct mn_device *device, int64_t n, uint64_t seed) {
   struct mn_tensor *t;
-  MUST(mn_tensor_parameter(context, &t, "an operand", 2, n, n));
-  fill(context, t, seed, (struct range){0, 1, MN_FP32});
+  MUST(mn_tensor_parameter(device, &t, "an operand", 2, n, n));
+  fill(device, t, seed, (struct range){0, 1, MN_FP32});
   return t;
 }
 
 static void take_planes(struct memory *m, struct mn_operand *o) {
-  struct mn_device *device = m->context->device;
+  struct mn_device *device = m->device;
   for (int i = 0; i < device->planes; i++) o->planes[i] = take_bytes(m, o->rows * o->cols, device->plane);
   if (!device->scaled) return;
   o->scale = take_bytes(m, 1, sizeof *o->scale);
@@ -423,29 +423,28 @@ static void take_planes(struct memory *m, struct mn_operand *o) {
  * use to the library, a weight is updated by the GEMM of our own in any case. */
 static void check_way(struct memory *m, const struct mn_tensor *const operands[3],
                       const struct mn_epilogue *epilogue, int library) {
-  struct mn_context *context = m->context;
+  struct mn_device *device = m->device;
   const struct mn_tensor *x = operands[0], *w = operands[1], *dz = operands[2];
   const int64_t count = mn_tensor_count(x);
   struct mn_epilogue e = *epilogue;
   enum mn_form form = e.kind == MN_UPDATE ? MN_TN : e.kind == MN_BLOCK_BACKWARD ? MN_NN : MN_NT;
   e.into = take_reals(m, NULL, count);
-  context->device->force_cublas = library;
-  MUST(context->kernels->gemm(context->device, form, form == MN_NT ? &x->value : &dz->value,
-                              form == MN_TN ? &x->value : &w->value, &e));
+  device->force_cublas = library;
+  MUST(device->kernels->gemm(device, form, form == MN_NT ? &x->value : &dz->value,
+                             form == MN_TN ? &x->value : &w->value, &e));
   double *values = read_reals(m, e.into, count);
-  const int leaves = library && !(context->device->planes == 2 && e.kind == MN_UPDATE);
+  const int leaves = library && !(device->planes == 2 && e.kind == MN_UPDATE);
   for (int64_t i = 0; i < count; i++) assert_int_equal(!isnan(values[i]), leaves);
   free(values);
 }
 
 /* Every fused epilogue of an [n, n] product in groups of 16, its own way and, when told so, the library's. */
-static void check_ways(struct mn_context *context, int64_t n) {
-  struct memory m = {.context = context};
-  struct mn_device *device = context->device;
-  struct mn_tensor *const operands[] = {square(context, n, 1), square(context, n, 2), square(context, n, 3)};
+static void check_ways(struct mn_device *device, int64_t n) {
+  struct memory m = {.device = device};
+  struct mn_tensor *const operands[] = {square(device, n, 1), square(device, n, 2), square(device, n, 3)};
   double *values = random_values(n * n, 4, 1);
   void *given = take_reals(&m, values, n * n), *rate = take_bytes(&m, 1, sizeof(double));
-  MUST(context->kernels->zero(device, rate, sizeof(double)));
+  MUST(device->kernels->zero(device, rate, sizeof(double)));
   struct mn_operand y = {.rows = n, .cols = n, .real = take_reals(&m, NULL, n * n)};
   struct mn_operand out = {.rows = n, .cols = n};
   take_planes(&m, &out);
@@ -476,17 +475,17 @@ static void check_ways(struct mn_context *context, int64_t n) {
     }
   free(values);
   release_all(&m);
-  for (int i = 0; i < 3; i++) mn_tensor_free(context, operands[i]);
+  for (int i = 0; i < 3; i++) mn_tensor_free(device, operands[i]);
 }
 
 /* Small tiles, then large ones. */
 static void fitting_products_leave_into_alone(void **state) {
   int fuses = 0;
   for (size_t p = 0; p < COUNT(fused_precisions); p++) {
-    struct mn_context *context = open_or_skip(*state, mn_precision_name(fused_precisions[p]));
-    fuses = context->device->has_own_gemm;
-    for (int64_t n = 512; n <= 2048 && fuses; n *= 4) check_ways(context, n);
-    mn_context_close(context);
+    struct mn_device *device = open_or_skip(*state, mn_precision_name(fused_precisions[p]));
+    fuses = device->has_own_gemm;
+    for (int64_t n = 512; n <= 2048 && fuses; n *= 4) check_ways(device, n);
+    mn_device_close(device);
   }
   if (!fuses) SKIP("no Hopper GPU");
 }

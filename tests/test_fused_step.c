@@ -9,7 +9,7 @@
 
 /* Each block rounds its input, its weight and its dz once more; three of them stay within the bound of one
  * (train/check/parity.h), which has room for eight roundings. Two planes round as little as floats do. */
-static void compare_steps(const struct fused_case *c, struct mn_context *const on[2],
+static void compare_steps(const struct fused_case *c, struct mn_device *const on[2],
                           struct training *const t[2]) {
   const double bound = mn_parity_tolerance(c->precision);
   double loss = loss_of(t[0]);
@@ -36,15 +36,15 @@ static void compare_steps(const struct fused_case *c, struct mn_context *const o
 /* A step, and, where planes are scaled, the same from the same start under the factors that the last step's
  * dz give, given one by one and as a graph. */
 static void check_stack(const char *device, const struct fused_case *c) {
-  struct mn_context *on[2] = {open_or_skip(device, "fp64"),
-                              open_guarded(device, mn_precision_name(c->precision))};
+  struct mn_device *on[2] = {open_or_skip(device, "fp64"),
+                             open_guarded(device, mn_precision_name(c->precision))};
   struct training t[2];
   for (int s = 0; s < 2; s++) t[s] = open_training(on[s], c);
   const struct bytes moved = moved_by(&t[1], 0);
   char *start = download(&t[1], &moved);
   for (int s = 0; s < 2; s++) MUST(mn_tape_step(t[s].pass->tape));
   compare_steps(c, on, (struct training *const[]){&t[0], &t[1]});
-  for (int turn = 0; turn < 2 && on[1]->device->scaled; turn++) {
+  for (int turn = 0; turn < 2 && on[1]->scaled; turn++) {
     upload(&t[1], &moved, start);
     MUST(turn ? mn_tape_step(t[1].pass->tape) : mn_tape_issue(t[1].pass->tape));
     compare_steps(c, on, (struct training *const[]){&t[0], &t[1]});
@@ -52,7 +52,7 @@ static void check_stack(const char *device, const struct fused_case *c) {
   free(start);
   for (int s = 0; s < 2; s++) {
     close_training(&t[s]);
-    mn_context_close(on[s]);
+    mn_device_close(on[s]);
   }
   assert_int_equal(guard_count, 0);
 }
@@ -95,10 +95,10 @@ static struct fused_case stack_for(const char *device, enum mn_precision precisi
 
 /* From one start, again and again; on CUDA all but the first as a graph. Where planes are scaled a step from
  * elsewhere has chosen the factors of dz before, which are a part of the start. */
-static void check_bytes(const char *device, const struct fused_case *c, int runs) {
-  struct mn_context *context = open_guarded(device, mn_precision_name(c->precision));
-  struct training t = open_training(context, c);
-  if (context->device->scaled) {
+static void check_bytes(const char *name, const struct fused_case *c, int runs) {
+  struct mn_device *device = open_guarded(name, mn_precision_name(c->precision));
+  struct training t = open_training(device, c);
+  if (device->scaled) {
     MUST(mn_tape_issue(t.pass->tape));
     MUST(mn_model_measure(t.model)); /* which such a large step may have moved past its planes' range */
   }
@@ -124,7 +124,7 @@ static void check_bytes(const char *device, const struct fused_case *c, int runs
   assert_int_equal(raised(&t), 0);
   free(start), free(first);
   close_training(&t);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 static void steps_repeat_their_bytes(void **state) {
@@ -146,8 +146,8 @@ static void steps_repeat_their_bytes(void **state) {
 static void measured_steps_repeat_their_bytes(void **state) {
   for (size_t p = 0; p < COUNT(fused_precisions); p++) {
     const struct fused_case c = stack_for(*state, fused_precisions[p]);
-    struct mn_context *context = open_guarded(*state, mn_precision_name(c.precision));
-    struct training t = open_training(context, &c);
+    struct mn_device *device = open_guarded(*state, mn_precision_name(c.precision));
+    struct training t = open_training(device, &c);
     struct bytes moved = moved_by(&t, 1);
     char *start = download(&t, &moved), *first = NULL;
     for (int run = 0; run < (quick() ? 3 : 20); run++) {
@@ -163,7 +163,7 @@ static void measured_steps_repeat_their_bytes(void **state) {
     assert_true(memcmp(start, first, moved.size) != 0);
     free(start), free(first);
     close_training(&t);
-    mn_context_close(context);
+    mn_device_close(device);
   }
 }
 
@@ -173,7 +173,7 @@ static void write_x(struct training *t, const struct fused_case *c, int64_t at, 
   int64_t count = mn_tensor_count(t->pass->x);
   double *x = numbers(count, SEED_X, (struct range){0, 1, planes_of(c)});
   if (at >= 0) x[at] = value;
-  MUST(mn_tensor_write(t->model->context, t->pass->x, x));
+  MUST(mn_tensor_write(t->model->device, t->pass->x, x));
   free(x);
 }
 
@@ -194,11 +194,11 @@ static void must_go_on(struct training *t, const struct bytes *moved, const char
   free(end);
 }
 
-static void check_nonfinite(const char *device, const struct fused_case *c) {
+static void check_nonfinite(const char *name, const struct fused_case *c) {
   /* The last is finite as z is, but not its variance. */
   static const double bad[] = {INFINITY, -INFINITY, NAN, 1e22};
-  struct mn_context *context = open_guarded(device, mn_precision_name(c->precision));
-  struct training t = open_training(context, c);
+  struct mn_device *device = open_guarded(name, mn_precision_name(c->precision));
+  struct training t = open_training(device, c);
   struct bytes moved = moved_by(&t, 0);
   char *start = download(&t, &moved), what[64];
   int64_t count = mn_tensor_count(t.pass->x);
@@ -214,7 +214,7 @@ static void check_nonfinite(const char *device, const struct fused_case *c) {
   must_go_on(&t, &moved, start);
   free(start);
   close_training(&t);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 static void nonfinite_steps_write_nothing(void **state) {
@@ -230,9 +230,9 @@ static void nonfinite_steps_write_nothing(void **state) {
 
 /* Each block's dz in turn is too large for the factor that the last step's chose: by a graph, and, the second
  * time around, by kernels given one by one. Then the step is taken again, and measures. */
-static void check_overflow(const char *device, const struct fused_case *c) {
-  struct mn_context *context = open_guarded(device, mn_precision_name(c->precision));
-  struct training t = open_training(context, c);
+static void check_overflow(const char *where, const struct fused_case *c) {
+  struct mn_device *device = open_guarded(where, mn_precision_name(c->precision));
+  struct training t = open_training(device, c);
   struct mn_tape *tape = t.pass->tape;
   struct bytes moved = moved_by(&t, 0);
   char *start = download(&t, &moved);
@@ -248,11 +248,11 @@ static void check_overflow(const char *device, const struct fused_case *c) {
     MUST(mn_tape_issue(tape));
     must_go_on(&t, &moved, start);
     for (int k = 0; k < t.model->depth; k++)
-      assert_rounded(context, t.model->layers[k].parameters[MN_BLOCK_WEIGHT]);
+      assert_rounded(device, t.model->layers[k].parameters[MN_BLOCK_WEIGHT]);
   }
   free(start);
   close_training(&t);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 static void an_overflow_writes_nothing(void **state) {
@@ -276,28 +276,28 @@ static double mib(double bytes) {
 /* One block under mse at the reference shape: masters, momentum and planes of W, x with its planes, one
  * matrix for the product, dz's planes, the target; 10 MiB for all else: in bf16 650 MiB on a GPU.
  * Nothing is run: the buffers stand when the tape is finished. */
-static void check_held(const char *device, const char *precision) {
+static void check_held(const char *name, const char *precision) {
   enum { ROWS = 1024, INPUTS = 8192, CHANNELS = 8192, GROUPS = 512 };
-  struct mn_context *context = open_or_skip(device, precision);
+  struct mn_device *device = open_or_skip(name, precision);
   struct mn_model_config config = {
       .inputs = INPUTS, .depth = 1, .hidden = {CHANNELS}, .groups = GROUPS, .eps = 1e-5, .slope = 0.01};
   struct mn_optimizer_config sgd = {.momentum = 0.9, .accumulate = 1};
   struct training t;
   config.plan = MN_PLAN_BLOCK;
-  MUST(mn_model_open(&t.model, context, &config));
+  MUST(mn_model_open(&t.model, device, &config));
   MUST(mn_optimizer_open(&t.optimizer, t.model, &sgd));
   MUST(mn_pass_open(&t.pass, t.model, MN_PASS_TRAIN, ROWS, 1, 0));
-  const struct mn_device *d = context->device;
+  const struct mn_device *d = device;
   const double real = (double)d->real, planes = d->planes * (double)d->plane;
   const double weight = (double)CHANNELS * INPUTS, x = (double)ROWS * INPUTS, z = (double)ROWS * CHANNELS;
-  const double held = (double)context->bytes;
+  const double held = (double)device->bytes;
   const int split = t.model->parameters[0]->value.low != NULL; /* the planes are a part of the masters */
   const double limit = weight * (2 * real + (split ? 0 : planes)) + x * (real + planes) +
                        z * (2 * real + planes) + 10 * 1048576.0;
   print_message("%s: %.1f MiB held; the limit is %.1f\n", precision, mib(held), mib(limit));
   if (!(held <= limit)) fail_msg("%.1f MiB are more than %.1f", mib(held), mib(limit));
   close_training(&t);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 static void a_step_holds_little_more_than_its_data(void **state) {

@@ -11,7 +11,7 @@
 /* One operation, or a few, with everything they read a parameter whose gradient is stored. */
 enum { LEAVES = 6 };
 struct graph {
-  struct mn_context *context;
+  struct mn_device *device;
   struct mn_tape *tape;
   struct mn_tensor *leaves[LEAVES];
   int count;
@@ -24,13 +24,13 @@ static struct mn_tensor *leaf(struct graph *g, int64_t rows, int64_t cols, doubl
   struct mn_tensor *t;
   char name[32];
   snprintf(name, sizeof name, "leaf %d", g->count);
-  MUST(mn_tensor_parameter(g->context, &t, name, rows > 1 ? 2 : 1, rows, cols));
+  MUST(mn_tensor_parameter(g->device, &t, name, rows > 1 ? 2 : 1, rows, cols));
   double *values = random_values(rows * cols, 100 + (uint64_t)g->count, bound);
   /* away from 0, where a leaky ReLU has its kink */
   for (int64_t i = 0; i < rows * cols; i++)
     if (fabs(values[i]) < 0.05) values[i] += 0.1;
-  MUST(mn_tensor_write(g->context, t, values));
-  MUST(mn_tensor_train(g->context, t, MN_TRAIN_STORE, NULL));
+  MUST(mn_tensor_write(g->device, t, values));
+  MUST(mn_tensor_train(g->device, t, MN_TRAIN_STORE, NULL));
   free(values);
   g->leaves[g->count++] = t;
   return t;
@@ -160,26 +160,26 @@ static const struct {
     {"block + mse", record_block_mse},
 };
 
-static void open_graph(struct graph *g, struct mn_context *context, void (*record)(struct graph *)) {
-  *g = (struct graph){.context = context};
-  MUST(mn_tape_open(&g->tape, context, 1));
+static void open_graph(struct graph *g, struct mn_device *device, void (*record)(struct graph *)) {
+  *g = (struct graph){.device = device};
+  MUST(mn_tape_open(&g->tape, device, 1));
   record(g);
   MUST(mn_tape_finish(g->tape));
   if (g->target) {
     double *values = random_values(mn_tensor_count(g->target), 7, 1);
-    MUST(mn_tensor_write(context, g->target, values));
+    MUST(mn_tensor_write(device, g->target, values));
     free(values);
   }
   if (g->labels) {
     int32_t labels[7] = {0, 3, 2, 1, 1, 3, 0};
-    MUST(context->kernels->upload(context->device, g->labels, labels, sizeof labels));
-    MUST(context->kernels->synchronize(context->device));
+    MUST(device->kernels->upload(device, g->labels, labels, sizeof labels));
+    MUST(device->kernels->synchronize(device));
   }
 }
 
 static void close_graph(struct graph *g) {
   mn_tape_close(g->tape);
-  for (int i = 0; i < g->count; i++) mn_tensor_free(g->context, g->leaves[i]);
+  for (int i = 0; i < g->count; i++) mn_tensor_free(g->device, g->leaves[i]);
 }
 
 /* Σ dy·y, or the loss. */
@@ -193,7 +193,7 @@ static double loss_of(struct graph *g, const double *dy) {
   int64_t count = mn_tensor_count(g->y);
   double *y = malloc((size_t)count * sizeof *y);
   assert_non_null(y);
-  MUST(mn_tensor_read(g->context, g->y, y));
+  MUST(mn_tensor_read(g->device, g->y, y));
   for (int64_t i = 0; i < count; i++) loss += dy[i] * y[i];
   free(y);
   return loss;
@@ -206,11 +206,11 @@ static double numeric_at(struct graph *g, struct mn_tensor *t, double *values, i
   double slope = 0;
   for (int k = 0; k < 4; k++) {
     values[i] = value + steps[k] * h;
-    MUST(mn_tensor_write(g->context, t, values));
+    MUST(mn_tensor_write(g->device, t, values));
     slope += weights[k] * loss_of(g, dy);
   }
   values[i] = value;
-  MUST(mn_tensor_write(g->context, t, values));
+  MUST(mn_tensor_write(g->device, t, values));
   return slope / (12 * h);
 }
 
@@ -221,8 +221,8 @@ static void check_leaf(const char *operation, struct graph *g, struct mn_tensor 
   double sum = 0;
   assert_non_null(analytic);
   assert_non_null(values);
-  MUST(mn_context_read(g->context, analytic, t->gradient, count));
-  MUST(mn_tensor_read(g->context, t, values));
+  MUST(mn_device_read(g->device, analytic, t->gradient, count));
+  MUST(mn_tensor_read(g->device, t, values));
   for (int64_t i = 0; i < count; i++) sum += analytic[i] * analytic[i];
   double rms = sqrt(sum / (double)count);
   assert_true(rms > 1e-6);
@@ -236,30 +236,30 @@ static void check_leaf(const char *operation, struct graph *g, struct mn_tensor 
 }
 
 static void operations_match_differences(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp64");
+  struct mn_device *device = open_or_skip(*state, "fp64");
   for (size_t i = 0; i < COUNT(operations); i++) {
     struct graph g;
-    open_graph(&g, context, operations[i].record);
+    open_graph(&g, device, operations[i].record);
     int64_t count = g.y ? mn_tensor_count(g.y) : 1;
     double *dy = random_values(count, 55, 1);
     loss_of(&g, dy);
-    if (g.y) MUST(mn_context_write(context, g.y->gradient, dy, count));
+    if (g.y) MUST(mn_device_write(device, g.y->gradient, dy, count));
     MUST(mn_tape_backward(g.tape));
     for (int k = 0; k < g.count; k++) check_leaf(operations[i].name, &g, g.leaves[k], dy);
     free(dy);
     close_graph(&g);
   }
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* Runs mn_gradcheck; its report is shown when it is not `expected`. */
-static void check_model(struct mn_context *context, const struct mn_gradcheck_config *config,
+static void check_model(struct mn_device *device, const struct mn_gradcheck_config *config,
                         mn_status expected) {
   char *report = NULL;
   size_t size = 0;
   FILE *out = open_memstream(&report, &size);
   assert_non_null(out);
-  mn_status status = mn_gradcheck(out, context, config, 0);
+  mn_status status = mn_gradcheck(out, device, config, 0);
   fclose(out);
   if (status != expected) print_message("%s", report);
   free(report);
@@ -280,29 +280,29 @@ static struct mn_gradcheck_config model_of(int depth, int64_t channels, int64_t 
 }
 
 static void every_plan_and_loss_matches_differences(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp64");
+  struct mn_device *device = open_or_skip(*state, "fp64");
   for (int plan = 0; plan < MN_PLANS; plan++)
     for (int kind = 0; kind < 3; kind++) {
       struct mn_gradcheck_config config = model_of(1, 9, 3, kind == 2 ? 5 : 0);
       config.model.plan = (enum mn_plan)plan;
       config.has_loss = kind > 0;
       config.model.loss = kind == 2 ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
-      check_model(context, &config, MN_OK);
+      check_model(device, &config, MN_OK);
     }
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 static void stacks_match_differences(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp64");
+  struct mn_device *device = open_or_skip(*state, "fp64");
   for (int plan = MN_PLAN_NONE; plan < MN_PLANS; plan += MN_PLAN_BLOCK - MN_PLAN_NONE)
     for (int kind = 0; kind < 5; kind++) {
       struct mn_gradcheck_config config = model_of(3, 6, 2, kind % 2 ? 3 : 0);
       config.model.plan = (enum mn_plan)plan;
       config.has_loss = kind > 1;
       config.model.loss = kind == 4 ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
-      check_model(context, &config, MN_OK);
+      check_model(device, &config, MN_OK);
     }
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* One row, one channel, one channel a group, two channels a group, one group, chunks of rows that do not come
@@ -313,16 +313,16 @@ static void odd_sizes_match_differences(void **state) {
     int depth;
   } sizes[] = {{1, 5, 6, 2, 1}, {1, 1, 1, 1, 1}, {4, 3, 5, 5, 1},  {4, 3, 5, 5, 3},  {3, 2, 6, 3, 1},
                {2, 3, 4, 2, 2}, {3, 7, 7, 1, 2}, {33, 3, 6, 2, 1}, {67, 2, 3, 1, 1}, {6, 33, 15, 5, 1}};
-  struct mn_context *context = open_or_skip(*state, "fp64");
+  struct mn_device *device = open_or_skip(*state, "fp64");
   for (size_t i = 0; i < COUNT(sizes); i++)
     for (int has_loss = 0; has_loss < 2; has_loss++) {
       struct mn_gradcheck_config config = model_of(sizes[i].depth, sizes[i].channels, sizes[i].groups, 0);
       config.batch = sizes[i].batch;
       config.model.inputs = sizes[i].inputs;
       config.has_loss = has_loss;
-      check_model(context, &config, MN_OK);
+      check_model(device, &config, MN_OK);
     }
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* The check itself must be able to fail. */
@@ -351,21 +351,21 @@ static mn_status wrong_column_sums(struct mn_device *device, void *sums, int64_t
 
 static void a_wrong_gradient_is_a_miss(void **state) {
   static const double wrongs[] = {1.01, -1, 0, NAN, INFINITY};
-  struct mn_context *context = open_or_skip(*state, "fp64");
-  struct mn_kernels broken = *context->kernels;
+  struct mn_device *device = open_or_skip(*state, "fp64");
+  struct mn_kernels broken = *device->kernels;
   right_gemm = broken.gemm, right_column_sums = broken.column_sums;
   broken.gemm = wrong_gemm, broken.column_sums = wrong_column_sums;
-  context->kernels = &broken;
+  device->kernels = &broken;
   struct mn_gradcheck_config config = model_of(1, 6, 2, 0);
   for (injected_into = 0; injected_into < 4; injected_into++)
     for (size_t i = 0; i < COUNT(wrongs); i++) {
       injected = wrongs[i];
       config.has_loss = i % 2 == 0;
-      check_model(context, &config, MN_FAILED);
+      check_model(device, &config, MN_FAILED);
     }
   injected = 1, injected_into = 0;
-  check_model(context, &config, MN_OK);
-  mn_context_close(context);
+  check_model(device, &config, MN_OK);
+  mn_device_close(device);
 }
 
 /* The same model by each plan: y, the loss, and all gradients. */
@@ -376,23 +376,23 @@ struct outcome {
   int64_t counts[TENSORS];
 };
 
-static void keep(struct outcome *o, int which, struct mn_context *context, const void *reals, int64_t count) {
+static void keep(struct outcome *o, int which, struct mn_device *device, const void *reals, int64_t count) {
   o->tensors[which] = malloc((size_t)count * sizeof(double));
   o->counts[which] = count;
   assert_non_null(o->tensors[which]);
-  if (reals) MUST(mn_context_read(context, o->tensors[which], reals, count));
+  if (reals) MUST(mn_device_read(device, o->tensors[which], reals, count));
 }
 
-static struct outcome run_plan(struct mn_context *context, enum mn_plan plan) {
+static struct outcome run_plan(struct mn_device *device, enum mn_plan plan) {
   struct mn_model_config config = model_of(2, 12, 3, 0).model;
   struct mn_model *model;
   struct mn_pass *train, *predict;
   struct outcome o;
   config.plan = plan;
-  MUST(mn_model_open(&model, context, &config));
+  MUST(mn_model_open(&model, device, &config));
   for (int i = 0; i < model->count; i++) {
     double *values = random_values(mn_tensor_count(model->parameters[i]), (uint64_t)i, 1);
-    MUST(mn_tensor_write(context, model->parameters[i], values));
+    MUST(mn_tensor_write(device, model->parameters[i], values));
     free(values);
   }
   MUST(mn_model_train(model, MN_TRAIN_STORE, NULL));
@@ -400,18 +400,18 @@ static struct outcome run_plan(struct mn_context *context, enum mn_plan plan) {
   MUST(mn_pass_open(&predict, model, MN_PASS_PREDICT, ROWS, 1, 0));
   double *x = random_values(mn_tensor_count(train->x), 50, 1);
   double *target = random_values(mn_tensor_count(train->target), 51, 1);
-  MUST(mn_tensor_write(context, train->x, x));
-  MUST(mn_tensor_write(context, predict->x, x));
-  MUST(mn_tensor_write(context, train->target, target));
+  MUST(mn_tensor_write(device, train->x, x));
+  MUST(mn_tensor_write(device, predict->x, x));
+  MUST(mn_tensor_write(device, train->target, target));
   MUST(mn_tape_forward(predict->tape));
-  keep(&o, 0, context, predict->y->value.real, mn_tensor_count(predict->y));
+  keep(&o, 0, device, predict->y->value.real, mn_tensor_count(predict->y));
   MUST(mn_tape_forward(train->tape));
-  keep(&o, 1, context, NULL, 1);
+  keep(&o, 1, device, NULL, 1);
   MUST(mn_tape_results(train->tape, o.tensors[1], NULL));
   MUST(mn_tape_backward(train->tape));
-  keep(&o, 2, context, train->x->gradient, mn_tensor_count(train->x));
+  keep(&o, 2, device, train->x->gradient, mn_tensor_count(train->x));
   for (int i = 0; i < model->count; i++)
-    keep(&o, 3 + i, context, model->parameters[i]->gradient, mn_tensor_count(model->parameters[i]));
+    keep(&o, 3 + i, device, model->parameters[i]->gradient, mn_tensor_count(model->parameters[i]));
   free(x);
   free(target);
   mn_pass_close(train);
@@ -423,10 +423,10 @@ static struct outcome run_plan(struct mn_context *context, enum mn_plan plan) {
 static void plans_give_the_same(void **state) {
   static const char *const precisions[] = {"fp64", "fp32"};
   for (int p = 0; p < 2; p++) {
-    struct mn_context *context = open_or_skip(*state, precisions[p]);
-    struct outcome block = run_plan(context, MN_PLAN_BLOCK);
+    struct mn_device *device = open_or_skip(*state, precisions[p]);
+    struct outcome block = run_plan(device, MN_PLAN_BLOCK);
     for (int plan = 0; plan < MN_PLANS; plan++) {
-      struct outcome other = run_plan(context, (enum mn_plan)plan);
+      struct outcome other = run_plan(device, (enum mn_plan)plan);
       for (int i = 0; i < TENSORS; i++) {
         char what[64];
         snprintf(what, sizeof what, "plan %s, tensor %d", mn_plan_name((enum mn_plan)plan), i);
@@ -435,19 +435,19 @@ static void plans_give_the_same(void **state) {
       }
     }
     for (int i = 0; i < TENSORS; i++) free(block.tensors[i]);
-    mn_context_close(context);
+    mn_device_close(device);
   }
 }
 
 /* Two passes scaled by a half, added up, are the gradient of the loss: with the loss fused and without. */
 static void scaled_passes_add_up(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp64");
+  struct mn_device *device = open_or_skip(*state, "fp64");
   for (int kind = 0; kind < 3; kind++) {
     struct mn_model_config config = model_of(2, 6, 2, kind ? 4 : 0).model;
     config.loss = kind == 2 ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
     struct mn_model *model;
     double *once[MN_MODEL_PARAMETERS] = {0};
-    MUST(mn_model_open(&model, context, &config));
+    MUST(mn_model_open(&model, device, &config));
     MUST(mn_model_initialise(model, 9));
     for (int halves = 0; halves < 2; halves++) {
       struct mn_pass *pass;
@@ -458,12 +458,12 @@ static void scaled_passes_add_up(void **state) {
       MUST(mn_pass_load(pass, mn_numbers_doubles(x, 6 * 4),
                         config.loss == MN_LOSS_MSE ? mn_numbers_doubles(target, 6 * mn_model_outputs(&config))
                                                    : mn_numbers_labels(labels, 6)));
-      MUST(context->kernels->synchronize(context->device));
+      MUST(device->kernels->synchronize(device));
       for (int k = 0; k <= halves; k++) {
         MUST(mn_tape_forward(pass->tape));
         MUST(mn_tape_backward(pass->tape));
       }
-      struct memory m = {.context = context};
+      struct memory m = {.device = device};
       for (int i = 0; i < model->count; i++) {
         const struct mn_tensor *t = model->parameters[i];
         if (halves)
@@ -478,7 +478,7 @@ static void scaled_passes_add_up(void **state) {
     for (int i = 0; i < model->count; i++) free(once[i]);
     mn_model_close(model);
   }
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 #define BOTH(test) ON("cpu", test), ON("cuda", test)

@@ -203,7 +203,7 @@ static void an_epoch_is_of_the_rest(void **state) {
   enum { N = 9000, HELD = 900, BATCH = 100 };
   static char held_out[N];
   static int32_t seen[2][2 * (N - HELD)];
-  struct mn_context *context = open_or_skip("cpu", "fp32");
+  struct mn_device *device = open_or_skip("cpu", "fp32");
   struct made m = whole_of(N, 1);
   int64_t count;
   int64_t *held = rows_of(&m, MN_PART_TEST, 0.1, 4, N, &count);
@@ -214,13 +214,13 @@ static void an_epoch_is_of_the_rest(void **state) {
     MUST(mn_dataset_hold_out(&train, MN_PART_TRAIN, 0.1, 4));
     struct mn_loader_config config = {
         .place = in_file ? MN_PLACE_FILE : MN_PLACE_DEVICE, .shuffled = 1, .seed = 4, .samples = BATCH};
-    MUST(mn_loader_open(&loader, context, train, &config));
+    MUST(mn_loader_open(&loader, device, train, &config));
     for (int64_t done = 0; done < 2 * (N - HELD); done += BATCH) {
       struct mn_batch batch;
       int number;
-      MUST(context->kernels->ahead_begin(context->device));
+      MUST(device->kernels->ahead_begin(device));
       MUST(mn_loader_fill(loader, BATCH, &batch, &number));
-      MUST(context->kernels->ahead_end(context->device));
+      MUST(device->kernels->ahead_end(device));
       memcpy(seen[in_file] + done, batch.y, BATCH * sizeof(int32_t));
     }
     for (int epoch = 0; epoch < 2; epoch++) {
@@ -233,7 +233,7 @@ static void an_epoch_is_of_the_rest(void **state) {
   }
   assert_memory_equal(seen[0], seen[1], sizeof seen[0]);
   free(held);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 static void what_cannot_be_held_out_is_refused(void **state) {

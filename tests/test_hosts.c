@@ -70,20 +70,20 @@ static void alone_nothing_is_shared(void **state) {
 
 static void a_rank_names_itself(void **state) {
   (void)state;
-  struct mn_context *context;
+  struct mn_device *device;
   char text[512], host[256], all[512];
-  assert_int_equal(mn_context_open(&context, "cpu", "fp32"), MN_OK);
+  assert_int_equal(mn_device_open(&device, "cpu", "fp32"), MN_OK);
   assert_int_equal(gethostname(host, sizeof host), 0);
   unsetenv("NCCL_SOCKET_IFNAME");
-  mn_host_describe(text, sizeof text, context);
-  snprintf(all, sizeof all, "host %s, %s", host, context->name);
+  mn_host_describe(text, sizeof text, device);
+  snprintf(all, sizeof all, "host %s, %s", host, device->name);
   assert_string_equal(text, all);
   assert_int_equal(setenv("NCCL_SOCKET_IFNAME", "ib0", 1), 0);
-  mn_host_describe(text, sizeof text, context);
+  mn_host_describe(text, sizeof text, device);
   assert_non_null(strstr(text, ", NCCL_SOCKET_IFNAME=ib0"));
-  mn_host_describe(text, 8, context); /* one that is too long is cut off */
+  mn_host_describe(text, 8, device); /* one that is too long is cut off */
   assert_int_equal(strlen(text), 7);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 int main(void) {

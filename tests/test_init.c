@@ -99,19 +99,19 @@ static struct mn_model_config config(int depth) {
 }
 
 /* What a run of seed 7 starts from, as a checkpoint. 0: the device or its precision is not to be had. */
-static int save_initial(const char *name, const char *device, const char *precision) {
-  struct mn_context *context;
+static int save_initial(const char *name, const char *where, const char *precision) {
+  struct mn_device *device;
   struct mn_model *model;
   const struct mn_progress progress = {.rows = N};
   const struct mn_model_config sizes = config(2);
-  mn_status status = mn_context_open(&context, device, precision);
+  mn_status status = mn_device_open(&device, where, precision);
   if (status == MN_NO_DEVICE) return 0;
   assert_int_equal(status, MN_OK);
-  assert_int_equal(mn_model_open(&model, context, &sizes), MN_OK);
+  assert_int_equal(mn_model_open(&model, device, &sizes), MN_OK);
   assert_int_equal(mn_model_initialise(model, 7), MN_OK);
   assert_int_equal(mn_snapshot_save(name, 1, model, NULL, &progress, NULL, 0), MN_OK);
   mn_model_close(model);
-  mn_context_close(context);
+  mn_device_close(device);
   return 1;
 }
 
@@ -424,7 +424,7 @@ static void assert_holds(struct mn_model *model, const char *from) {
   assert_int_equal(mn_checkpoint_load(&saved, from), MN_OK);
   assert_int_equal(saved->tensor_count, model->count);
   for (int i = 0; i < model->count; i++) {
-    assert_int_equal(mn_tensor_read(model->context, model->parameters[i], values), MN_OK);
+    assert_int_equal(mn_tensor_read(model->device, model->parameters[i], values), MN_OK);
     for (int64_t j = 0; j < mn_tensor_count(model->parameters[i]); j++)
       assert_true(values[j] == (double)((const float *)saved->tensors[i].value)[j]);
   }
@@ -433,11 +433,11 @@ static void assert_holds(struct mn_model *model, const char *from) {
 
 static void a_model_that_is_refused_stays_as_it_was(void **state) {
   (void)state;
-  struct mn_context *context;
+  struct mn_device *device;
   struct mn_model *model;
   const struct mn_model_config sizes = config(1);
-  assert_int_equal(mn_context_open(&context, "cpu", "fp32"), MN_OK);
-  assert_int_equal(mn_model_open(&model, context, &sizes), MN_OK);
+  assert_int_equal(mn_device_open(&device, "cpu", "fp32"), MN_OK);
+  assert_int_equal(mn_model_open(&model, device, &sizes), MN_OK);
   copy_weights("weights.h5", "run.h5", H5T_IEEE_F64LE, 0);
   assert_int_equal(mn_snapshot_load_weights("weights.h5", model), MN_OK);
   assert_holds(model, "run.h5");
@@ -451,7 +451,7 @@ static void a_model_that_is_refused_stays_as_it_was(void **state) {
   /* Nothing stays open, after errors either. */
   assert_int_equal(H5Fget_obj_count((hid_t)H5F_OBJ_ALL, H5F_OBJ_ALL), 0);
   mn_model_close(model);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 int main(void) {

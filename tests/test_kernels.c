@@ -53,7 +53,7 @@ static void philox_gives_the_known_answers(void **state) {
 /* bound·t with t exact and one rounding, from any place in the device. */
 static void uniform_is_exact(void **state) {
   for (size_t w = 0; w < COUNT(widths); w++) {
-    struct memory m = {.context = open_or_skip(*state, widths[w])};
+    struct memory m = {.device = open_or_skip(*state, widths[w])};
     static const uint64_t firsts[] = {0, 1, 3, 6, ((uint64_t)1 << 34) + 5};
     const double bounds[] = {1, 0.3, 1 / sqrt(784)};
     enum { MOST = 1031 };
@@ -61,7 +61,7 @@ static void uniform_is_exact(void **state) {
     for (size_t f = 0; f < COUNT(firsts); f++)
       for (int64_t count = 1; count <= MOST; count += 515) {
         double bound = bounds[f % 3];
-        MUST(m.context->kernels->uniform(m.context->device, out, count, 99, 3, firsts[f], bound));
+        MUST(m.device->kernels->uniform(m.device, out, count, 99, 3, firsts[f], bound));
         double *values = read_reals(&m, out, count);
         for (int64_t i = 0; i < count; i++) {
           double t = (mn_random_word(99, 3, firsts[f] + (uint64_t)i) >> 8) * 0x1p-23 - 1;
@@ -72,7 +72,7 @@ static void uniform_is_exact(void **state) {
         free(values);
       }
     release_all(&m);
-    mn_context_close(m.context);
+    mn_device_close(m.device);
   }
 }
 
@@ -112,36 +112,36 @@ static void bf16_rounds_to_nearest_even(void **state) {
   assert_true(mn_to_bf16(-INFINITY) == -INFINITY);
 }
 
-static float bf16_at(const struct mn_context *context, const void *bf16, int64_t i) {
-  if (context->device->plane == sizeof(float)) return ((const float *)bf16)[i];
+static float bf16_at(const struct mn_device *device, const void *bf16, int64_t i) {
+  if (device->plane == sizeof(float)) return ((const float *)bf16)[i];
   return from_bits((uint32_t)((const uint16_t *)bf16)[i] << 16);
 }
 
 /* The kernel that rounds, with ties, infinities and NaN among its inputs. */
 static void round_fills_the_bf16_form(void **state) {
-  struct memory m = {.context = open_or_skip(*state, "bf16")};
+  struct memory m = {.device = open_or_skip(*state, "bf16")};
   static const uint32_t bits[] = {0x3f808000u, 0x3f818000u, 0xbf808000u, 0x3f808001u,
                                   0x3f807fffu, 0x7f800000u, 0xff800000u, 0x7fc00000u,
                                   0,           0x80000000u, 0x00008000u};
   enum { MANY = COUNT(bits) };
   double values[MANY];
   for (int i = 0; i < MANY; i++) values[i] = from_bits(bits[i]);
-  size_t bf16 = m.context->device->plane;
+  size_t bf16 = m.device->plane;
   struct mn_operand operand = {.rows = 1, .cols = MANY, .real = take_reals(&m, values, MANY), .stale = 1};
   operand.planes[0] = take_bytes(&m, MANY, bf16);
-  MUST(mn_operand_prepare(m.context, &operand));
+  MUST(mn_operand_prepare(m.device, &operand));
   assert_false(operand.stale);
   char out[MANY * sizeof(float)];
-  MUST(m.context->kernels->download(m.context->device, out, operand.planes[0], MANY * bf16));
+  MUST(m.device->kernels->download(m.device, out, operand.planes[0], MANY * bf16));
   for (int i = 0; i < MANY; i++) {
-    float value = bf16_at(m.context, out, i);
+    float value = bf16_at(m.device, out, i);
     if (isnan(values[i]))
       assert_true(isnan(value));
     else
       assert_int_equal(to_bits(value), nearest_bf16(bits[i]));
   }
   release_all(&m);
-  mn_context_close(m.context);
+  mn_device_close(m.device);
 }
 
 /* The nearer neighbour among bfloat16s, of two as near the one that is larger in size. */
@@ -177,7 +177,7 @@ static void halves_give_every_float_back(void **state) {
 
 /* A split weight with room for `count` elements, none of them written. */
 static struct mn_operand split_weight(struct memory *m, int64_t count) {
-  const struct mn_device *device = m->context->device;
+  const struct mn_device *device = m->device;
   struct mn_operand w = {.rows = 1, .cols = count, .split = 1};
   w.planes[0] = take_bytes(m, count, device->plane);
   if (device->type == MN_DEVICE_CUDA)
@@ -199,9 +199,9 @@ static void split_weights_are_written_and_read(void **state) {
   enum { MANY = 5003 };
   static const int64_t ranges[][2] = {{0, MANY}, {0, 1},        {8, 4096},
                                       {3, 2000}, {MANY - 1, 1}, {16, MANY - 16}};
-  struct memory m = {.context = open_or_skip(*state, "bf16")};
-  const struct mn_kernels *k = m.context->kernels;
-  struct mn_device *device = m.context->device;
+  struct memory m = {.device = open_or_skip(*state, "bf16")};
+  const struct mn_kernels *k = m.device->kernels;
+  struct mn_device *device = m.device;
   struct mn_operand w = split_weight(&m, MANY);
   float expected[MANY], found[MANY], planes[MANY],
       *memory[2] = {take_bytes(&m, MANY + 4, sizeof(float)), NULL};
@@ -227,31 +227,31 @@ static void split_weights_are_written_and_read(void **state) {
     MUST(k->download(device, planes, w.planes[0], MANY * device->plane));
     for (int64_t i = 0; i < MANY; i++) {
       assert_same_float(found[i], expected[i]);
-      assert_same_float(bf16_at(m.context, planes, i), mn_to_upper_half(expected[i]));
+      assert_same_float(bf16_at(m.device, planes, i), mn_to_upper_half(expected[i]));
     }
   }
   k->release_host(device, memory[1]);
   release_all(&m);
-  mn_context_close(m.context);
+  mn_device_close(m.device);
 }
 
 /* Reals as floats, more than one CTA's worth and a part of one. */
 static void narrow_rounds_to_floats(void **state) {
   enum { MANY = 20003 };
   for (size_t w = 0; w < COUNT(widths); w++) {
-    struct memory m = {.context = open_or_skip(*state, widths[w])};
+    struct memory m = {.device = open_or_skip(*state, widths[w])};
     double values[] = {0.1, 0x1.000001p0, 0x1.000003p0, -0x1p-150, 0x1.8p-149, 0x1.ffffffp127, -INFINITY};
     double *all = zeros(MANY);
     for (size_t i = 0; i < MANY; i++) all[i] = i % 3 ? values[i % COUNT(values)] : sin((double)i);
     const void *from = take_reals(&m, all, MANY);
     float *out = take_bytes(&m, MANY, sizeof *out), *host = malloc(MANY * sizeof *host);
     assert_non_null(host);
-    MUST(m.context->kernels->narrow(m.context->device, out, from, MANY));
-    MUST(m.context->kernels->download(m.context->device, host, out, MANY * sizeof *host));
+    MUST(m.device->kernels->narrow(m.device, out, from, MANY));
+    MUST(m.device->kernels->download(m.device, host, out, MANY * sizeof *host));
     for (size_t i = 0; i < MANY; i++) assert_int_equal(to_bits(host[i]), to_bits((float)all[i]));
     free(all), free(host);
     release_all(&m);
-    mn_context_close(m.context);
+    mn_device_close(m.device);
   }
 }
 
@@ -260,15 +260,15 @@ static void narrow_rounds_to_floats(void **state) {
 static void reduce_adds_in_its_fixed_order(void **state) {
   static const int64_t counts[] = {1, 4095, 4096, 4097, 13000};
   for (size_t w = 0; w < COUNT(widths); w++) {
-    struct memory m = {.context = open_or_skip(*state, widths[w])};
+    struct memory m = {.device = open_or_skip(*state, widths[w])};
     for (size_t c = 0; c < COUNT(counts); c++) {
       double *values = random_values(counts[c], c, 1), total = 0;
       for (int64_t i = 0; i < counts[c]; i += 7) values[i] *= 0x1p60; /* so that another order shows */
       void *parts = take_reals(&m, values, counts[c]);
       double *scratch = take_bytes(&m, mn_reduce_scratch(counts[c]), sizeof(double));
       double *out = take_bytes(&m, 1, sizeof(double)), result;
-      MUST(m.context->kernels->reduce(m.context->device, out, scratch, parts, counts[c], 0.3));
-      MUST(m.context->kernels->download(m.context->device, &result, out, sizeof result));
+      MUST(m.device->kernels->reduce(m.device, out, scratch, parts, counts[c], 0.3));
+      MUST(m.device->kernels->download(m.device, &result, out, sizeof result));
       for (int64_t span = 0; span < counts[c]; span += MN_REDUCE_SPAN) {
         double sum = 0;
         for (int64_t i = span; i < counts[c] && i < span + MN_REDUCE_SPAN; i++) sum += values[i];
@@ -276,12 +276,12 @@ static void reduce_adds_in_its_fixed_order(void **state) {
       }
       double size = 0;
       for (int64_t i = 0; i < counts[c]; i++) size += fabs(values[i]);
-      if (m.context->device->type == MN_DEVICE_CPU) assert_true(result == 0.3 * total);
+      if (m.device->type == MN_DEVICE_CPU) assert_true(result == 0.3 * total);
       assert_true(fabs(result - 0.3 * total) <= 1e-14 * size);
       free(values);
     }
     release_all(&m);
-    mn_context_close(m.context);
+    mn_device_close(m.device);
   }
 }
 
@@ -290,9 +290,9 @@ static void a_sum_that_is_not_finite_raises_the_flag(void **state) {
   static const double bad[] = {NAN, INFINITY, -INFINITY};
   for (size_t w = 0; w < COUNT(widths); w++)
     for (size_t b = 0; b < COUNT(bad); b++) {
-      struct memory m = {.context = open_or_skip(*state, widths[w])};
-      const struct mn_kernels *k = m.context->kernels;
-      struct mn_device *device = m.context->device;
+      struct memory m = {.device = open_or_skip(*state, widths[w])};
+      const struct mn_kernels *k = m.device->kernels;
+      struct mn_device *device = m.device;
       double values[5000] = {0};
       double *scratch = take_bytes(&m, mn_reduce_scratch(5000), sizeof(double)),
              *out = take_bytes(&m, 1, sizeof(double));
@@ -311,15 +311,15 @@ static void a_sum_that_is_not_finite_raises_the_flag(void **state) {
         device->mark = 9;
       }
       release_all(&m);
-      mn_context_close(m.context);
+      mn_device_close(m.device);
     }
 }
 
 static double clip_scale(struct memory *m, const double *squares, int64_t count, double norm, int *flag) {
   double *on_device = take_bytes(m, count, sizeof(double)), *out = take_bytes(m, 2, sizeof(double)), found[2],
          sum = 0;
-  const struct mn_kernels *k = m->context->kernels;
-  struct mn_device *device = m->context->device;
+  const struct mn_kernels *k = m->device->kernels;
+  struct mn_device *device = m->device;
   MUST(k->upload(device, on_device, squares, (size_t)count * sizeof(double)));
   MUST(k->clip(device, out, out + 1, on_device, count, norm));
   MUST(k->download(device, found, out, sizeof found));
@@ -331,16 +331,16 @@ static double clip_scale(struct memory *m, const double *squares, int64_t count,
 }
 
 static void clip_follows_the_global_norm(void **state) {
-  struct memory m = {.context = open_or_skip(*state, "fp64")};
+  struct memory m = {.device = open_or_skip(*state, "fp64")};
   int64_t count = 9001;
   double *values = random_values(count, 4, 2), *others = random_values(count, 5, 2), sum = 0, size = 0,
          result;
   for (int64_t i = 0; i < count; i++) sum += values[i] * others[i], size += fabs(values[i] * others[i]);
   double *scratch = take_bytes(&m, mn_reduce_scratch(count), sizeof(double));
   double *out = take_bytes(&m, 1, sizeof(double));
-  MUST(m.context->kernels->dot(m.context->device, out, scratch, take_reals(&m, values, count),
-                               take_reals(&m, others, count), count));
-  MUST(m.context->kernels->download(m.context->device, &result, out, sizeof result));
+  MUST(m.device->kernels->dot(m.device, out, scratch, take_reals(&m, values, count),
+                              take_reals(&m, others, count), count));
+  MUST(m.device->kernels->download(m.device, &result, out, sizeof result));
   assert_true(fabs(result - sum) <= 1e-13 * size);
   free(values), free(others);
   int flag;
@@ -352,7 +352,7 @@ static void clip_follows_the_global_norm(void **state) {
   clip_scale(&m, (double[]){1, NAN}, 2, 1, &flag);
   assert_int_equal(flag, 1);
   release_all(&m);
-  mn_context_close(m.context);
+  mn_device_close(m.device);
 }
 
 /* Products */
@@ -379,8 +379,8 @@ static void check_product(struct memory *m, enum mn_form form, const int64_t siz
       expected[i] = (add ? before[i] : 0) + product_at(form, a, b, size, i / size[1], i % size[1]);
     struct mn_epilogue epilogue = {.kind = add ? MN_ADD : MN_STORE,
                                    .into = take_reals(m, add ? before : NULL, size[0] * size[1])};
-    MUST(m->context->kernels->gemm(m->context->device, form, &left, &right, &epilogue));
-    assert_reals(m, "product", epilogue.into, expected, size[0] * size[1], tolerance_of(m->context));
+    MUST(m->device->kernels->gemm(m->device, form, &left, &right, &epilogue));
+    assert_reals(m, "product", epilogue.into, expected, size[0] * size[1], tolerance_of(m->device));
   }
   free(a);
   free(b);
@@ -392,34 +392,34 @@ static void gemm_multiplies_in_every_form(void **state) {
   static const int64_t sizes[][3] = {{1, 1, 1},  {3, 5, 7},    {17, 1, 33},
                                      {1, 31, 2}, {64, 48, 40}, {65, 67, 129}};
   for (size_t w = 0; w < COUNT(widths); w++) {
-    struct memory m = {.context = open_or_skip(*state, widths[w])};
+    struct memory m = {.device = open_or_skip(*state, widths[w])};
     for (size_t s = 0; s < COUNT(sizes); s++)
       for (int form = MN_NT; form <= MN_TN; form++) {
         check_product(&m, (enum mn_form)form, sizes[s]);
         release_all(&m);
       }
-    mn_context_close(m.context);
+    mn_device_close(m.device);
   }
 }
 
 /* y = a + b with y over a, and a = b. */
 static void add_works_in_place(void **state) {
   for (size_t w = 0; w < COUNT(widths); w++) {
-    struct memory m = {.context = open_or_skip(*state, widths[w])};
+    struct memory m = {.device = open_or_skip(*state, widths[w])};
     enum { MANY = 1037 };
     double *a = random_values(MANY, 1, 1), *b = random_values(MANY, 2, 1);
     void *pa = take_reals(&m, a, MANY), *pb = take_reals(&m, b, MANY);
     struct mn_operand y = {.rows = 17, .cols = 61, .real = pa};
     for (int i = 0; i < MANY; i++) a[i] += b[i], b[i] *= 2;
-    MUST(m.context->kernels->add(m.context->device, &y, pa, pb));
+    MUST(m.device->kernels->add(m.device, &y, pa, pb));
     assert_reals(&m, "a + b", pa, a, MANY, 1e-7);
     y.real = take_reals(&m, NULL, MANY);
-    MUST(m.context->kernels->add(m.context->device, &y, pb, pb));
+    MUST(m.device->kernels->add(m.device, &y, pb, pb));
     assert_reals(&m, "b + b", y.real, b, MANY, 0);
     free(a);
     free(b);
     release_all(&m);
-    mn_context_close(m.context);
+    mn_device_close(m.device);
   }
 }
 
@@ -427,7 +427,7 @@ static void add_works_in_place(void **state) {
 
 static void mse_follows_its_formula(void **state) {
   for (size_t w = 0; w < COUNT(widths); w++) {
-    struct memory m = {.context = open_or_skip(*state, widths[w])};
+    struct memory m = {.device = open_or_skip(*state, widths[w])};
     enum { ROWS = 5, COLS = 13, MANY = ROWS * COLS };
     double *y = random_values(MANY, 1, 2), *target = random_values(MANY, 2, 2), parts[ROWS] = {0}, dy[MANY];
     for (int i = 0; i < MANY; i++) {
@@ -436,18 +436,18 @@ static void mse_follows_its_formula(void **state) {
     }
     void *py = take_reals(&m, y, MANY), *pt = take_reals(&m, target, MANY);
     void *pp = take_reals(&m, NULL, ROWS), *pd = take_reals(&m, NULL, MANY);
-    const struct mn_kernels *k = m.context->kernels;
-    MUST(k->mse(m.context->device, pp, py, pt, ROWS, COLS));
+    const struct mn_kernels *k = m.device->kernels;
+    MUST(k->mse(m.device, pp, py, pt, ROWS, COLS));
     assert_reals(&m, "parts", pp, parts, ROWS, 1e-6);
-    MUST(k->mse_gradient(m.context->device, pd, py, pt, ROWS, COLS, 0.25, 0));
+    MUST(k->mse_gradient(m.device, pd, py, pt, ROWS, COLS, 0.25, 0));
     assert_reals(&m, "dy", pd, dy, MANY, 1e-6);
-    MUST(k->mse_gradient(m.context->device, pd, py, pt, ROWS, COLS, 0.25, 1));
+    MUST(k->mse_gradient(m.device, pd, py, pt, ROWS, COLS, 0.25, 1));
     for (int i = 0; i < MANY; i++) dy[i] *= 2;
     assert_reals(&m, "dy added", pd, dy, MANY, 1e-6);
     free(y);
     free(target);
     release_all(&m);
-    mn_context_close(m.context);
+    mn_device_close(m.device);
   }
 }
 
@@ -463,9 +463,9 @@ static void cross_entropy_bears_huge_logits(void **state) {
   const double dy[MANY] = {0,       0,       0,        1, -1, 0,     1.0 / 3, 1.0 / 3,
                            -2. / 3, 1.0 / 2, -1.0 / 2, 0, q,  q - 1, q * e};
   for (size_t w = 0; w < COUNT(widths); w++) {
-    struct memory m = {.context = open_or_skip(*state, widths[w])};
-    const struct mn_kernels *k = m.context->kernels;
-    struct mn_device *device = m.context->device;
+    struct memory m = {.device = open_or_skip(*state, widths[w])};
+    const struct mn_kernels *k = m.device->kernels;
+    struct mn_device *device = m.device;
     double expected[MANY];
     void *py = take_reals(&m, y, MANY), *pp = take_reals(&m, NULL, ROWS), *pc = take_reals(&m, NULL, ROWS);
     void *pd = take_reals(&m, NULL, MANY);
@@ -483,7 +483,7 @@ static void cross_entropy_bears_huge_logits(void **state) {
       assert_reals(&m, "dy", pd, expected, MANY, 1e-6);
     }
     release_all(&m);
-    mn_context_close(m.context);
+    mn_device_close(m.device);
   }
 }
 
@@ -493,9 +493,9 @@ static void cross_entropy_flags_labels_out_of_range(void **state) {
   for (size_t w = 0; w < COUNT(widths); w++)
     for (size_t cols = 3; cols <= 2000; cols += 1997)
       for (size_t i = 0; i < COUNT(labels); i++) {
-        struct memory m = {.context = open_or_skip(*state, widths[w])};
-        const struct mn_kernels *k = m.context->kernels;
-        struct mn_device *device = m.context->device;
+        struct memory m = {.device = open_or_skip(*state, widths[w])};
+        const struct mn_kernels *k = m.device->kernels;
+        struct mn_device *device = m.device;
         int64_t count = 2 * (int64_t)cols;
         double loss;
         int raised, bad = i < 4 && (cols == 3 || i > 0);
@@ -511,33 +511,33 @@ static void cross_entropy_flags_labels_out_of_range(void **state) {
         assert_int_equal(raised != 0, bad);
         assert_int_equal(!isfinite(loss), bad);
         release_all(&m);
-        mn_context_close(m.context);
+        mn_device_close(m.device);
       }
 }
 
 static void memory_moves_as_it_is(void **state) {
-  struct memory m = {.context = open_or_skip(*state, "fp32")};
-  const struct mn_kernels *k = m.context->kernels;
+  struct memory m = {.device = open_or_skip(*state, "fp32")};
+  const struct mn_kernels *k = m.device->kernels;
   unsigned char from[1000], to[1000];
   for (int i = 0; i < 1000; i++) from[i] = (unsigned char)(i * 7);
   void *a = take_bytes(&m, 1000, 1), *b = take_bytes(&m, 1000, 1), *pinned;
-  MUST(k->allocate_host(m.context->device, &pinned, sizeof from));
+  MUST(k->allocate_host(m.device, &pinned, sizeof from));
   memcpy(pinned, from, sizeof from);
-  MUST(k->upload(m.context->device, a, pinned, sizeof from));
-  MUST(k->zero(m.context->device, b, sizeof from));
-  MUST(k->copy(m.context->device, b, a, 999));
-  MUST(k->download(m.context->device, to, b, sizeof to));
+  MUST(k->upload(m.device, a, pinned, sizeof from));
+  MUST(k->zero(m.device, b, sizeof from));
+  MUST(k->copy(m.device, b, a, 999));
+  MUST(k->download(m.device, to, b, sizeof to));
   assert_memory_equal(to, from, 999);
   assert_int_equal(to[999], 0);
   assert_int_equal((uintptr_t)a % 256, 0);
-  k->release_host(m.context->device, pinned);
+  k->release_host(m.device, pinned);
   double ms = -1;
-  MUST(k->mark(m.context->device, 0));
-  MUST(k->mark(m.context->device, 1));
-  MUST(k->elapsed(m.context->device, &ms));
+  MUST(k->mark(m.device, 0));
+  MUST(k->mark(m.device, 1));
+  MUST(k->elapsed(m.device, &ms));
   assert_true(ms >= 0 && ms < 10000);
   release_all(&m);
-  mn_context_close(m.context);
+  mn_device_close(m.device);
 }
 
 #define BOTH(test) ON("cpu", test), ON("cuda", test)

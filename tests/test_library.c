@@ -23,7 +23,7 @@ enum { BATCH = 32, HALF = 12, STEPS = 24 };
 static const char data[] = "data/digits.h5";
 
 struct run {
-  struct mn_context *context;
+  struct mn_device *device;
   struct mn_dataset *train, *test;
   struct mn_model *model;
   struct mn_optimizer *optimizer;
@@ -31,13 +31,13 @@ struct run {
 };
 
 /* A new run, or one resumed from the checkpoint `from`. */
-static struct run open_run(const char *device, const char *from) {
+static struct run open_run(const char *name, const char *from) {
   struct run r = {0};
   struct mn_checkpoint *checkpoint = NULL;
   struct mn_progress progress;
   struct mn_optimizer_config sgd = {.momentum = 0.9, .nesterov = 1, .clip = 5, .accumulate = 2};
   struct mn_schedule schedule = {.kind = MN_SCHEDULE_COSINE, .rate = 0.1, .horizon = STEPS, .warmup = 3};
-  mn_status opened = mn_context_open(&r.context, device, "fp32");
+  mn_status opened = mn_device_open(&r.device, name, "fp32");
   if (opened == MN_NO_DEVICE) SKIP("%s", mn_message());
   MUST(opened);
   MUST(mn_dataset_open(&r.train, data, MN_PART_TRAIN, NULL, NULL, 1));
@@ -55,7 +55,7 @@ static struct run open_run(const char *device, const char *from) {
     MUST(mn_checkpoint_load(&checkpoint, from));
     config = checkpoint->model;
   }
-  MUST(mn_model_open(&r.model, r.context, &config));
+  MUST(mn_model_open(&r.model, r.device, &config));
   MUST(mn_optimizer_open(&r.optimizer, r.model, &sgd));
   MUST(from ? mn_snapshot_restore(checkpoint, r.model, r.optimizer, &progress)
             : mn_model_initialise(r.model, 7));
@@ -71,7 +71,7 @@ static void close_run(struct run *r) {
   mn_model_close(r->model);
   mn_dataset_close(r->train);
   mn_dataset_close(r->test);
-  mn_context_close(r->context);
+  mn_device_close(r->device);
 }
 
 /* Each step has its own rate, and the mean loss of its batches, which no guessing of ten classes exceeds. */
@@ -93,7 +93,7 @@ static void assert_same_parameters(const struct run *a, const struct run *b) {
     for (int k = 0; k < 2; k++) {
       values[k] = malloc(size);
       assert_non_null(values[k]);
-      MUST(mn_tensor_read(k ? b->context : a->context, pair[k], values[k]));
+      MUST(mn_tensor_read(k ? b->device : a->device, pair[k], values[k]));
     }
     assert_memory_equal(values[0], values[1], size);
     free(values[0]), free(values[1]);
@@ -188,10 +188,10 @@ static void what_cannot_be_is_refused(void **state) {
   struct mn_model_config config = r.model->config;
   struct mn_model *model;
   config.hidden[0] = INT64_MAX / 2;
-  assert_int_equal(mn_model_open(&model, r.context, &config), MN_USAGE);
+  assert_int_equal(mn_model_open(&model, r.device, &config), MN_USAGE);
   config.hidden[0] = 32;
   config.eps = NAN;
-  assert_int_equal(mn_model_open(&model, r.context, &config), MN_USAGE);
+  assert_int_equal(mn_model_open(&model, r.device, &config), MN_USAGE);
   close_run(&r);
 }
 
@@ -203,8 +203,8 @@ static void rows_that_do_not_fit_the_model_are_refused(void **state) {
   struct mn_dataset *wide, *numbers;
   struct mn_trainer_config config = {.schedule = {.kind = MN_SCHEDULE_CONSTANT, .rate = 0.1, .horizon = 5},
                                      .batch = BATCH};
-  MUST(mn_dataset_synthetic(&wide, MN_PART_TRAIN, 100, r.train->inputs + 1, 10, 2, 0, 0, r.context->device));
-  MUST(mn_dataset_synthetic(&numbers, MN_PART_TRAIN, 100, r.train->inputs, 10, 2, 0, 0, r.context->device));
+  MUST(mn_dataset_synthetic(&wide, MN_PART_TRAIN, 100, r.train->inputs + 1, 10, 2, 0, 0, r.device));
+  MUST(mn_dataset_synthetic(&numbers, MN_PART_TRAIN, 100, r.train->inputs, 10, 2, 0, 0, r.device));
   assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, wide, &config, NULL), MN_BAD_DATA);
   assert_string_equal(mn_message(), "the model takes 64 inputs, but the data has 65");
   assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, numbers, &config, NULL), MN_BAD_DATA);
@@ -259,8 +259,8 @@ static void numbers_of_another_type_are_refused(void **state) {
   assert_int_equal(mn_pass_set(pass, &batch), MN_USAGE);
   mn_pass_close(pass);
   const struct mn_tensor *weight = r.model->parameters[0];
-  assert_int_equal(mn_tensor_download(r.context, weight, x, sizeof x), MN_USAGE);
-  assert_int_equal(mn_tensor_copy(r.context, weight, wide, sizeof wide), MN_USAGE);
+  assert_int_equal(mn_tensor_download(r.device, weight, x, sizeof x), MN_USAGE);
+  assert_int_equal(mn_tensor_copy(r.device, weight, wide, sizeof wide), MN_USAGE);
   close_run(&r);
 }
 
@@ -287,7 +287,7 @@ static void labels_out_of_range_are_refused(void **state) {
   struct mn_optimizer *optimizer;
   struct mn_model_config nine = r.model->config;
   nine.head = 9;
-  MUST(mn_model_open(&model, r.context, &nine));
+  MUST(mn_model_open(&model, r.device, &nine));
   MUST(mn_optimizer_open(&optimizer, model, &r.optimizer->config));
   assert_int_equal(mn_trainer_open(&trainer, model, optimizer, r.train, &config, NULL), MN_BAD_DATA);
   REFUSED(mn_evaluator_open(&evaluator, model, r.test, MN_PASS_EVALUATE, BATCH, MN_PLACE_AUTO), MN_BAD_DATA,

@@ -22,57 +22,56 @@ static void free_epochs(int64_t *epochs[EPOCHS]) {
 static const enum mn_place places[] = {MN_PLACE_DEVICE, MN_PLACE_HOST, MN_PLACE_FILE};
 enum { PLACES = COUNT(places) };
 
-static struct mn_loader *open_loader(struct mn_context *context, struct made *m, enum mn_place place,
+static struct mn_loader *open_loader(struct mn_device *device, struct made *m, enum mn_place place,
                                      int64_t samples, uint64_t seed, int64_t position) {
   struct mn_loader *loader;
   struct mn_loader_config config = {
       .place = place, .shuffled = 1, .seed = seed, .position = position, .samples = samples};
-  MUST(mn_loader_open(&loader, context, &m->base, &config));
+  MUST(mn_loader_open(&loader, device, &m->base, &config));
   return loader;
 }
 
 /* Fills a buffer, and waits until that is done. */
-static mn_status fill(struct mn_context *context, struct mn_loader *loader, int64_t samples,
+static mn_status fill(struct mn_device *device, struct mn_loader *loader, int64_t samples,
                       struct mn_batch *batch) {
-  const struct mn_kernels *k = context->kernels;
+  const struct mn_kernels *k = device->kernels;
   int number, *pinned;
   double idle;
-  MUST(k->ahead_begin(context->device));
+  MUST(k->ahead_begin(device));
   mn_status status = mn_loader_fill(loader, samples, batch, &number);
   if (status != MN_OK) {
     char message[256];
     snprintf(message, sizeof message, "%s", mn_message());
-    MUST(k->ahead_end(context->device));
+    MUST(k->ahead_end(device));
     return mn_fail(status, "%s", message);
   }
-  MUST(k->ahead_end(context->device));
-  MUST(k->allocate_host(context->device, (void **)&pinned, sizeof *pinned));
-  MUST(k->ahead_used(context->device, pinned, context->device->nonfinite, sizeof *pinned));
-  MUST(k->ahead_wait(context->device, &idle));
-  k->release_host(context->device, pinned);
+  MUST(k->ahead_end(device));
+  MUST(k->allocate_host(device, (void **)&pinned, sizeof *pinned));
+  MUST(k->ahead_used(device, pinned, device->nonfinite, sizeof *pinned));
+  MUST(k->ahead_wait(device, &idle));
+  k->release_host(device, pinned);
   return MN_OK;
 }
 
 /* x as doubles; what scaled planes hold is in their first plane. */
-static double *read_x(struct mn_context *context, const struct mn_batch *batch) {
-  const struct mn_device *device = context->device;
+static double *read_x(struct mn_device *device, const struct mn_batch *batch) {
   int64_t count = batch->rows * batch->x.cols;
   double *out = malloc((size_t)count * sizeof *out);
   assert_non_null(out);
   if (!batch->x.planes[0]) {
-    MUST(mn_context_read(context, out, batch->x.real, count));
+    MUST(mn_device_read(device, out, batch->x.real, count));
     return out;
   }
   assert_null(batch->x.real);
   if (batch->x.scale) {
-    float *plane = read_float16(context, batch->x.planes[0], count);
+    float *plane = read_float16(device, batch->x.planes[0], count);
     for (int64_t i = 0; i < count; i++) out[i] = plane[i];
     free(plane);
     return out;
   }
   char *raw = malloc((size_t)count * device->plane);
   assert_non_null(raw);
-  MUST(context->kernels->download(context->device, raw, batch->x.planes[0], (size_t)count * device->plane));
+  MUST(device->kernels->download(device, raw, batch->x.planes[0], (size_t)count * device->plane));
   for (int64_t i = 0; i < count; i++) {
     uint32_t bits = 0;
     float value;
@@ -89,7 +88,7 @@ static int64_t row_at(const struct made *m, int64_t *const *epochs, int64_t posi
 }
 
 /* The batch's factor, which must suit its own values alone; 0: its planes are not scaled. */
-static float check_scale(struct mn_context *context, const struct made *m, const struct mn_batch *batch,
+static float check_scale(struct mn_device *device, const struct made *m, const struct mn_batch *batch,
                          int64_t position, int64_t *const *epochs) {
   struct mn_scale scale;
   double largest = 0;
@@ -97,7 +96,7 @@ static float check_scale(struct mn_context *context, const struct made *m, const
   for (int64_t b = 0; b < batch->rows; b++)
     for (int64_t i = 0; i < m->base.inputs; i++)
       largest = fmax(largest, fabs(x_of(row_at(m, epochs, position + b), i)));
-  MUST(context->kernels->download(context->device, &scale, batch->x.scale, sizeof scale));
+  MUST(device->kernels->download(device, &scale, batch->x.scale, sizeof scale));
   assert_true(scale.largest == (float)largest);
   assert_true(scale.factor == mn_scale_factor((float)largest, MN_HEADROOM_X, 1));
   return scale.factor;
@@ -110,21 +109,21 @@ static double element_of(const struct mn_batch *batch, double value, float facto
 }
 
 /* Checks that a batch is samples position … of the sequence, whose epochs `epochs` holds. */
-static void check(struct mn_context *context, const struct made *m, const struct mn_batch *batch,
+static void check(struct mn_device *device, const struct made *m, const struct mn_batch *batch,
                   int64_t position, int64_t *const *epochs) {
   const int64_t inputs = m->base.inputs;
-  const float factor = check_scale(context, m, batch, position, epochs);
-  double *x = read_x(context, batch), *y = NULL;
+  const float factor = check_scale(device, m, batch, position, epochs);
+  double *x = read_x(device, batch), *y = NULL;
   float *low = NULL;
-  if (batch->x.planes[1]) low = read_float16(context, batch->x.planes[1], batch->rows * inputs);
+  if (batch->x.planes[1]) low = read_float16(device, batch->x.planes[1], batch->rows * inputs);
   int32_t *labels = malloc((size_t)batch->rows * sizeof *labels);
   assert_non_null(labels);
   if (m->base.classes) {
-    MUST(context->kernels->download(context->device, labels, batch->y, (size_t)batch->rows * sizeof *labels));
+    MUST(device->kernels->download(device, labels, batch->y, (size_t)batch->rows * sizeof *labels));
   } else if (m->base.outputs) {
     y = malloc((size_t)batch->rows * 2 * sizeof *y);
     assert_non_null(y);
-    MUST(mn_context_read(context, y, batch->y, batch->rows * 2));
+    MUST(mn_device_read(device, y, batch->y, batch->rows * 2));
   } else {
     assert_null(batch->y);
   }
@@ -142,13 +141,13 @@ static void check(struct mn_context *context, const struct made *m, const struct
   free(x), free(y), free(low), free(labels);
 }
 
-static void take(struct mn_context *context, struct mn_loader *loader, const struct made *m, int64_t samples,
+static void take(struct mn_device *device, struct mn_loader *loader, const struct made *m, int64_t samples,
                  int64_t position, int64_t *const *epochs) {
   struct mn_batch batch;
-  MUST(fill(context, loader, samples, &batch));
+  MUST(fill(device, loader, samples, &batch));
   assert_int_equal(batch.rows, samples);
-  assert_true(!batch.x.scale == !context->device->scaled);
-  check(context, m, &batch, position, epochs);
+  assert_true(!batch.x.scale == !device->scaled);
+  check(device, m, &batch, position, epochs);
 }
 
 static void streams_in_order(void **state) {
@@ -161,24 +160,24 @@ static void streams_in_order(void **state) {
                {9001, 9001, 0, "fp64"}, {9001, 5000, 1, "fp32"}, {20000, 333, 0, "fp32"}};
   for (size_t c = 0; c < COUNT(cases); c++) {
     int64_t n = cases[c].n, samples = cases[c].samples, *epochs[EPOCHS];
-    struct mn_context *context = open_or_skip(*state, cases[c].precision);
+    struct mn_device *device = open_or_skip(*state, cases[c].precision);
     plan_epochs(epochs, n, c);
     for (int p = 0; p < PLACES; p++) {
       struct made m = make(n, cases[c].classes);
-      struct mn_loader *loader = open_loader(context, &m, places[p], samples, c, 0);
+      struct mn_loader *loader = open_loader(device, &m, places[p], samples, c, 0);
       for (int64_t at = 0; at + samples <= EPOCHS * n; at += samples)
-        take(context, loader, &m, samples, at, epochs);
+        take(device, loader, &m, samples, at, epochs);
       mn_loader_close(loader);
       if (places[p] != MN_PLACE_FILE) assert_int_equal(m.rows_read, n);
     }
     free_epochs(epochs);
-    mn_context_close(context);
+    mn_device_close(device);
   }
 }
 
 /* As they are stored, again and again, in fillings of two sizes. */
-static void as_stored(const char *device, const char *precision) {
-  struct mn_context *context = open_or_skip(device, precision);
+static void as_stored(const char *name, const char *precision) {
+  struct mn_device *device = open_or_skip(name, precision);
   const int64_t n = 9100;
   int64_t *epochs[EPOCHS];
   for (int e = 0; e < EPOCHS; e++) {
@@ -190,13 +189,13 @@ static void as_stored(const char *device, const char *precision) {
     struct made m = make(n, 1);
     struct mn_loader *loader;
     struct mn_loader_config config = {.place = places[p], .samples = 1000};
-    MUST(mn_loader_open(&loader, context, &m.base, &config));
+    MUST(mn_loader_open(&loader, device, &m.base, &config));
     for (int64_t at = 0; at < 3 * n; at += at % n == 9000 ? 100 : 1000)
-      take(context, loader, &m, at % n == 9000 ? 100 : 1000, at, epochs);
+      take(device, loader, &m, at % n == 9000 ? 100 : 1000, at, epochs);
     mn_loader_close(loader);
   }
   free_epochs(epochs);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 static void streams_as_stored(void **state) {
@@ -205,22 +204,22 @@ static void streams_as_stored(void **state) {
 }
 
 static void streams_inputs_alone(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_device *device = open_or_skip(*state, "fp32");
   int64_t *epochs[EPOCHS];
   plan_epochs(epochs, 5000, 1);
   for (int p = 0; p < PLACES; p++) {
     struct made m = make(5000, 0);
     m.base.outputs = 0;
-    struct mn_loader *loader = open_loader(context, &m, places[p], 100, 1, 0);
-    for (int64_t at = 0; at < 12000; at += 100) take(context, loader, &m, 100, at, epochs);
+    struct mn_loader *loader = open_loader(device, &m, places[p], 100, 1, 0);
+    for (int64_t at = 0; at < 12000; at += 100) take(device, loader, &m, 100, at, epochs);
     mn_loader_close(loader);
   }
   free_epochs(epochs);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 static void resumes_anywhere(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_device *device = open_or_skip(*state, "fp32");
   const int64_t sizes[][2] = {{10, 3}, {130, 64}, {4100, 999}, {8229, 500}, {8200, 8200}};
   for (size_t s = 0; s < COUNT(sizes); s++) {
     int64_t n = sizes[s][0], samples = sizes[s][1], *epochs[EPOCHS];
@@ -229,28 +228,28 @@ static void resumes_anywhere(void **state) {
     int64_t stride = n < 1000 ? 1 : 997, turn = 0;
     for (int64_t at = 0; at < 3 * n; at += at % n >= WINDOW - 70 && at % n < WINDOW + 2 ? 9 : stride) {
       struct made m = make(n, 1);
-      struct mn_loader *loader = open_loader(context, &m, places[turn++ % PLACES], samples, 11, at);
+      struct mn_loader *loader = open_loader(device, &m, places[turn++ % PLACES], samples, 11, at);
       for (int k = 0; k < 4 && at + (k + 1) * samples <= EPOCHS * n; k++)
-        take(context, loader, &m, samples, at + k * samples, epochs);
+        take(device, loader, &m, samples, at + k * samples, epochs);
       mn_loader_close(loader);
     }
     free_epochs(epochs);
   }
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* A slow disk or a slow consumer: the same batches. */
 static void does_not_depend_on_timing(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp64");
+  struct mn_device *device = open_or_skip(*state, "fp64");
   int64_t *epochs[EPOCHS];
   plan_epochs(epochs, 4500, 5);
   for (int slow = 0, tries = 1; slow < 2; tries++) {
     struct made m = make(4500, 0);
     m.delay_us = slow ? 1000 : 0;
-    struct mn_loader *loader = open_loader(context, &m, MN_PLACE_FILE, 300, 5, 77);
+    struct mn_loader *loader = open_loader(device, &m, MN_PLACE_FILE, 300, 5, 77);
     for (int k = 0; k < 40; k++) {
       if (!slow) nanosleep(&(struct timespec){0, 2000000}, NULL);
-      take(context, loader, &m, 300, 77 + k * 300, epochs);
+      take(device, loader, &m, 300, 77 + k * 300, epochs);
     }
     const int waited = mn_loader_waited(loader) > 0.01;
     mn_loader_close(loader);
@@ -259,47 +258,47 @@ static void does_not_depend_on_timing(void **state) {
     slow += slow == waited;
   }
   free_epochs(epochs);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* A filling stays as it is while the next one is made. */
 static void keeps_two_fillings(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_device *device = open_or_skip(*state, "fp32");
   int64_t *epochs[EPOCHS];
   plan_epochs(epochs, 5000, 0);
   for (int p = 0; p < PLACES; p++) {
     struct made m = make(5000, 1);
-    struct mn_loader *loader = open_loader(context, &m, places[p], 50, 0, 0);
+    struct mn_loader *loader = open_loader(device, &m, places[p], 50, 0, 0);
     struct mn_batch before, now, part;
-    MUST(fill(context, loader, 50, &before));
+    MUST(fill(device, loader, 50, &before));
     for (int k = 1; k < 10; k++) {
-      MUST(fill(context, loader, 50, &now));
-      check(context, &m, &before, 50 * (k - 1), epochs);
+      MUST(fill(device, loader, 50, &now));
+      check(device, &m, &before, 50 * (k - 1), epochs);
       before = now;
     }
     part = mn_batch_part(loader, &now, 20, 7);
-    check(context, &m, &part, 50 * 9 + 20, epochs);
+    check(device, &m, &part, 50 * 9 + 20, epochs);
     mn_loader_close(loader);
   }
   free_epochs(epochs);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* Checks each `each` samples by themselves. */
-static void check_parts(struct mn_context *context, const struct mn_loader *loader, const struct made *m,
+static void check_parts(struct mn_device *device, const struct mn_loader *loader, const struct made *m,
                         const struct mn_batch *batch, int64_t each, int64_t position,
                         int64_t *const *epochs) {
   for (int64_t first = 0; first < batch->rows; first += each) {
     int64_t left = batch->rows - first;
     struct mn_batch part = mn_batch_part(loader, batch, first, left < each ? left : each);
-    check(context, m, &part, position + first, epochs);
+    check(device, m, &part, position + first, epochs);
   }
 }
 
 /* Which batches share a filling does not show in their factors, nor do the windows, of which one batch may
  * have three; a filling that does not fill a batch has one too; and both stay while the next filling is made.
  */
-static void check_scales(struct mn_context *context, int64_t inputs, int64_t position) {
+static void check_scales(struct mn_device *device, int64_t inputs, int64_t position) {
   const int64_t each = 3, n = WINDOW + 64, fillings[] = {48, 150, 30, 60, 2, 150};
   int64_t *epochs[EPOCHS];
   plan_epochs(epochs, n, 4);
@@ -310,11 +309,11 @@ static void check_scales(struct mn_context *context, int64_t inputs, int64_t pos
     struct mn_loader_config config = {
         .place = places[p], .shuffled = 1, .seed = 4, .position = position, .samples = 150, .batch = each};
     struct mn_batch before, now;
-    MUST(mn_loader_open(&loader, context, &m.base, &config));
+    MUST(mn_loader_open(&loader, device, &m.base, &config));
     for (int64_t at = position, k = 0; k < (int64_t)COUNT(fillings); at += fillings[k++]) {
-      MUST(fill(context, loader, fillings[k], &now));
-      check_parts(context, loader, &m, &now, each, at, epochs);
-      if (k > 0) check_parts(context, loader, &m, &before, each, at - fillings[k - 1], epochs);
+      MUST(fill(device, loader, fillings[k], &now));
+      check_parts(device, loader, &m, &now, each, at, epochs);
+      if (k > 0) check_parts(device, loader, &m, &before, each, at - fillings[k - 1], epochs);
       before = now;
     }
     mn_loader_close(loader);
@@ -329,15 +328,15 @@ static void each_batch_has_its_scale(void **state) {
   } cases[] = {{"fp16", 3, 46},    {"fp16", 3, 66},   {"fp16", 8, 66},     {"fp16", 1030, 46},
                {"fp16", 1104, 66}, {"fp16x3", 8, 46}, {"fp16x3", 1104, 66}};
   for (size_t c = 0; c < COUNT(cases); c++) {
-    struct mn_context *context = open_or_skip(*state, cases[c].precision);
-    check_scales(context, cases[c].inputs, WINDOW - cases[c].before);
-    mn_context_close(context);
+    struct mn_device *device = open_or_skip(*state, cases[c].precision);
+    check_scales(device, cases[c].inputs, WINDOW - cases[c].before);
+    mn_device_close(device);
   }
 }
 
 /* Where a first layer has no planes to multiply by. */
 static void gives_reals_where_asked(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp16");
+  struct mn_device *device = open_or_skip(*state, "fp16");
   int64_t *epochs[EPOCHS];
   plan_epochs(epochs, 5000, 2);
   for (int p = 0; p < PLACES; p++) {
@@ -346,22 +345,22 @@ static void gives_reals_where_asked(void **state) {
     struct mn_loader_config config = {
         .place = places[p], .shuffled = 1, .seed = 2, .samples = 1000, .reals = 1};
     struct mn_batch batch;
-    MUST(mn_loader_open(&loader, context, &m.base, &config));
+    MUST(mn_loader_open(&loader, device, &m.base, &config));
     for (int64_t at = 0; at < 10000; at += 1000) {
-      MUST(fill(context, loader, 1000, &batch));
+      MUST(fill(device, loader, 1000, &batch));
       assert_true(batch.x.real && !batch.x.planes[0] && !batch.x.scale);
-      check(context, &m, &batch, at, epochs);
+      check(device, &m, &batch, at, epochs);
     }
     mn_loader_close(loader);
   }
   free_epochs(epochs);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* A bad row ends the stream at its window, with its message; what comes before is not held back. Where all
  * rows are read first, it is said at once. */
 static void hands_on_errors(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_device *device = open_or_skip(*state, "fp32");
   const int64_t n = 3 * WINDOW, samples = 256;
   int64_t bad[] = {0, WINDOW, 2 * WINDOW + 5}, *epochs[EPOCHS];
   char text[64];
@@ -374,25 +373,25 @@ static void hands_on_errors(void **state) {
     struct mn_loader *loader;
     struct mn_loader_config config = {
         .place = MN_PLACE_DEVICE, .shuffled = 1, .seed = 21, .samples = samples};
-    assert_int_equal(mn_loader_open(&loader, context, &m.base, &config), MN_BAD_DATA);
+    assert_int_equal(mn_loader_open(&loader, device, &m.base, &config), MN_BAD_DATA);
     assert_string_equal(mn_message(), text);
     for (int slow = 0; slow < 2; slow++) {
       m.delay_us = slow ? 200 : 0;
-      loader = open_loader(context, &m, MN_PLACE_FILE, samples, 21, 0);
+      loader = open_loader(device, &m, MN_PLACE_FILE, samples, 21, 0);
       nanosleep(&(struct timespec){0, slow ? 0 : 5000000}, NULL); /* the bad row may be known by now */
       for (int64_t at = 0; at < bad[b] / WINDOW * WINDOW; at += samples)
-        take(context, loader, &m, samples, at, epochs);
+        take(device, loader, &m, samples, at, epochs);
       for (int again = 0; again < 3; again++) {
         struct mn_batch batch;
         mn_fail(MN_OK, "another");
-        assert_int_equal(fill(context, loader, samples, &batch), MN_BAD_DATA);
+        assert_int_equal(fill(device, loader, samples, &batch), MN_BAD_DATA);
         assert_string_equal(mn_message(), text);
       }
       mn_loader_close(loader);
     }
   }
   free_epochs(epochs);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* A gather that takes a while: until it is done, its window may not be read over. */
@@ -402,27 +401,27 @@ static mn_status late_gather(struct mn_device *device, const struct mn_gather *g
 }
 
 static void a_window_stays_until_it_is_gathered(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32");
-  struct mn_kernels late = *context->device->kernels;
+  struct mn_device *device = open_or_skip(*state, "fp32");
+  struct mn_kernels late = *device->kernels;
   int64_t *epochs[EPOCHS];
   plan_epochs(epochs, 9000, 3);
   struct made m = make(9000, 1);
-  struct mn_loader *loader = open_loader(context, &m, MN_PLACE_FILE, 3000, 3, 0);
+  struct mn_loader *loader = open_loader(device, &m, MN_PLACE_FILE, 3000, 3, 0);
   late.gather = late_gather;
-  context->kernels = &late;
-  for (int k = 0; k < 12; k++) take(context, loader, &m, 3000, 3000 * k, epochs);
-  context->kernels = context->device->kernels;
+  device->kernels = &late;
+  for (int k = 0; k < 12; k++) take(device, loader, &m, 3000, 3000 * k, epochs);
+  device->kernels = device->kernels;
   mn_loader_close(loader);
   free_epochs(epochs);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 static void closes_promptly(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp64");
+  struct mn_device *device = open_or_skip(*state, "fp64");
   /* 4096 rows in a window, 64 reads of 50 ms: closing may wait for one of them, not for all. */
   struct made m = make(1 << 20, 0);
   m.delay_us = 50000;
-  struct mn_loader *loader = open_loader(context, &m, MN_PLACE_FILE, 64, 0, 0);
+  struct mn_loader *loader = open_loader(device, &m, MN_PLACE_FILE, 64, 0, 0);
   struct timespec before, after;
   nanosleep(&(struct timespec){0, 20000000}, NULL);
   assert_int_equal(clock_gettime(CLOCK_MONOTONIC, &before), 0);
@@ -433,12 +432,12 @@ static void closes_promptly(void **state) {
   /* At every stage: with both windows read, with nothing read, and never opened. */
   for (int k = 0; k < 20; k++) {
     struct made quick = make(5000, 1);
-    loader = open_loader(context, &quick, MN_PLACE_FILE, 100, 0, 0);
+    loader = open_loader(device, &quick, MN_PLACE_FILE, 100, 0, 0);
     if (k % 2) nanosleep(&(struct timespec){0, 5000000}, NULL);
     mn_loader_close(loader);
   }
   mn_loader_close(NULL);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* For a build with a sanitizer: memory that is not there is NULL there too, as it is without. */
@@ -452,60 +451,60 @@ const char *__tsan_default_options(void) {
 }
 
 static void refuses(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_device *device = open_or_skip(*state, "fp32");
   struct made m = make(100, 1);
   struct mn_loader *loader = (struct mn_loader *)&loader;
   struct mn_loader_config config = {.shuffled = 1, .samples = 101};
-  assert_int_equal(mn_loader_open(&loader, context, &m.base, &config), MN_USAGE);
+  assert_int_equal(mn_loader_open(&loader, device, &m.base, &config), MN_USAGE);
   assert_null(loader);
   assert_non_null(strstr(mn_message(), "101"));
   assert_non_null(strstr(mn_message(), "100 rows"));
   config.samples = 0;
-  assert_int_equal(mn_loader_open(&loader, context, &m.base, &config), MN_USAGE);
+  assert_int_equal(mn_loader_open(&loader, device, &m.base, &config), MN_USAGE);
   config.samples = 10;
   config.position = -1;
-  assert_int_equal(mn_loader_open(&loader, context, &m.base, &config), MN_BAD_DATA);
+  assert_int_equal(mn_loader_open(&loader, device, &m.base, &config), MN_BAD_DATA);
   assert_non_null(strstr(mn_message(), "-1"));
   config.position = INT64_MAX;
-  assert_int_equal(mn_loader_open(&loader, context, &m.base, &config), MN_BAD_DATA);
+  assert_int_equal(mn_loader_open(&loader, device, &m.base, &config), MN_BAD_DATA);
   config.position = 0;
   m.base.inputs = INT64_MAX / 64;
-  assert_int_equal(mn_loader_open(&loader, context, &m.base, &config), MN_NO_MEMORY);
+  assert_int_equal(mn_loader_open(&loader, device, &m.base, &config), MN_NO_MEMORY);
   m.base.inputs = (int64_t)1 << 42; /* counted, but not there: in no place */
   for (int p = -1; p < PLACES; p++) {
     config.place = p < 0 ? MN_PLACE_AUTO : places[p];
-    assert_int_equal(mn_loader_open(&loader, context, &m.base, &config), MN_NO_MEMORY);
+    assert_int_equal(mn_loader_open(&loader, device, &m.base, &config), MN_NO_MEMORY);
     assert_null(loader);
   }
-  assert_true(context->bytes == 0);
-  mn_context_close(context);
+  assert_true(device->bytes == 0);
+  mn_device_close(device);
 }
 
 /* Chosen by size: in memory, where it fits; in the file, where it does not. */
 static void places_by_size(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_device *device = open_or_skip(*state, "fp32");
   struct made m = make(100, 1);
-  struct mn_loader *loader = open_loader(context, &m, MN_PLACE_AUTO, 10, 0, 0);
+  struct mn_loader *loader = open_loader(device, &m, MN_PLACE_AUTO, 10, 0, 0);
   assert_int_equal(mn_loader_placement(loader)->place, MN_PLACE_DEVICE);
   assert_int_equal(mn_loader_placement(loader)->bytes, 100 * (4 * INPUTS + 4));
   mn_loader_close(loader);
-  loader = open_loader(context, &m, MN_PLACE_HOST, 10, 0, 0);
-  int cpu = context->device->type == MN_DEVICE_CPU; /* whose memory the host's is */
+  loader = open_loader(device, &m, MN_PLACE_HOST, 10, 0, 0);
+  int cpu = device->type == MN_DEVICE_CPU; /* whose memory the host's is */
   assert_int_equal(mn_loader_placement(loader)->place, cpu ? MN_PLACE_DEVICE : MN_PLACE_HOST);
   mn_loader_close(loader);
   m.base.rows = (int64_t)1 << 27; /* 512 GiB */
   m.base.outputs = 1024;
   m.base.classes = 0;
-  loader = open_loader(context, &m, MN_PLACE_AUTO, 10, 0, 0);
+  loader = open_loader(device, &m, MN_PLACE_AUTO, 10, 0, 0);
   assert_int_equal(mn_loader_placement(loader)->place, MN_PLACE_FILE);
   assert_non_null(strstr(mn_loader_placement(loader)->why, "has room for"));
   mn_loader_close(loader);
   /* No other place stands in for one that was asked for: 8 PiB are in none. */
   m.base.outputs = 1 << 24;
   struct mn_loader_config config = {.place = MN_PLACE_DEVICE, .samples = 10};
-  assert_int_equal(mn_loader_open(&loader, context, &m.base, &config), MN_NO_MEMORY);
+  assert_int_equal(mn_loader_open(&loader, device, &m.base, &config), MN_NO_MEMORY);
   assert_non_null(strstr(mn_message(), "place device has no room"));
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 static mn_status allocation; /* what allocating more than 1 MiB returns */
@@ -519,32 +518,32 @@ static mn_status fake_allocate(struct mn_device *device, void **out, size_t byte
 /* Where others took the memory since the place was chosen, the next place takes the rows; what else goes
  * wrong is told. */
 static void gives_way_where_memory_is_gone(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32");
-  struct mn_kernels full = *context->device->kernels;
+  struct mn_device *device = open_or_skip(*state, "fp32");
+  struct mn_kernels full = *device->kernels;
   struct made m = make(100000, 1); /* 1.5 MiB */
   struct mn_loader *loader;
   struct mn_loader_config config = {.samples = 10};
   full.allocate = fake_allocate;
-  context->kernels = &full;
+  device->kernels = &full;
   allocation = MN_LIBRARY;
-  assert_int_equal(mn_loader_open(&loader, context, &m.base, &config), MN_LIBRARY);
+  assert_int_equal(mn_loader_open(&loader, device, &m.base, &config), MN_LIBRARY);
   assert_string_equal(mn_message(), "made up: full");
   allocation = MN_NO_MEMORY;
-  MUST(mn_loader_open(&loader, context, &m.base, &config));
-  int cpu = context->device->type == MN_DEVICE_CPU;
+  MUST(mn_loader_open(&loader, device, &m.base, &config));
+  int cpu = device->type == MN_DEVICE_CPU;
   assert_int_equal(mn_loader_placement(loader)->place, cpu ? MN_PLACE_FILE : MN_PLACE_HOST);
   assert_string_equal(mn_loader_placement(loader)->why, "made up: full");
   mn_loader_close(loader);
   config.place = MN_PLACE_DEVICE;
-  assert_int_equal(mn_loader_open(&loader, context, &m.base, &config), MN_NO_MEMORY);
+  assert_int_equal(mn_loader_open(&loader, device, &m.base, &config), MN_NO_MEMORY);
   assert_non_null(strstr(mn_message(), "place device has no room"));
-  context->kernels = context->device->kernels;
-  mn_context_close(context);
+  device->kernels = device->kernels;
+  mn_device_close(device);
 }
 
 /* The real thing, a file: each label once an epoch, with its own image. */
 static void streams_digits(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_device *device = open_or_skip(*state, "fp32");
   struct mn_dataset *d;
   MUST(mn_dataset_open(&d, "data/digits.h5", MN_PART_TRAIN, NULL, NULL, 1));
   float *x = malloc(1437 * 64 * sizeof *x);
@@ -556,12 +555,12 @@ static void streams_digits(void **state) {
   int64_t *rows = epoch_rows(order, 1437, 0);
   struct mn_loader *loader;
   struct mn_loader_config config = {.shuffled = 1, .seed = 42, .samples = 479};
-  MUST(mn_loader_open(&loader, context, d, &config));
+  MUST(mn_loader_open(&loader, device, d, &config));
   for (int b = 0; b < 3; b++) {
     struct mn_batch batch;
-    MUST(fill(context, loader, 479, &batch));
-    double *found = read_x(context, &batch);
-    MUST(context->kernels->download(context->device, labels, batch.y, sizeof labels));
+    MUST(fill(device, loader, 479, &batch));
+    double *found = read_x(device, &batch);
+    MUST(device->kernels->download(device, labels, batch.y, sizeof labels));
     for (int i = 0; i < 479; i++) {
       assert_int_equal(labels[i], y[rows[b * 479 + i]]);
       for (int j = 0; j < 64; j++) assert_true(found[i * 64 + j] == (double)x[rows[b * 479 + i] * 64 + j]);
@@ -572,7 +571,7 @@ static void streams_digits(void **state) {
   mn_loader_close(loader);
   mn_order_close(order);
   mn_dataset_close(d);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 int main(void) {

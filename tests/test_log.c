@@ -72,8 +72,8 @@ static mn_status open_log(struct mn_log *log, int64_t resumed) {
 
 /* A trainer that has come to this step, of a model without layers. */
 static struct mn_trainer at_step(int64_t step) {
-  static struct mn_context context = {.bytes = 4096};
-  static struct mn_model model = {.context = &context};
+  static struct mn_device device = {.bytes = 4096};
+  static struct mn_model model = {.device = &device};
   return (struct mn_trainer){.model = &model,
                              .progress = {.step = step, .samples = 10 * step},
                              .schedule.horizon = 6,
@@ -148,13 +148,13 @@ static double clocked(const char *event, const char *name) {
 static void rates_and_memory(void **state) {
   (void)state;
   struct mn_log log;
-  struct mn_context *context;
+  struct mn_device *device;
   struct mn_model *model;
   struct mn_optimizer optimizer = {.config.accumulate = 1};
   const struct mn_model_config sizes = {
       .inputs = 2, .depth = 1, .hidden = {4}, .groups = 2, .eps = 1e-5, .plan = MN_PLAN_BLOCK};
-  assert_int_equal(mn_context_open(&context, "cpu", "fp64"), MN_OK);
-  assert_int_equal(mn_model_open(&model, context, &sizes), MN_OK);
+  assert_int_equal(mn_device_open(&device, "cpu", "fp64"), MN_OK);
+  assert_int_equal(mn_model_open(&model, device, &sizes), MN_OK);
   struct mn_trainer t = {.model = model, .norm = NAN, .progress = {.step = 1, .samples = 2}};
   assert_int_equal(open_log(&log, -1), MN_OK);
   t.finished = log.start + 1;
@@ -172,11 +172,11 @@ static void rates_and_memory(void **state) {
   assert_float_equal(clocked("end", "samples_per_second"), 10, 1e-9);
   assert_float_equal(clocked("end", "flops_per_second"), 10 * mn_model_step_flops(model), 1e-6);
   assert_float_equal(clocked("end", "waiting"), 0.25, 1e-9);
-  assert_true(context->bytes > 0 && clocked("end", "device_bytes") == (double)context->bytes);
+  assert_true(device->bytes > 0 && clocked("end", "device_bytes") == (double)device->bytes);
   assert_int_equal(mn_log_close(&log, MN_OK), MN_OK);
   assert_int_equal(unlink(path), 0);
   mn_model_close(model);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 static void a_resumed_log_is_that_of_one_run(void **state) {

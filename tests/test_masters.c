@@ -33,66 +33,65 @@ static double *ordinary_floats(int64_t count, uint64_t seed) {
   return values;
 }
 
-static float copied(const struct mn_context *context, const void *copy, int64_t i) {
-  if (context->device->plane == sizeof(float)) return ((const float *)copy)[i];
+static float copied(const struct mn_device *device, const void *copy, int64_t i) {
+  if (device->plane == sizeof(float)) return ((const float *)copy)[i];
   const struct mn_halves halves = {((const uint16_t *)copy)[i], 0};
   return mn_join_halves(halves);
 }
 
 /* The weight is these floats, bit for bit, and its copy is them rounded. */
-static void assert_master(struct mn_context *context, const struct mn_tensor *w, const double *expected) {
+static void assert_master(struct mn_device *device, const struct mn_tensor *w, const double *expected) {
   const int64_t count = mn_tensor_count(w);
-  double *values = read_values(context, w);
+  double *values = read_values(device, w);
   void *copy = zeros(count);
   assert_memory_equal(values, expected, (size_t)count * sizeof *values);
-  MUST(context->kernels->download(context->device, copy, w->value.planes[0],
-                                  (size_t)count * context->device->plane));
+  MUST(device->kernels->download(device, copy, w->value.planes[0], (size_t)count * device->plane));
   for (int64_t i = 0; i < count; i++)
-    assert_true(copied(context, copy, i) == mn_to_upper_half((float)expected[i]));
+    assert_true(copied(device, copy, i) == mn_to_upper_half((float)expected[i]));
   free(values), free(copy);
 }
 
-static struct mn_tensor *weight_of(struct mn_context *context, int64_t rows, int64_t cols) {
+static struct mn_tensor *weight_of(struct mn_device *device, int64_t rows, int64_t cols) {
   struct mn_tensor *w;
-  MUST(mn_tensor_parameter(context, &w, "weight", 2, rows, cols));
+  MUST(mn_tensor_parameter(device, &w, "weight", 2, rows, cols));
   return w;
 }
 
 /* More elements than are split at a time, in every way there is in and out. */
 static void large_masters_are_written_and_read(void **state) {
   enum { ROWS = 2053, COLS = 1031 };
-  struct memory m = {.context = open_or_skip(*state, "bf16")};
-  struct mn_context *context = m.context, *wide = open_or_skip(*state, "fp32");
-  struct mn_tensor *w = weight_of(context, ROWS, COLS), *reference = weight_of(wide, ROWS, COLS);
+  struct memory m = {.device = open_or_skip(*state, "bf16")};
+  struct mn_device *device = m.device, *wide = open_or_skip(*state, "fp32");
+  struct mn_tensor *w = weight_of(device, ROWS, COLS), *reference = weight_of(wide, ROWS, COLS);
   const int64_t count = mn_tensor_count(w);
   assert_true(w->value.split && !w->value.stale && !reference->value.split);
-  assert_int_equal(!w->value.real, context->device->type == MN_DEVICE_CUDA);
+  assert_int_equal(!w->value.real, device->type == MN_DEVICE_CUDA);
   double *values = any_floats(count, 3);
-  MUST(mn_tensor_write(context, w, values));
-  assert_master(context, w, values);
+  MUST(mn_tensor_write(device, w, values));
+  assert_master(device, w, values);
   free(values);
-  MUST(mn_tensor_uniform(context, w, 5, 7, 0, 0.3));
+  MUST(mn_tensor_uniform(device, w, 5, 7, 0, 0.3));
   MUST(mn_tensor_uniform(wide, reference, 5, 7, 0, 0.3));
   values = read_values(wide, reference);
-  assert_master(context, w, values);
+  assert_master(device, w, values);
   float *floats = take_bytes(&m, count, sizeof *floats), *host = malloc((size_t)count * sizeof *host);
   assert_non_null(host);
-  MUST(mn_tensor_copy(context, w, floats, (size_t)count * sizeof *floats));
+  MUST(mn_tensor_copy(device, w, floats, (size_t)count * sizeof *floats));
   for (int way = 0; way < 2; way++) {
     memset(host, 0xff, (size_t)count * sizeof *host);
     if (way)
-      MUST(mn_tensor_download(context, w, host, (size_t)count * sizeof *host));
+      MUST(mn_tensor_download(device, w, host, (size_t)count * sizeof *host));
     else
-      MUST(context->kernels->download(context->device, host, floats, (size_t)count * sizeof *host));
+      MUST(device->kernels->download(device, host, floats, (size_t)count * sizeof *host));
     for (int64_t i = 0; i < count; i++) assert_true(host[i] == values[i]);
   }
   free(values), free(host);
-  mn_tensor_free(context, w);
+  mn_tensor_free(device, w);
   mn_tensor_free(wide, reference);
   release_all(&m);
-  assert_int_equal(context->bytes, 0);
-  mn_context_close(context);
-  mn_context_close(wide);
+  assert_int_equal(device->bytes, 0);
+  mn_device_close(device);
+  mn_device_close(wide);
 }
 
 /* What a weight goes through, with the rate 0 first: a master then stays what it is, ties and all. */
@@ -102,11 +101,11 @@ struct trail {
   double *masters[UPDATES], *momentum, *squares;
 };
 
-static struct trail update(const char *device, const char *precision, const int64_t size[2],
+static struct trail update(const char *name, const char *precision, const int64_t size[2],
                            const struct mn_optimizer_config *config) {
-  struct memory m = {.context = open_or_skip(device, precision)};
-  struct mn_context *context = m.context;
-  struct mn_tensor *w = weight_of(context, size[0], size[1]);
+  struct memory m = {.device = open_or_skip(name, precision)};
+  struct mn_device *device = m.device;
+  struct mn_tensor *w = weight_of(device, size[0], size[1]);
   const int64_t count = mn_tensor_count(w);
   double *rate = take_bytes(&m, MN_RATES, sizeof *rate);
   double *values = ordinary_floats(count, 4), *gradient = random_values(count, 9, 2);
@@ -119,24 +118,24 @@ static struct trail update(const char *device, const char *precision, const int6
                                .beta2 = config->beta2,
                                .eps = config->eps};
   struct trail trail = {.momentum = NULL};
-  MUST(mn_tensor_train(context, w, MN_TRAIN_STORE, &rule));
-  MUST(mn_tensor_write(context, w, values));
+  MUST(mn_tensor_train(device, w, MN_TRAIN_STORE, &rule));
+  MUST(mn_tensor_write(device, w, values));
   for (int i = 0; i < UPDATES; i++) {
     const struct mn_epilogue epilogue = {.kind = MN_UPDATE, .update = &w->update};
     const double now[MN_RATES] = {rates[i], 2, 4};
-    MUST(context->kernels->upload(context->device, rate, now, sizeof now));
-    MUST(mn_context_write(context, w->gradient, gradient, count));
-    MUST(context->kernels->epilogue(context->device, w->gradient, size[0], size[1], &epilogue));
-    trail.masters[i] = read_values(context, w);
-    if (w->value.split) assert_master(context, w, trail.masters[i]);
+    MUST(device->kernels->upload(device, rate, now, sizeof now));
+    MUST(mn_device_write(device, w->gradient, gradient, count));
+    MUST(device->kernels->epilogue(device, w->gradient, size[0], size[1], &epilogue));
+    trail.masters[i] = read_values(device, w);
+    if (w->value.split) assert_master(device, w, trail.masters[i]);
   }
   assert_memory_equal(trail.masters[0], values, (size_t)count * sizeof *values);
   if (w->momentum) trail.momentum = read_reals(&m, w->momentum, count);
   if (w->squares) trail.squares = read_reals(&m, w->squares, count);
   free(values), free(gradient);
-  mn_tensor_free(context, w);
+  mn_tensor_free(device, w);
   release_all(&m);
-  mn_context_close(context);
+  mn_device_close(device);
   return trail;
 }
 
@@ -165,42 +164,42 @@ static double *eighths(int64_t count, uint64_t seed) {
   return values;
 }
 
-static struct mn_tensor *eighths_of(struct mn_context *context, int64_t rows, int64_t cols, uint64_t seed) {
-  struct mn_tensor *t = weight_of(context, rows, cols);
+static struct mn_tensor *eighths_of(struct mn_device *device, int64_t rows, int64_t cols, uint64_t seed) {
+  struct mn_tensor *t = weight_of(device, rows, cols);
   double *values = eighths(rows * cols, seed);
-  MUST(mn_tensor_write(context, t, values));
+  MUST(mn_tensor_write(device, t, values));
   free(values);
   return t;
 }
 
 /* The update of W [size[0], size[1]] in the epilogue of a product of depth size[2], bit for bit: everything
  * before the last subtraction is exact. */
-static void check_product(struct mn_context *context, const int64_t size[3], double given, double momentum) {
-  struct memory m = {.context = context};
-  const struct mn_kernels *k = context->kernels;
-  struct mn_tensor *dz = eighths_of(context, size[2], size[0], 1),
-                   *x = eighths_of(context, size[2], size[1], 2);
-  struct mn_tensor *w = weight_of(context, size[0], size[1]);
+static void check_product(struct mn_device *device, const int64_t size[3], double given, double momentum) {
+  struct memory m = {.device = device};
+  const struct mn_kernels *k = device->kernels;
+  struct mn_tensor *dz = eighths_of(device, size[2], size[0], 1),
+                   *x = eighths_of(device, size[2], size[1], 2);
+  struct mn_tensor *w = weight_of(device, size[0], size[1]);
   const int64_t count = mn_tensor_count(w);
   double *values = ordinary_floats(count, 4), *velocity = eighths(count, 5),
          *rate = take_bytes(&m, 1, sizeof *rate);
   const struct mn_rule sgd = {.rate = rate, .momentum = momentum};
   const struct mn_epilogue store = {.kind = MN_STORE, .into = take_reals(&m, NULL, count)};
-  MUST(k->upload(context->device, rate, &given, sizeof given));
-  MUST(k->gemm(context->device, MN_TN, &dz->value, &x->value, &store));
+  MUST(k->upload(device, rate, &given, sizeof given));
+  MUST(k->gemm(device, MN_TN, &dz->value, &x->value, &store));
   double *gradient = read_reals(&m, store.into, count);
-  MUST(mn_tensor_train(context, w, MN_TRAIN_UPDATE, &sgd));
-  MUST(mn_tensor_write(context, w, values));
-  if (momentum != 0) MUST(mn_context_write(context, w->momentum, velocity, count));
-  MUST(k->gemm(context->device, MN_TN, &dz->value, &x->value, &w->sink));
+  MUST(mn_tensor_train(device, w, MN_TRAIN_UPDATE, &sgd));
+  MUST(mn_tensor_write(device, w, values));
+  if (momentum != 0) MUST(mn_device_write(device, w->momentum, velocity, count));
+  MUST(k->gemm(device, MN_TN, &dz->value, &x->value, &w->sink));
   for (int64_t i = 0; i < count; i++) {
     velocity[i] = (float)(momentum * velocity[i] + gradient[i]);
     values[i] = (float)values[i] - (float)given * (float)velocity[i];
   }
-  assert_master(context, w, values);
+  assert_master(device, w, values);
   if (momentum != 0) assert_reals(&m, "momentum", w->momentum, velocity, count, 0);
   free(values), free(velocity), free(gradient);
-  mn_tensor_free(context, dz), mn_tensor_free(context, x), mn_tensor_free(context, w);
+  mn_tensor_free(device, dz), mn_tensor_free(device, x), mn_tensor_free(device, w);
   release_all(&m);
 }
 
@@ -208,14 +207,14 @@ static void check_product(struct mn_context *context, const int64_t size[3], dou
 static void products_update_every_bit(void **state) {
   static const int64_t sizes[][3] = {{24, 40, 16},      {130, 72, 33},     {512, 512, 64},
                                      {2048, 2048, 128}, {2040, 2056, 136}, {2048, 4096, 2304}};
-  struct mn_context *context = open_or_skip(*state, "bf16");
-  const int large = context->device->type == MN_DEVICE_CUDA && !getenv("MINNOW_QUICK");
+  struct mn_device *device = open_or_skip(*state, "bf16");
+  const int large = device->type == MN_DEVICE_CUDA && !getenv("MINNOW_QUICK");
   for (size_t s = 0; s < (large ? COUNT(sizes) : 2); s++)
     for (int way = 0; way < 8; way++) {
-      context->device->force_cublas = way / 4;
-      check_product(context, sizes[s], way % 2 ? 0.125 : 0, way / 2 % 2 ? 0.5 : 0);
+      device->force_cublas = way / 4;
+      check_product(device, sizes[s], way % 2 ? 0.125 : 0, way / 2 % 2 ? 0.5 : 0);
     }
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* A run in bf16 that is saved, and one that is resumed from it: all 24 bits of each weight are in the file,
@@ -223,39 +222,39 @@ static void products_update_every_bit(void **state) {
  * before. */
 static void checkpoints_hold_every_bit(void **state) {
   char folder[] = "/tmp/minnow_masters.XXXXXX", path[64];
-  struct mn_context *context = open_or_skip(*state, "bf16");
+  struct mn_device *device = open_or_skip(*state, "bf16");
   struct training t[2];
   struct mn_checkpoint *saved;
   struct mn_progress progress = {.rows = 100, .best = -INFINITY};
   assert_non_null(mkdtemp(folder));
   snprintf(path, sizeof path, "%s/run.h5", folder);
-  for (int i = 0; i < 2; i++) t[i] = open_training(context, settings[1], 0, 5);
+  for (int i = 0; i < 2; i++) t[i] = open_training(device, settings[1], 0, 5);
   for (uint64_t i = 0; i < 3; i++) step(&t[0], i);
   MUST(mn_snapshot_save(path, 1, t[0].model, t[0].optimizer, &progress, NULL, 0));
   MUST(mn_checkpoint_load(&saved, path));
   MUST(mn_snapshot_restore(saved, t[1].model, t[1].optimizer, &progress));
   for (int i = 0, low = 0; i < t[0].model->count; i++) {
     const struct mn_tensor *w = t[0].model->parameters[i];
-    double *values = read_values(context, w);
+    double *values = read_values(device, w);
     for (int64_t k = 0; k < mn_tensor_count(w); k++) {
       const float value = ((const float *)saved->tensors[i].value)[k];
       assert_true((double)value == values[k]);
       low += value != mn_to_upper_half(value);
     }
     assert_true(low > 0); /* or the copies alone would do */
-    if (w->rank == 2) assert_master(context, t[1].model->parameters[i], values);
+    if (w->rank == 2) assert_master(device, t[1].model->parameters[i], values);
     free(values);
   }
   for (int i = 0; i < 2; i++) step(&t[i], 3);
   for (int i = 0; i < t[0].model->count; i++) {
-    double *values = read_values(context, t[0].model->parameters[i]);
-    double *resumed = read_values(context, t[1].model->parameters[i]);
+    double *values = read_values(device, t[0].model->parameters[i]);
+    double *resumed = read_values(device, t[1].model->parameters[i]);
     assert_memory_equal(values, resumed, (size_t)mn_tensor_count(t[0].model->parameters[i]) * sizeof *values);
     free(values), free(resumed);
   }
   mn_checkpoint_free(saved);
   for (int i = 0; i < 2; i++) close_training(&t[i]);
-  mn_context_close(context);
+  mn_device_close(device);
   assert_int_equal(unlink(path) | rmdir(folder), 0);
 }
 
@@ -263,22 +262,21 @@ static void checkpoints_hold_every_bit(void **state) {
 static void a_nan_stays_a_nan(void **state) {
   static const uint32_t bits[] = {0x7fc00000u, 0x7fffffffu, 0xffffffffu,
                                   0xffff8000u, 0x7f800001u, 0xff80ffffu};
-  struct mn_context *context = open_or_skip(*state, "bf16");
-  struct mn_tensor *w = weight_of(context, 1, COUNT(bits));
+  struct mn_device *device = open_or_skip(*state, "bf16");
+  struct mn_tensor *w = weight_of(device, 1, COUNT(bits));
   char copy[COUNT(bits) * sizeof(float)];
   float *floats;
-  MUST(context->kernels->allocate_host(context->device, (void **)&floats, sizeof bits));
+  MUST(device->kernels->allocate_host(device, (void **)&floats, sizeof bits));
   memcpy(floats, bits, sizeof bits);
-  MUST(context->kernels->split(context->device, &w->value, 0, floats, COUNT(bits)));
-  double *values = read_values(context, w);
-  MUST(context->kernels->download(context->device, copy, w->value.planes[0],
-                                  COUNT(bits) * context->device->plane));
+  MUST(device->kernels->split(device, &w->value, 0, floats, COUNT(bits)));
+  double *values = read_values(device, w);
+  MUST(device->kernels->download(device, copy, w->value.planes[0], COUNT(bits) * device->plane));
   for (int64_t i = 0; i < (int64_t)COUNT(bits); i++)
-    assert_true(isnan(values[i]) && isnan(copied(context, copy, i)));
-  context->kernels->release_host(context->device, floats);
+    assert_true(isnan(values[i]) && isnan(copied(device, copy, i)));
+  device->kernels->release_host(device, floats);
   free(values);
-  mn_tensor_free(context, w);
-  mn_context_close(context);
+  mn_tensor_free(device, w);
+  mn_device_close(device);
 }
 
 #define BOTH(test) ON("cpu", test), ON("cuda", test)

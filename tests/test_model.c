@@ -17,8 +17,8 @@ static void assert_same_models(const struct mn_model *a, const struct mn_model *
   for (int i = 0; i < a->count; i++) {
     size_t bytes = (size_t)mn_tensor_count(a->parameters[i]) * sizeof *x;
     assert_true(bytes <= sizeof x && mn_tensor_count(b->parameters[i]) == mn_tensor_count(a->parameters[i]));
-    MUST(mn_tensor_read(a->context, a->parameters[i], x));
-    MUST(mn_tensor_read(b->context, b->parameters[i], y));
+    MUST(mn_tensor_read(a->device, a->parameters[i], x));
+    MUST(mn_tensor_read(b->device, b->parameters[i], y));
     assert_memory_equal(x, y, bytes);
   }
 }
@@ -36,31 +36,31 @@ static void a_model_comes_back(void **state) {
                                    .loss = MN_LOSS_CROSS_ENTROPY,
                                    .plan = MN_PLAN_BLOCK};
   for (int i = 0; i < 4; i++) {
-    struct mn_context *context;
+    struct mn_device *device;
     struct mn_model *model, *loaded;
-    mn_status opened = mn_context_open(&context, *state, precisions[i]);
+    mn_status opened = mn_device_open(&device, *state, precisions[i]);
     if (opened == MN_NO_DEVICE) SKIP("%s", mn_message());
     MUST(opened);
-    MUST(mn_model_open(&model, context, &config));
+    MUST(mn_model_open(&model, device, &config));
     MUST(mn_model_initialise(model, 11));
     unlink("a.h5");
     MUST(mn_model_save(model, "a.h5"));
-    MUST(mn_model_load(&loaded, context, "a.h5"));
+    MUST(mn_model_load(&loaded, device, "a.h5"));
     assert_memory_equal(&loaded->config, &config, sizeof config);
     assert_same_models(model, loaded);
     MUST(mn_model_save(loaded, "b.h5"));
     assert_same_file("a.h5", "b.h5");
     mn_model_close(loaded);
     mn_model_close(model);
-    mn_context_close(context);
+    mn_device_close(device);
   }
 }
 
 /* Takes the model out of the checkpoint run.h5. */
-static struct mn_model *take_model(struct mn_context **context) {
+static struct mn_model *take_model(struct mn_device **device) {
   struct mn_model *model;
-  MUST(mn_context_open(context, "cpu", "fp32"));
-  MUST(mn_model_load(&model, *context, "run.h5"));
+  MUST(mn_device_open(device, "cpu", "fp32"));
+  MUST(mn_model_load(&model, *device, "run.h5"));
   unlink("model.h5");
   MUST(mn_model_save(model, "model.h5"));
   return model;
@@ -78,9 +78,9 @@ static void assert_same_answer(const char *a, const char *b) {
 
 static void the_commands_take_it(void **state) {
   (void)state;
-  struct mn_context *context;
-  mn_model_close(take_model(&context));
-  mn_context_close(context);
+  struct mn_device *device;
+  mn_model_close(take_model(&device));
+  mn_device_close(device);
 #define OF(file) "--quiet --device cpu --data good.h5 --checkpoint " file
   assert_same_answer("eval --json " OF("run.h5"), "eval --json " OF("model.h5"));
   assert_succeeds("predict", run("predict " OF("run.h5") " --out y.h5"));
@@ -103,8 +103,8 @@ static void the_commands_take_it(void **state) {
 static void other_files_stay(void **state) {
   (void)state;
   static const char *const others[] = {"run.h5", "good.h5", "cut-run.h5", "words.txt"};
-  struct mn_context *context;
-  struct mn_model *model = take_model(&context);
+  struct mn_device *device;
+  struct mn_model *model = take_model(&device);
   FILE *words = fopen("words.txt", "w");
   assert_true(words && fputs("words", words) >= 0 && fclose(words) == 0);
   for (int i = 0; i < 4; i++) {
@@ -116,26 +116,26 @@ static void other_files_stay(void **state) {
   assert_int_equal(mn_model_save(model, "none/model.h5"), MN_NO_CREATE);
   MUST(mn_model_save(model, "model.h5"));
   mn_model_close(model);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 static void what_holds_no_model_is_refused(void **state) {
   (void)state;
-  struct mn_context *context;
-  struct mn_model *model = take_model(&context), *loaded;
+  struct mn_device *device;
+  struct mn_model *model = take_model(&device), *loaded;
   struct mn_checkpoint *from;
   struct mn_progress progress;
-  assert_int_equal(mn_model_load(&loaded, context, "none.h5"), MN_NO_INPUT);
+  assert_int_equal(mn_model_load(&loaded, device, "none.h5"), MN_NO_INPUT);
   assert_null(loaded);
-  assert_int_equal(mn_model_load(&loaded, context, "good.h5"), MN_BAD_DATA);
-  assert_int_equal(mn_model_load(&loaded, context, "cut-run.h5"), MN_BAD_DATA);
+  assert_int_equal(mn_model_load(&loaded, device, "good.h5"), MN_BAD_DATA);
+  assert_int_equal(mn_model_load(&loaded, device, "cut-run.h5"), MN_BAD_DATA);
   /* There is no training to go on with. */
   MUST(mn_checkpoint_load(&from, "model.h5"));
   assert_int_equal(mn_snapshot_restore(from, model, NULL, &progress), MN_BAD_DATA);
   assert_non_null(strstr(mn_message(), "without its training"));
   mn_checkpoint_free(from);
   mn_model_close(model);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 int main(void) {

@@ -76,7 +76,7 @@ static void leave_out(struct run *r) {
   MUST(mn_model_measure(r->model));
   for (int i = 0; i < r->model->count; i++) {
     struct mn_scale *scales = r->model->parameters[i]->scales;
-    if (scales) MUST(r->context->kernels->zero(r->context->device, &scales[1], sizeof *scales));
+    if (scales) MUST(r->device->kernels->zero(r->device, &scales[1], sizeof *scales));
   }
 }
 
@@ -100,7 +100,7 @@ static struct run *train_around(struct run r[2], const char *device, const struc
 
 static void assert_finite(const struct run *r) {
   for (int i = 0; i < r->model->count; i++) {
-    double *values = read_values(r->context, r->model->parameters[i]);
+    double *values = read_values(r->device, r->model->parameters[i]);
     for (int64_t k = 0; k < mn_tensor_count(r->model->parameters[i]); k++) assert_true(isfinite(values[k]));
     free(values);
   }
@@ -135,7 +135,7 @@ static void a_norm_that_is_not_finite_skips(void **state) {
     struct mn_tensor *weight = r.model->parameters[MN_BLOCK_WEIGHT];
     double *values = zeros(mn_tensor_count(weight));
     values[7] = INFINITY;
-    MUST(mn_context_write(r.context, weight->gradient, values, mn_tensor_count(weight)));
+    MUST(mn_device_write(r.device, weight->gradient, values, mn_tensor_count(weight)));
     free(values);
     train(&r, 4);
     assert_true(r.trainer->skipped && r.trainer->skipped->row == -1);
@@ -171,7 +171,7 @@ static void stopping_among_skips_does_not_show(void **state) {
       const int64_t end = first.trainer->progress.step;
       open_from_file(&second, *state, &first);
       /* What the batches of a skipped step have measured is of use to neither. */
-      const int measures = row_of(&whole, end) >= 0 && first.context->device->scaled;
+      const int measures = row_of(&whole, end) >= 0 && first.device->scaled;
       assert_int_equal(first.trainer->pass->tape->measure, measures);
       assert_int_equal(second.trainer->pass->tape->measure, measures);
       train_on(&second, END);
@@ -233,9 +233,9 @@ static void a_parameter_that_is_not_finite_ends_the_run(void **state) {
     open_overflowing(&r, *state, &skips[s], -1, 1, NULL);
     train(&r, 3);
     struct mn_tensor *bias = r.model->parameters[MN_BLOCK_BIAS];
-    double *values = read_values(r.context, bias);
+    double *values = read_values(r.device, bias);
     values[5] = INFINITY;
-    MUST(mn_tensor_write(r.context, bias, values));
+    MUST(mn_tensor_write(r.device, bias, values));
     free(values);
     assert_ends(&r, "diverged at step 4: blocks.0.fc.bias, row 0 is not finite, which no skipped step mends");
     assert_int_equal(r.trainer->progress.step, 3);
@@ -304,8 +304,7 @@ static void an_evaluation_names_its_rows(void **state) {
     bad.over = FIRST;
     MUST(mn_evaluator_open(&evaluator, seen.model, &bad.base, MN_PASS_PREDICT, BATCH, MN_PLACE_AUTO));
     for (int again = 0; again < 2; again++)
-      assert_int_equal(mn_evaluator_predict(evaluator, seen.context->device->real, count_rows, &done),
-                       MN_FAILED);
+      assert_int_equal(mn_evaluator_predict(evaluator, seen.device->real, count_rows, &done), MN_FAILED);
     assert_non_null(strstr(mn_message(), "the output of blocks.0, row 1800 is not finite"));
     assert_int_equal(done, BATCH); /* the batches before it */
     mn_evaluator_close(evaluator);

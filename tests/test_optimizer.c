@@ -10,7 +10,7 @@
 enum { STEPS = 6, ROWS = 6, INPUTS = 5, OUTPUTS = 8 };
 static const double rates[STEPS] = {0.1, 0.1, 0.05, 0.2, 0, 0.03};
 
-static struct mn_model *open_planned(struct mn_context *context, int depth, int64_t inputs, int64_t outputs,
+static struct mn_model *open_planned(struct mn_device *device, int depth, int64_t inputs, int64_t outputs,
                                      enum mn_plan plan) {
   struct mn_model_config config = {.inputs = inputs,
                                    .depth = depth,
@@ -20,23 +20,23 @@ static struct mn_model *open_planned(struct mn_context *context, int depth, int6
                                    .slope = 0.1,
                                    .plan = plan};
   struct mn_model *model;
-  MUST(mn_model_open(&model, context, &config));
-  for (int i = 0; i < model->count; i++) randomise(context, model->parameters[i], 20 + (uint64_t)i);
+  MUST(mn_model_open(&model, device, &config));
+  for (int i = 0; i < model->count; i++) randomise(device, model->parameters[i], 20 + (uint64_t)i);
   return model;
 }
 
-static struct mn_model *open_model(struct mn_context *context, int depth) {
-  return open_planned(context, depth, INPUTS, OUTPUTS, MN_PLAN_BLOCK);
+static struct mn_model *open_model(struct mn_device *device, int depth) {
+  return open_planned(device, depth, INPUTS, OUTPUTS, MN_PLAN_BLOCK);
 }
 
 /* Forward and backward over `rows` rows of the batch of step `step`, from row `first` on. */
 static void propagate(struct mn_pass *pass, int step, int64_t first) {
-  struct mn_context *context = pass->model->context;
+  struct mn_device *device = pass->model->device;
   const int64_t inputs = pass->x->value.cols, outputs = pass->target->value.cols;
   double *x = random_values(4 * ROWS * inputs, 300 + (uint64_t)step, 1);
   double *target = random_values(4 * ROWS * outputs, 400 + (uint64_t)step, 3);
-  MUST(mn_tensor_write(context, pass->x, x + first * inputs));
-  MUST(mn_tensor_write(context, pass->target, target + first * outputs));
+  MUST(mn_tensor_write(device, pass->x, x + first * inputs));
+  MUST(mn_tensor_write(device, pass->target, target + first * outputs));
   MUST(mn_tape_forward(pass->tape));
   MUST(mn_tape_backward(pass->tape));
   free(x);
@@ -83,7 +83,7 @@ static void update_reference(struct reference *r, int which, double *gradient, d
   assert_non_null(w);
   if (first) r->velocity[which] = zeros(count), r->squares[which] = zeros(count);
   double *velocity = r->velocity[which];
-  MUST(mn_tensor_read(r->model->context, t, w));
+  MUST(mn_tensor_read(r->model->device, t, w));
   for (int64_t k = 0; k < count; k++) {
     double direction = gradient[k] * clip;
     if (r->config.rule == MN_ADAMW) {
@@ -97,12 +97,12 @@ static void update_reference(struct reference *r, int which, double *gradient, d
     }
     w[k] -= rate * direction;
   }
-  MUST(mn_tensor_write(r->model->context, t, w));
+  MUST(mn_tensor_write(r->model->device, t, w));
   free(w);
 }
 
 static void step_reference(struct reference *r, double rate) {
-  struct memory m = {.context = r->model->context};
+  struct memory m = {.device = r->model->device};
   double *gradients[MN_MODEL_PARAMETERS], clip = 1;
   r->step++;
   for (int i = 0; i < r->model->count; i++) {
@@ -119,9 +119,9 @@ static void step_reference(struct reference *r, double rate) {
   }
 }
 
-static struct reference open_reference(struct mn_context *context, struct mn_optimizer_config config,
+static struct reference open_reference(struct mn_device *device, struct mn_optimizer_config config,
                                        int64_t rows) {
-  struct reference r = {.config = config, .model = open_model(context, 2)};
+  struct reference r = {.config = config, .model = open_model(device, 2)};
   MUST(mn_model_train(r.model, MN_TRAIN_STORE, NULL));
   MUST(mn_pass_open(&r.pass, r.model, MN_PASS_TRAIN, rows, 1, 0));
   return r;
@@ -147,9 +147,9 @@ static struct trained train_model(struct mn_model *model, struct mn_optimizer_co
   return t;
 }
 
-static struct trained open_trained(struct mn_context *context, struct mn_optimizer_config config,
+static struct trained open_trained(struct mn_device *device, struct mn_optimizer_config config,
                                    int64_t rows) {
-  return train_model(open_model(context, 2), config, rows);
+  return train_model(open_model(device, 2), config, rows);
 }
 
 static void train(struct trained *t, int step) {
@@ -170,8 +170,8 @@ static void assert_same_model(const char *what, const struct mn_model *a, const 
     char text[128];
     int64_t count = mn_tensor_count(a->parameters[i]);
     double *values = zeros(count), *expected = zeros(count);
-    MUST(mn_tensor_read(a->context, a->parameters[i], values));
-    MUST(mn_tensor_read(b->context, b->parameters[i], expected));
+    MUST(mn_tensor_read(a->device, a->parameters[i], values));
+    MUST(mn_tensor_read(b->device, b->parameters[i], expected));
     snprintf(text, sizeof text, "%s, %s", what, a->parameters[i]->name);
     const double error = distance(values, expected, count);
     if (!(error <= tolerance)) fail_msg("%s: off by %g, more than %g", text, error, tolerance);
@@ -179,9 +179,9 @@ static void assert_same_model(const char *what, const struct mn_model *a, const 
   }
 }
 
-static void follow(struct mn_context *context, struct mn_optimizer_config config) {
-  struct reference r = open_reference(context, config, ROWS);
-  struct trained t = open_trained(context, config, ROWS / config.accumulate);
+static void follow(struct mn_device *device, struct mn_optimizer_config config) {
+  struct reference r = open_reference(device, config, ROWS);
+  struct trained t = open_trained(device, config, ROWS / config.accumulate);
   assert_int_equal(t.optimizer->stored, config.clip > 0 || config.accumulate > 1);
   for (int step = 0; step < STEPS; step++) {
     char what[200];
@@ -204,34 +204,34 @@ static const double decays[] = {0, 0.1}, clips[] = {0, 0.05, 1e3};
  * that does not), and accumulated. */
 static void training_follows_the_rule(void **state) {
   static const double momenta[] = {0, 0.9, 0.5};
-  struct mn_context *context = open_or_skip(*state, "fp64");
+  struct mn_device *device = open_or_skip(*state, "fp64");
   for (int kind = 0; kind < 3 * 2 * 3 * 2 * 2; kind++) {
     struct mn_optimizer_config config = {.momentum = momenta[kind % 3],
                                          .weight_decay = decays[kind / 3 % 2],
                                          .clip = clips[kind / 6 % 3],
                                          .nesterov = kind / 18 % 2,
                                          .accumulate = kind / 36 ? 3 : 1};
-    if (!config.nesterov || config.momentum != 0) follow(context, config);
+    if (!config.nesterov || config.momentum != 0) follow(device, config);
   }
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* The same of AdamW, with an eps that is next to nothing and one that counts; without means it follows signs.
  */
 static void training_follows_adamw(void **state) {
   static const double betas[][2] = {{0.9, 0.99}, {0.5, 0.9}, {0, 0}}, epsilons[] = {1e-8, 0.05};
-  struct mn_context *context = open_or_skip(*state, "fp64");
+  struct mn_device *device = open_or_skip(*state, "fp64");
   for (int kind = 0; kind < 3 * 2 * 3 * 2 * 2; kind++) {
     const double *beta = betas[kind % 3];
-    follow(context, (struct mn_optimizer_config){.rule = MN_ADAMW,
-                                                 .beta1 = beta[0],
-                                                 .beta2 = beta[1],
-                                                 .eps = epsilons[kind / 36],
-                                                 .weight_decay = decays[kind / 3 % 2],
-                                                 .clip = clips[kind / 6 % 3],
-                                                 .accumulate = kind / 18 % 2 ? 3 : 1});
+    follow(device, (struct mn_optimizer_config){.rule = MN_ADAMW,
+                                                .beta1 = beta[0],
+                                                .beta2 = beta[1],
+                                                .eps = epsilons[kind / 36],
+                                                .weight_decay = decays[kind / 3 % 2],
+                                                .clip = clips[kind / 6 % 3],
+                                                .accumulate = kind / 18 % 2 ? 3 : 1});
   }
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 static const struct mn_optimizer_config typical_adamw = {
@@ -250,30 +250,30 @@ static void must_agree(const char *what, struct trained *one, struct trained *ot
 
 /* With a norm that never bites, clipping leaves nothing but the other path. */
 static void fused_and_stored_updates_agree(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp64");
+  struct mn_device *device = open_or_skip(*state, "fp64");
   for (int kind = 0; kind < 4; kind++) {
     struct mn_optimizer_config config = {
         .momentum = kind ? 0.9 : 0, .weight_decay = 0.01, .nesterov = kind == 2, .accumulate = 1};
     if (kind == 3) config = typical_adamw;
-    struct trained fused = open_trained(context, config, ROWS);
+    struct trained fused = open_trained(device, config, ROWS);
     config.clip = 1e30;
-    struct trained stored = open_trained(context, config, ROWS);
+    struct trained stored = open_trained(device, config, ROWS);
     assert_false(fused.optimizer->stored);
     assert_true(stored.optimizer->stored);
     must_agree("fused and stored", &fused, &stored);
   }
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* Clipping by the tape, before updates in the GEMMs, against the optimizer's from stored gradients. */
 static void the_tape_clips_as_the_optimizer_does(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp64");
-  struct memory m = {.context = context};
+  struct mn_device *device = open_or_skip(*state, "fp64");
+  struct memory m = {.device = device};
   for (int kind = 0; kind < 8; kind++) {
     const enum mn_plan plan = kind < 4 ? MN_PLAN_BLOCK : MN_PLAN_NONE; /* of which a node has vectors alone */
     struct mn_optimizer_config config = {.momentum = 0.9, .weight_decay = 0.01, .accumulate = 1};
     if (kind % 2) config = typical_adamw;
-    struct trained tape = {.model = open_planned(context, 2, INPUTS, OUTPUTS, plan)};
+    struct trained tape = {.model = open_planned(device, 2, INPUTS, OUTPUTS, plan)};
     MUST(mn_optimizer_open(&tape.optimizer, tape.model, &config));
     const struct mn_clipping clipping = {.max = kind % 4 < 2 ? 0.05 : 1e3,
                                          .rows = ROWS,
@@ -286,11 +286,11 @@ static void the_tape_clips_as_the_optimizer_does(void **state) {
     MUST(mn_model_train(tape.model, MN_TRAIN_UPDATE, &tape.optimizer->rule));
     MUST(mn_pass_open(&tape.pass, tape.model, MN_PASS_TRAIN, ROWS, 1, 0));
     config.clip = clipping.max;
-    struct trained stored = train_model(open_planned(context, 2, INPUTS, OUTPUTS, plan), config, ROWS);
+    struct trained stored = train_model(open_planned(device, 2, INPUTS, OUTPUTS, plan), config, ROWS);
     must_agree("clipped by the tape", &tape, &stored);
   }
   release_all(&m);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* The optimizer's own choice, where the model's gradients are more than products of rows by rows. */
@@ -298,13 +298,13 @@ static void norms_without_gradients(void **state) {
   static const char *const precisions[] = {"bf16", "fp16"};
   (void)state;
   for (size_t p = 0; p < COUNT(precisions); p++) {
-    struct mn_context *context = open_or_skip("cuda", precisions[p]);
+    struct mn_device *device = open_or_skip("cuda", precisions[p]);
     struct mn_optimizer_config config = {.momentum = 0.9, .clip = 0.05, .accumulate = 1};
     struct trained ways[2];
     for (int way = 0; way < 2; way++) {
       struct trained *t = &ways[way];
       config.rows = way * 8;
-      t->model = open_planned(context, 2, 64, 64, MN_PLAN_BLOCK);
+      t->model = open_planned(device, 2, 64, 64, MN_PLAN_BLOCK);
       MUST(mn_optimizer_open(&t->optimizer, t->model, &config));
       assert_int_equal(t->optimizer->stored, !way);
       MUST(mn_pass_open(&t->pass, t->model, MN_PASS_TRAIN, 8, 1, 0));
@@ -313,9 +313,9 @@ static void norms_without_gradients(void **state) {
       double norms[2];
       for (int way = 0; way < 2; way++) {
         train(&ways[way], step);
-        MUST(context->kernels->download(context->device, &norms[way], ways[way].optimizer->clipping.norm,
-                                        sizeof *norms));
-        MUST(context->kernels->synchronize(context->device));
+        MUST(device->kernels->download(device, &norms[way], ways[way].optimizer->clipping.norm,
+                                       sizeof *norms));
+        MUST(device->kernels->synchronize(device));
       }
       assert_true(norms[0] > 10 * config.clip && fabs(norms[1] / norms[0] - 1) < 1e-3);
       assert_same_model(precisions[p], ways[1].model, ways[0].model, 1e-4);
@@ -323,27 +323,27 @@ static void norms_without_gradients(void **state) {
     struct mn_pass *other;
     assert_int_equal(mn_pass_open(&other, ways[1].model, MN_PASS_TRAIN, 16, 1, 0), MN_USAGE);
     close_trained(&ways[0]), close_trained(&ways[1]);
-    mn_context_close(context);
+    mn_device_close(device);
   }
 }
 
 static void accumulated_batches_are_one_batch(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp64");
+  struct mn_device *device = open_or_skip(*state, "fp64");
   for (int clip = 0; clip < 2; clip++) {
     struct mn_optimizer_config config = {
         .momentum = 0.9, .weight_decay = 0.01, .nesterov = 1, .clip = clip ? 0.1 : 0, .accumulate = 1};
-    struct trained whole = open_trained(context, config, 4 * ROWS);
+    struct trained whole = open_trained(device, config, 4 * ROWS);
     config.accumulate = 4;
-    struct trained parts = open_trained(context, config, ROWS);
+    struct trained parts = open_trained(device, config, ROWS);
     must_agree("4 batches and one", &whole, &parts);
   }
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
-static void float_follows_double(const char *device, struct mn_optimizer_config config) {
-  struct mn_context *context = open_or_skip(device, "fp32"), *wide = open_or_skip("cpu", "fp64");
-  struct trained narrow = open_trained(context, config, ROWS), exact = open_trained(wide, config, ROWS);
-  struct memory m = {.context = wide}, n = {.context = context};
+static void float_follows_double(const char *where, struct mn_optimizer_config config) {
+  struct mn_device *device = open_or_skip(where, "fp32"), *wide = open_or_skip("cpu", "fp64");
+  struct trained narrow = open_trained(device, config, ROWS), exact = open_trained(wide, config, ROWS);
+  struct memory m = {.device = wide}, n = {.device = device};
   for (int step = 0; step < STEPS; step++) {
     train(&narrow, step);
     train(&exact, step);
@@ -357,8 +357,8 @@ static void float_follows_double(const char *device, struct mn_optimizer_config 
   }
   close_trained(&narrow);
   close_trained(&exact);
-  mn_context_close(context);
-  mn_context_close(wide);
+  mn_device_close(device);
+  mn_device_close(wide);
 }
 
 /* As closely as its rounding lets it. */
@@ -369,13 +369,13 @@ static void fp32_follows_fp64(void **state) {
 }
 
 /* A bfloat16 is the upper half of the float whose value it is; on the CPU it is kept as that float. */
-static void assert_copied(struct mn_context *context, const struct mn_tensor *w) {
-  const size_t size = context->device->plane;
+static void assert_copied(struct mn_device *device, const struct mn_tensor *w) {
+  const size_t size = device->plane;
   const int64_t count = mn_tensor_count(w);
-  double *values = read_values(context, w);
+  double *values = read_values(device, w);
   char *copy = malloc((size_t)count * size);
   assert_non_null(copy);
-  MUST(context->kernels->download(context->device, copy, w->value.planes[0], (size_t)count * size));
+  MUST(device->kernels->download(device, copy, w->value.planes[0], (size_t)count * size));
   for (int64_t i = 0; i < count; i++) {
     float rounded = mn_to_upper_half((float)values[i]);
     assert_memory_equal((char *)&rounded + sizeof rounded - size, copy + (size_t)i * size, size);
@@ -385,20 +385,20 @@ static void assert_copied(struct mn_context *context, const struct mn_tensor *w)
 
 /* In bf16 the GEMMs read a copy of W, rounded with halves away from zero; who updates W writes it. */
 static void updates_refresh_the_half_form(void **state) {
-  struct mn_context *context = open_or_skip(*state, "bf16");
+  struct mn_device *device = open_or_skip(*state, "bf16");
   for (int kind = 0; kind < 4; kind++) {
     struct mn_optimizer_config config = {.momentum = 0.9, .accumulate = 1};
     if (kind / 2) config = typical_adamw;
     if (kind % 2) config.clip = 0.1;
-    struct trained t = open_trained(context, config, ROWS);
+    struct trained t = open_trained(device, config, ROWS);
     train(&t, 0);
     for (int i = 0; i < t.model->count; i++) {
       const struct mn_tensor *w = t.model->parameters[i];
-      if (w->value.planes[0]) assert_copied(context, w);
+      if (w->value.planes[0]) assert_copied(device, w);
     }
     close_trained(&t);
   }
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 static void impossible_settings_are_refused(void **state) {
@@ -422,15 +422,15 @@ static void impossible_settings_are_refused(void **state) {
       {.rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .accumulate = 1},
       {.rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-60, .accumulate = 1},
   };
-  struct mn_context *context = open_or_skip("cpu", "fp32");
-  struct mn_model *model = open_model(context, 1);
+  struct mn_device *device = open_or_skip("cpu", "fp32");
+  struct mn_model *model = open_model(device, 1);
   for (size_t i = 0; i < COUNT(wrong); i++) {
     struct mn_optimizer *optimizer;
     assert_int_equal(mn_optimizer_open(&optimizer, model, &wrong[i]), MN_USAGE);
     assert_null(optimizer);
   }
   mn_model_close(model);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 #define BOTH(test) ON("cpu", test), ON("cuda", test)

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "engine/context.h"
+#include "kernels/device.h"
 #include "train/check/gradcheck.h"
 #include "train/command/options.h"
 #include "train/command/options_table.h"

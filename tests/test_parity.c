@@ -9,14 +9,14 @@
 
 static const char golden[] = "tests/golden/block.h5", trained[] = "tests/golden/adamw.h5";
 
-static mn_status run(const char *device, const char *precision, const char *path, char **report) {
-  struct mn_context *context = open_or_skip(device, precision);
+static mn_status run(const char *name, const char *precision, const char *path, char **report) {
+  struct mn_device *device = open_or_skip(name, precision);
   size_t size = 0;
   FILE *out = open_memstream(report, &size);
   assert_non_null(out);
-  mn_status status = mn_parity(out, context, path, 0, 0);
+  mn_status status = mn_parity(out, device, path, 0, 0);
   fclose(out);
-  mn_context_close(context);
+  mn_device_close(device);
   return status;
 }
 
@@ -170,14 +170,14 @@ static void errors_are_relative_and_see_nan(void **state) {
 /* A tolerance that nothing can meet. */
 static void a_miss_says_so(void **state) {
   (void)state;
-  struct mn_context *context = open_or_skip("cpu", "fp32");
+  struct mn_device *device = open_or_skip("cpu", "fp32");
   FILE *nowhere = fopen("/dev/null", "w");
-  assert_int_equal(mn_parity(nowhere, context, golden, 1e-12, 0), MN_FAILED);
-  assert_int_equal(mn_parity(nowhere, context, golden, 1e-12, 1), MN_FAILED);
-  assert_int_equal(mn_parity(nowhere, context, "tests/golden/no_such_file.h5", 0, 0), MN_NO_INPUT);
-  assert_int_equal(mn_parity(nowhere, context, "tests/test_parity.c", 0, 0), MN_BAD_DATA);
+  assert_int_equal(mn_parity(nowhere, device, golden, 1e-12, 0), MN_FAILED);
+  assert_int_equal(mn_parity(nowhere, device, golden, 1e-12, 1), MN_FAILED);
+  assert_int_equal(mn_parity(nowhere, device, "tests/golden/no_such_file.h5", 0, 0), MN_NO_INPUT);
+  assert_int_equal(mn_parity(nowhere, device, "tests/test_parity.c", 0, 0), MN_BAD_DATA);
   fclose(nowhere);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 #define BOTH(test) ON("cpu", test), ON("cuda", test)

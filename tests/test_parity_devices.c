@@ -475,7 +475,7 @@ static void two_gpus(void **state) {
   enum { COUNT = 5000 };
   struct bench b = {.precision = MN_FP32};
   for (int s = 0; s < SIDES; s++) {
-    mn_status opened = mn_device_open(&b.on[s], MN_DEVICE_CUDA, s, b.precision);
+    mn_status opened = mn_device_open(&b.on[s], s == 0 ? "cuda:0" : "cuda:1", mn_precision_name(b.precision));
     if (opened == MN_OK) continue;
     mn_device_close(b.on[0]);
     assert_int_equal(opened, MN_NO_DEVICE);
@@ -556,7 +556,7 @@ static void precision_words(void **state) {
 static void no_such_device(void **state) {
   (void)state;
   struct mn_device *device = NULL;
-  assert_int_equal(mn_device_open(&device, MN_DEVICE_CUDA, 1000, MN_FP32), MN_NO_DEVICE);
+  assert_int_equal(mn_device_open(&device, "cuda:1000", "fp32"), MN_NO_DEVICE);
   assert_null(device);
   assert_true(strlen(mn_message()) > 0 && !strchr(mn_message(), '\n'));
   assert_non_null(strstr(mn_message(), "the device cpu would do"));

@@ -6,10 +6,10 @@
 /* What a plan with fewer ops saves is what the single operations say: mean and rstd of the block, from
  * outside. */
 static void the_block_saves_its_statistics(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp64");
-  struct mn_model *model = open_model(context, 0, MN_LOSS_MSE);
+  struct mn_device *device = open_or_skip(*state, "fp64");
+  struct mn_model *model = open_model(device, 0, MN_LOSS_MSE);
   struct mn_pass *pass;
-  struct memory m = {.context = context};
+  struct memory m = {.device = device};
   MUST(mn_pass_open(&pass, model, MN_PASS_SEEDED, 3, 1, 0));
   load(pass, 1);
   MUST(mn_tape_forward(pass->tape));
@@ -25,15 +25,15 @@ static void the_block_saves_its_statistics(void **state) {
   free(z);
   mn_pass_close(pass);
   mn_model_close(model);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* Only a tape that trains saves them; y is the same bytes all the same. */
 static void passes_that_do_not_train_save_nothing(void **state) {
   for (size_t p = 0; p < COUNT(precisions); p++) {
-    struct mn_context *context = open_or_skip(*state, precisions[p]);
-    struct mn_model *model = open_model(context, 0, MN_LOSS_MSE);
-    struct memory m = {.context = context};
+    struct mn_device *device = open_or_skip(*state, precisions[p]);
+    struct mn_model *model = open_model(device, 0, MN_LOSS_MSE);
+    struct memory m = {.device = device};
     double *y[2];
     for (int trains = 0; trains < 2; trains++) {
       struct mn_pass *pass;
@@ -50,7 +50,7 @@ static void passes_that_do_not_train_save_nothing(void **state) {
     free(y[0]);
     free(y[1]);
     mn_model_close(model);
-    mn_context_close(context);
+    mn_device_close(device);
   }
 }
 
@@ -59,9 +59,9 @@ static void passes_that_do_not_train_save_nothing(void **state) {
  */
 static void forward_gives_what_a_gemm_reads(void **state) {
   for (size_t p = 0; p < COUNT(precisions); p++) {
-    struct mn_context *context = open_or_skip(*state, precisions[p]);
-    struct mn_model *model = open_model(context, 0, MN_LOSS_MSE);
-    struct memory m = {.context = context};
+    struct mn_device *device = open_or_skip(*state, precisions[p]);
+    struct mn_model *model = open_model(device, 0, MN_LOSS_MSE);
+    struct memory m = {.device = device};
     struct mn_pass *forward, *predict;
     MUST(mn_pass_open(&forward, model, MN_PASS_FORWARD, 37, 1, 0));
     MUST(mn_pass_open(&predict, model, MN_PASS_PREDICT, 37, 1, 0));
@@ -70,24 +70,24 @@ static void forward_gives_what_a_gemm_reads(void **state) {
     MUST(mn_tape_forward(forward->tape));
     MUST(mn_tape_forward(predict->tape));
     struct mn_operand *given = &forward->y->value, *y = &predict->y->value;
-    size_t size = context->device->plane, bytes = 37 * 8 * (size ? size : context->device->real);
+    size_t size = device->plane, bytes = 37 * 8 * (size ? size : device->real);
     assert_int_equal(given->real != NULL, size == 0);
     assert_int_equal(given->planes[0] != NULL, size != 0);
     if (size) {
       y->planes[0] = take_bytes(&m, 37 * 8, size);
       y->scale = given->scale;
-      MUST(context->kernels->round(context->device, y, 0));
+      MUST(device->kernels->round(device, y, 0));
     }
     char found[37 * 8 * 8], expected[sizeof found];
-    MUST(context->kernels->download(context->device, found, size ? given->planes[0] : given->real, bytes));
-    MUST(context->kernels->download(context->device, expected, size ? y->planes[0] : y->real, bytes));
+    MUST(device->kernels->download(device, found, size ? given->planes[0] : given->real, bytes));
+    MUST(device->kernels->download(device, expected, size ? y->planes[0] : y->real, bytes));
     assert_memory_equal(found, expected, bytes);
     y->planes[0] = NULL, y->scale = NULL; /* m's, and the other tape's */
     release_all(&m);
     mn_pass_close(forward);
     mn_pass_close(predict);
     mn_model_close(model);
-    mn_context_close(context);
+    mn_device_close(device);
   }
 }
 

@@ -76,14 +76,14 @@ static void a_factor_leaves_its_headroom(void **state) {
 
 static struct mn_scale *put_scale(struct memory *m, struct mn_scale scale) {
   struct mn_scale *out = take_bytes(m, 1, sizeof scale);
-  MUST(m->context->kernels->upload(m->context->device, out, &scale, sizeof scale));
-  MUST(m->context->kernels->synchronize(m->context->device));
+  MUST(m->device->kernels->upload(m->device, out, &scale, sizeof scale));
+  MUST(m->device->kernels->synchronize(m->device));
   return out;
 }
 
 static struct mn_scale get_scale(const struct memory *m, const struct mn_scale *scale) {
   struct mn_scale out;
-  MUST(m->context->kernels->download(m->context->device, &out, scale, sizeof out));
+  MUST(m->device->kernels->download(m->device, &out, scale, sizeof out));
   return out;
 }
 
@@ -93,7 +93,7 @@ static struct mn_operand put_operand(struct memory *m, int64_t rows, int64_t col
   return (struct mn_operand){.rows = rows,
                              .cols = cols,
                              .real = take_reals(m, values, rows * cols),
-                             .planes = {take_bytes(m, rows * cols, m->context->device->plane)},
+                             .planes = {take_bytes(m, rows * cols, m->device->plane)},
                              .scale = put_scale(m, (struct mn_scale){factor, 7}),
                              .headroom = headroom,
                              .stale = 1};
@@ -103,7 +103,7 @@ static struct mn_operand put_operand(struct memory *m, int64_t rows, int64_t col
 static void assert_plane(const struct memory *m, const char *what, const struct mn_operand *o) {
   int64_t count = o->rows * o->cols;
   double *values = read_reals(m, o->real, count);
-  float *plane = read_float16(m->context, o->planes[0], count), factor = get_scale(m, o->scale).factor;
+  float *plane = read_float16(m->device, o->planes[0], count), factor = get_scale(m, o->scale).factor;
   for (int64_t i = 0; i < count; i++) {
     float expected = mn_to_fp16((float)values[i] * factor);
     if (isnan(expected) ? !isnan(plane[i]) : to_bits(plane[i]) != to_bits(expected))
@@ -115,47 +115,47 @@ static void assert_plane(const struct memory *m, const char *what, const struct 
 
 static void round_measures_when_asked(void **state) {
   enum { ROWS = 37, COLS = 1024, MANY = ROWS * COLS };
-  struct memory m = {.context = open_or_skip(*state, "fp16")};
+  struct memory m = {.device = open_or_skip(*state, "fp16")};
   double *values = random_values(MANY, 1, 3e-5);
   values[5] = INFINITY, values[6] = -INFINITY, values[7] = NAN, values[8] = -0.0, values[9] = 1e-12;
   values[MANY - 1] = -5e-5;
   struct mn_operand o = put_operand(&m, ROWS, COLS, values, 64, MN_HEADROOM_W);
-  MUST(m.context->kernels->round(m.context->device, &o, 0));
+  MUST(m.device->kernels->round(m.device, &o, 0));
   assert_false(o.stale);
   assert_true(get_scale(&m, o.scale).factor == 64 && get_scale(&m, o.scale).largest == 7);
   assert_plane(&m, "the factor that there was", &o);
   o.stale = 1;
-  MUST(m.context->kernels->round(m.context->device, &o, 1));
+  MUST(m.device->kernels->round(m.device, &o, 1));
   assert_false(o.stale);
   assert_true(get_scale(&m, o.scale).largest == 5e-5f);
   assert_true(get_scale(&m, o.scale).factor == mn_scale_factor(5e-5f, MN_HEADROOM_W, 0));
   assert_plane(&m, "a measured factor", &o);
   /* mn_operand_prepare measures, and only what is stale. */
   o.headroom = MN_HEADROOM_X;
-  MUST(mn_operand_prepare(m.context, &o));
+  MUST(mn_operand_prepare(m.device, &o));
   assert_true(get_scale(&m, o.scale).factor == mn_scale_factor(5e-5f, MN_HEADROOM_W, 0));
   o.stale = 1;
-  MUST(mn_operand_prepare(m.context, &o));
+  MUST(mn_operand_prepare(m.device, &o));
   assert_true(get_scale(&m, o.scale).factor == mn_scale_factor(5e-5f, MN_HEADROOM_X, 0));
   assert_plane(&m, "a prepared operand", &o);
   /* Nothing to measure. */
   for (int i = 0; i < MANY; i++) values[i] = i ? 0 : NAN;
   struct mn_operand none = put_operand(&m, ROWS, COLS, values, 64, MN_HEADROOM_X);
-  MUST(m.context->kernels->round(m.context->device, &none, 1));
+  MUST(m.device->kernels->round(m.device, &none, 1));
   assert_true(get_scale(&m, none.scale).factor == 1 && get_scale(&m, none.scale).largest == 0);
   assert_plane(&m, "zeros", &none);
   free(values);
   release_all(&m);
-  mn_context_close(m.context);
+  mn_device_close(m.device);
 }
 
 static void rescale_chooses_by_what_is_known(void **state) {
   enum { CHANNELS = 48 };
-  struct memory m = {.context = open_or_skip(*state, "fp16")};
+  struct memory m = {.device = open_or_skip(*state, "fp16")};
   static const struct mn_scale written[] = {{4, 1.5f}, {4, 0}, {4, INFINITY}, {1, 1e-30f}, {0x1p60f, 1e30f}};
   for (size_t i = 0; i < COUNT(written); i++) {
     struct mn_rescaling r = {.dz = put_scale(&m, written[i])};
-    MUST(m.context->kernels->rescale(m.context->device, &r));
+    MUST(m.device->kernels->rescale(m.device, &r));
     struct mn_scale now = get_scale(&m, r.dz);
     assert_true(now.factor == mn_scale_factor(written[i].largest, MN_HEADROOM_DZ, written[i].factor));
     assert_true(now.factor == mn_scale_next(&written[i]) && now.largest == 0);
@@ -173,19 +173,19 @@ static void rescale_chooses_by_what_is_known(void **state) {
                                .slope = slope};
       double width = (double)CHANNELS / (double)r.groups;
       double bound = 2 * fmax(1, fabs(r.slope)) * (sqrt(width - 1) * 3 + 5);
-      MUST(m.context->kernels->rescale(m.context->device, &r));
+      MUST(m.device->kernels->rescale(m.device, &r));
       assert_true(get_scale(&m, r.y).factor == mn_scale_factor((float)bound, MN_HEADROOM_X, 1));
       assert_true(get_scale(&m, r.dz).factor == mn_scale_next(&written[0]));
       release_all(&m);
     }
   free(gamma), free(beta);
-  mn_context_close(m.context);
+  mn_device_close(m.device);
 }
 
 /* Small integers times powers of two, so that nothing is rounded: the factors must not show at all. */
 static void a_product_is_without_its_factors(void **state) {
   enum { ROWS = 24, COLS = 40, DEPTH = 32 };
-  struct memory m = {.context = open_or_skip(*state, "fp16")};
+  struct memory m = {.device = open_or_skip(*state, "fp16")};
   static const int sizes[][2] = {{0, 0}, {-40, 30}, {-70, 10}, {60, -50}};
   static const float factors[][2] = {{1, 1}, {64, 0x1p-3f}, {0x1p9f, 16}};
   double *a = random_values(ROWS * DEPTH, 1, 8), *b = random_values(COLS * DEPTH, 2, 8);
@@ -201,11 +201,11 @@ static void a_product_is_without_its_factors(void **state) {
       struct mn_operand right = put_operand(&m, COLS, DEPTH, y, factors[f][1] / (float)unit[1], 0);
       if (fabs(log2(1 / unit[0])) > 50 || fabs(log2(1 / unit[1])) > 50) { /* beyond the factors there are */
         left.headroom = right.headroom = MN_HEADROOM_X;
-        MUST(mn_operand_prepare(m.context, &left));
-        MUST(mn_operand_prepare(m.context, &right));
+        MUST(mn_operand_prepare(m.device, &left));
+        MUST(mn_operand_prepare(m.device, &right));
       } else {
-        MUST(m.context->kernels->round(m.context->device, &left, 0));
-        MUST(m.context->kernels->round(m.context->device, &right, 0));
+        MUST(m.device->kernels->round(m.device, &left, 0));
+        MUST(m.device->kernels->round(m.device, &right, 0));
       }
       for (int add = 0; add < 2; add++) {
         for (int i = 0; i < ROWS; i++)
@@ -217,7 +217,7 @@ static void a_product_is_without_its_factors(void **state) {
         for (int i = 0; i < ROWS * COLS; i++) before[i] = 4 * unit[0] * unit[1];
         struct mn_epilogue e = {.kind = add ? MN_ADD : MN_STORE,
                                 .into = take_reals(&m, add ? before : NULL, ROWS * COLS)};
-        MUST(m.context->kernels->gemm(m.context->device, MN_NT, &left, &right, &e));
+        MUST(m.device->kernels->gemm(m.device, MN_NT, &left, &right, &e));
         assert_reals(&m, "a product", e.into, expected, ROWS * COLS, 0);
         free(before);
       }
@@ -225,23 +225,22 @@ static void a_product_is_without_its_factors(void **state) {
       release_all(&m);
     }
   free(a), free(b);
-  mn_context_close(m.context);
+  mn_device_close(m.device);
 }
 
 /* ---- who writes planes ---- */
 
 static int flag_of(const struct memory *m) {
   int raised;
-  MUST(m->context->kernels->download(m->context->device, &raised, m->context->device->nonfinite,
-                                     sizeof raised));
-  MUST(m->context->kernels->zero(m->context->device, m->context->device->nonfinite, sizeof raised));
+  MUST(m->device->kernels->download(m->device, &raised, m->device->nonfinite, sizeof raised));
+  MUST(m->device->kernels->zero(m->device, m->device->nonfinite, sizeof raised));
   return raised;
 }
 
 /* The output of a normalisation, under a factor that rescale chose. */
 static void a_block_writes_y_under_its_factor(void **state) {
   enum { ROWS = 9, CHANNELS = 32, GROUPS = 4 };
-  struct memory m = {.context = open_or_skip(*state, "fp16")};
+  struct memory m = {.device = open_or_skip(*state, "fp16")};
   double *values = random_values(ROWS * CHANNELS, 1, 2);
   struct mn_operand y = put_operand(&m, ROWS, CHANNELS, NULL, 0x1p-5f, 0);
   struct mn_block b = {.ops = MN_OP_ALL,
@@ -261,22 +260,22 @@ static void a_block_writes_y_under_its_factor(void **state) {
       .y = y.scale, .gamma = b.gamma, .beta = b.beta, .channels = CHANNELS, .groups = GROUPS, .slope = 0.1};
   struct mn_epilogue e = {.kind = MN_BLOCK, .block = &b};
   for (int rescaled = 0; rescaled < 2; rescaled++) {
-    if (rescaled) MUST(m.context->kernels->rescale(m.context->device, &r));
+    if (rescaled) MUST(m.device->kernels->rescale(m.device, &r));
     void *d = take_reals(&m, values, ROWS * CHANNELS);
-    MUST(m.context->kernels->epilogue(m.context->device, d, ROWS, CHANNELS, &e));
+    MUST(m.device->kernels->epilogue(m.device, d, ROWS, CHANNELS, &e));
     assert_plane(&m, "y", &y);
     assert_int_equal(flag_of(&m), 0);
   }
   free(values);
   release_all(&m);
-  mn_context_close(m.context);
+  mn_device_close(m.device);
 }
 
 /* dz = dy, or half of it: its largest is noted, over the largest before, and one that the plane cannot hold
  * raises the flag with the mark. */
 static void a_backward_notes_its_largest(void **state) {
   enum { ROWS = 70, CHANNELS = 24, MANY = ROWS * CHANNELS };
-  struct memory m = {.context = open_or_skip(*state, "fp16")};
+  struct memory m = {.device = open_or_skip(*state, "fp16")};
   static const struct {
     double largest;
     float factor, before, noted;
@@ -306,10 +305,10 @@ static void a_backward_notes_its_largest(void **state) {
                            .sums = take_reals(&m, NULL, 3 * mn_chunks(ROWS) * CHANNELS)};
       struct mn_epilogue e = {.kind = MN_BLOCK_BACKWARD, .block = &b};
       for (int mark = 5; mark < 7; mark++) { /* the first mark stays */
-        m.context->device->mark = mark;
-        MUST(m.context->kernels->epilogue(m.context->device, take_reals(&m, dy, MANY), ROWS, CHANNELS, &e));
+        m.device->mark = mark;
+        MUST(m.device->kernels->epilogue(m.device, take_reals(&m, dy, MANY), ROWS, CHANNELS, &e));
       }
-      m.context->device->mark = 1;
+      m.device->mark = 1;
       assert_plane(&m, "dz", &dz);
       assert_true(get_scale(&m, dz.scale).factor == cases[i].factor);
       /* Of an infinity it matters only that it is no factor's. */
@@ -319,7 +318,7 @@ static void a_backward_notes_its_largest(void **state) {
       release_all(&m);
     }
   free(z), free(dy);
-  mn_context_close(m.context);
+  mn_device_close(m.device);
 }
 
 /* An update writes W's plane under the factor that it has, and clears a gradient that it is told to; once the
@@ -329,9 +328,9 @@ static void an_update_keeps_the_factor(void **state) {
   static const char *const precisions[] = {"fp64", "fp32", "bf16", "fp16"};
   for (size_t p = 0; p < COUNT(precisions); p++)
     for (int way = 0; way < 8; way++) {
-      struct memory m = {.context = open_or_skip(*state, precisions[p])};
-      const struct mn_kernels *k = m.context->kernels;
-      struct mn_device *device = m.context->device;
+      struct memory m = {.device = open_or_skip(*state, precisions[p])};
+      const struct mn_kernels *k = m.device->kernels;
+      struct mn_device *device = m.device;
       int clears = way & 1, raised = way & 2, fp16 = device->scaled, nesterov = way & 4;
       double *values = random_values(MANY, 1, 1), *steps = random_values(MANY, 2, 1), rate = 0.25;
       struct mn_operand w = {.rows = ROWS, .cols = COLS, .real = take_reals(&m, values, MANY)};
@@ -358,7 +357,7 @@ static void an_update_keeps_the_factor(void **state) {
       assert_int_equal(flag_of(&m), raised ? 3 : 0);
       free(values), free(steps), free(none), free(left), free(now);
       release_all(&m);
-      mn_context_close(m.context);
+      mn_device_close(m.device);
     }
 }
 
@@ -367,9 +366,9 @@ static void nothing_is_added_once_the_flag_is_raised(void **state) {
   enum { ROWS = 40, COLS = 48, DEPTH = 32 };
   static const char *const precisions[] = {"fp64", "fp32", "fp16"};
   for (size_t p = 0; p < COUNT(precisions); p++) {
-    struct memory m = {.context = open_or_skip(*state, precisions[p])};
-    const struct mn_kernels *k = m.context->kernels;
-    struct mn_device *device = m.context->device;
+    struct memory m = {.device = open_or_skip(*state, precisions[p])};
+    const struct mn_kernels *k = m.device->kernels;
+    struct mn_device *device = m.device;
     double *values = random_values(ROWS * COLS, 1, 1), *a = random_values(DEPTH * ROWS, 2, 1);
     double *b = random_values(DEPTH * COLS, 3, 1);
     struct mn_operand left = {.rows = DEPTH, .cols = ROWS, .real = take_reals(&m, a, DEPTH * ROWS)};
@@ -377,8 +376,8 @@ static void nothing_is_added_once_the_flag_is_raised(void **state) {
     if (device->scaled) {
       left = put_operand(&m, DEPTH, ROWS, a, 1, MN_HEADROOM_X);
       right = put_operand(&m, DEPTH, COLS, b, 1, MN_HEADROOM_X);
-      MUST(mn_operand_prepare(m.context, &left));
-      MUST(mn_operand_prepare(m.context, &right));
+      MUST(mn_operand_prepare(m.device, &left));
+      MUST(mn_operand_prepare(m.device, &right));
     }
     struct mn_epilogue e = {.kind = MN_ADD, .into = take_reals(&m, values, ROWS * COLS)};
     void *d = take_reals(&m, values, ROWS * COLS);
@@ -394,7 +393,7 @@ static void nothing_is_added_once_the_flag_is_raised(void **state) {
       }
     free(values), free(a), free(b);
     release_all(&m);
-    mn_context_close(m.context);
+    mn_device_close(m.device);
   }
 }
 

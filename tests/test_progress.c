@@ -22,8 +22,8 @@ double mn_seconds(void) {
 /* What is said on stderr by steps 1 … `last` of 1000, each `each` seconds after the one before. */
 static const char *said(int64_t last, double each, int quiet) {
   static char text[4096];
-  static struct mn_context context;
-  static struct mn_model model = {.context = &context};
+  static struct mn_device device;
+  static struct mn_model model = {.device = &device};
   static struct mn_optimizer optimizer;
   struct mn_progress_bar progress;
   FILE *caught = tmpfile();

@@ -3,7 +3,7 @@
 #include "tests/checkpoint_make.h"
 #include "train/checkpoint/snapshot.h"
 
-static struct mn_context *context;
+static struct mn_device *device;
 static struct mn_model *model;
 static struct mn_checkpoint *made;
 
@@ -17,14 +17,14 @@ static int open_both(void **state) {
                                    .slope = 0.01,
                                    .loss = MN_LOSS_CROSS_ENTROPY};
   made = make_checkpoint(6, 4, 1, 4, 0, 3);
-  return setup(state) || mn_context_open(&context, "cpu", "fp32") != MN_OK ||
-         mn_model_open(&model, context, &config) != MN_OK;
+  return setup(state) || mn_device_open(&device, "cpu", "fp32") != MN_OK ||
+         mn_model_open(&model, device, &config) != MN_OK;
 }
 
 static int close_both(void **state) {
   mn_checkpoint_free(made);
   mn_model_close(model);
-  mn_context_close(context);
+  mn_device_close(device);
   return teardown(state);
 }
 

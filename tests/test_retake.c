@@ -55,7 +55,7 @@ static void step_by_hand(struct run *r, int64_t measured) {
     if (k == measured) MUST(mn_model_measure(r->model));
     pass->tape->measure = k == measured;
     MUST(mn_tape_issue(pass->tape));
-    MUST(r->context->kernels->synchronize(r->context->device));
+    MUST(r->device->kernels->synchronize(r->device));
   }
   MUST(mn_optimizer_step(r->optimizer, pass->tape));
   MUST(mn_tape_nonfinite(pass->tape, &raised));
@@ -139,10 +139,10 @@ static void stopping_among_overflows_does_not_show(void **state) {
 static void set_factor(struct run *r, int parameter, double times) {
   struct mn_scale *scales = r->model->parameters[parameter]->scales, dz;
   if (!scales) return;
-  MUST(r->context->kernels->download(r->context->device, &dz, &scales[1], sizeof dz));
+  MUST(r->device->kernels->download(r->device, &dz, &scales[1], sizeof dz));
   dz = (struct mn_scale){(float)(times * (double)mn_scale_next(&dz)), 0};
-  MUST(r->context->kernels->upload(r->context->device, &scales[1], &dz, sizeof dz));
-  MUST(r->context->kernels->synchronize(r->context->device));
+  MUST(r->device->kernels->upload(r->device, &scales[1], &dz, sizeof dz));
+  MUST(r->device->kernels->synchronize(r->device));
 }
 
 /* dz's factor is far too large, in every layer or in one: the next batch is taken again, and is what it is in
@@ -178,8 +178,8 @@ static double fullness(const struct run *r, int parameter) {
   int64_t count = mn_tensor_count(t);
   double *values = zeros(count), largest = 0;
   struct mn_scale scale;
-  MUST(mn_tensor_read(r->context, t, values));
-  MUST(r->context->kernels->download(r->context->device, &scale, t->value.scale, sizeof scale));
+  MUST(mn_tensor_read(r->device, t, values));
+  MUST(r->device->kernels->download(r->device, &scale, t->value.scale, sizeof scale));
   for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(values[i]));
   free(values);
   return largest * (double)scale.factor / (double)MN_FP16_MOST;
@@ -288,7 +288,7 @@ static void large_outputs_fit(void **state) {
     struct mn_tensor *gamma = r.model->parameters[MN_BLOCK_GAMMA];
     double *values = zeros(mn_tensor_count(gamma));
     for (int64_t i = 0; i < mn_tensor_count(gamma); i++) values[i] = 1e5 * (double)(i % 5 + 1);
-    MUST(mn_tensor_write(r.context, gamma, values));
+    MUST(mn_tensor_write(r.device, gamma, values));
     free(values);
     train(&r, 3);
     assert_int_equal(r.trainer->retaken, 0);
@@ -327,10 +327,10 @@ static void a_run_without_factors_measures(void **state) {
 
 /* Targets and outputs of 1e-4, so that dz is some 1e-11, and a rate to match for the weights; the vectors
  * stay. Without a factor float16 would make every dz 0. The losses before and after. */
-static void train_on_little(const char *device, const char *precision, double *before, double *after) {
+static void train_on_little(const char *name, const char *precision, double *before, double *after) {
   const double small = 1e-4;
   struct setup setup = {precision, 0, 0, 100, {.momentum = 0.9, .accumulate = 1}};
-  struct run r = {.setup = &setup, .context = open_or_skip(device, precision), .data = make(0)};
+  struct run r = {.setup = &setup, .device = open_or_skip(name, precision), .data = make(0)};
   struct mn_model_config config = {.inputs = INPUTS,
                                    .depth = 1,
                                    .hidden = {CHANNELS},
@@ -342,15 +342,15 @@ static void train_on_little(const char *device, const char *precision, double *b
   struct mn_trainer_config training = {.batch = setup.batch,
                                        .schedule = {.rate = 1 / (small * small), .horizon = 1000}};
   r.data.scale = small;
-  MUST(mn_model_open(&r.model, r.context, &config));
+  MUST(mn_model_open(&r.model, r.device, &config));
   MUST(mn_optimizer_open(&r.optimizer, r.model, &setup.optimizer));
   MUST(mn_model_initialise(r.model, 3));
   for (int i = 1; i < r.model->count; i++) {
     struct mn_tensor *t = r.model->parameters[i];
     double *values = zeros(mn_tensor_count(t));
     for (int64_t k = 0; k < mn_tensor_count(t) && i == MN_BLOCK_GAMMA; k++) values[k] = small;
-    MUST(mn_tensor_write(r.context, t, values));
-    MUST(mn_tensor_train(r.context, t, MN_TRAIN_FROZEN, NULL));
+    MUST(mn_tensor_write(r.device, t, values));
+    MUST(mn_tensor_train(r.device, t, MN_TRAIN_FROZEN, NULL));
     free(values);
   }
   MUST(mn_trainer_open(&r.trainer, r.model, r.optimizer, &r.data.base, &training, NULL));
@@ -359,7 +359,7 @@ static void train_on_little(const char *device, const char *precision, double *b
     struct mn_scale dz;
     MUST(mn_trainer_step(r.trainer));
     if (!r.model->parameters[0]->scales) continue;
-    MUST(r.context->kernels->download(r.context->device, &dz, &r.model->parameters[0]->scales[1], sizeof dz));
+    MUST(r.device->kernels->download(r.device, &dz, &r.model->parameters[0]->scales[1], sizeof dz));
     assert_true(dz.largest > 0 && dz.largest < 1e-8f);
   }
   *after = loss_of(&r);

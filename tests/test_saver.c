@@ -106,8 +106,8 @@ static mn_status fake_allocate(struct mn_device *device, void **out, size_t byte
   return fake.own->allocate(device, out, bytes);
 }
 
-static void take_way(struct mn_context *context, enum way way) {
-  fake.own = context->device->kernels;
+static void take_way(struct mn_device *device, enum way way) {
+  fake.own = device->kernels;
   fake.table = *fake.own;
   fake.allocation = way == NO_ROOM ? MN_NO_MEMORY : MN_OK;
   fake.download = MN_OK;
@@ -118,7 +118,7 @@ static void take_way(struct mn_context *context, enum way way) {
   if (way == BESIDE) fake.table.join = fake_join; /* else it is a step of a download */
   fake.table.download_beside = fake_download_beside;
   fake.table.allocate = fake_allocate;
-  context->kernels = &fake.table;
+  device->kernels = &fake.table;
 }
 
 /* ---- a run, and what it has on the device ---- */
@@ -126,7 +126,7 @@ static void take_way(struct mn_context *context, enum way way) {
 static const struct mn_text config[] = {{"hidden", "12,8"}, {"lr", "0.05"}};
 
 struct run {
-  struct mn_context *context;
+  struct mn_device *device;
   struct training training;
   struct mn_progress progress;
   struct mn_saver *saver;
@@ -141,23 +141,23 @@ static void train(struct run *r, int64_t steps) {
 }
 
 /* The saver is opened by open_saver, after the first saves by other means. */
-static struct run open_run(const char *device, const char *precision, struct mn_optimizer_config sgd) {
-  struct run r = {.context = open_or_skip(device, precision),
+static struct run open_run(const char *name, const char *precision, struct mn_optimizer_config sgd) {
+  struct run r = {.device = open_or_skip(name, precision),
                   .progress = {.rows = 100, .seed = 3, .best = -INFINITY}};
-  r.training = open_training(r.context, sgd, 2, 5);
+  r.training = open_training(r.device, sgd, 2, 5);
   return r;
 }
 
 static void open_saver(struct run *r, const char *to, int keep, enum way way) {
-  take_way(r->context, way);
+  take_way(r->device, way);
   MUST(mn_saver_open(&r->saver, to, keep, r->training.model, r->training.optimizer));
 }
 
 static void close_run(struct run *r) {
   mn_saver_close(r->saver);
-  r->context->kernels = r->context->device->kernels;
+  r->device->kernels = r->device->kernels;
   close_training(&r->training);
-  mn_context_close(r->context);
+  mn_device_close(r->device);
 }
 
 static mn_status start(struct run *r) {
@@ -177,11 +177,11 @@ static void save_at_once(const struct run *r, const char *to) {
 
 /* kept NULL: the parameter's values. */
 static void *download_array(const struct run *r, const struct mn_tensor *t, const void *kept) {
-  size_t bytes = (size_t)mn_tensor_count(t) * r->context->device->real;
+  size_t bytes = (size_t)mn_tensor_count(t) * r->device->real;
   void *out = malloc(bytes);
   assert_non_null(out);
-  MUST(kept ? r->context->kernels->download(r->context->device, out, kept, bytes)
-            : mn_tensor_download(r->context, t, out, bytes));
+  MUST(kept ? r->device->kernels->download(r->device, out, kept, bytes)
+            : mn_tensor_download(r->device, t, out, bytes));
   return out;
 }
 
@@ -210,7 +210,7 @@ static int same_values(const struct run *r, const struct values *a, const struct
   const struct mn_model *model = r->training.model;
   int same = 1;
   for (int i = 0; i < 3 * model->count; i++) {
-    size_t bytes = (size_t)mn_tensor_count(model->parameters[i % model->count]) * r->context->device->real;
+    size_t bytes = (size_t)mn_tensor_count(model->parameters[i % model->count]) * r->device->real;
     if (!a->arrays[i] != !b->arrays[i]) return 0;
     if (a->arrays[i]) same &= memcmp(a->arrays[i], b->arrays[i], bytes) == 0;
   }
@@ -254,16 +254,16 @@ static int tear_down(void **state) {
 
 /* The writer is held before it has a byte, and parameters, momentum, progress and options change meanwhile.
  */
-static void check_moment(const char *device, const char *precision, struct mn_optimizer_config sgd,
+static void check_moment(const char *name, const char *precision, struct mn_optimizer_config sgd,
                          enum way way) {
-  struct run r = open_run(device, precision, sgd);
+  struct run r = open_run(name, precision, sgd);
   train(&r, 2);
   struct values before = values_of(&r);
   const struct mn_progress progress = r.progress;
   struct mn_text passing[COUNT(config)];
   memcpy(passing, config, sizeof config);
   save_at_once(&r, in_folder("reference.h5"));
-  size_t bytes = r.context->bytes;
+  size_t bytes = r.device->bytes;
   open_saver(&r, path, 1, way);
   assert_false(mn_saver_busy(r.saver));
   assert_int_equal(saved_by(&r), -1);
@@ -272,7 +272,7 @@ static void check_moment(const char *device, const char *precision, struct mn_op
   memset(passing, 'x', sizeof passing);
   assert_int_equal(fake.copies > 0, way == BESIDE);
   assert_int_equal(fake.noted, fake.copies);
-  assert_int_equal(r.context->bytes > bytes, way == BESIDE || (way == OWN && r.context->kernels->note));
+  assert_int_equal(r.device->bytes > bytes, way == BESIDE || (way == OWN && r.device->kernels->note));
   train(&r, 3);
   struct values after = values_of(&r);
   assert_false(same_values(&r, &before, &after));
@@ -293,7 +293,7 @@ static void check_moment(const char *device, const char *precision, struct mn_op
   assert_int_equal(unlink(path), 0);
   mn_saver_close(r.saver);
   r.saver = NULL;
-  assert_int_equal(r.context->bytes, bytes);
+  assert_int_equal(r.device->bytes, bytes);
   free_values(&before), free_values(&after);
   close_run(&r);
 }

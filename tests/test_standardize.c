@@ -169,10 +169,10 @@ static void the_model_keeps_it(void **state) {
            "raw.h5 "
            "--init whole.h5 --checkpoint tuned.h5");
   assert_true(fabs(loss_of(EVAL "tuned.h5") - loss) < 1e-4 * loss);
-  struct mn_context *context;
+  struct mn_device *device;
   struct mn_model *model;
-  assert_int_equal(mn_context_open(&context, "cpu", "fp32"), MN_OK);
-  assert_int_equal(mn_model_load(&model, context, "whole.h5"), MN_OK);
+  assert_int_equal(mn_device_open(&device, "cpu", "fp32"), MN_OK);
+  assert_int_equal(mn_model_load(&model, device, "whole.h5"), MN_OK);
   assert_memory_equal(model->mean, c->input[0].value, COLS * sizeof(double));
   assert_memory_equal(model->scale, c->input[1].value, COLS * sizeof(double));
   assert_int_equal(mn_model_save(model, "alone.h5"), MN_OK);
@@ -180,7 +180,7 @@ static void the_model_keeps_it(void **state) {
   double zero[COLS] = {0};
   assert_int_equal(mn_model_standardize(model, zero, zero), MN_USAGE);
   mn_model_close(model);
-  mn_context_close(context);
+  mn_device_close(device);
   mn_checkpoint_free(c);
 }
 

@@ -39,13 +39,12 @@ struct shape {
   int64_t rows, inputs, outputs, groups;
 };
 
-static struct mn_dataset *open_like(const char *device, enum mn_part part, struct shape at, double noise,
+static struct mn_dataset *open_like(const char *name, enum mn_part part, struct shape at, double noise,
                                     uint64_t seed) {
   struct mn_dataset *d;
-  struct mn_context *context = open_or_skip(device, "fp32");
-  MUST(mn_dataset_synthetic(&d, part, at.rows, at.inputs, at.outputs, at.groups, noise, seed,
-                            context->device));
-  mn_context_close(context);
+  struct mn_device *device = open_or_skip(name, "fp32");
+  MUST(mn_dataset_synthetic(&d, part, at.rows, at.inputs, at.outputs, at.groups, noise, seed, device));
+  mn_device_close(device);
   return d;
 }
 
@@ -144,7 +143,7 @@ static void read_part(const char *device, int part, struct shape at, size_t real
 /* Two datasets on one GPU are equal byte for byte. Of the CPU's, x is equal, and y as near as dataset.h says:
  * floats to one unit in the last place, or to 1e-12. */
 static void a_gpu_teaches_what_the_cpu_does(void **state) {
-  mn_context_close(open_or_skip(*state, "fp32"));
+  mn_device_close(open_or_skip(*state, "fp32"));
   for (size_t s = 0; s < COUNT(SHAPES); s++) {
     const struct shape at = SHAPES[s];
     for (int part = MN_PART_TRAIN; part <= MN_PART_TEST; part++)
@@ -180,12 +179,12 @@ const char *__asan_default_options(void) {
 static void a_teacher_without_room_is_refused(void **state) {
   struct mn_dataset *d;
   const int64_t widest = (int64_t)1 << 22;
-  struct mn_context *context = open_or_skip(*state, "fp32");
-  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 9, widest, widest, 1, 0, 0, context->device),
-                 MN_NO_MEMORY, context->name, "no room for a synthetic teacher", "4194304 inputs",
-                 "134217728.0 MiB", "the rows of a file", NULL);
+  struct mn_device *device = open_or_skip(*state, "fp32");
+  assert_message(mn_dataset_synthetic(&d, MN_PART_TRAIN, 9, widest, widest, 1, 0, 0, device), MN_NO_MEMORY,
+                 device->name, "no room for a synthetic teacher", "4194304 inputs", "134217728.0 MiB",
+                 "the rows of a file", NULL);
   assert_null(d);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 static void refuses_teachers(void **state) {

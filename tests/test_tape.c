@@ -9,12 +9,12 @@
 /* Store, add and update give what they say of one and the same gradient: twice the store is the add after two
  * passes, and the update moves by rate times it. */
 static void sinks_do_what_they_say(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp64");
-  struct mn_model *model = open_model(context, 0, MN_LOSS_MSE);
-  struct memory m = {.context = context};
+  struct mn_device *device = open_or_skip(*state, "fp64");
+  struct mn_model *model = open_model(device, 0, MN_LOSS_MSE);
+  struct memory m = {.device = device};
   double *stored[MN_MODEL_PARAMETERS], *before[MN_MODEL_PARAMETERS], rate = 0.25;
   double *device_rate = take_bytes(&m, 1, sizeof rate);
-  MUST(context->kernels->upload(context->device, device_rate, &rate, sizeof rate));
+  MUST(device->kernels->upload(device, device_rate, &rate, sizeof rate));
   struct mn_rule sgd = {.rate = device_rate};
   static const enum mn_training hows[] = {MN_TRAIN_STORE, MN_TRAIN_ADD, MN_TRAIN_UPDATE};
   for (int how = 0; how < 3; how++) {
@@ -49,16 +49,16 @@ static void sinks_do_what_they_say(void **state) {
   }
   release_all(&m);
   mn_model_close(model);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* A frozen parameter has no gradient, and what only frozen ones lead to is not computed. */
 static void frozen_parameters_get_nothing(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32");
-  struct mn_model *model = open_model(context, 0, MN_LOSS_MSE);
+  struct mn_device *device = open_or_skip(*state, "fp32");
+  struct mn_model *model = open_model(device, 0, MN_LOSS_MSE);
   struct mn_pass *pass;
   for (int i = 0; i < 8; i++)
-    MUST(mn_tensor_train(context, model->parameters[i], i < 4 ? MN_TRAIN_FROZEN : MN_TRAIN_STORE, NULL));
+    MUST(mn_tensor_train(device, model->parameters[i], i < 4 ? MN_TRAIN_FROZEN : MN_TRAIN_STORE, NULL));
   MUST(mn_pass_open(&pass, model, MN_PASS_TRAIN, 5, 1, 0));
   load(pass, 1);
   for (int i = 0; i < 4; i++) assert_null(model->parameters[i]->gradient);
@@ -67,17 +67,17 @@ static void frozen_parameters_get_nothing(void **state) {
   MUST(mn_tape_backward(pass->tape));
   mn_pass_close(pass);
   mn_model_close(model);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* A block that feeds one GEMM receives dz from that GEMM's epilogue; one that is used twice, a sum. */
 static void sinks_are_handed_over(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32");
-  struct mn_model *model = open_model(context, 0, MN_LOSS_MSE);
+  struct mn_device *device = open_or_skip(*state, "fp32");
+  struct mn_model *model = open_model(device, 0, MN_LOSS_MSE);
   MUST(mn_model_train(model, MN_TRAIN_STORE, NULL));
   struct mn_tape *tape;
   struct mn_tensor *x, *h, *sum, *y;
-  MUST(mn_tape_open(&tape, context, 1));
+  MUST(mn_tape_open(&tape, device, 1));
   MUST(mn_tape_input(tape, &x, "x", 5, 7));
   MUST(mn_block_record(tape, &h, x, &model->layers[0]));
   MUST(mn_add_record(tape, &sum, h, h));
@@ -94,42 +94,42 @@ static void sinks_are_handed_over(void **state) {
   assert_int_equal(pass->tape->last->sinks[0]->kind, MN_BLOCK_BACKWARD);
   mn_pass_close(pass);
   mn_model_close(model);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 static void steps_allocate_nothing(void **state) {
   for (size_t p = 0; p < COUNT(precisions); p++) {
-    struct mn_context *context = open_or_skip(*state, precisions[p]);
+    struct mn_device *device = open_or_skip(*state, precisions[p]);
     for (size_t s = 0; s < COUNT(settings); s++)
       for (int kind = 0; kind < 3; kind++) {
-        struct training t = open_training(context, settings[s], kind, 5);
+        struct training t = open_training(device, settings[s], kind, 5);
         step(&t, 0);
-        int64_t allocations = context->allocations;
-        size_t bytes = context->bytes;
+        int64_t allocations = device->allocations;
+        size_t bytes = device->bytes;
         for (uint64_t k = 1; k < 4; k++) step(&t, k);
-        assert_int_equal(context->allocations, allocations);
-        assert_int_equal(context->bytes, bytes);
+        assert_int_equal(device->allocations, allocations);
+        assert_int_equal(device->bytes, bytes);
         close_training(&t);
       }
-    assert_int_equal(context->bytes, 0);
-    mn_context_close(context);
+    assert_int_equal(device->bytes, 0);
+    mn_device_close(device);
   }
 }
 
 /* A parameter's values, and what the rule keeps of it, as they stand in memory. */
 static char *bytes_of(const struct training *t, size_t *size) {
-  struct mn_context *context = t->model->context;
+  struct mn_device *device = t->model->device;
   char *out = NULL;
   *size = 0;
   for (int i = 0; i < t->model->count; i++) {
     const struct mn_tensor *p = t->model->parameters[i];
-    size_t bytes = (size_t)mn_tensor_count(p) * context->device->real;
+    size_t bytes = (size_t)mn_tensor_count(p) * device->real;
     const void *const kept[] = {NULL, p->momentum, p->squares};
     for (int k = 0; k < 3; k++) {
       if (k > 0 && !kept[k]) continue;
       assert_non_null(out = realloc(out, *size + bytes));
-      MUST(k ? context->kernels->download(context->device, out + *size, kept[k], bytes)
-             : mn_tensor_download(context, p, out + *size, bytes));
+      MUST(k ? device->kernels->download(device, out + *size, kept[k], bytes)
+             : mn_tensor_download(device, p, out + *size, bytes));
       *size += bytes;
     }
   }
@@ -142,17 +142,17 @@ struct trace {
   size_t size;
 };
 
-static struct trace trace_of(const char *device, const char *precision, int setting, int kind, int64_t rows,
+static struct trace trace_of(const char *name, const char *precision, int setting, int kind, int64_t rows,
                              int threads) {
   omp_set_num_threads(threads);
-  struct mn_context *context = open_or_skip(device, precision);
-  struct training t = open_training(context, settings[setting], kind, rows);
+  struct mn_device *device = open_or_skip(name, precision);
+  struct training t = open_training(device, settings[setting], kind, rows);
   struct trace out;
   t.pass->tape->largest_product = MN_TAPE_SMALL; /* or one thread would do it all */
   for (int k = 0; k < 4; k++) out.losses[k] = step(&t, (uint64_t)k);
   out.bytes = bytes_of(&t, &out.size);
   close_training(&t);
-  mn_context_close(context);
+  mn_device_close(device);
   return out;
 }
 
@@ -179,12 +179,12 @@ static void equal_runs_give_equal_bytes(void **state) {
  * with scaled planes, are never replayed. */
 static void a_step_is_forward_and_backward(void **state) {
   for (size_t p = 0; p < COUNT(precisions); p++) {
-    struct mn_context *context = open_or_skip(*state, precisions[p]);
-    const int replays = context->kernels->graph_launch && !context->device->scaled;
+    struct mn_device *device = open_or_skip(*state, precisions[p]);
+    const int replays = device->kernels->graph_launch && !device->scaled;
     for (size_t s = 0; s < COUNT(settings); s++)
       for (int kind = 0; kind < 3; kind++) {
-        struct training whole = open_training(context, settings[s], kind, 40);
-        struct training apart = open_training(context, settings[s], kind, 40);
+        struct training whole = open_training(device, settings[s], kind, 40);
+        struct training apart = open_training(device, settings[s], kind, 40);
         apart.apart = whole.measures = 1;
         for (uint64_t k = 0; k < 4; k++) assert_true(step(&whole, k) == step(&apart, k));
         assert_int_equal(whole.pass->tape->replay.graph != NULL, replays);
@@ -197,7 +197,7 @@ static void a_step_is_forward_and_backward(void **state) {
         close_training(&whole);
         close_training(&apart);
       }
-    mn_context_close(context);
+    mn_device_close(device);
   }
 }
 
@@ -207,7 +207,7 @@ static void result_of(struct mn_pass *pass, double *out) {
   if (pass->target || pass->labels)
     MUST(mn_tape_results(pass->tape, &out[0], &out[1]));
   else
-    MUST(mn_tensor_read(pass->model->context, pass->y, out));
+    MUST(mn_tensor_read(pass->model->device, pass->y, out));
 }
 
 /* On CUDA the forwards after the first are one graph: it sees a new batch, and parameters that another tape
@@ -216,10 +216,10 @@ static void result_of(struct mn_pass *pass, double *out) {
 static void replayed_forwards_see_what_is_new(void **state) {
   enum { ROUNDS = 5, RESULTS = 40 * 8 };
   for (size_t p = 0; p < COUNT(precisions); p++) {
-    struct mn_context *context = open_or_skip(*state, precisions[p]);
+    struct mn_device *device = open_or_skip(*state, precisions[p]);
     for (int kind = 0; kind < 3; kind++)
       for (int evaluates = 0; evaluates < 2; evaluates++) {
-        struct training t = open_training(context, settings[1], kind, 40);
+        struct training t = open_training(device, settings[1], kind, 40);
         enum mn_pass_kind what = evaluates ? MN_PASS_EVALUATE : MN_PASS_PREDICT;
         struct mn_pass *replayed, *fresh;
         double found[RESULTS] = {0}, expected[RESULTS] = {0}, before[RESULTS] = {0};
@@ -227,7 +227,7 @@ static void replayed_forwards_see_what_is_new(void **state) {
         for (uint64_t k = 0; k < ROUNDS; k++) {
           if (k < 3) load(replayed, 60 + k);
           if (k == 3) step(&t, 0);
-          if (k == 4) randomise(context, t.model->parameters[0], 77);
+          if (k == 4) randomise(device, t.model->parameters[0], 77);
           result_of(replayed, found);
           MUST(mn_pass_open(&fresh, t.model, what, 40, 1, 0));
           load(fresh, k < 3 ? 60 + k : 62);
@@ -238,14 +238,14 @@ static void replayed_forwards_see_what_is_new(void **state) {
           assert_true(memcmp(found, before, sizeof found) != 0);
           memcpy(before, found, sizeof before);
           assert_int_equal(replayed->tape->replay.graph != NULL,
-                           k > 0 && context->kernels->graph_launch != NULL);
+                           k > 0 && device->kernels->graph_launch != NULL);
         }
         for (int k = 0; k < 3; k++) MUST(mn_tape_forward(t.pass->tape));
         assert_null(t.pass->tape->replay.graph);
         mn_pass_close(replayed);
         close_training(&t);
       }
-    mn_context_close(context);
+    mn_device_close(device);
   }
 }
 
@@ -262,15 +262,15 @@ static void small_products_take_fewer_threads(void **state) {
     int of, all, expected;
   } cases[] = {
       {64, 256, 9, 0, 1}, {128, 256, 9, 0, 2}, {128, 256, 3, 0, 1}, {512, 256, 9, 0, 9}, {4, 16, 9, 1, 9}};
-  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_device *device = open_or_skip(*state, "fp32");
   for (size_t i = 0; i < COUNT(cases); i++) {
     struct mn_tape *tape;
     struct mn_tensor *x, *w, *y;
     int threads = 0;
     omp_set_num_threads(cases[i].of);
-    context->all_threads = cases[i].all;
-    MUST(mn_tape_open(&tape, context, 0));
-    MUST(mn_tensor_parameter(context, &w, "w", 2, cases[i].width, cases[i].width));
+    device->all_threads = cases[i].all;
+    MUST(mn_tape_open(&tape, device, 0));
+    MUST(mn_tensor_parameter(device, &w, "w", 2, cases[i].width, cases[i].width));
     MUST(mn_tape_input(tape, &x, "x", cases[i].rows, cases[i].width));
     MUST(mn_linear_record(tape, &y, x, w, NULL));
     MUST(mn_tape_finish(tape));
@@ -278,10 +278,10 @@ static void small_products_take_fewer_threads(void **state) {
     assert_int_equal(threads, cases[i].expected);
     assert_int_equal(omp_get_max_threads(), cases[i].of);
     mn_tape_close(tape);
-    mn_tensor_free(context, w);
+    mn_tensor_free(device, w);
   }
   omp_set_num_threads(2);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* On the CPU the number of threads does not matter either; the GEMMs here are too small for OpenBLAS to cut
@@ -303,11 +303,11 @@ static void threads_do_not_change_bytes(void **state) {
 /* Many rows and parts, so that the sums have several chunks and spans: all of it but the GEMMs. */
 static void kernels_do_not_depend_on_threads(void **state) {
   enum { ROWS = 1500, CHANNELS = 24, GROUPS = 6, MANY = ROWS * CHANNELS };
-  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_device *device = open_or_skip(*state, "fp32");
   double *first[4] = {0}, loss = 0;
   for (int threads = 1; threads <= 4; threads++) {
     omp_set_num_threads(threads);
-    struct memory m = {.context = context};
+    struct memory m = {.device = device};
     double *d = random_values(MANY, 1, 2), *vectors = random_values(CHANNELS, 2, 1);
     void *vector = take_reals(&m, vectors, CHANNELS);
     struct mn_operand dz = {.rows = ROWS, .cols = CHANNELS, .real = take_reals(&m, NULL, MANY)};
@@ -337,10 +337,10 @@ static void kernels_do_not_depend_on_threads(void **state) {
     double *out = take_bytes(&m, 1, sizeof(double)), result;
     double *scratch = take_bytes(&m, mn_reduce_scratch(ROWS * GROUPS), sizeof(double));
     struct mn_reduction sum = {out, scratch, block.loss_parts, ROWS * GROUPS, 1};
-    const struct mn_kernels *k = context->kernels;
-    MUST(k->epilogue(context->device, block.z, ROWS, CHANNELS, &epilogue));
-    MUST(k->column_sums(context->device, block.sums, mn_chunks(ROWS), CHANNELS, sinks, &sum));
-    MUST(k->download(context->device, &result, out, sizeof result));
+    const struct mn_kernels *k = device->kernels;
+    MUST(k->epilogue(device, block.z, ROWS, CHANNELS, &epilogue));
+    MUST(k->column_sums(device, block.sums, mn_chunks(ROWS), CHANNELS, sinks, &sum));
+    MUST(k->download(device, &result, out, sizeof result));
     double *all[4] = {read_reals(&m, dz.real, MANY), 0};
     for (int i = 0; i < 3; i++) all[i + 1] = read_reals(&m, stores[i].into, CHANNELS);
     for (int i = 0; i < 4; i++) {
@@ -359,16 +359,16 @@ static void kernels_do_not_depend_on_threads(void **state) {
   }
   omp_set_num_threads(2);
   for (int i = 0; i < 4; i++) free(first[i]);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* Σ dz over a group of a row is 0, whatever dy is: so dbias sums to 0 over each group, and moving a group's
  * bias as a whole changes nothing. */
 static void bias_gradients_cancel_in_each_group(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp64");
-  struct mn_model *model = open_model(context, 0, MN_LOSS_MSE);
+  struct mn_device *device = open_or_skip(*state, "fp64");
+  struct mn_model *model = open_model(device, 0, MN_LOSS_MSE);
   struct mn_pass *pass;
-  struct memory m = {.context = context};
+  struct memory m = {.device = device};
   MUST(mn_model_train(model, MN_TRAIN_STORE, NULL));
   MUST(mn_pass_open(&pass, model, MN_PASS_TRAIN, 41, 1, 0));
   load(pass, 1);
@@ -387,25 +387,25 @@ static void bias_gradients_cancel_in_each_group(void **state) {
   }
   mn_pass_close(pass);
   mn_model_close(model);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* One NaN or infinity in a batch: no parameter and no momentum moves, on any path; and once the flag is down
  * again, training goes on. */
 static void nonfinite_batches_change_nothing(void **state) {
   static const double bad[] = {NAN, INFINITY};
-  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_device *device = open_or_skip(*state, "fp32");
   for (size_t s = 0; s < COUNT(settings); s++)
     for (int kind = 0; kind < 3; kind++)
       for (size_t b = 0; b < COUNT(bad); b++) {
-        struct training t = open_training(context, settings[s], kind, 40);
+        struct training t = open_training(device, settings[s], kind, 40);
         size_t size;
         int flag = 0;
         step(&t, 0);
         char *before = bytes_of(&t, &size);
         double *x = random_values(mn_tensor_count(t.pass->x), 5, 1);
         x[37 * 7 + 3] = bad[b];
-        MUST(mn_tensor_write(context, t.pass->x, x));
+        MUST(mn_tensor_write(device, t.pass->x, x));
         free(x);
         MUST(mn_tape_forward(t.pass->tape));
         MUST(mn_tape_backward(t.pass->tape));
@@ -425,15 +425,15 @@ static void nonfinite_batches_change_nothing(void **state) {
         free(before);
         close_training(&t);
       }
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* A flag belongs to the pass that raised it: an evaluation of a bad batch leaves training alone, whether
  * updates are fused or applied by the optimizer, and before and after the steps became a graph. */
 static void an_evaluation_cannot_stop_training(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_device *device = open_or_skip(*state, "fp32");
   for (size_t s = 0; s < COUNT(settings); s++) {
-    struct training t = open_training(context, settings[s], 0, 5);
+    struct training t = open_training(device, settings[s], 0, 5);
     struct mn_pass *evaluation;
     size_t size;
     int raised = 0;
@@ -443,7 +443,7 @@ static void an_evaluation_cannot_stop_training(void **state) {
       char *before = bytes_of(&t, &size);
       double *x = random_values(mn_tensor_count(evaluation->x), 9, 1);
       x[3] = NAN;
-      MUST(mn_tensor_write(context, evaluation->x, x));
+      MUST(mn_tensor_write(device, evaluation->x, x));
       free(x);
       MUST(mn_tape_forward(evaluation->tape));
       MUST(mn_tape_nonfinite(evaluation->tape, &raised));
@@ -458,7 +458,7 @@ static void an_evaluation_cannot_stop_training(void **state) {
     mn_pass_close(evaluation);
     close_training(&t);
   }
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 /* Only digits after "cuda:", and no ordinal that an int would wrap to that of another GPU. */
@@ -467,26 +467,26 @@ static void unknown_devices_are_refused(void **state) {
   static const char *const names[] = {"",        "gpu",     "cuda:",   "cuda: 1",
                                       "cuda:+1", "cuda:-1", "cuda:1x", "cuda:4294967296"};
   for (size_t i = 0; i < COUNT(names); i++) {
-    struct mn_context *context;
-    assert_int_equal(mn_context_open(&context, names[i], "fp32"), MN_USAGE);
-    assert_null(context);
+    struct mn_device *device;
+    assert_int_equal(mn_device_open(&device, names[i], "fp32"), MN_USAGE);
+    assert_null(device);
   }
 }
 
 /* Neither a matrix's elements nor its bytes wrap: (2³¹ − 1)·(2³⁰ + 1) doubles are 8 GiB modulo 2⁶⁴. */
 static void sizes_do_not_wrap(void **state) {
   (void)state;
-  struct mn_context *context;
+  struct mn_device *device;
   struct mn_tape *tape;
   struct mn_tensor *tensor;
-  MUST(mn_context_open(&context, "cpu", "fp64"));
-  MUST(mn_tape_open(&tape, context, 0));
+  MUST(mn_device_open(&device, "cpu", "fp64"));
+  MUST(mn_tape_open(&tape, device, 0));
   const int64_t most = INT32_MAX, wide = most + 1;
-  assert_int_equal(mn_tensor_parameter(context, &tensor, "w", 2, most, wide / 2 + 1), MN_NO_MEMORY);
-  assert_int_equal(mn_tensor_parameter(context, &tensor, "w", 2, wide << 10, wide), MN_USAGE);
+  assert_int_equal(mn_tensor_parameter(device, &tensor, "w", 2, most, wide / 2 + 1), MN_NO_MEMORY);
+  assert_int_equal(mn_tensor_parameter(device, &tensor, "w", 2, wide << 10, wide), MN_USAGE);
   assert_int_equal(mn_tape_input(tape, &tensor, "x", wide << 10, wide), MN_USAGE);
   mn_tape_close(tape);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 #define BOTH(test) ON("cpu", test), ON("cuda", test)

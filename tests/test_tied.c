@@ -13,41 +13,41 @@ struct tied {
   int shared;
 };
 
-static struct tied open_tied(struct mn_context *context, int shared, enum mn_training how,
+static struct tied open_tied(struct mn_device *device, int shared, enum mn_training how,
                              const struct mn_rule *sgd) {
   struct tied t = {.shared = shared};
   struct mn_tensor *h;
   for (int i = 0; i < 2 - shared; i++) {
-    MUST(mn_tensor_parameter(context, &t.weights[i], "weight", 2, TIED, TIED));
-    MUST(mn_tensor_parameter(context, &t.biases[i], "bias", 1, 1, TIED));
-    randomise(context, t.weights[i], 1);
-    randomise(context, t.biases[i], 2);
-    MUST(mn_tensor_train(context, t.weights[i], how, sgd));
-    MUST(mn_tensor_train(context, t.biases[i], how, sgd));
+    MUST(mn_tensor_parameter(device, &t.weights[i], "weight", 2, TIED, TIED));
+    MUST(mn_tensor_parameter(device, &t.biases[i], "bias", 1, 1, TIED));
+    randomise(device, t.weights[i], 1);
+    randomise(device, t.biases[i], 2);
+    MUST(mn_tensor_train(device, t.weights[i], how, sgd));
+    MUST(mn_tensor_train(device, t.biases[i], how, sgd));
   }
   if (shared) t.weights[1] = t.weights[0], t.biases[1] = t.biases[0];
-  MUST(mn_tape_open(&t.tape, context, 1));
+  MUST(mn_tape_open(&t.tape, device, 1));
   MUST(mn_tape_input(t.tape, &t.x, "x", TIED_ROWS, TIED));
   MUST(mn_linear_record(t.tape, &h, t.x, t.weights[0], t.biases[0]));
   MUST(mn_linear_record(t.tape, &t.y, h, t.weights[1], t.biases[1]));
   MUST(mn_tape_finish(t.tape));
-  randomise(context, t.x, 3);
+  randomise(device, t.x, 3);
   return t;
 }
 
-static void run_tied(struct mn_context *context, struct tied *t, uint64_t seed) {
+static void run_tied(struct mn_device *device, struct tied *t, uint64_t seed) {
   double *dy = random_values(TIED_ROWS * TIED, seed, 1);
   MUST(mn_tape_forward(t->tape));
-  MUST(mn_context_write(context, t->y->gradient, dy, TIED_ROWS * TIED));
+  MUST(mn_device_write(device, t->y->gradient, dy, TIED_ROWS * TIED));
   MUST(mn_tape_backward(t->tape));
   free(dy);
 }
 
-static void close_tied(struct mn_context *context, struct tied *t) {
+static void close_tied(struct mn_device *device, struct tied *t) {
   mn_tape_close(t->tape);
   for (int i = 0; i < 2 - t->shared; i++) {
-    mn_tensor_free(context, t->weights[i]);
-    mn_tensor_free(context, t->biases[i]);
+    mn_tensor_free(device, t->weights[i]);
+    mn_tensor_free(device, t->biases[i]);
   }
 }
 
@@ -61,38 +61,38 @@ static void follow(struct memory *m, struct mn_tensor *const pair[2], double *va
     velocity[i] = momentum * velocity[i] + first[i] + second[i];
     value[i] -= rate * velocity[i];
   }
-  for (int k = 0; k < 2; k++) MUST(mn_tensor_write(m->context, pair[k], value));
+  for (int k = 0; k < 2; k++) MUST(mn_tensor_write(m->device, pair[k], value));
   free(first), free(second);
 }
 
 /* A parameter that two nodes read is updated once, by the sum of its gradients, with momentum and without. */
 static void tied_weights_train(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp64");
+  struct mn_device *device = open_or_skip(*state, "fp64");
   double rate = 0.125;
   static const double momenta[] = {0, 0.5};
   for (size_t k = 0; k < COUNT(momenta); k++) {
-    struct memory m = {.context = context};
+    struct memory m = {.device = device};
     double *device_rate = take_bytes(&m, 1, sizeof rate), momentum = momenta[k];
-    MUST(context->kernels->upload(context->device, device_rate, &rate, sizeof rate));
+    MUST(device->kernels->upload(device, device_rate, &rate, sizeof rate));
     struct mn_rule sgd = {.rate = device_rate, .momentum = momentum};
-    struct tied tied = open_tied(context, 1, MN_TRAIN_UPDATE, &sgd);
-    struct tied free_pair = open_tied(context, 0, MN_TRAIN_STORE, NULL);
+    struct tied tied = open_tied(device, 1, MN_TRAIN_UPDATE, &sgd);
+    struct tied free_pair = open_tied(device, 0, MN_TRAIN_STORE, NULL);
     double *weight = random_values(TIED * TIED, 1, 1), *bias = random_values(TIED, 2, 1);
     double *weight_velocity = zeros(TIED * TIED), *bias_velocity = zeros(TIED);
     for (uint64_t i = 0; i < 3; i++) {
-      run_tied(context, &tied, 30 + i);
-      run_tied(context, &free_pair, 30 + i);
+      run_tied(device, &tied, 30 + i);
+      run_tied(device, &free_pair, 30 + i);
       follow(&m, free_pair.weights, weight, weight_velocity, momentum, rate);
       follow(&m, free_pair.biases, bias, bias_velocity, momentum, rate);
       assert_reals(&m, "tied weight", tied.weights[0]->value.real, weight, TIED * TIED, 1e-13);
       assert_reals(&m, "tied bias", tied.biases[0]->value.real, bias, TIED, 1e-13);
     }
     free(weight), free(bias), free(weight_velocity), free(bias_velocity);
-    close_tied(context, &tied);
-    close_tied(context, &free_pair);
+    close_tied(device, &tied);
+    close_tied(device, &free_pair);
     release_all(&m);
   }
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 int main(void) {

@@ -32,7 +32,7 @@ static void divergence_is_named_exactly(void **state) {
       close_run(&before);
       /* Who goes on from there does not do so with the factors of what diverged. */
       open_run(&before, *state, &setups[s], MN_PLACE_AUTO, &r);
-      assert_int_equal(before.trainer->pass->tape->measure, before.context->device->scaled);
+      assert_int_equal(before.trainer->pass->tape->measure, before.device->scaled);
       close_run(&before);
       close_run(&r);
     }
@@ -64,7 +64,7 @@ static void rows_that_fail_come_after_the_steps_before(void **state) {
 /* The first value that is not finite appears in the backward of the lowest of three blocks: not even the
  * highest one's parameters, whose gradients were known before, have changed. */
 static void a_late_overflow_changes_nothing(void **state) {
-  struct mn_context *context = open_or_skip(*state, "fp32");
+  struct mn_device *device = open_or_skip(*state, "fp32");
   struct made data = make(0);
   struct mn_model_config config = {.inputs = INPUTS,
                                    .depth = 3,
@@ -83,16 +83,16 @@ static void a_late_overflow_changes_nothing(void **state) {
   /* blocks.0: nearly constant groups, so that 1/σ is huge, and a huge gamma. */
   const double factors[] = {1e-37, 0, 1e22, 1};
   data.scale = 1e8;
-  MUST(mn_model_open(&model, context, &config));
+  MUST(mn_model_open(&model, device, &config));
   MUST(mn_optimizer_open(&optimizer, model, &sgd));
   MUST(mn_model_initialise(model, 0));
   for (int i = 0; i < model->count; i++) {
     struct mn_tensor *t = model->parameters[i];
     before[i] = zeros(mn_tensor_count(t));
-    MUST(mn_tensor_read(context, t, before[i]));
+    MUST(mn_tensor_read(device, t, before[i]));
     for (int64_t k = 0; k < mn_tensor_count(t) && i < 4; k++) before[i][k] *= factors[i];
-    MUST(mn_tensor_write(context, t, before[i]));
-    MUST(mn_tensor_read(context, t, before[i]));
+    MUST(mn_tensor_write(device, t, before[i]));
+    MUST(mn_tensor_read(device, t, before[i]));
   }
   MUST(mn_trainer_open(&trainer, model, optimizer, &data.base, &training, NULL));
   assert_int_equal(mn_trainer_step(trainer), MN_FAILED);
@@ -100,7 +100,7 @@ static void a_late_overflow_changes_nothing(void **state) {
   for (int i = 0; i < model->count; i++) {
     struct mn_tensor *t = model->parameters[i];
     double *now = zeros(mn_tensor_count(t));
-    MUST(mn_tensor_read(context, t, now));
+    MUST(mn_tensor_read(device, t, now));
     if (memcmp(now, before[i], (size_t)mn_tensor_count(t) * sizeof *now) != 0)
       fail_msg("%s changed", t->name);
     free(now), free(before[i]);
@@ -108,7 +108,7 @@ static void a_late_overflow_changes_nothing(void **state) {
   mn_trainer_close(trainer);
   mn_optimizer_close(optimizer);
   mn_model_close(model);
-  mn_context_close(context);
+  mn_device_close(device);
 }
 
 static mn_status refuse(void *to, const void *y, int64_t first, int64_t count) {
@@ -132,7 +132,7 @@ static void a_device_goes_on_after_a_divergence(void **state) {
     mn_evaluator_close(evaluator);
   }
   assert_true(isfinite(loss[0]) && loss[0] == loss[1]);
-  /* A new run in the same context, from the start, against one in a new context. */
+  /* A new run in the same device, from the start, against one in a new device. */
   struct mn_trainer_config training = {
       .schedule = {.kind = MN_SCHEDULE_COSINE, .rate = 0.1, .horizon = 4000, .warmup = 10},
       .batch = setups[0].batch,
@@ -147,7 +147,7 @@ static void a_device_goes_on_after_a_divergence(void **state) {
                                    .slope = 0.01,
                                    .loss = MN_LOSS_MSE,
                                    .plan = MN_PLAN_BLOCK};
-  MUST(mn_model_open(&r.model, r.context, &config));
+  MUST(mn_model_open(&r.model, r.device, &config));
   MUST(mn_optimizer_open(&r.optimizer, r.model, &setups[0].optimizer));
   MUST(mn_model_initialise(r.model, 9));
   MUST(mn_trainer_open(&r.trainer, r.model, r.optimizer, &good.base, &training, NULL));

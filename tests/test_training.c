@@ -16,7 +16,7 @@
 #include <cmocka.h>
 #include <hdf5.h>
 
-#include "engine/context.h"
+#include "kernels/device.h"
 #include "tests/skip.h"
 
 static char folder[64]; /* of this process's files */
@@ -35,9 +35,9 @@ static int run(const char *format, ...) {
 }
 
 static int have_cuda(void) {
-  struct mn_context *context;
-  int have = mn_context_open(&context, "cuda", "fp64") == MN_OK;
-  if (have) mn_context_close(context);
+  struct mn_device *device;
+  int have = mn_device_open(&device, "cuda", "fp64") == MN_OK;
+  if (have) mn_device_close(device);
   return have;
 }
 

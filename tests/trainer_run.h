@@ -94,7 +94,7 @@ struct setup {
 
 struct run {
   const struct setup *setup;
-  struct mn_context *context;
+  struct mn_device *device;
   struct made data;
   struct mn_model *model;
   struct mn_optimizer *optimizer;
@@ -108,13 +108,13 @@ static inline void copy_scales(struct run *r, struct mn_tensor *to, const struct
                                const struct mn_tensor *saved) {
   struct mn_scale scales[2];
   if (!to->scales) return;
-  MUST(from->context->kernels->download(from->context->device, scales, saved->scales, sizeof scales));
-  MUST(r->context->kernels->upload(r->context->device, to->scales, scales, sizeof scales));
-  MUST(r->context->kernels->round(r->context->device, &to->value, 0));
-  MUST(r->context->kernels->synchronize(r->context->device));
+  MUST(from->device->kernels->download(from->device, scales, saved->scales, sizeof scales));
+  MUST(r->device->kernels->upload(r->device, to->scales, scales, sizeof scales));
+  MUST(r->device->kernels->round(r->device, &to->value, 0));
+  MUST(r->device->kernels->synchronize(r->device));
 }
 
-static inline mn_status try_to_open(struct run *r, const char *device, const struct setup *setup,
+static inline mn_status try_to_open(struct run *r, const char *name, const struct setup *setup,
                                     enum mn_place place, const struct made *data, const struct run *from) {
   struct mn_model_config config = {.inputs = INPUTS,
                                    .depth = 2,
@@ -131,22 +131,22 @@ static inline mn_status try_to_open(struct run *r, const char *device, const str
       .seed = 9,
       .place = place,
       .on_nonfinite = data->on_nonfinite};
-  *r = (struct run){.setup = setup, .data = *data, .context = open_or_skip(device, setup->precision)};
-  MUST(mn_model_open(&r->model, r->context, &config));
+  *r = (struct run){.setup = setup, .data = *data, .device = open_or_skip(name, setup->precision)};
+  MUST(mn_model_open(&r->model, r->device, &config));
   MUST(mn_optimizer_open(&r->optimizer, r->model, &setup->optimizer));
   MUST(mn_model_initialise(r->model, 9));
   for (int i = 0; from && i < r->model->count; i++) {
     const struct mn_tensor *saved = from->model->parameters[i];
     int64_t count = mn_tensor_count(saved);
     double *values = zeros(count);
-    MUST(mn_tensor_read(from->context, saved, values));
-    MUST(mn_tensor_write(r->context, r->model->parameters[i], values));
+    MUST(mn_tensor_read(from->device, saved, values));
+    MUST(mn_tensor_write(r->device, r->model->parameters[i], values));
     copy_scales(r, r->model->parameters[i], from, saved);
-    MUST(mn_context_read(from->context, values, saved->momentum, count));
-    MUST(mn_context_write(r->context, r->model->parameters[i]->momentum, values, count));
+    MUST(mn_device_read(from->device, values, saved->momentum, count));
+    MUST(mn_device_write(r->device, r->model->parameters[i]->momentum, values, count));
     if (saved->squares) {
-      MUST(mn_context_read(from->context, values, saved->squares, count));
-      MUST(mn_context_write(r->context, r->model->parameters[i]->squares, values, count));
+      MUST(mn_device_read(from->device, values, saved->squares, count));
+      MUST(mn_device_write(r->device, r->model->parameters[i]->squares, values, count));
     }
     free(values);
   }
@@ -164,7 +164,7 @@ static inline void close_run(struct run *r) {
   mn_trainer_close(r->trainer);
   mn_optimizer_close(r->optimizer);
   mn_model_close(r->model);
-  mn_context_close(r->context);
+  mn_device_close(r->device);
 }
 
 static inline int tell(void *to, const struct mn_trainer *t) {
@@ -216,8 +216,8 @@ static inline void assert_same_values(const struct run *a, const struct run *b, 
                                       const void *of_b, const struct mn_tensor *t) {
   int64_t count = mn_tensor_count(t);
   double *x = zeros(count), *y = zeros(count);
-  MUST(mn_context_read(a->context, x, of_a, count));
-  MUST(mn_context_read(b->context, y, of_b, count));
+  MUST(mn_device_read(a->device, x, of_a, count));
+  MUST(mn_device_read(b->device, y, of_b, count));
   if (memcmp(x, y, (size_t)count * sizeof *x) != 0) fail_msg("%s differs", t->name);
   free(x), free(y);
 }
@@ -228,8 +228,8 @@ static inline void assert_same_factors(const struct run *a, const struct run *b,
   struct mn_scale x[2], y[2];
   assert_true(!t->scales == !u->scales);
   if (!t->scales) return;
-  MUST(a->context->kernels->download(a->context->device, x, t->scales, sizeof x));
-  MUST(b->context->kernels->download(b->context->device, y, u->scales, sizeof y));
+  MUST(a->device->kernels->download(a->device, x, t->scales, sizeof x));
+  MUST(b->device->kernels->download(b->device, y, u->scales, sizeof y));
   if (x[0].factor != y[0].factor || mn_scale_next(&x[1]) != mn_scale_next(&y[1]))
     fail_msg("%s: factors %g and %g, dz's %g and %g", t->name, (double)x[0].factor, (double)y[0].factor,
              (double)mn_scale_next(&x[1]), (double)mn_scale_next(&y[1]));
@@ -238,7 +238,7 @@ static inline void assert_same_factors(const struct run *a, const struct run *b,
 static inline void assert_same_parameters(const struct run *a, const struct run *b) {
   for (int i = 0; i < a->model->count; i++) {
     const struct mn_tensor *t = a->model->parameters[i], *u = b->model->parameters[i];
-    double *x = read_values(a->context, t), *y = read_values(b->context, u);
+    double *x = read_values(a->device, t), *y = read_values(b->device, u);
     if (memcmp(x, y, (size_t)mn_tensor_count(t) * sizeof *x) != 0) fail_msg("%s differs", t->name);
     free(x), free(y);
     assert_same_values(a, b, t->momentum, u->momentum, t);

@@ -9,7 +9,7 @@
 
 static const char *const precisions[] __attribute__((unused)) = {"fp64", "fp32", "bf16", "fp16"};
 
-static inline struct mn_model *open_model(struct mn_context *context, int64_t head, enum mn_loss loss) {
+static inline struct mn_model *open_model(struct mn_device *device, int64_t head, enum mn_loss loss) {
   struct mn_model_config config = {.inputs = 7,
                                    .depth = 2,
                                    .hidden = {12, 8},
@@ -20,19 +20,19 @@ static inline struct mn_model *open_model(struct mn_context *context, int64_t he
                                    .loss = loss,
                                    .plan = MN_PLAN_BLOCK};
   struct mn_model *model;
-  MUST(mn_model_open(&model, context, &config));
-  for (int i = 0; i < model->count; i++) randomise(context, model->parameters[i], 20 + (uint64_t)i);
+  MUST(mn_model_open(&model, device, &config));
+  for (int i = 0; i < model->count; i++) randomise(device, model->parameters[i], 20 + (uint64_t)i);
   return model;
 }
 
 static inline void load(struct mn_pass *pass, uint64_t seed) {
-  struct mn_context *context = pass->model->context;
+  struct mn_device *device = pass->model->device;
   double *x = random_values(mn_tensor_count(pass->x), seed, 1);
-  MUST(mn_tensor_write(context, pass->x, x));
+  MUST(mn_tensor_write(device, pass->x, x));
   free(x);
   if (pass->target) {
     double *target = random_values(mn_tensor_count(pass->target), seed + 1, 1);
-    MUST(mn_tensor_write(context, pass->target, target));
+    MUST(mn_tensor_write(device, pass->target, target));
     free(target);
   }
   if (pass->labels) {
@@ -40,9 +40,8 @@ static inline void load(struct mn_pass *pass, uint64_t seed) {
     uint64_t classes = (uint64_t)mn_model_outputs(&pass->model->config);
     for (int64_t n = 0; n < pass->rows; n++)
       labels[n] = (int32_t)(mn_random_word(seed, 2, (uint64_t)n) % classes);
-    MUST(
-        context->kernels->upload(context->device, pass->labels, labels, (size_t)pass->rows * sizeof *labels));
-    MUST(context->kernels->synchronize(context->device));
+    MUST(device->kernels->upload(device, pass->labels, labels, (size_t)pass->rows * sizeof *labels));
+    MUST(device->kernels->synchronize(device));
     free(labels);
   }
 }
@@ -67,10 +66,10 @@ struct training {
 };
 
 /* kind 0: mse on the last block; 1: mse on a head; 2: cross-entropy. */
-static inline struct training open_training(struct mn_context *context, struct mn_optimizer_config config,
+static inline struct training open_training(struct mn_device *device, struct mn_optimizer_config config,
                                             int kind, int64_t rows) {
-  struct training t = {
-      .model = open_model(context, kind ? 5 : 0, kind == 2 ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE)};
+  struct training t = {.model =
+                           open_model(device, kind ? 5 : 0, kind == 2 ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE)};
   MUST(mn_optimizer_open(&t.optimizer, t.model, &config));
   MUST(mn_pass_open(&t.pass, t.model, MN_PASS_TRAIN, rows, 1.0 / config.accumulate, 0));
   return t;

@@ -34,11 +34,11 @@ struct mn_evaluator {
 };
 
 static size_t outputs_bytes(const struct mn_evaluator *e) {
-  return (size_t)(e->batch * mn_model_outputs(&e->model->config)) * e->model->context->device->real;
+  return (size_t)(e->batch * mn_model_outputs(&e->model->config)) * e->model->device->real;
 }
 
 static mn_status open_parts(struct mn_evaluator *e, enum mn_pass_kind kind, enum mn_place place) {
-  struct mn_device *device = e->model->context->device;
+  struct mn_device *device = e->model->device;
   const struct mn_kernels *k = device->kernels;
   MN_TRY(
       mn_model_check_data(&e->model->config, "the model", e->dataset, "the data", kind == MN_PASS_EVALUATE));
@@ -48,7 +48,7 @@ static mn_status open_parts(struct mn_evaluator *e, enum mn_pass_kind kind, enum
   MN_TRY(k->allocate_host(device, (void **)&e->results, MN_LOADER_BUFFERS * sizeof *e->results));
   MN_TRY(k->allocate_host(device, (void **)&e->unread, sizeof *e->unread));
   if (device->scaled)
-    MN_TRY(mn_context_allocate(e->model->context, (void **)&e->kept, e->model->count, sizeof *e->kept));
+    MN_TRY(mn_device_allocate(e->model->device, (void **)&e->kept, e->model->count, sizeof *e->kept));
   if (kind == MN_PASS_PREDICT) MN_TRY(k->allocate_host(device, &e->y, outputs_bytes(e)));
   struct mn_loader_config config = {.place = place,
                                     .x_only = kind == MN_PASS_PREDICT,
@@ -56,7 +56,7 @@ static mn_status open_parts(struct mn_evaluator *e, enum mn_pass_kind kind, enum
                                     .reals = mn_pass_reads_reals(e->full),
                                     .mean = e->model->mean,
                                     .scale = e->model->scale};
-  return mn_loader_open(&e->loader, e->model->context, e->dataset, &config);
+  return mn_loader_open(&e->loader, e->model->device, e->dataset, &config);
 }
 
 mn_status mn_evaluator_open(struct mn_evaluator **out, struct mn_model *model, struct mn_dataset *dataset,
@@ -78,16 +78,16 @@ mn_status mn_evaluator_open(struct mn_evaluator **out, struct mn_model *model, s
 
 void mn_evaluator_close(struct mn_evaluator *e) {
   if (!e) return;
-  struct mn_device *device = e->model->context->device;
+  struct mn_device *device = e->model->device;
   mn_loader_close(e->loader); /* which waits for the device */
-  for (int i = 0; i < MN_LOADER_BUFFERS; i++) mn_replay_free(e->model->context, &e->replay[i]);
+  for (int i = 0; i < MN_LOADER_BUFFERS; i++) mn_replay_free(e->model->device, &e->replay[i]);
   mn_pass_close(e->full);
   mn_pass_close(e->rest);
   device->kernels->release_host(device, e->results);
   device->kernels->release_host(device, e->unread);
   device->kernels->release_host(device, e->y);
   device->kernels->release_host(device, e->targets);
-  mn_context_release(e->model->context, e->kept, e->model->count, sizeof *e->kept);
+  mn_device_release(e->model->device, e->kept, e->model->count, sizeof *e->kept);
   free(e);
 }
 
@@ -102,7 +102,7 @@ const struct mn_fingerprint *mn_evaluator_fingerprint(const struct mn_evaluator 
 /* Outputs depend on the weights alone, and training does not depend on evaluations in between: so the planes
  * are written under factors chosen from the weights before, and under training's factors afterwards. */
 static mn_status write_planes(struct mn_evaluator *e, int training) {
-  struct mn_device *device = e->model->context->device;
+  struct mn_device *device = e->model->device;
   for (int i = 0; i < e->model->count; i++) {
     struct mn_tensor *t = e->model->parameters[i];
     if (!t->scales) continue;
@@ -121,28 +121,28 @@ static mn_status issue(void *data) {
 /* Gives the device the forward over the next rows. *pass gets the pass that it uses, *buffer the number of
  * its result. Batches that are not gathered are each in other memory, so no graph is captured. */
 static mn_status forward(struct mn_evaluator *e, int64_t first, struct mn_pass **pass, int *buffer) {
-  struct mn_context *context = e->model->context;
-  const struct mn_kernels *k = context->kernels;
+  struct mn_device *device = e->model->device;
+  const struct mn_kernels *k = device->kernels;
   struct mn_batch batch = {0};
   *pass = first + e->batch <= e->dataset->rows ? e->full : e->rest;
-  MN_TRY(k->ahead_begin(context->device));
+  MN_TRY(k->ahead_begin(device));
   mn_status status = mn_loader_fill(e->loader, (*pass)->batch, &batch, buffer);
-  mn_status ended = k->ahead_end(context->device);
+  mn_status ended = k->ahead_end(device);
   if (status != MN_OK) return status;
   MN_TRY(ended);
   e->rows[*buffer] = batch;
   MN_TRY(mn_pass_set(*pass, &batch));
   (*pass)->tape->results = &e->results[*buffer].loss;
   if (*pass == e->full)
-    MN_TRY(mn_replay_run(context, &e->replay[*buffer], issue, *pass));
+    MN_TRY(mn_replay_run(device, &e->replay[*buffer], issue, *pass));
   else
     MN_TRY(issue(*pass));
-  return k->ahead_used(context->device, e->unread, (*pass)->tape->nonfinite, sizeof *e->unread);
+  return k->ahead_used(device, e->unread, (*pass)->tape->nonfinite, sizeof *e->unread);
 }
 
 static mn_status wait_for_one(struct mn_evaluator *e) {
   double idle;
-  return e->model->context->kernels->ahead_wait(e->model->context->device, &idle);
+  return e->model->device->kernels->ahead_wait(e->model->device, &idle);
 }
 
 /* Records the error, and waits for the batches under way. */
@@ -161,7 +161,7 @@ static void explain(struct mn_evaluator *e, int buffer, int64_t first) {
 }
 
 mn_status mn_evaluator_watch(struct mn_evaluator *e, mn_evaluator_see *see, void *to) {
-  struct mn_device *device = e->model->context->device;
+  struct mn_device *device = e->model->device;
   MN_REQUIRE(!e->see && e->full->reads_y);
   MN_TRY(device->kernels->allocate_host(device, &e->y, outputs_bytes(e)));
   MN_TRY(device->kernels->allocate_host(device, &e->targets, outputs_bytes(e)));
@@ -172,7 +172,7 @@ mn_status mn_evaluator_watch(struct mn_evaluator *e, mn_evaluator_see *see, void
 
 /* Shows `see` the batch that was evaluated last. */
 static mn_status show(struct mn_evaluator *e, const struct mn_pass *pass, int buffer) {
-  struct mn_device *device = e->model->context->device;
+  struct mn_device *device = e->model->device;
   const size_t reals = (size_t)mn_tensor_count(pass->y) * device->real;
   MN_TRY(device->kernels->download(device, e->y, pass->y->value.real, reals));
   MN_TRY(device->kernels->download(device, e->targets, e->rows[buffer].y,
@@ -236,15 +236,15 @@ static mn_status refuse_outputs(struct mn_evaluator *e, int buffer, int64_t firs
 
 /* The outputs of the next rows, to e->y. */
 static mn_status predict_next(struct mn_evaluator *e, int64_t first, struct mn_pass **pass) {
-  struct mn_context *context = e->model->context;
+  struct mn_device *device = e->model->device;
   int buffer;
   MN_TRY(forward(e, first, pass, &buffer));
   const struct mn_tensor *y = (*pass)->y;
-  mn_status status = context->kernels->download(context->device, e->y, y->value.real,
-                                                (size_t)mn_tensor_count(y) * context->device->real);
+  mn_status status =
+      device->kernels->download(device, e->y, y->value.real, (size_t)mn_tensor_count(y) * device->real);
   mn_status waited = wait_for_one(e);
   if (status != MN_OK || waited != MN_OK) return status != MN_OK ? status : waited;
-  if (mn_find_nonfinite(e->y, mn_tensor_count(y), context->device->real) < 0) return MN_OK;
+  if (mn_find_nonfinite(e->y, mn_tensor_count(y), device->real) < 0) return MN_OK;
   return refuse_outputs(e, buffer, first);
 }
 
@@ -259,7 +259,7 @@ static mn_status predict(struct mn_evaluator *e, take_function *take, void *to) 
 }
 
 mn_status mn_evaluator_predict(struct mn_evaluator *e, size_t real, take_function *take, void *to) {
-  size_t has = e->model->context->device->real;
+  size_t has = e->model->device->real;
   if (real != has)
     return mn_fail(MN_USAGE, "outputs of %zu bytes a number are asked for, but those of this model have %zu",
                    real, has);
@@ -275,7 +275,7 @@ static mn_status keep(void *evaluator, const void *y, int64_t first, int64_t cou
   const struct mn_evaluator *e = evaluator;
   const int64_t cols = mn_model_outputs(&e->model->config), values = count * cols;
   float *out = (float *)e->to + first * cols;
-  for (int64_t i = 0; i < values; i++) out[i] = (float)mn_real_at(y, e->model->context->device->real, i);
+  for (int64_t i = 0; i < values; i++) out[i] = (float)mn_real_at(y, e->model->device->real, i);
   if (mn_find_nonfinite(out, values, sizeof *out) < 0) return MN_OK;
   return mn_fail(MN_FAILED, "there is no prediction: an output is beyond a float's range");
 }
@@ -286,7 +286,7 @@ mn_status mn_model_predict(struct mn_model *model, const float *x, int64_t rows,
   struct mn_evaluator *e = NULL;
   MN_TRY(mn_dataset_arrays(&data, x, NULL, rows, model->config.inputs, 0));
   mn_status status = mn_evaluator_open(&e, model, data, MN_PASS_PREDICT, BATCH, MN_PLACE_AUTO);
-  if (status == MN_OK) e->to = y, status = mn_evaluator_predict(e, model->context->device->real, keep, e);
+  if (status == MN_OK) e->to = y, status = mn_evaluator_predict(e, model->device->real, keep, e);
   mn_evaluator_close(e), mn_dataset_close(data);
   return status;
 }

@@ -94,7 +94,7 @@ mn_status mn_model_measure(struct mn_model *model) {
   for (int i = 0; i < model->count; i++) {
     struct mn_tensor *t = model->parameters[i];
     if (!t->scales) continue;
-    MN_TRY(model->context->kernels->round(model->context->device, &t->value, MN_MEASURE_TOGETHER));
+    MN_TRY(model->device->kernels->round(model->device, &t->value, MN_MEASURE_TOGETHER));
   }
   return MN_OK;
 }
@@ -142,23 +142,23 @@ static mn_status open_layer(struct mn_model *model, struct mn_layer *layer) {
     struct mn_parameter p = describe(layer, i);
     struct mn_tensor **tensor = &model->parameters[model->count];
     MN_TRY(
-        mn_tensor_shard(model->context, tensor, p.name, p.rank, p.rows, p.cols, layer->first, layer->whole));
+        mn_tensor_shard(model->device, tensor, p.name, p.rank, p.rows, p.cols, layer->first, layer->whole));
     layer->parameters[i] = *tensor;
     model->count++;
   }
   return MN_OK;
 }
 
-mn_status mn_model_open(struct mn_model **out, struct mn_context *context,
+mn_status mn_model_open(struct mn_model **out, struct mn_device *device,
                         const struct mn_model_config *config) {
   *out = NULL;
   MN_TRY(check(config));
   struct mn_model *model = calloc(1, sizeof *model);
   if (!model) return mn_fail(MN_NO_MEMORY, "no memory for a model");
-  model->context = context;
+  model->device = device;
   model->config = *config;
   model->depth = list_layers(config, model->layers);
-  mn_status status = divide(model, context->device->ranks);
+  mn_status status = divide(model, device->ranks);
   for (int i = 0; i < model->depth && status == MN_OK; i++) status = open_layer(model, &model->layers[i]);
   if (status != MN_OK) {
     mn_model_close(model);
@@ -170,32 +170,32 @@ mn_status mn_model_open(struct mn_model **out, struct mn_context *context,
 
 void mn_model_close(struct mn_model *model) {
   if (!model) return;
-  for (int i = 0; i < model->count; i++) mn_tensor_free(model->context, model->parameters[i]);
+  for (int i = 0; i < model->count; i++) mn_tensor_free(model->device, model->parameters[i]);
   free(model->mean);
   free(model->scale);
   free(model);
 }
 
-static mn_status fill(struct mn_context *context, struct mn_tensor *tensor, double value) {
+static mn_status fill(struct mn_device *device, struct mn_tensor *tensor, double value) {
   int64_t count = mn_tensor_count(tensor);
   double *values = malloc((size_t)count * sizeof *values);
   if (!values) return mn_fail(MN_NO_MEMORY, "no memory to initialise %s", tensor->name);
   for (int64_t i = 0; i < count; i++) values[i] = value;
-  mn_status status = mn_tensor_write(context, tensor, values);
+  mn_status status = mn_tensor_write(device, tensor, values);
   free(values);
   return status;
 }
 
-static mn_status initialise(struct mn_context *context, struct mn_tensor *t, const struct mn_parameter *p,
+static mn_status initialise(struct mn_device *device, struct mn_tensor *t, const struct mn_parameter *p,
                             uint64_t seed, uint32_t sequence, int64_t first) {
   mn_heartbeat();
   switch (p->initial) {
   case MN_INITIAL_ZERO:
-    return fill(context, t, 0);
+    return fill(device, t, 0);
   case MN_INITIAL_ONE:
-    return fill(context, t, 1);
+    return fill(device, t, 1);
   case MN_INITIAL_UNIFORM:
-    return mn_tensor_uniform(context, t, seed, sequence, (uint64_t)first, p->bound);
+    return mn_tensor_uniform(device, t, seed, sequence, (uint64_t)first, p->bound);
   }
   mn_abort(__FILE__, __LINE__, "an initial value");
 }
@@ -207,7 +207,7 @@ mn_status mn_model_initialise(struct mn_model *model, uint64_t seed) {
     for (int j = 0; j < layer->kind->parameters; j++) {
       const struct mn_parameter p = describe(layer, j);
       const int64_t first = layer->first * (p.rank == 2 ? p.cols : 1);
-      MN_TRY(initialise(model->context, layer->parameters[j], &p, seed, sequence++, first));
+      MN_TRY(initialise(model->device, layer->parameters[j], &p, seed, sequence++, first));
     }
   }
   return mn_model_measure(model);
@@ -233,6 +233,6 @@ mn_status mn_model_standardize(struct mn_model *model, const double *mean, const
 
 mn_status mn_model_train(struct mn_model *model, enum mn_training how, const struct mn_rule *rule) {
   for (int i = 0; i < model->count; i++)
-    MN_TRY(mn_tensor_train(model->context, model->parameters[i], how, rule));
+    MN_TRY(mn_tensor_train(model->device, model->parameters[i], how, rule));
   return MN_OK;
 }

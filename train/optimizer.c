@@ -42,7 +42,7 @@ static mn_status check(const struct mn_optimizer_config *c) {
 }
 
 static const struct mn_ranks *ranks_of(const struct mn_optimizer *o) {
-  return o->model->context->device->ranks;
+  return o->model->device->ranks;
 }
 
 /* Doubles of scratch memory: what mn_dot needs for the largest gradient, or for two grams. */
@@ -65,7 +65,7 @@ static int64_t grams_size(const struct mn_optimizer *o) {
 /* Whether the tape clips, by products of rows by rows, and no gradient is stored. It is faster in 16 bits on a GPU if
  * these products have no more multiply-adds than the gradients (kernels/NOTES.md, "Clipping"). */
 static int by_grams(const struct mn_model *model, const struct mn_optimizer_config *c) {
-  const struct mn_device *device = model->context->device;
+  const struct mn_device *device = model->device;
   double grams = 0, gradients = 0;
   for (int i = 0; i < model->depth; i++) {
     const double inputs = (double)model->layers[i].inputs, outputs = (double)model->layers[i].outputs;
@@ -78,18 +78,18 @@ static int by_grams(const struct mn_model *model, const struct mn_optimizer_conf
 
 /* A sum of squares for each parameter; with shards, this rank's and then all shards' sums. */
 static int64_t square_count(const struct mn_model *model) {
-  const int64_t shards = mn_ranks_shards(model->context->device->ranks);
+  const int64_t shards = mn_ranks_shards(model->device->ranks);
   return model->count * (shards > 1 ? 1 + shards : 1);
 }
 
 /* Clipping needs the norm of all gradients before the first update. */
 static mn_status take_clip_buffers(struct mn_optimizer *o) {
-  struct mn_context *context = o->model->context;
+  struct mn_device *device = o->model->device;
   struct mn_clipping *c = &o->clipping;
-  MN_TRY(mn_context_allocate(context, (void **)&c->scale, 2, sizeof(double)));
-  MN_TRY(mn_context_allocate(context, (void **)&c->squares, square_count(o->model), sizeof(double)));
-  if (c->rows) MN_TRY(mn_context_allocate(context, &c->grams, grams_size(o), context->device->real));
-  return mn_context_allocate(context, (void **)&c->scratch, scratch_size(o), sizeof(double));
+  MN_TRY(mn_device_allocate(device, (void **)&c->scale, 2, sizeof(double)));
+  MN_TRY(mn_device_allocate(device, (void **)&c->squares, square_count(o->model), sizeof(double)));
+  if (c->rows) MN_TRY(mn_device_allocate(device, &c->grams, grams_size(o), device->real));
+  return mn_device_allocate(device, (void **)&c->scratch, scratch_size(o), sizeof(double));
 }
 
 mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
@@ -102,8 +102,8 @@ mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
   o->config = *config;
   o->clipping = (struct mn_clipping){.max = config->clip, .rows = by_grams(model, config) ? config->rows : 0};
   o->stored = (config->clip > 0 && !o->clipping.rows) || config->accumulate > 1 ||
-              mn_ranks_replicas(model->context->device->ranks) > 1;
-  mn_status status = mn_context_allocate(model->context, (void **)&o->rate, MN_RATES, sizeof(double));
+              mn_ranks_replicas(model->device->ranks) > 1;
+  mn_status status = mn_device_allocate(model->device, (void **)&o->rate, MN_RATES, sizeof(double));
   if (status == MN_OK && config->clip > 0) status = take_clip_buffers(o);
   o->rule = (struct mn_rule){.rate = o->rate,
                              .scale = o->clipping.scale,
@@ -128,13 +128,13 @@ mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
 
 void mn_optimizer_close(struct mn_optimizer *o) {
   if (!o) return;
-  struct mn_context *context = o->model->context;
-  mn_context_release(context, o->rate, MN_RATES, sizeof(double));
+  struct mn_device *device = o->model->device;
+  mn_device_release(device, o->rate, MN_RATES, sizeof(double));
   if (o->model->clipping == &o->clipping) o->model->clipping = NULL;
-  mn_context_release(context, o->clipping.scale, 2, sizeof(double));
-  mn_context_release(context, o->clipping.squares, square_count(o->model), sizeof(double));
-  mn_context_release(context, o->clipping.grams, grams_size(o), context->device->real);
-  mn_context_release(context, o->clipping.scratch, scratch_size(o), sizeof(double));
+  mn_device_release(device, o->clipping.scale, 2, sizeof(double));
+  mn_device_release(device, o->clipping.squares, square_count(o->model), sizeof(double));
+  mn_device_release(device, o->clipping.grams, grams_size(o), device->real);
+  mn_device_release(device, o->clipping.scratch, scratch_size(o), sizeof(double));
   free(o);
 }
 
@@ -146,10 +146,10 @@ void mn_optimizer_rates(const struct mn_optimizer *o, double rate, int64_t step,
 }
 
 mn_status mn_optimizer_rate(struct mn_optimizer *o, double rate, int64_t step) {
-  struct mn_context *context = o->model->context;
+  struct mn_device *device = o->model->device;
   mn_optimizer_rates(o, rate, step, o->host_rate);
   o->rule.rate = o->rate;
-  return context->kernels->upload(context->device, o->rate, o->host_rate, sizeof o->host_rate);
+  return device->kernels->upload(device, o->rate, o->host_rate, sizeof o->host_rate);
 }
 
 void mn_optimizer_at(struct mn_optimizer *o, const double *rate, double *norm) {
@@ -158,36 +158,35 @@ void mn_optimizer_at(struct mn_optimizer *o, const double *rate, double *norm) {
 }
 
 mn_status mn_optimizer_reset(struct mn_optimizer *o) {
-  struct mn_context *context = o->model->context;
+  struct mn_device *device = o->model->device;
   if (o->config.accumulate == 1) return MN_OK;
   for (int i = 0; i < o->model->count; i++) {
     const struct mn_tensor *t = o->model->parameters[i];
-    MN_TRY(context->kernels->zero(context->device, t->gradient,
-                                  (size_t)mn_tensor_count(t) * context->device->real));
+    MN_TRY(device->kernels->zero(device, t->gradient, (size_t)mn_tensor_count(t) * device->real));
   }
   return MN_OK;
 }
 
 static mn_status sum_squares(struct mn_optimizer *o, const struct mn_tensor *t, double *squares) {
-  struct mn_context *context = o->model->context;
+  struct mn_device *device = o->model->device;
   const void *own = t->gradient;
-  const int64_t count = ranks_of(o) ? mn_replicas_own(context, t, &own) : mn_tensor_count(t);
-  if (count == 0) return context->kernels->zero(context->device, squares, sizeof *squares);
-  return context->kernels->dot(context->device, squares, o->clipping.scratch, own, own, count);
+  const int64_t count = ranks_of(o) ? mn_replicas_own(device, t, &own) : mn_tensor_count(t);
+  if (count == 0) return device->kernels->zero(device, squares, sizeof *squares);
+  return device->kernels->dot(device, squares, o->clipping.scratch, own, own, count);
 }
 
 static mn_status clip(struct mn_optimizer *o) {
-  struct mn_context *context = o->model->context;
+  struct mn_device *device = o->model->device;
   const struct mn_clipping *c = &o->clipping;
   double *squares = c->squares;
   int64_t count = o->model->count;
   for (int i = 0; i < count; i++) MN_TRY(sum_squares(o, o->model->parameters[i], squares + i));
-  if (ranks_of(o)) MN_TRY(mn_ranks_squares(context, c->squares, o->model->count, &squares, &count));
-  return context->kernels->clip(context->device, c->scale, c->norm, squares, count, c->max);
+  if (ranks_of(o)) MN_TRY(mn_ranks_squares(device, c->squares, o->model->count, &squares, &count));
+  return device->kernels->clip(device, c->scale, c->norm, squares, count, c->max);
 }
 
 static mn_status update_all(const struct mn_optimizer *o) {
-  struct mn_device *device = o->model->context->device;
+  struct mn_device *device = o->model->device;
   for (int i = o->model->count - 1; i >= 0; i--) {
     const struct mn_tensor *t = o->model->parameters[i];
     const struct mn_epilogue apply = {.kind = MN_UPDATE, .update = &t->update};
@@ -200,13 +199,13 @@ static mn_status update(void *data) {
   struct mn_optimizer *o = data;
   const struct mn_model *m = o->model;
   const int replicas = mn_ranks_replicas(ranks_of(o)) > 1;
-  if (replicas && o->config.accumulate > 1) MN_TRY(mn_replicas_sum(m->context, m->parameters, m->count));
+  if (replicas && o->config.accumulate > 1) MN_TRY(mn_replicas_sum(m->device, m->parameters, m->count));
   if (o->config.clip > 0) MN_TRY(clip(o));
-  return replicas ? mn_replicas_update(m->context, m->parameters, m->count) : update_all(o);
+  return replicas ? mn_replicas_update(m->device, m->parameters, m->count) : update_all(o);
 }
 
 mn_status mn_optimizer_gather(const struct mn_optimizer *o) {
-  return ranks_of(o) ? mn_replicas_gather(o->model->context, o->model->parameters, o->model->count) : MN_OK;
+  return ranks_of(o) ? mn_replicas_gather(o->model->device, o->model->parameters, o->model->count) : MN_OK;
 }
 
 mn_status mn_optimizer_step(struct mn_optimizer *o, struct mn_tape *tape) {

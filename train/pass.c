@@ -22,7 +22,7 @@ static mn_status record_layers(struct mn_pass *pass, int count) {
     const struct mn_layer *layer = &pass->model->layers[i];
     MN_TRY(layer->kind->record(pass->tape, &pass->y, pass->y, layer));
     name_output(pass->y, layer); /* a shard names its own columns, in which a fault may be looked for */
-    if (mn_ranks_shards(pass->model->context->device->ranks) > 1)
+    if (mn_ranks_shards(pass->model->device->ranks) > 1)
       MN_TRY(mn_allgather_record(pass->tape, &pass->y, pass->y, layer->whole,
                                  i + 1 < pass->model->depth ? MN_GRADIENT_PARTIAL : MN_GRADIENT_REPLICATED));
     name_output(pass->y, layer);
@@ -82,7 +82,7 @@ static mn_status open_pass(struct mn_pass **out, struct mn_model *model, enum mn
   pass->rows = rows;
   pass->batch = batch;
   mn_status status =
-      mn_tape_open(&pass->tape, model->context, kind == MN_PASS_TRAIN || kind == MN_PASS_SEEDED);
+      mn_tape_open(&pass->tape, model->device, kind == MN_PASS_TRAIN || kind == MN_PASS_SEEDED);
   if (status == MN_OK) pass->tape->clipping = clipping;
   if (status == MN_OK && pass->tape->ranks) pass->tape->ranks->divided = rows < batch;
   if (status == MN_OK) status = record(pass, kind, scale, input_gradient, input);
@@ -96,16 +96,16 @@ static mn_status open_pass(struct mn_pass **out, struct mn_model *model, enum mn
 
 mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind, int64_t rows,
                        double scale, int input_gradient) {
-  if (model->context->device->ranks)
+  if (model->device->ranks)
     return mn_fail(MN_USAGE, "a pass whose batches the caller loads is of one rank; there are %d",
-                   model->context->device->ranks->size);
+                   model->device->ranks->size);
   return open_pass(out, model, kind, rows, rows, scale, input_gradient, mn_tape_input);
 }
 
 mn_status mn_pass_open_outside(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind,
                                int64_t rows, double scale) {
   int64_t first;
-  const int64_t own = mn_own_rows(model->context->device->ranks, rows, &first);
+  const int64_t own = mn_own_rows(model->device->ranks, rows, &first);
   return open_pass(out, model, kind, own, rows, scale, 0, mn_tape_outside);
 }
 
@@ -160,20 +160,19 @@ static mn_status check_y(const struct mn_pass *pass, const struct mn_numbers *y,
 }
 
 mn_status mn_pass_load(struct mn_pass *pass, struct mn_numbers x, struct mn_numbers y) {
-  struct mn_context *context = pass->model->context;
-  const struct mn_kernels *k = context->kernels;
-  size_t real = context->device->real;
+  struct mn_device *device = pass->model->device;
+  const struct mn_kernels *k = device->kernels;
+  size_t real = device->real;
   MN_REQUIRE(!pass->x->outside);
   MN_TRY(check_numbers("x", &x, pass->rows, pass->model->config.inputs, real));
   if (y.at && pass->reads_y) MN_TRY(check_y(pass, &y, real));
-  MN_TRY(k->upload(context->device, pass->x->value.real, x.at, (size_t)mn_tensor_count(pass->x) * real));
+  MN_TRY(k->upload(device, pass->x->value.real, x.at, (size_t)mn_tensor_count(pass->x) * real));
   pass->x->value.stale = 1;
-  MN_TRY(mn_operand_prepare(context, &pass->x->value));
+  MN_TRY(mn_operand_prepare(device, &pass->x->value));
   if (!y.at || !pass->reads_y) return MN_OK;
   if (pass->target)
-    return k->upload(context->device, pass->target->value.real, y.at,
-                     (size_t)mn_tensor_count(pass->target) * real);
-  return k->upload(context->device, pass->labels, y.at, (size_t)pass->rows * sizeof(int32_t));
+    return k->upload(device, pass->target->value.real, y.at, (size_t)mn_tensor_count(pass->target) * real);
+  return k->upload(device, pass->labels, y.at, (size_t)pass->rows * sizeof(int32_t));
 }
 
 /* The first row that holds a value that is not finite, or −1. */
@@ -185,12 +184,12 @@ static int64_t first_row(const double *values, int64_t count, int64_t cols) {
 
 /* Looks for it in a tensor, or, NULL, in the rows' losses; row −1: there is none. */
 static mn_status look(const struct mn_pass *pass, const struct mn_tensor *tensor, int64_t *row) {
-  struct mn_context *context = pass->model->context;
+  struct mn_device *device = pass->model->device;
   int64_t count = tensor ? mn_tensor_count(tensor) : pass->rows;
   double *values = malloc((size_t)count * sizeof *values);
   if (!values) return mn_fail(MN_NO_MEMORY, "no memory to look at %s", tensor ? tensor->name : "the loss");
-  mn_status status = tensor ? mn_tensor_read(context, tensor, values)
-                            : mn_context_read(context, values, mn_loss_rows(pass->tape), count);
+  mn_status status = tensor ? mn_tensor_read(device, tensor, values)
+                            : mn_device_read(device, values, mn_loss_rows(pass->tape), count);
   if (status == MN_OK) *row = first_row(values, count, tensor ? tensor->value.cols : 1);
   free(values);
   return status;
@@ -212,7 +211,7 @@ static mn_status find_parameter(const struct mn_pass *pass, int *at, struct mn_f
 /* Among ranks every rank looks at its own values, and all tell the fault that came first: the one with the
  * least `at`, and of these the one with the least row. Row −1: nothing was found. */
 static mn_status agree_on_fault(const struct mn_pass *pass, int at, struct mn_fault *fault) {
-  struct mn_ranks *ranks = pass->model->context->device->ranks;
+  struct mn_ranks *ranks = pass->model->device->ranks;
   struct found {
     int at;
     struct mn_fault fault;
@@ -260,16 +259,16 @@ static mn_status explain(struct mn_pass *pass, const struct mn_batch *batch, str
 
 /* Where each part has its columns of the targets, the whole is gathered. */
 static mn_status explain_whole(struct mn_pass *pass, const struct mn_batch *batch, struct mn_fault *out) {
-  struct mn_context *context = pass->model->context;
+  struct mn_device *device = pass->model->device;
   const int64_t cols = mn_model_outputs(&pass->model->config);
   struct mn_batch whole = *batch;
   if (!pass->target || batch->targets == cols) return explain(pass, batch, out);
   whole.targets = cols;
-  MN_TRY(mn_context_allocate(context, &whole.y, batch->rows * cols, context->device->real));
-  mn_status status = context->device->ranks->kernels->allgather(context->device, whole.y, batch->y,
-                                                                batch->rows, cols, context->device->real);
+  MN_TRY(mn_device_allocate(device, &whole.y, batch->rows * cols, device->real));
+  mn_status status =
+      device->ranks->kernels->allgather(device, whole.y, batch->y, batch->rows, cols, device->real);
   if (status == MN_OK) status = explain(pass, &whole, out);
-  mn_context_release(context, whole.y, batch->rows * cols, context->device->real);
+  mn_device_release(device, whole.y, batch->rows * cols, device->real);
   return status;
 }
 

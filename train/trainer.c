@@ -71,7 +71,7 @@ static mn_status check(const struct mn_trainer *t) {
  * Each batch must start at a multiple of 256 bytes, because cuBLASLt chooses its algorithms by alignment, and
  * a step's bytes must not depend on its place in the launch. */
 static int64_t steps_a_launch(const struct mn_trainer *t) {
-  struct mn_device *device = t->model->context->device;
+  struct mn_device *device = t->model->device;
   struct mn_rows_form form;
   if (device->type == MN_DEVICE_CPU || t->optimizer->config.accumulate > 1 ||
       mn_rows_form(&form, t->dataset, device) != MN_OK)
@@ -88,16 +88,16 @@ static int64_t steps_a_launch(const struct mn_trainer *t) {
 }
 
 static mn_status take_launches(struct mn_trainer *t) {
-  struct mn_context *context = t->model->context;
-  const struct mn_kernels *k = context->kernels;
+  struct mn_device *device = t->model->device;
+  const struct mn_kernels *k = device->kernels;
   t->launches = calloc(LAUNCHES, sizeof *t->launches);
   if (!t->launches) return mn_fail(MN_NO_MEMORY, "no memory for training");
   for (struct mn_launch *l = t->launches; l < t->launches + LAUNCHES; l++) {
     l->trainer = t;
-    MN_TRY(k->allocate_host(context->device, (void **)&l->results, MOST_STEPS * sizeof *l->results));
-    MN_TRY(k->allocate_host(context->device, (void **)&l->rates, MOST_STEPS * sizeof *l->rates));
-    MN_TRY(k->allocate_host(context->device, (void **)&l->nonfinite, sizeof *l->nonfinite));
-    MN_TRY(mn_context_allocate(context, (void **)&l->device_rates, MOST_STEPS, sizeof *l->rates));
+    MN_TRY(k->allocate_host(device, (void **)&l->results, MOST_STEPS * sizeof *l->results));
+    MN_TRY(k->allocate_host(device, (void **)&l->rates, MOST_STEPS * sizeof *l->rates));
+    MN_TRY(k->allocate_host(device, (void **)&l->nonfinite, sizeof *l->nonfinite));
+    MN_TRY(mn_device_allocate(device, (void **)&l->device_rates, MOST_STEPS, sizeof *l->rates));
     *l->nonfinite = 0;
   }
   return MN_OK;
@@ -105,16 +105,16 @@ static mn_status take_launches(struct mn_trainer *t) {
 
 /* The first batch measures its dz, unless an earlier run has left the factor that it would have had. */
 static mn_status choose_first(struct mn_trainer *t, int resumed) {
-  const struct mn_context *context = t->model->context;
+  struct mn_device *device = t->model->device;
   int known = resumed;
   for (int i = 0; i < t->model->count && known; i++) {
     const struct mn_scale *scales = t->model->parameters[i]->scales;
     struct mn_scale dz;
     if (!scales) continue;
-    MN_TRY(context->kernels->download(context->device, &dz, &scales[1], sizeof dz));
+    MN_TRY(device->kernels->download(device, &dz, &scales[1], sizeof dz));
     known = dz.factor != 0;
   }
-  t->pass->tape->measure = context->device->scaled && !known;
+  t->pass->tape->measure = device->scaled && !known;
   return MN_OK;
 }
 
@@ -123,7 +123,7 @@ static mn_status prepare(struct mn_trainer *t, const struct mn_trainer_config *g
   if (t->batch < 1 || t->batch > t->dataset->rows)
     return mn_fail(MN_USAGE, "a batch of %ld rows from data of %ld rows; 1 to %ld work", (long)t->batch,
                    (long)t->dataset->rows, (long)t->dataset->rows);
-  const int replicas = mn_ranks_replicas(t->model->context->device->ranks);
+  const int replicas = mn_ranks_replicas(t->model->device->ranks);
   if (t->batch % replicas)
     return mn_fail(MN_USAGE,
                    "a batch of %ld rows cannot be divided among %d replicas; a multiple of %d would do",
@@ -146,7 +146,7 @@ static mn_status prepare(struct mn_trainer *t, const struct mn_trainer_config *g
                                     .first_target = t->pass->first_target,
                                     .mean = t->model->mean,
                                     .scale = t->model->scale};
-  return mn_loader_open(&t->loader, t->model->context, t->dataset, &config);
+  return mn_loader_open(&t->loader, t->model->device, t->dataset, &config);
 }
 
 struct mn_trainer_config mn_trainer_defaults(enum mn_rule_kind rule, int64_t steps) {
@@ -183,18 +183,18 @@ mn_status mn_trainer_open(struct mn_trainer **out, struct mn_model *model, struc
 
 void mn_trainer_close(struct mn_trainer *t) {
   if (!t) return;
-  struct mn_context *context = t->model->context;
-  const struct mn_kernels *k = context->kernels;
+  struct mn_device *device = t->model->device;
+  const struct mn_kernels *k = device->kernels;
   mn_loader_close(t->loader); /* which waits for the device */
   mn_optimizer_at(t->optimizer, NULL, NULL);
   for (struct mn_launch *l = t->launches; l && l < t->launches + LAUNCHES; l++) {
-    mn_replay_free(context, &l->several);
+    mn_replay_free(device, &l->several);
     for (int i = 0; i < MOST_STEPS; i++)
-      for (int updates = 0; updates < 2; updates++) mn_replay_free(context, &l->one[i][updates]);
-    k->release_host(context->device, l->results);
-    k->release_host(context->device, l->rates);
-    k->release_host(context->device, l->nonfinite);
-    mn_context_release(context, l->device_rates, MOST_STEPS, sizeof *l->rates);
+      for (int updates = 0; updates < 2; updates++) mn_replay_free(device, &l->one[i][updates]);
+    k->release_host(device, l->results);
+    k->release_host(device, l->rates);
+    k->release_host(device, l->nonfinite);
+    mn_device_release(device, l->device_rates, MOST_STEPS, sizeof *l->rates);
   }
   free(t->launches);
   mn_pass_close(t->pass);
@@ -243,7 +243,7 @@ static mn_status give(struct mn_launch *l, int64_t first) {
     struct place place = {l, i, each};
     struct mn_replay *replay = each > 1 ? &l->several : &l->one[i][l->updates];
     replay->ran = *ran && !measures;
-    MN_TRY(mn_replay_run(t->model->context, replay, give_batches, &place));
+    MN_TRY(mn_replay_run(t->model->device, replay, give_batches, &place));
     if (!measures) *ran = 1;
   }
   return MN_OK;
@@ -252,8 +252,8 @@ static mn_status give(struct mn_launch *l, int64_t first) {
 /* Gathers the launch's batches and uploads its rates. */
 static mn_status fill(struct mn_launch *l, int64_t step) {
   struct mn_trainer *t = l->trainer;
-  const struct mn_kernels *k = t->model->context->kernels;
-  struct mn_device *device = t->model->context->device;
+  const struct mn_kernels *k = t->model->device->kernels;
+  struct mn_device *device = t->model->device;
   int number;
   MN_TRY(mn_loader_fill(t->loader, l->batches * t->batch, &l->batch, &number));
   MN_REQUIRE(l == &t->launches[number]); /* a graph holds the buffer's address */
@@ -266,8 +266,8 @@ static mn_status fill(struct mn_launch *l, int64_t step) {
 /* Gives the device the next `batches` batches, of which the first belongs to optimizer step `step`. */
 static mn_status launch(struct mn_launch *l, int64_t step, int64_t batches, int updates, int follows) {
   struct mn_trainer *t = l->trainer;
-  const struct mn_kernels *k = t->model->context->kernels;
-  struct mn_device *device = t->model->context->device;
+  const struct mn_kernels *k = t->model->device->kernels;
+  struct mn_device *device = t->model->device;
   l->batches = batches;
   l->updates = updates;
   l->follows = follows;
@@ -300,7 +300,7 @@ static mn_status wait_for(struct mn_launch *l) {
   double idle;
   if (l->done) return MN_OK;
   l->done = 1;
-  MN_TRY(t->model->context->kernels->ahead_wait(t->model->context->device, &idle));
+  MN_TRY(t->model->device->kernels->ahead_wait(t->model->device, &idle));
   if (l->follows) t->times.waiting += idle * 1e-3;
   return MN_OK;
 }
@@ -316,10 +316,10 @@ static mn_status diverged(const struct mn_trainer *t, const struct mn_fault *fau
 
 /* Factors measured on a batch that diverged are of no use to the batches after it, or to another run. */
 static mn_status forget_factors(const struct mn_trainer *t) {
-  const struct mn_context *context = t->model->context;
+  struct mn_device *device = t->model->device;
   for (int i = 0; i < t->model->count; i++) {
     struct mn_scale *scales = t->model->parameters[i]->scales;
-    if (scales) MN_TRY(context->kernels->zero(context->device, &scales[1], sizeof *scales));
+    if (scales) MN_TRY(device->kernels->zero(device, &scales[1], sizeof *scales));
   }
   return MN_OK;
 }
@@ -389,7 +389,7 @@ static mn_status skip(struct mn_launch *l, int64_t batch, const struct run *run)
   MN_TRY(lower_flag(t, run));
   MN_TRY(mn_optimizer_reset(optimizer));
   mn_status status = forget_factors(t);
-  t->pass->tape->measure = t->model->context->device->scaled;
+  t->pass->tape->measure = t->model->device->scaled;
   return status != MN_OK ? status : give_again(l, batch, run);
 }
 
@@ -428,7 +428,7 @@ static mn_status collect(struct mn_trainer *t, struct run *run, tell_function *t
   t->times.running += t->ended - start;
   for (int64_t i = 0; i < l->batches; i++) {
     if (*l->nonfinite == mark_of(l, i) && !t->skipping)
-      MN_TRY(t->model->context->device->scaled ? take_again(l, i, run) : give_up(l, i));
+      MN_TRY(t->model->device->scaled ? take_again(l, i, run) : give_up(l, i));
     t->sum += l->results[i].loss;
     if (!l->updates) continue;
     if (t->skipping) MN_TRY(skip(l, i, run));
@@ -460,7 +460,7 @@ static mn_status launch_next(struct mn_trainer *t, struct run *run) {
  * are under way are waited for all the same: until then they use what the caller may want to free. */
 mn_status mn_trainer_run(struct mn_trainer *t, int64_t until, tell_function *tell, void *to) {
   struct run run = {.step = t->progress.step, .until = until};
-  int most = t->model->context->device->type == MN_DEVICE_CPU ? 1 : LAUNCHES;
+  int most = t->model->device->type == MN_DEVICE_CPU ? 1 : LAUNCHES;
   double read = mn_loader_waited(t->loader);
   mn_status status = mn_outcome_tell(&t->outcome), launched = status;
   while (status == MN_OK && (run.under_way > 0 || (launched == MN_OK && more(&run)))) {
@@ -487,7 +487,7 @@ static const char *bound_of(const struct mn_trainer *t, double waiting) {
   if (!(waiting >= 0.1)) return "the step";
   if (t->times.reading > 0.5 * t->times.waiting) return "the disk";
   int far = mn_loader_placement(t->loader)->place != MN_PLACE_DEVICE;
-  return far && t->model->context->device->type == MN_DEVICE_CUDA ? "the link" : "the gathering of rows";
+  return far && t->model->device->type == MN_DEVICE_CUDA ? "the link" : "the gathering of rows";
 }
 
 struct mn_trainer_speed mn_trainer_speed(const struct mn_trainer *t) {

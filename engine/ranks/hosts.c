@@ -51,12 +51,11 @@ mn_status mn_ranks_share_cores(struct mn_ranks *ranks) {
   return MN_OK;
 }
 
-void mn_host_describe(char *text, size_t size, const struct mn_context *context) {
-  const struct mn_device *device = context->device;
+void mn_host_describe(char *text, size_t size, const struct mn_device *device) {
   char host[sizeof((struct mn_seat *)0)->host], gpu[32] = "";
   const char *interface = getenv("NCCL_SOCKET_IFNAME");
   name_host(host, sizeof host);
   if (device->type == MN_DEVICE_CUDA) snprintf(gpu, sizeof gpu, "cuda:%d ", device->ordinal);
-  snprintf(text, size, "host %s, %s%s%s%s", host, gpu, context->name,
-           interface ? ", NCCL_SOCKET_IFNAME=" : "", interface ? interface : "");
+  snprintf(text, size, "host %s, %s%s%s%s", host, gpu, device->name, interface ? ", NCCL_SOCKET_IFNAME=" : "",
+           interface ? interface : "");
 }

@@ -24,8 +24,8 @@ int mn_seats_threads(const struct mn_seat *seats, int size, int rank);
  * OPENBLAS_NUM_THREADS gives stays. By every rank; with NULL nothing happens. MN_LIBRARY. */
 mn_status mn_ranks_share_cores(struct mn_ranks *ranks);
 
-/* "host NAME, CPU (2 threads)" in text[size]: the host and the context's device, and NCCL_SOCKET_IFNAME
+/* "host NAME, CPU (2 threads)" in text[size]: the host and the device, and NCCL_SOCKET_IFNAME
  * where it is set. */
-void mn_host_describe(char *text, size_t size, const struct mn_context *context);
+void mn_host_describe(char *text, size_t size, const struct mn_device *device);
 
 #endif

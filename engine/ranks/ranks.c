@@ -126,13 +126,13 @@ mn_status mn_ranks_gather(struct mn_ranks *ranks, void *whole, const void *piece
   return MN_OK;
 }
 
-mn_status mn_context_join(struct mn_context *context, struct mn_ranks *ranks) {
-  const struct mn_rank_kernels *k = mn_rank_kernels(context->device->type);
+mn_status mn_device_join(struct mn_device *device, struct mn_ranks *ranks) {
+  const struct mn_rank_kernels *k = mn_rank_kernels(device->type);
   struct mn_ranks_id id = {{0}};
   if (!ranks) return MN_OK;
   ranks->kernels = k;
-  context->hooks = &mn_ranks_on_tape;
-  MN_TRY(mn_ranks_agree(ranks, k->ranks_begin(context->device, ranks, &id)));
+  device->hooks = &mn_ranks_on_tape;
+  MN_TRY(mn_ranks_agree(ranks, k->ranks_begin(device, ranks, &id)));
   MN_TRY(mn_ranks_broadcast(ranks, &id, sizeof id));
-  return mn_ranks_agree(ranks, k->ranks_join(context->device, &id));
+  return mn_ranks_agree(ranks, k->ranks_join(device, &id));
 }

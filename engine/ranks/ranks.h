@@ -3,7 +3,7 @@
 #ifndef MN_ENGINE_RANKS_RANKS_H
 #define MN_ENGINE_RANKS_RANKS_H
 
-#include "engine/context.h"
+#include "kernels/device.h"
 #include "kernels/ranks/ranks.h"
 
 /* How many processes a launcher started with this one, by its variables; 1: it is alone. */
@@ -12,10 +12,10 @@ int mn_ranks_started(void);
 /* Meets the other ranks, by MPI. `*out` is NULL where the process was started alone; else the caller's, for
  * mn_ranks_close, which meets them too. Once in a process. MN_LIBRARY: no MPI, or one of another launcher. */
 mn_status mn_ranks_open(struct mn_ranks **out);
-void mn_ranks_close(struct mn_ranks *ranks); /* NULL is fine; after the contexts that joined */
+void mn_ranks_close(struct mn_ranks *ranks); /* NULL is fine; after the devices that joined */
 
 /* Makes the ranks a grid (kernels/ranks/ranks.h): `shards` of every layer in each replica of the model.
- * Before a context joins; until then all ranks are shards of one replica. MN_USAGE: the ranks are no
+ * Before a device joins; until then all ranks are shards of one replica. MN_USAGE: the ranks are no
  * multiple of the shards. NULL is fine. */
 mn_status mn_ranks_set_grid(struct mn_ranks *ranks, int shards);
 
@@ -42,8 +42,8 @@ static inline int mn_ranks_first(const struct mn_ranks *ranks) {
   return !ranks || ranks->rank == 0;
 }
 
-/* What is opened in the context from now on is divided among the ranks (NULL: nothing happens); by every
+/* What is opened in the device from now on is divided among the ranks (NULL: nothing happens); by every
  * rank. MN_LIBRARY, MN_NO_MEMORY. */
-mn_status mn_context_join(struct mn_context *context, struct mn_ranks *ranks);
+mn_status mn_device_join(struct mn_device *device, struct mn_ranks *ranks);
 
 #endif

@@ -25,17 +25,15 @@ static void *row_of(void *matrix, int64_t row, const struct mn_tensor *t, size_t
   return matrix ? (char *)matrix + (size_t)(row * t->value.cols) * each : NULL;
 }
 
-int64_t mn_replicas_own(const struct mn_context *context, const struct mn_tensor *t, const void **first) {
-  const struct mn_device *device = context->device;
+int64_t mn_replicas_own(const struct mn_device *device, const struct mn_tensor *t, const void **first) {
   int64_t row;
   const int64_t rows = own_rows(device, t, &row);
   *first = row_of(t->gradient, row, t, device->real);
   return shares(t) || device->ranks->replicas.rank == 0 ? rows * t->value.cols : 0;
 }
 
-mn_status mn_ranks_squares(struct mn_context *context, double *squares, int64_t count, double **all,
+mn_status mn_ranks_squares(struct mn_device *device, double *squares, int64_t count, double **all,
                            int64_t *number) {
-  struct mn_device *device = context->device;
   const struct mn_rank_kernels *k = device->ranks->kernels;
   const int shards = device->ranks->shards.size;
   *all = shards > 1 ? squares + count : squares;
@@ -45,8 +43,7 @@ mn_status mn_ranks_squares(struct mn_context *context, double *squares, int64_t 
   return shards > 1 ? k->allgather(device, *all, squares, 1, *number, sizeof(double)) : MN_OK;
 }
 
-mn_status mn_replicas_sum(struct mn_context *context, struct mn_tensor *const *of, int count) {
-  struct mn_device *device = context->device;
+mn_status mn_replicas_sum(struct mn_device *device, struct mn_tensor *const *of, int count) {
   struct mn_sum *sums = malloc((size_t)count * sizeof *sums);
   MN_REQUIRE(sums); /* a rank that failed alone would leave the others waiting */
   for (int i = 0; i < count; i++) sums[i] = (struct mn_sum){of[i]->gradient, mn_tensor_count(of[i])};
@@ -105,16 +102,14 @@ static mn_status update_all(struct mn_device *device, struct mn_tensor *const *o
   return MN_OK;
 }
 
-mn_status mn_replicas_update(struct mn_context *context, struct mn_tensor *const *of, int count) {
-  struct mn_device *device = context->device;
+mn_status mn_replicas_update(struct mn_device *device, struct mn_tensor *const *of, int count) {
   MN_TRY(device->kernels->branch_fork(device, MN_BRANCH_REPLICAS));
   const mn_status status = update_all(device, of, count),
                   joined = device->kernels->branch_join(device, MN_BRANCH_REPLICAS);
   return status != MN_OK ? status : joined;
 }
 
-mn_status mn_replicas_gather(struct mn_context *context, struct mn_tensor *const *of, int count) {
-  struct mn_device *device = context->device;
+mn_status mn_replicas_gather(struct mn_device *device, struct mn_tensor *const *of, int count) {
   for (int i = 0; i < count; i++) {
     const struct mn_tensor *t = of[i];
     if (!shares(t)) continue;

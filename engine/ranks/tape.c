@@ -26,7 +26,7 @@ static mn_status finish(struct mn_tape *tape) {
 
 /* Those of a fused loss are there after a step's updates only. */
 static mn_status sum_results(struct mn_tape *tape) {
-  struct mn_device *device = tape->context->device;
+  struct mn_device *device = tape->device;
   const struct mn_sum results = {tape->results, 2};
   return tape->ranks->divided
              ? device->ranks->kernels->allreduce(device, &results, 1, sizeof *tape->results, NULL)
@@ -35,8 +35,8 @@ static mn_status sum_results(struct mn_tape *tape) {
 
 /* Waits for what a gather has left on its branch (struct mn_arrival); in a step `ended` does. */
 static mn_status forwarded(struct mn_tape *tape) {
-  struct mn_device *device = tape->context->device;
-  const struct mn_kernels *k = tape->context->kernels;
+  struct mn_device *device = tape->device;
+  const struct mn_kernels *k = tape->device->kernels;
   MN_TRY(k->branch_fork(device, MN_BRANCH_SHARDS));
   if (!tape->stepping) MN_TRY(k->branch_join(device, MN_BRANCH_SHARDS));
   if (!tape->stepping) MN_TRY(sum_results(tape));
@@ -48,7 +48,7 @@ static mn_status forwarded(struct mn_tape *tape) {
 
 /* One rank's updates write nothing where another's values are not finite. */
 static mn_status before_updates(struct mn_tape *tape) {
-  struct mn_device *device = tape->context->device;
+  struct mn_device *device = tape->device;
   const struct mn_rank_kernels *k = device->ranks->kernels;
   const struct mn_tape_ranks *r = tape->ranks;
   MN_TRY(k->agree(device, tape->stepping ? r->gathered.whole : NULL, r->gathered.piece, r->gathered.rows,
@@ -58,8 +58,8 @@ static mn_status before_updates(struct mn_tape *tape) {
 
 /* What is left, while the replicas' sums of weights may go on. */
 static mn_status ended(struct mn_tape *tape, mn_status status) {
-  struct mn_device *device = tape->context->device;
-  const struct mn_kernels *k = tape->context->kernels;
+  struct mn_device *device = tape->device;
+  const struct mn_kernels *k = tape->device->kernels;
   const struct mn_tape_ranks *r = tape->ranks;
   mn_status joined = k->branch_join(device, MN_BRANCH_SHARDS);
   if (status == MN_OK) status = joined;

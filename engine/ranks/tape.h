@@ -26,12 +26,12 @@ struct mn_tape_ranks {
   int sum_count;
 };
 
-/* Set by mn_context_join. */
+/* Set by mn_device_join. */
 extern const struct mn_tape_hooks mn_ranks_on_tape;
 
 /* Among how many replicas the rows of a batch are divided. */
 static inline int mn_tape_replicas(const struct mn_tape *tape) {
-  return tape->ranks && tape->ranks->divided ? tape->context->device->ranks->replicas.size : 1;
+  return tape->ranks && tape->ranks->divided ? tape->device->ranks->replicas.size : 1;
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* What tests/peers times of minnow, behind a C interface for Python's ctypes.
  *
- * A handle is one operation that is called many times, with a context, a CUDA stream and random data of its
+ * A handle is one operation that is called many times, with a device, a CUDA stream and random data of its
  * own. A call only gives work to the device, as it does for every other peer; the caller takes the time.
  * Every int returned is a mn_status; mn_message(), which this library exports too, says why. */
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static const size_t FLUSHED_BYTES = (size_t)256 << 20; /* as KernelBench flushes
 
 struct minnow_peer {
   enum what what;
-  struct mn_context *context;
+  struct mn_device *device;
   struct mn_model *model;         /* FORWARD, STEP */
   struct mn_optimizer *optimizer; /* STEP */
   struct mn_pass *pass;
@@ -32,7 +32,7 @@ struct minnow_peer {
  * library, but "product", which is x*W^T by whatever GEMM a forward takes. `*out` is the caller's, for
  * minnow_peer_close. */
 MN_API int minnow_peer_open(struct minnow_peer **out, const char *what, const int64_t *shape, int numbers,
-                            const char *device, const char *precision);
+                            const char *where, const char *precision);
 MN_API void minnow_peer_close(struct minnow_peer *peer); /* NULL is fine */
 MN_API int minnow_peer_call(struct minnow_peer *peer);
 MN_API int minnow_peer_sync(struct minnow_peer *peer);
@@ -51,8 +51,8 @@ MN_API int minnow_peer_read(struct minnow_peer *peer, float *y);
 MN_API int minnow_peer_row(struct minnow_peer *peer, int which, int64_t row, float *values);
 MN_API const char *minnow_peer_version(void);
 
-static mn_status fill(struct mn_context *context, struct mn_tensor *tensor, uint32_t which) {
-  return mn_tensor_uniform(context, tensor, SEED, MN_RANDOM_CHECK + which, 0, 1);
+static mn_status fill(struct mn_device *device, struct mn_tensor *tensor, uint32_t which) {
+  return mn_tensor_uniform(device, tensor, SEED, MN_RANDOM_CHECK + which, 0, 1);
 }
 
 /* The rate is so small that no number of steps leads the weights anywhere. */
@@ -66,12 +66,12 @@ static mn_status open_model(struct minnow_peer *p, const int64_t *shape, int num
                                    .plan = MN_PLAN_BLOCK};
   if (config.depth > MN_MODEL_DEPTH) return mn_fail(MN_USAGE, "%ld blocks are too many", (long)config.depth);
   memcpy(config.hidden, shape + 2, (size_t)config.depth * sizeof *shape);
-  MN_TRY(mn_model_open(&p->model, p->context, &config));
+  MN_TRY(mn_model_open(&p->model, p->device, &config));
   MN_TRY(mn_model_initialise(p->model, SEED));
   for (int i = 0; i < config.depth; i++) {
     struct mn_tensor *const *parameters = p->model->layers[i].parameters;
-    MN_TRY(fill(p->context, parameters[MN_BLOCK_GAMMA], 8 + 2 * (uint32_t)i));
-    MN_TRY(fill(p->context, parameters[MN_BLOCK_BETA], 9 + 2 * (uint32_t)i));
+    MN_TRY(fill(p->device, parameters[MN_BLOCK_GAMMA], 8 + 2 * (uint32_t)i));
+    MN_TRY(fill(p->device, parameters[MN_BLOCK_BETA], 9 + 2 * (uint32_t)i));
   }
   if (p->what == STEP) {
     struct mn_optimizer_config sgd = {.momentum = 0.9, .accumulate = 1};
@@ -81,8 +81,8 @@ static mn_status open_model(struct minnow_peer *p, const int64_t *shape, int num
   /* y in the precision's own form, as the peers leave theirs. */
   enum mn_pass_kind kind = p->what == STEP ? MN_PASS_TRAIN : MN_PASS_FORWARD;
   MN_TRY(mn_pass_open(&p->pass, p->model, kind, shape[0], 1, 0));
-  MN_TRY(fill(p->context, p->pass->x, 2));
-  return p->pass->target ? fill(p->context, p->pass->target, 3) : MN_OK;
+  MN_TRY(fill(p->device, p->pass->x, 2));
+  return p->pass->target ? fill(p->device, p->pass->target, 3) : MN_OK;
 }
 
 /* x [N, I], W [C, I] and dz [N, C] are the operands, two of them at a time. */
@@ -90,29 +90,27 @@ static mn_status open_product(struct minnow_peer *p, const int64_t *shape) {
   int64_t n = shape[0], i = shape[1], c = shape[2];
   int forward = p->what == PRODUCT_NT || p->what == PRODUCT_OWN;
   int64_t results = forward ? n * c : p->what == PRODUCT_NN ? n * i : c * i;
-  p->context->device->force_cublas =
-      p->what != PRODUCT_OWN; /* this is what our own products are held against */
-  MN_TRY(mn_tensor_parameter(p->context, &p->left, "left", 2, n, forward ? i : c));
-  MN_TRY(mn_tensor_parameter(p->context, &p->right, "right", 2, p->what == PRODUCT_TN ? n : c, i));
-  MN_TRY(fill(p->context, p->left, 4));
-  MN_TRY(fill(p->context, p->right, 5));
-  return p->context->kernels->allocate(p->context->device, &p->into,
-                                       (size_t)results * p->context->device->real);
+  p->device->force_cublas = p->what != PRODUCT_OWN; /* this is what our own products are held against */
+  MN_TRY(mn_tensor_parameter(p->device, &p->left, "left", 2, n, forward ? i : c));
+  MN_TRY(mn_tensor_parameter(p->device, &p->right, "right", 2, p->what == PRODUCT_TN ? n : c, i));
+  MN_TRY(fill(p->device, p->left, 4));
+  MN_TRY(fill(p->device, p->right, 5));
+  return p->device->kernels->allocate(p->device, &p->into, (size_t)results * p->device->real);
 }
 
 static mn_status open_copy(struct minnow_peer *p) {
-  const struct mn_kernels *k = p->context->kernels;
-  MN_TRY(k->allocate(p->context->device, &p->from, COPIED_BYTES));
-  MN_TRY(k->allocate(p->context->device, &p->into, COPIED_BYTES));
-  return k->uniform(p->context->device, p->from, (int64_t)(COPIED_BYTES / p->context->device->real), SEED,
-                    MN_RANDOM_CHECK + 6, 0, 1);
+  const struct mn_kernels *k = p->device->kernels;
+  MN_TRY(k->allocate(p->device, &p->from, COPIED_BYTES));
+  MN_TRY(k->allocate(p->device, &p->into, COPIED_BYTES));
+  return k->uniform(p->device, p->from, (int64_t)(COPIED_BYTES / p->device->real), SEED, MN_RANDOM_CHECK + 6,
+                    0, 1);
 }
 
 static mn_status open_parts(struct minnow_peer *p, const char *what, const int64_t *shape, int numbers,
-                            const char *device, const char *precision) {
+                            const char *name, const char *precision) {
   while (p->what < WHATS && strcmp(names[p->what], what) != 0) p->what++;
   if (p->what == WHATS) return mn_fail(MN_USAGE, "nothing to time is called '%s'", what);
-  MN_TRY(mn_context_open(&p->context, device, precision));
+  MN_TRY(mn_device_open(&p->device, name, precision));
   if (p->what == COPY) return open_copy(p);
   return p->what < PRODUCT_NT ? open_model(p, shape, numbers) : open_product(p, shape);
 }
@@ -134,33 +132,33 @@ void minnow_peer_close(struct minnow_peer *p) {
   mn_optimizer_close(p->optimizer);
   mn_model_close(p->model);
   for (int i = 0; i < MN_MODEL_PARAMETERS; i++)
-    if (p->floats[i]) p->context->kernels->release(p->context->device, p->floats[i]);
-  if (p->context) {
-    mn_tensor_free(p->context, p->left);
-    mn_tensor_free(p->context, p->right);
+    if (p->floats[i]) p->device->kernels->release(p->device, p->floats[i]);
+  if (p->device) {
+    mn_tensor_free(p->device, p->left);
+    mn_tensor_free(p->device, p->right);
     void *const buffers[] = {p->from, p->into, p->flushed};
-    for (int i = 0; i < 3; i++) p->context->kernels->release(p->context->device, buffers[i]);
+    for (int i = 0; i < 3; i++) p->device->kernels->release(p->device, buffers[i]);
   }
-  mn_context_close(p->context);
+  mn_device_close(p->device);
   free(p);
 }
 
 int minnow_peer_call(struct minnow_peer *p) {
   static const enum mn_form forms[WHATS] = {
       [PRODUCT_NT] = MN_NT, [PRODUCT_NN] = MN_NN, [PRODUCT_TN] = MN_TN, [PRODUCT_OWN] = MN_NT};
-  struct mn_device *device = p->context->device;
+  struct mn_device *device = p->device;
   if (p->what == FORWARD) return mn_tape_forward(p->pass->tape);
   if (p->what == STEP) {
     MN_TRY(mn_tape_step(p->pass->tape));
     return mn_optimizer_step(p->optimizer, p->pass->tape);
   }
-  if (p->what == COPY) return p->context->kernels->copy(device, p->into, p->from, COPIED_BYTES);
+  if (p->what == COPY) return p->device->kernels->copy(device, p->into, p->from, COPIED_BYTES);
   struct mn_epilogue store = {.kind = MN_STORE, .into = p->into};
-  return p->context->kernels->gemm(device, forms[p->what], &p->left->value, &p->right->value, &store);
+  return p->device->kernels->gemm(device, forms[p->what], &p->left->value, &p->right->value, &store);
 }
 
 int minnow_peer_sync(struct minnow_peer *p) {
-  return p->context->kernels->synchronize(p->context->device);
+  return p->device->kernels->synchronize(p->device);
 }
 
 int minnow_peer_check(struct minnow_peer *p) {
@@ -170,47 +168,47 @@ int minnow_peer_check(struct minnow_peer *p) {
 }
 
 int64_t minnow_peer_bytes(const struct minnow_peer *p) {
-  return (int64_t)p->context->bytes;
+  return (int64_t)p->device->bytes;
 }
 
 /* The floats that casts of weights read, where the model has none. */
 static mn_status take_floats(struct minnow_peer *p) {
-  const struct mn_kernels *k = p->context->kernels;
+  const struct mn_kernels *k = p->device->kernels;
   for (int i = 0; i < p->model->count; i++) {
     const struct mn_tensor *t = p->model->parameters[i];
     if (t->rank != 2 || t->value.real || p->floats[i]) continue;
     size_t bytes = (size_t)mn_tensor_count(t) * sizeof(float);
-    MN_TRY(k->allocate(p->context->device, &p->floats[i], bytes));
-    MN_TRY(mn_tensor_copy(p->context, t, p->floats[i], bytes));
+    MN_TRY(k->allocate(p->device, &p->floats[i], bytes));
+    MN_TRY(mn_tensor_copy(p->device, t, p->floats[i], bytes));
   }
   return MN_OK;
 }
 
 /* floats: where the operand has no real form. */
-static mn_status cast_again(struct mn_context *context, const struct mn_operand *operand, void *floats) {
+static mn_status cast_again(struct mn_device *device, const struct mn_operand *operand, void *floats) {
   struct mn_operand from = *operand;
   if (floats) from.real = floats;
-  return from.planes[0] ? context->kernels->round(context->device, &from, 1) : MN_OK;
+  return from.planes[0] ? device->kernels->round(device, &from, 1) : MN_OK;
 }
 
 int minnow_peer_cold(struct minnow_peer *p, int cast, double *milliseconds) {
-  const struct mn_kernels *k = p->context->kernels;
-  struct mn_device *device = p->context->device;
+  const struct mn_kernels *k = p->device->kernels;
+  struct mn_device *device = p->device;
   if (!p->flushed) MN_TRY(k->allocate(device, &p->flushed, FLUSHED_BYTES));
   if (cast) MN_TRY(take_floats(p));
   MN_TRY(k->zero(device, p->flushed, FLUSHED_BYTES));
   MN_TRY(k->mark(device, 0));
   for (int i = 0; cast && i < p->model->count; i++)
     if (p->model->parameters[i]->rank == 2)
-      MN_TRY(cast_again(p->context, &p->model->parameters[i]->value, p->floats[i]));
-  if (cast > 1) MN_TRY(cast_again(p->context, &p->pass->x->value, NULL));
+      MN_TRY(cast_again(p->device, &p->model->parameters[i]->value, p->floats[i]));
+  if (cast > 1) MN_TRY(cast_again(p->device, &p->pass->x->value, NULL));
   MN_TRY(minnow_peer_call(p));
   MN_TRY(k->mark(device, 1));
   return k->elapsed(device, milliseconds);
 }
 
 int minnow_peer_write(struct minnow_peer *p, const char *name, const float *values) {
-  struct mn_device *device = p->context->device;
+  struct mn_device *device = p->device;
   struct mn_tensor *tensor = strcmp(name, "x") == 0 ? p->pass->x : NULL;
   for (int i = 0; i < p->model->count; i++)
     if (strcmp(p->model->parameters[i]->name, name) == 0) tensor = p->model->parameters[i];
@@ -220,7 +218,7 @@ int minnow_peer_write(struct minnow_peer *p, const char *name, const float *valu
   double *wide = malloc((size_t)count * sizeof *wide);
   if (!wide) return mn_fail(MN_NO_MEMORY, "no memory to write %s", name);
   for (int64_t i = 0; i < count; i++) wide[i] = values[i];
-  mn_status status = mn_tensor_write(p->context, tensor, wide);
+  mn_status status = mn_tensor_write(p->device, tensor, wide);
   free(wide);
   return status;
 }
@@ -237,12 +235,11 @@ static float widened(const struct mn_device *device, const void *plane, int64_t 
 }
 
 /* The sum of the planes of `value`; `buffer` has room for one. */
-static mn_status read_planes(struct mn_context *context, const struct mn_operand *value, float *y,
+static mn_status read_planes(struct mn_device *device, const struct mn_operand *value, float *y,
                              void *buffer) {
-  struct mn_device *device = context->device;
   int64_t count = value->rows * value->cols;
   for (int plane = 0; plane < device->planes; plane++) {
-    MN_TRY(context->kernels->download(device, buffer, value->planes[plane], (size_t)count * device->plane));
+    MN_TRY(device->kernels->download(device, buffer, value->planes[plane], (size_t)count * device->plane));
     for (int64_t i = 0; i < count; i++) y[i] = (plane ? y[i] : 0) + widened(device, buffer, i);
   }
   return MN_OK;
@@ -250,44 +247,43 @@ static mn_status read_planes(struct mn_context *context, const struct mn_operand
 
 int minnow_peer_read(struct minnow_peer *p, float *y) {
   const struct mn_operand *value = &p->pass->y->value;
-  const struct mn_kernels *k = p->context->kernels;
-  struct mn_device *device = p->context->device;
+  const struct mn_kernels *k = p->device->kernels;
+  struct mn_device *device = p->device;
   int64_t count = mn_tensor_count(p->pass->y);
   struct mn_scale scale = {.factor = 1};
   if (value->real) return k->download(device, y, value->real, (size_t)count * sizeof *y);
   if (value->scale) MN_TRY(k->download(device, &scale, value->scale, sizeof scale));
   void *buffer = malloc((size_t)count * device->plane);
   if (!buffer) return mn_fail(MN_NO_MEMORY, "no memory to read y");
-  mn_status status = read_planes(p->context, value, y, buffer);
+  mn_status status = read_planes(p->device, value, y, buffer);
   for (int64_t i = 0; i < count && status == MN_OK; i++) y[i] /= scale.factor;
   free(buffer);
   return status;
 }
 
 /* A row of a split weight. */
-static mn_status read_row(struct mn_context *context, const struct mn_operand *w, int64_t row,
-                          float *values) {
-  const struct mn_kernels *k = context->kernels;
+static mn_status read_row(struct mn_device *device, const struct mn_operand *w, int64_t row, float *values) {
+  const struct mn_kernels *k = device->kernels;
   const size_t bytes = (size_t)w->cols * sizeof *values;
   float *pinned;
-  MN_TRY(k->allocate_host(context->device, (void **)&pinned, bytes));
-  mn_status status = k->join(context->device, pinned, w, row * w->cols, w->cols);
-  if (status == MN_OK) status = k->synchronize(context->device);
+  MN_TRY(k->allocate_host(device, (void **)&pinned, bytes));
+  mn_status status = k->join(device, pinned, w, row * w->cols, w->cols);
+  if (status == MN_OK) status = k->synchronize(device);
   if (status == MN_OK) memcpy(values, pinned, bytes);
-  k->release_host(context->device, pinned);
+  k->release_host(device, pinned);
   return status;
 }
 
 int minnow_peer_row(struct minnow_peer *p, int which, int64_t row, float *values) {
-  struct mn_device *device = p->context->device;
+  struct mn_device *device = p->device;
   const struct mn_operand *matrix = which == 0 ? &p->left->value : &p->right->value;
   int64_t cols = which == 2 ? p->right->value.rows : matrix->cols;
   const char *from = which == 2 ? p->into : matrix->real;
   if (p->what != PRODUCT_NT && p->what != PRODUCT_OWN) return mn_fail(MN_USAGE, "only x*W^T is read");
   if (device->real != sizeof *values) return mn_fail(MN_USAGE, "only floats are read here");
-  if (which != 2 && matrix->split) return read_row(p->context, matrix, row, values);
+  if (which != 2 && matrix->split) return read_row(p->device, matrix, row, values);
   size_t bytes = (size_t)cols * sizeof *values;
-  return p->context->kernels->download(device, values, from + (size_t)row * bytes, bytes);
+  return p->device->kernels->download(device, values, from + (size_t)row * bytes, bytes);
 }
 
 const char *minnow_peer_version(void) {

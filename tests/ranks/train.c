@@ -106,12 +106,12 @@ static struct job jobs[] = {
 
 static mn_status poison(const struct mn_model *model) {
   struct mn_tensor *weight = model->layers[0].parameters[MN_BLOCK_WEIGHT];
-  const struct mn_ranks *ranks = model->context->device->ranks;
+  const struct mn_ranks *ranks = model->device->ranks;
   static double values[CHANNELS * INPUTS];
   if (ranks && ranks->shards.rank + 1 < ranks->shards.size) return MN_OK;
-  MN_TRY(mn_tensor_read(model->context, weight, values));
+  MN_TRY(mn_tensor_read(model->device, weight, values));
   values[mn_tensor_count(weight) - 1] = INFINITY;
-  return mn_tensor_write(model->context, weight, values);
+  return mn_tensor_write(model->device, weight, values);
 }
 
 /* The row that comes at a position of the first epoch. */
@@ -132,10 +132,10 @@ static mn_status stretch(const struct mn_model *model, struct mn_tensor *t, doub
   const int64_t count = mn_tensor_count(t), outputs = mn_tensor_outputs(t);
   double *values = malloc((size_t)count * sizeof *values);
   MN_REQUIRE(values);
-  mn_status status = mn_tensor_read(model->context, t, values);
+  mn_status status = mn_tensor_read(model->device, t, values);
   for (int64_t i = 0; i < count; i++)
     values[i] *= pow(ratio, (double)((t->first + i / (count / outputs)) * 4 / t->whole));
-  if (status == MN_OK) status = mn_tensor_write(model->context, t, values);
+  if (status == MN_OK) status = mn_tensor_write(model->device, t, values);
   free(values);
   return status;
 }
@@ -151,7 +151,7 @@ static mn_status make_uneven(struct mn_model *model) {
 static void tie(struct mn_model *model) {
   model->count = model->layers[0].kind->parameters;
   for (int i = 0; i < model->count; i++) {
-    mn_tensor_free(model->context, model->layers[1].parameters[i]);
+    mn_tensor_free(model->device, model->layers[1].parameters[i]);
     model->layers[1].parameters[i] = model->layers[0].parameters[i];
   }
 }
@@ -159,24 +159,24 @@ static void tie(struct mn_model *model) {
 /* Takes a hash of a parameter's whole: outputs are its rows, or its columns where it is a vector. */
 static mn_status hash(XXH3_state_t *state, const struct mn_model *model, const struct mn_tensor *t,
                       int64_t outputs) {
-  struct mn_context *context = model->context;
-  const size_t real = context->device->real;
+  struct mn_device *device = model->device;
+  const size_t real = device->real;
   const int64_t mine = mn_tensor_count(t), each = t->rank == 2 ? t->value.cols : 1, all = outputs * each;
-  const struct mn_ranks *ranks = context->device->ranks;
+  const struct mn_ranks *ranks = device->ranks;
   if (outputs % mn_ranks_shards(ranks)) return MN_OK; /* uneven shares, of a head: the losses tell */
   void *piece, *whole, *values = malloc((size_t)all * real);
   MN_REQUIRE(values);
-  MN_TRY(mn_context_allocate(context, &piece, mine, real));
-  MN_TRY(mn_context_allocate(context, &whole, all, real));
-  MN_TRY(mn_tensor_copy(context, t, piece, (size_t)mine * real));
+  MN_TRY(mn_device_allocate(device, &piece, mine, real));
+  MN_TRY(mn_device_allocate(device, &whole, all, real));
+  MN_TRY(mn_tensor_copy(device, t, piece, (size_t)mine * real));
   if (mn_ranks_shards(ranks) > 1) /* as one row of all its numbers, of which the ranks have equal shares */
-    MN_TRY(context->device->ranks->kernels->allgather(context->device, whole, piece, 1, all, real));
+    MN_TRY(device->ranks->kernels->allgather(device, whole, piece, 1, all, real));
   else
-    MN_TRY(context->kernels->copy(context->device, whole, piece, (size_t)all * real));
-  MN_TRY(context->kernels->download(context->device, values, whole, (size_t)all * real));
+    MN_TRY(device->kernels->copy(device, whole, piece, (size_t)all * real));
+  MN_TRY(device->kernels->download(device, values, whole, (size_t)all * real));
   MN_REQUIRE(XXH3_64bits_update(state, values, (size_t)all * real) == XXH_OK);
-  mn_context_release(context, piece, mine, real);
-  mn_context_release(context, whole, all, real);
+  mn_device_release(device, piece, mine, real);
+  mn_device_release(device, whole, all, real);
   free(values);
   return MN_OK;
 }
@@ -215,7 +215,7 @@ static mn_status evaluate(struct mn_model *model, struct mn_dataset *data) {
   return status;
 }
 
-static mn_status train(struct mn_context *context, const struct job *job) {
+static mn_status train(struct mn_device *device, const struct job *job) {
   struct mn_model *model;
   struct mn_optimizer *optimizer;
   struct mn_trainer *trainer;
@@ -233,7 +233,7 @@ static mn_status train(struct mn_context *context, const struct job *job) {
       .on_nonfinite = job->on_nonfinite};
   flaw = job->flaw;
   MN_TRY(find_row(&flawed, job->position));
-  MN_TRY(mn_model_open(&model, context, &job->model));
+  MN_TRY(mn_model_open(&model, device, &job->model));
   MN_TRY(mn_model_initialise(model, 7));
   if (strcmp(job->name, "tied") == 0) tie(model);
   if (strcmp(job->name, "block-infinite") == 0) MN_TRY(poison(model));
@@ -255,7 +255,7 @@ static mn_status train(struct mn_context *context, const struct job *job) {
   const uint64_t digest = XXH3_64bits_digest(state);
   if (prints) printf("parameters %016llx\n", (unsigned long long)digest);
   XXH3_freeState(state);
-  if (status == MN_OK) status = compare_replicas(context->device->ranks, digest);
+  if (status == MN_OK) status = compare_replicas(device->ranks, digest);
   mn_trainer_close(trainer);
   mn_optimizer_close(optimizer);
   mn_model_close(model);
@@ -278,9 +278,9 @@ static mn_status agree_after_children(struct mn_ranks *ranks) {
   return MN_OK;
 }
 
-static mn_status run(const char *device, const char *precision, const struct job *job, const char *shards) {
+static mn_status run(const char *where, const char *precision, const struct job *job, const char *shards) {
   struct mn_ranks *ranks;
-  struct mn_context *context;
+  struct mn_device *device;
   char name[32];
   MN_TRY(mn_ranks_open(&ranks));
   MN_TRY(mn_ranks_share_cores(ranks));
@@ -291,13 +291,13 @@ static mn_status run(const char *device, const char *precision, const struct job
   if (strcmp(job->name, "child") == 0) return agree_after_children(ranks);
   if (shards) MN_TRY(mn_ranks_set_grid(ranks, atoi(shards)));
   prints = mn_ranks_first(ranks);
-  snprintf(name, sizeof name, strcmp(device, "cuda") == 0 ? "%s:%d" : "%s", device, ranks ? ranks->local : 0);
-  mn_status status = mn_ranks_agree(ranks, mn_context_open(&context, name, precision));
-  if (status == MN_OK) status = mn_context_join(context, ranks);
-  if (status == MN_OK) status = train(context, job);
+  snprintf(name, sizeof name, strcmp(where, "cuda") == 0 ? "%s:%d" : "%s", where, ranks ? ranks->local : 0);
+  mn_status status = mn_ranks_agree(ranks, mn_device_open(&device, name, precision));
+  if (status == MN_OK) status = mn_device_join(device, ranks);
+  if (status == MN_OK) status = train(device, job);
   const mn_status trained = status;
   if (prints && trained != MN_OK) printf("%d: %s\n", (int)trained, mn_message());
-  mn_context_close(context);
+  mn_device_close(device);
   mn_ranks_close(ranks);
   return trained;
 }

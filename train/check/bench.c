@@ -48,7 +48,7 @@ static const struct product_kind {
 enum { FUSED_GEMM = MN_PLANS, PLAN_ROWS };
 
 struct bench {
-  struct mn_context *context;
+  struct mn_device *device;
   const struct mn_bench_config *config;
   int own_gemm;     /* 1: products that suit it run in a GEMM of our own */
   int own_products; /* 1: and are timed beside the library's */
@@ -67,36 +67,36 @@ static int ascending(const void *a, const void *b) {
 }
 
 /* The milliseconds of one of `count` runs between two marks. */
-static mn_status interval(struct mn_context *context, work *run, void *state, int64_t count, double *ms) {
-  const struct mn_kernels *k = context->kernels;
-  MN_TRY(k->mark(context->device, 0));
+static mn_status interval(struct mn_device *device, work *run, void *state, int64_t count, double *ms) {
+  const struct mn_kernels *k = device->kernels;
+  MN_TRY(k->mark(device, 0));
   for (int64_t i = 0; i < count; i++) MN_TRY(run(state));
-  MN_TRY(k->mark(context->device, 1));
-  MN_TRY(k->elapsed(context->device, ms));
+  MN_TRY(k->mark(device, 1));
+  MN_TRY(k->elapsed(device, ms));
   *ms /= (double)count;
   return MN_OK;
 }
 
 /* The median of the milliseconds of one run. */
-static mn_status measure(struct mn_context *context, work *run, void *state, double *median) {
-  const struct protocol *p = &protocols[context->device->type];
+static mn_status measure(struct mn_device *device, work *run, void *state, double *median) {
+  const struct protocol *p = &protocols[device->type];
   double ms = 0, times[MOST_REPETITIONS];
   int64_t count = 1;
-  MN_TRY(interval(context, run, state, 1, &ms)); /* not counted: the first run allocates and records */
+  MN_TRY(interval(device, run, state, 1, &ms)); /* not counted: the first run allocates and records */
   for (double spent = 0; spent < p->warm_up_ms; spent += fmax(ms, 1e-3) * (double)count) {
-    MN_TRY(interval(context, run, state, count, &ms));
+    MN_TRY(interval(device, run, state, count, &ms));
     if (ms * (double)count < p->interval_ms) count *= 2;
   }
   double fitting = p->budget_ms / fmax(ms * (double)count, 1e-3);
   int repetitions = (int)fmin(MOST_REPETITIONS, fmax(p->repetitions, fitting));
-  for (int i = 0; i < repetitions; i++) MN_TRY(interval(context, run, state, count, &times[i]));
+  for (int i = 0; i < repetitions; i++) MN_TRY(interval(device, run, state, count, &times[i]));
   qsort(times, (size_t)repetitions, sizeof *times, ascending);
   *median = (times[(repetitions - 1) / 2] + times[repetitions / 2]) / 2;
   return MN_OK;
 }
 
 static mn_status fill(struct bench *b, struct mn_tensor *tensor, uint32_t which) {
-  return mn_tensor_uniform(b->context, tensor, b->config->seed, MN_RANDOM_CHECK + which, 0, 1);
+  return mn_tensor_uniform(b->device, tensor, b->config->seed, MN_RANDOM_CHECK + which, 0, 1);
 }
 
 /* Labels, each of the classes as often. */
@@ -105,8 +105,8 @@ static mn_status fill_labels(struct bench *b, int32_t *labels, int64_t classes) 
   int32_t *values = malloc(bytes);
   if (!values) return mn_fail(MN_NO_MEMORY, "no memory for %ld labels", (long)b->config->batch);
   for (int64_t i = 0; i < b->config->batch; i++) values[i] = (int32_t)(i % classes);
-  mn_status status = b->context->kernels->upload(b->context->device, labels, values, bytes);
-  if (status == MN_OK) status = b->context->kernels->synchronize(b->context->device);
+  mn_status status = b->device->kernels->upload(b->device, labels, values, bytes);
+  if (status == MN_OK) status = b->device->kernels->synchronize(b->device);
   free(values);
   return status;
 }
@@ -130,7 +130,7 @@ static mn_status run_subject(void *state) {
 static mn_status open_subject(struct bench *b, struct subject *s, enum mn_plan plan) {
   struct mn_model_config config = b->config->model;
   config.plan = plan;
-  MN_TRY(mn_model_open(&s->model, b->context, &config));
+  MN_TRY(mn_model_open(&s->model, b->device, &config));
   MN_TRY(mn_model_initialise(s->model, b->config->seed));
   if (s->figure == FORWARD_BACKWARD) MN_TRY(mn_model_train(s->model, MN_TRAIN_STORE, NULL));
   if (s->figure == STEP) {
@@ -155,10 +155,10 @@ static mn_status check_finite(struct mn_tape *tape) {
 static mn_status time_figure(struct bench *b, enum figure figure, enum mn_plan plan, int library,
                              double *ms) {
   struct subject subject = {.figure = figure};
-  b->context->device->force_cublas = library;
+  b->device->force_cublas = library;
   mn_status status = open_subject(b, &subject, plan);
-  if (status == MN_OK && figure == STEP && !b->held) b->held = b->context->bytes; /* the plan asked for */
-  if (status == MN_OK) status = measure(b->context, run_subject, &subject, ms);
+  if (status == MN_OK && figure == STEP && !b->held) b->held = b->device->bytes; /* the plan asked for */
+  if (status == MN_OK) status = measure(b->device, run_subject, &subject, ms);
   if (status == MN_OK) status = check_finite(subject.pass->tape);
   mn_pass_close(subject.pass);
   mn_optimizer_close(subject.optimizer);
@@ -185,10 +185,10 @@ static mn_status time_product(struct bench *b, const struct product_kind *kind,
   int64_t rows = kind->form == MN_TN ? left->cols : left->rows;
   int64_t count = rows * (kind->form == MN_NT ? right->rows : right->cols);
   void *into;
-  MN_TRY(mn_context_allocate(b->context, &into, count, b->context->device->real));
-  struct product product = {b->context->device, kind->form, left, right, {.kind = MN_STORE, .into = into}};
-  mn_status status = measure(b->context, run_product, &product, ms);
-  mn_context_release(b->context, into, count, b->context->device->real);
+  MN_TRY(mn_device_allocate(b->device, &into, count, b->device->real));
+  struct product product = {b->device, kind->form, left, right, {.kind = MN_STORE, .into = into}};
+  mn_status status = measure(b->device, run_product, &product, ms);
+  mn_device_release(b->device, into, count, b->device->real);
   return status;
 }
 
@@ -198,14 +198,14 @@ static mn_status time_products(struct bench *b, int library, double ms[PRODUCTS]
       [X] = {rows, inputs}, [WEIGHT] = {channels, inputs}, [DZ] = {rows, channels}};
   struct mn_tensor *operands[OPERANDS] = {NULL};
   mn_status status = MN_OK;
-  b->context->device->force_cublas = library;
+  b->device->force_cublas = library;
   for (int i = 0; i < OPERANDS && status == MN_OK; i++) {
-    status = mn_tensor_parameter(b->context, &operands[i], "operand", 2, shapes[i][0], shapes[i][1]);
+    status = mn_tensor_parameter(b->device, &operands[i], "operand", 2, shapes[i][0], shapes[i][1]);
     if (status == MN_OK) status = fill(b, operands[i], 2 + (uint32_t)i);
   }
   for (int i = 0; i < PRODUCTS && status == MN_OK; i++)
     status = time_product(b, &products[i], operands, &ms[i]);
-  for (int i = 0; i < OPERANDS; i++) mn_tensor_free(b->context, operands[i]);
+  for (int i = 0; i < OPERANDS; i++) mn_tensor_free(b->device, operands[i]);
   return status;
 }
 
@@ -222,18 +222,18 @@ static mn_status run_copy(void *state) {
 
 /* Sets b->copy to the GB/s read and written. */
 static mn_status time_copy(struct bench *b) {
-  size_t real = b->context->device->real, bytes = protocols[b->context->device->type].copied_bytes;
+  size_t real = b->device->real, bytes = protocols[b->device->type].copied_bytes;
   int64_t count = (int64_t)(bytes / real);
-  struct copy copy = {.device = b->context->device, .bytes = bytes};
+  struct copy copy = {.device = b->device, .bytes = bytes};
   double ms = 0;
-  mn_status status = mn_context_allocate(b->context, &copy.from, count, real);
-  if (status == MN_OK) status = mn_context_allocate(b->context, &copy.to, count, real);
+  mn_status status = mn_device_allocate(b->device, &copy.from, count, real);
+  if (status == MN_OK) status = mn_device_allocate(b->device, &copy.to, count, real);
   if (status == MN_OK)
-    status = b->context->kernels->uniform(b->context->device, copy.from, count, b->config->seed,
-                                          MN_RANDOM_CHECK + 6, 0, 1);
-  if (status == MN_OK) status = measure(b->context, run_copy, &copy, &ms);
-  mn_context_release(b->context, copy.from, count, real);
-  mn_context_release(b->context, copy.to, count, real);
+    status =
+        b->device->kernels->uniform(b->device, copy.from, count, b->config->seed, MN_RANDOM_CHECK + 6, 0, 1);
+  if (status == MN_OK) status = measure(b->device, run_copy, &copy, &ms);
+  mn_device_release(b->device, copy.from, count, real);
+  mn_device_release(b->device, copy.to, count, real);
   b->copy = 2 * (double)bytes / ms * 1e-6;
   return status;
 }
@@ -274,8 +274,8 @@ static void show(FILE *out, const struct bench *b, int as_json) {
   struct mn_json writer, *json = &writer;
   mn_json_begin(json, out, !as_json);
   mn_json_open(json, NULL);
-  mn_json_string(json, "device", b->context->name);
-  mn_json_string(json, "precision", mn_precision_name(b->context->precision));
+  mn_json_string(json, "device", b->device->name);
+  mn_json_string(json, "precision", mn_precision_name(b->device->precision));
   mn_json_integer(json, "batch", b->config->batch);
   mn_json_integer(json, "in", m->inputs);
   mn_json_array_open(json, "hidden");
@@ -325,12 +325,12 @@ static mn_status time_all(struct bench *b) {
   return MN_OK;
 }
 
-mn_status mn_bench(FILE *out, struct mn_context *context, const struct mn_bench_config *config, int as_json) {
-  struct bench b = {.context = context, .config = config, .own_gemm = context->device->has_own_gemm != 0};
-  b.own_products = b.own_gemm && context->device->planes == 1; /* no library takes two planes */
+mn_status mn_bench(FILE *out, struct mn_device *device, const struct mn_bench_config *config, int as_json) {
+  struct bench b = {.device = device, .config = config, .own_gemm = device->has_own_gemm != 0};
+  b.own_products = b.own_gemm && device->planes == 1; /* no library takes two planes */
   if (config->plans) b.plan_rows = b.own_gemm ? PLAN_ROWS : MN_PLANS;
   mn_status status = time_all(&b);
-  context->device->force_cublas = 0;
+  device->force_cublas = 0;
   if (status == MN_OK) show(out, &b, as_json);
   return status;
 }

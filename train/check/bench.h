@@ -30,6 +30,6 @@ struct mn_bench_config {
  * object (forward_ms, forward_backward_ms, step_ms, gemm_forward_ms, gemm_dx_ms, gemm_dw_ms,
  * own_gemm_forward_ms …, gemm_tflops, copy_gb_per_s …, plans). MN_FAILED: values became non-finite, so that
  * updates did nothing; MN_NO_MEMORY. */
-mn_status mn_bench(FILE *out, struct mn_context *context, const struct mn_bench_config *config, int json);
+mn_status mn_bench(FILE *out, struct mn_device *device, const struct mn_bench_config *config, int json);
 
 #endif

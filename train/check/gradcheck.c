@@ -26,7 +26,7 @@ struct view {
 struct check {
   struct mn_json json;
   const struct mn_gradcheck_config *config;
-  struct mn_context *context;
+  struct mn_device *device;
   struct mn_model *model;
   struct mn_pass *gradients; /* the pass under test */
   struct mn_pass *losses;    /* the pass whose loss is differenced: the same one, or one that evaluates */
@@ -83,7 +83,7 @@ static mn_status randomise(struct check *c) {
       struct mn_parameter p = layer->kind->parameter(layer, i);
       double bound = (p.rank == 2 ? sqrt(3 / (double)p.cols) : 1) * z_size(layer, &p);
       draw(c->values, p.rows * p.cols, c->config->seed, sequence++, bound);
-      MN_TRY(mn_tensor_write(c->context, layer->parameters[i], c->values));
+      MN_TRY(mn_tensor_write(c->device, layer->parameters[i], c->values));
     }
   return MN_OK;
 }
@@ -119,7 +119,7 @@ static void find_blocks(struct check *c) {
 
 static mn_status prepare(struct check *c) {
   const struct mn_gradcheck_config *config = c->config;
-  MN_TRY(mn_model_open(&c->model, c->context, &config->model));
+  MN_TRY(mn_model_open(&c->model, c->device, &config->model));
   int64_t largest = config->batch * config->model.inputs;
   for (int i = 0; i < c->model->count; i++)
     if (mn_tensor_count(c->model->parameters[i]) > largest)
@@ -144,11 +144,11 @@ static mn_status look(struct check *c, struct view *view) {
   MN_TRY(mn_tape_forward(c->losses->tape));
   double *outputs = view->outputs;
   for (int i = 0; i < c->depth; i++) {
-    MN_TRY(mn_tensor_read(c->context, c->blocks[i], outputs));
+    MN_TRY(mn_tensor_read(c->device, c->blocks[i], outputs));
     outputs += mn_tensor_count(c->blocks[i]);
   }
   if (c->config->has_loss) return mn_tape_results(c->losses->tape, &view->loss, NULL);
-  return mn_tensor_read(c->context, c->losses->y, view->y);
+  return mn_tensor_read(c->device, c->losses->y, view->y);
 }
 
 /* Whether some v changed sign. A NaN is not a kink, and fails when it is compared. */
@@ -190,14 +190,14 @@ static mn_status propagate(struct check *c, double *trained_loss) {
     int64_t count = mn_tensor_count(c->gradients->y);
     MN_TRY(take(c, &c->dy, count));
     draw(c->dy, count, c->config->seed, TENSORS + 3, 1);
-    MN_TRY(mn_context_write(c->context, c->gradients->y->gradient, c->dy, count));
+    MN_TRY(mn_device_write(c->device, c->gradients->y->gradient, c->dy, count));
   }
   MN_TRY(mn_tape_backward(c->gradients->tape));
   for (int i = 0; i <= c->model->count; i++) {
     const struct mn_tensor *t = tensor_of(c, c->gradients, i);
     int64_t count = mn_tensor_count(t);
     MN_TRY(take(c, &c->analytic[i], count));
-    MN_TRY(mn_context_read(c->context, c->analytic[i], t->gradient, count));
+    MN_TRY(mn_device_read(c->device, c->analytic[i], t->gradient, count));
     c->largest = fmax(c->largest, rms(c->analytic[i], count));
   }
   return MN_OK;
@@ -210,7 +210,7 @@ struct element {
 };
 
 static mn_status look_from(struct check *c, const struct element *p, double value, struct view *view) {
-  MN_TRY(c->context->kernels->upload(c->context->device, p->address, &value, sizeof value));
+  MN_TRY(c->device->kernels->upload(c->device, p->address, &value, sizeof value));
   return look(c, view); /* waits for the upload, which reads `value` */
 }
 
@@ -278,7 +278,7 @@ static mn_status compare(struct check *c, int which, struct result *r) {
   const struct mn_tensor *t = tensor_of(c, c->losses, which);
   const double *analytic = c->analytic[which], tolerance = c->config->tolerance;
   *r = (struct result){.name = which ? t->name : "x", .elements = mn_tensor_count(t), .cols = t->value.cols};
-  MN_TRY(mn_tensor_read(c->context, t, c->values));
+  MN_TRY(mn_tensor_read(c->device, t, c->values));
   double scale = rms(analytic, r->elements);
   struct element p = {.size = rms(c->values, r->elements)};
   for (int64_t i = 0; i < r->elements; i++) {
@@ -348,7 +348,7 @@ static mn_status begin(struct check *c, int as_json) {
   const struct mn_gradcheck_config *config = c->config;
   MN_TRY(mn_json_begin_answer(&c->json, !as_json));
   mn_json_open(&c->json, NULL);
-  mn_json_string(&c->json, "device", c->context->name);
+  mn_json_string(&c->json, "device", c->device->name);
   mn_json_string(&c->json, "plan", mn_plan_name(config->model.plan));
   mn_json_string(&c->json, "loss", config->has_loss ? mn_loss_name(config->model.loss) : "sum of dy*y");
   mn_json_integer(&c->json, "batch", config->batch);
@@ -364,14 +364,14 @@ struct mn_gradcheck_config mn_gradcheck_defaults(void) {
   return config;
 }
 
-mn_status mn_gradcheck(FILE *out, struct mn_context *context, const struct mn_gradcheck_config *config,
+mn_status mn_gradcheck(FILE *out, struct mn_device *device, const struct mn_gradcheck_config *config,
                        int as_json) {
-  MN_REQUIRE(context->precision == MN_FP64);
+  MN_REQUIRE(device->precision == MN_FP64);
   if (!(config->model.slope >= 0))
     return mn_fail(MN_USAGE,
                    "a slope of %g: kinks show in the sign of y, so a gradient check needs 0 or more",
                    config->model.slope);
-  struct check c = {.config = config, .context = context};
+  struct check c = {.config = config, .device = device};
   MN_TRY(begin(&c, as_json));
   const mn_status status = run(&c);
   mn_json_close(&c.json);

@@ -37,7 +37,7 @@ struct subject {
 
 struct run {
   struct mn_json json;
-  struct mn_context *context;
+  struct mn_device *device;
   struct mn_case which;
   double *actual;   /* scratch, as large as this case's largest array */
   double tolerance; /* this case's */
@@ -45,11 +45,11 @@ struct run {
   int missed, kinks;
 };
 
-static double case_tolerance(const struct mn_context *context, const struct mn_case *c, double tolerance) {
+static double case_tolerance(const struct mn_device *device, const struct mn_case *c, double tolerance) {
   if (c->steps || c->channels == c->groups) return tolerance;
   int64_t groups;
   const double *mean = mn_case_array(c, "mean", &groups), *rstd = mn_case_array(c, "rstd", NULL);
-  double kappa = 0, unit = context->precision == MN_FP64 ? 0x1p-53 : 0x1p-24;
+  double kappa = 0, unit = device->precision == MN_FP64 ? 0x1p-53 : 0x1p-24;
   for (int64_t i = 0; i < groups; i++) kappa = fmax(kappa, fabs(mean[i]) * rstd[i]);
   return fmax(tolerance, 4 * unit * kappa);
 }
@@ -75,7 +75,7 @@ static void report(struct run *run, const char *tensor) {
 static mn_status report_device(struct run *run, const char *tensor, const void *reals) {
   int64_t count;
   mn_case_array(&run->which, tensor, &count);
-  MN_TRY(mn_context_read(run->context, run->actual, reals, count));
+  MN_TRY(mn_device_read(run->device, run->actual, reals, count));
   report(run, tensor);
   return MN_OK;
 }
@@ -97,7 +97,7 @@ static const void *gradient_of(const struct mn_pass *pass, int index) {
   return index < 0 ? pass->x->gradient : pass->model->parameters[index]->gradient;
 }
 
-static mn_status open_model(struct mn_model **model, struct mn_context *context, const struct mn_case *c) {
+static mn_status open_model(struct mn_model **model, struct mn_device *device, const struct mn_case *c) {
   const struct mn_model_config config = {.inputs = c->inputs,
                                          .depth = 1,
                                          .hidden = {c->channels},
@@ -106,24 +106,24 @@ static mn_status open_model(struct mn_model **model, struct mn_context *context,
                                          .slope = c->slope,
                                          .plan = MN_PLAN_BLOCK};
   const char *prefix = c->steps ? "initial/" : "";
-  MN_TRY(mn_model_open(model, context, &config));
+  MN_TRY(mn_model_open(model, device, &config));
   for (int i = 0; i < (*model)->count; i++)
-    MN_TRY(mn_tensor_write(context, (*model)->parameters[i],
+    MN_TRY(mn_tensor_write(device, (*model)->parameters[i],
                            mn_case_array(c, name_of(prefix, *model, i).text, NULL)));
   return MN_OK;
 }
 
 /* Closed by close_subject, also after an error. */
-static mn_status open_subject(struct subject *s, struct mn_context *context, const struct mn_case *c) {
+static mn_status open_subject(struct subject *s, struct mn_device *device, const struct mn_case *c) {
   *s = (struct subject){.model = NULL};
-  MN_TRY(open_model(&s->model, context, c));
+  MN_TRY(open_model(&s->model, device, c));
   if (c->steps) {
     MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &c->optimizer));
   } else {
     MN_TRY(mn_model_train(s->model, MN_TRAIN_STORE, NULL));
   }
   MN_TRY(mn_pass_open(&s->pass, s->model, c->steps ? MN_PASS_TRAIN : MN_PASS_SEEDED, c->rows, 1, !c->steps));
-  return mn_tensor_write(context, s->pass->x, mn_case_array(c, "x", NULL));
+  return mn_tensor_write(device, s->pass->x, mn_case_array(c, "x", NULL));
 }
 
 static void close_subject(struct subject *s) {
@@ -135,8 +135,8 @@ static void close_subject(struct subject *s) {
 /* Forward, then backward from the case's dy. */
 static mn_status propagate(struct mn_pass *pass, const struct mn_case *c) {
   MN_TRY(mn_tape_forward(pass->tape));
-  MN_TRY(mn_context_write(pass->model->context, pass->y->gradient, mn_case_array(c, "dy", NULL),
-                          mn_tensor_count(pass->y)));
+  MN_TRY(mn_device_write(pass->model->device, pass->y->gradient, mn_case_array(c, "dy", NULL),
+                         mn_tensor_count(pass->y)));
   return mn_tape_backward(pass->tape);
 }
 
@@ -158,18 +158,18 @@ static int leave_out_kinks(const struct run *run) {
 
 /* Replaces the case's expected gradients by those for its dy, which leave_out_kinks has changed. */
 static mn_status expect_gradients(const struct mn_case *c) {
-  struct mn_context *context;
+  struct mn_device *device;
   struct subject cpu;
-  MN_TRY(mn_context_open(&context, "cpu", "fp64"));
-  mn_status status = open_subject(&cpu, context, c);
+  MN_TRY(mn_device_open(&device, "cpu", "fp64"));
+  mn_status status = open_subject(&cpu, device, c);
   if (status == MN_OK) status = propagate(cpu.pass, c);
   for (int i = -1; status == MN_OK && i < cpu.model->count; i++) {
     int64_t count;
     double *expected = mn_case_array(c, name_of("grad/", cpu.model, i).text, &count);
-    status = mn_context_read(context, expected, gradient_of(cpu.pass, i), count);
+    status = mn_device_read(device, expected, gradient_of(cpu.pass, i), count);
   }
   close_subject(&cpu);
-  mn_context_close(context);
+  mn_device_close(device);
   return status;
 }
 
@@ -195,7 +195,7 @@ static mn_status check_gradients(struct run *run, const struct subject *subject)
 
 static mn_status check_training(struct run *run, const struct subject *subject) {
   struct mn_pass *pass = subject->pass;
-  MN_TRY(mn_tensor_write(run->context, pass->target, mn_case_array(&run->which, "target", NULL)));
+  MN_TRY(mn_tensor_write(run->device, pass->target, mn_case_array(&run->which, "target", NULL)));
   for (int step = 0; step < run->which.steps; step++) {
     MN_TRY(mn_optimizer_rate(subject->optimizer, run->which.rate, step));
     MN_TRY(mn_tape_forward(pass->tape));
@@ -204,7 +204,7 @@ static mn_status check_training(struct run *run, const struct subject *subject) 
   }
   report(run, "losses");
   for (int i = 0; i < pass->model->count; i++) {
-    MN_TRY(mn_tensor_read(run->context, pass->model->parameters[i], run->actual));
+    MN_TRY(mn_tensor_read(run->device, pass->model->parameters[i], run->actual));
     report(run, name_of("final/", pass->model, i).text);
   }
   return MN_OK;
@@ -217,9 +217,9 @@ static mn_status run_case(struct run *run, const char *path, int index, double t
   MN_TRY(mn_case_read(path, index, c));
   for (int i = 0; i < c->count; i++)
     if (c->arrays[i].count > largest) largest = c->arrays[i].count;
-  run->tolerance = case_tolerance(run->context, c, tolerance);
+  run->tolerance = case_tolerance(run->device, c, tolerance);
   run->actual = malloc((size_t)largest * sizeof *run->actual);
-  mn_status status = run->actual ? open_subject(&subject, run->context, c)
+  mn_status status = run->actual ? open_subject(&subject, run->device, c)
                                  : mn_fail(MN_NO_MEMORY, "no memory for case %s", c->name);
   if (status == MN_OK) status = (c->steps ? check_training : check_gradients)(run, &subject);
   close_subject(&subject);
@@ -228,16 +228,16 @@ static mn_status run_case(struct run *run, const char *path, int index, double t
   return status;
 }
 
-mn_status mn_parity(FILE *out, struct mn_context *context, const char *path, double tolerance, int as_json) {
+mn_status mn_parity(FILE *out, struct mn_device *device, const char *path, double tolerance, int as_json) {
   int cases;
   MN_TRY(mn_cases_count(path, &cases));
-  if (!(tolerance > 0)) tolerance = mn_parity_tolerance(context->precision);
-  struct run run = {.context = context};
+  if (!(tolerance > 0)) tolerance = mn_parity_tolerance(device->precision);
+  struct run run = {.device = device};
   struct mn_json *json = &run.json;
   MN_TRY(mn_json_begin_answer(json, !as_json));
   mn_json_open(json, NULL);
-  mn_json_string(json, "device", context->name);
-  mn_json_string(json, "precision", mn_precision_name(context->precision));
+  mn_json_string(json, "device", device->name);
+  mn_json_string(json, "precision", mn_precision_name(device->precision));
   mn_json_array_open(json, "tensors");
   mn_status status = MN_OK;
   for (int i = 0; i < cases && status == MN_OK; i++) status = run_case(&run, path, i, tolerance);

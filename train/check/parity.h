@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "engine/context.h"
+#include "kernels/device.h"
 
 /* Runs every case of `path` and writes a line a tensor to `out`, or one JSON object. A tensor's error is
  * ‖a − e‖/‖e‖, or ‖a‖/√elements where all of e is zero. `tolerance` ≤ 0: the precision's own
@@ -19,7 +19,7 @@
  * Kinks: where rounding took a v of no more than tolerance·max|v| across 0, the activation's slope differs
  * and so does the gradient. Such an element is counted and its dy set to 0; the gradients expected for that
  * dy are computed in fp64 on the CPU. */
-mn_status mn_parity(FILE *out, struct mn_context *context, const char *path, double tolerance, int json);
+mn_status mn_parity(FILE *out, struct mn_device *device, const char *path, double tolerance, int json);
 
 /* fp64 1e-10, fp32 and fp16x3 1e-5; tf32, fp16 and bf16, whose GEMM inputs are rounded by up to 2⁻¹¹, 2⁻¹¹
  * and 2⁻⁹, eight times that: 3.9e-3 and 1.6e-2. */

@@ -29,19 +29,19 @@ void mn_describe_order(struct mn_text out[MN_DESCRIBE_ORDER], int64_t rows) {
   set_text(&out[2], "order_window", "%d", MN_ORDER_WINDOW);
 }
 
-int mn_describe_fingerprint(const struct mn_context *context, struct mn_text out[MN_CHECKPOINT_FINGERPRINT]) {
+int mn_describe_fingerprint(const struct mn_device *device, struct mn_text out[MN_CHECKPOINT_FINGERPRINT]) {
   unsigned major, minor, release;
   mn_hdf5_lock();
   if (H5get_libversion(&major, &minor, &release) < 0) major = minor = release = 0;
   mn_hdf5_unlock();
   int count = 0;
   set_text(&out[count++], "version", "%s", "minnow " MINNOW_VERSION);
-  set_text(&out[count++], "device", "%s", context->name);
-  set_text(&out[count++], "precision", "%s", mn_precision_name(context->precision));
+  set_text(&out[count++], "device", "%s", device->name);
+  set_text(&out[count++], "precision", "%s", mn_precision_name(device->precision));
   set_text(&out[count++], "blas", "%.200s", openblas_get_config());
   set_text(&out[count++], "hdf5", "%u.%u.%u", major, minor, release);
-  if (context->device->type == MN_DEVICE_CPU) return count;
-  const struct mn_versions *versions = &context->device->versions;
+  if (device->type == MN_DEVICE_CPU) return count;
+  const struct mn_versions *versions = &device->versions;
   set_text(&out[count++], "cuda", "%s", versions->cuda);
   set_text(&out[count++], "driver", "%s", versions->driver);
   set_text(&out[count++], "cublaslt", "%s", versions->cublaslt);
@@ -74,9 +74,9 @@ mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *m
   }
   for (int i = 0; i < model->count; i++) {
     mn_checkpoint_expect(c, i, &c->tensors[i]);
-    c->tensors[i].real = model->context->device->real;
+    c->tensors[i].real = model->device->real;
   }
-  c->fingerprint_count = mn_describe_fingerprint(model->context, c->fingerprint);
+  c->fingerprint_count = mn_describe_fingerprint(model->device, c->fingerprint);
   if (describe_input(c, model) != MN_OK) {
     mn_checkpoint_free(c);
     return MN_NO_MEMORY;

@@ -11,8 +11,8 @@
 enum { MN_DESCRIBE_ORDER = 3 };
 void mn_describe_order(struct mn_text out[MN_DESCRIBE_ORDER], int64_t rows);
 
-/* The fingerprint of `context`: version, device, precision, libraries. Returns how many there are. */
-int mn_describe_fingerprint(const struct mn_context *context, struct mn_text out[MN_CHECKPOINT_FINGERPRINT]);
+/* The fingerprint of `device`: version, device, precision, libraries. Returns how many there are. */
+int mn_describe_fingerprint(const struct mn_device *device, struct mn_text out[MN_CHECKPOINT_FINGERPRINT]);
 
 /* A checkpoint of `model` with fingerprint, without progress and options, and with no array yet: those of
  * every tensor are NULL. `*out` is the caller's, for mn_checkpoint_free. MN_NO_MEMORY. */

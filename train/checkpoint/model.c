@@ -25,7 +25,7 @@ static mn_status download(struct mn_checkpoint *to, const struct mn_model *model
     size_t bytes = (size_t)(t->rows * t->cols) * t->real;
     t->value = malloc(bytes);
     if (!t->value) return mn_fail(MN_NO_MEMORY, "no memory for the %zu bytes of %s", bytes, t->name);
-    MN_TRY(mn_tensor_download(model->context, model->parameters[i], t->value, bytes));
+    MN_TRY(mn_tensor_download(model->device, model->parameters[i], t->value, bytes));
   }
   return MN_OK;
 }
@@ -41,9 +41,9 @@ mn_status mn_model_save(const struct mn_model *model, const char *path) {
   return status;
 }
 
-static mn_status open_model(struct mn_model **out, struct mn_context *context,
+static mn_status open_model(struct mn_model **out, struct mn_device *device,
                             const struct mn_checkpoint *from) {
-  MN_TRY(mn_model_open(out, context, &from->model));
+  MN_TRY(mn_model_open(out, device, &from->model));
   mn_status status = mn_snapshot_restore(from, *out, NULL, NULL);
   if (status == MN_OK) return MN_OK;
   mn_model_close(*out);
@@ -51,11 +51,11 @@ static mn_status open_model(struct mn_model **out, struct mn_context *context,
   return status;
 }
 
-mn_status mn_model_load(struct mn_model **out, struct mn_context *context, const char *path) {
+mn_status mn_model_load(struct mn_model **out, struct mn_device *device, const char *path) {
   struct mn_checkpoint *from;
   *out = NULL;
   MN_TRY(mn_checkpoint_load(&from, path));
-  mn_status status = open_model(out, context, from);
+  mn_status status = open_model(out, device, from);
   mn_checkpoint_free(from);
   return status;
 }

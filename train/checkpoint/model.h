@@ -11,9 +11,9 @@
  * for a checkpoint, whose training would be lost. Else as mn_checkpoint_save, MN_NO_MEMORY, MN_LIBRARY. */
 MN_API mn_status mn_model_save(const struct mn_model *model, const char *path);
 
-/* Opens the model in such a file, or that of a checkpoint, on `context`, with MN_PLAN_BLOCK. `*out` is the
- * caller's, for mn_model_close; it borrows `context`. Errors: those of mn_checkpoint_load and mn_model_open.
+/* Opens the model in such a file, or that of a checkpoint, on `device`, with MN_PLAN_BLOCK. `*out` is the
+ * caller's, for mn_model_close; it borrows `device`. Errors: those of mn_checkpoint_load and mn_model_open.
  * A file of weights alone has no configuration: mn_snapshot_load_weights. */
-MN_API mn_status mn_model_load(struct mn_model **out, struct mn_context *context, const char *path);
+MN_API mn_status mn_model_load(struct mn_model **out, struct mn_device *device, const char *path);
 
 #endif

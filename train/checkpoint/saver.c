@@ -25,7 +25,7 @@ struct array {
 };
 
 struct mn_saver {
-  struct mn_context *context;           /* borrowed, */
+  struct mn_device *device;             /* borrowed, */
   const struct mn_optimizer *optimizer; /* as is this; NULL: what it keeps is not saved */
   char *path;
   char best[MN_CHECKPOINT_PATH]; /* where the running save puts the best; "" where it does not */
@@ -66,11 +66,11 @@ static void note_factors(struct mn_saver *saver) {
 }
 
 static mn_status download_and_write(struct mn_saver *saver) {
-  struct mn_context *context = saver->context;
+  struct mn_device *device = saver->device;
   for (int i = 0; i < saver->count && saver->copy; i++) {
     const struct array *array = &saver->arrays[i];
-    MN_TRY(context->kernels->download_beside(context->device, *array->to,
-                                             (const char *)saver->copy + array->at, array->bytes));
+    MN_TRY(device->kernels->download_beside(device, *array->to, (const char *)saver->copy + array->at,
+                                            array->bytes));
   }
   note_factors(saver);
   if (*saver->best) MN_TRY(mn_checkpoint_save(saver->checkpoint, saver->best, 1));
@@ -109,25 +109,24 @@ static mn_status take_memory(struct mn_saver *saver) {
   for (int i = 0; i < saver->count; i++) {
     const struct array *array = &saver->arrays[i];
     const size_t bytes = array->outputs ? (size_t)array->outputs * array->each : array->bytes;
-    if (array->outputs && !mn_ranks_first(saver->context->device->ranks)) continue;
+    if (array->outputs && !mn_ranks_first(saver->device->ranks)) continue;
     if (!*array->to && !(*array->to = malloc(bytes)))
       return mn_fail(MN_NO_MEMORY, "no %.1f MiB of memory left to save; a smaller model would need less",
                      (double)bytes / 1048576);
   }
-  if (saver->copy || saver->context->device->ranks || !saver->context->kernels->download_beside) return MN_OK;
-  mn_status status = mn_context_allocate(saver->context, &saver->copy, (int64_t)saver->copy_bytes, 1);
+  if (saver->copy || saver->device->ranks || !saver->device->kernels->download_beside) return MN_OK;
+  mn_status status = mn_device_allocate(saver->device, &saver->copy, (int64_t)saver->copy_bytes, 1);
   return status == MN_NO_MEMORY ? MN_OK : status; /* without a copy it is slower, no more */
 }
 
 /* Among ranks: each rank's shard goes to the first. A scale is the first's own. */
 static mn_status gather_array(struct mn_saver *saver, const struct array *array) {
-  struct mn_context *context = saver->context;
-  struct mn_ranks *ranks = context->device->ranks;
+  struct mn_device *device = saver->device;
+  struct mn_ranks *ranks = device->ranks;
   void *piece = array->outputs ? malloc(array->bytes) : *array->to;
   MN_REQUIRE(piece); /* a rank that failed alone would leave the others waiting */
-  mn_status status = array->parameter
-                         ? mn_tensor_download(context, array->parameter, piece, array->bytes)
-                         : context->kernels->download(context->device, piece, array->from, array->bytes);
+  mn_status status = array->parameter ? mn_tensor_download(device, array->parameter, piece, array->bytes)
+                                      : device->kernels->download(device, piece, array->from, array->bytes);
   if (!array->outputs) return status;
   MN_REQUIRE(status == MN_OK);
   status = mn_ranks_gather(ranks, *array->to, piece, array->outputs, array->each);
@@ -136,23 +135,23 @@ static mn_status gather_array(struct mn_saver *saver, const struct array *array)
 }
 
 static mn_status take_array(struct mn_saver *saver, const struct array *array) {
-  struct mn_context *context = saver->context;
-  const struct mn_kernels *kernels = context->kernels;
+  struct mn_device *device = saver->device;
+  const struct mn_kernels *kernels = device->kernels;
   void *copy = saver->copy ? (char *)saver->copy + array->at : NULL;
   if (array->parameter)
-    return copy ? mn_tensor_copy(context, array->parameter, copy, array->bytes)
-                : mn_tensor_download(context, array->parameter, *array->to, array->bytes);
-  return copy ? kernels->copy(context->device, copy, array->from, array->bytes)
-              : kernels->download(context->device, *array->to, array->from, array->bytes);
+    return copy ? mn_tensor_copy(device, array->parameter, copy, array->bytes)
+                : mn_tensor_download(device, array->parameter, *array->to, array->bytes);
+  return copy ? kernels->copy(device, copy, array->from, array->bytes)
+              : kernels->download(device, *array->to, array->from, array->bytes);
 }
 
 static mn_status take_snapshot(struct mn_saver *saver) {
-  struct mn_ranks *ranks = saver->context->device->ranks;
+  struct mn_ranks *ranks = saver->device->ranks;
   MN_TRY(mn_ranks_agree(ranks, take_memory(saver)));
   if (saver->optimizer) MN_TRY(mn_optimizer_gather(saver->optimizer));
   for (int i = 0; i < saver->count; i++)
     MN_TRY((ranks ? gather_array : take_array)(saver, &saver->arrays[i]));
-  return saver->copy ? saver->context->kernels->note(saver->context->device) : MN_OK;
+  return saver->copy ? saver->device->kernels->note(saver->device) : MN_OK;
 }
 
 /* ---- opening, starting, asking, closing ---- */
@@ -160,7 +159,7 @@ static mn_status take_snapshot(struct mn_saver *saver) {
 /* The array is the value of `t`, or of its size and at `from`, or, with `bytes`, scales at `from`. */
 static void add_array(struct mn_saver *saver, const struct mn_tensor *t, const void *from, void **to,
                       size_t bytes) {
-  const size_t each = (size_t)(mn_tensor_count(t) / mn_tensor_outputs(t)) * saver->context->device->real;
+  const size_t each = (size_t)(mn_tensor_count(t) / mn_tensor_outputs(t)) * saver->device->real;
   struct array array = {
       .parameter = from ? NULL : t, .from = from, .to = to, .bytes = bytes, .at = saver->copy_bytes};
   if (bytes == 0) {
@@ -178,7 +177,7 @@ mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep, const
   struct mn_saver *saver = calloc(1, sizeof *saver);
   if (!saver) return mn_fail(MN_NO_MEMORY, "no memory to save");
   MN_REQUIRE(pthread_mutex_init(&saver->mutex, NULL) == 0);
-  saver->context = model->context;
+  saver->device = model->device;
   saver->optimizer = optimizer;
   saver->keep = keep;
   saver->saved = -1;
@@ -218,7 +217,7 @@ mn_status mn_saver_start(struct mn_saver *saver, int what, const struct mn_progr
   if (what & MN_SAVE_BEST) MN_TRY(mn_checkpoint_best(saver->best, saver->path));
   MN_TRY(mn_describe_moment(saver->checkpoint, progress, config, count));
   MN_TRY(take_snapshot(saver));
-  return mn_ranks_first(saver->context->device->ranks) ? start_thread(saver) : MN_OK;
+  return mn_ranks_first(saver->device->ranks) ? start_thread(saver) : MN_OK;
 }
 
 int mn_saver_busy(struct mn_saver *saver) {
@@ -244,7 +243,7 @@ mn_status mn_saver_wait(struct mn_saver *saver, int64_t *saved) {
 void mn_saver_close(struct mn_saver *saver) {
   if (!saver) return;
   join(saver);
-  mn_context_release(saver->context, saver->copy, (int64_t)saver->copy_bytes, 1);
+  mn_device_release(saver->device, saver->copy, (int64_t)saver->copy_bytes, 1);
   mn_checkpoint_free(saver->checkpoint);
   for (int i = 0; i < MN_MODEL_PARAMETERS; i++) free(saver->scales[i]);
   free(saver->path);

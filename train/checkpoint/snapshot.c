@@ -10,7 +10,7 @@
 #include "train/checkpoint/saver.h"
 #include "train/checkpoint/weights.h"
 
-void mn_snapshot_compare(const struct mn_checkpoint *from, const struct mn_context *here,
+void mn_snapshot_compare(const struct mn_checkpoint *from, const struct mn_device *here,
                          void (*tell)(void *to, const char *name, const char *then, const char *now),
                          void *to) {
   struct mn_text now[MN_CHECKPOINT_FINGERPRINT];
@@ -24,7 +24,7 @@ void mn_snapshot_compare(const struct mn_checkpoint *from, const struct mn_conte
 
 /* Copies one saved array, or this rank's shard of it, to the device, in the device's reals: to `kept`, or,
  * NULL, to the parameter's value. */
-static mn_status upload(struct mn_context *context, struct mn_tensor *parameter, void *kept,
+static mn_status upload(struct mn_device *device, struct mn_tensor *parameter, void *kept,
                         const struct mn_checkpoint_tensor *t, const void *saved) {
   const int64_t count = mn_tensor_count(parameter),
                 first = parameter->first * (count / mn_tensor_outputs(parameter));
@@ -34,7 +34,7 @@ static mn_status upload(struct mn_context *context, struct mn_tensor *parameter,
     wide[i] = t->real == sizeof(double) ? ((const double *)saved)[first + i]
                                         : (double)((const float *)saved)[first + i];
   mn_status status =
-      kept ? mn_context_write(context, kept, wide, count) : mn_tensor_write(context, parameter, wide);
+      kept ? mn_device_write(device, kept, wide, count) : mn_tensor_write(device, parameter, wide);
   free(wide);
   return status;
 }
@@ -59,17 +59,17 @@ static mn_status find_tensor(const struct mn_checkpoint *from, const struct mn_t
 
 /* Planes that are scaled are written again, under the factors that the training had, and the next dz too, so
  * that it goes on bit for bit. */
-static mn_status restore_planes(struct mn_context *context, struct mn_tensor *t,
+static mn_status restore_planes(struct mn_device *device, struct mn_tensor *t,
                                 const struct mn_checkpoint_tensor *saved) {
   const struct mn_scale scales[2] = {{(float)saved->factor, 0}, {(float)saved->gradient_factor, 0}};
   if (!t->scales) return MN_OK;
-  MN_TRY(context->kernels->upload(context->device, t->scales, scales, sizeof scales));
-  MN_TRY(context->kernels->round(context->device, &t->value, saved->factor == 0 ? MN_MEASURE_TOGETHER : 0));
-  return context->kernels->synchronize(context->device); /* the upload is from here */
+  MN_TRY(device->kernels->upload(device, t->scales, scales, sizeof scales));
+  MN_TRY(device->kernels->round(device, &t->value, saved->factor == 0 ? MN_MEASURE_TOGETHER : 0));
+  return device->kernels->synchronize(device); /* the upload is from here */
 }
 
 /* Restores the optimizer's state; refuses another optimizer's. SGD ignores a missing momentum. */
-static mn_status restore_kept(struct mn_context *context, struct mn_tensor *t,
+static mn_status restore_kept(struct mn_device *device, struct mn_tensor *t,
                               const struct mn_optimizer *optimizer,
                               const struct mn_checkpoint_tensor *saved) {
   for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++) {
@@ -82,18 +82,18 @@ static mn_status restore_kept(struct mn_context *context, struct mn_tensor *t,
       return mn_fail(MN_BAD_DATA,
                      "the checkpoint has an %s for %s, which %s does not keep; resume with adamw",
                      mn_checkpoint_kept(k), t->name, mn_optimizer_name(optimizer->config.rule));
-    if (kept) MN_TRY(upload(context, t, kept, saved, from));
+    if (kept) MN_TRY(upload(device, t, kept, saved, from));
   }
   return MN_OK;
 }
 
-static mn_status restore_tensor(const struct mn_checkpoint *from, struct mn_context *context,
+static mn_status restore_tensor(const struct mn_checkpoint *from, struct mn_device *device,
                                 struct mn_tensor *t, const struct mn_optimizer *optimizer) {
   const struct mn_checkpoint_tensor *saved = NULL;
   MN_TRY(find_tensor(from, t, &saved));
-  MN_TRY(upload(context, t, NULL, saved, saved->value));
-  MN_TRY(restore_planes(context, t, saved));
-  return optimizer ? restore_kept(context, t, optimizer, saved) : MN_OK;
+  MN_TRY(upload(device, t, NULL, saved, saved->value));
+  MN_TRY(restore_planes(device, t, saved));
+  return optimizer ? restore_kept(device, t, optimizer, saved) : MN_OK;
 }
 
 static mn_status restore_progress(const struct mn_checkpoint *from, struct mn_progress *progress) {
@@ -123,7 +123,7 @@ static mn_status restore_input(const struct mn_checkpoint *from, struct mn_model
 mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model *model,
                               struct mn_optimizer *optimizer, struct mn_progress *progress) {
   for (int i = 0; i < model->count; i++)
-    MN_TRY(restore_tensor(from, model->context, model->parameters[i], optimizer));
+    MN_TRY(restore_tensor(from, model->device, model->parameters[i], optimizer));
   MN_TRY(restore_input(from, model));
   return progress ? restore_progress(from, progress) : MN_OK;
 }
@@ -134,7 +134,7 @@ mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model) {
   mn_status status = mn_weights_read(weights, path);
   for (int i = 0; i < model->count && status == MN_OK; i++)
     status =
-        upload(model->context, model->parameters[i], NULL, &weights->tensors[i], weights->tensors[i].value);
+        upload(model->device, model->parameters[i], NULL, &weights->tensors[i], weights->tensors[i].value);
   if (status == MN_OK) status = restore_input(weights, model);
   mn_checkpoint_free(weights);
   return status != MN_OK ? status : mn_model_measure(model);

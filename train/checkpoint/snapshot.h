@@ -39,7 +39,7 @@ mn_status mn_snapshot_hash_weights(uint64_t *hash, const char *path, const struc
 /* Calls `tell` with `to` for each item of `here`'s fingerprint that `from` has otherwise or lacks: name,
  * value then ("unknown" where it lacks one) and value now. Results may differ in their last bits where one
  * does. */
-MN_API void mn_snapshot_compare(const struct mn_checkpoint *from, const struct mn_context *here,
+MN_API void mn_snapshot_compare(const struct mn_checkpoint *from, const struct mn_device *here,
                                 void (*tell)(void *to, const char *name, const char *then, const char *now),
                                 void *to);
 

@@ -31,12 +31,11 @@ static const char *better_core(void) {
 #endif
 }
 
-void mn_announce_device(const struct mn_context *context, const struct mn_options *options) {
-  mn_announce(options, "device: %s, %s", context->name, mn_precision_name(context->precision));
-  int cpu = context->device->type == MN_DEVICE_CPU;
-  if ((context->precision == MN_TF32 && cpu) ||
-      (context->precision == MN_FP16X3 && context->device->planes == 0))
-    mn_announce(options, "note: %s runs as fp32 on %s", mn_precision_name(context->precision),
+void mn_announce_device(const struct mn_device *device, const struct mn_options *options) {
+  mn_announce(options, "device: %s, %s", device->name, mn_precision_name(device->precision));
+  int cpu = device->type == MN_DEVICE_CPU;
+  if ((device->precision == MN_TF32 && cpu) || (device->precision == MN_FP16X3 && device->planes == 0))
+    mn_announce(options, "note: %s runs as fp32 on %s", mn_precision_name(device->precision),
                 cpu ? "the CPU" : "this GPU");
   if (!cpu) return;
   if (openblas_get_parallel() == OPENBLAS_THREAD)
@@ -54,8 +53,8 @@ void mn_announce_device(const struct mn_context *context, const struct mn_option
 }
 
 void mn_announce_model(const struct mn_model *model, const struct mn_options *options) {
-  const struct mn_device *device = model->context->device;
-  mn_announce_device(model->context, options);
+  const struct mn_device *device = model->device;
+  mn_announce_device(model->device, options);
   for (int i = 0; i < model->config.depth; i++)
     if (model->config.hidden[i] == model->config.groups)
       mn_announce(

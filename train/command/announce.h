@@ -12,7 +12,7 @@
 /* The device and the precision, and what a user should know about them: that tf32 or fp16x3 runs as fp32
  * there, that OpenBLAS does not know this processor and runs at a fraction of its speed. Nothing under
  * --quiet. */
-void mn_announce_device(const struct mn_context *context, const struct mn_options *options);
+void mn_announce_device(const struct mn_device *device, const struct mn_options *options);
 
 /* The same, and which blocks pass nothing on, and which weights of the model fp16x3 does not take. */
 void mn_announce_model(const struct mn_model *model, const struct mn_options *options);

@@ -17,9 +17,9 @@ enum { BENCH_WIDTH = 8192, BENCH_WIDTH_CPU = 1024, BENCH_GROUP = 16 };
 
 /* Announces the device only after the command has run, so that an error in its input is the only line on
  * stderr. */
-static mn_status leave(struct mn_context *context, const struct mn_options *options, mn_status status) {
-  if (status == MN_OK || status == MN_FAILED) mn_announce_device(context, options);
-  mn_context_close(context);
+static mn_status leave(struct mn_device *device, const struct mn_options *options, mn_status status) {
+  if (status == MN_OK || status == MN_FAILED) mn_announce_device(device, options);
+  mn_device_close(device);
   return status;
 }
 
@@ -29,31 +29,30 @@ static mn_status run_gradcheck(FILE *out, const struct mn_options *options) {
                                        .seed = options->seed,
                                        .tolerance = options->tolerance};
   mn_options_model(options, &config.model);
-  struct mn_context *context;
-  MN_TRY(mn_session_context(&context, options, options->device, "fp64"));
-  return leave(context, options, mn_gradcheck(out, context, &config, options->json));
+  struct mn_device *device;
+  MN_TRY(mn_session_context(&device, options, options->device, "fp64"));
+  return leave(device, options, mn_gradcheck(out, device, &config, options->json));
 }
 
 static mn_status run_parity(FILE *out, const struct mn_options *options) {
-  /* Before the context, so that a wrong file is told without waiting for a GPU to start. */
+  /* Before the device, so that a wrong file is told without waiting for a GPU to start. */
   int count;
   MN_TRY(mn_cases_count(options->files[0], &count));
-  struct mn_context *context;
-  MN_TRY(mn_session_context(&context, options, options->device,
+  struct mn_device *device;
+  MN_TRY(mn_session_context(&device, options, options->device,
                             mn_precision_name((enum mn_precision)options->precision)));
-  return leave(context, options,
-               mn_parity(out, context, options->files[0], options->tolerance, options->json));
+  return leave(device, options, mn_parity(out, device, options->files[0], options->tolerance, options->json));
 }
 
 static mn_status run_bench(FILE *out, const struct mn_options *options) {
   struct mn_bench_config config = {.batch = options->batch, .seed = options->seed, .plans = options->plans};
   mn_options_model(options, &config.model);
   mn_options_optimizer(options, &config.optimizer);
-  struct mn_context *context;
-  MN_TRY(mn_session_context(&context, options, options->device,
+  struct mn_device *device;
+  MN_TRY(mn_session_context(&device, options, options->device,
                             mn_precision_name((enum mn_precision)options->precision)));
   struct mn_model_config *model = &config.model;
-  int64_t width = context->device->type == MN_DEVICE_CPU ? BENCH_WIDTH_CPU : BENCH_WIDTH;
+  int64_t width = device->type == MN_DEVICE_CPU ? BENCH_WIDTH_CPU : BENCH_WIDTH;
   if (model->inputs == 0) model->inputs = width;
   if (model->depth == 0) model->depth = 1, model->hidden[0] = width;
   if (model->groups == 0) {
@@ -62,7 +61,7 @@ static mn_status run_bench(FILE *out, const struct mn_options *options) {
       if (model->hidden[i] % BENCH_GROUP || model->hidden[i] % (model->groups ? model->groups : 1))
         model->groups = 1;
   }
-  return leave(context, options, mn_bench(out, context, &config, options->json));
+  return leave(device, options, mn_bench(out, device, &config, options->json));
 }
 
 mn_status mn_command_run(FILE *out, const struct mn_options *o) {

@@ -246,7 +246,7 @@ void mn_log_end(struct mn_log *log, const struct mn_trainer *t, const char *ende
     mn_json_number(&json, "flops_per_second", speed.flops);
     mn_json_number(&json, "waiting", speed.waiting);
   }
-  mn_json_integer(&json, "device_bytes", (int64_t)t->model->context->bytes);
+  mn_json_integer(&json, "device_bytes", (int64_t)t->model->device->bytes);
   end_line(log, &json);
 }
 

@@ -26,7 +26,7 @@ static mn_status ask(struct disk *out, const struct mn_session *s) {
   *out = (struct disk){.available = NAN};
   for (int i = 0; i < s->model->count; i++)
     out->checkpoint += (double)mn_tensor_count(s->model->parameters[i]);
-  out->checkpoint *= (double)s->context->device->real * arrays;
+  out->checkpoint *= (double)s->device->real * arrays;
   MN_TRY(mn_atomic_file_resolve(path, s->options.checkpoint));
   char *slash = strrchr(path, '/');
   strcpy(slash ? slash + 1 : path, "."); /* the folder; a name has at least this one letter */
@@ -93,7 +93,7 @@ mn_status mn_needs_show(FILE *out, const struct mn_session *s, const struct mn_t
   struct disk disk;
   size_t available;
   struct mn_json writer, *json = &writer;
-  MN_TRY(s->context->kernels->available(s->context->device, &available));
+  MN_TRY(s->device->kernels->available(s->device, &available));
   if (o->checkpoint) MN_TRY(ask(&disk, s));
   mn_json_begin(json, out, !o->json);
   mn_json_open(json, NULL);
@@ -104,7 +104,7 @@ mn_status mn_needs_show(FILE *out, const struct mn_session *s, const struct mn_t
   mn_json_integer(json, "samples_per_step", t->batch * o->accumulate);
   mn_json_number(json, "epochs", steps * samples / (double)s->train->rows);
   mn_json_number(json, "flops_per_step", mn_model_step_flops(s->model) * samples);
-  mn_json_bytes(json, "device_bytes", (double)s->context->bytes);
+  mn_json_bytes(json, "device_bytes", (double)s->device->bytes);
   mn_json_bytes(json, "device_available_bytes", (double)available);
   mn_json_string(json, "place", mn_place_name(rows->place));
   mn_json_string(json, "place_why", rows->why);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "data/placement.h"
-#include "engine/context.h"
+#include "kernels/device.h"
 #include "train/optimizer.h"
 #include "train/schedule.h"
 #include "train/trainer.h"

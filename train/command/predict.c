@@ -49,7 +49,7 @@ static mn_status evaluate(FILE *out, struct mn_session *s, struct mn_evaluator *
   char where[MN_FAULT_WORDS];
   struct mn_json json;
   MN_TRY(mn_scores_open(scores, s->test->classes, mn_model_outputs(&s->model->config),
-                        s->context->device->real));
+                        s->device->real));
   MN_TRY(mn_evaluator_watch(evaluator, mn_scores_add, scores));
   MN_TRY(mn_evaluate(evaluator, &loss, &accuracy));
   const struct mn_fault *fault = mn_evaluator_fault(evaluator, &batches, &all);
@@ -241,7 +241,7 @@ static mn_status predict(FILE *out, struct mn_session *s) {
                      .sets = {-1, -1, -1, -1},
                      .rows = s->test,
                      .cols = mn_model_outputs(&s->model->config),
-                     .real = s->context->device->real,
+                     .real = s->device->real,
                      .classes = s->model->config.loss == MN_LOSS_CROSS_ENTROPY,
                      .probabilities = s->options.probabilities};
   if (o.probabilities && !o.classes)

@@ -99,8 +99,8 @@ mn_status mn_ranks_introduce(const struct mn_session *s) {
   const int size = s->ranks->size;
   all = calloc((size_t)size, sizeof *all);
   MN_REQUIRE(all); /* a rank that failed alone would leave the others waiting */
-  mine.type = s->context->device->type;
-  mn_host_describe(mine.text, sizeof mine.text, s->context);
+  mine.type = s->device->type;
+  mn_host_describe(mine.text, sizeof mine.text, s->device);
   mn_status status = mn_ranks_allgather(s->ranks, all, &mine, sizeof *all);
   for (int q = 0; q < size && status == MN_OK && s->options.verbose; q++)
     mn_announce(&s->options, "rank %d of %d: %s", q, size, all[q].text);

@@ -16,7 +16,7 @@
 #include "train/command/announce.h"
 #include "train/json.h"
 
-mn_status mn_session_context(struct mn_context **out, const struct mn_options *o, const char *device,
+mn_status mn_session_context(struct mn_device **out, const struct mn_options *o, const char *device,
                              const char *precision) {
   const int most = omp_get_max_threads();
   if (o->threads > most)
@@ -26,7 +26,7 @@ mn_status mn_session_context(struct mn_context **out, const struct mn_options *o
     omp_set_num_threads((int)o->threads);
     openblas_set_num_threads((int)o->threads); /* one without OpenMP has a number of its own */
   }
-  MN_TRY(mn_context_open(out, device, precision));
+  MN_TRY(mn_device_open(out, device, precision));
   (*out)->all_threads = o->threads > 0;
   return MN_OK;
 }
@@ -37,14 +37,14 @@ static mn_status open_context(struct mn_session *s) {
   char gpu[32];
   const int any = strcmp(o->device, "cuda") == 0 || strcmp(o->device, "auto") == 0;
   const char *precision = mn_precision_name((enum mn_precision)o->precision);
-  if (!s->ranks || !any) return mn_session_context(&s->context, o, o->device, precision);
+  if (!s->ranks || !any) return mn_session_context(&s->device, o, o->device, precision);
   snprintf(gpu, sizeof gpu, "cuda:%d", s->ranks->local);
-  const mn_status status = mn_session_context(&s->context, o, gpu, precision);
+  const mn_status status = mn_session_context(&s->device, o, gpu, precision);
   if (status != MN_NO_DEVICE || strcmp(o->device, "cuda") == 0) return status;
-  return mn_session_context(&s->context, o, "cpu", precision);
+  return mn_session_context(&s->device, o, "cpu", precision);
 }
 
-/* Opens the context first: the rows are computed on the device that trains. */
+/* Opens the device first: the rows are computed on the device that trains. */
 static mn_status open_synthetic(struct mn_session *s) {
   const struct mn_options *o = &s->options;
   int64_t outputs = o->head > 0 ? o->head : o->hidden[o->depth - 1];
@@ -53,10 +53,10 @@ static mn_status open_synthetic(struct mn_session *s) {
   int64_t held_out = o->test_rows >= 0 ? o->test_rows : o->synthetic / 10 + (o->synthetic < 10);
   MN_TRY(open_context(s));
   MN_TRY(mn_dataset_synthetic(&s->train, MN_PART_TRAIN, o->synthetic, o->in, outputs, groups, o->noise,
-                              o->seed, s->context->device));
+                              o->seed, s->device));
   if (held_out > 0)
     MN_TRY(mn_dataset_synthetic(&s->test, MN_PART_TEST, held_out, o->in, outputs, groups, o->noise, o->seed,
-                                s->context->device));
+                                s->device));
   return MN_OK;
 }
 
@@ -166,18 +166,18 @@ static mn_status check_tested(const struct mn_session *s) {
  * parameters and the state that the optimizer keeps of each. */
 static mn_status check_memory(const struct mn_session *s, const struct mn_model_config *c,
                               const struct mn_optimizer_config *optimizer) {
-  struct mn_device *device = s->context->device;
+  struct mn_device *device = s->device;
   const struct mn_rule rule = {.kind = optimizer->rule, .momentum = optimizer->momentum};
   const int arrays = 1 + mn_rule_keeps_m(&rule) + mn_rule_keeps_v(&rule);
   const double parameters = (double)mn_model_size(c);
   size_t available;
   const double least = parameters * arrays * (double)device->real / mn_ranks_shards(s->ranks);
-  MN_TRY(s->context->kernels->available(device, &available));
+  MN_TRY(s->device->kernels->available(device, &available));
   if (available == 0 || least <= (double)available) return MN_OK; /* 0 if it is full or unknown */
   return mn_fail(MN_NO_MEMORY,
                  "%.0f parameters take at least %.1f MiB in training by %s, and %s has %.1f MiB free: fewer "
                  "or smaller blocks would do",
-                 parameters, least / 0x1p20, mn_optimizer_name(optimizer->rule), s->context->name,
+                 parameters, least / 0x1p20, mn_optimizer_name(optimizer->rule), s->device->name,
                  (double)available / 0x1p20);
 }
 
@@ -224,7 +224,7 @@ static mn_status open_inputs(struct mn_session *s, struct mn_model_config *confi
   if (s->from && o->loss >= 0) config->loss = (enum mn_loss)o->loss; /* it may be another */
   config->plan = (enum mn_plan)o->plan;
   if (s->from) MN_TRY(check_fit(s, s->train, config, 1));
-  return s->context ? MN_OK : open_context(s);
+  return s->device ? MN_OK : open_context(s);
 }
 
 mn_status mn_session_train(struct mn_session *s, const struct mn_options *options) {
@@ -240,10 +240,10 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   MN_TRY(mn_ranks_agree(s->ranks, open_inputs(s, &config)));
   MN_TRY(mn_ranks_introduce(s));
   MN_TRY(mn_ranks_choose_grid(s, &config));
-  MN_TRY(mn_context_join(s->context, s->ranks));
+  MN_TRY(mn_device_join(s->device, s->ranks));
   mn_options_optimizer(o, &optimizer);
   MN_TRY(check_memory(s, &config, &optimizer));
-  MN_TRY(mn_model_open(&s->model, s->context, &config));
+  MN_TRY(mn_model_open(&s->model, s->device, &config));
   MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &optimizer));
   if (s->from) {
     MN_TRY(mn_snapshot_restore(s->from, s->model, s->optimizer, &s->progress));
@@ -347,11 +347,11 @@ mn_status mn_session_read(struct mn_session *s, const struct mn_options *options
   MN_TRY(check_fit(s, s->test, &config, targets));
   const char *trained =
       checkpoint ? mn_text_find(s->from->fingerprint, s->from->fingerprint_count, "precision") : NULL;
-  MN_TRY(mn_session_context(&s->context, o, o->device,
+  MN_TRY(mn_session_context(&s->device, o, o->device,
                             o->precision >= 0 ? mn_precision_name((enum mn_precision)o->precision)
                             : trained         ? trained
                                               : "fp32"));
-  MN_TRY(mn_model_open(&s->model, s->context, &config));
+  MN_TRY(mn_model_open(&s->model, s->device, &config));
   return checkpoint ? mn_snapshot_restore(s->from, s->model, NULL, NULL)
                     : mn_snapshot_load_weights(o->checkpoint, s->model);
 }
@@ -364,7 +364,7 @@ void mn_session_close(struct mn_session *s) {
   mn_dataset_close(s->train);
   mn_dataset_close(s->test);
   mn_checkpoint_free(s->from);
-  mn_context_close(s->context);
+  mn_device_close(s->device);
   mn_checkpoint_unlock(s->lock);
   mn_ranks_close(s->ranks);
 }
@@ -430,7 +430,7 @@ void mn_session_describe(const struct mn_session *s) {
   if (s->from) {
     mn_announce(o, "resuming from %s, step %ld", s->from_path, (long)s->from->progress.step);
     mn_resume_describe(s);
-    mn_snapshot_compare(s->from, s->context, warn_of_difference, (void *)s);
+    mn_snapshot_compare(s->from, s->device, warn_of_difference, (void *)s);
   }
   if (o->init) describe_init(s);
   mn_announce_columns(&s->columns, s->model->mean != NULL, o);

@@ -15,7 +15,7 @@
 struct mn_session {
   struct mn_options options; /* the command line's, and what a checkpoint's /config adds */
   struct mn_ranks *ranks;    /* that train together (engine/ranks/ranks.h); NULL: alone */
-  struct mn_context *context;
+  struct mn_device *device;
   struct mn_dataset *train, *test; /* test may be NULL; eval and predict have test alone */
   struct mn_model *model;
   struct mn_optimizer *optimizer;  /* train alone */
@@ -58,9 +58,9 @@ mn_status mn_session_columns(struct mn_session *session, const int *stop);
  * missing. */
 mn_status mn_session_read(struct mn_session *session, const struct mn_options *options, int targets);
 
-/* mn_context_open with the number of threads that --threads names, all of which small products have too.
+/* mn_device_open with the number of threads that --threads names, all of which small products have too.
  * MN_USAGE: more than OpenMP has. */
-mn_status mn_session_context(struct mn_context **out, const struct mn_options *options, const char *device,
+mn_status mn_session_context(struct mn_device **out, const struct mn_options *options, const char *where,
                              const char *precision);
 
 void mn_session_close(struct mn_session *session);

@@ -102,7 +102,7 @@ static mn_status list_config(struct run *r) {
                               .from = s->from,
                               .config = r->config,
                               .count = r->option_count,
-                              .device = s->context->name};
+                              .device = s->device->name};
   return MN_OK;
 }
 
@@ -385,7 +385,7 @@ static void summarise(struct run *r) {
   if (t->retaken > 0)
     mn_progress_bar_note(&r->bar,
                          "%ld batches did not fit the scales of %s, and were taken again under new ones",
-                         (long)t->retaken, mn_precision_name(t->model->context->precision));
+                         (long)t->retaken, mn_precision_name(t->model->device->precision));
   if (t->progress.skipped > 0)
     mn_progress_bar_note(&r->bar, "steps skipped for values that were not finite: %ld of the run's %ld",
                          (long)t->progress.skipped, (long)t->progress.step);

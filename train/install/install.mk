@@ -11,7 +11,7 @@ wheel: $(BUILD)/wheel/libminnow.so ## build/minnow_torch-….whl for PyTorch 2.4
 # What minnow_torch calls, and no more. BLAS, OpenMP and cuBLASLt are those of the PyTorch that loads it.
 $(BUILD)/wheel/libminnow.so: $(BUILD)/kernels/torch_blas.o $(BUILD)/libminnow.a
 	$(call say,LD,$@)mkdir -p $(@D) && $(CC) $(filter-out -fopenmp,$(LDFLAGS)) -shared -Wl,--exclude-libs,libcudart_static.a -o $@ $< \
-	  -Wl,-u,mn_block_forward,-u,mn_context_open $(word 2,$^) $(CUDA_LIBS) -lm
+	  -Wl,-u,mn_block_forward,-u,mn_device_open $(word 2,$^) $(CUDA_LIBS) -lm
 dist: ## build/minnow-VERSION.tar.gz: the sources
 	$(Q)BUILD="$(BUILD)" VERSION="$(VERSION)" train/install/dist.sh
 # The man page is in git, because help2man is not on every machine; tests/test_man.sh tells when it has to be made again.
