@@ -48,8 +48,7 @@ static mn_status evaluate(FILE *out, struct mn_session *s, struct mn_evaluator *
   int64_t batches, all;
   char where[MN_FAULT_WORDS];
   struct mn_json json;
-  MN_TRY(mn_scores_open(scores, s->test->classes, mn_model_outputs(&s->model->config),
-                        s->device->real));
+  MN_TRY(mn_scores_open(scores, s->test->classes, mn_model_outputs(&s->model->config), s->device->real));
   MN_TRY(mn_evaluator_watch(evaluator, mn_scores_add, scores));
   MN_TRY(mn_evaluate(evaluator, &loss, &accuracy));
   const struct mn_fault *fault = mn_evaluator_fault(evaluator, &batches, &all);
