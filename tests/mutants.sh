@@ -106,8 +106,9 @@ mutant() {
   layers/block_call.c | kernels/stream.c) order=${alone:-test_block_call test_block_update} ;;
   layers/block.c) order=${alone:-test_block_update test_optimizer test_retake} ;;
   train/optimizer.c) order=${alone:-test_optimizer test_parity} ;;
-  train/checkpoint/weights.c | train/command/session.c) order=${alone:-test_init test_validation} ;;
-  train/checkpoint/model.c | train/checkpoint/read.c) order=${alone:-test_model} ;;
+  train/command/session.c) order=${alone:-test_init test_validation} ;;
+  train/checkpoint/model.c) order=${alone:-test_model} ;;
+  train/checkpoint/read.c) order=${alone:-test_model test_init} ;;
   train/checkpoint/sums.c) order=${alone:-test_sums} ;;
   train/checkpoint/path.c) order=${alone:-test_newest test_saver test_owned} ;;
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_retake test_loader test_training test_standardize} ;;
@@ -502,8 +503,8 @@ mutant "restore: planes under a factor of their own" $q 'saved->factor == 0 ? MN
 mutant "restore: no factor for dz" $q '{(float)saved->gradient_factor, 0}' '{0, 0}'
 
 # weights from a file
-w=train/checkpoint/weights.c
-mutant "file of weights: what is left over is no matter" $w 'MN_TRY(find_left_over(file, weights, &misfits));' ''
+w=train/checkpoint/read.c
+mutant "file of weights: what is left over is no matter" $w 'MN_TRY(find_left_over(reader, t, &misfits));' ''
 mutant "file of weights: rows are not compared" $w '(tensor->rank == 1 || dataset->shape[0] == (hsize_t)tensor->rows)' '1'
 mutant "file of weights: values that are not finite are taken" $w 'if (i < 0) return MN_OK;' 'if (i < 0 || i >= 0) return MN_OK;'
 mutant "file of weights: the seed's weights all the same" train/command/session.c 'if (o->init) return mn_snapshot' 'if (0) return mn_snapshot'

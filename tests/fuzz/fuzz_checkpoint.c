@@ -4,7 +4,6 @@
 
 #include "tests/fuzz/input.h"
 #include "train/checkpoint/layout.h"
-#include "train/checkpoint/weights.h"
 #include "train/command/commands.h"
 
 /* As mn_snapshot_load_weights does: for a model whose sizes are the file's. */

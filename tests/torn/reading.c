@@ -11,7 +11,6 @@
 #include "data/hdf5.h"
 #include "train/check/cases.h"
 #include "train/checkpoint/layout.h"
-#include "train/checkpoint/weights.h"
 #include "train/command/commands.h"
 
 /* A dataset's part: all rows as floats and as doubles, and y. */

@@ -1,10 +1,15 @@
-/* Reads checkpoints and trusts nothing in them: what write.c would not have written is refused before memory
- * is allocated for it, and every value is read, so that every checksum is checked. */
+/* Reads checkpoints, and weights alone, and trusts nothing in them. A checkpoint is read strictly: what
+ * write.c would not have written is refused. Weights alone may come from any program: floats of any width in
+ * the group /model, under the parameters' names. Either way all tensors that do not fit are told at once,
+ * before a value is read, and every value that has a checksum is compared with it. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/dataset.h"
 #include "data/hdf5.h"
 #include "data/hdf5_file.h"
 #include "kernels/types.h"
@@ -17,16 +22,17 @@
 struct reader {
   struct mn_hdf5_file file;
   struct mn_checkpoint *checkpoint;
+  struct mn_model_config *sizes; /* instead: what the shapes of the weights say */
   struct mn_sums *sums;
-  int *damaged; /* the caller's: whether the file may be a damaged checkpoint of minnow's */
+  int brief;    /* of a checkpoint, sizes, constants and options alone are read */
+  int weights;  /* weights alone are read */
+  int *damaged; /* the caller's: whether the file may be a damaged checkpoint of minnow's; or NULL */
 };
-
-static const char remedy[] = "take an older checkpoint or a copy";
 
 /* The message for content that a minnow checkpoint does not have. */
 static mn_status refuse(const struct reader *reader, const char *name, const char *what) {
   return mn_fail(MN_BAD_DATA, "%s: %s %s: not as minnow writes checkpoints: %s", reader->file.path, name,
-                 what, remedy);
+                 what, reader->file.remedy);
 }
 
 /* Opens `name` in `parent`, which must be of `kind`: a group or a dataset. */
@@ -154,30 +160,120 @@ static mn_status read_progress(const struct reader *reader) {
   return MN_OK;
 }
 
-/* ---- tensors ---- */
+/* ---- what does not fit ---- */
 
-/* Refuses a dataset that is not what write.c makes of `tensor`, or is not stored in full. A tensor->real of 0
- * is not known yet, and set from the dataset. */
-static mn_status check_dataset(const struct reader *reader, struct mn_checkpoint_tensor *tensor,
-                               const struct mn_hdf5_object *dataset) {
-  const hsize_t *shape = dataset->shape;
-  if (dataset->class != H5T_FLOAT || (dataset->element != 4 && dataset->element != 8) ||
-      (tensor->real != 0 && tensor->real != dataset->element))
-    return refuse(reader, tensor->name, "has another type than the model");
-  tensor->real = dataset->element;
-  if (dataset->layout != H5D_CHUNKED || dataset->external)
-    return refuse(reader, tensor->name, "is not stored in chunks of this file");
-  if (dataset->rank != tensor->rank || shape[tensor->rank - 1] != (hsize_t)tensor->cols ||
-      (tensor->rank == 2 && shape[0] != (hsize_t)tensor->rows))
-    return refuse(reader, tensor->name, "has another shape than the model's sizes say");
-  if (dataset->filters != 1 || !dataset->checksum)
-    return refuse(reader, tensor->name, "is not stored with a checksum and nothing else");
-  if (dataset->chunk[0] > MN_HDF5_TRANSFER ||
-      dataset->chunk[0] * (tensor->rank == 2 ? dataset->chunk[1] : 1) > MN_HDF5_TRANSFER / tensor->real)
-    return refuse(reader, tensor->name, "is stored in chunks that are too large");
-  if (dataset->stored < dataset->bytes) return refuse(reader, tensor->name, "declares more than is stored");
-  return mn_hdf5_check(&reader->file, dataset);
+/* "NAME is …" for each misfit while there is room; `untold` counts the rest. */
+struct misfits {
+  char text[MN_MESSAGE * 3 / 4];
+  size_t used;
+  int untold;
+};
+
+static void note(struct misfits *misfits, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void note(struct misfits *misfits, const char *format, ...) {
+  char entry[480];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(entry, sizeof entry, format, arguments);
+  va_end(arguments);
+  const char *between = misfits->used ? "; " : "";
+  if (misfits->untold || misfits->used + strlen(between) + strlen(entry) >= sizeof misfits->text)
+    misfits->untold++;
+  else
+    misfits->used += (size_t)sprintf(misfits->text + misfits->used, "%s%s", between, entry);
 }
+
+/* "float64 [8, 4]", "a group" */
+static void describe(char *out, size_t size, const struct mn_hdf5_object *object) {
+  char shape[200];
+  mn_hdf5_shape(shape, sizeof shape, object);
+  if (object->kind == MN_HDF5_DATASET)
+    snprintf(out, size, "%s %s", object->type, shape);
+  else
+    snprintf(out, size, "%s", object->kind == MN_HDF5_GROUP ? "a group" : "a named type");
+}
+
+static int has_shape(const struct mn_hdf5_object *dataset, const struct mn_checkpoint_tensor *tensor) {
+  return dataset->rank == tensor->rank && dataset->shape[tensor->rank - 1] == (hsize_t)tensor->cols &&
+         (tensor->rank == 1 || dataset->shape[0] == (hsize_t)tensor->rows);
+}
+
+/* A checkpoint has all tensors of one width, which is that of the first. */
+static int has_type(const struct reader *reader, const struct mn_hdf5_object *found,
+                    struct mn_checkpoint_tensor *tensor) {
+  const size_t widest = 16; /* bytes of a long double */
+  if (found->kind != MN_HDF5_DATASET || found->class != H5T_FLOAT) return 0;
+  if (reader->weights) return found->element <= widest;
+  if (tensor->real == 0) tensor->real = found->element;
+  return found->element == tensor->real && (tensor->real == 4 || tensor->real == 8);
+}
+
+static void compare(const struct reader *reader, struct misfits *misfits, const struct mn_hdf5_object *found,
+                    struct mn_checkpoint_tensor *tensor) {
+  char has[240], wanted[64];
+  const int typed = has_type(reader, found, tensor);
+  const char *floats = reader->weights || tensor->real == 0 ? "floats"
+                       : tensor->real == 8                  ? "float64"
+                                                            : "float32";
+  if (tensor->rank == 2)
+    snprintf(wanted, sizeof wanted, "[%" PRId64 ", %" PRId64 "]", tensor->rows, tensor->cols);
+  else
+    snprintf(wanted, sizeof wanted, "[%" PRId64 "]", tensor->cols);
+  describe(has, sizeof has, found);
+  if (found->kind == MN_HDF5_NOTHING)
+    note(misfits, "%s is missing, wanted %s", tensor->name, wanted);
+  else if (!typed)
+    note(misfits, "%s is %s, wanted %s %s", tensor->name, has, floats, wanted);
+  else if (found->layout != H5D_VIRTUAL && !has_shape(found, tensor)) /* a virtual one is refused when read */
+    note(misfits, "%s is %s, wanted %s", tensor->name, has, wanted);
+}
+
+/* `count` tensors, and the group of the file that holds one of the arrays of each. */
+struct tensors {
+  struct mn_hdf5_object group;
+  const char *path;
+  struct mn_checkpoint_tensor *tensors;
+  int count, which;
+};
+
+static mn_status find_left_over(const struct reader *reader, const struct tensors *t,
+                                struct misfits *misfits) {
+  hsize_t count;
+  MN_TRY(mn_hdf5_count(&reader->file, &t->group, &count));
+  for (hsize_t i = 0; i < count; i++) {
+    char name[256], has[240];
+    struct mn_hdf5_object member;
+    int k = 0;
+    MN_TRY(mn_hdf5_member(&reader->file, &t->group, i, name, sizeof name));
+    while (k < t->count && strcmp(t->tensors[k].name, name) != 0) k++;
+    if (k < t->count) continue;
+    MN_TRY(mn_hdf5_find(&reader->file, &t->group, name, &member));
+    describe(has, sizeof has, &member);
+    mn_hdf5_release(&member);
+    note(misfits, "%s is left over, %s", name, has);
+  }
+  return MN_OK;
+}
+
+static mn_status check_fit(const struct reader *reader, const struct tensors *t) {
+  struct misfits misfits = {.used = 0};
+  char more[40] = "";
+  for (int i = 0; i < t->count; i++) {
+    struct mn_hdf5_object found;
+    MN_TRY(mn_hdf5_find(&reader->file, &t->group, t->tensors[i].name, &found));
+    if (i > 0 && !reader->weights) t->tensors[i].real = t->tensors[0].real;
+    compare(reader, &misfits, &found, &t->tensors[i]);
+    mn_hdf5_release(&found);
+  }
+  MN_TRY(find_left_over(reader, t, &misfits));
+  if (!misfits.used) return MN_OK;
+  if (misfits.untold) snprintf(more, sizeof more, "; and %d more", misfits.untold);
+  return mn_fail(
+      MN_BAD_DATA, "%s: %s does not fit the model: %s%s: %s", reader->file.path, t->path, misfits.text, more,
+      reader->weights ? "give the model these sizes, or write the file for it" : reader->file.remedy);
+}
+
+/* ---- tensors ---- */
 
 /* The factors of a weight, where they are there. */
 static mn_status read_factors(const struct reader *reader, const struct mn_hdf5_object *dataset,
@@ -200,40 +296,86 @@ static mn_status read_factors(const struct reader *reader, const struct mn_hdf5_
   return check_attributes(reader, dataset, path);
 }
 
-/* Reads one of a tensor's arrays from `group`, at `path`, into new memory; `factors`: with the tensor's. */
-static mn_status read_array(const struct reader *reader, const struct mn_hdf5_object *group, const char *path,
-                            struct mn_checkpoint_tensor *tensor, void **values, int factors) {
-  struct mn_hdf5_object dataset;
+static mn_status check_finite(const struct reader *reader, const struct mn_checkpoint_tensor *tensor) {
+  const int64_t i = mn_find_nonfinite(tensor->value, tensor->rows * tensor->cols, tensor->real);
+  char row[32] = "";
+  if (i < 0) return MN_OK;
+  const double value = mn_real_at(tensor->value, tensor->real, i);
+  if (tensor->rank == 2) snprintf(row, sizeof row, "%" PRId64 ", ", i / tensor->cols);
+  return mn_fail(MN_BAD_DATA,
+                 "%s: %s[%s%" PRId64 "] (from 0) is %g%s; every weight must be finite: replace it",
+                 reader->file.path, tensor->name, row, i % tensor->cols, value,
+                 isinf(value) && tensor->real == sizeof(float) ? " (as a float)" : "");
+}
+
+/* Reads a dataset as floats of `real` bytes into new memory, in place of what *values had. */
+static mn_status read_values(const struct reader *reader, const struct mn_hdf5_object *dataset, size_t real,
+                             void **values) {
+  const size_t widest = dataset->element > real ? dataset->element : real;
+  const size_t bytes = (size_t)dataset->bytes / dataset->element * real;
   struct mn_hdf5_slab slab;
-  MN_TRY(find(reader, group, tensor->name, MN_HDF5_DATASET, &dataset));
-  MN_TRY(check_dataset(reader, tensor, &dataset));
-  if (factors) MN_TRY(read_factors(reader, &dataset, tensor));
-  enum mn_hdf5_memory memory = tensor->real == 8 ? MN_HDF5_DOUBLE : MN_HDF5_FLOAT;
-  char *to = *values = malloc((size_t)dataset.bytes);
-  if (!to)
-    return mn_fail(MN_NO_MEMORY, "no memory for the %" PRIu64 " bytes of %s", dataset.bytes, tensor->name);
-  for (mn_checkpoint_slabs(&slab, tensor); slab.elements; mn_hdf5_slab_next(&slab)) {
-    MN_TRY(mn_hdf5_read(&reader->file, &dataset, memory, &slab, to));
-    to += slab.elements * tensor->real;
+  free(*values);
+  char *to = *values = malloc(bytes);
+  if (!to) return mn_fail(MN_NO_MEMORY, "no memory for the %zu bytes of %s", bytes, dataset->name);
+  for (mn_hdf5_slab_rows(&slab, dataset->rank, dataset->shape,
+                         dataset->layout == H5D_CHUNKED ? dataset->chunk : NULL, 0, widest);
+       slab.elements; mn_hdf5_slab_next(&slab)) {
+    MN_TRY(mn_hdf5_read(&reader->file, dataset, real == 8 ? MN_HDF5_DOUBLE : MN_HDF5_FLOAT, &slab, to));
+    to += slab.elements * real;
   }
-  const size_t bytes = (size_t)dataset.bytes;
-  mn_hdf5_release(&dataset);
-  return mn_sums_check_values(reader->sums, &reader->file, path, tensor->name, *values, bytes);
-}
-
-static mn_status read_tensor(const struct reader *reader, const struct mn_hdf5_object *group,
-                             struct mn_checkpoint_tensor *tensor, int which) {
-  return read_array(reader, group, mn_checkpoint_arrays[which].group, tensor,
-                    mn_checkpoint_array(tensor, which), which == MN_CHECKPOINT_VALUE);
-}
-
-/* Refuses a group with more members than the model has tensors. */
-static mn_status check_count(const struct reader *reader, const struct mn_hdf5_object *group) {
-  hsize_t count;
-  MN_TRY(mn_hdf5_count(&reader->file, group, &count));
-  if (count > (hsize_t)mn_checkpoint_expected(reader->checkpoint))
-    return refuse(reader, group->name, "holds tensors that the model does not have");
   return MN_OK;
+}
+
+/* Compares a dataset with its checksum, which is that of its values in the width in which they are stored;
+ * `values` are of `real` bytes. */
+static mn_status check_sum(const struct reader *reader, const struct mn_hdf5_object *dataset,
+                           const char *path, void *values, size_t real) {
+  const size_t stored = dataset->element == 8 ? 8 : 4;
+  const size_t bytes = (size_t)dataset->bytes / dataset->element * stored;
+  void *again = NULL;
+  if (reader->weights && !mn_sums_cover(reader->sums, path, dataset->name)) return MN_OK;
+  mn_status status = stored == real ? MN_OK : read_values(reader, dataset, stored, &again);
+  if (status == MN_OK)
+    status =
+        mn_sums_check_values(reader->sums, &reader->file, path, dataset->name, again ? again : values, bytes);
+  free(again);
+  return status;
+}
+
+/* Reads one of a tensor's arrays into new memory; with its value, its factors. */
+static mn_status read_array(const struct reader *reader, const struct tensors *t,
+                            struct mn_checkpoint_tensor *tensor) {
+  void **values = mn_checkpoint_array(tensor, t->which);
+  struct mn_hdf5_object dataset;
+  MN_TRY(find(reader, &t->group, tensor->name, MN_HDF5_DATASET, &dataset));
+  MN_TRY(mn_hdf5_check(&reader->file, &dataset));
+  if (!reader->weights && dataset.stored < dataset.bytes)
+    return refuse(reader, tensor->name, "declares more than is stored");
+  if (t->which == MN_CHECKPOINT_VALUE && !reader->weights) MN_TRY(read_factors(reader, &dataset, tensor));
+  MN_TRY(read_values(reader, &dataset, tensor->real, values));
+  MN_TRY(check_sum(reader, &dataset, t->path, *values, tensor->real));
+  mn_hdf5_release(&dataset);
+  return reader->weights ? check_finite(reader, tensor) : MN_OK;
+}
+
+/* Reads the arrays in the group at `path`, if it is there. */
+static mn_status read_tensors(const struct reader *reader, const char *path,
+                              struct mn_checkpoint_tensor *tensors, int count, int which) {
+  struct tensors t = {.path = path, .tensors = tensors, .count = count, .which = which};
+  MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, path, &t.group));
+  if (t.group.kind == MN_HDF5_NOTHING) return MN_OK;
+  if (t.group.kind != MN_HDF5_GROUP) return reader->weights ? MN_OK : refuse(reader, path, "is no group");
+  MN_TRY(check_fit(reader, &t));
+  for (int i = 0; i < count; i++) MN_TRY(read_array(reader, &t, &tensors[i]));
+  mn_hdf5_release(&t.group);
+  return MN_OK;
+}
+
+/* Most models take rows as they are; weights replace what the model was given for them. */
+static mn_status read_input(const struct reader *reader) {
+  struct mn_checkpoint *c = reader->checkpoint;
+  for (int k = 0; k < MN_CHECKPOINT_INPUT; k++) mn_checkpoint_expect_input(c, k, &c->input[k]);
+  return read_tensors(reader, MN_CHECKPOINT_INPUTS, c->input, MN_CHECKPOINT_INPUT, MN_CHECKPOINT_VALUE);
 }
 
 /* ---- groups ---- */
@@ -248,92 +390,42 @@ static mn_status check_sizes(const struct reader *reader) {
   return good ? MN_OK : refuse(reader, "model", "has sizes that make no model");
 }
 
-static mn_status read_sizes(const struct reader *reader, const struct mn_hdf5_object *group) {
+static mn_status read_sizes(const struct reader *reader) {
   struct mn_model_config *model = &reader->checkpoint->model;
+  struct mn_hdf5_object group;
   struct mn_hdf5_value hidden;
-  MN_TRY(check_attributes(reader, group, "model/"));
-  MN_TRY(read_fields(reader, group, mn_checkpoint_model_fields));
+  MN_TRY(find(reader, &reader->file.root, "model", MN_HDF5_GROUP, &group));
+  MN_TRY(check_attributes(reader, &group, "model/"));
+  MN_TRY(read_fields(reader, &group, mn_checkpoint_model_fields));
   if (model->depth < 1 || model->depth > MN_MODEL_DEPTH) return refuse(reader, "depth", "is out of range");
-  MN_TRY(read_attribute(reader, group, "hidden", MN_VALUE_INTEGER, (int)model->depth, &hidden));
+  MN_TRY(read_attribute(reader, &group, "hidden", MN_VALUE_INTEGER, (int)model->depth, &hidden));
   memcpy(model->hidden, hidden.integer, (size_t)model->depth * sizeof hidden.integer[0]);
+  mn_hdf5_release(&group);
   model->plan = MN_PLAN_BLOCK;
-  MN_TRY(check_sizes(reader));
-  return check_count(reader, group);
+  return check_sizes(reader);
 }
 
 static mn_status read_model(const struct reader *reader) {
   struct mn_checkpoint *checkpoint = reader->checkpoint;
-  struct mn_hdf5_object group;
-  MN_TRY(find(reader, &reader->file.root, "model", MN_HDF5_GROUP, &group));
-  MN_TRY(read_sizes(reader, &group));
   int count = mn_checkpoint_expected(checkpoint);
   checkpoint->tensors = calloc((size_t)count, sizeof *checkpoint->tensors);
   if (!checkpoint->tensors) return mn_fail(MN_NO_MEMORY, "no memory for %d tensors", count);
   checkpoint->tensor_count = count;
-  for (int i = 0; i < count; i++) {
-    struct mn_checkpoint_tensor *tensor = &checkpoint->tensors[i];
-    mn_checkpoint_expect(checkpoint, i, tensor);
-    tensor->real = i > 0 ? tensor[-1].real : 0;
-    MN_TRY(read_tensor(reader, &group, tensor, MN_CHECKPOINT_VALUE));
-  }
-  mn_hdf5_release(&group);
-  return MN_OK;
-}
-
-/* Most models take rows as they are. */
-static mn_status read_input(const struct reader *reader) {
-  struct mn_checkpoint *c = reader->checkpoint;
-  struct mn_hdf5_object group;
-  MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, MN_CHECKPOINT_INPUTS, &group));
-  if (group.kind == MN_HDF5_NOTHING) return MN_OK;
-  if (group.kind != MN_HDF5_GROUP) return refuse(reader, MN_CHECKPOINT_INPUTS, "is no group");
-  for (int k = 0; k < MN_CHECKPOINT_INPUT; k++) {
-    mn_checkpoint_expect_input(c, k, &c->input[k]);
-    MN_TRY(read_array(reader, &group, MN_CHECKPOINT_INPUTS, &c->input[k], &c->input[k].value, 0));
-  }
-  mn_hdf5_release(&group);
-  return MN_OK;
-}
-
-/* Reads the arrays `which` of all tensors from the group below /optimizer, where that is there. */
-static mn_status read_kept(const struct reader *reader, const struct mn_hdf5_object *optimizer, int which) {
-  const struct mn_checkpoint *checkpoint = reader->checkpoint;
-  struct mn_hdf5_object group;
-  MN_TRY(mn_hdf5_find(&reader->file, optimizer, mn_checkpoint_kept(which), &group));
-  if (group.kind == MN_HDF5_NOTHING) return MN_OK;
-  if (group.kind != MN_HDF5_GROUP) return refuse(reader, mn_checkpoint_kept(which), "is no group");
-  MN_TRY(check_count(reader, &group));
-  for (int i = 0; i < checkpoint->tensor_count; i++)
-    MN_TRY(read_tensor(reader, &group, &checkpoint->tensors[i], which));
-  mn_hdf5_release(&group);
-  return MN_OK;
+  for (int i = 0; i < count; i++) mn_checkpoint_expect(checkpoint, i, &checkpoint->tensors[i]);
+  return read_tensors(reader, "/model", checkpoint->tensors, count, MN_CHECKPOINT_VALUE);
 }
 
 static mn_status read_optimizer(const struct reader *reader) {
+  const struct mn_checkpoint *c = reader->checkpoint;
   struct mn_hdf5_object group;
   MN_TRY(find(reader, &reader->file.root, "optimizer", MN_HDF5_GROUP, &group));
-  for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++) MN_TRY(read_kept(reader, &group, k));
   mn_hdf5_release(&group);
+  for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)
+    MN_TRY(read_tensors(reader, mn_checkpoint_arrays[k].group, c->tensors, c->tensor_count, k));
   return MN_OK;
 }
 
 /* ---- the file ---- */
-
-mn_status mn_checkpoint_format(const struct mn_hdf5_file *file, int *ours) {
-  struct mn_hdf5_value format;
-  *ours = 0;
-  MN_TRY(mn_hdf5_attribute(file, &file->root, "format", 0, &format));
-  *ours = format.kind == MN_VALUE_TEXT && strcmp(format.text, MN_CHECKPOINT_FORMAT) == 0;
-  return MN_OK;
-}
-
-mn_status mn_checkpoint_recognise(const char *path, int *ours) {
-  struct mn_hdf5_file file;
-  MN_TRY(mn_hdf5_open(&file, path, remedy, 0));
-  mn_status status = mn_checkpoint_format(&file, ours);
-  mn_hdf5_close(&file);
-  return status;
-}
 
 /* Refuses a file that is no checkpoint of minnow's or of a newer version: *damaged is 0 for both. */
 static mn_status check_format(const struct reader *reader) {
@@ -373,66 +465,132 @@ static mn_status read_kind(const struct reader *reader) {
   return MN_OK;
 }
 
-static mn_status read_options(const struct reader *reader) {
-  struct mn_checkpoint *c = reader->checkpoint;
-  if (c->alone) return MN_OK;
-  return read_texts(reader, "config", c->options, MN_CHECKPOINT_OPTIONS, &c->option_count);
-}
-
 static mn_status read_file(const struct reader *reader) {
   struct mn_checkpoint *c = reader->checkpoint;
   MN_TRY(read_kind(reader));
+  MN_TRY(read_sizes(reader));
+  if (!c->alone) MN_TRY(read_texts(reader, "config", c->options, MN_CHECKPOINT_OPTIONS, &c->option_count));
+  if (reader->brief) return MN_OK;
   MN_TRY(read_model(reader));
   MN_TRY(read_input(reader));
   if (!c->alone) {
     MN_TRY(read_optimizer(reader));
     MN_TRY(read_progress(reader));
+    MN_TRY(read_history(reader));
   }
-  MN_TRY(read_options(reader));
   MN_TRY(read_texts(reader, "fingerprint", c->fingerprint, MN_CHECKPOINT_FINGERPRINT, &c->fingerprint_count));
-  if (!c->alone) MN_TRY(read_history(reader));
   return mn_sums_check_met(reader->sums, &reader->file);
 }
 
-/* Sizes, constants and options. */
-static mn_status read_config(const struct reader *reader) {
-  struct mn_hdf5_object group;
-  MN_TRY(read_kind(reader));
-  MN_TRY(find(reader, &reader->file.root, "model", MN_HDF5_GROUP, &group));
-  MN_TRY(read_sizes(reader, &group));
-  mn_hdf5_release(&group);
-  return read_options(reader);
+/* Opens a file and reads it by `read`. */
+static mn_status read_by(mn_status (*read)(const struct reader *reader), struct reader *reader,
+                         const char *path, const char *remedy, int how) {
+  struct mn_sums sums = {.lines = 0};
+  reader->sums = &sums;
+  mn_status status = mn_hdf5_open(&reader->file, path, remedy, how);
+  if (reader->damaged) *reader->damaged = reader->file.signature;
+  if (status != MN_OK) return status;
+  status = read(reader);
+  mn_hdf5_close(&reader->file);
+  return status;
 }
 
-/* Opens a file and reads it, or a part of it, by `read`. */
-static mn_status load(struct mn_checkpoint **out, const char *path, int *damaged,
-                      mn_status (*read)(const struct reader *reader)) {
-  struct mn_sums sums;
-  struct reader reader = {.sums = &sums, .damaged = damaged};
-  *out = NULL;
-  mn_status status = mn_hdf5_open(&reader.file, path, remedy, 0);
-  *damaged = reader.file.signature;
-  if (status != MN_OK) return status;
-  reader.checkpoint = calloc(1, sizeof *reader.checkpoint);
-  status = reader.checkpoint ? read(&reader) : mn_fail(MN_NO_MEMORY, "no memory for %s", path);
-  mn_hdf5_close(&reader.file);
-  if (status == MN_OK)
-    *out = reader.checkpoint;
-  else
-    mn_checkpoint_free(reader.checkpoint);
+static mn_status load(struct mn_checkpoint **out, const char *path, int *damaged, int brief) {
+  struct reader reader = {
+      .checkpoint = calloc(1, sizeof *reader.checkpoint), .damaged = damaged, .brief = brief};
+  *damaged = 0;
+  mn_status status = reader.checkpoint
+                         ? read_by(read_file, &reader, path, "take an older checkpoint or a copy", 0)
+                         : mn_fail(MN_NO_MEMORY, "no memory for %s", path);
+  *out = status == MN_OK ? reader.checkpoint : NULL;
+  if (status != MN_OK) mn_checkpoint_free(reader.checkpoint);
   return status;
 }
 
 mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged) {
-  return load(out, path, damaged, read_file);
-}
-
-mn_status mn_checkpoint_read_config(struct mn_checkpoint **out, const char *path) {
-  int damaged;
-  return load(out, path, &damaged, read_config);
+  return load(out, path, damaged, 0);
 }
 
 mn_status mn_checkpoint_load(struct mn_checkpoint **out, const char *path) {
   int damaged;
-  return mn_checkpoint_read(out, path, &damaged);
+  return load(out, path, &damaged, 0);
+}
+
+mn_status mn_checkpoint_read_config(struct mn_checkpoint **out, const char *path) {
+  int damaged;
+  return load(out, path, &damaged, 1);
+}
+
+/* ---- weights alone ---- */
+
+/* Only a minnow file has sums: another program's attribute of that name is ignored. */
+static mn_status find_weights(const struct reader *reader) {
+  struct mn_hdf5_object model;
+  int ours;
+  MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, "model", &model));
+  if (model.kind != MN_HDF5_GROUP)
+    return mn_fail(MN_BAD_DATA,
+                   "%s has no group /model, where a checkpoint has its weights: put each there as a "
+                   "dataset, named as PyTorch names it, such as blocks.0.fc.weight",
+                   reader->file.path);
+  mn_hdf5_release(&model);
+  MN_TRY(mn_checkpoint_format(&reader->file, &ours));
+  return ours ? mn_sums_read(reader->sums, &reader->file) : MN_OK;
+}
+
+static mn_status read_weights(const struct reader *reader) {
+  const struct mn_checkpoint *c = reader->checkpoint;
+  MN_TRY(find_weights(reader));
+  MN_TRY(read_tensors(reader, "/model", c->tensors, c->tensor_count, MN_CHECKPOINT_VALUE));
+  return read_input(reader);
+}
+
+mn_status mn_weights_read(struct mn_checkpoint *weights, const char *path) {
+  struct reader reader = {.checkpoint = weights, .weights = 1};
+  return read_by(read_weights, &reader, path, "copy or write it anew", MN_HDF5_SHARED);
+}
+
+/* The shape of the weight called `name`; 0 and 0 if it is missing. */
+static mn_status read_shape(const struct reader *reader, const char *name, int64_t *rows, int64_t *cols) {
+  const hsize_t most = (hsize_t)1 << 28; /* no product of two overflows */
+  struct mn_hdf5_object found;
+  char path[64], has[240];
+  snprintf(path, sizeof path, "/model/%s", name);
+  *rows = *cols = 0;
+  MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, path, &found));
+  if (found.kind == MN_HDF5_NOTHING) return MN_OK;
+  if (found.kind == MN_HDF5_DATASET) MN_TRY(mn_hdf5_check(&reader->file, &found));
+  describe(has, sizeof has, &found);
+  if (found.kind != MN_HDF5_DATASET || found.rank != 2 || found.shape[0] < 1 || found.shape[0] > most ||
+      found.shape[1] < 1 || found.shape[1] > most)
+    return mn_fail(MN_BAD_DATA, "%s: %s in /model is %s, wanted [outputs, inputs]: write it as a matrix",
+                   reader->file.path, name, has);
+  *rows = (int64_t)found.shape[0];
+  *cols = (int64_t)found.shape[1];
+  mn_hdf5_release(&found);
+  return MN_OK;
+}
+
+static mn_status read_shapes(const struct reader *reader) {
+  struct mn_model_config *sizes = reader->sizes;
+  int64_t inputs;
+  MN_TRY(find_weights(reader));
+  for (sizes->depth = 0; sizes->depth < MN_MODEL_DEPTH; sizes->depth++) {
+    char name[40];
+    snprintf(name, sizeof name, "blocks.%d.fc.weight", (int)sizes->depth);
+    MN_TRY(read_shape(reader, name, &sizes->hidden[sizes->depth], &inputs));
+    if (inputs == 0) break;
+    if (sizes->depth == 0) sizes->inputs = inputs;
+  }
+  if (sizes->depth == 0)
+    return mn_fail(MN_BAD_DATA,
+                   "%s has no blocks.0.fc.weight in /model, the weight of the first block: write each "
+                   "parameter there as a dataset under PyTorch's name",
+                   reader->file.path);
+  return read_shape(reader, "head.weight", &sizes->head, &inputs);
+}
+
+mn_status mn_weights_sizes(const char *path, struct mn_model_config *config) {
+  struct reader reader = {.sizes = config, .weights = 1};
+  return read_by(read_shapes, &reader, path, "copy or write it anew", MN_HDF5_SHARED);
 }

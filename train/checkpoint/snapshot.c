@@ -8,7 +8,6 @@
 #include "train/checkpoint/describe.h"
 #include "train/checkpoint/layout.h"
 #include "train/checkpoint/saver.h"
-#include "train/checkpoint/weights.h"
 
 void mn_snapshot_compare(const struct mn_checkpoint *from, const struct mn_device *here,
                          void (*tell)(void *to, const char *name, const char *then, const char *now),

@@ -4,7 +4,6 @@
 #include "data/advice.h"
 #include "data/columns.h"
 #include "data/dataset.h"
-#include "train/checkpoint/weights.h"
 #include "train/command/announce.h"
 #include "train/command/commands.h"
 

@@ -12,7 +12,6 @@
 #include "engine/ranks/ranks.h"
 #include "kernels/escape.h"
 #include "train/checkpoint/layout.h"
-#include "train/checkpoint/weights.h"
 #include "train/command/announce.h"
 #include "train/json.h"
 
