@@ -107,11 +107,10 @@ mutant() {
   layers/block.c) order=${alone:-test_block_update test_optimizer test_retake} ;;
   train/optimizer.c) order=${alone:-test_optimizer test_parity} ;;
   train/command/session.c) order=${alone:-test_init test_validation} ;;
-  train/checkpoint/model.c) order=${alone:-test_model} ;;
   train/checkpoint/read.c) order=${alone:-test_model test_init} ;;
   train/checkpoint/sums.c) order=${alone:-test_sums} ;;
   train/checkpoint/path.c) order=${alone:-test_newest test_saver test_owned} ;;
-  train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_retake test_loader test_training test_standardize} ;;
+  train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_model test_retake test_loader test_training test_standardize} ;;
   train/command/show.c | train/command/progress_bar.c | train/command/log.c) order=${alone:-test_progress test_terminal test_log test_resume} ;;
   train/command/needs.c) order=${alone:-test_disk} ;;
   train/command/plot.c) order=${alone:-test_command} ;;
@@ -253,7 +252,7 @@ mutant "adamw: squares not corrected" $u '(real)sqrt(*v) * a->second' '(real)sqr
 mutant "adamw: eps dropped" $u ' * a->second + a->eps)' ' * a->second)'
 mutant "adamw: gradients not corrected" $u '(real)(rate * rule->rate[MN_RATE_FIRST])' '(real)rate'
 mutant "adamw: a step ahead" train/optimizer.c '(double)step + 1;' '(double)step + 2;'
-mutant "adamw: squares are not saved" train/checkpoint/describe.c 'NULL, t->update.squares}' 'NULL, NULL}'
+mutant "adamw: squares are not saved" train/checkpoint/save.c 'NULL, t->update.squares}' 'NULL, NULL}'
 mutant "clip: never" $u 'max_norm / (*norm + 1e-6) < 1 ?' 'max_norm / (*norm + 1e-6) < 0 ?'
 mutant "clip: norm of norms" $u '0 : sqrt(sum);' '0 : sum;'
 mutant "clip: the root of less than 0" $u 'sum < 0 ? 0 : sqrt(sum)' 'sqrt(sum)'
@@ -488,7 +487,7 @@ mutant "evaluation: planes as training left them" $e 'training ? 0 : MN_MEASURE_
 mutant "evaluation: training goes on under its factors" $e 'MN_TRY(device->kernels->copy(device, to, from, sizeof *e->kept));' ''
 
 # saving beside training, and when
-s=train/checkpoint/saver.c
+s=train/checkpoint/save.c
 mutant "saver: the copies not waited for" $s \
   'return saver->copy ? saver->device->kernels->note(saver->device) : MN_OK;' 'return MN_OK;'
 mutant "saver: a failed save counts" $s 'if (status == MN_OK && saver->newest) saver->saved' 'saver->saved'
@@ -498,7 +497,7 @@ mutant "saver: copies over one another" $s 'saver->copy_bytes += (array' 'saver-
 mutant "saver: an old error stays" $s 'mn_outcome_note(&saver->outcome, MN_OK);' ''
 mutant "saver: no factors" $s '  note_factors(saver);' ''
 mutant "saver: dz's factor before it is chosen" $s 'mn_scale_next(&scales[1])' 'scales[1].factor'
-q=train/checkpoint/snapshot.c
+q=train/checkpoint/restore.c
 mutant "restore: planes under a factor of their own" $q 'saved->factor == 0 ? MN_MEASURE_TOGETHER : 0' '1'
 mutant "restore: no factor for dz" $q '{(float)saved->gradient_factor, 0}' '{0, 0}'
 
@@ -514,7 +513,7 @@ mutant "labels: one too many is taken" data/labels.c 'labels[i] >= classes' 'lab
 mutant "labels: those of a program's own rows are taken" data/read.c 'if (d->classes && y)' 'if (0 && d->classes && y)'
 mutant "labels: looked up wherever they lead" kernels/loss.c 'labels[n] >= 0 && labels[n] < cols' '1'
 mutant "numbers: another width is taken" train/pass.c 'given->count == rows * cols && given->real == real' 'given->count == rows * cols'
-mutant "model: saved over a training" train/checkpoint/model.c 'MN_OK && there->alone' 'MN_OK'
+mutant "model: saved over a training" train/checkpoint/save.c 'MN_OK && there->alone' 'MN_OK'
 mutant "model: read as a checkpoint" train/checkpoint/read.c 'alone = count == (input.kind == MN_HDF5_NOTHING ? 2 : 3);' 'alone = 0;'
 
 h=engine/thread.c
@@ -601,7 +600,7 @@ mutant "held out: a stretch is read from its start" $v 's->first + within, here'
 mutant "standardised: the mean stays" data/columns.c '- mean[c]) * factor[c]' ') * factor[c]'
 mutant "standardised: pieces are taken around their own means alone" data/columns.c 'c->deviation[i] += apart * apart * had * ((double)count / all);' ''
 mutant "standardised: an evaluation takes rows as they are" $e '.mean = e->model->mean,' '.mean = NULL,'
-mutant "standardised: a checkpoint's numbers are not taken up" train/checkpoint/snapshot.c 'if (!from->input[0].value) return MN_OK;' 'return MN_OK;'
+mutant "standardised: a checkpoint's numbers are not taken up" train/checkpoint/restore.c 'if (!from->input[0].value) return MN_OK;' 'return MN_OK;'
 mutant "held out: another seed than the run's" train/command/session.c '&s->test, part, s->from->progress.seed)' \
   '&s->test, part, 0)'
 mutant "held out: the remainders are lost" $v 'c < held; c++) strata[c].held++;' 'c < 0; c++) strata[c].held++;'

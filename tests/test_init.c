@@ -2,7 +2,8 @@
  * are as h5py makes them: contiguous or compressed datasets without checksums, strings of variable length. */
 #include "tests/files_same.h"
 
-#include "train/checkpoint/snapshot.h"
+#include "train/checkpoint/restore.h"
+#include "train/checkpoint/save.h"
 
 /* ---- files of weights ---- */
 

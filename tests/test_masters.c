@@ -5,7 +5,8 @@
 #include "tests/training.h"
 
 #include "kernels/planes.h"
-#include "train/checkpoint/snapshot.h"
+#include "train/checkpoint/restore.h"
+#include "train/checkpoint/save.h"
 
 /* Floats of all sizes with subnormals, infinities, and finite ones whose copy is infinite among them; every
  * third is a tie. */

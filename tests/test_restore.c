@@ -1,7 +1,8 @@
 /* What mn_snapshot_restore and mn_snapshot_save refuse: checkpoints of other sizes, with values missing, of
  * another order of samples; more texts than a checkpoint has room for. */
 #include "tests/checkpoint_make.h"
-#include "train/checkpoint/snapshot.h"
+#include "train/checkpoint/restore.h"
+#include "train/checkpoint/save.h"
 
 static struct mn_device *device;
 static struct mn_model *model;

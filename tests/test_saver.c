@@ -17,8 +17,8 @@
 
 #include "tests/checkpoint_make.h"
 #include "tests/training.h"
-#include "train/checkpoint/saver.h"
-#include "train/checkpoint/snapshot.h"
+#include "train/checkpoint/restore.h"
+#include "train/checkpoint/save.h"
 #include "train/command/saves.h"
 
 /* ---- the gate ---- */

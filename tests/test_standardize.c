@@ -5,8 +5,8 @@
 #include "tests/command_run.h"
 #include "tests/files_same.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/checkpoint/model.h"
-#include "train/checkpoint/snapshot.h"
+#include "train/checkpoint/restore.h"
+#include "train/checkpoint/save.h"
 
 enum { ROWS = 700, COLS = 5 };
 

@@ -9,7 +9,8 @@
 
 #include "data/order.h"
 #include "kernels/planes.h"
-#include "train/checkpoint/snapshot.h"
+#include "train/checkpoint/restore.h"
+#include "train/checkpoint/save.h"
 #include "train/trainer.h"
 
 /* ---- a dataset made up ---- */

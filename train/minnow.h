@@ -18,10 +18,9 @@
 #include "layers/block_call.h" /* the block for other frameworks */
 #include "layers/layer.h"      /* layers of one's own, on a tape: engine/tape.h */
 #include "train/check/gradcheck.h"
-#include "train/checkpoint/model.h"    /* models saved and opened without their training */
-#include "train/checkpoint/saver.h"    /* saving while the training goes on */
-#include "train/checkpoint/snapshot.h" /* saving and resuming a run; weights alone */
-#include "train/evaluate.h"            /* evaluation, prediction */
-#include "train/trainer.h"             /* training; models and passes: train/model.h, train/pass.h */
+#include "train/checkpoint/restore.h" /* resuming a run; weights alone; models without their training */
+#include "train/checkpoint/save.h"    /* saving a run, or a model without its training */
+#include "train/evaluate.h"           /* evaluation, prediction */
+#include "train/trainer.h"            /* training; models and passes: train/model.h, train/pass.h */
 
 #endif

@@ -9,8 +9,8 @@
  *   rename run.h5.saving-A → run.h5   the moment it is published
  *   fsync  the folder                 the names are on the disk
  *
- * A save that fails may leave a free number, which the next save fills. A killed run may leave .saving- files,
- * which the next save removes. */
+ * A save that fails may leave a free number, which the next save fills. A killed run may leave .saving-
+ * files, which the next save removes. */
 #include "train/checkpoint/atomic_file.h"
 
 #include <dirent.h>

@@ -57,7 +57,7 @@ enum {
 
 struct mn_checkpoint {
   struct mn_model_config model; /* /model attributes; of a file that was read, with MN_PLAN_BLOCK */
-  int alone; /* the file holds a model without its training (train/checkpoint/model.h): progress and options
+  int alone;     /* the file holds a model without its training (mn_model_save): progress and options
                 are empty, and there is no momentum */
   int checksums; /* of a file that was read: how many checksums of its content it has, all of them right; 0:
                     it is of minnow 0.2 or older, and has none */
@@ -81,7 +81,8 @@ struct mn_checkpoint {
   struct mn_text history[MN_CHECKPOINT_HISTORY];
 };
 
-/* The number of tensors that a model of the checkpoint's sizes (model) has, and the name, rank, rows and cols of number `index`; real and the arrays of *tensor stay as they are. */
+/* The number of tensors that a model of the checkpoint's sizes (model) has, and the name, rank, rows and
+ * cols of number `index`; real and the arrays of *tensor stay as they are. */
 int mn_checkpoint_expected(const struct mn_checkpoint *checkpoint);
 void mn_checkpoint_expect(const struct mn_checkpoint *checkpoint, int index,
                           struct mn_checkpoint_tensor *tensor);

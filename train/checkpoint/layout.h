@@ -5,6 +5,7 @@
 
 #include "data/hdf5_file.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/optimizer.h"
 
 #define MN_CHECKPOINT_FORMAT "minnow checkpoint"
 enum { MN_CHECKPOINT_VERSION = 2 }; /* the newest */
@@ -90,18 +91,34 @@ mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *
  * it with mn_checkpoint_free. Errors: mn_checkpoint_load's. */
 mn_status mn_checkpoint_read_config(struct mn_checkpoint **out, const char *path);
 
-/* Reads weights alone, from any HDF5 file whose group /model has a dataset of floats for each parameter, under
- * the parameter's name: a few lines of h5py write one, and a checkpoint is one too. A group /input, if there is
- * one, has what rows are standardised by. Nothing else of the file is read. The tensors of `weights` have
- * their name, rank, rows, cols and real, and no value yet: tensors[i].value is set, owned by it. MN_NO_INPUT: no
- * such file; MN_IO; MN_NO_MEMORY; MN_BAD_DATA: not HDF5, no group /model, tensors that are missing, left over,
- * or of another shape or type, all of them in one line, a value that is not finite as a real, or, in a file
- * with checksums (train/checkpoint/sums.h), one that is not what was saved. */
+/* Reads weights alone, from any HDF5 file whose group /model has a dataset of floats for each parameter,
+ * under the parameter's name: a few lines of h5py write one, and a checkpoint is one too. A group /input, if
+ * there is one, has what rows are standardised by. Nothing else of the file is read. The tensors of
+ * `weights` have their name, rank, rows, cols and real, and no value yet: tensors[i].value is set, owned by
+ * it. MN_NO_INPUT: no such file; MN_IO; MN_NO_MEMORY; MN_BAD_DATA: not HDF5, no group /model, tensors that
+ * are missing, left over, or of another shape or type, all of them in one line, a value that is not finite
+ * as a real, or, in a file with checksums (train/checkpoint/sums.h), one that is not what was saved. */
 mn_status mn_weights_read(struct mn_checkpoint *weights, const char *path);
 
 /* Sets inputs, depth, hidden and head of *config to what the shapes of the weights in `path` say; the other
  * members stay. Whether the rest of /model fits these sizes, mn_weights_read finds out. MN_BAD_DATA: no first
  * block, or a weight that is no matrix; else errors as above. */
 mn_status mn_weights_sizes(const char *path, struct mn_model_config *config);
+
+/* What the order of samples depends on, for training data of `rows`, under the names that /config has had
+ * from the first version on. */
+enum { MN_DESCRIBE_ORDER = 3 };
+void mn_describe_order(struct mn_text out[MN_DESCRIBE_ORDER], int64_t rows);
+
+/* The fingerprint of `device`: version, device, precision, libraries. Returns how many there are. */
+int mn_describe_fingerprint(const struct mn_device *device, struct mn_text out[MN_CHECKPOINT_FINGERPRINT]);
+
+/* A checkpoint of `model` with fingerprint, without progress and options, and with no array yet: those of
+ * every tensor are NULL. `*out` is the caller's, for mn_checkpoint_free. MN_NO_MEMORY. */
+mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *model);
+
+/* Where on the device the optimizer keeps a parameter's array `which` > 0 of mn_checkpoint_arrays; NULL: it
+ * does not. */
+void *mn_describe_kept(const struct mn_optimizer *optimizer, const struct mn_tensor *t, int which);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "data/columns.h"
 #include "data/fingerprint.h"
-#include "train/checkpoint/snapshot.h"
+#include "train/checkpoint/restore.h"
 #include "train/command/options.h"
 #include "train/trainer.h"
 
@@ -192,7 +192,7 @@ mn_status mn_ranks_choose_grid(const struct mn_session *session, const struct mn
 mn_status mn_needs_check(const struct mn_session *session, const struct mn_trainer *trainer);
 
 /* Prints what --dry-run tells: model, parameters, FLOPs, memory, the rows' place and disk, of a run that has
- * taken no step. Not counted is the copy that a checkpoint is written from on a GPU (train/checkpoint/saver.h).
+ * taken no step. Not counted is the copy that a checkpoint is written from on a GPU (train/checkpoint/save.h).
  * Errors as above. */
 mn_status mn_needs_show(FILE *out, const struct mn_session *session, const struct mn_trainer *trainer);
 

@@ -7,8 +7,8 @@
  * until close: room for these once more on the host, and once more on a GPU that has the room.
  *
  * One thread makes all of these calls: the one that trains. mn_saver_poll may be another's too. */
-#ifndef MN_TRAIN_CHECKPOINT_SAVER_H
-#define MN_TRAIN_CHECKPOINT_SAVER_H
+#ifndef MN_TRAIN_CHECKPOINT_SAVE_H
+#define MN_TRAIN_CHECKPOINT_SAVE_H
 
 #include "train/checkpoint/checkpoint.h"
 #include "train/optimizer.h"
@@ -50,5 +50,20 @@ MN_API mn_status mn_saver_wait(struct mn_saver *saver, int64_t *saved);
 
 /* Waits for the running save, but drops its error, which mn_saver_wait returns. NULL is fine. */
 MN_API void mn_saver_close(struct mn_saver *saver);
+
+/* Copies model, what the optimizer keeps (NULL: nothing) and progress from the device and writes them to
+ * `path`, keeping `keep` checkpoints (mn_checkpoint_save). `config`, `count` texts of the caller's own (at
+ * most MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants of the order of samples; versions and
+ * device go to /fingerprint. It is a saver's one save, which it waits for. Errors:
+ * mn_checkpoint_save's, MN_USAGE for another `count`, MN_NO_MEMORY, MN_LIBRARY where a copy fails. */
+MN_API mn_status mn_snapshot_save(const char *path, int keep, const struct mn_model *model,
+                                  const struct mn_optimizer *optimizer, const struct mn_progress *progress,
+                                  const struct mn_text *config, int count);
+
+/* Writes configuration and parameters of `model` to `path`: whole or not at all, as mn_checkpoint_save does.
+ * `minnow eval`, `predict` and `train --init` take the file, and h5py reads /model as a state_dict. The plan
+ * is not saved. A file that exists is replaced only where mn_model_save has written it: MN_NO_CREATE, also
+ * for a checkpoint, whose training would be lost. Else as mn_checkpoint_save, MN_NO_MEMORY, MN_LIBRARY. */
+MN_API mn_status mn_model_save(const struct mn_model *model, const char *path);
 
 #endif

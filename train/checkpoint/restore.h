@@ -1,19 +1,9 @@
-/* Between a model in training and a checkpoint, both ways: sizes, parameters, what an optimizer keeps,
- * progress. */
-#ifndef MN_TRAIN_CHECKPOINT_SNAPSHOT_H
-#define MN_TRAIN_CHECKPOINT_SNAPSHOT_H
+/* From a file back to a model: a checkpoint that is resumed, weights alone, a model without its training. */
+#ifndef MN_TRAIN_CHECKPOINT_RESTORE_H
+#define MN_TRAIN_CHECKPOINT_RESTORE_H
 
 #include "train/checkpoint/checkpoint.h"
 #include "train/optimizer.h"
-
-/* Copies model, what the optimizer keeps (NULL: nothing) and progress from the device and writes them to
- * `path`, keeping `keep` checkpoints (mn_checkpoint_save). `config`, `count` texts of the caller's own (at
- * most MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants of the order of samples; versions and
- * device go to /fingerprint. It is a saver's one save (train/checkpoint/saver.h), which it waits for. Errors:
- * mn_checkpoint_save's, MN_USAGE for another `count`, MN_NO_MEMORY, MN_LIBRARY where a copy fails. */
-MN_API mn_status mn_snapshot_save(const char *path, int keep, const struct mn_model *model,
-                                  const struct mn_optimizer *optimizer, const struct mn_progress *progress,
-                                  const struct mn_text *config, int count);
 
 /* Copies parameters with their scales, what the optimizer keeps and progress (each where not NULL) from
  * `from` into a model of the same sizes. MN_BAD_DATA: a tensor is missing or has another shape, as all do
@@ -42,5 +32,11 @@ mn_status mn_snapshot_hash_weights(uint64_t *hash, const char *path, const struc
 MN_API void mn_snapshot_compare(const struct mn_checkpoint *from, const struct mn_device *here,
                                 void (*tell)(void *to, const char *name, const char *then, const char *now),
                                 void *to);
+
+/* Opens the model in a file that mn_model_save has written, or that of a checkpoint, on `device`, with
+ * MN_PLAN_BLOCK. `*out` is the caller's, for mn_model_close; it borrows `device`. Errors: those of
+ * mn_checkpoint_load and mn_model_open. A file of weights alone has no configuration:
+ * mn_snapshot_load_weights. */
+MN_API mn_status mn_model_load(struct mn_model **out, struct mn_device *device, const char *path);
 
 #endif

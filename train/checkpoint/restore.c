@@ -1,13 +1,11 @@
-/* From a checkpoint back to the device, and a save that the caller waits for. */
-#include "train/checkpoint/snapshot.h"
+/* From a file back to the device: a checkpoint, weights alone, a model without its training. */
+#include "train/checkpoint/restore.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-#include "train/checkpoint/describe.h"
 #include "train/checkpoint/layout.h"
-#include "train/checkpoint/saver.h"
 
 void mn_snapshot_compare(const struct mn_checkpoint *from, const struct mn_device *here,
                          void (*tell)(void *to, const char *name, const char *then, const char *now),
@@ -151,13 +149,21 @@ mn_status mn_snapshot_hash_weights(uint64_t *hash, const char *path, const struc
   return status;
 }
 
-mn_status mn_snapshot_save(const char *path, int keep, const struct mn_model *model,
-                           const struct mn_optimizer *optimizer, const struct mn_progress *progress,
-                           const struct mn_text *config, int count) {
-  struct mn_saver *saver;
-  MN_TRY(mn_saver_open(&saver, path, keep, model, optimizer));
-  mn_status status = mn_saver_start(saver, MN_SAVE_NEWEST, progress, config, count);
-  if (status == MN_OK) status = mn_saver_wait(saver, NULL);
-  mn_saver_close(saver);
+static mn_status open_model(struct mn_model **out, struct mn_device *device,
+                            const struct mn_checkpoint *from) {
+  MN_TRY(mn_model_open(out, device, &from->model));
+  mn_status status = mn_snapshot_restore(from, *out, NULL, NULL);
+  if (status == MN_OK) return MN_OK;
+  mn_model_close(*out);
+  *out = NULL;
+  return status;
+}
+
+mn_status mn_model_load(struct mn_model **out, struct mn_device *device, const char *path) {
+  struct mn_checkpoint *from;
+  *out = NULL;
+  MN_TRY(mn_checkpoint_load(&from, path));
+  mn_status status = open_model(out, device, from);
+  mn_checkpoint_free(from);
   return status;
 }
