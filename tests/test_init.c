@@ -265,7 +265,7 @@ static void files_without_weights_are_refused(void **state) {
   assert_refused(INIT("link.h5"), 65, "link.h5|model|soft or external link");
 }
 
-/* A chunk that a lost write left as zeros, with fletcher32's sum of zeros, whatever the model's reals are. An
+/* Weights that a lost write left as zeros, whatever the model's reals are. An
  * attribute of the same name in another program's file says nothing. */
 static void lost_weights_are_refused(void **state) {
   (void)state;

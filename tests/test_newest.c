@@ -72,7 +72,7 @@ static void test_newest(void **state) {
   damage_file("run.h5", 0);
   assert_newest(MN_OK, "run.1.h5", 2, "run.h5");
   damage_file("run.1.h5", 2);
-  assert_newest(MN_OK, "run.2.h5", 1, "run.1.h5 is damaged at blocks.0.fc.weight");
+  assert_newest(MN_OK, "run.2.h5", 1, "run.1.h5 is damaged at model/blocks.0.fc.weight");
   assert_newest(MN_OK, "run.2.h5", 1, "run.h5 is missing");
   damage_file("run.2.h5", 0);
   assert_newest(MN_BAD_DATA, "", 0, "run.2.h5");

@@ -435,6 +435,23 @@ static void an_older_checkpoint_is_resumed(void **state) {
   succeed("diff old.h5 whole.h5");
 }
 
+/* A file of format_version 1 and one of version 2 with the same content end in the same bytes. */
+static void version_1_is_resumed(void **state) {
+  (void)state;
+  char golden[PATH_MAX];
+  struct mn_checkpoint *c;
+  assert_non_null(realpath("cases.h5", golden));
+  strcpy(strrchr(golden, '/'), "/checkpoint-1.h5");
+  assert_true(mkdir("one", 0777) == 0 && mkdir("two", 0777) == 0);
+  copy("one/checkpoint-1.h5", golden);
+  assert_int_equal(mn_checkpoint_load(&c, golden), MN_OK);
+  assert_int_equal(mn_checkpoint_save(c, "two/checkpoint-1.h5", 1), MN_OK);
+  mn_checkpoint_free(c);
+  succeed(QUIET "--checkpoint one/checkpoint-1.h5 --resume");
+  succeed(QUIET "--checkpoint two/checkpoint-1.h5 --resume");
+  assert_same_file("one/checkpoint-1.h5", "two/checkpoint-1.h5");
+}
+
 /* /config says another loss than /model, in a file whose checksums another program has removed. */
 static void a_loss_of_its_own_is_refused(void **state) {
   (void)state;
@@ -473,6 +490,7 @@ int main(void) {
       TEST(synthetic_rows_are_their_options),
       TEST(another_number_of_threads_is_told),
       TEST(an_older_checkpoint_is_resumed),
+      TEST(version_1_is_resumed),
       TEST(a_loss_of_its_own_is_refused),
   };
   return cmocka_run_group_tests(tests, set_up_runs, tear_down);

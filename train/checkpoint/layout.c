@@ -1,10 +1,9 @@
-/* The layout of checkpoints, format_versions 1 and 2, and what writer and reader derive from it:
+/* The layout of checkpoints, format_version 2, and what writer and reader derive from it:
  *
  *   object                        type, shape                what
  *   ----------------------------  -------------------------  ------------------------------------------------
  *   /            format           string                     "minnow checkpoint"
- *                format_version   int64                      1, or 2 if there is /input, so that a minnow that
- *                                                            would pass over it refuses the file
+ *                format_version   int64                      2
  *                checksums        string                     of all that is below (train/checkpoint/sums.h);
  *                                                            since minnow 0.3
  *   /model       inputs           int64                      I of the first block
@@ -52,12 +51,13 @@
  *
  * Below /model, /input and the groups of /optimizer are datasets; all else are attributes. Everything is
  * little-endian. Strings are of fixed length, padded with zeros; integers and strings are scalars but for
- * `hidden`. Every dataset is chunked (mn_checkpoint_chunk) and carries fletcher32 checksums; version bounds
- * V110 give all of HDF5's own structures a checksum too, so no flipped bit goes unseen. No times are stored
+ * `hidden`. Every dataset is contiguous, guarded by its line of `checksums`; version bounds V110 give all of
+ * HDF5's own structures a checksum too, so no flipped bit goes unseen. No times are stored
  * and all links and attributes stay in their object's header: the same content gives the same bytes.
  *
- * /history, checksums, and items of /config, came after the first files of format_version 1: a reader does
- * without what it does not find, and an older one does not look for them. */
+ * Files of format_version 1 have no /input, and their datasets are chunked, with fletcher32 checksums. The
+ * first of them have no /history, no checksums, and fewer items of /config: a reader does without what it does
+ * not find. */
 #include "train/checkpoint/layout.h"
 
 #include <stdio.h>
@@ -150,26 +150,6 @@ void mn_checkpoint_expect_input(const struct mn_checkpoint *checkpoint, int whic
   tensor->rows = 1;
   tensor->cols = checkpoint->model.inputs;
   tensor->real = sizeof(double);
-}
-
-/* `total` in the fewest parts of at most `most`, as even as can be: no nearly empty last chunk. */
-static hsize_t even_part(hsize_t total, hsize_t most) {
-  hsize_t parts = (total + most - 1) / most;
-  return (total + parts - 1) / parts;
-}
-
-void mn_checkpoint_chunk(hsize_t chunk[2], const struct mn_checkpoint_tensor *tensor) {
-  hsize_t most = ((hsize_t)1 << 20) / tensor->real, cols = (hsize_t)tensor->cols;
-  chunk[0] = cols < most ? even_part((hsize_t)tensor->rows, most / cols) : 1;
-  chunk[1] = even_part(cols, most);
-}
-
-void mn_checkpoint_slabs(struct mn_hdf5_slab *slab, const struct mn_checkpoint_tensor *tensor) {
-  const hsize_t shape[2] = {(hsize_t)tensor->rows, (hsize_t)tensor->cols};
-  hsize_t chunk[2];
-  int skip = 2 - tensor->rank;
-  mn_checkpoint_chunk(chunk, tensor);
-  mn_hdf5_slab_rows(slab, tensor->rank, shape + skip, chunk + skip, 0, tensor->real);
 }
 
 const char *mn_text_find(const struct mn_text *texts, int count, const char *name) {

@@ -8,12 +8,7 @@
 #include "train/optimizer.h"
 
 #define MN_CHECKPOINT_FORMAT "minnow checkpoint"
-enum { MN_CHECKPOINT_VERSION = 2 }; /* the newest */
-
-/* The format_version that a checkpoint is written with. */
-static inline int mn_checkpoint_version(const struct mn_checkpoint *checkpoint) {
-  return checkpoint->input[0].value ? 2 : 1;
-}
+enum { MN_CHECKPOINT_VERSION = 2 }; /* the newest, which is written */
 
 /* An attribute that is a member of struct mn_checkpoint, or of its tensors: a number of 8 bytes, or a text,
  * of which the member, an enum, is the index in `words`. */
@@ -61,12 +56,6 @@ const char *mn_checkpoint_kept(int which);
 #define MN_CHECKPOINT_INPUTS "/input"
 void mn_checkpoint_expect_input(const struct mn_checkpoint *checkpoint, int which,
                                 struct mn_checkpoint_tensor *tensor);
-
-/* The chunk [rows, cols] in which a tensor is stored: whole rows, or equal parts of one, of at most 1 MiB. */
-void mn_checkpoint_chunk(hsize_t chunk[2], const struct mn_checkpoint_tensor *tensor);
-
-/* Starts the walk over a tensor in slabs of whole chunks, contiguous in memory. */
-void mn_checkpoint_slabs(struct mn_hdf5_slab *slab, const struct mn_checkpoint_tensor *tensor);
 
 /* *ours: the root's attribute `format` says that the file is a checkpoint of minnow's. */
 mn_status mn_checkpoint_format(const struct mn_hdf5_file *file, int *ours);

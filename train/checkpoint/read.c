@@ -446,6 +446,7 @@ static mn_status check_format(const struct reader *reader) {
                    "%s has format_version %" PRId64 ", this minnow reads up to %d: take a newer minnow",
                    reader->file.path, version.integer[0], MN_CHECKPOINT_VERSION);
   }
+  reader->checkpoint->version = version.integer[0];
   return version.integer[0] < 1 ? refuse(reader, "format_version", "is below 1") : MN_OK;
 }
 

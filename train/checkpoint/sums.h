@@ -1,10 +1,10 @@
 /* The checksums of what a checkpoint holds: XXH3 of 128 bits, by libxxhash.
  *
- * HDF5's checksums do not see a write that was lost: fletcher32 of zeros is zero. So the root has an
- * attribute `checksums`, a text with a line for each thing that it covers, as xxhsum -H2 prints them: 32 hex
- * digits, two blanks and a path. The path of a dataset stands for its elements, little-endian, row by row;
- * with a slash behind it ("config/"), it stands for the object's attributes, and "/" for those of the root
- * without this one. The last line, "checksums", is of the lines before it. */
+ * HDF5 guards its own structures, and no dataset of a checkpoint. So the root has an attribute `checksums`, a
+ * text with a line for each thing that it covers, as xxhsum -H2 prints them: 32 hex digits, two blanks and a
+ * path. The path of a dataset stands for its elements, little-endian, row by row; with a slash behind it
+ * ("config/"), it stands for the object's attributes, and "/" for those of the root without this one. The last
+ * line, "checksums", is of the lines before it. */
 #ifndef MN_TRAIN_CHECKPOINT_SUMS_H
 #define MN_TRAIN_CHECKPOINT_SUMS_H
 

@@ -104,14 +104,11 @@ static mn_status create_group(struct writer *writer, hid_t *group, hid_t parent,
  * the closing calls, because every call to HDF5 clears the error of the one before. */
 static mn_status create_dataset(struct writer *writer, hid_t *dataset, hid_t group,
                                 const struct mn_checkpoint_tensor *tensor) {
-  hsize_t chunk[2], shape[2] = {(hsize_t)tensor->rows, (hsize_t)tensor->cols};
-  int skip = 2 - tensor->rank;
-  mn_checkpoint_chunk(chunk, tensor);
-  hid_t space = H5Screate_simple(tensor->rank, shape + skip, NULL);
+  const hsize_t shape[2] = {(hsize_t)tensor->rows, (hsize_t)tensor->cols};
+  hid_t space = H5Screate_simple(tensor->rank, shape + 2 - tensor->rank, NULL);
   hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
   *dataset = -1;
   if (space >= 0 && creation >= 0 && H5Pset_obj_track_times(creation, 0) >= 0 &&
-      H5Pset_chunk(creation, tensor->rank, chunk + skip) >= 0 && H5Pset_fletcher32(creation) >= 0 &&
       H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER) >= 0)
     *dataset = H5Dcreate2(group, tensor->name, tensor->real == 8 ? H5T_IEEE_F64LE : H5T_IEEE_F32LE, space,
                           H5P_DEFAULT, creation, H5P_DEFAULT);
@@ -138,12 +135,14 @@ static mn_status write_factors(struct writer *writer, hid_t dataset,
 static mn_status write_array(struct writer *writer, hid_t group, const char *path,
                              const struct mn_checkpoint_tensor *tensor, const char *values, int factors) {
   hid_t dataset, memory = tensor->real == 8 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
+  const hsize_t shape[2] = {(hsize_t)tensor->rows, (hsize_t)tensor->cols};
   struct mn_hdf5_slab slab;
   MN_TRY(create_dataset(writer, &dataset, group, tensor));
   if (factors) MN_TRY(write_factors(writer, dataset, tensor));
   mn_sums_add_values(&writer->sums, path, tensor->name, values,
                      (size_t)(tensor->rows * tensor->cols) * tensor->real);
-  for (mn_checkpoint_slabs(&slab, tensor); slab.elements; mn_hdf5_slab_next(&slab)) {
+  for (mn_hdf5_slab_rows(&slab, tensor->rank, shape + 2 - tensor->rank, NULL, 0, tensor->real); slab.elements;
+       mn_hdf5_slab_next(&slab)) {
     if (mn_hdf5_write(dataset, memory, &slab, values) < 0 || writer->disk.error)
       return write_failed(writer, tensor->name);
     values += slab.elements * tensor->real;
@@ -230,7 +229,7 @@ static mn_status create_file(struct writer *writer) {
 
 static mn_status write_all(struct writer *writer) {
   const struct mn_checkpoint *checkpoint = writer->checkpoint;
-  const int64_t version = mn_checkpoint_version(checkpoint);
+  const int64_t version = MN_CHECKPOINT_VERSION;
   MN_TRY(create_file(writer));
   MN_TRY(write_text(writer, writer->file, "format", MN_CHECKPOINT_FORMAT));
   MN_TRY(

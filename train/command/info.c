@@ -71,7 +71,7 @@ static void json_checkpoint(struct mn_json *json, const char *path, uint64_t siz
   mn_json_open(json, NULL);
   mn_json_string(json, "file", path);
   mn_json_string(json, "kind", "checkpoint");
-  mn_json_integer(json, "format_version", mn_checkpoint_version(checkpoint));
+  mn_json_integer(json, "format_version", checkpoint->version);
   mn_json_bytes(json, "bytes", (double)size);
   mn_json_integer(json, "checksums", checkpoint->checksums);
   mn_json_open(json, "model");
