@@ -89,13 +89,13 @@ static int set_creation(hid_t creation) {
   return 0;
 }
 
-/* Creates a group, *group, to be closed. */
-static mn_status create_group(struct writer *writer, hid_t *group, hid_t parent, const char *name) {
+/* Creates the group at `path`, *group, to be closed. */
+static mn_status create_group(struct writer *writer, hid_t *group, const char *path) {
   hid_t creation = H5Pcreate(H5P_GROUP_CREATE);
   *group = -1;
   if (creation >= 0 && set_creation(creation) == 0)
-    *group = H5Gcreate2(parent, name, H5P_DEFAULT, creation, H5P_DEFAULT);
-  mn_status status = *group < 0 ? write_failed(writer, name) : MN_OK;
+    *group = H5Gcreate2(writer->file, path, H5P_DEFAULT, creation, H5P_DEFAULT);
+  mn_status status = *group < 0 ? write_failed(writer, path) : MN_OK;
   if (creation >= 0) H5Pclose(creation);
   return status;
 }
@@ -131,14 +131,15 @@ static mn_status write_factors(struct writer *writer, hid_t dataset,
   return sum_attributes(writer, dataset, path);
 }
 
-/* One of a tensor's arrays, into the group at `path`; `factors`: with the tensor's. */
+/* One of a tensor's arrays, into the group at `path`; with its value, its factors. */
 static mn_status write_array(struct writer *writer, hid_t group, const char *path,
-                             const struct mn_checkpoint_tensor *tensor, const char *values, int factors) {
-  hid_t dataset, memory = tensor->real == 8 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
+                             const struct mn_checkpoint_tensor *tensor, int which) {
   const hsize_t shape[2] = {(hsize_t)tensor->rows, (hsize_t)tensor->cols};
+  const char *values = *mn_checkpoint_array(tensor, which);
+  hid_t dataset, memory = tensor->real == 8 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
   struct mn_hdf5_slab slab;
   MN_TRY(create_dataset(writer, &dataset, group, tensor));
-  if (factors) MN_TRY(write_factors(writer, dataset, tensor));
+  if (which == MN_CHECKPOINT_VALUE) MN_TRY(write_factors(writer, dataset, tensor));
   mn_sums_add_values(&writer->sums, path, tensor->name, values,
                      (size_t)(tensor->rows * tensor->cols) * tensor->real);
   for (mn_hdf5_slab_rows(&slab, tensor->rank, shape + 2 - tensor->rank, NULL, 0, tensor->real); slab.elements;
@@ -152,53 +153,42 @@ static mn_status write_array(struct writer *writer, hid_t group, const char *pat
   return H5Dclose(dataset) < 0 ? write_failed(writer, tensor->name) : MN_OK;
 }
 
-static mn_status write_tensor(struct writer *writer, hid_t group, const struct mn_checkpoint_tensor *tensor,
-                              int which) {
-  return write_array(writer, group, mn_checkpoint_arrays[which].group, tensor,
-                     *mn_checkpoint_array(tensor, which), which == MN_CHECKPOINT_VALUE);
-}
-
 /* `path` of a group that has attributes, else NULL. */
 static mn_status close_group(struct writer *writer, hid_t group, const char *path) {
   if (path) MN_TRY(sum_attributes(writer, group, path));
   return H5Gclose(group) < 0 ? write_failed(writer, "a group") : MN_OK;
 }
 
-static mn_status write_model(struct writer *writer) {
-  const struct mn_checkpoint *checkpoint = writer->checkpoint;
-  const struct mn_model_config *model = &checkpoint->model;
+/* Tensors, into the group at `path`, if there are any. */
+static mn_status write_tensors(struct writer *writer, const char *path,
+                               const struct mn_checkpoint_tensor *tensors, int count, int which) {
   hid_t group;
-  MN_TRY(create_group(writer, &group, writer->file, "model"));
+  if (!*mn_checkpoint_array(tensors, which)) return MN_OK;
+  MN_TRY(create_group(writer, &group, path));
+  for (int i = 0; i < count; i++) MN_TRY(write_array(writer, group, path, &tensors[i], which));
+  return close_group(writer, group, NULL);
+}
+
+static mn_status write_model(struct writer *writer) {
+  const struct mn_checkpoint *c = writer->checkpoint;
+  hid_t group;
+  MN_TRY(create_group(writer, &group, "model"));
   MN_TRY(write_fields(writer, group, mn_checkpoint_model_fields));
-  MN_TRY(write_attribute(writer, group, "hidden", H5T_STD_I64LE, H5T_NATIVE_INT64, (hsize_t)model->depth,
-                         model->hidden));
-  for (int i = 0; i < checkpoint->tensor_count; i++)
-    MN_TRY(write_tensor(writer, group, &checkpoint->tensors[i], MN_CHECKPOINT_VALUE));
+  MN_TRY(write_attribute(writer, group, "hidden", H5T_STD_I64LE, H5T_NATIVE_INT64, (hsize_t)c->model.depth,
+                         c->model.hidden));
+  for (int i = 0; i < c->tensor_count; i++)
+    MN_TRY(write_array(writer, group, "model", &c->tensors[i], MN_CHECKPOINT_VALUE));
   return close_group(writer, group, "model/");
 }
 
-static mn_status write_input(struct writer *writer) {
-  const struct mn_checkpoint_tensor *input = writer->checkpoint->input;
-  hid_t group;
-  if (!input[0].value) return MN_OK;
-  MN_TRY(create_group(writer, &group, writer->file, MN_CHECKPOINT_INPUTS));
-  for (int k = 0; k < MN_CHECKPOINT_INPUT; k++)
-    MN_TRY(write_array(writer, group, MN_CHECKPOINT_INPUTS, &input[k], input[k].value, 0));
-  return close_group(writer, group, NULL);
-}
-
 static mn_status write_optimizer(struct writer *writer) {
-  const struct mn_checkpoint *checkpoint = writer->checkpoint;
-  const struct mn_checkpoint_tensor *tensors = checkpoint->tensors;
-  hid_t group, kept;
-  MN_TRY(create_group(writer, &group, writer->file, "optimizer"));
-  for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++) {
-    if (!*mn_checkpoint_array(&tensors[0], k)) continue;
-    MN_TRY(create_group(writer, &kept, group, mn_checkpoint_kept(k)));
-    for (int i = 0; i < checkpoint->tensor_count; i++) MN_TRY(write_tensor(writer, kept, &tensors[i], k));
-    MN_TRY(close_group(writer, kept, NULL));
-  }
-  return close_group(writer, group, NULL);
+  const struct mn_checkpoint *c = writer->checkpoint;
+  hid_t group;
+  MN_TRY(create_group(writer, &group, "optimizer"));
+  MN_TRY(close_group(writer, group, NULL));
+  for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)
+    MN_TRY(write_tensors(writer, mn_checkpoint_arrays[k].group, c->tensors, c->tensor_count, k));
+  return MN_OK;
 }
 
 /* A group of attributes only: `fields` where it is not NULL, and `count` texts, `options`. */
@@ -208,7 +198,7 @@ static mn_status write_small(struct writer *writer, const char *name,
   hid_t group;
   char path[MN_SUMS_PATH];
   snprintf(path, sizeof path, "%s/", name);
-  MN_TRY(create_group(writer, &group, writer->file, name));
+  MN_TRY(create_group(writer, &group, name));
   if (fields) MN_TRY(write_fields(writer, group, fields));
   for (int i = 0; i < count; i++) MN_TRY(write_text(writer, group, options[i].name, options[i].value));
   return close_group(writer, group, path);
@@ -235,7 +225,8 @@ static mn_status write_all(struct writer *writer) {
   MN_TRY(
       write_attribute(writer, writer->file, "format_version", H5T_STD_I64LE, H5T_NATIVE_INT64, 0, &version));
   MN_TRY(write_model(writer));
-  MN_TRY(write_input(writer));
+  MN_TRY(write_tensors(writer, MN_CHECKPOINT_INPUTS, checkpoint->input, MN_CHECKPOINT_INPUT,
+                       MN_CHECKPOINT_VALUE));
   if (!checkpoint->alone) {
     MN_TRY(write_optimizer(writer));
     MN_TRY(write_small(writer, "progress", mn_checkpoint_progress_fields, NULL, 0));
