@@ -223,22 +223,13 @@ static mn_status check_path(const struct mn_atomic_file *file, mode_t *mode) {
                  S_ISDIR(status.st_mode) ? "a folder" : "a device or a pipe");
 }
 
-/* Creates a locked file that nobody else has, with the permissions `mode`, or for 0 those of any new file; −1
- * with errno. Where there are no locks, is_stale goes by age; where there are no permissions to set, the file
- * system's hold. */
-static int create_file(const char *path, mode_t mode) {
+/* Locks the new file and sets its permissions, if `mode` says any; −1 with errno. Where there are no locks,
+ * is_stale goes by age; where there are no permissions to set, the file system's hold. */
+static int set_up(int fd, mode_t mode) {
   struct stat status;
-  int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode ? mode : 0666);
-  if (fd < 0) return -1;
   flock(fd, LOCK_EX | LOCK_NB);
-  if (mode == 0 || (fstat(fd, &status) == 0 && (status.st_mode & 0777) == mode) || fchmod(fd, mode) == 0 ||
-      errno == EPERM || errno == EOPNOTSUPP)
-    return fd;
-  int error = errno;
-  unlink(path);
-  close(fd);
-  errno = error;
-  return -1;
+  if (mode == 0 || (fstat(fd, &status) == 0 && (status.st_mode & 0777) == mode)) return 0;
+  return fchmod(fd, mode) == 0 || errno == EPERM || errno == EOPNOTSUPP ? 0 : -1;
 }
 
 mn_status mn_atomic_file_create(struct mn_atomic_file *file, const char *path) {
@@ -249,13 +240,15 @@ mn_status mn_atomic_file_create(struct mn_atomic_file *file, const char *path) {
   MN_TRY(check_path(file, &mode));
   (void)list_folder(file->path, remove_stale, file); /* if it cannot be listed, they stay */
   temporary_name(file->temporary, file->path);
-  file->fd = create_file(file->temporary, mode);
-  if (file->fd >= 0) return MN_OK;
-  if (errno == ENOSPC || errno == EDQUOT || errno == EIO)
-    return mn_atomic_file_fail("create", file->temporary, errno);
+  file->fd = open(file->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode ? mode : 0666);
+  if (file->fd >= 0 && set_up(file->fd, mode) == 0) return MN_OK;
+  const int error = errno;
+  mn_atomic_file_discard(file);
+  if (error == ENOSPC || error == EDQUOT || error == EIO)
+    return mn_atomic_file_fail("create", file->temporary, error);
   return mn_fail(MN_NO_CREATE, "cannot save %s: cannot create a file in %s: %s: %s", path, file->folder,
-                 strerror(errno),
-                 errno == ENAMETOOLONG ? "name a shorter one" : "name a folder that can be written");
+                 strerror(error),
+                 error == ENAMETOOLONG ? "name a shorter one" : "name a folder that can be written");
 }
 
 void mn_atomic_file_discard(struct mn_atomic_file *file) {
