@@ -490,7 +490,7 @@ mutant "evaluation: training goes on under its factors" $e 'MN_TRY(device->kerne
 s=train/checkpoint/save.c
 mutant "saver: the copies not waited for" $s \
   'return saver->copy ? saver->device->kernels->note(saver->device) : MN_OK;' 'return MN_OK;'
-mutant "saver: a failed save counts" $s 'if (status == MN_OK && saver->newest) saver->saved' 'saver->saved'
+mutant "saver: a failed save counts" $s 'if (status == MN_OK && saver->what & MN_SAVE_NEWEST) saver->saved' 'saver->saved'
 mutant "saver: no room for a copy is an error" $s 'return status == MN_NO_MEMORY ? MN_OK : status;' 'return status;'
 mutant "saver: moments without an optimizer" $s 'optimizer && k < MN_CHECKPOINT_ARRAYS' 'k < MN_CHECKPOINT_ARRAYS'
 mutant "saver: copies over one another" $s 'saver->copy_bytes += (array' 'saver->copy_bytes = (array'

@@ -71,13 +71,13 @@ static mn_status describe_input(struct mn_checkpoint *c, const struct mn_model *
 }
 
 mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *model) {
-  *out = NULL;
   struct mn_checkpoint *c = calloc(1, sizeof *c);
+  *out = NULL;
   if (!c) return mn_fail(MN_NO_MEMORY, "no memory to describe the model");
-  *c = (struct mn_checkpoint){.model = model->config,
-                              .tensor_count = model->count,
-                              .tensors = calloc((size_t)model->count, sizeof *c->tensors)};
-  if (!c->tensors) {
+  c->model = model->config;
+  c->tensor_count = model->count;
+  c->tensors = calloc((size_t)model->count, sizeof *c->tensors);
+  if (!c->tensors || describe_input(c, model) != MN_OK) {
     mn_checkpoint_free(c);
     return mn_fail(MN_NO_MEMORY, "no memory to describe the model");
   }
@@ -86,10 +86,6 @@ mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *m
     c->tensors[i].real = model->device->real;
   }
   c->fingerprint_count = mn_describe_fingerprint(model->device, c->fingerprint);
-  if (describe_input(c, model) != MN_OK) {
-    mn_checkpoint_free(c);
-    return MN_NO_MEMORY;
-  }
   *out = c;
   return MN_OK;
 }
@@ -119,8 +115,8 @@ struct mn_saver {
   struct mn_device *device;             /* borrowed, */
   const struct mn_optimizer *optimizer; /* as is this; NULL: what it keeps is not saved */
   char *path;
-  char best[MN_CHECKPOINT_PATH]; /* where the running save puts the best; "" where it does not */
-  int newest;                    /* it goes to `path` */
+  char best[MN_CHECKPOINT_PATH];
+  int what; /* MN_SAVE_… of the running save */
   int keep;
   struct array arrays[(MN_CHECKPOINT_ARRAYS + 1) * MN_MODEL_PARAMETERS];
   int count;
@@ -146,8 +142,9 @@ static void unlock(struct mn_saver *saver) {
 
 /* ---- the thread ---- */
 
-/* The factors that the next step finds, or chooses. */
+/* The factors that the next step finds, or chooses; a model without its training has none. */
 static void note_factors(struct mn_saver *saver) {
+  if (saver->checkpoint->alone) return;
   for (int i = 0; i < saver->checkpoint->tensor_count; i++) {
     const struct mn_scale *scales = saver->scales[i];
     if (!scales) continue;
@@ -164,8 +161,9 @@ static mn_status download_and_write(struct mn_saver *saver) {
                                             array->bytes));
   }
   note_factors(saver);
-  if (*saver->best) MN_TRY(mn_checkpoint_save(saver->checkpoint, saver->best, 1));
-  return saver->newest ? mn_checkpoint_save(saver->checkpoint, saver->path, saver->keep) : MN_OK;
+  if (saver->what & MN_SAVE_BEST) MN_TRY(mn_checkpoint_save(saver->checkpoint, saver->best, 1));
+  return saver->what & MN_SAVE_NEWEST ? mn_checkpoint_save(saver->checkpoint, saver->path, saver->keep)
+                                      : MN_OK;
 }
 
 static void *run(void *data) {
@@ -173,7 +171,7 @@ static void *run(void *data) {
   mn_status status = download_and_write(saver);
   lock(saver);
   mn_outcome_note(&saver->outcome, status);
-  if (status == MN_OK && saver->newest) saver->saved = saver->checkpoint->progress.step;
+  if (status == MN_OK && saver->what & MN_SAVE_NEWEST) saver->saved = saver->checkpoint->progress.step;
   saver->busy = 0;
   unlock(saver);
   return NULL;
@@ -316,8 +314,7 @@ mn_status mn_saver_start(struct mn_saver *saver, int what, const struct mn_progr
                          const struct mn_text *config, int count) {
   MN_REQUIRE(!mn_saver_busy(saver));
   join(saver);
-  saver->newest = (what & MN_SAVE_NEWEST) != 0;
-  saver->best[0] = 0;
+  saver->what = what;
   if (what & MN_SAVE_BEST) MN_TRY(mn_checkpoint_best(saver->best, saver->path));
   MN_TRY(describe_moment(saver->checkpoint, progress, config, count));
   MN_TRY(take_snapshot(saver));
@@ -379,24 +376,14 @@ static mn_status check_path(const char *path) {
                  path);
 }
 
-static mn_status download(struct mn_checkpoint *to, const struct mn_model *model) {
-  for (int i = 0; i < model->count; i++) {
-    struct mn_checkpoint_tensor *t = &to->tensors[i];
-    size_t bytes = (size_t)(t->rows * t->cols) * t->real;
-    t->value = malloc(bytes);
-    if (!t->value) return mn_fail(MN_NO_MEMORY, "no memory for the %zu bytes of %s", bytes, t->name);
-    MN_TRY(mn_tensor_download(model->device, model->parameters[i], t->value, bytes));
-  }
-  return MN_OK;
-}
-
 mn_status mn_model_save(const struct mn_model *model, const char *path) {
-  struct mn_checkpoint *checkpoint;
+  struct mn_saver *saver;
   MN_TRY(check_path(path));
-  MN_TRY(mn_describe_model(&checkpoint, model));
-  checkpoint->alone = 1;
-  mn_status status = download(checkpoint, model);
-  if (status == MN_OK) status = mn_checkpoint_save(checkpoint, path, 1);
-  mn_checkpoint_free(checkpoint);
+  MN_TRY(mn_saver_open(&saver, path, 1, model, NULL));
+  saver->checkpoint->alone = 1;
+  saver->what = MN_SAVE_NEWEST;
+  mn_status status = take_snapshot(saver);
+  if (status == MN_OK && mn_ranks_first(model->device->ranks)) status = download_and_write(saver);
+  mn_saver_close(saver);
   return status;
 }

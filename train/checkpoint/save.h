@@ -25,15 +25,17 @@ MN_API mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep
  * before the first start; without this call /history is left out. */
 MN_API void mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int count);
 
-/* Where a save goes: to the saver's path; as the best model so far to the path of mn_checkpoint_best, where one
- * checkpoint is kept; or to both. The best is written first, so the newest never names a missing file. */
+/* What a save writes: the newest checkpoint, to the saver's path, and the best model so far, to the path of
+ * mn_checkpoint_best, where one checkpoint is kept. */
 enum { MN_SAVE_NEWEST = 1, MN_SAVE_BEST = 2 };
 
-/* Starts to save the model as it is after all work given to its device so far, with `progress`, to `what`.
- * `config`, `count` texts of the caller's own (at most MN_CHECKPOINT_OPTIONS − 3), go to /config, before the
- * constants of the order of samples; versions and device go to /fingerprint. All may change as soon as this
- * returns. No save may be running: check mn_saver_busy, or call mn_saver_wait, first. Errors, after which no
- * save runs: MN_USAGE for another `count`, MN_NO_MEMORY, MN_LIBRARY if a copy fails, mn_checkpoint_best's. */
+/* Starts to save the model as it is after all work given to its device so far, with `progress`, as `what`: one
+ * of these, or both, the best before the newest, so that the newest never names a missing file. `config`,
+ * `count` texts of the caller's own (at most MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants
+ * of the order of samples; versions and device go to /fingerprint. All may change as soon as this returns. No
+ * save may be running: check mn_saver_busy, or call mn_saver_wait, first. Errors, after which no save runs:
+ * MN_USAGE for another `count`, MN_NO_MEMORY, MN_LIBRARY if a copy fails; for the best also those of
+ * mn_checkpoint_best. */
 MN_API mn_status mn_saver_start(struct mn_saver *saver, int what, const struct mn_progress *progress,
                                 const struct mn_text *config, int count);
 
