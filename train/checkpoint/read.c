@@ -48,7 +48,7 @@ static mn_status find(const struct reader *reader, const struct mn_hdf5_object *
 
 static mn_status check_attributes(const struct reader *reader, const struct mn_hdf5_object *object,
                                   const char *path) {
-  return mn_sums_check_attributes(reader->sums, &reader->file, object, path);
+  return mn_sums_attributes(reader->sums, &reader->file, object, path);
 }
 
 /* Reads an attribute of `count` numbers of 8 bytes (0: a scalar), or a text for MN_VALUE_TEXT. */
@@ -336,8 +336,7 @@ static mn_status check_sum(const struct reader *reader, const struct mn_hdf5_obj
   if (reader->weights && !mn_sums_cover(reader->sums, path, dataset->name)) return MN_OK;
   mn_status status = stored == real ? MN_OK : read_values(reader, dataset, stored, &again);
   if (status == MN_OK)
-    status =
-        mn_sums_check_values(reader->sums, &reader->file, path, dataset->name, again ? again : values, bytes);
+    status = mn_sums_values(reader->sums, &reader->file, path, dataset->name, again ? again : values, bytes);
   free(again);
   return status;
 }

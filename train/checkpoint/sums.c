@@ -44,7 +44,6 @@ static const char *find(const struct mn_sums *sums, const char *path) {
 static mn_status compare(struct mn_sums *sums, const struct mn_hdf5_file *file, const char *path,
                          XXH128_hash_t hash) {
   char digits[DIGITS + 1];
-  if (sums->lines == 0) return MN_OK;
   show(digits, hash);
   const char *line = find(sums, path);
   if (line && memcmp(line, digits, DIGITS) == 0) {
@@ -56,6 +55,13 @@ static mn_status compare(struct mn_sums *sums, const struct mn_hdf5_file *file, 
                  "root's attribute " MN_SUMS_ATTRIBUTE ")",
                  file->path, path, line ? "it is not what was saved, by its checksum" : "it has no checksum",
                  file->remedy);
+}
+
+static mn_status meet(struct mn_sums *sums, const struct mn_hdf5_file *file, const char *path,
+                      XXH128_hash_t hash) {
+  if (!sums->writing) return compare(sums, file, path, hash);
+  add(sums, path, hash);
+  return MN_OK;
 }
 
 /* ---- what is hashed of attributes ---- */
@@ -87,28 +93,25 @@ static mn_status hash_attributes(const struct mn_hdf5_file *file, const struct m
   return status;
 }
 
-/* ---- writing ---- */
-
-void mn_sums_add_values(struct mn_sums *sums, const char *group, const char *name, const void *values,
-                        size_t bytes) {
+mn_status mn_sums_values(struct mn_sums *sums, const struct mn_hdf5_file *file, const char *group,
+                         const char *name, const void *values, size_t bytes) {
   char path[MN_SUMS_PATH];
+  if (!sums->writing && sums->lines == 0) return MN_OK;
   make_path(path, group, name);
-  add(sums, path, XXH3_128bits(values, bytes));
+  return meet(sums, file, path, XXH3_128bits(values, bytes));
 }
 
-mn_status mn_sums_add_attributes(struct mn_sums *sums, const struct mn_hdf5_file *file,
-                                 const struct mn_hdf5_object *object, const char *path) {
+mn_status mn_sums_attributes(struct mn_sums *sums, const struct mn_hdf5_file *file,
+                             const struct mn_hdf5_object *object, const char *path) {
   XXH128_hash_t hash;
+  if (!sums->writing && sums->lines == 0) return MN_OK;
   MN_TRY(hash_attributes(file, object, &hash));
-  add(sums, path, hash);
-  return MN_OK;
+  return meet(sums, file, path, hash);
 }
 
 void mn_sums_end(struct mn_sums *sums) {
   add(sums, MN_SUMS_ATTRIBUTE, XXH3_128bits(sums->text, sums->length));
 }
-
-/* ---- reading ---- */
 
 mn_status mn_sums_read(struct mn_sums *sums, const struct mn_hdf5_file *file) {
   sums->lines = sums->met = 0;
@@ -119,22 +122,6 @@ mn_status mn_sums_read(struct mn_sums *sums, const struct mn_hdf5_file *file) {
   if (last)
     return compare(sums, file, MN_SUMS_ATTRIBUTE, XXH3_128bits(sums->text, (size_t)(last - sums->text)));
   return mn_fail(MN_BAD_DATA, "%s is damaged at its list of checksums: %s", file->path, file->remedy);
-}
-
-mn_status mn_sums_check_values(struct mn_sums *sums, const struct mn_hdf5_file *file, const char *group,
-                               const char *name, const void *values, size_t bytes) {
-  char path[MN_SUMS_PATH];
-  if (sums->lines == 0) return MN_OK;
-  make_path(path, group, name);
-  return compare(sums, file, path, XXH3_128bits(values, bytes));
-}
-
-mn_status mn_sums_check_attributes(struct mn_sums *sums, const struct mn_hdf5_file *file,
-                                   const struct mn_hdf5_object *object, const char *path) {
-  XXH128_hash_t hash;
-  if (sums->lines == 0) return MN_OK;
-  MN_TRY(hash_attributes(file, object, &hash));
-  return compare(sums, file, path, hash);
 }
 
 mn_status mn_sums_check_met(const struct mn_sums *sums, const struct mn_hdf5_file *file) {

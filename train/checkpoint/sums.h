@@ -18,37 +18,27 @@ enum {
 
 /* The lines: those that are being written, or those of a file that is being read. */
 struct mn_sums {
+  int writing;
   size_t length;
   int lines, met;          /* met: lines of a file that were asked for, and agreed */
   char text[MN_SUMS_TEXT]; /* ends with a zero */
 };
 
-/* ---- writing: each adds a line ---- */
+/* While a file is written, each adds a line: that of a dataset's values, `bytes` of them, whose group and name
+ * make its path ("/model" and "head.bias": model/…); that of all attributes that `object` has now, whose `path`
+ * ends with a slash. While one is read, each compares them with the line of their path, which has to be there; a
+ * file without lines agrees with all. MN_BAD_DATA: they are not what was saved. */
+mn_status mn_sums_values(struct mn_sums *sums, const struct mn_hdf5_file *file, const char *group,
+                         const char *name, const void *values, size_t bytes);
+mn_status mn_sums_attributes(struct mn_sums *sums, const struct mn_hdf5_file *file,
+                             const struct mn_hdf5_object *object, const char *path);
 
-/* Of a dataset's values, `bytes` of them: group and name make its path ("/model" and "head.bias": model/…).
- */
-void mn_sums_add_values(struct mn_sums *sums, const char *group, const char *name, const void *values,
-                        size_t bytes);
-
-/* Of all attributes that `object` has now; `path` ends with a slash. */
-mn_status mn_sums_add_attributes(struct mn_sums *sums, const struct mn_hdf5_file *file,
-                                 const struct mn_hdf5_object *object, const char *path);
-
-/* Of the lines so far. */
+/* Adds the last line, that of the lines so far. */
 void mn_sums_end(struct mn_sums *sums);
-
-/* ---- reading ---- */
 
 /* Reads the lines of a file, none (lines 0) where it has no such attribute. MN_BAD_DATA: they do not agree
  * with the last of them, or are no lines. */
 mn_status mn_sums_read(struct mn_sums *sums, const struct mn_hdf5_file *file);
-
-/* Compares values, or the attributes of `object`, with the line of their path, which has to be there. A file
- * without lines agrees with all. MN_BAD_DATA: they are not what was saved. */
-mn_status mn_sums_check_values(struct mn_sums *sums, const struct mn_hdf5_file *file, const char *group,
-                               const char *name, const void *values, size_t bytes);
-mn_status mn_sums_check_attributes(struct mn_sums *sums, const struct mn_hdf5_file *file,
-                                   const struct mn_hdf5_object *object, const char *path);
 
 /* Refuses lines of a file that nothing was compared with: what they cover is not there. */
 mn_status mn_sums_check_met(const struct mn_sums *sums, const struct mn_hdf5_file *file);

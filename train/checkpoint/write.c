@@ -74,7 +74,7 @@ static mn_status sum_attributes(struct writer *writer, hid_t id, const char *pat
   struct mn_hdf5_reading reading = {.disk = writer->disk};
   const struct mn_hdf5_file file = {.path = writer->path, .remedy = "save it anew", .reading = &reading};
   const struct mn_hdf5_object object = {.name = path, .id = id};
-  return mn_sums_add_attributes(&writer->sums, &file, &object, path);
+  return mn_sums_attributes(&writer->sums, &file, &object, path);
 }
 
 /* Of a group or the file: no times; links and attributes in order of creation, all in the object's own header
@@ -140,8 +140,8 @@ static mn_status write_array(struct writer *writer, hid_t group, const char *pat
   struct mn_hdf5_slab slab;
   MN_TRY(create_dataset(writer, &dataset, group, tensor));
   if (which == MN_CHECKPOINT_VALUE) MN_TRY(write_factors(writer, dataset, tensor));
-  mn_sums_add_values(&writer->sums, path, tensor->name, values,
-                     (size_t)(tensor->rows * tensor->cols) * tensor->real);
+  MN_TRY(mn_sums_values(&writer->sums, NULL, path, tensor->name, values,
+                        (size_t)(tensor->rows * tensor->cols) * tensor->real));
   for (mn_hdf5_slab_rows(&slab, tensor->rank, shape + 2 - tensor->rank, NULL, 0, tensor->real); slab.elements;
        mn_hdf5_slab_next(&slab)) {
     if (mn_hdf5_write(dataset, memory, &slab, values) < 0 || writer->disk.error)
@@ -241,7 +241,11 @@ static mn_status write_all(struct writer *writer) {
 }
 
 static mn_status write_file(const struct mn_checkpoint *checkpoint, const struct mn_atomic_file *file) {
-  struct writer writer = {.checkpoint = checkpoint, .path = file->path, .disk = {.fd = file->fd}, .file = -1};
+  struct writer writer = {.checkpoint = checkpoint,
+                          .path = file->path,
+                          .disk = {.fd = file->fd},
+                          .file = -1,
+                          .sums = {.writing = 1}};
   mn_hdf5_lock();
   mn_status status = write_all(&writer);
   int closed = writer.file < 0 || H5Fclose(writer.file) >= 0;
