@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "kernels/heartbeat.h"
+#include "kernels/clock.h"
 
 enum { PIECE = 1 << 20, STRETCH = 64 }; /* bytes of rows at a time; rows of a stretch */
 

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include "kernels/heartbeat.h"
+#include "kernels/clock.h"
 
 /* `mutex` is the lock. A thread that waits for it holds `next`, so that a thread that unlocks and locks again
  * goes behind the one that waits. */

@@ -9,7 +9,7 @@
 
 #include "data/hdf5.h"
 #include "data/hdf5_child.h"
-#include "kernels/escape.h"
+#include "kernels/text.h"
 
 /* The most bytes kept of a dataset, unless one chunk is larger. */
 #define KEPT ((size_t)256 << 20)

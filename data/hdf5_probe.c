@@ -2,7 +2,7 @@
 #include "data/hdf5_probe.h"
 
 #include "data/hdf5_child.h"
-#include "engine/clock.h"
+#include "kernels/clock.h"
 
 enum { DEEPEST = 16, NAME_SIZE = 1024, SECONDS = 5 };
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "engine/thread.h"
-#include "kernels/words.h"
+#include "kernels/text.h"
 
 MN_WORDS(place, enum mn_place, MN_PLACES, [MN_PLACE_AUTO] = "auto", [MN_PLACE_DEVICE] = "device",
          [MN_PLACE_HOST] = "host", [MN_PLACE_FILE] = "file");

@@ -7,7 +7,7 @@
 
 #include "data/labels.h"
 #include "engine/thread.h"
-#include "kernels/heartbeat.h"
+#include "kernels/clock.h"
 #include "kernels/planes.h"
 #include "kernels/ranks/ranks.h"
 

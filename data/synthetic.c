@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/clock.h"
 #include "kernels/device.h"
-#include "kernels/heartbeat.h"
 
 enum { WINDOW = 64 };                   /* rows of one product */
 #define BATCH_BYTES ((int64_t)16 << 20) /* of x or y in double; a batch is one window at least */

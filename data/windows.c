@@ -7,8 +7,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "engine/clock.h"
 #include "engine/thread.h"
+#include "kernels/clock.h"
 
 enum { BUFFERS = 2 };
 

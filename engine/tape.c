@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "kernels/heartbeat.h"
+#include "kernels/clock.h"
 
 /* An allocation that is freed with the tape: host memory (size 0), device memory, or a tensor. */
 struct mn_owned {

@@ -25,7 +25,7 @@ enum { MN_TAPE_SMALL = 5 << 20, MN_TAPE_MEDIUM = 1 << 25 };
 struct mn_tape;
 struct mn_node;
 
-/* What hangs on the runs of a tape (engine/ranks/tape.h). `forwarded` comes after the forward's products,
+/* What hangs on the runs of a tape (engine/ranks/ranks.h). `forwarded` comes after the forward's products,
  * `before_updates` after the backward's, `ended` after the updates. */
 struct mn_tape_hooks {
   size_t bytes;                              /* of tape->ranks, all 0 */
@@ -87,7 +87,7 @@ struct mn_tape {
   struct mn_node *first, *last;
   int early; /* each node's update comes with its backward: gradients are stored, and nothing is updated */
   const struct mn_clipping *clipping; /* borrowed; NULL: the tape does not clip */
-  struct mn_tape_ranks *ranks;        /* what it does among ranks (engine/ranks/tape.h); NULL: it is alone */
+  struct mn_tape_ranks *ranks;        /* what it does among ranks (engine/ranks/ranks.h); NULL: it is alone */
   int stepping;                       /* within a step: the loss's reduction may wait for the backward */
   int measure; /* in the next step the scale of each dz is chosen by what this dz holds, which takes
                   passes over memory of their own; else by the last step's. Set for the first step,

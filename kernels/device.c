@@ -9,7 +9,7 @@
 
 #include "kernels/blas.h"
 #include "kernels/ranks/ranks.h"
-#include "kernels/words.h"
+#include "kernels/text.h"
 
 #define FP32(name) .name = mn_##name##_cpu_fp32,
 #define FP64(name) .name = mn_##name##_cpu_fp64,

@@ -1,13 +1,12 @@
 /* The CPU's memory is the host's. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "kernels/clock.h"
 #include "kernels/kernels.h"
 
 mn_status mn_allocate_cpu(struct mn_device *device, void **out, size_t bytes) {
@@ -88,10 +87,7 @@ mn_status mn_synchronize_cpu(struct mn_device *device) {
 
 mn_status mn_mark_cpu(struct mn_device *device, int which) {
   MN_REQUIRE(which == 0 || which == 1);
-  struct timespec now;
-  if (clock_gettime(CLOCK_MONOTONIC, &now) != 0)
-    return mn_fail(MN_LIBRARY, "clock_gettime: %s", strerror(errno));
-  device->marks[which] = (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+  device->marks[which] = mn_seconds() * 1e3;
   return MN_OK;
 }
 

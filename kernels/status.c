@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "kernels/escape.h"
+#include "kernels/text.h"
 
 static _Thread_local char message[MN_MESSAGE];
 

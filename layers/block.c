@@ -1,12 +1,12 @@
 /* The block on the tape: forward and backward of any consecutive operations of the block, with or without the
  * GEMM. */
-#include "engine/ranks/tape.h"
+#include "engine/ranks/ranks.h"
 #include "layers/layer.h"
 
 #include <math.h>
 #include <stdio.h>
 
-#include "kernels/words.h"
+#include "kernels/text.h"
 
 enum { X, WEIGHT, BIAS, GAMMA, BETA, TARGET }; /* a node's inputs */
 

@@ -1,5 +1,5 @@
 /* Mean squared error and softmax cross-entropy on the tape. */
-#include "engine/ranks/tape.h"
+#include "engine/ranks/ranks.h"
 #include "layers/layer.h"
 
 enum { Y, TARGET };

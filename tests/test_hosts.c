@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/ranks/hosts.h"
+#include "engine/ranks/ranks.h"
 
 /* A rank on `host` that may run on the cores first … last; last below first: on none that is known. */
 static struct mn_seat seat(const char *host, int first, int last) {

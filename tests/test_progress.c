@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/clock.h"
+#include "kernels/clock.h"
 #include "train/command/announce.h"
 
 /* In place of the library's clock. */

@@ -6,7 +6,7 @@
 
 #include "engine/replay.h"
 #include "engine/thread.h"
-#include "kernels/heartbeat.h"
+#include "kernels/clock.h"
 
 /* What a batch leaves, in host memory that the device writes to. */
 struct result {

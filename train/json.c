@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/escape.h"
+#include "kernels/text.h"
 
 void mn_json_show_real(char *out, size_t size, double value) {
   for (int digits = 6; digits <= 17; digits++) {

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "data/labels.h"
-#include "kernels/heartbeat.h"
+#include "kernels/clock.h"
 #include "kernels/ranks/ranks.h"
-#include "kernels/words.h"
+#include "kernels/text.h"
 
 MN_WORDS(loss, enum mn_loss, MN_LOSSES, [MN_LOSS_MSE] = "mse", [MN_LOSS_CROSS_ENTROPY] = "cross-entropy");
 

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "engine/ranks/replicas.h"
-#include "kernels/words.h"
+#include "engine/ranks/ranks.h"
+#include "kernels/text.h"
 
 MN_WORDS(optimizer, enum mn_rule_kind, MN_RULES, [MN_SGD] = "sgd", [MN_ADAMW] = "adamw");
 

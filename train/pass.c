@@ -1,6 +1,6 @@
 /* Recording passes over a model, loading batches, and finding values that are not finite. */
 #include "train/pass.h"
-#include "engine/ranks/tape.h"
+#include "engine/ranks/ranks.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "data/labels.h"
-#include "engine/ranks/ranks.h"
 #include "layers/layer.h"
 
 static void name_output(struct mn_tensor *y, const struct mn_layer *layer) {

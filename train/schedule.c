@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "kernels/words.h"
+#include "kernels/text.h"
 
 MN_WORDS(schedule, enum mn_schedule_kind, MN_SCHEDULES, [MN_SCHEDULE_CONSTANT] = "constant",
          [MN_SCHEDULE_COSINE] = "cosine", [MN_SCHEDULE_STEP] = "step");

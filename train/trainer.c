@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "engine/clock.h"
 #include "engine/replay.h"
+#include "kernels/clock.h"
 #include "kernels/ranks/ranks.h"
-#include "kernels/words.h"
+#include "kernels/text.h"
 
 MN_WORDS(nonfinite, enum mn_nonfinite,
          MN_NONFINITES, [MN_NONFINITE_STOP] = "stop", [MN_NONFINITE_SKIP] = "skip");

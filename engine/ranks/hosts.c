@@ -1,5 +1,5 @@
 /* What a rank's host is called, and which of its cores the rank is due. */
-#include "engine/ranks/hosts.h"
+#include "engine/ranks/ranks.h"
 
 #include <cblas.h>
 #include <omp.h>

@@ -1,8 +1,6 @@
 /* Meeting the other ranks, and what all agree on. */
 #include "engine/ranks/ranks.h"
 
-#include "engine/ranks/tape.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

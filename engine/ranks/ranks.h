@@ -3,7 +3,9 @@
 #ifndef MN_ENGINE_RANKS_RANKS_H
 #define MN_ENGINE_RANKS_RANKS_H
 
-#include "kernels/device.h"
+#include <sched.h>
+
+#include "engine/tape.h"
 #include "kernels/ranks/ranks.h"
 
 /* How many processes a launcher started with this one, by its variables; 1: it is alone. */
@@ -45,5 +47,87 @@ static inline int mn_ranks_first(const struct mn_ranks *ranks) {
 /* What is opened in the device from now on is divided among the ranks (NULL: nothing happens); by every
  * rank. MN_LIBRARY, MN_NO_MEMORY. */
 mn_status mn_device_join(struct mn_device *device, struct mn_ranks *ranks);
+
+/* ---- hosts ----
+ *
+ * The hosts that ranks run on: naming them, and dividing a host's cores among the ranks that share them. */
+
+/* Where a rank runs. */
+struct mn_seat {
+  char host[256];  /* its name; two hosts have two */
+  char id[64];     /* NCCL_HOSTID, "" where it is not set: of those that have another, as of those of another
+                      host, NCCL takes each GPU for one of its own */
+  cpu_set_t cores; /* that the launcher lets the rank run on; none: not known */
+};
+
+/* How many threads rank `rank` is due, who sits in seats[rank] of seats[size]: of each core that it may run
+ * on an equal part with the other ranks of its host that may run there, in whole threads, at least 1. 0: it
+ * does not know its cores. */
+int mn_seats_threads(const struct mn_seat *seats, int size, int rank);
+
+/* Notes what this rank is due (ranks->cores), and makes it the number of its threads, of OpenMP's and
+ * OpenBLAS's, for what the calling thread computes from now on; a number that OMP_NUM_THREADS or
+ * OPENBLAS_NUM_THREADS gives stays. By every rank; with NULL nothing happens. MN_LIBRARY. */
+mn_status mn_ranks_share_cores(struct mn_ranks *ranks);
+
+/* "host NAME, CPU (2 threads)" in text[size]: the host and the device, and NCCL_SOCKET_IFNAME
+ * where it is set. */
+void mn_host_describe(char *text, size_t size, const struct mn_device *device);
+
+/* ---- replicas ----
+ *
+ * What replicas do with stored gradients before and in an optimizer's updates: each updates a share of the
+ * rows of a weight, of whose gradient it has the sum over replicas, and gives it to the others in the form
+ * that GEMMs read. Every rank calls each; `of` are all parameters of a model. */
+
+/* Gradients that were added up, which no tape sums: nothing is written where the updates will write
+ * nothing. */
+mn_status mn_replicas_sum(struct mn_device *device, struct mn_tensor *const *of, int count);
+
+/* The gradient's elements that this rank adds to the norm: of what all replicas have, the first replica's. */
+int64_t mn_replicas_own(const struct mn_device *device, const struct mn_tensor *t, const void **first);
+
+/* squares[count], of this rank's own elements, become those of all replicas, and then all shards' follow:
+ * *all[*number]. */
+mn_status mn_ranks_squares(struct mn_device *device, double *squares, int64_t count, double **all,
+                           int64_t *number);
+
+/* The updates. gather: and the rest, the real form or the lower halves and what the rule keeps, for whoever
+ * reads those. */
+mn_status mn_replicas_update(struct mn_device *device, struct mn_tensor *const *of, int count);
+mn_status mn_replicas_gather(struct mn_device *device, struct mn_tensor *const *of, int count);
+
+/* ---- tapes ----
+ *
+ * What a tape does among ranks, beside its operations: hooks on its runs (engine/tape.h). */
+
+enum { MN_TAPE_SCALES = 64 };
+
+struct mn_tape_ranks {
+  int divided; /* the rows of a batch are, among replicas, whose results are summed; set by who records */
+  /* Among shards: what a step gathers with the agreement on the flag; whole NULL: nothing. Set by who records
+   * it. */
+  struct {
+    void *whole;
+    const void *piece;
+    int64_t rows, cols;
+  } gathered;
+  /* The scales of what the backward writes: all ranks agree on them at its end, and the next step chooses its
+   * factors by them. The operations' bind adds them. */
+  struct mn_scale *scales[MN_TAPE_SCALES];
+  int scale_count;
+  int reserved_sms; /* the device's before the backward, which spares more for its exchanges */
+  /* The replicas' gradients of vectors, and of weights without shares, are added up in one exchange. */
+  struct mn_sum *sums;
+  int sum_count;
+};
+
+/* Set by mn_device_join. */
+extern const struct mn_tape_hooks mn_ranks_on_tape;
+
+/* Among how many replicas the rows of a batch are divided. */
+static inline int mn_tape_replicas(const struct mn_tape *tape) {
+  return tape->ranks && tape->ranks->divided ? tape->device->ranks->replicas.size : 1;
+}
 
 #endif

@@ -1,5 +1,5 @@
 /* Shares of weights, and sums over replicas. */
-#include "engine/ranks/replicas.h"
+#include "engine/ranks/ranks.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* The exchanges of a tape's run. */
-#include "engine/ranks/tape.h"
+#include "engine/ranks/ranks.h"
 
 static int is_listed(const struct mn_tape_ranks *r, const struct mn_tensor *t) {
   for (int i = 0; i < r->sum_count; i++)

@@ -10,10 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "kernels/heartbeat.h"
+#include "kernels/clock.h"
 
 enum { TAG_PIECE = 1, TAG_ROLL };
 enum { APART = 2 };                              /* seconds between two rolls */
@@ -155,12 +154,6 @@ void mn_mpi_if_late(void (*say)(void)) {
   late = say;
 }
 
-static double seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Takes what rank q has sent. */
 static void hear(struct mn_mpi *mpi, int q) {
   struct peer *p = &mpi->peers[q];
@@ -179,7 +172,7 @@ static void hear(struct mn_mpi *mpi, int q) {
 
 static void answer(struct mn_mpi *mpi, int number) {
   mpi->number = number;
-  mpi->answered = seconds();
+  mpi->answered = mn_seconds();
   for (int q = 0; q < mpi->ranks; q++) {
     struct peer *p = &mpi->peers[q];
     int done = !p->request;
@@ -204,7 +197,7 @@ static void judge(struct mn_mpi *mpi, void (*end)(const char *missing)) {
     else if (length < 200)
       length += sprintf(list + length, length ? ", %d" : "%d", q);
   }
-  if (seconds() - mpi->answered < 1 + 0.5 * before) return;
+  if (mn_seconds() - mpi->answered < 1 + 0.5 * before) return;
   if (length > 0 || stand) end(list);
   STORE(end_all, NULL); /* all are there, and some get on */
   STORE(calls, calls + 1);
@@ -220,7 +213,7 @@ static void attend(struct mn_mpi *mpi) {
     if (mpi->peers[q].heard.number > newest) newest = mpi->peers[q].heard.number;
   }
   /* Several call at a time: one roll is enough, and two would follow too soon to tell that a rank stands. */
-  if (end && !mpi->calling && newest == mpi->number && seconds() - mpi->answered > APART) newest++;
+  if (end && !mpi->calling && newest == mpi->number && mn_seconds() - mpi->answered > APART) newest++;
   mpi->calling = end != NULL;
   if (newest > mpi->number) answer(mpi, newest);
   if (end) judge(mpi, end);
@@ -229,9 +222,9 @@ static void attend(struct mn_mpi *mpi) {
 void mn_mpi_attend(enum mn_waiting what) {
   struct mn_mpi *mpi = the_library();
   STORE(waiting, what);
-  if (mpi && mpi->peers && seconds() - mpi->attended > 0.01) {
+  if (mpi && mpi->peers && mn_seconds() - mpi->attended > 0.01) {
     attend(mpi);
-    mpi->attended = seconds();
+    mpi->attended = mn_seconds();
   }
 }
 
@@ -241,7 +234,7 @@ static void attend_beat(void) {
 
 /* Waits, as a poll, until the request is done that a call has made. */
 static mn_status finish(struct mn_mpi *mpi, const char *what, int code, handle *request) {
-  const double began = seconds();
+  const double began = mn_seconds();
   int done = 0;
   STORE(waiting, MN_WAITS_FOR_RANKS);
   for (int64_t polls = 1; code == 0 && !done; polls++) {
@@ -250,7 +243,7 @@ static mn_status finish(struct mn_mpi *mpi, const char *what, int code, handle *
     (void)sched_yield();
     if (polls % 16 > 0) continue; /* on busy cores each yield takes milliseconds */
     mn_mpi_attend(MN_WAITS_FOR_RANKS);
-    if (late && seconds() - began > 1) late(), late = NULL;
+    if (late && mn_seconds() - began > 1) late(), late = NULL;
   }
   late = NULL;
   STORE(waiting, MN_WAITS_FOR_NOTHING);

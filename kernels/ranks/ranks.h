@@ -29,7 +29,7 @@ struct mn_ranks {
   int rank, size;
   const struct mn_rank_kernels *kernels; /* the joined device's */
   int local;                             /* this rank's number on its host, and its GPU's number */
-  int neighbours;     /* ranks on the first rank's host; set by mn_ranks_share_cores (engine/ranks/hosts.h) */
+  int neighbours;     /* ranks on the first rank's host; set by mn_ranks_share_cores (engine/ranks/ranks.h) */
   int cores;          /* CPU cores assigned to this rank, set there too; 0 if unknown */
   struct mn_mpi *mpi; /* between the processes; borrowed */
   struct mn_team all; /* of this size */

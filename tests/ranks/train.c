@@ -15,9 +15,8 @@
 #include <xxhash.h>
 
 #include "data/order.h"
-#include "engine/ranks/hosts.h"
 #include "engine/ranks/ranks.h"
-#include "kernels/heartbeat.h"
+#include "kernels/clock.h"
 #include "kernels/random.h"
 #include "train/evaluate.h"
 #include "train/trainer.h"

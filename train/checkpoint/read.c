@@ -13,7 +13,7 @@
 #include "data/hdf5.h"
 #include "data/hdf5_file.h"
 #include "kernels/types.h"
-#include "kernels/words.h"
+#include "kernels/text.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/layout.h"
 #include "train/checkpoint/sums.h"

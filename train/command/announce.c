@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/escape.h"
+#include "kernels/text.h"
 
 void mn_announce(const struct mn_options *options, const char *format, ...) {
   if (options->quiet) return;

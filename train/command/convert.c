@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/escape.h"
+#include "kernels/text.h"
 
 /* The file refused last; its delimiter is 0 for .npy, and there is none if path is empty. */
 static struct {

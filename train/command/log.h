@@ -26,7 +26,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-#include "engine/clock.h"
+#include "kernels/clock.h"
 #include "train/command/options.h"
 #include "train/trainer.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "kernels/ranks/mpi.h"
-#include "kernels/words.h"
+#include "kernels/text.h"
 #include "train/command/announce.h"
 #include "train/command/options.h"
 #include "train/command/options_table.h"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/words.h"
+#include "kernels/text.h"
 #include "train/json.h"
 
 /* From text. All return 0, or −1 for text that is no such value. */

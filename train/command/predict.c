@@ -7,7 +7,7 @@
 
 #include "data/hdf5.h"
 #include "data/hdf5_file.h"
-#include "kernels/escape.h"
+#include "kernels/text.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/announce.h"
 #include "train/command/commands.h"

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/clock.h"
-#include "kernels/escape.h"
+#include "kernels/clock.h"
+#include "kernels/text.h"
 
 enum { BAR = 24, LEAST_BAR = 6, LEAST_COLUMNS = 40 };
 static const char hashes[] = "########################", dots[] = "........................";

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "data/fingerprint.h"
-#include "engine/ranks/hosts.h"
+#include "engine/ranks/ranks.h"
 #include "train/command/announce.h"
 #include "train/command/watchdog.h"
 

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "engine/clock.h"
 #include "engine/ranks/ranks.h"
+#include "kernels/clock.h"
 #include "kernels/ranks/mpi.h"
 #include "train/command/watchdog.h"
 

@@ -8,9 +8,8 @@
 #include <string.h>
 
 #include "data/labels.h"
-#include "engine/ranks/hosts.h"
 #include "engine/ranks/ranks.h"
-#include "kernels/escape.h"
+#include "kernels/text.h"
 #include "train/checkpoint/layout.h"
 #include "train/command/announce.h"
 #include "train/json.h"

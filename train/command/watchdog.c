@@ -11,9 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "engine/clock.h"
 #include "engine/thread.h"
-#include "kernels/heartbeat.h"
+#include "kernels/clock.h"
 #include "kernels/ranks/mpi.h"
 
 #define LOAD(from) __atomic_load_n(&(from), __ATOMIC_ACQUIRE)

@@ -4,7 +4,7 @@
  * SIGINT, SIGTERM and SIGHUP ask the run to end after the step at hand; a second SIGINT or SIGTERM ends the
  * process as usual, but a terminal that goes may send SIGHUP several times. SIGUSR1 asks for a save. Where
  * the run does not come to act, because a step, an evaluation or the reading of rows does not get on
- * (kernels/heartbeat.h) for ten seconds, or for twice as long as it ever took if that is longer, the thread
+ * (kernels/clock.h) for ten seconds, or for twice as long as it ever took if that is longer, the thread
  * ends the process with a line that names what does not end. Among ranks it does so without a signal too,
  * after --rank-timeout: a rank that computed names itself, ranks that waited name those that do not answer;
  * the launcher ends the rest. A save is never cut off: of one that takes ten seconds it tells. */

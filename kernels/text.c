@@ -1,10 +1,8 @@
-/* Escaping text; see escape.h. */
-#include "kernels/escape.h"
+/* Escaping texts, finding a word in a list, and joining a list's words for a message. */
+#include "kernels/text.h"
 
 #include <stdarg.h>
 #include <string.h>
-
-#include "kernels/status.h"
 
 size_t mn_escape_character(const char *text) {
   const unsigned char *bytes = (const unsigned char *)text;
@@ -48,4 +46,23 @@ void mn_escape_print(FILE *out, const char *format, ...) {
   if (ends) text[length - 1] = 0;
   mn_escape(shown, sizeof shown, text);
   fprintf(out, "%s%s", shown, ends ? "\n" : "");
+}
+
+mn_status mn_word_find(int *out, const char *what, const char *const *words, const char *word) {
+  for (int i = 0; words[i]; i++)
+    if (strcmp(word, words[i]) == 0) return *out = i, MN_OK;
+  char known[256];
+  mn_words_join(known, sizeof known, words, ", ", " and ");
+  return mn_fail(MN_USAGE, "no %s is called '%s'; %s are", what, word, known);
+}
+
+void mn_words_join(char *out, size_t size, const char *const *words, const char *between,
+                   const char *before_last) {
+  size_t used = 0;
+  for (int i = 0; words[i] && used < size; i++)
+    used += (size_t)snprintf(out + used, size - used, "%s%s",
+                             i == 0         ? ""
+                             : words[i + 1] ? between
+                                            : before_last,
+                             words[i]);
 }

@@ -1,11 +1,14 @@
-/* That the process gets on: reading, drawing weights and computing beat, and a watchdog counts
- * (train/command/watchdog.h). */
-#ifndef MN_KERNELS_HEARTBEAT_H
-#define MN_KERNELS_HEARTBEAT_H
+/* The host's monotonic clock, and heartbeats: that the process gets on. Reading, drawing weights and computing
+ * beat, and a watchdog counts (train/command/watchdog.h). */
+#ifndef MN_KERNELS_CLOCK_H
+#define MN_KERNELS_CLOCK_H
 
 #include <stdint.h>
 
 #include "kernels/status.h"
+
+/* A clock that fails is a broken invariant. */
+MN_C double mn_seconds(void);
 
 /* Any thread calls it when it has done a piece of work that takes a second at most on a usual machine. */
 MN_C void mn_heartbeat(void);

@@ -1,7 +1,0 @@
-/* The host's monotonic clock. */
-#ifndef MN_ENGINE_CLOCK_H
-#define MN_ENGINE_CLOCK_H
-
-double mn_seconds(void);
-
-#endif
