@@ -89,8 +89,8 @@ void mn_tensor_free(struct mn_device *device, struct mn_tensor *tensor) {
   }
   mn_device_release(device, tensor->scales, 2, sizeof *tensor->scales);
   mn_device_release(device, tensor->gradient, count, device->real);
-  mn_device_release(device, tensor->momentum, count, device->real);
-  mn_device_release(device, tensor->squares, count, device->real);
+  mn_device_release(device, tensor->update.m, count, device->real);
+  mn_device_release(device, tensor->update.v, count, device->real);
   free(tensor);
 }
 
@@ -102,9 +102,12 @@ static int needs_buffer(const struct mn_tensor *tensor, enum mn_training how, co
   return tensor->rank == 2 && !mn_rule_by_gemm(rule);
 }
 
-/* Takes `count` reals, all 0, unless *reals are there. */
-static mn_status take_zeros(struct mn_device *device, void **reals, int64_t count) {
-  if (*reals) return MN_OK;
+/* Takes `count` reals, all 0, unless *reals are there; or gives them back if they are not kept. */
+static mn_status keep_reals(struct mn_device *device, void **reals, int64_t count, int kept) {
+  if (kept && *reals) return MN_OK;
+  mn_device_release(device, *reals, count, device->real);
+  *reals = NULL;
+  if (!kept) return MN_OK;
   MN_TRY(mn_device_allocate(device, reals, count, device->real));
   return device->kernels->zero(device, *reals, (size_t)count * device->real);
 }
@@ -122,16 +125,12 @@ mn_status mn_tensor_train(struct mn_device *device, struct mn_tensor *tensor, en
   if (needs_buffer(tensor, how, rule) && !tensor->gradient)
     MN_TRY(mn_device_allocate_shared(device, tensor->shared, &tensor->gradient, count, real));
   if (how == MN_TRAIN_ADD) MN_TRY(device->kernels->zero(device, tensor->gradient, (size_t)count * real));
-  if (rule && mn_rule_keeps_m(rule)) MN_TRY(take_zeros(device, &tensor->momentum, count));
-  if (rule && mn_rule_keeps_v(rule)) MN_TRY(take_zeros(device, &tensor->squares, count));
+  struct mn_update *update = &tensor->update;
+  MN_TRY(keep_reals(device, &update->m, count, rule && mn_rule_keeps_m(rule)));
+  MN_TRY(keep_reals(device, &update->v, count, rule && mn_rule_keeps_v(rule)));
+  update->w = &tensor->value, update->rule = rule, update->clears = how == MN_TRAIN_ADD;
   tensor->needs_gradient = how != MN_TRAIN_FROZEN;
-  tensor->update = (struct mn_update){.w = &tensor->value,
-                                      .momentum = rule && mn_rule_keeps_m(rule) ? tensor->momentum : NULL,
-                                      .squares = rule && mn_rule_keeps_v(rule) ? tensor->squares : NULL,
-                                      .rule = rule,
-                                      .clears = how == MN_TRAIN_ADD};
-  tensor->sink =
-      (struct mn_epilogue){.kind = sinks[how], .into = tensor->gradient, .update = &tensor->update};
+  tensor->sink = (struct mn_epilogue){.kind = sinks[how], .into = tensor->gradient, .update = update};
   if (how == MN_TRAIN_STORE && tensor->shared == MN_WITH_REPLICAS) tensor->sink.kind = MN_REDUCE_SCATTER_ROWS;
   tensor->summed =
       how == MN_TRAIN_STORE && tensor->shared != MN_WITH_REPLICAS && mn_ranks_replicas(device->ranks) > 1;

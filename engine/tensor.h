@@ -12,14 +12,12 @@ struct mn_tensor {
   int64_t first, whole;    /* of a parameter: its rows, or the cols of a vector, are those from `first` on of
                               `whole`, which are divided among the ranks; alone 0 and all of them */
   void *gradient;          /* [rows, cols] reals; NULL if the gradient is never stored */
-  void *momentum;          /* [rows, cols] reals: m of the rule that trains it (struct mn_rule); else NULL */
-  void *squares;           /* v, likewise */
   struct mn_scale *scales; /* on the device, of a parameter whose planes are scaled: [0] the weight's, [1] its
                               dz's, with the factor 0 until one is measured (nodes that share a parameter
                               have dz scales of their own, which no checkpoint keeps); else NULL */
   int needs_gradient;
   struct mn_epilogue sink; /* applied to the gradient: by its one consumer's GEMM, or to the sum of several */
-  struct mn_update update; /* what a MN_UPDATE sink points at */
+  struct mn_update update; /* what a MN_UPDATE sink points at; its m and v are the tensor's */
   int uses, stored;        /* on the tape being finished: its consumers; whether `gradient` holds their sum */
   int keep;                /* the real form is kept, whatever the consumers read */
   int outside;             /* the value's memory is another's (mn_tape_outside) */

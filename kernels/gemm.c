@@ -41,7 +41,7 @@ mn_status MN_CPU(mn_gemm)(struct mn_device *device, enum mn_form form, const str
     const struct mn_update *update = epilogue->update;
     MN_REQUIRE(rows == update->w->rows && cols == update->w->cols);
     if (*device->nonfinite) return MN_OK;
-    product(form, update->momentum, alpha, pa, pb, rows, cols, depth, (real)update->rule->momentum);
+    product(form, update->m, alpha, pa, pb, rows, cols, depth, (real)update->rule->momentum);
     MN_CPU(mn_rule)(device, update, NULL);
     return MN_OK;
   }

@@ -95,10 +95,10 @@ template <class Rule, typename Real> struct mn_moments {
 };
 template <class Rule, typename Real>
 static inline mn_moments<Rule, Real> mn_moments_of(const struct mn_update *update, int64_t offset) {
-  void *const all[] = {update->momentum, update->squares};
+  void *const all[] = {update->m, update->v};
   mn_moments<Rule, Real> moments;
-  MN_REQUIRE(update->momentum || !mn_rule_keeps_m(update->rule));
-  MN_REQUIRE(update->squares || !mn_rule_keeps_v(update->rule));
+  MN_REQUIRE(update->m || !mn_rule_keeps_m(update->rule));
+  MN_REQUIRE(update->v || !mn_rule_keeps_v(update->rule));
   for (int k = 0; k < Rule::MOMENTS; k++)
     moments.of[k] = all[k] ? static_cast<Real *>(all[k]) + offset : NULL;
   return moments;

@@ -218,8 +218,7 @@ static inline int mn_rule_by_gemm(const struct mn_rule *rule) {
 
 struct mn_update {
   struct mn_operand *w; /* all its forms, in place; scaled planes under the factor that they have */
-  void *momentum;       /* m: reals of w's shape; NULL where the rule keeps none */
-  void *squares;        /* v, likewise */
+  void *m, *v;          /* reals of w's shape; NULL where the rule keeps none */
   const struct mn_rule *rule;
   int clears; /* the gradient is a sum in memory (no GEMM's product), which becomes 0 with the update */
 };

@@ -38,7 +38,7 @@ void MN_CPU(mn_rule)(struct mn_device *device, const struct mn_update *update, v
   const real rate = (real)*rule->rate, scale = rule->scale ? (real)*rule->scale : 1;
   const real momentum = (real)rule->momentum, decay = (real)rule->weight_decay;
   const real *g = gradient;
-  real *w = update->w->real, *m = update->momentum, *v = update->squares;
+  real *w = update->w->real, *m = update->m, *v = update->v;
   float *plane = update->w->planes[0];
   const float factor = update->w->scale ? update->w->scale->factor : 1;
   int64_t count = update->w->rows * update->w->cols;

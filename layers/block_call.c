@@ -420,8 +420,8 @@ mn_status mn_block_update(struct mn_device *device, const struct mn_block_update
     return mn_fail(MN_USAGE, "the update needs a workspace of mn_block_update_workspace bytes, and has none");
   for (int i = 0; i < MN_BLOCK_PARAMETERS; i++)
     updates[i] = (struct mn_update){.w = &work.of[i],
-                                    .momentum = mn_rule_keeps_m(&call->rule) ? call->of[i].m : NULL,
-                                    .squares = mn_rule_keeps_v(&call->rule) ? call->of[i].v : NULL,
+                                    .m = mn_rule_keeps_m(&call->rule) ? call->of[i].m : NULL,
+                                    .v = mn_rule_keeps_v(&call->rule) ? call->of[i].v : NULL,
                                     .rule = &call->rule};
   exchange(device, &work.outside);
   mn_status status = call->grams  ? write_grams(device, call, &work)

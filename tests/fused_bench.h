@@ -195,7 +195,7 @@ static inline void open_optimizer(struct training *t, const struct fused_case *c
   for (int i = 0; i < t->model->count; i++) {
     struct mn_tensor *p = t->model->parameters[i];
     const struct range ranges[] = {{0, size, MN_FP32}, {size * size / 2, size * size / 4, MN_FP32}};
-    void *const kept[] = {p->momentum, p->squares};
+    void *const kept[] = {p->update.m, p->update.v};
     for (int k = 0; k < 2 && kept[k]; k++) {
       double *values = numbers(mn_tensor_count(p), (uint64_t)(SEED_MOMENTUM * (k + 1) + i), ranges[k]);
       MUST(mn_device_write(t->model->device, kept[k], values, mn_tensor_count(p)));
@@ -290,8 +290,8 @@ static inline struct bytes moved_by(const struct training *t, int all) {
                                  {p->value.planes[0], count * device->plane, 0},
                                  {p->value.planes[1], count * device->plane, 0},
                                  {(char *)p->value.low, count * sizeof *p->value.low, 0},
-                                 {p->momentum, count * device->real, 0},
-                                 {p->squares, count * device->real, 0},
+                                 {p->update.m, count * device->real, 0},
+                                 {p->update.v, count * device->real, 0},
                                  {(char *)p->scales, (size_t)(all ? 2 : 1) * sizeof *p->scales, 0}};
     for (size_t k = 0; k < COUNT(parts); k++) {
       if (!parts[k].device) continue;

@@ -352,11 +352,11 @@ static inline void make_parameter(struct bench *b, int s, struct parameter *p, i
                              .eps = 1e-3};
   if (r.scale > 0) p->rule.scale = put_raw(b, s, &r.scale, sizeof r.scale);
   p->update = (struct mn_update){.w = &p->w, .rule = &p->rule};
-  if (mn_rule_keeps_m(&p->rule)) p->update.momentum = put_drawn(b, s, 22, count, 1);
+  if (mn_rule_keeps_m(&p->rule)) p->update.m = put_drawn(b, s, 22, count, 1);
   if (!mn_rule_keeps_v(&p->rule)) return;
   double *squares = draw(24, count, 1);
   for (int64_t i = 0; i < count; i++) squares[i] *= squares[i];
-  p->update.squares = put(b, s, squares, count);
+  p->update.v = put(b, s, squares, count);
   free(squares);
 }
 
@@ -365,8 +365,8 @@ static inline void same_parameters(struct bench *b, struct parameter two[SIDES],
   int64_t count = two[CPU].w.rows * two[CPU].w.cols;
   void *const reals[] = {reals_of(b, CPU, &two[CPU].w), reals_of(b, CUDA, &two[CUDA].w)};
   same_reals(b, what, reals, count, tolerance);
-  if (two[CPU].update.momentum) same_reals(b, what, PAIR(update.momentum), count, tolerance);
-  if (two[CPU].update.squares) same_reals(b, what, PAIR(update.squares), count, tolerance);
+  if (two[CPU].update.m) same_reals(b, what, PAIR(update.m), count, tolerance);
+  if (two[CPU].update.v) same_reals(b, what, PAIR(update.v), count, tolerance);
   for (int s = 0; s < SIDES; s++) exact_planes(b, s, what, &two[s].w);
 }
 

@@ -249,8 +249,8 @@ static void compare_trained(const struct duel *d, const struct training t[SIDES]
     double bound = i == 0 ? d->rounded : d->normalised;
     double *const values[] = {read_values(d->on[EXPECTED], e), read_values(d->on[ACTUAL], a)};
     compare_values(d, names[i], values, mn_tensor_count(e), bound, 0);
-    compare(d, momenta[i], e->momentum, a->momentum, mn_tensor_count(e), bound);
-    if (d->c.adamw) compare(d, squares[i], e->squares, a->squares, mn_tensor_count(e), 2 * bound);
+    compare(d, momenta[i], e->update.m, a->update.m, mn_tensor_count(e), bound);
+    if (d->c.adamw) compare(d, squares[i], e->update.v, a->update.v, mn_tensor_count(e), 2 * bound);
   }
   assert_rounded(d->on[ACTUAL], t[ACTUAL].model->parameters[0]);
 }

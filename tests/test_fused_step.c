@@ -23,8 +23,8 @@ static void compare_steps(const struct fused_case *c, struct mn_device *const on
       double *values[2];
       char what[80];
       for (int s = 0; s < 2; s++)
-        values[s] =
-            k ? read_device(on[s], k == 1 ? p[s]->momentum : p[s]->squares, count) : read_values(on[s], p[s]);
+        values[s] = k ? read_device(on[s], k == 1 ? p[s]->update.m : p[s]->update.v, count)
+                      : read_values(on[s], p[s]);
       snprintf(what, sizeof what, "%s%s", p[0]->name, names[k]);
       report(c, what, norm_of_difference(values[1], values[0], count) / norm(values[0], count), bound);
       free(values[0]), free(values[1]);

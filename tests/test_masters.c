@@ -131,8 +131,8 @@ static struct trail update(const char *name, const char *precision, const int64_
     if (w->value.split) assert_master(device, w, trail.masters[i]);
   }
   assert_memory_equal(trail.masters[0], values, (size_t)count * sizeof *values);
-  if (w->momentum) trail.momentum = read_reals(&m, w->momentum, count);
-  if (w->squares) trail.squares = read_reals(&m, w->squares, count);
+  if (w->update.m) trail.momentum = read_reals(&m, w->update.m, count);
+  if (w->update.v) trail.squares = read_reals(&m, w->update.v, count);
   free(values), free(gradient);
   mn_tensor_free(device, w);
   release_all(&m);
@@ -191,14 +191,14 @@ static void check_product(struct mn_device *device, const int64_t size[3], doubl
   double *gradient = read_reals(&m, store.into, count);
   MUST(mn_tensor_train(device, w, MN_TRAIN_UPDATE, &sgd));
   MUST(mn_tensor_write(device, w, values));
-  if (momentum != 0) MUST(mn_device_write(device, w->momentum, velocity, count));
+  if (momentum != 0) MUST(mn_device_write(device, w->update.m, velocity, count));
   MUST(k->gemm(device, MN_TN, &dz->value, &x->value, &w->sink));
   for (int64_t i = 0; i < count; i++) {
     velocity[i] = (float)(momentum * velocity[i] + gradient[i]);
     values[i] = (float)values[i] - (float)given * (float)velocity[i];
   }
   assert_master(device, w, values);
-  if (momentum != 0) assert_reals(&m, "momentum", w->momentum, velocity, count, 0);
+  if (momentum != 0) assert_reals(&m, "momentum", w->update.m, velocity, count, 0);
   free(values), free(velocity), free(gradient);
   mn_tensor_free(device, dz), mn_tensor_free(device, x), mn_tensor_free(device, w);
   release_all(&m);

@@ -220,7 +220,7 @@ static void updates_write_nothing(struct bench *b, int s, struct rule rule) {
   operands(b, s, MN_TN, z, &dz, &x);
   int64_t count = z.rows * z.cols;
   size_t bytes = (size_t)count * b->on[s]->real;
-  const void *const stand[] = {p.w.real, p.update.momentum, p.update.squares};
+  const void *const stand[] = {p.w.real, p.update.m, p.update.v};
   void *before[3] = {NULL};
   for (int i = 0; i < 3; i++)
     if (stand[i]) before[i] = get_raw(b, s, stand[i], bytes);

@@ -313,7 +313,7 @@ static void sums_are_kept_under_the_flag(void **state) {
       raise_flag(&b, s);
       must(k->epilogue(b.on[s], d, rows, cols, &e));
       assert_true(untouched(&b, s, d, 23, count) && untouched(&b, s, p.w.real, 21, count));
-      assert_true(untouched(&b, s, p.update.momentum, 22, count));
+      assert_true(untouched(&b, s, p.update.m, 22, count));
       exact_planes(&b, s, "a weight that was not updated", &p.w);
       lower_flag(&b, s);
       must(k->epilogue(b.on[s], d, rows, cols, &e));
@@ -340,7 +340,7 @@ static void column_sums_under_the_flag(void **state) {
       const double rate = 0.1;
       struct mn_operand w = {.rows = 1, .cols = CHANNELS, .real = put_drawn(&b, s, 21, CHANNELS, 1)};
       struct mn_rule sgd = {.rate = put_raw(&b, s, &rate, sizeof rate), .momentum = 0.9};
-      struct mn_update vector = {.w = &w, .momentum = put_drawn(&b, s, 22, CHANNELS, 1), .rule = &sgd};
+      struct mn_update vector = {.w = &w, .m = put_drawn(&b, s, 22, CHANNELS, 1), .rule = &sgd};
       void *added = put_drawn(&b, s, 31, CHANNELS, 1), *sums = put_drawn(&b, s, 32, 3 * CHUNKS * CHANNELS, 1);
       stored[s] = poisoned_reals(&b, s, CHANNELS);
       const struct mn_epilogue store = {.kind = MN_STORE, .into = stored[s]},
@@ -350,7 +350,7 @@ static void column_sums_under_the_flag(void **state) {
       raise_flag(&b, s);
       must(b.on[s]->kernels->column_sums(b.on[s], sums, CHUNKS, CHANNELS, sinks, NULL));
       assert_true(untouched(&b, s, added, 31, CHANNELS) && untouched(&b, s, w.real, 21, CHANNELS));
-      assert_true(untouched(&b, s, vector.momentum, 22, CHANNELS));
+      assert_true(untouched(&b, s, vector.m, 22, CHANNELS));
       lower_flag(&b, s);
     }
     same_reals(&b, "column sums under the flag, stored", stored, CHANNELS, tolerance_of(&b));

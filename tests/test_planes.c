@@ -341,8 +341,7 @@ static void an_update_keeps_the_factor(void **state) {
       MUST(k->synchronize(device));
       double *none = zeros(MANY);
       struct mn_rule sgd = {.rate = device_rate, .momentum = 0.5, .nesterov = nesterov};
-      struct mn_update update = {
-          .w = &w, .momentum = take_reals(&m, none, MANY), .rule = &sgd, .clears = clears};
+      struct mn_update update = {.w = &w, .m = take_reals(&m, none, MANY), .rule = &sgd, .clears = clears};
       struct mn_epilogue e = {.kind = MN_UPDATE, .update = &update};
       void *gradient = take_reals(&m, steps, MANY);
       if (fp16) MUST(k->round(device, &w, 0));

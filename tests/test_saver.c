@@ -196,8 +196,8 @@ static struct values values_of(const struct run *r) {
   for (int i = 0; i < model->count; i++) {
     const struct mn_tensor *t = model->parameters[i];
     out.arrays[i] = download_array(r, t, NULL);
-    if (t->momentum) out.arrays[model->count + i] = download_array(r, t, t->momentum);
-    if (t->squares) out.arrays[2 * model->count + i] = download_array(r, t, t->squares);
+    if (t->update.m) out.arrays[model->count + i] = download_array(r, t, t->update.m);
+    if (t->update.v) out.arrays[2 * model->count + i] = download_array(r, t, t->update.v);
   }
   return out;
 }

@@ -124,7 +124,7 @@ static char *bytes_of(const struct training *t, size_t *size) {
   for (int i = 0; i < t->model->count; i++) {
     const struct mn_tensor *p = t->model->parameters[i];
     size_t bytes = (size_t)mn_tensor_count(p) * device->real;
-    const void *const kept[] = {NULL, p->momentum, p->squares};
+    const void *const kept[] = {NULL, p->update.m, p->update.v};
     for (int k = 0; k < 3; k++) {
       if (k > 0 && !kept[k]) continue;
       assert_non_null(out = realloc(out, *size + bytes));

@@ -143,11 +143,11 @@ static inline mn_status try_to_open(struct run *r, const char *name, const struc
     MUST(mn_tensor_read(from->device, saved, values));
     MUST(mn_tensor_write(r->device, r->model->parameters[i], values));
     copy_scales(r, r->model->parameters[i], from, saved);
-    MUST(mn_device_read(from->device, values, saved->momentum, count));
-    MUST(mn_device_write(r->device, r->model->parameters[i]->momentum, values, count));
-    if (saved->squares) {
-      MUST(mn_device_read(from->device, values, saved->squares, count));
-      MUST(mn_device_write(r->device, r->model->parameters[i]->squares, values, count));
+    MUST(mn_device_read(from->device, values, saved->update.m, count));
+    MUST(mn_device_write(r->device, r->model->parameters[i]->update.m, values, count));
+    if (saved->update.v) {
+      MUST(mn_device_read(from->device, values, saved->update.v, count));
+      MUST(mn_device_write(r->device, r->model->parameters[i]->update.v, values, count));
     }
     free(values);
   }
@@ -242,8 +242,8 @@ static inline void assert_same_parameters(const struct run *a, const struct run 
     double *x = read_values(a->device, t), *y = read_values(b->device, u);
     if (memcmp(x, y, (size_t)mn_tensor_count(t) * sizeof *x) != 0) fail_msg("%s differs", t->name);
     free(x), free(y);
-    assert_same_values(a, b, t->momentum, u->momentum, t);
-    if (t->squares) assert_same_values(a, b, t->squares, u->squares, t);
+    assert_same_values(a, b, t->update.m, u->update.m, t);
+    if (t->update.v) assert_same_values(a, b, t->update.v, u->update.v, t);
   }
 }
 

@@ -64,8 +64,8 @@ static mn_status update_piece(struct mn_device *device, const struct mn_tensor *
   w.low = row_of(w.low, first, t, sizeof *w.low);
   for (int i = 0; i < 2; i++) w.planes[i] = row_of(w.planes[i], first, t, device->plane);
   update.w = &w;
-  update.momentum = row_of(update.momentum, first, t, real);
-  update.squares = row_of(update.squares, first, t, real);
+  update.m = row_of(update.m, first, t, real);
+  update.v = row_of(update.v, first, t, real);
   const struct mn_epilogue apply = {.kind = MN_UPDATE, .update = &update};
   return device->kernels->epilogue(device, row_of(t->gradient, first, t, real), w.rows, w.cols, &apply);
 }
@@ -115,8 +115,8 @@ mn_status mn_replicas_gather(struct mn_device *device, struct mn_tensor *const *
     if (!shares(t)) continue;
     if (t->value.planes[0]) MN_TRY(gather_piece(device, t, t->value.real, device->real, 0, 1));
     MN_TRY(gather_piece(device, t, t->value.low, sizeof *t->value.low, 0, 1));
-    MN_TRY(gather_piece(device, t, t->update.momentum, device->real, 0, 1));
-    MN_TRY(gather_piece(device, t, t->update.squares, device->real, 0, 1));
+    MN_TRY(gather_piece(device, t, t->update.m, device->real, 0, 1));
+    MN_TRY(gather_piece(device, t, t->update.v, device->real, 0, 1));
   }
   return MN_OK;
 }

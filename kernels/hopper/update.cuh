@@ -204,15 +204,15 @@ template <bool Split, enum mn_plane_kind Kind>
 static mn_hopper_launcher *plan_rule(const struct mn_device *device, const struct mn_hopper_product *p,
                                      const struct mn_update *u) {
   if (u->rule->kind == MN_ADAMW) return plan_tile<mn_adamw<float>, 2, Split, Kind>(device, p);
-  return u->momentum ? plan_tile<mn_sgd<float>, 1, Split, Kind>(device, p)
-                     : plan_tile<mn_sgd<float>, 0, Split, Kind>(device, p);
+  return u->m ? plan_tile<mn_sgd<float>, 1, Split, Kind>(device, p)
+              : plan_tile<mn_sgd<float>, 0, Split, Kind>(device, p);
 }
 
 template <enum mn_plane_kind Kind>
 static mn_hopper_launcher *plan_update(const struct mn_device *device, const struct mn_hopper_product *p,
                                        const struct mn_update *u) {
   if (p->form != MN_TN || mn_planes_of(u->w).kind != Kind ||
-      !mn_aligned(16, u->w->real, u->w->planes[0], u->w->planes[1], u->w->low, u->momentum, u->squares))
+      !mn_aligned(16, u->w->real, u->w->planes[0], u->w->planes[1], u->w->low, u->m, u->v))
     return NULL;
   if constexpr (Kind == MN_PLANES_BF16)
     if (u->w->low) return plan_rule<true, Kind>(device, p, u);

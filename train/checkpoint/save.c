@@ -92,8 +92,8 @@ mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *m
 
 void *mn_describe_kept(const struct mn_optimizer *optimizer, const struct mn_tensor *t, int which) {
   const int adamw = optimizer->config.rule == MN_ADAMW;
-  void *const kept[MN_CHECKPOINT_ARRAYS] = {NULL, adamw ? NULL : t->update.momentum,
-                                            adamw ? t->update.momentum : NULL, t->update.squares};
+  void *const kept[MN_CHECKPOINT_ARRAYS] = {NULL, adamw ? NULL : t->update.m, adamw ? t->update.m : NULL,
+                                            t->update.v};
   return kept[which];
 }
 
