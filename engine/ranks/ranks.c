@@ -21,7 +21,7 @@ mn_status mn_ranks_open(struct mn_ranks **out) {
   if (started == 1) return MN_OK;
   struct mn_ranks *ranks = calloc(1, sizeof *ranks);
   if (!ranks) return mn_fail(MN_NO_MEMORY, "no memory for ranks");
-  mn_status status = mn_mpi_open(&ranks->mpi, &ranks->rank, &ranks->size);
+  mn_status status = mn_mpi_open(&ranks->rank, &ranks->size);
   if (status == MN_OK && ranks->size != started)
     status = mn_fail(MN_LIBRARY, "%d processes were started, but %s knows of %d: install the launcher's MPI",
                      started, mn_mpi_version(), ranks->size);
@@ -46,7 +46,7 @@ mn_status mn_ranks_set_grid(struct mn_ranks *ranks, int shards) {
 
 void mn_ranks_close(struct mn_ranks *ranks) {
   if (!ranks) return;
-  mn_mpi_close(ranks->mpi);
+  mn_mpi_close();
   free(ranks);
 }
 
@@ -56,11 +56,11 @@ void mn_ranks_leave(struct mn_ranks *ranks, mn_status status) {
 }
 
 mn_status mn_ranks_allgather(struct mn_ranks *ranks, void *all, const void *mine, size_t bytes) {
-  return ranks ? mn_mpi_allgather(ranks->mpi, 0, all, mine, bytes) : MN_OK;
+  return ranks ? mn_mpi_allgather(0, all, mine, bytes) : MN_OK;
 }
 
 mn_status mn_ranks_broadcast(struct mn_ranks *ranks, void *data, size_t bytes) {
-  return ranks ? mn_mpi_broadcast(ranks->mpi, data, bytes, 0) : MN_OK;
+  return ranks ? mn_mpi_broadcast(data, bytes, 0) : MN_OK;
 }
 
 /* A rank that failed alone would leave the others waiting. */
@@ -115,11 +115,11 @@ mn_status mn_ranks_gather(struct mn_ranks *ranks, void *whole, const void *piece
   if (!ranks || ranks->rank >= ranks->shards.size) return MN_OK;
   int64_t first;
   size_t bytes = (size_t)mn_share(outputs, ranks->rank, ranks->shards.size, &first) * each;
-  if (ranks->rank > 0) return mn_mpi_send(ranks->mpi, piece, bytes, 0);
+  if (ranks->rank > 0) return mn_mpi_send(piece, bytes, 0);
   memcpy(whole, piece, bytes);
   for (int q = 1; q < ranks->shards.size; q++) {
     bytes = (size_t)mn_share(outputs, q, ranks->shards.size, &first) * each;
-    MN_TRY(mn_mpi_receive(ranks->mpi, (char *)whole + (size_t)first * each, bytes, q));
+    MN_TRY(mn_mpi_receive((char *)whole + (size_t)first * each, bytes, q));
   }
   return MN_OK;
 }

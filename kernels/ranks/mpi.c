@@ -35,7 +35,7 @@ struct peer {
   int stands;     /* by its last two answers it waits, in one call */
 };
 
-struct mn_mpi {
+static struct {
   int (*init)(int *count, char ***words, int wanted, int *given);
   int (*finalize)(void);
   int (*abort)(handle comm, int code);
@@ -59,7 +59,7 @@ struct mn_mpi {
   double answered;    /* and when; */
   int calling;        /* the newest is this rank's own, or it waits for the answers to another's */
   double attended;
-};
+} mpi;
 
 /* The launcher's own first: with another's, each process would be alone. */
 static void *load(void) {
@@ -71,61 +71,59 @@ static void *load(void) {
   return library;
 }
 
-/* Fills `out` from the library; returns whether all is there. */
-static int find(struct mn_mpi *out, void *library) {
+/* Fills `mpi` from the library; returns whether all is there. */
+static int find(void *library) {
   const struct {
     const char *name;
     void *to;
-  } functions[] = {{"MPI_Init_thread", &out->init},   {"MPI_Finalize", &out->finalize},
-                   {"MPI_Abort", &out->abort},        {"MPI_Get_library_version", &out->version},
-                   {"MPI_Error_string", &out->error}, {"MPI_Comm_set_errhandler", &out->handler},
-                   {"MPI_Comm_rank", &out->rank},     {"MPI_Comm_size", &out->size},
-                   {"MPI_Comm_split", &out->split},   {"MPI_Iallgather", &out->allgather},
-                   {"MPI_Ialltoall", &out->exchange}, {"MPI_Ibcast", &out->broadcast},
-                   {"MPI_Isend", &out->send},         {"MPI_Irecv", &out->receive},
-                   {"MPI_Test", &out->test},          {"MPI_Iprobe", &out->probe}};
+  } functions[] = {{"MPI_Init_thread", &mpi.init},   {"MPI_Finalize", &mpi.finalize},
+                   {"MPI_Abort", &mpi.abort},        {"MPI_Get_library_version", &mpi.version},
+                   {"MPI_Error_string", &mpi.error}, {"MPI_Comm_set_errhandler", &mpi.handler},
+                   {"MPI_Comm_rank", &mpi.rank},     {"MPI_Comm_size", &mpi.size},
+                   {"MPI_Comm_split", &mpi.split},   {"MPI_Iallgather", &mpi.allgather},
+                   {"MPI_Ialltoall", &mpi.exchange}, {"MPI_Ibcast", &mpi.broadcast},
+                   {"MPI_Isend", &mpi.send},         {"MPI_Irecv", &mpi.receive},
+                   {"MPI_Test", &mpi.test},          {"MPI_Iprobe", &mpi.probe}};
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
     void *found = dlsym(library, functions[i].name);
     if (!found) return 0;
     memcpy(functions[i].to, &found, sizeof found);
   }
-  out->world = (handle)dlsym(library, "ompi_mpi_comm_world");
-  out->byte = (handle)dlsym(library, "ompi_mpi_byte");
-  out->returns = (handle)dlsym(library, "ompi_mpi_errors_return");
-  if (out->world) return 1;
-  out->world = 0x44000000, out->byte = 0x4c00010d, out->returns = 0x54000001; /* MPICH's */
-  out->ignore = (void *)1;
+  mpi.world = (handle)dlsym(library, "ompi_mpi_comm_world");
+  mpi.byte = (handle)dlsym(library, "ompi_mpi_byte");
+  mpi.returns = (handle)dlsym(library, "ompi_mpi_errors_return");
+  if (mpi.world) return 1;
+  mpi.world = 0x44000000, mpi.byte = 0x4c00010d, mpi.returns = 0x54000001; /* MPICH's */
+  mpi.ignore = (void *)1;
   return 1;
 }
 
-/* The library, once for the process; NULL: there is none. */
-static struct mn_mpi *the_library(void) {
-  static struct mn_mpi mpi;
+/* Whether there is a library, which is sought once. */
+static int is_there(void) {
   static int sought, there;
   if (!sought) {
     void *library = load();
-    there = library && find(&mpi, library);
+    there = library && find(library);
     sought = 1;
   }
-  return there ? &mpi : NULL;
+  return there;
 }
 
 const char *mn_mpi_version(void) {
   static char text[ERROR_TEXT];
   int length;
-  struct mn_mpi *mpi = the_library();
-  if (!mpi || mpi->version(text, &length) != 0) return NULL;
+  if (!is_there() || mpi.version(text, &length) != 0) return NULL;
   text[strcspn(text, ",\n")] = 0;
   for (char *c = text; *c; c++)
     if (*c == '\t') *c = ' '; /* MPICH's */
   return text;
 }
 
-static mn_status check(struct mn_mpi *mpi, const char *what, int code) {
+static mn_status check(const char *what, int code) {
   char text[ERROR_TEXT];
   int length = 0;
   if (code == 0) return MN_OK;
-  if (mpi->error(code, text, &length) != 0) snprintf(text, sizeof text, "error %d", code);
+  if (mpi.error(code, text, &length) != 0) snprintf(text, sizeof text, "error %d", code);
   return mn_fail(MN_LIBRARY, "MPI cannot %s: %s", what, text);
 }
 
@@ -155,76 +153,75 @@ void mn_mpi_if_late(void (*say)(void)) {
 }
 
 /* Takes what rank q has sent. */
-static void hear(struct mn_mpi *mpi, int q) {
-  struct peer *p = &mpi->peers[q];
+static void hear(int q) {
+  struct peer *p = &mpi.peers[q];
   for (int there = 0;; there = 0) {
     struct answer heard;
     handle request = 0;
     int done = 0;
-    if (mpi->probe(q, TAG_ROLL, mpi->world, &there, mpi->ignore) != 0 || !there) return;
-    if (mpi->receive(&heard, sizeof heard, mpi->byte, q, TAG_ROLL, mpi->world, &request) != 0) return;
-    while (!done && mpi->test(&request, &done, mpi->ignore) == 0) continue;
+    if (mpi.probe(q, TAG_ROLL, mpi.world, &there, mpi.ignore) != 0 || !there) return;
+    if (mpi.receive(&heard, sizeof heard, mpi.byte, q, TAG_ROLL, mpi.world, &request) != 0) return;
+    while (!done && mpi.test(&request, &done, mpi.ignore) == 0) continue;
     p->stands =
         heard.number == p->heard.number + 1 && heard.calls == p->heard.calls && heard.waits && p->heard.waits;
     p->heard = heard;
   }
 }
 
-static void answer(struct mn_mpi *mpi, int number) {
-  mpi->number = number;
-  mpi->answered = mn_seconds();
-  for (int q = 0; q < mpi->ranks; q++) {
-    struct peer *p = &mpi->peers[q];
+static void answer(int number) {
+  mpi.number = number;
+  mpi.answered = mn_seconds();
+  for (int q = 0; q < mpi.ranks; q++) {
+    struct peer *p = &mpi.peers[q];
     int done = !p->request;
-    if (q == mpi->own || (!done && (mpi->test(&p->request, &done, mpi->ignore) != 0 || !done))) continue;
+    if (q == mpi.own || (!done && (mpi.test(&p->request, &done, mpi.ignore) != 0 || !done))) continue;
     p->sent =
         (struct answer){.number = number, .waits = LOAD(waiting) != MN_WAITS_FOR_NOTHING, .calls = calls};
-    (void)mpi->send(&p->sent, sizeof p->sent, mpi->byte, q, TAG_ROLL, mpi->world, &p->request);
+    (void)mpi.send(&p->sent, sizeof p->sent, mpi.byte, q, TAG_ROLL, mpi.world, &p->request);
   }
 }
 
 /* Judges a roll that this rank has called. A rank that has not answered within a second is missing, and the
  * first rank that did answer ends all; the others give it half a second each. Where all stand, all wait for
  * each other. */
-static void judge(struct mn_mpi *mpi, void (*end)(const char *missing)) {
+static void judge(void (*end)(const char *missing)) {
   int length = 0, before = 0, stand = 1;
   char list[256] = "";
-  for (int q = 0; q < mpi->ranks; q++) {
-    const struct peer *p = &mpi->peers[q];
-    if (q == mpi->own) continue;
-    if (p->heard.number >= mpi->number)
-      before += q < mpi->own, stand &= p->stands;
+  for (int q = 0; q < mpi.ranks; q++) {
+    const struct peer *p = &mpi.peers[q];
+    if (q == mpi.own) continue;
+    if (p->heard.number >= mpi.number)
+      before += q < mpi.own, stand &= p->stands;
     else if (length < 200)
       length += sprintf(list + length, length ? ", %d" : "%d", q);
   }
-  if (mn_seconds() - mpi->answered < 1 + 0.5 * before) return;
+  if (mn_seconds() - mpi.answered < 1 + 0.5 * before) return;
   if (length > 0 || stand) end(list);
   STORE(end_all, NULL); /* all are there, and some get on */
   STORE(calls, calls + 1);
 }
 
 /* Answers the newest roll, of those that others call and of this rank's own. */
-static void attend(struct mn_mpi *mpi) {
+static void attend(void) {
   void (*const end)(const char *) = LOAD(end_all);
-  int newest = mpi->number;
-  for (int q = 0; q < mpi->ranks; q++) {
-    if (q == mpi->own) continue;
-    hear(mpi, q);
-    if (mpi->peers[q].heard.number > newest) newest = mpi->peers[q].heard.number;
+  int newest = mpi.number;
+  for (int q = 0; q < mpi.ranks; q++) {
+    if (q == mpi.own) continue;
+    hear(q);
+    if (mpi.peers[q].heard.number > newest) newest = mpi.peers[q].heard.number;
   }
   /* Several call at a time: one roll is enough, and two would follow too soon to tell that a rank stands. */
-  if (end && !mpi->calling && newest == mpi->number && mn_seconds() - mpi->answered > APART) newest++;
-  mpi->calling = end != NULL;
-  if (newest > mpi->number) answer(mpi, newest);
-  if (end) judge(mpi, end);
+  if (end && !mpi.calling && newest == mpi.number && mn_seconds() - mpi.answered > APART) newest++;
+  mpi.calling = end != NULL;
+  if (newest > mpi.number) answer(newest);
+  if (end) judge(end);
 }
 
 void mn_mpi_attend(enum mn_waiting what) {
-  struct mn_mpi *mpi = the_library();
   STORE(waiting, what);
-  if (mpi && mpi->peers && mn_seconds() - mpi->attended > 0.01) {
-    attend(mpi);
-    mpi->attended = mn_seconds();
+  if (mpi.peers && mn_seconds() - mpi.attended > 0.01) {
+    attend();
+    mpi.attended = mn_seconds();
   }
 }
 
@@ -233,12 +230,12 @@ static void attend_beat(void) {
 }
 
 /* Waits, as a poll, until the request is done that a call has made. */
-static mn_status finish(struct mn_mpi *mpi, const char *what, int code, handle *request) {
+static mn_status finish(const char *what, int code, handle *request) {
   const double began = mn_seconds();
   int done = 0;
   STORE(waiting, MN_WAITS_FOR_RANKS);
   for (int64_t polls = 1; code == 0 && !done; polls++) {
-    code = mpi->test(request, &done, mpi->ignore);
+    code = mpi.test(request, &done, mpi.ignore);
     if (done) break;
     (void)sched_yield();
     if (polls % 16 > 0) continue; /* on busy cores each yield takes milliseconds */
@@ -248,7 +245,7 @@ static mn_status finish(struct mn_mpi *mpi, const char *what, int code, handle *
   late = NULL;
   STORE(waiting, MN_WAITS_FOR_NOTHING);
   STORE(calls, calls + 1);
-  return check(mpi, what, code);
+  return check(what, code);
 }
 
 /* ---- opening ---- */
@@ -262,76 +259,69 @@ static int is_led(void) {
   return 0;
 }
 
-mn_status mn_mpi_open(struct mn_mpi **out, int *rank, int *size) {
+mn_status mn_mpi_open(int *rank, int *size) {
   int given;
-  *out = NULL;
-  struct mn_mpi *mpi = the_library();
-  if (!mpi)
+  if (!is_there())
     return mn_fail(MN_LIBRARY, "several processes were started, but no MPI library is found: install that of "
                                "their launcher (libopenmpi3 or libmpich12), or start one process");
   if (getenv("SLURM_STEP_NUM_TASKS") && !is_led()) /* Open MPI would end the process, with twenty lines */
     return mn_fail(MN_LIBRARY, "srun started several processes, but does not start MPI: srun --mpi=pmix does "
                                "for Open MPI, --mpi=pmi2 for MPICH; srun --mpi=list says which it has");
-  MN_REQUIRE(!mpi->started);
-  MN_TRY(check(mpi, "start", mpi->init(NULL, NULL, THREAD_FUNNELED, &given)));
-  mpi->started = 1;
-  MN_TRY(check(mpi, "return errors", mpi->handler(mpi->world, mpi->returns)));
-  MN_TRY(check(mpi, "tell the rank", mpi->rank(mpi->world, rank)));
-  MN_TRY(check(mpi, "count the ranks", mpi->size(mpi->world, size)));
-  mpi->own = *rank, mpi->ranks = *size;
-  mpi->peers = calloc((size_t)*size, sizeof *mpi->peers);
-  if (!mpi->peers) return mn_fail(MN_NO_MEMORY, "no memory for ranks");
+  MN_REQUIRE(!mpi.started);
+  MN_TRY(check("start", mpi.init(NULL, NULL, THREAD_FUNNELED, &given)));
+  mpi.started = 1;
+  MN_TRY(check("return errors", mpi.handler(mpi.world, mpi.returns)));
+  MN_TRY(check("tell the rank", mpi.rank(mpi.world, rank)));
+  MN_TRY(check("count the ranks", mpi.size(mpi.world, size)));
+  mpi.own = *rank, mpi.ranks = *size;
+  mpi.peers = calloc((size_t)*size, sizeof *mpi.peers);
+  if (!mpi.peers) return mn_fail(MN_NO_MEMORY, "no memory for ranks");
   opener = pthread_self(), process = getpid();
   mn_heartbeat_also(attend_beat);
-  *out = mpi;
   return MN_OK;
 }
 
-void mn_mpi_close(struct mn_mpi *mpi) {
-  if (!mpi) return;
+void mn_mpi_close(void) {
   mn_heartbeat_also(NULL);
-  free(mpi->peers);
-  mpi->peers = NULL;
-  (void)mpi->finalize(); /* nothing is to be done about a failure at the end */
+  free(mpi.peers);
+  mpi.peers = NULL;
+  (void)mpi.finalize(); /* nothing is to be done about a failure at the end */
 }
 
 void mn_mpi_abort(int code) {
-  struct mn_mpi *mpi = the_library();
-  if (mpi && mpi->started) (void)mpi->abort(mpi->world, code);
+  if (mpi.started) (void)mpi.abort(mpi.world, code);
   _Exit(code);
 }
 
 /* MPICH writes an integer to *out, whose other half is then 0. */
-mn_status mn_mpi_split(struct mn_mpi *mpi, mn_mpi_comm *out, int color, int key) {
+mn_status mn_mpi_split(mn_mpi_comm *out, int color, int key) {
   *out = 0;
-  MN_TRY(check(mpi, "divide the ranks", mpi->split(mpi->world, color, key, out)));
-  return check(mpi, "return errors", mpi->handler(*out, mpi->returns));
+  MN_TRY(check("divide the ranks", mpi.split(mpi.world, color, key, out)));
+  return check("return errors", mpi.handler(*out, mpi.returns));
 }
 
-mn_status mn_mpi_allgather(struct mn_mpi *mpi, mn_mpi_comm comm, void *all, const void *mine, size_t bytes) {
+mn_status mn_mpi_allgather(mn_mpi_comm comm, void *all, const void *mine, size_t bytes) {
   MN_REQUIRE(bytes <= MN_MPI_MOST);
   const int count = (int)bytes;
   handle request = 0;
-  if (!comm) comm = mpi->world;
-  return finish(mpi, "gather", mpi->allgather(mine, count, mpi->byte, all, count, mpi->byte, comm, &request),
+  if (!comm) comm = mpi.world;
+  return finish("gather", mpi.allgather(mine, count, mpi.byte, all, count, mpi.byte, comm, &request),
                 &request);
 }
 
-mn_status mn_mpi_alltoall(struct mn_mpi *mpi, mn_mpi_comm comm, void *to_me, const void *of_mine,
-                          size_t bytes) {
+mn_status mn_mpi_alltoall(mn_mpi_comm comm, void *to_me, const void *of_mine, size_t bytes) {
   MN_REQUIRE(bytes <= MN_MPI_MOST);
   const int count = (int)bytes;
   handle request = 0;
-  if (!comm) comm = mpi->world;
-  return finish(mpi, "exchange",
-                mpi->exchange(of_mine, count, mpi->byte, to_me, count, mpi->byte, comm, &request), &request);
+  if (!comm) comm = mpi.world;
+  return finish("exchange", mpi.exchange(of_mine, count, mpi.byte, to_me, count, mpi.byte, comm, &request),
+                &request);
 }
 
-mn_status mn_mpi_broadcast(struct mn_mpi *mpi, void *data, size_t bytes, int from) {
+mn_status mn_mpi_broadcast(void *data, size_t bytes, int from) {
   MN_REQUIRE(bytes <= MN_MPI_MOST);
   handle request = 0;
-  return finish(mpi, "broadcast", mpi->broadcast(data, (int)bytes, mpi->byte, from, mpi->world, &request),
-                &request);
+  return finish("broadcast", mpi.broadcast(data, (int)bytes, mpi.byte, from, mpi.world, &request), &request);
 }
 
 /* Small enough that a slow network moves one in a few seconds, so that calls get on. */
@@ -339,21 +329,20 @@ static int next_piece(size_t left) {
   return left < (16 << 20) ? (int)left : 16 << 20;
 }
 
-mn_status mn_mpi_send(struct mn_mpi *mpi, const void *data, size_t bytes, int to) {
+mn_status mn_mpi_send(const void *data, size_t bytes, int to) {
   for (int piece; bytes > 0; bytes -= (size_t)piece, data = (const char *)data + piece) {
     handle request = 0;
     piece = next_piece(bytes);
-    MN_TRY(finish(mpi, "send", mpi->send(data, piece, mpi->byte, to, TAG_PIECE, mpi->world, &request),
-                  &request));
+    MN_TRY(finish("send", mpi.send(data, piece, mpi.byte, to, TAG_PIECE, mpi.world, &request), &request));
   }
   return MN_OK;
 }
 
-mn_status mn_mpi_receive(struct mn_mpi *mpi, void *data, size_t bytes, int from) {
+mn_status mn_mpi_receive(void *data, size_t bytes, int from) {
   for (int piece; bytes > 0; bytes -= (size_t)piece, data = (char *)data + piece) {
     handle request = 0;
     piece = next_piece(bytes);
-    MN_TRY(finish(mpi, "receive", mpi->receive(data, piece, mpi->byte, from, TAG_PIECE, mpi->world, &request),
+    MN_TRY(finish("receive", mpi.receive(data, piece, mpi.byte, from, TAG_PIECE, mpi.world, &request),
                   &request));
   }
   return MN_OK;

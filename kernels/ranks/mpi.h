@@ -12,16 +12,14 @@
 
 enum { MN_MPI_MOST = 1 << 30 }; /* bytes to each rank in one call */
 
-struct mn_mpi;                 /* opaque */
 typedef uintptr_t mn_mpi_comm; /* some of the ranks; 0: all of them */
 
-/* Loads the library of the launcher that started this process and starts MPI; both happen once in a process,
- * and `*out` is its own until it ends. rank, size: of all processes. MN_LIBRARY: no library, or one whose MPI
- * does not start. */
-MN_C mn_status mn_mpi_open(struct mn_mpi **out, int *rank, int *size);
+/* Loads the library of the launcher that started this process and starts MPI, once in a process. rank, size: of
+ * all processes. MN_LIBRARY: no library, or one whose MPI does not start. */
+MN_C mn_status mn_mpi_open(int *rank, int *size);
 
-/* Ends MPI, which waits for the other ranks; before the process ends. NULL is fine. */
-MN_C void mn_mpi_close(struct mn_mpi *mpi);
+/* Ends MPI, which waits for the other ranks; before the process ends. */
+MN_C void mn_mpi_close(void);
 
 /* Ends every rank's process, as far as the launcher can; it ends with this code. */
 MN_C void mn_mpi_abort(int code) __attribute__((noreturn));
@@ -49,19 +47,17 @@ MN_C const char *mn_mpi_version(void);
 
 /* Those ranks that give the same `color`, in the order of `key`; every rank calls. Freed by mn_mpi_close.
  * MN_LIBRARY. */
-MN_C mn_status mn_mpi_split(struct mn_mpi *mpi, mn_mpi_comm *out, int color, int key);
+MN_C mn_status mn_mpi_split(mn_mpi_comm *out, int color, int key);
 
 /* Each call is made by all ranks of `comm`. `bytes` ≤ MN_MPI_MOST for each rank. MN_LIBRARY.
  * allgather: all[size][bytes] becomes every rank's `mine`.
  * exchange: rank q's to_me[r] becomes rank r's of_mine[q], each [size][bytes].
  * broadcast: data[bytes] becomes rank `from`'s.
  * send, receive: of any size, between two ranks. */
-MN_C mn_status mn_mpi_allgather(struct mn_mpi *mpi, mn_mpi_comm comm, void *all, const void *mine,
-                                size_t bytes);
-MN_C mn_status mn_mpi_alltoall(struct mn_mpi *mpi, mn_mpi_comm comm, void *to_me, const void *of_mine,
-                               size_t bytes);
-MN_C mn_status mn_mpi_broadcast(struct mn_mpi *mpi, void *data, size_t bytes, int from);
-MN_C mn_status mn_mpi_send(struct mn_mpi *mpi, const void *data, size_t bytes, int to);
-MN_C mn_status mn_mpi_receive(struct mn_mpi *mpi, void *data, size_t bytes, int from);
+MN_C mn_status mn_mpi_allgather(mn_mpi_comm comm, void *all, const void *mine, size_t bytes);
+MN_C mn_status mn_mpi_alltoall(mn_mpi_comm comm, void *to_me, const void *of_mine, size_t bytes);
+MN_C mn_status mn_mpi_broadcast(void *data, size_t bytes, int from);
+MN_C mn_status mn_mpi_send(const void *data, size_t bytes, int to);
+MN_C mn_status mn_mpi_receive(void *data, size_t bytes, int from);
 
 #endif

@@ -30,8 +30,8 @@ mn_status mn_ranks_begin_cpu(struct mn_device *device, struct mn_ranks *ranks, s
 mn_status mn_ranks_join_cpu(struct mn_device *device, const struct mn_ranks_id *id) {
   struct mn_ranks *ranks = device->ranks;
   (void)id;
-  MN_TRY(mn_mpi_split(ranks->mpi, &ranks->shards.mpi, ranks->replicas.rank, ranks->shards.rank));
-  return mn_mpi_split(ranks->mpi, &ranks->replicas.mpi, ranks->shards.rank, ranks->replicas.rank);
+  MN_TRY(mn_mpi_split(&ranks->shards.mpi, ranks->replicas.rank, ranks->shards.rank));
+  return mn_mpi_split(&ranks->replicas.mpi, ranks->shards.rank, ranks->replicas.rank);
 }
 
 void mn_ranks_leave_cpu(struct mn_device *device) {
@@ -72,7 +72,7 @@ mn_status mn_allgather_cpu(struct mn_device *device, void *whole, const void *pi
   for (int64_t at = 0; at < rows; at += p.rows) {
     const int64_t count = rows - at < p.rows ? rows - at : p.rows;
     copy_rows(r->staging[0], width, (const char *)piece + (size_t)at * row, row, count, row);
-    MN_TRY(mn_mpi_allgather(r->mpi, r->shards.mpi, r->staging[1], r->staging[0], (size_t)count * width));
+    MN_TRY(mn_mpi_allgather(r->shards.mpi, r->staging[1], r->staging[0], (size_t)count * width));
     divide(r->shards.size, &p, (char *)whole + (size_t)(at * cols) * unit, r->staging[1], count, cols, unit,
            1);
   }
@@ -116,8 +116,7 @@ mn_status mn_reduce_scatter_cpu(struct mn_device *device, void *piece, const voi
     const int64_t count = rows - at < p.rows ? rows - at : p.rows;
     divide(r->shards.size, &p, (char *)whole + (size_t)(at * cols) * unit, r->staging[0], count, cols, unit,
            0);
-    MN_TRY(mn_mpi_alltoall(r->mpi, r->shards.mpi, r->staging[1], r->staging[0],
-                           (size_t)(count * p.widest) * unit));
+    MN_TRY(mn_mpi_alltoall(r->shards.mpi, r->staging[1], r->staging[0], (size_t)(count * p.widest) * unit));
     add_up((char *)piece + (size_t)(at * p.share) * unit, r->staging[1], count, p.share, p.widest,
            r->shards.size, unit);
   }
@@ -137,9 +136,9 @@ static mn_status allreduce(struct mn_device *device, void *data, int64_t count, 
     const size_t bytes = (size_t)share * each;
     char *here = (char *)data + (size_t)at * each;
     memcpy(r->staging[0], here, (size_t)length * each);
-    MN_TRY(mn_mpi_alltoall(r->mpi, t->mpi, r->staging[1], r->staging[0], bytes));
+    MN_TRY(mn_mpi_alltoall(t->mpi, r->staging[1], r->staging[0], bytes));
     add_up(r->staging[0], r->staging[1], 1, share, share, t->size, each);
-    MN_TRY(mn_mpi_allgather(r->mpi, t->mpi, r->staging[1], r->staging[0], bytes));
+    MN_TRY(mn_mpi_allgather(t->mpi, r->staging[1], r->staging[0], bytes));
     if (!unless || !*unless) memcpy(here, r->staging[1], (size_t)length * each);
   }
   return MN_OK;
@@ -162,7 +161,7 @@ mn_status mn_reduce_scatter_rows_cpu(struct mn_device *device, void *data, int64
     const size_t bytes = (size_t)length * each;
     char *from = (char *)data + (size_t)at * each;
     copy_rows(r->staging[0], bytes, from, (size_t)share * each, t->size, bytes);
-    MN_TRY(mn_mpi_alltoall(r->mpi, t->mpi, r->staging[1], r->staging[0], bytes));
+    MN_TRY(mn_mpi_alltoall(t->mpi, r->staging[1], r->staging[0], bytes));
     add_up(from + (size_t)(t->rank * share) * each, r->staging[1], 1, length, length, t->size, each);
   }
   return MN_OK;
@@ -177,7 +176,7 @@ mn_status mn_allgather_rows_cpu(struct mn_device *device, void *data, int64_t co
   for (int64_t at = 0; at < share; at += most) {
     const size_t bytes = (size_t)(share - at < most ? share - at : most) * each;
     char *first = (char *)data + (size_t)at * each;
-    MN_TRY(mn_mpi_allgather(r->mpi, t->mpi, r->staging[1], first + (size_t)(t->rank * share) * each, bytes));
+    MN_TRY(mn_mpi_allgather(t->mpi, r->staging[1], first + (size_t)(t->rank * share) * each, bytes));
     copy_rows(first, (size_t)share * each, r->staging[1], bytes, t->size, bytes);
   }
   return MN_OK;
@@ -197,7 +196,7 @@ mn_status mn_agree_cpu(struct mn_device *device, void *whole, const void *piece,
   struct mn_ranks *r = device->ranks;
   if (whole) MN_TRY(mn_allgather_cpu(device, whole, piece, rows, cols, device->real));
   int *flags = r->staging[0];
-  MN_TRY(mn_mpi_allgather(r->mpi, 0, flags, device->nonfinite, sizeof *flags));
+  MN_TRY(mn_mpi_allgather(0, flags, device->nonfinite, sizeof *flags));
   for (int q = 0; q < r->size; q++)
     if (flags[q]) *device->nonfinite = flags[q];
   return MN_OK;
@@ -208,7 +207,7 @@ mn_status mn_agree_scales_cpu(struct mn_device *device, struct mn_scale *const *
   float *mine = r->staging[0], *all = r->staging[1];
   MN_REQUIRE((int64_t)count * r->size <= MN_RANKS_STAGING / (int64_t)sizeof *all);
   for (int i = 0; i < count; i++) mine[i] = scales[i]->largest;
-  MN_TRY(mn_mpi_allgather(r->mpi, 0, all, mine, (size_t)count * sizeof *mine));
+  MN_TRY(mn_mpi_allgather(0, all, mine, (size_t)count * sizeof *mine));
   for (int i = 0; i < count; i++)
     for (int q = 0; q < r->size; q++) scales[i]->largest = fmaxf(scales[i]->largest, all[q * count + i]);
   return MN_OK;
