@@ -133,7 +133,7 @@ static mn_status read_noted(struct mn_dataset *dataset, int64_t first, int64_t c
 static void a_rank_reads_by_its_share_of_cores(void **state) {
   (void)state;
   enum { RANGES = 64 };
-  struct mn_ranks ranks = {.size = 2};
+  struct mn_ranks ranks = {.all.size = 2};
   const struct mn_device device = {.real = 4, .ranks = &ranks};
   struct mn_range ranges[RANGES];
   struct made m = make(RANGES, 1);

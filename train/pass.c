@@ -97,7 +97,7 @@ mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pas
                        double scale, int input_gradient) {
   if (model->device->ranks)
     return mn_fail(MN_USAGE, "a pass whose batches the caller loads is of one rank; there are %d",
-                   model->device->ranks->size);
+                   model->device->ranks->all.size);
   return open_pass(out, model, kind, rows, rows, scale, input_gradient, mn_tape_input);
 }
 
@@ -219,11 +219,11 @@ static mn_status agree_on_fault(const struct mn_pass *pass, int at, struct mn_fa
   memset(&mine, 0, sizeof mine);
   mine.at = at;
   mine.fault = *fault;
-  all = malloc((size_t)ranks->size * sizeof *all);
+  all = malloc((size_t)ranks->all.size * sizeof *all);
   MN_REQUIRE(all); /* a rank that failed alone would leave the others waiting */
   mn_status status = mn_ranks_allgather(ranks, all, &mine, sizeof mine);
   const struct found *first = NULL;
-  for (int q = 0; q < ranks->size && status == MN_OK; q++)
+  for (int q = 0; q < ranks->all.size && status == MN_OK; q++)
     if (all[q].fault.row >= 0 &&
         (!first || all[q].at < first->at || (all[q].at == first->at && all[q].fault.row < first->fault.row)))
       first = &all[q];

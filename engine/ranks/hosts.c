@@ -31,7 +31,7 @@ static void name_host(char *name, size_t size) {
 mn_status mn_ranks_share_cores(struct mn_ranks *ranks) {
   if (!ranks) return MN_OK;
   const size_t each = sizeof(struct mn_seat);
-  struct mn_seat mine = {.host = ""}, *seats = calloc((size_t)ranks->size, each);
+  struct mn_seat mine = {.host = ""}, *seats = calloc((size_t)ranks->all.size, each);
   MN_REQUIRE(seats); /* a rank that failed alone would leave the others waiting */
   name_host(mine.host, sizeof mine.host);
   if (getenv("NCCL_HOSTID")) snprintf(mine.id, sizeof mine.id, "%s", getenv("NCCL_HOSTID"));
@@ -39,10 +39,10 @@ mn_status mn_ranks_share_cores(struct mn_ranks *ranks) {
     CPU_ZERO(&mine.cores); /* more than a set has */
   mn_status status = mn_ranks_allgather(ranks, seats, &mine, each);
   ranks->neighbours = ranks->local = 0;
-  for (int q = 0; q < ranks->rank; q++)
+  for (int q = 0; q < ranks->all.rank; q++)
     ranks->local += strcmp(seats[q].host, mine.host) == 0 && strcmp(seats[q].id, mine.id) == 0;
-  for (int q = 0; q < ranks->size; q++) ranks->neighbours += strcmp(seats[q].host, seats[0].host) == 0;
-  const int threads = status == MN_OK ? mn_seats_threads(seats, ranks->size, ranks->rank) : 0;
+  for (int q = 0; q < ranks->all.size; q++) ranks->neighbours += strcmp(seats[q].host, seats[0].host) == 0;
+  const int threads = status == MN_OK ? mn_seats_threads(seats, ranks->all.size, ranks->all.rank) : 0;
   ranks->cores = threads;
   free(seats);
   if (threads == 0 || getenv("OMP_NUM_THREADS") || getenv("OPENBLAS_NUM_THREADS")) return status;

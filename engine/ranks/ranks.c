@@ -21,11 +21,11 @@ mn_status mn_ranks_open(struct mn_ranks **out) {
   if (started == 1) return MN_OK;
   struct mn_ranks *ranks = calloc(1, sizeof *ranks);
   if (!ranks) return mn_fail(MN_NO_MEMORY, "no memory for ranks");
-  mn_status status = mn_mpi_open(&ranks->rank, &ranks->size);
-  if (status == MN_OK && ranks->size != started)
+  mn_status status = mn_mpi_open(&ranks->all.rank, &ranks->all.size);
+  if (status == MN_OK && ranks->all.size != started)
     status = mn_fail(MN_LIBRARY, "%d processes were started, but %s knows of %d: install the launcher's MPI",
-                     started, mn_mpi_version(), ranks->size);
-  if (status == MN_OK) status = mn_ranks_set_grid(ranks, ranks->size);
+                     started, mn_mpi_version(), ranks->all.size);
+  if (status == MN_OK) status = mn_ranks_set_grid(ranks, ranks->all.size);
   if (status != MN_OK) {
     free(ranks); /* MPI is left as it is: its end would wait for the others */
     return status;
@@ -36,11 +36,10 @@ mn_status mn_ranks_open(struct mn_ranks **out) {
 
 mn_status mn_ranks_set_grid(struct mn_ranks *ranks, int shards) {
   if (!ranks) return MN_OK;
-  if (shards < 1 || ranks->size % shards)
-    return mn_fail(MN_USAGE, "%d ranks cannot be replicas of %d shards each", ranks->size, shards);
-  ranks->all = (struct mn_team){.rank = ranks->rank, .size = ranks->size};
-  ranks->shards = (struct mn_team){.rank = ranks->rank % shards, .size = shards};
-  ranks->replicas = (struct mn_team){.rank = ranks->rank / shards, .size = ranks->size / shards};
+  if (shards < 1 || ranks->all.size % shards)
+    return mn_fail(MN_USAGE, "%d ranks cannot be replicas of %d shards each", ranks->all.size, shards);
+  ranks->shards = (struct mn_team){.rank = ranks->all.rank % shards, .size = shards};
+  ranks->replicas = (struct mn_team){.rank = ranks->all.rank / shards, .size = ranks->all.size / shards};
   return MN_OK;
 }
 
@@ -51,7 +50,7 @@ void mn_ranks_close(struct mn_ranks *ranks) {
 }
 
 void mn_ranks_leave(struct mn_ranks *ranks, mn_status status) {
-  fprintf(stderr, "minnow: rank %d: %s\n", ranks->rank, mn_message());
+  fprintf(stderr, "minnow: rank %d: %s\n", ranks->all.rank, mn_message());
   mn_mpi_abort((int)status);
 }
 
@@ -65,7 +64,7 @@ mn_status mn_ranks_broadcast(struct mn_ranks *ranks, void *data, size_t bytes) {
 
 /* A rank that failed alone would leave the others waiting. */
 static void *room_of_all(const struct mn_ranks *ranks, size_t each) {
-  void *all = malloc((size_t)ranks->size * each);
+  void *all = malloc((size_t)ranks->all.size * each);
   MN_REQUIRE(all);
   return all;
 }
@@ -74,7 +73,7 @@ mn_status mn_ranks_allreduce_max(struct mn_ranks *ranks, int *value) {
   if (!ranks) return MN_OK;
   int *all = room_of_all(ranks, sizeof *all);
   const mn_status status = mn_ranks_allgather(ranks, all, value, sizeof *all);
-  for (int q = 0; q < ranks->size && status == MN_OK; q++)
+  for (int q = 0; q < ranks->all.size && status == MN_OK; q++)
     if (all[q] > *value) *value = all[q];
   free(all);
   return status;
@@ -97,14 +96,14 @@ mn_status mn_ranks_agree(struct mn_ranks *ranks, mn_status status) {
   } mine = {status, status != MN_OK && *mn_message()}, *all;
   if (!ranks) return status;
   all = room_of_all(ranks, sizeof *all);
-  late.rank = ranks->rank, late.status = status;
+  late.rank = ranks->all.rank, late.status = status;
   if (mine.has_message) mn_mpi_if_late(tell_late);
   MN_TRY(mn_ranks_allgather(ranks, all, &mine, sizeof mine));
   int first = -1; /* that has failed; of these the first that has not told yet */
-  for (int q = 0; q < ranks->size; q++)
+  for (int q = 0; q < ranks->all.size; q++)
     if (all[q].status != MN_OK && (first < 0 || (all[q].has_message && !all[first].has_message))) first = q;
   if (first >= 0) status = all[first].status;
-  const int tells = first == ranks->rank && mine.has_message;
+  const int tells = first == ranks->all.rank && mine.has_message;
   free(all);
   return status == MN_OK || tells ? status : mn_fail(status, "%s", "");
 }
@@ -112,10 +111,10 @@ mn_status mn_ranks_agree(struct mn_ranks *ranks, mn_status status) {
 /* The first replica's ranks are the first ones, and have the shards in order; the others give nothing. */
 mn_status mn_ranks_gather(struct mn_ranks *ranks, void *whole, const void *piece, int64_t outputs,
                           size_t each) {
-  if (!ranks || ranks->rank >= ranks->shards.size) return MN_OK;
+  if (!ranks || ranks->all.rank >= ranks->shards.size) return MN_OK;
   int64_t first;
-  size_t bytes = (size_t)mn_share(outputs, ranks->rank, ranks->shards.size, &first) * each;
-  if (ranks->rank > 0) return mn_mpi_send(piece, bytes, 0);
+  size_t bytes = (size_t)mn_share(outputs, ranks->all.rank, ranks->shards.size, &first) * each;
+  if (ranks->all.rank > 0) return mn_mpi_send(piece, bytes, 0);
   memcpy(whole, piece, bytes);
   for (int q = 1; q < ranks->shards.size; q++) {
     bytes = (size_t)mn_share(outputs, q, ranks->shards.size, &first) * each;

@@ -41,7 +41,7 @@ mn_status mn_ranks_gather(struct mn_ranks *ranks, void *whole, const void *piece
 
 /* Whether this rank prints and writes: the first, or one that is alone. */
 static inline int mn_ranks_first(const struct mn_ranks *ranks) {
-  return !ranks || ranks->rank == 0;
+  return !ranks || ranks->all.rank == 0;
 }
 
 /* What is opened in the device from now on is divided among the ranks (NULL: nothing happens); by every

@@ -197,7 +197,7 @@ mn_status mn_agree_cpu(struct mn_device *device, void *whole, const void *piece,
   if (whole) MN_TRY(mn_allgather_cpu(device, whole, piece, rows, cols, device->real));
   int *flags = r->staging[0];
   MN_TRY(mn_mpi_allgather(0, flags, device->nonfinite, sizeof *flags));
-  for (int q = 0; q < r->size; q++)
+  for (int q = 0; q < r->all.size; q++)
     if (flags[q]) *device->nonfinite = flags[q];
   return MN_OK;
 }
@@ -205,11 +205,11 @@ mn_status mn_agree_cpu(struct mn_device *device, void *whole, const void *piece,
 mn_status mn_agree_scales_cpu(struct mn_device *device, struct mn_scale *const *scales, int count) {
   struct mn_ranks *r = device->ranks;
   float *mine = r->staging[0], *all = r->staging[1];
-  MN_REQUIRE((int64_t)count * r->size <= MN_RANKS_STAGING / (int64_t)sizeof *all);
+  MN_REQUIRE((int64_t)count * r->all.size <= MN_RANKS_STAGING / (int64_t)sizeof *all);
   for (int i = 0; i < count; i++) mine[i] = scales[i]->largest;
   MN_TRY(mn_mpi_allgather(0, all, mine, (size_t)count * sizeof *mine));
   for (int i = 0; i < count; i++)
-    for (int q = 0; q < r->size; q++) scales[i]->largest = fmaxf(scales[i]->largest, all[q * count + i]);
+    for (int q = 0; q < r->all.size; q++) scales[i]->largest = fmaxf(scales[i]->largest, all[q * count + i]);
   return MN_OK;
 }
 

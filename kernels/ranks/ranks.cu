@@ -8,7 +8,7 @@
 mn_status mn_ranks_begin_cuda(struct mn_device *device, struct mn_ranks *ranks, struct mn_ranks_id *id) {
   device->ranks = ranks;
   for (int i = 0; i < 2; i++) MN_TRY(device->kernels->allocate(device, &ranks->staging[i], MN_RANKS_STAGING));
-  return mn_nccl_begin(ranks->rank == 0 ? id : nullptr);
+  return mn_nccl_begin(ranks->all.rank == 0 ? id : nullptr);
 }
 
 mn_status mn_ranks_join_cuda(struct mn_device *device, const struct mn_ranks_id *id) {
@@ -152,7 +152,7 @@ mn_status mn_agree_cuda(struct mn_device *device, void *whole, const void *piece
   const struct mn_ranks *r = device->ranks;
   if (whole) return gather(device, whole, piece, rows, cols, device->real, true);
   for (const struct mn_team *team : {&r->shards, &r->replicas})
-    if (team->peer && team->size == r->size) return mn_peer_agree(device, team);
+    if (team->peer && team->size == r->all.size) return mn_peer_agree(device, team);
   return mn_nccl_agree(&r->all, device->nonfinite, device->cuda->stream);
 }
 

@@ -26,12 +26,11 @@ struct mn_team {
 };
 
 struct mn_ranks {
-  int rank, size;
   const struct mn_rank_kernels *kernels; /* the joined device's */
   int local;                             /* this rank's number on its host, and its GPU's number */
   int neighbours;     /* ranks on the first rank's host; set by mn_ranks_share_cores (engine/ranks/ranks.h) */
   int cores;          /* CPU cores assigned to this rank, set there too; 0 if unknown */
-  struct mn_team all; /* of this size */
+  struct mn_team all; /* the ranks */
   struct mn_team shards;   /* the ranks of this rank's replica */
   struct mn_team replicas; /* the ranks with the same shard, one of each replica */
   void *staging[2];        /* ranks_join's: MN_RANKS_STAGING bytes each in the device's memory */

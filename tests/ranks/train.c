@@ -184,10 +184,11 @@ static mn_status hash(XXH3_state_t *state, const struct mn_model *model, const s
 static mn_status compare_replicas(struct mn_ranks *ranks, uint64_t digest) {
   uint64_t all[64];
   if (!ranks) return MN_OK;
-  MN_REQUIRE(ranks->size <= 64);
+  MN_REQUIRE(ranks->all.size <= 64);
   MN_TRY(mn_ranks_allgather(ranks, all, &digest, sizeof digest));
-  for (int q = 0; q < ranks->size; q++)
-    if (all[q] != digest) return mn_fail(MN_FAILED, "ranks %d and %d have other parameters", ranks->rank, q);
+  for (int q = 0; q < ranks->all.size; q++)
+    if (all[q] != digest)
+      return mn_fail(MN_FAILED, "ranks %d and %d have other parameters", ranks->all.rank, q);
   return MN_OK;
 }
 

@@ -42,7 +42,7 @@ mn_status mn_ranks_meet(struct mn_session *s) {
                           o->resume && o->checkpoint && access(o->checkpoint, R_OK) == 0));
   if (alone) return MN_OK;
   MN_TRY(mn_ranks_open(&s->ranks));
-  mn_watchdog_rank(s->ranks->rank);
+  mn_watchdog_rank(s->ranks->all.rank);
   return MN_OK;
 }
 
@@ -73,7 +73,7 @@ mn_status mn_ranks_compare_options(const struct mn_session *s) {
       const char *here = mn_text_find(both[1].of, both[1].count, name);
       if (!there || !here || strcmp(there, here) != 0)
         status = mn_fail(MN_USAGE, "--%s is %s for rank %d, but %s for rank 0; give all the same", name,
-                         here ? here : none, s->ranks->rank, there ? there : none);
+                         here ? here : none, s->ranks->all.rank, there ? there : none);
     }
   free(both);
   return status;
@@ -86,7 +86,7 @@ mn_status mn_ranks_compare_rows(const struct mn_session *s) {
   mn_status status = MN_OK;
   if (!mn_fingerprint_same(first, s->fingerprint))
     status = mn_fail(MN_BAD_DATA, "%s has other rows for rank %d than for rank 0; give all the same file",
-                     s->options.data, s->ranks->rank);
+                     s->options.data, s->ranks->all.rank);
   return mn_ranks_agree(s->ranks, status);
 }
 
@@ -96,7 +96,7 @@ mn_status mn_ranks_introduce(const struct mn_session *s) {
     char text[512];
   } mine = {.text = ""}, *all;
   if (!s->ranks) return MN_OK;
-  const int size = s->ranks->size;
+  const int size = s->ranks->all.size;
   all = calloc((size_t)size, sizeof *all);
   MN_REQUIRE(all); /* a rank that failed alone would leave the others waiting */
   mine.type = s->device->type;
@@ -120,7 +120,7 @@ mn_status mn_ranks_introduce(const struct mn_session *s) {
  * refused later. */
 static int choose_shards(const struct mn_ranks *ranks, const struct mn_model_config *c) {
   int shards = ranks->neighbours;
-  while (shards > 1 && (ranks->size % shards || c->groups % shards)) shards--;
+  while (shards > 1 && (ranks->all.size % shards || c->groups % shards)) shards--;
   return shards < 1 ? 1 : shards;
 }
 
@@ -138,7 +138,7 @@ static mn_status read_shards(const struct mn_session *s, int size, int *shards) 
 }
 
 mn_status mn_ranks_choose_grid(const struct mn_session *s, const struct mn_model_config *c) {
-  const int size = s->ranks ? s->ranks->size : 1, by_itself = strcmp(s->options.ranks, "auto") == 0;
+  const int size = s->ranks ? s->ranks->all.size : 1, by_itself = strcmp(s->options.ranks, "auto") == 0;
   int shards = by_itself && s->ranks ? choose_shards(s->ranks, c) : 1;
   mn_status status = by_itself ? MN_OK : read_shards(s, size, &shards);
   if (status == MN_OK) status = mn_ranks_set_grid(s->ranks, shards);

@@ -415,7 +415,7 @@ void mn_session_describe(const struct mn_session *s) {
   if (!mn_ranks_first(s->ranks)) return;
   if (s->ranks)
     mn_announce(o, "ranks: %d, by %s; %d shards of every block's groups, %d replicas that share the batch",
-                s->ranks->size, mn_mpi_version(), s->ranks->shards.size, s->ranks->replicas.size);
+                s->ranks->all.size, mn_mpi_version(), s->ranks->shards.size, s->ranks->replicas.size);
   mn_announce_model(s->model, o);
   if (o->data)
     mn_announce(o, "data: %s, %ld rows, %ld to test%s", o->data, (long)s->train->rows,
