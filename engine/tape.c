@@ -1,4 +1,4 @@
-/* Recording, finishing and replaying a tape, and the memory that is freed with it. */
+/* Recording, finishing and running a tape, capturing and launching graphs, and the memory that is freed with it. */
 #include "engine/tape.h"
 
 #include <omp.h>
@@ -40,7 +40,6 @@ mn_status mn_tape_open(struct mn_tape **out, struct mn_device *device, int train
 
 void mn_tape_close(struct mn_tape *tape) {
   if (!tape) return;
-  mn_replay_free(tape->device, &tape->replay);
   for (struct mn_owned *owned = tape->owned, *next; owned; owned = next) {
     next = owned->next;
     if (owned->tensor)
@@ -309,25 +308,51 @@ static mn_status run_all(void *data) {
   return status;
 }
 
-static mn_status replay(void *data) {
-  struct mn_tape *tape = data;
-  return mn_replay_run(tape->device, &tape->replay, run_all, tape);
-}
-
-mn_status mn_tape_issue(struct mn_tape *tape) {
+mn_status mn_tape_step(struct mn_tape *tape) {
   return mn_tape_run(tape, run_all, tape);
 }
 
-mn_status mn_tape_step(struct mn_tape *tape) {
-  MN_REQUIRE(tape->training);
-  /* A step that measures scales differs from the captured graph: run it directly. */
-  int measures = tape->measure && tape->device->scaled;
-  return mn_tape_run(tape, measures ? run_all : replay, tape);
+static mn_status step(void *data) {
+  return mn_tape_step(data);
+}
+
+mn_status mn_tape_replay(struct mn_tape *tape, struct mn_replay *replay) {
+  const int measures = tape->training && tape->measure && tape->device->scaled;
+  return measures ? mn_tape_step(tape) : mn_replay_run(tape->device, replay, step, tape);
+}
+
+/* A capture must be ended even when an operation failed; the operation's error is then the one reported. */
+static mn_status capture(struct mn_device *device, struct mn_graph **out, mn_status (*run)(void *data),
+                         void *data) {
+  const struct mn_kernels *k = device->kernels;
+  MN_TRY(k->graph_begin(device));
+  mn_status status = run(data);
+  if (status == MN_OK) return k->graph_end(device, out);
+  char message[MN_MESSAGE];
+  snprintf(message, sizeof message, "%s", mn_message());
+  struct mn_graph *partial = NULL;
+  if (k->graph_end(device, &partial) == MN_OK) k->graph_free(device, partial);
+  return mn_fail(status, "%s", message);
+}
+
+mn_status mn_replay_run(struct mn_device *device, struct mn_replay *replay, mn_status (*run)(void *data),
+                        void *data) {
+  const struct mn_kernels *k = device->kernels;
+  int first = !replay->ran;
+  replay->ran = 1;
+  if (first || !k->graph_launch) return run(data);
+  if (!replay->graph) MN_TRY(capture(device, &replay->graph, run, data));
+  return k->graph_launch(device, replay->graph);
+}
+
+void mn_replay_free(struct mn_device *device, struct mn_replay *replay) {
+  if (replay->graph) device->kernels->graph_free(device, replay->graph);
+  *replay = (struct mn_replay){0};
 }
 
 mn_status mn_tape_forward(struct mn_tape *tape) {
   tape->measure = 1;
-  return mn_tape_run(tape, tape->training ? forward : replay, tape);
+  return mn_tape_run(tape, forward, tape);
 }
 
 mn_status mn_tape_backward(struct mn_tape *tape) {

@@ -11,7 +11,6 @@
 #ifndef MN_ENGINE_TAPE_H
 #define MN_ENGINE_TAPE_H
 
-#include "engine/replay.h"
 #include "engine/tensor.h"
 
 enum { MN_NODE_INPUTS = 6 };
@@ -92,9 +91,8 @@ struct mn_tape {
   int measure; /* in the next step the scale of each dz is chosen by what this dz holds, which takes
                   passes over memory of their own; else by the last step's. Set for the first step,
                   for forward and backward by themselves, and by who takes a step again */
-  double largest_product;  /* its multiply-adds; a layer that records a product raises it */
-  struct mn_replay replay; /* of the step; or, where the tape does not train, of the forward */
-  struct mn_owned *owned;  /* memory and tensors that are freed with the tape */
+  double largest_product; /* its multiply-adds; a layer that records a product raises it */
+  struct mn_owned *owned; /* memory and tensors that are freed with the tape */
 };
 
 /* An empty tape; `*out` is the caller's. Tensors and nodes recorded on it go with it; parameters and the
@@ -134,18 +132,27 @@ MN_API mn_status mn_tape_record(struct mn_tape *tape, const struct mn_node *node
 MN_API mn_status mn_tape_finish(struct mn_tape *tape);
 
 /* mn_tape_forward runs the recorded operations in order. mn_tape_backward runs their backward in reverse
- * order; it overwrites what the forward saved, so it runs once after each forward. mn_tape_step does both.
- *
- * On CUDA a step, and the forward of a tape that does not train, is captured as one graph at its second run
- * and launched as that graph from then on. Only what lies in device memory may change between runs: the
- * batch, the parameters, the learning rate. */
+ * order; it overwrites what the forward saved, so it runs once after each forward. mn_tape_step does both, or
+ * the forward alone if the tape does not train. */
 MN_API mn_status mn_tape_forward(struct mn_tape *tape);
 MN_API mn_status mn_tape_backward(struct mn_tape *tape);
 MN_API mn_status mn_tape_step(struct mn_tape *tape);
 
-/* What a step consists of, or the forward where the tape does not train, without a graph: for a caller who
- * captures several, each on other memory, and replays them (engine/replay.h). */
-MN_API mn_status mn_tape_issue(struct mn_tape *tape);
+/* Work that is given again and again: as one CUDA graph if there are graphs, else call by call. */
+struct mn_replay {
+  struct mn_graph *graph; /* NULL before the second run, and on the CPU */
+  int ran;                /* the libraries have chosen their algorithms for this work; set by the first run */
+};
+
+/* Gives the device the work of run(data): the first time by calling it, the second time captured as a graph
+ * (kernels/stream.h says what may be captured), from then on as that graph, without calling it. The work must
+ * be the same each time, on the same memory: the batch, the parameters and the learning rate lie there. */
+MN_API mn_status mn_replay_run(struct mn_device *device, struct mn_replay *replay,
+                               mn_status (*run)(void *data), void *data);
+MN_API void mn_replay_free(struct mn_device *device, struct mn_replay *replay);
+
+/* mn_tape_step in this way, except that a step that measures scales is run directly. */
+MN_API mn_status mn_tape_replay(struct mn_tape *tape, struct mn_replay *replay);
 
 /* For an operation's backward: applies the sink of `node`'s output to the output's stored gradient. Does
  * nothing where the output has one consumer, whose GEMM has applied the sink. */

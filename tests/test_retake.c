@@ -54,7 +54,7 @@ static void step_by_hand(struct run *r, int64_t measured) {
                                  : mn_numbers_floats(y, s->batch * width)));
     if (k == measured) MUST(mn_model_measure(r->model));
     pass->tape->measure = k == measured;
-    MUST(mn_tape_issue(pass->tape));
+    MUST(mn_tape_step(pass->tape));
     MUST(r->device->kernels->synchronize(r->device));
   }
   MUST(mn_optimizer_step(r->optimizer, pass->tape));

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "engine/replay.h"
 #include "engine/thread.h"
 #include "kernels/clock.h"
 
@@ -114,10 +113,6 @@ static mn_status write_planes(struct mn_evaluator *e, int training) {
   return MN_OK;
 }
 
-static mn_status issue(void *data) {
-  return mn_tape_issue(((struct mn_pass *)data)->tape);
-}
-
 /* Gives the device the forward over the next rows. *pass gets the pass that it uses, *buffer the number of
  * its result. Batches that are not gathered are each in other memory, so no graph is captured. */
 static mn_status forward(struct mn_evaluator *e, int64_t first, struct mn_pass **pass, int *buffer) {
@@ -133,10 +128,8 @@ static mn_status forward(struct mn_evaluator *e, int64_t first, struct mn_pass *
   e->rows[*buffer] = batch;
   MN_TRY(mn_pass_set(*pass, &batch));
   (*pass)->tape->results = &e->results[*buffer].loss;
-  if (*pass == e->full)
-    MN_TRY(mn_replay_run(device, &e->replay[*buffer], issue, *pass));
-  else
-    MN_TRY(issue(*pass));
+  struct mn_tape *tape = (*pass)->tape;
+  MN_TRY(*pass == e->full ? mn_tape_replay(tape, &e->replay[*buffer]) : mn_tape_step(tape));
   return k->ahead_used(device, e->unread, (*pass)->tape->nonfinite, sizeof *e->unread);
 }
 

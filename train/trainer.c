@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "engine/replay.h"
 #include "kernels/clock.h"
 #include "kernels/ranks/ranks.h"
 #include "kernels/text.h"
@@ -224,7 +223,7 @@ static mn_status give_batches(void *data) {
     mn_optimizer_at(t->optimizer, l->device_rates[i], &l->results[i].norm);
     tape->results = &l->results[i].loss;
     tape->mark = mark_of(l, i);
-    MN_TRY(mn_tape_issue(tape));
+    MN_TRY(mn_tape_step(tape));
     if (l->updates) MN_TRY(mn_optimizer_step(t->optimizer, tape));
   }
   return MN_OK;

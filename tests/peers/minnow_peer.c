@@ -22,6 +22,7 @@ struct minnow_peer {
   struct mn_model *model;         /* FORWARD, STEP */
   struct mn_optimizer *optimizer; /* STEP */
   struct mn_pass *pass;
+  struct mn_replay replay;
   struct mn_tensor *left, *right;    /* PRODUCT_… */
   void *from, *into;                 /* COPY; where a product is stored */
   void *floats[MN_MODEL_PARAMETERS]; /* of weights that the model keeps split: taken by the first cold cast */
@@ -32,7 +33,7 @@ struct minnow_peer {
  * library, but "product", which is x*W^T by whatever GEMM a forward takes. `*out` is the caller's, for
  * minnow_peer_close. */
 MN_API int minnow_peer_open(struct minnow_peer **out, const char *what, const int64_t *shape, int numbers,
-                            const char *where, const char *precision);
+                            const char *device, const char *precision);
 MN_API void minnow_peer_close(struct minnow_peer *peer); /* NULL is fine */
 MN_API int minnow_peer_call(struct minnow_peer *peer);
 MN_API int minnow_peer_sync(struct minnow_peer *peer);
@@ -128,6 +129,7 @@ int minnow_peer_open(struct minnow_peer **out, const char *what, const int64_t *
 
 void minnow_peer_close(struct minnow_peer *p) {
   if (!p) return;
+  if (p->device) mn_replay_free(p->device, &p->replay);
   mn_pass_close(p->pass);
   mn_optimizer_close(p->optimizer);
   mn_model_close(p->model);
@@ -147,10 +149,9 @@ int minnow_peer_call(struct minnow_peer *p) {
   static const enum mn_form forms[WHATS] = {
       [PRODUCT_NT] = MN_NT, [PRODUCT_NN] = MN_NN, [PRODUCT_TN] = MN_TN, [PRODUCT_OWN] = MN_NT};
   struct mn_device *device = p->device;
-  if (p->what == FORWARD) return mn_tape_forward(p->pass->tape);
-  if (p->what == STEP) {
-    MN_TRY(mn_tape_step(p->pass->tape));
-    return mn_optimizer_step(p->optimizer, p->pass->tape);
+  if (p->what == FORWARD || p->what == STEP) {
+    MN_TRY(mn_tape_replay(p->pass->tape, &p->replay));
+    return p->what == STEP ? mn_optimizer_step(p->optimizer, p->pass->tape) : MN_OK;
   }
   if (p->what == COPY) return p->device->kernels->copy(device, p->into, p->from, COPIED_BYTES);
   struct mn_epilogue store = {.kind = MN_STORE, .into = p->into};
