@@ -115,14 +115,10 @@ mn_status mn_tape_scale(struct mn_tape *tape, struct mn_scale **out);
 MN_API mn_status mn_tape_tensor(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
                                 int64_t cols);
 
-/* The same for a tensor that the host writes before a step (a batch): it always has its real form. */
+/* The same for a tensor that the host writes before a step (a batch): it always has its real form. If the caller
+ * sets `outside`, its memory is the caller's: before each run the forms that are read point to it. */
 MN_API mn_status mn_tape_input(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
                                int64_t cols);
-
-/* The same for a tensor whose memory is the caller's: before each run its value's forms point to it, those
- * that are read. */
-MN_API mn_status mn_tape_outside(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
-                                 int64_t cols);
 
 /* Appends `node` (copied) to the tape. */
 MN_API mn_status mn_tape_record(struct mn_tape *tape, const struct mn_node *node);

@@ -20,7 +20,7 @@ struct mn_tensor {
   struct mn_update update; /* what a MN_UPDATE sink points at; its m and v are the tensor's */
   int uses, stored;        /* on the tape being finished: its consumers; whether `gradient` holds their sum */
   int keep;                /* the real form is kept, whatever the consumers read */
-  int outside;             /* the value's memory is another's (mn_tape_outside) */
+  int outside;             /* the value's memory is another's (mn_tape_input) */
   int summed; /* of a parameter that has no shares: the tape adds up the replicas' stored gradients */
   /* Whose collectives reach the gradient and the forms that GEMMs read. MN_WITH_REPLICAS for a parameter if
    * each of several replicas can have a share of its rows. */

@@ -29,12 +29,9 @@ static mn_status record_layers(struct mn_pass *pass, int count) {
   return MN_OK;
 }
 
-typedef mn_status input_function(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
-                                 int64_t cols);
-
-/* input: mn_tape_input, or mn_tape_outside where the batch is in memory of the caller's. */
+/* outside: the batch is in memory of the caller's. */
 static mn_status record(struct mn_pass *pass, enum mn_pass_kind kind, double scale, int input_gradient,
-                        input_function *input) {
+                        int outside) {
   const struct mn_model *m = pass->model;
   const struct mn_model_config *c = &m->config;
   const struct mn_layer *last = &m->layers[m->depth - 1];
@@ -43,12 +40,14 @@ static mn_status record(struct mn_pass *pass, enum mn_pass_kind kind, double sca
   int mse = has_loss && c->loss == MN_LOSS_MSE, cross_entropy = has_loss && c->loss == MN_LOSS_CROSS_ENTROPY;
   int fused = mse && kind == MN_PASS_TRAIN && last->kind->record_mse && last->plan == MN_PLAN_BLOCK;
   pass->reads_y = has_loss;
-  MN_TRY(input(tape, &pass->x, "the input", pass->rows, c->inputs));
+  MN_TRY(mn_tape_input(tape, &pass->x, "the input", pass->rows, c->inputs));
+  pass->x->outside = outside;
   pass->x->needs_gradient = input_gradient;
   pass->targets = fused ? last->outputs : mn_model_outputs(c);
   pass->first_target = fused ? last->first : 0;
-  if (mse) MN_TRY(input(tape, &pass->target, "the target", pass->rows, pass->targets));
-  if (cross_entropy && input == mn_tape_input)
+  if (mse) MN_TRY(mn_tape_input(tape, &pass->target, "the target", pass->rows, pass->targets));
+  if (mse) pass->target->outside = outside;
+  if (cross_entropy && !outside)
     MN_TRY(mn_tape_device(tape, (void **)&pass->labels, pass->rows, sizeof(int32_t)));
   MN_TRY(record_layers(pass, m->depth - fused));
   if (kind == MN_PASS_FORWARD) pass->y->operand = 1;
@@ -67,7 +66,7 @@ static mn_status record(struct mn_pass *pass, enum mn_pass_kind kind, double sca
 
 /* rows: this rank's, of a batch of `batch`. */
 static mn_status open_pass(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind, int64_t rows,
-                           int64_t batch, double scale, int input_gradient, input_function *input) {
+                           int64_t batch, double scale, int input_gradient, int outside) {
   *out = NULL;
   if (rows < 1) return mn_fail(MN_USAGE, "a batch of %ld rows: at least 1 is needed", (long)rows);
   const struct mn_clipping *clipping = kind == MN_PASS_TRAIN ? model->clipping : NULL;
@@ -84,7 +83,7 @@ static mn_status open_pass(struct mn_pass **out, struct mn_model *model, enum mn
       mn_tape_open(&pass->tape, model->device, kind == MN_PASS_TRAIN || kind == MN_PASS_SEEDED);
   if (status == MN_OK) pass->tape->clipping = clipping;
   if (status == MN_OK && pass->tape->ranks) pass->tape->ranks->divided = rows < batch;
-  if (status == MN_OK) status = record(pass, kind, scale, input_gradient, input);
+  if (status == MN_OK) status = record(pass, kind, scale, input_gradient, outside);
   if (status != MN_OK) {
     mn_pass_close(pass);
     return status;
@@ -98,14 +97,14 @@ mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pas
   if (model->device->ranks)
     return mn_fail(MN_USAGE, "a pass whose batches the caller loads is of one rank; there are %d",
                    model->device->ranks->all.size);
-  return open_pass(out, model, kind, rows, rows, scale, input_gradient, mn_tape_input);
+  return open_pass(out, model, kind, rows, rows, scale, input_gradient, 0);
 }
 
 mn_status mn_pass_open_outside(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind,
                                int64_t rows, double scale) {
   int64_t first;
   const int64_t own = mn_own_rows(model->device->ranks, rows, &first);
-  return open_pass(out, model, kind, own, rows, scale, 0, mn_tape_outside);
+  return open_pass(out, model, kind, own, rows, scale, 0, 1);
 }
 
 void mn_pass_close(struct mn_pass *pass) {
@@ -275,7 +274,7 @@ mn_status mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, 
   struct mn_pass *pass;
   *out = (struct mn_fault){.row = -1};
   enum mn_pass_kind kind = batch->y ? MN_PASS_EXPLAIN : MN_PASS_EXPLAIN_PREDICT;
-  MN_TRY(open_pass(&pass, model, kind, batch->rows, batch->rows, 1, 0, mn_tape_outside));
+  MN_TRY(open_pass(&pass, model, kind, batch->rows, batch->rows, 1, 0, 1));
   mn_status status = explain_whole(pass, batch, out);
   mn_pass_close(pass);
   return status;
