@@ -42,7 +42,7 @@ struct mn_clipping {
   int64_t rows;         /* of the tape's batch */
   double *scale, *norm; /* on the device, or norm as mn_tape.results; what mn_clip writes */
   double *squares;      /* on the device: the nodes' parts */
-  double *scratch;      /* what mn_dot needs */
+  double *scratch;      /* what mn_reduce needs */
   void *grams; /* mn_block_grams writes here (layers/layer.h), for the layer with the most channels */
 };
 

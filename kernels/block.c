@@ -302,6 +302,5 @@ mn_status MN_CPU(mn_column_sums)(struct mn_device *device, void *sums, int64_t c
       for (int64_t c = 0; c < channels; c++) total[c] += total[k * channels + c];
     MN_TRY(MN_CPU(mn_epilogue)(device, total, 1, channels, sinks[i]));
   }
-  if (!loss) return MN_OK;
-  return MN_CPU(mn_reduce)(device, loss->out, loss->scratch, loss->parts, loss->count, loss->factor);
+  return loss ? MN_CPU(mn_reduce)(device, loss) : MN_OK;
 }

@@ -48,23 +48,21 @@ typedef mn_status mn_cross_entropy_gradient_function(struct mn_device *device, v
                                                      const int32_t *labels, int64_t rows, int64_t cols,
                                                      double scale, int add);
 
-/* *out = factor·Σ parts[0 … count), added in double, in a fixed order: 4096 at a time, then those sums. A sum
- * that is not finite sets the nonfinite flag. `scratch`, mn_reduce_scratch(count) doubles, is in the device's
- * memory; `out`, one double, there or in memory of allocate_host. */
+/* *out = factor·Σ parts[i] or, if `others` is not NULL, factor·Σ parts[i]·others[i], 0 ≤ i < count, added in double,
+ * in a fixed order: 4096 at a time, then those sums. A sum that is not finite sets the nonfinite flag. `scratch`,
+ * mn_reduce_scratch(count) doubles, is in the device's memory; `out`, one double, there or in memory of
+ * allocate_host. */
 enum { MN_REDUCE_SPAN = 4096 };
 static inline int64_t mn_reduce_scratch(int64_t count) {
   return (count + MN_REDUCE_SPAN - 1) / MN_REDUCE_SPAN;
 }
-typedef mn_status mn_reduce_function(struct mn_device *device, double *out, double *scratch,
-                                     const void *parts, int64_t count, double factor);
-
-/* mn_reduce's arguments, for a sum that is computed in another kernel's launch (mn_column_sums). */
 struct mn_reduction {
   double *out, *scratch;
-  const void *parts;
+  const void *parts, *others; /* which may be one */
   int64_t count;
   double factor;
 };
+typedef mn_status mn_reduce_function(struct mn_device *device, const struct mn_reduction *reduction);
 
 /* The epilogues over a matrix in memory: store, add, update, and the block's forward, forward with loss and
  * backward.
@@ -95,11 +93,6 @@ typedef mn_status mn_column_sums_function(struct mn_device *device, void *sums, 
                                           const struct mn_reduction *loss);
 
 /* ---- clipping; the update itself is the MN_UPDATE epilogue ---- */
-
-/* *out = Σ a·b, in double, in a fixed order (as mn_reduce), of two vectors that may be one; scratch:
- * mn_reduce_scratch(count) doubles. */
-typedef mn_status mn_dot_function(struct mn_device *device, double *out, double *scratch, const void *a,
-                                  const void *b, int64_t count);
 
 /* *norm = √max(0, Σ squares[0 … count)) and *scale = min(1, max_norm/(norm + 1e-6)), as
  * torch.nn.utils.clip_grad_norm_ has them. A norm that is not finite sets the nonfinite flag. All in the
@@ -154,7 +147,6 @@ typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const
   REAL(cross_entropy)                                                                                        \
   REAL(cross_entropy_gradient)                                                                               \
   REAL(reduce)                                                                                               \
-  REAL(dot)                                                                                                  \
   REAL(clip)                                                                                                 \
   REAL(add)                                                                                                  \
   REAL(round)                                                                                                \

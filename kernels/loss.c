@@ -72,19 +72,19 @@ mn_status MN_CPU(mn_cross_entropy_gradient)(struct mn_device *device, void *dy, 
   return MN_OK;
 }
 
-mn_status MN_CPU(mn_reduce)(struct mn_device *device, double *out, double *scratch, const void *parts,
-                            int64_t count, double factor) {
-  const real *p = parts;
-  int64_t spans = mn_reduce_scratch(count);
+mn_status MN_CPU(mn_reduce)(struct mn_device *device, const struct mn_reduction *r) {
+  const real *u = r->parts, *v = r->others;
+  const int64_t count = r->count, spans = mn_reduce_scratch(count);
 #pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
   for (int64_t s = 0; s < spans; s++) {
     double sum = 0;
-    for (int64_t i = s * MN_REDUCE_SPAN; i < count && i < (s + 1) * MN_REDUCE_SPAN; i++) sum += (double)p[i];
-    scratch[s] = sum;
+    for (int64_t i = s * MN_REDUCE_SPAN; i < count && i < (s + 1) * MN_REDUCE_SPAN; i++)
+      sum += v ? (double)u[i] * v[i] : (double)u[i];
+    r->scratch[s] = sum;
   }
   double sum = 0;
-  for (int64_t s = 0; s < spans; s++) sum += scratch[s];
+  for (int64_t s = 0; s < spans; s++) sum += r->scratch[s];
   if (!isfinite(sum)) mn_raise(device);
-  *out = factor * sum;
+  *r->out = r->factor * sum;
   return MN_OK;
 }

@@ -166,8 +166,9 @@ mn_status mn_cuda_cross_entropy_gradient<Real>::run(struct mn_device *device, vo
 MN_CUDA_INSTANTIATE(cross_entropy_gradient);
 
 template <typename Real>
-mn_status mn_cuda_reduce<Real>::run(struct mn_device *device, double *out, double *scratch, const void *parts,
-                                    int64_t count, double factor) {
-  return mn_cuda_sum<false, Real>(device, out, scratch, parts, NULL, count, factor);
+mn_status mn_cuda_reduce<Real>::run(struct mn_device *device, const struct mn_reduction *reduction) {
+  const mn_summands<Real> s = mn_summands_of<Real>(device, reduction);
+  return mn_cuda_launch("reduce", device, s.spans, 1,
+                        s.others ? mn_sum_kernel<true, Real> : mn_sum_kernel<false, Real>, s);
 }
 MN_CUDA_INSTANTIATE(reduce);

@@ -23,7 +23,7 @@ static inline mn_summands<Real> mn_summands_of(struct mn_device *device, const s
           r->scratch,
           device->cuda->spans_done,
           static_cast<const Real *>(r->parts),
-          NULL,
+          static_cast<const Real *>(r->others),
           r->count,
           mn_cuda_grid(r->count, MN_REDUCE_SPAN),
           r->factor,
@@ -74,15 +74,6 @@ static __device__ void mn_sum_span(const mn_summands<Real> &s, unsigned span) {
 template <bool Products, typename Real>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS) mn_sum_kernel(const mn_summands<Real> s) {
   mn_sum_span<Products>(s, blockIdx.x);
-}
-
-template <bool Products, typename Real>
-static mn_status mn_cuda_sum(struct mn_device *device, double *out, double *scratch, const void *values,
-                             const void *others, int64_t count, double factor) {
-  const struct mn_reduction reduction = {out, scratch, values, count, factor};
-  mn_summands<Real> s = mn_summands_of<Real>(device, &reduction);
-  s.others = static_cast<const Real *>(others);
-  return mn_cuda_launch("reduce", device, s.spans, 1, mn_sum_kernel<Products, Real>, s);
 }
 
 #endif

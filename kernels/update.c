@@ -61,23 +61,6 @@ void MN_CPU(mn_rule)(struct mn_device *device, const struct mn_update *update, v
   if (update->clears) memset(gradient, 0, (size_t)count * sizeof(real));
 }
 
-mn_status MN_CPU(mn_dot)(struct mn_device *device, double *out, double *scratch, const void *a, const void *b,
-                         int64_t count) {
-  (void)device;
-  const real *u = a, *v = b;
-  int64_t spans = mn_reduce_scratch(count);
-#pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
-  for (int64_t s = 0; s < spans; s++) {
-    double sum = 0;
-    for (int64_t i = s * MN_REDUCE_SPAN; i < count && i < (s + 1) * MN_REDUCE_SPAN; i++)
-      sum += (double)u[i] * v[i];
-    scratch[s] = sum;
-  }
-  *out = 0;
-  for (int64_t s = 0; s < spans; s++) *out += scratch[s];
-  return MN_OK;
-}
-
 mn_status MN_CPU(mn_clip)(struct mn_device *device, double *scale, double *norm, const double *squares,
                           int64_t count, double max_norm) {
   double sum = 0;

@@ -1,7 +1,6 @@
 /* Updates on CUDA: the one pass of an update over a weight's forms and its moments, the global gradient norm
  * and the clipping scale. */
 #include "kernels/planes.cuh"
-#include "kernels/reduce.cuh"
 #include "kernels/rule.cuh"
 
 /* The flag is loaded together with the data and only guards the stores, so that no load waits for it. */
@@ -79,10 +78,3 @@ mn_status mn_cuda_clip<Real>::run(struct mn_device *device, double *scale, doubl
                         squares, count, max_norm);
 }
 MN_CUDA_INSTANTIATE(clip);
-
-template <typename Real>
-mn_status mn_cuda_dot<Real>::run(struct mn_device *device, double *out, double *scratch, const void *a,
-                                 const void *b, int64_t count) {
-  return mn_cuda_sum<true, Real>(device, out, scratch, a, b, count, 1);
-}
-MN_CUDA_INSTANTIATE(dot);

@@ -73,9 +73,7 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   if (saved->gathered)
     MN_TRY(tape->device->ranks->kernels->allgather(tape->device, saved->gathered, b->loss_parts, b->rows,
                                                    saved->loss.count / b->rows, tape->device->real));
-  const struct mn_reduction *loss = &saved->loss;
-  return tape->device->kernels->reduce(tape->device, loss->out, loss->scratch, loss->parts, loss->count,
-                                       loss->factor);
+  return tape->device->kernels->reduce(tape->device, &saved->loss);
 }
 
 /* Finishes the column sums (db, dgamma, dbeta), on the tape's branch: dW's GEMM does not read them, so the
@@ -137,10 +135,15 @@ mn_status mn_block_grams(struct mn_device *device, const struct mn_operand *dz, 
   return device->kernels->column_sums(device, sums, mn_chunks(dz->rows), dz->cols, sinks, NULL);
 }
 
+static mn_status append_square(struct mn_device *device, const struct mn_clipping *c, int64_t *count,
+                               const void *a, const void *b, int64_t length) {
+  const struct mn_reduction square = {&c->squares[(*count)++], c->scratch, a, b, length, 1};
+  return device->kernels->reduce(device, &square);
+}
+
 /* One square for the weight's gradient, and one for all vectors'. */
 static mn_status square(struct mn_tape *tape, struct mn_node *node, const struct mn_clipping *c,
                         int64_t *count) {
-  const struct mn_kernels *k = tape->device->kernels;
   struct mn_device *device = tape->device;
   struct saved *saved = node->saved;
   const struct mn_block *b = &saved->block;
@@ -149,9 +152,9 @@ static mn_status square(struct mn_tape *tape, struct mn_node *node, const struct
   const int64_t product = b->rows * b->rows, sums = (wanted[0] + wanted[1] + wanted[2]) * b->channels;
   char *grams = c->grams, *behind = grams + (size_t)product * device->real;
   MN_TRY(mn_block_grams(device, &saved->dz, weight ? &node->inputs[X]->value : NULL, b->sums, wanted, grams));
-  if (weight) MN_TRY(k->dot(device, &c->squares[(*count)++], c->scratch, grams, behind, product));
+  if (weight) MN_TRY(append_square(device, c, count, grams, behind, product));
   if (weight) grams = behind + (size_t)product * device->real;
-  return sums ? k->dot(device, &c->squares[(*count)++], c->scratch, grams, grams, sums) : MN_OK;
+  return sums ? append_square(device, c, count, grams, grams, sums) : MN_OK;
 }
 
 /* dz's planes and their scale: the weight's, which a checkpoint keeps, unless several nodes share it. */

@@ -8,7 +8,7 @@ struct saved {
   double scale;
   int32_t *const *labels; /* NULL: mse */
   void *parts, *correct;  /* [N] */
-  double *scratch;        /* of mn_reduce */
+  double *scratch;        /* of mn_reduction */
 };
 
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
@@ -17,14 +17,16 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
   const struct mn_operand *y = &node->inputs[Y]->value;
   const double rows = (double)y->rows * mn_tape_replicas(tape); /* of the batch */
+  const double terms = saved->labels ? rows : rows * (double)y->cols;
+  struct mn_reduction sum = {tape->results, saved->scratch, saved->parts, NULL, y->rows, 1 / terms};
   if (!saved->labels) {
     MN_TRY(k->mse(device, saved->parts, y->real, node->inputs[TARGET]->value.real, y->rows, y->cols));
-    return k->reduce(device, tape->results, saved->scratch, saved->parts, y->rows,
-                     1 / (rows * (double)y->cols));
+    return k->reduce(device, &sum);
   }
   MN_TRY(k->cross_entropy(device, saved->parts, saved->correct, y->real, *saved->labels, y->rows, y->cols));
-  MN_TRY(k->reduce(device, tape->results, saved->scratch, saved->parts, y->rows, 1 / rows));
-  return k->reduce(device, tape->results + 1, saved->scratch, saved->correct, y->rows, 1);
+  MN_TRY(k->reduce(device, &sum));
+  sum = (struct mn_reduction){tape->results + 1, saved->scratch, saved->correct, NULL, y->rows, 1};
+  return k->reduce(device, &sum);
 }
 
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {

@@ -207,7 +207,7 @@ mutant "column sums: a chunk left out" $b 'for (int64_t k = 1; k < chunks; k++)'
 mutant "fused loss: factor 2 dropped" $b '(real)(2 * b->scale /' '(real)(b->scale /'
 mutant "fused loss: sign of the target" $b 'normalised(g, ops, c)) - g->target[c];' \
   'normalised(g, ops, c)) + g->target[c];'
-mutant "column sums: the loss beside them dropped" $b 'if (!loss) return MN_OK;' 'return MN_OK;'
+mutant "column sums: the loss beside them dropped" $b 'return loss ? MN_CPU(mn_reduce)(device, loss) : MN_OK;' 'return MN_OK;'
 mutant "flag: not raised" $b 'if (bad) mn_raise(device);' ''
 
 l=kernels/loss.c
@@ -221,7 +221,7 @@ mutant "cross-entropy: last of equal ones" $l 'if (y[k] > y[*largest])' 'if (y[k
 mutant "cross-entropy gradient: sign of the label" $l '(probability - (k == labels[n]))' '(probability + (k == labels[n]))'
 mutant "cross-entropy gradient: label dropped" $l '(probability - (k == labels[n]))' 'probability'
 mutant "cross-entropy gradient: sum, not mean" $l '(real)(scale / (double)rows)' '(real)scale'
-mutant "reduce: factor dropped" $l '*out = factor * sum;' '*out = sum;'
+mutant "reduce: factor dropped" $l '*r->out = r->factor * sum;' '*r->out = sum;'
 mutant "reduce: flag not raised" $l 'if (!isfinite(sum)) mn_raise(device);' ''
 mutant "flag: the last mark stays" kernels/real.h 'if (*device->nonfinite == 0) ' ''
 mutant "flag: no mark" kernels/real.h '= device->mark;' '= 1;'
@@ -256,7 +256,7 @@ mutant "adamw: squares are not saved" train/checkpoint/save.c 't->update.v}' 'NU
 mutant "clip: never" $u 'max_norm / (*norm + 1e-6) < 1 ?' 'max_norm / (*norm + 1e-6) < 0 ?'
 mutant "clip: norm of norms" $u '0 : sqrt(sum);' '0 : sum;'
 mutant "clip: the root of less than 0" $u 'sum < 0 ? 0 : sqrt(sum)' 'sqrt(sum)'
-mutant "dot: of the first with itself" $u '(double)u[i] * v[i]' '(double)u[i] * u[i]'
+mutant "dot: of the first with itself" kernels/loss.c '(double)u[i] * v[i]' '(double)u[i] * u[i]'
 mutant "clip: flag not raised" $u 'if (!isfinite(sum)) mn_raise(device);' ''
 
 # planes and their scales
@@ -311,9 +311,9 @@ mutant "update: both grams are dz's" layers/block.c 'of[i], of[i], &store' 'of[0
 mutant "update: grams of any number of rows" $o 'call->rows % 8)' '0)'
 mutant "update: a step in place of its grams" $o 'call->grams  ? write_grams' '0 ? write_grams'
 mutant "clip: not on the tape" engine/tape.c 'if (tape->clipping) MN_TRY(clip(tape));' ''
-mutant "clip: vectors take no part" layers/block.c 'return sums ? k->dot(' 'return 0 ? k->dot('
+mutant "clip: vectors take no part" layers/block.c 'return sums ? append_square(' 'return 0 ? append_square('
 mutant "clip: the weight takes no part" layers/block.c 'const int weight = node->sinks[WEIGHT] != NULL;' 'const int weight = 0;'
-mutant "clip: dz with itself" layers/block.c 'c->scratch, grams, behind, product' 'c->scratch, grams, grams, product'
+mutant "clip: dz with itself" layers/block.c 'count, grams, behind, product' 'count, grams, grams, product'
 mutant "update: a skipped step counts" kernels/stream.c 'c->ended && !skipped' 'c->ended'
 mutant "update: the flag stays" kernels/stream.c '*device->nonfinite = 0;' ''
 mutant "call: any alignment" $o 'if ((uintptr_t)memory % (uintptr_t)bytes == 0) return' 'if (1) return'

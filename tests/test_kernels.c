@@ -267,7 +267,8 @@ static void reduce_adds_in_its_fixed_order(void **state) {
       void *parts = take_reals(&m, values, counts[c]);
       double *scratch = take_bytes(&m, mn_reduce_scratch(counts[c]), sizeof(double));
       double *out = take_bytes(&m, 1, sizeof(double)), result;
-      MUST(m.device->kernels->reduce(m.device, out, scratch, parts, counts[c], 0.3));
+      MUST(m.device->kernels->reduce(m.device,
+                                     &(struct mn_reduction){out, scratch, parts, NULL, counts[c], 0.3}));
       MUST(m.device->kernels->download(m.device, &result, out, sizeof result));
       for (int64_t span = 0; span < counts[c]; span += MN_REDUCE_SPAN) {
         double sum = 0;
@@ -301,11 +302,11 @@ static void a_sum_that_is_not_finite_raises_the_flag(void **state) {
       void *parts = take_reals(&m, values, 5000);
       int flag;
       device->mark = 7;
-      MUST(k->reduce(device, out, scratch, good, 5000, 1));
+      MUST(k->reduce(device, &(struct mn_reduction){out, scratch, good, NULL, 5000, 1}));
       MUST(k->download(device, &flag, device->nonfinite, sizeof flag));
       assert_int_equal(flag, 0);
       for (int again = 0; again < 2; again++) {
-        MUST(k->reduce(device, out, scratch, parts, 5000, 1));
+        MUST(k->reduce(device, &(struct mn_reduction){out, scratch, parts, NULL, 5000, 1}));
         MUST(k->download(device, &flag, device->nonfinite, sizeof flag));
         assert_int_equal(flag, 7);
         device->mark = 9;
@@ -338,8 +339,9 @@ static void clip_follows_the_global_norm(void **state) {
   for (int64_t i = 0; i < count; i++) sum += values[i] * others[i], size += fabs(values[i] * others[i]);
   double *scratch = take_bytes(&m, mn_reduce_scratch(count), sizeof(double));
   double *out = take_bytes(&m, 1, sizeof(double));
-  MUST(m.device->kernels->dot(m.device, out, scratch, take_reals(&m, values, count),
-                              take_reals(&m, others, count), count));
+  const struct mn_reduction dot = {
+      out, scratch, take_reals(&m, values, count), take_reals(&m, others, count), count, 1};
+  MUST(m.device->kernels->reduce(m.device, &dot));
   MUST(m.device->kernels->download(m.device, &result, out, sizeof result));
   assert_true(fabs(result - sum) <= 1e-13 * size);
   free(values), free(others);
@@ -505,7 +507,7 @@ static void cross_entropy_flags_labels_out_of_range(void **state) {
         MUST(k->zero(device, py, (size_t)count * device->real));
         MUST(k->upload(device, pl, labels[i], sizeof labels[i]));
         MUST(k->cross_entropy(device, pp, pc, py, pl, 2, (int64_t)cols));
-        MUST(k->reduce(device, out, out + 1, pp, 2, 0.5));
+        MUST(k->reduce(device, &(struct mn_reduction){out, out + 1, pp, NULL, 2, 0.5}));
         MUST(k->download(device, &loss, out, sizeof loss));
         MUST(k->download(device, &raised, device->nonfinite, sizeof raised));
         assert_int_equal(raised != 0, bad);

@@ -265,10 +265,11 @@ static void column_sums(void **state) {
         void *sums = put_drawn(&b, s, 32, 3 * k * c, 1);
         const struct mn_epilogue *const sinks[] = {&store, &add, &update}, *const some[] = {NULL, NULL, NULL};
         double *out = poisoned(&b, s, 16), *scratch = poisoned(&b, s, 8 * (size_t)mn_reduce_scratch(n));
-        const struct mn_reduction loss = {out, scratch, put_drawn(&b, s, 33, n, 3), n, 0.25};
+        const struct mn_reduction loss = {out, scratch, put_drawn(&b, s, 33, n, 3), NULL, n, 0.25};
         must(b.on[s]->kernels->column_sums(b.on[s], sums, k, c, some, i % 2 ? &loss : NULL));
         must(b.on[s]->kernels->column_sums(b.on[s], sums, k, c, sinks, i % 2 ? NULL : &loss));
-        must(b.on[s]->kernels->reduce(b.on[s], out + 1, scratch, loss.parts, n, 0.25));
+        must(b.on[s]->kernels->reduce(b.on[s],
+                                      &(struct mn_reduction){out + 1, scratch, loss.parts, NULL, n, 0.25}));
         losses[s] = get_double(&b, s, out);
         assert_true(losses[s] == get_double(&b, s, out + 1)); /* the same order: the same bytes */
       }
@@ -359,8 +360,8 @@ static void sums_leave_nothing_behind(void **state) {
     double *scratch = poisoned(&b, CUDA, 8 * (size_t)mn_reduce_scratch(LARGEST));
     for (int i = 0; i < 4 * TIMES; i++) {
       must(t->zero(b.on[CUDA], scratch, 8 * (size_t)mn_reduce_scratch(LARGEST))); /* no sum from before */
-      must(t->reduce(b.on[CUDA], out, scratch, values, counts[i % 4], 0.25));
-      must(t->dot(b.on[CUDA], out + 1, scratch, values, values, counts[i % 4]));
+      must(t->reduce(b.on[CUDA], &(struct mn_reduction){out, scratch, values, NULL, counts[i % 4], 0.25}));
+      must(t->reduce(b.on[CUDA], &(struct mn_reduction){out + 1, scratch, values, values, counts[i % 4], 1}));
       double found[2] = {get_double(&b, CUDA, out), get_double(&b, CUDA, out + 1)};
       if (i < 4) memcpy(first[i], found, sizeof found);
       assert_true(isfinite(found[0]) && found[1] > 0);
@@ -383,8 +384,8 @@ static void sums(void **state) {
         void *values = put_drawn(&b, s, 51, counts[i], 3);
         double *out = poisoned(&b, s, 16),
                *scratch = poisoned(&b, s, 8 * (size_t)mn_reduce_scratch(counts[i]));
-        must(t->reduce(b.on[s], out, scratch, values, counts[i], 0.25));
-        must(t->dot(b.on[s], out + 1, scratch, values, values, counts[i]));
+        must(t->reduce(b.on[s], &(struct mn_reduction){out, scratch, values, NULL, counts[i], 0.25}));
+        must(t->reduce(b.on[s], &(struct mn_reduction){out + 1, scratch, values, values, counts[i], 1}));
         found[s][0] = get_double(&b, s, out), found[s][1] = get_double(&b, s, out + 1);
       }
       if (!(fabs(found[CUDA][0] - found[CPU][0]) <= 1e-12 * found[CPU][1]))

@@ -333,7 +333,7 @@ static void kernels_do_not_depend_on_threads(void **state) {
     }
     double *out = take_bytes(&m, 1, sizeof(double)), result;
     double *scratch = take_bytes(&m, mn_reduce_scratch(ROWS * GROUPS), sizeof(double));
-    struct mn_reduction sum = {out, scratch, block.loss_parts, ROWS * GROUPS, 1};
+    struct mn_reduction sum = {out, scratch, block.loss_parts, NULL, ROWS * GROUPS, 1};
     const struct mn_kernels *k = device->kernels;
     MUST(k->epilogue(device, block.z, ROWS, CHANNELS, &epilogue));
     MUST(k->column_sums(device, block.sums, mn_chunks(ROWS), CHANNELS, sinks, &sum));

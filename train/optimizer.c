@@ -45,7 +45,7 @@ static const struct mn_ranks *ranks_of(const struct mn_optimizer *o) {
   return o->model->device->ranks;
 }
 
-/* Doubles of scratch memory: what mn_dot needs for the largest gradient, or for two grams. */
+/* Doubles of scratch memory: what mn_reduce needs for the largest gradient, or for two grams. */
 static int64_t scratch_size(const struct mn_optimizer *o) {
   const struct mn_model *model = o->model;
   int64_t largest = o->clipping.rows * o->clipping.rows;
@@ -172,7 +172,8 @@ static mn_status sum_squares(struct mn_optimizer *o, const struct mn_tensor *t, 
   const void *own = t->gradient;
   const int64_t count = ranks_of(o) ? mn_replicas_own(device, t, &own) : mn_tensor_count(t);
   if (count == 0) return device->kernels->zero(device, squares, sizeof *squares);
-  return device->kernels->dot(device, squares, o->clipping.scratch, own, own, count);
+  const struct mn_reduction sum = {squares, o->clipping.scratch, own, own, count, 1};
+  return device->kernels->reduce(device, &sum);
 }
 
 static mn_status clip(struct mn_optimizer *o) {
