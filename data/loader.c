@@ -277,7 +277,7 @@ static mn_status fill(struct mn_loader *l, int buffer, int64_t samples) {
       plan(l, l->window + 1);
     MN_TRY(gather(l, buffer, before, taken, &rows, x));
     if (l->at < l->total) break;
-    MN_TRY(l->device->kernels->ahead_finish(l->device));
+    MN_TRY(l->device->kernels->synchronize(l->device));
     mn_windows_release(l->windows, l->window);
     plan(l, l->window + 1);
   }

@@ -178,7 +178,6 @@ typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const
   DEVICE(ahead_end)                                                                                          \
   DEVICE(ahead_wait)                                                                                         \
   DEVICE(ahead_used)                                                                                         \
-  DEVICE(ahead_finish)                                                                                       \
   CUDA(note)                                                                                                 \
   CUDA(download_beside)                                                                                      \
   CUDA(graph_begin)                                                                                          \

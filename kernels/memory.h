@@ -27,7 +27,8 @@ typedef mn_status mn_download_function(struct mn_device *device, void *to, const
 typedef mn_status mn_copy_function(struct mn_device *device, void *to, const void *from, size_t bytes);
 typedef mn_status mn_zero_function(struct mn_device *device, void *memory, size_t bytes);
 
-/* Waits until everything given to the device is done; returns the first error it met. */
+/* Waits until everything given to the device is done, or, between ahead_begin and ahead_end (kernels/stream.h),
+ * what was given since ahead_begin; returns the first error it met. */
 typedef mn_status mn_synchronize_function(struct mn_device *device);
 
 /* A download by another thread, while the device goes on with the work that its own thread gives it. `note`,

@@ -47,11 +47,6 @@ mn_status mn_ahead_wait_cpu(struct mn_device *device, double *idle) {
   return MN_OK;
 }
 
-mn_status mn_ahead_finish_cpu(struct mn_device *device) {
-  (void)device;
-  return MN_OK;
-}
-
 void mn_exchange_cpu(struct mn_device *device, struct mn_outside *outside) {
   int *const nonfinite = device->nonfinite, mark = device->mark;
   device->nonfinite = outside->nonfinite, device->mark = outside->mark;

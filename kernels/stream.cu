@@ -81,11 +81,6 @@ mn_status mn_ahead_wait_cuda(struct mn_device *device, double *idle) {
   return MN_OK;
 }
 
-mn_status mn_ahead_finish_cuda(struct mn_device *device) {
-  /* Between begin and end the two streams are swapped, and either may be this one. */
-  return mn_cuda_wait(device, nullptr);
-}
-
 struct mn_graph {
   cudaGraphExec_t executable;
 };

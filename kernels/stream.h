@@ -56,9 +56,6 @@ typedef mn_status mn_ahead_used_function(struct mn_device *device, void *to, con
  * in which the device had no work but to wait for data; 0 where it did not wait. */
 typedef mn_status mn_ahead_wait_function(struct mn_device *device, double *idle);
 
-/* Waits until all work given between ahead_begin and ahead_end is done; may be called between the two. */
-typedef mn_status mn_ahead_finish_function(struct mn_device *device);
-
 /* Graphs: work that is captured once and launched again as a whole, so that a step of small kernels does not
  * wait for the host to launch them one by one. CUDA only: in the CPU's tables these entries are NULL, since a
  * function call costs nothing. */
