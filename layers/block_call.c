@@ -20,8 +20,10 @@ static void *take(struct area *area, size_t bytes) {
 /* What a call works on besides the caller's results. */
 struct work {
   struct mn_outside outside;
-  struct mn_operand x, weight, dz;
-  void *product; /* a forward's, [N, C] reals: z or y, if one of them is such, else memory of its own */
+  struct mn_operand x, dz, of[MN_BLOCK_PARAMETERS]; /* but in an update, of the parameters the weight alone */
+  /* A forward's, [N, C] reals: z or y, if one of them is such, else memory of its own. An update's, [C, I] reals,
+   * in which the CPU's GEMM leaves the gradient for the rule. */
+  void *product;
   void *sums;
 };
 
@@ -93,7 +95,8 @@ static size_t lay_out(struct work *work, const struct mn_device *device, const s
   if (!call->dy || call->dweight)
     work->x = operand_of(device, &call->x, call->rows, call->inputs, &area, planes);
   if (!call->dy || call->dx)
-    work->weight = operand_of(device, &call->weight, call->channels, call->inputs, &area, planes);
+    work->of[MN_BLOCK_WEIGHT] =
+        operand_of(device, &call->weight, call->channels, call->inputs, &area, planes);
   if (!call->dy) {
     if (call->narrow == MN_NARROW_MODULE)
       work->product = take(&area, results);
@@ -182,9 +185,9 @@ static mn_status forward(struct mn_device *device, const struct mn_block_call *c
   struct mn_block block = block_of(call);
   block.y = &y;
   MN_TRY(mn_operand_prepare(device, &work->x));
-  MN_TRY(mn_operand_prepare(device, &work->weight));
+  MN_TRY(mn_operand_prepare(device, &work->of[MN_BLOCK_WEIGHT]));
   const struct mn_epilogue epilogue = {.kind = MN_BLOCK, .into = work->product, .block = &block};
-  return device->kernels->gemm(device, MN_NT, &work->x, &work->weight, &epilogue);
+  return device->kernels->gemm(device, MN_NT, &work->x, &work->of[MN_BLOCK_WEIGHT], &epilogue);
 }
 
 static mn_status backward(struct mn_device *device, const struct mn_block_call *call, struct work *work) {
@@ -204,8 +207,8 @@ static mn_status backward(struct mn_device *device, const struct mn_block_call *
   MN_TRY(mn_operand_prepare(device, dz));
   if (call->dx) {
     const struct mn_epilogue store = {.kind = MN_STORE, .into = call->dx, .narrow = narrow};
-    MN_TRY(mn_operand_prepare(device, &work->weight));
-    MN_TRY(k->gemm(device, MN_NN, dz, &work->weight, &store));
+    MN_TRY(mn_operand_prepare(device, &work->of[MN_BLOCK_WEIGHT]));
+    MN_TRY(k->gemm(device, MN_NN, dz, &work->of[MN_BLOCK_WEIGHT], &store));
   }
   if (call->dweight) {
     const struct mn_epilogue store = {.kind = MN_STORE, .into = call->dweight, .narrow = narrow};
@@ -281,13 +284,6 @@ mn_status mn_block_backward(struct mn_device *device, const struct mn_block_call
 
 /* ---- the update ---- */
 
-struct update_work {
-  struct mn_outside outside;
-  struct mn_operand x, dz, of[MN_BLOCK_PARAMETERS];
-  void *product; /* [C, I] reals, in which the CPU's GEMM leaves the gradient for the rule */
-  void *sums;
-};
-
 /* A parameter in all its forms. Narrow float16s are not scaled. */
 static struct mn_operand parameter_of(const struct mn_device *device, const struct mn_block_update_call *call,
                                       int which, int planes) {
@@ -306,11 +302,11 @@ static struct mn_operand parameter_of(const struct mn_device *device, const stru
   return w;
 }
 
-static size_t lay_out_update(struct update_work *work, const struct mn_device *device,
+static size_t lay_out_update(struct work *work, const struct mn_device *device,
                              const struct mn_block_update_call *call) {
   const int planes = planes_of(device, call->channels, call->inputs);
   struct area area = {call->workspace, 0}, pair = {call->pair, 0};
-  *work = (struct update_work){.outside = outside_of(device, call->stream, call->nonfinite, &area)};
+  *work = (struct work){.outside = outside_of(device, call->stream, call->nonfinite, &area)};
   if (device->type == MN_DEVICE_CUDA)
     work->outside.scratch = take(&area, MN_LIBRARY_WORKSPACE);
   else
@@ -364,8 +360,8 @@ static mn_status check_update(const struct mn_device *device, const struct mn_bl
 }
 
 /* Updates each parameter that has a gradient by it. */
-static mn_status follow(struct mn_device *device, const struct mn_block_update_call *call,
-                        struct update_work *work, const struct mn_update *updates) {
+static mn_status follow(struct mn_device *device, const struct mn_block_update_call *call, struct work *work,
+                        const struct mn_update *updates) {
   for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) {
     const struct mn_epilogue epilogue = {.kind = MN_UPDATE, .update = &updates[i]};
     const struct mn_operand *w = &work->of[i];
@@ -376,7 +372,7 @@ static mn_status follow(struct mn_device *device, const struct mn_block_update_c
 }
 
 static mn_status write_grams(struct mn_device *device, const struct mn_block_update_call *call,
-                             struct update_work *work) {
+                             struct work *work) {
   int wanted[3];
   for (int i = 0; i < 3; i++) wanted[i] = call->of[MN_BLOCK_BIAS + i].values != NULL;
   MN_TRY(mn_operand_prepare(device, &work->x));
@@ -385,7 +381,7 @@ static mn_status write_grams(struct mn_device *device, const struct mn_block_upd
 
 /* Updates the weight by dzᵀ·x and the vectors by the column sums, or adds these to the gradients. */
 static mn_status follow_pair(struct mn_device *device, const struct mn_block_update_call *call,
-                             struct update_work *work, const struct mn_update *updates) {
+                             struct work *work, const struct mn_update *updates) {
   const struct mn_kernels *k = device->kernels;
   struct mn_epilogue epilogues[MN_BLOCK_PARAMETERS];
   const struct mn_epilogue *sinks[MN_BLOCK_PARAMETERS] = {NULL};
@@ -406,13 +402,13 @@ static mn_status follow_pair(struct mn_device *device, const struct mn_block_upd
 size_t mn_block_update_workspace(const struct mn_device *device, const struct mn_block_update_call *call) {
   if (call->size != sizeof *call) return 0;
   struct mn_block_update_call counted = *call;
-  struct update_work work;
+  struct work work;
   counted.workspace = NULL;
   return lay_out_update(&work, device, &counted);
 }
 
 mn_status mn_block_update(struct mn_device *device, const struct mn_block_update_call *call) {
-  struct update_work work;
+  struct work work;
   struct mn_update updates[MN_BLOCK_PARAMETERS];
   if (call->size != sizeof *call) return another_version("mn_block_update_call", sizeof *call, call->size);
   MN_TRY(check_update(device, call));
