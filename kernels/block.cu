@@ -2,7 +2,7 @@
  *
  * A group of up to 256 channels is kept in the registers of a few lanes (register_kernel). For a wider one,
  * the threads loop over the group once for each statistic (loop_kernel). Both use the arithmetic in
- * block.cuh. Where the operations do not depend on groups, 16 bytes are treated as a group. A CTA
+ * block_row.cuh. Where the operations do not depend on groups, 16 bytes are treated as a group. A CTA
  * processes one chunk of MN_CHUNK_ROWS rows of its columns: column sums are added in registers, then over its
  * warps in order, so that they have the same bytes every time, without atomics. */
 #include "kernels/block_row.cuh"

@@ -1,5 +1,5 @@
 /* NCCL by dlopen; the values below are of its stable interface, version 2. */
-#include "kernels/ranks/nccl.h"
+#include "kernels/ranks/ranks.h"
 
 #include <dlfcn.h>
 

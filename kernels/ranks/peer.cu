@@ -9,7 +9,6 @@
 #include <new>
 
 #include "kernels/cuda.cuh"
-#include "kernels/ranks/nccl.h"
 
 constexpr int PEERS = MN_PEERS, CTAS = 128, THREADS = 256, UNROLL = 4;
 /* Beside a product: CTAs that have a multiprocessor each, which it leaves free. */

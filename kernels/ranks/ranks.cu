@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "kernels/cuda.cuh"
-#include "kernels/ranks/nccl.h"
 #include "kernels/ranks/peer.h"
 
 mn_status mn_ranks_begin_cuda(struct mn_device *device, struct mn_ranks *ranks, struct mn_ranks_id *id) {

@@ -12,7 +12,7 @@
 #include "train/minnow.h"
 
 #ifdef MN_CUDA
-#include "kernels/ranks/nccl.h"
+#include "kernels/ranks/ranks.h"
 #endif
 
 /* What getopt_long returns: FIRST_KEY + i for the option of row i, beyond every character. */
