@@ -58,19 +58,7 @@ static mn_status no_driver(cudaError_t error) {
 }
 
 static mn_status check_precision(const cudaDeviceProp *p, enum mn_precision precision) {
-  switch (precision) {
-  case MN_FP64:
-  case MN_FP32:
-  case MN_FP16:
-  case MN_FP16X3:
-    return MN_OK;
-  case MN_TF32:
-  case MN_BF16:
-    if (p->major >= 8) return MN_OK;
-    break;
-  case MN_PRECISIONS:
-    break;
-  }
+  if (p->major >= 8 || (precision != MN_TF32 && precision != MN_BF16)) return MN_OK;
   return mn_fail(
       MN_NO_DEVICE,
       "%s (compute capability %d.%d) has no %s, which needs 8.0 or newer; the precision fp32 would "

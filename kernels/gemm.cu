@@ -49,34 +49,19 @@ struct mn_matmul {
 /* Kept for a device. A run has a few shapes; a caller whose batches are all of other sizes has as many. */
 enum { MATMULS = 256 };
 
-/* A precision's types for cuBLASLt: of a and b, of d, and of the computation. */
-struct types {
+/* By precision, up to MN_FP16: cuBLASLt's types of a and b, of d and of the computation, and the bytes of an
+ * element of a. MN_FP16X3 has none: its operands without planes are MN_FP32's, and the GEMM of our own takes the
+ * others. */
+static const struct types {
   cudaDataType_t in, out;
   cublasComputeType_t compute;
-};
-
-static struct types types_of(enum mn_precision precision) {
-  switch (precision) {
-  case MN_FP64:
-    return {CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F};
-  case MN_FP32:
-    return {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F};
-  case MN_TF32:
-    return {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32};
-  case MN_BF16:
-    return {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F};
-  case MN_FP16:
-    return {CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F};
-  case MN_FP16X3: /* operands without planes are MN_FP32, and the GEMM of our own takes the others */
-  case MN_PRECISIONS:
-    break;
-  }
-  mn_abort(__FILE__, __LINE__, "a precision");
-}
-
-static size_t bytes_of(enum mn_precision precision) {
-  return precision == MN_FP64 ? 8 : precision == MN_BF16 || precision == MN_FP16 ? 2 : 4;
-}
+  size_t bytes;
+} types[] = {{CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F, 8},
+             {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F, 4},
+             {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, 4},
+             {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F, 2},
+             {CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F, 2}};
+static_assert(MN_FP64 == 0 && MN_FP32 == 1 && MN_TF32 == 2 && MN_BF16 == 3 && MN_FP16 == 4);
 
 /* The largest power of two, up to 256, that the pointer is a multiple of. */
 static uint32_t alignment_of(const void *pointer) {
@@ -106,11 +91,11 @@ void mn_cuda_release_matmuls(struct mn_cuda *cuda) {
 
 /* A scaled product is divided by the factors, through an alpha in the device's memory. */
 static mn_status describe(struct mn_matmul *p) {
-  const struct types types = types_of(p->precision);
+  const struct types &of = types[p->precision];
   const int32_t mode = p->precision == MN_FP16 ? CUBLASLT_POINTER_MODE_DEVICE : CUBLASLT_POINTER_MODE_HOST;
   bool ta = p->form == MN_NT, tb = p->form == MN_TN;
   cublasOperation_t op_a = ta ? CUBLAS_OP_T : CUBLAS_OP_N, op_b = tb ? CUBLAS_OP_T : CUBLAS_OP_N;
-  MN_CUBLAS_TRY(mn_cublaslt().MatmulDescCreate(&p->operation, types.compute, types.out));
+  MN_CUBLAS_TRY(mn_cublaslt().MatmulDescCreate(&p->operation, of.compute, of.out));
   MN_CUBLAS_TRY(
       mn_cublaslt().MatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a));
   MN_CUBLAS_TRY(
@@ -122,13 +107,13 @@ static mn_status describe(struct mn_matmul *p) {
 
 /* The layouts of a product of this extent, in place of those that there are. */
 static mn_status lay_out(struct mn_matmul *p, const extent &of) {
-  const struct types types = types_of(p->precision);
+  const struct types &t = types[p->precision];
   int64_t m = of.cols, n = of.rows, k = of.depth;
   bool ta = p->form == MN_NT, tb = p->form == MN_TN;
   release_layouts(p);
-  MN_CUBLAS_TRY(mn_cublaslt().MatrixLayoutCreate(&p->a, types.in, ta ? k : m, ta ? m : k, ta ? k : m));
-  MN_CUBLAS_TRY(mn_cublaslt().MatrixLayoutCreate(&p->b, types.in, tb ? n : k, tb ? k : n, of.lda));
-  MN_CUBLAS_TRY(mn_cublaslt().MatrixLayoutCreate(&p->d, types.out, m, n, m));
+  MN_CUBLAS_TRY(mn_cublaslt().MatrixLayoutCreate(&p->a, t.in, ta ? k : m, ta ? m : k, ta ? k : m));
+  MN_CUBLAS_TRY(mn_cublaslt().MatrixLayoutCreate(&p->b, t.in, tb ? n : k, tb ? k : n, of.lda));
+  MN_CUBLAS_TRY(mn_cublaslt().MatrixLayoutCreate(&p->d, t.out, m, n, m));
   return MN_OK;
 }
 
@@ -168,7 +153,7 @@ static mn_status choose(struct mn_device *device, struct mn_matmul *m, const ext
   MN_TRY(lay_out(m, of));
   MN_TRY(ask(cuda, m, preference, m->align_a, m->align_b, m->align_d));
   if (m->found) return MN_OK;
-  uint32_t in = (uint32_t)bytes_of(m->precision);
+  uint32_t in = (uint32_t)types[m->precision].bytes;
   return ask(cuda, m, preference, in, in, (uint32_t)device->real);
 }
 
@@ -350,7 +335,7 @@ static mn_status multiply_in_slices(struct mn_device *device, const struct produ
   if (most >= step) each = std::min((each + step - 1) / step, most / step) * step;
   /* The largest slice that there can be: as the slices of a rank's part are not those of the whole. */
   const int64_t asked = std::min(whole->whole.rows, most >= step ? most / step * step : most);
-  const size_t in = bytes_of(whole->precision);
+  const size_t in = types[whole->precision].bytes;
   if (!device->cuda->scratch) MN_CUDA_TRY(cudaMalloc(&device->cuda->scratch, MN_CUDA_WORKSPACE));
   for (int64_t row = 0; row < whole->rows; row += each) {
     struct product part = *whole;
@@ -450,7 +435,7 @@ mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, c
   p.precision = !planes && device->precision == MN_FP16X3 ? MN_FP32 : device->precision;
   p.a = planes ? a->planes[0] : a->real, p.scale_a = a->scale;
   p.b = planes ? b->planes[0] : b->real, p.scale_b = b->scale;
-  MN_REQUIRE(p.a && p.b);
+  MN_REQUIRE(p.a && p.b && p.precision <= MN_FP16);
   if (epilogue->kind == MN_ADD || epilogue->narrow || (epilogue->kind == MN_UPDATE && !epilogue->into))
     return multiply_in_slices<Real>(device, &p, epilogue);
   MN_REQUIRE(epilogue->into);
