@@ -30,10 +30,6 @@ void mn_ranks_leave_cuda(struct mn_device *device) {
   device->ranks = nullptr;
 }
 
-static unsigned blocks_of(int64_t count) {
-  return (unsigned)((count + MN_CUDA_THREADS - 1) / MN_CUDA_THREADS);
-}
-
 /* How the columns of a matrix are shared out, in words. What is on its way fits the staging memory, so 32
  * bits do. */
 struct columns {
@@ -60,31 +56,24 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 }
 
 template <bool ToWhole, typename Word>
-static void divide_words(cudaStream_t stream, int size, void *whole, void *pieces, int64_t rows,
-                         int64_t cols) {
-  const unsigned n = (unsigned)cols, p = (unsigned)size;
+static mn_status divide_words(struct mn_device *device, void *whole, void *pieces, int64_t rows,
+                              int64_t cols) {
+  const unsigned n = (unsigned)cols, p = (unsigned)device->ranks->shards.size;
   const columns of = {n, p, n / p, n % p, (n + p - 1) / p};
-  divide_kernel<Word, ToWhole><<<blocks_of(rows * cols), MN_CUDA_THREADS, 0, stream>>>(
-      static_cast<Word *>(whole), static_cast<Word *>(pieces), (unsigned)rows, of);
+  return mn_cuda_launch("divide", device, rows * cols, MN_CUDA_THREADS, divide_kernel<Word, ToWhole>,
+                        static_cast<Word *>(whole), static_cast<Word *>(pieces), (unsigned)rows, of);
 }
 
 /* Words of 16 bytes where all pieces are whole ones. */
 template <bool ToWhole>
 static mn_status divide(struct mn_device *device, void *whole, void *pieces, int64_t rows, int64_t cols,
                         size_t each) {
-  const int size = device->ranks->shards.size;
-  const cudaStream_t stream = device->cuda->stream;
   const int64_t words = 16 / (int64_t)each;
-  if (cols % (size * words) == 0 && mn_aligned(16, whole))
-    divide_words<ToWhole, uint4>(stream, size, whole, pieces, rows, cols / words);
-  else if (each == 8)
-    divide_words<ToWhole, uint2>(stream, size, whole, pieces, rows, cols);
-  else if (each == 4)
-    divide_words<ToWhole, unsigned>(stream, size, whole, pieces, rows, cols);
-  else
-    divide_words<ToWhole, unsigned short>(stream, size, whole, pieces, rows, cols);
-  MN_CUDA_TRY(cudaGetLastError());
-  return MN_OK;
+  if (cols % (device->ranks->shards.size * words) == 0 && mn_aligned(16, whole))
+    return divide_words<ToWhole, uint4>(device, whole, pieces, rows, cols / words);
+  if (each == 8) return divide_words<ToWhole, uint2>(device, whole, pieces, rows, cols);
+  if (each == 4) return divide_words<ToWhole, unsigned>(device, whole, pieces, rows, cols);
+  return divide_words<ToWhole, unsigned short>(device, whole, pieces, rows, cols);
 }
 
 /* Calls work(), whose exchanges by NCCL go as one where they can. */
@@ -182,13 +171,9 @@ static mn_status add_up(struct mn_device *device, void *piece, int64_t rows, con
   const Real *pieces = static_cast<const Real *>(device->ranks->staging[1]);
   if (count == 0) return MN_OK;
   const bool wide = p.share == p.widest && count % 4 == 0 && mn_aligned(4 * sizeof(Real), to);
-  (wide
-       ? add_up_kernel<Real, 4>
-       : add_up_kernel<Real,
-                       1>)<<<blocks_of(wide ? count / 4 : count), MN_CUDA_THREADS, 0, device->cuda->stream>>>(
-      to, pieces, (unsigned)rows, (unsigned)p.share, (unsigned)p.widest, size);
-  MN_CUDA_TRY(cudaGetLastError());
-  return MN_OK;
+  return mn_cuda_launch("add_up", device, wide ? count / 4 : count, MN_CUDA_THREADS,
+                        wide ? add_up_kernel<Real, 4> : add_up_kernel<Real, 1>, to, pieces, (unsigned)rows,
+                        (unsigned)p.share, (unsigned)p.widest, size);
 }
 
 mn_status mn_reduce_scatter_cuda(struct mn_device *device, void *piece, const void *whole, int64_t rows,
@@ -236,9 +221,9 @@ static mn_status allreduce_in_room(struct mn_device *device, void *data, int64_t
       continue;
     }
     const int64_t words = length * each / sizeof(unsigned);
-    copy_unless_kernel<<<blocks_of(words), MN_CUDA_THREADS, 0, stream>>>(
-        reinterpret_cast<unsigned *>(here), static_cast<const unsigned *>(staging), words, unless);
-    MN_CUDA_TRY(cudaGetLastError());
+    MN_TRY(mn_cuda_launch("copy_unless", device, words, MN_CUDA_THREADS, copy_unless_kernel,
+                          reinterpret_cast<unsigned *>(here), static_cast<const unsigned *>(staging), words,
+                          unless));
   }
   return MN_OK;
 }
