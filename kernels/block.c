@@ -5,7 +5,6 @@
 
 #include "kernels/kernels.h"
 #include "kernels/planes.h"
-#include "kernels/ranks/ranks.h"
 #include "kernels/real.h"
 
 /* A group: `width` neighbouring channels of one row that share statistics. The pointers are to the group's
@@ -282,12 +281,12 @@ mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, i
     MN_CPU(mn_rule)(device, epilogue->update, d);
     return MN_OK;
   case MN_REDUCE_SCATTER:
-    MN_TRY(device->ranks->kernels->reduce_scatter(device, epilogue->scatter->piece, d, rows, cols));
+    MN_TRY(device->kernels->reduce_scatter(device, epilogue->scatter->piece, d, rows, cols));
     return MN_CPU(mn_epilogue)(device, epilogue->scatter->piece, rows, epilogue->scatter->share,
                                epilogue->scatter->then);
   case MN_REDUCE_SCATTER_ROWS:
     MN_REQUIRE(epilogue->into == d);
-    return device->ranks->kernels->reduce_scatter_rows(device, d, count);
+    return device->kernels->reduce_scatter_rows(device, d, count);
   }
   mn_abort(__FILE__, __LINE__, "an epilogue kind");
 }

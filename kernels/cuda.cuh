@@ -8,7 +8,6 @@
 
 #include "kernels/cublaslt.h"
 #include "kernels/kernels.h"
-#include "kernels/ranks/ranks.h"
 
 struct mn_matmul; /* gemm.cu's */
 
@@ -61,7 +60,6 @@ void mn_hopper_open(struct mn_cuda *cuda, const cudaDeviceProp *properties);
   template <typename Real> struct mn_cuda_##name { static mn_##name##_function run; };
 #define MN_CUDA_ONE(name) mn_##name##_function mn_##name##_cuda;
 MN_KERNELS(MN_CUDA_REAL, MN_CUDA_ONE, MN_CUDA_ONE)
-MN_RANK_KERNELS(MN_CUDA_ONE)
 #define MN_CUDA_INSTANTIATE(name)                                                                            \
   template struct mn_cuda_##name<float>;                                                                     \
   template struct mn_cuda_##name<double>

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "kernels/blas.h"
-#include "kernels/ranks/ranks.h"
 #include "kernels/text.h"
 
 #define FP32(name) .name = mn_##name##_cpu_fp32,
@@ -87,7 +86,7 @@ mn_status mn_device_open(struct mn_device **out, const char *name, const char *p
 
 void mn_device_close(struct mn_device *device) {
   if (!device) return;
-  if (device->ranks) device->ranks->kernels->ranks_leave(device);
+  if (device->ranks) device->kernels->ranks_leave(device);
   if (device->nonfinite) device->kernels->release(device, device->nonfinite);
   if (device->unscaled) device->kernels->release(device, device->unscaled);
   mn_cuda_close(device);
@@ -101,9 +100,8 @@ mn_status mn_device_allocate_shared(struct mn_device *device, enum mn_sharing wi
     return mn_fail(MN_NO_MEMORY, "no memory for %ld elements of %zu bytes; a smaller batch or model would do",
                    (long)count, size);
   const size_t bytes = (size_t)count * size;
-  const struct mn_ranks *ranks = device->ranks;
-  MN_TRY(with == MN_ALONE || !ranks ? device->kernels->allocate(device, out, bytes)
-                                    : ranks->kernels->allocate_shared(device, with, out, bytes));
+  MN_TRY(with == MN_ALONE || !device->ranks ? device->kernels->allocate(device, out, bytes)
+                                            : device->kernels->allocate_shared(device, with, out, bytes));
   device->allocations++;
   device->bytes += bytes;
   return MN_OK;

@@ -3,7 +3,6 @@
 
 #include "kernels/kernels.h"
 #include "kernels/planes.h"
-#include "kernels/ranks/ranks.h"
 #include "kernels/real.h"
 
 mn_status MN_CPU(mn_add)(struct mn_device *device, struct mn_operand *y, const void *a, const void *b) {
@@ -38,7 +37,7 @@ mn_status MN_CPU(mn_round)(struct mn_device *device, struct mn_operand *operand,
   if (scale && measure) {
     scale->largest = largest_of(from, count);
     if (measure == MN_MEASURE_TOGETHER && device->ranks)
-      MN_TRY(device->ranks->kernels->agree_scales(device, &scale, 1));
+      MN_TRY(device->kernels->agree_scales(device, &scale, 1));
     scale->factor = mn_scale_factor(scale->largest, operand->headroom, 1);
   }
   const float factor = scale ? scale->factor : 1;

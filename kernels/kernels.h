@@ -5,6 +5,7 @@
 
 #include "kernels/memory.h"
 #include "kernels/random.h"
+#include "kernels/ranks/ranks.h"
 #include "kernels/stream.h"
 
 /* ---- the matrix product, and what happens to its result ---- */
@@ -178,6 +179,19 @@ typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const
   DEVICE(ahead_end)                                                                                          \
   DEVICE(ahead_wait)                                                                                         \
   DEVICE(ahead_used)                                                                                         \
+  DEVICE(ranks_begin)                                                                                        \
+  DEVICE(ranks_join)                                                                                         \
+  DEVICE(ranks_leave)                                                                                        \
+  DEVICE(allocate_shared)                                                                                    \
+  DEVICE(allgather)                                                                                          \
+  DEVICE(gather_plane)                                                                                       \
+  DEVICE(reduce_scatter)                                                                                     \
+  DEVICE(own_columns)                                                                                        \
+  DEVICE(allreduce)                                                                                          \
+  DEVICE(reduce_scatter_rows)                                                                                \
+  DEVICE(allgather_rows)                                                                                     \
+  DEVICE(agree)                                                                                              \
+  DEVICE(agree_scales)                                                                                       \
   CUDA(note)                                                                                                 \
   CUDA(download_beside)                                                                                      \
   CUDA(graph_begin)                                                                                          \

@@ -1,6 +1,5 @@
 /* The all-gather on the tape. Its backward is the epilogue of the product that computes the gradient, a
  * reduce-scatter; or a copy of the columns that are this rank's own. */
-#include "kernels/ranks/ranks.h"
 #include "layers/layer.h"
 
 struct saved {
@@ -13,7 +12,7 @@ struct saved {
  * its own. */
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct mn_device *device = tape->device;
-  mn_allgather_function *allgather = device->ranks->kernels->allgather;
+  mn_allgather_function *allgather = device->kernels->allgather;
   const struct mn_operand *y = &node->inputs[0]->value;
   struct mn_operand *whole = &node->output->value;
   if (whole->real && y->real)
@@ -22,7 +21,7 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
     whole->stale = 1;
     return mn_operand_prepare(tape->device, whole);
   }
-  return device->ranks->kernels->gather_plane(device, whole, y->planes[0]);
+  return device->kernels->gather_plane(device, whole, y->planes[0]);
 }
 
 static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
@@ -32,8 +31,8 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_operand *whole = &node->output->value, *y = &node->inputs[0]->value;
   if (!node->sinks[0]) return MN_OK;
   if (saved->gradient == MN_GRADIENT_PARTIAL) return mn_tape_receive(tape, node);
-  MN_TRY(device->ranks->kernels->own_columns(device, saved->scatter.piece, node->output->gradient,
-                                             whole->rows, whole->cols));
+  MN_TRY(device->kernels->own_columns(device, saved->scatter.piece, node->output->gradient, whole->rows,
+                                      whole->cols));
   return k->epilogue(device, saved->scatter.piece, y->rows, y->cols, node->sinks[0]);
 }
 

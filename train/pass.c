@@ -263,8 +263,7 @@ static mn_status explain_whole(struct mn_pass *pass, const struct mn_batch *batc
   if (!pass->target || batch->targets == cols) return explain(pass, batch, out);
   whole.targets = cols;
   MN_TRY(mn_device_allocate(device, &whole.y, batch->rows * cols, device->real));
-  mn_status status =
-      device->ranks->kernels->allgather(device, whole.y, batch->y, batch->rows, cols, device->real);
+  mn_status status = device->kernels->allgather(device, whole.y, batch->y, batch->rows, cols, device->real);
   if (status == MN_OK) status = explain(pass, &whole, out);
   mn_device_release(device, whole.y, batch->rows * cols, device->real);
   return status;

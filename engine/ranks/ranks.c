@@ -124,10 +124,9 @@ mn_status mn_ranks_gather(struct mn_ranks *ranks, void *whole, const void *piece
 }
 
 mn_status mn_device_join(struct mn_device *device, struct mn_ranks *ranks) {
-  const struct mn_rank_kernels *k = mn_rank_kernels(device->type);
+  const struct mn_kernels *k = device->kernels;
   struct mn_ranks_id id = {{0}};
   if (!ranks) return MN_OK;
-  ranks->kernels = k;
   device->hooks = &mn_ranks_on_tape;
   MN_TRY(mn_ranks_agree(ranks, k->ranks_begin(device, ranks, &id)));
   MN_TRY(mn_ranks_broadcast(ranks, &id, sizeof id));

@@ -34,7 +34,7 @@ int64_t mn_replicas_own(const struct mn_device *device, const struct mn_tensor *
 
 mn_status mn_ranks_squares(struct mn_device *device, double *squares, int64_t count, double **all,
                            int64_t *number) {
-  const struct mn_rank_kernels *k = device->ranks->kernels;
+  const struct mn_kernels *k = device->kernels;
   const int shards = device->ranks->shards.size;
   *all = shards > 1 ? squares + count : squares;
   *number = shards * count;
@@ -47,8 +47,7 @@ mn_status mn_replicas_sum(struct mn_device *device, struct mn_tensor *const *of,
   struct mn_sum *sums = malloc((size_t)count * sizeof *sums);
   MN_REQUIRE(sums); /* a rank that failed alone would leave the others waiting */
   for (int i = 0; i < count; i++) sums[i] = (struct mn_sum){of[i]->gradient, mn_tensor_count(of[i])};
-  const mn_status status =
-      device->ranks->kernels->allreduce(device, sums, count, device->real, device->nonfinite);
+  const mn_status status = device->kernels->allreduce(device, sums, count, device->real, device->nonfinite);
   free(sums);
   return status;
 }
@@ -73,7 +72,7 @@ static mn_status update_piece(struct mn_device *device, const struct mn_tensor *
 /* Gathers one form that an update writes; a tensor that lacks the form (NULL) is left as it is. */
 static mn_status gather_piece(struct mn_device *device, const struct mn_tensor *t, void *form, size_t each,
                               int piece, int pieces) {
-  return form ? device->ranks->kernels->allgather_rows(device, form, mn_tensor_count(t), each, piece, pieces)
+  return form ? device->kernels->allgather_rows(device, form, mn_tensor_count(t), each, piece, pieces)
               : MN_OK;
 }
 

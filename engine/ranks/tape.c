@@ -28,9 +28,8 @@ static mn_status finish(struct mn_tape *tape) {
 static mn_status sum_results(struct mn_tape *tape) {
   struct mn_device *device = tape->device;
   const struct mn_sum results = {tape->results, 2};
-  return tape->ranks->divided
-             ? device->ranks->kernels->allreduce(device, &results, 1, sizeof *tape->results, NULL)
-             : MN_OK;
+  return tape->ranks->divided ? device->kernels->allreduce(device, &results, 1, sizeof *tape->results, NULL)
+                              : MN_OK;
 }
 
 /* Waits for what a gather has left on its branch (struct mn_arrival); in a step `ended` does. */
@@ -49,7 +48,7 @@ static mn_status forwarded(struct mn_tape *tape) {
 /* One rank's updates write nothing where another's values are not finite. */
 static mn_status before_updates(struct mn_tape *tape) {
   struct mn_device *device = tape->device;
-  const struct mn_rank_kernels *k = device->ranks->kernels;
+  const struct mn_kernels *k = device->kernels;
   const struct mn_tape_ranks *r = tape->ranks;
   MN_TRY(k->agree(device, tape->stepping ? r->gathered.whole : NULL, r->gathered.piece, r->gathered.rows,
                   r->gathered.cols));
@@ -64,7 +63,7 @@ static mn_status ended(struct mn_tape *tape, mn_status status) {
   mn_status joined = k->branch_join(device, MN_BRANCH_SHARDS);
   if (status == MN_OK) status = joined;
   if (status == MN_OK && r->sum_count > 0)
-    status = device->ranks->kernels->allreduce(device, r->sums, r->sum_count, device->real, NULL);
+    status = device->kernels->allreduce(device, r->sums, r->sum_count, device->real, NULL);
   if (status == MN_OK && tape->stepping) status = sum_results(tape);
   device->reserved_sms = r->reserved_sms;
   joined = k->branch_join(device, MN_BRANCH_REPLICAS);

@@ -217,16 +217,3 @@ mn_status mn_allocate_shared_cpu(struct mn_device *device, enum mn_sharing with,
   (void)with;
   return device->kernels->allocate(device, out, bytes);
 }
-
-#define ENTRY(name) .name = mn_##name##_cpu,
-static const struct mn_rank_kernels cpu = {MN_RANK_KERNELS(ENTRY)};
-
-#ifndef MN_CUDA
-const struct mn_rank_kernels *mn_rank_kernels_cuda(void) {
-  return NULL;
-}
-#endif
-
-const struct mn_rank_kernels *mn_rank_kernels(enum mn_device_type type) {
-  return type == MN_DEVICE_CPU ? &cpu : mn_rank_kernels_cuda();
-}

@@ -290,10 +290,3 @@ mn_status mn_agree_scales_cuda(struct mn_device *device, struct mn_scale *const 
     return MN_OK;
   });
 }
-
-#define ENTRY(name) mn_##name##_cuda,
-static const struct mn_rank_kernels cuda = {MN_RANK_KERNELS(ENTRY)};
-
-const struct mn_rank_kernels *mn_rank_kernels_cuda(void) {
-  return &cuda;
-}

@@ -26,8 +26,7 @@ struct mn_team {
 };
 
 struct mn_ranks {
-  const struct mn_rank_kernels *kernels; /* the joined device's */
-  int local;                             /* this rank's number on its host, and its GPU's number */
+  int local;          /* this rank's number on its host, and its GPU's number */
   int neighbours;     /* ranks on the first rank's host; set by mn_ranks_share_cores (engine/ranks/ranks.h) */
   int cores;          /* CPU cores assigned to this rank, set there too; 0 if unknown */
   struct mn_team all; /* the ranks */
@@ -143,34 +142,6 @@ struct mn_ranks_plan {
 };
 MN_C mn_status mn_ranks_plan(struct mn_ranks_plan *out, const struct mn_device *device, int64_t cols,
                              size_t each);
-
-/* Lists every entry once; its type is mn_NAME_function. A device that is alone has no entries. */
-#define MN_RANK_KERNELS(DEVICE)                                                                              \
-  DEVICE(ranks_begin)                                                                                        \
-  DEVICE(ranks_join)                                                                                         \
-  DEVICE(ranks_leave)                                                                                        \
-  DEVICE(allocate_shared)                                                                                    \
-  DEVICE(allgather)                                                                                          \
-  DEVICE(gather_plane)                                                                                       \
-  DEVICE(reduce_scatter)                                                                                     \
-  DEVICE(own_columns)                                                                                        \
-  DEVICE(allreduce)                                                                                          \
-  DEVICE(reduce_scatter_rows)                                                                                \
-  DEVICE(allgather_rows)                                                                                     \
-  DEVICE(agree)                                                                                              \
-  DEVICE(agree_scales)
-
-#define MN_RANK_POINTER(name) mn_##name##_function *name;
-struct mn_rank_kernels {
-  MN_RANK_KERNELS(MN_RANK_POINTER)
-};
-
-#define MN_RANK_CPU(name) MN_C mn_##name##_function mn_##name##_cpu;
-MN_RANK_KERNELS(MN_RANK_CPU)
-
-/* The entries of the device type; NULL for CUDA in a build without it. */
-MN_C const struct mn_rank_kernels *mn_rank_kernels(enum mn_device_type type);
-MN_C const struct mn_rank_kernels *mn_rank_kernels_cuda(void);
 
 /* ---- NCCL, found at run time; in builds with CUDA ---- */
 

@@ -169,7 +169,7 @@ static mn_status hash(XXH3_state_t *state, const struct mn_model *model, const s
   MN_TRY(mn_device_allocate(device, &whole, all, real));
   MN_TRY(mn_tensor_copy(device, t, piece, (size_t)mine * real));
   if (mn_ranks_shards(ranks) > 1) /* as one row of all its numbers, of which the ranks have equal shares */
-    MN_TRY(device->ranks->kernels->allgather(device, whole, piece, 1, all, real));
+    MN_TRY(device->kernels->allgather(device, whole, piece, 1, all, real));
   else
     MN_TRY(device->kernels->copy(device, whole, piece, (size_t)all * real));
   MN_TRY(device->kernels->download(device, values, whole, (size_t)all * real));
