@@ -91,7 +91,7 @@ mutant() {
   data/hdf5_chunk.c | data/hdf5_child.c | data/hdf5_disk.c) order=${alone:-test_chunks} ;;
   data/fingerprint.c) order=${alone:-test_fingerprint} ;;
   train/command/resume.c | train/command/owned.c) order=${alone:-test_resume test_owned} ;;
-  kernels/text.c) order=${alone:-test_owned test_command} ;;
+  kernels/status.c) order=${alone:-test_owned test_command} ;;
   data/order.c) order=${alone:-test_order test_loader} ;;
   data/held_out.c) order=${alone:-test_held_out} ;;
   data/columns.c) order=${alone:-test_standardize} ;;
@@ -589,7 +589,7 @@ mutant "owned: a run without its rows" $o 'hash = add(add_options(hash, texts, c
 mutant "owned: another run's files are its own" train/checkpoint/path.c 'MN_TRY(check_own(path, name, ours, 0));' ''
 mutant "owned: saved over another run's" train/checkpoint/path.c 'MN_TRY(check_own(path, name, ours, how));' ''
 mutant "owned: the log of another run" train/command/log.c '&& !empty && strcmp(now, id) != 0' '&& 0'
-mutant "shown: controls as they are" kernels/text.c 'if (first < '"' '"' ||' 'if (0 ||'
+mutant "shown: controls as they are" kernels/status.c 'if (first < '"' '"' ||' 'if (0 ||'
 
 # the rows that are held out, and the best
 v=data/held_out.c
