@@ -18,8 +18,8 @@ if [ -e "$OLDPWD/.git" ] && git -C "$OLDPWD" ls-files >/dev/null 2>&1; then
 fi
 grep -q "^## $version" train/install/CHANGELOG.md || fail "the changelog has nothing of $version"
 run_make -n all >/dev/null
-run_make build/engine/clock.o >"$folder/built" 2>&1 || fail "does not build: $(cat "$folder/built")"
-[ -f build/engine/clock.o ] || fail "no object was built"
+run_make build/kernels/clock.o >"$folder/built" 2>&1 || fail "does not build: $(cat "$folder/built")"
+[ -f build/kernels/clock.o ] || fail "no object was built"
 run_make dist >/dev/null
 cmp "$packed" "build/minnow-$version.tar.gz" || fail "packed again, it is another"
 echo "1 passed, 0 failed"
