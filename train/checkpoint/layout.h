@@ -64,9 +64,9 @@ mn_status mn_checkpoint_format(const struct mn_hdf5_file *file, int *ours);
 mn_status mn_checkpoint_recognise(const char *path, int *ours);
 
 /* Refuses a `keep` outside 1 … MN_CHECKPOINT_KEEP (MN_USAGE), and a save to `path` that would replace or move
- * a file that is no checkpoint of the run `ours` (MN_NO_CREATE). `how`: as these files are opened
- * (mn_hdf5_open). */
-mn_status mn_checkpoint_check_files(const char *path, int keep, const struct mn_run *ours, int how);
+ * a file that is no checkpoint of the run `ours` (MN_NO_CREATE). These files were tried
+ * before (MN_HDF5_TRIED). */
+mn_status mn_checkpoint_check_files(const char *path, int keep, const struct mn_run *ours);
 
 /* The same of every file whose name follows from `path`, whatever is kept; but for damaged ones. */
 mn_status mn_checkpoint_check_all(const char *path, const struct mn_run *ours);
@@ -77,8 +77,8 @@ mn_status mn_checkpoint_check_all(const char *path, const struct mn_run *ours);
 mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged);
 
 /* Reads of a checkpoint its sizes, constants and options alone: no tensors, no progress, no fingerprint. Free
- * it with mn_checkpoint_free. Errors: mn_checkpoint_load's. */
-mn_status mn_checkpoint_read_config(struct mn_checkpoint **out, const char *path);
+ * it with mn_checkpoint_free. `how`: as the file is opened (mn_hdf5_open). Errors: mn_checkpoint_load's. */
+mn_status mn_checkpoint_read_config(struct mn_checkpoint **out, const char *path, int how);
 
 /* Reads weights alone, from any HDF5 file whose group /model has a dataset of floats for each parameter,
  * under the parameter's name: a few lines of h5py write one, and a checkpoint is one too. A group /input, if

@@ -143,35 +143,20 @@ static int owns(const struct mn_run *ours, const char *id, const char *name) {
   return blank && source == began && strncmp(id, ours->source, began) == 0 && strcmp(name, blank + 1) == 0;
 }
 
-/* Sets *own for the checkpoint in an open file. */
-static mn_status read_owner(const struct mn_hdf5_file *file, const struct mn_run *ours, int *own) {
-  struct mn_hdf5_object config;
-  struct mn_hdf5_value id = {.kind = MN_VALUE_NONE}, name = id;
-  MN_TRY(mn_hdf5_find(file, &file->root, "config", &config));
-  mn_status status = MN_OK;
-  if (config.kind == MN_HDF5_GROUP) status = mn_hdf5_attribute(file, &config, MN_RUN_ID, 0, &id);
-  if (status == MN_OK && config.kind == MN_HDF5_GROUP)
-    status = mn_hdf5_attribute(file, &config, MN_RUN_NAME, 0, &name);
-  mn_hdf5_release(&config);
-  *own = owns(ours, id.kind == MN_VALUE_TEXT ? id.text : "", name.kind == MN_VALUE_TEXT ? name.text : "");
-  return status;
-}
-
 /* Refuses `name` unless it is a checkpoint of the run `ours`, or there is no such file. */
 static mn_status check_own(const char *path, const char *name, const struct mn_run *ours, int how) {
-  struct mn_hdf5_file file;
-  struct stat there;
-  int minnow = 0, own = 0;
-  if (lstat(name, &there) != 0) return errno == ENOENT ? MN_OK : mn_atomic_file_fail("look at", name, errno);
-  mn_status status = mn_hdf5_open(&file, name, "it is damaged, or another program's", how);
+  struct mn_checkpoint *there;
+  struct mn_run run;
+  struct stat found;
+  if (lstat(name, &found) != 0) return errno == ENOENT ? MN_OK : mn_atomic_file_fail("look at", name, errno);
+  mn_status status = mn_checkpoint_read_config(&there, name, how);
+  if (status == MN_NO_MEMORY || status == MN_IO) return status;
   if (status == MN_OK) {
-    status = mn_checkpoint_format(&file, &minnow);
-    if (status == MN_OK && minnow) status = read_owner(&file, ours, &own);
-    mn_hdf5_close(&file);
+    mn_run_find(&run, there->options, there->option_count);
+    mn_checkpoint_free(there);
+    if (owns(ours, run.id, run.name)) return MN_OK;
+    mn_fail(MN_OK, "%s is a checkpoint of another run", name);
   }
-  if (status == MN_NO_MEMORY || status == MN_IO || (status == MN_OK && own)) return status;
-  if (status == MN_OK)
-    mn_fail(MN_OK, "%s is %s", name, minnow ? "a checkpoint of another run" : "an HDF5 file of another kind");
   return mn_fail(
       MN_NO_CREATE,
       "cannot save %s: %s would be replaced, but is no whole checkpoint of this run (%s): move it away or "
@@ -179,13 +164,13 @@ static mn_status check_own(const char *path, const char *name, const struct mn_r
       path, name, mn_message());
 }
 
-mn_status mn_checkpoint_check_files(const char *path, int keep, const struct mn_run *ours, int how) {
+mn_status mn_checkpoint_check_files(const char *path, int keep, const struct mn_run *ours) {
   char resolved[MN_ATOMIC_FILE_PATH], name[MN_ATOMIC_FILE_PATH];
   if (keep < 1 || keep > MN_CHECKPOINT_KEEP)
     return mn_fail(MN_USAGE, "%d checkpoints cannot be kept: 1 to %d can", keep, MN_CHECKPOINT_KEEP);
   MN_TRY(mn_atomic_file_resolve(resolved, path));
   for (int i = 0; i < keep && mn_atomic_file_number(name, sizeof name, resolved, i) == 0; i++)
-    MN_TRY(check_own(path, name, ours, how));
+    MN_TRY(check_own(path, name, ours, MN_HDF5_TRIED));
   return MN_OK;
 }
 

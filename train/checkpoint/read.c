@@ -495,12 +495,12 @@ static mn_status read_by(mn_status (*read)(const struct reader *reader), struct 
   return status;
 }
 
-static mn_status load(struct mn_checkpoint **out, const char *path, int *damaged, int brief) {
+static mn_status load(struct mn_checkpoint **out, const char *path, int *damaged, int brief, int how) {
   struct reader reader = {
       .checkpoint = calloc(1, sizeof *reader.checkpoint), .damaged = damaged, .brief = brief};
   *damaged = 0;
   mn_status status = reader.checkpoint
-                         ? read_by(read_file, &reader, path, "take an older checkpoint or a copy", 0)
+                         ? read_by(read_file, &reader, path, "take an older checkpoint or a copy", how)
                          : mn_fail(MN_NO_MEMORY, "no memory for %s", path);
   *out = status == MN_OK ? reader.checkpoint : NULL;
   if (status != MN_OK) mn_checkpoint_free(reader.checkpoint);
@@ -508,17 +508,17 @@ static mn_status load(struct mn_checkpoint **out, const char *path, int *damaged
 }
 
 mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged) {
-  return load(out, path, damaged, 0);
+  return load(out, path, damaged, 0, 0);
 }
 
 mn_status mn_checkpoint_load(struct mn_checkpoint **out, const char *path) {
   int damaged;
-  return load(out, path, &damaged, 0);
+  return load(out, path, &damaged, 0, 0);
 }
 
-mn_status mn_checkpoint_read_config(struct mn_checkpoint **out, const char *path) {
+mn_status mn_checkpoint_read_config(struct mn_checkpoint **out, const char *path, int how) {
   int damaged;
-  return load(out, path, &damaged, 1);
+  return load(out, path, &damaged, 1, how);
 }
 
 /* ---- weights alone ---- */

@@ -296,7 +296,7 @@ mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char 
   mn_run_find(&run, checkpoint->options, checkpoint->option_count);
   MN_TRY(mn_atomic_file_create(&file, path));
   mn_status status = write_file(checkpoint, &file);
-  if (status == MN_OK) status = mn_checkpoint_check_files(path, keep, &run, MN_HDF5_TRIED);
+  if (status == MN_OK) status = mn_checkpoint_check_files(path, keep, &run);
   if (status != MN_OK) {
     mn_atomic_file_discard(&file);
     return status;

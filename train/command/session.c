@@ -398,7 +398,7 @@ static void describe_init(const struct mn_session *s) {
   struct mn_checkpoint *from;
   char text[400] = "";
   mn_announce(o, "weights: from %s", o->init);
-  if (mn_checkpoint_read_config(&from, o->init) != MN_OK) return;
+  if (mn_checkpoint_read_config(&from, o->init, 0) != MN_OK) return;
   const struct mn_model_config *then = &from->model;
   const char *plan = mn_text_find(from->options, from->option_count, "plan");
   add_number(text, sizeof text, "groups", (double)then->groups, (double)now->groups);
