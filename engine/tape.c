@@ -1,4 +1,5 @@
-/* Recording, finishing and running a tape, capturing and launching graphs, and the memory that is freed with it. */
+/* Recording, finishing and running a tape, capturing and launching graphs, and the memory that is freed with
+ * it. */
 #include "engine/tape.h"
 
 #include <omp.h>

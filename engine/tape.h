@@ -24,7 +24,7 @@ enum { MN_TAPE_SMALL = 5 << 20, MN_TAPE_MEDIUM = 1 << 25 };
 struct mn_tape;
 struct mn_node;
 
-/* What hangs on the runs of a tape (engine/ranks/ranks.h). `forwarded` comes after the forward's products,
+/* Hooks on the runs of a tape (engine/ranks/ranks.h). `forwarded` comes after the forward's products,
  * `before_updates` after the backward's, `ended` after the updates. */
 struct mn_tape_hooks {
   size_t bytes;                              /* of tape->ranks, all 0 */
@@ -52,8 +52,8 @@ struct mn_operation {
   mn_status (*forward)(struct mn_tape *tape, struct mn_node *node);
   /* The gradients of what other nodes wrote, and what the next function needs for the others. */
   mn_status (*backward)(struct mn_tape *tape, struct mn_node *node);
-  /* Appends squares of norms of the parameters' gradients to clipping->squares, of which *count are there. NULL:
-   * the operation has no parameters. */
+  /* Appends squares of norms of the parameters' gradients to clipping->squares, of which *count are there.
+   * NULL: the operation has no parameters. */
   mn_status (*square)(struct mn_tape *tape, struct mn_node *node, const struct mn_clipping *clipping,
                       int64_t *count);
   /* The gradients of parameters, with their updates; may be NULL. Called for the nodes in the order of the
@@ -115,8 +115,8 @@ mn_status mn_tape_scale(struct mn_tape *tape, struct mn_scale **out);
 MN_API mn_status mn_tape_tensor(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
                                 int64_t cols);
 
-/* The same for a tensor that the host writes before a step (a batch): it always has its real form. If the caller
- * sets `outside`, its memory is the caller's: before each run the forms that are read point to it. */
+/* The same for a tensor that the host writes before a step (a batch): it always has its real form. If the
+ * caller sets `outside`, its memory is the caller's: before each run the forms that are read point to it. */
 MN_API mn_status mn_tape_input(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
                                int64_t cols);
 
@@ -151,10 +151,10 @@ MN_API void mn_replay_free(struct mn_device *device, struct mn_replay *replay);
 MN_API mn_status mn_tape_replay(struct mn_tape *tape, struct mn_replay *replay);
 
 /* For an operation's backward: applies the sink of `node`'s output to the output's stored gradient. Does
- * nothing where the output has one consumer, whose GEMM has applied the sink. */
+ * nothing if the output has one consumer, whose GEMM has applied the sink. */
 MN_API mn_status mn_tape_receive(struct mn_tape *tape, struct mn_node *node);
 
-/* After a forward: the loss, and (where not NULL) how many rows were classified correctly. Waits for the
+/* After a forward: the loss, and (if not NULL) how many rows were classified correctly. Waits for the
  * device. */
 MN_API mn_status mn_tape_results(struct mn_tape *tape, double *loss, double *correct);
 

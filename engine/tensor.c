@@ -18,14 +18,14 @@ mn_status mn_tensor_check(const struct mn_tensor *tensor, int64_t rows, int64_t 
                  (long)value->cols, (long)rows, (long)cols);
 }
 
-/* Either all ranks have planes of their shard, or none has: two planes might fit some alone where the shards
- * are not of one size, but ranks agree on the scales. */
+/* Either all ranks have planes of their shard or none has: ranks agree on the scales, but two planes might
+ * fit only some shards if their sizes differ. */
 static int has_planes(const struct mn_device *device, const struct mn_operand *w) {
   const int even = !w->whole || w->whole % mn_ranks_shards(device->ranks) == 0;
   return mn_has_planes(device, w->rows, w->cols) && (device->planes == 1 || even);
 }
 
-/* The real form or, of a weight that is split on CUDA, the lower halves; a matrix's planes and, where they
+/* The real form or, of a weight that is split on CUDA, the lower halves; a matrix's planes and, if they
  * are scaled, the scales. */
 static mn_status take_forms(struct mn_device *device, struct mn_tensor *tensor) {
   static const struct mn_scale first[2] = {{1, 0}, {0, 0}};
@@ -93,7 +93,7 @@ void mn_tensor_free(struct mn_device *device, struct mn_tensor *tensor) {
 }
 
 /* Whether the tensor needs a gradient buffer. An update needs none for a vector, whose column sums are never
- * stored as a gradient, nor where the GEMM needs no memory for the product (struct mn_epilogue, into). */
+ * stored as a gradient, nor if the GEMM needs no memory for the product (struct mn_epilogue, into). */
 static int needs_buffer(const struct mn_tensor *tensor, enum mn_training how, const struct mn_rule *rule) {
   if (how == MN_TRAIN_FROZEN) return 0;
   if (how != MN_TRAIN_UPDATE) return 1;
@@ -143,7 +143,7 @@ mn_status mn_operand_prepare(struct mn_device *device, struct mn_operand *operan
 
 /* ---- values ---- */
 
-/* A split weight is written and read by way of floats in pinned memory, so many at a time. */
+/* A split weight is written and read in pieces of this many floats, in pinned memory. */
 enum { PIECE = 1 << 20 };
 
 /* Where all pieces go, `wide` or `narrow`; if both are NULL the weight is written, from `from` or, if that is

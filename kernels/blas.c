@@ -23,8 +23,8 @@ int mn_blas_room(size_t bytes, int most) {
   return 1 + more;
 }
 
-/* Buffers that OpenBLAS has not taken yet: of OpenMP's threads those that it does not know of, and the
- * caller's. Threads of its own have theirs since they started. */
+/* Buffers that OpenBLAS has not taken yet: one for each OpenMP thread that it has not counted, and the
+ * caller's. Its own threads took theirs when they started. */
 static int buffers_to_come(int threads) {
   int known = openblas_get_parallel() == OPENBLAS_OPENMP ? openblas_get_num_threads() : threads;
   return (threads > known ? threads - known : 0) + 1;

@@ -1,6 +1,6 @@
 /* OpenBLAS's memory. A product packs its operands into buffers, which OpenBLAS maps once and keeps for the
- * life of the process: one for each of its threads, most of them before main, and one for the caller. Where
- * one cannot be had it asks again, without end. So each is asked for here first. */
+ * life of the process: one for each of its threads, most of them before main, and one for the caller. If a
+ * mapping fails, OpenBLAS retries for ever, so each buffer is tried here first. */
 #ifndef MN_KERNELS_BLAS_H
 #define MN_KERNELS_BLAS_H
 

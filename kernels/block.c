@@ -56,17 +56,17 @@ static inline void statistics(struct group *g, real eps) {
   g->mean += sum_from(g, g->mean) / width;
 #pragma omp simd reduction(+ : squares)
   for (int64_t c = 0; c < g->width; c++) squares += (g->z[c] - g->mean) * (g->z[c] - g->mean);
-  g->rstd = 1 / (real)sqrt(squares / width + eps) + 0 * squares; /* NaN where they overflow */
+  g->rstd = 1 / (real)sqrt(squares / width + eps) + 0 * squares; /* NaN if they overflow */
 }
 
 static inline real output(const struct group *g, unsigned ops, int64_t c) {
   return activated(g, ops, normalised(g, ops, c));
 }
 
-/* What is noticed of the values on the way. */
+/* Found while the values are computed. */
 struct noticed {
   real poison;   /* 0, or NaN when a value was not finite */
-  float largest; /* |dz|, where its plane is scaled */
+  float largest; /* |dz|, if its plane is scaled */
 };
 
 static inline void notice(struct noticed *all, struct noticed part) {
@@ -74,7 +74,7 @@ static inline void notice(struct noticed *all, struct noticed part) {
   if (part.largest > all->largest) all->largest = part.largest;
 }
 
-/* The plane of an operand, from the offset `at` on; NULL where it has none. */
+/* The plane of an operand, from the offset `at` on; NULL if it has none. */
 struct plane {
   float *to, factor;
   int scaled;
@@ -231,7 +231,7 @@ static inline struct noticed chunk(const struct mn_block *b, enum mn_epilogue_ki
   return all;
 }
 
-/* Notes the largest |dz| and raises the nonfinite flag where dz's plane cannot hold it. */
+/* Notes the largest |dz| and raises the nonfinite flag if dz's plane cannot hold it. */
 static void note_largest(struct mn_device *device, struct mn_scale *scale, float largest) {
   if (largest > scale->largest) scale->largest = largest;
   if (largest * scale->factor > MN_FP16_MOST) mn_raise(device);

@@ -2,7 +2,7 @@
  *
  * A group of up to 256 channels is kept in the registers of a few lanes (register_kernel). For a wider one,
  * the threads loop over the group once for each statistic (loop_kernel). Both use the arithmetic in
- * block_row.cuh. Where the operations do not depend on groups, 16 bytes are treated as a group. A CTA
+ * block_row.cuh. If the operations do not depend on groups, 16 bytes are treated as a group. A CTA
  * processes one chunk of MN_CHUNK_ROWS rows of its columns: column sums are added in registers, then over its
  * warps in order, so that they have the same bytes every time, without atomics. */
 #include "kernels/block_row.cuh"
@@ -57,7 +57,7 @@ static __device__ __forceinline__ void load_terms(Real (&d)[V], const mn_terms<R
   }
 }
 
-/* A group in the registers of its lanes: V = W·K values a lane. Ops: the operations where they are known at
+/* A group in the registers of its lanes: V = W·K values a lane. Ops: the operations if they are known at
  * compile time, so that they are not tested at each element; 0: a.ops. */
 template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, unsigned Ops, typename Real>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const mn_block_arguments<Real> a) {
@@ -170,8 +170,8 @@ static __device__ element<Real> element_at(const mn_block_arguments<Real> &a, co
   return e;
 }
 
-/* The statistics of a group of one row, computed by the row's team of threads: those of the forward, then
- * those of the backward. Returns 0, or NaN when the loss is not finite. */
+/* The statistics of a group of one row, computed by the row's team of threads: the forward's, then the
+ * backward's. Returns 0, or NaN when the loss is not finite. */
 template <enum mn_epilogue_kind Kind, typename Real>
 static __device__ Real loop_statistics(const mn_block_arguments<Real> &a, row_state<Real> &s, int64_t row,
                                        int64_t group, int team) {
@@ -189,7 +189,7 @@ static __device__ Real loop_statistics(const mn_block_arguments<Real> &a, row_st
       squares = fma(centred, centred, squares);
     }
     squares = team_sum(squares, team);
-    s.rstd = mn_poison(rsqrt(fma(squares, a.inverse, a.eps)), squares); /* NaN where they overflow */
+    s.rstd = mn_poison(rsqrt(fma(squares, a.inverse, a.eps)), squares); /* NaN if they overflow */
     if (leads && a.mean) a.mean[at] = s.mean;
     if (leads && a.rstd) a.rstd[at] = s.rstd;
   }
@@ -244,7 +244,7 @@ static __device__ void loop_column(const mn_block_arguments<Real> &a, const row_
                column] = sums[q];
 }
 
-/* One CTA has one group of `height` rows (MN_CHUNK_ROWS where there are column sums): first a team of threads
+/* One CTA has one group of `height` rows (MN_CHUNK_ROWS if there are column sums): first a team of threads
  * computes the statistics of each row, then a thread goes down each column. */
 template <enum mn_epilogue_kind Kind, typename Real>
 static __global__ void __launch_bounds__(LOOP_THREADS)
@@ -380,7 +380,7 @@ static mn_status apply_block(struct mn_device *device, Real *d, int64_t rows, in
   return block<Kind>(device, a);
 }
 
-/* Of groups that fit the registers. */
+/* Only of groups that fit the registers. */
 bool mn_cuda_takes_terms(const struct mn_epilogue *epilogue) {
   const struct mn_block *b = epilogue->block;
   return epilogue->kind == MN_BLOCK_BACKWARD && b->ops & MN_OP_NORM && b->channels / b->groups <= WIDEST;

@@ -1,9 +1,9 @@
 /* The block's arithmetic on CUDA, shared by every kernel that applies it: on one element, on one group of one
- * row, of which L neighbouring lanes hold V registers each, and on a few rows of a group, from registers to the
- * stored results. It is the same for a matrix in memory (block.cu) and for one in a GEMM's accumulators
+ * row, of which L neighbouring lanes hold V registers each, and on a few rows of a group, from registers to
+ * the stored results. It is the same for a matrix in memory (block.cu) and for one in a GEMM's accumulators
  * (hopper/block.cuh). Formulas: kernels/kernels.h.
  *
- * Where `ops` is a constant, the compiler removes the tests of it. Multiply-adds are written as fma, so that
+ * If `ops` is a constant, the compiler removes the tests of it. Multiply-adds are written as fma, so that
  * the backward recomputes exactly the forward's v, and with it the same side of the activation's kink. */
 #ifndef MN_KERNELS_BLOCK_ROW_CUH
 #define MN_KERNELS_BLOCK_ROW_CUH
@@ -77,7 +77,7 @@ __device__ __forceinline__ void mn_group_statistics(const mn_group<V, L, Full, R
     squares = fma(centred, centred, squares);
   }
   squares = group.sum(squares);
-  rstd = mn_poison(rsqrt(fma(squares, group.inverse, eps)), squares); /* NaN where they overflow */
+  rstd = mn_poison(rsqrt(fma(squares, group.inverse, eps)), squares); /* NaN if they overflow */
 }
 
 /* ẑ (without MN_OP_NORM: z), y and dy/dv of a group. */
@@ -121,7 +121,7 @@ mn_group_backward(const mn_group<V, L, Full, Real> &group, unsigned ops, Real (&
   for (int i = 0; i < V; i++) sums[0][i] += d[i];
 }
 
-/* A matrix as a sum: of `count` terms, each `pitch` from row to row; 0: it is none. */
+/* A matrix as a sum of `count` terms, whose rows are `pitch` apart; 0: it is no sum. */
 template <typename Real> struct mn_terms {
   const Real *at[MN_PEERS];
   int count;
@@ -139,7 +139,7 @@ static __host__ __device__ __forceinline__ enum mn_plane_kind mn_narrow_of(unsig
   return ops & MN_OPS_NARROW ? mn_z_kind(ops) : MN_NO_PLANES;
 }
 
-/* Every block kernel's arguments: struct mn_block with typed pointers, NULL for what is not to be written. */
+/* Every block kernel's arguments: struct mn_block with typed pointers; NULL: not written. */
 template <typename Real> struct mn_block_arguments {
   unsigned ops;
   int64_t rows, channels, groups, width; /* N, C, G, D */
@@ -163,13 +163,13 @@ static __device__ __forceinline__ mn_factors mn_factors_of(const mn_block_argume
   return {mn_planes_factor(a.y_planes), mn_planes_factor(a.dz_planes)};
 }
 
-/* What it notices on the way. */
+/* What a thread finds while it computes. */
 template <typename Real> struct mn_noticed {
   Real poison = 0;   /* NaN from the first value on that is not finite */
-  float largest = 0; /* |dz|, where its planes are scaled */
+  float largest = 0; /* |dz|, if its planes are scaled */
 };
 
-/* Tells of what the warp's lanes noticed; all must call it. */
+/* Sets the flag and the scale by what the warp's lanes found; all must call it. */
 template <typename Real>
 static __device__ __forceinline__ void mn_notice(const mn_block_arguments<Real> &a, const mn_factors &factors,
                                                  const mn_noticed<Real> &noticed) {
@@ -225,7 +225,7 @@ static mn_block_arguments<Real> mn_block_arguments_of(struct mn_device *device, 
     a.target = static_cast<const Real *>(b->target);
     a.loss = static_cast<Real *>(b->loss_parts);
   }
-  /* z is not written where d already is z, nor where dz is about to overwrite it. */
+  /* z is not written if d already is z, nor if dz is about to overwrite it. */
   if (epilogue->kind != MN_BLOCK_BACKWARD && ((a.z == d && !(b->ops & MN_OP_BIAS)) || (a.z && a.z == a.dz)))
     a.z = NULL;
   return a;

@@ -1,5 +1,5 @@
-/* The host's monotonic clock, and heartbeats: that the process gets on. Reading, drawing weights and computing
- * beat, and a watchdog counts (train/command/watchdog.h). */
+/* The host's monotonic clock, and heartbeats: that the process gets on. Reading, drawing weights and
+ * computing beat, and a watchdog counts (train/command/watchdog.h). */
 #ifndef MN_KERNELS_CLOCK_H
 #define MN_KERNELS_CLOCK_H
 

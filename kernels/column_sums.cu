@@ -5,7 +5,7 @@
 #include "kernels/reduce.cuh"
 #include "kernels/rule.cuh"
 
-/* What is done with one vector of column sums. */
+/* The sink of one vector of column sums. */
 template <class Rule, typename Real> struct sink {
   int kind; /* enum mn_epilogue_kind; −1: not wanted */
   Real *into;

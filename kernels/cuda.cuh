@@ -11,7 +11,7 @@
 
 struct mn_matmul; /* gemm.cu's */
 
-/* Waits for the event, or, where it is NULL, for the device's stream; among ranks it answers the others
+/* Waits for the event, or, if it is NULL, for the device's stream; among ranks it answers the others
  * meanwhile (kernels/ranks/mpi.h). */
 mn_status mn_cuda_wait(struct mn_device *device, cudaEvent_t event);
 
@@ -39,7 +39,7 @@ struct mn_cuda {
   unsigned *spans_done;      /* how many spans of the running sum are done (reduce.cuh); 0 between launches */
   struct mn_matmul *matmuls; /* those of the last shapes (gemm.cu); */
   unsigned matmul_count;     /* and how many were ever made */
-  void *encode;              /* cuTensorMapEncodeTiled, where the Hopper GEMM can run; else NULL */
+  void *encode;              /* cuTensorMapEncodeTiled, if the Hopper GEMM can run; else NULL */
   bool dependents;           /* has programmatic dependent launch */
 };
 
@@ -158,13 +158,13 @@ __device__ __forceinline__ void mn_raise(int *nonfinite, int mark) {
 /* Reals in one 16-byte access. */
 template <typename Real> constexpr int mn_width = 16 / sizeof(Real);
 
-/* The type of a load or store of so many bytes in one instruction. */
+/* The type of a load or store of `Bytes` bytes in one instruction. */
 template <size_t Bytes> struct mn_word { typedef uint4 type; };
 template <> struct mn_word<8> { typedef uint2 type; };
 template <> struct mn_word<4> { typedef unsigned type; };
 template <> struct mn_word<2> { typedef unsigned short type; };
 
-/* W values from p, which is aligned to their size, or to 16 bytes where they are more. */
+/* W values from p, which is aligned to their size, or to 16 bytes if they are more. */
 template <int W, typename T> __device__ __forceinline__ void mn_load(T (&out)[W], const T *p) {
   typedef typename mn_word<sizeof out>::type word;
 #pragma unroll
@@ -198,8 +198,8 @@ template <int W, typename T> __device__ __forceinline__ void mn_store_once(T *p,
   __stcs(reinterpret_cast<word *>(p), bits);
 }
 
-/* mn_load and mn_store near the end of an array, where only the first n of W values exist; the others are
- * read as 0. */
+/* mn_load and mn_store near the end of an array: only the first n of W values exist; the others are read as
+ * 0. */
 template <int W, typename T>
 __device__ __forceinline__ void mn_load_some(T (&out)[W], const T *p, int64_t n) {
   if (n >= W) {

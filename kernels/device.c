@@ -1,5 +1,5 @@
-/* The CPU's kernel tables, opening a device by its name, its memory with a count of what is taken, and the words
- * for a precision. */
+/* The CPU's kernel tables, opening a device by its name, its memory, which is counted, and the words for a
+ * precision. */
 #include "kernels/device.h"
 
 #include <omp.h>
@@ -79,7 +79,7 @@ mn_status mn_device_open(struct mn_device **out, const char *name, const char *p
   int ordinal = cuda_ordinal(name);
   if (ordinal < 0) return mn_fail(MN_USAGE, "no device is called '%s'; auto, cpu, cuda and cuda:N are", name);
   mn_status status = open_device(out, MN_DEVICE_CUDA, ordinal, parsed);
-  /* The CPU only where there is no GPU to use: a GPU that fails is an error. */
+  /* The CPU only if there is no GPU to use: a GPU that fails is an error. */
   if (status != MN_NO_DEVICE || strcmp(name, "auto") != 0) return status;
   return open_device(out, MN_DEVICE_CPU, 0, parsed);
 }

@@ -19,8 +19,8 @@ mn_status mn_cublas_failed(cublasStatus_t error, const char *what) {
 }
 
 /* Calls Function with the device's GPU as the thread's current one: the thread may have used another device
- * since, or none (the loader's). Every entry of the CUDA tables goes through this. One that returns nothing
- * gives something back, and is called even where that fails. */
+ * since, or none (the loader's). Every entry of the CUDA tables goes through this. An entry that returns
+ * nothing releases something, and is called even if the GPU cannot be set. */
 template <typename Type, Type *Function> struct on_gpu;
 template <typename Result, typename... Arguments, Result (*Function)(struct mn_device *, Arguments...)>
 struct on_gpu<Result(struct mn_device *, Arguments...), Function> {
@@ -42,7 +42,7 @@ template <> struct on_gpu<mn_exchange_function, mn_exchange_cuda> {
 #define ONE(name) on_gpu<mn_##name##_function, mn_##name##_cuda>::call,
 static const struct mn_kernels fp32 = {MN_KERNELS(FP32, ONE, ONE)}, fp64 = {MN_KERNELS(FP64, ONE, ONE)};
 
-/* Its attributes tell whether this binary has code for the GPU. */
+/* Has attributes if this binary has code for the GPU. */
 static __global__ void probe_kernel() {}
 
 static mn_status no_driver(cudaError_t error) {

@@ -1,4 +1,5 @@
-/* Opening a device, and its memory. Everything above the kernels is given one; no global state names a device. */
+/* Opening a device, and its memory. Everything above the kernels is given one; no global state names a
+ * device. */
 #ifndef MN_KERNELS_DEVICE_H
 #define MN_KERNELS_DEVICE_H
 
@@ -24,9 +25,9 @@ MN_API void mn_device_release(struct mn_device *device, void *memory, int64_t co
 MN_API mn_status mn_device_write(struct mn_device *device, void *to, const double *from, int64_t count);
 MN_API mn_status mn_device_read(struct mn_device *device, double *to, const void *from, int64_t count);
 
-/* The CUDA part of opening and closing (device.cu; device.c in a build without CUDA). mn_cuda_open reads type,
- * ordinal and precision, creates device->cuda and sets kernels, name, versions and has_own_gemm; mn_cuda_close frees
- * what it has created, also after an error. */
+/* The CUDA part of opening and closing (device.cu; device.c in a build without CUDA). mn_cuda_open reads
+ * type, ordinal and precision, creates device->cuda and sets kernels, name, versions and has_own_gemm;
+ * mn_cuda_close frees what it has created, also after an error. */
 MN_C mn_status mn_cuda_open(struct mn_device *device);
 MN_C void mn_cuda_close(struct mn_device *device);
 

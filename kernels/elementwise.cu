@@ -107,7 +107,7 @@ static __device__ void cta_largest(float (&largest)[2], const Real *gamma, const
   for (int i = 0; i < 2; i++) largest[i] = mn_lanes_largest(parts[i][threadIdx.x % 32]);
 }
 
-/* One CTA, of 1024 threads where there is y. `bound` is of a normalised value, `steepness` what the
+/* One CTA, of 1024 threads if there is y. `bound` is of a normalised value, `steepness` what the
  * activation and the sum multiply by. */
 template <typename Real, int W>
 static __global__ void __launch_bounds__(1024)

@@ -22,7 +22,7 @@ struct rounding {
   int64_t batch; /* rows under each */
 };
 
-/* Of floats that are rounded, 4 are a word or, where some of the planes' would not be aligned, one is. */
+/* For rounding, a word is 4 floats, or one if the planes' words would not be aligned. */
 static struct part part_of(const struct mn_gathered *g, const mn_planes &planes = {}) {
   struct part p = {static_cast<char *>(g->to), static_cast<const char *>(g->from), 0, 0, 0, 16};
   const size_t apart = g->apart ? g->apart : g->bytes;

@@ -1,4 +1,4 @@
-/* The matrix product on CUDA: the GEMM of our own where it fits (hopper/gemm.h), else cuBLASLt into memory
+/* The matrix product on CUDA: the GEMM of our own if it fits (hopper/gemm.h), else cuBLASLt into memory
  * and then the epilogue over the stored matrix.
  *
  * cuBLASLt is asked for an algorithm once for each shape, and the answer is kept: the heuristic's first for a
@@ -46,12 +46,12 @@ struct mn_matmul {
   cublasLtMatmulAlgo_t algorithm;
 };
 
-/* Kept for a device. A run has a few shapes; a caller whose batches are all of other sizes has as many. */
+/* Kept for a device. A run has a few shapes; a caller whose batches differ in size has many. */
 enum { MATMULS = 256 };
 
 /* By precision, up to MN_FP16: cuBLASLt's types of a and b, of d and of the computation, and the bytes of an
- * element of a. MN_FP16X3 has none: its operands without planes are MN_FP32's, and the GEMM of our own takes the
- * others. */
+ * element of a. MN_FP16X3 has none: its operands without planes are MN_FP32's, and the GEMM of our own takes
+ * the others. */
 static const struct types {
   cudaDataType_t in, out;
   cublasComputeType_t compute;
@@ -184,7 +184,7 @@ static mn_status make_matmul(struct mn_device *device, struct mn_matmul *m) {
   return status;
 }
 
-/* The matmul for a product: one made before, or a new one, in the place of the oldest where MATMULS are kept.
+/* The matmul for a product: one made before, or a new one, in the place of the oldest if MATMULS are kept.
  * It is the caller's until the next call; a graph that was captured does not read it. */
 static mn_status find_matmul(struct mn_device *device, struct mn_matmul **out, const struct product *p) {
   struct mn_cuda *cuda = device->cuda;
@@ -287,7 +287,7 @@ static __global__ void alpha_kernel(float *alpha, const struct mn_scale *a, cons
   alpha[1] = 0;
 }
 
-/* For a test alone, which declares it: everywhere else plain_kernel runs only where cuBLASLt has no
+/* For a test alone, which declares it: everywhere else plain_kernel runs only if cuBLASLt has no
  * algorithm. */
 extern "C" mn_status mn_cuda_plain_product(struct mn_device *device, enum mn_form form, void *d,
                                            const void *a, const void *b, int64_t rows, int64_t cols,
@@ -333,7 +333,7 @@ static mn_status multiply_in_slices(struct mn_device *device, const struct produ
                    (long long)whole->cols, (long long)(MN_CUDA_WORKSPACE / sizeof(Real)));
   int64_t parts = (whole->rows + most - 1) / most, each = (whole->rows + parts - 1) / parts;
   if (most >= step) each = std::min((each + step - 1) / step, most / step) * step;
-  /* The largest slice that there can be: as the slices of a rank's part are not those of the whole. */
+  /* The largest possible slice, because a shard's slices differ from the full matrix's. */
   const int64_t asked = std::min(whole->whole.rows, most >= step ? most / step * step : most);
   const size_t in = types[whole->precision].bytes;
   if (!device->cuda->scratch) MN_CUDA_TRY(cudaMalloc(&device->cuda->scratch, MN_CUDA_WORKSPACE));

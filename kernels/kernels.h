@@ -1,5 +1,5 @@
-/* The contract between the engine and the arithmetic: what each kernel does, and one table of kernels for each
- * device and width of real; tests/ compares the tables entry by entry. */
+/* The contract between the engine and the arithmetic: what each kernel does, and one table of kernels for
+ * each device and width of real; tests/ compares the tables entry by entry. */
 #ifndef MN_KERNELS_KERNELS_H
 #define MN_KERNELS_KERNELS_H
 
@@ -16,17 +16,17 @@ enum mn_form {
   MN_TN, /* d[rows, cols] = a[depth, rows]ᵀ · b[depth, cols]    backward:     dW = dzᵀ·x */
 };
 
-/* d = a·b in `form`, and `epilogue` applied to d. Sizes are the operands'. Where both operands have planes,
+/* d = a·b in `form`, and `epilogue` applied to d. Sizes are the operands'. If both operands have planes,
  * those are read, which must not be stale; else the real forms. A MN_BLOCK… epilogue's block is [rows, cols]
- * = [N, C]. The product is computed by OpenBLAS on the CPU; on CUDA by the GEMM of our own where
+ * = [N, C]. The product is computed by OpenBLAS on the CPU; on CUDA by the GEMM of our own if
  * kernels/hopper/gemm.h says that it fits, else by cuBLASLt with the heuristic's first algorithm for a fixed
  * workspace (split-K only with a reduction of fixed order). An operand that is a part (`whole`: b of MN_NT, a
- * of MN_TN) gives cuBLASLt's bytes for that part of the whole product, where the algorithm for the whole can
+ * of MN_TN) gives cuBLASLt's bytes for that part of the whole product, if the algorithm for the whole can
  * compute it. MN_LIBRARY when the library refuses. */
 typedef mn_status mn_gemm_function(struct mn_device *device, enum mn_form form, const struct mn_operand *a,
                                    const struct mn_operand *b, const struct mn_epilogue *epilogue);
 
-/* ---- losses, as torch.nn.MSELoss and torch.nn.CrossEntropyLoss (mean over the elements; over the rows) ---- */
+/* ---- losses, as torch.nn.MSELoss (mean over elements) and torch.nn.CrossEntropyLoss (over rows) ---- */
 
 /* parts[n] = Σ over k of (y − target)², for the N rows of y[N, K]. The loss is reduce(parts)/(N·K). */
 typedef mn_status mn_mse_function(struct mn_device *device, void *parts, const void *y, const void *target,
@@ -38,7 +38,7 @@ typedef mn_status mn_mse_gradient_function(struct mn_device *device, void *dy, c
                                            int add);
 
 /* parts[n] = log Σ exp(y[n]) − y[n, label], computed relative to the row's maximum, so that exp does not
- * overflow; correct[n] = 1 where the first largest of y[n] is at the label, else 0. labels int32 [N], each in
+ * overflow; correct[n] = 1 if the first largest of y[n] is at the label, else 0. labels int32 [N], each in
  * 0 … K−1 (checked where rows are read). Another label makes parts[n] NaN, and the reduce that follows sets
  * the nonfinite flag. */
 typedef mn_status mn_cross_entropy_function(struct mn_device *device, void *parts, void *correct,
@@ -49,10 +49,10 @@ typedef mn_status mn_cross_entropy_gradient_function(struct mn_device *device, v
                                                      const int32_t *labels, int64_t rows, int64_t cols,
                                                      double scale, int add);
 
-/* *out = factor·Σ parts[i] or, if `others` is not NULL, factor·Σ parts[i]·others[i], 0 ≤ i < count, added in double,
- * in a fixed order: 4096 at a time, then those sums. A sum that is not finite sets the nonfinite flag. `scratch`,
- * mn_reduce_scratch(count) doubles, is in the device's memory; `out`, one double, there or in memory of
- * allocate_host. */
+/* *out = factor·Σ parts[i] or, if `others` is not NULL, factor·Σ parts[i]·others[i], 0 ≤ i < count, added in
+ * double, in a fixed order: 4096 at a time, then those sums. A sum that is not finite sets the nonfinite
+ * flag. `scratch`, mn_reduce_scratch(count) doubles, is in the device's memory; `out`, one double, there or
+ * in memory of allocate_host. */
 enum { MN_REDUCE_SPAN = 4096 };
 static inline int64_t mn_reduce_scratch(int64_t count) {
   return (count + MN_REDUCE_SPAN - 1) / MN_REDUCE_SPAN;
@@ -71,7 +71,7 @@ typedef mn_status mn_reduce_function(struct mn_device *device, const struct mn_r
  * Forward, per row and group of D = C/G neighbours (flags of block->ops):
  *   z = d + bias;  mean = Σz/D;  rstd = 1/√(Σ(z − mean)²/D + eps);  ẑ = (z − mean)·rstd;  v = ẑ·gamma + beta;
  *   y = 2·(v > 0 ? v : slope·v)
- * The variance is centred, never E[z²] − E[z]²; a constant group gives v = beta. Where it overflows, rstd is
+ * The variance is centred, never E[z²] − E[z]²; a constant group gives v = beta. If it overflows, rstd is
  * NaN, not 0, which would hide z behind a finite y.
  * Backward:
  *   g = 2·dy·(v > 0 ? 1 : slope);  h = g·gamma;  m1 = Σh/D;  m2 = Σh·ẑ/D;  dz = rstd·(h − m1 − ẑ·m2)
@@ -80,7 +80,7 @@ typedef mn_status mn_reduce_function(struct mn_device *device, const struct mn_r
 
 /* Applies `epilogue` to the matrix d[rows, cols]. d may be epilogue->into, block->z (forward) or
  * block->dz->real (backward): each group of a row is read before it is written. block->z, mean and rstd are
- * saved where they are not NULL; a forward without z overwrites d. The nonfinite flag is set when a value of
+ * saved if they are not NULL; a forward without z overwrites d. The nonfinite flag is set when a value of
  * the result is not finite. */
 typedef mn_status mn_epilogue_function(struct mn_device *device, void *d, int64_t rows, int64_t cols,
                                        const struct mn_epilogue *epilogue);
@@ -108,7 +108,7 @@ typedef mn_status mn_clip_function(struct mn_device *device, double *scale, doub
 typedef mn_status mn_add_function(struct mn_device *device, struct mn_operand *y, const void *a,
                                   const void *b);
 
-/* Writes operand's planes from operand->real, which it must have (NaN stays NaN), and clears stale. Where
+/* Writes operand's planes from operand->real, which it must have (NaN stays NaN), and clears stale. If
  * they are scaled: under the factor that there is or, if `measure`, under one that suits the largest
  * |value| and the headroom; *scale->largest is that value then. A value that is not finite is not counted.
  * With `measure` MN_MEASURE_TOGETHER the value is the largest of all ranks' operands, each of which is a
@@ -118,7 +118,7 @@ enum { MN_MEASURE_TOGETHER = 2 };
 typedef mn_status mn_round_function(struct mn_device *device, struct mn_operand *operand, int measure);
 
 /* Chooses factors before a forward; each may be NULL. *dz: by the largest |dz| that was written under the
- * last factor, with MN_HEADROOM_DZ; where there was none, or one that is not finite, the factor stays.
+ * last factor, with MN_HEADROOM_DZ; if there was none, or one that is not finite, the factor stays.
  * dz->largest becomes 0. *y: by the bound of a block's output, 2·max(1, |slope|)·(√(D − 1)·max |gamma| + max
  * |beta|), since no normalised value is larger than √(D − 1); gamma, beta [C]. */
 struct mn_rescaling {
@@ -130,7 +130,7 @@ struct mn_rescaling {
 typedef mn_status mn_rescale_function(struct mn_device *device, const struct mn_rescaling *rescaling);
 
 /* out[i] = from[i] rounded to float (nearest, ties to even; beyond a float's range infinity), 0 ≤ i < count,
- * count > 0. Where the reals are floats, a copy. The two must not overlap. */
+ * count > 0. If the reals are floats, a copy. The two must not overlap. */
 typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const void *from, int64_t count);
 
 /* ---- the tables ---- */

@@ -1,4 +1,4 @@
-/* The losses on CUDA: a warp computes a row, or a whole CTA where rows are long. Formulas: kernels/kernels.h. */
+/* The losses on CUDA: a warp computes a row, or a whole CTA if rows are long. Formulas: kernels/kernels.h. */
 #include <math_constants.h>
 
 #include "kernels/reduce.cuh"

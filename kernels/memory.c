@@ -31,7 +31,7 @@ void mn_release_host_cpu(struct mn_device *device, void *memory) {
   mn_release_cpu(device, memory);
 }
 
-/* The number behind `name` in a file of the system's, times `unit`; `otherwise` where there is none. */
+/* The number behind `name` in a file of the system's, times `unit`; `otherwise` if there is none. */
 static double number_in(const char *path, const char *name, double unit, double otherwise) {
   char line[256];
   double number = otherwise, found;

@@ -27,8 +27,8 @@ typedef mn_status mn_download_function(struct mn_device *device, void *to, const
 typedef mn_status mn_copy_function(struct mn_device *device, void *to, const void *from, size_t bytes);
 typedef mn_status mn_zero_function(struct mn_device *device, void *memory, size_t bytes);
 
-/* Waits until everything given to the device is done, or, between ahead_begin and ahead_end (kernels/stream.h),
- * what was given since ahead_begin; returns the first error it met. */
+/* Waits until everything given to the device is done, or, between ahead_begin and ahead_end
+ * (kernels/stream.h), what was given since ahead_begin; returns the first error it met. */
 typedef mn_status mn_synchronize_function(struct mn_device *device);
 
 /* A download by another thread, while the device goes on with the work that its own thread gives it. `note`,
@@ -74,8 +74,8 @@ typedef mn_status mn_gather_function(struct mn_device *device, const struct mn_g
 enum { MN_GATHER_MULTIPROCESSORS = 8 };
 
 /* The floats of a split weight (struct mn_operand), whose elements first … first + count − 1 these two write
- * and read: count > 0, all of them inside. The floats are in the device's memory or in that of allocate_host.
- * Infinities and every finite float come back bit for bit, and a NaN as a NaN. */
+ * and read: count > 0, all of them inside. The floats are in the device's memory or in memory of
+ * allocate_host. Infinities and every finite float come back bit for bit, and a NaN as a NaN. */
 typedef mn_status mn_split_function(struct mn_device *device, struct mn_operand *w, int64_t first,
                                     const float *from, int64_t count);
 typedef mn_status mn_join_function(struct mn_device *device, float *to, const struct mn_operand *w,

@@ -1,4 +1,4 @@
-/* Philox4x32-10 on the host: the one file that knows Random123. */
+/* Philox4x32-10 on the host: the only file that uses Random123. */
 #include "kernels/random.h"
 
 #include <Random123/philox.h>

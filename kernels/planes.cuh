@@ -24,7 +24,7 @@ static inline mn_planes mn_planes_of(const struct mn_operand *o, int64_t offset 
           o->planes[1] ? static_cast<uint16_t *>(o->planes[1]) + offset : NULL, o->scale};
 }
 
-/* The planes where the kind is known at compile time, so that the compiler removes what it does not need. */
+/* The planes with their kind as a constant, so that the compiler removes what it does not need. */
 template <enum mn_plane_kind Kind> static __device__ __forceinline__ mn_planes mn_planes_as(mn_planes p) {
   p.kind = p.high ? Kind : MN_NO_PLANES;
   if (Kind != MN_PLANES_FP16X2) p.low = NULL;

@@ -98,7 +98,7 @@ MN_EVERYWHERE static inline float mn_scale_larger(float largest, float value) {
   return counted > largest ? counted : largest;
 }
 
-/* The factor of struct mn_scale for this largest |value|; `factor` where it is 0 or not finite. */
+/* The factor of struct mn_scale for this largest |value|; `factor` if it is 0 or not finite. */
 MN_EVERYWHERE static inline float mn_scale_factor(float largest, int headroom, float factor) {
   if (!(largest > 0 && largest < INFINITY)) return factor;
   const float found = ldexpf(1, 15 - headroom - ilogbf(largest));

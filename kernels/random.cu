@@ -10,7 +10,7 @@ template <typename Real> static __device__ Real uniform_of(unsigned word, Real b
   return bound * t;
 }
 
-/* A thread writes the four words of one quad, out[4·quad − first …): in one store where W is 4 and all four
+/* A thread writes the four words of one quad, out[4·quad − first …): in one store if W is 4 and all four
  * are inside, else element by element. */
 template <typename Real, int W>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)

@@ -91,7 +91,7 @@ __device__ __forceinline__ void mn_step(const Rule &rule, const typename Rule::l
 
 /* Where the moments of an update's weights stand, from element `offset` on. */
 template <class Rule, typename Real> struct mn_moments {
-  Real *of[Rule::MOMENTS]; /* NULL where the rule keeps none */
+  Real *of[Rule::MOMENTS]; /* NULL if the rule keeps none */
 };
 template <class Rule, typename Real>
 static inline mn_moments<Rule, Real> mn_moments_of(const struct mn_update *update, int64_t offset) {

@@ -1,7 +1,7 @@
 /* What a call that can fail returns, and the sentence that goes with it.
  *
  * Two tiers. What a user can cause (files, arguments, memory, a device that is not there) is a mn_status with
- * a message; the codes are the command's exit codes, those of sysexits.h. A broken invariant of our own is no
+ * a message; the codes are the command's exit codes, from sysexits.h. A broken invariant of our own is no
  * status: MN_REQUIRE aborts with file, line and condition, in release builds too.
  *
  * This lives in kernels/, the lowest folder, because the kernels return it and may include nothing above
@@ -9,7 +9,7 @@
 #ifndef MN_KERNELS_STATUS_H
 #define MN_KERNELS_STATUS_H
 
-/* MN_C declares a function with C linkage, also where a .cu file includes the header. MN_API does the same
+/* MN_C declares a function with C linkage, also if a .cu file includes the header. MN_API does the same
  * and exports it from libminnow.so, and MN_EXPORT exports a variable; everything else is hidden. */
 #ifdef __cplusplus
 #define MN_C extern "C"

@@ -1,7 +1,7 @@
 /* Streams and graphs on CUDA. Contract: kernels/stream.h.
  *
- * A branch, and work that runs ahead, has a stream that is swapped with the device's between begin and end. The
- * copies of ahead_used have one too, because they must wait neither for the next filling nor for the next
+ * A branch, and work that runs ahead, has a stream that is swapped with the device's between begin and end.
+ * The copies of ahead_used have one too, because they must wait neither for the next filling nor for the next
  * reader. */
 #include <algorithm>
 #include <new>

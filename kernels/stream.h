@@ -22,8 +22,8 @@ enum mn_branch {
   MN_BRANCHES,
 };
 
-/* While a sum of replicas' may run beside them, products of our own GEMM leave it so many multiprocessors
- * (struct mn_device, reserved_sms), which suffice for the link's full rate (NOTES.md). */
+/* Multiprocessors that products of our own GEMM leave free (struct mn_device, reserved_sms) while a sum over
+ * replicas may run beside them: enough for the link's full rate (NOTES.md). */
 enum { MN_EXCHANGE_MULTIPROCESSORS = 24 };
 
 typedef mn_status mn_branch_fork_function(struct mn_device *device, enum mn_branch which);
@@ -53,7 +53,7 @@ typedef mn_status mn_ahead_used_function(struct mn_device *device, void *to, con
 
 /* Waits for the oldest filling that has not been waited for: its readers are done, and the copy is there.
  * *idle: the milliseconds between the end of the readers of the filling before and the end of this filling,
- * in which the device had no work but to wait for data; 0 where it did not wait. */
+ * in which the device had no work but to wait for data; 0 if it did not wait. */
 typedef mn_status mn_ahead_wait_function(struct mn_device *device, double *idle);
 
 /* Graphs: work that is captured once and launched again as a whole, so that a step of small kernels does not
@@ -61,10 +61,10 @@ typedef mn_status mn_ahead_wait_function(struct mn_device *device, double *idle)
  * function call costs nothing. */
 struct mn_graph;
 
-/* What is given to the device between begin and end is captured and not run: kernels and device-to-device
- * copies only, on memory that is not freed before the graph is. Each must have run once before, so that the
- * libraries have chosen their algorithms. `*out` is the caller's, for graph_free. end must be called after
- * begin, even when work in between failed. */
+/* Work given between begin and end is captured and not run: kernels and device-to-device copies only, on
+ * memory that outlives the graph. Each must have run once before, so that the libraries have chosen their
+ * algorithms. `*out` is the caller's, for graph_free. end must be called after begin, even when work in
+ * between failed. */
 typedef mn_status mn_graph_begin_function(struct mn_device *device);
 typedef mn_status mn_graph_end_function(struct mn_device *device, struct mn_graph **out);
 /* Runs what was captured, in order with the rest of the device's work. */

@@ -1,5 +1,5 @@
-/* Texts: those from files and the command line, shown so that they steer no terminal and stay one line; and the
- * words that users write for an enum's values, one list for each enum, read in both directions. */
+/* Texts: those from files and the command line, shown so that they steer no terminal and stay one line; and
+ * the words that users write for an enum's values, one list for each enum, read in both directions. */
 #ifndef MN_KERNELS_TEXT_H
 #define MN_KERNELS_TEXT_H
 
@@ -13,10 +13,10 @@
  * are no characters. */
 size_t mn_escape_character(const char *text);
 
-/* Writes the character at `text` to out, or its first byte as \x9B where there is none. Returns its bytes. */
+/* Writes the character at `text` to out, or its first byte as \x9B if there is none. Returns its bytes. */
 size_t mn_escape_next(char out[5], const char *text);
 
-/* Writes all of `text` in this way to out[size], cut off where it does not fit. */
+/* Writes all of `text` in this way to out[size], cut off if it does not fit. */
 void mn_escape(char *out, size_t size, const char *text);
 
 /* Prints a line, or its beginning, in one write, so shown: names and texts from files and the command line do
@@ -45,7 +45,7 @@ void mn_escape_print(FILE *out, const char *format, ...) __attribute__((format(p
 /* The index of `word` among the words. MN_USAGE: "no WHAT is called 'x'; a, b and c are". */
 mn_status mn_word_find(int *out, const char *what, const char *const *words, const char *word);
 
-/* Writes "a, b and c" to out[size], cut off where it does not fit. between: ", "; before_last: " and ". */
+/* Writes "a, b and c" to out[size], cut off if it does not fit. between: ", "; before_last: " and ". */
 void mn_words_join(char *out, size_t size, const char *const *words, const char *between,
                    const char *before_last);
 

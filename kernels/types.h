@@ -59,11 +59,12 @@ struct mn_device {
   size_t real;  /* bytes of a real: 8 or 4 */
   int planes;   /* of an operand that GEMMs read: 0, 1 or 2 */
   size_t plane; /* bytes of a plane's element: 2 on CUDA, and 4 on the CPU, which keeps the rounded value in a
-                   float so that sgemm can read it; 0 where there are no planes */
+                   float so that sgemm can read it; 0 if there are no planes */
   int scaled;   /* planes hold scaled values: struct mn_scale */
   int has_own_gemm; /* for this GPU and precision */
-  int reserved_sms; /* multiprocessors that the GEMM of our own leaves free, for what runs beside it: a gather,
-                       an exchange. reduce_scatter_rows raises it; the tape restores it after the step */
+  int reserved_sms; /* multiprocessors that the GEMM of our own leaves free, for what runs beside it: a
+                       gather, an exchange. reduce_scatter_rows raises it; the tape restores it after the
+                       step */
   int force_cublas; /* every product takes the library path, even if a GEMM of our own fits; for measuring
                    and checking one against the other. Products of two planes, which no library takes, are
                    stored by our own GEMM and their epilogue comes after it */
@@ -123,8 +124,8 @@ struct mn_operand {
   int64_t rows, cols;
   int64_t whole;          /* of a rank's part: the rows of a weight, or the columns of its dz, that all ranks
                              have together (kernels/ranks/ranks.h); 0: it is no part */
-  void *real;             /* [rows, cols]; NULL where only the planes are read, and where there is low */
-  void *planes[2];        /* [rows, cols]; NULL where no GEMM reads them */
+  void *real;             /* [rows, cols]; NULL if only the planes are read, and if there is low */
+  void *planes[2];        /* [rows, cols]; NULL if no GEMM reads them */
   int split;              /* see above */
   uint16_t *low;          /* [rows, cols] the lower halves of a weight that is split on CUDA; else NULL */
   struct mn_scale *scale; /* of the planes; NULL: they hold the values themselves */
@@ -218,7 +219,7 @@ static inline int mn_rule_by_gemm(const struct mn_rule *rule) {
 
 struct mn_update {
   struct mn_operand *w; /* all its forms, in place; scaled planes under the factor that they have */
-  void *m, *v;          /* reals of w's shape; NULL where the rule keeps none */
+  void *m, *v;          /* reals of w's shape; NULL if the rule keeps none */
   const struct mn_rule *rule;
   int clears; /* the gradient is a sum in memory (no GEMM's product), which becomes 0 with the update */
 };

@@ -3,7 +3,7 @@
 #include "layers/layer.h"
 
 struct saved {
-  struct mn_scatter scatter; /* its piece: the gradient of y, where a sink reads it */
+  struct mn_scatter scatter; /* its piece: the gradient of y, if a sink reads it */
   struct mn_arrival arrival;
   enum mn_whole_gradient gradient;
 };
@@ -45,7 +45,7 @@ static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
 
 static const struct mn_operation operation = {bind, forward, backward, NULL, NULL};
 
-/* Where the next layer's GEMM is one that can wait for the shards. */
+/* Only if the next layer's GEMM can wait for the shards. */
 static mn_status take_arrival(struct mn_tape *tape, struct saved *saved, struct mn_operand *whole) {
   const struct mn_device *device = tape->device;
   const struct mn_team *shards = &device->ranks->shards;

@@ -16,7 +16,7 @@ struct saved {
   void *planes[2]; /* dz's, and memory for dz itself, of which dz has those that are to be written */
   void *real;
   struct mn_epilogue forward;
-  struct mn_reduction loss; /* sums the loss's parts, where it is fused */
+  struct mn_reduction loss; /* sums the loss's parts, if it is fused */
   void *gathered;           /* among shards: block.loss_parts of all of them */
 };
 
@@ -175,8 +175,8 @@ static mn_status take_planes(struct mn_tape *tape, struct saved *saved, const st
   return MN_OK;
 }
 
-/* Chooses where dz goes, once the buffers are allocated. With a GEMM: in the form that it reads; a real dz
- * overwrites dy, or, where a loss is fused and dy is never stored, the product. Without a GEMM dz is the
+/* Chooses where dz is written, once the buffers are allocated. With a GEMM: in the form that it reads; a real
+ * dz overwrites dy, or, if a loss is fused and dy is never stored, the product. Without a GEMM dz is the
  * input's gradient and goes straight into its buffer. */
 static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
@@ -194,7 +194,7 @@ static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
 
 static const struct mn_operation operation = {bind, forward, backward, square, update};
 
-/* Allocates what the forward saves: z, mean and rstd where a later backward reads them. A fused loss runs its
+/* Allocates what the forward saves: z, mean and rstd if a later backward reads them. A fused loss runs its
  * backward in the same epilogue and saves nothing. */
 static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
@@ -221,7 +221,7 @@ static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
     }
     saved->loss = (struct mn_reduction){
         .parts = shards > 1 ? saved->gathered : b->loss_parts, .count = parts, .factor = 1 / elements_of_all};
-    /* Of a gradient that is taken for the mean over this rank's elements. */
+    /* The kernel divides by this rank's elements alone. */
     b->scale *= (double)elements / elements_of_all;
     MN_TRY(mn_tape_device(tape, (void **)&saved->loss.scratch, mn_reduce_scratch(parts), sizeof(double)));
   }
@@ -349,7 +349,7 @@ void mn_block_saved(const struct mn_tensor *y, const struct mn_tape *tape, const
   mn_abort(__FILE__, __LINE__, "a block's output");
 }
 
-/* The message lists all divisors, or, where they are too many, the nearest two. */
+/* The message lists all divisors, or, if they are too many, the nearest two. */
 mn_status mn_block_check_groups(int64_t channels, int64_t groups) {
   if (groups >= 1 && channels % groups == 0) return MN_OK;
   char list[160] = "";

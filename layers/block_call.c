@@ -21,8 +21,8 @@ static void *take(struct area *area, size_t bytes) {
 struct work {
   struct mn_outside outside;
   struct mn_operand x, dz, of[MN_BLOCK_PARAMETERS]; /* but in an update, of the parameters the weight alone */
-  /* A forward's, [N, C] reals: z or y, if one of them is such, else memory of its own. An update's, [C, I] reals,
-   * in which the CPU's GEMM leaves the gradient for the rule. */
+  /* A forward's, [N, C] reals: z or y, if one of them is such, else memory of its own. An update's, [C, I]
+   * reals, in which the CPU's GEMM leaves the gradient for the rule. */
   void *product;
   void *sums;
 };

@@ -36,7 +36,7 @@ struct mn_block_call {
   enum mn_narrow narrow;
   const void *bias, *gamma, *beta; /* [C] */
   void *y;                         /* out of the forward: [N, C] */
-  void *z, *mean, *rstd; /* [N, C], [N, G], [N, G]: into the backward, and out of the forward where they are
+  void *z, *mean, *rstd; /* [N, C], [N, G], [N, G]: into the backward, and out of the forward if they are
                             not NULL */
   const void *dy;        /* [N, C]: into the backward; NULL for the forward */
   void *dx, *dweight, *dbias, *dgamma, *dbeta; /* out of the backward, those that are not NULL */
@@ -62,8 +62,8 @@ enum { MN_BLOCK_NONFINITE = 0x3f800000 };
  * the values themselves or call->size is another's. */
 MN_API size_t mn_block_plane_bytes(const struct mn_device *device, const struct mn_block_call *call);
 
-/* By the sizes and by which pointers are NULL: of the forward or, where dy is not NULL, of the backward. 0
- * where call->size is another's. */
+/* By the sizes and by which pointers are NULL: of the forward or, if dy is not NULL, of the backward. 0
+ * if call->size is another's. */
 MN_API size_t mn_block_workspace(const struct mn_device *device, const struct mn_block_call *call);
 
 /* y, z, mean and rstd of x, weight, bias, gamma and beta; and the planes of x and weight that are not ready.
@@ -98,8 +98,9 @@ struct mn_block_update_call {
   struct mn_rule rule;      /* its rate and scale are in the device's memory */
   int *nonfinite;           /* if it is not 0, the update does not write; NULL to do without */
   void *stream, *workspace; /* as above; mn_block_update_workspace bytes */
-  /* Out: up to 2·N² + 3·C reals, aligned to 16 bytes, by mn_block_grams (layers/layer.h); the vectors that have
-   * values are wanted. It needs a pair, and N a multiple of 8. Nothing is updated then. NULL: an update. */
+  /* Out: up to 2·N² + 3·C reals, aligned to 16 bytes, by mn_block_grams (layers/layer.h); the vectors that
+   * have values are wanted. It needs a pair, and N a multiple of 8. Nothing is updated then. NULL: an update.
+   */
   void *grams;
 };
 

@@ -1,5 +1,5 @@
-/* The layers and losses that a tape records. Each …_record records one on `tape`; its output y is a tensor of the
- * tape. MN_USAGE when the sizes do not fit; MN_NO_MEMORY. */
+/* The layers and losses that a tape records. Each …_record records one on `tape`; its output y is a tensor of
+ * the tape. MN_USAGE when the sizes do not fit; MN_NO_MEMORY. */
 #ifndef MN_LAYERS_LAYER_H
 #define MN_LAYERS_LAYER_H
 
@@ -7,8 +7,9 @@
 
 /* ---- a layer of a model ----
  *
- * struct mn_layer_kind is the one description of its parameters: their names, shapes and initial values. Models,
- * checkpoints and checks go by it. A new kind of layer defines one and gets an entry in train/model.c's list. */
+ * struct mn_layer_kind is the one description of its parameters: their names, shapes and initial values.
+ * Models, checkpoints and checks go by it. A new kind of layer defines one and gets an entry in
+ * train/model.c's list. */
 
 enum { MN_LAYER_PARAMETERS = 4 }; /* the most a kind has */
 
@@ -63,9 +64,9 @@ struct mn_layer_kind {
 
 /* ---- the block ----
  *
- * y = a + a with a = leaky_relu(group_norm(x·Wᵀ + b)), fused, and the single operations that it is made of. All
- * but the sum are one operation on the tape, with more or fewer ops (enum mn_block_op), so that every fusion plan
- * runs the same kernel.
+ * y = a + a with a = leaky_relu(group_norm(x·Wᵀ + b)), fused, and the single operations that it is made of.
+ * All but the sum are one operation on the tape, with more or fewer ops (enum mn_block_op), so that every
+ * fusion plan runs the same kernel.
  *
  * x [N, I], weight [C, I], bias [C], gamma [C], beta [C], y [N, C]; statistics per row and group, as
  * torch.nn.GroupNorm. */
@@ -108,15 +109,15 @@ MN_API mn_status mn_add_record(struct mn_tape *tape, struct mn_tensor **y, struc
                                struct mn_tensor *b);
 
 /* For checks: z [N, C], mean and rstd [N, G] that the last forward saved for the block with output y, which
- * was recorded with MN_PLAN_BLOCK. Reals in the device's memory, freed with the tape; NULL where the tape
+ * was recorded with MN_PLAN_BLOCK. Reals in the device's memory, freed with the tape; NULL if the tape
  * does not train. */
 MN_API void mn_block_saved(const struct mn_tensor *y, const struct mn_tape *tape, const void **z,
                            const void **mean, const void **rstd);
 
-/* Writes reals to `grams`: dz·dzᵀ [N, N] and x·xᵀ [N, N], N a multiple of 8, unless x is NULL; then the gradients
- * of bias, gamma and beta, [C] each, one behind the other; a vector that is not wanted is left out. `sums`: the
- * column sums over chunks, as mn_column_sums takes them. The weight's gradient is not computed; its norm is
- * ‖dzᵀ·x‖² = tr(xᵀ·dz·dzᵀ·x) = Σ (dz·dzᵀ)∘(x·xᵀ). */
+/* Writes reals to `grams`: dz·dzᵀ [N, N] and x·xᵀ [N, N], N a multiple of 8, unless x is NULL; then the
+ * gradients of bias, gamma and beta, [C] each, one behind the other; a vector that is not wanted is left out.
+ * `sums`: the column sums over chunks, as mn_column_sums takes them. The weight's gradient is not computed;
+ * its norm is ‖dzᵀ·x‖² = tr(xᵀ·dz·dzᵀ·x) = Σ (dz·dzᵀ)∘(x·xᵀ). */
 mn_status mn_block_grams(struct mn_device *device, const struct mn_operand *dz, const struct mn_operand *x,
                          void *sums, const int wanted[3], void *grams);
 
@@ -153,8 +154,9 @@ enum mn_whole_gradient {
   MN_GRADIENT_REPLICATED, /* all the same, as a loss that every rank computes leaves it */
 };
 
-/* whole [N, cols] of y [N, this rank's share of cols]; a tensor of the tape, whose device has ranks. Partial
- * is the gradient where the next layer's GEMM reads the whole: then it has planes, if the device has any. */
+/* whole [N, cols] of y [N, this rank's share of cols]; a tensor of the tape, whose device has ranks. Choose
+ * MN_GRADIENT_PARTIAL if the next layer's GEMM reads the whole, which then has planes if the device has any.
+ */
 mn_status mn_allgather_record(struct mn_tape *tape, struct mn_tensor **whole, struct mn_tensor *y,
                               int64_t cols, enum mn_whole_gradient gradient);
 

@@ -159,7 +159,7 @@ mutant "eps: twice" $b 'squares / width + eps)' 'squares / width + 2 * eps)'
 mutant "eps: none" $b 'squares / width + eps)' 'squares / width)'
 mutant "eps: outside the root" $b '(real)sqrt(squares / width + eps)' '((real)sqrt(squares / width) + eps)'
 mutant "variance: unbiased" $b 'sqrt(squares / width' 'sqrt(squares / (width > 1 ? width - 1 : 1)'
-mutant "variance: one pass" $b 'g->rstd = 1 / (real)sqrt(squares / width + eps) + 0 * squares; /* NaN where they overflow */' \
+mutant "variance: one pass" $b 'g->rstd = 1 / (real)sqrt(squares / width + eps) + 0 * squares; /* NaN if they overflow */' \
   'squares = 0;
   for (int64_t c = 0; c < g->width; c++) squares += g->z[c] * g->z[c];
   g->rstd = 1 / (real)sqrt(squares / width - g->mean * g->mean + eps);'

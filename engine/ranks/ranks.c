@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Slurm's are those of a step (srun): a batch script is one process. */
+/* Slurm's variable is a step's (srun): a batch script is one process. */
 int mn_ranks_started(void) {
   static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -79,7 +79,7 @@ mn_status mn_ranks_allreduce_max(struct mn_ranks *ranks, int *value) {
   return status;
 }
 
-/* Where the others do not come to agree, the user is told by now. */
+/* Prints this rank's error if the others are late to agree. */
 static struct {
   int rank;
   mn_status status;

@@ -1,5 +1,5 @@
-/* The processes that train one model together, as a launcher (mpirun, srun) started them: a rank each. What
- * they tell each other beside the data of training goes by MPI, from the thread that opened them. */
+/* The processes that train one model together, as a launcher (mpirun, srun) started them: a rank each. All
+ * they exchange besides training's data goes by MPI, from the thread that opened them. */
 #ifndef MN_ENGINE_RANKS_RANKS_H
 #define MN_ENGINE_RANKS_RANKS_H
 
@@ -11,7 +11,7 @@
 /* How many processes a launcher started with this one, by its variables; 1: it is alone. */
 int mn_ranks_started(void);
 
-/* Meets the other ranks, by MPI. `*out` is NULL where the process was started alone; else the caller's, for
+/* Meets the other ranks, by MPI. `*out` is NULL if the process was started alone; else the caller's, for
  * mn_ranks_close, which meets them too. Once in a process. MN_LIBRARY: no MPI, or one of another launcher. */
 mn_status mn_ranks_open(struct mn_ranks **out);
 void mn_ranks_close(struct mn_ranks *ranks); /* NULL is fine; after the devices that joined */
@@ -44,8 +44,8 @@ static inline int mn_ranks_first(const struct mn_ranks *ranks) {
   return !ranks || ranks->all.rank == 0;
 }
 
-/* What is opened in the device from now on is divided among the ranks (NULL: nothing happens); by every
- * rank. MN_LIBRARY, MN_NO_MEMORY. */
+/* Layers opened on the device from now on are divided among the ranks (NULL: nothing happens); by every rank.
+ * MN_LIBRARY, MN_NO_MEMORY. */
 mn_status mn_device_join(struct mn_device *device, struct mn_ranks *ranks);
 
 /* ---- hosts ----
@@ -55,23 +55,21 @@ mn_status mn_device_join(struct mn_device *device, struct mn_ranks *ranks);
 /* Where a rank runs. */
 struct mn_seat {
   char host[256];  /* its name; two hosts have two */
-  char id[64];     /* NCCL_HOSTID, "" where it is not set: of those that have another, as of those of another
-                      host, NCCL takes each GPU for one of its own */
+  char id[64];     /* NCCL_HOSTID, "" if it is not set: NCCL takes ranks with another one for another
+                      host's */
   cpu_set_t cores; /* that the launcher lets the rank run on; none: not known */
 };
 
-/* How many threads rank `rank` is due, who sits in seats[rank] of seats[size]: of each core that it may run
- * on an equal part with the other ranks of its host that may run there, in whole threads, at least 1. 0: it
- * does not know its cores. */
+/* Threads of rank `rank`, whose seat is seats[rank] of seats[size]: the sum of its shares of the cores that it
+ * may run on, each divided among the ranks of its host that may run there; at least 1. 0: unknown cores. */
 int mn_seats_threads(const struct mn_seat *seats, int size, int rank);
 
-/* Notes what this rank is due (ranks->cores), and makes it the number of its threads, of OpenMP's and
- * OpenBLAS's, for what the calling thread computes from now on; a number that OMP_NUM_THREADS or
- * OPENBLAS_NUM_THREADS gives stays. By every rank; with NULL nothing happens. MN_LIBRARY. */
+/* Sets ranks->cores, and with it the calling thread's number of OpenMP and OpenBLAS threads, unless
+ * OMP_NUM_THREADS or OPENBLAS_NUM_THREADS is set. By every rank; with NULL nothing happens. MN_LIBRARY. */
 mn_status mn_ranks_share_cores(struct mn_ranks *ranks);
 
 /* "host NAME, CPU (2 threads)" in text[size]: the host and the device, and NCCL_SOCKET_IFNAME
- * where it is set. */
+ * if it is set. */
 void mn_host_describe(char *text, size_t size, const struct mn_device *device);
 
 /* ---- replicas ----
@@ -80,15 +78,14 @@ void mn_host_describe(char *text, size_t size, const struct mn_device *device);
  * rows of a weight, of whose gradient it has the sum over replicas, and gives it to the others in the form
  * that GEMMs read. Every rank calls each; `of` are all parameters of a model. */
 
-/* Gradients that were added up, which no tape sums: nothing is written where the updates will write
- * nothing. */
+/* All-reduces accumulated gradients, which no tape sums; writes nothing if the nonfinite flag is set. */
 mn_status mn_replicas_sum(struct mn_device *device, struct mn_tensor *const *of, int count);
 
-/* The gradient's elements that this rank adds to the norm: of what all replicas have, the first replica's. */
+/* The gradient's elements that this rank adds to the norm. The first replica adds those that all replicas
+ * have. */
 int64_t mn_replicas_own(const struct mn_device *device, const struct mn_tensor *t, const void **first);
 
-/* squares[count], of this rank's own elements, become those of all replicas, and then all shards' follow:
- * *all[*number]. */
+/* Sums squares[count] over replicas and gathers the shards': *all[*number]. */
 mn_status mn_ranks_squares(struct mn_device *device, double *squares, int64_t count, double **all,
                            int64_t *number);
 

@@ -24,7 +24,7 @@ static mn_status finish(struct mn_tape *tape) {
   return MN_OK;
 }
 
-/* Those of a fused loss are there after a step's updates only. */
+/* A fused loss's results exist only after a step's updates. */
 static mn_status sum_results(struct mn_tape *tape) {
   struct mn_device *device = tape->device;
   const struct mn_sum results = {tape->results, 2};
@@ -45,7 +45,7 @@ static mn_status forwarded(struct mn_tape *tape) {
   return k->branch_fork(device, MN_BRANCH_REPLICAS);
 }
 
-/* One rank's updates write nothing where another's values are not finite. */
+/* One rank's updates write nothing if another's values are not finite. */
 static mn_status before_updates(struct mn_tape *tape) {
   struct mn_device *device = tape->device;
   const struct mn_kernels *k = device->kernels;
@@ -55,7 +55,7 @@ static mn_status before_updates(struct mn_tape *tape) {
   return r->scale_count > 0 ? k->agree_scales(device, r->scales, r->scale_count) : MN_OK;
 }
 
-/* What is left, while the replicas' sums of weights may go on. */
+/* The remaining exchanges; the replicas' sums of weights may still run. */
 static mn_status ended(struct mn_tape *tape, mn_status status) {
   struct mn_device *device = tape->device;
   const struct mn_kernels *k = tape->device->kernels;

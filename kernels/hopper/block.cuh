@@ -7,7 +7,7 @@
 #include "kernels/block_row.cuh"
 #include "kernels/hopper/gemm.cuh"
 
-/* For groups of D channels. A lane has one vector of 4 in a row of the staging buffer, or two where D is 256.
+/* For groups of D channels. A lane has one vector of 4 in a row of the staging buffer, or two if D is 256.
  * Saves: the forward writes more than y's planes. */
 template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct block_epilogue {
   typedef mn_block_arguments<float> arguments;
@@ -42,7 +42,7 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
     mn_factors factors;
   };
 
-  /* Constant but for what is 16 bits in a forward. */
+  /* Constant, except for the forward's 16-bit flags. */
   static __device__ __forceinline__ unsigned ops_of(const arguments &a) {
     if constexpr (Kind != MN_BLOCK || tile::KIND == MN_PLANES_FP16X2) return MN_OP_ALL;
     return MN_OP_ALL | (a.ops & ((tile::KIND == MN_PLANES_BF16 ? MN_OPS_BF16 : MN_OPS_FP16) | MN_OPS_NARROW));
@@ -117,7 +117,7 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
   }
 
   /* Writes the column sums of a chunk, which is the 32 rows of a pair of warps: the second warp passes its
-   * sums to the first through its staging buffer. Where a row takes half a warp, the halves are added first.
+   * sums to the first through its staging buffer. If a row takes half a warp, the halves are added first.
    */
   static_assert(MN_CHUNK_ROWS == 32 && tile::STAGING == 1 && part::ROW_STEP <= 2);
   static __device__ __forceinline__ void write_sums(const arguments &a, columns &c, float *staging,

@@ -1,5 +1,5 @@
-/* All epilogues of the Hopper GEMM, for the file that compiles them for one kind of planes; store and add stand
- * here. */
+/* All epilogues of the Hopper GEMM, for the file that compiles them for one kind of planes; store and add
+ * stand here. */
 #ifndef MN_KERNELS_HOPPER_EPILOGUES_CUH
 #define MN_KERNELS_HOPPER_EPILOGUES_CUH
 

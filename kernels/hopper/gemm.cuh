@@ -161,7 +161,7 @@ static __device__ __forceinline__ void mn_stage_multiply(float (&d)[Count], uint
   mn_wgmma_commit();
 }
 
-/* Issues those of the small products, of a second plane with a first; `add`: to what d holds. */
+/* Issues the wgmmas of the small products, a second plane's with a first's; `add`: to what d holds. */
 template <enum mn_form Form, class Tile, int Count>
 static __device__ __forceinline__ void mn_stage_multiply_small(float (&d)[Count], uint32_t a, uint32_t b,
                                                                int add) {
@@ -232,13 +232,13 @@ template <int Wide> static __device__ __forceinline__ float *mn_staging_at(float
   return staging + row * Wide + (col ^ (row & 3) * 8);
 }
 
-/* Copies the accumulators of High rows from `row` (of the warp's 16) and Wide columns from `col`, where the
+/* Copies the accumulators of High rows from `row` (of the warp's 16) and Wide columns from `col`, if the
  * operands are scaled times `unscale`. */
 template <int Wide, int High, bool Scaled>
 static __device__ __forceinline__ void mn_staging_write(float *staging, const float *d, float unscale,
                                                         int col, int row) {
   const int lane = threadIdx.x % 32;
-  __syncwarp(); /* until all lanes have read what is overwritten */
+  __syncwarp(); /* until all lanes have read the old values */
 #pragma unroll
   for (int eight = row / 8; eight * 8 < row + High; eight++) {
     const int mine = lane / 4 + eight * 8 - row;
@@ -254,7 +254,7 @@ static __device__ __forceinline__ void mn_staging_write(float *staging, const fl
 }
 
 /* The values of a staging buffer that a lane reads, as vectors of 4 columns: VECTORS of them, ROW_STEP rows
- * apart from `row` on, at `col`; with Wide = 256 as many again 128 columns to the right. */
+ * apart from `row` on, at `col`; with Wide = 256 there are VECTORS more, 128 columns to the right. */
 template <int Wide> struct mn_staging_lane {
   enum { ROW_STEP = Wide < 128 ? 128 / Wide : 1, VECTORS = MN_STAGING_FLOATS / Wide / ROW_STEP };
   const int row = threadIdx.x % 32 * 4 / Wide, col = threadIdx.x % 32 * 4 % Wide;
@@ -267,7 +267,7 @@ template <int Wide> struct mn_staging_lane {
 /* The slice of the result that finish is given; see the contract above. */
 template <class Tile> struct mn_result {
   enum { ROWS = Tile::EPILOGUE_WARPS == 0 ? 16 : 8 };
-  const float *accumulators; /* NULL where the slice is in the staging buffer already */
+  const float *accumulators; /* NULL if the slice is in the staging buffer already */
   float unscale;             /* 1 over both operands' factors */
 
   template <int Wide, int High>
@@ -528,7 +528,7 @@ static __device__ __forceinline__ void mn_tile_prefetch(const T *matrix, int64_t
 }
 
 /* Launches the product on as many clusters as the GPU holds beside the multiprocessors that are reserved, or
- * fewer where there are fewer tiles. The result does not depend on their number. */
+ * fewer if there are fewer tiles. The result does not depend on their number. */
 template <enum mn_form Form, class Epilogue>
 static mn_status mn_hopper_launch(struct mn_device *device, const struct mn_hopper_product *p,
                                   const typename Epilogue::arguments &arguments, int panel = MN_PANEL) {

@@ -1,5 +1,5 @@
 /* Products whose result is a rank's term of a sum over ranks: computed in pieces, so that one is exchanged
- * while the next is multiplied, where the GPUs reach each other's memory. */
+ * while the next is multiplied, if the GPUs reach each other's memory. */
 #include <algorithm>
 
 #include "kernels/block_row.cuh"
@@ -8,7 +8,7 @@
 #include "kernels/ranks/peer.h"
 
 /* How many of `shares` equal shares of a stored product's columns must be computed at once, so that all take
- * no more waves of plain tiles than in one launch. A divisor of shares, which is returned where no other will
+ * no more waves of plain tiles than in one launch. A divisor of shares, which is returned if no other will
  * do. */
 template <class Tile>
 static int shares_at_once(const struct mn_device *device, const struct mn_hopper_product *p, int shares) {
@@ -44,9 +44,9 @@ static mn_status multiply_and_exchange(struct mn_device *device, const struct mn
   return mn_cuda_epilogue<float>::run(device, epilogue->into, p->rows, p->cols, epilogue);
 }
 
-/* The columns of other shards first, so that the copy engines send them while the rest is multiplied;
- * those of `at_once` neighbouring shards in a launch. The next terms come into the room a step later:
- * before that all ranks have agreed on the nonfinite flag, and so have read these. */
+/* Other shards' columns come first, so that the copy engines send them while the rest is multiplied; a launch
+ * computes `at_once` neighbouring shards' columns. The next terms come into the room a step later: before
+ * that all ranks have agreed on the nonfinite flag, and so have read these. */
 static mn_status multiply_and_send(struct mn_device *device, const struct mn_hopper_product *p, void *into,
                                    const struct mn_scatter *s, int at_once) {
   const struct mn_team *t = &device->ranks->shards;

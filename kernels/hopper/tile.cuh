@@ -10,7 +10,7 @@
  * take shared memory.
  *
  * The half tile is for products with one plane that have too few plain tiles to go round: half as wide, it
- * has half the arithmetic for three quarters of the bytes, but gives work to twice as many multiprocessors.
+ * has half the arithmetic for three quarters of the bytes, but gives work to twice the multiprocessors.
  *
  * The small tile is for products that would give most multiprocessors no tile: an eighth of the plain tile
  * (with two planes a quarter), without clusters, and with enough stages to hold all of a short depth. */
@@ -88,7 +88,7 @@ static bool mn_tiles_fill(const struct mn_device *device, const struct mn_hopper
   return p->rows > (Tile::CLUSTER - 1) * Tile::ROWS && 3 * tiles >= 2 * all * ((tiles + all - 1) / all);
 }
 
-/* Whether small tiles pay where large ones do not fill the GPU. Where the depth times the number of waves is
+/* Whether small tiles pay if large ones do not fill the GPU. If the depth times the number of waves is
  * more than this, the library is faster, with larger tiles or split-K. */
 enum { MN_SMALL_DEPTH = 1024 };
 

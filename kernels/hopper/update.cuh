@@ -127,8 +127,8 @@ template <class Rule, int Moments, bool Split, class Tile> struct update_epilogu
     vector::store(a.w, s.factor, to, w);
   }
 
-  /* One staging buffer, which starts at `at`; vectors that are updated make room for those AHEAD of them, the
-   * last for those of the buffer at `next`. */
+  /* One staging buffer, which starts at `at`; an updated vector makes room for the one AHEAD vectors later,
+   * the last ones for the buffer's at `next`. */
   static __device__ __forceinline__ void update_buffer(const arguments &a, state &s, const mn_coord &at,
                                                        const mn_coord &next, float *staging) {
 #pragma unroll
@@ -168,7 +168,7 @@ enum { DEEP = 2048 };
  * link between the halves is the bottleneck of an update (NOTES.md). */
 enum { KEPT = 8 << 20 };
 
-/* The height of an update's panels, in clusters: 1 where all of b fits in KEPT bytes, else as many clusters
+/* The height of an update's panels, in clusters: 1 if all of b fits in KEPT bytes, else as many clusters
  * as have rows of a that fit. At a great depth neither fits, and a panel is as in every product; as with the
  * small tile. */
 template <class Tile> static int panel_of(const struct mn_hopper_product *p) {

@@ -1,6 +1,6 @@
 /* MPI by dlopen. Two ABIs are in use, which differ in what a communicator and a datatype are: Open MPI's are
- * addresses of objects that it exports, those of MPICH (and of Intel MPI and MVAPICH) are integers. Both pass
- * as a machine word. */
+ * addresses of exported objects; MPICH's (and Intel MPI's and MVAPICH's) are integers. Both pass as a machine
+ * word. */
 #include "kernels/ranks/mpi.h"
 
 #include <dlfcn.h>
@@ -182,7 +182,7 @@ static void answer(int number) {
 }
 
 /* Judges a roll that this rank has called. A rank that has not answered within a second is missing, and the
- * first rank that did answer ends all; the others give it half a second each. Where all stand, all wait for
+ * first rank that did answer ends all; the others give it half a second each. If all stand, all wait for
  * each other. */
 static void judge(void (*end)(const char *missing)) {
   int length = 0, before = 0, stand = 1;
@@ -210,7 +210,8 @@ static void attend(void) {
     hear(q);
     if (mpi.peers[q].heard.number > newest) newest = mpi.peers[q].heard.number;
   }
-  /* Several call at a time: one roll is enough, and two would follow too soon to tell that a rank stands. */
+  /* If several ranks call at a time, one roll is enough; a second would come too soon to show that a rank
+   * stands. */
   if (end && !mpi.calling && newest == mpi.number && mn_seconds() - mpi.answered > APART) newest++;
   mpi.calling = end != NULL;
   if (newest > mpi.number) answer(newest);

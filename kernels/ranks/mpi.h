@@ -14,8 +14,8 @@ enum { MN_MPI_MOST = 1 << 30 }; /* bytes to each rank in one call */
 
 typedef uintptr_t mn_mpi_comm; /* some of the ranks; 0: all of them */
 
-/* Loads the library of the launcher that started this process and starts MPI, once in a process. rank, size: of
- * all processes. MN_LIBRARY: no library, or one whose MPI does not start. */
+/* Loads the library of the launcher that started this process and starts MPI, once in a process. rank, size:
+ * of all processes. MN_LIBRARY: no library, or one whose MPI does not start. */
 MN_C mn_status mn_mpi_open(int *rank, int *size);
 
 /* Ends MPI, which waits for the other ranks; before the process ends. */

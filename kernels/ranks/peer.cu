@@ -106,8 +106,8 @@ static __global__ void __launch_bounds__(THREADS)
   }
 }
 
-/* piece = the sum of all GPUs' whole, from this rank's piece of it on, in the order of ranks. All loads of a
- * thread's words from one GPU are under way while those of the GPU before are added. */
+/* piece = the sum of all GPUs' whole, from this rank's piece of it on, in the order of ranks. A thread loads
+ * all its words from one GPU while it adds the words from the GPU before. */
 template <typename Real>
 static __global__ void __launch_bounds__(BESIDE_THREADS)
     reduce_scatter_kernel(const __grid_constant__ barrier b, const __grid_constant__ of_team<uint4> whole,
@@ -344,7 +344,7 @@ static void unmap(const struct mn_team *team, mn_peer_memory *m) {
   delete m;
 }
 
-/* Maps the whole team's `memory`, an allocation of its own; *out is NULL where any rank cannot. */
+/* Maps the whole team's `memory`, an allocation of its own; *out is NULL if any rank cannot. */
 static mn_status share(struct mn_device *device, const struct mn_team *team, mn_peer_memory **out,
                        void *memory, size_t bytes) {
   struct offer {

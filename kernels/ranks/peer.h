@@ -10,8 +10,8 @@
 
 struct mn_peer; /* what a team has mapped */
 
-/* Lets the ranks of a team share memory, after NCCL's communicators are open; team->peer stays NULL where
- * their GPUs do not reach each other, are not one a rank, are more than MN_PEERS, or where NCCL_P2P_DISABLE
+/* Lets the ranks of a team share memory, after NCCL's communicators are open; team->peer stays NULL if
+ * their GPUs do not reach each other, are not one a rank, are more than MN_PEERS, or if NCCL_P2P_DISABLE
  * is set for any of them. Every rank of the team calls it. MN_LIBRARY, MN_NO_MEMORY. */
 MN_C mn_status mn_peer_open(struct mn_device *device, struct mn_team *team);
 MN_C void mn_peer_close(struct mn_team *team);

@@ -42,7 +42,7 @@ void mn_ranks_leave_cpu(struct mn_device *device) {
   device->ranks = NULL;
 }
 
-/* Copies [rows, cols] bytes between matrices whose rows are so many bytes apart. */
+/* Copies [rows, cols] bytes between matrices whose rows are to_row and from_row bytes apart. */
 static void copy_rows(char *to, size_t to_row, const char *from, size_t from_row, int64_t rows, size_t cols) {
 #pragma omp parallel for schedule(static) if (rows * (int64_t)cols > MN_PARALLEL_FROM)
   for (int64_t i = 0; i < rows; i++) memcpy(to + (size_t)i * to_row, from + (size_t)i * from_row, cols);
@@ -124,8 +124,7 @@ mn_status mn_reduce_scatter_cpu(struct mn_device *device, void *piece, const voi
 }
 
 /* A staging buffer at a time: each replica gets its share of the numbers from all, adds them up, and gives
- * the sums to all. The buffer's last share may be too long for what is left; what is there beyond that
- * goes nowhere. */
+ * the sums to all. The last share may be longer than the numbers left; the excess is dropped. */
 static mn_status allreduce(struct mn_device *device, void *data, int64_t count, size_t each,
                            const int *unless) {
   struct mn_ranks *r = device->ranks;

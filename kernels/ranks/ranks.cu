@@ -30,8 +30,7 @@ void mn_ranks_leave_cuda(struct mn_device *device) {
   device->ranks = nullptr;
 }
 
-/* How the columns of a matrix are shared out, in words. What is on its way fits the staging memory, so 32
- * bits do. */
+/* How the columns of a matrix are shared out, in words. All of it fits the staging memory, so 32 bits do. */
 struct columns {
   unsigned cols, size;
   unsigned each, more; /* the first `more` pieces have each + 1 columns, the others each */
@@ -64,7 +63,7 @@ static mn_status divide_words(struct mn_device *device, void *whole, void *piece
                         static_cast<Word *>(whole), static_cast<Word *>(pieces), (unsigned)rows, of);
 }
 
-/* Words of 16 bytes where all pieces are whole ones. */
+/* Words of 16 bytes if all pieces are whole ones. */
 template <bool ToWhole>
 static mn_status divide(struct mn_device *device, void *whole, void *pieces, int64_t rows, int64_t cols,
                         size_t each) {
@@ -76,7 +75,7 @@ static mn_status divide(struct mn_device *device, void *whole, void *pieces, int
   return divide_words<ToWhole, unsigned short>(device, whole, pieces, rows, cols);
 }
 
-/* Calls work(), whose exchanges by NCCL go as one where they can. */
+/* Calls work(), whose exchanges by NCCL go as one if they can. */
 template <typename Work> static mn_status in_group(Work work) {
   MN_TRY(mn_nccl_group(1));
   const mn_status status = work(), ended = mn_nccl_group(0);
@@ -120,7 +119,7 @@ mn_status mn_allgather_cuda(struct mn_device *device, void *whole, const void *p
   return gather(device, whole, piece, rows, cols, each, false);
 }
 
-/* By the copy engines, from a size on where their time counts for more than their latency. */
+/* By the copy engines, from the size on at which their rate outweighs their latency. */
 mn_status mn_gather_plane_cuda(struct mn_device *device, struct mn_operand *whole, const void *piece) {
   constexpr int64_t LEAST = 1 << 20;
   const struct mn_team *t = &device->ranks->shards;
@@ -162,7 +161,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
   mn_store<W>(piece + i, sum);
 }
 
-/* Of the pieces in the second staging buffer. */
+/* Adds up the pieces in the second staging buffer. */
 template <typename Real>
 static mn_status add_up(struct mn_device *device, void *piece, int64_t rows, const struct mn_ranks_plan &p) {
   const int size = device->ranks->shards.size;
