@@ -186,7 +186,6 @@ typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const
   DEVICE(allgather)                                                                                          \
   DEVICE(gather_plane)                                                                                       \
   DEVICE(reduce_scatter)                                                                                     \
-  DEVICE(own_columns)                                                                                        \
   DEVICE(allreduce)                                                                                          \
   DEVICE(reduce_scatter_rows)                                                                                \
   DEVICE(allgather_rows)                                                                                     \

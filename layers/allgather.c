@@ -31,8 +31,15 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   const struct mn_operand *whole = &node->output->value, *y = &node->inputs[0]->value;
   if (!node->sinks[0]) return MN_OK;
   if (saved->gradient == MN_GRADIENT_PARTIAL) return mn_tape_receive(tape, node);
-  MN_TRY(device->kernels->own_columns(device, saved->scatter.piece, node->output->gradient, whole->rows,
-                                      whole->cols));
+  const size_t real = device->real;
+  int64_t first;
+  (void)mn_share(whole->cols, device->ranks->shards.rank, device->ranks->shards.size, &first);
+  const struct mn_gather own = {.count = whole->rows,
+                                .of[0] = {.to = saved->scatter.piece,
+                                          .from = (const char *)node->output->gradient + (size_t)first * real,
+                                          .bytes = (size_t)y->cols * real,
+                                          .apart = (size_t)whole->cols * real}};
+  MN_TRY(k->gather(device, &own));
   return k->epilogue(device, saved->scatter.piece, y->rows, y->cols, node->sinks[0]);
 }
 

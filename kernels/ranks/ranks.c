@@ -11,7 +11,8 @@
 mn_status mn_ranks_plan(struct mn_ranks_plan *out, const struct mn_device *device, int64_t cols,
                         size_t each) {
   const struct mn_team *t = &device->ranks->shards;
-  out->share = mn_share(cols, t->rank, t->size, &out->first);
+  int64_t first;
+  out->share = mn_share(cols, t->rank, t->size, &first);
   out->widest = (cols + t->size - 1) / t->size;
   out->rows = MN_RANKS_STAGING / ((int64_t)each * out->widest * t->size);
   if (out->rows > 0) return MN_OK;
@@ -178,16 +179,6 @@ mn_status mn_allgather_rows_cpu(struct mn_device *device, void *data, int64_t co
     MN_TRY(mn_mpi_allgather(t->mpi, r->staging[1], first + (size_t)(t->rank * share) * each, bytes));
     copy_rows(first, (size_t)share * each, r->staging[1], bytes, t->size, bytes);
   }
-  return MN_OK;
-}
-
-mn_status mn_own_columns_cpu(struct mn_device *device, void *piece, const void *whole, int64_t rows,
-                             int64_t cols) {
-  int64_t first;
-  const size_t share =
-      (size_t)mn_share(cols, device->ranks->shards.rank, device->ranks->shards.size, &first) * device->real;
-  copy_rows(piece, share, (const char *)whole + (size_t)first * device->real, (size_t)cols * device->real,
-            rows, share);
   return MN_OK;
 }
 

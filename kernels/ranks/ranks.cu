@@ -268,18 +268,6 @@ mn_status mn_allgather_rows_cuda(struct mn_device *device, void *data, int64_t c
   return last ? mn_nccl_allgather(t, data, share, bytes, device->cuda->stream) : MN_OK;
 }
 
-mn_status mn_own_columns_cuda(struct mn_device *device, void *piece, const void *whole, int64_t rows,
-                              int64_t cols) {
-  int64_t first;
-  const size_t share =
-      mn_share(cols, device->ranks->shards.rank, device->ranks->shards.size, &first) * device->real;
-  if (share > 0)
-    MN_CUDA_TRY(cudaMemcpy2DAsync(piece, share, static_cast<const char *>(whole) + first * device->real,
-                                  cols * device->real, share, rows, cudaMemcpyDeviceToDevice,
-                                  device->cuda->stream));
-  return MN_OK;
-}
-
 /* As integers: the bits of floats that are not negative are ordered as the floats are. */
 mn_status mn_agree_scales_cuda(struct mn_device *device, struct mn_scale *const *scales, int count) {
   return in_group([&] {

@@ -91,10 +91,6 @@ typedef mn_status mn_gather_plane_function(struct mn_device *device, struct mn_o
 typedef mn_status mn_reduce_scatter_function(struct mn_device *device, void *piece, const void *whole,
                                              int64_t rows, int64_t cols);
 
-/* piece[rows, share] becomes this rank's columns of its own whole[rows, cols]. */
-typedef mn_status mn_own_columns_function(struct mn_device *device, void *piece, const void *whole,
-                                          int64_t rows, int64_t cols);
-
 /* Among the replicas:
  *
  * Each of these arrays, floats or doubles (`each` bytes), becomes its sum over all replicas, in one exchange
@@ -136,9 +132,9 @@ typedef mn_status mn_agree_scales_function(struct mn_device *device, struct mn_s
 /* A collective goes over the matrix in blocks of `rows` rows, for which the pieces of all ranks, each as wide
  * as the widest, fit one staging buffer. MN_NO_MEMORY: a single row does not fit. */
 struct mn_ranks_plan {
-  int64_t share, first; /* this rank's columns */
-  int64_t widest;       /* a rank's share at most */
-  int64_t rows;         /* at a time */
+  int64_t share;  /* this rank's columns */
+  int64_t widest; /* a rank's share at most */
+  int64_t rows;   /* at a time */
 };
 MN_C mn_status mn_ranks_plan(struct mn_ranks_plan *out, const struct mn_device *device, int64_t cols,
                              size_t each);
