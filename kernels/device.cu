@@ -81,22 +81,14 @@ static mn_status check_code(const cudaDeviceProp *p) {
   return error == cudaSuccess ? MN_OK : mn_cuda_failed(error, "looking for this GPU's code");
 }
 
-static mn_status read_versions(struct mn_versions *out) {
-  int runtime = 0, driver = 0;
+static mn_status read_versions(struct mn_versions *out, int *driver) {
+  int runtime = 0;
   MN_CUDA_TRY(cudaRuntimeGetVersion(&runtime));
-  MN_CUDA_TRY(cudaDriverGetVersion(&driver));
+  MN_CUDA_TRY(cudaDriverGetVersion(driver));
   const int blas = (int)mn_cublaslt().GetVersion(); /* 130100 is 13.1.0 */
   snprintf(out->cuda, sizeof out->cuda, "%d.%d", runtime / 1000, runtime % 1000 / 10);
-  snprintf(out->driver, sizeof out->driver, "%d.%d", driver / 1000, driver % 1000 / 10);
+  snprintf(out->driver, sizeof out->driver, "%d.%d", *driver / 1000, *driver % 1000 / 10);
   snprintf(out->cublaslt, sizeof out->cublaslt, "%d.%d.%d", blas / 10000, blas / 100 % 100, blas % 100);
-  return MN_OK;
-}
-
-/* CUDA graphs have programmatic dependent launch since CUDA 12.3. */
-static mn_status find_dependents(struct mn_cuda *cuda, const cudaDeviceProp *properties) {
-  int driver = 0;
-  MN_CUDA_TRY(cudaDriverGetVersion(&driver));
-  cuda->dependents = properties->major >= 9 && CUDART_VERSION >= 12030 && driver >= 12030;
   return MN_OK;
 }
 
@@ -132,7 +124,7 @@ static mn_status open_parts(struct mn_cuda *cuda) {
 
 extern "C" mn_status mn_cuda_open(struct mn_device *device) {
   const int ordinal = device->ordinal;
-  int count = 0;
+  int count = 0, driver = 0;
   cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) return no_driver(error);
   if (ordinal < 0 || ordinal >= count)
@@ -144,14 +136,15 @@ extern "C" mn_status mn_cuda_open(struct mn_device *device) {
   MN_CUDA_TRY(cudaSetDevice(ordinal));
   MN_TRY(check_code(&properties));
   MN_TRY(mn_cublaslt_load());
-  MN_TRY(read_versions(&device->versions));
+  MN_TRY(read_versions(&device->versions, &driver));
   struct mn_cuda *cuda = static_cast<struct mn_cuda *>(calloc(1, sizeof *cuda));
   if (!cuda) return mn_fail(MN_NO_MEMORY, "no memory for a device");
   device->cuda = cuda; /* if the rest fails, mn_cuda_close frees what has been created */
   device->kernels = device->precision == MN_FP64 ? &fp64 : &fp32;
   snprintf(device->name, sizeof device->name, "%s", properties.name);
   cuda->multiprocessors = properties.multiProcessorCount;
-  MN_TRY(find_dependents(cuda, &properties));
+  /* CUDA graphs have programmatic dependent launch since CUDA 12.3. */
+  cuda->dependents = properties.major >= 9 && CUDART_VERSION >= 12030 && driver >= 12030;
   mn_hopper_open(cuda, &properties);
   if (cuda->encode && device->precision == MN_FP16X3) device->planes = 2, device->scaled = 1;
   device->has_own_gemm = cuda->encode && device->planes > 0;
