@@ -90,7 +90,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const 
   const int64_t first_row = chunk * MN_CHUNK_ROWS + threadIdx.x / 32;
   for (int turn = 0; turn < MN_CHUNK_ROWS / WARPS; turn += ROWS) {
     const int64_t row = first_row + turn * WARPS, some_row = min(row, a.rows - 1);
-    mn_rows<V, ROWS, Real> rows;
+    mn_row_batch<V, ROWS, Real> rows;
     rows.at = some_row * a.channels + p.first, rows.statistic = some_row * a.groups + p.group;
     rows.step = WARPS;
     rows.count = row < a.rows ? (int)min((a.rows - row + WARPS - 1) / WARPS, (int64_t)ROWS) : 0;
@@ -162,11 +162,11 @@ static __device__ element<Real> element_at(const mn_block_arguments<Real> &a, co
   e.z = saved_z<Kind>(a, row, column);
   e.standard = norm ? mn_standardise(e.z, s.mean, s.rstd) : e.z;
   e.v = norm ? mn_normalise(a.ops, e.standard, stored(a, a.gamma, column), stored(a, a.beta, column)) : e.z;
-  const Real steepness = mn_steepness(a.ops, e.v, a.slope);
-  e.y = steepness * e.v;
+  const Real dy_dv = mn_dy_dv(a.ops, e.v, a.slope);
+  e.y = dy_dv * e.v;
   e.error = Kind == MN_BLOCK_LOSS ? e.y - a.target[row * a.channels + column] : Real(0);
   Real dy = Kind == MN_BLOCK_BACKWARD ? stored(a, a.d, row * a.channels + column) : a.factor * e.error;
-  e.g = Kind == MN_BLOCK ? Real(0) : steepness * dy;
+  e.g = Kind == MN_BLOCK ? Real(0) : dy_dv * dy;
   return e;
 }
 

@@ -20,9 +20,9 @@ __device__ __forceinline__ Real mn_normalise(unsigned ops, Real standard, Real g
   return ops & MN_OP_NORM ? fma(standard, gamma, beta) : standard;
 }
 
-/* dy/dv, so that y = steepness·v and g = steepness·dy; v = 0 counts as negative. Doubling is exact, so y is
+/* dy/dv, so that y = dy_dv·v and g = dy_dv·dy; v = 0 counts as negative. Doubling is exact, so y is
  * the sum of the two equal terms to the bit. */
-template <typename Real> __device__ __forceinline__ Real mn_steepness(unsigned ops, Real v, Real slope) {
+template <typename Real> __device__ __forceinline__ Real mn_dy_dv(unsigned ops, Real v, Real slope) {
   const Real sum = ops & MN_OP_SUM ? 2 : 1;
   return !(ops & MN_OP_ACTIVATE) || v > 0 ? sum : sum * slope;
 }
@@ -82,28 +82,28 @@ __device__ __forceinline__ void mn_group_statistics(const mn_group<V, L, Full, R
 
 /* ẑ (without MN_OP_NORM: z), y and dy/dv of a group. */
 template <int V, typename Real>
-__device__ __forceinline__ void
-mn_group_forward(unsigned ops, Real (&standard)[V], Real (&y)[V], Real (&steepness)[V], const Real (&z)[V],
-                 Real mean, Real rstd, const Real (&gamma)[V], const Real (&beta)[V], Real slope) {
+__device__ __forceinline__ void mn_group_forward(unsigned ops, Real (&standard)[V], Real (&y)[V],
+                                                 Real (&dy_dv)[V], const Real (&z)[V], Real mean, Real rstd,
+                                                 const Real (&gamma)[V], const Real (&beta)[V], Real slope) {
 #pragma unroll
   for (int i = 0; i < V; i++) {
     standard[i] = ops & MN_OP_NORM ? mn_standardise(z[i], mean, rstd) : z[i];
     const Real v = mn_normalise(ops, standard[i], gamma[i], beta[i]);
-    steepness[i] = mn_steepness(ops, v, slope);
-    y[i] = steepness[i] * v;
+    dy_dv[i] = mn_dy_dv(ops, v, slope);
+    y[i] = dy_dv[i] * v;
   }
 }
 
 /* d: dy in, dz out. Adds to the lane's sums of dbias, dgamma, dbeta. Registers outside the group must hold
  * dy = 0 and a finite ẑ. */
 template <int V, int L, bool Full, typename Real>
-__device__ __forceinline__ void
-mn_group_backward(const mn_group<V, L, Full, Real> &group, unsigned ops, Real (&d)[V], Real (&sums)[3][V],
-                  const Real (&standard)[V], const Real (&steepness)[V], const Real (&gamma)[V], Real rstd) {
+__device__ __forceinline__ void mn_group_backward(const mn_group<V, L, Full, Real> &group, unsigned ops,
+                                                  Real (&d)[V], Real (&sums)[3][V], const Real (&standard)[V],
+                                                  const Real (&dy_dv)[V], const Real (&gamma)[V], Real rstd) {
   Real m1 = 0, m2 = 0;
 #pragma unroll
   for (int i = 0; i < V; i++) {
-    d[i] *= steepness[i];
+    d[i] *= dy_dv[i];
     if (!(ops & MN_OP_NORM)) continue;
     sums[1][i] = fma(d[i], standard[i], sums[1][i]);
     sums[2][i] += d[i];
@@ -234,7 +234,7 @@ static mn_block_arguments<Real> mn_block_arguments_of(struct mn_device *device, 
 /* A lane's registers for a few rows, `step` apart, that are computed together: d, later y or dz; `other`,
  * which is z (backward) or the target (loss); the group's statistics. Only the first `count` rows exist; the
  * others write nothing and add nothing to the column sums. */
-template <int V, int Rows, typename Real> struct mn_rows {
+template <int V, int Rows, typename Real> struct mn_row_batch {
   struct {
     Real d[V], other[V], mean, rstd;
   } row[Rows];
@@ -281,7 +281,7 @@ template <int W, int K, int L, bool Full, typename Real> struct mn_lanes_of {
 template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, int Rows, typename Real>
 static __device__ __forceinline__ void mn_rows_load(const mn_block_arguments<Real> &a, unsigned ops,
                                                     const mn_group<W * K, L, Full, Real> &group,
-                                                    mn_rows<W * K, Rows, Real> &rows) {
+                                                    mn_row_batch<W * K, Rows, Real> &rows) {
   typedef mn_lanes_of<W, K, L, Full, Real> io;
   if constexpr (Kind == MN_BLOCK) return;
   const bool reads = Kind == MN_BLOCK_LOSS || ops & (MN_OP_NORM | MN_OP_ACTIVATE);
@@ -310,7 +310,7 @@ static __device__ __forceinline__ void mn_rows_load(const mn_block_arguments<Rea
 template <int W, int K, int L, bool Full, int Rows, typename Real>
 static __device__ __forceinline__ void
 mn_rows_store(Real *real, const mn_planes &planes, float factor, int64_t channels,
-              const mn_group<W * K, L, Full, Real> &group, const mn_rows<W * K, Rows, Real> &rows) {
+              const mn_group<W * K, L, Full, Real> &group, const mn_row_batch<W * K, Rows, Real> &rows) {
   typedef mn_lanes_of<W, K, L, Full, Real> io;
   const int64_t down = rows.step * channels;
   if (real)
@@ -327,20 +327,20 @@ mn_rows_store(Real *real, const mn_planes &planes, float factor, int64_t channel
 template <int V, int L, bool Full, int Rows, typename Real>
 static __device__ __forceinline__ void
 mn_rows_store_statistic(Real *to, int64_t groups, const mn_group<V, L, Full, Real> &group,
-                        const mn_rows<V, Rows, Real> &rows, const Real (&values)[Rows]) {
+                        const mn_row_batch<V, Rows, Real> &rows, const Real (&values)[Rows]) {
   if (!to || !group.leads) return;
 #pragma unroll
   for (int r = 0; r < Rows; r++)
     if (r < rows.count) to[rows.statistic + (int64_t)r * rows.step * groups] = values[r];
 }
 
-/* d becomes y, which is stored; also gives ẑ (`standard`) and dy/dv (`steepness`). Each step is done for all
+/* d becomes y, which is stored; also gives ẑ (`standard`) and dy/dv (`dy_dv`). Each step is done for all
  * rows before the next step, so that the rows' shuffles overlap. */
 template <int W, int K, int L, bool Full, int Rows, typename Real>
 static __device__ __forceinline__ void
 mn_rows_forward(const mn_block_arguments<Real> &a, unsigned ops, const mn_group<W * K, L, Full, Real> &group,
-                mn_rows<W * K, Rows, Real> &rows, Real (&standard)[Rows][W * K],
-                Real (&steepness)[Rows][W * K], const Real (&bias)[W * K], const Real (&gamma)[W * K],
+                mn_row_batch<W * K, Rows, Real> &rows, Real (&standard)[Rows][W * K],
+                Real (&dy_dv)[Rows][W * K], const Real (&bias)[W * K], const Real (&gamma)[W * K],
                 const Real (&beta)[W * K], float factor) {
   Real mean[Rows], rstd[Rows];
   if (ops & MN_OP_BIAS)
@@ -365,7 +365,7 @@ mn_rows_forward(const mn_block_arguments<Real> &a, unsigned ops, const mn_group<
 #pragma unroll
   for (int r = 0; r < Rows; r++) {
     auto &row = rows.row[r];
-    mn_group_forward(ops, standard[r], row.d, steepness[r], row.d, row.mean, row.rstd, gamma, beta, a.slope);
+    mn_group_forward(ops, standard[r], row.d, dy_dv[r], row.d, row.mean, row.rstd, gamma, beta, a.slope);
   }
   mn_rows_store<W, K>(a.y, a.y_planes, factor, a.channels, group, rows);
 }
@@ -375,7 +375,7 @@ mn_rows_forward(const mn_block_arguments<Real> &a, unsigned ops, const mn_group<
 template <int V, int L, bool Full, int Rows, typename Real>
 static __device__ __forceinline__ Real mn_rows_loss(const mn_block_arguments<Real> &a,
                                                     const mn_group<V, L, Full, Real> &group,
-                                                    mn_rows<V, Rows, Real> &rows) {
+                                                    mn_row_batch<V, Rows, Real> &rows) {
   Real loss[Rows], poison = 0;
 #pragma unroll
   for (int r = 0; r < Rows; r++) {
@@ -399,21 +399,20 @@ static __device__ __forceinline__ Real mn_rows_loss(const mn_block_arguments<Rea
 template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, int Rows, typename Real>
 static __device__ __forceinline__ void
 mn_rows_finish(const mn_block_arguments<Real> &a, unsigned ops, const mn_group<W * K, L, Full, Real> &group,
-               mn_rows<W * K, Rows, Real> &rows, const Real (&bias)[W * K], const Real (&gamma)[W * K],
+               mn_row_batch<W * K, Rows, Real> &rows, const Real (&bias)[W * K], const Real (&gamma)[W * K],
                const Real (&beta)[W * K], Real (&sums)[3][W * K], const mn_factors &factors,
                mn_noticed<Real> &noticed) {
   constexpr int V = W * K;
-  Real standard[Rows][V], steepness[Rows][V];
+  Real standard[Rows][V], dy_dv[Rows][V];
   if constexpr (Kind == MN_BLOCK_BACKWARD) {
 #pragma unroll
     for (int r = 0; r < Rows; r++) {
       auto &row = rows.row[r];
       Real y[V];
-      mn_group_forward(ops, standard[r], y, steepness[r], row.other, row.mean, row.rstd, gamma, beta,
-                       a.slope);
+      mn_group_forward(ops, standard[r], y, dy_dv[r], row.other, row.mean, row.rstd, gamma, beta, a.slope);
     }
   } else {
-    mn_rows_forward<W, K>(a, ops, group, rows, standard, steepness, bias, gamma, beta, factors.y);
+    mn_rows_forward<W, K>(a, ops, group, rows, standard, dy_dv, bias, gamma, beta, factors.y);
   }
   if constexpr (Kind == MN_BLOCK) {
 #pragma unroll
@@ -425,7 +424,7 @@ mn_rows_finish(const mn_block_arguments<Real> &a, unsigned ops, const mn_group<W
     if constexpr (Kind == MN_BLOCK_LOSS) noticed.poison += mn_rows_loss(a, group, rows);
 #pragma unroll
     for (int r = 0; r < Rows; r++)
-      mn_group_backward(group, ops, rows.row[r].d, sums, standard[r], steepness[r], gamma, rows.row[r].rstd);
+      mn_group_backward(group, ops, rows.row[r].d, sums, standard[r], dy_dv[r], gamma, rows.row[r].rstd);
     if (a.dz_planes.scale)
 #pragma unroll
       for (int r = 0; r < Rows; r++)

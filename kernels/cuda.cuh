@@ -26,7 +26,7 @@ struct mn_cuda {
   cudaStream_t ahead, report;
   cudaEvent_t filled[MN_CUDA_FILLINGS], used[MN_CUDA_FILLINGS], reported[MN_CUDA_FILLINGS];
   unsigned fillings, waited; /* fillings given and waited for */
-  cudaEvent_t marks[2];
+  cudaEvent_t stamps[2];
   cudaStream_t beside; /* download_beside (memory.cu), with the point it waits for, and its two buffers of */
   cudaEvent_t noted;   /* MN_CUDA_STAGING bytes of pinned memory, which the first call allocates */
   void *staging[2];

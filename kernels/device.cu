@@ -103,7 +103,7 @@ static mn_status open_parts(struct mn_cuda *cuda) {
   MN_CUDA_TRY(cudaStreamCreateWithPriority(sums, cudaStreamNonBlocking, least));
   MN_CUDA_TRY(cudaEventCreateWithFlags(&cuda->forked, cudaEventDisableTiming));
   MN_CUDA_TRY(cudaEventCreateWithFlags(&cuda->joined, cudaEventDisableTiming));
-  for (cudaEvent_t &mark : cuda->marks) MN_CUDA_TRY(cudaEventCreate(&mark));
+  for (cudaEvent_t &stamp : cuda->stamps) MN_CUDA_TRY(cudaEventCreate(&stamp));
   for (cudaStream_t *stream : {&cuda->ahead, &cuda->report})
     MN_CUDA_TRY(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, least));
   for (int i = 0; i < MN_CUDA_FILLINGS; i++)
@@ -164,7 +164,7 @@ extern "C" void mn_cuda_close(struct mn_device *device) {
   if (cuda->scratch) (void)cudaFree(cuda->scratch);
   if (cuda->alpha) (void)cudaFree(cuda->alpha);
   if (cuda->spans_done) (void)cudaFree(cuda->spans_done);
-  for (cudaEvent_t event : {cuda->forked, cuda->joined, cuda->marks[0], cuda->marks[1], cuda->noted,
+  for (cudaEvent_t event : {cuda->forked, cuda->joined, cuda->stamps[0], cuda->stamps[1], cuda->noted,
                             cuda->staged[0], cuda->staged[1]})
     if (event) (void)cudaEventDestroy(event);
   for (int i = 0; i < MN_CUDA_FILLINGS; i++)

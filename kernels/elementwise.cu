@@ -107,12 +107,12 @@ static __device__ void cta_largest(float (&largest)[2], const Real *gamma, const
   for (int i = 0; i < 2; i++) largest[i] = mn_lanes_largest(parts[i][threadIdx.x % 32]);
 }
 
-/* One CTA, of 1024 threads if there is y. `bound` is of a normalised value, `steepness` what the
+/* One CTA, of 1024 threads if there is y. `bound` is of a normalised value, `dy_dv` what the
  * activation and the sum multiply by. */
 template <typename Real, int W>
 static __global__ void __launch_bounds__(1024)
     rescale_kernel(struct mn_scale *dz, struct mn_scale *y, const Real *gamma, const Real *beta,
-                   int64_t channels, double bound, double steepness) {
+                   int64_t channels, double bound, double dy_dv) {
   mn_dependents_launch();
   mn_dependency_wait();
   if (dz && threadIdx.x == 0) {
@@ -123,7 +123,7 @@ static __global__ void __launch_bounds__(1024)
   float largest[2];
   cta_largest<W>(largest, gamma, beta, channels);
   if (threadIdx.x == 0)
-    y->factor = mn_scale_factor((float)(steepness * (bound * largest[0] + largest[1])), MN_HEADROOM_X, 1);
+    y->factor = mn_scale_factor((float)(dy_dv * (bound * largest[0] + largest[1])), MN_HEADROOM_X, 1);
 }
 
 template <typename Real>

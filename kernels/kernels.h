@@ -164,7 +164,7 @@ typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const
   DEVICE(copy)                                                                                               \
   DEVICE(zero)                                                                                               \
   DEVICE(synchronize)                                                                                        \
-  DEVICE(mark)                                                                                               \
+  DEVICE(stamp)                                                                                              \
   DEVICE(elapsed)                                                                                            \
   DEVICE(branch_fork)                                                                                        \
   DEVICE(branch_begin)                                                                                       \

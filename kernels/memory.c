@@ -85,13 +85,13 @@ mn_status mn_synchronize_cpu(struct mn_device *device) {
   return MN_OK;
 }
 
-mn_status mn_mark_cpu(struct mn_device *device, int which) {
+mn_status mn_stamp_cpu(struct mn_device *device, int which) {
   MN_REQUIRE(which == 0 || which == 1);
-  device->marks[which] = mn_seconds() * 1e3;
+  device->stamps[which] = mn_seconds() * 1e3;
   return MN_OK;
 }
 
 mn_status mn_elapsed_cpu(struct mn_device *device, double *milliseconds) {
-  *milliseconds = device->marks[1] - device->marks[0];
+  *milliseconds = device->stamps[1] - device->stamps[0];
   return MN_OK;
 }

@@ -119,16 +119,16 @@ mn_status mn_download_beside_cuda(struct mn_device *device, void *to, const void
   return MN_OK;
 }
 
-mn_status mn_mark_cuda(struct mn_device *device, int which) {
+mn_status mn_stamp_cuda(struct mn_device *device, int which) {
   MN_REQUIRE(which == 0 || which == 1);
-  MN_CUDA_TRY(cudaEventRecord(device->cuda->marks[which], device->cuda->stream));
+  MN_CUDA_TRY(cudaEventRecord(device->cuda->stamps[which], device->cuda->stream));
   return MN_OK;
 }
 
 mn_status mn_elapsed_cuda(struct mn_device *device, double *milliseconds) {
   float ms = 0;
-  for (cudaEvent_t mark : device->cuda->marks) MN_CUDA_TRY(cudaEventSynchronize(mark));
-  MN_CUDA_TRY(cudaEventElapsedTime(&ms, device->cuda->marks[0], device->cuda->marks[1]));
+  for (cudaEvent_t stamp : device->cuda->stamps) MN_CUDA_TRY(cudaEventSynchronize(stamp));
+  MN_CUDA_TRY(cudaEventElapsedTime(&ms, device->cuda->stamps[0], device->cuda->stamps[1]));
   *milliseconds = ms;
   return MN_OK;
 }

@@ -41,9 +41,9 @@ typedef mn_status mn_note_function(struct mn_device *device);
 typedef mn_status mn_download_beside_function(struct mn_device *device, void *to, const void *from,
                                               size_t bytes);
 
-/* A stopwatch on the device: mark(0), the work, mark(1); then elapsed waits for both and gives the
+/* A stopwatch on the device: stamp(0), the work, stamp(1); then elapsed waits for both and gives the
  * milliseconds between them. */
-typedef mn_status mn_mark_function(struct mn_device *device, int which);
+typedef mn_status mn_stamp_function(struct mn_device *device, int which);
 typedef mn_status mn_elapsed_function(struct mn_device *device, double *milliseconds);
 
 /* The rows of one matrix. */

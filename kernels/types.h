@@ -75,7 +75,7 @@ struct mn_device {
   struct mn_scale *unscaled;   /* in the device's memory: the factor 1, of float16s that are another's */
   struct mn_cuda *cuda;        /* CUDA streams, cuBLASLt handle and workspace; NULL on the CPU */
   struct mn_ranks *ranks;      /* that this device trains with (kernels/ranks/ranks.h); NULL: it is alone */
-  double marks[2];             /* the CPU's stopwatch, ms */
+  double stamps[2];            /* the CPU's stopwatch, ms */
   char name[256];              /* to print: "NVIDIA H200", "CPU (16 threads)" */
   struct mn_versions versions; /* results may differ between versions */
   int64_t allocations;         /* by mn_device_allocate, made so far: steps make none */
@@ -228,7 +228,8 @@ struct mn_update {
 struct mn_scatter {
   void *piece; /* [rows, share] */
   int64_t share;
-  void *room; /* [rows, cols] of allocate_shared: the other shards' terms, if they send them, as the GEMM of
+  void
+      *staging; /* [rows, cols] of allocate_shared: the other shards' terms, if they send them, as the GEMM of
                  our own can while it multiplies; NULL: there is no such GEMM */
   const struct mn_epilogue *then; /* what is done with the piece; not NULL */
 };

@@ -77,7 +77,8 @@ mn_status mn_allgather_record(struct mn_tape *tape, struct mn_tensor **whole, st
   MN_TRY(mn_tape_tensor(tape, whole, "the whole", y->value.rows, cols));
   if (tape->training && gradient == MN_GRADIENT_PARTIAL) {
     (*whole)->sink = (struct mn_epilogue){.kind = MN_REDUCE_SCATTER, .scatter = s};
-    if (device->has_own_gemm) MN_TRY(mn_tape_shared(tape, &s->room, mn_tensor_count(*whole), device->real));
+    if (device->has_own_gemm)
+      MN_TRY(mn_tape_shared(tape, &s->staging, mn_tensor_count(*whole), device->real));
   }
   const int planes = gradient == MN_GRADIENT_PARTIAL && device->planes == 1 && !device->scaled;
   (*whole)->keep = !planes;

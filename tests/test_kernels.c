@@ -534,8 +534,8 @@ static void memory_moves_as_it_is(void **state) {
   assert_int_equal((uintptr_t)a % 256, 0);
   k->release_host(m.device, pinned);
   double ms = -1;
-  MUST(k->mark(m.device, 0));
-  MUST(k->mark(m.device, 1));
+  MUST(k->stamp(m.device, 0));
+  MUST(k->stamp(m.device, 1));
   MUST(k->elapsed(m.device, &ms));
   assert_true(ms >= 0 && ms < 10000);
   release_all(&m);

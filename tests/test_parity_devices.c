@@ -450,10 +450,10 @@ static void memory(void **state) {
   double *values = draw(71, 1000, 1), back[1000];
   void *first = put_raw(&b, CUDA, values, sizeof back), *second = poisoned(&b, CUDA, sizeof back), *host;
   assert_int_equal((uintptr_t)first % 256, 0);
-  must(cuda->kernels->mark(cuda, 0));
+  must(cuda->kernels->stamp(cuda, 0));
   must(cuda->kernels->copy(cuda, second, first, sizeof back));
   must(cuda->kernels->zero(cuda, second, 8));
-  must(cuda->kernels->mark(cuda, 1));
+  must(cuda->kernels->stamp(cuda, 1));
   must(cuda->kernels->download(cuda, back, second, sizeof back));
   assert_true(back[0] == 0);
   assert_memory_equal(back + 1, values + 1, sizeof back - 8);
@@ -503,9 +503,9 @@ static void two_gpus(void **state) {
     must(b.on[s]->kernels->branch_join(b.on[s], MN_BRANCH_SUMS));
     must(b.on[s]->kernels->graph_end(b.on[s], &graph[s]));
   }
-  for (int s = 0; s < SIDES; s++) must(b.on[s]->kernels->mark(b.on[s], 0));
+  for (int s = 0; s < SIDES; s++) must(b.on[s]->kernels->stamp(b.on[s], 0));
   for (int s = 0; s < SIDES; s++) must(b.on[s]->kernels->graph_launch(b.on[s], graph[s]));
-  for (int s = 0; s < SIDES; s++) must(b.on[s]->kernels->mark(b.on[s], 1));
+  for (int s = 0; s < SIDES; s++) must(b.on[s]->kernels->stamp(b.on[s], 1));
   for (int s = 0; s < SIDES; s++) {
     double ms = NAN, *three = get(&b, s, sum[s], COUNT), *one = get(&b, s, drawn[s], COUNT);
     must(b.on[s]->kernels->elapsed(b.on[s], &ms));

@@ -63,7 +63,7 @@ mn_status mn_ranks_broadcast(struct mn_ranks *ranks, void *data, size_t bytes) {
 }
 
 /* A rank that failed alone would leave the others waiting. */
-static void *room_of_all(const struct mn_ranks *ranks, size_t each) {
+static void *allocate_for_all(const struct mn_ranks *ranks, size_t each) {
   void *all = malloc((size_t)ranks->all.size * each);
   MN_REQUIRE(all);
   return all;
@@ -71,7 +71,7 @@ static void *room_of_all(const struct mn_ranks *ranks, size_t each) {
 
 mn_status mn_ranks_allreduce_max(struct mn_ranks *ranks, int *value) {
   if (!ranks) return MN_OK;
-  int *all = room_of_all(ranks, sizeof *all);
+  int *all = allocate_for_all(ranks, sizeof *all);
   const mn_status status = mn_ranks_allgather(ranks, all, value, sizeof *all);
   for (int q = 0; q < ranks->all.size && status == MN_OK; q++)
     if (all[q] > *value) *value = all[q];
@@ -95,7 +95,7 @@ mn_status mn_ranks_agree(struct mn_ranks *ranks, mn_status status) {
     int has_message;
   } mine = {status, status != MN_OK && *mn_message()}, *all;
   if (!ranks) return status;
-  all = room_of_all(ranks, sizeof *all);
+  all = allocate_for_all(ranks, sizeof *all);
   late.rank = ranks->all.rank, late.status = status;
   if (mine.has_message) mn_mpi_if_late(tell_late);
   MN_TRY(mn_ranks_allgather(ranks, all, &mine, sizeof mine));

@@ -60,8 +60,9 @@ struct mn_seat {
   cpu_set_t cores; /* that the launcher lets the rank run on; none: not known */
 };
 
-/* Threads of rank `rank`, whose seat is seats[rank] of seats[size]: the sum of its shares of the cores that it
- * may run on, each divided among the ranks of its host that may run there; at least 1. 0: unknown cores. */
+/* Threads of rank `rank`, whose seat is seats[rank] of seats[size]: the sum of its shares of the cores that
+ * it may run on, each divided among the ranks of its host that may run there; at least 1. 0: unknown cores.
+ */
 int mn_seats_threads(const struct mn_seat *seats, int size, int rank);
 
 /* Sets ranks->cores, and with it the calling thread's number of OpenMP and OpenBLAS threads, unless

@@ -36,7 +36,7 @@ template <enum mn_epilogue_kind Kind, int D, bool Saves, class Tile> struct bloc
   };
 
   /* A batch of rows, with what has been loaded ahead for it. */
-  typedef mn_rows<V, BATCH, float> rows;
+  typedef mn_row_batch<V, BATCH, float> rows;
   struct state {
     rows ready;
     mn_factors factors;

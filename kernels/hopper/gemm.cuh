@@ -61,7 +61,7 @@ enum {
  * other roles do not join. */
 
 /* The tile schedule. Work item w is the tiles of one cluster; cluster c computes items c, c + clusters, … */
-struct mn_schedule {
+struct mn_tile_schedule {
   int down, across, k_blocks; /* clusters down, tiles across, k-blocks deep */
   int panel;                  /* clusters down that are computed before the next column of tiles */
 };
@@ -75,7 +75,8 @@ struct mn_coord {
  * that clusters that run at the same time share operands in the L2 cache. Items past the last lie outside the
  * matrix. */
 template <class Tile>
-static __device__ __forceinline__ mn_coord mn_warp_coord(const mn_schedule &schedule, int item, int warp) {
+static __device__ __forceinline__ mn_coord mn_warp_coord(const mn_tile_schedule &schedule, int item,
+                                                         int warp) {
   const int panel = item / (schedule.panel * schedule.across);
   const int within = item - panel * schedule.panel * schedule.across;
   const int height = max(min(schedule.panel, schedule.down - panel * schedule.panel), 1);
@@ -173,8 +174,8 @@ static __device__ __forceinline__ void mn_stage_multiply_small(float (&d)[Count]
 /* Where a product x·Wᵀ of a gathered x reads next: from `depth` columns into what it reads first to x's map
  * and column (depth_a) and W's column (depth). This part's columns come first, another's are waited for. */
 template <int Planes>
-static __device__ __forceinline__ const CUtensorMap *mn_gathered(const mn_operands<Planes> &from, int whole,
-                                                                 int &depth_a, int &depth) {
+static __device__ __forceinline__ const CUtensorMap *mn_gathered_at(const mn_operands<Planes> &from,
+                                                                    int whole, int &depth_a, int &depth) {
   const bool own = from.apart && depth < from.each;
   depth += from.first;
   if (depth >= whole) depth -= whole;
@@ -191,7 +192,7 @@ static __device__ __forceinline__ const CUtensorMap *mn_gathered(const mn_operan
  * others have no registers to spare for the choice. */
 template <enum mn_form Form, class Epilogue, bool Apart>
 static __device__ __forceinline__ void
-mn_producer(const mn_operands<Epilogue::tile::PLANES> &operands, const mn_schedule &schedule,
+mn_producer(const mn_operands<Epilogue::tile::PLANES> &operands, const mn_tile_schedule &schedule,
             const typename Epilogue::arguments &arguments, const mn_shared &shared) {
   typedef typename Epilogue::tile Tile;
   mn_pipeline<Tile::STAGES> pipeline;
@@ -213,7 +214,7 @@ mn_producer(const mn_operands<Epilogue::tile::PLANES> &operands, const mn_schedu
         int depth = k * MN_K_BLOCK, depth_a = depth;
         const CUtensorMap *a = operands.a;
         if (Form == MN_NT && Tile::KIND == MN_PLANES_BF16 && operands.each > 0)
-          a = mn_gathered(operands, schedule.k_blocks * MN_K_BLOCK, depth_a, depth);
+          a = mn_gathered_at(operands, schedule.k_blocks * MN_K_BLOCK, depth_a, depth);
         mn_stage_load<Form, Tile>(a, b, shared.stages + pipeline.stage * mn_stage_bytes<Tile>, full,
                                   (int)tile.row, col, depth_a, depth);
       }
@@ -391,7 +392,7 @@ static __device__ __forceinline__ void mn_staging_fill(const float (&d)[Tile::CO
 
 template <enum mn_form Form, class Epilogue>
 static __device__ __forceinline__ void
-mn_consumer(const mn_schedule &schedule, const typename Epilogue::arguments &arguments,
+mn_consumer(const mn_tile_schedule &schedule, const typename Epilogue::arguments &arguments,
             const mn_shared &shared, const struct mn_scale *scale_a, const struct mn_scale *scale_b) {
   typedef typename Epilogue::tile Tile;
   constexpr bool STREAMS = Tile::EPILOGUE_WARPS > 0;
@@ -425,7 +426,7 @@ mn_consumer(const mn_schedule &schedule, const typename Epilogue::arguments &arg
 /* The streaming tile's epilogue: an epilogue warp takes the 16 rows of each of its consumer warps, which are
  * EPILOGUE_WARPS apart, 8 at a time. */
 template <class Epilogue>
-static __device__ __forceinline__ void mn_epilogue_warp(const mn_schedule &schedule,
+static __device__ __forceinline__ void mn_epilogue_warp(const mn_tile_schedule &schedule,
                                                         const typename Epilogue::arguments &arguments,
                                                         const mn_shared &shared) {
   typedef typename Epilogue::tile Tile;
@@ -478,7 +479,7 @@ template <enum mn_form Form, class Epilogue, bool Apart = false>
 static __global__ void __cluster_dims__(Epilogue::tile::CLUSTER, 1, 1)
     __launch_bounds__(mn_tile_threads<typename Epilogue::tile>, 1)
         mn_hopper_kernel(const __grid_constant__ mn_operands<Epilogue::tile::PLANES> operands,
-                         const mn_schedule schedule,
+                         const mn_tile_schedule schedule,
                          const __grid_constant__ typename Epilogue::arguments arguments) {
   typedef typename Epilogue::tile tile;
   extern __shared__ __align__(1024) char stages[]; /* the 128-byte swizzle repeats every 1024 bytes */
@@ -544,8 +545,8 @@ static mn_status mn_hopper_launch(struct mn_device *device, const struct mn_hopp
                                 p->pitch, tile::COLS / tile::CLUSTER));
   }
   const int down = (int)mn_tiles_down<tile>(p) / tile::CLUSTER;
-  const mn_schedule schedule = {down, (int)mn_tiles_across<tile>(p),
-                                (int)((p->depth + MN_K_BLOCK - 1) / MN_K_BLOCK), std::min(panel, down)};
+  const mn_tile_schedule schedule = {down, (int)mn_tiles_across<tile>(p),
+                                     (int)((p->depth + MN_K_BLOCK - 1) / MN_K_BLOCK), std::min(panel, down)};
   int reserved_sms = device->reserved_sms;
   if (const struct mn_arrival *a = p->arrival) {
     const int64_t all = Form == MN_NT ? p->depth : p->cols, each = all / a->shards;

@@ -45,8 +45,8 @@ static mn_status multiply_and_exchange(struct mn_device *device, const struct mn
 }
 
 /* Other shards' columns come first, so that the copy engines send them while the rest is multiplied; a launch
- * computes `at_once` neighbouring shards' columns. The next terms come into the room a step later: before
- * that all ranks have agreed on the nonfinite flag, and so have read these. */
+ * computes `at_once` neighbouring shards' columns. The next terms come into that staging memory a step later:
+ * before that all ranks have agreed on the nonfinite flag, and so have read these. */
 static mn_status multiply_and_send(struct mn_device *device, const struct mn_hopper_product *p, void *into,
                                    const struct mn_scatter *s, int at_once) {
   const struct mn_team *t = &device->ranks->shards;
@@ -57,19 +57,19 @@ static mn_status multiply_and_send(struct mn_device *device, const struct mn_hop
     if (k > last) break;
     MN_TRY(mn_cuda_beside(device, MN_BRANCH_SHARDS, [&] {
       for (int q = owner; q < owner + at_once; q++)
-        if (q != t->rank) MN_TRY(mn_peer_send(device, t, s->room, into, p->rows, p->cols, q));
+        if (q != t->rank) MN_TRY(mn_peer_send(device, t, s->staging, into, p->rows, p->cols, q));
       return k == last ? mn_peer_meet(device, t) : MN_OK;
     }));
   }
   return mn_branch_join_cuda(device, MN_BRANCH_SHARDS);
 }
 
-/* This rank's columns of its own term and of those in its room, in the order of shards. */
+/* This rank's columns of its own term and of those in its staging memory, in the order of shards. */
 static mn_terms<float> terms_of(const struct mn_team *t, const struct mn_scatter *s, const void *own) {
   mn_terms<float> terms = {};
   terms.count = t->size, terms.pitch = s->share * t->size;
   for (int q = 0; q < t->size; q++)
-    terms.at[q] = static_cast<const float *>(q == t->rank ? own : s->room) + q * s->share;
+    terms.at[q] = static_cast<const float *>(q == t->rank ? own : s->staging) + q * s->share;
   return terms;
 }
 
@@ -78,8 +78,8 @@ mn_status mn_hopper_reduce_scatter(struct mn_device *device, const struct mn_hop
   const struct mn_scatter *s = epilogue->scatter;
   const struct mn_team *t = &device->ranks->shards;
   const int at_once = shares_at_once(device, p, t->size);
-  if (at_once == t->size || !s->room || !mn_cuda_takes_terms(s->then) ||
-      !mn_peer_reaches(t, s->room, s->piece, p->rows, p->cols, sizeof(float)))
+  if (at_once == t->size || !s->staging || !mn_cuda_takes_terms(s->then) ||
+      !mn_peer_reaches(t, s->staging, s->piece, p->rows, p->cols, sizeof(float)))
     return multiply_and_exchange(device, p, epilogue);
   MN_TRY(multiply_and_send(device, p, epilogue->into, s, at_once));
   return mn_cuda_epilogue_of_terms(device, terms_of(t, s, epilogue->into), s->then);

@@ -45,7 +45,7 @@ static struct {
   int (*rank)(handle comm, int *rank);
   int (*size)(handle comm, int *size);
   int (*split)(handle comm, int color, int key, handle *out);
-  collective *allgather, *exchange;
+  collective *allgather, *alltoall;
   int (*broadcast)(void *data, int count, handle type, int from, handle comm, handle *request);
   int (*send)(const void *data, int count, handle type, int to, int tag, handle comm, handle *request);
   int (*receive)(void *data, int count, handle type, int from, int tag, handle comm, handle *request);
@@ -81,7 +81,7 @@ static int find(void *library) {
                    {"MPI_Error_string", &mpi.error}, {"MPI_Comm_set_errhandler", &mpi.handler},
                    {"MPI_Comm_rank", &mpi.rank},     {"MPI_Comm_size", &mpi.size},
                    {"MPI_Comm_split", &mpi.split},   {"MPI_Iallgather", &mpi.allgather},
-                   {"MPI_Ialltoall", &mpi.exchange}, {"MPI_Ibcast", &mpi.broadcast},
+                   {"MPI_Ialltoall", &mpi.alltoall}, {"MPI_Ibcast", &mpi.broadcast},
                    {"MPI_Isend", &mpi.send},         {"MPI_Irecv", &mpi.receive},
                    {"MPI_Test", &mpi.test},          {"MPI_Iprobe", &mpi.probe}};
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
@@ -315,7 +315,7 @@ mn_status mn_mpi_alltoall(mn_mpi_comm comm, void *to_me, const void *of_mine, si
   const int count = (int)bytes;
   handle request = 0;
   if (!comm) comm = mpi.world;
-  return finish("exchange", mpi.exchange(of_mine, count, mpi.byte, to_me, count, mpi.byte, comm, &request),
+  return finish("exchange", mpi.alltoall(of_mine, count, mpi.byte, to_me, count, mpi.byte, comm, &request),
                 &request);
 }
 

@@ -51,7 +51,7 @@ MN_C mn_status mn_mpi_split(mn_mpi_comm *out, int color, int key);
 
 /* Each call is made by all ranks of `comm`. `bytes` ≤ MN_MPI_MOST for each rank. MN_LIBRARY.
  * allgather: all[size][bytes] becomes every rank's `mine`.
- * exchange: rank q's to_me[r] becomes rank r's of_mine[q], each [size][bytes].
+ * alltoall: rank q's to_me[r] becomes rank r's of_mine[q], each [size][bytes].
  * broadcast: data[bytes] becomes rank `from`'s.
  * send, receive: of any size, between two ranks. */
 MN_C mn_status mn_mpi_allgather(mn_mpi_comm comm, void *all, const void *mine, size_t bytes);

@@ -246,12 +246,12 @@ mn_status mn_peer_reduce_scatter_rows(struct mn_device *device, const struct mn_
   return reduce_scatter(device, team, own, own, w, BESIDE_THREADS, BESIDE_CTAS);
 }
 
-/* In the receiver's room a term has the columns that are its sender's. */
-mn_status mn_peer_send(struct mn_device *device, const struct mn_team *team, void *room, const void *whole,
+/* In the receiver's staging memory a term has the columns that are its sender's. */
+mn_status mn_peer_send(struct mn_device *device, const struct mn_team *team, void *staging, const void *whole,
                        int64_t rows, int64_t cols, int to) {
   const size_t pitch = cols * device->real, share = pitch / team->size;
-  const of_team<char> rooms = team_at(find(team, room), team, static_cast<char *>(room));
-  MN_CUDA_TRY(cudaMemcpy2DAsync(rooms.at[to] + team->rank * share, pitch,
+  const of_team<char> theirs = team_at(find(team, staging), team, static_cast<char *>(staging));
+  MN_CUDA_TRY(cudaMemcpy2DAsync(theirs.at[to] + team->rank * share, pitch,
                                 static_cast<const char *>(whole) + to * share, pitch, share, rows,
                                 cudaMemcpyDeviceToDevice, device->cuda->stream));
   return MN_OK;

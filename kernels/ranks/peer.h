@@ -52,10 +52,10 @@ mn_status mn_peer_reduce_scatter_rows(struct mn_device *device, const struct mn_
                                       int64_t rows, int64_t cols, int64_t pitch);
 
 /* Another way to that sum, on MN_BRANCH_SHARDS, by the copy engines: a rank sends the columns of its `whole`
- * that are rank `to`'s to their place in its `room`: memory that the team shares, of the whole's shape, in
+ * that are rank `to`'s to their place in its `staging`: memory that the team shares, of the whole's shape, in
  * which each rank's term of the sum stands at that rank's columns. After meet all that was sent before has
  * come. No rank may send again before all have read it. */
-mn_status mn_peer_send(struct mn_device *device, const struct mn_team *team, void *room, const void *whole,
+mn_status mn_peer_send(struct mn_device *device, const struct mn_team *team, void *staging, const void *whole,
                        int64_t rows, int64_t cols, int to);
 mn_status mn_peer_meet(struct mn_device *device, const struct mn_team *team);
 

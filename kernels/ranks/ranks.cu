@@ -204,8 +204,8 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 }
 
 /* A staging buffer at a time. */
-static mn_status allreduce_in_room(struct mn_device *device, void *data, int64_t count, size_t each,
-                                   const int *unless) {
+static mn_status allreduce_staged(struct mn_device *device, void *data, int64_t count, size_t each,
+                                  const int *unless) {
   const struct mn_ranks *r = device->ranks;
   const cudaStream_t stream = device->cuda->stream;
   const int64_t most = MN_RANKS_STAGING / (int64_t)each;
@@ -240,7 +240,7 @@ mn_status mn_allreduce_cuda(struct mn_device *device, const struct mn_sum *sums,
     return MN_OK;
   }));
   for (int i = 0; i < count; i++)
-    if (!in_place(sums[i])) MN_TRY(allreduce_in_room(device, sums[i].data, sums[i].count, each, unless));
+    if (!in_place(sums[i])) MN_TRY(allreduce_staged(device, sums[i].data, sums[i].count, each, unless));
   return MN_OK;
 }
 

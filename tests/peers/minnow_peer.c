@@ -198,13 +198,13 @@ int minnow_peer_cold(struct minnow_peer *p, int cast, double *milliseconds) {
   if (!p->flushed) MN_TRY(k->allocate(device, &p->flushed, FLUSHED_BYTES));
   if (cast) MN_TRY(take_floats(p));
   MN_TRY(k->zero(device, p->flushed, FLUSHED_BYTES));
-  MN_TRY(k->mark(device, 0));
+  MN_TRY(k->stamp(device, 0));
   for (int i = 0; cast && i < p->model->count; i++)
     if (p->model->parameters[i]->rank == 2)
       MN_TRY(cast_again(p->device, &p->model->parameters[i]->value, p->floats[i]));
   if (cast > 1) MN_TRY(cast_again(p->device, &p->pass->x->value, NULL));
   MN_TRY(minnow_peer_call(p));
-  MN_TRY(k->mark(device, 1));
+  MN_TRY(k->stamp(device, 1));
   return k->elapsed(device, milliseconds);
 }
 

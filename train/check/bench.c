@@ -69,9 +69,9 @@ static int ascending(const void *a, const void *b) {
 /* The milliseconds of one of `count` runs between two marks. */
 static mn_status interval(struct mn_device *device, work *run, void *state, int64_t count, double *ms) {
   const struct mn_kernels *k = device->kernels;
-  MN_TRY(k->mark(device, 0));
+  MN_TRY(k->stamp(device, 0));
   for (int64_t i = 0; i < count; i++) MN_TRY(run(state));
-  MN_TRY(k->mark(device, 1));
+  MN_TRY(k->stamp(device, 1));
   MN_TRY(k->elapsed(device, ms));
   *ms /= (double)count;
   return MN_OK;
