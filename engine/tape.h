@@ -27,7 +27,7 @@ struct mn_node;
 /* Hooks on the runs of a tape (engine/ranks/ranks.h). `forwarded` comes after the forward's products,
  * `before_updates` after the backward's, `ended` after the updates. */
 struct mn_tape_hooks {
-  size_t bytes;                              /* of tape->ranks, all 0 */
+  size_t bytes;                              /* size of tape->ranks, zeroed */
   mn_status (*finish)(struct mn_tape *tape); /* recording has ended */
   mn_status (*forwarded)(struct mn_tape *tape);
   mn_status (*before_updates)(struct mn_tape *tape);
@@ -39,7 +39,7 @@ struct mn_tape_hooks {
  * (struct mn_rule). */
 struct mn_clipping {
   double max;           /* the largest norm */
-  int64_t rows;         /* of the tape's batch */
+  int64_t rows;         /* the tape's batch */
   double *scale, *norm; /* on the device, or norm as mn_tape.results; what mn_clip writes */
   double *squares;      /* on the device: the nodes' parts */
   double *scratch;      /* what mn_reduce needs */
@@ -70,7 +70,7 @@ struct mn_node {
   int operand[MN_NODE_INPUTS]; /* whether a GEMM reads the input's planes; if not, its real form is read */
   struct mn_tensor *output;    /* NULL for a loss */
   void *saved;                 /* the operation's own; allocated with mn_tape_host */
-  const struct mn_epilogue *sinks[MN_NODE_INPUTS]; /* of each input's gradient; NULL: it is not computed */
+  const struct mn_epilogue *sinks[MN_NODE_INPUTS]; /* each input's gradient sink; NULL: not computed */
   struct mn_epilogue sums[MN_NODE_INPUTS];         /* sinks of inputs with several consumers */
   struct mn_node *next, *previous;
 };
@@ -82,7 +82,7 @@ struct mn_tape {
                       classified correctly. The caller may set it to other memory before a run */
   int *nonfinite;  /* on the device: 0, or the mark of the first run in which a value of this tape's was not
                       finite; its updates then write nothing */
-  int mark;        /* of the next run; 1 unless the caller sets another, not 0 */
+  int mark;        /* the next run's; 1 unless the caller sets another; never 0 */
   struct mn_node *first, *last;
   int early; /* each node's update comes with its backward: gradients are stored, and nothing is updated */
   const struct mn_clipping *clipping; /* borrowed; NULL: the tape does not clip */

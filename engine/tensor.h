@@ -9,8 +9,8 @@ struct mn_tensor {
   char name[64];           /* a parameter's is PyTorch's, "blocks.0.fc.weight" */
   int rank;                /* 1: a vector [cols]; 2 */
   struct mn_operand value; /* [rows, cols] */
-  int64_t first, whole;    /* of a parameter: its rows, or the cols of a vector, are those from `first` on of
-                              `whole`, which are divided among the ranks; alone 0 and all of them */
+  int64_t first, whole;    /* a parameter's shard: `value` holds rows (a vector: cols) from `first` on, out
+                              of `whole` in all shards; without ranks 0 and all rows */
   void *gradient;          /* [rows, cols] reals; NULL if the gradient is never stored */
   struct mn_scale *scales; /* on the device, of a parameter whose planes are scaled: [0] the weight's, [1] its
                               dz's, with the factor 0 until one is measured (nodes that share a parameter
@@ -21,11 +21,11 @@ struct mn_tensor {
   int uses, stored;        /* on the tape being finished: its consumers; whether `gradient` holds their sum */
   int keep;                /* the real form is kept, whatever the consumers read */
   int outside;             /* the value's memory is another's (mn_tape_input) */
-  int summed; /* of a parameter that has no shares: the tape adds up the replicas' stored gradients */
+  int summed; /* a parameter without shares: the tape all-reduces its stored gradient over replicas */
   /* Whose collectives reach the gradient and the forms that GEMMs read. MN_WITH_REPLICAS for a parameter if
    * each of several replicas can have a share of its rows. */
   enum mn_sharing shared;
-  int operand; /* of a tape's last output: only a GEMM will read it, so it has no real form */
+  int operand; /* a tape's last output: only a GEMM reads it, so it has no real form */
 };
 
 /* MN_USAGE unless rows and cols are from 1 to INT32_MAX, so that their product fits an int64_t. */

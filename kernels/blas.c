@@ -69,7 +69,7 @@ static mn_status take(int threads) {
 
 mn_status mn_blas_take_buffers(void) {
   static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
-  static int taken; /* for so many threads; guarded */
+  static int taken; /* threads that have buffers; guarded by the mutex */
   const int threads = omp_get_max_threads();
   mn_status status = MN_OK;
   MN_REQUIRE(pthread_mutex_lock(&guard) == 0);

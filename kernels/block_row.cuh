@@ -150,7 +150,7 @@ template <typename Real> struct mn_block_arguments {
   Real *z, *mean, *rstd, *y, *dz, *loss, *sums;
   mn_planes y_planes, dz_planes;
   int *nonfinite, mark;
-  mn_terms<Real> terms; /* of d, in block.cu */
+  mn_terms<Real> terms; /* d as a sum, in block.cu only */
 };
 
 /* What a thread of a block kernel loads once: the factors of the planes that it writes. */

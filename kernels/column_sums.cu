@@ -9,7 +9,7 @@
 template <class Rule, typename Real> struct sink {
   int kind; /* enum mn_epilogue_kind; −1: not wanted */
   Real *into;
-  mn_planes planes; /* of the parameter, beside its reals */
+  mn_planes planes; /* the parameter's planes, beside its reals */
   mn_moments<Rule, Real> moments;
   const int *nonfinite;
   Rule rule;

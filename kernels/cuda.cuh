@@ -37,7 +37,7 @@ struct mn_cuda {
                       by the first */
   float *alpha;    /* [2] alpha and beta of a scaled product of cuBLASLt's */
   unsigned *spans_done;      /* how many spans of the running sum are done (reduce.cuh); 0 between launches */
-  struct mn_matmul *matmuls; /* those of the last shapes (gemm.cu); */
+  struct mn_matmul *matmuls; /* the matmuls of the last shapes (gemm.cu); */
   unsigned matmul_count;     /* and how many were ever made */
   void *encode;              /* cuTensorMapEncodeTiled, if the Hopper GEMM can run; else NULL */
   bool dependents;           /* has programmatic dependent launch */
@@ -138,7 +138,7 @@ __device__ __forceinline__ void mn_dependents_launch() {
 #endif
 }
 
-/* Whether the columns of a part have come (struct mn_arrival). */
+/* Whether a shard's columns have come (struct mn_arrival). */
 __device__ __forceinline__ bool mn_peer_has_arrived(const unsigned *flag) {
   unsigned value;
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");

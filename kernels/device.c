@@ -43,7 +43,7 @@ static mn_status open_device(struct mn_device **out, enum mn_device_type type, i
   device->precision = precision;
   device->mark = 1;
   device->real = precision == MN_FP64 ? sizeof(double) : sizeof(float);
-  device->planes = precision == MN_BF16 || precision == MN_FP16; /* MN_FP16X3: mn_cuda_open knows */
+  device->planes = precision == MN_BF16 || precision == MN_FP16; /* mn_cuda_open sets MN_FP16X3's */
   device->scaled = precision == MN_FP16;
   device->kernels = precision == MN_FP64 ? &fp64 : &fp32;
   snprintf(device->name, sizeof device->name, "CPU (%d threads)", omp_get_max_threads());

@@ -2,9 +2,9 @@
  * and then the epilogue over the stored matrix.
  *
  * cuBLASLt is asked for an algorithm once for each shape, and the answer is kept: the heuristic's first for a
- * fixed workspace and no in-place reduction, so that the same call gives the same bytes. A part of a product
- * (a rank's, or a slice) is computed by the algorithm of the whole, because another one, with other tiles or
- * another split of the depth, would add in another order: so the parts' bytes are the whole's. */
+ * fixed workspace and no in-place reduction, so that the same call gives the same bytes. A shard of a
+ * product, or a slice, is computed by the full product's algorithm, because another one, with other tiles or
+ * another split of the depth, would add in another order. So a shard has the full product's bytes. */
 #include <stdlib.h>
 
 #include <algorithm>
@@ -26,15 +26,15 @@ struct extent {
 /* d[rows, cols] = a·b, all row-major. */
 struct product : extent {
   enum mn_form form;
-  enum mn_precision precision; /* of a and b */
-  extent whole;                /* that this is a part of; or its own */
+  enum mn_precision precision; /* the precision of a and b */
+  extent whole;                /* the full product's extent; or its own */
   const void *a, *b;
   const struct mn_scale *scale_a, *scale_b; /* MN_FP16 alone */
   void *d;
 };
 
-/* A cuBLASLt matmul: descriptors and algorithm for products of one shape, the same part of the same whole.
- * cuBLASLt is column-major, so it computes dᵀ = bᵀ·aᵀ: its A is our b, its B our a. */
+/* A cuBLASLt matmul: descriptors and algorithm for products of one shape and one full shape. cuBLASLt is
+ * column-major, so it computes dᵀ = bᵀ·aᵀ: its A is our b, its B our a. */
 struct mn_matmul {
   enum mn_form form;
   enum mn_precision precision;
@@ -50,8 +50,8 @@ struct mn_matmul {
 enum { MATMULS = 256 };
 
 /* By precision, up to MN_FP16: cuBLASLt's types of a and b, of d and of the computation, and the bytes of an
- * element of a. MN_FP16X3 has none: its operands without planes are MN_FP32's, and the GEMM of our own takes
- * the others. */
+ * element of a. MN_FP16X3 has no row: its operands without planes are MN_FP32's, and the GEMM of our own
+ * takes the others. */
 static const struct types {
   cudaDataType_t in, out;
   cublasComputeType_t compute;

@@ -20,9 +20,9 @@ enum mn_form {
  * those are read, which must not be stale; else the real forms. A MN_BLOCK… epilogue's block is [rows, cols]
  * = [N, C]. The product is computed by OpenBLAS on the CPU; on CUDA by the GEMM of our own if
  * kernels/hopper/gemm.h says that it fits, else by cuBLASLt with the heuristic's first algorithm for a fixed
- * workspace (split-K only with a reduction of fixed order). An operand that is a part (`whole`: b of MN_NT, a
- * of MN_TN) gives cuBLASLt's bytes for that part of the whole product, if the algorithm for the whole can
- * compute it. MN_LIBRARY when the library refuses. */
+ * workspace (split-K only with a reduction of fixed order). For a shard (`whole`: b of MN_NT, a of MN_TN)
+ * cuBLASLt gives the full product's bytes, if the full product's algorithm can compute the shard. MN_LIBRARY
+ * when the library refuses. */
 typedef mn_status mn_gemm_function(struct mn_device *device, enum mn_form form, const struct mn_operand *a,
                                    const struct mn_operand *b, const struct mn_epilogue *epilogue);
 
@@ -118,9 +118,9 @@ enum { MN_MEASURE_TOGETHER = 2 };
 typedef mn_status mn_round_function(struct mn_device *device, struct mn_operand *operand, int measure);
 
 /* Chooses factors before a forward; each may be NULL. *dz: by the largest |dz| that was written under the
- * last factor, with MN_HEADROOM_DZ; if there was none, or one that is not finite, the factor stays.
- * dz->largest becomes 0. *y: by the bound of a block's output, 2·max(1, |slope|)·(√(D − 1)·max |gamma| + max
- * |beta|), since no normalised value is larger than √(D − 1); gamma, beta [C]. */
+ * last factor, with MN_HEADROOM_DZ; the factor stays if that is 0 or not finite. dz->largest becomes 0. *y:
+ * by the bound of a block's output, 2·max(1, |slope|)·(√(D − 1)·max |gamma| + max |beta|), since no
+ * normalised value is larger than √(D − 1); gamma, beta [C]. */
 struct mn_rescaling {
   struct mn_scale *dz, *y;
   const void *gamma, *beta;

@@ -50,12 +50,12 @@ typedef mn_status mn_elapsed_function(struct mn_device *device, double *millisec
 struct mn_gathered {
   void *to;         /* [count] rows in the device's memory */
   const void *from; /* rows in the device's memory, or in memory of allocate_host */
-  size_t bytes;     /* of a row, a multiple of 2; 0: nothing is gathered */
+  size_t bytes;     /* bytes of a row, a multiple of 2; 0: nothing is gathered */
   size_t apart;     /* bytes between two rows of `from`, a multiple of 2; 0: `bytes` */
 };
 
 struct mn_gather {
-  int64_t count;       /* of rows */
+  int64_t count;       /* rows */
   const int64_t *rows; /* [count] in the device's memory: row i of each `to` is row rows[i] of its `from`;
                           NULL: row i */
   struct mn_gathered of[2]; /* x and y */
@@ -70,7 +70,7 @@ struct mn_gather {
 typedef mn_status mn_gather_function(struct mn_device *device, const struct mn_gather *gather);
 
 /* The multiprocessors that a far gather takes. They saturate the link beside a GEMM that leaves them free
- * (struct mn_device, reserved_sms); half as many do so alone. */
+ * (struct mn_device, reserved_sms); alone, half of them do. */
 enum { MN_GATHER_MULTIPROCESSORS = 8 };
 
 /* The floats of a split weight (struct mn_operand), whose elements first … first + count − 1 these two write

@@ -16,9 +16,9 @@
  * or mn_column_sums with a loss, which share one counter. On the CPU all four functions do
  * nothing, because work is done when it is given. */
 enum mn_branch {
-  MN_BRANCH_SUMS,     /* of a lower priority than the device's other work: column sums */
-  MN_BRANCH_REPLICAS, /* of a higher one: what replicas exchange, */
-  MN_BRANCH_SHARDS,   /* and what shards exchange beside products */
+  MN_BRANCH_SUMS,     /* column sums, at a lower priority than the device's other work */
+  MN_BRANCH_REPLICAS, /* exchanges of replicas, at a higher one, */
+  MN_BRANCH_SHARDS,   /* and of shards, beside products */
   MN_BRANCHES,
 };
 
@@ -86,10 +86,10 @@ struct mn_outside {
   int mark;
 };
 
-/* Exchanges the device's own for those of `outside`, so that what is given to it from then on is in that
- * stream; a second call exchanges them back, and has to follow even if the work failed. In between only gemm
- * (with MN_STORE, MN_ADD, MN_UPDATE or a block epilogue), epilogue, column_sums without a loss, round,
- * rescale and count may be called. On the CPU the flag and its mark alone are exchanged. */
+/* Exchanges the device's own for those of `outside`, so that work given from then on is in that stream; a
+ * second call exchanges them back, and has to follow even if the work failed. In between only gemm (with
+ * MN_STORE, MN_ADD, MN_UPDATE or a block epilogue), epilogue, column_sums without a loss, round, rescale and
+ * count may be called. On the CPU the flag and its mark alone are exchanged. */
 typedef void mn_exchange_function(struct mn_device *device, struct mn_outside *outside);
 
 /* What another's optimizer keeps of its steps, in the device's memory. */

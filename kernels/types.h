@@ -57,7 +57,7 @@ struct mn_device {
   int ordinal; /* the GPU's number, as mn_device_open was given it */
   enum mn_precision precision;
   size_t real;  /* bytes of a real: 8 or 4 */
-  int planes;   /* of an operand that GEMMs read: 0, 1 or 2 */
+  int planes;   /* planes of an operand that GEMMs read: 0, 1 or 2 */
   size_t plane; /* bytes of a plane's element: 2 on CUDA, and 4 on the CPU, which keeps the rounded value in a
                    float so that sgemm can read it; 0 if there are no planes */
   int scaled;   /* planes hold scaled values: struct mn_scale */
@@ -88,7 +88,7 @@ struct mn_device {
  * divided by both operands' factors, exactly, since they are powers of two. */
 struct mn_scale {
   float factor;
-  float largest; /* of the |value|s written since mn_rescale; NaN is not counted */
+  float largest; /* the largest |value| written since mn_rescale; NaN is not counted */
 };
 
 /* Factors leave the largest value, times the factor, below 2^(16 − headroom), where float16 ends at 65504.
@@ -122,14 +122,13 @@ struct mn_arrival {
  * kernels/memory.h writes and reads a split weight. */
 struct mn_operand {
   int64_t rows, cols;
-  int64_t whole;          /* of a rank's part: the rows of a weight, or the columns of its dz, that all ranks
-                             have together (kernels/ranks/ranks.h); 0: it is no part */
+  int64_t whole;          /* a shard's: the rows of the full weight, or the columns of its dz; 0: no shard */
   void *real;             /* [rows, cols]; NULL if only the planes are read, and if there is low */
   void *planes[2];        /* [rows, cols]; NULL if no GEMM reads them */
   int split;              /* see above */
   uint16_t *low;          /* [rows, cols] the lower halves of a weight that is split on CUDA; else NULL */
-  struct mn_scale *scale; /* of the planes; NULL: they hold the values themselves */
-  int headroom;           /* of a scale */
+  struct mn_scale *scale; /* the planes' scale; NULL: they hold the values themselves */
+  int headroom;           /* the scale's */
   struct mn_arrival *arrival; /* NULL: it is there */
   int stale;                  /* real was loaded or initialised since the planes were written */
 };
@@ -180,7 +179,7 @@ struct mn_block {
                        [N] without MN_OP_NORM, where a row is one group */
   struct mn_operand *dz; /* [N, C]: the forms that are not NULL are written; dz->real may be z or dy */
   void *sums;            /* [3, chunks, C]: partial column sums of dbias, dgamma, dbeta, over chunks of
-                            MN_CHUNK_ROWS rows; those of an operation that is not in ops are not written */
+                            MN_CHUNK_ROWS rows; an operation that is not in ops writes none */
   enum mn_narrow narrow; /* CUDA, MN_BLOCK and MN_BLOCK_BACKWARD */
 };
 
@@ -224,17 +223,17 @@ struct mn_update {
   int clears; /* the gradient is a sum in memory (no GEMM's product), which becomes 0 with the update */
 };
 
-/* Operands of MN_REDUCE_SCATTER, as of reduce_scatter (kernels/ranks/ranks.h). */
+/* Operands of MN_REDUCE_SCATTER, like reduce_scatter's (kernels/ranks/ranks.h). */
 struct mn_scatter {
   void *piece; /* [rows, share] */
   int64_t share;
   void
       *staging; /* [rows, cols] of allocate_shared: the other shards' terms, if they send them, as the GEMM of
                  our own can while it multiplies; NULL: there is no such GEMM */
-  const struct mn_epilogue *then; /* what is done with the piece; not NULL */
+  const struct mn_epilogue *then; /* applied to the piece; not NULL */
 };
 
-/* What is done with a matrix product, or with any matrix in memory. */
+/* Applied to a matrix product, or to any matrix in memory. */
 enum mn_epilogue_kind {
   MN_STORE,          /* into  = d */
   MN_ADD,            /* into += d, unless the nonfinite flag is set */

@@ -62,7 +62,7 @@ enum { MN_BLOCK_NONFINITE = 0x3f800000 };
  * the values themselves or call->size is another's. */
 MN_API size_t mn_block_plane_bytes(const struct mn_device *device, const struct mn_block_call *call);
 
-/* By the sizes and by which pointers are NULL: of the forward or, if dy is not NULL, of the backward. 0
+/* Depends on the sizes and on which pointers are NULL; for the forward or, if dy is not NULL, the backward. 0
  * if call->size is another's. */
 MN_API size_t mn_block_workspace(const struct mn_device *device, const struct mn_block_call *call);
 

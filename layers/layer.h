@@ -39,10 +39,8 @@ struct mn_layer {
   const struct mn_layer_kind *kind;
   char name[32]; /* prefix of its parameters' names: "blocks.0" */
   int64_t inputs, outputs;
-  int64_t first,
-      whole;      /* of a layer that is divided among ranks (kernels/ranks/ranks.h): `outputs` are those from
-                           `first` on of `whole`; alone 0 and outputs */
-  int64_t groups; /* groups, eps, slope and plan: of blocks alone */
+  int64_t first, whole; /* a shard's first output, and the full layer's outputs; without ranks 0, outputs */
+  int64_t groups;       /* groups, eps, slope and plan: for blocks only */
   double eps, slope;
   enum mn_plan plan;
   struct mn_tensor *parameters[MN_LAYER_PARAMETERS]; /* borrowed; as `kind` orders them */

@@ -8,7 +8,7 @@ struct saved {
   double scale;
   int32_t *const *labels; /* NULL: mse */
   void *parts, *correct;  /* [N] */
-  double *scratch;        /* of mn_reduction */
+  double *scratch;        /* mn_reduction's */
 };
 
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
@@ -16,7 +16,7 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct mn_device *device = tape->device;
   struct saved *saved = node->saved;
   const struct mn_operand *y = &node->inputs[Y]->value;
-  const double rows = (double)y->rows * mn_tape_replicas(tape); /* of the batch */
+  const double rows = (double)y->rows * mn_tape_replicas(tape); /* the batch's */
   const double terms = saved->labels ? rows : rows * (double)y->cols;
   struct mn_reduction sum = {tape->results, saved->scratch, saved->parts, NULL, y->rows, 1 / terms};
   if (!saved->labels) {

@@ -106,8 +106,9 @@ struct mn_shared {
 template <int Planes> struct mn_operands {
   CUtensorMap a[Planes], b[Planes];
   const struct mn_scale *scale_a, *scale_b;
-  /* Of a gathered operand, a of MN_NT or b of MN_TN: this part's columns, `each` from `first` on (0, 0: it is
-   * none), whether they are read in `own`, and struct mn_arrival's flags (NULL: the others' are there). */
+  /* For a gathered operand, a of MN_NT or b of MN_TN: this shard's columns, `each` from `first` on (0, 0: not
+   * gathered), whether they are read in `own`, and struct mn_arrival's flags (NULL: the other shards' columns
+   * are there). */
   int first, each;
   bool apart;
   CUtensorMap own;
@@ -172,7 +173,8 @@ static __device__ __forceinline__ void mn_stage_multiply_small(float (&d)[Count]
 }
 
 /* Where a product x·Wᵀ of a gathered x reads next: from `depth` columns into what it reads first to x's map
- * and column (depth_a) and W's column (depth). This part's columns come first, another's are waited for. */
+ * and column (depth_a) and W's column (depth). This shard's columns come first; another shard's are waited
+ * for. */
 template <int Planes>
 static __device__ __forceinline__ const CUtensorMap *mn_gathered_at(const mn_operands<Planes> &from,
                                                                     int whole, int &depth_a, int &depth) {
@@ -188,7 +190,7 @@ static __device__ __forceinline__ const CUtensorMap *mn_gathered_at(const mn_ope
   return from.a;
 }
 
-/* Apart: in dzᵀ·x, x is gathered and this part's columns are read in `own`. A kernel of its own, because the
+/* Apart: in dzᵀ·x, x is gathered and this shard's columns are read in `own`. A kernel of its own, because the
  * others have no registers to spare for the choice. */
 template <enum mn_form Form, class Epilogue, bool Apart>
 static __device__ __forceinline__ void

@@ -16,8 +16,7 @@ struct mn_hopper_product {
   enum mn_plane_kind planes;
   const void *a[2], *b[2];
   const struct mn_scale *scale_a, *scale_b; /* NULL in bfloat16 */
-  const struct mn_arrival *arrival; /* of a in a MN_NT product, of b in a MN_TN: of one plane, and parts that
-                                       are multiples of 128 columns; or NULL */
+  const struct mn_arrival *arrival; /* a's (MN_NT) or b's (MN_TN): one plane, shards of 128·n columns */
 };
 
 /* Computes the product and applies the epilogue. */

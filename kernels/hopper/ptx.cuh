@@ -137,8 +137,8 @@ template <int Left> __device__ __forceinline__ void mn_wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Left) : "memory");
 }
 
-/* Tells the compiler that the asynchronous wgmmas have changed the accumulators, so that it does not move
- * reads of them above this point. */
+/* Marks the accumulators as changed by the asynchronous wgmmas, so that the compiler moves no read of them
+ * above this point. */
 template <int Count> __device__ __forceinline__ void mn_wgmma_define(float (&d)[Count]) {
 #pragma unroll
   for (int i = 0; i < Count; i++) asm volatile("" : "+f"(d[i])::"memory");

@@ -26,10 +26,10 @@ enum {
   MN_STAGING_FLOATS = 8 * 128, /* a staging buffer: 8 rows of 128 columns, or 4 of 256, or 16 of 64 */
 };
 
-/* Of a tile: rows, columns, CTAs in a cluster, pipeline stages, and how many k-blocks' wgmma groups are in
- * flight (with fewer columns a group is shorter). Then: warps that only run the epilogue, staging buffers
- * for each consumer warp, and the registers of a thread in each role (0: as compiled). setmaxnreg moves
- * registers between whole warpgroups, so the producer is a warpgroup, of which one warp works. */
+/* A tile's rows, columns, CTAs in a cluster, pipeline stages, and how many k-blocks' wgmma groups are in
+ * flight (with fewer columns a group is shorter). Then: warps that only run the epilogue, staging buffers for
+ * each consumer warp, and the registers of a thread in each role (0: as compiled). setmaxnreg moves registers
+ * between whole warpgroups, so the producer is a warpgroup, of which one warp works. */
 template <enum mn_plane_kind Kind> struct mn_plain_tile {
   static constexpr enum mn_plane_kind KIND = Kind;
   enum { PLANES = Kind == MN_PLANES_FP16X2 ? 2 : 1, ROWS = 128, COLS = 256 / PLANES, CLUSTER = 2 };

@@ -31,7 +31,7 @@ struct answer {
 
 struct peer {
   struct answer heard, sent;
-  handle request; /* of what was sent last; 0: nothing */
+  handle request; /* the last send's; 0: nothing was sent */
   int stands;     /* by its last two answers it waits, in one call */
 };
 
@@ -55,7 +55,7 @@ static struct {
   void *ignore;                /* MPI_STATUS_IGNORE */
   int started, own, ranks;
   struct peer *peers; /* [ranks]; NULL: MPI is not open */
-  int number;         /* of the newest roll that this rank has answered, */
+  int number;         /* number of the newest roll that this rank has answered, */
   double answered;    /* and when; */
   int calling;        /* the newest is this rank's own, or it waits for the answers to another's */
   double attended;
@@ -133,7 +133,7 @@ static pthread_t opener; /* the thread that makes all calls, */
 static pid_t process;    /* and its process: a child that this forked would take its messages */
 static int waiting;      /* enum mn_waiting */
 static int64_t calls;
-static void (*end_all)(const char *missing); /* of the roll that the watchdog called; NULL: it has not */
+static void (*end_all)(const char *missing); /* of the watchdog's roll; NULL: it has called none */
 static void (*late)(void);
 
 #define LOAD(from) __atomic_load_n(&(from), __ATOMIC_ACQUIRE)

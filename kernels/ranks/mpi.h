@@ -15,7 +15,7 @@ enum { MN_MPI_MOST = 1 << 30 }; /* bytes to each rank in one call */
 typedef uintptr_t mn_mpi_comm; /* some of the ranks; 0: all of them */
 
 /* Loads the library of the launcher that started this process and starts MPI, once in a process. rank, size:
- * of all processes. MN_LIBRARY: no library, or one whose MPI does not start. */
+ * this process's number, and all processes'. MN_LIBRARY: no library, or one whose MPI does not start. */
 MN_C mn_status mn_mpi_open(int *rank, int *size);
 
 /* Ends MPI, which waits for the other ranks; before the process ends. */
@@ -27,7 +27,7 @@ MN_C void mn_mpi_abort(int code) __attribute__((noreturn));
 /* What the thread that opened does. */
 enum mn_waiting { MN_WAITS_FOR_NOTHING, MN_WAITS_FOR_RANKS, MN_WAITS_FOR_GPU };
 
-/* For another thread, which watches: how many calls are done, and what is waited for. */
+/* For another thread, which watches: the number of finished calls, and *what the opener waits for. */
 MN_C int64_t mn_mpi_calls(enum mn_waiting *what);
 
 /* For another thread, when the opener has waited for long enough: all ranks are asked for an answer, and

@@ -98,7 +98,7 @@ void mn_nccl_close(struct mn_ranks *ranks) {
   mn_team *const teams[] = {&ranks->replicas, &ranks->shards, &ranks->all};
   if (ranks->shards.nccl == ranks->all.nccl) ranks->shards.nccl = nullptr;
   for (mn_team *team : teams) {
-    if (team->nccl) (void)the_library().abort(team->nccl); /* which, unlike destroy, waits for nobody */
+    if (team->nccl) (void)the_library().abort(team->nccl); /* destroy would wait for the other ranks */
     team->nccl = nullptr;
   }
 }

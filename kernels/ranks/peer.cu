@@ -30,7 +30,7 @@ struct mn_peer_memory {
 
 struct mn_peer {
   mn_peer_memory *memories;                  /* all that the team shares */
-  mn_peer_memory *barriers;                  /* of these, that which holds: */
+  mn_peer_memory *barriers;                  /* the one of them that holds: */
   arrivals *exchanges, *agreements, *pushes; /* which may run beside each other */
 };
 
@@ -62,7 +62,7 @@ static __device__ void arrive(const barrier &b, int rank, int size, unsigned cou
 /* A rank's piece of a matrix of 16-byte words: rows of `share` of them, which are `cols` apart in the whole
  * and `apart` where the piece is. */
 struct words {
-  unsigned count; /* of a piece */
+  unsigned count; /* words of a piece */
   unsigned share, cols, apart;
 
   __device__ __forceinline__ unsigned of_whole(unsigned i) const { return i / share * cols + i % share; }
@@ -266,7 +266,7 @@ mn_status mn_peer_meet(struct mn_device *device, const struct mn_team *team) {
   return meet(device, team, team->peer->pushes);
 }
 
-/* To the part that is the next to read it first. */
+/* To the shard first that is the next to read it. */
 static mn_status push(struct mn_device *device, const struct mn_team *team, const struct mn_operand *whole) {
   const struct mn_arrival *a = whole->arrival;
   const size_t pitch = whole->cols * device->plane, share = pitch / team->size;
@@ -340,7 +340,7 @@ static mn_status collect(struct mn_device *device, const struct mn_team *team, T
 static void unmap(const struct mn_team *team, mn_peer_memory *m) {
   for (int q = 0; q < team->size; q++)
     if (q != team->rank && m->of[q]) (void)cudaIpcCloseMemHandle(m->of[q]);
-  (void)cudaGetLastError(); /* of a peer that has left */
+  (void)cudaGetLastError(); /* an error of a peer that has left */
   delete m;
 }
 

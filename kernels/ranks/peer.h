@@ -36,7 +36,7 @@ mn_status mn_peer_agree(struct mn_device *device, const struct mn_team *team); /
 /* The gather of a plane that is on its way when this returns, on MN_BRANCH_SHARDS, which the tape joins, by
  * the copy engines, which need no multiprocessor. The kernel that reads it waits for the others' columns
  * (whole->arrival), leaves two multiprocessors free, on which the copies are started, and is followed by
- * arrived; or is preceded by complete, for kernels that know nothing of arrivals. */
+ * arrived; or is preceded by complete, if the kernel does not wait itself. */
 mn_status mn_peer_push(struct mn_device *device, const struct mn_team *team, const struct mn_operand *whole);
 mn_status mn_peer_arrived(struct mn_device *device, struct mn_arrival *arrival);
 mn_status mn_peer_complete(struct mn_device *device, const struct mn_operand *whole);
@@ -51,10 +51,10 @@ mn_status mn_peer_reduce_scatter(struct mn_device *device, const struct mn_team 
 mn_status mn_peer_reduce_scatter_rows(struct mn_device *device, const struct mn_team *team, void *matrix,
                                       int64_t rows, int64_t cols, int64_t pitch);
 
-/* Another way to that sum, on MN_BRANCH_SHARDS, by the copy engines: a rank sends the columns of its `whole`
- * that are rank `to`'s to their place in its `staging`: memory that the team shares, of the whole's shape, in
- * which each rank's term of the sum stands at that rank's columns. After meet all that was sent before has
- * come. No rank may send again before all have read it. */
+/* Another way to that sum, on MN_BRANCH_SHARDS, by the copy engines: a rank sends rank `to`'s columns of its
+ * `whole` into that rank's `staging`, shared memory of the whole's shape, where each rank's term of the sum
+ * stands at the sender's columns. After meet all that was sent before has come. No rank may send again before
+ * all have read it. */
 mn_status mn_peer_send(struct mn_device *device, const struct mn_team *team, void *staging, const void *whole,
                        int64_t rows, int64_t cols, int to);
 mn_status mn_peer_meet(struct mn_device *device, const struct mn_team *team);
