@@ -1,12 +1,12 @@
-/* What makes rows slow to read; see advice.h. */
-#include "data/advice.h"
+/* What makes rows slow to read; see hdf5_file.h. */
+#include "data/hdf5_file.h"
 
 #include <stdio.h>
 
-/* Less is read in an instant, however it is stored. */
+/* Smaller datasets are read fast in any form. */
 #define WORTH_IT ((uint64_t)16 << 20)
 
-/* Whether these are reals, or integers that are taken as reals, and can be read at all. */
+/* Whether the object can be read as rows of reals; integers of rank 2 are read as reals. */
 static int are_rows(const struct mn_hdf5_object *o) {
   if (o->kind != MN_HDF5_DATASET || o->layout == H5D_VIRTUAL || o->external || o->lacks ||
       o->bytes < WORTH_IT)

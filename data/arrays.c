@@ -1,10 +1,9 @@
-/* A dataset in arrays of the caller's. */
+/* A dataset in the caller's arrays. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/dataset.h"
-#include "data/labels.h"
 
 struct arrays {
   struct mn_dataset base; /* first, so that the two convert */
@@ -12,7 +11,7 @@ struct arrays {
   const int32_t *labels;  /* borrowed */
 };
 
-/* Rows of `cols` floats, checked, as reals of `real` bytes. */
+/* Checks rows of `cols` floats, and copies them as reals of `real` bytes. */
 static mn_status copy(const char *name, const float *from, int64_t first, int64_t count, int64_t cols,
                       size_t real, void *to) {
   const int64_t at = first * cols, values = count * cols;
@@ -29,7 +28,7 @@ static mn_status arrays_read(struct mn_dataset *dataset, int64_t first, int64_t 
   if (x) MN_TRY(copy("x", a->x, first, count, dataset->inputs, real, x));
   if (!y) return MN_OK;
   if (a->y) return copy("y", a->y, first, count, dataset->outputs, real, y);
-  /* Checked again: the caller may have written to them since. */
+  /* Checked again: the caller may have changed them. */
   MN_TRY(mn_labels_check(a->labels + first, first, count, dataset->outputs, "the arrays", "the dataset"));
   memcpy(y, a->labels + first, (size_t)count * sizeof *a->labels);
   return MN_OK;

@@ -8,7 +8,7 @@
 
 enum { PIECE = 1 << 20, STRETCH = 64 }; /* bytes of rows at a time; rows of a stretch */
 
-/* The reals that x is read as: those that are stored if several threads can read them, else doubles. */
+/* The width to read x in: the stored one if several threads can read it, else double. */
 static size_t stored_real(const struct mn_dataset *d) {
   return d->parallel ? d->parallel : sizeof(double);
 }
@@ -30,9 +30,9 @@ static mn_status read_doubles(struct mn_dataset *d, enum mn_columns_of of, int64
   return MN_OK;
 }
 
-/* Adds `count` rows to what is known of those before. Means and squares of the new rows are taken around
- * their own mean, then merged (Chan, Golub and LeVeque 1979), so that a large mean cancels nothing. Until the
- * end `deviation` holds the sum of squares. sums: [cols]. */
+/* Adds `count` rows to the statistics. Squares of the new rows are taken around their own mean, then merged
+ * (Chan, Golub and LeVeque 1979), so that a large mean does not cancel digits. Until the end `deviation`
+ * holds the sum of squares. sums: [cols]. */
 static void add_rows(struct mn_columns *c, const double *x, int64_t count, double *sums) {
   const double had = (double)c->rows, all = had + (double)count;
   for (int64_t i = 0; i < c->cols; i++) sums[i] = 0;
@@ -132,29 +132,22 @@ struct standardized {
   double factor[]; /* [inputs] 1/scale */
 };
 
-/* `count` rows from reals of `had` bytes to reals of `real` bytes; the two may be the same memory if these
- * are equal. */
-#define STANDARDIZE(From, To)                                                                                \
-  for (int64_t i = 0; i < count; i++)                                                                        \
-    for (int64_t c = 0; c < cols; c++)                                                                       \
-  ((To *)to)[i * cols + c] = (To)(((double)((const From *)from)[i * cols + c] - mean[c]) * factor[c])
-
+/* `count` rows from reals of `had` bytes to reals of `real` bytes; in place only if the two are equal. */
 static void standardize(const struct standardized *s, const void *from, size_t had, void *to, size_t real,
                         int64_t count) {
   const int64_t cols = s->base.inputs;
-  const double *mean = s->mean, *factor = s->factor;
-  if (had == sizeof(float) && real == sizeof(float))
-    STANDARDIZE(float, float);
-  else if (had == sizeof(float))
-    STANDARDIZE(float, double);
-  else if (real == sizeof(float))
-    STANDARDIZE(double, float);
-  else
-    STANDARDIZE(double, double);
+  for (int64_t i = 0; i < count; i++)
+    for (int64_t c = 0; c < cols; c++) {
+      const double value = (mn_real_at(from, had, i * cols + c) - s->mean[c]) * s->factor[c];
+      if (real == sizeof(double))
+        ((double *)to)[i * cols + c] = value;
+      else
+        ((float *)to)[i * cols + c] = (float)value;
+    }
 }
 
-/* Reads x as it is stored, also if other reals are asked for, so that the mean is subtracted before anything
- * is rounded; in pieces, so that each is standardised while it is in the cache. */
+/* Reads x in its stored width, so that the mean is subtracted before rounding, and in pieces, each
+ * standardised while it is in the cache. */
 static mn_status standardized_read(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real,
                                    void *x, void *y) {
   const struct standardized *s = (const struct standardized *)dataset;

@@ -1,11 +1,11 @@
-/* The columns of x and y: what each holds, and rows whose x is standardised by it. */
+/* Statistics of the columns of x and y, and rows whose x is standardised by them. */
 #ifndef MN_DATA_COLUMNS_H
 #define MN_DATA_COLUMNS_H
 
 #include "data/dataset.h"
 
-/* What column c holds: the mean, the deviation √(Σ(x − mean)²/rows), the smallest and the largest value, and
- * what to divide by to standardise it: the deviation, or 1 for a column whose values are all the same. */
+/* Of each column the mean, the deviation √(Σ(x − mean)²/rows), the smallest and the largest value, and the
+ * divisor that standardises it: the deviation, or 1 if all values are the same. */
 struct mn_columns {
   int64_t rows, cols; /* rows that were measured, and the dataset's inputs or outputs */
   double *mean, *deviation, *smallest, *largest, *scale; /* [cols], owned */
@@ -13,10 +13,10 @@ struct mn_columns {
 
 enum mn_columns_of { MN_COLUMNS_X, MN_COLUMNS_Y }; /* y: of targets, not of labels */
 
-/* Measures all rows or, if `most` is less, `most` of them: stretches of neighbours, spread over the dataset.
- * The numbers depend on the rows alone, not on threads. Free *out with mn_columns_free, also after an error.
- * MN_NO_MEMORY; MN_INTERRUPTED: *stop was set meanwhile (NULL: never); the errors of the dataset's read,
- * which names a value that is not finite. */
+/* Measures all rows or, if `most` is less, `most` rows in stretches of neighbours, spread over the dataset.
+ * The result depends on the rows alone, not on threads. Free *out with mn_columns_free, also after an error.
+ * MN_NO_MEMORY; MN_INTERRUPTED: *stop was set meanwhile (stop may be NULL); the errors of the dataset's
+ * read. */
 MN_API mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *dataset, enum mn_columns_of of,
                                     int64_t most, const int *stop);
 MN_API void mn_columns_free(struct mn_columns *columns);
@@ -24,8 +24,8 @@ MN_API void mn_columns_free(struct mn_columns *columns);
 /* The columns with the least deviation above 0 and with the largest; −1: all are constant. */
 void mn_columns_extremes(const struct mn_columns *columns, int64_t *least, int64_t *largest);
 
-/* *out has the rows of `dataset`, which it borrows, with (x − mean[c])·(1/scale[c]) for x, computed in double
- * and rounded to the real asked for; mean [inputs] is borrowed too. MN_NO_MEMORY. */
+/* *out has the rows of `dataset` with (x − mean[c])·(1/scale[c]) for x, computed in double and rounded to the
+ * requested real. Borrows the dataset and mean [inputs]. MN_NO_MEMORY. */
 mn_status mn_dataset_standardize(struct mn_dataset **out, struct mn_dataset *dataset, const double *mean,
                                  const double *scale);
 

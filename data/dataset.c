@@ -1,21 +1,16 @@
 /* A dataset in an HDF5 file, read in ranges of rows. A file that cannot be a dataset is refused before its
  * rows are read, with one line that a user can act on.
  *
- * Rows that are stored as they are requested are read from the file's descriptor, without HDF5, whose lock
- * lets one thread in at a time. All other rows are read through HDF5.
- *
- * Reads are of whole row ranges, never of lists of rows: unions of hyperslabs take time quadratic in their
- * number. */
+ * Rows that are stored as they are requested are read from the file's descriptor, by several threads. All
+ * other rows are read through HDF5, whose lock lets one thread in at a time. HDF5 reads ranges of rows and
+ * never lists of rows, since unions of hyperslabs take time quadratic in their number. */
 #include "data/dataset.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "data/hdf5.h"
 #include "data/hdf5_file.h"
 
 #define PIECE ((size_t)256 << 10) /* bytes read without HDF5 at a time, and checked while in the cache */
@@ -28,7 +23,7 @@ struct array {
   int64_t rows, cols;           /* cols 1 at rank 1 */
   int packed;                   /* an attribute scales the values: value·scale + offset */
   double scale, offset;
-  size_t direct; /* the width of the reals that stand in the file as they are in memory, row by row; else 0 */
+  size_t direct; /* the width of reals that the file stores as they are in memory; else 0 */
 };
 
 struct dataset_file {
@@ -36,8 +31,7 @@ struct dataset_file {
   char *path;
   struct mn_hdf5_file file; /* root.id is −1 while it is closed */
   struct array x, y;
-  void *scratch; /* MN_HDF5_TRANSFER bytes for values between the stored and the requested type; used only
-                    under the lock of data/hdf5.h */
+  void *scratch; /* MN_HDF5_TRANSFER bytes for values to be converted; used under the lock */
 };
 
 /* ---- checking x or y ---- */
@@ -62,7 +56,7 @@ static mn_status list(const struct dataset_file *d, const struct mn_hdf5_object 
   return MN_OK;
 }
 
-/* The error for x or y that is not there: names what its group holds instead. */
+/* The error for a missing x or y, which names what its group holds instead. */
 static mn_status missing(const struct dataset_file *d, const struct array *a) {
   struct mn_hdf5_object group = {.kind = MN_HDF5_NOTHING, .id = -1};
   const char *slash = strrchr(a->name, '/');
@@ -114,7 +108,7 @@ static mn_status check_shape(const struct dataset_file *d, struct array *a, int 
   return MN_OK;
 }
 
-/* One of the attributes of packed reals, if it is there. */
+/* Reads an attribute of packed reals, if there is one. */
 static mn_status read_attribute(const struct dataset_file *d, struct array *a, const char *name,
                                 double *number) {
   struct mn_hdf5_value value;
@@ -130,14 +124,13 @@ static mn_status read_attribute(const struct dataset_file *d, struct array *a, c
   return MN_OK;
 }
 
-/* Whether the rows can be read without HDF5. mn_hdf5_check has seen that they lie in the file. */
+/* The width of the reals if rows can be read without HDF5. mn_hdf5_check has found them in the file. */
 static size_t direct_width(const struct array *a) {
   const struct mn_hdf5_object *o = &a->object;
   return o->layout == H5D_CONTIGUOUS && o->offset != HADDR_UNDEF && !o->filters && !a->packed ? o->native : 0;
 }
 
-/* Opens x or y and checks all that can be checked without reading it. One that is missing and not `required`
- * leaves a->object.id −1. */
+/* Opens x or y and checks it, unread. If it is missing and not `required`, a->object.id stays −1. */
 static mn_status open_array(struct dataset_file *d, struct array *a, int least_rank, int required) {
   struct mn_hdf5_object *o = &a->object;
   MN_TRY(mn_hdf5_find(&d->file, &d->file.root, a->name, o));
@@ -147,7 +140,7 @@ static mn_status open_array(struct dataset_file *d, struct array *a, int least_r
                    o->kind == MN_HDF5_GROUP ? "a group" : "a named type", a->role);
   MN_TRY(check_type(d, a));
   if (o->layout != H5D_VIRTUAL)
-    MN_TRY(check_shape(d, a, least_rank)); /* the shape of a virtual one is not known; it is refused below */
+    MN_TRY(check_shape(d, a, least_rank)); /* a virtual dataset, of unknown shape, is refused below */
   MN_TRY(mn_hdf5_check(&d->file, o));
   a->scale = 1;
   a->offset = 0;
@@ -175,21 +168,7 @@ static void start_rows(struct mn_hdf5_slab *slab, const struct array *a, int64_t
                     a->object.element > 8 ? a->object.element : 8);
 }
 
-/* Reads bytes of the file into `out`: *got of them, which are fewer if the file ends. */
-static mn_status read_bytes(const struct dataset_file *d, uint64_t offset, size_t bytes, char *out,
-                            size_t *got) {
-  for (*got = 0; *got < bytes;) {
-    ssize_t done = pread(d->file.reading->disk.fd, out + *got, bytes - *got, (off_t)(offset + *got));
-    if (done < 0 && errno == EINTR) continue;
-    if (done < 0)
-      return mn_fail(MN_IO, "cannot read %s: %s: check the disk or take a copy", d->path, strerror(errno));
-    if (done == 0) break;
-    *got += (size_t)done;
-  }
-  return MN_OK;
-}
-
-/* Reads rows without HDF5. Nothing of `d` is written, so that many threads may do so at a time. */
+/* Reads rows without HDF5. It does not write to `d`, so several threads may call it at a time. */
 static mn_status read_direct(const struct dataset_file *d, const struct array *a, int64_t first,
                              int64_t count, void *out) {
   int64_t at = first * a->cols, end = at + count * a->cols, most = (int64_t)(PIECE / a->direct), here;
@@ -198,7 +177,9 @@ static mn_status read_direct(const struct dataset_file *d, const struct array *a
     here = end - at < most ? end - at : most;
     uint64_t offset = a->object.offset + (uint64_t)at * a->direct;
     size_t got;
-    MN_TRY(read_bytes(d, offset, (size_t)here * a->direct, to, &got));
+    int error = mn_read_at(d->file.reading->disk.fd, offset, (size_t)here * a->direct, to, &got);
+    if (error)
+      return mn_fail(MN_IO, "cannot read %s: %s: check the disk or take a copy", d->path, strerror(error));
     if (got < (size_t)here * a->direct)
       return mn_fail(
           MN_BAD_DATA,
@@ -241,7 +222,7 @@ static mn_status read_reals(const struct dataset_file *d, const struct array *a,
   return MN_OK;
 }
 
-/* Checks a slab of labels in the scratch memory, copies it to out if not NULL, and raises *largest. */
+/* Checks a slab of labels in the scratch memory, copies it to `out` unless NULL, and raises *largest. */
 static mn_status take_labels(const struct dataset_file *d, const struct array *a,
                              const struct mn_hdf5_slab *slab, int64_t limit, int32_t *out, int64_t *largest) {
   const int64_t *labels = d->scratch;
@@ -260,7 +241,7 @@ static mn_status take_labels(const struct dataset_file *d, const struct array *a
   return MN_OK;
 }
 
-/* Checks labels, reads them into out unless that is NULL, and raises *largest to the largest of them. */
+/* Reads and checks labels, copies them to `out` unless NULL, and raises *largest to the largest label. */
 static mn_status read_labels(const struct dataset_file *d, const struct array *a, int64_t first,
                              int64_t count, int64_t limit, int32_t *out, int64_t *largest) {
   enum mn_hdf5_memory memory = a->object.is_signed ? MN_HDF5_INT64 : MN_HDF5_UINT64;
@@ -314,7 +295,7 @@ mn_status mn_dataset_check_read(const struct mn_dataset *dataset, int64_t first,
   return y && dataset->outputs == 0 ? mn_fail(MN_USAGE, "y is asked for, but the data has none") : MN_OK;
 }
 
-/* Sums vectorise, a search that ends early does not. */
+/* A sum vectorises; a search that ends early does not. */
 int64_t mn_find_nonfinite(const void *values, int64_t count, size_t real) {
   const float *f = values;
   const double *d = values;
@@ -337,6 +318,30 @@ mn_status mn_dataset_check_finite(const char *file, const char *dataset, int64_t
                  "replace it or leave out the row",
                  file, dataset, (long long)((at + i) / cols), (long long)((at + i) % cols), value,
                  isinf(value) && real == sizeof(float) ? " (as a float)" : "");
+}
+
+mn_status mn_labels_check(const int32_t *labels, int64_t first, int64_t count, int64_t classes,
+                          const char *data, const char *model) {
+  for (int64_t i = 0; i < count; i++)
+    if (labels[i] < 0 || labels[i] >= classes)
+      return mn_fail(MN_BAD_DATA,
+                     "row %lld (from 0) of %s has the label %d, but %s has %lld classes, 0 to %lld: correct "
+                     "it, or leave out the row",
+                     (long long)(first + i), data, (int)labels[i], model, (long long)classes,
+                     (long long)classes - 1);
+  return MN_OK;
+}
+
+mn_status mn_labels_check_all(struct mn_dataset *dataset, int64_t classes, const char *data,
+                              const char *model) {
+  enum { AT_ONCE = 4096 };
+  int32_t labels[AT_ONCE];
+  for (int64_t first = 0, here; first < dataset->rows; first += here) {
+    here = dataset->rows - first < AT_ONCE ? dataset->rows - first : AT_ONCE;
+    MN_TRY(dataset->read(dataset, first, here, sizeof(float), NULL, labels));
+    MN_TRY(mn_labels_check(labels, first, here, classes, data, model));
+  }
+  return MN_OK;
 }
 
 /* Sets the kind of y; reads labels to count the classes. */
@@ -364,7 +369,7 @@ static mn_status settle(struct dataset_file *d) {
   return MN_OK;
 }
 
-/* Opens the file, and x and y in it; x.object.id stays −1 if the part asked for is not there. */
+/* Opens the file, and x and y in it; x.object.id stays −1 if the file lacks the split. */
 static mn_status open_parts(struct dataset_file *d, enum mn_part part, const char *x_name, const char *y_name,
                             int y_required) {
   const char *group = part == MN_PART_TEST ? "test" : "train";

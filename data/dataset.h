@@ -1,5 +1,5 @@
 /* Rows of inputs and targets from any source: an HDF5 file (dataset.c), arrays of the caller's (arrays.c), a
- * synthetic teacher (synthetic.c), or a part of such rows (held_out.c).
+ * synthetic teacher (synthetic.c), or some rows of another dataset (held_out.c).
  *
  * A dataset may be larger than memory: it is read in ranges of rows and does not cache them. */
 #ifndef MN_DATA_DATASET_H
@@ -19,14 +19,13 @@ struct mn_dataset {
   int classes;                 /* y is [n] int32 labels (cross-entropy), not [n, K] reals (mse) */
   const char *x_name, *y_name; /* path in the file, as "train/x"; NULL if x or y is not in a file */
   const char *x_type, *y_type; /* type in the file: "float32", "int64" …; NULL likewise */
-  double floor;    /* the loss no model can go below on average, if it is known (synthetic); else NaN */
-  size_t parallel; /* 4 or 8: several threads at a time may read reals of this width, without waiting for
-                      each other's x; 0 if no width allows it */
+  double floor;                /* the least mean loss of any model if it is known (synthetic); else NaN */
+  size_t parallel; /* 4 or 8: several threads may read x as reals of this width; 0: one thread may */
   /* Reads rows first … first + count: x as [count, I] and y as [count, K] reals of `real` bytes (4: float, 8:
-   * double), or as int32 labels [count]. x or y may be NULL to skip it; y must be NULL if outputs is 0.
-   * MN_USAGE: rows, a `real` or a y that the dataset does not have. MN_BAD_DATA: a value is not finite, or
-   * beyond a float's range for real 4; the message names its dataset and row. Any thread may call it; several
-   * may at a time if real is `parallel` in all of these calls. */
+   * double), or as int32 labels [count]. NULL skips x or y; y must be NULL if outputs is 0. MN_USAGE: rows, a
+   * `real` or a y that the dataset lacks. MN_BAD_DATA: a value is not finite, or beyond a float's range for
+   * real 4; the message names its dataset and row. Any thread may call it; several may at a time if real is
+   * `parallel` in all of these calls. */
   mn_status (*read)(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real, void *x, void *y);
   void (*close)(struct mn_dataset *dataset); /* called by mn_dataset_close alone */
 };
@@ -35,13 +34,13 @@ enum mn_part { MN_PART_TRAIN, MN_PART_TEST, MN_PART_ALL };
 
 /* Opens a dataset in the HDF5 file `path`: x_name (default "x") [n, I] and y_name (default "y").
  * MN_PART_TRAIN takes them from the group "train", or from the root if the file lacks that group;
- * MN_PART_TEST from the group "test"; if the file lacks that one, the status is MN_OK and *out NULL;
- * MN_PART_ALL from the root, whatever groups there are. Close it with mn_dataset_close.
+ * MN_PART_TEST from the group "test"; if the file lacks that group, *out is NULL and the status MN_OK;
+ * MN_PART_ALL from the root. Close the dataset with mn_dataset_close.
  *
- * Integers of up to 64 bits or floats of up to 128; the attributes scale_factor and add_offset, one number
- * each, are honoured (value·scale_factor + add_offset, in double). The type of y sets its kind:
+ * Integers of up to 64 bits and floats of up to 128 are read; the attributes scale_factor and add_offset, one
+ * number each, are honoured (value·scale_factor + add_offset, in double). The type of y sets its kind:
  *   floats [n, K], or [n] (K = 1)            regression targets
- *   integers with one of the attributes      the same: they are packed reals
+ *   integers with one of the attributes      regression targets: packed reals
  *   integers [n] or [n, 1] without           class labels; all are read once here, and checked to be ≥ 0
  *   integers [n, K > 1] without              refused: one-hot labels and counts look alike. Labels belong in
  *                                            [n]; targets are floats, or carry a scale_factor of 1
@@ -57,8 +56,8 @@ MN_API mn_status mn_dataset_open(struct mn_dataset **out, const char *path, enum
 
 /* The caller's rows: x [rows, inputs] and targets y [rows, outputs], row-major; outputs is 0 without targets.
  * The arrays are borrowed until mn_dataset_close, and must not change while a trainer or an evaluator is open
- * on the dataset. A `read` checks that each value is finite, as it does with a file's. MN_USAGE: rows or
- * inputs below 1, outputs below 0, or an array that is NULL; MN_NO_MEMORY. */
+ * on the dataset. MN_USAGE: rows or inputs below 1, outputs below 0, or an array that is NULL;
+ * MN_NO_MEMORY. */
 MN_API mn_status mn_dataset_arrays(struct mn_dataset **out, const float *x, const float *y, int64_t rows,
                                    int64_t inputs, int64_t outputs);
 /* The same with class labels [rows], which are read here. MN_BAD_DATA: a label below 0. */
@@ -67,36 +66,36 @@ MN_API mn_status mn_dataset_labelled(struct mn_dataset **out, const float *x, co
 
 /* The synthetic teacher: x uniform with variance 1; y = a hidden block of `outputs` channels in `groups`
  * groups (weights as a new block's, gamma 1 + t/2 and beta t/2 with t uniform on [−1, 1), eps 1e-5, slope
- * 0.01) of x, plus uniform noise of variance noise². Everything is a function of (seed, row), computed in
+ * 0.01) of x, plus uniform noise of variance noise². Every value is a function of (seed, row), computed in
  * double and rounded to the requested real: a row does not depend on the rows read with it. MN_PART_TEST
  * gives other rows of the same teacher. floor = noise².
  *
- * The dataset opens a device of its own to compute it, always in MN_FP64, with the type and ordinal of
- * `like`, or the CPU if that is NULL. `like` is read during this call alone, and may be in use by another
- * thread while rows are read. One device gives the same bytes every time. Between devices x is equal to the
- * last bit, and y to about 1e-12, since fp64 sums are taken in another order: as floats within one unit in
- * the last place, except for values nearer to 0 than 1e-4, whose units may be smaller than that.
+ * The dataset opens a device of its own, always in MN_FP64, with the type and ordinal of `like`, or the CPU
+ * if that is NULL. `like` is read during this call alone, and may be in use by another thread while rows are
+ * read. One device gives the same bytes every time. Between devices x is equal to the last bit, and y to
+ * about 1e-12, since fp64 sums are taken in another order: as floats within one unit in the last place,
+ * except for values nearer to 0 than 1e-4, whose units may be smaller than that.
  *
- * Holds in that device's memory the teacher's weights in double (8·outputs·inputs bytes: 537 MB at 8192²) and
- * up to some 60 MB of rows, or 64 rows if those are more. Close it with mn_dataset_close. MN_USAGE: sizes
- * below 1, inputs or outputs above 2²², rows above 2⁴⁰, groups that do not divide outputs, a noise below 0 or
- * not finite; MN_NO_MEMORY: the device has no room for that, and no other device is taken instead, since its
- * bytes would differ; MN_NO_DEVICE and MN_LIBRARY as mn_device_open. */
+ * Memory of that device: the teacher's weights in double (8·outputs·inputs bytes: 537 MB at 8192²) and up to
+ * some 60 MB of rows, or 64 rows if those are more. MN_USAGE: sizes below 1, inputs or outputs above 2²²,
+ * rows above 2⁴⁰, groups that do not divide outputs, a noise below 0 or not finite; MN_NO_MEMORY: the device
+ * has too little; no other device is taken instead, since its bytes would differ; MN_NO_DEVICE and MN_LIBRARY
+ * as mn_device_open. */
 MN_API mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64_t rows,
                                       int64_t inputs, int64_t outputs, int64_t groups, double noise,
                                       uint64_t seed, const struct mn_device *like);
 
-/* For rows without a test part: replaces *dataset by a part of its rows, which owns the original from then
- * on. MN_PART_TEST keeps the rows that are held out, a `fraction` of them, MN_PART_TRAIN all others, each in
- * the order in which they are stored. (seed, rows, fraction) alone decide which ones; for both parts of a
- * file open it twice. Messages number rows as the original does. On an error *dataset is unchanged. MN_USAGE:
- * a fraction that is not between 0 and 1; MN_BAD_DATA: a single row; MN_NO_MEMORY. */
+/* Holds rows out of a file without a test split: replaces *dataset by some of its rows, which owns the
+ * original from then on. MN_PART_TEST keeps the rows that are held out, a `fraction` of all, MN_PART_TRAIN
+ * the others, each in the order in which they are stored. (seed, rows, fraction) alone decide which rows; for
+ * both parts open the file twice. Messages number rows as the original does. On an error *dataset is
+ * unchanged. MN_USAGE: a fraction that is not between 0 and 1; MN_BAD_DATA: a single row; MN_NO_MEMORY. */
 MN_API mn_status mn_dataset_hold_out(struct mn_dataset **dataset, enum mn_part part, double fraction,
                                      uint64_t seed);
 
 /* The same, but draws single rows; if y are classes, `fraction` of the rows of each class, rounded so that
- * the sum is mn_dataset_held_out. (seed, rows, fraction, labels) decide which ones. If x has more values than
- * MN_DATASET_STRATIFIED, 1 GiB of floats, it may wait in the file, where single rows are slow to read: then
+ * the sum is mn_dataset_held_out. (seed, rows, fraction, labels) decide which rows. If x has more values than
+ * MN_DATASET_STRATIFIED, 1 GiB of floats, it may stay in the file, where single rows are slow to read: then
  * this does the same as mn_dataset_hold_out. */
 MN_API mn_status mn_dataset_stratify(struct mn_dataset **dataset, enum mn_part part, double fraction,
                                      uint64_t seed);
@@ -105,7 +104,7 @@ enum { MN_DATASET_STRATIFIED = 1 << 28 };
 /* Rows held out of `rows`, at least 2: round(fraction·rows), in [1, rows − 1]. */
 int64_t mn_dataset_held_out(int64_t rows, double fraction);
 
-/* The number of row `row` in its part of the file; differs from `row` after mn_dataset_hold_out. */
+/* The number that row `row` had before mn_dataset_hold_out. */
 int64_t mn_dataset_row(const struct mn_dataset *dataset, int64_t row);
 
 MN_API void mn_dataset_close(struct mn_dataset *dataset); /* NULL is fine */
@@ -118,6 +117,16 @@ MN_API mn_status mn_dataset_check_read(const struct mn_dataset *dataset, int64_t
  * finite. `at`: index of values[0] in the dataset's [rows, cols]. */
 mn_status mn_dataset_check_finite(const char *file, const char *dataset, int64_t at, int64_t cols,
                                   int64_t count, const void *values, size_t real);
+
+/* MN_BAD_DATA, naming row, label and number of classes, unless each of `count` labels is from 0 to classes −
+ * 1. labels[0] is the label of row `first`; the message calls the rows `data`, and what has the classes
+ * `model`. */
+mn_status mn_labels_check(const int32_t *labels, int64_t first, int64_t count, int64_t classes,
+                          const char *data, const char *model);
+
+/* The same for all rows of a dataset of classes, whose labels are read; or an error of its read. */
+mn_status mn_labels_check_all(struct mn_dataset *dataset, int64_t classes, const char *data,
+                              const char *model);
 
 /* The index of the first value that is not finite, or −1; and value `i`. Values are reals of `real` bytes. */
 int64_t mn_find_nonfinite(const void *values, int64_t count, size_t real);

@@ -12,7 +12,7 @@ int64_t mn_fingerprint_count(const struct mn_dataset *d) {
   return d->rows < MN_FINGERPRINT_ROWS ? d->rows : MN_FINGERPRINT_ROWS;
 }
 
-/* i·rows/count, without its overflow. */
+/* i·rows/count without overflow. */
 int64_t mn_fingerprint_row(const struct mn_dataset *d, int64_t i) {
   const int64_t count = mn_fingerprint_count(d);
   return i * (d->rows / count) + i * (d->rows % count) / count;
@@ -25,15 +25,14 @@ int64_t mn_fingerprint_block(const struct mn_dataset *d) {
   return rows;
 }
 
-/* Rows that were read. */
+/* Rows in memory, from row `first` on. */
 struct span {
   int64_t first;
   const char *x, *y;
   size_t x_row, y_row;
 };
 
-/* The same function by the widest instructions that the processor has, where the library was built with it.
- */
+/* XXH3_64bits by the widest instructions of this processor, if the library was built with it. */
 XXH64_hash_t XXH3_64bits_dispatch(const void *bytes, size_t size) __attribute__((weak));
 
 static uint64_t hash_bytes(const void *bytes, size_t size) {
@@ -55,7 +54,7 @@ void mn_fingerprint_add(struct mn_fingerprint *f, const struct mn_dataset *d, si
   uint64_t rows = 0, sample = 0;
   for (int64_t at = first; at < end; at += block)
     rows += hash(&span, at, end - at < block ? end - at : block);
-  int64_t i = (int64_t)((double)first / (double)d->rows * (double)all); /* or less, never more */
+  int64_t i = (int64_t)((double)first / (double)d->rows * (double)all); /* at most the first sample here */
   for (; i < all && mn_fingerprint_row(d, i) < end; i++)
     if (mn_fingerprint_row(d, i) >= first) sample += hash(&span, mn_fingerprint_row(d, i), 1);
   __atomic_add_fetch(&f->rows, rows, __ATOMIC_RELAXED);

@@ -1,17 +1,29 @@
-/* The lock around HDF5, and what HDF5 says when it fails. */
+/* The lock around HDF5, the messages of its errors, and its driver: pread, pwrite and ftruncate on a
+ * descriptor. */
 #include "data/hdf5.h"
 
 #include <ctype.h>
-#include <hdf5.h>
+#include <errno.h>
 #include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#if H5_VERSION_GE(1, 13, 0)
+#include <H5FDdevelop.h>
+#endif
 
+#include "data/hdf5_file.h"
 #include "kernels/clock.h"
 
-/* `mutex` is the lock. A thread that waits for it holds `next`, so that a thread that unlocks and locks again
- * goes behind the one that waits. */
+/* ---- the lock ---- */
+
+/* `mutex` is the lock. A waiting thread holds `next`, so that a thread that unlocks and locks again goes
+ * behind it. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER, next = PTHREAD_MUTEX_INITIALIZER;
-static _Thread_local int depth; /* how often this thread has taken the lock */
+static _Thread_local int depth; /* the locks that this thread holds */
 
 mn_status mn_hdf5_start(void) {
   if (H5open() >= 0 && H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0) return MN_OK;
@@ -24,8 +36,8 @@ void mn_hdf5_lock(void) {
   MN_REQUIRE(pthread_mutex_lock(&next) == 0);
   MN_REQUIRE(pthread_mutex_lock(&mutex) == 0);
   MN_REQUIRE(pthread_mutex_unlock(&next) == 0);
-  /* Each time and not once: a thread-safe HDF5 keeps this setting for each thread by itself. Where it fails
-   * for want of memory, HDF5 prints what fails next. */
+  /* At each lock: a thread-safe HDF5 has this setting per thread. If it fails for want of memory, HDF5 prints
+   * its next error. */
   (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 }
 
@@ -51,8 +63,198 @@ const char *mn_hdf5_reason(char *text, size_t size) {
   struct reason reason = {text, size};
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_first, &reason);
   if (!text[0]) snprintf(text, size, "no reason given");
-  /* HDF5 puts the output of ctime, with its newline, into some: a message is one line. */
+  /* Some reasons hold the output of ctime, with its newline; a message is one line. */
   for (char *c = text; *c; c++)
     if (iscntrl((unsigned char)*c)) *c = ' ';
   return text;
+}
+
+/* ---- messages of a damaged file, for data/hdf5_file.h ---- */
+
+mn_status mn_hdf5_broken(const struct mn_hdf5_file *file, const char *name, const char *reason) {
+  const int error = file->reading->disk.error;
+  if (error == ENOMEM) return mn_fail(MN_NO_MEMORY, "no memory to read %s: free some", file->path);
+  if (error)
+    return mn_fail(MN_IO, "cannot read %s: %s: check the disk or take a copy", file->path, strerror(error));
+  return mn_fail(MN_BAD_DATA, "%s is damaged at %s (%s): %s", file->path, name, reason, file->remedy);
+}
+
+mn_status mn_hdf5_damaged(const struct mn_hdf5_file *file, const char *name) {
+  char reason[160] = "HDF5: ";
+  mn_hdf5_reason(reason + strlen(reason), sizeof reason - strlen(reason));
+  return mn_hdf5_broken(file, name, reason);
+}
+
+mn_status mn_hdf5_rows_damaged(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
+                               const hsize_t *start, const hsize_t *count, const char *reason) {
+  char name[160];
+  snprintf(name, sizeof name, "%.100s", dataset->name);
+  if (dataset->rank > 0)
+    snprintf(name, sizeof name, "%.100s, rows %llu to %llu", dataset->name, (unsigned long long)start[0],
+             (unsigned long long)(start[0] + count[0] - 1));
+  return reason ? mn_hdf5_broken(file, name, reason) : mn_hdf5_damaged(file, name);
+}
+
+/* ---- the driver ---- */
+
+int mn_read_at(int fd, uint64_t offset, size_t bytes, void *out, size_t *got) {
+  for (*got = 0; *got < bytes;) {
+    ssize_t done = pread(fd, (char *)out + *got, bytes - *got, (off_t)(offset + *got));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return errno;
+    if (done == 0) break;
+    *got += (size_t)done;
+  }
+  return 0;
+}
+
+/* HDF5's state of an open file. The public part must come first. */
+struct disk_file {
+  H5FD_t base;
+  struct mn_hdf5_disk *disk;
+  haddr_t allocated; /* the end of the library's allocations ("EOA") */
+  haddr_t end;       /* the end of the file ("EOF") */
+  int writing;
+};
+
+static const haddr_t largest = (haddr_t)INT64_MAX;
+
+static H5FD_t *disk_open(const char *name, unsigned flags, hid_t access, haddr_t maximum) {
+  (void)name;
+  (void)maximum;
+  struct mn_hdf5_disk *const *disk = H5Pget_driver_info(access);
+  struct disk_file *file = calloc(1, sizeof *file);
+  struct stat status;
+  if (!disk || !file || fstat((*disk)->fd, &status) != 0) {
+    if (disk) (*disk)->error = errno;
+    free(file);
+    return NULL;
+  }
+  file->disk = *disk;
+  file->writing = (flags & H5F_ACC_RDWR) != 0;
+  file->end = (haddr_t)status.st_size;
+  return &file->base;
+}
+
+static herr_t disk_close(H5FD_t *base) {
+  free(base);
+  return 0;
+}
+
+static herr_t disk_query(const H5FD_t *base, unsigned long *flags) {
+  (void)base;
+  *flags = H5FD_FEAT_AGGREGATE_METADATA | H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_DATA_SIEVE |
+           H5FD_FEAT_AGGREGATE_SMALLDATA;
+  return 0;
+}
+
+static haddr_t disk_get_eoa(const H5FD_t *base, H5FD_mem_t type) {
+  (void)type;
+  return ((const struct disk_file *)base)->allocated;
+}
+
+static herr_t disk_set_eoa(H5FD_t *base, H5FD_mem_t type, haddr_t address) {
+  (void)type;
+  ((struct disk_file *)base)->allocated = address;
+  return 0;
+}
+
+static haddr_t disk_get_eof(const H5FD_t *base, H5FD_mem_t type) {
+  (void)type;
+  return ((const struct disk_file *)base)->end;
+}
+
+static herr_t disk_read(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t size,
+                        void *buffer) {
+  (void)transfer;
+  struct disk_file *file = (struct disk_file *)base;
+  if (type == H5FD_MEM_DRAW) {
+    file->disk->asked = size;
+    if (file->disk->limited && size > file->disk->limit) return -1;
+  }
+  if (address > largest || size > largest - address) return -1;
+  size_t got;
+  int error = mn_read_at(file->disk->fd, address, size, buffer, &got);
+  if (file->disk->error == 0) file->disk->error = error;
+  if (error || (got < size && !file->writing)) return -1;
+  memset((char *)buffer + got, 0,
+         size - got); /* allocated, not yet written: the library takes zeros for it */
+  return 0;
+}
+
+static herr_t disk_write(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t size,
+                         const void *buffer) {
+  (void)type;
+  (void)transfer;
+  struct disk_file *file = (struct disk_file *)base;
+  const char *from = buffer;
+  while (size > 0 && file->disk->error == 0) {
+    ssize_t done = pwrite(file->disk->fd, from, size, (off_t)address);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) {
+      file->disk->error = done < 0 ? errno : ENOSPC;
+      break;
+    }
+    from += done;
+    address += (haddr_t)done;
+    size -= (size_t)done;
+  }
+  if (address + size > file->end) file->end = address + size; /* even after an error, which is hidden */
+  return 0;
+}
+
+/* A closed file ends with its allocations: HDF5 refuses a shorter one as cut short. */
+static herr_t disk_truncate(H5FD_t *base, hid_t transfer, hbool_t closing) {
+  (void)transfer;
+  (void)closing;
+  struct disk_file *file = (struct disk_file *)base;
+  if (file->end == file->allocated) return 0;
+  if (file->disk->error == 0 && ftruncate(file->disk->fd, (off_t)file->allocated) != 0)
+    file->disk->error = errno;
+  file->end = file->allocated;
+  return 0;
+}
+
+static const H5FD_class_t driver = {
+#if H5_VERSION_GE(1, 13, 0)
+    .version = H5FD_CLASS_VERSION,
+    .value = 511, /* of the range left to programs that register none */
+#endif
+    .name = "minnow",
+    .maxaddr = (haddr_t)INT64_MAX,
+    .fc_degree = H5F_CLOSE_STRONG,
+    .fapl_size = sizeof(struct mn_hdf5_disk *), /* a pointer, so that copies of the properties share it */
+    .open = disk_open,
+    .close = disk_close,
+    .query = disk_query,
+    .get_eoa = disk_get_eoa,
+    .set_eoa = disk_set_eoa,
+    .get_eof = disk_get_eof,
+    .read = disk_read,
+    .write = disk_write,
+    .truncate = disk_truncate,
+    .fl_map = H5FD_FLMAP_DICHOTOMY,
+};
+
+/* The driver's id, never released: if a file held the last reference, HDF5 1.10.8 would free the driver just
+ * before calling its close. */
+static hid_t registered(void) {
+  static hid_t id = H5I_INVALID_HID; /* under the lock, as all of HDF5 */
+  if (id < 0 || H5Iget_type(id) != H5I_VFL) id = H5FDregister(&driver);
+  return id;
+}
+
+hid_t mn_hdf5_disk_open(struct mn_hdf5_disk *disk, const char *name, hid_t creation) {
+  hid_t id = registered(), file = -1;
+  hid_t access = id < 0 ? -1 : H5Pcreate(H5P_FILE_ACCESS);
+  if (access >= 0 && H5Pset_driver(access, id, &disk) >= 0 &&
+      H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0) {
+    if (creation < 0)
+      file = H5Fopen(name, H5F_ACC_RDONLY, access);
+    else if (H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110) >= 0)
+      file = H5Fcreate(name, H5F_ACC_TRUNC, creation, access);
+  }
+  if (file < 0) mn_hdf5_reason(disk->reason, sizeof disk->reason); /* H5Pclose would clear it */
+  if (access >= 0) H5Pclose(access);
+  return file;
 }

@@ -1,5 +1,5 @@
-/* A child process for work that may crash; see hdf5_child.h. */
-#include "data/hdf5_child.h"
+/* A child process for work that may crash; see hdf5.h. */
+#include "data/hdf5.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,17 +14,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Stands before the caller's bytes, and is a multiple of what any type must be aligned to. Whether the child
- * came to its end is read here and not from its exit code, which the program around this library may have
- * collected. */
+/* Lies before the caller's bytes, in a size that aligns any type. `done` says whether the child came to its
+ * end; its exit code may have been collected by the program around this library. */
 struct verdict {
   _Alignas(64) int done;
   mn_status status;
   char message[MN_MESSAGE];
 };
 
-/* In the child: no message of the C library's or a sanitizer's, no core file; it ends with its parent, and by
- * SIGPROF after so many seconds of computing. A slow disk may take longer. */
+/* In the child: disables the messages of the C library and of sanitizers, and core files. The child ends with
+ * its parent, and by SIGPROF after `seconds` of computing; a slow disk may take longer. */
 static void settle_down(pid_t parent, int seconds) {
   static const int stops[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
   const struct rlimit none = {0, 0};
@@ -46,37 +45,35 @@ static void run(mn_child_work *work, void *data, struct verdict *verdict) {
   snprintf(verdict->message, sizeof verdict->message, "%s", mn_message());
   __atomic_store_n(&verdict->done, 1, __ATOMIC_RELEASE);
 #ifdef __clang__
-  /* LLVM's OpenMP has a file in /dev/shm for each process, from the fork on, and _exit would leave it there.
-   * Not with libgomp, which has none and would wait for threads that are the parent's. */
+  /* LLVM's OpenMP has a file in /dev/shm for each process, which _exit would leave there. libgomp has no such
+   * file, and this call would wait for threads of the parent's. */
   omp_pause_resource_all(omp_pause_hard);
 #endif
   _exit(0);
 }
 
-mn_status mn_child_run(mn_child_work *work, void *data, int seconds, size_t bytes, void **shared, int *died) {
-  *shared = NULL;
+mn_status mn_child_run(mn_child_work *work, void *data, int seconds, void *out, size_t bytes, int *died) {
+  const size_t shared = sizeof(struct verdict) + bytes;
+  struct verdict *verdict = mmap(NULL, shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  mn_status status = MN_OK;
   *died = 0;
-  struct verdict *verdict =
-      mmap(NULL, sizeof *verdict + bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (verdict == MAP_FAILED) return mn_fail(MN_NO_MEMORY, "no memory for %zu bytes of a file", bytes);
-  *shared = verdict + 1;
   pid_t parent = getpid(), child = fork();
   if (child == 0) {
     settle_down(parent, seconds);
     run(work, data, verdict);
   }
-  if (child < 0)
-    return mn_fail(MN_NO_MEMORY, "cannot start a process to read in: %s: free memory or raise ulimit -u",
-                   strerror(errno));
-  while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {
+  while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR) {
   }
-  if (!__atomic_load_n(&verdict->done, __ATOMIC_ACQUIRE))
+  if (child < 0)
+    status = mn_fail(MN_NO_MEMORY, "cannot start a process to read in: %s: free memory or raise ulimit -u",
+                     strerror(errno));
+  else if (!__atomic_load_n(&verdict->done, __ATOMIC_ACQUIRE))
     *died = 1;
   else if (verdict->status != MN_OK)
-    return mn_fail(verdict->status, "%s", verdict->message);
-  return MN_OK;
-}
-
-void mn_child_free(void *shared, size_t bytes) {
-  if (shared) MN_REQUIRE(munmap((struct verdict *)shared - 1, sizeof(struct verdict) + bytes) == 0);
+    status = mn_fail(verdict->status, "%s", verdict->message);
+  else if (bytes > 0)
+    memcpy(out, verdict + 1, bytes);
+  MN_REQUIRE(munmap(verdict, shared) == 0);
+  return status;
 }

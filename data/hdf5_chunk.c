@@ -1,20 +1,23 @@
-/* Chunks of HDF5 datasets: fetched, unpacked with every length checked, and copied into slabs; see
- * hdf5_chunk.h. */
-#include "data/hdf5_chunk.h"
+/* Reading elements of an HDF5 file; see hdf5_file.h.
+ *
+ * libhdf5 takes a chunk's size from the file and assumes that its filters fill the chunk: a false size
+ * overflows its heap. So chunks are fetched, unpacked and copied into slabs here. The driver refuses a chunk
+ * that is larger than the memory for it, and the filters that HDF5 always has (shuffle, deflate, fletcher32)
+ * are undone with every length checked. A chunk of other filters is read by HDF5, in a child process.
+ * Unpacked chunks are kept, so that neighbouring reads do not unpack a chunk again. */
+#include "data/hdf5_file.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 
-#include "data/hdf5.h"
-#include "data/hdf5_child.h"
 #include "kernels/text.h"
 
 /* The most bytes kept of a dataset, unless one chunk is larger. */
 #define KEPT ((size_t)256 << 20)
 
-enum { FILTERS = 8, SUM = 4 }; /* SUM: bytes of a fletcher32 checksum */
+enum { FILTERS = 8, SUM = 4, SECONDS = 60 }; /* bytes of a checksum; of computing in a child, at a time */
 
 struct filter {
   H5Z_filter_t id;
@@ -22,7 +25,7 @@ struct filter {
 };
 
 struct slot {
-  hsize_t chunk; /* the number of the chunk in it + 1; 0: none */
+  hsize_t chunk; /* the chunk's number + 1; 0: empty */
   unsigned char *bytes;
 };
 
@@ -30,20 +33,128 @@ struct mn_hdf5_chunks {
   struct mn_hdf5_chunks *next, **link; /* in the file's list; `link` points here */
   size_t bytes;                        /* of a chunk */
   size_t room;                         /* of each buffer: the most that a chunk takes in the file */
-  int foreign;                         /* filters that only HDF5 undoes */
+  int foreign;                         /* only HDF5 can undo the filters */
   int zeros_pass;                      /* zeros have the checksum 0, and nothing is deflated */
   int filters;                         /* in the order in which they were applied */
   struct filter filter[FILTERS];
   hsize_t grid[MN_HDF5_RANK]; /* chunks along each dimension */
-  size_t slots; /* a chunk waits in slot number % slots; the one behind them is for those not kept */
+  size_t slots; /* a chunk is kept in slot number % slots; one more slot is for chunks not kept */
   struct slot *slot;
   unsigned char *spare; /* `room` bytes for unpacking */
 };
 
-/* ---- what is known of a dataset ---- */
+/* ---- slabs ---- */
 
-/* Takes the filters over, and sets `room`. Deflated data are hardly larger than what they were: zlib adds
- * less than an eighth and 64 bytes, and more is refused. */
+/* Sets count and elements from start. */
+static void fit(struct mn_hdf5_slab *slab) {
+  slab->elements = 1;
+  for (int i = 0; i < slab->rank; i++) {
+    hsize_t left = slab->end[i] > slab->start[i] ? slab->end[i] - slab->start[i] : 0;
+    slab->count[i] = slab->step[i] < left ? slab->step[i] : left;
+    slab->elements *= slab->count[i];
+  }
+}
+
+void mn_hdf5_slab_start(struct mn_hdf5_slab *slab, int rank, const hsize_t *shape, const hsize_t *step) {
+  *slab = (struct mn_hdf5_slab){.rank = rank};
+  for (int i = 0; i < rank; i++) {
+    slab->end[i] = shape[i];
+    slab->step[i] = step[i];
+  }
+  fit(slab);
+}
+
+void mn_hdf5_slab_rows(struct mn_hdf5_slab *slab, int rank, const hsize_t *shape, const hsize_t *chunk,
+                       hsize_t first, size_t element) {
+  hsize_t room = MN_HDF5_TRANSFER / element, step[MN_HDF5_RANK] = {0};
+  for (int i = rank - 1; i >= 0; i--) {
+    step[i] = shape[i];
+    if (room < shape[i]) {
+      step[i] = room > 1 ? room : 1;
+      if (chunk && step[i] > chunk[i]) step[i] -= step[i] % chunk[i];
+    }
+    room = step[i] < shape[i] || step[i] == 0 ? 1 : room / step[i];
+  }
+  mn_hdf5_slab_start(slab, rank, shape, step);
+  if (rank > 0) slab->from[0] = slab->start[0] = first;
+  fit(slab);
+}
+
+void mn_hdf5_slab_next(struct mn_hdf5_slab *slab) {
+  for (int i = slab->rank - 1; i >= 0; i--) {
+    slab->start[i] += slab->step[i];
+    if (slab->start[i] < slab->end[i]) {
+      fit(slab);
+      return;
+    }
+    slab->start[i] = slab->from[i];
+  }
+  slab->elements = 0;
+}
+
+/* Reads into `out` if `values` is NULL, else writes `values`, from the first element of an array of `shape`
+ * on. Its rank is the slab's: with another HDF5 copies element by element. */
+static herr_t transfer(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *slab, const hsize_t *shape,
+                       void *out, const void *values) {
+  static const hsize_t zero[MN_HDF5_RANK];
+  const size_t element = H5Tget_size(memory), widest = element < 16 ? 16 : element;
+  hid_t space = H5Dget_space(dataset), dense = H5Screate_simple(slab->rank, shape, NULL);
+  hid_t how = H5Pcreate(H5P_DATASET_XFER);
+  herr_t result = space < 0 || dense < 0 || how < 0 ? -1 : 0;
+  /* HDF5 clears 1 MiB to convert in, for each call, unless less is asked for. */
+  if (result >= 0 && slab->elements > 0 && slab->elements < ((size_t)1 << 20) / widest)
+    result = H5Pset_buffer(how, slab->elements * widest, NULL, NULL);
+  if (result >= 0 && slab->rank > 0)
+    result = H5Sselect_hyperslab(space, H5S_SELECT_SET, slab->start, NULL, slab->count, NULL);
+  if (result >= 0 && shape != slab->count)
+    result = H5Sselect_hyperslab(dense, H5S_SELECT_SET, zero, NULL, slab->count, NULL);
+  if (result >= 0)
+    result = values ? H5Dwrite(dataset, memory, dense, space, how, values)
+                    : H5Dread(dataset, memory, dense, space, how, out);
+  if (result >= 0 && out &&
+      (H5Tdetect_class(memory, H5T_VLEN) > 0 || H5Tdetect_class(memory, H5T_STRING) > 0))
+    H5Dvlen_reclaim(memory, dense, H5P_DEFAULT, out);
+  hid_t errors = result < 0 ? H5Eget_current_stack() : -1; /* H5Sclose would clear it */
+  if (how >= 0) H5Pclose(how);
+  if (dense >= 0) H5Sclose(dense);
+  if (space >= 0) H5Sclose(space);
+  if (errors >= 0) H5Eset_current_stack(errors);
+  return result;
+}
+
+/* ---- reading by HDF5 ---- */
+
+/* Arguments of read_by_hdf5; `shape` is the shape of the memory. */
+struct slab_read {
+  const struct mn_hdf5_file *file;
+  const struct mn_hdf5_object *dataset;
+  hid_t memory;
+  const struct mn_hdf5_slab *slab;
+  const hsize_t *shape;
+};
+
+static mn_status read_by_hdf5(void *data, void *out) {
+  const struct slab_read *r = data;
+  if (transfer(r->dataset->id, r->memory, r->slab, r->shape, out, NULL) >= 0) return MN_OK;
+  return mn_hdf5_rows_damaged(r->file, r->dataset, r->slab->start, r->slab->count, NULL);
+}
+
+static mn_status read_in_child(struct slab_read *r, size_t bytes, void *out) {
+  int died;
+  mn_status status = mn_child_run(read_by_hdf5, r, SECONDS, out, bytes, &died);
+  if (status == MN_OK && died)
+    status = mn_hdf5_rows_damaged(r->file, r->dataset, r->slab->start, r->slab->count, MN_HDF5_CRASHED);
+  return status;
+}
+
+herr_t mn_hdf5_write(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *slab, const void *values) {
+  return transfer(dataset, memory, slab, slab->count, NULL, values);
+}
+
+/* ---- the chunks of a dataset ---- */
+
+/* Notes the filters, and sets `room`. zlib's deflate adds less than an eighth and 64 bytes; a larger chunk is
+ * refused. */
 static int take_filters(struct mn_hdf5_chunks *c, hid_t creation) {
   int deflated = 0, summed = 0;
   c->filters = H5Pget_nfilters(creation);
@@ -138,7 +249,7 @@ static uint32_t fletcher(const unsigned char *bytes, size_t size) {
   return b << 16 | a;
 }
 
-/* Whether the sum that follows `size` bytes is theirs. HDF5 before 1.6.3 stored the halves' bytes swapped. */
+/* Checks the sum behind `size` bytes. HDF5 before 1.6.3 stored the halves' bytes swapped. */
 static int sum_is_right(const unsigned char *bytes, size_t size) {
   const unsigned char *s = bytes + size;
   uint32_t right = fletcher(bytes, size);
@@ -152,7 +263,7 @@ static inline void interleave(unsigned char *restrict to, const unsigned char *r
     for (size_t j = 0; j < width; j++) to[i * width + j] = from[j * count + i];
 }
 
-/* What does not make a whole element stands at the end as it was. */
+/* The bytes of an incomplete last element are not shuffled. */
 static void unshuffle(unsigned char *to, const unsigned char *from, size_t size, size_t width) {
   size_t count = size / width, whole = count * width;
   if (width == 2)
@@ -166,14 +277,8 @@ static void unshuffle(unsigned char *to, const unsigned char *from, size_t size,
   memcpy(to + whole, from + whole, size - whole);
 }
 
-static void swap(unsigned char **a, unsigned char **b) {
-  unsigned char *held = *a;
-  *a = *b;
-  *b = held;
-}
-
-/* Undoes the filters of `size` bytes in *at, of which bit i of `mask` says that filter i was left out; the
- * buffers *at and *spare may be exchanged. Returns what is wrong, else NULL. */
+/* Undoes the filters of `size` bytes in *at, except filter i for each bit i of `mask`; may exchange the
+ * buffers *at and *spare. Returns an error's reason, or NULL. */
 static const char *unpack(const struct mn_hdf5_chunks *c, unsigned mask, size_t size, unsigned char **at,
                           unsigned char **spare) {
   for (int i = c->filters; i-- > 0;) {
@@ -195,52 +300,32 @@ static const char *unpack(const struct mn_hdf5_chunks *c, unsigned mask, size_t 
         return "a chunk does not inflate to its size";
       size = wanted;
     }
-    swap(at, spare);
+    unsigned char *held = *at;
+    *at = *spare;
+    *spare = held;
   }
   return size == c->bytes ? NULL : "a chunk is stored with another size than it has";
 }
 
 /* ---- fetching a chunk ---- */
 
-/* What is read: the chunk at `start`, of which `count` is within the dataset. */
+/* A chunk to read: the part of it within the dataset. */
 struct place {
   const struct mn_hdf5_file *file;
   const struct mn_hdf5_object *dataset;
-  hsize_t start[MN_HDF5_RANK], count[MN_HDF5_RANK];
+  struct mn_hdf5_slab chunk;
 };
 
-/* Reads a chunk through HDF5, as it is stored but without filters. */
-static mn_status read_by_hdf5(void *data, void *out) {
-  const struct place *p = data;
-  const struct mn_hdf5_object *dataset = p->dataset;
-  const hsize_t zero[MN_HDF5_RANK] = {0};
-  hid_t type = H5Dget_type(dataset->id), from = H5Dget_space(dataset->id);
-  hid_t to = H5Screate_simple(dataset->rank, dataset->chunk, NULL);
-  mn_status status = MN_OK;
-  if (type < 0 || from < 0 || to < 0 ||
-      H5Sselect_hyperslab(from, H5S_SELECT_SET, p->start, NULL, p->count, NULL) < 0 ||
-      H5Sselect_hyperslab(to, H5S_SELECT_SET, zero, NULL, p->count, NULL) < 0 ||
-      H5Dread(dataset->id, type, to, from, H5P_DEFAULT, out) < 0)
-    status = mn_hdf5_rows_damaged(p->file, dataset, p->start, p->count, NULL);
-  if (to >= 0) H5Sclose(to);
-  if (from >= 0) H5Sclose(from);
+/* Reads a chunk through HDF5, which undoes the filters. */
+static mn_status read_chunk(const struct place *p, int in_child, void *out) {
+  hid_t type = H5Dget_type(p->dataset->id);
+  struct slab_read r = {p->file, p->dataset, type, &p->chunk, p->dataset->chunk};
+  mn_status status = in_child ? read_in_child(&r, p->dataset->chunks->bytes, out) : read_by_hdf5(&r, out);
   if (type >= 0) H5Tclose(type);
   return status;
 }
 
-static mn_status fetch_foreign(struct place *p, struct slot *slot) {
-  const struct mn_hdf5_chunks *c = p->dataset->chunks;
-  void *shared;
-  int died;
-  mn_status status = mn_child_run(read_by_hdf5, p, MN_HDF5_SECONDS, c->bytes, &shared, &died);
-  if (status == MN_OK && died)
-    status = mn_hdf5_rows_damaged(p->file, p->dataset, p->start, p->count, MN_HDF5_CRASHED);
-  if (status == MN_OK) memcpy(slot->bytes, shared, c->bytes);
-  mn_child_free(shared, c->bytes);
-  return status;
-}
-
-/* Zeros may be what was written, or what a disk lost together with their checksum: one line for a file. */
+/* Warns, once for a file, of zeros with a checksum 0: they were written so, or a disk lost both. */
 static void doubt(const struct place *p, const unsigned char *bytes) {
   const struct mn_hdf5_chunks *c = p->dataset->chunks;
   struct mn_hdf5_reading *r = p->file->reading;
@@ -250,38 +335,39 @@ static void doubt(const struct place *p, const unsigned char *bytes) {
       stderr,
       "minnow: warning: %s: %s, rows %llu to %llu are a chunk of zeros with the checksum 0, which "
       "may be lost rows: if zeros are not right there, %s\n",
-      p->file->path, p->dataset->name, (unsigned long long)p->start[0],
-      (unsigned long long)(p->start[0] + p->count[0] - 1), p->file->remedy);
+      p->file->path, p->dataset->name, (unsigned long long)p->chunk.start[0],
+      (unsigned long long)(p->chunk.start[0] + p->chunk.count[0] - 1), p->file->remedy);
 }
 
-/* HDF5 finds the chunk, and the driver reads it into memory of known size. Where there is none HDF5 is asked
- * for the fill value, and may read no elements for it. */
+/* HDF5 finds the chunk, and the driver reads it into memory of known size. For a missing chunk HDF5 returns
+ * the fill value, and may not read elements for it. */
 static mn_status fetch(struct place *p, struct slot *slot) {
   struct mn_hdf5_chunks *c = p->dataset->chunks;
   struct mn_hdf5_disk *disk = &p->file->reading->disk;
   uint32_t mask = 0;
-  if (c->foreign) return fetch_foreign(p, slot);
+  if (c->foreign) return read_chunk(p, 1, slot->bytes);
   disk->asked = 0;
   disk->limit = c->room;
   disk->limited = 1;
-  herr_t result = H5Dread_chunk(p->dataset->id, H5P_DEFAULT, p->start, &mask, slot->bytes);
+  herr_t result = H5Dread_chunk(p->dataset->id, H5P_DEFAULT, p->chunk.start, &mask, slot->bytes);
   const char *wrong = NULL;
   if (result >= 0)
     wrong = unpack(c, mask, disk->asked, &slot->bytes, &c->spare);
   else if (disk->asked > c->room)
     wrong = "a chunk is stored with more bytes than it can have";
-  mn_status status = wrong ? mn_hdf5_rows_damaged(p->file, p->dataset, p->start, p->count, wrong) : MN_OK;
+  mn_status status = MN_OK;
+  if (wrong) status = mn_hdf5_rows_damaged(p->file, p->dataset, p->chunk.start, p->chunk.count, wrong);
   if (result >= 0 && !wrong) doubt(p, slot->bytes);
   if (result < 0 && !wrong) {
     disk->limit = 0;
-    memset(slot->bytes, 0, c->bytes); /* a dataset may say that it has no fill value */
-    status = read_by_hdf5(p, slot->bytes);
+    memset(slot->bytes, 0, c->bytes); /* a dataset may lack a fill value */
+    status = read_chunk(p, 0, slot->bytes);
   }
   disk->limited = 0;
   return status;
 }
 
-/* Memory for a slot, and what all of them need. */
+/* Allocates a slot's memory, and the memory shared by all slots. */
 static mn_status take_memory(struct mn_hdf5_chunks *c, struct slot **slot, size_t index) {
   if (!c->slot) c->slot = calloc(c->slots + 1, sizeof *c->slot);
   if (!c->spare) c->spare = malloc(c->room);
@@ -292,15 +378,16 @@ static mn_status take_memory(struct mn_hdf5_chunks *c, struct slot **slot, size_
              : mn_fail(MN_NO_MEMORY, "no memory for %zu bytes of a file", c->room);
 }
 
-/* The chunk's bytes: kept ones, or fetched and, unless the slab takes it whole, kept. */
+/* Sets *bytes to the chunk: a kept one, or fetches it, and keeps it unless the slab takes all of it. */
 static mn_status get(struct place *p, const struct mn_hdf5_slab *slab, const unsigned char **bytes) {
   struct mn_hdf5_chunks *c = p->dataset->chunks;
   struct slot *slot;
   hsize_t number = 0;
   int whole = 1;
   for (int i = 0; i < slab->rank; i++) {
-    number = number * c->grid[i] + p->start[i] / p->dataset->chunk[i];
-    whole &= p->start[i] >= slab->start[i] && p->start[i] + p->count[i] <= slab->start[i] + slab->count[i];
+    hsize_t start = p->chunk.start[i], end = start + p->chunk.count[i];
+    number = number * c->grid[i] + start / p->dataset->chunk[i];
+    whole &= start >= slab->start[i] && end <= slab->start[i] + slab->count[i];
   }
   MN_TRY(take_memory(c, &slot, number % c->slots));
   if (slot->chunk != number + 1) {
@@ -315,57 +402,51 @@ static mn_status get(struct place *p, const struct mn_hdf5_slab *slab, const uns
 
 /* ---- into the slab ---- */
 
-/* Copies what chunk and slab share: runs of elements that stand next to each other in both. */
-static void copy(const struct place *p, const struct mn_hdf5_slab *slab, const unsigned char *chunk,
+/* Copies the intersection of chunk and slab, in runs of elements that are contiguous in both. */
+static void copy(const struct place *p, const struct mn_hdf5_slab *slab, const unsigned char *bytes,
                  char *out) {
+  const struct mn_hdf5_slab *chunk = &p->chunk;
   const hsize_t *shape = p->dataset->chunk;
-  hsize_t low[MN_HDF5_RANK], size[MN_HDF5_RANK], at[MN_HDF5_RANK] = {0};
-  size_t run = p->dataset->element;
-  int outer = slab->rank, i;
-  for (i = 0; i < slab->rank; i++) {
-    hsize_t end = p->start[i] + p->count[i], last = slab->start[i] + slab->count[i];
-    low[i] = p->start[i] > slab->start[i] ? p->start[i] : slab->start[i];
-    size[i] = (end < last ? end : last) - low[i];
+  const size_t element = p->dataset->element;
+  struct mn_hdf5_slab run = {.rank = slab->rank};
+  for (int i = slab->rank - 1, whole = 1; i >= 0; i--) {
+    hsize_t end = chunk->start[i] + chunk->count[i], last = slab->start[i] + slab->count[i];
+    run.from[i] = chunk->start[i] > slab->start[i] ? chunk->start[i] : slab->start[i];
+    run.start[i] = run.from[i];
+    run.end[i] = end < last ? end : last;
+    run.step[i] = whole ? run.end[i] - run.from[i] : 1;
+    whole &= run.step[i] == shape[i] && run.step[i] == slab->count[i];
   }
-  while (outer > 0) {
-    run *= size[--outer];
-    if (size[outer] != shape[outer] || size[outer] != slab->count[outer]) break;
-  }
-  do {
+  for (fit(&run); run.elements; mn_hdf5_slab_next(&run)) {
     size_t from = 0, to = 0;
-    for (i = 0; i < slab->rank; i++) {
-      from = from * shape[i] + (low[i] - p->start[i]) + at[i];
-      to = to * slab->count[i] + (low[i] - slab->start[i]) + at[i];
+    for (int i = 0; i < slab->rank; i++) {
+      from = from * shape[i] + (run.start[i] - chunk->start[i]);
+      to = to * slab->count[i] + (run.start[i] - slab->start[i]);
     }
-    memcpy(out + to * p->dataset->element, chunk + from * p->dataset->element, run);
-    for (i = outer - 1; i >= 0 && ++at[i] == size[i]; i--) at[i] = 0;
-  } while (i >= 0);
+    memcpy(out + to * element, bytes + from * element, run.elements * element);
+  }
 }
 
 /* Fills the slab with elements as they are stored. */
 static mn_status gather(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
                         const struct mn_hdf5_slab *slab, char *out) {
-  struct place p = {.file = file, .dataset = dataset};
+  struct place p = {.file = file, .dataset = dataset, .chunk = {.rank = slab->rank}};
   const unsigned char *bytes;
-  int i;
-  for (i = 0; i < slab->rank; i++) p.start[i] = slab->start[i] - slab->start[i] % dataset->chunk[i];
-  do {
-    for (i = 0; i < slab->rank; i++) {
-      hsize_t left = dataset->shape[i] - p.start[i];
-      p.count[i] = dataset->chunk[i] < left ? dataset->chunk[i] : left;
-    }
+  for (int i = 0; i < slab->rank; i++) { /* all chunks that the slab meets, cut at the dataset's end */
+    hsize_t chunk = dataset->chunk[i], last = slab->start[i] + slab->count[i] - 1;
+    hsize_t left = dataset->shape[i] - (last - last % chunk);
+    p.chunk.from[i] = p.chunk.start[i] = slab->start[i] - slab->start[i] % chunk;
+    p.chunk.end[i] = last - last % chunk + (chunk < left ? chunk : left);
+    p.chunk.step[i] = chunk;
+  }
+  for (fit(&p.chunk); p.chunk.elements; mn_hdf5_slab_next(&p.chunk)) {
     MN_TRY(get(&p, slab, &bytes));
     copy(&p, slab, bytes, out);
-    for (i = slab->rank - 1; i >= 0; i--) {
-      p.start[i] += dataset->chunk[i];
-      if (p.start[i] < slab->start[i] + slab->count[i]) break;
-      p.start[i] = slab->start[i] - slab->start[i] % dataset->chunk[i];
-    }
-  } while (i >= 0);
+  }
   return MN_OK;
 }
 
-/* Converts as H5Dread does, in memory that has room for the wider of both types. */
+/* Converts as H5Dread does, in memory for the wider of both types. */
 static mn_status convert(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset, hid_t memory,
                          hid_t stored, const struct mn_hdf5_slab *slab, void *out) {
   size_t width = H5Tget_size(memory), bytes = slab->elements * dataset->element;
@@ -380,8 +461,9 @@ static mn_status convert(const struct mn_hdf5_file *file, const struct mn_hdf5_o
   return status;
 }
 
-mn_status mn_hdf5_chunks_read(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
-                              hid_t memory, const struct mn_hdf5_slab *slab, void *out) {
+/* Reads a slab into `out` as elements of type `memory`. The dataset's elements are not `pointing`. */
+static mn_status read_chunks(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
+                             hid_t memory, const struct mn_hdf5_slab *slab, void *out) {
   MN_REQUIRE(slab->rank == dataset->rank && slab->elements > 0);
   for (int i = 0; i < slab->rank; i++)
     MN_REQUIRE(slab->start[i] < dataset->shape[i] && slab->count[i] <= dataset->shape[i] - slab->start[i]);
@@ -393,5 +475,33 @@ mn_status mn_hdf5_chunks_read(const struct mn_hdf5_file *file, const struct mn_h
   else
     status = same ? gather(file, dataset, slab, out) : convert(file, dataset, memory, stored, slab, out);
   if (stored >= 0) H5Tclose(stored);
+  return status;
+}
+
+/* ---- any dataset ---- */
+
+mn_status mn_hdf5_read(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
+                       enum mn_hdf5_memory memory, const struct mn_hdf5_slab *slab, void *out) {
+  mn_hdf5_lock();
+  hid_t types[] = {[MN_HDF5_FLOAT] = H5T_NATIVE_FLOAT,
+                   [MN_HDF5_DOUBLE] = H5T_NATIVE_DOUBLE,
+                   [MN_HDF5_INT64] = H5T_NATIVE_INT64,
+                   [MN_HDF5_UINT64] = H5T_NATIVE_UINT64,
+                   [MN_HDF5_STORED] = -1};
+  _Static_assert(sizeof types / sizeof *types == MN_HDF5_STORED + 1, "each type in memory");
+  hid_t stored = memory == MN_HDF5_STORED ? H5Dget_type(dataset->id) : -1;
+  struct slab_read r = {file, dataset, memory == MN_HDF5_STORED ? stored : types[memory], slab, slab->count};
+  const size_t width = r.memory < 0 ? 0 : H5Tget_size(r.memory); /* 0: HDF5 cannot tell */
+  mn_status status;
+  if (width == 0)
+    status = mn_hdf5_damaged(file, dataset->name);
+  else if (dataset->pointing)
+    status = read_in_child(&r, slab->elements * width, out);
+  else if (dataset->chunks)
+    status = read_chunks(file, dataset, r.memory, slab, out);
+  else
+    status = read_by_hdf5(&r, out);
+  if (stored >= 0) H5Tclose(stored);
+  mn_hdf5_unlock();
   return status;
 }

@@ -1,20 +1,22 @@
 /* Finding what is in HDF5 files, and refusing what cannot be read safely; see hdf5_file.h. Files are opened
- * in hdf5_open.c, elements and attributes read in hdf5_read.c. */
+ * in hdf5_open.c, elements read in hdf5_chunk.c. */
 #include "data/hdf5_file.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/hdf5.h"
-#include "data/hdf5_chunk.h"
-
 /* The most bytes that a dataset may declare for each byte stored. Deflate packs up to 1032 into one; other
  * filters pack constant data tighter. */
 enum { DENSEST = 1 << 14 };
 
-const char *mn_hdf5_absent(void) {
+/* A name that no link or attribute has, since it is longer than the header that would hold it. Asking for it
+ * reads every link or attribute in an object's header. HDF5 1.10.8 goes through links and attributes in an
+ * order by a table that it fills first, and if one of them cannot be read, it frees the unset rest of the
+ * table: so all are read before an order is asked for. */
+static const char *absent(void) {
   static char name[(1 << 16) + 2]; /* a message of an object's header has at most 64 KiB */
   if (!*name) memset(name, 'a', sizeof name - 1);
   return name;
@@ -22,7 +24,8 @@ const char *mn_hdf5_absent(void) {
 
 /* ---- types and shapes in words ---- */
 
-int mn_hdf5_type_name(char *out, size_t size, hid_t type) {
+/* The name of a type ("float32", "string" …), for messages; returns 0 if HDF5 cannot tell. */
+static int type_name(char *out, size_t size, hid_t type) {
   static const char *const names[] = {"integer",  "float",     "time", "string",    "bitfield", "opaque",
                                       "compound", "reference", "enum", "sequences", "array"};
   _Static_assert(sizeof names / sizeof *names == H5T_ARRAY + 1, "a name for each class of types");
@@ -46,9 +49,9 @@ void mn_hdf5_shape(char *out, size_t size, const struct mn_hdf5_object *dataset)
   if (length < size) snprintf(out + length, size - length, "]");
 }
 
-/* ---- what is in it ---- */
+/* ---- objects ---- */
 
-/* Whether the bits of a number lie within its bytes: HDF5 believes what the file says. */
+/* Whether the bits of a number lie within its bytes; HDF5 does not check it. */
 static int well_formed(hid_t type, H5T_class_t class) {
   size_t bits = 8 * H5Tget_size(type), sign, exponent, exponent_size, mantissa, mantissa_size;
   if (class != H5T_INTEGER && class != H5T_FLOAT) return 1;
@@ -66,7 +69,7 @@ static int describe_type(struct mn_hdf5_object *object, hid_t type) {
   object->element = H5Tget_size(type);
   const H5T_sign_t sign = object->class == H5T_INTEGER ? H5Tget_sign(type) : H5T_SGN_NONE;
   object->is_signed = sign != H5T_SGN_NONE;
-  const int named = mn_hdf5_type_name(object->type, sizeof object->type, type);
+  const int named = type_name(object->type, sizeof object->type, type);
   const htri_t single = H5Tequal(type, H5T_NATIVE_FLOAT), wide = H5Tequal(type, H5T_NATIVE_DOUBLE);
   const int atomic = object->class == H5T_FLOAT || object->class == H5T_INTEGER;
   object->native = single > 0 ? sizeof(float) : wide > 0 ? sizeof(double) : 0;
@@ -79,7 +82,7 @@ static int describe_type(struct mn_hdf5_object *object, hid_t type) {
          wide >= 0 && well_formed(type, object->class);
 }
 
-/* Its layout and filters. */
+/* Describes the layout and filters. */
 static int describe_storage(struct mn_hdf5_object *object, hid_t creation) {
   object->layout = H5Pget_layout(creation);
   int external = H5Pget_external_count(creation);
@@ -99,7 +102,7 @@ static int describe_storage(struct mn_hdf5_object *object, hid_t creation) {
   return object->layout >= 0 && external >= 0 && object->filters >= 0;
 }
 
-/* Its shape, and what is stored for it; not where the shape of a virtual one would open other files. */
+/* Describes the shape and the stored bytes, but not of a virtual dataset: it would open other files. */
 static int describe_shape(struct mn_hdf5_object *object, hid_t creation) {
   if (object->layout == H5D_VIRTUAL) return 1;
   hid_t space = H5Dget_space(object->id);
@@ -142,7 +145,7 @@ static mn_status open_object(const struct mn_hdf5_file *file, hid_t parent, cons
   return type == H5I_DATASET ? describe_dataset(file, object) : MN_OK;
 }
 
-/* What `name` in `parent` is. All names in it but the last are known to be groups, reached by hard links. */
+/* Opens `name` in `parent`. All names in it but the last are known to be groups, reached by hard links. */
 static mn_status look(const struct mn_hdf5_file *file, const struct mn_hdf5_object *parent, const char *name,
                       struct mn_hdf5_object *object) {
   *object = (struct mn_hdf5_object){.name = name, .kind = MN_HDF5_NOTHING, .id = -1};
@@ -157,7 +160,7 @@ mn_status mn_hdf5_find(const struct mn_hdf5_file *file, const struct mn_hdf5_obj
                        struct mn_hdf5_object *object) {
   size_t length = 0;
   *object = (struct mn_hdf5_object){.name = name, .kind = MN_HDF5_NOTHING, .id = -1};
-  for (;;) { /* name by name, so that no link on the way is followed */
+  for (;;) { /* name by name, so that links on the way are not followed */
     length += strspn(name + length, "/");
     length += strcspn(name + length, "/");
     char *part = strndup(name, length);
@@ -191,11 +194,11 @@ static herr_t count_link(hid_t group, const char *name, const H5L_info_t *info, 
   return 0;
 }
 
-/* Sets *count to the links that can be read, each of which is, without a table of them (see mn_hdf5_absent):
- * first those in the group's header, then those beside it. */
+/* Counts the links that can be read, and reads each, without a table of them (see absent above): first those
+ * in the group's header, then those beside it. */
 static herr_t count_links(hid_t group, hsize_t *count) {
   *count = 0;
-  if (H5Lexists(group, mn_hdf5_absent(), H5P_DEFAULT) < 0) return -1;
+  if (H5Lexists(group, absent(), H5P_DEFAULT) < 0) return -1;
   return H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, count_link, count);
 }
 
@@ -224,6 +227,145 @@ mn_status mn_hdf5_member(const struct mn_hdf5_file *file, const struct mn_hdf5_o
     return mn_fail(MN_BAD_DATA, "%s: a name in %.60s is longer than %zu bytes", file->path, group->name,
                    size - 1);
   return status;
+}
+
+/* ---- attributes ---- */
+
+static herr_t read_text(hid_t attribute, hid_t type, struct mn_hdf5_value *value, int *error) {
+  char *text = NULL;
+  herr_t result;
+  value->kind = MN_VALUE_TEXT;
+  if (H5Tis_variable_str(type) > 0) {
+    result = H5Aread(attribute, type, &text);
+    if (result < 0) return result;
+    snprintf(value->text, sizeof value->text, "%s", text ? text : "");
+    return H5free_memory(text);
+  }
+  text = calloc(value->element + 1, 1);
+  if (!text) *error = ENOMEM;
+  result = text ? H5Aread(attribute, type, text) : -1;
+  if (result >= 0) snprintf(value->text, sizeof value->text, "%s", text);
+  free(text);
+  return result;
+}
+
+static herr_t read_value(hid_t attribute, hid_t type, hid_t space, int variable, struct mn_hdf5_value *value,
+                         int *error) {
+  const hssize_t count = H5Sget_simple_extent_npoints(space);
+  const H5S_class_t shape = H5Sget_simple_extent_type(space);
+  const H5T_class_t class = H5Tget_class(type);
+  const htri_t varies = class == H5T_STRING ? H5Tis_variable_str(type) : 0;
+  const H5T_sign_t sign = class == H5T_INTEGER ? H5Tget_sign(type) : H5T_SGN_2;
+  if (count < 0 || shape < 0 || class < 0 || varies < 0 || sign < 0) return -1;
+  value->scalar = shape == H5S_SCALAR;
+  value->count = (int)(count > MN_HDF5_VALUES ? 0 : count);
+  value->element = H5Tget_size(type);
+  if (value->element == 0) return -1;
+  if (class == H5T_STRING && count == 1 && (variable || !varies))
+    return read_text(attribute, type, value, error);
+  if ((class != H5T_INTEGER && class != H5T_FLOAT) || value->count == 0) {
+    value->kind = MN_VALUE_OTHER;
+    return type_name(value->text, sizeof value->text, type) ? 0 : -1;
+  }
+  const int is_unsigned = sign == H5T_SGN_NONE;
+  value->kind = class == H5T_FLOAT ? MN_VALUE_REAL : is_unsigned ? MN_VALUE_UNSIGNED : MN_VALUE_INTEGER;
+  if (class == H5T_FLOAT) return H5Aread(attribute, H5T_NATIVE_DOUBLE, value->real);
+  if (is_unsigned) return H5Aread(attribute, H5T_NATIVE_UINT64, value->whole);
+  return H5Aread(attribute, H5T_NATIVE_INT64, value->integer);
+}
+
+mn_status mn_hdf5_attribute(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object,
+                            const char *name, int variable, struct mn_hdf5_value *value) {
+  memset(value, 0, sizeof *value);
+  value->kind = MN_VALUE_NONE;
+  mn_hdf5_lock();
+  htri_t there = H5Aexists(object->id, name);
+  hid_t attribute = there > 0 ? H5Aopen(object->id, name, H5P_DEFAULT) : -1;
+  hid_t type = attribute < 0 ? -1 : H5Aget_type(attribute);
+  hid_t space = attribute < 0 ? -1 : H5Aget_space(attribute);
+  mn_status status = MN_OK;
+  int *error = &file->reading->disk.error;
+  if (there != 0 && (type < 0 || space < 0 || read_value(attribute, type, space, variable, value, error) < 0))
+    status = mn_hdf5_damaged(file, object->name);
+  if (space >= 0) H5Sclose(space);
+  if (type >= 0) H5Tclose(type);
+  if (attribute >= 0) H5Aclose(attribute);
+  mn_hdf5_unlock();
+  return status;
+}
+
+mn_status mn_hdf5_text(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object, const char *name,
+                       char *text, size_t size, size_t *length) {
+  struct mn_hdf5_value value;
+  MN_TRY(mn_hdf5_attribute(file, object, name, 0, &value));
+  text[0] = 0;
+  *length = 0;
+  if (value.kind == MN_VALUE_NONE) return MN_OK;
+  if (value.kind != MN_VALUE_TEXT || value.element >= size)
+    return mn_fail(MN_BAD_DATA, "%s: attribute %s of %s is no text of fixed length below %zu bytes: %s",
+                   file->path, name, object->name, size, file->remedy);
+  mn_hdf5_lock();
+  hid_t attribute = H5Aopen(object->id, name, H5P_DEFAULT);
+  hid_t type = attribute < 0 ? -1 : H5Aget_type(attribute);
+  int whole = type >= 0 && H5Aread(attribute, type, text) >= 0;
+  mn_status status = whole ? MN_OK : mn_hdf5_damaged(file, object->name);
+  if (type >= 0) H5Tclose(type);
+  if (attribute >= 0) H5Aclose(attribute);
+  mn_hdf5_unlock();
+  text[whole ? value.element : 0] = 0;
+  *length = strlen(text);
+  return status;
+}
+
+int mn_hdf5_number(const struct mn_hdf5_value *value, double *number) {
+  if (value->count != 1 || value->kind < MN_VALUE_INTEGER || value->kind > MN_VALUE_REAL) return 0;
+  *number = value->kind == MN_VALUE_INTEGER    ? (double)value->integer[0]
+            : value->kind == MN_VALUE_UNSIGNED ? (double)value->whole[0]
+                                               : value->real[0];
+  return 1;
+}
+
+struct attributes {
+  const struct mn_hdf5_file *file;
+  const struct mn_hdf5_object *object;
+  int variable;
+  mn_hdf5_take *take;
+  void *data;
+  mn_status status;
+};
+
+static herr_t take_attribute(hid_t id, const char *name, const H5A_info_t *info, void *data) {
+  (void)id, (void)info;
+  struct attributes *all = data;
+  struct mn_hdf5_value value;
+  all->status = mn_hdf5_attribute(all->file, all->object, name, all->variable, &value);
+  if (all->status == MN_OK && all->take) all->status = all->take(all->data, name, &value);
+  return all->status == MN_OK ? 0 : -1;
+}
+
+static herr_t pass_over(hid_t id, const char *name, const H5A_info_t *info, void *data) {
+  (void)id, (void)name, (void)info, (void)data;
+  return 0;
+}
+
+/* Reads every attribute without a table of them (see absent above): first those in the object's header, then
+ * those beside it. */
+static herr_t read_all(hid_t object) {
+  hsize_t next = 0;
+  if (H5Aexists(object, absent()) < 0) return -1;
+  return H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_NATIVE, &next, pass_over, NULL);
+}
+
+mn_status mn_hdf5_attributes(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object,
+                             H5_index_t order, int variable, mn_hdf5_take *take, void *data) {
+  struct attributes all = {file, object, variable, take, data, MN_OK};
+  hsize_t next = 0;
+  mn_hdf5_lock();
+  herr_t result = read_all(object->id);
+  if (result >= 0) result = H5Aiterate2(object->id, order, H5_ITER_INC, &next, take_attribute, &all);
+  if (result < 0 && all.status == MN_OK) all.status = mn_hdf5_damaged(file, object->name);
+  mn_hdf5_unlock();
+  return all.status;
 }
 
 /* ---- whether it can be read ---- */
@@ -267,7 +409,7 @@ mn_status mn_hdf5_check(const struct mn_hdf5_file *file, const struct mn_hdf5_ob
 
 /* ---- everything ---- */
 
-/* Limits of a walk: hard links can make groups contain themselves. */
+/* Limits of a walk, since hard links can make groups contain themselves. */
 enum { DEEPEST = 16, MOST_OBJECTS = 100000, NAME_SIZE = 1024 };
 
 struct walk {

@@ -9,11 +9,51 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/hdf5.h"
-#include "data/hdf5_chunk.h"
-#include "data/hdf5_probe.h"
+#include "data/hdf5_file.h"
+#include "kernels/clock.h"
 
-/* Opens the file without HDF5. After an error the descriptor is open where it is not negative. */
+/* ---- trying a file out ---- */
+
+enum { DEEPEST = 16, NAME_SIZE = 1024, SECONDS = 5 };
+
+static const double most_seconds = 2;
+
+/* Errors are ignored: only a crash counts. */
+static void try_out(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object, int depth,
+                    double until) {
+  hsize_t count = 0;
+  mn_hdf5_attributes(file, object, H5_INDEX_NAME, 1, NULL, NULL);
+  if (object->kind == MN_HDF5_GROUP && depth < DEEPEST) mn_hdf5_count(file, object, &count);
+  for (hsize_t i = 0; i < count && mn_seconds() < until; i++) {
+    char name[NAME_SIZE];
+    struct mn_hdf5_object member;
+    if (mn_hdf5_member(file, object, i, name, sizeof name) != MN_OK) continue;
+    if (mn_hdf5_find(file, object, name, &member) != MN_OK) continue;
+    if (member.id >= 0) try_out(file, &member, depth + 1, until);
+    mn_hdf5_release(&member);
+  }
+}
+
+static mn_status try_all(void *data, void *shared) {
+  struct mn_hdf5_file file = *(const struct mn_hdf5_file *)data;
+  (void)shared;
+  file.root.id = mn_hdf5_disk_open(&file.reading->disk, file.path, -1);
+  if (file.root.id >= 0) try_out(&file, &file.root, 0, mn_seconds() + most_seconds);
+  return MN_OK;
+}
+
+/* Opens every object of a file and reads its attributes, in a child process: libhdf5 may crash on a damaged
+ * group, type or attribute, and none of these can be checked from outside. It stops after 2 s. MN_BAD_DATA:
+ * the child crashed or hung; other errors are left to later calls. Call while locked. */
+static mn_status probe(const struct mn_hdf5_file *file) {
+  int died;
+  mn_status status = mn_child_run(try_all, (void *)file, SECONDS, NULL, 0, &died);
+  return status == MN_OK && died ? mn_hdf5_broken(file, "its objects", MN_HDF5_CRASHED) : status;
+}
+
+/* ---- opening and closing ---- */
+
+/* Opens the file without HDF5. After an error the descriptor is open unless it is negative. */
 static mn_status open_descriptor(struct mn_hdf5_file *file) {
   struct stat status;
   /* O_NONBLOCK, or opening a FIFO would wait for its writer. */
@@ -37,10 +77,10 @@ static mn_status find_signature(struct mn_hdf5_file *file) {
   static const char signature[] = {'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
   char found[sizeof signature];
   for (uint64_t at = 0; !file->signature && at < file->size; at = at ? 2 * at : 512) {
-    ssize_t got = pread(file->reading->disk.fd, found, sizeof found, (off_t)at);
-    if (got < 0 && errno == EINTR) got = pread(file->reading->disk.fd, found, sizeof found, (off_t)at);
-    if (got < 0)
-      return mn_fail(MN_IO, "cannot read %s: %s: check the disk or take a copy", file->path, strerror(errno));
+    size_t got;
+    int error = mn_read_at(file->reading->disk.fd, at, sizeof found, found, &got);
+    if (error)
+      return mn_fail(MN_IO, "cannot read %s: %s: check the disk or take a copy", file->path, strerror(error));
     file->signature = got == sizeof found && memcmp(found, signature, sizeof found) == 0;
   }
   if (file->signature) return MN_OK;
@@ -51,8 +91,8 @@ static mn_status find_signature(struct mn_hdf5_file *file) {
                  file->path, file->size, file->remedy);
 }
 
-/* A program that writes the file through HDF5 holds a lock on it. Where locks are not supported there is
- * nothing to know. */
+/* A program that writes the file through HDF5 holds a lock on it. If locks are not supported, the file is
+ * read without one. */
 static mn_status lock_file(const struct mn_hdf5_file *file) {
   const char *wanted = getenv("HDF5_USE_FILE_LOCKING");
   if (wanted && strcmp(wanted, "FALSE") == 0) return MN_OK;
@@ -68,7 +108,7 @@ static mn_status open_hdf5(struct mn_hdf5_file *file, int how) {
   if (how & MN_HDF5_SHARED) MN_TRY(lock_file(file));
   MN_TRY(find_signature(file));
   mn_hdf5_lock();
-  mn_status status = how & MN_HDF5_TRIED ? MN_OK : mn_hdf5_probe(file);
+  mn_status status = how & MN_HDF5_TRIED ? MN_OK : probe(file);
   if (status == MN_OK) file->root.id = mn_hdf5_disk_open(&file->reading->disk, file->path, -1);
   if (status == MN_OK && file->root.id < 0 && file->reading->disk.error)
     status = mn_hdf5_damaged(file, "its start");
@@ -91,7 +131,7 @@ mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *
   return status;
 }
 
-/* Nothing was written, so nothing can be lost by a close that fails. */
+/* A failing close loses no data, since none was written. */
 void mn_hdf5_close(struct mn_hdf5_file *file) {
   mn_hdf5_lock();
   H5Fclose(file->root.id);

@@ -1,25 +1,22 @@
-/* A part of a dataset's rows: those that are held out to test on, or all others, to train on. How many is
- * k = fraction·n rounded, at least one and at most n − 1. Which ones is not stored.
+/* Holding rows out: a dataset of k = fraction·n rounded test rows, or of the other rows, to train on. The
+ * choice is computed anew each time, and not stored.
  *
- * mn_dataset_stratify holds out single rows, and of each class its share. Which they are is a function of
- * (seed, n, fraction, labels).
+ * mn_dataset_stratify draws single rows, a share of each class, by (seed, n, fraction, labels).
  *
- * mn_dataset_hold_out does without the labels. It holds out the first k rows of the order of samples
- * (data/order.h) in the last epoch that it has, which no run reaches. So which they are is a function of
- * (seed, n, fraction) alone. Up to 4096 of them are single rows; of more, each 4096 are 64 extents of 64
- * neighbours, and only the rest are single rows. So all but a window's rows are still read in whole ranges.
+ * mn_dataset_hold_out does not read labels. It takes the first k rows of the order of samples (data/order.h)
+ * in its last epoch, which no run reaches, by (seed, n, fraction) alone. Full windows of 4096 rows are held
+ * out as 64 extents of 64 neighbours, the rest as single rows. So most rows are still read in full ranges.
  *
- * A part keeps its rows as stretches of neighbours, in the order in which they are stored: 24 bytes a
- * stretch, of which there are at most k + 1. */
+ * The dataset keeps its rows as stretches of neighbours in stored order: 24 bytes for each of at most k +
+ * 1. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "data/dataset.h"
-#include "data/labels.h"
 #include "data/order.h"
 #include "kernels/random.h"
 
-/* Rows at … of the part are rows first … of the whole. */
+/* Rows at … at + count − 1 are rows first … first + count − 1 of the full dataset. */
 struct stretch {
   int64_t at, first, count;
 };
@@ -47,10 +44,10 @@ static int ascending(const void *a, const void *b) {
   return (left > right) - (left < right);
 }
 
-/* Makes the stretches those of the first `held` rows of the order. */
+/* Sets the stretches to the first `held` rows of the order. */
 static mn_status pick(struct held_out *h, uint64_t seed, int64_t held) {
   struct mn_order *order;
-  MN_TRY(mn_order_open(&order, h->whole->rows, seed));
+  MN_TRY(mn_order_open(&order, h->whole->rows, seed, 1));
   int64_t rows = h->whole->rows, epoch = INT64_MAX / rows - 1;
   int64_t extents[MN_ORDER_WINDOW], samples[MN_ORDER_WINDOW_ROWS], count, total;
   for (int64_t taken = 0, window = 0; taken < held; taken += total, window++) {
@@ -70,7 +67,7 @@ static mn_status pick(struct held_out *h, uint64_t seed, int64_t held) {
   return MN_OK;
 }
 
-/* A class: its rows, those of them to hold out, and what rounding that down left. */
+/* A class: its rows, its rows to hold out, and the remainder of rounding that number down. */
 struct stratum {
   int64_t class, rows, held;
   double rest;
@@ -86,8 +83,8 @@ static int by_rest(const void *a, const void *b) {
   return left->rest < right->rest ? 1 : left->rest > right->rest ? -1 : by_class(a, b);
 }
 
-/* Divides `held` among the classes by largest remainders. What is rounded down leaves a row of each class,
- * whatever the product is rounded to. */
+/* Divides `held` among the classes by largest remainders. Rounding down leaves at least a row of each class
+ * to train on, even if the product is rounded up. */
 static void share(struct stratum *strata, int64_t count, double fraction, int64_t held) {
   for (int64_t c = 0; c < count; c++) {
     struct stratum *s = &strata[c];
@@ -103,9 +100,9 @@ static void share(struct stratum *strata, int64_t count, double fraction, int64_
   qsort(strata, (size_t)count, sizeof *strata, by_class);
 }
 
-/* Goes through the rows, and holds out each with the probability (rows of its class still to hold out) /
- * (rows of its class still to come): so every choice of them is as likely as another. The remainder of a
- * 64-bit number by 2²⁸ or less is even to 2⁻³⁶. `pick` 0: only counts the rows of each class. */
+/* Holds out each row with the probability (rows of its class still to hold out) / (rows of its class still to
+ * come), so that all choices are equally likely; the remainder of a 64-bit number by 2²⁸ or less is uniform
+ * to 2⁻³⁶. If `pick` is 0, only counts the rows of each class. */
 static mn_status walk(struct held_out *h, struct stratum *strata, uint64_t seed, int pick) {
   enum { AT_ONCE = 4096 };
   int32_t labels[AT_ONCE] = {0};
@@ -143,12 +140,12 @@ static mn_status stratify(struct held_out *h, double fraction, uint64_t seed, in
   return status;
 }
 
-/* Turns the sorted stretches into those between them. */
+/* Replaces the sorted stretches by the gaps between them. */
 static void turn_over(struct held_out *h) {
   int64_t picked = h->count, next = 0;
   h->count = 0;
   for (int64_t i = 0; i < picked; i++) {
-    struct stretch s = h->stretches[i]; /* of which at most the place is written below */
+    struct stretch s = h->stretches[i]; /* a copy, since its place may be written below */
     if (s.first > next) add(h, next, s.first - next);
     next = s.first + s.count;
   }
@@ -171,7 +168,7 @@ static void join(struct held_out *h) {
 
 /* ---- reading ---- */
 
-/* The stretch that row `row` of the part is in. */
+/* The stretch that has row `row`. */
 static const struct stretch *find(const struct held_out *h, int64_t row) {
   int64_t low = 0, high = h->count;
   while (high - low > 1) {
@@ -219,7 +216,7 @@ static mn_status hold_out(struct mn_dataset **dataset, enum mn_part part, double
   if (whole->rows < 2)
     return mn_fail(MN_BAD_DATA, "of a single row none can be held out; give more data, or hold out none");
   int64_t held = mn_dataset_held_out(whole->rows, fraction);
-  /* Whole extents, of which one may be short, the rows of a window, and the stretch behind the last. */
+  /* Full extents and a short one, the rows of a window, and the stretch behind the last. */
   size_t most = (size_t)(stratified ? held + 1 : held / MN_ORDER_EXTENT + 1 + MN_ORDER_WINDOW_ROWS + 1);
   struct held_out *h = malloc(sizeof *h + most * sizeof h->stretches[0]);
   if (!h) return mn_fail(MN_NO_MEMORY, "no memory to hold out %lld rows", (long long)held);

@@ -1,10 +1,9 @@
-/* The loader: it turns positions in the order of samples into row numbers, and has the device gather those
- * rows. With the rows in memory one gather takes a whole filling; with the rows in a file each window has its
- * own, and is given back once that is done.
+/* The loader turns positions in the order of samples into row numbers, and the device gathers these rows. One
+ * gather takes a full filling from memory; rows in a file take one gather per window, which is then released.
  *
- * Where planes are scaled the gather writes them: a batch's scale follows from the largest |x| of each of its
- * rows, which whoever read the rows has noted. Of a filling from several windows it is known after the last
- * of them: its rows are gathered as they are, and once more from there. */
+ * Scaled planes are written by the gather: a batch's scale follows from the largest |x| of each row, noted
+ * when the row was read. If a filling spans several windows, its scales are known after the last: its rows
+ * are gathered as they are, and a second gather writes the planes. */
 #include "data/loader.h"
 
 #include <math.h>
@@ -12,44 +11,42 @@
 #include <string.h>
 
 #include "data/columns.h"
-#include "data/order.h"
-#include "data/windows.h"
 #include "kernels/planes.h"
 #include "kernels/ranks/ranks.h"
 
-/* What the device is told of a filling, in one piece of memory. */
+/* The scales and row numbers of a filling, uploaded as one array. */
 struct list {
-  struct mn_scale *scales; /* of its batches, where planes are scaled; */
-  int64_t *numbers;        /* [most] behind them: of its rows */
+  struct mn_scale *scales; /* of its batches, if planes are scaled */
+  int64_t *numbers;        /* [most] of its rows, behind the scales */
 };
 _Static_assert(sizeof(struct mn_scale) == sizeof(int64_t), "one array of both");
 
 struct mn_loader {
   struct mn_device *device;
-  struct mn_dataset *dataset;      /* the caller's, or */
-  struct mn_dataset *standardized; /* its rows, standardised; NULL: they are not */
+  struct mn_dataset *dataset;      /* the caller's, or `standardized` */
+  struct mn_dataset *standardized; /* the caller's rows, standardised; else NULL */
   struct mn_placement *placement;
   struct mn_windows *windows; /* MN_PLACE_FILE alone */
   struct mn_order *order;
-  int64_t most;  /* samples a filling */
+  int64_t most;  /* samples of a filling */
   int64_t batch; /* samples of one step */
-  int64_t room;  /* rows that a buffer holds: this rank's of a filling at most */
+  int64_t room;  /* rows of a buffer: the most that this rank has of a filling */
   /* this rank's rows of the batches of the filling under way */
-  int64_t share, first, each; /* `share` rows from `first` on, of each batch of so many samples */
-  int64_t done, within;       /* batches that are through, and samples of the current one */
-  int64_t targets;            /* columns of y that are gathered, … */
-  size_t y_first, y_row;      /* … the bytes of a row before them, and theirs */
-  int64_t scales; /* in a list: the batches of a filling; 0 where planes are not scaled, or not wanted */
+  int64_t share, first, each; /* rows first … first + share − 1 of each batch of `each` samples */
+  int64_t done, within;       /* batches that are finished; samples taken of the current one */
+  int64_t targets;            /* columns of y that are gathered */
+  size_t y_first, y_row;      /* bytes of a row before these columns, and of the columns */
+  int64_t scales;             /* in a list: batches of a filling; 0 without scaled planes */
   /* the current window */
   int64_t window; /* its number in the endless sequence */
   int64_t extents[MN_ORDER_WINDOW], count;
-  int64_t from[MN_ORDER_WINDOW_ROWS], at, total; /* its rows in training order, and how many are taken */
+  int64_t from[MN_ORDER_WINDOW_ROWS], at, total; /* rows in training order, and the number taken */
   /* the buffers */
   int next;                                                         /* the one to fill next */
-  struct list list[MN_LOADER_BUFFERS], uploaded[MN_LOADER_BUFFERS]; /* on the host, and on the device */
+  struct list list[MN_LOADER_BUFFERS], uploaded[MN_LOADER_BUFFERS]; /* on the host; on the device */
   char *x[MN_LOADER_BUFFERS], *y[MN_LOADER_BUFFERS];
-  void *planes[MN_LOADER_BUFFERS][2]; /* instead of x, where they are scaled */
-  char *apart;                        /* [most] then, in MN_PLACE_FILE: x of several windows, as it waits */
+  void *planes[MN_LOADER_BUFFERS][2]; /* instead of x, if planes are scaled */
+  char *apart;                        /* [room] if so in MN_PLACE_FILE: x of several windows, in its form */
 };
 
 /* ---- opening and closing ---- */
@@ -61,7 +58,7 @@ static void plan(struct mn_loader *l, int64_t window) {
   mn_order_window(l->order, window / windows, window % windows, l->extents, &l->count, l->from, &l->total);
 }
 
-/* For a filling of `samples`, which is whole batches, or less than one; returns this rank's rows of it. */
+/* Divides a filling of `samples`, several batches or less than one, among ranks; returns this rank's rows. */
 static int64_t divide(struct mn_loader *l, int64_t samples) {
   l->each = samples < l->batch ? samples : l->batch;
   l->share = mn_own_rows(l->device->ranks, l->each, &l->first);
@@ -69,7 +66,7 @@ static int64_t divide(struct mn_loader *l, int64_t samples) {
   return samples / l->each * l->share;
 }
 
-/* Scales of so many rows. */
+/* The batches that `rows` of this rank belong to. */
 static int64_t batches_of(const struct mn_loader *l, int64_t rows) {
   return (rows + l->share - 1) / l->share;
 }
@@ -110,7 +107,7 @@ static mn_status check(const struct mn_dataset *dataset, const struct mn_loader_
     return mn_fail(MN_USAGE,
                    "a batch of %lld rows from data of %lld rows; choose 1 to %lld, or give more data",
                    (long long)config->samples, (long long)dataset->rows, (long long)dataset->rows);
-  /* Later positions must fit in an int64 too. */
+  /* Later positions must fit in an int64, too. */
   if (config->position < 0 || config->position > INT64_MAX / 2)
     return mn_fail(MN_BAD_DATA, "sample position %lld: it must be from 0 to 2^62; the checkpoint is damaged",
                    (long long)config->position);
@@ -135,7 +132,7 @@ static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *con
     l->dataset = l->standardized;
   }
   int64_t rows = l->dataset->rows, epoch = config->position / rows, window, within;
-  MN_TRY(config->shuffled ? mn_order_open(&l->order, rows, config->seed) : mn_order_stored(&l->order, rows));
+  MN_TRY(mn_order_open(&l->order, rows, config->seed, config->shuffled));
   mn_order_find(l->order, epoch, config->position % rows, &window, &within);
   plan(l, epoch * mn_order_windows(l->order) + window);
   l->at = within;
@@ -144,7 +141,7 @@ static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *con
   enum mn_place place = l->placement->place;
   take_targets(l, config);
   l->scales = l->placement->form.scaled && !config->reals ? batches_of(l, l->room) : 0;
-  /* Kept for good: another loader of the device's may need them longer than this one. */
+  /* Never reset: another loader on the device may still need it. */
   if (place != MN_PLACE_DEVICE && device->type == MN_DEVICE_CUDA)
     device->reserved_sms = MN_GATHER_MULTIPROCESSORS;
   MN_TRY(allocate(l));
@@ -162,7 +159,7 @@ mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device, struc
   l->most = config->samples;
   l->batch = config->batch ? config->batch : config->samples;
   l->room = divide(l, l->most);
-  /* The last rows of an epoch, less than a batch, may not be divided. */
+  /* The last rows of an epoch, less than a batch, may be indivisible among the replicas. */
   if (!config->shuffled && mn_ranks_replicas(device->ranks) > 1) l->room = l->most;
   mn_status status = prepare(l, config);
   if (status == MN_OK)
@@ -174,7 +171,7 @@ mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device, struc
 
 void mn_loader_close(struct mn_loader *l) {
   if (!l) return;
-  /* The device may still be gathering what nobody waited for. */
+  /* The device may still gather an unused filling. */
   (void)l->device->kernels->synchronize(l->device);
   mn_windows_close(l->windows);
   for (int i = 0; i < MN_LOADER_BUFFERS; i++) {
@@ -195,23 +192,22 @@ void mn_loader_close(struct mn_loader *l) {
 
 /* ---- filling ---- */
 
-/* Passes over the next samples, up to the end of the window or of the filling's batches, and notes the row
- * numbers of those that are this rank's, behind `rows` that are there; returns how many are there then.
- * `largest` is of the rows with these numbers. */
+/* Takes the next samples, up to the end of the window or of the filling's batches: appends this rank's row
+ * numbers to the `rows` in the list, and returns their new count. largest[number] belongs to a row. */
 static int64_t take(struct mn_loader *l, const struct list *list, int64_t rows, int64_t batches,
                     const float *largest) {
   for (; l->done < batches && l->at < l->total; l->at++) {
     int64_t local = l->from[l->at], number = local;
     if (!l->windows) number = l->extents[local / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + local % MN_ORDER_EXTENT;
     if (l->within >= l->first && l->within < l->first + l->share) list->numbers[rows++] = number;
-    struct mn_scale *scale = &list->scales[l->done]; /* of all replicas' rows, so that they have the same */
+    struct mn_scale *scale = &list->scales[l->done]; /* over all replicas' rows, so that all have the same */
     if (l->scales) scale->largest = fmaxf(l->within ? scale->largest : 0, largest[number]);
     if (++l->within == l->each) l->within = 0, l->done++;
   }
   return rows;
 }
 
-/* Uploads the numbers of samples first … end − 1 and, with the first ones, all scales. */
+/* Uploads row numbers first … end − 1 and, if first is 0, all scales. */
 static mn_status upload(struct mn_loader *l, int buffer, int64_t first, int64_t end) {
   const struct list *list = &l->list[buffer], *to = &l->uploaded[buffer];
   size_t each = sizeof *to->numbers;
@@ -224,15 +220,15 @@ static mn_status upload(struct mn_loader *l, int buffer, int64_t first, int64_t 
   return l->device->kernels->upload(device, to->scales, list->scales, (size_t)(l->scales + end) * each);
 }
 
-/* Has `g` write the buffer's planes. */
+/* Makes `g` write the buffer's planes. */
 static void into_planes(const struct mn_loader *l, int buffer, struct mn_gather *g) {
   memcpy(g->planes, l->planes[buffer], sizeof g->planes);
   g->scales = l->uploaded[buffer].scales;
   g->batch = l->share;
 }
 
-/* Gathers samples first … end − 1 of the buffer from rows whose numbers are there; x as it waits to `x`, or
- * NULL: planes of all samples. */
+/* Gathers samples first … end − 1 of the buffer by their row numbers: x in its form to `x` or, if `x` is
+ * NULL, as the buffer's planes. */
 static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t end,
                         const struct mn_rows *rows, char *x) {
   const struct mn_rows_form *form = &l->placement->form;
@@ -240,7 +236,7 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
                         .rows = l->uploaded[buffer].numbers + first,
                         .of = {{.from = rows->x, .bytes = form->x_row}},
                         .far = l->placement->place != MN_PLACE_DEVICE};
-  if (first == end) return MN_OK; /* all were other replicas' */
+  if (first == end) return MN_OK; /* all belong to other replicas */
   if (x)
     g.of[0].to = x + (size_t)first * form->x_row;
   else
@@ -254,7 +250,7 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
   return l->device->kernels->gather(l->device, &g);
 }
 
-/* Writes the planes of a filling of which x was gathered apart. */
+/* Writes the planes of a filling from `apart`. */
 static mn_status finish_planes(struct mn_loader *l, int buffer, int64_t rows) {
   struct mn_gather g = {.count = rows, .of = {{.from = l->apart, .bytes = l->placement->form.x_row}}};
   into_planes(l, buffer, &g);
@@ -262,8 +258,8 @@ static mn_status finish_planes(struct mn_loader *l, int buffer, int64_t rows) {
   return l->device->kernels->gather(l->device, &g);
 }
 
-/* Gathers from one window after the other, and releases each at its end. Rows in memory are gathered at once,
- * whatever windows their order has. */
+/* Gathers from one window after another, and releases each at its end. Rows in memory are gathered at once,
+ * over all windows of their order. */
 static mn_status fill(struct mn_loader *l, int buffer, int64_t samples) {
   const int64_t batches = samples / l->each;
   const int several = l->windows && l->total - l->at < samples;
@@ -278,7 +274,7 @@ static mn_status fill(struct mn_loader *l, int buffer, int64_t samples) {
     MN_TRY(gather(l, buffer, before, taken, &rows, x));
     if (l->at < l->total) break;
     MN_TRY(l->device->kernels->synchronize(l->device));
-    mn_windows_release(l->windows, l->window);
+    mn_windows_release(l->windows);
     plan(l, l->window + 1);
   }
   return l->scales && several ? finish_planes(l, buffer, taken) : MN_OK;
@@ -323,10 +319,6 @@ struct mn_batch mn_batch_part(const struct mn_loader *l, const struct mn_batch *
 
 const struct mn_placement *mn_loader_placement(const struct mn_loader *l) {
   return l->placement;
-}
-
-const struct mn_fingerprint *mn_loader_fingerprint(const struct mn_loader *l) {
-  return &l->placement->fingerprint;
 }
 
 int64_t mn_loader_samples(const struct mn_loader *l) {

@@ -8,56 +8,51 @@ struct mn_loader;
 
 enum { MN_LOADER_BUFFERS = 2 }; /* filled in turn */
 
-/* `samples` has to be set; 0 is the default of all others. */
+/* `samples` must be set; 0 is the default of all others. */
 struct mn_loader_config {
   enum mn_place place;
   int x_only;      /* targets are not read */
   const int *stop; /* set atomically by another thread or a signal handler, to end the opening; may be NULL */
-  int shuffled;    /* in the order of data/order.h, which `seed` decides; else in the order of the rows */
+  int shuffled;    /* in the order of data/order.h under `seed`; else as stored */
   uint64_t seed;
   int64_t position;              /* sample of the endless sequence to start at (epoch = position / n) */
   int64_t samples;               /* the most in one filling */
   int64_t batch;                 /* samples of one step, whose planes share a scale; 0 means `samples` */
   int reals;                     /* if planes are scaled: x is wanted as reals (mn_pass_reads_reals) */
-  int64_t targets, first_target; /* columns of real targets to gather: how many (0 means all), the first */
-  const double *mean, *scale;    /* [inputs] to standardise x by, borrowed; NULL to leave x as it is */
+  int64_t targets, first_target; /* columns of real targets to gather: their number (0: all), the first */
+  const double *mean, *scale;    /* [inputs] to standardise x by, borrowed; or NULL */
 };
 
 /* Rows of a batch in the device's memory. */
 struct mn_batch {
   int64_t rows;
-  int64_t first;       /* index of their first in the batch of all replicas; alone 0 */
+  int64_t first;       /* index of the first row in the batch of all replicas; 0 with one */
   struct mn_operand x; /* [rows, I]: the planes that the device's GEMMs read, or real */
   void *y;             /* [rows, targets] reals or [rows] labels; NULL if the dataset has no y */
-  int64_t targets;     /* columns of y, of real targets */
+  int64_t targets;     /* columns of y if targets are real */
 };
 
-/* Opens a loader of `dataset`, borrowed like the device, with a placement of its own. The dataset is read by
- * the loader alone until it is closed. Memory, beside the rows': two fillings on the device and, in
- * MN_PLACE_FILE, if planes are scaled, one as reals. MN_USAGE: samples is not from 1 to the dataset's
- * rows; MN_BAD_DATA: a position below 0 or not below 2⁶²; MN_NO_MEMORY; and the errors of mn_placement_open.
- */
+/* Opens a loader of `dataset`, borrowed like the device, with a placement of its own. Until it is closed
+ * only the loader reads the dataset. Memory, beside the rows: two fillings on the device and, in
+ * MN_PLACE_FILE with scaled planes, one as reals. MN_USAGE: samples is not from 1 to the dataset's rows;
+ * MN_BAD_DATA: a position below 0 or not below 2⁶²; MN_NO_MEMORY; and the errors of mn_placement_open. */
 MN_API mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device, struct mn_dataset *dataset,
                                 const struct mn_loader_config *config);
 MN_API void mn_loader_close(struct mn_loader *loader); /* NULL is fine */
 
-/* Gathers the next `samples` samples into the next buffer; with replicas, mn_own_rows of each batch of them.
- * *number is the buffer's number, *batch describes the rows in it. Call it between ahead_begin and ahead_end
- * of the device (kernels/stream.h), whose rules hold for the buffers. An error of reading (a NaN in the data,
- * a failing disk) is returned, with its message, by the call that needs the window it is in, and again by
- * each later call. */
+/* Gathers the next `samples` samples into the next buffer; with replicas, mn_own_rows of each batch. *number
+ * is the buffer's number, *batch describes its rows. Call it between the device's ahead_begin and ahead_end
+ * (kernels/stream.h), whose rules hold for the buffers. An error of reading (a NaN in the data, a failing
+ * disk) is returned, with its message, by the call that needs the faulty window, and by each later call. */
 mn_status mn_loader_fill(struct mn_loader *loader, int64_t samples, struct mn_batch *batch, int *number);
 
-/* Rows first … first + rows − 1 of what was gathered; `first` a multiple of this rank's rows of a batch. */
+/* Rows first … first + rows − 1 of a gathered batch; `first` is a multiple of this rank's rows of a step. */
 struct mn_batch mn_batch_part(const struct mn_loader *loader, const struct mn_batch *batch, int64_t first,
                               int64_t rows);
 
-/* The placement of the rows; and the seconds for which mn_loader_fill has waited for the disk. */
+/* The placement of the rows; and the seconds that mn_loader_fill has waited for the disk. */
 MN_API const struct mn_placement *mn_loader_placement(const struct mn_loader *loader);
 MN_API double mn_loader_waited(const struct mn_loader *loader);
-
-/* The fingerprint of the rows, as far as opening has read them; under x_only without their targets. */
-MN_API const struct mn_fingerprint *mn_loader_fingerprint(const struct mn_loader *loader);
 
 /* The most samples in a filling. */
 int64_t mn_loader_samples(const struct mn_loader *loader);

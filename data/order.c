@@ -1,15 +1,15 @@
-/* The order of samples: Fisher–Yates, driven by random words that are indexed, not drawn in sequence.
+/* The order of samples: Fisher–Yates with indexed random words.
  *
- * Which word is used where: a shuffle's step i (i = m − 1 … 1, exchanging element i with one of 0 … i)
- * has a slot of its own, a pair of words, 2·slot and 2·slot + 1, that make one 64-bit number:
+ * Each step i of a shuffle (i = m − 1 … 1, exchanging element i with one of 0 … i) has a slot of its own, a
+ * pair of words, 2·slot and 2·slot + 1, that make one 64-bit number:
  *
  *   shuffle of the extents of an epoch  slot = epoch·E + i       E extents in an epoch
  *   shuffle of the rows of a window     slot = epoch·n + s + i   s: where in the epoch the window starts, so
  *                                                                that the slot is the sample's position
  *
- * from the sequences MN_RANDOM_ORDER + 2·attempt + (0: extents, 1: rows). A number that would make the
- * choice uneven is rejected and drawn again with attempt + 1. So no two shuffles share a word, none depends
- * on how often another drew again, and there are slots for all positions below 2⁶³. */
+ * from the sequences MN_RANDOM_ORDER + 2·attempt + (0: extents, 1: rows). A number that would make the choice
+ * uneven is rejected and drawn again with attempt + 1. So no two shuffles share a word, none depends on how
+ * often another drew again, and there are slots for all positions below 2⁶³. */
 #include "data/order.h"
 
 #include <stdlib.h>
@@ -22,15 +22,15 @@ enum shuffled { EXTENTS, ROWS };
 struct mn_order {
   int64_t rows;        /* n */
   int64_t count;       /* E, extents in an epoch */
-  int64_t missing;     /* rows that the last extent is short of */
-  int64_t short_index; /* where in `extents` the last extent is */
-  int64_t epoch;       /* whose order `extents` is; −1: none's */
-  int stored;          /* nothing is shuffled */
+  int64_t missing;     /* rows that the last extent lacks */
+  int64_t short_index; /* index of the last extent in `extents` */
+  int64_t epoch;       /* that `extents` is shuffled for; −1: not yet */
+  int shuffled;
   uint64_t seed;
   int64_t extents[]; /* [E], shuffled */
 };
 
-mn_status mn_order_open(struct mn_order **out, int64_t rows, uint64_t seed) {
+mn_status mn_order_open(struct mn_order **out, int64_t rows, uint64_t seed, int shuffled) {
   *out = NULL;
   MN_REQUIRE(rows >= 1);
   int64_t count = (rows - 1) / MN_ORDER_EXTENT + 1;
@@ -43,22 +43,14 @@ mn_status mn_order_open(struct mn_order **out, int64_t rows, uint64_t seed) {
   /* Not count·64 − rows, which may not fit. */
   order->missing = MN_ORDER_EXTENT - 1 - (rows - 1) % MN_ORDER_EXTENT;
   order->epoch = -1;
-  order->stored = 0;
+  order->shuffled = shuffled;
   order->seed = seed;
   *out = order;
   return MN_OK;
 }
 
-mn_status mn_order_stored(struct mn_order **out, int64_t rows) {
-  MN_TRY(mn_order_open(out, rows, 0));
-  (*out)->stored = 1;
-  return MN_OK;
-}
-
 mn_status mn_order_copy(struct mn_order **out, const struct mn_order *order) {
-  MN_TRY(mn_order_open(out, order->rows, order->seed));
-  (*out)->stored = order->stored;
-  return MN_OK;
+  return mn_order_open(out, order->rows, order->seed, order->shuffled);
 }
 
 void mn_order_close(struct mn_order *order) {
@@ -69,13 +61,13 @@ int64_t mn_order_windows(const struct mn_order *order) {
   return (order->count - 1) / MN_ORDER_WINDOW + 1;
 }
 
-/* A number in 0 … bound − 1, each as likely as any other. */
+/* A uniform number in 0 … bound − 1. */
 static uint64_t draw(uint64_t seed, enum shuffled what, uint64_t slot, uint64_t bound) {
-  /* Without the lowest 2⁶⁴ mod bound numbers, every remainder is equally frequent. */
+  /* Without the lowest 2⁶⁴ mod bound numbers all remainders are equally likely. */
   uint64_t uneven = -bound % bound;
   for (uint32_t attempt = 0; attempt < 0x4000; attempt++) {
     uint32_t which = MN_RANDOM_ORDER + 2 * attempt + what, words[4];
-    mn_philox(seed, which, slot / 2, words); /* words 2·slot and 2·slot + 1 are two of these four */
+    mn_philox(seed, which, slot / 2, words); /* words 2·slot and 2·slot + 1 are among these */
     uint64_t number = (uint64_t)words[slot % 2 * 2] << 32 | words[slot % 2 * 2 + 1];
     if (number >= uneven) return number % bound;
   }
@@ -92,13 +84,13 @@ static void shuffle(int64_t *values, int64_t count, uint64_t seed, enum shuffled
   }
 }
 
-/* Makes `extents` those of `epoch`. */
+/* Shuffles `extents` for `epoch`. */
 static void turn_to(struct mn_order *order, int64_t epoch) {
   MN_REQUIRE(epoch >= 0 && epoch <= INT64_MAX / order->rows - 1);
   if (order->epoch == epoch) return;
   int64_t last = order->count - 1;
   for (int64_t i = 0; i <= last; i++) order->extents[i] = i;
-  if (!order->stored)
+  if (order->shuffled)
     shuffle(order->extents, order->count, order->seed, EXTENTS, (uint64_t)epoch * (uint64_t)order->count);
   for (int64_t i = 0; i <= last; i++)
     if (order->extents[i] == last) order->short_index = i;
@@ -123,13 +115,13 @@ void mn_order_window(struct mn_order *order, int64_t epoch, int64_t window, int6
   int64_t first = window * MN_ORDER_WINDOW;
   *count = order->count - first < MN_ORDER_WINDOW ? order->count - first : MN_ORDER_WINDOW;
   memcpy(extents, order->extents + first, (size_t)*count * sizeof *extents);
-  /* Ascending, so that neighbouring extents are read in one call; the rows are shuffled below. */
+  /* Ascending, so that one call reads neighbouring extents; the rows are shuffled below. */
   qsort(extents, (size_t)*count, sizeof *extents, ascending);
   int has_short = extents[*count - 1] == order->count - 1;
   *total = *count * MN_ORDER_EXTENT - (has_short ? order->missing : 0);
   for (int64_t i = 0; i < *total; i++) samples[i] = i;
   int64_t position = epoch * order->rows + start_of(order, window);
-  if (!order->stored) shuffle(samples, *total, order->seed, ROWS, (uint64_t)position);
+  if (order->shuffled) shuffle(samples, *total, order->seed, ROWS, (uint64_t)position);
 }
 
 void mn_order_find(struct mn_order *order, int64_t epoch, int64_t offset, int64_t *window, int64_t *within) {

@@ -1,39 +1,45 @@
-/* Choosing where rows wait, and bringing them there. */
+/* Choosing where rows wait, and reading them into that memory, or window by window ahead of their batch. */
 #include "data/placement.h"
 
+#include <errno.h>
 #include <math.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "engine/thread.h"
+#include "kernels/clock.h"
 #include "kernels/text.h"
 
 MN_WORDS(place, enum mn_place, MN_PLACES, [MN_PLACE_AUTO] = "auto", [MN_PLACE_DEVICE] = "device",
          [MN_PLACE_HOST] = "host", [MN_PLACE_FILE] = "file");
 
-#define CHUNK_BYTES ((size_t)64 << 20) /* of rows on their way to a GPU */
+enum { BUFFERS = 2 };
+#define CHUNK_BYTES ((size_t)64 << 20) /* of rows in a pinned buffer */
 static const double GIB = 1073741824.0;
 
 static int is_cpu(const struct mn_placement *p) {
   return p->device->type == MN_DEVICE_CPU;
 }
 
-/* How much of a place's memory the rows may take. On a GPU a fifth is left, and at least as much as training
- * has taken so far, for what it still takes: evaluation, the copy that a checkpoint is written from. On the
- * host half is left for everybody else. */
+static mn_status available(const struct mn_placement *p, enum mn_place place, size_t *bytes) {
+  if (place != MN_PLACE_DEVICE) return mn_available_cpu(p->device, bytes);
+  return p->device->kernels->available(p->device, bytes);
+}
+
+/* The memory that rows may take. A GPU keeps a fifth, and at least as much as training has allocated so far,
+ * for later allocations: evaluation, the copy that a checkpoint is written from. The host keeps half for
+ * other processes. */
 static mn_status room(const struct mn_placement *p, enum mn_place place, double *bytes) {
-  size_t available;
-  if (place == MN_PLACE_DEVICE && !is_cpu(p)) {
-    MN_TRY(p->device->kernels->available(p->device, &available));
-    *bytes = fmax(fmin(0.8 * (double)available, (double)available - (double)p->device->bytes), 0);
-    return MN_OK;
-  }
-  MN_TRY(mn_available_cpu(p->device, &available));
-  *bytes = 0.5 * (double)available;
+  size_t most;
+  MN_TRY(available(p, place, &most));
+  *bytes = 0.5 * (double)most;
+  if (place == MN_PLACE_DEVICE && !is_cpu(p))
+    *bytes = fmax(fmin(0.8 * (double)most, (double)most - (double)p->device->bytes), 0);
   return MN_OK;
 }
 
-/* The first place that has room, and why. */
+/* Chooses the first place with enough memory, and says why. */
 static mn_status choose(struct mn_placement *p) {
   double device, host, bytes = (double)p->bytes;
   MN_TRY(room(p, MN_PLACE_DEVICE, &device));
@@ -53,22 +59,31 @@ static mn_status choose(struct mn_placement *p) {
   return MN_OK;
 }
 
-/* ---- bringing them there ---- */
+/* ---- reading rows into memory ---- */
+
+/* Allocates pinned host memory for `count` rows. */
+static mn_status allocate_host(const struct mn_placement *p, struct mn_rows *to, int64_t count) {
+  const struct mn_kernels *k = p->device->kernels;
+  MN_TRY(k->allocate_host(p->device, &to->x, (size_t)count * p->form.x_row));
+  if (!p->form.y_row) return MN_OK;
+  return k->allocate_host(p->device, &to->y, (size_t)count * p->form.y_row);
+}
+
+static void release_host(const struct mn_placement *p, struct mn_rows *rows) {
+  p->device->kernels->release_host(p->device, rows->x);
+  p->device->kernels->release_host(p->device, rows->y);
+}
 
 static mn_status allocate(struct mn_placement *p) {
   int64_t rows = p->dataset->rows;
-  const struct mn_rows_form *form = &p->form;
-  struct mn_rows *to = &p->rows;
   if (p->place == MN_PLACE_DEVICE) {
-    MN_TRY(mn_device_allocate(p->device, &to->x, rows, form->x_row));
-    if (form->y_row) MN_TRY(mn_device_allocate(p->device, &to->y, rows, form->y_row));
+    MN_TRY(mn_device_allocate(p->device, &p->rows.x, rows, p->form.x_row));
+    if (p->form.y_row) MN_TRY(mn_device_allocate(p->device, &p->rows.y, rows, p->form.y_row));
   } else {
-    const struct mn_kernels *k = p->device->kernels;
-    MN_TRY(k->allocate_host(p->device, &to->x, (size_t)rows * form->x_row));
-    if (form->y_row) MN_TRY(k->allocate_host(p->device, &to->y, (size_t)rows * form->y_row));
+    MN_TRY(allocate_host(p, &p->rows, rows));
   }
-  p->fingerprint = (struct mn_fingerprint){0}; /* another place may have taken some rows */
-  return mn_rows_largest(to, form, rows);
+  p->fingerprint = (struct mn_fingerprint){0}; /* an attempt at another place may have added rows */
+  return mn_rows_largest(&p->rows, &p->form, rows);
 }
 
 static void release(struct mn_placement *p) {
@@ -77,58 +92,48 @@ static void release(struct mn_placement *p) {
     mn_device_release(p->device, p->rows.x, rows, p->form.x_row);
     mn_device_release(p->device, p->rows.y, rows, p->form.y_row);
   } else {
-    p->device->kernels->release_host(p->device, p->rows.x);
-    p->device->kernels->release_host(p->device, p->rows.y);
+    release_host(p, &p->rows);
   }
   free(p->rows.largest);
   p->rows = (struct mn_rows){0};
 }
 
 /* Reads rows chunk by chunk into two pinned buffers in turn: one is uploaded while the other is read. */
-static mn_status upload_all(struct mn_placement *p, char *const x[2], char *const y[2], int64_t each) {
+static mn_status upload_all(struct mn_placement *p, const struct mn_rows buffers[BUFFERS], int64_t each) {
   const struct mn_kernels *k = p->device->kernels;
   struct mn_device *device = p->device;
   const struct mn_rows_form *form = &p->form;
   int64_t rows = p->dataset->rows;
   for (int64_t first = 0; first < rows; first += each) {
-    int buffer = first / each % 2;
     struct mn_range range = {.first = first, .count = rows - first < each ? rows - first : each};
-    float *largest = p->rows.largest;
-    struct mn_rows to = {x[buffer], y[buffer], largest ? largest + first : NULL, &p->fingerprint};
+    struct mn_rows to = buffers[first / each % BUFFERS];
+    to.largest = p->rows.largest ? p->rows.largest + first : NULL;
+    to.fingerprint = &p->fingerprint;
     MN_TRY(mn_read_rows(p->dataset, form, &range, 1, &to, p->stop));
     MN_TRY(k->synchronize(device)); /* the other buffer is free again */
-    MN_TRY(k->upload(device, (char *)p->rows.x + (size_t)first * form->x_row, x[buffer],
+    MN_TRY(k->upload(device, (char *)p->rows.x + (size_t)first * form->x_row, to.x,
                      (size_t)range.count * form->x_row));
-    if (y[buffer])
-      MN_TRY(k->upload(device, (char *)p->rows.y + (size_t)first * form->y_row, y[buffer],
+    if (to.y)
+      MN_TRY(k->upload(device, (char *)p->rows.y + (size_t)first * form->y_row, to.y,
                        (size_t)range.count * form->y_row));
   }
   return k->synchronize(device);
 }
 
 static mn_status fill_device(struct mn_placement *p) {
-  const struct mn_kernels *k = p->device->kernels;
-  struct mn_device *device = p->device;
-  const struct mn_rows_form *form = &p->form;
-  int64_t each = (int64_t)(CHUNK_BYTES / (form->x_row + form->y_row));
+  struct mn_rows buffers[BUFFERS] = {0};
+  struct mn_outcome outcome;
+  mn_status status = MN_OK;
+  int64_t each = (int64_t)(CHUNK_BYTES / (p->form.x_row + p->form.y_row));
   each -= each % mn_fingerprint_block(p->dataset);
   if (each > p->dataset->rows) each = p->dataset->rows;
   if (each < 1) each = 1;
-  char *x[2] = {0}, *y[2] = {0};
-  mn_status status = MN_OK;
-  for (int i = 0; i < 2 && status == MN_OK; i++) {
-    status = k->allocate_host(device, (void **)&x[i], (size_t)each * form->x_row);
-    if (status == MN_OK && form->y_row)
-      status = k->allocate_host(device, (void **)&y[i], (size_t)each * form->y_row);
-  }
-  if (status == MN_OK) status = upload_all(p, x, y, each);
-  struct mn_outcome outcome;
+  for (int i = 0; i < BUFFERS && status == MN_OK; i++) status = allocate_host(p, &buffers[i], each);
+  if (status == MN_OK) status = upload_all(p, buffers, each);
   mn_outcome_note(&outcome, status);
-  (void)k->synchronize(device); /* after an error the last upload may still read from them */
-  for (int i = 0; i < 2; i++) {
-    k->release_host(device, x[i]);
-    k->release_host(device, y[i]);
-  }
+  /* After an error the last upload may still read a buffer. */
+  (void)p->device->kernels->synchronize(p->device);
+  for (int i = 0; i < BUFFERS; i++) release_host(p, &buffers[i]);
   return mn_outcome_tell(&outcome);
 }
 
@@ -140,18 +145,16 @@ static mn_status fill(struct mn_placement *p) {
   return mn_read_rows(p->dataset, &p->form, &all, 1, &to, p->stop);
 }
 
-/* Whether the rows are more than a place can have, as far as can be told: asking the host for that would end
- * in the kernel's choice of a process to kill. */
+/* Refuses a place with less available memory than the rows take: on the host, allocating more would end with
+ * the kernel killing a process. */
 static mn_status check_room(const struct mn_placement *p) {
-  size_t available;
-  if (p->place == MN_PLACE_DEVICE)
-    MN_TRY(p->device->kernels->available(p->device, &available));
-  else
-    MN_TRY(mn_available_cpu(p->device, &available));
-  return p->bytes <= available ? MN_OK : mn_fail(MN_NO_MEMORY, "less memory is left than the rows take");
+  size_t most;
+  MN_TRY(available(p, p->place, &most));
+  return p->bytes <= most ? MN_OK : mn_fail(MN_NO_MEMORY, "less memory is left than the rows take");
 }
 
-/* A place that was chosen here and cannot be had after all gives way to the next. */
+/* Reads the rows into the chosen place; if its memory cannot be had after all, takes the next place, unless
+ * the place was asked for. */
 static mn_status settle(struct mn_placement *p, int asked) {
   while (p->place != MN_PLACE_FILE) {
     mn_status status = check_room(p);
@@ -199,4 +202,131 @@ void mn_placement_close(struct mn_placement *p) {
   if (!p) return;
   release(p);
   free(p);
+}
+
+/* ---- windows read ahead ---- */
+
+/* A window that was read: its rows, or its error. */
+struct window {
+  struct mn_rows rows;
+  struct mn_outcome outcome;
+};
+
+/* The loader's input depends on the order alone, not on the threads' speed: an error is returned only when
+ * its window is asked for. */
+struct mn_windows {
+  const struct mn_placement *placement;
+  struct mn_order *order;        /* the thread's own */
+  int64_t count;                 /* windows in an epoch */
+  int64_t first, taken;          /* the first window to read; those below `taken` were handed over */
+  struct window window[BUFFERS]; /* window `number` in number % BUFFERS */
+  sem_t free, filled;            /* the counts of such buffers */
+  double waited;
+  int stop;    /* read and set atomically */
+  int running; /* there is a thread to join */
+  pthread_t thread;
+};
+
+static void wait_for(sem_t *semaphore) {
+  while (sem_wait(semaphore) != 0) MN_REQUIRE(errno == EINTR);
+}
+
+static void post(sem_t *semaphore) {
+  MN_REQUIRE(sem_post(semaphore) == 0);
+}
+
+/* Reads a window; neighbouring extents are one range. */
+static mn_status read_window(struct mn_windows *w, int64_t number) {
+  const struct mn_placement *p = w->placement;
+  int64_t extents[MN_ORDER_WINDOW], samples[MN_ORDER_WINDOW_ROWS], count, total, ranges = 0;
+  struct mn_range range[MN_ORDER_WINDOW];
+  mn_order_window(w->order, number / w->count, number % w->count, extents, &count, samples, &total);
+  for (int64_t i = 0; i < count; i++) {
+    int64_t first = extents[i] * MN_ORDER_EXTENT, left = p->dataset->rows - first;
+    int64_t rows = left < MN_ORDER_EXTENT ? left : MN_ORDER_EXTENT;
+    if (i > 0 && extents[i] == extents[i - 1] + 1)
+      range[ranges - 1].count += rows;
+    else
+      range[ranges++] = (struct mn_range){first, rows, i * MN_ORDER_EXTENT};
+  }
+  return mn_read_rows(p->dataset, &p->form, range, ranges, &w->window[number % BUFFERS].rows, &w->stop);
+}
+
+static void *read_ahead(void *data) {
+  struct mn_windows *w = data;
+  mn_status status = MN_OK;
+  for (int64_t number = w->first; status == MN_OK; number++) {
+    wait_for(&w->free);
+    if (__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE)) break;
+    status = read_window(w, number);
+    mn_outcome_note(&w->window[number % BUFFERS].outcome, status);
+    post(&w->filled);
+  }
+  return NULL;
+}
+
+static mn_status allocate_windows(struct mn_windows *w) {
+  const struct mn_placement *p = w->placement;
+  int64_t rows = p->dataset->rows < MN_ORDER_WINDOW_ROWS ? p->dataset->rows : MN_ORDER_WINDOW_ROWS;
+  for (int i = 0; i < BUFFERS; i++) {
+    MN_TRY(allocate_host(p, &w->window[i].rows, rows));
+    MN_TRY(mn_rows_largest(&w->window[i].rows, &p->form, rows));
+  }
+  return MN_OK;
+}
+
+mn_status mn_windows_open(struct mn_windows **out, const struct mn_placement *placement,
+                          const struct mn_order *order, int64_t first) {
+  *out = NULL;
+  struct mn_windows *w = calloc(1, sizeof *w);
+  if (!w) return mn_fail(MN_NO_MEMORY, "no memory to read ahead");
+  MN_REQUIRE(sem_init(&w->free, 0, BUFFERS) == 0 && sem_init(&w->filled, 0, 0) == 0);
+  w->placement = placement;
+  w->count = mn_order_windows(order);
+  w->first = w->taken = first;
+  mn_status status = mn_order_copy(&w->order, order);
+  if (status == MN_OK) status = allocate_windows(w);
+  if (status == MN_OK) status = mn_thread_start(&w->thread, "the thread that reads ahead", read_ahead, w);
+  w->running = status == MN_OK;
+  if (status == MN_OK)
+    *out = w;
+  else
+    mn_windows_close(w);
+  return status;
+}
+
+mn_status mn_windows_get(struct mn_windows *w, int64_t number, struct mn_rows *rows) {
+  MN_REQUIRE(number == w->taken || number + 1 == w->taken);
+  if (number == w->taken) {
+    double start = mn_seconds();
+    wait_for(&w->filled);
+    w->waited += mn_seconds() - start;
+    w->taken++;
+  }
+  *rows = w->window[number % BUFFERS].rows;
+  return mn_outcome_tell(&w->window[number % BUFFERS].outcome);
+}
+
+void mn_windows_release(struct mn_windows *w) {
+  post(&w->free);
+}
+
+double mn_windows_waited(const struct mn_windows *w) {
+  return w->waited;
+}
+
+void mn_windows_close(struct mn_windows *w) {
+  if (!w) return;
+  if (w->running) {
+    __atomic_store_n(&w->stop, 1, __ATOMIC_RELEASE);
+    post(&w->free);
+    MN_REQUIRE(pthread_join(w->thread, NULL) == 0);
+  }
+  for (int i = 0; i < BUFFERS; i++) {
+    release_host(w->placement, &w->window[i].rows);
+    free(w->window[i].rows.largest);
+  }
+  mn_order_close(w->order);
+  MN_REQUIRE(sem_destroy(&w->free) == 0 && sem_destroy(&w->filled) == 0);
+  free(w);
 }

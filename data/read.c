@@ -1,19 +1,18 @@
-/* Reading ranges of rows: they are cut into tasks, which threads take in order. */
+/* Reading ranges of rows, in tasks that threads take in order. */
 #include "data/read.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "data/labels.h"
 #include "engine/thread.h"
 #include "kernels/clock.h"
 #include "kernels/planes.h"
 #include "kernels/ranks/ranks.h"
 
 enum { MOST_THREADS = 16 };
-/* Of x as it is read, in a task; a stop waits for no more. Small enough to stay in a core's cache between
- * reading and rounding; where one thread reads through HDF5, larger, because each call costs. */
+/* Bytes of x that a task reads, and the most that a stop waits for. Small, to stay in a core's cache between
+ * reading and rounding; larger if one thread reads through HDF5, because each call costs. */
 #define TASK_BYTES ((int64_t)512 << 10)
 #define LONE_TASK_BYTES ((int64_t)4 << 20)
 
@@ -28,7 +27,7 @@ struct reading {
   pthread_mutex_t mutex;
   int64_t range, done;       /* the next task starts `done` rows into this range */
   int64_t tasks, failed;     /* tasks taken; the earliest that failed, or −1 */
-  struct mn_outcome outcome; /* of that one */
+  struct mn_outcome outcome; /* of the failed task */
 };
 
 mn_status mn_rows_form(struct mn_rows_form *form, const struct mn_dataset *dataset,
@@ -56,7 +55,7 @@ mn_status mn_rows_largest(struct mn_rows *rows, const struct mn_rows_form *form,
                        : mn_fail(MN_NO_MEMORY, "no memory for the scales of %lld rows", (long long)count);
 }
 
-/* Takes the next task; returns its number, or −1 when there is none left or an earlier one failed. */
+/* Takes the next task; returns its number, or −1 after the last and after a failed one. */
 static int64_t take(struct reading *r, struct mn_range *task) {
   MN_REQUIRE(pthread_mutex_lock(&r->mutex) == 0);
   int64_t number = -1;
@@ -81,7 +80,7 @@ static void note(struct reading *r, int64_t number, mn_status status) {
   MN_REQUIRE(pthread_mutex_unlock(&r->mutex) == 0);
 }
 
-/* Rounds `count` floats to bfloat16, as elements of `size` bytes: 2, or 4 for the CPU's form of it. */
+/* Rounds `count` floats to bfloat16, as elements of `size` bytes: 2, or 4 on the CPU. */
 static void round_all(void *to, const float *from, int64_t count, size_t size) {
   if (size == sizeof(float)) {
     float *out = to;
@@ -99,7 +98,7 @@ static float largest_of(const float *values, int64_t count) {
   return largest;
 }
 
-/* scratch: task_rows rows of floats, where x is rounded. */
+/* scratch: task_rows rows of floats if x is rounded. */
 static mn_status read_task(const struct reading *r, const struct mn_range *task, float *scratch) {
   const struct mn_rows_form *form = r->form;
   struct mn_dataset *d = r->dataset;
@@ -108,7 +107,7 @@ static mn_status read_task(const struct reading *r, const struct mn_range *task,
   char *y = to->y ? (char *)to->y + (size_t)task->at * form->y_row : NULL;
   MN_TRY(d->read(d, task->first, task->count, form->real, form->bf16 ? (void *)scratch : x, y));
   mn_heartbeat();
-  if (d->classes && y) /* of any dataset: the losses index a row of outputs with them */
+  if (d->classes && y) /* in any dataset: the losses index a row of outputs by labels */
     MN_TRY(mn_labels_check((const int32_t *)y, task->first, task->count, d->outputs, "the data", "it"));
   if (to->fingerprint)
     mn_fingerprint_add(to->fingerprint, d, form->real, task->first, task->count,
@@ -163,7 +162,7 @@ mn_status mn_read_rows(struct mn_dataset *dataset, const struct mn_rows_form *fo
   r.task_rows -= r.task_rows % mn_fingerprint_block(dataset);
   for (int64_t i = 0; i < count; i++) rows += ranges[i].count;
   MN_REQUIRE(pthread_mutex_init(&r.mutex, NULL) == 0);
-  /* One thread less is no error: the others do its work. */
+  /* If a thread cannot start, the others do its work. */
   int wanted = threads_for(&r, rows) - 1;
   while (started < wanted && mn_thread_start(&threads[started], "a reader", work, &r) == MN_OK) started++;
   work(&r);

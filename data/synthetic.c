@@ -1,11 +1,10 @@
-/* Synthetic data: random inputs, and the outputs of a teacher for them, a block with random parameters.
+/* Synthetic data: random inputs, and the outputs of a teacher, a block with random parameters.
  *
- * A row must not depend on the rows read with it, but a GEMM of another number of rows may add in another
- * order: so every product is that of WINDOW rows, aligned and whole. What has no such order is done for
- * several windows at once, a batch, which then goes to the host in one download; only rows that were asked
- * for go there. The windows' matrices start at multiples of 256 bytes, so that a GPU's GEMM is the same for
- * each. Random words are indexed by row: element i of row r is word r·I + i of its sequence, and the test
- * part's rows start at TEST_BASE. */
+ * A row must not depend on the rows read with it, but a GEMM with another number of rows may add in another
+ * order. So every product has WINDOW rows, at a multiple of WINDOW. Other kernels run on a batch of several
+ * windows, and one download takes the requested rows of a batch to the host. The windows' matrices start at
+ * multiples of 256 bytes, so that a GPU uses the same GEMM for each. Random words are indexed by row: element
+ * i of row r is word r·I + i of its sequence; the rows of the test split start at TEST_BASE. */
 #include "data/dataset.h"
 
 #include <math.h>
@@ -17,7 +16,7 @@
 
 enum { WINDOW = 64 };                   /* rows of one product */
 #define BATCH_BYTES ((int64_t)16 << 20) /* of x or y in double; a batch is one window at least */
-#define TEST_BASE ((int64_t)1 << 40)    /* the first row of the test part; a multiple of WINDOW */
+#define TEST_BASE ((int64_t)1 << 40)    /* the first row of the test split; a multiple of WINDOW */
 #define WIDEST ((int64_t)1 << 22)       /* so that 2⁴¹ rows of words stay below 2⁶³ */
 
 /* The parameters; then a batch's x, z and y, and a window's statistics. After the product z is not needed,
@@ -32,7 +31,7 @@ struct synthetic {
   double noise;
   uint64_t seed;
   double *buffer[BUFFERS]; /* in the device's memory */
-  float *floats;           /* there too: a batch's x or y, rounded */
+  float *floats;           /* in the device's memory: a batch's x or y, rounded */
 };
 
 /* Fills a buffer, uniform on [−bound, bound), from the words `first` … of a sequence. With bound √3 the
@@ -43,7 +42,7 @@ static mn_status fill(struct synthetic *d, int which, int64_t count, uint32_t se
                                      bound);
 }
 
-/* y = block(x) over a window of the batch that stands in buffer[X]. */
+/* y = block(x) over a window of the batch in buffer[X]. */
 static mn_status teach(struct synthetic *d, int64_t window) {
   int64_t inputs = d->base.inputs, outputs = d->base.outputs, row = window * WINDOW;
   struct mn_operand x = {.rows = WINDOW, .cols = inputs, .real = d->buffer[X] + row * inputs};
@@ -67,7 +66,7 @@ static mn_status teach(struct synthetic *d, int64_t window) {
   return d->device->kernels->gemm(d->device, MN_NT, &x, &weight, &epilogue);
 }
 
-/* Computes `windows` windows from row `row` of the sequences on: x, and y where it is wanted. */
+/* Computes `windows` windows from row `row` of the sequences on: x and, if with_y, y. */
 static mn_status compute(struct synthetic *d, int64_t row, int64_t windows, int with_y) {
   int64_t inputs = d->base.inputs, outputs = d->base.outputs, rows = windows * WINDOW;
   MN_TRY(fill(d, X, rows * inputs, MN_RANDOM_INPUTS, row * inputs, sqrt(3)));
@@ -78,7 +77,7 @@ static mn_status compute(struct synthetic *d, int64_t row, int64_t windows, int 
   return d->device->kernels->add(d->device, &y, d->buffer[Y], d->buffer[Z]);
 }
 
-/* Rows from … from + count of a batch's matrix of `cols` columns, as reals in the host's memory. */
+/* Downloads rows from … from + count − 1 of a batch's matrix of `cols` columns, as reals. */
 static mn_status deliver(struct synthetic *d, void *out, size_t real, int which, int64_t from, int64_t count,
                          int64_t cols) {
   const struct mn_kernels *kernels = d->device->kernels;
@@ -130,7 +129,7 @@ static mn_status check(int64_t rows, int64_t inputs, int64_t outputs, int64_t gr
   return MN_OK;
 }
 
-/* gamma = 1 + t/2, from the t/2 that stand there. Exact in double, so it may be done anywhere. */
+/* gamma = 1 + t/2, from t/2. Exact in double, so the host and the device agree. */
 static mn_status add_one(struct synthetic *d, int which, int64_t count) {
   const struct mn_kernels *kernels = d->device->kernels;
   size_t bytes = (size_t)count * sizeof(double);
@@ -197,7 +196,7 @@ mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part, int64
     *out = &d->base;
   else
     synthetic_close(&d->base);
-  /* Another device's bytes would be others, so none stands in. */
+  /* No other device is used instead, since its bytes would differ. */
   if (status == MN_NO_MEMORY)
     return mn_fail(
         status,

@@ -87,15 +87,14 @@ mutant() {
   kernels/split.c | engine/tensor.c) order=${alone:-test_masters test_kernels test_optimizer test_tape} ;;
   kernels/planes.h) order=${alone:-test_masters test_planes test_kernels test_optimizer test_tape} ;;
   data/advice.c) order=${alone:-test_advice} ;;
-  data/dataset.c | data/hdf5_file.c) order=${alone:-test_reading} ;;
-  data/hdf5_chunk.c | data/hdf5_child.c | data/hdf5_disk.c) order=${alone:-test_chunks} ;;
+  data/dataset.c | data/hdf5_file.c) order=${alone:-test_reading test_library} ;;
+  data/hdf5_chunk.c | data/hdf5_child.c | data/hdf5.c) order=${alone:-test_chunks} ;;
   data/fingerprint.c) order=${alone:-test_fingerprint} ;;
   train/command/resume.c | train/command/owned.c) order=${alone:-test_resume test_owned} ;;
   kernels/status.c) order=${alone:-test_owned test_command} ;;
   data/order.c) order=${alone:-test_order test_loader} ;;
   data/held_out.c) order=${alone:-test_held_out} ;;
   data/columns.c) order=${alone:-test_standardize} ;;
-  data/labels.c) order=${alone:-test_library} ;;
   data/arrays.c) order=${alone:-test_arrays} ;;
   data/read.c) order=${alone:-test_rows test_loader test_library} ;;
   train/command/verify.c) order=${alone:-test_doubts} ;;
@@ -344,7 +343,9 @@ d=data/dataset.c
 mutant "reading: where the rows begin dropped" $d 'offset = a->object.offset + (uint64_t)at' 'offset = (uint64_t)at'
 mutant "reading: a double taken for a float" data/hdf5_file.c 'wide > 0 ? sizeof(double) : 0' 'wide > 0 ? sizeof(float) : 0'
 mutant "reading: packed reals as they stand" $d '!o->filters && !a->packed ?' '!o->filters ?'
-mutant "reading: interruption is an error" $d 'if (done < 0 && errno == EINTR) continue;' ''
+mutant "reading: interruption is an error" data/hdf5.c \
+  'if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return errno;' 'if (done < 0) return errno;'
 mutant "reading: a cut file read as whole" $d 'if (got < (size_t)here * a->direct)' 'if (got > (size_t)here * a->direct)'
 mutant "reading: values not checked" $d 'MN_TRY(mn_dataset_check_finite(d->path, a->name, at, a->cols, here, to, a->direct));' ''
 mutant "reading: column of another row" $d '(long long)((at + i) % cols)' '(long long)(i % cols)'
@@ -369,14 +370,14 @@ mutant "chunks: any checksum is right" $c 'if (!sum_is_right(*at, size)) return 
 mutant "chunks: masks are not looked at" $c 'if (mask >> i & 1) continue;' ''
 mutant "chunks: a short one is taken" $c 'return size == c->bytes ? NULL' 'return size <= c->bytes ? NULL'
 mutant "chunks: a chunk taken for its neighbour" $c 'if (slot->chunk != number + 1) {' 'if (slot->chunk == 0) {'
-mutant "disk: any number of bytes is read" data/hdf5_disk.c 'file->disk->limited && size > file->disk->limit' '0'
+mutant "disk: any number of bytes is read" data/hdf5.c 'file->disk->limited && size > file->disk->limit' '0'
 mutant "child: a crash goes unnoticed" data/hdf5_child.c '    *died = 1;' '    *died = 0;'
 
 # the order of samples
 o=data/order.c
-mutant "order: as stored, but shuffled" $o '(*out)->stored = 1;' ''
-mutant "order: a copy of another seed" $o 'mn_order_open(out, order->rows, order->seed)' 'mn_order_open(out, order->rows, 0)'
-mutant "order: a copy is shuffled" $o '(*out)->stored = order->stored;' ''
+mutant "order: as stored, but shuffled" $o 'order->shuffled = shuffled;' 'order->shuffled = 1;'
+mutant "order: a copy of another seed" $o 'order->rows, order->seed, order->shuffled)' 'order->rows, 0, order->shuffled)'
+mutant "order: a copy is shuffled" $o 'order->seed, order->shuffled)' 'order->seed, 1)'
 mutant "order: short windows not looked for" $o \
   'if (*window + 1 < mn_order_windows(order) && offset >= start_of(order, *window + 1)) ++*window;' ''
 mutant "order: the short extent taken for whole" $o '- (short_before ? order->missing : 0)' ''
@@ -395,18 +396,19 @@ mutant "rows: the largest to another row" $r 'to->largest[task->at + i]' 'to->la
 mutant "rows: a stop not heard" $r '!(r->stop && __atomic_load_n(r->stop, __ATOMIC_ACQUIRE))' '1'
 mutant "rows: a rank reads by all cores of its host" $r 'r->form->threads > 0 ? r->form->threads :' ''
 mutant "rows: a stop is no error" $r 'r.range < count ? mn_fail(MN_INTERRUPTED, "reading was stopped") : MN_OK' 'MN_OK'
-w=data/windows.c
+w=data/placement.c
 mutant "windows: gaps between extents read too" $w 'extents[i] == extents[i - 1] + 1)' 'extents[i] > extents[i - 1])'
 mutant "windows: each extent to the first row" $w '{first, rows, i * MN_ORDER_EXTENT}' '{first, rows, 0}'
 mutant "windows: the last extent taken for whole" $w 'left < MN_ORDER_EXTENT ? left : MN_ORDER_EXTENT' 'MN_ORDER_EXTENT'
 mutant "windows: always of the first epoch" $w 'number / w->count, number % w->count' '0, number % w->count'
-mutant "windows: one too many read ahead" $w 'w->read - w->released >= BUFFERS' 'w->read - w->released > BUFFERS'
-mutant "windows: an error ahead of its window" $w 'w->read > number ? MN_OK : mn_outcome_tell' 'mn_outcome_tell'
-mutant "windows: closing waits for all reads" $w '&w->rows[number % BUFFERS], &w->stop)' '&w->rows[number % BUFFERS], NULL)'
+mutant "windows: one too many read ahead" $w 'sem_init(&w->free, 0, BUFFERS)' 'sem_init(&w->free, 0, BUFFERS + 1)'
+mutant "windows: an error ahead of its window" $w 'mn_outcome_tell(&w->window[number % BUFFERS].outcome)' \
+  'mn_outcome_tell(&w->window[w->window[0].outcome.status == MN_OK].outcome)'
+mutant "windows: closing waits for all reads" $w '.rows, &w->stop)' '.rows, NULL)'
 p=data/placement.c
 mutant "places: chosen the other way round" $p 'if (bytes <= device) {' 'if (bytes > device) {'
 mutant "places: y not counted" $p 'p->form.x_row + p->form.y_row, &p->bytes' 'p->form.x_row, &p->bytes'
-mutant "places: any size chosen" $p '*bytes = 0.5 * (double)available;' '*bytes = 1e300;'
+mutant "places: any size chosen" $p '*bytes = 0.5 * (double)most;' '*bytes = 1e300;'
 mutant "places: two kinds of memory on the CPU" $p 'if (place == MN_PLACE_HOST && is_cpu(p)) p->place = MN_PLACE_DEVICE;' ''
 mutant "places: another for one that was asked for" $p 'if (asked && status == MN_NO_MEMORY)' 'if (0)'
 mutant "places: a choice is final" $p 'if (asked && status == MN_NO_MEMORY)' 'if (status == MN_NO_MEMORY)'
@@ -416,11 +418,11 @@ mutant "loader: resident rows by their place in a window" $a \
   'l->extents[local / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + local % MN_ORDER_EXTENT' 'local'
 mutant "loader: rows of a window by their place in the file" $a 'if (!l->windows) number =' 'number ='
 mutant "loader: a window released before it is gathered" $a 'MN_TRY(gather(l, buffer, before, taken, &rows, x));' \
-  'if (l->at == l->total) mn_windows_release(l->windows, l->window);
+  'if (l->at == l->total) mn_windows_release(l->windows);
     MN_TRY(gather(l, buffer, before, taken, &rows, x));'
 mutant "loader: a window released with rows to come" $a 'if (l->at < l->total) break;' \
-  'if (l->at < l->total) { mn_windows_release(l->windows, l->window); break; }'
-mutant "loader: a window never released" $a 'mn_windows_release(l->windows, l->window);' ''
+  'if (l->at < l->total) { mn_windows_release(l->windows); break; }'
+mutant "loader: a window never released" $a 'mn_windows_release(l->windows);' ''
 mutant "loader: starts at the window's beginning" $a 'l->at = within;' ''
 mutant "loader: one buffer" $a 'l->next = (buffer + 1) %' 'l->next = 0 %'
 mutant "loader: each window to the buffer's first row" $a 'g.of[0].to = x + (size_t)first * form->x_row;' 'g.of[0].to = x;'
@@ -509,7 +511,7 @@ mutant "file of weights: values that are not finite are taken" $w 'if (i < 0) re
 mutant "file of weights: the seed's weights all the same" train/command/session.c 'if (o->init) return mn_snapshot' 'if (0) return mn_snapshot'
 
 # what a program hands in, and a model without its training
-mutant "labels: one too many is taken" data/labels.c 'labels[i] >= classes' 'labels[i] > classes'
+mutant "labels: one too many is taken" data/dataset.c 'labels[i] >= classes' 'labels[i] > classes'
 mutant "labels: those of a program's own rows are taken" data/read.c 'if (d->classes && y)' 'if (0 && d->classes && y)'
 mutant "labels: looked up wherever they lead" kernels/loss.c 'labels[n] >= 0 && labels[n] < cols' '1'
 mutant "numbers: another width is taken" train/pass.c 'given->count == rows * cols && given->real == real' 'given->count == rows * cols'
@@ -597,7 +599,7 @@ mutant "held out: both parts are one" $v 'if (part == MN_PART_TRAIN) turn_over(h
 mutant "held out: the last rows are in no part" $v 'if (next < h->whole->rows) add' 'if (0) add'
 mutant "held out: by the first epoch's order" $v 'epoch = INT64_MAX / rows - 1;' 'epoch = 0;'
 mutant "held out: a stretch is read from its start" $v 's->first + within, here' 's->first, here'
-mutant "standardised: the mean stays" data/columns.c '- mean[c]) * factor[c]' ') * factor[c]'
+mutant "standardised: the mean stays" data/columns.c '- s->mean[c]) * s->factor[c]' ') * s->factor[c]'
 mutant "standardised: pieces are taken around their own means alone" data/columns.c 'c->deviation[i] += apart * apart * had * ((double)count / all);' ''
 mutant "standardised: an evaluation takes rows as they are" $e '.mean = e->model->mean,' '.mean = NULL,'
 mutant "standardised: a checkpoint's numbers are not taken up" train/checkpoint/restore.c 'if (!from->input[0].value) return MN_OK;' 'return MN_OK;'

@@ -1,6 +1,6 @@
 /* What info says of datasets that read slowly. */
-#include "data/advice.h"
 #include "data/hdf5.h"
+#include "data/hdf5_file.h"
 #include "tests/dataset_make.h"
 #include "train/command/commands.h"
 

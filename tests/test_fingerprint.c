@@ -9,7 +9,7 @@ static struct mn_fingerprint load(struct mn_device *device, struct mn_dataset *d
   struct mn_loader *loader;
   struct mn_loader_config config = {.place = place, .samples = 1, .shuffled = 1, .x_only = x_only};
   MUST(mn_loader_open(&loader, device, d, &config));
-  struct mn_fingerprint f = *mn_loader_fingerprint(loader);
+  struct mn_fingerprint f = mn_loader_placement(loader)->fingerprint;
   mn_loader_close(loader);
   return f;
 }

@@ -74,7 +74,7 @@ static void the_rows_are_the_seeds(void **state) {
   assert_true(changed > 800);
   /* They are the first of the order in its last epoch: so the order's tests are theirs too. */
   struct mn_order *order;
-  assert_int_equal(mn_order_open(&order, 9000, 1), MN_OK);
+  assert_int_equal(mn_order_open(&order, 9000, 1, 1), MN_OK);
   int64_t *rows = epoch_rows(order, 9000, INT64_MAX / 9000 - 1);
   for (int64_t i = 0; i < count; i++) {
     int64_t k = 0;

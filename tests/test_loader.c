@@ -8,7 +8,7 @@ enum { EPOCHS = 8 };
 
 static void plan_epochs(int64_t *epochs[EPOCHS], int64_t n, uint64_t seed) {
   struct mn_order *order;
-  assert_int_equal(mn_order_open(&order, n, seed), MN_OK);
+  assert_int_equal(mn_order_open(&order, n, seed, 1), MN_OK);
   for (int e = 0; e < EPOCHS; e++) epochs[e] = epoch_rows(order, n, e);
   mn_order_close(order);
 }
@@ -551,7 +551,7 @@ static void streams_digits(void **state) {
   assert_non_null(x);
   MUST(d->read(d, 0, 1437, 4, x, y));
   struct mn_order *order;
-  MUST(mn_order_open(&order, 1437, 42));
+  MUST(mn_order_open(&order, 1437, 42, 1));
   int64_t *rows = epoch_rows(order, 1437, 0);
   struct mn_loader *loader;
   struct mn_loader_config config = {.shuffled = 1, .seed = 42, .samples = 479};

@@ -7,7 +7,7 @@ static void orders_are_permutations(void **state) {
   for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
     int64_t n = sizes[s];
     struct mn_order *order;
-    assert_int_equal(mn_order_open(&order, n, 7), MN_OK);
+    assert_int_equal(mn_order_open(&order, n, 7, 1), MN_OK);
     assert_int_equal(mn_order_windows(order), (n + WINDOW - 1) / WINDOW);
     char *seen = malloc((size_t)n);
     for (int64_t epoch = 0; epoch < 9; epoch += 1 + epoch * 3) {
@@ -37,9 +37,9 @@ static void orders_depend_on_seed_and_epoch_alone(void **state) {
   (void)state;
   const int64_t n = 9000;
   struct mn_order *order, *other, *again;
-  assert_int_equal(mn_order_open(&order, n, 1), MN_OK);
-  assert_int_equal(mn_order_open(&other, n, 1ULL << 32 | 1), MN_OK);
-  assert_int_equal(mn_order_open(&again, n, 1), MN_OK);
+  assert_int_equal(mn_order_open(&order, n, 1, 1), MN_OK);
+  assert_int_equal(mn_order_open(&other, n, 1ULL << 32 | 1, 1), MN_OK);
+  assert_int_equal(mn_order_open(&again, n, 1, 1), MN_OK);
   int64_t *e0 = epoch_rows(order, n, 0), *e1 = epoch_rows(order, n, 1), *e5 = epoch_rows(order, n, 5);
   int64_t *o0 = epoch_rows(other, n, 0), *a5 = epoch_rows(again, n, 5), *a0 = epoch_rows(again, n, 0);
   assert_memory_equal(e5, a5, (size_t)n * sizeof *e5);
@@ -65,7 +65,7 @@ static void orders_are_even(void **state) {
                   epochs = of_extents ? 6500 : EPOCHS;
     int64_t counts[256] = {0};
     struct mn_order *order;
-    assert_int_equal(mn_order_open(&order, n, 99), MN_OK);
+    assert_int_equal(mn_order_open(&order, n, 99, 1), MN_OK);
     for (int64_t e = 0; e < epochs; e++) {
       int64_t extents[MN_ORDER_WINDOW], rows[WINDOW], count, total;
       mn_order_window(order, e, of_extents, extents, &count, rows, &total);
@@ -95,7 +95,7 @@ static void orders_stay(void **state) {
                {10000, 1ULL << 63 | 5, 123456789, 0x1327753b8acd831b}};
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
     struct mn_order *order;
-    assert_int_equal(mn_order_open(&order, cases[c].n, cases[c].seed), MN_OK);
+    assert_int_equal(mn_order_open(&order, cases[c].n, cases[c].seed, 1), MN_OK);
     int64_t *rows = epoch_rows(order, cases[c].n, cases[c].epoch);
     uint64_t hash = 0xcbf29ce484222325; /* FNV-1a, a row at a time */
     for (int64_t i = 0; i < cases[c].n; i++) hash = (hash ^ (uint64_t)rows[i]) * 0x100000001b3;
@@ -112,7 +112,7 @@ static void orders_reach_far(void **state) {
   (void)state;
   for (int64_t n = 1; n < 5000; n += 4998) {
     struct mn_order *order;
-    assert_int_equal(mn_order_open(&order, n, 3), MN_OK);
+    assert_int_equal(mn_order_open(&order, n, 3, 1), MN_OK);
     free(epoch_rows(order, n, INT64_MAX / n - 1));
     mn_order_close(order);
   }

@@ -35,7 +35,7 @@ static void a_step_is_that_of_its_rows(void **state) {
   open_run(&r, *state, &setups[0], MN_PLACE_AUTO, NULL);
   struct mn_order *order;
   int64_t extents[MN_ORDER_WINDOW], count, samples[MN_ORDER_WINDOW_ROWS], total, batch = setups[0].batch;
-  MUST(mn_order_open(&order, ROWS, 9));
+  MUST(mn_order_open(&order, ROWS, 9, 1));
   mn_order_window(order, 0, 0, extents, &count, samples, &total);
   float *x = malloc((size_t)batch * INPUTS * sizeof *x), *y = malloc((size_t)batch * CHANNELS * sizeof *y);
   assert_true(x && y);

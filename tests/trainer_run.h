@@ -270,7 +270,7 @@ static inline int is_sampled(int64_t row) {
 static inline void order_rows(int64_t rows[ROWS]) {
   int64_t extents[MN_ORDER_WINDOW], count, samples[MN_ORDER_WINDOW_ROWS], total, at = 0;
   struct mn_order *order;
-  MUST(mn_order_open(&order, ROWS, 9));
+  MUST(mn_order_open(&order, ROWS, 9, 1));
   for (int64_t w = 0; w < mn_order_windows(order); w++) {
     mn_order_window(order, 0, w, extents, &count, samples, &total);
     for (int64_t i = 0; i < total; i++)

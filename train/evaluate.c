@@ -94,10 +94,6 @@ const struct mn_placement *mn_evaluator_placement(const struct mn_evaluator *e) 
   return mn_loader_placement(e->loader);
 }
 
-const struct mn_fingerprint *mn_evaluator_fingerprint(const struct mn_evaluator *e) {
-  return mn_loader_fingerprint(e->loader);
-}
-
 /* Outputs depend on the weights alone, and training does not depend on evaluations in between: so the planes
  * are written under factors chosen from the weights before, and under training's factors afterwards. */
 static mn_status write_planes(struct mn_evaluator *e, int training) {

@@ -17,7 +17,6 @@ MN_API mn_status mn_evaluator_open(struct mn_evaluator **out, struct mn_model *m
 MN_API void mn_evaluator_close(struct mn_evaluator *evaluator); /* NULL is fine */
 
 MN_API const struct mn_placement *mn_evaluator_placement(const struct mn_evaluator *evaluator);
-MN_API const struct mn_fingerprint *mn_evaluator_fingerprint(const struct mn_evaluator *evaluator);
 
 /* The mean loss over all rows, and the share classified correctly (NaN without classes). If a row's loss is
  * not finite, both are NaN and the status is MN_OK; mn_evaluator_fault returns the reason. After an error

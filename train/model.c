@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/labels.h"
+#include "data/dataset.h"
 #include "kernels/clock.h"
 #include "kernels/ranks/ranks.h"
 #include "kernels/text.h"

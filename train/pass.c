@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/labels.h"
+#include "data/dataset.h"
 #include "layers/layer.h"
 
 static void name_output(struct mn_tensor *y, const struct mn_layer *layer) {

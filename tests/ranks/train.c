@@ -117,7 +117,7 @@ static mn_status poison(const struct mn_model *model) {
 static mn_status find_row(int64_t *row, int64_t position) {
   int64_t extents[MN_ORDER_WINDOW], samples[MN_ORDER_WINDOW_ROWS], count, total, window, within;
   struct mn_order *order;
-  MN_TRY(mn_order_open(&order, ROWS, SEED));
+  MN_TRY(mn_order_open(&order, ROWS, SEED, 1));
   mn_order_find(order, 0, position, &window, &within);
   mn_order_window(order, 0, window, extents, &count, samples, &total);
   mn_order_close(order);

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "data/hdf5.h"
-#include "data/hdf5_disk.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/checkpoint/layout.h"
 #include "train/checkpoint/sums.h"

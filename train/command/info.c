@@ -1,7 +1,6 @@
 /* The command info: what a file holds. */
 #include <string.h>
 
-#include "data/advice.h"
 #include "data/columns.h"
 #include "data/dataset.h"
 #include "train/command/announce.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/labels.h"
+#include "data/dataset.h"
 #include "engine/ranks/ranks.h"
 #include "kernels/text.h"
 #include "train/checkpoint/layout.h"

@@ -125,8 +125,8 @@ static mn_status open_rows(struct run *r, const struct mn_options *options) {
       mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &config, s->from ? &s->progress : NULL));
   if (s->test)
     MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, MN_PASS_EVALUATE, o->batch, config.place));
-  return mn_resume_data(s, mn_loader_fingerprint(r->trainer->loader),
-                        r->evaluator ? mn_evaluator_fingerprint(r->evaluator) : NULL);
+  return mn_resume_data(s, &mn_loader_placement(r->trainer->loader)->fingerprint,
+                        r->evaluator ? &mn_evaluator_placement(r->evaluator)->fingerprint : NULL);
 }
 
 static mn_status open(struct run *r, const struct mn_options *options) {
