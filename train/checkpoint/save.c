@@ -208,38 +208,33 @@ static mn_status take_memory(struct mn_saver *saver) {
   return status == MN_NO_MEMORY ? MN_OK : status; /* without a copy it is slower, no more */
 }
 
-/* Among ranks: each rank's shard goes to the first. A scale is the first's own. */
-static mn_status gather_array(struct mn_saver *saver, const struct array *array) {
-  struct mn_device *device = saver->device;
-  struct mn_ranks *ranks = device->ranks;
-  void *piece = array->outputs ? malloc(array->bytes) : *array->to;
-  MN_REQUIRE(piece); /* a rank that failed alone would leave the others waiting */
-  mn_status status = array->parameter ? mn_tensor_download(device, array->parameter, piece, array->bytes)
-                                      : device->kernels->download(device, piece, array->from, array->bytes);
-  if (!array->outputs) return status;
-  MN_REQUIRE(status == MN_OK);
-  status = mn_ranks_gather(ranks, *array->to, piece, array->outputs, array->each);
+static mn_status download(struct mn_device *device, const struct array *array, void *to) {
+  return array->parameter ? mn_tensor_download(device, array->parameter, to, array->bytes)
+                          : device->kernels->download(device, to, array->from, array->bytes);
+}
+
+/* Each rank's shard goes to the first. A rank that failed alone would leave the others waiting. */
+static mn_status gather_array(struct mn_device *device, const struct array *array) {
+  void *piece = malloc(array->bytes);
+  MN_REQUIRE(piece && download(device, array, piece) == MN_OK);
+  mn_status status = mn_ranks_gather(device->ranks, *array->to, piece, array->outputs, array->each);
   free(piece);
   return status;
 }
 
-static mn_status take_array(struct mn_saver *saver, const struct array *array) {
+static mn_status take_array(const struct mn_saver *saver, const struct array *array) {
   struct mn_device *device = saver->device;
-  const struct mn_kernels *kernels = device->kernels;
-  void *copy = saver->copy ? (char *)saver->copy + array->at : NULL;
-  if (array->parameter)
-    return copy ? mn_tensor_copy(device, array->parameter, copy, array->bytes)
-                : mn_tensor_download(device, array->parameter, *array->to, array->bytes);
-  return copy ? kernels->copy(device, copy, array->from, array->bytes)
-              : kernels->download(device, *array->to, array->from, array->bytes);
+  if (device->ranks && array->outputs) return gather_array(device, array);
+  if (!saver->copy) return download(device, array, *array->to);
+  void *copy = (char *)saver->copy + array->at;
+  return array->parameter ? mn_tensor_copy(device, array->parameter, copy, array->bytes)
+                          : device->kernels->copy(device, copy, array->from, array->bytes);
 }
 
 static mn_status take_snapshot(struct mn_saver *saver) {
-  struct mn_ranks *ranks = saver->device->ranks;
-  MN_TRY(mn_ranks_agree(ranks, take_memory(saver)));
+  MN_TRY(mn_ranks_agree(saver->device->ranks, take_memory(saver)));
   if (saver->optimizer) MN_TRY(mn_optimizer_gather(saver->optimizer));
-  for (int i = 0; i < saver->count; i++)
-    MN_TRY((ranks ? gather_array : take_array)(saver, &saver->arrays[i]));
+  for (int i = 0; i < saver->count; i++) MN_TRY(take_array(saver, &saver->arrays[i]));
   return saver->copy ? saver->device->kernels->note(saver->device) : MN_OK;
 }
 
