@@ -180,8 +180,8 @@ static void three_files_alone(void) {
   three_files();
 }
 
-/* Fails the k-th `call` of a save for every k; each time no file is harmed, and before it is published none is
- * moved. The number of ks. */
+/* Fails the k-th `call` of a save for every k; each time no file is harmed, and before it is published none
+ * is moved. The number of ks. */
 static int fail_each(enum call call, int error, int keep, const char *words) {
   for (int k = 1;; k++) {
     if (k == 1 || call != PWRITE) three_files_alone();

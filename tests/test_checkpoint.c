@@ -97,8 +97,8 @@ static void test_round_trip_large(void **state) {
   round_trip(300001, 4, 0, 8, 1);
 }
 
-/* A file of format_version 1, written by minnow 0.3: chunks with fletcher32 checksums. Saved again, it is one of
- * version 2 with the same content. */
+/* A file of format_version 1, written by minnow 0.3: chunks with fletcher32 checksums. Saved again, it is
+ * one of version 2 with the same content. */
 static void test_version_1(void **state) {
   (void)state;
   struct mn_checkpoint *old, *new;

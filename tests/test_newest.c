@@ -160,7 +160,8 @@ static void test_damaged_is_kept(void **state) {
   }
 }
 
-/* Puts a file at run.h5 that is newer, or no checkpoint at all, or not to be read. */
+/* Puts a file at run.h5 that is newer, or no checkpoint at all, or not to be read, or of a loss that is unknown.
+ */
 static const char *make_other(int number) {
   const int64_t newer = 3;
   unlink(path);
@@ -171,16 +172,26 @@ static const char *make_other(int number) {
   assert_int_equal(save_step(path, 9, 1), MN_OK);
   mn_hdf5_lock();
   hid_t file = open_raw(path, H5F_ACC_RDWR);
-  replace_attribute(file, "/", number == 2 ? "format_version" : "format", H5T_STD_I64LE, 0, &newer);
+  if (number < 4) {
+    replace_attribute(file, "/", number == 2 ? "format_version" : "format", H5T_STD_I64LE, 0, &newer);
+  } else {
+    hid_t text = H5Tcopy(H5T_C_S1);
+    H5Tset_size(text, sizeof "huber");
+    remove_sums(file);
+    replace_attribute(file, "/model", "loss", text, 0, "huber");
+    H5Tclose(text);
+  }
   assert_true(H5Fclose(file) >= 0);
   mn_hdf5_unlock();
-  return number == 2 ? "take a newer minnow" : "no minnow checkpoint";
+  return number == 2   ? "take a newer minnow"
+         : number == 3 ? "no minnow checkpoint"
+                       : "no loss is called 'huber'";
 }
 
 static void test_others_are_not_passed_over(void **state) {
   (void)state;
   three_files();
-  for (int i = 0; i < 4; i++) {
+  for (int i = 0; i < 5; i++) {
     const char *words = make_other(i);
     size_t size;
     unsigned char *bytes = read_bytes(path, &size);

@@ -57,11 +57,13 @@ enum {
 
 struct mn_checkpoint {
   struct mn_model_config model; /* /model attributes; of a file that was read, with MN_PLAN_BLOCK */
-  int alone;       /* the file holds a model without its training (mn_model_save): progress and options
-                are empty, and there is no momentum */
-  int64_t version; /* of a file that was read: its format_version */
-  int checksums;   /* of a file that was read: how many checksums of its content it has, all of them right; 0:
-                    it is of minnow 0.2 or older, and has none */
+  /* The file holds a model without its training (mn_model_save): progress and options are empty, and there is
+   * no momentum. */
+  int alone;
+  /* Of a file that was read: its format_version, and how many checksums of its content it has, all of them
+   * right; 0: it is of minnow 0.2 or older, and has none. */
+  int64_t version;
+  int checksums;
   int tensor_count;
   /* [tensor_count], owned. In the order of PyTorch's state_dict: of each block fc.weight, fc.bias, gn.weight,
    * gn.bias, then head.weight, head.bias; all of one real. mn_checkpoint_expect says name and shape of each.

@@ -56,8 +56,8 @@
  * and all links and attributes stay in their object's header: the same content gives the same bytes.
  *
  * Files of format_version 1 have no /input, and their datasets are chunked, with fletcher32 checksums. The
- * first of them have no /history, no checksums, and fewer items of /config: a reader does without what it does
- * not find. */
+ * first of them have no /history, no checksums, and fewer items of /config: a reader does without what it
+ * does not find. */
 #include "train/checkpoint/layout.h"
 
 #include <stdio.h>

@@ -63,9 +63,9 @@ mn_status mn_checkpoint_format(const struct mn_hdf5_file *file, int *ours);
 /* The same for the HDF5 file at `path`. Errors: those of mn_hdf5_open. */
 mn_status mn_checkpoint_recognise(const char *path, int *ours);
 
-/* Refuses a `keep` outside 1 … MN_CHECKPOINT_KEEP (MN_USAGE), and a save to `path` that would replace or move
- * a file that is no checkpoint of the run `ours` (MN_NO_CREATE). These files were tried
- * before (MN_HDF5_TRIED). */
+/* Refuses a `keep` outside 1 … MN_CHECKPOINT_KEEP (MN_USAGE), and a save to `path` that would replace or
+ * move a file that is no checkpoint of the run `ours` (MN_NO_CREATE). These files were tried before
+ * (MN_HDF5_TRIED). */
 mn_status mn_checkpoint_check_files(const char *path, int keep, const struct mn_run *ours);
 
 /* The same of every file whose name follows from `path`, whatever is kept; but for damaged ones. */

@@ -29,13 +29,13 @@ MN_API void mn_saver_history(struct mn_saver *saver, const struct mn_text *histo
  * mn_checkpoint_best, where one checkpoint is kept. */
 enum { MN_SAVE_NEWEST = 1, MN_SAVE_BEST = 2 };
 
-/* Starts to save the model as it is after all work given to its device so far, with `progress`, as `what`: one
- * of these, or both, the best before the newest, so that the newest never names a missing file. `config`,
- * `count` texts of the caller's own (at most MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants
- * of the order of samples; versions and device go to /fingerprint. All may change as soon as this returns. No
- * save may be running: check mn_saver_busy, or call mn_saver_wait, first. Errors, after which no save runs:
- * MN_USAGE for another `count`, MN_NO_MEMORY, MN_LIBRARY if a copy fails; for the best also those of
- * mn_checkpoint_best. */
+/* Starts to save the model as it is after all work given to its device so far, with `progress`, as `what`:
+ * one of these, or both, the best before the newest, so that the newest never names a missing file.
+ * `config`, `count` texts of the caller's own (at most MN_CHECKPOINT_OPTIONS − 3), go to /config, before
+ * the constants of the order of samples; versions and device go to /fingerprint. All may change as soon as
+ * this returns. No save may be running: check mn_saver_busy, or call mn_saver_wait, first. Errors, after
+ * which no save runs: MN_USAGE for another `count`, MN_NO_MEMORY, MN_LIBRARY if a copy fails; for the best
+ * also those of mn_checkpoint_best. */
 MN_API mn_status mn_saver_start(struct mn_saver *saver, int what, const struct mn_progress *progress,
                                 const struct mn_text *config, int count);
 
@@ -55,8 +55,8 @@ MN_API void mn_saver_close(struct mn_saver *saver);
 
 /* Copies model, what the optimizer keeps (NULL: nothing) and progress from the device and writes them to
  * `path`, keeping `keep` checkpoints (mn_checkpoint_save). `config`, `count` texts of the caller's own (at
- * most MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants of the order of samples; versions and
- * device go to /fingerprint. It is a saver's one save, which it waits for. Errors:
+ * most MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants of the order of samples; versions
+ * and device go to /fingerprint. It is a saver's one save, which it waits for. Errors:
  * mn_checkpoint_save's, MN_USAGE for another `count`, MN_NO_MEMORY, MN_LIBRARY where a copy fails. */
 MN_API mn_status mn_snapshot_save(const char *path, int keep, const struct mn_model *model,
                                   const struct mn_optimizer *optimizer, const struct mn_progress *progress,

@@ -3,8 +3,8 @@
  * HDF5 guards its own structures, and no dataset of a checkpoint. So the root has an attribute `checksums`, a
  * text with a line for each thing that it covers, as xxhsum -H2 prints them: 32 hex digits, two blanks and a
  * path. The path of a dataset stands for its elements, little-endian, row by row; with a slash behind it
- * ("config/"), it stands for the object's attributes, and "/" for those of the root without this one. The last
- * line, "checksums", is of the lines before it. */
+ * ("config/"), it stands for the object's attributes, and "/" for those of the root without this one. The
+ * last line, "checksums", is of the lines before it. */
 #ifndef MN_TRAIN_CHECKPOINT_SUMS_H
 #define MN_TRAIN_CHECKPOINT_SUMS_H
 
@@ -24,10 +24,10 @@ struct mn_sums {
   char text[MN_SUMS_TEXT]; /* ends with a zero */
 };
 
-/* While a file is written, each adds a line: that of a dataset's values, `bytes` of them, whose group and name
- * make its path ("/model" and "head.bias": model/…); that of all attributes that `object` has now, whose `path`
- * ends with a slash. While one is read, each compares them with the line of their path, which has to be there; a
- * file without lines agrees with all. MN_BAD_DATA: they are not what was saved. */
+/* While a file is written, each adds a line: that of a dataset's values, `bytes` of them, whose group and
+ * name make its path ("/model" and "head.bias": model/…); that of all attributes that `object` has now,
+ * whose `path` ends with a slash. While one is read, each compares them with the line of their path, which
+ * has to be there; a file without lines agrees with all. MN_BAD_DATA: they are not what was saved. */
 mn_status mn_sums_values(struct mn_sums *sums, const struct mn_hdf5_file *file, const char *group,
                          const char *name, const void *values, size_t bytes);
 mn_status mn_sums_attributes(struct mn_sums *sums, const struct mn_hdf5_file *file,
