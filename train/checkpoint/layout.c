@@ -152,6 +152,22 @@ void mn_checkpoint_expect_input(const struct mn_checkpoint *checkpoint, int whic
   tensor->real = sizeof(double);
 }
 
+mn_status mn_checkpoint_format(const struct mn_hdf5_file *file, int *ours) {
+  struct mn_hdf5_value format;
+  *ours = 0;
+  MN_TRY(mn_hdf5_attribute(file, &file->root, "format", 0, &format));
+  *ours = format.kind == MN_VALUE_TEXT && strcmp(format.text, MN_CHECKPOINT_FORMAT) == 0;
+  return MN_OK;
+}
+
+mn_status mn_checkpoint_recognise(const char *path, int *ours) {
+  struct mn_hdf5_file file;
+  MN_TRY(mn_hdf5_open(&file, path, "take an older checkpoint or a copy", 0));
+  mn_status status = mn_checkpoint_format(&file, ours);
+  mn_hdf5_close(&file);
+  return status;
+}
+
 const char *mn_text_find(const struct mn_text *texts, int count, const char *name) {
   for (int i = 0; i < count; i++)
     if (strcmp(texts[i].name, name) == 0) return texts[i].value;

@@ -18,24 +18,6 @@
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/layout.h"
 
-/* ---- what a file is ---- */
-
-mn_status mn_checkpoint_format(const struct mn_hdf5_file *file, int *ours) {
-  struct mn_hdf5_value format;
-  *ours = 0;
-  MN_TRY(mn_hdf5_attribute(file, &file->root, "format", 0, &format));
-  *ours = format.kind == MN_VALUE_TEXT && strcmp(format.text, MN_CHECKPOINT_FORMAT) == 0;
-  return MN_OK;
-}
-
-mn_status mn_checkpoint_recognise(const char *path, int *ours) {
-  struct mn_hdf5_file file;
-  MN_TRY(mn_hdf5_open(&file, path, "take an older checkpoint or a copy", 0));
-  mn_status status = mn_checkpoint_format(&file, ours);
-  mn_hdf5_close(&file);
-  return status;
-}
-
 /* ---- resuming ---- */
 
 /* Appends `words` in `format`, which has one %s; cut where `size` is too small. */
