@@ -110,7 +110,7 @@ mutant() {
   train/checkpoint/sums.c) order=${alone:-test_sums} ;;
   train/checkpoint/path.c) order=${alone:-test_newest test_saver test_owned} ;;
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_model test_retake test_loader test_training test_standardize} ;;
-  train/command/show.c | train/command/progress_bar.c | train/command/log.c) order=${alone:-test_progress test_terminal test_log test_resume} ;;
+  train/command/announce.c | train/command/log.c) order=${alone:-test_progress test_terminal test_log test_resume} ;;
   train/command/needs.c) order=${alone:-test_disk} ;;
   train/command/plot.c) order=${alone:-test_command} ;;
   train/command/predict.c | train/command/scores.c) order=${alone:-test_predict} ;;
@@ -554,9 +554,9 @@ mutant "newest: not seen is not there" train/checkpoint/path.c 'MN_TRY(mn_atomic
   *damaged = 1;'
 mutant "shown: a step's loss for its epoch's" $c 'r->since.steps > 0 ?' 'r->since.steps < 0 ?'
 mutant "shown: an epoch told before its test" $c 'if (!r->evaluator && epoch_ended(t))' 'if (epoch_ended(t))'
-mutant "shown: as many decimals for every number" train/command/show.c 'digits - 1 > exponent ? digits - 1 - exponent : 0' 'digits - 1'
-mutant "shown: a bar wider than its terminal" train/command/progress_bar.c 'STDERR_FILENO) - 1' 'STDERR_FILENO) + 1'
-mutant "shown: a line a second in a pipe" train/command/progress_bar.c 'plain_interval = 10;' 'plain_interval = 1;'
+mutant "shown: as many decimals for every number" train/command/announce.c 'digits - 1 > exponent ? digits - 1 - exponent : 0' 'digits - 1'
+mutant "shown: a bar wider than its terminal" train/command/announce.c 'STDERR_FILENO) - 1' 'STDERR_FILENO) + 1'
+mutant "shown: a line a second in a pipe" train/command/announce.c 'plain_interval = 10;' 'plain_interval = 1;'
 mutant "plot: names in another order than the curves" train/command/plot.c '(x < y) - (x > y)' '(x > y) - (x < y)'
 mutant "advice: a chunk too many to a row" data/advice.c '(o->shape[1] - 1) / o->chunk[1]' 'o->shape[1] / o->chunk[1]'
 mutant "advice: doubles taken for floats" data/advice.c 'o->native != sizeof(float)' 'o->native == 0'

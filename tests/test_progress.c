@@ -28,12 +28,11 @@ static const char *said(int64_t last, double each, int quiet) {
   static struct mn_device device;
   static struct mn_model model = {.device = &device};
   static struct mn_optimizer optimizer;
-  struct mn_progress_bar progress;
   FILE *caught = tmpfile();
   int terminal = dup(STDERR_FILENO);
   assert_true(caught && terminal >= 0 && dup2(fileno(caught), STDERR_FILENO) >= 0);
   now = 500;
-  mn_progress_bar_open(&progress, 0, quiet);
+  mn_progress_open(0, quiet);
   for (int64_t step = 1; step <= last; step++) {
     now += each;
     const struct mn_trainer trainer = {.model = &model,
@@ -41,9 +40,9 @@ static const char *said(int64_t last, double each, int quiet) {
                                        .progress.step = step,
                                        .schedule.horizon = 1000,
                                        .loss = 0.25};
-    mn_progress_bar_step(&progress, &trainer);
+    mn_progress_step(&trainer);
   }
-  mn_progress_bar_close(&progress);
+  mn_progress_clear();
   assert_true(dup2(terminal, STDERR_FILENO) >= 0 && close(terminal) == 0);
   rewind(caught);
   text[fread(text, 1, sizeof text - 1, caught)] = 0;

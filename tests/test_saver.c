@@ -531,13 +531,12 @@ static void a_rule_takes_what_it_has_kept(void **state) {
 static void a_run_without_a_step_is_saved(void **state) {
   struct run r = open_run(*state, "fp32", settings[1]);
   struct mn_checkpoint from = {0};
-  struct mn_progress_bar bar = {.quiet = 1};
   struct mn_saves saves;
   struct mn_session session = {.model = r.training.model, .optimizer = r.training.optimizer};
   session.options.checkpoint = path, session.options.keep = 1;
   for (int resumed = 0; resumed < 2; resumed++) {
     session.from = resumed ? &from : NULL;
-    MUST(mn_saves_open(&saves, &session, &r.progress, &bar));
+    MUST(mn_saves_open(&saves, &session, &r.progress));
     mn_saves_describe(&saves, config, COUNT(config), config, 0);
     MUST(mn_saves_end(&saves));
     mn_saves_close(&saves);

@@ -1,4 +1,5 @@
-/* Lines on stderr. */
+/* Lines on stderr: numbers as people read them, the progress of a training, and what is said of devices,
+ * models and rows. */
 #include "train/command/announce.h"
 
 #include <cblas.h>
@@ -6,9 +7,152 @@
 #include <omp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
+#include "kernels/clock.h"
 #include "kernels/text.h"
+
+/* ---- numbers ---- */
+
+const char *mn_show_number(char out[MN_SHOWN], double value, int digits) {
+  const double size = fabs(value);
+  if (value == 0 || !(size >= 1e-9 && size < 1e15)) {
+    snprintf(out, MN_SHOWN, "%.*g", digits, value);
+    return out;
+  }
+  /* The exponent after rounding: 0.99996 with four digits is 1.000. */
+  char rounded[MN_SHOWN];
+  snprintf(rounded, sizeof rounded, "%.*e", digits - 1, value);
+  const int exponent = atoi(strchr(rounded, 'e') + 1);
+  snprintf(out, MN_SHOWN, "%.*f", digits - 1 > exponent ? digits - 1 - exponent : 0, value);
+  return out;
+}
+
+const char *mn_show_rate(char out[MN_SHOWN], double rate, const char *unit) {
+  static const char prefixes[] = {0, 'k', 'M', 'G', 'T', 'P'};
+  char number[MN_SHOWN];
+  size_t i = 0;
+  for (; i + 1 < sizeof prefixes && rate >= 999.5; i++) rate /= 1000;
+  snprintf(out, MN_SHOWN, "%.20s %.1s%s", mn_show_number(number, rate, 3), prefixes + i, unit);
+  return out;
+}
+
+const char *mn_show_time(char out[MN_SHOWN], double seconds) {
+  if (!(seconds >= 0 && seconds < 1e12)) {
+    snprintf(out, MN_SHOWN, "?");
+    return out;
+  }
+  const long long whole = llround(seconds);
+  snprintf(out, MN_SHOWN, "%lld:%02d:%02d", whole / 3600, (int)(whole / 60 % 60), (int)(whole % 60));
+  return out;
+}
+
+const char *mn_show_bytes(char out[MN_SHOWN], double bytes) {
+  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  char number[MN_SHOWN];
+  int i = 0;
+  for (; i < 4 && bytes >= 999.5; i++) bytes /= 1024;
+  snprintf(out, MN_SHOWN, "%.20s %s", mn_show_number(number, bytes, i == 0 ? 1 : 3), units[i]);
+  return out;
+}
+
+const char *mn_show_model(char out[MN_SHOWN_MODEL], const struct mn_model_config *c) {
+  int used = snprintf(out, MN_SHOWN_MODEL, "%ld inputs", (long)c->inputs);
+  for (int i = 0; i < c->depth; i++)
+    used += snprintf(out + used, MN_SHOWN_MODEL - (size_t)used, "%s%ld", i ? " -> " : ", blocks of ",
+                     (long)c->hidden[i]);
+  used += snprintf(out + used, MN_SHOWN_MODEL - (size_t)used, " channels in %ld groups", (long)c->groups);
+  if (c->head) used += snprintf(out + used, MN_SHOWN_MODEL - (size_t)used, ", a head of %ld", (long)c->head);
+  snprintf(out + used, MN_SHOWN_MODEL - (size_t)used, ", %s", mn_loss_name(c->loss));
+  return out;
+}
+
+int mn_show_columns(int fd) {
+  struct winsize size;
+  return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+/* ---- progress ---- */
+
+enum { BAR = 24, LEAST_BAR = 6, LEAST_COLUMNS = 40 };
+static const char hashes[] = "########################", dots[] = "........................";
+_Static_assert(sizeof hashes == BAR + 1 && sizeof dots == BAR + 1, "a whole bar of each");
+static const double terminal_interval = 0.1, plain_interval = 10;
+
+static struct {
+  int terminal, quiet, drawn;
+  int64_t first;      /* step that the run goes on from */
+  double start, last; /* seconds */
+} bar = {.quiet = 1};
+
+void mn_progress_open(int64_t first, int quiet) {
+  double now = mn_seconds();
+  const char *kind = getenv("TERM"); /* "dumb": it cannot erase a line */
+  const int redraws = isatty(STDERR_FILENO) && kind && strcmp(kind, "dumb") != 0;
+  bar.terminal = redraws && mn_show_columns(STDERR_FILENO) >= LEAST_COLUMNS;
+  bar.quiet = quiet, bar.drawn = 0, bar.first = first;
+  bar.start = bar.last = now;
+}
+
+void mn_progress_clear(void) {
+  if (bar.drawn) fputs("\r\033[K", stderr);
+  bar.drawn = 0;
+}
+
+/* Fields two blanks apart, as long as they fit `room` columns. */
+enum { FIELDS = 256 };
+struct fields {
+  char text[FIELDS];
+  int length, room;
+};
+
+__attribute__((format(printf, 2, 3))) static void add_field(struct fields *f, const char *format, ...) {
+  char field[96];
+  va_list arguments;
+  va_start(arguments, format);
+  int length = vsnprintf(field, sizeof field, format, arguments) + (f->length > 0 ? 2 : 0);
+  va_end(arguments);
+  if (f->length + length > f->room)
+    f->room = 0; /* no later one either, or fields would come and go */
+  else
+    f->length += snprintf(f->text + f->length, sizeof f->text - (size_t)f->length, "%s%s",
+                          f->length > 0 ? "  " : "", field);
+}
+
+static void add_fields(struct fields *f, const struct mn_trainer *t, double left) {
+  const struct mn_trainer_speed speed = mn_trainer_speed(t);
+  char shown[MN_SHOWN];
+  add_field(f, "step %ld of %ld", (long)t->progress.step, (long)t->schedule.horizon);
+  add_field(f, "loss %s", mn_show_number(shown, t->loss, 4));
+  add_field(f, "%s left", mn_show_time(shown, left));
+  add_field(f, "%s samples/s", mn_show_number(shown, speed.samples, 3));
+  add_field(f, "%s", mn_show_rate(shown, speed.flops, "FLOP/s"));
+  add_field(f, "waiting %.0f %%", 100 * speed.waiting);
+}
+
+void mn_progress_step(const struct mn_trainer *t) {
+  double now = mn_seconds();
+  if (bar.quiet || now - bar.last < (bar.terminal ? terminal_interval : plain_interval)) return;
+  bar.last = now;
+  const int64_t step = t->progress.step, horizon = t->schedule.horizon;
+  /* A character in the last column would move some terminals on to the next line. */
+  const int width = bar.terminal ? mn_show_columns(STDERR_FILENO) - 1 : FIELDS - 1;
+  struct fields fields = {.room = width};
+  add_fields(&fields, t, (now - bar.start) / (double)(step - bar.first) * (double)(horizon - step));
+  mn_progress_clear();
+  const int room = width - fields.length - 3, columns = room < BAR ? room : BAR;
+  if (bar.terminal && columns >= LEAST_BAR) {
+    const int full = (int)(columns * step / horizon);
+    fprintf(stderr, "[%.*s%.*s] ", full, hashes, columns - full, dots);
+  }
+  fprintf(stderr, "%s%s", fields.text, bar.terminal ? "" : "\n");
+  bar.drawn = bar.terminal;
+}
+
+/* ---- notes ---- */
 
 void mn_announce(const struct mn_options *options, const char *format, ...) {
   if (options->quiet) return;
@@ -17,6 +161,7 @@ void mn_announce(const struct mn_options *options, const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(line, sizeof line, format, arguments);
   va_end(arguments);
+  mn_progress_clear();
   mn_escape_print(stderr, "%s\n", line); /* in one write: other threads have lines to tell, too */
 }
 

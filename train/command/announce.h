@@ -36,7 +36,7 @@ void mn_announce_sums(const struct mn_checkpoint *checkpoint, const char *path, 
 void mn_announce(const struct mn_options *options, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* ---- numbers: plain decimals without exponents, and times (show.c) ---- */
+/* ---- numbers: plain decimals without exponents, and times ---- */
 
 enum { MN_SHOWN = 40 }; /* room for each */
 
@@ -61,27 +61,17 @@ const char *mn_show_time(char out[MN_SHOWN], double seconds);
 int mn_show_columns(int fd);
 
 /* ---- progress: on a terminal of at least 40 columns that is not dumb one line, redrawn in place, with a bar
- * if there is room; else a plain line every ten seconds. It has no colours (progress_bar.c). ---- */
+ * if there is room; else a plain line every ten seconds. It has no colours. ---- */
 
-struct mn_progress_bar {
-  int terminal, quiet, drawn;
-  int64_t first;      /* step that the run goes on from */
-  double start, last; /* seconds */
-};
-
-void mn_progress_bar_open(struct mn_progress_bar *progress, int64_t first, int quiet);
+/* Of the one run of a process, which begins at step `first`. */
+void mn_progress_open(int64_t first, int quiet);
 
 /* After a step; draws at most ten times a second on a terminal, and every ten seconds elsewhere: the step,
  * its loss, the time left, samples and floating-point operations a second and the share of the time in which
  * the device waited for rows, from the trainer's times. Fields that do not fit are dropped from the right. */
-void mn_progress_bar_step(struct mn_progress_bar *progress, const struct mn_trainer *trainer);
+void mn_progress_step(const struct mn_trainer *trainer);
 
-/* Prints a line that stays, printf-like, unless quiet. All messages during training go through here, so that
- * they do not run into the bar. */
-void mn_progress_bar_note(struct mn_progress_bar *progress, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-/* Clears the bar. */
-void mn_progress_bar_close(struct mn_progress_bar *progress);
+/* Clears the bar, for another line to be written. mn_announce does. */
+void mn_progress_clear(void);
 
 #endif

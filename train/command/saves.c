@@ -10,9 +10,9 @@
 #include "train/command/watchdog.h"
 
 mn_status mn_saves_open(struct mn_saves *s, const struct mn_session *session,
-                        const struct mn_progress *progress, struct mn_progress_bar *bar) {
+                        const struct mn_progress *progress) {
   const struct mn_options *o = &session->options;
-  *s = (struct mn_saves){.options = o, .ranks = session->ranks, .progress = progress, .bar = bar};
+  *s = (struct mn_saves){.options = o, .ranks = session->ranks, .progress = progress};
   s->snapshot = s->told = session->from ? progress->step : -1;
   s->snapshot_time = mn_seconds();
   if (o->checkpoint && !o->dry_run)
@@ -48,7 +48,7 @@ static mn_status note_and_warn(struct mn_saves *s) {
   const int64_t before = s->failures, step = s->snapshot;
   MN_TRY(note_failure(s));
   if (s->failures == before) return MN_OK;
-  mn_progress_bar_close(s->bar);
+  mn_progress_clear();
   fprintf(stderr,
           "minnow: warning: step %ld is not saved: %s; training goes on, and saves when the next is due\n",
           (long)step, s->failure.message);
@@ -129,12 +129,12 @@ void mn_saves_tell(struct mn_saves *s) {
   int64_t saved = -1;
   if (!s->saver && mn_watchdog_wants_save()) {
     mn_watchdog_saved();
-    mn_progress_bar_note(s->bar, "nothing is saved: SIGUSR1 asks for it, but there is no --checkpoint");
+    mn_announce(s->options, "nothing is saved: SIGUSR1 asks for it, but there is no --checkpoint");
   }
   if (s->saver && !s->has_best) (void)note_and_warn(s);
   if (!s->saver || !o->verbose || mn_saver_poll(s->saver, &saved) != MN_OK || saved <= s->told) return;
   s->told = saved;
-  mn_progress_bar_note(s->bar, "saved step %ld to %s", (long)saved, o->checkpoint);
+  mn_announce(s->options, "saved step %ld to %s", (long)saved, o->checkpoint);
 }
 
 mn_status mn_saves_end(struct mn_saves *s) {

@@ -14,8 +14,7 @@ struct mn_saves {
   const struct mn_options *options;
   struct mn_ranks *ranks; /* the first rank decides and writes, all send it their shard; NULL if alone */
   const struct mn_progress *progress; /* of the run, as it is now */
-  struct mn_progress_bar *bar;
-  struct mn_saver *saver; /* NULL if no checkpoint is kept */
+  struct mn_saver *saver;             /* NULL if no checkpoint is kept */
   const struct mn_text *config;
   int config_count;
   int64_t
@@ -32,7 +31,7 @@ struct mn_saves {
 /* Opens the saves of the session's run, to its --checkpoint; under --dry-run no file is written. The
  * arguments are borrowed until close. MN_NO_MEMORY. */
 mn_status mn_saves_open(struct mn_saves *saves, const struct mn_session *session,
-                        const struct mn_progress *progress, struct mn_progress_bar *bar);
+                        const struct mn_progress *progress);
 void mn_saves_close(struct mn_saves *saves);
 
 /* Sets /config and /history of the saves: config[config_count] is borrowed, history[history_count] copied. */

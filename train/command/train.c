@@ -30,7 +30,6 @@ struct run {
   struct mn_evaluator *evaluator; /* NULL without test rows */
   struct mn_log log;
   struct mn_log_run of;
-  struct mn_progress_bar bar;
   int64_t log_every; /* steps a log line */
   struct mn_saves saves;
   int replaces;               /* --plot was there when the run was resumed, or may be replaced in any case */
@@ -140,7 +139,7 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   const struct mn_progress *progress = &r->trainer->progress;
   mn_resume_best(s, &r->trainer->progress);
   if (!o->dry_run) MN_TRY(mn_needs_check(s, r->trainer));
-  MN_TRY(mn_saves_open(&r->saves, s, progress, &r->bar));
+  MN_TRY(mn_saves_open(&r->saves, s, progress));
   MN_TRY(list_config(r));
   MN_TRY(mn_log_open(&r->log, o->dry_run ? NULL : o->log, &r->of));
   mn_session_describe(s);
@@ -148,7 +147,7 @@ static mn_status open(struct run *r, const struct mn_options *options) {
     mn_announce(o, "log: %s is new, and begins at step %ld", o->log, (long)progress->step);
   describe_places(r);
   if (!o->dry_run) mn_announce_training(r->trainer, o);
-  mn_progress_bar_open(&r->bar, progress->step, o->quiet);
+  mn_progress_open(progress->step, o->quiet);
   r->since = (struct since){.samples = progress->samples, .began = mn_seconds()};
   return MN_OK;
 }
@@ -174,9 +173,9 @@ static void tell_epoch(struct run *r, int tested) {
   if (tested && !isnan(r->accuracy))
     snprintf(accuracy, sizeof accuracy, ", test accuracy %.2f %%", 100 * r->accuracy);
   if (!isnan(t->norm)) snprintf(norm, sizeof norm, ", gradient norm %s", mn_show_number(shown, t->norm, 3));
-  mn_progress_bar_note(&r->bar, "step %ld, epoch %ld: loss %s%s%s%s%s, %s samples/s", (long)p->step,
-                       (long)p->epoch, mn_show_number(loss, mean, 5), skipped, test, accuracy, norm,
-                       mn_show_number(speed, rate, 3));
+  mn_announce(&r->session.options, "step %ld, epoch %ld: loss %s%s%s%s%s, %s samples/s", (long)p->step,
+              (long)p->epoch, mn_show_number(loss, mean, 5), skipped, test, accuracy, norm,
+              mn_show_number(speed, rate, 3));
   /* Without a test later steps are done already, or under way. */
   r->since = (struct since){.samples = p->samples, .began = tested ? mn_seconds() : t->finished};
 }
@@ -187,11 +186,11 @@ static void tell_of_no_test(struct run *r) {
   const struct mn_fault *fault = mn_evaluator_fault(r->evaluator, &batches, &all);
   char where[MN_FAULT_WORDS];
   if (!fault) return;
-  mn_progress_bar_note(&r->bar,
-                       "step %ld: no test loss: %s%s is not finite (so in %ld of %ld batches to test on)%s",
-                       (long)r->trainer->progress.step, mn_fault_words(where, fault),
-                       fault->parameter ? "" : " of the test rows", (long)batches, (long)all,
-                       fault->parameter ? "" : "; training goes on");
+  mn_announce(&r->session.options,
+              "step %ld: no test loss: %s%s is not finite (so in %ld of %ld batches to test on)%s",
+              (long)r->trainer->progress.step, mn_fault_words(where, fault),
+              fault->parameter ? "" : " of the test rows", (long)batches, (long)all,
+              fault->parameter ? "" : "; training goes on");
 }
 
 /* *better: an epoch has ended, and its metric is the best so far. */
@@ -215,8 +214,8 @@ static void note_step(struct run *r, const struct mn_trainer *t) {
   if (p->step % r->log_every == 0 || p->step == t->schedule.horizon || t->skipped) mn_log_step(&r->log, t);
   if (t->skipped) {
     r->since.skipped++;
-    mn_progress_bar_note(&r->bar, "step %ld was skipped, and updated nothing: %s is not finite",
-                         (long)p->step, mn_fault_words(why, t->skipped));
+    mn_announce(&r->session.options, "step %ld was skipped, and updated nothing: %s is not finite",
+                (long)p->step, mn_fault_words(why, t->skipped));
     return;
   }
   r->since.losses += t->loss;
@@ -230,7 +229,7 @@ static int after_step(void *to, const struct mn_trainer *t) {
   mn_watchdog_enter("", t->progress.step + 1);
   note_step(r, t);
   if (!r->evaluator && epoch_ended(t)) tell_epoch(r, 0);
-  mn_progress_bar_step(&r->bar, t);
+  mn_progress_step(t);
   mn_saves_tell(&r->saves);
   /* A log that cannot be written ends the run, after the work so far is saved. */
   int pause = mn_watchdog_signal() || r->log.error || mn_saves_want_a_pause(&r->saves);
@@ -300,12 +299,12 @@ static void tell_of_the_best(struct run *r) {
     snprintf(metric, sizeof metric, "test loss %s", mn_show_number(number, -p->best, 5));
   if (o->best && isfinite(p->best) && mn_checkpoint_best(best, o->checkpoint) == MN_OK &&
       access(best, F_OK) == 0)
-    mn_progress_bar_note(&r->bar, "best: %s after epoch %ld, in %s", metric, (long)p->best_epoch, best);
+    mn_announce(&r->session.options, "best: %s after epoch %ld, in %s", metric, (long)p->best_epoch, best);
   if (patience_is_out(r))
-    mn_progress_bar_note(&r->bar,
-                         "ended by --patience %ld after epoch %ld: %s of epoch %ld was not bettered%s",
-                         (long)o->patience, (long)p->epoch, metric, (long)p->best_epoch,
-                         o->checkpoint ? "; --resume with more patience goes on" : "");
+    mn_announce(&r->session.options,
+                "ended by --patience %ld after epoch %ld: %s of epoch %ld was not bettered%s",
+                (long)o->patience, (long)p->epoch, metric, (long)p->best_epoch,
+                o->checkpoint ? "; --resume with more patience goes on" : "");
 }
 
 enum { ROWS_AT_ONCE = 4096 }; /* rows */
@@ -358,17 +357,17 @@ static void tell_of_no_use(struct run *r) {
   char shown[MN_SHOWN];
   if (!s->options.data || s->options.quiet || !isfinite(found)) return;
   if (baseline(r->evaluator ? s->test : s->train, &loss, &share) != MN_OK)
-    mn_progress_bar_note(&r->bar, "note: whether this is better than a constant is not known: %s",
-                         mn_message());
+    mn_announce(&r->session.options, "note: whether this is better than a constant is not known: %s",
+                mn_message());
   else if (r->accuracy <= share)
-    mn_progress_bar_note(&r->bar,
-                         "note: this is no better than always predicting the commonest class, which is right "
-                         "for %.2f %%: %s",
-                         100 * share, remedy);
+    mn_announce(&r->session.options,
+                "note: this is no better than always predicting the commonest class, which is right "
+                "for %.2f %%: %s",
+                100 * share, remedy);
   else if (isnan(r->accuracy) && found >= loss)
-    mn_progress_bar_note(&r->bar, "note: this is no better than predicting %s, whose loss is %s: %s",
-                         s->train->classes ? "each class by its share" : "the targets' mean",
-                         mn_show_number(shown, loss, 5), remedy);
+    mn_announce(&r->session.options, "note: this is no better than predicting %s, whose loss is %s: %s",
+                s->train->classes ? "each class by its share" : "the targets' mean",
+                mn_show_number(shown, loss, 5), remedy);
 }
 
 /* The run's speed, and what bounds it. */
@@ -377,18 +376,18 @@ static void summarise(struct run *r) {
   struct mn_trainer_speed speed = mn_trainer_speed(t);
   char seconds[MN_SHOWN], samples[MN_SHOWN], flops[MN_SHOWN];
   if (t->times.steps == 0) return;
-  mn_progress_bar_note(
-      &r->bar, "%ld steps in %s s: %s samples/s, %s, waiting for rows %.1f %% of the time; bound by %s",
-      (long)t->times.steps, mn_show_number(seconds, t->times.running, 3),
-      mn_show_number(samples, speed.samples, 3), mn_show_rate(flops, speed.flops, "FLOP/s"),
-      100 * speed.waiting, speed.bound);
+  mn_announce(&r->session.options,
+              "%ld steps in %s s: %s samples/s, %s, waiting for rows %.1f %% of the time; bound by %s",
+              (long)t->times.steps, mn_show_number(seconds, t->times.running, 3),
+              mn_show_number(samples, speed.samples, 3), mn_show_rate(flops, speed.flops, "FLOP/s"),
+              100 * speed.waiting, speed.bound);
   if (t->retaken > 0)
-    mn_progress_bar_note(&r->bar,
-                         "%ld batches did not fit the scales of %s, and were taken again under new ones",
-                         (long)t->retaken, mn_precision_name(t->model->device->precision));
+    mn_announce(&r->session.options,
+                "%ld batches did not fit the scales of %s, and were taken again under new ones",
+                (long)t->retaken, mn_precision_name(t->model->device->precision));
   if (t->progress.skipped > 0)
-    mn_progress_bar_note(&r->bar, "steps skipped for values that were not finite: %ld of the run's %ld",
-                         (long)t->progress.skipped, (long)t->progress.step);
+    mn_announce(&r->session.options, "steps skipped for values that were not finite: %ld of the run's %ld",
+                (long)t->progress.skipped, (long)t->progress.step);
 }
 
 static void report_time(struct mn_json *json, const struct mn_trainer *t) {
@@ -423,10 +422,10 @@ static mn_status run(struct run *r, FILE *out) {
   const int64_t *step = &r->trainer->progress.step, horizon = r->trainer->schedule.horizon;
   int64_t stop = o->stop_at > 0 && o->stop_at < horizon ? o->stop_at : horizon;
   if (*step >= stop)
-    mn_progress_bar_note(&r->bar, "nothing to do: step %ld is reached; a larger --%s goes on", (long)*step,
-                         stop < horizon ? "stop-at"
-                         : o->steps > 0 ? "steps"
-                                        : "epochs");
+    mn_announce(&r->session.options, "nothing to do: step %ld is reached; a larger --%s goes on", (long)*step,
+                stop < horizon ? "stop-at"
+                : o->steps > 0 ? "steps"
+                               : "epochs");
   else if (!patience_is_out(r))
     mn_log_resume(&r->log, *step, r->session.changed, r->session.changes, &r->of);
   while (*step < stop && !patience_is_out(r) && !is_to_end(r)) {
@@ -438,8 +437,9 @@ static mn_status run(struct run *r, FILE *out) {
   summarise(r);
   tell_of_the_best(r);
   if (*step >= horizon || patience_is_out(r)) tell_of_no_use(r);
-  if (!o->checkpoint) mn_progress_bar_note(&r->bar, "note: the model was not saved; --checkpoint F keeps it");
-  mn_progress_bar_close(&r->bar);
+  if (!o->checkpoint)
+    mn_announce(&r->session.options, "note: the model was not saved; --checkpoint F keeps it");
+  mn_progress_clear();
   const char *ended = ended_by(r, stop);
   mn_log_end(&r->log, r->trainer, ended);
   MN_TRY(mn_log_close(&r->log, MN_OK));
@@ -468,7 +468,7 @@ mn_status mn_train(FILE *out, const struct mn_options *options) {
   if (status == MN_OK && !options->dry_run) status = mn_ranks_agree(r.session.ranks, run(&r, out));
   if (status == MN_OK && options->dry_run && mn_ranks_first(r.session.ranks))
     status = mn_needs_show(out, &r.session, r.trainer);
-  mn_progress_bar_close(&r.bar);
+  mn_progress_clear();
   const int unsaved = r.log.begun && !r.session.from;
   status = mn_log_close(&r.log, status);
   if (unsaved && status != MN_OK) status = mn_owned_leave(&r.session, status);
