@@ -94,10 +94,11 @@ void mn_tensor_free(struct mn_device *device, struct mn_tensor *tensor) {
 
 /* Whether the tensor needs a gradient buffer. An update needs none for a vector, whose column sums are never
  * stored as a gradient, nor if the GEMM needs no memory for the product (struct mn_epilogue, into). */
-static int needs_buffer(const struct mn_tensor *tensor, enum mn_training how, const struct mn_rule *rule) {
+static int needs_buffer(const struct mn_device *device, const struct mn_tensor *tensor, enum mn_training how,
+                        const struct mn_rule *rule) {
   if (how == MN_TRAIN_FROZEN) return 0;
   if (how != MN_TRAIN_UPDATE) return 1;
-  return tensor->rank == 2 && !mn_rule_by_gemm(rule);
+  return tensor->rank == 2 && device->type == MN_DEVICE_CPU && !mn_rule_by_gemm(rule);
 }
 
 /* Takes `count` reals, all 0, unless *reals are there; or gives them back if they are not kept. */
@@ -120,7 +121,7 @@ mn_status mn_tensor_train(struct mn_device *device, struct mn_tensor *tensor, en
                           const struct mn_rule *rule) {
   int64_t count = mn_tensor_count(tensor);
   size_t real = device->real;
-  if (needs_buffer(tensor, how, rule) && !tensor->gradient)
+  if (needs_buffer(device, tensor, how, rule) && !tensor->gradient)
     MN_TRY(mn_device_allocate_shared(device, tensor->shared, &tensor->gradient, count, real));
   if (how == MN_TRAIN_ADD) MN_TRY(device->kernels->zero(device, tensor->gradient, (size_t)count * real));
   struct mn_update *update = &tensor->update;

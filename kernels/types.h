@@ -249,9 +249,9 @@ struct mn_epilogue {
   enum mn_epilogue_kind kind;
   void *into; /* of d's shape. MN_STORE, MN_ADD: the result. MN_REDUCE_SCATTER, MN_REDUCE_SCATTER_ROWS: memory
                  for d that the shards, or replicas, share. The others: memory for the product of a library
-                 GEMM. It may be NULL in an MN_UPDATE by SGD with momentum, without Nesterov and scale: the
-                 product then goes straight into momentum (CPU), or through scratch memory of the device's
-                 (CUDA). The GEMM of our own keeps the product in registers and needs no such memory */
+                 GEMM. It may be NULL in an MN_UPDATE: on CUDA the product then goes through scratch memory of
+                 the device's; on the CPU straight into momentum, which takes SGD with momentum, without
+                 Nesterov and scale. The GEMM of our own keeps the product in registers */
   const struct mn_block *block;
   const struct mn_update *update;
   const struct mn_scatter *scatter;
