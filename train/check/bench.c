@@ -3,7 +3,7 @@
  * the same run, on data of the same sizes.
  *
  * Each figure has a model of its own, closed before the next one's is opened, so that the memory reported is
- * that of one training run. All data are random, because constant data run faster. */
+ * that of one training run. Matrices are random, because products of constant ones run faster; labels are 0. */
 #include "train/check/bench.h"
 
 #include <math.h>
@@ -50,10 +50,10 @@ enum { FUSED_GEMM = MN_PLANS, PLAN_ROWS };
 struct bench {
   struct mn_device *device;
   const struct mn_bench_config *config;
-  int own_gemm;     /* 1: products that suit it run in a GEMM of our own */
-  int own_products; /* 1: and are timed beside the library's */
+  int own_products; /* 1: products in a GEMM of our own are timed beside the library's */
   int plan_rows;    /* 0: the plans are not asked for */
   size_t held;      /* device memory while a step runs */
+  double flops;     /* of a step */
   double ms[FIGURES], copy;
   double products[2][PRODUCTS]; /* the library's alone; with our own GEMM */
   double plans[PLAN_ROWS][FIGURES];
@@ -99,18 +99,6 @@ static mn_status fill(struct bench *b, struct mn_tensor *tensor, uint32_t which)
   return mn_tensor_uniform(b->device, tensor, b->config->seed, MN_RANDOM_CHECK + which, 0, 1);
 }
 
-/* Labels, each of the classes as often. */
-static mn_status fill_labels(struct bench *b, int32_t *labels, int64_t classes) {
-  size_t bytes = (size_t)b->config->batch * sizeof *labels;
-  int32_t *values = malloc(bytes);
-  if (!values) return mn_fail(MN_NO_MEMORY, "no memory for %ld labels", (long)b->config->batch);
-  for (int64_t i = 0; i < b->config->batch; i++) values[i] = (int32_t)(i % classes);
-  mn_status status = b->device->kernels->upload(b->device, labels, values, bytes);
-  if (status == MN_OK) status = b->device->kernels->synchronize(b->device);
-  free(values);
-  return status;
-}
-
 /* A model and the pass that a figure is of. */
 struct subject {
   struct mn_model *model;
@@ -140,7 +128,8 @@ static mn_status open_subject(struct bench *b, struct subject *s, enum mn_plan p
   enum mn_pass_kind kind = s->figure == FORWARD ? MN_PASS_FORWARD : MN_PASS_TRAIN;
   MN_TRY(mn_pass_open(&s->pass, s->model, kind, b->config->batch, 1, 0));
   MN_TRY(fill(b, s->pass->x, 0));
-  if (s->pass->labels) return fill_labels(b, s->pass->labels, mn_model_outputs(&config));
+  if (s->pass->labels)
+    return b->device->kernels->zero(b->device, s->pass->labels, (size_t)s->pass->rows * sizeof(int32_t));
   return s->pass->target ? fill(b, s->pass->target, 1) : MN_OK;
 }
 
@@ -157,7 +146,10 @@ static mn_status time_figure(struct bench *b, enum figure figure, enum mn_plan p
   struct subject subject = {.figure = figure};
   b->device->force_cublas = library;
   mn_status status = open_subject(b, &subject, plan);
-  if (status == MN_OK && figure == STEP && !b->held) b->held = b->device->bytes; /* the plan asked for */
+  if (status == MN_OK && figure == STEP && !b->held) { /* of the plan asked for */
+    b->held = b->device->bytes;
+    b->flops = (double)b->config->batch * mn_model_step_flops(subject.model);
+  }
   if (status == MN_OK) status = measure(b->device, run_subject, &subject, ms);
   if (status == MN_OK) status = check_finite(subject.pass->tape);
   mn_replay_free(b->device, &subject.replay);
@@ -212,29 +204,27 @@ static mn_status time_products(struct bench *b, int library, double ms[PRODUCTS]
 
 struct copy {
   struct mn_device *device;
-  void *to, *from;
+  char *memory; /* the second half is a copy of the first */
   size_t bytes;
 };
 
 static mn_status run_copy(void *state) {
   struct copy *c = state;
-  return c->device->kernels->copy(c->device, c->to, c->from, c->bytes);
+  return c->device->kernels->copy(c->device, c->memory + c->bytes, c->memory, c->bytes);
 }
 
 /* Sets b->copy to the GB/s read and written. */
 static mn_status time_copy(struct bench *b) {
-  size_t real = b->device->real, bytes = protocols[b->device->type].copied_bytes;
-  int64_t count = (int64_t)(bytes / real);
-  struct copy copy = {.device = b->device, .bytes = bytes};
+  struct mn_device *device = b->device;
+  size_t bytes = protocols[device->type].copied_bytes;
+  int64_t count = (int64_t)(bytes / device->real);
+  struct copy copy = {.device = device, .bytes = bytes};
   double ms = 0;
-  mn_status status = mn_device_allocate(b->device, &copy.from, count, real);
-  if (status == MN_OK) status = mn_device_allocate(b->device, &copy.to, count, real);
-  if (status == MN_OK)
-    status =
-        b->device->kernels->uniform(b->device, copy.from, count, b->config->seed, MN_RANDOM_CHECK + 6, 0, 1);
-  if (status == MN_OK) status = measure(b->device, run_copy, &copy, &ms);
-  mn_device_release(b->device, copy.from, count, real);
-  mn_device_release(b->device, copy.to, count, real);
+  MN_TRY(mn_device_allocate(device, (void **)&copy.memory, 2 * count, device->real));
+  mn_status status =
+      device->kernels->uniform(device, copy.memory, count, b->config->seed, MN_RANDOM_CHECK + 6, 0, 1);
+  if (status == MN_OK) status = measure(device, run_copy, &copy, &ms);
+  mn_device_release(device, copy.memory, 2 * count, device->real);
   b->copy = 2 * (double)bytes / ms * 1e-6;
   return status;
 }
@@ -249,25 +239,10 @@ static double product_flops(const struct bench *b) {
   return 2 * (double)b->config->batch * (double)b->config->model.inputs * (double)b->config->model.hidden[0];
 }
 
-static double flops(const struct bench *b, enum figure figure) {
-  const struct mn_model_config *m = &b->config->model;
-  double total = 0, inputs = (double)m->inputs;
-  for (int i = 0; i < m->depth; i++) {
-    int count = figure == FORWARD ? 1 : i ? 3 : 2; /* x's gradient is not computed */
-    total += count * 2 * (double)b->config->batch * inputs * (double)m->hidden[i];
-    inputs = (double)m->hidden[i];
-  }
-  return total + (figure == FORWARD ? 1 : 3) * 2 * (double)b->config->batch * inputs * (double)m->head;
-}
-
 /* The time of the bare GEMMs that a figure needs; only for one block, whose GEMMs are the ones measured. */
 static double bare(const struct bench *b, enum figure figure) {
   if (b->config->model.depth > 1 || b->config->model.head > 0) return NAN;
   return b->products[0][0] + (figure == FORWARD ? 0 : b->products[0][2]);
-}
-
-static const char *row_name(int row) {
-  return row == FUSED_GEMM ? "block, fused GEMM" : mn_plan_name((enum mn_plan)row);
 }
 
 static void show(FILE *out, const struct bench *b, int as_json) {
@@ -295,8 +270,9 @@ static void show(FILE *out, const struct bench *b, int as_json) {
     }
   const double *library = b->products[0];
   mn_json_number(json, "gemm_tflops", tflops(3 * product_flops(b), library[0] + library[1] + library[2]));
-  mn_json_number(json, "forward_tflops", tflops(flops(b, FORWARD), b->ms[FORWARD]));
-  mn_json_number(json, "step_tflops", tflops(flops(b, STEP), b->ms[STEP]));
+  /* A step has three products a layer, except that x's gradient is not computed. */
+  mn_json_number(json, "forward_tflops", tflops((b->flops + product_flops(b)) / 3, b->ms[FORWARD]));
+  mn_json_number(json, "step_tflops", tflops(b->flops, b->ms[STEP]));
   mn_json_number(json, "forward_per_gemm", b->ms[FORWARD] / bare(b, FORWARD));
   mn_json_number(json, "step_per_gemms", b->ms[STEP] / bare(b, STEP));
   mn_json_number(json, "copy_gb_per_s", b->copy);
@@ -305,7 +281,7 @@ static void show(FILE *out, const struct bench *b, int as_json) {
     mn_json_array_open(json, "plans");
     for (int row = 0; row < b->plan_rows; row++) {
       mn_json_open(json, NULL);
-      mn_json_string(json, "plan", row_name(row));
+      mn_json_string(json, "plan", row == FUSED_GEMM ? "block, fused GEMM" : mn_plan_name((enum mn_plan)row));
       for (int i = 0; i < FIGURES; i++) mn_json_number(json, figures[i], b->plans[row][i]);
       mn_json_close(json);
     }
@@ -327,9 +303,9 @@ static mn_status time_all(struct bench *b) {
 }
 
 mn_status mn_bench(FILE *out, struct mn_device *device, const struct mn_bench_config *config, int as_json) {
-  struct bench b = {.device = device, .config = config, .own_gemm = device->has_own_gemm != 0};
-  b.own_products = b.own_gemm && device->planes == 1; /* no library takes two planes */
-  if (config->plans) b.plan_rows = b.own_gemm ? PLAN_ROWS : MN_PLANS;
+  struct bench b = {.device = device, .config = config};
+  b.own_products = device->has_own_gemm && device->planes == 1; /* no library takes two planes */
+  if (config->plans) b.plan_rows = device->has_own_gemm ? PLAN_ROWS : MN_PLANS;
   mn_status status = time_all(&b);
   device->force_cublas = 0;
   if (status == MN_OK) show(out, &b, as_json);
