@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "tests/dataset_make.h"
-#include "train/check/cases.h"
+#include "train/check/check.h"
 
 enum { N = 4, I = 6, C = 8, G = 2 };
 

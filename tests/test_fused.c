@@ -13,14 +13,14 @@
  * are kept of. dz goes to its GEMMs rounded, off by `rounding` in each element (2⁻⁹ in bf16, 2⁻¹² in fp16),
  * which is what dx and dW can be off by; doubled, and with the unit of their own products where there are two
  * planes, it bounds these and what an update makes of them. Where x and W are any floats, their own rounding
- * comes to it: the bound is that of train/check/parity.h. Two planes hold any float as well as is needed.
+ * comes to it: the bound is that of train/check/check.h. Two planes hold any float as well as is needed.
  *
  * Kinks: where v is so near to 0 that such an error may move it across, no gradient is right on both sides.
  * There dy is 0, or the target is the y expected. */
 #include "tests/fused_bench.h"
 
 #include "kernels/device.h"
-#include "train/check/parity.h"
+#include "train/check/check.h"
 
 enum { EXPECTED, ACTUAL, SIDES };
 

@@ -3,12 +3,12 @@
  * that its planes cannot hold, and the memory that a step holds. */
 #include "tests/fused_bench.h"
 
-#include "train/check/parity.h"
+#include "train/check/check.h"
 
 /* ---- against fp64 ---- */
 
 /* Each block rounds its input, its weight and its dz once more; three of them stay within the bound of one
- * (train/check/parity.h), which has room for eight roundings. Two planes round as little as floats do. */
+ * (train/check/check.h), which has room for eight roundings. Two planes round as little as floats do. */
 static void compare_steps(const struct fused_case *c, struct mn_device *const on[2],
                           struct training *const t[2]) {
   const double bound = mn_parity_tolerance(c->precision);

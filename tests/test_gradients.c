@@ -6,7 +6,7 @@
 #include <omp.h>
 
 #include "layers/layer.h"
-#include "train/check/gradcheck.h"
+#include "train/check/check.h"
 
 /* One operation, or a few, with everything they read a parameter whose gradient is stored. */
 enum { LEAVES = 6 };

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "kernels/device.h"
-#include "train/check/gradcheck.h"
+#include "train/check/check.h"
 #include "train/command/options.h"
 #include "train/command/options_table.h"
 #include "train/trainer.h"

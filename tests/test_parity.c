@@ -5,7 +5,7 @@
 #include <hdf5.h>
 #include <unistd.h>
 
-#include "train/check/parity.h"
+#include "train/check/check.h"
 
 static const char golden[] = "tests/golden/block.h5", trained[] = "tests/golden/adamw.h5";
 

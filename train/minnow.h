@@ -15,9 +15,9 @@
 #include "data/columns.h" /* what columns hold, to standardise x */
 #include "data/dataset.h" /* rows */
 #include "data/loader.h"
-#include "layers/block_call.h" /* the block for other frameworks */
-#include "layers/layer.h"      /* layers of one's own, on a tape: engine/tape.h */
-#include "train/check/gradcheck.h"
+#include "layers/block_call.h"        /* the block for other frameworks */
+#include "layers/layer.h"             /* layers of one's own, on a tape: engine/tape.h */
+#include "train/check/check.h"        /* gradient checks */
 #include "train/checkpoint/restore.h" /* resuming a run; weights alone; models without their training */
 #include "train/checkpoint/save.h"    /* saving a run, or a model without its training */
 #include "train/evaluate.h"           /* evaluation, prediction */

@@ -1,6 +1,6 @@
 /* A file of cases, as parity reads it. */
 #include "tests/fuzz/input.h"
-#include "train/check/cases.h"
+#include "train/check/check.h"
 
 enum { MOST = 16 };
 

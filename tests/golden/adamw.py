@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/adamw.h5: training runs of the block by torch.optim.AdamW in float64, as train/check/cases.h
+"""Makes tests/golden/adamw.h5: training runs of the block by torch.optim.AdamW in float64, as train/check/check.h
 describes them. Needs PyTorch and h5py: python3 tests/golden/adamw.py"""
 
 import os

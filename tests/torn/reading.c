@@ -9,7 +9,7 @@
 
 #include "data/dataset.h"
 #include "data/hdf5.h"
-#include "train/check/cases.h"
+#include "train/check/check.h"
 #include "train/checkpoint/layout.h"
 #include "train/command/commands.h"
 

@@ -4,14 +4,13 @@
  *
  * Each figure has a model of its own, closed before the next one's is opened, so that the memory reported is
  * that of one training run. Matrices are random, because products of constant ones run faster; labels are 0. */
-#include "train/check/bench.h"
+#include "train/check/check.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #include "kernels/device.h"
 #include "train/json.h"
-#include "train/optimizer.h"
 
 enum { MOST_REPETITIONS = 200 };
 

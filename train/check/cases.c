@@ -1,5 +1,5 @@
 /* Reading cases. A case file may come from anywhere: all of it is read through data/hdf5_file.h. */
-#include "train/check/cases.h"
+#include "train/check/check.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -98,7 +98,7 @@ static mn_status read_parameters(const struct reader *reader, const char *prefix
   for (int i = 0; i < 4; i++) {
     char name[32];
     snprintf(name, sizeof name, "%s%s", prefix, names[i]);
-    MN_TRY(read_array(reader, name, i == 0 ? c->channels * c->inputs : c->channels));
+    MN_TRY(read_array(reader, name, i == 0 ? c->model.hidden[0] * c->model.inputs : c->model.hidden[0]));
   }
   return MN_OK;
 }
@@ -133,7 +133,7 @@ static mn_status read_training(const struct reader *reader) {
   c->steps = (int)steps;
   MN_TRY(read_number(reader, "lr", &c->rate));
   MN_TRY(read_optimizer(reader, &c->optimizer));
-  MN_TRY(read_array(reader, "target", c->rows * c->channels));
+  MN_TRY(read_array(reader, "target", c->rows * c->model.hidden[0]));
   MN_TRY(read_array(reader, "losses", steps));
   MN_TRY(read_parameters(reader, "initial/"));
   return read_parameters(reader, "final/");
@@ -141,29 +141,30 @@ static mn_status read_training(const struct reader *reader) {
 
 static mn_status read_gradients(const struct reader *reader) {
   struct mn_case *c = reader->into;
-  int64_t elements = c->rows * c->channels;
+  int64_t elements = c->rows * c->model.hidden[0];
   MN_TRY(read_parameters(reader, ""));
   MN_TRY(read_array(reader, "dy", elements));
   MN_TRY(read_array(reader, "z", elements));
   MN_TRY(read_array(reader, "y", elements));
-  MN_TRY(read_array(reader, "mean", c->rows * c->groups));
-  MN_TRY(read_array(reader, "rstd", c->rows * c->groups));
-  MN_TRY(read_array(reader, "grad/x", c->rows * c->inputs));
+  MN_TRY(read_array(reader, "mean", c->rows * c->model.groups));
+  MN_TRY(read_array(reader, "rstd", c->rows * c->model.groups));
+  MN_TRY(read_array(reader, "grad/x", c->rows * c->model.inputs));
   return read_parameters(reader, "grad/");
 }
 
 static mn_status read_case(const struct reader *reader) {
   struct mn_case *c = reader->into;
+  struct mn_model_config *m = &c->model;
   struct mn_hdf5_value steps;
   MN_TRY(read_integer(reader, "N", &c->rows));
-  MN_TRY(read_integer(reader, "I", &c->inputs));
-  MN_TRY(read_integer(reader, "C", &c->channels));
-  MN_TRY(read_integer(reader, "G", &c->groups));
-  if (!c->rows || !c->inputs || !c->channels || !c->groups || c->channels % c->groups)
+  MN_TRY(read_integer(reader, "I", &m->inputs));
+  MN_TRY(read_integer(reader, "C", &m->hidden[0]));
+  MN_TRY(read_integer(reader, "G", &m->groups));
+  if (!c->rows || !m->inputs || !m->hidden[0] || !m->groups || m->hidden[0] % m->groups)
     return mn_fail(MN_BAD_DATA, "case %s: N, I, C and G must be 1 or more, and G divide C", c->name);
-  MN_TRY(read_number(reader, "eps", &c->eps));
-  MN_TRY(read_number(reader, "negative_slope", &c->slope));
-  MN_TRY(read_array(reader, "x", c->rows * c->inputs));
+  MN_TRY(read_number(reader, "eps", &m->eps));
+  MN_TRY(read_number(reader, "negative_slope", &m->slope));
+  MN_TRY(read_array(reader, "x", c->rows * c->model.inputs));
   MN_TRY(mn_hdf5_attribute(&reader->file, &reader->group, "steps", 0, &steps));
   return steps.kind == MN_VALUE_NONE ? read_gradients(reader) : read_training(reader);
 }
@@ -171,7 +172,8 @@ static mn_status read_case(const struct reader *reader) {
 mn_status mn_case_read(const char *path, int index, struct mn_case *out) {
   struct reader reader = {.into = out, .group = {.id = -1}};
   hsize_t links;
-  *out = (struct mn_case){0};
+  *out = (struct mn_case){.model = mn_model_defaults()};
+  out->model.depth = 1;
   MN_TRY(open_file(&reader.file, path));
   mn_status status = mn_hdf5_count(&reader.file, &reader.file.root, &links);
   if (status == MN_OK)

@@ -5,7 +5,7 @@
  * differences are taken at h, h/2, h/4 … and extrapolated (Ridders' method, in Richardson's table) until the
  * table's own estimate of its error is small enough; the gradient under test has no part in that choice. A
  * smaller h also avoids most kinks. */
-#include "train/check/gradcheck.h"
+#include "train/check/check.h"
 
 #include <math.h>
 #include <stdlib.h>

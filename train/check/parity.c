@@ -1,14 +1,11 @@
 /* Running cases and measuring them. */
-#include "train/check/parity.h"
+#include "train/check/check.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/check/cases.h"
 #include "train/json.h"
-#include "train/optimizer.h"
-#include "train/pass.h"
 
 double mn_parity_tolerance(enum mn_precision precision) {
   static const double tolerances[] = {
@@ -46,7 +43,7 @@ struct run {
 };
 
 static double case_tolerance(const struct mn_device *device, const struct mn_case *c, double tolerance) {
-  if (c->steps || c->channels == c->groups) return tolerance;
+  if (c->steps || c->model.hidden[0] == c->model.groups) return tolerance;
   int64_t groups;
   const double *mean = mn_case_array(c, "mean", &groups), *rstd = mn_case_array(c, "rstd", NULL);
   double kappa = 0, unit = device->precision == MN_FP64 ? 0x1p-53 : 0x1p-24;
@@ -97,26 +94,14 @@ static const void *gradient_of(const struct mn_pass *pass, int index) {
   return index < 0 ? pass->x->gradient : pass->model->parameters[index]->gradient;
 }
 
-static mn_status open_model(struct mn_model **model, struct mn_device *device, const struct mn_case *c) {
-  const struct mn_model_config config = {.inputs = c->inputs,
-                                         .depth = 1,
-                                         .hidden = {c->channels},
-                                         .groups = c->groups,
-                                         .eps = c->eps,
-                                         .slope = c->slope,
-                                         .plan = MN_PLAN_BLOCK};
-  const char *prefix = c->steps ? "initial/" : "";
-  MN_TRY(mn_model_open(model, device, &config));
-  for (int i = 0; i < (*model)->count; i++)
-    MN_TRY(mn_tensor_write(device, (*model)->parameters[i],
-                           mn_case_array(c, name_of(prefix, *model, i).text, NULL)));
-  return MN_OK;
-}
-
 /* Closed by close_subject, also after an error. */
 static mn_status open_subject(struct subject *s, struct mn_device *device, const struct mn_case *c) {
   *s = (struct subject){.model = NULL};
-  MN_TRY(open_model(&s->model, device, c));
+  MN_TRY(mn_model_open(&s->model, device, &c->model));
+  for (int i = 0; i < s->model->count; i++) {
+    const struct name name = name_of(c->steps ? "initial/" : "", s->model, i);
+    MN_TRY(mn_tensor_write(device, s->model->parameters[i], mn_case_array(c, name.text, NULL)));
+  }
   if (c->steps) {
     MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &c->optimizer));
   } else {

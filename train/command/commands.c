@@ -4,10 +4,7 @@
 #include "train/command/commands.h"
 
 #include "data/hdf5.h"
-#include "train/check/bench.h"
-#include "train/check/cases.h"
-#include "train/check/gradcheck.h"
-#include "train/check/parity.h"
+#include "train/check/check.h"
 #include "train/command/announce.h"
 #include "train/command/session.h"
 
