@@ -359,7 +359,7 @@ mutant "arrays: labels not checked when they are opened" $ar 'if (d->classes) MN
 mutant "arrays: labels not checked when they are read" $ar 'MN_TRY(mn_labels_check(a->labels + first, first' 'if (0) MN_TRY(mn_labels_check(a->labels + first, first'
 mutant "arrays: as many classes as the last label says" $ar 'if (a.labels[i] >= d->outputs)' 'if (1)'
 mutant "arrays: NULL taken" $ar ' || !a.x ||' ' ||'
-mutant "prediction: every batch to the first rows" train/evaluate.c '(float *)e->to + first * cols' '(float *)e->to'
+mutant "prediction: every batch to the first rows" train/evaluate.c 'kept->y + first * cols' 'kept->y'
 mutant "prediction: an output beyond a float handed on" train/evaluate.c 'if (mn_find_nonfinite(out, values, sizeof *out) < 0) return MN_OK;' 'return MN_OK;'
 mutant "defaults: no warm-up" train/trainer.c 'steps < 1000 ? steps / 10 : 100' '0'
 
@@ -474,15 +474,15 @@ mutant "skip: all of the run count as in a row" $t 't->skipping ? p->skipped_run
 mutant "skip: a parameter that is not finite is skipped for" $t 'if (fault.parameter) return' 'if (0) return'
 mutant "skip: its norm is told" $t 't->skipping || !clips ?' '!clips ?'
 e=train/evaluate.c
-mutant "evaluation: the row of a value counts from its batch" $e 'e->fault.row += first;' ';'
+mutant "evaluation: the row of a value counts from its batch" $e 'e->fault.row += g->first;' ';'
 mutant "evaluation: the last batch that is not finite is told of" $e 'e->faults++ == 0)' '++e->faults)'
 mutant "evaluation: the loss of the finite rows alone" $e '*loss = e->faults ? NAN :' '*loss ='
 mutant "prediction: outputs that are not finite are handed on" $e 'if (mn_find_nonfinite(e->y' 'if (1 || mn_find_nonfinite(e->y'
 mutant "evaluation: the outputs of the batch after are scored" $e 'e->see ? 1 :' 'e->see ? 2 :'
 mutant "evaluation: a constant target has an R2" train/command/scores.c 's->spread[k] > 0 ?' '1 ?'
 mutant "prediction: rows are counted within the part" train/command/predict.c 'rows[n] = mn_dataset_row(o->rows, first + n);' 'rows[n] = first + n;'
-mutant "evaluation: the last batch weighs as the others" $e '(double)pass[read % MN_LOADER_BUFFERS]->batch;' '(double)e->batch;'
-mutant "evaluation: one batch's result for both" $e 'buffer[read % MN_LOADER_BUFFERS]]' 'buffer[0]]'
+mutant "evaluation: the last batch weighs as the others" $e '(double)pass->batch;' '(double)e->batch;'
+mutant "evaluation: one batch's result for both" $e 'results[g->buffer];' 'results[0];'
 mutant "evaluation: the last full batch taken for the rest" $e 'first + e->batch <= e->dataset->rows' \
   'first + e->batch < e->dataset->rows'
 mutant "evaluation: planes as training left them" $e 'training ? 0 : MN_MEASURE_TOGETHER' '0'

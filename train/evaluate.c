@@ -12,20 +12,31 @@ struct result {
   double loss, correct;
 };
 
+/* A batch that was given to the device. */
+struct given {
+  struct mn_pass *pass;
+  struct mn_batch rows;
+  int64_t first; /* its first row */
+  int buffer;    /* the number of its result */
+};
+
+typedef mn_status take_function(void *to, const void *y, int64_t first, int64_t count);
+
 struct mn_evaluator {
   struct mn_model *model;
   struct mn_dataset *dataset;
   int64_t batch;
   struct mn_pass *full, *rest; /* rest: NULL if batches come out even */
   struct mn_loader *loader;
-  struct mn_batch rows[MN_LOADER_BUFFERS];    /* what each buffer holds */
   struct mn_replay replay[MN_LOADER_BUFFERS]; /* of `full`, on each buffer */
   struct result *results;                     /* [MN_LOADER_BUFFERS], pinned */
   int *unread;                                /* what ahead_used copies, pinned */
   void *y;                                    /* host: [batch, K] reals; for MN_PASS_PREDICT and `see` */
   void *targets;                              /* the same for a batch's targets; for `see` alone */
   mn_evaluator_see *see;                      /* called with `to` and each evaluated batch; may be NULL */
+  take_function *take;                        /* the same for each predicted batch */
   void *to;
+  double total, right;       /* of the batches so far: loss, and rows classified correctly */
   struct mn_scale *kept;     /* [parameters] on the device, if planes are scaled: training's */
   struct mn_fault fault;     /* of the first batch that was not finite, if there was one … */
   int64_t faults;            /* … and how many there were in the last evaluation */
@@ -109,24 +120,22 @@ static mn_status write_planes(struct mn_evaluator *e, int training) {
   return MN_OK;
 }
 
-/* Gives the device the forward over the next rows. *pass gets the pass that it uses, *buffer the number of
- * its result. Batches that are not gathered are each in other memory, so no graph is captured. */
-static mn_status forward(struct mn_evaluator *e, int64_t first, struct mn_pass **pass, int *buffer) {
+/* Gives the device the forward over the rows from `first` on. Batches that are not gathered are each in other
+ * memory, so no graph is captured. */
+static mn_status forward(struct mn_evaluator *e, int64_t first, struct given *g) {
   struct mn_device *device = e->model->device;
   const struct mn_kernels *k = device->kernels;
-  struct mn_batch batch = {0};
-  *pass = first + e->batch <= e->dataset->rows ? e->full : e->rest;
+  *g = (struct given){first + e->batch <= e->dataset->rows ? e->full : e->rest, .first = first};
   MN_TRY(k->ahead_begin(device));
-  mn_status status = mn_loader_fill(e->loader, (*pass)->batch, &batch, buffer);
+  mn_status status = mn_loader_fill(e->loader, g->pass->batch, &g->rows, &g->buffer);
   mn_status ended = k->ahead_end(device);
   if (status != MN_OK) return status;
   MN_TRY(ended);
-  e->rows[*buffer] = batch;
-  MN_TRY(mn_pass_set(*pass, &batch));
-  (*pass)->tape->results = &e->results[*buffer].loss;
-  struct mn_tape *tape = (*pass)->tape;
-  MN_TRY(*pass == e->full ? mn_tape_replay(tape, &e->replay[*buffer]) : mn_tape_step(tape));
-  return k->ahead_used(device, e->unread, (*pass)->tape->nonfinite, sizeof *e->unread);
+  MN_TRY(mn_pass_set(g->pass, &g->rows));
+  struct mn_tape *tape = g->pass->tape;
+  tape->results = &e->results[g->buffer].loss;
+  MN_TRY(g->pass == e->full ? mn_tape_replay(tape, &e->replay[g->buffer]) : mn_tape_step(tape));
+  return k->ahead_used(device, e->unread, tape->nonfinite, sizeof *e->unread);
 }
 
 static mn_status wait_for_one(struct mn_evaluator *e) {
@@ -134,19 +143,47 @@ static mn_status wait_for_one(struct mn_evaluator *e) {
   return e->model->device->kernels->ahead_wait(e->model->device, &idle);
 }
 
-/* Records the error, and waits for the batches under way. */
-static mn_status give_up(struct mn_evaluator *e, int under_way, mn_status status) {
-  mn_outcome_note(&e->outcome, status);
-  while (under_way-- > 0) (void)wait_for_one(e);
-  return mn_outcome_tell(&e->outcome);
+typedef mn_status read_function(struct mn_evaluator *e, const struct given *g);
+
+/* Gives the device all rows, at most `ahead` batches before `read` gets the results of the oldest. After an
+ * error the batches under way are waited for. */
+static mn_status walk(struct mn_evaluator *e, int ahead, read_function *read) {
+  struct given batches[MN_LOADER_BUFFERS];
+  int64_t given = 0, done = 0;
+  MN_TRY(mn_outcome_tell(&e->outcome));
+  MN_TRY(write_planes(e, 0));
+  mn_status status = MN_OK;
+  for (int64_t first = 0; status == MN_OK && (first < e->dataset->rows || done < given);) {
+    if (first < e->dataset->rows && given - done < ahead) {
+      struct given *next = &batches[given % MN_LOADER_BUFFERS];
+      status = forward(e, first, next);
+      first += next->pass->batch;
+      given += status == MN_OK;
+      continue;
+    }
+    status = wait_for_one(e);
+    if (status == MN_OK) status = read(e, &batches[done % MN_LOADER_BUFFERS]);
+    done++;
+    mn_heartbeat();
+  }
+  if (status != MN_OK) mn_outcome_note(&e->outcome, status);
+  for (; done < given; done++) (void)wait_for_one(e);
+  status = mn_outcome_tell(&e->outcome);
+  MN_TRY(write_planes(e, 1));
+  return status;
 }
 
-/* Finds the value that is not finite in the batch of this buffer, whose first row is `first`. If memory is
- * too short for that, the fault is "a value". */
-static void explain(struct mn_evaluator *e, int buffer, int64_t first) {
-  if (mn_pass_explain(e->model, &e->rows[buffer], &e->fault) != MN_OK)
-    e->fault = (struct mn_fault){"a value", -1, 0};
-  if (e->fault.row >= 0 && !e->fault.parameter) e->fault.row += first;
+/* Finds the value that is not finite in this batch. If memory is too short for that, the fault is
+ * "a value". */
+static void explain(struct mn_evaluator *e, const struct given *g) {
+  if (mn_pass_explain(e->model, &g->rows, &e->fault) != MN_OK) e->fault = (struct mn_fault){"a value", -1, 0};
+  if (e->fault.row >= 0 && !e->fault.parameter) e->fault.row += g->first;
+}
+
+static mn_status read_y(struct mn_evaluator *e, const struct given *g) {
+  struct mn_device *device = e->model->device;
+  const struct mn_tensor *y = g->pass->y;
+  return device->kernels->download(device, e->y, y->value.real, (size_t)mn_tensor_count(y) * device->real);
 }
 
 mn_status mn_evaluator_watch(struct mn_evaluator *e, mn_evaluator_see *see, void *to) {
@@ -159,54 +196,30 @@ mn_status mn_evaluator_watch(struct mn_evaluator *e, mn_evaluator_see *see, void
   return MN_OK;
 }
 
-/* Shows `see` the batch that was evaluated last. */
-static mn_status show(struct mn_evaluator *e, const struct mn_pass *pass, int buffer) {
-  struct mn_device *device = e->model->device;
-  const size_t reals = (size_t)mn_tensor_count(pass->y) * device->real;
-  MN_TRY(device->kernels->download(device, e->y, pass->y->value.real, reals));
-  MN_TRY(device->kernels->download(device, e->targets, e->rows[buffer].y,
-                                   pass->target ? reals : (size_t)pass->rows * sizeof(int32_t)));
+static mn_status read_evaluated(struct mn_evaluator *e, const struct given *g) {
+  const struct mn_device *device = e->model->device;
+  const struct mn_pass *pass = g->pass;
+  const struct result *result = &e->results[g->buffer];
+  if (!isfinite(result->loss) && e->faults++ == 0) explain(e, g);
+  e->total += result->loss * (double)pass->batch;
+  e->right += result->correct;
+  if (!e->see) return MN_OK;
+  const size_t bytes =
+      pass->target ? (size_t)mn_tensor_count(pass->y) * device->real : (size_t)pass->rows * sizeof(int32_t);
+  MN_TRY(read_y(e, g));
+  MN_TRY(device->kernels->download(e->model->device, e->targets, g->rows.y, bytes));
   return e->see(e->to, e->y, e->targets, pass->rows);
 }
 
-static mn_status evaluate(struct mn_evaluator *e, double *loss, double *accuracy) {
-  double total = 0, right = 0, rows = (double)e->dataset->rows;
-  e->faults = 0;
-  struct mn_pass *pass[MN_LOADER_BUFFERS];
-  int buffer[MN_LOADER_BUFFERS], given = 0, read = 0;
-  const int ahead = e->see ? 1 : MN_LOADER_BUFFERS; /* the next batch overwrites the outputs of a pass */
-  for (int64_t first = 0; first < e->dataset->rows || read < given;) {
-    mn_status status;
-    if (first < e->dataset->rows && given - read < ahead) {
-      status = forward(e, first, &pass[given % MN_LOADER_BUFFERS], &buffer[given % MN_LOADER_BUFFERS]);
-      if (status != MN_OK) return give_up(e, given - read, status);
-      first += pass[given % MN_LOADER_BUFFERS]->batch;
-      given++;
-      continue;
-    }
-    status = wait_for_one(e);
-    if (status != MN_OK) return give_up(e, given - read - 1, status);
-    const struct result *result = &e->results[buffer[read % MN_LOADER_BUFFERS]];
-    if (!isfinite(result->loss) && e->faults++ == 0)
-      explain(e, buffer[read % MN_LOADER_BUFFERS], read * e->batch);
-    total += result->loss * (double)pass[read % MN_LOADER_BUFFERS]->batch;
-    right += result->correct;
-    if (e->see) status = show(e, pass[read % MN_LOADER_BUFFERS], buffer[read % MN_LOADER_BUFFERS]);
-    if (status != MN_OK) return give_up(e, 0, status);
-    read++;
-    mn_heartbeat();
-  }
-  *loss = e->faults ? NAN : total / rows;
-  *accuracy = e->dataset->classes && !e->faults ? right / rows : NAN;
-  return MN_OK;
-}
-
 mn_status mn_evaluate(struct mn_evaluator *e, double *loss, double *accuracy) {
-  MN_TRY(mn_outcome_tell(&e->outcome));
-  MN_TRY(write_planes(e, 0));
-  mn_status status = evaluate(e, loss, accuracy);
-  MN_TRY(write_planes(e, 1));
-  return status;
+  const double rows = (double)e->dataset->rows;
+  e->total = e->right = 0;
+  e->faults = 0;
+  /* One batch at a time if it is shown: the next one overwrites the outputs of a pass. */
+  MN_TRY(walk(e, e->see ? 1 : MN_LOADER_BUFFERS, read_evaluated));
+  *loss = e->faults ? NAN : e->total / rows;
+  *accuracy = e->dataset->classes && !e->faults ? e->right / rows : NAN;
+  return MN_OK;
 }
 
 const struct mn_fault *mn_evaluator_fault(const struct mn_evaluator *e, int64_t *batches, int64_t *all) {
@@ -214,37 +227,14 @@ const struct mn_fault *mn_evaluator_fault(const struct mn_evaluator *e, int64_t 
   return e->faults ? &e->fault : NULL;
 }
 
-typedef mn_status take_function(void *to, const void *y, int64_t first, int64_t count);
-
-static mn_status refuse_outputs(struct mn_evaluator *e, int buffer, int64_t first) {
+static mn_status read_predicted(struct mn_evaluator *e, const struct given *g) {
   char where[MN_FAULT_WORDS];
-  explain(e, buffer, first);
+  MN_TRY(read_y(e, g));
+  if (mn_find_nonfinite(e->y, mn_tensor_count(g->pass->y), e->model->device->real) < 0)
+    return e->take(e->to, e->y, g->first, g->pass->rows);
+  explain(e, g);
   return mn_fail(MN_FAILED, "there is no prediction: %s is not finite; %s", mn_fault_words(where, &e->fault),
                  mn_fault_remedy(&e->fault));
-}
-
-/* The outputs of the next rows, to e->y. */
-static mn_status predict_next(struct mn_evaluator *e, int64_t first, struct mn_pass **pass) {
-  struct mn_device *device = e->model->device;
-  int buffer;
-  MN_TRY(forward(e, first, pass, &buffer));
-  const struct mn_tensor *y = (*pass)->y;
-  mn_status status =
-      device->kernels->download(device, e->y, y->value.real, (size_t)mn_tensor_count(y) * device->real);
-  mn_status waited = wait_for_one(e);
-  if (status != MN_OK || waited != MN_OK) return status != MN_OK ? status : waited;
-  if (mn_find_nonfinite(e->y, mn_tensor_count(y), device->real) < 0) return MN_OK;
-  return refuse_outputs(e, buffer, first);
-}
-
-static mn_status predict(struct mn_evaluator *e, take_function *take, void *to) {
-  struct mn_pass *pass;
-  for (int64_t first = 0; first < e->dataset->rows; first += pass->rows) {
-    mn_status status = predict_next(e, first, &pass);
-    if (status == MN_OK) status = take(to, e->y, first, pass->rows);
-    if (status != MN_OK) return give_up(e, 0, status);
-  }
-  return MN_OK;
 }
 
 mn_status mn_evaluator_predict(struct mn_evaluator *e, size_t real, take_function *take, void *to) {
@@ -252,19 +242,22 @@ mn_status mn_evaluator_predict(struct mn_evaluator *e, size_t real, take_functio
   if (real != has)
     return mn_fail(MN_USAGE, "outputs of %zu bytes a number are asked for, but those of this model have %zu",
                    real, has);
-  MN_TRY(mn_outcome_tell(&e->outcome));
-  MN_TRY(write_planes(e, 0));
-  mn_status status = predict(e, take, to);
-  MN_TRY(write_planes(e, 1));
-  return status;
+  e->take = take;
+  e->to = to;
+  return walk(e, 1, read_predicted);
 }
 
-/* Copies a batch's outputs to the y of mn_model_predict, which is e->to. */
-static mn_status keep(void *evaluator, const void *y, int64_t first, int64_t count) {
-  const struct mn_evaluator *e = evaluator;
-  const int64_t cols = mn_model_outputs(&e->model->config), values = count * cols;
-  float *out = (float *)e->to + first * cols;
-  for (int64_t i = 0; i < values; i++) out[i] = (float)mn_real_at(y, e->model->device->real, i);
+/* Where mn_model_predict's outputs go. */
+struct kept {
+  const struct mn_model *model;
+  float *y;
+};
+
+static mn_status keep(void *to, const void *y, int64_t first, int64_t count) {
+  const struct kept *kept = to;
+  const int64_t cols = mn_model_outputs(&kept->model->config), values = count * cols;
+  float *out = kept->y + first * cols;
+  for (int64_t i = 0; i < values; i++) out[i] = (float)mn_real_at(y, kept->model->device->real, i);
   if (mn_find_nonfinite(out, values, sizeof *out) < 0) return MN_OK;
   return mn_fail(MN_FAILED, "there is no prediction: an output is beyond a float's range");
 }
@@ -273,9 +266,10 @@ mn_status mn_model_predict(struct mn_model *model, const float *x, int64_t rows,
   enum { BATCH = 1024 };
   struct mn_dataset *data;
   struct mn_evaluator *e = NULL;
+  struct kept kept = {model, y};
   MN_TRY(mn_dataset_arrays(&data, x, NULL, rows, model->config.inputs, 0));
   mn_status status = mn_evaluator_open(&e, model, data, MN_PASS_PREDICT, BATCH, MN_PLACE_AUTO);
-  if (status == MN_OK) e->to = y, status = mn_evaluator_predict(e, model->device->real, keep, e);
+  if (status == MN_OK) status = mn_evaluator_predict(e, model->device->real, keep, &kept);
   mn_evaluator_close(e), mn_dataset_close(data);
   return status;
 }
