@@ -171,8 +171,7 @@ mn_status mn_model_open(struct mn_model **out, struct mn_device *device,
 void mn_model_close(struct mn_model *model) {
   if (!model) return;
   for (int i = 0; i < model->count; i++) mn_tensor_free(model->device, model->parameters[i]);
-  free(model->mean);
-  free(model->scale);
+  free(model->mean); /* and scale */
   free(model);
 }
 
@@ -220,14 +219,13 @@ mn_status mn_model_standardize(struct mn_model *model, const double *mean, const
       return mn_fail(MN_USAGE,
                      "input %ld has the mean %g and the scale %g: finite ones, a scale above 0, work",
                      (long)i, mean[i], scale[i]);
-  double *copies[2] = {malloc(bytes), malloc(bytes)};
-  if (!copies[0] || !copies[1]) {
-    free(copies[0]), free(copies[1]);
-    return mn_fail(MN_NO_MEMORY, "no memory for the means and scales of the inputs");
-  }
-  free(model->mean), free(model->scale);
-  model->mean = memcpy(copies[0], mean, bytes);
-  model->scale = memcpy(copies[1], scale, bytes);
+  double *copy = malloc(2 * bytes);
+  if (!copy) return mn_fail(MN_NO_MEMORY, "no memory for the means and scales of the inputs");
+  memcpy(copy, mean, bytes);
+  memcpy(copy + model->config.inputs, scale, bytes);
+  free(model->mean);
+  model->mean = copy;
+  model->scale = copy + model->config.inputs;
   return MN_OK;
 }
 

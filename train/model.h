@@ -39,7 +39,7 @@ struct mn_model {
   int depth;                                         /* layers */
   struct mn_tensor *parameters[MN_MODEL_PARAMETERS]; /* the layers', in state_dict order; owned */
   int count;
-  double *mean, *scale; /* [inputs] of the rows (mn_model_standardize); NULL if rows are taken as they are */
+  double *mean, *scale; /* [inputs] of the rows, in one allocation; NULL if rows are taken as they are */
   const struct mn_clipping *clipping; /* an open optimizer's, if passes that train clip by it; else NULL */
 };
 

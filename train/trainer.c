@@ -18,24 +18,26 @@ enum {
 };
 #define LAUNCH_BYTES ((size_t)64 << 20) /* of rows, at most, in a launch of several steps */
 
-/* What a step leaves, in host memory that the device writes to. */
-struct result {
-  double loss, correct, norm;
+/* A launch's host memory that the device reads and writes. */
+struct pinned {
+  struct {
+    double loss, correct, norm;
+  } results[MOST_STEPS];              /* of each batch */
+  double rates[MOST_STEPS][MN_RATES]; /* of each */
+  int nonfinite;                      /* the tape's flag when the launch was done, or taken again */
 };
 
 /* What is given to the device at a time: some whole optimizer steps or, under accumulation, one batch. */
 struct mn_launch {
   struct mn_trainer *trainer;
-  int64_t batches;                     /* gathered for it */
-  int updates;                         /* the (last) batch ends an optimizer step */
-  struct mn_batch batch;               /* all of them */
-  double given;                        /* mn_seconds() */
-  int follows;                         /* it was given while the one before was under way */
-  int done;                            /* it was waited for */
-  struct result *results;              /* [MOST_STEPS] of each batch, pinned */
-  double (*rates)[MN_RATES];           /* [MOST_STEPS] of each, pinned; */
-  double (*device_rates)[MN_RATES];    /* and on the device */
-  int *nonfinite;                      /* pinned: the tape's flag when it was done, or taken again */
+  int64_t batches;       /* gathered for it */
+  int updates;           /* the (last) batch ends an optimizer step */
+  struct mn_batch batch; /* all of them */
+  double given;          /* mn_seconds() */
+  int follows;           /* it was given while the one before was under way */
+  int done;              /* it was waited for */
+  struct pinned *pinned;
+  double (*rates)[MN_RATES];           /* [MOST_STEPS], on the device */
   struct mn_replay several;            /* all the steps of a full launch */
   struct mn_replay one[MOST_STEPS][2]; /* the batch at each place; [1]: and the update */
 };
@@ -88,16 +90,13 @@ static int64_t steps_a_launch(const struct mn_trainer *t) {
 
 static mn_status take_launches(struct mn_trainer *t) {
   struct mn_device *device = t->model->device;
-  const struct mn_kernels *k = device->kernels;
   t->launches = calloc(LAUNCHES, sizeof *t->launches);
   if (!t->launches) return mn_fail(MN_NO_MEMORY, "no memory for training");
   for (struct mn_launch *l = t->launches; l < t->launches + LAUNCHES; l++) {
     l->trainer = t;
-    MN_TRY(k->allocate_host(device, (void **)&l->results, MOST_STEPS * sizeof *l->results));
-    MN_TRY(k->allocate_host(device, (void **)&l->rates, MOST_STEPS * sizeof *l->rates));
-    MN_TRY(k->allocate_host(device, (void **)&l->nonfinite, sizeof *l->nonfinite));
-    MN_TRY(mn_device_allocate(device, (void **)&l->device_rates, MOST_STEPS, sizeof *l->rates));
-    *l->nonfinite = 0;
+    MN_TRY(device->kernels->allocate_host(device, (void **)&l->pinned, sizeof *l->pinned));
+    MN_TRY(mn_device_allocate(device, (void **)&l->rates, MOST_STEPS, sizeof *l->rates));
+    l->pinned->nonfinite = 0;
   }
   return MN_OK;
 }
@@ -183,17 +182,14 @@ mn_status mn_trainer_open(struct mn_trainer **out, struct mn_model *model, struc
 void mn_trainer_close(struct mn_trainer *t) {
   if (!t) return;
   struct mn_device *device = t->model->device;
-  const struct mn_kernels *k = device->kernels;
   mn_loader_close(t->loader); /* which waits for the device */
   mn_optimizer_at(t->optimizer, NULL, NULL);
   for (struct mn_launch *l = t->launches; l && l < t->launches + LAUNCHES; l++) {
     mn_replay_free(device, &l->several);
     for (int i = 0; i < MOST_STEPS; i++)
       for (int updates = 0; updates < 2; updates++) mn_replay_free(device, &l->one[i][updates]);
-    k->release_host(device, l->results);
-    k->release_host(device, l->rates);
-    k->release_host(device, l->nonfinite);
-    mn_device_release(device, l->device_rates, MOST_STEPS, sizeof *l->rates);
+    device->kernels->release_host(device, l->pinned);
+    mn_device_release(device, l->rates, MOST_STEPS, sizeof *l->rates);
   }
   free(t->launches);
   mn_pass_close(t->pass);
@@ -220,8 +216,8 @@ static mn_status give_batches(void *data) {
   for (int64_t i = place->first; i < place->first + place->count; i++) {
     struct mn_batch batch = mn_batch_part(t->loader, &l->batch, i * t->pass->rows, t->pass->rows);
     MN_TRY(mn_pass_set(t->pass, &batch));
-    mn_optimizer_at(t->optimizer, l->device_rates[i], &l->results[i].norm);
-    tape->results = &l->results[i].loss;
+    mn_optimizer_at(t->optimizer, l->rates[i], &l->pinned->results[i].norm);
+    tape->results = &l->pinned->results[i].loss;
     tape->mark = mark_of(l, i);
     MN_TRY(mn_tape_step(tape));
     if (l->updates) MN_TRY(mn_optimizer_step(t->optimizer, tape));
@@ -257,9 +253,9 @@ static mn_status fill(struct mn_launch *l, int64_t step) {
   MN_TRY(mn_loader_fill(t->loader, l->batches * t->batch, &l->batch, &number));
   MN_REQUIRE(l == &t->launches[number]); /* a graph holds the buffer's address */
   for (int64_t i = 0; i < l->batches; i++)
-    mn_optimizer_rates(t->optimizer, mn_schedule_rate(&t->schedule, step + i), step + i, l->rates[i]);
+    mn_optimizer_rates(t->optimizer, mn_schedule_rate(&t->schedule, step + i), step + i, l->pinned->rates[i]);
   if (device->type == MN_DEVICE_CPU) t->times.waiting += mn_seconds() - l->given;
-  return k->upload(device, l->device_rates, l->rates, (size_t)l->batches * sizeof *l->rates);
+  return k->upload(device, l->rates, l->pinned->rates, (size_t)l->batches * sizeof *l->rates);
 }
 
 /* Gives the device the next `batches` batches, of which the first belongs to optimizer step `step`. */
@@ -278,7 +274,7 @@ static mn_status launch(struct mn_launch *l, int64_t step, int64_t batches, int 
   if (status != MN_OK) return status;
   MN_TRY(ended);
   MN_TRY(give(l, 0));
-  return k->ahead_used(device, l->nonfinite, t->pass->tape->nonfinite, sizeof *l->nonfinite);
+  return k->ahead_used(device, &l->pinned->nonfinite, t->pass->tape->nonfinite, sizeof l->pinned->nonfinite);
 }
 
 /* ---- reading, and taking again ---- */
@@ -356,7 +352,7 @@ static mn_status give_again(struct mn_launch *l, int64_t batch, const struct run
   MN_TRY(give(l, batch + 1));
   for (int i = 1; i < run->under_way; i++) MN_TRY(give(under_way(t, run, i), 0));
   MN_TRY(mn_tape_nonfinite(t->pass->tape, &raised));
-  for (int i = 0; i < run->under_way; i++) *under_way(t, run, i)->nonfinite = raised;
+  for (int i = 0; i < run->under_way; i++) under_way(t, run, i)->pinned->nonfinite = raised;
   double now = mn_seconds();
   t->times.running += now - t->ended;
   t->ended = now;
@@ -407,8 +403,8 @@ static void end_step(struct mn_launch *l, int64_t batch) {
   struct mn_trainer *t = l->trainer;
   int clips = t->optimizer->config.clip > 0;
   t->loss = t->skipping ? NAN : t->sum / t->optimizer->config.accumulate;
-  t->norm = t->skipping || !clips ? NAN : l->results[batch].norm;
-  t->rate = l->rates[batch][MN_RATE];
+  t->norm = t->skipping || !clips ? NAN : l->pinned->results[batch].norm;
+  t->rate = l->pinned->rates[batch][MN_RATE];
   t->skipped = t->skipping ? &t->fault : NULL;
   count_step(t);
   t->times.steps++;
@@ -426,9 +422,9 @@ static mn_status collect(struct mn_trainer *t, struct run *run, tell_function *t
   t->ended = mn_seconds();
   t->times.running += t->ended - start;
   for (int64_t i = 0; i < l->batches; i++) {
-    if (*l->nonfinite == mark_of(l, i) && !t->skipping)
+    if (l->pinned->nonfinite == mark_of(l, i) && !t->skipping)
       MN_TRY(t->model->device->scaled ? take_again(l, i, run) : give_up(l, i));
-    t->sum += l->results[i].loss;
+    t->sum += l->pinned->results[i].loss;
     if (!l->updates) continue;
     if (t->skipping) MN_TRY(skip(l, i, run));
     end_step(l, i);
