@@ -110,14 +110,8 @@ static struct trail update(const char *name, const char *precision, const int64_
   const int64_t count = mn_tensor_count(w);
   double *rate = take_bytes(&m, MN_RATES, sizeof *rate);
   double *values = ordinary_floats(count, 4), *gradient = random_values(count, 9, 2);
-  const struct mn_rule rule = {.rate = rate,
-                               .momentum = config->momentum,
-                               .weight_decay = config->weight_decay,
-                               .nesterov = config->nesterov,
-                               .kind = config->rule,
-                               .beta1 = config->beta1,
-                               .beta2 = config->beta2,
-                               .eps = config->eps};
+  struct mn_rule rule = config->rule;
+  rule.rate = rate;
   struct trail trail = {.momentum = NULL};
   MUST(mn_tensor_train(device, w, MN_TRAIN_STORE, &rule));
   MUST(mn_tensor_write(device, w, values));

@@ -67,11 +67,12 @@ static double norm_of(double *const *gradients, const struct mn_model *model) {
 static double adamw(const struct reference *r, double param, double grad, double *exp_avg, double *exp_avg_sq,
                     double rate) {
   const struct mn_optimizer_config *c = &r->config;
-  param *= 1 - rate * c->weight_decay;
-  *exp_avg += (grad - *exp_avg) * (1 - c->beta1);
-  *exp_avg_sq = *exp_avg_sq * c->beta2 + (1 - c->beta2) * grad * grad;
-  const double bias_correction1 = 1 - pow(c->beta1, r->step), bias_correction2 = 1 - pow(c->beta2, r->step);
-  const double denom = sqrt(*exp_avg_sq) / sqrt(bias_correction2) + c->eps;
+  param *= 1 - rate * c->rule.weight_decay;
+  *exp_avg += (grad - *exp_avg) * (1 - c->rule.beta1);
+  *exp_avg_sq = *exp_avg_sq * c->rule.beta2 + (1 - c->rule.beta2) * grad * grad;
+  const double bias_correction1 = 1 - pow(c->rule.beta1, r->step),
+               bias_correction2 = 1 - pow(c->rule.beta2, r->step);
+  const double denom = sqrt(*exp_avg_sq) / sqrt(bias_correction2) + c->rule.eps;
   return param - rate / bias_correction1 * *exp_avg / denom;
 }
 
@@ -86,14 +87,14 @@ static void update_reference(struct reference *r, int which, double *gradient, d
   MUST(mn_tensor_read(r->model->device, t, w));
   for (int64_t k = 0; k < count; k++) {
     double direction = gradient[k] * clip;
-    if (r->config.rule == MN_ADAMW) {
+    if (r->config.rule.kind == MN_ADAMW) {
       w[k] = adamw(r, w[k], direction, &velocity[k], &r->squares[which][k], rate);
       continue;
     }
-    if (r->config.weight_decay != 0) direction += r->config.weight_decay * w[k];
-    if (r->config.momentum != 0) {
-      velocity[k] = first ? direction : r->config.momentum * velocity[k] + direction;
-      direction = r->config.nesterov ? direction + r->config.momentum * velocity[k] : velocity[k];
+    if (r->config.rule.weight_decay != 0) direction += r->config.rule.weight_decay * w[k];
+    if (r->config.rule.momentum != 0) {
+      velocity[k] = first ? direction : r->config.rule.momentum * velocity[k] + direction;
+      direction = r->config.rule.nesterov ? direction + r->config.rule.momentum * velocity[k] : velocity[k];
     }
     w[k] -= rate * direction;
   }
@@ -187,8 +188,8 @@ static void follow(struct mn_device *device, struct mn_optimizer_config config) 
     char what[200];
     snprintf(what, sizeof what,
              "%s, momentum %g, beta1 %g, decay %g, nesterov %d, clip %g, accumulate %d, step %d",
-             mn_optimizer_name(config.rule), config.momentum, config.beta1, config.weight_decay,
-             config.nesterov, config.clip, config.accumulate, step);
+             mn_optimizer_name(config.rule.kind), config.rule.momentum, config.rule.beta1,
+             config.rule.weight_decay, config.rule.nesterov, config.clip, config.accumulate, step);
     propagate(r.pass, step, 0);
     step_reference(&r, rates[step]);
     train(&t, step);
@@ -206,12 +207,12 @@ static void training_follows_the_rule(void **state) {
   static const double momenta[] = {0, 0.9, 0.5};
   struct mn_device *device = open_or_skip(*state, "fp64");
   for (int kind = 0; kind < 3 * 2 * 3 * 2 * 2; kind++) {
-    struct mn_optimizer_config config = {.momentum = momenta[kind % 3],
-                                         .weight_decay = decays[kind / 3 % 2],
+    struct mn_optimizer_config config = {.rule.momentum = momenta[kind % 3],
+                                         .rule.weight_decay = decays[kind / 3 % 2],
                                          .clip = clips[kind / 6 % 3],
-                                         .nesterov = kind / 18 % 2,
+                                         .rule.nesterov = kind / 18 % 2,
                                          .accumulate = kind / 36 ? 3 : 1};
-    if (!config.nesterov || config.momentum != 0) follow(device, config);
+    if (!config.rule.nesterov || config.rule.momentum != 0) follow(device, config);
   }
   mn_device_close(device);
 }
@@ -223,19 +224,23 @@ static void training_follows_adamw(void **state) {
   struct mn_device *device = open_or_skip(*state, "fp64");
   for (int kind = 0; kind < 3 * 2 * 3 * 2 * 2; kind++) {
     const double *beta = betas[kind % 3];
-    follow(device, (struct mn_optimizer_config){.rule = MN_ADAMW,
-                                                .beta1 = beta[0],
-                                                .beta2 = beta[1],
-                                                .eps = epsilons[kind / 36],
-                                                .weight_decay = decays[kind / 3 % 2],
+    follow(device, (struct mn_optimizer_config){.rule.kind = MN_ADAMW,
+                                                .rule.beta1 = beta[0],
+                                                .rule.beta2 = beta[1],
+                                                .rule.eps = epsilons[kind / 36],
+                                                .rule.weight_decay = decays[kind / 3 % 2],
                                                 .clip = clips[kind / 6 % 3],
                                                 .accumulate = kind / 18 % 2 ? 3 : 1});
   }
   mn_device_close(device);
 }
 
-static const struct mn_optimizer_config typical_adamw = {
-    .rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-3, .weight_decay = 0.1, .accumulate = 1};
+static const struct mn_optimizer_config typical_adamw = {.rule.kind = MN_ADAMW,
+                                                         .rule.beta1 = 0.9,
+                                                         .rule.beta2 = 0.99,
+                                                         .rule.eps = 1e-3,
+                                                         .rule.weight_decay = 0.1,
+                                                         .accumulate = 1};
 
 /* Trains both alike, whose parameters are then the same, and closes them. */
 static void must_agree(const char *what, struct trained *one, struct trained *other) {
@@ -252,8 +257,10 @@ static void must_agree(const char *what, struct trained *one, struct trained *ot
 static void fused_and_stored_updates_agree(void **state) {
   struct mn_device *device = open_or_skip(*state, "fp64");
   for (int kind = 0; kind < 4; kind++) {
-    struct mn_optimizer_config config = {
-        .momentum = kind ? 0.9 : 0, .weight_decay = 0.01, .nesterov = kind == 2, .accumulate = 1};
+    struct mn_optimizer_config config = {.rule.momentum = kind ? 0.9 : 0,
+                                         .rule.weight_decay = 0.01,
+                                         .rule.nesterov = kind == 2,
+                                         .accumulate = 1};
     if (kind == 3) config = typical_adamw;
     struct trained fused = open_trained(device, config, ROWS);
     config.clip = 1e30;
@@ -271,7 +278,7 @@ static void the_tape_clips_as_the_optimizer_does(void **state) {
   struct memory m = {.device = device};
   for (int kind = 0; kind < 8; kind++) {
     const enum mn_plan plan = kind < 4 ? MN_PLAN_BLOCK : MN_PLAN_NONE; /* of which a node has vectors alone */
-    struct mn_optimizer_config config = {.momentum = 0.9, .weight_decay = 0.01, .accumulate = 1};
+    struct mn_optimizer_config config = {.rule.momentum = 0.9, .rule.weight_decay = 0.01, .accumulate = 1};
     if (kind % 2) config = typical_adamw;
     struct trained tape = {.model = open_planned(device, 2, INPUTS, OUTPUTS, plan)};
     MUST(mn_optimizer_open(&tape.optimizer, tape.model, &config));
@@ -282,8 +289,8 @@ static void the_tape_clips_as_the_optimizer_does(void **state) {
                                          .squares = take_bytes(&m, tape.model->count, sizeof(double)),
                                          .scratch = take_bytes(&m, 1, sizeof(double)),
                                          .grams = take_reals(&m, NULL, 2 * ROWS * ROWS + 3 * 16)};
-    tape.model->clipping = &clipping, tape.optimizer->rule.scale = clipping.scale;
-    MUST(mn_model_train(tape.model, MN_TRAIN_UPDATE, &tape.optimizer->rule));
+    tape.model->clipping = &clipping, tape.optimizer->config.rule.scale = clipping.scale;
+    MUST(mn_model_train(tape.model, MN_TRAIN_UPDATE, &tape.optimizer->config.rule));
     MUST(mn_pass_open(&tape.pass, tape.model, MN_PASS_TRAIN, ROWS, 1, 0));
     config.clip = clipping.max;
     struct trained stored = train_model(open_planned(device, 2, INPUTS, OUTPUTS, plan), config, ROWS);
@@ -299,7 +306,7 @@ static void norms_without_gradients(void **state) {
   (void)state;
   for (size_t p = 0; p < COUNT(precisions); p++) {
     struct mn_device *device = open_or_skip("cuda", precisions[p]);
-    struct mn_optimizer_config config = {.momentum = 0.9, .clip = 0.05, .accumulate = 1};
+    struct mn_optimizer_config config = {.rule.momentum = 0.9, .clip = 0.05, .accumulate = 1};
     struct trained ways[2];
     for (int way = 0; way < 2; way++) {
       struct trained *t = &ways[way];
@@ -330,8 +337,11 @@ static void norms_without_gradients(void **state) {
 static void accumulated_batches_are_one_batch(void **state) {
   struct mn_device *device = open_or_skip(*state, "fp64");
   for (int clip = 0; clip < 2; clip++) {
-    struct mn_optimizer_config config = {
-        .momentum = 0.9, .weight_decay = 0.01, .nesterov = 1, .clip = clip ? 0.1 : 0, .accumulate = 1};
+    struct mn_optimizer_config config = {.rule.momentum = 0.9,
+                                         .rule.weight_decay = 0.01,
+                                         .rule.nesterov = 1,
+                                         .clip = clip ? 0.1 : 0,
+                                         .accumulate = 1};
     struct trained whole = open_trained(device, config, 4 * ROWS);
     config.accumulate = 4;
     struct trained parts = open_trained(device, config, ROWS);
@@ -363,8 +373,9 @@ static void float_follows_double(const char *where, struct mn_optimizer_config c
 
 /* As closely as its rounding lets it. */
 static void fp32_follows_fp64(void **state) {
-  float_follows_double(*state, (struct mn_optimizer_config){
-                                   .momentum = 0.9, .weight_decay = 0.1, .nesterov = 1, .accumulate = 1});
+  float_follows_double(
+      *state, (struct mn_optimizer_config){
+                  .rule.momentum = 0.9, .rule.weight_decay = 0.1, .rule.nesterov = 1, .accumulate = 1});
   float_follows_double(*state, typical_adamw);
 }
 
@@ -387,7 +398,7 @@ static void assert_copied(struct mn_device *device, const struct mn_tensor *w) {
 static void updates_refresh_the_half_form(void **state) {
   struct mn_device *device = open_or_skip(*state, "bf16");
   for (int kind = 0; kind < 4; kind++) {
-    struct mn_optimizer_config config = {.momentum = 0.9, .accumulate = 1};
+    struct mn_optimizer_config config = {.rule.momentum = 0.9, .accumulate = 1};
     if (kind / 2) config = typical_adamw;
     if (kind % 2) config.clip = 0.1;
     struct trained t = open_trained(device, config, ROWS);
@@ -404,23 +415,28 @@ static void updates_refresh_the_half_form(void **state) {
 static void impossible_settings_are_refused(void **state) {
   (void)state;
   static const struct mn_optimizer_config wrong[] = {
-      {.momentum = 1, .accumulate = 1},
-      {.momentum = -0.1, .accumulate = 1},
-      {.momentum = NAN, .accumulate = 1},
-      {.weight_decay = -1, .accumulate = 1},
-      {.weight_decay = NAN, .accumulate = 1},
-      {.nesterov = 1, .accumulate = 1},
+      {.rule.momentum = 1, .accumulate = 1},
+      {.rule.momentum = -0.1, .accumulate = 1},
+      {.rule.momentum = NAN, .accumulate = 1},
+      {.rule.weight_decay = -1, .accumulate = 1},
+      {.rule.weight_decay = NAN, .accumulate = 1},
+      {.rule.nesterov = 1, .accumulate = 1},
       {.clip = -1, .accumulate = 1},
       {.clip = NAN, .accumulate = 1},
       {.accumulate = 0},
-      {.rule = MN_RULES, .accumulate = 1},
-      {.beta1 = 0.9, .accumulate = 1},
-      {.eps = 1e-8, .accumulate = 1},
-      {.rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .momentum = 0.9, .accumulate = 1},
-      {.rule = MN_ADAMW, .beta1 = 1, .beta2 = 0.999, .eps = 1e-8, .accumulate = 1},
-      {.rule = MN_ADAMW, .beta1 = 0.9, .beta2 = NAN, .eps = 1e-8, .accumulate = 1},
-      {.rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .accumulate = 1},
-      {.rule = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-60, .accumulate = 1},
+      {.rule.kind = MN_RULES, .accumulate = 1},
+      {.rule.beta1 = 0.9, .accumulate = 1},
+      {.rule.eps = 1e-8, .accumulate = 1},
+      {.rule.kind = MN_ADAMW,
+       .rule.beta1 = 0.9,
+       .rule.beta2 = 0.999,
+       .rule.eps = 1e-8,
+       .rule.momentum = 0.9,
+       .accumulate = 1},
+      {.rule.kind = MN_ADAMW, .rule.beta1 = 1, .rule.beta2 = 0.999, .rule.eps = 1e-8, .accumulate = 1},
+      {.rule.kind = MN_ADAMW, .rule.beta1 = 0.9, .rule.beta2 = NAN, .rule.eps = 1e-8, .accumulate = 1},
+      {.rule.kind = MN_ADAMW, .rule.beta1 = 0.9, .rule.beta2 = 0.999, .accumulate = 1},
+      {.rule.kind = MN_ADAMW, .rule.beta1 = 0.9, .rule.beta2 = 0.999, .rule.eps = 1e-60, .accumulate = 1},
   };
   struct mn_device *device = open_or_skip("cpu", "fp32");
   struct mn_model *model = open_model(device, 1);

@@ -95,9 +95,11 @@ static void the_library_has_the_same_defaults(void **state) {
     models.depth = 1, models.hidden[0] = 8;
     assert_same_model(&model, &models);
     mn_options_optimizer(&o, &a);
-    assert_true(a.rule == b.rule && (int)a.rule == rule && a.momentum == b.momentum &&
-                a.nesterov == b.nesterov && a.beta1 == b.beta1 && a.beta2 == b.beta2 && a.eps == b.eps &&
-                a.weight_decay == b.weight_decay && a.clip == b.clip && a.accumulate == b.accumulate);
+    assert_true(a.rule.kind == b.rule.kind && (int)a.rule.kind == rule &&
+                a.rule.momentum == b.rule.momentum && a.rule.nesterov == b.rule.nesterov &&
+                a.rule.beta1 == b.rule.beta1 && a.rule.beta2 == b.rule.beta2 && a.rule.eps == b.rule.eps &&
+                a.rule.weight_decay == b.rule.weight_decay && a.clip == b.clip &&
+                a.accumulate == b.accumulate);
     assert_true(t.schedule.rate == o.lr && t.schedule.factor == o.step_factor && t.schedule.horizon == 5000);
     assert_int_equal(t.schedule.kind, o.schedule);
     assert_true(t.schedule.warmup == 100 && mn_trainer_defaults(MN_SGD, 450).schedule.warmup == 45);
@@ -176,7 +178,8 @@ static void every_option_lands_in_its_field(void **state) {
   assert_true(o.beta1 == 0.9 && o.beta2 == 0.98 && o.adam_eps == 1e-8 && o.lr == 0.007);
   struct mn_optimizer_config config;
   mn_options_optimizer(&o, &config);
-  assert_true(config.rule == MN_ADAMW && config.beta2 == 0.98 && config.eps == 1e-8 && config.momentum == 0);
+  assert_true(config.rule.kind == MN_ADAMW && config.rule.beta2 == 0.98 && config.rule.eps == 1e-8 &&
+              config.rule.momentum == 0);
   o = good("bench --plans --hidden 8,8");
   assert_true(o.plans && o.depth == 2);
 }

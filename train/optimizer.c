@@ -10,10 +10,9 @@
 MN_WORDS(optimizer, enum mn_rule_kind, MN_RULES, [MN_SGD] = "sgd", [MN_ADAMW] = "adamw");
 
 struct mn_optimizer_config mn_optimizer_defaults(enum mn_rule_kind rule) {
-  const struct mn_optimizer_config sgd = {.rule = MN_SGD, .momentum = 0.9, .accumulate = 1};
-  const struct mn_optimizer_config adamw = {MN_ADAMW, .beta1 = 0.9, .beta2 = 0.98, .eps = 1e-8,
-                                            .accumulate = 1};
-  return rule == MN_ADAMW ? adamw : sgd;
+  const struct mn_rule sgd = {.kind = MN_SGD, .momentum = 0.9};
+  const struct mn_rule adamw = {.kind = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.98, .eps = 1e-8};
+  return (struct mn_optimizer_config){.rule = rule == MN_ADAMW ? adamw : sgd, .accumulate = 1};
 }
 
 static mn_status check_share(const char *name, double value) {
@@ -22,19 +21,20 @@ static mn_status check_share(const char *name, double value) {
 }
 
 static mn_status check(const struct mn_optimizer_config *c) {
-  const int adamw = c->rule == MN_ADAMW;
-  if (!mn_optimizer_name(c->rule)) return mn_fail(MN_USAGE, "optimizer %d: there is none", (int)c->rule);
-  if (adamw ? c->momentum != 0 || c->nesterov : c->beta1 != 0 || c->beta2 != 0 || c->eps != 0)
+  const struct mn_rule *r = &c->rule;
+  const int adamw = r->kind == MN_ADAMW;
+  if (!mn_optimizer_name(r->kind)) return mn_fail(MN_USAGE, "optimizer %d: there is none", (int)r->kind);
+  if (adamw ? r->momentum != 0 || r->nesterov : r->beta1 != 0 || r->beta2 != 0 || r->eps != 0)
     return mn_fail(MN_USAGE, "%s",
                    adamw ? "AdamW has beta1 for momentum; leave momentum and nesterov 0"
                          : "SGD has no beta1, beta2 and eps; leave them 0");
-  MN_TRY(check_share("momentum", c->momentum));
-  MN_TRY(check_share("beta1", c->beta1));
-  MN_TRY(check_share("beta2", c->beta2));
-  if (adamw && !((float)c->eps > 0))
-    return mn_fail(MN_USAGE, "an eps of %g for AdamW: 1e-45, the smallest float, or more works", c->eps);
-  if (!(c->weight_decay >= 0)) return mn_fail(MN_USAGE, "weight decay %g: 0 or more works", c->weight_decay);
-  if (c->nesterov && c->momentum == 0)
+  MN_TRY(check_share("momentum", r->momentum));
+  MN_TRY(check_share("beta1", r->beta1));
+  MN_TRY(check_share("beta2", r->beta2));
+  if (adamw && !((float)r->eps > 0))
+    return mn_fail(MN_USAGE, "an eps of %g for AdamW: 1e-45, the smallest float, or more works", r->eps);
+  if (!(r->weight_decay >= 0)) return mn_fail(MN_USAGE, "weight decay %g: 0 or more works", r->weight_decay);
+  if (r->nesterov && r->momentum == 0)
     return mn_fail(MN_USAGE, "Nesterov's momentum needs a momentum above 0");
   if (!(c->clip >= 0)) return mn_fail(MN_USAGE, "a clipping norm of %g: 0 (none) or more works", c->clip);
   if (c->accumulate < 1) return mn_fail(MN_USAGE, "%d batches a step: 1 or more work", c->accumulate);
@@ -105,18 +105,10 @@ mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
               mn_ranks_replicas(model->device->ranks) > 1;
   mn_status status = mn_device_allocate(model->device, (void **)&o->rate, MN_RATES, sizeof(double));
   if (status == MN_OK && config->clip > 0) status = take_clip_buffers(o);
-  o->rule = (struct mn_rule){.rate = o->rate,
-                             .scale = o->clipping.scale,
-                             .momentum = config->momentum,
-                             .weight_decay = config->weight_decay,
-                             .nesterov = config->nesterov,
-                             .kind = config->rule,
-                             .beta1 = config->beta1,
-                             .beta2 = config->beta2,
-                             .eps = config->eps};
+  o->config.rule.scale = o->clipping.scale;
   mn_optimizer_at(o, NULL, NULL);
   enum mn_training how = config->accumulate > 1 ? MN_TRAIN_ADD : o->stored ? MN_TRAIN_STORE : MN_TRAIN_UPDATE;
-  if (status == MN_OK) status = mn_model_train(model, how, &o->rule);
+  if (status == MN_OK) status = mn_model_train(model, how, &o->config.rule);
   if (status != MN_OK) {
     mn_optimizer_close(o);
     return status;
@@ -141,19 +133,19 @@ void mn_optimizer_close(struct mn_optimizer *o) {
 void mn_optimizer_rates(const struct mn_optimizer *o, double rate, int64_t step, double out[MN_RATES]) {
   const double t = (double)step + 1;
   out[MN_RATE] = rate;
-  out[MN_RATE_FIRST] = 1 / (1 - pow(o->config.beta1, t));
-  out[MN_RATE_SECOND] = 1 / sqrt(1 - pow(o->config.beta2, t));
+  out[MN_RATE_FIRST] = 1 / (1 - pow(o->config.rule.beta1, t));
+  out[MN_RATE_SECOND] = 1 / sqrt(1 - pow(o->config.rule.beta2, t));
 }
 
 mn_status mn_optimizer_rate(struct mn_optimizer *o, double rate, int64_t step) {
   struct mn_device *device = o->model->device;
   mn_optimizer_rates(o, rate, step, o->host_rate);
-  o->rule.rate = o->rate;
+  o->config.rule.rate = o->rate;
   return device->kernels->upload(device, o->rate, o->host_rate, sizeof o->host_rate);
 }
 
 void mn_optimizer_at(struct mn_optimizer *o, const double *rate, double *norm) {
-  o->rule.rate = rate ? rate : o->rate;
+  o->config.rule.rate = rate ? rate : o->rate;
   o->clipping.norm = norm ? norm : o->clipping.scale ? o->clipping.scale + 1 : NULL;
 }
 

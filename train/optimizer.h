@@ -5,16 +5,10 @@
 
 #include "train/model.h"
 
-/* Members of the other rule are 0. */
 struct mn_optimizer_config {
-  enum mn_rule_kind rule; /* MN_SGD, MN_ADAMW */
-  double momentum;        /* SGD */
-  int nesterov;           /* SGD */
-  double beta1, beta2;    /* AdamW: how much m and v keep of themselves in a step */
-  double eps;             /* AdamW: added to the root of v, > 0 */
-  double weight_decay;
-  double clip;    /* largest global gradient norm; 0 means no clipping */
-  int accumulate; /* backward passes a step, ≥ 1 */
+  struct mn_rule rule; /* members of the other kind are 0; the optimizer sets rate and scale */
+  double clip;         /* largest global gradient norm; 0 means no clipping */
+  int accumulate;      /* backward passes a step, ≥ 1 */
   int64_t rows; /* of each batch, so that clipping need not store gradients if that is faster; 0: it stores */
 };
 
@@ -29,11 +23,10 @@ MN_API mn_status mn_optimizer_parse(const char *word, enum mn_rule_kind *out);
 
 struct mn_optimizer {
   struct mn_model *model;
-  struct mn_optimizer_config config;
-  struct mn_rule rule;         /* what the update epilogues read */
-  double *rate;                /* on the device, [MN_RATES] */
-  struct mn_clipping clipping; /* its norm is the gradient's, under clipping, after each step */
-  double host_rate[MN_RATES];  /* what rate is copied from */
+  struct mn_optimizer_config config; /* its rule is what the update epilogues read */
+  double *rate;                      /* on the device, [MN_RATES] */
+  struct mn_clipping clipping;       /* its norm is the gradient's, under clipping, after each step */
+  double host_rate[MN_RATES];        /* what rate is copied from */
   int stored; /* gradients are stored, and mn_optimizer_step updates: clipping, accumulation or replicas */
 };
 

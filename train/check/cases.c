@@ -104,24 +104,23 @@ static mn_status read_parameters(const struct reader *reader, const char *prefix
 }
 
 /* Without the attribute `optimizer` it is SGD, as in the first files of cases. */
-static mn_status read_optimizer(const struct reader *reader, struct mn_optimizer_config *o) {
+static mn_status read_optimizer(const struct reader *reader, struct mn_rule *rule) {
   struct mn_hdf5_value optimizer;
   int64_t nesterov = 0;
   MN_TRY(mn_hdf5_attribute(&reader->file, &reader->group, "optimizer", 0, &optimizer));
   if (optimizer.kind != MN_VALUE_NONE &&
-      (optimizer.kind != MN_VALUE_TEXT || mn_optimizer_parse(optimizer.text, &o->rule) != MN_OK))
+      (optimizer.kind != MN_VALUE_TEXT || mn_optimizer_parse(optimizer.text, &rule->kind) != MN_OK))
     return mn_fail(MN_BAD_DATA, "case %s: attribute 'optimizer' is neither \"sgd\" nor \"adamw\"",
                    reader->into->name);
-  o->accumulate = 1;
-  MN_TRY(read_number(reader, "weight_decay", &o->weight_decay));
-  if (o->rule == MN_ADAMW) {
-    MN_TRY(read_number(reader, "beta1", &o->beta1));
-    MN_TRY(read_number(reader, "beta2", &o->beta2));
-    return read_number(reader, "adam_eps", &o->eps);
+  MN_TRY(read_number(reader, "weight_decay", &rule->weight_decay));
+  if (rule->kind == MN_ADAMW) {
+    MN_TRY(read_number(reader, "beta1", &rule->beta1));
+    MN_TRY(read_number(reader, "beta2", &rule->beta2));
+    return read_number(reader, "adam_eps", &rule->eps);
   }
-  MN_TRY(read_number(reader, "momentum", &o->momentum));
+  MN_TRY(read_number(reader, "momentum", &rule->momentum));
   MN_TRY(read_integer(reader, "nesterov", &nesterov));
-  o->nesterov = (int)nesterov;
+  rule->nesterov = (int)nesterov;
   return MN_OK;
 }
 
@@ -132,7 +131,8 @@ static mn_status read_training(const struct reader *reader) {
   if (steps < 1) return mn_fail(MN_BAD_DATA, "case %s: attribute 'steps' must be 1 or more", c->name);
   c->steps = (int)steps;
   MN_TRY(read_number(reader, "lr", &c->rate));
-  MN_TRY(read_optimizer(reader, &c->optimizer));
+  c->optimizer.accumulate = 1;
+  MN_TRY(read_optimizer(reader, &c->optimizer.rule));
   MN_TRY(read_array(reader, "target", c->rows * c->model.hidden[0]));
   MN_TRY(read_array(reader, "losses", steps));
   MN_TRY(read_parameters(reader, "initial/"));

@@ -78,7 +78,7 @@ static mn_status restore_kept(struct mn_device *device, struct mn_tensor *t,
     if (from && !kept && k != MN_CHECKPOINT_MOMENTUM)
       return mn_fail(MN_BAD_DATA,
                      "the checkpoint has an %s for %s, which %s does not keep; resume with adamw",
-                     mn_checkpoint_kept(k), t->name, mn_optimizer_name(optimizer->config.rule));
+                     mn_checkpoint_kept(k), t->name, mn_optimizer_name(optimizer->config.rule.kind));
     if (kept) MN_TRY(upload(device, t, kept, saved, from));
   }
   return MN_OK;

@@ -91,7 +91,7 @@ mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *m
 }
 
 void *mn_describe_kept(const struct mn_optimizer *optimizer, const struct mn_tensor *t, int which) {
-  const int adamw = optimizer->config.rule == MN_ADAMW;
+  const int adamw = optimizer->config.rule.kind == MN_ADAMW;
   void *const kept[MN_CHECKPOINT_ARRAYS] = {NULL, adamw ? NULL : t->update.m, adamw ? t->update.m : NULL,
                                             t->update.v};
   return kept[which];

@@ -225,7 +225,7 @@ void mn_announce_training(const struct mn_trainer *t, const struct mn_options *o
   mn_announce(options, "model: %s of %ld %s; %ld parameters", mn_show_model(layers, model),
               (long)rows->outputs, rows->classes ? "classes" : "targets", (long)mn_model_size(model));
   mn_announce(options, "training: %s, rate %g, %s%s; %ld steps of %ld rows, %s epochs of %ld",
-              mn_optimizer_name(t->optimizer->config.rule), s->rate, mn_schedule_name(s->kind), warmup,
+              mn_optimizer_name(t->optimizer->config.rule.kind), s->rate, mn_schedule_name(s->kind), warmup,
               (long)s->horizon, (long)each,
               mn_show_number(epochs, (double)s->horizon * (double)each / (double)rows->rows, 3),
               (long)rows->rows);

@@ -19,7 +19,7 @@ struct disk {
 };
 
 static mn_status ask(struct disk *out, const struct mn_session *s) {
-  const struct mn_rule *rule = &s->optimizer->rule;
+  const struct mn_rule *rule = &s->optimizer->config.rule;
   const int arrays = 1 + mn_rule_keeps_m(rule) + mn_rule_keeps_v(rule);
   char path[MN_ATOMIC_FILE_PATH];
   struct statvfs disk;

@@ -248,15 +248,16 @@ void mn_options_model(const struct mn_options *o, struct mn_model_config *out) {
 }
 
 void mn_options_optimizer(const struct mn_options *o, struct mn_optimizer_config *out) {
-  *out = (struct mn_optimizer_config){.rule = (enum mn_rule_kind)o->optimizer,
-                                      .weight_decay = o->weight_decay,
-                                      .clip = o->clip,
-                                      .accumulate = (int)o->accumulate,
-                                      .rows = o->batch};
-  if (out->rule == MN_ADAMW)
-    out->beta1 = o->beta1, out->beta2 = o->beta2, out->eps = o->adam_eps;
+  struct mn_rule *rule = &out->rule;
+  *out = (struct mn_optimizer_config){
+      .rule = {.kind = (enum mn_rule_kind)o->optimizer, .weight_decay = o->weight_decay},
+      .clip = o->clip,
+      .accumulate = (int)o->accumulate,
+      .rows = o->batch};
+  if (rule->kind == MN_ADAMW)
+    rule->beta1 = o->beta1, rule->beta2 = o->beta2, rule->eps = o->adam_eps;
   else
-    out->momentum = o->momentum, out->nesterov = o->nesterov && o->momentum > 0;
+    rule->momentum = o->momentum, rule->nesterov = o->nesterov && o->momentum > 0;
 }
 
 /* /config. */

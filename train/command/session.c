@@ -163,10 +163,9 @@ static mn_status check_tested(const struct mn_session *s) {
 /* Refuses a model that does not fit before its memory is taken and filled: a run needs at least its
  * parameters and the state that the optimizer keeps of each. */
 static mn_status check_memory(const struct mn_session *s, const struct mn_model_config *c,
-                              const struct mn_optimizer_config *optimizer) {
+                              const struct mn_rule *rule) {
   struct mn_device *device = s->device;
-  const struct mn_rule rule = {.kind = optimizer->rule, .momentum = optimizer->momentum};
-  const int arrays = 1 + mn_rule_keeps_m(&rule) + mn_rule_keeps_v(&rule);
+  const int arrays = 1 + mn_rule_keeps_m(rule) + mn_rule_keeps_v(rule);
   const double parameters = (double)mn_model_size(c);
   size_t available;
   const double least = parameters * arrays * (double)device->real / mn_ranks_shards(s->ranks);
@@ -175,7 +174,7 @@ static mn_status check_memory(const struct mn_session *s, const struct mn_model_
   return mn_fail(MN_NO_MEMORY,
                  "%.0f parameters take at least %.1f MiB in training by %s, and %s has %.1f MiB free: fewer "
                  "or smaller blocks would do",
-                 parameters, least / 0x1p20, mn_optimizer_name(optimizer->rule), s->device->name,
+                 parameters, least / 0x1p20, mn_optimizer_name(rule->kind), s->device->name,
                  (double)available / 0x1p20);
 }
 
@@ -240,7 +239,7 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   MN_TRY(mn_ranks_choose_grid(s, &config));
   MN_TRY(mn_device_join(s->device, s->ranks));
   mn_options_optimizer(o, &optimizer);
-  MN_TRY(check_memory(s, &config, &optimizer));
+  MN_TRY(check_memory(s, &config, &optimizer.rule));
   MN_TRY(mn_model_open(&s->model, s->device, &config));
   MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &optimizer));
   if (s->from) {

@@ -57,7 +57,7 @@ static mn_status make_schedule(struct run *r, struct mn_schedule *schedule) {
   const struct mn_options *o = &r->session.options;
   int64_t horizon;
   MN_TRY(find_horizon(o, r->session.train->rows, &horizon));
-  *schedule = mn_trainer_defaults(r->session.optimizer->config.rule, horizon).schedule;
+  *schedule = mn_trainer_defaults(r->session.optimizer->config.rule.kind, horizon).schedule;
   schedule->rate = o->lr;
   schedule->factor = o->step_factor;
   if (o->warmup >= 0) schedule->warmup = o->warmup;
