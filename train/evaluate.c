@@ -7,9 +7,12 @@
 #include "engine/thread.h"
 #include "kernels/clock.h"
 
-/* What a batch leaves, in host memory that the device writes to. */
-struct result {
-  double loss, correct;
+/* Host memory that the device writes to. */
+struct pinned {
+  struct result {
+    double loss, correct;
+  } results[MN_LOADER_BUFFERS]; /* of the batch in each buffer */
+  int unread;                   /* what ahead_used copies */
 };
 
 /* A batch that was given to the device. */
@@ -29,12 +32,11 @@ struct mn_evaluator {
   struct mn_pass *full, *rest; /* rest: NULL if batches come out even */
   struct mn_loader *loader;
   struct mn_replay replay[MN_LOADER_BUFFERS]; /* of `full`, on each buffer */
-  struct result *results;                     /* [MN_LOADER_BUFFERS], pinned */
-  int *unread;                                /* what ahead_used copies, pinned */
-  void *y;                                    /* host: [batch, K] reals; for MN_PASS_PREDICT and `see` */
-  void *targets;                              /* the same for a batch's targets; for `see` alone */
-  mn_evaluator_see *see;                      /* called with `to` and each evaluated batch; may be NULL */
-  take_function *take;                        /* the same for each predicted batch */
+  struct pinned *pinned;
+  void *y;               /* host: [batch, K] reals; for MN_PASS_PREDICT and `see` */
+  void *targets;         /* the same for a batch's targets; for `see` alone */
+  mn_evaluator_see *see; /* called with `to` and each evaluated batch; may be NULL */
+  take_function *take;   /* the same for each predicted batch */
   void *to;
   double total, right;       /* of the batches so far: loss, and rows classified correctly */
   struct mn_scale *kept;     /* [parameters] on the device, if planes are scaled: training's */
@@ -55,8 +57,7 @@ static mn_status open_parts(struct mn_evaluator *e, enum mn_pass_kind kind, enum
   MN_TRY(mn_pass_open_outside(&e->full, e->model, kind, e->batch, 1));
   int64_t rest = e->dataset->rows % e->batch;
   if (rest) MN_TRY(mn_pass_open_outside(&e->rest, e->model, kind, rest, 1));
-  MN_TRY(k->allocate_host(device, (void **)&e->results, MN_LOADER_BUFFERS * sizeof *e->results));
-  MN_TRY(k->allocate_host(device, (void **)&e->unread, sizeof *e->unread));
+  MN_TRY(k->allocate_host(device, (void **)&e->pinned, sizeof *e->pinned));
   if (device->scaled)
     MN_TRY(mn_device_allocate(e->model->device, (void **)&e->kept, e->model->count, sizeof *e->kept));
   if (kind == MN_PASS_PREDICT) MN_TRY(k->allocate_host(device, &e->y, outputs_bytes(e)));
@@ -93,8 +94,7 @@ void mn_evaluator_close(struct mn_evaluator *e) {
   for (int i = 0; i < MN_LOADER_BUFFERS; i++) mn_replay_free(e->model->device, &e->replay[i]);
   mn_pass_close(e->full);
   mn_pass_close(e->rest);
-  device->kernels->release_host(device, e->results);
-  device->kernels->release_host(device, e->unread);
+  device->kernels->release_host(device, e->pinned);
   device->kernels->release_host(device, e->y);
   device->kernels->release_host(device, e->targets);
   mn_device_release(e->model->device, e->kept, e->model->count, sizeof *e->kept);
@@ -133,9 +133,9 @@ static mn_status forward(struct mn_evaluator *e, int64_t first, struct given *g)
   MN_TRY(ended);
   MN_TRY(mn_pass_set(g->pass, &g->rows));
   struct mn_tape *tape = g->pass->tape;
-  tape->results = &e->results[g->buffer].loss;
+  tape->results = &e->pinned->results[g->buffer].loss;
   MN_TRY(g->pass == e->full ? mn_tape_replay(tape, &e->replay[g->buffer]) : mn_tape_step(tape));
-  return k->ahead_used(device, e->unread, tape->nonfinite, sizeof *e->unread);
+  return k->ahead_used(device, &e->pinned->unread, tape->nonfinite, sizeof e->pinned->unread);
 }
 
 static mn_status wait_for_one(struct mn_evaluator *e) {
@@ -199,7 +199,7 @@ mn_status mn_evaluator_watch(struct mn_evaluator *e, mn_evaluator_see *see, void
 static mn_status read_evaluated(struct mn_evaluator *e, const struct given *g) {
   const struct mn_device *device = e->model->device;
   const struct mn_pass *pass = g->pass;
-  const struct result *result = &e->results[g->buffer];
+  const struct result *result = &e->pinned->results[g->buffer];
   if (!isfinite(result->loss) && e->faults++ == 0) explain(e, g);
   e->total += result->loss * (double)pass->batch;
   e->right += result->correct;

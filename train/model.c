@@ -175,28 +175,18 @@ void mn_model_close(struct mn_model *model) {
   free(model);
 }
 
-static mn_status fill(struct mn_device *device, struct mn_tensor *tensor, double value) {
-  int64_t count = mn_tensor_count(tensor);
-  double *values = malloc((size_t)count * sizeof *values);
-  if (!values) return mn_fail(MN_NO_MEMORY, "no memory to initialise %s", tensor->name);
-  for (int64_t i = 0; i < count; i++) values[i] = value;
-  mn_status status = mn_tensor_write(device, tensor, values);
-  free(values);
-  return status;
-}
-
 static mn_status initialise(struct mn_device *device, struct mn_tensor *t, const struct mn_parameter *p,
                             uint64_t seed, uint32_t sequence, int64_t first) {
+  const int64_t count = mn_tensor_count(t);
   mn_heartbeat();
-  switch (p->initial) {
-  case MN_INITIAL_ZERO:
-    return fill(device, t, 0);
-  case MN_INITIAL_ONE:
-    return fill(device, t, 1);
-  case MN_INITIAL_UNIFORM:
+  if (p->initial == MN_INITIAL_UNIFORM)
     return mn_tensor_uniform(device, t, seed, sequence, (uint64_t)first, p->bound);
-  }
-  mn_abort(__FILE__, __LINE__, "an initial value");
+  double *values = malloc((size_t)count * sizeof *values);
+  if (!values) return mn_fail(MN_NO_MEMORY, "no memory to initialise %s", t->name);
+  for (int64_t i = 0; i < count; i++) values[i] = p->initial == MN_INITIAL_ONE;
+  mn_status status = mn_tensor_write(device, t, values);
+  free(values);
+  return status;
 }
 
 mn_status mn_model_initialise(struct mn_model *model, uint64_t seed) {

@@ -13,7 +13,7 @@
 
 #include "train/json.h"
 
-enum { LEVELS = 8, TENSORS = MN_MODEL_PARAMETERS + 1, ARRAYS = TENSORS + 10 };
+enum { LEVELS = 8, TENSORS = MN_MODEL_PARAMETERS + 1, ARRAYS = TENSORS + 8 };
 static const double first_step = 1e-3;
 
 /* The results of one forward. */
@@ -53,14 +53,6 @@ struct result {
   int missed;
 };
 
-/* values[i] uniform on [−bound, bound): drawn on the host, so that both devices check the same model. */
-static void draw(double *values, int64_t count, uint64_t seed, int which, double bound) {
-  for (int64_t i = 0; i < count; i++)
-    values[i] =
-        bound *
-        ((double)(mn_random_word(seed, MN_RANDOM_CHECK + (uint32_t)which, (uint64_t)i) >> 8) * 0x1p-23 - 1);
-}
-
 /* Allocates `count` zeros, which close_check frees. */
 static mn_status take(struct check *c, double **out, int64_t count) {
   MN_REQUIRE(c->arrays < ARRAYS);
@@ -75,6 +67,11 @@ static double z_size(const struct mn_layer *layer, const struct mn_parameter *p)
   return pairs && p->initial == MN_INITIAL_UNIFORM ? fmin(1, 3 * sqrt(layer->eps)) : 1;
 }
 
+/* Values uniform on [−bound, bound), the same on both devices. */
+static mn_status draw(const struct check *c, struct mn_tensor *tensor, int which, double bound) {
+  return mn_tensor_uniform(c->device, tensor, c->config->seed, MN_RANDOM_CHECK + (uint32_t)which, 0, bound);
+}
+
 /* Draws all parameters: weights so that z has the size z_size, vectors (gamma too) of either sign. */
 static mn_status randomise(struct check *c) {
   int sequence = 0;
@@ -82,29 +79,22 @@ static mn_status randomise(struct check *c) {
     for (int i = 0; i < layer->kind->parameters; i++) {
       struct mn_parameter p = layer->kind->parameter(layer, i);
       double bound = (p.rank == 2 ? sqrt(3 / (double)p.cols) : 1) * z_size(layer, &p);
-      draw(c->values, p.rows * p.cols, c->config->seed, sequence++, bound);
-      MN_TRY(mn_tensor_write(c->device, layer->parameters[i], c->values));
+      MN_TRY(draw(c, layer->parameters[i], sequence++, bound));
     }
   return MN_OK;
 }
 
-static mn_status load(struct check *c) {
-  int64_t rows = c->config->batch, outputs = mn_model_outputs(&c->config->model);
-  int64_t inputs = rows * c->config->model.inputs;
-  double *x, *target;
-  MN_TRY(take(c, &x, inputs));
-  MN_TRY(take(c, &target, rows * outputs));
-  c->labels = malloc((size_t)rows * sizeof *c->labels);
-  if (!c->labels) return mn_fail(MN_NO_MEMORY, "no memory for labels");
-  draw(x, inputs, c->config->seed, TENSORS, sqrt(3));
-  draw(target, rows * outputs, c->config->seed, TENSORS + 1, 1);
-  for (int64_t n = 0; n < rows; n++)
-    c->labels[n] = (int32_t)(mn_random_word(c->config->seed, MN_RANDOM_CHECK + TENSORS + 2, (uint64_t)n) %
-                             (uint64_t)outputs);
-  struct mn_numbers y = c->config->model.loss == MN_LOSS_MSE ? mn_numbers_doubles(target, rows * outputs)
-                                                             : mn_numbers_labels(c->labels, rows);
-  MN_TRY(mn_pass_load(c->gradients, mn_numbers_doubles(x, inputs), y));
-  return mn_pass_load(c->losses, mn_numbers_doubles(x, inputs), y);
+/* Draws the batch of a pass: both passes get the same. */
+static mn_status load(struct check *c, const struct mn_pass *pass) {
+  const uint64_t classes = (uint64_t)mn_model_outputs(&c->config->model);
+  MN_TRY(draw(c, pass->x, TENSORS, sqrt(3)));
+  if (pass->target) return draw(c, pass->target, TENSORS + 1, 1);
+  if (!pass->labels) return MN_OK;
+  for (int64_t n = 0; n < pass->rows; n++)
+    c->labels[n] =
+        (int32_t)(mn_random_word(c->config->seed, MN_RANDOM_CHECK + TENSORS + 2, (uint64_t)n) % classes);
+  return c->device->kernels->upload(c->device, pass->labels, c->labels,
+                                    (size_t)pass->rows * sizeof *c->labels);
 }
 
 /* The outputs of the blocks, by the names that a pass gives them. */
@@ -137,7 +127,10 @@ static mn_status prepare(struct check *c) {
     MN_TRY(take(c, &views[i]->outputs, c->outputs));
     if (!config->has_loss) MN_TRY(take(c, &views[i]->y, mn_tensor_count(c->losses->y)));
   }
-  return load(c);
+  c->labels = malloc((size_t)config->batch * sizeof *c->labels);
+  if (!c->labels) return mn_fail(MN_NO_MEMORY, "no memory for labels");
+  MN_TRY(load(c, c->gradients));
+  return load(c, c->losses);
 }
 
 static mn_status look(struct check *c, struct view *view) {
@@ -189,8 +182,9 @@ static mn_status propagate(struct check *c, double *trained_loss) {
   } else {
     int64_t count = mn_tensor_count(c->gradients->y);
     MN_TRY(take(c, &c->dy, count));
-    draw(c->dy, count, c->config->seed, TENSORS + 3, 1);
-    MN_TRY(mn_device_write(c->device, c->gradients->y->gradient, c->dy, count));
+    MN_TRY(c->device->kernels->uniform(c->device, c->gradients->y->gradient, count, c->config->seed,
+                                       MN_RANDOM_CHECK + TENSORS + 3, 0, 1));
+    MN_TRY(mn_device_read(c->device, c->dy, c->gradients->y->gradient, count));
   }
   MN_TRY(mn_tape_backward(c->gradients->tape));
   for (int i = 0; i <= c->model->count; i++) {
