@@ -15,7 +15,6 @@
 #include "engine/thread.h"
 #include "train/optimizer.h"
 #include "train/pass.h"
-#include "train/progress.h"
 #include "train/schedule.h"
 
 /* What becomes of a step in which a value is not finite. In either case it does not update. */
@@ -52,6 +51,21 @@ struct mn_trainer_config {
  * steps or a tenth of all, whichever is less. MN_SCHEDULE_STEP would drop the rate to a tenth every third of
  * the run. */
 MN_API struct mn_trainer_config mn_trainer_defaults(enum mn_rule_kind rule, int64_t steps);
+
+/* How far a run has come: all that, beside parameters and what the optimizer keeps, makes a resumed run the
+ * same run. */
+struct mn_progress {
+  int64_t step;            /* optimizer steps done */
+  int64_t epoch, position; /* of the next sample: samples / rows, and the remainder */
+  int64_t samples;         /* seen */
+  int64_t rows;            /* of the training data, which the order of samples depends on */
+  uint64_t seed;           /* of the order of samples and the initial parameters */
+  double best;             /* best metric: accuracy, or −loss; −infinity before the first evaluation */
+  int64_t best_epoch;      /* `epoch` when that was found, at an epoch's end; before, that from which patience
+                              counts */
+  int64_t skipped; /* of `step`, those that updated nothing: MN_NONFINITE_SKIP (train/trainer.h) … */
+  int64_t skipped_running; /* … and how many of them were the last steps, in a row */
+};
 
 /* How the time went since the trainer was opened, in seconds. */
 struct mn_trainer_times {

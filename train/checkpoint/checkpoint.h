@@ -8,7 +8,7 @@
 
 #include "kernels/status.h"
 #include "train/model.h"
-#include "train/progress.h"
+#include "train/trainer.h"
 
 /* One parameter, on the host. */
 struct mn_checkpoint_tensor {
