@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "train/schedule.h"
+#include "train/optimizer.h"
 
 /* Written so that a NaN fails. */
 static void assert_near(double a, double b) {

@@ -1,4 +1,4 @@
-/* SGD and AdamW around a model. The rule itself is the MN_UPDATE epilogue (kernels/types.h). */
+/* SGD and AdamW around a model, and the schedule of their rate. The rule itself is the MN_UPDATE epilogue (kernels/types.h). */
 #include "train/optimizer.h"
 
 #include <math.h>
@@ -8,6 +8,9 @@
 #include "kernels/text.h"
 
 MN_WORDS(optimizer, enum mn_rule_kind, MN_RULES, [MN_SGD] = "sgd", [MN_ADAMW] = "adamw");
+
+MN_WORDS(schedule, enum mn_schedule_kind, MN_SCHEDULES, [MN_SCHEDULE_CONSTANT] = "constant",
+         [MN_SCHEDULE_COSINE] = "cosine", [MN_SCHEDULE_STEP] = "step");
 
 struct mn_optimizer_config mn_optimizer_defaults(enum mn_rule_kind rule) {
   const struct mn_rule sgd = {.kind = MN_SGD, .momentum = 0.9};
@@ -203,4 +206,24 @@ mn_status mn_optimizer_gather(const struct mn_optimizer *o) {
 
 mn_status mn_optimizer_step(struct mn_optimizer *o, struct mn_tape *tape) {
   return o->stored ? mn_tape_run(tape, update, o) : MN_OK;
+}
+
+double mn_schedule_rate(const struct mn_schedule *s, int64_t step) {
+  MN_REQUIRE(step >= 0);
+  if (step < s->warmup) return s->rate * (double)(step + 1) / (double)s->warmup;
+  int64_t done = step - s->warmup, span = s->horizon - s->warmup;
+  switch (s->kind) {
+  case MN_SCHEDULE_CONSTANT:
+    return s->rate;
+  case MN_SCHEDULE_COSINE:
+    /* Past the horizon the cosine would rise again; the rate stays 0. */
+    if (done >= span) return 0;
+    return s->rate * 0.5 * (1 + cos(M_PI * (double)done / (double)span));
+  case MN_SCHEDULE_STEP:
+    MN_REQUIRE(s->every > 0);
+    return s->rate * pow(s->factor, (double)(done / s->every));
+  case MN_SCHEDULES:
+    break;
+  }
+  mn_abort(__FILE__, __LINE__, "a schedule");
 }

@@ -15,7 +15,6 @@
 #include "engine/thread.h"
 #include "train/optimizer.h"
 #include "train/pass.h"
-#include "train/schedule.h"
 
 /* What becomes of a step in which a value is not finite. In either case it does not update. */
 enum mn_nonfinite {

@@ -6,7 +6,6 @@
 #include "data/placement.h"
 #include "kernels/device.h"
 #include "train/optimizer.h"
-#include "train/schedule.h"
 #include "train/trainer.h"
 
 /* Sets of commands. */
