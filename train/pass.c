@@ -173,14 +173,7 @@ mn_status mn_pass_load(struct mn_pass *pass, struct mn_numbers x, struct mn_numb
   return k->upload(device, pass->labels, y.at, (size_t)pass->rows * sizeof(int32_t));
 }
 
-/* The first row that holds a value that is not finite, or −1. */
-static int64_t first_row(const double *values, int64_t count, int64_t cols) {
-  for (int64_t i = 0; i < count; i++)
-    if (!isfinite(values[i])) return i / cols;
-  return -1;
-}
-
-/* Looks for it in a tensor, or, NULL, in the rows' losses; row −1: there is none. */
+/* The first row of a tensor (NULL: of the rows' losses) with a value that is not finite, or −1. */
 static mn_status look(const struct mn_pass *pass, const struct mn_tensor *tensor, int64_t *row) {
   struct mn_device *device = pass->model->device;
   int64_t count = tensor ? mn_tensor_count(tensor) : pass->rows;
@@ -188,7 +181,8 @@ static mn_status look(const struct mn_pass *pass, const struct mn_tensor *tensor
   if (!values) return mn_fail(MN_NO_MEMORY, "no memory to look at %s", tensor ? tensor->name : "the loss");
   mn_status status = tensor ? mn_tensor_read(device, tensor, values)
                             : mn_device_read(device, values, mn_loss_rows(pass->tape), count);
-  if (status == MN_OK) *row = first_row(values, count, tensor ? tensor->value.cols : 1);
+  const int64_t at = status == MN_OK ? mn_find_nonfinite(values, count, sizeof *values) : -1;
+  *row = at < 0 ? -1 : tensor ? at / tensor->value.cols : at;
   free(values);
   return status;
 }
