@@ -89,15 +89,16 @@ const struct mn_checkpoint_field mn_checkpoint_progress_fields[] = {
     FIELD("samples", MN_VALUE_INTEGER, progress.samples),
     FIELD("seed", MN_VALUE_UNSIGNED, progress.seed),
     FIELD("best_metric", MN_VALUE_REAL, progress.best),
-    FIELD("best_epoch", MN_VALUE_INTEGER, progress.best_epoch, .newer = 1),
-    FIELD("skipped", MN_VALUE_INTEGER, progress.skipped, .newer = 1),
-    FIELD("skipped_running", MN_VALUE_INTEGER, progress.skipped_running, .newer = 1),
+    FIELD("best_epoch", MN_VALUE_INTEGER, progress.best_epoch, .optional = MN_FIELD_NEWER),
+    FIELD("skipped", MN_VALUE_INTEGER, progress.skipped, .optional = MN_FIELD_NEWER),
+    FIELD("skipped_running", MN_VALUE_INTEGER, progress.skipped_running, .optional = MN_FIELD_NEWER),
     {.name = NULL},
 };
 
 const struct mn_checkpoint_field mn_checkpoint_tensor_fields[] = {
-    MEMBER(struct mn_checkpoint_tensor, "factor", MN_VALUE_REAL, factor),
-    MEMBER(struct mn_checkpoint_tensor, "gradient_factor", MN_VALUE_REAL, gradient_factor),
+    MEMBER(struct mn_checkpoint_tensor, "factor", MN_VALUE_REAL, factor, .optional = MN_FIELD_FACTOR),
+    MEMBER(struct mn_checkpoint_tensor, "gradient_factor", MN_VALUE_REAL, gradient_factor,
+           .optional = MN_FIELD_FACTOR),
     {.name = NULL},
 };
 
@@ -118,12 +119,9 @@ const char *mn_checkpoint_kept(int which) {
   return mn_checkpoint_arrays[which].group + sizeof MN_CHECKPOINT_OPTIMIZER - 1;
 }
 
-int mn_checkpoint_has_factors(const struct mn_checkpoint_tensor *tensor) {
-  return tensor->factor != 0 || tensor->gradient_factor != 0;
-}
-
-void mn_checkpoint_factors_path(char *path, const struct mn_checkpoint_tensor *tensor) {
+int mn_checkpoint_factors(char *path, const struct mn_checkpoint_tensor *tensor) {
   MN_REQUIRE(snprintf(path, MN_SUMS_PATH, "model/%s/", tensor->name) < MN_SUMS_PATH);
+  return tensor->factor != 0 || tensor->gradient_factor != 0;
 }
 
 int mn_checkpoint_expected(const struct mn_checkpoint *checkpoint) {

@@ -16,7 +16,9 @@ struct mn_checkpoint_field {
   const char *name;
   enum mn_hdf5_value_kind kind;
   size_t offset;
-  int newer;                /* older checkpoints lack it: what stands there is left */
+  /* May be missing, and what stands in the member is left then: older checkpoints lack it, or it is a
+   * factor, a power of two, and stored only where it is not 0. */
+  enum { MN_FIELD_NEWER = 1, MN_FIELD_FACTOR } optional;
   const char *const *words; /* ends with NULL */
 };
 
@@ -27,7 +29,7 @@ const void *mn_checkpoint_value(const struct mn_checkpoint_field *field, const v
 extern const struct mn_checkpoint_field mn_checkpoint_model_fields[];
 extern const struct mn_checkpoint_field mn_checkpoint_progress_fields[];
 
-/* Those of a tensor of /model that are there where they are not 0: factors, float64. */
+/* The factors of a tensor of /model. */
 extern const struct mn_checkpoint_field mn_checkpoint_tensor_fields[];
 
 /* The arrays of a tensor: the group of the file in which its dataset is, and the member that holds it. The
@@ -44,10 +46,9 @@ static inline void **mn_checkpoint_array(const struct mn_checkpoint_tensor *tens
   return (void **)((char *)tensor + mn_checkpoint_arrays[which].offset);
 }
 
-/* Whether a tensor has one of those, and the path by which its checksum of them goes
- * (train/checkpoint/sums.h): MN_SUMS_PATH bytes. */
-int mn_checkpoint_has_factors(const struct mn_checkpoint_tensor *tensor);
-void mn_checkpoint_factors_path(char *path, const struct mn_checkpoint_tensor *tensor);
+/* Whether a tensor has factors. Sets the path of their checksum (train/checkpoint/sums.h): MN_SUMS_PATH
+ * bytes. */
+int mn_checkpoint_factors(char *path, const struct mn_checkpoint_tensor *tensor);
 
 /* The name of array `which` > 0 below /optimizer. */
 const char *mn_checkpoint_kept(int which);

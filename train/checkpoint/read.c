@@ -35,41 +35,30 @@ static mn_status refuse(const struct reader *reader, const char *name, const cha
                  what, reader->file.remedy);
 }
 
-/* Opens `name` in `parent`, which must be of `kind`: a group or a dataset. */
+/* Opens `name` in `parent`, which must be of `kind`: a group or a dataset, or, if `optional`, missing. */
 static mn_status find(const struct reader *reader, const struct mn_hdf5_object *parent, const char *name,
-                      enum mn_hdf5_kind kind, struct mn_hdf5_object *object) {
+                      enum mn_hdf5_kind kind, int optional, struct mn_hdf5_object *object) {
   MN_TRY(mn_hdf5_find(&reader->file, parent, name, object));
+  if (object->kind == kind || (optional && object->kind == MN_HDF5_NOTHING)) return MN_OK;
   if (object->kind == MN_HDF5_NOTHING) return refuse(reader, name, "is missing");
-  if (object->kind == kind) return MN_OK;
   return refuse(reader, name, kind == MN_HDF5_GROUP ? "is no group" : "is no dataset");
 }
 
 /* ---- attributes ---- */
 
-static mn_status check_attributes(const struct reader *reader, const struct mn_hdf5_object *object,
-                                  const char *path) {
-  return mn_sums_attributes(reader->sums, &reader->file, object, path);
-}
-
-/* Reads an attribute of `count` numbers of 8 bytes (0: a scalar), or a text for MN_VALUE_TEXT. */
+/* Reads an attribute of `count` numbers of 8 bytes (0: a scalar), or a text for MN_VALUE_TEXT. One that is
+ * `optional` may be missing. */
 static mn_status read_attribute(const struct reader *reader, const struct mn_hdf5_object *object,
-                                const char *name, enum mn_hdf5_value_kind kind, int count,
+                                const char *name, enum mn_hdf5_value_kind kind, int count, int optional,
                                 struct mn_hdf5_value *value) {
   MN_TRY(mn_hdf5_attribute(&reader->file, object, name, 0, value));
-  if (value->kind == MN_VALUE_NONE) return refuse(reader, name, "is missing");
+  if (value->kind == MN_VALUE_NONE) return optional ? MN_OK : refuse(reader, name, "is missing");
   if (kind == MN_VALUE_TEXT && value->kind != kind)
     return refuse(reader, name, "is no string of fixed length");
   if (value->kind != kind || (kind != MN_VALUE_TEXT && value->element != 8))
     return refuse(reader, name, "has another type");
   if (value->scalar != (count == 0) || (count > 0 && value->count != count))
     return refuse(reader, name, "has another shape");
-  return MN_OK;
-}
-
-static mn_status take_text(const struct reader *reader, const char *name, const struct mn_hdf5_value *value,
-                           char *text, size_t size) {
-  if (value->element >= size) return refuse(reader, name, "is too long a string");
-  memcpy(text, value->text, value->element + 1); /* shorter than `size`, and followed by zeros */
   return MN_OK;
 }
 
@@ -85,16 +74,22 @@ static mn_status take_word(const struct reader *reader, const struct mn_checkpoi
   return MN_OK;
 }
 
+static int is_factor(double value) {
+  int exponent;
+  return value >= 1 / (double)MN_FACTOR_MOST && value <= (double)MN_FACTOR_MOST &&
+         frexp(value, &exponent) == 0.5;
+}
+
+/* Reads those members of `of` that `fields` says. */
 static mn_status read_fields(const struct reader *reader, const struct mn_hdf5_object *object,
-                             const struct mn_checkpoint_field *fields) {
+                             const struct mn_checkpoint_field *fields, void *of) {
   for (; fields->name; fields++) {
     struct mn_hdf5_value value;
-    char *to = (char *)reader->checkpoint + fields->offset;
-    if (fields->newer) {
-      MN_TRY(mn_hdf5_attribute(&reader->file, object, fields->name, 0, &value));
-      if (value.kind == MN_VALUE_NONE) continue;
-    }
-    MN_TRY(read_attribute(reader, object, fields->name, fields->kind, 0, &value));
+    char *to = (char *)of + fields->offset;
+    MN_TRY(read_attribute(reader, object, fields->name, fields->kind, 0, fields->optional != 0, &value));
+    if (value.kind == MN_VALUE_NONE) continue;
+    if (fields->optional == MN_FIELD_FACTOR && !is_factor(value.real[0]))
+      return refuse(reader, fields->name, "is no factor");
     if (fields->words)
       MN_TRY(take_word(reader, fields, value.text, to));
     else
@@ -110,49 +105,39 @@ struct texts {
   int capacity, *count;
 };
 
-static mn_status take_text_attribute(void *data, const char *name, const struct mn_hdf5_value *value) {
+static mn_status take_text(void *data, const char *name, const struct mn_hdf5_value *value) {
   const struct texts *texts = data;
   if (*texts->count == texts->capacity) return refuse(texts->reader, name, "is one text too many");
   struct mn_text *text = &texts->text[(*texts->count)++];
   if (strlen(name) >= sizeof text->name) return refuse(texts->reader, name, "is too long a name");
   if (value->kind != MN_VALUE_TEXT) return refuse(texts->reader, name, "is no string of fixed length");
+  if (value->element >= sizeof text->value) return refuse(texts->reader, name, "is too long a string");
   memcpy(text->name, name, strlen(name) + 1);
-  return take_text(texts->reader, name, value, text->value, sizeof text->value);
+  memcpy(text->value, value->text, value->element + 1); /* zeros follow the text */
+  return MN_OK;
 }
 
-/* /config, /fingerprint or /history. */
-static mn_status read_texts(const struct reader *reader, const char *name, struct mn_text *text, int capacity,
+/* Reads a group of attributes alone: those of `fields`, or, NULL, texts. Most runs have no history. */
+static mn_status read_small(const struct reader *reader, const char *name, int optional,
+                            const struct mn_checkpoint_field *fields, struct mn_text *text, int capacity,
                             int *count) {
   struct texts texts = {reader, text, capacity, count};
   struct mn_hdf5_object group;
   char path[MN_SUMS_PATH];
   snprintf(path, sizeof path, "%s/", name);
-  MN_TRY(find(reader, &reader->file.root, name, MN_HDF5_GROUP, &group));
-  MN_TRY(mn_hdf5_attributes(&reader->file, &group, H5_INDEX_CRT_ORDER, 0, take_text_attribute, &texts));
-  MN_TRY(check_attributes(reader, &group, path));
+  MN_TRY(find(reader, &reader->file.root, name, MN_HDF5_GROUP, optional, &group));
+  if (group.kind == MN_HDF5_NOTHING) return MN_OK;
+  MN_TRY(fields ? read_fields(reader, &group, fields, reader->checkpoint)
+                : mn_hdf5_attributes(&reader->file, &group, H5_INDEX_CRT_ORDER, 0, take_text, &texts));
+  MN_TRY(mn_sums_attributes(reader->sums, &reader->file, &group, path));
   mn_hdf5_release(&group);
   return MN_OK;
 }
 
-/* Most runs have no history. */
-static mn_status read_history(const struct reader *reader) {
-  struct mn_checkpoint *c = reader->checkpoint;
-  struct mn_hdf5_object group;
-  MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, "history", &group));
-  int none = group.kind == MN_HDF5_NOTHING;
-  mn_hdf5_release(&group);
-  if (none) return MN_OK;
-  return read_texts(reader, "history", c->history, MN_CHECKPOINT_HISTORY, &c->history_count);
-}
-
 static mn_status read_progress(const struct reader *reader) {
   struct mn_progress *progress = &reader->checkpoint->progress;
-  struct mn_hdf5_object group;
   progress->best_epoch = -1;
-  MN_TRY(find(reader, &reader->file.root, "progress", MN_HDF5_GROUP, &group));
-  MN_TRY(read_fields(reader, &group, mn_checkpoint_progress_fields));
-  MN_TRY(check_attributes(reader, &group, "progress/"));
-  mn_hdf5_release(&group);
+  MN_TRY(read_small(reader, "progress", 0, mn_checkpoint_progress_fields, NULL, 0, NULL));
   if (progress->best_epoch < 0)
     progress->best_epoch = progress->epoch; /* not known: patience counts from here */
   if (progress->step < 0 || progress->epoch < 0 || progress->position < 0 || progress->samples < 0)
@@ -193,11 +178,6 @@ static void describe(char *out, size_t size, const struct mn_hdf5_object *object
     snprintf(out, size, "%s", object->kind == MN_HDF5_GROUP ? "a group" : "a named type");
 }
 
-static int has_shape(const struct mn_hdf5_object *dataset, const struct mn_checkpoint_tensor *tensor) {
-  return dataset->rank == tensor->rank && dataset->shape[tensor->rank - 1] == (hsize_t)tensor->cols &&
-         (tensor->rank == 1 || dataset->shape[0] == (hsize_t)tensor->rows);
-}
-
 /* A checkpoint has all tensors of one width, which is that of the first. */
 static int has_type(const struct reader *reader, const struct mn_hdf5_object *found,
                     struct mn_checkpoint_tensor *tensor) {
@@ -215,16 +195,18 @@ static void compare(const struct reader *reader, struct misfits *misfits, const 
   const char *floats = reader->weights || tensor->real == 0 ? "floats"
                        : tensor->real == 8                  ? "float64"
                                                             : "float32";
-  if (tensor->rank == 2)
-    snprintf(wanted, sizeof wanted, "[%" PRId64 ", %" PRId64 "]", tensor->rows, tensor->cols);
-  else
-    snprintf(wanted, sizeof wanted, "[%" PRId64 "]", tensor->cols);
+  const struct mn_hdf5_object fit = {
+      .rank = tensor->rank,
+      .shape = {(hsize_t)(tensor->rank == 2 ? tensor->rows : tensor->cols), (hsize_t)tensor->cols}};
+  const size_t shape = (size_t)fit.rank * sizeof fit.shape[0];
+  mn_hdf5_shape(wanted, sizeof wanted, &fit);
   describe(has, sizeof has, found);
   if (found->kind == MN_HDF5_NOTHING)
     note(misfits, "%s is missing, wanted %s", tensor->name, wanted);
   else if (!typed)
     note(misfits, "%s is %s, wanted %s %s", tensor->name, has, floats, wanted);
-  else if (found->layout != H5D_VIRTUAL && !has_shape(found, tensor)) /* a virtual one is refused when read */
+  else if (found->layout != H5D_VIRTUAL && /* a virtual one is refused when read */
+           (found->rank != fit.rank || memcmp(found->shape, fit.shape, shape) != 0))
     note(misfits, "%s is %s, wanted %s", tensor->name, has, wanted);
 }
 
@@ -279,21 +261,9 @@ static mn_status check_fit(const struct reader *reader, const struct tensors *t)
 static mn_status read_factors(const struct reader *reader, const struct mn_hdf5_object *dataset,
                               struct mn_checkpoint_tensor *tensor) {
   char path[MN_SUMS_PATH];
-  for (const struct mn_checkpoint_field *field = mn_checkpoint_tensor_fields; field->name; field++) {
-    struct mn_hdf5_value value;
-    int exponent;
-    MN_TRY(mn_hdf5_attribute(&reader->file, dataset, field->name, 0, &value));
-    if (value.kind == MN_VALUE_NONE) continue;
-    MN_TRY(read_attribute(reader, dataset, field->name, MN_VALUE_REAL, 0, &value));
-    double factor = value.real[0];
-    if (!(factor >= 1 / (double)MN_FACTOR_MOST && factor <= (double)MN_FACTOR_MOST) ||
-        frexp(factor, &exponent) != 0.5)
-      return refuse(reader, field->name, "is no factor");
-    memcpy((char *)tensor + field->offset, &factor, sizeof factor);
-  }
-  if (!mn_checkpoint_has_factors(tensor)) return MN_OK;
-  mn_checkpoint_factors_path(path, tensor);
-  return check_attributes(reader, dataset, path);
+  MN_TRY(read_fields(reader, dataset, mn_checkpoint_tensor_fields, tensor));
+  return mn_checkpoint_factors(path, tensor) ? mn_sums_attributes(reader->sums, &reader->file, dataset, path)
+                                             : MN_OK;
 }
 
 static mn_status check_finite(const struct reader *reader, const struct mn_checkpoint_tensor *tensor) {
@@ -333,7 +303,7 @@ static mn_status check_sum(const struct reader *reader, const struct mn_hdf5_obj
   const size_t stored = dataset->element == 8 ? 8 : 4;
   const size_t bytes = (size_t)dataset->bytes / dataset->element * stored;
   void *again = NULL;
-  if (reader->weights && !mn_sums_cover(reader->sums, path, dataset->name)) return MN_OK;
+  if (reader->sums->lines == 0) return MN_OK;
   mn_status status = stored == real ? MN_OK : read_values(reader, dataset, stored, &again);
   if (status == MN_OK)
     status = mn_sums_values(reader->sums, &reader->file, path, dataset->name, again ? again : values, bytes);
@@ -346,7 +316,7 @@ static mn_status read_array(const struct reader *reader, const struct tensors *t
                             struct mn_checkpoint_tensor *tensor) {
   void **values = mn_checkpoint_array(tensor, t->which);
   struct mn_hdf5_object dataset;
-  MN_TRY(find(reader, &t->group, tensor->name, MN_HDF5_DATASET, &dataset));
+  MN_TRY(find(reader, &t->group, tensor->name, MN_HDF5_DATASET, 0, &dataset));
   MN_TRY(mn_hdf5_check(&reader->file, &dataset));
   if (!reader->weights && dataset.stored < dataset.bytes)
     return refuse(reader, tensor->name, "declares more than is stored");
@@ -393,11 +363,11 @@ static mn_status read_sizes(const struct reader *reader) {
   struct mn_model_config *model = &reader->checkpoint->model;
   struct mn_hdf5_object group;
   struct mn_hdf5_value hidden;
-  MN_TRY(find(reader, &reader->file.root, "model", MN_HDF5_GROUP, &group));
-  MN_TRY(check_attributes(reader, &group, "model/"));
-  MN_TRY(read_fields(reader, &group, mn_checkpoint_model_fields));
+  MN_TRY(find(reader, &reader->file.root, "model", MN_HDF5_GROUP, 0, &group));
+  MN_TRY(mn_sums_attributes(reader->sums, &reader->file, &group, "model/"));
+  MN_TRY(read_fields(reader, &group, mn_checkpoint_model_fields, reader->checkpoint));
   if (model->depth < 1 || model->depth > MN_MODEL_DEPTH) return refuse(reader, "depth", "is out of range");
-  MN_TRY(read_attribute(reader, &group, "hidden", MN_VALUE_INTEGER, (int)model->depth, &hidden));
+  MN_TRY(read_attribute(reader, &group, "hidden", MN_VALUE_INTEGER, (int)model->depth, 0, &hidden));
   memcpy(model->hidden, hidden.integer, (size_t)model->depth * sizeof hidden.integer[0]);
   mn_hdf5_release(&group);
   model->plan = MN_PLAN_BLOCK;
@@ -417,7 +387,7 @@ static mn_status read_model(const struct reader *reader) {
 static mn_status read_optimizer(const struct reader *reader) {
   const struct mn_checkpoint *c = reader->checkpoint;
   struct mn_hdf5_object group;
-  MN_TRY(find(reader, &reader->file.root, "optimizer", MN_HDF5_GROUP, &group));
+  MN_TRY(find(reader, &reader->file.root, "optimizer", MN_HDF5_GROUP, 0, &group));
   mn_hdf5_release(&group);
   for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)
     MN_TRY(read_tensors(reader, mn_checkpoint_arrays[k].group, c->tensors, c->tensor_count, k));
@@ -438,7 +408,7 @@ static mn_status check_format(const struct reader *reader) {
                    "another file; a new run may begin from weights alone by --init",
                    reader->file.path, MN_CHECKPOINT_FORMAT);
   }
-  MN_TRY(read_attribute(reader, &reader->file.root, "format_version", MN_VALUE_INTEGER, 0, &version));
+  MN_TRY(read_attribute(reader, &reader->file.root, "format_version", MN_VALUE_INTEGER, 0, 0, &version));
   if (version.integer[0] > MN_CHECKPOINT_VERSION) {
     *reader->damaged = 0;
     return mn_fail(MN_BAD_DATA,
@@ -456,7 +426,7 @@ static mn_status read_kind(const struct reader *reader) {
   struct mn_hdf5_object input;
   MN_TRY(check_format(reader));
   MN_TRY(mn_sums_read(reader->sums, &reader->file));
-  MN_TRY(check_attributes(reader, &reader->file.root, "/"));
+  MN_TRY(mn_sums_attributes(reader->sums, &reader->file, &reader->file.root, "/"));
   reader->checkpoint->checksums = reader->sums->lines;
   MN_TRY(mn_hdf5_count(&reader->file, &reader->file.root, &count));
   MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, MN_CHECKPOINT_INPUTS, &input));
@@ -469,23 +439,25 @@ static mn_status read_file(const struct reader *reader) {
   struct mn_checkpoint *c = reader->checkpoint;
   MN_TRY(read_kind(reader));
   MN_TRY(read_sizes(reader));
-  if (!c->alone) MN_TRY(read_texts(reader, "config", c->options, MN_CHECKPOINT_OPTIONS, &c->option_count));
+  if (!c->alone)
+    MN_TRY(read_small(reader, "config", 0, NULL, c->options, MN_CHECKPOINT_OPTIONS, &c->option_count));
   if (reader->brief) return MN_OK;
   MN_TRY(read_model(reader));
   MN_TRY(read_input(reader));
   if (!c->alone) {
     MN_TRY(read_optimizer(reader));
     MN_TRY(read_progress(reader));
-    MN_TRY(read_history(reader));
+    MN_TRY(read_small(reader, "history", 1, NULL, c->history, MN_CHECKPOINT_HISTORY, &c->history_count));
   }
-  MN_TRY(read_texts(reader, "fingerprint", c->fingerprint, MN_CHECKPOINT_FINGERPRINT, &c->fingerprint_count));
+  MN_TRY(read_small(reader, "fingerprint", 0, NULL, c->fingerprint, MN_CHECKPOINT_FINGERPRINT,
+                    &c->fingerprint_count));
   return mn_sums_check_met(reader->sums, &reader->file);
 }
 
 /* Opens a file and reads it by `read`. */
 static mn_status read_by(mn_status (*read)(const struct reader *reader), struct reader *reader,
                          const char *path, const char *remedy, int how) {
-  struct mn_sums sums = {.lines = 0};
+  struct mn_sums sums = {.partial = reader->weights};
   reader->sums = &sums;
   mn_status status = mn_hdf5_open(&reader->file, path, remedy, how);
   if (reader->damaged) *reader->damaged = reader->file.signature;

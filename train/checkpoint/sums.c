@@ -46,6 +46,7 @@ static mn_status compare(struct mn_sums *sums, const struct mn_hdf5_file *file, 
   char digits[DIGITS + 1];
   show(digits, hash);
   const char *line = find(sums, path);
+  if (!line && sums->partial) return MN_OK;
   if (line && memcmp(line, digits, DIGITS) == 0) {
     sums->met++;
     return MN_OK;
@@ -128,10 +129,4 @@ mn_status mn_sums_check_met(const struct mn_sums *sums, const struct mn_hdf5_fil
   if (sums->met == sums->lines) return MN_OK;
   return mn_fail(MN_BAD_DATA, "%s is damaged: %d of the %d things that its checksums cover are not there: %s",
                  file->path, sums->lines - sums->met, sums->lines, file->remedy);
-}
-
-int mn_sums_cover(const struct mn_sums *sums, const char *group, const char *name) {
-  char path[MN_SUMS_PATH];
-  make_path(path, group, name);
-  return find(sums, path) != NULL;
 }

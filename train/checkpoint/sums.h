@@ -19,6 +19,7 @@ enum {
 /* The lines: those that are being written, or those of a file that is being read. */
 struct mn_sums {
   int writing;
+  int partial; /* of a file that is being read: values without a line are no error */
   size_t length;
   int lines, met;          /* met: lines of a file that were asked for, and agreed */
   char text[MN_SUMS_TEXT]; /* ends with a zero */
@@ -42,8 +43,5 @@ mn_status mn_sums_read(struct mn_sums *sums, const struct mn_hdf5_file *file);
 
 /* Refuses lines of a file that nothing was compared with: what they cover is not there. */
 mn_status mn_sums_check_met(const struct mn_sums *sums, const struct mn_hdf5_file *file);
-
-/* Whether there is a line of this dataset. */
-int mn_sums_cover(const struct mn_sums *sums, const char *group, const char *name);
 
 #endif

@@ -53,13 +53,16 @@ static mn_status write_text(struct writer *writer, hid_t object, const char *nam
   return status;
 }
 
-static mn_status write_fields(struct writer *writer, hid_t object, const struct mn_checkpoint_field *fields) {
+/* Those members of `of` that `fields` says. */
+static mn_status write_fields(struct writer *writer, hid_t object, const struct mn_checkpoint_field *fields,
+                              const void *of) {
   const hid_t types[][2] = {[MN_VALUE_INTEGER] = {H5T_STD_I64LE, H5T_NATIVE_INT64},
                             [MN_VALUE_UNSIGNED] = {H5T_STD_U64LE, H5T_NATIVE_UINT64},
                             [MN_VALUE_REAL] = {H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE}};
   _Static_assert(sizeof types / sizeof *types == MN_VALUE_TEXT, "types for each kind of number");
   for (; fields->name; fields++) {
-    const void *value = mn_checkpoint_value(fields, writer->checkpoint);
+    const void *value = mn_checkpoint_value(fields, of);
+    if (fields->optional == MN_FIELD_FACTOR && *(const double *)value == 0) continue;
     MN_TRY(fields->kind == MN_VALUE_TEXT
                ? write_text(writer, object, fields->name, value)
                : write_attribute(writer, object, fields->name, types[fields->kind][0], types[fields->kind][1],
@@ -120,14 +123,8 @@ static mn_status create_dataset(struct writer *writer, hid_t *dataset, hid_t gro
 static mn_status write_factors(struct writer *writer, hid_t dataset,
                                const struct mn_checkpoint_tensor *tensor) {
   char path[MN_SUMS_PATH];
-  for (const struct mn_checkpoint_field *field = mn_checkpoint_tensor_fields; field->name; field++) {
-    const double *factor = mn_checkpoint_value(field, tensor);
-    if (*factor != 0)
-      MN_TRY(write_attribute(writer, dataset, field->name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 0, factor));
-  }
-  if (!mn_checkpoint_has_factors(tensor)) return MN_OK;
-  mn_checkpoint_factors_path(path, tensor);
-  return sum_attributes(writer, dataset, path);
+  MN_TRY(write_fields(writer, dataset, mn_checkpoint_tensor_fields, tensor));
+  return mn_checkpoint_factors(path, tensor) ? sum_attributes(writer, dataset, path) : MN_OK;
 }
 
 /* One of a tensor's arrays, into the group at `path`; with its value, its factors. */
@@ -172,7 +169,7 @@ static mn_status write_model(struct writer *writer) {
   const struct mn_checkpoint *c = writer->checkpoint;
   hid_t group;
   MN_TRY(create_group(writer, &group, "model"));
-  MN_TRY(write_fields(writer, group, mn_checkpoint_model_fields));
+  MN_TRY(write_fields(writer, group, mn_checkpoint_model_fields, c));
   MN_TRY(write_attribute(writer, group, "hidden", H5T_STD_I64LE, H5T_NATIVE_INT64, (hsize_t)c->model.depth,
                          c->model.hidden));
   for (int i = 0; i < c->tensor_count; i++)
@@ -198,7 +195,7 @@ static mn_status write_small(struct writer *writer, const char *name,
   char path[MN_SUMS_PATH];
   snprintf(path, sizeof path, "%s/", name);
   MN_TRY(create_group(writer, &group, name));
-  if (fields) MN_TRY(write_fields(writer, group, fields));
+  if (fields) MN_TRY(write_fields(writer, group, fields, writer->checkpoint));
   for (int i = 0; i < count; i++) MN_TRY(write_text(writer, group, options[i].name, options[i].value));
   return close_group(writer, group, path);
 }
