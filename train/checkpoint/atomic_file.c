@@ -69,11 +69,7 @@ static int insert(char *out, size_t size, const char *path, const char *infix) {
 int mn_atomic_file_number(char *out, size_t size, const char *path, int number) {
   char infix[16] = "";
   if (number > 0) snprintf(infix, sizeof infix, ".%d", number);
-  return insert(out, size, path, infix);
-}
-
-int mn_atomic_file_best(char *out, size_t size, const char *path) {
-  return insert(out, size, path, ".best");
+  return insert(out, size, path, number == MN_ATOMIC_FILE_BEST ? ".best" : infix);
 }
 
 mn_status mn_atomic_file_resolve(char out[MN_ATOMIC_FILE_PATH], const char *path) {
@@ -106,10 +102,10 @@ int mn_atomic_file_follows(const char *entry, const char *base) {
     return 0;
   const char *infix = entry + stem + 1;
   size_t left = length - stem - 1 - after;
-  const int best = left == 4 && strncmp(infix, "best", 4) == 0;
+  if (left == 4 && strncmp(infix, "best", 4) == 0) return MN_ATOMIC_FILE_BEST;
   const int damaged = left > 8 && strncmp(infix, "damaged-", 8) == 0;
   if (damaged) infix += 8, left -= 8;
-  if (best || strspn(infix, "0123456789") < left || infix[0] == '0' || left > 3) return best ? -1 : 0;
+  if (strspn(infix, "0123456789") < left || infix[0] == '0' || left > 3) return 0;
   return damaged ? -1 : atoi(infix);
 }
 

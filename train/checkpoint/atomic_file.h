@@ -46,15 +46,13 @@ mn_status mn_atomic_file_set_aside(char name[MN_ATOMIC_FILE_PATH], const char *p
 /* MN_IO naming path, errno `error`, and what would do about it; `doing` is "write", "rename" … */
 mn_status mn_atomic_file_fail(const char *doing, const char *path, int error);
 
-/* The name of number `number` of `path`: run.h5 → run.1.h5, run → run.1; number 0 is `path` itself. 0, or −1
- * when it does not fit. */
+/* The name of number `number` of `path`: run.h5 → run.1.h5, run → run.1; number 0 is `path` itself, and the
+ * number behind all others is run.best.h5. 0, or −1 when it does not fit. */
+enum { MN_ATOMIC_FILE_BEST = 1000 };
 int mn_atomic_file_number(char *out, size_t size, const char *path, int number);
 
-/* run.h5 → run.best.h5. 0, or −1 when it does not fit. */
-int mn_atomic_file_best(char *out, size_t size, const char *path);
-
-/* Whether a file's name follows from that of `base`: its number, from 1 to 999; −1 for run.best.h5 and
- * run.damaged-N.h5; 0: it does not. Neither has a folder. */
+/* Whether a file's name follows from that of `base`: its number; −1 for run.damaged-N.h5; 0: it does not.
+ * Neither has a folder. */
 int mn_atomic_file_follows(const char *name, const char *base);
 
 /* *next: the least number above `number` for which there is a file; −1: there is none. MN_IO: the folder

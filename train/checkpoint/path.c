@@ -37,16 +37,11 @@ static int is_its_own(struct mn_checkpoint **c, const char *used) {
   return 1;
 }
 
-/* The name after number `number`: of the next number, in the end the best (LAST), then none. */
-enum { LAST = MN_CHECKPOINT_KEEP };
+/* The name after number `number`, which is −1 if there is none. */
 static mn_status next_name(char *name, size_t size, const char *path, int *number) {
-  const int before = *number;
-  if (before == LAST) return *number = -1, MN_OK;
-  MN_TRY(mn_atomic_file_next(path, before, number));
-  if (*number < 0) *number = LAST;
-  const int failed = *number == LAST ? mn_atomic_file_best(name, size, path)
-                                     : mn_atomic_file_number(name, size, path, *number);
-  return failed ? mn_fail(MN_NO_INPUT, "%.60s…: too long a path", path) : MN_OK;
+  MN_TRY(mn_atomic_file_next(path, *number, number));
+  if (*number < 0 || mn_atomic_file_number(name, size, path, *number) == 0) return MN_OK;
+  return mn_fail(MN_NO_INPUT, "%.60s…: too long a path", path);
 }
 
 /* Reads the file `name`. *damaged: it is not whole, or not there, and an older one may take its place. */
@@ -65,13 +60,13 @@ static mn_status read_one(struct mn_checkpoint **out, const char *name, int *fou
 
 /* The names that were tried before the one that a run resumes from. */
 struct tried {
-  char damaged[LAST]; /* by number: it is there, and is to be set aside */
-  int found;          /* any of them is there */
+  char damaged[MN_ATOMIC_FILE_BEST]; /* by number: it is there, and is to be set aside */
+  int found;                         /* any of them is there */
 };
 
 /* Renames the damaged files, and says so. */
 static mn_status set_aside(const char *path, const struct tried *tried, char *skipped, size_t size) {
-  for (int number = 0; number < LAST; number++) {
+  for (int number = 0; number < MN_ATOMIC_FILE_BEST; number++) {
     char name[MN_ATOMIC_FILE_PATH], renamed[MN_ATOMIC_FILE_PATH];
     if (!tried->damaged[number] || mn_atomic_file_number(name, sizeof name, path, number) != 0) continue;
     MN_TRY(mn_atomic_file_set_aside(renamed, name, "damaged"));
@@ -104,7 +99,7 @@ mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path
     if (status != MN_OK && (there || number == 0))
       append(skipped, skipped_size, *skipped ? "; %s" : "%s", mn_message());
     if (status != MN_OK && there) tried.found = 1;
-    if (status != MN_OK && there && number < LAST) tried.damaged[number] = 1;
+    if (status != MN_OK && there && number < MN_ATOMIC_FILE_BEST) tried.damaged[number] = 1;
     MN_TRY(next_name(used, used_size, resolved, &number));
   }
   if (!tried.found)
@@ -159,11 +154,11 @@ mn_status mn_checkpoint_check_files(const char *path, int keep, const struct mn_
 mn_status mn_checkpoint_check_all(const char *path, const struct mn_run *ours) {
   char resolved[MN_ATOMIC_FILE_PATH], name[MN_ATOMIC_FILE_PATH];
   MN_TRY(mn_atomic_file_resolve(resolved, path));
-  for (int number = 0; number != LAST;) {
+  for (int number = 0;;) {
     MN_TRY(next_name(name, sizeof name, resolved, &number));
+    if (number < 0) return MN_OK;
     MN_TRY(check_own(path, name, ours, 0));
   }
-  return MN_OK;
 }
 
 void mn_run_find(struct mn_run *out, const struct mn_text *texts, int count) {
@@ -178,7 +173,7 @@ _Static_assert((int)MN_CHECKPOINT_PATH == (int)MN_ATOMIC_FILE_PATH, "a checkpoin
 mn_status mn_checkpoint_best(char best[MN_CHECKPOINT_PATH], const char *path) {
   char resolved[MN_ATOMIC_FILE_PATH];
   MN_TRY(mn_atomic_file_resolve(resolved, path));
-  if (mn_atomic_file_best(best, MN_CHECKPOINT_PATH, resolved) == 0) return MN_OK;
+  if (mn_atomic_file_number(best, MN_CHECKPOINT_PATH, resolved, MN_ATOMIC_FILE_BEST) == 0) return MN_OK;
   return mn_fail(MN_NO_CREATE, "cannot keep the best of %.60s…: too long a path: name a shorter one", path);
 }
 
