@@ -7,8 +7,8 @@
  * in its last epoch, which no run reaches, by (seed, n, fraction) alone. Full windows of 4096 rows are held
  * out as 64 extents of 64 neighbours, the rest as single rows. So most rows are still read in full ranges.
  *
- * The dataset keeps its rows as stretches of neighbours in stored order: 24 bytes for each of at most k +
- * 1. */
+ * The choice is a bit for each of the n rows; the dataset keeps its rows as stretches of neighbours in stored
+ * order, of 24 bytes. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -35,34 +35,26 @@ int64_t mn_dataset_held_out(int64_t rows, double fraction) {
 
 /* ---- which rows ---- */
 
-static void add(struct held_out *h, int64_t first, int64_t count) {
-  h->stretches[h->count++] = (struct stretch){.first = first, .count = count};
+/* A bit for each row of the full dataset: whether it is held out. */
+static int has(const unsigned char *held, int64_t row) {
+  return held[row / 8] >> row % 8 & 1;
 }
 
-static int ascending(const void *a, const void *b) {
-  int64_t left = ((const struct stretch *)a)->first, right = ((const struct stretch *)b)->first;
-  return (left > right) - (left < right);
+static void mark(unsigned char *held, int64_t row) {
+  held[row / 8] |= (unsigned char)(1 << row % 8);
 }
 
-/* Sets the stretches to the first `held` rows of the order. */
-static mn_status pick(struct held_out *h, uint64_t seed, int64_t held) {
+/* Marks the first `count` rows of the order. */
+static mn_status pick(unsigned char *held, const struct mn_dataset *whole, uint64_t seed, int64_t count) {
   struct mn_order *order;
-  MN_TRY(mn_order_open(&order, h->whole->rows, seed, 1));
-  int64_t rows = h->whole->rows, epoch = INT64_MAX / rows - 1;
-  int64_t extents[MN_ORDER_WINDOW], samples[MN_ORDER_WINDOW_ROWS], count, total;
-  for (int64_t taken = 0, window = 0; taken < held; taken += total, window++) {
-    mn_order_window(order, epoch, window, extents, &count, samples, &total);
-    if (total <= held - taken) {
-      for (int64_t i = 0; i < count; i++) {
-        int64_t first = extents[i] * MN_ORDER_EXTENT, left = rows - first;
-        add(h, first, left < MN_ORDER_EXTENT ? left : MN_ORDER_EXTENT);
-      }
-      continue;
-    }
-    for (int64_t i = 0; i < held - taken; i++)
-      add(h, extents[samples[i] / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + samples[i] % MN_ORDER_EXTENT, 1);
+  MN_TRY(mn_order_open(&order, whole->rows, seed, 1));
+  int64_t epoch = INT64_MAX / whole->rows - 1, taken = 0;
+  int64_t extents[MN_ORDER_WINDOW], samples[MN_ORDER_WINDOW_ROWS], unused, total;
+  for (int64_t window = 0; taken < count; window++) {
+    mn_order_window(order, epoch, window, extents, &unused, samples, &total);
+    for (int64_t i = 0; i < total && taken < count; i++, taken++)
+      mark(held, extents[samples[i] / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + samples[i] % MN_ORDER_EXTENT);
   }
-  qsort(h->stretches, (size_t)h->count, sizeof h->stretches[0], ascending);
   mn_order_close(order);
   return MN_OK;
 }
@@ -103,10 +95,10 @@ static void share(struct stratum *strata, int64_t count, double fraction, int64_
 /* Holds out each row with the probability (rows of its class still to hold out) / (rows of its class still to
  * come), so that all choices are equally likely; the remainder of a 64-bit number by 2²⁸ or less is uniform
  * to 2⁻³⁶. If `pick` is 0, only counts the rows of each class. */
-static mn_status walk(struct held_out *h, struct stratum *strata, uint64_t seed, int pick) {
+static mn_status walk(unsigned char *held, struct mn_dataset *whole, struct stratum *strata, uint64_t seed,
+                      int pick) {
   enum { AT_ONCE = 4096 };
   int32_t labels[AT_ONCE] = {0};
-  struct mn_dataset *whole = h->whole;
   for (int64_t first = 0, here; first < whole->rows; first += here) {
     here = whole->rows - first < AT_ONCE ? whole->rows - first : AT_ONCE;
     if (whole->classes) MN_TRY(whole->read(whole, first, here, sizeof(float), NULL, labels));
@@ -118,7 +110,7 @@ static mn_status walk(struct held_out *h, struct stratum *strata, uint64_t seed,
       if (!pick) continue;
       mn_philox(seed, MN_RANDOM_HELD_OUT, (uint64_t)(first + i), words);
       if ((int64_t)(((uint64_t)words[0] << 32 | words[1]) % (uint64_t)s->rows) < s->held) {
-        add(h, first + i, 1);
+        mark(held, first + i);
         s->held--;
       }
       s->rows--;
@@ -127,43 +119,33 @@ static mn_status walk(struct held_out *h, struct stratum *strata, uint64_t seed,
   return MN_OK;
 }
 
-static mn_status stratify(struct held_out *h, double fraction, uint64_t seed, int64_t held) {
-  const int64_t count = h->whole->classes ? h->whole->outputs : 1;
+static mn_status stratify(unsigned char *held, struct mn_dataset *whole, double fraction, uint64_t seed) {
+  const int64_t count = whole->classes ? whole->outputs : 1;
   struct stratum *strata = calloc((size_t)count, sizeof *strata);
   if (!strata) return mn_fail(MN_NO_MEMORY, "no memory for the rows of %lld classes", (long long)count);
-  mn_status status = walk(h, strata, seed, 0);
+  mn_status status = walk(held, whole, strata, seed, 0);
   if (status == MN_OK) {
-    share(strata, count, fraction, held);
-    status = walk(h, strata, seed, 1);
+    share(strata, count, fraction, mn_dataset_held_out(whole->rows, fraction));
+    status = walk(held, whole, strata, seed, 1);
   }
   free(strata);
   return status;
 }
 
-/* Replaces the sorted stretches by the gaps between them. */
-static void turn_over(struct held_out *h) {
-  int64_t picked = h->count, next = 0;
-  h->count = 0;
-  for (int64_t i = 0; i < picked; i++) {
-    struct stretch s = h->stretches[i]; /* a copy, since its place may be written below */
-    if (s.first > next) add(h, next, s.first - next);
-    next = s.first + s.count;
+/* The number of stretches of rows that are held out, or, `held_out` 0, of the others; lists them in `h`
+ * unless NULL. */
+static int64_t list(struct held_out *h, const unsigned char *held, int64_t rows, int held_out) {
+  int64_t count = 0, at = 0;
+  for (int64_t row = 0; row < rows; row++) {
+    if (has(held, row) != held_out) continue;
+    const int begins = row == 0 || has(held, row - 1) != held_out;
+    count += begins;
+    if (h && begins) h->stretches[count - 1] = (struct stretch){.at = at, .first = row};
+    if (h) h->stretches[count - 1].count++;
+    at++;
   }
-  if (next < h->whole->rows) add(h, next, h->whole->rows - next);
-}
-
-/* Joins neighbours, and counts the rows. */
-static void join(struct held_out *h) {
-  int64_t count = h->count;
-  h->count = h->base.rows = 0;
-  for (int64_t i = 0; i < count; i++) {
-    struct stretch s = h->stretches[i], *last = h->count ? &h->stretches[h->count - 1] : NULL;
-    if (last && last->first + last->count == s.first)
-      last->count += s.count;
-    else
-      add(h, s.first, s.count), h->stretches[h->count - 1].at = h->base.rows;
-    h->base.rows += s.count;
-  }
+  if (h) h->count = count, h->base.rows = at;
+  return count;
 }
 
 /* ---- reading ---- */
@@ -207,6 +189,20 @@ static void held_out_close(struct mn_dataset *dataset) {
   free(h);
 }
 
+static mn_status open_stretches(struct mn_dataset **dataset, const unsigned char *held, int held_out) {
+  struct mn_dataset *whole = *dataset;
+  const int64_t count = list(NULL, held, whole->rows, held_out);
+  struct held_out *h = malloc(sizeof *h + (size_t)count * sizeof h->stretches[0]);
+  if (!h) return mn_fail(MN_NO_MEMORY, "no memory for %lld stretches of rows", (long long)count);
+  h->base = *whole;
+  h->base.read = held_out_read;
+  h->base.close = held_out_close;
+  h->whole = whole;
+  list(h, held, whole->rows, held_out);
+  *dataset = &h->base;
+  return MN_OK;
+}
+
 static mn_status hold_out(struct mn_dataset **dataset, enum mn_part part, double fraction, uint64_t seed,
                           int stratified) {
   struct mn_dataset *whole = *dataset;
@@ -215,25 +211,13 @@ static mn_status hold_out(struct mn_dataset **dataset, enum mn_part part, double
                    fraction);
   if (whole->rows < 2)
     return mn_fail(MN_BAD_DATA, "of a single row none can be held out; give more data, or hold out none");
-  int64_t held = mn_dataset_held_out(whole->rows, fraction);
-  /* Full extents and a short one, the rows of a window, and the stretch behind the last. */
-  size_t most = (size_t)(stratified ? held + 1 : held / MN_ORDER_EXTENT + 1 + MN_ORDER_WINDOW_ROWS + 1);
-  struct held_out *h = malloc(sizeof *h + most * sizeof h->stretches[0]);
-  if (!h) return mn_fail(MN_NO_MEMORY, "no memory to hold out %lld rows", (long long)held);
-  h->base = *whole;
-  h->base.read = held_out_read;
-  h->base.close = held_out_close;
-  h->whole = whole;
-  h->count = 0;
-  mn_status status = stratified ? stratify(h, fraction, seed, held) : pick(h, seed, held);
-  if (status != MN_OK) {
-    free(h);
-    return status;
-  }
-  if (part == MN_PART_TRAIN) turn_over(h);
-  join(h);
-  *dataset = &h->base;
-  return MN_OK;
+  unsigned char *held = calloc((size_t)(whole->rows / 8 + 1), 1);
+  if (!held) return mn_fail(MN_NO_MEMORY, "no memory to hold out of %lld rows", (long long)whole->rows);
+  mn_status status = stratified ? stratify(held, whole, fraction, seed)
+                                : pick(held, whole, seed, mn_dataset_held_out(whole->rows, fraction));
+  if (status == MN_OK) status = open_stretches(dataset, held, part == MN_PART_TEST);
+  free(held);
+  return status;
 }
 
 mn_status mn_dataset_hold_out(struct mn_dataset **dataset, enum mn_part part, double fraction,

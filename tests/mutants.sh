@@ -376,8 +376,6 @@ mutant "child: a crash goes unnoticed" data/hdf5_child.c '    *died = 1;' '    *
 # the order of samples
 o=data/order.c
 mutant "order: as stored, but shuffled" $o 'order->shuffled = shuffled;' 'order->shuffled = 1;'
-mutant "order: a copy of another seed" $o 'order->rows, order->seed, order->shuffled)' 'order->rows, 0, order->shuffled)'
-mutant "order: a copy is shuffled" $o 'order->seed, order->shuffled)' 'order->seed, 1)'
 mutant "order: short windows not looked for" $o \
   'if (*window + 1 < mn_order_windows(order) && offset >= start_of(order, *window + 1)) ++*window;' ''
 mutant "order: the short extent taken for whole" $o '- (short_before ? order->missing : 0)' ''
@@ -397,10 +395,12 @@ mutant "rows: a stop not heard" $r '!(r->stop && __atomic_load_n(r->stop, __ATOM
 mutant "rows: a rank reads by all cores of its host" $r 'r->form->threads > 0 ? r->form->threads :' ''
 mutant "rows: a stop is no error" $r 'r.range < count ? mn_fail(MN_INTERRUPTED, "reading was stopped") : MN_OK' 'MN_OK'
 w=data/placement.c
+mutant "windows: of another seed" $w 'rows, seed, shuffled)' 'rows, 0, shuffled)'
+mutant "windows: shuffled" $w 'rows, seed, shuffled)' 'rows, seed, 1)'
 mutant "windows: gaps between extents read too" $w 'extents[i] == extents[i - 1] + 1)' 'extents[i] > extents[i - 1])'
 mutant "windows: each extent to the first row" $w '{first, rows, i * MN_ORDER_EXTENT}' '{first, rows, 0}'
 mutant "windows: the last extent taken for whole" $w 'left < MN_ORDER_EXTENT ? left : MN_ORDER_EXTENT' 'MN_ORDER_EXTENT'
-mutant "windows: always of the first epoch" $w 'number / w->count, number % w->count' '0, number % w->count'
+mutant "windows: always of the first epoch" $w 'number / windows, number % windows' '0, number % windows'
 mutant "windows: one too many read ahead" $w 'sem_init(&w->free, 0, BUFFERS)' 'sem_init(&w->free, 0, BUFFERS + 1)'
 mutant "windows: an error ahead of its window" $w 'mn_outcome_tell(&w->window[number % BUFFERS].outcome)' \
   'mn_outcome_tell(&w->window[w->window[0].outcome.status == MN_OK].outcome)'
@@ -595,9 +595,9 @@ mutant "shown: controls as they are" kernels/status.c 'if (first < '"' '"' ||' '
 
 # the rows that are held out, and the best
 v=data/held_out.c
-mutant "held out: both parts are one" $v 'if (part == MN_PART_TRAIN) turn_over(h);' ''
-mutant "held out: the last rows are in no part" $v 'if (next < h->whole->rows) add' 'if (0) add'
-mutant "held out: by the first epoch's order" $v 'epoch = INT64_MAX / rows - 1;' 'epoch = 0;'
+mutant "held out: both parts are one" $v 'held, part == MN_PART_TEST);' 'held, 1);'
+mutant "held out: the last rows are in no part" $v 'row < rows; row++' 'row < rows - 1; row++'
+mutant "held out: by the first epoch's order" $v 'epoch = INT64_MAX / whole->rows - 1,' 'epoch = 0,'
 mutant "held out: a stretch is read from its start" $v 's->first + within, here' 's->first, here'
 mutant "standardised: the mean stays" data/columns.c '- s->mean[c]) * s->factor[c]' ') * s->factor[c]'
 mutant "standardised: pieces are taken around their own means alone" data/columns.c 'c->deviation[i] += apart * apart * had * ((double)count / all);' ''
