@@ -145,7 +145,8 @@ static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *con
   if (place != MN_PLACE_DEVICE && device->type == MN_DEVICE_CUDA)
     device->reserved_sms = MN_GATHER_MULTIPROCESSORS;
   MN_TRY(allocate(l));
-  return place == MN_PLACE_FILE ? mn_windows_open(&l->windows, l->placement, l->order, l->window) : MN_OK;
+  if (place != MN_PLACE_FILE) return MN_OK;
+  return mn_windows_open(&l->windows, l->placement, config->seed, config->shuffled, l->window);
 }
 
 mn_status mn_loader_open(struct mn_loader **out, struct mn_device *device, struct mn_dataset *dataset,

@@ -49,10 +49,6 @@ mn_status mn_order_open(struct mn_order **out, int64_t rows, uint64_t seed, int 
   return MN_OK;
 }
 
-mn_status mn_order_copy(struct mn_order **out, const struct mn_order *order) {
-  return mn_order_open(out, order->rows, order->seed, order->shuffled);
-}
-
 void mn_order_close(struct mn_order *order) {
   free(order);
 }

@@ -19,7 +19,6 @@ struct mn_order; /* the shuffled extents of one epoch: O(n/64) memory */
 
 /* `rows` ≥ 1; shuffled 0: in every epoch the order in which the rows are stored. MN_NO_MEMORY. */
 mn_status mn_order_open(struct mn_order **out, int64_t rows, uint64_t seed, int shuffled);
-mn_status mn_order_copy(struct mn_order **out, const struct mn_order *order);
 void mn_order_close(struct mn_order *order); /* NULL is fine */
 
 /* The number of windows in an epoch. */

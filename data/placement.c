@@ -217,7 +217,6 @@ struct window {
 struct mn_windows {
   const struct mn_placement *placement;
   struct mn_order *order;        /* the thread's own */
-  int64_t count;                 /* windows in an epoch */
   int64_t first, taken;          /* the first window to read; those below `taken` were handed over */
   struct window window[BUFFERS]; /* window `number` in number % BUFFERS */
   sem_t free, filled;            /* the counts of such buffers */
@@ -240,7 +239,8 @@ static mn_status read_window(struct mn_windows *w, int64_t number) {
   const struct mn_placement *p = w->placement;
   int64_t extents[MN_ORDER_WINDOW], samples[MN_ORDER_WINDOW_ROWS], count, total, ranges = 0;
   struct mn_range range[MN_ORDER_WINDOW];
-  mn_order_window(w->order, number / w->count, number % w->count, extents, &count, samples, &total);
+  const int64_t windows = mn_order_windows(w->order);
+  mn_order_window(w->order, number / windows, number % windows, extents, &count, samples, &total);
   for (int64_t i = 0; i < count; i++) {
     int64_t first = extents[i] * MN_ORDER_EXTENT, left = p->dataset->rows - first;
     int64_t rows = left < MN_ORDER_EXTENT ? left : MN_ORDER_EXTENT;
@@ -275,16 +275,15 @@ static mn_status allocate_windows(struct mn_windows *w) {
   return MN_OK;
 }
 
-mn_status mn_windows_open(struct mn_windows **out, const struct mn_placement *placement,
-                          const struct mn_order *order, int64_t first) {
+mn_status mn_windows_open(struct mn_windows **out, const struct mn_placement *placement, uint64_t seed,
+                          int shuffled, int64_t first) {
   *out = NULL;
   struct mn_windows *w = calloc(1, sizeof *w);
   if (!w) return mn_fail(MN_NO_MEMORY, "no memory to read ahead");
   MN_REQUIRE(sem_init(&w->free, 0, BUFFERS) == 0 && sem_init(&w->filled, 0, 0) == 0);
   w->placement = placement;
-  w->count = mn_order_windows(order);
   w->first = w->taken = first;
-  mn_status status = mn_order_copy(&w->order, order);
+  mn_status status = mn_order_open(&w->order, placement->dataset->rows, seed, shuffled);
   if (status == MN_OK) status = allocate_windows(w);
   if (status == MN_OK) status = mn_thread_start(&w->thread, "the thread that reads ahead", read_ahead, w);
   w->running = status == MN_OK;

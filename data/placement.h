@@ -43,10 +43,11 @@ void mn_placement_close(struct mn_placement *placement); /* NULL is fine */
 struct mn_windows;
 
 /* Starts reading at window `first` of the endless sequence of windows (number = epoch·windows + window) of
- * `order`, which is copied; the placement is borrowed. Memory: two windows of at most 4096 rows, pinned for a
- * GPU, in the placement's form. Until mn_windows_close only its thread reads the dataset. MN_NO_MEMORY. */
-mn_status mn_windows_open(struct mn_windows **out, const struct mn_placement *placement,
-                          const struct mn_order *order, int64_t first);
+ * the order that mn_order_open has with these arguments; the placement is borrowed. Memory: two windows of at
+ * most 4096 rows, pinned for a GPU, in the placement's form. Until mn_windows_close only its thread reads the
+ * dataset. MN_NO_MEMORY. */
+mn_status mn_windows_open(struct mn_windows **out, const struct mn_placement *placement, uint64_t seed,
+                          int shuffled, int64_t first);
 void mn_windows_close(struct mn_windows *windows); /* stops the threads; NULL is fine */
 
 /* Waits for window `number`: its rows, in the order of its extents, which stay until mn_windows_release. Get
