@@ -149,21 +149,17 @@ mn_status mn_snapshot_hash_weights(uint64_t *hash, const char *path, const struc
   return status;
 }
 
-static mn_status open_model(struct mn_model **out, struct mn_device *device,
-                            const struct mn_checkpoint *from) {
-  MN_TRY(mn_model_open(out, device, &from->model));
-  mn_status status = mn_snapshot_restore(from, *out, NULL, NULL);
-  if (status == MN_OK) return MN_OK;
-  mn_model_close(*out);
-  *out = NULL;
-  return status;
-}
-
 mn_status mn_model_load(struct mn_model **out, struct mn_device *device, const char *path) {
   struct mn_checkpoint *from;
+  struct mn_model *model = NULL;
   *out = NULL;
   MN_TRY(mn_checkpoint_load(&from, path));
-  mn_status status = open_model(out, device, from);
+  mn_status status = mn_model_open(&model, device, &from->model);
+  if (status == MN_OK) status = mn_snapshot_restore(from, model, NULL, NULL);
   mn_checkpoint_free(from);
+  if (status == MN_OK)
+    *out = model;
+  else
+    mn_model_close(model);
   return status;
 }

@@ -16,7 +16,7 @@ struct writer {
   const struct mn_checkpoint *checkpoint;
   const char *path; /* for messages */
   struct mn_hdf5_disk disk;
-  hid_t file;
+  hid_t file, creation; /* creation: properties of the file and of each group */
   struct mn_sums sums;
 };
 
@@ -83,23 +83,16 @@ static mn_status sum_attributes(struct writer *writer, hid_t id, const char *pat
  * and not in the B-trees that HDF5 uses beyond a few, which could be damaged too. */
 static int set_creation(hid_t creation) {
   unsigned order = H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED;
-  if (H5Pset_obj_track_times(creation, 0) < 0 || H5Pset_link_creation_order(creation, order) < 0 ||
-      H5Pset_attr_creation_order(creation, order) < 0 ||
-      H5Pset_link_phase_change(creation, MN_CHECKPOINT_TENSORS, 0) < 0 ||
-      H5Pset_attr_phase_change(creation, MN_CHECKPOINT_TENSORS, 0) < 0)
-    return -1;
-  return 0;
+  return H5Pset_obj_track_times(creation, 0) >= 0 && H5Pset_link_creation_order(creation, order) >= 0 &&
+         H5Pset_attr_creation_order(creation, order) >= 0 &&
+         H5Pset_link_phase_change(creation, MN_CHECKPOINT_TENSORS, 0) >= 0 &&
+         H5Pset_attr_phase_change(creation, MN_CHECKPOINT_TENSORS, 0) >= 0;
 }
 
 /* Creates the group at `path`, *group, to be closed. */
 static mn_status create_group(struct writer *writer, hid_t *group, const char *path) {
-  hid_t creation = H5Pcreate(H5P_GROUP_CREATE);
-  *group = -1;
-  if (creation >= 0 && set_creation(creation) == 0)
-    *group = H5Gcreate2(writer->file, path, H5P_DEFAULT, creation, H5P_DEFAULT);
-  mn_status status = *group < 0 ? write_failed(writer, path) : MN_OK;
-  if (creation >= 0) H5Pclose(creation);
-  return status;
+  *group = H5Gcreate2(writer->file, path, H5P_DEFAULT, writer->creation, H5P_DEFAULT);
+  return *group < 0 ? write_failed(writer, path) : MN_OK;
 }
 
 /* Creates the dataset of one of a tensor's arrays; *dataset is to be closed. write_failed comes before
@@ -201,16 +194,12 @@ static mn_status write_small(struct writer *writer, const char *name,
 }
 
 static mn_status create_file(struct writer *writer) {
-  mn_status status = MN_OK;
-  hid_t creation = H5Pcreate(H5P_FILE_CREATE);
-  if (creation >= 0 && set_creation(creation) == 0)
-    writer->file = mn_hdf5_disk_open(&writer->disk, writer->path, creation);
-  if (writer->file < 0 && writer->disk.error)
-    status = write_failed(writer, "it");
-  else if (writer->file < 0)
-    status = mn_fail(MN_LIBRARY, "cannot create %s: HDF5: %s", writer->path, writer->disk.reason);
-  if (creation >= 0) H5Pclose(creation);
-  return status;
+  writer->creation = H5Pcreate(H5P_FILE_CREATE); /* a class of the groups' properties */
+  if (writer->creation >= 0 && set_creation(writer->creation))
+    writer->file = mn_hdf5_disk_open(&writer->disk, writer->path, writer->creation);
+  if (writer->file >= 0) return MN_OK;
+  if (writer->disk.error) return write_failed(writer, "it");
+  return mn_fail(MN_LIBRARY, "cannot create %s: HDF5: %s", writer->path, writer->disk.reason);
 }
 
 static mn_status write_all(struct writer *writer) {
@@ -241,9 +230,11 @@ static mn_status write_file(const struct mn_checkpoint *checkpoint, const struct
                           .path = file->path,
                           .disk = {.fd = file->fd},
                           .file = -1,
+                          .creation = -1,
                           .sums = {.writing = 1}};
   mn_hdf5_lock();
   mn_status status = write_all(&writer);
+  if (writer.creation >= 0) H5Pclose(writer.creation);
   int closed = writer.file < 0 || H5Fclose(writer.file) >= 0;
   if (status == MN_OK && (!closed || writer.disk.error)) status = write_failed(&writer, "the end");
   mn_hdf5_unlock();
