@@ -61,41 +61,31 @@ static mn_status choose(struct mn_placement *p) {
 
 /* ---- reading rows into memory ---- */
 
-/* Allocates pinned host memory for `count` rows. */
-static mn_status allocate_host(const struct mn_placement *p, struct mn_rows *to, int64_t count) {
-  const struct mn_kernels *k = p->device->kernels;
-  MN_TRY(k->allocate_host(p->device, &to->x, (size_t)count * p->form.x_row));
-  if (!p->form.y_row) return MN_OK;
-  return k->allocate_host(p->device, &to->y, (size_t)count * p->form.y_row);
+/* Memory for `count` rows of `bytes` each: the device's, or pinned memory of the host. */
+static mn_status take(const struct mn_placement *p, enum mn_place place, void **out, int64_t count,
+                      size_t bytes) {
+  if (bytes == 0) return MN_OK;
+  if (place == MN_PLACE_DEVICE) return mn_device_allocate(p->device, out, count, bytes);
+  return p->device->kernels->allocate_host(p->device, out, (size_t)count * bytes);
 }
 
-static void release_host(const struct mn_placement *p, struct mn_rows *rows) {
-  p->device->kernels->release_host(p->device, rows->x);
-  p->device->kernels->release_host(p->device, rows->y);
+static mn_status allocate(const struct mn_placement *p, enum mn_place place, struct mn_rows *to,
+                          int64_t count) {
+  MN_TRY(take(p, place, &to->x, count, p->form.x_row));
+  MN_TRY(take(p, place, &to->y, count, p->form.y_row));
+  return mn_rows_largest(to, &p->form, count);
 }
 
-static mn_status allocate(struct mn_placement *p) {
-  int64_t rows = p->dataset->rows;
-  if (p->place == MN_PLACE_DEVICE) {
-    MN_TRY(mn_device_allocate(p->device, &p->rows.x, rows, p->form.x_row));
-    if (p->form.y_row) MN_TRY(mn_device_allocate(p->device, &p->rows.y, rows, p->form.y_row));
-  } else {
-    MN_TRY(allocate_host(p, &p->rows, rows));
-  }
-  p->fingerprint = (struct mn_fingerprint){0}; /* an attempt at another place may have added rows */
-  return mn_rows_largest(&p->rows, &p->form, rows);
-}
-
-static void release(struct mn_placement *p) {
-  int64_t rows = p->dataset->rows;
-  if (p->place == MN_PLACE_DEVICE) {
-    mn_device_release(p->device, p->rows.x, rows, p->form.x_row);
-    mn_device_release(p->device, p->rows.y, rows, p->form.y_row);
-  } else {
-    release_host(p, &p->rows);
-  }
-  free(p->rows.largest);
-  p->rows = (struct mn_rows){0};
+static void release(const struct mn_placement *p, enum mn_place place, struct mn_rows *rows, int64_t count) {
+  void *const memory[] = {rows->x, rows->y};
+  const size_t bytes[] = {p->form.x_row, p->form.y_row};
+  for (int i = 0; i < 2; i++)
+    if (place == MN_PLACE_DEVICE)
+      mn_device_release(p->device, memory[i], count, bytes[i]);
+    else
+      p->device->kernels->release_host(p->device, memory[i]);
+  free(rows->largest);
+  *rows = (struct mn_rows){0};
 }
 
 /* Reads rows chunk by chunk into two pinned buffers in turn: one is uploaded while the other is read. */
@@ -128,12 +118,12 @@ static mn_status fill_device(struct mn_placement *p) {
   each -= each % mn_fingerprint_block(p->dataset);
   if (each > p->dataset->rows) each = p->dataset->rows;
   if (each < 1) each = 1;
-  for (int i = 0; i < BUFFERS && status == MN_OK; i++) status = allocate_host(p, &buffers[i], each);
+  for (int i = 0; i < BUFFERS && status == MN_OK; i++) status = allocate(p, MN_PLACE_HOST, &buffers[i], each);
   if (status == MN_OK) status = upload_all(p, buffers, each);
   mn_outcome_note(&outcome, status);
   /* After an error the last upload may still read a buffer. */
   (void)p->device->kernels->synchronize(p->device);
-  for (int i = 0; i < BUFFERS; i++) release_host(p, &buffers[i]);
+  for (int i = 0; i < BUFFERS; i++) release(p, MN_PLACE_HOST, &buffers[i], each);
   return mn_outcome_tell(&outcome);
 }
 
@@ -158,13 +148,14 @@ static mn_status check_room(const struct mn_placement *p) {
 static mn_status settle(struct mn_placement *p, int asked) {
   while (p->place != MN_PLACE_FILE) {
     mn_status status = check_room(p);
-    if (status == MN_OK) status = allocate(p);
+    p->fingerprint = (struct mn_fingerprint){0}; /* an attempt at another place may have added rows */
+    if (status == MN_OK) status = allocate(p, p->place, &p->rows, p->dataset->rows);
     if (status == MN_OK) status = fill(p);
     if (status == MN_OK) {
       mn_fingerprint_end(&p->fingerprint, p->dataset, 1);
       return MN_OK;
     }
-    release(p);
+    release(p, p->place, &p->rows, p->dataset->rows);
     if (asked && status == MN_NO_MEMORY)
       return mn_fail(MN_NO_MEMORY, "the place %s has no room for the %.1f GiB of rows; auto or file would do",
                      mn_place_name(p->place), (double)p->bytes / GIB);
@@ -200,7 +191,7 @@ mn_status mn_placement_open(struct mn_placement **out, struct mn_device *device,
 
 void mn_placement_close(struct mn_placement *p) {
   if (!p) return;
-  release(p);
+  release(p, p->place, &p->rows, p->dataset->rows);
   free(p);
 }
 
@@ -268,10 +259,7 @@ static void *read_ahead(void *data) {
 static mn_status allocate_windows(struct mn_windows *w) {
   const struct mn_placement *p = w->placement;
   int64_t rows = p->dataset->rows < MN_ORDER_WINDOW_ROWS ? p->dataset->rows : MN_ORDER_WINDOW_ROWS;
-  for (int i = 0; i < BUFFERS; i++) {
-    MN_TRY(allocate_host(p, &w->window[i].rows, rows));
-    MN_TRY(mn_rows_largest(&w->window[i].rows, &p->form, rows));
-  }
+  for (int i = 0; i < BUFFERS; i++) MN_TRY(allocate(p, MN_PLACE_HOST, &w->window[i].rows, rows));
   return MN_OK;
 }
 
@@ -321,10 +309,7 @@ void mn_windows_close(struct mn_windows *w) {
     post(&w->free);
     MN_REQUIRE(pthread_join(w->thread, NULL) == 0);
   }
-  for (int i = 0; i < BUFFERS; i++) {
-    release_host(w->placement, &w->window[i].rows);
-    free(w->window[i].rows.largest);
-  }
+  for (int i = 0; i < BUFFERS; i++) release(w->placement, MN_PLACE_HOST, &w->window[i].rows, 0);
   mn_order_close(w->order);
   MN_REQUIRE(sem_destroy(&w->free) == 0 && sem_destroy(&w->filled) == 0);
   free(w);

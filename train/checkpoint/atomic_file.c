@@ -130,23 +130,19 @@ struct search {
   int owner;       /* instead: a name that `base` follows from */
 };
 
-static void look_for_number(void *to, const char *entry) {
+static void look(void *to, const char *entry) {
   struct search *s = to;
-  int found = mn_atomic_file_follows(entry, s->base);
-  if (found > s->after && (s->next < 0 || found < s->next)) s->next = found;
-}
-
-static void look_for_name(void *to, const char *entry) {
-  struct search *s = to;
-  const int base = !s->owner && strcmp(entry, s->base) == 0;
-  const int found = s->owner ? mn_atomic_file_follows(s->base, entry)
-                             : mn_atomic_file_follows(entry, s->base) && strcmp(s->first, s->base) != 0;
+  const int number =
+      s->owner ? mn_atomic_file_follows(s->base, entry) : mn_atomic_file_follows(entry, s->base);
+  const int base = !s->owner && strcmp(entry, s->base) == 0, found = number && strcmp(s->first, s->base) != 0;
+  if (number > s->after && (s->next < 0 || number < s->next)) s->next = number;
   if (base || (found && (!*s->first || strcmp(entry, s->first) < 0))) strcpy(s->first, entry);
 }
 
 mn_status mn_atomic_file_next(const char *path, int number, int *next) {
-  struct search search = {.base = base_name(path), .after = number, .next = -1};
-  MN_TRY(list_folder(path, look_for_number, &search));
+  char first[MN_ATOMIC_FILE_PATH] = "";
+  struct search search = {.base = base_name(path), .after = number, .next = -1, .first = first};
+  MN_TRY(list_folder(path, look, &search));
   *next = search.next;
   return MN_OK;
 }
@@ -154,7 +150,7 @@ mn_status mn_atomic_file_next(const char *path, int number, int *next) {
 mn_status mn_atomic_file_any(char found[MN_ATOMIC_FILE_PATH], const char *path, int owner) {
   struct search search = {.base = base_name(path), .first = found, .owner = owner};
   found[0] = 0;
-  return list_folder(path, look_for_name, &search);
+  return list_folder(path, look, &search);
 }
 
 mn_status mn_atomic_file_exists(const char *path, int *there) {

@@ -58,17 +58,11 @@ static mn_status read_one(struct mn_checkpoint **out, const char *name, int *fou
   return status;
 }
 
-/* The names that were tried before the one that a run resumes from. */
-struct tried {
-  char damaged[MN_ATOMIC_FILE_BEST]; /* by number: it is there, and is to be set aside */
-  int found;                         /* any of them is there */
-};
-
-/* Renames the damaged files, and says so. */
-static mn_status set_aside(const char *path, const struct tried *tried, char *skipped, size_t size) {
+/* Renames the files of the numbers that are `damaged`, but the best, and says so. */
+static mn_status set_aside(const char *path, const char *damaged, char *skipped, size_t size) {
   for (int number = 0; number < MN_ATOMIC_FILE_BEST; number++) {
     char name[MN_ATOMIC_FILE_PATH], renamed[MN_ATOMIC_FILE_PATH];
-    if (!tried->damaged[number] || mn_atomic_file_number(name, sizeof name, path, number) != 0) continue;
+    if (!damaged[number] || mn_atomic_file_number(name, sizeof name, path, number) != 0) continue;
     MN_TRY(mn_atomic_file_set_aside(renamed, name, "damaged"));
     append(skipped, size, "; kept as %s", renamed);
   }
@@ -78,7 +72,7 @@ static mn_status set_aside(const char *path, const struct tried *tried, char *sk
 mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path, char *used,
                                     size_t used_size, char *skipped, size_t skipped_size) {
   char resolved[MN_ATOMIC_FILE_PATH];
-  struct tried tried = {.found = 0};
+  char damaged[MN_ATOMIC_FILE_BEST + 1] = {0}; /* by number: it is there, and does not verify */
   MN_REQUIRE(used_size > 0 && skipped_size > 0);
   *out = NULL;
   used[0] = skipped[0] = 0;
@@ -86,11 +80,11 @@ mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path
   if (snprintf(used, used_size, "%s", resolved) >= (int)used_size)
     return mn_fail(MN_NO_INPUT, "%.60s…: too long a path", resolved);
   for (int number = 0; number >= 0;) {
-    int there = 0, damaged;
-    mn_status status = read_one(out, used, &there, &damaged);
-    if (status != MN_OK && !damaged) return status;
+    int there = 0, passed;
+    mn_status status = read_one(out, used, &there, &passed);
+    if (status != MN_OK && !passed) return status;
     if (status == MN_OK && (number == 0 || !is_its_own(out, used))) {
-      status = set_aside(resolved, &tried, skipped, skipped_size);
+      status = set_aside(resolved, damaged, skipped, skipped_size);
       if (status == MN_OK) return MN_OK;
       mn_checkpoint_free(*out);
       *out = NULL;
@@ -98,11 +92,10 @@ mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path
     }
     if (status != MN_OK && (there || number == 0))
       append(skipped, skipped_size, *skipped ? "; %s" : "%s", mn_message());
-    if (status != MN_OK && there) tried.found = 1;
-    if (status != MN_OK && there && number < MN_ATOMIC_FILE_BEST) tried.damaged[number] = 1;
+    if (status != MN_OK) damaged[number] = (char)there;
     MN_TRY(next_name(used, used_size, resolved, &number));
   }
-  if (!tried.found)
+  if (!memchr(damaged, 1, sizeof damaged))
     return mn_fail(MN_NO_INPUT, "there is no checkpoint %s: check the name, or start a new run", resolved);
   return mn_fail(MN_BAD_DATA, "no checkpoint verifies: %s", skipped);
 }
