@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "data/columns.h"
+#include "kernels/clock.h"
 #include "kernels/planes.h"
 #include "kernels/ranks/ranks.h"
 
@@ -27,6 +28,7 @@ struct mn_loader {
   struct mn_dataset *standardized; /* the caller's rows, standardised; else NULL */
   struct mn_placement *placement;
   struct mn_windows *windows; /* MN_PLACE_FILE alone */
+  double waited;              /* seconds, for windows */
   struct mn_order *order;
   int64_t most;  /* samples of a filling */
   int64_t batch; /* samples of one step */
@@ -268,7 +270,9 @@ static mn_status fill(struct mn_loader *l, int buffer, int64_t samples) {
   int64_t taken = 0;
   for (int64_t before = 0; l->done < batches; before = taken) {
     struct mn_rows rows = l->placement->rows;
+    const double start = mn_seconds();
     if (l->windows) MN_TRY(mn_windows_get(l->windows, l->window, &rows));
+    l->waited += l->windows ? mn_seconds() - start : 0;
     taken = take(l, &l->list[buffer], taken, batches, rows.largest);
     for (; !l->windows && l->at == l->total; taken = take(l, &l->list[buffer], taken, batches, rows.largest))
       plan(l, l->window + 1);
@@ -327,5 +331,5 @@ int64_t mn_loader_samples(const struct mn_loader *l) {
 }
 
 double mn_loader_waited(const struct mn_loader *l) {
-  return l->windows ? mn_windows_waited(l->windows) : 0;
+  return l->waited;
 }

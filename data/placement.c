@@ -8,7 +8,6 @@
 #include <stdlib.h>
 
 #include "engine/thread.h"
-#include "kernels/clock.h"
 #include "kernels/text.h"
 
 MN_WORDS(place, enum mn_place, MN_PLACES, [MN_PLACE_AUTO] = "auto", [MN_PLACE_DEVICE] = "device",
@@ -211,9 +210,8 @@ struct mn_windows {
   int64_t first, taken;          /* the first window to read; those below `taken` were handed over */
   struct window window[BUFFERS]; /* window `number` in number % BUFFERS */
   sem_t free, filled;            /* the counts of such buffers */
-  double waited;
-  int stop;    /* read and set atomically */
-  int running; /* there is a thread to join */
+  int stop;                      /* read and set atomically */
+  int running;                   /* there is a thread to join */
   pthread_t thread;
 };
 
@@ -284,22 +282,13 @@ mn_status mn_windows_open(struct mn_windows **out, const struct mn_placement *pl
 
 mn_status mn_windows_get(struct mn_windows *w, int64_t number, struct mn_rows *rows) {
   MN_REQUIRE(number == w->taken || number + 1 == w->taken);
-  if (number == w->taken) {
-    double start = mn_seconds();
-    wait_for(&w->filled);
-    w->waited += mn_seconds() - start;
-    w->taken++;
-  }
+  if (number == w->taken) wait_for(&w->filled), w->taken++;
   *rows = w->window[number % BUFFERS].rows;
   return mn_outcome_tell(&w->window[number % BUFFERS].outcome);
 }
 
 void mn_windows_release(struct mn_windows *w) {
   post(&w->free);
-}
-
-double mn_windows_waited(const struct mn_windows *w) {
-  return w->waited;
 }
 
 void mn_windows_close(struct mn_windows *w) {

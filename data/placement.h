@@ -56,7 +56,4 @@ void mn_windows_close(struct mn_windows *windows); /* stops the threads; NULL is
 mn_status mn_windows_get(struct mn_windows *windows, int64_t number, struct mn_rows *rows);
 void mn_windows_release(struct mn_windows *windows); /* the last one */
 
-/* Seconds that mn_windows_get has waited so far. */
-double mn_windows_waited(const struct mn_windows *windows);
-
 #endif

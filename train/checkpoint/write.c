@@ -1,7 +1,6 @@
 /* Writes checkpoints, as layout.c describes them. */
 #include "train/checkpoint/checkpoint.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
