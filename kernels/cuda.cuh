@@ -58,8 +58,8 @@ void mn_hopper_open(struct mn_cuda *cuda, const cudaDeviceProp *properties);
  * template; the file that defines it instantiates both by MN_CUDA_INSTANTIATE. */
 #define MN_CUDA_REAL(name)                                                                                   \
   template <typename Real> struct mn_cuda_##name { static mn_##name##_function run; };
-#define MN_CUDA_ONE(name) mn_##name##_function mn_##name##_cuda;
-MN_KERNELS(MN_CUDA_REAL, MN_CUDA_ONE, MN_CUDA_ONE)
+#define MN_CUDA_ONE(name, ...) mn_##name##_function mn_##name##_cuda;
+MN_KERNELS(MN_CUDA_REAL, MN_CUDA_ONE, MN_CUDA_ONE, MN_CUDA_ONE)
 #define MN_CUDA_INSTANTIATE(name)                                                                            \
   template struct mn_cuda_##name<float>;                                                                     \
   template struct mn_cuda_##name<double>

@@ -13,9 +13,11 @@
 #define FP32(name) .name = mn_##name##_cpu_fp32,
 #define FP64(name) .name = mn_##name##_cpu_fp64,
 #define CPU(name) .name = mn_##name##_cpu,
+#define AS(name, other) .name = mn_##other##_cpu,
 #define NONE(name) .name = NULL,
 
-static const struct mn_kernels fp32 = {MN_KERNELS(FP32, CPU, NONE)}, fp64 = {MN_KERNELS(FP64, CPU, NONE)};
+static const struct mn_kernels fp32 = {MN_KERNELS(FP32, CPU, AS, NONE)},
+                               fp64 = {MN_KERNELS(FP64, CPU, AS, NONE)};
 
 MN_WORDS(precision, enum mn_precision, MN_PRECISIONS, [MN_FP64] = "fp64", [MN_FP32] = "fp32",
          [MN_TF32] = "tf32", [MN_BF16] = "bf16", [MN_FP16] = "fp16", [MN_FP16X3] = "fp16x3");

@@ -136,10 +136,11 @@ typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const
 /* ---- the tables ---- */
 
 /* Every entry of the table, once. REAL(name): an fp32 and an fp64 version for each device. DEVICE(name): one
- * version for each device. CUDA(name): one version, and NULL in the CPU's tables. An entry's type is
- * mn_NAME_function. The struct, the declarations and the tables (device.c, device.cu) are generated from this
- * list, so an entry without an implementation does not link. */
-#define MN_KERNELS(REAL, DEVICE, CUDA)                                                                       \
+ * version for each device. AS(name, other): the same, but the CPU's is `other`'s, of the same type. CUDA(name):
+ * one version, and NULL in the CPU's tables. An entry's type is mn_NAME_function. The struct, the declarations
+ * and the tables (device.c, device.cu) are generated from this list, so an entry without an implementation
+ * does not link. */
+#define MN_KERNELS(REAL, DEVICE, AS, CUDA)                                                                   \
   REAL(gemm)                                                                                                 \
   REAL(epilogue)                                                                                             \
   REAL(column_sums)                                                                                          \
@@ -156,27 +157,27 @@ typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const
   REAL(uniform)                                                                                              \
   DEVICE(allocate)                                                                                           \
   DEVICE(release)                                                                                            \
-  DEVICE(allocate_host)                                                                                      \
-  DEVICE(release_host)                                                                                       \
+  AS(allocate_host, allocate)                                                                                \
+  AS(release_host, release)                                                                                  \
   DEVICE(available)                                                                                          \
   DEVICE(upload)                                                                                             \
-  DEVICE(download)                                                                                           \
-  DEVICE(copy)                                                                                               \
+  AS(download, upload)                                                                                       \
+  AS(copy, upload)                                                                                           \
   DEVICE(zero)                                                                                               \
   DEVICE(synchronize)                                                                                        \
   DEVICE(stamp)                                                                                              \
   DEVICE(elapsed)                                                                                            \
   DEVICE(branch_fork)                                                                                        \
-  DEVICE(branch_begin)                                                                                       \
-  DEVICE(branch_end)                                                                                         \
-  DEVICE(branch_join)                                                                                        \
+  AS(branch_begin, branch_fork)                                                                              \
+  AS(branch_end, branch_fork)                                                                                \
+  AS(branch_join, branch_fork)                                                                               \
   DEVICE(exchange)                                                                                           \
   DEVICE(count)                                                                                              \
   DEVICE(split)                                                                                              \
   DEVICE(join)                                                                                               \
   DEVICE(gather)                                                                                             \
-  DEVICE(ahead_begin)                                                                                        \
-  DEVICE(ahead_end)                                                                                          \
+  AS(ahead_begin, synchronize)                                                                               \
+  AS(ahead_end, synchronize)                                                                                 \
   DEVICE(ahead_wait)                                                                                         \
   DEVICE(ahead_used)                                                                                         \
   DEVICE(ranks_begin)                                                                                        \
@@ -198,9 +199,9 @@ typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const
   CUDA(graph_launch)                                                                                         \
   CUDA(graph_free)
 
-#define MN_KERNEL_POINTER(name) mn_##name##_function *name;
+#define MN_KERNEL_POINTER(name, ...) mn_##name##_function *name;
 struct mn_kernels {
-  MN_KERNELS(MN_KERNEL_POINTER, MN_KERNEL_POINTER, MN_KERNEL_POINTER)
+  MN_KERNELS(MN_KERNEL_POINTER, MN_KERNEL_POINTER, MN_KERNEL_POINTER, MN_KERNEL_POINTER)
 };
 
 /* The CPU's versions; CUDA's are declared in cuda.cuh. */
@@ -208,7 +209,7 @@ struct mn_kernels {
   MN_C mn_##name##_function mn_##name##_cpu_fp32;                                                            \
   MN_C mn_##name##_function mn_##name##_cpu_fp64;
 #define MN_KERNEL_CPU(name) MN_C mn_##name##_function mn_##name##_cpu;
-#define MN_KERNEL_NONE(name)
-MN_KERNELS(MN_KERNEL_CPU_REAL, MN_KERNEL_CPU, MN_KERNEL_NONE)
+#define MN_KERNEL_NONE(...)
+MN_KERNELS(MN_KERNEL_CPU_REAL, MN_KERNEL_CPU, MN_KERNEL_NONE, MN_KERNEL_NONE)
 
 #endif

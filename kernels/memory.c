@@ -23,14 +23,6 @@ void mn_release_cpu(struct mn_device *device, void *memory) {
   free(memory);
 }
 
-mn_status mn_allocate_host_cpu(struct mn_device *device, void **out, size_t bytes) {
-  return mn_allocate_cpu(device, out, bytes);
-}
-
-void mn_release_host_cpu(struct mn_device *device, void *memory) {
-  mn_release_cpu(device, memory);
-}
-
 /* The number behind `name` in a file of the system's, times `unit`; `otherwise` if there is none. */
 static double number_in(const char *path, const char *name, double unit, double otherwise) {
   char line[256];
@@ -64,14 +56,6 @@ mn_status mn_upload_cpu(struct mn_device *device, void *to, const void *from, si
   (void)device;
   memcpy(to, from, bytes);
   return MN_OK;
-}
-
-mn_status mn_download_cpu(struct mn_device *device, void *to, const void *from, size_t bytes) {
-  return mn_upload_cpu(device, to, from, bytes);
-}
-
-mn_status mn_copy_cpu(struct mn_device *device, void *to, const void *from, size_t bytes) {
-  return mn_upload_cpu(device, to, from, bytes);
 }
 
 mn_status mn_zero_cpu(struct mn_device *device, void *memory, size_t bytes) {

@@ -10,31 +10,6 @@ mn_status mn_branch_fork_cpu(struct mn_device *device, enum mn_branch which) {
   return MN_OK;
 }
 
-mn_status mn_branch_begin_cpu(struct mn_device *device, enum mn_branch which) {
-  (void)device, (void)which;
-  return MN_OK;
-}
-
-mn_status mn_branch_end_cpu(struct mn_device *device, enum mn_branch which) {
-  (void)device, (void)which;
-  return MN_OK;
-}
-
-mn_status mn_branch_join_cpu(struct mn_device *device, enum mn_branch which) {
-  (void)device, (void)which;
-  return MN_OK;
-}
-
-mn_status mn_ahead_begin_cpu(struct mn_device *device) {
-  (void)device;
-  return MN_OK;
-}
-
-mn_status mn_ahead_end_cpu(struct mn_device *device) {
-  (void)device;
-  return MN_OK;
-}
-
 mn_status mn_ahead_used_cpu(struct mn_device *device, void *to, const void *from, size_t bytes) {
   (void)device;
   memcpy(to, from, bytes);
