@@ -347,31 +347,6 @@ static mn_status block(struct mn_device *device, mn_block_arguments<Real> &a) {
   return mn_cuda_launched("block");
 }
 
-template <typename Real, int W>
-static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    accumulate_kernel(Real *into, const Real *d, int64_t count, const int *nonfinite) {
-  int64_t at = ((int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x) * W, n = count - at;
-  if (n <= 0) return;
-  Real sum[W], more[W];
-  mn_load_some<W>(sum, into + at, n);
-  mn_load_some<W>(more, d + at, n);
-  const int stop = *nonfinite;
-#pragma unroll
-  for (int i = 0; i < W; i++) sum[i] += more[i];
-  if (!stop) mn_store_some<W>(into + at, sum, n);
-}
-
-template <typename Real>
-mn_status mn_cuda_accumulate(struct mn_device *device, Real *into, const Real *d, int64_t count) {
-  constexpr int W = mn_width<Real>;
-  const bool wide = mn_aligned(16, into, d);
-  return mn_cuda_launch("add", device, count, MN_CUDA_THREADS * (wide ? W : 1),
-                        wide ? accumulate_kernel<Real, W> : accumulate_kernel<Real, 1>, into, d, count,
-                        device->nonfinite);
-}
-template mn_status mn_cuda_accumulate<float>(struct mn_device *, float *, const float *, int64_t);
-template mn_status mn_cuda_accumulate<double>(struct mn_device *, double *, const double *, int64_t);
-
 template <typename Real, enum mn_epilogue_kind Kind>
 static mn_status apply_block(struct mn_device *device, Real *d, int64_t rows, int64_t cols,
                              const struct mn_epilogue *epilogue) {

@@ -2,32 +2,47 @@
 #include <algorithm>
 
 #include "kernels/planes.cuh"
+#include "kernels/rule.cuh"
 
+/* The flag, if it is not NULL, is loaded together with the data and guards the store. */
 template <typename Real, int W>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    add_kernel(Real *y, const mn_planes planes, const Real *a, const Real *b, int64_t count) {
+    add_kernel(Real *y, const mn_planes planes, const Real *a, const Real *b, int64_t count,
+               const int *nonfinite) {
   int64_t at = ((int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x) * W;
   if (at >= count) return;
   Real va[W], vb[W];
   mn_load_some<W>(va, a + at, count - at);
   mn_load_some<W>(vb, b + at, count - at);
+  const int stop = nonfinite ? *nonfinite : 0;
 #pragma unroll
   for (int i = 0; i < W; i++) va[i] += vb[i];
-  mn_forms_store<W>(y, planes, 1, at, va, count - at);
+  if (!stop) mn_forms_store<W>(y, planes, 1, at, va, count - at);
 }
+
+template <typename Real>
+static mn_status add(struct mn_device *device, Real *y, const mn_planes &planes, const Real *a, const Real *b,
+                     int64_t count, const int *nonfinite) {
+  constexpr int W = mn_width<Real>;
+  const bool wide = mn_aligned(16, a, b, y) && mn_aligned(2 * W, planes.high);
+  return mn_cuda_launch("add", device, count, MN_CUDA_THREADS * (wide ? W : 1),
+                        wide ? add_kernel<Real, W> : add_kernel<Real, 1>, y, planes, a, b, count, nonfinite);
+}
+
+template <typename Real>
+mn_status mn_cuda_accumulate(struct mn_device *device, Real *into, const Real *d, int64_t count) {
+  return add<Real>(device, into, {}, into, d, count, device->nonfinite);
+}
+template mn_status mn_cuda_accumulate<float>(struct mn_device *, float *, const float *, int64_t);
+template mn_status mn_cuda_accumulate<double>(struct mn_device *, double *, const double *, int64_t);
 
 template <typename Real>
 mn_status mn_cuda_add<Real>::run(struct mn_device *device, struct mn_operand *y, const void *a,
                                  const void *b) {
-  const Real *pa = static_cast<const Real *>(a), *pb = static_cast<const Real *>(b);
-  Real *real = static_cast<Real *>(y->real);
   const mn_planes planes = mn_planes_of(y);
   MN_REQUIRE(!planes.scale);
-  constexpr int W = mn_width<Real>;
-  const int64_t count = y->rows * y->cols;
-  const bool wide = mn_aligned(16, pa, pb, real) && mn_aligned(2 * W, planes.high);
-  return mn_cuda_launch("add", device, count, MN_CUDA_THREADS * (wide ? W : 1),
-                        wide ? add_kernel<Real, W> : add_kernel<Real, 1>, real, planes, pa, pb, count);
+  return add(device, static_cast<Real *>(y->real), planes, static_cast<const Real *>(a),
+             static_cast<const Real *>(b), y->rows * y->cols, NULL);
 }
 MN_CUDA_INSTANTIATE(add);
 

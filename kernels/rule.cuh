@@ -104,7 +104,7 @@ static inline mn_moments<Rule, Real> mn_moments_of(const struct mn_update *updat
   return moments;
 }
 
-/* The MN_ADD epilogue on `count` values (block.cu). */
+/* The MN_ADD epilogue on `count` values (elementwise.cu). */
 template <typename Real>
 mn_status mn_cuda_accumulate(struct mn_device *device, Real *into, const Real *d, int64_t count);
 
