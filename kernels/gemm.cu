@@ -214,19 +214,6 @@ static mn_status find_matmul(struct mn_device *device, struct mn_matmul **out, c
   return MN_OK;
 }
 
-static __device__ float widen(__nv_bfloat16 x) {
-  return __bfloat162float(x);
-}
-static __device__ float widen(__half x) {
-  return __half2float(x);
-}
-static __device__ float widen(float x) {
-  return x;
-}
-static __device__ double widen(double x) {
-  return x;
-}
-
 enum { TILE = 16 };
 
 /* A simple tiled product for shapes that cuBLASLt has no algorithm for, such as bfloat16 of odd widths. One
@@ -243,8 +230,8 @@ static __global__ void __launch_bounds__(TILE *TILE)
     int64_t r = row0 + (p.form == MN_TN ? x : y), ka = k0 + (p.form == MN_TN ? y : x);
     int64_t c = col0 + (p.form == MN_NT ? y : x), kb = k0 + (p.form == MN_NT ? x : y);
     Real va = 0, vb = 0;
-    if (r < p.rows && ka < p.depth) va = widen(a[p.form == MN_TN ? ka * p.lda + r : r * p.lda + ka]);
-    if (c < p.cols && kb < p.depth) vb = widen(b[p.form == MN_NT ? c * p.depth + kb : kb * p.cols + c]);
+    if (r < p.rows && ka < p.depth) va = a[p.form == MN_TN ? ka * p.lda + r : r * p.lda + ka];
+    if (c < p.cols && kb < p.depth) vb = b[p.form == MN_NT ? c * p.depth + kb : kb * p.cols + c];
     part_a[r - row0][ka - k0] = va;
     part_b[kb - k0][c - col0] = vb;
     __syncthreads();
@@ -254,8 +241,7 @@ static __global__ void __launch_bounds__(TILE *TILE)
   }
   if (row0 + y >= p.rows || col0 + x >= p.cols) return;
   if (alpha) sum *= *alpha;
-  Real *to = d + (row0 + y) * p.cols + col0 + x;
-  *to = sum;
+  d[(row0 + y) * p.cols + col0 + x] = sum;
 }
 
 template <typename In, typename Real>
