@@ -57,11 +57,12 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
   mn_scale_note(scale, largest);
 }
 
-/* measure: the factor follows from the largest |value|, in every CTA, and the first one notes it. */
+/* measure: the factor follows from the largest |value|, in every CTA, and the first one notes it. `lower`, of
+ * a split weight: where the lower halves go, if it is not NULL. */
 template <typename Real, int W>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    round_kernel(const mn_planes planes, const Real *from, int64_t count, bool split, bool measure,
-                 int headroom) {
+    round_kernel(const mn_planes planes, uint16_t *lower, const Real *from, int64_t count, bool split,
+                 bool measure, int headroom) {
   int64_t at = ((int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x) * W;
   float factor = measure ? mn_scale_factor(planes.scale->largest, headroom, 1) : mn_planes_factor(planes);
   if (measure && at == 0) planes.scale->factor = factor;
@@ -72,6 +73,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
     uint16_t high[W], low[W];
     mn_split<W>(high, low, values);
     mn_store_some<W>(planes.high + at, high, count - at);
+    if (lower) mn_store_some<W>(lower + at, low, count - at);
   } else {
     mn_planes_store<W>(planes, factor, at, values, count - at);
   }
@@ -84,7 +86,7 @@ mn_status mn_cuda_round<Real>::run(struct mn_device *device, struct mn_operand *
   MN_REQUIRE(from && planes.high);
   constexpr int W = 8; /* 16 bytes of the result */
   const int64_t count = operand->rows * operand->cols;
-  const bool wide = mn_aligned(W * sizeof(Real), from) && mn_aligned(2 * W, planes.high, planes.low);
+  const bool wide = mn_aligned(16, from) && mn_aligned(2 * W, planes.high, planes.low, operand->low);
   const bool measured = measure && planes.scale;
   if (measured) {
     MN_TRY(mn_zero_cuda(device, &planes.scale->largest, sizeof planes.scale->largest));
@@ -95,8 +97,8 @@ mn_status mn_cuda_round<Real>::run(struct mn_device *device, struct mn_operand *
   }
   operand->stale = 0;
   return mn_cuda_launch("round", device, count, MN_CUDA_THREADS * (wide ? W : 1),
-                        wide ? round_kernel<Real, W> : round_kernel<Real, 1>, planes, from, count,
-                        operand->split != 0, measured, operand->headroom);
+                        wide ? round_kernel<Real, W> : round_kernel<Real, 1>, planes, operand->low, from,
+                        count, operand->split != 0, measured, operand->headroom);
 }
 MN_CUDA_INSTANTIATE(round);
 
@@ -154,23 +156,50 @@ MN_CUDA_INSTANTIATE(rescale);
 
 template <typename Real, int W>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
-    narrow_kernel(float *out, const Real *from, int64_t count) {
+    narrow_kernel(float *out, const mn_weight<Real> from, int64_t count) {
   int64_t at = ((int64_t)blockIdx.x * MN_CUDA_THREADS + threadIdx.x) * W;
   if (at >= count) return;
   Real values[W];
   float floats[W];
-  mn_load_some<W>(values, from + at, count - at);
+  mn_weight_load<W>(values, from, at, count - at);
 #pragma unroll
   for (int i = 0; i < W; i++) floats[i] = (float)values[i];
   mn_store_some<W>(out + at, floats, count - at);
 }
 
 template <typename Real>
-mn_status mn_cuda_narrow<Real>::run(struct mn_device *device, float *out, const void *from, int64_t count) {
-  const Real *values = static_cast<const Real *>(from);
+static mn_status narrow(struct mn_device *device, float *out, const mn_weight<Real> &from, int64_t count) {
   constexpr int W = 4; /* 16 bytes of the result */
-  const bool wide = mn_aligned(16, values, out);
+  const bool wide = mn_aligned(16, from.real, out) && mn_aligned(2 * W, from.planes.high, from.low);
   return mn_cuda_launch("narrow", device, count, MN_CUDA_THREADS * (wide ? W : 1),
-                        wide ? narrow_kernel<Real, W> : narrow_kernel<Real, 1>, out, values, count);
+                        wide ? narrow_kernel<Real, W> : narrow_kernel<Real, 1>, out, from, count);
+}
+
+template <typename Real>
+mn_status mn_cuda_narrow<Real>::run(struct mn_device *device, float *out, const void *from, int64_t count) {
+  return narrow<Real>(device, out, {static_cast<Real *>(const_cast<void *>(from)), {}, NULL}, count);
 }
 MN_CUDA_INSTANTIATE(narrow);
+
+/* The elements of a split weight from `first` on. */
+static struct mn_operand halves_of(const struct mn_operand *w, int64_t first, int64_t count) {
+  struct mn_operand part = *w;
+  MN_REQUIRE(w->split && w->low && w->planes[0]);
+  MN_REQUIRE(first >= 0 && count > 0 && first + count <= w->rows * w->cols);
+  part.rows = 1, part.cols = count, part.real = NULL;
+  part.planes[0] = static_cast<uint16_t *>(w->planes[0]) + first, part.low += first;
+  return part;
+}
+
+mn_status mn_split_cuda(struct mn_device *device, struct mn_operand *w, int64_t first, const float *from,
+                        int64_t count) {
+  struct mn_operand to = halves_of(w, first, count);
+  to.real = const_cast<float *>(from);
+  return mn_cuda_round<float>::run(device, &to, 0);
+}
+
+mn_status mn_join_cuda(struct mn_device *device, float *to, const struct mn_operand *w, int64_t first,
+                       int64_t count) {
+  const struct mn_operand from = halves_of(w, first, count);
+  return narrow(device, to, mn_weight_of<float>(&from), count);
+}

@@ -113,7 +113,7 @@ typedef mn_status mn_add_function(struct mn_device *device, struct mn_operand *y
  * |value| and the headroom; *scale->largest is that value then. A value that is not finite is not counted.
  * With `measure` MN_MEASURE_TOGETHER the value is the largest of all ranks' operands, each of which is a
  * shard; every rank calls it then. Of a split weight, whose reals are given beside it, the upper halves
- * alone, for measurements. */
+ * and, if it has `low`, the lower ones. */
 enum { MN_MEASURE_TOGETHER = 2 };
 typedef mn_status mn_round_function(struct mn_device *device, struct mn_operand *operand, int measure);
 
