@@ -269,25 +269,7 @@ static mn_status record(struct mn_tape *tape, struct mn_tensor **y, struct mn_no
   return mn_tape_record(tape, &node);
 }
 
-mn_status mn_linear_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
-                           struct mn_tensor *weight, struct mn_tensor *bias) {
-  return record(tape, y, (struct mn_node){.inputs = {x, weight, bias}},
-                (struct mn_block){.ops = MN_OP_BIAS, .groups = 1});
-}
-
-mn_status mn_group_norm_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
-                               struct mn_tensor *gamma, struct mn_tensor *beta, int64_t groups, double eps) {
-  return record(tape, y, (struct mn_node){.inputs = {[X] = x, [GAMMA] = gamma, [BETA] = beta}},
-                (struct mn_block){.ops = MN_OP_NORM, .groups = groups, .eps = eps});
-}
-
-mn_status mn_leaky_relu_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
-                               double slope) {
-  return record(tape, y, (struct mn_node){.inputs = {x}},
-                (struct mn_block){.ops = MN_OP_ACTIVATE, .groups = 1, .slope = slope});
-}
-
-/* Records one node of a plan, with the parameters of its ops. The node with the bias has the GEMM. */
+/* Records one node, with the parameters of its ops. The node with the bias has the GEMM. */
 static mn_status record_ops(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
                             const struct mn_layer *l, unsigned ops, struct mn_tensor *target, double scale) {
   struct mn_node node = {.inputs = {[X] = x, [TARGET] = target}};
@@ -301,6 +283,11 @@ static mn_status record_ops(struct mn_tape *tape, struct mn_tensor **y, struct m
                                   .eps = l->eps,
                                   .slope = l->slope,
                                   .scale = scale});
+}
+
+mn_status mn_block_ops_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
+                              const struct mn_layer *layer, unsigned ops) {
+  return record_ops(tape, y, x, layer, ops, NULL, 1);
 }
 
 mn_status mn_block_mse_record(struct mn_tape *tape, struct mn_tensor *x, const struct mn_layer *layer,
@@ -333,7 +320,7 @@ mn_status mn_block_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_
     if (*ops == SUM)
       MN_TRY(mn_add_record(tape, y, *y, *y));
     else
-      MN_TRY(record_ops(tape, y, *y, layer, *ops, NULL, 1));
+      MN_TRY(mn_block_ops_record(tape, y, *y, layer, *ops));
   }
   return MN_OK;
 }
@@ -382,7 +369,7 @@ static mn_status check(const struct mn_layer *layer) {
 
 static mn_status record_linear(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
                                const struct mn_layer *layer) {
-  return mn_linear_record(tape, y, x, layer->parameters[MN_BLOCK_WEIGHT], layer->parameters[MN_BLOCK_BIAS]);
+  return mn_block_ops_record(tape, y, x, layer, LINEAR);
 }
 
 /* torch.nn's names and initial values: weight and bias uniform on ±1/√I, gamma 1, beta 0. */

@@ -90,16 +90,11 @@ MN_API mn_status mn_block_record(struct mn_tape *tape, struct mn_tensor **y, str
 MN_API mn_status mn_block_mse_record(struct mn_tape *tape, struct mn_tensor *x, const struct mn_layer *layer,
                                      struct mn_tensor *target, double scale);
 
-/* y = x·Wᵀ + bias, as torch.nn.Linear. */
-MN_API mn_status mn_linear_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
-                                  struct mn_tensor *weight, struct mn_tensor *bias);
-/* y = (x − mean)·rstd·gamma + beta, as torch.nn.GroupNorm on [N, C]. */
-MN_API mn_status mn_group_norm_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
-                                      struct mn_tensor *gamma, struct mn_tensor *beta, int64_t groups,
-                                      double eps);
-/* y = x > 0 ? x : slope·x, as torch.nn.LeakyReLU. */
-MN_API mn_status mn_leaky_relu_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
-                                      double slope);
+/* Consecutive operations of the block, as one node: enum mn_block_op, but not MN_OP_SUM alone. MN_OP_BIAS:
+ * y = x·Wᵀ + bias, as torch.nn.Linear; MN_OP_NORM as torch.nn.GroupNorm on [N, C]; MN_OP_ACTIVATE as
+ * torch.nn.LeakyReLU. What the operations do not read of `layer` need not be set. */
+MN_API mn_status mn_block_ops_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
+                                     const struct mn_layer *layer, unsigned ops);
 
 /* y = a + b, element by element, of two tensors of one shape. They may be the same tensor, whose gradient is
  * then 2·dy. */

@@ -53,16 +53,24 @@ static struct mn_layer block_leaves(struct graph *g, int64_t inputs, int64_t cha
 
 static void record_linear(struct graph *g) {
   struct mn_tensor *x = leaf(g, 5, 7, 1), *weight = leaf(g, 3, 7, 1);
-  MUST(mn_linear_record(g->tape, &g->y, x, weight, leaf(g, 1, 3, 1)));
+  const struct mn_layer layer = {.parameters = {weight, leaf(g, 1, 3, 1)}};
+  MUST(mn_block_ops_record(g->tape, &g->y, x, &layer, MN_OP_BIAS));
+}
+
+static void record_normalised(struct graph *g, struct mn_tensor *x, int64_t channels, int64_t groups) {
+  struct mn_layer layer = {.groups = groups, .eps = 1e-3};
+  layer.parameters[MN_BLOCK_GAMMA] = leaf(g, 1, channels, 1);
+  layer.parameters[MN_BLOCK_BETA] = leaf(g, 1, channels, 1);
+  MUST(mn_block_ops_record(g->tape, &g->y, x, &layer, MN_OP_NORM));
 }
 
 static void record_group_norm(struct graph *g) {
-  struct mn_tensor *x = leaf(g, 5, 12, 1), *gamma = leaf(g, 1, 12, 1);
-  MUST(mn_group_norm_record(g->tape, &g->y, x, gamma, leaf(g, 1, 12, 1), 3, 1e-3));
+  record_normalised(g, leaf(g, 5, 12, 1), 12, 3);
 }
 
 static void record_leaky_relu(struct graph *g) {
-  MUST(mn_leaky_relu_record(g->tape, &g->y, leaf(g, 35, 3, 1), 0.1));
+  const struct mn_layer layer = {.slope = 0.1};
+  MUST(mn_block_ops_record(g->tape, &g->y, leaf(g, 35, 3, 1), &layer, MN_OP_ACTIVATE));
 }
 
 static void record_add(struct graph *g) {
@@ -86,7 +94,8 @@ static void record_leaf_used_three_times(struct graph *g) {
   struct mn_tensor *x = leaf(g, 4, 3, 1), *doubled, *mapped;
   MUST(mn_add_record(g->tape, &doubled, x, x));
   struct mn_tensor *weight = leaf(g, 3, 3, 1);
-  MUST(mn_linear_record(g->tape, &mapped, x, weight, leaf(g, 1, 3, 1)));
+  const struct mn_layer layer = {.parameters = {weight, leaf(g, 1, 3, 1)}};
+  MUST(mn_block_ops_record(g->tape, &mapped, x, &layer, MN_OP_BIAS));
   MUST(mn_add_record(g->tape, &g->y, doubled, mapped));
 }
 
@@ -95,8 +104,10 @@ static void record_output_used_three_times(struct graph *g) {
   struct mn_tensor *x = leaf(g, 5, 4, 1), *h, *left, *right, *sum;
   struct mn_layer layer = block_leaves(g, 4, 6, 2);
   MUST(mn_block_record(g->tape, &h, x, &layer));
-  MUST(mn_linear_record(g->tape, &left, h, leaf(g, 6, 6, 1), layer.parameters[MN_BLOCK_BIAS]));
-  MUST(mn_leaky_relu_record(g->tape, &right, h, 0.5));
+  layer.parameters[MN_BLOCK_WEIGHT] = leaf(g, 6, 6, 1);
+  layer.slope = 0.5;
+  MUST(mn_block_ops_record(g->tape, &left, h, &layer, MN_OP_BIAS));
+  MUST(mn_block_ops_record(g->tape, &right, h, &layer, MN_OP_ACTIVATE));
   MUST(mn_add_record(g->tape, &sum, left, right));
   MUST(mn_add_record(g->tape, &g->y, sum, h));
 }
@@ -105,8 +116,7 @@ static void record_output_used_three_times(struct graph *g) {
 static void record_sum_normalised(struct graph *g) {
   struct mn_tensor *a = leaf(g, 5, 8, 1), *sum;
   MUST(mn_add_record(g->tape, &sum, a, a));
-  struct mn_tensor *gamma = leaf(g, 1, 8, 1);
-  MUST(mn_group_norm_record(g->tape, &g->y, sum, gamma, leaf(g, 1, 8, 1), 2, 1e-3));
+  record_normalised(g, sum, 8, 2);
 }
 
 static void take_target(struct graph *g, int64_t rows, int64_t cols) {
@@ -130,7 +140,8 @@ static void record_cross_entropy_of_linear(struct graph *g) {
   struct mn_tensor *x = leaf(g, 7, 3, 2), *y;
   MUST(mn_tape_device(g->tape, (void **)&g->labels, 7, sizeof(int32_t)));
   struct mn_tensor *weight = leaf(g, 4, 3, 1);
-  MUST(mn_linear_record(g->tape, &y, x, weight, leaf(g, 1, 4, 1)));
+  const struct mn_layer layer = {.parameters = {weight, leaf(g, 1, 4, 1)}};
+  MUST(mn_block_ops_record(g->tape, &y, x, &layer, MN_OP_BIAS));
   MUST(mn_cross_entropy_record(g->tape, y, &g->labels, 1));
 }
 

@@ -269,7 +269,7 @@ static void small_products_take_fewer_threads(void **state) {
     MUST(mn_tape_open(&tape, device, 0));
     MUST(mn_tensor_parameter(device, &w, "w", 2, cases[i].width, cases[i].width));
     MUST(mn_tape_input(tape, &x, "x", cases[i].rows, cases[i].width));
-    MUST(mn_linear_record(tape, &y, x, w, NULL));
+    MUST(mn_block_ops_record(tape, &y, x, &(struct mn_layer){.parameters = {w}}, MN_OP_BIAS));
     MUST(mn_tape_finish(tape));
     MUST(mn_tape_run(tape, count_threads, &threads));
     assert_int_equal(threads, cases[i].expected);

@@ -28,8 +28,10 @@ static struct tied open_tied(struct mn_device *device, int shared, enum mn_train
   if (shared) t.weights[1] = t.weights[0], t.biases[1] = t.biases[0];
   MUST(mn_tape_open(&t.tape, device, 1));
   MUST(mn_tape_input(t.tape, &t.x, "x", TIED_ROWS, TIED));
-  MUST(mn_linear_record(t.tape, &h, t.x, t.weights[0], t.biases[0]));
-  MUST(mn_linear_record(t.tape, &t.y, h, t.weights[1], t.biases[1]));
+  const struct mn_layer layers[] = {{.parameters = {t.weights[0], t.biases[0]}},
+                                    {.parameters = {t.weights[1], t.biases[1]}}};
+  MUST(mn_block_ops_record(t.tape, &h, t.x, &layers[0], MN_OP_BIAS));
+  MUST(mn_block_ops_record(t.tape, &t.y, h, &layers[1], MN_OP_BIAS));
   MUST(mn_tape_finish(t.tape));
   randomise(device, t.x, 3);
   return t;
