@@ -1,4 +1,4 @@
-/* The CPU's memory is the host's. */
+/* The CPU's memory is the host's. Contract: kernels/memory.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +8,8 @@
 
 #include "kernels/clock.h"
 #include "kernels/kernels.h"
+#include "kernels/planes.h"
+#include "kernels/real.h"
 
 mn_status mn_allocate_cpu(struct mn_device *device, void **out, size_t bytes) {
   (void)device;
@@ -77,5 +79,61 @@ mn_status mn_stamp_cpu(struct mn_device *device, int which) {
 
 mn_status mn_elapsed_cpu(struct mn_device *device, double *milliseconds) {
   *milliseconds = device->stamps[1] - device->stamps[0];
+  return MN_OK;
+}
+
+/* Bytes of a batch; below, a second thread would gain less than what waiting for it costs on a busy core. */
+enum { GATHER_PARALLEL_FROM = 1 << 20 };
+
+/* Row i of x's plane. */
+static void round_row(const struct mn_gather *g, int64_t i, const float *from) {
+  const int64_t cols = (int64_t)(g->of[0].bytes / sizeof *from);
+  const float factor = g->scales[i / g->batch].factor;
+  float *to = (float *)g->planes[0] + i * cols;
+  for (int64_t c = 0; c < cols; c++) to[c] = mn_to_plane(from[c], factor, 1);
+}
+
+mn_status mn_gather_cpu(struct mn_device *device, const struct mn_gather *g) {
+  (void)device;
+  MN_REQUIRE(!g->planes[1]);
+  size_t all = (size_t)g->count * (g->of[0].bytes + g->of[1].bytes);
+#pragma omp parallel for schedule(static) if (all > GATHER_PARALLEL_FROM)
+  for (int64_t i = 0; i < g->count; i++)
+    for (int k = 0; k < 2; k++) {
+      const size_t bytes = g->of[k].bytes, apart = g->of[k].apart ? g->of[k].apart : bytes;
+      if (!bytes) continue;
+      const char *from = (const char *)g->of[k].from + (size_t)(g->rows ? g->rows[i] : i) * apart;
+      if (k == 0 && g->planes[0])
+        round_row(g, i, (const float *)from);
+      else
+        memcpy((char *)g->of[k].to + (size_t)i * bytes, from, bytes);
+    }
+  return MN_OK;
+}
+
+/* The float of a split weight is kept beside its plane. */
+static void check(const struct mn_operand *w, int64_t first, int64_t count) {
+  MN_REQUIRE(w->split && w->real && w->planes[0]);
+  MN_REQUIRE(first >= 0 && count > 0 && first + count <= w->rows * w->cols);
+}
+
+mn_status mn_split_cpu(struct mn_device *device, struct mn_operand *w, int64_t first, const float *from,
+                       int64_t count) {
+  (void)device;
+  check(w, first, count);
+  float *value = (float *)w->real + first, *plane = (float *)w->planes[0] + first;
+#pragma omp parallel for schedule(static) if (count > MN_PARALLEL_FROM)
+  for (int64_t i = 0; i < count; i++) {
+    value[i] = from[i];
+    plane[i] = mn_to_upper_half(from[i]);
+  }
+  return MN_OK;
+}
+
+mn_status mn_join_cpu(struct mn_device *device, float *to, const struct mn_operand *w, int64_t first,
+                      int64_t count) {
+  (void)device;
+  check(w, first, count);
+  memcpy(to, (const float *)w->real + first, (size_t)count * sizeof *to);
   return MN_OK;
 }

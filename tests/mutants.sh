@@ -84,7 +84,8 @@ mutant() {
   case $file in
   kernels/loss.c) order=${alone:-test_kernels test_gradients test_block test_optimizer test_tape test_parity} ;;
   kernels/update.c) order=${alone:-test_optimizer test_planes test_masters test_kernels test_tape test_gradients test_block test_parity} ;;
-  kernels/split.c | engine/tensor.c) order=${alone:-test_masters test_kernels test_optimizer test_tape} ;;
+  engine/tensor.c) order=${alone:-test_masters test_kernels test_optimizer test_tape} ;;
+  kernels/memory.c) order=${alone:-test_masters test_kernels test_loader test_optimizer test_tape} ;;
   kernels/planes.h) order=${alone:-test_masters test_planes test_kernels test_optimizer test_tape} ;;
   data/advice.c) order=${alone:-test_advice} ;;
   data/dataset.c | data/hdf5_file.c) order=${alone:-test_reading test_library} ;;
@@ -98,7 +99,7 @@ mutant() {
   data/arrays.c) order=${alone:-test_arrays} ;;
   data/read.c) order=${alone:-test_rows test_loader test_library} ;;
   train/command/verify.c) order=${alone:-test_doubts} ;;
-  data/* | kernels/gather.c) order=${alone:-test_loader} ;;
+  data/*) order=${alone:-test_loader} ;;
   kernels/real.h) order=${alone:-test_kernels} ;;
   kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels} ;;
   engine/ranks/hosts.c) order=${alone:-test_hosts} ;;
@@ -323,7 +324,7 @@ mutant "scale: y has none" $y 'r.y = b->y->scale;' '(void)0;'
 mutant "scale: dz measured under an old factor" $y '&saved->dz, MN_MEASURE_TOGETHER)' '&saved->dz, 0)'
 
 # split weights
-sp=kernels/split.c pl=kernels/planes.h tc=engine/tensor.c
+sp=kernels/memory.c pl=kernels/planes.h tc=engine/tensor.c
 mutant "split: ties to even" $pl 'o->split ? mn_to_upper_half(value) : mn_to_plane(' 'mn_to_plane('
 mutant "split: cut off, not rounded" $pl '(uint16_t)((bits + 0x8000u) >> 16)' '(uint16_t)(bits >> 16)'
 mutant "split: the lower half without its sign" $pl '(uint32_t)(int32_t)(int16_t)halves.low' 'halves.low'
@@ -437,7 +438,7 @@ mutant "loader: the largest of the last row" $a 'fmaxf(l->within ? scale->larges
 mutant "loader: planes under the first window's largest" $a 'several = l->windows && l->total - l->at < samples;' 'several = 0;'
 mutant "loader: factors of the first window" $a '  MN_TRY(upload(l, buffer, 0, rows));' ''
 mutant "loader: planes, though reals were asked for" $a 'form.scaled && !config->reals ?' 'form.scaled ?'
-g=kernels/gather.c
+g=kernels/memory.c
 mutant "gather: rows as they stand" $g '(size_t)(g->rows ? g->rows[i] : i) * apart' '(size_t)i * apart'
 mutant "gather: one factor for all batches" $g 'g->scales[i / g->batch].factor' 'g->scales[0].factor'
 mutant "gather: x alone" $g 'k < 2' 'k < 1'

@@ -185,10 +185,10 @@ static mn_status take_floats(struct minnow_peer *p) {
   return MN_OK;
 }
 
-/* floats: where the operand has no real form. */
+/* floats: where the operand has no real form; of its halves the upper ones alone are written. */
 static mn_status cast_again(struct mn_device *device, const struct mn_operand *operand, void *floats) {
   struct mn_operand from = *operand;
-  if (floats) from.real = floats;
+  if (floats) from.real = floats, from.low = NULL;
   return from.planes[0] ? device->kernels->round(device, &from, 1) : MN_OK;
 }
 
