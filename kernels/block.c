@@ -143,8 +143,9 @@ static inline real squared_error(const struct group *g, unsigned ops) {
   return sum;
 }
 
-/* The group at (row, k) of the block. */
-static inline struct group group_at(const struct mn_block *b, unsigned ops, int64_t row, int64_t k) {
+/* The group at (row, k) of the block; saved: with the statistics that the forward saved. */
+static inline struct group group_at(const struct mn_block *b, unsigned ops, int64_t row, int64_t k,
+                                    int saved) {
   int64_t groups = ops & MN_OP_NORM ? b->groups : 1, width = b->channels / groups;
   int64_t at = row * b->channels + k * width;
   struct group g = {.width = width, .slope = (real)b->slope, .z = (real *)b->z + at};
@@ -152,36 +153,29 @@ static inline struct group group_at(const struct mn_block *b, unsigned ops, int6
     g.gamma = (const real *)b->gamma + k * width;
     g.beta = (const real *)b->beta + k * width;
   }
+  if (saved && ops & MN_OP_NORM) {
+    g.mean = ((const real *)b->mean)[row * groups + k];
+    g.rstd = ((const real *)b->rstd)[row * groups + k];
+  }
   return g;
 }
 
 /* Computes z, mean and rstd of a group, and writes those of z, mean, rstd and y that are not NULL. Returns 0,
  * or NaN when a value is not finite. */
 static inline real forward_at(const struct mn_block *b, unsigned ops, const real *d, int64_t row, int64_t k,
-                              struct group *out) {
-  struct group g = group_at(b, ops, row, k);
-  int64_t at = g.z - (real *)b->z, c0 = k * g.width;
+                              struct group *g) {
+  int64_t at = g->z - (real *)b->z, c0 = k * g->width;
   if (ops & MN_OP_BIAS)
-    for (int64_t c = 0; c < g.width; c++) g.z[c] = d[at + c] + ((const real *)b->bias)[c0 + c];
+    for (int64_t c = 0; c < g->width; c++) g->z[c] = d[at + c] + ((const real *)b->bias)[c0 + c];
   else if (d != b->z)
-    memcpy(g.z, d + at, (size_t)g.width * sizeof(real));
+    memcpy(g->z, d + at, (size_t)g->width * sizeof(real));
   if (ops & MN_OP_NORM) {
-    statistics(&g, (real)b->eps);
-    if (b->mean) ((real *)b->mean)[row * b->groups + k] = g.mean;
-    if (b->rstd) ((real *)b->rstd)[row * b->groups + k] = g.rstd;
+    statistics(g, (real)b->eps);
+    if (b->mean) ((real *)b->mean)[row * b->groups + k] = g->mean;
+    if (b->rstd) ((real *)b->rstd)[row * b->groups + k] = g->rstd;
   }
-  *out = g;
   real *y = b->y && b->y->real ? (real *)b->y->real + at : NULL;
-  return forward(&g, ops, y, plane_at(b->y, at));
-}
-
-/* The group with the statistics that the forward saved. */
-static inline struct group saved_at(const struct mn_block *b, unsigned ops, int64_t row, int64_t k) {
-  struct group g = group_at(b, ops, row, k);
-  if (!(ops & MN_OP_NORM)) return g;
-  g.mean = ((const real *)b->mean)[row * b->groups + k];
-  g.rstd = ((const real *)b->rstd)[row * b->groups + k];
-  return g;
+  return forward(g, ops, y, plane_at(b->y, at));
 }
 
 /* Writes dz of the group and adds to its chunk's column sums. dy NULL: dy is the gradient of the loss, whose
@@ -220,11 +214,8 @@ static inline struct noticed chunk(const struct mn_block *b, enum mn_epilogue_ki
   struct noticed all = {0, 0};
   for (int64_t row = first; row < last; row++)
     for (int64_t k = 0; k < groups; k++) {
-      struct group g;
-      if (kind != MN_BLOCK_BACKWARD)
-        all.poison += forward_at(b, ops, d, row, k, &g);
-      else
-        g = saved_at(b, ops, row, k);
+      struct group g = group_at(b, ops, row, k, kind == MN_BLOCK_BACKWARD);
+      if (kind != MN_BLOCK_BACKWARD) all.poison += forward_at(b, ops, d, row, k, &g);
       if (kind != MN_BLOCK)
         notice(&all, backward_at(b, ops, kind == MN_BLOCK_BACKWARD ? d : NULL, row, k, g));
     }

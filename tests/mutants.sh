@@ -163,23 +163,23 @@ mutant "variance: one pass" $b 'g->rstd = 1 / (real)sqrt(squares / width + eps) 
   'squares = 0;
   for (int64_t c = 0; c < g->width; c++) squares += g->z[c] * g->z[c];
   g->rstd = 1 / (real)sqrt(squares / width - g->mean * g->mean + eps);'
-mutant "statistics: over the batch" $b 'statistics(&g, (real)b->eps);' \
+mutant "statistics: over the batch" $b 'statistics(g, (real)b->eps);' \
   '{
-      real sum = 0, squares = 0, count = (real)(b->rows * g.width);
+      real sum = 0, squares = 0, count = (real)(b->rows * g->width);
       for (int pass = 0; pass < 2; pass++)
         for (int64_t n = 0; n < b->rows; n++)
-          for (int64_t c = c0; c < c0 + g.width; c++) {
+          for (int64_t c = c0; c < c0 + g->width; c++) {
             real z = d[n * b->channels + c];
             if (ops & MN_OP_BIAS && d != b->z) z += ((const real *)b->bias)[c];
             if (pass == 0) sum += z;
             if (pass == 1) squares += (z - sum / count) * (z - sum / count);
           }
-      g.mean = sum / count;
-      g.rstd = 1 / (real)sqrt(squares / count + (real)b->eps);
+      g->mean = sum / count;
+      g->rstd = 1 / (real)sqrt(squares / count + (real)b->eps);
     }'
-mutant "statistics: over the row" $b 'statistics(&g, (real)b->eps);' \
-  '{ struct group row = g; row.z -= c0; row.width = b->channels; statistics(&row, (real)b->eps);
-     g.mean = row.mean, g.rstd = row.rstd; }'
+mutant "statistics: over the row" $b 'statistics(g, (real)b->eps);' \
+  '{ struct group row = *g; row.z -= c0; row.width = b->channels; statistics(&row, (real)b->eps);
+     g->mean = row.mean, g->rstd = row.rstd; }'
 # g
 mutant "g: sign of the sum" $b 'dy = 2 * dy;' 'dy = -2 * dy;'
 mutant "g: sum dropped" $b 'dy = 2 * dy;' 'dy = 1 * dy;'
