@@ -42,7 +42,7 @@ struct mn_evaluator {
   struct mn_scale *kept;     /* [parameters] on the device, if planes are scaled: training's */
   struct mn_fault fault;     /* of the first batch that was not finite, if there was one … */
   int64_t faults;            /* … and how many there were in the last evaluation */
-  struct mn_outcome outcome; /* of what failed: the loader is then somewhere inside the rows */
+  struct mn_outcome outcome; /* the first error; the loader then stopped inside the rows */
 };
 
 static size_t outputs_bytes(const struct mn_evaluator *e) {
@@ -173,8 +173,7 @@ static mn_status walk(struct mn_evaluator *e, int ahead, read_function *read) {
   return status;
 }
 
-/* Finds the value that is not finite in this batch. If memory is too short for that, the fault is
- * "a value". */
+/* Finds the value of this batch that is not finite. If memory is too short, the fault is "a value". */
 static void explain(struct mn_evaluator *e, const struct given *g) {
   if (mn_pass_explain(e->model, &g->rows, &e->fault) != MN_OK) e->fault = (struct mn_fault){"a value", -1, 0};
   if (e->fault.row >= 0 && !e->fault.parameter) e->fault.row += g->first;
@@ -247,7 +246,7 @@ mn_status mn_evaluator_predict(struct mn_evaluator *e, size_t real, take_functio
   return walk(e, 1, read_predicted);
 }
 
-/* Where mn_model_predict's outputs go. */
+/* The memory that mn_model_predict writes its outputs to. */
 struct kept {
   const struct mn_model *model;
   float *y;

@@ -41,8 +41,8 @@ static void write_string(struct mn_json *json, const char *text) {
   putc('"', out);
 }
 
-/* The forms of a level. Plain, a LINES object has a member a line, a LIST is an array in one of these, and what
- * stands in a LIST is FLAT: in one line. */
+/* The forms of a level. In plain text a LINES object has a member a line, a LIST is an array in a LINES
+ * object, and the elements of a LIST are FLAT: in one line. */
 enum { JSON, LINES, LIST, FLAT };
 enum { COLUMN = 11, TEXT_COLUMN = 18 }; /* widths of a number and of a text in a FLAT object */
 

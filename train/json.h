@@ -39,8 +39,8 @@ struct mn_json {
 
 void mn_json_begin(struct mn_json *json, FILE *out, int plain); /* writes nothing yet; 6 digits */
 
-/* The same for an answer that is printed whole or not at all: it is kept in memory until mn_json_end, which
- * prints it to `out` if `status` is MN_OK, frees it, and returns `status`. MN_NO_MEMORY; MN_IO: `out` cannot be
+/* The same for an answer that is printed whole or not at all: it is kept in memory. mn_json_end_answer prints
+ * it to `out` if `status` is MN_OK, frees it, and returns `status`. MN_NO_MEMORY; MN_IO: `out` cannot be
  * written. */
 mn_status mn_json_begin_answer(struct mn_json *json, int plain);
 mn_status mn_json_end_answer(struct mn_json *json, FILE *out, mn_status status);
@@ -57,9 +57,9 @@ void mn_json_bytes(struct mn_json *json, const char *key, double value); /* plai
 void mn_json_boolean(struct mn_json *json, const char *key, int value);  /* plain yes or no */
 void mn_json_null(struct mn_json *json, const char *key);
 
-/* Quotes, backslashes and control characters, of C1 too, are escaped; bytes that are no UTF-8 (file names may
- * hold any) become U+FFFD, since JSON cannot hold them. NULL is null. Plain, control characters and bytes that
- * are no UTF-8 are shown as \x1B, since they could steer a terminal, and NULL is "none". */
+/* JSON: quotes, backslashes and control characters (C0 and C1) are escaped; bytes that are not UTF-8, which
+ * file names may have, become U+FFFD; NULL is null. Plain: control characters and bytes that are not UTF-8
+ * could steer a terminal and are shown as \x1B; NULL is "none". */
 void mn_json_string(struct mn_json *json, const char *key, const char *value);
 
 /* The decimal with the fewest digits, but at least six, that reads back as the same double: 0.05, not

@@ -1,4 +1,4 @@
-/* SGD and AdamW around a model, and the schedule of their rate. The rule itself is the MN_UPDATE epilogue (kernels/types.h). */
+/* SGD and AdamW around a model, and the schedule of their rate. The rule itself is the MN_UPDATE epilogue. */
 #include "train/optimizer.h"
 
 #include <math.h>
@@ -65,8 +65,8 @@ static int64_t grams_size(const struct mn_optimizer *o) {
   return 2 * o->clipping.rows * o->clipping.rows + 3 * channels;
 }
 
-/* Whether the tape clips, by products of rows by rows, and no gradient is stored. It is faster in 16 bits on a GPU if
- * these products have no more multiply-adds than the gradients (kernels/NOTES.md, "Clipping"). */
+/* Whether the tape clips, by products of rows by rows, and no gradient is stored. In 16 bits on a GPU this is
+ * faster if these products have no more multiply-adds than the gradients (kernels/NOTES.md, "Clipping"). */
 static int by_grams(const struct mn_model *model, const struct mn_optimizer_config *c) {
   const struct mn_device *device = model->device;
   double grams = 0, gradients = 0;

@@ -142,7 +142,7 @@ static const char *type_name(size_t real) {
   return real == 0 ? "labels" : real == sizeof(double) ? "doubles" : "floats";
 }
 
-/* Whether numbers are what the pass reads as `name`: `rows` rows of `cols`, of reals of so many bytes. */
+/* Checks that `given` has `rows` rows of `cols` reals of `real` bytes (0: labels). */
 static mn_status check_numbers(const char *name, const struct mn_numbers *given, int64_t rows, int64_t cols,
                                size_t real) {
   if (given->count == rows * cols && given->real == real) return MN_OK;
@@ -187,7 +187,7 @@ static mn_status look(const struct mn_pass *pass, const struct mn_tensor *tensor
   return status;
 }
 
-/* *at: which parameter it is. The rows of a shard's weights are counted as those of the whole. */
+/* *at: the index of the parameter. Rows of a shard's weights are numbered as in the full weight. */
 static mn_status find_parameter(const struct mn_pass *pass, int *at, struct mn_fault *out) {
   const struct mn_model *m = pass->model;
   for (*at = 0; *at < m->count && out->row < 0; ++*at) {
@@ -249,7 +249,7 @@ static mn_status explain(struct mn_pass *pass, const struct mn_batch *batch, str
   return agree_on_fault(pass, at, out);
 }
 
-/* Where each part has its columns of the targets, the whole is gathered. */
+/* If each shard has its own columns of the targets, the full targets are gathered first. */
 static mn_status explain_whole(struct mn_pass *pass, const struct mn_batch *batch, struct mn_fault *out) {
   struct mn_device *device = pass->model->device;
   const int64_t cols = mn_model_outputs(&pass->model->config);

@@ -10,7 +10,7 @@ enum mn_pass_kind {
   MN_PASS_PREDICT,         /* y */
   MN_PASS_FORWARD,         /* y in the form that the GEMM of a next layer would read, and in no other */
   MN_PASS_EVALUATE,        /* the loss (and the rows classified correctly) */
-  MN_PASS_TRAIN,           /* the loss and its gradients; fuses the loss into the last block where it can */
+  MN_PASS_TRAIN,           /* the loss and its gradients; fuses the loss into the last block if it can */
   MN_PASS_EXPLAIN,         /* as MN_PASS_EVALUATE, and every tensor on the way is kept; */
   MN_PASS_EXPLAIN_PREDICT, /* as MN_PASS_PREDICT, likewise */
   MN_PASS_SEEDED, /* y, and the gradients of Σ dy·y for a dy that the caller writes to y->gradient */
@@ -21,10 +21,9 @@ struct mn_pass {
   struct mn_model *model;
   struct mn_tape *tape;
   struct mn_tensor *x;           /* [rows, I] */
-  struct mn_tensor *y;           /* [rows, K]; NULL where the loss is fused into the last block */
+  struct mn_tensor *y;           /* [rows, K]; NULL if the loss is fused into the last block */
   struct mn_tensor *target;      /* [rows, targets] under mse, else NULL */
-  int64_t targets, first_target; /* K and 0; among shards, where the loss is fused, the columns that are this
-                                    one's */
+  int64_t targets, first_target; /* K and 0; with shards and a fused loss, the columns of this shard */
   int32_t *labels;               /* [rows] on the device; read under cross-entropy */
   int reads_y;                   /* it has a loss: targets or labels */
   int64_t rows;                  /* of a batch, which this rank computes, */
@@ -36,7 +35,7 @@ struct mn_pass {
 MN_API mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind,
                               int64_t rows, double scale, int input_gradient);
 /* The same for batches in memory of the caller's: mn_pass_set names it before each run. x's gradient is not
- * computed. Among replicas the rows are those of all, of which this pass reads mn_own_rows. */
+ * computed. `rows` counts the rows of all replicas; this pass reads mn_own_rows of them. */
 MN_API mn_status mn_pass_open_outside(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind,
                                       int64_t rows, double scale);
 MN_API void mn_pass_close(struct mn_pass *pass); /* NULL is fine */
@@ -53,7 +52,7 @@ MN_API mn_status mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch)
 struct mn_numbers {
   const void *at;
   int64_t count;
-  size_t real; /* 4 or 8: reals of so many bytes; 0: labels */
+  size_t real; /* 4 or 8: bytes of a real; 0: labels */
 };
 static inline struct mn_numbers mn_numbers_floats(const float *at, int64_t count) {
   struct mn_numbers numbers = {at, count, sizeof *at};
@@ -78,8 +77,8 @@ MN_API mn_status mn_pass_load(struct mn_pass *pass, struct mn_numbers x, struct 
 /* The first value on a batch's way through a model that is not finite. */
 struct mn_fault {
   char what[96]; /* "blocks.0.fc.weight", "the output of blocks.1", "the loss" or "a gradient" */
-  int64_t row;   /* of that; −1: it has none */
-  int parameter; /* it is a parameter's, whatever the batch */
+  int64_t row;   /* its row; −1: it has no row */
+  int parameter; /* it is a parameter's value, whatever the batch */
 };
 
 /* After a batch raised its tape's nonfinite flag: finds that value. Runs the batch again, forward and

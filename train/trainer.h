@@ -62,8 +62,8 @@ struct mn_progress {
   double best;             /* best metric: accuracy, or −loss; −infinity before the first evaluation */
   int64_t best_epoch;      /* `epoch` when that was found, at an epoch's end; before, that from which patience
                               counts */
-  int64_t skipped; /* of `step`, those that updated nothing: MN_NONFINITE_SKIP (train/trainer.h) … */
-  int64_t skipped_running; /* … and how many of them were the last steps, in a row */
+  int64_t skipped;         /* steps of `step` without an update: MN_NONFINITE_SKIP … */
+  int64_t skipped_running; /* … and how many of the last steps in a row */
 };
 
 /* How the time went since the trainer was opened, in seconds. */

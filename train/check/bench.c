@@ -2,8 +2,9 @@
  * GEMMs (the library's, and our own beside them) and the copy that a step is compared with are measured in
  * the same run, on data of the same sizes.
  *
- * Each figure has a model of its own, closed before the next one's is opened, so that the memory reported is
- * that of one training run. Matrices are random, because products of constant ones run faster; labels are 0. */
+ * Each figure has a model of its own, closed before the next one's is opened, so that the memory reported
+ * is the memory of one training run. Matrices are random, because products of constant matrices run faster.
+ * Labels are 0. */
 #include "train/check/check.h"
 
 #include <math.h>
@@ -132,7 +133,7 @@ static mn_status open_subject(struct bench *b, struct subject *s, enum mn_plan p
   return s->pass->target ? fill(b, s->pass->target, 1) : MN_OK;
 }
 
-/* A value that is not finite makes updates do nothing, and a step look faster than it is. */
+/* A value that is not finite stops the updates, and the step then looks faster than it is. */
 static mn_status check_finite(struct mn_tape *tape) {
   int nonfinite;
   MN_TRY(mn_tape_nonfinite(tape, &nonfinite));
@@ -158,7 +159,7 @@ static mn_status time_figure(struct bench *b, enum figure figure, enum mn_plan p
   return status;
 }
 
-/* A GEMM and nothing else. */
+/* A GEMM without an epilogue. */
 struct product {
   struct mn_device *device;
   enum mn_form form;

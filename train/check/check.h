@@ -31,7 +31,7 @@ MN_API struct mn_gradcheck_config mn_gradcheck_defaults(void);
 MN_API mn_status mn_gradcheck(FILE *out, struct mn_device *device, const struct mn_gradcheck_config *config,
                               int json);
 
-/* Cases of `minnow parity`, computed elsewhere, in float64, to hold minnow against: one group each in an HDF5 file.
+/* Cases of `minnow parity`: inputs and results computed elsewhere in float64, one group each in an HDF5 file.
  *
  *   attributes  N I C G eps negative_slope
  *   datasets    x [N, I]  fc.weight [C, I]  fc.bias gn.weight gn.bias [C]  dy [N, C]
@@ -65,21 +65,21 @@ mn_status mn_cases_count(const char *path, int *count);
 mn_status mn_case_read(const char *path, int index, struct mn_case *out);
 void mn_case_free(struct mn_case *which);
 
-/* The array called `name`, owned by the case, and its elements (count may be NULL). Aborts where the case has
- * none. */
+/* The array called `name`, owned by the case, and its elements (count may be NULL). Aborts if the case has no
+ * such array. */
 double *mn_case_array(const struct mn_case *which, const char *name, int64_t *count);
 
-/* `minnow parity`: runs every case of `path` and writes a line a tensor to `out`, or one JSON object. A tensor's error is
- * ‖a − e‖/‖e‖, or ‖a‖/√elements where all of e is zero. `tolerance` ≤ 0: the precision's own
- * (mn_parity_tolerance). MN_FAILED: a tensor is past its tolerance, or holds a NaN; and the errors of
+/* `minnow parity`: runs every case of `path` and writes a line a tensor to `out`, or one JSON object. The
+ * error of a tensor is ‖a − e‖/‖e‖, or ‖a‖/√elements if all of e is zero. A `tolerance` ≤ 0 is replaced by
+ * mn_parity_tolerance. MN_FAILED: a tensor is past its tolerance, or holds a NaN; and the errors of
  * mn_cases_count and mn_case_read.
  *
- * Where the groups of a case lie far from zero, its tolerance is at least 4·2⁻²⁴·κ (2⁻⁵³ in fp64), κ the
- * largest |mean|·rstd, for groups of two or more channels: the rounding of z is relative to the mean, and
- * normalising divides it by the much smaller deviation.
+ * The tolerance of a case with two or more channels a group is at least 4·2⁻²⁴·κ (2⁻⁵³ in fp64). κ is its
+ * largest |mean|·rstd, which is large if groups lie far from zero: the rounding of z is relative to the mean,
+ * and normalising divides it by the much smaller deviation.
  *
- * Kinks: where rounding took a v of no more than tolerance·max|v| across 0, the activation's slope differs
- * and so does the gradient. Such an element is counted and its dy set to 0; the gradients expected for that
+ * Kinks: if rounding takes a v of no more than tolerance·max|v| across 0, the activation's slope differs and
+ * so does the gradient. Such an element is counted and its dy set to 0; the gradients expected for that
  * dy are computed in fp64 on the CPU. */
 mn_status mn_parity(FILE *out, struct mn_device *device, const char *path, double tolerance, int json);
 
@@ -101,16 +101,16 @@ struct mn_bench_config {
 /* `minnow bench`: what a step costs, beside what the device can do, measured in the same run on random data.
  * Medians after a warm-up:
  *
- * - forward: from x to y, nothing saved for a backward; every y, the last one too, in the form that the next
- *   GEMM reads (in bf16 bfloat16 alone);
+ * - forward: from x to y, without saving for a backward; every y, the last one too, in the form that the
+ *   next GEMM reads (in bf16 bfloat16 alone);
  * - forward + backward: gradients stored, no update, x's gradient not computed;
  * - training step: forward, loss, backward, update;
  * - GEMMs: the three of the first block alone (forward, dx, dW), by the library, and by the GEMM of our own
- *   where there is one; of two planes, which no library takes, by the GEMM of our own alone;
+ *   if there is one; operands of two planes, which no library takes, by the GEMM of our own alone;
  * - copy: from device memory to device memory.
  *
  * With `plans`, the six plans run on the library's GEMMs, so that they differ in fusion alone; a seventh row
- * is the block with its epilogues in a GEMM of our own, where there is one. Writes text to `out`, or one JSON
+ * is the block with its epilogues in a GEMM of our own, if there is one. Writes text to `out`, or one JSON
  * object (forward_ms, forward_backward_ms, step_ms, gemm_forward_ms, gemm_dx_ms, gemm_dw_ms,
  * own_gemm_forward_ms …, gemm_tflops, copy_gb_per_s …, plans). MN_FAILED: values became non-finite, so that
  * updates did nothing; MN_NO_MEMORY. */

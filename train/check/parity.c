@@ -125,8 +125,8 @@ static mn_status propagate(struct mn_pass *pass, const struct mn_case *c) {
   return mn_tape_backward(pass->tape);
 }
 
-/* Sets the case's dy [N, C] to 0 where y, in run->actual, has another sign than expected by rounding alone;
- * returns for how many elements. */
+/* Sets elements of the case's dy [N, C] to 0 if rounding gave y, in run->actual, another sign than expected.
+ * Returns their number. */
 static int leave_out_kinks(const struct run *run) {
   int64_t count;
   const double *expected = mn_case_array(&run->which, "y", &count), *y = run->actual;
