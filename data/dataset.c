@@ -222,35 +222,29 @@ static mn_status read_reals(const struct dataset_file *d, const struct array *a,
   return MN_OK;
 }
 
-/* Checks a slab of labels in the scratch memory, copies it to `out` unless NULL, and raises *largest. */
-static mn_status take_labels(const struct dataset_file *d, const struct array *a,
-                             const struct mn_hdf5_slab *slab, int64_t limit, int32_t *out, int64_t *largest) {
-  const int64_t *labels = d->scratch;
-  int is_signed = a->object.is_signed;
-  for (int64_t i = 0; i < (int64_t)slab->elements; i++) {
-    int64_t label = labels[i], row = (int64_t)slab->start[0] + i;
-    /* An unsigned label beyond int64 looks negative here: the comparison is right, the sign is not. */
-    if (label < 0 || label > limit)
-      return mn_fail(MN_BAD_DATA, "%s: dataset %s, row %lld (from 0) is %s%llu; class labels are 0 to %lld",
-                     d->path, a->name, (long long)row, is_signed && label < 0 ? "-" : "",
-                     is_signed && label < 0 ? 0ULL - (unsigned long long)label : (unsigned long long)label,
-                     (long long)limit);
-    if (label > *largest) *largest = label;
-    if (out) out[i] = (int32_t)label;
-  }
-  return MN_OK;
-}
-
-/* Reads and checks labels, copies them to `out` unless NULL, and raises *largest to the largest label. */
+/* Reads labels, which must be 0 to `limit`, copies them to `out` unless NULL, and raises *largest to the
+ * largest. */
 static mn_status read_labels(const struct dataset_file *d, const struct array *a, int64_t first,
                              int64_t count, int64_t limit, int32_t *out, int64_t *largest) {
-  enum mn_hdf5_memory memory = a->object.is_signed ? MN_HDF5_INT64 : MN_HDF5_UINT64;
+  const int is_signed = a->object.is_signed;
+  const int64_t *labels = d->scratch;
   struct mn_hdf5_slab slab;
   for (start_rows(&slab, a, first, count); slab.elements; mn_hdf5_slab_next(&slab)) {
     mn_hdf5_lock(); /* for the scratch memory */
-    mn_status status = mn_hdf5_read(&d->file, &a->object, memory, &slab, d->scratch);
-    int32_t *to = out ? out + ((int64_t)slab.start[0] - first) : NULL;
-    if (status == MN_OK) status = take_labels(d, a, &slab, limit, to, largest);
+    mn_status status =
+        mn_hdf5_read(&d->file, &a->object, is_signed ? MN_HDF5_INT64 : MN_HDF5_UINT64, &slab, d->scratch);
+    for (int64_t i = 0; i < (int64_t)slab.elements && status == MN_OK; i++) {
+      const int64_t label = labels[i], row = (int64_t)slab.start[0] + i;
+      const uint64_t size = is_signed && label < 0 ? 0 - (uint64_t)label : (uint64_t)label;
+      /* An unsigned label beyond int64 looks negative here: the comparison is right, the sign is not. */
+      if (label < 0 || label > limit)
+        status =
+            mn_fail(MN_BAD_DATA, "%s: dataset %s, row %lld (from 0) is %s%llu; class labels are 0 to %lld",
+                    d->path, a->name, (long long)row, is_signed && label < 0 ? "-" : "",
+                    (unsigned long long)size, (long long)limit);
+      if (label > *largest) *largest = label;
+      if (out) out[row - first] = (int32_t)label;
+    }
     mn_hdf5_unlock();
     MN_TRY(status);
   }

@@ -238,14 +238,11 @@ static uint32_t fletcher(const unsigned char *bytes, size_t size) {
     a = (a & 0xffff) + (a >> 16);
     b = (b & 0xffff) + (b >> 16);
   }
-  if (size % 2) {
-    a += (uint32_t)bytes[0] << 8;
-    b += a;
+  if (size % 2) a += (uint32_t)bytes[0] << 8, b += a;
+  for (int i = 0; i < 2; i++) {
     a = (a & 0xffff) + (a >> 16);
     b = (b & 0xffff) + (b >> 16);
   }
-  a = (a & 0xffff) + (a >> 16);
-  b = (b & 0xffff) + (b >> 16);
   return b << 16 | a;
 }
 

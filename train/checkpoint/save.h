@@ -53,11 +53,8 @@ MN_API mn_status mn_saver_wait(struct mn_saver *saver, int64_t *saved);
 /* Waits for the running save, but drops its error, which mn_saver_wait returns. NULL is fine. */
 MN_API void mn_saver_close(struct mn_saver *saver);
 
-/* Copies model, what the optimizer keeps (NULL: nothing) and progress from the device and writes them to
- * `path`, keeping `keep` checkpoints (mn_checkpoint_save). `config`, `count` texts of the caller's own (at
- * most MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants of the order of samples; versions
- * and device go to /fingerprint. It is a saver's one save, which it waits for. Errors:
- * mn_checkpoint_save's, MN_USAGE for another `count`, MN_NO_MEMORY, MN_LIBRARY where a copy fails. */
+/* Opens a saver, starts its one save, MN_SAVE_NEWEST, waits for it and closes the saver. Errors: those of
+ * these calls. */
 MN_API mn_status mn_snapshot_save(const char *path, int keep, const struct mn_model *model,
                                   const struct mn_optimizer *optimizer, const struct mn_progress *progress,
                                   const struct mn_text *config, int count);
