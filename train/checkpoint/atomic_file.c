@@ -44,7 +44,7 @@ static const char *base_name(const char *path) {
   return slash ? slash + 1 : path;
 }
 
-/* The folder of `path`, "." where it names none. */
+/* The folder of `path`; "." if it names none. */
 static void folder_name(char *out, size_t size, const char *path) {
   size_t length = (size_t)(base_name(path) - path);
   if (length == 0)
@@ -178,7 +178,7 @@ static int is_temporary(const char *entry, const char *base) {
 }
 
 /* Whether nobody is writing `path` any more. Its writer holds a lock that ends with the process, on this
- * machine or another; where locks are not supported, an hour without a write counts as the end. */
+ * machine or another; if locks are not supported, an hour without a write counts as the end. */
 static int is_stale(const char *path) {
   struct stat status;
   if (lstat(path, &status) != 0 || !S_ISREG(status.st_mode)) return 0;
@@ -215,8 +215,8 @@ static mn_status check_path(const struct mn_atomic_file *file, mode_t *mode) {
                  S_ISDIR(status.st_mode) ? "a folder" : "a device or a pipe");
 }
 
-/* Locks the new file and sets its permissions, if `mode` says any; −1 with errno. Where there are no locks,
- * is_stale goes by age; where there are no permissions to set, the file system's hold. */
+/* Locks the new file and sets its permissions unless `mode` is 0; −1 with errno. Without locks is_stale goes
+ * by age; without permissions to set, those of the file system hold. */
 static int set_up(int fd, mode_t mode) {
   struct stat status;
   flock(fd, LOCK_EX | LOCK_NB);
@@ -267,8 +267,8 @@ static mn_status sync_folder(const char *folder) {
   return status;
 }
 
-/* Renames `from` to `to`, where there is nothing yet: 0, or −1 with errno, EEXIST where there is. A file
- * system that cannot tell in one call is asked before. */
+/* Renames `from` to `to`, which must be free: 0, or −1 with errno, EEXIST if it is not. A file system without
+ * such a rename is asked before. */
 static int rename_new(const char *from, const char *to) {
   struct stat status;
   if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) return 0;

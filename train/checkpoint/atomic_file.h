@@ -1,7 +1,7 @@
-/* Files that are only ever replaced whole: a new one beside the old ones, published in one rename, and older
- * ones kept under numbers where that is asked for. Checkpoints, predictions and pictures are written so.
+/* Files that are only replaced whole: a new file is written beside the old one and published in one rename;
+ * older files may be kept under numbers. Checkpoints, predictions and pictures are written so.
  *
- * A path that is a symbolic link stands for the file that it leads to: the link stays. */
+ * A symbolic link stands for the file that it leads to: the link stays. */
 #ifndef MN_TRAIN_CHECKPOINT_ATOMIC_FILE_H
 #define MN_TRAIN_CHECKPOINT_ATOMIC_FILE_H
 
@@ -11,43 +11,42 @@
 
 enum { MN_ATOMIC_FILE_PATH = 4096 };
 
-/* A file being written: stands beside `path` as PATH.saving-<16 hex digits>, and is locked (flock) as long as
+/* A file being written: it stands beside `path` as PATH.saving-<16 hex digits>, and is locked (flock) while
  * its writer lives, so that the next save recognises the temporary files of killed runs. */
 struct mn_atomic_file {
   int fd;
-  char path[MN_ATOMIC_FILE_PATH];   /* where it will stand, links resolved */
+  char path[MN_ATOMIC_FILE_PATH];   /* the final path, links resolved */
   char folder[MN_ATOMIC_FILE_PATH]; /* of both */
   char temporary[MN_ATOMIC_FILE_PATH];
 };
 
-/* Creates the new, empty file with the permissions of the file that stands at `path`, else those of any new
+/* Creates the new, empty file with the permissions of the file at `path`, or, if there is none, of any new
  * file (0666 without the umask), and removes temporary files of killed runs. MN_NO_CREATE: no such folder, no
  * permission, `path` is no regular file; MN_IO: no space. */
 mn_status mn_atomic_file_create(struct mn_atomic_file *file, const char *path);
 
-/* Makes it durable and puts it in place of `path`; with keep > 1 the file that stood there moves to number 1,
- * that one to 2, up to the first free number or keep − 1, whose file is removed. keep 0: no file may stand
- * there. Closes the file. On an error the file at `path` stands, and the new one is gone; a number may have
- * become free, and of the others at most the last is removed. If only the sync of the folder fails, the new
- * file stands at `path`. MN_NO_CREATE: there is a file at `path` where none was to be, or it appeared in the
- * midst. */
+/* Makes the file durable, puts it in place of `path`, and closes it. With keep > 1 the file at `path` moves
+ * to number 1, number 1 to 2, up to the first free number or keep − 1, whose file is removed. With keep 0 no
+ * file may stand at `path`. After an error the old file stands at `path`, and the new one is gone; a number
+ * may have become free, and at most the last file is removed. If only the sync of the folder fails, the new
+ * file stands at `path`. MN_NO_CREATE: a file stands at `path` with keep 0, or has appeared meanwhile. */
 mn_status mn_atomic_file_publish(struct mn_atomic_file *file, int keep);
 
-/* Closes and removes it instead. */
+/* Closes and removes the new file instead. */
 void mn_atomic_file_discard(struct mn_atomic_file *file);
 
-/* The file that `path` leads to through symbolic links, which need not exist. MN_NO_CREATE: an empty name, a
+/* The file that `path` leads to through symbolic links; it may be missing. MN_NO_CREATE: an empty name, a
  * path that is too long, links in a circle. */
 mn_status mn_atomic_file_resolve(char out[MN_ATOMIC_FILE_PATH], const char *path);
 
-/* Renames `path` to a free name beside it, *name: run.h5 → run.damaged-1.h5, where the word is "damaged". */
+/* Renames `path` to a free name beside it, *name: with the word "damaged", run.h5 → run.damaged-1.h5. */
 mn_status mn_atomic_file_set_aside(char name[MN_ATOMIC_FILE_PATH], const char *path, const char *word);
 
-/* MN_IO naming path, errno `error`, and what would do about it; `doing` is "write", "rename" … */
+/* MN_IO, or MN_NO_MEMORY, naming the path, errno `error` and a remedy; `doing` is "write", "rename" … */
 mn_status mn_atomic_file_fail(const char *doing, const char *path, int error);
 
 /* The name of number `number` of `path`: run.h5 → run.1.h5, run → run.1; number 0 is `path` itself, and the
- * number behind all others is run.best.h5. 0, or −1 when it does not fit. */
+ * last number is run.best.h5. Returns 0, or −1 if the name does not fit. */
 enum { MN_ATOMIC_FILE_BEST = 1000 };
 int mn_atomic_file_number(char *out, size_t size, const char *path, int number);
 
@@ -55,16 +54,16 @@ int mn_atomic_file_number(char *out, size_t size, const char *path, int number);
  * Neither has a folder. */
 int mn_atomic_file_follows(const char *name, const char *base);
 
-/* *next: the least number above `number` for which there is a file; −1: there is none. MN_IO: the folder
- * cannot be listed, so that nobody knows; MN_NO_MEMORY. */
+/* *next: the least number above `number` whose file exists, or −1. MN_IO: the folder cannot be listed;
+ * MN_NO_MEMORY. */
 mn_status mn_atomic_file_next(const char *path, int number, int *next);
 
-/* The first name, in order, in the folder of `path` that is `path`'s or follows from it; with `owner` the
- * first from which that of `path` follows. "": there is none. Errors as above. */
+/* The name of `path` if that exists, else the first name in its folder, in order, that follows from it; with
+ * `owner` the first name from which that of `path` follows. "" if there is none. Errors as above. */
 mn_status mn_atomic_file_any(char found[MN_ATOMIC_FILE_PATH], const char *path, int owner);
 
-/* *there: whether there is a file, links followed. Where that cannot be known it is an error and not taken
- * for a no, since what is done with a no is to begin anew: MN_IO, MN_NO_MEMORY. */
+/* *there: whether there is a file, links followed. MN_IO, MN_NO_MEMORY: unknown; a caller that took this for
+ * a no would begin anew. */
 mn_status mn_atomic_file_exists(const char *path, int *there);
 
 #endif

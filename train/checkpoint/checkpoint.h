@@ -17,7 +17,7 @@ struct mn_checkpoint_tensor {
   int64_t rows, cols; /* rows 1 for a vector */
   size_t real;        /* 4 or 8 bytes an element */
   void *value;        /* owned by the checkpoint */
-  /* The same size, owned too: what training keeps of it. NULL in all tensors where it does not. */
+  /* The optimizer's state, of the same size and owned too. NULL in all tensors if the rule keeps none. */
   void *momentum;             /* SGD */
   void *exp_avg, *exp_avg_sq; /* AdamW: m and v of struct mn_rule */
   /* Powers of two, or 0: there is none. Of a weight whose planes are scaled (struct mn_scale): theirs, and

@@ -1,5 +1,4 @@
-/* What reading, writing, showing and comparing checkpoints share. The layout itself is described at the head
- * of layout.c. */
+/* Shared by reading, writing, showing and comparing checkpoints. layout.c begins with the layout. */
 #ifndef MN_TRAIN_CHECKPOINT_LAYOUT_H
 #define MN_TRAIN_CHECKPOINT_LAYOUT_H
 
@@ -10,14 +9,14 @@
 #define MN_CHECKPOINT_FORMAT "minnow checkpoint"
 enum { MN_CHECKPOINT_VERSION = 2 }; /* the newest, which is written */
 
-/* An attribute that is a member of struct mn_checkpoint, or of its tensors: a number of 8 bytes, or a text,
- * of which the member, an enum, is the index in `words`. */
+/* An attribute that is a member of struct mn_checkpoint or of its tensors: a number of 8 bytes, or a text;
+ * then the member is an enum, the text's index in `words`. */
 struct mn_checkpoint_field {
   const char *name;
   enum mn_hdf5_value_kind kind;
   size_t offset;
-  /* May be missing, and what stands in the member is left then: older checkpoints lack it, or it is a
-   * factor, a power of two, and stored only where it is not 0. */
+  /* May be missing, which leaves the member as it is: older checkpoints lack it, or it is a factor, a power
+   * of two, stored unless it is 0. */
   enum { MN_FIELD_NEWER = 1, MN_FIELD_FACTOR } optional;
   const char *const *words; /* ends with NULL */
 };
@@ -32,8 +31,8 @@ extern const struct mn_checkpoint_field mn_checkpoint_progress_fields[];
 /* The factors of a tensor of /model. */
 extern const struct mn_checkpoint_field mn_checkpoint_tensor_fields[];
 
-/* The arrays of a tensor: the group of the file in which its dataset is, and the member that holds it. The
- * first is the value, the others are below /optimizer and may be missing. */
+/* An array of a tensor: the group that has its dataset, and the member that holds it. The first array is the
+ * value; the others are below /optimizer and may be missing. */
 struct mn_checkpoint_array {
   const char *group;
   size_t offset;
@@ -64,21 +63,19 @@ mn_status mn_checkpoint_format(const struct mn_hdf5_file *file, int *ours);
 /* The same for the HDF5 file at `path`. Errors: those of mn_hdf5_open. */
 mn_status mn_checkpoint_recognise(const char *path, int *ours);
 
-/* Refuses a `keep` outside 1 … MN_CHECKPOINT_KEEP (MN_USAGE), and a save to `path` that would replace or
- * move a file that is no checkpoint of the run `ours` (MN_NO_CREATE). These files were tried before
- * (MN_HDF5_TRIED). */
+/* MN_USAGE: a `keep` outside 1 … MN_CHECKPOINT_KEEP; MN_NO_CREATE: a save to `path` would replace or move a
+ * file that is no checkpoint of the run `ours`. These files were tried out before (MN_HDF5_TRIED). */
 mn_status mn_checkpoint_check_files(const char *path, int keep, const struct mn_run *ours);
 
-/* The same of every file whose name follows from `path`, whatever is kept; but for damaged ones. */
+/* The same for every file whose name follows from `path`, except the damaged ones. */
 mn_status mn_checkpoint_check_all(const char *path, const struct mn_run *ours);
 
-/* mn_checkpoint_load, which also says after an error whether the file may be a damaged checkpoint of
- * minnow's. *damaged is 0 for one of a newer format, for any other kind of file, and for one that cannot be
- * opened. */
+/* mn_checkpoint_load; after an error *damaged says whether the file may be a damaged checkpoint of minnow's:
+ * 0 for a newer format, for any other kind of file, and for one that cannot be opened. */
 mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged);
 
-/* Reads of a checkpoint its sizes, constants and options alone: no tensors, no progress, no fingerprint. Free
- * it with mn_checkpoint_free. `how`: as the file is opened (mn_hdf5_open). Errors: mn_checkpoint_load's. */
+/* Reads a checkpoint's sizes, constants and options: no tensors, no progress, no fingerprint. Free it with
+ * mn_checkpoint_free. `how` is mn_hdf5_open's. Errors: mn_checkpoint_load's. */
 mn_status mn_checkpoint_read_config(struct mn_checkpoint **out, const char *path, int how);
 
 /* Reads weights alone, from any HDF5 file whose group /model has a dataset of floats for each parameter,
@@ -90,25 +87,24 @@ mn_status mn_checkpoint_read_config(struct mn_checkpoint **out, const char *path
  * as a real, or, in a file with checksums (train/checkpoint/sums.h), one that is not what was saved. */
 mn_status mn_weights_read(struct mn_checkpoint *weights, const char *path);
 
-/* Sets inputs, depth, hidden and head of *config to what the shapes of the weights in `path` say; the other
- * members stay. Whether the rest of /model fits these sizes, mn_weights_read finds out. MN_BAD_DATA: no first
- * block, or a weight that is no matrix; else errors as above. */
+/* Sets inputs, depth, hidden and head of *config from the shapes of the weights in `path`; the other members
+ * stay. mn_weights_read checks the rest of /model. MN_BAD_DATA: no first block, or a weight that is no
+ * matrix; else errors as above. */
 mn_status mn_weights_sizes(const char *path, struct mn_model_config *config);
 
-/* What the order of samples depends on, for training data of `rows`, under the names that /config has had
- * from the first version on. */
+/* The constants of the order of samples, for training data of `rows`, under their names in /config. */
 enum { MN_DESCRIBE_ORDER = 3 };
 void mn_describe_order(struct mn_text out[MN_DESCRIBE_ORDER], int64_t rows);
 
 /* The fingerprint of `device`: version, device, precision, libraries. Returns how many there are. */
 int mn_describe_fingerprint(const struct mn_device *device, struct mn_text out[MN_CHECKPOINT_FINGERPRINT]);
 
-/* A checkpoint of `model` with fingerprint, without progress and options, and with no array yet: those of
- * every tensor are NULL. `*out` is the caller's, for mn_checkpoint_free. MN_NO_MEMORY. */
+/* A checkpoint of `model` with its fingerprint, without progress and options; the arrays of its tensors are
+ * NULL. Free *out with mn_checkpoint_free. MN_NO_MEMORY. */
 mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *model);
 
-/* Where on the device the optimizer keeps a parameter's array `which` > 0 of mn_checkpoint_arrays; NULL: it
- * does not. */
+/* The optimizer's array `which` > 0 of mn_checkpoint_arrays for a parameter, on the device; NULL if it keeps
+ * none. */
 void *mn_describe_kept(const struct mn_optimizer *optimizer, const struct mn_tensor *t, int which);
 
 #endif

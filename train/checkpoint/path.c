@@ -1,10 +1,10 @@
-/* Which files at and beside a path a run may resume from, and which it may replace.
+/* The files at and beside a path that a run may resume from, and that it may replace.
  *
- * Resuming takes the newest checkpoint that verifies: a run must not end because the last file it wrote is
- * damaged while the one before it is whole. Damaged ones that it passes over are renamed, so that no save
- * replaces them; a newest file that is anything else is an error. A file is damaged when it is found so
- * twice: HDF5 does not tell damage from memory that it lacked for a moment. The best is taken where nothing
- * else is left. Saving replaces and moves nothing but the run's own checkpoints. */
+ * A resume takes the newest checkpoint that verifies: a damaged last file must not end a run if the one
+ * before it is whole. Damaged files that it passes over are renamed, so that no save replaces them; any other
+ * error of the newest file is returned. A file counts as damaged if two reads fail: HDF5 reports a moment
+ * without memory as damage too. The best is the last choice. A save replaces and moves the run's own
+ * checkpoints alone. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,14 +20,13 @@
 
 /* ---- resuming ---- */
 
-/* Appends `words` in `format`, which has one %s; cut where `size` is too small. */
+/* Appends `words` in `format`, which has one %s; cuts the text if `size` is too small. */
 static void append(char *text, size_t size, const char *format, const char *words) {
   size_t length = strlen(text);
   if (length + 1 < size) snprintf(text + length, size - length, format, words);
 }
 
-/* Whether a file is none of the run whose names it follows from: a run that is called y.2.h5 is not y.h5's.
- */
+/* Whether a file belongs to a run of that very name: y.2.h5 may be a run's own path, not a number of y.h5. */
 static int is_its_own(struct mn_checkpoint **c, const char *used) {
   const char *base = strrchr(used, '/') ? strrchr(used, '/') + 1 : used;
   const char *name = mn_text_find((*c)->options, (*c)->option_count, MN_RUN_NAME);
@@ -44,7 +43,7 @@ static mn_status next_name(char *name, size_t size, const char *path, int *numbe
   return mn_fail(MN_NO_INPUT, "%.60s…: too long a path", path);
 }
 
-/* Reads the file `name`. *damaged: it is not whole, or not there, and an older one may take its place. */
+/* Reads the file `name`. *damaged: it is damaged or missing, and an older one may take its place. */
 static mn_status read_one(struct mn_checkpoint **out, const char *name, int *found, int *damaged) {
   int there;
   *damaged = 0;
@@ -102,8 +101,8 @@ mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path
 
 /* ---- saving ---- */
 
-/* Whether the file `name` of the run `id` ("" where it says none) is one of the run that `ours` tells of: its
- * own, under any change since it began, or of those that it was forked from. */
+/* Whether the file `name` of the run `id` ("" if unknown) belongs to the run `ours`: to the run itself, with
+ * any change since it began, or to the run that it was forked from. */
 static int owns(const struct mn_run *ours, const char *id, const char *name) {
   const size_t began = strcspn(id, ".");
   if (strcmp(name, ours->name) == 0 && strncmp(id, ours->id, began) == 0 && strcspn(ours->id, ".") == began)
@@ -178,7 +177,7 @@ struct mn_checkpoint_lock {
   char path[MN_ATOMIC_FILE_PATH];
 };
 
-/* Opens and locks the file; *again where another run removed it in between. */
+/* Opens and locks the file; *again: another run removed it meanwhile. */
 static mn_status take_lock(struct mn_checkpoint_lock *lock, const char *path, int *again) {
   struct stat held, there;
   *again = 0;

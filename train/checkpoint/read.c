@@ -1,7 +1,7 @@
-/* Reads checkpoints, and weights alone, and trusts nothing in them. A checkpoint is read strictly: what
- * write.c would not have written is refused. Weights alone may come from any program: floats of any width in
- * the group /model, under the parameters' names. Either way all tensors that do not fit are told at once,
- * before a value is read, and every value that has a checksum is compared with it. */
+/* Reads checkpoints, and weights alone. A checkpoint is read strictly: content that write.c does not write is
+ * refused. Weights alone may come from any program: floats of any width in the group /model, under the
+ * parameters' names. In both cases one message lists all tensors that do not fit, before a value is read, and
+ * each value that has a checksum is compared with it. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -22,9 +22,9 @@
 struct reader {
   struct mn_hdf5_file file;
   struct mn_checkpoint *checkpoint;
-  struct mn_model_config *sizes; /* instead: what the shapes of the weights say */
+  struct mn_model_config *sizes; /* instead: sizes that follow from the shapes of the weights */
   struct mn_sums *sums;
-  int brief;    /* of a checkpoint, sizes, constants and options alone are read */
+  int brief;    /* only a checkpoint's sizes, constants and options are read */
   int weights;  /* weights alone are read */
   int *damaged; /* the caller's: whether the file may be a damaged checkpoint of minnow's; or NULL */
 };
@@ -80,7 +80,7 @@ static int is_factor(double value) {
          frexp(value, &exponent) == 0.5;
 }
 
-/* Reads those members of `of` that `fields` says. */
+/* Reads the members of `of` that `fields` lists. */
 static mn_status read_fields(const struct reader *reader, const struct mn_hdf5_object *object,
                              const struct mn_checkpoint_field *fields, void *of) {
   for (; fields->name; fields++) {
@@ -117,7 +117,7 @@ static mn_status take_text(void *data, const char *name, const struct mn_hdf5_va
   return MN_OK;
 }
 
-/* Reads a group of attributes alone: those of `fields`, or, NULL, texts. Most runs have no history. */
+/* Reads a group of attributes alone: `fields`, or texts if that is NULL. Most runs have no history. */
 static mn_status read_small(const struct reader *reader, const char *name, int optional,
                             const struct mn_checkpoint_field *fields, struct mn_text *text, int capacity,
                             int *count) {
@@ -145,7 +145,7 @@ static mn_status read_progress(const struct reader *reader) {
   return MN_OK;
 }
 
-/* ---- what does not fit ---- */
+/* ---- tensors that do not fit ---- */
 
 /* "NAME is …" for each misfit while there is room; `untold` counts the rest. */
 struct misfits {
@@ -178,7 +178,7 @@ static void describe(char *out, size_t size, const struct mn_hdf5_object *object
     snprintf(out, size, "%s", object->kind == MN_HDF5_GROUP ? "a group" : "a named type");
 }
 
-/* A checkpoint has all tensors of one width, which is that of the first. */
+/* All tensors of a checkpoint have the width of the first. */
 static int has_type(const struct reader *reader, const struct mn_hdf5_object *found,
                     struct mn_checkpoint_tensor *tensor) {
   const size_t widest = 16; /* bytes of a long double */
@@ -257,7 +257,7 @@ static mn_status check_fit(const struct reader *reader, const struct tensors *t)
 
 /* ---- tensors ---- */
 
-/* The factors of a weight, where they are there. */
+/* Reads the factors of a weight, if it has any. */
 static mn_status read_factors(const struct reader *reader, const struct mn_hdf5_object *dataset,
                               struct mn_checkpoint_tensor *tensor) {
   char path[MN_SUMS_PATH];
@@ -296,8 +296,8 @@ static mn_status read_values(const struct reader *reader, const struct mn_hdf5_o
   return MN_OK;
 }
 
-/* Compares a dataset with its checksum, which is that of its values in the width in which they are stored;
- * `values` are of `real` bytes. */
+/* Compares a dataset with its checksum, which covers the values in their stored width; `values` have `real`
+ * bytes. */
 static mn_status check_sum(const struct reader *reader, const struct mn_hdf5_object *dataset,
                            const char *path, void *values, size_t real) {
   const size_t stored = dataset->element == 8 ? 8 : 4;
@@ -396,7 +396,7 @@ static mn_status read_optimizer(const struct reader *reader) {
 
 /* ---- the file ---- */
 
-/* Refuses a file that is no checkpoint of minnow's or of a newer version: *damaged is 0 for both. */
+/* Refuses a file that is no checkpoint of minnow's or has a newer version; sets *damaged to 0 for both. */
 static mn_status check_format(const struct reader *reader) {
   struct mn_hdf5_value version;
   int ours;

@@ -5,7 +5,7 @@
 #include "train/checkpoint/checkpoint.h"
 #include "train/optimizer.h"
 
-/* Copies parameters with their scales, what the optimizer keeps and progress (each where not NULL) from
+/* Copies parameters with their scales, what the optimizer keeps and progress (each unless NULL) from
  * `from` into a model of the same sizes. MN_BAD_DATA: a tensor is missing or has another shape, as all do
  * that another rule has kept, or the order of samples has other constants here; MN_NO_MEMORY. */
 MN_API mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model *model,
@@ -27,16 +27,14 @@ MN_API mn_status mn_snapshot_load_weights(const char *path, struct mn_model *mod
 mn_status mn_snapshot_hash_weights(uint64_t *hash, const char *path, const struct mn_model *model);
 
 /* Calls `tell` with `to` for each item of `here`'s fingerprint that `from` has otherwise or lacks: name,
- * value then ("unknown" where it lacks one) and value now. Results may differ in their last bits where one
- * does. */
+ * value then ("unknown" if it lacks one) and value now. If one differs, the last bits of results may. */
 MN_API void mn_snapshot_compare(const struct mn_checkpoint *from, const struct mn_device *here,
                                 void (*tell)(void *to, const char *name, const char *then, const char *now),
                                 void *to);
 
-/* Opens the model in a file that mn_model_save has written, or that of a checkpoint, on `device`, with
- * MN_PLAN_BLOCK. `*out` is the caller's, for mn_model_close; it borrows `device`. Errors: those of
- * mn_checkpoint_load and mn_model_open. A file of weights alone has no configuration:
- * mn_snapshot_load_weights. */
+/* Opens the model in a file of mn_model_save, or in a checkpoint, on `device`, with MN_PLAN_BLOCK. `*out` is
+ * the caller's, for mn_model_close; it borrows `device`. Errors: those of mn_checkpoint_load and
+ * mn_model_open. A file of weights alone has no configuration: mn_snapshot_load_weights. */
 MN_API mn_status mn_model_load(struct mn_model **out, struct mn_device *device, const char *path);
 
 #endif

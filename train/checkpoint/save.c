@@ -98,7 +98,7 @@ void *mn_describe_kept(const struct mn_optimizer *optimizer, const struct mn_ten
 
 /* ---- saving beside training ---- */
 
-enum { ALIGNMENT = 256 }; /* of each array in the device's copy: that of the device's own allocations */
+enum { ALIGNMENT = 256 }; /* of each array in the device's copy, as of the device's own allocations */
 
 /* A parameter, what the optimizer keeps of it, or a weight's scales. */
 struct array {
@@ -119,7 +119,7 @@ struct mn_saver {
   int keep;
   struct array arrays[(MN_CHECKPOINT_ARRAYS + 1) * MN_MODEL_PARAMETERS];
   int count;
-  void *copy; /* [copy_bytes] on the device: all arrays of the running save; NULL where there is no room */
+  void *copy; /* [copy_bytes] on the device: all arrays of the running save; NULL without room for it */
   size_t copy_bytes;
   int running; /* there is a thread to join */
   pthread_t thread;
@@ -291,7 +291,7 @@ void mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int
   saver->checkpoint->history_count = count;
 }
 
-/* Sets progress and options: `count` texts of the caller's, then those of the order. */
+/* Sets progress and options: `count` texts of the caller's, then the constants of the order. */
 static mn_status describe_moment(struct mn_checkpoint *c, const struct mn_progress *progress,
                                  const struct mn_text *config, int count) {
   const int most = MN_CHECKPOINT_OPTIONS - MN_DESCRIBE_ORDER;

@@ -26,7 +26,7 @@ MN_API mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep
 MN_API void mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int count);
 
 /* What a save writes: the newest checkpoint, to the saver's path, and the best model so far, to the path of
- * mn_checkpoint_best, where one checkpoint is kept. */
+ * mn_checkpoint_best, which keeps one checkpoint. */
 enum { MN_SAVE_NEWEST = 1, MN_SAVE_BEST = 2 };
 
 /* Starts to save the model as it is after all work given to its device so far, with `progress`, as `what`:

@@ -65,7 +65,7 @@ static mn_status meet(struct mn_sums *sums, const struct mn_hdf5_file *file, con
   return MN_OK;
 }
 
-/* ---- what is hashed of attributes ---- */
+/* ---- attributes ---- */
 
 static mn_status take_attribute(void *data, const char *name, const struct mn_hdf5_value *value) {
   XXH3_state_t *state = data;

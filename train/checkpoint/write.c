@@ -9,8 +9,8 @@
 #include "train/checkpoint/layout.h"
 #include "train/checkpoint/sums.h"
 
-/* The lock of data/hdf5.h is held from the first call to HDF5 to the last, but for a moment after each slab.
- * An error leaves attributes, groups and datasets open: H5Fclose closes them (H5F_CLOSE_STRONG). */
+/* The lock of data/hdf5.h is held from the first call to HDF5 to the last, except for a moment after each
+ * slab. An error leaves attributes, groups and datasets open: H5Fclose closes them (H5F_CLOSE_STRONG). */
 struct writer {
   const struct mn_checkpoint *checkpoint;
   const char *path; /* for messages */
@@ -19,7 +19,7 @@ struct writer {
   struct mn_sums sums;
 };
 
-/* The message for an HDF5 call that failed while writing `name`: the disk's error where there was one. */
+/* The message for an HDF5 call that failed while writing `name`: the disk's error, if there is one. */
 static mn_status write_failed(const struct writer *writer, const char *name) {
   char reason[160];
   mn_hdf5_reason(reason, sizeof reason);
@@ -27,7 +27,7 @@ static mn_status write_failed(const struct writer *writer, const char *name) {
   return mn_fail(MN_LIBRARY, "cannot write %s of %s: HDF5: %s", name, writer->path, reason);
 }
 
-/* An attribute of `count` elements, or a scalar for count 0. */
+/* An attribute of `count` elements; count 0 means a scalar. */
 static mn_status write_attribute(struct writer *writer, hid_t object, const char *name, hid_t file_type,
                                  hid_t memory_type, hsize_t count, const void *value) {
   hid_t space = count > 0 ? H5Screate_simple(1, &count, NULL) : H5Screate(H5S_SCALAR);
@@ -42,7 +42,7 @@ static mn_status write_text(struct writer *writer, hid_t object, const char *nam
   size_t length = strlen(text);
   hid_t type = H5Tcopy(H5T_C_S1);
   mn_status status;
-  /* A length of 0 cannot be: the empty string is one zero. */
+  /* HDF5 has no strings of length 0: the empty string is one zero. */
   if (type < 0 || H5Tset_size(type, length > 0 ? length : 1) < 0 ||
       H5Tset_strpad(type, H5T_STR_NULLPAD) < 0 || H5Tset_cset(type, H5T_CSET_UTF8) < 0)
     status = write_failed(writer, name);
@@ -52,7 +52,7 @@ static mn_status write_text(struct writer *writer, hid_t object, const char *nam
   return status;
 }
 
-/* Those members of `of` that `fields` says. */
+/* Writes the members of `of` that `fields` lists. */
 static mn_status write_fields(struct writer *writer, hid_t object, const struct mn_checkpoint_field *fields,
                               const void *of) {
   const hid_t types[][2] = {[MN_VALUE_INTEGER] = {H5T_STD_I64LE, H5T_NATIVE_INT64},
@@ -78,8 +78,8 @@ static mn_status sum_attributes(struct writer *writer, hid_t id, const char *pat
   return mn_sums_attributes(&writer->sums, &file, &object, path);
 }
 
-/* Of a group or the file: no times; links and attributes in order of creation, all in the object's own header
- * and not in the B-trees that HDF5 uses beyond a few, which could be damaged too. */
+/* Properties of the file and of each group: no times; links and attributes in order of creation, all in the
+ * object's own header, since the B-trees that HDF5 uses for more than a few could be damaged too. */
 static int set_creation(hid_t creation) {
   unsigned order = H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED;
   return H5Pset_obj_track_times(creation, 0) >= 0 && H5Pset_link_creation_order(creation, order) >= 0 &&
@@ -119,7 +119,7 @@ static mn_status write_factors(struct writer *writer, hid_t dataset,
   return mn_checkpoint_factors(path, tensor) ? sum_attributes(writer, dataset, path) : MN_OK;
 }
 
-/* One of a tensor's arrays, into the group at `path`; with its value, its factors. */
+/* Writes one of a tensor's arrays into the group at `path`; with its value, its factors. */
 static mn_status write_array(struct writer *writer, hid_t group, const char *path,
                              const struct mn_checkpoint_tensor *tensor, int which) {
   const hsize_t shape[2] = {(hsize_t)tensor->rows, (hsize_t)tensor->cols};
@@ -147,7 +147,7 @@ static mn_status close_group(struct writer *writer, hid_t group, const char *pat
   return H5Gclose(group) < 0 ? write_failed(writer, "a group") : MN_OK;
 }
 
-/* Tensors, into the group at `path`, if there are any. */
+/* Writes tensors into the group at `path`, if they have this array. */
 static mn_status write_tensors(struct writer *writer, const char *path,
                                const struct mn_checkpoint_tensor *tensors, int count, int which) {
   hid_t group;
@@ -179,7 +179,7 @@ static mn_status write_optimizer(struct writer *writer) {
   return MN_OK;
 }
 
-/* A group of attributes only: `fields` where it is not NULL, and `count` texts, `options`. */
+/* Writes a group of attributes alone: `fields` unless NULL, and `count` texts, `options`. */
 static mn_status write_small(struct writer *writer, const char *name,
                              const struct mn_checkpoint_field *fields, const struct mn_text *options,
                              int count) {
@@ -240,7 +240,7 @@ static mn_status write_file(const struct mn_checkpoint *checkpoint, const struct
   return status;
 }
 
-/* Whether number `index` has name, shape and values as the reader expects them, and the first one's real. */
+/* Whether tensor `index` has the name, shape and values that the reader expects, in the first one's width. */
 static int fits(const struct mn_checkpoint *checkpoint, int index) {
   const struct mn_checkpoint_tensor *tensor = &checkpoint->tensors[index], *first = checkpoint->tensors;
   struct mn_checkpoint_tensor expected;
