@@ -16,12 +16,6 @@ static void show(char digits[DIGITS + 1], XXH128_hash_t hash) {
            (unsigned long long)hash.low64);
 }
 
-/* "model/head.bias" */
-static void make_path(char path[MN_SUMS_PATH], const char *group, const char *name) {
-  int length = snprintf(path, MN_SUMS_PATH, "%s/%s", group + strspn(group, "/"), name);
-  MN_REQUIRE(length < MN_SUMS_PATH);
-}
-
 static void add(struct mn_sums *sums, const char *path, XXH128_hash_t hash) {
   char digits[DIGITS + 1];
   show(digits, hash);
@@ -98,7 +92,8 @@ mn_status mn_sums_values(struct mn_sums *sums, const struct mn_hdf5_file *file, 
                          const char *name, const void *values, size_t bytes) {
   char path[MN_SUMS_PATH];
   if (!sums->writing && sums->lines == 0) return MN_OK;
-  make_path(path, group, name);
+  const int length = snprintf(path, sizeof path, "%s/%s", group + strspn(group, "/"), name);
+  MN_REQUIRE(length < MN_SUMS_PATH);
   return meet(sums, file, path, XXH3_128bits(values, bytes));
 }
 
