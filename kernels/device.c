@@ -88,7 +88,11 @@ mn_status mn_device_open(struct mn_device **out, const char *name, const char *p
 
 void mn_device_close(struct mn_device *device) {
   if (!device) return;
-  if (device->ranks) device->kernels->ranks_leave(device);
+  if (device->ranks && device->kernels->ranks_leave) device->kernels->ranks_leave(device);
+  for (int i = 0; device->ranks && i < 2; i++) {
+    if (device->ranks->staging[i]) device->kernels->release(device, device->ranks->staging[i]);
+    device->ranks->staging[i] = NULL;
+  }
   if (device->nonfinite) device->kernels->release(device, device->nonfinite);
   if (device->unscaled) device->kernels->release(device, device->unscaled);
   mn_cuda_close(device);

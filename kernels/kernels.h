@@ -180,9 +180,9 @@ typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const
   AS(ahead_end, synchronize)                                                                                 \
   DEVICE(ahead_wait)                                                                                         \
   DEVICE(ahead_used)                                                                                         \
-  DEVICE(ranks_begin)                                                                                        \
+  CUDA(ranks_begin)                                                                                          \
   DEVICE(ranks_join)                                                                                         \
-  DEVICE(ranks_leave)                                                                                        \
+  CUDA(ranks_leave)                                                                                          \
   DEVICE(allocate_shared)                                                                                    \
   DEVICE(allgather)                                                                                          \
   DEVICE(gather_plane)                                                                                       \

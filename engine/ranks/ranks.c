@@ -128,7 +128,12 @@ mn_status mn_device_join(struct mn_device *device, struct mn_ranks *ranks) {
   struct mn_ranks_id id = {{0}};
   if (!ranks) return MN_OK;
   device->hooks = &mn_ranks_on_tape;
-  MN_TRY(mn_ranks_agree(ranks, k->ranks_begin(device, ranks, &id)));
+  device->ranks = ranks;
+  mn_status status = MN_OK;
+  for (int i = 0; i < 2 && status == MN_OK; i++)
+    status = k->allocate(device, &ranks->staging[i], MN_RANKS_STAGING);
+  if (status == MN_OK && k->ranks_begin) status = k->ranks_begin(device, &id);
+  MN_TRY(mn_ranks_agree(ranks, status));
   MN_TRY(mn_ranks_broadcast(ranks, &id, sizeof id));
   return mn_ranks_agree(ranks, k->ranks_join(device, &id));
 }

@@ -21,26 +21,11 @@ mn_status mn_ranks_plan(struct mn_ranks_plan *out, const struct mn_device *devic
                  (long)cols, MN_RANKS_STAGING >> 20);
 }
 
-mn_status mn_ranks_begin_cpu(struct mn_device *device, struct mn_ranks *ranks, struct mn_ranks_id *id) {
-  (void)id; /* MPI has begun */
-  device->ranks = ranks;
-  for (int i = 0; i < 2; i++) MN_TRY(device->kernels->allocate(device, &ranks->staging[i], MN_RANKS_STAGING));
-  return MN_OK;
-}
-
 mn_status mn_ranks_join_cpu(struct mn_device *device, const struct mn_ranks_id *id) {
   struct mn_ranks *ranks = device->ranks;
   (void)id;
   MN_TRY(mn_mpi_split(&ranks->shards.mpi, ranks->replicas.rank, ranks->shards.rank));
   return mn_mpi_split(&ranks->replicas.mpi, ranks->shards.rank, ranks->replicas.rank);
-}
-
-void mn_ranks_leave_cpu(struct mn_device *device) {
-  for (int i = 0; i < 2; i++) {
-    device->kernels->release(device, device->ranks->staging[i]);
-    device->ranks->staging[i] = NULL;
-  }
-  device->ranks = NULL;
 }
 
 /* Copies [rows, cols] bytes between matrices whose rows are to_row and from_row bytes apart. */

@@ -4,10 +4,8 @@
 #include "kernels/cuda.cuh"
 #include "kernels/ranks/peer.h"
 
-mn_status mn_ranks_begin_cuda(struct mn_device *device, struct mn_ranks *ranks, struct mn_ranks_id *id) {
-  device->ranks = ranks;
-  for (int i = 0; i < 2; i++) MN_TRY(device->kernels->allocate(device, &ranks->staging[i], MN_RANKS_STAGING));
-  return mn_nccl_begin(ranks->all.rank == 0 ? id : nullptr);
+mn_status mn_ranks_begin_cuda(struct mn_device *device, struct mn_ranks_id *id) {
+  return mn_nccl_begin(device->ranks->all.rank == 0 ? id : nullptr);
 }
 
 mn_status mn_ranks_join_cuda(struct mn_device *device, const struct mn_ranks_id *id) {
@@ -23,11 +21,6 @@ void mn_ranks_leave_cuda(struct mn_device *device) {
   mn_peer_close(&ranks->shards);
   mn_peer_close(&ranks->replicas);
   mn_nccl_close(ranks);
-  for (int i = 0; i < 2; i++) {
-    if (ranks->staging[i]) device->kernels->release(device, ranks->staging[i]);
-    ranks->staging[i] = nullptr;
-  }
-  device->ranks = nullptr;
 }
 
 /* How the columns of a matrix are shared out, in words. All of it fits the staging memory, so 32 bits do. */

@@ -32,7 +32,7 @@ struct mn_ranks {
   struct mn_team all; /* the ranks */
   struct mn_team shards;   /* the ranks of this rank's replica */
   struct mn_team replicas; /* the ranks with the same shard, one of each replica */
-  void *staging[2];        /* ranks_join's: MN_RANKS_STAGING bytes each in the device's memory */
+  void *staging[2];        /* MN_RANKS_STAGING bytes each in the device's memory */
 };
 enum { MN_RANKS_STAGING = 32 << 20 };
 
@@ -53,11 +53,10 @@ struct mn_ranks_id {
   char bytes[128]; /* CUDA: ncclUniqueId */
 };
 
-/* The device's collectives go to `ranks` (borrowed) from now on. begin allocates what a rank needs for
- * itself; all ranks agree that it succeeded before one waits in join, which every rank calls. MN_LIBRARY,
+/* For device->ranks, with staging memory. All ranks agree that begin succeeded before one waits in join, which
+ * every rank calls. On the CPU, where MPI has begun and goes on, begin and leave are NULL. MN_LIBRARY,
  * MN_NO_MEMORY. */
-typedef mn_status mn_ranks_begin_function(struct mn_device *device, struct mn_ranks *ranks,
-                                          struct mn_ranks_id *id);
+typedef mn_status mn_ranks_begin_function(struct mn_device *device, struct mn_ranks_id *id);
 typedef mn_status mn_ranks_join_function(struct mn_device *device, const struct mn_ranks_id *id);
 typedef void mn_ranks_leave_function(struct mn_device *device);
 
