@@ -60,8 +60,10 @@ const char *mn_show_time(char out[MN_SHOWN], double seconds);
 /* Columns of the terminal `fd`; 80 if it is not a terminal or its width is unknown. */
 int mn_show_columns(int fd);
 
-/* ---- progress: on a terminal of at least 40 columns that is not dumb one line, redrawn in place, with a bar
- * if there is room; else a plain line every ten seconds. It has no colours. ---- */
+/* ---- progress ----
+ *
+ * On a terminal of at least 40 columns that is not dumb it is one line, redrawn in place, with a bar if there is
+ * room; else a plain line every ten seconds. It has no colours. */
 
 /* Of the one run of a process, which begins at step `first`. */
 void mn_progress_open(int64_t first, int quiet);

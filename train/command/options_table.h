@@ -80,7 +80,7 @@ int mn_option_excludes(int index);
 /* The row of an option with this command's default and help. */
 struct mn_option_row mn_option_of(int index, enum mn_command command);
 
-/* ---- values as text: read from a command line or from /config, shown, and described (options_text.c) ---- */
+/* ---- options_text.c: values as text, from a command line or from /config ---- */
 
 /* Sets an option from text, as `command` reads it; 0, or −1 for text that is no such value. Texts are
  * borrowed. */

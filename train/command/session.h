@@ -70,10 +70,10 @@ void mn_session_close(struct mn_session *session);
  * one line that says so. */
 void mn_session_describe(const struct mn_session *session);
 
-/* ---- The files of a command, looked at before it starts, so that none of the user's is written over and no run
- * ends in a file that cannot be written (files.c). ---- */
+/* ---- files.c: the files of a command, looked at before it starts ---- */
 
-/* Refuses, before anything is opened for writing,
+/* Sees that no file of the user's is written over and no run ends in a file that cannot be written. Refuses,
+ * before anything is opened for writing,
  *
  *   a file to be written that is also one to be read, or to be written under another option: the same inode,
  *   or the same name in the same folder where it is not there yet, links followed (MN_USAGE);
@@ -84,7 +84,7 @@ void mn_session_describe(const struct mn_session *session);
  * Call it again when resuming has added --data from a checkpoint. */
 mn_status mn_files_check(const struct mn_options *options);
 
-/* ---- --data that is a CSV or .npy file (convert.c). ---- */
+/* ---- convert.c: --data that is a CSV or .npy file ---- */
 
 /* After --data `path` could not be opened (MN_BAD_DATA): if it is a CSV or .npy file, makes that the message.
  */
@@ -94,15 +94,15 @@ mn_status mn_convert_refuse(const char *path);
  * message nothing. */
 void mn_convert_show(FILE *out);
 
-/* ---- What a training run owns: the names that follow from --checkpoint, run.h5, run.N.h5, run.best.h5 and
- * run.damaged-N.h5, and the --log that it was given; and its identity, by which it knows them again (owned.c).
+/* ---- owned.c: what a training run owns ----
  *
- * The identity (struct mn_run) is a hash of what makes the run: the options that its results depend on, the
- * seed, the data's fingerprint, the weights of --init; and of each change that was made at a resume. Equal
- * runs have equal identities.
+ * These are the names that follow from --checkpoint (run.h5, run.N.h5, run.best.h5, run.damaged-N.h5) and the
+ * --log that it was given. A run knows its files by its identity (struct mn_run), a hash of what makes the
+ * run: the options that its results depend on, the seed, the data's fingerprint, the weights of --init, and
+ * each change that was made at a resume. Equal runs have equal identities.
  *
- * Paths in a checkpoint are relative to its folder, and what only a checkpoint names is read or written there
- * or below it and nowhere else, links followed: it may come from a stranger. ---- */
+ * Paths in a checkpoint are relative to its folder. What only a checkpoint names is read or written in its
+ * folder or below and nowhere else, links followed: a checkpoint may come from a stranger. */
 
 /* Sets s->run for a run that goes on from s->from. One that was saved under another name than --checkpoint's
  * is a fork (s->fork): a run of its own from there on, as is one of an older minnow, which has no identity.
@@ -129,8 +129,7 @@ mn_status mn_owned_name(const struct mn_session *session, const char *path, char
  * the way of the same command, and says so. Returns `status`, with its message. */
 mn_status mn_owned_leave(const struct mn_session *session, mn_status status);
 
-/* ---- --resume: what a run takes from the checkpoint that it goes on from, what it may have otherwise, and how it
- * knows its data again (resume.c). ---- */
+/* ---- resume.c: what a resumed run takes from its checkpoint, and how it knows its data again ---- */
 
 /* Takes every option that the command line leaves open from the checkpoint s->from; its files are found by
  * mn_owned_find. An option that is named with another value goes to s->changed where
@@ -161,8 +160,7 @@ int mn_resume_history(const struct mn_session *session, struct mn_text out[MN_CH
 /* Says what is otherwise, a line each; nothing under --quiet. */
 void mn_resume_describe(const struct mn_session *session);
 
-/* ---- What the ranks of a run settle before they train: that they were given the same, who they are, and who has
- * what (ranks.c). Every rank makes each call; engine/ranks/ranks.h. ---- */
+/* ---- ranks.c: what ranks settle before they train; every rank makes each call ---- */
 
 /* Meets the ranks that a launcher started (mn_ranks_open), but where --ranks says 1: that process trains
  * alone, and meets nobody. MN_USAGE: WORLD_SIZE says that there are others, and there is no MPI to meet them
@@ -183,7 +181,7 @@ mn_status mn_ranks_introduce(const struct mn_session *session);
  * another number of ranks than were started. */
 mn_status mn_ranks_choose_grid(const struct mn_session *session, const struct mn_model_config *config);
 
-/* ---- What a session that is open to train needs of memory and disk (needs.c). ---- */
+/* ---- needs.c: what a session that is open to train needs of memory and disk ---- */
 
 /* Refuses, before the first step, a run for whose checkpoints the disk has no room: at its fullest those that
  * --keep and --best ask for, or as many as it saves, and the one that is being written; those that are there
