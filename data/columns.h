@@ -4,8 +4,8 @@
 
 #include "data/dataset.h"
 
-/* Of each column the mean, the deviation √(Σ(x − mean)²/rows), the smallest and the largest value, and the
- * divisor that standardises it: the deviation, or 1 if all values are the same. */
+/* Each column's mean, deviation √(Σ(x − mean)²/rows), smallest and largest value, and the divisor that
+ * standardises it: the deviation, or 1 if all values are the same. */
 struct mn_columns {
   int64_t rows, cols; /* rows that were measured, and the dataset's inputs or outputs */
   double *mean, *deviation, *smallest, *largest, *scale; /* [cols], owned */

@@ -112,8 +112,8 @@ typedef mn_status mn_add_function(struct mn_device *device, struct mn_operand *y
  * they are scaled: under the factor that there is or, if `measure`, under one that suits the largest
  * |value| and the headroom; *scale->largest is that value then. A value that is not finite is not counted.
  * With `measure` MN_MEASURE_TOGETHER the value is the largest of all ranks' operands, each of which is a
- * shard; every rank calls it then. Of a split weight, whose reals are given beside it, the upper halves
- * and, if it has `low`, the lower ones. */
+ * shard; every rank calls it then. A split weight, whose reals are given beside it, gets its upper
+ * halves and, if it has `low`, its lower ones. */
 enum { MN_MEASURE_TOGETHER = 2 };
 typedef mn_status mn_round_function(struct mn_device *device, struct mn_operand *operand, int measure);
 

@@ -188,13 +188,10 @@ struct training {
 static inline void open_optimizer(struct training *t, const struct fused_case *c) {
   const double size = weight_bound(c);
   const struct mn_optimizer_config sgd = {
-      .rule.momentum = 0.9, .rule.weight_decay = 0.01, .rule.nesterov = c->nesterov, .accumulate = 1};
-  const struct mn_optimizer_config adamw = {.rule.kind = MN_ADAMW,
-                                            .rule.beta1 = 0.5,
-                                            .rule.beta2 = 0.5,
-                                            .rule.eps = size / 16,
-                                            .rule.weight_decay = 0.01,
-                                            .accumulate = 1};
+      .rule = {.momentum = 0.9, .weight_decay = 0.01, .nesterov = c->nesterov}, .accumulate = 1};
+  const struct mn_optimizer_config adamw = {
+      .rule = {.kind = MN_ADAMW, .beta1 = 0.5, .beta2 = 0.5, .eps = size / 16, .weight_decay = 0.01},
+      .accumulate = 1};
   MUST(mn_optimizer_open(&t->optimizer, t->model, c->adamw ? &adamw : &sgd));
   MUST(mn_optimizer_rate(t->optimizer, c->adamw ? size / 4 : 0.5, 2));
   for (int i = 0; i < t->model->count; i++) {

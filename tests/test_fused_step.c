@@ -281,7 +281,7 @@ static void check_held(const char *name, const char *precision) {
   struct mn_device *device = open_or_skip(name, precision);
   struct mn_model_config config = {
       .inputs = INPUTS, .depth = 1, .hidden = {CHANNELS}, .groups = GROUPS, .eps = 1e-5, .slope = 0.01};
-  struct mn_optimizer_config sgd = {.rule.momentum = 0.9, .accumulate = 1};
+  struct mn_optimizer_config sgd = {.rule = {.momentum = 0.9}, .accumulate = 1};
   struct training t;
   config.plan = MN_PLAN_BLOCK;
   MUST(mn_model_open(&t.model, device, &config));

@@ -8,35 +8,30 @@
 enum { SPREAD = 601, END = 60 };
 
 static const struct setup skips[] = {
-    {"fp32", 0, 0, 64, {.rule.momentum = 0.9, .accumulate = 1}},
-    {"fp32", 0, 0, 20, {.rule.momentum = 0.9, .rule.weight_decay = 1e-3, .accumulate = 3}},
-    {"fp32", 1, 0, 33, {.rule.momentum = 0.9, .clip = 0.5, .accumulate = 1}},
-    {"fp64", 0, CHANNELS, 64, {.rule.momentum = 0.9, .rule.nesterov = 1, .accumulate = 1}},
-    {"fp64", 1, 0, 20, {.rule.momentum = 0.9, .clip = 0.5, .accumulate = 3}},
+    {"fp32", 0, 0, 64, {.rule = {.momentum = 0.9}, .accumulate = 1}},
+    {"fp32", 0, 0, 20, {.rule = {.momentum = 0.9, .weight_decay = 1e-3}, .accumulate = 3}},
+    {"fp32", 1, 0, 33, {.rule = {.momentum = 0.9}, .clip = 0.5, .accumulate = 1}},
+    {"fp64", 0, CHANNELS, 64, {.rule = {.momentum = 0.9, .nesterov = 1}, .accumulate = 1}},
+    {"fp64", 1, 0, 20, {.rule = {.momentum = 0.9}, .clip = 0.5, .accumulate = 3}},
     {"bf16",
      0,
      0,
      64,
-     {.rule.kind = MN_ADAMW, .rule.beta1 = 0.9, .rule.beta2 = 0.99, .rule.eps = 1e-8, .accumulate = 1}},
-    {"fp16", 0, 0, 64, {.rule.momentum = 0.9, .accumulate = 1}},
-    {"fp16", 0, CHANNELS, 20, {.rule.momentum = 0.9, .accumulate = 3}},
+     {.rule = {.kind = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8}, .accumulate = 1}},
+    {"fp16", 0, 0, 64, {.rule = {.momentum = 0.9}, .accumulate = 1}},
+    {"fp16", 0, CHANNELS, 20, {.rule = {.momentum = 0.9}, .accumulate = 3}},
     {"fp16",
      0,
      0,
      14,
-     {.rule.momentum = 0.9, .accumulate = 5}}, /* so many that all factors are known again */
+     {.rule = {.momentum = 0.9}, .accumulate = 5}}, /* so many that all factors are known again */
     {"fp16",
      1,
      0,
      20,
-     {.rule.kind = MN_ADAMW,
-      .rule.beta1 = 0.9,
-      .rule.beta2 = 0.99,
-      .rule.eps = 1e-8,
-      .clip = 0.5,
-      .accumulate = 3}},
-    {"fp16x3", 0, 0, 64, {.rule.momentum = 0.9, .accumulate = 1}},
-    {"fp16x3", 1, 0, 20, {.rule.momentum = 0.9, .clip = 0.5, .accumulate = 3}},
+     {.rule = {.kind = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8}, .clip = 0.5, .accumulate = 3}},
+    {"fp16x3", 0, 0, 64, {.rule = {.momentum = 0.9}, .accumulate = 1}},
+    {"fp16x3", 1, 0, 20, {.rule = {.momentum = 0.9}, .clip = 0.5, .accumulate = 3}},
 };
 
 /* over −1: no row does. */

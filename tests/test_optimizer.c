@@ -207,10 +207,10 @@ static void training_follows_the_rule(void **state) {
   static const double momenta[] = {0, 0.9, 0.5};
   struct mn_device *device = open_or_skip(*state, "fp64");
   for (int kind = 0; kind < 3 * 2 * 3 * 2 * 2; kind++) {
-    struct mn_optimizer_config config = {.rule.momentum = momenta[kind % 3],
-                                         .rule.weight_decay = decays[kind / 3 % 2],
+    struct mn_optimizer_config config = {.rule = {.momentum = momenta[kind % 3],
+                                                  .weight_decay = decays[kind / 3 % 2],
+                                                  .nesterov = kind / 18 % 2},
                                          .clip = clips[kind / 6 % 3],
-                                         .rule.nesterov = kind / 18 % 2,
                                          .accumulate = kind / 36 ? 3 : 1};
     if (!config.rule.nesterov || config.rule.momentum != 0) follow(device, config);
   }
@@ -224,23 +224,20 @@ static void training_follows_adamw(void **state) {
   struct mn_device *device = open_or_skip(*state, "fp64");
   for (int kind = 0; kind < 3 * 2 * 3 * 2 * 2; kind++) {
     const double *beta = betas[kind % 3];
-    follow(device, (struct mn_optimizer_config){.rule.kind = MN_ADAMW,
-                                                .rule.beta1 = beta[0],
-                                                .rule.beta2 = beta[1],
-                                                .rule.eps = epsilons[kind / 36],
-                                                .rule.weight_decay = decays[kind / 3 % 2],
+    follow(device, (struct mn_optimizer_config){.rule = {.kind = MN_ADAMW,
+                                                         .beta1 = beta[0],
+                                                         .beta2 = beta[1],
+                                                         .eps = epsilons[kind / 36],
+                                                         .weight_decay = decays[kind / 3 % 2]},
                                                 .clip = clips[kind / 6 % 3],
                                                 .accumulate = kind / 18 % 2 ? 3 : 1});
   }
   mn_device_close(device);
 }
 
-static const struct mn_optimizer_config typical_adamw = {.rule.kind = MN_ADAMW,
-                                                         .rule.beta1 = 0.9,
-                                                         .rule.beta2 = 0.99,
-                                                         .rule.eps = 1e-3,
-                                                         .rule.weight_decay = 0.1,
-                                                         .accumulate = 1};
+static const struct mn_optimizer_config typical_adamw = {
+    .rule = {.kind = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-3, .weight_decay = 0.1},
+    .accumulate = 1};
 
 /* Trains both alike, whose parameters are then the same, and closes them. */
 static void must_agree(const char *what, struct trained *one, struct trained *other) {
@@ -253,14 +250,23 @@ static void must_agree(const char *what, struct trained *one, struct trained *ot
   close_trained(other);
 }
 
+/* On a GPU the update of a weight needs no memory for its gradient, whatever the rule. */
+static void a_gpu_keeps_no_gradient(void **state) {
+  struct mn_device *device = open_or_skip(*state, "fp32");
+  struct trained t = open_trained(device, typical_adamw, ROWS);
+  int stored = 0;
+  for (int i = 0; i < t.model->count; i++) stored += t.model->parameters[i]->gradient != NULL;
+  assert_int_equal(stored > 0, device->type == MN_DEVICE_CPU);
+  close_trained(&t);
+  mn_device_close(device);
+}
+
 /* With a norm that never bites, clipping leaves nothing but the other path. */
 static void fused_and_stored_updates_agree(void **state) {
   struct mn_device *device = open_or_skip(*state, "fp64");
   for (int kind = 0; kind < 4; kind++) {
-    struct mn_optimizer_config config = {.rule.momentum = kind ? 0.9 : 0,
-                                         .rule.weight_decay = 0.01,
-                                         .rule.nesterov = kind == 2,
-                                         .accumulate = 1};
+    struct mn_optimizer_config config = {
+        .rule = {.momentum = kind ? 0.9 : 0, .weight_decay = 0.01, .nesterov = kind == 2}, .accumulate = 1};
     if (kind == 3) config = typical_adamw;
     struct trained fused = open_trained(device, config, ROWS);
     config.clip = 1e30;
@@ -278,7 +284,7 @@ static void the_tape_clips_as_the_optimizer_does(void **state) {
   struct memory m = {.device = device};
   for (int kind = 0; kind < 8; kind++) {
     const enum mn_plan plan = kind < 4 ? MN_PLAN_BLOCK : MN_PLAN_NONE; /* of which a node has vectors alone */
-    struct mn_optimizer_config config = {.rule.momentum = 0.9, .rule.weight_decay = 0.01, .accumulate = 1};
+    struct mn_optimizer_config config = {.rule = {.momentum = 0.9, .weight_decay = 0.01}, .accumulate = 1};
     if (kind % 2) config = typical_adamw;
     struct trained tape = {.model = open_planned(device, 2, INPUTS, OUTPUTS, plan)};
     MUST(mn_optimizer_open(&tape.optimizer, tape.model, &config));
@@ -306,7 +312,7 @@ static void norms_without_gradients(void **state) {
   (void)state;
   for (size_t p = 0; p < COUNT(precisions); p++) {
     struct mn_device *device = open_or_skip("cuda", precisions[p]);
-    struct mn_optimizer_config config = {.rule.momentum = 0.9, .clip = 0.05, .accumulate = 1};
+    struct mn_optimizer_config config = {.rule = {.momentum = 0.9}, .clip = 0.05, .accumulate = 1};
     struct trained ways[2];
     for (int way = 0; way < 2; way++) {
       struct trained *t = &ways[way];
@@ -337,9 +343,7 @@ static void norms_without_gradients(void **state) {
 static void accumulated_batches_are_one_batch(void **state) {
   struct mn_device *device = open_or_skip(*state, "fp64");
   for (int clip = 0; clip < 2; clip++) {
-    struct mn_optimizer_config config = {.rule.momentum = 0.9,
-                                         .rule.weight_decay = 0.01,
-                                         .rule.nesterov = 1,
+    struct mn_optimizer_config config = {.rule = {.momentum = 0.9, .weight_decay = 0.01, .nesterov = 1},
                                          .clip = clip ? 0.1 : 0,
                                          .accumulate = 1};
     struct trained whole = open_trained(device, config, 4 * ROWS);
@@ -374,8 +378,8 @@ static void float_follows_double(const char *where, struct mn_optimizer_config c
 /* As closely as its rounding lets it. */
 static void fp32_follows_fp64(void **state) {
   float_follows_double(
-      *state, (struct mn_optimizer_config){
-                  .rule.momentum = 0.9, .rule.weight_decay = 0.1, .rule.nesterov = 1, .accumulate = 1});
+      *state, (struct mn_optimizer_config){.rule = {.momentum = 0.9, .weight_decay = 0.1, .nesterov = 1},
+                                           .accumulate = 1});
   float_follows_double(*state, typical_adamw);
 }
 
@@ -398,7 +402,7 @@ static void assert_copied(struct mn_device *device, const struct mn_tensor *w) {
 static void updates_refresh_the_half_form(void **state) {
   struct mn_device *device = open_or_skip(*state, "bf16");
   for (int kind = 0; kind < 4; kind++) {
-    struct mn_optimizer_config config = {.rule.momentum = 0.9, .accumulate = 1};
+    struct mn_optimizer_config config = {.rule = {.momentum = 0.9}, .accumulate = 1};
     if (kind / 2) config = typical_adamw;
     if (kind % 2) config.clip = 0.1;
     struct trained t = open_trained(device, config, ROWS);
@@ -415,28 +419,24 @@ static void updates_refresh_the_half_form(void **state) {
 static void impossible_settings_are_refused(void **state) {
   (void)state;
   static const struct mn_optimizer_config wrong[] = {
-      {.rule.momentum = 1, .accumulate = 1},
-      {.rule.momentum = -0.1, .accumulate = 1},
-      {.rule.momentum = NAN, .accumulate = 1},
-      {.rule.weight_decay = -1, .accumulate = 1},
-      {.rule.weight_decay = NAN, .accumulate = 1},
-      {.rule.nesterov = 1, .accumulate = 1},
+      {.rule = {.momentum = 1}, .accumulate = 1},
+      {.rule = {.momentum = -0.1}, .accumulate = 1},
+      {.rule = {.momentum = NAN}, .accumulate = 1},
+      {.rule = {.weight_decay = -1}, .accumulate = 1},
+      {.rule = {.weight_decay = NAN}, .accumulate = 1},
+      {.rule = {.nesterov = 1}, .accumulate = 1},
       {.clip = -1, .accumulate = 1},
       {.clip = NAN, .accumulate = 1},
       {.accumulate = 0},
-      {.rule.kind = MN_RULES, .accumulate = 1},
-      {.rule.beta1 = 0.9, .accumulate = 1},
-      {.rule.eps = 1e-8, .accumulate = 1},
-      {.rule.kind = MN_ADAMW,
-       .rule.beta1 = 0.9,
-       .rule.beta2 = 0.999,
-       .rule.eps = 1e-8,
-       .rule.momentum = 0.9,
+      {.rule = {.kind = MN_RULES}, .accumulate = 1},
+      {.rule = {.beta1 = 0.9}, .accumulate = 1},
+      {.rule = {.eps = 1e-8}, .accumulate = 1},
+      {.rule = {.kind = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .momentum = 0.9},
        .accumulate = 1},
-      {.rule.kind = MN_ADAMW, .rule.beta1 = 1, .rule.beta2 = 0.999, .rule.eps = 1e-8, .accumulate = 1},
-      {.rule.kind = MN_ADAMW, .rule.beta1 = 0.9, .rule.beta2 = NAN, .rule.eps = 1e-8, .accumulate = 1},
-      {.rule.kind = MN_ADAMW, .rule.beta1 = 0.9, .rule.beta2 = 0.999, .accumulate = 1},
-      {.rule.kind = MN_ADAMW, .rule.beta1 = 0.9, .rule.beta2 = 0.999, .rule.eps = 1e-60, .accumulate = 1},
+      {.rule = {.kind = MN_ADAMW, .beta1 = 1, .beta2 = 0.999, .eps = 1e-8}, .accumulate = 1},
+      {.rule = {.kind = MN_ADAMW, .beta1 = 0.9, .beta2 = NAN, .eps = 1e-8}, .accumulate = 1},
+      {.rule = {.kind = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999}, .accumulate = 1},
+      {.rule = {.kind = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-60}, .accumulate = 1},
   };
   struct mn_device *device = open_or_skip("cpu", "fp32");
   struct mn_model *model = open_model(device, 1);
@@ -455,6 +455,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       BOTH(training_follows_the_rule),
       BOTH(training_follows_adamw),
+      BOTH(a_gpu_keeps_no_gradient),
       BOTH(fused_and_stored_updates_agree),
       BOTH(the_tape_clips_as_the_optimizer_does),
       cmocka_unit_test(norms_without_gradients),

@@ -5,12 +5,12 @@
 #include "train/evaluate.h"
 
 static const struct setup scaled[] = {
-    {"fp16", 0, 0, 64, {.rule.momentum = 0.9, .accumulate = 1}},
-    {"fp16", 0, CHANNELS, 33, {.rule.momentum = 0.9, .rule.nesterov = 1, .clip = 0.5, .accumulate = 1}},
-    {"fp16", 0, 0, 25, {.rule.momentum = 0.9, .rule.weight_decay = 1e-3, .accumulate = 2}},
-    {"fp16", 0, CHANNELS, 20, {.rule.momentum = 0.9, .clip = 0.5, .accumulate = 3}},
-    {"fp16", 1, 0, 64, {.rule.momentum = 0.9, .accumulate = 1}},
-    {"fp16", 1, 0, 20, {.rule.momentum = 0.9, .clip = 0.5, .accumulate = 3}},
+    {"fp16", 0, 0, 64, {.rule = {.momentum = 0.9}, .accumulate = 1}},
+    {"fp16", 0, CHANNELS, 33, {.rule = {.momentum = 0.9, .nesterov = 1}, .clip = 0.5, .accumulate = 1}},
+    {"fp16", 0, 0, 25, {.rule = {.momentum = 0.9, .weight_decay = 1e-3}, .accumulate = 2}},
+    {"fp16", 0, CHANNELS, 20, {.rule = {.momentum = 0.9}, .clip = 0.5, .accumulate = 3}},
+    {"fp16", 1, 0, 64, {.rule = {.momentum = 0.9}, .accumulate = 1}},
+    {"fp16", 1, 0, 20, {.rule = {.momentum = 0.9}, .clip = 0.5, .accumulate = 3}},
 };
 
 static void open_jumping(struct run *r, const char *device, const struct setup *setup, int64_t jump,
@@ -282,7 +282,7 @@ static void looking_at_a_model_changes_nothing(void **state) {
 static void large_outputs_fit(void **state) {
   double losses[2];
   for (int half = 0; half < 2; half++) {
-    struct setup setup = {half ? "fp16" : "fp32", 0, 0, 64, {.rule.momentum = 0.9, .accumulate = 1}};
+    struct setup setup = {half ? "fp16" : "fp32", 0, 0, 64, {.rule = {.momentum = 0.9}, .accumulate = 1}};
     struct run r;
     open_run(&r, *state, &setup, MN_PLACE_AUTO, NULL);
     struct mn_tensor *gamma = r.model->parameters[MN_BLOCK_GAMMA];
@@ -329,7 +329,7 @@ static void a_run_without_factors_measures(void **state) {
  * stay. Without a factor float16 would make every dz 0. The losses before and after. */
 static void train_on_little(const char *name, const char *precision, double *before, double *after) {
   const double small = 1e-4;
-  struct setup setup = {precision, 0, 0, 100, {.rule.momentum = 0.9, .accumulate = 1}};
+  struct setup setup = {precision, 0, 0, 100, {.rule = {.momentum = 0.9}, .accumulate = 1}};
   struct run r = {.setup = &setup, .device = open_or_skip(name, precision), .data = make(0)};
   struct mn_model_config config = {.inputs = INPUTS,
                                    .depth = 1,

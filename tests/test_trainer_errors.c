@@ -74,7 +74,7 @@ static void a_late_overflow_changes_nothing(void **state) {
                                    .slope = 0.01,
                                    .loss = MN_LOSS_MSE,
                                    .plan = MN_PLAN_BLOCK};
-  struct mn_optimizer_config sgd = {.rule.momentum = 0.9, .accumulate = 1};
+  struct mn_optimizer_config sgd = {.rule = {.momentum = 0.9}, .accumulate = 1};
   struct mn_trainer_config training = {.batch = 16, .schedule = {.rate = 1e-9, .horizon = 20}};
   struct mn_model *model;
   struct mn_optimizer *optimizer;

@@ -291,28 +291,23 @@ static inline int64_t position_of(int64_t row) {
 }
 
 static const struct setup setups[] __attribute__((unused)) = {
-    {"fp32", 0, 0, 64, {.rule.momentum = 0.9, .accumulate = 1}},
-    {"bf16", 0, 0, 64, {.rule.momentum = 0.9, .accumulate = 1}},
-    {"fp64", 1, 0, 100, {.rule.momentum = 0.9, .rule.nesterov = 1, .accumulate = 1}},
-    {"fp32", 1, 0, 64, {.rule.momentum = 0.9, .clip = 0.5, .accumulate = 1}},
-    {"bf16", 1, 0, 33, {.rule.momentum = 0.9, .clip = 0.5, .accumulate = 3}},
-    {"fp16", 0, 0, 64, {.rule.momentum = 0.9, .accumulate = 1}},
-    {"fp16", 1, 0, 33, {.rule.momentum = 0.9, .clip = 0.5, .accumulate = 3}},
+    {"fp32", 0, 0, 64, {.rule = {.momentum = 0.9}, .accumulate = 1}},
+    {"bf16", 0, 0, 64, {.rule = {.momentum = 0.9}, .accumulate = 1}},
+    {"fp64", 1, 0, 100, {.rule = {.momentum = 0.9, .nesterov = 1}, .accumulate = 1}},
+    {"fp32", 1, 0, 64, {.rule = {.momentum = 0.9}, .clip = 0.5, .accumulate = 1}},
+    {"bf16", 1, 0, 33, {.rule = {.momentum = 0.9}, .clip = 0.5, .accumulate = 3}},
+    {"fp16", 0, 0, 64, {.rule = {.momentum = 0.9}, .accumulate = 1}},
+    {"fp16", 1, 0, 33, {.rule = {.momentum = 0.9}, .clip = 0.5, .accumulate = 3}},
     {"bf16",
      0,
      0,
      64,
-     {.rule.kind = MN_ADAMW, .rule.beta1 = 0.9, .rule.beta2 = 0.99, .rule.eps = 1e-8, .accumulate = 1}},
+     {.rule = {.kind = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8}, .accumulate = 1}},
     {"fp16",
      1,
      0,
      33,
-     {.rule.kind = MN_ADAMW,
-      .rule.beta1 = 0.9,
-      .rule.beta2 = 0.99,
-      .rule.eps = 1e-8,
-      .clip = 0.5,
-      .accumulate = 3}},
+     {.rule = {.kind = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8}, .clip = 0.5, .accumulate = 3}},
 };
 static const enum mn_place places[] __attribute__((unused)) = {MN_PLACE_DEVICE, MN_PLACE_HOST, MN_PLACE_FILE};
 

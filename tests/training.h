@@ -49,22 +49,13 @@ static inline void load(struct mn_pass *pass, uint64_t seed) {
 /* How a training run is set up, over the paths that differ. */
 static const struct mn_optimizer_config settings[] __attribute__((unused)) = {
     {.accumulate = 1},
-    {.rule.momentum = 0.9, .accumulate = 1},
-    {.rule.momentum = 0.9, .rule.weight_decay = 0.01, .rule.nesterov = 1, .accumulate = 1},
-    {.rule.momentum = 0.9, .clip = 0.1, .accumulate = 1},
-    {.rule.momentum = 0.9, .rule.nesterov = 1, .clip = 0.1, .accumulate = 2},
-    {.rule.kind = MN_ADAMW,
-     .rule.beta1 = 0.9,
-     .rule.beta2 = 0.99,
-     .rule.eps = 1e-3,
-     .rule.weight_decay = 0.01,
+    {.rule = {.momentum = 0.9}, .accumulate = 1},
+    {.rule = {.momentum = 0.9, .weight_decay = 0.01, .nesterov = 1}, .accumulate = 1},
+    {.rule = {.momentum = 0.9}, .clip = 0.1, .accumulate = 1},
+    {.rule = {.momentum = 0.9, .nesterov = 1}, .clip = 0.1, .accumulate = 2},
+    {.rule = {.kind = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-3, .weight_decay = 0.01},
      .accumulate = 1},
-    {.rule.kind = MN_ADAMW,
-     .rule.beta1 = 0.5,
-     .rule.beta2 = 0.9,
-     .rule.eps = 1e-3,
-     .clip = 0.1,
-     .accumulate = 2},
+    {.rule = {.kind = MN_ADAMW, .beta1 = 0.5, .beta2 = 0.9, .eps = 1e-3}, .clip = 0.1, .accumulate = 2},
 };
 
 struct training {

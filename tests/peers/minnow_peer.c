@@ -75,7 +75,7 @@ static mn_status open_model(struct minnow_peer *p, const int64_t *shape, int num
     MN_TRY(fill(p->device, parameters[MN_BLOCK_BETA], 9 + 2 * (uint32_t)i));
   }
   if (p->what == STEP) {
-    struct mn_optimizer_config sgd = {.rule.momentum = 0.9, .accumulate = 1};
+    struct mn_optimizer_config sgd = {.rule = {.momentum = 0.9}, .accumulate = 1};
     MN_TRY(mn_optimizer_open(&p->optimizer, p->model, &sgd));
     MN_TRY(mn_optimizer_rate(p->optimizer, 1e-6, 0));
   }

@@ -73,10 +73,9 @@ struct job {
 #define STACK                                                                                                \
   BLOCKS, .inputs = INPUTS, .depth = 2, .hidden = {CHANNELS, 2 * CHANNELS}, .head = CLASSES,                 \
           .loss = MN_LOSS_CROSS_ENTROPY
-#define SGD .rule.momentum = 0.9, .accumulate = 1
+#define SGD .rule = {.momentum = 0.9}, .accumulate = 1
 #define ADAMW                                                                                                \
-  .rule.kind = MN_ADAMW, .rule.beta1 = 0.9, .rule.beta2 = 0.999, .rule.eps = 1e-8,                           \
-  .rule.weight_decay = 0.01, .accumulate = 1
+  .rule = {.kind = MN_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01}, .accumulate = 1
 
 static struct job jobs[] = {
     {"child", .model = {BLOCK}}, /* children beat while another rank waits */
@@ -85,13 +84,13 @@ static struct job jobs[] = {
     {"block-adamw", .model = {BLOCK}, .optimizer = {ADAMW}},
     /* Weights and gradients whose sizes differ much between the shards. */
     {"block-uneven", .model = {BLOCK}, .optimizer = {ADAMW}},
-    {"block-accumulate", .model = {BLOCK}, .optimizer = {.rule.momentum = 0.9, .accumulate = 2}},
+    {"block-accumulate", .model = {BLOCK}, .optimizer = {.rule = {.momentum = 0.9}, .accumulate = 2}},
     {"block-infinite", .model = {BLOCK},
      .optimizer = {SGD}}, /* the last shard's last weight is; no rank may take a step */
     /* The last row of a batch is the last replica's. Of the second batch of two the gradients that the
      * first has left must stay as they are until the batch is taken again. */
-    {"block-retaken", .model = {BLOCK}, .optimizer = {.rule.momentum = 0.9, .accumulate = 2}, .flaw = JUMPS,
-     .position = 4 * BATCH - 1},
+    {"block-retaken", .model = {BLOCK}, .optimizer = {.rule = {.momentum = 0.9}, .accumulate = 2},
+     .flaw = JUMPS, .position = 4 * BATCH - 1},
     {"block-row", .model = {BLOCK}, .optimizer = {SGD}, .flaw = INFINITE, .position = 3 * BATCH - 1},
     {"block-far", .model = {BLOCK}, .optimizer = {SGD}, .flaw = FAR, .position = 3 * BATCH - 1},
     {"block-skip", .model = {BLOCK}, .optimizer = {SGD}, .flaw = INFINITE, .position = 3 * BATCH - 1,

@@ -20,8 +20,8 @@ struct mn_checkpoint_tensor {
   /* The optimizer's state, of the same size and owned too. NULL in all tensors if the rule keeps none. */
   void *momentum;             /* SGD */
   void *exp_avg, *exp_avg_sq; /* AdamW: m and v of struct mn_rule */
-  /* Powers of two, or 0: there is none. Of a weight whose planes are scaled (struct mn_scale): theirs, and
-   * that under which the next step writes dz, the gradient of the weight's product. */
+  /* Powers of two, or 0 if there is none: the factor of a weight's scaled planes (struct mn_scale), and the
+   * factor under which the next step writes dz, the gradient of the weight's product. */
   double factor, gradient_factor;
 };
 
@@ -60,8 +60,8 @@ struct mn_checkpoint {
   /* The file holds a model without its training (mn_model_save): progress and options are empty, and there is
    * no momentum. */
   int alone;
-  /* Of a file that was read: its format_version, and how many checksums of its content it has, all of them
-   * right; 0: it is of minnow 0.2 or older, and has none. */
+  /* A file that was read has this format_version, and so many checksums of its content, all of them right;
+   * 0 if it has none, because minnow 0.2 wrote it or another program removed them. */
   int64_t version;
   int checksums;
   int tensor_count;

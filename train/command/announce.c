@@ -283,7 +283,7 @@ void mn_announce_sums(const struct mn_checkpoint *checkpoint, const char *path, 
   if (!checkpoint->checksums && !quiet)
     mn_escape_print(
         stderr,
-        "minnow: note: %s has no checksums of its content: it is of minnow 0.2 or older, and a lost "
-        "write may go unseen\n",
+        "minnow: note: %s has no checksums of its content: minnow 0.2 wrote it, or another program removed "
+        "them, and a lost write may go unseen\n",
         path);
 }

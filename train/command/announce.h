@@ -65,7 +65,7 @@ int mn_show_columns(int fd);
  * On a terminal of at least 40 columns that is not dumb it is one line, redrawn in place, with a bar if there is
  * room; else a plain line every ten seconds. It has no colours. */
 
-/* Of the one run of a process, which begins at step `first`. */
+/* Begins the progress of the run, one in a process, which goes on from step `first`. */
 void mn_progress_open(int64_t first, int quiet);
 
 /* After a step; draws at most ten times a second on a terminal, and every ten seconds elsewhere: the step,

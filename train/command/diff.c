@@ -131,7 +131,7 @@ static void compare_value(struct diff *diff, const char *name, enum mn_hdf5_valu
   mn_json_close(&diff->json);
 }
 
-/* Of two checkpoints, or of two tensors. */
+/* Compares the fields of two checkpoints, or of two tensors. */
 static void compare_fields(struct diff *diff, const char *object, const struct mn_checkpoint_field *fields,
                            const void *a, const void *b) {
   for (; fields->name; fields++) {

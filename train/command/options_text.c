@@ -291,7 +291,7 @@ int mn_options_kept(const struct mn_options *options, struct mn_text *out, int r
   return count;
 }
 
-/* Of two options that exclude each other one is unset, as "0" or "", which no command line may say. */
+/* If two options exclude each other, one is unset: "0" or "", which no command line may say. */
 static int read_unset(struct mn_options *options, int index, const char *text) {
   const struct mn_option_row *row = &mn_option_rows[index];
   void *field = (char *)options + row->offset;

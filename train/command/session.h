@@ -27,7 +27,7 @@ struct mn_session {
   struct mn_columns targets;   /* of y in a new run on --data, of some rows; or cols 0 */
   int64_t whole;               /* rows of --data, where train and test are parts by --validation; else 0 */
   int stratified;              /* they were drawn by mn_dataset_stratify; runs of minnow 0.3 did without */
-  /* Of a resumed run: name, and value then, of each option that it has otherwise; the data cannot be
+  /* A resumed run: the name and the old value of each option that it changes; and whether its data cannot be
    * compared, because the checkpoint has no fingerprint of it. */
   struct mn_text changed[MN_CHECKPOINT_OPTIONS];
   int changes, unknown_data;

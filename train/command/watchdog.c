@@ -214,7 +214,7 @@ void mn_watchdog_saved(void) {
 void mn_watchdog_enter(const char *what, int64_t step) {
   const double entered = mn_seconds();
   double took = entered - now.entered;
-  /* Of steps alone: an evaluation counts its batches. */
+  /* Steps alone are timed; an evaluation counts its batches. */
   if (took > now.longest && now.step > 0 && !now.patient)
     __atomic_store(&now.longest, &took, __ATOMIC_RELEASE);
   now.entered = entered;
