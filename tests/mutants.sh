@@ -108,12 +108,14 @@ mutant() {
   train/optimizer.c) order=${alone:-test_optimizer test_parity} ;;
   train/command/session.c) order=${alone:-test_init test_validation} ;;
   train/checkpoint/read.c) order=${alone:-test_model test_init} ;;
+  train/checkpoint/atomic_file.c) order=${alone:-test_atomic_file} ;;
   train/checkpoint/sums.c) order=${alone:-test_sums} ;;
   train/checkpoint/path.c) order=${alone:-test_newest test_saver test_owned} ;;
   train/checkpoint/* | engine/thread.c) order=${alone:-test_saver test_model test_retake test_loader test_training test_standardize} ;;
   train/command/announce.c | train/command/log.c) order=${alone:-test_progress test_terminal test_log test_resume} ;;
   train/command/needs.c) order=${alone:-test_disk} ;;
   train/command/plot.c) order=${alone:-test_command} ;;
+  train/json.c | train/command/info.c) order=${alone:-test_inspect test_faults} ;;
   train/command/predict.c | train/command/scores.c) order=${alone:-test_predict} ;;
   train/command/*) order=${alone:-test_pauses test_best test_disk test_training test_terminal} ;;
   train/*) order=${alone:-test_library test_arrays test_trainer test_trainer_errors test_nonfinite test_retake test_pauses test_training test_predict test_standardize} ;;
@@ -530,6 +532,17 @@ mutant "signals: the second is noted too" $w 'signal(number, SIG_DFL);' ''
 mutant "signals: nohup has no effect" $w 'before.sa_handler != SIG_IGN' '1'
 mutant "signals: a step that never ends" $w 'if (!patient) end_by_signal(number);' ''
 mutant "signals: a checkpoint unseen" $w 'LOAD(now.resumes) || (checkpoint && access(checkpoint, R_OK) == 0)' 'LOAD(now.resumes)'
+a=train/checkpoint/atomic_file.c
+mutant "publish: the old one is moved, not linked" $a '(i == 0 ? link : rename_new)(from, to)' 'rename_new(from, to)'
+mutant "publish: nothing is taken back" $a 'if (kept) take_back(file->path);' ''
+mutant "publish: one more is kept" $a 'last < keep - 1' 'last < keep'
+mutant "publish: the folder is not synced" $a 'file->path) == 0) return sync_folder(file->folder);' 'file->path) == 0) return MN_OK;'
+mutant "publish: over one that appeared" $a '(fresh ? rename_new : rename)' '(rename)'
+mutant "answers: one that broke off is printed" train/json.c 'if (status == MN_OK) fputs(json->text, out);' 'fputs(json->text, out);'
+mutant "answers: plain texts as they are" train/json.c 'text += mn_escape_next(next, text);' 'text += snprintf(next, 2, "%c", *text);'
+mutant "answers: a write that failed" train/json.c '(fflush(out) == 0 && !ferror(out))' '1'
+mutant "answers: a key without its comma" train/json.c 'fputs(form == JSON ? "," : ", ", json->out);' 'fputs(form == JSON ? " " : ", ", json->out);'
+mutant "answers: extremes left out" train/command/info.c 'i < SHOWN || i == least || i == largest' 'i < SHOWN'
 mutant "plot: a picture that breaks off" train/command/plot.c 'if (status == MN_OK) status = check_end(out, file.fd);' ''
 c=train/command/train.c
 v=train/command/saves.c

@@ -17,6 +17,7 @@
 #include <sys/syscall.h>
 
 #include "tests/checkpoint_make.h"
+#include "train/checkpoint/atomic_file.h"
 
 /* ---- the calls that can be made to fail ---- */
 
@@ -364,6 +365,23 @@ static void test_two_savers(void **state) {
   assert_int_equal(count_files(), 2);
 }
 
+/* A new file is published under a name that is free; one that appeared there meanwhile is another's. */
+static void test_appeared(void **state) {
+  (void)state;
+  size_t size;
+  struct mn_atomic_file file;
+  assert_int_equal(mn_atomic_file_create(&file, path), MN_OK);
+  write_bytes(path, "mine", 4);
+  assert_int_equal(mn_atomic_file_publish(&file, 0), MN_NO_CREATE);
+  assert_says("has appeared meanwhile");
+  unsigned char *bytes = read_bytes(path, &size);
+  assert_true(size == 4 && memcmp(bytes, "mine", 4) == 0);
+  free(bytes);
+  assert_int_equal(count_files(), 1);
+  assert_int_equal(mn_atomic_file_create(&file, path), MN_OK);
+  assert_int_equal(mn_atomic_file_publish(&file, 1), MN_OK); /* which replaces */
+}
+
 static mode_t mode_of(const char *of) {
   struct stat status;
   assert_int_equal(stat(of, &status), 0);
@@ -533,7 +551,7 @@ int main(void) {
       TEST(test_failing_again),   TEST(test_failing_first), TEST(test_two_savers),
       TEST(test_file_size_limit), TEST(test_killed),        TEST(test_stale),
       TEST(test_permissions),     TEST(test_places),        TEST(test_links),
-      TEST(test_foreign_files),   TEST(test_lock),
+      TEST(test_foreign_files),   TEST(test_lock),          TEST(test_appeared),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
