@@ -36,9 +36,9 @@ struct mn_range {
   int64_t first, count, at;
 };
 
-/* Reads the ranges, at most 4 MiB of x, or a row, at a time. If to->y is NULL, only x is read. If
- * several ranges fail, the error of the earliest rows is returned. MN_INTERRUPTED: another thread set *stop, atomically (stop
- * may be NULL). */
+/* Reads the ranges, at most 4 MiB of x, or a row, at a time. If to->y is NULL, only x is read. If several
+ * ranges fail, the error of the earliest rows is returned. MN_INTERRUPTED: another thread set *stop,
+ * atomically (stop may be NULL). */
 mn_status mn_read_rows(struct mn_dataset *dataset, const struct mn_rows_form *form,
                        const struct mn_range *ranges, int64_t count, const struct mn_rows *to,
                        const int *stop);

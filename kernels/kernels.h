@@ -136,10 +136,10 @@ typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const
 /* ---- the tables ---- */
 
 /* Every entry of the table, once. REAL(name): an fp32 and an fp64 version for each device. DEVICE(name): one
- * version for each device. AS(name, other): the same, but the CPU's is `other`'s, of the same type. CUDA(name):
- * one version, and NULL in the CPU's tables. An entry's type is mn_NAME_function. The struct, the declarations
- * and the tables (device.c, device.cu) are generated from this list, so an entry without an implementation
- * does not link. */
+ * version for each device. AS(name, other): the same, but the CPU's is `other`'s, of the same type.
+ * CUDA(name): one version, and NULL in the CPU's tables. An entry's type is mn_NAME_function. The struct, the
+ * declarations and the tables (device.c, device.cu) are generated from this list, so an entry without an
+ * implementation does not link. */
 #define MN_KERNELS(REAL, DEVICE, AS, CUDA)                                                                   \
   REAL(gemm)                                                                                                 \
   REAL(epilogue)                                                                                             \

@@ -46,8 +46,8 @@ mn_status mn_peer_reduce_scatter(struct mn_device *device, const struct mn_team 
                                  void *piece, int64_t rows, int64_t cols);
 
 /* This rank's share of a matrix's rows, a multiple of the ranks, becomes the sum of all ranks' there, on no
- * more than MN_EXCHANGE_MULTIPROCESSORS. The matrix has `cols` columns, and its rows are `pitch` elements apart;
- * both are whole 16-byte words. */
+ * more than MN_EXCHANGE_MULTIPROCESSORS. The matrix has `cols` columns, and its rows are `pitch` elements
+ * apart; both are whole 16-byte words. */
 mn_status mn_peer_reduce_scatter_rows(struct mn_device *device, const struct mn_team *team, void *matrix,
                                       int64_t rows, int64_t cols, int64_t pitch);
 

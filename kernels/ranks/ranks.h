@@ -53,8 +53,8 @@ struct mn_ranks_id {
   char bytes[128]; /* CUDA: ncclUniqueId */
 };
 
-/* For device->ranks, with staging memory. All ranks agree that begin succeeded before one waits in join, which
- * every rank calls. On the CPU, where MPI has begun and goes on, begin and leave are NULL. MN_LIBRARY,
+/* For device->ranks, with staging memory. All ranks agree that begin succeeded before one waits in join,
+ * which every rank calls. On the CPU, where MPI has begun and goes on, begin and leave are NULL. MN_LIBRARY,
  * MN_NO_MEMORY. */
 typedef mn_status mn_ranks_begin_function(struct mn_device *device, struct mn_ranks_id *id);
 typedef mn_status mn_ranks_join_function(struct mn_device *device, const struct mn_ranks_id *id);

@@ -62,8 +62,8 @@ int mn_show_columns(int fd);
 
 /* ---- progress ----
  *
- * On a terminal of at least 40 columns that is not dumb it is one line, redrawn in place, with a bar if there is
- * room; else a plain line every ten seconds. It has no colours. */
+ * On a terminal of at least 40 columns that is not dumb it is one line, redrawn in place, with a bar if there
+ * is room; else a plain line every ten seconds. It has no colours. */
 
 /* Begins the progress of the run, one in a process, which goes on from step `first`. */
 void mn_progress_open(int64_t first, int quiet);

@@ -37,8 +37,8 @@ mn_status mn_predict(FILE *out, const struct mn_options *options);
  * `out` cannot be written; MN_NO_MEMORY. */
 mn_status mn_plot(const char *out, int replace, char **logs, int count);
 
-/* Shows what an HDF5 file holds. A checkpoint's sizes, tensors, progress, config and fingerprint are shown, and
- * its checksums compared; any other file's groups and datasets, with shape, type and attributes, and what
+/* Shows what an HDF5 file holds. A checkpoint's sizes, tensors, progress, config and fingerprint are shown,
+ * and its checksums compared; any other file's groups and datasets, with shape, type and attributes, and what
  * training would make of it. Nothing is written on an error: MN_NO_INPUT: no such file; MN_BAD_DATA: not
  * HDF5, damaged. */
 mn_status mn_info(FILE *out, const char *path, int json);

@@ -111,7 +111,7 @@ static mn_status info_checkpoint(struct mn_json *json, const struct mn_hdf5_file
 
 /* Any other HDF5 file. */
 
-/* Why the file cannot be trained on as it is. */
+/* Shows why the file cannot be trained on as it is. */
 static void show_refusal(struct mn_json *json, const char *path) {
   struct mn_dataset *whole = NULL;
   if (mn_dataset_open(&whole, path, MN_PART_TRAIN, NULL, NULL, 1) != MN_OK)
@@ -119,7 +119,7 @@ static void show_refusal(struct mn_json *json, const char *path) {
   mn_dataset_close(whole);
 }
 
-/* That a file without rows holds weights alone, for --init and --checkpoint, or why it cannot be trained on. */
+/* Shows the sizes of a file of weights alone, or why the file cannot be trained on. */
 static void show_no_rows(struct mn_json *json, const char *path) {
   struct mn_model_config sizes = {0};
   if (mn_weights_sizes(path, &sizes) != MN_OK) {

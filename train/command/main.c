@@ -79,8 +79,9 @@ static void refuse(const char *line) {
   _exit(MN_NO_MEMORY);
 }
 
-/* Before OpenBLAS's constructor and before the C library has its environment. If memory is limited to less than
- * the buffers of all threads, or for a stack, the program ends with a line: OpenBLAS would ask without end. */
+/* Runs before OpenBLAS's constructor and before the C library has its environment. If the limits leave too
+ * little memory for the buffers of all threads, or too small a stack, the program ends with a line; OpenBLAS
+ * would ask for memory again and again. */
 static void make_room(int count, char **words, char **environment) {
   struct rlimit stack;
   if (count > 0) keep_name(words[0]);

@@ -38,8 +38,8 @@ void mn_saves_close(struct mn_saves *saves);
 void mn_saves_describe(struct mn_saves *saves, const struct mn_text *config, int config_count,
                        const struct mn_text *history, int history_count);
 
-/* At a pause of the run: saves if a save is due, and with `better` the current parameters as the best. An error
- * ends the run, such as a save of the best that failed: a later newest would name a missing file. */
+/* At a pause of the run: saves if a save is due, and with `better` the current parameters as the best. An
+ * error ends the run: if a save of the best fails, a later newest would name a missing file. */
 mn_status mn_saves_at_pause(struct mn_saves *saves, int better);
 
 /* After each step: reports a save once it is on the disk, and a save that failed. */

@@ -24,8 +24,9 @@ void mn_scores_close(struct mn_scores *scores); /* all zero is fine */
 /* Adds `count` rows of outputs and their targets: an mn_evaluator_see. */
 mn_status mn_scores_add(void *scores, const void *y, const void *targets, int64_t count);
 
-/* Members of an open object: r2 and rmse; or recall, class_rows and, a row for each label and a column for each
- * prediction, confusion. What there is none of, as the recall of a class without rows, is NaN. */
+/* Writes members of an open object: for numbers r2 and rmse; for classes recall, class_rows and confusion,
+ * which has a row for each label and a column for each prediction. The recall of a class without rows and the
+ * r2 of a constant target are NaN. */
 void mn_scores_show(const struct mn_scores *scores, struct mn_json *json);
 
 /* The class that a row predicts: the first of its largest outputs. The row is `cols` reals of `real` bytes,

@@ -40,10 +40,10 @@ struct mn_session {
 };
 
 /* Opens everything for `train`, on all ranks that the launcher started; the first has the lock, and alone
- * prints and writes: with --resume from the newest checkpoint that verifies (resume.c), else from the weights of --init or from the seed. Under --dry-run nothing is
- * locked or created, and no weight is drawn. MN_NO_MEMORY before anything is taken: parameters and what the
- * optimizer keeps of them are more than the device has free. Closed by mn_session_close, also after an error.
- */
+ * prints and writes: with --resume from the newest checkpoint that verifies (resume.c), else from the weights
+ * of --init or from the seed. Under --dry-run nothing is locked or created, and no weight is drawn.
+ * MN_NO_MEMORY before anything is taken: parameters and what the optimizer keeps of them are more than the
+ * device has free. Closed by mn_session_close, also after an error. */
 mn_status mn_session_train(struct mn_session *session, const struct mn_options *options);
 
 /* Measures the columns of a new run's rows, and by --standardize has the model standardise them; before
@@ -190,8 +190,8 @@ mn_status mn_ranks_choose_grid(const struct mn_session *session, const struct mn
 mn_status mn_needs_check(const struct mn_session *session, const struct mn_trainer *trainer);
 
 /* Prints what --dry-run tells: model, parameters, FLOPs, memory, the rows' place and disk, of a run that has
- * taken no step. Not counted is the copy that a checkpoint is written from on a GPU (train/checkpoint/save.h).
- * Errors as above. */
+ * taken no step. Not counted is the copy that a checkpoint is written from on a GPU
+ * (train/checkpoint/save.h). Errors as above. */
 mn_status mn_needs_show(FILE *out, const struct mn_session *session, const struct mn_trainer *trainer);
 
 #endif

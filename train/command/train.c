@@ -325,10 +325,9 @@ static mn_status count_classes(struct mn_dataset *d, int64_t *counts, double *lo
   return MN_OK;
 }
 
-/* What a prediction that is the same for every row gets. *share: of the commonest class, the accuracy of always predicting it; NaN without classes. *loss: with
- * classes the entropy of their shares, the cross-entropy of predicting these; else the mean variance of the
- * targets, the squared error of predicting each one's mean. Reads y of all rows. MN_NO_MEMORY; the errors of
- * the dataset's read. */
+/* Scores the best prediction that is the same for every row. *share is the accuracy of the commonest class,
+ * NaN without classes. *loss is, with classes, the entropy of their shares; else the mean variance of the
+ * targets. Reads y of all rows. MN_NO_MEMORY; the errors of the dataset's read. */
 static mn_status baseline(struct mn_dataset *d, double *loss, double *share) {
   struct mn_columns c;
   *loss = 0;
