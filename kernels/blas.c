@@ -7,21 +7,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* Beside its buffers, a product takes some memory while it runs. */
-#define WORK ((size_t)16 << 20)
-
-static void *map(size_t bytes) {
-  void *held = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  return held == MAP_FAILED ? NULL : held;
-}
-
-int mn_blas_room(size_t bytes, int most) {
-  void *held = most > 0 ? map(bytes) : NULL;
-  if (!held) return 0;
-  int more = mn_blas_room(bytes, most - 1);
-  munmap(held, bytes);
-  return 1 + more;
-}
+#define BUFFER ((size_t)128 << 20) /* bytes of a buffer, in the builds for x86-64 and ARM64 */
+#define WORK ((size_t)16 << 20)    /* that a product takes beside its buffers while it runs */
 
 /* Buffers that OpenBLAS has not taken yet: one for each OpenMP thread that it has not counted, and the
  * caller's. Its own threads took theirs when they started. */
@@ -50,18 +37,18 @@ static mn_status multiply(void) {
 }
 
 static mn_status take(int threads) {
-  const int buffers = buffers_to_come(threads);
-  const size_t beside = WORK + (size_t)(threads - 1) * stack_size();
-  void *held = map(beside);
-  int room = held ? mn_blas_room(MN_BLAS_BUFFER, buffers) : 0, started = 0;
-  if (held) munmap(held, beside);
-  if (room < buffers)
+  const size_t bytes =
+      WORK + (size_t)(threads - 1) * stack_size() + (size_t)buffers_to_come(threads) * BUFFER;
+  void *held = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  int started = 0;
+  if (held == MAP_FAILED)
     return mn_fail(
         MN_NO_MEMORY,
         "no %zu MiB of memory left for OpenBLAS's products with %d thread%s; a higher limit (ulimit "
         "-v)%s would do",
-        (beside + (size_t)buffers * MN_BLAS_BUFFER) >> 20, threads, threads > 1 ? "s" : "",
+        bytes >> 20, threads, threads > 1 ? "s" : "",
         threads > 1 ? " or fewer threads (OMP_NUM_THREADS=1)" : "");
+  munmap(held, bytes);
 #pragma omp parallel reduction(+ : started)
   started++;
   return started > 0 ? multiply() : MN_OK;

@@ -4,15 +4,7 @@
 #ifndef MN_KERNELS_BLAS_H
 #define MN_KERNELS_BLAS_H
 
-#include <stddef.h>
-
 #include "kernels/status.h"
-
-#define MN_BLAS_BUFFER ((size_t)128 << 20) /* bytes of a buffer, in the builds for x86-64 and ARM64 */
-
-/* How many regions of `bytes` the process could have at once, up to `most`; none is kept. May be called
- * before main. */
-MN_C int mn_blas_room(size_t bytes, int most);
 
 /* Has OpenBLAS take the buffers, and OpenMP the threads, that products of any size need under
  * omp_get_max_threads(), so that no later one asks for more. Any thread may call it, as often as it likes.

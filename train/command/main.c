@@ -2,110 +2,31 @@
  * stderr and an exit code. */
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
+#include <omp.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include "kernels/blas.h"
 #include "train/command/commands.h"
 #include "train/command/session.h"
 
-enum { MOST = 1024, LEAST_STACK = 512 << 10 };      /* threads; OpenBLAS is built for fewer. Bytes */
-#define THREAD (MN_BLAS_BUFFER + ((size_t)8 << 20)) /* a thread's buffer and its stack */
-
-/* libgomp reads it once, when it is loaded. It counts turns of a loop: 300 take some 10 µs. Left to itself, a
- * thread spins for 300,000 at the end of each parallel region, on a core that the thread that it waits for
- * may need (kernels/NOTES.md). */
-#define SPINNING "GOMP_SPINCOUNT=300"
-
-/* The number that the environment gives the variable, such as "OMP_NUM_THREADS="; 0: none. */
-static int number_of(char **environment, const char *variable) {
-  int number = 0;
-  for (char **e = environment; *e; e++)
-    if (strncmp(*e, variable, strlen(variable)) == 0)
-      for (const char *c = *e + strlen(variable); *c >= '0' && *c <= '9' && number < MOST; c++)
-        number = 10 * number + (*c - '0');
-  return number < MOST ? number : MOST;
-}
-
-static int processors(void) {
-  static unsigned char mask[MOST];
-  int count = 0;
-  if (sched_getaffinity(0, sizeof mask, (cpu_set_t *)mask) != 0) return MOST;
-  for (size_t i = 0; i < sizeof mask; i++) count += __builtin_popcount(mask[i]);
-  return count < MOST ? count : MOST;
-}
-
-/* How many threads OpenBLAS and OpenMP will have, at most. */
-static int threads_of(char **environment) {
-  const int openmp = number_of(environment, "OMP_NUM_THREADS=");
-  const int openblas = number_of(environment, "OPENBLAS_NUM_THREADS=");
-  const int gotoblas = number_of(environment, "GOTO_NUM_THREADS=");
-  int threads = openmp ? openmp : processors();
-  if (openblas > threads) threads = openblas;
-  return gotoblas > threads ? gotoblas : threads;
-}
-
-/* Executes the program anew, unless the user has said how threads wait. Returns if that fails. */
-static void execute_spinning(char **words, char **environment) {
-  static char spinning[] = SPINNING;
-  int count = 0;
-  for (; environment[count]; count++)
-    if (strncmp(environment[count], "OMP_WAIT_POLICY=", 16) == 0 ||
-        strncmp(environment[count], "GOMP_SPINCOUNT=", 15) == 0)
-      return;
-  char **changed = mmap(NULL, (size_t)(count + 2) * sizeof *changed, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (changed == MAP_FAILED) return;
-  memcpy(changed, environment, (size_t)count * sizeof *changed);
-  changed[count] = spinning;
-  execve("/proc/self/exe", words, changed);
-}
-
-/* A program that /proc/self/exe was executed as is called "exe" by ps and pkill. */
-static void keep_name(const char *word) {
-  const char *slash = strrchr(word, '/');
-  (void)prctl(PR_SET_NAME, slash ? slash + 1 : word);
-}
-
-static void refuse(const char *line) {
-  ssize_t written = write(STDERR_FILENO, line, strlen(line));
-  (void)written; /* the exit code says it too */
-  _exit(MN_NO_MEMORY);
-}
-
-/* Runs before OpenBLAS's constructor and before the C library has its environment. If the limits leave too
- * little memory for the buffers of all threads, or too small a stack, the program ends with a line; OpenBLAS
- * would ask for memory again and again. */
-static void make_room(int count, char **words, char **environment) {
-  struct rlimit stack;
-  if (count > 0) keep_name(words[0]);
-  if (getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur < LEAST_STACK)
-    refuse("minnow: the stack may have less than 512 KiB, which training and HDF5 need; "
-           "a higher limit (ulimit -s 8192) would do\n");
-  /* Two more than threads: the buffer of a product's caller, and something for all else. */
-  const int threads = threads_of(environment), least = threads == 1 ? 1 : threads + 2;
-  if (mn_blas_room(THREAD, least) < least)
-    refuse(
-        "minnow: no memory for OpenBLAS, which takes 128 MiB for each thread before the program begins, and "
-        "as much again for the first product; a higher limit (ulimit -v) or OMP_NUM_THREADS=1 would do\n");
-  if (threads > 1) execute_spinning(words, environment);
-}
-
-/* SIGUSR1 asks training to save; nothing of what else goes on, loading libraries included, is to die of it.
- */
-static void before_main(int count, char **words, char **environment) {
+/* SIGUSR1 asks training to save; nothing else, loading libraries included, is to die of it. */
+static void ignore_usr1(void) {
   signal(SIGUSR1, SIG_IGN);
-  make_room(count, words, environment);
 }
+__attribute__((section(".preinit_array"), used)) static void (*const first)(void) = ignore_usr1;
 
-__attribute__((section(".preinit_array"), used)) static void (*const first)(int, char **,
-                                                                            char **) = before_main;
+/* libgomp reads GOMP_SPINCOUNT once, when it is loaded, so the program is executed anew with it, unless the user
+ * has said how threads wait. It counts turns of a loop: 300 take some 10 µs. Without it a thread spins for
+ * 300,000 at the end of each parallel region, on a core that the thread that it waits for may need
+ * (kernels/NOTES.md). */
+static void limit_spinning(char **argv) {
+  if (omp_get_max_threads() == 1 || getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
+  if (setenv("GOMP_SPINCOUNT", "300", 1) == 0) execv("/proc/self/exe", argv);
+}
 
 /* With stdin, stdout or stderr closed, the next file opened would get its descriptor, and results or warnings
  * would be written into a checkpoint. So /dev/null gets it: read-only as stdout, where a write then fails and
@@ -130,6 +51,8 @@ static mn_status close_stdout(mn_status status) {
 
 int main(int argc, char **argv) {
   hold_standard_files();
+  limit_spinning(argv);
+  prctl(PR_SET_NAME, program_invocation_short_name); /* else ps and pkill call it "exe" */
   /* A reader that went away and a file at its largest size are errors to report, not deaths. */
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
