@@ -196,19 +196,17 @@ static const struct {
   const char *line, *thing, *remedy;
 } refused[] = {
     {"", "command", "--help"},
-    {"trian", "'trian'", "did you mean train"},
+    {"trian", "'trian'", "COMMAND first"},
     {"frobnicate", "'frobnicate'", "--help"},
-    {"help trian", "'trian'", "did you mean train"},
+    {"help trian", "'trian'", "COMMAND first"},
     {"help train eval", "'eval'", "one command"},
     {"--seed 1 train", "'--seed'", "COMMAND first"},
-    {"train --ephocs 3", "'--ephocs'", "did you mean --epochs"},
-    {"train --momentun=3", "'--momentun'", "did you mean --momentum"},
-    {"train --frobnicate", "'--frobnicate'", "train --help"},
-    {"eval --epochs 3", "eval takes no --epochs", "option of train"},
-    {"gradcheck --precision fp32", "gradcheck takes no --precision", "--help"},
+    {"train --ephocs 3", "'--ephocs'", "train --help"},
+    {"train --momentun=3", "'--momentun'", "train --help"},
+    {"eval --epochs 3", "eval has no option '--epochs'", "eval --help"},
     {"train -x", "'-x'", "two dashes"},
     {"train --seed 3 -xyz", "'-x'", "two dashes"},
-    {"train --step 3", "'--step'", "--step-every"},
+    {"train --step 3", "'--step'", "several that begin so"},
     {"train --nesterov=3", "--nesterov", "takes no value"},
     {"train --data d --hidden 8 --lr", "--lr has no value", "a number above 0"},
     {"train --groups x", "--groups 'x'", "whole number from 1 "},
@@ -268,11 +266,7 @@ static const struct {
     {"train --data d --hidden 8 --noise 1", "--noise", "needs --synthetic n"},
     {"train --synthetic 9 --in 4 --hidden 8 --x a", "--x", "needs --data F"},
     {"train --data d --hidden 8 --plot p.svg", "--plot", "needs --log F.jsonl"},
-    {"train --optimizer adam", "--optimizer 'adam'", "sgd or adamw is needed; did you mean adamw?"},
-    {"train --loss crossentropy", "--loss 'crossentropy'", "did you mean cross-entropy?"},
-    {"train --learning-rate 0.1", "'--learning-rate'", "did you mean --lr?"},
-    {"train --batch-size=32", "'--batch-size'", "did you mean --batch?"},
-    {"eval --learning-rate 1", "'--learning-rate'", "eval --help"},
+    {"train --optimizer adam", "--optimizer 'adam'", "sgd or adamw is needed"},
     {"train --beta2 1", "--beta2 '1'", "below 1"},
     {"train --adam-eps 0", "--adam-eps '0'", "above 0"},
     {"train --data d --hidden 8 --optimizer adamw --momentum 0.9", "--momentum", "take sgd"},
@@ -323,9 +317,6 @@ static void what_is_wrong_is_named(void **state) {
       fail_msg("'%s' says '%s', which should name '%s' and '%s'", refused[i].line, mn_message(),
                refused[i].thing, refused[i].remedy);
   }
-  struct mn_options options;
-  assert_int_equal(parse(&options, "train --device gpu"), MN_USAGE);
-  assert_null(strstr(mn_message(), "did you mean")); /* not the cpu, one letter away */
 }
 
 static void stacks_have_a_limit(void **state) {

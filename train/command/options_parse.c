@@ -18,98 +18,11 @@
 /* What getopt_long returns: FIRST_KEY + i for the option of row i, beyond every character. */
 enum { FIRST_KEY = 256, HELP_KEY = FIRST_KEY + MN_OPTION_MOST };
 
-/* The command or option that a misspelt word is closest to. */
-
-enum { LONGEST = 64 }; /* more letters than any option or command has */
-
-/* How many letters to insert, remove or replace to turn the first `length` letters of a into b. */
-static int distance(const char *a, size_t length, const char *b) {
-  int row[LONGEST];
-  size_t width = strlen(b);
-  if (width >= LONGEST) return LONGEST;
-  for (size_t j = 0; j <= width; j++) row[j] = (int)j;
-  for (size_t i = 1; i <= length; i++) {
-    int corner = row[0];
-    row[0] = (int)i;
-    for (size_t j = 1; j <= width; j++) {
-      int change = corner + (a[i - 1] != b[j - 1]);
-      corner = row[j];
-      int skip = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-      row[j] = change < skip ? change : skip;
-    }
-  }
-  return row[width];
-}
-
-/* Close enough to be meant: one slip in a short word, two in a longer one. */
-static int is_close(int slips, size_t length) {
-  return slips <= (length > 4 ? 2 : 1) && 2 * (size_t)slips < length;
-}
-
 static mn_status find_command(enum mn_command *out, const char *word) {
-  int best = 0, least = LONGEST;
-  for (int i = 0; i < MN_COMMANDS; i++) {
-    int slips = distance(word, strlen(word), mn_command_name(i));
-    if (slips < least) best = i, least = slips;
-  }
-  *out = (enum mn_command)best;
-  if (least == 0) return MN_OK;
-  if (word[0] == '-')
-    return mn_fail(MN_USAGE,
-                   "'%s' comes before a command; write minnow COMMAND first, as minnow --help lists them",
-                   word);
-  if (is_close(least, strlen(word)))
-    return mn_fail(MN_USAGE, "no command is called '%s'; did you mean %s?", word, mn_command_name(best));
-  return mn_fail(MN_USAGE, "no command is called '%s'; minnow --help lists those there are", word);
-}
-
-/* distance() to an option's name; 1 for what users of PyTorch call that option. */
-static int option_distance(const char *name, size_t length, const char *option) {
-  static const char *const others[][2] = {{"learning-rate", "lr"},
-                                          {"batch-size", "batch"},
-                                          {"gpu", "device"},
-                                          {"layers", "hidden"},
-                                          {"output", "out"}};
-  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-    if (strcmp(others[i][1], option) == 0 && strlen(others[i][0]) == length &&
-        strncmp(others[i][0], name, length) == 0)
-      return 1;
-  return distance(name, length, option);
-}
-
-/* `name`, of `length` letters, starts no option of this command. */
-static mn_status refuse_unknown(enum mn_command command, const char *name, size_t length) {
-  const char *says = mn_command_name(command);
-  int best = -1, least = LONGEST;
-  for (int i = 0; i < mn_option_count; i++) {
-    if (mn_option_rows[i].kind == MN_KIND_HEADING) continue;
-    int slips = option_distance(name, length, mn_option_rows[i].name);
-    if (slips == 0)
-      return mn_fail(MN_USAGE, "%s takes no --%s, which is an option of %s; minnow %s --help lists its own",
-                     says, mn_option_rows[i].name, mn_command_name(__builtin_ctz(mn_option_rows[i].commands)),
-                     says);
-    if (mn_option_taken(i, command) && slips < least) best = i, least = slips;
-  }
-  if (is_close(least, length))
-    return mn_fail(MN_USAGE, "%s has no option '--%.*s'; did you mean --%s?", says, (int)length, name,
-                   mn_option_rows[best].name);
-  return mn_fail(MN_USAGE, "%s has no option '--%.*s'; minnow %s --help lists those there are", says,
-                 (int)length, name, says);
-}
-
-/* The error for `word`, --name or --name=value, which is not an option, or is short for several. */
-static mn_status refuse_word(enum mn_command command, const char *word) {
-  const char *name = word + 2;
-  size_t length = strcspn(name, "="), used = 0;
-  char names[256] = "";
-  for (int i = 0; i < mn_option_count && length > 0 && used < sizeof names; i++)
-    if (mn_option_taken(i, command) && strncmp(mn_option_rows[i].name, name, length) == 0)
-      used += (size_t)snprintf(names + used, sizeof names - used, "%s--%s", used ? ", " : "",
-                               mn_option_rows[i].name);
-  if (used > 0 && used < sizeof names && strncmp("help", name, length) == 0)
-    snprintf(names + used, sizeof names - used, ", --help");
-  if (used == 0) return refuse_unknown(command, name, length);
-  return mn_fail(MN_USAGE, "'--%.*s' could be any of %s; write it out", (int)length, name, names);
+  for (*out = 0; *out < MN_COMMANDS; ++*out)
+    if (strcmp(word, mn_command_name(*out)) == 0) return MN_OK;
+  return mn_fail(MN_USAGE, "'%s' is no command; write minnow COMMAND first, as minnow --help lists them",
+                 word);
 }
 
 /* Taking the command line apart. */
@@ -136,9 +49,6 @@ static mn_status take_option(struct mn_options *options, int index, const char *
   if (!text || mn_option_read(options, index, options->command, text) != 0) {
     mn_option_describe(remedy, sizeof remedy, index, options->command, text);
     if (!text) return mn_fail(MN_USAGE, "--%s has no value: %s", row->name, remedy);
-    for (const char *const *word = row->words; word && *word; word++)
-      if (**word == *text && is_close(distance(text, strlen(text), *word), strlen(text)))
-        return mn_fail(MN_USAGE, "--%s '%s': %s; did you mean %s?", row->name, text, remedy, *word);
     return mn_fail(MN_USAGE, "--%s '%s': %s", row->name, text, remedy);
   }
   options->given[index] = 1;
@@ -151,12 +61,15 @@ static mn_status take_option(struct mn_options *options, int index, const char *
 
 /* What getopt_long has refused: `word` is the one that it read last, `key` the option's, if it is one. */
 static mn_status refuse(enum mn_command command, int key, const char *word) {
-  if (key == 0) return refuse_word(command, word);
+  const char *name = mn_command_name(command), *value = strchr(word, '=');
   if (key >= FIRST_KEY)
-    return mn_fail(MN_USAGE, "'%s': this option takes no value; leave out '%s'", word, strchr(word, '='));
+    return mn_fail(MN_USAGE, "'%s': this option takes no value; leave out '%s'", word, value);
+  if (key)
+    return mn_fail(MN_USAGE, "%s has no option '-%c', only whole words behind two dashes: minnow %s --help",
+                   name, key, name);
   return mn_fail(MN_USAGE,
-                 "%s has no option '-%c'; options are whole words behind two dashes, see minnow %s --help",
-                 mn_command_name(command), key, mn_command_name(command));
+                 "%s has no option '%.*s', or several that begin so: minnow %s --help lists its own", name,
+                 (int)(value ? value - word : (long)strlen(word)), word, name);
 }
 
 static mn_status read_words(struct mn_options *options, int argc, char **argv, int *help) {
