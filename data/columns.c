@@ -21,9 +21,7 @@ static int64_t rows_of_piece(int64_t cols) {
 /* ---- measuring ---- */
 
 /* Reads rows as doubles; `narrow` has room for them as floats. */
-static mn_status read_doubles(struct mn_dataset *d, enum mn_columns_of of, int64_t first, int64_t count,
-                              double *x, float *narrow) {
-  if (of == MN_COLUMNS_Y) return d->read(d, first, count, sizeof *x, NULL, x);
+static mn_status read_doubles(struct mn_dataset *d, int64_t first, int64_t count, double *x, float *narrow) {
   if (stored_real(d) == sizeof(double)) return d->read(d, first, count, sizeof *x, x, NULL);
   MN_TRY(d->read(d, first, count, sizeof *narrow, narrow, NULL));
   for (int64_t i = 0; i < count * d->inputs; i++) x[i] = (double)narrow[i];
@@ -57,8 +55,8 @@ static void add_rows(struct mn_columns *c, const double *x, int64_t count, doubl
   c->rows += count;
 }
 
-static mn_status measure(struct mn_columns *c, struct mn_dataset *d, enum mn_columns_of of, int64_t most,
-                         double *x, const int *stop) {
+static mn_status measure(struct mn_columns *c, struct mn_dataset *d, int64_t most, double *x,
+                         const int *stop) {
   const int64_t piece = rows_of_piece(c->cols), stretch = most >= d->rows ? d->rows : STRETCH;
   const int64_t stretches = most >= d->rows ? 1 : (most + STRETCH - 1) / STRETCH;
   double *sums = x + piece * c->cols;
@@ -70,7 +68,7 @@ static mn_status measure(struct mn_columns *c, struct mn_dataset *d, enum mn_col
       here = stretch - done < piece ? stretch - done : piece;
       if (stop && __atomic_load_n(stop, __ATOMIC_ACQUIRE))
         return mn_fail(MN_INTERRUPTED, "reading was stopped");
-      MN_TRY(read_doubles(d, of, first + done, here, x, narrow));
+      MN_TRY(read_doubles(d, first + done, here, x, narrow));
       add_rows(c, x, here, sums);
       mn_heartbeat();
     }
@@ -84,27 +82,25 @@ static mn_status measure(struct mn_columns *c, struct mn_dataset *d, enum mn_col
   return MN_OK;
 }
 
-mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *d, enum mn_columns_of of,
-                             int64_t most, const int *stop) {
-  const int64_t wide = of == MN_COLUMNS_X ? d->inputs : d->outputs;
-  const size_t cols = (size_t)wide;
+mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *d, int64_t most, const int *stop) {
+  const size_t cols = (size_t)d->inputs;
   if (most < d->rows && most < STRETCH) most = d->rows < STRETCH ? d->rows : STRETCH;
   double *all = calloc(5 * cols, sizeof *all);
-  const size_t piece = (size_t)rows_of_piece(wide) * cols;
+  const size_t piece = (size_t)rows_of_piece(d->inputs) * cols;
   double *x = malloc((piece + cols) * sizeof *x + piece * sizeof(float));
   *out = (struct mn_columns){.mean = all};
   if (!all || !x) {
     free(x);
-    return mn_fail(MN_NO_MEMORY, "no memory to measure %lld columns", (long long)wide);
+    return mn_fail(MN_NO_MEMORY, "no memory to measure %lld columns", (long long)d->inputs);
   }
-  *out = (struct mn_columns){.cols = wide,
+  *out = (struct mn_columns){.cols = d->inputs,
                              .mean = all,
                              .deviation = all + cols,
                              .smallest = all + 2 * cols,
                              .largest = all + 3 * cols,
                              .scale = all + 4 * cols};
   for (size_t i = 0; i < cols; i++) out->smallest[i] = INFINITY, out->largest[i] = -INFINITY;
-  mn_status status = measure(out, d, of, most, x, stop);
+  mn_status status = measure(out, d, most, x, stop);
   free(x);
   return status;
 }

@@ -557,7 +557,7 @@ mutant "pauses: saves one step late" $v '(s->progress->step / every + 1) * every
   '(s->progress->step / every + 1) * every + 1 :'
 mutant "saves: the last is not tried again" $v 'tries == 2' 'tries == 1'
 mutant "saves: one that failed is forgotten" $c '  MN_TRY(mn_saves_failed(&r->saves));' ''
-mutant "disk: the file being written takes no room" train/command/needs.c '(double)o->keep + 1)' '(double)o->keep)'
+mutant "disk: a full one is not refused" train/command/needs.c 'if (!(disk.checkpoint > disk.available))' 'if (1)'
 u=train/checkpoint/sums.c
 mutant "sums: any digits are right" $u 'if (line && memcmp(line, digits, DIGITS) == 0)' 'if (line)'
 mutant "sums: what is gone is not missed" $u 'if (sums->met == sums->lines) return MN_OK;' 'return MN_OK;'

@@ -100,7 +100,7 @@ static void arrays_are_divided_and_measured(void **state) {
   for (int i = 0; i < ROWS; i++) x[2 * i] = (float)i, x[2 * i + 1] = 7, labels[i] = i % 4;
   MUST(mn_dataset_labelled(&test, x, labels, ROWS, 2));
   MUST(mn_dataset_labelled(&train, x, labels, ROWS, 2));
-  MUST(mn_columns_measure(&columns, train, MN_COLUMNS_X, ROWS, NULL));
+  MUST(mn_columns_measure(&columns, train, ROWS, NULL));
   assert_true(fabs(columns.mean[0] - 49.5) < 1e-12 && columns.mean[1] == 7 && columns.deviation[1] == 0);
   mn_columns_free(&columns);
   MUST(mn_dataset_stratify(&test, MN_PART_TEST, 0.2, 1));
@@ -188,7 +188,7 @@ static void predictions_are_an_evaluators(void **state) {
     struct mn_evaluator *e;
     struct mn_columns columns;
     MUST(mn_dataset_open(&digits, data, MN_PART_TRAIN, NULL, NULL, 1));
-    MUST(mn_columns_measure(&columns, digits, MN_COLUMNS_X, digits->rows, NULL));
+    MUST(mn_columns_measure(&columns, digits, digits->rows, NULL));
     struct rows r = rows_of(digits);
     const size_t bytes = (size_t)(r.count * r.outputs) * sizeof(float);
     float *y = malloc(bytes), *again = malloc(bytes);

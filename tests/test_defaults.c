@@ -183,7 +183,7 @@ static void assert_says(const struct result *r, const char *words) {
 
 #define FIRST "train --device cpu --data kind.h5 --hidden 64 --epochs 1 "
 
-/* What a first run is told: what it trains and how, that nothing was saved, and if it has learnt nothing. */
+/* What a first run is told: what it trains and how, and that nothing was saved. */
 static void a_run_says_what_it_is(void **state) {
   (void)state;
   write_kind(0);
@@ -195,20 +195,9 @@ static void a_run_says_what_it_is(void **state) {
   assert_says(
       r, "training: adamw, rate 0.007, cosine after 19 steps of warm-up; 192 steps of 64 rows, 1.00 epochs");
   assert_says(r, "the model was not saved; --checkpoint F");
-  assert_null(strstr(r->err, "no better"));
-  assert_says(run(FIRST "--lr 1e-9"), "no better than predicting the targets' mean, whose loss is 0.");
-  assert_says(run(FIRST "--lr 1e-9"), "another --lr or --standardize may help");
-  assert_says(run(FIRST "--lr 1e-9 --standardize"), "more --epochs or another --lr may help");
   r = run(FIRST "--optimizer sgd --checkpoint saved.h5");
   assert_says(r, "training: sgd, rate 0.05, constant after 19 steps");
   assert_null(strstr(r->err, "not saved"));
-  write_kind(1);
-  assert_says(run(FIRST "--lr 1e-9"),
-              "no better than always predicting the commonest class, which is right for 7");
-  assert_null(strstr(run(FIRST)->err, "no better"));
-  /* Without test rows, good.h5's three classes are as frequent as each other: their entropy is log 3. */
-  assert_says(run("train --device cpu --data good.h5 --hidden 8 --groups 2 --batch 6 --epochs 1 --lr 1e-9"),
-              "no better than predicting each class by its share, whose loss is 1.0986: ");
 }
 
 static int print_table(const char *only) {

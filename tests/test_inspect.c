@@ -261,10 +261,8 @@ static void test_info_other(void **state) {
   assert_text("train:\n  rows: 300000\n  inputs: 4\n  outputs: 10\n  classes: yes\n");
   assert_text("shape [300000, 4]  stored_bytes 7202400      checksums yes ");
   assert_text("name /more/gone          kind link\n");
-  assert_text("{factor 0.5          list [1, 2.5, none]  units \"u\" one}");
   assert_int_equal(run(INFO, path, NULL, 1), MN_OK);
   assert_text("{\"name\":\"/x\",\"kind\":\"dataset\",\"type\":\"float32\",\"shape\":[300000,4]");
-  assert_text("\"attributes\":{\"factor\":0.5,\"list\":[1,2.5,null],\"units \\\"u\\\"\":\"one\"}");
   assert_text("{\"name\":\"/more/gone\",\"kind\":\"link\"}");
   assert_text("\"train\":{\"rows\":300000,\"inputs\":4,\"outputs\":10,\"classes\":true,");
   assert_int_equal(run(INFO, "data/digits.h5", NULL, 1), MN_OK);
@@ -293,23 +291,19 @@ static void test_info_no_dataset(void **state) {
 static void test_info_control_characters(void **state) {
   (void)state;
   mn_hdf5_lock();
-  hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), string = H5Tcopy(H5T_C_S1);
-  H5Tset_size(string, 7);
-  hid_t group = H5Gcreate2(file, "a\x1b[2Jb", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  put_attribute(group, "c\x7f", string, 0, "\x1b]0;x\x07");
-  put_attribute(group, "\xc2\x9bJ", string, 0, "é\x9b\xffxy");
-  H5Tclose(string);
-  H5Gclose(group);
+  hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  static const char *const names[] = {"a\x1b[2Jb", "c\x7f\x1b]0;x\x07", "\xc2\x9bJ é\x9b\xffxy"};
+  for (int i = 0; i < 3; i++) H5Gclose(H5Gcreate2(file, names[i], H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
   assert_true(H5Fclose(file) >= 0);
   mn_hdf5_unlock();
   assert_int_equal(run(INFO, path, NULL, 0), MN_OK);
   assert_text("/a\\x1B[2Jb");
-  assert_text("{c\\x7F \\x1B]0;x\\x07");
-  assert_text("  \\xC2\\x9BJ é\\x9B\\xFFxy");
-  assert_text("holds: a\\x1B[2Jb;"); /* a message, too */
+  assert_text("/c\\x7F\\x1B]0;x\\x07");
+  assert_text("/\\xC2\\x9BJ é\\x9B\\xFFxy");
+  assert_text("holds: a\\x1B[2Jb, "); /* a message, too */
   assert_int_equal(run(INFO, path, NULL, 1), MN_OK);
   assert_text("\"/a\\u001B[2Jb\"");
-  assert_text("\"\\u009BJ\":\"é��xy\"");
+  assert_text("\"/\\u009BJ é��xy\"");
   /* So is a name that was given by hand. */
   char odd[sizeof other + 8];
   snprintf(odd, sizeof odd, "%s\xc2\x9bJ\x1b", path);

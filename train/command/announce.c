@@ -77,7 +77,7 @@ int mn_show_columns(int fd) {
 
 /* ---- progress ---- */
 
-enum { BAR = 24, LEAST_BAR = 6, LEAST_COLUMNS = 40 };
+enum { BAR = 24, LEAST_BAR = 6, LEAST_COLUMNS = 40, FIELDS = 256 };
 static const char hashes[] = "########################", dots[] = "........................";
 _Static_assert(sizeof hashes == BAR + 1 && sizeof dots == BAR + 1, "a whole bar of each");
 static const double terminal_interval = 0.1, plain_interval = 10;
@@ -102,37 +102,6 @@ void mn_progress_clear(void) {
   bar.drawn = 0;
 }
 
-/* Fields two blanks apart, as long as they fit `room` columns. */
-enum { FIELDS = 256 };
-struct fields {
-  char text[FIELDS];
-  int length, room;
-};
-
-__attribute__((format(printf, 2, 3))) static void add_field(struct fields *f, const char *format, ...) {
-  char field[96];
-  va_list arguments;
-  va_start(arguments, format);
-  int length = vsnprintf(field, sizeof field, format, arguments) + (f->length > 0 ? 2 : 0);
-  va_end(arguments);
-  if (f->length + length > f->room)
-    f->room = 0; /* no later one either, or fields would come and go */
-  else
-    f->length += snprintf(f->text + f->length, sizeof f->text - (size_t)f->length, "%s%s",
-                          f->length > 0 ? "  " : "", field);
-}
-
-static void add_fields(struct fields *f, const struct mn_trainer *t, double left) {
-  const struct mn_trainer_speed speed = mn_trainer_speed(t);
-  char shown[MN_SHOWN];
-  add_field(f, "step %ld of %ld", (long)t->progress.step, (long)t->schedule.horizon);
-  add_field(f, "loss %s", mn_show_number(shown, t->loss, 4));
-  add_field(f, "%s left", mn_show_time(shown, left));
-  add_field(f, "%s samples/s", mn_show_number(shown, speed.samples, 3));
-  add_field(f, "%s", mn_show_rate(shown, speed.flops, "FLOP/s"));
-  add_field(f, "waiting %.0f %%", 100 * speed.waiting);
-}
-
 void mn_progress_step(const struct mn_trainer *t) {
   double now = mn_seconds();
   if (bar.quiet || now - bar.last < (bar.terminal ? terminal_interval : plain_interval)) return;
@@ -140,15 +109,23 @@ void mn_progress_step(const struct mn_trainer *t) {
   const int64_t step = t->progress.step, horizon = t->schedule.horizon;
   /* A character in the last column would move some terminals on to the next line. */
   const int width = bar.terminal ? mn_show_columns(STDERR_FILENO) - 1 : FIELDS - 1;
-  struct fields fields = {.room = width};
-  add_fields(&fields, t, (now - bar.start) / (double)(step - bar.first) * (double)(horizon - step));
+  const struct mn_trainer_speed speed = mn_trainer_speed(t);
+  const double left = (now - bar.start) / (double)(step - bar.first) * (double)(horizon - step);
+  char text[FIELDS], loss[MN_SHOWN], time[MN_SHOWN], samples[MN_SHOWN], flops[MN_SHOWN];
+  int length =
+      snprintf(text, sizeof text, "step %ld of %ld  loss %s  %s left  %s samples/s  %s  waiting %.0f %%",
+               (long)step, (long)horizon, mn_show_number(loss, t->loss, 4), mn_show_time(time, left),
+               mn_show_number(samples, speed.samples, 3), mn_show_rate(flops, speed.flops, "FLOP/s"),
+               100 * speed.waiting);
+  for (int i = width; length > width; i--) /* fields that do not fit are dropped from the right */
+    if (i == 0 || strncmp(text + i, "  ", 2) == 0) length = i;
   mn_progress_clear();
-  const int room = width - fields.length - 3, columns = room < BAR ? room : BAR;
+  const int room = width - length - 3, columns = room < BAR ? room : BAR;
   if (bar.terminal && columns >= LEAST_BAR) {
     const int full = (int)(columns * step / horizon);
     fprintf(stderr, "[%.*s%.*s] ", full, hashes, columns - full, dots);
   }
-  fprintf(stderr, "%s%s", fields.text, bar.terminal ? "" : "\n");
+  fprintf(stderr, "%.*s%s", length, text, bar.terminal ? "" : "\n");
   bar.drawn = bar.terminal;
 }
 
@@ -265,18 +242,6 @@ void mn_announce_columns(const struct mn_columns *c, int standardized, const str
         "note: the columns of x have deviations from %.3g (column %lld) to %.3g (column %lld)%s: if they "
         "are in different units, --standardize makes them alike",
         c->deviation[narrow], (long long)narrow, c->deviation[wide], (long long)wide, of_mean);
-}
-
-void mn_announce_targets(const struct mn_columns *c, const struct mn_options *options) {
-  const double far = 10;
-  int64_t worst = 0;
-  for (int64_t i = 1; i < c->cols; i++)
-    if (fabs(c->mean[i]) + c->deviation[i] > fabs(c->mean[worst]) + c->deviation[worst]) worst = i;
-  if (c->cols > 0 && fabs(c->mean[worst]) + c->deviation[worst] > far)
-    mn_announce(options,
-                "note: target %lld has the mean %.3g and the deviation %.3g, but outputs begin near 0: "
-                "(y - mean) / deviation in its place trains faster",
-                (long long)worst, c->mean[worst], c->deviation[worst]);
 }
 
 void mn_announce_sums(const struct mn_checkpoint *checkpoint, const char *path, int quiet) {

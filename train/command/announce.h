@@ -25,9 +25,6 @@ void mn_announce_training(const struct mn_trainer *trainer, const struct mn_opti
 void mn_announce_columns(const struct mn_columns *columns, int standardized,
                          const struct mn_options *options);
 
-/* Says which target is far from 0 or wide, so that outputs, which begin near 0, take long to come near it. */
-void mn_announce_targets(const struct mn_columns *columns, const struct mn_options *options);
-
 /* Says of a checkpoint that was loaded from `path` that it lacks checksums of its content, where it does.
  * Nothing where `quiet`. */
 void mn_announce_sums(const struct mn_checkpoint *checkpoint, const char *path, int quiet);

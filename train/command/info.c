@@ -148,7 +148,7 @@ static void show_columns(struct mn_json *json, struct mn_dataset *dataset) {
   struct mn_columns c;
   const int64_t most = MOST / (int64_t)sizeof(double) / dataset->inputs;
   int64_t least, largest, shown = 0;
-  if (mn_columns_measure(&c, dataset, MN_COLUMNS_X, most, NULL) == MN_OK) {
+  if (mn_columns_measure(&c, dataset, most, NULL) == MN_OK) {
     mn_columns_extremes(&c, &least, &largest);
     mn_json_array_open(json, "columns");
     for (int64_t i = 0; i < c.cols; i++)
@@ -184,18 +184,6 @@ static mn_status show_part(struct mn_json *json, const char *path, enum mn_part 
   return MN_OK;
 }
 
-static mn_status show_value(void *data, const char *name, const struct mn_hdf5_value *value) {
-  struct mn_json *json = data;
-  if (value->scalar || value->kind == MN_VALUE_TEXT || value->kind == MN_VALUE_OTHER) {
-    mn_inspect_field(json, name, value->text, value->kind);
-    return MN_OK;
-  }
-  mn_json_array_open(json, name);
-  for (int i = 0; i < value->count; i++) mn_inspect_field(json, NULL, &value->integer[i], value->kind);
-  mn_json_close(json);
-  return MN_OK;
-}
-
 static void show_dataset(struct mn_json *json, const struct mn_hdf5_object *object) {
   struct mn_advice advice;
   mn_json_string(json, "type", object->type);
@@ -220,18 +208,13 @@ _Static_assert(sizeof kinds / sizeof *kinds == MN_HDF5_OTHER + 1, "a word for ea
 static mn_status show_object(void *data, const struct mn_hdf5_file *file,
                              const struct mn_hdf5_object *object) {
   struct mn_json *json = data;
-  mn_status status = MN_OK;
+  (void)file;
   mn_json_open(json, NULL);
   mn_json_string(json, "name", object->name);
   mn_json_string(json, "kind", kinds[object->kind]);
   if (object->kind == MN_HDF5_DATASET) show_dataset(json, object);
-  if (object->id >= 0) {
-    mn_json_open(json, "attributes");
-    status = mn_hdf5_attributes(file, object, H5_INDEX_NAME, 1, show_value, json);
-    mn_json_close(json);
-  }
   mn_json_close(json);
-  return status;
+  return MN_OK;
 }
 
 static mn_status info_other(struct mn_json *json, const struct mn_hdf5_file *file) {

@@ -41,47 +41,16 @@ static mn_status ask(struct disk *out, const struct mn_session *s) {
   return MN_OK;
 }
 
-/* Adds a file that is there: 1 to *count, and what it takes to *bytes. */
-static mn_status add_file(const char *path, int *count, double *bytes) {
-  struct stat status;
-  if (stat(path, &status) != 0) return errno == ENOENT ? MN_OK : mn_atomic_file_fail("look at", path, errno);
-  *count += 1;
-  *bytes += (double)status.st_blocks * 512;
-  return MN_OK;
-}
-
-/* How many files of a run there are at once, at most: `there` of them already. */
-static double most_files(const struct mn_session *s, const struct mn_trainer *t, int there) {
-  const struct mn_options *o = &s->options;
-  const int64_t horizon = t->schedule.horizon, stop = o->stop_at > 0 ? o->stop_at : horizon;
-  const double steps = (double)((stop < horizon ? stop : horizon) - t->progress.step);
-  double saves = steps > 0;
-  if (o->save_every > 0) saves = o->save_seconds ? INFINITY : ceil(steps / (double)o->save_every);
-  return fmax(there, fmin(there + saves, (double)o->keep + 1));
-}
-
-mn_status mn_needs_check(const struct mn_session *s, const struct mn_trainer *t) {
-  const struct mn_options *o = &s->options;
-  char path[MN_ATOMIC_FILE_PATH], name[MN_ATOMIC_FILE_PATH];
+mn_status mn_needs_check(const struct mn_session *s) {
   struct disk disk;
-  double held = 0;
-  int there = 0, best = 0;
-  if (!o->checkpoint) return MN_OK;
+  char each[MN_SHOWN], left[MN_SHOWN];
+  if (!s->options.checkpoint) return MN_OK;
   MN_TRY(ask(&disk, s));
-  MN_TRY(mn_atomic_file_resolve(path, o->checkpoint));
-  for (int i = 0; i < o->keep && mn_atomic_file_number(name, sizeof name, path, i) == 0; i++)
-    MN_TRY(add_file(name, &there, &held));
-  if (o->best) MN_TRY(mn_checkpoint_best(name, o->checkpoint));
-  if (o->best) MN_TRY(add_file(name, &best, &held));
-  const double files = most_files(s, t, there) + (o->best != 0), needed = files * disk.checkpoint - held;
-  if (!(needed > disk.available)) return MN_OK; /* also where that is not known */
-  char each[MN_SHOWN], more[MN_SHOWN], left[MN_SHOWN];
+  if (!(disk.checkpoint > disk.available)) return MN_OK; /* also if that is not known */
   return mn_fail(
       MN_IO,
-      "%.0f checkpoints of %s, as many as stand at %s while one is written, need %s more, and %s are "
-      "free there: free some space, keep fewer, or name another folder",
-      files, mn_show_bytes(each, disk.checkpoint), o->checkpoint, mn_show_bytes(more, needed),
-      mn_show_bytes(left, disk.available));
+      "a checkpoint of %s does not fit beside %s, where %s are free: free some space, or name another folder",
+      mn_show_bytes(each, disk.checkpoint), s->options.checkpoint, mn_show_bytes(left, disk.available));
 }
 
 mn_status mn_needs_show(FILE *out, const struct mn_session *s, const struct mn_trainer *t) {

@@ -12,6 +12,7 @@
 #include "kernels/text.h"
 #include "train/checkpoint/layout.h"
 #include "train/command/announce.h"
+#include "train/command/options_table.h"
 #include "train/json.h"
 
 mn_status mn_session_context(struct mn_device **out, const struct mn_options *o, const char *device,
@@ -259,11 +260,7 @@ mn_status mn_session_columns(struct mn_session *s, const int *stop) {
     return mn_fail(MN_USAGE, "--standardize, but %s was trained without; leave it out, or start a new run",
                    s->from_path);
   if (s->from || (o->quiet && !o->standardize)) return MN_OK;
-  MN_TRY(mn_columns_measure(&s->columns, s->train, MN_COLUMNS_X, o->standardize ? s->train->rows : sample,
-                            stop));
-  if (!s->train->classes && o->data && !o->quiet)
-    MN_TRY(mn_columns_measure(&s->targets, s->train, MN_COLUMNS_Y,
-                              SAMPLE / (int64_t)sizeof(double) / s->train->outputs, stop));
+  MN_TRY(mn_columns_measure(&s->columns, s->train, o->standardize ? s->train->rows : sample, stop));
   return o->standardize ? mn_model_standardize(s->model, s->columns.mean, s->columns.scale) : MN_OK;
 }
 
@@ -357,7 +354,6 @@ void mn_session_close(struct mn_session *s) {
   mn_optimizer_close(s->optimizer);
   mn_model_close(s->model);
   mn_columns_free(&s->columns);
-  mn_columns_free(&s->targets);
   mn_dataset_close(s->train);
   mn_dataset_close(s->test);
   mn_checkpoint_free(s->from);
@@ -375,36 +371,23 @@ static void warn_of_difference(void *to, const char *name, const char *then, con
       s->from_path, name, then, now);
 }
 
-/* One item of the notice below: " NAME THEN (here NOW)". */
-static void add_difference(char *text, size_t size, const char *name, const char *then, const char *now) {
-  size_t used = strlen(text);
-  if (strcmp(then, now) != 0)
-    snprintf(text + used, size - used, "%s %s %s (here %s)", used ? "," : "", name, then, now);
-}
-
-static void add_number(char *text, size_t size, const char *name, double then, double now) {
-  char words[2][MN_JSON_REAL];
-  mn_json_show_real(words[0], sizeof words[0], then);
-  mn_json_show_real(words[1], sizeof words[1], now);
-  add_difference(text, size, name, words[0], words[1]);
-}
-
 /* Announces how the model of --init differs from this one. Only a checkpoint has a /config to compare with;
  * an unreadable one is ignored. */
 static void describe_init(const struct mn_session *s) {
+  static const char *const named[] = {"groups", "eps", "slope", "plan"};
   const struct mn_options *o = &s->options;
-  const struct mn_model_config *now = &s->model->config;
   struct mn_checkpoint *from;
-  char text[400] = "";
+  char text[400] = "", now[MN_TEXT_VALUE];
   mn_announce(o, "weights: from %s", o->init);
   if (mn_checkpoint_read_config(&from, o->init, 0) != MN_OK) return;
-  const struct mn_model_config *then = &from->model;
-  const char *plan = mn_text_find(from->options, from->option_count, "plan");
-  add_number(text, sizeof text, "groups", (double)then->groups, (double)now->groups);
-  add_number(text, sizeof text, "eps", then->eps, now->eps);
-  add_number(text, sizeof text, "slope", then->slope, now->slope);
-  add_difference(text, sizeof text, "loss", mn_loss_name(then->loss), mn_loss_name(now->loss));
-  if (plan) add_difference(text, sizeof text, "plan", plan, mn_plan_name(now->plan));
+  for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+    const char *then = mn_text_find(from->options, from->option_count, named[i]);
+    const size_t used = strlen(text);
+    mn_option_show(now, sizeof now, o, mn_option_find(named[i]));
+    if (then && strcmp(then, now) != 0)
+      snprintf(text + used, sizeof text - used, "%s %s %.40s (here %.40s)", used ? "," : "", named[i], then,
+               now);
+  }
   if (*text) mn_announce(o, "note: %s was trained with%s", o->init, text);
   mn_checkpoint_free(from);
 }
@@ -431,7 +414,6 @@ void mn_session_describe(const struct mn_session *s) {
   }
   if (o->init) describe_init(s);
   mn_announce_columns(&s->columns, s->model->mean != NULL, o);
-  mn_announce_targets(&s->targets, o);
   if (!o->verbose) return;
   if (s->optimizer->stored)
     mn_announce(o, "plan: gradients are stored, then applied (%s)",

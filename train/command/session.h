@@ -24,7 +24,6 @@ struct mn_session {
   char from_path[4096];
   struct mn_progress progress; /* of a resumed run */
   struct mn_columns columns;   /* of x in a new run: of all rows by --standardize, else of some; or cols 0 */
-  struct mn_columns targets;   /* of y in a new run on --data, of some rows; or cols 0 */
   int64_t whole;               /* rows of --data, where train and test are parts by --validation; else 0 */
   int stratified;              /* they were drawn by mn_dataset_stratify; runs of minnow 0.3 did without */
   /* A resumed run: the name and the old value of each option that it changes; and whether its data cannot be
@@ -183,11 +182,9 @@ mn_status mn_ranks_choose_grid(const struct mn_session *session, const struct mn
 
 /* ---- needs.c: what a session that is open to train needs of memory and disk ---- */
 
-/* Refuses, before the first step, a run for whose checkpoints the disk has no room: at its fullest those that
- * --keep and --best ask for, or as many as it saves, and the one that is being written; those that are there
- * already are among them. A quota is not asked: it is seen when a save fails. MN_NO_CREATE: no file can be
- * written there; MN_IO. */
-mn_status mn_needs_check(const struct mn_session *session, const struct mn_trainer *trainer);
+/* Refuses, before the first step, a run whose disk has no room for a checkpoint more. A quota is not asked: it
+ * is seen when a save fails. MN_NO_CREATE: no file can be written there; MN_IO. */
+mn_status mn_needs_check(const struct mn_session *session);
 
 /* Prints what --dry-run tells: model, parameters, FLOPs, memory, the rows' place and disk, of a run that has
  * taken no step. Not counted is the copy that a checkpoint is written from on a GPU

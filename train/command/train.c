@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data/columns.h"
 #include "engine/ranks/ranks.h"
 #include "train/command/announce.h"
 #include "train/command/log.h"
@@ -35,7 +34,6 @@ struct run {
   int replaces;               /* --plot was there when the run was resumed, or may be replaced in any case */
   int signal;                 /* the one that ends the run, whichever rank got it; else 0 */
   double test_loss, accuracy; /* of the last evaluation; NaN before */
-  double epoch_loss;          /* the mean of the last epoch's, of a run without test rows; NaN before */
   struct since since;
   struct mn_text config[MN_CHECKPOINT_OPTIONS]; /* the log's options, then mn_resume_kept's */
   int option_count, config_count;
@@ -111,7 +109,7 @@ static mn_status open_rows(struct run *r, const struct mn_options *options) {
   struct mn_trainer_config config = {0};
   MN_TRY(mn_session_train(s, options));
   const struct mn_options *o = &s->options;
-  r->test_loss = r->accuracy = r->epoch_loss = NAN;
+  r->test_loss = r->accuracy = NAN;
   config.batch = o->batch;
   config.seed = o->seed;
   config.on_nonfinite = (enum mn_nonfinite)o->on_nonfinite;
@@ -138,7 +136,7 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   r->replaces = o->force || (o->resume && o->plot && access(o->plot, F_OK) == 0);
   const struct mn_progress *progress = &r->trainer->progress;
   mn_resume_best(s, &r->trainer->progress);
-  if (!o->dry_run) MN_TRY(mn_needs_check(s, r->trainer));
+  if (!o->dry_run) MN_TRY(mn_needs_check(s));
   MN_TRY(mn_saves_open(&r->saves, s, progress));
   MN_TRY(list_config(r));
   MN_TRY(mn_log_open(&r->log, o->dry_run ? NULL : o->log, &r->of));
@@ -164,7 +162,6 @@ static void tell_epoch(struct run *r, int tested) {
   const struct mn_progress *p = &t->progress;
   const double rate = (double)(p->samples - r->since.samples) / (t->finished - r->since.began);
   const double mean = r->since.steps > 0 ? r->since.losses / (double)r->since.steps : t->loss;
-  r->epoch_loss = tested ? NAN : mean;
   char loss[MN_SHOWN], shown[MN_SHOWN], test[64] = "", accuracy[48] = "", norm[64] = "", speed[MN_SHOWN];
   char skipped[64] = "";
   if (r->since.skipped > 0)
@@ -307,68 +304,6 @@ static void tell_of_the_best(struct run *r) {
                 o->checkpoint ? "; --resume with more patience goes on" : "");
 }
 
-enum { ROWS_AT_ONCE = 4096 }; /* rows */
-
-static mn_status count_classes(struct mn_dataset *d, int64_t *counts, double *loss, double *share) {
-  int32_t labels[ROWS_AT_ONCE];
-  for (int64_t first = 0, here; first < d->rows; first += here) {
-    here = d->rows - first < ROWS_AT_ONCE ? d->rows - first : ROWS_AT_ONCE;
-    MN_TRY(d->read(d, first, here, sizeof(float), NULL, labels));
-    for (int64_t i = 0; i < here; i++) counts[labels[i]]++;
-  }
-  *share = 0;
-  for (int64_t i = 0; i < d->outputs; i++) {
-    const double p = (double)counts[i] / (double)d->rows;
-    *share = fmax(*share, p);
-    if (p > 0) *loss -= p * log(p);
-  }
-  return MN_OK;
-}
-
-/* Scores the best prediction that is the same for every row. *share is the accuracy of the commonest class,
- * NaN without classes. *loss is, with classes, the entropy of their shares; else the mean variance of the
- * targets. Reads y of all rows. MN_NO_MEMORY; the errors of the dataset's read. */
-static mn_status baseline(struct mn_dataset *d, double *loss, double *share) {
-  struct mn_columns c;
-  *loss = 0;
-  *share = NAN;
-  if (d->classes) {
-    int64_t *counts = calloc((size_t)d->outputs, sizeof *counts);
-    mn_status counted =
-        counts ? count_classes(d, counts, loss, share) : mn_fail(MN_NO_MEMORY, "no memory for a baseline");
-    free(counts);
-    return counted;
-  }
-  mn_status status = mn_columns_measure(&c, d, MN_COLUMNS_Y, d->rows, NULL);
-  for (int64_t i = 0; i < c.cols && status == MN_OK; i++)
-    *loss += c.deviation[i] * c.deviation[i] / (double)c.cols;
-  mn_columns_free(&c);
-  return status;
-}
-
-/* Reports a finished run that does not beat a constant, by test rows, else by the last epoch's mean loss. */
-static void tell_of_no_use(struct run *r) {
-  struct mn_session *s = &r->session;
-  const double found = r->evaluator ? r->test_loss : r->epoch_loss;
-  const char *remedy = s->options.standardize ? "more --epochs or another --lr may help"
-                                              : "more --epochs, another --lr or --standardize may help";
-  double loss, share;
-  char shown[MN_SHOWN];
-  if (!s->options.data || s->options.quiet || !isfinite(found)) return;
-  if (baseline(r->evaluator ? s->test : s->train, &loss, &share) != MN_OK)
-    mn_announce(&r->session.options, "note: whether this is better than a constant is not known: %s",
-                mn_message());
-  else if (r->accuracy <= share)
-    mn_announce(&r->session.options,
-                "note: this is no better than always predicting the commonest class, which is right "
-                "for %.2f %%: %s",
-                100 * share, remedy);
-  else if (isnan(r->accuracy) && found >= loss)
-    mn_announce(&r->session.options, "note: this is no better than predicting %s, whose loss is %s: %s",
-                s->train->classes ? "each class by its share" : "the targets' mean",
-                mn_show_number(shown, loss, 5), remedy);
-}
-
 /* The run's speed, and what bounds it. */
 static void summarise(struct run *r) {
   const struct mn_trainer *t = r->trainer;
@@ -435,7 +370,6 @@ static mn_status run(struct run *r, FILE *out) {
   MN_TRY(together(r, mn_saves_end(&r->saves)));
   summarise(r);
   tell_of_the_best(r);
-  if (*step >= horizon || patience_is_out(r)) tell_of_no_use(r);
   if (!o->checkpoint)
     mn_announce(&r->session.options, "note: the model was not saved; --checkpoint F keeps it");
   mn_progress_clear();
