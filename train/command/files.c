@@ -10,40 +10,14 @@
 
 #include "train/checkpoint/atomic_file.h"
 
-/* Identity of a path: the inode, or for a missing file its folder's inode and the name. */
-struct identity {
-  dev_t device;
-  ino_t inode;
-  char name[NAME_MAX + 1];
-};
-
-/* Follows links to the file, or to the path at which it would be created; *there is 0 if it cannot exist. */
-static mn_status identify(struct identity *out, const char *path, int *there) {
-  char file[MN_ATOMIC_FILE_PATH + 1];
-  struct stat status;
-  *out = (struct identity){.name = ""};
-  *there = 0;
-  if (stat(path, &status) != 0) {
-    if (errno == EIO || errno == ENOMEM) return mn_atomic_file_fail("look at", path, errno);
-    if (mn_atomic_file_resolve(file, path) != MN_OK) return MN_OK;
-    char *slash = strrchr(file, '/'), *base = slash ? slash + 1 : file;
-    if (snprintf(out->name, sizeof out->name, "%s", base) >= (int)sizeof out->name) return MN_OK;
-    strcpy(base, "."); /* the folder */
-    if (stat(file, &status) != 0) return MN_OK;
-  }
-  out->device = status.st_dev;
-  out->inode = status.st_ino;
-  *there = 1;
-  return MN_OK;
-}
-
-static mn_status compare(const char *a, const char *b, int *same) {
-  struct identity x, y;
-  int first, second;
-  MN_TRY(identify(&x, a, &first));
-  MN_TRY(identify(&y, b, &second));
-  *same = first && second && x.device == y.device && x.inode == y.inode && strcmp(x.name, y.name) == 0;
-  return MN_OK;
+/* Links are followed. Files that do not exist are the same if they would be created in one folder under one
+ * name. */
+static int is_same(const char *a, const char *b) {
+  char x[PATH_MAX], y[PATH_MAX];
+  struct stat first, second;
+  const int there = (stat(a, &first) == 0) + (stat(b, &second) == 0);
+  if (there == 2) return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+  return there == 0 && mn_owned_real(x, a) == 0 && mn_owned_real(y, b) == 0 && strcmp(x, y) == 0;
 }
 
 /* The file `path` of option `name`, to be written, against every other file of the command. */
@@ -55,19 +29,14 @@ static mn_status check_distinct(const struct mn_options *o, const char *name, co
                 {"checkpoint", o->checkpoint},
                 {"log", o->log},
                 {"plot", o->plot}};
-  for (int i = 0, same; path && i < (int)(sizeof others / sizeof *others); i++) {
-    if (!others[i].path || strcmp(others[i].name, name) == 0) continue;
-    MN_TRY(compare(path, others[i].path, &same));
-    if (same)
+  for (int i = 0; path && i < (int)(sizeof others / sizeof *others); i++)
+    if (others[i].path && strcmp(others[i].name, name) != 0 && is_same(path, others[i].path))
       return mn_fail(MN_USAGE, "%s of --%s is the same file as --%s %s; name another", path, name,
                      others[i].name, others[i].path);
-  }
-  for (int i = 0, same; path && o->command == MN_COMMAND_PLOT && i < o->file_count; i++) {
-    MN_TRY(compare(path, o->files[i], &same));
-    if (same)
+  for (int i = 0; path && o->command == MN_COMMAND_PLOT && i < o->file_count; i++)
+    if (is_same(path, o->files[i]))
       return mn_fail(MN_USAGE, "%s of --%s is the same file as the log %s; name another", path, name,
                      o->files[i]);
-  }
   return MN_OK;
 }
 

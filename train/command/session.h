@@ -3,6 +3,8 @@
 #ifndef MN_TRAIN_COMMAND_SESSION_H
 #define MN_TRAIN_COMMAND_SESSION_H
 
+#include <limits.h>
+
 #include "data/columns.h"
 #include "data/fingerprint.h"
 #include "train/checkpoint/restore.h"
@@ -116,6 +118,9 @@ mn_status mn_owned_check(const struct mn_session *session);
 /* Completes s->run, once s->fingerprint and s->changed are known; s->begun gets the id without these changes.
  * Errors: those of reading --init. */
 mn_status mn_owned_identify(struct mn_session *session);
+
+/* The absolute path of a file that need not exist, links followed; 0, or −1. */
+int mn_owned_real(char out[PATH_MAX], const char *path);
 
 /* *out: where the file is that the checkpoint names as --`option` `text`. MN_USAGE: outside its folder. */
 mn_status mn_owned_find(const struct mn_session *session, const char *option, const char *text,
