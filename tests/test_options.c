@@ -240,8 +240,6 @@ static const struct {
     {"train --schedule mse|cosine", "--schedule", "constant, cosine or step"},
     {"gradcheck --plan tails", "--plan 'tails'", "tail, linear-norm or block"},
     {"train --precision fp8", "--precision 'fp8'", "bf16, fp16 or fp16x3"},
-    {"train --device gpu", "--device 'gpu'", "auto, cpu, cuda"},
-    {"train --device cuda:x", "--device 'cuda:x'", "cuda:N"},
     {"train --plot p.pdf", "--plot 'p.pdf'", ".svg or .png"},
     {"train --log --resume", "--log '--resume'", "name"},
     {"train more", "'more'", "options alone"},

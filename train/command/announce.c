@@ -50,15 +50,6 @@ const char *mn_show_time(char out[MN_SHOWN], double seconds) {
   return out;
 }
 
-const char *mn_show_bytes(char out[MN_SHOWN], double bytes) {
-  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  char number[MN_SHOWN];
-  int i = 0;
-  for (; i < 4 && bytes >= 999.5; i++) bytes /= 1024;
-  snprintf(out, MN_SHOWN, "%.20s %s", mn_show_number(number, bytes, i == 0 ? 1 : 3), units[i]);
-  return out;
-}
-
 const char *mn_show_model(char out[MN_SHOWN_MODEL], const struct mn_model_config *c) {
   int used = snprintf(out, MN_SHOWN_MODEL, "%ld inputs", (long)c->inputs);
   for (int i = 0; i < c->depth; i++)

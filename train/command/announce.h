@@ -44,9 +44,6 @@ const char *mn_show_number(char out[MN_SHOWN], double value, int digits);
 /* A rate per second with three digits and a prefix: mn_show_rate(out, 4.17e14, "FLOP/s") is "417 TFLOP/s". */
 const char *mn_show_rate(char out[MN_SHOWN], double rate, const char *unit);
 
-/* "1.5 GiB": bytes with three digits and a prefix of powers of 1024. */
-const char *mn_show_bytes(char out[MN_SHOWN], double bytes);
-
 /* A model's layers and their sizes. Returns out. */
 enum { MN_SHOWN_MODEL = 1024 };
 const char *mn_show_model(char out[MN_SHOWN_MODEL], const struct mn_model_config *config);

@@ -43,14 +43,13 @@ static mn_status ask(struct disk *out, const struct mn_session *s) {
 
 mn_status mn_needs_check(const struct mn_session *s) {
   struct disk disk;
-  char each[MN_SHOWN], left[MN_SHOWN];
   if (!s->options.checkpoint) return MN_OK;
   MN_TRY(ask(&disk, s));
   if (!(disk.checkpoint > disk.available)) return MN_OK; /* also if that is not known */
-  return mn_fail(
-      MN_IO,
-      "a checkpoint of %s does not fit beside %s, where %s are free: free some space, or name another folder",
-      mn_show_bytes(each, disk.checkpoint), s->options.checkpoint, mn_show_bytes(left, disk.available));
+  return mn_fail(MN_IO,
+                 "a checkpoint of %.1f MiB does not fit beside %s, where %.1f MiB are free: free some space, "
+                 "or name another folder",
+                 disk.checkpoint / 0x1p20, s->options.checkpoint, disk.available / 0x1p20);
 }
 
 mn_status mn_needs_show(FILE *out, const struct mn_session *s, const struct mn_trainer *t) {

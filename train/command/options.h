@@ -33,7 +33,6 @@ enum { MN_ROWS_AUTO, MN_ROWS_TRAIN, MN_ROWS_TEST, MN_ROWS_ALL };
 #define MN_FIELD_REAL(field) double field;
 #define MN_FIELD_TEXT(field) const char *field;
 #define MN_FIELD_WORD(field) int field;
-#define MN_FIELD_DEVICE(field) const char *field;
 #define MN_FIELD_WIDTHS(field)                                                                               \
   int64_t field[MN_MODEL_DEPTH];                                                                             \
   int depth;

@@ -95,8 +95,8 @@ OPTION(REAL, step_factor, "step-factor", "F", TRAIN, COURSE | ABOVE, 0, 1, "0.1"
 OPTION(INTEGER, warmup, "warmup", "N", TRAIN, COURSE, 0, LARGEST, "auto",
        "steps of linear warm-up; auto: 100, but at most a tenth of all", .automatic = TRAIN, .auto_value = -1)
 HEADING("Device", "--device cuda:1 --precision bf16")
-OPTION(DEVICE, device, "device", NULL, RUNS | CHECKS, 0, 0, 0, "auto", "auto: the GPU where there is one",
-       .words = devices)
+OPTION(TEXT, device, "device", "auto|cpu|cuda|cuda:N", RUNS | CHECKS, 0, 0, 0, "auto",
+       "auto: the GPU where there is one")
 OPTION(INTEGER, threads, "threads", "N", RUNS | CHECKS, 0, 1, 1024, "auto",
        "that the CPU computes with; auto: OMP_NUM_THREADS, or all cores; of these a quarter, or one, for "
        "small products",

@@ -34,7 +34,6 @@ enum {
 
 static const char *const parts[] = {
     [MN_ROWS_AUTO] = "auto", [MN_ROWS_TRAIN] = "train", [MN_ROWS_TEST] = "test", [MN_ROWS_ALL] = "all", NULL};
-static const char *const devices[] = {"auto", "cpu", "cuda", "cuda:N", NULL};
 
 /* 2²² and 2⁴⁰: the most channels or inputs, and what bounds every count. */
 #define WIDEST MN_OPTION_WIDEST

@@ -13,9 +13,8 @@ enum mn_option_kind {
   MN_KIND_INTEGER, /* int64_t */
   MN_KIND_SEED,    /* uint64_t */
   MN_KIND_REAL,    /* double */
-  MN_KIND_TEXT,    /* const char *: a file or a dataset */
+  MN_KIND_TEXT,    /* const char *: a file, a dataset, a device */
   MN_KIND_WORD,    /* int: the index of one of the row's words */
-  MN_KIND_DEVICE,  /* const char *: one of the row's words, of which cuda:N stands for cuda:0, cuda:1 … */
   MN_KIND_WIDTHS,  /* hidden and depth */
   MN_KIND_EVERY,   /* save_every and save_seconds */
 };
@@ -40,7 +39,7 @@ struct mn_option_row {
   unsigned automatic;  /* the commands in which it may be "auto" … */
   double auto_value;   /* … and the number that stands for it (for widths depth 0) */
   const char *help;
-  const char *const *words; /* of a word or device; NULL behind the last one */
+  const char *const *words; /* of a word; NULL behind the last one */
 };
 
 /* The most channels or inputs. This bound and higher ones only guard against overflow: a message names

@@ -79,14 +79,6 @@ static int read_word(int *out, const struct mn_option_row *row, const char *text
   return -1;
 }
 
-static int is_device(const struct mn_option_row *row, const char *text) {
-  uint64_t ordinal;
-  int word;
-  if (read_word(&word, row, text) == 0) return strcmp(text, "cuda:N") != 0;
-  return strncmp(text, "cuda:", 5) == 0 && read_unsigned(&ordinal, text + 5, strlen(text + 5)) == 0 &&
-         ordinal < 1024;
-}
-
 /* Sets an option to "auto"; −1 for the kinds that never have it. */
 static int read_auto(struct mn_options *options, const struct mn_option_row *row) {
   void *field = (char *)options + row->offset;
@@ -132,9 +124,6 @@ int mn_option_read(struct mn_options *options, int index, enum mn_command comman
     break;
   case MN_KIND_WORD:
     return read_word(field, row, text);
-  case MN_KIND_DEVICE:
-    if (!is_device(row, text)) return -1;
-    break;
   case MN_KIND_HEADING:
     return -1;
   }
@@ -186,7 +175,6 @@ int mn_option_show(char *out, size_t size, const struct mn_options *options, int
     text = *(const int *)field < 0 ? "auto" : row->words[*(const int *)field];
     return snprintf(out, size, "%s", text);
   case MN_KIND_TEXT:
-  case MN_KIND_DEVICE:
     text = *(const char *const *)field;
     return snprintf(out, size, "%s", text ? text : "");
   case MN_KIND_HEADING:
@@ -221,7 +209,6 @@ void mn_option_describe(char *out, size_t size, int index, enum mn_command comma
     snprintf(out, size, "a number of steps such as 500, or of seconds such as 30s, is needed");
     break;
   case MN_KIND_WORD:
-  case MN_KIND_DEVICE:
     mn_words_join(words, sizeof words, row->words, ", ", " or ");
     snprintf(out, size, "%s is needed", words);
     break;
