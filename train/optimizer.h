@@ -12,6 +12,10 @@ struct mn_optimizer_config {
   int64_t rows; /* of each batch, so that clipping need not store gradients if that is faster; 0: it stores */
 };
 
+/* The learning rates that `minnow train` takes by default. */
+#define MN_RATE_ADAMW 0.007
+#define MN_RATE_SGD 0.05
+
 /* A config with the defaults of `minnow train`: AdamW with beta1 0.9, beta2 0.98, eps 1e-8, SGD with momentum
  * 0.9; each with accumulate 1, and without weight decay and clipping. */
 MN_API struct mn_optimizer_config mn_optimizer_defaults(enum mn_rule_kind rule);

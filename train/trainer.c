@@ -149,8 +149,8 @@ static mn_status prepare(struct mn_trainer *t, const struct mn_trainer_config *g
 
 struct mn_trainer_config mn_trainer_defaults(enum mn_rule_kind rule, int64_t steps) {
   const int64_t warmup = steps < 1000 ? steps / 10 : 100, third = (steps + 2) / 3;
-  struct mn_schedule schedule = {MN_SCHEDULE_COSINE, 0.007, steps, warmup, third, 0.1};
-  if (rule == MN_SGD) schedule.kind = MN_SCHEDULE_CONSTANT, schedule.rate = 0.05;
+  struct mn_schedule schedule = {MN_SCHEDULE_COSINE, MN_RATE_ADAMW, steps, warmup, third, 0.1};
+  if (rule == MN_SGD) schedule.kind = MN_SCHEDULE_CONSTANT, schedule.rate = MN_RATE_SGD;
   return (struct mn_trainer_config){.schedule = schedule, .batch = 64};
 }
 

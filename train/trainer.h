@@ -46,7 +46,7 @@ struct mn_trainer_config {
 };
 
 /* A config with the defaults of `minnow train` for a run of `steps` steps: batches of 64 rows, seed 0; for
- * AdamW a rate of 0.007 and the cosine schedule, for SGD a constant rate of 0.05, after a warm-up of 100
+ * AdamW MN_RATE_ADAMW and the cosine schedule, for SGD a constant MN_RATE_SGD, after a warm-up of 100
  * steps or a tenth of all, whichever is less. MN_SCHEDULE_STEP would drop the rate to a tenth every third of
  * the run. */
 MN_API struct mn_trainer_config mn_trainer_defaults(enum mn_rule_kind rule, int64_t steps);

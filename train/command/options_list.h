@@ -64,7 +64,8 @@ OPTION(INTEGER, batch, "batch", "N", TRAIN | GRADCHECK | BENCH, CONFIG, 1, LARGE
 OPTION(WORD, optimizer, "optimizer", NULL, TRAIN | BENCH, CONFIG, 0, 0, "adamw",
        "update rule of every parameter, PyTorch's; adamw without --weight-decay is Adam",
        .words = mn_optimizer_words)
-OPTION(REAL, lr, "lr", "RATE", TRAIN, COURSE | ABOVE, 0, 0, "0.007", "learning rate; of sgd by default 0.05")
+OPTION(REAL, lr, "lr", "RATE", TRAIN, COURSE | ABOVE, 0, 0, TEXT_OF(MN_RATE_ADAMW),
+       "learning rate; of sgd by default " TEXT_OF(MN_RATE_SGD))
 OPTION(REAL, momentum, "momentum", "M", TRAIN | BENCH, COURSE | BELOW, 0, 1, "0.9",
        "of sgd, which it implies")
 OPTION(REAL, weight_decay, "weight-decay", "D", TRAIN | BENCH, COURSE, 0, 0, "0",

@@ -10,6 +10,7 @@
 #include "train/command/options.h"
 #include "train/command/options_table.h"
 #include "train/minnow.h"
+#include "train/trainer.h"
 
 #ifdef MN_CUDA
 #include "kernels/ranks/ranks.h"
@@ -312,9 +313,9 @@ mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *d
   if (mn_options_given(out, "steps") && !mn_options_given(out, "epochs")) out->epochs = 0;
   const int means_sgd = mn_options_given(out, "momentum") || mn_options_given(out, "nesterov");
   if (means_sgd && !mn_options_given(out, "optimizer")) out->optimizer = MN_SGD;
-  const int sgd = out->optimizer == MN_SGD;
-  if (sgd && !mn_options_given(out, "lr")) out->lr = 0.05;
-  if (sgd && !mn_options_given(out, "schedule")) out->schedule = MN_SCHEDULE_CONSTANT;
+  const struct mn_schedule schedule = mn_trainer_defaults((enum mn_rule_kind)out->optimizer, 1).schedule;
+  if (!mn_options_given(out, "lr")) out->lr = schedule.rate;
+  if (!mn_options_given(out, "schedule")) out->schedule = schedule.kind;
   if (!out->resume) return mn_options_check(out);
   return check_rules(out, 1);
 }

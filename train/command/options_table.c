@@ -39,6 +39,10 @@ static const char *const parts[] = {
 #define WIDEST MN_OPTION_WIDEST
 #define LARGEST 1099511627776.0
 
+/* A number that a macro names, as text. */
+#define TEXT_OF(number) TEXT_OF_IT(number)
+#define TEXT_OF_IT(number) #number
+
 static const struct mn_option_row table[] = {
 #define HEADING(words, example) {.kind = MN_KIND_HEADING, .help = words, .argument = example},
 #define OPTION(kind, field, name, argument, commands, flags, low, high, initial, words, ...)                 \
