@@ -1,5 +1,5 @@
-/* Lines on stderr: numbers as people read them, the progress of a training, and what is said of devices,
- * models and rows. */
+/* Lines on stderr: numbers in a readable form, the progress of a training, notes about devices, models and
+ * rows. */
 #include "train/command/announce.h"
 
 #include <cblas.h>
@@ -130,11 +130,11 @@ void mn_announce(const struct mn_options *options, const char *format, ...) {
   vsnprintf(line, sizeof line, format, arguments);
   va_end(arguments);
   mn_progress_clear();
-  mn_escape_print(stderr, "%s\n", line); /* in one write: other threads have lines to tell, too */
+  mn_escape_print(stderr, "%s\n", line); /* in one write, since other threads print lines too */
 }
 
 /* An OpenBLAS older than the processor falls back to SSE3 kernels. Returns the OPENBLAS_CORETYPE that selects
- * better ones; NULL: it has not fallen back. */
+ * better ones, or NULL if it has not fallen back. */
 static const char *better_core(void) {
 #ifdef __x86_64__
   if (strcmp(openblas_get_corename(), "Prescott") != 0 || !__builtin_cpu_supports("avx2")) return NULL;

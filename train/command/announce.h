@@ -1,5 +1,5 @@
-/* Lines for people, on stderr: what a command says about the device and the input that it works with, the
- * progress of a training, and numbers as people read them. */
+/* Lines for people, on stderr: the device and the input of a command, the progress of a training, and numbers
+ * in a readable form. */
 #ifndef MN_TRAIN_COMMAND_ANNOUNCE_H
 #define MN_TRAIN_COMMAND_ANNOUNCE_H
 
@@ -9,27 +9,26 @@
 #include "train/model.h"
 #include "train/trainer.h"
 
-/* The device and the precision, and what a user should know about them: that tf32 or fp16x3 runs as fp32
- * there, that OpenBLAS does not know this processor and runs at a fraction of its speed. Nothing under
- * --quiet. */
+/* Prints the device and the precision, with a note if tf32 or fp16x3 runs as fp32 there, or if OpenBLAS does
+ * not recognise the processor and runs at a fraction of its speed. Silent under --quiet. */
 void mn_announce_device(const struct mn_device *device, const struct mn_options *options);
 
-/* The same, and which blocks pass nothing on, and which weights of the model fp16x3 does not take. */
+/* mn_announce_device, and notes on blocks whose output does not depend on their input, and on weights that
+ * fp16x3 does not take. */
 void mn_announce_model(const struct mn_model *model, const struct mn_options *options);
 
-/* Says what is trained and how: layers, parameters, loss, and optimizer, rate, schedule, steps and rows. */
+/* Prints layers, parameters, loss, optimizer, rate, schedule, steps and rows. */
 void mn_announce_training(const struct mn_trainer *trainer, const struct mn_options *options);
 
-/* Says which columns of x are constant and, unless they are `standardized`, that their scales or means lie so
- * far apart that training may not learn from some. Nothing of columns that were not measured. */
+/* Prints the constant columns of x. Unless x is `standardized`, warns of scales or means so far apart that
+ * training may not learn from some columns. Columns that were not measured are skipped. */
 void mn_announce_columns(const struct mn_columns *columns, int standardized,
                          const struct mn_options *options);
 
-/* Says of a checkpoint that was loaded from `path` that it lacks checksums of its content, where it does.
- * Nothing where `quiet`. */
+/* Notes that a checkpoint loaded from `path` lacks checksums of its content. Silent if `quiet`. */
 void mn_announce_sums(const struct mn_checkpoint *checkpoint, const char *path, int quiet);
 
-/* Prints a line, printf-like. Nothing under --quiet. */
+/* Prints a line, printf-like. Silent under --quiet. */
 void mn_announce(const struct mn_options *options, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -32,7 +32,7 @@ static mn_status run_gradcheck(FILE *out, const struct mn_options *options) {
 }
 
 static mn_status run_parity(FILE *out, const struct mn_options *options) {
-  /* Before the device, so that a wrong file is told without waiting for a GPU to start. */
+  /* Opens the file first, so that a wrong file is refused before a GPU has started. */
   int count;
   MN_TRY(mn_cases_count(options->files[0], &count));
   struct mn_device *device;

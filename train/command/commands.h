@@ -9,17 +9,17 @@
 #include "train/command/options.h"
 #include "train/json.h"
 
-/* Runs options->command. Returns what the command returns, with its message. */
+/* Runs options->command. Returns its status, with its message. */
 mn_status mn_command_run(FILE *out, const struct mn_options *options);
 
-/* Trains as the options say; progress and warnings on stderr, the result (the last test metric) on `out`.
- * Returns MN_INTERRUPTED after a signal (train/command/watchdog.h), with the checkpoint saved; MN_FAILED when
- * training diverged, naming step, tensor and row, with the last checkpoint left whole. Test rows that give no
- * finite loss end nothing. */
+/* Trains by the options. Progress and warnings go to stderr, the result (the last test metric) to `out`.
+ * Returns MN_INTERRUPTED after a signal (train/command/watchdog.h), with the checkpoint saved; MN_FAILED if
+ * training diverged, with step, tensor and row named and the last checkpoint left whole. An evaluation
+ * without a finite loss does not end the run. */
 mn_status mn_train(FILE *out, const struct mn_options *options);
 
-/* Loss, and accuracy where there are classes, of a checkpoint on a dataset (its test part where it has one).
- * MN_FAILED, of mn_predict too: a value is not finite; it is named with its row. */
+/* Loss and, for classes, accuracy of a checkpoint on a dataset or its test part. MN_FAILED, also from
+ * mn_predict: a value is not finite; it is named with its row. */
 mn_status mn_eval(FILE *out, const struct mn_options *options);
 
 /* The outputs of a checkpoint for a dataset's x, as HDF5: dataset "y" [n, K], and with classes "label" [n]
@@ -37,14 +37,14 @@ mn_status mn_predict(FILE *out, const struct mn_options *options);
  * `out` cannot be written; MN_NO_MEMORY. */
 mn_status mn_plot(const char *out, int replace, char **logs, int count);
 
-/* Shows what an HDF5 file holds. A checkpoint's sizes, tensors, progress, config and fingerprint are shown,
- * and its checksums compared; any other file's groups and datasets, with shape, type and attributes, and what
- * training would make of it. Nothing is written on an error: MN_NO_INPUT: no such file; MN_BAD_DATA: not
- * HDF5, damaged. */
+/* Shows the content of an HDF5 file. For a checkpoint: sizes, tensors, progress, config and fingerprint; its
+ * checksums are compared. For any other file: groups and datasets, with shape and type, and the rows that
+ * training would read. An error prints no answer. MN_NO_INPUT: no such file; MN_BAD_DATA: not HDF5, damaged.
+ */
 mn_status mn_info(FILE *out, const char *path, int json);
 
-/* Reads everything in an HDF5 file, a checkpoint by its own rules, and says what is whole. MN_BAD_DATA when
- * something is not, with the reason as message (and the verdict in the JSON); other errors as in mn_info. */
+/* Reads everything in an HDF5 file, a checkpoint by its own rules, and prints the verdict. MN_BAD_DATA if the
+ * file is not whole, with the reason as message and in the JSON; other errors as in mn_info. */
 mn_status mn_verify(FILE *out, const char *path, int json);
 
 /* Compares all of /model, /optimizer and /progress of two checkpoints, reals in units in the last place (ULP:

@@ -1,4 +1,4 @@
-/* Recognising a table that is no HDF5 file, and the Python that converts it; see convert.h. */
+/* Recognises a CSV or .npy file, and prints the Python that converts it. */
 #include "train/command/session.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "kernels/text.h"
 
-/* The file refused last; its delimiter is 0 for .npy, and there is none if path is empty. */
+/* The file refused last; path is empty before the first. The delimiter is 0 for .npy. */
 static struct {
   char path[4096], to[4096 + 8];
   int delimiter, header;
@@ -45,8 +45,8 @@ mn_status mn_convert_refuse(const char *path) {
                  csv ? "CSV" : ".npy", table.to);
 }
 
-/* Prints a name as a string of Python's that no shell reads otherwise. Bytes that are no UTF-8 are as in
- * Python's names of files. */
+/* Prints a name as a Python string that a shell does not interpret. Bytes outside UTF-8 are written as Python
+ * writes them in file names. */
 static void print_quoted(FILE *out, const char *text) {
   fputc('"', out);
   for (size_t length; *text; text += length ? length : 1) {

@@ -1,5 +1,5 @@
-/* The command diff: where two checkpoints differ, to the last bit. Both are loaded, and so verified, first.
- * /config, /history and /fingerprint are not compared: they may differ between equal runs. */
+/* The command diff: the differences of two checkpoints, to the last bit. Both are loaded, and so verified,
+ * first. /config, /history and /fingerprint are not compared: they may differ between equal runs. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -25,7 +25,7 @@ static int64_t ordered(const void *value, size_t real, int *nan) {
 /* How two arrays differ. */
 struct distance {
   int64_t elements, differing;
-  int64_t nan;  /* of the differing: at least one side is NaN, so there is no distance */
+  int64_t nan;  /* of the differing: one side is NaN, so a distance is undefined */
   uint64_t ulp; /* the largest of the others */
 };
 
@@ -51,7 +51,8 @@ static void shape_text(char *out, size_t size, const struct mn_checkpoint_tensor
     snprintf(out, size, "%s [%" PRId64 "]", type, tensor->cols);
 }
 
-/* A tensor that cannot be compared: it is in one only, or of another shape or type. NULL: not there. */
+/* Reports a tensor that cannot be compared: it exists in one checkpoint only (the other is NULL), or has
+ * another shape or type. */
 static void report_unlike(struct diff *diff, const char *name, const struct mn_checkpoint_tensor *a,
                           const struct mn_checkpoint_tensor *b) {
   char shapes[2][80] = {"", ""};
@@ -82,7 +83,7 @@ static const struct mn_checkpoint_tensor *find(const struct mn_checkpoint *check
   return NULL;
 }
 
-/* x and y: an array of one tensor of two checkpoints. NULL: that checkpoint has none. */
+/* x and y: an array of one tensor in two checkpoints; NULL if that checkpoint lacks it. */
 static void compare_array(struct diff *diff, const char *group, const struct mn_checkpoint_tensor *a,
                           const struct mn_checkpoint_tensor *b, const void *x, const void *y) {
   char name[128];

@@ -1,4 +1,4 @@
-/* The command info: what a file holds. */
+/* The command info: the content of a file. */
 #include <string.h>
 
 #include "data/columns.h"
@@ -59,7 +59,7 @@ static void json_tensor(struct mn_json *json, const struct mn_checkpoint_tensor 
   mn_json_close(json);
 }
 
-/* Which rows tell at a resume whether the data is the same: all, or 4096 spread over the file. */
+/* The rows that a resume compares: all, or 4096 spread over the file. */
 static void json_compared(struct mn_json *json, const struct mn_checkpoint *checkpoint) {
   const char *rows = mn_text_find(checkpoint->options, checkpoint->option_count, "data_rows");
   if (rows) mn_json_string(json, "compared_rows", strchr(rows, ' ') ? "all" : "4096");

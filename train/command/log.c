@@ -103,7 +103,8 @@ static int cut(const struct mn_log *log) {
   return ftruncate(file, log->end) == 0 && lseek(file, log->end, SEEK_SET) >= 0 ? 0 : -1;
 }
 
-/* Writes the lines that are not in the file yet: all of them, or none. Returns 0 or errno. */
+/* Writes the lines that are not in the file yet. If one cannot be written, the file keeps its old end.
+ * Returns 0 or errno. */
 static int write_lines(struct mn_log *log) {
   const int file = fileno(log->file);
   if (fflush(log->lines) != 0 || ferror(log->lines)) return ENOMEM;

@@ -51,7 +51,7 @@ struct mn_log {
 /* Whose log it is. */
 struct mn_log_run {
   const char *id, *begun; /* struct mn_run: now, and without the changes that were made at this resume */
-  const struct mn_checkpoint *from; /* what the run resumes; NULL for a new run */
+  const struct mn_checkpoint *from; /* the checkpoint to go on from; NULL for a new run */
   const struct mn_text *config;     /* [count] */
   int count;
   const char *device;

@@ -13,7 +13,7 @@
 #include "train/command/commands.h"
 #include "train/command/session.h"
 
-/* SIGUSR1 asks training to save; nothing else, loading libraries included, is to die of it. */
+/* SIGUSR1 asks training to save. It is ignored before that, even while libraries load. */
 static void ignore_usr1(void) {
   signal(SIGUSR1, SIG_IGN);
 }
@@ -29,8 +29,8 @@ static void limit_spinning(char **argv) {
 }
 
 /* With stdin, stdout or stderr closed, the next file opened would get its descriptor, and results or warnings
- * would be written into a checkpoint. So /dev/null gets it: read-only as stdout, where a write then fails and
- * the lost result is noticed. */
+ * would be written into a checkpoint. So /dev/null gets it: read-only as stdout, so that the write of a
+ * result fails and is noticed. */
 static void hold_standard_files(void) {
   for (int fd = 0; fd <= 2; fd++)
     if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
@@ -39,7 +39,7 @@ static void hold_standard_files(void) {
     }
 }
 
-/* Results that could not be written are a failure, also where only closing shows it. */
+/* Results that could not be written are a failure, even if only closing reveals it. */
 static mn_status close_stdout(mn_status status) {
   int failed = ferror(stdout);
   errno = 0;
@@ -64,7 +64,7 @@ int main(int argc, char **argv) {
   mn_status status = mn_options_parse(&options, argc, argv, &done);
   if (status == MN_OK && !done) status = mn_command_run(stdout, &options);
   status = close_stdout(status);
-  /* Among ranks, the one that failed first has told. */
+  /* Among ranks, the one that failed first has printed its message. */
   if (status != MN_OK && *mn_message()) {
     fprintf(stderr, "minnow: %s\n", mn_message());
     mn_convert_show(stderr);

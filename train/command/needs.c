@@ -1,4 +1,4 @@
-/* What a run takes, against what the machine has. */
+/* The memory and disk space that a run needs. */
 #include "train/command/session.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 struct disk {
   double checkpoint; /* bytes of one: the values alone, so a little less than the file */
-  double available;  /* bytes that are free where checkpoints go; NaN if the disk does not say */
+  double available;  /* bytes free in the folder of the checkpoints; NaN if unknown */
 };
 
 static mn_status ask(struct disk *out, const struct mn_session *s) {
@@ -45,7 +45,7 @@ mn_status mn_needs_check(const struct mn_session *s) {
   struct disk disk;
   if (!s->options.checkpoint) return MN_OK;
   MN_TRY(ask(&disk, s));
-  if (!(disk.checkpoint > disk.available)) return MN_OK; /* also if that is not known */
+  if (!(disk.checkpoint > disk.available)) return MN_OK; /* also if `available` is NaN */
   return mn_fail(MN_IO,
                  "a checkpoint of %.1f MiB does not fit beside %s, where %.1f MiB are free: free some space, "
                  "or name another folder",

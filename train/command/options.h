@@ -23,7 +23,7 @@ enum mn_command {
   MN_COMMANDS,
 };
 
-/* What --part says. */
+/* The values of --part. */
 enum { MN_ROWS_AUTO, MN_ROWS_TRAIN, MN_ROWS_TEST, MN_ROWS_ALL };
 
 /* The fields of an option, by its kind (enum mn_option_kind). */
@@ -42,7 +42,7 @@ enum { MN_ROWS_AUTO, MN_ROWS_TRAIN, MN_ROWS_TEST, MN_ROWS_ALL };
 
 struct mn_options {
   enum mn_command command;
-  char **files; /* the arguments that are no options: parity F, info F, verify F, diff A B, plot LOG… */
+  char **files; /* arguments without dashes: parity F, info F, verify F, diff A B, plot LOG… */
   int file_count;
   /* A field for each option, of its kind's type. One that is unset is 0 or NULL; one that is "auto" has its
    * row's auto_value, or depth 0. A word is its index among the row's words, an enum's value. */

@@ -81,7 +81,7 @@ struct mn_option_row mn_option_of(int index, enum mn_command command);
 
 /* ---- options_text.c: values as text, from a command line or from /config ---- */
 
-/* Sets an option from text, as `command` reads it; 0, or −1 for text that is no such value. Texts are
+/* Sets an option from text, by the rules of `command`. Returns 0, or −1 for an invalid text. Texts are
  * borrowed. */
 int mn_option_read(struct mn_options *options, int index, enum mn_command command, const char *text);
 
@@ -93,7 +93,7 @@ void mn_option_reset(struct mn_options *options, int index, enum mn_command comm
  * than fits. */
 int mn_option_show(char *out, size_t size, const struct mn_options *options, int index);
 
-/* Describes the values that are valid, after `value` (NULL: none) was not: "a name is needed". */
+/* Describes the valid values, after `value` was refused (NULL if it was missing): "a name is needed". */
 void mn_option_describe(char *out, size_t size, int index, enum mn_command command, const char *value);
 
 #endif

@@ -11,7 +11,7 @@
 #include "kernels/text.h"
 #include "train/json.h"
 
-/* From text. All return 0, or −1 for text that is no such value. */
+/* From text. All return 0, or −1 for an invalid text. */
 
 static int in_bounds(const struct mn_option_row *row, double value) {
   if (!(value >= row->low) || (row->flags & MN_OPTION_ABOVE && value == row->low)) return 0;
@@ -278,7 +278,8 @@ int mn_options_kept(const struct mn_options *options, struct mn_text *out, int r
   return count;
 }
 
-/* If two options exclude each other, one is unset: "0" or "", which no command line may say. */
+/* If two options exclude each other, one is unset in /config: "0" or "", which a command line cannot contain.
+ */
 static int read_unset(struct mn_options *options, int index, const char *text) {
   const struct mn_option_row *row = &mn_option_rows[index];
   void *field = (char *)options + row->offset;

@@ -47,7 +47,7 @@ static mn_status set_name(struct mn_session *s) {
 
 mn_status mn_owned_identify(struct mn_session *s) {
   struct mn_text texts[MN_CHECKPOINT_OPTIONS];
-  char sample[17]; /* of the rows' hash: it does not depend on where they wait */
+  char sample[17]; /* of the rows' hash, which is the same for every --place */
   uint64_t hash = 0;
   snprintf(sample, sizeof sample, "%.16s", s->fingerprint);
   if (!s->from) {
@@ -161,7 +161,8 @@ mn_status mn_owned_find(const struct mn_session *s, const char *option, const ch
   MN_TRY(find_folder(s, folder, real));
   const int length = snprintf(out, MN_CHECKPOINT_PATH, "%s%s", *text == '/' ? "" : folder, text);
   const int none = length >= MN_CHECKPOINT_PATH || mn_owned_real(file, out) != 0;
-  if (none || strncmp(file, real, strlen(real)) == 0) return MN_OK; /* none: nothing can be opened there */
+  if (none || strncmp(file, real, strlen(real)) == 0)
+    return MN_OK; /* a file that cannot exist cannot be opened either */
   return mn_fail(
       MN_USAGE,
       "%s names --%s %s, which is outside its folder, as only the command line may: --%s %s goes on "

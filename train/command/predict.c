@@ -94,7 +94,7 @@ struct output {
   int64_t cols;
   size_t real;
   int classes, targets, probabilities;
-  void *room; /* for what a batch has in one of the datasets */
+  void *room; /* for a batch of one of the datasets */
 };
 
 static mn_status cannot_write(const struct output *o) {
@@ -167,8 +167,8 @@ static mn_status write_targets(struct output *o, int64_t batch) {
   return MN_OK;
 }
 
-/* Targets that cannot be read, such as NaN of rows whose target is not known yet, are left out: the outputs
- * do not depend on them. */
+/* Targets that cannot be read, such as NaN for a target to be predicted, are left out: the outputs do not
+ * depend on them. */
 static mn_status copy_targets(struct output *o, int64_t batch) {
   o->targets = o->rows->outputs > 0;
   mn_status status = o->targets ? write_targets(o, batch) : MN_OK;

@@ -1,4 +1,4 @@
-/* What the ranks of a run settle among themselves. */
+/* The agreements among the ranks of a run. */
 #include "train/command/session.h"
 
 #include <limits.h>
@@ -12,7 +12,7 @@
 #include "train/command/announce.h"
 #include "train/command/watchdog.h"
 
-/* "PxD", or "P" for Px1; 0: it is neither. */
+/* Reads "PxD", or "P" for Px1. Returns 0 for any other text. */
 static int read_grid(const char *text, long *p, long *d) {
   char *end;
   *d = 1;
@@ -51,7 +51,7 @@ struct texts {
   struct mn_text of[MN_CHECKPOINT_OPTIONS + 2];
 };
 
-/* The options that make the run, and those of ranks. */
+/* Lists the options that make the run, --ranks and --rank-timeout. */
 static void list_options(struct texts *out, const struct mn_options *o) {
   out->count = mn_options_config(o, out->of, MN_CHECKPOINT_OPTIONS);
   struct mn_text *ranks = &out->of[out->count++], *timeout = &out->of[out->count++];

@@ -1,5 +1,5 @@
-/* What the commands train, eval and predict open: a device, a model with its parameters, the rows, and the
- * checkpoint that they come from. */
+/* The objects that the commands train, eval and predict open: a device, a model with its parameters, the
+ * rows, and the checkpoint that they come from. */
 #ifndef MN_TRAIN_COMMAND_SESSION_H
 #define MN_TRAIN_COMMAND_SESSION_H
 
@@ -11,12 +11,12 @@
 #include "train/command/options.h"
 #include "train/trainer.h"
 
-/* The text in /config that tells how rows were held out; runs of minnow 0.3 have none. */
+/* The text in /config on how rows were held out. Runs of minnow 0.3 lack it. */
 #define MN_VALIDATION_DRAW "validation_draw"
 
 struct mn_session {
-  struct mn_options options; /* the command line's, and what a checkpoint's /config adds */
-  struct mn_ranks *ranks;    /* that train together (engine/ranks/ranks.h); NULL: alone */
+  struct mn_options options; /* the command line's, and those that a checkpoint's /config adds */
+  struct mn_ranks *ranks;    /* that train together (engine/ranks/ranks.h); NULL for a run without others */
   struct mn_device *device;
   struct mn_dataset *train, *test; /* test may be NULL; eval and predict have test alone */
   struct mn_model *model;
@@ -26,7 +26,7 @@ struct mn_session {
   char from_path[4096];
   struct mn_progress progress; /* of a resumed run */
   struct mn_columns columns;   /* of x in a new run: of all rows by --standardize, else of some; or cols 0 */
-  int64_t whole;               /* rows of --data, where train and test are parts by --validation; else 0 */
+  int64_t whole;               /* rows of --data if --validation divided them into train and test; else 0 */
   int stratified;              /* they were drawn by mn_dataset_stratify; runs of minnow 0.3 did without */
   /* A resumed run: the name and the old value of each option that it changes; and whether its data cannot be
    * compared, because the checkpoint has no fingerprint of it. */
@@ -36,15 +36,15 @@ struct mn_session {
   struct mn_run run;    /* which it is (owned.c), */
   char begun[40];       /* its id without the changes of this resume, */
   int fork;             /* and whether it begins here, from another run's checkpoint */
-  /* Where --data and --log are, which a checkpoint has named. */
+  /* The paths of --data and --log that a checkpoint has named. */
   char data_path[MN_CHECKPOINT_PATH], log_path[MN_CHECKPOINT_PATH];
 };
 
-/* Opens everything for `train`, on all ranks that the launcher started; the first has the lock, and alone
- * prints and writes: with --resume from the newest checkpoint that verifies (resume.c), else from the weights
- * of --init or from the seed. Under --dry-run nothing is locked or created, and no weight is drawn.
- * MN_NO_MEMORY before anything is taken: parameters and what the optimizer keeps of them are more than the
- * device has free. Closed by mn_session_close, also after an error. */
+/* Opens everything for `train`, on all ranks that the launcher started. Only the first rank holds the lock,
+ * prints and writes. The weights come with --resume from the newest checkpoint that verifies (resume.c), else
+ * from --init or from the seed. --dry-run does not lock, create files or draw weights. MN_NO_MEMORY, before
+ * memory is taken: the device has less free than parameters and optimizer state need. Call mn_session_close
+ * also after an error. */
 mn_status mn_session_train(struct mn_session *session, const struct mn_options *options);
 
 /* Measures the columns of a new run's rows, and by --standardize has the model standardise them; before
@@ -52,11 +52,10 @@ mn_status mn_session_train(struct mn_session *session, const struct mn_options *
  * trained without --standardize. */
 mn_status mn_session_columns(struct mn_session *session, const int *stop);
 
-/* mn_session_train for `eval` and `predict`: model, parameters and precision from --checkpoint, rows from
- * --data, as --part says. Those that a run with --validation held out or trained on are known by its seed, if
- * --data has as many rows as the run's. Where --checkpoint is a file of weights alone, the model's sizes are
- * those of the weights, and its groups, constants and loss the options'; MN_USAGE names the option that is
- * missing. */
+/* mn_session_train for `eval` and `predict`: model, parameters and precision come from --checkpoint, rows
+ * from --data by --part. If a run used --validation and --data has the run's number of rows, the seed
+ * determines which rows it held out. If --checkpoint is a file of weights alone, sizes follow from the
+ * weights; groups, constants and loss are the options'. MN_USAGE names a missing option. */
 mn_status mn_session_read(struct mn_session *session, const struct mn_options *options, int targets);
 
 /* mn_device_open with the number of threads that --threads names, all of which small products have too.
@@ -66,23 +65,21 @@ mn_status mn_session_context(struct mn_device **out, const struct mn_options *op
 
 void mn_session_close(struct mn_session *session);
 
-/* Says on stderr what device, data and checkpoint a training session took, and under --verbose its plan;
- * nothing under --quiet. Called once nothing can be wrong with the input any more, so that an error is the
- * one line that says so. */
+/* Prints device, data and checkpoint of a training session, and under --verbose its plan. Silent under
+ * --quiet. Called after all input was checked, so that an error stays the only line. */
 void mn_session_describe(const struct mn_session *session);
 
 /* ---- files.c: the files of a command, looked at before it starts ---- */
 
-/* Sees that no file of the user's is written over and no run ends in a file that cannot be written. Refuses,
- * before anything is opened for writing,
+/* Checks the files of a command before one is opened for writing. Refuses
  *
- *   a file to be written that is also one to be read, or to be written under another option: the same inode,
- *   or the same name in the same folder where it is not there yet, links followed (MN_USAGE);
+ *   a file to be written that is also read, or written under another option: the same inode or, if it does
+ *   not exist, the same name in the same folder, links followed (MN_USAGE);
  *   an existing --log without --resume, and an existing --out, or --plot without --resume, without --force; a
- *   folder in which no file can be written (MN_NO_CREATE, MN_IO);
- *   --plot where there is no gnuplot (MN_LIBRARY).
+ *   folder in which a file cannot be created (MN_NO_CREATE, MN_IO);
+ *   --plot without gnuplot in PATH (MN_LIBRARY).
  *
- * Call it again when resuming has added --data from a checkpoint. */
+ * Call it again after a resume has added --data from a checkpoint. */
 mn_status mn_files_check(const struct mn_options *options);
 
 /* ---- convert.c: --data that is a CSV or .npy file ---- */
@@ -91,8 +88,7 @@ mn_status mn_files_check(const struct mn_options *options);
  */
 mn_status mn_convert_refuse(const char *path);
 
-/* Prints the three lines of Python behind such a message, with that file's name in them; after any other
- * message nothing. */
+/* Prints the three lines of Python that follow such a message. After any other message it prints no line. */
 void mn_convert_show(FILE *out);
 
 /* ---- owned.c: what a training run owns ----
@@ -105,70 +101,70 @@ void mn_convert_show(FILE *out);
  * Paths in a checkpoint are relative to its folder. What only a checkpoint names is read or written in its
  * folder or below and nowhere else, links followed: a checkpoint may come from a stranger. */
 
-/* Sets s->run for a run that goes on from s->from. One that was saved under another name than --checkpoint's
- * is a fork (s->fork): a run of its own from there on, as is one of an older minnow, which has no identity.
- * MN_NO_CREATE: a fork whose name follows from another checkpoint's, such as run.best.h5, which is that run's
- * to replace; MN_BAD_DATA: the texts are none of minnow's. */
+/* Sets s->run for a run that resumes s->from. If it was saved under another name than --checkpoint, or by an
+ * older minnow without identities, the run is a fork (s->fork) with an identity of its own. MN_NO_CREATE: the
+ * name of a fork is derived from another checkpoint's, such as run.best.h5, and that run may replace it.
+ * MN_BAD_DATA: the texts are not an identity. */
 mn_status mn_owned_resume(struct mn_session *session);
 
 /* Refuses, by name, a new run of which one of the names exists, a resumed one of which one is not its own
  * (MN_NO_CREATE), and a folder in which no file can be created. */
 mn_status mn_owned_check(const struct mn_session *session);
 
-/* Completes s->run, once s->fingerprint and s->changed are known; s->begun gets the id without these changes.
- * Errors: those of reading --init. */
+/* Completes s->run after s->fingerprint and s->changed are set; s->begun gets the id without these changes.
+ * Errors: from reading --init. */
 mn_status mn_owned_identify(struct mn_session *session);
 
 /* The absolute path of a file that need not exist, links followed; 0, or −1. */
 int mn_owned_real(char out[PATH_MAX], const char *path);
 
-/* *out: where the file is that the checkpoint names as --`option` `text`. MN_USAGE: outside its folder. */
+/* *out: the path of the file that the checkpoint names as --`option` `text`. MN_USAGE: it is outside the
+ * checkpoint's folder. */
 mn_status mn_owned_find(const struct mn_session *session, const char *option, const char *text,
                         char out[MN_CHECKPOINT_PATH]);
 
 /* The reverse: `path` as the checkpoint is to name it. MN_NO_CREATE: as a text that is too long. */
 mn_status mn_owned_name(const struct mn_session *session, const char *path, char out[MN_TEXT_VALUE]);
 
-/* After a run that has failed: where nothing was saved, renames the log that it began, so that nothing is in
- * the way of the same command, and says so. Returns `status`, with its message. */
+/* After a run that failed before its first save: renames the log that it began, so that the same command can
+ * be repeated, and prints the new name. Returns `status`, with its message. */
 mn_status mn_owned_leave(const struct mn_session *session, mn_status status);
 
-/* ---- resume.c: what a resumed run takes from its checkpoint, and how it knows its data again ---- */
+/* ---- resume.c: options, rows and history that a resumed run takes from its checkpoint ---- */
 
-/* Takes every option that the command line leaves open from the checkpoint s->from; its files are found by
- * mn_owned_find. An option that is named with another value goes to s->changed where
- * it is one of the course of training (MN_OPTION_COURSE), and is MN_USAGE where it is not. MN_NO_INPUT: the
- * checkpoint's data is not there any more. */
+/* Takes every option that the command line leaves open from the checkpoint s->from; mn_owned_find finds its
+ * files. An option named with another value goes to s->changed if it is a training option (MN_OPTION_COURSE),
+ * else it is MN_USAGE. MN_NO_INPUT: the checkpoint's data does not exist any more. */
 mn_status mn_resume_options(struct mn_session *session);
 
-/* Sets s->progress, as the checkpoint has it, to the rows that there are: the next sample is as many samples
- * on as before, in the order of these rows. */
+/* Sets s->progress from the checkpoint's and the rows of now: the next sample follows the number of samples
+ * trained on, in the order of these rows. */
 void mn_resume_rows(struct mn_session *session);
 
-/* Sets s->fingerprint to that of the rows, which have been read; `test` may be NULL. Those of a resumed run
- * have to be the checkpoint's, unless the command line names them (MN_BAD_DATA); they go to s->changed then.
- */
+/* Sets s->fingerprint to the fingerprint of the rows, which have been read; `test` may be NULL. A resumed run
+ * must have the checkpoint's rows unless the command line names the data (MN_BAD_DATA); data so named goes to
+ * s->changed. */
 mn_status mn_resume_data(struct mn_session *session, const struct mn_fingerprint *train,
                          const struct mn_fingerprint *test);
 
 /* Forgets the best metric of a run that has other rows, or has not kept the best of before. */
 void mn_resume_best(const struct mn_session *session, struct mn_progress *progress);
 
-/* What a checkpoint keeps for the next run beside mn_options_config: returns how many texts. */
+/* Lists the texts that a checkpoint keeps for the next run beside mn_options_config. Returns their number. */
 int mn_resume_kept(const struct mn_session *session, struct mn_text *out, int room);
 
-/* The /history of this run's checkpoints: that of s->from, and s->changed. The oldest go where there are too
- * many. Returns how many. */
+/* Lists the /history of this run's checkpoints: the history in s->from, then s->changed. The oldest are
+ * dropped if there are too many. Returns their number. */
 int mn_resume_history(const struct mn_session *session, struct mn_text out[MN_CHECKPOINT_HISTORY]);
 
-/* Says what is otherwise, a line each; nothing under --quiet. */
+/* Prints each change of a resumed run on a line. Silent under --quiet. */
 void mn_resume_describe(const struct mn_session *session);
 
 /* ---- ranks.c: what ranks settle before they train; every rank makes each call ---- */
 
-/* Meets the ranks that a launcher started (mn_ranks_open), but where --ranks says 1: that process trains
- * alone, and meets nobody. MN_USAGE: WORLD_SIZE says that there are others, and there is no MPI to meet them
- * by; else the errors of mn_ranks_open. */
+/* Meets the ranks that a launcher started (mn_ranks_open). With --ranks 1 the process trains by itself.
+ * MN_USAGE: WORLD_SIZE promises other processes, but they were started without MPI; other errors as
+ * mn_ranks_open. */
 mn_status mn_ranks_meet(struct mn_session *session);
 
 /* MN_USAGE, on a rank whose options are not the first's: which, and both values. Not alone. */
@@ -177,23 +173,23 @@ mn_status mn_ranks_compare_options(const struct mn_session *session);
 /* MN_BAD_DATA: a rank has read other rows than the first has (s->fingerprint). */
 mn_status mn_ranks_compare_rows(const struct mn_session *session);
 
-/* Under the first rank's --verbose every rank is named, before they connect their devices: who cannot be
- * reached is then known. MN_USAGE: some have a GPU, and others none. */
+/* Under the first rank's --verbose, prints every rank before the devices connect, so that an unreachable one
+ * can be identified. MN_USAGE: only some ranks have a GPU. */
 mn_status mn_ranks_introduce(const struct mn_session *session);
 
-/* Makes the ranks the grid that --ranks says, or that suits the model and the hosts. MN_USAGE: it says
- * another number of ranks than were started. */
+/* Arranges the ranks in the grid of --ranks, or in one that suits the model and the hosts. MN_USAGE: --ranks
+ * has another number of ranks than were started. */
 mn_status mn_ranks_choose_grid(const struct mn_session *session, const struct mn_model_config *config);
 
-/* ---- needs.c: what a session that is open to train needs of memory and disk ---- */
+/* ---- needs.c: memory and disk space that a session needs to train ---- */
 
-/* Refuses, before the first step, a run whose disk has no room for a checkpoint more. A quota is not asked: it
- * is seen when a save fails. MN_NO_CREATE: no file can be written there; MN_IO. */
+/* Refuses, before the first step, a run whose disk lacks room for one more checkpoint. Quotas are not
+ * checked: a save that exceeds one fails. MN_NO_CREATE: the folder cannot be written; MN_IO. */
 mn_status mn_needs_check(const struct mn_session *session);
 
-/* Prints what --dry-run tells: model, parameters, FLOPs, memory, the rows' place and disk, of a run that has
- * taken no step. Not counted is the copy that a checkpoint is written from on a GPU
- * (train/checkpoint/save.h). Errors as above. */
+/* Prints the answer of --dry-run for a run before its first step: model, parameters, FLOPs, memory, the rows'
+ * place and disk. The copy that a checkpoint is written from on a GPU (train/checkpoint/save.h) is not
+ * counted. Errors as above. */
 mn_status mn_needs_show(FILE *out, const struct mn_session *session, const struct mn_trainer *trainer);
 
 #endif

@@ -72,7 +72,7 @@ static void show_place(char *out, size_t size, const struct mn_placement *p) {
            mib < 1024 ? "MiB" : "GiB");
 }
 
-/* Announces where the rows wait, how large they are there, and why. */
+/* Announces the place of the rows, their size there, and the reason. */
 static void describe_places(const struct run *r) {
   const struct mn_placement *rows = mn_loader_placement(r->trainer->loader);
   char train[64], test[64] = "";
@@ -347,7 +347,7 @@ static void report(const struct run *r, FILE *out) {
   mn_json_integer(&json, "skipped", t->progress.skipped);
   mn_json_number(&json, "test_loss", r->test_loss);
   mn_json_number(&json, "test_accuracy", r->accuracy);
-  if (!json.plain) report_time(&json, t); /* the last notes have told of it */
+  if (!json.plain) report_time(&json, t); /* plain, the notes on stderr contain it */
   mn_json_close(&json);
 }
 

@@ -14,8 +14,8 @@ struct verdict {
   char reason[1024];
 };
 
-/* Starts the walk over a dataset: in whole chunks, so that each is read once, and along the first dimension
- * as many as fit one transfer; or, without chunks, in rows. */
+/* Starts the walk over a dataset. With chunks it goes in whole chunks, so that each is read once, and along
+ * the first dimension in groups that fit one transfer. Without chunks it goes in rows. */
 static void start(struct mn_hdf5_slab *slab, const struct mn_hdf5_object *dataset) {
   hsize_t step[MN_HDF5_RANK], bytes = dataset->element;
   if (dataset->layout != H5D_CHUNKED) {
@@ -27,7 +27,7 @@ static void start(struct mn_hdf5_slab *slab, const struct mn_hdf5_object *datase
   mn_hdf5_slab_start(slab, dataset->rank, dataset->shape, step);
 }
 
-/* Reads all of a dataset, which shows whether its checksums are right and nothing is missing. */
+/* Reads all of a dataset, which compares its checksums and finds missing parts. */
 static mn_status read_all(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset) {
   struct mn_hdf5_slab slab;
   MN_TRY(mn_hdf5_check(file, dataset));

@@ -29,15 +29,15 @@ static struct {
   const char *what;
   double entered; /* mn_seconds() */
   int resumes, closing, open;
-  const char *checkpoint; /* NULL: nothing is saved */
+  const char *checkpoint; /* NULL without --checkpoint */
   int64_t count;          /* changes whenever the run gets on */
-  int64_t step;           /* that is under way; 0: something else is */
-  double longest;         /* seconds that a step took so far; 0: none has ended */
-  int patient;            /* what is under way may take as long as it does */
+  int64_t step;           /* that is under way; 0 between steps */
+  double longest;         /* of a step so far, in seconds; 0 before the first */
+  int patient;            /* the current work has no time limit */
 } now;
 static struct {
-  int rank;       /* −1: not known yet */
-  double timeout; /* 0: there is one, or it may hang as long as it likes */
+  int rank;       /* −1 before ranks have met */
+  double timeout; /* 0 for a single rank, or without a limit */
 } ranks;
 static pthread_t thread;
 static char checkpoint_path[PATH_MAX]; /* now.checkpoint's memory, which the thread may read at any time */
@@ -59,7 +59,7 @@ static void note_save(int number) {
   STORE(wants_save, 1);
 }
 
-/* SIGHUP stays ignored where it is, as under nohup. */
+/* An ignored SIGHUP stays ignored, for nohup. */
 static mn_status watch_signals(void) {
   static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
   struct sigaction action = {.sa_handler = note_end, .sa_flags = SA_RESTART}, before;
@@ -80,7 +80,7 @@ static int resumable(void) {
   return LOAD(now.resumes) || (checkpoint && access(checkpoint, R_OK) == 0);
 }
 
-/* A line that says why, and in what; the exit code is returned. */
+/* Prints a line with the reason and the current work. Returns the exit code. */
 static int tell(const char *why, const char *then, int otherwise) {
   char what[64], line[512];
   const int64_t step = LOAD(now.step);
@@ -121,8 +121,8 @@ static void end_all(const char *missing) {
   mn_mpi_abort(tell_of_rank(how));
 }
 
-/* A rank that computes tells at once. Those that wait call the roll; where nothing polls, as in MPI_Init,
- * each ends by itself. */
+/* A rank that hangs while it computes ends at once. Ranks that wait call the roll; in MPI_Init, which does
+ * not poll, each ends by itself. */
 static void end_rank(double still, double limit, enum mn_waiting what) {
   const int starts = ranks.rank < 0;
   if (what == MN_WAITS_FOR_NOTHING && !starts) _exit(tell_of_rank("computed"));
@@ -130,9 +130,9 @@ static void end_rank(double still, double limit, enum mn_waiting what) {
   if (starts || still >= limit + 30) _exit(tell_of_rank("waited for others"));
 }
 
-/* Sees, at every tick, whether anything got on. What counts is the time that the process ran: one that was
- * stopped meanwhile has had no time to act. A save may take as long as it does, but who waits for others asks
- * whether they are there. */
+/* Checks at every tick whether the run got on. Only the time in which the process ran counts, since a stopped
+ * process could not act. A save has no time limit; a rank that waits for others still checks whether they
+ * respond. */
 static void *stand_by(void *nothing) {
   int64_t count = -1;
   double still = 0, longest;

@@ -1,13 +1,12 @@
-/* The signals that a training run acts on, and a thread that sees that it gets on. One run of a process has
- * it.
+/* The signals that a training run acts on, and a thread that detects a hang. One run of a process has it.
  *
- * SIGINT, SIGTERM and SIGHUP ask the run to end after the step at hand; a second SIGINT or SIGTERM ends the
- * process as usual, but a terminal that goes may send SIGHUP several times. SIGUSR1 asks for a save. Where
- * the run does not come to act, because a step, an evaluation or the reading of rows does not get on
- * (kernels/clock.h) for ten seconds, or for twice as long as it ever took if that is longer, the thread
- * ends the process with a line that names what does not end. Among ranks it does so without a signal too,
- * after --rank-timeout: a rank that computed names itself, ranks that waited name those that do not answer;
- * the launcher ends the rest. A save is never cut off: of one that takes ten seconds it tells. */
+ * SIGINT, SIGTERM and SIGHUP end the run after the current step. A second SIGINT or SIGTERM ends the process
+ * as usual, but a closing terminal may send SIGHUP several times. SIGUSR1 requests a save. If a signalled run
+ * makes no progress (kernels/clock.h) for ten seconds, or for twice its longest step if that is longer, the
+ * thread ends the process with a line that names the current work. Among ranks it does so without a signal
+ * too, after --rank-timeout: a rank that computed names itself, and ranks that waited name those that do not
+ * answer; the launcher ends the rest. A save is never cut off; a signalled save of more than ten seconds is
+ * reported. */
 #ifndef MN_TRAIN_COMMAND_WATCHDOG_H
 #define MN_TRAIN_COMMAND_WATCHDOG_H
 
@@ -15,11 +14,11 @@
 
 #include "kernels/status.h"
 
-/* Before ranks meet. One of several (`among`) is to get on within `timeout` seconds (0: or not), and has the
- * thread from here on; one that is alone from mn_watchdog_signals on, since children that try files out are
- * forked before. `resumes`: a checkpoint stands. MN_NO_MEMORY, MN_LIBRARY. */
+/* Called before ranks meet. A rank of several (`among`) has `timeout` seconds to make progress (0 for no
+ * limit), and its thread starts here. A single process starts it in mn_watchdog_signals, because children
+ * that try out files are forked before. `resumes`: a checkpoint exists. MN_NO_MEMORY, MN_LIBRARY. */
 mn_status mn_watchdog_open(int among, double timeout, int resumes);
-void mn_watchdog_close(void); /* also where it is not open */
+void mn_watchdog_close(void); /* also if it was not opened */
 
 /* The ranks have met, and this one is `rank`. */
 void mn_watchdog_rank(int rank);
@@ -28,7 +27,7 @@ void mn_watchdog_rank(int rank);
  * MN_NO_MEMORY, MN_LIBRARY. */
 mn_status mn_watchdog_signals(int resumes);
 
-/* The signal that asks the run to end; 0: none did. The pointer is for a reader of rows, as its `stop`. */
+/* The signal that ends the run, or 0. The pointer is for a reader of rows, as its `stop`. */
 int mn_watchdog_signal(void);
 const int *mn_watchdog_stop(void);
 
@@ -36,16 +35,16 @@ const int *mn_watchdog_stop(void);
 int mn_watchdog_wants_save(void);
 void mn_watchdog_saved(void);
 
-/* What the run does from now on, as a line would name it: "evaluating"; with `step` > 0 "step 41". A literal.
- * Each call says that the run gets on. */
+/* Sets the current work as a message names it: "evaluating", or with `step` > 0 "step 41". `what` is a
+ * literal. Each call counts as progress. */
 void mn_watchdog_enter(const char *what, int64_t step);
 
 /* The run saves, or has acted on the signal: from now on until the next mn_watchdog_enter it may take as long
  * as it does. */
 void mn_watchdog_save(void);
 
-/* The checkpoint that the run saves to (NULL: none), a name that was free when a new run began. If a
- * checkpoint can be resumed, the process ends with MN_INTERRUPTED, else with 128 + signal. */
+/* The checkpoint that the run saves to, or NULL; its name was free when a new run began. If a checkpoint can
+ * be resumed, the process ends with MN_INTERRUPTED, else with 128 + signal. */
 void mn_watchdog_checkpoint(const char *path);
 
 #endif
