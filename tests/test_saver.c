@@ -537,9 +537,9 @@ static void a_run_without_a_step_is_saved(void **state) {
   for (int resumed = 0; resumed < 2; resumed++) {
     session.from = resumed ? &from : NULL;
     MUST(mn_saves_open(&saves, &session, &r.progress));
-    mn_saves_describe(&saves, config, COUNT(config), config, 0);
+    saves.config = config, saves.config_count = COUNT(config);
     MUST(mn_saves_end(&saves));
-    mn_saves_close(&saves);
+    mn_saver_close(saves.saver);
     if (resumed) assert_int_not_equal(access(path, F_OK), 0);
     if (!resumed) assert_int_equal(step_of(path), 0), assert_int_equal(unlink(path), 0);
   }

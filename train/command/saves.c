@@ -21,37 +21,16 @@ mn_status mn_saves_open(struct mn_saves *s, const struct mn_session *session,
   return MN_OK;
 }
 
-void mn_saves_close(struct mn_saves *s) {
-  mn_saver_close(s->saver);
-}
-
-void mn_saves_describe(struct mn_saves *s, const struct mn_text *config, int config_count,
-                       const struct mn_text *history, int history_count) {
-  s->config = config;
-  s->config_count = config_count;
-  if (s->saver) mn_saver_history(s->saver, history, history_count);
-}
-
-/* Notes the failure of the newest save, once, if it has one. Returns the failure of a save with the best. */
+/* Warns once of a failure of the newest save. Returns the failure of a save with the best. */
 static mn_status note_failure(struct mn_saves *s) {
   const mn_status status = mn_saver_poll(s->saver, NULL);
-  if (status == MN_OK || s->has_best) return status;
-  if (s->failure_noted) return MN_OK;
+  if (status == MN_OK || s->has_best || s->snapshot < 0) return s->has_best ? status : MN_OK;
   mn_outcome_note(&s->failure, status);
-  s->failure_noted = 1;
+  mn_progress_clear();
+  fprintf(stderr, "minnow: warning: step %ld is not saved: %s; the next save is tried when it is due\n",
+          (long)s->snapshot, s->failure.message);
   s->failures++;
   s->snapshot = -1;
-  return MN_OK;
-}
-
-static mn_status note_and_warn(struct mn_saves *s) {
-  const int64_t before = s->failures, step = s->snapshot;
-  MN_TRY(note_failure(s));
-  if (s->failures == before) return MN_OK;
-  mn_progress_clear();
-  fprintf(stderr,
-          "minnow: warning: step %ld is not saved: %s; training goes on, and saves when the next is due\n",
-          (long)step, s->failure.message);
   return MN_OK;
 }
 
@@ -61,7 +40,7 @@ static mn_status take_snapshot(struct mn_saves *s, int what) {
   s->has_best = (what & MN_SAVE_BEST) != 0;
   if (what & MN_SAVE_NEWEST) {
     mn_watchdog_saved();
-    s->due = s->failure_noted = 0;
+    s->due = 0;
     s->snapshot = s->progress->step;
     s->snapshot_time = mn_seconds();
   }
@@ -105,7 +84,7 @@ mn_status mn_saves_at_pause(struct mn_saves *s, int better) {
     mn_watchdog_save();
     wait_for_saver(s);
   }
-  const mn_status status = note_and_warn(s);
+  const mn_status status = note_failure(s);
   if (status == MN_OK && falls_due(s)) s->due = 1;
   int what = (better ? MN_SAVE_BEST : 0) | (s->due && !mn_saver_busy(s->saver) ? MN_SAVE_NEWEST : 0);
   MN_TRY(decide(s, status, &what));
@@ -131,7 +110,7 @@ void mn_saves_tell(struct mn_saves *s) {
     mn_watchdog_saved();
     mn_announce(s->options, "nothing is saved: SIGUSR1 asks for it, but there is no --checkpoint");
   }
-  if (s->saver && !s->has_best) (void)note_and_warn(s);
+  if (s->saver && !s->has_best) (void)note_failure(s);
   if (!s->saver || !o->verbose || mn_saver_poll(s->saver, &saved) != MN_OK || saved <= s->told) return;
   s->told = saved;
   mn_announce(s->options, "saved step %ld to %s", (long)saved, o->checkpoint);

@@ -15,7 +15,7 @@ struct mn_saves {
   struct mn_ranks *ranks; /* the first rank decides and writes, all send it their shard; NULL if alone */
   const struct mn_progress *progress; /* of the run, as it is now */
   struct mn_saver *saver;             /* NULL if no checkpoint is kept */
-  const struct mn_text *config;
+  const struct mn_text *config;       /* /config of the saves, borrowed; set before the first */
   int config_count;
   int64_t
       snapshot; /* the step of the last snapshot, saved or being saved; −1 before the first or if it failed */
@@ -23,20 +23,14 @@ struct mn_saves {
   int due;                   /* a save has fallen due and waits for the one that is being written */
   int64_t failures;          /* saves that failed */
   struct mn_outcome failure; /* the last of them */
-  int failure_noted;         /* the newest save's failure is counted */
   int has_best;              /* the newest save writes the best, alone or with the newest checkpoint */
   int64_t told;              /* the step of the newest save that --verbose has reported */
 };
 
 /* Opens the saves of the session's run, to its --checkpoint; under --dry-run no file is written. The
- * arguments are borrowed until close. MN_NO_MEMORY. */
+ * arguments are borrowed. Close the saver before the session. MN_NO_MEMORY. */
 mn_status mn_saves_open(struct mn_saves *saves, const struct mn_session *session,
                         const struct mn_progress *progress);
-void mn_saves_close(struct mn_saves *saves);
-
-/* Sets /config and /history of the saves: config[config_count] is borrowed, history[history_count] copied. */
-void mn_saves_describe(struct mn_saves *saves, const struct mn_text *config, int config_count,
-                       const struct mn_text *history, int history_count);
 
 /* At a pause of the run: saves if a save is due, and with `better` the current parameters as the best. An
  * error ends the run: if a save of the best fails, a later newest would name a missing file. */

@@ -93,7 +93,9 @@ static mn_status list_config(struct run *r) {
     if (*text->value && (strcmp(text->name, "data") == 0 || strcmp(text->name, "log") == 0))
       MN_TRY(mn_owned_name(s, text->name[0] == 'd' ? s->options.data : s->options.log, text->value));
   }
-  mn_saves_describe(&r->saves, r->config, r->config_count, history, mn_resume_history(s, history));
+  r->saves.config = r->config;
+  r->saves.config_count = r->config_count;
+  if (r->saves.saver) mn_saver_history(r->saves.saver, history, mn_resume_history(s, history));
   r->of = (struct mn_log_run){.id = s->run.id,
                               .begun = s->begun,
                               .from = s->from,
@@ -406,7 +408,7 @@ mn_status mn_train(FILE *out, const struct mn_options *options) {
   status = mn_log_close(&r.log, status);
   if (unsaved && status != MN_OK) status = mn_owned_leave(&r.session, status);
   if (r.session.ranks) tell_before_leaving(status);
-  mn_saves_close(&r.saves);
+  mn_saver_close(r.saves.saver);
   mn_evaluator_close(r.evaluator);
   mn_trainer_close(r.trainer);
   mn_session_close(&r.session);
