@@ -6,7 +6,7 @@
  * options_table.c include this list, each with macros of its own. */
 HEADING("Rows", "--data rows.h5 --validation 0.1 --standardize")
 OPTION(TEXT, data, "data", "F", RUNS, COURSE, 0, 0, NULL,
-       "HDF5 file with x [n, I] and y, or train/ and test/ of them")
+       "HDF5 file with x [n, I] and y, or train/ and test/ of them", .required = READS)
 OPTION(TEXT, x_name, "x", "NAME", RUNS, COURSE, 0, 0, "x", "dataset of the inputs")
 OPTION(TEXT, y_name, "y", "NAME", RUNS, COURSE, 0, 0, "y", "dataset of the targets or labels")
 OPTION(
@@ -35,7 +35,7 @@ HEADING("Model", "--hidden 256,128 --groups 16")
 OPTION(INTEGER, in, "in", "I", TRAIN | GRADCHECK | BENCH, CONFIG, 1, WIDEST, "auto",
        "inputs, with --synthetic", .automatic = TRAIN | BENCH)
 OPTION(WIDTHS, hidden, "hidden", "C,C...", TRAIN | GRADCHECK | BENCH, CONFIG, 1, WIDEST, NULL,
-       "channels of each block, such as 128,128", .automatic = BENCH)
+       "channels of each block, such as 128,128", .automatic = BENCH, .required = TRAIN)
 OPTION(INTEGER, groups, "groups", "G", RUNS | GRADCHECK | BENCH, CONFIG, 1, WIDEST, "8",
        "groups of each block; has to divide every --hidden", .automatic = READS | BENCH)
 OPTION(INTEGER, head, "head", "K", TRAIN | GRADCHECK | BENCH, CONFIG, 0, WIDEST, "auto",
@@ -115,7 +115,7 @@ OPTION(INTEGER, rank_timeout, "rank-timeout", "SECONDS", TRAIN, 0, 0, 1e6, "30",
        "among ranks: end the run when one does not come, or does not get on, for so long; 0: wait for ever")
 HEADING("Checkpoints", "--checkpoint run.h5 --save-every 60s --best")
 OPTION(TEXT, checkpoint, "checkpoint", "F", RUNS, 0, 0, 0, NULL,
-       "HDF5 file of the parameters and of all that resuming needs")
+       "HDF5 file of the parameters and of all that resuming needs", .required = READS)
 OPTION(EVERY, save_every, "save-every", "N|30s", TRAIN, KEPT, 1, 1e9, NULL,
        "save each N steps or so many seconds, beside the training, not at the end alone; one that falls due "
        "while another is being written follows it")
@@ -134,7 +134,7 @@ OPTION(INTEGER, log_every, "log-every", "N", TRAIN, KEPT, 1, LARGEST, "auto",
        "steps a line of --log; auto: about 1000 lines a run", .automatic = TRAIN)
 OPTION(TEXT, plot, "plot", "F.svg", TRAIN, 0, 0, 0, NULL, "draw the --log at the end, as SVG or PNG")
 HEADING("Output", NULL)
-OPTION(TEXT, out, "out", "F", PREDICT | PLOT, 0, 0, 0, NULL, "file to write")
+OPTION(TEXT, out, "out", "F", PREDICT | PLOT, 0, 0, 0, NULL, "file to write", .required = PREDICT | PLOT)
 OPTION(FLAG, probabilities, "probabilities", NULL, PREDICT, 0, 0, 0, NULL,
        "write the softmax of the outputs as y, for a model of classes")
 OPTION(FLAG, force, "force", NULL, TRAIN | PREDICT | PLOT, 0, 0, 0, NULL, "replace the file if it exists")

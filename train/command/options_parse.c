@@ -203,11 +203,11 @@ static mn_status answer(int argc, char **argv, int *done) {
 
 /* Which options go together, and what each command needs. */
 
-/* Whether an option's value, from the command line or the default, is neither empty nor 0. */
+/* Whether an option's value, from the command line or the default, is neither empty nor 0 nor "auto". */
 static int is_set(const struct mn_options *options, int index) {
   char text[MN_TEXT_VALUE];
   mn_option_show(text, sizeof text, options, index);
-  return *text != 0 && strcmp(text, "0") != 0;
+  return *text != 0 && strcmp(text, "0") != 0 && strcmp(text, "auto") != 0;
 }
 
 /* resuming: options that /config may still set are not required yet. */
@@ -236,19 +236,12 @@ static mn_status check_picture(const struct mn_options *o) {
 }
 
 static mn_status check_needed(const struct mn_options *o) {
-  const char *name = mn_command_name(o->command);
-  int predicts = o->command == MN_COMMAND_PREDICT, plots = o->command == MN_COMMAND_PLOT;
-  int reads = predicts || o->command == MN_COMMAND_EVAL;
   if (o->command == MN_COMMAND_TRAIN && !o->data && !o->synthetic)
     return mn_fail(MN_USAGE, "train needs rows: --data F for a file's, or --synthetic n for random ones");
-  if (o->command == MN_COMMAND_TRAIN && o->synthetic && !o->in)
-    return mn_fail(MN_USAGE, "--synthetic needs --in I, the number of inputs");
-  if (o->command == MN_COMMAND_TRAIN && o->depth == 0)
-    return mn_fail(MN_USAGE, "train needs --hidden, the channels of each block, such as --hidden 128,128");
-  if (reads && !o->checkpoint)
-    return mn_fail(MN_USAGE, "%s needs --checkpoint F, a file that train wrote, or one of weights", name);
-  if (reads && !o->data) return mn_fail(MN_USAGE, "%s needs --data F, an HDF5 file of rows", name);
-  if ((predicts || plots) && !o->out) return mn_fail(MN_USAGE, "%s needs --out F, the file to write", name);
+  for (int i = 0; i < mn_option_count; i++)
+    if (mn_option_rows[i].required >> o->command & 1 && !is_set(o, i))
+      return mn_fail(MN_USAGE, "%s needs --%s %s, the %s", mn_command_name(o->command),
+                     mn_option_rows[i].name, mn_option_rows[i].argument, mn_option_of(i, o->command).help);
   return MN_OK;
 }
 

@@ -116,6 +116,7 @@ const struct mn_option_rule mn_option_rules[] = {
     {"epochs", "steps", 0},
     {"quiet", "verbose", 0},
     {"init", "resume", 0},
+    {"synthetic", "in", 1},
     {"x", "data", 1},
     {"y", "data", 1},
     {"in", "synthetic", 1},

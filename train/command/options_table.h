@@ -39,6 +39,7 @@ struct mn_option_row {
   unsigned automatic;  /* the commands in which it may be "auto" … */
   double auto_value;   /* … and the number that stands for it (for widths depth 0) */
   const char *help;
+  unsigned required;        /* the commands that need it */
   const char *const *words; /* of a word; NULL behind the last one */
 };
 
