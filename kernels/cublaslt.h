@@ -12,14 +12,11 @@
   F(Matmul)                                                                                                  \
   F(MatmulAlgoCheck)                                                                                         \
   F(MatmulAlgoGetHeuristic)                                                                                  \
-  F(MatmulDescCreate)                                                                                        \
-  F(MatmulDescDestroy)                                                                                       \
+  F(MatmulDescInit_internal)                                                                                 \
   F(MatmulDescSetAttribute)                                                                                  \
-  F(MatmulPreferenceCreate)                                                                                  \
-  F(MatmulPreferenceDestroy)                                                                                 \
+  F(MatmulPreferenceInit_internal)                                                                           \
   F(MatmulPreferenceSetAttribute)                                                                            \
-  F(MatrixLayoutCreate)                                                                                      \
-  F(MatrixLayoutDestroy)
+  F(MatrixLayoutInit_internal)
 
 #ifdef __CUDACC__
 #include <cublasLt.h>

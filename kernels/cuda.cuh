@@ -51,7 +51,6 @@ constexpr unsigned MN_CUDA_WARP = 0xffffffffu;
 
 mn_status mn_cuda_failed(cudaError_t error, const char *what);
 mn_status mn_cublas_failed(cublasStatus_t error, const char *what);
-void mn_cuda_release_matmuls(struct mn_cuda *cuda);
 void mn_hopper_open(struct mn_cuda *cuda, const cudaDeviceProp *properties);
 
 /* The CUDA versions of the table's entries. An entry with an fp32 and an fp64 version is a static member of a

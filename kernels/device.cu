@@ -159,7 +159,7 @@ extern "C" void mn_cuda_close(struct mn_device *device) {
   (void)cudaSetDevice(device->ordinal);
   for (cudaStream_t each : {cuda->ahead, cuda->stream, cuda->report})
     if (each) (void)cudaStreamSynchronize(each);
-  mn_cuda_release_matmuls(cuda);
+  free(cuda->matmuls);
   if (cuda->blas) (void)mn_cublaslt().Destroy(cuda->blas);
   if (cuda->workspace) (void)cudaFree(cuda->workspace);
   if (cuda->scratch) (void)cudaFree(cuda->scratch);

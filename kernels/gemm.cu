@@ -38,11 +38,10 @@ struct product : extent {
 struct mn_matmul {
   enum mn_form form;
   enum mn_precision precision;
-  bool found; /* cuBLASLt has an algorithm; else plain_kernel */
   extent own, whole;
   uint32_t align_a, align_b, align_d;
-  cublasLtMatmulDesc_t operation;
-  cublasLtMatrixLayout_t a, b, d;
+  cublasLtMatmulDescOpaque_t operation;
+  cublasLtMatrixLayoutOpaque_t a, b, d;
   cublasLtMatmulAlgo_t algorithm;
 };
 
@@ -69,119 +68,95 @@ static uint32_t alignment_of(const void *pointer) {
   return (uint32_t)(bits & -bits);
 }
 
-static void release_layouts(struct mn_matmul *m) {
-  for (cublasLtMatrixLayout_t *layout : {&m->a, &m->b, &m->d}) {
-    if (*layout) (void)mn_cublaslt().MatrixLayoutDestroy(*layout);
-    *layout = NULL;
-  }
-}
-
-static void release_matmul(struct mn_matmul *m) {
-  if (m->operation) (void)mn_cublaslt().MatmulDescDestroy(m->operation);
-  release_layouts(m);
-}
-
-void mn_cuda_release_matmuls(struct mn_cuda *cuda) {
-  const unsigned kept = std::min(cuda->matmul_count, (unsigned)MATMULS);
-  for (unsigned i = 0; i < kept; i++) release_matmul(&cuda->matmuls[i]);
-  free(cuda->matmuls);
-  cuda->matmuls = NULL;
-  cuda->matmul_count = 0;
-}
-
 /* A scaled product is divided by the factors, through an alpha in the device's memory. */
-static mn_status describe(struct mn_matmul *p) {
-  const struct types &of = types[p->precision];
-  const int32_t mode = p->precision == MN_FP16 ? CUBLASLT_POINTER_MODE_DEVICE : CUBLASLT_POINTER_MODE_HOST;
-  bool ta = p->form == MN_NT, tb = p->form == MN_TN;
-  cublasOperation_t op_a = ta ? CUBLAS_OP_T : CUBLAS_OP_N, op_b = tb ? CUBLAS_OP_T : CUBLAS_OP_N;
-  MN_CUBLAS_TRY(mn_cublaslt().MatmulDescCreate(&p->operation, of.compute, of.out));
+static mn_status describe(struct mn_matmul *m) {
+  const struct types &of = types[m->precision];
+  const int32_t mode = m->precision == MN_FP16 ? CUBLASLT_POINTER_MODE_DEVICE : CUBLASLT_POINTER_MODE_HOST;
+  const int32_t op_a = m->form == MN_NT ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const int32_t op_b = m->form == MN_TN ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const struct {
+    cublasLtMatmulDescAttributes_t attribute;
+    const int32_t *value;
+  } wanted[] = {{CUBLASLT_MATMUL_DESC_TRANSA, &op_a},
+                {CUBLASLT_MATMUL_DESC_TRANSB, &op_b},
+                {CUBLASLT_MATMUL_DESC_POINTER_MODE, &mode}};
   MN_CUBLAS_TRY(
-      mn_cublaslt().MatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a));
-  MN_CUBLAS_TRY(
-      mn_cublaslt().MatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b));
-  MN_CUBLAS_TRY(mn_cublaslt().MatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_POINTER_MODE, &mode,
-                                                     sizeof mode));
+      mn_cublaslt().MatmulDescInit_internal(&m->operation, sizeof m->operation, of.compute, of.out));
+  for (const auto &want : wanted)
+    MN_CUBLAS_TRY(
+        mn_cublaslt().MatmulDescSetAttribute(&m->operation, want.attribute, want.value, sizeof *want.value));
   return MN_OK;
 }
 
 /* The layouts of a product of this extent, in place of those that there are. */
-static mn_status lay_out(struct mn_matmul *p, const extent &of) {
-  const struct types &t = types[p->precision];
-  int64_t m = of.cols, n = of.rows, k = of.depth;
-  bool ta = p->form == MN_NT, tb = p->form == MN_TN;
-  release_layouts(p);
-  MN_CUBLAS_TRY(mn_cublaslt().MatrixLayoutCreate(&p->a, t.in, ta ? k : m, ta ? m : k, ta ? k : m));
-  MN_CUBLAS_TRY(mn_cublaslt().MatrixLayoutCreate(&p->b, t.in, tb ? n : k, tb ? k : n, of.lda));
-  MN_CUBLAS_TRY(mn_cublaslt().MatrixLayoutCreate(&p->d, t.out, m, n, m));
+static mn_status lay_out(struct mn_matmul *m, const extent &of) {
+  const struct types &t = types[m->precision];
+  const bool ta = m->form == MN_NT, tb = m->form == MN_TN;
+  const struct {
+    cublasLtMatrixLayout_t layout;
+    cudaDataType_t type;
+    int64_t rows, cols, stride;
+  } wanted[] = {{&m->a, t.in, ta ? of.depth : of.cols, ta ? of.cols : of.depth, ta ? of.depth : of.cols},
+                {&m->b, t.in, tb ? of.rows : of.depth, tb ? of.depth : of.rows, of.lda},
+                {&m->d, t.out, of.cols, of.rows, of.cols}};
+  for (const auto &want : wanted)
+    MN_CUBLAS_TRY(mn_cublaslt().MatrixLayoutInit_internal(want.layout, sizeof *want.layout, want.type,
+                                                          want.rows, want.cols, want.stride));
   return MN_OK;
 }
 
-/* Asks for an algorithm that works with these alignments. If there is none, m->found stays false. */
-static mn_status ask(struct mn_cuda *cuda, struct mn_matmul *m, cublasLtMatmulPreference_t preference,
-                     uint32_t align_a, uint32_t align_b, uint32_t align_d) {
-  struct {
+/* Asks for an algorithm for a product of this extent, whose layouts then are the matmul's. */
+static mn_status choose(struct mn_cuda *cuda, struct mn_matmul *m, const extent &of) {
+  static const char *const forms[] = {"a·bᵀ", "a·b", "aᵀ·b"}; /* by enum mn_form */
+  const uint64_t workspace = MN_CUDA_WORKSPACE;
+  const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  const struct {
     cublasLtMatmulPreferenceAttributes_t attribute;
-    uint32_t bytes;
-  } wanted[] = {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, align_b},
-                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, align_a},
-                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, align_d},
-                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, align_d}};
-  for (const auto &want : wanted)
-    MN_CUBLAS_TRY(mn_cublaslt().MatmulPreferenceSetAttribute(preference, want.attribute, &want.bytes,
-                                                             sizeof want.bytes));
+    const void *value;
+    size_t bytes;
+  } wanted[] = {{CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
+                {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions},
+                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &m->align_b, sizeof m->align_b},
+                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &m->align_a, sizeof m->align_a},
+                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &m->align_d, sizeof m->align_d},
+                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &m->align_d, sizeof m->align_d}};
+  cublasLtMatmulPreferenceOpaque_t preference = {};
   cublasLtMatmulHeuristicResult_t result;
   int count = 0;
-  cublasStatus_t status = mn_cublaslt().MatmulAlgoGetHeuristic(cuda->blas, m->operation, m->a, m->b, m->d,
-                                                               m->d, preference, 1, &result, &count);
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED) MN_CUBLAS_TRY(status);
-  m->found = status == CUBLAS_STATUS_SUCCESS && count > 0 && result.state == CUBLAS_STATUS_SUCCESS;
-  if (m->found) m->algorithm = result.algo;
-  return MN_OK;
-}
-
-/* For a product of this extent, whose layouts then are the matmul's. */
-static mn_status choose(struct mn_device *device, struct mn_matmul *m, const extent &of,
-                        cublasLtMatmulPreference_t preference) {
-  size_t workspace = MN_CUDA_WORKSPACE;
-  uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-  MN_CUBLAS_TRY(mn_cublaslt().MatmulPreferenceSetAttribute(
-      preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace));
-  MN_CUBLAS_TRY(mn_cublaslt().MatmulPreferenceSetAttribute(
-      preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions));
-  struct mn_cuda *cuda = device->cuda;
   MN_TRY(lay_out(m, of));
-  MN_TRY(ask(cuda, m, preference, m->align_a, m->align_b, m->align_d));
-  if (m->found) return MN_OK;
-  uint32_t in = (uint32_t)types[m->precision].bytes;
-  return ask(cuda, m, preference, in, in, (uint32_t)device->real);
+  MN_CUBLAS_TRY(mn_cublaslt().MatmulPreferenceInit_internal(&preference, sizeof preference));
+  for (const auto &want : wanted)
+    MN_CUBLAS_TRY(
+        mn_cublaslt().MatmulPreferenceSetAttribute(&preference, want.attribute, want.value, want.bytes));
+  const cublasStatus_t status = mn_cublaslt().MatmulAlgoGetHeuristic(
+      cuda->blas, &m->operation, &m->a, &m->b, &m->d, &m->d, &preference, 1, &result, &count);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) MN_CUBLAS_TRY(status);
+  if (status != CUBLAS_STATUS_SUCCESS || count < 1 || result.state != CUBLAS_STATUS_SUCCESS)
+    return mn_fail(
+        MN_LIBRARY,
+        "cuBLASLt has no algorithm for a product %s of %lld rows, %lld columns and a depth of %lld "
+        "in %s; other sizes, another precision or the device cpu would do",
+        forms[m->form], (long long)of.rows, (long long)of.cols, (long long)of.depth,
+        mn_precision_name(m->precision));
+  m->algorithm = result.algo;
+  return MN_OK;
 }
 
 /* Whether the algorithm computes products of the layouts too. */
-static bool suits(const struct mn_cuda *cuda, const struct mn_matmul *m) {
+static bool suits(const struct mn_cuda *cuda, struct mn_matmul *m) {
   cublasLtMatmulHeuristicResult_t result = {};
-  return mn_cublaslt().MatmulAlgoCheck(cuda->blas, m->operation, m->a, m->b, m->d, m->d, &m->algorithm,
+  return mn_cublaslt().MatmulAlgoCheck(cuda->blas, &m->operation, &m->a, &m->b, &m->d, &m->d, &m->algorithm,
                                        &result) == CUBLAS_STATUS_SUCCESS &&
          result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= MN_CUDA_WORKSPACE;
 }
 
-/* Uses the full matrix's algorithm if it can compute the shard; if the full matrix has none, both use
- * plain_kernel. */
-static mn_status choose_of_whole(struct mn_device *device, struct mn_matmul *m,
-                                 cublasLtMatmulPreference_t preference) {
-  MN_TRY(choose(device, m, m->whole, preference));
+/* By the full matrix's algorithm, if it can compute the shard. */
+static mn_status make_matmul(struct mn_cuda *cuda, struct mn_matmul *m) {
+  MN_TRY(describe(m));
+  MN_TRY(choose(cuda, m, m->whole));
   if (m->own == m->whole) return MN_OK;
   MN_TRY(lay_out(m, m->own));
-  return !m->found || suits(device->cuda, m) ? MN_OK : choose(device, m, m->own, preference);
-}
-
-static mn_status make_matmul(struct mn_device *device, struct mn_matmul *m) {
-  MN_TRY(describe(m));
-  cublasLtMatmulPreference_t preference;
-  MN_CUBLAS_TRY(mn_cublaslt().MatmulPreferenceCreate(&preference));
-  mn_status status = choose_of_whole(device, m, preference);
-  (void)mn_cublaslt().MatmulPreferenceDestroy(preference);
-  return status;
+  return suits(cuda, m) ? MN_OK : choose(cuda, m, m->own);
 }
 
 /* The matmul for a product: one made before, or a new one, in the place of the oldest if MATMULS are kept.
@@ -203,87 +178,16 @@ static mn_status find_matmul(struct mn_device *device, struct mn_matmul **out, c
   }
   if (!cuda->matmuls) cuda->matmuls = static_cast<struct mn_matmul *>(calloc(MATMULS, sizeof m));
   if (!cuda->matmuls) return mn_fail(MN_NO_MEMORY, "no memory for cuBLASLt's matmuls");
-  mn_status status = make_matmul(device, &m);
-  if (status != MN_OK) {
-    release_matmul(&m);
-    return status;
-  }
+  MN_TRY(make_matmul(cuda, &m));
   *out = &cuda->matmuls[cuda->matmul_count++ % MATMULS];
-  release_matmul(*out); /* zeroed memory has none */
   **out = m;
   return MN_OK;
-}
-
-enum { TILE = 16 };
-
-/* A simple tiled product for shapes that cuBLASLt has no algorithm for, such as bfloat16 of odd widths. One
- * thread computes an element of d, adding over the depth in order. */
-template <typename In, typename Real>
-static __global__ void __launch_bounds__(TILE *TILE)
-    plain_kernel(Real *d, const In *a, const In *b, const float *alpha, struct product p, int64_t tiles) {
-  __shared__ Real part_a[TILE][TILE + 1], part_b[TILE][TILE + 1];
-  const int x = threadIdx.x, y = threadIdx.y;
-  const int64_t row0 = blockIdx.x / tiles * TILE, col0 = blockIdx.x % tiles * TILE;
-  Real sum = 0;
-  for (int64_t k0 = 0; k0 < p.depth; k0 += TILE) {
-    /* part_a[r][k] and part_b[k][c]; consecutive x read consecutive addresses. */
-    int64_t r = row0 + (p.form == MN_TN ? x : y), ka = k0 + (p.form == MN_TN ? y : x);
-    int64_t c = col0 + (p.form == MN_NT ? y : x), kb = k0 + (p.form == MN_NT ? x : y);
-    Real va = 0, vb = 0;
-    if (r < p.rows && ka < p.depth) va = a[p.form == MN_TN ? ka * p.lda + r : r * p.lda + ka];
-    if (c < p.cols && kb < p.depth) vb = b[p.form == MN_NT ? c * p.depth + kb : kb * p.cols + c];
-    part_a[r - row0][ka - k0] = va;
-    part_b[kb - k0][c - col0] = vb;
-    __syncthreads();
-#pragma unroll
-    for (int k = 0; k < TILE; k++) sum = fma(part_a[y][k], part_b[k][x], sum);
-    __syncthreads();
-  }
-  if (row0 + y >= p.rows || col0 + x >= p.cols) return;
-  if (alpha) sum *= *alpha;
-  d[(row0 + y) * p.cols + col0 + x] = sum;
-}
-
-template <typename In, typename Real>
-static mn_status plain_of(struct mn_device *device, const struct product *p) {
-  int64_t tiles = (p->cols + TILE - 1) / TILE;
-  unsigned grid = mn_cuda_grid(tiles * ((p->rows + TILE - 1) / TILE), 1);
-  plain_kernel<In, Real><<<grid, dim3(TILE, TILE), 0, device->cuda->stream>>>(
-      static_cast<Real *>(p->d), static_cast<const In *>(p->a), static_cast<const In *>(p->b),
-      p->precision == MN_FP16 && p->scale_a ? device->cuda->alpha : NULL, *p, tiles);
-  return mn_cuda_launched("gemm");
-}
-
-static mn_status plain(struct mn_device *device, const struct product *p) {
-  switch (p->precision) {
-  case MN_FP64:
-    return plain_of<double, double>(device, p);
-  case MN_BF16:
-    return plain_of<__nv_bfloat16, float>(device, p);
-  case MN_FP16:
-    return plain_of<__half, float>(device, p);
-  default:
-    return plain_of<float, float>(device, p);
-  }
 }
 
 /* alpha and beta of a scaled product. */
 static __global__ void alpha_kernel(float *alpha, const struct mn_scale *a, const struct mn_scale *b) {
   alpha[0] = 1 / (a->factor * b->factor);
   alpha[1] = 0;
-}
-
-/* For a test alone, which declares it: everywhere else plain_kernel runs only if cuBLASLt has no
- * algorithm. */
-extern "C" mn_status mn_cuda_plain_product(struct mn_device *device, enum mn_form form, void *d,
-                                           const void *a, const void *b, int64_t rows, int64_t cols,
-                                           int64_t depth) {
-  struct product p = {};
-  p.form = form, p.precision = device->precision;
-  p.rows = rows, p.cols = cols, p.depth = depth, p.lda = form == MN_TN ? rows : depth;
-  p.whole = p;
-  p.a = a, p.b = b, p.d = d;
-  return plain(device, &p);
 }
 
 static mn_status multiply(struct mn_device *device, const struct product *p) {
@@ -293,14 +197,13 @@ static mn_status multiply(struct mn_device *device, const struct product *p) {
   const bool scaled = p->precision == MN_FP16;
   if (scaled) alpha_kernel<<<1, 1, 0, cuda->stream>>>(cuda->alpha, p->scale_a, p->scale_b);
   MN_TRY(mn_cuda_launched("alpha"));
-  if (!m->found) return plain(device, p);
   const double one64 = 1, zero64 = 0;
   const float one32 = 1, zero32 = 0;
   const bool wide = p->precision == MN_FP64;
   const void *one = wide ? (const void *)&one64 : &one32, *beta = wide ? (const void *)&zero64 : &zero32;
   if (scaled) one = cuda->alpha, beta = cuda->alpha + 1;
-  MN_CUBLAS_TRY(mn_cublaslt().Matmul(cuda->blas, m->operation, one, p->b, m->a, p->a, m->b, beta, p->d, m->d,
-                                     p->d, m->d, &m->algorithm, cuda->workspace, MN_CUDA_WORKSPACE,
+  MN_CUBLAS_TRY(mn_cublaslt().Matmul(cuda->blas, &m->operation, one, p->b, &m->a, p->a, &m->b, beta, p->d,
+                                     &m->d, p->d, &m->d, &m->algorithm, cuda->workspace, MN_CUDA_WORKSPACE,
                                      cuda->stream));
   return MN_OK;
 }

@@ -92,46 +92,6 @@ static void gemm_unaligned(void **state) {
   }
 }
 
-#ifdef MN_CUDA
-mn_status mn_cuda_plain_product(struct mn_device *device, enum mn_form form, void *d, const void *a,
-                                const void *b, int64_t rows, int64_t cols, int64_t depth);
-
-/* Planes of the values themselves, since the plain product is given no scales. */
-static void keep_values(struct bench *b, int s, struct mn_operand *o) {
-  put_scale(b->on[s], o->scale, (struct mn_scale){1, 0});
-  must(b->on[s]->kernels->round(b->on[s], o, 0));
-}
-
-/* What stands in where cuBLASLt has no algorithm. */
-static void gemm_plain(void **state) {
-  (void)state;
-  const enum mn_precision precisions[] = {MN_FP64, MN_FP32, MN_BF16, MN_FP16};
-  for (int p = 0; p < 4; p++) {
-    struct bench b;
-    open_bench(&b, precisions[p]);
-    for (int form = MN_NT; form <= MN_TN; form++) {
-      struct sizes z = {33, 70, 129};
-      void *into[SIDES];
-      for (int s = 0; s < SIDES; s++) {
-        struct mn_operand x, y;
-        operands(&b, s, (enum mn_form)form, z, &x, &y);
-        if (x.scale) keep_values(&b, s, &x), keep_values(&b, s, &y);
-        into[s] = put_drawn(&b, s, 13, z.rows * z.cols, 1);
-        struct mn_epilogue e = {.kind = MN_STORE, .into = into[s]};
-        if (s == CPU)
-          must(b.on[s]->kernels->gemm(b.on[s], (enum mn_form)form, &x, &y, &e));
-        else
-          must(mn_cuda_plain_product(b.on[s], (enum mn_form)form, into[s], x.planes[0] ? x.planes[0] : x.real,
-                                     y.planes[0] ? y.planes[0] : y.real, z.rows, z.cols, z.depth));
-      }
-      same_reals(&b, "the plain product", into, z.rows * z.cols, product_tolerance(&b));
-      clear_bench(&b);
-    }
-    close_bench(&b);
-  }
-}
-#endif
-
 /* A product that ends in a block: of a depth that the GEMM of our own takes, its own way and the library's,
  * and of another. */
 static void gemm_block(void **state) {
@@ -574,9 +534,6 @@ int main(void) {
       cmocka_unit_test(gemm_fp32),      cmocka_unit_test(gemm_tf32),
       cmocka_unit_test(gemm_bf16),      cmocka_unit_test(gemm_unaligned),
       cmocka_unit_test(gemm_fp16),      cmocka_unit_test(gemm_fp16x3),
-#ifdef MN_CUDA
-      cmocka_unit_test(gemm_plain),
-#endif
       cmocka_unit_test(gemm_block),     cmocka_unit_test(update_fp64),
       cmocka_unit_test(update_fp32),    cmocka_unit_test(update_bf16),
       cmocka_unit_test(update_fp16),    cmocka_unit_test(update_fp16x3),
