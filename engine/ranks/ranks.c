@@ -125,15 +125,13 @@ mn_status mn_ranks_gather(struct mn_ranks *ranks, void *whole, const void *piece
 
 mn_status mn_device_join(struct mn_device *device, struct mn_ranks *ranks) {
   const struct mn_kernels *k = device->kernels;
-  struct mn_ranks_id id = {{0}};
   if (!ranks) return MN_OK;
   device->hooks = &mn_ranks_on_tape;
   device->ranks = ranks;
   mn_status status = MN_OK;
   for (int i = 0; i < 2 && status == MN_OK; i++)
     status = k->allocate(device, &ranks->staging[i], MN_RANKS_STAGING);
-  if (status == MN_OK && k->ranks_begin) status = k->ranks_begin(device, &id);
+  if (status == MN_OK && k->ranks_begin) status = k->ranks_begin(device);
   MN_TRY(mn_ranks_agree(ranks, status));
-  MN_TRY(mn_ranks_broadcast(ranks, &id, sizeof id));
-  return mn_ranks_agree(ranks, k->ranks_join(device, &id));
+  return mn_ranks_agree(ranks, k->ranks_join(device));
 }

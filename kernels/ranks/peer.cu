@@ -333,7 +333,7 @@ static mn_status collect(struct mn_device *device, const struct mn_team *team, T
                          const T &mine) {
   const struct mn_ranks *r = device->ranks;
   MN_TRY(device->kernels->upload(device, r->staging[0], &mine, sizeof mine));
-  MN_TRY(mn_nccl_allgather(team, r->staging[1], r->staging[0], sizeof mine, device->cuda->stream));
+  MN_TRY(mn_nccl_allgather(device, team, r->staging[1], r->staging[0], sizeof mine));
   return device->kernels->download(device, all, r->staging[1], team->size * sizeof mine);
 }
 

@@ -10,6 +10,10 @@
 
 struct mn_peer; /* what a team has mapped */
 
+/* all[size][bytes] becomes every rank's `mine`, by NCCL; in place if `mine` is its place in `all`. */
+mn_status mn_nccl_allgather(struct mn_device *device, const struct mn_team *team, void *all, const void *mine,
+                            size_t bytes);
+
 /* Lets the ranks of a team share memory, after NCCL's communicators are open; team->peer stays NULL if
  * their GPUs do not reach each other, are not one a rank, are more than MN_PEERS, or if NCCL_P2P_DISABLE
  * is set for any of them. Every rank of the team calls it. MN_LIBRARY, MN_NO_MEMORY. */

@@ -21,9 +21,8 @@ mn_status mn_ranks_plan(struct mn_ranks_plan *out, const struct mn_device *devic
                  (long)cols, MN_RANKS_STAGING >> 20);
 }
 
-mn_status mn_ranks_join_cpu(struct mn_device *device, const struct mn_ranks_id *id) {
+mn_status mn_ranks_join_cpu(struct mn_device *device) {
   struct mn_ranks *ranks = device->ranks;
-  (void)id;
   MN_TRY(mn_mpi_split(&ranks->shards.mpi, ranks->replicas.rank, ranks->shards.rank));
   return mn_mpi_split(&ranks->replicas.mpi, ranks->shards.rank, ranks->replicas.rank);
 }

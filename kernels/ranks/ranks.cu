@@ -1,18 +1,102 @@
-/* Collectives on CUDA, by NCCL. Contract: kernels/ranks/ranks.h. */
+/* Collectives on CUDA, by NCCL, found at run time. Contract: kernels/ranks/ranks.h. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
 #include <algorithm>
 
 #include "kernels/cuda.cuh"
 #include "kernels/ranks/peer.h"
 
-mn_status mn_ranks_begin_cuda(struct mn_device *device, struct mn_ranks_id *id) {
-  return mn_nccl_begin(device->ranks->all.rank == 0 ? id : nullptr);
+/* NCCL's stable interface, version 2: its functions with their parameters, all of which return an error, and
+ * values of ncclDataType_t and ncclRedOp_t. */
+struct unique_id {
+  char bytes[sizeof mn_ranks::id];
+};
+typedef mn_nccl_comm *communicator;
+#define NCCL(F)                                                                                              \
+  F(GetVersion, int *version)                                                                                \
+  F(GetUniqueId, unique_id *id)                                                                              \
+  F(CommInitRank, communicator *out, int size, unique_id id, int rank)                                       \
+  F(CommSplit, communicator all, int color, int key, communicator *out, void *no_config)                     \
+  F(CommAbort, communicator team)                                                                            \
+  F(AllGather, const void *mine, void *all, size_t count, int type, communicator team, cudaStream_t stream)  \
+  F(AllReduce, const void *from, void *to, size_t count, int type, int operation, communicator team,         \
+    cudaStream_t stream)                                                                                     \
+  F(ReduceScatter, const void *from, void *to, size_t count, int type, int operation, communicator team,     \
+    cudaStream_t stream)                                                                                     \
+  F(Send, const void *from, size_t count, int type, int rank, communicator team, cudaStream_t stream)        \
+  F(Recv, void *to, size_t count, int type, int rank, communicator team, cudaStream_t stream)                \
+  F(GroupStart)                                                                                              \
+  F(GroupEnd)
+enum { INT8 = 0, INT32 = 2, FLOAT32 = 7, FLOAT64 = 8, SUM = 0, MAX = 2 };
+
+struct nccl_functions {
+#define MEMBER(name, ...) int (*name)(__VA_ARGS__);
+  NCCL(MEMBER)
+  const char *(*GetErrorString)(int code);
+  bool there;
+};
+
+template <typename F> static bool find(void *library, const char *name, F *&function) {
+  function = reinterpret_cast<F *>(dlsym(library, name));
+  return function != nullptr;
 }
 
-mn_status mn_ranks_join_cuda(struct mn_device *device, const struct mn_ranks_id *id) {
+static nccl_functions load() {
+  nccl_functions n = {};
+  void *library = dlopen("libnccl.so.2", RTLD_NOW);
+  n.there = library && find(library, "ncclGetErrorString", n.GetErrorString);
+#define FIND(name, ...) n.there = n.there && find(library, "nccl" #name, n.name);
+  NCCL(FIND)
+  return n;
+}
+
+static const nccl_functions &nccl() {
+  static const nccl_functions functions = load();
+  return functions;
+}
+
+static mn_status check(const char *what, int code) {
+  if (code == 0) return MN_OK;
+  return mn_fail(MN_LIBRARY, "NCCL cannot %s: %s; NCCL_DEBUG=WARN says more", what,
+                 nccl().GetErrorString(code));
+}
+
+const char *mn_nccl_version(char *text, size_t size) {
+  int v;
+  if (!nccl().there || nccl().GetVersion(&v) != 0) return nullptr;
+  snprintf(text, size, "%d.%d.%d", v / 10000, v / 100 % 100, v % 100);
+  return text;
+}
+
+mn_status mn_ranks_begin_cuda(struct mn_device *device) {
+  unique_id id = {};
+  if (!nccl().there)
+    return mn_fail(MN_LIBRARY, "no NCCL from 2.18 on is found (libnccl.so.2), which several GPUs need: "
+                               "install libnccl2, or train on one");
+  if (device->ranks->all.rank == 0) MN_TRY(check("begin", nccl().GetUniqueId(&id)));
+  memcpy(device->ranks->id, &id, sizeof id);
+  return MN_OK;
+}
+
+mn_status mn_ranks_join_cuda(struct mn_device *device) {
   struct mn_ranks *ranks = device->ranks;
-  MN_TRY(mn_nccl_open(ranks, id));
-  MN_TRY(mn_peer_open(device, &ranks->shards));
-  return mn_peer_open(device, &ranks->replicas);
+  mn_team *all = &ranks->all, *shards = &ranks->shards, *replicas = &ranks->replicas;
+  unique_id id;
+  MN_TRY(mn_mpi_broadcast(ranks->id, sizeof ranks->id, 0));
+  memcpy(&id, ranks->id, sizeof id);
+  MN_TRY(check("connect the GPUs", nccl().CommInitRank(&all->nccl, all->size, id, all->rank)));
+  if (replicas->size == 1) {
+    shards->nccl = all->nccl;
+  } else {
+    MN_TRY(check("connect the shards",
+                 nccl().CommSplit(all->nccl, replicas->rank, shards->rank, &shards->nccl, nullptr)));
+    MN_TRY(check("connect the replicas",
+                 nccl().CommSplit(all->nccl, shards->rank, replicas->rank, &replicas->nccl, nullptr)));
+  }
+  MN_TRY(mn_peer_open(device, shards));
+  return mn_peer_open(device, replicas);
 }
 
 void mn_ranks_leave_cuda(struct mn_device *device) {
@@ -20,7 +104,56 @@ void mn_ranks_leave_cuda(struct mn_device *device) {
   (void)cudaStreamSynchronize(device->cuda->stream);
   mn_peer_close(&ranks->shards);
   mn_peer_close(&ranks->replicas);
-  mn_nccl_close(ranks);
+  if (ranks->shards.nccl == ranks->all.nccl) ranks->shards.nccl = nullptr;
+  for (mn_team *team : {&ranks->replicas, &ranks->shards, &ranks->all}) {
+    if (team->nccl) (void)nccl().CommAbort(team->nccl); /* destroy would wait for the other ranks */
+    team->nccl = nullptr;
+  }
+}
+
+/* Calls work(), whose exchanges by NCCL are one if they use one communicator. */
+template <typename Work> static mn_status in_group(Work work) {
+  MN_TRY(check("group", nccl().GroupStart()));
+  const mn_status status = work(), ended = check("group", nccl().GroupEnd());
+  return status != MN_OK ? status : ended;
+}
+
+mn_status mn_nccl_allgather(struct mn_device *device, const struct mn_team *team, void *all, const void *mine,
+                            size_t bytes) {
+  return check("gather", nccl().AllGather(mine, all, bytes, INT8, team->nccl, device->cuda->stream));
+}
+
+/* Rank q's to_me[r] becomes rank r's of_mine[q], each [size][bytes]. */
+static mn_status alltoall(struct mn_device *device, const struct mn_team *team, void *to_me,
+                          const void *of_mine, size_t bytes) {
+  const cudaStream_t stream = device->cuda->stream;
+  return in_group([=] {
+    for (int q = 0; q < team->size; q++) {
+      const char *mine = static_cast<const char *>(of_mine) + q * bytes;
+      MN_TRY(check("send", nccl().Send(mine, bytes, INT8, q, team->nccl, stream)));
+      MN_TRY(check("receive",
+                   nccl().Recv(static_cast<char *>(to_me) + q * bytes, bytes, INT8, q, team->nccl, stream)));
+    }
+    return MN_OK;
+  });
+}
+
+static int type_of(size_t each) {
+  return each == sizeof(double) ? FLOAT64 : FLOAT32;
+}
+
+/* data[count] becomes the sum of the team's. NCCL chooses the order, which is the same each time for the same
+ * GPUs. */
+static mn_status add_in_place(struct mn_device *device, const struct mn_team *team, void *data, int64_t count,
+                              size_t each) {
+  return check("add up", nccl().AllReduce(data, data, (size_t)count, type_of(each), SUM, team->nccl,
+                                          device->cuda->stream));
+}
+
+/* *flag becomes the largest of all ranks'. */
+static mn_status agree(struct mn_device *device, int *flag) {
+  return check("agree",
+               nccl().AllReduce(flag, flag, 1, INT32, MAX, device->ranks->all.nccl, device->cuda->stream));
 }
 
 /* How the columns of a matrix are shared out, in words. All of it fits the staging memory, so 32 bits do. */
@@ -68,13 +201,6 @@ static mn_status divide(struct mn_device *device, void *whole, void *pieces, int
   return divide_words<ToWhole, unsigned short>(device, whole, pieces, rows, cols);
 }
 
-/* Calls work(), whose exchanges by NCCL go as one if they can. */
-template <typename Work> static mn_status in_group(Work work) {
-  MN_TRY(mn_nccl_group(1));
-  const mn_status status = work(), ended = mn_nccl_group(0);
-  return status != MN_OK ? status : ended;
-}
-
 /* Agrees on the flag too, in the exchange of the last rows. */
 static mn_status gather(struct mn_device *device, void *whole, const void *piece, int64_t rows, int64_t cols,
                         size_t each, bool agrees) {
@@ -83,7 +209,7 @@ static mn_status gather(struct mn_device *device, void *whole, const void *piece
   if (mn_peer_reaches(&r->shards, whole, piece, rows, cols, each)) {
     const bool alone = r->replicas.size == 1; /* with others the shards are not all that agree */
     MN_TRY(mn_peer_allgather(device, &r->shards, whole, piece, rows, cols, each, agrees && alone));
-    return agrees && !alone ? mn_nccl_agree(&r->all, device->nonfinite, device->cuda->stream) : MN_OK;
+    return agrees && !alone ? agree(device, device->nonfinite) : MN_OK;
   }
   MN_TRY(mn_ranks_plan(&p, device, cols, each));
   const size_t row = p.share * each, width = p.widest * each;
@@ -98,8 +224,8 @@ static mn_status gather(struct mn_device *device, void *whole, const void *piece
     }
     const bool last = agrees && at + count == rows;
     MN_TRY(in_group([&] {
-      MN_TRY(mn_nccl_allgather(&r->shards, r->staging[1], mine, count * width, device->cuda->stream));
-      return last ? mn_nccl_agree(&r->all, device->nonfinite, device->cuda->stream) : MN_OK;
+      MN_TRY(mn_nccl_allgather(device, &r->shards, r->staging[1], mine, count * width));
+      return last ? agree(device, device->nonfinite) : MN_OK;
     }));
     MN_TRY(divide<true>(device, static_cast<char *>(whole) + at * cols * each, r->staging[1], count, cols,
                         each));
@@ -133,7 +259,7 @@ mn_status mn_agree_cuda(struct mn_device *device, void *whole, const void *piece
   if (whole) return gather(device, whole, piece, rows, cols, device->real, true);
   for (const struct mn_team *team : {&r->shards, &r->replicas})
     if (team->peer && team->size == r->all.size) return mn_peer_agree(device, team);
-  return mn_nccl_agree(&r->all, device->nonfinite, device->cuda->stream);
+  return agree(device, device->nonfinite);
 }
 
 /* Vectors of W: piece[rows, share] = the pieces [size, rows, widest] added up in order. W > 1: the pieces are
@@ -181,8 +307,7 @@ mn_status mn_reduce_scatter_cuda(struct mn_device *device, void *piece, const vo
     char *from = static_cast<char *>(const_cast<void *>(whole)) + at * cols * real;
     char *to = static_cast<char *>(piece) + at * p.share * real;
     MN_TRY(divide<false>(device, from, r->staging[0], count, cols, real));
-    MN_TRY(mn_nccl_alltoall(&r->shards, r->staging[1], r->staging[0], count * p.widest * real,
-                            device->cuda->stream));
+    MN_TRY(alltoall(device, &r->shards, r->staging[1], r->staging[0], count * p.widest * real));
     MN_TRY(real == sizeof(double) ? add_up<double>(device, to, count, p)
                                   : add_up<float>(device, to, count, p));
   }
@@ -207,7 +332,7 @@ static mn_status allreduce_staged(struct mn_device *device, void *data, int64_t 
     char *here = static_cast<char *>(data) + at * each;
     void *staging = r->staging[0];
     MN_CUDA_TRY(cudaMemcpyAsync(staging, here, length * each, cudaMemcpyDefault, stream));
-    MN_TRY(mn_nccl_allreduce(&r->replicas, staging, staging, length, each, stream));
+    MN_TRY(add_in_place(device, &r->replicas, staging, length, each));
     if (!unless) {
       MN_CUDA_TRY(cudaMemcpyAsync(here, staging, length * each, cudaMemcpyDefault, stream));
       continue;
@@ -228,8 +353,7 @@ mn_status mn_allreduce_cuda(struct mn_device *device, const struct mn_sum *sums,
   MN_TRY(in_group([&] {
     for (int i = 0; i < count; i++)
       if (in_place(sums[i]))
-        MN_TRY(mn_nccl_allreduce(&device->ranks->replicas, sums[i].data, sums[i].data, sums[i].count, each,
-                                 device->cuda->stream));
+        MN_TRY(add_in_place(device, &device->ranks->replicas, sums[i].data, sums[i].count, each));
     return MN_OK;
   }));
   for (int i = 0; i < count; i++)
@@ -246,7 +370,8 @@ mn_status mn_reduce_scatter_rows_cuda(struct mn_device *device, void *data, int6
   return mn_cuda_beside(device, MN_BRANCH_REPLICAS, [=] {
     return mn_peer_reaches(t, data, share, 1, count, real)
                ? mn_peer_reduce_scatter_rows(device, t, data, t->size, each, each)
-               : mn_nccl_reduce_scatter(t, share, data, each, real, device->cuda->stream);
+               : check("add up", nccl().ReduceScatter(data, share, each, type_of(real), SUM, t->nccl,
+                                                      device->cuda->stream));
   });
 }
 
@@ -258,15 +383,13 @@ mn_status mn_allgather_rows_cuda(struct mn_device *device, void *data, int64_t c
   const bool last = piece + 1 == pieces;
   if (mn_peer_reaches(t, data, share, 1, count, each))
     return mn_peer_copy(device, t, share + bytes / pieces * piece, bytes / pieces, pieces == 1, last);
-  return last ? mn_nccl_allgather(t, data, share, bytes, device->cuda->stream) : MN_OK;
+  return last ? mn_nccl_allgather(device, t, data, share, bytes) : MN_OK;
 }
 
 /* As integers: the bits of floats that are not negative are ordered as the floats are. */
 mn_status mn_agree_scales_cuda(struct mn_device *device, struct mn_scale *const *scales, int count) {
   return in_group([&] {
-    for (int i = 0; i < count; i++)
-      MN_TRY(mn_nccl_agree(&device->ranks->all, reinterpret_cast<int *>(&scales[i]->largest),
-                           device->cuda->stream));
+    for (int i = 0; i < count; i++) MN_TRY(agree(device, reinterpret_cast<int *>(&scales[i]->largest)));
     return MN_OK;
   });
 }

@@ -33,6 +33,7 @@ struct mn_ranks {
   struct mn_team shards;   /* the ranks of this rank's replica */
   struct mn_team replicas; /* the ranks with the same shard, one of each replica */
   void *staging[2];        /* MN_RANKS_STAGING bytes each in the device's memory */
+  char id[128];            /* CUDA: the ncclUniqueId that the first rank begins with */
 };
 enum { MN_RANKS_STAGING = 32 << 20 };
 
@@ -48,16 +49,11 @@ static inline int64_t mn_share(int64_t count, int rank, int size, int64_t *first
   return each + (rank < more);
 }
 
-/* The id by which every rank joins: the first rank makes and broadcasts it. */
-struct mn_ranks_id {
-  char bytes[128]; /* CUDA: ncclUniqueId */
-};
-
 /* For device->ranks, with staging memory. All ranks agree that begin succeeded before one waits in join,
  * which every rank calls. On the CPU, where MPI has begun and goes on, begin and leave are NULL. MN_LIBRARY,
  * MN_NO_MEMORY. */
-typedef mn_status mn_ranks_begin_function(struct mn_device *device, struct mn_ranks_id *id);
-typedef mn_status mn_ranks_join_function(struct mn_device *device, const struct mn_ranks_id *id);
+typedef mn_status mn_ranks_begin_function(struct mn_device *device);
+typedef mn_status mn_ranks_join_function(struct mn_device *device);
 typedef void mn_ranks_leave_function(struct mn_device *device);
 
 /* `ranks` may be NULL, for a device that is alone. */
@@ -138,39 +134,7 @@ struct mn_ranks_plan {
 MN_C mn_status mn_ranks_plan(struct mn_ranks_plan *out, const struct mn_device *device, int64_t cols,
                              size_t each);
 
-/* ---- NCCL, found at run time; in builds with CUDA ---- */
-
-struct CUstream_st; /* a cudaStream_t points at one; this header is also for C, which lacks CUDA's */
-
-/* The version, such as "2.28.3" in text[size]; NULL: no library is there. */
+/* NCCL's version, such as "2.28.3" in text[size]; NULL: no library is there. In builds with CUDA. */
 MN_C const char *mn_nccl_version(char *text, size_t size);
-
-/* Opens the teams' communicators on the current GPU, under the id that one rank began; the others begin with
- * NULL. MN_LIBRARY. */
-MN_C mn_status mn_nccl_begin(struct mn_ranks_id *id);
-MN_C mn_status mn_nccl_open(struct mn_ranks *ranks, const struct mn_ranks_id *id);
-MN_C void mn_nccl_close(struct mn_ranks *ranks);
-
-/* Calls between a beginning (1) and an end (0) are one exchange if they use one communicator. */
-MN_C mn_status mn_nccl_group(int begins);
-
-/* As mn_mpi's of the same names, in `stream`, in the GPU's memory; allgather in place if `mine` is its
- * place in `all`. */
-MN_C mn_status mn_nccl_allgather(const struct mn_team *team, void *all, const void *mine, size_t bytes,
-                                 struct CUstream_st *stream);
-MN_C mn_status mn_nccl_alltoall(const struct mn_team *team, void *to_me, const void *of_mine, size_t bytes,
-                                struct CUstream_st *stream);
-
-/* to[count], numbers of `each` bytes, becomes the sum of the team's `from`; in place if they are one. NCCL
- * chooses the order, which is the same each time for the same GPUs. */
-MN_C mn_status mn_nccl_allreduce(const struct mn_team *team, void *to, const void *from, int64_t count,
-                                 size_t each, struct CUstream_st *stream);
-
-/* sum[count] becomes the sum of the team's from[rank·count …]; in place if it is its place in `from`. */
-MN_C mn_status mn_nccl_reduce_scatter(const struct mn_team *team, void *sum, const void *from, int64_t count,
-                                      size_t each, struct CUstream_st *stream);
-
-/* *flag becomes the largest of the team's. */
-MN_C mn_status mn_nccl_agree(const struct mn_team *team, int *flag, struct CUstream_st *stream);
 
 #endif
