@@ -48,20 +48,21 @@ mn_status MN_CPU(mn_round)(struct mn_device *device, struct mn_operand *operand,
 }
 
 /* The factor of a block's output, by the bound of its values. */
-static float output_factor(const struct mn_rescaling *r) {
-  const double width = (double)r->channels / (double)r->groups;
-  const double gamma = largest_of(r->gamma, r->channels), beta = largest_of(r->beta, r->channels);
-  const double bound = 2 * fmax(1, fabs(r->slope)) * (sqrt(width - 1) * gamma + beta);
+static float output_factor(const struct mn_block *b) {
+  const double width = (double)b->channels / (double)b->groups;
+  const double gamma = largest_of(b->gamma, b->channels), beta = largest_of(b->beta, b->channels);
+  const double bound = 2 * fmax(1, fabs(b->slope)) * (sqrt(width - 1) * gamma + beta);
   return mn_scale_factor((float)bound, MN_HEADROOM_X, 1);
 }
 
-mn_status MN_CPU(mn_rescale)(struct mn_device *device, const struct mn_rescaling *r) {
+mn_status MN_CPU(mn_rescale)(struct mn_device *device, struct mn_scale *dz, struct mn_scale *y,
+                             const struct mn_block *block) {
   (void)device;
-  if (r->dz) {
-    r->dz->factor = mn_scale_next(r->dz);
-    r->dz->largest = 0;
+  if (dz) {
+    dz->factor = mn_scale_next(dz);
+    dz->largest = 0;
   }
-  if (r->y) r->y->factor = output_factor(r);
+  if (y) y->factor = output_factor(block);
   return MN_OK;
 }
 

@@ -144,13 +144,16 @@ static __global__ void __launch_bounds__(1024)
 }
 
 template <typename Real>
-mn_status mn_cuda_rescale<Real>::run(struct mn_device *device, const struct mn_rescaling *r) {
-  const double width = r->y ? (double)r->channels / (double)r->groups : 1;
-  const Real *gamma = static_cast<const Real *>(r->gamma), *beta = static_cast<const Real *>(r->beta);
+mn_status mn_cuda_rescale<Real>::run(struct mn_device *device, struct mn_scale *dz, struct mn_scale *y,
+                                     const struct mn_block *block) {
+  static const struct mn_block none = {};
+  const struct mn_block *b = y ? block : &none;
+  const double width = y ? (double)b->channels / (double)b->groups : 1;
+  const Real *gamma = static_cast<const Real *>(b->gamma), *beta = static_cast<const Real *>(b->beta);
   constexpr int W = mn_width<Real>;
   const auto kernel = mn_aligned(16, gamma, beta) ? rescale_kernel<Real, W> : rescale_kernel<Real, 1>;
-  return mn_cuda_launch_dependent("rescale", device, 1, r->y ? 1024 : 32, 0, kernel, r->dz, r->y, gamma, beta,
-                                  r->channels, sqrt(width - 1), 2 * std::max(1.0, fabs(r->slope)));
+  return mn_cuda_launch_dependent("rescale", device, 1, y ? 1024 : 32, 0, kernel, dz, y, gamma, beta,
+                                  b->channels, sqrt(width - 1), 2 * std::max(1.0, fabs(b->slope)));
 }
 MN_CUDA_INSTANTIATE(rescale);
 

@@ -25,15 +25,14 @@ struct saved {
 static mn_status choose_factors(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
   const struct mn_block *b = &saved->block;
-  struct mn_rescaling r = {
-      .gamma = b->gamma, .beta = b->beta, .channels = b->channels, .groups = b->groups, .slope = b->slope};
+  struct mn_scale *dz = NULL, *y = NULL;
   if (saved->dz.scale) {
     saved->dz.real = tape->measure ? saved->real : NULL;
     for (int i = 0; i < 2; i++) saved->dz.planes[i] = tape->measure ? NULL : saved->planes[i];
-    if (!tape->measure) r.dz = saved->dz.scale;
+    if (!tape->measure) dz = saved->dz.scale;
   }
-  if (b->y && b->y->planes[0] && b->ops & MN_OP_NORM) r.y = b->y->scale;
-  return r.dz || r.y ? tape->device->kernels->rescale(tape->device, &r) : MN_OK;
+  if (b->y && b->y->planes[0] && b->ops & MN_OP_NORM) y = b->y->scale;
+  return dz || y ? tape->device->kernels->rescale(tape->device, dz, y, b) : MN_OK;
 }
 
 static mn_status finish_dz(struct mn_tape *tape, struct saved *saved) {

@@ -200,8 +200,7 @@ static mn_status backward(struct mn_device *device, const struct mn_block_call *
   else
     dz->stale = 0;
   block.dz = &written, block.sums = work->sums;
-  const struct mn_rescaling next = {.dz = dz->scale};
-  if (dz->scale && !dz->real) MN_TRY(k->rescale(device, &next));
+  if (dz->scale && !dz->real) MN_TRY(k->rescale(device, dz->scale, NULL, NULL));
   const struct mn_epilogue through = {.kind = MN_BLOCK_BACKWARD, .block = &block};
   MN_TRY(k->epilogue(device, (void *)call->dy, call->rows, call->channels, &through));
   MN_TRY(mn_operand_prepare(device, dz));

@@ -244,9 +244,7 @@ static inline void make_side(struct bench *b, int s, struct side *side, struct s
   side->dz.real = alias == DY_TAKES_DZ  ? side->dy
                   : alias == Z_TAKES_DZ ? side->block.z
                                         : poisoned_reals(b, s, count);
-  const struct mn_rescaling r = {NULL, side->y.scale, side->block.gamma, side->block.beta,
-                                 c,    at.groups,     side->block.slope};
-  if (side->y.scale) must(device->kernels->rescale(b->on[s], &r));
+  if (side->y.scale) must(device->kernels->rescale(b->on[s], NULL, side->y.scale, &side->block));
 }
 
 static inline void apply(struct bench *b, int s, struct side *side, enum mn_epilogue_kind kind, void *d) {

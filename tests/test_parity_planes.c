@@ -138,8 +138,7 @@ static void measuring(void **state) {
 static void check_dz_factor(struct bench *b, struct mn_scale before) {
   for (int s = 0; s < SIDES; s++) {
     struct mn_scale *dz = put_raw(b, s, &before, sizeof before);
-    const struct mn_rescaling r = {.dz = dz};
-    must(b->on[s]->kernels->rescale(b->on[s], &r));
+    must(b->on[s]->kernels->rescale(b->on[s], dz, NULL, NULL));
     const struct mn_scale after = get_scale(b->on[s], dz);
     const int measured = before.largest > 0 && isfinite(before.largest);
     assert_true(after.largest == 0 && after.factor == mn_scale_next(&before));
@@ -161,9 +160,12 @@ static void check_y_factor(struct bench *b, int64_t channels, int64_t groups, do
   for (int s = 0; s < SIDES; s++) {
     struct mn_scale *y = put_raw(b, s, &before, sizeof before),
                     *dz = put_raw(b, s, &dz_before, sizeof before);
-    void *g = put(b, s, gamma, channels), *t = put(b, s, beta, channels);
-    const struct mn_rescaling r = {channels % 2 ? dz : NULL, y, g, t, channels, groups, slope};
-    must(b->on[s]->kernels->rescale(b->on[s], &r));
+    const struct mn_block block = {.channels = channels,
+                                   .groups = groups,
+                                   .slope = slope,
+                                   .gamma = put(b, s, gamma, channels),
+                                   .beta = put(b, s, beta, channels)};
+    must(b->on[s]->kernels->rescale(b->on[s], channels % 2 ? dz : NULL, y, &block));
     assert_true(get_scale(b->on[s], y).factor == mn_scale_factor((float)bound, MN_HEADROOM_X, 1));
     assert_true(get_scale(b->on[s], dz).factor == 2);
   }

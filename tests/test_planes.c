@@ -154,9 +154,9 @@ static void rescale_chooses_by_what_is_known(void **state) {
   struct memory m = {.device = open_or_skip(*state, "fp16")};
   static const struct mn_scale written[] = {{4, 1.5f}, {4, 0}, {4, INFINITY}, {1, 1e-30f}, {0x1p60f, 1e30f}};
   for (size_t i = 0; i < COUNT(written); i++) {
-    struct mn_rescaling r = {.dz = put_scale(&m, written[i])};
-    MUST(m.device->kernels->rescale(m.device, &r));
-    struct mn_scale now = get_scale(&m, r.dz);
+    struct mn_scale *dz = put_scale(&m, written[i]);
+    MUST(m.device->kernels->rescale(m.device, dz, NULL, NULL));
+    struct mn_scale now = get_scale(&m, dz);
     assert_true(now.factor == mn_scale_factor(written[i].largest, MN_HEADROOM_DZ, written[i].factor));
     assert_true(now.factor == mn_scale_next(&written[i]) && now.largest == 0);
   }
@@ -164,18 +164,17 @@ static void rescale_chooses_by_what_is_known(void **state) {
   gamma[17] = -3, beta[CHANNELS - 1] = -5;
   for (int64_t groups = 1; groups <= CHANNELS; groups *= 3)
     for (int slope = -3; slope < 3; slope += 2) {
-      struct mn_rescaling r = {.dz = put_scale(&m, written[0]),
-                               .y = put_scale(&m, (struct mn_scale){0, 0}),
-                               .gamma = take_reals(&m, gamma, CHANNELS),
+      struct mn_scale *dz = put_scale(&m, written[0]), *y = put_scale(&m, (struct mn_scale){0, 0});
+      struct mn_block block = {.gamma = take_reals(&m, gamma, CHANNELS),
                                .beta = take_reals(&m, beta, CHANNELS),
                                .channels = CHANNELS,
                                .groups = groups == 27 ? CHANNELS : groups,
                                .slope = slope};
-      double width = (double)CHANNELS / (double)r.groups;
-      double bound = 2 * fmax(1, fabs(r.slope)) * (sqrt(width - 1) * 3 + 5);
-      MUST(m.device->kernels->rescale(m.device, &r));
-      assert_true(get_scale(&m, r.y).factor == mn_scale_factor((float)bound, MN_HEADROOM_X, 1));
-      assert_true(get_scale(&m, r.dz).factor == mn_scale_next(&written[0]));
+      double width = (double)CHANNELS / (double)block.groups;
+      double bound = 2 * fmax(1, fabs(block.slope)) * (sqrt(width - 1) * 3 + 5);
+      MUST(m.device->kernels->rescale(m.device, dz, y, &block));
+      assert_true(get_scale(&m, y).factor == mn_scale_factor((float)bound, MN_HEADROOM_X, 1));
+      assert_true(get_scale(&m, dz).factor == mn_scale_next(&written[0]));
       release_all(&m);
     }
   free(gamma), free(beta);
@@ -256,11 +255,9 @@ static void a_block_writes_y_under_its_factor(void **state) {
                        .mean = take_reals(&m, NULL, ROWS * GROUPS),
                        .rstd = take_reals(&m, NULL, ROWS * GROUPS),
                        .y = &y};
-  struct mn_rescaling r = {
-      .y = y.scale, .gamma = b.gamma, .beta = b.beta, .channels = CHANNELS, .groups = GROUPS, .slope = 0.1};
   struct mn_epilogue e = {.kind = MN_BLOCK, .block = &b};
   for (int rescaled = 0; rescaled < 2; rescaled++) {
-    if (rescaled) MUST(m.device->kernels->rescale(m.device, &r));
+    if (rescaled) MUST(m.device->kernels->rescale(m.device, NULL, y.scale, &b));
     void *d = take_reals(&m, values, ROWS * CHANNELS);
     MUST(m.device->kernels->epilogue(m.device, d, ROWS, CHANNELS, &e));
     assert_plane(&m, "y", &y);
