@@ -18,23 +18,4 @@
   F(MatmulPreferenceSetAttribute)                                                                            \
   F(MatrixLayoutInit_internal)
 
-#ifdef __CUDACC__
-#include <cublasLt.h>
-
-#include "kernels/status.h"
-
-struct mn_cublaslt {
-#define MN_CUBLASLT_MEMBER(name) decltype(&cublasLt##name) name;
-  MN_CUBLASLT(MN_CUBLASLT_MEMBER)
-#undef MN_CUBLASLT_MEMBER
-};
-
-/* Loads the library of the major version that minnow was compiled with; later calls return what the first
- * did. MN_LIBRARY: there is none, or it lacks a function. */
-mn_status mn_cublaslt_load();
-
-/* The functions, after mn_cublaslt_load has succeeded: mn_cublaslt().Matmul is cublasLtMatmul. */
-const struct mn_cublaslt &mn_cublaslt();
-#endif
-
 #endif

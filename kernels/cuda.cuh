@@ -3,6 +3,7 @@
 #ifndef MN_KERNELS_CUDA_CUH
 #define MN_KERNELS_CUDA_CUH
 
+#include <cublasLt.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -10,6 +11,13 @@
 #include "kernels/kernels.h"
 
 struct mn_matmul; /* gemm.cu's */
+
+/* cuBLASLt's functions, once a GPU was opened (device.cu): mn_cublaslt().Matmul is cublasLtMatmul. */
+struct mn_cublaslt {
+#define MN_CUBLASLT_MEMBER(name) decltype(&cublasLt##name) name;
+  MN_CUBLASLT(MN_CUBLASLT_MEMBER)
+};
+const struct mn_cublaslt &mn_cublaslt();
 
 /* Waits for the event, or, if it is NULL, for the device's stream; among ranks it answers the others
  * meanwhile (kernels/ranks/mpi.h). */

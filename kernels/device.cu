@@ -2,6 +2,7 @@
  * each thing that can be missing: the driver, the GPU, its precision, this build's code for it. */
 #include "kernels/device.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,6 +17,36 @@ mn_status mn_cuda_failed(cudaError_t error, const char *what) {
 
 mn_status mn_cublas_failed(cublasStatus_t error, const char *what) {
   return mn_fail(MN_LIBRARY, "cuBLASLt: %s: %s", what, mn_cublaslt().GetStatusName(error));
+}
+
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+
+/* The library of the major version that minnow was compiled with. error: empty if all functions are there. */
+struct loading {
+  struct mn_cublaslt functions;
+  char error[160];
+};
+
+static loading load() {
+  loading l = {};
+  void *library = dlopen("libcublasLt.so." TEXT(CUBLAS_VER_MAJOR), RTLD_NOW);
+  bool all = library != NULL;
+#define FIND(name)                                                                                           \
+  if (all) *reinterpret_cast<void **>(&l.functions.name) = dlsym(library, "cublasLt" #name);                 \
+  all = all && l.functions.name;
+  MN_CUBLASLT(FIND)
+  if (!all) snprintf(l.error, sizeof l.error, "%s", dlerror());
+  return l;
+}
+
+static const loading &loaded() {
+  static const loading l = load();
+  return l;
+}
+
+const struct mn_cublaslt &mn_cublaslt() {
+  return loaded().functions;
 }
 
 /* Calls Function with the device's GPU as the thread's current one: the thread may have used another device
@@ -82,7 +113,8 @@ static mn_status check_code(const cudaDeviceProp *p) {
   return error == cudaSuccess ? MN_OK : mn_cuda_failed(error, "looking for this GPU's code");
 }
 
-static mn_status read_versions(struct mn_versions *out, int *driver) {
+static mn_status read_versions(struct mn_device *device, int *driver) {
+  auto *out = &device->versions;
   int runtime = 0;
   MN_CUDA_TRY(cudaRuntimeGetVersion(&runtime));
   MN_CUDA_TRY(cudaDriverGetVersion(driver));
@@ -136,8 +168,12 @@ extern "C" mn_status mn_cuda_open(struct mn_device *device) {
   MN_TRY(check_precision(&properties, device->precision));
   MN_CUDA_TRY(cudaSetDevice(ordinal));
   MN_TRY(check_code(&properties));
-  MN_TRY(mn_cublaslt_load());
-  MN_TRY(read_versions(&device->versions, &driver));
+  if (*loaded().error)
+    return mn_fail(MN_LIBRARY,
+                   "cannot load cuBLASLt: %s: install cuBLAS %d, or name its folder in LD_LIBRARY_PATH; the "
+                   "device cpu would do",
+                   loaded().error, CUBLAS_VER_MAJOR);
+  MN_TRY(read_versions(device, &driver));
   struct mn_cuda *cuda = static_cast<struct mn_cuda *>(calloc(1, sizeof *cuda));
   if (!cuda) return mn_fail(MN_NO_MEMORY, "no memory for a device");
   device->cuda = cuda; /* if the rest fails, mn_cuda_close frees what has been created */

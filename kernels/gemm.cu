@@ -1,4 +1,4 @@
-/* The matrix product on CUDA: the GEMM of our own if it fits (hopper/gemm.h), else cuBLASLt into memory
+/* The matrix product on CUDA: the GEMM of our own if it fits (hopper/product.cuh), else cuBLASLt into memory
  * and then the epilogue over the stored matrix.
  *
  * cuBLASLt is asked for an algorithm once for each shape, and the answer is kept: the heuristic's first for a
@@ -10,7 +10,7 @@
 #include <algorithm>
 
 #include "kernels/cuda.cuh"
-#include "kernels/hopper/gemm.h"
+#include "kernels/hopper/product.cuh"
 #include "kernels/planes.cuh"
 #include "kernels/ranks/peer.h"
 #include "kernels/rule.cuh"

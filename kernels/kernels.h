@@ -19,7 +19,7 @@ enum mn_form {
 /* d = a·b in `form`, and `epilogue` applied to d. Sizes are the operands'. If both operands have planes,
  * those are read, which must not be stale; else the real forms. A MN_BLOCK… epilogue's block is [rows, cols]
  * = [N, C]. The product is computed by OpenBLAS on the CPU; on CUDA by the GEMM of our own if
- * kernels/hopper/gemm.h says that it fits, else by cuBLASLt with the heuristic's first algorithm for a fixed
+ * kernels/hopper/product.cuh says that it fits, else by cuBLASLt with the heuristic's first algorithm for a fixed
  * workspace (split-K only with a reduction of fixed order). For a shard (`whole`: b of MN_NT, a of MN_TN)
  * cuBLASLt gives the full product's bytes, if the full product's algorithm can compute the shard. MN_LIBRARY
  * when the library refuses. */

@@ -7,6 +7,10 @@
 #include "kernels/cuda.cuh"
 #include "kernels/planes.h"
 
+/* What an operand's planes hold, and with it which products of planes are summed: high·high alone or, of two
+ * planes, low·high and high·low too. */
+enum mn_plane_kind { MN_NO_PLANES, MN_PLANES_BF16, MN_PLANES_FP16, MN_PLANES_FP16X2 };
+
 /* An operand's planes as a kernel's argument. */
 struct mn_planes {
   enum mn_plane_kind kind;
@@ -52,16 +56,14 @@ template <int W, typename Real>
 static __device__ __forceinline__ void mn_split(uint16_t (&high)[W], uint16_t (&low)[W],
                                                 const Real (&values)[W]) {
 #pragma unroll
-  for (int i = 0; i < W; i++) {
-    const struct mn_halves halves = mn_split_float((float)values[i]);
-    high[i] = halves.high, low[i] = halves.low;
-  }
+  for (int i = 0; i < W; i++)
+    high[i] = mn_upper_half((float)values[i]), low[i] = mn_lower_half((float)values[i]);
 }
 template <int W, typename Real>
 static __device__ __forceinline__ void mn_join(Real (&values)[W], const uint16_t (&high)[W],
                                                const uint16_t (&low)[W]) {
 #pragma unroll
-  for (int i = 0; i < W; i++) values[i] = mn_join_halves({high[i], low[i]});
+  for (int i = 0; i < W; i++) values[i] = mn_join_halves(high[i], low[i]);
 }
 
 /* The same of two floats, a word for each half, in fewer instructions: __byte_perm picks bytes of two words.

@@ -9,10 +9,6 @@
 
 #include "kernels/types.h"
 
-/* What an operand's planes hold, and with it which products of planes are summed: high·high alone or, of two
- * planes, low·high and high·low too. */
-enum mn_plane_kind { MN_NO_PLANES, MN_PLANES_BF16, MN_PLANES_FP16, MN_PLANES_FP16X2 };
-
 /* `value` rounded to the nearest bfloat16, ties to even; infinities and NaN stay what they are. */
 static inline float mn_to_bf16(float value) {
   uint32_t bits;
@@ -41,23 +37,19 @@ static inline uint16_t mn_bf16_bits(float value) {
  * leave two floats with the same halves. A finite float may have an infinite upper half, as with any rounding
  * to bfloat16, and still comes back. Every NaN becomes one whose upper half, which is read alone too, is a
  * NaN: the carry of rounding would make minus zero of the GPU's own. */
-struct mn_halves {
-  uint16_t high, low;
-};
-
-/* The bits that are split: high = (bits + 0x8000) >> 16, low = bits. */
 MN_EVERYWHERE static inline uint32_t mn_split_bits(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
   return value != value ? 0x7fff0000u : bits;
 }
-MN_EVERYWHERE static inline struct mn_halves mn_split_float(float value) {
-  const uint32_t bits = mn_split_bits(value);
-  const struct mn_halves halves = {(uint16_t)((bits + 0x8000u) >> 16), (uint16_t)bits};
-  return halves;
+MN_EVERYWHERE static inline uint16_t mn_upper_half(float value) {
+  return (uint16_t)((mn_split_bits(value) + 0x8000u) >> 16);
 }
-MN_EVERYWHERE static inline float mn_join_halves(struct mn_halves halves) {
-  const uint32_t bits = ((uint32_t)halves.high << 16) + (uint32_t)(int32_t)(int16_t)halves.low;
+MN_EVERYWHERE static inline uint16_t mn_lower_half(float value) {
+  return (uint16_t)mn_split_bits(value);
+}
+MN_EVERYWHERE static inline float mn_join_halves(uint16_t high, uint16_t low) {
+  const uint32_t bits = ((uint32_t)high << 16) + (uint32_t)(int32_t)(int16_t)low;
   float value;
   memcpy(&value, &bits, sizeof value);
   return value;
@@ -65,8 +57,7 @@ MN_EVERYWHERE static inline float mn_join_halves(struct mn_halves halves) {
 
 /* The upper half's value. */
 static inline float mn_to_upper_half(float value) {
-  const struct mn_halves upper = {mn_split_float(value).high, 0};
-  return mn_join_halves(upper);
+  return mn_join_halves(mn_upper_half(value), 0);
 }
 
 /* `value` rounded to the nearest float16, ties to even: infinite from 65520 on. Below 2⁻¹⁴ float16's are

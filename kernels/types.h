@@ -37,12 +37,6 @@ extern const char *const mn_precision_words[]; /* NULL-terminated */
 MN_API const char *mn_precision_name(enum mn_precision precision);
 MN_API mn_status mn_precision_parse(const char *word, enum mn_precision *out);
 
-/* Versions of the libraries a CUDA device computes with, "" on the CPU: the CUDA runtime ("13.0"), the newest
- * CUDA that the driver supports ("13.0"), cuBLASLt ("13.1.0"). */
-struct mn_versions {
-  char cuda[24], driver[24], cublaslt[24];
-};
-
 struct mn_kernels;
 struct mn_cuda;
 struct mn_ranks;
@@ -72,15 +66,18 @@ struct mn_device {
                      that its plane cannot hold, and sets it to `mark`; read by every update, which then
                      writes nothing */
   int mark;       /* not 0. The first mark stays, so that it tells which of several steps it was */
-  struct mn_scale *unscaled;   /* in the device's memory: the factor 1, of float16s that are another's */
-  struct mn_cuda *cuda;        /* CUDA streams, cuBLASLt handle and workspace; NULL on the CPU */
-  struct mn_ranks *ranks;      /* that this device trains with (kernels/ranks/ranks.h); NULL: it is alone */
-  double stamps[2];            /* the CPU's stopwatch, ms */
-  char name[256];              /* to print: "NVIDIA H200", "CPU (16 threads)" */
-  struct mn_versions versions; /* results may differ between versions */
-  int64_t allocations;         /* by mn_device_allocate, made so far: steps make none */
-  size_t bytes;                /* allocated by it now */
-  int all_threads;             /* so have tapes of small and medium products (engine/tape.h) */
+  struct mn_scale *unscaled; /* in the device's memory: the factor 1, of float16s that are another's */
+  struct mn_cuda *cuda;      /* CUDA streams, cuBLASLt handle and workspace; NULL on the CPU */
+  struct mn_ranks *ranks;    /* that this device trains with (kernels/ranks/ranks.h); NULL: it is alone */
+  double stamps[2];          /* the CPU's stopwatch, ms */
+  char name[256];            /* to print: "NVIDIA H200", "CPU (16 threads)" */
+  struct {
+    char cuda[24], driver[24], cublaslt[24];
+  } versions;          /* of the CUDA runtime ("13.0"), the newest CUDA that the driver supports, and cuBLASLt
+                          ("13.1.0"), by which results may differ; "" on the CPU */
+  int64_t allocations; /* by mn_device_allocate, made so far: steps make none */
+  size_t bytes;        /* allocated by it now */
+  int all_threads;     /* so have tapes of small and medium products (engine/tape.h) */
   const struct mn_tape_hooks *hooks; /* on each tape's runs (engine/tape.h); NULL: none */
 };
 
@@ -117,7 +114,7 @@ struct mn_arrival {
  * rest rounded. To nearest, ties to even.
  *
  * A weight in MN_BF16 is split: its plane is rounded to nearest, ties away from zero, so that the plane and
- * the lower 16 bits of the float hold the float (struct mn_halves, kernels/planes.h). On CUDA these two are
+ * the lower 16 bits of the float hold the float (mn_upper_half, kernels/planes.h). On CUDA these two are
  * all it has, and the plane cannot be stale; on the CPU, where planes are floats, the float stays beside it.
  * kernels/memory.h writes and reads a split weight. */
 struct mn_operand {

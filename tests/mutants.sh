@@ -328,8 +328,8 @@ mutant "scale: dz measured under an old factor" $y '&saved->dz, MN_MEASURE_TOGET
 # split weights
 sp=kernels/memory.c pl=kernels/planes.h tc=engine/tensor.c
 mutant "split: ties to even" $pl 'o->split ? mn_to_upper_half(value) : mn_to_plane(' 'mn_to_plane('
-mutant "split: cut off, not rounded" $pl '(uint16_t)((bits + 0x8000u) >> 16)' '(uint16_t)(bits >> 16)'
-mutant "split: the lower half without its sign" $pl '(uint32_t)(int32_t)(int16_t)halves.low' 'halves.low'
+mutant "split: cut off, not rounded" $pl '(uint16_t)((mn_split_bits(value) + 0x8000u) >> 16)' '(uint16_t)(mn_split_bits(value) >> 16)'
+mutant "split: the lower half without its sign" $pl '(uint32_t)(int32_t)(int16_t)low' 'low'
 mutant "split: a NaN made a number" $pl 'value != value ? 0x7fff0000u : bits' 'bits'
 mutant "split: the copy left stale" $sp 'plane[i] = mn_to_upper_half(from[i]);' ''
 mutant "split: to the first elements" $sp '(float *)w->planes[0] + first' '(float *)w->planes[0]'

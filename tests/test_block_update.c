@@ -89,8 +89,8 @@ static void write_narrow(struct trainee *t, int i) {
   uint16_t *high = malloc((size_t)count * sizeof *high), *low = malloc((size_t)count * sizeof *low);
   assert_true(high && low);
   for (int64_t k = 0; k < count; k++) {
-    const struct mn_halves halves = mn_split_float((float)t->w[i][k]);
-    high[k] = halves.high, low[k] = halves.low;
+    high[k] = mn_upper_half((float)t->w[i][k]);
+    low[k] = mn_lower_half((float)t->w[i][k]);
   }
   if (is_split(t, i)) {
     upload(t, p->narrow, high, (size_t)count * sizeof *high);
@@ -314,7 +314,7 @@ static void assert_narrow(struct trainee *t, int i) {
   MUST(t->s.device->kernels->download(t->s.device, high, p->narrow, (size_t)count * sizeof *high));
   if (is_split(t, i)) {
     MUST(t->s.device->kernels->download(t->s.device, low, p->values, (size_t)count * sizeof *low));
-    for (int64_t k = 0; k < count; k++) found[k] = mn_join_halves((struct mn_halves){high[k], low[k]});
+    for (int64_t k = 0; k < count; k++) found[k] = mn_join_halves(high[k], low[k]);
   } else {
     MUST(mn_device_read(t->s.device, found, p->values, count));
     for (int64_t k = 0; k < count; k++)

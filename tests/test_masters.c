@@ -36,8 +36,7 @@ static double *ordinary_floats(int64_t count, uint64_t seed) {
 
 static float copied(const struct mn_device *device, const void *copy, int64_t i) {
   if (device->plane == sizeof(float)) return ((const float *)copy)[i];
-  const struct mn_halves halves = {((const uint16_t *)copy)[i], 0};
-  return mn_join_halves(halves);
+  return mn_join_halves(((const uint16_t *)copy)[i], 0);
 }
 
 /* The weight is these floats, bit for bit, and its copy is them rounded. */

@@ -483,16 +483,18 @@ static void versions(void **state) {
   (void)state;
   struct bench b;
   open_bench(&b, MN_FP32);
-  const struct mn_versions v[SIDES] = {[CPU] = b.on[CPU]->versions, [CUDA] = b.on[CUDA]->versions};
-  assert_string_equal(v[CPU].cuda, "");
-  assert_string_equal(v[CPU].driver, "");
-  assert_string_equal(v[CPU].cublaslt, "");
+  const struct mn_device *cpu = b.on[CPU], *gpu = b.on[CUDA];
+  assert_string_equal(cpu->versions.cuda, "");
+  assert_string_equal(cpu->versions.driver, "");
+  assert_string_equal(cpu->versions.cublaslt, "");
   int major, minor, patch, end = 0;
-  assert_true(sscanf(v[CUDA].cuda, "%d.%d%n", &major, &minor, &end) == 2 && !v[CUDA].cuda[end] &&
+  assert_true(sscanf(gpu->versions.cuda, "%d.%d%n", &major, &minor, &end) == 2 && !gpu->versions.cuda[end] &&
               major >= 11);
-  assert_true(sscanf(v[CUDA].driver, "%d.%d%n", &major, &minor, &end) == 2 && !v[CUDA].driver[end]);
-  assert_true(sscanf(v[CUDA].cublaslt, "%d.%d.%d%n", &major, &minor, &patch, &end) == 3 && major >= 11);
-  print_message("CUDA %s, driver for %s, cuBLASLt %s\n", v[CUDA].cuda, v[CUDA].driver, v[CUDA].cublaslt);
+  assert_true(sscanf(gpu->versions.driver, "%d.%d%n", &major, &minor, &end) == 2 &&
+              !gpu->versions.driver[end]);
+  assert_true(sscanf(gpu->versions.cublaslt, "%d.%d.%d%n", &major, &minor, &patch, &end) == 3 && major >= 11);
+  print_message("CUDA %s, driver for %s, cuBLASLt %s\n", gpu->versions.cuda, gpu->versions.driver,
+                gpu->versions.cublaslt);
   close_bench(&b);
 }
 

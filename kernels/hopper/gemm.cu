@@ -3,7 +3,7 @@
 #include <cudaTypedefs.h>
 
 #include "kernels/cuda.cuh"
-#include "kernels/hopper/gemm.h"
+#include "kernels/hopper/product.cuh"
 
 struct kind {
   mn_hopper_launcher *(*plan)(const struct mn_device *device, const struct mn_hopper_product *p,

@@ -18,7 +18,7 @@
 #define MN_KERNELS_HOPPER_TILE_CUH
 
 #include "kernels/cuda.cuh"
-#include "kernels/hopper/gemm.h"
+#include "kernels/hopper/product.cuh"
 
 enum {
   MN_WARPGROUP = 128,                     /* threads */

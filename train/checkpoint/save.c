@@ -50,10 +50,9 @@ int mn_describe_fingerprint(const struct mn_device *device, struct mn_text out[M
   set_text(&out[count++], "blas", "%.200s", openblas_get_config());
   set_text(&out[count++], "hdf5", "%u.%u.%u", major, minor, release);
   if (device->type == MN_DEVICE_CPU) return count;
-  const struct mn_versions *versions = &device->versions;
-  set_text(&out[count++], "cuda", "%s", versions->cuda);
-  set_text(&out[count++], "driver", "%s", versions->driver);
-  set_text(&out[count++], "cublaslt", "%s", versions->cublaslt);
+  set_text(&out[count++], "cuda", "%s", device->versions.cuda);
+  set_text(&out[count++], "driver", "%s", device->versions.driver);
+  set_text(&out[count++], "cublaslt", "%s", device->versions.cublaslt);
   return count;
 }
 

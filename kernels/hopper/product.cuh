@@ -1,11 +1,10 @@
 /* The interface of the Hopper GEMM: the launcher for a product, if it fits. */
-#ifndef MN_KERNELS_HOPPER_GEMM_H
-#define MN_KERNELS_HOPPER_GEMM_H
+#ifndef MN_KERNELS_HOPPER_PRODUCT_CUH
+#define MN_KERNELS_HOPPER_PRODUCT_CUH
 
 #include <cuda.h>
 
-#include "kernels/kernels.h"
-#include "kernels/planes.h"
+#include "kernels/planes.cuh"
 
 /* d[rows, cols] = a·b in `form`, all row-major and dense; a and b are of one kind of planes. */
 struct mn_hopper_product {
