@@ -1,10 +1,10 @@
 /* Holding rows out: a dataset of k = fraction·n rounded test rows, or of the other rows, to train on. The
  * choice is computed anew each time, and not stored.
  *
- * mn_dataset_stratify draws single rows, a share of each class, by (seed, n, fraction, labels).
+ * If stratified, single rows are drawn, a share of each class, by (seed, n, fraction, labels).
  *
- * mn_dataset_hold_out does not read labels. It takes the first k rows of the order of samples (data/order.h)
- * in its last epoch, which no run reaches, by (seed, n, fraction) alone. Full windows of 4096 rows are held
+ * Else labels are not read. The test rows are the first k rows of the order of samples (data/order.h) in its
+ * last epoch, which no run reaches, by (seed, n, fraction) alone. Full windows of 4096 rows are held
  * out as 64 extents of 64 neighbours, the rest as single rows. So most rows are still read in full ranges.
  *
  * The choice is a bit for each of the n rows; the dataset keeps its rows as stretches of neighbours in stored
@@ -203,9 +203,10 @@ static mn_status open_stretches(struct mn_dataset **dataset, const unsigned char
   return MN_OK;
 }
 
-static mn_status hold_out(struct mn_dataset **dataset, enum mn_part part, double fraction, uint64_t seed,
-                          int stratified) {
+mn_status mn_dataset_hold_out(struct mn_dataset **dataset, enum mn_part part, double fraction, uint64_t seed,
+                              int stratified) {
   struct mn_dataset *whole = *dataset;
+  const int single = stratified && whole->rows <= MN_DATASET_STRATIFIED / whole->inputs;
   if (!(fraction > 0 && fraction < 1))
     return mn_fail(MN_USAGE, "%g of the rows cannot be held out; a number between 0 and 1 would do",
                    fraction);
@@ -213,20 +214,9 @@ static mn_status hold_out(struct mn_dataset **dataset, enum mn_part part, double
     return mn_fail(MN_BAD_DATA, "of a single row none can be held out; give more data, or hold out none");
   unsigned char *held = calloc((size_t)(whole->rows / 8 + 1), 1);
   if (!held) return mn_fail(MN_NO_MEMORY, "no memory to hold out of %lld rows", (long long)whole->rows);
-  mn_status status = stratified ? stratify(held, whole, fraction, seed)
-                                : pick(held, whole, seed, mn_dataset_held_out(whole->rows, fraction));
+  mn_status status = single ? stratify(held, whole, fraction, seed)
+                            : pick(held, whole, seed, mn_dataset_held_out(whole->rows, fraction));
   if (status == MN_OK) status = open_stretches(dataset, held, part == MN_PART_TEST);
   free(held);
   return status;
-}
-
-mn_status mn_dataset_hold_out(struct mn_dataset **dataset, enum mn_part part, double fraction,
-                              uint64_t seed) {
-  return hold_out(dataset, part, fraction, seed, 0);
-}
-
-mn_status mn_dataset_stratify(struct mn_dataset **dataset, enum mn_part part, double fraction,
-                              uint64_t seed) {
-  return hold_out(dataset, part, fraction, seed,
-                  (*dataset)->rows <= MN_DATASET_STRATIFIED / (*dataset)->inputs);
 }

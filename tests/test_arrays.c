@@ -103,8 +103,8 @@ static void arrays_are_divided_and_measured(void **state) {
   MUST(mn_columns_measure(&columns, train, ROWS, NULL));
   assert_true(fabs(columns.mean[0] - 49.5) < 1e-12 && columns.mean[1] == 7 && columns.deviation[1] == 0);
   mn_columns_free(&columns);
-  MUST(mn_dataset_stratify(&test, MN_PART_TEST, 0.2, 1));
-  MUST(mn_dataset_hold_out(&train, MN_PART_TRAIN, 0.2, 1));
+  MUST(mn_dataset_hold_out(&test, MN_PART_TEST, 0.2, 1, 1));
+  MUST(mn_dataset_hold_out(&train, MN_PART_TRAIN, 0.2, 1, 0));
   assert_true(test->rows == 20 && train->rows == 80 && test->outputs == 4);
   for (int64_t i = 0; i < test->rows; i++) {
     const int64_t row = mn_dataset_row(test, i);

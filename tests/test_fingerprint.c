@@ -195,7 +195,7 @@ static struct mn_fingerprint load_file(struct mn_device *device, const char *x_n
                                        enum mn_place place) {
   struct mn_dataset *d;
   MUST(mn_dataset_open(&d, file, MN_PART_TRAIN, x_name, NULL, 1));
-  if (part != MN_PART_ALL) MUST(mn_dataset_hold_out(&d, part, 0.2, 1));
+  if (part != MN_PART_ALL) MUST(mn_dataset_hold_out(&d, part, 0.2, 1, 0));
   const struct mn_fingerprint f = load(device, d, place, 0);
   mn_dataset_close(d);
   return f;

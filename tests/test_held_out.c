@@ -17,7 +17,7 @@ static struct made whole_of(int64_t rows, int classes) {
 static int64_t *rows_of(struct made *m, enum mn_part part, double fraction, uint64_t seed, int64_t each,
                         int64_t *count) {
   struct mn_dataset *d = &m->base;
-  assert_int_equal(mn_dataset_hold_out(&d, part, fraction, seed), MN_OK);
+  assert_int_equal(mn_dataset_hold_out(&d, part, fraction, seed, 0), MN_OK);
   assert_int_equal(d->inputs, INPUTS);
   *count = d->rows;
   int64_t *rows = malloc((size_t)d->rows * sizeof *rows);
@@ -91,8 +91,8 @@ static void reads_stay_whole(void **state) {
   const int64_t n = 400000;
   struct made m = whole_of(n, 1);
   struct mn_dataset *test = &m.base, *train = &m.base;
-  assert_int_equal(mn_dataset_hold_out(&test, MN_PART_TEST, 0.1, 0), MN_OK);
-  assert_int_equal(mn_dataset_hold_out(&train, MN_PART_TRAIN, 0.1, 0), MN_OK);
+  assert_int_equal(mn_dataset_hold_out(&test, MN_PART_TEST, 0.1, 0, 0), MN_OK);
+  assert_int_equal(mn_dataset_hold_out(&train, MN_PART_TRAIN, 0.1, 0, 0), MN_OK);
   float *x = malloc((size_t)n * INPUTS * sizeof *x);
   int32_t *y = malloc((size_t)n * sizeof *y);
   assert_true(x && y);
@@ -146,7 +146,7 @@ static void each_class_has_its_share(void **state) {
                                 .close = close_nothing},
                                sizes[z]};
         struct mn_dataset *d = &whole.base;
-        assert_int_equal(mn_dataset_stratify(&d, part ? MN_PART_TEST : MN_PART_TRAIN, fractions[f], 3),
+        assert_int_equal(mn_dataset_hold_out(&d, part ? MN_PART_TEST : MN_PART_TRAIN, fractions[f], 3, 1),
                          MN_OK);
         if (part) assert_int_equal(d->rows, mn_dataset_held_out(rows, fractions[f]));
         for (int64_t i = 0; i < d->rows; i++) {
@@ -175,8 +175,8 @@ static void single_rows_are_drawn(void **state) {
   for (int seed = 0; seed < 2; seed++) {
     struct made m = whole_of(200000, 0);
     struct mn_dataset *d = &m.base, *other = &m.base;
-    assert_int_equal(mn_dataset_stratify(&d, MN_PART_TEST, 0.1, (uint64_t)seed), MN_OK);
-    assert_int_equal(mn_dataset_stratify(&other, MN_PART_TEST, 0.1, 0), MN_OK);
+    assert_int_equal(mn_dataset_hold_out(&d, MN_PART_TEST, 0.1, (uint64_t)seed, 1), MN_OK);
+    assert_int_equal(mn_dataset_hold_out(&other, MN_PART_TEST, 0.1, 0, 1), MN_OK);
     assert_int_equal(d->rows, 20000);
     for (int64_t i = 0; i < d->rows; i++) {
       next += i > 0 && mn_dataset_row(d, i) == mn_dataset_row(d, i - 1) + 1;
@@ -191,8 +191,8 @@ static void single_rows_are_drawn(void **state) {
   assert_true(next > 3600 && next < 4400 && early > 19400 && early < 20600);
   struct made m = whole_of(MN_DATASET_STRATIFIED / INPUTS + 1, 0);
   struct mn_dataset *d = &m.base, *same = &m.base;
-  assert_int_equal(mn_dataset_stratify(&d, MN_PART_TEST, 0.1, 1), MN_OK);
-  assert_int_equal(mn_dataset_hold_out(&same, MN_PART_TEST, 0.1, 1), MN_OK);
+  assert_int_equal(mn_dataset_hold_out(&d, MN_PART_TEST, 0.1, 1, 1), MN_OK);
+  assert_int_equal(mn_dataset_hold_out(&same, MN_PART_TEST, 0.1, 1, 0), MN_OK);
   for (int64_t i = 0; i < d->rows; i += 999) assert_int_equal(mn_dataset_row(d, i), mn_dataset_row(same, i));
   mn_dataset_close(d), mn_dataset_close(same);
 }
@@ -211,7 +211,7 @@ static void an_epoch_is_of_the_rest(void **state) {
   for (int in_file = 0; in_file < 2; in_file++) {
     struct mn_dataset *train = &m.base;
     struct mn_loader *loader;
-    MUST(mn_dataset_hold_out(&train, MN_PART_TRAIN, 0.1, 4));
+    MUST(mn_dataset_hold_out(&train, MN_PART_TRAIN, 0.1, 4, 0));
     struct mn_loader_config config = {
         .place = in_file ? MN_PLACE_FILE : MN_PLACE_DEVICE, .shuffled = 1, .seed = 4, .samples = BATCH};
     MUST(mn_loader_open(&loader, device, train, &config));
@@ -242,25 +242,25 @@ static void what_cannot_be_held_out_is_refused(void **state) {
   struct mn_dataset *d = &m.base;
   const double wrong[] = {0, 1, -0.1, 2, NAN};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-    assert_int_equal(mn_dataset_hold_out(&d, MN_PART_TRAIN, wrong[i], 0), MN_USAGE);
+    assert_int_equal(mn_dataset_hold_out(&d, MN_PART_TRAIN, wrong[i], 0, 0), MN_USAGE);
   /* Labels that cannot be read. */
   m = whole_of(10, 1);
   m.bad_row = 7;
-  assert_int_equal(mn_dataset_stratify(&d, MN_PART_TEST, 0.5, 0), MN_BAD_DATA);
+  assert_int_equal(mn_dataset_hold_out(&d, MN_PART_TEST, 0.5, 0, 1), MN_BAD_DATA);
   assert_ptr_equal(d, &m.base);
   m = whole_of(10, 0);
   m.base.rows = 1;
-  assert_int_equal(mn_dataset_hold_out(&d, MN_PART_TEST, 0.5, 0), MN_BAD_DATA);
+  assert_int_equal(mn_dataset_hold_out(&d, MN_PART_TEST, 0.5, 0, 0), MN_BAD_DATA);
   assert_ptr_equal(d, &m.base);
   /* An error of the whole's comes back, and names the row as the whole counts it. */
   m = whole_of(10, 0);
   m.bad_row = 7;
-  assert_int_equal(mn_dataset_hold_out(&d, MN_PART_TRAIN, 0.01, 0), MN_OK);
+  assert_int_equal(mn_dataset_hold_out(&d, MN_PART_TRAIN, 0.01, 0, 0), MN_OK);
   double x[10 * INPUTS], y[20];
   mn_status status = d->read(d, 0, 9, 8, x, y);
   mn_dataset_close(d);
   d = &m.base;
-  assert_int_equal(mn_dataset_hold_out(&d, MN_PART_TEST, 0.01, 0), MN_OK);
+  assert_int_equal(mn_dataset_hold_out(&d, MN_PART_TEST, 0.01, 0, 0), MN_OK);
   assert_int_equal((status != MN_OK) + (d->read(d, 0, 1, 8, x, y) != MN_OK), 1);
   assert_non_null(strstr(mn_message(), "row 7"));
   mn_dataset_close(d);

@@ -65,8 +65,7 @@ static int was_stratified(const struct mn_session *s) {
 
 static mn_status divide(const struct mn_session *s, struct mn_dataset **rows, enum mn_part part,
                         uint64_t seed) {
-  return s->stratified ? mn_dataset_stratify(rows, part, s->options.validation, seed)
-                       : mn_dataset_hold_out(rows, part, s->options.validation, seed);
+  return mn_dataset_hold_out(rows, part, s->options.validation, seed, s->stratified);
 }
 
 static mn_status open_rows(const struct mn_session *s, struct mn_dataset **out, enum mn_part part,

@@ -27,7 +27,7 @@ struct mn_session {
   struct mn_progress progress; /* of a resumed run */
   struct mn_columns columns;   /* of x in a new run: of all rows by --standardize, else of some; or cols 0 */
   int64_t whole;               /* rows of --data if --validation divided them into train and test; else 0 */
-  int stratified;              /* they were drawn by mn_dataset_stratify; runs of minnow 0.3 did without */
+  int stratified;              /* mn_dataset_hold_out stratified them; runs of minnow 0.3 did not */
   /* A resumed run: the name and the old value of each option that it changes; and whether its data cannot be
    * compared, because the checkpoint has no fingerprint of it. */
   struct mn_text changed[MN_CHECKPOINT_OPTIONS];
