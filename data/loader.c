@@ -326,10 +326,6 @@ const struct mn_placement *mn_loader_placement(const struct mn_loader *l) {
   return l->placement;
 }
 
-int64_t mn_loader_samples(const struct mn_loader *l) {
-  return l->most;
-}
-
 double mn_loader_waited(const struct mn_loader *l) {
   return l->waited;
 }

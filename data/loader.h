@@ -54,7 +54,4 @@ struct mn_batch mn_batch_part(const struct mn_loader *loader, const struct mn_ba
 MN_API const struct mn_placement *mn_loader_placement(const struct mn_loader *loader);
 MN_API double mn_loader_waited(const struct mn_loader *loader);
 
-/* The most samples in a filling. */
-int64_t mn_loader_samples(const struct mn_loader *loader);
-
 #endif

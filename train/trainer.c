@@ -132,12 +132,13 @@ static mn_status prepare(struct mn_trainer *t, const struct mn_trainer_config *g
   MN_TRY(take_launches(t));
   MN_TRY(mn_optimizer_reset(t->optimizer));
   MN_TRY(choose_first(t, resumed));
+  t->most = steps_a_launch(t);
   struct mn_loader_config config = {.place = given->place,
                                     .stop = given->stop,
                                     .shuffled = 1,
                                     .seed = t->progress.seed,
                                     .position = t->progress.step * samples_a_step(t),
-                                    .samples = steps_a_launch(t) * t->batch,
+                                    .samples = t->most * t->batch,
                                     .batch = t->batch,
                                     .reals = mn_pass_reads_reals(t->pass),
                                     .targets = t->pass->targets,
@@ -231,7 +232,7 @@ static mn_status give_batches(void *data) {
 static mn_status give(struct mn_launch *l, int64_t first) {
   struct mn_trainer *t = l->trainer;
   int *ran = &t->ran[l->updates];
-  int full = l->batches > 1 && l->batches * t->batch == mn_loader_samples(t->loader);
+  int full = l->batches > 1 && l->batches == t->most;
   for (int64_t i = first, each; i < l->batches; i += each) {
     int measures = t->pass->tape->measure;
     each = full && *ran && !measures && i == 0 ? l->batches : 1;
@@ -440,8 +441,7 @@ static int more(const struct run *run) {
 
 static mn_status launch_next(struct mn_trainer *t, struct run *run) {
   int64_t accumulate = t->optimizer->config.accumulate, left = run->until - run->step;
-  int64_t most = mn_loader_samples(t->loader) / t->batch; /* 1 under accumulation */
-  int64_t batches = left < most ? left : most;
+  int64_t batches = left < t->most ? left : t->most;
   int updates = run->batch + 1 == accumulate;
   MN_TRY(launch(&t->launches[t->next], run->step, batches, updates, run->under_way > 0));
   t->next = (t->next + 1) % LAUNCHES;

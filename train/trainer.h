@@ -100,6 +100,7 @@ struct mn_trainer {
   struct mn_trainer_times times;
   /* the trainer's own */
   struct mn_launch *launches; /* under way, or to be used next */
+  int64_t most;               /* batches of a full launch; 1 under accumulation */
   int next;                   /* the launch to use next: the loader's next buffer */
   int ran[2];                 /* a batch has run, without and with an update */
   double ended;               /* mn_seconds() at the end of the last launch */
