@@ -474,41 +474,12 @@ static void test_flipped_value(void **state) {
   free(bytes);
 }
 
-/* What a program made up itself is refused before a file is touched, in the place of a crash. */
-static void test_misfit(void **state) {
-  (void)state;
-  struct mn_checkpoint *made = make_checkpoint(5, 8, 1, 4, 1, 17);
-  struct mn_checkpoint_tensor *third = &made->tensors[2], kept = *third;
-  const char *word = "tensor 2 of the checkpoint, 'blocks.0.gn.weight' of";
-  for (int i = 0; i < 6; i++) {
-    *third = kept;
-    if (i == 0) third->real = 8;
-    if (i == 1) third->real = 2;
-    if (i == 2) third->cols = 9;
-    if (i == 3) third->rank = 2;
-    if (i == 4) third->value = NULL;
-    if (i == 5) third->momentum = NULL;
-    assert_int_equal(mn_checkpoint_save(made, path, 1), MN_USAGE);
-    assert_says(word);
-  }
-  *third = kept;
-  made->tensor_count--;
-  assert_int_equal(mn_checkpoint_save(made, path, 1), MN_USAGE);
-  made->tensor_count++;
-  made->option_count = MN_CHECKPOINT_OPTIONS + 1;
-  assert_int_equal(mn_checkpoint_save(made, path, 1), MN_USAGE);
-  made->option_count = 0;
-  assert_int_equal(access(path, F_OK), -1);
-  assert_int_equal(mn_checkpoint_save(made, path, 1), MN_OK);
-  mn_checkpoint_free(made);
-}
-
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
   const struct CMUnitTest tests[] = {
       TEST(test_round_trip), TEST(test_round_trip_large), TEST(test_version_1),     TEST(test_layout),
       TEST(test_no_input),   TEST(test_foreign),          TEST(test_additions),     TEST(test_flipped_bits),
-      TEST(test_truncated),  TEST(test_zeroed),           TEST(test_flipped_value), TEST(test_misfit),
+      TEST(test_truncated),  TEST(test_zeroed),           TEST(test_flipped_value),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

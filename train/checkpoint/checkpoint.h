@@ -90,18 +90,17 @@ int mn_checkpoint_expected(const struct mn_checkpoint *checkpoint);
 void mn_checkpoint_expect(const struct mn_checkpoint *checkpoint, int index,
                           struct mn_checkpoint_tensor *tensor);
 
-/* Writes `checkpoint` to `path`: new file in the same folder, H5Fclose, fsync, rename, fsync of the folder.
- * With keep > 1 the file that stood at PATH moves to PATH with .1 before its ending (run.h5 → run.1.h5), that
- * one to .2, up to keep − 1, by hard links and renames, so that at no moment there is no whole `path`; a file
- * system without links has a moment between two renames. keep 1: it is replaced. A symbolic link stands for
- * the file that it leads to, and that file's permissions are kept. Only checkpoints of the same run (struct
- * mn_run, in the options) are replaced, moved or dropped. On any error `path` stands as it was, or, if only
- * the sync of the folder failed, whole and new; the oldest may be dropped already. MN_USAGE: keep outside 1 …
- * MN_CHECKPOINT_KEEP, or tensors that are not as mn_checkpoint_expect tells, with values of 4 or 8 bytes;
- * MN_NO_CREATE: a folder that is not there or cannot be written, a path that is no regular file, another
- * run's checkpoint or another kind of file at one of the names; MN_IO: no space, a failing disk; MN_LIBRARY:
- * HDF5 failed otherwise. Holds the lock of data/hdf5.h for 4 MiB at a time. One thread saves to a path at a
- * time. */
+/* Writes `checkpoint`, whose tensors are as mn_checkpoint_expect tells, to `path`: new file in the same
+ * folder, H5Fclose, fsync, rename, fsync of the folder. With keep > 1 the file that stood at PATH moves to
+ * PATH with .1 before its ending (run.h5 → run.1.h5), that one to .2, up to keep − 1, by hard links and
+ * renames, so that at no moment there is no whole `path`; a file system without links has a moment between
+ * two renames. keep 1: it is replaced. A symbolic link stands for the file that it leads to, and that file's
+ * permissions are kept. Only checkpoints of the same run (struct mn_run, in the options) are replaced, moved
+ * or dropped. On any error `path` stands as it was, or, if only the sync of the folder failed, whole and new;
+ * the oldest may be dropped already. MN_USAGE: keep outside 1 … MN_CHECKPOINT_KEEP; MN_NO_CREATE: a folder
+ * that is not there or cannot be written, a path that is no regular file, another run's checkpoint or another
+ * kind of file at one of the names; MN_IO: no space, a failing disk; MN_LIBRARY: HDF5 failed otherwise. Holds
+ * the lock of data/hdf5.h for 4 MiB at a time. One thread saves to a path at a time. */
 MN_API mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep);
 
 /* The best checkpoint that a run keeps beside `path`: *best gets its name, run.h5 → run.best.h5, beside the

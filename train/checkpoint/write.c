@@ -240,43 +240,8 @@ static mn_status write_file(const struct mn_checkpoint *checkpoint, const struct
   return status;
 }
 
-/* Whether tensor `index` has the name, shape and values that the reader expects, in the first one's width. */
-static int fits(const struct mn_checkpoint *checkpoint, int index) {
-  const struct mn_checkpoint_tensor *tensor = &checkpoint->tensors[index], *first = checkpoint->tensors;
-  struct mn_checkpoint_tensor expected;
-  mn_checkpoint_expect(checkpoint, index, &expected);
-  int kept = 1;
-  for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)
-    kept = kept && !*mn_checkpoint_array(tensor, k) == !*mn_checkpoint_array(first, k);
-  return strcmp(tensor->name, expected.name) == 0 && tensor->rank == expected.rank &&
-         tensor->rows == expected.rows && tensor->cols == expected.cols && tensor->rows > 0 &&
-         tensor->cols > 0 && (tensor->real == 4 || tensor->real == 8) && tensor->real == first->real &&
-         tensor->value && kept;
-}
-
-/* Refuses a checkpoint that the reader would refuse. */
-static mn_status check(const struct mn_checkpoint *checkpoint) {
-  const struct mn_checkpoint *c = checkpoint;
-  if (c->model.depth < 1 || c->model.depth > MN_MODEL_DEPTH || c->tensor_count != mn_checkpoint_expected(c) ||
-      c->option_count < 0 || c->option_count > MN_CHECKPOINT_OPTIONS || c->fingerprint_count < 0 ||
-      c->fingerprint_count > MN_CHECKPOINT_FINGERPRINT || c->history_count < 0 ||
-      c->history_count > MN_CHECKPOINT_HISTORY)
-    return mn_fail(
-        MN_USAGE,
-        "a checkpoint of %ld blocks, %d tensors, %d options, %d items of a fingerprint and %d changes cannot "
-        "be saved; mn_checkpoint_expected tells the number of tensors",
-        (long)c->model.depth, c->tensor_count, c->option_count, c->fingerprint_count, c->history_count);
-  for (int i = 0; i < c->tensor_count; i++)
-    if (!fits(c, i))
-      return mn_fail(MN_USAGE,
-                     "tensor %d of the checkpoint, '%.63s' of %zu bytes an element, is not what its sizes "
-                     "ask for; mn_checkpoint_expect tells name and shape, and all have one width, 4 or 8",
-                     i, c->tensors[i].name, c->tensors[i].real);
-  return MN_OK;
-}
-
 mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, const char *path, int keep) {
-  MN_TRY(check(checkpoint));
+  MN_REQUIRE(checkpoint->tensor_count == mn_checkpoint_expected(checkpoint));
   struct mn_atomic_file file;
   struct mn_run run;
   mn_run_find(&run, checkpoint->options, checkpoint->option_count);
