@@ -225,16 +225,12 @@ static void a_rank_has_to_fit(void **state) {
   assert_refused(INIT("misfit.h5"), 65, "fit the model: head.bias is float32 [1, 3], wanted [3]: ");
 }
 
-/* Of 64 blocks 63 are missing: what the line has no room for is counted. */
-static void a_long_list_ends_in_a_number(void **state) {
+/* Of 64 blocks 63 are missing: the list is cut short, the remedy stays. */
+static void a_long_list_is_cut_short(void **state) {
   (void)state;
   char line[1024] = "train --device cpu --data good.h5 --groups 2 --batch 6 --init run.h5 --hidden 8";
   for (int i = 1; i < 64; i++) strcat(line, ",8");
-  assert_refused(line, 65, "blocks.1.fc.weight is missing, wanted [8, 8]|more: ");
-  const char *err = run(line)->err;
-  int told = 0;
-  for (const char *at = err; (at = strstr(at, "is missing")); at++) told++;
-  assert_int_equal(told + atoi(strstr(err, "; and ") + strlen("; and ")), 63 * 4);
+  assert_refused(line, 65, "blocks.1.fc.weight is missing, wanted [8, 8]| …: give the model these sizes");
 }
 
 static void values_have_to_be_finite(void **state) {
@@ -462,7 +458,7 @@ int main(void) {
       cmocka_unit_test(any_floats_will_do),
       cmocka_unit_test(all_that_does_not_fit_is_told_at_once),
       cmocka_unit_test(a_rank_has_to_fit),
-      cmocka_unit_test(a_long_list_ends_in_a_number),
+      cmocka_unit_test(a_long_list_is_cut_short),
       cmocka_unit_test(values_have_to_be_finite),
       cmocka_unit_test(files_without_weights_are_refused),
       cmocka_unit_test(lost_weights_are_refused),

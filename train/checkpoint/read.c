@@ -4,7 +4,6 @@
  * each value that has a checksum is compared with it. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,27 +146,6 @@ static mn_status read_progress(const struct reader *reader) {
 
 /* ---- tensors that do not fit ---- */
 
-/* "NAME is …" for each misfit while there is room; `untold` counts the rest. */
-struct misfits {
-  char text[MN_MESSAGE * 3 / 4];
-  size_t used;
-  int untold;
-};
-
-static void note(struct misfits *misfits, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void note(struct misfits *misfits, const char *format, ...) {
-  char entry[480];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(entry, sizeof entry, format, arguments);
-  va_end(arguments);
-  const char *between = misfits->used ? "; " : "";
-  if (misfits->untold || misfits->used + strlen(between) + strlen(entry) >= sizeof misfits->text)
-    misfits->untold++;
-  else
-    misfits->used += (size_t)sprintf(misfits->text + misfits->used, "%s%s", between, entry);
-}
-
 /* "float64 [8, 4]", "a group" */
 static void describe(char *out, size_t size, const struct mn_hdf5_object *object) {
   char shape[200];
@@ -188,7 +166,8 @@ static int has_type(const struct reader *reader, const struct mn_hdf5_object *fo
   return found->element == tensor->real && (tensor->real == 4 || tensor->real == 8);
 }
 
-static void compare(const struct reader *reader, struct misfits *misfits, const struct mn_hdf5_object *found,
+/* Appends "; NAME is …" to the misfits if what was found does not fit the tensor. */
+static void compare(const struct reader *reader, FILE *misfits, const struct mn_hdf5_object *found,
                     struct mn_checkpoint_tensor *tensor) {
   char has[240], wanted[64];
   const int typed = has_type(reader, found, tensor);
@@ -202,12 +181,12 @@ static void compare(const struct reader *reader, struct misfits *misfits, const 
   mn_hdf5_shape(wanted, sizeof wanted, &fit);
   describe(has, sizeof has, found);
   if (found->kind == MN_HDF5_NOTHING)
-    note(misfits, "%s is missing, wanted %s", tensor->name, wanted);
+    fprintf(misfits, "; %s is missing, wanted %s", tensor->name, wanted);
   else if (!typed)
-    note(misfits, "%s is %s, wanted %s %s", tensor->name, has, floats, wanted);
+    fprintf(misfits, "; %s is %s, wanted %s %s", tensor->name, has, floats, wanted);
   else if (found->layout != H5D_VIRTUAL && /* a virtual one is refused when read */
            (found->rank != fit.rank || memcmp(found->shape, fit.shape, shape) != 0))
-    note(misfits, "%s is %s, wanted %s", tensor->name, has, wanted);
+    fprintf(misfits, "; %s is %s, wanted %s", tensor->name, has, wanted);
 }
 
 /* `count` tensors, and the group of the file that holds one of the arrays of each. */
@@ -218,9 +197,15 @@ struct tensors {
   int count, which;
 };
 
-static mn_status find_left_over(const struct reader *reader, const struct tensors *t,
-                                struct misfits *misfits) {
+static mn_status list_misfits(const struct reader *reader, const struct tensors *t, FILE *misfits) {
   hsize_t count;
+  for (int i = 0; i < t->count; i++) {
+    struct mn_hdf5_object found;
+    MN_TRY(mn_hdf5_find(&reader->file, &t->group, t->tensors[i].name, &found));
+    if (i > 0 && !reader->weights) t->tensors[i].real = t->tensors[0].real;
+    compare(reader, misfits, &found, &t->tensors[i]);
+    mn_hdf5_release(&found);
+  }
   MN_TRY(mn_hdf5_count(&reader->file, &t->group, &count));
   for (hsize_t i = 0; i < count; i++) {
     char name[256], has[240];
@@ -232,27 +217,26 @@ static mn_status find_left_over(const struct reader *reader, const struct tensor
     MN_TRY(mn_hdf5_find(&reader->file, &t->group, name, &member));
     describe(has, sizeof has, &member);
     mn_hdf5_release(&member);
-    note(misfits, "%s is left over, %s", name, has);
+    fprintf(misfits, "; %s is left over, %s", name, has);
   }
   return MN_OK;
 }
 
 static mn_status check_fit(const struct reader *reader, const struct tensors *t) {
-  struct misfits misfits = {.used = 0};
-  char more[40] = "";
-  for (int i = 0; i < t->count; i++) {
-    struct mn_hdf5_object found;
-    MN_TRY(mn_hdf5_find(&reader->file, &t->group, t->tensors[i].name, &found));
-    if (i > 0 && !reader->weights) t->tensors[i].real = t->tensors[0].real;
-    compare(reader, &misfits, &found, &t->tensors[i]);
-    mn_hdf5_release(&found);
-  }
-  MN_TRY(find_left_over(reader, t, &misfits));
-  if (!misfits.used) return MN_OK;
-  if (misfits.untold) snprintf(more, sizeof more, "; and %d more", misfits.untold);
-  return mn_fail(
-      MN_BAD_DATA, "%s: %s does not fit the model: %s%s: %s", reader->file.path, t->path, misfits.text, more,
-      reader->weights ? "give the model these sizes, or write the file for it" : reader->file.remedy);
+  enum { MOST = MN_MESSAGE * 3 / 4 }; /* bytes shown */
+  char *text = NULL;
+  size_t size = 0;
+  FILE *misfits = open_memstream(&text, &size);
+  mn_status status = misfits ? list_misfits(reader, t, misfits) : MN_OK;
+  if (!misfits || fclose(misfits) != 0)
+    status = mn_fail(MN_NO_MEMORY, "no memory to check %s of %s", t->path, reader->file.path);
+  else if (status == MN_OK && size > 0)
+    status = mn_fail(MN_BAD_DATA, "%s: %s does not fit the model: %.*s%s: %s", reader->file.path, t->path,
+                     MOST, text + 2, size > MOST + 2 ? " …" : "",
+                     reader->weights ? "give the model these sizes, or write the file for it"
+                                     : reader->file.remedy);
+  free(text);
+  return status;
 }
 
 /* ---- tensors ---- */
