@@ -21,13 +21,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 static const char suffix[] = ".saving-"; /* then SUFFIX_DIGITS hex digits */
-enum { SUFFIX_DIGITS = 16, STALE_SECONDS = 3600, MOST_LINKS = 40 };
+enum { SUFFIX_DIGITS = 16, MOST_LINKS = 40 };
 
 mn_status mn_atomic_file_fail(const char *doing, const char *path, int error) {
   if (error == ENOMEM) return mn_fail(MN_NO_MEMORY, "no memory to %s %s: free some", doing, path);
@@ -160,12 +158,8 @@ mn_status mn_atomic_file_exists(const char *path, int *there) {
 
 /* A name beside `path` that nobody else has: at most MN_ATOMIC_FILE_PATH bytes, as create has checked. */
 static void temporary_name(char *out, const char *path) {
-  uint64_t word = 0;
-  if (getrandom(&word, sizeof word, GRND_NONBLOCK) != sizeof word) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    word = (uint64_t)now.tv_sec << 32 ^ (uint64_t)now.tv_nsec << 12 ^ (uint64_t)getpid();
-  }
+  uint64_t word;
+  MN_REQUIRE(getentropy(&word, sizeof word) == 0);
   int length = snprintf(out, MN_ATOMIC_FILE_PATH, "%s%s%016llx", path, suffix, (unsigned long long)word);
   MN_REQUIRE(length > 0 && length < MN_ATOMIC_FILE_PATH);
 }
@@ -178,16 +172,13 @@ static int is_temporary(const char *entry, const char *base) {
 }
 
 /* Whether nobody is writing `path` any more. Its writer holds a lock that ends with the process, on this
- * machine or another; if locks are not supported, an hour without a write counts as the end. */
+ * machine or another; without locks the file stays. */
 static int is_stale(const char *path) {
-  struct stat status;
-  if (lstat(path, &status) != 0 || !S_ISREG(status.st_mode)) return 0;
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return 0;
-  int free_now = flock(fd, LOCK_EX | LOCK_NB) == 0;
-  int locks_work = free_now || errno == EWOULDBLOCK;
+  int stale = flock(fd, LOCK_EX | LOCK_NB) == 0;
   close(fd);
-  return locks_work ? free_now : time(NULL) - status.st_mtime > STALE_SECONDS;
+  return stale;
 }
 
 static void remove_stale(void *to, const char *entry) {
@@ -198,30 +189,23 @@ static void remove_stale(void *to, const char *entry) {
   if (is_stale(path)) unlink(path);
 }
 
-/* Refuses a path that no file can be put at. Sets *mode to the permissions of the file there, else to 0. */
-static mn_status check_path(const struct mn_atomic_file *file, mode_t *mode) {
+/* Refuses a path at which something else than a file is. Sets *mode to the permissions of the file there,
+ * else to 0. */
+static mn_status check_path(const char *path, mode_t *mode) {
   struct stat status;
-  const char *path = file->path;
   *mode = 0;
-  if (stat(file->folder, &status) != 0)
-    return mn_fail(MN_NO_CREATE, "cannot save %s: the folder %s: %s: %s", path, file->folder, strerror(errno),
-                   errno == ENOENT ? "create it (mkdir -p) or name another" : "name another");
-  if (!S_ISDIR(status.st_mode))
-    return mn_fail(MN_NO_CREATE, "cannot save %s: %s is not a folder: name another", path, file->folder);
-  if (stat(path, &status) != 0) return errno == ENOENT ? MN_OK : mn_atomic_file_fail("look at", path, errno);
+  if (stat(path, &status) != 0)
+    return errno == EIO || errno == ENOMEM ? mn_atomic_file_fail("look at", path, errno) : MN_OK;
   *mode = status.st_mode & 0777;
   if (S_ISREG(status.st_mode)) return MN_OK;
   return mn_fail(MN_NO_CREATE, "cannot save %s: it is %s: name a file", path,
                  S_ISDIR(status.st_mode) ? "a folder" : "a device or a pipe");
 }
 
-/* Locks the new file and sets its permissions unless `mode` is 0; −1 with errno. Without locks is_stale goes
- * by age; without permissions to set, those of the file system hold. */
-static int set_up(int fd, mode_t mode) {
-  struct stat status;
-  flock(fd, LOCK_EX | LOCK_NB);
-  if (mode == 0 || (fstat(fd, &status) == 0 && (status.st_mode & 0777) == mode)) return 0;
-  return fchmod(fd, mode) == 0 || errno == EPERM || errno == EOPNOTSUPP ? 0 : -1;
+/* Gives a file the permissions `mode`, unless that is 0; −1 with errno. If they cannot be set, those of the
+ * file system hold. */
+static int set_mode(int fd, mode_t mode) {
+  return mode == 0 || fchmod(fd, mode) == 0 || errno == EPERM || errno == EOPNOTSUPP ? 0 : -1;
 }
 
 mn_status mn_atomic_file_create(struct mn_atomic_file *file, const char *path) {
@@ -229,18 +213,21 @@ mn_status mn_atomic_file_create(struct mn_atomic_file *file, const char *path) {
   file->fd = -1;
   MN_TRY(mn_atomic_file_resolve(file->path, path));
   folder_name(file->folder, sizeof file->folder, file->path);
-  MN_TRY(check_path(file, &mode));
+  MN_TRY(check_path(file->path, &mode));
   (void)list_folder(file->path, remove_stale, file); /* if it cannot be listed, they stay */
   temporary_name(file->temporary, file->path);
   file->fd = open(file->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode ? mode : 0666);
-  if (file->fd >= 0 && set_up(file->fd, mode) == 0) return MN_OK;
+  if (file->fd >= 0) flock(file->fd, LOCK_EX | LOCK_NB);
+  if (file->fd >= 0 && set_mode(file->fd, mode) == 0) return MN_OK;
   const int error = errno;
   mn_atomic_file_discard(file);
   if (error == ENOSPC || error == EDQUOT || error == EIO)
     return mn_atomic_file_fail("create", file->temporary, error);
   return mn_fail(MN_NO_CREATE, "cannot save %s: cannot create a file in %s: %s: %s", path, file->folder,
                  strerror(error),
-                 error == ENAMETOOLONG ? "name a shorter one" : "name a folder that can be written");
+                 error == ENOENT         ? "create the folder (mkdir -p) or name another"
+                 : error == ENAMETOOLONG ? "name a shorter one"
+                                         : "name a folder that can be written");
 }
 
 void mn_atomic_file_discard(struct mn_atomic_file *file) {
