@@ -164,10 +164,6 @@ static mn_status standardized_read(struct mn_dataset *dataset, int64_t first, in
   return status == MN_OK && y ? whole->read(whole, first, count, real, NULL, y) : status;
 }
 
-static void standardized_close(struct mn_dataset *dataset) {
-  free(dataset);
-}
-
 mn_status mn_dataset_standardize(struct mn_dataset **out, struct mn_dataset *dataset, const double *mean,
                                  const double *scale) {
   const size_t factors = (size_t)dataset->inputs * sizeof(double);
@@ -176,7 +172,7 @@ mn_status mn_dataset_standardize(struct mn_dataset **out, struct mn_dataset *dat
   if (!s) return mn_fail(MN_NO_MEMORY, "no memory to standardise rows");
   s->base = *dataset;
   s->base.read = standardized_read;
-  s->base.close = standardized_close;
+  s->base.close = NULL;
   s->whole = dataset;
   s->mean = mean;
   for (int64_t c = 0; c < dataset->inputs; c++) s->factor[c] = 1 / scale[c];

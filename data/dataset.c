@@ -39,20 +39,16 @@ struct dataset_file {
 /* Lists the names in `group` for a message, cut short if `size` is too small. */
 static mn_status list(const struct dataset_file *d, const struct mn_hdf5_object *group, char *out,
                       size_t size) {
-  static const char more[] = ", …";
   hsize_t count;
   size_t length = 0;
   snprintf(out, size, "nothing");
   MN_TRY(mn_hdf5_count(&d->file, group, &count));
-  for (hsize_t i = 0; i < count; i++) {
+  for (hsize_t i = 0; i < count && length < size; i++) {
     char name[200];
     MN_TRY(mn_hdf5_member(&d->file, group, i, name, sizeof name));
-    if (length + strlen(name) + 2 + sizeof more > size) {
-      snprintf(out + length, size - length, "%s", more);
-      break;
-    }
     length += (size_t)snprintf(out + length, size - length, "%s%s", i ? ", " : "", name);
   }
+  if (length >= size) strcpy(out + size - sizeof "…", "…");
   return MN_OK;
 }
 
@@ -60,17 +56,14 @@ static mn_status list(const struct dataset_file *d, const struct mn_hdf5_object 
 static mn_status missing(const struct dataset_file *d, const struct array *a) {
   struct mn_hdf5_object group = {.kind = MN_HDF5_NOTHING, .id = -1};
   const char *slash = strrchr(a->name, '/');
-  char *parent = strndup(a->name, slash ? (size_t)(slash - a->name) : 0), held[300], such[40] = "";
+  char *parent = strndup(a->name, slash ? (size_t)(slash - a->name) : 0), held[300];
   if (!parent) return mn_fail(MN_NO_MEMORY, "no memory for the name %s", a->name);
   mn_status status = slash ? mn_hdf5_find(&d->file, &d->file.root, parent, &group) : MN_OK;
   int found = group.kind == MN_HDF5_GROUP;
   if (status == MN_OK) status = list(d, found ? &group : &d->file.root, held, sizeof held);
-  mn_hdf5_release(&group);
-  if (status == MN_OK && !slash) status = mn_hdf5_find(&d->file, &d->file.root, "train", &group);
-  if (!slash && group.kind == MN_HDF5_GROUP) snprintf(such, sizeof such, ", such as train/%s", a->role);
   if (status == MN_OK)
-    status = mn_fail(MN_BAD_DATA, "%s: holds no dataset %s; %s holds: %s; name another dataset as %s%s",
-                     d->path, a->name, found ? parent : "the file", held, a->role, such);
+    status = mn_fail(MN_BAD_DATA, "%s: holds no dataset %s; %s holds: %s; name another dataset as %s",
+                     d->path, a->name, found ? parent : "the file", held, a->role);
   mn_hdf5_release(&group);
   free(parent);
   return status;
@@ -276,7 +269,10 @@ static void file_close(struct mn_dataset *dataset) {
 }
 
 void mn_dataset_close(struct mn_dataset *dataset) {
-  if (dataset) dataset->close(dataset);
+  if (dataset && dataset->close)
+    dataset->close(dataset);
+  else
+    free(dataset);
 }
 
 mn_status mn_dataset_check_read(const struct mn_dataset *dataset, int64_t first, int64_t count, size_t real,

@@ -27,7 +27,7 @@ struct mn_dataset {
    * real 4; the message names its dataset and row. Any thread may call it; several may at a time if real is
    * `parallel` in all of these calls. */
   mn_status (*read)(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real, void *x, void *y);
-  void (*close)(struct mn_dataset *dataset); /* called by mn_dataset_close alone */
+  void (*close)(struct mn_dataset *dataset); /* called by mn_dataset_close alone; NULL: it calls free */
 };
 
 enum mn_part { MN_PART_TRAIN, MN_PART_TEST, MN_PART_ALL };

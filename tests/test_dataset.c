@@ -203,7 +203,7 @@ static void finds_parts(void **state) {
   H5Gclose(train);
   done(id);
   assert_message(mn_dataset_open(&d, file, MN_PART_ALL, NULL, NULL, 0), MN_BAD_DATA, "no dataset x",
-                 "as x, such as train/x", NULL);
+                 "holds: train; name another dataset as x", NULL);
   id = create();
   put_floats(id, "x", 5, 2);
   done(id);
