@@ -120,8 +120,7 @@ struct disk_file {
 static const haddr_t largest = (haddr_t)INT64_MAX;
 
 static H5FD_t *disk_open(const char *name, unsigned flags, hid_t access, haddr_t maximum) {
-  (void)name;
-  (void)maximum;
+  (void)name, (void)maximum;
   struct mn_hdf5_disk *const *disk = H5Pget_driver_info(access);
   struct disk_file *file = calloc(1, sizeof *file);
   struct stat status;
@@ -184,8 +183,7 @@ static herr_t disk_read(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t a
 
 static herr_t disk_write(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t size,
                          const void *buffer) {
-  (void)type;
-  (void)transfer;
+  (void)type, (void)transfer;
   struct disk_file *file = (struct disk_file *)base;
   const char *from = buffer;
   while (size > 0 && file->disk->error == 0) {
@@ -205,8 +203,7 @@ static herr_t disk_write(H5FD_t *base, H5FD_mem_t type, hid_t transfer, haddr_t 
 
 /* A closed file ends with its allocations: HDF5 refuses a shorter one as cut short. */
 static herr_t disk_truncate(H5FD_t *base, hid_t transfer, hbool_t closing) {
-  (void)transfer;
-  (void)closing;
+  (void)transfer, (void)closing;
   struct disk_file *file = (struct disk_file *)base;
   if (file->end == file->allocated) return 0;
   if (file->disk->error == 0 && ftruncate(file->disk->fd, (off_t)file->allocated) != 0)

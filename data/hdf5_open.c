@@ -84,9 +84,6 @@ static mn_status find_signature(struct mn_hdf5_file *file) {
     file->signature = got == sizeof found && memcmp(found, signature, sizeof found) == 0;
   }
   if (file->signature) return MN_OK;
-  if (file->size == 0)
-    return mn_fail(MN_BAD_DATA, "%s is empty (0 bytes), an HDF5 file was expected: %s", file->path,
-                   file->remedy);
   return mn_fail(MN_BAD_DATA, "%s is no HDF5 file (%" PRIu64 " bytes, without HDF5's signature): %s",
                  file->path, file->size, file->remedy);
 }

@@ -167,7 +167,7 @@ static void test_no_input(void **state) {
   assert_load_fails(MN_NO_INPUT, "not a regular file");
   rmdir(path);
   write_bytes(path, "", 0);
-  assert_load_fails(MN_BAD_DATA, "empty (0 bytes)");
+  assert_load_fails(MN_BAD_DATA, "no HDF5 file (0 bytes");
   write_bytes(path, "hello, world", 12);
   assert_load_fails(MN_BAD_DATA, "no HDF5 file");
 }

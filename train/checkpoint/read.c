@@ -108,9 +108,9 @@ static mn_status take_text(void *data, const char *name, const struct mn_hdf5_va
   const struct texts *texts = data;
   if (*texts->count == texts->capacity) return refuse(texts->reader, name, "is one text too many");
   struct mn_text *text = &texts->text[(*texts->count)++];
-  if (strlen(name) >= sizeof text->name) return refuse(texts->reader, name, "is too long a name");
-  if (value->kind != MN_VALUE_TEXT) return refuse(texts->reader, name, "is no string of fixed length");
-  if (value->element >= sizeof text->value) return refuse(texts->reader, name, "is too long a string");
+  if (strlen(name) >= sizeof text->name || value->kind != MN_VALUE_TEXT ||
+      value->element >= sizeof text->value)
+    return refuse(texts->reader, name, "is no string of fixed length, or too long");
   memcpy(text->name, name, strlen(name) + 1);
   memcpy(text->value, value->text, value->element + 1); /* zeros follow the text */
   return MN_OK;
