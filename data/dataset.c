@@ -37,8 +37,7 @@ struct dataset_file {
 /* ---- checking x or y ---- */
 
 /* Lists the names in `group` for a message, cut short if `size` is too small. */
-static mn_status list(const struct dataset_file *d, const struct mn_hdf5_object *group, char *out,
-                      size_t size) {
+static mn_status list(struct dataset_file *d, const struct mn_hdf5_object *group, char *out, size_t size) {
   hsize_t count;
   size_t length = 0;
   snprintf(out, size, "nothing");
@@ -53,7 +52,7 @@ static mn_status list(const struct dataset_file *d, const struct mn_hdf5_object 
 }
 
 /* The error for a missing x or y, which names what its group holds instead. */
-static mn_status missing(const struct dataset_file *d, const struct array *a) {
+static mn_status missing(struct dataset_file *d, const struct array *a) {
   struct mn_hdf5_object group = {.kind = MN_HDF5_NOTHING, .id = -1};
   const char *slash = strrchr(a->name, '/');
   char *parent = strndup(a->name, slash ? (size_t)(slash - a->name) : 0), held[300];
@@ -69,7 +68,7 @@ static mn_status missing(const struct dataset_file *d, const struct array *a) {
   return status;
 }
 
-static mn_status check_type(const struct dataset_file *d, const struct array *a) {
+static mn_status check_type(struct dataset_file *d, const struct array *a) {
   const struct mn_hdf5_object *o = &a->object;
   size_t widest = o->class == H5T_INTEGER ? 8 : 16;
   if (o->class != H5T_INTEGER && o->class != H5T_FLOAT)
@@ -84,7 +83,7 @@ static mn_status check_type(const struct dataset_file *d, const struct array *a)
   return MN_OK;
 }
 
-static mn_status check_shape(const struct dataset_file *d, struct array *a, int least_rank) {
+static mn_status check_shape(struct dataset_file *d, struct array *a, int least_rank) {
   const struct mn_hdf5_object *o = &a->object;
   const char *expected = least_rank == 2 ? "x is [rows, inputs]" : "y is [rows] or [rows, outputs]";
   char shape[200];
@@ -102,8 +101,7 @@ static mn_status check_shape(const struct dataset_file *d, struct array *a, int 
 }
 
 /* Reads an attribute of packed reals, if there is one. */
-static mn_status read_attribute(const struct dataset_file *d, struct array *a, const char *name,
-                                double *number) {
+static mn_status read_attribute(struct dataset_file *d, struct array *a, const char *name, double *number) {
   struct mn_hdf5_value value;
   MN_TRY(mn_hdf5_attribute(&d->file, &a->object, name, 0, &value));
   if (value.kind == MN_VALUE_NONE) return MN_OK;
@@ -170,7 +168,7 @@ static mn_status read_direct(const struct dataset_file *d, const struct array *a
     here = end - at < most ? end - at : most;
     uint64_t offset = a->object.offset + (uint64_t)at * a->direct;
     size_t got;
-    int error = mn_read_at(d->file.reading->disk.fd, offset, (size_t)here * a->direct, to, &got);
+    int error = mn_read_at(d->file.disk.fd, offset, (size_t)here * a->direct, to, &got);
     if (error)
       return mn_fail(MN_IO, "cannot read %s: %s: check the disk or take a copy", d->path, strerror(error));
     if (got < (size_t)here * a->direct)
@@ -186,8 +184,8 @@ static mn_status read_direct(const struct dataset_file *d, const struct array *a
 }
 
 /* Reads a slab of packed reals and unpacks it. */
-static mn_status read_packed(const struct dataset_file *d, const struct array *a,
-                             const struct mn_hdf5_slab *slab, size_t real, void *out) {
+static mn_status read_packed(struct dataset_file *d, const struct array *a, const struct mn_hdf5_slab *slab,
+                             size_t real, void *out) {
   const double *from = d->scratch;
   mn_hdf5_lock(); /* for the scratch memory */
   mn_status status = mn_hdf5_read(&d->file, &a->object, MN_HDF5_DOUBLE, slab, d->scratch);
@@ -199,7 +197,7 @@ static mn_status read_packed(const struct dataset_file *d, const struct array *a
   return status;
 }
 
-static mn_status read_reals(const struct dataset_file *d, const struct array *a, int64_t first, int64_t count,
+static mn_status read_reals(struct dataset_file *d, const struct array *a, int64_t first, int64_t count,
                             size_t real, void *out) {
   enum mn_hdf5_memory memory = real == sizeof(float) ? MN_HDF5_FLOAT : MN_HDF5_DOUBLE;
   struct mn_hdf5_slab slab;
@@ -217,8 +215,8 @@ static mn_status read_reals(const struct dataset_file *d, const struct array *a,
 
 /* Reads labels, which must be 0 to `limit`, copies them to `out` unless NULL, and raises *largest to the
  * largest. */
-static mn_status read_labels(const struct dataset_file *d, const struct array *a, int64_t first,
-                             int64_t count, int64_t limit, int32_t *out, int64_t *largest) {
+static mn_status read_labels(struct dataset_file *d, const struct array *a, int64_t first, int64_t count,
+                             int64_t limit, int32_t *out, int64_t *largest) {
   const int is_signed = a->object.is_signed;
   const int64_t *labels = d->scratch;
   struct mn_hdf5_slab slab;

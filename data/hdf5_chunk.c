@@ -126,7 +126,7 @@ static herr_t transfer(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *s
 
 /* Arguments of read_by_hdf5; `shape` is the shape of the memory. */
 struct slab_read {
-  const struct mn_hdf5_file *file;
+  struct mn_hdf5_file *file;
   const struct mn_hdf5_object *dataset;
   hid_t memory;
   const struct mn_hdf5_slab *slab;
@@ -197,15 +197,14 @@ static int measure(struct mn_hdf5_chunks *c, const struct mn_hdf5_object *datase
   return 1;
 }
 
-mn_status mn_hdf5_chunks_open(const struct mn_hdf5_file *file, struct mn_hdf5_object *dataset,
-                              hid_t creation) {
+mn_status mn_hdf5_chunks_open(struct mn_hdf5_file *file, struct mn_hdf5_object *dataset, hid_t creation) {
   struct mn_hdf5_chunks *c = calloc(1, sizeof *c);
   if (!c) return mn_fail(MN_NO_MEMORY, "no memory to read %s", dataset->name);
   if (!measure(c, dataset) || !take_filters(c, creation)) {
     free(c);
     return mn_hdf5_broken(file, dataset->name, "its chunks or filters make no sense");
   }
-  c->link = &file->reading->chunks;
+  c->link = &file->chunks;
   c->next = *c->link;
   if (c->next) c->next->link = &c->next;
   *c->link = c;
@@ -308,7 +307,7 @@ static const char *unpack(const struct mn_hdf5_chunks *c, unsigned mask, size_t 
 
 /* A chunk to read: the part of it within the dataset. */
 struct place {
-  const struct mn_hdf5_file *file;
+  struct mn_hdf5_file *file;
   const struct mn_hdf5_object *dataset;
   struct mn_hdf5_slab chunk;
 };
@@ -325,9 +324,8 @@ static mn_status read_chunk(const struct place *p, int in_child, void *out) {
 /* Warns, once for a file, of zeros with a checksum 0: they were written so, or a disk lost both. */
 static void doubt(const struct place *p, const unsigned char *bytes) {
   const struct mn_hdf5_chunks *c = p->dataset->chunks;
-  struct mn_hdf5_reading *r = p->file->reading;
-  if (!r->doubts || !c->zeros_pass || *bytes || memcmp(bytes, bytes + 1, c->bytes - 1) != 0) return;
-  r->doubts = 0;
+  if (!p->file->doubts || !c->zeros_pass || *bytes || memcmp(bytes, bytes + 1, c->bytes - 1) != 0) return;
+  p->file->doubts = 0;
   mn_escape_print(
       stderr,
       "minnow: warning: %s: %s, rows %llu to %llu are a chunk of zeros with the checksum 0, which "
@@ -340,7 +338,7 @@ static void doubt(const struct place *p, const unsigned char *bytes) {
  * the fill value, and may not read elements for it. */
 static mn_status fetch(struct place *p, struct slot *slot) {
   struct mn_hdf5_chunks *c = p->dataset->chunks;
-  struct mn_hdf5_disk *disk = &p->file->reading->disk;
+  struct mn_hdf5_disk *disk = &p->file->disk;
   uint32_t mask = 0;
   if (c->foreign) return read_chunk(p, 1, slot->bytes);
   disk->asked = 0;
@@ -425,7 +423,7 @@ static void copy(const struct place *p, const struct mn_hdf5_slab *slab, const u
 }
 
 /* Fills the slab with elements as they are stored. */
-static mn_status gather(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
+static mn_status gather(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
                         const struct mn_hdf5_slab *slab, char *out) {
   struct place p = {.file = file, .dataset = dataset, .chunk = {.rank = slab->rank}};
   const unsigned char *bytes;
@@ -444,7 +442,7 @@ static mn_status gather(const struct mn_hdf5_file *file, const struct mn_hdf5_ob
 }
 
 /* Converts as H5Dread does, in memory for the wider of both types. */
-static mn_status convert(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset, hid_t memory,
+static mn_status convert(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset, hid_t memory,
                          hid_t stored, const struct mn_hdf5_slab *slab, void *out) {
   size_t width = H5Tget_size(memory), bytes = slab->elements * dataset->element;
   if (width == 0) return mn_hdf5_damaged(file, dataset->name); /* HDF5 cannot tell */
@@ -459,8 +457,8 @@ static mn_status convert(const struct mn_hdf5_file *file, const struct mn_hdf5_o
 }
 
 /* Reads a slab into `out` as elements of type `memory`. The dataset's elements are not `pointing`. */
-static mn_status read_chunks(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
-                             hid_t memory, const struct mn_hdf5_slab *slab, void *out) {
+static mn_status read_chunks(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset, hid_t memory,
+                             const struct mn_hdf5_slab *slab, void *out) {
   MN_REQUIRE(slab->rank == dataset->rank && slab->elements > 0);
   for (int i = 0; i < slab->rank; i++)
     MN_REQUIRE(slab->start[i] < dataset->shape[i] && slab->count[i] <= dataset->shape[i] - slab->start[i]);
@@ -477,7 +475,7 @@ static mn_status read_chunks(const struct mn_hdf5_file *file, const struct mn_hd
 
 /* ---- any dataset ---- */
 
-mn_status mn_hdf5_read(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
+mn_status mn_hdf5_read(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
                        enum mn_hdf5_memory memory, const struct mn_hdf5_slab *slab, void *out) {
   mn_hdf5_lock();
   hid_t types[] = {[MN_HDF5_FLOAT] = H5T_NATIVE_FLOAT,

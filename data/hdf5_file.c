@@ -118,7 +118,7 @@ static int describe_shape(struct mn_hdf5_object *object, hid_t creation) {
   return object->layout != H5D_CHUNKED || H5Pget_chunk(creation, object->rank, object->chunk) == object->rank;
 }
 
-static mn_status describe_dataset(const struct mn_hdf5_file *file, struct mn_hdf5_object *object) {
+static mn_status describe_dataset(struct mn_hdf5_file *file, struct mn_hdf5_object *object) {
   hid_t type = H5Dget_type(object->id), creation = H5Dget_create_plist(object->id);
   int whole = type >= 0 && creation >= 0 && describe_type(object, type) &&
               describe_storage(object, creation) && describe_shape(object, creation);
@@ -129,7 +129,7 @@ static mn_status describe_dataset(const struct mn_hdf5_file *file, struct mn_hdf
   return status;
 }
 
-static mn_status open_object(const struct mn_hdf5_file *file, hid_t parent, const char *name,
+static mn_status open_object(struct mn_hdf5_file *file, hid_t parent, const char *name,
                              struct mn_hdf5_object *object) {
   H5L_info_t link;
   htri_t there = H5Lexists(parent, name, H5P_DEFAULT);
@@ -146,7 +146,7 @@ static mn_status open_object(const struct mn_hdf5_file *file, hid_t parent, cons
 }
 
 /* Opens `name` in `parent`. All names in it but the last are known to be groups, reached by hard links. */
-static mn_status look(const struct mn_hdf5_file *file, const struct mn_hdf5_object *parent, const char *name,
+static mn_status look(struct mn_hdf5_file *file, const struct mn_hdf5_object *parent, const char *name,
                       struct mn_hdf5_object *object) {
   *object = (struct mn_hdf5_object){.name = name, .kind = MN_HDF5_NOTHING, .id = -1};
   mn_hdf5_lock();
@@ -156,7 +156,7 @@ static mn_status look(const struct mn_hdf5_file *file, const struct mn_hdf5_obje
   return status;
 }
 
-mn_status mn_hdf5_find(const struct mn_hdf5_file *file, const struct mn_hdf5_object *parent, const char *name,
+mn_status mn_hdf5_find(struct mn_hdf5_file *file, const struct mn_hdf5_object *parent, const char *name,
                        struct mn_hdf5_object *object) {
   size_t length = 0;
   *object = (struct mn_hdf5_object){.name = name, .kind = MN_HDF5_NOTHING, .id = -1};
@@ -202,7 +202,7 @@ static herr_t count_links(hid_t group, hsize_t *count) {
   return H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, count_link, count);
 }
 
-mn_status mn_hdf5_count(const struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t *count) {
+mn_status mn_hdf5_count(struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t *count) {
   H5G_info_t info;
   mn_status status = MN_OK;
   mn_hdf5_lock();
@@ -216,7 +216,7 @@ mn_status mn_hdf5_count(const struct mn_hdf5_file *file, const struct mn_hdf5_ob
   return status;
 }
 
-mn_status mn_hdf5_member(const struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t index,
+mn_status mn_hdf5_member(struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t index,
                          char *name, size_t size) {
   mn_hdf5_lock();
   ssize_t length =
@@ -277,7 +277,7 @@ static herr_t read_value(hid_t attribute, hid_t type, hid_t space, int variable,
 }
 
 /* Reads an attribute; a text goes to text[size]. */
-static mn_status read_attribute(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object,
+static mn_status read_attribute(struct mn_hdf5_file *file, const struct mn_hdf5_object *object,
                                 const char *name, int variable, struct mn_hdf5_value *value, char *text,
                                 size_t size) {
   memset(value, 0, sizeof *value);
@@ -288,7 +288,7 @@ static mn_status read_attribute(const struct mn_hdf5_file *file, const struct mn
   hid_t type = attribute < 0 ? -1 : H5Aget_type(attribute);
   hid_t space = attribute < 0 ? -1 : H5Aget_space(attribute);
   mn_status status = MN_OK;
-  int *error = &file->reading->disk.error;
+  int *error = &file->disk.error;
   if (there != 0 &&
       (type < 0 || space < 0 || read_value(attribute, type, space, variable, value, text, size, error) < 0))
     status = mn_hdf5_damaged(file, object->name);
@@ -299,12 +299,12 @@ static mn_status read_attribute(const struct mn_hdf5_file *file, const struct mn
   return status;
 }
 
-mn_status mn_hdf5_attribute(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object,
-                            const char *name, int variable, struct mn_hdf5_value *value) {
+mn_status mn_hdf5_attribute(struct mn_hdf5_file *file, const struct mn_hdf5_object *object, const char *name,
+                            int variable, struct mn_hdf5_value *value) {
   return read_attribute(file, object, name, variable, value, value->text, sizeof value->text);
 }
 
-mn_status mn_hdf5_text(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object, const char *name,
+mn_status mn_hdf5_text(struct mn_hdf5_file *file, const struct mn_hdf5_object *object, const char *name,
                        char *text, size_t size, size_t *length) {
   struct mn_hdf5_value value;
   text[0] = 0;
@@ -324,7 +324,7 @@ int mn_hdf5_number(const struct mn_hdf5_value *value, double *number) {
 }
 
 struct attributes {
-  const struct mn_hdf5_file *file;
+  struct mn_hdf5_file *file;
   const struct mn_hdf5_object *object;
   int variable;
   mn_hdf5_take *take;
@@ -354,8 +354,8 @@ static herr_t read_all(hid_t object) {
   return H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_NATIVE, &next, pass_over, NULL);
 }
 
-mn_status mn_hdf5_attributes(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object,
-                             H5_index_t order, int variable, mn_hdf5_take *take, void *data) {
+mn_status mn_hdf5_attributes(struct mn_hdf5_file *file, const struct mn_hdf5_object *object, H5_index_t order,
+                             int variable, mn_hdf5_take *take, void *data) {
   struct attributes all = {file, object, variable, take, data, MN_OK};
   hsize_t next = 0;
   mn_hdf5_lock();
@@ -370,7 +370,7 @@ mn_status mn_hdf5_attributes(const struct mn_hdf5_file *file, const struct mn_hd
 
 /* Whether the stored bytes can hold the elements declared. HDF5 allocates a whole chunk to decompress it, so
  * a chunk larger than MN_HDF5_TRANSFER is checked by itself. */
-static int fits(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset) {
+static int fits(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset) {
   uint64_t stored = dataset->stored, chunk = dataset->element;
   if (stored > file->size || dataset->bytes / dataset->element > INT64_MAX / 16) return 0;
   if (dataset->layout == H5D_COMPACT) return stored >= dataset->bytes;
@@ -383,7 +383,7 @@ static int fits(const struct mn_hdf5_file *file, const struct mn_hdf5_object *da
          (chunk <= MN_HDF5_TRANSFER || chunk / DENSEST <= stored);
 }
 
-mn_status mn_hdf5_check(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset) {
+mn_status mn_hdf5_check(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset) {
   if (dataset->layout == H5D_VIRTUAL || dataset->external)
     return mn_fail(MN_BAD_DATA,
                    "%s: dataset %s keeps its data in other files (%s storage), which is refused: copy them "
@@ -411,14 +411,14 @@ mn_status mn_hdf5_check(const struct mn_hdf5_file *file, const struct mn_hdf5_ob
 enum { DEEPEST = 16, MOST_OBJECTS = 100000, NAME_SIZE = 1024 };
 
 struct walk {
-  const struct mn_hdf5_file *file;
+  struct mn_hdf5_file *file;
   mn_hdf5_visit *visit;
   void *data;
   int objects, depth;
 };
 
 static mn_status visit(struct walk *walk, const struct mn_hdf5_object *object) {
-  const struct mn_hdf5_file *file = walk->file;
+  struct mn_hdf5_file *file = walk->file;
   hsize_t count;
   if (++walk->objects > MOST_OBJECTS)
     return mn_fail(MN_BAD_DATA, "%s: more than %d objects, or groups in a circle", file->path, MOST_OBJECTS);
@@ -447,7 +447,7 @@ static mn_status visit(struct walk *walk, const struct mn_hdf5_object *object) {
   return MN_OK;
 }
 
-mn_status mn_hdf5_walk(const struct mn_hdf5_file *file, mn_hdf5_visit *visit_each, void *data) {
+mn_status mn_hdf5_walk(struct mn_hdf5_file *file, mn_hdf5_visit *visit_each, void *data) {
   struct walk walk = {file, visit_each, data, 0, 0};
   return visit(&walk, &file->root);
 }

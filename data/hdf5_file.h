@@ -46,19 +46,15 @@ struct mn_hdf5_object {
   struct mn_hdf5_chunks *chunks; /* if the layout is H5D_CHUNKED; data/hdf5_chunk.c */
 };
 
-/* The state of reading, which changes under the lock although the file is const to its readers. */
-struct mn_hdf5_reading {
-  struct mn_hdf5_disk disk;
-  struct mn_hdf5_chunks *chunks; /* of all open datasets */
-  int doubts; /* warn on stderr of a chunk of zeros with their checksum 0, which may be lost */
-};
-
+/* An open file. It must stay where it is in memory. */
 struct mn_hdf5_file {
   const char *path, *remedy; /* borrowed; the end of a message: what to do if the file is damaged */
   uint64_t size;             /* bytes */
   int signature;             /* the file has HDF5's signature; set also if opening fails */
-  struct mn_hdf5_reading *reading;
   struct mn_hdf5_object root;
+  struct mn_hdf5_disk disk;
+  struct mn_hdf5_chunks *chunks; /* of all open datasets */
+  int doubts; /* warn on stderr of a chunk of zeros with their checksum 0, which may be lost */
 };
 
 /* How a file is opened. MN_HDF5_SHARED locks it against writers while it is open, as HDF5's own driver does;
@@ -75,31 +71,31 @@ mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *
 void mn_hdf5_close(struct mn_hdf5_file *file);
 
 /* The error after an HDF5 call on `name` failed. Call while locked, before another HDF5 call. */
-mn_status mn_hdf5_damaged(const struct mn_hdf5_file *file, const char *name);
+mn_status mn_hdf5_damaged(struct mn_hdf5_file *file, const char *name);
 
 /* The same with a given reason; and for `count` elements from `start` on that cannot be read, with HDF5's
  * reason if `reason` is NULL. */
 #define MN_HDF5_CRASHED "reading it crashes the HDF5 library, or never ends"
-mn_status mn_hdf5_broken(const struct mn_hdf5_file *file, const char *name, const char *reason);
-mn_status mn_hdf5_rows_damaged(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
+mn_status mn_hdf5_broken(struct mn_hdf5_file *file, const char *name, const char *reason);
+mn_status mn_hdf5_rows_damaged(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
                                const hsize_t *start, const hsize_t *count, const char *reason);
 
 /* Opens `name` in the group `parent`; it may lead through other groups ("train/x"). A missing name has the
  * kind MN_HDF5_NOTHING; a dataset is described. MN_BAD_DATA: a soft or external link on the way or at the
  * end. Close the object with mn_hdf5_release. */
-mn_status mn_hdf5_find(const struct mn_hdf5_file *file, const struct mn_hdf5_object *parent, const char *name,
+mn_status mn_hdf5_find(struct mn_hdf5_file *file, const struct mn_hdf5_object *parent, const char *name,
                        struct mn_hdf5_object *object);
 void mn_hdf5_release(struct mn_hdf5_object *object);
 
 /* The number of links in a group, and the name of number `index` in order of name. Count before you ask for a
  * name: counting reads every link, and refuses a group with an unreadable one. */
-mn_status mn_hdf5_count(const struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t *count);
-mn_status mn_hdf5_member(const struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t index,
+mn_status mn_hdf5_count(struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t *count);
+mn_status mn_hdf5_member(struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t index,
                          char *name, size_t size);
 
 /* MN_BAD_DATA for a dataset that cannot be read: its storage is in other files, this HDF5 lacks a filter, or
  * it has more elements, or larger chunks, than its stored bytes can hold. */
-mn_status mn_hdf5_check(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset);
+mn_status mn_hdf5_check(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset);
 
 /* The shape of a dataset ("[100, 8]"), for messages. */
 void mn_hdf5_shape(char *out, size_t size, const struct mn_hdf5_object *dataset);
@@ -138,14 +134,13 @@ enum mn_hdf5_memory {
 };
 
 /* Reads one slab into `out`, its elements next to each other. */
-mn_status mn_hdf5_read(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
+mn_status mn_hdf5_read(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
                        enum mn_hdf5_memory memory, const struct mn_hdf5_slab *slab, void *out);
 
 /* Sets dataset->chunks of a chunked dataset, the last of its description, from its creation properties. Up to
  * 256 MiB of chunks are kept when they are read. Call both while locked. MN_BAD_DATA: invalid chunks or
  * filters; MN_NO_MEMORY. */
-mn_status mn_hdf5_chunks_open(const struct mn_hdf5_file *file, struct mn_hdf5_object *dataset,
-                              hid_t creation);
+mn_status mn_hdf5_chunks_open(struct mn_hdf5_file *file, struct mn_hdf5_object *dataset, hid_t creation);
 void mn_hdf5_chunks_close(struct mn_hdf5_chunks *chunks); /* NULL is fine */
 
 /* Writes one slab of `values` of the type `memory`; negative if HDF5 failed. Call while locked. */
@@ -177,12 +172,12 @@ struct mn_hdf5_value {
 };
 
 /* Reads an attribute. A string of variable length is MN_VALUE_OTHER unless `variable`. */
-mn_status mn_hdf5_attribute(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object,
-                            const char *name, int variable, struct mn_hdf5_value *value);
+mn_status mn_hdf5_attribute(struct mn_hdf5_file *file, const struct mn_hdf5_object *object, const char *name,
+                            int variable, struct mn_hdf5_value *value);
 
 /* Reads a text of fixed length into text[size], with a zero behind its *length bytes; *length is 0 without
  * such an attribute. MN_BAD_DATA: the attribute is not such a text, or does not fit. */
-mn_status mn_hdf5_text(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object, const char *name,
+mn_status mn_hdf5_text(struct mn_hdf5_file *file, const struct mn_hdf5_object *object, const char *name,
                        char *text, size_t size, size_t *length);
 
 /* Sets *number if the value is a single number; else returns 0. */
@@ -191,16 +186,15 @@ int mn_hdf5_number(const struct mn_hdf5_value *value, double *number);
 /* Reads every attribute of an object and calls `take` (NULL is fine), in order of name or of creation, until
  * one fails. Strings of variable length are read if `variable`. */
 typedef mn_status mn_hdf5_take(void *data, const char *name, const struct mn_hdf5_value *value);
-mn_status mn_hdf5_attributes(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object,
-                             H5_index_t order, int variable, mn_hdf5_take *take, void *data);
+mn_status mn_hdf5_attributes(struct mn_hdf5_file *file, const struct mn_hdf5_object *object, H5_index_t order,
+                             int variable, mn_hdf5_take *take, void *data);
 
 /* ---- everything ---- */
 
 /* Calls `visit` for every object, a group before its members, in order of name; object->name is the path from
  * the root. Stops at the first error. MN_BAD_DATA: damaged, or groups nested too deeply. */
-typedef mn_status mn_hdf5_visit(void *data, const struct mn_hdf5_file *file,
-                                const struct mn_hdf5_object *object);
-mn_status mn_hdf5_walk(const struct mn_hdf5_file *file, mn_hdf5_visit *visit, void *data);
+typedef mn_status mn_hdf5_visit(void *data, struct mn_hdf5_file *file, const struct mn_hdf5_object *object);
+mn_status mn_hdf5_walk(struct mn_hdf5_file *file, mn_hdf5_visit *visit, void *data);
 
 /* ---- what makes the rows of a dataset slow to read, and what mends it ---- */
 

@@ -19,8 +19,7 @@ enum { DEEPEST = 16, NAME_SIZE = 1024, SECONDS = 5 };
 static const double most_seconds = 2;
 
 /* Errors are ignored: only a crash counts. */
-static void try_out(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object, int depth,
-                    double until) {
+static void try_out(struct mn_hdf5_file *file, const struct mn_hdf5_object *object, int depth, double until) {
   hsize_t count = 0;
   mn_hdf5_attributes(file, object, H5_INDEX_NAME, 1, NULL, NULL);
   if (object->kind == MN_HDF5_GROUP && depth < DEEPEST) mn_hdf5_count(file, object, &count);
@@ -35,19 +34,19 @@ static void try_out(const struct mn_hdf5_file *file, const struct mn_hdf5_object
 }
 
 static mn_status try_all(void *data, void *shared) {
-  struct mn_hdf5_file file = *(const struct mn_hdf5_file *)data;
+  struct mn_hdf5_file *file = data;
   (void)shared;
-  file.root.id = mn_hdf5_disk_open(&file.reading->disk, file.path, -1);
-  if (file.root.id >= 0) try_out(&file, &file.root, 0, mn_seconds() + most_seconds);
+  file->root.id = mn_hdf5_disk_open(&file->disk, file->path, -1);
+  if (file->root.id >= 0) try_out(file, &file->root, 0, mn_seconds() + most_seconds);
   return MN_OK;
 }
 
 /* Opens every object of a file and reads its attributes, in a child process: libhdf5 may crash on a damaged
  * group, type or attribute, and none of these can be checked from outside. It stops after 2 s. MN_BAD_DATA:
  * the child crashed or hung; other errors are left to later calls. Call while locked. */
-static mn_status probe(const struct mn_hdf5_file *file) {
+static mn_status probe(struct mn_hdf5_file *file) {
   int died;
-  mn_status status = mn_child_run(try_all, (void *)file, SECONDS, NULL, 0, &died);
+  mn_status status = mn_child_run(try_all, file, SECONDS, NULL, 0, &died);
   return status == MN_OK && died ? mn_hdf5_broken(file, "its objects", MN_HDF5_CRASHED) : status;
 }
 
@@ -57,13 +56,13 @@ static mn_status probe(const struct mn_hdf5_file *file) {
 static mn_status open_descriptor(struct mn_hdf5_file *file) {
   struct stat status;
   /* O_NONBLOCK, or opening a FIFO would wait for its writer. */
-  file->reading->disk.fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file->reading->disk.fd < 0)
+  file->disk.fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file->disk.fd < 0)
     return mn_fail(MN_NO_INPUT, "cannot open %s: %s: check %s", file->path, strerror(errno),
                    errno == EACCES   ? "its permissions"
                    : errno == EMFILE ? "ulimit -n"
                                      : "the name");
-  if (fstat(file->reading->disk.fd, &status) != 0)
+  if (fstat(file->disk.fd, &status) != 0)
     return mn_fail(MN_IO, "cannot read %s: %s: check the disk", file->path, strerror(errno));
   if (!S_ISREG(status.st_mode))
     return mn_fail(MN_NO_INPUT, "cannot read %s: it is %s, not a regular file: name an HDF5 file", file->path,
@@ -78,7 +77,7 @@ static mn_status find_signature(struct mn_hdf5_file *file) {
   char found[sizeof signature];
   for (uint64_t at = 0; !file->signature && at < file->size; at = at ? 2 * at : 512) {
     size_t got;
-    int error = mn_read_at(file->reading->disk.fd, at, sizeof found, found, &got);
+    int error = mn_read_at(file->disk.fd, at, sizeof found, found, &got);
     if (error)
       return mn_fail(MN_IO, "cannot read %s: %s: check the disk or take a copy", file->path, strerror(error));
     file->signature = got == sizeof found && memcmp(found, signature, sizeof found) == 0;
@@ -90,10 +89,10 @@ static mn_status find_signature(struct mn_hdf5_file *file) {
 
 /* A program that writes the file through HDF5 holds a lock on it. If locks are not supported, the file is
  * read without one. */
-static mn_status lock_file(const struct mn_hdf5_file *file) {
+static mn_status lock_file(struct mn_hdf5_file *file) {
   const char *wanted = getenv("HDF5_USE_FILE_LOCKING");
   if (wanted && strcmp(wanted, "FALSE") == 0) return MN_OK;
-  if (flock(file->reading->disk.fd, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) return MN_OK;
+  if (flock(file->disk.fd, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) return MN_OK;
   return mn_fail(MN_NO_INPUT,
                  "%s is locked, as another program is writing it: wait for that, or set the environment "
                  "variable HDF5_USE_FILE_LOCKING=FALSE to read it all the same",
@@ -106,25 +105,22 @@ static mn_status open_hdf5(struct mn_hdf5_file *file, int how) {
   MN_TRY(find_signature(file));
   mn_hdf5_lock();
   mn_status status = how & MN_HDF5_TRIED ? MN_OK : probe(file);
-  if (status == MN_OK) file->root.id = mn_hdf5_disk_open(&file->reading->disk, file->path, -1);
-  if (status == MN_OK && file->root.id < 0 && file->reading->disk.error)
-    status = mn_hdf5_damaged(file, "its start");
+  if (status == MN_OK) file->root.id = mn_hdf5_disk_open(&file->disk, file->path, -1);
+  if (status == MN_OK && file->root.id < 0 && file->disk.error) status = mn_hdf5_damaged(file, "its start");
   mn_hdf5_unlock();
   if (status != MN_OK || file->root.id >= 0) return status;
   return mn_fail(MN_BAD_DATA, "%s is cut short or damaged (%" PRIu64 " bytes; HDF5: %s): %s", file->path,
-                 file->size, file->reading->disk.reason, file->remedy);
+                 file->size, file->disk.reason, file->remedy);
 }
 
 mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *remedy, int how) {
-  *file = (struct mn_hdf5_file){
-      .path = path, .remedy = remedy, .root = {.name = "/", .kind = MN_HDF5_GROUP, .id = -1}};
-  file->reading = calloc(1, sizeof *file->reading);
-  if (!file->reading) return mn_fail(MN_NO_MEMORY, "%s: no memory to open it", path);
-  file->reading->doubts = (how & MN_HDF5_SHARED) != 0;
+  *file = (struct mn_hdf5_file){.path = path,
+                                .remedy = remedy,
+                                .root = {.name = "/", .kind = MN_HDF5_GROUP, .id = -1},
+                                .doubts = (how & MN_HDF5_SHARED) != 0};
   mn_status status = open_hdf5(file, how);
   if (status == MN_OK) return MN_OK;
-  if (file->reading->disk.fd >= 0) close(file->reading->disk.fd);
-  free(file->reading);
+  if (file->disk.fd >= 0) close(file->disk.fd);
   return status;
 }
 
@@ -132,8 +128,7 @@ mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *
 void mn_hdf5_close(struct mn_hdf5_file *file) {
   mn_hdf5_lock();
   H5Fclose(file->root.id);
-  while (file->reading->chunks) mn_hdf5_chunks_close(file->reading->chunks);
+  while (file->chunks) mn_hdf5_chunks_close(file->chunks);
   mn_hdf5_unlock();
-  close(file->reading->disk.fd);
-  free(file->reading);
+  close(file->disk.fd);
 }

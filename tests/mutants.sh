@@ -593,7 +593,7 @@ mutant "fingerprint: names are no matter" $f '{d->x_name, d->y_name,' '{NULL, NU
 mutant "fingerprint: the first rows for a sample" $f 'i * (d->rows / count) + i * (d->rows % count) / count' 'i'
 mutant "fingerprint: a sample is as good as all" $f 'f->rows = whole ? describe(d, f->rows) : 0;' 'f->rows = 0;'
 mutant "doubts: of rows that are no zeros" data/hdf5_chunk.c '|| *bytes || memcmp' '|| *bytes || 0 && memcmp'
-mutant "doubts: of a checkpoint" train/command/verify.c 'file->reading->doubts = !verdict->sums;' 'file->reading->doubts = 1;'
+mutant "doubts: of a checkpoint" train/command/verify.c 'file->doubts = !verdict->sums;' 'file->doubts = 1;'
 mutant "doubts: more classes than rows pass" train/command/session.c 's->train->outputs > s->train->rows' '0'
 mutant "files: too few to try a file out" data/hdf5_child.c '  close(STDERR_FILENO);' ''
 o=train/command/owned.c

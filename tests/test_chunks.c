@@ -79,7 +79,7 @@ static void open_file(struct mn_hdf5_file *h) {
 
 /* Random boxes of a dataset, in each type of memory, against H5Dread from the same file opened by HDF5's own
  * driver. */
-static void compare(const struct mn_hdf5_file *h, hid_t other, const char *name) {
+static void compare(struct mn_hdf5_file *h, hid_t other, const char *name) {
   const hid_t types[] = {H5T_NATIVE_FLOAT, H5T_NATIVE_DOUBLE, H5T_NATIVE_INT64, H5T_NATIVE_UINT64};
   struct mn_hdf5_object object;
   assert_int_equal(mn_hdf5_find(h, &h->root, name, &object), MN_OK);

@@ -34,14 +34,14 @@ mn_status mn_cases_count(const char *path, int *count) {
   return status;
 }
 
-static mn_status read_number(const struct reader *reader, const char *name, double *out) {
+static mn_status read_number(struct reader *reader, const char *name, double *out) {
   struct mn_hdf5_value value;
   MN_TRY(mn_hdf5_attribute(&reader->file, &reader->group, name, 0, &value));
   if (mn_hdf5_number(&value, out)) return MN_OK;
   return mn_fail(MN_BAD_DATA, "case %s: no attribute '%s' that is a number", reader->into->name, name);
 }
 
-static mn_status read_integer(const struct reader *reader, const char *name, int64_t *out) {
+static mn_status read_integer(struct reader *reader, const char *name, int64_t *out) {
   double value;
   MN_TRY(read_number(reader, name, &value));
   if (!(value >= 0 && value < 1e9))
@@ -51,7 +51,7 @@ static mn_status read_integer(const struct reader *reader, const char *name, int
 }
 
 /* Refuses a dataset unless it holds `count` numbers that can be read. */
-static mn_status check_array(const struct reader *reader, const struct mn_hdf5_object *set, int64_t count) {
+static mn_status check_array(struct reader *reader, const struct mn_hdf5_object *set, int64_t count) {
   const char *of = reader->into->name;
   if (set->kind != MN_HDF5_DATASET) return mn_fail(MN_BAD_DATA, "case %s: no dataset '%s'", of, set->name);
   if (set->class != H5T_INTEGER && set->class != H5T_FLOAT)
@@ -63,7 +63,7 @@ static mn_status check_array(const struct reader *reader, const struct mn_hdf5_o
                  (long)count, (long)(set->bytes / set->element));
 }
 
-static mn_status read_values(const struct reader *reader, const struct mn_hdf5_object *set, double *values) {
+static mn_status read_values(struct reader *reader, const struct mn_hdf5_object *set, double *values) {
   struct mn_hdf5_slab slab;
   mn_hdf5_slab_rows(&slab, set->rank, set->shape, NULL, 0, sizeof *values);
   for (; slab.elements; mn_hdf5_slab_next(&slab)) {
@@ -73,7 +73,7 @@ static mn_status read_values(const struct reader *reader, const struct mn_hdf5_o
   return MN_OK;
 }
 
-static mn_status read_array(const struct reader *reader, const char *name, int64_t count) {
+static mn_status read_array(struct reader *reader, const char *name, int64_t count) {
   struct mn_case *into = reader->into;
   struct mn_hdf5_object set;
   MN_REQUIRE(into->count < MN_CASE_ARRAYS && count > 0);
@@ -92,7 +92,7 @@ static mn_status read_array(const struct reader *reader, const char *name, int64
 }
 
 /* fc.weight, fc.bias, gn.weight and gn.bias under `prefix`. */
-static mn_status read_parameters(const struct reader *reader, const char *prefix) {
+static mn_status read_parameters(struct reader *reader, const char *prefix) {
   const struct mn_case *c = reader->into;
   static const char *const names[] = {"fc.weight", "fc.bias", "gn.weight", "gn.bias"};
   for (int i = 0; i < 4; i++) {
@@ -104,7 +104,7 @@ static mn_status read_parameters(const struct reader *reader, const char *prefix
 }
 
 /* Without the attribute `optimizer` it is SGD, as in the first files of cases. */
-static mn_status read_optimizer(const struct reader *reader, struct mn_rule *rule) {
+static mn_status read_optimizer(struct reader *reader, struct mn_rule *rule) {
   struct mn_hdf5_value optimizer;
   int64_t nesterov = 0;
   MN_TRY(mn_hdf5_attribute(&reader->file, &reader->group, "optimizer", 0, &optimizer));
@@ -124,7 +124,7 @@ static mn_status read_optimizer(const struct reader *reader, struct mn_rule *rul
   return MN_OK;
 }
 
-static mn_status read_training(const struct reader *reader) {
+static mn_status read_training(struct reader *reader) {
   struct mn_case *c = reader->into;
   int64_t steps = 0;
   MN_TRY(read_integer(reader, "steps", &steps));
@@ -139,7 +139,7 @@ static mn_status read_training(const struct reader *reader) {
   return read_parameters(reader, "final/");
 }
 
-static mn_status read_gradients(const struct reader *reader) {
+static mn_status read_gradients(struct reader *reader) {
   struct mn_case *c = reader->into;
   int64_t elements = c->rows * c->model.hidden[0];
   MN_TRY(read_parameters(reader, ""));
@@ -152,7 +152,7 @@ static mn_status read_gradients(const struct reader *reader) {
   return read_parameters(reader, "grad/");
 }
 
-static mn_status read_case(const struct reader *reader) {
+static mn_status read_case(struct reader *reader) {
   struct mn_case *c = reader->into;
   struct mn_model_config *m = &c->model;
   struct mn_hdf5_value steps;

@@ -150,7 +150,7 @@ void mn_checkpoint_expect_input(const struct mn_checkpoint *checkpoint, int whic
   tensor->real = sizeof(double);
 }
 
-mn_status mn_checkpoint_format(const struct mn_hdf5_file *file, int *ours) {
+mn_status mn_checkpoint_format(struct mn_hdf5_file *file, int *ours) {
   struct mn_hdf5_value format;
   *ours = 0;
   MN_TRY(mn_hdf5_attribute(file, &file->root, "format", 0, &format));

@@ -58,7 +58,7 @@ void mn_checkpoint_expect_input(const struct mn_checkpoint *checkpoint, int whic
                                 struct mn_checkpoint_tensor *tensor);
 
 /* *ours: the root's attribute `format` says that the file is a checkpoint of minnow's. */
-mn_status mn_checkpoint_format(const struct mn_hdf5_file *file, int *ours);
+mn_status mn_checkpoint_format(struct mn_hdf5_file *file, int *ours);
 
 /* The same for the HDF5 file at `path`. Errors: those of mn_hdf5_open. */
 mn_status mn_checkpoint_recognise(const char *path, int *ours);

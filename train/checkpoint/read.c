@@ -29,13 +29,13 @@ struct reader {
 };
 
 /* The message for content that a minnow checkpoint does not have. */
-static mn_status refuse(const struct reader *reader, const char *name, const char *what) {
+static mn_status refuse(struct reader *reader, const char *name, const char *what) {
   return mn_fail(MN_BAD_DATA, "%s: %s %s: not as minnow writes checkpoints: %s", reader->file.path, name,
                  what, reader->file.remedy);
 }
 
 /* Opens `name` in `parent`, which must be of `kind`: a group or a dataset, or, if `optional`, missing. */
-static mn_status find(const struct reader *reader, const struct mn_hdf5_object *parent, const char *name,
+static mn_status find(struct reader *reader, const struct mn_hdf5_object *parent, const char *name,
                       enum mn_hdf5_kind kind, int optional, struct mn_hdf5_object *object) {
   MN_TRY(mn_hdf5_find(&reader->file, parent, name, object));
   if (object->kind == kind || (optional && object->kind == MN_HDF5_NOTHING)) return MN_OK;
@@ -47,8 +47,8 @@ static mn_status find(const struct reader *reader, const struct mn_hdf5_object *
 
 /* Reads an attribute of `count` numbers of 8 bytes (0: a scalar), or a text for MN_VALUE_TEXT. One that is
  * `optional` may be missing. */
-static mn_status read_attribute(const struct reader *reader, const struct mn_hdf5_object *object,
-                                const char *name, enum mn_hdf5_value_kind kind, int count, int optional,
+static mn_status read_attribute(struct reader *reader, const struct mn_hdf5_object *object, const char *name,
+                                enum mn_hdf5_value_kind kind, int count, int optional,
                                 struct mn_hdf5_value *value) {
   MN_TRY(mn_hdf5_attribute(&reader->file, object, name, 0, value));
   if (value->kind == MN_VALUE_NONE) return optional ? MN_OK : refuse(reader, name, "is missing");
@@ -62,8 +62,8 @@ static mn_status read_attribute(const struct reader *reader, const struct mn_hdf
 }
 
 /* An unknown word is a newer minnow's, and no damage: its checksum is right. */
-static mn_status take_word(const struct reader *reader, const struct mn_checkpoint_field *field,
-                           const char *text, void *to) {
+static mn_status take_word(struct reader *reader, const struct mn_checkpoint_field *field, const char *text,
+                           void *to) {
   int word;
   if (mn_word_find(&word, field->name, field->words, text) != MN_OK) {
     *reader->damaged = 0;
@@ -80,7 +80,7 @@ static int is_factor(double value) {
 }
 
 /* Reads the members of `of` that `fields` lists. */
-static mn_status read_fields(const struct reader *reader, const struct mn_hdf5_object *object,
+static mn_status read_fields(struct reader *reader, const struct mn_hdf5_object *object,
                              const struct mn_checkpoint_field *fields, void *of) {
   for (; fields->name; fields++) {
     struct mn_hdf5_value value;
@@ -99,7 +99,7 @@ static mn_status read_fields(const struct reader *reader, const struct mn_hdf5_o
 
 /* Where the attributes of a group of texts go. */
 struct texts {
-  const struct reader *reader;
+  struct reader *reader;
   struct mn_text *text;
   int capacity, *count;
 };
@@ -117,7 +117,7 @@ static mn_status take_text(void *data, const char *name, const struct mn_hdf5_va
 }
 
 /* Reads a group of attributes alone: `fields`, or texts if that is NULL. Most runs have no history. */
-static mn_status read_small(const struct reader *reader, const char *name, int optional,
+static mn_status read_small(struct reader *reader, const char *name, int optional,
                             const struct mn_checkpoint_field *fields, struct mn_text *text, int capacity,
                             int *count) {
   struct texts texts = {reader, text, capacity, count};
@@ -133,7 +133,7 @@ static mn_status read_small(const struct reader *reader, const char *name, int o
   return MN_OK;
 }
 
-static mn_status read_progress(const struct reader *reader) {
+static mn_status read_progress(struct reader *reader) {
   struct mn_progress *progress = &reader->checkpoint->progress;
   progress->best_epoch = -1;
   MN_TRY(read_small(reader, "progress", 0, mn_checkpoint_progress_fields, NULL, 0, NULL));
@@ -157,7 +157,7 @@ static void describe(char *out, size_t size, const struct mn_hdf5_object *object
 }
 
 /* All tensors of a checkpoint have the width of the first. */
-static int has_type(const struct reader *reader, const struct mn_hdf5_object *found,
+static int has_type(struct reader *reader, const struct mn_hdf5_object *found,
                     struct mn_checkpoint_tensor *tensor) {
   const size_t widest = 16; /* bytes of a long double */
   if (found->kind != MN_HDF5_DATASET || found->class != H5T_FLOAT) return 0;
@@ -167,7 +167,7 @@ static int has_type(const struct reader *reader, const struct mn_hdf5_object *fo
 }
 
 /* Appends "; NAME is …" to the misfits if what was found does not fit the tensor. */
-static void compare(const struct reader *reader, FILE *misfits, const struct mn_hdf5_object *found,
+static void compare(struct reader *reader, FILE *misfits, const struct mn_hdf5_object *found,
                     struct mn_checkpoint_tensor *tensor) {
   char has[240], wanted[64];
   const int typed = has_type(reader, found, tensor);
@@ -197,7 +197,7 @@ struct tensors {
   int count, which;
 };
 
-static mn_status list_misfits(const struct reader *reader, const struct tensors *t, FILE *misfits) {
+static mn_status list_misfits(struct reader *reader, const struct tensors *t, FILE *misfits) {
   hsize_t count;
   for (int i = 0; i < t->count; i++) {
     struct mn_hdf5_object found;
@@ -222,7 +222,7 @@ static mn_status list_misfits(const struct reader *reader, const struct tensors 
   return MN_OK;
 }
 
-static mn_status check_fit(const struct reader *reader, const struct tensors *t) {
+static mn_status check_fit(struct reader *reader, const struct tensors *t) {
   enum { MOST = MN_MESSAGE * 3 / 4 }; /* bytes shown */
   char *text = NULL;
   size_t size = 0;
@@ -242,7 +242,7 @@ static mn_status check_fit(const struct reader *reader, const struct tensors *t)
 /* ---- tensors ---- */
 
 /* Reads the factors of a weight, if it has any. */
-static mn_status read_factors(const struct reader *reader, const struct mn_hdf5_object *dataset,
+static mn_status read_factors(struct reader *reader, const struct mn_hdf5_object *dataset,
                               struct mn_checkpoint_tensor *tensor) {
   char path[MN_SUMS_PATH];
   MN_TRY(read_fields(reader, dataset, mn_checkpoint_tensor_fields, tensor));
@@ -250,7 +250,7 @@ static mn_status read_factors(const struct reader *reader, const struct mn_hdf5_
                                              : MN_OK;
 }
 
-static mn_status check_finite(const struct reader *reader, const struct mn_checkpoint_tensor *tensor) {
+static mn_status check_finite(struct reader *reader, const struct mn_checkpoint_tensor *tensor) {
   const int64_t i = mn_find_nonfinite(tensor->value, tensor->rows * tensor->cols, tensor->real);
   char row[32] = "";
   if (i < 0) return MN_OK;
@@ -263,7 +263,7 @@ static mn_status check_finite(const struct reader *reader, const struct mn_check
 }
 
 /* Reads a dataset as floats of `real` bytes into new memory, in place of what *values had. */
-static mn_status read_values(const struct reader *reader, const struct mn_hdf5_object *dataset, size_t real,
+static mn_status read_values(struct reader *reader, const struct mn_hdf5_object *dataset, size_t real,
                              void **values) {
   const size_t widest = dataset->element > real ? dataset->element : real;
   const size_t bytes = (size_t)dataset->bytes / dataset->element * real;
@@ -282,8 +282,8 @@ static mn_status read_values(const struct reader *reader, const struct mn_hdf5_o
 
 /* Compares a dataset with its checksum, which covers the values in their stored width; `values` have `real`
  * bytes. */
-static mn_status check_sum(const struct reader *reader, const struct mn_hdf5_object *dataset,
-                           const char *path, void *values, size_t real) {
+static mn_status check_sum(struct reader *reader, const struct mn_hdf5_object *dataset, const char *path,
+                           void *values, size_t real) {
   const size_t stored = dataset->element == 8 ? 8 : 4;
   const size_t bytes = (size_t)dataset->bytes / dataset->element * stored;
   void *again = NULL;
@@ -296,7 +296,7 @@ static mn_status check_sum(const struct reader *reader, const struct mn_hdf5_obj
 }
 
 /* Reads one of a tensor's arrays into new memory; with its value, its factors. */
-static mn_status read_array(const struct reader *reader, const struct tensors *t,
+static mn_status read_array(struct reader *reader, const struct tensors *t,
                             struct mn_checkpoint_tensor *tensor) {
   void **values = mn_checkpoint_array(tensor, t->which);
   struct mn_hdf5_object dataset;
@@ -312,8 +312,8 @@ static mn_status read_array(const struct reader *reader, const struct tensors *t
 }
 
 /* Reads the arrays in the group at `path`, if it is there. */
-static mn_status read_tensors(const struct reader *reader, const char *path,
-                              struct mn_checkpoint_tensor *tensors, int count, int which) {
+static mn_status read_tensors(struct reader *reader, const char *path, struct mn_checkpoint_tensor *tensors,
+                              int count, int which) {
   struct tensors t = {.path = path, .tensors = tensors, .count = count, .which = which};
   MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, path, &t.group));
   if (t.group.kind == MN_HDF5_NOTHING) return MN_OK;
@@ -325,7 +325,7 @@ static mn_status read_tensors(const struct reader *reader, const char *path,
 }
 
 /* Most models take rows as they are; weights replace what the model was given for them. */
-static mn_status read_input(const struct reader *reader) {
+static mn_status read_input(struct reader *reader) {
   struct mn_checkpoint *c = reader->checkpoint;
   for (int k = 0; k < MN_CHECKPOINT_INPUT; k++) mn_checkpoint_expect_input(c, k, &c->input[k]);
   return read_tensors(reader, MN_CHECKPOINT_INPUTS, c->input, MN_CHECKPOINT_INPUT, MN_CHECKPOINT_VALUE);
@@ -334,7 +334,7 @@ static mn_status read_input(const struct reader *reader) {
 /* ---- groups ---- */
 
 /* Refuses sizes in /model that make no model, or are so large that a product of two could overflow. */
-static mn_status check_sizes(const struct reader *reader) {
+static mn_status check_sizes(struct reader *reader) {
   const struct mn_model_config *m = &reader->checkpoint->model;
   const int64_t most = INT64_C(1) << 28;
   int good = m->inputs >= 1 && m->inputs <= most && m->head >= 0 && m->head <= most && m->groups >= 1;
@@ -343,7 +343,7 @@ static mn_status check_sizes(const struct reader *reader) {
   return good ? MN_OK : refuse(reader, "model", "has sizes that make no model");
 }
 
-static mn_status read_sizes(const struct reader *reader) {
+static mn_status read_sizes(struct reader *reader) {
   struct mn_model_config *model = &reader->checkpoint->model;
   struct mn_hdf5_object group;
   struct mn_hdf5_value hidden;
@@ -358,7 +358,7 @@ static mn_status read_sizes(const struct reader *reader) {
   return check_sizes(reader);
 }
 
-static mn_status read_model(const struct reader *reader) {
+static mn_status read_model(struct reader *reader) {
   struct mn_checkpoint *checkpoint = reader->checkpoint;
   int count = mn_checkpoint_expected(checkpoint);
   checkpoint->tensors = calloc((size_t)count, sizeof *checkpoint->tensors);
@@ -368,7 +368,7 @@ static mn_status read_model(const struct reader *reader) {
   return read_tensors(reader, "/model", checkpoint->tensors, count, MN_CHECKPOINT_VALUE);
 }
 
-static mn_status read_optimizer(const struct reader *reader) {
+static mn_status read_optimizer(struct reader *reader) {
   const struct mn_checkpoint *c = reader->checkpoint;
   struct mn_hdf5_object group;
   MN_TRY(find(reader, &reader->file.root, "optimizer", MN_HDF5_GROUP, 0, &group));
@@ -381,7 +381,7 @@ static mn_status read_optimizer(const struct reader *reader) {
 /* ---- the file ---- */
 
 /* Refuses a file that is no checkpoint of minnow's or has a newer version; sets *damaged to 0 for both. */
-static mn_status check_format(const struct reader *reader) {
+static mn_status check_format(struct reader *reader) {
   struct mn_hdf5_value version;
   int ours;
   MN_TRY(mn_checkpoint_format(&reader->file, &ours));
@@ -405,7 +405,7 @@ static mn_status check_format(const struct reader *reader) {
 
 /* A model without its training has two groups, a checkpoint five, or six with its history; /input is one
  * more. */
-static mn_status read_kind(const struct reader *reader) {
+static mn_status read_kind(struct reader *reader) {
   hsize_t count;
   struct mn_hdf5_object input;
   MN_TRY(check_format(reader));
@@ -419,7 +419,7 @@ static mn_status read_kind(const struct reader *reader) {
   return MN_OK;
 }
 
-static mn_status read_file(const struct reader *reader) {
+static mn_status read_file(struct reader *reader) {
   struct mn_checkpoint *c = reader->checkpoint;
   MN_TRY(read_kind(reader));
   MN_TRY(read_sizes(reader));
@@ -439,8 +439,8 @@ static mn_status read_file(const struct reader *reader) {
 }
 
 /* Opens a file and reads it by `read`. */
-static mn_status read_by(mn_status (*read)(const struct reader *reader), struct reader *reader,
-                         const char *path, const char *remedy, int how) {
+static mn_status read_by(mn_status (*read)(struct reader *reader), struct reader *reader, const char *path,
+                         const char *remedy, int how) {
   struct mn_sums sums = {.partial = reader->weights};
   reader->sums = &sums;
   mn_status status = mn_hdf5_open(&reader->file, path, remedy, how);
@@ -480,7 +480,7 @@ mn_status mn_checkpoint_read_config(struct mn_checkpoint **out, const char *path
 /* ---- weights alone ---- */
 
 /* Only a minnow file has sums: another program's attribute of that name is ignored. */
-static mn_status find_weights(const struct reader *reader) {
+static mn_status find_weights(struct reader *reader) {
   struct mn_hdf5_object model;
   int ours;
   MN_TRY(mn_hdf5_find(&reader->file, &reader->file.root, "model", &model));
@@ -494,7 +494,7 @@ static mn_status find_weights(const struct reader *reader) {
   return ours ? mn_sums_read(reader->sums, &reader->file) : MN_OK;
 }
 
-static mn_status read_weights(const struct reader *reader) {
+static mn_status read_weights(struct reader *reader) {
   const struct mn_checkpoint *c = reader->checkpoint;
   MN_TRY(find_weights(reader));
   MN_TRY(read_tensors(reader, "/model", c->tensors, c->tensor_count, MN_CHECKPOINT_VALUE));
@@ -507,7 +507,7 @@ mn_status mn_weights_read(struct mn_checkpoint *weights, const char *path) {
 }
 
 /* The shape of the weight called `name`; 0 and 0 if it is missing. */
-static mn_status read_shape(const struct reader *reader, const char *name, int64_t *rows, int64_t *cols) {
+static mn_status read_shape(struct reader *reader, const char *name, int64_t *rows, int64_t *cols) {
   const hsize_t most = (hsize_t)1 << 28; /* no product of two overflows */
   struct mn_hdf5_object found;
   char path[64], has[240];
@@ -527,7 +527,7 @@ static mn_status read_shape(const struct reader *reader, const char *name, int64
   return MN_OK;
 }
 
-static mn_status read_shapes(const struct reader *reader) {
+static mn_status read_shapes(struct reader *reader) {
   struct mn_model_config *sizes = reader->sizes;
   int64_t inputs;
   MN_TRY(find_weights(reader));

@@ -35,7 +35,7 @@ static const char *find(const struct mn_sums *sums, const char *path) {
   return NULL;
 }
 
-static mn_status compare(struct mn_sums *sums, const struct mn_hdf5_file *file, const char *path,
+static mn_status compare(struct mn_sums *sums, struct mn_hdf5_file *file, const char *path,
                          XXH128_hash_t hash) {
   char digits[DIGITS + 1];
   show(digits, hash);
@@ -52,8 +52,7 @@ static mn_status compare(struct mn_sums *sums, const struct mn_hdf5_file *file, 
                  file->remedy);
 }
 
-static mn_status meet(struct mn_sums *sums, const struct mn_hdf5_file *file, const char *path,
-                      XXH128_hash_t hash) {
+static mn_status meet(struct mn_sums *sums, struct mn_hdf5_file *file, const char *path, XXH128_hash_t hash) {
   if (!sums->writing) return compare(sums, file, path, hash);
   add(sums, path, hash);
   return MN_OK;
@@ -75,7 +74,7 @@ static mn_status take_attribute(void *data, const char *name, const struct mn_hd
 
 /* Each attribute in order of name: the name and a zero, the bytes of its value in 8 bytes, the value: a text,
  * or numbers of 8 bytes. */
-static mn_status hash_attributes(const struct mn_hdf5_file *file, const struct mn_hdf5_object *object,
+static mn_status hash_attributes(struct mn_hdf5_file *file, const struct mn_hdf5_object *object,
                                  XXH128_hash_t *hash) {
   XXH3_state_t *state = XXH3_createState();
   if (!state || XXH3_128bits_reset(state) != XXH_OK) {
@@ -88,8 +87,8 @@ static mn_status hash_attributes(const struct mn_hdf5_file *file, const struct m
   return status;
 }
 
-mn_status mn_sums_values(struct mn_sums *sums, const struct mn_hdf5_file *file, const char *group,
-                         const char *name, const void *values, size_t bytes) {
+mn_status mn_sums_values(struct mn_sums *sums, struct mn_hdf5_file *file, const char *group, const char *name,
+                         const void *values, size_t bytes) {
   char path[MN_SUMS_PATH];
   if (!sums->writing && sums->lines == 0) return MN_OK;
   const int length = snprintf(path, sizeof path, "%s/%s", group + strspn(group, "/"), name);
@@ -97,7 +96,7 @@ mn_status mn_sums_values(struct mn_sums *sums, const struct mn_hdf5_file *file, 
   return meet(sums, file, path, XXH3_128bits(values, bytes));
 }
 
-mn_status mn_sums_attributes(struct mn_sums *sums, const struct mn_hdf5_file *file,
+mn_status mn_sums_attributes(struct mn_sums *sums, struct mn_hdf5_file *file,
                              const struct mn_hdf5_object *object, const char *path) {
   XXH128_hash_t hash;
   if (!sums->writing && sums->lines == 0) return MN_OK;
@@ -109,7 +108,7 @@ void mn_sums_end(struct mn_sums *sums) {
   add(sums, MN_SUMS_ATTRIBUTE, XXH3_128bits(sums->text, sums->length));
 }
 
-mn_status mn_sums_read(struct mn_sums *sums, const struct mn_hdf5_file *file) {
+mn_status mn_sums_read(struct mn_sums *sums, struct mn_hdf5_file *file) {
   sums->lines = sums->met = 0;
   MN_TRY(mn_hdf5_text(file, &file->root, MN_SUMS_ATTRIBUTE, sums->text, sizeof sums->text, &sums->length));
   if (sums->length == 0) return MN_OK;
@@ -120,7 +119,7 @@ mn_status mn_sums_read(struct mn_sums *sums, const struct mn_hdf5_file *file) {
   return mn_fail(MN_BAD_DATA, "%s is damaged at its list of checksums: %s", file->path, file->remedy);
 }
 
-mn_status mn_sums_check_met(const struct mn_sums *sums, const struct mn_hdf5_file *file) {
+mn_status mn_sums_check_met(const struct mn_sums *sums, struct mn_hdf5_file *file) {
   if (sums->met == sums->lines) return MN_OK;
   return mn_fail(MN_BAD_DATA, "%s is damaged: %d of the %d things that its checksums cover are not there: %s",
                  file->path, sums->lines - sums->met, sums->lines, file->remedy);

@@ -29,9 +29,9 @@ struct mn_sums {
  * path ("/model" and "head.bias": model/…); for the attributes that `object` has now, whose `path` ends with
  * a slash. While a file is read, each compares them with the line of that path, which must exist unless
  * `partial`; a file without lines agrees with all. MN_BAD_DATA: they are not what was saved. */
-mn_status mn_sums_values(struct mn_sums *sums, const struct mn_hdf5_file *file, const char *group,
-                         const char *name, const void *values, size_t bytes);
-mn_status mn_sums_attributes(struct mn_sums *sums, const struct mn_hdf5_file *file,
+mn_status mn_sums_values(struct mn_sums *sums, struct mn_hdf5_file *file, const char *group, const char *name,
+                         const void *values, size_t bytes);
+mn_status mn_sums_attributes(struct mn_sums *sums, struct mn_hdf5_file *file,
                              const struct mn_hdf5_object *object, const char *path);
 
 /* Adds the last line, which covers the lines so far. */
@@ -39,9 +39,9 @@ void mn_sums_end(struct mn_sums *sums);
 
 /* Reads the lines of a file; lines is 0 if the attribute is missing. MN_BAD_DATA: they do not agree with the
  * last line, or are no lines. */
-mn_status mn_sums_read(struct mn_sums *sums, const struct mn_hdf5_file *file);
+mn_status mn_sums_read(struct mn_sums *sums, struct mn_hdf5_file *file);
 
 /* Refuses a file with lines that no content was compared with: the content is missing. */
-mn_status mn_sums_check_met(const struct mn_sums *sums, const struct mn_hdf5_file *file);
+mn_status mn_sums_check_met(const struct mn_sums *sums, struct mn_hdf5_file *file);
 
 #endif

@@ -72,8 +72,7 @@ static mn_status write_fields(struct writer *writer, hid_t object, const struct 
 
 /* A checksum of the attributes that an object has now. */
 static mn_status sum_attributes(struct writer *writer, hid_t id, const char *path) {
-  struct mn_hdf5_reading reading = {.disk = writer->disk};
-  const struct mn_hdf5_file file = {.path = writer->path, .remedy = "save it anew", .reading = &reading};
+  struct mn_hdf5_file file = {.path = writer->path, .remedy = "save it anew", .disk = writer->disk};
   const struct mn_hdf5_object object = {.name = path, .id = id};
   return mn_sums_attributes(&writer->sums, &file, &object, path);
 }

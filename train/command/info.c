@@ -100,7 +100,7 @@ static void json_checkpoint(struct mn_json *json, const char *path, uint64_t siz
   mn_json_close(json);
 }
 
-static mn_status info_checkpoint(struct mn_json *json, const struct mn_hdf5_file *file) {
+static mn_status info_checkpoint(struct mn_json *json, struct mn_hdf5_file *file) {
   struct mn_checkpoint *checkpoint;
   MN_TRY(mn_checkpoint_load(&checkpoint, file->path));
   mn_announce_sums(checkpoint, file->path, 0);
@@ -205,8 +205,7 @@ static const char *const kinds[] = {[MN_HDF5_NOTHING] = "nothing",
                                     [MN_HDF5_OTHER] = "other"};
 _Static_assert(sizeof kinds / sizeof *kinds == MN_HDF5_OTHER + 1, "a word for each kind of object");
 
-static mn_status show_object(void *data, const struct mn_hdf5_file *file,
-                             const struct mn_hdf5_object *object) {
+static mn_status show_object(void *data, struct mn_hdf5_file *file, const struct mn_hdf5_object *object) {
   struct mn_json *json = data;
   (void)file;
   mn_json_open(json, NULL);
@@ -217,7 +216,7 @@ static mn_status show_object(void *data, const struct mn_hdf5_file *file,
   return MN_OK;
 }
 
-static mn_status info_other(struct mn_json *json, const struct mn_hdf5_file *file) {
+static mn_status info_other(struct mn_json *json, struct mn_hdf5_file *file) {
   mn_json_open(json, NULL);
   mn_json_string(json, "file", file->path);
   mn_json_string(json, "kind", "hdf5");
@@ -231,7 +230,7 @@ static mn_status info_other(struct mn_json *json, const struct mn_hdf5_file *fil
   return MN_OK;
 }
 
-static mn_status info_open(FILE *out, const struct mn_hdf5_file *file, int as_json) {
+static mn_status info_open(FILE *out, struct mn_hdf5_file *file, int as_json) {
   int checkpoint;
   struct mn_json json;
   MN_TRY(mn_checkpoint_format(file, &checkpoint));

@@ -28,7 +28,7 @@ static void start(struct mn_hdf5_slab *slab, const struct mn_hdf5_object *datase
 }
 
 /* Reads all of a dataset, which compares its checksums and finds missing parts. */
-static mn_status read_all(const struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset) {
+static mn_status read_all(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset) {
   struct mn_hdf5_slab slab;
   MN_TRY(mn_hdf5_check(file, dataset));
   start(&slab, dataset);
@@ -43,8 +43,7 @@ static mn_status read_all(const struct mn_hdf5_file *file, const struct mn_hdf5_
   return status;
 }
 
-static mn_status verify_object(void *data, const struct mn_hdf5_file *file,
-                               const struct mn_hdf5_object *object) {
+static mn_status verify_object(void *data, struct mn_hdf5_file *file, const struct mn_hdf5_object *object) {
   struct verdict *verdict = data;
   verdict->links += object->kind == MN_HDF5_LINK;
   if (object->id < 0) return MN_OK;
@@ -62,7 +61,7 @@ static mn_status verify_object(void *data, const struct mn_hdf5_file *file,
 
 /* A checkpoint is loaded first, which checks the rules of its format. Then every object of the file is read.
  */
-static mn_status verify_open(struct verdict *verdict, const struct mn_hdf5_file *file) {
+static mn_status verify_open(struct verdict *verdict, struct mn_hdf5_file *file) {
   MN_TRY(mn_checkpoint_format(file, &verdict->checkpoint));
   if (verdict->checkpoint) {
     struct mn_checkpoint *checkpoint;
@@ -71,7 +70,7 @@ static mn_status verify_open(struct verdict *verdict, const struct mn_hdf5_file 
     verdict->sums = checkpoint->checksums;
     mn_checkpoint_free(checkpoint);
   }
-  file->reading->doubts = !verdict->sums;
+  file->doubts = !verdict->sums;
   return mn_hdf5_walk(file, verify_object, verdict);
 }
 
