@@ -85,16 +85,6 @@ mn_status mn_hdf5_damaged(struct mn_hdf5_file *file, const char *name) {
   return mn_hdf5_broken(file, name, reason);
 }
 
-mn_status mn_hdf5_rows_damaged(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
-                               const hsize_t *start, const hsize_t *count, const char *reason) {
-  char name[160];
-  snprintf(name, sizeof name, "%.100s", dataset->name);
-  if (dataset->rank > 0)
-    snprintf(name, sizeof name, "%.100s, rows %llu to %llu", dataset->name, (unsigned long long)start[0],
-             (unsigned long long)(start[0] + count[0] - 1));
-  return reason ? mn_hdf5_broken(file, name, reason) : mn_hdf5_damaged(file, name);
-}
-
 /* ---- the driver ---- */
 
 int mn_read_at(int fd, uint64_t offset, size_t bytes, void *out, size_t *got) {

@@ -124,27 +124,36 @@ static herr_t transfer(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *s
 
 /* ---- reading by HDF5 ---- */
 
-/* Arguments of read_by_hdf5; `shape` is the shape of the memory. */
+/* A slab to be read, as elements of the type `memory` in an array of `shape`. */
 struct slab_read {
   struct mn_hdf5_file *file;
   const struct mn_hdf5_object *dataset;
-  hid_t memory;
+  hid_t stored, memory; /* types, in the file and in memory */
   const struct mn_hdf5_slab *slab;
   const hsize_t *shape;
 };
 
+/* The error for a slab that cannot be read, with HDF5's reason if `reason` is NULL. */
+static mn_status damaged(const struct slab_read *r, const char *reason) {
+  const unsigned long long first = r->slab->start[0];
+  char name[160];
+  snprintf(name, sizeof name, "%.100s", r->dataset->name);
+  if (r->dataset->rank > 0)
+    snprintf(name, sizeof name, "%.100s, rows %llu to %llu", r->dataset->name, first,
+             first + r->slab->count[0] - 1);
+  return reason ? mn_hdf5_broken(r->file, name, reason) : mn_hdf5_damaged(r->file, name);
+}
+
 static mn_status read_by_hdf5(void *data, void *out) {
   const struct slab_read *r = data;
   if (transfer(r->dataset->id, r->memory, r->slab, r->shape, out, NULL) >= 0) return MN_OK;
-  return mn_hdf5_rows_damaged(r->file, r->dataset, r->slab->start, r->slab->count, NULL);
+  return damaged(r, NULL);
 }
 
 static mn_status read_in_child(struct slab_read *r, size_t bytes, void *out) {
   int died;
   mn_status status = mn_child_run(read_by_hdf5, r, SECONDS, out, bytes, &died);
-  if (status == MN_OK && died)
-    status = mn_hdf5_rows_damaged(r->file, r->dataset, r->slab->start, r->slab->count, MN_HDF5_CRASHED);
-  return status;
+  return status == MN_OK && died ? damaged(r, MN_HDF5_CRASHED) : status;
 }
 
 herr_t mn_hdf5_write(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *slab, const void *values) {
@@ -305,58 +314,42 @@ static const char *unpack(const struct mn_hdf5_chunks *c, unsigned mask, size_t 
 
 /* ---- fetching a chunk ---- */
 
-/* A chunk to read: the part of it within the dataset. */
-struct place {
-  struct mn_hdf5_file *file;
-  const struct mn_hdf5_object *dataset;
-  struct mn_hdf5_slab chunk;
-};
-
-/* Reads a chunk through HDF5, which undoes the filters. */
-static mn_status read_chunk(const struct place *p, int in_child, void *out) {
-  hid_t type = H5Dget_type(p->dataset->id);
-  struct slab_read r = {p->file, p->dataset, type, &p->chunk, p->dataset->chunk};
-  mn_status status = in_child ? read_in_child(&r, p->dataset->chunks->bytes, out) : read_by_hdf5(&r, out);
-  if (type >= 0) H5Tclose(type);
-  return status;
-}
-
 /* Warns, once for a file, of zeros with a checksum 0: they were written so, or a disk lost both. */
-static void doubt(const struct place *p, const unsigned char *bytes) {
-  const struct mn_hdf5_chunks *c = p->dataset->chunks;
-  if (!p->file->doubts || !c->zeros_pass || *bytes || memcmp(bytes, bytes + 1, c->bytes - 1) != 0) return;
-  p->file->doubts = 0;
+static void doubt(const struct slab_read *chunk, const unsigned char *bytes) {
+  const struct mn_hdf5_chunks *c = chunk->dataset->chunks;
+  struct mn_hdf5_file *file = chunk->file;
+  const unsigned long long first = chunk->slab->start[0];
+  if (!file->doubts || !c->zeros_pass || *bytes || memcmp(bytes, bytes + 1, c->bytes - 1) != 0) return;
+  file->doubts = 0;
   mn_escape_print(
       stderr,
       "minnow: warning: %s: %s, rows %llu to %llu are a chunk of zeros with the checksum 0, which "
       "may be lost rows: if zeros are not right there, %s\n",
-      p->file->path, p->dataset->name, (unsigned long long)p->chunk.start[0],
-      (unsigned long long)(p->chunk.start[0] + p->chunk.count[0] - 1), p->file->remedy);
+      file->path, chunk->dataset->name, first, first + chunk->slab->count[0] - 1, file->remedy);
 }
 
 /* HDF5 finds the chunk, and the driver reads it into memory of known size. For a missing chunk HDF5 returns
  * the fill value, and may not read elements for it. */
-static mn_status fetch(struct place *p, struct slot *slot) {
-  struct mn_hdf5_chunks *c = p->dataset->chunks;
-  struct mn_hdf5_disk *disk = &p->file->disk;
+static mn_status fetch(struct slab_read *chunk, struct slot *slot) {
+  struct mn_hdf5_chunks *c = chunk->dataset->chunks;
+  struct mn_hdf5_disk *disk = &chunk->file->disk;
   uint32_t mask = 0;
-  if (c->foreign) return read_chunk(p, 1, slot->bytes);
+  if (c->foreign) return read_in_child(chunk, c->bytes, slot->bytes);
   disk->asked = 0;
   disk->limit = c->room;
   disk->limited = 1;
-  herr_t result = H5Dread_chunk(p->dataset->id, H5P_DEFAULT, p->chunk.start, &mask, slot->bytes);
+  herr_t result = H5Dread_chunk(chunk->dataset->id, H5P_DEFAULT, chunk->slab->start, &mask, slot->bytes);
   const char *wrong = NULL;
   if (result >= 0)
     wrong = unpack(c, mask, disk->asked, &slot->bytes, &c->spare);
   else if (disk->asked > c->room)
     wrong = "a chunk is stored with more bytes than it can have";
-  mn_status status = MN_OK;
-  if (wrong) status = mn_hdf5_rows_damaged(p->file, p->dataset, p->chunk.start, p->chunk.count, wrong);
-  if (result >= 0 && !wrong) doubt(p, slot->bytes);
+  mn_status status = wrong ? damaged(chunk, wrong) : MN_OK;
+  if (result >= 0 && !wrong) doubt(chunk, slot->bytes);
   if (result < 0 && !wrong) {
     disk->limit = 0;
     memset(slot->bytes, 0, c->bytes); /* a dataset may lack a fill value */
-    status = read_chunk(p, 0, slot->bytes);
+    status = read_by_hdf5(chunk, slot->bytes);
   }
   disk->limited = 0;
   return status;
@@ -374,21 +367,21 @@ static mn_status take_memory(struct mn_hdf5_chunks *c, struct slot **slot, size_
 }
 
 /* Sets *bytes to the chunk: a kept one, or fetches it, and keeps it unless the slab takes all of it. */
-static mn_status get(struct place *p, const struct mn_hdf5_slab *slab, const unsigned char **bytes) {
-  struct mn_hdf5_chunks *c = p->dataset->chunks;
+static mn_status get(struct slab_read *chunk, const struct mn_hdf5_slab *slab, const unsigned char **bytes) {
+  struct mn_hdf5_chunks *c = chunk->dataset->chunks;
   struct slot *slot;
   hsize_t number = 0;
   int whole = 1;
   for (int i = 0; i < slab->rank; i++) {
-    hsize_t start = p->chunk.start[i], end = start + p->chunk.count[i];
-    number = number * c->grid[i] + start / p->dataset->chunk[i];
+    hsize_t start = chunk->slab->start[i], end = start + chunk->slab->count[i];
+    number = number * c->grid[i] + start / chunk->shape[i];
     whole &= start >= slab->start[i] && end <= slab->start[i] + slab->count[i];
   }
   MN_TRY(take_memory(c, &slot, number % c->slots));
   if (slot->chunk != number + 1) {
     if (whole) MN_TRY(take_memory(c, &slot, c->slots));
     slot->chunk = 0;
-    MN_TRY(fetch(p, slot));
+    MN_TRY(fetch(chunk, slot));
     slot->chunk = number + 1;
   }
   *bytes = slot->bytes;
@@ -398,11 +391,11 @@ static mn_status get(struct place *p, const struct mn_hdf5_slab *slab, const uns
 /* ---- into the slab ---- */
 
 /* Copies the intersection of chunk and slab, in runs of elements that are contiguous in both. */
-static void copy(const struct place *p, const struct mn_hdf5_slab *slab, const unsigned char *bytes,
-                 char *out) {
-  const struct mn_hdf5_slab *chunk = &p->chunk;
-  const hsize_t *shape = p->dataset->chunk;
-  const size_t element = p->dataset->element;
+static void copy(const struct slab_read *from_chunk, const struct mn_hdf5_slab *slab,
+                 const unsigned char *bytes, char *out) {
+  const struct mn_hdf5_slab *chunk = from_chunk->slab;
+  const hsize_t *shape = from_chunk->shape;
+  const size_t element = from_chunk->dataset->element;
   struct mn_hdf5_slab run = {.rank = slab->rank};
   for (int i = slab->rank - 1, whole = 1; i >= 0; i--) {
     hsize_t end = chunk->start[i] + chunk->count[i], last = slab->start[i] + slab->count[i];
@@ -423,53 +416,40 @@ static void copy(const struct place *p, const struct mn_hdf5_slab *slab, const u
 }
 
 /* Fills the slab with elements as they are stored. */
-static mn_status gather(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
-                        const struct mn_hdf5_slab *slab, char *out) {
-  struct place p = {.file = file, .dataset = dataset, .chunk = {.rank = slab->rank}};
+static mn_status gather(const struct slab_read *r, char *out) {
+  struct mn_hdf5_slab at = {.rank = r->slab->rank};
+  struct slab_read chunk = {r->file, r->dataset, r->stored, r->stored, &at, r->dataset->chunk};
   const unsigned char *bytes;
-  for (int i = 0; i < slab->rank; i++) { /* all chunks that the slab meets, cut at the dataset's end */
-    hsize_t chunk = dataset->chunk[i], last = slab->start[i] + slab->count[i] - 1;
-    hsize_t left = dataset->shape[i] - (last - last % chunk);
-    p.chunk.from[i] = p.chunk.start[i] = slab->start[i] - slab->start[i] % chunk;
-    p.chunk.end[i] = last - last % chunk + (chunk < left ? chunk : left);
-    p.chunk.step[i] = chunk;
+  for (int i = 0; i < at.rank; i++) { /* all chunks that the slab meets, cut at the dataset's end */
+    hsize_t each = chunk.shape[i], last = r->slab->start[i] + r->slab->count[i] - 1;
+    hsize_t left = r->dataset->shape[i] - (last - last % each);
+    at.from[i] = at.start[i] = r->slab->start[i] - r->slab->start[i] % each;
+    at.end[i] = last - last % each + (each < left ? each : left);
+    at.step[i] = each;
   }
-  for (fit(&p.chunk); p.chunk.elements; mn_hdf5_slab_next(&p.chunk)) {
-    MN_TRY(get(&p, slab, &bytes));
-    copy(&p, slab, bytes, out);
+  for (fit(&at); at.elements; mn_hdf5_slab_next(&at)) {
+    MN_TRY(get(&chunk, r->slab, &bytes));
+    copy(&chunk, r->slab, bytes, out);
   }
   return MN_OK;
 }
 
-/* Converts as H5Dread does, in memory for the wider of both types. */
-static mn_status convert(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset, hid_t memory,
-                         hid_t stored, const struct mn_hdf5_slab *slab, void *out) {
-  size_t width = H5Tget_size(memory), bytes = slab->elements * dataset->element;
-  if (width == 0) return mn_hdf5_damaged(file, dataset->name); /* HDF5 cannot tell */
-  void *wide = dataset->element > width ? malloc(bytes) : out;
-  if (!wide) return mn_fail(MN_NO_MEMORY, "no memory for %zu bytes of %s", bytes, dataset->name);
-  mn_status status = gather(file, dataset, slab, wide);
-  if (status == MN_OK && H5Tconvert(stored, memory, slab->elements, wide, NULL, H5P_DEFAULT) < 0)
-    status = mn_hdf5_rows_damaged(file, dataset, slab->start, slab->count, NULL);
+/* Reads a slab of chunks; the dataset's elements are not `pointing`. Converts them to `width` bytes as
+ * H5Dread does, in memory for the wider of both types. */
+static mn_status read_chunks(const struct slab_read *r, size_t width, void *out) {
+  const struct mn_hdf5_slab *slab = r->slab;
+  const size_t bytes = slab->elements * r->dataset->element;
+  MN_REQUIRE(slab->rank == r->dataset->rank && slab->elements > 0);
+  for (int i = 0; i < slab->rank; i++)
+    MN_REQUIRE(slab->start[i] < r->dataset->shape[i] &&
+               slab->count[i] <= r->dataset->shape[i] - slab->start[i]);
+  void *wide = r->dataset->element > width ? malloc(bytes) : out;
+  if (!wide) return mn_fail(MN_NO_MEMORY, "no memory for %zu bytes of %s", bytes, r->dataset->name);
+  mn_status status = gather(r, wide);
+  if (status == MN_OK && H5Tconvert(r->stored, r->memory, slab->elements, wide, NULL, H5P_DEFAULT) < 0)
+    status = damaged(r, NULL);
   if (status == MN_OK && wide != out) memcpy(out, wide, slab->elements * width);
   if (wide != out) free(wide);
-  return status;
-}
-
-/* Reads a slab into `out` as elements of type `memory`. The dataset's elements are not `pointing`. */
-static mn_status read_chunks(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset, hid_t memory,
-                             const struct mn_hdf5_slab *slab, void *out) {
-  MN_REQUIRE(slab->rank == dataset->rank && slab->elements > 0);
-  for (int i = 0; i < slab->rank; i++)
-    MN_REQUIRE(slab->start[i] < dataset->shape[i] && slab->count[i] <= dataset->shape[i] - slab->start[i]);
-  hid_t stored = H5Dget_type(dataset->id);
-  htri_t same = stored < 0 ? -1 : H5Tequal(stored, memory);
-  mn_status status;
-  if (same < 0)
-    status = mn_hdf5_damaged(file, dataset->name);
-  else
-    status = same ? gather(file, dataset, slab, out) : convert(file, dataset, memory, stored, slab, out);
-  if (stored >= 0) H5Tclose(stored);
   return status;
 }
 
@@ -478,22 +458,22 @@ static mn_status read_chunks(struct mn_hdf5_file *file, const struct mn_hdf5_obj
 mn_status mn_hdf5_read(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
                        enum mn_hdf5_memory memory, const struct mn_hdf5_slab *slab, void *out) {
   mn_hdf5_lock();
-  hid_t types[] = {[MN_HDF5_FLOAT] = H5T_NATIVE_FLOAT,
-                   [MN_HDF5_DOUBLE] = H5T_NATIVE_DOUBLE,
-                   [MN_HDF5_INT64] = H5T_NATIVE_INT64,
-                   [MN_HDF5_UINT64] = H5T_NATIVE_UINT64,
-                   [MN_HDF5_STORED] = -1};
+  const hid_t types[] = {[MN_HDF5_FLOAT] = H5T_NATIVE_FLOAT,
+                         [MN_HDF5_DOUBLE] = H5T_NATIVE_DOUBLE,
+                         [MN_HDF5_INT64] = H5T_NATIVE_INT64,
+                         [MN_HDF5_UINT64] = H5T_NATIVE_UINT64,
+                         [MN_HDF5_STORED] = H5Dget_type(dataset->id)};
   _Static_assert(sizeof types / sizeof *types == MN_HDF5_STORED + 1, "each type in memory");
-  hid_t stored = memory == MN_HDF5_STORED ? H5Dget_type(dataset->id) : -1;
-  struct slab_read r = {file, dataset, memory == MN_HDF5_STORED ? stored : types[memory], slab, slab->count};
-  const size_t width = r.memory < 0 ? 0 : H5Tget_size(r.memory); /* 0: HDF5 cannot tell */
+  const hid_t stored = types[MN_HDF5_STORED];
+  struct slab_read r = {file, dataset, stored, types[memory], slab, slab->count};
+  const size_t width = stored < 0 ? 0 : H5Tget_size(r.memory); /* 0: HDF5 cannot tell */
   mn_status status;
   if (width == 0)
     status = mn_hdf5_damaged(file, dataset->name);
   else if (dataset->pointing)
     status = read_in_child(&r, slab->elements * width, out);
   else if (dataset->chunks)
-    status = read_chunks(file, dataset, r.memory, slab, out);
+    status = read_chunks(&r, width, out);
   else
     status = read_by_hdf5(&r, out);
   if (stored >= 0) H5Tclose(stored);

@@ -73,12 +73,9 @@ void mn_hdf5_close(struct mn_hdf5_file *file);
 /* The error after an HDF5 call on `name` failed. Call while locked, before another HDF5 call. */
 mn_status mn_hdf5_damaged(struct mn_hdf5_file *file, const char *name);
 
-/* The same with a given reason; and for `count` elements from `start` on that cannot be read, with HDF5's
- * reason if `reason` is NULL. */
+/* The same with a given reason. */
 #define MN_HDF5_CRASHED "reading it crashes the HDF5 library, or never ends"
 mn_status mn_hdf5_broken(struct mn_hdf5_file *file, const char *name, const char *reason);
-mn_status mn_hdf5_rows_damaged(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset,
-                               const hsize_t *start, const hsize_t *count, const char *reason);
 
 /* Opens `name` in the group `parent`; it may lead through other groups ("train/x"). A missing name has the
  * kind MN_HDF5_NOTHING; a dataset is described. MN_BAD_DATA: a soft or external link on the way or at the
