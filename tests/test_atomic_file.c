@@ -302,7 +302,7 @@ static void test_killed(void **state) {
   (void)state;
   for (int keep = 1; keep <= 3; keep++) {
     for (int k = 1, killed = 1; killed; k++) {
-      char used[2048], skipped[256];
+      char used[MN_CHECKPOINT_PATH], skipped[256];
       struct mn_checkpoint *loaded;
       three_files();
       pid_t child = fork();
@@ -315,8 +315,7 @@ static void test_killed(void **state) {
       if (!killed) assert_int_equal(WEXITSTATUS(status), 0);
       int64_t step = step_of(path);
       assert_true(step == 9 || (step == 3 && killed));
-      assert_int_equal(mn_checkpoint_load_newest(&loaded, path, used, sizeof used, skipped, sizeof skipped),
-                       MN_OK);
+      assert_int_equal(mn_checkpoint_load_newest(&loaded, path, used, skipped, sizeof skipped), MN_OK);
       assert_string_equal(used, path);
       assert_int_equal(loaded->progress.step, step);
       mn_checkpoint_free(loaded);
@@ -417,7 +416,7 @@ static void test_permissions(void **state) {
 /* A symbolic link stays, and what it leads to is what is saved, kept and resumed. */
 static void test_links(void **state) {
   (void)state;
-  char used[2048], skipped[256];
+  char used[MN_CHECKPOINT_PATH], skipped[256];
   struct mn_checkpoint *loaded;
   struct stat status;
   assert_int_equal(mkdir(in_folder("disk"), 0777), 0);
@@ -430,8 +429,7 @@ static void test_links(void **state) {
   assert_int_equal(step_of(in_folder("disk/other.h5")), 3);
   assert_int_equal(step_of(in_folder("disk/other.1.h5")), 2);
   assert_int_equal(unlink(in_folder("disk/other.h5")), 0);
-  assert_int_equal(mn_checkpoint_load_newest(&loaded, path, used, sizeof used, skipped, sizeof skipped),
-                   MN_OK);
+  assert_int_equal(mn_checkpoint_load_newest(&loaded, path, used, skipped, sizeof skipped), MN_OK);
   assert_int_equal(loaded->progress.step, 2);
   mn_checkpoint_free(loaded);
   assert_int_equal(unlink(in_folder("disk/other.1.h5")), 0);

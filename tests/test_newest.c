@@ -35,10 +35,9 @@ int access(const char *name, int mode) {
 }
 
 static void assert_newest(mn_status expected, const char *file, int64_t step, const char *words) {
-  char used[2048] = "?", skipped[2048] = "?";
+  char used[MN_CHECKPOINT_PATH] = "?", skipped[2048] = "?";
   struct mn_checkpoint *loaded;
-  assert_int_equal(mn_checkpoint_load_newest(&loaded, path, used, sizeof used, skipped, sizeof skipped),
-                   expected);
+  assert_int_equal(mn_checkpoint_load_newest(&loaded, path, used, skipped, sizeof skipped), expected);
   if (expected == MN_OK) {
     assert_string_equal(used, in_folder(file));
     assert_int_equal(loaded->progress.step, step);
@@ -89,10 +88,10 @@ static void test_newest(void **state) {
 static int load_with_fault(int reads) {
   pid_t child = fork();
   if (child) return WEXITSTATUS(wait_for(child));
-  char used[2048], skipped[2048];
+  char used[MN_CHECKPOINT_PATH], skipped[2048];
   struct mn_checkpoint *loaded;
   reads_until_fault = reads;
-  mn_status status = mn_checkpoint_load_newest(&loaded, path, used, sizeof used, skipped, sizeof skipped);
+  mn_status status = mn_checkpoint_load_newest(&loaded, path, used, skipped, sizeof skipped);
   int untouched = reads_until_fault > 0 && status == MN_OK && strcmp(used, path) == 0;
   _exit(untouched ? 0 : status == MN_IO ? 1 : 2);
 }

@@ -70,6 +70,17 @@ int mn_atomic_file_number(char *out, size_t size, const char *path, int number) 
   return insert(out, size, path, number == MN_ATOMIC_FILE_BEST ? ".best" : infix);
 }
 
+static int is_free(const char *path) {
+  struct stat status;
+  return lstat(path, &status) != 0 && errno == ENOENT;
+}
+
+int mn_atomic_file_next(char name[MN_ATOMIC_FILE_PATH], const char *path, int number) {
+  while (++number <= MN_ATOMIC_FILE_BEST)
+    if (mn_atomic_file_number(name, MN_ATOMIC_FILE_PATH, path, number) == 0 && !is_free(name)) return number;
+  return -1;
+}
+
 mn_status mn_atomic_file_resolve(char out[MN_ATOMIC_FILE_PATH], const char *path) {
   size_t length = strlen(path);
   if (length == 0 || *base_name(path) == 0)
@@ -123,26 +134,17 @@ static mn_status list_folder(const char *path, void (*take)(void *to, const char
 
 struct search {
   const char *base;
-  int after, next; /* the least number above `after` */
-  char *first;     /* MN_ATOMIC_FILE_PATH bytes: the base, or else the first in order of all that follow */
-  int owner;       /* instead: a name that `base` follows from */
+  char *first; /* MN_ATOMIC_FILE_PATH bytes: the base, or else the first in order of all that follow */
+  int owner;   /* instead: a name that `base` follows from */
 };
 
 static void look(void *to, const char *entry) {
   struct search *s = to;
-  const int number =
+  const int follows =
       s->owner ? mn_atomic_file_follows(s->base, entry) : mn_atomic_file_follows(entry, s->base);
-  const int base = !s->owner && strcmp(entry, s->base) == 0, found = number && strcmp(s->first, s->base) != 0;
-  if (number > s->after && (s->next < 0 || number < s->next)) s->next = number;
+  const int base = !s->owner && strcmp(entry, s->base) == 0,
+            found = follows && strcmp(s->first, s->base) != 0;
   if (base || (found && (!*s->first || strcmp(entry, s->first) < 0))) strcpy(s->first, entry);
-}
-
-mn_status mn_atomic_file_next(const char *path, int number, int *next) {
-  char first[MN_ATOMIC_FILE_PATH] = "";
-  struct search search = {.base = base_name(path), .after = number, .next = -1, .first = first};
-  MN_TRY(list_folder(path, look, &search));
-  *next = search.next;
-  return MN_OK;
 }
 
 mn_status mn_atomic_file_any(char found[MN_ATOMIC_FILE_PATH], const char *path, int owner) {
@@ -281,11 +283,6 @@ mn_status mn_atomic_file_set_aside(char name[MN_ATOMIC_FILE_PATH], const char *p
 
 static int links_missing(int error) {
   return error == EPERM || error == EOPNOTSUPP || error == ENOSYS || error == EMLINK;
-}
-
-static int is_free(const char *path) {
-  struct stat status;
-  return lstat(path, &status) != 0 && errno == ENOENT;
 }
 
 static void number_name(char *out, const char *path, int number) { /* shorter than the temporary name */

@@ -53,6 +53,7 @@ enum {
   MN_CHECKPOINT_FINGERPRINT = 16,
   MN_CHECKPOINT_HISTORY = 64,
   MN_CHECKPOINT_KEEP = 1000, /* the largest `keep` */
+  MN_CHECKPOINT_PATH = 4096, /* bytes of a path */
 };
 
 struct mn_checkpoint {
@@ -105,7 +106,6 @@ MN_API mn_status mn_checkpoint_save(const struct mn_checkpoint *checkpoint, cons
 
 /* The best checkpoint that a run keeps beside `path`: *best gets its name, run.h5 → run.best.h5, beside the
  * file that a symbolic link leads to. MN_NO_CREATE: a path that is too long. */
-enum { MN_CHECKPOINT_PATH = 4096 };
 MN_API mn_status mn_checkpoint_best(char best[MN_CHECKPOINT_PATH], const char *path);
 
 /* Locks `path` for the life of a run, by flock on the file PATH.lock, which mn_checkpoint_unlock removes; the
@@ -127,8 +127,8 @@ MN_API mn_status mn_checkpoint_load(struct mn_checkpoint **out, const char *path
  * checkpoint (of a newer format_version, of another kind, or one that cannot be opened or read from its disk)
  * is never passed over: its error is returned. MN_NO_INPUT when there is none at all, MN_BAD_DATA when there
  * are and none verifies: then nothing is renamed. */
-MN_API mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path, char *used,
-                                           size_t used_size, char *skipped, size_t skipped_size);
+MN_API mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path,
+                                           char used[MN_CHECKPOINT_PATH], char *skipped, size_t skipped_size);
 
 MN_API void mn_checkpoint_free(struct mn_checkpoint *checkpoint); /* NULL is fine */
 

@@ -36,13 +36,6 @@ static int is_its_own(struct mn_checkpoint **c, const char *used) {
   return 1;
 }
 
-/* The name after number `number`, which is −1 if there is none. */
-static mn_status next_name(char *name, size_t size, const char *path, int *number) {
-  MN_TRY(mn_atomic_file_next(path, *number, number));
-  if (*number < 0 || mn_atomic_file_number(name, size, path, *number) == 0) return MN_OK;
-  return mn_fail(MN_NO_INPUT, "%.60s…: too long a path", path);
-}
-
 /* Reads the file `name`. *damaged: it is damaged or missing, and an older one may take its place. */
 static mn_status read_one(struct mn_checkpoint **out, const char *name, int *found, int *damaged) {
   int there;
@@ -68,17 +61,16 @@ static mn_status set_aside(const char *path, const char *damaged, char *skipped,
   return MN_OK;
 }
 
-mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path, char *used,
-                                    size_t used_size, char *skipped, size_t skipped_size) {
+mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path,
+                                    char used[MN_CHECKPOINT_PATH], char *skipped, size_t skipped_size) {
   char resolved[MN_ATOMIC_FILE_PATH];
   char damaged[MN_ATOMIC_FILE_BEST + 1] = {0}; /* by number: it is there, and does not verify */
-  MN_REQUIRE(used_size > 0 && skipped_size > 0);
+  MN_REQUIRE(skipped_size > 0);
   *out = NULL;
   used[0] = skipped[0] = 0;
   MN_TRY(mn_atomic_file_resolve(resolved, path));
-  if (snprintf(used, used_size, "%s", resolved) >= (int)used_size)
-    return mn_fail(MN_NO_INPUT, "%.60s…: too long a path", resolved);
-  for (int number = 0; number >= 0;) {
+  strcpy(used, resolved);
+  for (int number = 0; number >= 0; number = mn_atomic_file_next(used, resolved, number)) {
     int there = 0, passed;
     mn_status status = read_one(out, used, &there, &passed);
     if (status != MN_OK && !passed) return status;
@@ -92,7 +84,6 @@ mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path
     if (status != MN_OK && (there || number == 0))
       append(skipped, skipped_size, *skipped ? "; %s" : "%s", mn_message());
     if (status != MN_OK) damaged[number] = (char)there;
-    MN_TRY(next_name(used, used_size, resolved, &number));
   }
   if (!memchr(damaged, 1, sizeof damaged))
     return mn_fail(MN_NO_INPUT, "there is no checkpoint %s: check the name, or start a new run", resolved);
@@ -146,11 +137,9 @@ mn_status mn_checkpoint_check_files(const char *path, int keep, const struct mn_
 mn_status mn_checkpoint_check_all(const char *path, const struct mn_run *ours) {
   char resolved[MN_ATOMIC_FILE_PATH], name[MN_ATOMIC_FILE_PATH];
   MN_TRY(mn_atomic_file_resolve(resolved, path));
-  for (int number = 0;;) {
-    MN_TRY(next_name(name, sizeof name, resolved, &number));
-    if (number < 0) return MN_OK;
+  for (int number = 0; (number = mn_atomic_file_next(name, resolved, number)) >= 0;)
     MN_TRY(check_own(path, name, ours, 0));
-  }
+  return MN_OK;
 }
 
 void mn_run_find(struct mn_run *out, const struct mn_text *texts, int count) {

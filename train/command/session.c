@@ -138,8 +138,7 @@ static mn_status check_fit(const struct mn_session *s, struct mn_dataset *d, con
 
 static mn_status resume(struct mn_session *s) {
   char skipped[1024];
-  MN_TRY(mn_checkpoint_load_newest(&s->from, s->options.checkpoint, s->from_path, sizeof s->from_path,
-                                   skipped, sizeof skipped));
+  MN_TRY(mn_checkpoint_load_newest(&s->from, s->options.checkpoint, s->from_path, skipped, sizeof skipped));
   if (skipped[0]) mn_escape_print(stderr, "minnow: warning: passed over %s\n", skipped);
   mn_announce_sums(s->from, s->from_path, s->options.quiet);
   if (s->from->alone)
