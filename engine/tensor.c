@@ -94,11 +94,9 @@ void mn_tensor_free(struct mn_device *device, struct mn_tensor *tensor) {
 
 /* Whether the tensor needs a gradient buffer. An update needs none for a vector, whose column sums are never
  * stored as a gradient, nor if the GEMM needs no memory for the product (struct mn_epilogue, into). */
-static int needs_buffer(const struct mn_device *device, const struct mn_tensor *tensor, enum mn_training how,
-                        const struct mn_rule *rule) {
-  if (how == MN_TRAIN_FROZEN) return 0;
-  if (how != MN_TRAIN_UPDATE) return 1;
-  return tensor->rank == 2 && device->type == MN_DEVICE_CPU && !mn_rule_by_gemm(rule);
+static int needs_buffer(const struct mn_device *device, const struct mn_tensor *tensor,
+                        enum mn_epilogue_kind how, const struct mn_rule *rule) {
+  return how != MN_UPDATE || (tensor->rank == 2 && device->type == MN_DEVICE_CPU && !mn_rule_by_gemm(rule));
 }
 
 /* Takes `count` reals, all 0, unless *reals are there; or gives them back if they are not kept. */
@@ -111,28 +109,22 @@ static mn_status keep_reals(struct mn_device *device, void **reals, int64_t coun
   return device->kernels->zero(device, *reals, (size_t)count * device->real);
 }
 
-static const enum mn_epilogue_kind sinks[] = {[MN_TRAIN_FROZEN] = MN_STORE,
-                                              [MN_TRAIN_UPDATE] = MN_UPDATE,
-                                              [MN_TRAIN_STORE] = MN_STORE,
-                                              [MN_TRAIN_ADD] = MN_ADD};
-_Static_assert(sizeof sinks / sizeof *sinks == MN_TRAININGS, "a sink for each way to train");
-
-mn_status mn_tensor_train(struct mn_device *device, struct mn_tensor *tensor, enum mn_training how,
+mn_status mn_tensor_train(struct mn_device *device, struct mn_tensor *tensor, enum mn_epilogue_kind how,
                           const struct mn_rule *rule) {
   int64_t count = mn_tensor_count(tensor);
   size_t real = device->real;
   if (needs_buffer(device, tensor, how, rule) && !tensor->gradient)
     MN_TRY(mn_device_allocate_shared(device, tensor->shared, &tensor->gradient, count, real));
-  if (how == MN_TRAIN_ADD) MN_TRY(device->kernels->zero(device, tensor->gradient, (size_t)count * real));
+  if (how == MN_ADD) MN_TRY(device->kernels->zero(device, tensor->gradient, (size_t)count * real));
   struct mn_update *update = &tensor->update;
   MN_TRY(keep_reals(device, &update->m, count, rule && mn_rule_keeps_m(rule)));
   MN_TRY(keep_reals(device, &update->v, count, rule && mn_rule_keeps_v(rule)));
-  update->w = &tensor->value, update->rule = rule, update->clears = how == MN_TRAIN_ADD;
-  tensor->needs_gradient = how != MN_TRAIN_FROZEN;
-  tensor->sink = (struct mn_epilogue){.kind = sinks[how], .into = tensor->gradient, .update = update};
-  if (how == MN_TRAIN_STORE && tensor->shared == MN_WITH_REPLICAS) tensor->sink.kind = MN_REDUCE_SCATTER_ROWS;
+  update->w = &tensor->value, update->rule = rule, update->clears = how == MN_ADD;
+  tensor->needs_gradient = 1;
+  tensor->sink = (struct mn_epilogue){.kind = how, .into = tensor->gradient, .update = update};
+  if (how == MN_STORE && tensor->shared == MN_WITH_REPLICAS) tensor->sink.kind = MN_REDUCE_SCATTER_ROWS;
   tensor->summed =
-      how == MN_TRAIN_STORE && tensor->shared != MN_WITH_REPLICAS && mn_ranks_replicas(device->ranks) > 1;
+      how == MN_STORE && tensor->shared != MN_WITH_REPLICAS && mn_ranks_replicas(device->ranks) > 1;
   return MN_OK;
 }
 

@@ -53,19 +53,14 @@ static inline int64_t mn_tensor_outputs(const struct mn_tensor *t) {
   return t->rank == 2 ? t->value.rows : t->value.cols;
 }
 
-/* How a parameter is trained, to be set before the tape that trains it is finished. */
-enum mn_training {
-  MN_TRAIN_FROZEN, /* no gradient */
-  MN_TRAIN_UPDATE, /* updated at once, in the epilogue that produces the gradient */
-  MN_TRAIN_STORE,  /* the gradient, of all replicas, is stored, for checks or a later step; if each has a
-                      share of the rows, in that share */
-  MN_TRAIN_ADD,    /* this rank's gradient is added up over several backward passes */
-  MN_TRAININGS,
-};
-/* Takes the buffers that `how` and the rule need: the gradient, and m and v, which start at 0. `rule` is
- * borrowed, and may be NULL except for MN_TRAIN_UPDATE. */
-MN_API mn_status mn_tensor_train(struct mn_device *device, struct mn_tensor *tensor, enum mn_training how,
-                                 const struct mn_rule *rule);
+/* Sets how a parameter is trained, before the tape that trains it is finished; without this call it has no
+ * gradient. MN_UPDATE: the epilogue that produces the gradient applies the rule. MN_STORE: the gradient, of
+ * all replicas, is stored, for checks or a later step; if each replica has a share of the rows, in that
+ * share. MN_ADD: this rank's gradient is added up over several backward passes. Takes the buffers that `how`
+ * and the rule need: the gradient, and m and v, which start at 0. `rule` is borrowed, and may be NULL except
+ * for MN_UPDATE. */
+MN_API mn_status mn_tensor_train(struct mn_device *device, struct mn_tensor *tensor,
+                                 enum mn_epilogue_kind how, const struct mn_rule *rule);
 
 /* Set all of a tensor's forms: from doubles on the host; to uniform numbers, from number `first` of their
  * sequence on (kernels/random.h). A split weight takes pinned memory for a part of it meanwhile. */

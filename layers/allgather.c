@@ -5,7 +5,7 @@
 struct saved {
   struct mn_scatter scatter; /* its piece: the gradient of y, if a sink reads it */
   struct mn_arrival arrival;
-  enum mn_whole_gradient gradient;
+  int partial;
 };
 
 /* In the form that is read. Planes that are scaled are written from the whole: each rank's y has a scale of
@@ -30,7 +30,7 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   const struct saved *saved = node->saved;
   const struct mn_operand *whole = &node->output->value, *y = &node->inputs[0]->value;
   if (!node->sinks[0]) return MN_OK;
-  if (saved->gradient == MN_GRADIENT_PARTIAL) return mn_tape_receive(tape, node);
+  if (saved->partial) return mn_tape_receive(tape, node);
   const size_t real = device->real;
   int64_t first;
   (void)mn_share(whole->cols, device->ranks->shards.rank, device->ranks->shards.size, &first);
@@ -66,21 +66,21 @@ static mn_status take_arrival(struct mn_tape *tape, struct saved *saved, struct 
 }
 
 mn_status mn_allgather_record(struct mn_tape *tape, struct mn_tensor **whole, struct mn_tensor *y,
-                              int64_t cols, enum mn_whole_gradient gradient) {
+                              int64_t cols, int partial) {
   struct saved *saved;
   MN_TRY(mn_tape_host(tape, (void **)&saved, sizeof *saved));
-  saved->gradient = gradient;
+  saved->partial = partial;
   const struct mn_device *device = tape->device;
   struct mn_scatter *s = &saved->scatter;
   s->share = y->value.cols;
   if (tape->training) MN_TRY(mn_tape_device(tape, &s->piece, mn_tensor_count(y), device->real));
   MN_TRY(mn_tape_tensor(tape, whole, "the whole", y->value.rows, cols));
-  if (tape->training && gradient == MN_GRADIENT_PARTIAL) {
+  if (tape->training && partial) {
     (*whole)->sink = (struct mn_epilogue){.kind = MN_REDUCE_SCATTER, .scatter = s};
     if (device->has_own_gemm)
       MN_TRY(mn_tape_shared(tape, &s->staging, mn_tensor_count(*whole), device->real));
   }
-  const int planes = gradient == MN_GRADIENT_PARTIAL && device->planes == 1 && !device->scaled;
+  const int planes = partial && device->planes == 1 && !device->scaled;
   (*whole)->keep = !planes;
   (*whole)->shared = MN_WITH_SHARDS;
   if (planes) MN_TRY(take_arrival(tape, saved, &(*whole)->value));

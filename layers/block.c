@@ -375,14 +375,12 @@ static mn_status record_linear(struct mn_tape *tape, struct mn_tensor **y, struc
 static struct mn_parameter parameter(const struct mn_layer *layer, int index) {
   static const char *const of_block[] = {"fc.weight", "fc.bias", "gn.weight", "gn.bias"};
   static const char *const of_linear[] = {"weight", "bias"};
-  static const enum mn_initial initial[] = {MN_INITIAL_UNIFORM, MN_INITIAL_UNIFORM, MN_INITIAL_ONE,
-                                            MN_INITIAL_ZERO};
   int matrix = index == MN_BLOCK_WEIGHT;
   struct mn_parameter p = {.rank = matrix ? 2 : 1,
                            .rows = matrix ? layer->outputs : 1,
                            .cols = matrix ? layer->inputs : layer->outputs,
-                           .initial = initial[index],
-                           .bound = 1 / sqrt((double)layer->inputs)};
+                           .initial = index == MN_BLOCK_GAMMA,
+                           .bound = index <= MN_BLOCK_BIAS ? 1 / sqrt((double)layer->inputs) : 0};
   snprintf(p.name, sizeof p.name, "%s", (layer->kind == &mn_block_kind ? of_block : of_linear)[index]);
   return p;
 }

@@ -13,15 +13,11 @@
 
 enum { MN_LAYER_PARAMETERS = 4 }; /* the most a kind has */
 
-/* Parameter values of a new model; MN_INITIAL_UNIFORM: uniform on ±bound. */
-enum mn_initial { MN_INITIAL_ZERO, MN_INITIAL_ONE, MN_INITIAL_UNIFORM };
-
 struct mn_parameter {
   char name[64]; /* PyTorch's, within the layer ("fc.weight") or the model ("blocks.0.fc.weight") */
   int rank;      /* 2: [rows, cols], read by a GEMM; 1: [cols] with rows 1 */
   int64_t rows, cols;
-  enum mn_initial initial;
-  double bound;
+  double initial, bound; /* values of a new model: uniform on ±bound or, if that is 0, all `initial` */
 };
 
 /* Which of a block's operations are fused. Same results, different speed. */
@@ -141,16 +137,10 @@ const void *mn_loss_rows(const struct mn_tape *tape);
  * Between a layer whose outputs are divided among the ranks and what reads all of them: y_whole becomes all
  * ranks' y (kernels/ranks/ranks.h). */
 
-/* What the ranks' gradients of the whole are. */
-enum mn_whole_gradient {
-  MN_GRADIENT_PARTIAL,    /* each is of what its rank's next layer made of it: their sum is the gradient */
-  MN_GRADIENT_REPLICATED, /* all the same, as a loss that every rank computes leaves it */
-};
-
-/* whole [N, cols] of y [N, this rank's share of cols]; a tensor of the tape, whose device has ranks. Choose
- * MN_GRADIENT_PARTIAL if the next layer's GEMM reads the whole, which then has planes if the device has any.
- */
+/* whole [N, cols] of y [N, this rank's share of cols]; a tensor of the tape, whose device has ranks. partial:
+ * the next layer's GEMM reads the whole, which then has planes if the device has any, and the gradient is the
+ * sum of all ranks'; else every rank computes the same gradient, as that of a loss. */
 mn_status mn_allgather_record(struct mn_tape *tape, struct mn_tensor **whole, struct mn_tensor *y,
-                              int64_t cols, enum mn_whole_gradient gradient);
+                              int64_t cols, int partial);
 
 #endif

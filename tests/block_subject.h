@@ -40,7 +40,7 @@ static inline void run_tape(struct subject *s) {
   struct mn_model *model;
   struct mn_pass *pass;
   MUST(mn_model_open(&model, s->device, &config));
-  MUST(mn_model_train(model, MN_TRAIN_STORE, NULL));
+  MUST(mn_model_train(model, MN_STORE, NULL));
   for (int i = 0; i < PARAMETERS; i++)
     MUST(mn_tensor_write(s->device, model->parameters[i], s->parameters[i]));
   MUST(mn_pass_open(&pass, model, MN_PASS_SEEDED, c->rows, 1, 1));

@@ -214,7 +214,7 @@ static void compare_gradients(struct duel *d) {
   struct mn_pass *pass[SIDES];
   for (int s = 0; s < SIDES; s++) {
     model[s] = open_model(d->on[s], &d->c);
-    MUST(mn_model_train(model[s], d->c.twice ? MN_TRAIN_ADD : MN_TRAIN_STORE, NULL));
+    MUST(mn_model_train(model[s], d->c.twice ? MN_ADD : MN_STORE, NULL));
     MUST(mn_pass_open(&pass[s], model[s], MN_PASS_SEEDED, d->c.rows, 1, 1));
     fill_x(pass[s], &d->c);
   }

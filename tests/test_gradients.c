@@ -30,7 +30,7 @@ static struct mn_tensor *leaf(struct graph *g, int64_t rows, int64_t cols, doubl
   for (int64_t i = 0; i < rows * cols; i++)
     if (fabs(values[i]) < 0.05) values[i] += 0.1;
   MUST(mn_tensor_write(g->device, t, values));
-  MUST(mn_tensor_train(g->device, t, MN_TRAIN_STORE, NULL));
+  MUST(mn_tensor_train(g->device, t, MN_STORE, NULL));
   free(values);
   g->leaves[g->count++] = t;
   return t;
@@ -406,7 +406,7 @@ static struct outcome run_plan(struct mn_device *device, enum mn_plan plan) {
     MUST(mn_tensor_write(device, model->parameters[i], values));
     free(values);
   }
-  MUST(mn_model_train(model, MN_TRAIN_STORE, NULL));
+  MUST(mn_model_train(model, MN_STORE, NULL));
   MUST(mn_pass_open(&train, model, MN_PASS_TRAIN, ROWS, 1, 1));
   MUST(mn_pass_open(&predict, model, MN_PASS_PREDICT, ROWS, 1, 0));
   double *x = random_values(mn_tensor_count(train->x), 50, 1);
@@ -462,7 +462,7 @@ static void scaled_passes_add_up(void **state) {
     MUST(mn_model_initialise(model, 9));
     for (int halves = 0; halves < 2; halves++) {
       struct mn_pass *pass;
-      MUST(mn_model_train(model, halves ? MN_TRAIN_ADD : MN_TRAIN_STORE, NULL));
+      MUST(mn_model_train(model, halves ? MN_ADD : MN_STORE, NULL));
       MUST(mn_pass_open(&pass, model, MN_PASS_TRAIN, 6, halves ? 0.5 : 1, 0));
       double *x = random_values(6 * 4, 1, 1), *target = random_values(6 * mn_model_outputs(&config), 2, 1);
       int32_t labels[6] = {0, 1, 2, 3, 0, 1};

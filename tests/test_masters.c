@@ -112,7 +112,7 @@ static struct trail update(const char *name, const char *precision, const int64_
   struct mn_rule rule = config->rule;
   rule.rate = rate;
   struct trail trail = {.momentum = NULL};
-  MUST(mn_tensor_train(device, w, MN_TRAIN_STORE, &rule));
+  MUST(mn_tensor_train(device, w, MN_STORE, &rule));
   MUST(mn_tensor_write(device, w, values));
   for (int i = 0; i < UPDATES; i++) {
     const struct mn_epilogue epilogue = {.kind = MN_UPDATE, .update = &w->update};
@@ -182,7 +182,7 @@ static void check_product(struct mn_device *device, const int64_t size[3], doubl
   MUST(k->upload(device, rate, &given, sizeof given));
   MUST(k->gemm(device, MN_TN, &dz->value, &x->value, &store));
   double *gradient = read_reals(&m, store.into, count);
-  MUST(mn_tensor_train(device, w, MN_TRAIN_UPDATE, &sgd));
+  MUST(mn_tensor_train(device, w, MN_UPDATE, &sgd));
   MUST(mn_tensor_write(device, w, values));
   if (momentum != 0) MUST(mn_device_write(device, w->update.m, velocity, count));
   MUST(k->gemm(device, MN_TN, &dz->value, &x->value, &w->sink));

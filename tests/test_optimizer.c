@@ -123,7 +123,7 @@ static void step_reference(struct reference *r, double rate) {
 static struct reference open_reference(struct mn_device *device, struct mn_optimizer_config config,
                                        int64_t rows) {
   struct reference r = {.config = config, .model = open_model(device, 2)};
-  MUST(mn_model_train(r.model, MN_TRAIN_STORE, NULL));
+  MUST(mn_model_train(r.model, MN_STORE, NULL));
   MUST(mn_pass_open(&r.pass, r.model, MN_PASS_TRAIN, rows, 1, 0));
   return r;
 }
@@ -296,7 +296,7 @@ static void the_tape_clips_as_the_optimizer_does(void **state) {
                                          .scratch = take_bytes(&m, 1, sizeof(double)),
                                          .grams = take_reals(&m, NULL, 2 * ROWS * ROWS + 3 * 16)};
     tape.model->clipping = &clipping, tape.optimizer->config.rule.scale = clipping.scale;
-    MUST(mn_model_train(tape.model, MN_TRAIN_UPDATE, &tape.optimizer->config.rule));
+    MUST(mn_model_train(tape.model, MN_UPDATE, &tape.optimizer->config.rule));
     MUST(mn_pass_open(&tape.pass, tape.model, MN_PASS_TRAIN, ROWS, 1, 0));
     config.clip = clipping.max;
     struct trained stored = train_model(open_planned(device, 2, INPUTS, OUTPUTS, plan), config, ROWS);

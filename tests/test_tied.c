@@ -13,7 +13,7 @@ struct tied {
   int shared;
 };
 
-static struct tied open_tied(struct mn_device *device, int shared, enum mn_training how,
+static struct tied open_tied(struct mn_device *device, int shared, enum mn_epilogue_kind how,
                              const struct mn_rule *sgd) {
   struct tied t = {.shared = shared};
   struct mn_tensor *h;
@@ -77,8 +77,8 @@ static void tied_weights_train(void **state) {
     double *device_rate = take_bytes(&m, 1, sizeof rate), momentum = momenta[k];
     MUST(device->kernels->upload(device, device_rate, &rate, sizeof rate));
     struct mn_rule sgd = {.rate = device_rate, .momentum = momentum};
-    struct tied tied = open_tied(device, 1, MN_TRAIN_UPDATE, &sgd);
-    struct tied free_pair = open_tied(device, 0, MN_TRAIN_STORE, NULL);
+    struct tied tied = open_tied(device, 1, MN_UPDATE, &sgd);
+    struct tied free_pair = open_tied(device, 0, MN_STORE, NULL);
     double *weight = random_values(TIED * TIED, 1, 1), *bias = random_values(TIED, 2, 1);
     double *weight_velocity = zeros(TIED * TIED), *bias_velocity = zeros(TIED);
     for (uint64_t i = 0; i < 3; i++) {

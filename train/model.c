@@ -179,11 +179,10 @@ static mn_status initialise(struct mn_device *device, struct mn_tensor *t, const
                             uint64_t seed, uint32_t sequence, int64_t first) {
   const int64_t count = mn_tensor_count(t);
   mn_heartbeat();
-  if (p->initial == MN_INITIAL_UNIFORM)
-    return mn_tensor_uniform(device, t, seed, sequence, (uint64_t)first, p->bound);
+  if (p->bound > 0) return mn_tensor_uniform(device, t, seed, sequence, (uint64_t)first, p->bound);
   double *values = malloc((size_t)count * sizeof *values);
   if (!values) return mn_fail(MN_NO_MEMORY, "no memory to initialise %s", t->name);
-  for (int64_t i = 0; i < count; i++) values[i] = p->initial == MN_INITIAL_ONE;
+  for (int64_t i = 0; i < count; i++) values[i] = p->initial;
   mn_status status = mn_tensor_write(device, t, values);
   free(values);
   return status;
@@ -219,7 +218,7 @@ mn_status mn_model_standardize(struct mn_model *model, const double *mean, const
   return MN_OK;
 }
 
-mn_status mn_model_train(struct mn_model *model, enum mn_training how, const struct mn_rule *rule) {
+mn_status mn_model_train(struct mn_model *model, enum mn_epilogue_kind how, const struct mn_rule *rule) {
   for (int i = 0; i < model->count; i++)
     MN_TRY(mn_tensor_train(model->device, model->parameters[i], how, rule));
   return MN_OK;

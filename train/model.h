@@ -55,7 +55,8 @@ MN_API void mn_model_close(struct mn_model *model); /* NULL is fine */
 MN_API mn_status mn_model_initialise(struct mn_model *model, uint64_t seed);
 
 /* Sets how every parameter is trained (engine/tensor.h); before the pass that trains it is opened. */
-MN_API mn_status mn_model_train(struct mn_model *model, enum mn_training how, const struct mn_rule *rule);
+MN_API mn_status mn_model_train(struct mn_model *model, enum mn_epilogue_kind how,
+                                const struct mn_rule *rule);
 
 /* If planes are scaled, rewrites every weight's planes under a factor that fits its current values, over all
  * shards; every rank calls it. */

@@ -110,7 +110,7 @@ mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
   if (status == MN_OK && config->clip > 0) status = take_clip_buffers(o);
   o->config.rule.scale = o->clipping.scale;
   mn_optimizer_at(o, NULL, NULL);
-  enum mn_training how = config->accumulate > 1 ? MN_TRAIN_ADD : o->stored ? MN_TRAIN_STORE : MN_TRAIN_UPDATE;
+  enum mn_epilogue_kind how = config->accumulate > 1 ? MN_ADD : o->stored ? MN_STORE : MN_UPDATE;
   if (status == MN_OK) status = mn_model_train(model, how, &o->config.rule);
   if (status != MN_OK) {
     mn_optimizer_close(o);

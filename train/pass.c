@@ -22,8 +22,7 @@ static mn_status record_layers(struct mn_pass *pass, int count) {
     MN_TRY(layer->kind->record(pass->tape, &pass->y, pass->y, layer));
     name_output(pass->y, layer); /* a shard names its own columns, in which a fault may be looked for */
     if (mn_ranks_shards(pass->model->device->ranks) > 1)
-      MN_TRY(mn_allgather_record(pass->tape, &pass->y, pass->y, layer->whole,
-                                 i + 1 < pass->model->depth ? MN_GRADIENT_PARTIAL : MN_GRADIENT_REPLICATED));
+      MN_TRY(mn_allgather_record(pass->tape, &pass->y, pass->y, layer->whole, i + 1 < pass->model->depth));
     name_output(pass->y, layer);
   }
   return MN_OK;

@@ -120,7 +120,7 @@ static mn_status open_subject(struct bench *b, struct subject *s, enum mn_plan p
   config.plan = plan;
   MN_TRY(mn_model_open(&s->model, b->device, &config));
   MN_TRY(mn_model_initialise(s->model, b->config->seed));
-  if (s->figure == FORWARD_BACKWARD) MN_TRY(mn_model_train(s->model, MN_TRAIN_STORE, NULL));
+  if (s->figure == FORWARD_BACKWARD) MN_TRY(mn_model_train(s->model, MN_STORE, NULL));
   if (s->figure == STEP) {
     MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &b->config->optimizer));
     MN_TRY(mn_optimizer_rate(s->optimizer, 1e-6, 0));

@@ -64,7 +64,7 @@ static mn_status take(struct check *c, double **out, int64_t count) {
  * of 0, unless z is as small as √eps: there the weights are drawn so small that the gradient can be seen. */
 static double z_size(const struct mn_layer *layer, const struct mn_parameter *p) {
   int pairs = layer->outputs == 2 * layer->groups;
-  return pairs && p->initial == MN_INITIAL_UNIFORM ? fmin(1, 3 * sqrt(layer->eps)) : 1;
+  return pairs && p->bound > 0 ? fmin(1, 3 * sqrt(layer->eps)) : 1;
 }
 
 /* Values uniform on [−bound, bound), the same on both devices. */
@@ -116,7 +116,7 @@ static mn_status prepare(struct check *c) {
       largest = mn_tensor_count(c->model->parameters[i]);
   MN_TRY(take(c, &c->values, largest));
   MN_TRY(randomise(c));
-  MN_TRY(mn_model_train(c->model, MN_TRAIN_STORE, NULL));
+  MN_TRY(mn_model_train(c->model, MN_STORE, NULL));
   enum mn_pass_kind kind = config->has_loss ? MN_PASS_TRAIN : MN_PASS_SEEDED;
   MN_TRY(mn_pass_open(&c->gradients, c->model, kind, config->batch, 1, 1));
   c->losses = c->gradients;

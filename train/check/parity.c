@@ -105,7 +105,7 @@ static mn_status open_subject(struct subject *s, struct mn_device *device, const
   if (c->steps) {
     MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &c->optimizer));
   } else {
-    MN_TRY(mn_model_train(s->model, MN_TRAIN_STORE, NULL));
+    MN_TRY(mn_model_train(s->model, MN_STORE, NULL));
   }
   MN_TRY(mn_pass_open(&s->pass, s->model, c->steps ? MN_PASS_TRAIN : MN_PASS_SEEDED, c->rows, 1, !c->steps));
   return mn_tensor_write(device, s->pass->x, mn_case_array(c, "x", NULL));
