@@ -517,7 +517,6 @@ mutant "file of weights: the seed's weights all the same" train/command/session.
 mutant "labels: one too many is taken" data/dataset.c 'labels[i] >= classes' 'labels[i] > classes'
 mutant "labels: those of a program's own rows are taken" data/read.c 'if (d->classes && y)' 'if (0 && d->classes && y)'
 mutant "labels: looked up wherever they lead" kernels/loss.c 'labels[n] >= 0 && labels[n] < cols' '1'
-mutant "numbers: another width is taken" train/pass.c 'given->count == rows * cols && given->real == real' 'given->count == rows * cols'
 mutant "model: saved over a training" train/checkpoint/save.c 'MN_OK && there->alone' 'MN_OK'
 mutant "model: read as a checkpoint" train/checkpoint/read.c 'alone = count == (input.kind == MN_HDF5_NOTHING ? 2 : 3);' 'alone = 0;'
 

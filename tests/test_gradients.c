@@ -466,9 +466,7 @@ static void scaled_passes_add_up(void **state) {
       MUST(mn_pass_open(&pass, model, MN_PASS_TRAIN, 6, halves ? 0.5 : 1, 0));
       double *x = random_values(6 * 4, 1, 1), *target = random_values(6 * mn_model_outputs(&config), 2, 1);
       int32_t labels[6] = {0, 1, 2, 3, 0, 1};
-      MUST(mn_pass_load(pass, mn_numbers_doubles(x, 6 * 4),
-                        config.loss == MN_LOSS_MSE ? mn_numbers_doubles(target, 6 * mn_model_outputs(&config))
-                                                   : mn_numbers_labels(labels, 6)));
+      MUST(mn_pass_load(pass, x, config.loss == MN_LOSS_MSE ? (void *)target : labels));
       MUST(device->kernels->synchronize(device));
       for (int k = 0; k <= halves; k++) {
         MUST(mn_tape_forward(pass->tape));

@@ -69,7 +69,7 @@ check_programs() {
 #include <cstring>
 static_assert(MINNOW_VERSION_MAJOR * 10000 + MINNOW_VERSION_MINOR * 100 + MINNOW_VERSION_PATCH ==
               ${version%%.*} * 10000 + $(cut -d. -f2 <<<"$version") * 100 + ${version##*.}, "the numbers are the version");
-int main() { return std::strcmp(MINNOW_VERSION, "$version") || mn_numbers_floats(nullptr, 0).at; }
+int main() { return std::strcmp(MINNOW_VERSION, "$version") || mn_block_kind.parameters != 4; }
 CPP
   flags --cflags --libs
   builds version g++ -std=c++17 version.cpp

@@ -49,9 +49,7 @@ static void step_by_hand(struct run *r, int64_t measured) {
     for (int64_t i = 0; i < s->batch; i++)
       MUST(made_read(&r->data.base, rows[first + k * s->batch + i], 1, 4, x + i * INPUTS,
                      y + i * (s->classes ? 1 : width)));
-    MUST(mn_pass_load(pass, mn_numbers_floats(x, s->batch * INPUTS),
-                      s->classes ? mn_numbers_labels((const int32_t *)y, s->batch)
-                                 : mn_numbers_floats(y, s->batch * width)));
+    MUST(mn_pass_load(pass, x, y));
     if (k == measured) MUST(mn_model_measure(r->model));
     pass->tape->measure = k == measured;
     MUST(mn_tape_step(pass->tape));

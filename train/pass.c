@@ -137,39 +137,20 @@ mn_status mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch) {
   return MN_OK;
 }
 
-static const char *type_name(size_t real) {
-  return real == 0 ? "labels" : real == sizeof(double) ? "doubles" : "floats";
-}
-
-/* Checks that `given` has `rows` rows of `cols` reals of `real` bytes (0: labels). */
-static mn_status check_numbers(const char *name, const struct mn_numbers *given, int64_t rows, int64_t cols,
-                               size_t real) {
-  if (given->count == rows * cols && given->real == real) return MN_OK;
-  return mn_fail(MN_USAGE, "%s is %ld %s, but the pass reads %ld rows of %ld %s", name, (long)given->count,
-                 type_name(given->real), (long)rows, (long)cols, type_name(real));
-}
-
-static mn_status check_y(const struct mn_pass *pass, const struct mn_numbers *y, size_t real) {
-  int64_t outputs = mn_model_outputs(&pass->model->config);
-  if (pass->target) return check_numbers("y", y, pass->rows, outputs, real);
-  MN_TRY(check_numbers("y", y, pass->rows, 1, 0));
-  return mn_labels_check((const int32_t *)y->at, 0, y->count, outputs, "the batch", "the model");
-}
-
-mn_status mn_pass_load(struct mn_pass *pass, struct mn_numbers x, struct mn_numbers y) {
+mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y) {
   struct mn_device *device = pass->model->device;
   const struct mn_kernels *k = device->kernels;
-  size_t real = device->real;
   MN_REQUIRE(!pass->x->outside);
-  MN_TRY(check_numbers("x", &x, pass->rows, pass->model->config.inputs, real));
-  if (y.at && pass->reads_y) MN_TRY(check_y(pass, &y, real));
-  MN_TRY(k->upload(device, pass->x->value.real, x.at, (size_t)mn_tensor_count(pass->x) * real));
+  if (!pass->reads_y) y = NULL;
+  if (y && !pass->target)
+    MN_TRY(
+        mn_labels_check(y, 0, pass->rows, mn_model_outputs(&pass->model->config), "the batch", "the model"));
+  MN_TRY(k->upload(device, pass->x->value.real, x, (size_t)mn_tensor_count(pass->x) * device->real));
   pass->x->value.stale = 1;
   MN_TRY(mn_operand_prepare(device, &pass->x->value));
-  if (!y.at || !pass->reads_y) return MN_OK;
-  if (pass->target)
-    return k->upload(device, pass->target->value.real, y.at, (size_t)mn_tensor_count(pass->target) * real);
-  return k->upload(device, pass->labels, y.at, (size_t)pass->rows * sizeof(int32_t));
+  if (!y) return MN_OK;
+  if (!pass->target) return k->upload(device, pass->labels, y, (size_t)pass->rows * sizeof(int32_t));
+  return k->upload(device, pass->target->value.real, y, (size_t)mn_tensor_count(pass->target) * device->real);
 }
 
 /* The first row of a tensor (NULL: of the rows' losses) with a value that is not finite, or −1. */

@@ -47,32 +47,11 @@ int mn_pass_reads_reals(const struct mn_pass *pass);
  * MN_USAGE: another number of rows or inputs than the pass's, or no y for a pass with a loss. */
 MN_API mn_status mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch);
 
-/* Numbers in host memory, which say what they are: `count` floats, doubles or int32 labels. Made by one of
- * the three functions below; at NULL: none. */
-struct mn_numbers {
-  const void *at;
-  int64_t count;
-  size_t real; /* 4 or 8: bytes of a real; 0: labels */
-};
-static inline struct mn_numbers mn_numbers_floats(const float *at, int64_t count) {
-  struct mn_numbers numbers = {at, count, sizeof *at};
-  return numbers;
-}
-static inline struct mn_numbers mn_numbers_doubles(const double *at, int64_t count) {
-  struct mn_numbers numbers = {at, count, sizeof *at};
-  return numbers;
-}
-static inline struct mn_numbers mn_numbers_labels(const int32_t *at, int64_t count) {
-  struct mn_numbers numbers = {at, count, 0};
-  return numbers;
-}
-
-/* Uploads a batch from host memory: x [rows, I] reals; y [rows, K] reals or [rows] labels, as the loss asks.
- * y may be none, and the pass then keeps what it had; without a loss it is not looked at. The reals are the
- * device's: doubles in MN_FP64, else floats. All of it must stay until the next wait for the device
- * (mn_tape_results). For a pass of mn_pass_open. Before anything is read: MN_USAGE: numbers of another type
- * or count; MN_BAD_DATA: a label that is not from 0 to K − 1, named with its row. */
-MN_API mn_status mn_pass_load(struct mn_pass *pass, struct mn_numbers x, struct mn_numbers y);
+/* Uploads a batch from host memory: x [rows, I] reals of the device's; y [rows, K] reals under mse, [rows]
+ * int32 labels under cross-entropy. If y is NULL the pass keeps what it had; without a loss y is not read. All
+ * of it must stay until the next wait for the device (mn_tape_results). For a pass of mn_pass_open.
+ * MN_BAD_DATA, before anything is uploaded: a label that is not from 0 to K − 1, named with its row. */
+MN_API mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y);
 
 /* The first value on a batch's way through a model that is not finite. */
 struct mn_fault {
