@@ -41,6 +41,8 @@ mn_status mn_tape_open(struct mn_tape **out, struct mn_device *device, int train
 
 void mn_tape_close(struct mn_tape *tape) {
   if (!tape) return;
+  for (int i = 0; i < MN_TAPE_GRAPHS; i++)
+    if (tape->graphs[i]) tape->device->kernels->graph_free(tape->device, tape->graphs[i]);
   for (struct mn_owned *owned = tape->owned, *next; owned; owned = next) {
     next = owned->next;
     if (owned->tensor)
@@ -292,8 +294,13 @@ static mn_status backward(void *data) {
   return tape->ranks ? tape->device->hooks->ended(tape, status) : status;
 }
 
+static int measures(const struct mn_tape *tape) {
+  return tape->training && tape->measure && tape->device->scaled;
+}
+
 static mn_status run_all(void *data) {
   struct mn_tape *tape = data;
+  tape->ran |= !measures(tape);
   if (!tape->training) return forward(tape);
   tape->stepping = 1;
   mn_status status = forward(tape);
@@ -304,15 +311,6 @@ static mn_status run_all(void *data) {
 
 mn_status mn_tape_step(struct mn_tape *tape) {
   return mn_tape_run(tape, run_all, tape);
-}
-
-static mn_status step(void *data) {
-  return mn_tape_step(data);
-}
-
-mn_status mn_tape_replay(struct mn_tape *tape, struct mn_replay *replay) {
-  const int measures = tape->training && tape->measure && tape->device->scaled;
-  return measures ? mn_tape_step(tape) : mn_replay_run(tape->device, replay, step, tape);
 }
 
 /* A capture must be ended even when an operation failed; the operation's error is then the one reported. */
@@ -329,19 +327,21 @@ static mn_status capture(struct mn_device *device, struct mn_graph **out, mn_sta
   return mn_fail(status, "%s", message);
 }
 
-mn_status mn_replay_run(struct mn_device *device, struct mn_replay *replay, mn_status (*run)(void *data),
-                        void *data) {
-  const struct mn_kernels *k = device->kernels;
-  int first = !replay->ran;
-  replay->ran = 1;
-  if (first || !k->graph_launch) return run(data);
-  if (!replay->graph) MN_TRY(capture(device, &replay->graph, run, data));
-  return k->graph_launch(device, replay->graph);
+mn_status mn_tape_graph(struct mn_tape *tape, int number, mn_status (*run)(void *data), void *data) {
+  const struct mn_kernels *k = tape->device->kernels;
+  MN_REQUIRE(number >= 0 && number < MN_TAPE_GRAPHS);
+  struct mn_graph **graph = &tape->graphs[number];
+  if (!k->graph_launch) return run(data);
+  if (!*graph) MN_TRY(capture(tape->device, graph, run, data));
+  return k->graph_launch(tape->device, *graph);
 }
 
-void mn_replay_free(struct mn_device *device, struct mn_replay *replay) {
-  if (replay->graph) device->kernels->graph_free(device, replay->graph);
-  *replay = (struct mn_replay){0};
+static mn_status step(void *data) {
+  return mn_tape_step(data);
+}
+
+mn_status mn_tape_replay(struct mn_tape *tape, int number) {
+  return tape->ran && !measures(tape) ? mn_tape_graph(tape, number, step, tape) : mn_tape_step(tape);
 }
 
 mn_status mn_tape_forward(struct mn_tape *tape) {

@@ -13,7 +13,7 @@
 
 #include "engine/tensor.h"
 
-enum { MN_NODE_INPUTS = 6 };
+enum { MN_NODE_INPUTS = 6, MN_TAPE_GRAPHS = 64 };
 
 /* On the CPU a tape whose largest product has fewer multiply-adds than MN_TAPE_SMALL runs on one thread, and
  * one below MN_TAPE_MEDIUM on a quarter of the threads. On two idle cores two threads are 1.1 to 1.9 times as
@@ -91,6 +91,8 @@ struct mn_tape {
   int measure; /* in the next step the scale of each dz is chosen by what this dz holds, which takes
                   passes over memory of their own; else by the last step's. Set for the first step,
                   for forward and backward by themselves, and by who takes a step again */
+  int ran;     /* a step has run that did not measure */
+  struct mn_graph *graphs[MN_TAPE_GRAPHS];
   double largest_product; /* its multiply-adds; a layer that records a product raises it */
   struct mn_owned *owned; /* memory and tensors that are freed with the tape */
 };
@@ -134,21 +136,15 @@ MN_API mn_status mn_tape_forward(struct mn_tape *tape);
 MN_API mn_status mn_tape_backward(struct mn_tape *tape);
 MN_API mn_status mn_tape_step(struct mn_tape *tape);
 
-/* Work that is given again and again: as one CUDA graph if there are graphs, else call by call. */
-struct mn_replay {
-  struct mn_graph *graph; /* NULL before the second run, and on the CPU */
-  int ran;                /* the libraries have chosen their algorithms for this work; set by the first run */
-};
+/* Gives the device the work of run(data), which must be the same each time and on the same memory: the batch,
+ * the parameters and the learning rate lie there. On CUDA as graph `number` of the tape, 0 …
+ * MN_TAPE_GRAPHS − 1, which the first call captures (kernels/stream.h says what may be captured); it is freed
+ * with the tape. On the CPU by calling it. */
+MN_API mn_status mn_tape_graph(struct mn_tape *tape, int number, mn_status (*run)(void *data), void *data);
 
-/* Gives the device the work of run(data): the first time by calling it, the second time captured as a graph
- * (kernels/stream.h says what may be captured), from then on as that graph, without calling it. The work must
- * be the same each time, on the same memory: the batch, the parameters and the learning rate lie there. */
-MN_API mn_status mn_replay_run(struct mn_device *device, struct mn_replay *replay,
-                               mn_status (*run)(void *data), void *data);
-MN_API void mn_replay_free(struct mn_device *device, struct mn_replay *replay);
-
-/* mn_tape_step in this way, except that a step that measures scales is run directly. */
-MN_API mn_status mn_tape_replay(struct mn_tape *tape, struct mn_replay *replay);
+/* mn_tape_step in this way; but the first step, by which the libraries choose their algorithms, and one that
+ * measures scales are run directly. */
+MN_API mn_status mn_tape_replay(struct mn_tape *tape, int number);
 
 /* For an operation's backward: applies the sink of `node`'s output to the output's stored gradient. Does
  * nothing if the output has one consumer, whose GEMM has applied the sink. */

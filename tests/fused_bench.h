@@ -180,7 +180,6 @@ struct training {
   struct mn_model *model;
   struct mn_optimizer *optimizer;
   struct mn_pass *pass;
-  struct mn_replay replay; /* of its steps */
 };
 
 /* AdamW's rate is the size of its steps. Its v is far enough from 0 for small gradients' errors to stay
@@ -218,7 +217,6 @@ static inline struct training open_training(struct mn_device *device, const stru
 }
 
 static inline void close_training(struct training *t) {
-  mn_replay_free(t->model->device, &t->replay);
   mn_pass_close(t->pass);
   mn_optimizer_close(t->optimizer);
   mn_model_close(t->model);

@@ -42,11 +42,11 @@ static void check_stack(const char *device, const struct fused_case *c) {
   for (int s = 0; s < 2; s++) t[s] = open_training(on[s], c);
   const struct bytes moved = moved_by(&t[1], 0);
   char *start = download(&t[1], &moved);
-  for (int s = 0; s < 2; s++) MUST(mn_tape_replay(t[s].pass->tape, &t[s].replay));
+  for (int s = 0; s < 2; s++) MUST(mn_tape_replay(t[s].pass->tape, 0));
   compare_steps(c, on, (struct training *const[]){&t[0], &t[1]});
   for (int turn = 0; turn < 2 && on[1]->scaled; turn++) {
     upload(&t[1], &moved, start);
-    MUST(turn ? mn_tape_replay(t[1].pass->tape, &t[1].replay) : mn_tape_step(t[1].pass->tape));
+    MUST(turn ? mn_tape_replay(t[1].pass->tape, 0) : mn_tape_step(t[1].pass->tape));
     compare_steps(c, on, (struct training *const[]){&t[0], &t[1]});
   }
   free(start);
@@ -107,7 +107,7 @@ static void check_bytes(const char *name, const struct fused_case *c, int runs) 
   double loss = NAN;
   for (int run = 0; run < runs; run++) {
     upload(&t, &moved, start);
-    MUST(mn_tape_replay(t.pass->tape, &t.replay));
+    MUST(mn_tape_replay(t.pass->tape, 0));
     char *end = download(&t, &moved);
     if (run == 0) {
       loss = loss_of(&t);
@@ -205,12 +205,12 @@ static void check_nonfinite(const char *name, const struct fused_case *c) {
   const int64_t places[] = {0, count / 2 + 5, count - 1};
   for (int i = 0; i < 12; i++) {
     write_x(&t, c, places[i % 3], bad[i / 3]);
-    MUST(mn_tape_replay(t.pass->tape, &t.replay));
+    MUST(mn_tape_replay(t.pass->tape, 0));
     snprintf(what, sizeof what, "%g at %ld", bad[i / 3], (long)places[i % 3]);
     must_have_stopped(&t, &moved, start, what);
   }
   write_x(&t, c, -1, 0);
-  MUST(mn_tape_replay(t.pass->tape, &t.replay));
+  MUST(mn_tape_replay(t.pass->tape, 0));
   must_go_on(&t, &moved, start);
   free(start);
   close_training(&t);
@@ -236,13 +236,13 @@ static void check_overflow(const char *where, const struct fused_case *c) {
   struct mn_tape *tape = t.pass->tape;
   struct bytes moved = moved_by(&t, 0);
   char *start = download(&t, &moved);
-  MUST(mn_tape_replay(tape, &t.replay));
+  MUST(mn_tape_replay(tape, 0));
   for (int i = 0; i < 2 * t.model->depth; i++) {
     const struct mn_tensor *w = t.model->layers[i / 2].parameters[MN_BLOCK_WEIGHT];
     if (!w->scales) continue;
     upload(&t, &moved, start);
     pretend_dz(&t, w, 0x1p-12);
-    MUST(i % 2 ? mn_tape_step(tape) : mn_tape_replay(tape, &t.replay));
+    MUST(i % 2 ? mn_tape_step(tape) : mn_tape_replay(tape, 0));
     must_have_stopped(&t, &moved, start, w->name);
     tape->measure = 1;
     MUST(mn_tape_step(tape));

@@ -62,9 +62,8 @@ struct training {
   struct mn_model *model;
   struct mn_optimizer *optimizer;
   struct mn_pass *pass;
-  struct mn_replay replay; /* of its steps */
-  int apart;               /* forward and backward are called one by one, not as a step */
-  int measures;            /* every step measures its dz, as forward and backward by themselves do */
+  int apart;    /* forward and backward are called one by one, not as a step */
+  int measures; /* every step measures its dz, as forward and backward by themselves do */
 };
 
 /* kind 0: mse on the last block; 1: mse on a head; 2: cross-entropy. */
@@ -87,7 +86,7 @@ static inline double step(struct training *t, uint64_t seed) {
       MUST(mn_tape_forward(t->pass->tape));
       MUST(mn_tape_backward(t->pass->tape));
     } else {
-      MUST(mn_tape_replay(t->pass->tape, &t->replay));
+      MUST(mn_tape_replay(t->pass->tape, 0));
     }
   }
   MUST(mn_optimizer_step(t->optimizer, t->pass->tape));
@@ -96,7 +95,6 @@ static inline double step(struct training *t, uint64_t seed) {
 }
 
 static inline void close_training(struct training *t) {
-  mn_replay_free(t->model->device, &t->replay);
   mn_pass_close(t->pass);
   mn_optimizer_close(t->optimizer);
   mn_model_close(t->model);

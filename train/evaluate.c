@@ -31,7 +31,6 @@ struct mn_evaluator {
   int64_t batch;
   struct mn_pass *full, *rest; /* rest: NULL if batches come out even */
   struct mn_loader *loader;
-  struct mn_replay replay[MN_LOADER_BUFFERS]; /* of `full`, on each buffer */
   struct pinned *pinned;
   void *y;               /* host: [batch, K] reals; for MN_PASS_PREDICT and `see` */
   void *targets;         /* the same for a batch's targets; for `see` alone */
@@ -91,7 +90,6 @@ void mn_evaluator_close(struct mn_evaluator *e) {
   if (!e) return;
   struct mn_device *device = e->model->device;
   mn_loader_close(e->loader); /* which waits for the device */
-  for (int i = 0; i < MN_LOADER_BUFFERS; i++) mn_replay_free(e->model->device, &e->replay[i]);
   mn_pass_close(e->full);
   mn_pass_close(e->rest);
   device->kernels->release_host(device, e->pinned);
@@ -120,8 +118,7 @@ static mn_status write_planes(struct mn_evaluator *e, int training) {
   return MN_OK;
 }
 
-/* Gives the device the forward over the rows from `first` on. Batches that are not gathered are each in other
- * memory, so no graph is captured. */
+/* Gives the device the forward over the rows from `first` on. Each buffer has a graph of the full batch. */
 static mn_status forward(struct mn_evaluator *e, int64_t first, struct given *g) {
   struct mn_device *device = e->model->device;
   const struct mn_kernels *k = device->kernels;
@@ -134,7 +131,7 @@ static mn_status forward(struct mn_evaluator *e, int64_t first, struct given *g)
   MN_TRY(mn_pass_set(g->pass, &g->rows));
   struct mn_tape *tape = g->pass->tape;
   tape->results = &e->pinned->results[g->buffer].loss;
-  MN_TRY(g->pass == e->full ? mn_tape_replay(tape, &e->replay[g->buffer]) : mn_tape_step(tape));
+  MN_TRY(g->pass == e->full ? mn_tape_replay(tape, g->buffer) : mn_tape_step(tape));
   return k->ahead_used(device, &e->pinned->unread, tape->nonfinite, sizeof e->pinned->unread);
 }
 

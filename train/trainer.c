@@ -37,9 +37,7 @@ struct mn_launch {
   int follows;           /* it was given while the one before was under way */
   int done;              /* it was waited for */
   struct pinned *pinned;
-  double (*rates)[MN_RATES];           /* [MOST_STEPS], on the device */
-  struct mn_replay several;            /* all the steps of a full launch */
-  struct mn_replay one[MOST_STEPS][2]; /* the batch at each place; [1]: and the update */
+  double (*rates)[MN_RATES]; /* [MOST_STEPS], on the device */
 };
 
 static int64_t samples_a_step(const struct mn_trainer *t) {
@@ -186,9 +184,6 @@ void mn_trainer_close(struct mn_trainer *t) {
   mn_loader_close(t->loader); /* which waits for the device */
   mn_optimizer_at(t->optimizer, NULL, NULL);
   for (struct mn_launch *l = t->launches; l && l < t->launches + LAUNCHES; l++) {
-    mn_replay_free(device, &l->several);
-    for (int i = 0; i < MOST_STEPS; i++)
-      for (int updates = 0; updates < 2; updates++) mn_replay_free(device, &l->one[i][updates]);
     device->kernels->release_host(device, l->pinned);
     mn_device_release(device, l->rates, MOST_STEPS, sizeof *l->rates);
   }
@@ -226,23 +221,18 @@ static mn_status give_batches(void *data) {
   return MN_OK;
 }
 
-/* Gives the launch's batches from `first` on. All batches of a full launch are one graph; each batch of
- * another launch is one. The first batch runs uncaptured so that cuBLASLt picks its algorithms; batches that
- * measure scales are never captured. */
+/* Gives the launch's batches from `first` on. A whole launch is one graph for each buffer and number of
+ * batches. The first launch runs uncaptured so that cuBLASLt picks its algorithms; batches that are taken
+ * again and batches that measure scales are never captured. */
 static mn_status give(struct mn_launch *l, int64_t first) {
   struct mn_trainer *t = l->trainer;
-  int *ran = &t->ran[l->updates];
-  int full = l->batches > 1 && l->batches == t->most;
-  for (int64_t i = first, each; i < l->batches; i += each) {
-    int measures = t->pass->tape->measure;
-    each = full && *ran && !measures && i == 0 ? l->batches : 1;
-    struct place place = {l, i, each};
-    struct mn_replay *replay = each > 1 ? &l->several : &l->one[i][l->updates];
-    replay->ran = *ran && !measures;
-    MN_TRY(mn_replay_run(t->model->device, replay, give_batches, &place));
-    if (!measures) *ran = 1;
-  }
-  return MN_OK;
+  struct mn_tape *tape = t->pass->tape;
+  struct place place = {l, first, l->batches - first};
+  const int number = (int)(l - t->launches) * (MOST_STEPS + 1) + (l->updates ? (int)l->batches : 0);
+  if (t->ran[l->updates] && !tape->measure && first == 0)
+    return mn_tape_graph(tape, number, give_batches, &place);
+  t->ran[l->updates] |= place.count > tape->measure;
+  return give_batches(&place);
 }
 
 /* Gathers the launch's batches and uploads its rates. */

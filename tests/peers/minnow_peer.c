@@ -22,7 +22,6 @@ struct minnow_peer {
   struct mn_model *model;         /* FORWARD, STEP */
   struct mn_optimizer *optimizer; /* STEP */
   struct mn_pass *pass;
-  struct mn_replay replay;
   struct mn_tensor *left, *right;    /* PRODUCT_… */
   void *from, *into;                 /* COPY; where a product is stored */
   void *floats[MN_MODEL_PARAMETERS]; /* of weights that the model keeps split: taken by the first cold cast */
@@ -129,7 +128,6 @@ int minnow_peer_open(struct minnow_peer **out, const char *what, const int64_t *
 
 void minnow_peer_close(struct minnow_peer *p) {
   if (!p) return;
-  if (p->device) mn_replay_free(p->device, &p->replay);
   mn_pass_close(p->pass);
   mn_optimizer_close(p->optimizer);
   mn_model_close(p->model);
@@ -150,7 +148,7 @@ int minnow_peer_call(struct minnow_peer *p) {
       [PRODUCT_NT] = MN_NT, [PRODUCT_NN] = MN_NN, [PRODUCT_TN] = MN_TN, [PRODUCT_OWN] = MN_NT};
   struct mn_device *device = p->device;
   if (p->what == FORWARD || p->what == STEP) {
-    MN_TRY(mn_tape_replay(p->pass->tape, &p->replay));
+    MN_TRY(mn_tape_replay(p->pass->tape, 0));
     return p->what == STEP ? mn_optimizer_step(p->optimizer, p->pass->tape) : MN_OK;
   }
   if (p->what == COPY) return p->device->kernels->copy(device, p->into, p->from, COPIED_BYTES);

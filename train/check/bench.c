@@ -104,13 +104,12 @@ struct subject {
   struct mn_model *model;
   struct mn_optimizer *optimizer; /* STEP only */
   struct mn_pass *pass;
-  struct mn_replay replay;
   enum figure figure;
 };
 
 static mn_status run_subject(void *state) {
   struct subject *s = state;
-  MN_TRY(mn_tape_replay(s->pass->tape, &s->replay));
+  MN_TRY(mn_tape_replay(s->pass->tape, 0));
   return s->figure == STEP ? mn_optimizer_step(s->optimizer, s->pass->tape) : MN_OK;
 }
 
@@ -152,7 +151,6 @@ static mn_status time_figure(struct bench *b, enum figure figure, enum mn_plan p
   }
   if (status == MN_OK) status = measure(b->device, run_subject, &subject, ms);
   if (status == MN_OK) status = check_finite(subject.pass->tape);
-  mn_replay_free(b->device, &subject.replay);
   mn_pass_close(subject.pass);
   mn_optimizer_close(subject.optimizer);
   mn_model_close(subject.model);
