@@ -82,6 +82,42 @@ static void *lay_out_pair(const struct mn_device *device, struct mn_operand *dz,
   return take(area, (size_t)(3 * mn_chunks(dz->rows) * dz->cols) * device->real);
 }
 
+/* A parameter in all its forms. Narrow float16s are not scaled. */
+static struct mn_operand parameter_of(const struct mn_device *device, const struct mn_block_call *call,
+                                      int which, int planes) {
+  const struct mn_block_parameter *p = &call->of[which];
+  const int weight = which == MN_BLOCK_WEIGHT;
+  const int64_t rows = weight ? call->channels : 1, cols = weight ? call->inputs : call->channels;
+  const struct mn_block_matrix matrix = {.values = p->narrow ? p->narrow : p->values,
+                                         .planes = weight ? call->weight.planes : NULL,
+                                         .narrow = p->narrow != NULL,
+                                         .ready = 1};
+  struct mn_operand w = operand_of(device, &matrix, rows, cols, NULL, matrix.planes ? planes : 0);
+  if (weight && p->narrow && device->precision == MN_BF16)
+    w.split = 1, w.low = p->values;
+  else
+    w.real = p->values;
+  return w;
+}
+
+static size_t lay_out_update(struct work *work, const struct mn_device *device,
+                             const struct mn_block_call *call) {
+  const int planes = planes_of(device, call->channels, call->inputs);
+  struct area area = {call->workspace, 0}, pair = {call->pair, 0};
+  *work = (struct work){.outside = outside_of(device, call->stream, call->nonfinite, &area)};
+  if (device->type == MN_DEVICE_CUDA)
+    work->outside.scratch = take(&area, MN_LIBRARY_WORKSPACE);
+  else
+    work->product = take(&area, (size_t)(call->channels * call->inputs) * device->real);
+  work->x = operand_of(device, &call->x, call->rows, call->inputs, &area, planes);
+  work->dz = (struct mn_operand){.rows = call->rows, .cols = call->channels};
+  work->sums = lay_out_pair(device, &work->dz, planes, &pair);
+  if (work->dz.scale && call->dz_scale) work->dz.scale = call->dz_scale;
+  work->dz.stale = 0;
+  for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) work->of[i] = parameter_of(device, call, i, planes);
+  return area.taken;
+}
+
 /* Returns how much of the workspace is taken. dz is written as planes at once if they are not scaled or their
  * scale follows an earlier one, else as reals, from which its planes are made. A GEMM that is not our own
  * rounds a result of 16 bits from scratch memory. */
@@ -89,6 +125,7 @@ static size_t lay_out(struct work *work, const struct mn_device *device, const s
   const int planes = planes_of(device, call->channels, call->inputs);
   const size_t results = (size_t)(call->rows * call->channels) * device->real;
   struct area area = {call->workspace, 0}, pair = {call->pair, 0};
+  if (call->rule.rate) return lay_out_update(work, device, call);
   *work = (struct work){.outside = outside_of(device, call->stream, call->nonfinite, &area)};
   if (call->narrow == MN_NARROW_MODULE && (call->dx || call->dweight))
     work->outside.scratch = take(&area, MN_LIBRARY_WORKSPACE);
@@ -112,14 +149,12 @@ static size_t lay_out(struct work *work, const struct mn_device *device, const s
   return area.taken;
 }
 
-static mn_status another_version(const char *name, size_t here, size_t there) {
-  return mn_fail(MN_USAGE, "struct %s has %zu bytes here, not %zu: the caller is of another version", name,
-                 here, there);
-}
-
 /* Before anything else is read of the call. */
 static mn_status check_size(const struct mn_block_call *call) {
-  return call->size == sizeof *call ? MN_OK : another_version("mn_block_call", sizeof *call, call->size);
+  if (call->size == sizeof *call) return MN_OK;
+  return mn_fail(MN_USAGE,
+                 "struct mn_block_call has %zu bytes here, not %zu: the caller is of another version",
+                 sizeof *call, call->size);
 }
 
 static mn_status check_aligned(const char *name, const void *memory, int bytes) {
@@ -156,8 +191,9 @@ static mn_status check(const struct mn_device *device, const struct mn_block_cal
   MN_TRY(check_aligned("workspace", call->workspace, parts));
   if (call->dz_scale_ready && !call->dz_scale) return mn_fail(MN_USAGE, "dz_scale is ready, and is NULL");
   const enum mn_precision p = device->precision;
-  if ((call->x.narrow || call->weight.narrow || call->narrow) &&
-      (device->type != MN_DEVICE_CUDA || (p != MN_BF16 && p != MN_FP16)))
+  int narrow = call->x.narrow || call->weight.narrow || call->narrow;
+  for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) narrow |= call->of[i].narrow != NULL;
+  if (narrow && (device->type != MN_DEVICE_CUDA || (p != MN_BF16 && p != MN_FP16)))
     return mn_fail(MN_USAGE, "%s on %s takes no 16-bit values; floats would do", mn_precision_name(p),
                    device->name);
   return MN_OK;
@@ -230,11 +266,94 @@ static void exchange(struct mn_device *device, struct mn_outside *outside) {
   device->kernels->exchange(device, outside);
 }
 
+/* ---- the update ---- */
+
+static mn_status check_update(const struct mn_device *device, const struct mn_block_call *call) {
+  static const char *const names[MN_BLOCK_PARAMETERS] = {"weight", "bias", "gamma", "beta"};
+  const struct mn_block_parameter *weight = &call->of[MN_BLOCK_WEIGHT];
+  int used = call->pair != NULL;
+  const int planes = planes_of(device, call->channels, call->inputs);
+  if (weight->values && planes && !call->weight.planes && !weight->narrow)
+    return mn_fail(MN_USAGE, "the update needs the weight's planes in %s, which are NULL",
+                   mn_precision_name(device->precision));
+  if (call->pair && !call->x.values && !(planes && call->x.ready))
+    return mn_fail(MN_USAGE, "the pair needs x, which is NULL");
+  for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) {
+    const struct mn_block_parameter *p = &call->of[i];
+    const void *const parts[] = {p->values, p->narrow, p->m, p->v, p->gradient};
+    if (!p->values) continue;
+    if ((mn_rule_keeps_m(&call->rule) && !p->m) || (mn_rule_keeps_v(&call->rule) && !p->v))
+      return mn_fail(MN_USAGE, "the rule needs m and v of %s, of which one is NULL", names[i]);
+    for (int k = 0; k < 5; k++) MN_TRY(check_aligned(names[i], parts[k], 16));
+    used |= p->gradient != NULL;
+  }
+  if (call->grams && (!call->pair || call->rows % 8))
+    return mn_fail(MN_USAGE, "grams need a pair, and rows in a multiple of 8, not %ld", (long)call->rows);
+  MN_TRY(check_aligned("grams", call->grams, 16));
+  if (!used) return mn_fail(MN_USAGE, "the update needs a pair or a gradient, and has neither");
+  return MN_OK;
+}
+
+/* Updates each parameter that has a gradient by it. */
+static mn_status follow(struct mn_device *device, const struct mn_block_call *call, struct work *work,
+                        const struct mn_update *updates) {
+  for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) {
+    const struct mn_epilogue epilogue = {.kind = MN_UPDATE, .update = &updates[i]};
+    const struct mn_operand *w = &work->of[i];
+    if (call->of[i].values && call->of[i].gradient)
+      MN_TRY(device->kernels->epilogue(device, call->of[i].gradient, w->rows, w->cols, &epilogue));
+  }
+  return MN_OK;
+}
+
+static mn_status write_grams(struct mn_device *device, const struct mn_block_call *call, struct work *work) {
+  int wanted[3];
+  for (int i = 0; i < 3; i++) wanted[i] = call->of[MN_BLOCK_BIAS + i].values != NULL;
+  MN_TRY(mn_operand_prepare(device, &work->x));
+  return mn_block_grams(device, &work->dz, &work->x, work->sums, wanted, call->grams);
+}
+
+/* Updates the weight by dzᵀ·x and the vectors by the column sums, or adds these to the gradients. */
+static mn_status follow_pair(struct mn_device *device, const struct mn_block_call *call, struct work *work,
+                             const struct mn_update *updates) {
+  const struct mn_kernels *k = device->kernels;
+  struct mn_epilogue epilogues[MN_BLOCK_PARAMETERS];
+  const struct mn_epilogue *sinks[MN_BLOCK_PARAMETERS] = {NULL};
+  for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) {
+    epilogues[i] = call->of[i].gradient ? (struct mn_epilogue){.kind = MN_ADD, .into = call->of[i].gradient}
+                                        : (struct mn_epilogue){.kind = MN_UPDATE, .update = &updates[i]};
+    if (call->of[i].values) sinks[i] = &epilogues[i];
+  }
+  if (sinks[MN_BLOCK_WEIGHT]) {
+    if (epilogues[MN_BLOCK_WEIGHT].kind == MN_UPDATE) epilogues[MN_BLOCK_WEIGHT].into = work->product;
+    MN_TRY(mn_operand_prepare(device, &work->x));
+    MN_TRY(k->gemm(device, MN_TN, &work->dz, &work->x, sinks[MN_BLOCK_WEIGHT]));
+  }
+  return k->column_sums(device, work->sums, mn_chunks(call->rows), call->channels, &sinks[MN_BLOCK_BIAS],
+                        NULL);
+}
+
+static mn_status update(struct mn_device *device, const struct mn_block_call *call, struct work *work) {
+  struct mn_update updates[MN_BLOCK_PARAMETERS];
+  for (int i = 0; i < MN_BLOCK_PARAMETERS; i++)
+    updates[i] = (struct mn_update){.w = &work->of[i],
+                                    .m = mn_rule_keeps_m(&call->rule) ? call->of[i].m : NULL,
+                                    .v = mn_rule_keeps_v(&call->rule) ? call->of[i].v : NULL,
+                                    .rule = &call->rule};
+  if (call->grams) return write_grams(device, call, work);
+  return call->pair ? follow_pair(device, call, work, updates) : follow(device, call, work, updates);
+}
+
+/* ---- the calls ---- */
+
 static mn_status run(struct mn_device *device, const struct mn_block_call *call,
                      mn_status (*part)(struct mn_device *device, const struct mn_block_call *call,
                                        struct work *work)) {
   struct work work;
+  if ((part == update) != (call->rule.rate != NULL))
+    return mn_fail(MN_USAGE, "an update needs a rate; a forward or backward takes none");
   MN_TRY(check(device, call));
+  if (part == update) MN_TRY(check_update(device, call));
   if (lay_out(&work, device, call) > 0 && !call->workspace)
     return mn_fail(MN_USAGE, "the call needs a workspace of mn_block_workspace bytes, and has none");
   exchange(device, &work.outside);
@@ -281,154 +400,14 @@ mn_status mn_block_backward(struct mn_device *device, const struct mn_block_call
   return run(device, call, backward);
 }
 
-/* ---- the update ---- */
-
-/* A parameter in all its forms. Narrow float16s are not scaled. */
-static struct mn_operand parameter_of(const struct mn_device *device, const struct mn_block_update_call *call,
-                                      int which, int planes) {
-  const struct mn_block_parameter *p = &call->of[which];
-  const int weight = which == MN_BLOCK_WEIGHT;
-  const int64_t rows = weight ? call->channels : 1, cols = weight ? call->inputs : call->channels;
-  const struct mn_block_matrix matrix = {.values = p->narrow ? p->narrow : p->values,
-                                         .planes = weight ? call->planes : NULL,
-                                         .narrow = p->narrow != NULL,
-                                         .ready = 1};
-  struct mn_operand w = operand_of(device, &matrix, rows, cols, NULL, matrix.planes ? planes : 0);
-  if (weight && p->narrow && device->precision == MN_BF16)
-    w.split = 1, w.low = p->values;
-  else
-    w.real = p->values;
-  return w;
+mn_status mn_block_update(struct mn_device *device, const struct mn_block_call *call) {
+  MN_TRY(check_size(call));
+  return run(device, call, update);
 }
 
-static size_t lay_out_update(struct work *work, const struct mn_device *device,
-                             const struct mn_block_update_call *call) {
-  const int planes = planes_of(device, call->channels, call->inputs);
-  struct area area = {call->workspace, 0}, pair = {call->pair, 0};
-  *work = (struct work){.outside = outside_of(device, call->stream, call->nonfinite, &area)};
-  if (device->type == MN_DEVICE_CUDA)
-    work->outside.scratch = take(&area, MN_LIBRARY_WORKSPACE);
-  else
-    work->product = take(&area, (size_t)(call->channels * call->inputs) * device->real);
-  work->x = operand_of(device, &call->x, call->rows, call->inputs, &area, planes);
-  work->dz = (struct mn_operand){.rows = call->rows, .cols = call->channels};
-  work->sums = lay_out_pair(device, &work->dz, planes, &pair);
-  if (work->dz.scale && call->dz_scale) work->dz.scale = call->dz_scale;
-  work->dz.stale = 0;
-  for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) work->of[i] = parameter_of(device, call, i, planes);
-  return area.taken;
-}
-
-static mn_status check_update(const struct mn_device *device, const struct mn_block_update_call *call) {
-  static const char *const names[MN_BLOCK_PARAMETERS] = {"weight", "bias", "gamma", "beta"};
-  const struct mn_block_parameter *weight = &call->of[MN_BLOCK_WEIGHT];
-  int narrow = 0, used = call->pair != NULL;
-  for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) narrow |= call->of[i].narrow != NULL;
-  const struct mn_block_call shape = {.rows = call->rows,
-                                      .inputs = call->inputs,
-                                      .channels = call->channels,
-                                      .groups = 1,
-                                      .x = call->x,
-                                      .weight.planes = call->planes,
-                                      .narrow = narrow ? MN_NARROW_MODULE : MN_NARROW_NONE,
-                                      .pair = call->pair,
-                                      .dz_scale = call->dz_scale,
-                                      .workspace = call->workspace};
-  MN_TRY(check(device, &shape));
-  const int planes = planes_of(device, call->channels, call->inputs);
-  if (weight->values && planes && !call->planes && !weight->narrow)
-    return mn_fail(MN_USAGE, "the update needs the weight's planes in %s, which are NULL",
-                   mn_precision_name(device->precision));
-  if (!call->rule.rate) return mn_fail(MN_USAGE, "the update needs a rate, which is NULL");
-  if (call->pair && !call->x.values && !(planes && call->x.ready))
-    return mn_fail(MN_USAGE, "the pair needs x, which is NULL");
-  for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) {
-    const struct mn_block_parameter *p = &call->of[i];
-    const void *const parts[] = {p->values, p->narrow, p->m, p->v, p->gradient};
-    if (!p->values) continue;
-    if ((mn_rule_keeps_m(&call->rule) && !p->m) || (mn_rule_keeps_v(&call->rule) && !p->v))
-      return mn_fail(MN_USAGE, "the rule needs m and v of %s, of which one is NULL", names[i]);
-    for (int k = 0; k < 5; k++) MN_TRY(check_aligned(names[i], parts[k], 16));
-    used |= p->gradient != NULL;
-  }
-  if (call->grams && (!call->pair || call->rows % 8))
-    return mn_fail(MN_USAGE, "grams need a pair, and rows in a multiple of 8, not %ld", (long)call->rows);
-  MN_TRY(check_aligned("grams", call->grams, 16));
-  if (!used) return mn_fail(MN_USAGE, "the update needs a pair or a gradient, and has neither");
-  return MN_OK;
-}
-
-/* Updates each parameter that has a gradient by it. */
-static mn_status follow(struct mn_device *device, const struct mn_block_update_call *call, struct work *work,
-                        const struct mn_update *updates) {
-  for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) {
-    const struct mn_epilogue epilogue = {.kind = MN_UPDATE, .update = &updates[i]};
-    const struct mn_operand *w = &work->of[i];
-    if (call->of[i].values && call->of[i].gradient)
-      MN_TRY(device->kernels->epilogue(device, call->of[i].gradient, w->rows, w->cols, &epilogue));
-  }
-  return MN_OK;
-}
-
-static mn_status write_grams(struct mn_device *device, const struct mn_block_update_call *call,
-                             struct work *work) {
-  int wanted[3];
-  for (int i = 0; i < 3; i++) wanted[i] = call->of[MN_BLOCK_BIAS + i].values != NULL;
-  MN_TRY(mn_operand_prepare(device, &work->x));
-  return mn_block_grams(device, &work->dz, &work->x, work->sums, wanted, call->grams);
-}
-
-/* Updates the weight by dzᵀ·x and the vectors by the column sums, or adds these to the gradients. */
-static mn_status follow_pair(struct mn_device *device, const struct mn_block_update_call *call,
-                             struct work *work, const struct mn_update *updates) {
-  const struct mn_kernels *k = device->kernels;
-  struct mn_epilogue epilogues[MN_BLOCK_PARAMETERS];
-  const struct mn_epilogue *sinks[MN_BLOCK_PARAMETERS] = {NULL};
-  for (int i = 0; i < MN_BLOCK_PARAMETERS; i++) {
-    epilogues[i] = call->of[i].gradient ? (struct mn_epilogue){.kind = MN_ADD, .into = call->of[i].gradient}
-                                        : (struct mn_epilogue){.kind = MN_UPDATE, .update = &updates[i]};
-    if (call->of[i].values) sinks[i] = &epilogues[i];
-  }
-  if (sinks[MN_BLOCK_WEIGHT]) {
-    if (epilogues[MN_BLOCK_WEIGHT].kind == MN_UPDATE) epilogues[MN_BLOCK_WEIGHT].into = work->product;
-    MN_TRY(mn_operand_prepare(device, &work->x));
-    MN_TRY(k->gemm(device, MN_TN, &work->dz, &work->x, sinks[MN_BLOCK_WEIGHT]));
-  }
-  return k->column_sums(device, work->sums, mn_chunks(call->rows), call->channels, &sinks[MN_BLOCK_BIAS],
-                        NULL);
-}
-
-size_t mn_block_update_workspace(const struct mn_device *device, const struct mn_block_update_call *call) {
-  if (call->size != sizeof *call) return 0;
-  struct mn_block_update_call counted = *call;
-  struct work work;
-  counted.workspace = NULL;
-  return lay_out_update(&work, device, &counted);
-}
-
-mn_status mn_block_update(struct mn_device *device, const struct mn_block_update_call *call) {
-  struct work work;
-  struct mn_update updates[MN_BLOCK_PARAMETERS];
-  if (call->size != sizeof *call) return another_version("mn_block_update_call", sizeof *call, call->size);
-  MN_TRY(check_update(device, call));
-  if (lay_out_update(&work, device, call) > 0 && !call->workspace)
-    return mn_fail(MN_USAGE, "the update needs a workspace of mn_block_update_workspace bytes, and has none");
-  for (int i = 0; i < MN_BLOCK_PARAMETERS; i++)
-    updates[i] = (struct mn_update){.w = &work.of[i],
-                                    .m = mn_rule_keeps_m(&call->rule) ? call->of[i].m : NULL,
-                                    .v = mn_rule_keeps_v(&call->rule) ? call->of[i].v : NULL,
-                                    .rule = &call->rule};
-  exchange(device, &work.outside);
-  mn_status status = call->grams  ? write_grams(device, call, &work)
-                     : call->pair ? follow_pair(device, call, &work, updates)
-                                  : follow(device, call, &work, updates);
-  exchange(device, &work.outside);
-  return status;
-}
-
-mn_status mn_block_count(struct mn_device *device, const struct mn_block_count_call *call) {
+mn_status mn_block_count(struct mn_device *device, const struct mn_block_call *call) {
   const struct mn_counts *c = &call->counts;
-  if (call->size != sizeof *call) return another_version("mn_block_count_call", sizeof *call, call->size);
+  MN_TRY(check_size(call));
   if (!call->nonfinite || (c->steps && !c->rate) || (c->clears && (!c->skipped || !c->told)))
     return mn_fail(MN_USAGE, "the count needs nonfinite, rate with steps, and skipped and told to clear, of "
                              "which one is NULL");

@@ -23,8 +23,18 @@ struct mn_block_matrix {
 };
 enum { MN_BLOCK_PLANES_MORE = 32 };
 
-/* The arguments of forward and backward; a caller sets what it needs and leaves the rest 0. All pointers are
- * to the device's memory. Reals are doubles in MN_FP64, else floats; matrices are row-major and dense, and y,
+/* A parameter and the state that its rule keeps, all reals of its shape, aligned to 16 bytes. */
+struct mn_block_parameter {
+  void *values; /* NULL for a parameter that is not trained */
+  /* A 16-bit module's own parameter, which the update writes beside the values; NULL in other modules. In
+   * MN_BF16 a weight's floats are in two halves (kernels/planes.h): the upper here, the lower in `values`. */
+  void *narrow;
+  void *m, *v;    /* not read if the rule keeps none */
+  void *gradient; /* for several backwards before one update: the sum of their gradients; else NULL */
+};
+
+/* The arguments of all calls; a caller sets what its call needs and leaves the rest 0. All pointers are to
+ * the device's memory. Reals are doubles in MN_FP64, else floats; matrices are row-major and dense, and y,
  * z, dx and dweight are aligned to 16 bytes. */
 struct mn_block_call {
   size_t size;                            /* sizeof(struct mn_block_call) */
@@ -49,10 +59,20 @@ struct mn_block_call {
   void *dz_scale;
   int dz_scale_ready;
   /* In the device's memory. It becomes MN_BLOCK_NONFINITE if the backward meets a value that is not finite
-   * or, with dz_scale_ready, one that its plane cannot hold. NULL to do without. */
+   * or, with dz_scale_ready, one that its plane cannot hold; if it is not 0, an update does not write. NULL to
+   * do without. */
   int *nonfinite;
   void *stream;    /* a cudaStream_t of the device's GPU; NULL for its default stream */
   void *workspace; /* mn_block_workspace bytes, aligned as planes are: the call's own until it is done */
+  /* Of an update, which reads x, pair and dz_scale as the backward that wrote the pair, and writes the
+   * weight's planes beside its reals. */
+  struct mn_block_parameter of[MN_BLOCK_PARAMETERS];
+  struct mn_rule rule; /* its rate and scale are in the device's memory; rate NULL: not an update */
+  /* Out: up to 2·N² + 3·C reals, aligned to 16 bytes, by mn_block_grams (layers/layer.h); the vectors that
+   * have values are wanted. It needs a pair, and N a multiple of 8. Nothing is updated then. NULL: an update.
+   */
+  void *grams;
+  struct mn_counts counts; /* of mn_block_count (kernels/stream.h) */
 };
 
 /* The bits of the float 1, so that the flag serves as a found_inf of PyTorch's too. */
@@ -62,8 +82,8 @@ enum { MN_BLOCK_NONFINITE = 0x3f800000 };
  * the values themselves or call->size is another's. */
 MN_API size_t mn_block_plane_bytes(const struct mn_device *device, const struct mn_block_call *call);
 
-/* Depends on the sizes and on which pointers are NULL; for the forward or, if dy is not NULL, the backward. 0
- * if call->size is another's. */
+/* Depends on the sizes and on which pointers are NULL; for the update if it has a rate, else for the backward
+ * if it has a dy, else for the forward. 0 if call->size is another's. */
 MN_API size_t mn_block_workspace(const struct mn_device *device, const struct mn_block_call *call);
 
 /* y, z, mean and rstd of x, weight, bias, gamma and beta; and the planes of x and weight that are not ready.
@@ -77,51 +97,13 @@ MN_API mn_status mn_block_backward(struct mn_device *device, const struct mn_blo
 /* How much memory the call's pair takes, by its sizes. 0 if call->size is another's. */
 MN_API size_t mn_block_pair_bytes(const struct mn_device *device, const struct mn_block_call *call);
 
-/* A parameter and the state that its rule keeps, all reals of its shape, aligned to 16 bytes. */
-struct mn_block_parameter {
-  void *values; /* NULL for a parameter that is not trained */
-  /* A 16-bit module's own parameter, which the update writes beside the values; NULL in other modules. In
-   * MN_BF16 a weight's floats are in two halves (kernels/planes.h): the upper here, the lower in `values`. */
-  void *narrow;
-  void *m, *v;    /* not read if the rule keeps none */
-  void *gradient; /* for several backwards before one update: the sum of their gradients; else NULL */
-};
-
-/* The arguments of an update. */
-struct mn_block_update_call {
-  size_t size;                    /* sizeof(struct mn_block_update_call) */
-  int64_t rows, inputs, channels; /* N, I, C */
-  struct mn_block_matrix x;       /* [N, I] as in the backward that wrote the pair */
-  void *pair, *dz_scale;          /* the same as in that backward */
-  struct mn_block_parameter of[MN_BLOCK_PARAMETERS];
-  void *planes;             /* the weight's, which the update writes beside its reals; NULL if it has none */
-  struct mn_rule rule;      /* its rate and scale are in the device's memory */
-  int *nonfinite;           /* if it is not 0, the update does not write; NULL to do without */
-  void *stream, *workspace; /* as above; mn_block_update_workspace bytes */
-  /* Out: up to 2·N² + 3·C reals, aligned to 16 bytes, by mn_block_grams (layers/layer.h); the vectors that
-   * have values are wanted. It needs a pair, and N a multiple of 8. Nothing is updated then. NULL: an update.
-   */
-  void *grams;
-};
-
 /* With a pair, a parameter with a gradient gets the pair's gradient added to it; any other is updated by the
  * pair's gradient, and the pair's memory is overwritten. Without a pair, each parameter with a gradient is
  * updated by that. MN_USAGE: sizes or pointers that cannot be. MN_LIBRARY. */
-MN_API mn_status mn_block_update(struct mn_device *device, const struct mn_block_update_call *call);
-/* 0 if call->size is another's. */
-MN_API size_t mn_block_update_workspace(const struct mn_device *device,
-                                        const struct mn_block_update_call *call);
+MN_API mn_status mn_block_update(struct mn_device *device, const struct mn_block_call *call);
 
-/* The arguments of a count: what to count (kernels/stream.h), and the flag of the step's updates. */
-struct mn_block_count_call {
-  size_t size; /* sizeof(struct mn_block_count_call) */
-  struct mn_counts counts;
-  int *nonfinite;
-  void *stream;
-};
-
-/* Counts a step after its updates; before AdamW's first one, and after its betas change, it writes the rate.
- * MN_USAGE: pointers that cannot be NULL. MN_LIBRARY. */
-MN_API mn_status mn_block_count(struct mn_device *device, const struct mn_block_count_call *call);
+/* Counts a step after its updates, by the call's counts, flag and stream; before AdamW's first one, and after
+ * its betas change, it writes the rate. MN_USAGE: pointers that cannot be NULL. MN_LIBRARY. */
+MN_API mn_status mn_block_count(struct mn_device *device, const struct mn_block_call *call);
 
 #endif

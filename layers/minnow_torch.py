@@ -51,16 +51,6 @@ class _Matrix(ctypes.Structure):
                                                                                                 "updated"))]
 
 
-class _Call(ctypes.Structure):
-  """struct mn_block_call."""
-  _fields_ = [("size", ctypes.c_size_t), *((n, ctypes.c_int64) for n in ("rows", "inputs", "channels", "groups")),
-              ("eps", ctypes.c_double), ("slope", ctypes.c_double), ("x", _Matrix), ("weight", _Matrix),
-              ("narrow", ctypes.c_int), *((n, ctypes.c_void_p) for n in (
-                  "bias", "gamma", "beta", "y", "z", "mean", "rstd", "dy", "dx", "dweight", "dbias", "dgamma", "dbeta", "pair",
-                  "dz_scale")), ("dz_scale_ready", ctypes.c_int),
-              *((n, ctypes.c_void_p) for n in ("nonfinite", "stream", "workspace"))]
-
-
 class _Parameter(ctypes.Structure):
   """struct mn_block_parameter."""
   _fields_ = [(n, ctypes.c_void_p) for n in ("values", "narrow", "m", "v", "gradient")]
@@ -73,19 +63,21 @@ class _Rule(ctypes.Structure):
               *((n, ctypes.c_double) for n in ("beta1", "beta2", "eps"))]
 
 
-class _Update(ctypes.Structure):
-  """struct mn_block_update_call."""
-  _fields_ = [("size", ctypes.c_size_t), *((n, ctypes.c_int64) for n in ("rows", "inputs", "channels")), ("x", _Matrix),
-              ("pair", ctypes.c_void_p), ("dz_scale", ctypes.c_void_p), ("of", _Parameter * 4), ("planes", ctypes.c_void_p),
-              ("rule", _Rule),
-              *((n, ctypes.c_void_p) for n in ("nonfinite", "stream", "workspace", "grams"))]
+class _Counts(ctypes.Structure):
+  """struct mn_counts (kernels/stream.h)."""
+  _fields_ = [("steps", ctypes.c_void_p), ("rate", ctypes.c_void_p), ("beta1", ctypes.c_double), ("beta2", ctypes.c_double),
+              ("skipped", ctypes.c_void_p), ("told", ctypes.c_void_p), ("ended", ctypes.c_int), ("clears", ctypes.c_int)]
 
 
-class _Count(ctypes.Structure):
-  """struct mn_block_count_call, with the fields of its struct mn_counts (kernels/stream.h)."""
-  _fields_ = [("size", ctypes.c_size_t), ("steps", ctypes.c_void_p), ("rate", ctypes.c_void_p), ("beta1", ctypes.c_double),
-              ("beta2", ctypes.c_double), ("skipped", ctypes.c_void_p), ("told", ctypes.c_void_p), ("ended", ctypes.c_int),
-              ("clears", ctypes.c_int), ("nonfinite", ctypes.c_void_p), ("stream", ctypes.c_void_p)]
+class _Call(ctypes.Structure):
+  """struct mn_block_call."""
+  _fields_ = [("size", ctypes.c_size_t), *((n, ctypes.c_int64) for n in ("rows", "inputs", "channels", "groups")),
+              ("eps", ctypes.c_double), ("slope", ctypes.c_double), ("x", _Matrix), ("weight", _Matrix),
+              ("narrow", ctypes.c_int), *((n, ctypes.c_void_p) for n in (
+                  "bias", "gamma", "beta", "y", "z", "mean", "rstd", "dy", "dx", "dweight", "dbias", "dgamma", "dbeta", "pair",
+                  "dz_scale")), ("dz_scale_ready", ctypes.c_int),
+              *((n, ctypes.c_void_p) for n in ("nonfinite", "stream", "workspace")), ("of", _Parameter * 4), ("rule", _Rule),
+              ("grams", ctypes.c_void_p), ("counts", _Counts)]
 
 
 @functools.cache
@@ -99,7 +91,7 @@ def _library():
     try:
       minnow = ctypes.CDLL(str(path))
       minnow.mn_message.restype = ctypes.c_char_p
-      for part in "workspace", "update_workspace", "plane_bytes", "pair_bytes", "forward", "backward", "update", "count":
+      for part in "workspace", "plane_bytes", "pair_bytes", "forward", "backward", "update", "count":
         entry = getattr(minnow, f"mn_block_{part}")
         entry.argtypes = ctypes.c_void_p, ctypes.c_void_p
         entry.restype = ctypes.c_size_t if part.endswith(("workspace", "bytes")) else ctypes.c_int
@@ -128,11 +120,11 @@ class _Context:
     if status:
       raise RuntimeError(self.lib.mn_message().decode())
 
-  def run(self, entry, count, call):
+  def run(self, entry, call):
     """In the device's current stream, whose calls share one workspace, since they run one after the other. Those of a
     CUDA graph have their own, in the graph's memory."""
     at = ctypes.addressof(call)
-    bytes_, workspace, stream = count(self.handle, at), None, self.stream()
+    bytes_, workspace, stream = self.lib.mn_block_workspace(self.handle, at), None, self.stream()
     if self.gpu is not None and not torch.cuda.is_current_stream_capturing():
       key = self.gpu, stream
       workspace = _workspaces.get(key)
@@ -258,7 +250,7 @@ class _Plan:
               _Matrix(narrow=self.weight_type.itemsize == 2)) for _ in range(2)]
     calls[0].narrow = calls[1].narrow = 2 if self.narrow else self.half_z  # enum mn_narrow
     self.forward_call, self.backward_call = ((call, call.x, call.weight) for call in calls)
-    update = _Update(ctypes.sizeof(_Update), rows, inputs, channels, calls[0].x)
+    update = _Call(ctypes.sizeof(_Call), rows, inputs, channels, groups, x=calls[0].x)
     self.update_call = update, update.x, tuple(update.of), update.rule
     each = context.lib.mn_block_plane_bytes(context.handle, ctypes.addressof(calls[0]))
     self.x_planes, self.weight_planes = (
@@ -296,7 +288,7 @@ class _Plan:
     of_weight.ready, of_weight.updated = ready, updated
     call.bias, call.gamma, call.beta, call.y = bias.data_ptr(), gamma.data_ptr(), beta.data_ptr(), y.data_ptr()
     self.place(call, saved)
-    self.context.run(self.context.lib.mn_block_forward, self.context.lib.mn_block_workspace, call)
+    self.context.run(self.context.lib.mn_block_forward, call)
     return y if self.y_type is self.out else y.to(self.out)
 
   def fits(self, *given):
@@ -342,7 +334,7 @@ class _Plan:
       call.dx, call.dweight, call.dbias, call.dgamma, call.dbeta = [t if t is None else t.data_ptr() for t in made]
       self.place(call, saved)
       call.pair, call.dz_scale, call.dz_scale_ready, call.nonfinite = _at(dz), _at(scale), scale is not None and scaled, _at(flag)
-      self.context.run(self.context.lib.mn_block_backward, self.context.lib.mn_block_workspace, call)
+      self.context.run(self.context.lib.mn_block_backward, call)
     return made
 
 
@@ -736,7 +728,7 @@ class _Trained:
   def follow(self):
     """By the sum of several backwards' gradients."""
     sizes = self.parameter.shape
-    call = _Update(ctypes.sizeof(_Update), 1, *(sizes[::-1] if len(sizes) == 2 else (1, *sizes)))
+    call = _Call(ctypes.sizeof(_Call), 1, *(sizes[::-1] if len(sizes) == 2 else (1, *sizes)), 1)
     with self.context.lock:
       self.run((call, call.x, tuple(call.of), call.rule), (self,) if len(sizes) == 2 else (None, self))
     self.gradient = None
@@ -764,11 +756,11 @@ class _Trained:
       entry.values, entry.narrow, entry.gradient = floats.data_ptr(), p.data_ptr() if narrow else None, _at(own.gradient)
       entry.m, entry.v = optimizer._moments(own)
     planes = self.planes.get(context)
-    call.planes, call.nonfinite = planes and planes[0].data_ptr(), optimizer.flag.data_ptr()
+    call.weight.planes, call.nonfinite = planes and planes[0].data_ptr(), optimizer.flag.data_ptr()
     rule.rate = optimizer._kept(self.number).rate.data_ptr()
     rule.scale = optimizer._scale.data_ptr() if optimizer.clip_grad_norm is not None else None
     optimizer._rule(rule, self.group)
-    context.run(context.lib.mn_block_update, context.lib.mn_block_update_workspace, call)
+    context.run(context.lib.mn_block_update, call)
 
 
 # ---- for users ----
@@ -901,8 +893,8 @@ class _Group:
     self.rate = torch.ones(3, dtype=torch.float64, device=device)
     self.steps = None if steps is None else torch.full((), steps, dtype=torch.float32, device=device)
     self.begun = bool(steps)  # whether there was any step
-    self.call = _Count(ctypes.sizeof(_Count), _at(self.steps), self.rate.data_ptr(), 0, 0, optimizer._skipped.data_ptr(),
-                       optimizer._told.data_ptr(), nonfinite=optimizer.flag.data_ptr())
+    self.call = _Call(ctypes.sizeof(_Call), nonfinite=optimizer.flag.data_ptr(), counts=_Counts(
+        _at(self.steps), self.rate.data_ptr(), 0, 0, optimizer._skipped.data_ptr(), optimizer._told.data_ptr()))
 
 
 class _Optimizer:
@@ -1068,7 +1060,7 @@ class _Optimizer:
         kept.lr = lr
         kept.rate[0].fill_(lr)
       if kept.betas != betas:
-        kept.betas = kept.call.beta1, kept.call.beta2 = betas
+        kept.betas = kept.call.counts.beta1, kept.call.counts.beta2 = betas
         self._count(kept, taken[0].context, False, False)
       kept.begun = True
 
@@ -1102,7 +1094,7 @@ class _Optimizer:
 
   def _count(self, kept, context, ended, clears):
     call = kept.call
-    call.ended, call.clears, call.stream = ended, clears, context.stream()
+    call.counts.ended, call.counts.clears, call.stream = ended, clears, context.stream()
     context.must(context.lib.mn_block_count(context.handle, ctypes.addressof(call)))
 
   @property

@@ -17,7 +17,7 @@ static const struct mn_rule rules[] = {
 /* The parameters in training, and what they should be. */
 struct trainee {
   struct subject s;
-  struct mn_block_update_call call;
+  struct mn_block_call call;
   double *w[PARAMETERS], *m[PARAMETERS], *v[PARAMETERS];
   double *rates; /* [MN_RATES] on the device */
   int step;
@@ -31,7 +31,7 @@ static void upload(struct trainee *t, void *to, const void *from, size_t bytes) 
 /* After another backward, since an update uses its pair up. */
 static void run_update(struct trainee *t) {
   if (t->call.pair) MUST(call_within(&t->s, mn_block_backward));
-  const size_t bytes = mn_block_update_workspace(t->s.device, &t->call);
+  const size_t bytes = mn_block_workspace(t->s.device, &t->call);
   char *workspace = open_watched(&t->s, bytes);
   t->call.workspace = workspace;
   MUST(mn_block_update(t->s.device, &t->call));
@@ -55,13 +55,14 @@ static struct trainee open_trainee(const char *name, const char *precision, cons
   c->pair = take_bytes(&t.s.memory, (int64_t)mn_block_pair_bytes(t.s.device, c), 1);
   MUST(call_within(&t.s, mn_block_backward));
   t.rates = take_bytes(&t.s.memory, MN_RATES, sizeof(double));
-  t.call = (struct mn_block_update_call){.size = sizeof t.call,
-                                         .rows = c->rows,
-                                         .inputs = c->inputs,
-                                         .channels = c->channels,
-                                         .x = c->x,
-                                         .pair = c->pair,
-                                         .planes = c->weight.planes};
+  t.call = (struct mn_block_call){.size = sizeof t.call,
+                                  .rows = c->rows,
+                                  .inputs = c->inputs,
+                                  .channels = c->channels,
+                                  .groups = c->groups,
+                                  .x = c->x,
+                                  .pair = c->pair,
+                                  .weight.planes = c->weight.planes};
   for (int i = 0; i < PARAMETERS; i++) {
     const int64_t count = t.s.counts[i + 1];
     t.w[i] = zeros(count), t.m[i] = zeros(count), t.v[i] = zeros(count);
@@ -333,7 +334,7 @@ static void narrow_parameters(void **state) {
   for (size_t p = 0; p < COUNT(precisions); p++)
     for (int k = 0; k < 3; k++) {
       struct trainee t = open_trainee(*state, precisions[p], k == 2 ? large[0] : sizes[k]);
-      t.call.planes = NULL;
+      t.call.weight.planes = NULL;
       for (int i = 0; i < PARAMETERS; i++)
         t.call.of[i].narrow = take_bytes(&t.s.memory, t.s.counts[i + 1], 2);
       for (size_t r = 0; r < COUNT(rules); r++) {
@@ -372,7 +373,7 @@ static void counted(void **state) {
   void *host;
   MUST(k->allocate_host(device, &host, sizeof *told));
   told = host;
-  struct mn_block_count_call c = {.size = sizeof c, .nonfinite = flag};
+  struct mn_block_call c = {.size = sizeof c, .nonfinite = flag};
   c.counts = (struct mn_counts){.steps = take_bytes(&t.s.memory, 1, sizeof steps),
                                 .rate = take_bytes(&t.s.memory, MN_RATES, sizeof *rate),
                                 .beta1 = beta1,
@@ -416,15 +417,15 @@ static void refused(struct trainee *t, const char *words) {
 
 static void refusals(void **state) {
   struct trainee t = open_trainee(*state, "fp16", sizes[1]);
-  struct mn_block_update_call *c = &t.call;
+  struct mn_block_call *c = &t.call;
   restart(&t, &rules[2]);
   c->workspace = NULL;
-  const struct mn_block_update_call good = *c;
+  const struct mn_block_call good = *c;
   refused(&t, "needs a workspace");
   c->size -= 8, refused(&t, "another version");
-  assert_int_equal(mn_block_update_workspace(t.s.device, c), 0), *c = good;
+  assert_int_equal(mn_block_workspace(t.s.device, c), 0), *c = good;
   c->rows = 0, refused(&t, "0 rows"), *c = good;
-  c->planes = NULL, refused(&t, "the weight's planes in fp16"), *c = good;
+  c->weight.planes = NULL, refused(&t, "the weight's planes in fp16"), *c = good;
   c->rule.rate = NULL, refused(&t, "needs a rate"), *c = good;
   c->of[2].m = NULL, refused(&t, "m and v of gamma"), *c = good;
   c->rule.kind = MN_ADAMW, c->of[0].v = NULL, refused(&t, "m and v of weight"), *c = good;
