@@ -170,9 +170,9 @@ static mn_status walk(struct mn_evaluator *e, int ahead, read_function *read) {
   return status;
 }
 
-/* Finds the value of this batch that is not finite. If memory is too short, the fault is "a value". */
+/* Finds the value of this batch that is not finite. */
 static void explain(struct mn_evaluator *e, const struct given *g) {
-  if (mn_pass_explain(e->model, &g->rows, &e->fault) != MN_OK) e->fault = (struct mn_fault){"a value", -1, 0};
+  mn_pass_explain(e->model, &g->rows, &e->fault);
   if (e->fault.row >= 0 && !e->fault.parameter) e->fault.row += g->first;
 }
 

@@ -2,7 +2,6 @@
 #include "train/pass.h"
 #include "engine/ranks/ranks.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,104 +152,80 @@ mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y) {
   return k->upload(device, pass->target->value.real, y, (size_t)mn_tensor_count(pass->target) * device->real);
 }
 
-/* The first row of a tensor (NULL: of the rows' losses) with a value that is not finite, or −1. */
-static mn_status look(const struct mn_pass *pass, const struct mn_tensor *tensor, int64_t *row) {
+/* Looks for a value that is not finite in a tensor (NULL: in the rows' losses), and notes the first. */
+static mn_status look(const struct mn_pass *pass, const struct mn_tensor *tensor, struct mn_fault *out) {
   struct mn_device *device = pass->model->device;
+  const char *name = tensor ? tensor->name : "the loss";
   int64_t count = tensor ? mn_tensor_count(tensor) : pass->rows;
   double *values = malloc((size_t)count * sizeof *values);
-  if (!values) return mn_fail(MN_NO_MEMORY, "no memory to look at %s", tensor ? tensor->name : "the loss");
+  if (!values) return mn_fail(MN_NO_MEMORY, "no memory to look at %s", name);
   mn_status status = tensor ? mn_tensor_read(device, tensor, values)
                             : mn_device_read(device, values, mn_loss_rows(pass->tape), count);
   const int64_t at = status == MN_OK ? mn_find_nonfinite(values, count, sizeof *values) : -1;
-  *row = at < 0 ? -1 : tensor ? at / tensor->value.cols : at;
   free(values);
-  return status;
+  out->order++;
+  if (at < 0) return status;
+  snprintf(out->what, sizeof out->what, "%s", name);
+  out->row = tensor ? at / tensor->value.cols : at;
+  return MN_OK;
 }
 
-/* *at: the index of the parameter. Rows of a shard's weights are numbered as in the full weight. */
-static mn_status find_parameter(const struct mn_pass *pass, int *at, struct mn_fault *out) {
+/* Looks at the parameters, then at the values of a forward in their order. Rows of a shard's weights are
+ * numbered as in the full weight. */
+static mn_status find(const struct mn_pass *pass, const struct mn_batch *batch, struct mn_fault *out) {
   const struct mn_model *m = pass->model;
-  for (*at = 0; *at < m->count && out->row < 0; ++*at) {
-    const struct mn_tensor *t = m->parameters[*at];
-    MN_TRY(look(pass, t, &out->row));
-    if (out->row >= 0 && t->rank == 2) out->row += t->first;
-    snprintf(out->what, sizeof out->what, "%s", t->name);
+  for (int i = 0; i < m->count; i++) {
+    const struct mn_tensor *t = m->parameters[i];
+    MN_TRY(look(pass, t, out));
+    if (out->row < 0) continue;
+    out->parameter = 1;
+    if (t->rank == 2) out->row += t->first;
+    return MN_OK;
   }
-  out->parameter = out->row >= 0;
+  for (const struct mn_node *node = pass->tape->first; node && out->row < 0; node = node->next)
+    MN_TRY(look(pass, node->output, out));
+  if (out->row >= 0) out->row += batch->first;
   return MN_OK;
 }
 
 /* Among ranks every rank looks at its own values, and all tell the fault that came first: the one with the
- * least `at`, and of these the one with the least row. Row −1: nothing was found. */
-static mn_status agree_on_fault(const struct mn_pass *pass, int at, struct mn_fault *fault) {
-  struct mn_ranks *ranks = pass->model->device->ranks;
-  struct found {
-    int at;
-    struct mn_fault fault;
-  } mine, *all;
+ * least `order`, and of these the one with the least row. Row −1: nothing was found. */
+static mn_status agree_on_fault(struct mn_ranks *ranks, struct mn_fault *fault) {
   if (!ranks) return MN_OK;
-  memset(&mine, 0, sizeof mine);
-  mine.at = at;
-  mine.fault = *fault;
-  all = malloc((size_t)ranks->all.size * sizeof *all);
+  struct mn_fault *all = malloc((size_t)ranks->all.size * sizeof *all);
   MN_REQUIRE(all); /* a rank that failed alone would leave the others waiting */
-  mn_status status = mn_ranks_allgather(ranks, all, &mine, sizeof mine);
-  const struct found *first = NULL;
-  for (int q = 0; q < ranks->all.size && status == MN_OK; q++)
-    if (all[q].fault.row >= 0 &&
-        (!first || all[q].at < first->at || (all[q].at == first->at && all[q].fault.row < first->fault.row)))
-      first = &all[q];
-  if (first) *fault = first->fault;
+  mn_status status = mn_ranks_allgather(ranks, all, fault, sizeof *fault);
+  for (const struct mn_fault *f = all; f < all + ranks->all.size && status == MN_OK; f++)
+    if (f->row >= 0 &&
+        (fault->row < 0 || f->order < fault->order || (f->order == fault->order && f->row < fault->row)))
+      *fault = *f;
   free(all);
   return status;
 }
 
-static mn_status explain(struct mn_pass *pass, const struct mn_batch *batch, struct mn_fault *out) {
-  double loss;
-  int at;
-  MN_TRY(find_parameter(pass, &at, out));
-  MN_TRY(agree_on_fault(pass, at, out));
-  if (out->parameter) return MN_OK;
-  MN_TRY(mn_pass_set(pass, batch));
-  MN_TRY(mn_tape_forward(pass->tape));
-  at = 0;
-  for (struct mn_node *node = pass->tape->first; node && node->output && out->row < 0;
-       node = node->next, at++) {
-    MN_TRY(look(pass, node->output, &out->row));
-    snprintf(out->what, sizeof out->what, "%s", node->output->name);
-  }
-  if (out->row >= 0) out->row += batch->first;
-  MN_TRY(agree_on_fault(pass, at, out));
-  if (out->row >= 0 || !pass->reads_y) return MN_OK;
-  MN_TRY(mn_tape_results(pass->tape, &loss, NULL));
-  snprintf(out->what, sizeof out->what, isfinite(loss) ? "a gradient" : "the loss");
-  if (!isfinite(loss)) MN_TRY(look(pass, NULL, &out->row));
-  if (out->row >= 0) out->row += batch->first;
-  return agree_on_fault(pass, at, out);
-}
-
-/* If each shard has its own columns of the targets, the full targets are gathered first. */
-static mn_status explain_whole(struct mn_pass *pass, const struct mn_batch *batch, struct mn_fault *out) {
+/* If each shard has its own columns of the targets, gathers all of them, in memory of the tape's. */
+static mn_status gather_targets(struct mn_pass *pass, struct mn_batch *batch) {
   struct mn_device *device = pass->model->device;
-  const int64_t cols = mn_model_outputs(&pass->model->config);
-  struct mn_batch whole = *batch;
-  if (!pass->target || batch->targets == cols) return explain(pass, batch, out);
-  whole.targets = cols;
-  MN_TRY(mn_device_allocate(device, &whole.y, batch->rows * cols, device->real));
-  mn_status status = device->kernels->allgather(device, whole.y, batch->y, batch->rows, cols, device->real);
-  if (status == MN_OK) status = explain(pass, &whole, out);
-  mn_device_release(device, whole.y, batch->rows * cols, device->real);
-  return status;
+  const void *own = batch->y;
+  if (!pass->target || batch->targets == pass->targets) return MN_OK;
+  batch->targets = pass->targets;
+  MN_TRY(mn_tape_device(pass->tape, &batch->y, batch->rows * pass->targets, device->real));
+  return device->kernels->allgather(device, batch->y, own, batch->rows, pass->targets, device->real);
 }
 
-mn_status mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, struct mn_fault *out) {
+void mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, struct mn_fault *out) {
   struct mn_pass *pass;
-  *out = (struct mn_fault){.row = -1};
+  struct mn_batch whole = *batch;
   enum mn_pass_kind kind = batch->y ? MN_PASS_EXPLAIN : MN_PASS_EXPLAIN_PREDICT;
-  MN_TRY(open_pass(&pass, model, kind, batch->rows, batch->rows, 1, 0, 1));
-  mn_status status = explain_whole(pass, batch, out);
+  *out = (struct mn_fault){.what = "a gradient", .row = -1};
+  mn_status status = open_pass(&pass, model, kind, batch->rows, batch->rows, 1, 0, 1);
+  if (status == MN_OK) status = gather_targets(pass, &whole);
+  if (status == MN_OK) status = mn_pass_set(pass, &whole);
+  if (status == MN_OK) status = mn_tape_forward(pass->tape);
+  if (status == MN_OK) status = find(pass, batch, out);
+  if (status == MN_OK) status = agree_on_fault(model->device->ranks, out);
+  if (status != MN_OK) *out = (struct mn_fault){.what = "a value", .row = -1};
   mn_pass_close(pass);
-  return status;
 }
 
 const char *mn_fault_words(char out[MN_FAULT_WORDS], const struct mn_fault *fault) {

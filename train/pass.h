@@ -55,14 +55,16 @@ MN_API mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y
 
 /* The first value on a batch's way through a model that is not finite. */
 struct mn_fault {
-  char what[96]; /* "blocks.0.fc.weight", "the output of blocks.1", "the loss" or "a gradient" */
+  char what[96]; /* "blocks.0.fc.weight", "the output of blocks.1", "the loss", "a gradient" … */
   int64_t row;   /* its row; −1: it has no row */
   int parameter; /* it is a parameter's value, whatever the batch */
+  int order;     /* its place in the order of computing */
 };
 
 /* After a batch raised its tape's nonfinite flag: finds that value. Runs the batch again, forward and
- * unfused, on tensors of its own; of a batch without y up to the outputs. */
-MN_API mn_status mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, struct mn_fault *out);
+ * unfused, on tensors of its own; of a batch without y up to the outputs. If memory is too short for that, the
+ * fault is "a value". */
+MN_API void mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, struct mn_fault *out);
 
 /* "the output of blocks.1, row 5", for a message. */
 enum { MN_FAULT_WORDS = 128 };

@@ -318,8 +318,7 @@ static mn_status give_up(struct mn_launch *l, int64_t batch) {
   struct mn_fault fault;
   char more[64];
   MN_TRY(forget_factors(t));
-  /* Explaining takes memory; if it fails, the fault is "a value". */
-  if (mn_pass_explain(t->model, &rows, &fault) != MN_OK) fault = (struct mn_fault){"a value", -1, 0};
+  mn_pass_explain(t->model, &rows, &fault);
   if (t->on_nonfinite == MN_NONFINITE_STOP) return diverged(t, &fault, "");
   if (fault.parameter) return diverged(t, &fault, ", which no skipped step mends");
   snprintf(more, sizeof more, ", after %d skipped steps in a row", MN_SKIPPED_MOST - 1);
