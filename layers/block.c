@@ -335,27 +335,20 @@ void mn_block_saved(const struct mn_tensor *y, const struct mn_tape *tape, const
   mn_abort(__FILE__, __LINE__, "a block's output");
 }
 
-/* The message lists all divisors, or, if they are too many, the nearest two. */
+/* The message names the nearest divisors. */
 mn_status mn_block_check_groups(int64_t channels, int64_t groups) {
   if (groups >= 1 && channels % groups == 0) return MN_OK;
-  char list[160] = "";
-  size_t length = 0;
+  const int64_t near = groups < 1 ? 1 : groups > channels ? channels : groups;
   int64_t below = 1, above = channels;
-  /* Up to √channels the divisors themselves, then what they leave of channels: ascending, and soon done. */
-  const int64_t root = (int64_t)sqrt((double)channels);
-  for (int64_t i = 1; i <= 2 * root; i++) {
-    int64_t small = i <= root ? i : 2 * root + 1 - i, d = i <= root ? i : channels / small;
-    if (channels % small || (i > root && d <= root)) continue;
-    if (d < groups) below = d;
-    if (d > groups && d < above) above = d;
-    if (length < sizeof list)
-      length += (size_t)snprintf(list + length, sizeof list - length, "%s%ld", d > 1 ? ", " : "", (long)d);
+  for (int64_t d = 1; d <= channels / d; d++) {
+    const int64_t pair[] = {d, channels / d};
+    for (int i = 0; i < 2 && channels % d == 0; i++) {
+      if (pair[i] < near && pair[i] > below) below = pair[i];
+      if (pair[i] > near && pair[i] < above) above = pair[i];
+    }
   }
-  if (length >= sizeof list)
-    snprintf(list, sizeof list, "of its many divisors %ld and %ld are the nearest and", (long)below,
-             (long)above);
-  return mn_fail(MN_USAGE, "%ld groups do not divide %ld channels; %s do", (long)groups, (long)channels,
-                 list);
+  return mn_fail(MN_USAGE, "%ld groups do not divide %ld channels; %ld and %ld do", (long)groups,
+                 (long)channels, (long)below, (long)above);
 }
 
 static mn_status check(const struct mn_layer *layer) {

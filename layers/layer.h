@@ -110,7 +110,7 @@ MN_API void mn_block_saved(const struct mn_tensor *y, const struct mn_tape *tape
 mn_status mn_block_grams(struct mn_device *device, const struct mn_operand *dz, const struct mn_operand *x,
                          void *sums, const int wanted[3], void *grams);
 
-/* MN_USAGE unless groups divides channels; the message names divisors. */
+/* MN_USAGE unless groups divides channels; the message names the nearest divisors. */
 MN_API mn_status mn_block_check_groups(int64_t channels, int64_t groups);
 
 /* ---- losses ----

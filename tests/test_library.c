@@ -178,12 +178,11 @@ static void what_cannot_be_is_refused(void **state) {
   assert_int_equal(mn_trainer_open(&trainer, r.model, r.optimizer, r.train, &endless, NULL), MN_USAGE);
   assert_null(strstr(mn_message(), "--"));
   assert_int_equal(mn_block_check_groups(128, 7), MN_USAGE);
-  assert_non_null(strstr(mn_message(), "1, 2, 4, 8, 16, 32, 64, 128 do"));
-  /* 240 divisors do not fit a line; those named are divisors, and nothing says that they are all. */
+  assert_non_null(strstr(mn_message(), "; 4 and 8 do"));
   assert_int_equal(mn_block_check_groups(720720, 17), MN_USAGE);
-  assert_non_null(strstr(mn_message(), "16 and 18 are the nearest"));
+  assert_non_null(strstr(mn_message(), "; 16 and 18 do"));
   assert_int_equal(mn_block_check_groups(36, 5), MN_USAGE);
-  assert_non_null(strstr(mn_message(), "; 1, 2, 3, 4, 6, 9, 12, 18, 36 do"));
+  assert_non_null(strstr(mn_message(), "; 4 and 6 do"));
   /* Sizes and constants that no model has, and no search through all of them. */
   struct mn_model_config config = r.model->config;
   struct mn_model *model;
