@@ -202,24 +202,14 @@ mn_status mn_tensor_read(struct mn_device *device, const struct mn_tensor *tenso
   return mn_device_read(device, to, tensor->value.real, mn_tensor_count(tensor));
 }
 
-static mn_status check_bytes(const struct mn_device *device, const struct mn_tensor *tensor, size_t bytes) {
-  size_t needed = (size_t)mn_tensor_count(tensor) * device->real;
-  if (bytes == needed) return MN_OK;
-  return mn_fail(MN_USAGE, "%s has %ld %s, %zu bytes, which do not fit %zu bytes", tensor->name,
-                 (long)mn_tensor_count(tensor), device->real == sizeof(double) ? "doubles" : "floats", needed,
-                 bytes);
-}
-
-mn_status mn_tensor_download(struct mn_device *device, const struct mn_tensor *tensor, void *to,
-                             size_t bytes) {
-  MN_TRY(check_bytes(device, tensor, bytes));
+mn_status mn_tensor_download(struct mn_device *device, const struct mn_tensor *tensor, void *to) {
   if (tensor->value.split) return in_pieces(device, tensor, &(struct whole){.narrow = to});
-  return device->kernels->download(device, to, tensor->value.real, bytes);
+  return device->kernels->download(device, to, tensor->value.real,
+                                   (size_t)mn_tensor_count(tensor) * device->real);
 }
 
-mn_status mn_tensor_copy(struct mn_device *device, const struct mn_tensor *tensor, void *to, size_t bytes) {
-  MN_TRY(check_bytes(device, tensor, bytes));
-  if (tensor->value.split)
-    return device->kernels->join(device, to, &tensor->value, 0, mn_tensor_count(tensor));
-  return device->kernels->copy(device, to, tensor->value.real, bytes);
+mn_status mn_tensor_copy(struct mn_device *device, const struct mn_tensor *tensor, void *to) {
+  const int64_t count = mn_tensor_count(tensor);
+  if (tensor->value.split) return device->kernels->join(device, to, &tensor->value, 0, count);
+  return device->kernels->copy(device, to, tensor->value.real, (size_t)count * device->real);
 }

@@ -68,15 +68,13 @@ MN_API mn_status mn_tensor_write(struct mn_device *device, struct mn_tensor *ten
 MN_API mn_status mn_tensor_uniform(struct mn_device *device, struct mn_tensor *tensor, uint64_t seed,
                                    uint32_t sequence, uint64_t first, double bound);
 
-/* Copy a tensor's values: _read as doubles and _download as reals to the host, and wait for the device; _copy
- * as reals to the device's memory, in order with its work. MN_USAGE if `bytes`, the size of `to`, is not
- * rows·cols reals; a real has 8 bytes in MN_FP64, else 4. The tensor has its real form or is a split weight.
- * For a split weight the first two take pinned memory for a part meanwhile, and no device memory. */
+/* Copy a tensor's rows·cols values: _read as doubles and _download as reals to the host, and wait for the
+ * device; _copy as reals to the device's memory, in order with its work. A real has 8 bytes in MN_FP64, else
+ * 4. The tensor has its real form or is a split weight. For a split weight the first two take pinned memory
+ * for a part meanwhile, and no device memory. */
 MN_API mn_status mn_tensor_read(struct mn_device *device, const struct mn_tensor *tensor, double *to);
-MN_API mn_status mn_tensor_download(struct mn_device *device, const struct mn_tensor *tensor, void *to,
-                                    size_t bytes);
-MN_API mn_status mn_tensor_copy(struct mn_device *device, const struct mn_tensor *tensor, void *to,
-                                size_t bytes);
+MN_API mn_status mn_tensor_download(struct mn_device *device, const struct mn_tensor *tensor, void *to);
+MN_API mn_status mn_tensor_copy(struct mn_device *device, const struct mn_tensor *tensor, void *to);
 
 /* Refreshes the planes if they are stale, under a factor that suits the values. */
 MN_API mn_status mn_operand_prepare(struct mn_device *device, struct mn_operand *operand);

@@ -181,7 +181,7 @@ static void *download_array(const struct run *r, const struct mn_tensor *t, cons
   void *out = malloc(bytes);
   assert_non_null(out);
   MUST(kept ? r->device->kernels->download(r->device, out, kept, bytes)
-            : mn_tensor_download(r->device, t, out, bytes));
+            : mn_tensor_download(r->device, t, out));
   return out;
 }
 

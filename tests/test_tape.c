@@ -128,7 +128,7 @@ static char *bytes_of(const struct training *t, size_t *size) {
       if (k > 0 && !kept[k]) continue;
       assert_non_null(out = realloc(out, *size + bytes));
       MUST(k ? device->kernels->download(device, out + *size, kept[k], bytes)
-             : mn_tensor_download(device, p, out + *size, bytes));
+             : mn_tensor_download(device, p, out + *size));
       *size += bytes;
     }
   }

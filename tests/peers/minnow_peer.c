@@ -178,7 +178,7 @@ static mn_status take_floats(struct minnow_peer *p) {
     if (t->rank != 2 || t->value.real || p->floats[i]) continue;
     size_t bytes = (size_t)mn_tensor_count(t) * sizeof(float);
     MN_TRY(k->allocate(p->device, &p->floats[i], bytes));
-    MN_TRY(mn_tensor_copy(p->device, t, p->floats[i], bytes));
+    MN_TRY(mn_tensor_copy(p->device, t, p->floats[i]));
   }
   return MN_OK;
 }

@@ -167,7 +167,7 @@ static mn_status hash(XXH3_state_t *state, const struct mn_model *model, const s
   MN_REQUIRE(values);
   MN_TRY(mn_device_allocate(device, &piece, mine, real));
   MN_TRY(mn_device_allocate(device, &whole, all, real));
-  MN_TRY(mn_tensor_copy(device, t, piece, (size_t)mine * real));
+  MN_TRY(mn_tensor_copy(device, t, piece));
   if (mn_ranks_shards(ranks) > 1) /* as one row of all its numbers, of which the ranks have equal shares */
     MN_TRY(device->kernels->allgather(device, whole, piece, 1, all, real));
   else

@@ -207,7 +207,7 @@ static mn_status take_memory(struct mn_saver *saver) {
 }
 
 static mn_status download(struct mn_device *device, const struct array *array, void *to) {
-  return array->parameter ? mn_tensor_download(device, array->parameter, to, array->bytes)
+  return array->parameter ? mn_tensor_download(device, array->parameter, to)
                           : device->kernels->download(device, to, array->from, array->bytes);
 }
 
@@ -225,7 +225,7 @@ static mn_status take_array(const struct mn_saver *saver, const struct array *ar
   if (device->ranks && array->outputs) return gather_array(device, array);
   if (!saver->copy) return download(device, array, *array->to);
   void *copy = (char *)saver->copy + array->at;
-  return array->parameter ? mn_tensor_copy(device, array->parameter, copy, array->bytes)
+  return array->parameter ? mn_tensor_copy(device, array->parameter, copy)
                           : device->kernels->copy(device, copy, array->from, array->bytes);
 }
 
