@@ -264,8 +264,7 @@ static void operations_match_differences(void **state) {
 }
 
 /* Runs mn_gradcheck; its report is shown when it is not `expected`. */
-static void check_model(struct mn_device *device, const struct mn_gradcheck_config *config,
-                        mn_status expected) {
+static void check_model(struct mn_device *device, const struct mn_check_config *config, mn_status expected) {
   char *report = NULL;
   size_t size = 0;
   FILE *out = open_memstream(&report, &size);
@@ -277,8 +276,8 @@ static void check_model(struct mn_device *device, const struct mn_gradcheck_conf
   if (status != expected) fail_msg("status %d, not %d: %s", status, expected, mn_message());
 }
 
-static struct mn_gradcheck_config model_of(int depth, int64_t channels, int64_t groups, int64_t head) {
-  struct mn_gradcheck_config config = {.batch = 5, .seed = 3, .tolerance = 1e-6};
+static struct mn_check_config model_of(int depth, int64_t channels, int64_t groups, int64_t head) {
+  struct mn_check_config config = {.batch = 5, .seed = 3, .tolerance = 1e-6};
   config.model = (struct mn_model_config){.inputs = 4,
                                           .depth = depth,
                                           .groups = groups,
@@ -294,7 +293,7 @@ static void every_plan_and_loss_matches_differences(void **state) {
   struct mn_device *device = open_or_skip(*state, "fp64");
   for (int plan = 0; plan < MN_PLANS; plan++)
     for (int kind = 0; kind < 3; kind++) {
-      struct mn_gradcheck_config config = model_of(1, 9, 3, kind == 2 ? 5 : 0);
+      struct mn_check_config config = model_of(1, 9, 3, kind == 2 ? 5 : 0);
       config.model.plan = (enum mn_plan)plan;
       config.has_loss = kind > 0;
       config.model.loss = kind == 2 ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
@@ -307,7 +306,7 @@ static void stacks_match_differences(void **state) {
   struct mn_device *device = open_or_skip(*state, "fp64");
   for (int plan = MN_PLAN_NONE; plan < MN_PLANS; plan += MN_PLAN_BLOCK - MN_PLAN_NONE)
     for (int kind = 0; kind < 5; kind++) {
-      struct mn_gradcheck_config config = model_of(3, 6, 2, kind % 2 ? 3 : 0);
+      struct mn_check_config config = model_of(3, 6, 2, kind % 2 ? 3 : 0);
       config.model.plan = (enum mn_plan)plan;
       config.has_loss = kind > 1;
       config.model.loss = kind == 4 ? MN_LOSS_CROSS_ENTROPY : MN_LOSS_MSE;
@@ -327,7 +326,7 @@ static void odd_sizes_match_differences(void **state) {
   struct mn_device *device = open_or_skip(*state, "fp64");
   for (size_t i = 0; i < COUNT(sizes); i++)
     for (int has_loss = 0; has_loss < 2; has_loss++) {
-      struct mn_gradcheck_config config = model_of(sizes[i].depth, sizes[i].channels, sizes[i].groups, 0);
+      struct mn_check_config config = model_of(sizes[i].depth, sizes[i].channels, sizes[i].groups, 0);
       config.batch = sizes[i].batch;
       config.model.inputs = sizes[i].inputs;
       config.has_loss = has_loss;
@@ -367,7 +366,7 @@ static void a_wrong_gradient_is_a_miss(void **state) {
   right_gemm = broken.gemm, right_column_sums = broken.column_sums;
   broken.gemm = wrong_gemm, broken.column_sums = wrong_column_sums;
   device->kernels = &broken;
-  struct mn_gradcheck_config config = model_of(1, 6, 2, 0);
+  struct mn_check_config config = model_of(1, 6, 2, 0);
   for (injected_into = 0; injected_into < 4; injected_into++)
     for (size_t i = 0; i < COUNT(wrongs); i++) {
       injected = wrongs[i];

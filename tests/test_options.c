@@ -108,7 +108,7 @@ static void the_library_has_the_same_defaults(void **state) {
     assert_int_equal(t.on_nonfinite, o.on_nonfinite);
   }
   const struct mn_options o = good("gradcheck");
-  const struct mn_gradcheck_config check = mn_gradcheck_defaults();
+  const struct mn_check_config check = mn_gradcheck_defaults();
   struct mn_model_config model;
   mn_options_model(&o, &model);
   assert_same_model(&check.model, &model);

@@ -49,7 +49,7 @@ enum { FUSED_GEMM = MN_PLANS, PLAN_ROWS };
 
 struct bench {
   struct mn_device *device;
-  const struct mn_bench_config *config;
+  const struct mn_check_config *config;
   int own_products; /* 1: products in a GEMM of our own are timed beside the library's */
   int plan_rows;    /* 0: the plans are not asked for */
   size_t held;      /* device memory while a step runs */
@@ -300,7 +300,7 @@ static mn_status time_all(struct bench *b) {
   return MN_OK;
 }
 
-mn_status mn_bench(FILE *out, struct mn_device *device, const struct mn_bench_config *config, int as_json) {
+mn_status mn_bench(FILE *out, struct mn_device *device, const struct mn_check_config *config, int as_json) {
   struct bench b = {.device = device, .config = config};
   b.own_products = device->has_own_gemm && device->planes == 1; /* no library takes two planes */
   if (config->plans) b.plan_rows = device->has_own_gemm ? PLAN_ROWS : MN_PLANS;

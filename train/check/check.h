@@ -7,28 +7,30 @@
 #include "train/optimizer.h"
 #include "train/pass.h"
 
-/* `minnow gradcheck`: every parameter's gradient and x's against central differences, in fp64, through the
- * same tape and kernels as training. */
-struct mn_gradcheck_config {
+/* What gradcheck and bench run on, and how. */
+struct mn_check_config {
   struct mn_model_config model;
-  int has_loss; /* the loss is model.loss; else Σ dy·y with random dy */
   int64_t batch;
   uint64_t seed;
-  double tolerance; /* |a − n| ≤ tolerance·max(|a|, |n|, rms of the tensor's gradient) */
+  int has_loss;     /* gradcheck: the loss is model.loss; else Σ dy·y with random dy */
+  double tolerance; /* gradcheck: |a − n| ≤ tolerance·max(|a|, |n|, rms of the tensor's gradient) */
+  struct mn_optimizer_config optimizer; /* bench */
+  int plans; /* bench: the fusion plans beside each other, forward, forward+backward and step */
 };
 
-/* The command's defaults: one block of 8 channels in 2 groups over 6 inputs, a batch of 4, a tolerance of
- * 1e-6, no loss. */
-MN_API struct mn_gradcheck_config mn_gradcheck_defaults(void);
+/* The defaults of `minnow gradcheck`: one block of 8 channels in 2 groups over 6 inputs, a batch of 4, a
+ * tolerance of 1e-6, no loss. */
+MN_API struct mn_check_config mn_gradcheck_defaults(void);
 
-/* Checks on `device`, which must be fp64, and writes one line a tensor to `out`: its elements, the worst
+/* `minnow gradcheck`: every parameter's gradient and x's against central differences, through the same tape
+ * and kernels as training, on `device`, which must be fp64. Writes one line a tensor to `out`: its elements, the worst
  * error over its bound, the index of that element, its analytic and numeric value, and how many elements were
  * kinks (±h moves a v of some block across 0; they are not compared); or one JSON object. All parameters are
  * random, gamma and beta too. With a loss, a line `loss` compares the loss computed in training, fused into
  * the last block if it can be, with the one computed in evaluation, to 1e-12. The bound of a gradient that is
  * 0 but for rounding (one channel a group) is that rounding. MN_FAILED: a tensor is past its bound, or all of
  * its elements were kinks; MN_USAGE: a slope below 0, for which kinks do not show in y; MN_NO_MEMORY. */
-MN_API mn_status mn_gradcheck(FILE *out, struct mn_device *device, const struct mn_gradcheck_config *config,
+MN_API mn_status mn_gradcheck(FILE *out, struct mn_device *device, const struct mn_check_config *config,
                               int json);
 
 /* Cases of `minnow parity`: inputs and results computed elsewhere in float64, one group each in an HDF5 file.
@@ -90,14 +92,6 @@ double mn_parity_tolerance(enum mn_precision precision);
 /* The error of a tensor, as mn_parity defines it: actual and expected are [count]. */
 double mn_parity_error(const double *actual, const double *expected, int64_t count);
 
-struct mn_bench_config {
-  struct mn_model_config model;
-  int64_t batch;
-  uint64_t seed;
-  struct mn_optimizer_config optimizer;
-  int plans; /* the fusion plans beside each other, forward, forward+backward and step */
-};
-
 /* `minnow bench`: what a step costs, beside what the device can do, measured in the same run on random data.
  * Medians after a warm-up:
  *
@@ -114,6 +108,6 @@ struct mn_bench_config {
  * object (forward_ms, forward_backward_ms, step_ms, gemm_forward_ms, gemm_dx_ms, gemm_dw_ms,
  * own_gemm_forward_ms …, gemm_tflops, copy_gb_per_s …, plans). MN_FAILED: values became non-finite, so that
  * updates did nothing; MN_NO_MEMORY. */
-mn_status mn_bench(FILE *out, struct mn_device *device, const struct mn_bench_config *config, int json);
+mn_status mn_bench(FILE *out, struct mn_device *device, const struct mn_check_config *config, int json);
 
 #endif

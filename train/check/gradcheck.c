@@ -8,12 +8,11 @@
 #include "train/check/check.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "train/json.h"
 
-enum { LEVELS = 8, TENSORS = MN_MODEL_PARAMETERS + 1, ARRAYS = TENSORS + 8 };
+enum { LEVELS = 8, TENSORS = MN_MODEL_PARAMETERS + 1 };
 static const double first_step = 1e-3;
 
 /* The results of one forward. */
@@ -25,7 +24,7 @@ struct view {
 
 struct check {
   struct mn_json json;
-  const struct mn_gradcheck_config *config;
+  const struct mn_check_config *config;
   struct mn_device *device;
   struct mn_model *model;
   struct mn_pass *gradients; /* the pass under test */
@@ -37,10 +36,6 @@ struct check {
   double *dy;
   double *analytic[TENSORS]; /* x's, then each parameter's */
   double largest;            /* the largest rms among them */
-  double *values;            /* scratch, as large as the largest of these tensors */
-  int32_t *labels;
-  double *taken[ARRAYS]; /* all the arrays of doubles above, to be freed */
-  int arrays;
   int missed;
   int64_t kinks;
 };
@@ -53,11 +48,9 @@ struct result {
   int missed;
 };
 
-/* Allocates `count` zeros, which close_check frees. */
+/* Allocates `count` zeros, which are freed with the pass under test. */
 static mn_status take(struct check *c, double **out, int64_t count) {
-  MN_REQUIRE(c->arrays < ARRAYS);
-  *out = c->taken[c->arrays++] = calloc((size_t)(count ? count : 1), sizeof **out);
-  return *out ? MN_OK : mn_fail(MN_NO_MEMORY, "no memory for %ld numbers", (long)count);
+  return mn_tape_host(c->gradients->tape, (void **)out, (size_t)count * sizeof **out);
 }
 
 /* How large z is to be. With two channels a group, normalising gives −1 and 1 whatever z is, and a gradient
@@ -87,14 +80,15 @@ static mn_status randomise(struct check *c) {
 /* Draws the batch of a pass: both passes get the same. */
 static mn_status load(struct check *c, const struct mn_pass *pass) {
   const uint64_t classes = (uint64_t)mn_model_outputs(&c->config->model);
+  int32_t *labels;
   MN_TRY(draw(c, pass->x, TENSORS, sqrt(3)));
   if (pass->target) return draw(c, pass->target, TENSORS + 1, 1);
   if (!pass->labels) return MN_OK;
+  MN_TRY(mn_tape_host(pass->tape, (void **)&labels, (size_t)pass->rows * sizeof *labels));
   for (int64_t n = 0; n < pass->rows; n++)
-    c->labels[n] =
+    labels[n] =
         (int32_t)(mn_random_word(c->config->seed, MN_RANDOM_CHECK + TENSORS + 2, (uint64_t)n) % classes);
-  return c->device->kernels->upload(c->device, pass->labels, c->labels,
-                                    (size_t)pass->rows * sizeof *c->labels);
+  return c->device->kernels->upload(c->device, pass->labels, labels, (size_t)pass->rows * sizeof *labels);
 }
 
 /* The outputs of the blocks, by the names that a pass gives them. */
@@ -108,13 +102,8 @@ static void find_blocks(struct check *c) {
 }
 
 static mn_status prepare(struct check *c) {
-  const struct mn_gradcheck_config *config = c->config;
+  const struct mn_check_config *config = c->config;
   MN_TRY(mn_model_open(&c->model, c->device, &config->model));
-  int64_t largest = config->batch * config->model.inputs;
-  for (int i = 0; i < c->model->count; i++)
-    if (mn_tensor_count(c->model->parameters[i]) > largest)
-      largest = mn_tensor_count(c->model->parameters[i]);
-  MN_TRY(take(c, &c->values, largest));
   MN_TRY(randomise(c));
   MN_TRY(mn_model_train(c->model, MN_STORE, NULL));
   enum mn_pass_kind kind = config->has_loss ? MN_PASS_TRAIN : MN_PASS_SEEDED;
@@ -127,8 +116,6 @@ static mn_status prepare(struct check *c) {
     MN_TRY(take(c, &views[i]->outputs, c->outputs));
     if (!config->has_loss) MN_TRY(take(c, &views[i]->y, mn_tensor_count(c->losses->y)));
   }
-  c->labels = malloc((size_t)config->batch * sizeof *c->labels);
-  if (!c->labels) return mn_fail(MN_NO_MEMORY, "no memory for labels");
   MN_TRY(load(c, c->gradients));
   return load(c, c->losses);
 }
@@ -272,11 +259,12 @@ static mn_status compare(struct check *c, int which, struct result *r) {
   const struct mn_tensor *t = tensor_of(c, c->losses, which);
   const double *analytic = c->analytic[which], tolerance = c->config->tolerance;
   *r = (struct result){.name = which ? t->name : "x", .elements = mn_tensor_count(t), .cols = t->value.cols};
-  MN_TRY(mn_tensor_read(c->device, t, c->values));
-  double scale = rms(analytic, r->elements);
-  struct element p = {.size = rms(c->values, r->elements)};
+  double *values, scale = rms(analytic, r->elements);
+  MN_TRY(take(c, &values, r->elements));
+  MN_TRY(mn_tensor_read(c->device, t, values));
+  struct element p = {.size = rms(values, r->elements)};
   for (int64_t i = 0; i < r->elements; i++) {
-    p.address = (char *)t->value.real + (size_t)i * sizeof(double), p.value = c->values[i];
+    p.address = (char *)t->value.real + (size_t)i * sizeof(double), p.value = values[i];
     double a = analytic[i], n = 0;
     int kink = 0;
     MN_TRY(differentiate(c, &p, scale, 0.05 * tolerance, &n, &kink));
@@ -334,12 +322,10 @@ static void close_check(struct check *c) {
   if (c->losses != c->gradients) mn_pass_close(c->losses);
   mn_pass_close(c->gradients);
   mn_model_close(c->model);
-  for (int i = 0; i < c->arrays; i++) free(c->taken[i]);
-  free(c->labels);
 }
 
 static mn_status begin(struct check *c, int as_json) {
-  const struct mn_gradcheck_config *config = c->config;
+  const struct mn_check_config *config = c->config;
   MN_TRY(mn_json_begin_answer(&c->json, !as_json));
   mn_json_open(&c->json, NULL);
   mn_json_string(&c->json, "device", c->device->name);
@@ -352,13 +338,13 @@ static mn_status begin(struct check *c, int as_json) {
   return MN_OK;
 }
 
-struct mn_gradcheck_config mn_gradcheck_defaults(void) {
-  struct mn_gradcheck_config config = {.model = mn_model_defaults(), .batch = 4, .tolerance = 1e-6};
+struct mn_check_config mn_gradcheck_defaults(void) {
+  struct mn_check_config config = {.model = mn_model_defaults(), .batch = 4, .tolerance = 1e-6};
   config.model.inputs = 6, config.model.depth = 1, config.model.hidden[0] = 8, config.model.groups = 2;
   return config;
 }
 
-mn_status mn_gradcheck(FILE *out, struct mn_device *device, const struct mn_gradcheck_config *config,
+mn_status mn_gradcheck(FILE *out, struct mn_device *device, const struct mn_check_config *config,
                        int as_json) {
   MN_REQUIRE(device->precision == MN_FP64);
   if (!(config->model.slope >= 0))

@@ -21,10 +21,10 @@ static mn_status leave(struct mn_device *device, const struct mn_options *option
 }
 
 static mn_status run_gradcheck(FILE *out, const struct mn_options *options) {
-  struct mn_gradcheck_config config = {.has_loss = options->loss >= 0,
-                                       .batch = options->batch,
-                                       .seed = options->seed,
-                                       .tolerance = options->tolerance};
+  struct mn_check_config config = {.has_loss = options->loss >= 0,
+                                   .batch = options->batch,
+                                   .seed = options->seed,
+                                   .tolerance = options->tolerance};
   mn_options_model(options, &config.model);
   struct mn_device *device;
   MN_TRY(mn_session_context(&device, options, options->device, "fp64"));
@@ -42,7 +42,7 @@ static mn_status run_parity(FILE *out, const struct mn_options *options) {
 }
 
 static mn_status run_bench(FILE *out, const struct mn_options *options) {
-  struct mn_bench_config config = {.batch = options->batch, .seed = options->seed, .plans = options->plans};
+  struct mn_check_config config = {.batch = options->batch, .seed = options->seed, .plans = options->plans};
   mn_options_model(options, &config.model);
   mn_options_optimizer(options, &config.optimizer);
   struct mn_device *device;
