@@ -36,14 +36,14 @@ static void damage(const char *text, int distance) {
   free(bytes);
 }
 
-/* What info and verify say of it. */
-static void assert_refused(void) {
+/* verify refuses it; so does info, which reads no attributes, unless these are what is damaged. */
+static void assert_refused(int attributes) {
   FILE *out = fopen("/dev/null", "w");
   assert_non_null(out);
   assert_int_equal(mn_verify(out, path, 0), MN_BAD_DATA);
   assert_says("is damaged at /");
-  assert_int_equal(mn_info(out, path, 0), MN_BAD_DATA);
-  assert_says("is damaged at /");
+  if (!attributes) assert_int_equal(mn_info(out, path, 0), MN_BAD_DATA);
+  if (!attributes) assert_says("is damaged at /");
   fclose(out);
 }
 
@@ -60,7 +60,7 @@ static void names_in_a_heap(void **state) {
   assert_true(H5Fclose(file) >= 0);
   mn_hdf5_unlock();
   damage("group-07", 0); /* the heap's block has a checksum */
-  assert_refused();
+  assert_refused(0);
 }
 
 static void attributes_in_a_header(void **state) {
@@ -71,7 +71,7 @@ static void attributes_in_a_header(void **state) {
   assert_true(H5Fclose(file) >= 0);
   mn_hdf5_unlock();
   damage("attribute-03", -8); /* the version of its message */
-  assert_refused();
+  assert_refused(1);
 }
 
 static void attributes_in_a_heap(void **state) {
@@ -82,7 +82,7 @@ static void attributes_in_a_heap(void **state) {
   assert_true(H5Fclose(file) >= 0);
   mn_hdf5_unlock();
   damage("attribute-07", 0);
-  assert_refused();
+  assert_refused(1);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
