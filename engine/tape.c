@@ -71,11 +71,11 @@ mn_status mn_tape_host(struct mn_tape *tape, void **out, size_t bytes) {
   return *out ? MN_OK : mn_fail(MN_NO_MEMORY, "no memory for a tape's node");
 }
 
-static mn_status take_memory(struct mn_tape *tape, enum mn_sharing with, void **out, int64_t count,
+static mn_status take_memory(struct mn_tape *tape, const struct mn_team *team, void **out, int64_t count,
                              size_t size) {
   struct mn_owned *owned;
   MN_TRY(own(tape, &owned));
-  MN_TRY(mn_device_allocate_shared(tape->device, with, out, count, size));
+  MN_TRY(mn_device_allocate_shared(tape->device, team, out, count, size));
   owned->memory = *out;
   owned->count = count;
   owned->size = size;
@@ -83,11 +83,12 @@ static mn_status take_memory(struct mn_tape *tape, enum mn_sharing with, void **
 }
 
 mn_status mn_tape_device(struct mn_tape *tape, void **out, int64_t count, size_t size) {
-  return take_memory(tape, MN_ALONE, out, count, size);
+  return take_memory(tape, NULL, out, count, size);
 }
 
 mn_status mn_tape_shared(struct mn_tape *tape, void **out, int64_t count, size_t size) {
-  return take_memory(tape, MN_WITH_SHARDS, out, count, size);
+  const struct mn_ranks *ranks = tape->device->ranks;
+  return take_memory(tape, ranks ? &ranks->shards : NULL, out, count, size);
 }
 
 mn_status mn_tape_scale(struct mn_tape *tape, struct mn_scale **out) {

@@ -36,7 +36,7 @@ static mn_status take_forms(struct mn_device *device, struct mn_tensor *tensor) 
   if (w->split && device->type == MN_DEVICE_CUDA)
     MN_TRY(mn_device_allocate(device, (void **)&w->low, w->rows * w->cols, sizeof *w->low));
   else
-    MN_TRY(mn_device_allocate_shared(device, planes ? MN_ALONE : tensor->shared, &w->real, w->rows * w->cols,
+    MN_TRY(mn_device_allocate_shared(device, planes ? NULL : tensor->shared, &w->real, w->rows * w->cols,
                                      device->real));
   for (int i = 0; i < device->planes && planes; i++)
     MN_TRY(
@@ -62,7 +62,7 @@ mn_status mn_tensor_shard(struct mn_device *device, struct mn_tensor **out, cons
   tensor->whole = whole;
   if (rank == 2 && rows < whole) tensor->value.whole = whole;
   const int replicas = mn_ranks_replicas(device->ranks);
-  if (rank == 2 && replicas > 1 && rows % replicas == 0) tensor->shared = MN_WITH_REPLICAS;
+  if (rank == 2 && replicas > 1 && rows % replicas == 0) tensor->shared = &device->ranks->replicas;
   mn_status status = take_forms(device, tensor);
   if (status != MN_OK) {
     mn_tensor_free(device, tensor);
@@ -122,9 +122,8 @@ mn_status mn_tensor_train(struct mn_device *device, struct mn_tensor *tensor, en
   update->w = &tensor->value, update->rule = rule, update->clears = how == MN_ADD;
   tensor->needs_gradient = 1;
   tensor->sink = (struct mn_epilogue){.kind = how, .into = tensor->gradient, .update = update};
-  if (how == MN_STORE && tensor->shared == MN_WITH_REPLICAS) tensor->sink.kind = MN_REDUCE_SCATTER_ROWS;
-  tensor->summed =
-      how == MN_STORE && tensor->shared != MN_WITH_REPLICAS && mn_ranks_replicas(device->ranks) > 1;
+  if (how == MN_STORE && tensor->shared) tensor->sink.kind = MN_REDUCE_SCATTER_ROWS;
+  tensor->summed = how == MN_STORE && !tensor->shared && mn_ranks_replicas(device->ranks) > 1;
   return MN_OK;
 }
 

@@ -22,9 +22,9 @@ struct mn_tensor {
   int keep;                /* the real form is kept, whatever the consumers read */
   int outside;             /* the value's memory is another's (mn_tape_input) */
   int summed; /* a parameter without shares: the tape all-reduces its stored gradient over replicas */
-  /* Whose collectives reach the gradient and the forms that GEMMs read. MN_WITH_REPLICAS for a parameter if
-   * each of several replicas can have a share of its rows. */
-  enum mn_sharing shared;
+  /* The team whose collectives reach the gradient and the forms that GEMMs read; NULL: none. Of a parameter
+   * the replicas, if each of several can have a share of its rows. */
+  const struct mn_team *shared;
   int operand; /* a tape's last output: only a GEMM reads it, so it has no real form */
 };
 

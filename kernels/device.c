@@ -99,22 +99,23 @@ void mn_device_close(struct mn_device *device) {
   free(device);
 }
 
-mn_status mn_device_allocate_shared(struct mn_device *device, enum mn_sharing with, void **out, int64_t count,
-                                    size_t size) {
+mn_status mn_device_allocate_shared(struct mn_device *device, const struct mn_team *team, void **out,
+                                    int64_t count, size_t size) {
+  const struct mn_kernels *k = device->kernels;
   MN_REQUIRE(count > 0);
   if ((size_t)count > PTRDIFF_MAX / size)
     return mn_fail(MN_NO_MEMORY, "no memory for %ld elements of %zu bytes; a smaller batch or model would do",
                    (long)count, size);
   const size_t bytes = (size_t)count * size;
-  MN_TRY(with == MN_ALONE || !device->ranks ? device->kernels->allocate(device, out, bytes)
-                                            : device->kernels->allocate_shared(device, with, out, bytes));
+  MN_TRY(team && k->allocate_shared ? k->allocate_shared(device, team, out, bytes)
+                                    : k->allocate(device, out, bytes));
   device->allocations++;
   device->bytes += bytes;
   return MN_OK;
 }
 
 mn_status mn_device_allocate(struct mn_device *device, void **out, int64_t count, size_t size) {
-  return mn_device_allocate_shared(device, MN_ALONE, out, count, size);
+  return mn_device_allocate_shared(device, NULL, out, count, size);
 }
 
 void mn_device_release(struct mn_device *device, void *memory, int64_t count, size_t size) {

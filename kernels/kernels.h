@@ -178,7 +178,7 @@ typedef mn_status mn_narrow_function(struct mn_device *device, float *out, const
   CUDA(ranks_begin)                                                                                          \
   DEVICE(ranks_join)                                                                                         \
   CUDA(ranks_leave)                                                                                          \
-  DEVICE(allocate_shared)                                                                                    \
+  CUDA(allocate_shared)                                                                                      \
   DEVICE(allgather)                                                                                          \
   DEVICE(gather_plane)                                                                                       \
   DEVICE(reduce_scatter)                                                                                     \

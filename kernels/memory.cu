@@ -2,6 +2,8 @@
  * download, synchronize, elapsed and download_beside make the host wait. */
 #include <string.h>
 
+#include <algorithm>
+
 #include "kernels/cuda.cuh"
 #include "kernels/ranks/peer.h"
 
@@ -24,7 +26,9 @@ mn_status mn_allocate_cuda(struct mn_device *device, void **out, size_t bytes) {
 /* An error here is an earlier kernel's, which the next synchronize reports. */
 void mn_release_cuda(struct mn_device *device, void *memory) {
   if (!memory) return;
-  mn_peer_release(device->ranks, memory);
+  if (device->ranks)
+    for (const struct mn_team *team : {&device->ranks->shards, &device->ranks->replicas})
+      mn_peer_release(team, memory);
   (void)cudaFree(memory);
 }
 
@@ -104,17 +108,17 @@ mn_status mn_download_beside_cuda(struct mn_device *device, void *to, const void
   const size_t pieces = (bytes + MN_CUDA_STAGING - 1) / MN_CUDA_STAGING;
   for (size_t next = 0; next <= pieces; next++) {
     if (next < pieces) {
-      const size_t at = next * MN_CUDA_STAGING, left = bytes - at;
+      const size_t at = next * MN_CUDA_STAGING;
       MN_CUDA_TRY(cudaMemcpyAsync(cuda->staging[next % 2], static_cast<const char *>(from) + at,
-                                  left < MN_CUDA_STAGING ? left : MN_CUDA_STAGING, cudaMemcpyDeviceToHost,
+                                  std::min(MN_CUDA_STAGING, bytes - at), cudaMemcpyDeviceToHost,
                                   cuda->beside));
       MN_CUDA_TRY(cudaEventRecord(cuda->staged[next % 2], cuda->beside));
     }
     if (next == 0) continue;
-    const size_t at = (next - 1) * MN_CUDA_STAGING, left = bytes - at;
+    const size_t at = (next - 1) * MN_CUDA_STAGING;
     MN_CUDA_TRY(cudaEventSynchronize(cuda->staged[(next - 1) % 2]));
     memcpy(static_cast<char *>(to) + at, cuda->staging[(next - 1) % 2],
-           left < MN_CUDA_STAGING ? left : MN_CUDA_STAGING);
+           std::min(MN_CUDA_STAGING, bytes - at));
   }
   return MN_OK;
 }

@@ -41,7 +41,6 @@ struct mn_kernels;
 struct mn_cuda;
 struct mn_ranks;
 struct mn_tape_hooks;
-enum mn_sharing { MN_ALONE, MN_WITH_SHARDS, MN_WITH_REPLICAS }; /* whose collectives reach memory */
 
 /* Runs what it is given, in order. Opened by mn_device_open (kernels/device.h); one thread at a time, except
  * for host memory and download_beside (kernels/memory.h). */

@@ -82,7 +82,7 @@ mn_status mn_allgather_record(struct mn_tape *tape, struct mn_tensor **whole, st
   }
   const int planes = partial && device->planes == 1 && !device->scaled;
   (*whole)->keep = !planes;
-  (*whole)->shared = MN_WITH_SHARDS;
+  (*whole)->shared = &device->ranks->shards;
   if (planes) MN_TRY(take_arrival(tape, saved, &(*whole)->value));
   return mn_tape_record(
       tape,

@@ -157,13 +157,11 @@ static __global__ void meet_kernel(const __grid_constant__ barrier b, int rank, 
 
 /* The allocation that `memory` is in. */
 static mn_peer_memory *find(const struct mn_team *team, const void *memory) {
-  const auto holds = [&](const mn_peer_memory *m) {
+  for (mn_peer_memory *m = team->peer ? team->peer->memories : nullptr; m; m = m->next) {
     const char *first = static_cast<const char *>(m->of[team->rank]);
-    return memory >= first && memory < first + m->bytes;
-  };
-  mn_peer_memory *m = team->peer ? team->peer->memories : nullptr;
-  while (m && !holds(m)) m = m->next;
-  return m;
+    if (memory >= first && memory < first + m->bytes) return m;
+  }
+  return nullptr;
 }
 
 /* The team's memory from the place on that is `memory` here. */
@@ -267,28 +265,26 @@ mn_status mn_peer_meet(struct mn_device *device, const struct mn_team *team) {
 }
 
 /* To the shard first that is the next to read it. */
-static mn_status push(struct mn_device *device, const struct mn_team *team, const struct mn_operand *whole) {
+mn_status mn_peer_push(struct mn_device *device, const struct mn_team *team, const struct mn_operand *whole) {
   const struct mn_arrival *a = whole->arrival;
   const size_t pitch = whole->cols * device->plane, share = pitch / team->size;
-  const cudaStream_t stream = device->cuda->stream;
   char *plane = static_cast<char *>(whole->planes[0]);
   const mn_peer_memory *of_plane = find(team, plane), *of_flags = find(team, a->arrived);
   MN_REQUIRE(of_plane && of_flags);
   const of_team<char> wholes = team_at(of_plane, team, plane);
   const of_team<unsigned> flags = team_at(of_flags, team, a->arrived);
-  MN_TRY(meet(device, team, team->peer->pushes)); /* the others have read what was there before */
-  for (int k = team->size - 1; k > 0; k--) {
-    const int to = (team->rank + k) % team->size;
-    MN_CUDA_TRY(cudaMemcpy2DAsync(wholes.at[to] + team->rank * share, pitch, a->own, share, share,
-                                  whole->rows, cudaMemcpyDeviceToDevice, stream));
-    MN_CUDA_TRY(cudaMemcpyAsync(flags.at[to] + team->rank, &team->peer->pushes->one, sizeof(unsigned),
-                                cudaMemcpyDeviceToDevice, stream));
-  }
-  return MN_OK;
-}
-
-mn_status mn_peer_push(struct mn_device *device, const struct mn_team *team, const struct mn_operand *whole) {
-  return mn_cuda_beside(device, MN_BRANCH_SHARDS, [&] { return push(device, team, whole); });
+  return mn_cuda_beside(device, MN_BRANCH_SHARDS, [&] {
+    const cudaStream_t stream = device->cuda->stream;
+    MN_TRY(meet(device, team, team->peer->pushes)); /* the others have read what was there before */
+    for (int k = team->size - 1; k > 0; k--) {
+      const int to = (team->rank + k) % team->size;
+      MN_CUDA_TRY(cudaMemcpy2DAsync(wholes.at[to] + team->rank * share, pitch, a->own, share, share,
+                                    whole->rows, cudaMemcpyDeviceToDevice, stream));
+      MN_CUDA_TRY(cudaMemcpyAsync(flags.at[to] + team->rank, &team->peer->pushes->one, sizeof(unsigned),
+                                  cudaMemcpyDeviceToDevice, stream));
+    }
+    return MN_OK;
+  });
 }
 
 static __global__ void await_kernel(const unsigned *arrived, int own) {
@@ -344,24 +340,41 @@ static void unmap(const struct mn_team *team, mn_peer_memory *m) {
   delete m;
 }
 
+/* A rank's memory for the others, who map it if it is of another GPU of the same host. */
+struct offer {
+  cudaIpcMemHandle_t handle;
+  char host[40], gpu[16]; /* Linux's boot_id, which containers of one host have in common; the PCI bus id */
+  bool made;
+};
+
+static void make(offer *o, const struct mn_device *device, void *memory) {
+  const char *disabled = getenv("NCCL_P2P_DISABLE");
+  FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+  o->made = file && fgets(o->host, sizeof o->host, file) && (!disabled || atoi(disabled) == 0) &&
+            cudaDeviceGetPCIBusId(o->gpu, sizeof o->gpu, device->ordinal) == cudaSuccess &&
+            cudaIpcGetMemHandle(&o->handle, memory) == cudaSuccess;
+  if (file) (void)fclose(file);
+}
+
+static bool is_reached(const offer &theirs, const offer &mine) {
+  return theirs.made && mine.made && strcmp(theirs.host, mine.host) == 0 && strcmp(theirs.gpu, mine.gpu) != 0;
+}
+
 /* Maps the whole team's `memory`, an allocation of its own; *out is NULL if any rank cannot. */
 static mn_status share(struct mn_device *device, const struct mn_team *team, mn_peer_memory **out,
                        void *memory, size_t bytes) {
-  struct offer {
-    cudaIpcMemHandle_t handle;
-    int made;
-  } mine = {}, all[PEERS];
+  offer mine = {}, all[PEERS];
   *out = nullptr;
   mn_peer_memory *m = new (std::nothrow) mn_peer_memory{};
   if (!m) return mn_fail(MN_NO_MEMORY, "no memory for the addresses of the other GPUs");
-  mine.made = cudaIpcGetMemHandle(&mine.handle, memory) == cudaSuccess;
+  make(&mine, device, memory);
   mn_status status = collect(device, team, all, mine);
   int mapped = 1, all_mapped[PEERS];
   m->bytes = bytes;
   m->of[team->rank] = memory;
   for (int q = 0; q < team->size && status == MN_OK; q++)
     if (q != team->rank)
-      mapped &= all[q].made &&
+      mapped &= is_reached(all[q], mine) &&
                 cudaIpcOpenMemHandle(&m->of[q], all[q].handle, cudaIpcMemLazyEnablePeerAccess) == cudaSuccess;
   (void)cudaGetLastError(); /* NCCL can do without */
   if (status == MN_OK) status = collect(device, team, all_mapped, mapped);
@@ -381,16 +394,15 @@ static mn_status allocate_blocks(struct mn_device *device, void **out, size_t by
   return mn_allocate_cuda(device, out, (bytes + BLOCK - 1) / BLOCK * BLOCK);
 }
 
-mn_status mn_allocate_shared_cuda(struct mn_device *device, enum mn_sharing with, void **out, size_t bytes) {
-  const struct mn_ranks *r = device->ranks;
-  const struct mn_team *team = !r ? nullptr : with == MN_WITH_SHARDS ? &r->shards : &r->replicas;
+mn_status mn_allocate_shared_cuda(struct mn_device *device, const struct mn_team *team, void **out,
+                                  size_t bytes) {
   mn_peer_memory *m;
-  if (!team || !team->peer) return mn_allocate_cuda(device, out, bytes);
+  if (!team->peer) return mn_allocate_cuda(device, out, bytes);
   MN_TRY(allocate_blocks(device, out, bytes));
   return share(device, team, &m, *out, bytes);
 }
 
-static void release(const struct mn_team *team, const void *memory) {
+void mn_peer_release(const struct mn_team *team, const void *memory) {
   mn_peer_memory *m = find(team, memory);
   if (!m) return;
   mn_peer_memory **from = &team->peer->memories;
@@ -399,51 +411,8 @@ static void release(const struct mn_team *team, const void *memory) {
   unmap(team, m);
 }
 
-void mn_peer_release(struct mn_ranks *ranks, const void *memory) {
-  if (!ranks) return;
-  release(&ranks->shards, memory);
-  release(&ranks->replicas, memory);
-}
-
-/* Where a GPU is, and whether its rank would share its memory. */
-struct place {
-  char host[40]; /* Linux's boot_id, which containers of one host have in common */
-  cudaUUID_t gpu;
-  int shares;
-};
-
-static mn_status place_of(struct place *p) {
-  const char *disabled = getenv("NCCL_P2P_DISABLE");
-  cudaDeviceProp properties;
-  int ordinal;
-  memset(p, 0, sizeof *p);
-  MN_CUDA_TRY(cudaGetDevice(&ordinal));
-  MN_CUDA_TRY(cudaGetDeviceProperties(&properties, ordinal));
-  p->gpu = properties.uuid;
-  FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
-  p->shares = file && fgets(p->host, sizeof p->host, file) && (!disabled || atoi(disabled) == 0);
-  if (file) (void)fclose(file);
-  return MN_OK;
-}
-
-static mn_status may_share(struct mn_device *device, const struct mn_team *team, bool *out) {
-  place mine, all[PEERS];
-  *out = false;
-  if (team->size < 2 || team->size > PEERS) return MN_OK;
-  MN_TRY(place_of(&mine));
-  MN_TRY(collect(device, team, all, mine));
-  *out = true;
-  for (int q = 0; q < team->size; q++) {
-    *out &= all[q].shares && strcmp(all[q].host, all[0].host) == 0;
-    for (int p = 0; p < q; p++) *out &= memcmp(&all[p].gpu, &all[q].gpu, sizeof all[p].gpu) != 0;
-  }
-  return MN_OK;
-}
-
 mn_status mn_peer_open(struct mn_device *device, struct mn_team *team) {
-  bool may;
-  MN_TRY(may_share(device, team, &may));
-  if (!may) return MN_OK;
+  if (team->size < 2 || team->size > PEERS) return MN_OK;
   mn_peer *peer = team->peer = new (std::nothrow) mn_peer{};
   if (!peer) return mn_fail(MN_NO_MEMORY, "no memory for the addresses of the other GPUs");
   void *memory;

@@ -21,7 +21,7 @@ MN_C mn_status mn_peer_open(struct mn_device *device, struct mn_team *team);
 MN_C void mn_peer_close(struct mn_team *team);
 
 /* Unmaps the others' memory, if this is such an allocation. */
-MN_C void mn_peer_release(struct mn_ranks *ranks, const void *memory);
+void mn_peer_release(const struct mn_team *team, const void *memory);
 
 /* Whether this is in memory that the team shares. */
 bool mn_peer_shares(const struct mn_team *team, const void *memory);

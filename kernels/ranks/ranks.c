@@ -186,8 +186,3 @@ mn_status mn_agree_scales_cpu(struct mn_device *device, struct mn_scale *const *
     for (int q = 0; q < r->all.size; q++) scales[i]->largest = fmaxf(scales[i]->largest, all[q * count + i]);
   return MN_OK;
 }
-
-mn_status mn_allocate_shared_cpu(struct mn_device *device, enum mn_sharing with, void **out, size_t bytes) {
-  (void)with;
-  return device->kernels->allocate(device, out, bytes);
-}

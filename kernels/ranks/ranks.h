@@ -37,10 +37,10 @@ struct mn_ranks {
 };
 enum { MN_RANKS_STAGING = 32 << 20 };
 
-/* Allocates memory that the collectives of the shards, or of the replicas, may reach: all of them call it in
- * the same order. It only makes exchanges of such memory faster. Freed by release. */
-typedef mn_status mn_allocate_shared_function(struct mn_device *device, enum mn_sharing with, void **out,
-                                              size_t bytes);
+/* Allocates memory that the collectives of the team (the shards or the replicas) may reach: all its ranks call
+ * it in the same order. It only makes exchanges of such memory faster. Freed by release. */
+typedef mn_status mn_allocate_shared_function(struct mn_device *device, const struct mn_team *team,
+                                              void **out, size_t bytes);
 
 /* How many of `count` neighbours rank `rank` owns, and which is its first; they differ by one at most. */
 static inline int64_t mn_share(int64_t count, int rank, int size, int64_t *first) {
