@@ -146,63 +146,46 @@ template <int Count> __device__ __forceinline__ void mn_wgmma_define(float (&d)[
 
 /* wgmma m64nNk16: d = a·b (+ d, if `add`) for 64 rows, N = 256, 128 or 64 columns and a depth of 16, in
  * float16 or bfloat16. Trans: the operand is MN-major. Of each 8 columns of d a thread holds two neighbours
- * in one row and the same two in the row 8 below. */
+ * in one row and the same two in the row 8 below. The operands are d's registers and, behind them, a, b, add
+ * and both Trans. */
 #define MN_ACC8(d, i)                                                                                        \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),                \
       "+f"(d[i + 6]), "+f"(d[i + 7])
 #define MN_ACC32(d, i) MN_ACC8(d, i), MN_ACC8(d, i + 8), MN_ACC8(d, i + 16), MN_ACC8(d, i + 24)
-#define MN_WGMMA_256(type)                                                                                   \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"                                                 \
-               "wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " "                              \
-               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "           \
-               "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "            \
-               "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "            \
-               "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, "            \
-               "%66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, "            \
-               "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, "            \
-               "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "          \
-               "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, "              \
-               "%125, %126, %127}, "                                                                         \
-               "%128, %129, p, 1, 1, %131, %132;\n}\n"                                                       \
-               : MN_ACC32(d, 0), MN_ACC32(d, 32), MN_ACC32(d, 64), MN_ACC32(d, 96)                           \
+#define MN_ACC64(d) MN_ACC32(d, 0), MN_ACC32(d, 32)
+#define MN_ACC128(d) MN_ACC64(d), MN_ACC32(d, 64), MN_ACC32(d, 96)
+#define MN_REGISTERS_32                                                                                      \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "                    \
+  "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define MN_REGISTERS_64                                                                                      \
+  MN_REGISTERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, "  \
+                  "%49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define MN_REGISTERS_128                                                                                     \
+  MN_REGISTERS_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, "  \
+                  "%81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, "    \
+                  "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, " \
+                  "%113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define MN_WGMMA(type, n, registers, accumulators, a_at, b_at, add_at, trans_a_at, trans_b_at)               \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" add_at ", 0;\n"                                          \
+               "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" registers "}, "           \
+               "%" a_at ", %" b_at ", p, 1, 1, %" trans_a_at ", %" trans_b_at ";\n}\n"                       \
+               : accumulators                                                                                \
                : "l"(a), "l"(b), "r"(add), "n"(TransA), "n"(TransB))
-#define MN_WGMMA_128(type)                                                                                   \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                  \
-               "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " "                              \
-               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "           \
-               "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "            \
-               "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "            \
-               "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "                     \
-               "%64, %65, p, 1, 1, %67, %68;\n}\n"                                                           \
-               : MN_ACC32(d, 0), MN_ACC32(d, 32)                                                             \
-               : "l"(a), "l"(b), "r"(add), "n"(TransA), "n"(TransB))
-#define MN_WGMMA_64(type)                                                                                    \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"                                                  \
-               "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " "                               \
-               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "           \
-               "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "                     \
-               "%32, %33, p, 1, 1, %35, %36;\n}\n"                                                           \
-               : MN_ACC32(d, 0)                                                                              \
-               : "l"(a), "l"(b), "r"(add), "n"(TransA), "n"(TransB))
+#define MN_WGMMA_BY_SIZE(type)                                                                               \
+  if constexpr (Count == 128)                                                                                \
+    MN_WGMMA(type, "256", MN_REGISTERS_128, MN_ACC128(d), "128", "129", "130", "131", "132");                \
+  else if constexpr (Count == 64)                                                                            \
+    MN_WGMMA(type, "128", MN_REGISTERS_64, MN_ACC64(d), "64", "65", "66", "67", "68");                       \
+  else                                                                                                       \
+    MN_WGMMA(type, "64", MN_REGISTERS_32, MN_ACC32(d, 0), "32", "33", "34", "35", "36")
 
 template <bool Fp16, int TransA, int TransB, int Count>
 __device__ __forceinline__ void mn_wgmma(float (&d)[Count], uint64_t a, uint64_t b, int add) {
   static_assert(Count == 128 || Count == 64 || Count == 32);
-  if constexpr (Count == 128) {
-    if constexpr (Fp16)
-      MN_WGMMA_256("f16");
-    else
-      MN_WGMMA_256("bf16");
-  } else if constexpr (Count == 64) {
-    if constexpr (Fp16)
-      MN_WGMMA_128("f16");
-    else
-      MN_WGMMA_128("bf16");
+  if constexpr (Fp16) {
+    MN_WGMMA_BY_SIZE("f16");
   } else {
-    if constexpr (Fp16)
-      MN_WGMMA_64("f16");
-    else
-      MN_WGMMA_64("bf16");
+    MN_WGMMA_BY_SIZE("bf16");
   }
 }
 
