@@ -55,9 +55,9 @@ static __device__ void sum_columns(const Real *sums, int64_t chunks, int64_t cha
 template <class Rule, typename Real>
 static __global__ void __launch_bounds__(1024)
     column_sums_kernel(const Real *sums, int64_t chunks, int64_t channels, const sinks<Rule, Real> all,
-                       const mn_summands<Real> loss) {
+                       const mn_summands loss) {
   if (blockIdx.x < loss.spans) {
-    mn_sum_span<false>(loss, blockIdx.x);
+    mn_sum_span<false, Real>(loss, blockIdx.x);
     return;
   }
   const unsigned cta = blockIdx.x - loss.spans, which = cta % 3;
@@ -90,7 +90,7 @@ static sink<Rule, Real> sink_of(struct mn_device *device, int64_t channels,
 
 template <class Rule, typename Real>
 static void launch(struct mn_device *device, const Real *sums, int64_t chunks, int64_t channels,
-                   const struct mn_epilogue *const targets[3], const mn_summands<Real> &loss) {
+                   const struct mn_epilogue *const targets[3], const mn_summands &loss) {
   sinks<Rule, Real> all;
   for (int i = 0; i < 3; i++) all.of[i] = sink_of<Rule, Real>(device, channels, targets[i]);
   unsigned grid = mn_cuda_grid(loss.spans + 3 * (int64_t)mn_cuda_grid(channels, 32), 1);
@@ -112,8 +112,8 @@ template <typename Real>
 mn_status mn_cuda_column_sums<Real>::run(struct mn_device *device, void *sums, int64_t chunks,
                                          int64_t channels, const struct mn_epilogue *const targets[3],
                                          const struct mn_reduction *loss) {
-  mn_summands<Real> summands = {};
-  if (loss) summands = mn_summands_of<Real>(device, loss);
+  mn_summands summands = {};
+  if (loss) summands = mn_summands_of(device, loss);
   (by_adamw(targets) ? launch<mn_adamw<Real>, Real>
                      : launch<mn_sgd<Real>, Real>)(device, static_cast<const Real *>(sums), chunks, channels,
                                                    targets, summands);

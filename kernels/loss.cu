@@ -6,8 +6,14 @@
 /* Rows of this many columns or more get a CTA each, shorter ones a warp. */
 static const int64_t LONG_ROW = 1024;
 
-static int rows_per_cta(bool wide) {
-  return wide ? 1 : MN_CUDA_THREADS / 32;
+/* Launches the kernel of warps, or of CTAs if rows are long. */
+template <typename... Parameters, typename... Arguments>
+static mn_status launch(const char *name, struct mn_device *device, int64_t rows, int64_t cols,
+                        void (*of_warps)(Parameters...), void (*of_ctas)(Parameters...),
+                        const Arguments &...arguments) {
+  const bool wide = cols >= LONG_ROW;
+  return mn_cuda_launch(name, device, rows, wide ? 1 : MN_CUDA_THREADS / 32, wide ? of_ctas : of_warps,
+                        arguments...);
 }
 
 /* The row that this thread works on; T consecutive threads, a team, work on one row. */
@@ -119,11 +125,9 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 template <typename Real>
 mn_status mn_cuda_mse<Real>::run(struct mn_device *device, void *parts, const void *y, const void *target,
                                  int64_t rows, int64_t cols) {
-  const bool wide = cols >= LONG_ROW;
-  return mn_cuda_launch("mse", device, rows, rows_per_cta(wide),
-                        wide ? mse_kernel<MN_CUDA_THREADS, Real> : mse_kernel<32, Real>,
-                        static_cast<Real *>(parts), static_cast<const Real *>(y),
-                        static_cast<const Real *>(target), rows, cols);
+  return launch("mse", device, rows, cols, mse_kernel<32, Real>, mse_kernel<MN_CUDA_THREADS, Real>,
+                static_cast<Real *>(parts), static_cast<const Real *>(y), static_cast<const Real *>(target),
+                rows, cols);
 }
 MN_CUDA_INSTANTIATE(mse);
 
@@ -144,11 +148,9 @@ MN_CUDA_INSTANTIATE(mse_gradient);
 template <typename Real>
 mn_status mn_cuda_cross_entropy<Real>::run(struct mn_device *device, void *parts, void *correct,
                                            const void *y, const int32_t *labels, int64_t rows, int64_t cols) {
-  const bool wide = cols >= LONG_ROW;
-  return mn_cuda_launch("cross_entropy", device, rows, rows_per_cta(wide),
-                        wide ? cross_entropy_kernel<MN_CUDA_THREADS, Real> : cross_entropy_kernel<32, Real>,
-                        static_cast<Real *>(parts), static_cast<Real *>(correct),
-                        static_cast<const Real *>(y), labels, rows, cols);
+  return launch("cross_entropy", device, rows, cols, cross_entropy_kernel<32, Real>,
+                cross_entropy_kernel<MN_CUDA_THREADS, Real>, static_cast<Real *>(parts),
+                static_cast<Real *>(correct), static_cast<const Real *>(y), labels, rows, cols);
 }
 MN_CUDA_INSTANTIATE(cross_entropy);
 
@@ -156,18 +158,15 @@ template <typename Real>
 mn_status mn_cuda_cross_entropy_gradient<Real>::run(struct mn_device *device, void *dy, const void *y,
                                                     const int32_t *labels, int64_t rows, int64_t cols,
                                                     double scale, int add) {
-  const bool wide = cols >= LONG_ROW;
-  return mn_cuda_launch("cross_entropy_gradient", device, rows, rows_per_cta(wide),
-                        wide ? cross_entropy_gradient_kernel<MN_CUDA_THREADS, Real>
-                             : cross_entropy_gradient_kernel<32, Real>,
-                        static_cast<Real *>(dy), static_cast<const Real *>(y), labels, rows, cols,
-                        (Real)(scale / (double)rows), add);
+  return launch("cross_entropy_gradient", device, rows, cols, cross_entropy_gradient_kernel<32, Real>,
+                cross_entropy_gradient_kernel<MN_CUDA_THREADS, Real>, static_cast<Real *>(dy),
+                static_cast<const Real *>(y), labels, rows, cols, (Real)(scale / (double)rows), add);
 }
 MN_CUDA_INSTANTIATE(cross_entropy_gradient);
 
 template <typename Real>
 mn_status mn_cuda_reduce<Real>::run(struct mn_device *device, const struct mn_reduction *reduction) {
-  const mn_summands<Real> s = mn_summands_of<Real>(device, reduction);
+  const mn_summands s = mn_summands_of(device, reduction);
   return mn_cuda_launch("reduce", device, s.spans, 1,
                         s.others ? mn_sum_kernel<true, Real> : mn_sum_kernel<false, Real>, s);
 }

@@ -6,39 +6,24 @@
 
 #include "kernels/cuda.cuh"
 
-/* struct mn_reduction as a kernel's argument. */
-template <typename Real> struct mn_summands {
-  double *out, *sums;          /* sums: one for each span */
-  unsigned *done;              /* how many spans are done */
-  const Real *values, *others; /* others: of a sum of products */
-  int64_t count;
-  unsigned spans;
-  double factor;
+/* A reduction as a kernel's argument; `done`: how many of its spans are. */
+struct mn_summands : mn_reduction {
+  unsigned *done, spans;
   int *nonfinite, mark;
 };
 
-template <typename Real>
-static inline mn_summands<Real> mn_summands_of(struct mn_device *device, const struct mn_reduction *r) {
-  return {r->out,
-          r->scratch,
-          device->cuda->spans_done,
-          static_cast<const Real *>(r->parts),
-          static_cast<const Real *>(r->others),
-          r->count,
-          mn_cuda_grid(r->count, MN_REDUCE_SPAN),
-          r->factor,
-          device->nonfinite,
+static inline mn_summands mn_summands_of(struct mn_device *device, const struct mn_reduction *r) {
+  return {*r, device->cuda->spans_done, mn_cuda_grid(r->count, MN_REDUCE_SPAN), device->nonfinite,
           device->mark};
 }
 
 /* Writes a span's sum. Returns true in the CTA that does so last, which may then read all of them; which CTA
  * that is differs from run to run, what it reads does not. atomicInc wraps the counter to 0 for the next sum;
  * sums run one after the other in the device's stream, so they share one counter. */
-template <typename Real>
-static __device__ bool mn_last_span(const mn_summands<Real> &s, unsigned span, double sum) {
+static __device__ bool mn_last_span(const mn_summands &s, unsigned span, double sum) {
   __shared__ bool last;
   if (threadIdx.x == 0) {
-    s.sums[span] = sum;
+    s.scratch[span] = sum;
     __threadfence();
     last = atomicInc(s.done, s.spans - 1) == s.spans - 1;
   }
@@ -50,20 +35,21 @@ static __device__ bool mn_last_span(const mn_summands<Real> &s, unsigned span, d
 /* One CTA's part of *out = factor·Σ values, or factor·Σ values·others. Whatever the number of threads in the
  * CTA, the first MN_CUDA_THREADS of them add, so that the order is always the same. */
 template <bool Products, typename Real>
-static __device__ void mn_sum_span(const mn_summands<Real> &s, unsigned span) {
+static __device__ void mn_sum_span(const mn_summands &s, unsigned span) {
+  const Real *parts = static_cast<const Real *>(s.parts), *others = static_cast<const Real *>(s.others);
   const bool adds = threadIdx.x < MN_CUDA_THREADS;
   const int64_t first = (int64_t)span * MN_REDUCE_SPAN + threadIdx.x;
   double sum = 0;
 #pragma unroll
   for (int i = 0; i < MN_REDUCE_SPAN / MN_CUDA_THREADS; i++) {
     int64_t at = first + i * MN_CUDA_THREADS;
-    if (adds && at < s.count) sum += Products ? (double)s.values[at] * s.others[at] : (double)s.values[at];
+    if (adds && at < s.count) sum += Products ? (double)parts[at] * others[at] : (double)parts[at];
   }
   sum = mn_cta_sum(sum);
   if (s.spans > 1) {
     if (!mn_last_span(s, span, sum)) return;
     sum = 0;
-    for (unsigned i = threadIdx.x; adds && i < s.spans; i += MN_CUDA_THREADS) sum += __ldcg(s.sums + i);
+    for (unsigned i = threadIdx.x; adds && i < s.spans; i += MN_CUDA_THREADS) sum += __ldcg(s.scratch + i);
     sum = mn_cta_sum(sum);
   }
   if (threadIdx.x != 0) return;
@@ -72,8 +58,8 @@ static __device__ void mn_sum_span(const mn_summands<Real> &s, unsigned span) {
 }
 
 template <bool Products, typename Real>
-static __global__ void __launch_bounds__(MN_CUDA_THREADS) mn_sum_kernel(const mn_summands<Real> s) {
-  mn_sum_span<Products>(s, blockIdx.x);
+static __global__ void __launch_bounds__(MN_CUDA_THREADS) mn_sum_kernel(const mn_summands s) {
+  mn_sum_span<Products, Real>(s, blockIdx.x);
 }
 
 #endif
