@@ -23,13 +23,11 @@ struct extent {
   }
 };
 
-/* d[rows, cols] = a·b, all row-major. */
-struct product : extent {
-  enum mn_form form;
+/* A product for either way: cuBLASLt reads a[0] and b[0], which are reals if there are no planes. */
+struct product : mn_hopper_product {
   enum mn_precision precision; /* the precision of a and b */
-  extent whole;                /* the full product's extent; or its own */
-  const void *a, *b;
-  const struct mn_scale *scale_a, *scale_b; /* MN_FP16 alone */
+  int64_t lda;
+  extent whole; /* the full product's extent; or its own */
   void *d;
 };
 
@@ -165,8 +163,8 @@ static mn_status find_matmul(struct mn_device *device, struct mn_matmul **out, c
   struct mn_cuda *cuda = device->cuda;
   struct mn_matmul m = {};
   m.form = p->form, m.precision = p->precision;
-  m.own = *p, m.whole = p->whole;
-  m.align_a = alignment_of(p->a), m.align_b = alignment_of(p->b), m.align_d = alignment_of(p->d);
+  m.own = {p->rows, p->cols, p->depth, p->lda}, m.whole = p->whole;
+  m.align_a = alignment_of(p->a[0]), m.align_b = alignment_of(p->b[0]), m.align_d = alignment_of(p->d);
   const unsigned kept = std::min(cuda->matmul_count, (unsigned)MATMULS);
   for (unsigned i = 0; i < kept; i++) {
     const struct mn_matmul *q = &cuda->matmuls[i];
@@ -202,9 +200,9 @@ static mn_status multiply(struct mn_device *device, const struct product *p) {
   const bool wide = p->precision == MN_FP64;
   const void *one = wide ? (const void *)&one64 : &one32, *beta = wide ? (const void *)&zero64 : &zero32;
   if (scaled) one = cuda->alpha, beta = cuda->alpha + 1;
-  MN_CUBLAS_TRY(mn_cublaslt().Matmul(cuda->blas, &m->operation, one, p->b, &m->a, p->a, &m->b, beta, p->d,
-                                     &m->d, p->d, &m->d, &m->algorithm, cuda->workspace, MN_CUDA_WORKSPACE,
-                                     cuda->stream));
+  MN_CUBLAS_TRY(mn_cublaslt().Matmul(cuda->blas, &m->operation, one, p->b[0], &m->a, p->a[0], &m->b, beta,
+                                     p->d, &m->d, p->d, &m->d, &m->algorithm, cuda->workspace,
+                                     MN_CUDA_WORKSPACE, cuda->stream));
   return MN_OK;
 }
 
@@ -230,8 +228,8 @@ static mn_status multiply_in_slices(struct mn_device *device, const struct produ
     struct product part = *whole;
     part.rows = row + each < whole->rows ? each : whole->rows - row;
     part.whole.rows = asked;
-    part.a =
-        static_cast<const char *>(whole->a) + (size_t)(whole->form == MN_TN ? row : row * whole->lda) * in;
+    part.a[0] =
+        static_cast<const char *>(whole->a[0]) + (size_t)(whole->form == MN_TN ? row : row * whole->lda) * in;
     part.d = device->cuda->scratch;
     MN_TRY(multiply(device, &part));
     Real *d = static_cast<Real *>(part.d);
@@ -291,7 +289,7 @@ mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, c
   p.depth = form == MN_TN ? a->rows : a->cols;
   p.cols = form == MN_NT ? b->rows : b->cols;
   p.lda = a->cols;
-  p.whole = p;
+  p.whole = {p.rows, p.cols, p.depth, p.lda};
   if (form == MN_NT && b->whole) p.whole.cols = b->whole;
   if (form == MN_TN && a->whole) p.whole.rows = p.whole.lda = a->whole;
   MN_REQUIRE(p.depth == (form == MN_NT ? b->cols : b->rows));
@@ -302,29 +300,19 @@ mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, c
   struct mn_arrival *arrival = form == MN_NN ? NULL : gathered->arrival;
   MN_REQUIRE(planes || device->planes != 1);
   MN_REQUIRE(!planes || (!a->stale && !b->stale));
+  p.scale_a = a->scale, p.scale_b = b->scale, p.arrival = arrival;
+  p.a[0] = planes ? a->planes[0] : a->real, p.b[0] = planes ? b->planes[0] : b->real;
   if (planes) {
-    const struct mn_hopper_product ours = {form,
-                                           p.rows,
-                                           p.cols,
-                                           p.depth,
-                                           0,
-                                           mn_planes_of(a).kind,
-                                           {a->planes[0], a->planes[1]},
-                                           {b->planes[0], b->planes[1]},
-                                           a->scale,
-                                           b->scale,
-                                           arrival};
-    mn_hopper_launcher *const launch = mn_hopper_plan(device, &ours, epilogue);
+    p.planes = mn_planes_of(a).kind, p.a[1] = a->planes[1], p.b[1] = b->planes[1];
+    mn_hopper_launcher *const launch = mn_hopper_plan(device, &p, epilogue);
     if (launch || a->planes[1]) {
-      MN_TRY(launch ? launch(device, &ours, epilogue) : store_and_apply<Real>(device, &ours, epilogue));
+      MN_TRY(launch ? launch(device, &p, epilogue) : store_and_apply<Real>(device, &p, epilogue));
       return arrival && arrival->pending ? mn_peer_arrived(device, arrival) : MN_OK;
     }
   }
   if (arrival && arrival->own) MN_TRY(mn_peer_complete(device, gathered));
   p.precision = !planes && device->precision == MN_FP16X3 ? MN_FP32 : device->precision;
-  p.a = planes ? a->planes[0] : a->real, p.scale_a = a->scale;
-  p.b = planes ? b->planes[0] : b->real, p.scale_b = b->scale;
-  MN_REQUIRE(p.a && p.b && p.precision <= MN_FP16);
+  MN_REQUIRE(p.a[0] && p.b[0] && p.precision <= MN_FP16);
   if (epilogue->kind == MN_ADD || epilogue->narrow || (epilogue->kind == MN_UPDATE && !epilogue->into))
     return multiply_in_slices<Real>(device, &p, epilogue);
   MN_REQUIRE(epilogue->into);
