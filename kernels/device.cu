@@ -197,10 +197,8 @@ extern "C" void mn_cuda_close(struct mn_device *device) {
     if (each) (void)cudaStreamSynchronize(each);
   free(cuda->matmuls);
   if (cuda->blas) (void)mn_cublaslt().Destroy(cuda->blas);
-  if (cuda->workspace) (void)cudaFree(cuda->workspace);
-  if (cuda->scratch) (void)cudaFree(cuda->scratch);
-  if (cuda->alpha) (void)cudaFree(cuda->alpha);
-  if (cuda->spans_done) (void)cudaFree(cuda->spans_done);
+  for (void *memory : {cuda->workspace, cuda->scratch, (void *)cuda->alpha, (void *)cuda->spans_done})
+    (void)cudaFree(memory);
   for (cudaEvent_t event : {cuda->forked, cuda->joined, cuda->stamps[0], cuda->stamps[1], cuda->noted,
                             cuda->staged[0], cuda->staged[1]})
     if (event) (void)cudaEventDestroy(event);

@@ -4,7 +4,6 @@
  * The copies of ahead_used have one too, because they must wait neither for the next filling nor for the next
  * reader. */
 #include <algorithm>
-#include <new>
 #include <utility>
 
 #include "kernels/cuda.cuh"
@@ -22,8 +21,7 @@ mn_status mn_branch_begin_cuda(struct mn_device *device, enum mn_branch which) {
 }
 
 mn_status mn_branch_end_cuda(struct mn_device *device, enum mn_branch which) {
-  std::swap(device->cuda->stream, device->cuda->branches[which]);
-  return MN_OK;
+  return mn_branch_begin_cuda(device, which);
 }
 
 mn_status mn_branch_join_cuda(struct mn_device *device, enum mn_branch which) {
@@ -81,11 +79,7 @@ mn_status mn_ahead_wait_cuda(struct mn_device *device, double *idle) {
   return MN_OK;
 }
 
-struct mn_graph {
-  cudaGraphExec_t executable;
-};
-
-/* Thread-local: allocations by another thread do not invalidate the capture. */
+/* A struct mn_graph is what a cudaGraphExec_t points at. Thread-local: allocations by another thread do not invalidate the capture. */
 mn_status mn_graph_begin_cuda(struct mn_device *device) {
   MN_CUDA_TRY(cudaStreamBeginCapture(device->cuda->stream, cudaStreamCaptureModeThreadLocal));
   return MN_OK;
@@ -99,21 +93,17 @@ mn_status mn_graph_end_cuda(struct mn_device *device, struct mn_graph **out) {
   cudaError_t error = cudaGraphInstantiate(&executable, captured, 0);
   (void)cudaGraphDestroy(captured);
   if (error != cudaSuccess) return mn_cuda_failed(error, "making a graph");
-  *out = new (std::nothrow) mn_graph{executable};
-  if (*out) return MN_OK;
-  (void)cudaGraphExecDestroy(executable);
-  return mn_fail(MN_NO_MEMORY, "no memory for a graph");
+  *out = reinterpret_cast<struct mn_graph *>(executable);
+  return MN_OK;
 }
 
 mn_status mn_graph_launch_cuda(struct mn_device *device, struct mn_graph *graph) {
-  MN_CUDA_TRY(cudaGraphLaunch(graph->executable, device->cuda->stream));
+  MN_CUDA_TRY(cudaGraphLaunch(reinterpret_cast<cudaGraphExec_t>(graph), device->cuda->stream));
   return MN_OK;
 }
 
 void mn_graph_free_cuda(struct mn_device *, struct mn_graph *graph) {
-  if (!graph) return;
-  (void)cudaGraphExecDestroy(graph->executable);
-  delete graph;
+  if (graph) (void)cudaGraphExecDestroy(reinterpret_cast<cudaGraphExec_t>(graph));
 }
 
 template <typename T> static void exchange(T *&own, void *&other) {
