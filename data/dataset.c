@@ -303,7 +303,7 @@ mn_status mn_dataset_check_finite(const char *file, const char *dataset, int64_t
   const double value = mn_real_at(values, real, i);
   return mn_fail(MN_BAD_DATA,
                  "%s: dataset %s, row %lld, column %lld (from 0) is %g%s; every value must be finite: "
-                 "replace it or leave out the row",
+                 "replace it",
                  file, dataset, (long long)((at + i) / cols), (long long)((at + i) % cols), value,
                  isinf(value) && real == sizeof(float) ? " (as a float)" : "");
 }

@@ -209,8 +209,7 @@ mn_status mn_hdf5_count(struct mn_hdf5_file *file, const struct mn_hdf5_object *
   if (H5Gget_info(group->id, &info) < 0 || count_links(group->id, count) < 0)
     status = mn_hdf5_damaged(file, group->name);
   else if (info.nlinks != *count)
-    status = mn_fail(MN_BAD_DATA, "%s is damaged at %s: of %llu names %llu can be read: %s", file->path,
-                     group->name, (unsigned long long)info.nlinks, (unsigned long long)*count, file->remedy);
+    status = mn_hdf5_broken(file, group->name, "some of its names cannot be read");
   mn_hdf5_unlock();
   if (status != MN_OK) *count = 0;
   return status;
@@ -420,13 +419,12 @@ struct walk {
 static mn_status visit(struct walk *walk, const struct mn_hdf5_object *object) {
   struct mn_hdf5_file *file = walk->file;
   hsize_t count;
-  if (++walk->objects > MOST_OBJECTS)
-    return mn_fail(MN_BAD_DATA, "%s: more than %d objects, or groups in a circle", file->path, MOST_OBJECTS);
+  if (++walk->objects > MOST_OBJECTS || walk->depth > DEEPEST)
+    return mn_fail(MN_BAD_DATA, "%s: more than %d objects, or groups nested more than %d deep or in a circle",
+                   file->path, MOST_OBJECTS, DEEPEST);
   MN_TRY(walk->visit(walk->data, file, object));
   if (object->kind != MN_HDF5_GROUP) return MN_OK;
   MN_TRY(mn_hdf5_count(file, object, &count));
-  if (walk->depth == DEEPEST)
-    return mn_fail(MN_BAD_DATA, "%s: groups nested more than %d deep, or in a circle", file->path, DEEPEST);
   walk->depth++;
   for (hsize_t i = 0; i < count; i++) {
     char name[NAME_SIZE], full[NAME_SIZE];
@@ -438,8 +436,7 @@ static mn_status visit(struct walk *walk, const struct mn_hdf5_object *object) {
                      NAME_SIZE - 1);
     MN_TRY(look(file, &file->root, full, &member));
     if (member.kind == MN_HDF5_NOTHING)
-      return mn_fail(MN_BAD_DATA, "%s is damaged at %s: its group lists it, but does not have it: %s",
-                     file->path, full, file->remedy);
+      return mn_hdf5_broken(file, full, "its group lists it, but does not have it");
     MN_TRY(visit(walk, &member));
     mn_hdf5_release(&member);
   }

@@ -237,14 +237,14 @@ static void values_have_to_be_finite(void **state) {
   (void)state;
   copy_weights("odd.h5", "run.h5", H5T_IEEE_F64LE, 0);
   set_value("odd.h5", "model/head.bias", 1, -INFINITY);
-  assert_refused(INIT("odd.h5"), 65, "odd.h5|head.bias[1]|-inf");
+  assert_refused(INIT("odd.h5"), 65, "odd.h5|head.bias, row 0, column 1|-inf");
   set_value("odd.h5", "model/blocks.0.fc.weight", 4 * 3 + 2, NAN);
   set_value("odd.h5", "model/blocks.0.fc.weight", 4 * 5 + 1, NAN);
-  assert_refused(INIT("odd.h5"), 65, "blocks.0.fc.weight[3, 2]|nan");
+  assert_refused(INIT("odd.h5"), 65, "blocks.0.fc.weight, row 3, column 2|nan");
   /* Finite in fp64 alone. */
   copy_weights("odd.h5", "run.h5", H5T_IEEE_F64LE, 0);
   set_value("odd.h5", "model/blocks.0.gn.weight", 7, 1e39);
-  assert_refused(INIT("odd.h5"), 65, "blocks.0.gn.weight[7]|as a float");
+  assert_refused(INIT("odd.h5"), 65, "blocks.0.gn.weight, row 0, column 7|as a float");
   train("--precision fp64 --init odd.h5");
 }
 

@@ -250,18 +250,6 @@ static mn_status read_factors(struct reader *reader, const struct mn_hdf5_object
                                              : MN_OK;
 }
 
-static mn_status check_finite(struct reader *reader, const struct mn_checkpoint_tensor *tensor) {
-  const int64_t i = mn_find_nonfinite(tensor->value, tensor->rows * tensor->cols, tensor->real);
-  char row[32] = "";
-  if (i < 0) return MN_OK;
-  const double value = mn_real_at(tensor->value, tensor->real, i);
-  if (tensor->rank == 2) snprintf(row, sizeof row, "%" PRId64 ", ", i / tensor->cols);
-  return mn_fail(MN_BAD_DATA,
-                 "%s: %s[%s%" PRId64 "] (from 0) is %g%s; every weight must be finite: replace it",
-                 reader->file.path, tensor->name, row, i % tensor->cols, value,
-                 isinf(value) && tensor->real == sizeof(float) ? " (as a float)" : "");
-}
-
 /* Reads a dataset as floats of `real` bytes into new memory, in place of what *values had. */
 static mn_status read_values(struct reader *reader, const struct mn_hdf5_object *dataset, size_t real,
                              void **values) {
@@ -308,7 +296,9 @@ static mn_status read_array(struct reader *reader, const struct tensors *t,
   MN_TRY(read_values(reader, &dataset, tensor->real, values));
   MN_TRY(check_sum(reader, &dataset, t->path, *values, tensor->real));
   mn_hdf5_release(&dataset);
-  return reader->weights ? check_finite(reader, tensor) : MN_OK;
+  if (!reader->weights) return MN_OK;
+  return mn_dataset_check_finite(reader->file.path, tensor->name, 0, tensor->cols,
+                                 tensor->rows * tensor->cols, tensor->value, tensor->real);
 }
 
 /* Reads the arrays in the group at `path`, if it is there. */

@@ -41,9 +41,6 @@ static mn_status find_tensor(const struct mn_checkpoint *from, const struct mn_t
   for (int i = 0; i < from->tensor_count; i++) {
     const struct mn_checkpoint_tensor *saved = &from->tensors[i];
     if (strcmp(saved->name, t->name) != 0) continue;
-    if (!saved->value || (saved->real != sizeof(float) && saved->real != sizeof(double)))
-      return mn_fail(MN_BAD_DATA, "%s of the checkpoint has no values, or of %zu bytes; 4 or 8 work", t->name,
-                     saved->real);
     const int64_t rows = t->rank == 2 ? t->whole : 1, cols = t->rank == 2 ? t->value.cols : t->whole;
     if (saved->rows != rows || saved->cols != cols)
       return mn_fail(MN_BAD_DATA, "%s of the checkpoint is [%ld, %ld], but this model's is [%ld, %ld]",
