@@ -495,11 +495,10 @@ mutant "evaluation: training goes on under its factors" $e 'MN_TRY(device->kerne
 s=train/checkpoint/save.c
 mutant "saver: the copies not waited for" $s \
   'return saver->copy ? saver->device->kernels->note(saver->device) : MN_OK;' 'return MN_OK;'
-mutant "saver: a failed save counts" $s 'if (status == MN_OK && saver->what & MN_SAVE_NEWEST) saver->saved' 'saver->saved'
+mutant "saver: a failed save counts" $s 'saver->outcome.status == MN_OK && ' ''
 mutant "saver: no room for a copy is an error" $s 'return status == MN_NO_MEMORY ? MN_OK : status;' 'return status;'
 mutant "saver: moments without an optimizer" $s 'optimizer && k < MN_CHECKPOINT_ARRAYS' 'k < MN_CHECKPOINT_ARRAYS'
 mutant "saver: copies over one another" $s 'saver->copy_bytes += (array' 'saver->copy_bytes = (array'
-mutant "saver: an old error stays" $s 'mn_outcome_note(&saver->outcome, MN_OK);' ''
 mutant "saver: no factors" $s '  note_factors(saver);' ''
 mutant "saver: dz's factor before it is chosen" $s 'mn_scale_next(&scales[1])' 'scales[1].factor'
 q=train/checkpoint/restore.c

@@ -124,19 +124,10 @@ struct mn_saver {
   pthread_t thread;
   struct mn_checkpoint *checkpoint;  /* the thread's, while it runs; */
   void *scales[MN_MODEL_PARAMETERS]; /* so are these: struct mn_scale [2] of each parameter that has them */
-  pthread_mutex_t mutex;             /* guards what follows */
-  int busy;
-  int64_t saved;             /* the step of the newest save that succeeded; −1: none has */
-  struct mn_outcome outcome; /* of the newest save */
+  struct mn_outcome outcome;         /* of the newest save; the thread's, too */
+  int done;                          /* set atomically by the thread at its end */
+  int64_t saved;                     /* the step of the newest save that succeeded; −1: none has */
 };
-
-/* A mutex that fails is a broken invariant. */
-static void lock(struct mn_saver *saver) {
-  MN_REQUIRE(pthread_mutex_lock(&saver->mutex) == 0);
-}
-static void unlock(struct mn_saver *saver) {
-  MN_REQUIRE(pthread_mutex_unlock(&saver->mutex) == 0);
-}
 
 /* ---- the thread ---- */
 
@@ -166,27 +157,25 @@ static mn_status download_and_write(struct mn_saver *saver) {
 
 static void *run(void *data) {
   struct mn_saver *saver = data;
-  mn_status status = download_and_write(saver);
-  lock(saver);
-  mn_outcome_note(&saver->outcome, status);
-  if (status == MN_OK && saver->what & MN_SAVE_NEWEST) saver->saved = saver->checkpoint->progress.step;
-  saver->busy = 0;
-  unlock(saver);
+  mn_outcome_note(&saver->outcome, download_and_write(saver));
+  __atomic_store_n(&saver->done, 1, __ATOMIC_RELEASE);
   return NULL;
 }
 
 static mn_status start_thread(struct mn_saver *saver) {
-  lock(saver); /* until it is known whether there is a thread, which itself locks only at its end */
-  mn_outcome_note(&saver->outcome, MN_OK);
+  saver->done = 0;
   mn_status status = mn_thread_start(&saver->thread, "the thread that saves", run, saver);
-  saver->busy = saver->running = status == MN_OK;
-  unlock(saver);
+  saver->running = status == MN_OK;
   return status;
 }
 
-static void join(struct mn_saver *saver) {
-  if (saver->running) MN_REQUIRE(pthread_join(saver->thread, NULL) == 0);
+/* Ends a save that is done or, if `wait`, as soon as it is. */
+static void join(struct mn_saver *saver, int wait) {
+  if (!saver->running || (!wait && !__atomic_load_n(&saver->done, __ATOMIC_ACQUIRE))) return;
+  MN_REQUIRE(pthread_join(saver->thread, NULL) == 0);
   saver->running = 0;
+  if (saver->outcome.status == MN_OK && saver->what & MN_SAVE_NEWEST)
+    saver->saved = saver->checkpoint->progress.step;
 }
 
 /* ---- the snapshot ---- */
@@ -258,7 +247,6 @@ mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep, const
   *out = NULL;
   struct mn_saver *saver = calloc(1, sizeof *saver);
   if (!saver) return mn_fail(MN_NO_MEMORY, "no memory to save");
-  MN_REQUIRE(pthread_mutex_init(&saver->mutex, NULL) == 0);
   saver->device = model->device;
   saver->optimizer = optimizer;
   saver->keep = keep;
@@ -306,7 +294,6 @@ static mn_status describe_moment(struct mn_checkpoint *c, const struct mn_progre
 mn_status mn_saver_start(struct mn_saver *saver, int what, const struct mn_progress *progress,
                          const struct mn_text *config, int count) {
   MN_REQUIRE(!mn_saver_busy(saver));
-  join(saver);
   saver->what = what;
   if (what & MN_SAVE_BEST) MN_TRY(mn_checkpoint_best(saver->best, saver->path));
   MN_TRY(describe_moment(saver->checkpoint, progress, config, count));
@@ -315,33 +302,28 @@ mn_status mn_saver_start(struct mn_saver *saver, int what, const struct mn_progr
 }
 
 int mn_saver_busy(struct mn_saver *saver) {
-  lock(saver);
-  int busy = saver->busy;
-  unlock(saver);
-  return busy;
+  join(saver, 0);
+  return saver->running;
 }
 
 mn_status mn_saver_poll(struct mn_saver *saver, int64_t *saved) {
-  lock(saver);
+  const int busy = mn_saver_busy(saver);
   if (saved) *saved = saver->saved;
-  mn_status status = mn_outcome_tell(&saver->outcome);
-  unlock(saver);
-  return status;
+  return busy ? MN_OK : mn_outcome_tell(&saver->outcome);
 }
 
 mn_status mn_saver_wait(struct mn_saver *saver, int64_t *saved) {
-  join(saver);
+  join(saver, 1);
   return mn_saver_poll(saver, saved);
 }
 
 void mn_saver_close(struct mn_saver *saver) {
   if (!saver) return;
-  join(saver);
+  join(saver, 1);
   mn_device_release(saver->device, saver->copy, (int64_t)saver->copy_bytes, 1);
   mn_checkpoint_free(saver->checkpoint);
   for (int i = 0; i < MN_MODEL_PARAMETERS; i++) free(saver->scales[i]);
   free(saver->path);
-  MN_REQUIRE(pthread_mutex_destroy(&saver->mutex) == 0);
   free(saver);
 }
 

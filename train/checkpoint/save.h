@@ -6,7 +6,7 @@
  * on the CPU, mn_saver_start copies them to the host itself. The saver allocates at the first start and keeps
  * until close: room for these once more on the host, and once more on a GPU that has the room.
  *
- * One thread makes all of these calls: the one that trains. mn_saver_poll may be another's too. */
+ * One thread makes all of these calls: the one that trains. */
 #ifndef MN_TRAIN_CHECKPOINT_SAVE_H
 #define MN_TRAIN_CHECKPOINT_SAVE_H
 
