@@ -40,10 +40,9 @@ const char *mn_hdf5_reason(char *text, size_t size);
  * A read beyond the end of a file that is open for reading is an error, not zeros. libhdf5 reads as many
  * bytes of a chunk as the file says, even beyond the memory for them, so the driver can be given a limit. */
 struct mn_hdf5_disk {
-  int fd;      /* borrowed: open while the HDF5 file is */
-  int error;   /* errno of the first read or write that failed, else 0 */
-  int limited; /* a read of elements of more than `limit` bytes is refused */
-  size_t limit;
+  int fd;           /* borrowed: open while the HDF5 file is */
+  int error;        /* errno of the first read or write that failed, else 0 */
+  size_t limit;     /* a read of elements of more bytes is refused */
   size_t asked;     /* bytes that the last read of elements asked for */
   char reason[160]; /* HDF5's own words if creating or opening failed */
 };

@@ -337,7 +337,6 @@ static mn_status fetch(struct slab_read *chunk, struct slot *slot) {
   if (c->foreign) return read_in_child(chunk, c->bytes, slot->bytes);
   disk->asked = 0;
   disk->limit = c->room;
-  disk->limited = 1;
   herr_t result = H5Dread_chunk(chunk->dataset->id, H5P_DEFAULT, chunk->slab->start, &mask, slot->bytes);
   const char *wrong = NULL;
   if (result >= 0)
@@ -351,7 +350,7 @@ static mn_status fetch(struct slab_read *chunk, struct slot *slot) {
     memset(slot->bytes, 0, c->bytes); /* a dataset may lack a fill value */
     status = read_by_hdf5(chunk, slot->bytes);
   }
-  disk->limited = 0;
+  disk->limit = SIZE_MAX;
   return status;
 }
 

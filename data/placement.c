@@ -43,18 +43,12 @@ static mn_status choose(struct mn_placement *p) {
   double device, host, bytes = (double)p->bytes;
   MN_TRY(room(p, MN_PLACE_DEVICE, &device));
   MN_TRY(room(p, MN_PLACE_HOST, &host));
-  const char *gpu = is_cpu(p) ? "memory" : "the GPU's memory";
-  if (bytes <= device) {
-    p->place = MN_PLACE_DEVICE;
-    snprintf(p->why, sizeof p->why, "they fit into %s, which has room for %.1f GiB", gpu, device / GIB);
-  } else if (bytes <= host && !is_cpu(p)) {
-    p->place = MN_PLACE_HOST;
-    snprintf(p->why, sizeof p->why, "%s has room for %.1f GiB, host memory for %.1f", gpu, device / GIB,
-             host / GIB);
-  } else {
-    p->place = MN_PLACE_FILE;
-    snprintf(p->why, sizeof p->why, "memory has room for %.1f GiB", (device > host ? device : host) / GIB);
-  }
+  p->place = bytes <= device ? MN_PLACE_DEVICE : bytes <= host && !is_cpu(p) ? MN_PLACE_HOST : MN_PLACE_FILE;
+  if (is_cpu(p))
+    snprintf(p->why, sizeof p->why, "memory has room for %.1f GiB", device / GIB);
+  else
+    snprintf(p->why, sizeof p->why, "the GPU's memory has room for %.1f GiB, the host's for %.1f",
+             device / GIB, host / GIB);
   return MN_OK;
 }
 

@@ -373,7 +373,7 @@ mutant "chunks: any checksum is right" $c 'if (!sum_is_right(*at, size)) return 
 mutant "chunks: masks are not looked at" $c 'if (mask >> i & 1) continue;' ''
 mutant "chunks: a short one is taken" $c 'return size == c->bytes ? NULL' 'return size <= c->bytes ? NULL'
 mutant "chunks: a chunk taken for its neighbour" $c 'if (slot->chunk != number + 1) {' 'if (slot->chunk == 0) {'
-mutant "disk: any number of bytes is read" data/hdf5.c 'file->disk->limited && size > file->disk->limit' '0'
+mutant "disk: any number of bytes is read" data/hdf5.c 'size > file->disk->limit' '0'
 mutant "child: a crash goes unnoticed" data/hdf5_child.c '    *died = 1;' '    *died = 0;'
 
 # the order of samples
@@ -409,7 +409,7 @@ mutant "windows: an error ahead of its window" $w 'mn_outcome_tell(&w->window[nu
   'mn_outcome_tell(&w->window[w->window[0].outcome.status == MN_OK].outcome)'
 mutant "windows: closing waits for all reads" $w '.rows, &w->stop)' '.rows, NULL)'
 p=data/placement.c
-mutant "places: chosen the other way round" $p 'if (bytes <= device) {' 'if (bytes > device) {'
+mutant "places: chosen the other way round" $p 'bytes <= device ?' 'bytes > device ?'
 mutant "places: y not counted" $p 'p->form.x_row + p->form.y_row, &p->bytes' 'p->form.x_row, &p->bytes'
 mutant "places: any size chosen" $p '*bytes = 0.5 * (double)most;' '*bytes = 1e300;'
 mutant "places: two kinds of memory on the CPU" $p 'if (place == MN_PLACE_HOST && is_cpu(p)) p->place = MN_PLACE_DEVICE;' ''
