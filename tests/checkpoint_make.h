@@ -21,7 +21,7 @@
 
 #include "data/hdf5.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/checkpoint/sums.h"
+#include "train/checkpoint/layout.h"
 
 static inline void *make_values(int64_t elements, size_t real, int salt) {
   void *values = malloc((size_t)elements * real);

@@ -7,7 +7,7 @@
 #include "tests/checkpoint_make.h"
 
 #include "tests/check.h"
-#include "train/checkpoint/restore.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/command/commands.h"
 
 int fsync(int fd) {

@@ -2,8 +2,7 @@
  * are as h5py makes them: contiguous or compressed datasets without checksums, strings of variable length. */
 #include "tests/files_same.h"
 
-#include "train/checkpoint/restore.h"
-#include "train/checkpoint/save.h"
+#include "train/checkpoint/checkpoint.h"
 
 /* ---- files of weights ---- */
 

@@ -5,8 +5,7 @@
 #include "tests/training.h"
 
 #include "kernels/planes.h"
-#include "train/checkpoint/restore.h"
-#include "train/checkpoint/save.h"
+#include "train/checkpoint/checkpoint.h"
 
 /* Floats of all sizes with subnormals, infinities, and finite ones whose copy is infinite among them; every
  * third is a tie. */

@@ -2,8 +2,6 @@
 #include "tests/files_same.h"
 
 #include "train/checkpoint/checkpoint.h"
-#include "train/checkpoint/restore.h"
-#include "train/checkpoint/save.h"
 
 #define MUST(call)                                                                                           \
   do {                                                                                                       \

@@ -1,8 +1,7 @@
 /* What mn_snapshot_restore and mn_snapshot_save refuse: checkpoints of other sizes, with values missing, of
  * another order of samples; more texts than a checkpoint has room for. */
 #include "tests/checkpoint_make.h"
-#include "train/checkpoint/restore.h"
-#include "train/checkpoint/save.h"
+#include "train/checkpoint/checkpoint.h"
 
 static struct mn_device *device;
 static struct mn_model *model;

@@ -17,8 +17,7 @@
 
 #include "tests/checkpoint_make.h"
 #include "tests/training.h"
-#include "train/checkpoint/restore.h"
-#include "train/checkpoint/save.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/command/saves.h"
 
 /* ---- the gate ---- */

@@ -5,8 +5,6 @@
 #include "tests/command_run.h"
 #include "tests/files_same.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/checkpoint/restore.h"
-#include "train/checkpoint/save.h"
 
 enum { ROWS = 700, COLS = 5 };
 

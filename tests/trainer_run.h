@@ -9,8 +9,7 @@
 
 #include "data/order.h"
 #include "kernels/planes.h"
-#include "train/checkpoint/restore.h"
-#include "train/checkpoint/save.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/trainer.h"
 
 /* ---- a dataset made up ---- */

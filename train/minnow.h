@@ -15,12 +15,11 @@
 #include "data/columns.h" /* what columns hold, to standardise x */
 #include "data/dataset.h" /* rows */
 #include "data/loader.h"
-#include "layers/block_call.h"        /* the block for other frameworks */
-#include "layers/layer.h"             /* layers of one's own, on a tape: engine/tape.h */
-#include "train/check/check.h"        /* gradient checks */
-#include "train/checkpoint/restore.h" /* resuming a run; weights alone; models without their training */
-#include "train/checkpoint/save.h"    /* saving a run, or a model without its training */
-#include "train/evaluate.h"           /* evaluation, prediction */
-#include "train/trainer.h"            /* training; models and passes: train/model.h, train/pass.h */
+#include "layers/block_call.h"           /* the block for other frameworks */
+#include "layers/layer.h"                /* layers of one's own, on a tape: engine/tape.h */
+#include "train/check/check.h"           /* gradient checks */
+#include "train/checkpoint/checkpoint.h" /* saving and resuming runs; weights alone; models without training */
+#include "train/evaluate.h"              /* evaluation, prediction */
+#include "train/trainer.h"               /* training; models and passes: train/model.h, train/pass.h */
 
 #endif

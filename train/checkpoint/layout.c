@@ -4,7 +4,7 @@
  *   ----------------------------  -------------------------  ------------------------------------------------
  *   /            format           string                     "minnow checkpoint"
  *                format_version   int64                      2
- *                checksums        string                     of all that is below (train/checkpoint/sums.h);
+ *                checksums        string                     of all that is below (train/checkpoint/layout.h);
  *                                                            since minnow 0.3
  *   /model       inputs           int64                      I of the first block
  *                hidden           int64 [depth]              C of each block
@@ -63,9 +63,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "train/checkpoint/sums.h"
-#include "train/model.h"
 
 #define MEMBER(type, what, is, member, ...)                                                                  \
   { .name = what, .kind = is, .offset = offsetof(type, member), __VA_ARGS__ }

@@ -4,7 +4,6 @@
 
 #include "data/hdf5_file.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/optimizer.h"
 
 #define MN_CHECKPOINT_FORMAT "minnow checkpoint"
 enum { MN_CHECKPOINT_VERSION = 2 }; /* the newest, which is written */
@@ -45,7 +44,7 @@ static inline void **mn_checkpoint_array(const struct mn_checkpoint_tensor *tens
   return (void **)((char *)tensor + mn_checkpoint_arrays[which].offset);
 }
 
-/* Whether a tensor has factors. Sets the path of their checksum (train/checkpoint/sums.h): MN_SUMS_PATH
+/* Whether a tensor has factors. Sets the path of their checksum: MN_SUMS_PATH
  * bytes. */
 int mn_checkpoint_factors(char *path, const struct mn_checkpoint_tensor *tensor);
 
@@ -84,7 +83,7 @@ mn_status mn_checkpoint_read_config(struct mn_checkpoint **out, const char *path
  * `weights` have their name, rank, rows, cols and real, and no value yet: tensors[i].value is set, owned by
  * it. MN_NO_INPUT: no such file; MN_IO; MN_NO_MEMORY; MN_BAD_DATA: not HDF5, no group /model, tensors that
  * are missing, left over, or of another shape or type, all of them in one line, a value that is not finite
- * as a real, or, in a file with checksums (train/checkpoint/sums.h), one that is not what was saved. */
+ * as a real, or, in a file with checksums, one that is not what was saved. */
 mn_status mn_weights_read(struct mn_checkpoint *weights, const char *path);
 
 /* Sets inputs, depth, hidden and head of *config from the shapes of the weights in `path`; the other members
@@ -106,5 +105,48 @@ mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *m
 /* The optimizer's array `which` > 0 of mn_checkpoint_arrays for a parameter, on the device; NULL if it keeps
  * none. */
 void *mn_describe_kept(const struct mn_optimizer *optimizer, const struct mn_tensor *t, int which);
+
+/* ---- checksums ---- */
+
+/* Checksums of a checkpoint's content: XXH3 of 128 bits, by libxxhash.
+ *
+ * HDF5 has checksums of its own structures, but not of contiguous datasets. So the root has an attribute
+ * `checksums`, a text with a line for each object, as xxhsum -H2 prints them: 32 hex digits, two blanks and a
+ * path. The path of a dataset covers its elements, little-endian, row by row; a path with a slash behind it
+ * ("config/") covers an object's attributes, and "/" the root's other attributes. The last line, "checksums",
+ * covers the lines before it. */
+#define MN_SUMS_ATTRIBUTE "checksums"
+enum {
+  MN_SUMS_TEXT = 65000, /* HDF5 holds less than 64 KiB in an object's header; the largest model takes 57 KB */
+  MN_SUMS_PATH = 128,
+};
+
+/* The lines, while a file is written or read. */
+struct mn_sums {
+  int writing;
+  int partial; /* of a file that is being read: values without a line are no error */
+  size_t length;
+  int lines, met;          /* met: lines of a file that content was compared with and agreed */
+  char text[MN_SUMS_TEXT]; /* ends with a zero */
+};
+
+/* While a file is written, each adds a line: for `bytes` of a dataset's values, whose group and name make the
+ * path ("/model" and "head.bias": model/…); for the attributes that `object` has now, whose `path` ends with
+ * a slash. While a file is read, each compares them with the line of that path, which must exist unless
+ * `partial`; a file without lines agrees with all. MN_BAD_DATA: they are not what was saved. */
+mn_status mn_sums_values(struct mn_sums *sums, struct mn_hdf5_file *file, const char *group, const char *name,
+                         const void *values, size_t bytes);
+mn_status mn_sums_attributes(struct mn_sums *sums, struct mn_hdf5_file *file,
+                             const struct mn_hdf5_object *object, const char *path);
+
+/* Adds the last line, which covers the lines so far. */
+void mn_sums_end(struct mn_sums *sums);
+
+/* Reads the lines of a file; lines is 0 if the attribute is missing. MN_BAD_DATA: they do not agree with the
+ * last line, or are no lines. */
+mn_status mn_sums_read(struct mn_sums *sums, struct mn_hdf5_file *file);
+
+/* Refuses a file with lines that no content was compared with: the content is missing. */
+mn_status mn_sums_check_met(const struct mn_sums *sums, struct mn_hdf5_file *file);
 
 #endif

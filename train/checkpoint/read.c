@@ -15,7 +15,6 @@
 #include "kernels/types.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/layout.h"
-#include "train/checkpoint/sums.h"
 
 /* An error leaves groups and datasets open: mn_hdf5_close closes them with the file. */
 struct reader {

@@ -1,5 +1,5 @@
 /* From a file back to the device: a checkpoint, weights alone, a model without its training. */
-#include "train/checkpoint/restore.h"
+#include "train/checkpoint/checkpoint.h"
 
 #include <stdlib.h>
 #include <string.h>

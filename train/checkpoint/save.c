@@ -1,7 +1,7 @@
 /* Saves models in training: describes a model in a checkpoint, takes a snapshot in the thread that trains,
  * and writes each in a thread of its own, which lives as long as the save. Saves models without their
  * training too. */
-#include "train/checkpoint/save.h"
+#include "train/checkpoint/checkpoint.h"
 
 #include <cblas.h>
 #include <hdf5.h>

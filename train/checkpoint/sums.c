@@ -1,11 +1,9 @@
-/* The lines of checksums, written and compared; see sums.h. */
-#include "train/checkpoint/sums.h"
+/* The lines of checksums, written and compared; see layout.h. */
+#include "train/checkpoint/layout.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
-
-#include "data/hdf5.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are hashed as they stand in memory");
 

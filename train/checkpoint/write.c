@@ -7,7 +7,6 @@
 #include "data/hdf5.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/checkpoint/layout.h"
-#include "train/checkpoint/sums.h"
 
 /* The lock of data/hdf5.h is held from the first call to HDF5 to the last, except for a moment after each
  * slab. An error leaves attributes, groups and datasets open: H5Fclose closes them (H5F_CLOSE_STRONG). */

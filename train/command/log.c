@@ -10,7 +10,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "train/checkpoint/restore.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/command/options_table.h"
 #include "train/json.h"
 

@@ -7,7 +7,7 @@
 
 #include "data/columns.h"
 #include "data/fingerprint.h"
-#include "train/checkpoint/restore.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/command/options.h"
 #include "train/trainer.h"
 
@@ -188,7 +188,7 @@ mn_status mn_ranks_choose_grid(const struct mn_session *session, const struct mn
 mn_status mn_needs_check(const struct mn_session *session);
 
 /* Prints the answer of --dry-run for a run before its first step: model, parameters, FLOPs, memory, the rows'
- * place and disk. The copy that a checkpoint is written from on a GPU (train/checkpoint/save.h) is not
+ * place and disk. The copy that a checkpoint is written from on a GPU (train/checkpoint/checkpoint.h) is not
  * counted. Errors as above. */
 mn_status mn_needs_show(FILE *out, const struct mn_session *session, const struct mn_trainer *trainer);
 
