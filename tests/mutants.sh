@@ -622,11 +622,10 @@ mutant "best: as good is better" $c 'epoch_end && metric > p->best' 'epoch_end &
 mutant "best: patience of one more epoch" $c 'p->best_epoch >= patience' 'p->best_epoch > patience'
 mutant "best: never kept" $c 'better && r->session.options.best' '0'
 h=engine/ranks/hosts.c
-mutant "cores: other hosts' ranks have a part" $h ' && strcmp(seats[q].host, mine->host) == 0' ''
-mutant "cores: who is bound elsewhere has a part" $h 'CPU_ISSET(core, &seats[q].cores) && ' ''
+mutant "cores: who is bound elsewhere has a part" $h 'sharers += CPU_ISSET(core, &sets[q]) != 0' 'sharers++'
 mutant "cores: thirds are lost" $h 'due + 1e-6' 'due'
 mutant "cores: no thread for one rank too many" $h 'return threads > 1 ? threads : 1;' 'return threads;'
-mutant "cores: unknown ones are one" $h 'if (CPU_COUNT(&mine->cores) == 0) return 0;' ''
+mutant "cores: unknown ones are one" $h 'if (CPU_COUNT(&sets[rank]) == 0) return 0;' ''
 
 [ -n "${TEXTS:-}" ] || echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -12,55 +12,54 @@
 
 #include "engine/ranks/ranks.h"
 
-/* A rank on `host` that may run on the cores first … last; last below first: on none that is known. */
-static struct mn_seat seat(const char *host, int first, int last) {
-  struct mn_seat s = {.host = ""};
-  strcpy(s.host, host);
-  CPU_ZERO(&s.cores);
-  for (int core = first; core <= last; core++) CPU_SET(core, &s.cores);
-  return s;
+/* The cores first … last; last below first: none that is known. */
+static cpu_set_t cores(int first, int last) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int core = first; core <= last; core++) CPU_SET(core, &set);
+  return set;
 }
 
-static void assert_threads(const struct mn_seat *seats, const int *threads, int size) {
-  for (int q = 0; q < size; q++) assert_int_equal(mn_seats_threads(seats, size, q), threads[q]);
+static void assert_threads(const cpu_set_t *sets, const int *threads, int size) {
+  for (int q = 0; q < size; q++) assert_int_equal(mn_cores_threads(sets, size, q), threads[q]);
 }
 
-/* Nobody is bound: the cores are divided by the ranks of the host, whoever sits on others. */
+/* Nobody is bound: the cores are divided by the ranks that have any here. */
 static void unbound_ranks_share_a_host(void **state) {
   (void)state;
-  const struct mn_seat seats[] = {seat("a", 0, 7), seat("b", 0, 7), seat("a", 0, 7), seat("a", 0, 7)};
-  assert_threads(seats, (const int[]){2, 8, 2, 2}, 4);
-  assert_int_equal(mn_seats_threads(seats, 1, 0), 8);
+  const cpu_set_t sets[] = {cores(0, 7), cores(1, 0), cores(0, 7), cores(0, 7)};
+  assert_threads(sets, (const int[]){2, 0, 2, 2}, 4);
+  assert_int_equal(mn_cores_threads(sets, 1, 0), 8);
 }
 
 static void more_ranks_than_cores_have_a_thread_each(void **state) {
   (void)state;
-  const struct mn_seat seats[] = {seat("a", 0, 1), seat("a", 0, 1), seat("a", 0, 1), seat("a", 0, 1)};
-  assert_threads(seats, (const int[]){1, 1, 1, 1}, 4);
+  const cpu_set_t sets[] = {cores(0, 1), cores(0, 1), cores(0, 1), cores(0, 1)};
+  assert_threads(sets, (const int[]){1, 1, 1, 1}, 4);
 }
 
 /* Six thirds of a core, which added up as doubles stay below 2, are two threads. */
 static void thirds_are_not_lost(void **state) {
   (void)state;
-  const struct mn_seat seats[] = {seat("a", 0, 5), seat("a", 0, 5), seat("a", 0, 5)};
-  assert_threads(seats, (const int[]){2, 2, 2}, 3);
+  const cpu_set_t sets[] = {cores(0, 5), cores(0, 5), cores(0, 5)};
+  assert_threads(sets, (const int[]){2, 2, 2}, 3);
 }
 
 /* Bound to cores of its own a rank has them all; bound to a socket it shares that with the others there. */
 static void bound_ranks_share_what_they_are_bound_to(void **state) {
   (void)state;
-  const struct mn_seat cores[] = {seat("a", 0, 3), seat("a", 4, 7)};
-  assert_threads(cores, (const int[]){4, 4}, 2);
-  const struct mn_seat sockets[] = {seat("a", 0, 3), seat("a", 4, 7), seat("a", 0, 3), seat("a", 4, 7)};
+  const cpu_set_t apart[] = {cores(0, 3), cores(4, 7)};
+  assert_threads(apart, (const int[]){4, 4}, 2);
+  const cpu_set_t sockets[] = {cores(0, 3), cores(4, 7), cores(0, 3), cores(4, 7)};
   assert_threads(sockets, (const int[]){2, 2, 2, 2}, 4);
-  const struct mn_seat one_roams[] = {seat("a", 0, 1), seat("a", 0, 7)};
+  const cpu_set_t one_roams[] = {cores(0, 1), cores(0, 7)};
   assert_threads(one_roams, (const int[]){1, 7}, 2);
 }
 
 static void cores_that_are_not_known_are_nobodys(void **state) {
   (void)state;
-  const struct mn_seat seats[] = {seat("a", 1, 0), seat("a", 0, 3)};
-  assert_threads(seats, (const int[]){0, 4}, 2);
+  const cpu_set_t sets[] = {cores(1, 0), cores(0, 3)};
+  assert_threads(sets, (const int[]){0, 4}, 2);
 }
 
 static void alone_nothing_is_shared(void **state) {

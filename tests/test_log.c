@@ -167,7 +167,7 @@ static void rates_and_memory(void **state) {
   mn_log_end(&log, &t, "horizon");
   assert_true(isnan(clocked("end", "flops_per_second"))); /* no step was timed */
   t.batch = 5, t.optimizer = &optimizer;
-  t.times = (struct mn_trainer_times){.steps = 4, .running = 2, .waiting = 0.5, .reading = 0.5};
+  t.times.steps = 4, t.times.running = 2, t.times.waiting = t.times.reading = 0.5;
   mn_log_end(&log, &t, "horizon");
   assert_float_equal(clocked("end", "samples_per_second"), 10, 1e-9);
   assert_float_equal(clocked("end", "flops_per_second"), 10 * mn_model_step_flops(model), 1e-6);

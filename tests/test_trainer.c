@@ -86,12 +86,12 @@ static void times_add_up(void **state) {
   open_run(&r, *state, &setups[0], MN_PLACE_AUTO, NULL);
   assert_true(isnan(mn_trainer_speed(r.trainer).samples));
   train(&r, 100);
-  const struct mn_trainer_times *times = &r.trainer->times;
   struct mn_trainer_speed speed = mn_trainer_speed(r.trainer);
-  assert_int_equal(times->steps, 100);
-  assert_true(times->running > 0 && times->waiting >= 0 && times->waiting <= times->running);
-  assert_true(times->reading == 0);
-  assert_true(fabs(speed.samples - 6400 / times->running) <= 1e-9 * speed.samples);
+  assert_int_equal(r.trainer->times.steps, 100);
+  assert_true(r.trainer->times.running > 0 && r.trainer->times.waiting >= 0 &&
+              r.trainer->times.waiting <= r.trainer->times.running);
+  assert_true(r.trainer->times.reading == 0);
+  assert_true(fabs(speed.samples - 6400 / r.trainer->times.running) <= 1e-9 * speed.samples);
   /* blocks.0 has no dx: 4·16·16, and 6·16·32. */
   assert_true(fabs(speed.flops - speed.samples * (4 * 16 * 16 + 6 * 16 * 32)) <= 1e-9 * speed.flops);
   close_run(&r);

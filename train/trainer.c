@@ -475,9 +475,8 @@ static const char *bound_of(const struct mn_trainer *t, double waiting) {
 }
 
 struct mn_trainer_speed mn_trainer_speed(const struct mn_trainer *t) {
-  const struct mn_trainer_times *times = &t->times;
-  double samples = (double)(times->steps * samples_a_step(t)) / times->running;
-  double waiting = times->waiting / times->running;
+  double samples = (double)(t->times.steps * samples_a_step(t)) / t->times.running;
+  double waiting = t->times.waiting / t->times.running;
   return (struct mn_trainer_speed){.samples = samples,
                                    .flops = samples * mn_model_step_flops(t->model),
                                    .waiting = waiting,

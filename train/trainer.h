@@ -66,15 +66,7 @@ struct mn_progress {
   int64_t skipped_running; /* … and how many of the last steps in a row */
 };
 
-/* How the time went since the trainer was opened, in seconds. */
-struct mn_trainer_times {
-  double running; /* from the giving of steps to their end */
-  double waiting; /* of that: the device was idle for want of rows; on the CPU, rows were gathered */
-  double reading; /* of that: mn_trainer_run waited for the disk */
-  int64_t steps;  /* taken in `running` */
-};
-
-/* What follows from them. */
+/* What follows from mn_trainer.times. */
 struct mn_trainer_speed {
   double samples, flops; /* a second, while running; NaN before the first step */
   double waiting;        /* share of the time */
@@ -97,7 +89,12 @@ struct mn_trainer {
   const struct mn_fault *skipped; /* why that step was skipped, its row counted in its batch; else NULL */
   double finished;                /* mn_seconds() at its end */
   int64_t retaken;                /* batches that were taken again since the trainer was opened */
-  struct mn_trainer_times times;
+  struct {                        /* how the time went since the trainer was opened, in seconds */
+    double running;               /* from the giving of steps to their end */
+    double waiting; /* of that: the device was idle for want of rows; on the CPU, rows were gathered */
+    double reading; /* of that: mn_trainer_run waited for the disk */
+    int64_t steps;  /* taken in `running` */
+  } times;
   /* the trainer's own */
   struct mn_launch *launches; /* under way, or to be used next */
   int64_t most;               /* batches of a full launch; 1 under accumulation */

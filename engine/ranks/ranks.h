@@ -52,18 +52,10 @@ mn_status mn_device_join(struct mn_device *device, struct mn_ranks *ranks);
  *
  * The hosts that ranks run on: naming them, and dividing a host's cores among the ranks that share them. */
 
-/* Where a rank runs. */
-struct mn_seat {
-  char host[256];  /* its name; two hosts have two */
-  char id[64];     /* NCCL_HOSTID, "" if it is not set: NCCL takes ranks with another one for another
-                      host's */
-  cpu_set_t cores; /* that the launcher lets the rank run on; none: not known */
-};
-
-/* Threads of rank `rank`, whose seat is seats[rank] of seats[size]: the sum of its shares of the cores that
- * it may run on, each divided among the ranks of its host that may run there; at least 1. 0: unknown cores.
- */
-int mn_seats_threads(const struct mn_seat *seats, int size, int rank);
+/* Threads of rank `rank` of the `size` ranks of a host, which may run on sets[size] of its cores: the sum of
+ * its shares of its cores, each divided among the ranks that may run there; at least 1. 0: its set is empty,
+ * for unknown cores. */
+int mn_cores_threads(const cpu_set_t *sets, int size, int rank);
 
 /* Sets ranks->cores, and with it the calling thread's number of OpenMP and OpenBLAS threads, unless
  * OMP_NUM_THREADS or OPENBLAS_NUM_THREADS is set. By every rank; with NULL nothing happens. MN_LIBRARY. */
