@@ -118,16 +118,12 @@ MN_API mn_status mn_block_check_groups(int64_t channels, int64_t groups);
  * The last operation of a tape. The loss goes to tape->results (mn_tape_results); `scale` multiplies the
  * gradient, not the loss (1/steps under accumulation). */
 
-/* mean((y − target)²) over all elements, as torch.nn.MSELoss. y, target [N, K]. */
-MN_API mn_status mn_mse_record(struct mn_tape *tape, struct mn_tensor *y, struct mn_tensor *target,
-                               double scale);
-
-/* mean over the rows of −log softmax(y)[label], as torch.nn.CrossEntropyLoss, and the number of rows whose
- * first largest y is at the label. y [N, K]; *labels: int32 [N] on the device, each in 0 … K−1 (another one
- * raises the nonfinite flag). `labels` is borrowed and read at each run, so that it may lead to other labels
- * then. */
-MN_API mn_status mn_cross_entropy_record(struct mn_tape *tape, struct mn_tensor *y, int32_t *const *labels,
-                                         double scale);
+/* y [N, K]. With a target [N, K] mean((y − target)²) over all elements, as torch.nn.MSELoss. If target is NULL
+ * the mean over the rows of −log softmax(y)[label], as torch.nn.CrossEntropyLoss, and the number of rows whose
+ * first largest y is at the label. *labels: int32 [N] on the device, each in 0 … K−1 (another one raises the
+ * nonfinite flag). `labels` is borrowed and read at each run, so that it may lead to other labels then. */
+MN_API mn_status mn_loss_record(struct mn_tape *tape, struct mn_tensor *y, struct mn_tensor *target,
+                                int32_t *const *labels, double scale);
 
 /* After a forward of a tape whose last node is one of these: each row's loss, [N] reals on the device. */
 const void *mn_loss_rows(const struct mn_tape *tape);

@@ -49,27 +49,19 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
 
 static const struct mn_operation operation = {NULL, forward, backward, NULL, NULL};
 
-static mn_status record(struct mn_tape *tape, struct mn_node node, struct saved given) {
+mn_status mn_loss_record(struct mn_tape *tape, struct mn_tensor *y, struct mn_tensor *target,
+                         int32_t *const *labels, double scale) {
   struct saved *saved;
-  int64_t rows = node.inputs[Y]->value.rows;
+  const int64_t rows = y->value.rows;
+  if (target) MN_TRY(mn_tensor_check(target, rows, y->value.cols));
   MN_TRY(mn_tape_host(tape, (void **)&saved, sizeof *saved));
-  MN_TRY(mn_tape_device(tape, &given.parts, rows, tape->device->real));
-  MN_TRY(mn_tape_device(tape, &given.correct, rows, tape->device->real));
-  MN_TRY(mn_tape_device(tape, (void **)&given.scratch, mn_reduce_scratch(rows), sizeof(double)));
-  *saved = given;
-  node.operation = &operation;
-  node.saved = saved;
-  return mn_tape_record(tape, &node);
-}
-
-mn_status mn_mse_record(struct mn_tape *tape, struct mn_tensor *y, struct mn_tensor *target, double scale) {
-  MN_TRY(mn_tensor_check(target, y->value.rows, y->value.cols));
-  return record(tape, (struct mn_node){.inputs = {y, target}}, (struct saved){.scale = scale});
-}
-
-mn_status mn_cross_entropy_record(struct mn_tape *tape, struct mn_tensor *y, int32_t *const *labels,
-                                  double scale) {
-  return record(tape, (struct mn_node){.inputs = {y}}, (struct saved){.scale = scale, .labels = labels});
+  MN_TRY(mn_tape_device(tape, &saved->parts, rows, tape->device->real));
+  MN_TRY(mn_tape_device(tape, &saved->correct, rows, tape->device->real));
+  MN_TRY(mn_tape_device(tape, (void **)&saved->scratch, mn_reduce_scratch(rows), sizeof(double)));
+  saved->scale = scale;
+  saved->labels = target ? NULL : labels;
+  return mn_tape_record(tape,
+                        &(struct mn_node){.operation = &operation, .inputs = {y, target}, .saved = saved});
 }
 
 const void *mn_loss_rows(const struct mn_tape *tape) {

@@ -126,13 +126,13 @@ static void take_target(struct graph *g, int64_t rows, int64_t cols) {
 static void record_mse(struct graph *g) {
   struct mn_tensor *y = leaf(g, 5, 3, 1);
   take_target(g, 5, 3);
-  MUST(mn_mse_record(g->tape, y, g->target, 1));
+  MUST(mn_loss_record(g->tape, y, g->target, NULL, 1));
 }
 
 static void record_cross_entropy(struct graph *g) {
   struct mn_tensor *y = leaf(g, 7, 4, 2);
   MUST(mn_tape_device(g->tape, (void **)&g->labels, 7, sizeof(int32_t)));
-  MUST(mn_cross_entropy_record(g->tape, y, &g->labels, 1));
+  MUST(mn_loss_record(g->tape, y, NULL, &g->labels, 1));
 }
 
 /* The logits come from an operation, which wants their gradient in its own way. */
@@ -142,7 +142,7 @@ static void record_cross_entropy_of_linear(struct graph *g) {
   struct mn_tensor *weight = leaf(g, 4, 3, 1);
   const struct mn_layer layer = {.parameters = {weight, leaf(g, 1, 4, 1)}};
   MUST(mn_block_ops_record(g->tape, &y, x, &layer, MN_OP_BIAS));
-  MUST(mn_cross_entropy_record(g->tape, y, &g->labels, 1));
+  MUST(mn_loss_record(g->tape, y, NULL, &g->labels, 1));
 }
 
 static void record_block_mse(struct graph *g) {

@@ -27,15 +27,15 @@ static mn_status record_layers(struct mn_pass *pass, int count) {
   return MN_OK;
 }
 
-/* outside: the batch is in memory of the caller's. */
+/* keep: every tensor on the way is kept. outside: the batch is in memory of the caller's. */
 static mn_status record(struct mn_pass *pass, enum mn_pass_kind kind, double scale, int input_gradient,
-                        int outside) {
+                        int keep, int outside) {
   const struct mn_model *m = pass->model;
   const struct mn_model_config *c = &m->config;
   const struct mn_layer *last = &m->layers[m->depth - 1];
   struct mn_tape *tape = pass->tape;
-  int has_loss = kind == MN_PASS_EVALUATE || kind == MN_PASS_TRAIN || kind == MN_PASS_EXPLAIN;
-  int mse = has_loss && c->loss == MN_LOSS_MSE, cross_entropy = has_loss && c->loss == MN_LOSS_CROSS_ENTROPY;
+  int has_loss = kind == MN_PASS_EVALUATE || kind == MN_PASS_TRAIN;
+  int mse = has_loss && c->loss == MN_LOSS_MSE;
   int fused = mse && kind == MN_PASS_TRAIN && last->kind->record_mse && last->plan == MN_PLAN_BLOCK;
   pass->reads_y = has_loss;
   MN_TRY(mn_tape_input(tape, &pass->x, "the input", pass->rows, c->inputs));
@@ -45,26 +45,23 @@ static mn_status record(struct mn_pass *pass, enum mn_pass_kind kind, double sca
   pass->first_target = fused ? last->first : 0;
   if (mse) MN_TRY(mn_tape_input(tape, &pass->target, "the target", pass->rows, pass->targets));
   if (mse) pass->target->outside = outside;
-  if (cross_entropy && !outside)
+  if (has_loss && !mse && !outside)
     MN_TRY(mn_tape_device(tape, (void **)&pass->labels, pass->rows, sizeof(int32_t)));
   MN_TRY(record_layers(pass, m->depth - fused));
   if (kind == MN_PASS_FORWARD) pass->y->operand = 1;
-  if (kind == MN_PASS_EXPLAIN || kind == MN_PASS_EXPLAIN_PREDICT)
-    for (struct mn_node *node = tape->first; node; node = node->next) node->output->keep = 1;
+  for (struct mn_node *node = tape->first; keep && node; node = node->next) node->output->keep = 1;
   if (fused) {
     MN_TRY(last->kind->record_mse(tape, pass->y, last, pass->target, scale));
     pass->y = NULL;
-  } else if (mse) {
-    MN_TRY(mn_mse_record(tape, pass->y, pass->target, scale));
-  } else if (cross_entropy) {
-    MN_TRY(mn_cross_entropy_record(tape, pass->y, &pass->labels, scale));
+  } else if (has_loss) {
+    MN_TRY(mn_loss_record(tape, pass->y, pass->target, &pass->labels, scale));
   }
   return mn_tape_finish(tape);
 }
 
 /* rows: this rank's, of a batch of `batch`. */
 static mn_status open_pass(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind, int64_t rows,
-                           int64_t batch, double scale, int input_gradient, int outside) {
+                           int64_t batch, double scale, int input_gradient, int keep, int outside) {
   *out = NULL;
   if (rows < 1) return mn_fail(MN_USAGE, "a batch of %ld rows: at least 1 is needed", (long)rows);
   const struct mn_clipping *clipping = kind == MN_PASS_TRAIN ? model->clipping : NULL;
@@ -81,7 +78,7 @@ static mn_status open_pass(struct mn_pass **out, struct mn_model *model, enum mn
       mn_tape_open(&pass->tape, model->device, kind == MN_PASS_TRAIN || kind == MN_PASS_SEEDED);
   if (status == MN_OK) pass->tape->clipping = clipping;
   if (status == MN_OK && pass->tape->ranks) pass->tape->ranks->divided = rows < batch;
-  if (status == MN_OK) status = record(pass, kind, scale, input_gradient, outside);
+  if (status == MN_OK) status = record(pass, kind, scale, input_gradient, keep, outside);
   if (status != MN_OK) {
     mn_pass_close(pass);
     return status;
@@ -95,14 +92,14 @@ mn_status mn_pass_open(struct mn_pass **out, struct mn_model *model, enum mn_pas
   if (model->device->ranks)
     return mn_fail(MN_USAGE, "a pass whose batches the caller loads is of one rank; there are %d",
                    model->device->ranks->all.size);
-  return open_pass(out, model, kind, rows, rows, scale, input_gradient, 0);
+  return open_pass(out, model, kind, rows, rows, scale, input_gradient, 0, 0);
 }
 
 mn_status mn_pass_open_outside(struct mn_pass **out, struct mn_model *model, enum mn_pass_kind kind,
                                int64_t rows, double scale) {
   int64_t first;
   const int64_t own = mn_own_rows(model->device->ranks, rows, &first);
-  return open_pass(out, model, kind, own, rows, scale, 0, 1);
+  return open_pass(out, model, kind, own, rows, scale, 0, 0, 1);
 }
 
 void mn_pass_close(struct mn_pass *pass) {
@@ -216,9 +213,9 @@ static mn_status gather_targets(struct mn_pass *pass, struct mn_batch *batch) {
 void mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, struct mn_fault *out) {
   struct mn_pass *pass;
   struct mn_batch whole = *batch;
-  enum mn_pass_kind kind = batch->y ? MN_PASS_EXPLAIN : MN_PASS_EXPLAIN_PREDICT;
+  enum mn_pass_kind kind = batch->y ? MN_PASS_EVALUATE : MN_PASS_PREDICT;
   *out = (struct mn_fault){.what = "a gradient", .row = -1};
-  mn_status status = open_pass(&pass, model, kind, batch->rows, batch->rows, 1, 0, 1);
+  mn_status status = open_pass(&pass, model, kind, batch->rows, batch->rows, 1, 0, 1, 1);
   if (status == MN_OK) status = gather_targets(pass, &whole);
   if (status == MN_OK) status = mn_pass_set(pass, &whole);
   if (status == MN_OK) status = mn_tape_forward(pass->tape);

@@ -7,13 +7,11 @@
 
 /* What a recorded pass over a model is for. */
 enum mn_pass_kind {
-  MN_PASS_PREDICT,         /* y */
-  MN_PASS_FORWARD,         /* y in the form that the GEMM of a next layer would read, and in no other */
-  MN_PASS_EVALUATE,        /* the loss (and the rows classified correctly) */
-  MN_PASS_TRAIN,           /* the loss and its gradients; fuses the loss into the last block if it can */
-  MN_PASS_EXPLAIN,         /* as MN_PASS_EVALUATE, and every tensor on the way is kept; */
-  MN_PASS_EXPLAIN_PREDICT, /* as MN_PASS_PREDICT, likewise */
-  MN_PASS_SEEDED, /* y, and the gradients of Σ dy·y for a dy that the caller writes to y->gradient */
+  MN_PASS_PREDICT,  /* y */
+  MN_PASS_FORWARD,  /* y in the form that the GEMM of a next layer would read, and in no other */
+  MN_PASS_EVALUATE, /* the loss (and the rows classified correctly) */
+  MN_PASS_TRAIN,    /* the loss and its gradients; fuses the loss into the last block if it can */
+  MN_PASS_SEEDED,   /* y, and the gradients of Σ dy·y for a dy that the caller writes to y->gradient */
 };
 
 /* A tape over a model for batches of one size. */
