@@ -86,15 +86,18 @@ static int64_t steps_a_launch(const struct mn_trainer *t) {
   return most < 1 ? 1 : most > MOST_STEPS ? MOST_STEPS : most;
 }
 
+/* In memory of the pass, except for what is pinned. */
 static mn_status take_launches(struct mn_trainer *t) {
   struct mn_device *device = t->model->device;
-  t->launches = calloc(LAUNCHES, sizeof *t->launches);
-  if (!t->launches) return mn_fail(MN_NO_MEMORY, "no memory for training");
-  for (struct mn_launch *l = t->launches; l < t->launches + LAUNCHES; l++) {
-    l->trainer = t;
-    MN_TRY(device->kernels->allocate_host(device, (void **)&l->pinned, sizeof *l->pinned));
-    MN_TRY(mn_device_allocate(device, (void **)&l->rates, MOST_STEPS, sizeof *l->rates));
+  struct mn_tape *tape = t->pass->tape;
+  struct pinned *pinned;
+  MN_TRY(mn_tape_host(tape, (void **)&t->launches, LAUNCHES * sizeof *t->launches));
+  MN_TRY(device->kernels->allocate_host(device, (void **)&pinned, LAUNCHES * sizeof *pinned));
+  for (int i = 0; i < LAUNCHES; i++) {
+    struct mn_launch *l = &t->launches[i];
+    *l = (struct mn_launch){.trainer = t, .pinned = &pinned[i]};
     l->pinned->nonfinite = 0;
+    MN_TRY(mn_tape_device(tape, (void **)&l->rates, MOST_STEPS, sizeof *l->rates));
   }
   return MN_OK;
 }
@@ -183,11 +186,7 @@ void mn_trainer_close(struct mn_trainer *t) {
   struct mn_device *device = t->model->device;
   mn_loader_close(t->loader); /* which waits for the device */
   mn_optimizer_at(t->optimizer, NULL, NULL);
-  for (struct mn_launch *l = t->launches; l && l < t->launches + LAUNCHES; l++) {
-    device->kernels->release_host(device, l->pinned);
-    mn_device_release(device, l->rates, MOST_STEPS, sizeof *l->rates);
-  }
-  free(t->launches);
+  if (t->launches) device->kernels->release_host(device, t->launches->pinned);
   mn_pass_close(t->pass);
   free(t);
 }
@@ -378,25 +377,21 @@ static mn_status skip(struct mn_launch *l, int64_t batch, const struct run *run)
   return status != MN_OK ? status : give_again(l, batch, run);
 }
 
-static void count_step(struct mn_trainer *t) {
+/* Ends the step that ends with this batch. */
+static void end_step(struct mn_launch *l, int64_t batch) {
+  struct mn_trainer *t = l->trainer;
   struct mn_progress *p = &t->progress;
+  int clips = t->optimizer->config.clip > 0;
+  t->loss = t->skipping ? NAN : t->sum / t->optimizer->config.accumulate;
+  t->norm = t->skipping || !clips ? NAN : l->pinned->results[batch].norm;
+  t->rate = l->pinned->rates[batch][MN_RATE];
+  t->skipped = t->skipping ? &t->fault : NULL;
   p->step++;
   p->samples = p->step * samples_a_step(t);
   p->epoch = p->samples / t->dataset->rows;
   p->position = p->samples % t->dataset->rows;
   p->skipped += t->skipping;
   p->skipped_running = t->skipping ? p->skipped_running + 1 : 0;
-}
-
-/* Ends the step that ends with this batch. */
-static void end_step(struct mn_launch *l, int64_t batch) {
-  struct mn_trainer *t = l->trainer;
-  int clips = t->optimizer->config.clip > 0;
-  t->loss = t->skipping ? NAN : t->sum / t->optimizer->config.accumulate;
-  t->norm = t->skipping || !clips ? NAN : l->pinned->results[batch].norm;
-  t->rate = l->pinned->rates[batch][MN_RATE];
-  t->skipped = t->skipping ? &t->fault : NULL;
-  count_step(t);
   t->times.steps++;
   t->sum = 0;
   t->skipping = 0;
