@@ -48,8 +48,8 @@ static mn_status take_forms(struct mn_device *device, struct mn_tensor *tensor) 
   return device->kernels->upload(device, tensor->scales, first, sizeof first);
 }
 
-mn_status mn_tensor_shard(struct mn_device *device, struct mn_tensor **out, const char *name, int rank,
-                          int64_t rows, int64_t cols, int64_t first, int64_t whole) {
+mn_status mn_tensor_parameter(struct mn_device *device, struct mn_tensor **out, const char *name, int rank,
+                              int64_t rows, int64_t cols, int64_t first, int64_t whole) {
   *out = NULL;
   MN_TRY(mn_tensor_check_shape(name, rows, cols));
   struct mn_tensor *tensor = calloc(1, sizeof *tensor);
@@ -59,7 +59,7 @@ mn_status mn_tensor_shard(struct mn_device *device, struct mn_tensor **out, cons
   tensor->value.rows = rows;
   tensor->value.cols = cols;
   tensor->first = first;
-  tensor->whole = whole;
+  tensor->whole = whole ? whole : mn_tensor_outputs(tensor);
   if (rank == 2 && rows < whole) tensor->value.whole = whole;
   const int replicas = mn_ranks_replicas(device->ranks);
   if (rank == 2 && replicas > 1 && rows % replicas == 0) tensor->shared = &device->ranks->replicas;
@@ -70,11 +70,6 @@ mn_status mn_tensor_shard(struct mn_device *device, struct mn_tensor **out, cons
   }
   *out = tensor;
   return MN_OK;
-}
-
-mn_status mn_tensor_parameter(struct mn_device *device, struct mn_tensor **out, const char *name, int rank,
-                              int64_t rows, int64_t cols) {
-  return mn_tensor_shard(device, out, name, rank, rows, cols, 0, rank == 2 ? rows : cols);
 }
 
 void mn_tensor_free(struct mn_device *device, struct mn_tensor *tensor) {

@@ -35,14 +35,11 @@ mn_status mn_tensor_check_shape(const char *name, int64_t rows, int64_t cols);
 mn_status mn_tensor_check(const struct mn_tensor *tensor, int64_t rows, int64_t cols);
 
 /* A parameter, not initialised: its real form and, of rank 2, the planes that the device's GEMMs read; or, of
- * rank 2 in MN_BF16, a split weight (struct mn_operand). `*out` is the caller's, for mn_tensor_free. */
+ * rank 2 in MN_BF16, a split weight (struct mn_operand). first, whole: of a rank's shard, as in struct
+ * mn_tensor; else 0. `*out` is the caller's, for mn_tensor_free. */
 MN_API mn_status mn_tensor_parameter(struct mn_device *device, struct mn_tensor **out, const char *name,
-                                     int rank, int64_t rows, int64_t cols);
+                                     int rank, int64_t rows, int64_t cols, int64_t first, int64_t whole);
 MN_API void mn_tensor_free(struct mn_device *device, struct mn_tensor *tensor); /* NULL is fine */
-
-/* The same for a rank's shard of one: `first` and `whole` as in struct mn_tensor. */
-mn_status mn_tensor_shard(struct mn_device *device, struct mn_tensor **out, const char *name, int rank,
-                          int64_t rows, int64_t cols, int64_t first, int64_t whole);
 
 static inline int64_t mn_tensor_count(const struct mn_tensor *t) {
   return t->value.rows * t->value.cols;

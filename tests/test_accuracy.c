@@ -112,7 +112,7 @@ static struct mn_tensor *operand(struct mn_device *device, const struct product 
                                  const double *from) {
   const int weight = which == 1 && p->form != MN_TN, dz = which == 0 && p->form != MN_NT;
   struct mn_tensor *t;
-  MUST(mn_tensor_parameter(device, &t, "an operand", 2, rows_of(p, which), cols_of(p, which)));
+  MUST(mn_tensor_parameter(device, &t, "an operand", 2, rows_of(p, which), cols_of(p, which), 0, 0));
   t->value.headroom = weight ? MN_HEADROOM_W : dz ? MN_HEADROOM_DZ : MN_HEADROOM_X;
   MUST(mn_tensor_write(device, t, from));
   return t;

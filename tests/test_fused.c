@@ -406,7 +406,7 @@ static void the_library_path_agrees(void **state) {
 /* An [n, n] operand, random. */
 static struct mn_tensor *square(struct mn_device *device, int64_t n, uint64_t seed) {
   struct mn_tensor *t;
-  MUST(mn_tensor_parameter(device, &t, "an operand", 2, n, n));
+  MUST(mn_tensor_parameter(device, &t, "an operand", 2, n, n, 0, 0));
   fill(device, t, seed, (struct range){0, 1, MN_FP32});
   return t;
 }

@@ -24,7 +24,7 @@ static struct mn_tensor *leaf(struct graph *g, int64_t rows, int64_t cols, doubl
   struct mn_tensor *t;
   char name[32];
   snprintf(name, sizeof name, "leaf %d", g->count);
-  MUST(mn_tensor_parameter(g->device, &t, name, rows > 1 ? 2 : 1, rows, cols));
+  MUST(mn_tensor_parameter(g->device, &t, name, rows > 1 ? 2 : 1, rows, cols, 0, 0));
   double *values = random_values(rows * cols, 100 + (uint64_t)g->count, bound);
   /* away from 0, where a leaky ReLU has its kink */
   for (int64_t i = 0; i < rows * cols; i++)

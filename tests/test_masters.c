@@ -52,7 +52,7 @@ static void assert_master(struct mn_device *device, const struct mn_tensor *w, c
 
 static struct mn_tensor *weight_of(struct mn_device *device, int64_t rows, int64_t cols) {
   struct mn_tensor *w;
-  MUST(mn_tensor_parameter(device, &w, "weight", 2, rows, cols));
+  MUST(mn_tensor_parameter(device, &w, "weight", 2, rows, cols, 0, 0));
   return w;
 }
 

@@ -264,7 +264,7 @@ static void small_products_take_fewer_threads(void **state) {
     omp_set_num_threads(cases[i].of);
     device->all_threads = cases[i].all;
     MUST(mn_tape_open(&tape, device, 0));
-    MUST(mn_tensor_parameter(device, &w, "w", 2, cases[i].width, cases[i].width));
+    MUST(mn_tensor_parameter(device, &w, "w", 2, cases[i].width, cases[i].width, 0, 0));
     MUST(mn_tape_input(tape, &x, "x", cases[i].rows, cases[i].width));
     MUST(mn_block_ops_record(tape, &y, x, &(struct mn_layer){.parameters = {w}}, MN_OP_BIAS));
     MUST(mn_tape_finish(tape));
@@ -476,8 +476,8 @@ static void sizes_do_not_wrap(void **state) {
   MUST(mn_device_open(&device, "cpu", "fp64"));
   MUST(mn_tape_open(&tape, device, 0));
   const int64_t most = INT32_MAX, wide = most + 1;
-  assert_int_equal(mn_tensor_parameter(device, &tensor, "w", 2, most, wide / 2 + 1), MN_NO_MEMORY);
-  assert_int_equal(mn_tensor_parameter(device, &tensor, "w", 2, wide << 10, wide), MN_USAGE);
+  assert_int_equal(mn_tensor_parameter(device, &tensor, "w", 2, most, wide / 2 + 1, 0, 0), MN_NO_MEMORY);
+  assert_int_equal(mn_tensor_parameter(device, &tensor, "w", 2, wide << 10, wide, 0, 0), MN_USAGE);
   assert_int_equal(mn_tape_input(tape, &tensor, "x", wide << 10, wide), MN_USAGE);
   mn_tape_close(tape);
   mn_device_close(device);

@@ -18,8 +18,8 @@ static struct tied open_tied(struct mn_device *device, int shared, enum mn_epilo
   struct tied t = {.shared = shared};
   struct mn_tensor *h;
   for (int i = 0; i < 2 - shared; i++) {
-    MUST(mn_tensor_parameter(device, &t.weights[i], "weight", 2, TIED, TIED));
-    MUST(mn_tensor_parameter(device, &t.biases[i], "bias", 1, 1, TIED));
+    MUST(mn_tensor_parameter(device, &t.weights[i], "weight", 2, TIED, TIED, 0, 0));
+    MUST(mn_tensor_parameter(device, &t.biases[i], "bias", 1, 1, TIED, 0, 0));
     randomise(device, t.weights[i], 1);
     randomise(device, t.biases[i], 2);
     MUST(mn_tensor_train(device, t.weights[i], how, sgd));

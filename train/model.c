@@ -141,8 +141,8 @@ static mn_status open_layer(struct mn_model *model, struct mn_layer *layer) {
   for (int i = 0; i < layer->kind->parameters; i++) {
     struct mn_parameter p = describe(layer, i);
     struct mn_tensor **tensor = &model->parameters[model->count];
-    MN_TRY(
-        mn_tensor_shard(model->device, tensor, p.name, p.rank, p.rows, p.cols, layer->first, layer->whole));
+    MN_TRY(mn_tensor_parameter(model->device, tensor, p.name, p.rank, p.rows, p.cols, layer->first,
+                               layer->whole));
     layer->parameters[i] = *tensor;
     model->count++;
   }

@@ -91,8 +91,8 @@ static mn_status open_product(struct minnow_peer *p, const int64_t *shape) {
   int forward = p->what == PRODUCT_NT || p->what == PRODUCT_OWN;
   int64_t results = forward ? n * c : p->what == PRODUCT_NN ? n * i : c * i;
   p->device->force_cublas = p->what != PRODUCT_OWN; /* this is what our own products are held against */
-  MN_TRY(mn_tensor_parameter(p->device, &p->left, "left", 2, n, forward ? i : c));
-  MN_TRY(mn_tensor_parameter(p->device, &p->right, "right", 2, p->what == PRODUCT_TN ? n : c, i));
+  MN_TRY(mn_tensor_parameter(p->device, &p->left, "left", 2, n, forward ? i : c, 0, 0));
+  MN_TRY(mn_tensor_parameter(p->device, &p->right, "right", 2, p->what == PRODUCT_TN ? n : c, i, 0, 0));
   MN_TRY(fill(p->device, p->left, 4));
   MN_TRY(fill(p->device, p->right, 5));
   return p->device->kernels->allocate(p->device, &p->into, (size_t)results * p->device->real);

@@ -191,7 +191,7 @@ static mn_status time_products(struct bench *b, int library, double ms[PRODUCTS]
   mn_status status = MN_OK;
   b->device->force_cublas = library;
   for (int i = 0; i < OPERANDS && status == MN_OK; i++) {
-    status = mn_tensor_parameter(b->device, &operands[i], "operand", 2, shapes[i][0], shapes[i][1]);
+    status = mn_tensor_parameter(b->device, &operands[i], "operand", 2, shapes[i][0], shapes[i][1], 0, 0);
     if (status == MN_OK) status = fill(b, operands[i], 2 + (uint32_t)i);
   }
   for (int i = 0; i < PRODUCTS && status == MN_OK; i++)
