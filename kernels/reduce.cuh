@@ -17,23 +17,11 @@ static inline mn_summands mn_summands_of(struct mn_device *device, const struct 
           device->mark};
 }
 
-/* Writes a span's sum. Returns true in the CTA that does so last, which may then read all of them; which CTA
- * that is differs from run to run, what it reads does not. atomicInc wraps the counter to 0 for the next sum;
- * sums run one after the other in the device's stream, so they share one counter. */
-static __device__ bool mn_last_span(const mn_summands &s, unsigned span, double sum) {
-  __shared__ bool last;
-  if (threadIdx.x == 0) {
-    s.scratch[span] = sum;
-    __threadfence();
-    last = atomicInc(s.done, s.spans - 1) == s.spans - 1;
-  }
-  __syncthreads();
-  __threadfence();
-  return last;
-}
-
-/* One CTA's part of *out = factor·Σ values, or factor·Σ values·others. Whatever the number of threads in the
- * CTA, the first MN_CUDA_THREADS of them add, so that the order is always the same. */
+/* One CTA's part of *out = factor·Σ parts, or factor·Σ parts·others. Whatever the number of threads in the
+ * CTA, the first MN_CUDA_THREADS of them add, so that the order is always the same. The CTA that writes its
+ * span's sum last adds all of them; which CTA that is differs from run to run, what it reads does not.
+ * atomicInc wraps the counter to 0 for the next sum; sums run one after the other in the device's stream, so
+ * they share one counter. */
 template <bool Products, typename Real>
 static __device__ void mn_sum_span(const mn_summands &s, unsigned span) {
   const Real *parts = static_cast<const Real *>(s.parts), *others = static_cast<const Real *>(s.others);
@@ -47,7 +35,15 @@ static __device__ void mn_sum_span(const mn_summands &s, unsigned span) {
   }
   sum = mn_cta_sum(sum);
   if (s.spans > 1) {
-    if (!mn_last_span(s, span, sum)) return;
+    __shared__ bool last;
+    if (threadIdx.x == 0) {
+      s.scratch[span] = sum;
+      __threadfence();
+      last = atomicInc(s.done, s.spans - 1) == s.spans - 1;
+    }
+    __syncthreads();
+    __threadfence();
+    if (!last) return;
     sum = 0;
     for (unsigned i = threadIdx.x; adds && i < s.spans; i += MN_CUDA_THREADS) sum += __ldcg(s.scratch + i);
     sum = mn_cta_sum(sum);
