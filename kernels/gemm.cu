@@ -252,21 +252,12 @@ static mn_status multiply_in_slices(struct mn_device *device, const struct produ
 /* What every path requires of an epilogue. */
 static void check_epilogue(const struct product *p, const struct mn_epilogue *epilogue) {
   const struct mn_block *b = epilogue->block;
-  switch (epilogue->kind) {
-  case MN_STORE:
-  case MN_ADD:
-  case MN_REDUCE_SCATTER:
-  case MN_REDUCE_SCATTER_ROWS:
-    MN_REQUIRE(epilogue->into);
-    return;
-  case MN_UPDATE:
+  if (epilogue->kind == MN_UPDATE)
     MN_REQUIRE(p->rows == epilogue->update->w->rows && p->cols == epilogue->update->w->cols);
-    return;
-  case MN_BLOCK:
-  case MN_BLOCK_LOSS:
-  case MN_BLOCK_BACKWARD:
+  else if (mn_is_block(epilogue->kind))
     MN_REQUIRE(p->rows == b->rows && p->cols == b->channels);
-  }
+  else
+    MN_REQUIRE(epilogue->into);
 }
 
 /* Two planes: the GEMM of our own stores a product whose epilogue it cannot apply. */

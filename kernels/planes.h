@@ -26,12 +26,6 @@ static inline uint16_t mn_bf16_bits(float value) {
   return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-#ifdef __CUDACC__
-#define MN_EVERYWHERE __host__ __device__
-#else
-#define MN_EVERYWHERE
-#endif
-
 /* A float in two halves: the bfloat16 nearest to it, ties away from zero, and its lower 16 bits, which as a
  * signed number are what the float's bits are from the bfloat16's. At an exact tie rounding to even would
  * leave two floats with the same halves. A finite float may have an infinite upper half, as with any rounding

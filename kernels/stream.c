@@ -1,6 +1,5 @@
 /* The CPU does work when it is given: nothing runs beside or ahead of it, there are no streams, and its
  * library takes no workspace. Contract: kernels/stream.h. */
-#include <math.h>
 #include <string.h>
 
 #include "kernels/kernels.h"
@@ -28,15 +27,7 @@ void mn_exchange_cpu(struct mn_device *device, struct mn_outside *outside) {
   outside->nonfinite = nonfinite, outside->mark = mark;
 }
 
-mn_status mn_count_cpu(struct mn_device *device, const struct mn_counts *c) {
-  const int skipped = c->ended && *device->nonfinite != 0;
-  if (c->steps) {
-    if (c->ended && !skipped) *c->steps += 1;
-    c->rate[MN_RATE_FIRST] = 1 / (1 - pow(c->beta1, *c->steps + 1.0));
-    c->rate[MN_RATE_SECOND] = 1 / sqrt(1 - pow(c->beta2, *c->steps + 1.0));
-  }
-  if (!c->clears) return MN_OK;
-  *c->told = *c->skipped += skipped;
-  *device->nonfinite = 0;
+mn_status mn_count_cpu(struct mn_device *device, const struct mn_counts *counts) {
+  mn_count_step(counts, device->nonfinite);
   return MN_OK;
 }

@@ -126,17 +126,8 @@ void mn_exchange_cuda(struct mn_device *device, struct mn_outside *outside) {
   std::swap(device->mark, outside->mark);
 }
 
-static __global__ void count_kernel(const mn_counts c, int *nonfinite) {
-  if (threadIdx.x != 0) return;
-  const bool skipped = c.ended && *nonfinite != 0;
-  if (c.steps) {
-    if (c.ended && !skipped) *c.steps += 1;
-    c.rate[MN_RATE_FIRST] = 1 / (1 - pow(c.beta1, *c.steps + 1.0));
-    c.rate[MN_RATE_SECOND] = 1 / sqrt(1 - pow(c.beta2, *c.steps + 1.0));
-  }
-  if (!c.clears) return;
-  *c.told = *c.skipped += skipped;
-  *nonfinite = 0;
+static __global__ void count_kernel(const mn_counts counts, int *nonfinite) {
+  if (threadIdx.x == 0) mn_count_step(&counts, nonfinite);
 }
 
 mn_status mn_count_cuda(struct mn_device *device, const struct mn_counts *counts) {

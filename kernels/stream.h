@@ -2,6 +2,8 @@
 #ifndef MN_KERNELS_STREAM_H
 #define MN_KERNELS_STREAM_H
 
+#include <math.h>
+
 #include "kernels/types.h"
 
 /* A branch: work that runs beside the device's other work, on a CUDA stream of its own.
@@ -105,5 +107,16 @@ struct mn_counts {
 
 /* A step is skipped if the nonfinite flag is set. */
 typedef mn_status mn_count_function(struct mn_device *device, const struct mn_counts *counts);
+MN_EVERYWHERE static inline void mn_count_step(const struct mn_counts *c, int *nonfinite) {
+  const int skipped = c->ended && *nonfinite != 0;
+  if (c->steps) {
+    if (c->ended && !skipped) *c->steps += 1;
+    c->rate[MN_RATE_FIRST] = 1 / (1 - pow(c->beta1, *c->steps + 1.0));
+    c->rate[MN_RATE_SECOND] = 1 / sqrt(1 - pow(c->beta2, *c->steps + 1.0));
+  }
+  if (!c->clears) return;
+  *c->told = *c->skipped += skipped;
+  *nonfinite = 0;
+}
 
 #endif

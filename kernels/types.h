@@ -17,6 +17,12 @@
 
 #include "kernels/status.h"
 
+#ifdef __CUDACC__
+#define MN_EVERYWHERE __host__ __device__
+#else
+#define MN_EVERYWHERE
+#endif
+
 enum mn_device_type { MN_DEVICE_CPU, MN_DEVICE_CUDA, MN_DEVICE_TYPES };
 
 /* What a GEMM reads. It accumulates in the real: double in MN_FP64, else float. On the CPU, MN_TF32 and
@@ -241,6 +247,10 @@ enum mn_epilogue_kind {
   MN_REDUCE_SCATTER_ROWS, /* into = d, a replica's term of a sum over the replicas; its share of the rows
                              becomes that sum (kernels/ranks/ranks.h, reduce_scatter_rows) */
 };
+static inline int mn_is_block(enum mn_epilogue_kind kind) {
+  return kind == MN_BLOCK || kind == MN_BLOCK_LOSS || kind == MN_BLOCK_BACKWARD;
+}
+
 struct mn_epilogue {
   enum mn_epilogue_kind kind;
   void *into; /* of d's shape. MN_STORE, MN_ADD: the result. MN_REDUCE_SCATTER, MN_REDUCE_SCATTER_ROWS: memory

@@ -103,7 +103,7 @@ mutant() {
   kernels/real.h) order=${alone:-test_kernels} ;;
   kernels/elementwise.c | kernels/gemm.c) order=${alone:-test_planes test_kernels} ;;
   engine/ranks/hosts.c) order=${alone:-test_hosts} ;;
-  layers/block_call.c | kernels/stream.c) order=${alone:-test_block_call test_block_update} ;;
+  layers/block_call.c | kernels/stream.[ch]) order=${alone:-test_block_call test_block_update} ;;
   layers/block.c) order=${alone:-test_block_update test_optimizer test_retake} ;;
   train/optimizer.c) order=${alone:-test_optimizer test_parity} ;;
   train/command/session.c) order=${alone:-test_init test_validation} ;;
@@ -316,8 +316,8 @@ mutant "clip: not on the tape" engine/tape.c 'if (tape->clipping) MN_TRY(clip(ta
 mutant "clip: vectors take no part" layers/block.c 'return sums ? append_square(' 'return 0 ? append_square('
 mutant "clip: the weight takes no part" layers/block.c 'const int weight = node->sinks[WEIGHT] != NULL;' 'const int weight = 0;'
 mutant "clip: dz with itself" layers/block.c 'count, grams, behind, product' 'count, grams, grams, product'
-mutant "update: a skipped step counts" kernels/stream.c 'c->ended && !skipped' 'c->ended'
-mutant "update: the flag stays" kernels/stream.c '*device->nonfinite = 0;' ''
+mutant "update: a skipped step counts" kernels/stream.h 'c->ended && !skipped' 'c->ended'
+mutant "update: the flag stays" kernels/stream.h '*nonfinite = 0;' ''
 mutant "call: any alignment" $o 'if ((uintptr_t)memory % (uintptr_t)bytes == 0) return' 'if (1) return'
 
 y=layers/block.c

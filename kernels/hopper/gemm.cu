@@ -34,9 +34,8 @@ mn_status mn_hopper_store(struct mn_device *device, const struct mn_hopper_produ
  * vectors in the epilogue. */
 mn_hopper_launcher *mn_hopper_plan(const struct mn_device *device, const struct mn_hopper_product *p,
                                    const struct mn_epilogue *epilogue) {
-  const bool block =
-      epilogue->kind == MN_BLOCK || epilogue->kind == MN_BLOCK_LOSS || epilogue->kind == MN_BLOCK_BACKWARD;
-  if (!device->has_own_gemm || (device->force_cublas && (block || p->planes != MN_PLANES_FP16X2)))
+  if (!device->has_own_gemm ||
+      (device->force_cublas && (mn_is_block(epilogue->kind) || p->planes != MN_PLANES_FP16X2)))
     return NULL;
   if (p->cols % 8 || (p->form == MN_TN ? p->rows : p->depth) % 8) return NULL;
   if (!mn_aligned(16, p->a[0], p->a[1], p->b[0], p->b[1])) return NULL;
