@@ -244,11 +244,11 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
     g.of[0].to = x + (size_t)first * form->x_row;
   else
     into_planes(l, buffer, &g);
-  if (l->y_row)
-    g.of[1] = (struct mn_gathered){.to = l->y[buffer] + (size_t)first * l->y_row,
-                                   .from = (const char *)rows->y + l->y_first,
-                                   .bytes = l->y_row,
-                                   .apart = form->y_row};
+  if (l->y_row) {
+    g.of[1].to = l->y[buffer] + (size_t)first * l->y_row;
+    g.of[1].from = (const char *)rows->y + l->y_first;
+    g.of[1].bytes = l->y_row, g.of[1].apart = form->y_row;
+  }
   MN_TRY(upload(l, buffer, first, end));
   return l->device->kernels->gather(l->device, &g);
 }

@@ -23,7 +23,8 @@ struct rounding {
 };
 
 /* For rounding, a word is 4 floats, or one if the planes' words would not be aligned. */
-static struct part part_of(const struct mn_gathered *g, const mn_planes &planes = {}) {
+static struct part part_of(const struct mn_gather *gather, int which, const mn_planes &planes = {}) {
+  const auto *g = &gather->of[which];
   struct part p = {static_cast<char *>(g->to), static_cast<const char *>(g->from), 0, 0, 0, 16};
   const size_t apart = g->apart ? g->apart : g->bytes;
   MN_REQUIRE((g->bytes | apart) % (planes.high ? sizeof(float) : 2) == 0);
@@ -134,7 +135,7 @@ mn_status mn_gather_cuda(struct mn_device *device, const struct mn_gather *g) {
                        static_cast<uint16_t *>(g->planes[0]), static_cast<uint16_t *>(g->planes[1]),
                        const_cast<struct mn_scale *>(g->scales)},
                       g->batch};
-  const part x = part_of(&g->of[0], r.planes), y = part_of(&g->of[1]);
+  const part x = part_of(g, 0, r.planes), y = part_of(g, 1);
   gather_function *kernel = r.planes.kind == MN_NO_PLANES     ? gather_kernel<MN_NO_PLANES>
                             : r.planes.kind == MN_PLANES_FP16 ? gather_kernel<MN_PLANES_FP16>
                                                               : gather_kernel<MN_PLANES_FP16X2>;

@@ -46,19 +46,16 @@ typedef mn_status mn_download_beside_function(struct mn_device *device, void *to
 typedef mn_status mn_stamp_function(struct mn_device *device, int which);
 typedef mn_status mn_elapsed_function(struct mn_device *device, double *milliseconds);
 
-/* The rows of one matrix. */
-struct mn_gathered {
-  void *to;         /* [count] rows in the device's memory */
-  const void *from; /* rows in the device's memory, or in memory of allocate_host */
-  size_t bytes;     /* bytes of a row, a multiple of 2; 0: nothing is gathered */
-  size_t apart;     /* bytes between two rows of `from`, a multiple of 2; 0: `bytes` */
-};
-
 struct mn_gather {
   int64_t count;       /* rows */
   const int64_t *rows; /* [count] in the device's memory: row i of each `to` is row rows[i] of its `from`;
                           NULL: row i */
-  struct mn_gathered of[2]; /* x and y */
+  struct {
+    void *to;         /* [count] rows in the device's memory */
+    const void *from; /* rows in the device's memory, or in memory of allocate_host */
+    size_t bytes;     /* bytes of a row, a multiple of 2; 0: nothing is gathered */
+    size_t apart;     /* bytes between two rows of `from`, a multiple of 2; 0: `bytes` */
+  } of[2];            /* x and y */
   /* planes[0] not NULL: x's rows are floats, of[0].to is not written but planes [count, floats of a row],
    * byte for byte as mn_round writes them under the scale there is: rows i·batch … i·batch + batch − 1 under
    * scales[i], in the device's memory. planes[1] NULL: there is one. */

@@ -56,8 +56,10 @@ template <int W, typename Real>
 static __device__ __forceinline__ void mn_split(uint16_t (&high)[W], uint16_t (&low)[W],
                                                 const Real (&values)[W]) {
 #pragma unroll
-  for (int i = 0; i < W; i++)
-    high[i] = mn_upper_half((float)values[i]), low[i] = mn_lower_half((float)values[i]);
+  for (int i = 0; i < W; i++) {
+    const uint32_t bits = mn_split_bits((float)values[i]);
+    high[i] = (uint16_t)((bits + 0x8000u) >> 16), low[i] = (uint16_t)bits;
+  }
 }
 template <int W, typename Real>
 static __device__ __forceinline__ void mn_join(Real (&values)[W], const uint16_t (&high)[W],

@@ -18,7 +18,7 @@ MN_C void mn_philox(uint64_t seed, uint32_t sequence, uint64_t quad, uint32_t wo
 MN_C uint32_t mn_random_word(uint64_t seed, uint32_t sequence, uint64_t index);
 
 /* The sequences, so that no two users share one. */
-enum mn_random_sequence {
+enum {
   MN_RANDOM_PARAMETER = 0x10000, /* + the parameter's index in the model */
   MN_RANDOM_ORDER = 0x20000,     /* the order of samples */
   MN_RANDOM_INPUTS = 0x30000,    /* synthetic inputs */
