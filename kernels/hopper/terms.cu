@@ -9,21 +9,17 @@
 
 /* How many of `shares` equal shares of a stored product's columns must be computed at once, so that all take
  * no more waves of plain tiles than in one launch. A divisor of shares, which is returned if no other will
- * do. */
-template <class Tile>
+ * do. The kinds' plain tiles differ in their width alone. */
 static int shares_at_once(const struct mn_device *device, const struct mn_hopper_product *p, int shares) {
-  const int64_t tiles = mn_tiles_down<Tile>(p) * (p->cols / shares / Tile::COLS);
+  typedef mn_plain_tile<MN_PLANES_BF16> tile;
+  const int wide = p->planes == MN_PLANES_FP16X2 ? (int)mn_plain_tile<MN_PLANES_FP16X2>::COLS : tile::COLS;
+  const int64_t tiles = mn_tiles_down<tile>(p) * (p->cols / shares / wide);
   const int64_t all = device->cuda->multiprocessors;
   const auto waves = [&](int64_t count) { return (count * tiles + all - 1) / all; };
-  if (p->cols % (Tile::COLS * shares)) return shares;
+  if (p->cols % (wide * shares)) return shares;
   int at_once = 1;
   while (shares % at_once || shares / at_once * waves(at_once) > waves(shares)) at_once++;
   return at_once;
-}
-
-static int shares_at_once(const struct mn_device *device, const struct mn_hopper_product *p, int shares) {
-  return p->planes == MN_PLANES_FP16X2 ? shares_at_once<mn_plain_tile<MN_PLANES_FP16X2>>(device, p, shares)
-                                       : shares_at_once<mn_plain_tile<MN_PLANES_BF16>>(device, p, shares);
 }
 
 /* Columns of the product, `cols` from `first` on, stored where they are in the whole result. */
