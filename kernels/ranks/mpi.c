@@ -20,8 +20,26 @@ enum { ERROR_TEXT = 8192, THREAD_FUNNELED = 1 }; /* more than any library's MPI_
 
 typedef mn_mpi_comm handle;
 
-typedef int collective(const void *mine, int count, handle type, void *theirs, int each, handle type_too,
-                       handle comm, handle *request);
+/* MPI's functions that minnow calls, and their parameters. */
+#define MPI(F)                                                                                               \
+  F(Init_thread, int *count, char ***words, int wanted, int *given)                                          \
+  F(Finalize, void)                                                                                          \
+  F(Abort, handle comm, int code)                                                                            \
+  F(Get_library_version, char *text, int *length)                                                            \
+  F(Error_string, int code, char *text, int *length)                                                         \
+  F(Comm_set_errhandler, handle comm, handle handler)                                                        \
+  F(Comm_rank, handle comm, int *rank)                                                                       \
+  F(Comm_size, handle comm, int *size)                                                                       \
+  F(Comm_split, handle comm, int color, int key, handle *out)                                                \
+  F(Iallgather, const void *mine, int count, handle type, void *theirs, int each, handle type_too,           \
+    handle comm, handle *request)                                                                            \
+  F(Ialltoall, const void *mine, int count, handle type, void *theirs, int each, handle type_too,            \
+    handle comm, handle *request)                                                                            \
+  F(Ibcast, void *data, int count, handle type, int from, handle comm, handle *request)                      \
+  F(Isend, const void *data, int count, handle type, int to, int tag, handle comm, handle *request)          \
+  F(Irecv, void *data, int count, handle type, int from, int tag, handle comm, handle *request)              \
+  F(Test, handle *request, int *done, void *status)                                                          \
+  F(Iprobe, int from, int tag, handle comm, int *there, void *status)
 
 /* What ranks send each other in a roll. */
 struct answer {
@@ -36,21 +54,8 @@ struct peer {
 };
 
 static struct {
-  int (*init)(int *count, char ***words, int wanted, int *given);
-  int (*finalize)(void);
-  int (*abort)(handle comm, int code);
-  int (*version)(char *text, int *length);
-  int (*error)(int code, char *text, int *length);
-  int (*handler)(handle comm, handle handler);
-  int (*rank)(handle comm, int *rank);
-  int (*size)(handle comm, int *size);
-  int (*split)(handle comm, int color, int key, handle *out);
-  collective *allgather, *alltoall;
-  int (*broadcast)(void *data, int count, handle type, int from, handle comm, handle *request);
-  int (*send)(const void *data, int count, handle type, int to, int tag, handle comm, handle *request);
-  int (*receive)(void *data, int count, handle type, int from, int tag, handle comm, handle *request);
-  int (*test)(handle *request, int *done, void *status);
-  int (*probe)(int from, int tag, handle comm, int *there, void *status);
+#define MEMBER(name, ...) int (*name)(__VA_ARGS__);
+  MPI(MEMBER)
   handle world, byte, returns; /* MPI_COMM_WORLD, MPI_BYTE, MPI_ERRORS_RETURN */
   void *ignore;                /* MPI_STATUS_IGNORE */
   int started, own, ranks;
@@ -73,22 +78,10 @@ static void *load(void) {
 
 /* Fills `mpi` from the library; returns whether all is there. */
 static int find(void *library) {
-  const struct {
-    const char *name;
-    void *to;
-  } functions[] = {{"MPI_Init_thread", &mpi.init},   {"MPI_Finalize", &mpi.finalize},
-                   {"MPI_Abort", &mpi.abort},        {"MPI_Get_library_version", &mpi.version},
-                   {"MPI_Error_string", &mpi.error}, {"MPI_Comm_set_errhandler", &mpi.handler},
-                   {"MPI_Comm_rank", &mpi.rank},     {"MPI_Comm_size", &mpi.size},
-                   {"MPI_Comm_split", &mpi.split},   {"MPI_Iallgather", &mpi.allgather},
-                   {"MPI_Ialltoall", &mpi.alltoall}, {"MPI_Ibcast", &mpi.broadcast},
-                   {"MPI_Isend", &mpi.send},         {"MPI_Irecv", &mpi.receive},
-                   {"MPI_Test", &mpi.test},          {"MPI_Iprobe", &mpi.probe}};
-  for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-    void *found = dlsym(library, functions[i].name);
-    if (!found) return 0;
-    memcpy(functions[i].to, &found, sizeof found);
-  }
+#define FIND(name, ...)                                                                                      \
+  *(void **)&mpi.name = dlsym(library, "MPI_" #name);                                                        \
+  if (!mpi.name) return 0;
+  MPI(FIND)
   mpi.world = (handle)dlsym(library, "ompi_mpi_comm_world");
   mpi.byte = (handle)dlsym(library, "ompi_mpi_byte");
   mpi.returns = (handle)dlsym(library, "ompi_mpi_errors_return");
@@ -112,7 +105,7 @@ static int is_there(void) {
 const char *mn_mpi_version(void) {
   static char text[ERROR_TEXT];
   int length;
-  if (!is_there() || mpi.version(text, &length) != 0) return NULL;
+  if (!is_there() || mpi.Get_library_version(text, &length) != 0) return NULL;
   text[strcspn(text, ",\n")] = 0;
   for (char *c = text; *c; c++)
     if (*c == '\t') *c = ' '; /* MPICH's */
@@ -123,7 +116,7 @@ static mn_status check(const char *what, int code) {
   char text[ERROR_TEXT];
   int length = 0;
   if (code == 0) return MN_OK;
-  if (mpi.error(code, text, &length) != 0) snprintf(text, sizeof text, "error %d", code);
+  if (mpi.Error_string(code, text, &length) != 0) snprintf(text, sizeof text, "error %d", code);
   return mn_fail(MN_LIBRARY, "MPI cannot %s: %s", what, text);
 }
 
@@ -159,9 +152,9 @@ static void hear(int q) {
     struct answer heard;
     handle request = 0;
     int done = 0;
-    if (mpi.probe(q, TAG_ROLL, mpi.world, &there, mpi.ignore) != 0 || !there) return;
-    if (mpi.receive(&heard, sizeof heard, mpi.byte, q, TAG_ROLL, mpi.world, &request) != 0) return;
-    while (!done && mpi.test(&request, &done, mpi.ignore) == 0) continue;
+    if (mpi.Iprobe(q, TAG_ROLL, mpi.world, &there, mpi.ignore) != 0 || !there) return;
+    if (mpi.Irecv(&heard, sizeof heard, mpi.byte, q, TAG_ROLL, mpi.world, &request) != 0) return;
+    while (!done && mpi.Test(&request, &done, mpi.ignore) == 0) continue;
     p->stands =
         heard.number == p->heard.number + 1 && heard.calls == p->heard.calls && heard.waits && p->heard.waits;
     p->heard = heard;
@@ -174,10 +167,10 @@ static void answer(int number) {
   for (int q = 0; q < mpi.ranks; q++) {
     struct peer *p = &mpi.peers[q];
     int done = !p->request;
-    if (q == mpi.own || (!done && (mpi.test(&p->request, &done, mpi.ignore) != 0 || !done))) continue;
+    if (q == mpi.own || (!done && (mpi.Test(&p->request, &done, mpi.ignore) != 0 || !done))) continue;
     p->sent =
         (struct answer){.number = number, .waits = LOAD(waiting) != MN_WAITS_FOR_NOTHING, .calls = calls};
-    (void)mpi.send(&p->sent, sizeof p->sent, mpi.byte, q, TAG_ROLL, mpi.world, &p->request);
+    (void)mpi.Isend(&p->sent, sizeof p->sent, mpi.byte, q, TAG_ROLL, mpi.world, &p->request);
   }
 }
 
@@ -236,7 +229,7 @@ static mn_status finish(const char *what, int code, handle *request) {
   int done = 0;
   STORE(waiting, MN_WAITS_FOR_RANKS);
   for (int64_t polls = 1; code == 0 && !done; polls++) {
-    code = mpi.test(request, &done, mpi.ignore);
+    code = mpi.Test(request, &done, mpi.ignore);
     if (done) break;
     (void)sched_yield();
     if (polls % 16 > 0) continue; /* on busy cores each yield takes milliseconds */
@@ -269,11 +262,11 @@ mn_status mn_mpi_open(int *rank, int *size) {
     return mn_fail(MN_LIBRARY, "srun started several processes, but does not start MPI: srun --mpi=pmix does "
                                "for Open MPI, --mpi=pmi2 for MPICH; srun --mpi=list says which it has");
   MN_REQUIRE(!mpi.started);
-  MN_TRY(check("start", mpi.init(NULL, NULL, THREAD_FUNNELED, &given)));
+  MN_TRY(check("start", mpi.Init_thread(NULL, NULL, THREAD_FUNNELED, &given)));
   mpi.started = 1;
-  MN_TRY(check("return errors", mpi.handler(mpi.world, mpi.returns)));
-  MN_TRY(check("tell the rank", mpi.rank(mpi.world, rank)));
-  MN_TRY(check("count the ranks", mpi.size(mpi.world, size)));
+  MN_TRY(check("return errors", mpi.Comm_set_errhandler(mpi.world, mpi.returns)));
+  MN_TRY(check("tell the rank", mpi.Comm_rank(mpi.world, rank)));
+  MN_TRY(check("count the ranks", mpi.Comm_size(mpi.world, size)));
   mpi.own = *rank, mpi.ranks = *size;
   mpi.peers = calloc((size_t)*size, sizeof *mpi.peers);
   if (!mpi.peers) return mn_fail(MN_NO_MEMORY, "no memory for ranks");
@@ -286,19 +279,19 @@ void mn_mpi_close(void) {
   mn_heartbeat_also(NULL);
   free(mpi.peers);
   mpi.peers = NULL;
-  (void)mpi.finalize(); /* nothing is to be done about a failure at the end */
+  (void)mpi.Finalize(); /* nothing is to be done about a failure at the end */
 }
 
 void mn_mpi_abort(int code) {
-  if (mpi.started) (void)mpi.abort(mpi.world, code);
+  if (mpi.started) (void)mpi.Abort(mpi.world, code);
   _Exit(code);
 }
 
 /* MPICH writes an integer to *out, whose other half is then 0. */
 mn_status mn_mpi_split(mn_mpi_comm *out, int color, int key) {
   *out = 0;
-  MN_TRY(check("divide the ranks", mpi.split(mpi.world, color, key, out)));
-  return check("return errors", mpi.handler(*out, mpi.returns));
+  MN_TRY(check("divide the ranks", mpi.Comm_split(mpi.world, color, key, out)));
+  return check("return errors", mpi.Comm_set_errhandler(*out, mpi.returns));
 }
 
 mn_status mn_mpi_allgather(mn_mpi_comm comm, void *all, const void *mine, size_t bytes) {
@@ -306,7 +299,7 @@ mn_status mn_mpi_allgather(mn_mpi_comm comm, void *all, const void *mine, size_t
   const int count = (int)bytes;
   handle request = 0;
   if (!comm) comm = mpi.world;
-  return finish("gather", mpi.allgather(mine, count, mpi.byte, all, count, mpi.byte, comm, &request),
+  return finish("gather", mpi.Iallgather(mine, count, mpi.byte, all, count, mpi.byte, comm, &request),
                 &request);
 }
 
@@ -315,14 +308,14 @@ mn_status mn_mpi_alltoall(mn_mpi_comm comm, void *to_me, const void *of_mine, si
   const int count = (int)bytes;
   handle request = 0;
   if (!comm) comm = mpi.world;
-  return finish("exchange", mpi.alltoall(of_mine, count, mpi.byte, to_me, count, mpi.byte, comm, &request),
+  return finish("exchange", mpi.Ialltoall(of_mine, count, mpi.byte, to_me, count, mpi.byte, comm, &request),
                 &request);
 }
 
 mn_status mn_mpi_broadcast(void *data, size_t bytes, int from) {
   MN_REQUIRE(bytes <= MN_MPI_MOST);
   handle request = 0;
-  return finish("broadcast", mpi.broadcast(data, (int)bytes, mpi.byte, from, mpi.world, &request), &request);
+  return finish("broadcast", mpi.Ibcast(data, (int)bytes, mpi.byte, from, mpi.world, &request), &request);
 }
 
 /* Small enough that a slow network moves one in a few seconds, so that calls get on. */
@@ -334,7 +327,7 @@ mn_status mn_mpi_send(const void *data, size_t bytes, int to) {
   for (int piece; bytes > 0; bytes -= (size_t)piece, data = (const char *)data + piece) {
     handle request = 0;
     piece = next_piece(bytes);
-    MN_TRY(finish("send", mpi.send(data, piece, mpi.byte, to, TAG_PIECE, mpi.world, &request), &request));
+    MN_TRY(finish("send", mpi.Isend(data, piece, mpi.byte, to, TAG_PIECE, mpi.world, &request), &request));
   }
   return MN_OK;
 }
@@ -343,8 +336,8 @@ mn_status mn_mpi_receive(void *data, size_t bytes, int from) {
   for (int piece; bytes > 0; bytes -= (size_t)piece, data = (char *)data + piece) {
     handle request = 0;
     piece = next_piece(bytes);
-    MN_TRY(finish("receive", mpi.receive(data, piece, mpi.byte, from, TAG_PIECE, mpi.world, &request),
-                  &request));
+    MN_TRY(
+        finish("receive", mpi.Irecv(data, piece, mpi.byte, from, TAG_PIECE, mpi.world, &request), &request));
   }
   return MN_OK;
 }
