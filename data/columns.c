@@ -1,4 +1,4 @@
-/* Measuring the columns of x, and standardising rows as they are read. */
+/* Measuring the columns of x or y. */
 #include "data/columns.h"
 
 #include <math.h>
@@ -8,21 +8,14 @@
 
 enum { PIECE = 1 << 20, STRETCH = 64 }; /* bytes of rows at a time; rows of a stretch */
 
-/* The width to read x in: the stored one if several threads can read it, else double. */
-static size_t stored_real(const struct mn_dataset *d) {
-  return d->parallel ? d->parallel : sizeof(double);
-}
-
 static int64_t rows_of_piece(int64_t cols) {
   const int64_t rows = PIECE / (int64_t)sizeof(double) / cols;
   return rows < 1 ? 1 : rows;
 }
 
-/* ---- measuring ---- */
-
 /* Reads rows as doubles; `narrow` has room for them as floats. */
 static mn_status read_doubles(struct mn_dataset *d, int64_t first, int64_t count, double *x, float *narrow) {
-  if (stored_real(d) == sizeof(double)) return d->read(d, first, count, sizeof *x, x, NULL);
+  if (mn_stored_real(d) == sizeof(double)) return d->read(d, first, count, sizeof *x, x, NULL);
   MN_TRY(d->read(d, first, count, sizeof *narrow, narrow, NULL));
   for (int64_t i = 0; i < count * d->inputs; i++) x[i] = (double)narrow[i];
   return MN_OK;
@@ -117,65 +110,4 @@ void mn_columns_extremes(const struct mn_columns *c, int64_t *least, int64_t *la
     if (*least < 0 || c->deviation[i] < c->deviation[*least]) *least = i;
     if (*largest < 0 || c->deviation[i] > c->deviation[*largest]) *largest = i;
   }
-}
-
-/* ---- standardising ---- */
-
-struct standardized {
-  struct mn_dataset base; /* first, so that the two convert */
-  struct mn_dataset *whole;
-  const double *mean;
-  double factor[]; /* [inputs] 1/scale */
-};
-
-/* `count` rows from reals of `had` bytes to reals of `real` bytes; in place only if the two are equal. */
-static void standardize(const struct standardized *s, const void *from, size_t had, void *to, size_t real,
-                        int64_t count) {
-  const int64_t cols = s->base.inputs;
-  for (int64_t i = 0; i < count; i++)
-    for (int64_t c = 0; c < cols; c++) {
-      const double value = (mn_real_at(from, had, i * cols + c) - s->mean[c]) * s->factor[c];
-      if (real == sizeof(double))
-        ((double *)to)[i * cols + c] = value;
-      else
-        ((float *)to)[i * cols + c] = (float)value;
-    }
-}
-
-/* Reads x in its stored width, so that the mean is subtracted before rounding, and in pieces, each
- * standardised while it is in the cache. */
-static mn_status standardized_read(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real,
-                                   void *x, void *y) {
-  const struct standardized *s = (const struct standardized *)dataset;
-  struct mn_dataset *whole = s->whole;
-  const size_t had = stored_real(whole), row = (size_t)dataset->inputs * real;
-  const int64_t piece = rows_of_piece(dataset->inputs);
-  MN_TRY(mn_dataset_check_read(dataset, first, count, real, y));
-  void *stored = x && had != real ? malloc((size_t)(piece * dataset->inputs) * had) : NULL;
-  mn_status status = MN_OK;
-  if (x && had != real && !stored) status = mn_fail(MN_NO_MEMORY, "no memory to standardise rows");
-  for (int64_t done = 0, here; x && done < count && status == MN_OK; done += here) {
-    void *to = (char *)x + (size_t)done * row, *from = stored ? stored : to;
-    here = count - done < piece ? count - done : piece;
-    status = whole->read(whole, first + done, here, had, from, NULL);
-    if (status == MN_OK) standardize(s, from, had, to, real, here);
-  }
-  free(stored);
-  return status == MN_OK && y ? whole->read(whole, first, count, real, NULL, y) : status;
-}
-
-mn_status mn_dataset_standardize(struct mn_dataset **out, struct mn_dataset *dataset, const double *mean,
-                                 const double *scale) {
-  const size_t factors = (size_t)dataset->inputs * sizeof(double);
-  struct standardized *s = malloc(sizeof *s + factors);
-  *out = NULL;
-  if (!s) return mn_fail(MN_NO_MEMORY, "no memory to standardise rows");
-  s->base = *dataset;
-  s->base.read = standardized_read;
-  s->base.close = NULL;
-  s->whole = dataset;
-  s->mean = mean;
-  for (int64_t c = 0; c < dataset->inputs; c++) s->factor[c] = 1 / scale[c];
-  *out = &s->base;
-  return MN_OK;
 }

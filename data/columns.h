@@ -1,4 +1,4 @@
-/* Statistics of the columns of x, and rows whose x is standardised by them. */
+/* Statistics of the columns of x. */
 #ifndef MN_DATA_COLUMNS_H
 #define MN_DATA_COLUMNS_H
 
@@ -21,10 +21,5 @@ MN_API void mn_columns_free(struct mn_columns *columns);
 
 /* The columns with the least deviation above 0 and with the largest; −1: all are constant. */
 void mn_columns_extremes(const struct mn_columns *columns, int64_t *least, int64_t *largest);
-
-/* *out has the rows of `dataset` with (x − mean[c])·(1/scale[c]) for x, computed in double and rounded to the
- * requested real. Borrows the dataset and mean [inputs]. MN_NO_MEMORY. */
-mn_status mn_dataset_standardize(struct mn_dataset **out, struct mn_dataset *dataset, const double *mean,
-                                 const double *scale);
 
 #endif

@@ -127,6 +127,11 @@ mn_status mn_labels_check(const int32_t *labels, int64_t first, int64_t count, i
 mn_status mn_labels_check_all(struct mn_dataset *dataset, int64_t classes, const char *data,
                               const char *model);
 
+/* The width to read x in: the stored one if several threads can read it, else double. */
+static inline size_t mn_stored_real(const struct mn_dataset *dataset) {
+  return dataset->parallel ? dataset->parallel : sizeof(double);
+}
+
 /* The index of the first value that is not finite, or −1; and value `i`. Values are reals of `real` bytes. */
 int64_t mn_find_nonfinite(const void *values, int64_t count, size_t real);
 static inline double mn_real_at(const void *values, size_t real, int64_t i) {

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/columns.h"
 #include "kernels/clock.h"
 #include "kernels/planes.h"
 #include "kernels/ranks/ranks.h"
@@ -24,8 +23,7 @@ _Static_assert(sizeof(struct mn_scale) == sizeof(int64_t), "one array of both");
 
 struct mn_loader {
   struct mn_device *device;
-  struct mn_dataset *dataset;      /* the caller's, or `standardized` */
-  struct mn_dataset *standardized; /* the caller's rows, standardised; else NULL */
+  struct mn_dataset *dataset;
   struct mn_placement *placement;
   struct mn_windows *windows; /* MN_PLACE_FILE alone */
   double waited;              /* seconds, for windows */
@@ -129,17 +127,13 @@ static void take_targets(struct mn_loader *l, const struct mn_loader_config *con
 
 static mn_status prepare(struct mn_loader *l, const struct mn_loader_config *config) {
   struct mn_device *device = l->device;
-  if (config->mean) {
-    MN_TRY(mn_dataset_standardize(&l->standardized, l->dataset, config->mean, config->scale));
-    l->dataset = l->standardized;
-  }
   int64_t rows = l->dataset->rows, epoch = config->position / rows, window, within;
   MN_TRY(mn_order_open(&l->order, rows, config->seed, config->shuffled));
   mn_order_find(l->order, epoch, config->position % rows, &window, &within);
   plan(l, epoch * mn_order_windows(l->order) + window);
   l->at = within;
-  MN_TRY(
-      mn_placement_open(&l->placement, l->device, l->dataset, config->place, config->x_only, config->stop));
+  MN_TRY(mn_placement_open(&l->placement, l->device, l->dataset, config->place, config->x_only, config->mean,
+                           config->scale, config->stop));
   enum mn_place place = l->placement->place;
   take_targets(l, config);
   l->scales = l->placement->form.scaled && !config->reals ? batches_of(l, l->room) : 0;
@@ -188,7 +182,6 @@ void mn_loader_close(struct mn_loader *l) {
   }
   if (l->apart) mn_device_release(l->device, l->apart, l->room, l->placement->form.x_row);
   mn_placement_close(l->placement);
-  mn_dataset_close(l->standardized);
   mn_order_close(l->order);
   free(l);
 }

@@ -160,7 +160,8 @@ static mn_status settle(struct mn_placement *p, int asked) {
 }
 
 mn_status mn_placement_open(struct mn_placement **out, struct mn_device *device, struct mn_dataset *dataset,
-                            enum mn_place place, int x_only, const int *stop) {
+                            enum mn_place place, int x_only, const double *mean, const double *scale,
+                            const int *stop) {
   *out = NULL;
   struct mn_placement *p = calloc(1, sizeof *p);
   if (!p) return mn_fail(MN_NO_MEMORY, "no memory to place rows");
@@ -169,6 +170,7 @@ mn_status mn_placement_open(struct mn_placement **out, struct mn_device *device,
   if (place == MN_PLACE_HOST && is_cpu(p)) p->place = MN_PLACE_DEVICE;
   mn_status status = mn_rows_form(&p->form, dataset, device);
   if (x_only) p->form.y_row = 0;
+  p->form.mean = mean, p->form.scale = scale;
   if (__builtin_mul_overflow((size_t)dataset->rows, p->form.x_row + p->form.y_row, &p->bytes) ||
       p->bytes > INT64_MAX)
     p->bytes = INT64_MAX;

@@ -30,10 +30,11 @@ struct mn_placement {
 /* MN_PLACE_AUTO chooses: the GPU if the rows take at most four fifths of its free memory and leave as much as
  * the device has allocated; else the host if they take at most half of the available memory; else the file.
  * Then reads all rows into that memory, or for the file a sample for the fingerprint; x_only: without the
- * targets. MN_NO_MEMORY: the requested place is too small; MN_INTERRUPTED: *stop was set meanwhile
- * (data/read.h); and the errors of the dataset's read. */
+ * targets; mean, scale: borrowed, as in struct mn_rows_form. MN_NO_MEMORY: the requested place is too small;
+ * MN_INTERRUPTED: *stop was set meanwhile (data/read.h); and the errors of the dataset's read. */
 mn_status mn_placement_open(struct mn_placement **out, struct mn_device *device, struct mn_dataset *dataset,
-                            enum mn_place place, int x_only, const int *stop);
+                            enum mn_place place, int x_only, const double *mean, const double *scale,
+                            const int *stop);
 void mn_placement_close(struct mn_placement *placement); /* NULL is fine */
 
 /* ---- windows ---- */

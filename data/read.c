@@ -98,14 +98,34 @@ static float largest_of(const float *values, int64_t count) {
   return largest;
 }
 
-/* scratch: task_rows rows of floats if x is rounded. */
-static mn_status read_task(const struct reading *r, const struct mn_range *task, float *scratch) {
+/* Reads a task. With a mean, x is read in its stored width, so that the mean is subtracted before rounding. */
+static mn_status read_values(const struct reading *r, const struct mn_range *task, double *stored, void *x,
+                             void *y) {
+  const struct mn_rows_form *form = r->form;
+  struct mn_dataset *d = r->dataset;
+  const size_t had = mn_stored_real(d);
+  if (!form->mean) return d->read(d, task->first, task->count, form->real, x, y);
+  MN_TRY(d->read(d, task->first, task->count, had, stored, NULL));
+  for (int64_t i = 0; i < task->count; i++)
+    for (int64_t c = 0, at = i * d->inputs; c < d->inputs; c++, at++) {
+      const double value = (mn_real_at(stored, had, at) - form->mean[c]) * (1 / form->scale[c]);
+      if (form->real == sizeof value)
+        ((double *)x)[at] = value;
+      else
+        ((float *)x)[at] = (float)value;
+    }
+  return y ? d->read(d, task->first, task->count, form->real, NULL, y) : MN_OK;
+}
+
+/* scratch: task_rows rows of floats if x is rounded; stored: the same of doubles if it is standardised. */
+static mn_status read_task(const struct reading *r, const struct mn_range *task, float *scratch,
+                           double *stored) {
   const struct mn_rows_form *form = r->form;
   struct mn_dataset *d = r->dataset;
   const struct mn_rows *to = r->to;
   char *x = (char *)to->x + (size_t)task->at * form->x_row;
   char *y = to->y ? (char *)to->y + (size_t)task->at * form->y_row : NULL;
-  MN_TRY(d->read(d, task->first, task->count, form->real, form->bf16 ? (void *)scratch : x, y));
+  MN_TRY(read_values(r, task, stored, form->bf16 ? (void *)scratch : x, y));
   mn_heartbeat();
   if (d->classes && y) /* in any dataset: the losses index a row of outputs by labels */
     MN_TRY(mn_labels_check((const int32_t *)y, task->first, task->count, d->outputs, "the data", "it"));
@@ -121,17 +141,17 @@ static mn_status read_task(const struct reading *r, const struct mn_range *task,
 static void *work(void *data) {
   struct reading *r = data;
   struct mn_range task;
-  float *scratch = NULL;
   int64_t number;
-  size_t bytes = (size_t)(r->task_rows * r->dataset->inputs) * sizeof *scratch;
-  if (r->form->bf16) scratch = malloc(bytes);
+  const size_t values = (size_t)(r->task_rows * r->dataset->inputs);
+  float *scratch = r->form->bf16 ? malloc(values * sizeof *scratch) : NULL;
+  double *stored = r->form->mean ? malloc(values * sizeof *stored) : NULL;
+  const int lacks = (r->form->bf16 && !scratch) || (r->form->mean && !stored);
   while ((number = take(r, &task)) >= 0) {
-    mn_status status = r->form->bf16 && !scratch
-                           ? mn_fail(MN_NO_MEMORY, "no memory to read rows: %zu bytes", bytes)
-                           : read_task(r, &task, scratch);
+    mn_status status = lacks ? mn_fail(MN_NO_MEMORY, "no memory to read %zu values", values)
+                             : read_task(r, &task, scratch, stored);
     if (status != MN_OK) note(r, number, status);
   }
-  free(scratch);
+  free(scratch), free(stored);
   return NULL;
 }
 

@@ -11,8 +11,9 @@ struct mn_rows_form {
   size_t real; /* bytes of a real: 4 or 8 */
   size_t bf16; /* bytes of an element if x waits as a bfloat16 plane (struct mn_device); 0: as reals */
   int scaled;  /* planes of x are scaled by the largest |x| of a batch: x waits as floats, with `largest` */
-  size_t x_row, y_row; /* bytes of a row; y_row is 0 without y */
-  int threads;         /* the most that read: a rank's share of its host's cores; 0: one for each core */
+  const double *mean, *scale; /* [inputs]: x is standardised, (x − mean[c])·(1/scale[c]) in double; or NULL */
+  size_t x_row, y_row;        /* bytes of a row; y_row is 0 without y */
+  int threads; /* the most that read: a rank's share of its host's cores; 0: one for each core */
 };
 
 /* Rows in the host's memory or the device's; y is NULL without targets. `largest`, in the host's memory: the

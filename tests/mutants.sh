@@ -97,7 +97,7 @@ mutant() {
   data/held_out.c) order=${alone:-test_held_out} ;;
   data/columns.c) order=${alone:-test_standardize} ;;
   data/arrays.c) order=${alone:-test_arrays} ;;
-  data/read.c) order=${alone:-test_rows test_loader test_library} ;;
+  data/read.c) order=${alone:-test_rows test_loader test_standardize test_library} ;;
   train/command/verify.c) order=${alone:-test_doubts} ;;
   data/*) order=${alone:-test_loader} ;;
   kernels/real.h) order=${alone:-test_kernels} ;;
@@ -610,7 +610,7 @@ mutant "held out: both parts are one" $v 'held, part == MN_PART_TEST);' 'held, 1
 mutant "held out: the last rows are in no part" $v 'row < rows; row++' 'row < rows - 1; row++'
 mutant "held out: by the first epoch's order" $v 'epoch = INT64_MAX / whole->rows - 1,' 'epoch = 0,'
 mutant "held out: a stretch is read from its start" $v 's->first + within, here' 's->first, here'
-mutant "standardised: the mean stays" data/columns.c '- s->mean[c]) * s->factor[c]' ') * s->factor[c]'
+mutant "standardised: the mean stays" data/read.c '- form->mean[c]) *' ') *'
 mutant "standardised: pieces are taken around their own means alone" data/columns.c 'c->deviation[i] += apart * apart * had * ((double)count / all);' ''
 mutant "standardised: an evaluation takes rows as they are" $e '.mean = e->model->mean,' '.mean = NULL,'
 mutant "standardised: a checkpoint's numbers are not taken up" train/checkpoint/restore.c 'if (!from->input[0].value) return MN_OK;' 'return MN_OK;'
