@@ -5,6 +5,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "data/dataset.h"
 #include "train/checkpoint/layout.h"
 
 void mn_snapshot_compare(const struct mn_checkpoint *from, const struct mn_device *here,
@@ -27,9 +28,7 @@ static mn_status upload(struct mn_device *device, struct mn_tensor *parameter, v
                 first = parameter->first * (count / mn_tensor_outputs(parameter));
   double *wide = malloc((size_t)count * sizeof *wide);
   if (!wide) return mn_fail(MN_NO_MEMORY, "no memory to load %s", t->name);
-  for (int64_t i = 0; i < count; i++)
-    wide[i] = t->real == sizeof(double) ? ((const double *)saved)[first + i]
-                                        : (double)((const float *)saved)[first + i];
+  for (int64_t i = 0; i < count; i++) wide[i] = mn_real_at(saved, t->real, first + i);
   mn_status status =
       kept ? mn_device_write(device, kept, wide, count) : mn_tensor_write(device, parameter, wide);
   free(wide);
@@ -126,12 +125,9 @@ mn_status mn_snapshot_load_weights(const char *path, struct mn_model *model) {
   struct mn_checkpoint *weights;
   MN_TRY(mn_describe_model(&weights, model));
   mn_status status = mn_weights_read(weights, path);
-  for (int i = 0; i < model->count && status == MN_OK; i++)
-    status =
-        upload(model->device, model->parameters[i], NULL, &weights->tensors[i], weights->tensors[i].value);
-  if (status == MN_OK) status = restore_input(weights, model);
+  if (status == MN_OK) status = mn_snapshot_restore(weights, model, NULL, NULL);
   mn_checkpoint_free(weights);
-  return status != MN_OK ? status : mn_model_measure(model);
+  return status;
 }
 
 mn_status mn_snapshot_hash_weights(uint64_t *hash, const char *path, const struct mn_model *model) {
