@@ -1,5 +1,5 @@
 /* Reading ranges of rows, in tasks that threads take in order. */
-#include "data/read.h"
+#include "data/placement.h"
 
 #include <pthread.h>
 #include <stdlib.h>

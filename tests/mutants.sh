@@ -89,7 +89,7 @@ mutant() {
   kernels/planes.h) order=${alone:-test_masters test_planes test_kernels test_optimizer test_tape} ;;
   data/advice.c) order=${alone:-test_advice} ;;
   data/dataset.c | data/hdf5_file.c) order=${alone:-test_reading test_library} ;;
-  data/hdf5_chunk.c | data/hdf5_child.c | data/hdf5.c) order=${alone:-test_chunks} ;;
+  data/hdf5_chunk.c | data/hdf5.c) order=${alone:-test_chunks} ;;
   data/fingerprint.c) order=${alone:-test_fingerprint} ;;
   train/command/resume.c | train/command/owned.c) order=${alone:-test_resume test_owned} ;;
   kernels/status.c) order=${alone:-test_owned test_command} ;;
@@ -374,7 +374,7 @@ mutant "chunks: masks are not looked at" $c 'if (mask >> i & 1) continue;' ''
 mutant "chunks: a short one is taken" $c 'return size == c->bytes ? NULL' 'return size <= c->bytes ? NULL'
 mutant "chunks: a chunk taken for its neighbour" $c 'if (slot->chunk != number + 1) {' 'if (slot->chunk == 0) {'
 mutant "disk: any number of bytes is read" data/hdf5.c 'size > file->disk->limit' '0'
-mutant "child: a crash goes unnoticed" data/hdf5_child.c '    *died = 1;' '    *died = 0;'
+mutant "child: a crash goes unnoticed" data/hdf5.c '    *died = 1;' '    *died = 0;'
 
 # the order of samples
 o=data/order.c
@@ -593,7 +593,7 @@ mutant "fingerprint: a sample is as good as all" $f 'f->rows = whole ? describe(
 mutant "doubts: of rows that are no zeros" data/hdf5_chunk.c '|| *bytes || memcmp' '|| *bytes || 0 && memcmp'
 mutant "doubts: of a checkpoint" train/command/verify.c 'file->doubts = !verdict->sums;' 'file->doubts = 1;'
 mutant "doubts: more classes than rows pass" train/command/session.c 's->train->outputs > s->train->rows' '0'
-mutant "files: too few to try a file out" data/hdf5_child.c '  close(STDERR_FILENO);' ''
+mutant "files: too few to try a file out" data/hdf5.c '  close(STDERR_FILENO);' ''
 o=train/command/owned.c
 mutant "owned: a checkpoint names any file" $o 'if (none || strncmp(file, real, strlen(real)) == 0)' 'if (1)'
 mutant "owned: a copy is the same run" $o 's->fork = 1;' 'return MN_OK;'

@@ -1,7 +1,7 @@
 /* Ranges of rows read by several threads: each to its place, in each form, and the error of the earliest. */
 #include <pthread.h>
 
-#include "data/read.h"
+#include "data/placement.h"
 #include "kernels/planes.h"
 #include "kernels/ranks/ranks.h"
 #include "tests/rows_made.h"
