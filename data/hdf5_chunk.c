@@ -55,27 +55,20 @@ static void fit(struct mn_hdf5_slab *slab) {
   }
 }
 
-void mn_hdf5_slab_start(struct mn_hdf5_slab *slab, int rank, const hsize_t *shape, const hsize_t *step) {
-  *slab = (struct mn_hdf5_slab){.rank = rank};
-  for (int i = 0; i < rank; i++) {
-    slab->end[i] = shape[i];
-    slab->step[i] = step[i];
-  }
-  fit(slab);
-}
-
 void mn_hdf5_slab_rows(struct mn_hdf5_slab *slab, int rank, const hsize_t *shape, const hsize_t *chunk,
                        hsize_t first, size_t element) {
-  hsize_t room = MN_HDF5_TRANSFER / element, step[MN_HDF5_RANK] = {0};
+  hsize_t room = MN_HDF5_TRANSFER / element;
+  *slab = (struct mn_hdf5_slab){.rank = rank};
   for (int i = rank - 1; i >= 0; i--) {
-    step[i] = shape[i];
-    if (room < shape[i]) {
-      step[i] = room > 1 ? room : 1;
-      if (chunk && step[i] > chunk[i]) step[i] -= step[i] % chunk[i];
+    hsize_t step = shape[i];
+    if (room < step) {
+      step = room > 1 ? room : 1;
+      if (chunk && step > chunk[i]) step -= step % chunk[i];
     }
-    room = step[i] < shape[i] || step[i] == 0 ? 1 : room / step[i];
+    room = step < shape[i] || step == 0 ? 1 : room / step;
+    slab->end[i] = shape[i];
+    slab->step[i] = step;
   }
-  mn_hdf5_slab_start(slab, rank, shape, step);
   if (rank > 0) slab->from[0] = slab->start[0] = first;
   fit(slab);
 }

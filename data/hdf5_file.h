@@ -116,8 +116,6 @@ struct mn_hdf5_slab {
 void mn_hdf5_slab_rows(struct mn_hdf5_slab *slab, int rank, const hsize_t *shape, const hsize_t *chunk,
                        hsize_t first, size_t element);
 
-/* Starts a walk over all of `shape` in slabs of `step`. */
-void mn_hdf5_slab_start(struct mn_hdf5_slab *slab, int rank, const hsize_t *shape, const hsize_t *step);
 void mn_hdf5_slab_next(struct mn_hdf5_slab *slab);
 
 /* The type of an element in memory. */

@@ -14,24 +14,12 @@ struct verdict {
   char reason[1024];
 };
 
-/* Starts the walk over a dataset. With chunks it goes in whole chunks, so that each is read once, and along
- * the first dimension in groups that fit one transfer. Without chunks it goes in rows. */
-static void start(struct mn_hdf5_slab *slab, const struct mn_hdf5_object *dataset) {
-  hsize_t step[MN_HDF5_RANK], bytes = dataset->element;
-  if (dataset->layout != H5D_CHUNKED) {
-    mn_hdf5_slab_rows(slab, dataset->rank, dataset->shape, NULL, 0, dataset->element);
-    return;
-  }
-  for (int i = 0; i < dataset->rank; i++) bytes *= step[i] = dataset->chunk[i];
-  if (bytes <= MN_HDF5_TRANSFER) step[0] *= MN_HDF5_TRANSFER / bytes;
-  mn_hdf5_slab_start(slab, dataset->rank, dataset->shape, step);
-}
-
 /* Reads all of a dataset, which compares its checksums and finds missing parts. */
 static mn_status read_all(struct mn_hdf5_file *file, const struct mn_hdf5_object *dataset) {
   struct mn_hdf5_slab slab;
   MN_TRY(mn_hdf5_check(file, dataset));
-  start(&slab, dataset);
+  mn_hdf5_slab_rows(&slab, dataset->rank, dataset->shape,
+                    dataset->layout == H5D_CHUNKED ? dataset->chunk : NULL, 0, dataset->element);
   void *buffer = malloc(slab.elements * dataset->element); /* the first slab is the largest */
   if (!buffer)
     return mn_fail(MN_NO_MEMORY, "no memory for %llu elements of %s", (unsigned long long)slab.elements,
