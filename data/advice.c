@@ -15,7 +15,7 @@ static int are_rows(const struct mn_hdf5_object *o) {
          (o->class == H5T_INTEGER && o->rank == 2);
 }
 
-int mn_advice_find(struct mn_advice *advice, const struct mn_hdf5_object *o) {
+int mn_advice_find(char cause[MN_ADVICE], char remedy[MN_ADVICE], const struct mn_hdf5_object *o) {
   const int chunked = o->layout == H5D_CHUNKED, converted = o->native != sizeof(float);
   if (!are_rows(o) || (!chunked && !converted)) return 0;
   char chunks[64] = "";
@@ -25,16 +25,15 @@ int mn_advice_find(struct mn_advice *advice, const struct mn_hdf5_object *o) {
     snprintf(chunks, sizeof chunks, ", in %schunks, %llu to a row", packed, (unsigned long long)across);
   else if (chunked)
     snprintf(chunks, sizeof chunks, ", in %schunks", packed);
-  snprintf(advice->cause, sizeof advice->cause, "one thread reads it through HDF5%s%s%s%s", chunks,
+  snprintf(cause, MN_ADVICE, "one thread reads it through HDF5%s%s%s%s", chunks,
            converted ? ", converting each " : "", converted && o->swapped ? "big-endian " : "",
            converted ? o->type : "");
   const char *name = o->name + (o->name[0] == '/');
   if (converted)
-    snprintf(advice->remedy, sizeof advice->remedy,
+    snprintf(remedy, MN_ADVICE,
              "store it unchunked as float32, in h5py out[\"%.150s\"] = x.astype(\"<f4\")%s", name,
              o->class == H5T_INTEGER ? ", times scale_factor plus add_offset where it has them" : "");
   else
-    snprintf(advice->remedy, sizeof advice->remedy, "h5repack -l %.150s:CONTI -f %.150s:NONE in.h5 out.h5",
-             name, name);
+    snprintf(remedy, MN_ADVICE, "h5repack -l %.150s:CONTI -f %.150s:NONE in.h5 out.h5", name, name);
   return 1;
 }

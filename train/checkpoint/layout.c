@@ -52,8 +52,8 @@
  * Below /model, /input and the groups of /optimizer are datasets; all else are attributes. Everything is
  * little-endian. Strings are of fixed length, padded with zeros; integers and strings are scalars but for
  * `hidden`. Every dataset is contiguous, guarded by its line of `checksums`; version bounds V110 give all of
- * HDF5's own structures a checksum too, so no flipped bit goes unseen. No times are stored
- * and all links and attributes stay in their object's header: the same content gives the same bytes.
+ * HDF5's own structures a checksum too, so no flipped bit goes unseen. No times are stored and all links and
+ * attributes stay in their object's header: the same content gives the same bytes.
  *
  * Files of format_version 1 have no /input, and their datasets are chunked, with fletcher32 checksums. The
  * first of them have no /history, no checksums, and fewer items of /config: a reader does without what it
@@ -104,16 +104,18 @@ const void *mn_checkpoint_value(const struct mn_checkpoint_field *field, const v
   return field->words ? field->words[*(const enum mn_loss *)value] : value;
 }
 
-#define ARRAY(group, member)                                                                                 \
-  { group, offsetof(struct mn_checkpoint_tensor, member) }
+const char *const mn_checkpoint_groups[MN_CHECKPOINT_ARRAYS] = {"/model", MN_CHECKPOINT_OPTIMIZER "momentum",
+                                                                MN_CHECKPOINT_OPTIMIZER "exp_avg",
+                                                                MN_CHECKPOINT_OPTIMIZER "exp_avg_sq"};
 
-const struct mn_checkpoint_array mn_checkpoint_arrays[MN_CHECKPOINT_ARRAYS] = {
-    ARRAY("/model", value), ARRAY(MN_CHECKPOINT_OPTIMIZER "momentum", momentum),
-    ARRAY(MN_CHECKPOINT_OPTIMIZER "exp_avg", exp_avg),
-    ARRAY(MN_CHECKPOINT_OPTIMIZER "exp_avg_sq", exp_avg_sq)};
+void **mn_checkpoint_array(const struct mn_checkpoint_tensor *tensor, int which) {
+  struct mn_checkpoint_tensor *t = (struct mn_checkpoint_tensor *)tensor;
+  void **const arrays[MN_CHECKPOINT_ARRAYS] = {&t->value, &t->momentum, &t->exp_avg, &t->exp_avg_sq};
+  return arrays[which];
+}
 
 const char *mn_checkpoint_kept(int which) {
-  return mn_checkpoint_arrays[which].group + sizeof MN_CHECKPOINT_OPTIMIZER - 1;
+  return mn_checkpoint_groups[which] + sizeof MN_CHECKPOINT_OPTIMIZER - 1;
 }
 
 int mn_checkpoint_factors(char *path, const struct mn_checkpoint_tensor *tensor) {

@@ -30,19 +30,12 @@ extern const struct mn_checkpoint_field mn_checkpoint_progress_fields[];
 /* The factors of a tensor of /model. */
 extern const struct mn_checkpoint_field mn_checkpoint_tensor_fields[];
 
-/* An array of a tensor: the group that has its dataset, and the member that holds it. The first array is the
- * value; the others are below /optimizer and may be missing. */
-struct mn_checkpoint_array {
-  const char *group;
-  size_t offset;
-};
+/* The arrays of a tensor, and the group that has the dataset of each. The first is the value; the others are
+ * below /optimizer and may be missing. */
 enum { MN_CHECKPOINT_VALUE, MN_CHECKPOINT_MOMENTUM, MN_CHECKPOINT_ARRAYS = 4 };
 #define MN_CHECKPOINT_OPTIMIZER "/optimizer/"
-extern const struct mn_checkpoint_array mn_checkpoint_arrays[MN_CHECKPOINT_ARRAYS];
-
-static inline void **mn_checkpoint_array(const struct mn_checkpoint_tensor *tensor, int which) {
-  return (void **)((char *)tensor + mn_checkpoint_arrays[which].offset);
-}
+extern const char *const mn_checkpoint_groups[MN_CHECKPOINT_ARRAYS];
+void **mn_checkpoint_array(const struct mn_checkpoint_tensor *tensor, int which);
 
 /* Whether a tensor has factors. Sets the path of their checksum: MN_SUMS_PATH
  * bytes. */
@@ -102,7 +95,7 @@ int mn_describe_fingerprint(const struct mn_device *device, struct mn_text out[M
  * NULL. Free *out with mn_checkpoint_free. MN_NO_MEMORY. */
 mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *model);
 
-/* The optimizer's array `which` > 0 of mn_checkpoint_arrays for a parameter, on the device; NULL if it keeps
+/* The optimizer's array `which` > 0 for a parameter, on the device; NULL if it keeps
  * none. */
 void *mn_describe_kept(const struct mn_optimizer *optimizer, const struct mn_tensor *t, int which);
 

@@ -363,7 +363,7 @@ static mn_status read_optimizer(struct reader *reader) {
   MN_TRY(find(reader, &reader->file.root, "optimizer", MN_HDF5_GROUP, 0, &group));
   mn_hdf5_release(&group);
   for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)
-    MN_TRY(read_tensors(reader, mn_checkpoint_arrays[k].group, c->tensors, c->tensor_count, k));
+    MN_TRY(read_tensors(reader, mn_checkpoint_groups[k], c->tensors, c->tensor_count, k));
   return MN_OK;
 }
 

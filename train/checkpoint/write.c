@@ -173,7 +173,7 @@ static mn_status write_optimizer(struct writer *writer) {
   MN_TRY(create_group(writer, &group, "optimizer"));
   MN_TRY(close_group(writer, group, NULL));
   for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++)
-    MN_TRY(write_tensors(writer, mn_checkpoint_arrays[k].group, c->tensors, c->tensor_count, k));
+    MN_TRY(write_tensors(writer, mn_checkpoint_groups[k], c->tensors, c->tensor_count, k));
   return MN_OK;
 }
 

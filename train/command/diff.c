@@ -99,7 +99,7 @@ static void compare_array(struct diff *diff, const char *group, const struct mn_
 
 static void compare_tensor(struct diff *diff, const struct mn_checkpoint_tensor *a,
                            const struct mn_checkpoint_tensor *b, int which) {
-  compare_array(diff, mn_checkpoint_arrays[which].group, a, b, a ? *mn_checkpoint_array(a, which) : NULL,
+  compare_array(diff, mn_checkpoint_groups[which], a, b, a ? *mn_checkpoint_array(a, which) : NULL,
                 b ? *mn_checkpoint_array(b, which) : NULL);
 }
 

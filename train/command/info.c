@@ -185,7 +185,7 @@ static mn_status show_part(struct mn_json *json, const char *path, enum mn_part 
 }
 
 static void show_dataset(struct mn_json *json, const struct mn_hdf5_object *object) {
-  struct mn_advice advice;
+  char cause[MN_ADVICE], remedy[MN_ADVICE];
   mn_json_string(json, "type", object->type);
   mn_json_array_open(json, "shape");
   for (int i = 0; i < object->rank; i++) mn_json_unsigned(json, NULL, object->shape[i]);
@@ -193,9 +193,9 @@ static void show_dataset(struct mn_json *json, const struct mn_hdf5_object *obje
   mn_json_unsigned(json, "stored_bytes", object->stored);
   mn_json_boolean(json, "checksums", object->checksum);
   mn_json_boolean(json, "in_other_files", object->layout == H5D_VIRTUAL || object->external);
-  if (!mn_advice_find(&advice, object)) return;
-  mn_json_string(json, "slow", advice.cause);
-  mn_json_string(json, "remedy", advice.remedy);
+  if (!mn_advice_find(cause, remedy, object)) return;
+  mn_json_string(json, "slow", cause);
+  mn_json_string(json, "remedy", remedy);
 }
 
 static const char *const kinds[] = {[MN_HDF5_NOTHING] = "nothing",
