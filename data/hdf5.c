@@ -16,7 +16,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #if H5_VERSION_GE(1, 13, 0)
@@ -266,20 +265,15 @@ struct verdict {
 };
 
 /* In the child: disables the messages of the C library and of sanitizers, and core files. The child ends with
- * its parent, and by SIGPROF after `seconds` of computing; a slow disk may take longer. */
+ * its parent, and after `seconds` of computing; a slow disk may take longer. */
 static void settle_down(pid_t parent, int seconds) {
   static const int stops[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
-  const struct rlimit none = {0, 0};
-  const struct itimerval limit = {.it_value = {.tv_sec = seconds}};
-  sigset_t over;
+  const struct rlimit none = {0, 0}, limit = {(rlim_t)seconds, (rlim_t)seconds};
   for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) signal(stops[i], SIG_IGN);
-  signal(SIGPROF, SIG_DFL);
-  sigemptyset(&over);
-  sigaddset(&over, SIGPROF);
-  close(STDERR_FILENO); /* first, or there may be no descriptor left to open */
+  close(STDERR_FILENO);                /* first, or there may be no descriptor left to open */
+  (void)setrlimit(RLIMIT_CPU, &limit); /* it fails if the user's is lower, which stays */
   if (open("/dev/null", O_WRONLY) < 0 || setrlimit(RLIMIT_CORE, &none) != 0 ||
-      prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent ||
-      sigprocmask(SIG_UNBLOCK, &over, NULL) != 0 || setitimer(ITIMER_PROF, &limit, NULL) != 0)
+      prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
     _exit(1);
 }
 

@@ -177,11 +177,9 @@ static int take_filters(struct mn_hdf5_chunks *c, hid_t creation) {
     if (id == H5Z_FILTER_SHUFFLE && c->filter[i].width < 1) return 0;
   }
   c->zeros_pass = summed && !deflated;
-#if H5_VERSION_GE(1, 10, 0)
   unsigned options;
   if (H5Pget_chunk_opts(creation, &options) < 0) return 0;
   c->foreign |= options != 0; /* chunks at the edge are stored without filters */
-#endif
   return c->filters >= 0;
 }
 
