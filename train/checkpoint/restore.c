@@ -37,17 +37,13 @@ static mn_status upload(struct mn_device *device, struct mn_tensor *parameter, v
 
 static mn_status find_tensor(const struct mn_checkpoint *from, const struct mn_tensor *t,
                              const struct mn_checkpoint_tensor **out) {
+  const int64_t rows = t->rank == 2 ? t->whole : 1, cols = t->rank == 2 ? t->value.cols : t->whole;
   for (int i = 0; i < from->tensor_count; i++) {
-    const struct mn_checkpoint_tensor *saved = &from->tensors[i];
-    if (strcmp(saved->name, t->name) != 0) continue;
-    const int64_t rows = t->rank == 2 ? t->whole : 1, cols = t->rank == 2 ? t->value.cols : t->whole;
-    if (saved->rows != rows || saved->cols != cols)
-      return mn_fail(MN_BAD_DATA, "%s of the checkpoint is [%ld, %ld], but this model's is [%ld, %ld]",
-                     t->name, (long)saved->rows, (long)saved->cols, (long)rows, (long)cols);
-    *out = saved;
-    return MN_OK;
+    *out = &from->tensors[i];
+    if (strcmp((*out)->name, t->name) == 0 && (*out)->rows == rows && (*out)->cols == cols) return MN_OK;
   }
-  return mn_fail(MN_BAD_DATA, "the checkpoint has no %s, which this model has", t->name);
+  return mn_fail(MN_BAD_DATA, "the checkpoint has no %s of [%ld, %ld], which this model has", t->name,
+                 (long)rows, (long)cols);
 }
 
 /* Planes that are scaled are written again, under the factors that the training had, and the next dz too, so
@@ -68,13 +64,9 @@ static mn_status restore_kept(struct mn_device *device, struct mn_tensor *t,
   for (int k = MN_CHECKPOINT_VALUE + 1; k < MN_CHECKPOINT_ARRAYS; k++) {
     void *kept = mn_describe_kept(optimizer, t, k);
     const void *from = *mn_checkpoint_array(saved, k);
-    if (kept && !from)
-      return mn_fail(MN_BAD_DATA, "the checkpoint has no %s for %s; resume with its own optimizer",
-                     mn_checkpoint_kept(k), t->name);
-    if (from && !kept && k != MN_CHECKPOINT_MOMENTUM)
-      return mn_fail(MN_BAD_DATA,
-                     "the checkpoint has an %s for %s, which %s does not keep; resume with adamw",
-                     mn_checkpoint_kept(k), t->name, mn_optimizer_name(optimizer->config.rule.kind));
+    if (!kept != !from && (kept || k != MN_CHECKPOINT_MOMENTUM))
+      return mn_fail(MN_BAD_DATA, "the checkpoint has %s %s for %s; resume with its own optimizer",
+                     from ? "an" : "no", mn_checkpoint_kept(k), t->name);
     if (kept) MN_TRY(upload(device, t, kept, saved, from));
   }
   return MN_OK;
