@@ -70,17 +70,12 @@ static mn_status missing(struct dataset_file *d, const struct array *a) {
 
 static mn_status check_type(struct dataset_file *d, const struct array *a) {
   const struct mn_hdf5_object *o = &a->object;
-  size_t widest = o->class == H5T_INTEGER ? 8 : 16;
-  if (o->class != H5T_INTEGER && o->class != H5T_FLOAT)
-    return mn_fail(
-        MN_BAD_DATA,
-        "%s: dataset %s has elements of type %s%s; store integers or floats, or name another dataset "
-        "as %s",
-        d->path, a->name, o->type, o->class == H5T_ENUM ? " (h5py's bool is one)" : "", a->role);
-  if (o->element < 1 || o->element > widest)
-    return mn_fail(MN_BAD_DATA, "%s: dataset %s has elements of %zu bytes, type %s; %zu bytes is the most",
-                   d->path, a->name, o->element, o->type, widest);
-  return MN_OK;
+  const size_t widest = o->class == H5T_INTEGER ? 8 : o->class == H5T_FLOAT ? 16 : 0;
+  if (o->element >= 1 && o->element <= widest) return MN_OK;
+  return mn_fail(MN_BAD_DATA,
+                 "%s: dataset %s has elements of type %s%s; store integers of up to 64 bits or floats of up "
+                 "to 128, or name another dataset as %s",
+                 d->path, a->name, o->type, o->class == H5T_ENUM ? " (h5py's bool is one)" : "", a->role);
 }
 
 static mn_status check_shape(struct dataset_file *d, struct array *a, int least_rank) {
@@ -88,12 +83,9 @@ static mn_status check_shape(struct dataset_file *d, struct array *a, int least_
   const char *expected = least_rank == 2 ? "x is [rows, inputs]" : "y is [rows] or [rows, outputs]";
   char shape[200];
   mn_hdf5_shape(shape, sizeof shape, o);
-  for (int i = 0; i < o->rank; i++)
-    if (o->shape[i] == 0)
-      return mn_fail(MN_BAD_DATA, "%s: dataset %s is %s: there is nothing in it; %s", d->path, a->name, shape,
-                     expected);
-  if (o->rank < least_rank || o->rank > 2)
-    return mn_fail(MN_BAD_DATA, "%s: dataset %s is %s, but %s; reshape it, or name another dataset as %s",
+  if (o->rank < least_rank || o->rank > 2 || o->bytes == 0)
+    return mn_fail(MN_BAD_DATA,
+                   "%s: dataset %s is %s, but %s, and not empty; reshape it, or name another dataset as %s",
                    d->path, a->name, shape, expected, a->role);
   a->rows = (int64_t)o->shape[0];
   a->cols = o->rank == 2 ? (int64_t)o->shape[1] : 1;
@@ -106,13 +98,9 @@ static mn_status read_attribute(struct dataset_file *d, struct array *a, const c
   MN_TRY(mn_hdf5_attribute(&d->file, &a->object, name, 0, &value));
   if (value.kind == MN_VALUE_NONE) return MN_OK;
   a->packed = 1;
-  if (!mn_hdf5_number(&value, number))
-    return mn_fail(MN_BAD_DATA, "%s: attribute %s of dataset %s is no single number, as it must be", d->path,
-                   name, a->name);
-  if (!isfinite(*number))
-    return mn_fail(MN_BAD_DATA, "%s: attribute %s of dataset %s is %g; it must be finite", d->path, name,
-                   a->name, *number);
-  return MN_OK;
+  if (mn_hdf5_number(&value, number) && isfinite(*number)) return MN_OK;
+  return mn_fail(MN_BAD_DATA, "%s: attribute %s of dataset %s is no single finite number, as it must be",
+                 d->path, name, a->name);
 }
 
 /* The width of the reals if rows can be read without HDF5. mn_hdf5_check has found them in the file. */

@@ -286,7 +286,7 @@ static const char *make_foreign(hid_t file, int number) {
     replace_attribute(file, "/progress", "epoch", H5T_STD_I64LE, 0, &less), words = "below zero";
     break;
   case 23:
-    replace_attribute(file, "/model", "loss", text, 0, &string), words = "fixed length";
+    replace_attribute(file, "/model", "loss", text, 0, &string), words = "another type or shape";
     break;
   case 24:
     replace_attribute(file, weight, "factor", H5T_IEEE_F64LE, 0, &odd_factor), words = "is no factor";

@@ -51,12 +51,9 @@ static mn_status read_attribute(struct reader *reader, const struct mn_hdf5_obje
                                 struct mn_hdf5_value *value) {
   MN_TRY(mn_hdf5_attribute(&reader->file, object, name, 0, value));
   if (value->kind == MN_VALUE_NONE) return optional ? MN_OK : refuse(reader, name, "is missing");
-  if (kind == MN_VALUE_TEXT && value->kind != kind)
-    return refuse(reader, name, "is no string of fixed length");
-  if (value->kind != kind || (kind != MN_VALUE_TEXT && value->element != 8))
-    return refuse(reader, name, "has another type");
-  if (value->scalar != (count == 0) || (count > 0 && value->count != count))
-    return refuse(reader, name, "has another shape");
+  if (value->kind != kind || (kind != MN_VALUE_TEXT && value->element != 8) ||
+      value->scalar != (count == 0) || (count > 0 && value->count != count))
+    return refuse(reader, name, "has another type or shape");
   return MN_OK;
 }
 
