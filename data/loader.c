@@ -203,17 +203,13 @@ static int64_t take(struct mn_loader *l, const struct list *list, int64_t rows, 
   return rows;
 }
 
-/* Uploads row numbers first … end − 1 and, if first is 0, all scales. */
-static mn_status upload(struct mn_loader *l, int buffer, int64_t first, int64_t end) {
+/* Uploads the scales, and the numbers of the first `end` rows. */
+static mn_status upload(struct mn_loader *l, int buffer, int64_t end) {
   const struct list *list = &l->list[buffer], *to = &l->uploaded[buffer];
-  size_t each = sizeof *to->numbers;
-  struct mn_device *device = l->device;
-  if (first > 0)
-    return l->device->kernels->upload(device, to->numbers + first, list->numbers + first,
-                                      (size_t)(end - first) * each);
   for (int64_t i = 0; l->scales && i < batches_of(l, end); i++)
     list->scales[i].factor = mn_scale_factor(list->scales[i].largest, MN_HEADROOM_X, 1);
-  return l->device->kernels->upload(device, to->scales, list->scales, (size_t)(l->scales + end) * each);
+  return l->device->kernels->upload(l->device, to->scales, list->scales,
+                                    (size_t)(l->scales + end) * sizeof *to->numbers);
 }
 
 /* Makes `g` write the buffer's planes. */
@@ -242,7 +238,7 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
     g.of[1].from = (const char *)rows->y + l->y_first;
     g.of[1].bytes = l->y_row, g.of[1].apart = form->y_row;
   }
-  MN_TRY(upload(l, buffer, first, end));
+  MN_TRY(upload(l, buffer, end));
   return l->device->kernels->gather(l->device, &g);
 }
 
@@ -250,7 +246,7 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
 static mn_status finish_planes(struct mn_loader *l, int buffer, int64_t rows) {
   struct mn_gather g = {.count = rows, .of = {{.from = l->apart, .bytes = l->placement->form.x_row}}};
   into_planes(l, buffer, &g);
-  MN_TRY(upload(l, buffer, 0, rows));
+  MN_TRY(upload(l, buffer, rows));
   return l->device->kernels->gather(l->device, &g);
 }
 

@@ -438,7 +438,7 @@ mutant "loader: the largest of all fillings" $a 'l->within ? scale->largest : 0'
 mutant "loader: the largest of the last row" $a 'fmaxf(l->within ? scale->largest : 0, largest[number])' \
   'largest[number]'
 mutant "loader: planes under the first window's largest" $a 'several = l->windows && l->total - l->at < samples;' 'several = 0;'
-mutant "loader: factors of the first window" $a '  MN_TRY(upload(l, buffer, 0, rows));' ''
+mutant "loader: factors of the first window" $a '  MN_TRY(upload(l, buffer, rows));' ''
 mutant "loader: planes, though reals were asked for" $a 'form.scaled && !config->reals ?' 'form.scaled ?'
 g=kernels/memory.c
 mutant "gather: rows as they stand" $g '(size_t)(g->rows ? g->rows[i] : i) * apart' '(size_t)i * apart'
