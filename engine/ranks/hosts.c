@@ -15,16 +15,10 @@ struct seat {
 };
 
 int mn_cores_threads(const cpu_set_t *sets, int size, int rank) {
-  double due = 0;
-  if (CPU_COUNT(&sets[rank]) == 0) return 0;
-  for (int core = 0; core < CPU_SETSIZE; core++) {
-    int sharers = 0;
-    if (!CPU_ISSET(core, &sets[rank])) continue;
-    for (int q = 0; q < size; q++) sharers += CPU_ISSET(core, &sets[q]) != 0;
-    due += 1.0 / sharers;
-  }
-  const int threads = (int)(due + 1e-6); /* six thirds add up to a little less than 2 */
-  return threads > 1 ? threads : 1;
+  const int cores = CPU_COUNT(&sets[rank]);
+  int sharers = 0;
+  for (int q = 0; q < size; q++) sharers += CPU_EQUAL(&sets[q], &sets[rank]) != 0;
+  return cores > 0 && cores < sharers ? 1 : cores / sharers;
 }
 
 static void name_host(char *name, size_t size) {

@@ -52,9 +52,8 @@ mn_status mn_device_join(struct mn_device *device, struct mn_ranks *ranks);
  *
  * The hosts that ranks run on: naming them, and dividing a host's cores among the ranks that share them. */
 
-/* Threads of rank `rank` of the `size` ranks of a host, which may run on sets[size] of its cores: the sum of
- * its shares of its cores, each divided among the ranks that may run there; at least 1. 0: its set is empty,
- * for unknown cores. */
+/* Threads of rank `rank` of the `size` ranks of a host, which may run on sets[size] of its cores: its cores,
+ * divided among the ranks that may run on the same; at least 1. 0: its set is empty, for unknown cores. */
 int mn_cores_threads(const cpu_set_t *sets, int size, int rank);
 
 /* Sets ranks->cores, and with it the calling thread's number of OpenMP and OpenBLAS threads, unless
