@@ -48,13 +48,9 @@ static const struct mn_ranks *ranks_of(const struct mn_optimizer *o) {
   return o->model->device->ranks;
 }
 
-/* Doubles of scratch memory: what mn_reduce needs for the largest gradient, or for two grams. */
+/* Doubles of scratch memory: more than mn_reduce needs for the largest gradient, or for two grams. */
 static int64_t scratch_size(const struct mn_optimizer *o) {
-  const struct mn_model *model = o->model;
-  int64_t largest = o->clipping.rows * o->clipping.rows;
-  for (int i = 0; i < model->count; i++)
-    if (mn_tensor_count(model->parameters[i]) > largest) largest = mn_tensor_count(model->parameters[i]);
-  return mn_reduce_scratch(largest);
+  return mn_reduce_scratch(o->clipping.rows * o->clipping.rows + mn_model_size(&o->model->config));
 }
 
 /* Reals of the largest layer's grams. */
@@ -209,21 +205,14 @@ mn_status mn_optimizer_step(struct mn_optimizer *o, struct mn_tape *tape) {
 }
 
 double mn_schedule_rate(const struct mn_schedule *s, int64_t step) {
-  MN_REQUIRE(step >= 0);
+  MN_REQUIRE(step >= 0 && (unsigned)s->kind < MN_SCHEDULES);
   if (step < s->warmup) return s->rate * (double)(step + 1) / (double)s->warmup;
   int64_t done = step - s->warmup, span = s->horizon - s->warmup;
-  switch (s->kind) {
-  case MN_SCHEDULE_CONSTANT:
-    return s->rate;
-  case MN_SCHEDULE_COSINE:
-    /* Past the horizon the cosine would rise again; the rate stays 0. */
-    if (done >= span) return 0;
-    return s->rate * 0.5 * (1 + cos(M_PI * (double)done / (double)span));
-  case MN_SCHEDULE_STEP:
+  if (s->kind == MN_SCHEDULE_CONSTANT) return s->rate;
+  if (s->kind == MN_SCHEDULE_STEP) {
     MN_REQUIRE(s->every > 0);
     return s->rate * pow(s->factor, (double)(done / s->every));
-  case MN_SCHEDULES:
-    break;
   }
-  mn_abort(__FILE__, __LINE__, "a schedule");
+  /* Past the horizon the cosine would rise again; the rate stays 0. */
+  return done >= span ? 0 : s->rate * 0.5 * (1 + cos(M_PI * (double)done / (double)span));
 }
