@@ -61,13 +61,8 @@ int mn_model_parameter(const struct mn_model_config *config, int index, struct m
 }
 
 static mn_status check(const struct mn_model_config *c) {
-  if (c->inputs < 1) return mn_fail(MN_USAGE, "a model of %ld inputs: at least 1 is needed", (long)c->inputs);
   if (c->depth < 1 || c->depth > MN_MODEL_DEPTH)
     return mn_fail(MN_USAGE, "a model of %ld blocks: 1 to %d work", (long)c->depth, MN_MODEL_DEPTH);
-  for (int i = 0; i < c->depth; i++)
-    if (c->hidden[i] < 1)
-      return mn_fail(MN_USAGE, "a block of %ld channels: at least 1 is needed", (long)c->hidden[i]);
-  if (c->head < 0) return mn_fail(MN_USAGE, "a head of %ld outputs: 0 (none) or more work", (long)c->head);
   if (!(c->eps > 0))
     return mn_fail(MN_USAGE, "a model with eps %g: one above 0, such as 1e-5, works", c->eps);
   return MN_OK;
