@@ -261,11 +261,6 @@ static mn_status backward(struct mn_device *device, const struct mn_block_call *
   return k->column_sums(device, work->sums, mn_chunks(call->rows), call->channels, sinks, NULL);
 }
 
-/* Called before a call's work, and after it even if that failed. */
-static void exchange(struct mn_device *device, struct mn_outside *outside) {
-  device->kernels->exchange(device, outside);
-}
-
 /* ---- the update ---- */
 
 static mn_status check_update(const struct mn_device *device, const struct mn_block_call *call) {
@@ -356,9 +351,9 @@ static mn_status run(struct mn_device *device, const struct mn_block_call *call,
   if (part == update) MN_TRY(check_update(device, call));
   if (lay_out(&work, device, call) > 0 && !call->workspace)
     return mn_fail(MN_USAGE, "the call needs a workspace of mn_block_workspace bytes, and has none");
-  exchange(device, &work.outside);
+  device->kernels->exchange(device, &work.outside);
   mn_status status = part(device, call, &work);
-  exchange(device, &work.outside);
+  device->kernels->exchange(device, &work.outside);
   return status;
 }
 
@@ -415,8 +410,8 @@ mn_status mn_block_count(struct mn_device *device, const struct mn_block_call *c
                                .stream = call->stream,
                                .nonfinite = call->nonfinite,
                                .mark = MN_BLOCK_NONFINITE};
-  exchange(device, &outside);
+  device->kernels->exchange(device, &outside);
   mn_status status = device->kernels->count(device, c);
-  exchange(device, &outside);
+  device->kernels->exchange(device, &outside);
   return status;
 }

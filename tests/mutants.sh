@@ -465,7 +465,7 @@ mutant "trainer: no factor is one too" $t 'known = dz.factor != 0;' ''
 mutant "trainer: divergence found in the step before" $t '(long)t->progress.step + 1, mn' '(long)t->progress.step, mn'
 mutant "trainer: goes on when told to stop" $t 'if (tell && tell(to, t)) run->stop = 1;' 'if (tell) tell(to, t);'
 mutant "trainer: every batch counted as a step" $t 'if (!l->updates) continue;' ''
-mutant "trainer: an update after every batch" $t 'int updates = run->batch + 1 == accumulate;' 'int updates = 1;'
+mutant "trainer: an update after every batch" $t 'l->updates = run->batch + 1 == accumulate;' 'l->updates = 1;'
 mutant "trainer: resumes at the first sample" $t '.position = t->progress.step * samples_a_step(t),' ''
 mutant "skip: the sums of its first batches stay" $t 'MN_TRY(mn_optimizer_reset(optimizer));' ''
 mutant "skip: the factors of its last batches stay" $t 'mn_status status = forget_factors(t);' 'mn_status status = MN_OK;'
@@ -622,10 +622,9 @@ mutant "best: as good is better" $c 'epoch_end && metric > p->best' 'epoch_end &
 mutant "best: patience of one more epoch" $c 'p->best_epoch >= patience' 'p->best_epoch > patience'
 mutant "best: never kept" $c 'better && r->session.options.best' '0'
 h=engine/ranks/hosts.c
-mutant "cores: who is bound elsewhere has a part" $h 'sharers += CPU_ISSET(core, &sets[q]) != 0' 'sharers++'
-mutant "cores: thirds are lost" $h 'due + 1e-6' 'due'
-mutant "cores: no thread for one rank too many" $h 'return threads > 1 ? threads : 1;' 'return threads;'
-mutant "cores: unknown ones are one" $h 'if (CPU_COUNT(&sets[rank]) == 0) return 0;' ''
+mutant "cores: who is bound elsewhere has a part" $h 'sharers += CPU_EQUAL(&sets[q], &sets[rank]) != 0' 'sharers++'
+mutant "cores: no thread for one rank too many" $h 'cores < sharers ? 1 :' '0 ? 1 :'
+mutant "cores: unknown ones are one" $h 'cores > 0 &&' ''
 
 [ -n "${TEXTS:-}" ] || echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -248,25 +248,6 @@ static mn_status fill(struct mn_launch *l, int64_t step) {
   return k->upload(device, l->rates, l->pinned->rates, (size_t)l->batches * sizeof *l->rates);
 }
 
-/* Gives the device the next `batches` batches, of which the first belongs to optimizer step `step`. */
-static mn_status launch(struct mn_launch *l, int64_t step, int64_t batches, int updates, int follows) {
-  struct mn_trainer *t = l->trainer;
-  const struct mn_kernels *k = t->model->device->kernels;
-  struct mn_device *device = t->model->device;
-  l->batches = batches;
-  l->updates = updates;
-  l->follows = follows;
-  l->done = 0;
-  l->given = mn_seconds();
-  MN_TRY(k->ahead_begin(device));
-  mn_status status = fill(l, step);
-  mn_status ended = k->ahead_end(device);
-  if (status != MN_OK) return status;
-  MN_TRY(ended);
-  MN_TRY(give(l, 0));
-  return k->ahead_used(device, &l->pinned->nonfinite, t->pass->tape->nonfinite, sizeof l->pinned->nonfinite);
-}
-
 /* ---- reading, and taking again ---- */
 
 /* The position of a run: the step and, under accumulation, the batch with which the next launch begins. */
@@ -423,14 +404,27 @@ static int more(const struct run *run) {
   return run->step < run->until && (!run->stop || run->batch > 0);
 }
 
-static mn_status launch_next(struct mn_trainer *t, struct run *run) {
+/* Gives the device the next batches: whole steps or, under accumulation, one batch. */
+static mn_status launch(struct mn_trainer *t, struct run *run) {
+  struct mn_device *device = t->model->device;
+  struct mn_launch *l = &t->launches[t->next];
   int64_t accumulate = t->optimizer->config.accumulate, left = run->until - run->step;
-  int64_t batches = left < t->most ? left : t->most;
-  int updates = run->batch + 1 == accumulate;
-  MN_TRY(launch(&t->launches[t->next], run->step, batches, updates, run->under_way > 0));
+  l->batches = left < t->most ? left : t->most;
+  l->updates = run->batch + 1 == accumulate;
+  l->follows = run->under_way > 0;
+  l->done = 0;
+  l->given = mn_seconds();
+  MN_TRY(device->kernels->ahead_begin(device));
+  mn_status status = fill(l, run->step);
+  mn_status ended = device->kernels->ahead_end(device);
+  if (status != MN_OK) return status;
+  MN_TRY(ended);
+  MN_TRY(give(l, 0));
+  MN_TRY(device->kernels->ahead_used(device, &l->pinned->nonfinite, t->pass->tape->nonfinite,
+                                     sizeof l->pinned->nonfinite));
   t->next = (t->next + 1) % LAUNCHES;
   run->under_way++;
-  run->step += updates ? batches : 0;
+  run->step += l->updates ? l->batches : 0;
   run->batch = (run->batch + 1) % accumulate;
   return MN_OK;
 }
@@ -444,7 +438,7 @@ mn_status mn_trainer_run(struct mn_trainer *t, int64_t until, tell_function *tel
   mn_status status = mn_outcome_tell(&t->outcome), launched = status;
   while (status == MN_OK && (run.under_way > 0 || (launched == MN_OK && more(&run)))) {
     if (launched == MN_OK && more(&run) && run.under_way < most) {
-      launched = launch_next(t, &run);
+      launched = launch(t, &run);
       if (launched != MN_OK) mn_outcome_note(&t->outcome, launched);
       continue;
     }
