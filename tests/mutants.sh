@@ -472,9 +472,9 @@ mutant "skip: the factors of its last batches stay" $t 'mn_status status = forge
 mutant "skip: the next batch does not measure" $t 'measure = t->model->device->scaled;' 'measure = 0;'
 mutant "skip: of each batch that is not finite" $t '== mark_of(l, i) && !t->skipping)' '== mark_of(l, i))'
 mutant "skip: the flag stays" $t '    if (t->skipping) MN_TRY(skip(l, i, run));' ''
-mutant "skip: one too many in a row" $t 'skipped_running >= MN_SKIPPED_MOST - 1)' 'skipped_running >= MN_SKIPPED_MOST)'
+mutant "skip: one too many in a row" $t 'skipped < MN_SKIPPED_MOST - 1;' 'skipped < MN_SKIPPED_MOST;'
 mutant "skip: all of the run count as in a row" $t 't->skipping ? p->skipped_running + 1 : 0;' 'p->skipped_running + t->skipping;'
-mutant "skip: a parameter that is not finite is skipped for" $t 'if (fault.parameter) return' 'if (0) return'
+mutant "skip: a parameter that is not finite is skipped for" $t '&& !t->fault.parameter &&' '&&'
 mutant "skip: its norm is told" $t 't->skipping || !clips ?' '!clips ?'
 e=train/evaluate.c
 mutant "evaluation: the row of a value counts from its batch" $e 'e->fault.row += g->first;' ';'

@@ -245,7 +245,7 @@ static void a_parameter_that_is_not_finite_ends_the_run(void **state) {
     values[5] = INFINITY;
     MUST(mn_tensor_write(r.device, bias, values));
     free(values);
-    assert_ends(&r, "diverged at step 4: blocks.0.fc.bias, row 0 is not finite, which no skipped step mends");
+    assert_ends(&r, "diverged at step 4: blocks.0.fc.bias, row 0 is not finite;");
     assert_int_equal(r.trainer->progress.step, 3);
     close_run(&r);
   }
@@ -260,7 +260,7 @@ static void an_update_may_overflow(void **state) {
     open_overflowing(&r, *state, &skips[s], -1, 1, NULL);
     r.trainer->schedule.rate = 1e60;
     train(&r, 1);
-    assert_ends(&r, "diverged at step 2: blocks.0.fc.weight, row 0 is not finite, which no skipped step");
+    assert_ends(&r, "diverged at step 2: blocks.0.fc.weight, row 0 is not finite;");
     close_run(&r);
   }
 }

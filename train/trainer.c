@@ -271,15 +271,6 @@ static mn_status wait_for(struct mn_launch *l) {
   return MN_OK;
 }
 
-static mn_status diverged(const struct mn_trainer *t, const struct mn_fault *fault, const char *more) {
-  char where[MN_FAULT_WORDS];
-  return mn_fail(
-      MN_FAILED,
-      "training diverged at step %ld: %s is not finite%s; a lower learning rate, a warm-up or clipping "
-      "would help",
-      (long)t->progress.step + 1, mn_fault_words(where, fault), more);
-}
-
 /* Factors measured on a batch that diverged are of no use to the batches after it, or to another run. */
 static mn_status forget_factors(const struct mn_trainer *t) {
   struct mn_device *device = t->model->device;
@@ -295,17 +286,18 @@ static mn_status forget_factors(const struct mn_trainer *t) {
 static mn_status give_up(struct mn_launch *l, int64_t batch) {
   struct mn_trainer *t = l->trainer;
   struct mn_batch rows = mn_batch_part(t->loader, &l->batch, batch * t->pass->rows, t->pass->rows);
-  struct mn_fault fault;
-  char more[64];
+  const int64_t skipped = t->progress.skipped_running;
+  char where[MN_FAULT_WORDS], more[64] = "";
   MN_TRY(forget_factors(t));
-  mn_pass_explain(t->model, &rows, &fault);
-  if (t->on_nonfinite == MN_NONFINITE_STOP) return diverged(t, &fault, "");
-  if (fault.parameter) return diverged(t, &fault, ", which no skipped step mends");
-  snprintf(more, sizeof more, ", after %d skipped steps in a row", MN_SKIPPED_MOST - 1);
-  if (t->progress.skipped_running >= MN_SKIPPED_MOST - 1) return diverged(t, &fault, more);
-  t->fault = fault;
-  t->skipping = 1;
-  return MN_OK;
+  mn_pass_explain(t->model, &rows, &t->fault);
+  t->skipping = t->on_nonfinite == MN_NONFINITE_SKIP && !t->fault.parameter && skipped < MN_SKIPPED_MOST - 1;
+  if (t->skipping) return MN_OK;
+  if (skipped) snprintf(more, sizeof more, ", after %ld skipped steps in a row", (long)skipped);
+  return mn_fail(
+      MN_FAILED,
+      "training diverged at step %ld: %s is not finite%s; a lower learning rate, a warm-up or clipping "
+      "would help",
+      (long)t->progress.step + 1, mn_fault_words(where, &t->fault), more);
 }
 
 /* Waits for the launches under way, which could raise the flag again, and lowers it. */
