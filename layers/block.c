@@ -289,8 +289,8 @@ mn_status mn_block_ops_record(struct mn_tape *tape, struct mn_tensor **y, struct
   return record_ops(tape, y, x, layer, ops, NULL, 1);
 }
 
-mn_status mn_block_mse_record(struct mn_tape *tape, struct mn_tensor *x, const struct mn_layer *layer,
-                              struct mn_tensor *target, double scale) {
+static mn_status record_mse(struct mn_tape *tape, struct mn_tensor *x, const struct mn_layer *layer,
+                            struct mn_tensor *target, double scale) {
   MN_REQUIRE(tape->training);
   MN_TRY(mn_tensor_check(target, x->value.rows, layer->outputs));
   return record_ops(tape, NULL, x, layer, MN_OP_ALL, target, scale);
@@ -312,8 +312,8 @@ MN_WORDS(plan, enum mn_plan, MN_PLANS, [MN_PLAN_NONE] = "none", [MN_PLAN_ACTIVAT
          [MN_PLAN_NORM_ACTIVATION] = "norm-activation", [MN_PLAN_TAIL] = "tail",
          [MN_PLAN_LINEAR_NORM] = "linear-norm", [MN_PLAN_BLOCK] = "block");
 
-mn_status mn_block_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
-                          const struct mn_layer *layer) {
+static mn_status record_block(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
+                              const struct mn_layer *layer) {
   *y = x;
   for (const unsigned *ops = plans[layer->plan]; *ops; ops++) {
     if (*ops == SUM)
@@ -378,5 +378,5 @@ static struct mn_parameter parameter(const struct mn_layer *layer, int index) {
   return p;
 }
 
-const struct mn_layer_kind mn_block_kind = {4, parameter, check, mn_block_record, mn_block_mse_record};
+const struct mn_layer_kind mn_block_kind = {4, parameter, check, record_block, record_mse};
 const struct mn_layer_kind mn_linear_kind = {2, parameter, NULL, record_linear, NULL};

@@ -50,8 +50,9 @@ struct mn_layer_kind {
   /* Records y = layer(x); y is a tensor of the tape. */
   mn_status (*record)(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
                       const struct mn_layer *layer);
-  /* Records the layer fused with the mean squared error, as the last node of a tape that trains; used under
-   * MN_PLAN_BLOCK alone. NULL: the two cannot be fused. */
+  /* Records the layer fused with the mean squared error, as mn_loss_record's, as the last node of a tape that
+   * trains: the forward computes the loss and dz, and does not store y. Used under MN_PLAN_BLOCK alone. NULL:
+   * the two cannot be fused. */
   mn_status (*record_mse)(struct mn_tape *tape, struct mn_tensor *x, const struct mn_layer *layer,
                           struct mn_tensor *target, double scale);
 };
@@ -75,16 +76,6 @@ extern MN_EXPORT const struct mn_layer_kind mn_linear_kind;
 extern const char *const mn_plan_words[]; /* NULL-terminated */
 MN_API const char *mn_plan_name(enum mn_plan plan);
 MN_API mn_status mn_plan_parse(const char *word, enum mn_plan *out);
-
-/* The block whose sizes, constants, plan and parameters `layer` holds. */
-MN_API mn_status mn_block_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
-                                 const struct mn_layer *layer);
-
-/* The block followed by mse, in one epilogue: the forward computes the loss mean((y − target)²) and dz, and
- * does not store y. `scale` multiplies the gradient, not the loss (1/steps under accumulation). It must be
- * the last node of a tape that trains. target [N, C]. */
-MN_API mn_status mn_block_mse_record(struct mn_tape *tape, struct mn_tensor *x, const struct mn_layer *layer,
-                                     struct mn_tensor *target, double scale);
 
 /* Consecutive operations of the block, as one node: enum mn_block_op, but not MN_OP_SUM alone. MN_OP_BIAS:
  * y = x·Wᵀ + bias, as torch.nn.Linear; MN_OP_NORM as torch.nn.GroupNorm on [N, C]; MN_OP_ACTIVATE as

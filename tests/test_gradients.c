@@ -86,7 +86,7 @@ static void record_add_to_itself(struct graph *g) {
 static void record_block(struct graph *g) {
   struct mn_tensor *x = leaf(g, 5, 7, 1);
   struct mn_layer layer = block_leaves(g, 7, 9, 3);
-  MUST(mn_block_record(g->tape, &g->y, x, &layer));
+  MUST(mn_block_kind.record(g->tape, &g->y, x, &layer));
 }
 
 /* a leaf with three consumers: itself in a sum, twice, and a linear. */
@@ -103,7 +103,7 @@ static void record_leaf_used_three_times(struct graph *g) {
 static void record_output_used_three_times(struct graph *g) {
   struct mn_tensor *x = leaf(g, 5, 4, 1), *h, *left, *right, *sum;
   struct mn_layer layer = block_leaves(g, 4, 6, 2);
-  MUST(mn_block_record(g->tape, &h, x, &layer));
+  MUST(mn_block_kind.record(g->tape, &h, x, &layer));
   layer.parameters[MN_BLOCK_WEIGHT] = leaf(g, 6, 6, 1);
   layer.slope = 0.5;
   MUST(mn_block_ops_record(g->tape, &left, h, &layer, MN_OP_BIAS));
@@ -149,7 +149,7 @@ static void record_block_mse(struct graph *g) {
   struct mn_tensor *x = leaf(g, 5, 7, 1);
   struct mn_layer layer = block_leaves(g, 7, 9, 3);
   take_target(g, 5, 9);
-  MUST(mn_block_mse_record(g->tape, x, &layer, g->target, 1));
+  MUST(mn_block_kind.record_mse(g->tape, x, &layer, g->target, 1));
 }
 
 static const struct {

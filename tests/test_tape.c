@@ -78,9 +78,9 @@ static void sinks_are_handed_over(void **state) {
   struct mn_tensor *x, *h, *sum, *y;
   MUST(mn_tape_open(&tape, device, 1));
   MUST(mn_tape_input(tape, &x, "x", 5, 7));
-  MUST(mn_block_record(tape, &h, x, &model->layers[0]));
+  MUST(mn_block_kind.record(tape, &h, x, &model->layers[0]));
   MUST(mn_add_record(tape, &sum, h, h));
-  MUST(mn_block_record(tape, &y, sum, &model->layers[1]));
+  MUST(mn_block_kind.record(tape, &y, sum, &model->layers[1]));
   MUST(mn_tape_finish(tape));
   const struct mn_node *first = tape->first, *add = first->next, *last = add->next;
   assert_null(first->sinks[0]);
