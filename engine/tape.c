@@ -111,13 +111,6 @@ mn_status mn_tape_tensor(struct mn_tape *tape, struct mn_tensor **out, const cha
   return MN_OK;
 }
 
-mn_status mn_tape_input(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
-                        int64_t cols) {
-  MN_TRY(mn_tape_tensor(tape, out, name, rows, cols));
-  (*out)->keep = 1;
-  return MN_OK;
-}
-
 mn_status mn_tape_record(struct mn_tape *tape, const struct mn_node *recorded) {
   struct mn_node *node;
   MN_TRY(mn_tape_host(tape, (void **)&node, sizeof *node));

@@ -113,14 +113,10 @@ mn_status mn_tape_shared(struct mn_tape *tape, void **out, int64_t count, size_t
 /* A scale with the factor 1, freed with the tape. */
 mn_status mn_tape_scale(struct mn_tape *tape, struct mn_scale **out);
 
-/* A tensor [rows, cols] of the tape. mn_tape_finish allocates the buffers that its consumers need. */
+/* A tensor [rows, cols] of the tape. mn_tape_finish allocates the buffers that its consumers need; of one
+ * that the host writes before a step (a batch) set `keep`, so that it has its real form, or `outside`. */
 MN_API mn_status mn_tape_tensor(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
                                 int64_t cols);
-
-/* The same for a tensor that the host writes before a step (a batch): it always has its real form. If the
- * caller sets `outside`, its memory is the caller's: before each run the forms that are read point to it. */
-MN_API mn_status mn_tape_input(struct mn_tape *tape, struct mn_tensor **out, const char *name, int64_t rows,
-                               int64_t cols);
 
 /* Appends `node` (copied) to the tape. */
 MN_API mn_status mn_tape_record(struct mn_tape *tape, const struct mn_node *node);

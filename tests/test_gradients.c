@@ -120,7 +120,7 @@ static void record_sum_normalised(struct graph *g) {
 }
 
 static void take_target(struct graph *g, int64_t rows, int64_t cols) {
-  MUST(mn_tape_input(g->tape, &g->target, "target", rows, cols));
+  MUST(mn_tape_tensor(g->tape, &g->target, "target", rows, cols));
 }
 
 static void record_mse(struct graph *g) {

@@ -77,7 +77,8 @@ static void sinks_are_handed_over(void **state) {
   struct mn_tape *tape;
   struct mn_tensor *x, *h, *sum, *y;
   MUST(mn_tape_open(&tape, device, 1));
-  MUST(mn_tape_input(tape, &x, "x", 5, 7));
+  MUST(mn_tape_tensor(tape, &x, "x", 5, 7));
+  x->keep = 1;
   MUST(mn_block_kind.record(tape, &h, x, &model->layers[0]));
   MUST(mn_add_record(tape, &sum, h, h));
   MUST(mn_block_kind.record(tape, &y, sum, &model->layers[1]));
@@ -265,7 +266,8 @@ static void small_products_take_fewer_threads(void **state) {
     device->all_threads = cases[i].all;
     MUST(mn_tape_open(&tape, device, 0));
     MUST(mn_tensor_parameter(device, &w, "w", 2, cases[i].width, cases[i].width, 0, 0));
-    MUST(mn_tape_input(tape, &x, "x", cases[i].rows, cases[i].width));
+    MUST(mn_tape_tensor(tape, &x, "x", cases[i].rows, cases[i].width));
+    x->keep = 1;
     MUST(mn_block_ops_record(tape, &y, x, &(struct mn_layer){.parameters = {w}}, MN_OP_BIAS));
     MUST(mn_tape_finish(tape));
     MUST(mn_tape_run(tape, count_threads, &threads));
@@ -478,7 +480,7 @@ static void sizes_do_not_wrap(void **state) {
   const int64_t most = INT32_MAX, wide = most + 1;
   assert_int_equal(mn_tensor_parameter(device, &tensor, "w", 2, most, wide / 2 + 1, 0, 0), MN_NO_MEMORY);
   assert_int_equal(mn_tensor_parameter(device, &tensor, "w", 2, wide << 10, wide, 0, 0), MN_USAGE);
-  assert_int_equal(mn_tape_input(tape, &tensor, "x", wide << 10, wide), MN_USAGE);
+  assert_int_equal(mn_tape_tensor(tape, &tensor, "x", wide << 10, wide), MN_USAGE);
   mn_tape_close(tape);
   mn_device_close(device);
 }

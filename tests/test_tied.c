@@ -27,7 +27,8 @@ static struct tied open_tied(struct mn_device *device, int shared, enum mn_epilo
   }
   if (shared) t.weights[1] = t.weights[0], t.biases[1] = t.biases[0];
   MUST(mn_tape_open(&t.tape, device, 1));
-  MUST(mn_tape_input(t.tape, &t.x, "x", TIED_ROWS, TIED));
+  MUST(mn_tape_tensor(t.tape, &t.x, "x", TIED_ROWS, TIED));
+  t.x->keep = 1;
   const struct mn_layer layers[] = {{.parameters = {t.weights[0], t.biases[0]}},
                                     {.parameters = {t.weights[1], t.biases[1]}}};
   MUST(mn_block_ops_record(t.tape, &h, t.x, &layers[0], MN_OP_BIAS));

@@ -38,12 +38,13 @@ static mn_status record(struct mn_pass *pass, enum mn_pass_kind kind, double sca
   int mse = has_loss && c->loss == MN_LOSS_MSE;
   int fused = mse && kind == MN_PASS_TRAIN && last->kind->record_mse && last->plan == MN_PLAN_BLOCK;
   pass->reads_y = has_loss;
-  MN_TRY(mn_tape_input(tape, &pass->x, "the input", pass->rows, c->inputs));
+  MN_TRY(mn_tape_tensor(tape, &pass->x, "the input", pass->rows, c->inputs));
   pass->x->outside = outside;
+  pass->x->keep = 1;
   pass->x->needs_gradient = input_gradient;
   pass->targets = fused ? last->outputs : mn_model_outputs(c);
   pass->first_target = fused ? last->first : 0;
-  if (mse) MN_TRY(mn_tape_input(tape, &pass->target, "the target", pass->rows, pass->targets));
+  if (mse) MN_TRY(mn_tape_tensor(tape, &pass->target, "the target", pass->rows, pass->targets));
   if (mse) pass->target->outside = outside;
   if (has_loss && !mse && !outside)
     MN_TRY(mn_tape_device(tape, (void **)&pass->labels, pass->rows, sizeof(int32_t)));
