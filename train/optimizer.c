@@ -48,19 +48,6 @@ static const struct mn_ranks *ranks_of(const struct mn_optimizer *o) {
   return o->model->device->ranks;
 }
 
-/* Doubles of scratch memory: more than mn_reduce needs for the largest gradient, or for two grams. */
-static int64_t scratch_size(const struct mn_optimizer *o) {
-  return mn_reduce_scratch(o->clipping.rows * o->clipping.rows + mn_model_size(&o->model->config));
-}
-
-/* Reals of the largest layer's grams. */
-static int64_t grams_size(const struct mn_optimizer *o) {
-  int64_t channels = 0;
-  for (int i = 0; i < o->model->depth; i++)
-    if (o->model->layers[i].outputs > channels) channels = o->model->layers[i].outputs;
-  return 2 * o->clipping.rows * o->clipping.rows + 3 * channels;
-}
-
 /* Whether the tape clips, by products of rows by rows, and no gradient is stored. In 16 bits on a GPU this is
  * faster if these products have no more multiply-adds than the gradients (kernels/NOTES.md, "Clipping"). */
 static int by_grams(const struct mn_model *model, const struct mn_optimizer_config *c) {
@@ -75,20 +62,26 @@ static int by_grams(const struct mn_model *model, const struct mn_optimizer_conf
          device->type == MN_DEVICE_CUDA && device->planes == 1 && grams <= gradients;
 }
 
-/* A sum of squares for each parameter; with shards, this rank's and then all shards' sums. */
-static int64_t square_count(const struct mn_model *model) {
-  const int64_t shards = mn_ranks_shards(model->device->ranks);
-  return model->count * (shards > 1 ? 1 + shards : 1);
-}
-
 /* Clipping needs the norm of all gradients before the first update. */
-static mn_status take_clip_buffers(struct mn_optimizer *o) {
-  struct mn_device *device = o->model->device;
+static mn_status take_buffers(struct mn_optimizer *o) {
+  const struct mn_model *m = o->model;
   struct mn_clipping *c = &o->clipping;
-  MN_TRY(mn_device_allocate(device, (void **)&c->scale, 2, sizeof(double)));
-  MN_TRY(mn_device_allocate(device, (void **)&c->squares, square_count(o->model), sizeof(double)));
-  if (c->rows) MN_TRY(mn_device_allocate(device, &c->grams, grams_size(o), device->real));
-  return mn_device_allocate(device, (void **)&c->scratch, scratch_size(o), sizeof(double));
+  const int64_t shards = mn_ranks_shards(ranks_of(o)), rows = c->rows;
+  MN_TRY(mn_tape_open(&o->buffers, m->device, 0));
+  MN_TRY(mn_tape_device(o->buffers, (void **)&o->rate, MN_RATES, sizeof(double)));
+  if (o->config.clip == 0) return MN_OK;
+  MN_TRY(mn_tape_device(o->buffers, (void **)&c->scale, 2, sizeof(double)));
+  /* A sum of squares for each parameter; with shards, this rank's and then all shards' sums. */
+  const int64_t squares = m->count * (shards > 1 ? 1 + shards : 1);
+  MN_TRY(mn_tape_device(o->buffers, (void **)&c->squares, squares, sizeof(double)));
+  /* More than mn_reduce needs for the largest gradient, or for two grams. */
+  const int64_t scratch = mn_reduce_scratch(rows * rows + mn_model_size(&m->config));
+  MN_TRY(mn_tape_device(o->buffers, (void **)&c->scratch, scratch, sizeof(double)));
+  int64_t channels = 0;
+  for (int i = 0; i < m->depth; i++)
+    if (m->layers[i].outputs > channels) channels = m->layers[i].outputs;
+  return rows ? mn_tape_device(o->buffers, &c->grams, 2 * rows * rows + 3 * channels, m->device->real)
+              : MN_OK;
 }
 
 mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
@@ -102,8 +95,7 @@ mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
   o->clipping = (struct mn_clipping){.max = config->clip, .rows = by_grams(model, config) ? config->rows : 0};
   o->stored = (config->clip > 0 && !o->clipping.rows) || config->accumulate > 1 ||
               mn_ranks_replicas(model->device->ranks) > 1;
-  mn_status status = mn_device_allocate(model->device, (void **)&o->rate, MN_RATES, sizeof(double));
-  if (status == MN_OK && config->clip > 0) status = take_clip_buffers(o);
+  mn_status status = take_buffers(o);
   o->config.rule.scale = o->clipping.scale;
   mn_optimizer_at(o, NULL, NULL);
   enum mn_epilogue_kind how = config->accumulate > 1 ? MN_ADD : o->stored ? MN_STORE : MN_UPDATE;
@@ -119,13 +111,8 @@ mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *model,
 
 void mn_optimizer_close(struct mn_optimizer *o) {
   if (!o) return;
-  struct mn_device *device = o->model->device;
-  mn_device_release(device, o->rate, MN_RATES, sizeof(double));
   if (o->model->clipping == &o->clipping) o->model->clipping = NULL;
-  mn_device_release(device, o->clipping.scale, 2, sizeof(double));
-  mn_device_release(device, o->clipping.squares, square_count(o->model), sizeof(double));
-  mn_device_release(device, o->clipping.grams, grams_size(o), device->real);
-  mn_device_release(device, o->clipping.scratch, scratch_size(o), sizeof(double));
+  mn_tape_close(o->buffers);
   free(o);
 }
 

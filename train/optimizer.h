@@ -28,6 +28,7 @@ MN_API mn_status mn_optimizer_parse(const char *word, enum mn_rule_kind *out);
 struct mn_optimizer {
   struct mn_model *model;
   struct mn_optimizer_config config; /* its rule is what the update epilogues read */
+  struct mn_tape *buffers;           /* owns the optimizer's memory on the device; it records nothing */
   double *rate;                      /* on the device, [MN_RATES] */
   struct mn_clipping clipping;       /* its norm is the gradient's, under clipping, after each step */
   double host_rate[MN_RATES];        /* what rate is copied from */
