@@ -23,12 +23,12 @@ struct mn_check_config {
 MN_API struct mn_check_config mn_gradcheck_defaults(void);
 
 /* `minnow gradcheck`: every parameter's gradient and x's against central differences, through the same tape
- * and kernels as training, on `device`, which must be fp64. Writes one line a tensor to `out`: its elements, the worst
- * error over its bound, the index of that element, its analytic and numeric value, and how many elements were
- * kinks (±h moves a v of some block across 0; they are not compared); or one JSON object. All parameters are
- * random, gamma and beta too. With a loss, a line `loss` compares the loss computed in training, fused into
- * the last block if it can be, with the one computed in evaluation, to 1e-12. The bound of a gradient that is
- * 0 but for rounding (one channel a group) is that rounding. MN_FAILED: a tensor is past its bound, or all of
+ * and kernels as training, on `device`, which must be fp64. Writes one line a tensor to `out`: its elements,
+ * the worst error over its bound, the index of that element, its analytic and numeric value, and how many
+ * elements were kinks (±h moves a v of some block across 0; they are not compared); or one JSON object. All
+ * parameters are random. With a loss, a line `loss` compares the loss computed in training, fused into the
+ * last block if it can be, with the one computed in evaluation, to 1e-12. The bound of a gradient that is 0
+ * but for rounding (one channel a group) is that rounding. MN_FAILED: a tensor is past its bound, or all of
  * its elements were kinks; MN_USAGE: a slope below 0, for which kinks do not show in y; MN_NO_MEMORY. */
 MN_API mn_status mn_gradcheck(FILE *out, struct mn_device *device, const struct mn_check_config *config,
                               int json);
