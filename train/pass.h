@@ -46,8 +46,8 @@ int mn_pass_reads_reals(const struct mn_pass *pass);
 MN_API mn_status mn_pass_set(struct mn_pass *pass, const struct mn_batch *batch);
 
 /* Uploads a batch from host memory: x [rows, I] reals of the device's; y [rows, K] reals under mse, [rows]
- * int32 labels under cross-entropy. If y is NULL the pass keeps what it had; without a loss y is not read. All
- * of it must stay until the next wait for the device (mn_tape_results). For a pass of mn_pass_open.
+ * int32 labels under cross-entropy. If y is NULL the pass keeps what it had; without a loss y is not read.
+ * All of it must stay until the next wait for the device (mn_tape_results). For a pass of mn_pass_open.
  * MN_BAD_DATA, before anything is uploaded: a label that is not from 0 to K − 1, named with its row. */
 MN_API mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y);
 
@@ -60,8 +60,8 @@ struct mn_fault {
 };
 
 /* After a batch raised its tape's nonfinite flag: finds that value. Runs the batch again, forward and
- * unfused, on tensors of its own; of a batch without y up to the outputs. If memory is too short for that, the
- * fault is "a value". */
+ * unfused, on tensors of its own; of a batch without y up to the outputs. If memory is too short for that,
+ * the fault is "a value". */
 MN_API void mn_pass_explain(struct mn_model *model, const struct mn_batch *batch, struct mn_fault *out);
 
 /* "the output of blocks.1, row 5", for a message. */
