@@ -29,8 +29,7 @@ static mn_status multiply(void) {
 }
 
 static mn_status take(int threads) {
-  const size_t bytes =
-      WORK + (size_t)(threads - 1) * STACK + (size_t)buffers_to_come(threads) * BUFFER;
+  const size_t bytes = WORK + (size_t)(threads - 1) * STACK + (size_t)buffers_to_come(threads) * BUFFER;
   void *held = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   int started = 0;
   if (held == MAP_FAILED)
