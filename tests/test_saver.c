@@ -504,7 +504,7 @@ static void a_device_that_fails_is_told(void **state) {
  * may go on from any of its own. */
 static void a_rule_takes_what_it_has_kept(void **state) {
   static const int rules[] = {0, 1, 5}, taken[][3] = {{1, 0, 0}, {1, 1, 0}, {0, 0, 1}};
-  static const char *const words[] = {"an exp_avg for blocks.0.fc.weight, which sgd does not",
+  static const char *const words[] = {"an exp_avg for blocks.0.fc.weight; resume with its own",
                                       "no momentum for", "no exp_avg for"};
   for (int from = 0; from < 3; from++) {
     struct run r = open_run(*state, "fp32", settings[rules[from]]);

@@ -102,8 +102,8 @@ static int is_data_named(const struct mn_options *o) {
   return mn_options_given(o, "data") || mn_options_given(o, "x") || mn_options_given(o, "y");
 }
 
-mn_status mn_resume_data(struct mn_session *s, const struct mn_fingerprint *train,
-                         const struct mn_fingerprint *test) {
+static mn_status compare_rows(struct mn_session *s, const struct mn_fingerprint *train,
+                              const struct mn_fingerprint *test) {
   const struct mn_options *o = &s->options;
   if (!o->data) return MN_OK;
   mn_fingerprint_show(s->fingerprint, train, test);
@@ -123,18 +123,13 @@ mn_status mn_resume_data(struct mn_session *s, const struct mn_fingerprint *trai
   return MN_OK;
 }
 
-void mn_resume_rows(struct mn_session *s) {
-  struct mn_progress *p = &s->progress;
-  p->rows = s->train->rows;
-  p->epoch = p->samples / p->rows;
-  p->position = p->samples % p->rows;
-}
-
-void mn_resume_best(const struct mn_session *s, struct mn_progress *p) {
-  if (!mn_text_find(s->changed, s->changes, "best") && !mn_text_find(s->changed, s->changes, "data") &&
-      !(s->fork && s->options.best))
-    return;
-  p->best = -INFINITY, p->best_epoch = p->epoch; /* patience counts from here */
+mn_status mn_resume_data(struct mn_session *s, struct mn_progress *p, const struct mn_fingerprint *train,
+                         const struct mn_fingerprint *test) {
+  MN_TRY(compare_rows(s, train, test));
+  if (mn_text_find(s->changed, s->changes, "best") || mn_text_find(s->changed, s->changes, "data") ||
+      (s->fork && s->options.best))
+    p->best = -INFINITY, p->best_epoch = p->epoch; /* patience counts from here */
+  return MN_OK;
 }
 
 /* ---- texts for the next run ---- */

@@ -243,7 +243,11 @@ mn_status mn_session_train(struct mn_session *s, const struct mn_options *option
   MN_TRY(mn_optimizer_open(&s->optimizer, s->model, &optimizer));
   if (s->from) {
     MN_TRY(mn_snapshot_restore(s->from, s->model, s->optimizer, &s->progress));
-    mn_resume_rows(s);
+    struct mn_progress *p =
+        &s->progress; /* the next sample follows those trained on, in the order of these rows */
+    p->rows = s->train->rows;
+    p->epoch = p->samples / p->rows;
+    p->position = p->samples % p->rows;
     return MN_OK;
   }
   if (o->init) return mn_snapshot_load_weights(o->init, s->model);

@@ -137,18 +137,11 @@ mn_status mn_owned_leave(const struct mn_session *session, mn_status status);
  * else it is MN_USAGE. MN_NO_INPUT: the checkpoint's data does not exist any more. */
 mn_status mn_resume_options(struct mn_session *session);
 
-/* Sets s->progress from the checkpoint's and the rows of now: the next sample follows the number of samples
- * trained on, in the order of these rows. */
-void mn_resume_rows(struct mn_session *session);
-
 /* Sets s->fingerprint to the fingerprint of the rows, which have been read; `test` may be NULL. A resumed run
  * must have the checkpoint's rows unless the command line names the data (MN_BAD_DATA); data so named goes to
- * s->changed. */
-mn_status mn_resume_data(struct mn_session *session, const struct mn_fingerprint *train,
-                         const struct mn_fingerprint *test);
-
-/* Forgets the best metric of a run that has other rows, or has not kept the best of before. */
-void mn_resume_best(const struct mn_session *session, struct mn_progress *progress);
+ * s->changed. Forgets the best metric in *progress if the rows are others, or the best was not kept before. */
+mn_status mn_resume_data(struct mn_session *session, struct mn_progress *progress,
+                         const struct mn_fingerprint *train, const struct mn_fingerprint *test);
 
 /* Lists the texts that a checkpoint keeps for the next run beside mn_options_config. Returns their number. */
 int mn_resume_kept(const struct mn_session *session, struct mn_text *out, int room);

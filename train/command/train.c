@@ -124,7 +124,7 @@ static mn_status open_rows(struct run *r, const struct mn_options *options) {
       mn_trainer_open(&r->trainer, s->model, s->optimizer, s->train, &config, s->from ? &s->progress : NULL));
   if (s->test)
     MN_TRY(mn_evaluator_open(&r->evaluator, s->model, s->test, MN_PASS_EVALUATE, o->batch, config.place));
-  return mn_resume_data(s, &mn_loader_placement(r->trainer->loader)->fingerprint,
+  return mn_resume_data(s, &r->trainer->progress, &mn_loader_placement(r->trainer->loader)->fingerprint,
                         r->evaluator ? &mn_evaluator_placement(r->evaluator)->fingerprint : NULL);
 }
 
@@ -137,7 +137,6 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   MN_TRY(mn_owned_identify(s));
   r->replaces = o->force || (o->resume && o->plot && access(o->plot, F_OK) == 0);
   const struct mn_progress *progress = &r->trainer->progress;
-  mn_resume_best(s, &r->trainer->progress);
   if (!o->dry_run) MN_TRY(mn_needs_check(s));
   MN_TRY(mn_saves_open(&r->saves, s, progress));
   MN_TRY(list_config(r));
