@@ -57,10 +57,9 @@ mn_status mn_read_sample(struct mn_dataset *dataset, const struct mn_rows_form *
 
 enum mn_place { MN_PLACE_AUTO, MN_PLACE_DEVICE, MN_PLACE_HOST, MN_PLACE_FILE, MN_PLACES };
 
-/* The word for a place, such as "device", or NULL; and the place for a word. MN_USAGE: no such word. */
+/* The word for a place, such as "device", or NULL. */
 extern const char *const mn_place_words[]; /* NULL behind the last */
 MN_API const char *mn_place_name(enum mn_place place);
-MN_API mn_status mn_place_parse(const char *word, enum mn_place *out);
 
 struct mn_placement {
   struct mn_device *device; /* borrowed, like the dataset */

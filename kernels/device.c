@@ -74,9 +74,10 @@ static int cuda_ordinal(const char *name) {
 }
 
 mn_status mn_device_open(struct mn_device **out, const char *name, const char *precision) {
-  enum mn_precision parsed;
+  int found;
   *out = NULL;
-  MN_TRY(mn_precision_parse(precision, &parsed));
+  MN_TRY(mn_word_find(&found, "precision", mn_precision_words, precision));
+  const enum mn_precision parsed = (enum mn_precision)found;
   if (strcmp(name, "cpu") == 0) return open_device(out, MN_DEVICE_CPU, 0, parsed);
   int ordinal = cuda_ordinal(name);
   if (ordinal < 0) return mn_fail(MN_USAGE, "no device is called '%s'; auto, cpu, cuda and cuda:N are", name);

@@ -1,5 +1,5 @@
 /* Texts: those from files and the command line, shown so that they steer no terminal and stay one line; and
- * the words that users write for an enum's values, one list for each enum, read in both directions. */
+ * the words that users write for an enum's values, one list for each enum. */
 #ifndef MN_KERNELS_TEXT_H
 #define MN_KERNELS_TEXT_H
 
@@ -26,18 +26,11 @@ void mn_escape_print(FILE *out, const char *format, ...) __attribute__((format(p
 /* Defines, for an enum of `count` values and the words in their order:
  *
  *   const char *const mn_WHAT_words[]                              NULL-terminated
- *   const char *mn_WHAT_name(type value)                           NULL: no such value
- *   mn_status mn_WHAT_parse(const char *word, type *out)           MN_USAGE: no such word */
+ *   const char *mn_WHAT_name(type value)                           NULL: no such value */
 #define MN_WORDS(what, type, count, ...)                                                                     \
   const char *const mn_##what##_words[] = {__VA_ARGS__, NULL};                                               \
   const char *mn_##what##_name(type value) {                                                                 \
     return (unsigned)value < (unsigned)(count) ? mn_##what##_words[value] : NULL;                            \
-  }                                                                                                          \
-  mn_status mn_##what##_parse(const char *word, type *out) {                                                 \
-    int found;                                                                                               \
-    MN_TRY(mn_word_find(&found, #what, mn_##what##_words, word));                                            \
-    *out = (type)found;                                                                                      \
-    return MN_OK;                                                                                            \
   }                                                                                                          \
   _Static_assert(sizeof mn_##what##_words / sizeof *mn_##what##_words == (count) + 1,                        \
                  "a word for each " #what)

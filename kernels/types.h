@@ -37,11 +37,9 @@ enum mn_precision {
   MN_PRECISIONS,
 };
 
-/* The word for a precision, such as "fp64" (NULL: no such precision), and the precision for a word (MN_USAGE:
- * no such word). In device.c. */
+/* The word for a precision, such as "fp64" (NULL: no such precision). In device.c. */
 extern const char *const mn_precision_words[]; /* NULL-terminated */
 MN_API const char *mn_precision_name(enum mn_precision precision);
-MN_API mn_status mn_precision_parse(const char *word, enum mn_precision *out);
 
 struct mn_kernels;
 struct mn_cuda;

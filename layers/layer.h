@@ -71,11 +71,9 @@ enum { MN_BLOCK_WEIGHT, MN_BLOCK_BIAS, MN_BLOCK_GAMMA, MN_BLOCK_BETA, MN_BLOCK_P
 extern MN_EXPORT const struct mn_layer_kind mn_block_kind;
 extern MN_EXPORT const struct mn_layer_kind mn_linear_kind;
 
-/* The word for a plan, such as "block" (NULL: no such plan), and the plan for a word (MN_USAGE: no such
- * word). */
+/* The word for a plan, such as "block" (NULL: no such plan). */
 extern const char *const mn_plan_words[]; /* NULL-terminated */
 MN_API const char *mn_plan_name(enum mn_plan plan);
-MN_API mn_status mn_plan_parse(const char *word, enum mn_plan *out);
 
 /* Consecutive operations of the block, as one node: enum mn_block_op, but not MN_OP_SUM alone. MN_OP_BIAS:
  * y = x·Wᵀ + bias, as torch.nn.Linear; MN_OP_NORM as torch.nn.GroupNorm on [N, C]; MN_OP_ACTIVATE as

@@ -3,6 +3,8 @@
  * of their own. Without a GPU every test is skipped, and says why. */
 #include "tests/parity_bench.h"
 
+#include "kernels/text.h"
+
 static const struct sizes PRODUCTS[] = {
     {1, 1, 1},   {1, 5, 3},      {3, 1, 7},       {16, 16, 16},    {33, 17, 9},
     {64, 64, 1}, {129, 257, 65}, {127, 130, 300}, {256, 512, 128}, {31, 1000, 513},
@@ -504,13 +506,13 @@ static void precision_words(void **state) {
   static const char *const names[] = {[MN_FP64] = "fp64", [MN_FP32] = "fp32", [MN_TF32] = "tf32",
                                       [MN_BF16] = "bf16", [MN_FP16] = "fp16", [MN_FP16X3] = "fp16x3"};
   for (int p = 0; p < MN_PRECISIONS; p++) {
-    enum mn_precision back;
+    int back;
     assert_string_equal(mn_precision_name((enum mn_precision)p), names[p]);
-    must(mn_precision_parse(names[p], &back));
+    must(mn_word_find(&back, "precision", mn_precision_words, names[p]));
     assert_int_equal(back, p);
   }
-  enum mn_precision none;
-  assert_int_equal(mn_precision_parse("fp8", &none), MN_USAGE);
+  int none;
+  assert_int_equal(mn_word_find(&none, "precision", mn_precision_words, "fp8"), MN_USAGE);
   assert_non_null(strstr(mn_message(), "'fp8'"));
   assert_non_null(strstr(mn_message(), "fp64, fp32, tf32, bf16, fp16 and fp16x3 are"));
 }

@@ -18,14 +18,7 @@ static void assert_near(double a, double b) {
 static void words_name_schedules(void **state) {
   (void)state;
   static const char *const words[] = {"constant", "cosine", "step"};
-  for (int i = 0; i < 3; i++) {
-    enum mn_schedule_kind kind = (enum mn_schedule_kind) - 1;
-    assert_int_equal(mn_schedule_parse(words[i], &kind), MN_OK);
-    assert_int_equal(kind, i);
-  }
-  enum mn_schedule_kind kind;
-  assert_int_equal(mn_schedule_parse("cos", &kind), MN_USAGE);
-  assert_non_null(strstr(mn_message(), "cosine"));
+  for (int i = 0; i < 3; i++) assert_string_equal(mn_schedule_name((enum mn_schedule_kind)i), words[i]);
 }
 
 static void constant_after_warm_up(void **state) {

@@ -15,7 +15,6 @@ enum {
 enum mn_loss { MN_LOSS_MSE, MN_LOSS_CROSS_ENTROPY, MN_LOSSES };
 extern const char *const mn_loss_words[]; /* NULL behind the last */
 MN_API const char *mn_loss_name(enum mn_loss loss);
-MN_API mn_status mn_loss_parse(const char *word, enum mn_loss *out); /* MN_USAGE: no such word */
 
 struct mn_model_config {
   int64_t inputs;                 /* I of the first block */

@@ -20,10 +20,9 @@ struct mn_optimizer_config {
  * 0.9; each with accumulate 1, and without weight decay and clipping. */
 MN_API struct mn_optimizer_config mn_optimizer_defaults(enum mn_rule_kind rule);
 
-/* "sgd" or "adamw", and back. MN_USAGE: no such word. */
+/* "sgd" or "adamw". */
 extern const char *const mn_optimizer_words[]; /* NULL behind the last */
 MN_API const char *mn_optimizer_name(enum mn_rule_kind rule);
-MN_API mn_status mn_optimizer_parse(const char *word, enum mn_rule_kind *out);
 
 struct mn_optimizer {
   struct mn_model *model;
@@ -78,11 +77,9 @@ struct mn_schedule {
   double factor;
 };
 
-/* "constant", "cosine" (to 0 at the horizon, over the steps after the warm-up) or "step", and back. MN_USAGE:
- * no such word. */
+/* "constant", "cosine" (to 0 at the horizon, over the steps after the warm-up) or "step". */
 extern const char *const mn_schedule_words[]; /* NULL behind the last */
 MN_API const char *mn_schedule_name(enum mn_schedule_kind kind);
-MN_API mn_status mn_schedule_parse(const char *word, enum mn_schedule_kind *out);
 
 /* The rate of optimizer step `step`, 0 … horizon − 1. */
 MN_API double mn_schedule_rate(const struct mn_schedule *schedule, int64_t step);

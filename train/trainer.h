@@ -30,10 +30,9 @@ enum mn_nonfinite {
 };
 enum { MN_SKIPPED_MOST = 10 };
 
-/* "stop" or "skip", and back. MN_USAGE: no such word. */
+/* "stop" or "skip". */
 extern const char *const mn_nonfinite_words[]; /* NULL behind the last */
 MN_API const char *mn_nonfinite_name(enum mn_nonfinite what);
-MN_API mn_status mn_nonfinite_parse(const char *word, enum mn_nonfinite *out);
 
 struct mn_trainer_config {
   struct mn_schedule schedule;

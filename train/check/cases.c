@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "data/hdf5_file.h"
+#include "kernels/text.h"
 
 /* A case on its way from a file. */
 struct reader {
@@ -107,11 +108,14 @@ static mn_status read_parameters(struct reader *reader, const char *prefix) {
 static mn_status read_optimizer(struct reader *reader, struct mn_rule *rule) {
   struct mn_hdf5_value optimizer;
   int64_t nesterov = 0;
+  int kind = MN_SGD;
   MN_TRY(mn_hdf5_attribute(&reader->file, &reader->group, "optimizer", 0, &optimizer));
   if (optimizer.kind != MN_VALUE_NONE &&
-      (optimizer.kind != MN_VALUE_TEXT || mn_optimizer_parse(optimizer.text, &rule->kind) != MN_OK))
+      (optimizer.kind != MN_VALUE_TEXT ||
+       mn_word_find(&kind, "optimizer", mn_optimizer_words, optimizer.text) != MN_OK))
     return mn_fail(MN_BAD_DATA, "case %s: attribute 'optimizer' is neither \"sgd\" nor \"adamw\"",
                    reader->into->name);
+  rule->kind = (enum mn_rule_kind)kind;
   MN_TRY(read_number(reader, "weight_decay", &rule->weight_decay));
   if (rule->kind == MN_ADAMW) {
     MN_TRY(read_number(reader, "beta1", &rule->beta1));
