@@ -92,9 +92,9 @@ struct mn_tape {
                   passes over memory of their own; else by the last step's. Set for the first step,
                   for forward and backward by themselves, and by who takes a step again */
   int ran;     /* a step has run that did not measure */
-  struct mn_graph *graphs[MN_TAPE_GRAPHS];
-  double largest_product; /* its multiply-adds; a layer that records a product raises it */
-  struct mn_owned *owned; /* memory and tensors that are freed with the tape */
+  struct mn_graph *graphs[MN_TAPE_GRAPHS]; /* by mn_tape_graph */
+  double largest_product;                  /* its multiply-adds; a layer that records a product raises it */
+  struct mn_owned *owned;                  /* memory and tensors that are freed with the tape */
 };
 
 /* An empty tape; `*out` is the caller's. Tensors and nodes recorded on it go with it; parameters and the

@@ -324,14 +324,9 @@ static mn_status record_block(struct mn_tape *tape, struct mn_tensor **y, struct
   return MN_OK;
 }
 
-void mn_block_saved(const struct mn_tensor *y, const struct mn_tape *tape, const void **z, const void **mean,
-                    const void **rstd) {
+const struct mn_block *mn_block_saved(const struct mn_tensor *y, const struct mn_tape *tape) {
   for (const struct mn_node *node = tape->first; node; node = node->next)
-    if (node->output == y && node->operation == &operation) {
-      const struct saved *saved = node->saved;
-      *z = saved->block.z, *mean = saved->block.mean, *rstd = saved->block.rstd;
-      return;
-    }
+    if (node->output == y && node->operation == &operation) return &((struct saved *)node->saved)->block;
   mn_abort(__FILE__, __LINE__, "a block's output");
 }
 

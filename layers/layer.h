@@ -86,11 +86,9 @@ MN_API mn_status mn_block_ops_record(struct mn_tape *tape, struct mn_tensor **y,
 MN_API mn_status mn_add_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *a,
                                struct mn_tensor *b);
 
-/* For checks: z [N, C], mean and rstd [N, G] that the last forward saved for the block with output y, which
- * was recorded with MN_PLAN_BLOCK. Reals in the device's memory, freed with the tape; NULL if the tape
- * does not train. */
-MN_API void mn_block_saved(const struct mn_tensor *y, const struct mn_tape *tape, const void **z,
-                           const void **mean, const void **rstd);
+/* For checks: the block with output y, which was recorded with MN_PLAN_BLOCK, and z, mean and rstd that its
+ * last forward saved: reals in the device's memory, freed with the tape; NULL if the tape does not train. */
+MN_API const struct mn_block *mn_block_saved(const struct mn_tensor *y, const struct mn_tape *tape);
 
 /* Writes reals to `grams`: dz·dzᵀ [N, N] and x·xᵀ [N, N], N a multiple of 8, unless x is NULL; then the
  * gradients of bias, gamma and beta, [C] each, one behind the other; a vector that is not wanted is left out.

@@ -36,7 +36,6 @@ static inline void run_tape(struct subject *s) {
                                          .eps = c->eps,
                                          .slope = c->slope,
                                          .plan = MN_PLAN_BLOCK};
-  const void *z, *mean, *rstd;
   struct mn_model *model;
   struct mn_pass *pass;
   MUST(mn_model_open(&model, s->device, &config));
@@ -47,8 +46,7 @@ static inline void run_tape(struct subject *s) {
   MUST(mn_tensor_write(s->device, pass->x, s->x));
   MUST(mn_tape_forward(pass->tape));
   s->y = read_values(s->device, pass->y);
-  mn_block_saved(pass->y, pass->tape, &z, &mean, &rstd);
-  s->z = read_reals(&s->memory, z, c->rows * c->channels);
+  s->z = read_reals(&s->memory, mn_block_saved(pass->y, pass->tape)->z, c->rows * c->channels);
   MUST(mn_device_write(s->device, pass->y->gradient, s->dy, c->rows * c->channels));
   MUST(mn_tape_backward(pass->tape));
   for (int i = 0; i < GRADIENTS; i++) {

@@ -102,7 +102,7 @@ static double rounding(const struct duel *d) {
 }
 
 static void set_bounds(struct duel *d, double whole, double product, double rstd) {
-  const double loose = mn_parity_tolerance(d->c.precision);
+  const double loose = mn_parity_tolerances[d->c.precision];
   const int split = d->c.precision == MN_FP16X3;
   d->unit = split ? 0x1p-20 : 0x1p-24 * (1 + (double)d->c.inputs / 16);
   d->normalised = 4 * (d->unit * product + 0x1p-24 * whole) * rstd + 0x1p-22;
@@ -128,10 +128,10 @@ static void find_kinks(struct duel *d, double whole, double product, const doubl
 }
 
 static void prepare(struct duel *d, const struct mn_model *model, const struct mn_pass *pass,
-                    const void *const saved[3]) {
+                    const struct mn_block *saved) {
   struct mn_device *device = d->on[EXPECTED];
   int64_t channels = channels_of(&d->c), count = d->c.rows * channels, statistics = d->c.rows * d->c.groups;
-  double *z = read_device(device, saved[0], count), *rstd = read_device(device, saved[2], statistics);
+  double *z = read_device(device, saved->z, count), *rstd = read_device(device, saved->rstd, statistics);
   double *bias = read_device(device, model->layers[0].parameters[MN_BLOCK_BIAS]->value.real, channels);
   double *gamma = read_device(device, model->layers[0].parameters[MN_BLOCK_GAMMA]->value.real, channels);
   double whole, product;
@@ -146,21 +146,21 @@ static void prepare(struct duel *d, const struct mn_model *model, const struct m
 
 static void compare_forward(struct duel *d, struct mn_model *const model[SIDES],
                             struct mn_pass *const pass[SIDES]) {
-  const void *saved[SIDES][3];
+  const struct mn_block *saved[SIDES];
   int64_t count = d->c.rows * channels_of(&d->c), statistics = d->c.rows * d->c.groups;
   for (int s = 0; s < SIDES; s++) {
     MUST(mn_tape_forward(pass[s]->tape));
-    mn_block_saved(pass[s]->y, pass[s]->tape, &saved[s][0], &saved[s][1], &saved[s][2]);
+    saved[s] = mn_block_saved(pass[s]->y, pass[s]->tape);
   }
   prepare(d, model[EXPECTED], pass[EXPECTED], saved[EXPECTED]);
-  double *z = read_device(d->on[EXPECTED], saved[EXPECTED][0], count);
+  double *z = read_device(d->on[EXPECTED], saved[EXPECTED]->z, count);
   /* A mean may be next to nothing: it is off by what z is off by. */
   double mean_size = norm(z, count) / sqrt((double)d->c.width);
   free(z);
-  compare(d, "z", saved[EXPECTED][0], saved[ACTUAL][0], count, d->unit);
-  compare_by(d, "mean", (const void *[]){saved[EXPECTED][1], saved[ACTUAL][1]}, statistics, d->unit,
+  compare(d, "z", saved[EXPECTED]->z, saved[ACTUAL]->z, count, d->unit);
+  compare_by(d, "mean", (const void *[]){saved[EXPECTED]->mean, saved[ACTUAL]->mean}, statistics, d->unit,
              mean_size);
-  compare(d, "rstd", saved[EXPECTED][2], saved[ACTUAL][2], statistics, d->normalised);
+  compare(d, "rstd", saved[EXPECTED]->rstd, saved[ACTUAL]->rstd, statistics, d->normalised);
   compare(d, "y", pass[EXPECTED]->y->value.real, pass[ACTUAL]->y->value.real, count, d->normalised);
 }
 

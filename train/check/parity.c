@@ -7,13 +7,9 @@
 
 #include "train/json.h"
 
-double mn_parity_tolerance(enum mn_precision precision) {
-  static const double tolerances[] = {
-      [MN_FP64] = 1e-10,      [MN_FP32] = 1e-5,        [MN_TF32] = 8 * 0x1p-11,
-      [MN_BF16] = 8 * 0x1p-9, [MN_FP16] = 8 * 0x1p-11, [MN_FP16X3] = 1e-5};
-  _Static_assert(sizeof tolerances / sizeof *tolerances == MN_PRECISIONS, "a tolerance for each precision");
-  return tolerances[precision];
-}
+const double mn_parity_tolerances[MN_PRECISIONS] = {
+    [MN_FP64] = 1e-10,      [MN_FP32] = 1e-5,        [MN_TF32] = 8 * 0x1p-11,
+    [MN_BF16] = 8 * 0x1p-9, [MN_FP16] = 8 * 0x1p-11, [MN_FP16X3] = 1e-5};
 
 double mn_parity_error(const double *actual, const double *expected, int64_t count) {
   double difference = 0, size = 0, norm = 0;
@@ -161,11 +157,10 @@ static mn_status expect_gradients(const struct mn_case *c) {
 static mn_status check_gradients(struct run *run, const struct subject *subject) {
   struct mn_pass *pass = subject->pass;
   MN_TRY(propagate(pass, &run->which));
-  const void *saved[3];
-  mn_block_saved(pass->y, pass->tape, &saved[0], &saved[1], &saved[2]);
-  MN_TRY(report_device(run, "z", saved[0]));
-  MN_TRY(report_device(run, "mean", saved[1]));
-  MN_TRY(report_device(run, "rstd", saved[2]));
+  const struct mn_block *block = mn_block_saved(pass->y, pass->tape);
+  MN_TRY(report_device(run, "z", block->z));
+  MN_TRY(report_device(run, "mean", block->mean));
+  MN_TRY(report_device(run, "rstd", block->rstd));
   MN_TRY(report_device(run, "y", pass->y->value.real));
   int kinks = leave_out_kinks(run);
   run->kinks += kinks;
@@ -216,7 +211,7 @@ static mn_status run_case(struct run *run, const char *path, int index, double t
 mn_status mn_parity(FILE *out, struct mn_device *device, const char *path, double tolerance, int as_json) {
   int cases;
   MN_TRY(mn_cases_count(path, &cases));
-  if (!(tolerance > 0)) tolerance = mn_parity_tolerance(device->precision);
+  if (!(tolerance > 0)) tolerance = mn_parity_tolerances[device->precision];
   struct run run = {.device = device};
   struct mn_json *json = &run.json;
   MN_TRY(mn_json_begin_answer(json, !as_json));
