@@ -106,7 +106,7 @@ mutant() {
   layers/block_call.c | kernels/stream.[ch]) order=${alone:-test_block_call test_block_update} ;;
   layers/block.c) order=${alone:-test_block_update test_optimizer test_retake} ;;
   train/optimizer.c) order=${alone:-test_optimizer test_parity} ;;
-  train/command/session.c) order=${alone:-test_init test_validation} ;;
+  train/command/session.c) order=${alone:-test_init test_validation test_resume} ;;
   train/checkpoint/read.c) order=${alone:-test_model test_init} ;;
   train/checkpoint/atomic_file.c) order=${alone:-test_atomic_file} ;;
   train/checkpoint/sums.c) order=${alone:-test_sums} ;;
@@ -583,7 +583,7 @@ mutant "resumed: other rows unseen" $u '  if (then && !is_data_named(o))' '  if 
 mutant "resumed: rows that were known are forgotten" $u 'if (strlen(then) > strlen(s->fingerprint))' 'if (0)'
 mutant "resumed: another model's options" $u 'if (!(row->flags & MN_OPTION_COURSE))' 'if (0)'
 mutant "resumed: no word of a change" $u 'return kept + s->changes;' 'return kept;'
-mutant "resumed: the epochs of the rows before" $u 'p->epoch = p->samples / p->rows;' ''
+mutant "resumed: the epochs of the rows before" train/command/session.c 'p->epoch = p->samples / p->rows;' ''
 f=data/fingerprint.c
 mutant "fingerprint: rows in any order" $f '{(uint64_t)first, hash_bytes' '{0, hash_bytes'
 mutant "fingerprint: targets are no matter" $f 's->y ? hash_bytes' '0 ? hash_bytes'
