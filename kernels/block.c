@@ -272,9 +272,8 @@ mn_status MN_CPU(mn_epilogue)(struct mn_device *device, void *d, int64_t rows, i
     MN_CPU(mn_rule)(device, epilogue->update, d);
     return MN_OK;
   case MN_REDUCE_SCATTER:
-    MN_TRY(device->kernels->reduce_scatter(device, epilogue->scatter->piece, d, rows, cols));
-    return MN_CPU(mn_epilogue)(device, epilogue->scatter->piece, rows, epilogue->scatter->share,
-                               epilogue->scatter->then);
+    MN_TRY(device->kernels->reduce_scatter(device, epilogue->piece, d, rows, cols));
+    return MN_CPU(mn_epilogue)(device, epilogue->piece, rows, epilogue->share, epilogue->then);
   case MN_REDUCE_SCATTER_ROWS:
     MN_REQUIRE(epilogue->into == d);
     return device->kernels->reduce_scatter_rows(device, d, count);

@@ -390,8 +390,8 @@ mn_status mn_cuda_epilogue<Real>::run(struct mn_device *device, void *matrix, in
     MN_REQUIRE(rows == epilogue->update->w->rows && cols == epilogue->update->w->cols);
     return mn_cuda_update(device, epilogue->update, d, 0, count);
   case MN_REDUCE_SCATTER:
-    MN_TRY(mn_reduce_scatter_cuda(device, epilogue->scatter->piece, d, rows, cols));
-    return run(device, epilogue->scatter->piece, rows, epilogue->scatter->share, epilogue->scatter->then);
+    MN_TRY(mn_reduce_scatter_cuda(device, epilogue->piece, d, rows, cols));
+    return run(device, epilogue->piece, rows, epilogue->share, epilogue->then);
   case MN_REDUCE_SCATTER_ROWS:
     MN_REQUIRE(into == d);
     return mn_reduce_scatter_rows_cuda(device, d, count);

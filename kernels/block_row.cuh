@@ -128,7 +128,7 @@ template <typename Real> struct mn_terms {
   int64_t pitch;
 };
 
-/* Flags beside enum mn_block_op's in a kernel's ops: z is 16 bits of this type and, with MN_OPS_NARROW, so
+/* Flags beside MN_OP_… in a kernel's ops: z is 16 bits of this type and, with MN_OPS_NARROW, so
  * are bias, gamma, beta and, in a backward, d. As ops they are constant in most kernels: a load under a
  * condition would be waited for at once. */
 enum { MN_OPS_BF16 = 16, MN_OPS_FP16 = 32, MN_OPS_NARROW = 64 };

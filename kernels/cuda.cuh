@@ -57,8 +57,9 @@ constexpr size_t MN_CUDA_STAGING = size_t(4) << 20;
 constexpr int MN_CUDA_THREADS = 256;
 constexpr unsigned MN_CUDA_WARP = 0xffffffffu;
 
-mn_status mn_cuda_failed(cudaError_t error, const char *what);
-mn_status mn_cublas_failed(cublasStatus_t error, const char *what);
+/* MN_OK, or MN_LIBRARY or MN_NO_MEMORY with what failed. */
+mn_status mn_cuda_check(cudaError_t error, const char *what);
+mn_status mn_cuda_check(cublasStatus_t error, const char *what);
 void mn_hopper_open(struct mn_cuda *cuda, const cudaDeviceProp *properties);
 
 /* The CUDA versions of the table's entries. An entry with an fp32 and an fp64 version is a static member of a
@@ -72,21 +73,11 @@ MN_KERNELS(MN_CUDA_REAL, MN_CUDA_ONE, MN_CUDA_ONE, MN_CUDA_ONE)
   template struct mn_cuda_##name<double>
 
 /* Returns from the calling function when a CUDA or cuBLASLt call fails. */
-#define MN_CUDA_TRY(call)                                                                                    \
-  do {                                                                                                       \
-    cudaError_t try_error_ = (call);                                                                         \
-    if (try_error_ != cudaSuccess) return mn_cuda_failed(try_error_, #call);                                 \
-  } while (0)
-#define MN_CUBLAS_TRY(call)                                                                                  \
-  do {                                                                                                       \
-    cublasStatus_t try_error_ = (call);                                                                      \
-    if (try_error_ != CUBLAS_STATUS_SUCCESS) return mn_cublas_failed(try_error_, #call);                     \
-  } while (0)
+#define MN_CUDA_TRY(call) MN_TRY(mn_cuda_check(call, #call))
 
 /* The status of the launch just made. */
 static inline mn_status mn_cuda_launched(const char *kernel) {
-  cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? MN_OK : mn_cuda_failed(error, kernel);
+  return mn_cuda_check(cudaGetLastError(), kernel);
 }
 
 /* Calls work(), whose kernels go to a branch (kernels/stream.h), after what was given before. */

@@ -10,12 +10,14 @@
 
 #include "kernels/cuda.cuh"
 
-mn_status mn_cuda_failed(cudaError_t error, const char *what) {
+mn_status mn_cuda_check(cudaError_t error, const char *what) {
+  if (error == cudaSuccess) return MN_OK;
   return mn_fail(error == cudaErrorMemoryAllocation ? MN_NO_MEMORY : MN_LIBRARY, "CUDA: %s: %s (%s)", what,
                  cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
-mn_status mn_cublas_failed(cublasStatus_t error, const char *what) {
+mn_status mn_cuda_check(cublasStatus_t error, const char *what) {
+  if (error == CUBLAS_STATUS_SUCCESS) return MN_OK;
   return mn_fail(MN_LIBRARY, "cuBLASLt: %s: %s", what, mn_cublaslt().GetStatusName(error));
 }
 
@@ -57,8 +59,7 @@ template <typename Result, typename... Arguments, Result (*Function)(struct mn_d
 struct on_gpu<Result(struct mn_device *, Arguments...), Function> {
   static Result call(struct mn_device *device, Arguments... arguments) {
     const cudaError_t error = cudaSetDevice(device->ordinal);
-    if constexpr (!std::is_void_v<Result>)
-      if (error != cudaSuccess) return mn_cuda_failed(error, "cudaSetDevice");
+    if constexpr (!std::is_void_v<Result>) MN_TRY(mn_cuda_check(error, "cudaSetDevice"));
     return Function(device, arguments...);
   }
 };
@@ -110,7 +111,7 @@ static mn_status check_code(const cudaDeviceProp *p) {
         "cpu would do",
         p->name, p->major, p->minor);
   }
-  return error == cudaSuccess ? MN_OK : mn_cuda_failed(error, "looking for this GPU's code");
+  return mn_cuda_check(error, "looking for this GPU's code");
 }
 
 static mn_status read_versions(struct mn_device *device, int *driver) {
@@ -128,22 +129,18 @@ static mn_status read_versions(struct mn_device *device, int *driver) {
 static mn_status open_parts(struct mn_cuda *cuda) {
   int least, greatest;
   MN_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-  cudaStream_t *sums = &cuda->branches[MN_BRANCH_SUMS];
   for (int which : {MN_BRANCH_REPLICAS, MN_BRANCH_SHARDS})
     MN_CUDA_TRY(cudaStreamCreateWithPriority(&cuda->branches[which], cudaStreamNonBlocking, greatest));
   MN_CUDA_TRY(
       cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking, std::min(greatest + 1, least)));
-  MN_CUDA_TRY(cudaStreamCreateWithPriority(sums, cudaStreamNonBlocking, least));
-  MN_CUDA_TRY(cudaEventCreateWithFlags(&cuda->forked, cudaEventDisableTiming));
-  MN_CUDA_TRY(cudaEventCreateWithFlags(&cuda->joined, cudaEventDisableTiming));
-  for (cudaEvent_t &stamp : cuda->stamps) MN_CUDA_TRY(cudaEventCreate(&stamp));
-  for (cudaStream_t *stream : {&cuda->ahead, &cuda->report})
+  for (cudaStream_t *stream : {&cuda->branches[MN_BRANCH_SUMS], &cuda->ahead, &cuda->report, &cuda->beside})
     MN_CUDA_TRY(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, least));
+  for (cudaEvent_t *event : {&cuda->forked, &cuda->joined, &cuda->noted})
+    MN_CUDA_TRY(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+  for (cudaEvent_t &stamp : cuda->stamps) MN_CUDA_TRY(cudaEventCreate(&stamp));
   for (int i = 0; i < MN_CUDA_FILLINGS; i++)
     for (cudaEvent_t *event : {&cuda->filled[i], &cuda->used[i], &cuda->reported[i]})
       MN_CUDA_TRY(cudaEventCreate(event));
-  MN_CUDA_TRY(cudaStreamCreateWithPriority(&cuda->beside, cudaStreamNonBlocking, least));
-  MN_CUDA_TRY(cudaEventCreateWithFlags(&cuda->noted, cudaEventDisableTiming));
   /* Waited for by a thread that has time: it sleeps instead of keeping a core busy. */
   for (cudaEvent_t &staged : cuda->staged)
     MN_CUDA_TRY(cudaEventCreateWithFlags(&staged, cudaEventDisableTiming | cudaEventBlockingSync));
@@ -151,7 +148,7 @@ static mn_status open_parts(struct mn_cuda *cuda) {
   MN_CUDA_TRY(cudaMalloc(&cuda->alpha, 2 * sizeof *cuda->alpha));
   MN_CUDA_TRY(cudaMalloc(&cuda->spans_done, sizeof *cuda->spans_done));
   MN_CUDA_TRY(cudaMemsetAsync(cuda->spans_done, 0, sizeof *cuda->spans_done, cuda->stream));
-  MN_CUBLAS_TRY(mn_cublaslt().Create(&cuda->blas));
+  MN_CUDA_TRY(mn_cublaslt().Create(&cuda->blas));
   return MN_OK;
 }
 

@@ -78,10 +78,9 @@ static mn_status describe(struct mn_matmul *m) {
   } wanted[] = {{CUBLASLT_MATMUL_DESC_TRANSA, &op_a},
                 {CUBLASLT_MATMUL_DESC_TRANSB, &op_b},
                 {CUBLASLT_MATMUL_DESC_POINTER_MODE, &mode}};
-  MN_CUBLAS_TRY(
-      mn_cublaslt().MatmulDescInit_internal(&m->operation, sizeof m->operation, of.compute, of.out));
+  MN_CUDA_TRY(mn_cublaslt().MatmulDescInit_internal(&m->operation, sizeof m->operation, of.compute, of.out));
   for (const auto &want : wanted)
-    MN_CUBLAS_TRY(
+    MN_CUDA_TRY(
         mn_cublaslt().MatmulDescSetAttribute(&m->operation, want.attribute, want.value, sizeof *want.value));
   return MN_OK;
 }
@@ -98,8 +97,8 @@ static mn_status lay_out(struct mn_matmul *m, const extent &of) {
                 {&m->b, t.in, tb ? of.rows : of.depth, tb ? of.depth : of.rows, of.lda},
                 {&m->d, t.out, of.cols, of.rows, of.cols}};
   for (const auto &want : wanted)
-    MN_CUBLAS_TRY(mn_cublaslt().MatrixLayoutInit_internal(want.layout, sizeof *want.layout, want.type,
-                                                          want.rows, want.cols, want.stride));
+    MN_CUDA_TRY(mn_cublaslt().MatrixLayoutInit_internal(want.layout, sizeof *want.layout, want.type,
+                                                        want.rows, want.cols, want.stride));
   return MN_OK;
 }
 
@@ -122,13 +121,13 @@ static mn_status choose(struct mn_cuda *cuda, struct mn_matmul *m, const extent 
   cublasLtMatmulHeuristicResult_t result;
   int count = 0;
   MN_TRY(lay_out(m, of));
-  MN_CUBLAS_TRY(mn_cublaslt().MatmulPreferenceInit_internal(&preference, sizeof preference));
+  MN_CUDA_TRY(mn_cublaslt().MatmulPreferenceInit_internal(&preference, sizeof preference));
   for (const auto &want : wanted)
-    MN_CUBLAS_TRY(
+    MN_CUDA_TRY(
         mn_cublaslt().MatmulPreferenceSetAttribute(&preference, want.attribute, want.value, want.bytes));
   const cublasStatus_t status = mn_cublaslt().MatmulAlgoGetHeuristic(
       cuda->blas, &m->operation, &m->a, &m->b, &m->d, &m->d, &preference, 1, &result, &count);
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED) MN_CUBLAS_TRY(status);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) MN_CUDA_TRY(status);
   if (status != CUBLAS_STATUS_SUCCESS || count < 1 || result.state != CUBLAS_STATUS_SUCCESS)
     return mn_fail(
         MN_LIBRARY,
@@ -200,9 +199,9 @@ static mn_status multiply(struct mn_device *device, const struct product *p) {
   const bool wide = p->precision == MN_FP64;
   const void *one = wide ? (const void *)&one64 : &one32, *beta = wide ? (const void *)&zero64 : &zero32;
   if (scaled) one = cuda->alpha, beta = cuda->alpha + 1;
-  MN_CUBLAS_TRY(mn_cublaslt().Matmul(cuda->blas, &m->operation, one, p->b[0], &m->a, p->a[0], &m->b, beta,
-                                     p->d, &m->d, p->d, &m->d, &m->algorithm, cuda->workspace,
-                                     MN_CUDA_WORKSPACE, cuda->stream));
+  MN_CUDA_TRY(mn_cublaslt().Matmul(cuda->blas, &m->operation, one, p->b[0], &m->a, p->a[0], &m->b, beta, p->d,
+                                   &m->d, p->d, &m->d, &m->algorithm, cuda->workspace, MN_CUDA_WORKSPACE,
+                                   cuda->stream));
   return MN_OK;
 }
 
@@ -260,17 +259,6 @@ static void check_epilogue(const struct product *p, const struct mn_epilogue *ep
     MN_REQUIRE(epilogue->into);
 }
 
-/* Two planes: the GEMM of our own stores a product whose epilogue it cannot apply. */
-template <typename Real>
-static mn_status store_and_apply(struct mn_device *device, const struct mn_hopper_product *p,
-                                 const struct mn_epilogue *epilogue) {
-  const struct mn_epilogue store = {MN_STORE, epilogue->into, NULL, NULL, NULL, 0};
-  mn_hopper_launcher *const launch = mn_hopper_plan(device, p, &store);
-  MN_REQUIRE(epilogue->into && launch);
-  MN_TRY(launch(device, p, &store));
-  return mn_cuda_epilogue<Real>::run(device, epilogue->into, p->rows, p->cols, epilogue);
-}
-
 template <typename Real>
 mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, const struct mn_operand *a,
                                   const struct mn_operand *b, const struct mn_epilogue *epilogue) {
@@ -297,7 +285,7 @@ mn_status mn_cuda_gemm<Real>::run(struct mn_device *device, enum mn_form form, c
     p.planes = mn_planes_of(a).kind, p.a[1] = a->planes[1], p.b[1] = b->planes[1];
     mn_hopper_launcher *const launch = mn_hopper_plan(device, &p, epilogue);
     if (launch || a->planes[1]) {
-      MN_TRY(launch ? launch(device, &p, epilogue) : store_and_apply<Real>(device, &p, epilogue));
+      MN_TRY((launch ? launch : mn_hopper_store_and_apply)(device, &p, epilogue));
       return arrival && arrival->pending ? mn_peer_arrived(device, arrival) : MN_OK;
     }
   }

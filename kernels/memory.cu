@@ -12,8 +12,7 @@ static const double MIB = 1048576.0;
 mn_status mn_allocate_cuda(struct mn_device *device, void **out, size_t bytes) {
   *out = NULL;
   cudaError_t error = cudaMalloc(out, bytes);
-  if (error != cudaErrorMemoryAllocation)
-    return error == cudaSuccess ? MN_OK : mn_cuda_failed(error, "cudaMalloc");
+  if (error != cudaErrorMemoryAllocation) return mn_cuda_check(error, "cudaMalloc");
   (void)cudaGetLastError(); /* not sticky; reported here */
   size_t left = 0, total = 0;
   MN_CUDA_TRY(cudaMemGetInfo(&left, &total));
@@ -35,8 +34,7 @@ void mn_release_cuda(struct mn_device *device, void *memory) {
 mn_status mn_allocate_host_cuda(struct mn_device *, void **out, size_t bytes) {
   *out = NULL;
   cudaError_t error = cudaHostAlloc(out, bytes, cudaHostAllocPortable);
-  if (error != cudaErrorMemoryAllocation)
-    return error == cudaSuccess ? MN_OK : mn_cuda_failed(error, "cudaHostAlloc");
+  if (error != cudaErrorMemoryAllocation) return mn_cuda_check(error, "cudaHostAlloc");
   (void)cudaGetLastError(); /* not sticky; reported here */
   return mn_fail(MN_NO_MEMORY, "no %.1f MiB of pinned host memory left; a smaller batch would need less",
                  (double)bytes / MIB);

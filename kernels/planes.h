@@ -30,7 +30,7 @@ static inline uint16_t mn_bf16_bits(float value) {
  * signed number are what the float's bits are from the bfloat16's. At an exact tie rounding to even would
  * leave two floats with the same halves. A finite float may have an infinite upper half, as with any rounding
  * to bfloat16, and still comes back. Every NaN becomes one whose upper half, which is read alone too, is a
- * NaN: the carry of rounding would make minus zero of the GPU's own. */
+ * NaN: the carry of rounding would make minus zero of the GPU's own. The lower half is mn_split_bits'. */
 MN_EVERYWHERE static inline uint32_t mn_split_bits(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
@@ -38,9 +38,6 @@ MN_EVERYWHERE static inline uint32_t mn_split_bits(float value) {
 }
 MN_EVERYWHERE static inline uint16_t mn_upper_half(float value) {
   return (uint16_t)((mn_split_bits(value) + 0x8000u) >> 16);
-}
-MN_EVERYWHERE static inline uint16_t mn_lower_half(float value) {
-  return (uint16_t)mn_split_bits(value);
 }
 MN_EVERYWHERE static inline float mn_join_halves(uint16_t high, uint16_t low) {
   const uint32_t bits = ((uint32_t)high << 16) + (uint32_t)(int32_t)(int16_t)low;

@@ -92,7 +92,7 @@ mn_status mn_graph_end_cuda(struct mn_device *device, struct mn_graph **out) {
   cudaGraphExec_t executable;
   cudaError_t error = cudaGraphInstantiate(&executable, captured, 0);
   (void)cudaGraphDestroy(captured);
-  if (error != cudaSuccess) return mn_cuda_failed(error, "making a graph");
+  MN_TRY(mn_cuda_check(error, "making a graph"));
   *out = reinterpret_cast<struct mn_graph *>(executable);
   return MN_OK;
 }

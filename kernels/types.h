@@ -135,7 +135,7 @@ struct mn_operand {
 
 /* The operations between x·Wᵀ and y, as flags of the block epilogue. The single operations and all fusion
  * plans are subsets of these, applied in this order. */
-enum mn_block_op {
+enum {
   MN_OP_BIAS = 1,     /* z = product + bias */
   MN_OP_NORM = 2,     /* v = (z − mean)·rstd·gamma + beta, per row and group */
   MN_OP_ACTIVATE = 4, /* a = v > 0 ? v : slope·v */
@@ -164,7 +164,7 @@ enum mn_narrow { MN_NARROW_NONE, MN_NARROW_Z, MN_NARROW_MODULE };
 
 /* Operands of the block epilogues (kernels/kernels.h): N rows, C channels, G groups. */
 struct mn_block {
-  unsigned ops; /* enum mn_block_op flags; without MN_OP_NORM, groups, gamma, beta, mean and rstd are not
+  unsigned ops; /* MN_OP_… flags; without MN_OP_NORM, groups, gamma, beta, mean and rstd are not
                    read */
   int64_t rows, channels, groups; /* N, C, G; C divisible by G */
   double eps, slope;
@@ -223,16 +223,6 @@ struct mn_update {
   int clears; /* the gradient is a sum in memory (no GEMM's product), which becomes 0 with the update */
 };
 
-/* Operands of MN_REDUCE_SCATTER, like reduce_scatter's (kernels/ranks/ranks.h). */
-struct mn_scatter {
-  void *piece; /* [rows, share] */
-  int64_t share;
-  void
-      *staging; /* [rows, cols] of allocate_shared: the other shards' terms, if they send them, as the GEMM of
-                 our own can while it multiplies; NULL: there is no such GEMM */
-  const struct mn_epilogue *then; /* applied to the piece; not NULL */
-};
-
 /* Applied to a matrix product, or to any matrix in memory. */
 enum mn_epilogue_kind {
   MN_STORE,          /* into  = d */
@@ -241,7 +231,8 @@ enum mn_epilogue_kind {
   MN_BLOCK_LOSS,     /* block: the same, then the squared error and its backward -> dz, sums, loss_parts */
   MN_BLOCK_BACKWARD, /* block: d is dy -> dz, sums */
   MN_UPDATE,         /* update: d is a parameter's gradient -> w, m, v */
-  MN_REDUCE_SCATTER, /* scatter: d is a shard's term of a sum over the shards -> its columns of that sum */
+  MN_REDUCE_SCATTER, /* d is a shard's term of a sum over the shards -> piece, its columns of that sum (like
+                        reduce_scatter's, kernels/ranks/ranks.h), to which `then` is applied */
   MN_REDUCE_SCATTER_ROWS, /* into = d, a replica's term of a sum over the replicas; its share of the rows
                              becomes that sum (kernels/ranks/ranks.h, reduce_scatter_rows) */
 };
@@ -258,7 +249,11 @@ struct mn_epilogue {
                  Nesterov and scale. The GEMM of our own keeps the product in registers */
   const struct mn_block *block;
   const struct mn_update *update;
-  const struct mn_scatter *scatter;
+  void *piece; /* MN_REDUCE_SCATTER: [rows, share] */
+  int64_t share;
+  void *staging; /* [rows, cols] of allocate_shared: the other shards' terms, if they send them, as the GEMM
+                    of our own can while it multiplies; NULL: there is no such GEMM */
+  const struct mn_epilogue *then;
   int narrow; /* CUDA, MN_STORE: `into` gets 16 bits, as products read them without a scale */
 };
 

@@ -3,7 +3,7 @@
 #include "layers/layer.h"
 
 struct saved {
-  struct mn_scatter scatter; /* its piece: the gradient of y, if a sink reads it */
+  void *piece; /* the gradient of y, if a sink reads it */
   struct mn_arrival arrival;
   int partial;
 };
@@ -35,18 +35,17 @@ static mn_status backward(struct mn_tape *tape, struct mn_node *node) {
   int64_t first;
   (void)mn_share(whole->cols, device->ranks->shards.rank, device->ranks->shards.size, &first);
   const struct mn_gather own = {.count = whole->rows,
-                                .of[0] = {.to = saved->scatter.piece,
+                                .of[0] = {.to = saved->piece,
                                           .from = (const char *)node->output->gradient + (size_t)first * real,
                                           .bytes = (size_t)y->cols * real,
                                           .apart = (size_t)whole->cols * real}};
   MN_TRY(k->gather(device, &own));
-  return k->epilogue(device, saved->scatter.piece, y->rows, y->cols, node->sinks[0]);
+  return k->epilogue(device, saved->piece, y->rows, y->cols, node->sinks[0]);
 }
 
 static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
-  struct saved *saved = node->saved;
   (void)tape;
-  saved->scatter.then = node->sinks[0];
+  node->output->sink.then = node->sinks[0];
   return MN_OK;
 }
 
@@ -71,14 +70,13 @@ mn_status mn_allgather_record(struct mn_tape *tape, struct mn_tensor **whole, st
   MN_TRY(mn_tape_host(tape, (void **)&saved, sizeof *saved));
   saved->partial = partial;
   const struct mn_device *device = tape->device;
-  struct mn_scatter *s = &saved->scatter;
-  s->share = y->value.cols;
-  if (tape->training) MN_TRY(mn_tape_device(tape, &s->piece, mn_tensor_count(y), device->real));
+  if (tape->training) MN_TRY(mn_tape_device(tape, &saved->piece, mn_tensor_count(y), device->real));
   MN_TRY(mn_tape_tensor(tape, whole, "the whole", y->value.rows, cols));
   if (tape->training && partial) {
-    (*whole)->sink = (struct mn_epilogue){.kind = MN_REDUCE_SCATTER, .scatter = s};
+    (*whole)->sink =
+        (struct mn_epilogue){.kind = MN_REDUCE_SCATTER, .piece = saved->piece, .share = y->value.cols};
     if (device->has_own_gemm)
-      MN_TRY(mn_tape_shared(tape, &s->staging, mn_tensor_count(*whole), device->real));
+      MN_TRY(mn_tape_shared(tape, &(*whole)->sink.staging, mn_tensor_count(*whole), device->real));
   }
   const int planes = partial && device->planes == 1 && !device->scaled;
   (*whole)->keep = !planes;

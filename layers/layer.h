@@ -60,7 +60,7 @@ struct mn_layer_kind {
 /* ---- the block ----
  *
  * y = a + a with a = leaky_relu(group_norm(x·Wᵀ + b)), fused, and the single operations that it is made of.
- * All but the sum are one operation on the tape, with more or fewer ops (enum mn_block_op), so that every
+ * All but the sum are one operation on the tape, with more or fewer ops (MN_OP_…), so that every
  * fusion plan runs the same kernel.
  *
  * x [N, I], weight [C, I], bias [C], gamma [C], beta [C], y [N, C]; statistics per row and group, as
@@ -75,7 +75,7 @@ extern MN_EXPORT const struct mn_layer_kind mn_linear_kind;
 extern const char *const mn_plan_words[]; /* NULL-terminated */
 MN_API const char *mn_plan_name(enum mn_plan plan);
 
-/* Consecutive operations of the block, as one node: enum mn_block_op, but not MN_OP_SUM alone. MN_OP_BIAS:
+/* Consecutive operations of the block, as one node: MN_OP_… flags, but not MN_OP_SUM alone. MN_OP_BIAS:
  * y = x·Wᵀ + bias, as torch.nn.Linear; MN_OP_NORM as torch.nn.GroupNorm on [N, C]; MN_OP_ACTIVATE as
  * torch.nn.LeakyReLU. What the operations do not read of `layer` need not be set. */
 MN_API mn_status mn_block_ops_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,

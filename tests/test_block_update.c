@@ -91,7 +91,7 @@ static void write_narrow(struct trainee *t, int i) {
   assert_true(high && low);
   for (int64_t k = 0; k < count; k++) {
     high[k] = mn_upper_half((float)t->w[i][k]);
-    low[k] = mn_lower_half((float)t->w[i][k]);
+    low[k] = (uint16_t)mn_split_bits((float)t->w[i][k]);
   }
   if (is_split(t, i)) {
     upload(t, p->narrow, high, (size_t)count * sizeof *high);

@@ -32,9 +32,10 @@ typedef mn_status mn_hopper_launcher(struct mn_device *device, const struct mn_h
 mn_hopper_launcher *mn_hopper_plan(const struct mn_device *device, const struct mn_hopper_product *p,
                                    const struct mn_epilogue *epilogue);
 
-/* MN_STORE, whether the tiles fill the GPU or not; and what computes a rank's term of a sum, in pieces that
- * are exchanged beside it (terms.cu). */
-mn_hopper_launcher mn_hopper_store, mn_hopper_reduce_scatter, mn_hopper_reduce_scatter_rows;
+/* MN_STORE, whether the tiles fill the GPU or not; the same into epilogue->into, to which the epilogue is then
+ * applied; and what computes a rank's term of a sum, in pieces that are exchanged beside it (terms.cu). */
+mn_hopper_launcher mn_hopper_store, mn_hopper_store_and_apply, mn_hopper_reduce_scatter,
+    mn_hopper_reduce_scatter_rows;
 
 /* plan and store for one kind of planes. The file that includes epilogues.cuh instantiates it. */
 template <enum mn_plane_kind Kind> struct mn_hopper {

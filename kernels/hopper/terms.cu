@@ -26,16 +26,16 @@ static int shares_at_once(const struct mn_device *device, const struct mn_hopper
 static mn_status multiply_columns(struct mn_device *device, const struct mn_hopper_product *p, void *into,
                                   int64_t first, int64_t cols) {
   struct mn_hopper_product some = *p;
-  const struct mn_epilogue store = {MN_STORE, static_cast<float *>(into) + first, NULL, NULL, NULL, 0};
+  const struct mn_epilogue store = {MN_STORE, static_cast<float *>(into) + first};
   some.cols = cols, some.pitch = p->cols;
   for (int i = 0; i < 2 && p->b[i]; i++) some.b[i] = static_cast<const uint16_t *>(p->b[i]) + first;
   return mn_hopper_store(device, &some, &store);
 }
 
-/* In one launch, and then exchanged. */
-static mn_status multiply_and_exchange(struct mn_device *device, const struct mn_hopper_product *p,
-                                       const struct mn_epilogue *epilogue) {
-  const struct mn_epilogue store = {MN_STORE, epilogue->into, NULL, NULL, NULL, 0};
+mn_status mn_hopper_store_and_apply(struct mn_device *device, const struct mn_hopper_product *p,
+                                    const struct mn_epilogue *epilogue) {
+  MN_REQUIRE(epilogue->into && mn_aligned(16, epilogue->into));
+  const struct mn_epilogue store = {MN_STORE, epilogue->into};
   MN_TRY(mn_hopper_store(device, p, &store));
   return mn_cuda_epilogue<float>::run(device, epilogue->into, p->rows, p->cols, epilogue);
 }
@@ -43,17 +43,17 @@ static mn_status multiply_and_exchange(struct mn_device *device, const struct mn
 /* Other shards' columns come first, so that the copy engines send them while the rest is multiplied; a launch
  * computes `at_once` neighbouring shards' columns. The next terms come into that staging memory a step later:
  * before that all ranks have agreed on the nonfinite flag, and so have read these. */
-static mn_status multiply_and_send(struct mn_device *device, const struct mn_hopper_product *p, void *into,
-                                   const struct mn_scatter *s, int at_once) {
+static mn_status multiply_and_send(struct mn_device *device, const struct mn_hopper_product *p,
+                                   const struct mn_epilogue *e, int at_once) {
   const struct mn_team *t = &device->ranks->shards;
   const int launches = t->size / at_once, last = at_once > 1 ? launches : launches - 1; /* that is sent of */
   for (int k = 1; k <= launches; k++) {
     const int owner = (t->rank / at_once + k) % launches * at_once;
-    MN_TRY(multiply_columns(device, p, into, owner * s->share, at_once * s->share));
+    MN_TRY(multiply_columns(device, p, e->into, owner * e->share, at_once * e->share));
     if (k > last) break;
     MN_TRY(mn_cuda_beside(device, MN_BRANCH_SHARDS, [&] {
       for (int q = owner; q < owner + at_once; q++)
-        if (q != t->rank) MN_TRY(mn_peer_send(device, t, s->staging, into, p->rows, p->cols, q));
+        if (q != t->rank) MN_TRY(mn_peer_send(device, t, e->staging, e->into, p->rows, p->cols, q));
       return k == last ? mn_peer_meet(device, t) : MN_OK;
     }));
   }
@@ -61,24 +61,23 @@ static mn_status multiply_and_send(struct mn_device *device, const struct mn_hop
 }
 
 /* This rank's columns of its own term and of those in its staging memory, in the order of shards. */
-static mn_terms<float> terms_of(const struct mn_team *t, const struct mn_scatter *s, const void *own) {
+static mn_terms<float> terms_of(const struct mn_team *t, const struct mn_epilogue *e) {
   mn_terms<float> terms = {};
-  terms.count = t->size, terms.pitch = s->share * t->size;
+  terms.count = t->size, terms.pitch = e->share * t->size;
   for (int q = 0; q < t->size; q++)
-    terms.at[q] = static_cast<const float *>(q == t->rank ? own : s->staging) + q * s->share;
+    terms.at[q] = static_cast<const float *>(q == t->rank ? e->into : e->staging) + q * e->share;
   return terms;
 }
 
 mn_status mn_hopper_reduce_scatter(struct mn_device *device, const struct mn_hopper_product *p,
                                    const struct mn_epilogue *epilogue) {
-  const struct mn_scatter *s = epilogue->scatter;
   const struct mn_team *t = &device->ranks->shards;
   const int at_once = shares_at_once(device, p, t->size);
-  if (at_once == t->size || !s->staging || !mn_cuda_takes_terms(s->then) ||
-      !mn_peer_reaches(t, s->staging, s->piece, p->rows, p->cols, sizeof(float)))
-    return multiply_and_exchange(device, p, epilogue);
-  MN_TRY(multiply_and_send(device, p, epilogue->into, s, at_once));
-  return mn_cuda_epilogue_of_terms(device, terms_of(t, s, epilogue->into), s->then);
+  if (at_once == t->size || !epilogue->staging || !mn_cuda_takes_terms(epilogue->then) ||
+      !mn_peer_reaches(t, epilogue->staging, epilogue->piece, p->rows, p->cols, sizeof(float)))
+    return mn_hopper_store_and_apply(device, p, epilogue);
+  MN_TRY(multiply_and_send(device, p, epilogue, at_once));
+  return mn_cuda_epilogue_of_terms(device, terms_of(t, epilogue), epilogue->then);
 }
 
 /* A quarter of the columns, or more, at a time. */
@@ -88,7 +87,7 @@ mn_status mn_hopper_reduce_scatter_rows(struct mn_device *device, const struct m
   float *into = static_cast<float *>(epilogue->into);
   const int64_t cols = p->cols / 4 * shares_at_once(device, p, 4);
   if (cols == p->cols || p->arrival || !mn_peer_reaches(t, into, into, t->size, p->cols, sizeof(float)))
-    return multiply_and_exchange(device, p, epilogue);
+    return mn_hopper_store_and_apply(device, p, epilogue);
   for (int64_t first = 0; first < p->cols; first += cols) {
     MN_TRY(multiply_columns(device, p, into, first, cols));
     device->reserved_sms = std::max(device->reserved_sms, (int)MN_EXCHANGE_MULTIPROCESSORS);
