@@ -103,20 +103,28 @@ static __global__ void __launch_bounds__(FAR_THREADS)
   }
 }
 
-typedef void gather_function(const int64_t *rows, int64_t count, part x, part y, rounding r);
-
 /* A far gather's CTAs come in pairs, as clusters, because GEMMs need pairs of multiprocessors too: left alone
  * they would take one of each of several pairs. Shared memory that it does not use keeps each CTA on a
  * multiprocessor of its own. */
-static mn_status launch_far(struct mn_device *device, gather_function *kernel, const struct mn_gather *g,
-                            const part &x, const part &y, const rounding &r) {
+mn_status mn_gather_cuda(struct mn_device *device, const struct mn_gather *g) {
   enum { SHARED = 160 * 1024 };
+  const rounding r = {{!g->planes[0]  ? MN_NO_PLANES
+                       : g->planes[1] ? MN_PLANES_FP16X2
+                                      : MN_PLANES_FP16,
+                       static_cast<uint16_t *>(g->planes[0]), static_cast<uint16_t *>(g->planes[1]),
+                       const_cast<struct mn_scale *>(g->scales)},
+                      g->batch};
+  const part x = part_of(g, 0, r.planes), y = part_of(g, 1);
+  const auto kernel = r.planes.kind == MN_NO_PLANES     ? gather_kernel<MN_NO_PLANES>
+                      : r.planes.kind == MN_PLANES_FP16 ? gather_kernel<MN_PLANES_FP16>
+                                                        : gather_kernel<MN_PLANES_FP16X2>;
   cudaLaunchAttribute pair = {};
   cudaLaunchConfig_t config = {};
-  config.gridDim = MN_GATHER_MULTIPROCESSORS;
-  config.blockDim = FAR_THREADS;
+  config.gridDim =
+      g->far ? MN_GATHER_MULTIPROCESSORS : mn_cuda_grid(g->count * (x.pieces + y.pieces), NEAR_THREADS / 32);
+  config.blockDim = g->far ? FAR_THREADS : NEAR_THREADS;
   config.stream = device->cuda->stream;
-  if (device->cuda->encode) { /* Hopper */
+  if (g->far && device->cuda->encode) { /* Hopper */
     MN_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED));
     pair.id = cudaLaunchAttributeClusterDimension;
     pair.val.clusterDim.x = 2, pair.val.clusterDim.y = pair.val.clusterDim.z = 1;
@@ -126,21 +134,4 @@ static mn_status launch_far(struct mn_device *device, gather_function *kernel, c
   }
   MN_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, g->rows, g->count, x, y, r));
   return MN_OK;
-}
-
-mn_status mn_gather_cuda(struct mn_device *device, const struct mn_gather *g) {
-  const rounding r = {{!g->planes[0]  ? MN_NO_PLANES
-                       : g->planes[1] ? MN_PLANES_FP16X2
-                                      : MN_PLANES_FP16,
-                       static_cast<uint16_t *>(g->planes[0]), static_cast<uint16_t *>(g->planes[1]),
-                       const_cast<struct mn_scale *>(g->scales)},
-                      g->batch};
-  const part x = part_of(g, 0, r.planes), y = part_of(g, 1);
-  gather_function *kernel = r.planes.kind == MN_NO_PLANES     ? gather_kernel<MN_NO_PLANES>
-                            : r.planes.kind == MN_PLANES_FP16 ? gather_kernel<MN_PLANES_FP16>
-                                                              : gather_kernel<MN_PLANES_FP16X2>;
-  if (g->far) return launch_far(device, kernel, g, x, y, r);
-  kernel<<<mn_cuda_grid(g->count * (x.pieces + y.pieces), NEAR_THREADS / 32), NEAR_THREADS, 0,
-           device->cuda->stream>>>(g->rows, g->count, x, y, r);
-  return mn_cuda_launched("gather");
 }
