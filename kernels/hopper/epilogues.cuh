@@ -69,15 +69,9 @@ static mn_status launch_store(struct mn_device *device, const struct mn_hopper_p
                                device->nonfinite};
   if (e->narrow) arguments.plane = mn_planes_at(arguments.into, Tile::KIND);
   typedef store_epilogue<Add, Tile> epilogue;
-  switch (p->form) {
-  case MN_NT:
-    return mn_hopper_launch<MN_NT, epilogue>(device, p, arguments);
-  case MN_NN:
-    return mn_hopper_launch<MN_NN, epilogue>(device, p, arguments);
-  case MN_TN:
-    return mn_hopper_launch<MN_TN, epilogue>(device, p, arguments);
-  }
-  mn_abort(__FILE__, __LINE__, "a form");
+  return p->form == MN_NT   ? mn_hopper_launch<MN_NT, epilogue>(device, p, arguments)
+         : p->form == MN_NN ? mn_hopper_launch<MN_NN, epilogue>(device, p, arguments)
+                            : mn_hopper_launch<MN_TN, epilogue>(device, p, arguments);
 }
 
 template <bool Add, enum mn_plane_kind Kind>
@@ -90,11 +84,6 @@ static mn_status store(struct mn_device *device, const struct mn_hopper_product 
 }
 
 template <enum mn_plane_kind Kind>
-static bool store_fits(const struct mn_device *device, const struct mn_hopper_product *p, const void *into) {
-  return mn_aligned(16, into) && (Kind == MN_PLANES_FP16X2 || mn_tiles_fill<mn_plain_tile<Kind>>(device, p));
-}
-
-template <enum mn_plane_kind Kind>
 mn_status mn_hopper<Kind>::store(struct mn_device *device, const struct mn_hopper_product *p,
                                  const struct mn_epilogue *epilogue) {
   return ::store<false, Kind>(device, p, epilogue);
@@ -103,24 +92,15 @@ mn_status mn_hopper<Kind>::store(struct mn_device *device, const struct mn_hoppe
 template <enum mn_plane_kind Kind>
 mn_hopper_launcher *mn_hopper<Kind>::plan(const struct mn_device *device, const struct mn_hopper_product *p,
                                           const struct mn_epilogue *epilogue) {
-  const bool stores = store_fits<Kind>(device, p, epilogue->into);
-  switch (epilogue->kind) {
-  case MN_STORE:
-    return stores ? store : NULL;
-  case MN_ADD:
-    return stores ? ::store<true, Kind> : NULL;
-  case MN_REDUCE_SCATTER:
-    return stores ? mn_hopper_reduce_scatter : NULL;
-  case MN_REDUCE_SCATTER_ROWS:
-    return stores ? mn_hopper_reduce_scatter_rows : NULL;
-  case MN_UPDATE:
-    return plan_update<Kind>(device, p, epilogue->update);
-  case MN_BLOCK:
-  case MN_BLOCK_LOSS:
-  case MN_BLOCK_BACKWARD:
-    return plan_block<Kind>(device, p, epilogue);
-  }
-  mn_abort(__FILE__, __LINE__, "an epilogue kind");
+  if (mn_is_block(epilogue->kind)) return plan_block<Kind>(device, p, epilogue);
+  if (epilogue->kind == MN_UPDATE) return plan_update<Kind>(device, p, epilogue->update);
+  if (!mn_aligned(16, epilogue->into) ||
+      (Kind != MN_PLANES_FP16X2 && !mn_tiles_fill<mn_plain_tile<Kind>>(device, p)))
+    return NULL;
+  return epilogue->kind == MN_ADD              ? ::store<true, Kind>
+         : epilogue->kind == MN_REDUCE_SCATTER ? mn_hopper_reduce_scatter
+         : epilogue->kind == MN_STORE          ? store
+                                               : mn_hopper_reduce_scatter_rows;
 }
 
 #endif

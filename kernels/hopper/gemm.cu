@@ -5,29 +5,20 @@
 #include "kernels/cuda.cuh"
 #include "kernels/hopper/product.cuh"
 
-struct kind {
+/* By kind of planes. */
+static const struct {
   mn_hopper_launcher *(*plan)(const struct mn_device *device, const struct mn_hopper_product *p,
                               const struct mn_epilogue *epilogue);
   mn_hopper_launcher *store;
-};
-
-static struct kind kind_of(const struct mn_hopper_product *p) {
-  switch (p->planes) {
-  case MN_PLANES_BF16:
-    return {mn_hopper<MN_PLANES_BF16>::plan, mn_hopper<MN_PLANES_BF16>::store};
-  case MN_PLANES_FP16:
-    return {mn_hopper<MN_PLANES_FP16>::plan, mn_hopper<MN_PLANES_FP16>::store};
-  case MN_PLANES_FP16X2:
-    return {mn_hopper<MN_PLANES_FP16X2>::plan, mn_hopper<MN_PLANES_FP16X2>::store};
-  case MN_NO_PLANES:
-    break;
-  }
-  mn_abort(__FILE__, __LINE__, "planes");
-}
+} kinds[] = {{},
+             {mn_hopper<MN_PLANES_BF16>::plan, mn_hopper<MN_PLANES_BF16>::store},
+             {mn_hopper<MN_PLANES_FP16>::plan, mn_hopper<MN_PLANES_FP16>::store},
+             {mn_hopper<MN_PLANES_FP16X2>::plan, mn_hopper<MN_PLANES_FP16X2>::store}};
+static_assert(MN_PLANES_BF16 == 1 && MN_PLANES_FP16 == 2 && MN_PLANES_FP16X2 == 3);
 
 mn_status mn_hopper_store(struct mn_device *device, const struct mn_hopper_product *p,
                           const struct mn_epilogue *epilogue) {
-  return kind_of(p).store(device, p, epilogue);
+  return kinds[p->planes].store(device, p, epilogue);
 }
 
 /* Sizes in multiples of 8 give rows of multiples of 16 bytes in a plane, which the TMA requires, and whole
@@ -41,7 +32,7 @@ mn_hopper_launcher *mn_hopper_plan(const struct mn_device *device, const struct 
   if (!mn_aligned(16, p->a[0], p->a[1], p->b[0], p->b[1])) return NULL;
   if (p->rows > INT32_MAX / 2 || p->cols > INT32_MAX / 2 || p->depth > INT32_MAX / 2) return NULL;
   if ((p->rows + 63) / 64 * ((p->cols + 63) / 64) > INT32_MAX / 4) return NULL; /* the smallest tiles */
-  return kind_of(p).plan(device, p, epilogue);
+  return kinds[p->planes].plan(device, p, epilogue);
 }
 
 /* With a driver that lacks the function, products take the library path. */
