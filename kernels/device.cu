@@ -144,7 +144,6 @@ static mn_status open_parts(struct mn_cuda *cuda) {
   /* Waited for by a thread that has time: it sleeps instead of keeping a core busy. */
   for (cudaEvent_t &staged : cuda->staged)
     MN_CUDA_TRY(cudaEventCreateWithFlags(&staged, cudaEventDisableTiming | cudaEventBlockingSync));
-  MN_CUDA_TRY(cudaMalloc(&cuda->workspace, MN_CUDA_WORKSPACE));
   MN_CUDA_TRY(cudaMalloc(&cuda->alpha, 2 * sizeof *cuda->alpha));
   MN_CUDA_TRY(cudaMalloc(&cuda->spans_done, sizeof *cuda->spans_done));
   MN_CUDA_TRY(cudaMemsetAsync(cuda->spans_done, 0, sizeof *cuda->spans_done, cuda->stream));

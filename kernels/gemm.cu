@@ -191,6 +191,7 @@ static mn_status multiply(struct mn_device *device, const struct product *p) {
   struct mn_cuda *cuda = device->cuda;
   struct mn_matmul *m = NULL;
   MN_TRY(find_matmul(device, &m, p));
+  if (!cuda->workspace) MN_CUDA_TRY(cudaMalloc(&cuda->workspace, MN_CUDA_WORKSPACE));
   const bool scaled = p->precision == MN_FP16;
   if (scaled) alpha_kernel<<<1, 1, 0, cuda->stream>>>(cuda->alpha, p->scale_a, p->scale_b);
   MN_TRY(mn_cuda_launched("alpha"));
