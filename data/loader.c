@@ -1,5 +1,5 @@
 /* The loader turns positions in the order of samples into row numbers, and the device gathers these rows. One
- * gather takes a full filling from memory; rows in a file take one gather per window, which is then released.
+ * gather takes a full filling from memory; rows in a file take one gather per window.
  *
  * Scaled planes are written by the gather: a batch's scale follows from the largest |x| of each row, noted
  * when the row was read. If a filling spans several windows, its scales are known after the last: its rows
@@ -228,6 +228,7 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
                         .rows = l->uploaded[buffer].numbers + first,
                         .of = {{.from = rows->x, .bytes = form->x_row}},
                         .far = l->placement->place != MN_PLACE_DEVICE};
+  MN_TRY(upload(l, buffer, end)); /* in any case: the scales are of all replicas' rows */
   if (first == end) return MN_OK; /* all belong to other replicas */
   if (x)
     g.of[0].to = x + (size_t)first * form->x_row;
@@ -238,7 +239,6 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
     g.of[1].from = (const char *)rows->y + l->y_first;
     g.of[1].bytes = l->y_row, g.of[1].apart = form->y_row;
   }
-  MN_TRY(upload(l, buffer, end));
   return l->device->kernels->gather(l->device, &g);
 }
 
@@ -246,12 +246,11 @@ static mn_status gather(struct mn_loader *l, int buffer, int64_t first, int64_t 
 static mn_status finish_planes(struct mn_loader *l, int buffer, int64_t rows) {
   struct mn_gather g = {.count = rows, .of = {{.from = l->apart, .bytes = l->placement->form.x_row}}};
   into_planes(l, buffer, &g);
-  MN_TRY(upload(l, buffer, rows));
   return l->device->kernels->gather(l->device, &g);
 }
 
-/* Gathers from one window after another, and releases each at its end. Rows in memory are gathered at once,
- * over all windows of their order. */
+/* Gathers from one window after another. Rows in memory are gathered at once, over all windows of their
+ * order. */
 static mn_status fill(struct mn_loader *l, int buffer, int64_t samples) {
   const int64_t batches = samples / l->each;
   const int several = l->windows && l->total - l->at < samples;
@@ -267,8 +266,7 @@ static mn_status fill(struct mn_loader *l, int buffer, int64_t samples) {
       plan(l, l->window + 1);
     MN_TRY(gather(l, buffer, before, taken, &rows, x));
     if (l->at < l->total) break;
-    MN_TRY(l->device->kernels->synchronize(l->device));
-    mn_windows_release(l->windows);
+    MN_TRY(l->device->kernels->synchronize(l->device)); /* the next mn_windows_get reads into this window */
     plan(l, l->window + 1);
   }
   return l->scales && several ? finish_planes(l, buffer, taken) : MN_OK;

@@ -1,9 +1,7 @@
 /* Choosing where rows wait, and reading them into that memory, or window by window ahead of their batch. */
 #include "data/placement.h"
 
-#include <errno.h>
 #include <math.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -198,26 +196,17 @@ struct window {
   struct mn_outcome outcome;
 };
 
-/* The loader's input depends on the order alone, not on the threads' speed: an error is returned only when
- * its window is asked for. */
+/* One window is read while the one before it is gathered. The loader's input depends on the order alone, not
+ * on the thread's speed: an error is returned only when its window is asked for. */
 struct mn_windows {
   const struct mn_placement *placement;
   struct mn_order *order;        /* the thread's own */
-  int64_t first, taken;          /* the first window to read; those below `taken` were handed over */
+  int64_t next;                  /* the window that is being read; those below were handed over */
   struct window window[BUFFERS]; /* window `number` in number % BUFFERS */
-  sem_t free, filled;            /* the counts of such buffers */
   int stop;                      /* read and set atomically */
   int running;                   /* there is a thread to join */
   pthread_t thread;
 };
-
-static void wait_for(sem_t *semaphore) {
-  while (sem_wait(semaphore) != 0) MN_REQUIRE(errno == EINTR);
-}
-
-static void post(sem_t *semaphore) {
-  MN_REQUIRE(sem_post(semaphore) == 0);
-}
 
 /* Reads a window; neighbouring extents are one range. */
 static mn_status read_window(struct mn_windows *w, int64_t number) {
@@ -237,17 +226,20 @@ static mn_status read_window(struct mn_windows *w, int64_t number) {
   return mn_read_rows(p->dataset, &p->form, range, ranges, &w->window[number % BUFFERS].rows, &w->stop);
 }
 
-static void *read_ahead(void *data) {
+static void *read_next(void *data) {
   struct mn_windows *w = data;
-  mn_status status = MN_OK;
-  for (int64_t number = w->first; status == MN_OK; number++) {
-    wait_for(&w->free);
-    if (__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE)) break;
-    status = read_window(w, number);
-    mn_outcome_note(&w->window[number % BUFFERS].outcome, status);
-    post(&w->filled);
-  }
+  mn_outcome_note(&w->window[w->next % BUFFERS].outcome, read_window(w, w->next));
   return NULL;
+}
+
+static void start(struct mn_windows *w) {
+  w->running = mn_thread_start(&w->thread, "the thread that reads ahead", read_next, w) == MN_OK;
+  if (!w->running) read_next(w); /* without a thread, at once */
+}
+
+static void join(struct mn_windows *w) {
+  if (w->running) MN_REQUIRE(pthread_join(w->thread, NULL) == 0);
+  w->running = 0;
 }
 
 static mn_status allocate_windows(struct mn_windows *w) {
@@ -262,40 +254,36 @@ mn_status mn_windows_open(struct mn_windows **out, const struct mn_placement *pl
   *out = NULL;
   struct mn_windows *w = calloc(1, sizeof *w);
   if (!w) return mn_fail(MN_NO_MEMORY, "no memory to read ahead");
-  MN_REQUIRE(sem_init(&w->free, 0, BUFFERS) == 0 && sem_init(&w->filled, 0, 0) == 0);
   w->placement = placement;
-  w->first = w->taken = first;
+  w->next = first;
   mn_status status = mn_order_open(&w->order, placement->dataset->rows, seed, shuffled);
   if (status == MN_OK) status = allocate_windows(w);
-  if (status == MN_OK) status = mn_thread_start(&w->thread, "the thread that reads ahead", read_ahead, w);
-  w->running = status == MN_OK;
-  if (status == MN_OK)
-    *out = w;
-  else
+  if (status != MN_OK) {
     mn_windows_close(w);
-  return status;
+    return status;
+  }
+  start(w);
+  *out = w;
+  return MN_OK;
 }
 
 mn_status mn_windows_get(struct mn_windows *w, int64_t number, struct mn_rows *rows) {
-  MN_REQUIRE(number == w->taken || number + 1 == w->taken);
-  if (number == w->taken) wait_for(&w->filled), w->taken++;
-  *rows = w->window[number % BUFFERS].rows;
-  return mn_outcome_tell(&w->window[number % BUFFERS].outcome);
-}
-
-void mn_windows_release(struct mn_windows *w) {
-  post(&w->free);
+  const struct window *window = &w->window[number % BUFFERS];
+  MN_REQUIRE(number == w->next || number + 1 == w->next);
+  if (number == w->next) {
+    join(w);
+    w->next++;
+    if (window->outcome.status == MN_OK) start(w);
+  }
+  *rows = window->rows;
+  return mn_outcome_tell(&window->outcome);
 }
 
 void mn_windows_close(struct mn_windows *w) {
   if (!w) return;
-  if (w->running) {
-    __atomic_store_n(&w->stop, 1, __ATOMIC_RELEASE);
-    post(&w->free);
-    MN_REQUIRE(pthread_join(w->thread, NULL) == 0);
-  }
+  __atomic_store_n(&w->stop, 1, __ATOMIC_RELEASE);
+  join(w);
   for (int i = 0; i < BUFFERS; i++) release(w->placement, MN_PLACE_HOST, &w->window[i].rows, 0);
   mn_order_close(w->order);
-  MN_REQUIRE(sem_destroy(&w->free) == 0 && sem_destroy(&w->filled) == 0);
   free(w);
 }

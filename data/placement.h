@@ -96,12 +96,11 @@ struct mn_windows;
  * dataset. MN_NO_MEMORY. */
 mn_status mn_windows_open(struct mn_windows **out, const struct mn_placement *placement, uint64_t seed,
                           int shuffled, int64_t first);
-void mn_windows_close(struct mn_windows *windows); /* stops the threads; NULL is fine */
+void mn_windows_close(struct mn_windows *windows); /* stops the thread; NULL is fine */
 
-/* Waits for window `number`: its rows, in the order of its extents, which stay until mn_windows_release. Get
- * the windows in order, and release each before the next. An error of reading a window is returned, with its
- * message, by each mn_windows_get of it. */
+/* Waits for window `number`: its rows, in the order of its extents, which stay until the next window is got.
+ * Get the windows in order. An error of reading a window is returned, with its message, by each
+ * mn_windows_get of it. */
 mn_status mn_windows_get(struct mn_windows *windows, int64_t number, struct mn_rows *rows);
-void mn_windows_release(struct mn_windows *windows); /* the last one */
 
 #endif

@@ -404,9 +404,9 @@ mutant "windows: gaps between extents read too" $w 'extents[i] == extents[i - 1]
 mutant "windows: each extent to the first row" $w '{first, rows, i * MN_ORDER_EXTENT}' '{first, rows, 0}'
 mutant "windows: the last extent taken for whole" $w 'left < MN_ORDER_EXTENT ? left : MN_ORDER_EXTENT' 'MN_ORDER_EXTENT'
 mutant "windows: always of the first epoch" $w 'number / windows, number % windows' '0, number % windows'
-mutant "windows: one too many read ahead" $w 'sem_init(&w->free, 0, BUFFERS)' 'sem_init(&w->free, 0, BUFFERS + 1)'
-mutant "windows: an error ahead of its window" $w 'mn_outcome_tell(&w->window[number % BUFFERS].outcome)' \
-  'mn_outcome_tell(&w->window[w->window[0].outcome.status == MN_OK].outcome)'
+mutant "windows: an error ahead of its window" $w 'mn_outcome_tell(&window->outcome)' \
+  '(join(w), mn_outcome_tell(&w->window[(number + (window->outcome.status == MN_OK)) % BUFFERS].outcome))'
+mutant "windows: all into the same memory" $w '&w->window[number % BUFFERS].rows' '&w->window[0].rows'
 mutant "windows: closing waits for all reads" $w '.rows, &w->stop)' '.rows, NULL)'
 p=data/placement.c
 mutant "places: chosen the other way round" $p 'bytes <= device ?' 'bytes > device ?'
@@ -420,12 +420,6 @@ a=data/loader.c
 mutant "loader: resident rows by their place in a window" $a \
   'l->extents[local / MN_ORDER_EXTENT] * MN_ORDER_EXTENT + local % MN_ORDER_EXTENT' 'local'
 mutant "loader: rows of a window by their place in the file" $a 'if (!l->windows) number =' 'number ='
-mutant "loader: a window released before it is gathered" $a 'MN_TRY(gather(l, buffer, before, taken, &rows, x));' \
-  'if (l->at == l->total) mn_windows_release(l->windows);
-    MN_TRY(gather(l, buffer, before, taken, &rows, x));'
-mutant "loader: a window released with rows to come" $a 'if (l->at < l->total) break;' \
-  'if (l->at < l->total) { mn_windows_release(l->windows); break; }'
-mutant "loader: a window never released" $a 'mn_windows_release(l->windows);' ''
 mutant "loader: starts at the window's beginning" $a 'l->at = within;' ''
 mutant "loader: one buffer" $a 'l->next = (buffer + 1) %' 'l->next = 0 %'
 mutant "loader: each window to the buffer's first row" $a 'g.of[0].to = x + (size_t)first * form->x_row;' 'g.of[0].to = x;'
@@ -438,7 +432,6 @@ mutant "loader: the largest of all fillings" $a 'l->within ? scale->largest : 0'
 mutant "loader: the largest of the last row" $a 'fmaxf(l->within ? scale->largest : 0, largest[number])' \
   'largest[number]'
 mutant "loader: planes under the first window's largest" $a 'several = l->windows && l->total - l->at < samples;' 'several = 0;'
-mutant "loader: factors of the first window" $a '  MN_TRY(upload(l, buffer, rows));' ''
 mutant "loader: planes, though reals were asked for" $a 'form.scaled && !config->reals ?' 'form.scaled ?'
 g=kernels/memory.c
 mutant "gather: rows as they stand" $g '(size_t)(g->rows ? g->rows[i] : i) * apart' '(size_t)i * apart'
