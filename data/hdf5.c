@@ -53,23 +53,18 @@ void mn_hdf5_unlock(void) {
   if (--depth == 0) MN_REQUIRE(pthread_mutex_unlock(&mutex) == 0);
 }
 
-struct reason {
-  char *text;
-  size_t size;
-};
+enum { REASON = 160 }; /* bytes */
 
-static herr_t take_first(unsigned index, const H5E_error2_t *error, void *data) {
-  struct reason *reason = data;
-  if (index == 0 && error->desc) snprintf(reason->text, reason->size, "%s", error->desc);
+static herr_t take_first(unsigned index, const H5E_error2_t *error, void *text) {
+  if (index == 0 && error->desc) snprintf(text, REASON, "%s", error->desc);
   return 0;
 }
 
-const char *mn_hdf5_reason(char *text, size_t size) {
-  MN_REQUIRE(size > 0);
+const char *mn_hdf5_reason(void) {
+  static _Thread_local char text[REASON];
   text[0] = 0;
-  struct reason reason = {text, size};
-  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_first, &reason);
-  if (!text[0]) snprintf(text, size, "no reason given");
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_first, text);
+  if (!text[0]) snprintf(text, sizeof text, "no reason given");
   /* Some reasons hold the output of ctime, with its newline; a message is one line. */
   for (char *c = text; *c; c++)
     if (iscntrl((unsigned char)*c)) *c = ' ';
@@ -87,8 +82,8 @@ mn_status mn_hdf5_broken(struct mn_hdf5_file *file, const char *name, const char
 }
 
 mn_status mn_hdf5_damaged(struct mn_hdf5_file *file, const char *name) {
-  char reason[160] = "HDF5: ";
-  mn_hdf5_reason(reason + strlen(reason), sizeof reason - strlen(reason));
+  char reason[REASON + sizeof "HDF5: "];
+  snprintf(reason, sizeof reason, "HDF5: %s", mn_hdf5_reason());
   return mn_hdf5_broken(file, name, reason);
 }
 
@@ -249,7 +244,7 @@ hid_t mn_hdf5_disk_open(struct mn_hdf5_disk *disk, const char *name, hid_t creat
     else if (H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110) >= 0)
       file = H5Fcreate(name, H5F_ACC_TRUNC, creation, access);
   }
-  if (file < 0) mn_hdf5_reason(disk->reason, sizeof disk->reason); /* H5Pclose would clear it */
+  if (file < 0) disk->reason = mn_hdf5_reason(); /* H5Pclose would clear it */
   if (access >= 0) H5Pclose(access);
   return file;
 }

@@ -23,9 +23,9 @@ mn_status mn_hdf5_start(void);
 void mn_hdf5_lock(void);
 void mn_hdf5_unlock(void);
 
-/* The innermost HDF5 error of this thread, for a message: copied into text[size] (> 0) and returned. "no
+/* The innermost HDF5 error of this thread, for a message, valid until the next call of this thread. "no
  * reason given" when there is none. Call while locked, before another HDF5 call clears the error. */
-const char *mn_hdf5_reason(char *text, size_t size);
+const char *mn_hdf5_reason(void);
 
 /* ---- the driver ---- */
 
@@ -40,11 +40,11 @@ const char *mn_hdf5_reason(char *text, size_t size);
  * A read beyond the end of a file that is open for reading is an error, not zeros. libhdf5 reads as many
  * bytes of a chunk as the file says, even beyond the memory for them, so the driver can be given a limit. */
 struct mn_hdf5_disk {
-  int fd;           /* borrowed: open while the HDF5 file is */
-  int error;        /* errno of the first read or write that failed, else 0 */
-  size_t limit;     /* a read of elements of more bytes is refused */
-  size_t asked;     /* bytes that the last read of elements asked for */
-  char reason[160]; /* HDF5's own words if creating or opening failed */
+  int fd;             /* borrowed: open while the HDF5 file is */
+  int error;          /* errno of the first read or write that failed, else 0 */
+  size_t limit;       /* a read of elements of more bytes is refused */
+  size_t asked;       /* bytes that the last read of elements asked for */
+  const char *reason; /* mn_hdf5_reason, if creating or opening failed */
 };
 
 /* Reads bytes of a file, without HDF5; *got is less than `bytes` if the file ends. Returns errno or 0. */

@@ -70,13 +70,10 @@ mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *
  * mn_checkpoint_free. `how` is mn_hdf5_open's. Errors: mn_checkpoint_load's. */
 mn_status mn_checkpoint_read_config(struct mn_checkpoint **out, const char *path, int how);
 
-/* Reads weights alone, from any HDF5 file whose group /model has a dataset of floats for each parameter,
- * under the parameter's name: a few lines of h5py write one, and a checkpoint is one too. A group /input, if
- * there is one, has what rows are standardised by. Nothing else of the file is read. The tensors of
- * `weights` have their name, rank, rows, cols and real, and no value yet: tensors[i].value is set, owned by
- * it. MN_NO_INPUT: no such file; MN_IO; MN_NO_MEMORY; MN_BAD_DATA: not HDF5, no group /model, tensors that
- * are missing, left over, or of another shape or type, all of them in one line, a value that is not finite
- * as a real, or, in a file with checksums, one that is not what was saved. */
+/* Reads weights alone, and what rows are standardised by, from the files that mn_snapshot_load_weights takes.
+ * The tensors of `weights` have their name, rank, rows, cols and real, and no value yet: tensors[i].value is
+ * set, owned by it. Errors: those of mn_snapshot_load_weights, and MN_BAD_DATA for a value that differs from
+ * its checksum, if the file has any. */
 mn_status mn_weights_read(struct mn_checkpoint *weights, const char *path);
 
 /* Sets inputs, depth, hidden and head of *config from the shapes of the weights in `path`; the other members

@@ -20,10 +20,8 @@ struct writer {
 
 /* The message for an HDF5 call that failed while writing `name`: the disk's error, if there is one. */
 static mn_status write_failed(const struct writer *writer, const char *name) {
-  char reason[160];
-  mn_hdf5_reason(reason, sizeof reason);
   if (writer->disk.error) return mn_atomic_file_fail("write", writer->path, writer->disk.error);
-  return mn_fail(MN_LIBRARY, "cannot write %s of %s: HDF5: %s", name, writer->path, reason);
+  return mn_fail(MN_LIBRARY, "cannot write %s of %s: HDF5: %s", name, writer->path, mn_hdf5_reason());
 }
 
 /* An attribute of `count` elements; count 0 means a scalar. */

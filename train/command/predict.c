@@ -98,10 +98,8 @@ struct output {
 };
 
 static mn_status cannot_write(const struct output *o) {
-  char reason[160];
   if (o->disk.error) return mn_atomic_file_fail("write", o->on_disk.path, o->disk.error);
-  return mn_fail(MN_LIBRARY, "--out %s: HDF5 failed: %s", o->on_disk.path,
-                 mn_hdf5_reason(reason, sizeof reason));
+  return mn_fail(MN_LIBRARY, "--out %s: HDF5 failed: %s", o->on_disk.path, mn_hdf5_reason());
 }
 
 /* Creation properties of a file or dataset, to be closed, that store no times: equal outputs are equal files.
