@@ -37,13 +37,12 @@ static int is_its_own(struct mn_checkpoint **c, const char *used) {
 }
 
 /* Reads the file `name`. *damaged: it is damaged or missing, and an older one may take its place. */
-static mn_status read_one(struct mn_checkpoint **out, const char *name, int *found, int *damaged) {
+static mn_status read_one(struct mn_checkpoint **out, const char *name, int *damaged) {
   int there;
   *damaged = 0;
   MN_TRY(mn_atomic_file_exists(name, &there));
   *damaged = 1;
   if (!there) return mn_fail(MN_NO_INPUT, "%s is missing", name);
-  *found = 1;
   mn_status status = mn_checkpoint_read(out, name, damaged);
   if (status == MN_BAD_DATA && *damaged) status = mn_checkpoint_read(out, name, damaged);
   if (status == MN_NO_MEMORY || status == MN_IO) *damaged = 0;
@@ -71,8 +70,8 @@ mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path
   MN_TRY(mn_atomic_file_resolve(resolved, path));
   strcpy(used, resolved);
   for (int number = 0; number >= 0; number = mn_atomic_file_next(used, resolved, number)) {
-    int there = 0, passed;
-    mn_status status = read_one(out, used, &there, &passed);
+    int passed;
+    mn_status status = read_one(out, used, &passed);
     if (status != MN_OK && !passed) return status;
     if (status == MN_OK && (number == 0 || !is_its_own(out, used))) {
       status = set_aside(resolved, damaged, skipped, skipped_size);
@@ -81,9 +80,8 @@ mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path
       *out = NULL;
       return status;
     }
-    if (status != MN_OK && (there || number == 0))
-      append(skipped, skipped_size, *skipped ? "; %s" : "%s", mn_message());
-    if (status != MN_OK) damaged[number] = (char)there;
+    if (status != MN_OK) append(skipped, skipped_size, *skipped ? "; %s" : "%s", mn_message());
+    damaged[number] = status != MN_OK && status != MN_NO_INPUT;
   }
   if (!memchr(damaged, 1, sizeof damaged))
     return mn_fail(MN_NO_INPUT, "there is no checkpoint %s: check the name, or start a new run", resolved);
