@@ -111,11 +111,9 @@ int mn_atomic_file_follows(const char *entry, const char *base) {
     return 0;
   const char *infix = entry + stem + 1;
   size_t left = length - stem - 1 - after;
-  if (left == 4 && strncmp(infix, "best", 4) == 0) return MN_ATOMIC_FILE_BEST;
-  const int damaged = left > 8 && strncmp(infix, "damaged-", 8) == 0;
-  if (damaged) infix += 8, left -= 8;
-  if (strspn(infix, "0123456789") < left || infix[0] == '0' || left > 3) return 0;
-  return damaged ? -1 : atoi(infix);
+  if (left == 4 && strncmp(infix, "best", 4) == 0) return 1;
+  if (left > 8 && strncmp(infix, "damaged-", 8) == 0) infix += 8, left -= 8;
+  return strspn(infix, "0123456789") >= left && infix[0] != '0' && left <= 3;
 }
 
 /* Calls `take` for each name in the folder of `path`. */

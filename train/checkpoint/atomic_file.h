@@ -50,8 +50,8 @@ mn_status mn_atomic_file_fail(const char *doing, const char *path, int error);
 enum { MN_ATOMIC_FILE_BEST = 1000 };
 int mn_atomic_file_number(char *out, size_t size, const char *path, int number);
 
-/* Whether a file's name follows from that of `base`: its number; −1 for run.damaged-N.h5; 0: it does not.
- * Neither has a folder. */
+/* Whether a file's name follows from that of `base`: run.N.h5, run.best.h5, run.damaged-N.h5. Neither has a
+ * folder. */
 int mn_atomic_file_follows(const char *name, const char *base);
 
 /* The least number above `number` whose file exists, and its name; or −1. */
