@@ -32,19 +32,18 @@ struct reading {
 
 mn_status mn_rows_form(struct mn_rows_form *form, const struct mn_dataset *dataset,
                        const struct mn_device *device) {
-  *form = (struct mn_rows_form){.real = device->real,
-                                .bf16 = device->scaled ? 0 : device->plane,
-                                .scaled = device->scaled && mn_has_planes(device, 8, dataset->inputs),
-                                .threads = device->ranks ? device->ranks->cores : 0};
-  size_t wide;
-  int64_t y_elements = dataset->classes ? dataset->outputs > 0 : dataset->outputs;
-  size_t y_element = dataset->classes ? sizeof(int32_t) : device->real;
-  if (__builtin_mul_overflow((size_t)dataset->inputs, form->bf16 ? form->bf16 : form->real, &form->x_row) ||
-      __builtin_mul_overflow((size_t)dataset->inputs, sizeof(double), &wide) ||
-      __builtin_mul_overflow((size_t)y_elements, y_element, &form->y_row) || wide > INT64_MAX / 65536 ||
-      form->y_row > INT64_MAX / 65536)
+  const int64_t most = INT64_MAX / 65536 / (int64_t)sizeof(double);
+  const size_t bf16 = device->scaled ? 0 : device->plane;
+  if (dataset->inputs > most || dataset->outputs > most)
     return mn_fail(MN_NO_MEMORY, "rows of %lld inputs and %lld outputs do not fit in memory",
                    (long long)dataset->inputs, (long long)dataset->outputs);
+  *form = (struct mn_rows_form){.real = device->real,
+                                .bf16 = bf16,
+                                .scaled = device->scaled && mn_has_planes(device, 8, dataset->inputs),
+                                .x_row = (size_t)dataset->inputs * (bf16 ? bf16 : device->real),
+                                .y_row = dataset->classes ? sizeof(int32_t)
+                                                          : (size_t)dataset->outputs * device->real,
+                                .threads = device->ranks ? device->ranks->cores : 0};
   return MN_OK;
 }
 

@@ -92,8 +92,7 @@ int mn_describe_fingerprint(const struct mn_device *device, struct mn_text out[M
  * NULL. Free *out with mn_checkpoint_free. MN_NO_MEMORY. */
 mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *model);
 
-/* The optimizer's array `which` > 0 for a parameter, on the device; NULL if it keeps
- * none. */
+/* The optimizer's array `which` > 0 for a parameter, on the device; NULL if it keeps none. */
 void *mn_describe_kept(const struct mn_optimizer *optimizer, const struct mn_tensor *t, int which);
 
 /* ---- checksums ---- */
