@@ -12,16 +12,16 @@
  * slab. An error leaves attributes, groups and datasets open: H5Fclose closes them (H5F_CLOSE_STRONG). */
 struct writer {
   const struct mn_checkpoint *checkpoint;
-  const char *path; /* for messages */
-  struct mn_hdf5_disk disk;
-  hid_t file, creation; /* creation: properties of the file and of each group */
+  struct mn_hdf5_file file; /* its path, disk and root alone */
+  hid_t creation;           /* properties of the file and of each group */
   struct mn_sums sums;
 };
 
 /* The message for an HDF5 call that failed while writing `name`: the disk's error, if there is one. */
 static mn_status write_failed(const struct writer *writer, const char *name) {
-  if (writer->disk.error) return mn_atomic_file_fail("write", writer->path, writer->disk.error);
-  return mn_fail(MN_LIBRARY, "cannot write %s of %s: HDF5: %s", name, writer->path, mn_hdf5_reason());
+  if (writer->file.disk.error)
+    return mn_atomic_file_fail("write", writer->file.path, writer->file.disk.error);
+  return mn_fail(MN_LIBRARY, "cannot write %s of %s: HDF5: %s", name, writer->file.path, mn_hdf5_reason());
 }
 
 /* An attribute of `count` elements; count 0 means a scalar. */
@@ -69,9 +69,8 @@ static mn_status write_fields(struct writer *writer, hid_t object, const struct 
 
 /* A checksum of the attributes that an object has now. */
 static mn_status sum_attributes(struct writer *writer, hid_t id, const char *path) {
-  struct mn_hdf5_file file = {.path = writer->path, .remedy = "save it anew", .disk = writer->disk};
   const struct mn_hdf5_object object = {.name = path, .id = id};
-  return mn_sums_attributes(&writer->sums, &file, &object, path);
+  return mn_sums_attributes(&writer->sums, &writer->file, &object, path);
 }
 
 /* Properties of the file and of each group: no times; links and attributes in order of creation, all in the
@@ -86,7 +85,7 @@ static int set_creation(hid_t creation) {
 
 /* Creates the group at `path`, *group, to be closed. */
 static mn_status create_group(struct writer *writer, hid_t *group, const char *path) {
-  *group = H5Gcreate2(writer->file, path, H5P_DEFAULT, writer->creation, H5P_DEFAULT);
+  *group = H5Gcreate2(writer->file.root.id, path, H5P_DEFAULT, writer->creation, H5P_DEFAULT);
   return *group < 0 ? write_failed(writer, path) : MN_OK;
 }
 
@@ -128,7 +127,7 @@ static mn_status write_array(struct writer *writer, hid_t group, const char *pat
                         (size_t)(tensor->rows * tensor->cols) * tensor->real));
   for (mn_hdf5_slab_rows(&slab, tensor->rank, shape + 2 - tensor->rank, NULL, 0, tensor->real); slab.elements;
        mn_hdf5_slab_next(&slab)) {
-    if (mn_hdf5_write(dataset, memory, &slab, values) < 0 || writer->disk.error)
+    if (mn_hdf5_write(dataset, memory, &slab, values) < 0 || writer->file.disk.error)
       return write_failed(writer, tensor->name);
     values += slab.elements * tensor->real;
     mn_hdf5_unlock(); /* a loader waits for one slab at most */
@@ -191,19 +190,19 @@ static mn_status write_small(struct writer *writer, const char *name,
 static mn_status create_file(struct writer *writer) {
   writer->creation = H5Pcreate(H5P_FILE_CREATE); /* a class of the groups' properties */
   if (writer->creation >= 0 && set_creation(writer->creation))
-    writer->file = mn_hdf5_disk_open(&writer->disk, writer->path, writer->creation);
-  if (writer->file >= 0) return MN_OK;
-  if (writer->disk.error) return write_failed(writer, "it");
-  return mn_fail(MN_LIBRARY, "cannot create %s: HDF5: %s", writer->path, writer->disk.reason);
+    writer->file.root.id = mn_hdf5_disk_open(&writer->file.disk, writer->file.path, writer->creation);
+  if (writer->file.root.id >= 0) return MN_OK;
+  if (writer->file.disk.error) return write_failed(writer, "it");
+  return mn_fail(MN_LIBRARY, "cannot create %s: HDF5: %s", writer->file.path, writer->file.disk.reason);
 }
 
 static mn_status write_all(struct writer *writer) {
   const struct mn_checkpoint *checkpoint = writer->checkpoint;
   const int64_t version = MN_CHECKPOINT_VERSION;
   MN_TRY(create_file(writer));
-  MN_TRY(write_text(writer, writer->file, "format", MN_CHECKPOINT_FORMAT));
-  MN_TRY(
-      write_attribute(writer, writer->file, "format_version", H5T_STD_I64LE, H5T_NATIVE_INT64, 0, &version));
+  MN_TRY(write_text(writer, writer->file.root.id, "format", MN_CHECKPOINT_FORMAT));
+  MN_TRY(write_attribute(writer, writer->file.root.id, "format_version", H5T_STD_I64LE, H5T_NATIVE_INT64, 0,
+                         &version));
   MN_TRY(write_model(writer));
   MN_TRY(write_tensors(writer, MN_CHECKPOINT_INPUTS, checkpoint->input, MN_CHECKPOINT_INPUT,
                        MN_CHECKPOINT_VALUE));
@@ -215,23 +214,22 @@ static mn_status write_all(struct writer *writer) {
   MN_TRY(write_small(writer, "fingerprint", NULL, checkpoint->fingerprint, checkpoint->fingerprint_count));
   if (checkpoint->history_count > 0)
     MN_TRY(write_small(writer, "history", NULL, checkpoint->history, checkpoint->history_count));
-  MN_TRY(sum_attributes(writer, writer->file, "/"));
+  MN_TRY(sum_attributes(writer, writer->file.root.id, "/"));
   mn_sums_end(&writer->sums);
-  return write_text(writer, writer->file, MN_SUMS_ATTRIBUTE, writer->sums.text);
+  return write_text(writer, writer->file.root.id, MN_SUMS_ATTRIBUTE, writer->sums.text);
 }
 
 static mn_status write_file(const struct mn_checkpoint *checkpoint, const struct mn_atomic_file *file) {
-  struct writer writer = {.checkpoint = checkpoint,
-                          .path = file->path,
-                          .disk = {.fd = file->fd},
-                          .file = -1,
-                          .creation = -1,
-                          .sums = {.writing = 1}};
+  struct writer writer = {
+      .checkpoint = checkpoint,
+      .file = {.path = file->path, .remedy = "save it anew", .disk = {.fd = file->fd}, .root = {.id = -1}},
+      .creation = -1,
+      .sums = {.writing = 1}};
   mn_hdf5_lock();
   mn_status status = write_all(&writer);
   if (writer.creation >= 0) H5Pclose(writer.creation);
-  int closed = writer.file < 0 || H5Fclose(writer.file) >= 0;
-  if (status == MN_OK && (!closed || writer.disk.error)) status = write_failed(&writer, "the end");
+  int closed = writer.file.root.id < 0 || H5Fclose(writer.file.root.id) >= 0;
+  if (status == MN_OK && (!closed || writer.file.disk.error)) status = write_failed(&writer, "the end");
   mn_hdf5_unlock();
   return status;
 }
