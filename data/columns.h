@@ -19,7 +19,7 @@ MN_API mn_status mn_columns_measure(struct mn_columns *out, struct mn_dataset *d
                                     const int *stop);
 MN_API void mn_columns_free(struct mn_columns *columns);
 
-/* The columns with the least deviation above 0 and with the largest; −1: all are constant. */
+/* The columns with the least deviation above 0 and with the largest; −1 if all are constant. */
 void mn_columns_extremes(const struct mn_columns *columns, int64_t *least, int64_t *largest);
 
 #endif

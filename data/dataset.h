@@ -20,14 +20,15 @@ struct mn_dataset {
   const char *x_name, *y_name; /* path in the file, as "train/x"; NULL if x or y is not in a file */
   const char *x_type, *y_type; /* type in the file: "float32", "int64" …; NULL likewise */
   double floor;                /* the least mean loss of any model if it is known (synthetic); else NaN */
-  size_t parallel; /* 4 or 8: several threads may read x as reals of this width; 0: one thread may */
+  size_t parallel;             /* 4 or 8 if several threads may read x as reals of this width; else 0 */
   /* Reads rows first … first + count: x as [count, I] and y as [count, K] reals of `real` bytes (4: float, 8:
    * double), or as int32 labels [count]. NULL skips x or y; y must be NULL if outputs is 0. MN_USAGE: rows, a
    * `real` or a y that the dataset lacks. MN_BAD_DATA: a value is not finite, or beyond a float's range for
    * real 4; the message names its dataset and row. Any thread may call it; several may at a time if real is
    * `parallel` in all of these calls. */
   mn_status (*read)(struct mn_dataset *dataset, int64_t first, int64_t count, size_t real, void *x, void *y);
-  void (*close)(struct mn_dataset *dataset); /* called by mn_dataset_close alone; NULL: it calls free */
+  void (*close)(struct mn_dataset *dataset); /* called by mn_dataset_close alone, which calls free if this is
+                                                NULL */
 };
 
 enum mn_part { MN_PART_TRAIN, MN_PART_TEST, MN_PART_ALL };
@@ -91,7 +92,7 @@ MN_API mn_status mn_dataset_synthetic(struct mn_dataset **out, enum mn_part part
  *
  * If `stratified`, single rows are drawn; if y are classes, `fraction` of the rows of each class, rounded so
  * that the sum is mn_dataset_held_out. (seed, rows, fraction, labels) decide which rows. Otherwise, and if x
- * has more values than MN_DATASET_STRATIFIED, 1 GiB of floats, so that it may stay in the file, where single
+ * has more values than MN_DATASET_STRATIFIED, 1 GiB of floats, so that it may stay in the file, whose single
  * rows are slow to read, most rows are drawn in stretches of neighbours, by (seed, rows, fraction) alone.
  *
  * Messages number rows as the original does. On an error *dataset is unchanged. MN_USAGE: a fraction that is

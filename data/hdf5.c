@@ -207,7 +207,7 @@ static herr_t disk_truncate(H5FD_t *base, hid_t transfer, hbool_t closing) {
 static const H5FD_class_t driver = {
 #if H5_VERSION_GE(1, 13, 0)
     .version = H5FD_CLASS_VERSION,
-    .value = 511, /* of the range left to programs that register none */
+    .value = 511, /* of the range left to unregistered programs */
 #endif
     .name = "minnow",
     .maxaddr = (haddr_t)INT64_MAX,
@@ -251,8 +251,8 @@ hid_t mn_hdf5_disk_open(struct mn_hdf5_disk *disk, const char *name, hid_t creat
 
 /* ---- child processes ---- */
 
-/* Lies before the caller's bytes, in a size that aligns any type. `done` says whether the child came to its
- * end; its exit code may have been collected by the program around this library. */
+/* Lies before the caller's bytes, in a size that aligns any type. `done` is set if the child came to its end;
+ * its exit code may have been collected by the program around this library. */
 struct verdict {
   _Alignas(64) int done;
   mn_status status;

@@ -24,7 +24,7 @@ void mn_hdf5_lock(void);
 void mn_hdf5_unlock(void);
 
 /* The innermost HDF5 error of this thread, for a message, valid until the next call of this thread. "no
- * reason given" when there is none. Call while locked, before another HDF5 call clears the error. */
+ * reason given" without an error. Call while locked, before another HDF5 call clears the error. */
 const char *mn_hdf5_reason(void);
 
 /* ---- the driver ---- */
@@ -43,7 +43,7 @@ struct mn_hdf5_disk {
   int fd;             /* borrowed: open while the HDF5 file is */
   int error;          /* errno of the first read or write that failed, else 0 */
   size_t limit;       /* a read of elements of more bytes is refused */
-  size_t asked;       /* bytes that the last read of elements asked for */
+  size_t asked;       /* bytes that the last read of elements wanted */
   const char *reason; /* mn_hdf5_reason, if creating or opening failed */
 };
 
@@ -67,9 +67,9 @@ typedef mn_status mn_child_work(void *data, void *shared);
  * Returns its status, and sets its message here; after MN_OK the `bytes` of `shared` are in `out`. *died: the
  * child crashed, or computed for longer than `seconds`; the status is MN_OK then, and `out` is as it was.
  *
- * The child runs no exit handler, must not use a GPU, prints nothing, and ends with this thread; a signal
- * that asks this process to stop does not stop the child. Call while locked if `work` locks. MN_NO_MEMORY:
- * the memory or another process cannot be had. */
+ * The child runs no exit handler, must not use a GPU or print, and ends with this thread; a signal that stops
+ * this process does not stop the child. Call while locked if `work` locks. MN_NO_MEMORY: the memory or
+ * another process cannot be had. */
 mn_status mn_child_run(mn_child_work *work, void *data, int seconds, void *out, size_t bytes, int *died);
 
 #endif

@@ -25,7 +25,7 @@ struct filter {
 };
 
 struct slot {
-  hsize_t chunk; /* the chunk's number + 1; 0: empty */
+  hsize_t chunk; /* the chunk's number + 1, or 0 if empty */
   unsigned char *bytes;
 };
 
@@ -34,7 +34,7 @@ struct mn_hdf5_chunks {
   size_t bytes;                        /* of a chunk */
   size_t room;                         /* of each buffer: the most that a chunk takes in the file */
   int foreign;                         /* only HDF5 can undo the filters */
-  int zeros_pass;                      /* zeros have the checksum 0, and nothing is deflated */
+  int zeros_pass;                      /* zeros have the checksum 0, and the chunk is not deflated */
   int filters;                         /* in the order in which they were applied */
   struct filter filter[FILTERS];
   hsize_t grid[MN_HDF5_RANK]; /* chunks along each dimension */
@@ -94,7 +94,7 @@ static herr_t transfer(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *s
   hid_t space = H5Dget_space(dataset), dense = H5Screate_simple(slab->rank, shape, NULL);
   hid_t how = H5Pcreate(H5P_DATASET_XFER);
   herr_t result = space < 0 || dense < 0 || how < 0 ? -1 : 0;
-  /* HDF5 clears 1 MiB to convert in, for each call, unless less is asked for. */
+  /* HDF5 clears 1 MiB to convert in, for each call, unless told to take less. */
   if (result >= 0 && slab->elements > 0 && slab->elements < ((size_t)1 << 20) / widest)
     result = H5Pset_buffer(how, slab->elements * widest, NULL, NULL);
   if (result >= 0 && slab->rank > 0)
@@ -305,7 +305,7 @@ static const char *unpack(const struct mn_hdf5_chunks *c, unsigned mask, size_t 
 
 /* ---- fetching a chunk ---- */
 
-/* Warns, once for a file, of zeros with a checksum 0: they were written so, or a disk lost both. */
+/* Warns, once for a file, of zeros with a checksum 0. They were written so, or a disk lost both. */
 static void doubt(const struct slab_read *chunk, const unsigned char *bytes) {
   const struct mn_hdf5_chunks *c = chunk->dataset->chunks;
   struct mn_hdf5_file *file = chunk->file;
@@ -319,8 +319,8 @@ static void doubt(const struct slab_read *chunk, const unsigned char *bytes) {
       file->path, chunk->dataset->name, first, first + chunk->slab->count[0] - 1, file->remedy);
 }
 
-/* HDF5 finds the chunk, and the driver reads it into memory of known size. For a missing chunk HDF5 returns
- * the fill value, and may not read elements for it. */
+/* HDF5 finds the chunk, and the driver reads it into memory whose size it checks. For a missing chunk HDF5
+ * returns the fill value, and may not read elements for it. */
 static mn_status fetch(struct slab_read *chunk, struct slot *slot) {
   struct mn_hdf5_chunks *c = chunk->dataset->chunks;
   struct mn_hdf5_disk *disk = &chunk->file->disk;
@@ -456,7 +456,7 @@ mn_status mn_hdf5_read(struct mn_hdf5_file *file, const struct mn_hdf5_object *d
   _Static_assert(sizeof types / sizeof *types == MN_HDF5_STORED + 1, "each type in memory");
   const hid_t stored = types[MN_HDF5_STORED];
   struct slab_read r = {file, dataset, stored, types[memory], slab, slab->count};
-  const size_t width = stored < 0 ? 0 : H5Tget_size(r.memory); /* 0: HDF5 cannot tell */
+  const size_t width = stored < 0 ? 0 : H5Tget_size(r.memory); /* 0 if HDF5 fails */
   mn_status status;
   if (width == 0)
     status = mn_hdf5_damaged(file, dataset->name);

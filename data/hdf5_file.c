@@ -1,5 +1,5 @@
-/* Finding what is in HDF5 files, and refusing what cannot be read safely; see hdf5_file.h. Files are opened
- * in hdf5_open.c, elements read in hdf5_chunk.c. */
+/* Finds the objects in HDF5 files, and refuses those that cannot be read safely; see hdf5_file.h. Files are
+ * opened in hdf5_open.c, elements read in hdf5_chunk.c. */
 #include "data/hdf5_file.h"
 
 #include <errno.h>
@@ -12,10 +12,10 @@
  * filters pack constant data tighter. */
 enum { DENSEST = 1 << 14 };
 
-/* A name that no link or attribute has, since it is longer than the header that would hold it. Asking for it
+/* A name that no link or attribute has, since it is longer than the header that would hold it. Looking it up
  * reads every link or attribute in an object's header. HDF5 1.10.8 goes through links and attributes in an
  * order by a table that it fills first, and if one of them cannot be read, it frees the unset rest of the
- * table: so all are read before an order is asked for. */
+ * table: so all are read before HDF5 sorts them. */
 static const char *absent(void) {
   static char name[(1 << 16) + 2]; /* a message of an object's header has at most 64 KiB */
   if (!*name) memset(name, 'a', sizeof name - 1);
@@ -24,7 +24,7 @@ static const char *absent(void) {
 
 /* ---- types and shapes in words ---- */
 
-/* The name of a type ("float32", "string" …), for messages; returns 0 if HDF5 cannot tell. */
+/* The name of a type ("float32", "string" …), for messages; returns 0 if HDF5 fails. */
 static int type_name(char *out, size_t size, hid_t type) {
   static const char *const names[] = {"integer",  "float",     "time", "string",    "bitfield", "opaque",
                                       "compound", "reference", "enum", "sequences", "array"};
@@ -145,7 +145,8 @@ static mn_status open_object(struct mn_hdf5_file *file, hid_t parent, const char
   return type == H5I_DATASET ? describe_dataset(file, object) : MN_OK;
 }
 
-/* Opens `name` in `parent`. All names in it but the last are known to be groups, reached by hard links. */
+/* Opens `name` in `parent`. All names in it but the last are groups, reached by hard links, as the caller has
+ * checked. */
 static mn_status look(struct mn_hdf5_file *file, const struct mn_hdf5_object *parent, const char *name,
                       struct mn_hdf5_object *object) {
   *object = (struct mn_hdf5_object){.name = name, .kind = MN_HDF5_NOTHING, .id = -1};

@@ -46,7 +46,7 @@ struct mn_hdf5_object {
   struct mn_hdf5_chunks *chunks; /* if the layout is H5D_CHUNKED; data/hdf5_chunk.c */
 };
 
-/* An open file. It must stay where it is in memory. */
+/* An open file. It must not be moved in memory. */
 struct mn_hdf5_file {
   const char *path, *remedy; /* borrowed; the end of a message: what to do if the file is damaged */
   uint64_t size;             /* bytes */
@@ -84,7 +84,7 @@ mn_status mn_hdf5_find(struct mn_hdf5_file *file, const struct mn_hdf5_object *p
                        struct mn_hdf5_object *object);
 void mn_hdf5_release(struct mn_hdf5_object *object);
 
-/* The number of links in a group, and the name of number `index` in order of name. Count before you ask for a
+/* The number of links in a group, and the name of number `index` in order of name. Count before reading a
  * name: counting reads every link, and refuses a group with an unreadable one. */
 mn_status mn_hdf5_count(struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t *count);
 mn_status mn_hdf5_member(struct mn_hdf5_file *file, const struct mn_hdf5_object *group, hsize_t index,
@@ -144,7 +144,7 @@ herr_t mn_hdf5_write(hid_t dataset, hid_t memory, const struct mn_hdf5_slab *sla
 /* ---- attributes ---- */
 
 enum mn_hdf5_value_kind {
-  MN_VALUE_NONE,     /* there is no such attribute */
+  MN_VALUE_NONE,     /* the attribute is missing */
   MN_VALUE_INTEGER,  /* in `integer` */
   MN_VALUE_UNSIGNED, /* in `whole` */
   MN_VALUE_REAL,     /* in `real` */
@@ -195,7 +195,7 @@ mn_status mn_hdf5_walk(struct mn_hdf5_file *file, mn_hdf5_visit *visit, void *da
 
 /* Finds the cause and the remedy, one line each. Rows that the file stores as they are in memory are read by
  * several threads, without HDF5 (data/dataset.c); all others go through HDF5, which decompresses and converts
- * on one thread at a time. Returns 0 if there is nothing to mend: rows that are read without HDF5, less than
+ * on one thread at a time. Returns 0 if repacking would not help: rows that are read without HDF5, less than
  * 16 MiB, labels, and objects other than datasets of numbers. */
 enum { MN_ADVICE = 400 };
 int mn_advice_find(char cause[MN_ADVICE], char remedy[MN_ADVICE], const struct mn_hdf5_object *object);

@@ -42,8 +42,8 @@ static mn_status try_all(void *data, void *shared) {
 }
 
 /* Opens every object of a file and reads its attributes, in a child process: libhdf5 may crash on a damaged
- * group, type or attribute, and none of these can be checked from outside. It stops after 2 s. MN_BAD_DATA:
- * the child crashed or hung; other errors are left to later calls. Call while locked. */
+ * group, type or attribute, and these cannot be checked from outside. It stops after 2 s. MN_BAD_DATA: the
+ * child crashed or hung; other errors are left to later calls. Call while locked. */
 static mn_status probe(struct mn_hdf5_file *file) {
   int died;
   mn_status status = mn_child_run(try_all, file, SECONDS, NULL, 0, &died);
@@ -122,7 +122,7 @@ mn_status mn_hdf5_open(struct mn_hdf5_file *file, const char *path, const char *
   return status;
 }
 
-/* A failing close loses no data, since none was written. */
+/* A failing close loses no data of a file that was only read. */
 void mn_hdf5_close(struct mn_hdf5_file *file) {
   mn_hdf5_lock();
   H5Fclose(file->root.id);

@@ -2,8 +2,8 @@
  * gather takes a full filling from memory; rows in a file take one gather per window.
  *
  * Scaled planes are written by the gather: a batch's scale follows from the largest |x| of each row, noted
- * when the row was read. If a filling spans several windows, its scales are known after the last: its rows
- * are gathered as they are, and a second gather writes the planes. */
+ * when the row was read. If a filling spans several windows, its scales follow after the last: its rows are
+ * gathered as they are, and a second gather writes the planes. */
 #include "data/loader.h"
 
 #include <math.h>

@@ -19,7 +19,7 @@ struct mn_loader_config {
   int64_t samples;               /* the most in one filling */
   int64_t batch;                 /* samples of one step, whose planes share a scale; 0 means `samples` */
   int reals;                     /* if planes are scaled: x is wanted as reals (mn_pass_reads_reals) */
-  int64_t targets, first_target; /* columns of real targets to gather: their number (0: all), the first */
+  int64_t targets, first_target; /* columns of real targets to gather: their number (0 for all), the first */
   const double *mean, *scale;    /* [inputs] to standardise x by, borrowed; or NULL */
 };
 

@@ -24,7 +24,7 @@ struct mn_order {
   int64_t count;       /* E, extents in an epoch */
   int64_t missing;     /* rows that the last extent lacks */
   int64_t short_index; /* index of the last extent in `extents` */
-  int64_t epoch;       /* that `extents` is shuffled for; −1: not yet */
+  int64_t epoch;       /* that `extents` is shuffled for; −1 before the first */
   int shuffled;
   uint64_t seed;
   int64_t extents[]; /* [E], shuffled */

@@ -17,7 +17,7 @@ enum { MN_ORDER_EXTENT = 64, MN_ORDER_WINDOW = 64, MN_ORDER_WINDOW_ROWS = MN_ORD
 
 struct mn_order; /* the shuffled extents of one epoch: O(n/64) memory */
 
-/* `rows` ≥ 1; shuffled 0: in every epoch the order in which the rows are stored. MN_NO_MEMORY. */
+/* `rows` ≥ 1. With shuffled 0 every epoch has the order in which the rows are stored. MN_NO_MEMORY. */
 mn_status mn_order_open(struct mn_order **out, int64_t rows, uint64_t seed, int shuffled);
 void mn_order_close(struct mn_order *order); /* NULL is fine */
 

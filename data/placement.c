@@ -1,4 +1,4 @@
-/* Choosing where rows wait, and reading them into that memory, or window by window ahead of their batch. */
+/* Chooses the memory in which rows wait, and reads them into it, or window by window ahead of their batch. */
 #include "data/placement.h"
 
 #include <math.h>
@@ -24,8 +24,8 @@ static mn_status available(const struct mn_placement *p, enum mn_place place, si
   return p->device->kernels->available(p->device, bytes);
 }
 
-/* The memory that rows may take. A GPU keeps a fifth, and at least as much as training has allocated so far,
- * for later allocations: evaluation, the copy that a checkpoint is written from. The host keeps half for
+/* The memory that rows may take. A GPU keeps a fifth, and at least the memory that training has allocated so
+ * far, for later allocations: evaluation, the copy that a checkpoint is written from. The host keeps half for
  * other processes. */
 static mn_status room(const struct mn_placement *p, enum mn_place place, double *bytes) {
   size_t most;
@@ -36,7 +36,7 @@ static mn_status room(const struct mn_placement *p, enum mn_place place, double 
   return MN_OK;
 }
 
-/* Chooses the first place with enough memory, and says why. */
+/* Chooses the first place with enough memory, and notes the reason. */
 static mn_status choose(struct mn_placement *p) {
   double device, host, bytes = (double)p->bytes;
   MN_TRY(room(p, MN_PLACE_DEVICE, &device));
@@ -135,7 +135,7 @@ static mn_status check_room(const struct mn_placement *p) {
 }
 
 /* Reads the rows into the chosen place; if its memory cannot be had after all, takes the next place, unless
- * the place was asked for. */
+ * the caller named the place. */
 static mn_status settle(struct mn_placement *p, int asked) {
   while (p->place != MN_PLACE_FILE) {
     mn_status status = check_room(p);
@@ -197,7 +197,7 @@ struct window {
 };
 
 /* One window is read while the one before it is gathered. The loader's input depends on the order alone, not
- * on the thread's speed: an error is returned only when its window is asked for. */
+ * on the thread's speed: an error is returned only when its window is taken. */
 struct mn_windows {
   const struct mn_placement *placement;
   struct mn_order *order;        /* the thread's own */

@@ -248,7 +248,7 @@ static mn_status update_node(struct mn_tape *tape, struct mn_node *node) {
   return node->operation->update ? node->operation->update(tape, node) : MN_OK;
 }
 
-/* The scale of the updates, by the norm of all gradients, none of which is stored. */
+/* The scale of the updates, by the norm of all gradients, which are not stored. */
 static mn_status clip(struct mn_tape *tape) {
   const struct mn_clipping *c = tape->clipping;
   struct mn_device *device = tape->device;

@@ -34,8 +34,8 @@ struct mn_tape_hooks {
   mn_status (*ended)(struct mn_tape *tape, mn_status status);
 };
 
-/* Clipping by the norm of all gradients, none of which is stored. Between the backward and the updates each
- * node computes its part of the norm's square, and mn_clip the scale, by which the updates multiply
+/* Clipping by the norm of all gradients, which are not stored. Between the backward and the updates each node
+ * computes its part of the norm's square, and mn_clip the scale, by which the updates multiply
  * (struct mn_rule). */
 struct mn_clipping {
   double max;           /* the largest norm */
@@ -50,10 +50,10 @@ struct mn_operation {
   /* Called by mn_tape_finish, when all buffers are allocated and all sinks are set; may be NULL. */
   mn_status (*bind)(struct mn_tape *tape, struct mn_node *node);
   mn_status (*forward)(struct mn_tape *tape, struct mn_node *node);
-  /* The gradients of what other nodes wrote, and what the next function needs for the others. */
+  /* The gradients of what other nodes wrote, and the inputs of the next function for the others. */
   mn_status (*backward)(struct mn_tape *tape, struct mn_node *node);
   /* Appends squares of norms of the parameters' gradients to clipping->squares, of which *count are there.
-   * NULL: the operation has no parameters. */
+   * NULL for an operation without parameters. */
   mn_status (*square)(struct mn_tape *tape, struct mn_node *node, const struct mn_clipping *clipping,
                       int64_t *count);
   /* The gradients of parameters, with their updates; may be NULL. Called for the nodes in the order of the
@@ -66,11 +66,11 @@ struct mn_operation {
 
 struct mn_node {
   const struct mn_operation *operation;
-  struct mn_tensor *inputs[MN_NODE_INPUTS]; /* NULL: not there */
+  struct mn_tensor *inputs[MN_NODE_INPUTS]; /* NULL if missing */
   int operand[MN_NODE_INPUTS]; /* whether a GEMM reads the input's planes; if not, its real form is read */
   struct mn_tensor *output;    /* NULL for a loss */
   void *saved;                 /* the operation's own; allocated with mn_tape_host */
-  const struct mn_epilogue *sinks[MN_NODE_INPUTS]; /* each input's gradient sink; NULL: not computed */
+  const struct mn_epilogue *sinks[MN_NODE_INPUTS]; /* each input's gradient sink, or NULL */
   struct mn_epilogue sums[MN_NODE_INPUTS];         /* sinks of inputs with several consumers */
   struct mn_node *next, *previous;
 };
@@ -81,12 +81,13 @@ struct mn_tape {
   double *results; /* on the device, or in memory of allocate_host: [0] the loss, [1] the number of rows
                       classified correctly. The caller may set it to other memory before a run */
   int *nonfinite;  /* on the device: 0, or the mark of the first run in which a value of this tape's was not
-                      finite; its updates then write nothing */
+                      finite; its updates then do not write */
   int mark;        /* the next run's; 1 unless the caller sets another; never 0 */
   struct mn_node *first, *last;
-  int early; /* each node's update comes with its backward: gradients are stored, and nothing is updated */
-  const struct mn_clipping *clipping; /* borrowed; NULL: the tape does not clip */
-  struct mn_tape_ranks *ranks;        /* what it does among ranks (engine/ranks/ranks.h); NULL: it is alone */
+  int early; /* each node's update comes with its backward: gradients are stored, without an update */
+  const struct mn_clipping *clipping; /* borrowed; NULL if the tape does not clip */
+  struct mn_tape_ranks *ranks;        /* what it does among ranks (engine/ranks/ranks.h); NULL for a single
+                                         process */
   int stepping;                       /* within a step: the loss's reduction may wait for the backward */
   int measure; /* in the next step the scale of each dz is chosen by what this dz holds, which takes
                   passes over memory of their own; else by the last step's. Set for the first step,
@@ -126,24 +127,24 @@ MN_API mn_status mn_tape_record(struct mn_tape *tape, const struct mn_node *node
 MN_API mn_status mn_tape_finish(struct mn_tape *tape);
 
 /* mn_tape_forward runs the recorded operations in order. mn_tape_backward runs their backward in reverse
- * order; it overwrites what the forward saved, so it runs once after each forward. mn_tape_step does both, or
- * the forward alone if the tape does not train. */
+ * order; it overwrites the forward's saved values, so it runs once after each forward. mn_tape_step does
+ * both, or the forward alone if the tape does not train. */
 MN_API mn_status mn_tape_forward(struct mn_tape *tape);
 MN_API mn_status mn_tape_backward(struct mn_tape *tape);
 MN_API mn_status mn_tape_step(struct mn_tape *tape);
 
 /* Gives the device the work of run(data), which must be the same each time and on the same memory: the batch,
- * the parameters and the learning rate lie there. On CUDA as graph `number` of the tape, 0 …
- * MN_TAPE_GRAPHS − 1, which the first call captures (kernels/stream.h says what may be captured); it is freed
- * with the tape. On the CPU by calling it. */
+ * the parameters and the learning rate lie there. On CUDA as graph `number` of the tape, 0 … MN_TAPE_GRAPHS −
+ * 1, which the first call captures (kernels/stream.h lists the calls that may be captured); it is freed with
+ * the tape. On the CPU by calling it. */
 MN_API mn_status mn_tape_graph(struct mn_tape *tape, int number, mn_status (*run)(void *data), void *data);
 
 /* mn_tape_step in this way; but the first step, by which the libraries choose their algorithms, and one that
  * measures scales are run directly. */
 MN_API mn_status mn_tape_replay(struct mn_tape *tape, int number);
 
-/* For an operation's backward: applies the sink of `node`'s output to the output's stored gradient. Does
- * nothing if the output has one consumer, whose GEMM has applied the sink. */
+/* For an operation's backward: applies the sink of `node`'s output to the output's stored gradient. Returns
+ * at once if the output has one consumer, whose GEMM has applied the sink. */
 MN_API mn_status mn_tape_receive(struct mn_tape *tape, struct mn_node *node);
 
 /* After a forward: the loss, and (if not NULL) how many rows were classified correctly. Waits for the

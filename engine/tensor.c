@@ -18,8 +18,8 @@ mn_status mn_tensor_check(const struct mn_tensor *tensor, int64_t rows, int64_t 
                  (long)value->cols, (long)rows, (long)cols);
 }
 
-/* Either all ranks have planes of their shard or none has: ranks agree on the scales, but two planes might
- * fit only some shards if their sizes differ. */
+/* Planes of a shard are taken by all ranks or not at all: ranks agree on the scales, but two planes might fit
+ * only some shards if their sizes differ. */
 static int has_planes(const struct mn_device *device, const struct mn_operand *w) {
   const int even = !w->whole || w->whole % mn_ranks_shards(device->ranks) == 0;
   return mn_has_planes(device, w->rows, w->cols) && (device->planes == 1 || even);
@@ -87,8 +87,8 @@ void mn_tensor_free(struct mn_device *device, struct mn_tensor *tensor) {
   free(tensor);
 }
 
-/* Whether the tensor needs a gradient buffer. An update needs none for a vector, whose column sums are never
- * stored as a gradient, nor if the GEMM needs no memory for the product (struct mn_epilogue, into). */
+/* Whether the tensor needs a gradient buffer. An update does without for a vector, whose column sums are
+ * never stored as a gradient, nor if the GEMM needs no memory for the product (struct mn_epilogue, into). */
 static int needs_buffer(const struct mn_device *device, const struct mn_tensor *tensor,
                         enum mn_epilogue_kind how, const struct mn_rule *rule) {
   return how != MN_UPDATE || (tensor->rank == 2 && device->type == MN_DEVICE_CPU && !mn_rule_by_gemm(rule));
@@ -133,8 +133,8 @@ mn_status mn_operand_prepare(struct mn_device *device, struct mn_operand *operan
 /* A split weight is written and read in pieces of this many floats, in pinned memory. */
 enum { PIECE = 1 << 20 };
 
-/* Where all pieces go, `wide` or `narrow`; if both are NULL the weight is written, from `from` or, if that is
- * NULL too, with uniform numbers. */
+/* The destination of all pieces, `wide` or `narrow`; if both are NULL the weight is written, from `from` or,
+ * if that is NULL too, with uniform numbers. */
 struct whole {
   const double *from;
   uint64_t seed, drawn; /* the first is number `drawn` of its sequence */
@@ -162,7 +162,7 @@ static mn_status move_piece(struct mn_device *device, struct mn_operand *w, floa
 
 static mn_status in_pieces(struct mn_device *device, const struct mn_tensor *tensor,
                            const struct whole *whole) {
-  struct mn_operand w = tensor->value; /* whose memory is written, and nothing else */
+  struct mn_operand w = tensor->value; /* of which only the memory is written */
   const int64_t all = mn_tensor_count(tensor), most = all < PIECE ? all : PIECE;
   float *floats;
   mn_status status = MN_OK;

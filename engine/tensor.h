@@ -7,7 +7,7 @@
 
 struct mn_tensor {
   char name[64];           /* a parameter's is PyTorch's, "blocks.0.fc.weight" */
-  int rank;                /* 1: a vector [cols]; 2 */
+  int rank;                /* 1 for a vector [cols], else 2 */
   struct mn_operand value; /* [rows, cols] */
   int64_t first, whole;    /* a parameter's shard: `value` holds rows (a vector: cols) from `first` on, out
                               of `whole` in all shards; without ranks 0 and all rows */
@@ -17,7 +17,7 @@ struct mn_tensor {
                               have dz scales of their own, which no checkpoint keeps); else NULL */
   int needs_gradient;
   struct mn_epilogue sink; /* applied to the gradient: by its one consumer's GEMM, or to the sum of several */
-  struct mn_update update; /* what a MN_UPDATE sink points at; its m and v are the tensor's */
+  struct mn_update update; /* a MN_UPDATE sink points at it; its m and v are the tensor's */
   int uses, stored;        /* on the tape being finished: its consumers; whether `gradient` holds their sum */
   int keep;                /* the real form is kept, whatever the consumers read */
   int outside; /* the value's memory is another's: the forms that are read point to it before each run */

@@ -21,7 +21,7 @@ mn_status mn_thread_start(pthread_t *out, const char *what, void *(*run)(void *d
 void mn_say(const char *line) {
   struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
   ssize_t written = poll(&out, 1, 0) == 1 ? write(STDERR_FILENO, line, strlen(line)) : 0;
-  (void)written; /* the exit code says it too */
+  (void)written; /* the exit code is enough */
 }
 
 void mn_outcome_note(struct mn_outcome *outcome, mn_status status) {

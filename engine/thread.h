@@ -20,7 +20,7 @@ struct mn_outcome {
   char message[MN_MESSAGE];
 };
 
-/* Notes `status` with this thread's message; and makes a noted error this thread's, as often as asked. */
+/* Notes `status` with this thread's message; and makes a noted error this thread's, at every call. */
 void mn_outcome_note(struct mn_outcome *outcome, mn_status status);
 mn_status mn_outcome_tell(const struct mn_outcome *outcome);
 

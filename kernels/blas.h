@@ -8,8 +8,7 @@
 
 /* Has OpenBLAS take the buffers, and OpenMP the threads, that products of any size need under
  * omp_get_max_threads(), so that no later one asks for more. Any thread may call it, as often as it likes.
- * Threads that compute products side by side need a buffer more each. MN_NO_MEMORY: they cannot be had, and
- * none was taken. */
+ * Threads that compute products side by side need a buffer more each. MN_NO_MEMORY, before any is taken. */
 MN_C mn_status mn_blas_take_buffers(void);
 
 #endif

@@ -74,7 +74,7 @@ static inline void notice(struct noticed *all, struct noticed part) {
   if (part.largest > all->largest) all->largest = part.largest;
 }
 
-/* The plane of an operand, from the offset `at` on; NULL if it has none. */
+/* The plane of an operand, from the offset `at` on; NULL without planes. */
 struct plane {
   float *to, factor;
   int scaled;
@@ -160,8 +160,8 @@ static inline struct group group_at(const struct mn_block *b, unsigned ops, int6
   return g;
 }
 
-/* Computes z, mean and rstd of a group, and writes those of z, mean, rstd and y that are not NULL. Returns 0,
- * or NaN when a value is not finite. */
+/* Computes z, mean and rstd of a group, and writes z, mean, rstd and y, each unless NULL. Returns 0, or NaN
+ * when a value is not finite. */
 static inline real forward_at(const struct mn_block *b, unsigned ops, const real *d, int64_t row, int64_t k,
                               struct group *g) {
   int64_t at = g->z - (real *)b->z, c0 = k * g->width;
@@ -178,8 +178,8 @@ static inline real forward_at(const struct mn_block *b, unsigned ops, const real
   return forward(g, ops, y, plane_at(b->y, at));
 }
 
-/* Writes dz of the group and adds to its chunk's column sums. dy NULL: dy is the gradient of the loss, whose
- * part is stored too. */
+/* Writes dz of the group and adds to its chunk's column sums. If dy is NULL, dy is the gradient of the loss,
+ * whose part is stored too. */
 static inline struct noticed backward_at(const struct mn_block *b, unsigned ops, const real *dy, int64_t row,
                                          int64_t k, struct group g) {
   int64_t at = g.z - (real *)b->z, c0 = k * g.width;

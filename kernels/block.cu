@@ -57,8 +57,8 @@ static __device__ __forceinline__ void load_terms(Real (&d)[V], const mn_terms<R
   }
 }
 
-/* A group in the registers of its lanes: V = W·K values a lane. Ops: the operations if they are known at
- * compile time, so that they are not tested at each element; 0: a.ops. */
+/* A group in the registers of its lanes: V = W·K values a lane. Ops: the operations at compile time, so that
+ * they are not tested at each element; 0 for a.ops. */
 template <enum mn_epilogue_kind Kind, int W, int K, int L, bool Full, unsigned Ops, typename Real>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS) register_kernel(const mn_block_arguments<Real> a) {
   constexpr int V = W * K;

@@ -38,8 +38,9 @@ template <typename Real> __device__ __forceinline__ Real mn_poison(Real poison, 
   return fma(value, Real(0), poison);
 }
 
-/* How a group is distributed: over L lanes (0: `lanes`, known at run time). This lane's first `valid` of V
- * registers are in the group. Full: either all V are, on L lanes of a power of two, or none. */
+/* How a group is distributed: over L lanes (0 for `lanes`, a run-time number). This lane's first `valid` of V
+ * registers are in the group. Full: either all V are, on L lanes of a power of two, or the lane has no
+ * values. */
 template <int V, int L, bool Full, typename Real> struct mn_group {
   int lanes, valid;
   Real inverse; /* 1/D */
@@ -121,7 +122,7 @@ __device__ __forceinline__ void mn_group_backward(const mn_group<V, L, Full, Rea
   for (int i = 0; i < V; i++) sums[0][i] += d[i];
 }
 
-/* A matrix as a sum of `count` terms, whose rows are `pitch` apart; 0: it is no sum. */
+/* A matrix as a sum of `count` terms, whose rows are `pitch` apart; 0 for a plain matrix. */
 template <typename Real> struct mn_terms {
   const Real *at[MN_PEERS];
   int count;
@@ -139,7 +140,7 @@ static __host__ __device__ __forceinline__ enum mn_plane_kind mn_narrow_of(unsig
   return ops & MN_OPS_NARROW ? mn_z_kind(ops) : MN_NO_PLANES;
 }
 
-/* Every block kernel's arguments: struct mn_block with typed pointers; NULL: not written. */
+/* Every block kernel's arguments: struct mn_block with typed pointers; NULL if not written. */
 template <typename Real> struct mn_block_arguments {
   unsigned ops;
   int64_t rows, channels, groups, width; /* N, C, G, D */
@@ -153,7 +154,7 @@ template <typename Real> struct mn_block_arguments {
   mn_terms<Real> terms; /* d as a sum, in block.cu only */
 };
 
-/* What a thread of a block kernel loads once: the factors of the planes that it writes. */
+/* Loaded once by a thread of a block kernel: the factors of the planes that it writes. */
 struct mn_factors {
   float y, dz;
 };
@@ -163,13 +164,13 @@ static __device__ __forceinline__ mn_factors mn_factors_of(const mn_block_argume
   return {mn_planes_factor(a.y_planes), mn_planes_factor(a.dz_planes)};
 }
 
-/* What a thread finds while it computes. */
+/* The result of a thread's checks while it computes. */
 template <typename Real> struct mn_noticed {
   Real poison = 0;   /* NaN from the first value on that is not finite */
   float largest = 0; /* |dz|, if its planes are scaled */
 };
 
-/* Sets the flag and the scale by what the warp's lanes found; all must call it. */
+/* Sets the flag and the scale from the findings of the warp's lanes; all must call it. */
 template <typename Real>
 static __device__ __forceinline__ void mn_notice(const mn_block_arguments<Real> &a, const mn_factors &factors,
                                                  const mn_noticed<Real> &noticed) {
@@ -233,7 +234,7 @@ static mn_block_arguments<Real> mn_block_arguments_of(struct mn_device *device, 
 
 /* A lane's registers for a few rows, `step` apart, that are computed together: d, later y or dz; `other`,
  * which is z (backward) or the target (loss); the group's statistics. Only the first `count` rows exist; the
- * others write nothing and add nothing to the column sums. */
+ * others are neither written nor added to the column sums. */
 template <int V, int Rows, typename Real> struct mn_row_batch {
   struct {
     Real d[V], other[V], mean, rstd;

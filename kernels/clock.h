@@ -16,7 +16,7 @@ MN_C void mn_heartbeat(void);
 /* How many there were. */
 MN_C int64_t mn_heartbeats(void);
 
-/* Each beat calls it, too, in the thread that beats; NULL: nothing. */
+/* Each beat calls it, too, in the thread that beats, unless it is NULL. */
 MN_C void mn_heartbeat_also(void (*call)(void));
 
 #endif

@@ -7,7 +7,7 @@
 
 /* The sink of one vector of column sums. */
 template <class Rule, typename Real> struct sink {
-  int kind; /* enum mn_epilogue_kind; −1: not wanted */
+  int kind; /* enum mn_epilogue_kind; −1 if not wanted */
   Real *into;
   mn_planes planes; /* the parameter's planes, beside its reals */
   mn_moments<Rule, Real> moments;

@@ -1,4 +1,4 @@
-/* What the CUDA files share: a device's CUDA state, errors turned into a mn_status, launches, and loads and
+/* Shared by the CUDA files: a device's CUDA state, errors turned into a mn_status, launches, and loads and
  * stores of small vectors. Included by .cu files alone. */
 #ifndef MN_KERNELS_CUDA_CUH
 #define MN_KERNELS_CUDA_CUH
@@ -219,7 +219,7 @@ __device__ __forceinline__ void mn_store_some(T *p, const T (&values)[W], int64_
     if (i < n) p[i] = values[i];
 }
 
-/* The sum over L neighbouring lanes, a power of two; L = 0: over `lanes` of them. Every lane gets it. */
+/* The sum over L neighbouring lanes, a power of two; with L = 0 over `lanes` of them. Every lane gets it. */
 template <int L, typename Real> __device__ __forceinline__ Real mn_lanes_sum(Real x, int lanes = L) {
   if constexpr (L > 0) {
 #pragma unroll

@@ -82,7 +82,7 @@ mn_status mn_device_open(struct mn_device **out, const char *name, const char *p
   int ordinal = cuda_ordinal(name);
   if (ordinal < 0) return mn_fail(MN_USAGE, "no device is called '%s'; auto, cpu, cuda and cuda:N are", name);
   mn_status status = open_device(out, MN_DEVICE_CUDA, ordinal, parsed);
-  /* The CPU only if there is no GPU to use: a GPU that fails is an error. */
+  /* The CPU only without a GPU to use: a GPU that fails is an error. */
   if (status != MN_NO_DEVICE || strcmp(name, "auto") != 0) return status;
   return open_device(out, MN_DEVICE_CPU, 0, parsed);
 }
@@ -141,7 +141,7 @@ mn_status mn_device_read(struct mn_device *device, double *to, const void *from,
   size_t bytes = (size_t)count * device->real;
   MN_TRY(device->kernels->download(device, to, from, bytes));
   if (device->real == sizeof(double)) return MN_OK;
-  /* Floats are widened in place, from the end, so that none is overwritten before it is read. */
+  /* Floats are widened in place, from the end, so that each is read before it is overwritten. */
   for (int64_t i = count - 1; i >= 0; i--) {
     float narrow;
     memcpy(&narrow, (const char *)to + (size_t)i * sizeof narrow, sizeof narrow);

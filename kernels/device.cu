@@ -52,8 +52,8 @@ const struct mn_cublaslt &mn_cublaslt() {
 }
 
 /* Calls Function with the device's GPU as the thread's current one: the thread may have used another device
- * since, or none (the loader's). Every entry of the CUDA tables goes through this. An entry that returns
- * nothing releases something, and is called even if the GPU cannot be set. */
+ * since, or not yet have one (the loader's). Every entry of the CUDA tables goes through this. An entry that
+ * returns void releases something, and is called even if the GPU cannot be set. */
 template <typename Type, Type *Function> struct on_gpu;
 template <typename Result, typename... Arguments, Result (*Function)(struct mn_device *, Arguments...)>
 struct on_gpu<Result(struct mn_device *, Arguments...), Function> {
@@ -184,7 +184,7 @@ extern "C" mn_status mn_cuda_open(struct mn_device *device) {
   return open_parts(cuda);
 }
 
-/* Errors are not reported: there is nothing left to do about them, and the process's end frees the rest. */
+/* Errors are not reported, since the process's end frees the rest. */
 extern "C" void mn_cuda_close(struct mn_device *device) {
   struct mn_cuda *cuda = device->cuda;
   if (!cuda) return;

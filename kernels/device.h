@@ -15,8 +15,8 @@ MN_API void mn_device_close(struct mn_device *device); /* NULL is fine */
 /* `count` (> 0) elements of `size` bytes on the device, not initialised, to be freed by mn_device_release
  * with the same count and size (NULL is fine). MN_NO_MEMORY. */
 MN_API mn_status mn_device_allocate(struct mn_device *device, void **out, int64_t count, size_t size);
-/* The same, in memory that the collectives of the team reach: all its ranks call it in the same order. team
- * NULL: as above. */
+/* The same, in memory that the collectives of the team reach: all its ranks call it in the same order. With
+ * team NULL as above. */
 MN_C mn_status mn_device_allocate_shared(struct mn_device *device, const struct mn_team *team, void **out,
                                          int64_t count, size_t size);
 MN_API void mn_device_release(struct mn_device *device, void *memory, int64_t count, size_t size);

@@ -58,7 +58,7 @@ static __global__ void __launch_bounds__(MN_CUDA_THREADS)
 }
 
 /* measure: the factor follows from the largest |value|, in every CTA, and the first one notes it. `lower`, of
- * a split weight: where the lower halves go, if it is not NULL. */
+ * a split weight: the destination of the lower halves, or NULL. */
 template <typename Real, int W>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
     round_kernel(const mn_planes planes, uint16_t *lower, const Real *from, int64_t count, bool split,
@@ -124,8 +124,8 @@ static __device__ void cta_largest(float (&largest)[2], const Real *gamma, const
   for (int i = 0; i < 2; i++) largest[i] = mn_lanes_largest(parts[i][threadIdx.x % 32]);
 }
 
-/* One CTA, of 1024 threads if there is y. `bound` is of a normalised value, `dy_dv` what the
- * activation and the sum multiply by. */
+/* One CTA, of 1024 threads if there is y. `bound` is of a normalised value, `dy_dv` the factor of the
+ * activation and the sum. */
 template <typename Real, int W>
 static __global__ void __launch_bounds__(1024)
     rescale_kernel(struct mn_scale *dz, struct mn_scale *y, const Real *gamma, const Real *beta,

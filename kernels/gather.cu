@@ -1,6 +1,6 @@
 /* The gather on CUDA: a warp takes a piece of a row at a time, PIECE words a lane, all of them in flight at
  * once. From the device's memory the whole GPU gathers. From host memory a few CTAs do, because loads over
- * the link take so long that more of them bring nothing, and each would keep a multiprocessor from the GEMM
+ * the link take so long that more of them are no faster, and each would keep a multiprocessor from the GEMM
  * that runs beside it. Floats that become planes are rounded on their way, so that no kernel has to wait for
  * this one to do it. Contract: kernels/memory.h. */
 #include "kernels/planes.cuh"

@@ -1,10 +1,10 @@
 /* The matrix product on CUDA: the GEMM of our own if it fits (hopper/product.cuh), else cuBLASLt into memory
  * and then the epilogue over the stored matrix.
  *
- * cuBLASLt is asked for an algorithm once for each shape, and the answer is kept: the heuristic's first for a
- * fixed workspace and no in-place reduction, so that the same call gives the same bytes. A shard of a
- * product, or a slice, is computed by the full product's algorithm, because another one, with other tiles or
- * another split of the depth, would add in another order. So a shard has the full product's bytes. */
+ * cuBLASLt chooses an algorithm once for each shape, which is kept: the heuristic's first for a fixed
+ * workspace and no in-place reduction, so that the same call gives the same bytes. A shard of a product, or a
+ * slice, is computed by the full product's algorithm, because another one, with other tiles or another split
+ * of the depth, would add in another order. So a shard has the full product's bytes. */
 #include <stdlib.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct extent {
   }
 };
 
-/* A product for either way: cuBLASLt reads a[0] and b[0], which are reals if there are no planes. */
+/* A product for either way: cuBLASLt reads a[0] and b[0], which are reals in operands without planes. */
 struct product : mn_hopper_product {
   enum mn_precision precision; /* the precision of a and b */
   int64_t lda;

@@ -25,7 +25,7 @@ void mn_release_cpu(struct mn_device *device, void *memory) {
   free(memory);
 }
 
-/* The number behind `name` in a file of the system's, times `unit`; `otherwise` if there is none. */
+/* The number behind `name` in a file of the system's, times `unit`; `otherwise` if it is missing. */
 static double number_in(const char *path, const char *name, double unit, double otherwise) {
   char line[256];
   double number = otherwise, found;
@@ -44,7 +44,7 @@ mn_status mn_available_cpu(struct mn_device *device, size_t *bytes) {
   (void)device;
   struct rlimit limit;
   double left = number_in("/proc/meminfo", "MemAvailable:", 1024, 0);
-  double most = number_in("/sys/fs/cgroup/memory.max", "", 1, INFINITY); /* "max" is no number */
+  double most = number_in("/sys/fs/cgroup/memory.max", "", 1, INFINITY); /* "max" means no limit */
   double used = number_in("/sys/fs/cgroup/memory.current", "", 1, 0); /* with cached files, which give way */
   left = fmin(left, most - used + number_in("/sys/fs/cgroup/memory.stat", "inactive_file ", 1, 0));
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)

@@ -1,11 +1,11 @@
-/* A device's memory and its clock. Nothing here depends on the width of a real. */
+/* A device's memory and its clock, for reals of any width. */
 #ifndef MN_KERNELS_MEMORY_H
 #define MN_KERNELS_MEMORY_H
 
 #include "kernels/types.h"
 
-/* `bytes` (> 0) of the device's memory, aligned to 256 bytes, not initialised. MN_NO_MEMORY names how much
- * was asked for. */
+/* `bytes` (> 0) of the device's memory, aligned to 256 bytes, not initialised. MN_NO_MEMORY names the size.
+ */
 typedef mn_status mn_allocate_function(struct mn_device *device, void **out, size_t bytes);
 /* NULL is fine. */
 typedef void mn_release_function(struct mn_device *device, void *memory);
@@ -14,7 +14,7 @@ typedef void mn_release_function(struct mn_device *device, void *memory);
 typedef mn_status mn_allocate_host_function(struct mn_device *device, void **out, size_t bytes);
 typedef void mn_release_host_function(struct mn_device *device, void *memory);
 
-/* How many bytes of the device's memory could be allocated now, as far as can be told: on the CPU what the
+/* How many bytes of the device's memory could be allocated now, as an estimate: on the CPU the least that the
  * system, the control group's limit and the process's own leave. */
 typedef mn_status mn_available_function(struct mn_device *device, size_t *bytes);
 
@@ -49,16 +49,16 @@ typedef mn_status mn_elapsed_function(struct mn_device *device, double *millisec
 struct mn_gather {
   int64_t count;       /* rows */
   const int64_t *rows; /* [count] in the device's memory: row i of each `to` is row rows[i] of its `from`;
-                          NULL: row i */
+                          NULL for row i */
   struct {
     void *to;         /* [count] rows in the device's memory */
     const void *from; /* rows in the device's memory, or in memory of allocate_host */
-    size_t bytes;     /* bytes of a row, a multiple of 2; 0: nothing is gathered */
+    size_t bytes;     /* bytes of a row, a multiple of 2; 0 to skip it */
     size_t apart;     /* bytes between two rows of `from`, a multiple of 2; 0: `bytes` */
   } of[2];            /* x and y */
-  /* planes[0] not NULL: x's rows are floats, of[0].to is not written but planes [count, floats of a row],
-   * byte for byte as mn_round writes them under the scale there is: rows i·batch … i·batch + batch − 1 under
-   * scales[i], in the device's memory. planes[1] NULL: there is one. */
+  /* If planes[0] is not NULL: x's rows are floats, of[0].to is not written but planes [count, floats of a
+   * row], byte for byte as mn_round writes them under the scale there is: rows i·batch … i·batch + batch − 1
+   * under scales[i], in the device's memory. planes[1] is NULL for one plane. */
   void *planes[2];
   const struct mn_scale *scales;
   int64_t batch;

@@ -7,8 +7,8 @@
 #include "kernels/cuda.cuh"
 #include "kernels/planes.h"
 
-/* What an operand's planes hold, and with it which products of planes are summed: high·high alone or, of two
- * planes, low·high and high·low too. */
+/* The content of an operand's planes, which decides which products of planes are summed: high·high alone or,
+ * of two planes, low·high and high·low too. */
 enum mn_plane_kind { MN_NO_PLANES, MN_PLANES_BF16, MN_PLANES_FP16, MN_PLANES_FP16X2 };
 
 /* An operand's planes as a kernel's argument. */
@@ -124,7 +124,7 @@ static __device__ __forceinline__ void mn_planes_store(const mn_planes &p, float
   mn_plane_store<W, Once>(p.low + at, bits, n);
 }
 
-/* 16 bits that a pointer leads to in place of reals, as a plane without a scale. MN_NO_PLANES or NULL: no
+/* 16 bits that a pointer leads to in place of reals, as a plane without a scale. MN_NO_PLANES or NULL for no
  * plane. */
 template <typename Real>
 static __host__ __device__ __forceinline__ mn_planes mn_planes_at(Real *at, enum mn_plane_kind kind) {
@@ -185,7 +185,7 @@ static __device__ __forceinline__ float mn_lanes_largest(float value) {
 template <typename Real> struct mn_weight {
   Real *real;
   mn_planes planes;
-  uint16_t *low; /* the lower halves; the upper ones are planes.high. NULL: not split */
+  uint16_t *low; /* the lower halves; the upper ones are planes.high. NULL if not split */
 };
 
 /* From element `offset` on. The bfloat16 plane of a split weight is its upper half; one beside reals, of a

@@ -1,4 +1,4 @@
-/* The roundings of planes on the CPU, where a plane's value stays in a float, so that sgemm can read it, and
+/* The roundings of planes on the CPU, which keeps a plane's value in a float, so that sgemm can read it, and
  * the choice of a scale's factor. */
 #ifndef MN_KERNELS_PLANES_H
 #define MN_KERNELS_PLANES_H
@@ -19,7 +19,7 @@ static inline float mn_to_bf16(float value) {
   return value;
 }
 
-/* The same in 16 bits, the GPU's form; `value` is no NaN. */
+/* The same in 16 bits, the GPU's form; `value` must not be a NaN. */
 static inline uint16_t mn_bf16_bits(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
@@ -27,10 +27,11 @@ static inline uint16_t mn_bf16_bits(float value) {
 }
 
 /* A float in two halves: the bfloat16 nearest to it, ties away from zero, and its lower 16 bits, which as a
- * signed number are what the float's bits are from the bfloat16's. At an exact tie rounding to even would
- * leave two floats with the same halves. A finite float may have an infinite upper half, as with any rounding
- * to bfloat16, and still comes back. Every NaN becomes one whose upper half, which is read alone too, is a
- * NaN: the carry of rounding would make minus zero of the GPU's own. The lower half is mn_split_bits'. */
+ * signed number are the distance of the float's bits from the bfloat16's. At an exact tie rounding to even
+ * would leave two floats with the same halves. A finite float may have an infinite upper half, as with any
+ * rounding to bfloat16, and still comes back. Every NaN becomes one whose upper half, which is read alone
+ * too, is a NaN: the carry of rounding would make minus zero of the GPU's own. The lower half is
+ * mn_split_bits'. */
 MN_EVERYWHERE static inline uint32_t mn_split_bits(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
@@ -52,7 +53,7 @@ static inline float mn_to_upper_half(float value) {
 }
 
 /* `value` rounded to the nearest float16, ties to even: infinite from 65520 on. Below 2⁻¹⁴ float16's are
- * multiples of 2⁻²⁴, which is what a sum with 0.5 is rounded to. */
+ * multiples of 2⁻²⁴, to which a sum with 0.5 is rounded. */
 static inline float mn_to_fp16(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);

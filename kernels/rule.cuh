@@ -1,8 +1,8 @@
 /* The rules of updates on CUDA, for the pass over a weight (update.cu), for the GEMM's update epilogue
  * (hopper/update.cuh) and for the column sums, which update bias, gamma and beta. Formulas: struct mn_rule.
  *
- * A rule is a class. MOMENTS: how many reals it keeps of each weight, at most: m, and v. loaded: what a
- * thread loads once. step: updates one weight w and its moments; `kept` says whether SGD keeps m. */
+ * A rule is a class. MOMENTS: how many reals it keeps of each weight, at most: m, and v. loaded: a thread's
+ * constants. step: updates one weight w and its moments; `kept`: whether SGD keeps m. */
 #ifndef MN_KERNELS_RULE_CUH
 #define MN_KERNELS_RULE_CUH
 
@@ -89,9 +89,9 @@ __device__ __forceinline__ void mn_step(const Rule &rule, const typename Rule::l
   for (int k = 0; k < Rule::MOMENTS; k++) moments[k][i] = own[k];
 }
 
-/* Where the moments of an update's weights stand, from element `offset` on. */
+/* The moments of an update's weights, from element `offset` on. */
 template <class Rule, typename Real> struct mn_moments {
-  Real *of[Rule::MOMENTS]; /* NULL if the rule keeps none */
+  Real *of[Rule::MOMENTS]; /* NULL for a rule without them */
 };
 template <class Rule, typename Real>
 static inline mn_moments<Rule, Real> mn_moments_of(const struct mn_update *update, int64_t offset) {

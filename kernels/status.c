@@ -36,7 +36,7 @@ size_t mn_escape_character(const char *text) {
   const unsigned first = bytes[0], second = first ? bytes[1] : 0;
   const size_t length = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
   if (first < ' ' || (first >= 0x7f && first < 0xc2) || first > 0xf4) return 0;
-  for (size_t i = 1; i < length; i++) /* the zero at the end is none of these */
+  for (size_t i = 1; i < length; i++) /* the zero at the end does not count */
     if (bytes[i] >> 6 != 2) return 0;
   if ((first == 0xc2 && second < 0xa0) || (first == 0xe0 && second < 0xa0) ||
       (first == 0xed && second >= 0xa0) || (first == 0xf0 && second < 0x90) ||

@@ -1,10 +1,10 @@
-/* What a call that can fail returns, and the sentence that goes with it.
+/* The status that a call returns if it can fail, and its message.
  *
- * Two tiers. What a user can cause (files, arguments, memory, a device that is not there) is a mn_status with
- * a message; the codes are the command's exit codes, from sysexits.h. A broken invariant of our own is no
- * status: MN_REQUIRE aborts with file, line and condition, in release builds too.
+ * Two tiers. A failure that a user can cause (files, arguments, memory, a missing device) is a mn_status with
+ * a message; the codes are the command's exit codes, from sysexits.h. For a broken invariant of our own
+ * MN_REQUIRE aborts with file, line and condition, in release builds too.
  *
- * This lives in kernels/, the lowest folder, because the kernels return it and may include nothing above
+ * This lives in kernels/, the lowest folder, because the kernels return it and may not include a header above
  * them. */
 #ifndef MN_KERNELS_STATUS_H
 #define MN_KERNELS_STATUS_H
@@ -25,7 +25,7 @@ typedef enum mn_status {
   MN_USAGE = 64,       /* arguments that cannot be */
   MN_BAD_DATA = 65,    /* a file whose content is wrong */
   MN_NO_INPUT = 66,    /* a file that is not there or cannot be read */
-  MN_NO_DEVICE = 69,   /* no GPU, or one that lacks what was asked for */
+  MN_NO_DEVICE = 69,   /* no GPU, or one without the requested feature */
   MN_LIBRARY = 70,     /* CUDA, cuBLASLt or HDF5 failed */
   MN_NO_MEMORY = 71,   /* host or device memory */
   MN_NO_CREATE = 73,   /* an output that exists already, or cannot be created */

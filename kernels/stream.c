@@ -1,5 +1,5 @@
-/* The CPU does work when it is given: nothing runs beside or ahead of it, there are no streams, and its
- * library takes no workspace. Contract: kernels/stream.h. */
+/* The CPU does work when it is given: it has no streams, branches or work ahead, and its library takes no
+ * workspace. Contract: kernels/stream.h. */
 #include <string.h>
 
 #include "kernels/kernels.h"

@@ -79,7 +79,8 @@ mn_status mn_ahead_wait_cuda(struct mn_device *device, double *idle) {
   return MN_OK;
 }
 
-/* A struct mn_graph is what a cudaGraphExec_t points at. Thread-local: allocations by another thread do not invalidate the capture. */
+/* A struct mn_graph * is a cudaGraphExec_t. Thread-local: allocations by another thread do not invalidate the
+ * capture. */
 mn_status mn_graph_begin_cuda(struct mn_device *device) {
   MN_CUDA_TRY(cudaStreamBeginCapture(device->cuda->stream, cudaStreamCaptureModeThreadLocal));
   return MN_OK;

@@ -44,8 +44,8 @@ typedef mn_status mn_branch_join_function(struct mn_device *device, enum mn_bran
  *   ahead_used    the buffer's last reader was given
  *   ahead_wait    waits for that reader
  *
- * At most two fillings are under way: the third begins after the first was waited for. On the CPU, where work
- * is done when it is given, only the copy in ahead_used remains. */
+ * At most two fillings are under way: the third begins after the first was waited for. On the CPU, which does
+ * work when it is given, only the copy in ahead_used remains. */
 typedef mn_status mn_ahead_begin_function(struct mn_device *device);
 typedef mn_status mn_ahead_end_function(struct mn_device *device);
 
@@ -59,8 +59,8 @@ typedef mn_status mn_ahead_used_function(struct mn_device *device, void *to, con
 typedef mn_status mn_ahead_wait_function(struct mn_device *device, double *idle);
 
 /* Graphs: work that is captured once and launched again as a whole, so that a step of small kernels does not
- * wait for the host to launch them one by one. CUDA only: in the CPU's tables these entries are NULL, since a
- * function call costs nothing. */
+ * wait for the host to launch them one by one. CUDA only: in the CPU's tables these entries are NULL, since
+ * function calls are fast. */
 struct mn_graph;
 
 /* Work given between begin and end is captured and not run: kernels and device-to-device copies only, on
@@ -76,7 +76,7 @@ typedef void mn_graph_free_function(struct mn_device *device, struct mn_graph *g
 /* Work in a CUDA stream of another's, such as PyTorch's current one. */
 enum { MN_LIBRARY_WORKSPACE = 32 << 20, MN_LIBRARY_SCALARS = 8 };
 
-/* What a device's kernels use besides their operands. Streams that run side by side must not share the
+/* Memory that a device's kernels use besides their operands. Streams that run side by side must not share the
  * memory, which is the device's, aligned to 256 bytes. */
 struct mn_outside {
   int ordinal;     /* the device's; after the exchange, the thread's current GPU before it */
@@ -88,10 +88,10 @@ struct mn_outside {
   int mark;
 };
 
-/* Exchanges the device's own for those of `outside`, so that work given from then on is in that stream; a
- * second call exchanges them back, and has to follow even if the work failed. In between only gemm (with
- * MN_STORE, MN_ADD, MN_UPDATE or a block epilogue), epilogue, column_sums without a loss, round, rescale and
- * count may be called. On the CPU the flag and its mark alone are exchanged. */
+/* Exchanges the device's stream, workspace and flag for `outside`'s, so that work given from then on is in
+ * that stream; a second call exchanges them back, and has to follow even if the work failed. In between only
+ * gemm (with MN_STORE, MN_ADD, MN_UPDATE or a block epilogue), epilogue, column_sums without a loss, round,
+ * rescale and count may be called. On the CPU the flag and its mark alone are exchanged. */
 typedef void mn_exchange_function(struct mn_device *device, struct mn_outside *outside);
 
 /* What another's optimizer keeps of its steps, in the device's memory. */

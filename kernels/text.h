@@ -8,12 +8,13 @@
 
 #include "kernels/status.h"
 
-/* The bytes of the UTF-8 character at `text`. 0: there is none, or it is a control character (of C0, DEL, or
- * of C1 as U+009B), which may steer a terminal; surrogates, and what has a shorter form or is above U+10FFFF,
- * are no characters. */
+/* The bytes of the UTF-8 character at `text`. Returns 0 for other bytes and for a control character (of C0,
+ * DEL, or of C1 as U+009B), which may steer a terminal; surrogates, overlong forms and numbers above U+10FFFF
+ * do not count as characters. */
 size_t mn_escape_character(const char *text);
 
-/* Writes the character at `text` to out, or its first byte as \x9B if there is none. Returns its bytes. */
+/* Writes the character at `text` to out, or its first byte as \x9B if it is not a character. Returns its
+ * bytes. */
 size_t mn_escape_next(char out[5], const char *text);
 
 /* Writes all of `text` in this way to out[size], cut off if it does not fit. */

@@ -27,7 +27,7 @@ static const char *letter(CBLAS_TRANSPOSE t) {
 PRODUCT(sgemm, float)
 PRODUCT(dgemm, double)
 
-/* Debian's has a number behind its name, so it is found among what is loaded. */
+/* Debian's has a number behind its name, so it is found among the loaded libraries. */
 static int is_torch(struct dl_phdr_info *library, size_t size, void *path) {
   (void)size;
   if (!strstr(library->dlpi_name, "/libtorch_cpu.so")) return 0;

@@ -25,8 +25,8 @@
 
 enum mn_device_type { MN_DEVICE_CPU, MN_DEVICE_CUDA, MN_DEVICE_TYPES };
 
-/* What a GEMM reads. It accumulates in the real: double in MN_FP64, else float. On the CPU, MN_TF32 and
- * MN_FP16X3 run as MN_FP32, and so does MN_FP16X3 on a GPU without a GEMM of our own. */
+/* The precision of a GEMM's inputs. It accumulates in the real: double in MN_FP64, else float. On the CPU,
+ * MN_TF32 and MN_FP16X3 run as MN_FP32, and so does MN_FP16X3 on a GPU without a GEMM of our own. */
 enum mn_precision {
   MN_FP64,   /* double */
   MN_FP32,   /* float, plain multiply-adds */
@@ -37,7 +37,7 @@ enum mn_precision {
   MN_PRECISIONS,
 };
 
-/* The word for a precision, such as "fp64" (NULL: no such precision). In device.c. */
+/* The word for a precision, such as "fp64"; NULL for an invalid precision. In device.c. */
 extern const char *const mn_precision_words[]; /* NULL-terminated */
 MN_API const char *mn_precision_name(enum mn_precision precision);
 
@@ -56,7 +56,7 @@ struct mn_device {
   size_t real;  /* bytes of a real: 8 or 4 */
   int planes;   /* planes of an operand that GEMMs read: 0, 1 or 2 */
   size_t plane; /* bytes of a plane's element: 2 on CUDA, and 4 on the CPU, which keeps the rounded value in a
-                   float so that sgemm can read it; 0 if there are no planes */
+                   float so that sgemm can read it; 0 without planes */
   int scaled;   /* planes hold scaled values: struct mn_scale */
   int has_own_gemm; /* for this GPU and precision */
   int reserved_sms; /* multiprocessors that the GEMM of our own leaves free, for what runs beside it: a
@@ -66,22 +66,22 @@ struct mn_device {
                    and checking one against the other. Products of two planes, which no library takes, are
                    stored by our own GEMM and their epilogue comes after it */
   int *nonfinite; /* in the device's memory: 0 until an epilogue or a loss meets an infinity, a NaN or a value
-                     that its plane cannot hold, and sets it to `mark`; read by every update, which then
-                     writes nothing */
-  int mark;       /* not 0. The first mark stays, so that it tells which of several steps it was */
+                     that its plane cannot hold, and sets it to `mark`; read by every update, which then does
+                     not write */
+  int mark;       /* not 0. The first mark stays, so that it identifies the step */
   struct mn_scale *unscaled; /* in the device's memory: the factor 1, of float16s that are another's */
   struct mn_cuda *cuda;      /* CUDA streams, cuBLASLt handle and workspace; NULL on the CPU */
-  struct mn_ranks *ranks;    /* that this device trains with (kernels/ranks/ranks.h); NULL: it is alone */
+  struct mn_ranks *ranks;    /* that this device trains with (kernels/ranks/ranks.h); NULL without others */
   double stamps[2];          /* the CPU's stopwatch, ms */
   char name[256];            /* to print: "NVIDIA H200", "CPU (16 threads)" */
   struct {
     char cuda[24], driver[24], cublaslt[24];
   } versions;          /* of the CUDA runtime ("13.0"), the newest CUDA that the driver supports, and cuBLASLt
                           ("13.1.0"), by which results may differ; "" on the CPU */
-  int64_t allocations; /* by mn_device_allocate, made so far: steps make none */
+  int64_t allocations; /* by mn_device_allocate, made so far; steps do not allocate */
   size_t bytes;        /* allocated by it now */
   int all_threads;     /* so have tapes of small and medium products (engine/tape.h) */
-  const struct mn_tape_hooks *hooks; /* on each tape's runs (engine/tape.h); NULL: none */
+  const struct mn_tape_hooks *hooks; /* on each tape's runs (engine/tape.h), or NULL */
 };
 
 /* The scale of a float16 operand, in the device's memory: its planes hold factor·value. A GEMM's result is
@@ -91,9 +91,9 @@ struct mn_scale {
   float largest; /* the largest |value| written since mn_rescale; NaN is not counted */
 };
 
-/* Factors leave the largest value, times the factor, below 2^(16 − headroom), where float16 ends at 65504.
- * The headroom is what values may grow until the next factor is chosen: dz's is chosen by the last step's,
- * x's by the values themselves. W's is kept while W fits: a W that shrinks by more than about 2^10 in
+/* Factors leave the largest value, times the factor, below 2^(16 − headroom); float16 ends at 65504. The
+ * headroom is the factor by which values may grow until the next factor is chosen: dz's is chosen by the last
+ * step's, x's by the values themselves. W's is kept while W fits: a W that shrinks by more than about 2^10 in
  * training loses bits. */
 enum { MN_HEADROOM_X = 1, MN_HEADROOM_DZ = 8, MN_HEADROOM_W = 7 };
 #define MN_FACTOR_MOST 0x1p60f /* and 1/MN_FACTOR_MOST: so that a product of two stays a float */
@@ -108,7 +108,7 @@ struct mn_arrival {
   unsigned
       *arrived; /* then: [shards] in memory that the shards share; not 0 once a shard's columns have come */
   const void *own; /* this shard's columns, [rows, cols / shards], which x·Wᵀ and dzᵀ·x read here instead of
-                        in the plane; NULL: they are in the plane */
+                      in the plane; NULL if they are in the plane */
 };
 
 /* A matrix with the forms that GEMMs read. Code that writes the matrix writes all of its forms.
@@ -117,19 +117,20 @@ struct mn_arrival {
  * rest rounded. To nearest, ties to even.
  *
  * A weight in MN_BF16 is split: its plane is rounded to nearest, ties away from zero, so that the plane and
- * the lower 16 bits of the float hold the float (mn_upper_half, kernels/planes.h). On CUDA these two are
- * all it has, and the plane cannot be stale; on the CPU, where planes are floats, the float stays beside it.
+ * the lower 16 bits of the float hold the float (mn_upper_half, kernels/planes.h). On CUDA it has these two
+ * alone, and the plane cannot be stale; on the CPU, whose planes are floats, the float stays beside it.
  * kernels/memory.h writes and reads a split weight. */
 struct mn_operand {
   int64_t rows, cols;
-  int64_t whole;          /* a shard's: the rows of the full weight, or the columns of its dz; 0: no shard */
+  int64_t whole;          /* a shard's: the rows of the full weight, or the columns of its dz; 0 for a full
+                             weight */
   void *real;             /* [rows, cols]; NULL if only the planes are read, and if there is low */
   void *planes[2];        /* [rows, cols]; NULL if no GEMM reads them */
   int split;              /* see above */
   uint16_t *low;          /* [rows, cols] the lower halves of a weight that is split on CUDA; else NULL */
-  struct mn_scale *scale; /* the planes' scale; NULL: they hold the values themselves */
+  struct mn_scale *scale; /* the planes' scale; NULL if they hold the values themselves */
   int headroom;           /* the scale's */
-  struct mn_arrival *arrival; /* NULL: it is there */
+  struct mn_arrival *arrival; /* NULL if it is there */
   int stale;                  /* real was loaded or initialised since the planes were written */
 };
 
@@ -175,11 +176,11 @@ struct mn_block {
                            which bounds them, and their factor (mn_rescale) */
   const void *target;   /* [N, C]: MN_BLOCK_LOSS only */
   double scale;         /* MN_BLOCK_LOSS: dy = scale·2·(y − target)/(N·C) */
-  void *loss_parts; /* [N, G] MN_BLOCK_LOSS: Σ (y − target)² over the group (D = C/G neighbours) of a row;
-                       [N] without MN_OP_NORM, where a row is one group */
+  void *loss_parts; /* [N, G] MN_BLOCK_LOSS: Σ (y − target)² over the group (D = C/G neighbours) of a row; [N]
+                       without MN_OP_NORM, as a row is one group then */
   struct mn_operand *dz; /* [N, C]: the forms that are not NULL are written; dz->real may be z or dy */
   void *sums;            /* [3, chunks, C]: partial column sums of dbias, dgamma, dbeta, over chunks of
-                            MN_CHUNK_ROWS rows; an operation that is not in ops writes none */
+                            MN_CHUNK_ROWS rows; only operations in ops write theirs */
   enum mn_narrow narrow; /* CUDA, MN_BLOCK and MN_BLOCK_BACKWARD */
 };
 
@@ -187,7 +188,7 @@ struct mn_block {
  *
  * MN_SGD:   g += weight_decay·w;  m = momentum·m + g;  w −= rate·(nesterov ? g + momentum·m : m).
  * MN_ADAMW: w −= rate·weight_decay·w;  m = beta1·m + (1 − beta1)·g;  v = beta2·v + (1 − beta2)·g²;
- *           w −= rate·first·m / (√v·second + eps), where first and second undo that m and v started at 0.
+ *           w −= rate·first·m / (√v·second + eps), with first and second undoing that m and v started at 0.
  *
  * What changes from step to step sits in the device's memory, so that a recorded step can be replayed. */
 enum mn_rule_kind { MN_SGD, MN_ADAMW, MN_RULES };
@@ -218,7 +219,7 @@ static inline int mn_rule_by_gemm(const struct mn_rule *rule) {
 
 struct mn_update {
   struct mn_operand *w; /* all its forms, in place; scaled planes under the factor that they have */
-  void *m, *v;          /* reals of w's shape; NULL if the rule keeps none */
+  void *m, *v;          /* reals of w's shape; NULL if the rule does not keep them */
   const struct mn_rule *rule;
   int clears; /* the gradient is a sum in memory (no GEMM's product), which becomes 0 with the update */
 };
@@ -252,7 +253,7 @@ struct mn_epilogue {
   void *piece; /* MN_REDUCE_SCATTER: [rows, share] */
   int64_t share;
   void *staging; /* [rows, cols] of allocate_shared: the other shards' terms, if they send them, as the GEMM
-                    of our own can while it multiplies; NULL: there is no such GEMM */
+                    of our own can while it multiplies; NULL without such a GEMM */
   const struct mn_epilogue *then;
   int narrow; /* CUDA, MN_STORE: `into` gets 16 bits, as products read them without a scale */
 };

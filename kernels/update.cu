@@ -56,7 +56,7 @@ template mn_status mn_cuda_update<float>(struct mn_device *, const struct mn_upd
 template mn_status mn_cuda_update<double>(struct mn_device *, const struct mn_update *, double *, int64_t,
                                           int64_t);
 
-/* A norm that is not finite sets the flag, and the update writes nothing, whatever the scale. */
+/* A norm that is not finite sets the flag, which stops the update whatever the scale. */
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
     clip_kernel(double *scale, double *norm_out, int *nonfinite, int mark, const double *squares,
                 int64_t count, double max_norm) {

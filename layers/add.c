@@ -1,7 +1,7 @@
 /* The sum on the tape: its backward passes dy to both. */
 #include "layers/layer.h"
 
-/* Scaled planes are written once the sum is there, because nothing bounds it before. */
+/* Scaled planes are written once the sum is there, because it has no bound before. */
 static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   struct mn_operand *y = &node->output->value, sum = *y;
   if (y->scale) sum.planes[0] = sum.planes[1] = NULL;

@@ -11,7 +11,7 @@
 enum { X, WEIGHT, BIAS, GAMMA, BETA, TARGET }; /* a node's inputs */
 
 struct saved {
-  struct mn_block block; /* what the kernels work on; z, mean, rstd: what the forward saves, or NULL */
+  struct mn_block block; /* the kernels' argument; z, mean, rstd: saved by the forward, or NULL */
   struct mn_operand dz;
   void *planes[2]; /* dz's, and memory for dz itself, of which dz has those that are to be written */
   void *real;
@@ -58,7 +58,7 @@ static mn_status forward(struct mn_tape *tape, struct mn_node *node) {
   if (node->inputs[TARGET]) b->target = node->inputs[TARGET]->value.real; /* may be another each time */
   MN_TRY(choose_factors(tape, node));
   saved->loss.out = tape->results;
-  if (y && y->scale && !(b->ops & MN_OP_NORM)) { /* nothing bounds y: its planes are written afterwards */
+  if (y && y->scale && !(b->ops & MN_OP_NORM)) { /* y has no bound, so its planes are written afterwards */
     struct mn_operand reals = {.rows = y->rows, .cols = y->cols, .real = y->real};
     b->y = &reals;
     mn_status status = run_forward(tape, node);
@@ -174,8 +174,8 @@ static mn_status take_planes(struct mn_tape *tape, struct saved *saved, const st
   return MN_OK;
 }
 
-/* Chooses where dz is written, once the buffers are allocated. With a GEMM: in the form that it reads; a real
- * dz overwrites dy, or, if a loss is fused and dy is never stored, the product. Without a GEMM dz is the
+/* Chooses the destination of dz, once the buffers are allocated. With a GEMM: in the form that it reads; a
+ * real dz overwrites dy, or, if a loss is fused and dy is never stored, the product. Without a GEMM dz is the
  * input's gradient and goes straight into its buffer. */
 static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
@@ -193,8 +193,8 @@ static mn_status bind(struct mn_tape *tape, struct mn_node *node) {
 
 static const struct mn_operation operation = {bind, forward, backward, square, update};
 
-/* Allocates what the forward saves: z, mean and rstd if a later backward reads them. A fused loss runs its
- * backward in the same epilogue and saves nothing. */
+/* Allocates the forward's saved values: z, mean and rstd if a later backward reads them. A fused loss runs
+ * its backward in the same epilogue, so it needs no saved values. */
 static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
   struct saved *saved = node->saved;
   struct mn_block *b = &saved->block;
@@ -229,7 +229,7 @@ static mn_status take_saved(struct mn_tape *tape, struct mn_node *node) {
 }
 
 /* Completes and records a node. The caller sets node.inputs, and ops, groups, eps, slope and scale of
- * `block`. y NULL: the loss is fused. */
+ * `block`. y is NULL if the loss is fused. */
 static mn_status record(struct mn_tape *tape, struct mn_tensor **y, struct mn_node node,
                         struct mn_block block) {
   struct saved *saved;

@@ -5,7 +5,7 @@
 
 enum { ALIGNMENT = 256 };
 
-/* A caller's memory, of which parts are taken one after the other; NULL: they are only counted. */
+/* A caller's memory, of which parts are taken one after the other; if it is NULL they are only counted. */
 struct area {
   char *memory;
   size_t taken;
@@ -17,7 +17,7 @@ static void *take(struct area *area, size_t bytes) {
   return part;
 }
 
-/* What a call works on besides the caller's results. */
+/* The inputs and workspace of a call. */
 struct work {
   struct mn_outside outside;
   struct mn_operand x, dz, of[MN_BLOCK_PARAMETERS]; /* but in an update, of the parameters the weight alone */
@@ -162,7 +162,7 @@ static mn_status check_aligned(const char *name, const void *memory, int bytes) 
   return mn_fail(MN_USAGE, "%s is at %p, which is no multiple of %d bytes", name, memory, bytes);
 }
 
-/* What a GEMM would end the process for, or a kernel's grid cannot count. */
+/* Refuses sizes for which a GEMM would end the process, or which a kernel's grid cannot count. */
 static mn_status check(const struct mn_device *device, const struct mn_block_call *call) {
   const int64_t most = INT32_MAX / 2;
   if (call->rows < 1 || call->rows > most || call->inputs < 1 || call->inputs > most || call->channels < 1 ||

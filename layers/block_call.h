@@ -1,5 +1,5 @@
 /* The block as three plain calls on memory of the caller's, in a CUDA stream of the caller's: for other
- * frameworks, such as PyTorch (layers/minnow_torch.py). Nothing is recorded on a tape.
+ * frameworks, such as PyTorch (layers/minnow_torch.py). They do without a tape.
  *
  * A backward stores the gradients, or it leaves dz and x for an update. The update computes the product dzᵀ·x
  * and applies the rule to its result, so that the weight's gradient is never stored.
@@ -13,10 +13,10 @@
 
 /* A matrix that products read. */
 struct mn_block_matrix {
-  const void *values; /* reals or, if narrow, what the precision's products read, bfloat16s or float16s */
+  const void *values; /* reals or, if narrow, the precision's bfloat16s or float16s */
   void *planes;       /* memory for what products read of reals, so that a later call need not make it again:
                          aligned to 256 bytes (16 on the CPU), of mn_block_plane_bytes for each element and
-                         MN_BLOCK_PLANES_MORE besides. NULL: it is in the workspace */
+                         MN_BLOCK_PLANES_MORE besides; NULL to use the workspace */
   int narrow;         /* on CUDA, in MN_BF16 and MN_FP16 */
   int ready;          /* an earlier call has written the planes from the same values */
   int updated;        /* updates write the planes of this weight too: their scale leaves it room to grow */
@@ -29,7 +29,7 @@ struct mn_block_parameter {
   /* A 16-bit module's own parameter, which the update writes beside the values; NULL in other modules. In
    * MN_BF16 a weight's floats are in two halves (kernels/planes.h): the upper here, the lower in `values`. */
   void *narrow;
-  void *m, *v;    /* not read if the rule keeps none */
+  void *m, *v;    /* not read if the rule has no state */
   void *gradient; /* for several backwards before one update: the sum of their gradients; else NULL */
 };
 
@@ -64,13 +64,13 @@ struct mn_block_call {
   int *nonfinite;
   void *stream;    /* a cudaStream_t of the device's GPU; NULL for its default stream */
   void *workspace; /* mn_block_workspace bytes, aligned as planes are: the call's own until it is done */
-  /* Of an update, which reads x, pair and dz_scale as the backward that wrote the pair, and writes the
-   * weight's planes beside its reals. */
+  /* An update, which reads x, pair and dz_scale as the backward that wrote the pair, and writes the weight's
+   * planes beside its reals. */
   struct mn_block_parameter of[MN_BLOCK_PARAMETERS];
-  struct mn_rule rule; /* its rate and scale are in the device's memory; rate NULL: not an update */
+  struct mn_rule rule; /* its rate and scale are in the device's memory; rate is NULL for other calls */
   /* Out: up to 2·N² + 3·C reals, aligned to 16 bytes, by mn_block_grams (layers/layer.h); the vectors that
-   * have values are wanted. It needs a pair, and N a multiple of 8. Nothing is updated then. NULL: an update.
-   */
+   * have values are wanted. It needs a pair, and N a multiple of 8. Such a call does not update; NULL for an
+   * update. */
   void *grams;
   struct mn_counts counts; /* of mn_block_count (kernels/stream.h) */
 };
@@ -90,8 +90,8 @@ MN_API size_t mn_block_workspace(const struct mn_device *device, const struct mn
  * MN_USAGE: sizes or pointers that cannot be. MN_LIBRARY. */
 MN_API mn_status mn_block_forward(struct mn_device *device, const struct mn_block_call *call);
 
-/* The gradients, of dy, z, mean, rstd, gamma and beta, and, for dx, of weight and, for dweight, of x. Nothing
- * else is read, and none of these is written. MN_USAGE, MN_LIBRARY. */
+/* The gradients, of dy, z, mean, rstd, gamma and beta, and, for dx, of weight and, for dweight, of x. Other
+ * members are not read, and these are not written. MN_USAGE, MN_LIBRARY. */
 MN_API mn_status mn_block_backward(struct mn_device *device, const struct mn_block_call *call);
 
 /* How much memory the call's pair takes, by its sizes. 0 if call->size is another's. */

@@ -45,14 +45,14 @@ struct mn_layer {
 struct mn_layer_kind {
   int parameters; /* how many */
   struct mn_parameter (*parameter)(const struct mn_layer *layer, int index);
-  /* MN_USAGE: the layer's sizes do not fit together. NULL: all sizes from 1 up do. */
+  /* MN_USAGE: the layer's sizes do not fit together. NULL if all sizes from 1 up do. */
   mn_status (*check)(const struct mn_layer *layer);
   /* Records y = layer(x); y is a tensor of the tape. */
   mn_status (*record)(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
                       const struct mn_layer *layer);
   /* Records the layer fused with the mean squared error, as mn_loss_record's, as the last node of a tape that
-   * trains: the forward computes the loss and dz, and does not store y. Used under MN_PLAN_BLOCK alone. NULL:
-   * the two cannot be fused. */
+   * trains: the forward computes the loss and dz, and does not store y. Used under MN_PLAN_BLOCK alone. NULL
+   * if the two cannot be fused. */
   mn_status (*record_mse)(struct mn_tape *tape, struct mn_tensor *x, const struct mn_layer *layer,
                           struct mn_tensor *target, double scale);
 };
@@ -71,13 +71,13 @@ enum { MN_BLOCK_WEIGHT, MN_BLOCK_BIAS, MN_BLOCK_GAMMA, MN_BLOCK_BETA, MN_BLOCK_P
 extern MN_EXPORT const struct mn_layer_kind mn_block_kind;
 extern MN_EXPORT const struct mn_layer_kind mn_linear_kind;
 
-/* The word for a plan, such as "block" (NULL: no such plan). */
+/* The word for a plan, such as "block"; NULL for an invalid plan. */
 extern const char *const mn_plan_words[]; /* NULL-terminated */
 MN_API const char *mn_plan_name(enum mn_plan plan);
 
-/* Consecutive operations of the block, as one node: MN_OP_… flags, but not MN_OP_SUM alone. MN_OP_BIAS:
- * y = x·Wᵀ + bias, as torch.nn.Linear; MN_OP_NORM as torch.nn.GroupNorm on [N, C]; MN_OP_ACTIVATE as
- * torch.nn.LeakyReLU. What the operations do not read of `layer` need not be set. */
+/* Consecutive operations of the block, as one node: MN_OP_… flags, but not MN_OP_SUM alone. MN_OP_BIAS: y =
+ * x·Wᵀ + bias, as torch.nn.Linear; MN_OP_NORM as torch.nn.GroupNorm on [N, C]; MN_OP_ACTIVATE as
+ * torch.nn.LeakyReLU. Members of `layer` that the operations do not read need not be set. */
 MN_API mn_status mn_block_ops_record(struct mn_tape *tape, struct mn_tensor **y, struct mn_tensor *x,
                                      const struct mn_layer *layer, unsigned ops);
 
@@ -123,7 +123,7 @@ const void *mn_loss_rows(const struct mn_tape *tape);
 
 /* whole [N, cols] of y [N, this rank's share of cols]; a tensor of the tape, whose device has ranks. partial:
  * the next layer's GEMM reads the whole, which then has planes if the device has any, and the gradient is the
- * sum of all ranks'; else every rank computes the same gradient, as that of a loss. */
+ * sum of all ranks'; else every rank computes the same gradient, such as a loss's. */
 mn_status mn_allgather_record(struct mn_tape *tape, struct mn_tensor **whole, struct mn_tensor *y,
                               int64_t cols, int partial);
 

@@ -6,7 +6,7 @@ enum { Y, TARGET };
 
 struct saved {
   double scale;
-  int32_t *const *labels; /* NULL: mse */
+  int32_t *const *labels; /* NULL for mse */
   void *parts, *correct;  /* [N] */
   double *scratch;        /* mn_reduction's */
 };

@@ -23,9 +23,9 @@ MN_API const struct mn_placement *mn_evaluator_placement(const struct mn_evaluat
  * every later call on this evaluator returns it again. */
 MN_API mn_status mn_evaluate(struct mn_evaluator *evaluator, double *loss, double *accuracy);
 
-/* Why the last mn_evaluate gave NaN: the first value that is not finite, its row counted over the dataset
- * (except a parameter's); owned by the evaluator. NULL if it did not. *batches of *all batches have such
- * rows; if `batches` is NULL, `all` is ignored too. */
+/* The reason for a NaN of the last mn_evaluate: the first value that is not finite, its row counted over the
+ * dataset (except a parameter's); owned by the evaluator. NULL if it did not. *batches of *all batches have
+ * such rows; if `batches` is NULL, `all` is ignored too. */
 MN_API const struct mn_fault *mn_evaluator_fault(const struct mn_evaluator *evaluator, int64_t *batches,
                                                  int64_t *all);
 

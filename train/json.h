@@ -1,6 +1,6 @@
-/* A writer of answers: as JSON, what --json prints and what the log holds, one object a line; or plain, the
- * same tree for people: a member of an object is a line "key: value", and an array a line of values; in an
- * array of objects or arrays each of these is a line.
+/* A writer of answers: as JSON, for --json and for the log, one object a line; or plain, the same tree for
+ * people: a member of an object is a line "key: value", and an array a line of values; in an array of objects
+ * or arrays each of these is a line.
  *
  *   struct mn_json json;
  *   mn_json_begin(&json, stdout);
@@ -28,7 +28,7 @@ struct mn_json {
   FILE *out; /* borrowed; of an answer, into text[size] */
   char *text;
   size_t size;
-  int plain;                          /* 1: for people; 0: JSON */
+  int plain;                          /* 1 for people, 0 for JSON */
   int digits;                         /* significant digits of a plain real */
   int width;                          /* of the value that was written last, if it is flat */
   int depth;                          /* levels open */
@@ -37,7 +37,7 @@ struct mn_json {
   unsigned char used[MN_JSON_DEPTH];  /* it has a value already: the next needs a comma */
 };
 
-void mn_json_begin(struct mn_json *json, FILE *out, int plain); /* writes nothing yet; 6 digits */
+void mn_json_begin(struct mn_json *json, FILE *out, int plain); /* 6 digits; does not write yet */
 
 /* The same for an answer that is printed whole or not at all: it is kept in memory. mn_json_end_answer prints
  * it to `out` if `status` is MN_OK, frees it, and returns `status`. MN_NO_MEMORY; MN_IO: `out` cannot be
@@ -59,7 +59,7 @@ void mn_json_null(struct mn_json *json, const char *key);
 
 /* JSON: quotes, backslashes and control characters (C0 and C1) are escaped; bytes that are not UTF-8, which
  * file names may have, become U+FFFD; NULL is null. Plain: control characters and bytes that are not UTF-8
- * could steer a terminal and are shown as \x1B; NULL is "none". */
+ * could steer a terminal and are shown as \x1B; NULL is shown as "none". */
 void mn_json_string(struct mn_json *json, const char *key, const char *value);
 
 /* The decimal with the fewest digits, but at least six, that reads back as the same double: 0.05, not

@@ -9,7 +9,7 @@ struct mn_optimizer_config {
   struct mn_rule rule; /* members of the other kind are 0; the optimizer sets rate and scale */
   double clip;         /* largest global gradient norm; 0 means no clipping */
   int accumulate;      /* backward passes a step, ≥ 1 */
-  int64_t rows; /* of each batch, so that clipping need not store gradients if that is faster; 0: it stores */
+  int64_t rows;        /* of each batch, for clipping without stored gradients; 0 to store them */
 };
 
 /* The learning rates that `minnow train` takes by default. */
@@ -26,7 +26,7 @@ MN_API const char *mn_optimizer_name(enum mn_rule_kind rule);
 
 struct mn_optimizer {
   struct mn_model *model;
-  struct mn_optimizer_config config; /* its rule is what the update epilogues read */
+  struct mn_optimizer_config config; /* the update epilogues read its rule */
   struct mn_tape *buffers;           /* owns the optimizer's memory on the device; it records nothing */
   double *rate;                      /* on the device, [MN_RATES] */
   struct mn_clipping clipping;       /* its norm is the gradient's, under clipping, after each step */
@@ -41,7 +41,8 @@ MN_API mn_status mn_optimizer_open(struct mn_optimizer **out, struct mn_model *m
                                    const struct mn_optimizer_config *config);
 MN_API void mn_optimizer_close(struct mn_optimizer *optimizer); /* NULL is fine; before the model */
 
-/* What the update of step `step`, from 0 on, reads: the learning rate and what AdamW's step makes of it. */
+/* The rates that the update of step `step`, from 0 on, reads: the learning rate and AdamW's corrections for
+ * the step. */
 void mn_optimizer_rates(const struct mn_optimizer *optimizer, double rate, int64_t step,
                         double out[MN_RATES]);
 

@@ -150,7 +150,8 @@ mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y) {
   return k->upload(device, pass->target->value.real, y, (size_t)mn_tensor_count(pass->target) * device->real);
 }
 
-/* Looks for a value that is not finite in a tensor (NULL: in the rows' losses), and notes the first. */
+/* Looks for a value that is not finite in a tensor, or in the rows' losses if it is NULL, and notes the
+ * first. */
 static mn_status look(const struct mn_pass *pass, const struct mn_tensor *tensor, struct mn_fault *out) {
   struct mn_device *device = pass->model->device;
   const char *name = tensor ? tensor->name : "the loss";
@@ -186,8 +187,8 @@ static mn_status find(const struct mn_pass *pass, const struct mn_batch *batch, 
   return MN_OK;
 }
 
-/* Among ranks every rank looks at its own values, and all tell the fault that came first: the one with the
- * least `order`, and of these the one with the least row. Row −1: nothing was found. */
+/* Among ranks every rank looks at its own values, and all report the fault that came first: the one with the
+ * least `order`, and of these the one with the least row. Row −1 is no fault. */
 static mn_status agree_on_fault(struct mn_ranks *ranks, struct mn_fault *fault) {
   if (!ranks) return MN_OK;
   struct mn_fault *all = malloc((size_t)ranks->all.size * sizeof *all);

@@ -5,7 +5,7 @@
 #include "data/loader.h"
 #include "train/model.h"
 
-/* What a recorded pass over a model is for. */
+/* The purpose of a recorded pass over a model. */
 enum mn_pass_kind {
   MN_PASS_PREDICT,  /* y */
   MN_PASS_FORWARD,  /* y in the form that the GEMM of a next layer would read, and in no other */
@@ -54,7 +54,7 @@ MN_API mn_status mn_pass_load(struct mn_pass *pass, const void *x, const void *y
 /* The first value on a batch's way through a model that is not finite. */
 struct mn_fault {
   char what[96]; /* "blocks.0.fc.weight", "the output of blocks.1", "the loss", "a gradient" … */
-  int64_t row;   /* its row; −1: it has no row */
+  int64_t row;   /* its row, or −1 */
   int parameter; /* it is a parameter's value, whatever the batch */
   int order;     /* its place in the order of computing */
 };

@@ -27,7 +27,7 @@ struct pinned {
   int nonfinite;                      /* the tape's flag when the launch was done, or taken again */
 };
 
-/* What is given to the device at a time: some whole optimizer steps or, under accumulation, one batch. */
+/* A launch is given to the device at a time: some whole optimizer steps or, under accumulation, one batch. */
 struct mn_launch {
   struct mn_trainer *trainer;
   int64_t batches;       /* gathered for it */
@@ -86,7 +86,7 @@ static int64_t steps_a_launch(const struct mn_trainer *t) {
   return most < 1 ? 1 : most > MOST_STEPS ? MOST_STEPS : most;
 }
 
-/* In memory of the pass, except for what is pinned. */
+/* In memory of the pass, except for the pinned part. */
 static mn_status take_launches(struct mn_trainer *t) {
   struct mn_device *device = t->model->device;
   struct mn_tape *tape = t->pass->tape;
@@ -422,7 +422,7 @@ static mn_status launch(struct mn_trainer *t, struct run *run) {
 }
 
 /* On the CPU a launch is done when it was given, so there is one at a time. After an error the launches that
- * are under way are waited for all the same: until then they use what the caller may want to free. */
+ * are under way are waited for all the same: until then they use memory that the caller may want to free. */
 mn_status mn_trainer_run(struct mn_trainer *t, int64_t until, tell_function *tell, void *to) {
   struct run run = {.step = t->progress.step, .until = until};
   int most = t->model->device->type == MN_DEVICE_CPU ? 1 : LAUNCHES;

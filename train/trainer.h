@@ -50,8 +50,8 @@ struct mn_trainer_config {
  * the run. */
 MN_API struct mn_trainer_config mn_trainer_defaults(enum mn_rule_kind rule, int64_t steps);
 
-/* How far a run has come: all that, beside parameters and what the optimizer keeps, makes a resumed run the
- * same run. */
+/* The progress of a run: with parameters and optimizer state, all that a resumed run needs to be the same
+ * run. */
 struct mn_progress {
   int64_t step;            /* optimizer steps done */
   int64_t epoch, position; /* of the next sample: samples / rows, and the remainder */

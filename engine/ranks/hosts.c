@@ -1,4 +1,4 @@
-/* What a rank's host is called, and which of its cores the rank is due. */
+/* The name of a rank's host, and the rank's share of its cores. */
 #include "engine/ranks/ranks.h"
 
 #include <cblas.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Where a rank runs. */
+/* The host and the cores of a rank. */
 struct seat {
   char host[256]; /* its name; two hosts have two */
   char id[64];    /* NCCL_HOSTID, "" if it is not set: NCCL takes ranks with another one for another host's */

@@ -99,7 +99,7 @@ mn_status mn_ranks_agree(struct mn_ranks *ranks, mn_status status) {
   late.rank = ranks->all.rank, late.status = status;
   if (mine.has_message) mn_mpi_if_late(tell_late);
   MN_TRY(mn_ranks_allgather(ranks, all, &mine, sizeof mine));
-  int first = -1; /* that has failed; of these the first that has not told yet */
+  int first = -1; /* that has failed; of these the first whose error was not printed yet */
   for (int q = 0; q < ranks->all.size; q++)
     if (all[q].status != MN_OK && (first < 0 || (all[q].has_message && !all[first].has_message))) first = q;
   if (first >= 0) status = all[first].status;
@@ -108,7 +108,7 @@ mn_status mn_ranks_agree(struct mn_ranks *ranks, mn_status status) {
   return status == MN_OK || tells ? status : mn_fail(status, "%s", "");
 }
 
-/* The first replica's ranks are the first ones, and have the shards in order; the others give nothing. */
+/* The first replica's ranks are the first ones, and have the shards in order; the others do not send. */
 mn_status mn_ranks_gather(struct mn_ranks *ranks, void *whole, const void *piece, int64_t outputs,
                           size_t each) {
   if (!ranks || ranks->all.rank >= ranks->shards.size) return MN_OK;

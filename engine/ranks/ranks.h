@@ -8,7 +8,7 @@
 #include "engine/tape.h"
 #include "kernels/ranks/ranks.h"
 
-/* How many processes a launcher started with this one, by its variables; 1: it is alone. */
+/* How many processes a launcher started with this one, by its variables; 1 without a launcher. */
 int mn_ranks_started(void);
 
 /* Meets the other ranks, by MPI. `*out` is NULL if the process was started alone; else the caller's, for
@@ -17,14 +17,14 @@ mn_status mn_ranks_open(struct mn_ranks **out);
 void mn_ranks_close(struct mn_ranks *ranks); /* NULL is fine; after the devices that joined */
 
 /* Makes the ranks a grid (kernels/ranks/ranks.h): `shards` of every layer in each replica of the model.
- * Before a device joins; until then all ranks are shards of one replica. MN_USAGE: the ranks are no
- * multiple of the shards. NULL is fine. */
+ * Before a device joins; until then all ranks are shards of one replica. MN_USAGE: the number of ranks is not
+ * a multiple of the shards. NULL is fine. */
 mn_status mn_ranks_set_grid(struct mn_ranks *ranks, int shards);
 
 /* Ends all ranks, with a line of this one's message; the status is the exit code. */
 void mn_ranks_leave(struct mn_ranks *ranks, mn_status status) __attribute__((noreturn));
 
-/* The calls below are made by every rank; with ranks NULL they do nothing. MN_LIBRARY.
+/* The calls below are made by every rank; with ranks NULL they return at once. MN_LIBRARY.
  *
  * agree: MN_OK if every rank's status is; else the status of the lowest rank that failed and has a
  * message. The message stays on that rank and is emptied on the others, so that one rank prints it.
@@ -44,8 +44,8 @@ static inline int mn_ranks_first(const struct mn_ranks *ranks) {
   return !ranks || ranks->all.rank == 0;
 }
 
-/* Layers opened on the device from now on are divided among the ranks (NULL: nothing happens); by every rank.
- * MN_LIBRARY, MN_NO_MEMORY. */
+/* Layers opened on the device from now on are divided among the ranks, unless this is NULL. Every rank calls
+ * it. MN_LIBRARY, MN_NO_MEMORY. */
 mn_status mn_device_join(struct mn_device *device, struct mn_ranks *ranks);
 
 /* ---- hosts ----
@@ -53,11 +53,13 @@ mn_status mn_device_join(struct mn_device *device, struct mn_ranks *ranks);
  * The hosts that ranks run on: naming them, and dividing a host's cores among the ranks that share them. */
 
 /* Threads of rank `rank` of the `size` ranks of a host, which may run on sets[size] of its cores: its cores,
- * divided among the ranks that may run on the same; at least 1. 0: its set is empty, for unknown cores. */
+ * divided among the ranks that may run on the same; at least 1; or 0 if its set is empty because the cores
+ * are unknown. */
 int mn_cores_threads(const cpu_set_t *sets, int size, int rank);
 
 /* Sets ranks->cores, and with it the calling thread's number of OpenMP and OpenBLAS threads, unless
- * OMP_NUM_THREADS or OPENBLAS_NUM_THREADS is set. By every rank; with NULL nothing happens. MN_LIBRARY. */
+ * OMP_NUM_THREADS or OPENBLAS_NUM_THREADS is set. Every rank calls it; with NULL it returns at once.
+ * MN_LIBRARY. */
 mn_status mn_ranks_share_cores(struct mn_ranks *ranks);
 
 /* "host NAME, CPU (2 threads)" in text[size]: the host and the device, and NCCL_SOCKET_IFNAME
@@ -70,7 +72,7 @@ void mn_host_describe(char *text, size_t size, const struct mn_device *device);
  * rows of a weight, of whose gradient it has the sum over replicas, and gives it to the others in the form
  * that GEMMs read. Every rank calls each; `of` are all parameters of a model. */
 
-/* All-reduces accumulated gradients, which no tape sums; writes nothing if the nonfinite flag is set. */
+/* All-reduces accumulated gradients, which tapes do not sum, unless the nonfinite flag is set. */
 mn_status mn_replicas_sum(struct mn_device *device, struct mn_tensor *const *of, int count);
 
 /* The gradient's elements that this rank adds to the norm. The first replica adds those that all replicas
@@ -81,27 +83,26 @@ int64_t mn_replicas_own(const struct mn_device *device, const struct mn_tensor *
 mn_status mn_ranks_squares(struct mn_device *device, double *squares, int64_t count, double **all,
                            int64_t *number);
 
-/* The updates. gather: and the rest, the real form or the lower halves and what the rule keeps, for whoever
- * reads those. */
+/* The updates. gather: also the real form or the lower halves and the rule's state, for a reader of those. */
 mn_status mn_replicas_update(struct mn_device *device, struct mn_tensor *const *of, int count);
 mn_status mn_replicas_gather(struct mn_device *device, struct mn_tensor *const *of, int count);
 
 /* ---- tapes ----
  *
- * What a tape does among ranks, beside its operations: hooks on its runs (engine/tape.h). */
+ * The work of a tape among ranks, beside its operations: hooks on its runs (engine/tape.h). */
 
 enum { MN_TAPE_SCALES = 64 };
 
 struct mn_tape_ranks {
   int divided; /* the rows of a batch are, among replicas, whose results are summed; set by who records */
-  /* Among shards: what a step gathers with the agreement on the flag; whole NULL: nothing. Set by who records
-   * it. */
+  /* Among shards: the matrix that a step gathers with the agreement on the flag; whole is NULL if there is
+   * none. The recording operation sets it. */
   struct {
     void *whole;
     const void *piece;
     int64_t rows, cols;
   } gathered;
-  /* The scales of what the backward writes: all ranks agree on them at its end, and the next step chooses its
+  /* The scales of the backward's planes: all ranks agree on them at its end, and the next step chooses its
    * factors by them. The operations' bind adds them. */
   struct mn_scale *scales[MN_TAPE_SCALES];
   int scale_count;

@@ -32,7 +32,7 @@ static mn_status sum_results(struct mn_tape *tape) {
                               : MN_OK;
 }
 
-/* Waits for what a gather has left on its branch (struct mn_arrival); in a step `ended` does. */
+/* Waits for the work that a gather has left on its branch (struct mn_arrival); in a step `ended` does. */
 static mn_status forwarded(struct mn_tape *tape) {
   struct mn_device *device = tape->device;
   const struct mn_kernels *k = tape->device->kernels;
@@ -45,7 +45,7 @@ static mn_status forwarded(struct mn_tape *tape) {
   return k->branch_fork(device, MN_BRANCH_REPLICAS);
 }
 
-/* One rank's updates write nothing if another's values are not finite. */
+/* The updates of every rank stop if one rank's values are not finite. */
 static mn_status before_updates(struct mn_tape *tape) {
   struct mn_device *device = tape->device;
   const struct mn_kernels *k = device->kernels;

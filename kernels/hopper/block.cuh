@@ -185,7 +185,7 @@ static mn_status launch_block(struct mn_device *device, const struct mn_hopper_p
 }
 
 /* The launcher for groups of `width` channels, a power of two from D on, with the first of plain, half and
- * small tile that fills the GPU or pays; NULL: there is none. */
+ * small tile that fills the GPU or pays, or NULL. */
 template <enum mn_form Form, enum mn_epilogue_kind Kind, bool Saves, enum mn_plane_kind Planes, int D = 8>
 static mn_hopper_launcher *plan_width(const struct mn_device *device, const struct mn_hopper_product *p,
                                       int64_t width) {
@@ -208,7 +208,7 @@ static inline bool saves(const struct mn_block *b) {
   return b->z || b->mean || b->rstd || (b->y && b->y->real);
 }
 
-/* Whether all forms of an operand can be written: its planes are of this kind, or there are none. */
+/* Whether all forms of an operand can be written: its planes are of this kind, or it has no planes. */
 template <enum mn_plane_kind Planes> static bool writes(const struct mn_operand *o) {
   return !o || ((mn_planes_of(o).kind == Planes || !o->planes[0]) &&
                 mn_aligned(16, o->real, o->planes[0], o->planes[1]));

@@ -106,9 +106,9 @@ struct mn_shared {
 template <int Planes> struct mn_operands {
   CUtensorMap a[Planes], b[Planes];
   const struct mn_scale *scale_a, *scale_b;
-  /* For a gathered operand, a of MN_NT or b of MN_TN: this shard's columns, `each` from `first` on (0, 0: not
-   * gathered), whether they are read in `own`, and struct mn_arrival's flags (NULL: the other shards' columns
-   * are there). */
+  /* For a gathered operand, a of MN_NT or b of MN_TN: this shard's columns, `each` from `first` on (0, 0 if
+   * not gathered), whether they are read in `own`, and struct mn_arrival's flags (NULL if the other shards'
+   * columns are there). */
   int first, each;
   bool apart;
   CUtensorMap own;
@@ -172,7 +172,7 @@ static __device__ __forceinline__ void mn_stage_multiply_small(float (&d)[Count]
   mn_planes_multiply<Form, true>(d, a, b + mn_plane_bytes_b<Tile>, 1);
 }
 
-/* Where a product x·Wᵀ of a gathered x reads next: from `depth` columns into what it reads first to x's map
+/* The columns that a product x·Wᵀ of a gathered x reads next: from `depth` in the order of reading to x's map
  * and column (depth_a) and W's column (depth). This shard's columns come first; another shard's are waited
  * for. */
 template <int Planes>
@@ -530,8 +530,8 @@ static __device__ __forceinline__ void mn_tile_prefetch(const T *matrix, int64_t
     mn_l2_prefetch(from, inside);
 }
 
-/* Launches the product on as many clusters as the GPU holds beside the multiprocessors that are reserved, or
- * fewer if there are fewer tiles. The result does not depend on their number. */
+/* Launches the product on all clusters that the GPU holds beside the reserved multiprocessors, or one a tile
+ * if that is less. The result does not depend on their number. */
 template <enum mn_form Form, class Epilogue>
 static mn_status mn_hopper_launch(struct mn_device *device, const struct mn_hopper_product *p,
                                   const typename Epilogue::arguments &arguments, int panel = MN_PANEL) {

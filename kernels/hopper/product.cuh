@@ -11,7 +11,7 @@ struct mn_hopper_product {
   enum mn_form form;
   int64_t rows, cols, depth;
   int64_t pitch; /* from row to row of b and d, of which `cols` columns are computed: MN_STORE of a MN_NN or
-                    MN_TN product; 0: cols */
+                    MN_TN product; 0 for cols */
   enum mn_plane_kind planes;
   const void *a[2], *b[2];
   const struct mn_scale *scale_a, *scale_b; /* NULL in bfloat16 */
@@ -48,7 +48,7 @@ enum { MN_K_BLOCK = 64 }; /* depth of a stage: 128 bytes, the width of the swizz
 
 /* Encodes the TMA's tensor map of a plane of `size` rows or columns by `depth`. K-major, it is stored as
  * [size, depth] and a box is `box` by 64 of the depth. MN-major, it is stored as [depth, size], `pitch` from
- * row to row (0: size), and a box is 64 of the depth by 64. */
+ * row to row (0 for size), and a box is 64 of the depth by 64. */
 mn_status mn_hopper_tensor_map(struct mn_device *device, CUtensorMap *out, enum mn_plane_kind kind,
                                const void *plane, bool mn_major, int64_t size, int64_t depth, int64_t pitch,
                                int box);

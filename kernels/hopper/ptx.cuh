@@ -110,7 +110,7 @@ __device__ __forceinline__ void mn_l2_prefetch(const void *p, int bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
 }
 
-/* Sets the number of registers of each thread of this warpgroup (setmaxnreg); 0: no change. */
+/* Sets the number of registers of each thread of this warpgroup (setmaxnreg); 0 for no change. */
 template <int Count> __device__ __forceinline__ void mn_registers_down() {
   if constexpr (Count > 0) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count));
 }
@@ -145,7 +145,7 @@ template <int Count> __device__ __forceinline__ void mn_wgmma_define(float (&d)[
 }
 
 /* wgmma m64nNk16: d = a·b (+ d, if `add`) for 64 rows, N = 256, 128 or 64 columns and a depth of 16, in
- * float16 or bfloat16. Trans: the operand is MN-major. Of each 8 columns of d a thread holds two neighbours
+ * float16 or bfloat16. Trans: the operand is MN-major. A thread holds, of each 8 columns of d, two neighbours
  * in one row and the same two in the row 8 below. The operands are d's registers and, behind them, a, b, add
  * and both Trans. */
 #define MN_ACC8(d, i)                                                                                        \

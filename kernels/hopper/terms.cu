@@ -22,7 +22,7 @@ static int shares_at_once(const struct mn_device *device, const struct mn_hopper
   return at_once;
 }
 
-/* Columns of the product, `cols` from `first` on, stored where they are in the whole result. */
+/* Columns of the product, `cols` from `first` on, stored at their place in the whole result. */
 static mn_status multiply_columns(struct mn_device *device, const struct mn_hopper_product *p, void *into,
                                   int64_t first, int64_t cols) {
   struct mn_hopper_product some = *p;

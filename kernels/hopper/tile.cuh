@@ -28,8 +28,8 @@ enum {
 
 /* A tile's rows, columns, CTAs in a cluster, pipeline stages, and how many k-blocks' wgmma groups are in
  * flight (with fewer columns a group is shorter). Then: warps that only run the epilogue, staging buffers for
- * each consumer warp, and the registers of a thread in each role (0: as compiled). setmaxnreg moves registers
- * between whole warpgroups, so the producer is a warpgroup, of which one warp works. */
+ * each consumer warp, and the registers of a thread in each role (0 for the compiled number). setmaxnreg
+ * moves registers between whole warpgroups, so the producer is a warpgroup, of which one warp works. */
 template <enum mn_plane_kind Kind> struct mn_plain_tile {
   static constexpr enum mn_plane_kind KIND = Kind;
   enum { PLANES = Kind == MN_PLANES_FP16X2 ? 2 : 1, ROWS = 128, COLS = 256 / PLANES, CLUSTER = 2 };
@@ -80,7 +80,7 @@ template <class Tile> static int64_t mn_tiles_across(const struct mn_hopper_prod
 }
 
 /* Whether these tiles keep two thirds of the multiprocessors busy, over all waves, and the matrix has more
- * rows than all but one CTA of a cluster cover, so that none is idle in every tile. */
+ * rows than all but one CTA of a cluster cover, so that no CTA is idle in every tile. */
 template <class Tile>
 static bool mn_tiles_fill(const struct mn_device *device, const struct mn_hopper_product *p) {
   const int64_t tiles = mn_tiles_down<Tile>(p) * mn_tiles_across<Tile>(p),

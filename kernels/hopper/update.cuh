@@ -80,7 +80,7 @@ template <class Rule, int Moments, bool Split, class Tile> struct update_epilogu
     float moments[AHEAD][Rule::MOMENTS][4];
     typename Rule::loaded rule;
     float factor;
-    bool stop; /* a value was not finite: nothing is written */
+    bool stop; /* a value was not finite, so the update stops */
   };
 
   static __device__ __forceinline__ void prefetch(const arguments &a, int64_t row, int64_t col, int lane) {
@@ -91,7 +91,7 @@ template <class Rule, int Moments, bool Split, class Tile> struct update_epilogu
     }
   }
 
-  /* The offset of the lane's vector i in the buffer that starts at `at`; −1: outside the matrix. */
+  /* The offset of the lane's vector i in the buffer that starts at `at`; −1 outside the matrix. */
   static __device__ __forceinline__ int64_t offset_of(const arguments &a, int i, const mn_coord &at) {
     const part mine;
     const int64_t row = at.row + i * part::ROW_STEP + mine.row, col = at.col + mine.col;
@@ -168,9 +168,9 @@ enum { DEEP = 2048 };
  * link between the halves is the bottleneck of an update (NOTES.md). */
 enum { KEPT = 8 << 20 };
 
-/* The height of an update's panels, in clusters: 1 if all of b fits in KEPT bytes, else as many clusters
- * as have rows of a that fit. At a great depth neither fits, and a panel is as in every product; as with the
- * small tile. */
+/* The height of an update's panels, in clusters: 1 if all of b fits in KEPT bytes, else the number of
+ * clusters whose rows of a fit. At a great depth neither fits, and a panel is as in every product; as with
+ * the small tile. */
 template <class Tile> static int panel_of(const struct mn_hopper_product *p) {
   const int64_t deep = p->depth * 2 * Tile::PLANES;
   if (Tile::CLUSTER == 1 || p->depth > DEEP) return MN_PANEL;

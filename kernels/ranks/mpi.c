@@ -1,4 +1,4 @@
-/* MPI by dlopen. Two ABIs are in use, which differ in what a communicator and a datatype are: Open MPI's are
+/* MPI by dlopen. Two ABIs are in use, which differ in their communicators and datatypes: Open MPI's are
  * addresses of exported objects; MPICH's (and Intel MPI's and MVAPICH's) are integers. Both pass as a machine
  * word. */
 #include "kernels/ranks/mpi.h"
@@ -49,7 +49,7 @@ struct answer {
 
 struct peer {
   struct answer heard, sent;
-  handle request; /* the last send's; 0: nothing was sent */
+  handle request; /* the last send's; 0 before the first */
   int stands;     /* by its last two answers it waits, in one call */
 };
 
@@ -126,7 +126,7 @@ static pthread_t opener; /* the thread that makes all calls, */
 static pid_t process;    /* and its process: a child that this forked would take its messages */
 static int waiting;      /* enum mn_waiting */
 static int64_t calls;
-static void (*end_all)(const char *missing); /* of the watchdog's roll; NULL: it has called none */
+static void (*end_all)(const char *missing); /* of the watchdog's roll; NULL before the first */
 static void (*late)(void);
 
 #define LOAD(from) __atomic_load_n(&(from), __ATOMIC_ACQUIRE)
@@ -244,8 +244,8 @@ static mn_status finish(const char *what, int code, handle *request) {
 
 /* ---- opening ---- */
 
-/* Whether whoever started this process told it how MPI finds the others, as mpirun and srun do by variables
- * of Open MPI, PMIx or PMI. */
+/* Whether the launcher set the variables by which MPI finds the others, as mpirun and srun do for Open MPI,
+ * PMIx or PMI. */
 static int is_led(void) {
   static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PMI_FD", "PMI_JOBID"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -279,7 +279,7 @@ void mn_mpi_close(void) {
   mn_heartbeat_also(NULL);
   free(mpi.peers);
   mpi.peers = NULL;
-  (void)mpi.Finalize(); /* nothing is to be done about a failure at the end */
+  (void)mpi.Finalize(); /* a failure at the end is ignored */
 }
 
 void mn_mpi_abort(int code) {

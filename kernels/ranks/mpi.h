@@ -12,7 +12,7 @@
 
 enum { MN_MPI_MOST = 1 << 30 }; /* bytes to each rank in one call */
 
-typedef uintptr_t mn_mpi_comm; /* some of the ranks; 0: all of them */
+typedef uintptr_t mn_mpi_comm; /* some of the ranks; 0 for all of them */
 
 /* Loads the library of the launcher that started this process and starts MPI, once in a process. rank, size:
  * this process's number, and all processes'. MN_LIBRARY: no library, or one whose MPI does not start. */
@@ -24,16 +24,16 @@ MN_C void mn_mpi_close(void);
 /* Ends every rank's process, as far as the launcher can; it ends with this code. */
 MN_C void mn_mpi_abort(int code) __attribute__((noreturn));
 
-/* What the thread that opened does. */
+/* The state of the thread that opened. */
 enum mn_waiting { MN_WAITS_FOR_NOTHING, MN_WAITS_FOR_RANKS, MN_WAITS_FOR_GPU };
 
-/* For another thread, which watches: the number of finished calls, and *what the opener waits for. */
+/* For another thread, which watches: the number of finished calls; *what is set to the state of the opener.
+ */
 MN_C int64_t mn_mpi_calls(enum mn_waiting *what);
 
-/* For another thread, when the opener has waited for long enough: all ranks are asked for an answer, and
- * after a second the first of those that give one calls end("1, 3"), the list of those that do not, in the
- * thread that opened; it may call mn_mpi_abort. end(""): all wait, and have got no further since the roll
- * before. */
+/* For another thread, when the opener has waited for long enough: all ranks are polled, and after a second
+ * the first of those that answer calls end("1, 3"), the list of those that do not, in the thread that opened;
+ * it may call mn_mpi_abort. end(""): all wait, and have got no further since the roll before. */
 MN_C void mn_mpi_call_roll(void (*end)(const char *missing));
 
 /* In a loop of the opener's that waits for something else than MPI, and at each heartbeat: answers rolls. */
@@ -42,7 +42,8 @@ MN_C void mn_mpi_attend(enum mn_waiting what);
 /* The next call, if it waits for more than a second, calls `say` once. */
 MN_C void mn_mpi_if_late(void (*say)(void));
 
-/* The library's own name and version, a line without its end; NULL: none is there. Does not start MPI. */
+/* The library's own name and version, a line without its end, or NULL without a library. Does not start MPI.
+ */
 MN_C const char *mn_mpi_version(void);
 
 /* Those ranks that give the same `color`, in the order of `key`; every rank calls. Freed by mn_mpi_close.

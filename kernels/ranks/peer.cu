@@ -60,7 +60,7 @@ static __device__ void arrive(const barrier &b, int rank, int size, unsigned cou
 }
 
 /* A rank's piece of a matrix of 16-byte words: rows of `share` of them, which are `cols` apart in the whole
- * and `apart` where the piece is. */
+ * and `apart` in the piece's own memory. */
 struct words {
   unsigned count; /* words of a piece */
   unsigned share, cols, apart;
@@ -77,13 +77,13 @@ template <typename Work> static __device__ __forceinline__ void for_own_words(un
     work(i);
 }
 
-/* whole: from this rank's piece of it on. flag NULL: the ranks do not agree on it. */
+/* whole: from this rank's piece of it on. flag is NULL if the ranks do not agree on it. */
 static __global__ void __launch_bounds__(THREADS)
     allgather_kernel(const __grid_constant__ barrier b, const __grid_constant__ of_team<uint4> whole,
                      const uint4 *piece, const words w, int rank, int size, int *flag) {
   const unsigned arrived = b.at[rank]->own[blockIdx.x];
   const bool agrees = flag && blockIdx.x == 0;
-  arrive(b, rank, size, arrived + 1); /* the others have read what the whole held before */
+  arrive(b, rank, size, arrived + 1); /* the others have read the whole's former content */
   for_own_words(w.count, [&](unsigned first) {
     uint4 values[UNROLL];
 #pragma unroll
@@ -148,7 +148,7 @@ static __global__ void __launch_bounds__(BESIDE_THREADS)
   if (threadIdx.x == 0) b.at[rank]->own[blockIdx.x] = arrived + 2;
 }
 
-/* What a GPU did before, the others see after. */
+/* After it, the others see all that a GPU wrote before it. */
 static __global__ void meet_kernel(const __grid_constant__ barrier b, int rank, int size) {
   const unsigned arrived = b.at[rank]->own[0];
   arrive(b, rank, size, arrived + 1);

@@ -1,6 +1,7 @@
-/* The collectives of shards, or of replicas, whose GPUs reach each other's memory (CUDA's peer access,
- * within a host): one kernel each, which stores a piece straight to where the other GPUs read it, or adds
- * up what it loads from theirs, so that no pass brings pieces into place; or, beside a product, which
+/* The collectives of shards, or of replicas, whose GPUs reach each other's memory (CUDA's peer access, within
+ * a host): one kernel each, which stores a piece straight into the memory that the other GPUs read, or adds
+ * up the pieces that it loads from theirs, so that no pass brings pieces into place; or, beside a product,
+ * which
  * needs the multiprocessors, the copy engines. Over NVLink a gather takes two thirds of NCCL's time
  * (NOTES.md). What cannot go this way goes by NCCL. */
 #ifndef MN_KERNELS_RANKS_PEER_H
@@ -8,7 +9,7 @@
 
 #include "kernels/ranks/ranks.h"
 
-struct mn_peer; /* what a team has mapped */
+struct mn_peer; /* the memory that a team has mapped */
 
 /* all[size][bytes] becomes every rank's `mine`, by NCCL; in place if `mine` is its place in `all`. */
 mn_status mn_nccl_allgather(struct mn_device *device, const struct mn_team *team, void *all, const void *mine,
@@ -56,9 +57,9 @@ mn_status mn_peer_reduce_scatter_rows(struct mn_device *device, const struct mn_
                                       int64_t rows, int64_t cols, int64_t pitch);
 
 /* Another way to that sum, on MN_BRANCH_SHARDS, by the copy engines: a rank sends rank `to`'s columns of its
- * `whole` into that rank's `staging`, shared memory of the whole's shape, where each rank's term of the sum
- * stands at the sender's columns. After meet all that was sent before has come. No rank may send again before
- * all have read it. */
+ * `whole` into that rank's `staging`, shared memory of the whole's shape, in which each rank's term of the
+ * sum stands at the sender's columns. After meet all that was sent before has come. No rank may send again
+ * before all have read it. */
 mn_status mn_peer_send(struct mn_device *device, const struct mn_team *team, void *staging, const void *whole,
                        int64_t rows, int64_t cols, int to);
 mn_status mn_peer_meet(struct mn_device *device, const struct mn_team *team);

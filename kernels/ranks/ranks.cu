@@ -262,8 +262,8 @@ mn_status mn_agree_cuda(struct mn_device *device, void *whole, const void *piece
   return agree(device, device->nonfinite);
 }
 
-/* Vectors of W: piece[rows, share] = the pieces [size, rows, widest] added up in order. W > 1: the pieces are
- * as wide as the widest. */
+/* Vectors of W: piece[rows, share] = the pieces [size, rows, widest] added up in order. With W > 1 the pieces
+ * are as wide as the widest. */
 template <typename Real, int W>
 static __global__ void __launch_bounds__(MN_CUDA_THREADS)
     add_up_kernel(Real *piece, const Real *pieces, unsigned rows, unsigned share, unsigned widest, int size) {
@@ -346,7 +346,7 @@ static mn_status allreduce_staged(struct mn_device *device, void *data, int64_t 
 }
 
 /* In place and in one group, because an exchange's time is mostly latency; by way of staging memory if the
- * flag decides what is written, or the numbers may be the host's. */
+ * flag decides whether to write, or the numbers may be the host's. */
 mn_status mn_allreduce_cuda(struct mn_device *device, const struct mn_sum *sums, int count, size_t each,
                             const int *unless) {
   const auto in_place = [=](const mn_sum &s) { return !unless && s.count > 2; };

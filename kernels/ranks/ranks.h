@@ -50,7 +50,7 @@ static inline int64_t mn_share(int64_t count, int rank, int size, int64_t *first
 }
 
 /* For device->ranks, with staging memory. All ranks agree that begin succeeded before one waits in join,
- * which every rank calls. On the CPU, where MPI has begun and goes on, begin and leave are NULL. MN_LIBRARY,
+ * which every rank calls. On the CPU, whose collectives are MPI's, begin and leave are NULL. MN_LIBRARY,
  * MN_NO_MEMORY. */
 typedef mn_status mn_ranks_begin_function(struct mn_device *device);
 typedef mn_status mn_ranks_join_function(struct mn_device *device);
@@ -134,7 +134,7 @@ struct mn_ranks_plan {
 MN_C mn_status mn_ranks_plan(struct mn_ranks_plan *out, const struct mn_device *device, int64_t cols,
                              size_t each);
 
-/* NCCL's version, such as "2.28.3" in text[size]; NULL: no library is there. In builds with CUDA. */
+/* NCCL's version, such as "2.28.3" in text[size]; NULL without a library. In builds with CUDA. */
 MN_C const char *mn_nccl_version(char *text, size_t size);
 
 #endif

@@ -50,8 +50,8 @@ enum { FUSED_GEMM = MN_PLANS, PLAN_ROWS };
 struct bench {
   struct mn_device *device;
   const struct mn_check_config *config;
-  int own_products; /* 1: products in a GEMM of our own are timed beside the library's */
-  int plan_rows;    /* 0: the plans are not asked for */
+  int own_products; /* whether products in a GEMM of our own are timed beside the library's */
+  int plan_rows;    /* 0 without --plans */
   size_t held;      /* device memory while a step runs */
   double flops;     /* of a step */
   double ms[FIGURES], copy;
@@ -145,7 +145,7 @@ static mn_status time_figure(struct bench *b, enum figure figure, enum mn_plan p
   struct subject subject = {.figure = figure};
   b->device->force_cublas = library;
   mn_status status = open_subject(b, &subject, plan);
-  if (status == MN_OK && figure == STEP && !b->held) { /* of the plan asked for */
+  if (status == MN_OK && figure == STEP && !b->held) { /* of the chosen plan */
     b->held = b->device->bytes;
     b->flops = (double)b->config->batch * mn_model_step_flops(subject.model);
   }

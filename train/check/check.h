@@ -49,7 +49,7 @@ struct mn_case {
   char name[64];
   struct mn_model_config model; /* one block: I C G eps slope */
   int64_t rows;                 /* N */
-  int steps;                    /* 0: forward and gradients; else a training run */
+  int steps;                    /* 0 for forward and gradients; else a training run */
   double rate;
   struct mn_optimizer_config optimizer;
   struct {
@@ -92,8 +92,8 @@ extern const double mn_parity_tolerances[MN_PRECISIONS];
 /* The error of a tensor, as mn_parity defines it: actual and expected are [count]. */
 double mn_parity_error(const double *actual, const double *expected, int64_t count);
 
-/* `minnow bench`: what a step costs, beside what the device can do, measured in the same run on random data.
- * Medians after a warm-up:
+/* `minnow bench`: the cost of a step, beside the device's own limits, measured in the same run on random
+ * data. Medians after a warm-up:
  *
  * - forward: from x to y, without saving for a backward; every y, the last one too, in the form that the
  *   next GEMM reads (in bf16 bfloat16 alone);

@@ -42,7 +42,7 @@ static const char *base_name(const char *path) {
   return slash ? slash + 1 : path;
 }
 
-/* The folder of `path`; "." if it names none. */
+/* The folder of `path`, or ".". */
 static void folder_name(char *out, size_t size, const char *path) {
   size_t length = (size_t)(base_name(path) - path);
   if (length == 0)
@@ -51,7 +51,7 @@ static void folder_name(char *out, size_t size, const char *path) {
     snprintf(out, size, "%.*s", (int)(length > 1 ? length - 1 : 1), path);
 }
 
-/* Where the ending (".h5") of `path` starts; its end when there is none. A leading dot starts no ending. */
+/* The start of `path`'s ending (".h5"), or its end. A leading dot starts no ending. */
 static const char *ending(const char *path) {
   const char *base = base_name(path), *dot = strrchr(base, '.');
   return dot && dot != base ? dot : path + strlen(path);
@@ -156,7 +156,7 @@ mn_status mn_atomic_file_exists(const char *path, int *there) {
   return *there || errno == ENOENT || errno == ENOTDIR ? MN_OK : mn_atomic_file_fail("look at", path, errno);
 }
 
-/* A name beside `path` that nobody else has: at most MN_ATOMIC_FILE_PATH bytes, as create has checked. */
+/* A unique name beside `path`: at most MN_ATOMIC_FILE_PATH bytes, as create has checked. */
 static void temporary_name(char *out, const char *path) {
   uint64_t word;
   MN_REQUIRE(getentropy(&word, sizeof word) == 0);
@@ -171,8 +171,8 @@ static int is_temporary(const char *entry, const char *base) {
   return strlen(digits) == SUFFIX_DIGITS && strspn(digits, "0123456789abcdef") == SUFFIX_DIGITS;
 }
 
-/* Whether nobody is writing `path` any more. Its writer holds a lock that ends with the process, on this
- * machine or another; without locks the file stays. */
+/* Whether `path` has lost its writer. A writer holds a lock that ends with the process, on this machine or
+ * another; without locks the file stays. */
 static int is_stale(const char *path) {
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return 0;
@@ -202,8 +202,8 @@ static mn_status check_path(const char *path, mode_t *mode) {
                  S_ISDIR(status.st_mode) ? "a folder" : "a device or a pipe");
 }
 
-/* Gives a file the permissions `mode`, unless that is 0; −1 with errno. If they cannot be set, those of the
- * file system hold. */
+/* Gives a file the permissions `mode`, unless that is 0; −1 with errno. If they cannot be set, the file
+ * system's hold. */
 static int set_mode(int fd, mode_t mode) {
   return mode == 0 || fchmod(fd, mode) == 0 || errno == EPERM || errno == EOPNOTSUPP ? 0 : -1;
 }
@@ -244,7 +244,8 @@ static int sync_descriptor(int fd) {
   return result;
 }
 
-/* Makes the names in a folder durable. A file system that cannot sync one says EINVAL, which is no error. */
+/* Makes the names in a folder durable. A file system that cannot sync one returns EINVAL, which is ignored.
+ */
 static mn_status sync_folder(const char *folder) {
   int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return errno == EACCES ? MN_OK : mn_atomic_file_fail("open the folder", folder, errno);
@@ -254,8 +255,8 @@ static mn_status sync_folder(const char *folder) {
   return status;
 }
 
-/* Renames `from` to `to`, which must be free: 0, or −1 with errno, EEXIST if it is not. A file system without
- * such a rename is asked before. */
+/* Renames `from` to `to`, which must be free: 0, or −1 with errno, EEXIST if it is not. On a file system
+ * without such a rename the name is checked before. */
 static int rename_new(const char *from, const char *to) {
   struct stat status;
   if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) return 0;
@@ -304,7 +305,7 @@ static mn_status make_room(const char *path, int keep) {
   return MN_OK;
 }
 
-/* After a failure, number 1 becomes `path` again. If both are the same file, rename does nothing. */
+/* After a failure, number 1 becomes `path` again. If both are the same file, rename has no effect. */
 static void take_back(const char *path) {
   char first[MN_ATOMIC_FILE_PATH];
   number_name(first, path, 1);

@@ -20,9 +20,9 @@ struct mn_atomic_file {
   char temporary[MN_ATOMIC_FILE_PATH];
 };
 
-/* Creates the new, empty file with the permissions of the file at `path`, or, if there is none, of any new
- * file (0666 without the umask), and removes temporary files of killed runs. MN_NO_CREATE: no such folder, no
- * permission, `path` is no regular file; MN_IO: no space. */
+/* Creates the new, empty file with the permissions of the file at `path`, or else of any new file (0666
+ * without the umask), and removes temporary files of killed runs. MN_NO_CREATE: no such folder, no
+ * permission, `path` is not a regular file; MN_IO: no space. */
 mn_status mn_atomic_file_create(struct mn_atomic_file *file, const char *path);
 
 /* Makes the file durable, puts it in place of `path`, and closes it. With keep > 1 the file at `path` moves
@@ -58,8 +58,8 @@ int mn_atomic_file_follows(const char *name, const char *base);
 int mn_atomic_file_next(char name[MN_ATOMIC_FILE_PATH], const char *path, int number);
 
 /* The name of `path` if that exists, else the first name in its folder, in order, that follows from it; with
- * `owner` the first name from which that of `path` follows. "" if there is none. MN_IO: the folder cannot be
- * listed; MN_NO_MEMORY. */
+ * `owner` the first name from which the name of `path` follows. "" without such a name. MN_IO: the folder
+ * cannot be listed; MN_NO_MEMORY. */
 mn_status mn_atomic_file_any(char found[MN_ATOMIC_FILE_PATH], const char *path, int owner);
 
 /* *there: whether there is a file, links followed. MN_IO, MN_NO_MEMORY: unknown; a caller that took this for

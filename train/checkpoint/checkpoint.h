@@ -18,11 +18,11 @@ struct mn_checkpoint_tensor {
   int64_t rows, cols; /* rows 1 for a vector */
   size_t real;        /* 4 or 8 bytes an element */
   void *value;        /* owned by the checkpoint */
-  /* The optimizer's state, of the same size and owned too. NULL in all tensors if the rule keeps none. */
+  /* The optimizer's state, of the same size and owned too. NULL in all tensors if the rule has no state. */
   void *momentum;             /* SGD */
   void *exp_avg, *exp_avg_sq; /* AdamW: m and v of struct mn_rule */
-  /* Powers of two, or 0 if there is none: the factor of a weight's scaled planes (struct mn_scale), and the
-   * factor under which the next step writes dz, the gradient of the weight's product. */
+  /* Powers of two, or 0 if missing: the factor of a weight's scaled planes (struct mn_scale), and the factor
+   * under which the next step writes dz, the gradient of the weight's product. */
   double factor, gradient_factor;
 };
 
@@ -32,13 +32,13 @@ struct mn_text {
   char name[MN_TEXT_NAME];
   char value[MN_TEXT_VALUE];
 };
-/* The value of the text called `name`, owned by `texts`; NULL: there is none. */
+/* The value of the text called `name`, owned by `texts`; NULL if it is missing. */
 MN_API const char *mn_text_find(const struct mn_text *texts, int count, const char *name);
 
-/* Which run a checkpoint is of, in texts of /config; "" is what a file lacks. `id` says what makes the run,
- * in hexadecimal digits: of how it began and, behind a dot, of the changes since; `name` is that of the file
- * which it saves to, without its folder; `source`, of a run that was forked from another's checkpoint: that
- * one's id, a blank and its name. */
+/* The run of a checkpoint, in texts of /config; "" if the file lacks one. `id` identifies the run by a hash
+ * in hexadecimal digits: of its start and, behind a dot, of the changes since. `name` is the name of the file
+ * which it saves to, without its folder. `source`, for a run that was forked from another's checkpoint, is
+ * the other run's id, a blank and its name. */
 #define MN_RUN_ID "run"
 #define MN_RUN_NAME "saved_as"
 #define MN_RUN_SOURCE "forked_from"
@@ -59,20 +59,20 @@ enum {
 
 struct mn_checkpoint {
   struct mn_model_config model; /* /model attributes; of a file that was read, with MN_PLAN_BLOCK */
-  /* The file holds a model without its training (mn_model_save): progress and options are empty, and there is
-   * no momentum. */
+  /* The file holds a model without its training (mn_model_save): progress and options are empty, and tensors
+   * lack momentum. */
   int alone;
-  /* A file that was read has this format_version, and so many checksums of its content, all of them right;
-   * 0 if it has none, because minnow 0.2 wrote it or another program removed them. */
+  /* The format_version of a file that was read, and the number of its checksums, all of them right; 0 if
+   * minnow 0.2 wrote it or another program removed them. */
   int64_t version;
   int checksums;
   int tensor_count;
   /* [tensor_count], owned. In the order of PyTorch's state_dict: of each block fc.weight, fc.bias, gn.weight,
-   * gn.bias, then head.weight, head.bias; all of one real. mn_checkpoint_expect says name and shape of each.
+   * gn.bias, then head.weight, head.bias; all of one real. mn_checkpoint_expect gives name and shape of each.
    */
   struct mn_checkpoint_tensor *tensors;
-  /* What rows are standardised by (mn_model_standardize): mean and scale [inputs], float64, owned. Values
-   * NULL: rows are taken as they are. */
+  /* The numbers that standardise rows (mn_model_standardize): mean and scale [inputs], float64, owned; NULL
+   * if rows are taken as they are. */
   struct mn_checkpoint_tensor input[MN_CHECKPOINT_INPUT];
   struct mn_progress progress; /* /progress attributes */
   /* /config and /fingerprint: attributes, fixed-length strings */
@@ -92,7 +92,7 @@ int mn_checkpoint_expected(const struct mn_checkpoint *checkpoint);
 void mn_checkpoint_expect(const struct mn_checkpoint *checkpoint, int index,
                           struct mn_checkpoint_tensor *tensor);
 
-/* Writes `checkpoint`, whose tensors are as mn_checkpoint_expect tells, to `path`: new file in the same
+/* Writes `checkpoint`, whose tensors are as mn_checkpoint_expect gives them, to `path`: new file in the same
  * folder, H5Fclose, fsync, rename, fsync of the folder. With keep > 1 the file that stood at PATH moves to
  * PATH with .1 before its ending (run.h5 → run.1.h5), that one to .2, up to keep − 1, by hard links and
  * renames, so that at no moment there is no whole `path`; a file system without links has a moment between
@@ -111,23 +111,23 @@ MN_API mn_status mn_checkpoint_best(char best[MN_CHECKPOINT_PATH], const char *p
 
 /* Locks `path` for the life of a run, by flock on the file PATH.lock, which mn_checkpoint_unlock removes; the
  * kernel ends the lock of a run that is killed. MN_NO_CREATE: another run holds it, or the file cannot be
- * created. Where the file system has no locks, none is taken. */
+ * created. On a file system without locks the run goes on without. */
 struct mn_checkpoint_lock;
 MN_API mn_status mn_checkpoint_lock(struct mn_checkpoint_lock **out, const char *path);
 MN_API void mn_checkpoint_unlock(struct mn_checkpoint_lock *lock); /* NULL is fine */
 
 /* Reads and verifies a checkpoint; free it with mn_checkpoint_free. MN_NO_INPUT: no such file; MN_IO: a disk
- * that cannot be read; MN_NO_MEMORY; MN_BAD_DATA: not HDF5, truncated, a checksum that fails (HDF5's, or that
- * of its content), not a minnow checkpoint, a newer format_version, a tensor missing or of another shape. */
+ * that cannot be read; MN_NO_MEMORY; MN_BAD_DATA: not HDF5, truncated, a checksum that fails (HDF5's, or its
+ * content's), not a minnow checkpoint, a newer format_version, a tensor missing or of another shape. */
 MN_API mn_status mn_checkpoint_load(struct mn_checkpoint **out, const char *path);
 
 /* To resume: the newest of path, path.1, path.2 … that verifies, else the best (mn_checkpoint_best); those
- * that are runs of their own, by their names, do not count. *used gets its name, and *skipped, for
- * people, which newer ones were passed over and why ("" for none). Those are damaged, and are renamed
- * (run.h5 → run.damaged-1.h5), so that no later save replaces them. A newer file that is not a damaged
- * checkpoint (of a newer format_version, of another kind, or one that cannot be opened or read from its disk)
- * is never passed over: its error is returned. MN_NO_INPUT when there is none at all, MN_BAD_DATA when there
- * are and none verifies: then nothing is renamed. */
+ * that are runs of their own, by their names, do not count. *used gets its name, and *skipped, for people,
+ * the newer ones that were passed over and the reasons, or "". Those are damaged, and are renamed (run.h5 →
+ * run.damaged-1.h5), so that no later save replaces them. A newer file that is not a damaged checkpoint (of a
+ * newer format_version, of another kind, or one that cannot be opened or read from its disk) is never passed
+ * over: its error is returned. MN_NO_INPUT without any checkpoint; MN_BAD_DATA if all are damaged: then they
+ * keep their names. */
 MN_API mn_status mn_checkpoint_load_newest(struct mn_checkpoint **out, const char *path,
                                            char used[MN_CHECKPOINT_PATH], char *skipped, size_t skipped_size);
 
@@ -156,17 +156,17 @@ MN_API mn_status mn_saver_open(struct mn_saver **out, const char *path, int keep
  * before the first start; without this call /history is left out. */
 MN_API void mn_saver_history(struct mn_saver *saver, const struct mn_text *history, int count);
 
-/* What a save writes: the newest checkpoint, to the saver's path, and the best model so far, to the path of
+/* The parts of a save: the newest checkpoint, to the saver's path, and the best model so far, to the path of
  * mn_checkpoint_best, which keeps one checkpoint. */
 enum { MN_SAVE_NEWEST = 1, MN_SAVE_BEST = 2 };
 
 /* Starts to save the model as it is after all work given to its device so far, with `progress`, as `what`:
- * one of these, or both, the best before the newest, so that the newest never names a missing file.
- * `config`, `count` texts of the caller's own (at most MN_CHECKPOINT_OPTIONS − 3), go to /config, before
- * the constants of the order of samples; versions and device go to /fingerprint. All may change as soon as
- * this returns. No save may be running: check mn_saver_busy, or call mn_saver_wait, first. Errors, after
- * which no save runs: MN_USAGE for another `count`, MN_NO_MEMORY, MN_LIBRARY if a copy fails; for the best
- * also those of mn_checkpoint_best. */
+ * one of these, or both, the best before the newest, so that the newest never names a missing file. `config`,
+ * `count` texts of the caller's own (at most MN_CHECKPOINT_OPTIONS − 3), go to /config, before the constants
+ * of the order of samples; versions and device go to /fingerprint. All may change as soon as this returns. No
+ * save may be running: check mn_saver_busy, or call mn_saver_wait, first. Errors, after which no save runs:
+ * MN_USAGE for another `count`, MN_NO_MEMORY, MN_LIBRARY if a copy fails; for the best also
+ * mn_checkpoint_best's. */
 MN_API mn_status mn_saver_start(struct mn_saver *saver, int what, const struct mn_progress *progress,
                                 const struct mn_text *config, int count);
 
@@ -184,21 +184,21 @@ MN_API mn_status mn_saver_wait(struct mn_saver *saver, int64_t *saved);
 /* Waits for the running save, but drops its error, which mn_saver_wait returns. NULL is fine. */
 MN_API void mn_saver_close(struct mn_saver *saver);
 
-/* Opens a saver, starts its one save, MN_SAVE_NEWEST, waits for it and closes the saver. Errors: those of
- * these calls. */
+/* Opens a saver, starts its one save, MN_SAVE_NEWEST, waits for it and closes the saver. Errors: as these
+ * calls. */
 MN_API mn_status mn_snapshot_save(const char *path, int keep, const struct mn_model *model,
                                   const struct mn_optimizer *optimizer, const struct mn_progress *progress,
                                   const struct mn_text *config, int count);
 
 /* Writes configuration and parameters of `model` to `path`: whole or not at all, as mn_checkpoint_save does.
  * `minnow eval`, `predict` and `train --init` take the file, and h5py reads /model as a state_dict. The plan
- * is not saved. A file that exists is replaced only where mn_model_save has written it: MN_NO_CREATE, also
- * for a checkpoint, whose training would be lost. Else as mn_checkpoint_save, MN_NO_MEMORY, MN_LIBRARY. */
+ * is not saved. A file that exists is replaced only if mn_model_save has written it: MN_NO_CREATE, also for a
+ * checkpoint, whose training would be lost. Else as mn_checkpoint_save, MN_NO_MEMORY, MN_LIBRARY. */
 MN_API mn_status mn_model_save(const struct mn_model *model, const char *path);
 
 /* ---- restoring a model ---- */
 
-/* Copies parameters with their scales, what the optimizer keeps and progress (each unless NULL) from
+/* Copies parameters with their scales, the optimizer's state and progress (each unless NULL) from
  * `from` into a model of the same sizes. MN_BAD_DATA: a tensor is missing or has another shape, as all do
  * that another rule has kept, or the order of samples has other constants here; MN_NO_MEMORY. */
 MN_API mn_status mn_snapshot_restore(const struct mn_checkpoint *from, struct mn_model *model,
@@ -219,15 +219,16 @@ MN_API mn_status mn_snapshot_load_weights(const char *path, struct mn_model *mod
 /* Adds the weights that this would load to *hash. Errors as above. */
 mn_status mn_snapshot_hash_weights(uint64_t *hash, const char *path, const struct mn_model *model);
 
-/* Calls `tell` with `to` for each item of `here`'s fingerprint that `from` has otherwise or lacks: name,
- * value then ("unknown" if it lacks one) and value now. If one differs, the last bits of results may. */
+/* Calls the function `tell` with `to` for each item of `here`'s fingerprint that `from` has otherwise or
+ * lacks: name, value then ("unknown" if it lacks one) and value now. If one differs, the last bits of results
+ * may. */
 MN_API void mn_snapshot_compare(const struct mn_checkpoint *from, const struct mn_device *here,
                                 void (*tell)(void *to, const char *name, const char *then, const char *now),
                                 void *to);
 
 /* Opens the model in a file of mn_model_save, or in a checkpoint, on `device`, with MN_PLAN_BLOCK. `*out` is
- * the caller's, for mn_model_close; it borrows `device`. Errors: those of mn_checkpoint_load and
- * mn_model_open. A file of weights alone has no configuration: mn_snapshot_load_weights. */
+ * the caller's, for mn_model_close; it borrows `device`. Errors: as mn_checkpoint_load and mn_model_open. A
+ * file of weights alone has no configuration: mn_snapshot_load_weights. */
 MN_API mn_status mn_model_load(struct mn_model **out, struct mn_device *device, const char *path);
 
 #endif

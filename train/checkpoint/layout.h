@@ -49,21 +49,21 @@ const char *mn_checkpoint_kept(int which);
 void mn_checkpoint_expect_input(const struct mn_checkpoint *checkpoint, int which,
                                 struct mn_checkpoint_tensor *tensor);
 
-/* *ours: the root's attribute `format` says that the file is a checkpoint of minnow's. */
+/* *ours: whether the root's attribute `format` is that of minnow's checkpoints. */
 mn_status mn_checkpoint_format(struct mn_hdf5_file *file, int *ours);
 
-/* The same for the HDF5 file at `path`. Errors: those of mn_hdf5_open. */
+/* The same for the HDF5 file at `path`. Errors: as mn_hdf5_open. */
 mn_status mn_checkpoint_recognise(const char *path, int *ours);
 
 /* MN_USAGE: a `keep` outside 1 … MN_CHECKPOINT_KEEP; MN_NO_CREATE: a save to `path` would replace or move a
- * file that is no checkpoint of the run `ours`. These files were tried out before (MN_HDF5_TRIED). */
+ * file that is not a checkpoint of the run `ours`. These files were tried out before (MN_HDF5_TRIED). */
 mn_status mn_checkpoint_check_files(const char *path, int keep, const struct mn_run *ours);
 
 /* The same for every file whose name follows from `path`, except the damaged ones. */
 mn_status mn_checkpoint_check_all(const char *path, const struct mn_run *ours);
 
-/* mn_checkpoint_load; after an error *damaged says whether the file may be a damaged checkpoint of minnow's:
- * 0 for a newer format, for any other kind of file, and for one that cannot be opened. */
+/* mn_checkpoint_load; after an error *damaged is set if the file may be a damaged checkpoint of minnow's: 0
+ * for a newer format, for any other kind of file, and for one that cannot be opened. */
 mn_status mn_checkpoint_read(struct mn_checkpoint **out, const char *path, int *damaged);
 
 /* Reads a checkpoint's sizes, constants and options: no tensors, no progress, no fingerprint. Free it with
@@ -77,7 +77,7 @@ mn_status mn_checkpoint_read_config(struct mn_checkpoint **out, const char *path
 mn_status mn_weights_read(struct mn_checkpoint *weights, const char *path);
 
 /* Sets inputs, depth, hidden and head of *config from the shapes of the weights in `path`; the other members
- * stay. mn_weights_read checks the rest of /model. MN_BAD_DATA: no first block, or a weight that is no
+ * stay. mn_weights_read checks the rest of /model. MN_BAD_DATA: no first block, or a weight that is not a
  * matrix; else errors as above. */
 mn_status mn_weights_sizes(const char *path, struct mn_model_config *config);
 
@@ -92,7 +92,7 @@ int mn_describe_fingerprint(const struct mn_device *device, struct mn_text out[M
  * NULL. Free *out with mn_checkpoint_free. MN_NO_MEMORY. */
 mn_status mn_describe_model(struct mn_checkpoint **out, const struct mn_model *model);
 
-/* The optimizer's array `which` > 0 for a parameter, on the device; NULL if it keeps none. */
+/* The optimizer's array `which` > 0 for a parameter, on the device, or NULL. */
 void *mn_describe_kept(const struct mn_optimizer *optimizer, const struct mn_tensor *t, int which);
 
 /* ---- checksums ---- */
@@ -113,7 +113,7 @@ enum {
 /* The lines, while a file is written or read. */
 struct mn_sums {
   int writing;
-  int partial; /* of a file that is being read: values without a line are no error */
+  int partial; /* of a file that is being read: values without a line are accepted */
   size_t length;
   int lines, met;          /* met: lines of a file that content was compared with and agreed */
   char text[MN_SUMS_TEXT]; /* ends with a zero */
@@ -132,7 +132,7 @@ mn_status mn_sums_attributes(struct mn_sums *sums, struct mn_hdf5_file *file,
 void mn_sums_end(struct mn_sums *sums);
 
 /* Reads the lines of a file; lines is 0 if the attribute is missing. MN_BAD_DATA: they do not agree with the
- * last line, or are no lines. */
+ * last line, or have another form. */
 mn_status mn_sums_read(struct mn_sums *sums, struct mn_hdf5_file *file);
 
 /* Refuses a file with lines that no content was compared with: the content is missing. */

@@ -49,7 +49,7 @@ static mn_status read_one(struct mn_checkpoint **out, const char *name, int *dam
   return status;
 }
 
-/* Renames the files of the numbers that are `damaged`, but the best, and says so. */
+/* Renames the files of the numbers that are `damaged`, but the best, with a warning. */
 static mn_status set_aside(const char *path, const char *damaged, char *skipped, size_t size) {
   for (int number = 0; number < MN_ATOMIC_FILE_BEST; number++) {
     char name[MN_ATOMIC_FILE_PATH], renamed[MN_ATOMIC_FILE_PATH];
@@ -101,7 +101,7 @@ static int owns(const struct mn_run *ours, const char *id, const char *name) {
   return blank && source == began && strncmp(id, ours->source, began) == 0 && strcmp(name, blank + 1) == 0;
 }
 
-/* Refuses `name` unless it is a checkpoint of the run `ours`, or there is no such file. */
+/* Refuses `name` unless it is a checkpoint of the run `ours`, or does not exist. */
 static mn_status check_own(const char *path, const char *name, const struct mn_run *ours, int how) {
   struct mn_checkpoint *there;
   struct mn_run run;

@@ -44,7 +44,7 @@ static mn_status find(struct reader *reader, const struct mn_hdf5_object *parent
 
 /* ---- attributes ---- */
 
-/* Reads an attribute of `count` numbers of 8 bytes (0: a scalar), or a text for MN_VALUE_TEXT. One that is
+/* Reads an attribute of `count` numbers of 8 bytes (0 for a scalar), or a text for MN_VALUE_TEXT. One that is
  * `optional` may be missing. */
 static mn_status read_attribute(struct reader *reader, const struct mn_hdf5_object *object, const char *name,
                                 enum mn_hdf5_value_kind kind, int count, int optional,
@@ -93,7 +93,7 @@ static mn_status read_fields(struct reader *reader, const struct mn_hdf5_object 
   return MN_OK;
 }
 
-/* Where the attributes of a group of texts go. */
+/* The memory for the attributes of a group of texts. */
 struct texts {
   struct reader *reader;
   struct mn_text *text;
@@ -134,7 +134,7 @@ static mn_status read_progress(struct reader *reader) {
   progress->best_epoch = -1;
   MN_TRY(read_small(reader, "progress", 0, mn_checkpoint_progress_fields, NULL, 0, NULL));
   if (progress->best_epoch < 0)
-    progress->best_epoch = progress->epoch; /* not known: patience counts from here */
+    progress->best_epoch = progress->epoch; /* unknown, so patience counts from here */
   if (progress->step < 0 || progress->epoch < 0 || progress->position < 0 || progress->samples < 0)
     return refuse(reader, "progress", "is below zero");
   return MN_OK;
@@ -310,7 +310,7 @@ static mn_status read_tensors(struct reader *reader, const char *path, struct mn
   return MN_OK;
 }
 
-/* Most models take rows as they are; weights replace what the model was given for them. */
+/* Most models take rows as they are; weights replace the model's own numbers. */
 static mn_status read_input(struct reader *reader) {
   struct mn_checkpoint *c = reader->checkpoint;
   for (int k = 0; k < MN_CHECKPOINT_INPUT; k++) mn_checkpoint_expect_input(c, k, &c->input[k]);
@@ -366,7 +366,7 @@ static mn_status read_optimizer(struct reader *reader) {
 
 /* ---- the file ---- */
 
-/* Refuses a file that is no checkpoint of minnow's or has a newer version; sets *damaged to 0 for both. */
+/* Refuses a file that is not a checkpoint of minnow's or has a newer version; sets *damaged to 0 for both. */
 static mn_status check_format(struct reader *reader) {
   struct mn_hdf5_value version;
   int ours;

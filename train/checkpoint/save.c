@@ -21,7 +21,7 @@
 #include "train/checkpoint/layout.h"
 #include "train/minnow.h"
 
-/* ---- what a checkpoint says beside its arrays ---- */
+/* ---- a checkpoint beside its arrays ---- */
 
 static void __attribute__((format(printf, 3, 4)))
 set_text(struct mn_text *text, const char *name, const char *format, ...) {
@@ -99,19 +99,19 @@ void *mn_describe_kept(const struct mn_optimizer *optimizer, const struct mn_ten
 
 enum { ALIGNMENT = 256 }; /* of each array in the device's copy, as of the device's own allocations */
 
-/* A parameter, what the optimizer keeps of it, or a weight's scales. */
+/* A parameter, an array of its optimizer state, or a weight's scales. */
 struct array {
   const struct mn_tensor *parameter; /* whose value it is; NULL: */
-  const void *from;                  /* where that, or scales, stand on the device */
+  const void *from;                  /* the same, or scales, on the device */
   void **to;                         /* on the host: of the checkpoint's tensor, or the saver's scales */
-  size_t bytes, at;                  /* at: where it stands in the device's copy */
-  int64_t outputs;                   /* of the whole, where ranks have a shard each; 0: of scales */
+  size_t bytes, at;                  /* at: its offset in the device's copy */
+  int64_t outputs;                   /* of the whole, if ranks have a shard each; 0 for scales */
   size_t each;                       /* bytes of one of them */
 };
 
 struct mn_saver {
   struct mn_device *device;             /* borrowed, */
-  const struct mn_optimizer *optimizer; /* as is this; NULL: what it keeps is not saved */
+  const struct mn_optimizer *optimizer; /* as is this; NULL to leave its state out */
   char *path;
   char best[MN_CHECKPOINT_PATH];
   int what; /* MN_SAVE_… of the running save */
@@ -126,12 +126,12 @@ struct mn_saver {
   void *scales[MN_MODEL_PARAMETERS]; /* so are these: struct mn_scale [2] of each parameter that has them */
   struct mn_outcome outcome;         /* of the newest save; the thread's, too */
   int done;                          /* set atomically by the thread at its end */
-  int64_t saved;                     /* the step of the newest save that succeeded; −1: none has */
+  int64_t saved;                     /* the step of the newest save that succeeded; −1 before it */
 };
 
 /* ---- the thread ---- */
 
-/* The factors that the next step finds, or chooses; a model without its training has none. */
+/* The factors that the next step finds, or chooses; a model without its training lacks them. */
 static void note_factors(struct mn_saver *saver) {
   if (saver->checkpoint->alone) return;
   for (int i = 0; i < saver->checkpoint->tensor_count; i++) {
@@ -180,7 +180,7 @@ static void join(struct mn_saver *saver, int wait) {
 
 /* ---- the snapshot ---- */
 
-/* What the first snapshot has not taken yet. */
+/* Memory and thread that the first snapshot takes. */
 static mn_status take_memory(struct mn_saver *saver) {
   for (int i = 0; i < saver->count; i++) {
     const struct array *array = &saver->arrays[i];

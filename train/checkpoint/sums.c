@@ -24,7 +24,7 @@ static void add(struct mn_sums *sums, const char *path, XXH128_hash_t hash) {
   sums->lines++;
 }
 
-/* The digits of the line for `path`; NULL: there is none. */
+/* The digits of the line for `path`, or NULL. */
 static const char *find(const struct mn_sums *sums, const char *path) {
   const size_t length = strlen(path);
   for (const char *line = sums->text, *end; (end = strchr(line, '\n')); line = end + 1)
@@ -62,7 +62,7 @@ static mn_status take_attribute(void *data, const char *name, const struct mn_hd
   XXH3_state_t *state = data;
   if (strcmp(name, MN_SUMS_ATTRIBUTE) == 0) return MN_OK;
   const uint64_t bytes = value->kind == MN_VALUE_TEXT    ? strlen(value->text)
-                         : value->kind == MN_VALUE_OTHER ? 0 /* none of ours */
+                         : value->kind == MN_VALUE_OTHER ? 0 /* not ours */
                                                          : (uint64_t)value->count * sizeof(uint64_t);
   int failed = XXH3_128bits_update(state, name, strlen(name) + 1) != XXH_OK ||
                XXH3_128bits_update(state, &bytes, sizeof bytes) != XXH_OK ||
