@@ -235,7 +235,7 @@ static void block(struct mn_device *device, real *d, const struct mn_epilogue *e
   int bad = 0, parallel = elements > MN_PARALLEL_FROM;
   float largest = 0;
   MN_REQUIRE(b.z || e->kind != MN_BLOCK_BACKWARD || !(b.ops & (MN_OP_NORM | MN_OP_ACTIVATE)));
-  MN_REQUIRE(!b.y || !b.y->planes[0] || !b.y->scale || b.ops & MN_OP_NORM);
+  MN_REQUIRE(e->kind == MN_BLOCK_BACKWARD || !b.y || !b.y->planes[0] || !b.y->scale || b.ops & MN_OP_NORM);
   if (!b.z) b.z = d;
 #pragma omp parallel for schedule(static) if (parallel) reduction(| : bad) reduction(max : largest)
   for (int64_t i = 0; i < chunks; i++) {
