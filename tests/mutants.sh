@@ -116,7 +116,7 @@ mutant() {
   train/command/needs.c) order=${alone:-test_disk} ;;
   train/command/plot.c) order=${alone:-test_command} ;;
   train/json.c | train/command/info.c) order=${alone:-test_inspect test_faults} ;;
-  train/command/predict.c | train/command/scores.c) order=${alone:-test_predict} ;;
+  train/command/predict.c) order=${alone:-test_predict} ;;
   train/command/*) order=${alone:-test_pauses test_best test_disk test_training test_terminal} ;;
   train/*) order=${alone:-test_library test_arrays test_trainer test_trainer_errors test_nonfinite test_retake test_pauses test_training test_predict test_standardize} ;;
   *) order=$programs ;;
@@ -475,7 +475,7 @@ mutant "evaluation: the last batch that is not finite is told of" $e 'e->faults+
 mutant "evaluation: the loss of the finite rows alone" $e '*loss = e->faults ? NAN :' '*loss ='
 mutant "prediction: outputs that are not finite are handed on" $e 'if (mn_find_nonfinite(e->y' 'if (1 || mn_find_nonfinite(e->y'
 mutant "evaluation: the outputs of the batch after are scored" $e 'e->see ? 1 :' 'e->see ? 2 :'
-mutant "evaluation: a constant target has an R2" train/command/scores.c 's->spread[k] > 0 ?' '1 ?'
+mutant "evaluation: a constant target has an R2" train/command/predict.c 's->spread[k] > 0 ?' '1 ?'
 mutant "prediction: rows are counted within the part" train/command/predict.c 'rows[n] = mn_dataset_row(o->rows, first + n);' 'rows[n] = first + n;'
 mutant "evaluation: the last batch weighs as the others" $e '(double)pass->batch;' '(double)e->batch;'
 mutant "evaluation: one batch's result for both" $e 'results[g->buffer];' 'results[0];'

@@ -5,16 +5,132 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/dataset.h"
 #include "data/hdf5.h"
 #include "data/hdf5_file.h"
 #include "kernels/text.h"
 #include "train/checkpoint/atomic_file.h"
 #include "train/command/announce.h"
 #include "train/command/commands.h"
-#include "train/command/scores.h"
 #include "train/command/session.h"
 #include "train/evaluate.h"
 #include "train/json.h"
+
+/* ---- scores ---- */
+
+/* Printed beside the loss: R² and RMSE of each target or, for classes, the recall of each and a confusion matrix
+ * if they are few. All sums are taken in double. */
+struct scores {
+  int classes;
+  int64_t rows, cols; /* rows so far; K outputs */
+  size_t real;        /* bytes of an output */
+  /* [K] each, for numbers: the targets' mean, Σ (target − mean)², Σ (output − target)² */
+  double *mean, *spread, *error;
+  int64_t *of_class, *right; /* [K] each, for classes: their rows, and the rows predicted right */
+  int64_t *confusion;        /* [K, K]: row label, column prediction; NULL above CONFUSION */
+};
+
+enum { SHOWN = 8, CONFUSION = 20 }; /* targets that a plain answer has; classes with a confusion matrix */
+
+static mn_status open_scores(struct scores *s, int classes, int64_t cols, size_t real) {
+  const size_t count = (size_t)cols, counts = classes ? count : 0, sums = classes ? 0 : count;
+  *s = (struct scores){.classes = classes, .cols = cols, .real = real};
+  s->mean = calloc(3 * sums + 1, sizeof *s->mean);
+  s->of_class = calloc(2 * counts + 1, sizeof *s->of_class);
+  if (classes && cols <= CONFUSION) s->confusion = calloc(count * count, sizeof *s->confusion);
+  if (!s->mean || !s->of_class || (classes && cols <= CONFUSION && !s->confusion))
+    return mn_fail(MN_NO_MEMORY, "no memory for the scores of %lld outputs", (long long)cols);
+  s->spread = s->mean + sums;
+  s->error = s->spread + sums;
+  s->right = s->of_class + counts;
+  return MN_OK;
+}
+
+static void close_scores(struct scores *s) {
+  free(s->mean);
+  free(s->of_class);
+  free(s->confusion);
+}
+
+/* The class that a row predicts: the first of its largest outputs. The row is `cols` reals of `real` bytes,
+ * from y's number `at` on. */
+static int32_t class_of(const void *y, size_t real, int64_t at, int64_t cols) {
+  int64_t best = 0;
+  for (int64_t k = 1; k < cols; k++)
+    if (mn_real_at(y, real, at + k) > mn_real_at(y, real, at + best)) best = k;
+  return (int32_t)best;
+}
+
+static void add_class(struct scores *s, int32_t label, int32_t predicted) {
+  s->of_class[label]++;
+  s->right[label] += label == predicted;
+  if (s->confusion) s->confusion[label * s->cols + predicted]++;
+}
+
+/* Welford's update, in which targets that are all equal have a spread of exactly 0. */
+static void add_target(struct scores *s, int64_t k, double y, double target) {
+  const double distance = target - s->mean[k];
+  s->mean[k] += distance / (double)s->rows;
+  s->spread[k] += distance * (target - s->mean[k]);
+  s->error[k] += (y - target) * (y - target);
+}
+
+/* An mn_evaluator_see. */
+static mn_status add_scores(void *scores, const void *y, const void *targets, int64_t count) {
+  struct scores *s = scores;
+  for (int64_t n = 0, at = 0; n < count; n++, at += s->cols) {
+    s->rows++;
+    if (s->classes) add_class(s, ((const int32_t *)targets)[n], class_of(y, s->real, at, s->cols));
+    for (int64_t k = 0; k < s->cols && !s->classes; k++)
+      add_target(s, k, mn_real_at(y, s->real, at + k), mn_real_at(targets, s->real, at + k));
+  }
+  return MN_OK;
+}
+
+static double r2(const struct scores *s, int64_t k) {
+  return s->spread[k] > 0 ? 1 - s->error[k] / s->spread[k] : NAN;
+}
+
+static double rmse(const struct scores *s, int64_t k) {
+  return sqrt(s->error[k] / (double)s->rows);
+}
+
+static double recall(const struct scores *s, int64_t k) {
+  return s->of_class[k] ? (double)s->right[k] / (double)s->of_class[k] : NAN;
+}
+
+static void array(const struct scores *s, struct mn_json *json, const char *key,
+                  double (*value)(const struct scores *s, int64_t k)) {
+  const int64_t shown = json->plain && !s->classes && s->cols > SHOWN ? SHOWN : s->cols;
+  mn_json_array_open(json, key);
+  for (int64_t k = 0; k < shown; k++) mn_json_number(json, NULL, value(s, k));
+  if (shown < s->cols) mn_json_string(json, NULL, "… (--json has all)");
+  mn_json_close(json);
+}
+
+static void counts(struct mn_json *json, const char *key, const int64_t *values, int64_t count) {
+  mn_json_array_open(json, key);
+  for (int64_t k = 0; k < count; k++) mn_json_integer(json, NULL, values[k]);
+  mn_json_close(json);
+}
+
+/* The recall of a class without rows and the r2 of a constant target are NaN. A row of confusion is a label, a
+ * column a prediction. */
+static void show_scores(const struct scores *s, struct mn_json *json) {
+  if (!s->classes) {
+    array(s, json, "r2", r2);
+    array(s, json, "rmse", rmse);
+    return;
+  }
+  array(s, json, "recall", recall);
+  counts(json, "class_rows", s->of_class, s->cols);
+  if (!s->confusion) return;
+  mn_json_array_open(json, "confusion");
+  for (int64_t k = 0; k < s->cols; k++) counts(json, NULL, s->confusion + k * s->cols, s->cols);
+  mn_json_close(json);
+}
+
+/* ---- eval ---- */
 
 typedef mn_status work(FILE *out, struct mn_session *s);
 
@@ -43,13 +159,13 @@ static void describe(const struct mn_session *s) {
 }
 
 static mn_status evaluate(FILE *out, struct mn_session *s, struct mn_evaluator *evaluator,
-                          struct mn_scores *scores) {
+                          struct scores *scores) {
   double loss, accuracy;
   int64_t batches, all;
   char where[MN_FAULT_WORDS];
   struct mn_json json;
-  MN_TRY(mn_scores_open(scores, s->test->classes, mn_model_outputs(&s->model->config), s->device->real));
-  MN_TRY(mn_evaluator_watch(evaluator, mn_scores_add, scores));
+  MN_TRY(open_scores(scores, s->test->classes, mn_model_outputs(&s->model->config), s->device->real));
+  MN_TRY(mn_evaluator_watch(evaluator, add_scores, scores));
   MN_TRY(mn_evaluate(evaluator, &loss, &accuracy));
   const struct mn_fault *fault = mn_evaluator_fault(evaluator, &batches, &all);
   if (fault)
@@ -62,24 +178,26 @@ static mn_status evaluate(FILE *out, struct mn_session *s, struct mn_evaluator *
   mn_json_integer(&json, "rows", scores->rows);
   mn_json_number(&json, "loss", loss);
   mn_json_number(&json, "accuracy", accuracy);
-  mn_scores_show(scores, &json);
+  show_scores(scores, &json);
   mn_json_close(&json);
   return MN_OK;
 }
 
 static mn_status eval(FILE *out, struct mn_session *s) {
   struct mn_evaluator *evaluator;
-  struct mn_scores scores = {0};
+  struct scores scores = {0};
   MN_TRY(open_evaluator(&evaluator, s, MN_PASS_EVALUATE));
   mn_status status = evaluate(out, s, evaluator, &scores);
   mn_evaluator_close(evaluator);
-  mn_scores_close(&scores);
+  close_scores(&scores);
   return status;
 }
 
 mn_status mn_eval(FILE *out, const struct mn_options *options) {
   return with_session(out, options, 1, eval);
 }
+
+/* ---- predict ---- */
 
 /* The datasets of the file of outputs. */
 enum { Y, LABEL, ROW, TARGET, SETS };
@@ -183,7 +301,7 @@ static mn_status copy_targets(struct output *o, int64_t batch) {
 
 /* The softmax of a row of logits, in double; without the maximum exp would overflow. */
 static void softmax(const struct output *o, const void *y, int64_t at) {
-  double sum = 0, largest = mn_real_at(y, o->real, at + mn_scores_class(y, o->real, at, o->cols));
+  double sum = 0, largest = mn_real_at(y, o->real, at + class_of(y, o->real, at, o->cols));
   for (int64_t k = 0; k < o->cols; k++) sum += exp(mn_real_at(y, o->real, at + k) - largest);
   for (int64_t k = 0; k < o->cols; k++) {
     const double p = exp(mn_real_at(y, o->real, at + k) - largest) / sum;
@@ -199,7 +317,7 @@ static mn_status take(void *to, const void *y, int64_t first, int64_t count) {
   int32_t *labels = o->room;
   int64_t *rows = o->room;
   if (o->classes) {
-    for (int64_t n = 0; n < count; n++) labels[n] = mn_scores_class(y, o->real, n * o->cols, o->cols);
+    for (int64_t n = 0; n < count; n++) labels[n] = class_of(y, o->real, n * o->cols, o->cols);
     MN_TRY(put(o, LABEL, H5T_NATIVE_INT32, 0, first, count, labels));
   }
   for (int64_t n = 0; n < count; n++) rows[n] = mn_dataset_row(o->rows, first + n);
