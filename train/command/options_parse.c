@@ -203,6 +203,42 @@ static mn_status answer(int argc, char **argv, int *done) {
 
 /* Which options go together, and what each command needs. */
 
+/* Option `name` needs option `other`; if `needs` is 0, the two exclude each other. */
+static const struct rule {
+  const char *name, *other;
+  int needs;
+} rules[] = {
+    {"data", "synthetic", 0},
+    {"epochs", "steps", 0},
+    {"quiet", "verbose", 0},
+    {"init", "resume", 0},
+    {"synthetic", "in", 1},
+    {"x", "data", 1},
+    {"y", "data", 1},
+    {"in", "synthetic", 1},
+    {"validation", "data", 1},
+    {"noise", "synthetic", 1},
+    {"test-rows", "synthetic", 1},
+    {"save-every", "checkpoint", 1},
+    {"keep", "checkpoint", 1},
+    {"best", "checkpoint", 1},
+    {"resume", "checkpoint", 1},
+    {"log-every", "log", 1},
+    {"plot", "log", 1},
+    {"force", "plot", 1},
+};
+enum { RULES = sizeof rules / sizeof *rules };
+
+int mn_option_excludes(int index) {
+  for (const struct rule *rule = rules; rule < rules + RULES; rule++) {
+    if (!rule->needs && strcmp(rule->name, mn_option_rows[index].name) == 0)
+      return mn_option_find(rule->other);
+    if (!rule->needs && strcmp(rule->other, mn_option_rows[index].name) == 0)
+      return mn_option_find(rule->name);
+  }
+  return -1;
+}
+
 /* Whether an option's value, from the command line or the default, is neither empty nor 0 nor "auto". */
 static int is_set(const struct mn_options *options, int index) {
   char text[MN_TEXT_VALUE];
@@ -212,7 +248,7 @@ static int is_set(const struct mn_options *options, int index) {
 
 /* resuming: options that /config may still set are not required yet. */
 static mn_status check_rules(const struct mn_options *options, int resuming) {
-  for (const struct mn_option_rule *rule = mn_option_rules; rule->name; rule++) {
+  for (const struct rule *rule = rules; rule < rules + RULES; rule++) {
     int index = mn_option_find(rule->other);
     const struct mn_option_row *other = &mn_option_rows[index];
     if (!mn_options_given(options, rule->name) || !mn_option_taken(index, options->command)) continue;

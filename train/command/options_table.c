@@ -1,4 +1,4 @@
-/* The table of options, from their list; the commands, and which options go together. */
+/* The table of options, from their list, and the table of commands. */
 #include "train/command/options_table.h"
 
 #include <string.h>
@@ -111,28 +111,6 @@ const struct mn_command_row mn_command_rows[] = {
 };
 _Static_assert(sizeof mn_command_rows / sizeof *mn_command_rows == MN_COMMANDS, "a row for each command");
 
-const struct mn_option_rule mn_option_rules[] = {
-    {"data", "synthetic", 0},
-    {"epochs", "steps", 0},
-    {"quiet", "verbose", 0},
-    {"init", "resume", 0},
-    {"synthetic", "in", 1},
-    {"x", "data", 1},
-    {"y", "data", 1},
-    {"in", "synthetic", 1},
-    {"validation", "data", 1},
-    {"noise", "synthetic", 1},
-    {"test-rows", "synthetic", 1},
-    {"save-every", "checkpoint", 1},
-    {"keep", "checkpoint", 1},
-    {"best", "checkpoint", 1},
-    {"resume", "checkpoint", 1},
-    {"log-every", "log", 1},
-    {"plot", "log", 1},
-    {"force", "plot", 1},
-    {NULL, NULL, 0},
-};
-
 const char *mn_command_name(enum mn_command command) {
   return mn_command_rows[command].name;
 }
@@ -144,14 +122,6 @@ int mn_option_taken(int index, enum mn_command command) {
 int mn_option_find(const char *name) {
   for (int i = 0; i < mn_option_count; i++)
     if (table[i].name && strcmp(table[i].name, name) == 0) return i;
-  return -1;
-}
-
-int mn_option_excludes(int index) {
-  for (const struct mn_option_rule *rule = mn_option_rules; rule->name; rule++) {
-    if (!rule->needs && strcmp(rule->name, table[index].name) == 0) return mn_option_find(rule->other);
-    if (!rule->needs && strcmp(rule->other, table[index].name) == 0) return mn_option_find(rule->name);
-  }
   return -1;
 }
 

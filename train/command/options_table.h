@@ -61,13 +61,6 @@ struct mn_command_row {
 };
 extern const struct mn_command_row mn_command_rows[MN_COMMANDS];
 
-/* Option `name` needs option `other`; if `needs` is 0, the two exclude each other. */
-struct mn_option_rule {
-  const char *name, *other;
-  int needs;
-};
-extern const struct mn_option_rule mn_option_rules[]; /* ends with a name of NULL */
-
 /* Whether row `index` is an option, and one of this command's. */
 int mn_option_taken(int index, enum mn_command command);
 
