@@ -59,15 +59,14 @@ static int tear_down(void **state) {
 /* resumed −1: a new run, else one that goes on from a checkpoint of that step. */
 static mn_status open_log(struct mn_log *log, int64_t resumed) {
   static struct mn_checkpoint from = {.option_count = 2};
-  const struct mn_log_run run = {.id = id,
-                                 .begun = id,
-                                 .from = resumed < 0 ? NULL : &from,
-                                 .config = config,
-                                 .count = 2,
-                                 .device = "CPU"};
+  static struct mn_device device = {.name = "CPU"};
+  static struct mn_session session = {.device = &device};
+  session.from = resumed < 0 ? NULL : &from;
+  strcpy(session.run.id, id);
+  strcpy(session.begun, id);
   from.progress.step = resumed;
   memcpy(from.options, config, sizeof config);
-  return mn_log_open(log, path, &run);
+  return mn_log_open(log, path, &session, config, 2);
 }
 
 /* A trainer that has come to this step, of a model without layers. */

@@ -17,10 +17,12 @@ static void resume(const char *path, size_t size) {
   static const mn_status allowed[] = {MN_NO_CREATE, MN_OK};
   struct mn_log log;
   struct stat after;
-  const struct mn_log_run run = {
-      .id = id, .begun = id, .from = &from, .config = config, .count = 2, .device = "CPU"};
+  static struct mn_device device = {.name = "CPU"};
+  static struct mn_session session = {.device = &device, .from = &from};
+  strcpy(session.run.id, id);
+  strcpy(session.begun, id);
   memcpy(from.options, config, sizeof config);
-  mn_status status = mn_log_open(&log, path, &run);
+  mn_status status = mn_log_open(&log, path, &session, config, 2);
   fuzz_check(status, allowed);
   fuzz_check(mn_log_close(&log, status), allowed);
   MN_REQUIRE(stat(path, &after) == 0);

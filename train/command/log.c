@@ -131,63 +131,65 @@ static void end_line(struct mn_log *log, struct mn_json *json) {
   if (!log->error) log->error = write_lines(log);
 }
 
-static void write_start(struct mn_log *log, const struct mn_log_run *run) {
+static void write_start(struct mn_log *log, const struct mn_session *session, const struct mn_text *config,
+                        int count) {
   struct mn_json json;
   if (!begin_line(log, &json, "start")) return;
-  mn_json_string(&json, "run", run->begun);
+  mn_json_string(&json, "run", session->begun);
   mn_json_open(&json, "config");
-  for (int i = 0; i < run->count; i++) {
-    const struct mn_text *option = &run->config[i];
-    const struct mn_checkpoint *from = run->from;
+  for (int i = 0; i < count; i++) {
+    const struct mn_text *option = &config[i];
+    const struct mn_checkpoint *from = session->from;
     const char *then = from ? mn_text_find(from->options, from->option_count, option->name) : NULL;
     mn_json_string(&json, option->name, then ? then : option->value);
   }
   mn_json_close(&json);
   mn_json_open(&json, "time");
-  mn_json_string(&json, "device", run->device);
+  mn_json_string(&json, "device", session->device->name);
   end_line(log, &json);
 }
 
 /* Opens, locks and cuts the log that a resumed run continues; *found is 0 if it does not exist. */
-static mn_status go_on(struct mn_log *log, const struct mn_log_run *run, int *found) {
+static mn_status go_on(struct mn_log *log, const struct mn_session *session, int *found) {
   log->file = fopen(log->path, "r+e");
   *found = log->file != NULL;
   if (!log->file) return errno == ENOENT ? MN_OK : cannot_use(log, errno);
   MN_TRY(take_lock(log));
-  MN_TRY(find_end(log, &log->end, run->from->progress.step, run->begun));
+  MN_TRY(find_end(log, &log->end, session->from->progress.step, session->begun));
   return log->ended || cut(log) == 0 ? MN_OK : cannot_use(log, errno);
 }
 
-mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_log_run *run) {
+mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_session *session,
+                      const struct mn_text *config, int count) {
   int found = 0;
   *log = (struct mn_log){.path = path, .start = mn_seconds(), .loss = NAN};
   log->last = log->start;
   if (!path) return MN_OK;
   if (!(log->lines = open_memstream(&log->text, &log->size))) return cannot_use(log, errno);
-  if (run->from) MN_TRY(go_on(log, run, &found));
+  if (session->from) MN_TRY(go_on(log, session, &found));
   if (!found && !(log->file = fopen(path, "wxe")))
     return mn_fail(MN_NO_CREATE, "--log %s: %s; name %s", path, strerror(errno),
                    errno == EEXIST ? "another file, or move it away"
                                    : "a file in a folder that can be written");
   if (!found) MN_TRY(take_lock(log));
   log->begun = log->end == 0;
-  if (log->begun) write_start(log, run);
+  if (log->begun) write_start(log, session, config, count);
   return MN_OK;
 }
 
-void mn_log_resume(struct mn_log *log, int64_t step, const struct mn_text *changed, int changes,
-                   const struct mn_log_run *run) {
+void mn_log_resume(struct mn_log *log, int64_t step, const struct mn_session *session,
+                   const struct mn_text *config, int count) {
   struct mn_json json;
-  if (changes == 0 || !begin_line(log, &json, "resume")) return;
+  if (session->changes == 0 || !begin_line(log, &json, "resume")) return;
   mn_json_integer(&json, "step", step);
-  mn_json_string(&json, "run", run->id);
+  mn_json_string(&json, "run", session->run.id);
   mn_json_open(&json, "changed");
-  for (int i = 0; i < changes; i++) {
-    const int other = mn_option_excludes(mn_option_find(changed[i].name));
-    mn_json_string(&json, changed[i].name, mn_text_find(run->config, run->count, changed[i].name));
+  for (int i = 0; i < session->changes; i++) {
+    const int other = mn_option_excludes(mn_option_find(session->changed[i].name));
+    mn_json_string(&json, session->changed[i].name, mn_text_find(config, count, session->changed[i].name));
     if (other < 0) continue;
     const char *name = mn_option_rows[other].name;
-    mn_json_string(&json, name, mn_text_find(run->config, run->count, name));
+    mn_json_string(&json, name, mn_text_find(config, count, name));
   }
   mn_json_close(&json);
   mn_json_open(&json, "time");

@@ -27,7 +27,7 @@
 #include <sys/types.h>
 
 #include "kernels/clock.h"
-#include "train/command/options.h"
+#include "train/command/session.h"
 #include "train/trainer.h"
 
 struct mn_log {
@@ -48,26 +48,18 @@ struct mn_log {
   off_t end; /* the offset in the file of the next byte */
 };
 
-/* Whose log it is. */
-struct mn_log_run {
-  const char *id, *begun; /* struct mn_run: now, and without the changes that were made at this resume */
-  const struct mn_checkpoint *from; /* the checkpoint to go on from; NULL for a new run */
-  const struct mn_text *config;     /* [count] */
-  int count;
-  const char *device;
-};
-
-/* Opens and locks `path`; NULL to keep no log. A new run creates the file, and writes the first line. A
+/* Opens and locks `path`, the log of the session's run; NULL to keep no log. `config` has its `count` options. A new run creates the file, and writes the first line. A
  * resumed run keeps an existing log up to the step of the checkpoint, if the log has the checkpoint's run
  * there and does not end before; a missing log is created, and its first line has the options up to that
  * step. MN_NO_CREATE: a new run's file exists, the log is not this run's, another run is writing it, or it
  * cannot be created; MN_IO; MN_NO_MEMORY. An existing file is then unchanged. Close the log in any case. */
-mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_log_run *run);
+mn_status mn_log_open(struct mn_log *log, const char *path, const struct mn_session *session,
+                      const struct mn_text *config, int count);
 
 /* Writes the line of a run that was resumed after `step` with other options, if there are any. It has each
- * option of `changed`, and the option that it excludes if there is one, with their values in the config. */
-void mn_log_resume(struct mn_log *log, int64_t step, const struct mn_text *changed, int changes,
-                   const struct mn_log_run *run);
+ * option of session->changed, and the option that it excludes if there is one, with their values in `config`. */
+void mn_log_resume(struct mn_log *log, int64_t step, const struct mn_session *session,
+                   const struct mn_text *config, int count);
 
 /* Each writes a line; see `error` above. mn_log_step: the trainer's last step. `accuracy` is NaN without
  * classes. `ended`: why a run ended that did not fail. */

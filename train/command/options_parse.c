@@ -1,6 +1,6 @@
 /* Reading a command line: getopt_long takes it apart by the table of options, every message is ours, --help
  * is printed from the same table; then come the checks of what each command needs and of which options go
- * together. */
+ * together. The options of a checkpoint's /config are read and listed here too. */
 #include <getopt.h>
 #include <string.h>
 
@@ -347,4 +347,60 @@ mn_status mn_options_parse(struct mn_options *out, int argc, char **argv, int *d
   if (!mn_options_given(out, "schedule")) out->schedule = schedule.kind;
   if (!out->resume) return mn_options_check(out);
   return check_rules(out, 1);
+}
+
+/* /config. */
+
+int mn_options_config(const struct mn_options *options, struct mn_text *out, int room) {
+  int count = 0;
+  for (int i = 0; i < mn_option_count; i++) {
+    if (!mn_option_taken(i, MN_COMMAND_TRAIN) || !(mn_option_rows[i].flags & MN_OPTION_CONFIG)) continue;
+    MN_REQUIRE(count < room);
+    struct mn_text *text = &out[count++];
+    snprintf(text->name, sizeof text->name, "%s", mn_option_rows[i].name);
+    mn_option_show(text->value, sizeof text->value, options, i);
+  }
+  return count;
+}
+
+int mn_options_kept(const struct mn_options *options, struct mn_text *out, int room) {
+  int count = 0;
+  for (int i = 0; i < mn_option_count; i++) {
+    const struct mn_option_row *row = &mn_option_rows[i];
+    struct mn_text text;
+    if (!(row->flags & MN_OPTION_KEPT)) continue;
+    const char *unset = row->initial ? row->initial : row->kind == MN_KIND_TEXT ? "" : "0";
+    snprintf(text.name, sizeof text.name, "%s", row->name);
+    if (mn_option_show(text.value, sizeof text.value, options, i) >= (int)sizeof text.value ||
+        strcmp(text.value, unset) == 0)
+      continue;
+    MN_REQUIRE(count < room);
+    out[count++] = text;
+  }
+  return count;
+}
+
+/* If two options exclude each other, one is unset in /config: "0" or "", which a command line cannot contain.
+ */
+static int read_unset(struct mn_options *options, int index, const char *text) {
+  const struct mn_option_row *row = &mn_option_rows[index];
+  void *field = (char *)options + row->offset;
+  if (mn_option_excludes(index) < 0 || strcmp(text, row->kind == MN_KIND_INTEGER ? "0" : "") != 0) return -1;
+  if (row->kind == MN_KIND_INTEGER)
+    *(int64_t *)field = 0;
+  else
+    *(const char **)field = NULL;
+  return 0;
+}
+
+mn_status mn_options_set(struct mn_options *options, const char *name, const char *value) {
+  int index = mn_option_find(name);
+  if (index < 0 || !(mn_option_rows[index].flags & (MN_OPTION_CONFIG | MN_OPTION_KEPT)))
+    return mn_fail(MN_BAD_DATA, "/config has '%s', which no run here has; was it written by another minnow?",
+                   name);
+  if (read_unset(options, index, value) == 0) return MN_OK;
+  if (mn_option_read(options, index, MN_COMMAND_TRAIN, value) == 0) return MN_OK;
+  char remedy[256];
+  mn_option_describe(remedy, sizeof remedy, index, MN_COMMAND_TRAIN, value);
+  return mn_fail(MN_BAD_DATA, "/config has %s '%s': %s", name, value, remedy);
 }

@@ -28,7 +28,6 @@ struct run {
   struct mn_trainer *trainer;
   struct mn_evaluator *evaluator; /* NULL without test rows */
   struct mn_log log;
-  struct mn_log_run of;
   int64_t log_every; /* steps a log line */
   struct mn_saves saves;
   int replaces;               /* --plot was there when the run was resumed, or may be replaced in any case */
@@ -96,12 +95,6 @@ static mn_status list_config(struct run *r) {
   r->saves.config = r->config;
   r->saves.config_count = r->config_count;
   if (r->saves.saver) mn_saver_history(r->saves.saver, history, mn_resume_history(s, history));
-  r->of = (struct mn_log_run){.id = s->run.id,
-                              .begun = s->begun,
-                              .from = s->from,
-                              .config = r->config,
-                              .count = r->option_count,
-                              .device = s->device->name};
   return MN_OK;
 }
 
@@ -140,7 +133,7 @@ static mn_status open(struct run *r, const struct mn_options *options) {
   if (!o->dry_run) MN_TRY(mn_needs_check(s));
   MN_TRY(mn_saves_open(&r->saves, s, progress));
   MN_TRY(list_config(r));
-  MN_TRY(mn_log_open(&r->log, o->dry_run ? NULL : o->log, &r->of));
+  MN_TRY(mn_log_open(&r->log, o->dry_run ? NULL : o->log, s, r->config, r->option_count));
   mn_session_describe(s);
   if (r->log.file && r->log.begun && progress->step > 0)
     mn_announce(o, "log: %s is new, and begins at step %ld", o->log, (long)progress->step);
@@ -362,7 +355,7 @@ static mn_status run(struct run *r, FILE *out) {
                 : o->steps > 0 ? "steps"
                                : "epochs");
   else if (!patience_is_out(r))
-    mn_log_resume(&r->log, *step, r->session.changed, r->session.changes, &r->of);
+    mn_log_resume(&r->log, *step, &r->session, r->config, r->option_count);
   while (*step < stop && !patience_is_out(r) && !is_to_end(r)) {
     mn_watchdog_enter("", *step + 1);
     MN_TRY(together(r, mn_trainer_run(r->trainer, next_pause(r, stop), after_step, r)));
